@@ -1,0 +1,69 @@
+// The three ways in which something can go wrong, and the checks that raise them.
+//
+//   ConfigError    the user's input: names the place, what was found, what is accepted
+//   InternalError  a bug of ours: a broken invariant
+//   SystemError    the world: a vendor call, I/O, a peer; carries a code and the rank
+//
+// An expected "no" is not an error: it is a value with a reason (see Support).
+#pragma once
+
+#include <fmt/format.h>
+
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace heddle {
+
+class Error : public std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+class ConfigError : public Error {
+  using Error::Error;
+};
+
+class InternalError : public Error {
+  using Error::Error;
+};
+
+class SystemError : public Error {
+ public:
+  SystemError(int code, const std::string& what) : Error(what), code(code) {}
+  int code;       // errno or the vendor's code
+  int rank = -1;  // set where known
+};
+
+/// "Supported", or why not.
+struct Support {
+  bool ok = true;
+  std::string reason;
+  static Support yes() { return {}; }
+  static Support no(std::string why) { return {false, std::move(why)}; }
+  explicit operator bool() const { return ok; }
+};
+
+template <class... Args>
+[[noreturn]] void config_error(fmt::format_string<Args...> text, Args&&... args) {
+  throw ConfigError(fmt::format(text, std::forward<Args>(args)...));
+}
+
+template <class... Args>
+[[noreturn]] void internal_error(fmt::format_string<Args...> text, Args&&... args) {
+  throw InternalError(fmt::format(text, std::forward<Args>(args)...));
+}
+
+/// The name of `accepted` nearest to `found` by edit distance, or "" when none is near.
+std::string nearest_name(std::string_view found, const std::vector<std::string>& accepted);
+
+/// ", did you mean 'x'?" or "" when no accepted name is near.
+std::string did_you_mean(std::string_view found, const std::vector<std::string>& accepted);
+
+}  // namespace heddle
+
+/// Raises InternalError with the message when `condition` is false.
+#define HEDDLE_CHECK(condition, ...)                                                    \
+  do {                                                                                  \
+    if (!(condition)) ::heddle::internal_error("{} [{}]", fmt::format(__VA_ARGS__), #condition); \
+  } while (false)

@@ -1,0 +1,51 @@
+// What a kernel is called with. One form for every op and backend, so that a stream can queue any kernel.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "heddle/base/dtype.h"
+#include "heddle/ir/op.h"
+
+namespace heddle::device {
+
+/// A tensor in memory: contiguous, row-major, at most four dims. An absent optional operand has data == nullptr.
+struct TensorView {
+  static constexpr int kMostDims = 4;
+  void* data = nullptr;
+  Dtype dtype = Dtype::f32;
+  ir::Layout layout = ir::Layout::rows;
+  int8_t rank = 0;
+  std::array<int64_t, kMostDims> dims{1, 1, 1, 1};
+
+  explicit operator bool() const { return data != nullptr; }
+  int64_t dim(int i) const { return dims[static_cast<size_t>(i)]; }
+  int64_t elements() const { return dims[0] * dims[1] * dims[2] * dims[3]; }
+  /// Product of all dims but the last; the last. A tensor seen as a matrix.
+  int64_t rows() const { return rank == 0 ? 1 : elements() / std::max<int64_t>(1, columns()); }
+  int64_t columns() const { return rank == 0 ? 1 : dims[static_cast<size_t>(rank - 1)]; }
+  template <class T> T* as() const { return static_cast<T*>(data); }
+};
+
+/// The batch that the `load` ops of a step read; owned by the trainer, alive until the step has ended.
+struct Batch;
+
+struct KernelCall {
+  const ir::Op* op = nullptr;
+  std::span<const TensorView> in;       // in the order of Op::in
+  std::span<const TensorView> out;      // written, never read
+  std::span<const TensorView> updates;  // read and written
+  /// True for the first microbatch of a step: accumulators hold garbage and are overwritten, not added to.
+  bool overwrite = false;
+  int microbatch = 0;
+  std::byte* scratch = nullptr;         // what the kernel asked for, 64-byte aligned, uninitialised
+  const Batch* batch = nullptr;
+  void* stream = nullptr;               // the backend's own stream; null on the CPU
+};
+
+using Kernel = void (*)(const KernelCall&);
+
+}  // namespace heddle::device

@@ -1,0 +1,49 @@
+// Reverse-mode differentiation of a forward text.
+//
+// `differentiate` walks the forward ops of a stage backwards and lets each op definition write its own I and W ops.
+// Gradients of a value with several readers are summed in the order in which the walk meets them (last reader
+// first), by `add` ops in phase I. Saved values need no bookkeeping: an I or W op that reads an activation keeps it
+// alive, and liveness is a query.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "heddle/ir/stage.h"
+
+namespace heddle::ir {
+
+/// What a gradient rule writes with. Ops inherit the forward op's layer.
+class GradientWriter {
+ public:
+  GradientWriter(Stage& stage, const Op& forward) : stage_(stage), layer_(forward.layer), group_(forward.group) {}
+
+  const Stage& stage() const { return stage_; }
+  /// Whether the value wants a gradient: an activation, not metadata or a batch input.
+  bool wants_gradient(ValueId id) const;
+
+  /// Appends an op in phase I; outputs are named after `names`.
+  std::vector<ValueId> input_gradient(const OpDef& def, std::vector<ValueId> in, std::vector<std::string> names,
+                                      Attributes attributes = {});
+  /// Appends an op in phase W that adds to a new accumulator of `weight` (fp32, the weight's shape; f64 where the
+  /// weight is f64). Several weights of one op give several accumulators.
+  void weight_gradient(const OpDef& def, std::vector<ValueId> in, const std::vector<ValueId>& weights,
+                       Attributes attributes = {});
+  /// "d" + the value's name: the usual name of a gradient.
+  std::string d(ValueId id) const;
+
+ private:
+  Stage& stage_;
+  int layer_;
+  std::string group_;
+};
+
+/// Appends the I and W ops of all F ops. `seeds`: gradients given from outside (the gradient received for the
+/// stage's output), as (value, its gradient). A loss op needs no seed: its rule reads the loss scale itself.
+/// `add` is the op that sums two gradients. Returns the gradient of each value in `wanted` (none where it has none).
+std::vector<ValueId> differentiate(Stage& stage, const OpDef& add,
+                                   const std::vector<std::pair<ValueId, ValueId>>& seeds,
+                                   const std::vector<ValueId>& wanted);
+
+}  // namespace heddle::ir

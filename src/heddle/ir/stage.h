@@ -1,0 +1,52 @@
+// A pipeline stage: one table of values and one list of ops, each bearing its phase.
+//
+// The forward, input-gradient and weight-gradient programs are filters over the one list. A value belongs to a frame
+// (one a microbatch) or persists (is_persistent). Ops are in an order in which every read follows its write.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "heddle/ir/op.h"
+
+namespace heddle::ir {
+
+class Stage {
+ public:
+  std::string name = "stage";
+  std::vector<Value> values;
+  std::vector<Op> ops;
+  /// For each trained weight, in order of first use: its accumulators, one a use, summed in this order.
+  std::map<ValueId, std::vector<ValueId>> accumulators;
+
+  const Value& value(ValueId id) const { return values.at(static_cast<size_t>(id)); }
+  Value& value(ValueId id) { return values.at(static_cast<size_t>(id)); }
+
+  /// Adds a persistent value. InternalError if the name is taken.
+  ValueId add_value(Value value);
+  /// The value of that name, or none.
+  ValueId find(std::string_view name) const;
+
+  /// Appends an op: infers its outputs and names them `names[i]` (a suffix makes them unique).
+  /// Returns the op's outputs.
+  std::vector<ValueId> append(Op op, const std::vector<std::string>& names);
+
+  /// Elements of a shape at given run-time rows.
+  int64_t elements(ValueId id, const RowCounts& rows) const;
+  int64_t bytes(ValueId id, const RowCounts& rows) const;
+
+ private:
+  std::string unique_name(const std::string& wanted);
+  std::map<std::string, ValueId, std::less<>> by_name_;
+};
+
+/// Row counts for stages without dynamic dims, or a fixed number for every counting value.
+struct FixedRows : RowCounts {
+  explicit FixedRows(int64_t count = 0) : count(count) {}
+  int64_t rows(ValueId) const override { return count; }
+  int64_t count;
+};
+
+}  // namespace heddle::ir

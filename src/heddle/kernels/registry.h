@@ -1,0 +1,36 @@
+// Which kernels exist for an op kind, fastest first.
+//
+// A backend lists its kernels; `reference` (plain loops, fixed order, fp32 or fp64 sums) is the specification and is
+// listed for every op. A kernel answers whether it supports an op as it stands, or why not.
+#pragma once
+
+#include <string_view>
+#include <vector>
+
+#include "heddle/base/error.h"
+#include "heddle/device/kernel_call.h"
+#include "heddle/ir/stage.h"
+
+namespace heddle::kernels {
+
+struct KernelEntry {
+  std::string_view op_kind;
+  std::string_view backend;  // "reference", "host", "cuda"
+  std::string_view name;     // e.g. "amx", "onednn", "highway", "loops"
+  /// Null means yes.
+  Support (*supports)(const ir::Stage& stage, const ir::Op& op) = nullptr;
+  /// Bytes of scratch that a call with these row counts needs. Null means none.
+  int64_t (*scratch_bytes)(const ir::Stage& stage, const ir::Op& op, const ir::RowCounts& rows) = nullptr;
+  device::Kernel run = nullptr;
+};
+
+/// The kernels of a backend. A build without the backend has an empty list.
+const std::vector<KernelEntry>& reference_kernels();
+const std::vector<KernelEntry>& host_kernels();
+
+/// The first kernel of `backend`, then of reference, that supports the op. InternalError when none does; the
+/// message lists each refusal. `refusals`, if given, receives "name: reason" of each kernel passed over.
+const KernelEntry& select_kernel(std::string_view backend, const ir::Stage& stage, const ir::Op& op,
+                                 std::vector<std::string>* refusals = nullptr);
+
+}  // namespace heddle::kernels

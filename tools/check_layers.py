@@ -1,0 +1,69 @@
+#!/usr/bin/env python3
+"""Holds the floors and the file sizes.
+
+A file of src/heddle/<floor> may include only its own floor and the floors it stands on; vendor headers appear only
+in the folders named for them; no file exceeds 800 lines. Prints each breach as `file:line: what`, exits 1 on any.
+"""
+import pathlib
+import re
+import sys
+
+# floor -> the floors it may include, beside itself
+PURE = ["base", "ir", "ops", "model", "schedule", "passes", "plan", "cost", "simulate", "search"]
+ALLOWED = {floor: set(PURE[:i]) for i, floor in enumerate(PURE)}
+ALLOWED["model"] = {"base", "ir", "ops"}
+ALLOWED["schedule"] = {"base", "ir", "ops"}
+ALLOWED["device"] = {"base", "ir"}
+ALLOWED["kernels"] = {"base", "ir", "ops", "device"}
+ALLOWED["comm"] = {"base", "ir", "device"}
+ALLOWED["runtime"] = set(PURE) | {"device", "kernels", "comm"}
+ALLOWED["train"] = ALLOWED["runtime"] | {"runtime"}
+ALLOWED["observe"] = ALLOWED["train"] | {"train"}
+ALLOWED["cli"] = ALLOWED["observe"] | {"observe"}
+ALLOWED["search"] = set(PURE[:-1])
+
+# header prefix -> folders (below src/heddle) that may include it
+VENDOR = {
+    "oneapi/dnnl": ["kernels/host"], "dnnl": ["kernels/host"], "hwy/": ["kernels/host"],
+    "mpi.h": ["comm/mpi"], "nccl.h": ["comm/nccl"],
+    "cuda": ["device/cuda", "kernels/cuda", "comm/nccl"], "cublas": ["kernels/cuda"], "cudnn": ["kernels/cuda"],
+    "omp.h": ["kernels/host", "device/host"], "immintrin.h": ["kernels/host"],
+    "toml++": ["train", "cli", "plan"], "nlohmann": ["train", "observe", "cli", "model"], "CLI/": ["cli"],
+    "pcre2": ["train"], "protozero": ["observe"],
+}
+MOST_LINES = 800
+
+
+def breaches(root):
+    for path in sorted((root / "src/heddle").rglob("*")):
+        if path.suffix not in (".h", ".cpp", ".cu", ".cuh"):
+            continue
+        relative = path.relative_to(root / "src/heddle")
+        floor = relative.parts[0]
+        lines = path.read_text().splitlines()
+        if len(lines) > MOST_LINES:
+            yield f"{path}:{len(lines)}: more than {MOST_LINES} lines"
+        for number, line in enumerate(lines, 1):
+            found = re.match(r'\s*#\s*include\s+["<]([^">]+)[">]', line)
+            if not found:
+                continue
+            header = found.group(1)
+            if header.startswith("heddle/"):
+                other = header.split("/")[1]
+                if other != floor and other not in ALLOWED.get(floor, set()):
+                    yield f"{path}:{number}: {floor} must not include {other}"
+                continue
+            for prefix, folders in VENDOR.items():
+                if header.startswith(prefix) and not any(str(relative).startswith(f) for f in folders):
+                    yield f"{path}:{number}: {header} belongs in {' or '.join(folders)}"
+    for folder in ("tests", "bench", "tools"):
+        for path in (root / folder).rglob("*"):
+            if path.suffix in (".h", ".cpp", ".py") and len(path.read_text().splitlines()) > MOST_LINES:
+                yield f"{path}:1: more than {MOST_LINES} lines"
+
+
+if __name__ == "__main__":
+    root = pathlib.Path(sys.argv[1]) if len(sys.argv) > 1 else pathlib.Path(__file__).resolve().parent.parent
+    found = list(breaches(root))
+    print("\n".join(found) if found else "layers and sizes hold")
+    sys.exit(1 if found else 0)
