@@ -1,0 +1,124 @@
+// CPUID says what the silicon has, XCR0 what state the operating system saves, and on Linux the large tile state needs
+// a permission besides (arch_prctl, Documentation/arch/x86/xstate.rst).
+#include "heddle/kernels/host/cpu_features.h"
+
+#include <cstdint>
+
+#if defined(__x86_64__)
+#include <cpuid.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
+
+namespace heddle::kernels::host {
+#if defined(__x86_64__)
+namespace {
+
+struct Leaves {
+  uint32_t ecx_1 = 0, ebx_7 = 0, edx_7 = 0, eax_7_1 = 0;
+  uint64_t saved_state = 0;  // XCR0
+};
+
+Leaves read_leaves() {
+  Leaves leaves;
+  uint32_t a = 0, b = 0, c = 0, d = 0;
+  if (__get_cpuid(1, &a, &b, &c, &d)) leaves.ecx_1 = c;
+  if (__get_cpuid_count(7, 0, &a, &b, &c, &d)) {
+    leaves.ebx_7 = b;
+    leaves.edx_7 = d;
+    const uint32_t last_subleaf = a;
+    if (last_subleaf >= 1 && __get_cpuid_count(7, 1, &a, &b, &c, &d)) leaves.eax_7_1 = a;
+  }
+  constexpr uint32_t kOsxsave = 1u << 27;
+  if (leaves.ecx_1 & kOsxsave) {
+    uint32_t low = 0, high = 0;
+    asm volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
+    leaves.saved_state = (static_cast<uint64_t>(high) << 32) | low;
+  }
+  return leaves;
+}
+
+const Leaves& leaves() {
+  static const Leaves found = read_leaves();
+  return found;
+}
+
+bool has(uint32_t word, uint32_t bits) { return (word & bits) == bits; }
+bool saves(uint64_t bits) { return (leaves().saved_state & bits) == bits; }
+
+constexpr uint64_t kAvxState = 0x6, kAvx512State = 0xe6, kTileState = 0x60000;
+
+Support find_avx2_fma() {
+  constexpr uint32_t kFma = 1u << 12, kAvx = 1u << 28, kF16c = 1u << 29;
+  constexpr uint32_t kAvx2 = 1u << 5, kBmi2 = 1u << 8;
+  if (!has(leaves().ecx_1, kFma | kAvx | kF16c) || !has(leaves().ebx_7, kAvx2 | kBmi2)) {
+    return Support::no("the processor lacks AVX2 or FMA");
+  }
+  if (!saves(kAvxState)) return Support::no("the operating system does not save AVX state");
+  return Support::yes();
+}
+
+Support find_avx512() {
+  if (!avx2_fma()) return avx2_fma();
+  constexpr uint32_t kF = 1u << 16, kDq = 1u << 17, kCd = 1u << 28, kBw = 1u << 30, kVl = 1u << 31;
+  if (!has(leaves().ebx_7, kF | kDq | kCd | kBw | kVl)) {
+    return Support::no("the processor lacks AVX-512 F, BW, DQ, VL or CD");
+  }
+  if (!saves(kAvx512State)) return Support::no("the operating system does not save AVX-512 state");
+  return Support::yes();
+}
+
+Support find_avx512_bf16() {
+  if (!avx512()) return avx512();
+  if (!has(leaves().eax_7_1, 1u << 5)) return Support::no("the processor lacks AVX512_BF16");
+  return Support::yes();
+}
+
+Support find_amx_bf16() {
+  if (!avx512_bf16()) return avx512_bf16();
+  constexpr uint32_t kAmxBf16 = 1u << 22, kAmxTile = 1u << 24;
+  if (!has(leaves().edx_7, kAmxBf16 | kAmxTile)) return Support::no("the processor lacks AMX-TILE or AMX-BF16");
+  if (!saves(kTileState)) return Support::no("the operating system does not save AMX tile state");
+  // Our kernels use the whole of palette 1: 8 tiles of 16 rows × 64 bytes.
+  uint32_t a = 0, b = 0, c = 0, d = 0;
+  if (!__get_cpuid_count(0x1d, 1, &a, &b, &c, &d) || (b >> 16) < 8 || (b & 0xffff) < 64 || (c & 0xffff) < 16) {
+    return Support::no("AMX palette 1 is smaller than 8 tiles of 16 rows of 64 bytes");
+  }
+  constexpr long kRequestPermission = 0x1023, kTileDataState = 18;
+  if (syscall(SYS_arch_prctl, kRequestPermission, kTileDataState) != 0) {
+    return Support::no("the kernel refuses permission to use AMX tile data (arch_prctl ARCH_REQ_XCOMP_PERM)");
+  }
+  return Support::yes();
+}
+
+}  // namespace
+
+const Support& avx2_fma() {
+  static const Support found = find_avx2_fma();
+  return found;
+}
+const Support& avx512() {
+  static const Support found = find_avx512();
+  return found;
+}
+const Support& avx512_bf16() {
+  static const Support found = find_avx512_bf16();
+  return found;
+}
+const Support& amx_bf16() {
+  static const Support found = find_amx_bf16();
+  return found;
+}
+
+#else
+
+namespace {
+const Support kOtherArchitecture = Support::no("not an x86-64 processor");
+}
+const Support& avx2_fma() { return kOtherArchitecture; }
+const Support& avx512() { return kOtherArchitecture; }
+const Support& avx512_bf16() { return kOtherArchitecture; }
+const Support& amx_bf16() { return kOtherArchitecture; }
+
+#endif
+}  // namespace heddle::kernels::host

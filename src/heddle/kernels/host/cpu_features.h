@@ -1,0 +1,19 @@
+// What the processor under us can do, asked once. A feature counts only when the operating system lets us use it, so
+// that a kernel may be chosen on the answer alone.
+#pragma once
+
+#include "heddle/base/error.h"
+
+namespace heddle::kernels::host {
+
+/// AVX2 with FMA, F16C and BMI2 (x86-64-v3).
+const Support& avx2_fma();
+/// AVX-512 F, BW, DQ, VL and CD (x86-64-v4).
+const Support& avx512();
+/// avx512() and the bf16 conversions and dot products.
+const Support& avx512_bf16();
+/// avx512_bf16() and the bf16 tile products. The first call asks the kernel for permission to use tile state, once for
+/// the whole process.
+const Support& amx_bf16();
+
+}  // namespace heddle::kernels::host
