@@ -43,6 +43,7 @@ struct OpDef {
   bool collective = false;   // every rank of `group` runs it, in one order
   bool host_stall = false;   // the host waits for its output before it can go on (row counts)
   bool replayable = true;    // false: a replay must reuse the first output (routing, counting)
+  bool is_loss = false;      // its gradient starts from the loss scales, not from an output gradient
 
   /// Checks operands and attributes and returns the outputs (unnamed). Rerun by the verifier after every pass.
   /// InternalError when an operand has a wrong rank, dtype or size.

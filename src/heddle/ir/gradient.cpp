@@ -1,0 +1,95 @@
+#include "heddle/ir/gradient.h"
+
+namespace heddle::ir {
+
+bool GradientWriter::wants_gradient(ValueId id) const {
+  return id != none && stage_.value(id).role == Role::activation;
+}
+
+std::string GradientWriter::d(ValueId id) const { return "d" + stage_.value(id).name; }
+
+std::vector<ValueId> GradientWriter::input_gradient(const OpDef& def, std::vector<ValueId> in,
+                                                    std::vector<std::string> names, Attributes attributes) {
+  Op op;
+  op.def = &def;
+  op.in = std::move(in);
+  op.phase = Phase::I;
+  op.group = group_;
+  op.layer = layer_;
+  op.attributes = std::move(attributes);
+  const std::vector<ValueId> out = stage_.append(std::move(op), names);
+  for (const ValueId id : out) {
+    if (stage_.value(id).role == Role::activation) stage_.value(id).role = Role::gradient;
+  }
+  return out;
+}
+
+void GradientWriter::weight_gradient(const OpDef& def, std::vector<ValueId> in,
+                                     const std::vector<ValueId>& weights, Attributes attributes) {
+  Op op;
+  op.def = &def;
+  op.in = std::move(in);
+  op.phase = Phase::W;
+  op.group = group_;
+  op.layer = layer_;
+  op.attributes = std::move(attributes);
+  for (const ValueId weight : weights) {
+    std::vector<ValueId>& uses = stage_.accumulators[weight];
+    Value accumulator = stage_.value(weight);
+    accumulator.name = uses.empty() ? "grad." + accumulator.name
+                                    : fmt::format("grad.{}.use{}", accumulator.name, uses.size() + 1);
+    accumulator.dtype = accumulator.dtype == Dtype::f64 ? Dtype::f64 : Dtype::f32;
+    accumulator.role = Role::accumulator;
+    accumulator.layout = Layout::rows;
+    accumulator.packed_bytes = 0;
+    const ValueId id = stage_.add_value(std::move(accumulator));
+    uses.push_back(id);
+    op.updates.push_back(id);
+  }
+  stage_.append(std::move(op), {});
+}
+
+std::vector<ValueId> differentiate(Stage& stage, const OpDef& add,
+                                   const std::vector<std::pair<ValueId, ValueId>>& seeds,
+                                   const std::vector<ValueId>& wanted) {
+  std::vector<ValueId> gradient_of(stage.values.size(), none);
+  const auto sum_in = [&](ValueId of, ValueId gradient, int layer) {
+    ValueId& sum = gradient_of[static_cast<size_t>(of)];
+    if (sum == none) {
+      sum = gradient;
+      return;
+    }
+    Op op;
+    op.def = &add;
+    op.in = {sum, gradient};
+    op.phase = Phase::I;
+    op.layer = layer;
+    sum = stage.append(std::move(op), {"d" + stage.value(of).name})[0];
+    stage.value(sum).role = Role::gradient;
+  };
+  for (const auto& [value, gradient] : seeds) sum_in(value, gradient, -1);
+
+  for (size_t i = stage.ops.size(); i-- > 0;) {
+    const Op forward = stage.ops[i];  // a copy: the rules append to the list
+    if (forward.phase != Phase::F || forward.def->differentiate == nullptr) continue;
+    std::vector<ValueId> d_out;
+    bool any = forward.def->is_loss;
+    for (const ValueId out : forward.out) {
+      d_out.push_back(gradient_of[static_cast<size_t>(out)]);
+      any = any || d_out.back() != none;
+    }
+    if (!any) continue;
+    GradientWriter writer(stage, forward);
+    const std::vector<ValueId> d_in = forward.def->differentiate(writer, forward, d_out);
+    HEDDLE_CHECK(d_in.size() == forward.in.size(), "the gradient rule of '{}' returned {} gradients for {} inputs",
+                 forward.kind(), d_in.size(), forward.in.size());
+    for (size_t k = 0; k < d_in.size(); ++k) {
+      if (d_in[k] != none && writer.wants_gradient(forward.in[k])) sum_in(forward.in[k], d_in[k], forward.layer);
+    }
+  }
+  std::vector<ValueId> result;
+  for (const ValueId id : wanted) result.push_back(gradient_of[static_cast<size_t>(id)]);
+  return result;
+}
+
+}  // namespace heddle::ir

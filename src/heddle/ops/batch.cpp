@@ -1,0 +1,51 @@
+// The ops that read the batch: token ids and labels, loss scales, and the step's hyperparameters.
+#include "heddle/ops/ops.h"
+#include "heddle/ops/rule.h"
+
+namespace heddle::ops {
+
+namespace {
+
+const OpDef load_tokens{
+    .kind = "load_tokens",
+    .stream = StreamKind::copy_in,
+    .infer = [](const Stage& stage, const Op& op) {
+      const Rule rule(stage, op);
+      rule.counts(0);
+      const int64_t rows = op.attributes.integer("rows");
+      rule.require(rows % op.attributes.integer("sequence") == 0, "rows are not whole sequences");
+      std::vector<Value> out;
+      for (int64_t i = 0; i < op.attributes.integer("depths") + 2; ++i) {
+        out.push_back(output(Dtype::i32, {fixed(rows)}, Role::input));
+      }
+      return out;
+    },
+    .cost = operand_cost,
+};
+
+const OpDef load_scales{
+    .kind = "load_scales",
+    .stream = StreamKind::copy_in,
+    .infer = [](const Stage& stage, const Op& op) {
+      Rule(stage, op).counts(0);
+      const Dtype dtype = op.attributes.word("dtype") == "f64" ? Dtype::f64 : Dtype::f32;
+      return std::vector{output(dtype, {fixed(op.attributes.integer("count"))}, Role::input)};
+    },
+    .cost = operand_cost,
+};
+
+const OpDef load_step{
+    .kind = "load_step",
+    .stream = StreamKind::copy_in,
+    .infer = [](const Stage& stage, const Op& op) {
+      Rule(stage, op).counts(0);
+      return std::vector{output(Dtype::f64, {fixed(3)}, Role::input)};
+    },
+    .cost = operand_cost,
+};
+
+}  // namespace
+
+std::vector<const OpDef*> batch_ops() { return {&load_tokens, &load_scales, &load_step}; }
+
+}  // namespace heddle::ops

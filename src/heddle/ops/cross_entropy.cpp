@@ -1,0 +1,116 @@
+// Cross-entropy over the vocabulary, from logits or fused with the output projection so that T×V is never held
+// (Wijmans et al., arXiv 2411.09009). T tokens, V vocabulary, H hidden; labels below 0 are masked; scales holds
+// 1 ÷ the batch's unmasked tokens.
+#include "heddle/ops/ops.h"
+#include "heddle/ops/rule.h"
+
+namespace heddle::ops {
+
+namespace {
+
+extern const OpDef cross_entropy_dgrad, linear_cross_entropy_dgrad, linear_cross_entropy_wgrad;
+
+std::vector<Value> loss_and_lse(const Rule& rule) {
+  return {output(Dtype::f64, {fixed(1)}, Role::metadata),
+          output(wide(rule.dtype(0)), {rule.dim(0, 0)}, Role::metadata)};
+}
+
+Cost products(const Stage& stage, const Op& op, const RowCounts& rows, double count) {
+  Cost cost = operand_cost(stage, op, rows);
+  cost.flops = count * 2.0 * rows_of(stage, op.in[0], rows) * static_cast<double>(stage.elements(op.in[1], rows));
+  return cost;
+}
+
+// Operands: logits, labels, scales. Only the gradient reads scales.
+const OpDef cross_entropy{
+    .kind = "cross_entropy",
+    .is_loss = true,
+    .infer = [](const Stage& stage, const Op& op) {
+      const Rule rule(stage, op);
+      rule.counts(3);
+      rule.shape(1, {rule.dim(0, 0)});
+      return loss_and_lse(rule);
+    },
+    .differentiate = [](GradientWriter& writer, const Op& op, const std::vector<ValueId>&) {
+      const ValueId dlogits =
+          writer.input_gradient(cross_entropy_dgrad, {op.in[0], op.in[1], op.out[1], op.in[2]},
+                                {writer.d(op.in[0])}, op.attributes)[0];
+      return std::vector{dlogits, none, none};
+    },
+    .cost = operand_cost,
+};
+
+const OpDef cross_entropy_dgrad{
+    .kind = "cross_entropy_dgrad",
+    .infer = [](const Stage& stage, const Op& op) {
+      const Rule rule(stage, op);
+      rule.counts(4);
+      return std::vector{output(rule.dtype(0), rule.in(0).shape)};
+    },
+    .cost = operand_cost,
+};
+
+// Operands: x, w, labels, scales. Only the gradients read scales.
+const OpDef linear_cross_entropy{
+    .kind = "linear_cross_entropy",
+    .is_loss = true,
+    .infer = [](const Stage& stage, const Op& op) {
+      const Rule rule(stage, op);
+      rule.counts(4);
+      rule.require(rule.size(0, 1) == rule.size(1, 1), "x and w differ in their last dim");
+      rule.shape(2, {rule.dim(0, 0)});
+      return loss_and_lse(rule);
+    },
+    .differentiate = [](GradientWriter& writer, const Op& op, const std::vector<ValueId>&) {
+      const std::vector<ValueId> in{op.in[0], op.in[1], op.in[2], op.out[1], op.in[3]};
+      const ValueId dx =
+          writer.input_gradient(linear_cross_entropy_dgrad, in, {writer.d(op.in[0])}, op.attributes)[0];
+      writer.weight_gradient(linear_cross_entropy_wgrad, in, {op.in[1]}, op.attributes);
+      return std::vector{dx, none, none, none};
+    },
+    .cost = [](const Stage& stage, const Op& op, const RowCounts& rows) { return products(stage, op, rows, 1); },
+};
+
+const OpDef linear_cross_entropy_dgrad{
+    .kind = "linear_cross_entropy_dgrad",
+    .infer = [](const Stage& stage, const Op& op) {
+      const Rule rule(stage, op);
+      rule.counts(5);
+      return std::vector{output(rule.dtype(0), rule.in(0).shape)};
+    },
+    .cost = [](const Stage& stage, const Op& op, const RowCounts& rows) { return products(stage, op, rows, 2); },
+};
+
+const OpDef linear_cross_entropy_wgrad{
+    .kind = "linear_cross_entropy_wgrad",
+    .infer = [](const Stage& stage, const Op& op) {
+      const Rule rule(stage, op);
+      rule.counts(5, 1);
+      return std::vector<Value>{};
+    },
+    .cost = [](const Stage& stage, const Op& op, const RowCounts& rows) { return products(stage, op, rows, 2); },
+};
+
+const OpDef linear_cross_entropy_train{
+    .kind = "linear_cross_entropy_train",
+    .infer = [](const Stage& stage, const Op& op) {
+      const Rule rule(stage, op);
+      rule.counts(4, 1);
+      rule.shape(2, {rule.dim(0, 0)});
+      return std::vector{output(Dtype::f64, {fixed(1)}, Role::metadata), output(rule.dtype(0), rule.in(0).shape)};
+    },
+    .cost = [](const Stage& stage, const Op& op, const RowCounts& rows) { return products(stage, op, rows, 3); },
+};
+
+}  // namespace
+
+std::vector<const OpDef*> cross_entropy_ops() {
+  return {&cross_entropy,
+          &cross_entropy_dgrad,
+          &linear_cross_entropy,
+          &linear_cross_entropy_dgrad,
+          &linear_cross_entropy_wgrad,
+          &linear_cross_entropy_train};
+}
+
+}  // namespace heddle::ops

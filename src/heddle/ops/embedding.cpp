@@ -1,0 +1,42 @@
+// Token embedding: x_t = w[ids_t]. T tokens, V vocabulary, H hidden.
+#include "heddle/ops/ops.h"
+#include "heddle/ops/rule.h"
+
+namespace heddle::ops {
+
+namespace {
+
+extern const OpDef embedding_wgrad;
+
+const OpDef embedding{
+    .kind = "embedding",
+    .infer = [](const Stage& stage, const Op& op) {
+      const Rule rule(stage, op);
+      rule.counts(2);
+      return std::vector{output(rule.dtype(1), {rule.dim(0, 0), rule.dim(1, 1)})};
+    },
+    .differentiate = [](GradientWriter& writer, const Op& op, const std::vector<ValueId>& d_out) {
+      writer.weight_gradient(embedding_wgrad, {d_out[0], op.in[0]}, {op.in[1]});
+      return std::vector{none, none};
+    },
+    .cost = [](const Stage& stage, const Op& op, const RowCounts& rows) {
+      return Cost{.bytes = 2.0 * static_cast<double>(stage.bytes(op.out[0], rows))};
+    },
+};
+
+const OpDef embedding_wgrad{
+    .kind = "embedding_wgrad",
+    .infer = [](const Stage& stage, const Op& op) {
+      const Rule rule(stage, op);
+      rule.counts(2, 1);
+      rule.shape(1, {rule.dim(0, 0)});
+      return std::vector<Value>{};
+    },
+    .cost = operand_cost,
+};
+
+}  // namespace
+
+std::vector<const OpDef*> embedding_ops() { return {&embedding, &embedding_wgrad}; }
+
+}  // namespace heddle::ops

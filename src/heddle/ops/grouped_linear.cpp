@@ -1,0 +1,75 @@
+// One linear map an expert, over rows sorted by expert: rows offsets[e]..offsets[e+1] use w_e.
+// R rows, E experts, K in, N out; w is [E, N, K]; offsets i32[E+1].
+#include "heddle/ops/ops.h"
+#include "heddle/ops/rule.h"
+
+namespace heddle::ops {
+
+namespace {
+
+extern const OpDef grouped_linear_dgrad, grouped_linear_wgrad;
+
+void check_offsets(const Rule& rule, size_t offsets, int64_t experts) {
+  rule.shape(offsets, {fixed(experts + 1)});
+  rule.require(rule.dtype(offsets) == Dtype::i32, "offsets are not i32");
+}
+
+Cost product_cost(const Stage& stage, const Op& op, const RowCounts& rows) {
+  Cost cost = operand_cost(stage, op, rows);
+  const ir::Shape& weight = stage.value(op.updates.empty() ? op.in[1] : op.updates[0]).shape;
+  cost.flops = 2.0 * rows_of(stage, op.in[0], rows) * static_cast<double>(weight[1].count) *
+               static_cast<double>(weight[2].count);
+  return cost;
+}
+
+const OpDef grouped_linear{
+    .kind = "grouped_linear",
+    .infer = [](const Stage& stage, const Op& op) {
+      const Rule rule(stage, op);
+      rule.counts(3);
+      rule.require(rule.size(0, 1) == rule.size(1, 2), "x and w differ in their last dim");
+      check_offsets(rule, 2, rule.size(1, 0));
+      return std::vector{output(rule.dtype(0), {rule.dim(0, 0), rule.dim(1, 1)})};
+    },
+    .differentiate = [](GradientWriter& writer, const Op& op, const std::vector<ValueId>& d_out) {
+      const ValueId x = op.in[0], w = op.in[1], offsets = op.in[2], dy = d_out[0];
+      const ValueId dx = writer.input_gradient(grouped_linear_dgrad, {dy, w, offsets}, {writer.d(x)})[0];
+      writer.weight_gradient(grouped_linear_wgrad, {x, dy, offsets}, {w});
+      return std::vector{dx, none, none};
+    },
+    .cost = product_cost,
+};
+
+const OpDef grouped_linear_dgrad{
+    .kind = "grouped_linear_dgrad",
+    .infer = [](const Stage& stage, const Op& op) {
+      const Rule rule(stage, op);
+      rule.counts(3);
+      rule.require(rule.size(0, 1) == rule.size(1, 1), "dy's columns are not w's rows");
+      check_offsets(rule, 2, rule.size(1, 0));
+      return std::vector{output(rule.dtype(0), {rule.dim(0, 0), rule.dim(1, 2)})};
+    },
+    .cost = product_cost,
+};
+
+const OpDef grouped_linear_wgrad{
+    .kind = "grouped_linear_wgrad",
+    .infer = [](const Stage& stage, const Op& op) {
+      const Rule rule(stage, op);
+      rule.counts(3, 1);
+      rule.require(rule.dim(0, 0) == rule.dim(1, 0), "x and dy differ in rows");
+      const ir::Shape& acc = rule.updated(0).shape;
+      rule.require(acc.size() == 3 && acc[1] == rule.dim(1, 1) && acc[2] == rule.dim(0, 1), "acc is not [E, N, K]");
+      check_offsets(rule, 2, acc[0].count);
+      return std::vector<Value>{};
+    },
+    .cost = product_cost,
+};
+
+}  // namespace
+
+std::vector<const OpDef*> grouped_linear_ops() {
+  return {&grouped_linear, &grouped_linear_dgrad, &grouped_linear_wgrad};
+}
+
+}  // namespace heddle::ops

@@ -1,0 +1,74 @@
+// Linear map y = x wᵀ + bias, with input and weight gradients apart. T rows, K in, N out; w is [N, K].
+#include "heddle/ops/ops.h"
+#include "heddle/ops/rule.h"
+
+namespace heddle::ops {
+
+namespace {
+
+extern const OpDef linear_dgrad, linear_wgrad;
+
+Dtype dtype_named(const std::string& word) {
+  return word == "f64" ? Dtype::f64 : word == "f32" ? Dtype::f32 : Dtype::bf16;
+}
+
+Cost product_cost(const Stage& stage, const Op& op, const RowCounts& rows) {
+  Cost cost = operand_cost(stage, op, rows);
+  const ValueId weight = op.updates.empty() ? op.in[1] : op.updates[0];
+  cost.flops = 2.0 * rows_of(stage, op.in[0], rows) * static_cast<double>(stage.elements(weight, rows));
+  return cost;
+}
+
+const OpDef linear{
+    .kind = "linear",
+    .infer = [](const Stage& stage, const Op& op) {
+      const Rule rule(stage, op);
+      rule.counts(3);
+      rule.require(rule.size(0, 1) == rule.size(1, 1), "x and w differ in their last dim");
+      if (rule.has(2)) rule.shape(2, {rule.dim(1, 0)});
+      const Dtype dtype = op.attributes.integer_or("wide", 0) ? wide(rule.dtype(0)) : rule.dtype(0);
+      return std::vector{output(dtype, {rule.dim(0, 0), rule.dim(1, 0)})};
+    },
+    .differentiate = [](GradientWriter& writer, const Op& op, const std::vector<ValueId>& d_out) {
+      const ValueId x = op.in[0], w = op.in[1], bias = operand(op, 2), dy = d_out[0];
+      std::vector<ValueId> d_in(op.in.size(), none);
+      if (writer.wants_gradient(x)) {
+        const auto dtype = std::string(heddle::name_of(writer.stage().value(x).dtype));
+        d_in[0] = writer.input_gradient(linear_dgrad, {dy, w}, {writer.d(x)}, {{"dtype", dtype}})[0];
+      }
+      std::vector<ValueId> weights{w};
+      if (bias != none) weights.push_back(bias);
+      writer.weight_gradient(linear_wgrad, {x, dy}, weights);
+      return d_in;
+    },
+    .cost = product_cost,
+};
+
+const OpDef linear_dgrad{
+    .kind = "linear_dgrad",
+    .infer = [](const Stage& stage, const Op& op) {
+      const Rule rule(stage, op);
+      rule.counts(2);
+      rule.require(rule.size(0, 1) == rule.size(1, 0), "dy's columns are not w's rows");
+      return std::vector{output(dtype_named(op.attributes.word("dtype")), {rule.dim(0, 0), rule.dim(1, 1)})};
+    },
+    .cost = product_cost,
+};
+
+const OpDef linear_wgrad{
+    .kind = "linear_wgrad",
+    .infer = [](const Stage& stage, const Op& op) {
+      const Rule rule(stage, op);
+      rule.require(op.in.size() == 2 && (op.updates.size() == 1 || op.updates.size() == 2), "needs x, dy and acc");
+      rule.require(rule.dim(0, 0) == rule.dim(1, 0), "x and dy differ in rows");
+      rule.require(rule.updated(0).shape == ir::Shape{rule.dim(1, 1), rule.dim(0, 1)}, "acc is not [N, K]");
+      return std::vector<Value>{};
+    },
+    .cost = product_cost,
+};
+
+}  // namespace
+
+std::vector<const OpDef*> linear_ops() { return {&linear, &linear_dgrad, &linear_wgrad}; }
+
+}  // namespace heddle::ops

@@ -1,0 +1,131 @@
+// Activation functions: SwiGLU (Shazeer, arXiv 2002.05202) fused and in its parts, and GELU with its bias.
+// T rows; u has 2F columns, gate then up.
+#include "heddle/ops/ops.h"
+#include "heddle/ops/rule.h"
+
+namespace heddle::ops {
+
+namespace {
+
+extern const OpDef swiglu_dgrad, silu_dgrad, multiply_dgrad, gelu_dgrad;
+
+// du (and dbias, handed to W) of an activation with an optional bias as its second operand.
+std::vector<ValueId> biased_gradient(GradientWriter& writer, const OpDef& def, const Op& op, ValueId dy) {
+  const ValueId x = op.in[0], bias = operand(op, 1);
+  std::vector<ValueId> d_in(op.in.size(), none);
+  if (bias == none) {
+    d_in[0] = writer.input_gradient(def, {dy, x}, {writer.d(x)})[0];
+  } else {
+    const auto out = writer.input_gradient(def, {dy, x, bias}, {writer.d(x), writer.d(bias)});
+    d_in[0] = out[0];
+    writer.weight_gradient(find("accumulate"), {out[1]}, {bias});
+  }
+  return d_in;
+}
+
+std::vector<Value> biased_gradient_outputs(const Rule& rule) {
+  rule.counts(3);
+  std::vector<Value> out{output(rule.dtype(1), rule.in(1).shape)};
+  if (rule.has(2)) out.push_back(output(wide(rule.dtype(1)), {rule.dim(1, 1)}));
+  return out;
+}
+
+const OpDef swiglu{
+    .kind = "swiglu",
+    .infer = [](const Stage& stage, const Op& op) {
+      const Rule rule(stage, op);
+      rule.counts(2);
+      rule.require(rule.size(0, 1) % 2 == 0, "columns are odd");
+      if (rule.has(1)) rule.shape(1, {rule.dim(0, 1)});
+      return std::vector{output(rule.dtype(0), {rule.dim(0, 0), fixed(rule.size(0, 1) / 2)})};
+    },
+    .differentiate = [](GradientWriter& writer, const Op& op, const std::vector<ValueId>& d_out) {
+      return biased_gradient(writer, swiglu_dgrad, op, d_out[0]);
+    },
+    .cost = operand_cost,
+};
+
+const OpDef swiglu_dgrad{
+    .kind = "swiglu_dgrad",
+    .infer = [](const Stage& stage, const Op& op) { return biased_gradient_outputs(Rule(stage, op)); },
+    .cost = operand_cost,
+};
+
+const OpDef silu{
+    .kind = "silu",
+    .infer = [](const Stage& stage, const Op& op) {
+      const Rule rule(stage, op);
+      rule.counts(1);
+      return std::vector{output(rule.dtype(0), rule.in(0).shape)};
+    },
+    .differentiate = [](GradientWriter& writer, const Op& op, const std::vector<ValueId>& d_out) {
+      return writer.input_gradient(silu_dgrad, {d_out[0], op.in[0]}, {writer.d(op.in[0])});
+    },
+    .cost = operand_cost,
+};
+
+const OpDef silu_dgrad{
+    .kind = "silu_dgrad",
+    .infer = [](const Stage& stage, const Op& op) {
+      const Rule rule(stage, op);
+      rule.counts(2);
+      rule.same(0, 1);
+      return std::vector{output(rule.dtype(1), rule.in(1).shape)};
+    },
+    .cost = operand_cost,
+};
+
+const OpDef multiply{
+    .kind = "multiply",
+    .infer = [](const Stage& stage, const Op& op) {
+      const Rule rule(stage, op);
+      rule.counts(2);
+      rule.same(0, 1);
+      return std::vector{output(rule.dtype(0), rule.in(0).shape)};
+    },
+    .differentiate = [](GradientWriter& writer, const Op& op, const std::vector<ValueId>& d_out) {
+      return writer.input_gradient(multiply_dgrad, {d_out[0], op.in[0], op.in[1]},
+                                   {writer.d(op.in[0]), writer.d(op.in[1])});
+    },
+    .cost = operand_cost,
+};
+
+const OpDef multiply_dgrad{
+    .kind = "multiply_dgrad",
+    .infer = [](const Stage& stage, const Op& op) {
+      const Rule rule(stage, op);
+      rule.counts(3);
+      rule.same(0, 1);
+      rule.same(1, 2);
+      return std::vector{output(rule.dtype(1), rule.in(1).shape), output(rule.dtype(2), rule.in(2).shape)};
+    },
+    .cost = operand_cost,
+};
+
+const OpDef gelu{
+    .kind = "gelu",
+    .infer = [](const Stage& stage, const Op& op) {
+      const Rule rule(stage, op);
+      rule.counts(2);
+      if (rule.has(1)) rule.shape(1, {rule.dim(0, 1)});
+      return std::vector{output(rule.dtype(0), rule.in(0).shape)};
+    },
+    .differentiate = [](GradientWriter& writer, const Op& op, const std::vector<ValueId>& d_out) {
+      return biased_gradient(writer, gelu_dgrad, op, d_out[0]);
+    },
+    .cost = operand_cost,
+};
+
+const OpDef gelu_dgrad{
+    .kind = "gelu_dgrad",
+    .infer = [](const Stage& stage, const Op& op) { return biased_gradient_outputs(Rule(stage, op)); },
+    .cost = operand_cost,
+};
+
+}  // namespace
+
+std::vector<const OpDef*> mlp_ops() {
+  return {&swiglu, &swiglu_dgrad, &silu, &silu_dgrad, &multiply, &multiply_dgrad, &gelu, &gelu_dgrad};
+}
+
+}  // namespace heddle::ops

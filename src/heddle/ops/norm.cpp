@@ -1,0 +1,95 @@
+// RMSNorm (Zhang and Sennrich, arXiv 1910.07467), alone and fused with the residual addition before it; plain
+// addition; and the accumulation of small sums. T rows, H columns, g the gain.
+#include "heddle/ops/ops.h"
+#include "heddle/ops/rule.h"
+
+namespace heddle::ops {
+
+namespace {
+
+extern const OpDef rms_norm_dgrad, accumulate;
+
+// Writes dx (with `dres`, a gradient that joins it, added inside) and hands the gain's partial sum to W.
+ValueId norm_gradient(GradientWriter& writer, ValueId dy, ValueId x, ValueId g, ValueId rstd, ValueId dres) {
+  const auto out = writer.input_gradient(rms_norm_dgrad, {dy, x, g, rstd, dres}, {writer.d(x), writer.d(g)});
+  writer.weight_gradient(accumulate, {out[1]}, {g});
+  return out[0];
+}
+
+const OpDef rms_norm{
+    .kind = "rms_norm",
+    .infer = [](const Stage& stage, const Op& op) {
+      const Rule rule(stage, op);
+      rule.counts(2);
+      rule.shape(1, {rule.dim(0, 1)});
+      return std::vector{output(rule.dtype(0), rule.in(0).shape),
+                         output(wide(rule.dtype(0)), {rule.dim(0, 0)}, Role::metadata)};
+    },
+    .differentiate = [](GradientWriter& writer, const Op& op, const std::vector<ValueId>& d_out) {
+      return std::vector{norm_gradient(writer, d_out[0], op.in[0], op.in[1], op.out[1], none), none};
+    },
+    .cost = operand_cost,
+};
+
+const OpDef add_rms_norm{
+    .kind = "add_rms_norm",
+    .infer = [](const Stage& stage, const Op& op) {
+      const Rule rule(stage, op);
+      rule.counts(3);
+      rule.same(0, 1);
+      rule.shape(2, {rule.dim(0, 1)});
+      return std::vector{output(rule.dtype(0), rule.in(0).shape), output(rule.dtype(0), rule.in(0).shape),
+                         output(wide(rule.dtype(0)), {rule.dim(0, 0)}, Role::metadata)};
+    },
+    .differentiate = [](GradientWriter& writer, const Op& op, const std::vector<ValueId>& d_out) {
+      if (d_out[1] == none) return std::vector{d_out[0], d_out[0], none};
+      const ValueId ds = norm_gradient(writer, d_out[1], op.out[0], op.in[2], op.out[2], d_out[0]);
+      return std::vector{ds, ds, none};
+    },
+    .cost = operand_cost,
+};
+
+const OpDef rms_norm_dgrad{
+    .kind = "rms_norm_dgrad",
+    .infer = [](const Stage& stage, const Op& op) {
+      const Rule rule(stage, op);
+      rule.counts(5);
+      rule.same(0, 1);
+      rule.shape(2, {rule.dim(1, 1)});
+      rule.shape(3, {rule.dim(1, 0)});
+      if (rule.has(4)) rule.same(4, 1);
+      return std::vector{output(rule.dtype(1), rule.in(1).shape), output(wide(rule.dtype(1)), {rule.dim(1, 1)})};
+    },
+    .cost = operand_cost,
+};
+
+const OpDef add{
+    .kind = "add",
+    .infer = [](const Stage& stage, const Op& op) {
+      const Rule rule(stage, op);
+      rule.counts(2);
+      rule.same(0, 1);
+      return std::vector{output(rule.dtype(0), rule.in(0).shape)};
+    },
+    .differentiate = [](GradientWriter&, const Op&, const std::vector<ValueId>& d_out) {
+      return std::vector{d_out[0], d_out[0]};
+    },
+    .cost = operand_cost,
+};
+
+const OpDef accumulate{
+    .kind = "accumulate",
+    .infer = [](const Stage& stage, const Op& op) {
+      const Rule rule(stage, op);
+      rule.counts(1, 1);
+      rule.require(rule.in(0).shape == rule.updated(0).shape, "operand and accumulator differ in shape");
+      return std::vector<Value>{};
+    },
+    .cost = operand_cost,
+};
+
+}  // namespace
+
+std::vector<const OpDef*> norm_ops() { return {&rms_norm, &add_rms_norm, &rms_norm_dgrad, &add, &accumulate}; }
+
+}  // namespace heddle::ops

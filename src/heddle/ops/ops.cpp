@@ -1,0 +1,36 @@
+#include "heddle/ops/ops.h"
+
+#include <map>
+
+#include "heddle/base/error.h"
+
+namespace heddle::ops {
+
+const std::vector<const ir::OpDef*>& all() {
+  static const std::vector<const ir::OpDef*> definitions = [] {
+    std::vector<const ir::OpDef*> joined;
+    for (const auto family :
+         {batch_ops, embedding_ops, linear_ops, grouped_linear_ops, norm_ops, shape_ops, rope_ops, attention_ops,
+          mlp_ops, router_ops, auxiliary_loss_ops, permute_ops, exchange_ops, pipeline_ops, cross_entropy_ops,
+          optimizer_ops}) {
+      for (const ir::OpDef* def : family()) joined.push_back(def);
+    }
+    return joined;
+  }();
+  return definitions;
+}
+
+const ir::OpDef& find(std::string_view kind) {
+  static const std::map<std::string_view, const ir::OpDef*> by_kind = [] {
+    std::map<std::string_view, const ir::OpDef*> map;
+    for (const ir::OpDef* def : all()) {
+      HEDDLE_CHECK(map.emplace(def->kind, def).second, "two ops are named '{}'", def->kind);
+    }
+    return map;
+  }();
+  const auto at = by_kind.find(kind);
+  HEDDLE_CHECK(at != by_kind.end(), "no op is named '{}'", kind);
+  return *at->second;
+}
+
+}  // namespace heddle::ops

@@ -1,0 +1,34 @@
+// All op definitions, by kind. See docs/ops.md for shapes and formulas.
+#pragma once
+
+#include <string_view>
+#include <vector>
+
+#include "heddle/ir/op.h"
+
+namespace heddle::ops {
+
+/// The definition of a kind; InternalError when there is none.
+const ir::OpDef& find(std::string_view kind);
+/// Every definition, in the order of docs/ops.md.
+const std::vector<const ir::OpDef*>& all();
+
+/// The definitions of one family each.
+std::vector<const ir::OpDef*> batch_ops();
+std::vector<const ir::OpDef*> embedding_ops();
+std::vector<const ir::OpDef*> linear_ops();
+std::vector<const ir::OpDef*> grouped_linear_ops();
+std::vector<const ir::OpDef*> norm_ops();
+std::vector<const ir::OpDef*> shape_ops();
+std::vector<const ir::OpDef*> rope_ops();
+std::vector<const ir::OpDef*> attention_ops();
+std::vector<const ir::OpDef*> mlp_ops();
+std::vector<const ir::OpDef*> router_ops();
+std::vector<const ir::OpDef*> auxiliary_loss_ops();
+std::vector<const ir::OpDef*> permute_ops();
+std::vector<const ir::OpDef*> exchange_ops();
+std::vector<const ir::OpDef*> pipeline_ops();
+std::vector<const ir::OpDef*> cross_entropy_ops();
+std::vector<const ir::OpDef*> optimizer_ops();
+
+}  // namespace heddle::ops

@@ -1,0 +1,59 @@
+// The end of a step: gradient norm and clipping, AdamW (Loshchilov and Hutter, arXiv 1711.05101), and the weights
+// that the kernels read made from the masters.
+#include "heddle/ops/ops.h"
+#include "heddle/ops/rule.h"
+
+namespace heddle::ops {
+
+namespace {
+
+std::vector<Value> nothing(const Stage&, const Op&) { return {}; }
+
+const OpDef grad_square_sum{
+    .kind = "grad_square_sum",
+    .infer = [](const Stage& stage, const Op& op) {
+      const Rule rule(stage, op);
+      rule.require(!op.in.empty(), "needs an accumulator");
+      for (size_t i = 1; i < op.in.size(); ++i) rule.same(i, 0);
+      return std::vector{output(Dtype::f64, {fixed(1)}, Role::metadata)};
+    },
+    .cost = operand_cost,
+};
+
+const OpDef grad_norm{
+    .kind = "grad_norm",
+    .infer = [](const Stage&, const Op&) {
+      return std::vector{output(Dtype::f64, {fixed(1)}, Role::metadata),
+                         output(Dtype::f64, {fixed(1)}, Role::metadata)};
+    },
+    .cost = operand_cost,
+};
+
+const OpDef adamw{
+    .kind = "adamw",
+    .infer = [](const Stage& stage, const Op& op) {
+      const Rule rule(stage, op);
+      rule.require(op.in.size() >= 3, "needs clip, hyper and an accumulator");
+      const bool copy = op.attributes.integer("copy") != 0;
+      rule.require(op.updates.size() == (copy ? 4u : 3u), "needs master, both moments and the copy when copy = 1");
+      for (size_t i = 0; i < op.updates.size(); ++i) {
+        rule.require(rule.updated(i).shape == rule.in(2).shape, "master, moments and accumulator differ in shape");
+      }
+      return std::vector<Value>{};
+    },
+    .cost = operand_cost,
+};
+
+// A weight made anew from its master: the target is written, not read.
+Cost remake_cost(const Stage& stage, const Op& op, const RowCounts& rows) {
+  return Cost{.bytes = static_cast<double>(stage.bytes(op.in[0], rows) + stage.bytes(op.updates[0], rows))};
+}
+
+const OpDef pack_weight{.kind = "pack_weight", .infer = nothing, .cost = remake_cost};
+const OpDef cast_weight{.kind = "cast_weight", .infer = nothing, .cost = remake_cost};
+
+}  // namespace
+
+std::vector<const OpDef*> optimizer_ops() { return {&grad_square_sum, &grad_norm, &adamw, &pack_weight, &cast_weight}; }
+
+}  // namespace heddle::ops

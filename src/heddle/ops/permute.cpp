@@ -1,0 +1,69 @@
+// Token rows to expert order and back. T tokens, k experts a token, R = T·k rows, H hidden.
+#include "heddle/ops/ops.h"
+#include "heddle/ops/rule.h"
+
+namespace heddle::ops {
+
+namespace {
+
+extern const OpDef permute_dgrad, unpermute_dgrad;
+
+const OpDef permute{
+    .kind = "permute",
+    .infer = [](const Stage& stage, const Op& op) {
+      const Rule rule(stage, op);
+      rule.counts(3);
+      return std::vector{output(rule.dtype(0), {rule.dim(2, 0), rule.dim(0, 1)})};
+    },
+    .differentiate = [](GradientWriter& writer, const Op& op, const std::vector<ValueId>& d_out) {
+      const ValueId dx = writer.input_gradient(permute_dgrad, {d_out[0], op.in[1]}, {writer.d(op.in[0])})[0];
+      return std::vector{dx, none, none};
+    },
+    .cost = operand_cost,
+};
+
+const OpDef permute_dgrad{
+    .kind = "permute_dgrad",
+    .infer = [](const Stage& stage, const Op& op) {
+      const Rule rule(stage, op);
+      rule.counts(2);
+      return std::vector{output(rule.dtype(0), {rule.dim(1, 0), rule.dim(0, 1)})};
+    },
+    .cost = operand_cost,
+};
+
+const OpDef unpermute{
+    .kind = "unpermute",
+    .infer = [](const Stage& stage, const Op& op) {
+      const Rule rule(stage, op);
+      rule.counts(4);
+      rule.shape(1, rule.in(2).shape);
+      const ir::Shape shape{rule.dim(2, 0), rule.dim(0, 1)};
+      if (rule.has(3)) rule.shape(3, shape);
+      return std::vector{output(rule.dtype(0), shape)};
+    },
+    .differentiate = [](GradientWriter& writer, const Op& op, const std::vector<ValueId>& d_out) {
+      const auto out = writer.input_gradient(unpermute_dgrad, {d_out[0], op.in[0], op.in[1], op.in[2]},
+                                             {writer.d(op.in[0]), writer.d(op.in[1])});
+      std::vector<ValueId> d_in{out[0], out[1], none};
+      if (op.in.size() > 3) d_in.push_back(d_out[0]);
+      return d_in;
+    },
+    .cost = operand_cost,
+};
+
+const OpDef unpermute_dgrad{
+    .kind = "unpermute_dgrad",
+    .infer = [](const Stage& stage, const Op& op) {
+      const Rule rule(stage, op);
+      rule.counts(4);
+      return std::vector{output(rule.dtype(1), rule.in(1).shape), output(rule.dtype(2), rule.in(2).shape)};
+    },
+    .cost = operand_cost,
+};
+
+}  // namespace
+
+std::vector<const OpDef*> permute_ops() { return {&permute, &permute_dgrad, &unpermute, &unpermute_dgrad}; }
+
+}  // namespace heddle::ops

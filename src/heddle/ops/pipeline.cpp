@@ -1,0 +1,61 @@
+// Sending a stage's output to its neighbour on a mesh axis, and receiving. Each is the other's backward.
+#include "heddle/ops/ops.h"
+#include "heddle/ops/rule.h"
+
+namespace heddle::ops {
+
+namespace {
+
+extern const OpDef receive;
+
+Cost message_cost(const Stage& stage, const Op& op, const RowCounts& rows) {
+  return Cost{.message_bytes = static_cast<double>(stage.bytes(op.in.empty() ? op.out[0] : op.in[0], rows))};
+}
+
+Attributes shape_of(const Stage& stage, ValueId id, int64_t step) {
+  const Value& v = stage.value(id);
+  return {{"step", step},
+          {"dtype", std::string(heddle::name_of(v.dtype))},
+          {"rows", v.shape[0].count},
+          {"columns", v.shape[1].count}};
+}
+
+const OpDef send{
+    .kind = "send",
+    .stream = StreamKind::comm,
+    .is_loss = true,  // its gradient arrives from the neighbour
+    .infer = [](const Stage& stage, const Op& op) {
+      const Rule rule(stage, op);
+      rule.counts(1);
+      return std::vector<Value>{};
+    },
+    .differentiate = [](GradientWriter& writer, const Op& op, const std::vector<ValueId>&) {
+      return writer.input_gradient(receive, {}, {writer.d(op.in[0])},
+                                   shape_of(writer.stage(), op.in[0], op.attributes.integer("step")));
+    },
+    .cost = message_cost,
+};
+
+const OpDef receive{
+    .kind = "receive",
+    .stream = StreamKind::comm,
+    .infer = [](const Stage& stage, const Op& op) {
+      const Rule rule(stage, op);
+      rule.counts(0);
+      const std::string& word = op.attributes.word("dtype");
+      const Dtype dtype = word == "f64" ? Dtype::f64 : word == "f32" ? Dtype::f32 : Dtype::bf16;
+      return std::vector{
+          output(dtype, {fixed(op.attributes.integer("rows")), fixed(op.attributes.integer("columns"))})};
+    },
+    .differentiate = [](GradientWriter& writer, const Op& op, const std::vector<ValueId>& d_out) {
+      writer.input_gradient(send, {d_out[0]}, {}, {{"step", op.attributes.integer("step")}});
+      return std::vector<ValueId>{};
+    },
+    .cost = message_cost,
+};
+
+}  // namespace
+
+std::vector<const OpDef*> pipeline_ops() { return {&send, &receive}; }
+
+}  // namespace heddle::ops

@@ -1,0 +1,158 @@
+// The router: scores, group-limited choice with a balancing bias, gate weights (DeepSeek-V3, arXiv 2412.19437,
+// section 2.1.2, eqs. 12–16), fused and in its parts; expert load and the update of the bias.
+// T tokens, E experts, k chosen, R = T·k rows sorted by (expert, token).
+#include "heddle/ops/ops.h"
+#include "heddle/ops/rule.h"
+
+namespace heddle::ops {
+
+namespace {
+
+extern const OpDef router_scores_dgrad, gate_dgrad, router_dgrad;
+
+void check_choice(const Rule& rule, const Attributes& a, int64_t experts) {
+  const int64_t groups = a.integer("groups"), top_groups = a.integer("top_groups"), k = a.integer("top_k");
+  rule.require(groups >= 1 && experts % groups == 0, "experts is not a multiple of groups");
+  rule.require(top_groups >= 1 && top_groups <= groups, "top_groups is outside 1..groups");
+  rule.require(k >= 1 && k <= top_groups * (experts / groups), "top_k exceeds the experts of the chosen groups");
+  rule.require(a.integer("group_score_top") <= experts / groups, "group_score_top exceeds the experts of a group");
+}
+
+// experts, row_of, token_of, offsets
+std::vector<Value> choice_outputs(const Rule& rule, int64_t top_k) {
+  const int64_t tokens = rule.size(0, 0), experts = rule.size(0, 1);
+  return {output(Dtype::i32, {fixed(tokens), fixed(top_k)}, Role::metadata),
+          output(Dtype::i32, {fixed(tokens), fixed(top_k)}, Role::metadata),
+          output(Dtype::i32, {fixed(tokens * top_k)}, Role::metadata),
+          output(Dtype::i32, {fixed(experts + 1)}, Role::metadata)};
+}
+
+const OpDef router_scores{
+    .kind = "router_scores",
+    .infer = [](const Stage& stage, const Op& op) {
+      const Rule rule(stage, op);
+      rule.counts(1);
+      return std::vector{output(rule.dtype(0), rule.in(0).shape)};
+    },
+    .differentiate = [](GradientWriter& writer, const Op& op, const std::vector<ValueId>& d_out) {
+      return writer.input_gradient(router_scores_dgrad, {d_out[0], op.out[0]}, {writer.d(op.in[0])}, op.attributes);
+    },
+    .cost = operand_cost,
+};
+
+const OpDef router_scores_dgrad{
+    .kind = "router_scores_dgrad",
+    .infer = [](const Stage& stage, const Op& op) {
+      const Rule rule(stage, op);
+      rule.counts(2);
+      rule.same(0, 1);
+      return std::vector{output(rule.dtype(1), rule.in(1).shape)};
+    },
+    .cost = operand_cost,
+};
+
+const OpDef choose{
+    .kind = "choose",
+    .replayable = false,
+    .infer = [](const Stage& stage, const Op& op) {
+      const Rule rule(stage, op);
+      rule.counts(2);
+      if (rule.has(1)) rule.shape(1, {rule.dim(0, 1)});
+      check_choice(rule, op.attributes, rule.size(0, 1));
+      return choice_outputs(rule, op.attributes.integer("top_k"));
+    },
+    .cost = operand_cost,
+};
+
+const OpDef gate{
+    .kind = "gate",
+    .infer = [](const Stage& stage, const Op& op) {
+      const Rule rule(stage, op);
+      rule.counts(2);
+      return std::vector{output(rule.dtype(0), rule.in(1).shape)};
+    },
+    .differentiate = [](GradientWriter& writer, const Op& op, const std::vector<ValueId>& d_out) {
+      const ValueId ds = writer.input_gradient(gate_dgrad, {d_out[0], op.in[0], op.in[1]}, {writer.d(op.in[0])},
+                                               op.attributes)[0];
+      return std::vector{ds, none};
+    },
+    .cost = operand_cost,
+};
+
+const OpDef gate_dgrad{
+    .kind = "gate_dgrad",
+    .infer = [](const Stage& stage, const Op& op) {
+      const Rule rule(stage, op);
+      rule.counts(3);
+      return std::vector{output(rule.dtype(1), rule.in(1).shape)};
+    },
+    .cost = operand_cost,
+};
+
+const OpDef router{
+    .kind = "router",
+    .replayable = false,
+    .infer = [](const Stage& stage, const Op& op) {
+      const Rule rule(stage, op);
+      rule.counts(2);
+      if (rule.has(1)) rule.shape(1, {rule.dim(0, 1)});
+      check_choice(rule, op.attributes, rule.size(0, 1));
+      const int64_t top_k = op.attributes.integer("top_k");
+      std::vector<Value> out{output(rule.dtype(0), rule.in(0).shape),
+                             output(rule.dtype(0), {rule.dim(0, 0), fixed(top_k)})};
+      for (Value& v : choice_outputs(rule, top_k)) out.push_back(std::move(v));
+      return out;
+    },
+    .differentiate = [](GradientWriter& writer, const Op& op, const std::vector<ValueId>& d_out) {
+      const ValueId s = op.out[0], experts = op.out[2];
+      const ValueId dlogits = writer.input_gradient(router_dgrad, {d_out[1], d_out[0], s, experts},
+                                                    {writer.d(op.in[0])}, op.attributes)[0];
+      std::vector<ValueId> d_in(op.in.size(), none);
+      d_in[0] = dlogits;
+      return d_in;
+    },
+    .cost = operand_cost,
+};
+
+const OpDef router_dgrad{
+    .kind = "router_dgrad",
+    .infer = [](const Stage& stage, const Op& op) {
+      const Rule rule(stage, op);
+      rule.counts(4);
+      rule.require(rule.has(0) || rule.has(1), "neither dg nor ds is given");
+      return std::vector{output(rule.dtype(2), rule.in(2).shape)};
+    },
+    .cost = operand_cost,
+};
+
+const OpDef count_load{
+    .kind = "count_load",
+    .replayable = false,
+    .infer = [](const Stage& stage, const Op& op) {
+      const Rule rule(stage, op);
+      rule.counts(1, 1);
+      rule.require(rule.updated(0).shape == ir::Shape{fixed(rule.size(0, 0) - 1)}, "load is not [E]");
+      return std::vector<Value>{};
+    },
+    .cost = operand_cost,
+};
+
+const OpDef router_bias_update{
+    .kind = "router_bias_update",
+    .infer = [](const Stage& stage, const Op& op) {
+      const Rule rule(stage, op);
+      rule.counts(1, 1);
+      rule.require(rule.in(0).shape == rule.updated(0).shape, "load and bias differ in shape");
+      return std::vector<Value>{};
+    },
+    .cost = operand_cost,
+};
+
+}  // namespace
+
+std::vector<const OpDef*> router_ops() {
+  return {&router_scores, &router_scores_dgrad, &choose,     &gate, &gate_dgrad, &router,
+          &router_dgrad,  &count_load,          &router_bias_update};
+}
+
+}  // namespace heddle::ops

@@ -1,0 +1,89 @@
+#include "heddle/ops/rule.h"
+
+namespace heddle::ops {
+
+namespace {
+std::string text(const ir::Shape& shape) {
+  std::string out;
+  for (const Dim& dim : shape) {
+    out += out.empty() ? "" : ", ";
+    out += dim.is_static() ? fmt::format("{}", dim.count) : fmt::format("{}·rows of value {}", dim.count, dim.rows_of);
+  }
+  return "[" + out + "]";
+}
+}  // namespace
+
+const Value& Rule::in(size_t i) const {
+  HEDDLE_CHECK(has(i), "op '{}' lacks operand {}", op_.kind(), i);
+  return stage_.value(op_.in[i]);
+}
+
+const Value& Rule::updated(size_t i) const {
+  HEDDLE_CHECK(i < op_.updates.size(), "op '{}' lacks updated operand {}", op_.kind(), i);
+  return stage_.value(op_.updates[i]);
+}
+
+const Dim& Rule::dim(size_t i, size_t axis) const {
+  const Value& v = in(i);
+  HEDDLE_CHECK(axis < v.shape.size(), "op '{}': operand '{}' has shape {}, needs axis {}", op_.kind(), v.name,
+               text(v.shape), axis);
+  return v.shape[axis];
+}
+
+int64_t Rule::size(size_t i, size_t axis) const {
+  const Dim& d = dim(i, axis);
+  HEDDLE_CHECK(d.is_static(), "op '{}': axis {} of operand '{}' must be static", op_.kind(), axis, in(i).name);
+  return d.count;
+}
+
+void Rule::counts(size_t in, size_t updates) const {
+  HEDDLE_CHECK(op_.in.size() <= in, "op '{}' takes at most {} operands, {} given", op_.kind(), in, op_.in.size());
+  HEDDLE_CHECK(op_.updates.size() == updates, "op '{}' updates {} operands, {} given", op_.kind(), updates,
+               op_.updates.size());
+}
+
+void Rule::shape(size_t i, const ir::Shape& expected) const {
+  HEDDLE_CHECK(in(i).shape == expected, "op '{}': operand '{}' has shape {}, expected {}", op_.kind(), in(i).name,
+               text(in(i).shape), text(expected));
+}
+
+void Rule::same(size_t i, size_t j) const {
+  shape(i, in(j).shape);
+  HEDDLE_CHECK(in(i).dtype == in(j).dtype, "op '{}': operand '{}' is {}, '{}' is {}", op_.kind(), in(i).name,
+               heddle::name_of(in(i).dtype), in(j).name, heddle::name_of(in(j).dtype));
+}
+
+void Rule::require(bool holds, std::string_view what) const {
+  HEDDLE_CHECK(holds, "op '{}': {}", op_.kind(), what);
+}
+
+Value output(Dtype dtype, ir::Shape shape, Role role) {
+  Value v;
+  v.dtype = dtype;
+  v.shape = std::move(shape);
+  v.role = role;
+  return v;
+}
+
+Cost operand_cost(const Stage& stage, const Op& op, const RowCounts& rows) {
+  // A packed weight counts as its elements: a product reads one of its blockings.
+  const auto bytes = [&](ValueId id) {
+    return id == none ? 0.0 : static_cast<double>(stage.elements(id, rows) * size_of(stage.value(id).dtype));
+  };
+  Cost cost;
+  for (const ValueId id : op.in) cost.bytes += bytes(id);
+  for (const ValueId id : op.out) cost.bytes += bytes(id);
+  for (const ValueId id : op.updates) cost.bytes += 2.0 * bytes(id);
+  return cost;
+}
+
+double rows_of(const Stage& stage, ValueId id, const RowCounts& rows) {
+  return static_cast<double>(stage.elements(id, rows)) / columns_of(stage, id);
+}
+
+double columns_of(const Stage& stage, ValueId id) {
+  const ir::Shape& shape = stage.value(id).shape;
+  return shape.empty() ? 1.0 : static_cast<double>(shape.back().count);
+}
+
+}  // namespace heddle::ops

@@ -1,0 +1,65 @@
+// What the rules of op definitions are written with: checks on operands, and costs from operand sizes.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "heddle/ir/gradient.h"
+#include "heddle/ir/stage.h"
+
+namespace heddle::ops {
+
+using ir::Attributes;
+using ir::Cost;
+using ir::Dim;
+using ir::GradientWriter;
+using ir::none;
+using ir::Op;
+using ir::OpDef;
+using ir::Phase;
+using ir::Role;
+using ir::RowCounts;
+using ir::Stage;
+using ir::StreamKind;
+using ir::Value;
+using ir::ValueId;
+
+/// The accumulation type of a compute type.
+constexpr Dtype wide(Dtype dtype) { return dtype == Dtype::f64 ? Dtype::f64 : Dtype::f32; }
+
+/// The operands of an op under inference. Every accessor raises InternalError naming the op and the operand.
+class Rule {
+ public:
+  Rule(const Stage& stage, const Op& op) : stage_(stage), op_(op) {}
+
+  bool has(size_t i) const { return i < op_.in.size() && op_.in[i] != none; }
+  const Value& in(size_t i) const;
+  const Value& updated(size_t i) const;
+  const Dim& dim(size_t i, size_t axis) const;
+  int64_t size(size_t i, size_t axis) const;  // of a static dim
+  Dtype dtype(size_t i) const { return in(i).dtype; }
+
+  void counts(size_t in, size_t updates = 0) const;       // at most `in` operands, exactly `updates`
+  void shape(size_t i, const ir::Shape& expected) const;  // exact
+  void same(size_t i, size_t j) const;                    // shape and dtype
+  void require(bool holds, std::string_view what) const;
+
+ private:
+  const Stage& stage_;
+  const Op& op_;
+};
+
+/// An output value; the name is given by Stage::append.
+Value output(Dtype dtype, ir::Shape shape, Role role = Role::activation);
+inline Dim fixed(int64_t count) { return Dim{count, none}; }
+
+/// Bytes of all operands, each read or written once (updates: both); no products.
+Cost operand_cost(const Stage& stage, const Op& op, const RowCounts& rows);
+/// Rows of a value: all dims but the last, at run time.
+double rows_of(const Stage& stage, ValueId id, const RowCounts& rows);
+double columns_of(const Stage& stage, ValueId id);
+
+/// The operand of an op, or none when it is absent.
+inline ValueId operand(const Op& op, size_t i) { return i < op.in.size() ? op.in[i] : none; }
+
+}  // namespace heddle::ops

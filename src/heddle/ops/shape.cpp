@@ -1,0 +1,51 @@
+// Splitting a matrix by columns and joining two: each is the other's backward.
+#include "heddle/ops/ops.h"
+#include "heddle/ops/rule.h"
+
+namespace heddle::ops {
+
+namespace {
+
+extern const OpDef concat;
+
+const OpDef split{
+    .kind = "split",
+    .infer = [](const Stage& stage, const Op& op) {
+      const Rule rule(stage, op);
+      rule.counts(1);
+      const int64_t first = op.attributes.integer("first");
+      rule.require(first > 0 && first < rule.size(0, 1), "first is outside the columns");
+      return std::vector{output(rule.dtype(0), {rule.dim(0, 0), fixed(first)}),
+                         output(rule.dtype(0), {rule.dim(0, 0), fixed(rule.size(0, 1) - first)})};
+    },
+    .differentiate = [](GradientWriter& writer, const Op& op, const std::vector<ValueId>& d_out) {
+      const int64_t first = op.attributes.integer("first");
+      const int64_t columns = writer.stage().value(op.in[0]).shape[1].count;
+      return writer.input_gradient(concat, d_out, {writer.d(op.in[0])}, {{"first", first}, {"second", columns - first}});
+    },
+    .cost = operand_cost,
+};
+
+const OpDef concat{
+    .kind = "concat",
+    .infer = [](const Stage& stage, const Op& op) {
+      const Rule rule(stage, op);
+      rule.counts(2);
+      const int64_t first = op.attributes.integer("first"), second = op.attributes.integer("second");
+      const size_t present = rule.has(0) ? 0 : 1;
+      if (rule.has(0)) rule.shape(0, {rule.dim(present, 0), fixed(first)});
+      if (rule.has(1)) rule.shape(1, {rule.dim(present, 0), fixed(second)});
+      return std::vector{output(rule.dtype(present), {rule.dim(present, 0), fixed(first + second)})};
+    },
+    .differentiate = [](GradientWriter& writer, const Op& op, const std::vector<ValueId>& d_out) {
+      return writer.input_gradient(split, d_out, {writer.d(op.in[0]), writer.d(op.in[1])},
+                                   {{"first", op.attributes.integer("first")}});
+    },
+    .cost = operand_cost,
+};
+
+}  // namespace
+
+std::vector<const OpDef*> shape_ops() { return {&split, &concat}; }
+
+}  // namespace heddle::ops
