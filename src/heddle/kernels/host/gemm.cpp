@@ -1,0 +1,340 @@
+// Checks a product's arguments, chooses the engine and hands the pieces to the OpenMP team.
+#include "heddle/kernels/host/gemm.h"
+
+#include <omp.h>
+
+#include <algorithm>
+
+#include "heddle/kernels/host/cpu_features.h"
+#include "heddle/kernels/host/gemm_block.h"
+#include "heddle/kernels/host/gemm_split.h"
+
+namespace heddle::kernels::host {
+namespace {
+
+/// Below this a team costs more than it saves.
+constexpr double kLeastParallelFlops = 4e5;
+constexpr int64_t kScratchAlignment = 64;
+
+int64_t aligned(int64_t bytes) { return (bytes + kScratchAlignment - 1) / kScratchAlignment * kScratchAlignment; }
+int64_t numbers_bytes(int64_t experts) { return aligned((experts + 1) * 8); }
+
+Rows with_stride(Rows rows, int64_t columns) {
+  if (rows.stride == 0) rows.stride = columns;
+  return rows;
+}
+OutRows with_stride(OutRows rows, int64_t columns) {
+  if (rows.stride == 0) rows.stride = columns;
+  return rows;
+}
+
+void check_type(std::string_view what, Dtype dtype) {
+  HEDDLE_CHECK(dtype == Dtype::bf16 || dtype == Dtype::f32, "matrix product: {} is {}, not bf16 or f32", what,
+               name_of(dtype));
+}
+
+/// The engine for these operand types; checks that it can run.
+Engine resolve(Engine wanted, Dtype left, Dtype right) {
+  const Dtype both = left == Dtype::bf16 && right == Dtype::bf16 ? Dtype::bf16 : Dtype::f32;
+  if (wanted == Engine::best) return best_engine(both);
+  const Support support = engine_supported(wanted, both);
+  HEDDLE_CHECK(support.ok, "matrix product: engine {}: {}", name_of(wanted), support.reason);
+  return wanted;
+}
+
+/// A packed weight can be read only by the engine that packed it, whatever the other operand's type.
+Engine resolve(Engine wanted, Dtype left, const Weights& w) {
+  if (!w.packed) return resolve(wanted, left, w.dtype);
+  const Engine packer = wanted == Engine::best ? best_engine(w.dtype) : wanted;
+  HEDDLE_CHECK(packer != Engine::amx || left == Dtype::bf16,
+               "matrix product: a packed bf16 weight with an f32 operand; use the weight's rows");
+  return resolve(packer, packer == Engine::amx ? Dtype::bf16 : Dtype::f32, packer == Engine::amx ? Dtype::bf16 : Dtype::f32);
+}
+
+struct Team {
+  int threads = 1;
+  int64_t* numbers = nullptr;      // [experts + 1]
+  std::byte* pieces = nullptr;     // threads × kPieceScratchBytes
+  std::byte* scratch_of(int thread) const { return pieces + thread * kPieceScratchBytes; }
+};
+
+Team make_team(const Scratch& scratch, int64_t experts, double flops) {
+  const int64_t room = scratch.bytes - numbers_bytes(experts);
+  HEDDLE_CHECK(scratch.data && room >= kPieceScratchBytes, "matrix product: {} bytes of scratch, need {} or more",
+               scratch.bytes, numbers_bytes(experts) + kPieceScratchBytes);
+  HEDDLE_CHECK(reinterpret_cast<uintptr_t>(scratch.data) % kScratchAlignment == 0,
+               "matrix product: scratch is not 64-byte aligned");
+  Team team;
+  team.threads = static_cast<int>(std::min<int64_t>(omp_get_max_threads(), room / kPieceScratchBytes));
+  if (flops < kLeastParallelFlops) team.threads = 1;
+  team.numbers = reinterpret_cast<int64_t*>(scratch.data);
+  team.pieces = scratch.data + numbers_bytes(experts);
+  return team;
+}
+
+void check_groups(const RowGroups& groups) {
+  HEDDLE_CHECK(groups.begin(0) >= 0, "matrix product: the first offset is negative");
+  for (int64_t g = 0; g < groups.count(); ++g) {
+    HEDDLE_CHECK(groups.end(g) >= groups.begin(g), "matrix product: offsets decrease at group {}", g);
+  }
+}
+
+int64_t row_count(const RowGroups& groups) { return groups.end(groups.count() - 1) - groups.begin(0); }
+
+/// Forward and dgrad alike: C[T,columns] = A[T,depth] · B_e[depth,columns].
+struct GroupedProduct {
+  const RowGroups* groups;
+  int64_t depth, columns;
+  Rows a;
+  const Weights* w;
+  bool forward;
+  const float* bias;
+  OutRows c;
+  Engine engine;
+};
+
+void run(const GroupedProduct& job, const Scratch& scratch) {
+  const int64_t rows = row_count(*job.groups);
+  if (rows == 0) return;
+  HEDDLE_CHECK(job.a.data && job.c.data && job.w->data, "matrix product: an operand is null");
+  const Team team = make_team(scratch, job.groups->count(),
+                              2.0 * static_cast<double>(rows) * static_cast<double>(job.depth) *
+                                  static_cast<double>(job.columns));
+  const PieceSplit split = PieceSplit::rows_by_columns(*job.groups, job.columns, team.threads, team.numbers);
+  const int64_t n = job.forward ? job.columns : job.depth, k = job.forward ? job.depth : job.columns;
+  const int64_t forward_bytes = panel_bytes(job.engine, k, n), dgrad_bytes = panel_bytes(job.engine, n, k);
+  const int64_t count = split.count();
+  const auto chunk = static_cast<int>(std::max<int64_t>(1, count / (16 * team.threads)));
+#pragma omp parallel for num_threads(team.threads) schedule(dynamic, chunk)
+  for (int64_t i = 0; i < count; ++i) {
+    const Piece cut = split.piece(i);
+    ProductPiece piece;
+    piece.rows = cut.row_end - cut.row_begin;
+    piece.depth = job.depth;
+    piece.columns = job.columns;
+    piece.column_begin = cut.column_begin;
+    piece.column_end = cut.column_end;
+    piece.a = job.a;
+    piece.a.data = static_cast<const std::byte*>(job.a.data) + cut.row_begin * job.a.stride * size_of(job.a.dtype);
+    const auto* weight = static_cast<const std::byte*>(job.w->data);
+    if (job.w->packed) {
+      piece.panels = weight + cut.group * (forward_bytes + dgrad_bytes) + (job.forward ? 0 : forward_bytes);
+    } else {
+      piece.b = {weight + cut.group * n * k * size_of(job.w->dtype), job.w->dtype, k};
+      piece.b_transposed = job.forward;
+    }
+    piece.bias = job.bias;
+    piece.c = job.c;
+    piece.c.data = static_cast<std::byte*>(job.c.data) + cut.row_begin * job.c.stride * size_of(job.c.dtype);
+    piece.scratch = team.scratch_of(omp_get_thread_num());
+    run_piece(job.engine, piece);
+  }
+}
+
+/// dbias[n] (+)= Σ_t dy[t,n] for columns n_begin .. n_end, in increasing t.
+template <class T>
+void sum_rows(const T* dy, int64_t stride, int64_t rows, int64_t n_begin, int64_t n_end, bool overwrite, float* dbias) {
+  for (int64_t begin = n_begin; begin < n_end; begin += kPanelColumns) {
+    const int64_t wide = std::min(n_end - begin, kPanelColumns);
+    float sum[kPanelColumns] = {};
+    if (!overwrite) std::copy_n(dbias + begin, wide, sum);
+    for (int64_t t = 0; t < rows; ++t) {
+      for (int64_t i = 0; i < wide; ++i) sum[i] += static_cast<float>(dy[t * stride + begin + i]);
+    }
+    std::copy_n(sum, wide, dbias + begin);
+  }
+}
+
+}  // namespace
+
+std::string_view name_of(Engine engine) {
+  switch (engine) {
+    case Engine::best: return "best";
+    case Engine::amx: return "amx";
+    case Engine::avx512: return "avx512";
+    case Engine::avx2: return "avx2";
+    case Engine::portable: return "portable";
+  }
+  return "?";
+}
+
+Support engine_supported(Engine engine, Dtype dtype) {
+  if (dtype != Dtype::bf16 && dtype != Dtype::f32) {
+    return Support::no(fmt::format("matrix products of {} are left to the reference", name_of(dtype)));
+  }
+  switch (engine) {
+    case Engine::amx: return dtype == Dtype::bf16 ? amx_bf16() : Support::no("amx multiplies bf16 only");
+    case Engine::avx512: return avx512();
+    case Engine::avx2: return avx2_fma();
+    case Engine::best:
+    case Engine::portable: return Support::yes();
+  }
+  return Support::no("no such engine");
+}
+
+Engine best_engine(Dtype dtype) {
+  for (const Engine engine : {Engine::amx, Engine::avx512, Engine::avx2}) {
+    if (engine_supported(engine, dtype)) return engine;
+  }
+  return Engine::portable;
+}
+
+Support gemm_supported(Dtype dtype) { return engine_supported(Engine::portable, dtype); }
+
+RowGroups RowGroups::one(int64_t rows) {
+  RowGroups groups;
+  groups.rows_ = rows;
+  return groups;
+}
+
+RowGroups::RowGroups(std::span<const int32_t> offsets)
+    : count_(static_cast<int64_t>(offsets.size()) - 1), narrow_(offsets.data()) {
+  HEDDLE_CHECK(count_ >= 1, "row groups: {} offsets, need two or more", offsets.size());
+}
+
+RowGroups::RowGroups(std::span<const int64_t> offsets)
+    : count_(static_cast<int64_t>(offsets.size()) - 1), wide_(offsets.data()) {
+  HEDDLE_CHECK(count_ >= 1, "row groups: {} offsets, need two or more", offsets.size());
+}
+
+int64_t panel_bytes(Engine engine, int64_t depth, int64_t columns) {
+  return engine == Engine::amx ? amx::panel_bytes(depth, columns) : fp32::panel_bytes(depth, columns);
+}
+
+static fp32::BlockKernel block_kernel(Engine engine) {
+  if (engine == Engine::avx512) return fp32::block_avx512;
+  if (engine == Engine::avx2) return fp32::block_avx2;
+  return fp32::block_portable;
+}
+
+void run_piece(Engine engine, const ProductPiece& piece) {
+  if (engine == Engine::amx) return amx::product(piece);
+  fp32::product(block_kernel(engine), piece);
+}
+
+void run_piece(Engine engine, const WgradPiece& piece) {
+  if (engine == Engine::amx) return amx::wgrad(piece);
+  fp32::wgrad(block_kernel(engine), piece);
+}
+
+void run_piece(Engine engine, const PackPiece& piece) {
+  if (engine == Engine::amx) return amx::pack(piece);
+  fp32::pack(piece);
+}
+
+int64_t packed_bytes(Dtype dtype, int64_t experts, int64_t n, int64_t k, Engine engine) {
+  const Engine packer = resolve(engine, dtype, dtype);
+  return experts * (panel_bytes(packer, k, n) + panel_bytes(packer, n, k));
+}
+
+void pack_weights(Dtype dtype, const float* master, int64_t experts, int64_t n, int64_t k, void* packed,
+                  Engine engine) {
+  HEDDLE_CHECK(experts >= 0 && n >= 1 && k >= 1, "pack: {} experts of {} × {}", experts, n, k);
+  check_type("the packed weight", dtype);
+  const Engine packer = resolve(engine, dtype, dtype);
+  const int64_t forward_bytes = panel_bytes(packer, k, n), dgrad_bytes = panel_bytes(packer, n, k);
+  constexpr int64_t kColumns = 128;
+  const int64_t forward_pieces = (n + kColumns - 1) / kColumns, dgrad_pieces = (k + kColumns - 1) / kColumns;
+  const int64_t count = experts * (forward_pieces + dgrad_pieces);
+#pragma omp parallel for schedule(dynamic, 1) if (experts * n * k > 65536)
+  for (int64_t i = 0; i < count; ++i) {
+    const int64_t expert = i / (forward_pieces + dgrad_pieces);
+    int64_t block = i % (forward_pieces + dgrad_pieces);
+    const bool forward = block < forward_pieces;
+    if (!forward) block -= forward_pieces;
+    PackPiece piece;
+    piece.depth = forward ? k : n;
+    piece.columns = forward ? n : k;
+    piece.column_begin = block * kColumns;
+    piece.column_end = std::min(piece.column_begin + kColumns, piece.columns);
+    piece.b = {master + expert * n * k, Dtype::f32, k};
+    piece.b_transposed = forward;
+    piece.round_to_bf16 = dtype == Dtype::bf16;
+    piece.panels = static_cast<std::byte*>(packed) + expert * (forward_bytes + dgrad_bytes) +
+                   (forward ? 0 : forward_bytes);
+    run_piece(packer, piece);
+  }
+}
+
+int64_t gemm_scratch_bytes(int64_t experts, int threads) {
+  return numbers_bytes(experts) + (threads > 0 ? threads : omp_get_max_threads()) * kPieceScratchBytes;
+}
+
+void linear_forward(const LinearForward& call) {
+  HEDDLE_CHECK(call.n >= 1 && call.k >= 1, "linear: N = {}, K = {}", call.n, call.k);
+  check_groups(call.groups);
+  check_type("x", call.x.dtype);
+  check_type("w", call.w.dtype);
+  check_type("y", call.y.dtype);
+  run({&call.groups, call.k, call.n, with_stride(call.x, call.k), &call.w, true, call.bias,
+       with_stride(call.y, call.n), resolve(call.engine, call.x.dtype, call.w)},
+      call.scratch);
+}
+
+void linear_dgrad(const LinearDgrad& call) {
+  HEDDLE_CHECK(call.n >= 1 && call.k >= 1, "linear dgrad: N = {}, K = {}", call.n, call.k);
+  check_groups(call.groups);
+  check_type("dy", call.dy.dtype);
+  check_type("w", call.w.dtype);
+  check_type("dx", call.dx.dtype);
+  run({&call.groups, call.n, call.k, with_stride(call.dy, call.n), &call.w, false, nullptr,
+       with_stride(call.dx, call.k), resolve(call.engine, call.dy.dtype, call.w)},
+      call.scratch);
+}
+
+void linear_wgrad(const LinearWgrad& call) {
+  HEDDLE_CHECK(call.n >= 1 && call.k >= 1, "linear wgrad: N = {}, K = {}", call.n, call.k);
+  check_groups(call.groups);
+  check_type("x", call.x.dtype);
+  check_type("dy", call.dy.dtype);
+  const RowGroups& groups = call.groups;
+  const int64_t rows = row_count(groups);
+  if (rows == 0 && !call.overwrite) return;
+  HEDDLE_CHECK(rows == 0 || (call.dy.data && (call.x.data || !call.dw)), "linear wgrad: an operand is null");
+  const Engine engine = resolve(call.engine, call.dy.dtype, call.x.dtype);
+  const Rows x = with_stride(call.x, call.k), dy = with_stride(call.dy, call.n);
+  const Team team = make_team(call.scratch, groups.count(),
+                              2.0 * static_cast<double>(rows) * static_cast<double>(call.n) *
+                                  static_cast<double>(call.k));
+  const PieceSplit split = PieceSplit::equal(groups.count(), call.n, call.k, team.threads, team.numbers);
+  const int64_t count = split.count();
+#pragma omp parallel for num_threads(team.threads) schedule(dynamic, 1)
+  for (int64_t i = 0; i < count; ++i) {
+    const Piece cut = split.piece(i);
+    const int64_t first = groups.begin(cut.group), group_rows = groups.end(cut.group) - first;
+    if (group_rows == 0 && !call.overwrite) continue;
+    const auto row_of = [first](Rows matrix) {
+      if (matrix.data) {
+        matrix.data = static_cast<const std::byte*>(matrix.data) + first * matrix.stride * size_of(matrix.dtype);
+      }
+      return matrix;
+    };
+    const Rows group_dy = row_of(dy);
+    if (call.dbias && cut.column_begin == 0) {
+      float* dbias = call.dbias + cut.group * call.n;
+      if (dy.dtype == Dtype::bf16) {
+        sum_rows(static_cast<const bf16*>(group_dy.data), dy.stride, group_rows, cut.row_begin, cut.row_end,
+                 call.overwrite, dbias);
+      } else {
+        sum_rows(static_cast<const float*>(group_dy.data), dy.stride, group_rows, cut.row_begin, cut.row_end,
+                 call.overwrite, dbias);
+      }
+    }
+    if (!call.dw) continue;
+    WgradPiece piece;
+    piece.rows = group_rows;
+    piece.n_begin = cut.row_begin;
+    piece.n_end = cut.row_end;
+    piece.k_begin = cut.column_begin;
+    piece.k_end = cut.column_end;
+    piece.dy = group_dy;
+    piece.x = row_of(x);
+    piece.dw = call.dw + cut.group * call.n * call.k;
+    piece.dw_stride = call.k;
+    piece.overwrite = call.overwrite;
+    piece.scratch = team.scratch_of(omp_get_thread_num());
+    run_piece(engine, piece);
+  }
+}
+
+}  // namespace heddle::kernels::host

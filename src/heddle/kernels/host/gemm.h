@@ -1,0 +1,137 @@
+// Matrix products of the CPU backend: forward, input gradient and weight gradient of a linear layer, plain or grouped.
+//
+// Shapes: T rows, N outputs, K inputs, E experts; group e owns the rows offsets[e] .. offsets[e+1] and the weight w_e.
+//   forward  y[T,N]    = x[T,K] · w_e[N,K]ᵀ + bias[N]
+//   dgrad    dx[T,K]   = dy[T,N] · w_e[N,K]
+//   wgrad    dw[E,N,K] = or += dyᵀ x over the rows of each group, fp32; dbias[N] = or += Σ_t dy
+// Groups may be empty and of any size; N, K >= 1 are any numbers.
+//
+// Engines. amx: bf16 tile products with fp32 sums. avx512, avx2, portable: fp32 multiply-adds; they also take bf16
+// operands, widened exactly. A weight packed by an engine can be read by that engine only.
+//
+// Sums and bits. An element of y or dx is one chain of fp32 additions in increasing k, whose links depend on nothing
+// but k: it has the same bits in any group, row position, split into calls and number of threads. An element of dw is
+// such a chain over the rows of its group, beginning at the group's first row, continued from the dw it finds (or from
+// zero). Engines differ among each other: amx adds products in links of 32 k (even and odd ones apart), the others one
+// by one (fused, where the machine has it). amx takes fp32 and bf16 denormals as zero and flushes results to zero, and
+// so do its conversions to bf16.
+//
+// Memory. Nothing is allocated here; scratch comes from the caller, 64-byte aligned, uninitialised, as large as
+// gemm_scratch_bytes says. Fewer threads run when the scratch is smaller than that (at least one thread's share is
+// needed). Outputs must not overlap inputs. All calls block, use the OpenMP team of the calling thread, and throw
+// InternalError for arguments against these rules.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+#include "heddle/base/dtype.h"
+#include "heddle/base/error.h"
+
+namespace heddle::kernels::host {
+
+enum class Engine : uint8_t { best, amx, avx512, avx2, portable };
+std::string_view name_of(Engine engine);
+
+/// Whether the engine runs on this machine with operands of this type (bf16 or f32), or why not.
+Support engine_supported(Engine engine, Dtype dtype);
+/// The fastest engine for operands of this type; never `best`.
+Engine best_engine(Dtype dtype);
+/// Whether there is any engine for the type.
+Support gemm_supported(Dtype dtype);
+
+/// Which rows belong to which weight. Does not own the offsets.
+class RowGroups {
+ public:
+  /// One group of all rows.
+  static RowGroups one(int64_t rows);
+  /// E = offsets.size() - 1 groups; offsets must not decrease and not be negative.
+  explicit RowGroups(std::span<const int32_t> offsets);
+  explicit RowGroups(std::span<const int64_t> offsets);
+
+  int64_t count() const { return count_; }
+  int64_t begin(int64_t group) const { return narrow_ ? narrow_[group] : wide_ ? wide_[group] : 0; }
+  int64_t end(int64_t group) const { return narrow_ ? narrow_[group + 1] : wide_ ? wide_[group + 1] : rows_; }
+
+ private:
+  RowGroups() = default;
+  int64_t count_ = 1;
+  int64_t rows_ = 0;
+  const int32_t* narrow_ = nullptr;
+  const int64_t* wide_ = nullptr;
+};
+
+/// A row-major matrix that is read; `stride` in elements, 0 means that rows lie next to each other.
+struct Rows {
+  const void* data = nullptr;
+  Dtype dtype = Dtype::f32;
+  int64_t stride = 0;
+};
+/// A row-major matrix that is written.
+struct OutRows {
+  void* data = nullptr;
+  Dtype dtype = Dtype::f32;
+  int64_t stride = 0;
+};
+
+/// The weights of all groups, [E,N,K]. Packed: made by pack_weights for `dtype` and the same E, N, K and engine.
+struct Weights {
+  const void* data = nullptr;
+  Dtype dtype = Dtype::f32;
+  bool packed = false;
+};
+
+struct Scratch {
+  std::byte* data = nullptr;
+  int64_t bytes = 0;
+};
+
+/// Bytes of a packed weight: a blocking for forward and one for dgrad.
+int64_t packed_bytes(Dtype dtype, int64_t experts, int64_t n, int64_t k, Engine engine = Engine::best);
+
+/// Rounds the fp32 rows [E,N,K] to `dtype` and blocks them, with all threads. `packed` is 64-byte aligned.
+void pack_weights(Dtype dtype, const float* master, int64_t experts, int64_t n, int64_t k, void* packed,
+                  Engine engine = Engine::best);
+
+/// Scratch for any product here with this many groups and `threads` threads (0: omp_get_max_threads()).
+int64_t gemm_scratch_bytes(int64_t experts, int threads = 0);
+
+struct LinearForward {
+  RowGroups groups = RowGroups::one(0);
+  int64_t n = 0, k = 0;
+  Rows x;
+  Weights w;
+  const float* bias = nullptr;  // [N], or null
+  OutRows y;                    // bf16 or f32, overwritten
+  Scratch scratch;
+  Engine engine = Engine::best;
+};
+void linear_forward(const LinearForward& call);
+
+struct LinearDgrad {
+  RowGroups groups = RowGroups::one(0);
+  int64_t n = 0, k = 0;
+  Rows dy;
+  Weights w;
+  OutRows dx;  // bf16 or f32, overwritten
+  Scratch scratch;
+  Engine engine = Engine::best;
+};
+void linear_dgrad(const LinearDgrad& call);
+
+struct LinearWgrad {
+  RowGroups groups = RowGroups::one(0);
+  int64_t n = 0, k = 0;
+  Rows dy, x;
+  float* dw = nullptr;     // [E,N,K], or null
+  float* dbias = nullptr;  // [E,N], or null
+  /// True: dw and dbias hold garbage and are overwritten, with zeros for an empty group. False: added to.
+  bool overwrite = false;
+  Scratch scratch;
+  Engine engine = Engine::best;
+};
+void linear_wgrad(const LinearWgrad& call);
+
+}  // namespace heddle::kernels::host

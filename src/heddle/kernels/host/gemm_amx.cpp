@@ -1,0 +1,194 @@
+// The amx engine: packing, and forward and dgrad pieces.
+//
+// Panels: B in panels of 32 columns; a panel is ceil(depth/32) step pairs (see gemm_amx_tiles.h), zeros beyond the
+// edges, so that an odd depth or width costs nothing but the padding.
+//
+// Order of a piece: runs of at most kRunDepth of the depth; within a run, blocks of 32 rows; within these the panels.
+// So 32 rows of A stay in the first-level cache while the run's panels stream from the second level; A is read in place
+// (a row of k is what a tile row wants). With more than one run, sums wait in fp32 blocks, exactly.
+#include "heddle/kernels/host/gemm_block.h"
+#if defined(__x86_64__)
+#include "heddle/kernels/host/gemm_amx_tiles.h"
+
+namespace heddle::kernels::host::amx {
+namespace {
+
+constexpr int64_t kRunDepth = 512;
+constexpr int64_t kBlock = kPanelColumns;  // rows and columns of a block
+constexpr int64_t kBlockElements = kBlock * kBlock;
+
+constexpr int64_t kSumsBytes = kMostPieceRows * kMostPieceColumns * 4;
+constexpr int64_t kPanelsBytes = kRunDepth * kMostPieceColumns * 2;
+constexpr int64_t kTailBytes = kMostPieceRows * kStep * 2;
+constexpr int64_t kStagingBytes = kBlockElements * 4;
+static_assert(kSumsBytes + kPanelsBytes + kTailBytes + kStagingBytes <= kPieceScratchBytes);
+
+constexpr int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
+constexpr int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+/// Depth of a run: the runs are as equal as whole steps allow.
+int64_t run_depth(int64_t depth) {
+  const int64_t runs = ceil_div(depth, kRunDepth);
+  return ceil_div(ceil_div(depth, runs), kStep) * kStep;
+}
+
+/// Step pairs of the depths depth_begin .. depth_end and the panel that begins at `column`, to `out`.
+template <class T>
+HEDDLE_AMX void pack_panel(const T* b, int64_t stride, bool transposed, int64_t depth_begin, int64_t depth_end,
+                           int64_t column, int64_t columns, uint16_t* out) {
+  const int64_t wide = smaller(columns - column, kBlock);
+  for (int64_t d = depth_begin; d < depth_end; d += kStep, out += kPairElements) {
+    const int64_t deep = smaller(depth_end - d, kStep);
+    if (!transposed) {
+      interleave_pairs(b + d * stride + column, stride, deep, wide, out);
+      continue;
+    }
+    for (int64_t half = 0; half < 2; ++half) {
+      __m512i rows[16];
+      for (int64_t i = 0; i < kTile; ++i) {
+        const int64_t c = half * kTile + i;
+        rows[i] = c < wide ? load_bf16(b + (column + c) * stride + d, deep) : _mm512_setzero_si512();
+      }
+      transpose_dwords(rows);
+      for (int64_t i = 0; i < kTile; ++i) _mm512_store_si512(out + half * kTileElements + i * 32, rows[i]);
+    }
+  }
+}
+
+HEDDLE_AMX void pack_panel(const Rows& b, bool transposed, int64_t depth_begin, int64_t depth_end, int64_t column,
+                           int64_t columns, uint16_t* out) {
+  if (b.dtype == Dtype::bf16) {
+    pack_panel(static_cast<const uint16_t*>(b.data), b.stride, transposed, depth_begin, depth_end, column, columns, out);
+  } else {
+    pack_panel(static_cast<const float*>(b.data), b.stride, transposed, depth_begin, depth_end, column, columns, out);
+  }
+}
+
+/// Writes a block of sums to C, adding the bias, rounded to C's type.
+HEDDLE_AMX void write_block(const float* sums, int64_t sums_stride, int64_t rows, int64_t columns, const float* bias,
+                            const OutRows& c, int64_t row, int64_t column) {
+  const __mmask16 left = first_lanes_16(columns), right = first_lanes_16(columns - 16);
+  const __m512 bias_left = bias ? _mm512_maskz_loadu_ps(left, bias + column) : _mm512_setzero_ps();
+  const __m512 bias_right = bias ? _mm512_maskz_loadu_ps(right, bias + column + 16) : _mm512_setzero_ps();
+  for (int64_t r = 0; r < rows; ++r) {
+    __m512 low = _mm512_maskz_loadu_ps(left, sums + r * sums_stride);
+    __m512 high = _mm512_maskz_loadu_ps(right, sums + r * sums_stride + 16);
+    if (bias) {
+      low = _mm512_add_ps(low, bias_left);
+      high = _mm512_add_ps(high, bias_right);
+    }
+    const int64_t at = (row + r) * c.stride + column;
+    if (c.dtype == Dtype::bf16) {
+      uint16_t* to = static_cast<uint16_t*>(c.data) + at;
+      const __m512i both = (__m512i)_mm512_cvtne2ps_pbh(high, low);
+      if (columns == kBlock) {
+        _mm512_storeu_si512(to, both);
+      } else {
+        _mm512_mask_storeu_epi16(to, first_lanes_32(columns), both);
+      }
+    } else {
+      float* to = static_cast<float*>(c.data) + at;
+      _mm512_mask_storeu_ps(to, left, low);
+      _mm512_mask_storeu_ps(to + 16, right, high);
+    }
+  }
+}
+
+HEDDLE_AMX void run_product(const ProductPiece& piece) {
+  float* const sums = reinterpret_cast<float*>(piece.scratch);
+  auto* const own_panels = reinterpret_cast<uint16_t*>(piece.scratch + kSumsBytes);
+  auto* const tails = reinterpret_cast<uint16_t*>(piece.scratch + kSumsBytes + kPanelsBytes);
+  float* const staging = reinterpret_cast<float*>(piece.scratch + kSumsBytes + kPanelsBytes + kTailBytes);
+
+  const auto* a = static_cast<const uint16_t*>(piece.a.data);
+  const int64_t a_stride = piece.a.stride;
+  const int64_t tail_depth = piece.depth % kStep;
+  const int64_t full_depth = piece.depth - tail_depth;
+  if (tail_depth) {
+    for (int64_t r = 0; r < piece.rows; ++r) {
+      _mm512_store_si512(tails + r * kStep, load_bf16(a + r * a_stride + full_depth, tail_depth));
+    }
+  }
+
+  const int64_t run = run_depth(piece.depth);
+  const int64_t panel_elements = ceil_div(piece.depth, kStep) * kPairElements;
+  const int64_t first_panel = piece.column_begin / kBlock;
+  const int64_t panels = ceil_div(piece.column_end, kBlock) - first_panel;
+  const bool one_run = run >= piece.depth;
+  int64_t configured = 0;
+
+  for (int64_t depth = 0; depth < piece.depth; depth += run) {
+    const int64_t depth_end = smaller(depth + run, piece.depth);
+    const bool last = depth_end == piece.depth;
+    const int64_t steps = (smaller(depth_end, full_depth) - depth) / kStep;
+    const uint16_t* b;
+    int64_t b_stride;  // elements from one panel to the next
+    if (piece.panels) {
+      b = reinterpret_cast<const uint16_t*>(piece.panels) + first_panel * panel_elements +
+          depth / kStep * kPairElements;
+      b_stride = panel_elements;
+    } else {
+      b = own_panels;
+      b_stride = run / kStep * kPairElements;
+      for (int64_t p = 0; p < panels; ++p) {
+        pack_panel(piece.b, piece.b_transposed, depth, depth_end, (first_panel + p) * kBlock, piece.column_end,
+                   own_panels + p * b_stride);
+      }
+    }
+    for (int64_t row = 0; row < piece.rows; row += kBlock) {
+      const int64_t tall = smaller(piece.rows - row, kBlock);
+      if (tall != configured) configure_tiles(configured = tall);
+      LeftOperand left;
+      left.upper = a + row * a_stride + depth;
+      left.lower = left.upper + kTile * a_stride;
+      left.row_stride = a_stride * 2;
+      left.step_stride = kStep;
+      left.tail = last && tail_depth ? tails + row * kStep : nullptr;
+      for (int64_t p = 0; p < panels; ++p) {
+        const int64_t column = (first_panel + p) * kBlock;
+        const int64_t wide = smaller(piece.column_end - column, kBlock);
+        float* c = one_run ? staging : sums + (row / kBlock * panels + p) * kBlockElements;
+        int64_t c_stride = kBlock * 4;
+        bool direct = false;
+        if (one_run && piece.c.dtype == Dtype::f32 && !piece.bias && wide % kTile == 0) {
+          c = static_cast<float*>(piece.c.data) + row * piece.c.stride + column;
+          c_stride = piece.c.stride * 4;
+          direct = true;
+        }
+        multiply_edge_block(tall, wide, left, steps, b + p * b_stride, c, c_stride, depth != 0);
+        if (last && !direct) write_block(c, kBlock, tall, wide, piece.bias, piece.c, row, column);
+      }
+    }
+  }
+  _tile_release();
+}
+
+HEDDLE_AMX void run_pack(const PackPiece& piece) {
+  const int64_t panel_elements = ceil_div(piece.depth, kStep) * kPairElements;
+  for (int64_t column = piece.column_begin; column < piece.column_end; column += kBlock) {
+    pack_panel(piece.b, piece.b_transposed, 0, piece.depth, column, piece.column_end,
+               reinterpret_cast<uint16_t*>(piece.panels) + column / kBlock * panel_elements);
+  }
+}
+
+}  // namespace
+
+int64_t panel_bytes(int64_t depth, int64_t columns) {
+  return ceil_div(depth, kStep) * ceil_div(columns, kBlock) * kPairElements * 2;
+}
+
+HEDDLE_AMX_TARGET void product(const ProductPiece& piece) {
+  run_product(piece);
+}
+HEDDLE_AMX_TARGET void pack(const PackPiece& piece) {
+  run_pack(piece);
+}
+
+}  // namespace heddle::kernels::host::amx
+#else
+namespace heddle::kernels::host::amx {
+int64_t panel_bytes(int64_t, int64_t) { internal_error("amx on another processor"); }
+void product(const ProductPiece&) { internal_error("amx on another processor"); }
+void pack(const PackPiece&) { internal_error("amx on another processor"); }
+}  // namespace heddle::kernels::host::amx
+#endif

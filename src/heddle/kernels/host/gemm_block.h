@@ -1,0 +1,93 @@
+// One thread's piece of a product: what the engines implement, what gemm.cpp hands out to threads, and what fused
+// kernels build on.
+//
+// A piece runs on the calling thread, allocates nothing and is independent of every other piece. Its scratch is
+// kPieceScratchBytes, 64-byte aligned, its own.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "heddle/kernels/host/gemm.h"
+
+namespace heddle::kernels::host {
+
+/// Columns are blocked in panels of 32; a piece begins at a multiple of it.
+constexpr int64_t kPanelColumns = 32;
+constexpr int64_t kMostPieceRows = 256;
+constexpr int64_t kMostPieceColumns = 512;
+constexpr int64_t kPieceScratchBytes = 1216 * 1024;
+
+/// C[M, column_begin .. column_end) = A[M, depth] · B[depth, columns] (+ bias).
+///
+/// Either `panels` holds B packed for the engine (forward: depth K, columns N; dgrad: depth N, columns K), or `rows`
+/// holds it unpacked, B[d][c] = rows[c·stride + d] when `transposed` (forward), else rows[d·stride + c] (dgrad).
+/// 0 <= M <= kMostPieceRows, column_end - column_begin <= kMostPieceColumns, column_begin a multiple of
+/// kPanelColumns, column_end <= columns. amx wants bf16 A and B.
+struct ProductPiece {
+  int64_t rows = 0;  // M
+  int64_t depth = 0;
+  int64_t columns = 0;
+  int64_t column_begin = 0, column_end = 0;
+  Rows a;                           // its first row is the piece's first; stride given
+  const std::byte* panels = nullptr;
+  Rows b;                           // when panels is null; stride given
+  bool b_transposed = false;
+  const float* bias = nullptr;      // [columns]
+  OutRows c;                        // its first element is row 0, column 0; stride given
+  std::byte* scratch = nullptr;
+};
+
+/// dw[n_begin .. n_end, k_begin .. k_end) (+)= Σ_t dy[t,n] x[t,k] over T rows, fp32, row-major with row length K.
+/// Both ranges are at most kMostPieceColumns long and begin at multiples of kPanelColumns.
+struct WgradPiece {
+  int64_t rows = 0;  // T
+  int64_t n_begin = 0, n_end = 0, k_begin = 0, k_end = 0;
+  Rows dy, x;        // the first row is the group's first; strides given
+  float* dw = nullptr;
+  int64_t dw_stride = 0;
+  bool overwrite = false;
+  std::byte* scratch = nullptr;
+};
+
+/// Bytes of one weight's panels for `depth` and `columns`.
+int64_t panel_bytes(Engine engine, int64_t depth, int64_t columns);
+
+/// Packs the columns column_begin .. column_end (rules as in ProductPiece) of B, given as rows of fp32 or bf16, into
+/// the panels of the whole B.
+struct PackPiece {
+  int64_t depth = 0, columns = 0;
+  int64_t column_begin = 0, column_end = 0;
+  Rows b;
+  bool b_transposed = false;
+  bool round_to_bf16 = false;  // for the fp32 engines: keep the values that a bf16 weight would have
+  std::byte* panels = nullptr;
+};
+
+void run_piece(Engine engine, const ProductPiece& piece);
+void run_piece(Engine engine, const WgradPiece& piece);
+void run_piece(Engine engine, const PackPiece& piece);
+
+// What each engine provides.
+namespace amx {
+int64_t panel_bytes(int64_t depth, int64_t columns);
+void product(const ProductPiece& piece);
+void wgrad(const WgradPiece& piece);
+void pack(const PackPiece& piece);
+}  // namespace amx
+
+namespace fp32 {
+/// C[12,32] += A[depth,12]ᵀ · B[depth,32], all contiguous: one block of the fp32 engines.
+using BlockKernel = void (*)(int64_t depth, const float* a, const float* b, float* c);
+constexpr int64_t kBlockRows = 12;
+void block_avx512(int64_t depth, const float* a, const float* b, float* c);
+void block_avx2(int64_t depth, const float* a, const float* b, float* c);
+void block_portable(int64_t depth, const float* a, const float* b, float* c);
+
+int64_t panel_bytes(int64_t depth, int64_t columns);
+void product(BlockKernel kernel, const ProductPiece& piece);
+void wgrad(BlockKernel kernel, const WgradPiece& piece);
+void pack(const PackPiece& piece);
+}  // namespace fp32
+
+}  // namespace heddle::kernels::host
