@@ -1,0 +1,23 @@
+// What the `load` ops of a step read: plain data, made by the trainer, alive until the step has ended.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <vector>
+
+namespace heddle::device {
+
+/// The tokens of one microbatch: B sequences of S + 1 + D ids each, row-major. The first S ids of a sequence are its
+/// inputs; label d of position s is id s + d, for d = 1 … D + 1 (D: prediction depths beyond the next token).
+struct Microbatch {
+  std::vector<int32_t> tokens;   // [B, S+1+D]; a negative id is padding: it embeds to zeros and is nobody's label
+  std::vector<uint8_t> masked;   // empty, or [B, S+1+D]: nonzero where the id must not be predicted
+};
+
+struct Batch {
+  std::vector<Microbatch> microbatches;  // indexed by KernelCall::microbatch
+  std::vector<double> scales;            // one factor a loss term: 1 ÷ its denominator over the global batch
+  std::array<double, 3> hyper{};         // learning rate, 1 − β₁ᵗ, 1 − β₂ᵗ; t counts steps from 1
+};
+
+}  // namespace heddle::device

@@ -1,0 +1,137 @@
+// The activations of MLPs and their gradients. T rows, F width; gradients of biases are sums over rows, in increasing
+// row, of the gradient before it is rounded.
+#include <cmath>
+#include <numbers>
+
+#include "heddle/kernels/reference/operands.h"
+
+namespace heddle::kernels::reference {
+namespace {
+
+template <class A> A sigmoid(A x) { return A(1) / (A(1) + std::exp(-x)); }
+/// d silu(x) ÷ dx = σ(x)·(1 + x·(1 − σ(x))).
+template <class A>
+A silu_slope(A x) {
+  const A s = sigmoid(x);
+  return s * (A(1) + x * (A(1) - s));
+}
+/// The normal distribution: Φ(z) and φ(z).
+template <class A> A normal_below(A z) { return A(0.5) * std::erfc(-z * static_cast<A>(1 / std::numbers::sqrt2)); }
+template <class A>
+A normal_density(A z) {
+  return std::exp(A(-0.5) * z * z) * static_cast<A>(std::numbers::inv_sqrtpi / std::numbers::sqrt2);
+}
+
+/// (gate, up) = u + bias; a = silu(gate)·up.
+template <class A>
+void swiglu(const KernelCall& call) {
+  const Input<A> u(call.in[0]), bias(operand(call.in, 1));
+  const int64_t T = call.in[0].dim(0), F = call.in[0].dim(1) / 2;
+  const Output<A> a_TF(call.out[0]);
+  for (int64_t t = 0; t < T; ++t) {
+    for (int64_t f = 0; f < F; ++f) {
+      const A gate = u[t * 2 * F + f] + (bias ? bias[f] : A(0));
+      const A up = u[t * 2 * F + F + f] + (bias ? bias[F + f] : A(0));
+      a_TF[t * F + f] = gate * sigmoid(gate) * up;
+    }
+  }
+}
+
+/// dgate = da·up·silu'(gate), dup = da·silu(gate); dbias = Σ_t du.
+template <class A>
+void swiglu_dgrad(const KernelCall& call) {
+  const Input<A> da_TF(call.in[0]), u(call.in[1]), bias(operand(call.in, 2));
+  const int64_t T = call.in[0].dim(0), F = call.in[0].dim(1);
+  const Output<A> du(call.out[0]);
+  std::vector<A> sum(static_cast<size_t>(2 * F), A(0));
+  for (int64_t t = 0; t < T; ++t) {
+    for (int64_t f = 0; f < F; ++f) {
+      const int64_t at_gate = t * 2 * F + f, at_up = at_gate + F;
+      const A gate = u[at_gate] + (bias ? bias[f] : A(0));
+      const A up = u[at_up] + (bias ? bias[F + f] : A(0));
+      const A da = da_TF[t * F + f];
+      du[at_gate] = da * up * silu_slope(gate);
+      du[at_up] = da * (gate * sigmoid(gate));
+      sum[static_cast<size_t>(f)] += du[at_gate];
+      sum[static_cast<size_t>(F + f)] += du[at_up];
+    }
+  }
+  if (!bias) return;
+  const Output<A> dbias(call.out[1]);
+  std::copy(sum.begin(), sum.end(), dbias.at(0));
+}
+
+template <class A>
+void silu(const KernelCall& call) {
+  const Input<A> x(call.in[0]);
+  const Output<A> y(call.out[0]);
+  for (int64_t i = 0; i < call.in[0].elements(); ++i) y[i] = x[i] * sigmoid(x[i]);
+}
+
+template <class A>
+void silu_dgrad(const KernelCall& call) {
+  const Input<A> dy(call.in[0]), x(call.in[1]);
+  const Output<A> dx(call.out[0]);
+  for (int64_t i = 0; i < call.in[0].elements(); ++i) dx[i] = dy[i] * silu_slope(x[i]);
+}
+
+template <class A>
+void multiply(const KernelCall& call) {
+  const Input<A> a(call.in[0]), b(call.in[1]);
+  const Output<A> y(call.out[0]);
+  for (int64_t i = 0; i < call.in[0].elements(); ++i) y[i] = a[i] * b[i];
+}
+
+template <class A>
+void multiply_dgrad(const KernelCall& call) {
+  const Input<A> dy(call.in[0]), a(call.in[1]), b(call.in[2]);
+  const Output<A> da(call.out[0]), db(call.out[1]);
+  for (int64_t i = 0; i < call.in[0].elements(); ++i) {
+    da[i] = dy[i] * b[i];
+    db[i] = dy[i] * a[i];
+  }
+}
+
+/// z = x + bias, y = z·Φ(z).
+template <class A>
+void gelu(const KernelCall& call) {
+  const Input<A> x_TF(call.in[0]), bias_F(operand(call.in, 1));
+  const int64_t T = call.in[0].dim(0), F = call.in[0].dim(1);
+  const Output<A> y_TF(call.out[0]);
+  for (int64_t i = 0; i < T * F; ++i) {
+    const A z = x_TF[i] + (bias_F ? bias_F[i % F] : A(0));
+    y_TF[i] = z * normal_below(z);
+  }
+}
+
+/// dx = dy·(Φ(z) + z·φ(z)); dbias = Σ_t dx.
+template <class A>
+void gelu_dgrad(const KernelCall& call) {
+  const Input<A> dy_TF(call.in[0]), x_TF(call.in[1]), bias_F(operand(call.in, 2));
+  const int64_t T = call.in[0].dim(0), F = call.in[0].dim(1);
+  const Output<A> dx_TF(call.out[0]);
+  std::vector<A> sum_F(static_cast<size_t>(F), A(0));
+  for (int64_t i = 0; i < T * F; ++i) {
+    const A z = x_TF[i] + (bias_F ? bias_F[i % F] : A(0));
+    dx_TF[i] = dy_TF[i] * (normal_below(z) + z * normal_density(z));
+    sum_F[static_cast<size_t>(i % F)] += dx_TF[i];
+  }
+  if (!bias_F) return;
+  const Output<A> dbias_F(call.out[1]);
+  std::copy(sum_F.begin(), sum_F.end(), dbias_F.at(0));
+}
+
+}  // namespace
+
+std::vector<KernelEntry> mlp_kernels() {
+  return {entry("swiglu", by_type<in0, swiglu<float>, swiglu<double>>),
+          entry("swiglu_dgrad", by_type<in0, swiglu_dgrad<float>, swiglu_dgrad<double>>),
+          entry("silu", by_type<in0, silu<float>, silu<double>>),
+          entry("silu_dgrad", by_type<in0, silu_dgrad<float>, silu_dgrad<double>>),
+          entry("multiply", by_type<in0, multiply<float>, multiply<double>>),
+          entry("multiply_dgrad", by_type<in0, multiply_dgrad<float>, multiply_dgrad<double>>),
+          entry("gelu", by_type<in0, gelu<float>, gelu<double>>),
+          entry("gelu_dgrad", by_type<in0, gelu_dgrad<float>, gelu_dgrad<double>>)};
+}
+
+}  // namespace heddle::kernels::reference

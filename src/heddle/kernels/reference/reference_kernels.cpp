@@ -1,0 +1,41 @@
+// The list of reference kernels: one for every op that computes.
+#include "heddle/kernels/reference/operands.h"
+
+namespace heddle::kernels {
+namespace reference {
+namespace {
+
+Support reads_rows(const ir::Stage& stage, const ir::Op& op) {
+  for (const auto* list : {&op.in, &op.out, &op.updates}) {
+    for (const ir::ValueId id : *list) {
+      if (id != ir::none && stage.value(id).layout == ir::Layout::packed) {
+        return Support::no("reference reads and writes row-major weights");
+      }
+    }
+  }
+  return Support::yes();
+}
+
+}  // namespace
+
+KernelEntry entry(std::string_view kind, device::Kernel run) {
+  return {.op_kind = kind, .backend = "reference", .name = "loops", .supports = reads_rows, .run = run};
+}
+
+}  // namespace reference
+
+const std::vector<KernelEntry>& reference_kernels() {
+  static const std::vector<KernelEntry> all = [] {
+    using namespace reference;
+    std::vector<KernelEntry> list;
+    for (auto* family : {batch_kernels, embedding_kernels, linear_kernels, norm_kernels, shape_kernels,
+                         position_kernels, attention_kernels, mlp_kernels, router_kernels, router_loss_kernels,
+                         expert_kernels, loss_kernels, optimizer_kernels}) {
+      for (KernelEntry& kernel : family()) list.push_back(kernel);
+    }
+    return list;
+  }();
+  return all;
+}
+
+}  // namespace heddle::kernels

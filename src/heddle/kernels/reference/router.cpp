@@ -1,0 +1,242 @@
+// The router: scores, choice, gate, their gradients, and the load that balances it without a loss.
+// T tokens, E experts, k experts a token, R = T·k rows sorted by (expert, token).
+// Source: DeepSeek-V3 report, arXiv 2412.19437, section 2.1.2.
+#include <cmath>
+
+#include "heddle/kernels/reference/operands.h"
+#include "heddle/kernels/reference/top.h"
+
+namespace heddle::kernels::reference {
+namespace {
+
+enum class Function { sigmoid, softmax };
+
+Function function_of(const KernelCall& call) {
+  const std::string& word = call.op->attributes.word("function");
+  if (word == "sigmoid") return Function::sigmoid;
+  HEDDLE_CHECK(word == "softmax", "router function '{}' is neither sigmoid nor softmax", word);
+  return Function::softmax;
+}
+
+template <class A>
+void scores_row(Function function, const A* logits_E, int64_t E, A* s_E) {
+  if (function == Function::sigmoid) {
+    for (int64_t e = 0; e < E; ++e) s_E[e] = A(1) / (A(1) + std::exp(-logits_E[e]));
+    return;
+  }
+  const A most = *std::max_element(logits_E, logits_E + E);
+  A sum = 0;
+  for (int64_t e = 0; e < E; ++e) sum += s_E[e] = std::exp(logits_E[e] - most);
+  for (int64_t e = 0; e < E; ++e) s_E[e] /= sum;
+}
+
+/// sigmoid: dlogits = ds·s·(1 − s); softmax: dlogits = s·(ds − Σ_e ds·s).
+template <class A>
+void scores_dgrad_row(Function function, const A* ds_E, const A* s_E, int64_t E, A* dlogits_E) {
+  A sum = 0;
+  for (int64_t e = 0; e < E; ++e) sum += ds_E[e] * s_E[e];
+  for (int64_t e = 0; e < E; ++e) {
+    dlogits_E[e] = function == Function::sigmoid ? ds_E[e] * s_E[e] * (A(1) - s_E[e]) : s_E[e] * (ds_E[e] - sum);
+  }
+}
+
+template <class A>
+void router_scores(const KernelCall& call) {
+  const Input<A> logits_TE(call.in[0]);
+  const int64_t T = call.in[0].dim(0), E = call.in[0].dim(1);
+  const Output<A> s_TE(call.out[0]);
+  for (int64_t t = 0; t < T; ++t) scores_row(function_of(call), logits_TE.at(t * E), E, s_TE.at(t * E));
+}
+
+template <class A>
+void router_scores_dgrad(const KernelCall& call) {
+  const Input<A> ds_TE(call.in[0]), s_TE(call.in[1]);
+  const int64_t T = call.in[0].dim(0), E = call.in[0].dim(1);
+  const Output<A> dlogits_TE(call.out[0]);
+  for (int64_t t = 0; t < T; ++t) {
+    scores_dgrad_row(function_of(call), ds_TE.at(t * E), s_TE.at(t * E), E, dlogits_TE.at(t * E));
+  }
+}
+
+/// The experts of one token, in increasing id.
+template <class A>
+void choose_row(const ir::Attributes& at, const std::vector<A>& biased_E, int32_t* experts_k) {
+  const auto E = std::ssize(biased_E);
+  const int64_t k = at.integer("top_k"), groups = at.integer("groups");
+  const int64_t size = E / groups;
+  std::vector<A> group_scores(static_cast<size_t>(groups));
+  for (int64_t g = 0; g < groups; ++g) {
+    const int64_t best = std::min(at.integer("group_score_top"), size);
+    const std::span<const A> group(biased_E.data() + g * size, static_cast<size_t>(size));
+    A sum = 0;
+    for (const int64_t e : top_in_order<A>(group, best)) sum += group[static_cast<size_t>(e)];
+    group_scores[static_cast<size_t>(g)] = sum;
+  }
+  std::vector<bool> open(static_cast<size_t>(E), false);
+  for (const int64_t g : top_in_order<A>(group_scores, at.integer("top_groups"))) {
+    std::fill_n(open.begin() + g * size, size, true);
+  }
+  std::vector<int64_t> chosen = top_in_order<A>(biased_E, k, &open);
+  std::sort(chosen.begin(), chosen.end());
+  std::copy(chosen.begin(), chosen.end(), experts_k);
+}
+
+/// The rows of (token, slot) pairs sorted by (expert, token): a counting sort.
+void sort_rows(const int32_t* experts_Tk, int64_t T, int64_t k, int64_t E, int32_t* row_of_Tk, int32_t* token_of_R,
+               int32_t* offsets) {
+  std::fill_n(offsets, E + 1, 0);
+  for (int64_t i = 0; i < T * k; ++i) ++offsets[experts_Tk[i] + 1];
+  for (int64_t e = 0; e < E; ++e) offsets[e + 1] += offsets[e];
+  std::vector<int32_t> next(offsets, offsets + E);
+  for (int64_t i = 0; i < T * k; ++i) {
+    const int32_t row = next[static_cast<size_t>(experts_Tk[i])]++;
+    row_of_Tk[i] = row;
+    token_of_R[row] = static_cast<int32_t>(i / k);
+  }
+}
+
+/// out: experts, row_of, token_of, offsets.
+template <class A>
+void choose_rows(const KernelCall& call, const A* s_TE, int64_t T, int64_t E, const TensorView& bias,
+                 std::span<const TensorView> out) {
+  const ir::Attributes& at = call.op->attributes;
+  const int64_t k = at.integer("top_k");
+  const Input<A> bias_E(bias);
+  auto* experts_Tk = out[0].as<int32_t>();
+  std::vector<A> biased_E(static_cast<size_t>(E));
+  for (int64_t t = 0; t < T; ++t) {
+    for (int64_t e = 0; e < E; ++e) {
+      biased_E[static_cast<size_t>(e)] = bias_E ? s_TE[t * E + e] + bias_E[e] : s_TE[t * E + e];
+    }
+    choose_row(at, biased_E, experts_Tk + t * k);
+  }
+  sort_rows(experts_Tk, T, k, E, out[1].as<int32_t>(), out[2].as<int32_t>(), out[3].as<int32_t>());
+}
+
+template <class A>
+void choose(const KernelCall& call) {
+  const Input<A> s_TE(call.in[0]);
+  choose_rows(call, s_TE.at(0), call.in[0].dim(0), call.in[0].dim(1), operand(call.in, 1), call.out);
+}
+
+constexpr double kLeastSum = 1e-20;
+
+/// g_j = s of expert j [÷ (Σ_j s + 1e-20)]·scale; the sum in increasing j.
+template <class A>
+void gate_rows(const KernelCall& call, const A* s_TE, const int32_t* experts_Tk, int64_t T, int64_t E, int64_t k,
+               const Output<A>& g_Tk) {
+  const bool normalize = call.op->attributes.integer("normalize") != 0;
+  const A scale = static_cast<A>(call.op->attributes.number("scale"));
+  for (int64_t t = 0; t < T; ++t) {
+    A sum = 0;
+    for (int64_t j = 0; j < k; ++j) sum += s_TE[t * E + experts_Tk[t * k + j]];
+    sum += static_cast<A>(kLeastSum);
+    for (int64_t j = 0; j < k; ++j) {
+      const A s = s_TE[t * E + experts_Tk[t * k + j]];
+      g_Tk[t * k + j] = (normalize ? s / sum : s) * scale;
+    }
+  }
+}
+
+template <class A>
+void gate(const KernelCall& call) {
+  const Input<A> s_TE(call.in[0]);
+  const Output<A> g_Tk(call.out[0]);
+  gate_rows(call, s_TE.at(0), call.in[1].as<const int32_t>(), call.in[0].dim(0), call.in[0].dim(1), call.in[1].dim(1),
+            g_Tk);
+}
+
+/// One token. ds of expert j += scale·dg_j, or scale·(dg_j − Σ_i dg_i s_i ÷ Z) ÷ Z when normalized, Z = Σ_j s + 1e-20.
+template <class A>
+void gate_dgrad_row(const KernelCall& call, const A* dg_k, const A* s_E, const int32_t* experts_k, int64_t k, A* ds_E) {
+  const bool normalize = call.op->attributes.integer("normalize") != 0;
+  const A scale = static_cast<A>(call.op->attributes.number("scale"));
+  A sum = 0, dot = 0;
+  for (int64_t j = 0; j < k; ++j) sum += s_E[experts_k[j]];
+  sum += static_cast<A>(kLeastSum);
+  for (int64_t j = 0; j < k; ++j) dot += dg_k[j] * s_E[experts_k[j]];
+  for (int64_t j = 0; j < k; ++j) ds_E[experts_k[j]] += scale * (normalize ? (dg_k[j] - dot / sum) / sum : dg_k[j]);
+}
+
+template <class A>
+void gate_dgrad(const KernelCall& call) {
+  const Input<A> dg_Tk(call.in[0]), s_TE(call.in[1]);
+  const auto* experts_Tk = call.in[2].as<const int32_t>();
+  const int64_t T = call.in[1].dim(0), E = call.in[1].dim(1), k = call.in[2].dim(1);
+  const Output<A> ds_TE(call.out[0]);
+  ds_TE.fill(A(0));
+  for (int64_t t = 0; t < T; ++t) {
+    gate_dgrad_row(call, dg_Tk.at(t * k), s_TE.at(t * E), experts_Tk + t * k, k, ds_TE.at(t * E));
+  }
+}
+
+/// out: s, g, experts, row_of, token_of, offsets.
+template <class A>
+void router(const KernelCall& call) {
+  const Input<A> logits_TE(call.in[0]);
+  const int64_t T = call.in[0].dim(0), E = call.in[0].dim(1), k = call.op->attributes.integer("top_k");
+  const Output<A> s_TE(call.out[0]), g_Tk(call.out[1]);
+  for (int64_t t = 0; t < T; ++t) scores_row(function_of(call), logits_TE.at(t * E), E, s_TE.at(t * E));
+  choose_rows(call, s_TE.at(0), T, E, operand(call.in, 1), call.out.subspan(2));
+  gate_rows(call, s_TE.at(0), call.out[2].as<const int32_t>(), T, E, k, g_Tk);
+}
+
+/// dlogits through scores of ds (absent: zeros) + the gate's gradient of dg (absent: zeros).
+template <class A>
+void router_dgrad(const KernelCall& call) {
+  const Input<A> dg_Tk(call.in[0]), ds_TE(call.in[1]), s_TE(call.in[2]);
+  const auto* experts_Tk = call.in[3].as<const int32_t>();
+  const int64_t T = call.in[2].dim(0), E = call.in[2].dim(1), k = call.in[3].dim(1);
+  const Output<A> dlogits_TE(call.out[0]);
+  std::vector<A> sum_E(static_cast<size_t>(E));
+  for (int64_t t = 0; t < T; ++t) {
+    std::fill(sum_E.begin(), sum_E.end(), A(0));
+    if (dg_Tk) gate_dgrad_row(call, dg_Tk.at(t * k), s_TE.at(t * E), experts_Tk + t * k, k, sum_E.data());
+    if (ds_TE) {
+      for (int64_t e = 0; e < E; ++e) sum_E[static_cast<size_t>(e)] += ds_TE[t * E + e];
+    }
+    scores_dgrad_row(function_of(call), sum_E.data(), s_TE.at(t * E), E, dlogits_TE.at(t * E));
+  }
+}
+
+/// load_e += offsets[e+1] − offsets[e].
+void count_load(const KernelCall& call) {
+  const auto* offsets = call.in[0].as<const int32_t>();
+  auto* load_E = accumulator<double>(call.updates[0]);
+  for (int64_t e = 0; e < call.updates[0].elements(); ++e) {
+    const double rows = offsets[e + 1] - offsets[e];
+    load_E[e] = call.overwrite ? rows : load_E[e] + rows;
+  }
+}
+
+/// bias_e += rate·sign(mean(load) − load_e).
+template <class A>
+void router_bias_update(const KernelCall& call) {
+  const auto* load_E = call.in[0].as<const double>();
+  const int64_t E = call.in[0].elements();
+  A* bias_E = accumulator<A>(call.updates[0]);
+  const A rate = static_cast<A>(call.op->attributes.number("rate"));
+  double sum = 0;
+  for (int64_t e = 0; e < E; ++e) sum += load_E[e];
+  const double mean = sum / static_cast<double>(E);
+  for (int64_t e = 0; e < E; ++e) {
+    if (load_E[e] < mean) bias_E[e] += rate;
+    if (load_E[e] > mean) bias_E[e] -= rate;
+  }
+}
+
+}  // namespace
+
+std::vector<KernelEntry> router_kernels() {
+  return {entry("router_scores", by_type<in0, router_scores<float>, router_scores<double>>),
+          entry("router_scores_dgrad", by_type<in0, router_scores_dgrad<float>, router_scores_dgrad<double>>),
+          entry("choose", by_type<in0, choose<float>, choose<double>>),
+          entry("gate", by_type<in0, gate<float>, gate<double>>),
+          entry("gate_dgrad", by_type<in0, gate_dgrad<float>, gate_dgrad<double>>),
+          entry("router", by_type<in0, router<float>, router<double>>),
+          entry("router_dgrad", by_type<in2, router_dgrad<float>, router_dgrad<double>>),
+          entry("count_load", count_load),
+          entry("router_bias_update", by_type<updates0, router_bias_update<float>, router_bias_update<double>>)};
+}
+
+}  // namespace heddle::kernels::reference

@@ -1,0 +1,130 @@
+// The auxiliary losses of a router. T tokens in sequences of S, E experts, k experts a token.
+// Source: DeepSeek-V3 report, arXiv 2412.19437, equations 17–20; z loss: ST-MoE, arXiv 2202.08906, equation 5.
+#include <cmath>
+
+#include "heddle/kernels/reference/operands.h"
+#include "heddle/kernels/reference/top.h"
+
+namespace heddle::kernels::reference {
+namespace {
+
+/// Keeps a token whose scores are all zero from dividing by zero, as in the gate.
+constexpr double kLeastSum = 1e-20;
+
+template <class A>
+struct Balance {
+  explicit Balance(const KernelCall& call)
+      : s_TE(call.in[0]), T(call.in[0].dim(0)), E(call.in[0].dim(1)), S(call.op->attributes.integer("sequence")),
+        k(call.op->attributes.integer("top_k")), alpha(call.op->attributes.number("alpha")) {}
+
+  /// f_e = E/(k·S)·#{t: e among the k highest of raw s_t}, for the sequence that starts at row `first`.
+  std::vector<double> f_E(int64_t first) const {
+    std::vector<double> f(static_cast<size_t>(E), 0.0);
+    for (int64_t t = first; t < first + S; ++t) {
+      for (const int64_t e : top_in_order<A>({s_TE.at(t * E), static_cast<size_t>(E)}, k)) {
+        f[static_cast<size_t>(e)] += 1;
+      }
+    }
+    for (double& share : f) share *= static_cast<double>(E) / static_cast<double>(k * S);
+    return f;
+  }
+  /// Z_t = Σ_e s_te + 1e-20.
+  double sum(int64_t t) const {
+    double total = 0;
+    for (int64_t e = 0; e < E; ++e) total += s_TE[t * E + e];
+    return total + kLeastSum;
+  }
+
+  Input<A> s_TE;
+  int64_t T, E, S, k;
+  double alpha;
+};
+
+/// loss = Σ over sequences of alpha·Σ_e f_e·P_e, P_e = Σ_t s_te/Z_t ÷ S, in f64.
+template <class A>
+void sequence_aux_loss(const KernelCall& call) {
+  const Balance<A> balance(call);
+  const int64_t T = balance.T, E = balance.E, S = balance.S;
+  double loss = 0;
+  for (int64_t first = 0; first < T; first += S) {
+    const std::vector<double> f_E = balance.f_E(first);
+    std::vector<double> share_E(static_cast<size_t>(E), 0.0);
+    for (int64_t t = first; t < first + S; ++t) {
+      const double Z = balance.sum(t);
+      for (int64_t e = 0; e < E; ++e) share_E[static_cast<size_t>(e)] += balance.s_TE[t * E + e] / Z;
+    }
+    double dot = 0;
+    for (size_t e = 0; e < f_E.size(); ++e) dot += f_E[e] * (share_E[e] / static_cast<double>(S));
+    loss += balance.alpha * dot;
+  }
+  call.out[0].as<double>()[0] = loss;
+}
+
+/// ds_te = scale·alpha/(S·Z_t)·(f_e − Σ_i f_i s_ti ÷ Z_t); f is constant.
+template <class A>
+void sequence_aux_loss_dgrad(const KernelCall& call) {
+  const Balance<A> balance(call);
+  const int64_t T = balance.T, E = balance.E, S = balance.S;
+  const Input<A> scales(call.in[1]);
+  const double scale = scales[call.op->attributes.integer("scale_index")];
+  const Output<A> ds_TE(call.out[0]);
+  for (int64_t first = 0; first < T; first += S) {
+    const std::vector<double> f_E = balance.f_E(first);
+    for (int64_t t = first; t < first + S; ++t) {
+      const double Z = balance.sum(t);
+      double mean = 0;
+      for (int64_t e = 0; e < E; ++e) mean += f_E[static_cast<size_t>(e)] * balance.s_TE[t * E + e];
+      mean /= Z;
+      for (int64_t e = 0; e < E; ++e) {
+        ds_TE[t * E + e] = static_cast<A>(scale * balance.alpha / (static_cast<double>(S) * Z) *
+                                          (f_E[static_cast<size_t>(e)] - mean));
+      }
+    }
+  }
+}
+
+template <class A>
+A log_sum_exp(const A* x, int64_t count) {
+  const A most = *std::max_element(x, x + count);
+  A sum = 0;
+  for (int64_t i = 0; i < count; ++i) sum += std::exp(x[i] - most);
+  return most + std::log(sum);
+}
+
+/// loss = Σ_t weight·lse_t².
+template <class A>
+void z_loss(const KernelCall& call) {
+  const Input<A> logits_TE(call.in[0]);
+  const int64_t T = call.in[0].dim(0), E = call.in[0].dim(1);
+  double loss = 0;
+  for (int64_t t = 0; t < T; ++t) {
+    const double lse = log_sum_exp(logits_TE.at(t * E), E);
+    loss += call.op->attributes.number("weight") * lse * lse;
+  }
+  call.out[0].as<double>()[0] = loss;
+}
+
+/// dlogits = scale·2·weight·lse·softmax.
+template <class A>
+void z_loss_dgrad(const KernelCall& call) {
+  const Input<A> logits_TE(call.in[0]), scales(call.in[1]);
+  const int64_t T = call.in[0].dim(0), E = call.in[0].dim(1);
+  const A factor = scales[call.op->attributes.integer("scale_index")] *
+                   static_cast<A>(2 * call.op->attributes.number("weight"));
+  const Output<A> dlogits_TE(call.out[0]);
+  for (int64_t t = 0; t < T; ++t) {
+    const A lse = log_sum_exp(logits_TE.at(t * E), E);
+    for (int64_t e = 0; e < E; ++e) dlogits_TE[t * E + e] = factor * lse * std::exp(logits_TE[t * E + e] - lse);
+  }
+}
+
+}  // namespace
+
+std::vector<KernelEntry> router_loss_kernels() {
+  return {entry("sequence_aux_loss", by_type<in0, sequence_aux_loss<float>, sequence_aux_loss<double>>),
+          entry("sequence_aux_loss_dgrad", by_type<in0, sequence_aux_loss_dgrad<float>, sequence_aux_loss_dgrad<double>>),
+          entry("z_loss", by_type<in0, z_loss<float>, z_loss<double>>),
+          entry("z_loss_dgrad", by_type<in0, z_loss_dgrad<float>, z_loss_dgrad<double>>)};
+}
+
+}  // namespace heddle::kernels::reference
