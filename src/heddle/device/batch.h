@@ -7,11 +7,11 @@
 
 namespace heddle::device {
 
-/// The tokens of one microbatch: B sequences of S + 1 + D ids each, row-major. The first S ids of a sequence are its
-/// inputs; label d of position s is id s + d, for d = 1 … D + 1 (D: prediction depths beyond the next token).
+/// The tokens of one microbatch: B sequences of S + 1 + D ids each, row-major. The first S ids of a sequence are
+/// its inputs; label d of position s is id s + d, for d = 1 … D + 1 (D: prediction depths beyond the next token).
 struct Microbatch {
-  std::vector<int32_t> tokens;   // [B, S+1+D]; a negative id is padding: it embeds to zeros and is nobody's label
-  std::vector<uint8_t> masked;   // empty, or [B, S+1+D]: nonzero where the id must not be predicted
+  std::vector<int32_t> tokens;  // [B, S+1+D]; a negative id is padding: it embeds to zeros and is nobody's label
+  std::vector<uint8_t> masked;  // empty, or [B, S+1+D]: nonzero where the id must not be predicted
 };
 
 struct Batch {

@@ -4,8 +4,8 @@
 //   forward:   s_j = scale·q·k_j, lse = ln Σ_j exp(s_j), o = Σ_j exp(s_j − max)·v_j ÷ Σ_j exp(s_j − max)
 //   backward:  p_j = exp(s_j − lse), D = do·o, ds_j = p_j·(do·v_j − D)·scale,
 //              dq = Σ_j ds_j k_j, dk_j = Σ ds_j q, dv_j = Σ p_j do
-// (FlashAttention-2, arXiv 2307.08691). Sums over j are in increasing j; those of dk_j and dv_j go over the g heads,
-// then over the queries, in increasing order. Causal: query i sees j ≤ i.
+// (FlashAttention-2, arXiv 2307.08691). Sums over j are in increasing j; those of dk_j and dv_j go over the g
+// heads, then over the queries, in increasing order. Causal: query i sees j ≤ i.
 #include <cmath>
 
 #include "heddle/kernels/reference/operands.h"
@@ -15,9 +15,12 @@ namespace {
 
 struct Sizes {
   explicit Sizes(const KernelCall& call)
-      : h(call.op->attributes.integer("heads")), hk(call.op->attributes.integer("kv_heads")),
-        d(call.op->attributes.integer("head_dim")), v(call.op->attributes.integer("value_dim")),
-        S(call.op->attributes.integer("sequence")), causal(call.op->attributes.integer("causal") != 0),
+      : h(call.op->attributes.integer("heads")),
+        hk(call.op->attributes.integer("kv_heads")),
+        d(call.op->attributes.integer("head_dim")),
+        v(call.op->attributes.integer("value_dim")),
+        S(call.op->attributes.integer("sequence")),
+        causal(call.op->attributes.integer("causal") != 0),
         scale(call.op->attributes.number("scale")) {}
   int64_t h, hk, d, v, S;
   bool causal;

@@ -52,7 +52,8 @@ void load_step(const KernelCall& call) {
 }  // namespace
 
 std::vector<KernelEntry> batch_kernels() {
-  return {entry("load_tokens", load_tokens), entry("load_scales", by_type<out0, load_scales<float>, load_scales<double>>),
+  return {entry("load_tokens", load_tokens),
+          entry("load_scales", by_type<out0, load_scales<float>, load_scales<double>>),
           entry("load_step", load_step)};
 }
 

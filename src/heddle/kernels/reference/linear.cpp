@@ -1,5 +1,5 @@
-// linear, grouped_linear, their gradients, and the casts of weights. T rows, K in, N out; R rows sorted by expert, E
-// experts, expert e having rows offsets[e] … offsets[e+1].
+// linear, grouped_linear, their gradients, and the casts of weights. T rows, K in, N out; R rows sorted by expert,
+// E experts, expert e having rows offsets[e] … offsets[e+1].
 #include "heddle/kernels/reference/operands.h"
 #include "heddle/kernels/reference/product.h"
 
@@ -55,8 +55,8 @@ void linear_wgrad(const KernelCall& call) {
 struct ExpertRows {
   ExpertRows(const TensorView& offsets, int64_t rows) : first(offsets.as<const int32_t>()) {
     const int64_t E = offsets.elements() - 1;
-    HEDDLE_CHECK(first[0] == 0 && first[E] == rows, "offsets run from {} to {}, there are {} rows", first[0], first[E],
-                 rows);
+    HEDDLE_CHECK(first[0] == 0 && first[E] == rows, "offsets run from {} to {}, there are {} rows", first[0],
+                 first[E], rows);
   }
   int64_t begin(int64_t e) const { return first[e]; }
   int64_t count(int64_t e) const { return first[e + 1] - first[e]; }
@@ -98,8 +98,8 @@ void grouped_linear_wgrad(const KernelCall& call) {
   const ExpertRows rows(call.in[2], R);
   A* acc_ENK = accumulator<A>(call.updates[0]);
   for (int64_t e = 0; e < E; ++e) {
-    product<A>(N, K, rows.count(e), transposed(dy_RN.at(rows.begin(e) * N), N), plain(x_RK.at(rows.begin(e) * K), K),
-               acc_ENK + e * N * K, !call.overwrite);
+    product<A>(N, K, rows.count(e), transposed(dy_RN.at(rows.begin(e) * N), N),
+               plain(x_RK.at(rows.begin(e) * K), K), acc_ENK + e * N * K, !call.overwrite);
   }
 }
 

@@ -1,5 +1,7 @@
-// Cross entropy over a vocabulary, from logits or straight from the head's operands. T tokens, H hidden, V vocabulary.
-//   loss = Σ_{labels ≥ 0} lse − logits[label] (f64), dlogits = scale·(softmax − onehot), zeros where the label is −1.
+// Cross entropy over a vocabulary, from logits or straight from the head's operands. T tokens, H hidden, V
+// vocabulary.
+//   loss = Σ_{labels ≥ 0} lse − logits[label] (f64), dlogits = scale·(softmax − onehot), zeros where the label is
+//   −1.
 // The fused forms keep logits in A, one block of rows at a time; the others read them as stored.
 #include <cmath>
 
@@ -73,8 +75,13 @@ void cross_entropy_dgrad(const KernelCall& call) {
 template <class A>
 struct Head {
   explicit Head(const KernelCall& call)
-      : x_TH(call.in[0]), w_VH(call.in[1]), labels_T(call.in[2].as<const int32_t>()), T(call.in[0].dim(0)),
-        H(call.in[1].dim(1)), V(call.in[1].dim(0)), logits(static_cast<size_t>(kRows * V)) {}
+      : x_TH(call.in[0]),
+        w_VH(call.in[1]),
+        labels_T(call.in[2].as<const int32_t>()),
+        T(call.in[0].dim(0)),
+        H(call.in[1].dim(1)),
+        V(call.in[1].dim(0)),
+        logits(static_cast<size_t>(kRows * V)) {}
 
   /// Calls body(first, rows, logits[rows, V]) for each block; body may overwrite the logits.
   template <class Body>

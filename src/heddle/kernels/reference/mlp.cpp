@@ -1,5 +1,5 @@
-// The activations of MLPs and their gradients. T rows, F width; gradients of biases are sums over rows, in increasing
-// row, of the gradient before it is rounded.
+// The activations of MLPs and their gradients. T rows, F width; gradients of biases are sums over rows, in
+// increasing row, of the gradient before it is rounded.
 #include <cmath>
 #include <numbers>
 
@@ -8,7 +8,10 @@
 namespace heddle::kernels::reference {
 namespace {
 
-template <class A> A sigmoid(A x) { return A(1) / (A(1) + std::exp(-x)); }
+template <class A>
+A sigmoid(A x) {
+  return A(1) / (A(1) + std::exp(-x));
+}
 /// d silu(x) ÷ dx = σ(x)·(1 + x·(1 − σ(x))).
 template <class A>
 A silu_slope(A x) {
@@ -16,7 +19,10 @@ A silu_slope(A x) {
   return s * (A(1) + x * (A(1) - s));
 }
 /// The normal distribution: Φ(z) and φ(z).
-template <class A> A normal_below(A z) { return A(0.5) * std::erfc(-z * static_cast<A>(1 / std::numbers::sqrt2)); }
+template <class A>
+A normal_below(A z) {
+  return A(0.5) * std::erfc(-z * static_cast<A>(1 / std::numbers::sqrt2));
+}
 template <class A>
 A normal_density(A z) {
   return std::exp(A(-0.5) * z * z) * static_cast<A>(std::numbers::inv_sqrtpi / std::numbers::sqrt2);

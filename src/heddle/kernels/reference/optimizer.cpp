@@ -50,7 +50,8 @@ void adamw(const KernelCall& call) {
   const auto* hyper = call.in[1].as<const double>();
   const A rate = static_cast<A>(hyper[0]), grown1 = static_cast<A>(hyper[1]), grown2 = static_cast<A>(hyper[2]);
   const std::span<const TensorView> uses = call.in.subspan(2);
-  A *p = accumulator<A>(call.updates[0]), *m = accumulator<A>(call.updates[1]), *v = accumulator<A>(call.updates[2]);
+  A *p = accumulator<A>(call.updates[0]), *m = accumulator<A>(call.updates[1]),
+    *v = accumulator<A>(call.updates[2]);
   const int64_t count = call.updates[0].elements();
   for (int64_t i = 0; i < count; ++i) {
     const A g = static_cast<A>(clip) * sum_of_uses<A>(uses, i);

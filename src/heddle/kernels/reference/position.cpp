@@ -47,8 +47,10 @@ void rope(const KernelCall& call) {
 /// The sizes of an MLA layer.
 struct Mla {
   explicit Mla(const KernelCall& call)
-      : h(call.op->attributes.integer("heads")), n(call.op->attributes.integer("nope")),
-        r(call.op->attributes.integer("rope")), v(call.op->attributes.integer("value_dim")) {}
+      : h(call.op->attributes.integer("heads")),
+        n(call.op->attributes.integer("nope")),
+        r(call.op->attributes.integer("rope")),
+        v(call.op->attributes.integer("value_dim")) {}
   int64_t h, n, r, v;
 };
 

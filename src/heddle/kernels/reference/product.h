@@ -16,8 +16,14 @@ struct Strided {
 };
 
 /// A row-major matrix with `columns` columns, and its transpose.
-template <class A> Strided<A> plain(const A* data, int64_t columns) { return {data, columns, 1}; }
-template <class A> Strided<A> transposed(const A* data, int64_t columns) { return {data, 1, columns}; }
+template <class A>
+Strided<A> plain(const A* data, int64_t columns) {
+  return {data, columns, 1};
+}
+template <class A>
+Strided<A> transposed(const A* data, int64_t columns) {
+  return {data, 1, columns};
+}
 
 /// Writes c (row-major, M×N) or, with `add`, adds the finished sums to it. Columns are taken in strips copied to
 /// adjacent memory, so that many sums advance together; the order of each sum stays k = 0, 1, 2, …

@@ -142,13 +142,15 @@ template <class A>
 void gate(const KernelCall& call) {
   const Input<A> s_TE(call.in[0]);
   const Output<A> g_Tk(call.out[0]);
-  gate_rows(call, s_TE.at(0), call.in[1].as<const int32_t>(), call.in[0].dim(0), call.in[0].dim(1), call.in[1].dim(1),
-            g_Tk);
+  gate_rows(call, s_TE.at(0), call.in[1].as<const int32_t>(), call.in[0].dim(0), call.in[0].dim(1),
+            call.in[1].dim(1), g_Tk);
 }
 
-/// One token. ds of expert j += scale·dg_j, or scale·(dg_j − Σ_i dg_i s_i ÷ Z) ÷ Z when normalized, Z = Σ_j s + 1e-20.
+/// One token. ds of expert j += scale·dg_j, or scale·(dg_j − Σ_i dg_i s_i ÷ Z) ÷ Z when normalized, Z = Σ_j s +
+/// 1e-20.
 template <class A>
-void gate_dgrad_row(const KernelCall& call, const A* dg_k, const A* s_E, const int32_t* experts_k, int64_t k, A* ds_E) {
+void gate_dgrad_row(const KernelCall& call, const A* dg_k, const A* s_E, const int32_t* experts_k, int64_t k,
+                    A* ds_E) {
   const bool normalize = call.op->attributes.integer("normalize") != 0;
   const A scale = static_cast<A>(call.op->attributes.number("scale"));
   A sum = 0, dot = 0;

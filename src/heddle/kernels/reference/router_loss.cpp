@@ -14,8 +14,12 @@ constexpr double kLeastSum = 1e-20;
 template <class A>
 struct Balance {
   explicit Balance(const KernelCall& call)
-      : s_TE(call.in[0]), T(call.in[0].dim(0)), E(call.in[0].dim(1)), S(call.op->attributes.integer("sequence")),
-        k(call.op->attributes.integer("top_k")), alpha(call.op->attributes.number("alpha")) {}
+      : s_TE(call.in[0]),
+        T(call.in[0].dim(0)),
+        E(call.in[0].dim(1)),
+        S(call.op->attributes.integer("sequence")),
+        k(call.op->attributes.integer("top_k")),
+        alpha(call.op->attributes.number("alpha")) {}
 
   /// f_e = E/(k·S)·#{t: e among the k highest of raw s_t}, for the sequence that starts at row `first`.
   std::vector<double> f_E(int64_t first) const {
@@ -109,8 +113,8 @@ template <class A>
 void z_loss_dgrad(const KernelCall& call) {
   const Input<A> logits_TE(call.in[0]), scales(call.in[1]);
   const int64_t T = call.in[0].dim(0), E = call.in[0].dim(1);
-  const A factor = scales[call.op->attributes.integer("scale_index")] *
-                   static_cast<A>(2 * call.op->attributes.number("weight"));
+  const A factor =
+      scales[call.op->attributes.integer("scale_index")] * static_cast<A>(2 * call.op->attributes.number("weight"));
   const Output<A> dlogits_TE(call.out[0]);
   for (int64_t t = 0; t < T; ++t) {
     const A lse = log_sum_exp(logits_TE.at(t * E), E);
@@ -122,7 +126,8 @@ void z_loss_dgrad(const KernelCall& call) {
 
 std::vector<KernelEntry> router_loss_kernels() {
   return {entry("sequence_aux_loss", by_type<in0, sequence_aux_loss<float>, sequence_aux_loss<double>>),
-          entry("sequence_aux_loss_dgrad", by_type<in0, sequence_aux_loss_dgrad<float>, sequence_aux_loss_dgrad<double>>),
+          entry("sequence_aux_loss_dgrad",
+                by_type<in0, sequence_aux_loss_dgrad<float>, sequence_aux_loss_dgrad<double>>),
           entry("z_loss", by_type<in0, z_loss<float>, z_loss<double>>),
           entry("z_loss_dgrad", by_type<in0, z_loss_dgrad<float>, z_loss_dgrad<double>>)};
 }

@@ -10,7 +10,8 @@ namespace heddle::kernels::reference {
 /// Indices in decreasing value, among those `open` (null: all). A NaN is taken only when nothing else is left.
 /// Returns fewer when fewer are open.
 template <class A>
-std::vector<int64_t> top_in_order(std::span<const A> values, int64_t count, const std::vector<bool>* open = nullptr) {
+std::vector<int64_t> top_in_order(std::span<const A> values, int64_t count,
+                                  const std::vector<bool>* open = nullptr) {
   std::vector<bool> left = open ? *open : std::vector<bool>(values.size(), true);
   std::vector<int64_t> taken;
   while (std::ssize(taken) < count) {
