@@ -1,0 +1,69 @@
+// Token ids on disk in Megatron's two files, PREFIX.bin and PREFIX.idx (little-endian).
+//
+//   .bin  the ids of all documents one after another: u16 for vocabularies below 65,500, else i32
+//   .idx  9 bytes "MMIDIDX\0\0"; u64 version = 1; u8 element type (8 u16, 4 i32); u64 sequences; u64 document marks;
+//         i32 length of each sequence; i64 byte offset of each; i64 document marks (first sequence of each document,
+//         then the number of sequences); possibly one byte a sequence ("modes", not used)
+//
+// The layout is that of megatron/core/datasets/indexed_dataset.py. Heddle writes one sequence a document.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "heddle/train/mapped_file.h"
+#include "heddle/train/output_file.h"
+#include "heddle/train/tokenizer.h"
+
+namespace heddle::train {
+
+class TokenFileWriter {
+ public:
+  /// Writes PREFIX.bin and PREFIX.idx when committed. Holds four bytes a document in memory.
+  TokenFileWriter(const std::string& prefix, int64_t vocabulary);
+  /// Appends a document, which ought to end with the end-of-text token.
+  void add_document(std::span<const TokenId> ids);
+  /// Both files appear, or (on SystemError) what stood there before remains or at worst lacks its .idx.
+  void commit();
+
+  int64_t documents() const { return static_cast<int64_t>(lengths_.size()); }
+  int64_t tokens() const { return tokens_; }
+
+ private:
+  std::string prefix_;
+  int64_t vocabulary_;
+  bool narrow_;
+  OutputFile bin_;
+  std::vector<int32_t> lengths_;
+  int64_t tokens_ = 0;
+};
+
+class TokenFile {
+ public:
+  /// Maps PREFIX.bin and PREFIX.idx. ConfigError naming the file and what is wrong unless every size agrees.
+  explicit TokenFile(const std::string& prefix);
+
+  int64_t documents() const { return documents_; }
+  int64_t tokens() const { return tokens_; }
+  /// The position of a document's first token; `documents()` gives tokens().
+  int64_t document_begin(int64_t document) const;
+  /// Copies ids from `position` on. The ids are not checked.
+  void read(int64_t position, std::span<TokenId> ids) const;
+  /// ConfigError naming file, position, id and limit if an id within the range is negative or not below `vocabulary`.
+  void check_ids(int64_t position, int64_t count, int64_t vocabulary) const;
+
+  const std::string& bin_path() const { return bin_.path(); }
+
+ private:
+  int64_t sequence_begin(int64_t sequence) const;
+
+  MappedFile idx_, bin_;
+  bool narrow_ = false;
+  int64_t sequences_ = 0, documents_ = 0, tokens_ = 0;
+  const uint8_t* offsets_ = nullptr;  // unaligned i64
+  const uint8_t* marks_ = nullptr;    // unaligned i64
+};
+
+}  // namespace heddle::train
