@@ -1,0 +1,105 @@
+// The entries of the attention kernels: what they accept, what scratch they need, and how a call is read.
+#include "heddle/kernels/host/attention.h"
+
+#include "heddle/kernels/host/attention_problem.h"
+#include "heddle/kernels/host/cpu_features.h"
+
+namespace heddle::kernels::host {
+namespace {
+
+using attention::BackwardPath;
+using attention::ForwardPath;
+using attention::Operands;
+using attention::Problem;
+
+Problem read_problem(const ir::Op& op, int64_t rows) {
+  Problem problem;
+  problem.length = op.attributes.integer("sequence");
+  problem.heads = op.attributes.integer("heads");
+  problem.kv_heads = op.attributes.integer("kv_heads");
+  problem.head_dim = op.attributes.integer("head_dim");
+  problem.value_dim = op.attributes.integer("value_dim");
+  problem.causal = op.attributes.integer("causal") != 0;
+  problem.scale = static_cast<float>(op.attributes.number("scale"));
+  HEDDLE_CHECK(rows % problem.length == 0, "{}: {} rows are no whole number of sequences of {}", op.kind(), rows,
+               problem.length);
+  problem.sequences = rows / problem.length;
+  return problem;
+}
+
+Support accepts(const ir::Stage& stage, const ir::Op& op, size_t tensors, Dtype dtype) {
+  for (size_t i = 0; i < tensors; ++i) {
+    const Dtype found = stage.value(op.in.at(i)).dtype;
+    if (found != dtype) return Support::no(fmt::format("takes {}, input {} is {}", name_of(dtype), i, name_of(found)));
+  }
+  const ir::Attributes& a = op.attributes;
+  for (const char* name : {"sequence", "heads", "kv_heads", "head_dim", "value_dim"}) {
+    if (a.integer(name) < 1) return Support::no(fmt::format("{} is {}, wanted at least 1", name, a.integer(name)));
+  }
+  if (a.integer("heads") % a.integer("kv_heads") != 0) return Support::no("kv_heads does not divide heads");
+  // The running maximum is taken before the scale.
+  if (!(a.number("scale") > 0)) return Support::no("the scale is not positive");
+  return Support::yes();
+}
+
+template <Dtype dtype, size_t tensors> Support supports(const ir::Stage& stage, const ir::Op& op) {
+  const Support& machine = dtype == Dtype::bf16 ? amx_bf16() : avx512();
+  return machine ? accepts(stage, op, tensors, dtype) : machine;
+}
+
+/// Rows of q, which stands at input `q_at`.
+int64_t rows_of(const ir::Stage& stage, const ir::Op& op, const ir::RowCounts& rows, size_t q_at) {
+  return stage.elements(op.in.at(q_at), rows) / (op.attributes.integer("heads") * op.attributes.integer("head_dim"));
+}
+
+template <const ForwardPath& path>
+int64_t forward_bytes(const ir::Stage& stage, const ir::Op& op, const ir::RowCounts& rows) {
+  return attention::scratch_bytes(read_problem(op, rows_of(stage, op, rows, 0)), path);
+}
+
+template <const BackwardPath& path>
+int64_t backward_bytes(const ir::Stage& stage, const ir::Op& op, const ir::RowCounts& rows) {
+  return attention::scratch_bytes(read_problem(op, rows_of(stage, op, rows, 1)), path);
+}
+
+template <const ForwardPath& path> void forward(const device::KernelCall& call) {
+  Operands operands;
+  operands.q = call.in[0].data;
+  operands.k = call.in[1].data;
+  operands.v = call.in[2].data;
+  operands.out = call.out[0].data;
+  operands.lse = call.out[1].as<float>();
+  attention::run(read_problem(*call.op, call.in[0].rows()), operands, path, call.scratch);
+}
+
+template <const BackwardPath& path> void backward(const device::KernelCall& call) {
+  Operands operands;
+  operands.dout = call.in[0].data;
+  operands.q = call.in[1].data;
+  operands.k = call.in[2].data;
+  operands.v = call.in[3].data;
+  operands.out_saved = call.in[4].data;
+  operands.lse_saved = call.in[5].as<float>();
+  operands.dq = call.out[0].data;
+  operands.dk = call.out[1].data;
+  operands.dv = call.out[2].data;
+  attention::run(read_problem(*call.op, call.in[1].rows()), operands, path, call.scratch);
+}
+
+}  // namespace
+
+const std::vector<KernelEntry>& attention_kernels() {
+  static const std::vector<KernelEntry> entries = {
+      {"attention", "host", "amx", supports<Dtype::bf16, 3>, forward_bytes<attention::kForwardAmx>,
+       forward<attention::kForwardAmx>},
+      {"attention", "host", "avx512", supports<Dtype::f32, 3>, forward_bytes<attention::kForwardAvx512>,
+       forward<attention::kForwardAvx512>},
+      {"attention_dgrad", "host", "amx", supports<Dtype::bf16, 5>, backward_bytes<attention::kBackwardAmx>,
+       backward<attention::kBackwardAmx>},
+      {"attention_dgrad", "host", "avx512", supports<Dtype::f32, 5>, backward_bytes<attention::kBackwardAvx512>,
+       backward<attention::kBackwardAvx512>},
+  };
+  return entries;
+}
+
+}  // namespace heddle::kernels::host

@@ -1,0 +1,20 @@
+// Attention on the CPU, forward and backward: AMX for bf16 ("amx"), AVX-512 for fp32 ("avx512").
+//
+//   o = softmax(scale·q kᵀ) v,  lse = ln Σ exp(scale·q kᵀ)       per sequence and head, causal or not
+//
+// The scores are never held whole: a block of queries meets the keys block by block with a running maximum and sum,
+// and the backward recomputes the probabilities from lse (FlashAttention-2, Dao 2023, arXiv 2307.08691). Every sum
+// has one order, whatever the number of threads, so that results are bitwise the same with any team.
+#pragma once
+
+#include <vector>
+
+#include "heddle/kernels/registry.h"
+
+namespace heddle::kernels::host {
+
+/// `attention` and `attention_dgrad`. For bf16 the probabilities and their gradients are rounded to bf16 before the
+/// second products; sums are fp32. They run on at most as many threads as the process may use processors.
+const std::vector<KernelEntry>& attention_kernels();
+
+}  // namespace heddle::kernels::host

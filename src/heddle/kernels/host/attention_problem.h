@@ -1,0 +1,101 @@
+// One attention call: its sizes, its operands, and the two interfaces (forward, backward) that an instruction set
+// implements and attention_schedule.cpp drives.
+//
+// Words: a *unit* is one (sequence, key head) with the query heads that read it. A *step* is 32 rows of a sequence,
+// the grain of causal skipping. *Shared* scratch belongs to one unit in flight, *thread* scratch to one thread.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace heddle::kernels::host::attention {
+
+constexpr int64_t kStep = 32;
+constexpr double kLog2E = 1.44269504088896340736;
+
+constexpr int64_t divide_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
+constexpr int64_t round_up(int64_t a, int64_t b) { return divide_up(a, b) * b; }
+
+struct Problem {
+  int64_t sequences = 0, length = 1;         // B, S
+  int64_t heads = 1, kv_heads = 1;           // Hq, Hk
+  int64_t head_dim = 1, value_dim = 1;       // D, Dv
+  bool causal = false;
+  float scale = 1.0f;
+
+  int64_t heads_per_unit() const { return heads / kv_heads; }
+  int64_t units() const { return sequences * kv_heads; }
+  int64_t steps() const { return divide_up(length, kStep); }
+  int64_t first_row(int64_t unit) const { return unit / kv_heads * length; }
+  int64_t kv_head(int64_t unit) const { return unit % kv_heads; }
+  int64_t head(int64_t unit, int64_t member) const { return kv_head(unit) * heads_per_unit() + member; }
+};
+
+/// Row-major tensors of the call; T = sequences × length rows. Element type is that of the path.
+struct Operands {
+  const void *q = nullptr, *k = nullptr, *v = nullptr;
+  const void* dout = nullptr;       // backward
+  const void* out_saved = nullptr;  // backward
+  const float* lse_saved = nullptr;  // backward
+  void* out = nullptr;               // forward
+  float* lse = nullptr;              // forward
+  void *dq = nullptr, *dk = nullptr, *dv = nullptr;
+};
+
+struct Task {
+  const Problem& problem;
+  const Operands& operands;
+  int64_t unit;
+  std::byte* shared;
+  std::byte* thread;
+};
+
+/// Forward of one instruction set. Blocks of queries are independent once the unit's keys are packed.
+struct ForwardPath {
+  int64_t steps_per_block;  // of queries, and of keys packed at a time
+  int64_t (*shared_bytes)(const Problem&);
+  int64_t (*thread_bytes)(const Problem&);
+  void (*pack_keys)(const Task&, int64_t first_step, int64_t end_step);
+  void (*attend)(const Task&, int64_t member, int64_t block);
+};
+
+/// Backward of one instruction set. For each query head of the unit: pack_queries, then `accumulate` for every pair
+/// of (key block j, query block i), then write_queries. The sums for key block j must meet i in increasing order and
+/// those for query block i must meet j in increasing order; pairs that share neither are independent.
+struct BackwardPath {
+  int64_t steps_per_block;
+  int64_t (*shared_bytes)(const Problem&);
+  int64_t (*thread_bytes)(const Problem&);
+  void (*pack_keys)(const Task&, int64_t first_step, int64_t end_step);
+  void (*pack_queries)(const Task&, int64_t member, int64_t first_step, int64_t end_step);
+  void (*accumulate)(const Task&, int64_t member, int64_t key_block, int64_t query_block);
+  void (*write_queries)(const Task&, int64_t member, int64_t first_step, int64_t end_step);
+  void (*write_keys)(const Task&, int64_t first_step, int64_t end_step);
+};
+
+extern const ForwardPath kForwardAmx, kForwardAvx512;
+extern const BackwardPath kBackwardAmx, kBackwardAvx512;
+
+/// Bytes that run_forward and run_backward need at `scratch`, for any number of threads of this process.
+int64_t scratch_bytes(const Problem&, const ForwardPath&);
+int64_t scratch_bytes(const Problem&, const BackwardPath&);
+void run(const Problem&, const Operands&, const ForwardPath&, std::byte* scratch);
+void run(const Problem&, const Operands&, const BackwardPath&, std::byte* scratch);
+
+/// Hands out 64-byte aligned pieces of a scratch region; with no base it only measures.
+class Carver {
+ public:
+  explicit Carver(std::byte* base) : base_(base) {}
+  template <class T> T* take(int64_t count) {
+    T* piece = base_ ? reinterpret_cast<T*>(base_ + used_) : nullptr;
+    used_ += round_up(count * static_cast<int64_t>(sizeof(T)), 64);
+    return piece;
+  }
+  int64_t used() const { return used_; }
+
+ private:
+  std::byte* base_;
+  int64_t used_ = 0;
+};
+
+}  // namespace heddle::kernels::host::attention
