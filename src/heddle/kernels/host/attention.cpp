@@ -5,6 +5,9 @@
 #include "heddle/kernels/host/cpu_features.h"
 
 namespace heddle::kernels::host {
+
+#if defined(__x86_64__)
+
 namespace {
 
 using attention::BackwardPath;
@@ -30,7 +33,8 @@ Problem read_problem(const ir::Op& op, int64_t rows) {
 Support accepts(const ir::Stage& stage, const ir::Op& op, size_t tensors, Dtype dtype) {
   for (size_t i = 0; i < tensors; ++i) {
     const Dtype found = stage.value(op.in.at(i)).dtype;
-    if (found != dtype) return Support::no(fmt::format("takes {}, input {} is {}", name_of(dtype), i, name_of(found)));
+    if (found != dtype)
+      return Support::no(fmt::format("takes {}, input {} is {}", name_of(dtype), i, name_of(found)));
   }
   const ir::Attributes& a = op.attributes;
   for (const char* name : {"sequence", "heads", "kv_heads", "head_dim", "value_dim"}) {
@@ -42,14 +46,16 @@ Support accepts(const ir::Stage& stage, const ir::Op& op, size_t tensors, Dtype 
   return Support::yes();
 }
 
-template <Dtype dtype, size_t tensors> Support supports(const ir::Stage& stage, const ir::Op& op) {
+template <Dtype dtype, size_t tensors>
+Support supports(const ir::Stage& stage, const ir::Op& op) {
   const Support& machine = dtype == Dtype::bf16 ? amx_bf16() : avx512();
   return machine ? accepts(stage, op, tensors, dtype) : machine;
 }
 
 /// Rows of q, which stands at input `q_at`.
 int64_t rows_of(const ir::Stage& stage, const ir::Op& op, const ir::RowCounts& rows, size_t q_at) {
-  return stage.elements(op.in.at(q_at), rows) / (op.attributes.integer("heads") * op.attributes.integer("head_dim"));
+  return stage.elements(op.in.at(q_at), rows) /
+         (op.attributes.integer("heads") * op.attributes.integer("head_dim"));
 }
 
 template <const ForwardPath& path>
@@ -62,7 +68,8 @@ int64_t backward_bytes(const ir::Stage& stage, const ir::Op& op, const ir::RowCo
   return attention::scratch_bytes(read_problem(op, rows_of(stage, op, rows, 1)), path);
 }
 
-template <const ForwardPath& path> void forward(const device::KernelCall& call) {
+template <const ForwardPath& path>
+void forward(const device::KernelCall& call) {
   Operands operands;
   operands.q = call.in[0].data;
   operands.k = call.in[1].data;
@@ -72,7 +79,8 @@ template <const ForwardPath& path> void forward(const device::KernelCall& call) 
   attention::run(read_problem(*call.op, call.in[0].rows()), operands, path, call.scratch);
 }
 
-template <const BackwardPath& path> void backward(const device::KernelCall& call) {
+template <const BackwardPath& path>
+void backward(const device::KernelCall& call) {
   Operands operands;
   operands.dout = call.in[0].data;
   operands.q = call.in[1].data;
@@ -101,5 +109,14 @@ const std::vector<KernelEntry>& attention_kernels() {
   };
   return entries;
 }
+
+#else
+
+const std::vector<KernelEntry>& attention_kernels() {
+  static const std::vector<KernelEntry> entries;
+  return entries;
+}
+
+#endif
 
 }  // namespace heddle::kernels::host

@@ -3,11 +3,11 @@
 //   p  = exp(scale·q kᵀ − lse)      delta = Σ do·o      dp = do vᵀ      ds = p·(dp − delta)
 //   dv = pᵀ do                      dk = scale·dsᵀ q                    dq = scale·ds k
 //
-// For 128 keys × 128 queries at a time. p and ds are held transposed (rows are keys, lanes queries): so they come out of
-// the vector units just as the A operand of dv and dk, and lse and delta are plain vectors. dq is summed transposed,
-// dqᵀ = kᵀ dsᵀ, with dsᵀ as the B operand, whose pairs of keys come from interleaving two rows; that leaves the queries
-// of a step in the order of kLaneQuery, undone when dq is written. While the vector units work on 32 × 32 scores, the
-// tile unit computes the next ones. p and ds are rounded to bf16, all sums are fp32.
+// For 128 keys × 128 queries at a time. p and ds are held transposed (rows are keys, lanes queries): so they come
+// out of the vector units just as the A operand of dv and dk, and lse and delta are plain vectors. dq is summed
+// transposed, dqᵀ = kᵀ dsᵀ, with dsᵀ as the B operand, whose pairs of keys come from interleaving two rows; that
+// leaves the queries of a step in the order of kLaneQuery, undone when dq is written. While the vector units work
+// on 32 × 32 scores, the tile unit computes the next ones. p and ds are rounded to bf16, all sums are fp32.
 #include "heddle/kernels/host/attention_problem.h"
 
 #if defined(__x86_64__)
@@ -19,7 +19,7 @@
 namespace heddle::kernels::host::attention {
 namespace {
 
-constexpr int64_t kBlock = 4;               // steps of keys and of queries
+constexpr int64_t kBlock = 4;                 // steps of keys and of queries
 constexpr int64_t kSumsTile = kSide * kSide;  // floats in a tile of C
 
 /// Interleaving 16-bit words within 128-bit lanes leaves query kLaneQuery + 4·t in lane `lane` of tile t.
@@ -48,13 +48,13 @@ struct Shared {
     bytes = carver.used();
   }
   int64_t width_steps, width_tiles, value_steps, value_tiles;
-  bf16 *k_rows, *v_rows;          // rows: [key tile][column step]
-  bf16* k_columns;                // columns: [key step][column tile]
-  bf16 *q_across, *dout_across;   // pairs_across: [query tile][column step]
-  bf16 *q_down, *dout_down;       // pairs_down: [query step][column tile]
-  float *lse_log2, *delta;        // [S]
-  float* dq;                      // [query step][column tile][query tile of 2][16 columns][16 queries]
-  float *dk, *dv;                 // [key step][key tile of 2][column tile][16 keys][16 columns]
+  bf16 *k_rows, *v_rows;         // rows: [key tile][column step]
+  bf16* k_columns;               // columns: [key step][column tile]
+  bf16 *q_across, *dout_across;  // pairs_across: [query tile][column step]
+  bf16 *q_down, *dout_down;      // pairs_down: [query step][column tile]
+  float *lse_log2, *delta;       // [S]
+  float* dq;                     // [query step][column tile][query tile of 2][16 columns][16 queries]
+  float *dk, *dv;                // [key step][key tile of 2][column tile][16 keys][16 columns]
   int64_t bytes;
 };
 
@@ -126,12 +126,12 @@ void pack_queries(const Task& task, int64_t member, int64_t first, int64_t end) 
 }
 
 struct Weigh {
-  const float *scores, *dp;         // [32 keys][32 queries]
-  const float *lse_log2, *delta;    // [32 queries]
-  bf16 *p, *ds, *ds_pairs;          // first tiles of this pair of steps
+  const float *scores, *dp;          // [32 keys][32 queries]
+  const float *lse_log2, *delta;     // [32 queries]
+  bf16 *p, *ds, *ds_pairs;           // first tiles of this pair of steps
   int64_t tile_stride, pair_stride;  // between the two key tiles of p and ds, the two query tiles of ds_pairs
-  bool diagonal;                    // key r meets queries r..31 only
-  int64_t keys;                     // how many of the 32 keys are there
+  bool diagonal;                     // key r meets queries r..31 only
+  int64_t keys;                      // how many of the 32 keys are there
 };
 
 /// Keys [first, end), an even number.
@@ -233,18 +233,21 @@ void accumulate(const Task& task, int64_t member, int64_t key_block, int64_t que
     const int64_t begin = on_diagonal ? key : 0;
     const int64_t a_tile = (key * 2 * kBlock + begin) * kTile, step = first_query + begin;
     const Tiles p_a{t.p + a_tile, kBlock * kTile, kTile}, ds_a{t.ds + a_tile, kBlock * kTile, kTile};
-    multiply_tiles(2, s.value_tiles, p_a, {s.dout_down + step * s.value_tiles * kTile, kTile, s.value_tiles * kTile},
-                   queries - begin,
-                   {s.dv + (first_key + key) * 2 * s.value_tiles * kSumsTile, s.value_tiles * kSumsTile, kSumsTile, kSide},
-                   !first_queries);
-    multiply_tiles(2, s.width_tiles, ds_a, {s.q_down + step * s.width_tiles * kTile, kTile, s.width_tiles * kTile},
-                   queries - begin,
-                   {s.dk + (first_key + key) * 2 * s.width_tiles * kSumsTile, s.width_tiles * kSumsTile, kSumsTile, kSide},
-                   !first_queries);
+    multiply_tiles(
+        2, s.value_tiles, p_a, {s.dout_down + step * s.value_tiles * kTile, kTile, s.value_tiles * kTile},
+        queries - begin,
+        {s.dv + (first_key + key) * 2 * s.value_tiles * kSumsTile, s.value_tiles * kSumsTile, kSumsTile, kSide},
+        !first_queries);
+    multiply_tiles(
+        2, s.width_tiles, ds_a, {s.q_down + step * s.width_tiles * kTile, kTile, s.width_tiles * kTile},
+        queries - begin,
+        {s.dk + (first_key + key) * 2 * s.width_tiles * kSumsTile, s.width_tiles * kSumsTile, kSumsTile, kSide},
+        !first_queries);
   }
   for (int64_t query = 0; query < queries; ++query) {
     const int64_t end = on_diagonal ? std::min(keys, query + 1) : keys;
-    multiply_tiles(s.width_tiles, 2, {s.k_columns + first_key * s.width_tiles * kTile, kTile, s.width_tiles * kTile},
+    multiply_tiles(s.width_tiles, 2,
+                   {s.k_columns + first_key * s.width_tiles * kTile, kTile, s.width_tiles * kTile},
                    {t.ds_pairs + query * 2 * kBlock * kTile, kBlock * kTile, kTile}, end,
                    {s.dq + (first_query + query) * 2 * s.width_tiles * kSumsTile, 2 * kSumsTile, kSumsTile, kSide},
                    key_block != 0);
@@ -282,8 +285,8 @@ HEDDLE_AVX512 void write_queries(const Task& task, int64_t member, int64_t first
 }
 
 /// Writes factor × sums ([key step][key tile][column tile]) to the rows of a head.
-HEDDLE_AVX512 void write_rows(const Problem& p, const float* sums, float factor, bf16* to, int64_t stride, int64_t width,
-                              int64_t first, int64_t end) {
+HEDDLE_AVX512 void write_rows(const Problem& p, const float* sums, float factor, bf16* to, int64_t stride,
+                              int64_t width, int64_t first, int64_t end) {
   const int64_t tiles = divide_up(width, kSide);
   for (int64_t row = first * kStep; row < std::min(end * kStep, p.length); ++row) {
     for (int64_t c = 0; c < tiles; ++c) {
@@ -301,14 +304,14 @@ void write_keys(const Task& task, int64_t first, int64_t end) {
   const int64_t row = p.first_row(task.unit), head = p.kv_head(task.unit);
   write_rows(p, s.dk, p.scale, static_cast<bf16*>(task.operands.dk) + row * stride + head * p.head_dim, stride,
              p.head_dim, first, end);
-  write_rows(p, s.dv, 1.0f, static_cast<bf16*>(task.operands.dv) + row * value_stride + head * p.value_dim, value_stride,
-             p.value_dim, first, end);
+  write_rows(p, s.dv, 1.0f, static_cast<bf16*>(task.operands.dv) + row * value_stride + head * p.value_dim,
+             value_stride, p.value_dim, first, end);
 }
 
 }  // namespace
 
-const BackwardPath kBackwardAmx = {kBlock,     shared_bytes,  thread_bytes, pack_keys, pack_queries,
-                                   accumulate, write_queries, write_keys};
+const BackwardPath kBackwardAmx = {kBlock,       shared_bytes, thread_bytes,  pack_keys,
+                                   pack_queries, accumulate,   write_queries, write_keys};
 
 }  // namespace heddle::kernels::host::attention
 

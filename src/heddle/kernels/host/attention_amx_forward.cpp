@@ -1,13 +1,13 @@
 // Forward of attention in bf16 with AMX.
 //
-// For 32 queries and 128 keys at a time (an item): scores = q kᵀ by tiles, one pass over each row of scores that makes
-// the probabilities (kept in registers from the maximum to the rounding), then out += probabilities · v by tiles. While
-// the vector units soften one item, the tile unit computes the scores of the next: 8 rows are softened between starting
-// the products of 32 keys and storing them.
+// For 32 queries and 128 keys at a time (an item): scores = q kᵀ by tiles, one pass over each row of scores that
+// makes the probabilities (kept in registers from the maximum to the rounding), then out += probabilities · v by
+// tiles. While the vector units soften one item, the tile unit computes the scores of the next: 8 rows are softened
+// between starting the products of 32 keys and storing them.
 //
-// The reference m of a row, subtracted before the exponential, follows the row's maximum only when that has grown by
-// more than kSlack: any reference gives the same quotient, and a stale one spares both the horizontal maximum and the
-// rescaling of `out`. Scores are in units of log2 here, so that the exponential is a power of two.
+// The reference m of a row, subtracted before the exponential, follows the row's maximum only when that has grown
+// by more than kSlack: any reference gives the same quotient, and a stale one spares both the horizontal maximum
+// and the rescaling of `out`. Scores are in units of log2 here, so that the exponential is a power of two.
 #include "heddle/kernels/host/attention_problem.h"
 
 #if defined(__x86_64__)
@@ -202,9 +202,9 @@ void attend(const Task& task, int64_t member, int64_t block) {
   const Sums no_sums{nullptr, kSide * kKeys, kSide, kKeys};
   const auto start_scores = [&](int64_t item, int64_t s) {
     zero_sums<2, 2>();
-    add_products<2, 2>({t.q + item % subs * 2 * width_steps * kTile, width_steps * kTile, kTile},
-                       {shared.k + (item / subs * kGroup + s) * 2 * width_steps * kTile, width_steps * kTile, kTile},
-                       width_steps);
+    add_products<2, 2>(
+        {t.q + item % subs * 2 * width_steps * kTile, width_steps * kTile, kTile},
+        {shared.k + (item / subs * kGroup + s) * 2 * width_steps * kTile, width_steps * kTile, kTile}, width_steps);
   };
   const auto store_scores = [&](int64_t item, int64_t s) {
     Sums to = no_sums;

@@ -1,11 +1,12 @@
 // AMX tiles for attention: the tile products, and packing of bf16 rows into tiles.
 //
-// A tile is 16 rows × 64 bytes. tdpbf16ps adds A·B to C, where C is 16 × 16 fp32, A is 16 × 32 bf16, and B holds 32 × 16
-// as 16 rows of 16 pairs (the pair is two neighbours along the summed dimension). With rows of a matrix x and its
-// columns c, the four packings of a 32-row step are, each tile 1 KB:
+// A tile is 16 rows × 64 bytes. tdpbf16ps adds A·B to C, where C is 16 × 16 fp32, A is 16 × 32 bf16, and B holds 32
+// × 16 as 16 rows of 16 pairs (the pair is two neighbours along the summed dimension). With rows of a matrix x and
+// its columns c, the four packings of a 32-row step are, each tile 1 KB:
 //
 //   rows         A with 16 rows of x,     summing over c          pairs_across  B with 16 rows of x, summing over c
-//   columns      A with 16 columns of x,  summing over rows       pairs_down    B with 16 columns, summing over rows
+//   columns      A with 16 columns of x,  summing over rows       pairs_down    B with 16 columns, summing over
+//   rows
 #pragma once
 
 #include <cstdint>
@@ -39,14 +40,20 @@ class TileState {
 };
 
 // Written out, for the compiler's own wrappers do not order a tile load after the stores that it reads.
-template <int t> [[gnu::always_inline]] inline void tile_load(const void* from, int64_t row_bytes) {
+template <int t>
+[[gnu::always_inline]] inline void tile_load(const void* from, int64_t row_bytes) {
   asm volatile("tileloadd (%0,%1,1), %%tmm%c2" ::"r"(from), "r"(row_bytes), "i"(t) : "memory");
 }
-template <int t> [[gnu::always_inline]] inline void tile_store(void* to, int64_t row_bytes) {
+template <int t>
+[[gnu::always_inline]] inline void tile_store(void* to, int64_t row_bytes) {
   asm volatile("tilestored %%tmm%c2, (%0,%1,1)" ::"r"(to), "r"(row_bytes), "i"(t) : "memory");
 }
-template <int t> [[gnu::always_inline]] inline void tile_zero() { asm volatile("tilezero %%tmm%c0" ::"i"(t)); }
-template <int c, int a, int b> [[gnu::always_inline]] inline void tile_multiply() {
+template <int t>
+[[gnu::always_inline]] inline void tile_zero() {
+  asm volatile("tilezero %%tmm%c0" ::"i"(t));
+}
+template <int c, int a, int b>
+[[gnu::always_inline]] inline void tile_multiply() {
   asm volatile("tdpbf16ps %%tmm%c2, %%tmm%c1, %%tmm%c0" ::"i"(c), "i"(a), "i"(b));
 }
 
@@ -63,25 +70,29 @@ struct Sums {
 };
 
 // C tile (i, j), i < down ≤ 2, j < across ≤ 2, is register 2i + j; A uses registers 4 and 5, B 6 and 7.
-template <int down, int across> [[gnu::always_inline]] inline void zero_sums() {
+template <int down, int across>
+[[gnu::always_inline]] inline void zero_sums() {
   tile_zero<0>();
   if (across > 1) tile_zero<1>();
   if (down > 1) tile_zero<2>();
   if (down > 1 && across > 1) tile_zero<3>();
 }
-template <int down, int across> [[gnu::always_inline]] inline void load_sums(const Sums& c) {
+template <int down, int across>
+[[gnu::always_inline]] inline void load_sums(const Sums& c) {
   tile_load<0>(c.data, c.row * 4);
   if (across > 1) tile_load<1>(c.data + c.across, c.row * 4);
   if (down > 1) tile_load<2>(c.data + c.down, c.row * 4);
   if (down > 1 && across > 1) tile_load<3>(c.data + c.down + c.across, c.row * 4);
 }
-template <int down, int across> [[gnu::always_inline]] inline void store_sums(const Sums& c) {
+template <int down, int across>
+[[gnu::always_inline]] inline void store_sums(const Sums& c) {
   tile_store<0>(c.data, c.row * 4);
   if (across > 1) tile_store<1>(c.data + c.across, c.row * 4);
   if (down > 1) tile_store<2>(c.data + c.down, c.row * 4);
   if (down > 1 && across > 1) tile_store<3>(c.data + c.down + c.across, c.row * 4);
 }
-template <int down, int across> [[gnu::always_inline]] inline void add_products(Tiles a, Tiles b, int64_t depth) {
+template <int down, int across>
+[[gnu::always_inline]] inline void add_products(Tiles a, Tiles b, int64_t depth) {
   for (int64_t k = 0; k < depth; ++k) {
     tile_load<4>(a.data + k * a.depth, 64);
     tile_load<6>(b.data + k * b.depth, 64);
@@ -138,8 +149,8 @@ struct HeadRows {
 
 inline HeadRows head_rows(const Task& task, const void* tensor, int64_t heads, int64_t head, int64_t width) {
   const int64_t stride = heads * width;
-  return {static_cast<const bf16*>(tensor) + task.problem.first_row(task.unit) * stride + head * width, stride, width,
-          task.problem.length};
+  return {static_cast<const bf16*>(tensor) + task.problem.first_row(task.unit) * stride + head * width, stride,
+          width, task.problem.length};
 }
 
 /// The lowest `count` bits, all of them from 32 on.
@@ -188,7 +199,8 @@ HEDDLE_AVX512_INLINE void store_tile(bf16* to, const __m512i (&r)[16]) {
   for (int i = 0; i < 16; ++i) _mm512_store_si512(to + i * 32, r[i]);
 }
 
-/// Rows interleaved by pairs: word c of row i is (x[first + 2i][c], x[first + 2i + 1][c]), 16 columns from `column`.
+/// Rows interleaved by pairs: word c of row i is (x[first + 2i][c], x[first + 2i + 1][c]), 16 columns from
+/// `column`.
 HEDDLE_AVX512_INLINE void load_pairs_down(const HeadRows& x, int64_t first, int64_t column, __m512i (&r)[16]) {
 #pragma GCC unroll 16
   for (int i = 0; i < 16; ++i) {

@@ -3,8 +3,8 @@
 //   p  = exp(scale·q kᵀ − lse)      delta = Σ do·o      dp = do vᵀ      ds = p·(dp − delta)
 //   dv = pᵀ do                      dk = scale·dsᵀ q                    dq = scale·ds k
 //
-// For 64 queries × 64 keys at a time; p and ds live in thread scratch, lanes along keys. dq of a query head and dk, dv of
-// the unit are summed in shared scratch and written out once.
+// For 64 queries × 64 keys at a time; p and ds live in thread scratch, lanes along keys. dq of a query head and dk,
+// dv of the unit are summed in shared scratch and written out once.
 #include "heddle/kernels/host/attention_problem.h"
 
 #if defined(__x86_64__)
@@ -17,11 +17,12 @@
 namespace heddle::kernels::host::attention {
 namespace {
 
-constexpr int64_t kBlock = 2;               // steps of queries and of keys
+constexpr int64_t kBlock = 2;                   // steps of queries and of keys
 constexpr int64_t kRowsBlock = kBlock * kStep;  // 64
 
 struct Shared {
-  Shared(const Problem& p, std::byte* base) : width(round_up(p.head_dim, kLanes)), value_width(round_up(p.value_dim, kLanes)) {
+  Shared(const Problem& p, std::byte* base)
+      : width(round_up(p.head_dim, kLanes)), value_width(round_up(p.value_dim, kLanes)) {
     Carver carver(base);
     const int64_t rows = p.steps() * kStep;
     k_t = carver.take<float>(rows * p.head_dim);
@@ -59,7 +60,8 @@ int64_t shared_bytes(const Problem& p) { return Shared(p, nullptr).bytes; }
 int64_t thread_bytes(const Problem&) { return Thread(nullptr).bytes; }
 
 void clear(float* sums, int64_t first_step, int64_t end_step, int64_t width) {
-  std::memset(sums + first_step * kStep * width, 0, static_cast<size_t>((end_step - first_step) * kStep * width) * 4);
+  std::memset(sums + first_step * kStep * width, 0,
+              static_cast<size_t>((end_step - first_step) * kStep * width) * 4);
 }
 
 void pack_keys(const Task& task, int64_t first, int64_t end) {
@@ -100,8 +102,8 @@ void pack_queries(const Task& task, int64_t member, int64_t first, int64_t end) 
   clear(s.dq, first, end, s.width);
 }
 
-/// p and ds of 32 queries × 32 keys; the scores stand in p and dp in ds. `keys`: bits of the keys that a row may see,
-/// for causal masking shifted so that row r sees keys 0..r.
+/// p and ds of 32 queries × 32 keys; the scores stand in p and dp in ds. `keys`: bits of the keys that a row may
+/// see, for causal masking shifted so that row r sees keys 0..r.
 HEDDLE_AVX512 void weigh(const Thread& t, const float* lse, const float* delta, float scale, bool diagonal,
                          uint32_t keys, int64_t at) {
   const __m512 scale_x = _mm512_set1_ps(scale);
@@ -153,8 +155,8 @@ HEDDLE_AVX512 void accumulate(const Task& task, int64_t, int64_t key_block, int6
 }
 
 /// Writes factor × sums of the given steps to the rows of one head.
-void write(const Task& task, const float* sums, int64_t stride, float factor, void* tensor, int64_t heads, int64_t head,
-           int64_t width, int64_t first_step, int64_t end_step) {
+void write(const Task& task, const float* sums, int64_t stride, float factor, void* tensor, int64_t heads,
+           int64_t head, int64_t width, int64_t first_step, int64_t end_step) {
   const Problem& p = task.problem;
   for (int64_t r = first_step * kStep; r < std::min(end_step * kStep, p.length); ++r) {
     float* const to = static_cast<float*>(tensor) + ((p.first_row(task.unit) + r) * heads + head) * width;
@@ -178,8 +180,8 @@ void write_keys(const Task& task, int64_t first, int64_t end) {
 
 }  // namespace
 
-const BackwardPath kBackwardAvx512 = {kBlock,     shared_bytes,  thread_bytes, pack_keys, pack_queries,
-                                      accumulate, write_queries, write_keys};
+const BackwardPath kBackwardAvx512 = {kBlock,       shared_bytes, thread_bytes,  pack_keys,
+                                      pack_queries, accumulate,   write_queries, write_keys};
 
 }  // namespace heddle::kernels::host::attention
 

@@ -1,10 +1,10 @@
 // Forward of attention in fp32 with AVX-512.
 //
-// For 32 queries and 128 keys at a time: scores = q kᵀ (lanes run along keys, hence kᵀ is packed once a unit), then one
-// pass over each row of scores that makes the probabilities, then out += probabilities · v.
+// For 32 queries and 128 keys at a time: scores = q kᵀ (lanes run along keys, hence kᵀ is packed once a unit), then
+// one pass over each row of scores that makes the probabilities, then out += probabilities · v.
 //
-// The reference m of a row, subtracted before the exponential, follows the row's maximum only when that has grown by
-// more than kSlack: any reference gives the same quotient, and a stale one saves rescaling `out`.
+// The reference m of a row, subtracted before the exponential, follows the row's maximum only when that has grown
+// by more than kSlack: any reference gives the same quotient, and a stale one saves rescaling `out`.
 #include "heddle/kernels/host/attention_problem.h"
 
 #if defined(__x86_64__)
@@ -20,9 +20,9 @@
 namespace heddle::kernels::host::attention {
 namespace {
 
-constexpr int64_t kGroup = 4;                // steps of keys a pass
-constexpr int64_t kKeys = kGroup * kStep;    // 128
-constexpr float kSlack = 6.0f;               // e^6 is far from overflow
+constexpr int64_t kGroup = 4;              // steps of keys a pass
+constexpr int64_t kKeys = kGroup * kStep;  // 128
+constexpr float kSlack = 6.0f;             // e^6 is far from overflow
 
 struct Shared {
   Shared(const Problem& p, std::byte* base) {
@@ -69,8 +69,8 @@ void pack_keys(const Task& task, int64_t first_step, int64_t end_step) {
 }
 
 /// Moves the reference of a row to `highest` (a raw score) and rescales what has been summed.
-HEDDLE_AVX512 __attribute__((noinline)) void move_reference(const Thread& t, int64_t row, float highest, float scale,
-                                                            int64_t vectors) {
+HEDDLE_AVX512 __attribute__((noinline)) void move_reference(const Thread& t, int64_t row, float highest,
+                                                            float scale, int64_t vectors) {
   const float reference = highest * scale;
   const __m512 factor = _mm512_set1_ps(std::exp(t.reference[row] - reference));
   float* const sums = t.sums + row * kLanes;
@@ -83,9 +83,10 @@ HEDDLE_AVX512 __attribute__((noinline)) void move_reference(const Thread& t, int
   t.limit[row] = (reference + kSlack) / scale;
 }
 
-/// Scores to probabilities, in place, for 32 rows × `vectors` vectors. `allowed`: for each row the bits of the last 32
-/// keys that it may see, or null.
-HEDDLE_AVX512 void soften(const Thread& t, int64_t vectors, const uint32_t* allowed, float scale, int64_t out_vectors) {
+/// Scores to probabilities, in place, for 32 rows × `vectors` vectors. `allowed`: for each row the bits of the last
+/// 32 keys that it may see, or null.
+HEDDLE_AVX512 void soften(const Thread& t, int64_t vectors, const uint32_t* allowed, float scale,
+                          int64_t out_vectors) {
   const __m512 lowest = _mm512_set1_ps(-std::numeric_limits<float>::infinity());
   const __m512 scale_x = _mm512_set1_ps(scale);
   for (int64_t row = 0; row < kStep; ++row) {
@@ -119,7 +120,8 @@ HEDDLE_AVX512 void finish(const Task& task, const Thread& t, int64_t head, int64
   const Problem& p = task.problem;
   const int64_t width = round_up(p.value_dim, kLanes);
   alignas(64) float totals[kStep], lse[kStep];
-  for (int64_t row = 0; row < kStep; ++row) totals[row] = _mm512_reduce_add_ps(_mm512_load_ps(t.sums + row * kLanes));
+  for (int64_t row = 0; row < kStep; ++row)
+    totals[row] = _mm512_reduce_add_ps(_mm512_load_ps(t.sums + row * kLanes));
   for (int64_t row = 0; row < kStep; row += kLanes) {
     const __m512 log = log_close(_mm512_load_ps(totals + row));
     _mm512_store_ps(lse + row, _mm512_add_ps(log, _mm512_load_ps(t.reference + row)));
@@ -162,8 +164,8 @@ HEDDLE_AVX512 void attend(const Task& task, int64_t member, int64_t block) {
     }
     const bool masked = first + steps == end_step && (p.causal || ragged);
     soften(t, 2 * steps, masked ? allowed : nullptr, p.scale, width / kLanes);
-    multiply(kStep, width / kLanes, steps * kStep, {t.scores, kKeys, 1}, shared.v + first * kStep * width, width, t.out,
-             width, true);
+    multiply(kStep, width / kLanes, steps * kStep, {t.scores, kKeys, 1}, shared.v + first * kStep * width, width,
+             t.out, width, true);
   }
   finish(task, t, head, first_row, rows);
 }

@@ -18,7 +18,8 @@ struct RowsOf {
 
 inline RowsOf rows_of(const Task& task, const void* tensor, int64_t heads, int64_t head, int64_t width) {
   const int64_t stride = heads * width;
-  return {static_cast<const float*>(tensor) + task.problem.first_row(task.unit) * stride + head * width, stride, width};
+  return {static_cast<const float*>(tensor) + task.problem.first_row(task.unit) * stride + head * width, stride,
+          width};
 }
 
 /// The lowest `count` bits, all of them from 32 on.

@@ -1,7 +1,7 @@
 // The one matrix product of the fp32 attention kernels:  C[m][n] (+)= Σ_k A(m, k)·B[k][n].
 //
-// Lanes run along n; A is read by broadcast with any two strides, so that a transposed A costs nothing. A register block
-// is 8 rows × up to 3 vectors. Sums run over k in increasing order, one fused multiply-add a term.
+// Lanes run along n; A is read by broadcast with any two strides, so that a transposed A costs nothing. A register
+// block is 8 rows × up to 3 vectors. Sums run over k in increasing order, one fused multiply-add a term.
 #pragma once
 
 #include <cstdint>
@@ -47,8 +47,8 @@ HEDDLE_AVX512_INLINE void multiply_block(int64_t depth, Strided a, const float* 
 }
 
 /// `rows` is a multiple of 8; `vectors` counts vectors of 16 columns. add: C is read first, else overwritten.
-HEDDLE_AVX512 inline void multiply(int64_t rows, int64_t vectors, int64_t depth, Strided a, const float* b, int64_t b_row,
-                            float* c, int64_t c_row, bool add) {
+HEDDLE_AVX512 inline void multiply(int64_t rows, int64_t vectors, int64_t depth, Strided a, const float* b,
+                                   int64_t b_row, float* c, int64_t c_row, bool add) {
   for (int64_t n = 0; n < vectors;) {
     const int64_t left = vectors - n, width = left == 4 ? 2 : left < 3 ? left : 3;
     for (int64_t m = 0; m < rows; m += kRows) {

@@ -1,8 +1,8 @@
 // Exponential and logarithm of 16 floats, for softmax.
 //
-// exp: range reduction by Cody and Waite (x = n·ln 2 + r, ln 2 in two parts), a minimax polynomial in r, and n added to
-// the exponent bits. Arguments below -69 (2^-100) are raised to it: such a probability adds nothing to a sum, and
-// products with it stay clear of the slow denormals. Arguments above 87 are not expected. NaN stays NaN.
+// exp: range reduction by Cody and Waite (x = n·ln 2 + r, ln 2 in two parts), a minimax polynomial in r, and n
+// added to the exponent bits. Arguments below -69 (2^-100) are raised to it: such a probability adds nothing to a
+// sum, and products with it stay clear of the slow denormals. Arguments above 87 are not expected. NaN stays NaN.
 #pragma once
 
 // GCC 12 takes the undefined vectors inside its own wrappers for a mistake of ours.

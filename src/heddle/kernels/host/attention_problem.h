@@ -17,9 +17,9 @@ constexpr int64_t divide_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
 constexpr int64_t round_up(int64_t a, int64_t b) { return divide_up(a, b) * b; }
 
 struct Problem {
-  int64_t sequences = 0, length = 1;         // B, S
-  int64_t heads = 1, kv_heads = 1;           // Hq, Hk
-  int64_t head_dim = 1, value_dim = 1;       // D, Dv
+  int64_t sequences = 0, length = 1;    // B, S
+  int64_t heads = 1, kv_heads = 1;      // Hq, Hk
+  int64_t head_dim = 1, value_dim = 1;  // D, Dv
   bool causal = false;
   float scale = 1.0f;
 
@@ -34,8 +34,8 @@ struct Problem {
 /// Row-major tensors of the call; T = sequences × length rows. Element type is that of the path.
 struct Operands {
   const void *q = nullptr, *k = nullptr, *v = nullptr;
-  const void* dout = nullptr;       // backward
-  const void* out_saved = nullptr;  // backward
+  const void* dout = nullptr;        // backward
+  const void* out_saved = nullptr;   // backward
   const float* lse_saved = nullptr;  // backward
   void* out = nullptr;               // forward
   float* lse = nullptr;              // forward
@@ -60,8 +60,8 @@ struct ForwardPath {
 };
 
 /// Backward of one instruction set. For each query head of the unit: pack_queries, then `accumulate` for every pair
-/// of (key block j, query block i), then write_queries. The sums for key block j must meet i in increasing order and
-/// those for query block i must meet j in increasing order; pairs that share neither are independent.
+/// of (key block j, query block i), then write_queries. The sums for key block j must meet i in increasing order
+/// and those for query block i must meet j in increasing order; pairs that share neither are independent.
 struct BackwardPath {
   int64_t steps_per_block;
   int64_t (*shared_bytes)(const Problem&);
@@ -86,7 +86,8 @@ void run(const Problem&, const Operands&, const BackwardPath&, std::byte* scratc
 class Carver {
  public:
   explicit Carver(std::byte* base) : base_(base) {}
-  template <class T> T* take(int64_t count) {
+  template <class T>
+  T* take(int64_t count) {
     T* piece = base_ ? reinterpret_cast<T*>(base_ + used_) : nullptr;
     used_ += round_up(count * static_cast<int64_t>(sizeof(T)), 64);
     return piece;

@@ -1,9 +1,9 @@
 // Who does what in an attention call.
 //
 // While there are at least as many units left as threads, each thread takes whole units: it packs the keys and uses
-// them while they are warm. The units left over (fewer than threads) are shared by the whole team: forward by blocks
-// of queries; backward by waves, the pairs (key block j, query block i) with i + j the same, which share no sum.
-// Each sum thus has one order in both ways, so the number of threads never changes a bit of the result.
+// them while they are warm. The units left over (fewer than threads) are shared by the whole team: forward by
+// blocks of queries; backward by waves, the pairs (key block j, query block i) with i + j the same, which share no
+// sum. Each sum thus has one order in both ways, so the number of threads never changes a bit of the result.
 #include <omp.h>
 
 #include <algorithm>
@@ -21,7 +21,8 @@ int64_t most_threads() {
 
 int64_t slots(const Problem& problem) { return std::min(problem.units(), most_threads()); }
 
-template <class Path> struct Regions {
+template <class Path>
+struct Regions {
   Regions(const Problem& problem, const Path& path, std::byte* scratch)
       : shared_bytes(path.shared_bytes(problem)),
         thread_bytes(path.thread_bytes(problem)),
