@@ -1,0 +1,50 @@
+// The run's memory on disk: one JSON object a step, one line each.
+//
+// A line reaches the kernel before `add` returns, so a crash loses at most the line being written; when the disk is
+// full the part of a line is taken back and a SystemError raised. JSON has no NaN: such values are the strings
+// "nan", "inf" and "-inf". Keys are those of metric_fields(), beside "step", "wall_time_s", "extra" (an object of
+// numbers) and "expert_loads" (rows of numbers); a reader skips keys it doesn't know.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "heddle/observe/output_file.h"
+#include "heddle/observe/step_metrics.h"
+
+namespace heddle {
+
+class MetricsLog {
+ public:
+  /// Begins an empty log. Throws SystemError.
+  static MetricsLog begin(const std::string& path);
+
+  /// Goes on with a log (or begins one, if there is none): a torn last line and all lines from the first of
+  /// `next_step` or later are cut off, for those steps will run again. What was cut is told in `warnings`.
+  /// Throws ConfigError when the file is no metrics log, SystemError.
+  static MetricsLog resume(const std::string& path, int64_t next_step, std::vector<std::string>& warnings);
+
+  /// Throws SystemError; the log then ends with the line before.
+  void add(const StepMetrics& metrics);
+
+  void close() { file_.close(); }
+
+ private:
+  explicit MetricsLog(OutputFile file) : file_(std::move(file)) {}
+  OutputFile file_;
+};
+
+/// One step as a line of the log, without the line's end.
+std::string metrics_line(const StepMetrics& metrics);
+
+struct MetricsHistory {
+  std::vector<StepMetrics> steps;  // steps increase; expert_loads_LE are kept of the last that has any
+  std::vector<std::string> warnings;
+};
+
+/// Reads a log. A last line that is torn is dropped with a warning; where a step comes again (a run was resumed),
+/// the later one holds. Any other broken line, one longer than 16 MiB or more than 20 million steps is a
+/// ConfigError with the line's number; a file that can't be read a SystemError.
+MetricsHistory read_metrics(const std::string& path);
+
+}  // namespace heddle

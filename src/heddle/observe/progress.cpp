@@ -1,0 +1,222 @@
+#include "heddle/observe/progress.h"
+
+#include <fmt/format.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <chrono>
+#include <cmath>
+#include <cstdlib>
+#include <limits>
+#include <vector>
+
+#include "heddle/observe/table.h"
+#include "heddle/observe/units.h"
+
+namespace heddle {
+namespace {
+
+constexpr double kHalfLifeSteps = 20;
+constexpr std::string_view kClearLine = "\r\x1b[K";
+
+struct Field {
+  std::string text;
+  const char* colour;  // escape sequence, "" for none
+  int rank;            // fields of the highest rank are left out first
+};
+
+std::string_view environment(const char* name) {
+  const char* value = std::getenv(name);
+  return value ? value : "";
+}
+
+bool says_utf8(std::string_view locale) {
+  std::string lower;
+  for (const char letter : locale) {
+    if (letter != '-') lower += static_cast<char>(std::tolower(static_cast<unsigned char>(letter)));
+  }
+  return lower.find("utf8") != lower.npos;
+}
+
+// The fields a step has, in the order of display.
+std::vector<Field> fields_of(const StepMetrics& metrics, double eta_s) {
+  std::vector<Field> fields;
+  const auto add = [&](const std::optional<double>& value, int rank, const char* colour, auto&& text) {
+    if (value) fields.push_back({text(*value), colour, rank});
+  };
+  const char* loss_colour = metrics.lm_loss && !std::isfinite(*metrics.lm_loss) ? "\x1b[1;31m" : "\x1b[1m";
+  add(metrics.lm_loss, 0, loss_colour, [](double v) { return fmt::format("loss {:.4f}", v); });
+  add(metrics.held_out_loss, 4, "", [](double v) { return fmt::format("held-out {:.4f}", v); });
+  add(metrics.learning_rate, 5, "", [](double v) { return fmt::format("lr {:.1e}", v); });
+  const bool wild = metrics.gradient_norm && !std::isfinite(*metrics.gradient_norm);
+  add(metrics.gradient_norm, 3, wild ? "\x1b[1;31m" : "", [](double v) { return "grad " + number_text(v, 3); });
+  add(metrics.tokens_per_s, 2, "\x1b[32m", [](double v) { return count_text(v, "tok/s"); });
+  add(metrics.flops_per_s, 6, "\x1b[32m", [](double v) { return count_text(v, "FLOP/s"); });
+  add(metrics.arena_reserved_peak_bytes ? metrics.arena_reserved_peak_bytes : metrics.arena_live_peak_bytes, 7, "",
+      [](double v) { return "peak " + bytes_text(v); });
+  add(metrics.expert_imbalance, 8, "", [](double v) { return fmt::format("experts {:.2f}x", v); });
+  if (std::isfinite(eta_s)) {
+    // Below a minute as 0:42: tenths of a second would flicker.
+    const double whole_s = std::ceil(eta_s);
+    fields.push_back(
+        {"ETA " + (whole_s < 60 ? fmt::format("0:{:02.0f}", whole_s) : duration_text(whole_s)), "\x1b[36m", 1});
+  }
+  return fields;
+}
+
+std::string blocks(double fraction, int columns, bool unicode) {
+  static constexpr std::array<const char*, 8> eighths = {"", "▏", "▎", "▍", "▌", "▋", "▊", "▉"};
+  const int filled = static_cast<int>(std::lround(std::clamp(fraction, 0.0, 1.0) * columns * 8));
+  std::string bar;
+  for (int i = 0; i < filled / 8; ++i) bar += unicode ? "█" : "#";
+  int used = filled / 8;
+  if (unicode && filled % 8 != 0) {
+    bar += eighths[filled % 8];
+    ++used;
+  }
+  for (; used < columns; ++used) bar += unicode ? " " : ".";
+  return bar;
+}
+
+}  // namespace
+
+Terminal describe_terminal(int descriptor) {
+  Terminal terminal;
+  const std::string_view kind = environment("TERM");
+  terminal.interactive = ::isatty(descriptor) == 1 && kind != "dumb";
+  terminal.colour = terminal.interactive && environment("NO_COLOR").empty();
+  for (const char* name : {"LC_ALL", "LC_CTYPE", "LANG"}) {
+    if (const std::string_view locale = environment(name); !locale.empty()) {
+      terminal.unicode = says_utf8(locale);
+      break;
+    }
+  }
+  return terminal;
+}
+
+int terminal_columns(int descriptor, int otherwise) {
+  winsize size{};
+  return ::ioctl(descriptor, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : otherwise;
+}
+
+void EtaEstimate::add(double seconds, double steps) {
+  if (!(seconds >= 0) || !(steps > 0)) return;
+  const double keep = std::exp2(-steps / kHalfLifeSteps);
+  sum_s_ = keep * sum_s_ + (1 - keep) * seconds / steps;
+  weight_ = keep * weight_ + (1 - keep);
+}
+
+double EtaEstimate::remaining_s(double steps) const {
+  return weight_ > 0 ? steps * sum_s_ / weight_ : std::numeric_limits<double>::quiet_NaN();
+}
+
+Progress::Progress(ProgressOptions options, Terminal terminal, Write write, Columns columns)
+    : options_(options), terminal_(terminal), write_(std::move(write)), columns_(std::move(columns)) {}
+
+Progress::Progress(ProgressOptions options, int descriptor)
+    : Progress(
+          options, describe_terminal(descriptor),
+          [descriptor](std::string_view text) {
+            while (!text.empty()) {
+              const ssize_t count = ::write(descriptor, text.data(), text.size());
+              if (count < 0 && errno == EINTR) continue;
+              if (count <= 0) return;
+              text.remove_prefix(static_cast<size_t>(count));
+            }
+          },
+          [descriptor] { return terminal_columns(descriptor); }) {}
+
+void Progress::update(const StepMetrics& metrics) {
+  update(metrics, std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count());
+}
+
+void Progress::update(const StepMetrics& metrics, double now_s) {
+  const std::lock_guard lock(mutex_);
+  if (finished_) return;
+  const int64_t before = any_ ? last_.step : options_.first_step;
+  const double steps = static_cast<double>(metrics.step - before);
+  // Without a step's own time the first update can't tell how long it took.
+  if (any_) {
+    eta_.add(now_s - last_update_s_, steps);
+  } else if (metrics.step_s) {
+    eta_.add(*metrics.step_s, 1);
+  }
+  last_ = metrics;
+  last_update_s_ = now_s;
+  const bool is_first = !any_, is_last = metrics.step >= options_.total_steps;
+  any_ = true;
+  if (terminal_.interactive) {
+    if (!is_first && !is_last && now_s - last_drawn_s_ < options_.redraw_every_s) return;
+    last_drawn_s_ = now_s;
+    draw();
+  } else if (is_first || is_last || metrics.step - last_lined_step_ >= options_.line_every_steps) {
+    last_lined_step_ = metrics.step;
+    write_(fields_line() + "\n");
+  }
+}
+
+void Progress::draw() {
+  // The last column stays free: a terminal may wrap upon it.
+  write_(fmt::format("{}{}", kClearLine, bar(columns_() - 1)));
+  shown_ = true;
+}
+
+std::string Progress::fields_line() const {
+  std::string text = fmt::format("step {}/{}", grouped_text(last_.step), grouped_text(options_.total_steps));
+  const double eta_s =
+      eta_.remaining_s(static_cast<double>(std::max<int64_t>(0, options_.total_steps - last_.step)));
+  for (const Field& field : fields_of(last_, eta_s)) text += "  " + field.text;
+  return text;
+}
+
+std::string Progress::bar(int columns) const {
+  constexpr int shortest_bar = 8, longest_bar = 30;
+  const double fraction =
+      options_.total_steps > 0 ? static_cast<double>(last_.step) / static_cast<double>(options_.total_steps) : 0;
+  const std::string total = grouped_text(options_.total_steps);
+  const std::string head = fmt::format("{:>{}}/{} ", grouped_text(last_.step), total.size(), total);
+  const std::string percent = fmt::format(" {:3.0f}%", std::floor(100 * std::clamp(fraction, 0.0, 1.0)));
+  const double eta_s =
+      eta_.remaining_s(static_cast<double>(std::max<int64_t>(0, options_.total_steps - last_.step)));
+  std::vector<Field> fields = fields_of(last_, eta_s);
+  const auto used = [&] {
+    int width = display_width(head) + display_width(percent);
+    for (const Field& field : fields) width += 2 + display_width(field.text);
+    return width;
+  };
+  while (!fields.empty() && used() + shortest_bar > columns) {
+    fields.erase(std::max_element(fields.begin(), fields.end(),
+                                  [](const Field& a, const Field& b) { return a.rank < b.rank; }));
+  }
+  const int room = columns - used();
+  if (room < shortest_bar) return cut_to_width(head + percent.substr(1), std::max(0, columns));
+  const auto coloured = [&](const char* colour, const std::string& text) {
+    return terminal_.colour && *colour ? fmt::format("{}{}\x1b[0m", colour, text) : text;
+  };
+  std::string text = head;
+  text += coloured("\x1b[34m", blocks(fraction, std::min(room, longest_bar), terminal_.unicode));
+  text += percent;
+  for (const Field& field : fields) text += "  " + coloured(field.colour, field.text);
+  return text;
+}
+
+void Progress::line(std::string_view text) {
+  const std::lock_guard lock(mutex_);
+  if (!shown_ || finished_) {
+    write_(fmt::format("{}\n", text));
+  } else {
+    write_(fmt::format("{}{}\n{}", kClearLine, text, bar(columns_() - 1)));
+  }
+}
+
+void Progress::finish() {
+  const std::lock_guard lock(mutex_);
+  if (finished_) return;
+  finished_ = true;
+  if (shown_) write_(fmt::format("{}{}\n", kClearLine, bar(columns_() - 1)));
+}
+
+}  // namespace heddle

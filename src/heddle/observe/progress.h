@@ -1,0 +1,95 @@
+// How far the run is, for whoever watches: one bar that redraws itself on a terminal, a line every so many steps
+// elsewhere.
+//
+//   1,240/5,000 ███████▍              25%  loss 3.214  lr 2.2e-04  grad 0.81  12.3 Ktok/s  1.2 TFLOP/s  ETA 1:02:03
+//
+// All output of the run goes through here while it trains: `line` takes the bar away, prints the text and draws the
+// bar below it, in one write under one lock, so bar and log never run into each other. Fields that don't fit the
+// width are left out, the least telling first. Thread-safe. Never throws on a failed write: a closed terminal must
+// not end a training run.
+#pragma once
+
+#include <functional>
+#include <mutex>
+#include <string>
+#include <string_view>
+
+#include "heddle/observe/step_metrics.h"
+
+namespace heddle {
+
+/// What the other end of a descriptor can show.
+struct Terminal {
+  bool interactive = false;
+  bool colour = false;
+  bool unicode = false;
+};
+
+/// Asks isatty, TERM, NO_COLOR (any value that is not empty: no colour) and the locale's LC_ALL, LC_CTYPE, LANG.
+Terminal describe_terminal(int descriptor);
+
+/// Columns of the terminal behind the descriptor, `otherwise` when there is none.
+int terminal_columns(int descriptor, int otherwise = 100);
+
+/// Remaining time from smoothed step times: an exponential mean with a half-life of 20 steps, corrected for its
+/// start, so that the first estimate is the first step's time and a slow first step is soon forgotten.
+class EtaEstimate {
+ public:
+  void add(double seconds, double steps);
+  /// Seconds, or NaN before the first step.
+  double remaining_s(double steps) const;
+
+ private:
+  double sum_s_ = 0;
+  double weight_ = 0;
+};
+
+struct ProgressOptions {
+  int64_t first_step = 0;  // steps already done when this run began
+  int64_t total_steps = 0;
+  int64_t line_every_steps = 10;  // off a terminal
+  double redraw_every_s = 0.1;    // on a terminal
+};
+
+class Progress {
+ public:
+  using Write = std::function<void(std::string_view)>;
+  using Columns = std::function<int()>;
+
+  Progress(ProgressOptions options, Terminal terminal, Write write, Columns columns);
+
+  /// On a descriptor, usually 2.
+  Progress(ProgressOptions options, int descriptor);
+  ~Progress() { finish(); }
+
+  /// `metrics.step` counts finished steps. `now_s`: any clock that only moves forward.
+  void update(const StepMetrics& metrics, double now_s);
+  void update(const StepMetrics& metrics);
+
+  /// Prints a line of the log (without its end) above the bar.
+  void line(std::string_view text);
+
+  /// Leaves the last bar standing and ends its line. Later calls do nothing.
+  void finish();
+
+ private:
+  std::string bar(int columns) const;
+  std::string fields_line() const;
+  void draw();
+
+  ProgressOptions options_;
+  Terminal terminal_;
+  Write write_;
+  Columns columns_;
+  std::mutex mutex_;
+  StepMetrics last_;
+  EtaEstimate eta_;
+  double last_update_s_ = 0;
+  double last_drawn_s_ = 0;
+  int64_t last_lined_step_ = -1;
+  bool any_ = false;
+  bool shown_ = false;
+  bool finished_ = false;
+};
+
+}  // namespace heddle

@@ -1,0 +1,48 @@
+// Tables of text whose columns line up, as all commands print them.
+//
+//   layer   experts     bytes  kind
+//   ─────  ────────  ────────  ─────
+//       3       256   1.2 GiB  moe
+//
+// Widths are counted in terminal columns, not bytes: accents take none of their own, East Asian letters two. A
+// cell's control characters are dropped, so that no text from outside can break the lines.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace heddle {
+
+/// The columns a terminal uses for this UTF-8 text. A byte that is no UTF-8 counts as one.
+int display_width(std::string_view text);
+
+/// The longest beginning of `text` of at most `columns` columns, with "…" at its end where something was cut off.
+std::string cut_to_width(std::string_view text, int columns);
+
+enum class Align { left, right };
+
+struct Column {
+  std::string title;
+  Align align = Align::left;
+};
+
+class Table {
+ public:
+  explicit Table(std::vector<Column> columns);
+
+  /// As many cells as there are columns (InternalError otherwise).
+  void row(std::vector<std::string> cells);
+
+  /// A line between the rows before and after it.
+  void rule();
+
+  /// Every line ends in a newline and none in a space. `unicode` chooses the line of the rules.
+  std::string text(bool unicode = true) const;
+
+ private:
+  std::vector<Column> columns_;
+  std::vector<std::vector<std::string>> rows_;  // an empty row is a rule
+};
+
+}  // namespace heddle

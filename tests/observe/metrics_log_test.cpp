@@ -1,0 +1,187 @@
+// The log of steps: what is written is what is read, after a crash and on a full disk too.
+#include "heddle/observe/metrics_log.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <limits>
+#include <sstream>
+
+#include "heddle/base/error.h"
+
+namespace heddle {
+namespace {
+
+class MetricsLogTest : public ::testing::Test {
+ protected:
+  std::string path_ = (std::filesystem::temp_directory_path() /
+                       fmt::format("heddle-metrics-{}-{}.jsonl", ::getpid(),
+                                   ::testing::UnitTest::GetInstance()->current_test_info()->name()))
+                          .string();
+  void SetUp() override { std::filesystem::remove(path_); }
+  void TearDown() override { std::filesystem::remove(path_); }
+
+  void put(const std::string& text) { std::ofstream(path_, std::ios::binary) << text; }
+  std::string text() const {
+    std::ostringstream out;
+    out << std::ifstream(path_, std::ios::binary).rdbuf();
+    return out.str();
+  }
+};
+
+StepMetrics step(int64_t number, double loss) {
+  StepMetrics metrics;
+  metrics.step = number;
+  metrics.wall_time_s = 1.5;
+  metrics.lm_loss = loss;
+  return metrics;
+}
+
+TEST_F(MetricsLogTest, GoldenLine) {
+  StepMetrics metrics = step(7, 3.25);
+  metrics.learning_rate = 2.2e-4;
+  metrics.gradient_norm = std::numeric_limits<double>::infinity();
+  metrics.tokens = 4096;
+  metrics.extra["exchange_wait_us"] = 12.5;
+  metrics.expert_loads_LE = {{1, 2}, {3, 0}};
+  EXPECT_EQ(
+      metrics_line(metrics),
+      R"({"step":7,"wall_time_s":1.5,"lm_loss":3.25,"learning_rate":0.00022,"gradient_norm":"inf","tokens":4096,)"
+      R"("extra":{"exchange_wait_us":12.5},"expert_loads":[[1,2],[3,0]]})");
+}
+
+TEST_F(MetricsLogTest, ReadsWhatItWrote) {
+  {
+    MetricsLog log = MetricsLog::begin(path_);
+    for (int i = 1; i <= 3; ++i) {
+      StepMetrics metrics = step(i, 1.0 / i);
+      metrics.expert_loads_LE = {{double(i), 1}};
+      metrics.extra["x"] = -1e300;
+      log.add(metrics);
+    }
+    log.add(step(4, std::numeric_limits<double>::quiet_NaN()));
+  }
+  const MetricsHistory history = read_metrics(path_);
+  EXPECT_TRUE(history.warnings.empty());
+  ASSERT_EQ(history.steps.size(), 4u);
+  EXPECT_EQ(history.steps[2].lm_loss, 1.0 / 3) << "doubles survive exactly";
+  EXPECT_EQ(history.steps[2].extra.at("x"), -1e300);
+  EXPECT_TRUE(std::isnan(history.steps[3].lm_loss.value()));
+  EXPECT_FALSE(history.steps[3].gradient_norm.has_value());
+  EXPECT_TRUE(history.steps[0].expert_loads_LE.empty()) << "only the last loads are kept";
+  EXPECT_EQ(history.steps[2].expert_loads_LE, (std::vector<std::vector<double>>{{3, 1}}));
+}
+
+TEST_F(MetricsLogTest, TornLastLineIsDroppedWithAWarning) {
+  const std::string whole = metrics_line(step(1, 2)) + "\n";
+  const std::string next = metrics_line(step(2, 1.9));
+  // Torn anywhere, even right before the line's end.
+  for (size_t length = 1; length <= next.size(); ++length) {
+    put(whole + next.substr(0, length));
+    const MetricsHistory history = read_metrics(path_);
+    ASSERT_EQ(history.steps.size(), 1u);
+    ASSERT_EQ(history.warnings.size(), 1u);
+    EXPECT_NE(history.warnings[0].find("torn"), std::string::npos);
+  }
+  std::vector<std::string> warnings;
+  MetricsLog::resume(path_, 2, warnings).add(step(2, 1.8));
+  EXPECT_EQ(warnings.size(), 1u);
+  EXPECT_EQ(text(), whole + metrics_line(step(2, 1.8)) + "\n");
+}
+
+TEST_F(MetricsLogTest, ResumeCutsStepsThatRunAgain) {
+  put(metrics_line(step(1, 3)) + "\n" + metrics_line(step(2, 2)) + "\n" + metrics_line(step(3, 1)) + "\n{\"st");
+  std::vector<std::string> warnings;
+  MetricsLog::resume(path_, 2, warnings).add(step(2, 2.5));
+  EXPECT_EQ(warnings.size(), 1u);
+  EXPECT_EQ(text(), metrics_line(step(1, 3)) + "\n" + metrics_line(step(2, 2.5)) + "\n");
+  MetricsLog::resume(path_, 3, warnings).add(step(3, 1.5));
+  EXPECT_EQ(warnings.size(), 1u) << "nothing to cut, nothing to say";
+  EXPECT_EQ(read_metrics(path_).steps.size(), 3u);
+}
+
+TEST_F(MetricsLogTest, ResumeWithoutALogBeginsOne) {
+  std::vector<std::string> warnings;
+  MetricsLog::resume(path_, 1, warnings).add(step(1, 2));
+  EXPECT_EQ(read_metrics(path_).steps.size(), 1u);
+}
+
+TEST_F(MetricsLogTest, LaterOfTwinStepsHolds) {
+  put(metrics_line(step(1, 3)) + "\n" + metrics_line(step(2, 2)) + "\n" + metrics_line(step(2, 1)) + "\n");
+  const MetricsHistory history = read_metrics(path_);
+  ASSERT_EQ(history.steps.size(), 2u);
+  EXPECT_EQ(history.steps[1].lm_loss, 1.0);
+  EXPECT_EQ(history.warnings.size(), 1u);
+}
+
+TEST_F(MetricsLogTest, BrokenLinesNameTheirPlace) {
+  const std::vector<std::pair<std::string, std::string>> cases = {
+      {"nonsense\n", "not a JSON object"},
+      {"[1]\n", "array"},
+      {"{}\n", "step"},
+      {"{\"step\":-1}\n", "step"},
+      {"{\"step\":18446744073709551615}\n", "step"},
+      {"{\"step\":1.5}\n", "step"},
+      {"{\"step\":1,\"lm_loss\":\"low\"}\n", "lm_loss"},
+      {"{\"step\":1,\"extra\":[1]}\n", "extra"},
+      {"{\"step\":1,\"extra\":{\"x\":{}}}\n", "'x'"},
+      {"{\"step\":1,\"expert_loads\":[1]}\n", "expert_loads"},
+      {std::string(100'000, '[') + "\n", "not a JSON object"},
+      {"\n", "not a JSON object"},
+      {std::string(17 << 20, ' '), "more than"},
+  };
+  for (const auto& [line, said] : cases) {
+    put("{\"step\":0}\n" + line);
+    try {
+      read_metrics(path_);
+      ADD_FAILURE() << "accepted " << line.substr(0, 40);
+    } catch (const ConfigError& error) {
+      EXPECT_NE(std::string(error.what()).find(path_ + ":2: "), std::string::npos) << error.what();
+      EXPECT_NE(std::string(error.what()).find(said), std::string::npos) << error.what();
+    }
+  }
+}
+
+TEST_F(MetricsLogTest, UnknownKeysAreSkipped) {
+  put("{\"step\":3,\"new_figure\":{\"a\":[1]},\"lm_loss\":null}\n");
+  const MetricsHistory history = read_metrics(path_);
+  ASSERT_EQ(history.steps.size(), 1u);
+  EXPECT_FALSE(history.steps[0].lm_loss.has_value());
+}
+
+TEST_F(MetricsLogTest, FilesThatCantBeOpenedAreSystemErrors) {
+  EXPECT_THROW(read_metrics(path_), SystemError);
+  EXPECT_THROW(read_metrics("/"), SystemError);
+  EXPECT_THROW(MetricsLog::begin("/nowhere/at/all.jsonl"), SystemError);
+}
+
+TEST_F(MetricsLogTest, FullDiskIsASystemError) {
+  if (!std::filesystem::exists("/dev/full")) GTEST_SKIP() << "no /dev/full here";
+  MetricsLog log = MetricsLog::begin("/dev/full");
+  try {
+    log.add(step(1, 1));
+    FAIL() << "a full disk took a line";
+  } catch (const SystemError& error) {
+    EXPECT_EQ(error.code, ENOSPC);
+  }
+}
+
+TEST_F(MetricsLogTest, AtomicWriteReplacesOrLeaves) {
+  put("old");
+  write_file_atomically(path_, "new");
+  EXPECT_EQ(text(), "new");
+  EXPECT_THROW(write_file_atomically("/nowhere/x", "new"), SystemError);
+  int strays = 0;
+  const std::filesystem::path path(path_);
+  for (const auto& entry : std::filesystem::directory_iterator(path.parent_path())) {
+    strays += entry.path().string().starts_with(path_ + ".partial");
+  }
+  EXPECT_EQ(strays, 0);
+}
+
+}  // namespace
+}  // namespace heddle
