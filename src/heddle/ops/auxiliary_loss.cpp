@@ -9,14 +9,24 @@ namespace {
 
 extern const OpDef sequence_aux_loss_dgrad, z_loss_dgrad;
 
+// f counts whole sequences, and a token has no more experts than there are.
+void check_balance(const Rule& rule, const Op& op) {
+  if (!op.attributes.has("sequence")) return;
+  rule.require(rule.size(0, 0) % op.attributes.integer("sequence") == 0, "rows are not whole sequences");
+  rule.require(op.attributes.integer("top_k") <= rule.size(0, 1), "top_k exceeds the experts");
+}
+
 std::vector<Value> loss_output(const Stage& stage, const Op& op) {
-  Rule(stage, op).counts(2);
+  const Rule rule(stage, op);
+  rule.counts(2);
+  check_balance(rule, op);
   return {output(Dtype::f64, {fixed(1)}, Role::metadata)};
 }
 
 std::vector<Value> gradient_output(const Stage& stage, const Op& op) {
   const Rule rule(stage, op);
   rule.counts(2);
+  check_balance(rule, op);
   return {output(rule.dtype(0), rule.in(0).shape)};
 }
 

@@ -38,8 +38,11 @@ const OpDef concat{
       return std::vector{output(rule.dtype(present), {rule.dim(present, 0), fixed(first + second)})};
     },
     .differentiate = [](GradientWriter& writer, const Op& op, const std::vector<ValueId>& d_out) {
-      return writer.input_gradient(split, d_out, {writer.d(op.in[0]), writer.d(op.in[1])},
-                                   {{"first", op.attributes.integer("first")}});
+      const auto name = [&](size_t i) { return operand(op, i) == none ? "unused" : writer.d(op.in[i]); };
+      std::vector<ValueId> d_in = writer.input_gradient(split, d_out, {name(0), name(1)},
+                                                        {{"first", op.attributes.integer("first")}});
+      d_in.resize(op.in.size());
+      return d_in;
     },
     .cost = operand_cost,
 };

@@ -1,0 +1,112 @@
+// Every differentiable op on reference: gradients written by the op's own rule against central differences in f64,
+// then the other compute types against f64, accumulation, and no rows at all.
+#include "tests/kernels/op_cases.h"
+
+namespace heddle::op_runner {
+namespace {
+
+const std::vector<kernels::KernelEntry>& reference() { return kernels::reference_kernels(); }
+
+/// What the gradients are of: Σ seed·output, or scales[scale_index]·loss for a loss.
+double objective(const OpCase& op, const std::vector<Tensor>& seeds) {
+  const OpResult result = run_op(op, reference());
+  if (ops::find(op.kind).is_loss) {
+    const double scale = op.in.back().tensor.values[static_cast<size_t>(op.attributes.integer("scale_index"))];
+    return scale * result.out[0].values[0];
+  }
+  double sum = 0;
+  for (size_t i = 0; i < seeds.size(); ++i) {
+    for (size_t j = 0; j < seeds[i].values.size(); ++j) sum += seeds[i].values[j] * result.out[i].values[j];
+  }
+  return sum;
+}
+
+class Gradient : public ::testing::TestWithParam<CaseMaker> {};
+
+TEST_P(Gradient, equals_central_differences) {
+  OpCase op = GetParam().make(Dtype::f64, 2);
+  const GradientResult result = run_with_gradient(op, reference());
+  for (size_t i = 0; i < op.in.size(); ++i) {
+    Tensor& x = op.in[i].tensor;
+    if (!x.present || (op.in[i].role != Role::activation && op.in[i].role != Role::weight)) continue;
+    const Tensor& gradient = result.d_in[i];
+    ASSERT_TRUE(gradient.present) << "operand " << i << " has no gradient";
+    ASSERT_EQ(gradient.shape, x.shape) << "operand " << i;
+    double most = 1e-3;  // differences of a gradient that is all zeros are judged absolutely
+    for (const double v : gradient.values) most = std::max(most, std::abs(v));
+    const size_t stride = 1 + x.values.size() / 80;
+    for (size_t j = 0; j < x.values.size(); j += stride) {
+      const double kept = x.values[j], step = 1e-5 * std::max(1.0, std::abs(kept));
+      x.values[j] = kept + step;
+      const double above = objective(op, result.seeds);
+      x.values[j] = kept - step;
+      const double below = objective(op, result.seeds);
+      x.values[j] = kept;
+      EXPECT_NEAR((above - below) / (2 * step), gradient.values[j], 1e-6 * most)
+          << "operand " << i << " element " << j;
+    }
+  }
+}
+
+TEST_P(Gradient, is_the_same_in_every_type) {
+  // Per stored number bf16 rounds by 2⁻⁹ of it, and a gradient reads up to three rounded numbers.
+  const std::pair<Dtype, double> types[] = {{Dtype::f32, 2e-5}, {Dtype::bf16, 2e-2}};
+  const GradientResult expected = run_with_gradient(GetParam().make(Dtype::f64, 2), reference());
+  for (const auto& [X, tolerance] : types) {
+    const GradientResult found = run_with_gradient(GetParam().make(X, 2), reference());
+    for (size_t i = 0; i < expected.out.size(); ++i) {
+      EXPECT_TRUE(close(expected.out[i], found.out[i], tolerance)) << name_of(X) << " output " << i;
+    }
+    for (size_t i = 0; i < expected.d_in.size(); ++i) {
+      EXPECT_TRUE(close(expected.d_in[i], found.d_in[i], tolerance)) << name_of(X) << " gradient of operand " << i;
+    }
+  }
+}
+
+TEST_P(Gradient, of_weights_adds_up) {
+  for (const Dtype X : {Dtype::f64, Dtype::f32, Dtype::bf16}) {
+    const OpCase op = GetParam().make(X, 1);
+    const GradientResult once = run_with_gradient(op, reference(), 1),
+                         twice = run_with_gradient(op, reference(), 2);
+    for (size_t i = 0; i < op.in.size(); ++i) {
+      if (op.in[i].role != Role::weight) continue;
+      ASSERT_TRUE(once.d_in[i].present);
+      EXPECT_EQ(once.d_in[i].dtype, wide(X));
+      Tensor doubled = once.d_in[i];
+      for (double& v : doubled.values) v *= 2;
+      // Two equal finished sums add exactly; the embedding adds row by row.
+      EXPECT_TRUE(close(doubled, twice.d_in[i], op.kind == "embedding" ? 1e-6 : 0))
+          << name_of(X) << " operand " << i;
+    }
+  }
+}
+
+TEST_P(Gradient, of_no_rows_is_zero) {
+  for (const Dtype X : {Dtype::f64, Dtype::bf16}) {
+    const OpCase op = GetParam().make(X, 0);
+    const GradientResult result = run_with_gradient(op, reference());
+    for (size_t i = 0; i < op.in.size(); ++i) {
+      if (op.in[i].role != Role::weight || !op.in[i].tensor.present) continue;
+      ASSERT_TRUE(result.d_in[i].present);
+      for (const double v : result.d_in[i].values) ASSERT_EQ(v, 0) << "operand " << i;
+    }
+    if (ops::find(op.kind).is_loss) {
+      EXPECT_EQ(result.out[0].values[0], 0);
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Reference, Gradient, ::testing::ValuesIn(differentiable_cases()),
+                         [](const auto& info) { return info.param.name; });
+
+TEST(Gradient, covers_every_differentiable_op) {
+  std::vector<std::string> covered;
+  for (const CaseMaker& maker : differentiable_cases()) covered.push_back(maker.make(Dtype::f64, 1).kind);
+  for (const ir::OpDef* def : ops::all()) {
+    if (def->differentiate == nullptr || def->collective || def->stream == ir::StreamKind::comm) continue;
+    EXPECT_NE(std::find(covered.begin(), covered.end(), def->kind), covered.end()) << def->kind << " has no case";
+  }
+}
+
+}  // namespace
+}  // namespace heddle::op_runner

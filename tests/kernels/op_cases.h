@@ -1,0 +1,410 @@
+// Cases of every differentiable op: odd shapes, absent operands, ties, empty experts, masked labels. Operands are
+// the same numbers in every compute type X, so that types and backends can be compared on them.
+//
+// T = B·(rows a sequence) tokens, H hidden, V vocabulary, K in, N out, E experts, k experts a token, R = T·k.
+#pragma once
+
+#include <numeric>
+
+#include "tests/kernels/op_runner.h"
+
+namespace heddle::op_runner {
+
+struct CaseMaker {
+  std::string name;
+  /// The case in compute type X with B sequences (0: no rows at all).
+  std::function<OpCase(Dtype X, int64_t B)> make;
+};
+inline void PrintTo(const CaseMaker& maker, std::ostream* to) { *to << maker.name; }
+
+/// A choice of experts and the rows it gives, sorted by (expert, token).
+struct Routing {
+  int64_t T, k, E;
+  Tensor experts, row_of, token_of, offsets;
+
+  /// experts[t, j] in increasing j must increase.
+  Routing(int64_t T, int64_t k, int64_t E, const std::vector<int>& chosen) : T(T), k(k), E(E) {
+    std::vector<int64_t> slots(static_cast<size_t>(T * k));
+    std::iota(slots.begin(), slots.end(), 0);
+    const auto expert = [&](int64_t slot) { return chosen[static_cast<size_t>(slot)]; };
+    std::stable_sort(slots.begin(), slots.end(), [&](int64_t a, int64_t b) { return expert(a) < expert(b); });
+    experts = Tensor(Dtype::i32, {T, k});
+    row_of = Tensor(Dtype::i32, {T, k});
+    token_of = Tensor(Dtype::i32, {T * k});
+    offsets = Tensor(Dtype::i32, {E + 1});
+    for (size_t row = 0; row < slots.size(); ++row) {
+      const auto slot = static_cast<size_t>(slots[row]);
+      experts.values[slot] = chosen[slot];
+      row_of.values[slot] = static_cast<double>(row);
+      token_of.values[row] = static_cast<double>(slots[row] / k);
+      for (auto e = static_cast<size_t>(chosen[slot]) + 1; e <= static_cast<size_t>(E); ++e) offsets.values[e] += 1;
+    }
+  }
+};
+
+/// k distinct experts of E a token, at random; experts in `never` get no rows.
+inline Routing random_routing(int64_t T, int64_t k, int64_t E, uint64_t seed, const std::vector<int>& never = {}) {
+  const RandomKey key(seed);
+  std::vector<int> chosen;
+  for (int64_t t = 0; t < T; ++t) {
+    std::vector<int> open;
+    for (int e = 0; e < E; ++e) {
+      if (std::find(never.begin(), never.end(), e) == never.end()) open.push_back(e);
+    }
+    std::vector<int> mine;
+    for (int64_t j = 0; j < k; ++j) {
+      const size_t at = key.bits(static_cast<uint64_t>(t * k + j)) % open.size();
+      mine.push_back(open[at]);
+      open.erase(open.begin() + static_cast<std::ptrdiff_t>(at));
+    }
+    std::sort(mine.begin(), mine.end());
+    chosen.insert(chosen.end(), mine.begin(), mine.end());
+  }
+  return Routing(T, k, E, chosen);
+}
+
+inline Operand activation(Tensor t) { return {std::move(t), Role::activation}; }
+inline Operand weight(Tensor t) { return {std::move(t), Role::weight}; }
+inline Operand metadata(Tensor t) { return {std::move(t), Role::metadata}; }
+inline Operand absent() { return {}; }
+
+inline Tensor random_labels(int64_t T, int64_t V, uint64_t seed, bool all_masked = false) {
+  Tensor labels(Dtype::i32, {T}, -1);
+  for (size_t t = 0; t < labels.values.size(); ++t) {
+    const uint64_t bits = RandomKey(seed).bits(t);
+    if (!all_masked && bits % 4 != 0) labels.values[t] = static_cast<double>(bits / 4 % static_cast<uint64_t>(V));
+  }
+  return labels;
+}
+
+/// Cosines and sines of angles that no two positions share, A[S, r].
+inline Tensor rotation_table(Dtype A, int64_t S, int64_t r) {
+  Tensor table(A, {S, r});
+  for (int64_t s = 0; s < S; ++s) {
+    for (int64_t i = 0; i < r / 2; ++i) {
+      const double angle =
+          0.1 + static_cast<double>(s) * std::pow(10.0, -2.0 * static_cast<double>(i) / static_cast<double>(r));
+      table.values[static_cast<size_t>(s * r + i)] = std::cos(angle);
+      table.values[static_cast<size_t>(s * r + r / 2 + i)] = std::sin(angle);
+    }
+  }
+  return table;
+}
+
+inline std::vector<CaseMaker> linear_cases() {
+  std::vector<CaseMaker> cases;
+  const auto linear = [&](std::string name, int64_t rows, int64_t K, int64_t N, bool bias, int64_t wide_output,
+                          bool wide_weight = false) {
+    cases.push_back({name, [=](Dtype X, int64_t B) {
+                       const int64_t T = B * rows;
+                       OpCase op{name,
+                                 "linear",
+                                 {activation(random_tensor(X, {T, K}, 1)),
+                                  weight(random_tensor(wide_weight ? wide(X) : X, {N, K}, 2))},
+                                 {{"wide", wide_output}},
+                                 {}};
+                       op.in.push_back(bias ? weight(random_tensor(wide(X), {N}, 3)) : absent());
+                       return op;
+                     }});
+  };
+  linear("linear_1x1x1", 1, 1, 1, false, 0);
+  linear("linear_bias", 7, 17, 3, true, 0);
+  linear("linear_strips", 9, 40, 33, false, 0);
+  linear("linear_wide_bias", 3, 5, 18, true, 1);
+  linear("linear_router", 5, 19, 8, false, 1, true);
+
+  const auto grouped = [&](std::string name, int64_t k, int64_t E, int64_t K, int64_t N, std::vector<int> never) {
+    cases.push_back({name, [=](Dtype X, int64_t B) {
+                       const Routing routing = random_routing(B * 7, k, E, 5, never);
+                       return OpCase{name,
+                                     "grouped_linear",
+                                     {activation(random_tensor(X, {B * 7 * k, K}, 6)),
+                                      weight(random_tensor(X, {E, N, K}, 7)), metadata(routing.offsets)},
+                                     {},
+                                     {}};
+                     }});
+  };
+  grouped("grouped_linear", 2, 5, 7, 3, {});
+  grouped("grouped_linear_empty_experts", 2, 6, 17, 18, {0, 3, 5});
+  grouped("grouped_linear_one_takes_all", 1, 4, 3, 5, {0, 1, 3});
+  grouped("grouped_linear_one_expert", 1, 1, 3, 1, {});
+
+  cases.push_back({"embedding", [](Dtype X, int64_t B) {
+                     return OpCase{
+                         "embedding",
+                         "embedding",
+                         {Operand{random_labels(B * 9, 6, 8), Role::input}, weight(random_tensor(X, {6, 5}, 9))},
+                         {},
+                         {}};
+                   }});
+  return cases;
+}
+
+inline std::vector<CaseMaker> norm_and_shape_cases() {
+  std::vector<CaseMaker> cases;
+  for (const int64_t H : {1, 7, 64}) {
+    const std::string name = fmt::format("rms_norm_{}", H);
+    cases.push_back({name, [=](Dtype X, int64_t B) {
+                       return OpCase{
+                           name,
+                           "rms_norm",
+                           {activation(random_tensor(X, {B * 5, H}, 11)), weight(random_tensor(wide(X), {H}, 12))},
+                           {{"epsilon", 1e-2}},
+                           {}};
+                     }});
+  }
+  cases.push_back({"add_rms_norm", [](Dtype X, int64_t B) {
+                     return OpCase{
+                         "add_rms_norm",
+                         "add_rms_norm",
+                         {activation(random_tensor(X, {B * 3, 17}, 13)),
+                          activation(random_tensor(X, {B * 3, 17}, 14)), weight(random_tensor(wide(X), {17}, 15))},
+                         {{"epsilon", 1e-6}},
+                         {}};
+                   }});
+  cases.push_back(
+      {"add", [](Dtype X, int64_t B) {
+         return OpCase{"add",
+                       "add",
+                       {activation(random_tensor(X, {B * 3, 5}, 16)), activation(random_tensor(X, {B * 3, 5}, 17))},
+                       {},
+                       {}};
+       }});
+  cases.push_back(
+      {"split", [](Dtype X, int64_t B) {
+         return OpCase{"split", "split", {activation(random_tensor(X, {B * 3, 10}, 18))}, {{"first", 3}}, {}};
+       }});
+  for (const bool second : {true, false}) {
+    const std::string name = second ? "concat" : "concat_first_only";
+    cases.push_back(
+        {name, [=](Dtype X, int64_t B) {
+           OpCase op{
+               name, "concat", {activation(random_tensor(X, {B * 3, 3}, 19))}, {{"first", 3}, {"second", 7}}, {}};
+           op.in.push_back(second ? activation(random_tensor(X, {B * 3, 7}, 20)) : absent());
+           return op;
+         }});
+  }
+  return cases;
+}
+
+inline std::vector<CaseMaker> attention_cases() {
+  std::vector<CaseMaker> cases;
+  for (const int64_t interleaved : {0, 1}) {
+    for (const int64_t inverse : {0, 1}) {
+      const std::string name = fmt::format("rope_interleaved{}_inverse{}", interleaved, inverse);
+      cases.push_back({name, [=](Dtype X, int64_t B) {
+                         return OpCase{name,
+                                       "rope",
+                                       {activation(random_tensor(X, {B * 5, 3 * 7}, 21)),
+                                        metadata(rotation_table(wide(X), 5, 4))},
+                                       {{"heads", 3},
+                                        {"head_dim", 7},
+                                        {"rope_dim", 4},
+                                        {"sequence", 5},
+                                        {"interleaved", interleaved},
+                                        {"inverse", inverse}},
+                                       {}};
+                       }});
+    }
+    const std::string name = fmt::format("mla_rope_interleaved{}", interleaved);
+    cases.push_back({name, [=](Dtype X, int64_t B) {
+                       return OpCase{
+                           name,
+                           "mla_rope",
+                           {activation(random_tensor(X, {B * 3, 2 * 9}, 22)),
+                            activation(random_tensor(X, {B * 3, 2 * 8}, 23)),
+                            activation(random_tensor(X, {B * 3, 4}, 24)), metadata(rotation_table(wide(X), 3, 4))},
+                           {{"heads", 2},
+                            {"nope", 5},
+                            {"rope", 4},
+                            {"value_dim", 3},
+                            {"sequence", 3},
+                            {"interleaved", interleaved}},
+                           {}};
+                     }});
+  }
+  cases.push_back({"mla_assemble", [](Dtype X, int64_t B) {
+                     return OpCase{"mla_assemble",
+                                   "mla_assemble",
+                                   {activation(random_tensor(X, {B * 3, 3 * 8}, 25)),
+                                    activation(random_tensor(X, {B * 3, 4}, 26))},
+                                   {{"heads", 3}, {"nope", 5}, {"rope", 4}, {"value_dim", 3}},
+                                   {}};
+                   }});
+  const auto attention = [&](std::string name, int64_t S, int64_t h, int64_t hk, int64_t d, int64_t dv,
+                             int64_t causal) {
+    cases.push_back({name, [=](Dtype X, int64_t B) {
+                       return OpCase{name,
+                                     "attention",
+                                     {activation(random_tensor(X, {B * S, h * d}, 27)),
+                                      activation(random_tensor(X, {B * S, hk * d}, 28)),
+                                      activation(random_tensor(X, {B * S, hk * dv}, 29))},
+                                     {{"heads", h},
+                                      {"kv_heads", hk},
+                                      {"head_dim", d},
+                                      {"value_dim", dv},
+                                      {"sequence", S},
+                                      {"causal", causal},
+                                      {"scale", 1 / std::sqrt(static_cast<double>(d))}},
+                                     {}};
+                     }});
+  };
+  attention("attention_causal", 7, 3, 3, 5, 4, 1);
+  attention("attention_full", 7, 3, 3, 5, 4, 0);
+  attention("attention_grouped_heads", 17, 4, 2, 8, 8, 1);
+  attention("attention_one_position", 1, 2, 1, 3, 3, 1);
+  return cases;
+}
+
+inline std::vector<CaseMaker> mlp_cases() {
+  std::vector<CaseMaker> cases;
+  for (const bool bias : {false, true}) {
+    for (const std::string kind : {"swiglu", "gelu"}) {
+      const std::string name = bias ? kind + "_bias" : kind;
+      cases.push_back({name, [=](Dtype X, int64_t B) {
+                         OpCase op{name, kind, {activation(random_tensor(X, {B * 3, 14}, 31))}, {}, {}};
+                         op.in.push_back(bias ? weight(random_tensor(wide(X), {14}, 32)) : absent());
+                         return op;
+                       }});
+    }
+  }
+  cases.push_back({"silu", [](Dtype X, int64_t B) {
+                     return OpCase{"silu", "silu", {activation(random_tensor(X, {B * 3, 7}, 33, 3))}, {}, {}};
+                   }});
+  cases.push_back(
+      {"multiply", [](Dtype X, int64_t B) {
+         return OpCase{"multiply",
+                       "multiply",
+                       {activation(random_tensor(X, {B * 3, 7}, 34)), activation(random_tensor(X, {B * 3, 7}, 35))},
+                       {},
+                       {}};
+       }});
+  return cases;
+}
+
+inline std::vector<CaseMaker> router_cases() {
+  std::vector<CaseMaker> cases;
+  for (const std::string function : {"sigmoid", "softmax"}) {
+    const std::string name = "router_scores_" + function;
+    cases.push_back({name, [=](Dtype X, int64_t B) {
+                       return OpCase{name,
+                                     "router_scores",
+                                     {activation(random_tensor(wide(X), {B * 5, 7}, 41, 2))},
+                                     {{"function", function}},
+                                     {}};
+                     }});
+    for (const int64_t normalize : {0, 1}) {
+      const std::string fused = fmt::format("router_{}_normalize{}", function, normalize);
+      cases.push_back({fused, [=](Dtype X, int64_t B) {
+                         OpCase op{fused,
+                                   "router",
+                                   {activation(random_tensor(wide(X), {B * 5, 12}, 42, 2))},
+                                   {{"function", function},
+                                    {"top_k", 3},
+                                    {"groups", 4},
+                                    {"top_groups", 2},
+                                    {"group_score_top", 2},
+                                    {"normalize", normalize},
+                                    {"scale", 2.5}},
+                                   {}};
+                         op.in.push_back(normalize ? metadata(random_tensor(wide(X), {12}, 43, 0.1)) : absent());
+                         return op;
+                       }});
+    }
+  }
+  for (const int64_t normalize : {0, 1}) {
+    const std::string name = fmt::format("gate_normalize{}", normalize);
+    cases.push_back({name, [=](Dtype X, int64_t B) {
+                       Tensor s = random_tensor(wide(X), {B * 5, 9}, 44);
+                       for (double& v : s.values) v = std::abs(v);
+                       return OpCase{name,
+                                     "gate",
+                                     {activation(s), metadata(random_routing(B * 5, 3, 9, 45).experts)},
+                                     {{"normalize", normalize}, {"scale", 2.5}},
+                                     {}};
+                     }});
+  }
+  const auto scales = [](Dtype X) {
+    return Operand{Tensor(wide(X), {2}, std::vector<double>{1e9, 0.25}), Role::input};
+  };
+  cases.push_back({"sequence_aux_loss", [=](Dtype X, int64_t B) {
+                     Tensor s = random_tensor(wide(X), {B * 5, 8}, 46);
+                     for (double& v : s.values) v = std::abs(v) + 0.125;
+                     return OpCase{"sequence_aux_loss",
+                                   "sequence_aux_loss",
+                                   {activation(s), scales(X)},
+                                   {{"top_k", 3}, {"sequence", 5}, {"alpha", 0.5}, {"scale_index", 1}},
+                                   {}};
+                   }});
+  cases.push_back({"z_loss", [=](Dtype X, int64_t B) {
+                     return OpCase{"z_loss",
+                                   "z_loss",
+                                   {activation(random_tensor(wide(X), {B * 5, 7}, 47)), scales(X)},
+                                   {{"weight", 0.5}, {"scale_index", 1}},
+                                   {}};
+                   }});
+  for (const bool empty_experts : {false, true}) {
+    const std::vector<int> never = empty_experts ? std::vector<int>{0, 2, 5} : std::vector<int>{};
+    const std::string suffix = empty_experts ? "_empty_experts" : "";
+    cases.push_back({"permute" + suffix, [=](Dtype X, int64_t B) {
+                       const Routing routing = random_routing(B * 5, 3, 6, 48, never);
+                       return OpCase{"permute" + suffix,
+                                     "permute",
+                                     {activation(random_tensor(X, {B * 5, 7}, 49)), metadata(routing.row_of),
+                                      metadata(routing.token_of)},
+                                     {},
+                                     {}};
+                     }});
+    cases.push_back({"unpermute" + suffix, [=](Dtype X, int64_t B) {
+                       const Routing routing = random_routing(B * 5, 3, 6, 50, never);
+                       OpCase op{"unpermute" + suffix,
+                                 "unpermute",
+                                 {activation(random_tensor(X, {B * 15, 7}, 51)),
+                                  activation(random_tensor(wide(X), {B * 5, 3}, 52)), metadata(routing.row_of)},
+                                 {},
+                                 {}};
+                       op.in.push_back(empty_experts ? absent() : activation(random_tensor(X, {B * 5, 7}, 53)));
+                       return op;
+                     }});
+  }
+  return cases;
+}
+
+inline std::vector<CaseMaker> loss_cases() {
+  std::vector<CaseMaker> cases;
+  const auto scales = [](Dtype X) {
+    return Operand{Tensor(wide(X), {2}, std::vector<double>{1e9, 0.25}), Role::input};
+  };
+  for (const bool all_masked : {false, true}) {
+    const std::string suffix = all_masked ? "_all_masked" : "";
+    cases.push_back({"cross_entropy" + suffix, [=](Dtype X, int64_t B) {
+                       return OpCase{"cross_entropy" + suffix,
+                                     "cross_entropy",
+                                     {activation(random_tensor(X, {B * 7, 19}, 61, 2)),
+                                      Operand{random_labels(B * 7, 19, 62, all_masked), Role::input}, scales(X)},
+                                     {{"scale_index", 1}},
+                                     {}};
+                     }});
+    cases.push_back({"linear_cross_entropy" + suffix, [=](Dtype X, int64_t B) {
+                       return OpCase{
+                           "linear_cross_entropy" + suffix,
+                           "linear_cross_entropy",
+                           {activation(random_tensor(X, {B * 35, 5}, 63)), weight(random_tensor(X, {19, 5}, 64)),
+                            Operand{random_labels(B * 35, 19, 65, all_masked), Role::input}, scales(X)},
+                           {{"scale_index", 1}},
+                           {}};
+                     }});
+  }
+  return cases;
+}
+
+/// Every case of every differentiable op.
+inline std::vector<CaseMaker> differentiable_cases() {
+  std::vector<CaseMaker> all;
+  for (auto* family : {linear_cases, norm_and_shape_cases, attention_cases, mlp_cases, router_cases, loss_cases}) {
+    for (CaseMaker& maker : family()) all.push_back(std::move(maker));
+  }
+  return all;
+}
+
+}  // namespace heddle::op_runner
