@@ -1,0 +1,88 @@
+#include "heddle/ir/print.h"
+
+#include "heddle/ir/streams.h"
+
+namespace heddle::ir {
+
+namespace {
+
+std::string joined(const Stage& stage, const std::vector<ValueId>& ids) {
+  std::string out;
+  for (const ValueId id : ids) {
+    out += out.empty() ? "" : ", ";
+    out += id == none ? "none" : stage.value(id).name;
+  }
+  return out;
+}
+
+std::string text_of(const Attributes& attributes) {
+  std::string out;
+  for (const auto& [name, item] : attributes.items()) {
+    out += out.empty() ? "" : ", ";
+    out += name + " " + std::visit([](const auto& value) { return fmt::format("{}", value); }, item);
+  }
+  return out.empty() ? "" : " {" + out + "}";
+}
+
+}  // namespace
+
+std::string text_of(const Stage& stage, const Value& value) {
+  std::string dims;
+  for (const Dim& dim : value.shape) {
+    dims += dims.empty() ? "" : ", ";
+    if (dim.is_static()) {
+      dims += fmt::format("{}", dim.count);
+    } else {
+      dims += (dim.count == 1 ? "" : fmt::format("{}·", dim.count)) + "rows " + stage.value(dim.rows_of).name;
+    }
+  }
+  return fmt::format("{}[{}]{}", heddle::name_of(value.dtype), dims, value.layout == Layout::packed ? " packed" : "");
+}
+
+std::string text_of(const Stage& stage, const Op& op) {
+  std::string line;
+  if (!op.out.empty()) line += joined(stage, op.out) + " = ";
+  line += op.kind();
+  if (!op.in.empty()) line += " " + joined(stage, op.in);
+  if (!op.updates.empty()) line += " -> " + joined(stage, op.updates);
+  line += text_of(op.attributes);
+  return fmt::format("{:<100}  {}{}", line, stream_name(op), op.def->host_stall ? "  stall" : "");
+}
+
+std::string text_of(const Stage& stage) {
+  std::string out = stage.name + "\n";
+  for (const Value& value : stage.values) {
+    if (is_persistent(value.role)) {
+      out += fmt::format("  {:<11} {:<44} {}\n", name_of(value.role), value.name, text_of(stage, value));
+    }
+  }
+  for (const Phase phase : {Phase::F, Phase::I, Phase::W, Phase::end}) {
+    int layer = -2;
+    for (const Op& op : stage.ops) {
+      if (op.phase != phase) continue;
+      if (layer == -2) out += fmt::format("{}, {}\n", stage.name, name_of(phase));
+      if (op.layer != layer && op.layer >= 0) out += fmt::format("  layer {}\n", op.layer);
+      layer = op.layer;
+      out += "    " + text_of(stage, op) + "\n";
+    }
+  }
+  return out;
+}
+
+std::string text_of(const StepProgram& program) {
+  std::string out;
+  for (const Stage& stage : program.stages) out += text_of(stage) + "\n";
+  for (size_t c = 0; c < program.actions.size(); ++c) {
+    out += fmt::format("actions {}:", c);
+    for (const Action& action : program.actions[c]) {
+      out += " " + program.blocks[static_cast<size_t>(action.block)].name;
+      for (const int microbatch : action.microbatches) {
+        if (microbatch >= 0) out += fmt::format(".{}", microbatch);
+      }
+    }
+    out += "\n";
+  }
+  return out;
+}
+
+}  // namespace heddle::ir

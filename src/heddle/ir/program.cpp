@@ -1,0 +1,51 @@
+#include "heddle/ir/program.h"
+
+#include <algorithm>
+#include <set>
+
+namespace heddle::ir {
+
+std::string_view name_of(BlockKind kind) {
+  static constexpr std::string_view names[] = {"F",      "I",         "W",      "IW", "receive_F",
+                                               "send_F", "receive_I", "send_I", "end"};
+  return names[static_cast<int>(kind)];
+}
+
+std::vector<int> StepProgram::stages_of(int rank) const {
+  std::set<int> found;
+  for (const Action& action : actions_of(rank)) {
+    for (const int stage : blocks[static_cast<size_t>(action.block)].stages) found.insert(stage);
+  }
+  return {found.begin(), found.end()};
+}
+
+namespace {
+bool holds(BlockKind kind, const Op& op) {
+  const bool send = op.kind() == "send", receive = op.kind() == "receive";
+  switch (kind) {
+    case BlockKind::F: return op.phase == Phase::F && !send && !receive;
+    case BlockKind::I: return op.phase == Phase::I && !send && !receive;
+    case BlockKind::W: return op.phase == Phase::W;
+    case BlockKind::IW: return op.phase == Phase::W || (op.phase == Phase::I && !send && !receive);
+    case BlockKind::receive_F: return receive && op.phase == Phase::F;
+    case BlockKind::send_F: return send && op.phase == Phase::F;
+    case BlockKind::receive_I: return receive && op.phase == Phase::I;
+    case BlockKind::send_I: return send && op.phase == Phase::I;
+    case BlockKind::end: return op.phase == Phase::end;
+  }
+  return false;
+}
+}  // namespace
+
+Block make_block(const StepProgram& program, int stage, BlockKind kind) {
+  Block block;
+  block.name = fmt::format("{}{}", name_of(kind), stage);
+  block.stages = {stage};
+  const std::vector<Op>& ops = program.stages.at(static_cast<size_t>(stage)).ops;
+  for (uint32_t i = 0; i < ops.size(); ++i) {
+    if (holds(kind, ops[i])) block.steps.push_back({0, i});
+  }
+  return block;
+}
+
+}  // namespace heddle::ir

@@ -1,0 +1,54 @@
+// A training step as a program: stages, the blocks that run parts of them, and each rank's ordered actions.
+//
+// A block is a template: steps over one stage, or an interleaving of several, in enqueue order, bound to microbatches
+// when it runs. What stays alive between the blocks of a microbatch follows from the uses of each value; nothing
+// about it is kept by hand.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "heddle/ir/stage.h"
+
+namespace heddle::ir {
+
+/// Which ops of a stage a block holds. Sends and receives are blocks of their own, so that a schedule places them.
+enum class BlockKind : uint8_t { F, I, W, IW, receive_F, send_F, receive_I, send_I, end };
+std::string_view name_of(BlockKind kind);
+
+struct Step {
+  uint8_t slot = 0;  // which of the block's (stage, microbatch) bindings
+  uint32_t op = 0;   // index into the stage's ops
+};
+
+struct Block {
+  std::string name;
+  std::vector<int> stages;  // one a slot
+  std::vector<Step> steps;
+};
+
+/// One block run on one microbatch a slot. The end of the step has microbatch -1.
+struct Action {
+  int block = 0;
+  std::vector<int> microbatches;
+};
+
+struct StepProgram {
+  std::vector<Stage> stages;
+  std::vector<Block> blocks;
+  std::vector<std::vector<Action>> actions;  // one list a class of ranks that do the same
+  std::vector<int> class_of_rank{0};
+  int microbatches = 1;
+
+  const std::vector<Action>& actions_of(int rank) const {
+    return actions.at(static_cast<size_t>(class_of_rank.at(static_cast<size_t>(rank))));
+  }
+  /// The stages that a rank's actions touch, in order.
+  std::vector<int> stages_of(int rank) const;
+};
+
+/// The ops of a stage that a block of this kind holds, in list order.
+Block make_block(const StepProgram& program, int stage, BlockKind kind);
+
+}  // namespace heddle::ir

@@ -1,0 +1,60 @@
+// Where values lie in a device arena: offsets decided in program order, without memory of its own.
+//
+// Freed storage may still be in use by ops enqueued earlier, so each free interval remembers, per stream, the last op
+// that touched it. Storage last used on the asking stream alone is reusable at once; storage of another stream only
+// after some more ops have been enqueued, so that a wait on it is seldom felt; failing that, the longest released.
+// Within a class the lowest address wins. The same object decides for the executor and for the simulator, so
+// that the predicted high water is the real one.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+
+#include "heddle/ir/streams.h"
+
+namespace heddle::ir {
+
+constexpr int64_t kStorageAlignment = 128;  // two cache lines: the adjacent-line prefetcher works in pairs
+constexpr int64_t storage_bytes(int64_t bytes) {
+  return (bytes + kStorageAlignment - 1) / kStorageAlignment * kStorageAlignment;
+}
+
+class Storage {
+ public:
+  /// `capacity` in bytes; 0 means unlimited.
+  explicit Storage(int64_t capacity) : capacity_(capacity) {}
+
+  struct Place {
+    int64_t offset = 0;
+    Marks wait_for{};  // ops that must have ended before the place is written
+  };
+  /// A place for `bytes` (rounded up to the alignment), or nothing when the capacity does not allow it.
+  std::optional<Place> place(int64_t bytes, int stream);
+  /// Gives a place back; `used` are the last ops that read or wrote it.
+  void release(int64_t offset, int64_t bytes, const Marks& used);
+
+  int64_t capacity() const { return capacity_; }
+  int64_t live_bytes() const { return live_; }
+  int64_t peak_live_bytes() const { return peak_live_; }
+  int64_t reserved_bytes() const { return high_water_; }  // never falls
+  int64_t largest_free_bytes() const;
+  void reset_peak() { peak_live_ = live_; }
+
+ private:
+  struct Free {
+    int64_t bytes = 0;
+    Marks used{};
+    uint64_t released_at = 0;
+  };
+  static constexpr uint64_t kSettled = 64;  // placements after which another stream's storage counts as settled
+
+  std::map<int64_t, Free> free_;  // by offset, never adjacent
+  int64_t capacity_;
+  int64_t high_water_ = 0;
+  int64_t live_ = 0;
+  int64_t peak_live_ = 0;
+  uint64_t clock_ = 0;
+};
+
+}  // namespace heddle::ir

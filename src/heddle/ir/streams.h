@@ -1,0 +1,41 @@
+// The in-order streams of a rank. Ops on different streams overlap; the walk says which must wait for which.
+//
+// Collectives have one stream a mesh axis. On a pipeline axis data flows two ways, each on a stream of its own, so
+// that activations going forward never queue behind gradients going back.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "heddle/ir/program.h"
+
+namespace heddle::ir {
+
+constexpr int kMostStreams = 12;
+
+/// For each stream, the number of ops enqueued on it when something happened; 0 is "nothing to wait for".
+using Marks = std::array<uint64_t, kMostStreams>;
+inline void merge(Marks& into, const Marks& from) {
+  for (size_t i = 0; i < into.size(); ++i) into[i] = into[i] < from[i] ? from[i] : into[i];
+}
+
+/// The streams that a program uses, named, and the stream of each op.
+class StreamTable {
+ public:
+  explicit StreamTable(const StepProgram& program);
+  const std::vector<std::string>& names() const { return names_; }
+  int count() const { return static_cast<int>(names_.size()); }
+  int of(int stage, uint32_t op) const { return of_[static_cast<size_t>(stage)][op]; }
+  static constexpr int compute = 0;
+
+ private:
+  std::vector<std::string> names_{"compute"};
+  std::vector<std::vector<uint8_t>> of_;
+};
+
+/// "compute", "copy_in", "comm.ep", "comm.pp.forward", …
+std::string stream_name(const Op& op);
+
+}  // namespace heddle::ir

@@ -1,0 +1,139 @@
+#include "heddle/ir/verify.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "heddle/ir/print.h"
+#include "heddle/ir/streams.h"
+
+namespace heddle::ir {
+
+namespace {
+
+void verify_inference(const Stage& stage, const Op& op) {
+  const std::vector<Value> expected = op.def->infer(stage, op);
+  HEDDLE_CHECK(expected.size() == op.out.size(), "'{}' has {} outputs, its definition {}", text_of(stage, op),
+               op.out.size(), expected.size());
+  for (size_t i = 0; i < expected.size(); ++i) {
+    const Value& found = stage.value(op.out[i]);
+    HEDDLE_CHECK(found.dtype == expected[i].dtype && found.shape == expected[i].shape,
+                 "'{}': output '{}' is {}, inferred {}", text_of(stage, op), found.name, text_of(stage, found),
+                 text_of(stage, expected[i]));
+  }
+}
+
+}  // namespace
+
+void verify(const Stage& stage) {
+  std::vector<int> writers(stage.values.size(), 0);
+  std::vector<Phase> written_in(stage.values.size(), Phase::F);
+  for (const Op& op : stage.ops) {
+    verify_inference(stage, op);
+    for (const ValueId id : op.in) {
+      if (id == none) continue;
+      const Value& value = stage.value(id);
+      if (is_persistent(value.role)) continue;
+      HEDDLE_CHECK(writers[static_cast<size_t>(id)] == 1, "'{}' reads '{}' before it is written", text_of(stage, op),
+                   value.name);
+      HEDDLE_CHECK(written_in[static_cast<size_t>(id)] <= op.phase, "'{}' in phase {} reads '{}' of phase {}",
+                   text_of(stage, op), name_of(op.phase), value.name,
+                   name_of(written_in[static_cast<size_t>(id)]));
+      HEDDLE_CHECK(op.phase != Phase::end || written_in[static_cast<size_t>(id)] == Phase::end,
+                   "'{}' at the end of the step reads '{}' of a microbatch", text_of(stage, op), value.name);
+      for (const Dim& dim : value.shape) {
+        HEDDLE_CHECK(dim.is_static() || writers[static_cast<size_t>(dim.rows_of)] == 1,
+                     "'{}' has rows that '{}' counts too late", value.name, stage.value(dim.rows_of).name);
+      }
+    }
+    for (const ValueId id : op.out) {
+      HEDDLE_CHECK(!is_persistent(stage.value(id).role), "'{}' writes the persistent '{}' as an output",
+                   text_of(stage, op), stage.value(id).name);
+      HEDDLE_CHECK(++writers[static_cast<size_t>(id)] == 1, "'{}' is written twice", stage.value(id).name);
+      written_in[static_cast<size_t>(id)] = op.phase;
+    }
+    for (const ValueId id : op.updates) {
+      const Value& value = stage.value(id);
+      HEDDLE_CHECK(is_persistent(value.role), "'{}' updates '{}', which does not persist", text_of(stage, op),
+                   value.name);
+      HEDDLE_CHECK(value.role != Role::accumulator || ++writers[static_cast<size_t>(id)] == 1,
+                   "accumulator '{}' has two writers", value.name);
+    }
+  }
+  for (const auto& [weight, accumulators] : stage.accumulators) {
+    for (const ValueId id : accumulators) {
+      HEDDLE_CHECK(writers[static_cast<size_t>(id)] == 1, "accumulator '{}' has no writer", stage.value(id).name);
+    }
+  }
+}
+
+namespace {
+
+// A line of what one rank puts on and takes off one pipeline link: (forward or backward, microbatch).
+using Traffic = std::vector<std::pair<std::string, int>>;
+
+
+}  // namespace
+
+void verify(const StepProgram& program) {
+  for (const Stage& stage : program.stages) verify(stage);
+  std::map<std::pair<int, std::string>, std::pair<Traffic, Traffic>> links;  // (link, way) -> sent, received
+  for (size_t c = 0; c < program.actions.size(); ++c) {
+    std::map<int, std::map<uint32_t, int>> next_of;  // stage -> op -> next microbatch
+    std::map<int, std::vector<std::vector<uint8_t>>> written;  // stage -> microbatch + 1 -> value
+    bool ended = false;
+    for (const Action& action : program.actions[c]) {
+      HEDDLE_CHECK(action.block >= 0 && static_cast<size_t>(action.block) < program.blocks.size(),
+                   "action of class {} names block {}", c, action.block);
+      const Block& block = program.blocks[static_cast<size_t>(action.block)];
+      HEDDLE_CHECK(action.microbatches.size() == block.stages.size(), "action {} binds {} microbatches, needs {}",
+                   block.name, action.microbatches.size(), block.stages.size());
+      for (const Step& step : block.steps) {
+        const int s = block.stages[step.slot], microbatch = action.microbatches[step.slot];
+        const Stage& stage = program.stages[static_cast<size_t>(s)];
+        const Op& op = stage.ops[step.op];
+        const bool end = op.phase == Phase::end;
+        HEDDLE_CHECK(end == (microbatch == -1) && microbatch < program.microbatches, "{}: microbatch {}", block.name,
+                     microbatch);
+        HEDDLE_CHECK(end || !ended, "{}: microbatch {} after the end of the step", block.name, microbatch);
+        ended = end;
+        int& next = next_of[s][step.op];
+        HEDDLE_CHECK(end ? next == 0 : next == microbatch, "{}: '{}' runs microbatch {}, expected {}", block.name,
+                     text_of(stage, op), microbatch, next);
+        ++next;
+        auto& frames = written[s];
+        frames.resize(static_cast<size_t>(program.microbatches) + 1);
+        auto& values = frames[static_cast<size_t>(microbatch + 1)];
+        values.resize(stage.values.size());
+        for (const ValueId id : op.in) {
+          HEDDLE_CHECK(id == none || is_persistent(stage.value(id).role) || values[static_cast<size_t>(id)],
+                       "{}: '{}' reads '{}' of microbatch {} before it is written", block.name, text_of(stage, op),
+                       stage.value(id).name, microbatch);
+        }
+        for (const ValueId id : op.out) values[static_cast<size_t>(id)] = 1;
+        if (op.attributes.has("step")) {
+          const int step_by = static_cast<int>(op.attributes.integer("step"));
+          const int link = step_by > 0 ? s : s - 1;
+          auto& [sent, received] = links[{link, stream_name(op)}];
+          (op.kind() == "send" ? sent : received).emplace_back(stream_name(op), microbatch);
+        }
+      }
+    }
+    for (const int s : program.stages_of(static_cast<int>(
+             std::find(program.class_of_rank.begin(), program.class_of_rank.end(), static_cast<int>(c)) -
+             program.class_of_rank.begin()))) {
+      const Stage& stage = program.stages[static_cast<size_t>(s)];
+      for (uint32_t i = 0; i < stage.ops.size(); ++i) {
+        const int wanted = stage.ops[i].phase == Phase::end ? 1 : program.microbatches;
+        HEDDLE_CHECK(next_of[s][i] == wanted, "stage {}: '{}' runs {} of {} times", s,
+                     text_of(stage, stage.ops[i]), next_of[s][i], wanted);
+      }
+    }
+  }
+  for (const auto& [link, traffic] : links) {
+    HEDDLE_CHECK(traffic.first == traffic.second, "sends and receives between stages {} and {} differ on {}",
+                 link.first, link.first + 1, link.second);
+  }
+}
+
+}  // namespace heddle::ir

@@ -1,0 +1,18 @@
+// The checks that every program passes before it runs, and after every pass.
+#pragma once
+
+#include "heddle/ir/program.h"
+
+namespace heddle::ir {
+
+/// One stage: every op's outputs are what its definition infers; every frame value is written exactly once and
+/// before it is read; phases only read what earlier phases (or their own) wrote; updates name persistent values and
+/// nothing else writes them; an accumulator has one writer. InternalError naming the op otherwise.
+void verify(const Stage& stage);
+
+/// All stages, and for each class of ranks: every (stage, microbatch) runs each phase it has exactly once, F before
+/// I before W, microbatches of a phase in increasing order, receives before what reads them, the end last; sends
+/// and receives of neighbouring ranks pair up in order.
+void verify(const StepProgram& program);
+
+}  // namespace heddle::ir

@@ -1,0 +1,256 @@
+#include "heddle/ir/walk.h"
+
+#include <algorithm>
+
+namespace heddle::ir {
+
+struct Walk::Slot {
+  int64_t offset = -1;
+  int64_t bytes = 0;
+  int32_t uses_left = 0;
+  Marks written{};  // the op that wrote it
+  Marks read{};     // the ops that read it since
+};
+
+struct Walk::Frame : RowCounts {
+  int64_t rows(ValueId value) const override { return rows_of[static_cast<size_t>(value)]; }
+  std::vector<Slot> slots;
+  std::vector<int64_t> rows_of;  // by counting value
+};
+
+Walk::Walk(const StepProgram& program, int rank, int64_t capacity_bytes)
+    : program_(program), streams_(program), storage_(capacity_bytes), stages_(program.stages_of(rank)),
+      actions_(program.actions_of(rank)) {
+  const size_t stages = program.stages.size();
+  uses_.resize(stages);
+  persistent_.resize(stages);
+  touched_.resize(stages);
+  frames_.resize(stages);
+  for (const int s : stages_) {
+    const auto at = static_cast<size_t>(s);
+    const Stage& stage = program.stages[at];
+    uses_[at].assign(stage.values.size(), 0);
+    for (const Op& op : stage.ops) {
+      for (const ValueId id : op.in) {
+        if (id != none) ++uses_[at][static_cast<size_t>(id)];
+      }
+    }
+    persistent_[at].resize(stage.values.size());
+    touched_[at].assign(stage.ops.size(), 0);
+    frames_[at].resize(static_cast<size_t>(program.microbatches) + 1);
+    for (size_t v = 0; v < stage.values.size(); ++v) {
+      if (!is_persistent(stage.values[v].role)) continue;
+      Slot& slot = persistent_[at][v];
+      slot.bytes = stage.bytes(static_cast<ValueId>(v), FixedRows());
+      slot.offset = place(stage.values[v].name, slot.bytes, StreamTable::compute, s).offset;
+    }
+  }
+  persistent_bytes_ = storage_.live_bytes();
+}
+
+Walk::~Walk() = default;
+
+int64_t Walk::offset_of(int stage, ValueId id) const {
+  return persistent_.at(static_cast<size_t>(stage)).at(static_cast<size_t>(id)).offset;
+}
+
+Walk::Frame& Walk::frame(int stage, int microbatch) {
+  std::unique_ptr<Frame>& frame = frames_[static_cast<size_t>(stage)].at(static_cast<size_t>(microbatch + 1));
+  if (!frame) {
+    frame = std::make_unique<Frame>();
+    const size_t count = program_.stages[static_cast<size_t>(stage)].values.size();
+    frame->slots.resize(count);
+    frame->rows_of.resize(count);
+  }
+  return *frame;
+}
+
+std::vector<Walk::Live> Walk::live_now() const {
+  std::vector<Live> live;
+  const auto add = [&](int stage, int microbatch, const std::vector<Slot>& slots) {
+    for (size_t v = 0; v < slots.size(); ++v) {
+      if (slots[v].offset < 0) continue;
+      const Value& value = program_.stages[static_cast<size_t>(stage)].values[v];
+      live.push_back({value.name, value.role, stage, microbatch, slots[v].bytes});
+    }
+  };
+  for (const int s : stages_) {
+    add(s, -1, persistent_[static_cast<size_t>(s)]);
+    const auto& frames = frames_[static_cast<size_t>(s)];
+    for (size_t m = 0; m < frames.size(); ++m) {
+      if (frames[m]) add(s, static_cast<int>(m) - 1, frames[m]->slots);
+    }
+  }
+  std::stable_sort(live.begin(), live.end(), [](const Live& a, const Live& b) { return a.bytes > b.bytes; });
+  return live;
+}
+
+Storage::Place Walk::place(const std::string& name, int64_t bytes, int stream, int stage) {
+  const std::optional<Storage::Place> place = storage_.place(bytes, stream);
+  if (place) return *place;
+  constexpr double kMiB = 1024.0 * 1024.0;
+  std::string largest;
+  const std::vector<Live> live = live_now();
+  for (size_t i = 0; i < live.size() && i < 8; ++i) {
+    largest += fmt::format("{}{} {:.1f} MiB", i == 0 ? "" : ", ", live[i].name, static_cast<double>(live[i].bytes) / kMiB);
+  }
+  throw OutOfMemory(fmt::format(
+      "out of device memory: '{}' of stage {} needs {:.1f} MiB; capacity {:.1f} MiB, live {:.1f} MiB in {} tensors, "
+      "largest free piece {:.1f} MiB; the largest tensors: {}",
+      name, stage, static_cast<double>(bytes) / kMiB, static_cast<double>(storage_.capacity()) / kMiB,
+      static_cast<double>(storage_.live_bytes()) / kMiB, live.size(),
+      static_cast<double>(std::max(storage_.largest_free_bytes(), storage_.capacity() - storage_.reserved_bytes())) /
+          kMiB,
+      largest));
+}
+
+void Walk::run_op(Issuer& issuer, int stage, uint32_t op_index, int microbatch) {
+  const auto s = static_cast<size_t>(stage);
+  const Stage& text = program_.stages[s];
+  const Op& op = text.ops[op_index];
+  Frame& f = frame(stage, microbatch);
+  const int stream = streams_.of(stage, op_index);
+  const auto slot_of = [&](ValueId id) -> Slot& {
+    return is_persistent(text.values[static_cast<size_t>(id)].role) ? persistent_[s][static_cast<size_t>(id)]
+                                                                    : f.slots[static_cast<size_t>(id)];
+  };
+
+  Marks wait_for{};
+  in_.clear();
+  out_.clear();
+  updates_.clear();
+  for (const ValueId id : op.in) {
+    if (id == none) {
+      in_.push_back({});
+      continue;
+    }
+    Slot& slot = slot_of(id);
+    HEDDLE_CHECK(slot.offset >= 0, "op '{}' of stage {} reads '{}', which is not alive", op.kind(), stage,
+                 text.value(id).name);
+    merge(wait_for, slot.written);
+    in_.push_back({id, slot.offset});
+  }
+  for (const ValueId id : op.updates) {
+    Slot& slot = slot_of(id);
+    merge(wait_for, slot.written);
+    merge(wait_for, slot.read);
+    updates_.push_back({id, slot.offset});
+  }
+  // A value that counts rows is known to the host before the ops whose sizes need it are issued.
+  for (const ValueId id : op.out) {
+    Slot& slot = slot_of(id);
+    slot.bytes = text.bytes(id, f);
+    const Storage::Place at = place(text.value(id).name, slot.bytes, stream, stage);
+    slot.offset = at.offset;
+    slot.uses_left = uses_[s][static_cast<size_t>(id)];
+    slot.written = {};
+    slot.read = {};
+    merge(wait_for, at.wait_for);
+    out_.push_back({id, slot.offset});
+  }
+  Issue issue;
+  issue.scratch_bytes = issuer.scratch_bytes(stage, op_index, f);
+  if (issue.scratch_bytes > 0) {
+    const Storage::Place at = place("scratch of " + std::string(op.kind()), issue.scratch_bytes, stream, stage);
+    issue.scratch_offset = at.offset;
+    merge(wait_for, at.wait_for);
+  }
+  if (keep_peak && storage_.live_bytes() > peak_seen_) {
+    peak_seen_ = storage_.live_bytes();
+    at_peak_ = live_now();
+    if (issue.scratch_bytes > 0) {
+      at_peak_.push_back({"scratch of " + std::string(op.kind()), Role::activation, stage, microbatch, issue.scratch_bytes});
+    }
+  }
+
+  waits_.clear();
+  Marks& waited = waited_[static_cast<size_t>(stream)];
+  for (int i = 0; i < streams_.count(); ++i) {
+    const auto k = static_cast<size_t>(i);
+    if (i == stream || wait_for[k] <= waited[k]) continue;
+    waited[k] = wait_for[k];
+    waits_.push_back({i, wait_for[k]});
+  }
+
+  const auto own = static_cast<size_t>(stream);
+  issue.stage = stage;
+  issue.op_index = op_index;
+  issue.op = &op;
+  issue.microbatch = microbatch;
+  issue.stream = stream;
+  issue.count = ++issued_[own];
+  issue.overwrite = op.phase != Phase::end && touched_[s][op_index] == 0;
+  touched_[s][op_index] = 1;
+  issue.in = in_;
+  issue.out = out_;
+  issue.updates = updates_;
+  issue.waits = waits_;
+  issue.rows = &f;
+  issue.live_bytes = storage_.live_bytes();
+  issue.reserved_bytes = storage_.reserved_bytes();
+  issuer.issue(issue);
+  if (op.def->host_stall) f.rows_of[static_cast<size_t>(op.out[0])] = issuer.read_rows(issue);
+
+  const uint64_t count = issue.count;
+  if (issue.scratch_bytes > 0) {
+    Marks used{};
+    used[own] = count;
+    storage_.release(issue.scratch_offset, issue.scratch_bytes, used);
+  }
+  for (const ValueId id : op.updates) {
+    Slot& slot = slot_of(id);
+    slot.written = {};
+    slot.read = {};
+    slot.written[own] = count;
+  }
+  const auto release = [&](Slot& slot) {
+    Marks used = slot.written;
+    merge(used, slot.read);
+    storage_.release(slot.offset, slot.bytes, used);
+    slot.offset = -1;
+  };
+  for (const ValueId id : op.out) {
+    Slot& slot = slot_of(id);
+    slot.written[own] = count;
+    if (slot.uses_left == 0) release(slot);
+  }
+  for (const ValueId id : op.in) {
+    if (id == none) continue;
+    Slot& slot = slot_of(id);
+    slot.read[own] = count;
+    if (!is_persistent(text.values[static_cast<size_t>(id)].role) && --slot.uses_left == 0) release(slot);
+  }
+}
+
+void Walk::drop_frames() {
+  for (auto& frames : frames_) {
+    for (auto& frame : frames) {
+      if (!frame) continue;
+      for (Slot& slot : frame->slots) {
+        if (slot.offset >= 0) storage_.release(slot.offset, slot.bytes, issued_);
+        slot.offset = -1;
+      }
+    }
+  }
+}
+
+void Walk::run_step(Issuer& issuer) {
+  for (auto& stage : touched_) std::fill(stage.begin(), stage.end(), 0);
+  storage_.reset_peak();
+  peak_seen_ = 0;
+  try {
+    for (const Action& action : actions_) {
+      const Block& block = program_.blocks[static_cast<size_t>(action.block)];
+      for (const Step& step : block.steps) {
+        run_op(issuer, block.stages[step.slot], step.op, action.microbatches[step.slot]);
+      }
+    }
+  } catch (...) {
+    drop_frames();
+    throw;
+  }
+  HEDDLE_CHECK(storage_.live_bytes() == persistent_bytes_, "{} bytes of activations outlive the step",
+               storage_.live_bytes() - persistent_bytes_);
+}
+
+}  // namespace heddle::ir
