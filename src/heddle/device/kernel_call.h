@@ -10,6 +10,10 @@
 #include "heddle/base/dtype.h"
 #include "heddle/ir/op.h"
 
+namespace heddle::comm {
+class Communicator;
+}
+
 namespace heddle::device {
 
 /// A tensor in memory: contiguous, row-major, at most four dims. An absent optional operand has data == nullptr.
@@ -44,6 +48,7 @@ struct KernelCall {
   std::byte* scratch = nullptr;         // what the kernel asked for, 64-byte aligned, uninitialised
   const Batch* batch = nullptr;
   void* stream = nullptr;               // the backend's own stream; null on the CPU
+  comm::Communicator* communicator = nullptr;  // of the op's group, for communication ops
 };
 
 using Kernel = void (*)(const KernelCall&);

@@ -1,0 +1,159 @@
+#include "heddle/device/host/host_stream.h"
+
+#include <omp.h>
+
+#include <chrono>
+
+namespace heddle::device {
+
+namespace {
+constexpr uint64_t kRing = 4096;  // commands the host may run ahead
+constexpr int kInlineViews = 16;
+constexpr int kSpins = 2000;
+
+int64_t now_ns() {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch())
+      .count();
+}
+
+// Waits until `value` satisfies `ready`: a short spin, then asleep.
+template <class Ready>
+void wait_until(const std::atomic<uint64_t>& value, Ready ready) {
+  for (int i = 0; i < kSpins; ++i) {
+    if (ready(value.load(std::memory_order_acquire))) return;
+    __builtin_ia32_pause();
+  }
+  for (;;) {
+    const uint64_t seen = value.load(std::memory_order_acquire);
+    if (ready(seen)) return;
+    value.wait(seen, std::memory_order_acquire);
+  }
+}
+}  // namespace
+
+struct HostStream::Command {
+  enum class What : uint8_t { launch, wait, stop } what = What::launch;
+  Launch launch;
+  std::array<TensorView, kInlineViews> views;
+  std::vector<TensorView> more_views;  // when there are too many for `views`
+  const HostStream* other = nullptr;
+  uint64_t count = 0;
+};
+
+HostStream::HostStream(std::string name, int threads)
+    : name_(std::move(name)), ring_(std::make_unique<Command[]>(kRing)), worker_([this, threads] { work(threads); }) {}
+
+HostStream::~HostStream() {
+  next_command().what = Command::What::stop;
+  publish();
+  worker_.join();
+}
+
+HostStream::Command& HostStream::next_command() {
+  const uint64_t head = head_.load(std::memory_order_relaxed);
+  wait_until(tail_, [&](uint64_t tail) { return head - tail < kRing; });
+  return ring_[head % kRing];
+}
+
+void HostStream::publish() {
+  head_.fetch_add(1, std::memory_order_release);
+  head_.notify_one();
+}
+
+void HostStream::launch(const Launch& launch) {
+  Command& command = next_command();
+  command.what = Command::What::launch;
+  command.launch = launch;
+  KernelCall& call = command.launch.call;
+  const size_t total = call.in.size() + call.out.size() + call.updates.size();
+  TensorView* at = command.views.data();
+  if (total > kInlineViews) {
+    command.more_views.resize(total);
+    at = command.more_views.data();
+  }
+  for (std::span<const TensorView>* views : {&call.in, &call.out, &call.updates}) {
+    std::copy(views->begin(), views->end(), at);
+    *views = {at, views->size()};
+    at += views->size();
+  }
+  ++launched_;
+  publish();
+}
+
+void HostStream::wait(const Stream& other, uint64_t count) {
+  Command& command = next_command();
+  command.what = Command::What::wait;
+  command.other = static_cast<const HostStream*>(&other);
+  command.count = count;
+  publish();
+}
+
+void HostStream::synchronize(uint64_t count) {
+  const uint64_t target = count == 0 ? launched_ : count;
+  wait_until(ended_, [&](uint64_t ended) { return ended >= target; });
+  if (failed_.load(std::memory_order_acquire)) std::rethrow_exception(failure_);
+}
+
+std::vector<Span> HostStream::take_spans() {
+  std::vector<Span> taken;
+  taken.swap(spans_);
+  return taken;
+}
+
+StreamTimes HostStream::take_times() {
+  const StreamTimes taken = times_;
+  times_ = {};
+  return taken;
+}
+
+void HostStream::run(Command& command) {
+  const Launch& launch = command.launch;
+  const int64_t start = now_ns();
+  if (!failed_.load(std::memory_order_relaxed)) {
+    try {
+      launch.run(launch.call);
+    } catch (...) {
+      failure_ = std::current_exception();
+      failed_.store(true, std::memory_order_release);
+    }
+  }
+  int64_t end = now_ns();
+  if (launch.pace_ns > end - start) {
+    std::this_thread::sleep_for(std::chrono::nanoseconds(launch.pace_ns - (end - start)));
+    end = now_ns();
+  }
+  times_.busy_ns += end - start;
+  if (tracing_.load(std::memory_order_relaxed)) {
+    spans_.push_back({launch.stage, launch.op_index, launch.call.microbatch, start, end, launch.live_bytes,
+                      launch.reserved_bytes});
+  }
+  ended_.fetch_add(1, std::memory_order_release);
+  ended_.notify_all();
+}
+
+void HostStream::work(int threads) {
+  omp_set_num_threads(threads);
+  for (uint64_t tail = 0;; ++tail) {
+    if (head_.load(std::memory_order_acquire) <= tail) {
+      const int64_t start = now_ns();
+      wait_until(head_, [&](uint64_t head) { return head > tail; });
+      times_.starved_ns += now_ns() - start;
+    }
+    Command& command = ring_[tail % kRing];
+    if (command.what == Command::What::stop) return;
+    if (command.what == Command::What::wait) {
+      const HostStream& other = *command.other;
+      if (other.ended_.load(std::memory_order_acquire) < command.count) {
+        const int64_t start = now_ns();
+        wait_until(other.ended_, [&](uint64_t ended) { return ended >= command.count; });
+        times_.waiting_ns += now_ns() - start;
+      }
+    } else {
+      run(command);
+    }
+    tail_.store(tail + 1, std::memory_order_release);
+    tail_.notify_one();
+  }
+}
+
+}  // namespace heddle::device

@@ -1,0 +1,52 @@
+// A stream of the CPU device: one worker thread that runs queued kernels in order.
+//
+// The queue is a single-producer, single-consumer ring. The worker spins briefly when it finds nothing, then sleeps.
+// Only a stream given more than one thread owns an OpenMP team. A kernel that throws ends the stream: later
+// launches are passed over, and synchronize rethrows.
+#pragma once
+
+#include <atomic>
+#include <exception>
+#include <memory>
+#include <thread>
+
+#include "heddle/device/stream.h"
+
+namespace heddle::device {
+
+class HostStream : public Stream {
+ public:
+  /// `threads`: size of the OpenMP team of its kernels.
+  HostStream(std::string name, int threads);
+  ~HostStream() override;
+
+  const std::string& name() const override { return name_; }
+  void launch(const Launch& launch) override;
+  void wait(const Stream& other, uint64_t count) override;
+  void synchronize(uint64_t count) override;
+  void set_trace(bool on) override { tracing_.store(on, std::memory_order_relaxed); }
+  std::vector<Span> take_spans() override;
+  StreamTimes take_times() override;
+
+ private:
+  struct Command;
+  void work(int threads);
+  void run(Command& command);
+  Command& next_command();
+  void publish();
+
+  std::string name_;
+  std::unique_ptr<Command[]> ring_;
+  std::atomic<uint64_t> head_{0};  // commands published
+  std::atomic<uint64_t> tail_{0};  // commands taken
+  std::atomic<uint64_t> ended_{0};  // launches ended
+  uint64_t launched_ = 0;
+  std::atomic<bool> tracing_{false};
+  std::atomic<bool> failed_{false};
+  std::exception_ptr failure_;
+  std::vector<Span> spans_;
+  StreamTimes times_;
+  std::thread worker_;
+};
+
+}  // namespace heddle::device

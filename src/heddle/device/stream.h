@@ -1,0 +1,59 @@
+// In-order asynchronous queues. The host enqueues ahead and never waits unless it says so (synchronize).
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "heddle/device/kernel_call.h"
+
+namespace heddle::device {
+
+/// One kernel on its way to a stream. The views of `call` are copied; everything else it points to must stay alive
+/// until the stream has run it.
+struct Launch {
+  Kernel run = nullptr;
+  KernelCall call;
+  int32_t stage = 0;           // for the trace
+  uint32_t op_index = 0;
+  int64_t pace_ns = 0;         // paced mode: the op lasts at least this long, asleep
+  int64_t live_bytes = 0;      // arena, after the op's outputs were placed
+  int64_t reserved_bytes = 0;
+};
+
+/// What a stream did, in order; times are of a steady clock, nanoseconds.
+struct Span {
+  int32_t stage = 0;
+  uint32_t op_index = 0;
+  int32_t microbatch = 0;
+  int64_t start_ns = 0;
+  int64_t end_ns = 0;
+  int64_t live_bytes = 0;
+  int64_t reserved_bytes = 0;
+};
+
+/// Time of a stream since the last reset: running ops, waiting for other streams, and with nothing to do.
+struct StreamTimes {
+  int64_t busy_ns = 0;
+  int64_t waiting_ns = 0;
+  int64_t starved_ns = 0;
+};
+
+class Stream {
+ public:
+  virtual ~Stream() = default;
+  virtual const std::string& name() const = 0;
+
+  virtual void launch(const Launch& launch) = 0;
+  /// Later launches on this stream start after `count` launches of `other` have ended.
+  virtual void wait(const Stream& other, uint64_t count) = 0;
+  /// Blocks the host until `count` launches have ended; 0 means all. Rethrows what a kernel threw.
+  virtual void synchronize(uint64_t count = 0) = 0;
+
+  /// Spans of the launches since the trace was switched on or last taken. Only when synchronized.
+  virtual void set_trace(bool on) = 0;
+  virtual std::vector<Span> take_spans() = 0;
+  virtual StreamTimes take_times() = 0;
+};
+
+}  // namespace heddle::device

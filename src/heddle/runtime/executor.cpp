@@ -1,0 +1,196 @@
+#include "heddle/runtime/executor.h"
+
+#include <algorithm>
+#include <chrono>
+
+#include "heddle/comm/collectives.h"
+
+namespace heddle::runtime {
+
+namespace {
+using device::TensorView;
+
+int64_t now_ns() {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch())
+      .count();
+}
+}  // namespace
+
+// What is known of an op before it runs: its kernel, and its views but for the addresses.
+struct Executor::Prepared {
+  device::Kernel run = nullptr;
+  const kernels::KernelEntry* entry = nullptr;
+  comm::Communicator* communicator = nullptr;
+  std::vector<TensorView> in, out, updates;
+  bool dynamic = false;         // some operand has run-time rows
+  int64_t scratch_bytes = 0;    // when not dynamic
+};
+
+TensorView Executor::view_of(const ir::Stage& stage, ir::ValueId id, int64_t offset, const ir::RowCounts& rows) const {
+  TensorView view;
+  if (id == ir::none) return view;
+  const ir::Value& value = stage.value(id);
+  HEDDLE_CHECK(value.shape.size() <= TensorView::kMostDims, "'{}' has {} dims", value.name, value.shape.size());
+  view.data = offset < 0 ? nullptr : arena_->base() + offset;
+  view.dtype = value.dtype;
+  view.layout = value.layout;
+  view.rank = static_cast<int8_t>(value.shape.size());
+  for (size_t i = 0; i < value.shape.size(); ++i) {
+    const ir::Dim& dim = value.shape[i];
+    view.dims[i] = dim.is_static() ? dim.count : dim.count * rows.rows(dim.rows_of);
+  }
+  return view;
+}
+
+Executor::Executor(const ir::StepProgram& program, ExecutorOptions options)
+    : program_(program), options_(std::move(options)),
+      walk_(program, options_.rank,
+            options_.capacity_bytes > 0 ? options_.capacity_bytes : device::host_memory_bytes()) {
+  arena_ = std::make_unique<device::HostArena>(walk_.storage().capacity());
+  if (options_.poison) arena_->poison();
+  prepared_.resize(program.stages.size());
+  const ir::FixedRows no_rows;
+  for (const int s : program.stages_of(options_.rank)) {
+    const ir::Stage& stage = program.stages[static_cast<size_t>(s)];
+    for (uint32_t i = 0; i < stage.ops.size(); ++i) {
+      const ir::Op& op = stage.ops[i];
+      Prepared p;
+      p.run = comm::find_collective(op.kind());
+      if (p.run != nullptr) {
+        const auto at = options_.communicators.find(ir::stream_name(op));
+        if (at != options_.communicators.end()) p.communicator = at->second;
+        HEDDLE_CHECK(p.communicator != nullptr || op.def->stream != ir::StreamKind::comm,
+                     "no communicator for '{}' of group '{}'", op.kind(), op.group);
+      } else {
+        p.entry = &kernels::select_kernel(options_.backend, stage, op);
+        p.run = p.entry->run;
+      }
+      const auto views = [&](const std::vector<ir::ValueId>& ids, std::vector<TensorView>& into) {
+        for (const ir::ValueId id : ids) {
+          into.push_back(view_of(stage, id, -1, no_rows));
+          if (id == ir::none) continue;
+          for (const ir::Dim& dim : stage.value(id).shape) p.dynamic = p.dynamic || !dim.is_static();
+        }
+      };
+      views(op.in, p.in);
+      views(op.out, p.out);
+      views(op.updates, p.updates);
+      if (!p.dynamic && p.entry != nullptr && p.entry->scratch_bytes != nullptr) {
+        p.scratch_bytes = p.entry->scratch_bytes(stage, op, no_rows);
+      }
+      prepared_[static_cast<size_t>(s)].push_back(std::move(p));
+    }
+  }
+  const std::vector<std::string>& names = walk_.streams().names();
+  for (size_t i = 0; i < names.size(); ++i) {
+    streams_.push_back(std::make_unique<device::HostStream>(names[i], i == 0 ? options_.threads : 1));
+  }
+}
+
+Executor::~Executor() = default;
+
+const kernels::KernelEntry* Executor::kernel(int stage, uint32_t op) const {
+  return prepared_[static_cast<size_t>(stage)][op].entry;
+}
+
+TensorView Executor::view(int stage, ir::ValueId id) const {
+  return view_of(program_.stages.at(static_cast<size_t>(stage)), id, walk_.offset_of(stage, id), ir::FixedRows());
+}
+
+void Executor::set_trace(bool on) {
+  for (auto& stream : streams_) stream->set_trace(on);
+}
+
+int64_t Executor::scratch_bytes(int stage, uint32_t op, const ir::RowCounts& rows) {
+  const Prepared& p = prepared_[static_cast<size_t>(stage)][op];
+  if (!p.dynamic || p.entry == nullptr || p.entry->scratch_bytes == nullptr) return p.scratch_bytes;
+  const ir::Stage& text = program_.stages[static_cast<size_t>(stage)];
+  return p.entry->scratch_bytes(text, text.ops[op], rows);
+}
+
+void Executor::issue(const ir::Issue& issue) {
+  Prepared& p = prepared_[static_cast<size_t>(issue.stage)][issue.op_index];
+  const ir::Stage& text = program_.stages[static_cast<size_t>(issue.stage)];
+  const auto bind = [&](std::span<const ir::Operand> operands, std::vector<TensorView>& views) {
+    for (size_t i = 0; i < operands.size(); ++i) {
+      if (p.dynamic) {
+        views[i] = view_of(text, operands[i].id, operands[i].offset, *issue.rows);
+      } else {
+        views[i].data = operands[i].offset < 0 ? nullptr : arena_->base() + operands[i].offset;
+      }
+    }
+  };
+  bind(issue.in, p.in);
+  bind(issue.out, p.out);
+  bind(issue.updates, p.updates);
+
+  device::Stream& stream = *streams_[static_cast<size_t>(issue.stream)];
+  for (const ir::Wait& wait : issue.waits) stream.wait(*streams_[static_cast<size_t>(wait.stream)], wait.count);
+  device::Launch launch;
+  launch.run = p.run;
+  launch.stage = issue.stage;
+  launch.op_index = issue.op_index;
+  launch.live_bytes = issue.live_bytes;
+  launch.reserved_bytes = issue.reserved_bytes;
+  if (!pace_ns_.empty()) launch.pace_ns = pace_ns_[static_cast<size_t>(issue.stage)][issue.op_index];
+  device::KernelCall& call = launch.call;
+  call.op = issue.op;
+  call.in = p.in;
+  call.out = p.out;
+  call.updates = p.updates;
+  call.overwrite = issue.overwrite;
+  call.microbatch = issue.microbatch;
+  call.scratch = issue.scratch_bytes > 0 ? arena_->base() + issue.scratch_offset : nullptr;
+  call.batch = batch_;
+  call.communicator = p.communicator;
+  stream.launch(launch);
+  ++enqueued_ops_;
+  if (look_ != nullptr) {
+    stream.synchronize(issue.count);
+    (*look_)(issue, call);
+  }
+}
+
+int64_t Executor::read_rows(const ir::Issue& issue) {
+  streams_[static_cast<size_t>(issue.stream)]->synchronize(issue.count);
+  const ir::Stage& text = program_.stages[static_cast<size_t>(issue.stage)];
+  return comm::received_rows(view_of(text, issue.out[0].id, issue.out[0].offset, *issue.rows));
+}
+
+void Executor::stop_peers(const std::string& reason) {
+  for (const auto& [name, communicator] : options_.communicators) communicator->abort(reason);
+}
+
+void Executor::run_step(const device::Batch& batch) {
+  batch_ = &batch;
+  enqueued_ops_ = 0;
+  const int64_t start = now_ns();
+  try {
+    walk_.run_step(*this);
+    enqueue_ns_ = now_ns() - start;
+    for (auto& stream : streams_) stream->synchronize();
+  } catch (const std::exception& error) {
+    stop_peers(fmt::format("rank {}: {}", options_.rank, error.what()));
+    for (auto& stream : streams_) {
+      try {
+        stream->synchronize();
+      } catch (...) {  // the first error is the one to tell
+      }
+    }
+    throw;
+  }
+}
+
+void Executor::run_step(const device::Batch& batch,
+                        const std::function<void(const ir::Issue&, const device::KernelCall&)>& look) {
+  look_ = &look;
+  try {
+    run_step(batch);
+  } catch (...) {
+    look_ = nullptr;
+    throw;
+  }
+  look_ = nullptr;
+}
+
+}  // namespace heddle::runtime

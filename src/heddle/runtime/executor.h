@@ -1,0 +1,79 @@
+// Runs a rank's step program on the CPU device: one worker thread a stream, one arena for everything.
+//
+// Kernels are chosen once, when the executor is made. run_step walks the program, enqueues every op with the
+// waits that the walk worked out, and returns when all have ended; the only other times the host waits are the
+// ops that the program marks as host stalls.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "heddle/comm/communicator.h"
+#include "heddle/device/batch.h"
+#include "heddle/device/host/host_arena.h"
+#include "heddle/device/host/host_stream.h"
+#include "heddle/ir/walk.h"
+#include "heddle/kernels/registry.h"
+
+namespace heddle::runtime {
+
+struct ExecutorOptions {
+  int rank = 0;
+  std::string backend = "host";
+  int threads = 1;                  // OpenMP team of the compute stream
+  int64_t capacity_bytes = 0;       // of the arena; 0 means the memory of the machine
+  /// Communicator of each stream that communicates ("comm.ep", "comm.pp.forward", …). Not owned.
+  std::map<std::string, comm::Communicator*> communicators;
+  bool poison = false;              // fill the arena with NaN first (tests)
+};
+
+class Executor : private ir::Issuer {
+ public:
+  /// The program must outlive the executor. InternalError when an op has no kernel.
+  Executor(const ir::StepProgram& program, ExecutorOptions options);
+  ~Executor() override;
+
+  void run_step(const device::Batch& batch);
+  /// Runs the step one op at a time and calls `look` after each with its outputs and updates.
+  void run_step(const device::Batch& batch,
+                const std::function<void(const ir::Issue&, const device::KernelCall&)>& look);
+
+  /// A persistent value in the arena. Only between steps.
+  device::TensorView view(int stage, ir::ValueId id) const;
+
+  const ir::Walk& walk() const { return walk_; }
+  ir::Walk& walk() { return walk_; }
+  const kernels::KernelEntry* kernel(int stage, uint32_t op) const;
+  device::Stream& stream(int i) { return *streams_[static_cast<size_t>(i)]; }
+
+  void set_trace(bool on);
+  /// Paced mode: least duration of each op, by (stage, op), in nanoseconds. Empty switches it off.
+  void set_pace(std::vector<std::vector<int64_t>> pace_ns) { pace_ns_ = std::move(pace_ns); }
+  /// Host time spent enqueueing the ops of the last step (waits for a full queue and stalls left out), and their count.
+  int64_t enqueue_ns() const { return enqueue_ns_; }
+  int64_t enqueued_ops() const { return enqueued_ops_; }
+
+ private:
+  struct Prepared;
+  int64_t scratch_bytes(int stage, uint32_t op, const ir::RowCounts& rows) override;
+  void issue(const ir::Issue& issue) override;
+  int64_t read_rows(const ir::Issue& issue) override;
+  device::TensorView view_of(const ir::Stage& stage, ir::ValueId id, int64_t offset, const ir::RowCounts& rows) const;
+  void stop_peers(const std::string& reason);
+
+  const ir::StepProgram& program_;
+  ExecutorOptions options_;
+  ir::Walk walk_;
+  std::unique_ptr<device::HostArena> arena_;
+  std::vector<std::unique_ptr<device::Stream>> streams_;
+  std::vector<std::vector<Prepared>> prepared_;  // [stage][op]
+  std::vector<std::vector<int64_t>> pace_ns_;
+  const device::Batch* batch_ = nullptr;
+  const std::function<void(const ir::Issue&, const device::KernelCall&)>* look_ = nullptr;
+  int64_t enqueue_ns_ = 0, enqueued_ops_ = 0;
+};
+
+}  // namespace heddle::runtime
