@@ -294,9 +294,10 @@ struct GradientResult {
 };
 
 /// Runs the op, then the I and W ops that its rule writes. `rounds` > 1 runs everything again, adding to the
-/// accumulators. The seeds are the same for every element type.
+/// accumulators. The seeds are the same for every element type; an output that `seeded` denies has no gradient.
 inline GradientResult run_with_gradient(const OpCase& op, const std::vector<kernels::KernelEntry>& kernels,
-                                        int rounds = 1, uint64_t seed = 99) {
+                                        int rounds = 1, uint64_t seed = 99,
+                                        const std::function<bool(size_t)>& seeded = nullptr) {
   StageRunner runner(kernels);
   std::vector<ValueId> in;
   for (const Operand& operand : op.in)
@@ -307,7 +308,7 @@ inline GradientResult run_with_gradient(const OpCase& op, const std::vector<kern
   for (size_t i = 0; i < out.size(); ++i) {
     const ir::Value& value = runner.stage.value(out[i]);
     Tensor d_out;
-    if (value.role == Role::activation && is_floating(value.dtype)) {
+    if (value.role == Role::activation && is_floating(value.dtype) && (!seeded || seeded(i))) {
       std::vector<int64_t> shape;
       for (const ir::Dim& dim : value.shape) shape.push_back(dim.count);
       d_out = random_tensor(value.dtype, shape, seed + i);
