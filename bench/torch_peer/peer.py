@@ -69,6 +69,11 @@ class Training:
         torch.set_num_threads(args.threads)
         torch.set_flush_denormal(True)
         torch.manual_seed(7)
+        if args.peer in ("compiled", "pieces"):
+            import torch._dynamo
+            import torch._inductor.config
+            torch._inductor.config.compile_threads = 1     # no pool of compiler processes beside the benchmark
+            torch._dynamo.config.recompile_limit = 64
         self.facts = dict(peer=args.peer, dtype=args.dtype, threads=args.threads, torch=torch.__version__)
         self.model = self.plain_model() if args.peer in ("plain", "pieces") else self.transformers_model()
         self.model.train()
@@ -130,8 +135,6 @@ class Training:
     def compile(self):
         """The whole model if TorchInductor can, else layer by layer, else as it is; the outcome is reported."""
         torch, model = self.torch, self.model
-        torch._inductor.config.compile_threads = 1
-        torch._dynamo.config.cache_size_limit = 64
         whole = torch.compile(model, dynamic=False)
         try:
             self.loss_of = lambda ids: whole(input_ids=ids, labels=ids).loss

@@ -298,9 +298,8 @@ class Model(nn.Module):
             Experts.backward_pointwise = staticmethod(torch.compile(gated_swiglu_backward, dynamic=True))
             HeadLoss.pointwise = staticmethod(torch.compile(loss_chunk, dynamic=False))
             self.last_norm = torch.compile(self.last_norm, dynamic=False)
-            for layer in self.layers:
-                for piece in ("before_attention", "after_attention", "feed_forward", "route"):
-                    setattr(layer, piece, torch.compile(getattr(layer, piece), dynamic=False))
+            for piece in ("before_attention", "after_attention", "feed_forward", "route"):
+                setattr(Layer, piece, torch.compile(getattr(Layer, piece), dynamic=False))   # shared by the layers
 
     def forward(self, ids_BS):
         dtype = self.embed.dtype
