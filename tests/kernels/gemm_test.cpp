@@ -1,8 +1,10 @@
 // The matrix products against plain double loops, for every engine of this machine.
 //
-// Tolerance. Operands are exact in the engine's type (bf16 values, or fp32 ones), so products differ from fp64 only by
-// the fp32 sums: a chain of L additions errs by at most L·2⁻²⁴·Σ|a·b|, the bound that is checked, with L the depth plus
-// a few for bias and joining. A bf16 result adds half a unit in its last place, 2⁻⁸ relative.
+// Tolerance. Operands are exact in the engine's type (bf16 values, or fp32 ones), so products differ from fp64 only
+// by the fp32 sums: a chain of L additions errs by at most L·2⁻²⁴·Σ|a·b|, the bound that is checked, with L the
+// depth plus a few for bias and joining. A bf16 result adds half a unit in its last place, 2⁻⁸ relative.
+#include "heddle/kernels/host/gemm.h"
+
 #include <gtest/gtest.h>
 #include <omp.h>
 
@@ -13,7 +15,6 @@
 #include <random>
 #include <vector>
 
-#include "heddle/kernels/host/gemm.h"
 #include "heddle/kernels/host/gemm_block.h"
 
 namespace heddle::kernels::host {
@@ -25,7 +26,8 @@ constexpr float kPoison = std::numeric_limits<float>::quiet_NaN();
 class Bytes {
  public:
   explicit Bytes(int64_t bytes)
-      : size_(bytes), data_(static_cast<std::byte*>(std::aligned_alloc(64, static_cast<size_t>((bytes + 127) / 64 * 64)))) {
+      : size_(bytes),
+        data_(static_cast<std::byte*>(std::aligned_alloc(64, static_cast<size_t>((bytes + 127) / 64 * 64)))) {
     std::memset(data_.get(), 0xff, static_cast<size_t>(bytes));
   }
   std::byte* get() { return data_.get(); }
@@ -56,7 +58,9 @@ struct Matrix {
       }
     }
   }
-  const void* data() const { return dtype == Dtype::bf16 ? static_cast<const void*>(narrow.data()) : values.data(); }
+  const void* data() const {
+    return dtype == Dtype::bf16 ? static_cast<const void*>(narrow.data()) : values.data();
+  }
   double operator()(int64_t i) const { return values[static_cast<size_t>(i)]; }
 };
 
@@ -83,7 +87,8 @@ struct Result {
   }
 };
 
-void expect_close(double found, double wanted, double magnitude, int64_t links, Dtype dtype, const std::string& where) {
+void expect_close(double found, double wanted, double magnitude, int64_t links, Dtype dtype,
+                  const std::string& where) {
   double allowed = static_cast<double>(links + 4) * std::ldexp(1.0, -24) * magnitude + 1e-37;
   if (dtype == Dtype::bf16) allowed += std::ldexp(std::abs(wanted) + allowed, -8);
   ASSERT_FALSE(std::isnan(found)) << where;
@@ -124,12 +129,12 @@ const std::vector<Sizes>& sizes() {
       {{0, 16}, 16, 64},
       {{0, 5}, 3, 7},
       {{0, 70}, 65, 33},
-      {{0, 40}, 24, 1100},          // more than one run of the depth
-      {{0, 23}, 1100, 40},          // the same for dgrad, and several column blocks
-      {{0, 600}, 36, 50},           // several row blocks; more than one run of rows for wgrad
+      {{0, 40}, 24, 1100},  // more than one run of the depth
+      {{0, 23}, 1100, 40},  // the same for dgrad, and several column blocks
+      {{0, 600}, 36, 50},   // several row blocks; more than one run of rows for wgrad
       {{0, 0}, 8, 8},
       {{0, 0, 3, 3, 50, 51, 131, 131}, 40, 72},
-      {{2, 9, 9, 42}, 33, 17},      // the first rows belong to nobody
+      {{2, 9, 9, 42}, 33, 17},  // the first rows belong to nobody
       {{0, 64, 300, 317}, 128, 96},
   };
   return all;
@@ -151,11 +156,15 @@ TEST_P(Gemm, ForwardMatchesPlainLoops) {
         for (const Dtype y_dtype : {Dtype::f32, Dtype::bf16}) {
           Result y(y_dtype, s.rows() * s.n);
           Bytes scratch(gemm_scratch_bytes(s.experts()));
-          linear_forward({.groups = RowGroups(std::span(s.offsets)), .n = s.n, .k = s.k,
+          linear_forward({.groups = RowGroups(std::span(s.offsets)),
+                          .n = s.n,
+                          .k = s.k,
                           .x = {x.data(), c.dtype},
                           .w = {use_packed ? w_packed.get() : w.data(), c.dtype, use_packed},
-                          .bias = with_bias ? bias.values.data() : nullptr, .y = {y.data(), y_dtype},
-                          .scratch = scratch.scratch(), .engine = c.engine});
+                          .bias = with_bias ? bias.values.data() : nullptr,
+                          .y = {y.data(), y_dtype},
+                          .scratch = scratch.scratch(),
+                          .engine = c.engine});
           for (int64_t t = 0; t < s.offsets[0] * s.n; ++t) ASSERT_TRUE(std::isnan(y(t))) << "wrote another's row";
           for (int64_t e = 0; e < s.experts(); ++e) {
             for (int64_t t = s.offsets[size_t(e)]; t < s.offsets[size_t(e) + 1]; ++t) {
@@ -187,10 +196,14 @@ TEST_P(Gemm, DgradMatchesPlainLoops) {
       for (const Dtype dx_dtype : {Dtype::f32, Dtype::bf16}) {
         Result dx(dx_dtype, s.rows() * s.k);
         Bytes scratch(gemm_scratch_bytes(s.experts()));
-        linear_dgrad({.groups = RowGroups(std::span(s.offsets)), .n = s.n, .k = s.k,
+        linear_dgrad({.groups = RowGroups(std::span(s.offsets)),
+                      .n = s.n,
+                      .k = s.k,
                       .dy = {dy.data(), c.dtype},
                       .w = {use_packed ? w_packed.get() : w.data(), c.dtype, use_packed},
-                      .dx = {dx.data(), dx_dtype}, .scratch = scratch.scratch(), .engine = c.engine});
+                      .dx = {dx.data(), dx_dtype},
+                      .scratch = scratch.scratch(),
+                      .engine = c.engine});
         for (int64_t e = 0; e < s.experts(); ++e) {
           for (int64_t t = s.offsets[size_t(e)]; t < s.offsets[size_t(e) + 1]; ++t) {
             for (int64_t k = 0; k < s.k; ++k) {
@@ -223,9 +236,16 @@ TEST_P(Gemm, WgradMatchesPlainLoops) {
         dbias.assign(dbias.size(), kPoison);
       }
       Bytes scratch(gemm_scratch_bytes(s.experts()));
-      linear_wgrad({.groups = RowGroups(std::span(s.offsets)), .n = s.n, .k = s.k, .dy = {dy.data(), c.dtype},
-                    .x = {x.data(), c.dtype}, .dw = dw.data(), .dbias = dbias.data(), .overwrite = overwrite,
-                    .scratch = scratch.scratch(), .engine = c.engine});
+      linear_wgrad({.groups = RowGroups(std::span(s.offsets)),
+                    .n = s.n,
+                    .k = s.k,
+                    .dy = {dy.data(), c.dtype},
+                    .x = {x.data(), c.dtype},
+                    .dw = dw.data(),
+                    .dbias = dbias.data(),
+                    .overwrite = overwrite,
+                    .scratch = scratch.scratch(),
+                    .engine = c.engine});
       for (int64_t e = 0; e < s.experts(); ++e) {
         const int64_t begin = s.offsets[size_t(e)], end = s.offsets[size_t(e) + 1];
         for (int64_t n = 0; n < s.n; ++n) {
@@ -261,8 +281,8 @@ struct Products {
   }
 };
 
-Products all_products(const Case& c, const Sizes& s, const Matrix& x, const Matrix& dy, const Matrix& w, int threads,
-                      bool use_packed = true) {
+Products all_products(const Case& c, const Sizes& s, const Matrix& x, const Matrix& dy, const Matrix& w,
+                      int threads, bool use_packed = true) {
   const int before = omp_get_max_threads();
   omp_set_num_threads(threads);
   Products out{Result(c.dtype, s.rows() * s.n), Result(Dtype::f32, s.rows() * s.k),
@@ -270,12 +290,31 @@ Products all_products(const Case& c, const Sizes& s, const Matrix& x, const Matr
   Bytes w_packed = packed(c, w, s), scratch(gemm_scratch_bytes(s.experts()));
   const Weights weights{use_packed ? w_packed.get() : w.data(), c.dtype, use_packed};
   const RowGroups groups{std::span(s.offsets)};
-  linear_forward({.groups = groups, .n = s.n, .k = s.k, .x = {x.data(), c.dtype}, .w = weights,
-                  .y = {out.y.data(), c.dtype}, .scratch = scratch.scratch(), .engine = c.engine});
-  linear_dgrad({.groups = groups, .n = s.n, .k = s.k, .dy = {dy.data(), c.dtype}, .w = weights,
-                .dx = {out.dx.data(), Dtype::f32}, .scratch = scratch.scratch(), .engine = c.engine});
-  linear_wgrad({.groups = groups, .n = s.n, .k = s.k, .dy = {dy.data(), c.dtype}, .x = {x.data(), c.dtype},
-                .dw = out.dw.data(), .overwrite = true, .scratch = scratch.scratch(), .engine = c.engine});
+  linear_forward({.groups = groups,
+                  .n = s.n,
+                  .k = s.k,
+                  .x = {x.data(), c.dtype},
+                  .w = weights,
+                  .y = {out.y.data(), c.dtype},
+                  .scratch = scratch.scratch(),
+                  .engine = c.engine});
+  linear_dgrad({.groups = groups,
+                .n = s.n,
+                .k = s.k,
+                .dy = {dy.data(), c.dtype},
+                .w = weights,
+                .dx = {out.dx.data(), Dtype::f32},
+                .scratch = scratch.scratch(),
+                .engine = c.engine});
+  linear_wgrad({.groups = groups,
+                .n = s.n,
+                .k = s.k,
+                .dy = {dy.data(), c.dtype},
+                .x = {x.data(), c.dtype},
+                .dw = out.dw.data(),
+                .overwrite = true,
+                .scratch = scratch.scratch(),
+                .engine = c.engine});
   omp_set_num_threads(before);
   return out;
 }
@@ -283,7 +322,8 @@ Products all_products(const Case& c, const Sizes& s, const Matrix& x, const Matr
 TEST_P(Gemm, ThreadsAndPackingDoNotChangeABit) {
   const Case c = GetParam();
   for (const Sizes& s : {Sizes{{0, 200}, 300, 200}, Sizes{{0, 7, 7, 150, 190}, 65, 600}}) {
-    const Matrix x(c.dtype, s.rows() * s.k, 10), dy(c.dtype, s.rows() * s.n, 11), w(c.dtype, s.experts() * s.n * s.k, 12);
+    const Matrix x(c.dtype, s.rows() * s.k, 10), dy(c.dtype, s.rows() * s.n, 11),
+        w(c.dtype, s.experts() * s.n * s.k, 12);
     const Products one = all_products(c, s, x, dy, w, 1);
     for (const int threads : {2, 3, 7}) EXPECT_TRUE(one == all_products(c, s, x, dy, w, threads)) << threads;
     EXPECT_TRUE(one == all_products(c, s, x, dy, w, 2, false)) << "unpacked";
@@ -299,8 +339,14 @@ TEST_P(Gemm, ARowHasTheSameBitsWhereverItStands) {
   const auto forward = [&](const RowGroups& groups, int64_t first, void* y) {
     Bytes scratch(gemm_scratch_bytes(groups.count()));
     const void* from = static_cast<const std::byte*>(x.data()) + first * k * size_of(c.dtype);
-    linear_forward({.groups = groups, .n = n, .k = k, .x = {from, c.dtype}, .w = {w_packed.get(), c.dtype, true},
-                    .y = {y, Dtype::f32}, .scratch = scratch.scratch(), .engine = c.engine});
+    linear_forward({.groups = groups,
+                    .n = n,
+                    .k = k,
+                    .x = {from, c.dtype},
+                    .w = {w_packed.get(), c.dtype, true},
+                    .y = {y, Dtype::f32},
+                    .scratch = scratch.scratch(),
+                    .engine = c.engine});
   };
   Result together(Dtype::f32, rows * n);
   forward(RowGroups::one(rows), 0, together.data());
@@ -322,10 +368,15 @@ TEST_P(Gemm, WgradInPartsContinuesTheSameChain) {
   std::vector<float> whole(size_t(n * k), kPoison), parts = whole;
   Bytes scratch(gemm_scratch_bytes(1));
   const auto wgrad = [&](int64_t begin, int64_t rows, bool overwrite, float* dw) {
-    linear_wgrad({.groups = RowGroups::one(rows), .n = n, .k = k,
+    linear_wgrad({.groups = RowGroups::one(rows),
+                  .n = n,
+                  .k = k,
                   .dy = {static_cast<const std::byte*>(dy.data()) + begin * n * size_of(c.dtype), c.dtype},
-                  .x = {static_cast<const std::byte*>(x.data()) + begin * k * size_of(c.dtype), c.dtype}, .dw = dw,
-                  .overwrite = overwrite, .scratch = scratch.scratch(), .engine = c.engine});
+                  .x = {static_cast<const std::byte*>(x.data()) + begin * k * size_of(c.dtype), c.dtype},
+                  .dw = dw,
+                  .overwrite = overwrite,
+                  .scratch = scratch.scratch(),
+                  .engine = c.engine});
   };
   wgrad(0, first + second, true, whole.data());
   wgrad(0, first, true, parts.data());
@@ -344,8 +395,13 @@ TEST_P(Gemm, NaNsStayInTheirRow) {
   }
   Bytes w_packed = packed(c, w, {{0, int32_t(rows)}, n, k}), scratch(gemm_scratch_bytes(1));
   Result y(Dtype::bf16, rows * n);
-  linear_forward({.groups = RowGroups::one(rows), .n = n, .k = k, .x = {x.data(), c.dtype},
-                  .w = {w_packed.get(), c.dtype, true}, .y = {y.data(), Dtype::bf16}, .scratch = scratch.scratch(),
+  linear_forward({.groups = RowGroups::one(rows),
+                  .n = n,
+                  .k = k,
+                  .x = {x.data(), c.dtype},
+                  .w = {w_packed.get(), c.dtype, true},
+                  .y = {y.data(), Dtype::bf16},
+                  .scratch = scratch.scratch(),
                   .engine = c.engine});
   for (int64_t t = 0; t < rows; ++t) {
     for (int64_t i = 0; i < n; ++i) ASSERT_EQ(std::isnan(y(t * n + i)), t == 20) << t << ", " << i;
@@ -359,12 +415,28 @@ TEST(GemmMixed, RouterTakesNarrowRowsAndWideWeights) {
   Result y(Dtype::f32, rows * n), dx(Dtype::bf16, rows * k);
   std::vector<float> dw(size_t(n * k), kPoison);
   const RowGroups groups = RowGroups::one(rows);
-  linear_forward({.groups = groups, .n = n, .k = k, .x = {x.data(), Dtype::bf16}, .w = {w.data(), Dtype::f32, false},
-                  .y = {y.data(), Dtype::f32}, .scratch = scratch.scratch()});
-  linear_dgrad({.groups = groups, .n = n, .k = k, .dy = {dy.data(), Dtype::f32}, .w = {w.data(), Dtype::f32, false},
-                .dx = {dx.data(), Dtype::bf16}, .scratch = scratch.scratch()});
-  linear_wgrad({.groups = groups, .n = n, .k = k, .dy = {dy.data(), Dtype::f32}, .x = {x.data(), Dtype::bf16},
-                .dw = dw.data(), .overwrite = true, .scratch = scratch.scratch()});
+  linear_forward({.groups = groups,
+                  .n = n,
+                  .k = k,
+                  .x = {x.data(), Dtype::bf16},
+                  .w = {w.data(), Dtype::f32, false},
+                  .y = {y.data(), Dtype::f32},
+                  .scratch = scratch.scratch()});
+  linear_dgrad({.groups = groups,
+                .n = n,
+                .k = k,
+                .dy = {dy.data(), Dtype::f32},
+                .w = {w.data(), Dtype::f32, false},
+                .dx = {dx.data(), Dtype::bf16},
+                .scratch = scratch.scratch()});
+  linear_wgrad({.groups = groups,
+                .n = n,
+                .k = k,
+                .dy = {dy.data(), Dtype::f32},
+                .x = {x.data(), Dtype::bf16},
+                .dw = dw.data(),
+                .overwrite = true,
+                .scratch = scratch.scratch()});
   for (int64_t i = 0; i < n; ++i) {
     double y_wanted = 0, dw_wanted = 0, y_size = 0, dw_size = 0;
     for (int64_t j = 0; j < k; ++j) {
@@ -391,7 +463,12 @@ TEST(GemmMixed, RouterTakesNarrowRowsAndWideWeights) {
 TEST(GemmArguments, AreChecked) {
   std::vector<float> x(64), w(64), y(64);
   Bytes scratch(gemm_scratch_bytes(1, 1));
-  LinearForward call{.groups = RowGroups::one(8), .n = 8, .k = 8, .x = {x.data()}, .w = {w.data()}, .y = {y.data()},
+  LinearForward call{.groups = RowGroups::one(8),
+                     .n = 8,
+                     .k = 8,
+                     .x = {x.data()},
+                     .w = {w.data()},
+                     .y = {y.data()},
                      .scratch = scratch.scratch()};
   EXPECT_NO_THROW(linear_forward(call));
   LinearForward small = call;

@@ -48,13 +48,14 @@ Engine resolve(Engine wanted, Dtype left, const Weights& w) {
   const Engine packer = wanted == Engine::best ? best_engine(w.dtype) : wanted;
   HEDDLE_CHECK(packer != Engine::amx || left == Dtype::bf16,
                "matrix product: a packed bf16 weight with an f32 operand; use the weight's rows");
-  return resolve(packer, packer == Engine::amx ? Dtype::bf16 : Dtype::f32, packer == Engine::amx ? Dtype::bf16 : Dtype::f32);
+  return resolve(packer, packer == Engine::amx ? Dtype::bf16 : Dtype::f32,
+                 packer == Engine::amx ? Dtype::bf16 : Dtype::f32);
 }
 
 struct Team {
   int threads = 1;
-  int64_t* numbers = nullptr;      // [experts + 1]
-  std::byte* pieces = nullptr;     // threads × kPieceScratchBytes
+  int64_t* numbers = nullptr;   // [experts + 1]
+  std::byte* pieces = nullptr;  // threads × kPieceScratchBytes
   std::byte* scratch_of(int thread) const { return pieces + thread * kPieceScratchBytes; }
 };
 
@@ -97,9 +98,9 @@ void run(const GroupedProduct& job, const Scratch& scratch) {
   const int64_t rows = row_count(*job.groups);
   if (rows == 0) return;
   HEDDLE_CHECK(job.a.data && job.c.data && job.w->data, "matrix product: an operand is null");
-  const Team team = make_team(scratch, job.groups->count(),
-                              2.0 * static_cast<double>(rows) * static_cast<double>(job.depth) *
-                                  static_cast<double>(job.columns));
+  const Team team = make_team(
+      scratch, job.groups->count(),
+      2.0 * static_cast<double>(rows) * static_cast<double>(job.depth) * static_cast<double>(job.columns));
   const PieceSplit split = PieceSplit::rows_by_columns(*job.groups, job.columns, team.threads, team.numbers);
   const int64_t n = job.forward ? job.columns : job.depth, k = job.forward ? job.depth : job.columns;
   const int64_t forward_bytes = panel_bytes(job.engine, k, n), dgrad_bytes = panel_bytes(job.engine, n, k);
@@ -133,7 +134,8 @@ void run(const GroupedProduct& job, const Scratch& scratch) {
 
 /// dbias[n] (+)= Σ_t dy[t,n] for columns n_begin .. n_end, in increasing t.
 template <class T>
-void sum_rows(const T* dy, int64_t stride, int64_t rows, int64_t n_begin, int64_t n_end, bool overwrite, float* dbias) {
+void sum_rows(const T* dy, int64_t stride, int64_t rows, int64_t n_begin, int64_t n_end, bool overwrite,
+              float* dbias) {
   for (int64_t begin = n_begin; begin < n_end; begin += kPanelColumns) {
     const int64_t wide = std::min(n_end - begin, kPanelColumns);
     float sum[kPanelColumns] = {};
@@ -250,8 +252,8 @@ void pack_weights(Dtype dtype, const float* master, int64_t experts, int64_t n, 
     piece.b = {master + expert * n * k, Dtype::f32, k};
     piece.b_transposed = forward;
     piece.round_to_bf16 = dtype == Dtype::bf16;
-    piece.panels = static_cast<std::byte*>(packed) + expert * (forward_bytes + dgrad_bytes) +
-                   (forward ? 0 : forward_bytes);
+    piece.panels =
+        static_cast<std::byte*>(packed) + expert * (forward_bytes + dgrad_bytes) + (forward ? 0 : forward_bytes);
     run_piece(packer, piece);
   }
 }
@@ -293,9 +295,9 @@ void linear_wgrad(const LinearWgrad& call) {
   HEDDLE_CHECK(rows == 0 || (call.dy.data && (call.x.data || !call.dw)), "linear wgrad: an operand is null");
   const Engine engine = resolve(call.engine, call.dy.dtype, call.x.dtype);
   const Rows x = with_stride(call.x, call.k), dy = with_stride(call.dy, call.n);
-  const Team team = make_team(call.scratch, groups.count(),
-                              2.0 * static_cast<double>(rows) * static_cast<double>(call.n) *
-                                  static_cast<double>(call.k));
+  const Team team =
+      make_team(call.scratch, groups.count(),
+                2.0 * static_cast<double>(rows) * static_cast<double>(call.n) * static_cast<double>(call.k));
   const PieceSplit split = PieceSplit::equal(groups.count(), call.n, call.k, team.threads, team.numbers);
   const int64_t count = split.count();
 #pragma omp parallel for num_threads(team.threads) schedule(dynamic, 1)

@@ -1,6 +1,8 @@
-// Matrix products of the CPU backend: forward, input gradient and weight gradient of a linear layer, plain or grouped.
+// Matrix products of the CPU backend: forward, input gradient and weight gradient of a linear layer, plain or
+// grouped.
 //
-// Shapes: T rows, N outputs, K inputs, E experts; group e owns the rows offsets[e] .. offsets[e+1] and the weight w_e.
+// Shapes: T rows, N outputs, K inputs, E experts; group e owns the rows offsets[e] .. offsets[e+1] and the weight
+// w_e.
 //   forward  y[T,N]    = x[T,K] · w_e[N,K]ᵀ + bias[N]
 //   dgrad    dx[T,K]   = dy[T,N] · w_e[N,K]
 //   wgrad    dw[E,N,K] = or += dyᵀ x over the rows of each group, fp32; dbias[N] = or += Σ_t dy
@@ -9,12 +11,12 @@
 // Engines. amx: bf16 tile products with fp32 sums. avx512, avx2, portable: fp32 multiply-adds; they also take bf16
 // operands, widened exactly. A weight packed by an engine can be read by that engine only.
 //
-// Sums and bits. An element of y or dx is one chain of fp32 additions in increasing k, whose links depend on nothing
-// but k: it has the same bits in any group, row position, split into calls and number of threads. An element of dw is
-// such a chain over the rows of its group, beginning at the group's first row, continued from the dw it finds (or from
-// zero). Engines differ among each other: amx adds products in links of 32 k (even and odd ones apart), the others one
-// by one (fused, where the machine has it). amx takes fp32 and bf16 denormals as zero and flushes results to zero, and
-// so do its conversions to bf16.
+// Sums and bits. An element of y or dx is one chain of fp32 additions in increasing k, whose links depend on
+// nothing but k: it has the same bits in any group, row position, split into calls and number of threads. An
+// element of dw is such a chain over the rows of its group, beginning at the group's first row, continued from the
+// dw it finds (or from zero). Engines differ among each other: amx adds products in links of 32 k (even and odd
+// ones apart), the others one by one (fused, where the machine has it). amx takes fp32 and bf16 denormals as zero
+// and flushes results to zero, and so do its conversions to bf16.
 //
 // Memory. Nothing is allocated here; scratch comes from the caller, 64-byte aligned, uninitialised, as large as
 // gemm_scratch_bytes says. Fewer threads run when the scratch is smaller than that (at least one thread's share is

@@ -3,9 +3,9 @@
 // Panels: B in panels of 32 columns; a panel is ceil(depth/32) step pairs (see gemm_amx_tiles.h), zeros beyond the
 // edges, so that an odd depth or width costs nothing but the padding.
 //
-// Order of a piece: runs of at most kRunDepth of the depth; within a run, blocks of 32 rows; within these the panels.
-// So 32 rows of A stay in the first-level cache while the run's panels stream from the second level; A is read in place
-// (a row of k is what a tile row wants). With more than one run, sums wait in fp32 blocks, exactly.
+// Order of a piece: runs of at most kRunDepth of the depth; within a run, blocks of 32 rows; within these the
+// panels. So 32 rows of A stay in the first-level cache while the run's panels stream from the second level; A is
+// read in place (a row of k is what a tile row wants). With more than one run, sums wait in fp32 blocks, exactly.
 #include "heddle/kernels/host/gemm_block.h"
 #if defined(__x86_64__)
 #include "heddle/kernels/host/gemm_amx_tiles.h"
@@ -13,14 +13,14 @@
 namespace heddle::kernels::host::amx {
 namespace {
 
-constexpr int64_t kRunDepth = 512;
+constexpr int64_t kRunDepth = 640;
 constexpr int64_t kBlock = kPanelColumns;  // rows and columns of a block
 constexpr int64_t kBlockElements = kBlock * kBlock;
 
 constexpr int64_t kSumsBytes = kMostPieceRows * kMostPieceColumns * 4;
 constexpr int64_t kPanelsBytes = kRunDepth * kMostPieceColumns * 2;
 constexpr int64_t kTailBytes = kMostPieceRows * kStep * 2;
-constexpr int64_t kStagingBytes = kBlockElements * 4;
+constexpr int64_t kStagingBytes = 2 * kBlockElements * 4;
 static_assert(kSumsBytes + kPanelsBytes + kTailBytes + kStagingBytes <= kPieceScratchBytes);
 
 constexpr int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
@@ -58,41 +58,67 @@ HEDDLE_AMX void pack_panel(const T* b, int64_t stride, bool transposed, int64_t 
 HEDDLE_AMX void pack_panel(const Rows& b, bool transposed, int64_t depth_begin, int64_t depth_end, int64_t column,
                            int64_t columns, uint16_t* out) {
   if (b.dtype == Dtype::bf16) {
-    pack_panel(static_cast<const uint16_t*>(b.data), b.stride, transposed, depth_begin, depth_end, column, columns, out);
+    pack_panel(static_cast<const uint16_t*>(b.data), b.stride, transposed, depth_begin, depth_end, column, columns,
+               out);
   } else {
-    pack_panel(static_cast<const float*>(b.data), b.stride, transposed, depth_begin, depth_end, column, columns, out);
+    pack_panel(static_cast<const float*>(b.data), b.stride, transposed, depth_begin, depth_end, column, columns,
+               out);
   }
 }
 
-/// Writes a block of sums to C, adding the bias, rounded to C's type.
-HEDDLE_AMX void write_block(const float* sums, int64_t sums_stride, int64_t rows, int64_t columns, const float* bias,
-                            const OutRows& c, int64_t row, int64_t column) {
-  const __mmask16 left = first_lanes_16(columns), right = first_lanes_16(columns - 16);
-  const __m512 bias_left = bias ? _mm512_maskz_loadu_ps(left, bias + column) : _mm512_setzero_ps();
-  const __m512 bias_right = bias ? _mm512_maskz_loadu_ps(right, bias + column + 16) : _mm512_setzero_ps();
-  for (int64_t r = 0; r < rows; ++r) {
-    __m512 low = _mm512_maskz_loadu_ps(left, sums + r * sums_stride);
-    __m512 high = _mm512_maskz_loadu_ps(right, sums + r * sums_stride + 16);
+/// Sums of a finished block on their way to C, with the bias, rounded to C's type: a few rows at each step of the
+/// next block's product.
+struct PendingRows {
+  const float* sums = nullptr;
+  int64_t left = 0;  // rows
+  int64_t each_step = 0;
+  char* to = nullptr;
+  int64_t to_stride = 0;  // bytes
+  bool narrow = false;
+  const float* bias = nullptr;
+  __mmask16 low_lanes = 0, high_lanes = 0;
+
+  HEDDLE_AMX_TARGET void set(const float* block, int64_t rows, int64_t columns, const float* all_bias,
+                             const OutRows& c, int64_t row, int64_t column) {
+    sums = block;
+    left = rows;
+    to = static_cast<char*>(c.data) + (row * c.stride + column) * size_of(c.dtype);
+    to_stride = c.stride * size_of(c.dtype);
+    narrow = c.dtype == Dtype::bf16;
+    bias = all_bias ? all_bias + column : nullptr;
+    low_lanes = first_lanes_16(columns);
+    high_lanes = first_lanes_16(columns - 16);
+  }
+  HEDDLE_AMX_TARGET void begin(int64_t steps) { each_step = steps ? (left + steps - 1) / steps : 0; }
+  HEDDLE_AMX_TARGET void step() {
+    for (int64_t i = 0; i < each_step && left > 0; ++i) write_row();
+  }
+  HEDDLE_AMX_TARGET void finish() {
+    while (left > 0) write_row();
+  }
+  HEDDLE_AMX_TARGET void write_row() {
+    __m512 low = _mm512_loadu_ps(sums), high = _mm512_loadu_ps(sums + 16);
     if (bias) {
-      low = _mm512_add_ps(low, bias_left);
-      high = _mm512_add_ps(high, bias_right);
+      low = _mm512_add_ps(low, _mm512_maskz_loadu_ps(low_lanes, bias));
+      high = _mm512_add_ps(high, _mm512_maskz_loadu_ps(high_lanes, bias + 16));
     }
-    const int64_t at = (row + r) * c.stride + column;
-    if (c.dtype == Dtype::bf16) {
-      uint16_t* to = static_cast<uint16_t*>(c.data) + at;
-      const __m512i both = (__m512i)_mm512_cvtne2ps_pbh(high, low);
-      if (columns == kBlock) {
+    if (narrow) {
+      const auto both = (__m512i)_mm512_cvtne2ps_pbh(high, low);
+      if (high_lanes == 0xffff) {
         _mm512_storeu_si512(to, both);
       } else {
-        _mm512_mask_storeu_epi16(to, first_lanes_32(columns), both);
+        _mm512_mask_storeu_epi16(to, static_cast<__mmask32>(low_lanes) | static_cast<__mmask32>(high_lanes) << 16,
+                                 both);
       }
     } else {
-      float* to = static_cast<float*>(c.data) + at;
-      _mm512_mask_storeu_ps(to, left, low);
-      _mm512_mask_storeu_ps(to + 16, right, high);
+      _mm512_mask_storeu_ps(to, low_lanes, low);
+      _mm512_mask_storeu_ps(to + 64, high_lanes, high);
     }
+    sums += kBlock;
+    to += to_stride;
+    --left;
   }
-}
+};
 
 HEDDLE_AMX void run_product(const ProductPiece& piece) {
   float* const sums = reinterpret_cast<float*>(piece.scratch);
@@ -116,6 +142,8 @@ HEDDLE_AMX void run_product(const ProductPiece& piece) {
   const int64_t panels = ceil_div(piece.column_end, kBlock) - first_panel;
   const bool one_run = run >= piece.depth;
   int64_t configured = 0;
+  PendingRows pending;
+  int64_t blocks_done = 0;
 
   for (int64_t depth = 0; depth < piece.depth; depth += run) {
     const int64_t depth_end = smaller(depth + run, piece.depth);
@@ -147,19 +175,22 @@ HEDDLE_AMX void run_product(const ProductPiece& piece) {
       for (int64_t p = 0; p < panels; ++p) {
         const int64_t column = (first_panel + p) * kBlock;
         const int64_t wide = smaller(piece.column_end - column, kBlock);
-        float* c = one_run ? staging : sums + (row / kBlock * panels + p) * kBlockElements;
-        int64_t c_stride = kBlock * 4;
-        bool direct = false;
+        float* c = one_run ? staging + blocks_done++ % 2 * kBlockElements
+                           : sums + (row / kBlock * panels + p) * kBlockElements;
         if (one_run && piece.c.dtype == Dtype::f32 && !piece.bias && wide % kTile == 0) {
-          c = static_cast<float*>(piece.c.data) + row * piece.c.stride + column;
-          c_stride = piece.c.stride * 4;
-          direct = true;
+          float* const direct = static_cast<float*>(piece.c.data) + row * piece.c.stride + column;
+          multiply_edge_block(tall, wide, left, steps, b + p * b_stride, direct, piece.c.stride * 4, false,
+                              pending);
+          pending.finish();
+          continue;
         }
-        multiply_edge_block(tall, wide, left, steps, b + p * b_stride, c, c_stride, depth != 0);
-        if (last && !direct) write_block(c, kBlock, tall, wide, piece.bias, piece.c, row, column);
+        multiply_edge_block(tall, wide, left, steps, b + p * b_stride, c, kBlock * 4, depth != 0, pending);
+        pending.finish();
+        if (last) pending.set(c, tall, wide, piece.bias, piece.c, row, column);
       }
     }
   }
+  pending.finish();
   _tile_release();
 }
 
@@ -177,12 +208,8 @@ int64_t panel_bytes(int64_t depth, int64_t columns) {
   return ceil_div(depth, kStep) * ceil_div(columns, kBlock) * kPairElements * 2;
 }
 
-HEDDLE_AMX_TARGET void product(const ProductPiece& piece) {
-  run_product(piece);
-}
-HEDDLE_AMX_TARGET void pack(const PackPiece& piece) {
-  run_pack(piece);
-}
+HEDDLE_AMX_TARGET void product(const ProductPiece& piece) { run_product(piece); }
+HEDDLE_AMX_TARGET void pack(const PackPiece& piece) { run_pack(piece); }
 
 }  // namespace heddle::kernels::host::amx
 #else

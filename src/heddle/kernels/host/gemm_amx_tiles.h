@@ -1,9 +1,10 @@
 // The tile product of the amx engine, and the vector moves that bring operands into tile form. Included only by the
 // amx files; everything here is compiled for AMX and called only after amx_bf16() said yes.
 //
-// A tile is 16 rows of 64 bytes. C: 16 × 16 fp32. A: 16 rows × 32 k of bf16. B: 16 pairs of k × 16 columns × 2 bf16.
-// A block is 2 × 2 tiles of C (32 × 32): each step of 32 k loads two tiles of A and two of B for four products, which
-// is the least traffic that eight tiles allow. A "step pair" of B (2 KiB) is its two tiles, left columns first.
+// A tile is 16 rows of 64 bytes. C: 16 × 16 fp32. A: 16 rows × 32 k of bf16. B: 16 pairs of k × 16 columns × 2
+// bf16. A block is 2 × 2 tiles of C (32 × 32): each step of 32 k loads two tiles of A and two of B for four
+// products, which is the least traffic that eight tiles allow. A "step pair" of B (2 KiB) is its two tiles, left
+// columns first.
 #pragma once
 
 #include <immintrin.h>
@@ -28,6 +29,10 @@ struct alignas(64) TileConfig {
   uint8_t rows[16] = {};
 };
 
+/// GCC 12's tile intrinsics do not tell the compiler which memory they read (the configuration: only its first 8
+/// bytes), so what was stored before must be made to be in memory.
+HEDDLE_AMX void pass_memory_to_tiles(const void* memory) { asm volatile("" ::"r"(memory) : "memory"); }
+
 /// Tiles 0–3 are C (row-major in the block), 4–5 A, 6–7 B. Blocks of `rows` rows, 1 to 32.
 HEDDLE_AMX void configure_tiles(int64_t rows) {
   TileConfig config;
@@ -37,23 +42,66 @@ HEDDLE_AMX void configure_tiles(int64_t rows) {
   config.rows[0] = config.rows[1] = config.rows[4] = upper;
   config.rows[2] = config.rows[3] = config.rows[5] = lower;
   config.rows[6] = config.rows[7] = kTile;
+  pass_memory_to_tiles(&config);
   _tile_loadconfig(&config);
 }
 
-/// A of one block over one run of k: two tile rows, the step from one 32 k to the next, and after the last full step
-/// possibly a zero-padded one held elsewhere.
+/// A of one block over one run of k: two tile rows, the step from one 32 k to the next, and after the last full
+/// step possibly a zero-padded one held elsewhere.
 struct LeftOperand {
   const uint16_t* upper = nullptr;
   const uint16_t* lower = nullptr;
-  int64_t row_stride = 0;   // bytes
-  int64_t step_stride = 0;  // elements
+  int64_t row_stride = 0;          // bytes
+  int64_t step_stride = 0;         // elements
   const uint16_t* tail = nullptr;  // 32 rows × 32 k, contiguous; null when there is no padded step
 };
 
-/// C (+)= A · B. `c` is row-major with `c_stride` bytes a row. `steps` counts full steps.
+/// Work of the vector units that a block product does along the way, one part a step, while the tile unit
+/// multiplies: this one does none. Others have the same two members.
+struct NoSideWork {
+  HEDDLE_AMX_TARGET void begin(int64_t /*steps*/) {}
+  HEDDLE_AMX_TARGET void step() {}
+};
+
+/// Brings the fp32 block that the next product adds to into the nearest cache.
+struct FetchBlock {
+  const char* row = nullptr;  // null: nothing to fetch
+  int64_t stride = 0;         // bytes
+  int64_t left = 0;           // rows
+  int64_t each_step = 0;
+
+  HEDDLE_AMX_TARGET void begin(int64_t steps) { each_step = row && steps ? (left + steps - 1) / steps : 0; }
+  HEDDLE_AMX_TARGET void step() {
+    for (int64_t i = 0; i < each_step && left > 0; ++i, --left, row += stride) {
+      _mm_prefetch(row, _MM_HINT_T0);
+      _mm_prefetch(row + 64, _MM_HINT_T0);
+    }
+  }
+};
+
+/// One step of 32 k. B passes through the nearest cache once and A many times, hence the hint on B's loads; with
+/// it, a run of 512 k of A stays there (measured: 83 % of the tile unit's rate instead of 62 %).
 template <int kRowTiles, int kColumnTiles>
+HEDDLE_AMX void multiply_step(const uint16_t* upper, const uint16_t* lower, int64_t row_stride, const uint16_t* b) {
+  _tile_stream_loadd(6, b, 64);
+  _tile_loadd(4, upper, row_stride);
+  _tile_dpbf16ps(0, 4, 6);
+  if constexpr (kColumnTiles == 2) {
+    _tile_stream_loadd(7, b + kTileElements, 64);
+    _tile_dpbf16ps(1, 4, 7);
+  }
+  if constexpr (kRowTiles == 2) {
+    _tile_loadd(5, lower, row_stride);
+    _tile_dpbf16ps(2, 5, 6);
+    if constexpr (kColumnTiles == 2) _tile_dpbf16ps(3, 5, 7);
+  }
+}
+
+/// C (+)= A · B. `c` is row-major with `c_stride` bytes a row. `steps` counts full steps.
+template <int kRowTiles, int kColumnTiles, class SideWork>
 HEDDLE_AMX void multiply_block(const LeftOperand& a, int64_t steps, const uint16_t* b, float* c, int64_t c_stride,
-                               bool accumulate) {
+                               bool accumulate, SideWork& side_work) {
+  pass_memory_to_tiles(c);
   float* c_lower = reinterpret_cast<float*>(reinterpret_cast<char*>(c) + kTile * c_stride);
   if (accumulate) {
     _tile_loadd(0, c, c_stride);
@@ -68,38 +116,15 @@ HEDDLE_AMX void multiply_block(const LeftOperand& a, int64_t steps, const uint16
   }
   const uint16_t* upper = a.upper;
   const uint16_t* lower = a.lower;
-  int64_t row_stride = a.row_stride;
+  side_work.begin(steps);
   for (int64_t step = 0; step < steps; ++step) {
-    _tile_loadd(6, b, 64);
-    _tile_loadd(4, upper, row_stride);
-    _tile_dpbf16ps(0, 4, 6);
-    if constexpr (kColumnTiles == 2) {
-      _tile_loadd(7, b + kTileElements, 64);
-      _tile_dpbf16ps(1, 4, 7);
-    }
-    if constexpr (kRowTiles == 2) {
-      _tile_loadd(5, lower, row_stride);
-      _tile_dpbf16ps(2, 5, 6);
-      if constexpr (kColumnTiles == 2) _tile_dpbf16ps(3, 5, 7);
-    }
+    multiply_step<kRowTiles, kColumnTiles>(upper, lower, a.row_stride, b);
+    side_work.step();
     upper += a.step_stride;
     lower += a.step_stride;
     b += kPairElements;
   }
-  if (a.tail) {
-    _tile_loadd(6, b, 64);
-    _tile_loadd(4, a.tail, 64);
-    _tile_dpbf16ps(0, 4, 6);
-    if constexpr (kColumnTiles == 2) {
-      _tile_loadd(7, b + kTileElements, 64);
-      _tile_dpbf16ps(1, 4, 7);
-    }
-    if constexpr (kRowTiles == 2) {
-      _tile_loadd(5, a.tail + kTileElements, 64);
-      _tile_dpbf16ps(2, 5, 6);
-      if constexpr (kColumnTiles == 2) _tile_dpbf16ps(3, 5, 7);
-    }
-  }
+  if (a.tail) multiply_step<kRowTiles, kColumnTiles>(a.tail, a.tail + kTileElements, 64, b);
   _tile_stored(0, c, c_stride);
   if constexpr (kColumnTiles == 2) _tile_stored(1, c + kTile, c_stride);
   if constexpr (kRowTiles == 2) _tile_stored(2, c_lower, c_stride);
@@ -107,14 +132,16 @@ HEDDLE_AMX void multiply_block(const LeftOperand& a, int64_t steps, const uint16
 }
 
 /// The block product for any edge: rows 1–32 (as configured), columns 1–32.
+template <class SideWork>
 HEDDLE_AMX void multiply_edge_block(int64_t rows, int64_t columns, const LeftOperand& a, int64_t steps,
-                                    const uint16_t* b, float* c, int64_t c_stride, bool accumulate) {
+                                    const uint16_t* b, float* c, int64_t c_stride, bool accumulate,
+                                    SideWork& side_work) {
   if (rows > kTile) {
-    if (columns > kTile) return multiply_block<2, 2>(a, steps, b, c, c_stride, accumulate);
-    return multiply_block<2, 1>(a, steps, b, c, c_stride, accumulate);
+    if (columns > kTile) return multiply_block<2, 2>(a, steps, b, c, c_stride, accumulate, side_work);
+    return multiply_block<2, 1>(a, steps, b, c, c_stride, accumulate, side_work);
   }
-  if (columns > kTile) return multiply_block<1, 2>(a, steps, b, c, c_stride, accumulate);
-  return multiply_block<1, 1>(a, steps, b, c, c_stride, accumulate);
+  if (columns > kTile) return multiply_block<1, 2>(a, steps, b, c, c_stride, accumulate, side_work);
+  return multiply_block<1, 1>(a, steps, b, c, c_stride, accumulate, side_work);
 }
 
 /// The lowest `count` lanes, 0 to 32 or 0 to 16.

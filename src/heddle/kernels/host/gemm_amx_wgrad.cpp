@@ -1,8 +1,9 @@
 // The amx engine: weight-gradient pieces, dw[n, k] (+)= Σ_t dy[t, n] x[t, k].
 //
-// Both operands lie the wrong way round for tiles, whose products run along t: x has its pairs of rows interleaved (the
-// form of B) and dy is interleaved and then transposed (the form of A). A run of kRunRows rows of both is brought into
-// that form in scratch that stays in the second-level cache, then multiplied, the sums going straight to and from dw.
+// Both operands lie the wrong way round for tiles, whose products run along t: x has its pairs of rows interleaved
+// (the form of B) and dy is interleaved and then transposed (the form of A). A run of kRunRows rows of both is
+// brought into that form in scratch that stays in the second-level cache, then multiplied, the sums going straight
+// to and from dw.
 #include "heddle/kernels/host/gemm_block.h"
 #if defined(__x86_64__)
 #include "heddle/kernels/host/gemm_amx_tiles.h"
@@ -53,6 +54,7 @@ HEDDLE_AMX void run_wgrad(const WgradPiece& piece) {
   const auto* dy = static_cast<const uint16_t*>(piece.dy.data);
   const auto* x = static_cast<const uint16_t*>(piece.x.data);
   int64_t configured = 0;
+  NoSideWork nothing;
   if (piece.rows == 0 && piece.overwrite) {
     for (int64_t n = piece.n_begin; n < piece.n_end; ++n) {
       for (int64_t k = piece.k_begin; k < piece.k_end; ++k) piece.dw[n * piece.dw_stride + k] = 0;
@@ -88,11 +90,17 @@ HEDDLE_AMX void run_wgrad(const WgradPiece& piece) {
         const int64_t wide = smaller(piece.k_end - k, kBlock);
         float* c = piece.dw + n * piece.dw_stride + k;
         if (wide % kTile == 0) {
-          multiply_edge_block(tall, wide, a, steps, b, c, piece.dw_stride * 4, accumulate);
+          FetchBlock next;
+          if (accumulate && k + kBlock < piece.k_end) {
+            next.row = reinterpret_cast<const char*>(c + kBlock);
+            next.stride = piece.dw_stride * 4;
+            next.left = tall;
+          }
+          multiply_edge_block(tall, wide, a, steps, b, c, piece.dw_stride * 4, accumulate, next);
           continue;
         }
         if (accumulate) load_edge_block(staging, tall, wide, c, piece.dw_stride);
-        multiply_edge_block(tall, wide, a, steps, b, staging, kBlock * 4, accumulate);
+        multiply_edge_block(tall, wide, a, steps, b, staging, kBlock * 4, accumulate, nothing);
         store_edge_block(staging, tall, wide, c, piece.dw_stride);
       }
     }
@@ -102,9 +110,7 @@ HEDDLE_AMX void run_wgrad(const WgradPiece& piece) {
 
 }  // namespace
 
-HEDDLE_AMX_TARGET void wgrad(const WgradPiece& piece) {
-  run_wgrad(piece);
-}
+HEDDLE_AMX_TARGET void wgrad(const WgradPiece& piece) { run_wgrad(piece); }
 
 }  // namespace heddle::kernels::host::amx
 #else

@@ -16,25 +16,25 @@ namespace heddle::kernels::host {
 constexpr int64_t kPanelColumns = 32;
 constexpr int64_t kMostPieceRows = 256;
 constexpr int64_t kMostPieceColumns = 512;
-constexpr int64_t kPieceScratchBytes = 1216 * 1024;
+constexpr int64_t kPieceScratchBytes = 1280 * 1024;
 
 /// C[M, column_begin .. column_end) = A[M, depth] · B[depth, columns] (+ bias).
 ///
-/// Either `panels` holds B packed for the engine (forward: depth K, columns N; dgrad: depth N, columns K), or `rows`
-/// holds it unpacked, B[d][c] = rows[c·stride + d] when `transposed` (forward), else rows[d·stride + c] (dgrad).
-/// 0 <= M <= kMostPieceRows, column_end - column_begin <= kMostPieceColumns, column_begin a multiple of
+/// Either `panels` holds B packed for the engine (forward: depth K, columns N; dgrad: depth N, columns K), or
+/// `rows` holds it unpacked, B[d][c] = rows[c·stride + d] when `transposed` (forward), else rows[d·stride + c]
+/// (dgrad). 0 <= M <= kMostPieceRows, column_end - column_begin <= kMostPieceColumns, column_begin a multiple of
 /// kPanelColumns, column_end <= columns. amx wants bf16 A and B.
 struct ProductPiece {
   int64_t rows = 0;  // M
   int64_t depth = 0;
   int64_t columns = 0;
   int64_t column_begin = 0, column_end = 0;
-  Rows a;                           // its first row is the piece's first; stride given
+  Rows a;  // its first row is the piece's first; stride given
   const std::byte* panels = nullptr;
-  Rows b;                           // when panels is null; stride given
+  Rows b;  // when panels is null; stride given
   bool b_transposed = false;
-  const float* bias = nullptr;      // [columns]
-  OutRows c;                        // its first element is row 0, column 0; stride given
+  const float* bias = nullptr;  // [columns]
+  OutRows c;                    // its first element is row 0, column 0; stride given
   std::byte* scratch = nullptr;
 };
 
@@ -43,7 +43,7 @@ struct ProductPiece {
 struct WgradPiece {
   int64_t rows = 0;  // T
   int64_t n_begin = 0, n_end = 0, k_begin = 0, k_end = 0;
-  Rows dy, x;        // the first row is the group's first; strides given
+  Rows dy, x;  // the first row is the group's first; strides given
   float* dw = nullptr;
   int64_t dw_stride = 0;
   bool overwrite = false;
@@ -53,8 +53,8 @@ struct WgradPiece {
 /// Bytes of one weight's panels for `depth` and `columns`.
 int64_t panel_bytes(Engine engine, int64_t depth, int64_t columns);
 
-/// Packs the columns column_begin .. column_end (rules as in ProductPiece) of B, given as rows of fp32 or bf16, into
-/// the panels of the whole B.
+/// Packs the columns column_begin .. column_end (rules as in ProductPiece) of B, given as rows of fp32 or bf16,
+/// into the panels of the whole B.
 struct PackPiece {
   int64_t depth = 0, columns = 0;
   int64_t column_begin = 0, column_end = 0;

@@ -1,9 +1,9 @@
 // The fp32 engines: any of fp32 and bf16 operands, fp32 arithmetic.
 //
-// One scheme for all three products and all instruction sets: C[M,N] += A·B with both operands copied, widened, into
-// contiguous panels, A as [depth][12] and B as [depth][32], padded with zeros, over runs of the depth; the block kernel
-// of the instruction set multiplies 12 × 32 blocks whose sums wait in fp32 between runs, so that each is one chain in
-// increasing depth. Panels of a packed weight are B panels of the whole depth.
+// One scheme for all three products and all instruction sets: C[M,N] += A·B with both operands copied, widened,
+// into contiguous panels, A as [depth][12] and B as [depth][32], padded with zeros, over runs of the depth; the
+// block kernel of the instruction set multiplies 12 × 32 blocks whose sums wait in fp32 between runs, so that each
+// is one chain in increasing depth. Panels of a packed weight are B panels of the whole depth.
 #include <algorithm>
 #include <cstring>
 
@@ -12,8 +12,8 @@
 namespace heddle::kernels::host::fp32 {
 namespace {
 
-constexpr int64_t kRun = 256;          // depth
-constexpr int64_t kRowsAtOnce = 96;    // rows of A that are packed together
+constexpr int64_t kRun = 256;        // depth
+constexpr int64_t kRowsAtOnce = 96;  // rows of A that are packed together
 constexpr int64_t kBlock = kBlockRows * kPanelColumns;
 
 constexpr int64_t kLeftBytes = kRowsAtOnce * kRun * 4;
@@ -27,7 +27,8 @@ int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 /// out[d][i] = element (i, d) for i < width <= padded, zeros up to padded. Along: i runs along a row of the matrix
 /// (d picks the row); else i picks the row and d runs along it.
 template <class T>
-void pack_strip(const T* from, int64_t stride, bool along, int64_t depth, int64_t width, int64_t padded, float* out) {
+void pack_strip(const T* from, int64_t stride, bool along, int64_t depth, int64_t width, int64_t padded,
+                float* out) {
   if (along) {
     for (int64_t d = 0; d < depth; ++d, out += padded) {
       for (int64_t i = 0; i < width; ++i) out[i] = static_cast<float>(from[d * stride + i]);

@@ -1,5 +1,6 @@
 // C[12,32] += A[depth,12]ᵀ · B[depth,32] for three instruction sets. Every element is one chain of multiply-adds in
-// increasing depth; fused on AVX-512 and AVX2 (which hence agree bit for bit), multiplied and then added on `portable`.
+// increasing depth; fused on AVX-512 and AVX2 (which hence agree bit for bit), multiplied and then added on
+// `portable`.
 #include "heddle/kernels/host/gemm_block.h"
 #if defined(__x86_64__)
 #include <immintrin.h>
@@ -8,8 +9,8 @@
 namespace heddle::kernels::host::fp32 {
 
 #if defined(__x86_64__)
-[[gnu::target("avx512f,avx512bw,avx512dq,avx512vl")]]
-void block_avx512(int64_t depth, const float* a, const float* b, float* c) {
+[[gnu::target("avx512f,avx512bw,avx512dq,avx512vl")]] void block_avx512(int64_t depth, const float* a,
+                                                                        const float* b, float* c) {
   __m512 left[kBlockRows], right[kBlockRows];
 #pragma GCC unroll 12
   for (int r = 0; r < kBlockRows; ++r) {
@@ -35,8 +36,7 @@ void block_avx512(int64_t depth, const float* a, const float* b, float* c) {
 }
 
 // Sixteen registers hold 6 × 16 of C; the block is done in four such parts.
-[[gnu::target("avx2,fma")]]
-void block_avx2(int64_t depth, const float* a, const float* b, float* c) {
+[[gnu::target("avx2,fma")]] void block_avx2(int64_t depth, const float* a, const float* b, float* c) {
   for (int part = 0; part < 4; ++part) {
     const int row = part / 2 * 6, column = part % 2 * 16;
     const float* a_part = a + row;

@@ -1,7 +1,8 @@
 // How a product over groups is cut into pieces for threads.
 //
-// Every group's rows × columns are cut into blocks of at most `rows` × `columns`; pieces are numbered group by group,
-// within a group column block by column block, so that neighbours share a weight. The cut never changes a result.
+// Every group's rows × columns are cut into blocks of at most `rows` × `columns`; pieces are numbered group by
+// group, within a group column block by column block, so that neighbours share a weight. The cut never changes a
+// result.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +13,7 @@ namespace heddle::kernels::host {
 
 struct Piece {
   int64_t group = 0;
-  int64_t row_begin = 0, row_end = 0;        // rows of the product: rows of x, or of dw
+  int64_t row_begin = 0, row_end = 0;  // rows of the product: rows of x, or of dw
   int64_t column_begin = 0, column_end = 0;
 };
 
