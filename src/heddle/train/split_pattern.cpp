@@ -46,6 +46,32 @@ SplitPattern::SplitPattern(const std::string& pattern, const std::string& place)
   fast_ = pcre2_jit_compile(code_.get(), PCRE2_JIT_COMPLETE) == 0;
 }
 
+std::string SplitPattern::differs_from_oniguruma(std::string_view pattern) {
+  bool in_class = false;
+  for (size_t i = 0; i < pattern.size(); ++i) {
+    const char c = pattern[i];
+    const char next = i + 1 < pattern.size() ? pattern[i + 1] : '\0';
+    if (c == '\\') {
+      const bool letter = (next >= 'a' && next <= 'z') || (next >= 'A' && next <= 'Z');
+      if (letter && std::string_view("pPsSdDrntf").find(next) == std::string_view::npos) {
+        return fmt::format("\\{} may mean other characters here", next);
+      }
+      ++i;
+    } else if (in_class) {
+      if (c == '[') return "a class within a class";
+      if (c == '&' && next == '&') return "an intersection of classes";
+      if (c == ']') in_class = false;
+    } else if (c == '[') {
+      in_class = true;
+      if (next == '^') ++i;
+      if (i + 1 < pattern.size() && pattern[i + 1] == ']') return "a class that begins with ']'";
+    } else if (c == '(' && next == '*') {
+      return "a verb (*...)";
+    }
+  }
+  return "";
+}
+
 std::string SplitPattern::literally(std::string_view text) {
   std::string pattern;
   for (const char c : text) {

@@ -32,6 +32,9 @@ class SplitPattern {
 
   /// `place` is where the pattern stands, for messages. ConfigError if it isn't a valid expression.
   SplitPattern(const std::string& pattern, const std::string& place);
+  /// Why a pattern written for Oniguruma (Hugging Face's engine) may find other pieces here; empty if it finds the same
+  /// in text of Unicode 14 (what PCRE2 10.42 knows) without U+180E.
+  static std::string differs_from_oniguruma(std::string_view pattern);
   /// A pattern that finds exactly `text`.
   static std::string literally(std::string_view text);
 

@@ -150,6 +150,8 @@ void read_pre_tokenizer(const Node& node, TokenizerSpec& spec, bool& byte_level,
       if (literal.string().empty()) literal.refuse("the string to split at is empty");
       add_split(SplitPattern::literally(literal.string()), literal);
     } else {
+      const std::string reason = SplitPattern::differs_from_oniguruma(regex.string());
+      if (!reason.empty()) regex.refuse("the pattern is not accepted: {}", reason);
       add_split(regex.string(), regex);
     }
   } else if (name == "Digits") {
