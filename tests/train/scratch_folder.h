@@ -12,7 +12,8 @@ class ScratchFolder {
  public:
   ScratchFolder() {
     std::string name = (std::filesystem::temp_directory_path() / "heddle-test-XXXXXX").string();
-    if (mkdtemp(name.data()) == nullptr) throw std::filesystem::filesystem_error("mkdtemp", name, std::error_code());
+    if (mkdtemp(name.data()) == nullptr)
+      throw std::filesystem::filesystem_error("mkdtemp", name, std::error_code());
     path_ = name;
   }
   ~ScratchFolder() {

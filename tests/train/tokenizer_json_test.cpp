@@ -135,7 +135,8 @@ TEST(TokenizerJson, RefusesByPath) {
 }
 
 TEST(TokenizerJson, RefusesWhatIsNoJsonOrTooDeep) {
-  for (const char* text : {"", "{", "[]", "3", "null", "{\"model\":", "\"\xff\"", "{\"a\":\"\\ud800\"}", "{}garbage"}) {
+  for (const char* text :
+       {"", "{", "[]", "3", "null", "{\"model\":", "\"\xff\"", "{\"a\":\"\\ud800\"}", "{}garbage"}) {
     EXPECT_NE(complaint(text), "") << text;
   }
   EXPECT_NE(complaint(std::string(1 << 20, '[')).find("deep"), std::string::npos);

@@ -61,8 +61,8 @@ TEST(Utf8, AgreesWithTheStandard) {
     EXPECT_TRUE(is_valid_utf8(good)) << good;
     EXPECT_EQ(replace_invalid_utf8(good), good);
   }
-  for (const char* bad : {"\x80", "\xc0\x80", "\xc1\xbf", "\xc2", "\xe0\x9f\xbf", "\xed\xa0\x80", "\xf0\x8f\xbf\xbf",
-                          "\xf4\x90\x80\x80", "\xf5\x80\x80\x80", "\xff", "12345678\xe2\x82"}) {
+  for (const char* bad : {"\x80", "\xc0\x80", "\xc1\xbf", "\xc2", "\xe0\x9f\xbf", "\xed\xa0\x80",
+                          "\xf0\x8f\xbf\xbf", "\xf4\x90\x80\x80", "\xf5\x80\x80\x80", "\xff", "12345678\xe2\x82"}) {
     EXPECT_FALSE(is_valid_utf8(bad)) << bad;
     EXPECT_TRUE(is_valid_utf8(replace_invalid_utf8(bad)));
   }
@@ -111,8 +111,8 @@ TEST(Tokenizer, SplitsLikeItsFamily) {
     found.push_back(text.substr(begin, end - begin));
     done = end;
   }
-  EXPECT_EQ(found, (Pieces{"I", "'LL", " say", ":", " it", "'s", " ", "123", "45", " o", "'clock", "\r\n\n", " ", " \"",
-                           "Déjà", " vu", "\"", " ", " end", " \t"}));
+  EXPECT_EQ(found, (Pieces{"I",      "'LL",    " say", ":",   " it",  "'s",  " ",  "123", "45",   " o",
+                           "'clock", "\r\n\n", " ",    " \"", "Déjà", " vu", "\"", " ",   " end", " \t"}));
 }
 
 TEST(Tokenizer, FindsAddedTokensOnlyWhenAsked) {
@@ -219,7 +219,8 @@ TokenizerSpec train_slowly(const WordCounts& counts, int64_t vocabulary) {
       if (count > most) most = count, best = pair;
     }
     if (most == 1) break;
-    const std::string joined = spec.tokens[static_cast<size_t>(best.first)] + spec.tokens[static_cast<size_t>(best.second)];
+    const std::string joined =
+        spec.tokens[static_cast<size_t>(best.first)] + spec.tokens[static_cast<size_t>(best.second)];
     auto known = std::find(spec.tokens.begin(), spec.tokens.end(), joined);
     const auto id = static_cast<TokenId>(known - spec.tokens.begin());
     if (known == spec.tokens.end()) spec.tokens.push_back(joined);

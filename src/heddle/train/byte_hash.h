@@ -1,5 +1,5 @@
-// A fast 64-bit hash of bytes, the same on every run and machine (little-endian), for tables and for spotting duplicates.
-// Not against an adversary: tables that use it bound their size.
+// A fast 64-bit hash of bytes, the same on every run and machine (little-endian), for tables and for spotting
+// duplicates. Not against an adversary: tables that use it bound their size.
 #pragma once
 
 #include <cstdint>

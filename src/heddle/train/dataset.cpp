@@ -33,7 +33,8 @@ Dataset::Dataset(const DatasetOptions& options) : options_(options), file_(optio
   if (vocabulary < 1 || vocabulary > std::numeric_limits<int32_t>::max()) {
     config_error("vocabulary of {} tokens: accepted are 1 to {}", vocabulary, std::numeric_limits<int32_t>::max());
   }
-  if (!(fraction >= 0 && fraction < 1)) config_error("held-out fraction {}: accepted are 0 up to below 1", fraction);
+  if (!(fraction >= 0 && fraction < 1))
+    config_error("held-out fraction {}: accepted are 0 up to below 1", fraction);
 
   for (int64_t document = 0; document < file_.documents(); ++document) {
     if (document % kStride == 0) {
@@ -47,8 +48,8 @@ Dataset::Dataset(const DatasetOptions& options) : options_(options), file_(optio
     side->sequences = std::max<int64_t>(0, (side->tokens - 1 - depths) / length);
   }
   if (train_.sequences == 0) {
-    config_error("{}: {} training tokens, one sequence of length {} with {} prediction depths needs {}", file_.bin_path(),
-                 train_.tokens, length, depths, sequence_tokens());
+    config_error("{}: {} training tokens, one sequence of length {} with {} prediction depths needs {}",
+                 file_.bin_path(), train_.tokens, length, depths, sequence_tokens());
   }
   if (file_.tokens() <= kMostTokensCheckedAtOnce) file_.check_ids(0, file_.tokens(), vocabulary);
 }

@@ -6,9 +6,10 @@
 //   sequence i = tokens [i L, i L + L + 1 + D) of the stream
 //
 // L inputs, each with its next token as target, and D more for multi-token prediction at depths 1 .. D. Sequences
-// overlap by the 1 + D tokens that are targets only. Training sequences come in a random order, another one each epoch,
-// that is a pure function of (seed, epoch, place): the state of the data is the number of sequences consumed, and
-// the batch of a step is the sequences [step B, (step + 1) B) of that order whatever the layout of ranks.
+// overlap by the 1 + D tokens that are targets only. Training sequences come in a random order, another one each
+// epoch, that is a pure function of (seed, epoch, place): the state of the data is the number of sequences
+// consumed, and the batch of a step is the sequences [step B, (step + 1) B) of that order whatever the layout of
+// ranks.
 #pragma once
 
 #include <cstdint>
@@ -27,18 +28,18 @@ inline constexpr double kHeldoutFraction = 0.02;
 bool is_heldout(int64_t document, double fraction);
 
 struct DatasetOptions {
-  std::string prefix;                   // PREFIX.bin and PREFIX.idx
-  int64_t sequence_length = 0;          // L
-  int64_t prediction_depths = 0;        // D
-  int64_t vocabulary = 0;               // of the model: the limit of ids
+  std::string prefix;             // PREFIX.bin and PREFIX.idx
+  int64_t sequence_length = 0;    // L
+  int64_t prediction_depths = 0;  // D
+  int64_t vocabulary = 0;         // of the model: the limit of ids
   double heldout_fraction = kHeldoutFraction;
   uint64_t seed = 0;
 };
 
 class Dataset {
  public:
-  /// ConfigError if the files are wrong, an id reaches the vocabulary (at once for files up to 64 M tokens, else when
-  /// the sequence is asked for), or the training documents hold less than one sequence.
+  /// ConfigError if the files are wrong, an id reaches the vocabulary (at once for files up to 64 M tokens, else
+  /// when the sequence is asked for), or the training documents hold less than one sequence.
   explicit Dataset(const DatasetOptions& options);
 
   /// Sequences of one epoch.

@@ -75,14 +75,16 @@ std::string SplitPattern::differs_from_oniguruma(std::string_view pattern) {
 std::string SplitPattern::literally(std::string_view text) {
   std::string pattern;
   for (const char c : text) {
-    const bool plain = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || (c & 0x80) != 0;
+    const bool plain =
+        (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || (c & 0x80) != 0;
     if (!plain) pattern += '\\';
     pattern += c;
   }
   return pattern;
 }
 
-bool SplitPattern::find(std::string_view subject, size_t start, Scratch& scratch, size_t& begin, size_t& end) const {
+bool SplitPattern::find(std::string_view subject, size_t start, Scratch& scratch, size_t& begin,
+                        size_t& end) const {
   const auto* text = reinterpret_cast<PCRE2_SPTR>(subject.data());
   while (start < subject.size()) {
     int found = PCRE2_ERROR_JIT_STACKLIMIT;
@@ -91,8 +93,8 @@ bool SplitPattern::find(std::string_view subject, size_t start, Scratch& scratch
                               scratch.limits_);
     }
     if (found == PCRE2_ERROR_JIT_STACKLIMIT) {  // the interpreter keeps its state on the heap
-      found = pcre2_match(code_.get(), text, subject.size(), start, PCRE2_NO_UTF_CHECK | PCRE2_NO_JIT, scratch.match_,
-                          scratch.limits_);
+      found = pcre2_match(code_.get(), text, subject.size(), start, PCRE2_NO_UTF_CHECK | PCRE2_NO_JIT,
+                          scratch.match_, scratch.limits_);
     }
     if (found == PCRE2_ERROR_NOMATCH) return false;
     if (found < 0) config_error("{}: the pattern can't be matched: {}", place_, message(found));

@@ -32,14 +32,14 @@ class SplitPattern {
 
   /// `place` is where the pattern stands, for messages. ConfigError if it isn't a valid expression.
   SplitPattern(const std::string& pattern, const std::string& place);
-  /// Why a pattern written for Oniguruma (Hugging Face's engine) may find other pieces here; empty if it finds the same
-  /// in text of Unicode 14 (what PCRE2 10.42 knows) without U+180E.
+  /// Why a pattern written for Oniguruma (Hugging Face's engine) may find other pieces here; empty if it finds the
+  /// same in text of Unicode 14 (what PCRE2 10.42 knows) without U+180E.
   static std::string differs_from_oniguruma(std::string_view pattern);
   /// A pattern that finds exactly `text`.
   static std::string literally(std::string_view text);
 
-  /// Finds the first match that begins at or after `start` and isn't empty. `subject` must be valid UTF-8 and `start`
-  /// a character's beginning. ConfigError if the pattern takes too many steps.
+  /// Finds the first match that begins at or after `start` and isn't empty. `subject` must be valid UTF-8 and
+  /// `start` a character's beginning. ConfigError if the pattern takes too many steps.
   bool find(std::string_view subject, size_t start, Scratch& scratch, size_t& begin, size_t& end) const;
 
  private:

@@ -63,8 +63,8 @@ void TokenFileWriter::commit() {
     offset += int64_t{length} * (narrow_ ? 2 : 4);
   }
   for (int64_t mark = 0; mark <= documents(); ++mark) idx.write_number(mark);
-  // All bytes are on disk before anything is renamed; between the two renames an old index must not describe the new
-  // tokens, so it goes first.
+  // All bytes are on disk before anything is renamed; between the two renames an old index must not describe the
+  // new tokens, so it goes first.
   idx.sync();
   bin_.sync();
   if (::unlink((prefix_ + ".idx").c_str()) != 0 && errno != ENOENT) {
@@ -107,18 +107,20 @@ TokenFile::TokenFile(const std::string& prefix) : idx_(prefix + ".idx"), bin_(pr
   marks_ = offsets_ + sequences * 8;
 
   const int64_t width_bytes = narrow_ ? 2 : 4;
-  int64_t expected = 0;  // can't wrap: at most 2^31 * 4 bytes for each of at most 2^60 / 12 sequences; checked as it goes
+  int64_t expected =
+      0;  // can't wrap: at most 2^31 * 4 bytes for each of at most 2^60 / 12 sequences; checked as it goes
   for (int64_t i = 0; i < sequences_; ++i) {
     const auto length = load<int32_t>(lengths + 4 * i);
     const auto offset = load<int64_t>(offsets_ + 8 * i);
     if (length < 0) config_error("{}: sequence {} has the length {}", name, i, length);
     if (offset != expected) {
-      config_error("{}: sequence {} begins at byte {}, expected is {}: sequences must follow each other", name, i, offset,
-                   expected);
+      config_error("{}: sequence {} begins at byte {}, expected is {}: sequences must follow each other", name, i,
+                   offset, expected);
     }
     expected += length * width_bytes;
     if (expected > bin_.size_bytes()) {
-      config_error("{}: cut short: {} bytes, but sequence {} ends at {}", bin_.path(), bin_.size_bytes(), i, expected);
+      config_error("{}: cut short: {} bytes, but sequence {} ends at {}", bin_.path(), bin_.size_bytes(), i,
+                   expected);
     }
   }
   if (expected != bin_.size_bytes()) {
@@ -147,8 +149,8 @@ int64_t TokenFile::document_begin(int64_t document) const {
 
 void TokenFile::read(int64_t position, std::span<TokenId> ids) const {
   const auto count = static_cast<int64_t>(ids.size());
-  HEDDLE_CHECK(position >= 0 && count <= tokens_ && position <= tokens_ - count, "tokens {} + {} of {}", position, count,
-               tokens_);
+  HEDDLE_CHECK(position >= 0 && count <= tokens_ && position <= tokens_ - count, "tokens {} + {} of {}", position,
+               count, tokens_);
   if (count == 0) return;
   if (!narrow_) {
     std::memcpy(ids.data(), bin_.data() + 4 * position, ids.size_bytes());

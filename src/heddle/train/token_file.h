@@ -1,9 +1,10 @@
 // Token ids on disk in Megatron's two files, PREFIX.bin and PREFIX.idx (little-endian).
 //
 //   .bin  the ids of all documents one after another: u16 for vocabularies below 65,500, else i32
-//   .idx  9 bytes "MMIDIDX\0\0"; u64 version = 1; u8 element type (8 u16, 4 i32); u64 sequences; u64 document marks;
-//         i32 length of each sequence; i64 byte offset of each; i64 document marks (first sequence of each document,
-//         then the number of sequences); possibly one byte a sequence ("modes", not used)
+//   .idx  9 bytes "MMIDIDX\0\0"; u64 version = 1; u8 element type (8 u16, 4 i32); u64 sequences; u64 document
+//   marks;
+//         i32 length of each sequence; i64 byte offset of each; i64 document marks (first sequence of each
+//         document, then the number of sequences); possibly one byte a sequence ("modes", not used)
 //
 // The layout is that of megatron/core/datasets/indexed_dataset.py. Heddle writes one sequence a document.
 #pragma once
@@ -51,7 +52,8 @@ class TokenFile {
   int64_t document_begin(int64_t document) const;
   /// Copies ids from `position` on. The ids are not checked.
   void read(int64_t position, std::span<TokenId> ids) const;
-  /// ConfigError naming file, position, id and limit if an id within the range is negative or not below `vocabulary`.
+  /// ConfigError naming file, position, id and limit if an id within the range is negative or not below
+  /// `vocabulary`.
   void check_ids(int64_t position, int64_t count, int64_t vocabulary) const;
 
   const std::string& bin_path() const { return bin_.path(); }

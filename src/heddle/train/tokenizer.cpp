@@ -41,7 +41,8 @@ Tokenizer::Tokenizer(TokenizerSpec spec, const std::string& place) : spec_(std::
   for (int byte = 0; byte < 256; ++byte) {
     const char c = static_cast<char>(byte);
     const auto at = ids_.find(std::string_view(&c, 1));
-    if (at == ids_.end()) config_error("{}: byte {} has no token; a byte-level vocabulary has all 256", place, byte);
+    if (at == ids_.end())
+      config_error("{}: byte {} has no token; a byte-level vocabulary has all 256", place, byte);
     byte_ids_[static_cast<size_t>(byte)] = at->second;
   }
   merges_.reserve(spec_.merges.size());

@@ -1,8 +1,8 @@
 // Byte-level byte-pair encoding: text to token ids and back.
 //
-// Text is cut into pieces by one or more regular expressions in order; the bytes of a piece are merged pair by pair,
-// the pair learnt first going first, leftmost first among equals (Sennrich et al. 2016; Radford et al. 2019). Since
-// every byte is a token, every text has ids, and decoding gives the text back.
+// Text is cut into pieces by one or more regular expressions in order; the bytes of a piece are merged pair by
+// pair, the pair learnt first going first, leftmost first among equals (Sennrich et al. 2016; Radford et al. 2019).
+// Since every byte is a token, every text has ids, and decoding gives the text back.
 //
 // A Tokenizer is immutable and may be shared between threads; each thread encodes with its own Encoder.
 #pragma once
@@ -45,7 +45,7 @@ struct AddedToken {
 
 /// Everything that defines a tokenizer.
 struct TokenizerSpec {
-  std::vector<std::string> tokens;  // the bytes of each id; empty where an id has none
+  std::vector<std::string> tokens;                  // the bytes of each id; empty where an id has none
   std::vector<std::pair<TokenId, TokenId>> merges;  // in the order learnt
   std::vector<std::string> splits;                  // regular expressions, applied in order
   std::vector<std::string> split_places;            // where each stands, for messages; may be empty
@@ -56,8 +56,8 @@ struct TokenizerSpec {
 
 class Tokenizer {
  public:
-  /// `place` names the spec's origin in messages. ConfigError if a byte has no token, two ids have the same bytes, or
-  /// a merge joins to no token.
+  /// `place` names the spec's origin in messages. ConfigError if a byte has no token, two ids have the same bytes,
+  /// or a merge joins to no token.
   explicit Tokenizer(TokenizerSpec spec, const std::string& place = "tokenizer");
   Tokenizer(const Tokenizer&) = delete;
   Tokenizer& operator=(const Tokenizer&) = delete;
@@ -97,8 +97,8 @@ class Tokenizer {
   TokenId end_of_text_ = -1;
 };
 
-/// Whether the contents of added tokens found in text become those tokens, or are text like any other. Training data
-/// is `plain`, so that no document can end itself.
+/// Whether the contents of added tokens found in text become those tokens, or are text like any other. Training
+/// data is `plain`, so that no document can end itself.
 enum class AddedTokens : uint8_t { plain, parse };
 
 class Encoder {
@@ -112,8 +112,8 @@ class Encoder {
 
  private:
   class WordCache;
-  void encode_around(const Tokenizer::AddedSearch& search, const Tokenizer::AddedSearch* later, std::string_view text,
-                     std::vector<TokenId>& ids);
+  void encode_around(const Tokenizer::AddedSearch& search, const Tokenizer::AddedSearch* later,
+                     std::string_view text, std::vector<TokenId>& ids);
   void encode_segment(std::string_view text, std::vector<TokenId>& ids);
   void split(size_t level, std::string_view piece, std::vector<TokenId>& ids);
   void encode_word(std::string_view word, std::vector<TokenId>& ids);

@@ -141,7 +141,8 @@ void read_pre_tokenizer(const Node& node, TokenizerSpec& spec, bool& byte_level,
     for (size_t i = 0; i < list.array_size(); ++i) read_pre_tokenizer(list.at(i), spec, byte_level, depth + 1);
   } else if (name == "Split") {
     const Node behavior = node.at("behavior");
-    if (behavior.string() != "Isolated") behavior.refuse("'{}' is not accepted, only 'Isolated'", behavior.string());
+    if (behavior.string() != "Isolated")
+      behavior.refuse("'{}' is not accepted, only 'Isolated'", behavior.string());
     node.at("invert").boolean(false);  // pieces and gaps are both kept apart, so either way is the same
     const Node pattern = node.at("pattern");
     const Node regex = pattern.at("Regex"), literal = pattern.at("String");
@@ -200,25 +201,28 @@ void read_model(const Node& model, TokenizerSpec& spec) {
   }
   for (const char* key : {"continuing_subword_prefix", "end_of_word_suffix"}) {
     const Node node = model.at(key);
-    if (!node.is_null() && !node.string().empty()) node.refuse("only null is accepted, found {}", shown(*node.value));
+    if (!node.is_null() && !node.string().empty())
+      node.refuse("only null is accepted, found {}", shown(*node.value));
   }
   if (model.at("byte_fallback").boolean(false)) model.at("byte_fallback").refuse("true is not accepted");
   model.at("fuse_unk").boolean(false);  // no text is unknown to a byte-level vocabulary
   spec.ignore_merges = model.at("ignore_merges").boolean(false);
 
   const Node vocabulary = model.at("vocab");
-  if (!vocabulary.value->is_object()) vocabulary.refuse("an object is expected, found {}", shown(*vocabulary.value));
+  if (!vocabulary.value->is_object())
+    vocabulary.refuse("an object is expected, found {}", shown(*vocabulary.value));
   std::unordered_map<std::string_view, TokenId> added_ids;
   for (const AddedToken& added : spec.added) added_ids.emplace(added.content, added.id);
-  std::unordered_map<std::string_view, TokenId> ids;    // by the text in the file
-  std::vector<std::string_view> text_of;                // the file's text of each id
+  std::unordered_map<std::string_view, TokenId> ids;  // by the text in the file
+  std::vector<std::string_view> text_of;              // the file's text of each id
   std::string bytes;
   for (const auto& [text, value] : vocabulary.value->items()) {
     // The path is only spelt out for a complaint: vocabularies are long.
     const auto entry = [&, &text = text, &value = value] {
       return Node{&value, fmt::format("model.vocab[{}]", shown(Json(text))), vocabulary.file};
     };
-    if (!value.is_number_unsigned() || value.get<uint64_t>() >= static_cast<uint64_t>(kMostTokens)) entry().token_id();
+    if (!value.is_number_unsigned() || value.get<uint64_t>() >= static_cast<uint64_t>(kMostTokens))
+      entry().token_id();
     const auto id = static_cast<TokenId>(value.get<uint64_t>());
     const auto slot = static_cast<size_t>(id);
     if (slot >= spec.tokens.size()) {
@@ -331,7 +335,8 @@ std::string tokenizer_json(const TokenizerSpec& spec) {
   steps.push_back(byte_level);
   // GPT-2's: the prefix space comes before the split, which only ByteLevel's own pattern allows.
   if (spec.add_prefix_space && !spec.splits.empty()) {
-    HEDDLE_CHECK(spec.splits.size() == 1 && spec.splits[0] == kSplitWordsGpt2, "no file form for a prefix space here");
+    HEDDLE_CHECK(spec.splits.size() == 1 && spec.splits[0] == kSplitWordsGpt2,
+                 "no file form for a prefix space here");
     steps = Ordered::array({byte_level});
     steps[0]["use_regex"] = true;
   }

@@ -72,7 +72,8 @@ struct Learner {
 
 }  // namespace
 
-WordCounts::WordCounts(const char* split) : split_(split), pattern_(split_, "tokenizer training"), slots_(1 << 16) {}
+WordCounts::WordCounts(const char* split)
+    : split_(split), pattern_(split_, "tokenizer training"), slots_(1 << 16) {}
 
 void WordCounts::add(std::string_view text) {
   if (!is_valid_utf8(text)) return add(replace_invalid_utf8(text));

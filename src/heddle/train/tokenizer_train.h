@@ -1,8 +1,8 @@
 // Learns a byte-level BPE vocabulary from text: count words once, then merge the commonest pair again and again.
 //
-// A merge touches only the words that hold its pair, found by an inverted index, and the next pair comes from a heap of
-// counts corrected when popped; so training takes time near linear in the number of different words. Ties go to the
-// smaller (left, right) ids: the same text gives the same vocabulary on every machine.
+// A merge touches only the words that hold its pair, found by an inverted index, and the next pair comes from a
+// heap of counts corrected when popped; so training takes time near linear in the number of different words. Ties
+// go to the smaller (left, right) ids: the same text gives the same vocabulary on every machine.
 #pragma once
 
 #include <cstdint>
@@ -41,13 +41,13 @@ class WordCounts {
   std::string split_;
   SplitPattern pattern_;
   SplitPattern::Scratch scratch_;
-  std::vector<Word> words_;        // in order of first sight
+  std::vector<Word> words_;  // in order of first sight
   std::vector<char> bytes_;
-  std::vector<uint32_t> slots_;    // open addressing: index of a word + 1
+  std::vector<uint32_t> slots_;  // open addressing: index of a word + 1
 };
 
-/// A tokenizer of `vocabulary` tokens: 256 bytes, merges, and <|endoftext|> last. Fewer if no pair occurs twice any more.
-/// ConfigError if `vocabulary` is not within 257 and kMostTokens.
+/// A tokenizer of `vocabulary` tokens: 256 bytes, merges, and <|endoftext|> last. Fewer if no pair occurs twice any
+/// more. ConfigError if `vocabulary` is not within 257 and kMostTokens.
 TokenizerSpec train_tokenizer(const WordCounts& counts, int64_t vocabulary);
 
 }  // namespace heddle::train

@@ -1,0 +1,293 @@
+// Markup to text, packages to documents, and the user's files, broken ones included.
+#include "heddle/train/corpus.h"
+
+#include <gtest/gtest.h>
+#include <zlib.h>
+
+#include <filesystem>
+#include <fstream>
+#include <set>
+
+#include "heddle/base/error.h"
+#include "heddle/base/random.h"
+#include "heddle/train/markup.h"
+#include "heddle/train/output_file.h"
+#include "heddle/train/utf8.h"
+#include "tests/train/scratch_folder.h"
+
+namespace heddle::train {
+namespace {
+
+void spill(const std::string& path, const std::string& text) {
+  std::filesystem::create_directories(std::filesystem::path(path).parent_path());
+  std::ofstream(path, std::ios::binary).write(text.data(), static_cast<std::streamsize>(text.size()));
+}
+
+void spill_gzipped(const std::string& path, const std::string& text) {
+  std::filesystem::create_directories(std::filesystem::path(path).parent_path());
+  gzFile file = gzopen(path.c_str(), "wb");
+  ASSERT_EQ(gzwrite(file, text.data(), static_cast<unsigned>(text.size())), static_cast<int>(text.size()));
+  ASSERT_EQ(gzclose(file), Z_OK);
+}
+
+std::vector<Document> all(DocumentSource& source) {
+  std::vector<Document> documents;
+  Document document;
+  while (source.next(document)) documents.push_back(document);
+  return documents;
+}
+
+std::string complaint(const std::string& path) {
+  try {
+    all(*open_text(path));
+  } catch (const ConfigError& error) {
+    return error.what();
+  }
+  return "";
+}
+
+TEST(Markup, PlainTextJoinsProseAndKeepsDrawings) {
+  EXPECT_EQ(plain_text("   One sentence that is\n   wrapped in a co-\n   operative way.\n\n\n  +---+   +---+   +\n"
+                       "  | a |   | b |   |\n\n----------------\n",
+                       Markup::plain),
+            "One sentence that is wrapped in a co-operative way.\n\n+---+   +---+   +\n| a |   | b |   |\n");
+  EXPECT_EQ(plain_text("", Markup::plain), "");
+  EXPECT_EQ(plain_text("bad \xff byte", Markup::plain), "bad \xef\xbf\xbd byte\n");
+}
+
+TEST(Markup, Markdown) {
+  EXPECT_EQ(plain_text("## A.1 _What_ **is** it?\n\n> _\"Quoted\n> words\"_ [ **Title** , p. 3]\n\n"
+                       "  * first [item](x.md)\n  * second snake_case\n\n[only](a.md) [links](b.md)\n\n"
+                       "---|---\n| cell |\n\n![picture](p.png) after\\_it\n\n```\n  code *here*\n```\nlast\n",
+                       Markup::markdown),
+            "A.1 What is it?\n\n\"Quoted words\" [Title, p. 3]\n\nfirst item\n\nsecond snake_case\n\nafter_it\n\n"
+            "code *here*\n\nlast\n");
+}
+
+TEST(Markup, Html) {
+  EXPECT_EQ(
+      plain_text("<!DOCTYPE html><html><head><title>no</title><script>1<2</script></head><body><div "
+                 "class=\"navheader\"><div>menu</div>"
+                 "menu</div><h2>Title</h2><p>Some <b>bold</b> &amp; plain&nbsp;text,\n  &#8220;quoted&#x201d; "
+                 "&unknown; 1 &lt; 2.</p><!-- <p>gone</p> --><pre>\n  if (a)\n    b;\n</pre><script>x<1</script>"
+                 "<ul><li>one<li>two</ul><table><tr><td>a</td><td>b</td></tr></table>tail",
+                 Markup::html),
+      "Title\n\nSome bold & plain text, “quoted” &unknown; 1 < 2.\n\nif (a)\n  b;\n\none\n\ntwo\n\na b\n\ntail\n");
+}
+
+TEST(Markup, Pod) {
+  EXPECT_EQ(plain_text(
+                "#!/usr/bin/perl\n\n=head1 The B<name>\n\nSee L<perlfunc/open>, L<this|http://x>, C<< a->b >> and\n"
+                "E<lt>I<nested B<bold>>E<gt>.X<index>\n\n  my $x = 1;\n  my $y;\n\n=over 4\n\n=item *\n\nbullet\n\n"
+                "=back\n\n=begin html\n\n<b>no</b>\n\n=end html\n\n=cut\n\nsub code {}\n",
+                Markup::pod),
+            "The name\n\nSee perlfunc/open, this, a->b and <nested bold>.\n\nmy $x = 1;\nmy $y;\n\nbullet\n");
+}
+
+TEST(Markup, Rst) {
+  EXPECT_EQ(
+      plain_text("Title\n=====\n\n.. index:: gone\n   also gone\n\nUse :func:`~os.open` and ``x = 1`` from\n"
+                 "`the site <http://x>`_, *really*::\n\n    code(here)\n      more\n\n.. note::\n   Mind this.\n\n"
+                 ">>> 1 + 1\n2\n\nEnd.\n",
+                 Markup::rst),
+      "Title\n\nUse os.open and x = 1 from the site, really:\n\ncode(here)\n  more\n\nMind this.\n\n>>> 1 + "
+      "1\n2\n\n"
+      "End.\n");
+}
+
+TEST(Markup, AnythingGoesThrough) {
+  const char parts[] = "<>&;[]()*_`\\|=#.:- \n\nabL<C<<>>E1\"'!/\xc3\xa9";
+  const RandomKey key(4);
+  for (uint64_t round = 0; round < 3000; ++round) {
+    std::string text;
+    for (uint64_t i = 0; i < key.bits(round) % 80; ++i) {
+      text += parts[key.with(round).bits(i) % (sizeof parts - 1)];
+    }
+    for (const Markup markup : {Markup::plain, Markup::markdown, Markup::html, Markup::pod, Markup::rst}) {
+      ASSERT_TRUE(is_valid_utf8(plain_text(text, markup)) || !is_valid_utf8(text)) << text;
+    }
+  }
+}
+
+std::string paragraphs(int first, int count) {
+  std::string text;
+  for (int i = first; i < first + count; ++i) {
+    text += "Paragraph number " + std::to_string(i) +
+            " speaks of looms, of threads, and of nothing else at any length.\n\n";
+  }
+  return text;
+}
+
+TEST(Corpus, ReadsPackagesAndDropsRepetitions) {
+  ScratchFolder root;
+  const std::string doc = root / "usr/share/doc/anarchism/";
+  spill_gzipped(doc + "markdown/a.md.gz", paragraphs(0, 400));
+  spill(doc + "markdown/b.md", paragraphs(390, 20));
+  spill(doc + "markdown/broken.md", paragraphs(900, 20) + "\xff");
+  spill(doc + "markdown/c.md", paragraphs(0, 400));  // a second rendering
+  spill(doc + "html/a.html", paragraphs(2000, 9));   // not where the corpus looks
+  spill(doc + "copyright",
+        "Format: x\nFiles: *\nCopyright: y\nLicense: GPL-2\n text\n\nLicense: GPL-2\n\nLicense: CC0\n");
+  CorpusOptions options;
+  options.root = root.path().string();
+  Corpus corpus(options);
+  const std::vector<Document> documents = all(corpus);
+  std::string text;
+  for (const Document& document : documents) {
+    EXPECT_EQ(document.source, "anarchism");
+    EXPECT_LE(document.text.size(), 2 * kLeastDocumentBytes + 200);
+    text += document.text + "\n\n";
+  }
+  EXPECT_GT(documents.size(), 3u);
+  EXPECT_TRUE(text == paragraphs(0, 410)) << text.size();
+  ASSERT_EQ(corpus.packages().size(), 1u);
+  const CorpusPackage& package = corpus.packages()[0];
+  EXPECT_EQ(package.licence, "GPL-2, CC0");
+  EXPECT_EQ(package.files, 2);
+  EXPECT_EQ(package.repeated_paragraphs, 410);
+  EXPECT_EQ(package.broken_documents, 1);
+  corpus.rewind();
+  EXPECT_EQ(all(corpus).size(), documents.size());
+
+  const uint64_t before = Corpus(options).fingerprint();
+  EXPECT_EQ(Corpus(options).fingerprint(), before);
+  spill(doc + "markdown/d.md", "more");
+  EXPECT_NE(Corpus(options).fingerprint(), before);
+}
+
+TEST(Corpus, StopsAtEnough) {
+  ScratchFolder root;
+  spill(root / "usr/share/doc/anarchism/markdown/a.md", paragraphs(0, 40));
+  spill(root / "usr/share/doc/jargon-text/j.txt", paragraphs(100, 40));
+  spill(root / "usr/share/doc/jargon-text/copyright", "This is in the public domain.");
+  CorpusOptions options;
+  options.root = root.path().string();
+  EXPECT_EQ(Corpus(options).packages().size(), 2u);
+  EXPECT_EQ(Corpus(options).packages()[1].licence, "public domain");
+  EXPECT_EQ(Corpus(options).packages()[0].licence, "see /usr/share/doc/anarchism/copyright");
+  options.enough_bytes = 1000;
+  EXPECT_EQ(Corpus(options).packages().size(), 1u);
+}
+
+TEST(Corpus, SaysWhatToInstall) {
+  ScratchFolder root;
+  try {
+    CorpusOptions options;
+    options.root = root.path().string();
+    Corpus corpus(options);
+    FAIL() << "found text";
+  } catch (const ConfigError& error) {
+    for (const std::string& name : Corpus::preferred_packages()) {
+      EXPECT_NE(std::string(error.what()).find(name), std::string::npos) << error.what();
+    }
+  }
+}
+
+TEST(Corpus, TheListOfPackagesIsTheSame) {
+  std::ifstream list(std::string(HEDDLE_SOURCE_DIR) + "/tools/corpus_packages.txt");
+  std::vector<std::string> names;
+  for (std::string line; std::getline(list, line);) {
+    if (!line.empty() && line[0] != '#') names.push_back(line.substr(0, line.find(' ')));
+  }
+  EXPECT_EQ(names, Corpus::preferred_packages());
+}
+
+TEST(TextFiles, CutsTextAtBlankLines) {
+  ScratchFolder folder;
+  const std::string text = paragraphs(0, 1000);
+  spill(folder / "a.txt", text);
+  spill_gzipped(folder / "sub/b.txt.gz", "short");
+  spill(folder / "c.md", "not read");
+  const auto source = open_text(folder.path().string());
+  const std::vector<Document> documents = all(*source);
+  ASSERT_GT(documents.size(), 5u);
+  EXPECT_EQ(documents.back().text, "short");
+  std::string joined;
+  for (size_t i = 0; i + 1 < documents.size(); ++i) {
+    if (i + 2 < documents.size()) {
+      EXPECT_GE(documents[i].text.size(), kLeastDocumentBytes);
+    }
+    EXPECT_LT(documents[i].text.size(), kLeastDocumentBytes + 200);
+    EXPECT_EQ(documents[i].text.substr(0, 9), "Paragraph");
+    joined += documents[i].text + "\n";
+  }
+  EXPECT_TRUE(joined.substr(0, text.size() - 1) == text.substr(0, text.size() - 1)) << joined.size();
+  EXPECT_DOUBLE_EQ(source->progress(), 1.0);
+  source->rewind();
+  EXPECT_EQ(all(*source).size(), documents.size());
+}
+
+TEST(TextFiles, CutsLongLinesBetweenCharacters) {
+  ScratchFolder folder;
+  std::string text = "a";
+  while (text.size() < 5 * kMostDocumentBytes / 2) text += "\xe4\xb8\xad";
+  spill(folder / "a.txt", text);
+  std::string joined;
+  for (const Document& document : all(*open_text(folder / "a.txt"))) {
+    EXPECT_LE(document.text.size(), kMostDocumentBytes);
+    EXPECT_TRUE(is_valid_utf8(document.text));
+    joined += document.text;
+  }
+  EXPECT_TRUE(joined == text) << joined.size();
+}
+
+TEST(TextFiles, KnowsWindowsLineEnds) {
+  ScratchFolder folder;
+  std::string text;
+  for (int i = 0; i < 1000; ++i)
+    text += "A line of some length for the test, number " + std::to_string(i) + ".\r\n\r\n";
+  spill(folder / "a.txt", text);
+  EXPECT_GT(all(*open_text(folder / "a.txt")).size(), 4u);
+}
+
+TEST(TextFiles, ReadsJsonLines) {
+  ScratchFolder folder;
+  spill(folder / "a.jsonl",
+        "{\"text\": \"one\\nline\", \"id\": 3}\n\n{\"text\": \"\"}\r\n{\"id\": 4, \"text\": \"zw\\u00e9i\"}");
+  const std::vector<Document> documents = all(*open_text(folder / "a.jsonl"));
+  ASSERT_EQ(documents.size(), 2u);
+  EXPECT_EQ(documents[0].text, "one\nline");
+  EXPECT_EQ(documents[1].text, "zwéi");
+}
+
+TEST(TextFiles, NamesFileAndLine) {
+  ScratchFolder folder;
+  const struct {
+    const char *content, *named;
+  } cases[] = {
+      {"{\"text\": \"ok\"}\n{\"text\": 3}\n", "a.jsonl:2: no string"},
+      {"{\"text\": \"ok\"}\n{\"txt\": \"x\"}\n", "a.jsonl:2: no string"},
+      {"{\"text\": \"ok\"}\n\n{\"text\": \n", "a.jsonl:3: not a JSON"},
+      {"[1]\n", "a.jsonl:1: not a JSON object"},
+      {"{\"text\": \"\xff\"}\n", "a.jsonl:1: not a JSON"},
+      {"", "holds no text"},
+      {"\n\n", "holds no text"},
+  };
+  for (const auto& [content, named] : cases) {
+    spill(folder / "a.jsonl", content);
+    EXPECT_NE(complaint(folder / "a.jsonl").find(named), std::string::npos) << complaint(folder / "a.jsonl");
+  }
+  spill(folder / "a.jsonl", "{\"text\": " + std::string(100000, '['));
+  EXPECT_NE(complaint(folder / "a.jsonl").find("deep"), std::string::npos);
+  EXPECT_NE(complaint(folder / "none").find("no such file"), std::string::npos);
+  std::filesystem::create_directory(folder / "empty");
+  EXPECT_NE(complaint(folder / "empty").find("no .txt or .jsonl"), std::string::npos);
+  EXPECT_NE(complaint("/dev/null").find("neither a file"), std::string::npos);
+  spill(folder / "blank.txt", " \n\n \n");
+  EXPECT_NE(complaint(folder / "blank.txt").find("holds no text"), std::string::npos);
+}
+
+TEST(TextFiles, NoticesDamagedGzip) {
+  ScratchFolder folder;
+  spill_gzipped(folder / "a.txt.gz", paragraphs(0, 500));
+  const std::string good = read_file(folder / "a.txt.gz", 1 << 20);
+  spill(folder / "a.txt.gz", good.substr(0, good.size() / 2));
+  EXPECT_NE(complaint(folder / "a.txt.gz").find("damaged or cut short"), std::string::npos);
+  std::string flipped = good;
+  flipped[good.size() / 2] ^= 0x20;
+  spill(folder / "a.txt.gz", flipped);
+  EXPECT_NE(complaint(folder / "a.txt.gz").find("damaged or cut short"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace heddle::train
