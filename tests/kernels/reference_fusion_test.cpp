@@ -102,6 +102,24 @@ TEST(ReferenceMlaRope, is_rope_and_an_assembly) {
   }
 }
 
+TEST(ReferenceRope, turns_each_pair_counterclockwise) {
+  // Position 1 of 2; the last 4 of 5 elements; angles of 90° and 180°.
+  const Tensor table(Dtype::f64, {2, 4}, std::vector<double>{1, 1, 0, 0, 0, -1, 1, 0});
+  const Tensor x(Dtype::f64, {2, 5}, std::vector<double>{9, 1, 2, 3, 4, 9, 1, 2, 3, 4});
+  for (const auto& [interleaved, turned] :
+       {std::pair{1, std::vector<double>{9, -2, 1, -3, -4}}, std::pair{0, std::vector<double>{9, -3, -2, 1, -4}}}) {
+    const Tensor y = run("rope", {x, table},
+                         {{"heads", 1},
+                          {"head_dim", 5},
+                          {"rope_dim", 4},
+                          {"sequence", 2},
+                          {"interleaved", interleaved},
+                          {"inverse", 0}})[0];
+    EXPECT_EQ(std::vector<double>(y.values.begin(), y.values.begin() + 5), (std::vector<double>{9, 1, 2, 3, 4}));
+    EXPECT_EQ(std::vector<double>(y.values.begin() + 5, y.values.end()), turned);
+  }
+}
+
 TEST(ReferenceRope, of_its_inverse_is_the_identity) {
   const Tensor x = random_tensor(Dtype::f64, {6, 14}, 1), table = rotation_table(Dtype::f64, 3, 4);
   for (const int64_t interleaved : {0, 1}) {
