@@ -5,29 +5,10 @@
 #include <cstdint>
 
 #include "heddle/base/error.h"
+#include "heddle/observe/utf8.h"
 
 namespace heddle {
 namespace {
-
-struct Letter {
-  uint32_t code = 0xfffd;
-  size_t bytes = 1;
-};
-
-// Decodes the first letter; a byte that begins no valid sequence stands for itself.
-Letter first_letter(std::string_view text) {
-  const auto lead = static_cast<uint8_t>(text[0]);
-  if (lead < 0x80) return {lead, 1};
-  const size_t length = lead >= 0xf0 && lead < 0xf5 ? 4 : lead >= 0xe0 ? 3 : lead >= 0xc2 ? 2 : 0;
-  if (length == 0 || lead >= 0xf5 || text.size() < length) return {};
-  uint32_t code = lead & (0xff >> (length + 1));
-  for (size_t i = 1; i < length; ++i) {
-    const auto byte = static_cast<uint8_t>(text[i]);
-    if ((byte & 0xc0) != 0x80) return {};
-    code = code << 6 | (byte & 0x3f);
-  }
-  return {code, length};
-}
 
 struct CodeRange {
   uint32_t first, last;
@@ -69,8 +50,6 @@ template <size_t N>
 bool among(const std::array<CodeRange, N>& ranges, uint32_t code) {
   return std::any_of(ranges.begin(), ranges.end(), [&](CodeRange r) { return r.first <= code && code <= r.last; });
 }
-
-bool is_control(uint32_t code) { return code < 0x20 || (code >= 0x7f && code < 0xa0); }
 
 int letter_width(uint32_t code) {
   if (is_control(code) || among(kZeroWidth, code)) return 0;

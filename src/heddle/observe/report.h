@@ -1,0 +1,82 @@
+// The report of a run: one HTML file that needs nothing else, neither network nor scripts from elsewhere.
+//
+// What it shows: verdict cards, loss and its companions, speed, expert load, the memory and the streams of one
+// step, sample text, configuration and environment. Whatever of ReportData is empty is left out, with its heading.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "heddle/observe/step_metrics.h"
+#include "heddle/observe/timeline.h"
+
+namespace heddle {
+
+using Facts = std::vector<std::pair<std::string, std::string>>;  // name, value
+
+/// The arena's bytes over one step of one rank; all vectors of one length, times increasing.
+struct MemoryCurve {
+  std::string title;  // "rank 0, step 5000"
+  std::vector<double> at_us;
+  std::vector<double> live_bytes;
+  std::vector<double> reserved_bytes;  // may be empty
+  struct OfRole {
+    std::string role;
+    std::vector<double> bytes;
+  };
+  std::vector<OfRole> roles;  // may be empty; else they sum up to live_bytes
+  std::optional<double> capacity_bytes;
+};
+
+/// A tensor that was alive when the arena held most.
+struct PeakTensor {
+  std::string name;
+  std::string dtype;
+  std::string shape;
+  std::string role;
+  double bytes = 0;
+};
+
+struct SampleText {
+  std::string prompt;
+  std::string continuation;
+  int64_t step = 0;
+};
+
+/// A verdict of the run's own, beside those that are computed from the steps.
+struct VerdictCard {
+  enum class Mood { neutral, good, bad };
+  std::string label;
+  std::string value;
+  std::string note;
+  Mood mood = Mood::neutral;
+};
+
+struct ReportData {
+  std::string run_name;
+  std::string subtitle;  // when, where, how long
+  Facts model;           // shown as chips: {"parameters", "671 G"}
+  std::vector<VerdictCard> cards;
+  std::vector<StepMetrics> steps;              // the heat map shows the last expert_loads_LE among them
+  std::optional<double> unigram_entropy;       // nats a token: what knowing only frequencies would reach
+  std::optional<double> predicted_peak_bytes;  // of the arena
+  std::optional<double> measured_peak_bytes;   // if empty: the steps' largest reserved, else live, peak
+  std::vector<std::string> expert_layers;      // a name for each row of expert_loads_LE; else they are numbered
+  MemoryCurve memory;
+  std::vector<PeakTensor> peak_tensors;  // the largest 16 are shown
+  std::string timeline_title;
+  Timeline timeline;
+  std::vector<SampleText> samples;
+  Facts configuration;
+  Facts environment;
+};
+
+std::string report_html(const ReportData& data);
+
+/// Writes it atomically. Throws SystemError.
+void write_report(const std::string& path, const ReportData& data);
+
+}  // namespace heddle

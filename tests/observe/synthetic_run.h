@@ -1,0 +1,175 @@
+// A made-up run of the shape and size of a real one, for tests of what draws it. Deterministic.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "heddle/observe/report.h"
+
+namespace heddle {
+
+class SyntheticNoise {
+ public:
+  /// Uniform in [-1, 1).
+  double next() {
+    state_ = state_ * 6364136223846793005ull + 1442695040888963407ull;
+    return static_cast<double>(state_ >> 11) / 4503599627370496.0 - 1;
+  }
+
+ private:
+  uint64_t state_ = 20;
+};
+
+/// One step of 1F1B over `ranks` stages with an expert exchange overlapped: compute, exchange and copy streams.
+inline Timeline synthetic_timeline(int ranks, int microbatches, int layers) {
+  Timeline timeline;
+  SyntheticNoise noise;
+  struct Work {
+    const char* kind;
+    double us;
+    bool comm;
+  };
+  const std::vector<Work> forward = {{"rms_norm", 18, false},        {"linear", 95, false},
+                                     {"attention", 160, false},      {"router_scores", 22, false},
+                                     {"exchange", 120, true},        {"shared_expert", 90, false},
+                                     {"grouped_linear", 210, false}, {"exchange", 120, true}};
+  for (int rank = 0; rank < ranks; ++rank) {
+    const uint32_t compute = timeline.track(rank, "compute"), comm = timeline.track(rank, "comm.ep"),
+                   copy = timeline.track(rank, "copy");
+    double now_us = rank * 900.0 * layers / 4, comm_us = now_us;
+    const auto run = [&](SpanPhase phase, int microbatch, double scale) {
+      for (int layer = 0; layer < layers; ++layer) {
+        for (const Work& work : forward) {
+          const double length_us = work.us * scale * (1 + 0.08 * noise.next());
+          double& clock_us = work.comm ? comm_us : now_us;
+          if (work.comm) clock_us = std::max(clock_us, now_us - 40);
+          const int number = rank * layers + layer;
+          timeline.spans.push_back({timeline.intern("moe." + std::to_string(number) + " " + work.kind),
+                                    timeline.intern(work.kind), work.comm ? comm : compute, clock_us,
+                                    clock_us + length_us, phase, rank, microbatch, number, 5000});
+          clock_us += length_us + 2;
+        }
+        now_us = std::max(now_us, comm_us - 150);
+      }
+      if (phase == SpanPhase::F) {
+        timeline.spans.push_back({timeline.intern("copy_out"), timeline.intern("copy_out"), copy, now_us - 300,
+                                  now_us + 250, SpanPhase::other, rank, microbatch, -1, 5000});
+      }
+    };
+    int begun = 0, ended = 0;
+    for (; begun < std::min(microbatches, ranks - rank); ++begun) run(SpanPhase::F, begun, 1);
+    now_us += (ranks - rank - 1) * 900.0 * layers / 2;
+    while (ended < microbatches) {
+      run(SpanPhase::I, ended, 1.1);
+      run(SpanPhase::W, ended++, 0.8);
+      if (begun < microbatches) run(SpanPhase::F, begun++, 1);
+    }
+    now_us = std::max(now_us, comm_us);
+    timeline.spans.push_back({timeline.intern("reduce_scatter gradients"), timeline.intern("reduce_scatter"), comm,
+                              now_us, now_us + 2400, SpanPhase::end, rank, -1, -1, 5000});
+    timeline.spans.push_back({timeline.intern("adamw"), timeline.intern("adamw"), compute, now_us + 2400,
+                              now_us + 4100, SpanPhase::end, rank, -1, -1, 5000});
+  }
+  return timeline;
+}
+
+inline ReportData synthetic_run() {
+  constexpr double kMiB = 1048576.0;
+  ReportData data;
+  SyntheticNoise noise;
+  data.run_name = "moe-1b-fineweb · 1F1B, experts over 4";
+  data.subtitle = "21 November 2026, 02:10 to 14:26 UTC on 4 ranks of one node";
+  data.model = {{"parameters", "1.3 G"},      {"active", "310 M"},          {"layers", "12"},
+                {"experts", "64, top 6 + 1"}, {"sequence", "2,048 tokens"}, {"batch", "256 sequences"}};
+  for (int i = 1; i <= 5000; ++i) {
+    StepMetrics step;
+    step.step = i;
+    step.wall_time_s = 1.76e9 + i * 8.8;
+    const double t = i / 5000.0;
+    const double clean = 2.92 + 8.0 * std::exp(-i / 130.0) + 1.1 * std::exp(-i / 1400.0);
+    step.lm_loss = clean + 0.07 * noise.next() + 0.05 * noise.next();
+    if (i == 2210) step.lm_loss = std::numeric_limits<double>::quiet_NaN();
+    step.mtp_loss = clean + 0.55 + 0.08 * noise.next();
+    step.auxiliary_loss = 0.0105 + 0.006 * std::exp(-i / 300.0) + 0.0003 * noise.next();
+    if (i % 500 == 0) step.held_out_loss = clean + 0.06;
+    step.learning_rate = i < 200 ? 4.2e-4 * i / 200 : 4.2e-5 + 1.89e-4 * (1 + std::cos(M_PI * (t - 0.04) / 0.96));
+    step.gradient_norm = 0.35 + 3.0 * std::exp(-i / 90.0) + 0.08 * (1 + noise.next()) + (i % 811 == 0 ? 2.6 : 0);
+    step.tokens_per_s = 59500 + 900 * noise.next() - (i % 1000 < 3 ? 21000 : 0);
+    step.flops_per_s = *step.tokens_per_s * 6 * 3.1e8;
+    step.tokens = i * 524288.0;
+    step.expert_imbalance = 1.25 + 2.4 * std::exp(-i / 250.0) + 0.12 * (1 + noise.next());
+    step.arena_live_peak_bytes = 5830 * kMiB;
+    step.arena_reserved_peak_bytes = 6044 * kMiB;
+    data.steps.push_back(std::move(step));
+  }
+  for (int layer = 0; layer < 12; ++layer) {
+    std::vector<double>& loads_E = data.steps.back().expert_loads_LE.emplace_back();
+    for (int expert = 0; expert < 64; ++expert) {
+      loads_E.push_back(
+          std::round(49152 * std::exp(0.35 * (noise.next() + noise.next()) + (expert == 3 * layer + 5 ? 1.3 : 0) -
+                                      (noise.next() > 0.97 ? 2 : 0))));
+    }
+    data.expert_layers.push_back("moe." + std::to_string(layer));
+  }
+  data.unigram_entropy = 7.61;
+  data.predicted_peak_bytes = 6031 * kMiB;
+  data.memory.title = "rank 0, step 5000";
+  data.memory.capacity_bytes = 8192 * kMiB;
+  data.memory.roles = {
+      {"weights", {}}, {"optimizer state", {}}, {"gradients", {}}, {"activations", {}}, {"exchange", {}}};
+  double most = 0;
+  for (int i = 0; i < 1800; ++i) {
+    const double t = i / 1800.0, wave = std::abs(std::fmod(t * 16, 2.0) - 1);
+    const double filling = std::min({1.0, t * 7, (1 - t) * 6});
+    const std::vector<double> parts = {
+        640, 1280, 640, 2300 * filling * (0.72 + 0.28 * wave) + 30 * noise.next(),
+        t > 0.95 ? 0.0 : 480 * std::max(0.0, std::sin(t * 220)) * std::min(1.0, filling * 3)};
+    double live = 0;
+    for (size_t part = 0; part < parts.size(); ++part) {
+      const double bytes = std::round(std::max(0.0, parts[part]) * kMiB);
+      data.memory.roles[part].bytes.push_back(bytes);
+      live += bytes;
+    }
+    most = std::max(most, live);
+    data.memory.at_us.push_back(t * 82000);
+    data.memory.live_bytes.push_back(live);
+    data.memory.reserved_bytes.push_back(std::max(most, 3100 * kMiB) + 160 * kMiB);
+  }
+  for (int layer = 0; layer < 12; ++layer) {
+    const std::string name = "moe." + std::to_string(layer);
+    data.peak_tensors.push_back({name + ".u_S2F", "bf16", "[24,576 × 2,816]", "activation", 132.0 * kMiB});
+    data.peak_tensors.push_back({name + ".q_SH", "bf16", "[24,576 × 1,024]", "activation", 48.0 * kMiB});
+    data.peak_tensors.push_back({name + ".w_gate_up", "bf16", "[16 × 1,024 × 2,816]", "weight", 88.0 * kMiB});
+    data.peak_tensors.push_back({name + ".scores_TE", "fp32", "[8,192 × 64]", "activation", 2.0 * kMiB});
+  }
+  data.timeline_title = "Streams over step 5000";
+  data.timeline = synthetic_timeline(4, 8, 3);
+  data.samples = {{"The loom was invented ",
+                   "to hold the warp threads under tension, so that the weft could be passed "
+                   "between them. The first looms stood upright, with stones to weigh the "
+                   "threads; the heddle came later, and with it cloth became cheap.",
+                   5000},
+                  {"def gcd(a, b):\n", "    while b:\n        a, b = b, a % b\n    return a\n", 5000}};
+  data.configuration = {{"model.layers", "12"},
+                        {"model.hidden", "1024"},
+                        {"model.experts", "64"},
+                        {"model.top_k", "6"},
+                        {"schedule", "1f1b"},
+                        {"mesh", "pp 4, ep 4"},
+                        {"recompute", "swiglu, norm"},
+                        {"offload", "off"},
+                        {"optimizer", "adamw, weight decay 0.1"},
+                        {"seed", "20"}};
+  data.environment = {{"heddle", "0.1.0"},
+                      {"compiler", "g++ 12.2"},
+                      {"processor", "2 × 32 cores, AMX, AVX-512"},
+                      {"memory", "256.0 GiB"},
+                      {"kernels", "host, then reference"}};
+  return data;
+}
+
+}  // namespace heddle
