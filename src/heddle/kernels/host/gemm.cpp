@@ -132,18 +132,18 @@ void run(const GroupedProduct& job, const Scratch& scratch) {
   }
 }
 
-/// dbias[n] (+)= Σ_t dy[t,n] for columns n_begin .. n_end, in increasing t.
+/// dbias[n] (+)= Σ_t dy[t,n] for columns n_begin .. n_end; the sum is finished, in increasing t, before it is
+/// added.
 template <class T>
 void sum_rows(const T* dy, int64_t stride, int64_t rows, int64_t n_begin, int64_t n_end, bool overwrite,
               float* dbias) {
   for (int64_t begin = n_begin; begin < n_end; begin += kPanelColumns) {
     const int64_t wide = std::min(n_end - begin, kPanelColumns);
     float sum[kPanelColumns] = {};
-    if (!overwrite) std::copy_n(dbias + begin, wide, sum);
     for (int64_t t = 0; t < rows; ++t) {
       for (int64_t i = 0; i < wide; ++i) sum[i] += static_cast<float>(dy[t * stride + begin + i]);
     }
-    std::copy_n(sum, wide, dbias + begin);
+    for (int64_t i = 0; i < wide; ++i) dbias[begin + i] = overwrite ? sum[i] : dbias[begin + i] + sum[i];
   }
 }
 

@@ -13,10 +13,10 @@
 //
 // Sums and bits. An element of y or dx is one chain of fp32 additions in increasing k, whose links depend on
 // nothing but k: it has the same bits in any group, row position, split into calls and number of threads. An
-// element of dw is such a chain over the rows of its group, beginning at the group's first row, continued from the
-// dw it finds (or from zero). Engines differ among each other: amx adds products in links of 32 k (even and odd
-// ones apart), the others one by one (fused, where the machine has it). amx takes fp32 and bf16 denormals as zero
-// and flushes results to zero, and so do its conversions to bf16.
+// element of dw is such a chain over the rows of its group, from the group's first row on; where dw is added to,
+// the finished sum is added, once. Engines differ among each other: amx adds products in links of 32 k (even and
+// odd ones apart), the others one by one (fused, where the machine has it). amx takes fp32 and bf16 denormals as
+// zero and flushes results to zero, and so do its conversions to bf16.
 //
 // Memory. Nothing is allocated here; scratch comes from the caller, 64-byte aligned, uninitialised, as large as
 // gemm_scratch_bytes says. Fewer threads run when the scratch is smaller than that (at least one thread's share is

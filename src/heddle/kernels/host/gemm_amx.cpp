@@ -8,6 +8,7 @@
 // read in place (a row of k is what a tile row wants). With more than one run, sums wait in fp32 blocks, exactly.
 #include "heddle/kernels/host/gemm_block.h"
 #if defined(__x86_64__)
+#include "heddle/kernels/host/gemm_amx_side_work.h"
 #include "heddle/kernels/host/gemm_amx_tiles.h"
 
 namespace heddle::kernels::host::amx {
@@ -66,60 +67,6 @@ HEDDLE_AMX void pack_panel(const Rows& b, bool transposed, int64_t depth_begin, 
   }
 }
 
-/// Sums of a finished block on their way to C, with the bias, rounded to C's type: a few rows at each step of the
-/// next block's product.
-struct PendingRows {
-  const float* sums = nullptr;
-  int64_t left = 0;  // rows
-  int64_t each_step = 0;
-  char* to = nullptr;
-  int64_t to_stride = 0;  // bytes
-  bool narrow = false;
-  const float* bias = nullptr;
-  __mmask16 low_lanes = 0, high_lanes = 0;
-
-  HEDDLE_AMX_TARGET void set(const float* block, int64_t rows, int64_t columns, const float* all_bias,
-                             const OutRows& c, int64_t row, int64_t column) {
-    sums = block;
-    left = rows;
-    to = static_cast<char*>(c.data) + (row * c.stride + column) * size_of(c.dtype);
-    to_stride = c.stride * size_of(c.dtype);
-    narrow = c.dtype == Dtype::bf16;
-    bias = all_bias ? all_bias + column : nullptr;
-    low_lanes = first_lanes_16(columns);
-    high_lanes = first_lanes_16(columns - 16);
-  }
-  HEDDLE_AMX_TARGET void begin(int64_t steps) { each_step = steps ? (left + steps - 1) / steps : 0; }
-  HEDDLE_AMX_TARGET void step() {
-    for (int64_t i = 0; i < each_step && left > 0; ++i) write_row();
-  }
-  HEDDLE_AMX_TARGET void finish() {
-    while (left > 0) write_row();
-  }
-  HEDDLE_AMX_TARGET void write_row() {
-    __m512 low = _mm512_loadu_ps(sums), high = _mm512_loadu_ps(sums + 16);
-    if (bias) {
-      low = _mm512_add_ps(low, _mm512_maskz_loadu_ps(low_lanes, bias));
-      high = _mm512_add_ps(high, _mm512_maskz_loadu_ps(high_lanes, bias + 16));
-    }
-    if (narrow) {
-      const auto both = (__m512i)_mm512_cvtne2ps_pbh(high, low);
-      if (high_lanes == 0xffff) {
-        _mm512_storeu_si512(to, both);
-      } else {
-        _mm512_mask_storeu_epi16(to, static_cast<__mmask32>(low_lanes) | static_cast<__mmask32>(high_lanes) << 16,
-                                 both);
-      }
-    } else {
-      _mm512_mask_storeu_ps(to, low_lanes, low);
-      _mm512_mask_storeu_ps(to + 64, high_lanes, high);
-    }
-    sums += kBlock;
-    to += to_stride;
-    --left;
-  }
-};
-
 HEDDLE_AMX void run_product(const ProductPiece& piece) {
   float* const sums = reinterpret_cast<float*>(piece.scratch);
   auto* const own_panels = reinterpret_cast<uint16_t*>(piece.scratch + kSumsBytes);
@@ -142,8 +89,11 @@ HEDDLE_AMX void run_product(const ProductPiece& piece) {
   const int64_t panels = ceil_div(piece.column_end, kBlock) - first_panel;
   const bool one_run = run >= piece.depth;
   int64_t configured = 0;
-  PendingRows pending;
+  WriteAndFetch work;
+  PendingRows& pending = work.pending;
+  pending.narrow = piece.c.dtype == Dtype::bf16;
   int64_t blocks_done = 0;
+  const int64_t c_size = size_of(piece.c.dtype), c_stride = piece.c.stride * c_size;
 
   for (int64_t depth = 0; depth < piece.depth; depth += run) {
     const int64_t depth_end = smaller(depth + run, piece.depth);
@@ -172,21 +122,29 @@ HEDDLE_AMX void run_product(const ProductPiece& piece) {
       left.row_stride = a_stride * 2;
       left.step_stride = kStep;
       left.tail = last && tail_depth ? tails + row * kStep : nullptr;
+      const int64_t next_rows = smaller(piece.rows - row - kBlock, kBlock);
+      if (next_rows > 0) {
+        work.ahead.set(left.upper + kBlock * a_stride, a_stride * 2, next_rows, steps * 64, panels, steps);
+      }
       for (int64_t p = 0; p < panels; ++p) {
         const int64_t column = (first_panel + p) * kBlock;
         const int64_t wide = smaller(piece.column_end - column, kBlock);
-        float* c = one_run ? staging + blocks_done++ % 2 * kBlockElements
-                           : sums + (row / kBlock * panels + p) * kBlockElements;
-        if (one_run && piece.c.dtype == Dtype::f32 && !piece.bias && wide % kTile == 0) {
-          float* const direct = static_cast<float*>(piece.c.data) + row * piece.c.stride + column;
-          multiply_edge_block(tall, wide, left, steps, b + p * b_stride, direct, piece.c.stride * 4, false,
-                              pending);
+        char* const to = static_cast<char*>(piece.c.data) + row * c_stride + column * c_size;
+        if (last) work.claim = {to, c_stride, tall, !pending.narrow, 0};
+        if (one_run && !pending.narrow && !piece.bias && wide % kTile == 0) {
+          multiply_edge_block(tall, wide, left, steps, b + p * b_stride, reinterpret_cast<float*>(to), c_stride,
+                              false, work);
           pending.finish();
           continue;
         }
-        multiply_edge_block(tall, wide, left, steps, b + p * b_stride, c, kBlock * 4, depth != 0, pending);
+        float* const c = one_run ? staging + blocks_done++ % 2 * kBlockElements
+                                 : sums + (row / kBlock * panels + p) * kBlockElements;
+        multiply_edge_block(tall, wide, left, steps, b + p * b_stride, c, kBlock * 4, depth != 0, work);
         pending.finish();
-        if (last) pending.set(c, tall, wide, piece.bias, piece.c, row, column);
+        if (last) {
+          pending.set(c, tall, wide, to, c_stride);
+          pending.bias = piece.bias ? piece.bias + column : nullptr;
+        }
       }
     }
   }

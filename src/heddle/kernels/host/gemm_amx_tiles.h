@@ -56,29 +56,6 @@ struct LeftOperand {
   const uint16_t* tail = nullptr;  // 32 rows × 32 k, contiguous; null when there is no padded step
 };
 
-/// Work of the vector units that a block product does along the way, one part a step, while the tile unit
-/// multiplies: this one does none. Others have the same two members.
-struct NoSideWork {
-  HEDDLE_AMX_TARGET void begin(int64_t /*steps*/) {}
-  HEDDLE_AMX_TARGET void step() {}
-};
-
-/// Brings the fp32 block that the next product adds to into the nearest cache.
-struct FetchBlock {
-  const char* row = nullptr;  // null: nothing to fetch
-  int64_t stride = 0;         // bytes
-  int64_t left = 0;           // rows
-  int64_t each_step = 0;
-
-  HEDDLE_AMX_TARGET void begin(int64_t steps) { each_step = row && steps ? (left + steps - 1) / steps : 0; }
-  HEDDLE_AMX_TARGET void step() {
-    for (int64_t i = 0; i < each_step && left > 0; ++i, --left, row += stride) {
-      _mm_prefetch(row, _MM_HINT_T0);
-      _mm_prefetch(row + 64, _MM_HINT_T0);
-    }
-  }
-};
-
 /// One step of 32 k. B passes through the nearest cache once and A many times, hence the hint on B's loads; with
 /// it, a run of 512 k of A stays there (measured: 83 % of the tile unit's rate instead of 62 %).
 template <int kRowTiles, int kColumnTiles>
@@ -97,7 +74,8 @@ HEDDLE_AMX void multiply_step(const uint16_t* upper, const uint16_t* lower, int6
   }
 }
 
-/// C (+)= A · B. `c` is row-major with `c_stride` bytes a row. `steps` counts full steps.
+/// C (+)= A · B. `c` is row-major with `c_stride` bytes a row. `steps` counts full steps. SideWork: see
+/// gemm_amx_side_work.h.
 template <int kRowTiles, int kColumnTiles, class SideWork>
 HEDDLE_AMX void multiply_block(const LeftOperand& a, int64_t steps, const uint16_t* b, float* c, int64_t c_stride,
                                bool accumulate, SideWork& side_work) {

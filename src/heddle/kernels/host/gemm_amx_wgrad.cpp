@@ -6,6 +6,7 @@
 // to and from dw.
 #include "heddle/kernels/host/gemm_block.h"
 #if defined(__x86_64__)
+#include "heddle/kernels/host/gemm_amx_side_work.h"
 #include "heddle/kernels/host/gemm_amx_tiles.h"
 
 namespace heddle::kernels::host::amx {
@@ -13,9 +14,12 @@ namespace {
 
 constexpr int64_t kRunRows = 512;
 constexpr int64_t kBlock = kPanelColumns;
-constexpr int64_t kOperandBytes = kRunRows * kMostPieceColumns * 2;
-constexpr int64_t kStagingBytes = kBlock * kBlock * 4;
-static_assert(2 * kOperandBytes + kStagingBytes <= kPieceScratchBytes);
+constexpr int64_t kBlockElements = kBlock * kBlock;
+constexpr int64_t kLeftBytes = kRunRows * kMostWgradRows * 2;
+constexpr int64_t kRightBytes = kRunRows * kMostWgradColumns * 2;
+constexpr int64_t kSumsBytes = kMostWgradRows * kMostWgradColumns * 4;
+constexpr int64_t kStagingBytes = 2 * kBlockElements * 4;
+static_assert(kLeftBytes + kRightBytes + kSumsBytes + kStagingBytes <= kPieceScratchBytes);
 
 constexpr int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 
@@ -31,30 +35,19 @@ HEDDLE_AMX void transpose_step(const uint16_t* dy, int64_t stride, int64_t rows,
   }
 }
 
-HEDDLE_AMX void store_edge_block(const float* staging, int64_t rows, int64_t columns, float* dw, int64_t stride) {
-  const __mmask16 left = first_lanes_16(columns), right = first_lanes_16(columns - 16);
-  for (int64_t r = 0; r < rows; ++r) {
-    _mm512_mask_storeu_ps(dw + r * stride, left, _mm512_load_ps(staging + r * kBlock));
-    _mm512_mask_storeu_ps(dw + r * stride + 16, right, _mm512_load_ps(staging + r * kBlock + 16));
-  }
-}
-
-HEDDLE_AMX void load_edge_block(float* staging, int64_t rows, int64_t columns, const float* dw, int64_t stride) {
-  const __mmask16 left = first_lanes_16(columns), right = first_lanes_16(columns - 16);
-  for (int64_t r = 0; r < rows; ++r) {
-    _mm512_store_ps(staging + r * kBlock, _mm512_maskz_loadu_ps(left, dw + r * stride));
-    _mm512_store_ps(staging + r * kBlock + 16, _mm512_maskz_loadu_ps(right, dw + r * stride + 16));
-  }
-}
-
 HEDDLE_AMX void run_wgrad(const WgradPiece& piece) {
   auto* const left = reinterpret_cast<uint16_t*>(piece.scratch);
-  auto* const right = reinterpret_cast<uint16_t*>(piece.scratch + kOperandBytes);
-  float* const staging = reinterpret_cast<float*>(piece.scratch + 2 * kOperandBytes);
+  auto* const right = reinterpret_cast<uint16_t*>(piece.scratch + kLeftBytes);
+  float* const sums = reinterpret_cast<float*>(piece.scratch + kLeftBytes + kRightBytes);
+  float* const staging = reinterpret_cast<float*>(piece.scratch + kLeftBytes + kRightBytes + kSumsBytes);
   const auto* dy = static_cast<const uint16_t*>(piece.dy.data);
   const auto* x = static_cast<const uint16_t*>(piece.x.data);
   int64_t configured = 0;
-  NoSideWork nothing;
+  int64_t blocks_done = 0;
+  WriteAndFetch work;
+  PendingRows& pending = work.pending;
+  pending.add = !piece.overwrite;
+  const int64_t panels = (piece.k_end - piece.k_begin + kBlock - 1) / kBlock;
   if (piece.rows == 0 && piece.overwrite) {
     for (int64_t n = piece.n_begin; n < piece.n_end; ++n) {
       for (int64_t k = piece.k_begin; k < piece.k_end; ++k) piece.dw[n * piece.dw_stride + k] = 0;
@@ -75,8 +68,9 @@ HEDDLE_AMX void run_wgrad(const WgradPiece& piece) {
         interleave_pairs(x + t * piece.x.stride + k, piece.x.stride, rows, smaller(piece.k_end - k, kBlock), to);
       }
     }
-    const bool accumulate = begin != 0 || !piece.overwrite;
+    const bool last = begin + deep == piece.rows, one_run = deep == piece.rows;
     const uint16_t* a_panel = left;
+    float* block = sums;
     for (int64_t n = piece.n_begin; n < piece.n_end; n += kBlock, a_panel += panel_elements) {
       const int64_t tall = smaller(piece.n_end - n, kBlock);
       if (tall != configured) configure_tiles(configured = tall);
@@ -85,26 +79,18 @@ HEDDLE_AMX void run_wgrad(const WgradPiece& piece) {
       a.lower = a_panel + kTileElements;
       a.row_stride = 64;
       a.step_stride = kPairElements;
-      const uint16_t* b = right;
-      for (int64_t k = piece.k_begin; k < piece.k_end; k += kBlock, b += panel_elements) {
-        const int64_t wide = smaller(piece.k_end - k, kBlock);
-        float* c = piece.dw + n * piece.dw_stride + k;
-        if (wide % kTile == 0) {
-          FetchBlock next;
-          if (accumulate && k + kBlock < piece.k_end) {
-            next.row = reinterpret_cast<const char*>(c + kBlock);
-            next.stride = piece.dw_stride * 4;
-            next.left = tall;
-          }
-          multiply_edge_block(tall, wide, a, steps, b, c, piece.dw_stride * 4, accumulate, next);
-          continue;
-        }
-        if (accumulate) load_edge_block(staging, tall, wide, c, piece.dw_stride);
-        multiply_edge_block(tall, wide, a, steps, b, staging, kBlock * 4, accumulate, nothing);
-        store_edge_block(staging, tall, wide, c, piece.dw_stride);
+      for (int64_t p = 0; p < panels; ++p, block += kBlockElements) {
+        const int64_t k = piece.k_begin + p * kBlock, wide = smaller(piece.k_end - k, kBlock);
+        float* const to = piece.dw + n * piece.dw_stride + k;
+        if (last) work.claim = {reinterpret_cast<const char*>(to), piece.dw_stride * 4, tall, true, 0};
+        float* const c = one_run ? staging + blocks_done++ % 2 * kBlockElements : block;
+        multiply_edge_block(tall, wide, a, steps, right + p * panel_elements, c, kBlock * 4, begin != 0, work);
+        pending.finish();
+        if (last) pending.set(c, tall, wide, to, piece.dw_stride * 4);
       }
     }
   }
+  pending.finish();
   _tile_release();
 }
 

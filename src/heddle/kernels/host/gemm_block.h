@@ -16,7 +16,9 @@ namespace heddle::kernels::host {
 constexpr int64_t kPanelColumns = 32;
 constexpr int64_t kMostPieceRows = 256;
 constexpr int64_t kMostPieceColumns = 512;
-constexpr int64_t kPieceScratchBytes = 1280 * 1024;
+constexpr int64_t kMostWgradRows = 256;     // n
+constexpr int64_t kMostWgradColumns = 512;  // k
+constexpr int64_t kPieceScratchBytes = 1408 * 1024;
 
 /// C[M, column_begin .. column_end) = A[M, depth] · B[depth, columns] (+ bias).
 ///
@@ -38,8 +40,9 @@ struct ProductPiece {
   std::byte* scratch = nullptr;
 };
 
-/// dw[n_begin .. n_end, k_begin .. k_end) (+)= Σ_t dy[t,n] x[t,k] over T rows, fp32, row-major with row length K.
-/// Both ranges are at most kMostPieceColumns long and begin at multiples of kPanelColumns.
+/// dw[n_begin .. n_end, k_begin .. k_end) (+)= Σ_t dy[t,n] x[t,k] over T rows, fp32, row-major; the sum is finished
+/// before it is added. The ranges are at most kMostWgradRows and kMostWgradColumns long and begin at multiples of
+/// kPanelColumns.
 struct WgradPiece {
   int64_t rows = 0;  // T
   int64_t n_begin = 0, n_end = 0, k_begin = 0, k_end = 0;

@@ -148,13 +148,12 @@ void wgrad(BlockKernel kernel, const WgradPiece& piece) {
       for (int64_t r = 0; r < tall; ++r) {
         for (int64_t p = 0; p < panels; ++p) {
           const int64_t k = piece.k_begin + p * kPanelColumns;
-          const auto bytes = static_cast<size_t>(std::min(piece.k_end - k, kPanelColumns)) * 4;
           visit(piece.dw + (n + r) * piece.dw_stride + k,
-                sums + (r / kBlockRows * panels + p) * kBlock + r % kBlockRows * kPanelColumns, bytes);
+                sums + (r / kBlockRows * panels + p) * kBlock + r % kBlockRows * kPanelColumns,
+                std::min(piece.k_end - k, kPanelColumns));
         }
       }
     };
-    if (!piece.overwrite) each_row([](float* dw, float* sum, size_t bytes) { std::memcpy(sum, dw, bytes); });
     for (int64_t t = 0; t < piece.rows; t += kRun) {
       const int64_t deep = std::min(piece.rows - t, kRun);
       for (int64_t s = 0; s < strips; ++s) {
@@ -169,7 +168,13 @@ void wgrad(BlockKernel kernel, const WgradPiece& piece) {
         }
       }
     }
-    each_row([](float* dw, float* sum, size_t bytes) { std::memcpy(dw, sum, bytes); });
+    if (piece.overwrite) {
+      each_row([](float* dw, const float* sum, int64_t count) { std::copy_n(sum, count, dw); });
+    } else {
+      each_row([](float* dw, const float* sum, int64_t count) {
+        for (int64_t i = 0; i < count; ++i) dw[i] += sum[i];
+      });
+    }
   }
 }
 

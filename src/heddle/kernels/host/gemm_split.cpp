@@ -48,8 +48,8 @@ PieceSplit PieceSplit::equal(int64_t groups, int64_t rows, int64_t columns, int 
   split.equal_rows_ = rows;
   split.columns_ = columns;
   split.first_ = first;
-  split.block_rows_ = even_block(rows, kMostPieceColumns);
-  split.block_columns_ = even_block(columns, kMostPieceColumns);
+  split.block_rows_ = even_block(rows, kMostWgradRows);
+  split.block_columns_ = even_block(columns, kMostWgradColumns);
   while (split.number(nullptr) < threads) {
     if (split.block_rows_ > kLeastColumns && split.block_rows_ >= split.block_columns_) {
       split.block_rows_ = even_block(rows, split.block_rows_ / 2);
