@@ -7,9 +7,11 @@ Each argument is a peer with options of peer.py. All are started and warmed up f
 round runs one step of each. Prints medians and, per peer, the median over rounds of its time / the first peer's time.
 """
 import argparse
+import atexit
 import json
 import pathlib
 import shlex
+import signal
 import statistics
 import subprocess
 import sys
@@ -24,12 +26,15 @@ def main():
     parser.add_argument("peers", nargs="+")
     args = parser.parse_args()
     script = pathlib.Path(__file__).with_name("peer.py")
-    running = []
+    running, started = [], []
+    atexit.register(lambda: [process.kill() for process in started if process.poll() is None])
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))     # so that the line above runs then too
     for peer in args.peers:
         process = subprocess.Popen(
             [sys.executable, str(script), "--shape", args.shape, "--dtype", args.dtype, "--threads", str(args.threads),
              "--peer", *shlex.split(peer)],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+        started.append(process)
         ready = json.loads(process.stdout.readline() or '{"error": "ended without a word"}')
         if "error" in ready:
             print(json.dumps(dict(peer=peer, **ready)))
