@@ -1,0 +1,66 @@
+// grouped_linear and its gradients on the CPU's matrix products: one parallel loop over the blocks of all experts.
+// R rows sorted by expert, expert e having rows offsets[e] … offsets[e+1]; K in, N out; w is [E,N,K].
+#include "heddle/kernels/host/linear_operands.h"
+
+namespace heddle::kernels::host {
+namespace {
+
+using device::KernelCall;
+using device::TensorView;
+
+void run_grouped_linear(const KernelCall& call) {
+  const TensorView x = call.in[0], w = call.in[1];
+  linear_forward({.groups = groups_of(call.in[2], x.dim(0)),
+                  .n = w.dim(1),
+                  .k = w.dim(2),
+                  .x = rows_of(x),
+                  .w = weights_of(w),
+                  .y = out_rows_of(call.out[0]),
+                  .scratch = product_scratch(call, w.dim(0))});
+}
+
+void run_grouped_linear_dgrad(const KernelCall& call) {
+  const TensorView dy = call.in[0], w = call.in[1];
+  linear_dgrad({.groups = groups_of(call.in[2], dy.dim(0)),
+                .n = w.dim(1),
+                .k = w.dim(2),
+                .dy = rows_of(dy),
+                .w = weights_of(w),
+                .dx = out_rows_of(call.out[0]),
+                .scratch = product_scratch(call, w.dim(0))});
+}
+
+void run_grouped_linear_wgrad(const KernelCall& call) {
+  const TensorView x = call.in[0], dy = call.in[1], acc = call.updates[0];
+  linear_wgrad({.groups = groups_of(call.in[2], x.dim(0)),
+                .n = acc.dim(1),
+                .k = acc.dim(2),
+                .dy = rows_of(dy),
+                .x = rows_of(x),
+                .dw = acc.as<float>(),
+                .overwrite = call.overwrite,
+                .scratch = product_scratch(call, acc.dim(0))});
+}
+
+Support supports(const ir::Stage& stage, const ir::Op& op) {
+  return product_support(stage, op.in[0], op.in[1], op.out.empty() ? ir::none : op.out[0]);
+}
+
+Support wgrad_supports(const ir::Stage& stage, const ir::Op& op) {
+  if (stage.value(op.updates[0]).dtype != Dtype::f32) return Support::no("the accumulator is not f32");
+  return product_support(stage, op.in[0], ir::none, op.in[1]);
+}
+
+int64_t scratch_bytes(const ir::Stage& stage, const ir::Op& op, const ir::RowCounts&) {
+  return product_scratch_bytes(weight_sizes(stage.value(op.updates.empty() ? op.in[1] : op.updates[0])).experts);
+}
+
+}  // namespace
+
+std::vector<KernelEntry> grouped_linear_kernels() {
+  return {{"grouped_linear", "host", "gemm", supports, scratch_bytes, run_grouped_linear},
+          {"grouped_linear_dgrad", "host", "gemm", supports, scratch_bytes, run_grouped_linear_dgrad},
+          {"grouped_linear_wgrad", "host", "gemm", wgrad_supports, scratch_bytes, run_grouped_linear_wgrad}};
+}
+
+}  // namespace heddle::kernels::host
