@@ -29,6 +29,14 @@ Strided<A> transposed(const A* data, int64_t columns) {
 /// adjacent memory, so that many sums advance together; the order of each sum stays k = 0, 1, 2, …
 template <class A>
 void product(int64_t M, int64_t N, int64_t K, Strided<A> a, Strided<A> b, A* c, bool add = false) {
+  std::vector<A> rows;
+  if (a.column != 1) {  // walked K at a time, once a strip: worth a copy whose rows are contiguous
+    rows.resize(static_cast<size_t>(M * K));
+    for (int64_t k = 0; k < K; ++k) {
+      for (int64_t m = 0; m < M; ++m) rows[static_cast<size_t>(m * K + k)] = a(m, k);
+    }
+    a = plain<A>(rows.data(), K);
+  }
   constexpr int64_t kStrip = 16;
   std::vector<A> strip(static_cast<size_t>(K * kStrip));
   for (int64_t first = 0; first < N; first += kStrip) {
@@ -38,9 +46,9 @@ void product(int64_t M, int64_t N, int64_t K, Strided<A> a, Strided<A> b, A* c, 
     }
     for (int64_t m = 0; m < M; ++m) {
       A sum[kStrip] = {};
-      const A* at = strip.data();
+      const A *a_row = a.data + m * a.row, *at = strip.data();
       for (int64_t k = 0; k < K; ++k, at += kStrip) {
-        const A factor = a(m, k);
+        const A factor = a_row[k];
         for (int64_t j = 0; j < kStrip; ++j) sum[j] += factor * at[j];
       }
       A* row = c + m * N + first;
