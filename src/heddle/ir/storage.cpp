@@ -42,11 +42,11 @@ std::optional<Storage::Place> Storage::place(int64_t bytes, int stream) {
     }
     free_.erase(chosen);
   } else {
-    // Grow, from the free interval at the very top if there is one.
+    // Grow, from the free interval at the very top if there is one that is too small.
     int64_t start = high_water_;
     if (!free_.empty()) {
       const auto top = std::prev(free_.end());
-      if (top->first + top->second.bytes == high_water_) {
+      if (top->first + top->second.bytes == high_water_ && top->second.bytes < bytes) {
         start = top->first;
         place.wait_for = top->second.used;
       }

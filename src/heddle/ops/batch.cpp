@@ -15,7 +15,7 @@ const OpDef load_tokens{
       const int64_t rows = op.attributes.integer("rows");
       rule.require(rows % op.attributes.integer("sequence") == 0, "rows are not whole sequences");
       std::vector<Value> out;
-      for (int64_t i = 0; i < op.attributes.integer("depths") + 2; ++i) {
+      for (int64_t i = 0; i < 2 * op.attributes.integer("depths") + 2; ++i) {
         out.push_back(output(Dtype::i32, {fixed(rows)}, Role::input));
       }
       return out;

@@ -59,31 +59,24 @@ class ThreadCommunicator : public Communicator {
   }
 
   void send(const void* data, int64_t bytes, int peer) override {
-    std::unique_lock lock(group_.mutex_);
+    const auto* from = static_cast<const std::byte*>(data);
+    std::vector<std::byte> letter(from, from + bytes);
+    const std::lock_guard lock(group_.mutex_);
     group_.check();
-    ThreadGroup::Letter letter{data, bytes, false};
-    const auto key = std::make_pair(rank_, peer);
-    group_.letters_[key] = &letter;
+    group_.letters_[{rank_, peer}].push_back(std::move(letter));
     group_.changed_.notify_all();
-    try {
-      group_.sleep_until(lock, [&] { return letter.taken; });
-    } catch (...) {
-      group_.letters_.erase(key);
-      throw;
-    }
   }
 
   void receive(void* data, int64_t bytes, int peer) override {
     std::unique_lock lock(group_.mutex_);
-    const auto key = std::make_pair(peer, rank_);
-    group_.sleep_until(lock, [&] { return group_.letters_.contains(key); });
-    ThreadGroup::Letter& letter = *group_.letters_[key];
-    HEDDLE_CHECK(letter.bytes == bytes, "rank {} expects {} bytes from rank {}, which sends {}", rank_, bytes, peer,
-                 letter.bytes);
-    if (bytes > 0) std::memcpy(data, letter.data, static_cast<size_t>(bytes));
-    letter.taken = true;
-    group_.letters_.erase(key);
-    group_.changed_.notify_all();
+    auto& letters = group_.letters_[{peer, rank_}];
+    group_.sleep_until(lock, [&] { return !letters.empty(); });
+    const std::vector<std::byte> letter = std::move(letters.front());
+    letters.pop_front();
+    lock.unlock();
+    HEDDLE_CHECK(std::ssize(letter) == bytes, "rank {} expects {} bytes from rank {}, which sends {}", rank_, bytes,
+                 peer, letter.size());
+    if (bytes > 0) std::memcpy(data, letter.data(), letter.size());
   }
 
   void abort(const std::string& reason) override { group_.abort(reason); }

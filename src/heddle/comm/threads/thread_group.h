@@ -3,6 +3,7 @@
 #pragma once
 
 #include <condition_variable>
+#include <deque>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -26,11 +27,6 @@ class ThreadGroup {
     const std::byte* data = nullptr;
     std::span<const Piece> pieces;
   };
-  struct Letter {
-    const void* data = nullptr;
-    int64_t bytes = 0;
-    bool taken = false;
-  };
   void barrier(std::unique_lock<std::mutex>& lock);
   void check() const;
   template <class Ready>
@@ -42,7 +38,7 @@ class ThreadGroup {
   std::mutex mutex_;
   std::condition_variable changed_;
   std::vector<Shown> shown_;
-  std::map<std::pair<int, int>, Letter*> letters_;  // (from, to)
+  std::map<std::pair<int, int>, std::deque<std::vector<std::byte>>> letters_;  // (from, to), under way
   int arrived_ = 0;
   uint64_t generation_ = 0;
   std::string reason_;

@@ -9,25 +9,10 @@ namespace heddle::device {
 namespace {
 constexpr uint64_t kRing = 4096;  // commands the host may run ahead
 constexpr int kInlineViews = 16;
-constexpr int kSpins = 2000;
 
 int64_t now_ns() {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch())
       .count();
-}
-
-// Waits until `value` satisfies `ready`: a short spin, then asleep.
-template <class Ready>
-void wait_until(const std::atomic<uint64_t>& value, Ready ready) {
-  for (int i = 0; i < kSpins; ++i) {
-    if (ready(value.load(std::memory_order_acquire))) return;
-    __builtin_ia32_pause();
-  }
-  for (;;) {
-    const uint64_t seen = value.load(std::memory_order_acquire);
-    if (ready(seen)) return;
-    value.wait(seen, std::memory_order_acquire);
-  }
 }
 }  // namespace
 
@@ -45,19 +30,14 @@ HostStream::HostStream(std::string name, int threads)
 
 HostStream::~HostStream() {
   next_command().what = Command::What::stop;
-  publish();
+  published_.raise();
   worker_.join();
 }
 
 HostStream::Command& HostStream::next_command() {
-  const uint64_t head = head_.load(std::memory_order_relaxed);
-  wait_until(tail_, [&](uint64_t tail) { return head - tail < kRing; });
-  return ring_[head % kRing];
-}
-
-void HostStream::publish() {
-  head_.fetch_add(1, std::memory_order_release);
-  head_.notify_one();
+  const uint64_t next = published_.value();
+  if (next >= kRing) taken_.wait_for(next - kRing + 1);
+  return ring_[next % kRing];
 }
 
 void HostStream::launch(const Launch& launch) {
@@ -77,7 +57,7 @@ void HostStream::launch(const Launch& launch) {
     at += views->size();
   }
   ++launched_;
-  publish();
+  published_.raise();
 }
 
 void HostStream::wait(const Stream& other, uint64_t count) {
@@ -85,12 +65,12 @@ void HostStream::wait(const Stream& other, uint64_t count) {
   command.what = Command::What::wait;
   command.other = static_cast<const HostStream*>(&other);
   command.count = count;
-  publish();
+  published_.raise();
 }
 
 void HostStream::synchronize(uint64_t count) {
   const uint64_t target = count == 0 ? launched_ : count;
-  wait_until(ended_, [&](uint64_t ended) { return ended >= target; });
+  ended_.wait_for(target);
   if (failed_.load(std::memory_order_acquire)) std::rethrow_exception(failure_);
 }
 
@@ -127,32 +107,30 @@ void HostStream::run(Command& command) {
     spans_.push_back({launch.stage, launch.op_index, launch.call.microbatch, start, end, launch.live_bytes,
                       launch.reserved_bytes});
   }
-  ended_.fetch_add(1, std::memory_order_release);
-  ended_.notify_all();
+  ended_.raise();
 }
 
 void HostStream::work(int threads) {
   omp_set_num_threads(threads);
   for (uint64_t tail = 0;; ++tail) {
-    if (head_.load(std::memory_order_acquire) <= tail) {
+    if (published_.value() <= tail) {
       const int64_t start = now_ns();
-      wait_until(head_, [&](uint64_t head) { return head > tail; });
+      published_.wait_for(tail + 1);
       times_.starved_ns += now_ns() - start;
     }
     Command& command = ring_[tail % kRing];
     if (command.what == Command::What::stop) return;
     if (command.what == Command::What::wait) {
       const HostStream& other = *command.other;
-      if (other.ended_.load(std::memory_order_acquire) < command.count) {
+      if (other.ended_.value() < command.count) {
         const int64_t start = now_ns();
-        wait_until(other.ended_, [&](uint64_t ended) { return ended >= command.count; });
+        other.ended_.wait_for(command.count);
         times_.waiting_ns += now_ns() - start;
       }
     } else {
       run(command);
     }
-    tail_.store(tail + 1, std::memory_order_release);
-    tail_.notify_one();
+    taken_.raise();
   }
 }
 

@@ -10,6 +10,7 @@
 #include <memory>
 #include <thread>
 
+#include "heddle/device/host/counter.h"
 #include "heddle/device/stream.h"
 
 namespace heddle::device {
@@ -33,13 +34,11 @@ class HostStream : public Stream {
   void work(int threads);
   void run(Command& command);
   Command& next_command();
-  void publish();
 
   std::string name_;
   std::unique_ptr<Command[]> ring_;
-  std::atomic<uint64_t> head_{0};  // commands published
-  std::atomic<uint64_t> tail_{0};  // commands taken
-  std::atomic<uint64_t> ended_{0};  // launches ended
+  Counter published_, taken_;  // commands
+  Counter ended_;              // launches
   uint64_t launched_ = 0;
   std::atomic<bool> tracing_{false};
   std::atomic<bool> failed_{false};

@@ -11,7 +11,7 @@ const device::Batch& batch_of(const KernelCall& call) {
   return *call.batch;
 }
 
-/// ids[b·S + s] = tokens[b, s]; labels_d[b·S + s] = tokens[b, s + d], −1 where masked or padding.
+/// ids_d[b·S + s] = tokens[b, s + d] for d = 0 … D, then labels_d the same for d = 1 … D + 1 with −1 where masked.
 void load_tokens(const KernelCall& call) {
   const int64_t T = call.op->attributes.integer("rows");
   const int64_t S = call.op->attributes.integer("sequence");
@@ -23,12 +23,13 @@ void load_tokens(const KernelCall& call) {
                mine.tokens.size(), B, width);
   HEDDLE_CHECK(mine.masked.empty() || mine.masked.size() == mine.tokens.size(), "{} mask entries for {} ids",
                mine.masked.size(), mine.tokens.size());
-  for (int64_t d = 0; d <= depths + 1; ++d) {
-    auto* to = call.out[static_cast<size_t>(d)].as<int32_t>();
+  for (int64_t i = 0; i < 2 * depths + 2; ++i) {
+    const bool label = i > depths;
+    const int64_t shift = label ? i - depths : i;
+    auto* to = call.out[static_cast<size_t>(i)].as<int32_t>();
     for (int64_t b = 0; b < B; ++b) {
       for (int64_t s = 0; s < S; ++s) {
-        const auto from = static_cast<size_t>(b * width + s + d);
-        const bool label = d > 0;
+        const auto from = static_cast<size_t>(b * width + s + shift);
         const bool hidden = mine.tokens[from] < 0 || (label && !mine.masked.empty() && mine.masked[from] != 0);
         to[b * S + s] = hidden ? -1 : mine.tokens[from];
       }

@@ -1,0 +1,330 @@
+#include "heddle/model/deepseek_v3.h"
+
+#include <algorithm>
+
+#include "heddle/ops/ops.h"
+
+namespace heddle::model {
+
+namespace {
+
+using ir::Attributes;
+using ir::Dim;
+using ir::none;
+using ir::Role;
+using ir::ValueId;
+
+// Shape legend: T tokens of a microbatch, H hidden, E experts, k chosen, R = T·k rows, S rows received, F width.
+class Writer {
+ public:
+  Writer(const ModelConfig& config, const StageSpec& spec) : c_(config), spec_(spec) {
+    text_.stage.name = fmt::format("stage {}", spec.stage);
+    tokens_ = spec.sequences * spec.sequence_length;
+    wide_ = spec.dtype == Dtype::f64 ? Dtype::f64 : Dtype::f32;
+  }
+
+  StageText write() {
+    const bool reads_labels = spec_.last;
+    if (spec_.first || reads_labels) {
+      std::vector<std::string> names;
+      for (int64_t d = 0; d <= depths(); ++d) names.push_back(fmt::format("ids_{}", d));
+      for (int64_t d = 1; d <= depths() + 1; ++d) names.push_back(fmt::format("labels_{}", d));
+      tokens_of_ = op("load_tokens", {}, names,
+                   {{"rows", tokens_}, {"sequence", spec_.sequence_length}, {"depths", depths()}});
+    }
+    scales_ = op("load_scales", {}, {"scales"},
+                 {{"count", kScaleDepth + depths()}, {"dtype", std::string(heddle::name_of(wide_))}})[0];
+    rope_ = parameter({.name = "rope_table", .start = Parameter::Start::rope_table, .trained = false}, wide_,
+                      {spec_.sequence_length, c_.qk_rope_head_dim});
+
+    ValueId x_TH;
+    if (spec_.first) {
+      embedding_ = matrix("model.embed_tokens.weight", c_.vocab_size, c_.hidden_size);
+      x_TH = op("embedding", {ids(0), embedding_}, {"x"})[0];
+    } else {
+      x_TH = op("receive", {}, {"x"},
+                {{"step", int64_t{-1}},
+                 {"dtype", std::string(heddle::name_of(spec_.dtype))},
+                 {"rows", tokens_},
+                 {"columns", c_.hidden_size}},
+                "pp")[0];
+    }
+    for (int64_t l = spec_.first_layer; l < spec_.first_layer + spec_.layers; ++l) x_TH = layer(l, x_TH);
+    layer_ = -1;
+    if (spec_.last) {
+      losses(x_TH);
+    } else {
+      op("send", {x_TH}, {}, {{"step", int64_t{1}}}, "pp");
+    }
+    text_.has_loss = spec_.last;
+    return std::move(text_);
+  }
+
+ private:
+  int64_t depths() const { return c_.num_nextn_predict_layers; }
+  ValueId ids(int64_t d) const { return tokens_of_[static_cast<size_t>(d)]; }
+  ValueId labels(int64_t d) const { return tokens_of_[static_cast<size_t>(depths() + d)]; }
+
+  std::vector<ValueId> op(std::string_view kind, std::vector<ValueId> in, std::vector<std::string> names,
+                          Attributes attributes = {}, std::string group = "", std::vector<ValueId> updates = {}) {
+    ir::Op op;
+    op.def = &ops::find(kind);
+    op.in = std::move(in);
+    op.updates = std::move(updates);
+    op.group = std::move(group);
+    op.layer = layer_;
+    op.attributes = std::move(attributes);
+    if (layer_ >= 0) {
+      for (std::string& name : names) name = fmt::format("{}.{}", layer_, name);
+    }
+    return text_.stage.append(std::move(op), names);
+  }
+
+  ValueId parameter(Parameter p, Dtype dtype, const std::vector<int64_t>& shape) {
+    ir::Value value;
+    value.name = p.name;
+    value.dtype = dtype;
+    for (const int64_t size : shape) value.shape.push_back({size, none});
+    value.role = Role::weight;
+    p.value = text_.stage.add_value(std::move(value));
+    if (p.released.empty() && p.start != Parameter::Start::rope_table) p.released = {{p.name, 0, shape[0]}};
+    text_.parameters.push_back(p);
+    return p.value;
+  }
+
+  ValueId matrix(const std::string& name, int64_t n, int64_t k, std::vector<ReleasedPart> released = {}) {
+    return parameter({.name = name, .deviation = c_.initializer_range, .decays = true, .released = std::move(released)},
+                     spec_.dtype, {n, k});
+  }
+
+  ValueId gain(const std::string& name, int64_t width) {
+    return parameter({.name = name, .start = Parameter::Start::ones}, wide_, {width});
+  }
+
+  ValueId linear(ValueId x, const std::string& prefix, const std::string& name, int64_t n) {
+    const int64_t k = text_.stage.value(x).shape.back().count;
+    return op("linear", {x, matrix(prefix + name + ".weight", n, k)}, {name})[0];
+  }
+
+  ValueId norm(ValueId x, const std::string& name, const std::string& out) {
+    const int64_t width = text_.stage.value(x).shape.back().count;
+    return op("rms_norm", {x, gain(name, width)}, {out, out + "_rstd"}, {{"epsilon", c_.rms_norm_eps}})[0];
+  }
+
+  // DeepSeek-V2, arXiv 2405.04434, section 2.1.
+  ValueId attention(ValueId n_TH, const std::string& prefix) {
+    const int64_t heads = c_.num_attention_heads, nope = c_.qk_nope_head_dim, rope = c_.qk_rope_head_dim;
+    ValueId q;
+    if (c_.q_lora_rank > 0) {
+      const ValueId latent = linear(n_TH, prefix, "q_a_proj", c_.q_lora_rank);
+      q = linear(norm(latent, prefix + "q_a_layernorm.weight", "q_latent"), prefix, "q_b_proj", heads * (nope + rope));
+    } else {
+      q = linear(n_TH, prefix, "q_proj", heads * (nope + rope));
+    }
+    const ValueId joint = linear(n_TH, prefix, "kv_a_proj_with_mqa", c_.kv_lora_rank + rope);
+    const auto parts = op("split", {joint}, {"kv_latent_raw", "k_rope_raw"}, {{"first", c_.kv_lora_rank}});
+    const ValueId latent = norm(parts[0], prefix + "kv_a_layernorm.weight", "kv_latent");
+    const ValueId kv = linear(latent, prefix, "kv_b_proj", heads * (nope + c_.v_head_dim));
+
+    const auto rotate = [&](ValueId x, int64_t count, int64_t width, const std::string& name) {
+      return op("rope", {x, rope_}, {name},
+                {{"heads", count},
+                 {"head_dim", width},
+                 {"rope_dim", rope},
+                 {"sequence", spec_.sequence_length},
+                 {"interleaved", int64_t{c_.rope_interleave}},
+                 {"inverse", int64_t{0}}})[0];
+    };
+    const ValueId q_rotated = rotate(q, heads, nope + rope, "q");
+    const ValueId k_rotated = rotate(parts[1], 1, rope, "k_rope");
+    const auto k_v = op("mla_assemble", {kv, k_rotated}, {"k", "v"},
+                        {{"heads", heads}, {"nope", nope}, {"rope", rope}, {"value_dim", c_.v_head_dim}});
+    const ValueId o = op("attention", {q_rotated, k_v[0], k_v[1]}, {"o", "lse"},
+                         {{"heads", heads},
+                          {"kv_heads", heads},
+                          {"head_dim", nope + rope},
+                          {"value_dim", c_.v_head_dim},
+                          {"sequence", spec_.sequence_length},
+                          {"causal", int64_t{1}},
+                          {"scale", c_.softmax_scale()}})[0];
+    return linear(o, prefix, "o_proj", c_.hidden_size);
+  }
+
+  // silu(gate)·up in its parts; the pass `fuse` makes it one op.
+  ValueId swiglu(ValueId u, const std::string& name) {
+    const int64_t width = text_.stage.value(u).shape[1].count / 2;
+    const auto parts = op("split", {u}, {name + "_gate", name + "_up"}, {{"first", width}});
+    const ValueId s = op("silu", {parts[0]}, {name + "_silu"})[0];
+    return op("multiply", {s, parts[1]}, {name})[0];
+  }
+
+  ValueId mlp(ValueId x, const std::string& prefix, int64_t width, const std::string& name) {
+    const ValueId w = matrix(prefix + "gate_up_proj.weight", 2 * width, c_.hidden_size,
+                             {{prefix + "gate_proj.weight", 0, width}, {prefix + "up_proj.weight", width, width}});
+    const ValueId u = op("linear", {x, w}, {name + "_u"})[0];
+    const ValueId down = matrix(prefix + "down_proj.weight", c_.hidden_size, width);
+    return op("linear", {swiglu(u, name + "_a"), down}, {name})[0];
+  }
+
+  ValueId experts_weight(const std::string& prefix, const std::string& name, int64_t n, int64_t k,
+                         std::vector<ReleasedPart> parts) {
+    for (ReleasedPart& part : parts) part.name = prefix + "experts.{}." + part.name + ".weight";
+    return parameter({.name = prefix + "experts." + name + ".weight",
+                      .deviation = c_.initializer_range,
+                      .decays = true,
+                      .experts = c_.n_routed_experts,
+                      .released = std::move(parts)},
+                     spec_.dtype, {c_.n_routed_experts / spec_.expert_ranks, n, k});
+  }
+
+  ValueId moe(ValueId x_TH, const std::string& prefix) {
+    const int64_t experts = c_.n_routed_experts, width = c_.moe_intermediate_size;
+    const std::string function = c_.sigmoid_scores ? "sigmoid" : "softmax";
+    const ValueId w_router =
+        parameter({.name = prefix + "gate.weight", .deviation = c_.initializer_range, .decays = true}, wide_,
+                  {experts, c_.hidden_size});
+    const ValueId bias = c_.topk_bias ? parameter({.name = prefix + "gate.e_score_correction_bias",
+                                                   .start = Parameter::Start::zeros,
+                                                   .trained = false},
+                                                  wide_, {experts})
+                                      : none;
+    const ValueId logits_TE = op("linear", {x_TH, w_router}, {"logits"}, {{"wide", int64_t{1}}})[0];
+    const ValueId s_TE = op("router_scores", {logits_TE}, {"scores"}, {{"function", function}})[0];
+    const auto choice = op("choose", {s_TE, bias}, {"experts", "row_of", "token_of", "offsets"},
+                           {{"top_k", c_.num_experts_per_tok},
+                            {"groups", c_.n_group},
+                            {"top_groups", c_.topk_group},
+                            {"group_score_top", std::min<int64_t>(2, experts / c_.n_group)}});
+    const ValueId row_of = choice[1], token_of = choice[2], offsets = choice[3];
+    const ValueId g_Tk = op("gate", {s_TE, choice[0]}, {"gates"},
+                            {{"normalize", int64_t{c_.norm_topk_prob}}, {"scale", c_.routed_scaling_factor}})[0];
+    op("count_load", {offsets}, {}, {}, "", {statistic(fmt::format("load.{}", layer_), experts)});
+    if (c_.sequence_aux_loss_alpha > 0) {
+      const ValueId loss = op("sequence_aux_loss", {s_TE, scales_}, {"sequence_aux"},
+                              {{"top_k", c_.num_experts_per_tok},
+                               {"sequence", spec_.sequence_length},
+                               {"alpha", c_.sequence_aux_loss_alpha},
+                               {"scale_index", int64_t{kScaleSequenceAux}}})[0];
+      keep(loss, fmt::format("loss.sequence_aux.{}", layer_));
+    }
+    if (c_.z_loss_weight > 0) {
+      const ValueId loss = op("z_loss", {logits_TE, scales_}, {"z"},
+                              {{"weight", c_.z_loss_weight}, {"scale_index", int64_t{kScaleZ}}})[0];
+      keep(loss, fmt::format("loss.z.{}", layer_));
+    }
+
+    const ValueId p_RH = op("permute", {x_TH, row_of, token_of}, {"p"})[0];
+    ValueId q_SH = p_RH, expert_offsets = offsets, n = none;
+    if (spec_.expert_ranks > 1) {
+      const ValueId counts = op("share_counts", {offsets}, {"counts"}, {{"ranks", spec_.expert_ranks}}, "ep")[0];
+      const auto on_host = op("counts_to_host", {counts}, {"n", "local_offsets"});
+      n = on_host[0];
+      expert_offsets = on_host[1];
+      q_SH = op("exchange", {p_RH, n}, {"q"}, {{"back", int64_t{0}}}, "ep")[0];
+    }
+    const ValueId w_gate_up = experts_weight(prefix, "gate_up_proj", 2 * width, c_.hidden_size,
+                                             {{"gate_proj", 0, width}, {"up_proj", width, width}});
+    const ValueId u_S2F = op("grouped_linear", {q_SH, w_gate_up, expert_offsets}, {"u"})[0];
+    const ValueId a_SF = swiglu(u_S2F, "a");
+    const ValueId w_down = experts_weight(prefix, "down_proj", c_.hidden_size, width, {{"down_proj", 0, c_.hidden_size}});
+    const ValueId e_SH = op("grouped_linear", {a_SF, w_down, expert_offsets}, {"e"})[0];
+    ValueId r_RH = e_SH;
+    if (spec_.expert_ranks > 1) {
+      r_RH = op("exchange", {e_SH, n}, {"r"}, {{"back", int64_t{1}}, {"rows", tokens_ * c_.num_experts_per_tok}}, "ep")[0];
+    }
+    if (c_.n_shared_experts == 0) return op("unpermute", {r_RH, g_Tk, row_of}, {"c"})[0];
+    const ValueId h_TH = mlp(x_TH, prefix + "shared_experts.", width * c_.n_shared_experts, "shared");
+    const ValueId c_TH = op("unpermute", {r_RH, g_Tk, row_of}, {"c"})[0];
+    return op("add", {c_TH, h_TH}, {"y"})[0];
+  }
+
+  ValueId layer(int64_t index, ValueId x_TH) {
+    layer_ = static_cast<int>(index);
+    const std::string prefix = fmt::format("model.layers.{}.", index);
+    const ValueId n_TH = norm(x_TH, prefix + "input_layernorm.weight", "n");
+    const ValueId a_TH = attention(n_TH, prefix + "self_attn.");
+    const ValueId x2_TH = op("add", {x_TH, a_TH}, {"x_mid"})[0];
+    const ValueId n2_TH = norm(x2_TH, prefix + "post_attention_layernorm.weight", "n_mid");
+    const ValueId y_TH = c_.is_moe(index) ? moe(n2_TH, prefix + "mlp.")
+                                          : mlp(n2_TH, prefix + "mlp.", c_.intermediate_size, "y");
+    return op("add", {x2_TH, y_TH}, {"x"})[0];
+  }
+
+  ValueId statistic(const std::string& name, int64_t size) {
+    ir::Value value;
+    value.name = name;
+    value.dtype = Dtype::f64;
+    value.shape = {{size, none}};
+    value.role = Role::statistic;
+    return text_.stage.add_value(std::move(value));
+  }
+
+  void keep(ValueId loss, const std::string& name) { op("accumulate", {loss}, {}, {}, "", {statistic(name, 1)}); }
+
+  void predict(ValueId h_TH, const std::string& norm_name, ValueId labels, int scale, const std::string& name) {
+    const ValueId n_TH = norm(h_TH, norm_name, "n_" + name);
+    const ValueId logits_TV = op("linear", {n_TH, head_}, {"logits_" + name})[0];
+    const ValueId loss = op("cross_entropy", {logits_TV, labels, scales_}, {"ce_" + name, "lse_" + name},
+                            {{"scale_index", int64_t{scale}}})[0];
+    keep(loss, "loss." + name);
+  }
+
+  // Next-token loss, then one module for each further depth (DeepSeek-V3, section 2.2).
+  void losses(ValueId x_TH) {
+    if (c_.tie_word_embeddings) {
+      HEDDLE_CHECK(spec_.first, "a tied head needs the embedding on its own stage");
+      head_ = embedding_;
+    } else {
+      head_ = matrix("lm_head.weight", c_.vocab_size, c_.hidden_size);
+    }
+    predict(x_TH, "model.norm.weight", labels(1), kScaleNextToken, "next_token");
+    ValueId h_TH = x_TH;
+    for (int64_t d = 1; d <= depths(); ++d) {
+      HEDDLE_CHECK(spec_.first, "multi-token prediction needs the embedding on its own stage");
+      const int64_t index = c_.num_hidden_layers + d - 1;
+      layer_ = static_cast<int>(index);
+      const std::string prefix = fmt::format("model.layers.{}.", index);
+      const ValueId e_TH = op("embedding", {ids(d), embedding_}, {"embedded"})[0];
+      const ValueId joined = op("concat",
+                                {norm(e_TH, prefix + "enorm.weight", "e_normed"),
+                                 norm(h_TH, prefix + "hnorm.weight", "h_normed")},
+                                {"joined"}, {{"first", c_.hidden_size}, {"second", c_.hidden_size}})[0];
+      h_TH = layer(index, linear(joined, prefix, "eh_proj", c_.hidden_size));
+      predict(h_TH, prefix + "shared_head.norm.weight", labels(d + 1),
+              kScaleDepth + static_cast<int>(d) - 1, fmt::format("depth.{}", d));
+    }
+  }
+
+  const ModelConfig& c_;
+  const StageSpec& spec_;
+  StageText text_;
+  int64_t tokens_ = 0;
+  Dtype wide_ = Dtype::f32;
+  int layer_ = -1;
+  std::vector<ValueId> tokens_of_;  // ids_0 … ids_D, labels_1 … labels_{D+1}
+  ValueId scales_ = none, rope_ = none, embedding_ = none, head_ = none;
+};
+
+}  // namespace
+
+StageText deepseek_v3_stage(const ModelConfig& config, const StageSpec& spec) { return Writer(config, spec).write(); }
+
+ParameterCount count_parameters(const ModelConfig& config, const std::vector<Parameter>& parameters,
+                                const ir::Stage& stage) {
+  ParameterCount count;
+  for (const Parameter& p : parameters) {
+    if (!p.trained) continue;
+    int64_t elements = stage.elements(p.value, ir::FixedRows());
+    if (p.experts == 0) {
+      count.total += elements;
+      count.active += elements;
+    } else {
+      elements = elements / stage.value(p.value).shape[0].count;  // of one expert
+      count.total += elements * p.experts;
+      count.active += elements * config.num_experts_per_tok;
+    }
+  }
+  return count;
+}
+
+}  // namespace heddle::model

@@ -1,0 +1,39 @@
+// DeepSeek-V3 (arXiv 2412.19437) as forward text: multi-head latent attention, dense and mixture-of-experts layers,
+// multi-token prediction, and the losses. Straight-line and unfused; passes do the rest.
+#pragma once
+
+#include "heddle/base/dtype.h"
+#include "heddle/model/model_config.h"
+#include "heddle/model/parameter.h"
+
+namespace heddle::model {
+
+/// Which part of the model a pipeline stage holds, and the shape of its microbatches.
+struct StageSpec {
+  int stage = 0;
+  int64_t first_layer = 0;
+  int64_t layers = 0;
+  bool first = true;              // has the embedding; else receives
+  bool last = true;               // has the head and the losses; else sends
+  int64_t sequences = 1;          // a microbatch of one rank
+  int64_t sequence_length = 128;
+  Dtype dtype = Dtype::f32;       // the compute type X
+  int64_t expert_ranks = 1;       // ranks that share the experts; > 1 writes the exchange out
+};
+
+/// Indices of load_scales: one factor a loss term.
+enum LossScale : int { kScaleNextToken = 0, kScaleSequenceAux = 1, kScaleZ = 2, kScaleDepth = 3 };
+
+/// Forward text of one stage. Statistics it updates: "loss.next_token", "loss.depth.D" (sums over labels),
+/// "loss.sequence_aux.L", "loss.z.L" (sums), and "load.L" [E] for each MoE layer L.
+StageText deepseek_v3_stage(const ModelConfig& config, const StageSpec& spec);
+
+/// Trained parameters of the whole model, and those that a token passes through.
+struct ParameterCount {
+  int64_t total = 0;
+  int64_t active = 0;
+};
+ParameterCount count_parameters(const ModelConfig& config, const std::vector<Parameter>& parameters,
+                                const ir::Stage& stage);
+
+}  // namespace heddle::model

@@ -1,0 +1,73 @@
+// What a model is: sizes and constants, named as in the Hugging Face config.json of the DeepSeek-V3 family, plus the
+// constants of its training losses.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+namespace heddle::model {
+
+/// YaRN (Peng et al., arXiv 2309.00071): rotary frequencies stretched for longer contexts.
+struct Yarn {
+  double factor = 1;
+  double original_max_position_embeddings = 4096;
+  double beta_fast = 32;
+  double beta_slow = 1;
+  double mscale = 1;
+  double mscale_all_dim = 0;
+  bool operator==(const Yarn&) const = default;
+};
+
+struct ModelConfig {
+  int64_t vocab_size = 8192;
+  int64_t hidden_size = 256;
+  int64_t num_hidden_layers = 4;
+  int64_t intermediate_size = 768;  // of dense layers
+  int64_t first_k_dense_replace = 1;
+  double rms_norm_eps = 1e-6;
+  double initializer_range = 0.02;
+  bool tie_word_embeddings = false;
+  int64_t max_position_embeddings = 4096;
+
+  // Multi-head latent attention
+  int64_t num_attention_heads = 4;
+  int64_t q_lora_rank = 0;  // 0: queries are projected directly
+  int64_t kv_lora_rank = 64;
+  int64_t qk_nope_head_dim = 32;
+  int64_t qk_rope_head_dim = 16;
+  int64_t v_head_dim = 32;
+  double rope_theta = 10000;
+  bool rope_interleave = true;
+  std::optional<Yarn> rope_scaling;
+
+  // Mixture of experts
+  int64_t n_routed_experts = 16;
+  int64_t num_experts_per_tok = 4;
+  int64_t n_shared_experts = 1;
+  int64_t moe_intermediate_size = 128;
+  int64_t n_group = 1;
+  int64_t topk_group = 1;
+  bool norm_topk_prob = true;
+  bool sigmoid_scores = true;  // else softmax
+  bool topk_bias = true;       // balance by a bias on the choice (aux-loss-free)
+  double routed_scaling_factor = 1;
+
+  // Multi-token prediction
+  int64_t num_nextn_predict_layers = 0;
+
+  // Training losses
+  double mtp_loss_weight = 0.3;
+  double sequence_aux_loss_alpha = 0;  // 0: off
+  double z_loss_weight = 0;            // 0: off
+  double bias_update_rate = 0.001;
+
+  bool is_moe(int64_t layer) const { return layer >= first_k_dense_replace; }
+  int64_t qk_head_dim() const { return qk_nope_head_dim + qk_rope_head_dim; }
+  double softmax_scale() const;
+  bool operator==(const ModelConfig&) const = default;
+};
+
+/// ConfigError naming the key when a size is impossible (top-k > experts, odd rotary width, …).
+void validate(const ModelConfig& config);
+
+}  // namespace heddle::model

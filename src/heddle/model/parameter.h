@@ -1,0 +1,37 @@
+// The parameters of a stage: what each persistent weight is called outside, how it begins, and whether it decays.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "heddle/ir/stage.h"
+
+namespace heddle::model {
+
+/// One released (Hugging Face) tensor inside a parameter: rows [row, row + rows) of it, of one expert or of all.
+struct ReleasedPart {
+  std::string name;  // "{}" stands for the global expert
+  int64_t row = 0;
+  int64_t rows = 0;
+};
+
+struct Parameter {
+  std::string name;  // also the name of the stage's value
+  ir::ValueId value = ir::none;
+  enum class Start : uint8_t { normal, ones, zeros, rope_table } start = Start::normal;
+  double deviation = 0;      // of `normal`
+  bool trained = true;       // by the optimizer; the balancing bias and the rotary table are not
+  bool decays = false;
+  int64_t experts = 0;       // leading dim when the parameter holds experts: how many in the whole model
+  std::vector<ReleasedPart> released;
+};
+
+/// A stage's forward text with its parameters, in the order in which they are used.
+struct StageText {
+  ir::Stage stage;
+  std::vector<Parameter> parameters;
+  /// Gradients are wanted for what is received; nothing else comes in.
+  bool has_loss = false;
+};
+
+}  // namespace heddle::model

@@ -1,0 +1,53 @@
+#include "heddle/model/rope_table.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numbers>
+
+namespace heddle::model {
+
+double yarn_mscale(double factor, double x) { return factor <= 1 ? 1.0 : 0.1 * x * std::log(factor) + 1.0; }
+
+namespace {
+
+std::vector<double> frequencies(const ModelConfig& config) {
+  const auto width = static_cast<double>(config.qk_rope_head_dim);
+  std::vector<double> result;
+  for (int64_t i = 0; i < config.qk_rope_head_dim / 2; ++i) {
+    result.push_back(std::pow(config.rope_theta, -2.0 * static_cast<double>(i) / width));
+  }
+  if (!config.rope_scaling) return result;
+  const Yarn& yarn = *config.rope_scaling;
+  // The pair whose wave turns `turns` times over the original context.
+  const auto pair_of = [&](double turns) {
+    return width * std::log(yarn.original_max_position_embeddings / (turns * 2 * std::numbers::pi)) /
+           (2 * std::log(config.rope_theta));
+  };
+  const double low = std::max(std::floor(pair_of(yarn.beta_fast)), 0.0);
+  double high = std::min(std::ceil(pair_of(yarn.beta_slow)), width - 1);
+  if (high == low) high += 0.001;
+  for (size_t i = 0; i < result.size(); ++i) {
+    const double ramp = std::clamp((static_cast<double>(i) - low) / (high - low), 0.0, 1.0);
+    result[i] = result[i] * (1 - ramp) + result[i] / yarn.factor * ramp;
+  }
+  return result;
+}
+
+}  // namespace
+
+std::vector<double> rope_table(const ModelConfig& config, int64_t sequence) {
+  const std::vector<double> f = frequencies(config);
+  double scale = 1;
+  if (config.rope_scaling) {
+    const Yarn& yarn = *config.rope_scaling;
+    scale = yarn_mscale(yarn.factor, yarn.mscale) / yarn_mscale(yarn.factor, yarn.mscale_all_dim);
+  }
+  std::vector<double> table;
+  for (int64_t t = 0; t < sequence; ++t) {
+    for (const double frequency : f) table.push_back(std::cos(static_cast<double>(t) * frequency) * scale);
+    for (const double frequency : f) table.push_back(std::sin(static_cast<double>(t) * frequency) * scale);
+  }
+  return table;
+}
+
+}  // namespace heddle::model

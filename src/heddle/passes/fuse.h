@@ -1,0 +1,31 @@
+// Fusion: patterns of forward ops become one op each, before differentiation, so that the gradient is that of the
+// fused op. Each fusion is a switch of its own.
+#pragma once
+
+#include <set>
+#include <string>
+#include <vector>
+
+#include "heddle/ir/stage.h"
+
+namespace heddle::passes {
+
+/// The fusions that `fuse` knows:
+///   norm     add, rms_norm                    -> add_rms_norm
+///   swiglu   split, silu, multiply            -> swiglu
+///   rope     rope, rope, mla_assemble         -> mla_rope
+///   router   router_scores, choose, gate      -> router
+///   combine  unpermute, add                   -> unpermute with a residual
+///   loss     linear, cross_entropy            -> linear_cross_entropy; after differentiation its F, I and W
+///                                                become linear_cross_entropy_train (fuse_loss)
+///   adamw    adamw, cast_weight               -> adamw that writes the copy (see passes/update)
+const std::vector<std::string>& fusion_names();
+
+/// Applies the forward fusions whose names are in `wanted`. A pattern whose inner values are read elsewhere is left.
+void fuse(ir::Stage& stage, const std::set<std::string>& wanted);
+
+/// After differentiation: loss, input and weight gradient of linear_cross_entropy in one op of phase I. The weight's
+/// gradient is then part of I; a schedule that defers W keeps them apart.
+void fuse_loss(ir::Stage& stage);
+
+}  // namespace heddle::passes

@@ -1,0 +1,43 @@
+// A plan: everything a run needs to know besides the model and the data. Lowering turns both into a step program.
+#pragma once
+
+#include <functional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "heddle/ir/program.h"
+#include "heddle/model/deepseek_v3.h"
+#include "heddle/passes/fuse.h"
+#include "heddle/passes/update.h"
+
+namespace heddle::plan {
+
+struct Plan {
+  int pipeline_ranks = 1;
+  int expert_ranks = 1;
+  int microbatches = 1;           // of one rank, a step
+  int64_t sequences = 1;          // a microbatch
+  int64_t sequence_length = 128;
+  Dtype dtype = Dtype::f32;       // of weights and activations
+  std::set<std::string> fusions{passes::fusion_names().begin(), passes::fusion_names().end()};
+  bool train = true;              // false: forward only
+  passes::UpdateOptions update;
+  /// Size of the backend's packed form of a weight, 0 to leave it in rows. Null: nothing is packed.
+  std::function<int64_t(const ir::Value&)> packed_bytes;
+
+  int ranks() const { return pipeline_ranks * expert_ranks; }
+  /// Rank r is (pipeline stage r ÷ expert_ranks, expert rank r mod expert_ranks).
+  int stage_of(int rank) const { return rank / expert_ranks; }
+  int expert_rank_of(int rank) const { return rank % expert_ranks; }
+};
+
+struct Lowered {
+  ir::StepProgram program;
+  std::vector<std::vector<model::Parameter>> parameters;  // by stage
+};
+
+/// The step program of all ranks, verified. ConfigError when the plan does not fit the model.
+Lowered lower(const model::ModelConfig& config, const Plan& plan);
+
+}  // namespace heddle::plan

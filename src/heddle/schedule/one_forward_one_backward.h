@@ -1,0 +1,24 @@
+// 1F1B (PipeDream-flush, Narayanan et al., arXiv 2104.04473): rank r of P runs P−1−r forwards, then one forward and
+// one backward in turn, then drains. With one rank it is plain gradient accumulation.
+#pragma once
+
+#include <vector>
+
+#include "heddle/ir/program.h"
+
+namespace heddle::schedule {
+
+/// Compute only: which block kind on which microbatch, for pipeline rank r of `ranks`.
+struct Compute {
+  ir::BlockKind kind = ir::BlockKind::F;
+  int stage = 0;
+  int microbatch = 0;
+  bool operator==(const Compute&) const = default;
+};
+std::vector<Compute> one_forward_one_backward(int rank, int ranks, int microbatches);
+
+/// Adds to `program` the blocks and one class of actions for each list: receives before and sends after what they
+/// belong to, and the end of the step. List i is for pipeline rank i; class_of_rank is left to the caller.
+void lower(ir::StepProgram& program, const std::vector<std::vector<Compute>>& ranks);
+
+}  // namespace heddle::schedule
