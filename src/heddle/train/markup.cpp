@@ -125,7 +125,7 @@ void read_plain(std::string_view document, Text& text) {
 // ---- Markdown ----
 
 // Text without emphasis, links and images; `outside_links` is set if it has a letter that is no link's.
-std::string markdown_inline(std::string_view in, bool& outside_links) {
+std::string markdown_inline(std::string_view in, bool& outside_links, int depth = 0) {
   std::string out;
   outside_links = false;
   for (size_t i = 0; i < in.size(); ++i) {
@@ -134,14 +134,14 @@ std::string markdown_inline(std::string_view in, bool& outside_links) {
     if (c == '\\' && std::ispunct(static_cast<unsigned char>(after)) != 0) {
       out += after;
       ++i;
-    } else if (c == '[' || (c == '!' && after == '[')) {
+    } else if ((c == '[' || (c == '!' && after == '[')) && depth < 8) {
       const size_t begin = i + (c == '!' ? 2 : 1);
       const size_t close = in.find(']', begin);
       if (close != std::string_view::npos && close + 1 < in.size() && in[close + 1] == '(') {
         const size_t end = in.find(')', close);
         if (end != std::string_view::npos) {
           bool ignored;
-          if (c == '[') out += markdown_inline(in.substr(begin, close - begin), ignored);
+          if (c == '[') out += markdown_inline(in.substr(begin, close - begin), ignored, depth + 1);
           i = end;
           continue;
         }
@@ -197,7 +197,7 @@ void read_markdown(std::string_view document, Text& text) {
       end_paragraph();
       continue;
     }
-    const size_t number = inner.find_first_not_of("0123456789");
+    const size_t number = std::min(inner.find_first_not_of("0123456789"), inner.size());
     const bool bullet =
         inner.size() > 2 && (inner[0] == '*' || inner[0] == '-' || inner[0] == '+') && inner[1] == ' ';
     const bool numbered =

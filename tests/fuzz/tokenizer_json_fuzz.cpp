@@ -1,0 +1,23 @@
+// libFuzzer: any bytes as tokenizer.json are either refused by ConfigError or give a tokenizer that works.
+//
+//   cmake -S . -B build-fuzz -G Ninja -DCMAKE_CXX_COMPILER=clang++ -DHEDDLE_FUZZ=ON && ninja -C build-fuzz
+//   tokenizer_json_fuzz
+//   build-fuzz/tokenizer_json_fuzz tests/fixtures/tokenizers -max_len=20000
+#include <cstdlib>
+#include <string>
+
+#include "heddle/base/error.h"
+#include "heddle/train/tokenizer_json.h"
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  using namespace heddle::train;
+  static const std::string kText = "It's 1234 threads, <|endoftext|> woven\r\n\n  in cafés; 中文\t ";
+  try {
+    const Tokenizer tokenizer(parse_tokenizer_json({reinterpret_cast<const char*>(data), size}, "fuzz"));
+    const std::vector<TokenId> ids = Encoder(tokenizer).encode(kText, AddedTokens::parse);
+    // A prefix space is put before each stretch of text between added tokens; else the text comes back.
+    if (!tokenizer.spec().add_prefix_space && tokenizer.decode(ids) != kText) std::abort();
+  } catch (const heddle::ConfigError&) {
+  }
+  return 0;
+}
