@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include <numeric>
+#include <fstream>
 #include <set>
 
 #include "heddle/base/error.h"
@@ -150,6 +150,24 @@ TEST(Dataset, RefusesIdsBeyondTheModel) {
   } catch (const ConfigError& error) {
     const std::string what = error.what();
     for (const char* part : {"t.bin", "position 0", "4999"}) EXPECT_NE(what.find(part), std::string::npos) << what;
+  }
+}
+
+TEST(Dataset, ChecksIdsAgainAsSequencesAreRead) {
+  ScratchFolder folder;
+  write_numbered(folder / "t", 300);
+  const Dataset data(options(folder / "t", 8, 0, 0));
+  std::vector<int32_t> tokens(9);
+  EXPECT_NO_THROW(data.train_sequence(0, tokens));
+  // What a file too long to be checked when opened may hold: every id becomes 65535.
+  std::string bytes(static_cast<size_t>(data.file().tokens()) * 2, '\xff');
+  std::fstream(folder / "t.bin", std::ios::in | std::ios::out | std::ios::binary)
+      .write(bytes.data(), 2 * data.file().tokens());
+  try {
+    data.train_sequence(0, tokens);
+    FAIL() << "accepted";
+  } catch (const ConfigError& error) {
+    EXPECT_NE(std::string(error.what()).find("65535"), std::string::npos) << error.what();
   }
 }
 
