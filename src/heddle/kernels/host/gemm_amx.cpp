@@ -14,23 +14,43 @@
 namespace heddle::kernels::host::amx {
 namespace {
 
+constexpr int64_t kOneRunDepth = 1024;  // not cut up to here: letting sums wait costs more than a larger A
 constexpr int64_t kRunDepth = 640;
 constexpr int64_t kBlock = kPanelColumns;  // rows and columns of a block
 constexpr int64_t kBlockElements = kBlock * kBlock;
 
 constexpr int64_t kSumsBytes = kMostPieceRows * kMostPieceColumns * 4;
-constexpr int64_t kPanelsBytes = kRunDepth * kMostPieceColumns * 2;
+constexpr int64_t kPanelsBytes = kOneRunDepth * kMostPieceColumns * 2;
 constexpr int64_t kTailBytes = kMostPieceRows * kStep * 2;
 constexpr int64_t kStagingBytes = 2 * kBlockElements * 4;
-static_assert(kSumsBytes + kPanelsBytes + kTailBytes + kStagingBytes <= kPieceScratchBytes);
+constexpr int64_t kLeftBytes = kBlock * kOneRunDepth * 2;
+static_assert(kSumsBytes + kPanelsBytes + kTailBytes + kStagingBytes + kLeftBytes <= kPieceScratchBytes);
 
 constexpr int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 constexpr int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 /// Depth of a run: the runs are as equal as whole steps allow.
 int64_t run_depth(int64_t depth) {
-  const int64_t runs = ceil_div(depth, kRunDepth);
+  const int64_t runs = depth <= kOneRunDepth ? 1 : ceil_div(depth, kRunDepth);
   return ceil_div(ceil_div(depth, runs), kStep) * kStep;
+}
+
+/// Whether 32 rows of A, `steps` lines of 64 bytes of each, fall on so few of the 64 sets of the first-level cache
+/// that they push each other out: rows a multiple of 4 KiB apart all begin on one set, of 2 KiB on two.
+bool rows_collide(int64_t row_bytes, int64_t steps) {
+  if (row_bytes % 64 != 0) return false;
+  int64_t apart = 64;  // sets between the first lines of rows
+  while (row_bytes / 64 % apart != 0) apart /= 2;
+  return apart > steps;
+}
+
+/// Full steps of up to 32 rows of A, as tiles one after the other.
+HEDDLE_AMX void copy_left(const uint16_t* a, int64_t stride, int64_t rows, int64_t steps, uint16_t* out) {
+  for (int64_t r = 0; r < rows; ++r) {
+    for (int64_t step = 0; step < steps; ++step) {
+      _mm512_store_si512(out + step * kPairElements + r * kStep, _mm512_loadu_si512(a + r * stride + step * kStep));
+    }
+  }
 }
 
 /// Step pairs of the depths depth_begin .. depth_end and the panel that begins at `column`, to `out`.
@@ -72,6 +92,9 @@ HEDDLE_AMX void run_product(const ProductPiece& piece) {
   auto* const own_panels = reinterpret_cast<uint16_t*>(piece.scratch + kSumsBytes);
   auto* const tails = reinterpret_cast<uint16_t*>(piece.scratch + kSumsBytes + kPanelsBytes);
   float* const staging = reinterpret_cast<float*>(piece.scratch + kSumsBytes + kPanelsBytes + kTailBytes);
+
+  auto* const left_copy =
+      reinterpret_cast<uint16_t*>(piece.scratch + kSumsBytes + kPanelsBytes + kTailBytes + kStagingBytes);
 
   const auto* a = static_cast<const uint16_t*>(piece.a.data);
   const int64_t a_stride = piece.a.stride;
@@ -122,9 +145,16 @@ HEDDLE_AMX void run_product(const ProductPiece& piece) {
       left.row_stride = a_stride * 2;
       left.step_stride = kStep;
       left.tail = last && tail_depth ? tails + row * kStep : nullptr;
+      if (panels > 2 && rows_collide(a_stride * 2, steps)) {
+        copy_left(a + row * a_stride + depth, a_stride, tall, steps, left_copy);
+        left.upper = left_copy;
+        left.lower = left_copy + kTileElements;
+        left.row_stride = 64;
+        left.step_stride = kPairElements;
+      }
       const int64_t next_rows = smaller(piece.rows - row - kBlock, kBlock);
       if (next_rows > 0) {
-        work.ahead.set(left.upper + kBlock * a_stride, a_stride * 2, next_rows, steps * 64, panels, steps);
+        work.ahead.set(a + (row + kBlock) * a_stride + depth, a_stride * 2, next_rows, steps * 64, panels, steps);
       }
       for (int64_t p = 0; p < panels; ++p) {
         const int64_t column = (first_panel + p) * kBlock;
@@ -139,6 +169,8 @@ HEDDLE_AMX void run_product(const ProductPiece& piece) {
         }
         float* const c = one_run ? staging + blocks_done++ % 2 * kBlockElements
                                  : sums + (row / kBlock * panels + p) * kBlockElements;
+        if (!one_run)
+          work.next_sums = {reinterpret_cast<const char*>(c + kBlockElements), kBlock * 4, kBlock, true, 0};
         multiply_edge_block(tall, wide, left, steps, b + p * b_stride, c, kBlock * 4, depth != 0, work);
         pending.finish();
         if (last) {

@@ -120,16 +120,19 @@ struct FetchAhead {
 /// All of it.
 struct WriteAndFetch {
   PendingRows pending;
-  ClaimRows claim;
+  ClaimRows claim;      // where this block's results go
+  ClaimRows next_sums;  // of the next block, when sums wait from run to run
   FetchAhead ahead;
 
   HEDDLE_AMX_TARGET void begin(int64_t steps) {
     pending.begin(steps);
     claim.begin(steps);
+    next_sums.begin(steps);
   }
   HEDDLE_AMX_TARGET void step() {
     pending.step();
     claim.step();
+    next_sums.step();
     ahead.step();
   }
 };

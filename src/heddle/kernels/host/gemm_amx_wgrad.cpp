@@ -84,6 +84,8 @@ HEDDLE_AMX void run_wgrad(const WgradPiece& piece) {
         float* const to = piece.dw + n * piece.dw_stride + k;
         if (last) work.claim = {reinterpret_cast<const char*>(to), piece.dw_stride * 4, tall, true, 0};
         float* const c = one_run ? staging + blocks_done++ % 2 * kBlockElements : block;
+        if (!one_run)
+          work.next_sums = {reinterpret_cast<const char*>(c + kBlockElements), kBlock * 4, kBlock, true, 0};
         multiply_edge_block(tall, wide, a, steps, right + p * panel_elements, c, kBlock * 4, begin != 0, work);
         pending.finish();
         if (last) pending.set(c, tall, wide, to, piece.dw_stride * 4);

@@ -18,7 +18,7 @@ constexpr int64_t kMostPieceRows = 256;
 constexpr int64_t kMostPieceColumns = 512;
 constexpr int64_t kMostWgradRows = 256;     // n
 constexpr int64_t kMostWgradColumns = 512;  // k
-constexpr int64_t kPieceScratchBytes = 1408 * 1024;
+constexpr int64_t kPieceScratchBytes = 1664 * 1024;
 
 /// C[M, column_begin .. column_end) = A[M, depth] · B[depth, columns] (+ bias).
 ///
