@@ -28,7 +28,12 @@ def main():
     script = pathlib.Path(__file__).with_name("peer.py")
     running, started = [], []
     atexit.register(lambda: [process.kill() for process in started if process.poll() is None])
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))     # so that the line above runs then too
+
+    def stop(*_):    # end by way of the line above, undisturbed by further signals
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        sys.exit(143)
+
+    signal.signal(signal.SIGTERM, stop)
     for peer in args.peers:
         process = subprocess.Popen(
             [sys.executable, str(script), "--shape", args.shape, "--dtype", args.dtype, "--threads", str(args.threads),
