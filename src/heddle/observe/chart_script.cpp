@@ -189,9 +189,10 @@ const lanesFigure = (figure, svg, data) => {
         if (w > 34) {
           g.fillStyle = colour.card;
           g.textAlign = 'left';
-          let label = data.names[data.spans[k + 4]];
           const room = Math.floor((w - 8) / 5.9);
-          if (label.length > room) label = room > 3 ? label.slice(0, room - 1) + '…' : '';
+          let label = data.names[data.spans[k + 4]];
+          if (label.length > room) label = data.names[data.spans[k + 5]];
+          if (label.length > room) label = room > 7 ? label.slice(0, room - 1) + '…' : '';
           g.fillText(label, Math.max(x, left) + 4, data.tops[lane] + data.bar / 2 + 0.5);
         }
       }

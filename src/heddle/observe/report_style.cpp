@@ -131,6 +131,7 @@ footer { margin-top: 44px; color: var(--faint); font-size: 12.5px; }
   .grid { grid-template-columns: minmax(0, 1fr); }
   .wide figure > svg { min-width: 680px; }
   .wide figure { overflow-x: auto; }
+  .scroll table { min-width: 640px; }
   .tools span { display: none; }
 }
 @media print { body { background: none; padding: 0; } .panel, .card { box-shadow: none; break-inside: avoid; } .tools { display: none; } }
