@@ -72,15 +72,19 @@ std::string text_of(const Stage& stage) {
 std::string text_of(const StepProgram& program) {
   std::string out;
   for (const Stage& stage : program.stages) out += text_of(stage) + "\n";
-  for (size_t c = 0; c < program.actions.size(); ++c) {
-    out += fmt::format("actions {}:", c);
-    for (const Action& action : program.actions[c]) {
-      out += " " + program.blocks[static_cast<size_t>(action.block)].name;
-      for (const int microbatch : action.microbatches) {
-        if (microbatch >= 0) out += fmt::format(".{}", microbatch);
+  for (int p = 0; p < kPurposes; ++p) {
+    const StepProgram::ActionLists& lists = program.actions[static_cast<size_t>(p)];
+    for (size_t c = 0; c < lists.size(); ++c) {
+      static constexpr std::string_view purposes[] = {"train", "evaluate", "predict"};
+      out += fmt::format("{}, ranks of class {}:", purposes[p], c);
+      for (const Action& action : lists[c]) {
+        out += " " + program.blocks[static_cast<size_t>(action.block)].name;
+        for (const int microbatch : action.microbatches) {
+          if (microbatch >= 0) out += fmt::format(".{}", microbatch);
+        }
       }
+      out += "\n";
     }
-    out += "\n";
   }
   return out;
 }

@@ -11,10 +11,18 @@ std::string_view name_of(BlockKind kind) {
   return names[static_cast<int>(kind)];
 }
 
+const std::vector<Action>& StepProgram::actions_of(int rank, Purpose purpose) const {
+  static const std::vector<Action> none;
+  const ActionLists& lists = actions[static_cast<size_t>(purpose)];
+  return lists.empty() ? none : lists.at(static_cast<size_t>(class_of_rank.at(static_cast<size_t>(rank))));
+}
+
 std::vector<int> StepProgram::stages_of(int rank) const {
   std::set<int> found;
-  for (const Action& action : actions_of(rank)) {
-    for (const int stage : blocks[static_cast<size_t>(action.block)].stages) found.insert(stage);
+  for (int p = 0; p < kPurposes; ++p) {
+    for (const Action& action : actions_of(rank, static_cast<Purpose>(p))) {
+      for (const int stage : blocks[static_cast<size_t>(action.block)].stages) found.insert(stage);
+    }
   }
   return {found.begin(), found.end()};
 }

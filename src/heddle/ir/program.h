@@ -5,6 +5,7 @@
 // about it is kept by hand.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -34,17 +35,22 @@ struct Action {
   std::vector<int> microbatches;
 };
 
+/// What a program can be run for: a training step, the losses of a batch, the logits of a sequence. Each has stages of
+/// its own, which share the training stages' weights.
+enum class Purpose : uint8_t { train, evaluate, predict };
+constexpr int kPurposes = 3;
+
 struct StepProgram {
   std::vector<Stage> stages;
   std::vector<Block> blocks;
-  std::vector<std::vector<Action>> actions;  // one list a class of ranks that do the same
+  using ActionLists = std::vector<std::vector<Action>>;  // one list a class of ranks that do the same
+  std::array<ActionLists, kPurposes> actions;
   std::vector<int> class_of_rank{0};
   int microbatches = 1;
 
-  const std::vector<Action>& actions_of(int rank) const {
-    return actions.at(static_cast<size_t>(class_of_rank.at(static_cast<size_t>(rank))));
-  }
-  /// The stages that a rank's actions touch, in order.
+  /// Empty when the program has no actions for the purpose.
+  const std::vector<Action>& actions_of(int rank, Purpose purpose = Purpose::train) const;
+  /// The stages that a rank's actions touch, for any purpose, in order.
   std::vector<int> stages_of(int rank) const;
 };
 

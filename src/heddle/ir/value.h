@@ -48,6 +48,8 @@ struct Value {
   Layout layout = Layout::rows;
   /// Bytes when `layout` is packed; 0 means the product of the shape times the element size.
   int64_t packed_bytes = 0;
+  /// A persistent value that another stage of the same rank owns: the same storage under the same name.
+  int shared_with_stage = -1;
 };
 
 }  // namespace heddle::ir

@@ -75,14 +75,14 @@ using Traffic = std::vector<std::pair<std::string, int>>;
 
 }  // namespace
 
-void verify(const StepProgram& program) {
-  for (const Stage& stage : program.stages) verify(stage);
+namespace {
+void verify_actions(const StepProgram& program, const StepProgram::ActionLists& lists) {
   std::map<std::pair<int, std::string>, std::pair<Traffic, Traffic>> links;  // (link, way) -> sent, received
-  for (size_t c = 0; c < program.actions.size(); ++c) {
+  for (size_t c = 0; c < lists.size(); ++c) {
     std::map<int, std::map<uint32_t, int>> next_of;  // stage -> op -> next microbatch
     std::map<int, std::vector<std::vector<uint8_t>>> written;  // stage -> microbatch + 1 -> value
     bool ended = false;
-    for (const Action& action : program.actions[c]) {
+    for (const Action& action : lists[c]) {
       HEDDLE_CHECK(action.block >= 0 && static_cast<size_t>(action.block) < program.blocks.size(),
                    "action of class {} names block {}", c, action.block);
       const Block& block = program.blocks[static_cast<size_t>(action.block)];
@@ -119,9 +119,7 @@ void verify(const StepProgram& program) {
         }
       }
     }
-    for (const int s : program.stages_of(static_cast<int>(
-             std::find(program.class_of_rank.begin(), program.class_of_rank.end(), static_cast<int>(c)) -
-             program.class_of_rank.begin()))) {
+    for (const auto& [s, frames] : written) {
       const Stage& stage = program.stages[static_cast<size_t>(s)];
       for (uint32_t i = 0; i < stage.ops.size(); ++i) {
         const int wanted = stage.ops[i].phase == Phase::end ? 1 : program.microbatches;
@@ -134,6 +132,22 @@ void verify(const StepProgram& program) {
     HEDDLE_CHECK(traffic.first == traffic.second, "sends and receives between stages {} and {} differ on {}",
                  link.first, link.first + 1, link.second);
   }
+}
+}  // namespace
+
+void verify(const StepProgram& program) {
+  for (const Stage& stage : program.stages) {
+    verify(stage);
+    for (const Value& value : stage.values) {
+      if (value.shared_with_stage < 0) continue;
+      const Stage& owner = program.stages.at(static_cast<size_t>(value.shared_with_stage));
+      const ValueId id = owner.find(value.name);
+      HEDDLE_CHECK(id != none && is_persistent(value.role) && owner.value(id).shape == value.shape &&
+                       owner.value(id).dtype == value.dtype && owner.value(id).layout == value.layout,
+                   "'{}' of {} is not that of {}", value.name, stage.name, owner.name);
+    }
+  }
+  for (const StepProgram::ActionLists& lists : program.actions) verify_actions(program, lists);
 }
 
 }  // namespace heddle::ir

@@ -20,7 +20,7 @@ struct Walk::Frame : RowCounts {
 
 Walk::Walk(const StepProgram& program, int rank, int64_t capacity_bytes)
     : program_(program), streams_(program), storage_(capacity_bytes), stages_(program.stages_of(rank)),
-      actions_(program.actions_of(rank)) {
+      rank_(rank) {
   const size_t stages = program.stages.size();
   uses_.resize(stages);
   persistent_.resize(stages);
@@ -39,7 +39,7 @@ Walk::Walk(const StepProgram& program, int rank, int64_t capacity_bytes)
     touched_[at].assign(stage.ops.size(), 0);
     frames_[at].resize(static_cast<size_t>(program.microbatches) + 1);
     for (size_t v = 0; v < stage.values.size(); ++v) {
-      if (!is_persistent(stage.values[v].role)) continue;
+      if (!is_persistent(stage.values[v].role) || stage.values[v].shared_with_stage >= 0) continue;
       Slot& slot = persistent_[at][v];
       slot.bytes = stage.bytes(static_cast<ValueId>(v), FixedRows());
       slot.offset = place(stage.values[v].name, slot.bytes, StreamTable::compute, s).offset;
@@ -50,8 +50,15 @@ Walk::Walk(const StepProgram& program, int rank, int64_t capacity_bytes)
 
 Walk::~Walk() = default;
 
+Walk::Slot& Walk::persistent(int stage, ValueId id) {
+  const Value& value = program_.stages[static_cast<size_t>(stage)].value(id);
+  if (value.shared_with_stage < 0) return persistent_[static_cast<size_t>(stage)][static_cast<size_t>(id)];
+  const ValueId owned = program_.stages[static_cast<size_t>(value.shared_with_stage)].find(value.name);
+  return persistent_[static_cast<size_t>(value.shared_with_stage)][static_cast<size_t>(owned)];
+}
+
 int64_t Walk::offset_of(int stage, ValueId id) const {
-  return persistent_.at(static_cast<size_t>(stage)).at(static_cast<size_t>(id)).offset;
+  return const_cast<Walk*>(this)->persistent(stage, id).offset;
 }
 
 Walk::Frame& Walk::frame(int stage, int microbatch) {
@@ -111,7 +118,7 @@ void Walk::run_op(Issuer& issuer, int stage, uint32_t op_index, int microbatch) 
   Frame& f = frame(stage, microbatch);
   const int stream = streams_.of(stage, op_index);
   const auto slot_of = [&](ValueId id) -> Slot& {
-    return is_persistent(text.values[static_cast<size_t>(id)].role) ? persistent_[s][static_cast<size_t>(id)]
+    return is_persistent(text.values[static_cast<size_t>(id)].role) ? persistent(stage, id)
                                                                     : f.slots[static_cast<size_t>(id)];
   };
 
@@ -237,12 +244,12 @@ void Walk::drop_frames() {
   }
 }
 
-void Walk::run_step(Issuer& issuer) {
+void Walk::run_step(Issuer& issuer, Purpose purpose) {
   for (auto& stage : touched_) std::fill(stage.begin(), stage.end(), 0);
   storage_.reset_peak();
   peak_seen_ = 0;
   try {
-    for (const Action& action : actions_) {
+    for (const Action& action : program_.actions_of(rank_, purpose)) {
       const Block& block = program_.blocks[static_cast<size_t>(action.block)];
       for (const Step& step : block.steps) {
         run_op(issuer, block.stages[step.slot], step.op, action.microbatches[step.slot]);

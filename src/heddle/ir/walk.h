@@ -65,7 +65,7 @@ class Walk {
   ~Walk();
 
   /// Walks one step. Throws OutOfMemory; frames are then given back, and the walk can be used again.
-  void run_step(Issuer& issuer);
+  void run_step(Issuer& issuer, Purpose purpose = Purpose::train);
 
   const StreamTable& streams() const { return streams_; }
   const Storage& storage() const { return storage_; }
@@ -89,6 +89,7 @@ class Walk {
   struct Slot;
   struct Frame;
   Frame& frame(int stage, int microbatch);
+  Slot& persistent(int stage, ValueId id);
   void run_op(Issuer& issuer, int stage, uint32_t op, int microbatch);
   Storage::Place place(const std::string& name, int64_t bytes, int stream, int stage);
   std::vector<Live> live_now() const;
@@ -99,9 +100,9 @@ class Walk {
   Storage storage_;
   int64_t persistent_bytes_ = 0;
   std::vector<int> stages_;
-  std::vector<Action> actions_;
+  int rank_;
   std::vector<std::vector<int32_t>> uses_;           // [stage][value]
-  std::vector<std::vector<Slot>> persistent_;        // [stage][value]
+  std::vector<std::vector<Slot>> persistent_;        // [stage][value]; a shared one is in its owner's
   std::vector<std::vector<uint8_t>> touched_;        // [stage][op]: ran in this step
   std::vector<std::vector<std::unique_ptr<Frame>>> frames_;  // [stage][microbatch + 1]
   Marks issued_{};                                   // ops enqueued on each stream

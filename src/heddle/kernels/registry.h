@@ -33,4 +33,7 @@ const std::vector<KernelEntry>& host_kernels();
 const KernelEntry& select_kernel(std::string_view backend, const ir::Stage& stage, const ir::Op& op,
                                  std::vector<std::string>* refusals = nullptr);
 
+/// Bytes of a weight in the backend's packed form, 0 when the backend reads it in rows.
+int64_t packed_weight_bytes(std::string_view backend, const ir::Value& weight);
+
 }  // namespace heddle::kernels

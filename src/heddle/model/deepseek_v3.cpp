@@ -61,7 +61,8 @@ class Writer {
   }
 
  private:
-  int64_t depths() const { return c_.num_nextn_predict_layers; }
+  bool predicts() const { return spec_.purpose == ir::Purpose::predict; }
+  int64_t depths() const { return predicts() ? 0 : c_.num_nextn_predict_layers; }
   ValueId ids(int64_t d) const { return tokens_of_[static_cast<size_t>(d)]; }
   ValueId labels(int64_t d) const { return tokens_of_[static_cast<size_t>(depths() + d)]; }
 
@@ -198,8 +199,8 @@ class Writer {
     const ValueId row_of = choice[1], token_of = choice[2], offsets = choice[3];
     const ValueId g_Tk = op("gate", {s_TE, choice[0]}, {"gates"},
                             {{"normalize", int64_t{c_.norm_topk_prob}}, {"scale", c_.routed_scaling_factor}})[0];
-    op("count_load", {offsets}, {}, {}, "", {statistic(fmt::format("load.{}", layer_), experts)});
-    if (c_.sequence_aux_loss_alpha > 0) {
+    if (!predicts()) op("count_load", {offsets}, {}, {}, "", {statistic(fmt::format("load.{}", layer_), {experts})});
+    if (c_.sequence_aux_loss_alpha > 0 && !predicts()) {
       const ValueId loss = op("sequence_aux_loss", {s_TE, scales_}, {"sequence_aux"},
                               {{"top_k", c_.num_experts_per_tok},
                                {"sequence", spec_.sequence_length},
@@ -207,7 +208,7 @@ class Writer {
                                {"scale_index", int64_t{kScaleSequenceAux}}})[0];
       keep(loss, fmt::format("loss.sequence_aux.{}", layer_));
     }
-    if (c_.z_loss_weight > 0) {
+    if (c_.z_loss_weight > 0 && !predicts()) {
       const ValueId loss = op("z_loss", {logits_TE, scales_}, {"z"},
                               {{"weight", c_.z_loss_weight}, {"scale_index", int64_t{kScaleZ}}})[0];
       keep(loss, fmt::format("loss.z.{}", layer_));
@@ -250,20 +251,24 @@ class Writer {
     return op("add", {x2_TH, y_TH}, {"x"})[0];
   }
 
-  ValueId statistic(const std::string& name, int64_t size) {
+  ValueId statistic(const std::string& name, const std::vector<int64_t>& shape, Dtype dtype = Dtype::f64) {
     ir::Value value;
     value.name = name;
-    value.dtype = Dtype::f64;
-    value.shape = {{size, none}};
+    value.dtype = dtype;
+    for (const int64_t size : shape) value.shape.push_back({size, none});
     value.role = Role::statistic;
     return text_.stage.add_value(std::move(value));
   }
 
-  void keep(ValueId loss, const std::string& name) { op("accumulate", {loss}, {}, {}, "", {statistic(name, 1)}); }
+  void keep(ValueId loss, const std::string& name) { op("accumulate", {loss}, {}, {}, "", {statistic(name, {1})}); }
 
   void predict(ValueId h_TH, const std::string& norm_name, ValueId labels, int scale, const std::string& name) {
     const ValueId n_TH = norm(h_TH, norm_name, "n_" + name);
     const ValueId logits_TV = op("linear", {n_TH, head_}, {"logits_" + name})[0];
+    if (predicts()) {
+      op("accumulate", {logits_TV}, {}, {}, "", {statistic("logits", {tokens_, c_.vocab_size}, wide_)});
+      return;
+    }
     const ValueId loss = op("cross_entropy", {logits_TV, labels, scales_}, {"ce_" + name, "lse_" + name},
                             {{"scale_index", int64_t{scale}}})[0];
     keep(loss, "loss." + name);

@@ -4,6 +4,7 @@
 
 #include "heddle/base/dtype.h"
 #include "heddle/model/model_config.h"
+#include "heddle/ir/program.h"
 #include "heddle/model/parameter.h"
 
 namespace heddle::model {
@@ -19,12 +20,14 @@ struct StageSpec {
   int64_t sequence_length = 128;
   Dtype dtype = Dtype::f32;       // the compute type X
   int64_t expert_ranks = 1;       // ranks that share the experts; > 1 writes the exchange out
+  ir::Purpose purpose = ir::Purpose::train;
 };
 
 /// Indices of load_scales: one factor a loss term.
 enum LossScale : int { kScaleNextToken = 0, kScaleSequenceAux = 1, kScaleZ = 2, kScaleDepth = 3 };
 
-/// Forward text of one stage. Statistics it updates: "loss.next_token", "loss.depth.D" (sums over labels),
+/// Forward text of one stage. For `predict` it ends in the statistic "logits" [T, V] of the next token, without losses
+/// or depths. Else the statistics it updates are: "loss.next_token", "loss.depth.D" (sums over labels),
 /// "loss.sequence_aux.L", "loss.z.L" (sums), and "load.L" [E] for each MoE layer L.
 StageText deepseek_v3_stage(const ModelConfig& config, const StageSpec& spec);
 

@@ -11,7 +11,7 @@ namespace heddle::plan {
 
 namespace {
 
-model::StageText stage_text(const model::ModelConfig& config, const Plan& plan, int stage) {
+model::StageText stage_text(const model::ModelConfig& config, const Plan& plan, int stage, ir::Purpose purpose) {
   const int64_t each = config.num_hidden_layers / plan.pipeline_ranks;
   const int64_t more = config.num_hidden_layers % plan.pipeline_ranks;  // the first stages take one more
   model::StageSpec spec;
@@ -20,24 +20,33 @@ model::StageText stage_text(const model::ModelConfig& config, const Plan& plan, 
   spec.layers = each + (stage < more ? 1 : 0);
   spec.first = stage == 0;
   spec.last = stage == plan.pipeline_ranks - 1;
-  spec.sequences = plan.sequences;
+  spec.sequences = purpose == ir::Purpose::predict ? 1 : plan.sequences;
+  spec.purpose = purpose;
   spec.sequence_length = plan.sequence_length;
   spec.dtype = plan.dtype;
   spec.expert_ranks = plan.expert_ranks;
   model::StageText text = deepseek_v3_stage(config, spec);
   passes::fuse(text.stage, plan.fusions);
-  if (plan.train) {
-    ir::differentiate(text.stage, ops::find("add"), {}, {});
-    if (plan.fusions.contains("loss")) passes::fuse_loss(text.stage);
-  }
+  if (purpose != ir::Purpose::train) return text;
+  ir::differentiate(text.stage, ops::find("add"), {}, {});
+  if (plan.fusions.contains("loss")) passes::fuse_loss(text.stage);
   if (plan.packed_bytes) passes::pack_weights(text.stage, plan.packed_bytes);
-  if (plan.train) {
-    passes::UpdateOptions options = plan.update;
-    options.bias_update_rate = config.bias_update_rate;
-    options.fuse_copy = plan.fusions.contains("adamw");
-    passes::update(text, options);
-  }
+  passes::UpdateOptions options = plan.update;
+  options.bias_update_rate = config.bias_update_rate;
+  options.fuse_copy = plan.fusions.contains("adamw");
+  passes::update(text, options);
   return text;
+}
+
+// The weights of a stage for another purpose are those of the training stage, in its layout.
+void share_weights(ir::Stage& stage, const ir::Stage& owner, int owner_index) {
+  for (ir::Value& value : stage.values) {
+    if (value.role != ir::Role::weight) continue;
+    const ir::Value& owned = owner.value(owner.find(value.name));
+    value.layout = owned.layout;
+    value.packed_bytes = owned.packed_bytes;
+    value.shared_with_stage = owner_index;
+  }
 }
 
 }  // namespace
@@ -59,18 +68,26 @@ Lowered lower(const model::ModelConfig& config, const Plan& plan) {
   Lowered lowered;
   ir::StepProgram& program = lowered.program;
   program.microbatches = plan.microbatches;
-  std::vector<std::vector<schedule::Compute>> orders;
-  for (int s = 0; s < plan.pipeline_ranks; ++s) {
-    model::StageText text = stage_text(config, plan, s);
-    program.stages.push_back(std::move(text.stage));
-    lowered.parameters.push_back(std::move(text.parameters));
-    std::vector<schedule::Compute> order;
-    for (const schedule::Compute& c : schedule::one_forward_one_backward(s, plan.pipeline_ranks, plan.microbatches)) {
-      if (plan.train || c.kind == ir::BlockKind::F) order.push_back(c);
+  for (const ir::Purpose purpose : {ir::Purpose::train, ir::Purpose::evaluate, ir::Purpose::predict}) {
+    if ((purpose == ir::Purpose::evaluate && !plan.evaluates) || (purpose == ir::Purpose::predict && !plan.predicts)) {
+      continue;
     }
-    orders.push_back(std::move(order));
+    const int first = static_cast<int>(program.stages.size());
+    std::vector<std::vector<schedule::Compute>> orders;
+    for (int s = 0; s < plan.pipeline_ranks; ++s) {
+      model::StageText text = stage_text(config, plan, s, purpose);
+      if (purpose == ir::Purpose::train) {
+        orders.push_back(schedule::one_forward_one_backward(s, plan.pipeline_ranks, plan.microbatches));
+        lowered.parameters.push_back(std::move(text.parameters));
+      } else {
+        text.stage.name += purpose == ir::Purpose::evaluate ? ", evaluate" : ", predict";
+        share_weights(text.stage, program.stages[static_cast<size_t>(s)], s);
+        orders.push_back({{ir::BlockKind::F, first + s, 0}});
+      }
+      program.stages.push_back(std::move(text.stage));
+    }
+    schedule::lower(program, program.actions[static_cast<size_t>(purpose)], orders);
   }
-  schedule::lower(program, orders);
   program.class_of_rank.clear();
   for (int r = 0; r < plan.ranks(); ++r) program.class_of_rank.push_back(plan.stage_of(r));
   ir::verify(program);

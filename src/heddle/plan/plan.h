@@ -21,7 +21,8 @@ struct Plan {
   int64_t sequence_length = 128;
   Dtype dtype = Dtype::f32;       // of weights and activations
   std::set<std::string> fusions{passes::fusion_names().begin(), passes::fusion_names().end()};
-  bool train = true;              // false: forward only
+  bool evaluates = false;         // adds the forward-only program of a batch (one microbatch) with its losses
+  bool predicts = false;          // adds the program of one sequence's logits
   passes::UpdateOptions update;
   /// Size of the backend's packed form of a weight, 0 to leave it in rows. Null: nothing is packed.
   std::function<int64_t(const ir::Value&)> packed_bytes;

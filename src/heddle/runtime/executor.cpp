@@ -4,6 +4,7 @@
 #include <chrono>
 
 #include "heddle/comm/collectives.h"
+#include "heddle/ops/ops.h"
 
 namespace heddle::runtime {
 
@@ -161,12 +162,37 @@ void Executor::stop_peers(const std::string& reason) {
   for (const auto& [name, communicator] : options_.communicators) communicator->abort(reason);
 }
 
-void Executor::run_step(const device::Batch& batch) {
+void Executor::make_weights() {
+  device::HostStream maker("make_weights", options_.threads);
+  for (const int s : program_.stages_of(options_.rank)) {
+    const ir::Stage& stage = program_.stages[static_cast<size_t>(s)];
+    for (const ir::Op& op : stage.ops) {
+      ir::Op make = op;
+      if (op.kind() == "adamw" && op.attributes.integer("copy") != 0) {
+        make.def = &ops::find("cast_weight");
+        make.in = {op.updates[0]};
+        make.updates = {op.updates[3]};
+      } else if (op.kind() != "pack_weight" && op.kind() != "cast_weight") {
+        continue;
+      }
+      const TensorView master = view(s, make.in[0]), weight = view(s, make.updates[0]);
+      device::Launch launch;
+      launch.run = kernels::select_kernel(options_.backend, stage, make).run;
+      launch.call.op = &make;
+      launch.call.in = {&master, 1};
+      launch.call.updates = {&weight, 1};
+      maker.launch(launch);
+      maker.synchronize(0);
+    }
+  }
+}
+
+void Executor::run_step(const device::Batch& batch, ir::Purpose purpose) {
   batch_ = &batch;
   enqueued_ops_ = 0;
   const int64_t start = now_ns();
   try {
-    walk_.run_step(*this);
+    walk_.run_step(*this, purpose);
     enqueue_ns_ = now_ns() - start;
     for (auto& stream : streams_) stream->synchronize();
   } catch (const std::exception& error) {

@@ -36,10 +36,13 @@ class Executor : private ir::Issuer {
   Executor(const ir::StepProgram& program, ExecutorOptions options);
   ~Executor() override;
 
-  void run_step(const device::Batch& batch);
+  void run_step(const device::Batch& batch, ir::Purpose purpose = ir::Purpose::train);
   /// Runs the step one op at a time and calls `look` after each with its outputs and updates.
   void run_step(const device::Batch& batch,
                 const std::function<void(const ir::Issue&, const device::KernelCall&)>& look);
+
+  /// Makes the weights that kernels read (packed, rounded) from their masters. Only between steps.
+  void make_weights();
 
   /// A persistent value in the arena. Only between steps.
   device::TensorView view(int stage, ir::ValueId id) const;

@@ -19,10 +19,11 @@ std::vector<Compute> one_forward_one_backward(int rank, int ranks, int microbatc
   return order;
 }
 
-void lower(ir::StepProgram& program, const std::vector<std::vector<Compute>>& ranks) {
+void lower(ir::StepProgram& program, ir::StepProgram::ActionLists& lists,
+           const std::vector<std::vector<Compute>>& ranks) {
   std::map<std::pair<BlockKind, int>, int> made;
   for (const std::vector<Compute>& order : ranks) {
-    std::vector<ir::Action>& actions = program.actions.emplace_back();
+    std::vector<ir::Action>& actions = lists.emplace_back();
     const auto act = [&](BlockKind kind, int stage, int microbatch) {
       auto at = made.find({kind, stage});
       if (at == made.end()) {

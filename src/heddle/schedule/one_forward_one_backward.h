@@ -17,8 +17,9 @@ struct Compute {
 };
 std::vector<Compute> one_forward_one_backward(int rank, int ranks, int microbatches);
 
-/// Adds to `program` the blocks and one class of actions for each list: receives before and sends after what they
-/// belong to, and the end of the step. List i is for pipeline rank i; class_of_rank is left to the caller.
-void lower(ir::StepProgram& program, const std::vector<std::vector<Compute>>& ranks);
+/// Adds to `program` the blocks that the orders need, and to `actions` one list for each order: receives before and
+/// sends after what they belong to, and the end of the step. List i is for pipeline rank i.
+void lower(ir::StepProgram& program, ir::StepProgram::ActionLists& actions,
+           const std::vector<std::vector<Compute>>& ranks);
 
 }  // namespace heddle::schedule
