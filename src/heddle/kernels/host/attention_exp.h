@@ -26,7 +26,8 @@ HEDDLE_AVX512_INLINE __m512 scale_by_power(__m512 y, __m512 rounded) {
 }
 
 /// 2^t with relative error 7.5e-5, a fortieth of the rounding to bf16 that follows. Exactly 0 for minus infinity.
-/// vreduceps gives the fraction t - ⌊t⌋ and vscalefps multiplies by 2^⌊t⌋: a third faster than by integer arithmetic.
+/// vreduceps gives the fraction t - ⌊t⌋ and vscalefps multiplies by 2^⌊t⌋: a third faster than by integer
+/// arithmetic.
 HEDDLE_AVX512_INLINE __m512 exp2_coarse(__m512 t) {
   constexpr int kDownQuietly = 0x09;  // round towards minus infinity, no precision exception
   const __m512 f = _mm512_reduce_ps(t, kDownQuietly);
