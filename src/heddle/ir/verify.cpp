@@ -76,7 +76,7 @@ using Traffic = std::vector<std::pair<std::string, int>>;
 }  // namespace
 
 namespace {
-void verify_actions(const StepProgram& program, const StepProgram::ActionLists& lists) {
+void verify_actions(const StepProgram& program, const StepProgram::ActionLists& lists, int microbatches) {
   std::map<std::pair<int, std::string>, std::pair<Traffic, Traffic>> links;  // (link, way) -> sent, received
   for (size_t c = 0; c < lists.size(); ++c) {
     std::map<int, std::map<uint32_t, int>> next_of;  // stage -> op -> next microbatch
@@ -122,7 +122,7 @@ void verify_actions(const StepProgram& program, const StepProgram::ActionLists& 
     for (const auto& [s, frames] : written) {
       const Stage& stage = program.stages[static_cast<size_t>(s)];
       for (uint32_t i = 0; i < stage.ops.size(); ++i) {
-        const int wanted = stage.ops[i].phase == Phase::end ? 1 : program.microbatches;
+        const int wanted = stage.ops[i].phase == Phase::end ? 1 : microbatches;
         HEDDLE_CHECK(next_of[s][i] == wanted, "stage {}: '{}' runs {} of {} times", s,
                      text_of(stage, stage.ops[i]), next_of[s][i], wanted);
       }
@@ -147,7 +147,10 @@ void verify(const StepProgram& program) {
                    "'{}' of {} is not that of {}", value.name, stage.name, owner.name);
     }
   }
-  for (const StepProgram::ActionLists& lists : program.actions) verify_actions(program, lists);
+  for (int p = 0; p < kPurposes; ++p) {
+    const bool train = static_cast<Purpose>(p) == Purpose::train;
+    verify_actions(program, program.actions[static_cast<size_t>(p)], train ? program.microbatches : 1);
+  }
 }
 
 }  // namespace heddle::ir

@@ -1,0 +1,114 @@
+// The trainer on a small model: it learns, repeats itself bit for bit, evaluates, predicts and finds what is not finite.
+#include "heddle/train/trainer.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "heddle/base/random.h"
+
+namespace heddle::train {
+namespace {
+
+TrainerOptions options_for(const std::string& backend, Dtype dtype) {
+  TrainerOptions o;
+  o.model.vocab_size = 64;
+  o.model.hidden_size = 32;
+  o.model.num_hidden_layers = 2;
+  o.model.intermediate_size = 64;
+  o.model.num_attention_heads = 2;
+  o.model.kv_lora_rank = 16;
+  o.model.qk_nope_head_dim = 8;
+  o.model.qk_rope_head_dim = 8;
+  o.model.v_head_dim = 8;
+  o.model.n_routed_experts = 8;
+  o.model.num_experts_per_tok = 2;
+  o.model.moe_intermediate_size = 32;
+  o.model.num_nextn_predict_layers = 1;
+  o.model.sequence_aux_loss_alpha = 1e-3;
+  o.plan.microbatches = 2;
+  o.plan.sequences = 4;
+  o.plan.sequence_length = 16;
+  o.plan.dtype = dtype;
+  o.backend = backend;
+  o.threads = 2;
+  o.memory_bytes = 64 << 20;
+  o.learning_rate = {.shape = LearningRate::Shape::constant, .peak = 5e-3, .steps = 100};
+  o.seed = 5;
+  return o;
+}
+
+// Sequences that count upwards from a random start: easily learnt.
+std::vector<std::vector<int32_t>> counting(const Trainer& trainer, int64_t count, uint64_t seed) {
+  std::vector<std::vector<int32_t>> sequences;
+  for (int64_t i = 0; i < count; ++i) {
+    const auto start = RandomKey(seed).bits(static_cast<uint64_t>(i));
+    std::vector<int32_t>& s = sequences.emplace_back();
+    for (int64_t t = 0; t < trainer.sequence_tokens(); ++t) {
+      s.push_back(static_cast<int32_t>((start + static_cast<uint64_t>(t)) % 64));
+    }
+  }
+  return sequences;
+}
+
+std::vector<double> losses(Trainer& trainer, int steps) {
+  std::vector<double> result;
+  for (int i = 0; i < steps; ++i) {
+    const auto seed = static_cast<uint64_t>(trainer.steps_done());
+    result.push_back(trainer.step(counting(trainer, trainer.sequences_per_step(), seed)).next_token_loss);
+  }
+  return result;
+}
+
+class TrainerTest : public testing::TestWithParam<std::pair<const char*, Dtype>> {};
+
+TEST_P(TrainerTest, LearnsToCountAndRepeatsItself) {
+  Trainer a(options_for(GetParam().first, GetParam().second)), b(options_for(GetParam().first, GetParam().second));
+  a.initialise();
+  b.initialise();
+  const std::vector<double> first = losses(a, 40);
+  EXPECT_NEAR(first.front(), std::log(64.0), 0.3);
+  EXPECT_LT(first.back(), 0.5 * first.front());
+  EXPECT_EQ(first, losses(b, 40));
+  const double heldout = a.evaluate(counting(a, 5, 999));
+  EXPECT_LT(heldout, 0.6 * first.front());
+  const std::vector<int32_t> prompt{3, 4, 5, 6, 7};
+  const std::vector<float> logits = a.next_logits(prompt);
+  EXPECT_EQ(std::max_element(logits.begin(), logits.end()) - logits.begin(), 8);
+}
+
+INSTANTIATE_TEST_SUITE_P(Backends, TrainerTest,
+                         testing::Values(std::pair{"reference", Dtype::f32}, std::pair{"host", Dtype::f32},
+                                         std::pair{"host", Dtype::bf16}));
+
+TEST(Trainer, NamesTheFirstValueThatIsNotFinite) {
+  Trainer trainer(options_for("reference", Dtype::f32));
+  trainer.initialise();
+  for (const StateTensor& tensor : trainer.state()) {
+    if (tensor.name == "model.layers.1.mlp.experts.down_proj.weight") tensor.view.as<float>()[0] = INFINITY;
+  }
+  trainer.weights_changed();
+  try {
+    losses(trainer, 1);
+    FAIL() << "an infinite weight went unnoticed";
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.what()).find("layer 1"), std::string::npos) << error.what();
+    EXPECT_NE(std::string(error.what()).find("grouped_linear"), std::string::npos) << error.what();
+  }
+}
+
+TEST(LearningRate, WarmsUpAndDecays) {
+  const LearningRate wsd{LearningRate::Shape::wsd, 1.0, 0.1, 10, 20, 100};
+  EXPECT_DOUBLE_EQ(wsd.at(0), 0.1);
+  EXPECT_DOUBLE_EQ(wsd.at(9), 1.0);
+  EXPECT_DOUBLE_EQ(wsd.at(79), 1.0);
+  EXPECT_NEAR(wsd.at(89), 0.55, 1e-12);
+  EXPECT_NEAR(wsd.at(99), 0.1, 1e-12);
+  const LearningRate cosine{LearningRate::Shape::cosine, 1.0, 0.0, 0, 0, 100};
+  EXPECT_NEAR(cosine.at(49), 0.5, 1e-12);
+  EXPECT_NEAR(cosine.at(99), 0.0, 1e-12);
+}
+
+}  // namespace
+}  // namespace heddle::train
