@@ -1,0 +1,30 @@
+// A whole tensor of the model in memory that others own: global layer, all experts, whatever the layout of ranks.
+// Checkpoints, import and export deal in these, so that any layout resumes from any other.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "heddle/base/dtype.h"
+
+namespace heddle::train {
+
+struct LogicalTensor {
+  std::string name;
+  Dtype dtype = Dtype::f32;
+  std::vector<int64_t> shape;
+  /// Its bytes, row-major, in one piece or in several that follow each other (the experts of one rank after those
+  /// of the rank before). A piece ends where an element ends.
+  std::vector<std::span<uint8_t>> pieces;
+
+  int64_t elements() const {
+    int64_t count = 1;
+    for (const int64_t size : shape) count *= size;
+    return count;
+  }
+  int64_t size_bytes() const { return elements() * size_of(dtype); }
+};
+
+}  // namespace heddle::train

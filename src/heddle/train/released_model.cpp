@@ -1,0 +1,265 @@
+#include "heddle/train/released_model.h"
+
+#include <algorithm>
+#include <cstring>
+#include <filesystem>
+#include <functional>
+#include <map>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "heddle/base/error.h"
+#include "heddle/train/model_json.h"
+#include "heddle/train/output_file.h"
+#include "heddle/train/safetensors.h"
+
+namespace heddle::train {
+
+namespace {
+
+constexpr int64_t kMostIndexBytes = 100'000'000;
+constexpr int64_t kMostTokenizerBytes = 1'000'000'000;
+constexpr int64_t kChunkElements = 1 << 16;
+constexpr std::string_view kEmbedding = "model.embed_tokens.weight", kHead = "lm_head.weight";
+
+std::string with_expert(std::string name, int64_t expert) {
+  const size_t at = name.find("{}");
+  HEDDLE_CHECK(at != std::string::npos, "'{}' has no place for the expert", name);
+  return name.replace(at, 2, std::to_string(expert));
+}
+
+// Elements [first, first + count) of a tensor, piece by piece: body(bytes, elements).
+void for_each_run(const LogicalTensor& tensor, int64_t first, int64_t count,
+                  const std::function<void(uint8_t*, int64_t)>& body) {
+  const int64_t width = size_of(tensor.dtype);
+  for (const std::span<uint8_t>& piece : tensor.pieces) {
+    const int64_t elements = static_cast<int64_t>(piece.size()) / width;
+    if (first < elements && count > 0) {
+      const int64_t run = std::min(count, elements - first);
+      body(piece.data() + first * width, run);
+      first += run;
+      count -= run;
+    }
+    first -= std::min(first, elements);
+  }
+  HEDDLE_CHECK(count == 0, "'{}' ends {} elements too early", tensor.name, count);
+}
+
+// All files of a released model.
+class ReleasedFiles {
+ public:
+  explicit ReleasedFiles(const std::string& path) : path_(path) {
+    namespace fs = std::filesystem;
+    std::error_code ignored;
+    if (!fs::is_directory(path, ignored)) {
+      open(path);
+      return;
+    }
+    const fs::path folder(path), whole = folder / "model.safetensors",
+                                 index = folder / "model.safetensors.index.json";
+    if (fs::exists(whole, ignored)) {
+      open(whole.string());
+    } else if (fs::exists(index, ignored)) {
+      for (const std::string& name : shards(index.string())) open((folder / name).string());
+    } else {
+      config_error("{}: neither model.safetensors nor model.safetensors.index.json in it", path);
+    }
+  }
+
+  const StoredTensor* find(std::string_view name) const {
+    const auto at = tensors_.find(name);
+    return at == tensors_.end() ? nullptr : at->second;
+  }
+  const std::map<std::string, const StoredTensor*, std::less<>>& tensors() const { return tensors_; }
+  const std::string& path() const { return path_; }
+
+ private:
+  void open(const std::string& path) {
+    files_.push_back(std::make_unique<SafetensorsFile>(path));
+    for (const StoredTensor& tensor : files_.back()->tensors()) {
+      if (!tensors_.emplace(tensor.name, &tensor).second) {
+        config_error("{}: tensor '{}' stands in another file of the model too", path, printable(tensor.name));
+      }
+    }
+  }
+
+  // The files that an index names, each a plain name beside it.
+  static std::set<std::string> shards(const std::string& index) {
+    std::set<std::string> names;
+    try {
+      const nlohmann::json json = nlohmann::json::parse(read_file(index, kMostIndexBytes));
+      for (const auto& [tensor, file] : json.at("weight_map").items()) names.insert(file.get<std::string>());
+    } catch (const nlohmann::json::exception& error) {
+      config_error("{}: no index of tensors: {}", index, printable(error.what()));
+    }
+    for (const std::string& name : names) {
+      if (name.empty() || name.find('/') != std::string::npos || !name.ends_with(".safetensors")) {
+        config_error("{}: '{}' is no file beside it", index, printable(name));
+      }
+    }
+    return names;
+  }
+
+  std::string path_;
+  std::vector<std::unique_ptr<SafetensorsFile>> files_;
+  std::map<std::string, const StoredTensor*, std::less<>> tensors_;
+};
+
+// Copies that released files repeat: of the embedding and the head in every prediction module, of the embedding as
+// head of a tied model. The name of the original, or "".
+std::string_view original_of(std::string_view name, bool has_head) {
+  if (name == kHead && !has_head) return kEmbedding;
+  if (name.ends_with(".embed_tokens.weight") && name.starts_with("model.layers.")) return kEmbedding;
+  if (name.ends_with(".shared_head.head.weight")) return has_head ? kHead : kEmbedding;
+  return "";
+}
+
+void list_some(std::string& text, const char* what, const std::vector<std::string>& names) {
+  constexpr size_t kMost = 3;
+  if (names.empty()) return;
+  if (!text.empty()) text += "; ";
+  text +=
+      fmt::format("{} {}: {}", names.size(), what,
+                  fmt::join(names.begin(), names.begin() + static_cast<long>(std::min(kMost, names.size())), ", "));
+  if (names.size() > kMost) text += ", …";
+}
+
+}  // namespace
+
+std::vector<ReleasedSlice> released_slices(const std::vector<ParameterTensor>& parameters) {
+  std::vector<ReleasedSlice> slices;
+  for (size_t i = 0; i < parameters.size(); ++i) {
+    const model::Parameter& p = parameters[i].parameter;
+    const LogicalTensor& tensor = parameters[i].tensor;
+    const int64_t experts = std::max<int64_t>(1, p.experts);
+    HEDDLE_CHECK(p.experts == 0 || (!tensor.shape.empty() && tensor.shape[0] == p.experts),
+                 "'{}' is not all experts", p.name);
+    std::vector<int64_t> shape(tensor.shape.begin() + (p.experts > 0 ? 1 : 0), tensor.shape.end());
+    const int64_t rows = shape.empty() ? 1 : shape[0];
+    const int64_t each = tensor.elements() / experts, row = rows == 0 ? 0 : each / rows;
+    for (int64_t e = 0; e < experts; ++e) {
+      for (const model::ReleasedPart& part : p.released) {
+        HEDDLE_CHECK(part.row >= 0 && part.row + part.rows <= rows, "'{}' lies outside of '{}'", part.name, p.name);
+        if (!shape.empty()) shape[0] = part.rows;
+        slices.push_back({p.experts > 0 ? with_expert(part.name, e) : part.name, i, shape,
+                          e * each + part.row * row, part.rows * row});
+      }
+    }
+  }
+  return slices;
+}
+
+void import_released(const std::string& path, const std::vector<ParameterTensor>& parameters) {
+  const ReleasedFiles files(path);
+  const std::vector<ReleasedSlice> slices = released_slices(parameters);
+  std::set<std::string_view> used;
+  std::vector<std::string> missing, misshapen, copies, unknown;
+  for (const ReleasedSlice& slice : slices) {
+    HEDDLE_CHECK(used.insert(slice.name).second, "two parameters want '{}'", slice.name);
+    const StoredTensor* stored = files.find(slice.name);
+    if (stored == nullptr) {
+      missing.push_back(slice.name);
+    } else if (stored->shape != slice.shape) {
+      misshapen.push_back(fmt::format("{} [{}] instead of [{}]", slice.name, fmt::join(stored->shape, ", "),
+                                      fmt::join(slice.shape, ", ")));
+    }
+  }
+  const bool has_head = used.contains(kHead);
+  for (const auto& [name, stored] : files.tensors()) {
+    if (used.contains(name) || name.ends_with("rotary_emb.inv_freq")) continue;
+    const StoredTensor* original = files.find(original_of(name, has_head));
+    if (original == nullptr) {
+      unknown.push_back(printable(name));
+    } else if (original->type != stored->type || !std::ranges::equal(original->bytes, stored->bytes)) {
+      copies.push_back(name);
+    }
+  }
+  std::string wrong;
+  list_some(wrong, "tensors are missing", missing);
+  list_some(wrong, "have another shape", misshapen);
+  list_some(wrong, "belong nowhere", unknown);
+  list_some(wrong, "should repeat the embedding or head but differ", copies);
+  if (!wrong.empty()) config_error("{}: not this model: {}", files.path(), wrong);
+
+  for (const ReleasedSlice& slice : slices) {
+    const StoredTensor& stored = *files.find(slice.name);
+    const LogicalTensor& into = parameters[slice.parameter].tensor;
+    int64_t done = 0;
+    for_each_run(into, slice.first, slice.count, [&](uint8_t* bytes, int64_t elements) {
+      stored.read(done, elements, into.dtype, bytes);
+      done += elements;
+    });
+  }
+}
+
+void export_released(const std::string& folder, const model::ModelConfig& config,
+                     const std::vector<ParameterTensor>& parameters, Dtype stored, const std::string& tokenizer) {
+  HEDDLE_CHECK(stored == Dtype::f64 || stored == Dtype::f32 || stored == Dtype::bf16, "export as {}",
+               name_of(stored));
+  std::error_code failed;
+  std::filesystem::create_directories(folder, failed);
+  if (failed) throw SystemError(failed.value(), fmt::format("cannot create {}: {}", folder, failed.message()));
+
+  const std::vector<ReleasedSlice> slices = released_slices(parameters);
+  std::map<std::string, const ReleasedSlice*> source;
+  for (const ReleasedSlice& slice : slices) source[slice.name] = &slice;
+  const auto copy = [&](const std::string& name, std::string_view original) {
+    source[name] = source.at(std::string(original));
+  };
+  const std::string_view head = config.tie_word_embeddings ? kEmbedding : kHead;
+  for (int64_t d = 0; d < config.num_nextn_predict_layers; ++d) {
+    const std::string prefix = fmt::format("model.layers.{}.", config.num_hidden_layers + d);
+    copy(prefix + "embed_tokens.weight", kEmbedding);
+    copy(prefix + "shared_head.head.weight", head);
+  }
+  // A router that chooses by score alone is one whose bias is zero.
+  std::set<std::string> zeros;
+  for (int64_t l = 0; !config.topk_bias && l < config.num_hidden_layers + config.num_nextn_predict_layers; ++l) {
+    if (config.is_moe(l)) zeros.insert(fmt::format("model.layers.{}.mlp.gate.e_score_correction_bias", l));
+  }
+
+  std::vector<TensorHeading> headings;
+  for (const auto& [name, slice] : source) {
+    const bool bias = name.ends_with("e_score_correction_bias");
+    headings.push_back({name, bias ? Dtype::f32 : stored, slice->shape});
+  }
+  for (const std::string& name : zeros) headings.push_back({name, Dtype::f32, {config.n_routed_experts}});
+  sort_for_file(headings);
+
+  // config.json comes last: a folder with it is complete.
+  SafetensorsWriter writer((std::filesystem::path(folder) / "model.safetensors").string(), headings,
+                           {{"format", "pt"}});
+  std::vector<uint8_t> chunk(static_cast<size_t>(kChunkElements) * 8);
+  for (const TensorHeading& heading : headings) {
+    if (zeros.contains(heading.name)) {
+      const std::vector<float> none(static_cast<size_t>(config.n_routed_experts), 0.0F);
+      writer.write(none.data(), none.size() * sizeof(float));
+      continue;
+    }
+    const ReleasedSlice& slice = *source.at(heading.name);
+    const LogicalTensor& from = parameters[slice.parameter].tensor;
+    for_each_run(from, slice.first, slice.count, [&](uint8_t* bytes, int64_t elements) {
+      const StoredTensor run{slice.name,
+                             stored_type(from.dtype),
+                             {elements},
+                             {bytes, static_cast<size_t>(elements * size_of(from.dtype))}};
+      for (int64_t first = 0; first < elements; first += kChunkElements) {
+        const int64_t count = std::min(kChunkElements, elements - first);
+        run.read(first, count, heading.dtype, chunk.data());
+        writer.write(chunk.data(), static_cast<size_t>(count * size_of(heading.dtype)));
+      }
+    });
+  }
+  writer.commit();
+  if (!tokenizer.empty()) {
+    write_file((std::filesystem::path(folder) / "tokenizer.json").string(),
+               read_file(tokenizer, kMostTokenizerBytes));
+  }
+  nlohmann::ordered_json json = model_config_to_json(config);
+  json["torch_dtype"] = stored == Dtype::bf16 ? "bfloat16" : stored == Dtype::f32 ? "float32" : "float64";
+  json["use_cache"] = true;
+  write_file((std::filesystem::path(folder) / "config.json").string(), json.dump(2) + "\n");
+}
+
+}  // namespace heddle::train
