@@ -1,0 +1,38 @@
+// The families of CPU kernels that stream through memory, and what they accept.
+//
+// They take bf16 and f32; f64 is left to reference. Sums are fp32 where reference's are, in a fixed order of their
+// own that depends on the vector width of the processor and not on the number of threads.
+#pragma once
+
+#include <algorithm>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "heddle/kernels/registry.h"
+
+namespace heddle::kernels::host {
+
+std::vector<KernelEntry> norm_kernels();
+std::vector<KernelEntry> mlp_kernels();
+std::vector<KernelEntry> shape_kernels();
+
+/// Types of operands, one letter each: x is bf16 or f32, the same for all x; a is f32, d f64, i i32; * lets the
+/// letter before it go on. An absent operand fits any letter, and so does one that the letters don't reach.
+Support operands_are(const ir::Stage& stage, const std::vector<ir::ValueId>& operands, std::string_view letters,
+                     std::string_view list, Dtype* x);
+
+template <size_t size>
+struct Letters {
+  constexpr Letters(const char (&letters)[size]) { std::copy_n(letters, size, text); }  // NOLINT: a literal
+  char text[size];
+};
+
+template <Letters in, Letters updates = "">
+Support takes(const ir::Stage& stage, const ir::Op& op) {
+  Dtype x = Dtype::u8;  // none seen yet
+  if (Support inputs = operands_are(stage, op.in, in.text, "input", &x); !inputs) return inputs;
+  return operands_are(stage, op.updates, updates.text, "update", &x);
+}
+
+}  // namespace heddle::kernels::host

@@ -1,0 +1,190 @@
+// Vectors of floats for the kernels that stream through memory: loads and stores of f32 and bf16, sweeps along a
+// row, sums, and the few functions that activations need. Compiled once for each instruction set.
+//
+// A bf16 is widened exactly and rounded to nearest even as base/dtype.h does, denormals and NaN included.
+// A row's tail shorter than a vector is read and written without touching what lies beyond.
+#if defined(HEDDLE_KERNELS_HOST_LANES_INL_H) == defined(HWY_TARGET_TOGGLE)
+#ifdef HEDDLE_KERNELS_HOST_LANES_INL_H
+#undef HEDDLE_KERNELS_HOST_LANES_INL_H
+#else
+#define HEDDLE_KERNELS_HOST_LANES_INL_H
+#endif
+
+#include <cstdint>
+#include <cstring>
+#include <type_traits>
+
+#include "heddle/base/dtype.h"
+#include "hwy/highway.h"
+
+// A sweep calls its body at several places and must not call it for real.
+#undef HEDDLE_BODY
+#define HEDDLE_BODY HWY_ATTR __attribute__((always_inline))
+
+HWY_BEFORE_NAMESPACE();
+namespace heddle::kernels::host::HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+using Floats = hn::ScalableTag<float>;
+using Words = hn::RebindToUnsigned<Floats>;
+using V = hn::Vec<Floats>;
+constexpr int64_t kLanes = static_cast<int64_t>(hn::MaxLanes(Floats()));
+
+/// How much of a vector is there: all lanes, or the first `count`.
+struct Whole {};
+struct Part {
+  int64_t count;
+};
+
+HWY_INLINE V set(float x) { return hn::Set(Floats(), x); }
+HWY_INLINE V zero() { return hn::Zero(Floats()); }
+
+HWY_INLINE V load(const float* p, Whole) { return hn::LoadU(Floats(), p); }
+HWY_INLINE V load(const bf16* p, Whole) {
+  const hn::Rebind<uint16_t, Floats> halves;
+  const auto words = hn::PromoteTo(Words(), hn::LoadU(halves, reinterpret_cast<const uint16_t*>(p)));
+  return hn::BitCast(Floats(), hn::ShiftLeft<16>(words));
+}
+/// Lanes that are not there are zero.
+template <class T>
+HWY_INLINE V load(const T* p, Part part) {
+#if HWY_TARGET <= HWY_AVX3
+  if constexpr (std::is_same_v<T, float>) {
+    return hn::MaskedLoad(hn::FirstN(Floats(), static_cast<size_t>(part.count)), Floats(), p);
+  } else {
+    const hn::Rebind<uint16_t, Floats> halves;
+    const auto mask = hn::FirstN(halves, static_cast<size_t>(part.count));
+    const auto words = hn::PromoteTo(Words(), hn::MaskedLoad(mask, halves, reinterpret_cast<const uint16_t*>(p)));
+    return hn::BitCast(Floats(), hn::ShiftLeft<16>(words));
+  }
+#else
+  HWY_ALIGN T lanes[kLanes] = {};
+  std::memcpy(lanes, p, static_cast<size_t>(part.count) * sizeof(T));
+  return load(lanes, Whole{});
+#endif
+}
+
+/// The bits of the nearest bf16, in the lower half of each word.
+HWY_INLINE hn::Vec<Words> bf16_bits(V v) {
+  const auto word = hn::BitCast(Words(), v);
+  const auto upper = hn::ShiftRight<16>(word);
+  const auto even = hn::Add(hn::And(upper, hn::Set(Words(), 1u)), hn::Set(Words(), 0x7fffu));
+  const auto rounded = hn::ShiftRight<16>(hn::Add(word, even));
+  const auto nan = hn::RebindMask(Words(), hn::IsNaN(v));
+  return hn::IfThenElse(nan, hn::Or(upper, hn::Set(Words(), 0x40u)), rounded);
+}
+
+/// Stores v, rounded to the type of p, and returns what was stored.
+HWY_INLINE V store(V v, float* p, Whole) {
+  hn::StoreU(v, Floats(), p);
+  return v;
+}
+HWY_INLINE V store(V v, bf16* p, Whole) {
+  const hn::Rebind<uint16_t, Floats> halves;
+  const auto bits = bf16_bits(v);
+  hn::StoreU(hn::TruncateTo(halves, bits), halves, reinterpret_cast<uint16_t*>(p));
+  return hn::BitCast(Floats(), hn::ShiftLeft<16>(bits));
+}
+template <class T>
+HWY_INLINE V store(V v, T* p, Part part) {
+#if HWY_TARGET <= HWY_AVX3
+  if constexpr (std::is_same_v<T, float>) {
+    hn::BlendedStore(v, hn::FirstN(Floats(), static_cast<size_t>(part.count)), Floats(), p);
+    return v;
+  } else {
+    const hn::Rebind<uint16_t, Floats> halves;
+    const auto bits = bf16_bits(v);
+    const auto mask = hn::FirstN(halves, static_cast<size_t>(part.count));
+    hn::BlendedStore(hn::TruncateTo(halves, bits), mask, halves, reinterpret_cast<uint16_t*>(p));
+    return hn::BitCast(Floats(), hn::ShiftLeft<16>(bits));
+  }
+#else
+  HWY_ALIGN T lanes[kLanes];
+  const V stored = store(v, lanes, Whole{});
+  std::memcpy(p, lanes, static_cast<size_t>(part.count) * sizeof(T));
+  return stored;
+#endif
+}
+
+/// `v` with `other` in the lanes that are not there.
+HWY_INLINE V or_else(V v, V, Whole) { return v; }
+HWY_INLINE V or_else(V v, V other, Part part) {
+  return hn::IfThenElse(hn::FirstN(Floats(), static_cast<size_t>(part.count)), v, other);
+}
+
+template <int n>
+using Nth = std::integral_constant<int, n>;
+
+/// Calls body(i, Whole or Part, Nth<i ÷ lanes mod 4>) for every vector of 0 .. n.
+template <class Body>
+HWY_INLINE void sweep(int64_t n, const Body& body) {
+  int64_t i = 0;
+  for (; i + 4 * kLanes <= n; i += 4 * kLanes) {
+    body(i, Whole{}, Nth<0>());
+    body(i + kLanes, Whole{}, Nth<1>());
+    body(i + 2 * kLanes, Whole{}, Nth<2>());
+    body(i + 3 * kLanes, Whole{}, Nth<3>());
+  }
+  for (; i + kLanes <= n; i += kLanes) body(i, Whole{}, Nth<0>());
+  if (i < n) body(i, Part{n - i}, Nth<1>());
+}
+
+/// Four sums side by side, so that additions need not wait for one another. Their order depends on the width of a
+/// vector and on nothing else.
+struct Sum {
+  V v[4];
+  HWY_INLINE Sum()
+      : v{zero(), zero(), zero(), zero()} {}  // written out: an implied one would be compiled without vectors
+  template <int n>
+  HWY_INLINE void add(V x, Nth<n>) {
+    v[n] = hn::Add(v[n], x);
+  }
+  template <int n>
+  HWY_INLINE void add_product(V x, V y, Nth<n>) {
+    v[n] = hn::MulAdd(x, y, v[n]);
+  }
+  HWY_INLINE float total() const {
+    return hn::GetLane(hn::SumOfLanes(Floats(), hn::Add(hn::Add(v[0], v[1]), hn::Add(v[2], v[3]))));
+  }
+};
+
+/// e^x within 2 units in the last place; 0 below -87.3, and no more than 3.4e38. NaN stays NaN.
+/// x = n·ln 2 + r with ln 2 in two parts (Cody and Waite), a polynomial in r, n added to the exponent bits.
+HWY_INLINE V exp(V x) {
+  const V lowest = set(-87.3f);
+  const auto flushed = hn::Lt(x, lowest);
+  x = hn::Min(set(88.72283f), hn::Max(lowest, x));  // this order keeps a NaN
+  const V rounder = set(0x1.8p23f);
+  const V rounded = hn::MulAdd(x, set(1.44269504f), rounder);
+  const V n = hn::Sub(rounded, rounder);
+  V r = hn::NegMulAdd(n, set(0.693359375f), x);
+  r = hn::NegMulAdd(n, set(-2.12194440e-4f), r);
+  V y = hn::MulAdd(set(1.9875691500e-4f), r, set(1.3981999507e-3f));
+  y = hn::MulAdd(y, r, set(8.3334519073e-3f));
+  y = hn::MulAdd(y, r, set(4.1665795894e-2f));
+  y = hn::MulAdd(y, r, set(1.6666665459e-1f));
+  y = hn::MulAdd(y, r, set(5.0000001201e-1f));
+  y = hn::Add(hn::MulAdd(y, hn::Mul(r, r), r), set(1.0f));
+  const hn::RebindToSigned<Floats> integers;
+  const auto scaled = hn::Add(hn::BitCast(integers, y), hn::ShiftLeft<23>(hn::BitCast(integers, rounded)));
+  return hn::IfThenZeroElse(flushed, hn::BitCast(Floats(), scaled));
+}
+
+/// 1/x for x in [1, 1e38].
+HWY_INLINE V reciprocal(V x) {
+#if HWY_TARGET <= HWY_AVX3
+  // An estimate of 14 bits and one step of Newton: within one unit, at a third of the division's time.
+  const V y = hn::ApproximateReciprocal(x);
+  return hn::MulAdd(hn::NegMulAdd(x, y, set(1.0f)), y, y);
+#else
+  return hn::Div(set(1.0f), x);
+#endif
+}
+
+/// 1/(1 + e^-x), never below e^-87.
+HWY_INLINE V sigmoid(V x) { return reciprocal(hn::Add(set(1.0f), exp(hn::Min(set(87.0f), hn::Neg(x))))); }
+
+}  // namespace heddle::kernels::host::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#endif

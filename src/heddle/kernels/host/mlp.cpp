@@ -1,0 +1,287 @@
+// The activations of MLPs and their gradients, each in one pass. T rows, F width.
+//   swiglu: (gate, up) = u + bias, a = silu(gate)·up;  gelu: z = x + bias, y = z·Φ(z);  silu: x·σ(x)
+// Gradients of biases are sums over rows of the gradient before it is rounded, by blocks (row_pieces.h).
+#include "heddle/kernels/host/simd_targets.h"
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "heddle/kernels/host/mlp.cpp"
+#include "heddle/kernels/host/host.h"
+#include "heddle/kernels/host/row_pieces.h"
+#include "hwy/foreach_target.h"
+// The order matters: these are compiled for each target.
+#include "heddle/kernels/host/column_sums-inl.h"
+#include "heddle/kernels/host/lanes-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace heddle::kernels::host::HWY_NAMESPACE {
+namespace {
+using device::KernelCall;
+
+/// d silu(x) ÷ dx = σ·(1 + x·(1 − σ)).
+HWY_INLINE V silu_slope(V x, V s) {
+  const V one = set(1.0f);
+  return hn::Mul(s, hn::MulAdd(x, hn::Sub(one, s), one));
+}
+
+/// The normal distribution: below = Φ(z), bell = e^(−z²/2).
+struct Normal {
+  V below, bell;
+};
+/// For a = |z| and t = 1/(1 + 0.31a): Φ(−a) = e^(−a²/2)·t·P(t). P was fitted by interpolation in Chebyshev's points
+/// on 0 ≤ a ≤ 13; its relative error is 2e-7, also where Φ is tiny.
+HWY_INLINE Normal normal(V z) {
+  const V a = hn::Min(set(14.0f), hn::Abs(z));
+  const V t = reciprocal(hn::MulAdd(a, set(0.31f), set(1.0f)));
+  V p = hn::MulAdd(set(3.6131346e-2f), t, set(-1.42878284e-1f));
+  p = hn::MulAdd(p, t, set(1.57378017e-1f));
+  p = hn::MulAdd(p, t, set(-1.71309440e-2f));
+  p = hn::MulAdd(p, t, set(1.11335545e-1f));
+  p = hn::MulAdd(p, t, set(1.07389140e-1f));
+  p = hn::MulAdd(p, t, set(1.24122378e-1f));
+  p = hn::MulAdd(p, t, set(1.23652881e-1f));
+  const V bell = exp(hn::Mul(hn::Mul(a, a), set(-0.5f)));
+  const V tail = hn::Mul(hn::Mul(bell, t), p);
+  return {hn::IfThenElse(hn::Lt(z, zero()), tail, hn::Sub(set(1.0f), tail)), bell};
+}
+
+/// The bias at column f, or nothing.
+struct Bias {
+  const float* values_F;
+  template <class Lanes>
+  HWY_INLINE V plus(V x, int64_t f, Lanes lanes) const {
+    return values_F ? hn::Add(x, load(values_F + f, lanes)) : x;
+  }
+};
+Bias bias_of(const KernelCall& call, size_t i) {
+  return {i < call.in.size() ? call.in[i].as<const float>() : nullptr};
+}
+
+template <class X>
+void swiglu(const KernelCall& call, int64_t begin, int64_t end) {
+  const int64_t F = call.out[0].columns();
+  const Bias bias = bias_of(call, 1);
+  for (int64_t t = begin; t < end; ++t) {
+    const X *gate_F = call.in[0].as<const X>() + t * 2 * F, *up_F = gate_F + F;
+    X* a_F = call.out[0].as<X>() + t * F;
+    sweep(F, [&](int64_t f, auto lanes, auto) HEDDLE_BODY {
+      const V gate = bias.plus(load(gate_F + f, lanes), f, lanes);
+      const V up = bias.plus(load(up_F + f, lanes), F + f, lanes);
+      store(hn::Mul(hn::Mul(gate, sigmoid(gate)), up), a_F + f, lanes);
+    });
+  }
+}
+
+/// dgate = da·up·silu'(gate), dup = da·silu(gate). A gradient of the bias is summed into dbias when it is there.
+template <class X>
+HWY_INLINE void swiglu_dgrad_row(const X* da_F, const X* gate_F, int64_t F, Bias bias, X* dgate_F, bool first,
+                                 float* dbias) {
+  const X* up_F = gate_F + F;
+  sweep(F, [&](int64_t f, auto lanes, auto) HEDDLE_BODY {
+    const V gate = bias.plus(load(gate_F + f, lanes), f, lanes);
+    const V up = bias.plus(load(up_F + f, lanes), F + f, lanes);
+    const V da = load(da_F + f, lanes), s = sigmoid(gate);
+    const V dgate = hn::Mul(hn::Mul(da, up), silu_slope(gate, s));
+    const V dup = hn::Mul(da, hn::Mul(gate, s));
+    store(dgate, dgate_F + f, lanes);
+    store(dup, dgate_F + F + f, lanes);
+    if (dbias) {
+      float *to_gate = dbias + f, *to_up = dbias + F + f;
+      store(first ? dgate : hn::Add(load(to_gate, lanes), dgate), to_gate, lanes);
+      store(first ? dup : hn::Add(load(to_up, lanes), dup), to_up, lanes);
+    }
+  });
+}
+
+template <class X>
+void swiglu_dgrad(const KernelCall& call, int64_t begin, int64_t end) {
+  const int64_t F = call.in[0].columns();
+  const Bias bias = bias_of(call, 2);
+  for (int64_t t = begin; t < end; ++t) {
+    float* dbias = bias.values_F ? partial_sum(call.scratch, t / kRowsPerPartial, 2 * F) : nullptr;
+    swiglu_dgrad_row(call.in[0].as<const X>() + t * F, call.in[1].as<const X>() + t * 2 * F, F, bias,
+                     call.out[0].as<X>() + t * 2 * F, t % kRowsPerPartial == 0, dbias);
+  }
+}
+
+template <class X>
+void gelu(const KernelCall& call, int64_t begin, int64_t end) {
+  const int64_t F = call.out[0].columns();
+  const Bias bias = bias_of(call, 1);
+  for (int64_t t = begin; t < end; ++t) {
+    const X* x_F = call.in[0].as<const X>() + t * F;
+    X* y_F = call.out[0].as<X>() + t * F;
+    sweep(F, [&](int64_t f, auto lanes, auto) HEDDLE_BODY {
+      const V z = bias.plus(load(x_F + f, lanes), f, lanes);
+      store(hn::Mul(z, normal(z).below), y_F + f, lanes);
+    });
+  }
+}
+
+/// dx = dy·(Φ(z) + z·φ(z)).
+template <class X>
+void gelu_dgrad(const KernelCall& call, int64_t begin, int64_t end) {
+  constexpr float kInverseRootTwoPi = 0.398942280f;
+  const int64_t F = call.out[0].columns();
+  const Bias bias = bias_of(call, 2);
+  for (int64_t t = begin; t < end; ++t) {
+    const X *dy_F = call.in[0].as<const X>() + t * F, *x_F = call.in[1].as<const X>() + t * F;
+    X* dx_F = call.out[0].as<X>() + t * F;
+    float* dbias_F = bias.values_F ? partial_sum(call.scratch, t / kRowsPerPartial, F) : nullptr;
+    const bool first = t % kRowsPerPartial == 0;
+    sweep(F, [&](int64_t f, auto lanes, auto) HEDDLE_BODY {
+      const V z = bias.plus(load(x_F + f, lanes), f, lanes);
+      const Normal at = normal(z);
+      const V slope = hn::MulAdd(hn::Mul(z, set(kInverseRootTwoPi)), at.bell, at.below);
+      const V dx = hn::Mul(load(dy_F + f, lanes), slope);
+      store(dx, dx_F + f, lanes);
+      if (dbias_F) store(first ? dx : hn::Add(load(dbias_F + f, lanes), dx), dbias_F + f, lanes);
+    });
+  }
+}
+
+// The plain ones see a tensor as one long row.
+
+template <class X>
+void silu(const KernelCall& call, int64_t begin, int64_t end) {
+  const X* x = call.in[0].as<const X>() + begin;
+  X* y = call.out[0].as<X>() + begin;
+  sweep(end - begin, [&](int64_t i, auto lanes, auto) HEDDLE_BODY {
+    const V v = load(x + i, lanes);
+    store(hn::Mul(v, sigmoid(v)), y + i, lanes);
+  });
+}
+
+template <class X>
+void silu_dgrad(const KernelCall& call, int64_t begin, int64_t end) {
+  const X *dy = call.in[0].as<const X>() + begin, *x = call.in[1].as<const X>() + begin;
+  X* dx = call.out[0].as<X>() + begin;
+  sweep(end - begin, [&](int64_t i, auto lanes, auto) HEDDLE_BODY {
+    const V v = load(x + i, lanes);
+    store(hn::Mul(load(dy + i, lanes), silu_slope(v, sigmoid(v))), dx + i, lanes);
+  });
+}
+
+template <class X>
+void multiply(const KernelCall& call, int64_t begin, int64_t end) {
+  const X *a = call.in[0].as<const X>() + begin, *b = call.in[1].as<const X>() + begin;
+  X* y = call.out[0].as<X>() + begin;
+  sweep(end - begin, [&](int64_t i, auto lanes, auto)
+                         HEDDLE_BODY { store(hn::Mul(load(a + i, lanes), load(b + i, lanes)), y + i, lanes); });
+}
+
+template <class X>
+void multiply_dgrad(const KernelCall& call, int64_t begin, int64_t end) {
+  const X* dy = call.in[0].as<const X>() + begin;
+  const X *a = call.in[1].as<const X>() + begin, *b = call.in[2].as<const X>() + begin;
+  X *da = call.out[0].as<X>() + begin, *db = call.out[1].as<X>() + begin;
+  sweep(end - begin, [&](int64_t i, auto lanes, auto) HEDDLE_BODY {
+    const V dy_i = load(dy + i, lanes);
+    store(hn::Mul(dy_i, load(b + i, lanes)), da + i, lanes);
+    store(hn::Mul(dy_i, load(a + i, lanes)), db + i, lanes);
+  });
+}
+
+template <auto narrow, auto wide>
+HWY_INLINE void by_type(const KernelCall& call, int64_t begin, int64_t end) {
+  call.in[0].dtype == Dtype::bf16 ? narrow(call, begin, end) : wide(call, begin, end);
+}
+}  // namespace
+
+void SwigluRows(const KernelCall& call, int64_t begin, int64_t end) {
+  by_type<swiglu<bf16>, swiglu<float>>(call, begin, end);
+}
+void SwigluDgradRows(const KernelCall& call, int64_t begin, int64_t end) {
+  by_type<swiglu_dgrad<bf16>, swiglu_dgrad<float>>(call, begin, end);
+}
+void GeluRows(const KernelCall& call, int64_t begin, int64_t end) {
+  by_type<gelu<bf16>, gelu<float>>(call, begin, end);
+}
+void GeluDgradRows(const KernelCall& call, int64_t begin, int64_t end) {
+  by_type<gelu_dgrad<bf16>, gelu_dgrad<float>>(call, begin, end);
+}
+void Silu(const KernelCall& call, int64_t begin, int64_t end) {
+  by_type<silu<bf16>, silu<float>>(call, begin, end);
+}
+void SiluDgrad(const KernelCall& call, int64_t begin, int64_t end) {
+  by_type<silu_dgrad<bf16>, silu_dgrad<float>>(call, begin, end);
+}
+void Multiply(const KernelCall& call, int64_t begin, int64_t end) {
+  by_type<multiply<bf16>, multiply<float>>(call, begin, end);
+}
+void MultiplyDgrad(const KernelCall& call, int64_t begin, int64_t end) {
+  by_type<multiply_dgrad<bf16>, multiply_dgrad<float>>(call, begin, end);
+}
+void BiasAddPartials(const std::byte* scratch, int64_t partials, int64_t columns, float* sum) {
+  add_partials(scratch, partials, columns, sum);
+}
+
+}  // namespace heddle::kernels::host::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace heddle::kernels::host {
+namespace {
+using device::KernelCall;
+HWY_EXPORT(SwigluRows);
+HWY_EXPORT(SwigluDgradRows);
+HWY_EXPORT(GeluRows);
+HWY_EXPORT(GeluDgradRows);
+HWY_EXPORT(Silu);
+HWY_EXPORT(SiluDgrad);
+HWY_EXPORT(Multiply);
+HWY_EXPORT(MultiplyDgrad);
+HWY_EXPORT(BiasAddPartials);
+
+using Piece = void (*)(const KernelCall& call, int64_t begin, int64_t end);
+
+/// `tensors` of the first operand's size move.
+void flat(const KernelCall& call, int64_t tensors, Piece piece) {
+  over_rows(
+      call.in[0].elements(), tensors * size_of(call.in[0].dtype),
+      [&](int64_t begin, int64_t end) { piece(call, begin, end); }, kElementsPerPiece);
+}
+void silu(const KernelCall& call) { flat(call, 2, HWY_DYNAMIC_DISPATCH(Silu)); }
+void silu_dgrad(const KernelCall& call) { flat(call, 3, HWY_DYNAMIC_DISPATCH(SiluDgrad)); }
+void multiply(const KernelCall& call) { flat(call, 3, HWY_DYNAMIC_DISPATCH(Multiply)); }
+void multiply_dgrad(const KernelCall& call) { flat(call, 5, HWY_DYNAMIC_DISPATCH(MultiplyDgrad)); }
+
+void forward(const KernelCall& call, Piece piece) {
+  over_rows(call.in[0].rows(), (call.in[0].columns() + call.out[0].columns()) * size_of(call.in[0].dtype),
+            [&](int64_t begin, int64_t end) { piece(call, begin, end); });
+}
+void swiglu(const KernelCall& call) { forward(call, HWY_DYNAMIC_DISPATCH(SwigluRows)); }
+void gelu(const KernelCall& call) { forward(call, HWY_DYNAMIC_DISPATCH(GeluRows)); }
+
+void backward(const KernelCall& call, Piece piece) {
+  const int64_t T = call.in[1].rows(), columns = call.in[1].columns();
+  const bool bias = call.in.size() > 2 && call.in[2];
+  over_rows(
+      T, (call.in[0].columns() + 2 * columns) * size_of(call.in[0].dtype),
+      [&](int64_t begin, int64_t end) { piece(call, begin, end); }, bias ? kRowsPerPartial : 1);
+  if (bias) {
+    HWY_DYNAMIC_DISPATCH(BiasAddPartials)(call.scratch, partial_count(T), columns, call.out[1].as<float>());
+  }
+}
+void swiglu_dgrad(const KernelCall& call) { backward(call, HWY_DYNAMIC_DISPATCH(SwigluDgradRows)); }
+void gelu_dgrad(const KernelCall& call) { backward(call, HWY_DYNAMIC_DISPATCH(GeluDgradRows)); }
+
+int64_t bias_scratch(const ir::Stage& stage, const ir::Op& op, const ir::RowCounts& rows) {
+  if (op.in.size() <= 2 || op.in[2] == ir::none) return 0;
+  const int64_t columns = stage.value(op.in[2]).shape[0].count;
+  return partial_sums_bytes(stage.elements(op.in[1], rows) / std::max<int64_t>(1, columns), columns);
+}
+
+}  // namespace
+
+std::vector<KernelEntry> mlp_kernels() {
+  return {{"swiglu", "host", "highway", takes<"xa">, nullptr, swiglu},
+          {"swiglu_dgrad", "host", "highway", takes<"xxa">, bias_scratch, swiglu_dgrad},
+          {"silu", "host", "highway", takes<"x">, nullptr, silu},
+          {"silu_dgrad", "host", "highway", takes<"xx">, nullptr, silu_dgrad},
+          {"multiply", "host", "highway", takes<"xx">, nullptr, multiply},
+          {"multiply_dgrad", "host", "highway", takes<"xxx">, nullptr, multiply_dgrad},
+          {"gelu", "host", "highway", takes<"xa">, nullptr, gelu},
+          {"gelu_dgrad", "host", "highway", takes<"xxa">, bias_scratch, gelu_dgrad}};
+}
+
+}  // namespace heddle::kernels::host
+#endif  // HWY_ONCE

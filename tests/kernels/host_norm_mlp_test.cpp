@@ -1,0 +1,113 @@
+// Norms, activations, additions and column movers of the CPU against reference, over widths that are no multiple of
+// a vector, row counts around the blocks of partial sums, and no rows at all.
+#include "tests/kernels/host_stream.h"
+
+namespace heddle::op_runner {
+namespace {
+
+class HostStream : public testing::TestWithParam<Dtype> {};
+INSTANTIATE_TEST_SUITE_P(Types, HostStream, testing::Values(Dtype::bf16, Dtype::f32),
+                         [](const auto& type) { return std::string(name_of(type.param)); });
+
+struct Sizes {
+  int64_t T, W;
+};
+// The last needs more than one thread; 65 and 257 rows leave a partial block.
+constexpr Sizes kSizes[] = {{0, 5}, {1, 1}, {3, 7}, {65, 64}, {67, 33}, {5, 1029}, {257, 520}};
+
+TEST_P(HostStream, norms) {
+  const Dtype X = GetParam();
+  for (const auto [T, W] : kSizes) {
+    const Operand x = activation(random_tensor(X, {T, W}, 1, 2)), r = activation(random_tensor(X, {T, W}, 2));
+    const Operand g = weight(random_tensor(Dtype::f32, {W}, 3));
+    const std::string size = fmt::format(" {}x{}", T, W);
+    expect_gradient_like_reference({"rms_norm" + size, "rms_norm", {x, g}, {{"epsilon", 0.25}}, {}},
+                                   stream_tolerance(X));
+    expect_gradient_like_reference({"add_rms_norm" + size, "add_rms_norm", {x, r, g}, {{"epsilon", 0.25}}, {}},
+                                   stream_tolerance(X));
+    expect_gradient_like_reference(
+        {"add_rms_norm, no gradient of y" + size, "add_rms_norm", {x, r, g}, {{"epsilon", 0.25}}, {}},
+        stream_tolerance(X), [](size_t i) { return i == 0; });
+  }
+}
+
+TEST_P(HostStream, activations) {
+  const Dtype X = GetParam();
+  for (const auto [T, W] : kSizes) {
+    const std::string size = fmt::format(" {}x{}", T, W);
+    const Operand x = activation(random_tensor(X, {T, W}, 4, 4)), y = activation(random_tensor(X, {T, W}, 5));
+    const Operand u = activation(random_tensor(X, {T, 2 * W}, 6, 4));
+    expect_gradient_like_reference({"silu" + size, "silu", {x}, {}, {}}, stream_tolerance(X));
+    expect_gradient_like_reference({"multiply" + size, "multiply", {x, y}, {}, {}}, stream_tolerance(X));
+    for (const bool with_bias : {false, true}) {
+      const auto bias = [&](int64_t columns) {
+        return with_bias ? weight(random_tensor(Dtype::f32, {columns}, 7)) : absent();
+      };
+      expect_gradient_like_reference({"swiglu" + size, "swiglu", {u, bias(2 * W)}, {}, {}}, stream_tolerance(X));
+      expect_gradient_like_reference({"gelu" + size, "gelu", {x, bias(W)}, {}, {}}, stream_tolerance(X));
+    }
+  }
+}
+
+TEST_P(HostStream, far_arguments_of_activations) {
+  // Where e^x leaves the range of fp32, and around every binade before that.
+  Tensor x(GetParam(), {1, 512});
+  for (size_t i = 0; i < 512; ++i)
+    x.values[i] = (i % 2 ? -1 : 1) * std::exp2(static_cast<double>(i / 2) / 16.0 - 8);
+  for (const char* kind : {"silu", "gelu"}) {
+    OpCase op{kind, kind, {activation(x)}, {}, {}};
+    if (op.kind == "gelu") op.in.push_back(absent());
+    const OpResult expected = run_op(op, kernels::reference_kernels());
+    for (const int64_t target : instruction_sets()) {
+      const InstructionSet set(target);
+      const OpResult found = run_op(op, kernels::host_kernels());
+      for (size_t i = 0; i < 512; ++i) {
+        const double wanted = expected.out[0].values[i], got = found.out[0].values[i];
+        EXPECT_NEAR(got, wanted, stream_tolerance(GetParam()) * std::abs(wanted) + 1e-6)
+            << kind << "(" << x.values[i] << ") with " << hwy::TargetName(target);
+      }
+    }
+  }
+}
+
+TEST_P(HostStream, sums_and_columns) {
+  const Dtype X = GetParam();
+  for (const auto [T, W] : kSizes) {
+    const std::string size = fmt::format(" {}x{}", T, W);
+    const Operand a = activation(random_tensor(X, {T, W}, 8)), b = activation(random_tensor(X, {T, W}, 9));
+    expect_like_reference({"add" + size, "add", {a, b}, {}, {}}, 0);
+    for (const bool overwrite : {true, false}) {
+      expect_like_reference({"accumulate" + size, "accumulate", {a}, {}, {random_tensor(Dtype::f32, {T, W}, 10)}},
+                            0, overwrite);
+    }
+    if (W > 1) expect_gradient_like_reference({"split" + size, "split", {a}, {{"first", W / 3 + 1}}, {}}, 0);
+    expect_gradient_like_reference({"concat" + size, "concat", {a, b}, {{"first", W}, {"second", W}}, {}}, 0);
+    expect_like_reference({"concat of one" + size, "concat", {absent(), b}, {{"first", 3}, {"second", W}}, {}}, 0);
+  }
+  expect_like_reference({"accumulate f64",
+                         "accumulate",
+                         {activation(Tensor(Dtype::f64, {1}, 2.5))},
+                         {},
+                         {Tensor(Dtype::f64, {1}, 0.25)}},
+                        0, false);
+}
+
+TEST(HostStreamTypes, f64_and_mixed_operands_are_refused_with_a_reason) {
+  StageRunner runner(kernels::host_kernels());
+  const ValueId x = runner.add(Tensor(Dtype::f64, {2, 4}, 1), Role::activation, "x");
+  const ValueId g = runner.add(Tensor(Dtype::f64, {4}, 1), Role::weight, "g");
+  const ValueId narrow = runner.add(Tensor(Dtype::bf16, {2, 4}, 1), Role::activation, "narrow");
+  ir::Op op{.def = &ops::find("rms_norm"), .in = {x, g}, .attributes = {{"epsilon", 1e-3}}};
+  std::vector<std::string> refusals;
+  EXPECT_EQ(kernels::select_kernel("host", runner.stage, op, &refusals).backend, "reference");
+  ASSERT_EQ(refusals.size(), 1u);
+  EXPECT_NE(refusals[0].find("input 0 is f64, wanted bf16 or f32"), std::string::npos) << refusals[0];
+  op.in = {narrow, g};
+  refusals.clear();
+  EXPECT_EQ(kernels::select_kernel("host", runner.stage, op, &refusals).backend, "reference");
+  ASSERT_EQ(refusals.size(), 1u);
+  EXPECT_NE(refusals[0].find("input 1 is f64, wanted f32"), std::string::npos) << refusals[0];
+}
+
+}  // namespace
+}  // namespace heddle::op_runner
