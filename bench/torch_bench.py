@@ -1,0 +1,226 @@
+#!/usr/bin/env python3
+"""Heddle's training step against PyTorch's, in interleaved pairs of one run:  ./dev bench torch [--json]
+
+For each shape (bench/torch_peer/shapes) and dtype, Heddle (build/bench_torch_step) and every peer (torch_peer/peer.py
+says which and what a step is) start and warm up one after the other; then, in each round and for each peer, one step
+of Heddle and one of the peer run back to back, in alternating order. A pair gives a ratio peer ÷ Heddle; a noisy
+machine disturbs both sides of it alike. "ratio_vs_torch" is the median ratio against the fastest peer: that with the
+least median time. All have the same threads, batch and dtype. A peer that fails or exceeds its time is named with the
+reason and leaves the others alone.
+"""
+import argparse
+import json
+import os
+import pathlib
+import platform
+import queue
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+
+HERE = pathlib.Path(__file__).resolve().parent
+SHAPES = ("demo", "small_experts", "wide")
+DTYPES = ("bf16", "f32")
+PEERS = ("plain", "pieces", "transformers", "compiled")
+
+
+class Failed(Exception):
+    pass
+
+
+class Process:
+    """One side of the comparison, spoken to in lines of JSON."""
+
+    def __init__(self, name, command):
+        self.name = name
+        self.errors = tempfile.TemporaryFile("w+")
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.errors,
+                                        text=True)
+        self.lines = queue.Queue()
+        threading.Thread(target=self._read, daemon=True).start()
+
+    def _read(self):
+        for line in self.process.stdout:
+            self.lines.put(line)
+        self.lines.put(None)
+
+    def answer(self, seconds):
+        try:
+            line = self.lines.get(timeout=max(0.0, seconds))
+        except queue.Empty:
+            raise Failed(f"no answer within {seconds:.0f} s") from None
+        if line is None:
+            self.process.wait()
+            self.errors.seek(0)
+            last = self.errors.read().strip().splitlines()[-1:] or ["without a word"]
+            raise Failed(f"ended with status {self.process.returncode}: {last[0][:300]}")
+        told = json.loads(line)
+        if "error" in told:
+            raise Failed(told["error"][:500])
+        return told
+
+    def step(self, seconds):
+        try:
+            self.process.stdin.write("step\n")
+            self.process.stdin.flush()
+        except BrokenPipeError:
+            pass    # answer() tells why it ended
+        return self.answer(seconds)
+
+    def end(self):
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.wait()
+        self.errors.close()
+
+
+def spread(values):
+    return dict(min=round(min(values), 3), median=round(statistics.median(values), 3), max=round(max(values), 3))
+
+
+def compare(shape, dtype, args, say):
+    """One shape and dtype. Raises Failed when Heddle itself fails."""
+    common = ["--shape", str(HERE / "torch_peer/shapes" / f"{shape}.json"), "--dtype", dtype, "--threads",
+              str(args.threads)]
+    result = dict(shape=shape, dtype=dtype)
+    failures, sides, started = [], [], []
+    try:
+        say(f"{shape} {dtype}: warming up heddle")
+        heddle = Process("heddle", [str(args.program), *common])
+        started.append(heddle)
+        facts = heddle.answer(args.start_limit)
+        result.update(parameters=facts["parameters"], tokens_per_step=facts["tokens_per_step"])
+        for name in args.peers:
+            say(f"{shape} {dtype}: warming up {name}")
+            peer = Process(name, [sys.executable, str(HERE / "torch_peer/peer.py"), *common, "--peer", name])
+            started.append(peer)
+            try:
+                told = peer.answer(args.start_limit)
+                told.pop("ready")
+                sides.append((peer, told, []))
+            except Failed as reason:
+                peer.end()
+                failures.append(dict(name=name, failed=str(reason)))
+        for turn in range(args.rounds):
+            say(f"{shape} {dtype}: round {turn + 1} of {args.rounds}")
+            for side in list(sides):
+                peer, _, pairs = side
+                try:
+                    if turn % 2:
+                        theirs = peer.step(args.step_limit)
+                        ours = heddle.step(args.step_limit)
+                    else:
+                        ours = heddle.step(args.step_limit)
+                        theirs = peer.step(args.step_limit)
+                    pairs.append((ours, theirs))
+                except Failed as reason:
+                    if heddle.process.poll() is not None:
+                        raise
+                    peer.end()
+                    sides.remove(side)
+                    failures.append(dict(name=peer.name, failed=str(reason)))
+    finally:
+        for process in started:
+            process.end()
+    ours = [o for _, _, pairs in sides for o, _ in pairs]
+    if ours:
+        result["heddle"] = dict(
+            median_seconds=round(statistics.median(o["seconds"] for o in ours), 5),
+            median_cpu_seconds=round(statistics.median(o["cpu_seconds"] for o in ours), 5),
+            last_loss=round(ours[-1]["loss"], 4))
+    result["peers"] = failures + [dict(
+        name=peer.name, median_seconds=round(statistics.median(t["seconds"] for _, t in pairs), 5),
+        median_cpu_seconds=round(statistics.median(t["cpu_seconds"] for _, t in pairs), 5),
+        ratio=spread([t["seconds"] / o["seconds"] for o, t in pairs]), last_loss=round(pairs[-1][1]["loss"], 4),
+        facts=facts) for peer, facts, pairs in sides]
+    timed = [peer for peer in result["peers"] if "ratio" in peer]
+    if timed:
+        fastest = min(timed, key=lambda peer: peer["median_seconds"])
+        result.update(fastest_peer=fastest["name"], ratio_vs_torch=fastest["ratio"]["median"], ratio=fastest["ratio"])
+    return result
+
+
+def table(result):
+    tokens = result["tokens_per_step"]
+    lines = [f"{result['shape']} {result['dtype']}: {result['parameters'] / 1e6:.1f} M parameters, {tokens} tokens a step"]
+    if "heddle" in result:
+        seconds = result["heddle"]["median_seconds"]
+        lines.append(f"  {'heddle':14}{seconds * 1e3:10.1f} ms{tokens / seconds:10.0f} tokens/s")
+    for peer in result["peers"]:
+        if "failed" in peer:
+            lines.append(f"  {peer['name']:14}failed: {peer['failed']}")
+            continue
+        seconds, ratio = peer["median_seconds"], peer["ratio"]
+        fastest = "  <- fastest peer" if peer["name"] == result["fastest_peer"] else ""
+        lines.append(f"  {peer['name']:14}{seconds * 1e3:10.1f} ms{tokens / seconds:10.0f} tokens/s   heddle is "
+                     f"{ratio['median']:.2f} times as fast ({ratio['min']:.2f} to {ratio['max']:.2f}){fastest}")
+    return "\n".join(lines)
+
+
+def words(accepted):
+    def parse(text):
+        chosen = [word for word in text.split(",") if word]
+        wrong = [word for word in chosen if word not in accepted]
+        if wrong or not chosen:
+            raise argparse.ArgumentTypeError(f"{', '.join(wrong) or 'nothing'}: accepted are {', '.join(accepted)}")
+        return chosen
+    return parse
+
+
+def arguments():
+    parser = argparse.ArgumentParser(prog="./dev bench torch", description=__doc__.split("\n")[0])
+    parser.add_argument("--json", action="store_true", help="one JSON object on standard output instead of tables")
+    parser.add_argument("--quick", action="store_true", help="demo only, peers that need no compiler, 5 rounds")
+    parser.add_argument("--rounds", type=int, help="pairs a peer (default 15)")
+    parser.add_argument("--shapes", type=words(SHAPES), help=f"comma-separated, of {', '.join(SHAPES)}")
+    parser.add_argument("--dtypes", type=words(DTYPES), help=f"comma-separated, of {', '.join(DTYPES)}")
+    parser.add_argument("--peers", type=words(PEERS), help=f"comma-separated, of {', '.join(PEERS)}")
+    parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)), help="default: all cores")
+    parser.add_argument("--start-limit", type=float, default=900, help="seconds a peer may take to warm up")
+    parser.add_argument("--step-limit", type=float, default=120, help="seconds a step may take")
+    parser.add_argument("--program", type=pathlib.Path, default=HERE.parent / "build/bench_torch_step")
+    args = parser.parse_args()
+    args.rounds = args.rounds or (5 if args.quick else 15)
+    args.shapes = args.shapes or (["demo"] if args.quick else list(SHAPES))
+    args.dtypes = args.dtypes or list(DTYPES)
+    args.peers = args.peers or (["plain", "transformers"] if args.quick else list(PEERS))
+    return args
+
+
+def main():
+    args = arguments()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))    # through the finally that ends the peers
+    shown = sys.stderr.isatty()
+
+    def say(text):
+        if shown:
+            print(f"\r\033[K{text}", end="", file=sys.stderr, flush=True)
+
+    results, status, start = [], 0, time.monotonic()
+    for shape in args.shapes:
+        for dtype in args.dtypes:
+            try:
+                result = compare(shape, dtype, args, say)
+            except Failed as reason:
+                result, status = dict(shape=shape, dtype=dtype, failed=f"heddle: {reason}"), 1
+            if "ratio_vs_torch" not in result:
+                status = 1
+            results.append(result)
+            say("")
+            if not args.json:
+                print(f"{shape} {dtype}: {result['failed']}" if "failed" in result else table(result), flush=True)
+    if args.json:
+        print(json.dumps(dict(
+            benchmark="torch", threads=args.threads, rounds=args.rounds, machine=platform.machine(),
+            seconds=round(time.monotonic() - start, 1),
+            ratio_vs_torch={f"{r['shape']}/{r['dtype']}": r["ratio_vs_torch"] for r in results if "ratio_vs_torch" in r},
+            results=results), indent=1))
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main())

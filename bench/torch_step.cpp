@@ -1,0 +1,206 @@
+// Heddle's side of the comparison with PyTorch: a training step on demand, in the line protocol of
+// bench/torch_peer/peer.py, so that steps of both can alternate in one run.
+//
+//   bench_torch_step --shape bench/torch_peer/shapes/demo.json --dtype bf16 --threads 2
+//
+// A step is what a training step is: forward and backward of every microbatch, norm and clipping of the gradient, AdamW,
+// and new kernel weights, on random tokens drawn before the clock starts. One object a line on standard output:
+// {"ready": true, ...}, then for each line "step" {"seconds", "cpu_seconds", "loss"}; "quit" or the end of input ends
+// it. Between steps every thread sleeps.
+#include <fmt/format.h>
+
+#include <chrono>
+#include <ctime>
+#include <fstream>
+#include <iostream>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "heddle/base/random.h"
+#include "heddle/kernels/registry.h"
+#include "heddle/model/rope_table.h"
+#include "heddle/plan/plan.h"
+#include "heddle/runtime/executor.h"
+
+namespace heddle {
+namespace {
+
+using nlohmann::json;
+
+struct Arguments {
+  std::string shape;
+  Dtype dtype = Dtype::bf16;
+  int threads = 1;
+};
+
+model::ModelConfig config_of(const json& shape) {
+  model::ModelConfig c;
+  const auto take = [&](const char* key, auto& into) { shape.at(key).get_to(into); };
+  take("vocab_size", c.vocab_size);
+  take("hidden_size", c.hidden_size);
+  take("num_hidden_layers", c.num_hidden_layers);
+  take("intermediate_size", c.intermediate_size);
+  take("first_k_dense_replace", c.first_k_dense_replace);
+  take("rms_norm_eps", c.rms_norm_eps);
+  take("initializer_range", c.initializer_range);
+  take("num_attention_heads", c.num_attention_heads);
+  c.q_lora_rank = shape.at("q_lora_rank").is_null() ? 0 : shape.at("q_lora_rank").get<int64_t>();
+  take("kv_lora_rank", c.kv_lora_rank);
+  take("qk_nope_head_dim", c.qk_nope_head_dim);
+  take("qk_rope_head_dim", c.qk_rope_head_dim);
+  take("v_head_dim", c.v_head_dim);
+  take("rope_theta", c.rope_theta);
+  take("n_routed_experts", c.n_routed_experts);
+  take("num_experts_per_tok", c.num_experts_per_tok);
+  take("n_shared_experts", c.n_shared_experts);
+  take("moe_intermediate_size", c.moe_intermediate_size);
+  take("n_group", c.n_group);
+  take("topk_group", c.topk_group);
+  take("norm_topk_prob", c.norm_topk_prob);
+  take("routed_scaling_factor", c.routed_scaling_factor);
+  c.max_position_embeddings = shape.at("sequence").get<int64_t>();
+  return c;
+}
+
+class Training {
+ public:
+  Training(const json& shape, Dtype dtype, int threads) : config_(config_of(shape)) {
+    plan_.microbatches = shape.at("microbatches").get<int>();
+    plan_.sequences = shape.at("microbatch").get<int64_t>();
+    plan_.sequence_length = shape.at("sequence").get<int64_t>();
+    plan_.dtype = dtype;
+    plan_.packed_bytes = [](const ir::Value& weight) { return kernels::packed_weight_bytes("host", weight); };
+    lowered_ = plan::lower(config_, plan_);
+    runtime::ExecutorOptions options;
+    options.threads = threads;
+    executor_ = std::make_unique<runtime::Executor>(lowered_.program, options);
+    start_parameters();
+    batch_.microbatches.resize(static_cast<size_t>(plan_.microbatches));
+    const auto per_token = 1 / static_cast<double>(tokens());
+    batch_.scales = {per_token, 1 / static_cast<double>(plan_.sequences * plan_.microbatches), per_token};
+  }
+
+  int64_t tokens() const { return plan_.microbatches * plan_.sequences * plan_.sequence_length; }
+  int64_t parameters() const { return parameters_; }
+
+  json step() {
+    const int64_t ids = plan_.sequences * (plan_.sequence_length + 1);
+    for (device::Microbatch& microbatch : batch_.microbatches) {
+      microbatch.tokens.resize(static_cast<size_t>(ids));
+      for (int32_t& id : microbatch.tokens) {
+        id = static_cast<int32_t>(tokens_.bits(drawn_++) % static_cast<uint64_t>(config_.vocab_size));
+      }
+    }
+    ++steps_;
+    batch_.hyper = {1e-4, 1 - std::pow(0.9, steps_), 1 - std::pow(0.95, steps_)};
+    const double cpu = cpu_seconds();
+    const auto start = std::chrono::steady_clock::now();
+    executor_->run_step(batch_);
+    const std::chrono::duration<double> wall = std::chrono::steady_clock::now() - start;
+    const double loss = statistic("loss.next_token") / static_cast<double>(tokens());
+    HEDDLE_CHECK(std::isfinite(loss), "the loss of step {} is {}", steps_, loss);
+    return {{"seconds", wall.count()}, {"cpu_seconds", cpu_seconds() - cpu}, {"loss", loss}};
+  }
+
+ private:
+  const ir::Stage& stage() const { return lowered_.program.stages[0]; }
+  double statistic(const std::string& name) const { return *executor_->view(0, stage().find(name)).as<double>(); }
+
+  void start_parameters() {
+    const std::vector<double> table = model::rope_table(config_, plan_.sequence_length);
+    for (const model::Parameter& p : lowered_.parameters[0]) {
+      const ir::ValueId master = stage().find("master." + p.name);
+      const device::TensorView view = executor_->view(0, master == ir::none ? p.value : master);
+      HEDDLE_CHECK(view.dtype == Dtype::f32, "'{}' has no fp32 master", p.name);
+      if (p.trained) parameters_ += view.elements();
+      const RandomKey key = RandomKey(7).with(p.name);
+      for (int64_t i = 0; i < view.elements(); ++i) {
+        double start = 0;
+        switch (p.start) {
+          case model::Parameter::Start::normal: start = p.deviation * key.normal(static_cast<uint64_t>(i)); break;
+          case model::Parameter::Start::ones: start = 1; break;
+          case model::Parameter::Start::zeros: break;
+          case model::Parameter::Start::rope_table: start = table[static_cast<size_t>(i)]; break;
+        }
+        view.as<float>()[i] = static_cast<float>(start);
+      }
+      for (const char* moment : {"m.", "v."}) {
+        const ir::ValueId id = stage().find(moment + p.name);
+        if (id == ir::none) continue;
+        const device::TensorView zeros = executor_->view(0, id);
+        std::fill_n(zeros.as<float>(), zeros.elements(), 0.0f);
+      }
+    }
+    executor_->make_weights();
+  }
+
+  static double cpu_seconds() {
+    timespec now{};
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
+    return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
+  }
+
+  model::ModelConfig config_;
+  plan::Plan plan_;
+  plan::Lowered lowered_;
+  std::unique_ptr<runtime::Executor> executor_;
+  device::Batch batch_;
+  RandomKey tokens_{11};
+  uint64_t drawn_ = 0;
+  int steps_ = 0;
+  int64_t parameters_ = 0;
+};
+
+Arguments parse(int count, char** words) {
+  Arguments arguments;
+  for (int i = 1; i + 1 < count; i += 2) {
+    const std::string key = words[i], value = words[i + 1];
+    if (key == "--shape") {
+      arguments.shape = value;
+    } else if (key == "--dtype" && (value == "bf16" || value == "f32")) {
+      arguments.dtype = value == "bf16" ? Dtype::bf16 : Dtype::f32;
+    } else if (key == "--threads" && std::atoi(value.c_str()) > 0) {
+      arguments.threads = std::atoi(value.c_str());
+    } else {
+      config_error("{} {}: accepted are --shape FILE, --dtype bf16|f32, --threads N", key, value);
+    }
+  }
+  if (arguments.shape.empty()) config_error("--shape FILE is needed");
+  return arguments;
+}
+
+void say(const json& object) { std::cout << object.dump() << std::endl; }
+
+void serve(const Arguments& arguments) {
+  std::ifstream file(arguments.shape);
+  if (!file) config_error("cannot read {}", arguments.shape);
+  const auto start = std::chrono::steady_clock::now();
+  Training training(json::parse(file), arguments.dtype, arguments.threads);
+  for (int i = 0; i < 3; ++i) training.step();
+  const std::chrono::duration<double> warm_up = std::chrono::steady_clock::now() - start;
+  say({{"ready", true},
+       {"peer", "heddle"},
+       {"dtype", name_of(arguments.dtype)},
+       {"threads", arguments.threads},
+       {"parameters", training.parameters()},
+       {"tokens_per_step", training.tokens()},
+       {"warm_up_seconds", warm_up.count()}});
+  for (std::string line; std::getline(std::cin, line) && line != "quit";) {
+    if (line != "step") config_error("unknown command '{}'; accepted are step and quit", line);
+    say(training.step());
+  }
+}
+
+}  // namespace
+}  // namespace heddle
+
+int main(int count, char** words) {
+  try {
+    heddle::serve(heddle::parse(count, words));
+    return 0;
+  } catch (const std::exception& error) {
+    heddle::say({{"error", error.what()}});
+    fmt::print(stderr, "{}\n", error.what());
+    return 1;
+  }
+}
