@@ -45,7 +45,7 @@ def main():
     for name in failures:
         print(f"FAILED {name}")
     if skipped:
-        print(f"{skipped} skipped, for want of what this machine does not have")
+        print(f"{skipped} skipped")
     if not passed and not failures:
         print("no test matches")
     print(f"{passed} passed, {len(failures)} failed")
