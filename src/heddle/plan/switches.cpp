@@ -1,0 +1,96 @@
+#include "heddle/plan/switches.h"
+
+namespace heddle::plan {
+
+namespace {
+
+std::string page(std::string_view name) { return "docs/features/" + std::string(name) + ".md"; }
+
+std::vector<Switch> make_switches() {
+  using enum MathsClass;
+  const std::vector<std::string> on_off{"true", "false"};
+  return {
+      {"fusions.norm", on_off, reassociates,
+       "Adds the residual and normalises in one op; the residual's gradient joins inside the norm's.",
+       "none in memory; one pass less over the hidden state each way", page("fusion_norm")},
+      {"fusions.swiglu", on_off, reassociates,
+       "Computes silu(gate) * up in one op straight from the joint projection.",
+       "saves three activations of the MLP's width; the backward computes silu again", page("fusion_swiglu")},
+      {"fusions.rope", on_off, reassociates,
+       "Rotates queries and the shared key and assembles all keys and values in one op.",
+       "none; saves copies of queries and of the rotary key", page("fusion_rope")},
+      {"fusions.router", on_off, reassociates,
+       "Scores, top-k choice and gate weights in one op.", "none; fewer small ops", page("fusion_router")},
+      {"fusions.combine", on_off, reassociates,
+       "Adds the shared expert's output while the routed rows are summed, so that the sum is rounded once.",
+       "none; saves one activation of hidden size", page("fusion_combine")},
+      {"fusions.loss", on_off, reassociates,
+       "Output head, cross-entropy and both their gradients in one sweep over blocks of rows.",
+       "never holds tokens x vocabulary; the head's weight gradient runs together with the input gradient",
+       page("fusion_loss")},
+      {"fusions.adamw", on_off, bitwise,
+       "The optimizer writes the rounded copy of the weight that the kernels read.",
+       "none; one pass less over the weights", page("fusion_adamw")},
+      {"device.pack_weights", on_off, bitwise,
+       "Keeps weights in the matrix products' own blocking, made once a step from the fp32 masters.",
+       "a second blocking of each weight, for the input gradient; repacking at the end of each step",
+       page("pack_weights")},
+      {"device.dtype", {"auto", "bf16", "f32", "f64"}, changes_maths,
+       "Element type of weights and activations; sums, norms, router and optimizer are fp32 (fp64 with f64).",
+       "bf16 halves activations and kernel weights but keeps fp32 masters beside them; f64 runs on the reference "
+       "backend only",
+       page("dtype")},
+      {"device.deterministic", {"true"}, bitwise,
+       "Every sum has one fixed order, so that a run repeats bit for bit. Always on: there is no unordered mode.",
+       "none", page("deterministic")},
+      {"train.clip_norm", {}, changes_maths,
+       "Scales the gradient of all parameters down so that its norm is at most this; 0 switches it off.",
+       "one reading of the gradients; the norm is measured in any case", page("clip_norm")},
+      {"model.sequence_aux_loss_alpha", {}, changes_maths,
+       "Weight of the balance loss within each sequence; 0 switches it off.", "one small op a MoE layer each way",
+       page("sequence_aux_loss")},
+      {"model.z_loss_weight", {}, changes_maths,
+       "Weight of the penalty on large router logits; 0 switches it off.", "one small op a MoE layer each way",
+       page("z_loss")},
+      {"model.bias_update_rate", {}, changes_maths,
+       "How far a step moves each expert's selection bias against its load; 0 holds the biases still.",
+       "one small op a MoE layer at the end of the step", page("bias_balance")},
+      {"model.num_nextn_predict_layers", {}, changes_maths,
+       "Layers that predict further tokens than the next while training; 0 switches it off.",
+       "each depth costs a layer and another output head", page("multi_token_prediction")},
+  };
+}
+
+}  // namespace
+
+std::string_view name_of(MathsClass maths) {
+  switch (maths) {
+    case MathsClass::bitwise: return "bitwise";
+    case MathsClass::reassociates: return "reassociates";
+    case MathsClass::changes_maths: return "changes_maths";
+  }
+  return "?";
+}
+
+std::string_view promise_of(MathsClass maths) {
+  switch (maths) {
+    case MathsClass::bitwise: return "loss and gradients keep the same bits";
+    case MathsClass::reassociates: return "the same sums, rounded at other places";
+    case MathsClass::changes_maths: return "trains another function or in other numbers";
+  }
+  return "?";
+}
+
+const std::vector<Switch>& switches() {
+  static const std::vector<Switch> all = make_switches();
+  return all;
+}
+
+const Switch* find_switch(std::string_view key) {
+  for (const Switch& s : switches()) {
+    if (s.key == key) return &s;
+  }
+  return nullptr;
+}
+
+}  // namespace heddle::plan

@@ -1,0 +1,25 @@
+// The memory of a step, known before it runs: the walk of the executor with nobody to issue to. Nothing is allocated.
+//
+// Where experts are spread over ranks, the rows that a rank receives are only known at run time; the prediction takes
+// them as balanced. On one rank it is exact.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+#include "heddle/ir/walk.h"
+
+namespace heddle::runtime {
+
+struct MemoryPrediction {
+  int64_t persistent_bytes = 0;           // weights, accumulators, optimizer state, statistics
+  int64_t peak_live_bytes = 0;            // of everything, in one step
+  int64_t reserved_bytes = 0;             // the arena's high water: what the step needs to run
+  std::vector<ir::Walk::Live> at_peak;    // largest first
+};
+
+/// `backend` as for kernels::select_kernel, which gives each op's scratch. InternalError when an op has no kernel.
+MemoryPrediction predict_memory(const ir::StepProgram& program, int rank, std::string_view backend);
+
+}  // namespace heddle::runtime
