@@ -51,9 +51,18 @@ MemoryPrediction predict_memory(const ir::StepProgram& program, int rank, std::s
   DryIssuer issuer(program, rank, backend);
   ir::Walk walk(program, rank, 0);
   walk.keep_peak = true;
-  walk.run_step(issuer);
-  return {walk.persistent_bytes(), walk.storage().peak_live_bytes(), walk.storage().reserved_bytes(),
-          walk.live_at_peak()};
+  MemoryPrediction prediction;
+  for (int p = 0; p < ir::kPurposes; ++p) {
+    const auto purpose = static_cast<ir::Purpose>(p);
+    if (program.actions_of(rank, purpose).empty()) continue;
+    walk.run_step(issuer, purpose);
+    if (walk.storage().peak_live_bytes() <= prediction.peak_live_bytes) continue;
+    prediction.peak_live_bytes = walk.storage().peak_live_bytes();
+    prediction.at_peak = walk.live_at_peak();
+  }
+  prediction.persistent_bytes = walk.persistent_bytes();
+  prediction.reserved_bytes = walk.storage().reserved_bytes();
+  return prediction;
 }
 
 }  // namespace heddle::runtime

@@ -1,5 +1,6 @@
 // The memory of a step, known before it runs: the walk of the executor with nobody to issue to. Nothing is allocated.
 //
+// A program that also evaluates or predicts is walked for each purpose in turn; the peak is the highest of all.
 // Where experts are spread over ranks, the rows that a rank receives are only known at run time; the prediction takes
 // them as balanced. On one rank it is exact.
 #pragma once
@@ -14,8 +15,8 @@ namespace heddle::runtime {
 
 struct MemoryPrediction {
   int64_t persistent_bytes = 0;           // weights, accumulators, optimizer state, statistics
-  int64_t peak_live_bytes = 0;            // of everything, in one step
-  int64_t reserved_bytes = 0;             // the arena's high water: what the step needs to run
+  int64_t peak_live_bytes = 0;            // the highest of any moment
+  int64_t reserved_bytes = 0;             // the arena's high water: the capacity that it needs
   std::vector<ir::Walk::Live> at_peak;    // largest first
 };
 

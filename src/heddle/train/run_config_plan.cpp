@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "heddle/kernels/host/cpu_features.h"
-#include "heddle/kernels/host/gemm.h"
 #include "heddle/kernels/registry.h"
 
 namespace heddle::train {
@@ -36,15 +35,13 @@ plan::Plan plan_of(const RunConfig& config) {
   plan.update.epsilon = config.train.epsilon;
   plan.update.weight_decay = config.train.weight_decay;
   plan.update.clip_norm = config.train.clip_norm;
-  if (config.device.backend == "host" && config.device.pack_weights && kernels::host::gemm_supported(plan.dtype)) {
+  if (config.device.pack_weights) {
     // The fused head reads packed weights only where the backend has a kernel for it.
     const bool head = !config.fusions.contains("loss") || host_runs("linear_cross_entropy_train");
-    const int64_t vocabulary = config.model.vocab_size;
-    plan.packed_bytes = [head, vocabulary](const ir::Value& value) -> int64_t {
-      const auto& shape = value.shape;
-      if (shape.size() == 3) return kernels::host::packed_bytes(value.dtype, shape[0].count, shape[1].count, shape[2].count);
-      if (!head && shape[0].count == vocabulary) return 0;
-      return kernels::host::packed_bytes(value.dtype, 1, shape[0].count, shape[1].count);
+    plan.packed_bytes = [head, vocabulary = config.model.vocab_size,
+                         backend = config.device.backend](const ir::Value& value) -> int64_t {
+      if (!head && value.shape.size() == 2 && value.shape[0].count == vocabulary) return 0;
+      return kernels::packed_weight_bytes(backend, value);
     };
   }
   return plan;

@@ -1,0 +1,130 @@
+// Arguments to options, by CLI11. The only file that includes it. Misspelt subcommands and flags are named with the
+// nearest one that exists.
+#include <CLI/CLI.hpp>
+
+#include <algorithm>
+#include <functional>
+
+#include "heddle/base/error.h"
+#include "heddle/cli/commands.h"
+
+namespace heddle::cli {
+
+namespace {
+
+constexpr const char* kWelcome = R"(Heddle trains DeepSeek-V3-style mixture-of-experts models.
+
+  heddle train CONFIG.toml      train; examples/demo.toml is a small complete model
+  heddle generate RUN           continue a text with a trained run
+  heddle inspect CONFIG.toml    parameters, FLOPs and memory, before anything runs
+  heddle data SOURCE --out DIR  prepare text: tokenizer and token file
+  heddle explain [KEY]          what a configuration key does
+  heddle doctor                 what this machine can do
+
+`heddle COMMAND --help` tells more. Exit status: 0 done, 1 failed, 2 bad input.
+)";
+
+std::vector<std::string> flags_of(const CLI::App& app) {
+  std::vector<std::string> flags;
+  for (const CLI::Option* option : app.get_options()) {
+    for (const std::string& name : option->get_lnames()) flags.push_back("--" + name);
+  }
+  return flags;
+}
+
+// The first argument that `app` does not know, as a sentence.
+[[noreturn]] void refuse_extras(const CLI::App& app, const std::vector<std::string>& extras) {
+  for (const std::string& extra : extras) {
+    if (!extra.starts_with("-")) continue;
+    const std::string flag = extra.substr(0, extra.find('='));
+    const std::vector<std::string> flags = flags_of(app);
+    config_error("{}: unknown flag '{}'{}", app.get_name(), flag.substr(0, 60), did_you_mean(flag, flags));
+  }
+  config_error("{}: unexpected argument '{}' (see heddle {} --help)", app.get_name(),
+               extras.empty() ? "" : extras.front().substr(0, 60), app.get_name());
+}
+
+}  // namespace
+
+int run_command_line(int count, char** arguments) {
+  CLI::App app("Heddle trains DeepSeek-V3-style mixture-of-experts models.", "heddle");
+  app.set_version_flag("--version", HEDDLE_VERSION);
+  std::function<int()> chosen;
+
+  const auto command = [&](const char* name, const char* what, auto& options, int (*run)(decltype(options))) {
+    CLI::App* sub = app.add_subcommand(name, what);
+    sub->allow_extras();  // refused below, with the nearest flag
+    sub->callback([&, run] { chosen = [&options, run] { return run(options); }; });
+    return sub;
+  };
+  const auto json = [](CLI::App* sub, bool& into) { sub->add_flag("--json", into, "Print one JSON object"); };
+  const auto set = [](CLI::App* sub, std::vector<std::string>& into) {
+    sub->add_option("--set", into, "Set a configuration key, such as train.steps=100; may be given again")
+        ->type_name("KEY=VALUE")
+        ->expected(1)
+        ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  };
+
+  InspectOptions inspect_options;
+  CLI::App* sub = command("inspect", "Parameters, FLOPs and memory of a configuration; nothing is allocated",
+                          std::as_const(inspect_options), inspect);
+  sub->add_option("CONFIG", inspect_options.config, "The configuration file")->required();
+  set(sub, inspect_options.set);
+  sub->add_flag("--program", inspect_options.program, "Print the step program");
+  json(sub, inspect_options.json);
+
+  DoctorOptions doctor_options;
+  sub = command("doctor", "What this machine can do, and which kernels are chosen on it", std::as_const(doctor_options),
+                doctor);
+  json(sub, doctor_options.json);
+
+  ExplainOptions explain_options;
+  sub = command("explain", "What a configuration key does; without KEY, all of them", std::as_const(explain_options),
+                explain);
+  sub->add_option("KEY", explain_options.key, "A key such as train.clip_norm, or a section");
+  json(sub, explain_options.json);
+
+  DataOptions data_options;
+  sub = command("data", "Prepare text: train a tokenizer and write the token file", std::as_const(data_options), data);
+  sub->add_option("SOURCE", data_options.source, "\"demo\" (installed documentation), a .txt or .jsonl file, or a folder")
+      ->required();
+  sub->add_option("--out", data_options.out, "The folder to prepare it in")->required()->type_name("DIR");
+  sub->add_option("--vocabulary", data_options.vocabulary, "Tokens of the tokenizer")->check(CLI::Range(258, 1 << 21));
+  json(sub, data_options.json);
+
+  std::vector<std::string> names;
+  for (const CLI::App* each : app.get_subcommands([](CLI::App*) { return true; })) names.push_back(each->get_name());
+  if (count < 2 || std::string_view(arguments[1]) == "help") {
+    fmt::print("{}", kWelcome);
+    return kDone;
+  }
+  const std::string first = arguments[1];
+  if (!first.starts_with("-") && std::find(names.begin(), names.end(), first) == names.end()) {
+    config_error("unknown command '{}'{}", first.substr(0, 60),
+                 nearest_name(first, names).empty() ? fmt::format(", accepted: {}", fmt::join(names, ", "))
+                                                    : did_you_mean(first, names));
+  }
+  if (first == "--help" || first == "-h") {
+    fmt::print("{}", kWelcome);
+    return kDone;
+  }
+  try {
+    app.parse(count, arguments);
+  } catch (const CLI::Success& asked) {  // --help, --version
+    return app.exit(asked);
+  } catch (const CLI::ParseError& error) {
+    for (const CLI::App* each : app.get_subcommands()) {
+      if (const auto extras = each->remaining(); !extras.empty()) refuse_extras(*each, extras);
+      config_error("{}: {} (see heddle {} --help)", each->get_name(), error.what(), each->get_name());
+    }
+    const std::string flag = first.substr(0, first.find('='));
+    config_error("unknown flag '{}'{}", flag.substr(0, 60), did_you_mean(flag, flags_of(app)));
+  }
+  for (const CLI::App* each : app.get_subcommands()) {
+    if (const auto extras = each->remaining(); !extras.empty()) refuse_extras(*each, extras);
+  }
+  HEDDLE_CHECK(chosen != nullptr, "no command was chosen");
+  return chosen();
+}
+
+}  // namespace heddle::cli

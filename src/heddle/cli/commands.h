@@ -1,0 +1,43 @@
+// The subcommands of `heddle`, each a function of its options. They write to standard output, throw what went wrong,
+// and return the exit status; command_line.cpp turns arguments into options, main.cpp errors into messages.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace heddle::cli {
+
+inline constexpr int kDone = 0, kFailed = 1, kBadInput = 2;  // exit statuses
+
+struct InspectOptions {
+  std::string config;
+  std::vector<std::string> set;  // key=value
+  bool program = false;
+  bool json = false;
+};
+int inspect(const InspectOptions& options);
+
+struct DoctorOptions {
+  bool json = false;
+};
+int doctor(const DoctorOptions& options);
+
+struct ExplainOptions {
+  std::string key;  // empty: all keys
+  bool json = false;
+};
+int explain(const ExplainOptions& options);
+
+struct DataOptions {
+  std::string source;
+  std::string out;
+  int64_t vocabulary = 8192;
+  bool json = false;
+};
+int data(const DataOptions& options);
+
+/// Parses the arguments, runs the subcommand and returns the exit status. Throws what the subcommand throws.
+int run_command_line(int count, char** arguments);
+
+}  // namespace heddle::cli

@@ -1,0 +1,101 @@
+// heddle data: text to tokenizer and token file.
+#include <chrono>
+#include <cstdio>
+#include <nlohmann/json.hpp>
+
+#include "heddle/base/error.h"
+#include "heddle/cli/commands.h"
+#include "heddle/observe/progress.h"
+#include "heddle/observe/table.h"
+#include "heddle/observe/units.h"
+#include "heddle/train/prepare_data.h"
+
+namespace heddle::cli {
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// One line that is rewritten on a terminal, and nothing elsewhere.
+class DataProgress {
+ public:
+  void operator()(std::string_view doing, double fraction) {
+    if (!terminal_.interactive) return;
+    const auto now = std::chrono::steady_clock::now();
+    if (doing == last_ && fraction < 1 && now - drawn_ < std::chrono::milliseconds(100)) return;
+    drawn_ = now;
+    last_ = doing;
+    fmt::print(stderr, "\r\x1b[K{} {:3.0f}%", doing, 100 * fraction);
+    std::fflush(stderr);
+  }
+  ~DataProgress() {
+    if (!last_.empty()) fmt::print(stderr, "\r\x1b[K");
+  }
+
+ private:
+  Terminal terminal_ = describe_terminal(2);
+  std::chrono::steady_clock::time_point drawn_;
+  std::string last_;
+};
+
+Json json_of(const train::PreparedData& d) {
+  Json json{{"tokenizer", d.tokenizer},
+            {"prefix", d.prefix},
+            {"was_up_to_date", d.was_up_to_date},
+            {"vocabulary", d.vocabulary},
+            {"documents", d.documents},
+            {"repeated_documents", d.repeated_documents},
+            {"heldout_documents", d.heldout_documents},
+            {"tokens", d.tokens},
+            {"text_bytes", d.text_bytes},
+            {"bytes_per_token", d.bytes_per_token},
+            {"unigram_nats_per_token", d.unigram_nats_per_token},
+            {"unigram_bits_per_byte", d.unigram_bits_per_byte},
+            {"packages", Json::array()}};
+  for (const train::CorpusPackage& p : d.packages) {
+    json["packages"].push_back({{"name", p.name}, {"licence", p.licence}, {"files", p.files}, {"text_bytes", p.text_bytes}});
+  }
+  return json;
+}
+
+void print(const train::PreparedData& d) {
+  const bool unicode = describe_terminal(1).unicode;
+  if (!d.packages.empty()) {
+    Table table({{"package"}, {"licence"}, {"files", Align::right}, {"text", Align::right}});
+    for (const train::CorpusPackage& p : d.packages) {
+      table.row({p.name, cut_to_width(p.licence, 48), fmt::format("{}", p.files),
+                 bytes_text(static_cast<double>(p.text_bytes))});
+    }
+    fmt::print("{}\n", table.text(unicode));
+  }
+  fmt::print("{}{} documents ({} held out, {} repeated ones dropped), {} of text\n",
+             d.was_up_to_date ? "up to date: " : "", grouped_text(d.documents, unicode),
+             grouped_text(d.heldout_documents, unicode), grouped_text(d.repeated_documents, unicode),
+             bytes_text(static_cast<double>(d.text_bytes)));
+  fmt::print("{} tokens of a vocabulary of {}, {:.2f} bytes a token\n", grouped_text(d.tokens, unicode),
+             grouped_text(d.vocabulary, unicode), d.bytes_per_token);
+  fmt::print("knowing word frequencies alone: {:.3f} nats a token, {:.3f} bits a byte\n", d.unigram_nats_per_token,
+             d.unigram_bits_per_byte);
+  fmt::print("tokenizer   {}\ntoken file  {}.bin, .idx\n", d.tokenizer, d.prefix);
+}
+
+}  // namespace
+
+int data(const DataOptions& options) {
+  train::PreparedData prepared;
+  {
+    DataProgress progress;
+    const train::Progress report = [&](std::string_view doing, double fraction) { progress(doing, fraction); };
+    prepared = options.source == "demo"
+                   ? train::prepare_demo_data(options.out, options.vocabulary, report)
+                   : train::prepare_text_data(options.source, options.out, options.vocabulary, report);
+  }
+  if (options.json) {
+    fmt::print("{}\n", json_of(prepared).dump(2, ' ', false, Json::error_handler_t::replace));
+  } else {
+    print(prepared);
+  }
+  return kDone;
+}
+
+}  // namespace heddle::cli

@@ -1,0 +1,218 @@
+// heddle doctor: what this machine offers and what Heddle makes of it, each finding marked good or worth a look.
+#include <sched.h>
+#include <unistd.h>
+#include <zlib.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <fstream>
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "heddle/base/error.h"
+#include "heddle/cli/commands.h"
+#include "heddle/comm/collectives.h"
+#include "heddle/device/host/host_arena.h"
+#include "heddle/kernels/host/cpu_features.h"
+#include "heddle/kernels/registry.h"
+#include "heddle/observe/progress.h"
+#include "heddle/observe/table.h"
+#include "heddle/observe/units.h"
+#include "heddle/train/run_config_plan.h"
+
+namespace heddle::cli {
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+struct Finding {
+  bool good = true;
+  std::string what;
+  std::string found;
+};
+
+std::string trimmed(std::string text) {
+  text.erase(0, text.find_first_not_of(" \t"));
+  text.erase(text.find_last_not_of(" \t\n") + 1);
+  return text;
+}
+
+std::string processor_name() {
+  std::ifstream file("/proc/cpuinfo");
+  for (std::string line; std::getline(file, line);) {
+    const size_t colon = line.find(':');
+    if (colon != std::string::npos && line.starts_with("model name")) return trimmed(line.substr(colon + 1));
+  }
+  return "unknown";
+}
+
+std::string first_line(const char* path) {
+  std::ifstream file(path);
+  std::string line;
+  std::getline(file, line);
+  return trimmed(line);
+}
+
+int64_t available_memory_bytes() {
+  std::ifstream file("/proc/meminfo");
+  std::string name, unit;
+  for (int64_t kib = 0; file >> name >> kib; std::getline(file, unit)) {
+    if (name == "MemAvailable:") return kib * 1024;
+  }
+  return 0;
+}
+
+int allowed_processors() {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  return sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 0;
+}
+
+std::vector<Finding> machine_findings() {
+  std::vector<Finding> all;
+  const auto add = [&](bool good, std::string what, std::string found) {
+    all.push_back({good, std::move(what), std::move(found)});
+  };
+  add(true, "processor", processor_name());
+  const int64_t online = sysconf(_SC_NPROCESSORS_ONLN);
+  const int allowed = allowed_processors();
+  const std::string quota = first_line("/sys/fs/cgroup/cpu.max");
+  add(allowed >= online, "processors",
+      allowed >= online ? fmt::format("{}", online) : fmt::format("{} of {} allowed to this process", allowed, online));
+  if (!quota.empty() && !quota.starts_with("max")) {
+    add(false, "processor quota", fmt::format("the control group limits processor time (cpu.max: {})", quota));
+  }
+  using namespace kernels::host;
+  for (const auto& [name, support] : {std::pair{"AVX2 and FMA", &avx2_fma()}, std::pair{"AVX-512", &avx512()},
+                                      std::pair{"AVX-512 bf16", &avx512_bf16()}, std::pair{"AMX bf16", &amx_bf16()}}) {
+    add(support->ok, name, support->ok ? "yes" : "no: " + support->reason);
+  }
+  const int64_t memory = device::host_memory_bytes(), available = available_memory_bytes();
+  add(available * 4 > memory, "memory", fmt::format("{}, {} available", bytes_text(static_cast<double>(memory)),
+                                                    bytes_text(static_cast<double>(available))));
+  const std::string huge = first_line("/sys/kernel/mm/transparent_hugepage/enabled");
+  const bool off = huge.empty() || huge.find("[never]") != std::string::npos;
+  add(!off, "transparent huge pages", huge.empty() ? "not known to this kernel" : huge);
+  return all;
+}
+
+std::vector<Finding> library_findings() {
+  std::vector<Finding> all;
+  all.push_back({true, "heddle", HEDDLE_VERSION});
+#if defined(__clang__)
+  all.push_back({true, "compiler", fmt::format("Clang {}", __clang_version__)});
+#else
+  all.push_back({true, "compiler", fmt::format("GCC {}", __VERSION__)});
+#endif
+  all.push_back({true, "OpenMP", fmt::format("{}", _OPENMP)});
+  all.push_back({true, "fmt", fmt::format("{}.{}.{}", FMT_VERSION / 10000, FMT_VERSION / 100 % 100, FMT_VERSION % 100)});
+  all.push_back({true, "nlohmann JSON", fmt::format("{}.{}.{}", NLOHMANN_JSON_VERSION_MAJOR, NLOHMANN_JSON_VERSION_MINOR,
+                                                    NLOHMANN_JSON_VERSION_PATCH)});
+  all.push_back({true, "zlib", zlibVersion()});
+  return all;
+}
+
+struct Choice {
+  std::string chosen;                 // "host.gemm"
+  std::vector<std::string> refusals;  // "host.gemm: why not"
+};
+
+// What the kernels of a backend say to every op of the small model's step.
+std::map<std::string, Choice> choices(const char* backend, const char* dtype) {
+  train::RunConfig config;
+  config.model = train::preset("demo");
+  config.device.backend = backend;
+  config.device.dtype = dtype;
+  plan::Plan plan = train::plan_of(config);
+  plan.predicts = true;
+  const plan::Lowered lowered = plan::lower(config.model, plan);
+  std::map<std::string, Choice> of;
+  for (const ir::Stage& stage : lowered.program.stages) {
+    for (const ir::Op& op : stage.ops) {
+      if (comm::find_collective(op.kind()) != nullptr) continue;
+      std::vector<std::string> refusals;
+      const kernels::KernelEntry& kernel = kernels::select_kernel(backend, stage, op, &refusals);
+      Choice& choice = of[std::string(op.kind())];
+      const std::string name = fmt::format("{}.{}", kernel.backend, kernel.name);
+      if (choice.chosen.find(name) == std::string::npos) choice.chosen += (choice.chosen.empty() ? "" : ", ") + name;
+      for (std::string& refusal : refusals) {
+        if (std::find(choice.refusals.begin(), choice.refusals.end(), refusal) == choice.refusals.end()) {
+          choice.refusals.push_back(std::move(refusal));
+        }
+      }
+    }
+  }
+  return of;
+}
+
+struct Marks {
+  Terminal terminal = describe_terminal(1);
+  std::string mark(bool good) const {
+    const std::string sign = good ? (terminal.unicode ? "✓" : "ok") : (terminal.unicode ? "!" : "!!");
+    if (!terminal.colour) return sign;
+    return fmt::format("\x1b[{}m{}\x1b[0m", good ? 32 : 33, sign);
+  }
+};
+
+void print(const std::vector<Finding>& findings, const Marks& marks) {
+  for (const Finding& f : findings) fmt::print("  {} {:<24} {}\n", marks.mark(f.good), f.what, f.found);
+}
+
+Json json_of(const std::vector<Finding>& findings) {
+  Json json = Json::array();
+  for (const Finding& f : findings) json.push_back({{"good", f.good}, {"what", f.what}, {"found", f.found}});
+  return json;
+}
+
+struct BackendColumn {
+  const char* title;
+  const char* backend;
+  const char* dtype;
+};
+constexpr BackendColumn kColumns[] = {{"host, bf16", "host", "bf16"}, {"host, f32", "host", "f32"}};
+
+}  // namespace
+
+int doctor(const DoctorOptions& options) {
+  const std::vector<Finding> machine = machine_findings(), libraries = library_findings();
+  std::vector<std::map<std::string, Choice>> chosen;
+  for (const BackendColumn& c : kColumns) chosen.push_back(choices(c.backend, c.dtype));
+  train::RunConfig defaults;
+  const std::string_view dtype = name_of(train::resolved_dtype(defaults));
+  if (options.json) {
+    Json json{{"machine", json_of(machine)}, {"libraries", json_of(libraries)}, {"dtype_auto", dtype}};
+    for (size_t i = 0; i < chosen.size(); ++i) {
+      Json kinds = Json::object();
+      for (const auto& [kind, choice] : chosen[i]) kinds[kind] = {{"chosen", choice.chosen}, {"refusals", choice.refusals}};
+      json["kernels"][kColumns[i].backend][kColumns[i].dtype] = kinds;
+    }
+    fmt::print("{}\n", json.dump(2, ' ', false, Json::error_handler_t::replace));
+    return kDone;
+  }
+  const Marks marks;
+  fmt::print("machine\n");
+  print(machine, marks);
+  fmt::print("\nlibraries\n");
+  print(libraries, marks);
+  fmt::print("\nkernels of the small model's step (device.dtype = \"auto\" is {} here)\n", dtype);
+  Table table({{"op"}, {kColumns[0].title}, {kColumns[1].title}});
+  for (const auto& [kind, choice] : chosen[0]) {
+    const auto other = chosen[1].find(kind);
+    table.row({kind, choice.chosen, other == chosen[1].end() ? "" : other->second.chosen});
+  }
+  fmt::print("{}", table.text(marks.terminal.unicode));
+  bool any = false;
+  for (size_t i = 0; i < chosen.size(); ++i) {
+    for (const auto& [kind, choice] : chosen[i]) {
+      for (const std::string& refusal : choice.refusals) {
+        if (!any) fmt::print("\nkernels passed over\n");
+        any = true;
+        fmt::print("  {}, {}: {}\n", kind, kColumns[i].title, refusal);
+      }
+    }
+  }
+  return kDone;
+}
+
+}  // namespace heddle::cli

@@ -1,0 +1,32 @@
+// The program `heddle`: whatever goes wrong becomes one message and an exit status, never a stack trace.
+#include <cstdio>
+#include <exception>
+#include <new>
+
+#include "heddle/base/error.h"
+#include "heddle/cli/commands.h"
+
+int main(int count, char** arguments) {
+  using namespace heddle;
+  try {
+    const int status = cli::run_command_line(count, arguments);
+    if (std::fflush(stdout) != 0) {
+      fmt::print(stderr, "heddle: the output could not be written\n");
+      return cli::kFailed;
+    }
+    return status;
+  } catch (const ConfigError& error) {
+    fmt::print(stderr, "heddle: {}\n", error.what());
+    return cli::kBadInput;
+  } catch (const InternalError& error) {
+    fmt::print(stderr,
+               "heddle: this is a bug of Heddle: {}\n"
+               "heddle: please report it with the command and the output of `heddle doctor`\n",
+               error.what());
+  } catch (const std::bad_alloc&) {
+    fmt::print(stderr, "heddle: out of memory on the host\n");
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "heddle: {}\n", error.what());
+  }
+  return cli::kFailed;
+}
