@@ -81,6 +81,9 @@ class Reader {
       } catch (const ConfigError& error) {
         config_error("{}: model.hf: {}", place_of("model.hf"), error.what());
       }
+      for (const Setting& s : settings()) {  // the bounds that a file of ours is held to
+        if (s.key.starts_with("model.") && (!s.present || s.present(config_))) hold(s, place_of("model.hf"), s.get(config_));
+      }
     }
     for (const auto& [setting, value] : given_) setting->set(config_, value);
     check();
@@ -215,6 +218,11 @@ class Reader {
   }
 
   void accept(const Setting& s, const std::string& place, const Value& value) {
+    hold(s, place, value);
+    given_.emplace_back(&s, value);
+  }
+
+  static void hold(const Setting& s, const std::string& place, const Value& value) {
     if (const auto* number = std::get_if<double>(&value)) {
       if (!std::isfinite(*number)) config_error("{}: {} is {}, must be {}", place, s.key, *number, s.accepted());
     }
@@ -237,7 +245,6 @@ class Reader {
         config_error("{}: {} is {}, must be {}", place, s.key, s.text_of(value), s.accepted());
       }
     }
-    given_.emplace_back(&s, value);
   }
 
   // What no key alone can tell.

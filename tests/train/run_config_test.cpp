@@ -1,0 +1,215 @@
+// The configuration: layers, types, bounds, every message with its place, and writing it back.
+#include "heddle/train/run_config.h"
+
+#include <gtest/gtest.h>
+#include <rapidcheck/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "heddle/base/error.h"
+#include "heddle/plan/switches.h"
+#include "tests/train/scratch_folder.h"
+
+namespace heddle::train {
+namespace {
+
+std::string message(const std::string& text, const std::vector<std::string>& overrides = {}) {
+  try {
+    parse_run_config(text, "run.toml", overrides);
+  } catch (const ConfigError& error) {
+    const std::string what = error.what();
+    EXPECT_EQ(what.find('\n'), std::string::npos) << what;
+    return what;
+  }
+  return "accepted";
+}
+
+TEST(RunConfig, TheEmptyFileIsTheDefaults) { EXPECT_EQ(parse_run_config("", "run.toml"), RunConfig()); }
+
+TEST(RunConfig, FileOverDefaultsAndFlagsOverFile) {
+  const RunConfig c = parse_run_config("name = \"a\"\n[train]\nsteps = 7\nlearning_rate = 1\n[fusions]\nnorm = false\n",
+                                       "run.toml", {"train.steps=9", "device.memory_bytes=2 GiB", "model.topk_bias=false"});
+  EXPECT_EQ(c.name, "a");
+  EXPECT_EQ(c.train.steps, 9);
+  EXPECT_EQ(c.train.learning_rate, 1.0);
+  EXPECT_EQ(c.device.memory_bytes, int64_t{2} << 30);
+  EXPECT_FALSE(c.model.topk_bias);
+  EXPECT_FALSE(c.fusions.contains("norm"));
+  EXPECT_TRUE(c.fusions.contains("swiglu"));
+}
+
+TEST(RunConfig, APresetIsTheBaseOfTheKeysAroundIt) {
+  const std::string text = "[model]\nnum_hidden_layers = 2\npreset = \"deepseek-v3\"\n";
+  EXPECT_EQ(parse_run_config(text, "run.toml").model.num_hidden_layers, 2);
+  EXPECT_EQ(parse_run_config(text, "run.toml").model.hidden_size, 7168);
+  const RunConfig other = parse_run_config(text, "run.toml", {"model.preset=deepseek-v2-lite"});
+  EXPECT_EQ(other.model.hidden_size, 2048);
+  EXPECT_EQ(other.model.num_hidden_layers, 2);
+}
+
+TEST(RunConfig, MessagesNameThePlaceAndWhatIsAccepted) {
+  EXPECT_EQ(message("[train]\n  stepz = 3\n"), "run.toml:2:3: unknown key 'train.stepz', did you mean 'train.steps'?");
+  EXPECT_EQ(message("[trian]\nsteps = 3\n"), "run.toml:1:2: unknown section 'trian', did you mean 'train'?");
+  EXPECT_EQ(message("learning_rate = 1\n"), "run.toml:1:1: unknown key 'learning_rate', did you mean 'train.learning_rate'?");
+  EXPECT_EQ(message("[train]\nsteps = 1.5\n"), "run.toml:2:1: train.steps takes an integer of 1 or more, found the number 1.5");
+  EXPECT_EQ(message("[train]\nsteps = [1]\n"), "run.toml:2:1: train.steps takes an integer of 1 or more, found an array");
+  EXPECT_EQ(message("[train.steps]\n"), "run.toml:1:8: train.steps takes an integer of 1 or more, found a table");
+  EXPECT_EQ(message("[train]\nsteps = 0\n"), "run.toml:2:1: train.steps is 0, must be an integer of 1 or more");
+  EXPECT_EQ(message("[train]\nbeta1 = 1.5\n"), "run.toml:2:1: train.beta1 is 1.5, must be a number from 0 to 0.999999");
+  EXPECT_EQ(message("[train]\nschedule = \"cosin\"\n"),
+            "run.toml:2:1: train.schedule is 'cosin', accepted: cosine, wsd, constant, did you mean 'cosine'?");
+  EXPECT_EQ(message("", {"train.steps=ten"}),
+            "--set train.steps=ten: train.steps takes an integer of 1 or more, found 'ten'");
+  EXPECT_EQ(message("", {"train.steps"}), "--set train.steps: expected key=value");
+  EXPECT_EQ(message("", {"model.topk_bias=yes"}),
+            "--set model.topk_bias=yes: model.topk_bias takes true or false, found 'yes'");
+  EXPECT_EQ(message("[device]\ndeterministic = false\n"),
+            "run.toml:2:1: device.deterministic is false, accepted: true (there is no other mode)");
+  EXPECT_EQ(message("[train]\nlearning_rate = nan\n"), "run.toml:2:1: train.learning_rate is nan, must be a number from 0 to 100");
+}
+
+TEST(RunConfig, WhatNoKeyAloneCanTell) {
+  EXPECT_EQ(message("[model]\nnum_experts_per_tok = 20\n"),
+            "run.toml:2:1: model.num_experts_per_tok is 20, more than model.n_routed_experts (16)");
+  EXPECT_EQ(message("[train]\nsequence_length = 5000\n"),
+            "run.toml:2:1: train.sequence_length is 5000, more than model.max_position_embeddings (4096)");
+  EXPECT_EQ(message("[train]\nglobal_batch = 10\n"),
+            "run.toml:2:1: train.global_batch is 10, not a multiple of train.microbatch (8)");
+  EXPECT_EQ(message("[data]\nvocabulary = 9000\n"),
+            "run.toml:2:1: data.vocabulary is 9000, more ids than model.vocab_size (8192)");
+  EXPECT_EQ(message("[device]\ndtype = \"f64\"\n"),
+            "run.toml:2:1: device.dtype is f64, which needs device.backend = \"reference\"");
+  EXPECT_EQ(message("[model]\npreset = \"deepsek-v3\"\n"),
+            "run.toml:2:1: no preset 'deepsek-v3', accepted: demo, deepseek-v2-lite, deepseek-v3, did you mean 'deepseek-v3'?");
+  EXPECT_EQ(message("name = \"../x\"\n"), "run.toml:1:1: name is '../x', must be the name of a folder (no '/', no '.' in front)");
+}
+
+TEST(RunConfig, BrokenTomlIsOneLineWithItsPlace) {
+  for (const char* text : {"[train\n", "a = ", "a = 1\na = 2\n", "\"\x01\" = 3\n", "= 3\n", "[a]\n[a]\n", "x = \"\xff\"\n"}) {
+    EXPECT_TRUE(message(text).starts_with("run.toml:")) << message(text);
+  }
+  EXPECT_EQ(message(std::string(static_cast<size_t>(kMostConfigBytes) + 1, ' ')),
+            "run.toml: larger than 1048576 bytes, no configuration");
+}
+
+// What a run wrote down is what runs again, whatever the values.
+RC_GTEST_PROP(RunConfig, ReadsBackWhatItWrites, ()) {
+  RunConfig c;
+  c.model = preset(*rc::gen::elementOf(preset_names()));
+  c.seed = *rc::gen::inRange<int64_t>(0, INT64_MAX);
+  c.train.sample_prompt = *rc::gen::string<std::string>();
+  std::erase_if(c.train.sample_prompt, [](char x) { return x == '\0' || static_cast<unsigned char>(x) > 0x7e; });
+  c.train.learning_rate = *rc::gen::inRange<int64_t>(1, 1 << 30) * 1e-9;
+  c.train.min_learning_rate = c.train.learning_rate / 3;
+  c.train.weight_decay = 1.0 / *rc::gen::inRange<int64_t>(1, 1000);
+  c.device.memory_bytes = *rc::gen::inRange<int64_t>(0, int64_t{1} << 50);
+  c.device.pack_weights = *rc::gen::arbitrary<bool>();
+  for (const std::string& name : passes::fusion_names()) {
+    if (*rc::gen::arbitrary<bool>()) c.fusions.erase(name);
+  }
+  RC_ASSERT(parse_run_config(toml_of(c), "written.toml") == c);
+}
+
+TEST(RunConfig, SizesInBytes) {
+  EXPECT_EQ(parse_bytes("4GiB"), int64_t{4} << 30);
+  EXPECT_EQ(parse_bytes("1.5 KiB"), 1536);
+  EXPECT_EQ(parse_bytes("7"), 7);
+  EXPECT_EQ(parse_bytes("2e9 B"), 2'000'000'000);
+  for (const char* text : {"", "GiB", "4 gib", "-1", "1e40", "nan", "4GiB4"}) EXPECT_THROW(parse_bytes(text), ConfigError) << text;
+}
+
+TEST(RunConfig, EverySettingHasAMeaningAndReadsBack) {
+  const RunConfig defaults;
+  for (const Setting& s : settings()) {
+    EXPECT_FALSE(s.meaning.empty()) << s.key;
+    EXPECT_FALSE(s.accepted().empty()) << s.key;
+    RunConfig copy;
+    if (s.present && !s.present(defaults)) continue;
+    s.set(copy, s.get(defaults));
+    EXPECT_EQ(copy, defaults) << s.key;
+  }
+}
+
+TEST(RunConfig, ExamplesAreAccepted) {
+  int found = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(std::string(HEDDLE_SOURCE_DIR) + "/examples")) {
+    if (entry.path().extension() != ".toml") continue;
+    ++found;
+    EXPECT_NO_THROW(read_run_config(entry.path().string())) << entry.path();
+  }
+  EXPECT_GE(found, 1);
+}
+
+class HuggingFace : public testing::Test {
+ protected:
+  std::string with(const std::string& text) {
+    std::ofstream(folder_ / "config.json") << text;
+    return folder_ / "config.json";
+  }
+  std::string refusal(const std::string& text) {
+    try {
+      read_huggingface_config(with(text));
+    } catch (const ConfigError& error) {
+      const std::string what = error.what();
+      EXPECT_TRUE(what.starts_with(folder_ / "config.json")) << what;
+      return what.substr((folder_ / "config.json").size());
+    }
+    return "accepted";
+  }
+  ScratchFolder folder_;
+  const std::string sizes_ = R"("vocab_size": 100, "hidden_size": 32, "num_hidden_layers": 2, "intermediate_size": 48,
+    "first_k_dense_replace": 1, "rms_norm_eps": 1e-6, "max_position_embeddings": 64, "num_attention_heads": 4,
+    "num_key_value_heads": 4, "q_lora_rank": null, "kv_lora_rank": 12, "qk_nope_head_dim": 8, "qk_rope_head_dim": 4,
+    "v_head_dim": 8, "n_routed_experts": 8, "num_experts_per_tok": 3, "n_shared_experts": 1, "moe_intermediate_size": 12)";
+};
+
+TEST_F(HuggingFace, TheFixturesAreRead) {
+  const std::string folder = std::string(HEDDLE_SOURCE_DIR) + "/tests/fixtures/";
+  const RunConfig c = parse_run_config("[model]\nhf = \"" + folder + "mtp/config.json\"\nvocab_size = 70\n[train]\nsequence_length = 16\n", "run.toml");
+  EXPECT_EQ(c.model.hidden_size, 32);
+  EXPECT_EQ(c.model.n_group, 4);
+  EXPECT_EQ(c.model.vocab_size, 70);
+  EXPECT_EQ(read_huggingface_config(folder + "yarn/config.json").rope_scaling->beta_slow, 0.05);
+}
+
+TEST_F(HuggingFace, V2InTheWordsOfV3) {
+  const model::ModelConfig c = read_huggingface_config(
+      with(R"({"architectures": ["DeepseekV2ForCausalLM"], "model_type": "deepseek_v2", "topk_method": "greedy", "n_group": 1,
+      "topk_group": 1, "aux_loss_alpha": 0.001, "seq_aux": true, )" + sizes_ + "}"));
+  EXPECT_FALSE(c.sigmoid_scores);
+  EXPECT_FALSE(c.topk_bias);
+  EXPECT_FALSE(c.norm_topk_prob);
+  EXPECT_EQ(c.sequence_aux_loss_alpha, 0.001);
+}
+
+TEST_F(HuggingFace, Refusals) {
+  EXPECT_EQ(refusal(R"({"architectures": ["LlamaForCausalLM"]})"),
+            ": the architecture is 'LlamaForCausalLM', accepted: DeepseekV2ForCausalLM, DeepseekV3ForCausalLM");
+  EXPECT_EQ(refusal(R"({"architectures": ["DeepseekV2ForCausalLM"], "topk_method": "group_limited_greedy", "n_group": 8,
+      "topk_group": 3, )" + sizes_ + "}"),
+            ": 'topk_method' is \"group_limited_greedy\" with 3 of 8 groups, accepted is \"greedy\"");
+  EXPECT_TRUE(refusal("[1]").starts_with(": not a JSON object"));
+  EXPECT_TRUE(refusal("{").starts_with(": not JSON"));
+  EXPECT_NE(refusal(std::string(1000, '[')), "accepted");
+}
+
+TEST(Switches, EachIsAKeyOfTheConfigurationAndHasItsPage) {
+  for (const plan::Switch& s : plan::switches()) {
+    EXPECT_NE(find_setting(s.key), nullptr) << s.key;
+    const std::string path = std::string(HEDDLE_SOURCE_DIR) + "/" + s.page;
+    std::ifstream page(path);
+    const std::string text{std::istreambuf_iterator<char>(page), {}};
+    EXPECT_NE(text.find("`" + s.key + "`"), std::string::npos) << path << " does not name " << s.key;
+    EXPECT_NE(text.find(std::string(plan::name_of(s.maths))), std::string::npos) << path << " does not give the class";
+    EXPECT_NE(text.find("## Tests"), std::string::npos) << path;
+    EXPECT_NE(text.find("## Measure"), std::string::npos) << path;
+  }
+}
+
+TEST(Switches, EachFusionIsASwitch) {
+  for (const std::string& name : passes::fusion_names()) EXPECT_NE(plan::find_switch("fusions." + name), nullptr) << name;
+}
+
+}  // namespace
+}  // namespace heddle::train
