@@ -18,10 +18,11 @@ TEST(ReferenceLoadTokens, takes_inputs_and_shifted_labels) {
                            .masked = {0, 0, 1, 0, 0, 0, 0, 0, 0, 0}};
   const OpCase op{"", "load_tokens", {}, {{"rows", 6}, {"sequence", 3}, {"depths", 1}}, {}};
   const OpResult result = run_op(op, reference(), false, ir::Phase::F, &batch, 1);
-  ASSERT_EQ(result.out.size(), 3u);
+  ASSERT_EQ(result.out.size(), 4u);
   EXPECT_EQ(result.out[0].values, (std::vector<double>{10, 11, 12, 20, 21, -1}));
-  EXPECT_EQ(result.out[1].values, (std::vector<double>{11, -1, 13, 21, -1, 23}));
-  EXPECT_EQ(result.out[2].values, (std::vector<double>{-1, 13, 14, -1, 23, 24}));
+  EXPECT_EQ(result.out[1].values, (std::vector<double>{11, 12, 13, 21, -1, 23}));
+  EXPECT_EQ(result.out[2].values, (std::vector<double>{11, -1, 13, 21, -1, 23}));
+  EXPECT_EQ(result.out[3].values, (std::vector<double>{-1, 13, 14, -1, 23, 24}));
 
   batch.microbatches[0] = {.tokens = {1, 2, 3}};
   EXPECT_THROW(run_op(op, reference(), false, ir::Phase::F, &batch, 0), InternalError) << "too few ids";

@@ -17,6 +17,7 @@ std::vector<KernelEntry> norm_kernels();
 std::vector<KernelEntry> mlp_kernels();
 std::vector<KernelEntry> shape_kernels();
 std::vector<KernelEntry> linear_cross_entropy_kernels();
+std::vector<KernelEntry> optimizer_kernels();
 
 /// Types of operands, one letter each: x is bf16 or f32, the same for all x; a is f32, d f64, i i32; * lets the
 /// letter before it go on. An absent operand fits any letter, and so does one that the letters don't reach.
