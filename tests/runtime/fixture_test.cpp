@@ -6,8 +6,8 @@
 #include <cstring>
 #include <set>
 
-#include "heddle/model/rope_table.h"
 #include "heddle/train/model_json.h"
+#include "heddle/train/parameters.h"
 #include "heddle/train/released_model.h"
 #include "heddle/train/safetensors.h"
 #include "tests/runtime/tiny_run.h"
@@ -19,6 +19,7 @@ struct Setting {
   std::string backend;
   Dtype dtype;
   bool fused;
+  bool packed;            // weights in the backend's blocking
   double tolerance;       // relative norm of a tensor
   double loss_tolerance;  // relative
 };
@@ -29,10 +30,11 @@ void PrintTo(const Setting& s, std::ostream* out) { *out << s.backend << ' ' << 
 // is a sum of few roundings and may be far off; the loss and the direction of the gradient are what is held.
 const std::vector<Setting>& settings() {
   static const std::vector<Setting> all{
-      {"reference", Dtype::f64, false, 1e-6, 1e-9}, {"reference", Dtype::f64, true, 1e-6, 1e-9},
-      {"reference", Dtype::f32, false, 1e-5, 1e-6}, {"reference", Dtype::f32, true, 1e-5, 1e-6},
-      {"host", Dtype::f32, false, 1e-5, 1e-6},      {"host", Dtype::f32, true, 1e-5, 1e-6},
-      {"host", Dtype::bf16, false, 0, 2e-2},        {"host", Dtype::bf16, true, 0, 2e-2},
+      {"reference", Dtype::f64, false, false, 1e-6, 1e-9}, {"reference", Dtype::f64, true, false, 1e-6, 1e-9},
+      {"reference", Dtype::f32, false, false, 1e-5, 1e-6}, {"reference", Dtype::f32, true, false, 1e-5, 1e-6},
+      {"host", Dtype::f32, false, false, 1e-5, 1e-6},      {"host", Dtype::f32, true, true, 1e-5, 1e-6},
+      {"host", Dtype::bf16, false, false, 0, 2e-2},        {"host", Dtype::bf16, true, false, 0, 2e-2},
+      {"host", Dtype::bf16, true, true, 0, 2e-2},
   };
   return all;
 }
@@ -90,6 +92,13 @@ class Fixture {
     plan.sequence_length = length_;
     plan.dtype = setting.dtype;
     if (!setting.fused) plan.fusions.clear();
+    plan.evaluates = plan.predicts = true;
+    if (setting.packed) {
+      plan.fusions.erase("loss");  // no kernel of it reads a packed head
+      plan.packed_bytes = [&](const ir::Value& weight) {
+        return kernels::packed_weight_bytes(setting.backend, weight);
+      };
+    }
     run_ = std::make_unique<test::TinyRun>(config_, plan, setting.backend, 1 << 25);
   }
 
@@ -149,6 +158,28 @@ class Fixture {
     }
   }
 
+  // The forward-only programs: the same loss, and the logits of each sequence. After the step, whose update is
+  // undone.
+  void check_other_purposes() {
+    fill();
+    device::Batch batch = make_batch();
+    run_->executor(0).run_step(batch, ir::Purpose::evaluate);
+    const double labels = static_cast<double>(sequences_ * (length_ - 1));
+    near(statistic(1, "loss.next_token")[0] / labels, "loss.main");
+    std::vector<double> logits;
+    const int64_t width = length_ + 1 + config_.num_nextn_predict_layers;
+    for (int64_t b = 0; b < sequences_; ++b) {
+      device::Batch one;
+      one.scales.assign(model::kScaleDepth, 0);
+      const auto first = batch.microbatches[0].tokens.begin() + b * width;
+      one.microbatches.push_back({.tokens = {first, first + length_ + 1}});
+      run_->executor(0).run_step(one, ir::Purpose::predict);
+      const std::vector<double> of_sequence = statistic(2, "logits");
+      logits.insert(logits.end(), of_sequence.begin(), of_sequence.end());
+    }
+    similar(logits, "logits");
+  }
+
   // All parameters of the model, each with the gradient's accumulator in place of the weight.
   void check_gradients() {
     const ir::Stage& stage = run_->stage(0);
@@ -185,7 +216,7 @@ class Fixture {
       EXPECT_TRUE(!tensor.name.starts_with("grad.") || found.contains(tensor.name)) << tensor.name;
     }
     EXPECT_NEAR(std::sqrt(squares), run_->read(0, "grad_norm")[0], 1e-6 * std::sqrt(squares));
-    EXPECT_GT(dot / std::sqrt(squares * expected_squares), setting_.dtype == Dtype::bf16 ? 0.99 : 1 - 1e-9);
+    EXPECT_GT(dot / std::sqrt(squares * expected_squares), setting_.dtype == Dtype::bf16 ? 0.95 : 1 - 1e-9);
   }
 
  private:
@@ -197,24 +228,18 @@ class Fixture {
     return shape;
   }
 
-  train::ParameterTensor tensor_of(const model::Parameter& p, const device::TensorView& view) const {
-    auto* bytes = static_cast<uint8_t*>(view.data);
-    return {
-        p,
-        {p.name, view.dtype, shape_of(p), {{bytes, static_cast<size_t>(view.elements() * size_of(view.dtype))}}}};
-  }
-
+  // Masters are read from the file; the weights that the kernels read are made from them, as in training.
   void fill() {
-    std::vector<train::ParameterTensor> weights;
-    run_->fill([&](const model::Parameter& p, int64_t i) {
-      if (p.start != model::Parameter::Start::rope_table) return 0.0;
-      if (table_.empty()) table_ = model::rope_table(config_, length_);
-      return table_[static_cast<size_t>(i)];
-    });
-    for (const model::Parameter& p : run_->lowered().parameters[0]) {
-      weights.push_back(tensor_of(p, run_->executor(0).view(0, p.value)));
+    std::vector<train::ParameterTensor> masters;
+    for (const train::StateTensor& t : train::state_tensors(run_->lowered(), run_->executor(0))) {
+      if (!t.is_master) continue;
+      const auto bytes = static_cast<size_t>(t.view.elements() * size_of(t.view.dtype));
+      masters.push_back(
+          {*t.parameter, {t.name, t.view.dtype, shape_of(*t.parameter), {{t.view.as<uint8_t>(), bytes}}}});
     }
-    train::import_released(folder_ + "/model.safetensors", weights);
+    train::import_released(folder_ + "/model.safetensors", masters);
+    train::fill_rope_table(config_, run_->lowered(), run_->executor(0));
+    run_->executor(0).make_weights();
   }
 
   device::Batch make_batch() {
@@ -241,6 +266,12 @@ class Fixture {
     return batch;
   }
 
+  std::vector<double> statistic(int stage, const std::string& name) const {
+    const ir::ValueId id = run_->lowered().program.stages[static_cast<size_t>(stage)].find(name);
+    HEDDLE_CHECK(id != ir::none, "no statistic '{}'", name);
+    return values_of(run_->executor(0).view(stage, id));
+  }
+
   const std::vector<double>& seen(const std::string& name) {
     EXPECT_TRUE(seen_.contains(name)) << "no value " << name;
     return seen_[name];
@@ -264,7 +295,6 @@ class Fixture {
   model::ModelConfig config_;
   Setting setting_;
   int64_t sequences_ = 0, length_ = 0;
-  std::vector<double> table_;
   std::unique_ptr<test::TinyRun> run_;
   std::map<std::string, std::vector<double>> seen_;
 };
@@ -278,14 +308,15 @@ TEST_P(FixtureParity, EqualsTransformers) {
   fixture.check_losses();
   fixture.check_layers();
   fixture.check_gradients();
+  fixture.check_other_purposes();
 }
 
 INSTANTIATE_TEST_SUITE_P(All, FixtureParity,
                          testing::Combine(testing::Values("grouped", "yarn", "mtp"), testing::ValuesIn(settings())),
                          [](const auto& info) {
                            const Setting& s = std::get<1>(info.param);
-                           return fmt::format("{}_{}_{}_{}", std::get<0>(info.param), s.backend, name_of(s.dtype),
-                                              s.fused ? "fused" : "plain");
+                           return fmt::format("{}_{}_{}_{}{}", std::get<0>(info.param), s.backend, name_of(s.dtype),
+                                              s.fused ? "fused" : "plain", s.packed ? "_packed" : "");
                          });
 
 }  // namespace
