@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "heddle/base/dtype.h"
+#include "heddle/device/kernel_call.h"
 
 namespace heddle::train {
 
@@ -26,5 +27,14 @@ struct LogicalTensor {
   }
   int64_t size_bytes() const { return elements() * size_of(dtype); }
 };
+
+/// A tensor that lies whole in one arena.
+inline LogicalTensor logical_tensor(std::string name, const device::TensorView& view) {
+  const auto bytes = static_cast<size_t>(view.elements() * size_of(view.dtype));
+  return {std::move(name),
+          view.dtype,
+          {view.dims.begin(), view.dims.begin() + view.rank},
+          {{static_cast<uint8_t*>(view.data), bytes}}};
+}
 
 }  // namespace heddle::train

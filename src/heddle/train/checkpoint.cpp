@@ -1,0 +1,324 @@
+#include "heddle/train/checkpoint.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <cstring>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "heddle/base/error.h"
+#include "heddle/train/crc32c.h"
+#include "heddle/train/model_json.h"
+#include "heddle/train/output_file.h"
+
+namespace heddle::train {
+
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+
+constexpr int kFormat = 1;
+constexpr int kMostNesting = 16;
+constexpr int64_t kMostStateBytes = 1 << 24;
+constexpr std::string_view kPrefix = "step-", kUnfinished = ".part";
+constexpr const char *kTensorFile = "model.safetensors", *kStateFile = "state.json";
+
+std::string name_of_step(int64_t step) { return fmt::format("{}{:06}", kPrefix, step); }
+
+// The step of a checkpoint's name, or -1.
+int64_t step_of_name(const std::string& name) {
+  if (!name.starts_with(kPrefix)) return -1;
+  int64_t step = -1;
+  const char *first = name.data() + kPrefix.size(), *last = name.data() + name.size();
+  const auto [end, error] = std::from_chars(first, last, step);
+  return error == std::errc() && end == last && step >= 0 && name == name_of_step(step) ? step : -1;
+}
+
+// Steps that have a checkpoint, newest first.
+std::vector<int64_t> steps_in(const std::string& folder) {
+  std::vector<int64_t> steps;
+  std::error_code failed;
+  for (fs::directory_iterator at(folder, failed), end; !failed && at != end; at.increment(failed)) {
+    const int64_t step = step_of_name(at->path().filename().string());
+    if (step >= 0) steps.push_back(step);
+  }
+  std::sort(steps.rbegin(), steps.rend());
+  return steps;
+}
+
+std::string unfinished_name(const std::string& folder, int64_t step) {
+  return (fs::path(folder) / fmt::format(".{}{}", name_of_step(step), kUnfinished)).string();
+}
+
+std::string hex(uint32_t checksum) { return fmt::format("{:08x}", checksum); }
+
+[[noreturn]] void fail(const char* doing, const std::string& path, int code) {
+  throw SystemError(code, fmt::format("cannot {} {}: {}", doing, path, std::strerror(code)));
+}
+
+void flush_folder(const std::string& path) {
+  const int folder = ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (folder < 0) fail("open", path, errno);
+  const int code = ::fsync(folder) == 0 ? 0 : errno;
+  ::close(folder);
+  if (code != 0 && code != EINVAL) fail("flush to disk", path, code);  // EINVAL: a file system without it
+}
+
+json json_of(const CheckpointState& s) {
+  return {{"format", kFormat},
+          {"step", s.step},
+          {"consumed_sequences", s.consumed_sequences},
+          {"seed", s.seed},
+          {"model", json(model_config_to_json(s.model))},
+          {"data", s.data},
+          {"layout", s.layout}};
+}
+
+// Removed when the scope ends, unless it was given its name.
+struct UnfinishedFolder {
+  explicit UnfinishedFolder(std::string at) : path(std::move(at)) {
+    std::error_code failed;
+    fs::remove_all(path, failed);
+    fs::create_directories(path, failed);
+    if (failed) fail("create", path, failed.value());
+  }
+  ~UnfinishedFolder() {
+    std::error_code ignored;
+    fs::remove_all(path, ignored);
+  }
+  std::string path;
+};
+
+void write_tensors(const std::string& path, const std::vector<LogicalTensor>& tensors, json& state) {
+  std::vector<TensorHeading> headings;
+  std::map<std::string_view, const LogicalTensor*> by_name;
+  for (const LogicalTensor& tensor : tensors) {
+    int64_t bytes = 0;
+    for (const auto& piece : tensor.pieces) bytes += std::ssize(piece);
+    HEDDLE_CHECK(bytes == tensor.size_bytes(), "the pieces of '{}' have {} bytes, the tensor {}", tensor.name,
+                 bytes, tensor.size_bytes());
+    headings.push_back({tensor.name, tensor.dtype, tensor.shape});
+    by_name[tensor.name] = &tensor;
+  }
+  sort_for_file(headings);
+  SafetensorsWriter writer(path, headings);
+  json checksums = json::object();
+  for (const TensorHeading& heading : headings) {
+    uint32_t checksum = 0;
+    for (const auto& piece : by_name.at(heading.name)->pieces) {
+      checksum = crc32c(piece.data(), piece.size(), checksum);
+      writer.write(piece.data(), piece.size());
+    }
+    checksums[heading.name] = hex(checksum);
+  }
+  writer.commit();
+  state["header"] = hex(crc32c(writer.header().data(), writer.header().size()));
+  state["tensors"] = std::move(checksums);
+}
+
+// Puts `unfinished` at `path`. One that stands there is exchanged with it in one stroke, so that a reader finds the
+// one or the other.
+void give_name(const std::string& unfinished, const std::string& path) {
+  std::error_code ignored;
+  if (fs::exists(path, ignored)) {
+    if (::renameat2(AT_FDCWD, unfinished.c_str(), AT_FDCWD, path.c_str(), RENAME_EXCHANGE) == 0) return;
+    if (errno != EINVAL && errno != ENOSYS) fail("replace", path, errno);
+    fs::remove_all(path, ignored);  // a file system that can't exchange
+  }
+  if (::rename(unfinished.c_str(), path.c_str()) != 0) fail("finish", path, errno);
+}
+
+void remove_old(const std::string& folder, int64_t newest, int keep) {
+  std::error_code ignored;
+  int kept = 1;
+  for (const int64_t step : steps_in(folder)) {
+    if (step >= newest || ++kept <= keep) continue;
+    // Under a hidden name first: a reader must not meet it half removed.
+    const std::string path = (fs::path(folder) / name_of_step(step)).string(),
+                      hidden = unfinished_name(folder, step);
+    fs::remove_all(hidden, ignored);
+    if (::rename(path.c_str(), hidden.c_str()) == 0) fs::remove_all(hidden, ignored);
+  }
+  // What a crash left behind.
+  std::vector<fs::path> left;
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder, ignored)) {
+    const std::string name = entry.path().filename().string();
+    if (name.starts_with(fmt::format(".{}", kPrefix)) && name.ends_with(kUnfinished)) left.push_back(entry.path());
+  }
+  for (const fs::path& path : left) fs::remove_all(path, ignored);
+}
+
+}  // namespace
+
+std::string save_checkpoint(const std::string& folder, const CheckpointState& state,
+                            const std::vector<LogicalTensor>& tensors, int keep) {
+  HEDDLE_CHECK(state.step >= 0 && keep >= 1, "step {}, keep {}", state.step, keep);
+  const std::string path = (fs::path(folder) / name_of_step(state.step)).string();
+  std::error_code failed;
+  fs::create_directories(folder, failed);
+  if (failed) fail("create", folder, failed.value());
+  {
+    const UnfinishedFolder unfinished(unfinished_name(folder, state.step));
+    json json = json_of(state);
+    write_tensors((fs::path(unfinished.path) / kTensorFile).string(), tensors, json);
+    const std::string dump = json.dump(), checksum = hex(crc32c(dump.data(), dump.size()));
+    write_file((fs::path(unfinished.path) / kStateFile).string(),
+               nlohmann::json{{"checksum", checksum}, {"state", std::move(json)}}.dump(1) + "\n");
+    flush_folder(unfinished.path);
+    try {
+      const Checkpoint read_back(unfinished.path);
+    } catch (const ConfigError& error) {
+      throw SystemError(EIO,
+                        fmt::format("cannot save {}: the disk gives back other bytes: {}", path, error.what()));
+    }
+    give_name(unfinished.path, path);
+    flush_folder(folder);
+  }
+  remove_old(folder, state.step, keep);
+  return path;
+}
+
+Checkpoint::Checkpoint(const std::string& path) : path_(path), file_((fs::path(path) / kTensorFile).string()) {
+  verify((fs::path(path) / kStateFile).string());
+}
+
+void Checkpoint::verify(const std::string& path) {
+  const auto shallow = [&](int depth, json::parse_event_t, json&) {
+    if (depth > kMostNesting) config_error("{}: nested deeper than {}", path, kMostNesting);
+    return true;
+  };
+  const std::string text = read_file(path, kMostStateBytes);
+  try {
+    const json root = json::parse(text, shallow);
+    const json& state = root.at("state");
+    const std::string dump = state.dump(), found = hex(crc32c(dump.data(), dump.size()));
+    if (root.size() != 2 || root.at("checksum").get<std::string>() != found) {
+      config_error("{}: its content has the checksum {}, {} is expected; the file is damaged", path, found,
+                   printable(root.at("checksum").get<std::string>()));
+    }
+    if (state.at("format").get<int>() != kFormat) {
+      config_error("{}: format {}, this program reads format {}", path, state.at("format").get<int>(), kFormat);
+    }
+    state_.step = state.at("step").get<int64_t>();
+    state_.consumed_sequences = state.at("consumed_sequences").get<int64_t>();
+    state_.seed = state.at("seed").get<uint64_t>();
+    if (state_.step < 0 || state_.consumed_sequences < 0) {
+      config_error("{}: step {}, {} sequences consumed", path, state_.step, state_.consumed_sequences);
+    }
+    state_.model = model_config_from_json(state.at("model"), path);
+    state_.data = state.at("data").get<std::map<std::string, std::string>>();
+    state_.layout = state.at("layout").get<std::map<std::string, std::string>>();
+
+    const auto check = [&](const std::string& what, std::span<const uint8_t> bytes, const std::string& expected) {
+      const std::string sum = hex(crc32c(bytes.data(), bytes.size()));
+      if (sum != expected) {
+        config_error("{}: {} has the checksum {}, {} is expected; the file is damaged", file_.path(), what, sum,
+                     expected);
+      }
+    };
+    check("the header", file_.header(), state.at("header").get<std::string>());
+    const json& checksums = state.at("tensors");
+    if (checksums.size() != file_.tensors().size()) {
+      config_error("{}: {} tensors, {} are expected", file_.path(), file_.tensors().size(), checksums.size());
+    }
+    for (const StoredTensor& tensor : file_.tensors()) {
+      if (!checksums.contains(tensor.name)) {
+        config_error("{}: tensor '{}' is not listed in {}", file_.path(), printable(tensor.name), kStateFile);
+      }
+      check(fmt::format("tensor '{}'", printable(tensor.name)), tensor.bytes,
+            checksums.at(tensor.name).get<std::string>());
+    }
+  } catch (const json::exception& error) {
+    config_error("{}: not the state of a checkpoint: {}", path, printable(error.what()));
+  }
+}
+
+void Checkpoint::load_into(const model::ModelConfig& model, const std::vector<LogicalTensor>& tensors) const {
+  if (const std::string other = difference(state_.model, model); !other.empty()) {
+    config_error("{}: a checkpoint of another model: {}", path_, other);
+  }
+  std::map<std::string_view, const LogicalTensor*> wanted;
+  for (const LogicalTensor& tensor : tensors) {
+    const StoredTensor* stored = file_.find(tensor.name);
+    if (stored == nullptr) config_error("{}: no tensor '{}' in it", path_, tensor.name);
+    if (stored->type != stored_type(tensor.dtype) || stored->shape != tensor.shape) {
+      config_error("{}: tensor '{}' is {} [{}], {} [{}] is expected", path_, tensor.name, name_of(stored->type),
+                   fmt::join(stored->shape, ", "), name_of(stored_type(tensor.dtype)),
+                   fmt::join(tensor.shape, ", "));
+    }
+    int64_t bytes = 0;
+    for (const auto& piece : tensor.pieces) bytes += std::ssize(piece);
+    HEDDLE_CHECK(bytes == std::ssize(stored->bytes), "the pieces of '{}' have {} bytes, the tensor {}", tensor.name,
+                 bytes, stored->bytes.size());
+    wanted[tensor.name] = &tensor;
+  }
+  for (const StoredTensor& stored : file_.tensors()) {
+    if (!wanted.contains(stored.name)) {
+      config_error("{}: tensor '{}' belongs nowhere in this model", path_, printable(stored.name));
+    }
+  }
+  for (const StoredTensor& stored : file_.tensors()) {
+    const uint8_t* from = stored.bytes.data();
+    for (const auto& piece : wanted.at(stored.name)->pieces) {
+      if (!piece.empty()) std::memcpy(piece.data(), from, piece.size());
+      from += piece.size();
+    }
+  }
+}
+
+std::optional<Checkpoint> latest_checkpoint(const std::string& folder, std::vector<std::string>* refused) {
+  constexpr int kAttempts = 100;
+  for (int attempt = 1;; ++attempt) {
+    const std::vector<int64_t> steps = steps_in(folder);
+    std::vector<std::string> reasons;
+    for (const int64_t step : steps) {
+      try {
+        Checkpoint checkpoint((fs::path(folder) / name_of_step(step)).string());
+        if (refused != nullptr) *refused = std::move(reasons);
+        return checkpoint;
+      } catch (const InternalError&) {
+        throw;
+      } catch (const Error& error) {
+        reasons.emplace_back(error.what());
+      }
+    }
+    if (steps.empty()) return std::nullopt;
+    // A run that goes on may have replaced them all since they were listed.
+    if (steps != steps_in(folder) && attempt < kAttempts) continue;
+    config_error("{}: none of {} checkpoints can be used; the newest: {}", folder, steps.size(), reasons.front());
+  }
+}
+
+Checkpoint open_checkpoint(const std::string& path, std::vector<std::string>* refused) {
+  const fs::path at = fs::path(path).lexically_normal();
+  const fs::path trimmed = at.has_filename() ? at : at.parent_path();
+  std::error_code ignored;
+  const bool single = fs::exists(trimmed / kStateFile, ignored) || fs::exists(trimmed / kTensorFile, ignored) ||
+                      step_of_name(trimmed.filename().string()) >= 0;
+  if (!single) {
+    std::optional<Checkpoint> latest = latest_checkpoint(trimmed.string(), refused);
+    if (!latest) config_error("{}: no checkpoint in it", path);
+    return std::move(*latest);
+  }
+  try {
+    return Checkpoint(trimmed.string());
+  } catch (const ConfigError& error) {
+    std::string other;
+    try {
+      const fs::path beside = trimmed.has_parent_path() ? trimmed.parent_path() : fs::path(".");
+      if (const auto latest = latest_checkpoint(beside.string())) other = latest->path();
+    } catch (const ConfigError&) {
+      // The one that was asked for is the one to complain of.
+    }
+    if (other.empty()) throw;
+    config_error("{}; {} is whole", error.what(), other);
+  }
+}
+
+}  // namespace heddle::train

@@ -1,0 +1,71 @@
+// Checkpoints: all that a run needs to go on exactly as if it had not stopped, whatever its layout before and
+// after.
+//
+//   FOLDER/step-000123/model.safetensors   masters, moments ("m.NAME", "v.NAME"), balancing biases; whole tensors
+//   FOLDER/step-000123/state.json          the rest, and the checksum (CRC-32C) of every tensor, of the header and
+//   of
+//                                          itself
+//
+// A checkpoint is written under a hidden name, flushed to disk, read back and compared with its checksums, and only
+// then renamed: what bears the name step-… is whole, for a reader at any moment and after any crash. One run writes
+// into a folder at a time; any number may read.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "heddle/model/model_config.h"
+#include "heddle/train/logical_tensor.h"
+#include "heddle/train/safetensors.h"
+
+namespace heddle::train {
+
+struct CheckpointState {
+  int64_t step = 0;                // steps done
+  int64_t consumed_sequences = 0;  // of the data, in its shuffled order
+  uint64_t seed = 0;               // random numbers are functions of seed and step: there is no other state of them
+  model::ModelConfig model;
+  std::map<std::string, std::string> data;    // what identifies tokenizer and data; compared by the caller
+  std::map<std::string, std::string> layout;  // how the run was laid out, for people to read
+  bool operator==(const CheckpointState&) const = default;
+};
+
+/// Writes FOLDER/step-NNNNNN, replacing one of the same step, and returns its path. Then removes older ones but the
+/// newest `keep` − 1; later ones (of a run that went on from further back) stay. Holds no copy of the tensors.
+/// SystemError when the disk says no; what stood in the folder before then still stands.
+std::string save_checkpoint(const std::string& folder, const CheckpointState& state,
+                            const std::vector<LogicalTensor>& tensors, int keep = 3);
+
+class Checkpoint {
+ public:
+  /// Opens a step's folder and checks all of it: ConfigError naming the file, the place, what was found and
+  /// expected.
+  explicit Checkpoint(const std::string& path);
+
+  const CheckpointState& state() const { return state_; }
+  const std::string& path() const { return path_; }
+  const SafetensorsFile& file() const { return file_; }
+
+  /// Copies every tensor into its place, bit by bit. ConfigError when the checkpoint is of another model or the
+  /// tensors differ in name, type or shape; nothing is written then.
+  void load_into(const model::ModelConfig& model, const std::vector<LogicalTensor>& tensors) const;
+
+ private:
+  void verify(const std::string& path);
+
+  std::string path_;
+  SafetensorsFile file_;
+  CheckpointState state_;
+};
+
+/// The newest whole checkpoint of a folder, none when there is none at all. Each newer one that is refused adds its
+/// reason to `refused`. ConfigError when there are checkpoints but none is whole.
+std::optional<Checkpoint> latest_checkpoint(const std::string& folder, std::vector<std::string>* refused = nullptr);
+
+/// `path` is one checkpoint, or a folder of them, of which the newest whole one is taken. ConfigError when there is
+/// none; if another checkpoint beside the refused one is whole, the message names it.
+Checkpoint open_checkpoint(const std::string& path, std::vector<std::string>* refused = nullptr);
+
+}  // namespace heddle::train
