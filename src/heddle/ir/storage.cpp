@@ -5,22 +5,22 @@
 namespace heddle::ir {
 
 namespace {
-bool only_on(const Marks& used, int stream) {
+bool free_to(const Marks& used, int stream, const Marks& waited) {
   for (int i = 0; i < kMostStreams; ++i) {
-    if (i != stream && used[static_cast<size_t>(i)] != 0) return false;
+    if (i != stream && used[static_cast<size_t>(i)] > waited[static_cast<size_t>(i)]) return false;
   }
   return true;
 }
 }  // namespace
 
-std::optional<Storage::Place> Storage::place(int64_t bytes, int stream) {
+std::optional<Storage::Place> Storage::place(int64_t bytes, int stream, const Marks& waited) {
   bytes = std::max(storage_bytes(bytes), kStorageAlignment);
   ++clock_;
   auto settled = free_.end(), oldest = free_.end(), chosen = free_.end();
   for (auto at = free_.begin(); at != free_.end(); ++at) {
     const Free& free = at->second;
     if (free.bytes < bytes) continue;
-    if (only_on(free.used, stream)) {
+    if (free_to(free.used, stream, waited)) {
       chosen = at;
       break;
     }
@@ -82,6 +82,10 @@ void Storage::release(int64_t offset, int64_t bytes, const Marks& used) {
     }
   }
   free_.emplace(offset, free);
+}
+
+void Storage::settle() {
+  for (auto& [offset, free] : free_) free.used = {};
 }
 
 int64_t Storage::largest_free_bytes() const {

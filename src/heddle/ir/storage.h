@@ -29,10 +29,14 @@ class Storage {
     int64_t offset = 0;
     Marks wait_for{};  // ops that must have ended before the place is written
   };
-  /// A place for `bytes` (rounded up to the alignment), or nothing when the capacity does not allow it.
-  std::optional<Place> place(int64_t bytes, int stream);
+  /// A place for `bytes` (rounded up to the alignment), or nothing when the capacity does not allow it. `waited`: ops
+  /// of other streams that `stream` has waited for already; what they used is as good as its own.
+  std::optional<Place> place(int64_t bytes, int stream, const Marks& waited = {});
   /// Gives a place back; `used` are the last ops that read or wrote it.
   void release(int64_t offset, int64_t bytes, const Marks& used);
+
+  /// All ops enqueued so far have ended: nothing that is free needs to be waited for.
+  void settle();
 
   int64_t capacity() const { return capacity_; }
   int64_t live_bytes() const { return live_; }

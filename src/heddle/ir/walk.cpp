@@ -93,7 +93,7 @@ std::vector<Walk::Live> Walk::live_now() const {
 }
 
 Storage::Place Walk::place(const std::string& name, int64_t bytes, int stream, int stage) {
-  const std::optional<Storage::Place> place = storage_.place(bytes, stream);
+  const std::optional<Storage::Place> place = storage_.place(bytes, stream, waited_[static_cast<size_t>(stream)]);
   if (place) return *place;
   constexpr double kMiB = 1024.0 * 1024.0;
   std::string largest;
@@ -246,6 +246,7 @@ void Walk::drop_frames() {
 
 void Walk::run_step(Issuer& issuer, Purpose purpose) {
   for (auto& stage : touched_) std::fill(stage.begin(), stage.end(), 0);
+  storage_.settle();
   storage_.reset_peak();
   peak_seen_ = 0;
   try {

@@ -1,0 +1,422 @@
+// Training steps of a DeepSeek-V3-style model on the CPU device, held against what the machine can do.
+//
+//   bench_step [--json] [--dtype bf16|f32] [--shape FILE.json] [--steps 15] [--seconds 60] [--threads 2]
+//              [--backend host|reference] [--no-fusions] [--detail] [--capacity-mib N]
+//
+// Roofline efficiency = (sum over the ops of a step of max(FLOPs / matrix rate, least bytes / copy bandwidth)) /
+// (median step time). The rates are medians of probes run in turn with the steps: our own best product over large
+// shapes and a memcpy larger than the caches. An op whose operands lie in a cache can so exceed 100 %. The table
+// lists op kinds by the time they lose to that bound. A shape file is one of torch_peer/shapes.
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "heddle/base/random.h"
+#include "heddle/cost/machine_profile.h"
+#include "heddle/ir/print.h"
+#include "heddle/plan/plan.h"
+#include "heddle/runtime/executor.h"
+#include "heddle/simulate/recording.h"
+#include "heddle/train/parameters.h"
+#include "probe/probe.h"
+
+namespace {
+using namespace heddle;
+using nlohmann::ordered_json;
+
+struct Options {
+  bool json = false, detail = false, fusions = true;
+  Dtype dtype = Dtype::bf16;
+  std::string shape, backend = "host";
+  int steps = 15, threads = 2;
+  double seconds = 60;
+  int64_t capacity_bytes = 0;
+};
+
+struct Shape {
+  model::ModelConfig model;
+  int64_t sequence = 512, sequences = 4;
+  int microbatches = 2;
+};
+
+double seconds() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+Shape default_shape() {
+  Shape shape;
+  model::ModelConfig& m = shape.model;
+  m.hidden_size = 512;
+  m.num_hidden_layers = 4;
+  m.intermediate_size = 1536;
+  m.num_attention_heads = 8;
+  m.kv_lora_rank = 128;
+  m.qk_nope_head_dim = 64;
+  m.qk_rope_head_dim = 32;
+  m.v_head_dim = 64;
+  m.n_routed_experts = 32;
+  m.num_experts_per_tok = 4;
+  m.moe_intermediate_size = 256;
+  m.routed_scaling_factor = 2.5;
+  return shape;
+}
+
+Shape read_shape(const std::string& path) {
+  std::ifstream file(path);
+  if (!file) config_error("cannot read the shape file '{}'", path);
+  const nlohmann::json json = nlohmann::json::parse(file);
+  Shape shape;
+  model::ModelConfig& m = shape.model;
+  const auto read = [&](const char* key, auto& into) {
+    if (json.contains(key) && !json.at(key).is_null()) json.at(key).get_to(into);
+  };
+  read("hidden_size", m.hidden_size);
+  read("num_hidden_layers", m.num_hidden_layers);
+  read("num_attention_heads", m.num_attention_heads);
+  read("qk_nope_head_dim", m.qk_nope_head_dim);
+  read("qk_rope_head_dim", m.qk_rope_head_dim);
+  read("v_head_dim", m.v_head_dim);
+  read("kv_lora_rank", m.kv_lora_rank);
+  read("q_lora_rank", m.q_lora_rank);
+  read("n_routed_experts", m.n_routed_experts);
+  read("num_experts_per_tok", m.num_experts_per_tok);
+  read("moe_intermediate_size", m.moe_intermediate_size);
+  read("intermediate_size", m.intermediate_size);
+  read("n_shared_experts", m.n_shared_experts);
+  read("first_k_dense_replace", m.first_k_dense_replace);
+  read("routed_scaling_factor", m.routed_scaling_factor);
+  read("norm_topk_prob", m.norm_topk_prob);
+  read("n_group", m.n_group);
+  read("topk_group", m.topk_group);
+  read("rope_theta", m.rope_theta);
+  read("rms_norm_eps", m.rms_norm_eps);
+  read("initializer_range", m.initializer_range);
+  read("vocab_size", m.vocab_size);
+  read("sequence", shape.sequence);
+  read("microbatch", shape.sequences);
+  read("microbatches", shape.microbatches);
+  return shape;
+}
+
+device::Batch random_batch(const Shape& shape, int step) {
+  device::Batch batch;
+  const RandomKey key = RandomKey(5).with(static_cast<uint64_t>(step));
+  const int64_t width = shape.sequence + 1 + shape.model.num_nextn_predict_layers;
+  uint64_t at = 0;
+  for (int m = 0; m < shape.microbatches; ++m) {
+    device::Microbatch& micro = batch.microbatches.emplace_back();
+    for (int64_t i = 0; i < shape.sequences * width; ++i) {
+      micro.tokens.push_back(
+          static_cast<int32_t>(key.bits(at++) % static_cast<uint64_t>(shape.model.vocab_size)));
+    }
+  }
+  const double sequences = static_cast<double>(shape.microbatches * shape.sequences);
+  const double tokens = sequences * static_cast<double>(shape.sequence);
+  batch.scales = {1 / tokens, 1 / sequences, 1 / tokens};
+  batch.scales.resize(3 + static_cast<size_t>(shape.model.num_nextn_predict_layers), 0.3 / tokens);
+  batch.hyper = {1e-4, 1 - std::pow(0.9, step + 1), 1 - std::pow(0.95, step + 1)};
+  return batch;
+}
+
+// One line of the table: ops of a kind (and, in detail, of a shape).
+struct Line {
+  std::string name, kernel;
+  int count = 0;  // in a step
+  double flops = 0, bytes = 0;
+  double bound_s = 0;
+  std::vector<double> step_s;  // time in each step
+  double time_s() const { return bench::median(step_s); }
+};
+
+std::string name_of_line(const ir::Stage& stage, const ir::Op& op, bool detail) {
+  if (!detail) return std::string(op.kind());
+  const auto last = [&](const std::vector<ir::ValueId>& ids) {
+    return ids.empty() || ids[0] == ir::none ? "" : " " + ir::text_of(stage, stage.value(ids[0]));
+  };
+  return std::string(op.kind()) + last(op.in) + (op.out.empty() ? last(op.updates) : last(op.out));
+}
+
+/// Packed weights read by an op for which the backend has no kernel as long as they are packed.
+std::set<std::string> refused_packed(const ir::StepProgram& program, const std::string& backend) {
+  std::set<std::string> refused;
+  for (const ir::Stage& stage : program.stages) {
+    for (const ir::Op& op : stage.ops) {
+      if (op.def->stream != ir::StreamKind::compute) continue;
+      try {
+        kernels::select_kernel(backend, stage, op);
+      } catch (const InternalError&) {
+        for (const ir::ValueId id : op.in) {
+          if (id != ir::none && stage.value(id).layout == ir::Layout::packed) refused.insert(stage.value(id).name);
+        }
+      }
+    }
+  }
+  return refused;
+}
+
+ordered_json measure(const Options& options) {
+  const Shape shape = options.shape.empty() ? default_shape() : read_shape(options.shape);
+  plan::Plan plan;
+  plan.microbatches = shape.microbatches;
+  plan.sequences = shape.sequences;
+  plan.sequence_length = shape.sequence;
+  plan.dtype = options.dtype;
+  if (!options.fusions) plan.fusions.clear();
+  std::set<std::string> in_rows;  // weights that some kernel can't read packed
+  plan.packed_bytes = [&](const ir::Value& weight) -> int64_t {
+    return in_rows.contains(weight.name) ? 0 : kernels::packed_weight_bytes(options.backend, weight);
+  };
+  plan::Lowered lowered = plan::lower(shape.model, plan);
+  for (const std::string& name : refused_packed(lowered.program, options.backend)) in_rows.insert(name);
+  if (!in_rows.empty()) lowered = plan::lower(shape.model, plan);
+  const ir::Stage& stage = lowered.program.stages[0];
+
+  simulate::RecordOptions dry;
+  dry.capacity_bytes = options.capacity_bytes > 0 ? options.capacity_bytes : device::host_memory_bytes();
+  dry.scratch_bytes = [&](int s, uint32_t i, const ir::RowCounts& rows) -> int64_t {
+    const ir::Stage& text = lowered.program.stages[static_cast<size_t>(s)];
+    if (text.ops[i].def->stream != ir::StreamKind::compute) return 0;
+    const kernels::KernelEntry& kernel = kernels::select_kernel(options.backend, text, text.ops[i]);
+    return kernel.scratch_bytes ? kernel.scratch_bytes(text, text.ops[i], rows) : 0;
+  };
+  dry.steps = options.steps;
+  const simulate::Recording predicted = simulate::record(lowered.program, 0, dry);
+
+  const bench::ResidentBytes resident_before = bench::resident_bytes();
+  runtime::ExecutorOptions executor_options;
+  executor_options.backend = options.backend;
+  executor_options.threads = options.threads;
+  executor_options.capacity_bytes = dry.capacity_bytes;
+  runtime::Executor executor(lowered.program, executor_options);
+  train::initialise(shape.model, lowered, executor, 1);
+  const double first_begin = seconds();
+  executor.run_step(random_batch(shape, 0));
+  const double first_step_s = seconds() - first_begin;
+  const bench::ResidentBytes resident_after = bench::resident_bytes();
+
+  bench::MatrixProbe matrix(options.dtype, options.threads);
+  bench::CopyProbe copy(options.threads);
+  device::Stream& compute = executor.stream(ir::StreamTable::compute);
+  executor.set_trace(true);
+  std::map<std::string, Line> lines;
+  std::vector<double> step_s, starved, enqueue_us, in_ops;
+  int64_t last_end_ns = 0, enqueued_ops = 0;
+  const double begin = seconds();
+  int measured = 0;
+  for (int step = 1; step <= options.steps + 1; ++step) {
+    const device::Batch batch = random_batch(shape, step);
+    matrix.sample();
+    copy.sample();
+    const double step_begin = seconds();
+    executor.run_step(batch);
+    const double took = seconds() - step_begin;
+    const std::vector<device::Span> spans = compute.take_spans();
+    const device::StreamTimes times = compute.take_times();
+    const int64_t idle_before_ns = spans.front().start_ns - last_end_ns;
+    last_end_ns = spans.back().end_ns;
+    if (step == 1) continue;  // its idle time is not known, and the probes came between it and the first
+    ++measured;
+    step_s.push_back(took);
+    in_ops.push_back(static_cast<double>(times.busy_ns) * 1e-9 / took);
+    starved.push_back(static_cast<double>(std::max<int64_t>(0, times.starved_ns - idle_before_ns)) * 1e-9 / took);
+    enqueued_ops = executor.enqueued_ops();
+    enqueue_us.push_back(static_cast<double>(executor.enqueue_ns()) * 1e-3 / static_cast<double>(enqueued_ops));
+    std::map<std::string, double> time_s;
+    for (const device::Span& span : spans) {
+      time_s[name_of_line(stage, stage.ops[span.op_index], options.detail)] +=
+          static_cast<double>(span.end_ns - span.start_ns) * 1e-9;
+    }
+    for (const auto& [name, s] : time_s) lines[name].step_s.push_back(s);
+    if (seconds() - begin > options.seconds && measured >= 3) break;
+  }
+  const ir::ValueId loss_id = stage.find("loss.next_token");
+  const double tokens = static_cast<double>(shape.microbatches * shape.sequences * shape.sequence);
+  const double loss = executor.view(0, loss_id).as<const double>()[0] / tokens;
+  HEDDLE_CHECK(std::isfinite(loss), "the loss is {}", loss);
+
+  cost::MachineProfile machine;
+  machine.copy_bytes_per_s = copy.bytes_per_s();
+  (options.dtype == Dtype::bf16 ? machine.bf16_flops_per_s : machine.f32_flops_per_s) = matrix.best_flops_per_s();
+  double bound_s = 0, flops = 0;
+  for (const simulate::RecordedOp& recorded : predicted.ops) {
+    const ir::Op& op = stage.ops[recorded.op];
+    ir::Cost cost = op.def->cost(stage, op, ir::FixedRows());
+    if (recorded.overwrite) {  // written, not read
+      for (const ir::ValueId id : op.updates) cost.bytes -= static_cast<double>(stage.bytes(id, ir::FixedRows()));
+    }
+    const double op_s = 1e-6 * cost::roofline_us(machine, cost, options.dtype);
+    Line& line = lines[name_of_line(stage, op, options.detail)];
+    line.name = name_of_line(stage, op, options.detail);
+    const kernels::KernelEntry* kernel = executor.kernel(0, recorded.op);
+    const std::string by = kernel ? fmt::format("{}.{}", kernel->backend, kernel->name) : "comm";
+    if (line.kernel.find(by) == std::string::npos) line.kernel += (line.kernel.empty() ? "" : " ") + by;
+    ++line.count;
+    line.flops += cost.flops;
+    line.bytes += cost.bytes;
+    line.bound_s += op_s;
+    bound_s += op_s;
+    flops += cost.flops;
+  }
+  const double step_time_s = bench::median(step_s);
+
+  std::vector<Line> sorted;
+  bool primitives = false;
+  for (auto& [name, line] : lines) {
+    primitives = primitives || line.kernel.find("onednn") != std::string::npos;
+    sorted.push_back(line);
+  }
+  std::sort(sorted.begin(), sorted.end(),
+            [](const Line& a, const Line& b) { return a.time_s() - a.bound_s > b.time_s() - b.bound_s; });
+
+  ordered_json out;
+  out["dtype"] = name_of(options.dtype);
+  out["backend"] = options.backend;
+  out["threads"] = options.threads;
+  out["steps"] = measured;
+  out["model"] = {{"hidden", shape.model.hidden_size},
+                  {"layers", shape.model.num_hidden_layers},
+                  {"experts", shape.model.n_routed_experts},
+                  {"experts_a_token", shape.model.num_experts_per_tok},
+                  {"expert_width", shape.model.moe_intermediate_size},
+                  {"vocabulary", shape.model.vocab_size},
+                  {"sequence", shape.sequence},
+                  {"sequences", shape.sequences},
+                  {"microbatches", shape.microbatches}};
+  out["roofline_efficiency"] = bound_s / step_time_s;
+  out["step_seconds"] = step_time_s;
+  out["least_step_seconds"] = *std::min_element(step_s.begin(), step_s.end());
+  out["first_step_seconds"] = first_step_s;
+  out["bound_seconds"] = bound_s;
+  out["tokens_per_second"] = tokens / step_time_s;
+  out["model_flops_per_second"] = flops / step_time_s;
+  out["matrix_flops_per_second"] = matrix.best_flops_per_s();
+  out["matrix_shape"] = matrix.best_shape();
+  out["copy_bytes_per_second"] = copy.bytes_per_s();
+  out["loss"] = loss;
+  out["ops"] = enqueued_ops;
+  out["enqueue_us_per_op"] = bench::median(enqueue_us);
+  out["compute_in_ops_share"] = bench::median(in_ops);
+  out["compute_starved_share"] = bench::median(starved);
+  // Kernels of ours make no primitives; a kernel named onednn would have to say what its primitives cost.
+  out["primitive_creation_share"] = primitives ? ordered_json(nullptr) : ordered_json(0);
+  out["peak_predicted_bytes"] = predicted.peak_live_bytes;
+  out["peak_measured_bytes"] = executor.walk().storage().peak_live_bytes();
+  out["reserved_predicted_bytes"] = predicted.reserved_bytes;
+  out["reserved_measured_bytes"] = executor.walk().storage().reserved_bytes();
+  out["weights_left_in_rows"] = in_rows;
+  out["persistent_bytes"] = predicted.persistent_bytes;
+  out["process_growth_bytes"] = resident_after.most - resident_before.now;
+  ordered_json& table = out["kinds"] = ordered_json::array();
+  for (const Line& line : sorted) {
+    table.push_back({{"kind", line.name},
+                     {"kernel", line.kernel},
+                     {"count", line.count},
+                     {"ms", 1e3 * line.time_s()},
+                     {"share", line.time_s() / step_time_s},
+                     {"bound_ms", 1e3 * line.bound_s},
+                     {"efficiency", line.bound_s / line.time_s()},
+                     {"lost_ms", 1e3 * (line.time_s() - line.bound_s)},
+                     {"gflops_per_s", 1e-9 * line.flops / line.time_s()},
+                     {"gbytes_per_s", 1e-9 * line.bytes / line.time_s()}});
+  }
+  return out;
+}
+
+void print(const ordered_json& r) {
+  const auto number = [](const ordered_json& j, const char* key) { return j.at(key).get<double>(); };
+  std::printf("%s on %s, %d threads, %d steps: %.1f ms a step (least %.1f), %.0f tokens/s, %.1f GFLOP/s, loss %.3f\n",
+              r["dtype"].get<std::string>().c_str(), r["backend"].get<std::string>().c_str(), r["threads"].get<int>(),
+              r["steps"].get<int>(), 1e3 * number(r, "step_seconds"), 1e3 * number(r, "least_step_seconds"),
+              number(r, "tokens_per_second"), 1e-9 * number(r, "model_flops_per_second"), number(r, "loss"));
+  std::printf("probes: %.1f GFLOP/s (%s), copy %.1f GB/s; bound %.1f ms: roofline efficiency %.3f\n",
+              1e-9 * number(r, "matrix_flops_per_second"), r["matrix_shape"].get<std::string>().c_str(),
+              1e-9 * number(r, "copy_bytes_per_second"), 1e3 * number(r, "bound_seconds"),
+              number(r, "roofline_efficiency"));
+  std::printf("in ops %.1f %%, starved %.2f %%, %d ops, %.2f us to enqueue one\n",
+              100 * number(r, "compute_in_ops_share"), 100 * number(r, "compute_starved_share"), r["ops"].get<int>(),
+              number(r, "enqueue_us_per_op"));
+  constexpr double kMiB = 1024.0 * 1024.0;
+  std::printf("peak %.1f MiB predicted, %.1f measured; reserved %.1f predicted, %.1f measured; process grew %.1f\n",
+              number(r, "peak_predicted_bytes") / kMiB, number(r, "peak_measured_bytes") / kMiB,
+              number(r, "reserved_predicted_bytes") / kMiB, number(r, "reserved_measured_bytes") / kMiB,
+              number(r, "process_growth_bytes") / kMiB);
+  std::printf("%-30s %6s %9s %6s %9s %6s %9s %8s %7s  %s\n", "kind", "count", "ms", "share", "bound ms", "of it",
+              "lost ms", "GFLOP/s", "GB/s", "kernel");
+  for (const ordered_json& line : r["kinds"]) {
+    std::printf("%-30s %6d %9.3f %5.1f%% %9.3f %5.0f%% %9.3f %8.1f %7.1f  %s\n",
+                line["kind"].get<std::string>().c_str(), line["count"].get<int>(), number(line, "ms"),
+                100 * number(line, "share"), number(line, "bound_ms"), 100 * number(line, "efficiency"),
+                number(line, "lost_ms"), number(line, "gflops_per_s"), number(line, "gbytes_per_s"),
+                line["kernel"].get<std::string>().c_str());
+  }
+}
+
+constexpr const char* kUsage =
+    "bench_step [--json] [--dtype bf16|f32] [--shape FILE.json] [--steps 15] [--seconds 60] [--threads 2]\n"
+    "           [--backend host|reference] [--no-fusions] [--detail] [--capacity-mib N]";
+
+Options parse(int count, char** arguments) {
+  Options options;
+  for (int i = 1; i < count; ++i) {
+    const std::string word = arguments[i];
+    const auto next = [&]() -> std::string {
+      if (i + 1 >= count) config_error("{} needs a value", word);
+      return arguments[++i];
+    };
+    if (word == "--help") {
+      std::printf("%s\n", kUsage);
+      std::exit(0);
+    } else if (word == "--json") {
+      options.json = true;
+    } else if (word == "--detail") {
+      options.detail = true;
+    } else if (word == "--no-fusions") {
+      options.fusions = false;
+    } else if (word == "--dtype") {
+      const std::string name = next();
+      if (name != "bf16" && name != "f32") config_error("--dtype is '{}', accepted are bf16 and f32", name);
+      options.dtype = name == "bf16" ? Dtype::bf16 : Dtype::f32;
+    } else if (word == "--shape") {
+      options.shape = next();
+    } else if (word == "--backend") {
+      options.backend = next();
+    } else if (word == "--steps") {
+      options.steps = std::max(1, std::atoi(next().c_str()));
+    } else if (word == "--threads") {
+      options.threads = std::max(1, std::atoi(next().c_str()));
+    } else if (word == "--seconds") {
+      options.seconds = std::atof(next().c_str());
+    } else if (word == "--capacity-mib") {
+      options.capacity_bytes = std::atoll(next().c_str()) << 20;
+    } else {
+      config_error("unknown option '{}'\n{}", word, kUsage);
+    }
+  }
+  return options;
+}
+
+}  // namespace
+
+int main(int count, char** arguments) {
+  try {
+    const Options options = parse(count, arguments);
+    const ordered_json result = measure(options);
+    if (options.json) {
+      std::printf("%s\n", result.dump(2).c_str());
+    } else {
+      print(result);
+    }
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "bench_step: %s\n", error.what());
+    return 1;
+  }
+}

@@ -1,0 +1,75 @@
+#include "heddle/simulate/recording.h"
+
+namespace heddle::simulate {
+
+namespace {
+
+class Recorder : public ir::Issuer {
+ public:
+  Recorder(int rank, const RecordOptions& options) : rank_(rank), options_(options) {}
+
+  Recording recording;
+
+  // All ops of a step have ended before the next begins: only waits on ops of the same step are left.
+  void begin_step() {
+    before_ = issued_;
+    recording.ops.clear();
+    recording.waits.clear();
+  }
+
+  int64_t scratch_bytes(int stage, uint32_t op, const ir::RowCounts& rows) override {
+    return options_.scratch_bytes ? options_.scratch_bytes(stage, op, rows) : 0;
+  }
+
+  void issue(const ir::Issue& issue) override {
+    const auto stream = static_cast<size_t>(issue.stream);
+    issued_[stream] = issue.count;
+    RecordedOp op;
+    op.stage = issue.stage;
+    op.op = issue.op_index;
+    op.microbatch = issue.microbatch;
+    op.stream = issue.stream;
+    op.count = static_cast<uint32_t>(issue.count - before_[stream]);
+    op.first_wait = static_cast<uint32_t>(recording.waits.size());
+    for (const ir::Wait& wait : issue.waits) {
+      const uint64_t before = before_[static_cast<size_t>(wait.stream)];
+      if (wait.count > before) recording.waits.push_back({wait.stream, wait.count - before});
+    }
+    op.waits = static_cast<uint32_t>(recording.waits.size()) - op.first_wait;
+    op.host_stall = issue.op->def->host_stall;
+    op.overwrite = issue.overwrite;
+    op.duration_us = options_.duration_us ? options_.duration_us(rank_, issue) : 0;
+    HEDDLE_CHECK(op.duration_us >= 0, "op '{}' lasts {} us", issue.op->kind(), op.duration_us);
+    op.live_bytes = issue.live_bytes;
+    op.reserved_bytes = issue.reserved_bytes;
+    recording.ops.push_back(op);
+  }
+
+  int64_t read_rows(const ir::Issue& issue) override { return options_.rows ? options_.rows(rank_, issue) : 0; }
+
+ private:
+  int rank_;
+  const RecordOptions& options_;
+  ir::Marks issued_{}, before_{};
+};
+
+}  // namespace
+
+Recording record(const ir::StepProgram& program, int rank, const RecordOptions& options) {
+  ir::Walk walk(program, rank, options.capacity_bytes);
+  walk.keep_peak = options.keep_peak;
+  Recorder recorder(rank, options);
+  for (int step = 0; step < options.steps; ++step) {
+    recorder.begin_step();
+    walk.run_step(recorder, options.purpose);
+  }
+  Recording& made = recorder.recording;
+  made.streams = walk.streams().names();
+  made.persistent_bytes = walk.persistent_bytes();
+  made.peak_live_bytes = walk.storage().peak_live_bytes();
+  made.reserved_bytes = walk.storage().reserved_bytes();
+  made.live_at_peak = walk.live_at_peak();
+  return std::move(made);
+}
+
+}  // namespace heddle::simulate

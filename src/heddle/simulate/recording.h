@@ -1,0 +1,58 @@
+// A rank's step as the walk gives it, written down instead of run: every op with its stream, its waits, its duration
+// and the arena's bytes at its issue. The same walk hands the executor its ops, so waits and memory are the real ones.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "heddle/ir/walk.h"
+
+namespace heddle::simulate {
+
+/// Scratch that the kernel of an op asks for, in bytes.
+using ScratchBytes = std::function<int64_t(int stage, uint32_t op, const ir::RowCounts& rows)>;
+/// Microseconds that an op lasts once everything it needs is there.
+using DurationUs = std::function<double(int rank, const ir::Issue& issue)>;
+/// Rows that the host reads after an op with a host stall.
+using RowsRead = std::function<int64_t(int rank, const ir::Issue& issue)>;
+
+struct RecordedOp {
+  int32_t stage = 0;
+  uint32_t op = 0;
+  int32_t microbatch = 0;
+  int32_t stream = 0;
+  uint32_t count = 0;       // this op is the count-th of the step on its stream
+  uint32_t first_wait = 0;  // its waits, in Recording::waits
+  uint32_t waits = 0;
+  bool host_stall = false;
+  bool overwrite = false;  // of accumulators: the first op of the step that sums into them
+  double duration_us = 0;
+  int64_t live_bytes = 0;  // after its outputs were placed
+  int64_t reserved_bytes = 0;
+};
+
+struct Recording {
+  std::vector<std::string> streams;
+  std::vector<RecordedOp> ops;   // in issue order
+  std::vector<ir::Wait> waits;   // counts are of ops of this step
+  int64_t persistent_bytes = 0;
+  int64_t peak_live_bytes = 0;
+  int64_t reserved_bytes = 0;    // high water of the arena
+  std::vector<ir::Walk::Live> live_at_peak;
+};
+
+struct RecordOptions {
+  ir::Purpose purpose = ir::Purpose::train;
+  int64_t capacity_bytes = 0;  // of the arena; 0: unlimited. Where values lie depends on it
+  int steps = 1;               // walks that many and keeps the last: storage is found as the one before left it
+  bool keep_peak = false;      // fill live_at_peak
+  ScratchBytes scratch_bytes;  // empty: no kernel needs any
+  DurationUs duration_us;      // empty: nothing takes time
+  RowsRead rows;               // empty: no rows
+};
+
+/// Throws ir::OutOfMemory where the executor would.
+Recording record(const ir::StepProgram& program, int rank, const RecordOptions& options);
+
+}  // namespace heddle::simulate
