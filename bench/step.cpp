@@ -7,8 +7,6 @@
 // (median step time). The rates are medians of probes run in turn with the steps: our own best product over large
 // shapes and a memcpy larger than the caches. An op whose operands lie in a cache can so exceed 100 %. The table
 // lists op kinds by the time they lose to that bound. A shape file is one of torch_peer/shapes.
-#include <nlohmann/json.hpp>
-
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -16,6 +14,7 @@
 #include <cstdlib>
 #include <fstream>
 #include <map>
+#include <nlohmann/json.hpp>
 #include <set>
 #include <string>
 #include <vector>
@@ -115,8 +114,7 @@ device::Batch random_batch(const Shape& shape, int step) {
   for (int m = 0; m < shape.microbatches; ++m) {
     device::Microbatch& micro = batch.microbatches.emplace_back();
     for (int64_t i = 0; i < shape.sequences * width; ++i) {
-      micro.tokens.push_back(
-          static_cast<int32_t>(key.bits(at++) % static_cast<uint64_t>(shape.model.vocab_size)));
+      micro.tokens.push_back(static_cast<int32_t>(key.bits(at++) % static_cast<uint64_t>(shape.model.vocab_size)));
     }
   }
   const double sequences = static_cast<double>(shape.microbatches * shape.sequences);
@@ -133,8 +131,8 @@ struct Line {
   int count = 0;  // in a step
   double flops = 0, bytes = 0;
   double bound_s = 0;
-  std::vector<double> step_s;  // time in each step
-  double time_s() const { return bench::median(step_s); }
+  std::vector<double> step_s;                                              // time in each step
+  double time_s() const { return std::max(1e-9, bench::median(step_s)); }  // of the clock
 };
 
 std::string name_of_line(const ir::Stage& stage, const ir::Op& op, bool detail) {
@@ -333,17 +331,18 @@ ordered_json measure(const Options& options) {
 
 void print(const ordered_json& r) {
   const auto number = [](const ordered_json& j, const char* key) { return j.at(key).get<double>(); };
-  std::printf("%s on %s, %d threads, %d steps: %.1f ms a step (least %.1f), %.0f tokens/s, %.1f GFLOP/s, loss %.3f\n",
-              r["dtype"].get<std::string>().c_str(), r["backend"].get<std::string>().c_str(), r["threads"].get<int>(),
-              r["steps"].get<int>(), 1e3 * number(r, "step_seconds"), 1e3 * number(r, "least_step_seconds"),
-              number(r, "tokens_per_second"), 1e-9 * number(r, "model_flops_per_second"), number(r, "loss"));
+  std::printf(
+      "%s on %s, %d threads, %d steps: %.1f ms a step (least %.1f), %.0f tokens/s, %.1f GFLOP/s, loss %.3f\n",
+      r["dtype"].get<std::string>().c_str(), r["backend"].get<std::string>().c_str(), r["threads"].get<int>(),
+      r["steps"].get<int>(), 1e3 * number(r, "step_seconds"), 1e3 * number(r, "least_step_seconds"),
+      number(r, "tokens_per_second"), 1e-9 * number(r, "model_flops_per_second"), number(r, "loss"));
   std::printf("probes: %.1f GFLOP/s (%s), copy %.1f GB/s; bound %.1f ms: roofline efficiency %.3f\n",
               1e-9 * number(r, "matrix_flops_per_second"), r["matrix_shape"].get<std::string>().c_str(),
               1e-9 * number(r, "copy_bytes_per_second"), 1e3 * number(r, "bound_seconds"),
               number(r, "roofline_efficiency"));
   std::printf("in ops %.1f %%, starved %.2f %%, %d ops, %.2f us to enqueue one\n",
-              100 * number(r, "compute_in_ops_share"), 100 * number(r, "compute_starved_share"), r["ops"].get<int>(),
-              number(r, "enqueue_us_per_op"));
+              100 * number(r, "compute_in_ops_share"), 100 * number(r, "compute_starved_share"),
+              r["ops"].get<int>(), number(r, "enqueue_us_per_op"));
   constexpr double kMiB = 1024.0 * 1024.0;
   std::printf("peak %.1f MiB predicted, %.1f measured; reserved %.1f predicted, %.1f measured; process grew %.1f\n",
               number(r, "peak_predicted_bytes") / kMiB, number(r, "peak_measured_bytes") / kMiB,

@@ -1,4 +1,4 @@
-#include "probe/probe.h"
+#include "probe.h"
 
 #include <omp.h>
 
@@ -67,9 +67,14 @@ MatrixProbe::MatrixProbe(Dtype dtype, int threads) : dtype_(dtype), threads_(thr
   using namespace kernels::host;
   constexpr int64_t shapes[][3] = {{2048, 2048, 2048}, {4096, 1024, 1024}, {2048, 4096, 1024}, {4096, 512, 2048}};
   for (const auto& [t, n, k] : shapes) {
-    auto product = std::make_unique<Product>(Product{t, n, k, buffer(t * k * size_of(dtype)),
-                                                     buffer(packed_bytes(dtype, 1, n, k)), buffer(t * n * size_of(dtype)),
-                                                     buffer(gemm_scratch_bytes(1, threads)), {}});
+    auto product = std::make_unique<Product>(Product{t,
+                                                     n,
+                                                     k,
+                                                     buffer(t * k * size_of(dtype)),
+                                                     buffer(packed_bytes(dtype, 1, n, k)),
+                                                     buffer(t * n * size_of(dtype)),
+                                                     buffer(gemm_scratch_bytes(1, threads)),
+                                                     {}});
     const auto value = [](int64_t i) { return static_cast<float>(i * 37 % 101 - 50) / 64; };
     for (int64_t i = 0; i < t * k; ++i) {
       if (dtype == Dtype::bf16) {
@@ -122,8 +127,7 @@ std::string MatrixProbe::best_shape() const {
   return fmt::format("{}x{}x{}", p.t, p.n, p.k);
 }
 
-CopyProbe::CopyProbe(int threads)
-    : threads_(threads), from_(kBytes), to_(kBytes) {
+CopyProbe::CopyProbe(int threads) : threads_(threads), from_(kBytes), to_(kBytes) {
   std::memset(from_.base(), 1, kBytes);
   std::memset(to_.base(), 2, kBytes);
 }

@@ -1,8 +1,8 @@
 // What the machine can do at this moment, by our own best product and by a plain copy. Clocks of shared machines
 // wander, so a benchmark samples its probes in turn with what it measures and compares medians of one run.
 //
-// A probe runs on a thread of its own that ends with it: an idle OpenMP team left behind would make the OpenMP library
-// think the machine full and put the teams of others to sleep early.
+// A probe runs on a thread of its own that ends with it: an idle OpenMP team left behind would make the OpenMP
+// library think the machine full and put the teams of others to sleep early.
 #pragma once
 
 #include <cstdint>

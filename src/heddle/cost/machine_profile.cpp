@@ -33,7 +33,7 @@ double op_us(const MachineProfile& profile, const ir::Stage& stage, const ir::Op
   if (op.def->stream == ir::StreamKind::compute) us += profile.fork_us;
   if (op.def->stream == ir::StreamKind::comm) {
     // Through shared memory a message is read once and written once.
-    const double message_s = profile.link_bytes_per_s > 0 ? cost.message_bytes / profile.link_bytes_per_s
+    const double message_s = profile.link_bytes_per_s > 0   ? cost.message_bytes / profile.link_bytes_per_s
                              : profile.copy_bytes_per_s > 0 ? 2 * cost.message_bytes / profile.copy_bytes_per_s
                                                             : 0;
     us += profile.message_us + 1e6 * message_s;

@@ -1,5 +1,6 @@
-// A rank's step as the walk gives it, written down instead of run: every op with its stream, its waits, its duration
-// and the arena's bytes at its issue. The same walk hands the executor its ops, so waits and memory are the real ones.
+// A rank's step as the walk gives it, written down instead of run: every op with its stream, its waits, its
+// duration and the arena's bytes at its issue. The same walk hands the executor its ops, so waits and memory are
+// the real ones.
 #pragma once
 
 #include <functional>
@@ -34,11 +35,11 @@ struct RecordedOp {
 
 struct Recording {
   std::vector<std::string> streams;
-  std::vector<RecordedOp> ops;   // in issue order
-  std::vector<ir::Wait> waits;   // counts are of ops of this step
+  std::vector<RecordedOp> ops;  // in issue order
+  std::vector<ir::Wait> waits;  // counts are of ops of this step
   int64_t persistent_bytes = 0;
   int64_t peak_live_bytes = 0;
-  int64_t reserved_bytes = 0;    // high water of the arena
+  int64_t reserved_bytes = 0;  // high water of the arena
   std::vector<ir::Walk::Live> live_at_peak;
 };
 
