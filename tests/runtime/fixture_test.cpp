@@ -230,14 +230,8 @@ class Fixture {
 
   // Masters are read from the file; the weights that the kernels read are made from them, as in training.
   void fill() {
-    std::vector<train::ParameterTensor> masters;
-    for (const train::StateTensor& t : train::state_tensors(run_->lowered(), run_->executor(0))) {
-      if (!t.is_master) continue;
-      const auto bytes = static_cast<size_t>(t.view.elements() * size_of(t.view.dtype));
-      masters.push_back(
-          {*t.parameter, {t.name, t.view.dtype, shape_of(*t.parameter), {{t.view.as<uint8_t>(), bytes}}}});
-    }
-    train::import_released(folder_ + "/model.safetensors", masters);
+    train::import_released(folder_ + "/model.safetensors",
+                           train::master_tensors(train::state_tensors(run_->lowered(), run_->executor(0))));
     train::fill_rope_table(config_, run_->lowered(), run_->executor(0));
     run_->executor(0).make_weights();
   }

@@ -156,6 +156,12 @@ void remove_old(const std::string& folder, int64_t newest, int keep) {
 
 }  // namespace
 
+std::vector<LogicalTensor> logical_tensors(const std::vector<StateTensor>& state) {
+  std::vector<LogicalTensor> tensors;
+  for (const StateTensor& tensor : state) tensors.push_back(logical_tensor(tensor.name, tensor.view));
+  return tensors;
+}
+
 std::string save_checkpoint(const std::string& folder, const CheckpointState& state,
                             const std::vector<LogicalTensor>& tensors, int keep) {
   HEDDLE_CHECK(state.step >= 0 && keep >= 1, "step {}, keep {}", state.step, keep);

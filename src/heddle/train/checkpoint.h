@@ -18,6 +18,7 @@
 
 #include "heddle/model/model_config.h"
 #include "heddle/train/logical_tensor.h"
+#include "heddle/train/parameters.h"
 #include "heddle/train/safetensors.h"
 
 namespace heddle::train {
@@ -31,6 +32,10 @@ struct CheckpointState {
   std::map<std::string, std::string> layout;  // how the run was laid out, for people to read
   bool operator==(const CheckpointState&) const = default;
 };
+
+/// A one-rank model's whole state as it is saved and loaded. Only to be touched between steps; after loading, make
+/// the weights anew from the masters.
+std::vector<LogicalTensor> logical_tensors(const std::vector<StateTensor>& state);
 
 /// Writes FOLDER/step-NNNNNN, replacing one of the same step, and returns its path. Then removes older ones but the
 /// newest `keep` − 1; later ones (of a run that went on from further back) stay. Holds no copy of the tensors.

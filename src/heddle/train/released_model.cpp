@@ -127,6 +127,14 @@ void list_some(std::string& text, const char* what, const std::vector<std::strin
 
 }  // namespace
 
+std::vector<ParameterTensor> master_tensors(const std::vector<StateTensor>& state) {
+  std::vector<ParameterTensor> masters;
+  for (const StateTensor& tensor : state) {
+    if (tensor.is_master) masters.push_back({*tensor.parameter, logical_tensor(tensor.name, tensor.view)});
+  }
+  return masters;
+}
+
 std::vector<ReleasedSlice> released_slices(const std::vector<ParameterTensor>& parameters) {
   std::vector<ReleasedSlice> slices;
   for (size_t i = 0; i < parameters.size(); ++i) {

@@ -8,6 +8,7 @@
 #include "heddle/model/model_config.h"
 #include "heddle/model/parameter.h"
 #include "heddle/train/logical_tensor.h"
+#include "heddle/train/parameters.h"
 
 namespace heddle::train {
 
@@ -17,7 +18,10 @@ struct ParameterTensor {
   LogicalTensor tensor;
 };
 
-/// One released tensor inside a parameter: bytes [offset, offset + size) of it.
+/// The masters of a model's state; moments have no place in released files.
+std::vector<ParameterTensor> master_tensors(const std::vector<StateTensor>& state);
+
+/// One released tensor inside a parameter.
 struct ReleasedSlice {
   std::string name;
   size_t parameter = 0;  // index in the list
@@ -35,9 +39,9 @@ std::vector<ReleasedSlice> released_slices(const std::vector<ParameterTensor>& p
 /// copies.
 void import_released(const std::string& path, const std::vector<ParameterTensor>& parameters);
 
-/// Writes folder/config.json and folder/model.safetensors with matrices as `stored` (the selection bias and f64
-/// parameters keep their own type), and copies `tokenizer` (a tokenizer.json) into it unless "".
-/// Prediction modules come with their copies of the embedding and the head, as in the released model.
+/// Writes folder/config.json and folder/model.safetensors with values as `stored` (f32, bf16 or f64; the selection bias
+/// always F32, as released), and copies `tokenizer` (a tokenizer.json) into it unless "". Prediction modules come with
+/// their copies of the embedding and the head, as in the released model. SystemError when the disk says no.
 void export_released(const std::string& folder, const model::ModelConfig& config,
                      const std::vector<ParameterTensor>& parameters, Dtype stored,
                      const std::string& tokenizer = "");

@@ -1,0 +1,248 @@
+// Released files in and out: what is missing, misshapen or left over is told, nothing is applied by halves.
+#include "heddle/train/released_model.h"
+
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "heddle/base/error.h"
+#include "heddle/train/model_json.h"
+#include "heddle/train/output_file.h"
+#include "heddle/train/safetensors.h"
+#include "tests/train/scratch_folder.h"
+
+namespace heddle::train {
+namespace {
+
+constexpr int64_t kHidden = 4, kWidth = 3, kExperts = 2, kVocabulary = 5;
+
+// A model of few parameters: embedding, head, one layer's experts, and a prediction module's norm.
+struct Model {
+  explicit Model(double start, bool tied = false) {
+    add({.name = "model.embed_tokens.weight", .released = {{"model.embed_tokens.weight", 0, kVocabulary}}},
+        {kVocabulary, kHidden}, 1);
+    if (!tied)
+      add({.name = "lm_head.weight", .released = {{"lm_head.weight", 0, kVocabulary}}}, {kVocabulary, kHidden}, 1);
+    add({.name = "model.layers.0.mlp.experts.gate_up_proj.weight",
+         .experts = kExperts,
+         .released = {{"model.layers.0.mlp.experts.{}.gate_proj.weight", 0, kWidth},
+                      {"model.layers.0.mlp.experts.{}.up_proj.weight", kWidth, kWidth}}},
+        {kExperts, 2 * kWidth, kHidden}, 2);
+    for (auto& memory : memories) {
+      for (float& value : *memory) value = static_cast<float>(start++);
+    }
+    config.vocab_size = kVocabulary;
+    config.hidden_size = kHidden;
+    config.tie_word_embeddings = tied;
+    config.num_hidden_layers = 1;
+    config.first_k_dense_replace = 0;
+    config.n_routed_experts = kExperts;
+    config.num_experts_per_tok = 1;
+    config.num_nextn_predict_layers = 1;
+  }
+
+  void add(const model::Parameter& p, std::vector<int64_t> shape, size_t pieces) {
+    LogicalTensor tensor{p.name, Dtype::f32, std::move(shape), {}};
+    memories.push_back(std::make_unique<std::vector<float>>(static_cast<size_t>(tensor.elements())));
+    auto* bytes = reinterpret_cast<uint8_t*>(memories.back()->data());
+    const size_t each = static_cast<size_t>(tensor.size_bytes()) / pieces;
+    for (size_t i = 0; i < pieces; ++i) tensor.pieces.emplace_back(bytes + i * each, each);
+    parameters.push_back({p, std::move(tensor)});
+  }
+
+  void leave(const std::string& folder) const { export_released(folder, config, parameters, Dtype::f32); }
+  bool operator==(const Model& other) const {
+    for (size_t i = 0; i < memories.size(); ++i) {
+      if (*memories[i] != *other.memories[i]) return false;
+    }
+    return true;
+  }
+
+  model::ModelConfig config;
+  std::vector<ParameterTensor> parameters;
+  std::vector<std::unique_ptr<std::vector<float>>> memories;
+};
+
+std::string refusal(const std::string& path, const Model& model) {
+  try {
+    import_released(path, model.parameters);
+  } catch (const ConfigError& error) {
+    return error.what();
+  }
+  return "";
+}
+
+using Tensors = std::vector<std::pair<TensorHeading, std::vector<float>>>;
+
+void write(const std::string& path, const Tensors& tensors) {
+  std::vector<TensorHeading> headings;
+  for (const auto& [heading, values] : tensors) headings.push_back(heading);
+  SafetensorsWriter writer(path, headings);
+  for (const auto& [heading, values] : tensors) writer.write(values.data(), values.size() * sizeof(float));
+  writer.commit();
+}
+
+Tensors read(const std::string& path) {
+  const SafetensorsFile file(path);
+  Tensors tensors;
+  for (const StoredTensor& t : file.tensors()) {
+    std::vector<float> values(static_cast<size_t>(t.elements()));
+    t.read(0, t.elements(), Dtype::f32, values.data());
+    tensors.push_back({{t.name, Dtype::f32, t.shape}, std::move(values)});
+  }
+  return tensors;
+}
+
+TEST(ReleasedModel, ExpertsLeaveOneByOneAndComeBack) {
+  const ScratchFolder folder;
+  const Model model(1);
+  model.leave(folder.path().string());
+  const SafetensorsFile file(folder / "model.safetensors");
+  EXPECT_EQ(file.tensors().size(), 2 + 2 * kExperts + 2);  // and the module's copies of embedding and head
+  const StoredTensor& up = file.at("model.layers.0.mlp.experts.1.up_proj.weight");
+  EXPECT_EQ(up.shape, (std::vector<int64_t>{kWidth, kHidden}));
+  float first = 0;
+  up.read(0, 1, Dtype::f32, &first);
+  EXPECT_EQ(first, 1 + 2 * kVocabulary * kHidden + 3 * kWidth * kHidden);
+  Model back(-1000);
+  import_released(folder.path().string(), back.parameters);
+  EXPECT_EQ(back, model);
+  import_released(folder / "model.safetensors", back.parameters);
+  EXPECT_EQ(read_model_config(folder / "config.json"), model.config);
+}
+
+TEST(ReleasedModel, TiedHeadIsTheEmbedding) {
+  const ScratchFolder folder;
+  const Model model(1, true);
+  model.leave(folder.path().string());
+  Model back(-1000, true);
+  import_released(folder.path().string(), back.parameters);
+  EXPECT_EQ(back, model);
+}
+
+TEST(ReleasedModel, ShardsAreReadThroughTheirIndex) {
+  const ScratchFolder folder;
+  const Model model(1);
+  model.leave(folder.path().string());
+  const Tensors tensors = read(folder / "model.safetensors");
+  std::filesystem::remove(folder / "model.safetensors");
+  write(folder / "a.safetensors", {tensors.begin(), tensors.begin() + 3});
+  write(folder / "b.safetensors", {tensors.begin() + 3, tensors.end()});
+  nlohmann::json map;
+  for (size_t i = 0; i < tensors.size(); ++i)
+    map[tensors[i].first.name] = i < 3 ? "a.safetensors" : "b.safetensors";
+  const std::string index = folder / "model.safetensors.index.json";
+  write_file(index, nlohmann::json{{"weight_map", map}}.dump());
+  Model back(-1000);
+  import_released(folder.path().string(), back.parameters);
+  EXPECT_EQ(back, model);
+
+  for (const char* bad : {R"({"weight_map":{"a":"../a.safetensors"}})", R"({"weight_map":{"a":5}})", "{}", "",
+                          "[1]", R"({"weight_map":{"a":"a.bin"}})"}) {
+    write_file(index, bad);
+    EXPECT_NE(refusal(folder.path().string(), back), "") << bad;
+  }
+  std::filesystem::remove(index);
+  EXPECT_NE(refusal(folder.path().string(), back).find("neither"), std::string::npos);
+}
+
+TEST(ReleasedModel, EveryTensorIsAccountedFor) {
+  const ScratchFolder folder;
+  const Model model(1);
+  model.leave(folder.path().string());
+  const std::string path = folder / "model.safetensors";
+  const Tensors whole = read(path);
+  const auto refused = [&](const std::function<void(Tensors&)>& change) {
+    Tensors tensors = whole;
+    change(tensors);
+    write(path, tensors);
+    Model into(-1000);
+    std::string reason = refusal(path, into);
+    EXPECT_EQ(into, Model(-1000)) << reason;
+    return reason;
+  };
+  const auto at = [](Tensors& tensors, const std::string& name) {
+    return std::find_if(tensors.begin(), tensors.end(), [&](const auto& t) { return t.first.name == name; });
+  };
+  const std::string expert = "model.layers.0.mlp.experts.1.up_proj.weight";
+  EXPECT_NE(refused([&](Tensors& t) { t.erase(at(t, expert)); }).find("1 tensors are missing: " + expert),
+            std::string::npos);
+  EXPECT_NE(refused([&](Tensors& t) {
+              at(t, expert)->first.shape = {kHidden, kWidth};
+            }).find("[4, 3] instead of [3, 4]"),
+            std::string::npos);
+  EXPECT_NE(refused([&](Tensors& t) {
+              t.push_back({{"extra", Dtype::f32, {1}}, {1}});
+            }).find("1 belong nowhere: extra"),
+            std::string::npos);
+  EXPECT_NE(
+      refused([&](Tensors& t) { ++at(t, "model.layers.1.embed_tokens.weight")->second[2]; }).find("should repeat"),
+      std::string::npos);
+  Tensors fewer = whole;  // copies and rotary constants may be there or not
+  fewer.erase(at(fewer, "model.layers.1.embed_tokens.weight"));
+  fewer.push_back({{"model.layers.0.self_attn.rotary_emb.inv_freq", Dtype::f32, {1}}, {1}});
+  write(path, fewer);
+  Model into(-1000);
+  EXPECT_EQ(refusal(path, into), "");
+  EXPECT_EQ(into, model);
+}
+
+TEST(ReleasedModel, ConfigurationsAreReadStrictly) {
+  const nlohmann::json good = nlohmann::json(model_config_to_json(Model(0).config));
+  EXPECT_EQ(model_config_from_json(good, "x"), Model(0).config);
+  const auto refused = [&](const char* change) {
+    nlohmann::json json = good;
+    json.merge_patch(nlohmann::json::parse(change));
+    try {
+      model_config_from_json(json, "x/config.json");
+    } catch (const ConfigError& error) {
+      EXPECT_TRUE(std::string(error.what()).starts_with("x/config.json: ")) << error.what();
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  const auto expect = [&](const char* change, const char* part) {
+    EXPECT_NE(refused(change).find(part), std::string::npos) << change << ": " << refused(change);
+  };
+  expect(R"({"hidden_size":null})", "'hidden_size' is missing");
+  expect(R"({"hidden_size":"4"})", "a whole number is expected");
+  expect(R"({"hidden_size":4.5})", "a whole number is expected");
+  expect(R"({"hidden_size":99999999999999999999})", "a whole number");
+  expect(R"({"hidden_size":9223372036854775807})", "below 2^40");
+  expect(R"({"hidden_size":0})", "at least 1");
+  expect(R"({"model_type":"llama"})", "only 'deepseek_v3'");
+  expect(R"({"hidden_act":"gelu"})", "only 'silu'");
+  expect(R"({"attention_bias":true})", "not built");
+  expect(R"({"num_key_value_heads":1})", "as many as heads");
+  expect(R"({"quantization_config":{"quant_method":"fp8"}})", "quantised");
+  expect(R"({"topk_method":"greedy"})", "only 'noaux_tc'");
+  expect(R"({"rope_scaling":{"type":"linear","factor":2}})", "'linear'");
+  expect(R"({"rope_scaling":{"type":"yarn"}})", "'rope_scaling.factor' is missing");
+  expect(R"({"rope_scaling":{"type":"yarn","factor":0.5}})", "at least 1");
+  expect(R"({"rope_scaling":5})", "an object is expected");
+  expect(R"({"heddle":{"topk_bias":1}})", "'heddle.topk_bias' is 1, true or false is expected");
+  EXPECT_EQ(refused(R"({"_name_or_path":"anything","transformers_version":"4"})"), "");
+}
+
+// Both ways of writing YaRN are the same model; every value survives the way out and back.
+TEST(ReleasedModel, YarnIsReadInBothForms) {
+  model::ModelConfig c = Model(0).config;
+  c.rope_theta = 123.5;
+  c.rope_scaling = model::Yarn{40, 4096, 16, 2, 0.7, 0.8};
+  c.topk_bias = false;
+  c.q_lora_rank = 3;
+  c.z_loss_weight = 1.0 / 3;
+  nlohmann::json json = nlohmann::json(model_config_to_json(c));
+  EXPECT_EQ(model_config_from_json(json, "x"), c);
+  json["rope_parameters"] = json["rope_scaling"];
+  json["rope_parameters"]["rope_type"] = "yarn";
+  json["rope_parameters"]["rope_theta"] = 123.5;
+  json["rope_parameters"].erase("type");
+  json.erase("rope_scaling");
+  json.erase("rope_theta");
+  EXPECT_EQ(model_config_from_json(json, "x"), c);
+}
+
+}  // namespace
+}  // namespace heddle::train

@@ -1,0 +1,123 @@
+// A run that stops and goes on from its checkpoint equals one that never stopped, bit for bit; a model that leaves
+// as released files and comes back is the same model.
+#include <gtest/gtest.h>
+
+#include <cstring>
+
+#include "heddle/base/random.h"
+#include "heddle/train/checkpoint.h"
+#include "heddle/train/model_json.h"
+#include "heddle/train/released_model.h"
+#include "heddle/train/trainer.h"
+#include "tests/train/scratch_folder.h"
+
+namespace heddle::train {
+namespace {
+
+TrainerOptions options_for(const std::string& backend, Dtype dtype, uint64_t seed) {
+  TrainerOptions o;
+  o.model.vocab_size = 64;
+  o.model.hidden_size = 32;
+  o.model.num_hidden_layers = 2;
+  o.model.intermediate_size = 64;
+  o.model.num_attention_heads = 2;
+  o.model.kv_lora_rank = 16;
+  o.model.qk_nope_head_dim = 8;
+  o.model.qk_rope_head_dim = 8;
+  o.model.v_head_dim = 8;
+  o.model.n_routed_experts = 8;
+  o.model.num_experts_per_tok = 2;
+  o.model.moe_intermediate_size = 32;
+  o.model.num_nextn_predict_layers = 1;
+  o.plan.microbatches = 2;
+  o.plan.sequences = 2;
+  o.plan.sequence_length = 16;
+  o.plan.dtype = dtype;
+  o.backend = backend;
+  o.memory_bytes = 64 << 20;
+  o.learning_rate = {.shape = LearningRate::Shape::constant, .peak = 5e-3, .steps = 100};
+  o.seed = seed;
+  return o;
+}
+
+double step(Trainer& trainer) {
+  const RandomKey key(static_cast<uint64_t>(trainer.steps_done()));
+  std::vector<std::vector<int32_t>> sequences(static_cast<size_t>(trainer.sequences_per_step()));
+  uint64_t at = 0;
+  for (auto& sequence : sequences) {
+    for (int64_t t = 0; t < trainer.sequence_tokens(); ++t)
+      sequence.push_back(static_cast<int32_t>(key.bits(at++) % 64));
+  }
+  return trainer.step(sequences).next_token_loss;
+}
+
+void expect_same_state(Trainer& a, Trainer& b, bool moments = true) {
+  const std::vector<StateTensor> left = a.state(), right = b.state();
+  ASSERT_EQ(left.size(), right.size());
+  for (size_t i = 0; i < left.size(); ++i) {
+    if (!moments && !left[i].is_master) continue;
+    const LogicalTensor x = logical_tensor(left[i].name, left[i].view),
+                        y = logical_tensor(right[i].name, right[i].view);
+    EXPECT_EQ(std::memcmp(x.pieces[0].data(), y.pieces[0].data(), x.pieces[0].size()), 0) << x.name;
+  }
+}
+
+class Resume : public testing::TestWithParam<std::tuple<const char*, Dtype>> {};
+
+TEST_P(Resume, GoesOnAsIfItHadNotStopped) {
+  const auto& [backend, dtype] = GetParam();
+  const ScratchFolder folder;
+  Trainer first(options_for(backend, dtype, 5));
+  first.initialise();
+  for (int i = 0; i < 3; ++i) step(first);
+  CheckpointState state;
+  state.step = first.steps_done();
+  state.model = first.options().model;
+  save_checkpoint(folder.path().string(), state, logical_tensors(first.state()));
+
+  Trainer second(options_for(backend, dtype, 77));
+  second.initialise();
+  const Checkpoint checkpoint = open_checkpoint(folder.path().string());
+  checkpoint.load_into(second.options().model, logical_tensors(second.state()));
+  second.weights_changed();
+  second.set_steps_done(checkpoint.state().step);
+  expect_same_state(first, second);
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(step(first), step(second)) << "step " << i;
+  expect_same_state(first, second);
+}
+
+TEST_P(Resume, LeavesAndComesBackAsTheSameModel) {
+  const auto& [backend, dtype] = GetParam();
+  const ScratchFolder folder;
+  Trainer first(options_for(backend, dtype, 5)), second(options_for(backend, dtype, 77));
+  first.initialise();
+  second.initialise();
+  for (int i = 0; i < 2; ++i) step(first);
+  const Dtype wide = dtype == Dtype::f64 ? Dtype::f64 : Dtype::f32;
+  export_released(folder.path().string(), first.options().model, master_tensors(first.state()), wide);
+  EXPECT_EQ(read_model_config(folder / "config.json"), first.options().model);
+  import_released(folder.path().string(), master_tensors(second.state()));
+  if (dtype == Dtype::f64) {  // the balancing bias leaves as F32
+    for (const StateTensor& t : first.state()) {
+      if (!t.parameter->name.ends_with("e_score_correction_bias")) continue;
+      for (int64_t i = 0; i < t.view.elements(); ++i) {
+        t.view.as<double>()[i] = static_cast<double>(static_cast<float>(t.view.as<double>()[i]));
+      }
+    }
+  }
+  expect_same_state(first, second, false);
+  first.weights_changed();
+  second.weights_changed();
+  const std::vector<int32_t> prompt{3, 1, 4, 1, 5};
+  EXPECT_EQ(first.next_logits(prompt), second.next_logits(prompt));
+}
+
+INSTANTIATE_TEST_SUITE_P(All, Resume,
+                         testing::Values(std::tuple{"reference", Dtype::f64}, std::tuple{"reference", Dtype::f32},
+                                         std::tuple{"reference", Dtype::bf16}),
+                         [](const auto& info) {
+                           return fmt::format("{}_{}", std::get<0>(info.param), name_of(std::get<1>(info.param)));
+                         });
+
+}  // namespace
+}  // namespace heddle::train
