@@ -49,8 +49,8 @@ const OpDef attention_dgrad{
     .infer = [](const Stage& stage, const Op& op) {
       const Rule rule(stage, op);
       rule.counts(6);
-      return std::vector{output(rule.dtype(1), rule.in(1).shape), output(rule.dtype(2), rule.in(2).shape),
-                         output(rule.dtype(3), rule.in(3).shape)};
+      return std::vector{rule.like(1), rule.like(2),
+                         rule.like(3)};
     },
     // q kᵀ again, do vᵀ, pᵀ do, ds k, dsᵀ q: three products of the head's width and two of the value's.
     .cost = [](const Stage& stage, const Op& op, const RowCounts& rows) {

@@ -27,7 +27,7 @@ std::vector<Value> gradient_output(const Stage& stage, const Op& op) {
   const Rule rule(stage, op);
   rule.counts(2);
   check_balance(rule, op);
-  return {output(rule.dtype(0), rule.in(0).shape)};
+  return {rule.like(0)};
 }
 
 // The forward op carries scales as its second operand, which only the gradient reads.

@@ -45,7 +45,7 @@ const OpDef cross_entropy_dgrad{
     .infer = [](const Stage& stage, const Op& op) {
       const Rule rule(stage, op);
       rule.counts(4);
-      return std::vector{output(rule.dtype(0), rule.in(0).shape)};
+      return std::vector{rule.like(0)};
     },
     .cost = operand_cost,
 };
@@ -76,7 +76,7 @@ const OpDef linear_cross_entropy_dgrad{
     .infer = [](const Stage& stage, const Op& op) {
       const Rule rule(stage, op);
       rule.counts(5);
-      return std::vector{output(rule.dtype(0), rule.in(0).shape)};
+      return std::vector{rule.like(0)};
     },
     .cost = [](const Stage& stage, const Op& op, const RowCounts& rows) { return products(stage, op, rows, 2); },
 };
@@ -97,7 +97,7 @@ const OpDef linear_cross_entropy_train{
       const Rule rule(stage, op);
       rule.counts(4, 1);
       rule.shape(2, {rule.dim(0, 0)});
-      return std::vector{output(Dtype::f64, {fixed(1)}, Role::metadata), output(rule.dtype(0), rule.in(0).shape)};
+      return std::vector{output(Dtype::f64, {fixed(1)}, Role::metadata), rule.like(0)};
     },
     .cost = [](const Stage& stage, const Op& op, const RowCounts& rows) { return products(stage, op, rows, 3); },
 };

@@ -25,7 +25,7 @@ std::vector<ValueId> biased_gradient(GradientWriter& writer, const OpDef& def, c
 
 std::vector<Value> biased_gradient_outputs(const Rule& rule) {
   rule.counts(3);
-  std::vector<Value> out{output(rule.dtype(1), rule.in(1).shape)};
+  std::vector<Value> out{rule.like(1)};
   if (rule.has(2)) out.push_back(output(wide(rule.dtype(1)), {rule.dim(1, 1)}));
   return out;
 }
@@ -56,7 +56,7 @@ const OpDef silu{
     .infer = [](const Stage& stage, const Op& op) {
       const Rule rule(stage, op);
       rule.counts(1);
-      return std::vector{output(rule.dtype(0), rule.in(0).shape)};
+      return std::vector{rule.like(0)};
     },
     .differentiate = [](GradientWriter& writer, const Op& op, const std::vector<ValueId>& d_out) {
       return writer.input_gradient(silu_dgrad, {d_out[0], op.in[0]}, {writer.d(op.in[0])});
@@ -70,7 +70,7 @@ const OpDef silu_dgrad{
       const Rule rule(stage, op);
       rule.counts(2);
       rule.same(0, 1);
-      return std::vector{output(rule.dtype(1), rule.in(1).shape)};
+      return std::vector{rule.like(1)};
     },
     .cost = operand_cost,
 };
@@ -81,7 +81,7 @@ const OpDef multiply{
       const Rule rule(stage, op);
       rule.counts(2);
       rule.same(0, 1);
-      return std::vector{output(rule.dtype(0), rule.in(0).shape)};
+      return std::vector{rule.like(0)};
     },
     .differentiate = [](GradientWriter& writer, const Op& op, const std::vector<ValueId>& d_out) {
       return writer.input_gradient(multiply_dgrad, {d_out[0], op.in[0], op.in[1]},
@@ -97,7 +97,7 @@ const OpDef multiply_dgrad{
       rule.counts(3);
       rule.same(0, 1);
       rule.same(1, 2);
-      return std::vector{output(rule.dtype(1), rule.in(1).shape), output(rule.dtype(2), rule.in(2).shape)};
+      return std::vector{rule.like(1), rule.like(2)};
     },
     .cost = operand_cost,
 };
@@ -108,7 +108,7 @@ const OpDef gelu{
       const Rule rule(stage, op);
       rule.counts(2);
       if (rule.has(1)) rule.shape(1, {rule.dim(0, 1)});
-      return std::vector{output(rule.dtype(0), rule.in(0).shape)};
+      return std::vector{rule.like(0)};
     },
     .differentiate = [](GradientWriter& writer, const Op& op, const std::vector<ValueId>& d_out) {
       return biased_gradient(writer, gelu_dgrad, op, d_out[0]);

@@ -22,7 +22,7 @@ const OpDef rms_norm{
       const Rule rule(stage, op);
       rule.counts(2);
       rule.shape(1, {rule.dim(0, 1)});
-      return std::vector{output(rule.dtype(0), rule.in(0).shape),
+      return std::vector{rule.like(0),
                          output(wide(rule.dtype(0)), {rule.dim(0, 0)}, Role::metadata)};
     },
     .differentiate = [](GradientWriter& writer, const Op& op, const std::vector<ValueId>& d_out) {
@@ -38,7 +38,7 @@ const OpDef add_rms_norm{
       rule.counts(3);
       rule.same(0, 1);
       rule.shape(2, {rule.dim(0, 1)});
-      return std::vector{output(rule.dtype(0), rule.in(0).shape), output(rule.dtype(0), rule.in(0).shape),
+      return std::vector{rule.like(0), rule.like(0),
                          output(wide(rule.dtype(0)), {rule.dim(0, 0)}, Role::metadata)};
     },
     .differentiate = [](GradientWriter& writer, const Op& op, const std::vector<ValueId>& d_out) {
@@ -58,7 +58,7 @@ const OpDef rms_norm_dgrad{
       rule.shape(2, {rule.dim(1, 1)});
       rule.shape(3, {rule.dim(1, 0)});
       if (rule.has(4)) rule.same(4, 1);
-      return std::vector{output(rule.dtype(1), rule.in(1).shape), output(wide(rule.dtype(1)), {rule.dim(1, 1)})};
+      return std::vector{rule.like(1), output(wide(rule.dtype(1)), {rule.dim(1, 1)})};
     },
     .cost = operand_cost,
 };
@@ -69,7 +69,7 @@ const OpDef add{
       const Rule rule(stage, op);
       rule.counts(2);
       rule.same(0, 1);
-      return std::vector{output(rule.dtype(0), rule.in(0).shape)};
+      return std::vector{rule.like(0)};
     },
     .differentiate = [](GradientWriter&, const Op&, const std::vector<ValueId>& d_out) {
       return std::vector{d_out[0], d_out[0]};

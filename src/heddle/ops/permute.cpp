@@ -57,7 +57,7 @@ const OpDef unpermute_dgrad{
     .infer = [](const Stage& stage, const Op& op) {
       const Rule rule(stage, op);
       rule.counts(4);
-      return std::vector{output(rule.dtype(1), rule.in(1).shape), output(rule.dtype(2), rule.in(2).shape)};
+      return std::vector{rule.like(1), rule.like(2)};
     },
     .cost = operand_cost,
 };

@@ -20,7 +20,7 @@ const OpDef rope{
       rule.require(a.integer("rope_dim") % 2 == 0 && a.integer("rope_dim") <= a.integer("head_dim"),
                    "rope_dim is odd or exceeds head_dim");
       rule.shape(1, {fixed(a.integer("sequence")), fixed(a.integer("rope_dim"))});
-      return std::vector{output(rule.dtype(0), rule.in(0).shape)};
+      return std::vector{rule.like(0)};
     },
     .differentiate = [](GradientWriter& writer, const Op& op, const std::vector<ValueId>& d_out) {
       Attributes inverse = op.attributes;

@@ -32,7 +32,7 @@ const OpDef router_scores{
     .infer = [](const Stage& stage, const Op& op) {
       const Rule rule(stage, op);
       rule.counts(1);
-      return std::vector{output(rule.dtype(0), rule.in(0).shape)};
+      return std::vector{rule.like(0)};
     },
     .differentiate = [](GradientWriter& writer, const Op& op, const std::vector<ValueId>& d_out) {
       return writer.input_gradient(router_scores_dgrad, {d_out[0], op.out[0]}, {writer.d(op.in[0])}, op.attributes);
@@ -46,7 +46,7 @@ const OpDef router_scores_dgrad{
       const Rule rule(stage, op);
       rule.counts(2);
       rule.same(0, 1);
-      return std::vector{output(rule.dtype(1), rule.in(1).shape)};
+      return std::vector{rule.like(1)};
     },
     .cost = operand_cost,
 };
@@ -84,7 +84,7 @@ const OpDef gate_dgrad{
     .infer = [](const Stage& stage, const Op& op) {
       const Rule rule(stage, op);
       rule.counts(3);
-      return std::vector{output(rule.dtype(1), rule.in(1).shape)};
+      return std::vector{rule.like(1)};
     },
     .cost = operand_cost,
 };
@@ -98,7 +98,7 @@ const OpDef router{
       if (rule.has(1)) rule.shape(1, {rule.dim(0, 1)});
       check_choice(rule, op.attributes, rule.size(0, 1));
       const int64_t top_k = op.attributes.integer("top_k");
-      std::vector<Value> out{output(rule.dtype(0), rule.in(0).shape),
+      std::vector<Value> out{rule.like(0),
                              output(rule.dtype(0), {rule.dim(0, 0), fixed(top_k)})};
       for (Value& v : choice_outputs(rule, top_k)) out.push_back(std::move(v));
       return out;
@@ -120,7 +120,7 @@ const OpDef router_dgrad{
       const Rule rule(stage, op);
       rule.counts(4);
       rule.require(rule.has(0) || rule.has(1), "neither dg nor ds is given");
-      return std::vector{output(rule.dtype(2), rule.in(2).shape)};
+      return std::vector{rule.like(2)};
     },
     .cost = operand_cost,
 };

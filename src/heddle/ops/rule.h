@@ -38,6 +38,7 @@ class Rule {
   const Dim& dim(size_t i, size_t axis) const;
   int64_t size(size_t i, size_t axis) const;  // of a static dim
   Dtype dtype(size_t i) const { return in(i).dtype; }
+  Value like(size_t i) const;  // an output of operand i's shape and type
 
   void counts(size_t in, size_t updates = 0) const;       // at most `in` operands, exactly `updates`
   void shape(size_t i, const ir::Shape& expected) const;  // exact
