@@ -13,84 +13,136 @@ bool free_to(const Marks& used, int stream, const Marks& waited) {
 }
 }  // namespace
 
-std::optional<Storage::Place> Storage::place(int64_t bytes, int stream, const Marks& waited) {
-  bytes = std::max(storage_bytes(bytes), kStorageAlignment);
-  ++clock_;
-  auto settled = free_.end(), oldest = free_.end(), chosen = free_.end();
+Storage::Fragments::iterator Storage::first_run(int64_t bytes, const std::function<bool(const Free&)>& usable) {
+  auto start = free_.end();
+  int64_t run = 0, end = 0;
   for (auto at = free_.begin(); at != free_.end(); ++at) {
-    const Free& free = at->second;
-    if (free.bytes < bytes) continue;
-    if (free_to(free.used, stream, waited)) {
-      chosen = at;
-      break;
+    if (!usable(at->second)) {
+      start = free_.end();
+      continue;
     }
-    if (settled == free_.end() && clock_ - free.released_at > kSettled) settled = at;
-    if (oldest == free_.end() || free.released_at < oldest->second.released_at) oldest = at;
+    if (start == free_.end() || at->first != end) {
+      start = at;
+      run = 0;
+    }
+    run += at->second.bytes;
+    end = at->first + at->second.bytes;
+    if (run >= bytes) return start;
   }
-  if (chosen == free_.end()) chosen = settled;
+  return free_.end();
+}
 
-  Place place;
-  const bool fits_above = capacity_ == 0 || high_water_ + bytes <= capacity_;
-  if (chosen == free_.end() && (!fits_above || capacity_ == 0)) chosen = oldest;
-  if (chosen != free_.end()) {
-    place.offset = chosen->first;
-    place.wait_for = chosen->second.used;
-    if (chosen->second.bytes > bytes) {
-      Free rest = chosen->second;
-      rest.bytes -= bytes;
-      free_.emplace(chosen->first + bytes, rest);
+Storage::Fragments::iterator Storage::oldest_run(int64_t bytes) {
+  auto oldest = free_.end();
+  uint64_t released_at = 0;
+  for (auto start = free_.begin(); start != free_.end(); ++start) {
+    uint64_t newest = 0;
+    int64_t end = start->first;
+    for (auto at = start; at != free_.end() && at->first == end && end - start->first < bytes; ++at) {
+      newest = std::max(newest, at->second.released_at);
+      end += at->second.bytes;
     }
-    free_.erase(chosen);
-  } else {
-    // Grow, from the free interval at the very top if there is one that is too small.
-    int64_t start = high_water_;
-    if (!free_.empty()) {
-      const auto top = std::prev(free_.end());
-      if (top->first + top->second.bytes == high_water_ && top->second.bytes < bytes) {
-        start = top->first;
-        place.wait_for = top->second.used;
-      }
-    }
-    if (capacity_ != 0 && start + bytes > capacity_) return std::nullopt;
-    if (start != high_water_) free_.erase(std::prev(free_.end()));
-    place.offset = start;
-    high_water_ = start + bytes;
+    if (end - start->first < bytes || (oldest != free_.end() && newest >= released_at)) continue;
+    oldest = start;
+    released_at = newest;
   }
+  return oldest;
+}
+
+Storage::Fragments::iterator Storage::top_run(const std::function<bool(const Free&)>& usable) {
+  auto start = free_.end();
+  int64_t begin = high_water_;
+  while (start != free_.begin()) {
+    const auto before = std::prev(start);
+    if (before->first + before->second.bytes != begin || !usable(before->second)) break;
+    begin = before->first;
+    start = before;
+  }
+  return start;
+}
+
+Storage::Place Storage::take(Fragments::iterator at, int64_t offset, int64_t bytes) {
+  Place place;
+  place.offset = offset;
+  const int64_t end = offset + bytes;
+  while (at != free_.end() && at->first < end) {
+    merge(place.wait_for, at->second.used);
+    const int64_t beyond = at->first + at->second.bytes - end;
+    if (beyond > 0) {
+      Free rest = at->second;
+      rest.bytes = beyond;
+      free_.emplace(end, rest);
+    }
+    at = free_.erase(at);
+  }
+  high_water_ = std::max(high_water_, end);
   live_ += bytes;
   peak_live_ = std::max(peak_live_, live_);
   return place;
 }
 
+std::optional<Storage::Place> Storage::place(int64_t bytes, int stream, const Marks& waited) {
+  bytes = std::max(storage_bytes(bytes), kStorageAlignment);
+  ++clock_;
+  const auto own = [&](const Free& free) { return free_to(free.used, stream, waited); };
+  const auto settled = [&](const Free& free) { return own(free) || clock_ - free.released_at > kSettled; };
+  const auto any = [](const Free&) { return true; };
+  auto at = first_run(bytes, own);
+  if (at == free_.end()) at = first_run(bytes, settled);
+  if (at != free_.end()) return take(at, at->first, bytes);
+
+  // Grow, from the free interval at the very top if it is usable; rather wait for others' storage than not fit.
+  const auto fits = [&](int64_t start) { return capacity_ == 0 || start + bytes <= capacity_; };
+  const auto start_of = [&](Fragments::iterator top) { return top == free_.end() ? high_water_ : top->first; };
+  at = top_run(settled);
+  if (fits(start_of(at))) return take(at, start_of(at), bytes);
+  at = oldest_run(bytes);
+  if (at != free_.end()) return take(at, at->first, bytes);
+  at = top_run(any);
+  if (fits(start_of(at))) return take(at, start_of(at), bytes);
+  return std::nullopt;
+}
+
 void Storage::release(int64_t offset, int64_t bytes, const Marks& used) {
   bytes = std::max(storage_bytes(bytes), kStorageAlignment);
   live_ -= bytes;
-  Free free{bytes, used, clock_};
-  auto next = free_.lower_bound(offset);
-  if (next != free_.end() && next->first == offset + bytes) {
-    free.bytes += next->second.bytes;
-    merge(free.used, next->second.used);
-    next = free_.erase(next);
+  const auto next = free_.lower_bound(offset);
+  HEDDLE_CHECK(next == free_.end() || next->first >= offset + bytes, "storage at {} is released twice", offset);
+  HEDDLE_CHECK(next == free_.begin() || std::prev(next)->first + std::prev(next)->second.bytes <= offset,
+               "storage at {} is released twice", offset);
+  auto at = free_.emplace_hint(next, offset, Free{bytes, used, clock_});
+  join(at);
+  if (at != free_.begin()) join(std::prev(at));
+}
+
+void Storage::join(Fragments::iterator at) {
+  const auto next = std::next(at);
+  if (next == free_.end() || at->first + at->second.bytes != next->first) return;
+  for (size_t i = 0; i < kMostStreams; ++i) {
+    if ((at->second.used[i] == 0) != (next->second.used[i] == 0)) return;
   }
-  if (next != free_.begin()) {
-    const auto before = std::prev(next);
-    HEDDLE_CHECK(before->first + before->second.bytes <= offset, "storage at {} is released twice", offset);
-    if (before->first + before->second.bytes == offset) {
-      before->second.bytes += free.bytes;
-      merge(before->second.used, free.used);
-      before->second.released_at = free.released_at;
-      return;
-    }
-  }
-  free_.emplace(offset, free);
+  at->second.bytes += next->second.bytes;
+  at->second.released_at = std::max(at->second.released_at, next->second.released_at);
+  merge(at->second.used, next->second.used);
+  free_.erase(next);
 }
 
 void Storage::settle() {
   for (auto& [offset, free] : free_) free.used = {};
+  for (auto at = free_.begin(); at != free_.end();) {
+    const size_t before = free_.size();
+    join(at);
+    if (free_.size() == before) ++at;
+  }
 }
 
 int64_t Storage::largest_free_bytes() const {
-  int64_t largest = 0;
-  for (const auto& [offset, free] : free_) largest = std::max(largest, free.bytes);
+  int64_t largest = 0, run = 0, end = -1;
+  for (const auto& [offset, free] : free_) {
+    run = offset == end ? run + free.bytes : free.bytes;
+    end = offset + free.bytes;
+    largest = std::max(largest, run);
+  }
   return largest;
 }
 

@@ -1,13 +1,16 @@
 // Where values lie in a device arena: offsets decided in program order, without memory of its own.
 //
-// Freed storage may still be in use by ops enqueued earlier, so each free interval remembers, per stream, the last op
-// that touched it. Storage last used on the asking stream alone is reusable at once; storage of another stream only
-// after some more ops have been enqueued, so that a wait on it is seldom felt; failing that, the longest released.
-// Within a class the lowest address wins. The same object decides for the executor and for the simulator, so
-// that the predicted high water is the real one.
+// Freed storage may still be in use by ops enqueued earlier, so each free interval remembers, per stream, the last
+// op that touched it. Storage last used on the asking stream alone is reusable at once; storage of another stream
+// only after some more ops have been enqueued, so that a wait on it is seldom felt; then the arena grows; where it
+// can't, the longest released is taken. Within a class the lowest address wins. Neighbouring intervals used by
+// different streams stay apart, lest one that nobody would wait for becomes one that somebody must; a place may
+// span them. The same object decides for the executor and for the simulator, so that the predicted high water is
+// the real one.
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
 
@@ -29,8 +32,8 @@ class Storage {
     int64_t offset = 0;
     Marks wait_for{};  // ops that must have ended before the place is written
   };
-  /// A place for `bytes` (rounded up to the alignment), or nothing when the capacity does not allow it. `waited`: ops
-  /// of other streams that `stream` has waited for already; what they used is as good as its own.
+  /// A place for `bytes` (rounded up to the alignment), or nothing when the capacity does not allow it. `waited`:
+  /// ops of other streams that `stream` has waited for already; what they used is as good as its own.
   std::optional<Place> place(int64_t bytes, int stream, const Marks& waited = {});
   /// Gives a place back; `used` are the last ops that read or wrote it.
   void release(int64_t offset, int64_t bytes, const Marks& used);
@@ -51,9 +54,18 @@ class Storage {
     Marks used{};
     uint64_t released_at = 0;
   };
-  static constexpr uint64_t kSettled = 64;  // placements after which another stream's storage counts as settled
+  static constexpr uint64_t kSettled = 64;    // placements after which another stream's storage counts as settled
+  using Fragments = std::map<int64_t, Free>;  // by offset
 
-  std::map<int64_t, Free> free_;  // by offset, never adjacent
+  // Where a run of neighbours begins that holds `bytes`, or the end: the lowest of usable ones; the one whose
+  // newest was released first; the usable ones that touch the high water, whatever they hold.
+  Fragments::iterator first_run(int64_t bytes, const std::function<bool(const Free&)>& usable);
+  Fragments::iterator oldest_run(int64_t bytes);
+  Fragments::iterator top_run(const std::function<bool(const Free&)>& usable);
+  Place take(Fragments::iterator at, int64_t offset, int64_t bytes);
+  void join(Fragments::iterator at);  // with its next, if the same streams used both
+
+  Fragments free_;
   int64_t capacity_;
   int64_t high_water_ = 0;
   int64_t live_ = 0;

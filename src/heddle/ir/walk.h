@@ -64,7 +64,8 @@ class Walk {
   Walk(const StepProgram& program, int rank, int64_t capacity_bytes);
   ~Walk();
 
-  /// Walks one step; all ops of the step before must have ended. Throws OutOfMemory; frames are then given back, and the walk can be used again.
+  /// Walks one step; all ops of the step before must have ended. Throws OutOfMemory; frames are then given back, and
+  /// the walk can be used again.
   void run_step(Issuer& issuer, Purpose purpose = Purpose::train);
 
   const StreamTable& streams() const { return streams_; }
