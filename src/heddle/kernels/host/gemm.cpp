@@ -4,6 +4,7 @@
 #include <omp.h>
 
 #include <algorithm>
+#include <atomic>
 
 #include "heddle/kernels/host/cpu_features.h"
 #include "heddle/kernels/host/gemm_block.h"
@@ -147,6 +148,62 @@ void sum_rows(const T* dy, int64_t stride, int64_t rows, int64_t n_begin, int64_
   }
 }
 
+/// One thread's share of a weight gradient's pieces, taken from a count that all threads draw on. A bias gradient
+/// is summed when the piece that it goes with is taken.
+class WgradShare final : public WgradPieces {
+ public:
+  WgradShare(const LinearWgrad& call, const Rows& x, const Rows& dy, const PieceSplit& split,
+             std::atomic<int64_t>& taken)
+      : call_(call), x_(x), dy_(dy), split_(split), taken_(taken), index_(omp_get_thread_num()) {}
+
+  bool next(WgradPiece& piece) override {
+    while (index_ < split_.count()) {
+      const Piece cut = split_.piece(index_);
+      index_ = omp_get_num_threads() + taken_.fetch_add(1, std::memory_order_relaxed);
+      const int64_t first = call_.groups.begin(cut.group), rows = call_.groups.end(cut.group) - first;
+      if (rows == 0 && !call_.overwrite) continue;
+      const Rows dy = from_row(dy_, first);
+      if (call_.dbias && cut.column_begin == 0) sum_dbias(cut, dy, rows);
+      piece.rows = rows;
+      piece.n_begin = cut.row_begin;
+      piece.n_end = cut.row_end;
+      piece.k_begin = cut.column_begin;
+      piece.k_end = cut.column_end;
+      piece.dy = dy;
+      piece.x = from_row(x_, first);
+      piece.dw = call_.dw + cut.group * call_.n * call_.k;
+      piece.dw_stride = call_.k;
+      piece.overwrite = call_.overwrite;
+      return true;
+    }
+    return false;
+  }
+
+ private:
+  static Rows from_row(Rows matrix, int64_t row) {
+    if (matrix.data) {
+      matrix.data = static_cast<const std::byte*>(matrix.data) + row * matrix.stride * size_of(matrix.dtype);
+    }
+    return matrix;
+  }
+  void sum_dbias(const Piece& cut, const Rows& dy, int64_t rows) const {
+    float* dbias = call_.dbias + cut.group * call_.n;
+    if (dy.dtype == Dtype::bf16) {
+      sum_rows(static_cast<const bf16*>(dy.data), dy.stride, rows, cut.row_begin, cut.row_end, call_.overwrite,
+               dbias);
+    } else {
+      sum_rows(static_cast<const float*>(dy.data), dy.stride, rows, cut.row_begin, cut.row_end, call_.overwrite,
+               dbias);
+    }
+  }
+
+  const LinearWgrad& call_;
+  const Rows x_, dy_;
+  const PieceSplit& split_;
+  std::atomic<int64_t>& taken_;
+  int64_t index_;
+};
+
 }  // namespace
 
 std::string_view name_of(Engine engine) {
@@ -214,9 +271,9 @@ void run_piece(Engine engine, const ProductPiece& piece) {
   fp32::product(block_kernel(engine), piece);
 }
 
-void run_piece(Engine engine, const WgradPiece& piece) {
-  if (engine == Engine::amx) return amx::wgrad(piece);
-  fp32::wgrad(block_kernel(engine), piece);
+void run_pieces(Engine engine, WgradPieces& pieces, std::byte* scratch) {
+  if (engine == Engine::amx) return amx::wgrad(pieces, scratch);
+  for (WgradPiece piece; pieces.next(piece);) fp32::wgrad(block_kernel(engine), piece, scratch);
 }
 
 void run_piece(Engine engine, const PackPiece& piece) {
@@ -298,44 +355,20 @@ void linear_wgrad(const LinearWgrad& call) {
   const Team team =
       make_team(call.scratch, groups.count(),
                 2.0 * static_cast<double>(rows) * static_cast<double>(call.n) * static_cast<double>(call.k));
-  const PieceSplit split = PieceSplit::equal(groups.count(), call.n, call.k, team.threads, team.numbers);
-  const int64_t count = split.count();
-#pragma omp parallel for num_threads(team.threads) schedule(dynamic, 1)
-  for (int64_t i = 0; i < count; ++i) {
-    const Piece cut = split.piece(i);
-    const int64_t first = groups.begin(cut.group), group_rows = groups.end(cut.group) - first;
-    if (group_rows == 0 && !call.overwrite) continue;
-    const auto row_of = [first](Rows matrix) {
-      if (matrix.data) {
-        matrix.data = static_cast<const std::byte*>(matrix.data) + first * matrix.stride * size_of(matrix.dtype);
-      }
-      return matrix;
-    };
-    const Rows group_dy = row_of(dy);
-    if (call.dbias && cut.column_begin == 0) {
-      float* dbias = call.dbias + cut.group * call.n;
-      if (dy.dtype == Dtype::bf16) {
-        sum_rows(static_cast<const bf16*>(group_dy.data), dy.stride, group_rows, cut.row_begin, cut.row_end,
-                 call.overwrite, dbias);
-      } else {
-        sum_rows(static_cast<const float*>(group_dy.data), dy.stride, group_rows, cut.row_begin, cut.row_end,
-                 call.overwrite, dbias);
-      }
+  int64_t deepest = 0;
+  for (int64_t g = 0; g < groups.count(); ++g) deepest = std::max(deepest, groups.end(g) - groups.begin(g));
+  const PieceSplit split =
+      PieceSplit::equal(groups.count(), call.n, deepest > kWgradRunRows ? kMostDeepWgradRows : kMostWgradRows,
+                        call.k, team.threads, team.numbers);
+  std::atomic<int64_t> taken = 0;
+#pragma omp parallel num_threads(team.threads)
+  {
+    WgradShare share(call, x, dy, split, taken);
+    if (call.dw) {
+      run_pieces(engine, share, team.scratch_of(omp_get_thread_num()));
+    } else {
+      for (WgradPiece piece; share.next(piece);) continue;
     }
-    if (!call.dw) continue;
-    WgradPiece piece;
-    piece.rows = group_rows;
-    piece.n_begin = cut.row_begin;
-    piece.n_end = cut.row_end;
-    piece.k_begin = cut.column_begin;
-    piece.k_end = cut.column_end;
-    piece.dy = group_dy;
-    piece.x = row_of(x);
-    piece.dw = call.dw + cut.group * call.n * call.k;
-    piece.dw_stride = call.k;
-    piece.overwrite = call.overwrite;
-    piece.scratch = team.scratch_of(omp_get_thread_num());
-    run_piece(engine, piece);
   }
 }
 

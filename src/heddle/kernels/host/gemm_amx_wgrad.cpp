@@ -1,108 +1,210 @@
 // The amx engine: weight-gradient pieces, dw[n, k] (+)= Σ_t dy[t, n] x[t, k].
 //
 // Both operands lie the wrong way round for tiles, whose products run along t: x has its pairs of rows interleaved
-// (the form of B) and dy is interleaved and then transposed (the form of A). A run of kRunRows rows of both is
-// brought into that form in scratch that stays in the second-level cache, then multiplied, the sums going straight
-// to and from dw.
+// (the form of B) and dy is transposed (the form of A); see gemm_amx_wgrad_pack.h.
+//
+// Order of a piece: runs of at most kWgradRunRows rows, each packed and then multiplied; within a run, blocks of
+// 32 n; within these, blocks of 32 k. So 32 n of dy stay in the first-level cache while the run's x streams from
+// the second. The next piece's first rows are fetched meanwhile. (Packing as side work of the products loses: its
+// stores to the second-level cache, 100 cycles for 2 KiB, stall the operands' loads.) Sums wait in blocks from run
+// to run, exactly, so that dw is touched once.
 #include "heddle/kernels/host/gemm_block.h"
 #if defined(__x86_64__)
 #include "heddle/kernels/host/gemm_amx_side_work.h"
-#include "heddle/kernels/host/gemm_amx_tiles.h"
+#include "heddle/kernels/host/gemm_amx_wgrad_pack.h"
 
 namespace heddle::kernels::host::amx {
 namespace {
 
-constexpr int64_t kRunRows = 512;
 constexpr int64_t kBlock = kPanelColumns;
 constexpr int64_t kBlockElements = kBlock * kBlock;
-constexpr int64_t kLeftBytes = kRunRows * kMostWgradRows * 2;
-constexpr int64_t kRightBytes = kRunRows * kMostWgradColumns * 2;
-constexpr int64_t kSumsBytes = kMostWgradRows * kMostWgradColumns * 4;
+constexpr int64_t kLeftBytes = kWgradRunRows * kMostWgradRows * 2;
+constexpr int64_t kRightBytes = kWgradRunRows * kMostWgradColumns * 2;
+constexpr int64_t kSumsBytes = kMostDeepWgradRows * kMostWgradColumns * 4;
 constexpr int64_t kStagingBytes = 2 * kBlockElements * 4;
 static_assert(kLeftBytes + kRightBytes + kSumsBytes + kStagingBytes <= kPieceScratchBytes);
 
 constexpr int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
+constexpr int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
-/// 32 rows × 32 columns of dy to two tiles of A: [column][row].
-HEDDLE_AMX void transpose_step(const uint16_t* dy, int64_t stride, int64_t rows, int64_t columns, uint16_t* out) {
-  interleave_pairs(dy, stride, rows, columns, out);
-  for (int64_t half = 0; half < 2; ++half) {
-    uint16_t* tile = out + half * kTileElements;
-    __m512i pairs[16];
-    for (int64_t i = 0; i < kTile; ++i) pairs[i] = _mm512_load_si512(tile + i * 32);
-    transpose_dwords(pairs);
-    for (int64_t i = 0; i < kTile; ++i) _mm512_store_si512(tile + i * 32, pairs[i]);
+/// Rows of a run: the runs are as equal as whole steps allow.
+int64_t run_rows(int64_t rows) { return ceil_div(ceil_div(rows, ceil_div(rows, kWgradRunRows)), kStep) * kStep; }
+
+/// A finished block of sums on its way to dw, some rows a step.
+struct PendingSums {
+  const float* sums = nullptr;
+  int64_t left = 0;  // rows
+  int64_t each_step = 0;
+  float* to = nullptr;
+  int64_t stride = 0;
+  bool add = false;
+  __mmask16 low_lanes = 0, high_lanes = 0;
+
+  HEDDLE_AMX_TARGET void set(const float* block, int64_t rows, int64_t columns, float* first) {
+    sums = block;
+    left = rows;
+    to = first;
+    low_lanes = first_lanes_16(columns);
+    high_lanes = first_lanes_16(columns - kTile);
+  }
+  HEDDLE_AMX_TARGET void begin(int64_t steps) { each_step = steps ? ceil_div(left, steps) : 0; }
+  HEDDLE_AMX_TARGET void step() {
+    for (int64_t i = 0; i < each_step && left > 0; ++i) write_row();
+  }
+  HEDDLE_AMX_TARGET void finish() {
+    while (left > 0) write_row();
+  }
+  HEDDLE_AMX_TARGET void write_row() {
+    __m512 low = _mm512_load_ps(sums), high = _mm512_load_ps(sums + kTile);
+    order_columns(low, high);
+    if (add) {
+      low = _mm512_add_ps(_mm512_maskz_loadu_ps(low_lanes, to), low);
+      high = _mm512_add_ps(_mm512_maskz_loadu_ps(high_lanes, to + kTile), high);
+    }
+    _mm512_mask_storeu_ps(to, low_lanes, low);
+    _mm512_mask_storeu_ps(to + kTile, high_lanes, high);
+    sums += kBlock;
+    to += stride;
+    --left;
+  }
+};
+
+struct SideWork {
+  PendingSums pending;
+  ClaimRows claim;             // where this block's results go
+  ClaimRows next_sums;         // of the next block, when sums wait from run to run
+  FetchAhead next_dy, next_x;  // of the next piece
+
+  HEDDLE_AMX_TARGET void begin(int64_t steps) {
+    pending.begin(steps);
+    claim.begin(steps);
+    next_sums.begin(steps);
+  }
+  HEDDLE_AMX_TARGET void step() {
+    pending.step();
+    claim.step();
+    next_sums.step();
+    next_dy.step();
+    next_x.step();
+  }
+};
+
+HEDDLE_AMX void overwrite_with_zeros(const WgradPiece& piece) {
+  for (int64_t n = piece.n_begin; n < piece.n_end; ++n) {
+    for (int64_t k = piece.k_begin; k < piece.k_end; ++k) piece.dw[n * piece.dw_stride + k] = 0;
   }
 }
 
-HEDDLE_AMX void run_wgrad(const WgradPiece& piece) {
-  auto* const left = reinterpret_cast<uint16_t*>(piece.scratch);
-  auto* const right = reinterpret_cast<uint16_t*>(piece.scratch + kLeftBytes);
-  float* const sums = reinterpret_cast<float*>(piece.scratch + kLeftBytes + kRightBytes);
-  float* const staging = reinterpret_cast<float*>(piece.scratch + kLeftBytes + kRightBytes + kSumsBytes);
-  const auto* dy = static_cast<const uint16_t*>(piece.dy.data);
-  const auto* x = static_cast<const uint16_t*>(piece.x.data);
-  int64_t configured = 0;
-  int64_t blocks_done = 0;
-  WriteAndFetch work;
-  PendingRows& pending = work.pending;
-  pending.add = !piece.overwrite;
-  const int64_t panels = (piece.k_end - piece.k_begin + kBlock - 1) / kBlock;
-  if (piece.rows == 0 && piece.overwrite) {
-    for (int64_t n = piece.n_begin; n < piece.n_end; ++n) {
-      for (int64_t k = piece.k_begin; k < piece.k_end; ++k) piece.dw[n * piece.dw_stride + k] = 0;
-    }
+/// A run of a piece.
+struct Run {
+  WgradPiece piece;
+  int64_t begin = 0, rows = 0;
+  bool first() const { return begin == 0; }
+  bool last() const { return begin + rows == piece.rows; }
+  int64_t n() const { return piece.n_end - piece.n_begin; }
+  int64_t k() const { return piece.k_end - piece.k_begin; }
+  int64_t blocks() const { return ceil_div(n(), kBlock); }
+  int64_t panels() const { return ceil_div(k(), kBlock); }
+  int64_t steps() const { return ceil_div(rows, kStep); }
+  const uint16_t* dy() const {
+    return static_cast<const uint16_t*>(piece.dy.data) + begin * piece.dy.stride + piece.n_begin;
   }
-  for (int64_t begin = 0; begin < piece.rows; begin += kRunRows) {
-    const int64_t deep = smaller(piece.rows - begin, kRunRows);
-    const int64_t steps = (deep + kStep - 1) / kStep;
+  const uint16_t* x() const {
+    return static_cast<const uint16_t*>(piece.x.data) + begin * piece.x.stride + piece.k_begin;
+  }
+};
+
+/// Goes on to the next run; false after the last. Pieces without rows are done on the way.
+HEDDLE_AMX bool advance(Run& run, WgradPieces& pieces) {
+  if (run.rows && !run.last()) {
+    run.begin += run.rows;
+  } else {
+    do {
+      if (!pieces.next(run.piece)) return false;
+      if (run.piece.rows == 0 && run.piece.overwrite) overwrite_with_zeros(run.piece);
+    } while (run.piece.rows == 0);
+    run.begin = 0;
+  }
+  run.rows = smaller(run.piece.rows - run.begin, run_rows(run.piece.rows));
+  return true;
+}
+
+HEDDLE_AMX void run_wgrad(WgradPieces& pieces, std::byte* scratch) {
+  auto* const left = reinterpret_cast<uint16_t*>(scratch);
+  auto* const right = reinterpret_cast<uint16_t*>(scratch + kLeftBytes);
+  float* const sums = reinterpret_cast<float*>(scratch + kLeftBytes + kRightBytes);
+  float* const staging = reinterpret_cast<float*>(scratch + kLeftBytes + kRightBytes + kSumsBytes);
+  SideWork work;
+  Run run;
+  if (!advance(run, pieces)) return;
+  configure_tiles(kBlock);
+  int64_t blocks_done = 0;
+  for (bool more = true; more;) {
+    const WgradPiece piece = run.piece;
+    const int64_t steps = run.steps(), blocks = run.blocks(), panels = run.panels();
     const int64_t panel_elements = steps * kPairElements;
+    const bool first = run.first(), last = run.last();
     for (int64_t step = 0; step < steps; ++step) {
-      const int64_t t = begin + step * kStep, rows = smaller(piece.rows - t, kStep);
+      const int64_t t = step * kStep, rows = run.rows - t;
       uint16_t* to = left + step * kPairElements;
-      for (int64_t n = piece.n_begin; n < piece.n_end; n += kBlock, to += panel_elements) {
-        transpose_step(dy + t * piece.dy.stride + n, piece.dy.stride, rows, smaller(piece.n_end - n, kBlock), to);
+      for (int64_t n = 0; n < run.n(); n += kBlock, to += panel_elements) {
+        pack_unit<true>(run.dy() + t * piece.dy.stride + n, piece.dy.stride, rows, run.n() - n, to);
       }
       to = right + step * kPairElements;
-      for (int64_t k = piece.k_begin; k < piece.k_end; k += kBlock, to += panel_elements) {
-        interleave_pairs(x + t * piece.x.stride + k, piece.x.stride, rows, smaller(piece.k_end - k, kBlock), to);
+      for (int64_t k = 0; k < run.k(); k += kBlock, to += panel_elements) {
+        pack_unit<false>(run.x() + t * piece.x.stride + k, piece.x.stride, rows, run.k() - k, to);
       }
     }
-    const bool last = begin + deep == piece.rows, one_run = deep == piece.rows;
-    const uint16_t* a_panel = left;
-    float* block = sums;
-    for (int64_t n = piece.n_begin; n < piece.n_end; n += kBlock, a_panel += panel_elements) {
-      const int64_t tall = smaller(piece.n_end - n, kBlock);
-      if (tall != configured) configure_tiles(configured = tall);
+    Run next = run;
+    more = advance(next, pieces);
+    if (more && next.first()) {
+      const int64_t products = blocks * panels;
+      work.next_dy.set(next.dy(), next.piece.dy.stride * 2, next.rows, next.n() * 2, products, steps);
+      work.next_x.set(next.x(), next.piece.x.stride * 2, next.rows, next.k() * 2, products, steps);
+    }
+    for (int64_t i = 0; i < blocks; ++i) {
+      const int64_t n = i * kBlock, tall = smaller(run.n() - n, kBlock);
       LeftOperand a;
-      a.upper = a_panel;
-      a.lower = a_panel + kTileElements;
+      a.upper = left + i * panel_elements;
+      a.lower = a.upper + kTileElements;
       a.row_stride = 64;
       a.step_stride = kPairElements;
-      for (int64_t p = 0; p < panels; ++p, block += kBlockElements) {
-        const int64_t k = piece.k_begin + p * kBlock, wide = smaller(piece.k_end - k, kBlock);
-        float* const to = piece.dw + n * piece.dw_stride + k;
+      const uint16_t* b = right;
+      for (int64_t p = 0; p < panels; ++p, b += panel_elements) {
+        const int64_t k = p * kBlock, wide = smaller(run.k() - k, kBlock);
+        float* const to = piece.dw + (piece.n_begin + n) * piece.dw_stride + piece.k_begin + k;
         if (last) work.claim = {reinterpret_cast<const char*>(to), piece.dw_stride * 4, tall, true, 0};
-        float* const c = one_run ? staging + blocks_done++ % 2 * kBlockElements : block;
-        if (!one_run)
+        float* const c =
+            first && last ? staging + blocks_done++ % 2 * kBlockElements : sums + (i * panels + p) * kBlockElements;
+        if (!first || !last) {
           work.next_sums = {reinterpret_cast<const char*>(c + kBlockElements), kBlock * 4, kBlock, true, 0};
-        multiply_edge_block(tall, wide, a, steps, right + p * panel_elements, c, kBlock * 4, begin != 0, work);
-        pending.finish();
-        if (last) pending.set(c, tall, wide, to, piece.dw_stride * 4);
+        }
+        if (tall > kTile) {
+          multiply_block<2, 2>(a, steps, b, c, kBlock * 4, !first, work);
+        } else {
+          multiply_block<1, 2>(a, steps, b, c, kBlock * 4, !first, work);
+        }
+        work.pending.finish();
+        if (last) {
+          work.pending.add = !piece.overwrite;
+          work.pending.stride = piece.dw_stride;
+          work.pending.set(c, tall, wide, to);
+        }
       }
     }
+    run = next;
   }
-  pending.finish();
+  work.pending.finish();
   _tile_release();
 }
 
 }  // namespace
 
-HEDDLE_AMX_TARGET void wgrad(const WgradPiece& piece) { run_wgrad(piece); }
+HEDDLE_AMX_TARGET void wgrad(WgradPieces& pieces, std::byte* scratch) { run_wgrad(pieces, scratch); }
 
 }  // namespace heddle::kernels::host::amx
 #else
 namespace heddle::kernels::host::amx {
-void wgrad(const WgradPiece&) { internal_error("amx on another processor"); }
+void wgrad(WgradPieces&, std::byte*) { internal_error("amx on another processor"); }
 }  // namespace heddle::kernels::host::amx
 #endif

@@ -16,8 +16,10 @@ namespace heddle::kernels::host {
 constexpr int64_t kPanelColumns = 32;
 constexpr int64_t kMostPieceRows = 256;
 constexpr int64_t kMostPieceColumns = 512;
-constexpr int64_t kMostWgradRows = 256;     // n
-constexpr int64_t kMostWgradColumns = 512;  // k
+constexpr int64_t kMostWgradRows = 512;      // n, of groups of up to kWgradRunRows rows
+constexpr int64_t kMostDeepWgradRows = 256;  // n, of others
+constexpr int64_t kMostWgradColumns = 512;   // k
+constexpr int64_t kWgradRunRows = 512;       // t that are multiplied at once
 constexpr int64_t kPieceScratchBytes = 1664 * 1024;
 
 /// C[M, column_begin .. column_end) = A[M, depth] · B[depth, columns] (+ bias).
@@ -41,8 +43,8 @@ struct ProductPiece {
 };
 
 /// dw[n_begin .. n_end, k_begin .. k_end) (+)= Σ_t dy[t,n] x[t,k] over T rows, fp32, row-major; the sum is finished
-/// before it is added. The ranges are at most kMostWgradRows and kMostWgradColumns long and begin at multiples of
-/// kPanelColumns.
+/// before it is added. The ranges are at most kMostWgradRows (kMostDeepWgradRows) and kMostWgradColumns long and
+/// begin at multiples of kPanelColumns.
 struct WgradPiece {
   int64_t rows = 0;  // T
   int64_t n_begin = 0, n_end = 0, k_begin = 0, k_end = 0;
@@ -50,7 +52,16 @@ struct WgradPiece {
   float* dw = nullptr;
   int64_t dw_stride = 0;
   bool overwrite = false;
-  std::byte* scratch = nullptr;
+};
+
+/// Pieces for one thread, one after the other. An engine may ask for one while it works on the one before.
+class WgradPieces {
+ public:
+  /// False when there are no more.
+  virtual bool next(WgradPiece& piece) = 0;
+
+ protected:
+  ~WgradPieces() = default;
 };
 
 /// Bytes of one weight's panels for `depth` and `columns`.
@@ -68,14 +79,14 @@ struct PackPiece {
 };
 
 void run_piece(Engine engine, const ProductPiece& piece);
-void run_piece(Engine engine, const WgradPiece& piece);
+void run_pieces(Engine engine, WgradPieces& pieces, std::byte* scratch);
 void run_piece(Engine engine, const PackPiece& piece);
 
 // What each engine provides.
 namespace amx {
 int64_t panel_bytes(int64_t depth, int64_t columns);
 void product(const ProductPiece& piece);
-void wgrad(const WgradPiece& piece);
+void wgrad(WgradPieces& pieces, std::byte* scratch);
 void pack(const PackPiece& piece);
 }  // namespace amx
 
@@ -89,7 +100,7 @@ void block_portable(int64_t depth, const float* a, const float* b, float* c);
 
 int64_t panel_bytes(int64_t depth, int64_t columns);
 void product(BlockKernel kernel, const ProductPiece& piece);
-void wgrad(BlockKernel kernel, const WgradPiece& piece);
+void wgrad(BlockKernel kernel, const WgradPiece& piece, std::byte* scratch);
 void pack(const PackPiece& piece);
 }  // namespace fp32
 

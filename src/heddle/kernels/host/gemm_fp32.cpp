@@ -18,7 +18,7 @@ constexpr int64_t kBlock = kBlockRows * kPanelColumns;
 
 constexpr int64_t kLeftBytes = kRowsAtOnce * kRun * 4;
 constexpr int64_t kRightBytes = kMostPieceColumns * kRun * 4;
-constexpr int64_t kSumsBytes = kRowsAtOnce * kMostPieceColumns * 4;
+constexpr int64_t kSumsBytes = kRowsAtOnce * std::max(kMostPieceColumns, kMostWgradColumns) * 4;
 static_assert(kLeftBytes + kRightBytes + kSumsBytes <= kPieceScratchBytes);
 static_assert(kRowsAtOnce % kBlockRows == 0);
 
@@ -135,10 +135,10 @@ void product(BlockKernel kernel, const ProductPiece& piece) {
   }
 }
 
-void wgrad(BlockKernel kernel, const WgradPiece& piece) {
-  float* const left = reinterpret_cast<float*>(piece.scratch);
-  float* const right = reinterpret_cast<float*>(piece.scratch + kLeftBytes);
-  float* const sums = reinterpret_cast<float*>(piece.scratch + kLeftBytes + kRightBytes);
+void wgrad(BlockKernel kernel, const WgradPiece& piece, std::byte* scratch) {
+  float* const left = reinterpret_cast<float*>(scratch);
+  float* const right = reinterpret_cast<float*>(scratch + kLeftBytes);
+  float* const sums = reinterpret_cast<float*>(scratch + kLeftBytes + kRightBytes);
   const int64_t panels = ceil_div(piece.k_end - piece.k_begin, kPanelColumns);
   for (int64_t n = piece.n_begin; n < piece.n_end; n += kRowsAtOnce) {
     const int64_t tall = std::min(piece.n_end - n, kRowsAtOnce);

@@ -42,13 +42,14 @@ PieceSplit PieceSplit::rows_by_columns(const RowGroups& groups, int64_t columns,
   return split;
 }
 
-PieceSplit PieceSplit::equal(int64_t groups, int64_t rows, int64_t columns, int threads, int64_t* first) {
+PieceSplit PieceSplit::equal(int64_t groups, int64_t rows, int64_t most_rows, int64_t columns, int threads,
+                             int64_t* first) {
   PieceSplit split;
   split.groups_ = groups;
   split.equal_rows_ = rows;
   split.columns_ = columns;
   split.first_ = first;
-  split.block_rows_ = even_block(rows, kMostWgradRows);
+  split.block_rows_ = even_block(rows, most_rows);
   split.block_columns_ = even_block(columns, kMostWgradColumns);
   while (split.number(nullptr) < threads) {
     if (split.block_rows_ > kLeastColumns && split.block_rows_ >= split.block_columns_) {

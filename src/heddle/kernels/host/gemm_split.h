@@ -23,8 +23,9 @@ class PieceSplit {
   /// Forward and dgrad: rows are those of the groups. `first` has room for groups.count() + 1 numbers and must live
   /// as long as this. Aims at four pieces or more a thread, as far as blocks of 64 × 128 allow.
   static PieceSplit rows_by_columns(const RowGroups& groups, int64_t columns, int threads, int64_t* first);
-  /// Wgrad: every group has `rows` × `columns`.
-  static PieceSplit equal(int64_t groups, int64_t rows, int64_t columns, int threads, int64_t* first);
+  /// Wgrad: every group has `rows` × `columns`, cut into blocks of at most `most_rows` × kMostWgradColumns.
+  static PieceSplit equal(int64_t groups, int64_t rows, int64_t most_rows, int64_t columns, int threads,
+                          int64_t* first);
 
   int64_t count() const { return first_[groups_]; }
   Piece piece(int64_t index) const;
