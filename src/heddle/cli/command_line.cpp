@@ -21,7 +21,7 @@ constexpr const char* kWelcome = R"(Heddle trains DeepSeek-V3-style mixture-of-e
   heddle explain [KEY]          what a configuration key does
   heddle doctor                 what this machine can do
 
-`heddle COMMAND --help` tells more. Exit status: 0 done, 1 failed, 2 bad input.
+`heddle COMMAND --help` tells more. Exit status: 0 done, 1 failed, 2 bad input, 130 stopped.
 )";
 
 std::vector<std::string> flags_of(const CLI::App& app) {
@@ -65,8 +65,29 @@ int run_command_line(int count, char** arguments) {
         ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
   };
 
+  TrainOptions train_options;
+  CLI::App* sub = command("train", "Train a model", std::as_const(train_options), train);
+  sub->add_option("CONFIG", train_options.config, "The configuration file")->required();
+  set(sub, train_options.set);
+  sub->add_option("--steps", train_options.steps, "Steps of the whole run, the same as --set train.steps=N")
+      ->check(CLI::PositiveNumber);
+  sub->add_flag("--resume", train_options.resume, "Go on from the newest whole checkpoint of the run");
+  sub->add_flag("--trace", train_options.trace, "Time the ops of step train.trace_step one by one (Perfetto, report)");
+  json(sub, train_options.json);
+
+  GenerateOptions generate_options;
+  sub = command("generate", "Continue a text with a trained run", std::as_const(generate_options), generate);
+  sub->add_option("RUN", generate_options.run, "The run's folder, such as runs/demo")->required();
+  set(sub, generate_options.set);
+  sub->add_option("--prompt", generate_options.prompt, "The text to continue");
+  sub->add_option("--tokens", generate_options.tokens, "At most so many tokens")->check(CLI::Range(1, 1 << 20));
+  sub->add_option("--temperature", generate_options.temperature, "0: always the likeliest token")
+      ->check(CLI::Range(0.0, 100.0));
+  sub->add_option("--seed", generate_options.seed, "Of the draws")->check(CLI::NonNegativeNumber);
+  json(sub, generate_options.json);
+
   InspectOptions inspect_options;
-  CLI::App* sub = command("inspect", "Parameters, FLOPs and memory of a configuration; nothing is allocated",
+  sub = command("inspect", "Parameters, FLOPs and memory of a configuration; nothing is allocated",
                           std::as_const(inspect_options), inspect);
   sub->add_option("CONFIG", inspect_options.config, "The configuration file")->required();
   set(sub, inspect_options.set);

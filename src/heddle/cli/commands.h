@@ -8,7 +8,28 @@
 
 namespace heddle::cli {
 
-inline constexpr int kDone = 0, kFailed = 1, kBadInput = 2;  // exit statuses
+inline constexpr int kDone = 0, kFailed = 1, kBadInput = 2, kInterrupted = 130;  // exit statuses
+
+struct TrainOptions {
+  std::string config;
+  std::vector<std::string> set;  // key=value
+  int64_t steps = 0;             // 0: as configured
+  bool resume = false;
+  bool trace = false;
+  bool json = false;
+};
+int train(const TrainOptions& options);
+
+struct GenerateOptions {
+  std::string run;  // folder
+  std::vector<std::string> set;
+  std::string prompt = "The ";
+  int64_t tokens = 128;
+  double temperature = 0.8;
+  int64_t seed = 1;
+  bool json = false;
+};
+int generate(const GenerateOptions& options);
 
 struct InspectOptions {
   std::string config;

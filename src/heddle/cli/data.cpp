@@ -1,10 +1,10 @@
 // heddle data: text to tokenizer and token file.
-#include <chrono>
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
 #include "heddle/base/error.h"
 #include "heddle/cli/commands.h"
+#include "heddle/cli/run_data.h"
 #include "heddle/observe/progress.h"
 #include "heddle/observe/table.h"
 #include "heddle/observe/units.h"
@@ -15,28 +15,6 @@ namespace heddle::cli {
 namespace {
 
 using Json = nlohmann::ordered_json;
-
-// One line that is rewritten on a terminal, and nothing elsewhere.
-class DataProgress {
- public:
-  void operator()(std::string_view doing, double fraction) {
-    if (!terminal_.interactive) return;
-    const auto now = std::chrono::steady_clock::now();
-    if (doing == last_ && fraction < 1 && now - drawn_ < std::chrono::milliseconds(100)) return;
-    drawn_ = now;
-    last_ = doing;
-    fmt::print(stderr, "\r\x1b[K{} {:3.0f}%", doing, 100 * fraction);
-    std::fflush(stderr);
-  }
-  ~DataProgress() {
-    if (!last_.empty()) fmt::print(stderr, "\r\x1b[K");
-  }
-
- private:
-  Terminal terminal_ = describe_terminal(2);
-  std::chrono::steady_clock::time_point drawn_;
-  std::string last_;
-};
 
 Json json_of(const train::PreparedData& d) {
   Json json{{"tokenizer", d.tokenizer},
@@ -82,14 +60,11 @@ void print(const train::PreparedData& d) {
 }  // namespace
 
 int data(const DataOptions& options) {
-  train::PreparedData prepared;
-  {
-    DataProgress progress;
-    const train::Progress report = [&](std::string_view doing, double fraction) { progress(doing, fraction); };
-    prepared = options.source == "demo"
-                   ? train::prepare_demo_data(options.out, options.vocabulary, report)
-                   : train::prepare_text_data(options.source, options.out, options.vocabulary, report);
-  }
+  const train::Progress progress = preparation_progress();
+  const train::PreparedData prepared =
+      options.source == "demo" ? train::prepare_demo_data(options.out, options.vocabulary, progress)
+                               : train::prepare_text_data(options.source, options.out, options.vocabulary, progress);
+  end_preparation_progress();
   if (options.json) {
     fmt::print("{}\n", json_of(prepared).dump(2, ' ', false, Json::error_handler_t::replace));
   } else {

@@ -124,9 +124,7 @@ std::map<std::string, Choice> choices(const char* backend, const char* dtype) {
   config.model = train::preset("demo");
   config.device.backend = backend;
   config.device.dtype = dtype;
-  plan::Plan plan = train::plan_of(config);
-  plan.predicts = true;
-  const plan::Lowered lowered = plan::lower(config.model, plan);
+  const plan::Lowered lowered = plan::lower(config.model, train::plan_of(config));
   std::map<std::string, Choice> of;
   for (const ir::Stage& stage : lowered.program.stages) {
     for (const ir::Op& op : stage.ops) {

@@ -152,7 +152,6 @@ int inspect(const InspectOptions& options) {
   Account a;
   a.config = train::read_run_config(options.config, options.set);
   a.plan = train::plan_of(a.config);
-  a.plan.evaluates = true;
   const plan::Lowered lowered = plan::lower(a.config.model, a.plan);
   if (options.program) {
     fmt::print("{}", ir::text_of(lowered.program));

@@ -1,20 +1,12 @@
 #include "heddle/train/run_config_plan.h"
 
 #include <algorithm>
+#include <thread>
 
 #include "heddle/kernels/host/cpu_features.h"
 #include "heddle/kernels/registry.h"
 
 namespace heddle::train {
-
-namespace {
-
-bool host_runs(std::string_view kind) {
-  const auto& kernels = kernels::host_kernels();
-  return std::any_of(kernels.begin(), kernels.end(), [&](const auto& k) { return k.op_kind == kind; });
-}
-
-}  // namespace
 
 Dtype resolved_dtype(const RunConfig& config) {
   if (config.device.dtype == "bf16") return Dtype::bf16;
@@ -35,16 +27,36 @@ plan::Plan plan_of(const RunConfig& config) {
   plan.update.epsilon = config.train.epsilon;
   plan.update.weight_decay = config.train.weight_decay;
   plan.update.clip_norm = config.train.clip_norm;
+  plan.evaluates = true;
+  plan.predicts = true;
   if (config.device.pack_weights) {
-    // The fused head reads packed weights only where the backend has a kernel for it.
-    const bool head = !config.fusions.contains("loss") || host_runs("linear_cross_entropy_train");
-    plan.packed_bytes = [head, vocabulary = config.model.vocab_size,
-                         backend = config.device.backend](const ir::Value& value) -> int64_t {
-      if (!head && value.shape.size() == 2 && value.shape[0].count == vocabulary) return 0;
-      return kernels::packed_weight_bytes(backend, value);
+    plan.packed_bytes = [backend = config.device.backend](const ir::Value& weight) {
+      return kernels::packed_weight_bytes(backend, weight);
     };
   }
   return plan;
+}
+
+TrainerOptions trainer_options_of(const RunConfig& config) {
+  TrainerOptions options;
+  options.model = config.model;
+  options.plan = plan_of(config);
+  options.backend = config.device.backend;
+  options.pack_weights = config.device.pack_weights;
+  options.threads = config.device.threads > 0 ? static_cast<int>(config.device.threads)
+                                              : std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+  options.memory_bytes = config.device.memory_bytes;
+  options.seed = static_cast<uint64_t>(config.seed);
+  LearningRate& rate = options.learning_rate;
+  rate.shape = config.train.schedule == "cosine" ? LearningRate::Shape::cosine
+               : config.train.schedule == "wsd"  ? LearningRate::Shape::wsd
+                                                 : LearningRate::Shape::constant;
+  rate.peak = config.train.learning_rate;
+  rate.least = config.train.min_learning_rate;
+  rate.warmup_steps = config.train.warmup_steps;
+  rate.decay_steps = config.train.decay_steps;
+  rate.steps = config.train.steps;
+  return options;
 }
 
 }  // namespace heddle::train

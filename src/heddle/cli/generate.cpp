@@ -1,0 +1,51 @@
+// heddle generate: a text continued by a trained run.
+#include <cstdio>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "heddle/base/error.h"
+#include "heddle/cli/commands.h"
+#include "heddle/cli/continue_text.h"
+#include "heddle/cli/run_checkpoint.h"
+#include "heddle/train/run_config_plan.h"
+#include "heddle/train/tokenizer_json.h"
+
+namespace heddle::cli {
+
+int generate(const GenerateOptions& options) {
+  const RunFolder folder{options.run};
+  if (!std::filesystem::exists(folder.config())) config_error("{}: no run folder (it has no config.toml)", options.run);
+  train::RunConfig config = train::read_run_config(folder.config(), options.set);
+  if (!std::filesystem::exists(folder.tokenizer())) {
+    config_error("{}: the run has no tokenizer.json; its data came as tokens", options.run);
+  }
+  const train::Tokenizer tokenizer(train::read_tokenizer(folder.tokenizer()), folder.tokenizer());
+  std::vector<std::string> refused;
+  const std::optional<train::Checkpoint> checkpoint = train::latest_checkpoint(folder.checkpoints(), &refused);
+  for (const std::string& reason : refused) fmt::print(stderr, "heddle: passed over: {}\n", terminal_text(reason));
+  if (!checkpoint) config_error("{}: no checkpoint in {}", options.run, folder.checkpoints());
+  train::Trainer trainer(train::trainer_options_of(config));
+  restore_run(*checkpoint, trainer);
+
+  const Continuation how{options.tokens, options.temperature, static_cast<uint64_t>(options.seed)};
+  if (options.json) {
+    const std::string text = continue_text(trainer, tokenizer, options.prompt, how);
+    const nlohmann::ordered_json json{{"run", options.run},
+                                      {"step", trainer.steps_done()},
+                                      {"prompt", options.prompt},
+                                      {"continuation", text},
+                                      {"temperature", options.temperature},
+                                      {"seed", options.seed}};
+    fmt::print("{}\n", json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace));
+    return kDone;
+  }
+  fmt::print("{}", terminal_text(options.prompt));
+  continue_text(trainer, tokenizer, options.prompt, how, [](std::string_view piece) {
+    fmt::print("{}", terminal_text(piece));
+    std::fflush(stdout);
+  });
+  fmt::print("\n");
+  return kDone;
+}
+
+}  // namespace heddle::cli

@@ -1,0 +1,34 @@
+// The text of a run: prepared where needed, opened for the trainer.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "heddle/train/dataset.h"
+#include "heddle/train/prepare_data.h"
+#include "heddle/train/run_config.h"
+
+namespace heddle::cli {
+
+/// How far the preparation is, on one line of standard error that is rewritten; nothing off a terminal.
+train::Progress preparation_progress();
+/// Takes that line away.
+void end_preparation_progress();
+
+struct RunData {
+  std::string tokenizer;                       // path of tokenizer.json, "" when the tokens come without one
+  std::optional<train::PreparedData> prepared;  // none when the tokens came ready
+  std::unique_ptr<train::Dataset> dataset;
+
+  /// `count` training sequences from `first` on.
+  std::vector<std::vector<int32_t>> train(int64_t first, int64_t count) const;
+  /// The first `count` held-out sequences, or as many as there are.
+  std::vector<std::vector<int32_t>> heldout(int64_t count) const;
+};
+
+/// ConfigError when source, tokenizer and model don't fit each other.
+RunData open_run_data(const train::RunConfig& config);
+
+}  // namespace heddle::cli

@@ -1,0 +1,34 @@
+// Where a run keeps what it makes.
+//
+//   config.toml     the whole configuration      metrics.jsonl   a line a step        tokenizer.json
+//   checkpoints/    step-000123/                 tensorboard/    events               trace.perfetto
+//   report.html     loss, speed, memory, ops of one step, sample text
+#pragma once
+
+#include <string>
+
+#include "heddle/train/run_config.h"
+
+namespace heddle::cli {
+
+struct RunFolder {
+  std::string path;
+
+  std::string config() const { return path + "/config.toml"; }
+  std::string metrics() const { return path + "/metrics.jsonl"; }
+  std::string tokenizer() const { return path + "/tokenizer.json"; }
+  std::string checkpoints() const { return path + "/checkpoints"; }
+  std::string tensorboard() const { return path + "/tensorboard"; }
+  std::string trace() const { return path + "/trace.perfetto"; }
+  std::string report() const { return path + "/report.html"; }
+};
+
+/// The folder of a new run, made: `config.output`, which must not hold a run yet (ConfigError), or the first free one
+/// of runs/NAME, runs/NAME-2, … SystemError when it can't be made.
+RunFolder new_run_folder(const train::RunConfig& config);
+
+/// The folder of the run to go on with: `config.output`, or the newest of runs/NAME, runs/NAME-2, … ConfigError when
+/// there is none.
+RunFolder existing_run_folder(const train::RunConfig& config);
+
+}  // namespace heddle::cli

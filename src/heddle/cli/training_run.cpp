@@ -1,0 +1,263 @@
+#include "heddle/cli/training_run.h"
+
+#include <algorithm>
+#include <chrono>
+#include <csignal>
+#include <cstdio>
+#include <filesystem>
+
+#include "heddle/base/error.h"
+#include "heddle/cli/continue_text.h"
+#include "heddle/cli/run_checkpoint.h"
+#include "heddle/observe/perfetto.h"
+#include "heddle/observe/table.h"
+#include "heddle/observe/units.h"
+#include "heddle/train/output_file.h"
+#include "heddle/train/run_config_plan.h"
+#include "heddle/train/tokenizer_json.h"
+
+namespace heddle::cli {
+
+namespace {
+
+volatile std::sig_atomic_t stop_asked = 0;
+
+// Asked once, the run ends after its step; asked again, the signal does what it always does.
+class StopOnSignal {
+ public:
+  StopOnSignal() {
+    stop_asked = 0;
+    struct sigaction action {};
+    action.sa_handler = [](int) { stop_asked = 1; };
+    action.sa_flags = static_cast<int>(SA_RESETHAND);
+    sigaction(SIGINT, &action, &old_interrupt_);
+    sigaction(SIGTERM, &action, &old_terminate_);
+  }
+  ~StopOnSignal() {
+    sigaction(SIGINT, &old_interrupt_, nullptr);
+    sigaction(SIGTERM, &old_terminate_, nullptr);
+  }
+  StopOnSignal(const StopOnSignal&) = delete;
+  StopOnSignal& operator=(const StopOnSignal&) = delete;
+
+ private:
+  struct sigaction old_interrupt_ {}, old_terminate_ {};
+};
+
+double now_s() {
+  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+}
+
+double median(std::vector<double> values) {
+  if (values.empty()) return 0;
+  const auto middle = values.begin() + std::ssize(values) / 2;
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
+}
+
+bool due(int64_t every, int64_t step) { return every > 0 && step % every == 0; }
+
+}  // namespace
+
+TrainingRun::TrainingRun(train::RunConfig config, bool resume, bool trace)
+    : config_(std::move(config)), trace_(trace), data_(open_run_data(config_)) {
+  if (!data_.tokenizer.empty()) tokenizer_.emplace(train::read_tokenizer(data_.tokenizer), data_.tokenizer);
+  data_identity_ = {{"source", config_.data.source},
+                    {"tokens", fmt::format("{}", data_.dataset->file().tokens())},
+                    {"documents", fmt::format("{}", data_.dataset->file().documents())},
+                    {"heldout_fraction", fmt::format("{}", config_.data.heldout_fraction)},
+                    {"sequence_length", fmt::format("{}", config_.train.sequence_length)}};
+  trainer_ = std::make_unique<train::Trainer>(train::trainer_options_of(config_));
+  predicted_ = runtime::predict_memory(trainer_->lowered().program, 0, config_.device.backend);
+  folder_ = resume ? existing_run_folder(config_) : new_run_folder(config_);
+  if (resume) {
+    restore();
+    log_ = std::make_unique<MetricsLog>(MetricsLog::resume(folder_.metrics(), trainer_->steps_done() + 1, warnings_));
+    history_ = read_metrics(folder_.metrics()).steps;
+  } else {
+    trainer_->initialise();
+    log_ = std::make_unique<MetricsLog>(MetricsLog::begin(folder_.metrics()));
+  }
+  train::write_file(folder_.config(), train::toml_of(config_));
+  if (!data_.tokenizer.empty()) train::write_file(folder_.tokenizer(), train::read_file(data_.tokenizer, 64 << 20));
+  tensorboard_ = std::make_unique<TensorboardFile>(folder_.tensorboard());
+  summary_.folder = folder_.path;
+  summary_.first_step = trainer_->steps_done();
+  summary_.predicted_reserved_bytes = predicted_.reserved_bytes;
+}
+
+TrainingRun::~TrainingRun() = default;
+
+void TrainingRun::restore() {
+  std::vector<std::string> refused;
+  const std::optional<train::Checkpoint> checkpoint = train::latest_checkpoint(folder_.checkpoints(), &refused);
+  for (const std::string& reason : refused) warnings_.push_back("passed over: " + reason);
+  if (!checkpoint) config_error("--resume: no checkpoint in {}", folder_.checkpoints());
+  const train::CheckpointState& state = checkpoint->state();
+  for (const auto& [key, value] : data_identity_) {
+    const auto at = state.data.find(key);
+    if (at == state.data.end() || at->second == value) continue;
+    config_error("--resume: {} was trained on other data: {} is {}, was {}", checkpoint->path(), key, value, at->second);
+  }
+  if (state.consumed_sequences != state.step * config_.train.global_batch) {
+    config_error("--resume: {} consumed {} sequences in {} steps, train.global_batch is {}", checkpoint->path(),
+                 state.consumed_sequences, state.step, config_.train.global_batch);
+  }
+  restore_run(*checkpoint, *trainer_);
+  saved_step_ = state.step;
+  summary_.checkpoint = checkpoint->path();
+}
+
+void TrainingRun::introduce() {
+  const model::ParameterCount count = trainer_->parameter_count();
+  progress_->line(fmt::format("{}: {} parameters, {} active a token, {} on {} thread{}", config_.name,
+                              count_text(static_cast<double>(count.total)),
+                              count_text(static_cast<double>(count.active)), name_of(trainer_->options().plan.dtype),
+                              trainer_->options().threads, trainer_->options().threads == 1 ? "" : "s"));
+  progress_->line(fmt::format("data: {} tokens, {} sequences to train on, {} held out",
+                              count_text(static_cast<double>(data_.dataset->file().tokens())),
+                              grouped_text(data_.dataset->train_sequences()),
+                              grouped_text(data_.dataset->heldout_sequences())));
+  progress_->line(fmt::format("memory: {} to be reserved; a step: {} tokens, {}",
+                              bytes_text(static_cast<double>(predicted_.reserved_bytes)),
+                              grouped_text(config_.tokens_per_step()), count_text(trainer_->flops_per_step(), "FLOP")));
+  progress_->line(fmt::format("run folder: {}{}", folder_.path,
+                              summary_.first_step > 0 ? fmt::format(", going on after step {}", summary_.first_step) : ""));
+  for (const std::string& warning : warnings_) progress_->line("warning: " + terminal_text(warning));
+}
+
+void TrainingRun::look(StepMetrics& metrics) {
+  const std::vector<std::vector<int32_t>> heldout = data_.heldout(config_.train.eval_sequences);
+  std::string line = fmt::format("step {}", metrics.step);
+  if (!heldout.empty()) {
+    metrics.held_out_loss = trainer_->evaluate(heldout);
+    summary_.held_out_loss = metrics.held_out_loss;
+    line += fmt::format(": held-out loss {}", number_text(*metrics.held_out_loss));
+  }
+  progress_->line(line);
+  if (!tokenizer_ || config_.train.sample_tokens == 0) return;
+  SampleText sample{config_.train.sample_prompt, "", metrics.step};
+  sample.continuation = continue_text(*trainer_, *tokenizer_, sample.prompt, {.tokens = config_.train.sample_tokens});
+  std::string shown = terminal_text(sample.prompt + sample.continuation);
+  std::replace(shown.begin(), shown.end(), '\n', ' ');
+  progress_->line("  " + cut_to_width(shown, std::max(20, terminal_columns(2) - 2)));
+  samples_.push_back(std::move(sample));
+}
+
+void TrainingRun::save() {
+  summary_.checkpoint = save_run(folder_, config_, data_identity_, *trainer_);
+  saved_step_ = trainer_->steps_done();
+}
+
+void TrainingRun::step() {
+  const int64_t first = trainer_->steps_done() * config_.train.global_batch;
+  const int64_t number = trainer_->steps_done() + 1;
+  const bool traced = trace_ && number == config_.train.trace_step + (config_.train.trace_step < summary_.first_step
+                                                                          ? summary_.first_step
+                                                                          : int64_t{0});
+  if (traced) trainer_->executor().set_trace(true);
+  const train::StepResult result = trainer_->step(data_.train(first, config_.train.global_batch));
+  if (traced) {
+    trainer_->executor().set_trace(false);
+    traced_ = take_trace(*trainer_, number);
+    PerfettoTrace file(folder_.trace());
+    file.add(traced_->timeline);
+    file.close();
+  }
+  StepMetrics metrics;
+  metrics.step = number;
+  metrics.wall_time_s = now_s();
+  metrics.lm_loss = result.next_token_loss;
+  if (config_.model.sequence_aux_loss_alpha > 0) metrics.auxiliary_loss = result.sequence_aux_loss;
+  if (config_.model.z_loss_weight > 0) metrics.extra["z_loss"] = result.z_loss;
+  if (!result.depth_losses.empty()) metrics.mtp_loss = result.depth_losses.front();
+  metrics.learning_rate = result.learning_rate;
+  metrics.gradient_norm = result.gradient_norm;
+  metrics.step_s = result.seconds;
+  metrics.tokens = static_cast<double>(number * result.tokens);
+  metrics.tokens_per_s = static_cast<double>(result.tokens) / result.seconds;
+  metrics.flops_per_s = result.flops / result.seconds;
+  if (!result.load_LE.empty()) metrics.expert_imbalance = result.imbalance();
+  metrics.arena_live_peak_bytes = static_cast<double>(result.peak_live_bytes);
+  metrics.arena_reserved_peak_bytes = static_cast<double>(result.reserved_bytes);
+  summary_.loss = result.next_token_loss;
+  summary_.reserved_bytes = std::max(summary_.reserved_bytes, result.reserved_bytes);
+  tokens_per_s_.push_back(*metrics.tokens_per_s);
+  const bool looks = config_.train.eval_every > 0 &&
+                     (due(config_.train.eval_every, number) || number == config_.train.steps || stop_asked != 0);
+  if (looks) {
+    metrics.expert_loads_LE = result.load_LE;
+    look(metrics);
+  }
+  log_->add(metrics);
+  tensorboard_->add(metrics);
+  progress_->update(metrics);
+  history_.push_back(std::move(metrics));
+  if (due(config_.train.checkpoint_every, number)) save();
+  if (looks) report();
+}
+
+RunSummary TrainingRun::run() {
+  const StopOnSignal signals;
+  progress_ = std::make_unique<Progress>(
+      ProgressOptions{.first_step = trainer_->steps_done(), .total_steps = config_.train.steps}, 2);
+  introduce();
+  const double start_s = now_s();
+  while (trainer_->steps_done() < config_.train.steps && stop_asked == 0) step();
+  summary_.interrupted = trainer_->steps_done() < config_.train.steps;
+  if (saved_step_ != trainer_->steps_done()) save();
+  summary_.seconds = now_s() - start_s;
+  summary_.steps = trainer_->steps_done();
+  summary_.tokens_per_s = median(tokens_per_s_);
+  summary_.flops_per_s = summary_.tokens_per_s * trainer_->flops_per_step() / static_cast<double>(config_.tokens_per_step());
+  report();
+  summary_.report = folder_.report();
+  progress_->finish();
+  return summary_;
+}
+
+ReportData TrainingRun::report_data() const {
+  ReportData d;
+  d.run_name = config_.name;
+  d.subtitle = folder_.path;
+  const model::ParameterCount count = trainer_->parameter_count();
+  d.model = {{"parameters", count_text(static_cast<double>(count.total))},
+             {"active a token", count_text(static_cast<double>(count.active))},
+             {"layers", fmt::format("{}", config_.model.num_hidden_layers)},
+             {"experts", fmt::format("{} of {}", config_.model.num_experts_per_tok, config_.model.n_routed_experts)},
+             {"type", std::string(name_of(trainer_->options().plan.dtype))}};
+  d.steps = history_;
+  if (data_.prepared) d.unigram_entropy = data_.prepared->unigram_nats_per_token;
+  d.predicted_peak_bytes = static_cast<double>(predicted_.reserved_bytes);
+  if (summary_.reserved_bytes > 0) d.measured_peak_bytes = static_cast<double>(summary_.reserved_bytes);
+  for (int64_t layer = 0; layer < config_.model.num_hidden_layers + config_.model.num_nextn_predict_layers; ++layer) {
+    if (config_.model.is_moe(layer)) d.expert_layers.push_back(fmt::format("layer {}", layer));
+  }
+  for (const ir::Walk::Live& live : predicted_.at_peak) {
+    const ir::Stage& stage = trainer_->lowered().program.stages[static_cast<size_t>(live.stage)];
+    const ir::ValueId id = stage.find(live.name);
+    PeakTensor tensor{live.name, "", "", std::string(ir::name_of(live.role)), static_cast<double>(live.bytes)};
+    if (id != ir::none) {
+      tensor.dtype = name_of(stage.value(id).dtype);
+      for (const ir::Dim& dim : stage.value(id).shape) tensor.shape += fmt::format("{}{}", tensor.shape.empty() ? "" : " x ", dim.count);
+    }
+    d.peak_tensors.push_back(std::move(tensor));
+  }
+  if (traced_) {
+    d.memory = traced_->memory;
+    d.timeline = traced_->timeline;
+    d.timeline_title = fmt::format("step {}", traced_->step);
+  }
+  d.samples = samples_;
+  for (const train::Setting& s : train::settings()) {
+    if (!s.present || s.present(config_)) d.configuration.emplace_back(s.key, s.text_of(s.get(config_)));
+  }
+  d.environment = {{"heddle", HEDDLE_VERSION},
+                   {"backend", config_.device.backend},
+                   {"threads", fmt::format("{}", trainer_->options().threads)}};
+  return d;
+}
+
+void TrainingRun::report() { write_report(folder_.report(), report_data()); }
+
+}  // namespace heddle::cli
