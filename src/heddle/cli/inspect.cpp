@@ -26,6 +26,7 @@ struct Account {
   std::vector<RoleBytes> roles;
   runtime::MemoryPrediction memory;
   int64_t capacity_bytes = 0;
+  bool fits = true;
 
   PartParameters parameters(bool with_further_tokens) const {
     PartParameters sum;
@@ -78,7 +79,7 @@ Json json_of(const Account& a) {
                     {"peak_live_bytes", a.memory.peak_live_bytes},
                     {"reserved_bytes", a.memory.reserved_bytes},
                     {"capacity_bytes", a.capacity_bytes},
-                    {"fits", a.memory.reserved_bytes <= a.capacity_bytes},
+                    {"fits", a.fits},
                     {"at_peak", at_peak}};
   return json;
 }
@@ -140,10 +141,9 @@ void print_memory(const Account& a, bool unicode) {
   table.row({"live at the peak", "", "", bytes_text(static_cast<double>(a.memory.peak_live_bytes))});
   table.row({"reserved", "", "", bytes_text(static_cast<double>(a.memory.reserved_bytes))});
   fmt::print("{}", table.text(unicode));
-  const bool fits = a.memory.reserved_bytes <= a.capacity_bytes;
   fmt::print("{} of {}: {}\n", a.config.device.memory_bytes > 0 ? "device.memory_bytes" : "the machine's memory",
              bytes_text(static_cast<double>(a.capacity_bytes)),
-             fits ? "it fits" : "it does not fit; train.microbatch, device.dtype or a smaller model would help");
+             a.fits ? "it fits" : "it does not fit; train.microbatch, device.dtype or a smaller model would help");
 }
 
 }  // namespace
@@ -160,8 +160,14 @@ int inspect(const InspectOptions& options) {
   a.parts = parameters_by_part(a.config.model, lowered);
   a.flops = flops_by_kind(a.plan, lowered);
   a.roles = persistent_by_role(lowered.program, 0);
-  a.memory = runtime::predict_memory(lowered.program, 0, a.config.device.backend);
   a.capacity_bytes = a.config.device.memory_bytes > 0 ? a.config.device.memory_bytes : device::host_memory_bytes();
+  a.memory = runtime::predict_memory(lowered.program, 0, a.config.device.backend);
+  try {  // in the arena that training would make
+    const int64_t arena = runtime::arena_bytes(lowered.program, 0, a.config.device.backend, a.capacity_bytes);
+    a.memory = runtime::predict_memory(lowered.program, 0, a.config.device.backend, arena);
+  } catch (const ir::OutOfMemory&) {
+    a.fits = false;
+  }
   if (options.json) {
     fmt::print("{}\n", json_of(a).dump(2));
     return kDone;

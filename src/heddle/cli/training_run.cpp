@@ -67,8 +67,9 @@ TrainingRun::TrainingRun(train::RunConfig config, bool resume, bool trace)
                     {"documents", fmt::format("{}", data_.dataset->file().documents())},
                     {"heldout_fraction", fmt::format("{}", config_.data.heldout_fraction)},
                     {"sequence_length", fmt::format("{}", config_.train.sequence_length)}};
-  trainer_ = std::make_unique<train::Trainer>(train::trainer_options_of(config_));
-  predicted_ = runtime::predict_memory(trainer_->lowered().program, 0, config_.device.backend);
+  const train::TrainerOptions options = train::trainer_options_of(config_);
+  trainer_ = std::make_unique<train::Trainer>(options);
+  predicted_ = runtime::predict_memory(trainer_->lowered().program, 0, config_.device.backend, options.memory_bytes);
   folder_ = resume ? existing_run_folder(config_) : new_run_folder(config_);
   if (resume) {
     restore();
@@ -102,6 +103,10 @@ void TrainingRun::restore() {
   if (state.consumed_sequences != state.step * config_.train.global_batch) {
     config_error("--resume: {} consumed {} sequences in {} steps, train.global_batch is {}", checkpoint->path(),
                  state.consumed_sequences, state.step, config_.train.global_batch);
+  }
+  if (state.step >= config_.train.steps) {
+    config_error("--resume: {} has done {} steps, train.steps is {}: nothing is left to do", folder_.path, state.step,
+                 config_.train.steps);
   }
   restore_run(*checkpoint, *trainer_);
   saved_step_ = state.step;

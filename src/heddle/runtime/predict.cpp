@@ -45,24 +45,44 @@ class DryIssuer : public ir::Issuer {
   std::vector<std::vector<const kernels::KernelEntry*>> kernels_;  // [stage][op]; null for a collective
 };
 
+constexpr int kRounds = 3;  // later steps find the places that earlier ones left
+
 }  // namespace
 
-MemoryPrediction predict_memory(const ir::StepProgram& program, int rank, std::string_view backend) {
+MemoryPrediction predict_memory(const ir::StepProgram& program, int rank, std::string_view backend,
+                                int64_t capacity_bytes) {
   DryIssuer issuer(program, rank, backend);
-  ir::Walk walk(program, rank, 0);
-  walk.keep_peak = true;
+  ir::Walk walk(program, rank, capacity_bytes);
   MemoryPrediction prediction;
-  for (int p = 0; p < ir::kPurposes; ++p) {
-    const auto purpose = static_cast<ir::Purpose>(p);
-    if (program.actions_of(rank, purpose).empty()) continue;
-    walk.run_step(issuer, purpose);
-    if (walk.storage().peak_live_bytes() <= prediction.peak_live_bytes) continue;
-    prediction.peak_live_bytes = walk.storage().peak_live_bytes();
-    prediction.at_peak = walk.live_at_peak();
+  for (int round = 0; round < kRounds; ++round) {
+    walk.keep_peak = round == 0;
+    for (int p = 0; p < ir::kPurposes; ++p) {
+      const auto purpose = static_cast<ir::Purpose>(p);
+      if (program.actions_of(rank, purpose).empty()) continue;
+      walk.run_step(issuer, purpose);
+      if (walk.storage().peak_live_bytes() <= prediction.peak_live_bytes) continue;
+      prediction.peak_live_bytes = walk.storage().peak_live_bytes();
+      prediction.at_peak = walk.live_at_peak();
+    }
   }
   prediction.persistent_bytes = walk.persistent_bytes();
   prediction.reserved_bytes = walk.storage().reserved_bytes();
   return prediction;
+}
+
+int64_t arena_bytes(const ir::StepProgram& program, int rank, std::string_view backend, int64_t limit_bytes) {
+  const int64_t least = predict_memory(program, rank, backend).reserved_bytes;
+  for (const double more : {1.0, 1.03, 1.06, 1.1, 1.2, 1.5}) {
+    const auto capacity = ir::storage_bytes(static_cast<int64_t>(more * static_cast<double>(least)));
+    if (capacity >= limit_bytes) break;
+    try {
+      predict_memory(program, rank, backend, capacity);
+      return capacity;
+    } catch (const ir::OutOfMemory&) {  // fragments; a little more room helps
+    }
+  }
+  predict_memory(program, rank, backend, limit_bytes);
+  return limit_bytes;
 }
 
 }  // namespace heddle::runtime

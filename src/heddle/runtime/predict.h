@@ -20,7 +20,14 @@ struct MemoryPrediction {
   std::vector<ir::Walk::Live> at_peak;    // largest first
 };
 
-/// `backend` as for kernels::select_kernel, which gives each op's scratch. InternalError when an op has no kernel.
-MemoryPrediction predict_memory(const ir::StepProgram& program, int rank, std::string_view backend);
+/// `backend` as for kernels::select_kernel, which gives each op's scratch. With a capacity (0: unlimited) the values are
+/// placed as the executor places them in an arena of that size; OutOfMemory when they don't fit. InternalError when an
+/// op has no kernel.
+MemoryPrediction predict_memory(const ir::StepProgram& program, int rank, std::string_view backend,
+                                int64_t capacity_bytes = 0);
+
+/// A small arena in which the program's steps run: a roomier one would only be used to avoid waits between streams.
+/// OutOfMemory when `limit_bytes` is not enough.
+int64_t arena_bytes(const ir::StepProgram& program, int rank, std::string_view backend, int64_t limit_bytes);
 
 }  // namespace heddle::runtime

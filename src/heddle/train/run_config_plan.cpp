@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <thread>
 
+#include "heddle/device/host/host_arena.h"
 #include "heddle/kernels/host/cpu_features.h"
 #include "heddle/kernels/registry.h"
+#include "heddle/runtime/predict.h"
 
 namespace heddle::train {
 
@@ -37,6 +39,16 @@ plan::Plan plan_of(const RunConfig& config) {
   return plan;
 }
 
+int64_t arena_bytes_of(const RunConfig& config) {
+  const int64_t limit = config.device.memory_bytes > 0 ? config.device.memory_bytes : device::host_memory_bytes();
+  const plan::Lowered lowered = plan::lower(config.model, plan_of(config));
+  try {
+    return runtime::arena_bytes(lowered.program, 0, config.device.backend, limit);
+  } catch (const ir::OutOfMemory& error) {
+    config_error("{}: {}", config.device.memory_bytes > 0 ? "device.memory_bytes" : "the machine's memory", error.what());
+  }
+}
+
 TrainerOptions trainer_options_of(const RunConfig& config) {
   TrainerOptions options;
   options.model = config.model;
@@ -45,7 +57,7 @@ TrainerOptions trainer_options_of(const RunConfig& config) {
   options.pack_weights = config.device.pack_weights;
   options.threads = config.device.threads > 0 ? static_cast<int>(config.device.threads)
                                               : std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
-  options.memory_bytes = config.device.memory_bytes;
+  options.memory_bytes = arena_bytes_of(config);
   options.seed = static_cast<uint64_t>(config.seed);
   LearningRate& rate = options.learning_rate;
   rate.shape = config.train.schedule == "cosine" ? LearningRate::Shape::cosine

@@ -13,6 +13,10 @@ Dtype resolved_dtype(const RunConfig& config);
 /// One rank's plan of the whole model on this machine, as the trainer runs it: with evaluation and prediction.
 plan::Plan plan_of(const RunConfig& config);
 
+/// The arena that the trainer needs. ConfigError when device.memory_bytes, or the machine's memory, is not enough.
+int64_t arena_bytes_of(const RunConfig& config);
+
+/// With that arena.
 TrainerOptions trainer_options_of(const RunConfig& config);
 
 }  // namespace heddle::train

@@ -1,0 +1,210 @@
+#!/usr/bin/env python3
+"""Runs the program as a user does: what it prints, with which exit status, and what it leaves behind.
+
+    cli_test.py PATH_OF_HEDDLE
+"""
+import json
+import os
+import pathlib
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+HEDDLE = pathlib.Path(sys.argv.pop(1)).resolve() if len(sys.argv) > 1 else pathlib.Path("build/heddle").resolve()
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+
+TINY = """
+name = "tiny"
+[model]
+vocab_size = 300
+hidden_size = 32
+num_hidden_layers = 2
+intermediate_size = 64
+num_attention_heads = 2
+kv_lora_rank = 16
+qk_nope_head_dim = 8
+qk_rope_head_dim = 8
+v_head_dim = 8
+n_routed_experts = 4
+num_experts_per_tok = 2
+moe_intermediate_size = 32
+num_nextn_predict_layers = 1
+sequence_aux_loss_alpha = 1e-4
+[data]
+source = "text.txt"
+folder = "prepared"
+[train]
+steps = 6
+global_batch = 4
+microbatch = 2
+sequence_length = 32
+warmup_steps = 2
+decay_steps = 2
+eval_every = 3
+eval_sequences = 4
+checkpoint_every = 3
+keep_checkpoints = 9
+sample_tokens = 4
+[device]
+threads = 1
+"""
+
+
+class Cli(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = pathlib.Path(tempfile.mkdtemp(prefix="heddle-cli-"))
+        (cls.folder / "tiny.toml").write_text(TINY)
+        draw = random.Random(1)
+        words = "the shuttle passes between warp and weft while a heddle lifts every second thread".split()
+        paragraphs = [" ".join(draw.choices(words, k=60)) + "." for _ in range(1200)]
+        (cls.folder / "text.txt").write_text("\n\n".join(paragraphs))
+
+    @classmethod
+    def tearDownClass(cls):
+        shutil.rmtree(cls.folder)
+
+    def heddle(self, *arguments, status=0):
+        done = subprocess.run([HEDDLE, *arguments], cwd=self.folder, capture_output=True, text=True, timeout=120)
+        self.assertEqual(done.returncode, status, f"{arguments}\n{done.stdout}\n{done.stderr}")
+        return done
+
+    def refused(self, message, *arguments):
+        done = self.heddle(*arguments, status=2)
+        self.assertEqual(done.stderr, f"heddle: {message}\n")
+
+    def test_alone_it_is_friendly(self):
+        for arguments in ([], ["--help"], ["help"]):
+            self.assertIn("heddle train CONFIG.toml", self.heddle(*arguments).stdout)
+        for command in ("train", "generate", "inspect", "doctor", "explain", "data"):
+            self.assertIn("--json", self.heddle(command, "--help").stdout)
+        self.assertRegex(self.heddle("--version").stdout, r"^\d+\.\d+\.\d+\n$")
+
+    def test_misspellings(self):
+        self.refused("unknown command 'trian', did you mean 'train'?", "trian")
+        self.refused("inspect: unknown flag '--jsn', did you mean '--json'?", "inspect", "tiny.toml", "--jsn")
+        self.refused("unknown flag '--versoin', did you mean '--version'?", "--versoin")
+        self.refused("explain: unknown key 'clip_nrm', did you mean 'train.clip_norm'?", "explain", "clip_nrm")
+        self.refused("inspect: unexpected argument 'more' (see heddle inspect --help)", "inspect", "tiny.toml", "more")
+        self.refused("nowhere.toml: cannot be read: No such file or directory", "inspect", "nowhere.toml")
+        self.refused("--set train.stps=3: unknown key 'train.stps', did you mean 'train.steps'?",
+                     "train", "tiny.toml", "--set", "train.stps=3")
+        (self.folder / "bad.toml").write_text("[train]\nlearning_rat = 3\n")
+        self.refused("bad.toml:2:1: unknown key 'train.learning_rat', did you mean 'train.learning_rate'?",
+                     "train", "bad.toml")
+        self.refused("nowhere: no run folder (it has no config.toml)", "generate", "nowhere")
+        self.refused("--resume: no run in elsewhere", "train", "tiny.toml", "--resume", "--set", "output=elsewhere")
+
+    def test_inspect(self):
+        found = json.loads(self.heddle("inspect", "tiny.toml", "--json").stdout)
+        parts = {p["part"]: p["total"] for p in found["parameters"]["parts"]}
+        self.assertEqual(parts["embedding"], 300 * 32)
+        self.assertEqual(parts["routed experts"], 4 * 3 * 32 * 32)  # one MoE layer; the other is of the further token
+        self.assertEqual(parts["router"], 4 * 32)
+        self.assertEqual(sum(parts.values()), found["parameters"]["total"])
+        memory = found["memory"]
+        self.assertEqual(sum(memory["persistent_by_role"].values()), memory["persistent_bytes"])
+        self.assertEqual(sum(live["bytes"] for live in memory["at_peak"]) // 100000, memory["peak_live_bytes"] // 100000)
+        self.assertTrue(memory["fits"])
+        flops = found["flops_per_token"]
+        self.assertGreater(flops["training"], 2.5 * flops["forward"])
+        self.assertLess(flops["training"], 4 * flops["forward"])
+        self.assertIn("attention", self.heddle("inspect", "tiny.toml").stdout)
+        self.assertIn("rms_norm", self.heddle("inspect", "tiny.toml", "--program").stdout)
+
+    def test_inspect_of_a_model_far_too_large(self):
+        (self.folder / "v3.toml").write_text('[model]\npreset = "deepseek-v3"\n')
+        found = json.loads(self.heddle("inspect", "v3.toml", "--json").stdout)
+        main = found["parameters"]["without_mtp"]
+        self.assertEqual(round(main["total"] / 1e9), 671)  # as the model's report says
+        self.assertEqual(round(main["active"] / 1e9), 38)  # 37 without the embedding
+        self.assertFalse(found["memory"]["fits"])
+
+    def test_doctor_and_explain(self):
+        found = json.loads(self.heddle("doctor", "--json").stdout)
+        self.assertIn("linear", found["kernels"]["host"]["f32"])
+        self.assertIn("AMX bf16", [f["what"] for f in found["machine"]])
+        self.assertIn("kernels of the small model's step", self.heddle("doctor").stdout)
+        found = json.loads(self.heddle("explain", "fusions.loss", "--json").stdout)
+        self.assertEqual(found["switch"]["maths_class"], "reassociates")
+        self.assertTrue((ROOT / found["switch"]["page"]).exists())
+        self.assertGreater(len(json.loads(self.heddle("explain", "--json").stdout)), 60)
+        self.assertIn("default  1.0", self.heddle("explain", "clip_norm").stdout)
+
+    def test_data(self):
+        found = json.loads(self.heddle("data", "text.txt", "--out", "alone", "--vocabulary", "290", "--json").stdout)
+        self.assertGreater(found["tokens"], 10000)
+        again = json.loads(self.heddle("data", "text.txt", "--out", "alone", "--vocabulary", "290", "--json").stdout)
+        self.assertTrue(again["was_up_to_date"])
+        self.assertEqual(again["tokens"], found["tokens"])
+        self.assertIn("bits a byte", self.heddle("data", "text.txt", "--out", "alone", "--vocabulary", "290").stdout)
+
+    def losses(self, run):
+        lines = (self.folder / run / "metrics.jsonl").read_text().splitlines()
+        return {line["step"]: line["lm_loss"] for line in map(json.loads, lines)}
+
+    def test_train_resume_generate(self):
+        train = ["train", "tiny.toml", "--json", "--set", "output=run"]
+        whole = json.loads(self.heddle(*train, "--trace").stdout)
+        self.assertEqual(whole["steps"], 6)
+        self.assertEqual(whole["predicted_reserved_bytes"], whole["reserved_bytes"])
+        losses = self.losses("run")
+        self.assertEqual(sorted(losses), [1, 2, 3, 4, 5, 6])
+        self.assertLess(losses[6], losses[1])
+        self.assertEqual(losses[6], whole["loss"])
+        for name in ("report.html", "trace.perfetto", "tokenizer.json", "config.toml", "tensorboard"):
+            self.assertTrue((self.folder / "run" / name).exists(), name)
+        self.refused("run holds a run already: --resume goes on with it, --set output=FOLDER begins another", *train)
+        self.refused("--resume: run has done 6 steps, train.steps is 6: nothing is left to do", *train, "--resume")
+
+        # From the checkpoint in the middle the same losses come again, bit for bit.
+        shutil.rmtree(self.folder / "run/checkpoints/step-000006")
+        again = json.loads(self.heddle(*train, "--resume").stdout)
+        self.assertEqual(again["first_step"], 3)
+        self.assertEqual(self.losses("run"), losses)
+
+        # The configuration that the run wrote down is a configuration of the same run.
+        other = ["train", "run/config.toml", "--json", "--set", "output=copy"]
+        self.heddle(*other)
+        self.assertEqual(self.losses("copy"), losses)
+        self.refused("--resume: copy/checkpoints/step-000006 was trained on other data: sequence_length is 16, was 32",
+                     *other, "--resume", "--steps", "9", "--set", "train.sequence_length=16")
+
+        first = json.loads(self.heddle("generate", "run", "--prompt", "the shuttle", "--tokens", "6", "--json").stdout)
+        self.assertEqual(first["step"], 6)
+        self.assertTrue(first["continuation"])
+        text = self.heddle("generate", "run", "--prompt", "the shuttle", "--tokens", "6").stdout
+        self.assertTrue(text.startswith("the shuttle"))
+
+    def test_out_of_memory_is_told_before_training(self):
+        done = self.heddle("train", "tiny.toml", "--set", "device.memory_bytes=1MiB", "--set", "output=none", status=2)
+        self.assertTrue(done.stderr.startswith("heddle: device.memory_bytes: out of device memory"), done.stderr)
+        self.assertFalse((self.folder / "none").exists())
+
+    def test_an_interrupt_saves_and_resume_goes_on(self):
+        command = [HEDDLE, "train", "tiny.toml", "--set", "output=stopped", "--set", "data.folder=prepared-stopped",
+                   "--set", "train.steps=100000", "--set", "train.eval_every=0", "--set", "train.checkpoint_every=0"]
+        running = subprocess.Popen(command, cwd=self.folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        log = self.folder / "stopped/metrics.jsonl"
+        for _ in range(600):
+            if log.exists() and log.read_text().count("\n") >= 2:
+                break
+            time.sleep(0.1)
+        running.send_signal(signal.SIGINT)
+        out, err = running.communicate(timeout=60)
+        self.assertEqual(running.returncode, 130, err)
+        self.assertIn("go on with --resume", out)
+        done = len(self.losses("stopped"))
+        found = json.loads(self.heddle(*command[1:], "--resume", "--json", "--steps", str(done + 2)).stdout)
+        self.assertEqual(found["first_step"], done)
+        self.assertEqual(len(self.losses("stopped")), done + 2)
+
+
+if __name__ == "__main__":
+    os.environ["NO_COLOR"] = "1"
+    unittest.main()
