@@ -133,7 +133,12 @@ void Executor::issue(const ir::Issue& issue) {
   launch.op_index = issue.op_index;
   launch.live_bytes = issue.live_bytes;
   launch.reserved_bytes = issue.reserved_bytes;
-  if (!pace_ns_.empty()) launch.pace_ns = pace_ns_[static_cast<size_t>(issue.stage)][issue.op_index];
+  if (!pace_ns_.empty()) {
+    launch.pace_ns = pace_ns_[static_cast<size_t>(issue.stage)][issue.op_index];
+    launch.pace = issue.op->def->collective      ? device::Pace::after
+                  : issue.op->kind() == "send" ? device::Pace::before
+                                               : device::Pace::around;
+  }
   device::KernelCall& call = launch.call;
   call.op = issue.op;
   call.in = p.in;

@@ -26,7 +26,9 @@ struct HostStream::Command {
 };
 
 HostStream::HostStream(std::string name, int threads)
-    : name_(std::move(name)), ring_(std::make_unique<Command[]>(kRing)), worker_([this, threads] { work(threads); }) {}
+    : name_(std::move(name)),
+      ring_(std::make_unique<Command[]>(kRing)),
+      worker_([this, threads] { work(threads); }) {}
 
 HostStream::~HostStream() {
   next_command().what = Command::What::stop;
@@ -89,6 +91,8 @@ StreamTimes HostStream::take_times() {
 void HostStream::run(Command& command) {
   const Launch& launch = command.launch;
   const int64_t start = now_ns();
+  const auto sleep_ns = [](int64_t ns) { std::this_thread::sleep_for(std::chrono::nanoseconds(ns)); };
+  if (launch.pace == Pace::before && launch.pace_ns > 0) sleep_ns(launch.pace_ns);
   if (!failed_.load(std::memory_order_relaxed)) {
     try {
       launch.run(launch.call);
@@ -98,8 +102,9 @@ void HostStream::run(Command& command) {
     }
   }
   int64_t end = now_ns();
-  if (launch.pace_ns > end - start) {
-    std::this_thread::sleep_for(std::chrono::nanoseconds(launch.pace_ns - (end - start)));
+  const int64_t left_ns = launch.pace_ns - (launch.pace == Pace::after ? 0 : end - start);
+  if (left_ns > 0) {
+    sleep_ns(left_ns);
     end = now_ns();
   }
   times_.busy_ns += end - start;

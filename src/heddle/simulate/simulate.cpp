@@ -1,0 +1,425 @@
+#include "heddle/simulate/simulate.h"
+
+#include <algorithm>
+#include <deque>
+#include <memory>
+
+#include "heddle/ir/print.h"
+
+namespace heddle::simulate {
+
+Groups groups_of(const plan::Plan& plan) {
+  Groups groups;
+  for (int p = 0; p < plan.pipeline_ranks; ++p) {
+    std::vector<int>& ranks = groups["comm.ep"].emplace_back();
+    for (int e = 0; e < plan.expert_ranks; ++e) ranks.push_back(p * plan.expert_ranks + e);
+  }
+  for (const char* way : {"comm.pp.forward", "comm.pp.backward"}) {
+    for (int e = 0; e < plan.expert_ranks; ++e) {
+      std::vector<int>& ranks = groups[way].emplace_back();
+      for (int p = 0; p < plan.pipeline_ranks; ++p) ranks.push_back(p * plan.expert_ranks + e);
+    }
+  }
+  return groups;
+}
+
+namespace {
+
+constexpr Link kNobody{-1, 0};
+
+// A place in a group's communicator.
+struct Member {
+  int group = -1;
+  int position = 0;
+};
+
+// What ranks of a group put on their communicator: collectives by order, letters by sender and receiver.
+struct Board {
+  std::vector<int> ranks;
+  struct Meeting {
+    std::vector<Link> arrived;
+    double latest_us = 0;
+    Link last = kNobody;
+  };
+  std::vector<Meeting> meetings;
+  std::vector<size_t> met;  // by position: collectives begun
+  struct Mail {
+    std::vector<Link> sent;  // ended sends
+    size_t received = 0;
+    bool waited_for = false;
+  };
+  std::map<std::pair<int, int>, Mail> mail;
+};
+
+class Simulator {
+ public:
+  Simulator(const ir::StepProgram& program, const SimulationInput& input) : program_(program), input_(input) {
+    record_all();
+    for (size_t r = 0; r < runs_.size(); ++r) start(static_cast<int>(r));
+    join_groups();
+  }
+
+  Simulation simulate() {
+    for (size_t r = 0; r < runs_.size(); ++r) issue(static_cast<int>(r));
+    while (!ready_.empty()) {
+      const auto [rank, stream] = ready_.front();
+      ready_.pop_front();
+      advance(rank, stream);
+    }
+    return finish();
+  }
+
+ private:
+  struct Lane {                 // a stream of a rank
+    std::vector<uint32_t> ops;  // indices into the recording
+    size_t next = 0;            // the op that is to run
+    double free_us = 0;         // end of the op before it
+    bool met = false;           // the op to run has arrived at its meeting
+    std::vector<int> sleepers;  // lanes of this rank that wait for this one to go on
+    Member member;
+    double busy_us = 0, waiting_us = 0;
+  };
+  struct Run {  // a rank
+    std::shared_ptr<const Recording> recording;
+    std::vector<SimulatedOp> ops;
+    std::vector<Link> cause;  // whose end let each op start
+    std::vector<Lane> lanes;
+    size_t issued = 0;  // ops that the host has enqueued
+    double host_us = 0;
+    double stalled_us = 0;
+    int64_t stalled_on = -1;
+  };
+
+  void record_all() {
+    const size_t ranks = program_.class_of_rank.size();
+    runs_.resize(ranks);
+    std::map<int, std::shared_ptr<const Recording>> of_class;
+    for (size_t r = 0; r < ranks; ++r) {
+      std::shared_ptr<const Recording>& known = of_class[program_.class_of_rank[r]];
+      if (!known || input_.ranks_differ) {
+        known = std::make_shared<Recording>(record(program_, static_cast<int>(r), input_));
+      }
+      runs_[r].recording = known;
+    }
+  }
+
+  void start(int rank) {
+    Run& run = runs_[static_cast<size_t>(rank)];
+    run.lanes.resize(run.recording->streams.size());
+    run.cause.assign(run.recording->ops.size(), kNobody);
+    for (const RecordedOp& op : run.recording->ops) {
+      SimulatedOp& made = run.ops.emplace_back();
+      made.stage = op.stage;
+      made.op = op.op;
+      made.microbatch = op.microbatch;
+      made.stream = op.stream;
+      made.live_bytes = op.live_bytes;
+      made.reserved_bytes = op.reserved_bytes;
+      run.lanes[static_cast<size_t>(op.stream)].ops.push_back(static_cast<uint32_t>(run.ops.size() - 1));
+    }
+  }
+
+  void join_groups() {
+    for (const auto& [stream, groups] : input_.groups) {
+      for (const std::vector<int>& ranks : groups) {
+        Board& board = boards_.emplace_back();
+        board.ranks = ranks;
+        board.met.assign(ranks.size(), 0);
+        for (size_t i = 0; i < ranks.size(); ++i) {
+          HEDDLE_CHECK(ranks[i] >= 0 && static_cast<size_t>(ranks[i]) < runs_.size(), "{} has a rank {}", stream,
+                       ranks[i]);
+          Run& run = runs_[static_cast<size_t>(ranks[i])];
+          const auto& names = run.recording->streams;
+          const auto at = std::find(names.begin(), names.end(), stream);
+          if (at == names.end()) continue;
+          run.lanes[static_cast<size_t>(at - names.begin())].member = {static_cast<int>(boards_.size()) - 1,
+                                                                       static_cast<int>(i)};
+        }
+      }
+    }
+  }
+
+  const ir::Op& op_of(const SimulatedOp& op) const {
+    return program_.stages[static_cast<size_t>(op.stage)].ops[op.op];
+  }
+
+  void wake(int rank, int lane) { ready_.emplace_back(rank, lane); }
+
+  // The host goes on: enqueues until it must wait for an op.
+  void issue(int rank) {
+    Run& run = runs_[static_cast<size_t>(rank)];
+    while (run.issued < run.ops.size()) {
+      SimulatedOp& op = run.ops[run.issued];
+      run.host_us += input_.enqueue_us;
+      op.issued_us = run.host_us;
+      wake(rank, op.stream);
+      const bool stall = run.recording->ops[run.issued].host_stall;
+      if (stall) run.stalled_on = static_cast<int64_t>(run.issued);
+      ++run.issued;
+      if (stall) return;
+    }
+  }
+
+  // Runs what can run on a stream of a rank.
+  void advance(int rank, int stream) {
+    Run& run = runs_[static_cast<size_t>(rank)];
+    Lane& lane = run.lanes[static_cast<size_t>(stream)];
+    while (lane.next < lane.ops.size()) {
+      const uint32_t index = lane.ops[lane.next];
+      if (index >= run.issued) return;  // the host will wake us
+      const RecordedOp& recorded = run.recording->ops[index];
+      double from_us = std::max(lane.free_us, run.ops[index].issued_us);
+      const double could_us = from_us;
+      Link cause =
+          lane.next > 0 && lane.free_us >= run.ops[index].issued_us ? Link{rank, lane.ops[lane.next - 1]} : kNobody;
+      if (!others_ended(run, recorded, stream, rank, from_us, cause)) return;
+      double end_us = from_us + recorded.duration_us;
+      const ir::Op& op = op_of(run.ops[index]);
+      if (op.def->stream == ir::StreamKind::comm) {
+        HEDDLE_CHECK(lane.member.group >= 0, "rank {} runs '{}' on '{}', which has no group", rank, op.kind(),
+                     run.recording->streams[static_cast<size_t>(stream)]);
+        Board& board = boards_[static_cast<size_t>(lane.member.group)];
+        if (op.def->collective) {
+          if (!meet(board, lane, {rank, index}, from_us)) return;
+          continue;  // whoever came last has run it for all
+        }
+        const auto& step = op.attributes.integer("step");
+        const int peer = lane.member.position + static_cast<int>(step);
+        HEDDLE_CHECK(peer >= 0 && peer < std::ssize(board.ranks), "rank {} has no neighbour {:+}", rank, step);
+        if (op.kind() == "receive") {
+          Board::Mail& mail = board.mail[{peer, lane.member.position}];
+          if (mail.received == mail.sent.size()) {
+            mail.waited_for = true;
+            return;
+          }
+          const Link letter = mail.sent[mail.received++];
+          const double sent_us = runs_[static_cast<size_t>(letter.rank)].ops[letter.index].end_us;
+          if (sent_us > end_us) {
+            end_us = sent_us;
+            from_us = std::max(from_us, end_us - recorded.duration_us);
+            cause = letter;
+          }
+          complete(rank, stream, index, could_us, from_us, end_us, cause);
+        } else {
+          complete(rank, stream, index, could_us, from_us, end_us, cause);
+          Board::Mail& mail = board.mail[{lane.member.position, peer}];
+          mail.sent.push_back({rank, index});
+          if (mail.waited_for) {
+            mail.waited_for = false;
+            wake(board.ranks[static_cast<size_t>(peer)],
+                 lane_of(board.ranks[static_cast<size_t>(peer)], lane.member));
+          }
+        }
+        continue;
+      }
+      complete(rank, stream, index, could_us, from_us, end_us, cause);
+    }
+  }
+
+  // The lane of `rank` that belongs to the same group.
+  int lane_of(int rank, const Member& member) const {
+    const Run& run = runs_[static_cast<size_t>(rank)];
+    for (size_t i = 0; i < run.lanes.size(); ++i) {
+      if (run.lanes[i].member.group == member.group) return static_cast<int>(i);
+    }
+    internal_error("rank {} is not in its group", rank);
+  }
+
+  // Raises from_us to the end of all that the op waits for; a lane that isn't there yet will wake us.
+  bool others_ended(Run& run, const RecordedOp& op, int stream, int rank, double& from_us, Link& cause) {
+    for (uint32_t w = op.first_wait; w < op.first_wait + op.waits; ++w) {
+      const ir::Wait& wait = run.recording->waits[w];
+      Lane& other = run.lanes[static_cast<size_t>(wait.stream)];
+      if (other.next < wait.count) {
+        other.sleepers.push_back(stream);
+        return false;
+      }
+      const uint32_t last = other.ops[wait.count - 1];
+      if (run.ops[last].end_us > from_us) {
+        from_us = run.ops[last].end_us;
+        cause = {rank, last};
+      }
+    }
+    return true;
+  }
+
+  // Arrives at the group's next collective; the last to arrive runs it for all.
+  bool meet(Board& board, Lane& lane, Link who, double from_us) {
+    if (lane.met) return false;
+    lane.met = true;
+    const size_t turn = board.met[static_cast<size_t>(lane.member.position)]++;
+    if (board.meetings.size() <= turn) board.meetings.resize(turn + 1);
+    Board::Meeting& meeting = board.meetings[turn];
+    meeting.arrived.push_back(who);
+    if (meeting.last.rank < 0 || from_us > meeting.latest_us) {
+      meeting.latest_us = from_us;
+      meeting.last = who;
+    }
+    if (meeting.arrived.size() < board.ranks.size()) return false;
+    double longest_us = 0;
+    for (const Link& one : meeting.arrived) {
+      const Run& run = runs_[static_cast<size_t>(one.rank)];
+      HEDDLE_CHECK(op_of(run.ops[one.index]).def == op_of(runs_[static_cast<size_t>(who.rank)].ops[who.index]).def,
+                   "rank {} runs '{}' where rank {} runs '{}'", one.rank, op_of(run.ops[one.index]).kind(),
+                   who.rank, op_of(runs_[static_cast<size_t>(who.rank)].ops[who.index]).kind());
+      longest_us = std::max(longest_us, run.recording->ops[one.index].duration_us);
+    }
+    // Copied: completing wakes lanes, and a meeting that follows may move the list.
+    const std::vector<Link> arrived = meeting.arrived;
+    const double start_us = meeting.latest_us;
+    const Link last = meeting.last;
+    const Link before_last = arrival_cause_of(last);
+    for (const Link& one : arrived) {
+      Run& run = runs_[static_cast<size_t>(one.rank)];
+      const int stream = run.ops[one.index].stream;
+      Lane& of = run.lanes[static_cast<size_t>(stream)];
+      of.met = false;
+      const double could_us = std::max(of.free_us, run.ops[one.index].issued_us);
+      complete(one.rank, stream, one.index, could_us, start_us, start_us + longest_us,
+               one.rank == last.rank ? before_last : last);
+      if (one.rank != who.rank) wake(one.rank, stream);
+    }
+    return true;
+  }
+
+  // What the last to arrive at a meeting had waited for itself.
+  Link arrival_cause_of(Link who) const {
+    const Run& run = runs_[static_cast<size_t>(who.rank)];
+    const RecordedOp& op = run.recording->ops[who.index];
+    const Lane& lane = run.lanes[static_cast<size_t>(op.stream)];
+    Link cause = lane.next > 0 && lane.free_us >= run.ops[who.index].issued_us
+                     ? Link{who.rank, lane.ops[lane.next - 1]}
+                     : kNobody;
+    double from_us = std::max(lane.free_us, run.ops[who.index].issued_us);
+    for (uint32_t w = op.first_wait; w < op.first_wait + op.waits; ++w) {
+      const ir::Wait& wait = run.recording->waits[w];
+      const uint32_t last = run.lanes[static_cast<size_t>(wait.stream)].ops[wait.count - 1];
+      if (run.ops[last].end_us > from_us) {
+        from_us = run.ops[last].end_us;
+        cause = {who.rank, last};
+      }
+    }
+    return cause;
+  }
+
+  void complete(int rank, int stream, uint32_t index, double could_us, double start_us, double end_us, Link cause) {
+    Run& run = runs_[static_cast<size_t>(rank)];
+    Lane& lane = run.lanes[static_cast<size_t>(stream)];
+    SimulatedOp& op = run.ops[index];
+    op.start_us = start_us;
+    op.end_us = end_us;
+    op.ran = true;
+    run.cause[index] = cause;
+    lane.waiting_us += start_us - could_us;
+    lane.busy_us += end_us - start_us;
+    lane.free_us = end_us;
+    ++lane.next;
+    for (const int sleeper : lane.sleepers) wake(rank, sleeper);
+    lane.sleepers.clear();
+    if (run.stalled_on == static_cast<int64_t>(index)) {
+      run.stalled_on = -1;
+      run.stalled_us += std::max(0.0, end_us - run.host_us);
+      run.host_us = std::max(run.host_us, end_us);
+      issue(rank);
+    }
+  }
+
+  Simulation finish() {
+    Simulation result;
+    Link last = kNobody;
+    for (size_t r = 0; r < runs_.size(); ++r) {
+      Run& run = runs_[r];
+      RankResult& rank = result.ranks.emplace_back();
+      for (uint32_t i = 0; i < run.ops.size(); ++i) {
+        const SimulatedOp& op = run.ops[i];
+        if (!op.ran) continue;
+        rank.end_us = std::max(rank.end_us, op.end_us);
+        if (last.rank < 0 || op.end_us > result.step_us) {
+          result.step_us = op.end_us;
+          last = {static_cast<int>(r), i};
+        }
+      }
+      rank.host_stalled_us = run.stalled_us;
+      rank.persistent_bytes = run.recording->persistent_bytes;
+      rank.peak_live_bytes = run.recording->peak_live_bytes;
+      rank.reserved_bytes = run.recording->reserved_bytes;
+      rank.live_at_peak = run.recording->live_at_peak;
+      rank.ops = std::move(run.ops);
+    }
+    for (size_t r = 0; r < runs_.size(); ++r) {
+      for (size_t s = 0; s < runs_[r].lanes.size(); ++s) {
+        const Lane& lane = runs_[r].lanes[s];
+        const double idle_us = std::max(0.0, result.step_us - lane.busy_us - lane.waiting_us);
+        result.ranks[r].streams.push_back({runs_[r].recording->streams[s], lane.busy_us, lane.waiting_us, idle_us});
+      }
+    }
+    for (Link at = last; at.rank >= 0; at = runs_[static_cast<size_t>(at.rank)].cause[at.index]) {
+      result.critical_path.push_back(at);
+    }
+    std::reverse(result.critical_path.begin(), result.critical_path.end());
+    result.deadlock = deadlock(result);
+    return result;
+  }
+
+  std::string deadlock(const Simulation& result) const {
+    std::string report;
+    for (size_t r = 0; r < runs_.size(); ++r) {
+      const Run& run = runs_[r];
+      const auto name = [&](uint32_t index) {
+        const SimulatedOp& op = result.ranks[r].ops[index];
+        const ir::Stage& stage = program_.stages[static_cast<size_t>(op.stage)];
+        return fmt::format("'{}' of {}, microbatch {}", op_of(op).kind(), stage.name, op.microbatch);
+      };
+      for (size_t s = 0; s < run.lanes.size(); ++s) {
+        const Lane& lane = run.lanes[s];
+        if (lane.next == lane.ops.size()) continue;
+        const uint32_t index = lane.ops[lane.next];
+        const RecordedOp& op = run.recording->ops[index];
+        std::string why;
+        if (index >= run.issued) {
+          why = fmt::format("the host, which waits for {}", name(static_cast<uint32_t>(run.stalled_on)));
+        }
+        for (uint32_t w = op.first_wait; why.empty() && w < op.first_wait + op.waits; ++w) {
+          const ir::Wait& wait = run.recording->waits[w];
+          const Lane& other = run.lanes[static_cast<size_t>(wait.stream)];
+          if (other.next < wait.count) {
+            why = fmt::format("{} on {}", name(other.ops[wait.count - 1]),
+                              run.recording->streams[static_cast<size_t>(wait.stream)]);
+          }
+        }
+        if (why.empty()) why = absent_peers(lane, op);
+        report += fmt::format("rank {}, {}: {} waits for {}\n", r, run.recording->streams[s], name(index), why);
+      }
+    }
+    return report;
+  }
+
+  std::string absent_peers(const Lane& lane, const RecordedOp& recorded) const {
+    const ir::Op& op = program_.stages[static_cast<size_t>(recorded.stage)].ops[recorded.op];
+    const Board& board = boards_[static_cast<size_t>(lane.member.group)];
+    if (!op.def->collective) {
+      const int64_t peer = lane.member.position + op.attributes.integer("step");
+      return fmt::format("a send of rank {}", board.ranks[static_cast<size_t>(peer)]);
+    }
+    std::string absent;
+    const size_t turn = board.met[static_cast<size_t>(lane.member.position)] - 1;
+    for (size_t i = 0; i < board.ranks.size(); ++i) {
+      if (board.met[i] <= turn) absent += fmt::format("{}{}", absent.empty() ? "rank " : ", ", board.ranks[i]);
+    }
+    return absent;
+  }
+
+  const ir::StepProgram& program_;
+  const SimulationInput& input_;
+  std::vector<Run> runs_;
+  std::vector<Board> boards_;
+  std::deque<std::pair<int, int>> ready_;
+};
+
+}  // namespace
+
+Simulation simulate(const ir::StepProgram& program, const SimulationInput& input) {
+  return Simulator(program, input).simulate();
+}
+
+}  // namespace heddle::simulate

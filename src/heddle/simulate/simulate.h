@@ -1,0 +1,81 @@
+// A step of all ranks in virtual time: when each op starts and ends on its stream, who waits for whom, what memory
+// holds, and whether any rank can be stuck.
+//
+// Every rank's ops come from the walk that hands the executor its own. An op starts when the one before it on its
+// stream has ended, the ops that the walk has it wait for have ended, and the host has issued it. Ops of a group's
+// communicator begin together, matched by their order on that stream. A send never waits for its receive; a receive
+// ends no earlier than the send. The host is a stream too: it takes `enqueue_us` an op, and a host stall holds back
+// all that it issues afterwards. Nothing competes for anything else: two streams of a rank run side by side at full
+// speed, as they do in the paced mode of the CPU device.
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "heddle/plan/plan.h"
+#include "heddle/simulate/recording.h"
+
+namespace heddle::simulate {
+
+/// For each stream that communicates, its groups: ranks in the order of their communicator.
+using Groups = std::map<std::string, std::vector<std::vector<int>>>;
+/// The expert and pipeline groups of a plan.
+Groups groups_of(const plan::Plan& plan);
+
+struct SimulationInput : RecordOptions {
+  Groups groups;
+  double enqueue_us = 0;
+  /// False: durations and rows are the same for all ranks of a class, which is then walked once.
+  bool ranks_differ = true;
+};
+
+struct SimulatedOp {
+  int32_t stage = 0;
+  uint32_t op = 0;
+  int32_t microbatch = 0;
+  int32_t stream = 0;
+  double issued_us = 0;  // by the host
+  double start_us = 0;
+  double end_us = 0;
+  int64_t live_bytes = 0;  // of the arena, once its outputs have their place
+  int64_t reserved_bytes = 0;
+  bool ran = false;  // false where a deadlock came first
+};
+
+struct StreamUse {
+  std::string name;
+  double busy_us = 0;
+  double waiting_us = 0;  // ops were issued, but others had to end or to arrive first
+  double idle_us = 0;     // nothing was issued
+};
+
+struct RankResult {
+  std::vector<SimulatedOp> ops;  // in issue order
+  std::vector<StreamUse> streams;
+  double end_us = 0;
+  double host_stalled_us = 0;
+  int64_t persistent_bytes = 0;
+  int64_t peak_live_bytes = 0;
+  int64_t reserved_bytes = 0;
+  std::vector<ir::Walk::Live> live_at_peak;  // when asked for
+};
+
+/// One op of the longest chain: each begins when the one before it ends.
+struct Link {
+  int rank = 0;
+  uint32_t index = 0;  // of RankResult::ops
+};
+
+struct Simulation {
+  double step_us = 0;
+  std::vector<RankResult> ranks;
+  std::vector<Link> critical_path;  // from the start of the step to its end; host time lies in the gaps
+  /// Empty, or what every stuck stream waits for, one a line.
+  std::string deadlock;
+};
+
+/// InternalError when the program communicates on a stream that `groups` lacks.
+Simulation simulate(const ir::StepProgram& program, const SimulationInput& input);
+
+}  // namespace heddle::simulate

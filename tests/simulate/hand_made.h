@@ -1,0 +1,106 @@
+// Programs written by hand, for tests: ops that do nothing but stand on a stream, with durations in the text.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "heddle/ops/ops.h"
+#include "heddle/schedule/one_forward_one_backward.h"
+#include "heddle/simulate/simulate.h"
+
+namespace heddle::test {
+
+inline std::vector<ir::Value> one_number(const ir::Stage&, const ir::Op&) {
+  ir::Value value;
+  value.shape = {{32, ir::none}};
+  return {value};
+}
+
+inline const ir::OpDef work{.kind = "work", .infer = one_number};
+inline const ir::OpDef fetch{.kind = "fetch", .stream = ir::StreamKind::copy_in, .infer = one_number};
+inline const ir::OpDef stall{
+    .kind = "stall", .stream = ir::StreamKind::copy_out, .host_stall = true, .infer = one_number};
+inline const ir::OpDef meet{
+    .kind = "meet", .stream = ir::StreamKind::comm, .collective = true, .infer = one_number};
+
+/// Appends an op that lasts `us`; returns its output.
+inline ir::ValueId put(ir::Stage& stage, const ir::OpDef& def, ir::Phase phase, std::vector<ir::ValueId> in,
+                       double us, const std::string& name, const std::string& group = "") {
+  ir::Op op;
+  op.def = &def;
+  op.in = std::move(in);
+  op.phase = phase;
+  op.group = group;
+  op.attributes.set("us", us);
+  return stage.append(std::move(op), {name})[0];
+}
+
+/// Appends a send (of `value`) or, without a value, a receive, to or from the neighbour `step` away.
+inline ir::ValueId message(ir::Stage& stage, ir::Phase phase, ir::ValueId value, int64_t step, double us) {
+  ir::Op op;
+  op.def = &ops::find(value == ir::none ? "receive" : "send");
+  op.phase = phase;
+  op.group = "pp";
+  op.attributes = {{"step", step}, {"us", us}};
+  if (value != ir::none) {
+    op.in = {value};
+    stage.append(std::move(op), {});
+    return ir::none;
+  }
+  op.attributes.set("dtype", std::string("f32")).set("rows", int64_t{1}).set("columns", int64_t{32});
+  return stage.append(std::move(op), {"received"})[0];
+}
+
+/// A pipeline of `ranks` equal stages under 1F1B: forward, backward and message times in microseconds.
+inline ir::StepProgram pipeline(int ranks, int microbatches, double forward_us, double backward_us,
+                                double message_us) {
+  ir::StepProgram program;
+  program.microbatches = microbatches;
+  std::vector<std::vector<schedule::Compute>> orders;
+  program.class_of_rank.clear();
+  for (int s = 0; s < ranks; ++s) {
+    ir::Stage stage;
+    stage.name = fmt::format("stage {}", s);
+    std::vector<ir::ValueId> in;
+    if (s > 0) in.push_back(message(stage, ir::Phase::F, ir::none, -1, message_us));
+    const ir::ValueId y = put(stage, work, ir::Phase::F, in, forward_us, "y");
+    if (s + 1 < ranks) message(stage, ir::Phase::F, y, 1, message_us);
+    std::vector<ir::ValueId> back{y};
+    if (s + 1 < ranks) back.push_back(message(stage, ir::Phase::I, ir::none, 1, message_us));
+    const ir::ValueId dx = put(stage, work, ir::Phase::I, back, backward_us, "dx");
+    if (s > 0) message(stage, ir::Phase::I, dx, -1, message_us);
+    program.stages.push_back(std::move(stage));
+    orders.push_back(schedule::one_forward_one_backward(s, ranks, microbatches));
+    program.class_of_rank.push_back(s);
+  }
+  schedule::lower(program, program.actions[0], orders);
+  return program;
+}
+
+/// Each stage forward on one microbatch, one rank a stage.
+inline ir::StepProgram forward_only(std::vector<ir::Stage> stages) {
+  ir::StepProgram program;
+  program.class_of_rank.clear();
+  std::vector<std::vector<schedule::Compute>> orders;
+  for (size_t s = 0; s < stages.size(); ++s) {
+    program.class_of_rank.push_back(static_cast<int>(s));
+    orders.push_back({{ir::BlockKind::F, static_cast<int>(s), 0}});
+  }
+  program.stages = std::move(stages);
+  schedule::lower(program, program.actions[0], orders);
+  return program;
+}
+
+inline simulate::SimulationInput written_durations() {
+  simulate::SimulationInput input;
+  input.duration_us = [](int, const ir::Issue& issue) { return issue.op->attributes.number("us"); };
+  return input;
+}
+
+inline simulate::Groups pipeline_groups(int ranks) {
+  std::vector<int> all;
+  for (int r = 0; r < ranks; ++r) all.push_back(r);
+  return {{"comm.pp.forward", {all}}, {"comm.pp.backward", {all}}};
+}
+
+}  // namespace heddle::test

@@ -1,0 +1,179 @@
+// Small programs whose times can be worked out by hand.
+#include "heddle/simulate/simulate.h"
+
+#include <gtest/gtest.h>
+
+#include "heddle/ir/verify.h"
+#include "tests/simulate/hand_made.h"
+
+namespace heddle::test {
+namespace {
+
+using ir::Phase;
+using simulate::Simulation;
+
+TEST(Simulate, OneForwardOneBackwardTakesItsFormula) {
+  for (const int ranks : {1, 2, 4}) {
+    for (const int microbatches : {ranks, 3 * ranks}) {
+      const ir::StepProgram program = pipeline(ranks, microbatches, 10, 20, 0);
+      ir::verify(program);
+      simulate::SimulationInput input = written_durations();
+      input.groups = pipeline_groups(ranks);
+      const Simulation s = simulate::simulate(program, input);
+      EXPECT_EQ(s.deadlock, "");
+      EXPECT_DOUBLE_EQ(s.step_us, (microbatches + ranks - 1) * 30.0);
+      for (const simulate::RankResult& rank : s.ranks) {
+        EXPECT_DOUBLE_EQ(rank.streams[0].busy_us, microbatches * 30.0);
+        EXPECT_DOUBLE_EQ(rank.streams[0].waiting_us + rank.streams[0].idle_us, (ranks - 1) * 30.0);
+      }
+      double on_path_us = 0;
+      for (const simulate::Link& link : s.critical_path) {
+        const simulate::SimulatedOp& op = s.ranks[static_cast<size_t>(link.rank)].ops[link.index];
+        on_path_us += op.end_us - op.start_us;
+      }
+      EXPECT_DOUBLE_EQ(on_path_us, s.step_us);  // free messages and a free host: the path has no gaps
+    }
+  }
+}
+
+// Forward down two stages and back, one microbatch: each message is in the way once, for its send alone (the
+// receive runs beside it).
+TEST(Simulate, MessagesDelayTheNeighbour) {
+  const ir::StepProgram program = pipeline(2, 1, 10, 20, 3);
+  simulate::SimulationInput input = written_durations();
+  input.groups = pipeline_groups(2);
+  const Simulation s = simulate::simulate(program, input);
+  EXPECT_DOUBLE_EQ(s.step_us, 10 + 3 + 10 + 20 + 3 + 20);
+}
+
+TEST(Simulate, StreamsOverlap) {
+  ir::Stage stage;
+  const ir::ValueId a = put(stage, fetch, Phase::F, {}, 10, "a");
+  const ir::ValueId b = put(stage, work, Phase::F, {}, 7, "b");
+  put(stage, work, Phase::F, {a, b}, 5, "c");
+  put(stage, fetch, Phase::F, {}, 4, "d");
+  const Simulation s = simulate::simulate(forward_only({stage}), written_durations());
+  const auto& ops = s.ranks[0].ops;
+  EXPECT_DOUBLE_EQ(ops[0].start_us, 0);
+  EXPECT_DOUBLE_EQ(ops[1].start_us, 0);
+  EXPECT_DOUBLE_EQ(ops[2].start_us, 10);
+  EXPECT_DOUBLE_EQ(ops[3].start_us, 10);
+  EXPECT_DOUBLE_EQ(s.step_us, 15);
+  const auto& compute = s.ranks[0].streams[0];
+  EXPECT_DOUBLE_EQ(compute.busy_us, 12);
+  EXPECT_DOUBLE_EQ(compute.waiting_us, 3);
+  EXPECT_DOUBLE_EQ(compute.idle_us, 0);
+  ASSERT_EQ(s.critical_path.size(), 2u);
+  EXPECT_EQ(s.critical_path[0].index, 0u);
+  EXPECT_EQ(s.critical_path[1].index, 2u);
+}
+
+TEST(Simulate, TheHostIsAStream) {
+  ir::Stage stage;
+  const ir::ValueId a = put(stage, work, Phase::F, {}, 10, "a");
+  put(stage, stall, Phase::F, {a}, 5, "n");
+  put(stage, work, Phase::F, {}, 8, "b");
+  simulate::SimulationInput input = written_durations();
+  input.enqueue_us = 1;
+  const Simulation s = simulate::simulate(forward_only({stage}), input);
+  const auto& ops = s.ranks[0].ops;
+  EXPECT_DOUBLE_EQ(ops[0].start_us, 1);
+  EXPECT_DOUBLE_EQ(ops[1].start_us, 11);
+  EXPECT_DOUBLE_EQ(ops[1].end_us, 16);
+  EXPECT_DOUBLE_EQ(ops[2].issued_us, 17);  // the host waited for the stall
+  EXPECT_DOUBLE_EQ(ops[2].start_us, 17);
+  EXPECT_DOUBLE_EQ(s.step_us, 25);
+  EXPECT_DOUBLE_EQ(s.ranks[0].host_stalled_us, 14);
+}
+
+TEST(Simulate, CollectivesBeginTogether) {
+  std::vector<ir::Stage> stages(2);
+  for (int r = 0; r < 2; ++r) {
+    ir::Stage& stage = stages[static_cast<size_t>(r)];
+    const ir::ValueId a = put(stage, work, Phase::F, {}, r == 0 ? 10 : 30, "a");
+    const ir::ValueId m = put(stage, meet, Phase::F, {a}, 5, "m", "ep");
+    put(stage, work, Phase::F, {m}, 2, "b");
+  }
+  simulate::SimulationInput input = written_durations();
+  input.groups = {{"comm.ep", {{0, 1}}}};
+  const Simulation s = simulate::simulate(forward_only(stages), input);
+  EXPECT_EQ(s.deadlock, "");
+  for (const simulate::RankResult& rank : s.ranks) {
+    EXPECT_DOUBLE_EQ(rank.ops[1].start_us, 30);
+    EXPECT_DOUBLE_EQ(rank.end_us, 37);
+  }
+  // The path to rank 0's end leads over rank 1, which came last.
+  EXPECT_EQ(s.critical_path.front().rank, 1);
+}
+
+// Rank 0 meets on a and then, with its result, on b; rank 1 the other way round.
+TEST(Simulate, ACircleOfGroupsIsADeadlock) {
+  std::vector<ir::Stage> stages(2);
+  const ir::ValueId a = put(stages[0], meet, Phase::F, {}, 1, "a", "a");
+  put(stages[0], meet, Phase::F, {a}, 1, "b", "b");
+  const ir::ValueId b = put(stages[1], meet, Phase::F, {}, 1, "b", "b");
+  put(stages[1], meet, Phase::F, {b}, 1, "a", "a");
+  stages[0].name = "left";
+  stages[1].name = "right";
+  simulate::SimulationInput input = written_durations();
+  input.groups = {{"comm.a", {{0, 1}}}, {"comm.b", {{0, 1}}}};
+  const Simulation s = simulate::simulate(forward_only(stages), input);
+  EXPECT_NE(s.deadlock.find("rank 0, comm.a: 'meet' of left, microbatch 0 waits for rank 1\n"), std::string::npos)
+      << s.deadlock;
+  EXPECT_NE(s.deadlock.find("rank 1, comm.b: 'meet' of right, microbatch 0 waits for rank 0\n"), std::string::npos)
+      << s.deadlock;
+  EXPECT_FALSE(s.ranks[0].ops[0].ran);
+}
+
+// Without the circle the same ops go through.
+TEST(Simulate, TheSameGroupsInOneOrderAreNone) {
+  std::vector<ir::Stage> stages(2);
+  for (ir::Stage& stage : stages) {
+    const ir::ValueId a = put(stage, meet, Phase::F, {}, 1, "a", "a");
+    put(stage, meet, Phase::F, {a}, 1, "b", "b");
+  }
+  simulate::SimulationInput input = written_durations();
+  input.groups = {{"comm.a", {{0, 1}}}, {"comm.b", {{0, 1}}}};
+  const Simulation s = simulate::simulate(forward_only(stages), input);
+  EXPECT_EQ(s.deadlock, "");
+  EXPECT_DOUBLE_EQ(s.step_us, 2);
+}
+
+TEST(Simulate, TwoRanksThatBothReceiveFirstAreADeadlock) {
+  std::vector<ir::Stage> stages(2);
+  const ir::ValueId right = message(stages[0], Phase::F, ir::none, 1, 1);
+  message(stages[0], Phase::F, right, 1, 1);
+  const ir::ValueId left = message(stages[1], Phase::F, ir::none, -1, 1);
+  message(stages[1], Phase::F, left, -1, 1);
+  ir::StepProgram program;
+  program.stages = stages;
+  program.class_of_rank = {0, 1};
+  for (int s = 0; s < 2; ++s) {
+    program.actions[0].emplace_back();
+    for (const ir::BlockKind kind : {ir::BlockKind::receive_F, ir::BlockKind::send_F}) {
+      program.actions[0].back().push_back({static_cast<int>(program.blocks.size()), {0}});
+      program.blocks.push_back(ir::make_block(program, s, kind));
+    }
+  }
+  simulate::SimulationInput input = written_durations();
+  input.groups = pipeline_groups(2);
+  const Simulation s = simulate::simulate(program, input);
+  EXPECT_NE(s.deadlock.find("waits for a send of rank 1\n"), std::string::npos) << s.deadlock;
+  EXPECT_NE(s.deadlock.find("waits for a send of rank 0\n"), std::string::npos) << s.deadlock;
+}
+
+TEST(Simulate, RanksOfAClassCanBeWalkedOnce) {
+  const ir::StepProgram program = pipeline(4, 8, 10, 20, 2);
+  simulate::SimulationInput input = written_durations();
+  input.groups = pipeline_groups(4);
+  const double apart_us = simulate::simulate(program, input).step_us;
+  input.ranks_differ = false;
+  EXPECT_DOUBLE_EQ(simulate::simulate(program, input).step_us, apart_us);
+}
+
+TEST(Simulate, ACommunicationWithoutAGroupIsRefused) {
+  EXPECT_THROW(simulate::simulate(pipeline(2, 1, 1, 1, 0), written_durations()), InternalError);
+}
+
+}  // namespace
+}  // namespace heddle::test

@@ -1,0 +1,129 @@
+// A tiny model with its data, for runs that are held against their simulation.
+#pragma once
+
+#include <map>
+#include <tuple>
+
+#include "heddle/base/random.h"
+#include "heddle/comm/collectives.h"
+#include "heddle/model/rope_table.h"
+#include "heddle/simulate/simulate.h"
+#include "tests/runtime/tiny_run.h"
+
+namespace heddle::test {
+
+constexpr int64_t kTinySequence = 8;
+
+inline model::ModelConfig tiny_model() {
+  model::ModelConfig c;
+  c.vocab_size = 40;
+  c.hidden_size = 16;
+  c.num_hidden_layers = 2;
+  c.first_k_dense_replace = 0;
+  c.intermediate_size = 24;
+  c.num_attention_heads = 2;
+  c.kv_lora_rank = 8;
+  c.qk_nope_head_dim = 6;
+  c.qk_rope_head_dim = 4;
+  c.v_head_dim = 6;
+  c.n_routed_experts = 4;
+  c.num_experts_per_tok = 2;
+  c.moe_intermediate_size = 10;
+  return c;
+}
+
+inline plan::Plan tiny_plan(int pipeline, int experts, bool fused, int microbatches = 3) {
+  plan::Plan plan;
+  plan.pipeline_ranks = pipeline;
+  plan.expert_ranks = experts;
+  plan.microbatches = microbatches;
+  plan.sequences = 2;
+  plan.sequence_length = kTinySequence;
+  if (!fused) plan.fusions.clear();
+  return plan;
+}
+
+inline void fill(TinyRun& run, const model::ModelConfig& c, uint64_t seed) {
+  const std::vector<double> table = model::rope_table(c, kTinySequence);
+  run.fill([&](const model::Parameter& p, int64_t i) {
+    switch (p.start) {
+      case model::Parameter::Start::rope_table: return table[static_cast<size_t>(i)];
+      case model::Parameter::Start::ones: return 1.0;
+      case model::Parameter::Start::zeros: return 0.0;
+      default: return 0.3 * RandomKey(seed).with(p.name).normal(static_cast<uint64_t>(i));
+    }
+  });
+  // Moments begin at zero.
+  for (int r = 0; r < run.plan().ranks(); ++r) {
+    const ir::Stage& stage = run.stage(r);
+    for (size_t v = 0; v < stage.values.size(); ++v) {
+      const ir::Value& value = stage.values[v];
+      if (value.role != ir::Role::optimizer || value.name.starts_with("master.")) continue;
+      const device::TensorView view = run.executor(r).view(run.plan().stage_of(r), static_cast<ir::ValueId>(v));
+      for (int64_t i = 0; i < view.elements(); ++i) TinyRun::set(view, i, 0.0);
+    }
+  }
+}
+
+inline std::vector<device::Batch> tiny_batches(const model::ModelConfig& c, const plan::Plan& plan, uint64_t seed) {
+  std::vector<device::Batch> batches;
+  for (int r = 0; r < plan.ranks(); ++r) {
+    device::Batch& batch = batches.emplace_back();
+    // Ranks of one data share (the stages of a pipeline) read the same tokens.
+    const RandomKey key = RandomKey(seed).with(static_cast<uint64_t>(plan.expert_rank_of(r)));
+    uint64_t at = 0;
+    for (int m = 0; m < plan.microbatches; ++m) {
+      device::Microbatch& micro = batch.microbatches.emplace_back();
+      for (int64_t i = 0; i < plan.sequences * (plan.sequence_length + 1); ++i) {
+        micro.tokens.push_back(static_cast<int32_t>(key.bits(at++) % static_cast<uint64_t>(c.vocab_size)));
+      }
+    }
+    const double tokens =
+        static_cast<double>(plan.microbatches * plan.sequences * plan.expert_ranks * plan.sequence_length);
+    batch.scales = {1 / tokens, 1 / tokens, 1 / tokens};
+    batch.hyper = {1e-3, 0.1, 0.05};
+  }
+  return batches;
+}
+
+/// The rows that each host stall of a run reads, taken from a run op by op.
+class RowsSeen {
+ public:
+  void run(TinyRun& tiny, const std::vector<device::Batch>& batches) {
+    rows_.assign(batches.size(), {});
+    std::vector<std::thread> threads;
+    for (size_t r = 0; r < batches.size(); ++r) {
+      threads.emplace_back([&, r] {
+        tiny.executor(static_cast<int>(r))
+            .run_step(batches[r], [&](const ir::Issue& issue, const device::KernelCall& call) {
+              if (!issue.op->def->host_stall) return;
+              rows_[r][{issue.stage, issue.op_index, issue.microbatch}] = comm::received_rows(call.out[0]);
+            });
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+  }
+  simulate::RowsRead read() const {
+    return [this](int rank, const ir::Issue& issue) {
+      return rows_[static_cast<size_t>(rank)].at({issue.stage, issue.op_index, issue.microbatch});
+    };
+  }
+
+ private:
+  std::vector<std::map<std::tuple<int, uint32_t, int>, int64_t>> rows_;
+};
+
+/// Scratch as the executor's kernels ask for it.
+inline simulate::ScratchBytes scratch_of(TinyRun& tiny) {
+  return [&tiny](int stage, uint32_t op, const ir::RowCounts& rows) -> int64_t {
+    const ir::Stage& text = tiny.lowered().program.stages[static_cast<size_t>(stage)];
+    for (int r = 0; r < tiny.plan().ranks(); ++r) {
+      if (tiny.plan().stage_of(r) != stage) continue;
+      const kernels::KernelEntry* kernel = tiny.executor(r).kernel(stage, op);
+      return kernel && kernel->scratch_bytes ? kernel->scratch_bytes(text, text.ops[op], rows) : 0;
+    }
+    return 0;
+  };
+}
+
+}  // namespace heddle::test
