@@ -28,11 +28,11 @@ class InstructionSet {
   InstructionSet(const InstructionSet&) = delete;
 };
 
-/// Every one that the kernels are compiled for and this processor runs; the emulation is always there.
+/// Every one that the kernels are compiled for and this processor runs; the last resort is always there.
 inline std::vector<int64_t> instruction_sets() {
-  std::vector<int64_t> sets;
-  for (const int64_t set : {HWY_EMU128, HWY_SSE4, HWY_AVX2, HWY_AVX3}) {
-    if (set == HWY_EMU128 || (hwy::SupportedTargets() & set)) sets.push_back(set);
+  std::vector<int64_t> sets{HWY_STATIC_TARGET};
+  for (const int64_t set : {HWY_SSE4, HWY_AVX2, HWY_AVX3}) {
+    if (hwy::SupportedTargets() & set) sets.push_back(set);
   }
   return sets;
 }

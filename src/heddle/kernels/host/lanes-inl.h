@@ -129,6 +129,36 @@ HWY_INLINE void sweep(int64_t n, const Body& body) {
   if (i < n) body(i, Part{n - i}, Nth<1>());
 }
 
+/// Calls body(i, Whole or Part, Nth<4 or 1>) for every run of 0 .. n: four vectors, or one.
+template <class Body>
+HWY_INLINE void sweep_by_runs(int64_t n, const Body& body) {
+  int64_t i = 0;
+  for (; i + 4 * kLanes <= n; i += 4 * kLanes) body(i, Whole{}, Nth<4>());
+  for (; i + kLanes <= n; i += kLanes) body(i, Whole{}, Nth<1>());
+  if (i < n) body(i, Part{n - i}, Nth<1>());
+}
+
+/// Copies elements in line: rows and heads are too short for a call to pay.
+template <class X>
+HWY_INLINE void copy(const X* from, int64_t count, X* to) {
+  const hn::ScalableTag<uint8_t> bytes;
+  constexpr int64_t kBytes = static_cast<int64_t>(hn::MaxLanes(hn::ScalableTag<uint8_t>()));
+  const auto* source = reinterpret_cast<const uint8_t*>(from);
+  auto* target = reinterpret_cast<uint8_t*>(to);
+  const int64_t n = count * static_cast<int64_t>(sizeof(X));
+  int64_t i = 0;
+  for (; i + 4 * kBytes <= n; i += 4 * kBytes) {
+    const auto a = hn::LoadU(bytes, source + i), b = hn::LoadU(bytes, source + i + kBytes);
+    const auto c = hn::LoadU(bytes, source + i + 2 * kBytes), d = hn::LoadU(bytes, source + i + 3 * kBytes);
+    hn::StoreU(a, bytes, target + i);
+    hn::StoreU(b, bytes, target + i + kBytes);
+    hn::StoreU(c, bytes, target + i + 2 * kBytes);
+    hn::StoreU(d, bytes, target + i + 3 * kBytes);
+  }
+  for (; i + kBytes <= n; i += kBytes) hn::StoreU(hn::LoadU(bytes, source + i), bytes, target + i);
+  if (i < n) std::memcpy(target + i, source + i, static_cast<size_t>(n - i));
+}
+
 /// Four sums side by side, so that additions need not wait for one another. Their order depends on the width of a
 /// vector and on nothing else.
 struct Sum {

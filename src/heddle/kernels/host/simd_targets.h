@@ -1,5 +1,5 @@
-// Which instruction sets the Highway kernels are compiled for: a plain emulation, SSE4, AVX2, AVX-512 (and NEON);
-// the best one that the processor has is chosen at run time. SSSE3 alone is left to the emulation, and vectors
+// Which instruction sets the Highway kernels are compiled for: plain numbers, SSE4, AVX2, AVX-512 (and NEON);
+// the best one that the processor has is chosen at run time. SSSE3 alone is left to plain numbers, and vectors
 // without a fixed size (SVE) can't stand in arrays, which our sums use. Include before anything of Highway.
 #pragma once
 

@@ -1,0 +1,145 @@
+// Rows to the experts and back. T tokens, H hidden, k experts a token, R = T·k rows; row_of[t,j] is the row of slot
+// j. All go token by token: a token's own row is read or written once, its k rows once each.
+//   permute        p[row_of[t,j]] = x_t              permute_dgrad    dx_t = Σ_j dp[row_of[t,j]]
+//   unpermute      c_t = Σ_j g[t,j]·y[row_of[t,j]] (+ residual)
+//   unpermute_dgrad  dy[row_of[t,j]] = g[t,j]·dc_t, dg[t,j] = dc_t·y[row_of[t,j]], in one pass
+#include "heddle/kernels/host/simd_targets.h"
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "heddle/kernels/host/permute.cpp"
+#include "heddle/kernels/host/host.h"
+#include "heddle/kernels/host/row_pieces.h"
+#include "hwy/foreach_target.h"
+// The order matters: this one is compiled for each target.
+#include "heddle/kernels/host/lanes-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace heddle::kernels::host::HWY_NAMESPACE {
+namespace {
+using device::KernelCall;
+
+template <class X>
+void permute(const KernelCall& call, int64_t begin, int64_t end) {
+  const int64_t H = call.in[0].columns(), k = call.in[1].columns();
+  const auto* row_of_Tk = call.in[1].as<const int32_t>();
+  for (int64_t t = begin; t < end; ++t) {
+    const X* x_H = call.in[0].as<const X>() + t * H;
+    for (int64_t j = 0; j < k; ++j) copy(x_H, H, call.out[0].as<X>() + row_of_Tk[t * k + j] * H);
+  }
+}
+
+/// to_H = Σ_j weight_j·rows[row_of_j] in increasing j (+ residual_H), rounded once. No weights: all 1.
+template <bool weighted, class X>
+HWY_INLINE void gather(const X* rows_RH, const int32_t* row_of_k, const float* weight_k, int64_t k, int64_t H,
+                       const X* residual_H, X* to_H) {
+  sweep_by_runs(H, [&](int64_t h, auto lanes, auto run) HEDDLE_BODY {
+    constexpr int vectors = decltype(run)::value;
+    V sum[vectors];
+    for (int i = 0; i < vectors; ++i) sum[i] = zero();
+    for (int64_t j = 0; j < k; ++j) {
+      const X* row = rows_RH + row_of_k[j] * H + h;
+      for (int i = 0; i < vectors; ++i) {
+        const V y = load(row + i * kLanes, lanes);
+        sum[i] = weighted ? hn::MulAdd(set(weight_k[j]), y, sum[i]) : hn::Add(sum[i], y);
+      }
+    }
+    for (int i = 0; i < vectors; ++i) {
+      if (residual_H) sum[i] = hn::Add(sum[i], load(residual_H + h + i * kLanes, lanes));
+      store(sum[i], to_H + h + i * kLanes, lanes);
+    }
+  });
+}
+
+template <class X>
+void permute_dgrad(const KernelCall& call, int64_t begin, int64_t end) {
+  const int64_t H = call.in[0].columns(), k = call.in[1].columns();
+  for (int64_t t = begin; t < end; ++t) {
+    gather<false, X>(call.in[0].as<const X>(), call.in[1].as<const int32_t>() + t * k, nullptr, k, H, nullptr,
+                     call.out[0].as<X>() + t * H);
+  }
+}
+
+template <class X>
+void unpermute(const KernelCall& call, int64_t begin, int64_t end) {
+  const int64_t H = call.in[0].columns(), k = call.in[2].columns();
+  const bool residual = call.in.size() > 3 && call.in[3];
+  for (int64_t t = begin; t < end; ++t) {
+    gather<true, X>(call.in[0].as<const X>(), call.in[2].as<const int32_t>() + t * k,
+                    call.in[1].as<const float>() + t * k, k, H,
+                    residual ? call.in[3].as<const X>() + t * H : nullptr, call.out[0].as<X>() + t * H);
+  }
+}
+
+template <class X>
+void unpermute_dgrad(const KernelCall& call, int64_t begin, int64_t end) {
+  const int64_t H = call.in[0].columns(), k = call.in[3].columns();
+  for (int64_t t = begin; t < end; ++t) {
+    const X* dc_H = call.in[0].as<const X>() + t * H;
+    for (int64_t j = t * k; j < (t + 1) * k; ++j) {
+      const int64_t at = call.in[3].as<const int32_t>()[j] * H;
+      const X* y_H = call.in[1].as<const X>() + at;
+      X* dy_H = call.out[0].as<X>() + at;
+      const V g = set(call.in[2].as<const float>()[j]);
+      Sum dot;
+      sweep(H, [&](int64_t h, auto lanes, auto nth) HEDDLE_BODY {
+        const V dc = load(dc_H + h, lanes);
+        dot.add_product(dc, load(y_H + h, lanes), nth);
+        store(hn::Mul(g, dc), dy_H + h, lanes);
+      });
+      call.out[1].as<float>()[j] = dot.total();
+    }
+  }
+}
+}  // namespace
+
+void PermuteRows(const KernelCall& call, int64_t begin, int64_t end) {
+  call.in[0].dtype == Dtype::bf16 ? permute<bf16>(call, begin, end) : permute<float>(call, begin, end);
+}
+void PermuteDgradRows(const KernelCall& call, int64_t begin, int64_t end) {
+  call.in[0].dtype == Dtype::bf16 ? permute_dgrad<bf16>(call, begin, end) : permute_dgrad<float>(call, begin, end);
+}
+void UnpermuteRows(const KernelCall& call, int64_t begin, int64_t end) {
+  call.in[0].dtype == Dtype::bf16 ? unpermute<bf16>(call, begin, end) : unpermute<float>(call, begin, end);
+}
+void UnpermuteDgradRows(const KernelCall& call, int64_t begin, int64_t end) {
+  call.in[0].dtype == Dtype::bf16 ? unpermute_dgrad<bf16>(call, begin, end)
+                                  : unpermute_dgrad<float>(call, begin, end);
+}
+
+}  // namespace heddle::kernels::host::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace heddle::kernels::host {
+namespace {
+using device::KernelCall;
+HWY_EXPORT(PermuteRows);
+HWY_EXPORT(PermuteDgradRows);
+HWY_EXPORT(UnpermuteRows);
+HWY_EXPORT(UnpermuteDgradRows);
+
+using Piece = void (*)(const KernelCall& call, int64_t begin, int64_t end);
+
+/// `tensors` tensors of R rows move, besides those of T.
+void tokens(const KernelCall& call, const device::TensorView& row_of, int64_t tensors, Piece piece) {
+  const int64_t T = row_of.dim(0), k = row_of.dim(1);
+  over_rows(T, (tensors * k + 1) * call.in[0].columns() * size_of(call.in[0].dtype),
+            [&](int64_t begin, int64_t end) { piece(call, begin, end); });
+}
+void permute(const KernelCall& call) { tokens(call, call.in[1], 1, HWY_DYNAMIC_DISPATCH(PermuteRows)); }
+void permute_dgrad(const KernelCall& call) { tokens(call, call.in[1], 1, HWY_DYNAMIC_DISPATCH(PermuteDgradRows)); }
+void unpermute(const KernelCall& call) { tokens(call, call.in[2], 1, HWY_DYNAMIC_DISPATCH(UnpermuteRows)); }
+void unpermute_dgrad(const KernelCall& call) {
+  tokens(call, call.in[3], 2, HWY_DYNAMIC_DISPATCH(UnpermuteDgradRows));
+}
+
+}  // namespace
+
+std::vector<KernelEntry> permute_kernels() {
+  return {{"permute", "host", "highway", takes<"xii">, nullptr, permute},
+          {"permute_dgrad", "host", "highway", takes<"xi">, nullptr, permute_dgrad},
+          {"unpermute", "host", "highway", takes<"xaix">, nullptr, unpermute},
+          {"unpermute_dgrad", "host", "highway", takes<"xxai">, nullptr, unpermute_dgrad}};
+}
+
+}  // namespace heddle::kernels::host
+#endif  // HWY_ONCE

@@ -1,0 +1,327 @@
+// The router: scores, choice, gate and their gradients. T tokens, E experts, k experts a token, R = T·k rows sorted
+// by (expert, token). Source: DeepSeek-V3 report, arXiv 2412.19437, section 2.1.2.
+//
+// A token's best experts are found in one scan that keeps the k best so far; most scores fail against the least of
+// them, a vector at a time. Rows are sorted in two passes: blocks of tokens count their experts, then, the blocks'
+// starts being known, place their rows. Neither depends on the number of threads.
+#include "heddle/kernels/host/simd_targets.h"
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "heddle/kernels/host/router.cpp"
+#include "heddle/kernels/host/host.h"
+#include "heddle/kernels/host/router.h"
+#include "heddle/kernels/host/row_pieces.h"
+#include "hwy/foreach_target.h"
+// The order matters: these are compiled for each target.
+#include "heddle/kernels/host/lanes-inl.h"
+#include "heddle/kernels/host/softmax-inl.h"
+#include "heddle/kernels/host/top-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace heddle::kernels::host::HWY_NAMESPACE {
+namespace {
+using device::KernelCall;
+
+HWY_INLINE void scores_row(bool softmax, const float* logits_E, int64_t E, float* s_E) {
+  if (!softmax) {
+    sweep(E, [&](int64_t e, auto lanes, auto)
+                 HEDDLE_BODY { store(sigmoid(load(logits_E + e, lanes)), s_E + e, lanes); });
+    return;
+  }
+  const V most = set(maximum(logits_E, E));
+  Sum sum;
+  sweep(E, [&](int64_t e, auto lanes, auto nth) HEDDLE_BODY {
+    const V power = exp(hn::Sub(load(logits_E + e, lanes), most));
+    store(power, s_E + e, lanes);
+    sum.add(or_else(power, zero(), lanes), nth);
+  });
+  const V total = set(sum.total());
+  sweep(E, [&](int64_t e, auto lanes, auto)
+               HEDDLE_BODY { store(hn::Div(load(s_E + e, lanes), total), s_E + e, lanes); });
+}
+
+/// sigmoid: dlogits = ds·s·(1 − s); softmax: dlogits = s·(ds − Σ_e ds·s).
+HWY_INLINE void scores_dgrad_row(bool softmax, const float* ds_E, const float* s_E, int64_t E, float* dlogits_E) {
+  if (!softmax) {
+    sweep(E, [&](int64_t e, auto lanes, auto) HEDDLE_BODY {
+      const V s = load(s_E + e, lanes);
+      store(hn::Mul(hn::Mul(load(ds_E + e, lanes), s), hn::Sub(set(1.0f), s)), dlogits_E + e, lanes);
+    });
+    return;
+  }
+  Sum dot;
+  sweep(E, [&](int64_t e, auto lanes, auto nth)
+               HEDDLE_BODY { dot.add_product(load(ds_E + e, lanes), load(s_E + e, lanes), nth); });
+  const V sum = set(dot.total());
+  sweep(E, [&](int64_t e, auto lanes, auto) HEDDLE_BODY {
+    store(hn::Mul(load(s_E + e, lanes), hn::Sub(load(ds_E + e, lanes), sum)), dlogits_E + e, lanes);
+  });
+}
+
+/// The experts of one token, in increasing id.
+HWY_INLINE void choose_row(const RouterChoice& choice, const float* s_E, const float* bias_E, int32_t* experts_k) {
+  HWY_ALIGN float biased_E[kMostExperts];
+  HWY_ALIGN float group_scores[kMostExperts];
+  const int64_t E = choice.E, size = E / choice.groups;
+  if (bias_E) {
+    sweep(E, [&](int64_t e, auto lanes, auto) HEDDLE_BODY {
+      store(hn::Add(load(s_E + e, lanes), load(bias_E + e, lanes)), biased_E + e, lanes);
+    });
+    s_E = biased_E;
+  }
+  Top best(choice.top_k);
+  if (choice.top_groups >= choice.groups) {
+    best.offer(s_E, E, 0);
+  } else {
+    for (int64_t g = 0; g < choice.groups; ++g) {
+      Top highest(std::min(choice.group_score_top, size));
+      highest.offer(s_E + g * size, size, 0);
+      float sum = 0;
+      for (int64_t i = 0; i < highest.count; ++i) sum += s_E[g * size + highest.ids[i]];
+      group_scores[g] = sum;
+    }
+    Top open(choice.top_groups);
+    open.offer(group_scores, choice.groups, 0);
+    std::sort(open.ids, open.ids + open.count);
+    for (int64_t i = 0; i < open.count; ++i) best.offer(s_E + open.ids[i] * size, size, open.ids[i] * size);
+  }
+  std::sort(best.ids, best.ids + best.count);
+  std::copy_n(best.ids, choice.top_k, experts_k);
+}
+
+/// g_j = s of expert j [÷ (Σ_j s + 1e-20)]·scale.
+HWY_INLINE void gate_row(const RouterGate& gate, const float* s_E, const int32_t* experts_k, int64_t k,
+                         float* g_k) {
+  float sum = 0;
+  for (int64_t j = 0; j < k; ++j) sum += s_E[experts_k[j]];
+  sum += kLeastSum;
+  for (int64_t j = 0; j < k; ++j) {
+    const float s = s_E[experts_k[j]];
+    g_k[j] = (gate.normalize ? s / sum : s) * gate.scale;
+  }
+}
+
+/// ds of expert j += scale·dg_j, or scale·(dg_j − Σ_i dg_i s_i ÷ Z) ÷ Z when normalized, Z = Σ_j s + 1e-20.
+HWY_INLINE void gate_dgrad_row(const RouterGate& gate, const float* dg_k, const float* s_E,
+                               const int32_t* experts_k, int64_t k, float* ds_E) {
+  float sum = 0, dot = 0;
+  for (int64_t j = 0; j < k; ++j) sum += s_E[experts_k[j]];
+  sum += kLeastSum;
+  for (int64_t j = 0; j < k; ++j) dot += dg_k[j] * s_E[experts_k[j]];
+  for (int64_t j = 0; j < k; ++j) {
+    ds_E[experts_k[j]] += gate.scale * (gate.normalize ? (dg_k[j] - dot / sum) / sum : dg_k[j]);
+  }
+}
+}  // namespace
+
+void ScoresRows(const KernelCall& call, int64_t begin, int64_t end) {
+  const int64_t E = call.in[0].columns();
+  const bool softmax = is_softmax(call);
+  for (int64_t t = begin; t < end; ++t) {
+    scores_row(softmax, call.in[0].as<const float>() + t * E, E, call.out[0].as<float>() + t * E);
+  }
+}
+
+void ScoresDgradRows(const KernelCall& call, int64_t begin, int64_t end) {
+  const int64_t E = call.in[0].columns();
+  const bool softmax = is_softmax(call);
+  for (int64_t t = begin; t < end; ++t) {
+    scores_dgrad_row(softmax, call.in[0].as<const float>() + t * E, call.in[1].as<const float>() + t * E, E,
+                     call.out[0].as<float>() + t * E);
+  }
+}
+
+void GateRows(const KernelCall& call, int64_t begin, int64_t end) {
+  const int64_t E = call.in[0].columns(), k = call.in[1].columns();
+  const RouterGate gate(call);
+  for (int64_t t = begin; t < end; ++t) {
+    gate_row(gate, call.in[0].as<const float>() + t * E, call.in[1].as<const int32_t>() + t * k, k,
+             call.out[0].as<float>() + t * k);
+  }
+}
+
+void GateDgradRows(const KernelCall& call, int64_t begin, int64_t end) {
+  const int64_t E = call.in[1].columns(), k = call.in[2].columns();
+  const RouterGate gate(call);
+  for (int64_t t = begin; t < end; ++t) {
+    float* ds_E = call.out[0].as<float>() + t * E;
+    std::memset(ds_E, 0, static_cast<size_t>(E) * 4);
+    gate_dgrad_row(gate, call.in[0].as<const float>() + t * k, call.in[1].as<const float>() + t * E,
+                   call.in[2].as<const int32_t>() + t * k, k, ds_E);
+  }
+}
+
+/// Rows of blocks from a multiple of kRowsPerPartial on. With `fused` the scores are made from in[0] and the gate
+/// from them; else in[0] is the scores. Counts the experts of each block into scratch, [blocks, E].
+void ChooseRows(const KernelCall& call, bool fused, int64_t begin, int64_t end) {
+  const RouterChoice choice(call);
+  const int64_t E = choice.E, k = choice.top_k;
+  const float* bias_E = call.in.size() > 1 ? call.in[1].as<const float>() : nullptr;
+  auto* experts_Tk = call.out[fused ? 2 : 0].as<int32_t>();
+  const bool softmax = fused && is_softmax(call);
+  const RouterGate gate = fused ? RouterGate(call) : RouterGate();
+  for (int64_t t = begin; t < end; ++t) {
+    auto* counts_E = reinterpret_cast<int32_t*>(call.scratch) + t / kRowsPerPartial * E;
+    if (t % kRowsPerPartial == 0) std::fill_n(counts_E, E, 0);
+    const float* s_E = call.in[0].as<const float>() + t * E;
+    if (fused) {
+      scores_row(softmax, s_E, E, call.out[0].as<float>() + t * E);
+      s_E = call.out[0].as<const float>() + t * E;
+    }
+    int32_t* experts_k = experts_Tk + t * k;
+    choose_row(choice, s_E, bias_E, experts_k);
+    for (int64_t j = 0; j < k; ++j) ++counts_E[experts_k[j]];
+    if (fused) gate_row(gate, s_E, experts_k, k, call.out[1].as<float>() + t * k);
+  }
+}
+
+void RouterDgradRows(const KernelCall& call, int64_t begin, int64_t end) {
+  const int64_t E = call.in[2].columns(), k = call.in[3].columns();
+  const bool softmax = is_softmax(call);
+  const RouterGate gate(call);
+  HWY_ALIGN float sum_E[kMostExperts];
+  for (int64_t t = begin; t < end; ++t) {
+    const float* s_E = call.in[2].as<const float>() + t * E;
+    if (call.in[1]) {
+      std::memcpy(sum_E, call.in[1].as<const float>() + t * E, static_cast<size_t>(E) * 4);
+    } else {
+      std::memset(sum_E, 0, static_cast<size_t>(E) * 4);
+    }
+    if (call.in[0]) {
+      gate_dgrad_row(gate, call.in[0].as<const float>() + t * k, s_E, call.in[3].as<const int32_t>() + t * k, k,
+                     sum_E);
+    }
+    scores_dgrad_row(softmax, sum_E, s_E, E, call.out[0].as<float>() + t * E);
+  }
+}
+
+}  // namespace heddle::kernels::host::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace heddle::kernels::host {
+namespace {
+using device::KernelCall;
+HWY_EXPORT(ScoresRows);
+HWY_EXPORT(ScoresDgradRows);
+HWY_EXPORT(GateRows);
+HWY_EXPORT(GateDgradRows);
+HWY_EXPORT(ChooseRows);
+HWY_EXPORT(RouterDgradRows);
+
+using Piece = void (*)(const KernelCall& call, int64_t begin, int64_t end);
+
+void rows(const KernelCall& call, const device::TensorView& s_TE, Piece piece) {
+  over_rows(s_TE.rows(), 3 * s_TE.columns() * 4, [&](int64_t begin, int64_t end) { piece(call, begin, end); });
+}
+void router_scores(const KernelCall& call) { rows(call, call.in[0], HWY_DYNAMIC_DISPATCH(ScoresRows)); }
+void router_scores_dgrad(const KernelCall& call) { rows(call, call.in[0], HWY_DYNAMIC_DISPATCH(ScoresDgradRows)); }
+void gate(const KernelCall& call) { rows(call, call.in[0], HWY_DYNAMIC_DISPATCH(GateRows)); }
+void gate_dgrad(const KernelCall& call) { rows(call, call.in[1], HWY_DYNAMIC_DISPATCH(GateDgradRows)); }
+void router_dgrad(const KernelCall& call) { rows(call, call.in[2], HWY_DYNAMIC_DISPATCH(RouterDgradRows)); }
+
+/// out: experts, row_of, token_of, offsets. Scratch holds how often each block of tokens chose each expert and
+/// becomes the next row of that block for that expert.
+void sort_rows(std::span<const device::TensorView> out, int64_t E, std::byte* scratch) {
+  const int64_t T = out[0].dim(0), k = out[0].dim(1), blocks = partial_count(T);
+  const auto* experts_Tk = out[0].as<const int32_t>();
+  auto *row_of_Tk = out[1].as<int32_t>(), *token_of_R = out[2].as<int32_t>(), *offsets = out[3].as<int32_t>();
+  auto* counts = reinterpret_cast<int32_t*>(scratch);
+  std::fill_n(offsets, E + 1, 0);
+  for (int64_t b = 0; b < blocks; ++b) {
+    for (int64_t e = 0; e < E; ++e) offsets[e + 1] += counts[b * E + e];
+  }
+  for (int64_t e = 0; e < E; ++e) offsets[e + 1] += offsets[e];
+  // The ends of offsets run ahead while blocks take their shares, and stand one expert early at the end.
+  for (int64_t b = 0; b < blocks; ++b) {
+    for (int64_t e = 0; e < E; ++e) {
+      const int32_t count = counts[b * E + e];
+      counts[b * E + e] = offsets[e];
+      offsets[e] += count;
+    }
+  }
+  for (int64_t e = E; e > 0; --e) offsets[e] = offsets[e - 1];
+  offsets[0] = 0;
+  over_rows(
+      T, k * 16,
+      [&](int64_t begin, int64_t end) {
+        for (int64_t t = begin; t < end; ++t) {
+          int32_t* next_E = counts + t / kRowsPerPartial * E;
+          for (int64_t i = t * k; i < (t + 1) * k; ++i) {
+            const int32_t row = next_E[experts_Tk[i]]++;
+            row_of_Tk[i] = row;
+            token_of_R[row] = static_cast<int32_t>(t);
+          }
+        }
+      },
+      kRowsPerPartial);
+}
+
+void choose_and_sort(const KernelCall& call, bool fused) {
+  const RouterChoice choice(call);
+  HEDDLE_CHECK(choice.groups > 0 && choice.E % choice.groups == 0, "{} experts in {} groups", choice.E,
+               choice.groups);
+  HEDDLE_CHECK(choice.top_k <= std::min(choice.groups, choice.top_groups) * (choice.E / choice.groups),
+               "top {} of the experts of {} groups of {}", choice.top_k, choice.top_groups,
+               choice.E / choice.groups);
+  over_rows(
+      call.in[0].rows(), 4 * choice.E * 4,
+      [&](int64_t begin, int64_t end) { HWY_DYNAMIC_DISPATCH(ChooseRows)
+                                        (call, fused, begin, end); },
+      kRowsPerPartial);
+  sort_rows(call.out.subspan(fused ? 2 : 0), choice.E, call.scratch);
+}
+void choose(const KernelCall& call) { choose_and_sort(call, false); }
+void router(const KernelCall& call) { choose_and_sort(call, true); }
+
+int64_t choice_scratch(const ir::Stage& stage, const ir::Op& op, const ir::RowCounts& rows) {
+  const int64_t E = stage.value(op.in[0]).shape[1].count;
+  return partial_count(stage.elements(op.in[0], rows) / std::max<int64_t>(1, E)) * E * 4;
+}
+
+template <Letters in, size_t scores_at>
+Support routes(const ir::Stage& stage, const ir::Op& op) {
+  const int64_t E = stage.value(op.in[scores_at]).shape[1].count;
+  if (E > kMostExperts) return Support::no(fmt::format("{} experts, at most {}", E, kMostExperts));
+  return takes<in>(stage, op);
+}
+
+void count_load(const KernelCall& call) {
+  const auto* offsets = call.in[0].as<const int32_t>();
+  auto* load_E = call.updates[0].as<double>();
+  for (int64_t e = 0; e < call.updates[0].elements(); ++e) {
+    const double rows = offsets[e + 1] - offsets[e];
+    load_E[e] = call.overwrite ? rows : load_E[e] + rows;
+  }
+}
+
+/// bias_e += rate·sign(mean(load) − load_e).
+void router_bias_update(const KernelCall& call) {
+  const auto* load_E = call.in[0].as<const double>();
+  const int64_t E = call.in[0].elements();
+  auto* bias_E = call.updates[0].as<float>();
+  const auto rate = static_cast<float>(call.op->attributes.number("rate"));
+  double sum = 0;
+  for (int64_t e = 0; e < E; ++e) sum += load_E[e];
+  const double mean = sum / static_cast<double>(E);
+  for (int64_t e = 0; e < E; ++e) {
+    if (load_E[e] < mean) bias_E[e] += rate;
+    if (load_E[e] > mean) bias_E[e] -= rate;
+  }
+}
+
+}  // namespace
+
+std::vector<KernelEntry> router_kernels() {
+  return {{"router_scores", "host", "highway", takes<"a">, nullptr, router_scores},
+          {"router_scores_dgrad", "host", "highway", takes<"aa">, nullptr, router_scores_dgrad},
+          {"choose", "host", "highway", routes<"aa", 0>, choice_scratch, choose},
+          {"gate", "host", "plain", takes<"ai">, nullptr, gate},
+          {"gate_dgrad", "host", "plain", takes<"aai">, nullptr, gate_dgrad},
+          {"router", "host", "highway", routes<"aa", 0>, choice_scratch, router},
+          {"router_dgrad", "host", "highway", routes<"aaai", 2>, nullptr, router_dgrad},
+          {"count_load", "host", "plain", takes<"i", "d">, nullptr, count_load},
+          {"router_bias_update", "host", "plain", takes<"d", "a">, nullptr, router_bias_update}};
+}
+
+}  // namespace heddle::kernels::host
+#endif  // HWY_ONCE
