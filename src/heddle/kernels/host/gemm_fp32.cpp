@@ -16,7 +16,8 @@ namespace heddle::kernels::host::fp32 {
 namespace {
 
 constexpr int64_t kRun = 256;         // depth
-constexpr int64_t kRowsAtOnce = 192;  // rows of A that are packed together
+constexpr int64_t kRowsAtOnce = 264;  // rows of A that are packed together
+constexpr int64_t kRowsTogether = 8;  // of dy
 constexpr int64_t kBlock = kBlockRows * kPanelColumns;
 
 constexpr int64_t kLeftBytes = kRowsAtOnce * kRun * 4;
@@ -202,9 +203,13 @@ void wgrad(BlockKernel kernel, const WgradPiece& piece, std::byte* scratch) {
     };
     for (int64_t t = 0; t < piece.rows; t += kRun) {
       const int64_t deep = std::min(piece.rows - t, kRun);
-      for (int64_t s = 0; s < strips; ++s) {
-        pack_strip<kBlockRows>(piece.dy, true, n + s * kBlockRows, t, deep,
-                               std::min(tall - s * kBlockRows, kBlockRows), left + s * kBlockRows * kRun);
+      // A few rows at a time, so that the lines that strips share are still near.
+      for (int64_t d = 0; d < deep; d += kRowsTogether) {
+        for (int64_t s = 0; s < strips; ++s) {
+          pack_strip<kBlockRows>(piece.dy, true, n + s * kBlockRows, t + d, std::min(deep - d, kRowsTogether),
+                                 std::min(tall - s * kBlockRows, kBlockRows),
+                                 left + s * kBlockRows * kRun + d * kBlockRows);
+        }
       }
       for (int64_t p = 0; p < panels; ++p) {
         const int64_t k = piece.k_begin + p * kPanelColumns;
@@ -218,7 +223,11 @@ void wgrad(BlockKernel kernel, const WgradPiece& piece, std::byte* scratch) {
       each_row([](float* dw, const float* sum, int64_t count) { std::copy_n(sum, count, dw); });
     } else {
       each_row([](float* dw, const float* sum, int64_t count) {
-        for (int64_t i = 0; i < count; ++i) dw[i] += sum[i];
+        if (count == kPanelColumns) {
+          for (int64_t i = 0; i < kPanelColumns; ++i) dw[i] += sum[i];
+        } else {
+          for (int64_t i = 0; i < count; ++i) dw[i] += sum[i];
+        }
       });
     }
   }
