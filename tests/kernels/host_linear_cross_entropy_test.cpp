@@ -2,7 +2,7 @@
 //
 // Tolerance, of the largest magnitude: fp32 sums in another order, 1e-5. In bf16 the host rounds dlogits to bf16
 // where reference keeps fp32: 2⁻⁷.
-#include "tests/kernels/op_cases.h"
+#include "tests/kernels/host_stream.h"
 
 namespace heddle::op_runner {
 namespace {
@@ -11,8 +11,11 @@ double tolerance(Dtype X) { return X == Dtype::bf16 ? 1.0 / 128 : 1e-5; }
 
 struct Head {
   Head(Dtype X, int64_t T, int64_t V, int64_t H)
-      : x(random_tensor(X, {T, H}, 1)), w(random_tensor(X, {V, H}, 2)), labels(random_labels(T, V, 3)),
-        scales(wide(X), {1}, 0.125), acc(wide(X), {V, H}, 1.0) {}
+      : x(random_tensor(X, {T, H}, 1)),
+        w(random_tensor(X, {V, H}, 2)),
+        labels(random_labels(T, V, 3)),
+        scales(wide(X), {1}, 0.125),
+        acc(wide(X), {V, H}, 1.0) {}
 
   OpResult run(const std::vector<kernels::KernelEntry>& kernels, std::string kind, std::vector<Tensor> in,
                bool updates, bool overwrite) const {
@@ -28,8 +31,9 @@ TEST(HostLinearCrossEntropy, AgreesWithReference) {
   struct Sizes {
     int64_t T, V, H;
   };
-  // The last one takes several blocks of rows: 4096 is the most a block has.
-  for (const Sizes s : {Sizes{0, 7, 5}, {1, 3, 9}, {70, 130, 33}, {4500, 12, 8}}) {
+  // {70, 1700, 33}: several chunks of the vocabulary. The last one takes several blocks of rows: 4096 is the most a
+  // block has.
+  for (const Sizes s : {Sizes{0, 7, 5}, {1, 3, 9}, {70, 130, 33}, {70, 1700, 33}, {4500, 12, 8}}) {
     for (const Dtype X : {Dtype::f32, Dtype::bf16}) {
       for (const bool overwrite : {true, false}) {
         const Head head(X, s.T, s.V, s.H);
@@ -52,6 +56,63 @@ TEST(HostLinearCrossEntropy, AgreesWithReference) {
       }
     }
   }
+}
+
+/// Rows whose first chunk of logits is far below what comes later, and rows for which it is the other way round.
+TEST(HostLinearCrossEntropy, TakesLogitsThatGrowAlongTheVocabulary) {
+  const int64_t T = 19, V = 1300, H = 9;
+  for (const Dtype X : {Dtype::f32, Dtype::bf16}) {
+    for (const double step : {30.0, 3000.0}) {
+      Head head(X, T, V, H);
+      for (int64_t t = 0; t < T; ++t) head.x.values[static_cast<size_t>(t * H)] = t % 2 ? 1 : -1;
+      for (int64_t v = 0; v < V; ++v) {
+        head.w.values[static_cast<size_t>(v * H)] = v < 600 ? -step : v == 1100 ? 1.5 * step : 0.5 * step;
+      }
+      const std::vector<Tensor> in{head.x, head.w, head.labels, head.scales};
+      const std::string where = fmt::format("{} step {}", name_of(X), step);
+      const OpResult wanted = head.run(kernels::reference_kernels(), "linear_cross_entropy_train", in, true, true);
+      for (const int64_t target : instruction_sets()) {
+        const InstructionSet set(target);
+        OpResult train;
+        for (const int threads : {1, 3}) {
+          const Threads team(threads);
+          const OpResult found = head.run(kernels::host_kernels(), "linear_cross_entropy_train", in, true, true);
+          if (threads == 1) train = found;
+          expect_same(train, found, where);
+        }
+        const OpResult forward = head.run(kernels::host_kernels(), "linear_cross_entropy", in, false, true);
+        const std::vector<Tensor> with_lse{head.x, head.w, head.labels, forward.out[1], head.scales};
+        const OpResult dgrad =
+            head.run(kernels::host_kernels(), "linear_cross_entropy_dgrad", with_lse, false, true);
+        EXPECT_TRUE(close(wanted.out[0], train.out[0], 1e-5)) << where;
+        EXPECT_TRUE(close(wanted.out[1], train.out[1], tolerance(X))) << where;
+        EXPECT_TRUE(close(wanted.updates[0], train.updates[0], tolerance(X))) << where;
+        EXPECT_TRUE(same(dgrad.out[0], train.out[1])) << where;
+      }
+    }
+  }
+}
+
+TEST(HostLinearCrossEntropy, LosesNoNan) {
+  for (const double bad : {std::numeric_limits<double>::quiet_NaN(), std::numeric_limits<double>::infinity()}) {
+    for (const int64_t at : {0, 1250}) {
+      Head head(Dtype::bf16, 3, 1300, 9);
+      for (double& label : head.labels.values) label = 5;
+      head.w.values[static_cast<size_t>(at * 9)] = bad;
+      const OpResult train = head.run(kernels::host_kernels(), "linear_cross_entropy_train",
+                                      {head.x, head.w, head.labels, head.scales}, true, true);
+      EXPECT_FALSE(std::isfinite(train.out[0].values[0])) << bad << " at " << at;
+      EXPECT_FALSE(std::isfinite(train.updates[0].values[0])) << bad << " at " << at;
+    }
+  }
+}
+
+TEST(HostLinearCrossEntropy, RefusesALabelOutsideTheVocabulary) {
+  Head head(Dtype::f32, 3, 7, 5);
+  head.labels.values[2] = 7;
+  EXPECT_THROW(head.run(kernels::host_kernels(), "linear_cross_entropy_train",
+                        {head.x, head.w, head.labels, head.scales}, true, true),
+               InternalError);
 }
 
 }  // namespace

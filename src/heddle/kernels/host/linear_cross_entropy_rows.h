@@ -7,7 +7,7 @@
 
 namespace heddle::kernels::host {
 
-/// Largest magnitude of a logit that the functions below tell from larger ones.
+/// Logits are smaller than this.
 constexpr float kMostLogit = 0x1p21f;
 
 /// The largest of `count` >= 1 logits.
@@ -19,8 +19,8 @@ struct RowShare {
   float largest;
 };
 /// out[i] = e^logits[i] · 2^-power rounded to bf16 or f32 (nothing where `out` is null), and the sum of what is not
-/// yet rounded. The relative error, and so all bits but the exponent, are independent of `power`. What is below
-/// 2^-126 becomes zero, what is beyond 2^127 is held there.
+/// yet rounded. All bits but the exponent are independent of `power`. What is below 2^-120 is raised to it. Garbage
+/// where a logit is beyond power·ln 2 + 87 or kMostLogit: `largest` tells.
 RowShare exponentials(const float* logits, int64_t count, int32_t power, void* out, Dtype out_dtype);
 
 /// out[i] = factor · in[i], rounded to out's type (bf16 or f32).
