@@ -2,6 +2,9 @@
 //
 // Tolerance, of the largest magnitude: fp32 sums in another order, 1e-5. In bf16 the host rounds dlogits to bf16
 // where reference keeps fp32: 2⁻⁷.
+#include <limits>
+
+#include "heddle/kernels/host/gemm.h"
 #include "tests/kernels/host_stream.h"
 
 namespace heddle::op_runner {
@@ -104,6 +107,25 @@ TEST(HostLinearCrossEntropy, LosesNoNan) {
       EXPECT_FALSE(std::isfinite(train.out[0].values[0])) << bad << " at " << at;
       EXPECT_FALSE(std::isfinite(train.updates[0].values[0])) << bad << " at " << at;
     }
+  }
+}
+
+TEST(HostLinearCrossEntropy, PackedWeightsGiveTheSameBits) {
+  for (const Dtype X : {Dtype::f32, Dtype::bf16}) {
+    Head head(X, 70, 1300, 33);
+    const auto train = [&] {
+      return head.run(kernels::host_kernels(), "linear_cross_entropy_train",
+                      {head.x, head.w, head.labels, head.scales}, true, true);
+    };
+    const OpResult rows = train();
+    Tensor master = head.w, packed = head.w;
+    master.dtype = Dtype::f32;
+    packed.values.clear();
+    packed.layout = ir::Layout::packed;
+    packed.packed.resize(static_cast<size_t>(kernels::host::packed_bytes(X, 1, 1300, 33)));
+    const OpCase pack{"pack", "pack_weight", {{master, Role::optimizer}}, {}, {packed}};
+    head.w = run_op(pack, kernels::host_kernels(), true, ir::Phase::end).updates[0];
+    expect_same(rows, train(), std::string(name_of(X)));
   }
 }
 
