@@ -28,8 +28,9 @@ std::string message(const std::string& text, const std::vector<std::string>& ove
 TEST(RunConfig, TheEmptyFileIsTheDefaults) { EXPECT_EQ(parse_run_config("", "run.toml"), RunConfig()); }
 
 TEST(RunConfig, FileOverDefaultsAndFlagsOverFile) {
-  const RunConfig c = parse_run_config("name = \"a\"\n[train]\nsteps = 7\nlearning_rate = 1\n[fusions]\nnorm = false\n",
-                                       "run.toml", {"train.steps=9", "device.memory_bytes=2 GiB", "model.topk_bias=false"});
+  const RunConfig c =
+      parse_run_config("name = \"a\"\n[train]\nsteps = 7\nlearning_rate = 1\n[fusions]\nnorm = false\n", "run.toml",
+                       {"train.steps=9", "device.memory_bytes=2 GiB", "model.topk_bias=false"});
   EXPECT_EQ(c.name, "a");
   EXPECT_EQ(c.train.steps, 9);
   EXPECT_EQ(c.train.learning_rate, 1.0);
@@ -49,14 +50,19 @@ TEST(RunConfig, APresetIsTheBaseOfTheKeysAroundIt) {
 }
 
 TEST(RunConfig, MessagesNameThePlaceAndWhatIsAccepted) {
-  EXPECT_EQ(message("[train]\n  stepz = 3\n"), "run.toml:2:3: unknown key 'train.stepz', did you mean 'train.steps'?");
+  EXPECT_EQ(message("[train]\n  stepz = 3\n"),
+            "run.toml:2:3: unknown key 'train.stepz', did you mean 'train.steps'?");
   EXPECT_EQ(message("[trian]\nsteps = 3\n"), "run.toml:1:2: unknown section 'trian', did you mean 'train'?");
-  EXPECT_EQ(message("learning_rate = 1\n"), "run.toml:1:1: unknown key 'learning_rate', did you mean 'train.learning_rate'?");
-  EXPECT_EQ(message("[train]\nsteps = 1.5\n"), "run.toml:2:1: train.steps takes an integer of 1 or more, found the number 1.5");
-  EXPECT_EQ(message("[train]\nsteps = [1]\n"), "run.toml:2:1: train.steps takes an integer of 1 or more, found an array");
+  EXPECT_EQ(message("learning_rate = 1\n"),
+            "run.toml:1:1: unknown key 'learning_rate', did you mean 'train.learning_rate'?");
+  EXPECT_EQ(message("[train]\nsteps = 1.5\n"),
+            "run.toml:2:1: train.steps takes an integer of 1 or more, found the number 1.5");
+  EXPECT_EQ(message("[train]\nsteps = [1]\n"),
+            "run.toml:2:1: train.steps takes an integer of 1 or more, found an array");
   EXPECT_EQ(message("[train.steps]\n"), "run.toml:1:8: train.steps takes an integer of 1 or more, found a table");
   EXPECT_EQ(message("[train]\nsteps = 0\n"), "run.toml:2:1: train.steps is 0, must be an integer of 1 or more");
-  EXPECT_EQ(message("[train]\nbeta1 = 1.5\n"), "run.toml:2:1: train.beta1 is 1.5, must be a number from 0 to 0.999999");
+  EXPECT_EQ(message("[train]\nbeta1 = 1.5\n"),
+            "run.toml:2:1: train.beta1 is 1.5, must be a number from 0 to 0.999999");
   EXPECT_EQ(message("[train]\nschedule = \"cosin\"\n"),
             "run.toml:2:1: train.schedule is 'cosin', accepted: cosine, wsd, constant, did you mean 'cosine'?");
   EXPECT_EQ(message("", {"train.steps=ten"}),
@@ -66,7 +72,8 @@ TEST(RunConfig, MessagesNameThePlaceAndWhatIsAccepted) {
             "--set model.topk_bias=yes: model.topk_bias takes true or false, found 'yes'");
   EXPECT_EQ(message("[device]\ndeterministic = false\n"),
             "run.toml:2:1: device.deterministic is false, accepted: true (there is no other mode)");
-  EXPECT_EQ(message("[train]\nlearning_rate = nan\n"), "run.toml:2:1: train.learning_rate is nan, must be a number from 0 to 100");
+  EXPECT_EQ(message("[train]\nlearning_rate = nan\n"),
+            "run.toml:2:1: train.learning_rate is nan, must be a number from 0 to 100");
 }
 
 TEST(RunConfig, WhatNoKeyAloneCanTell) {
@@ -81,12 +88,15 @@ TEST(RunConfig, WhatNoKeyAloneCanTell) {
   EXPECT_EQ(message("[device]\ndtype = \"f64\"\n"),
             "run.toml:2:1: device.dtype is f64, which needs device.backend = \"reference\"");
   EXPECT_EQ(message("[model]\npreset = \"deepsek-v3\"\n"),
-            "run.toml:2:1: no preset 'deepsek-v3', accepted: demo, deepseek-v2-lite, deepseek-v3, did you mean 'deepseek-v3'?");
-  EXPECT_EQ(message("name = \"../x\"\n"), "run.toml:1:1: name is '../x', must be the name of a folder (no '/', no '.' in front)");
+            "run.toml:2:1: no preset 'deepsek-v3', accepted: demo, deepseek-v2-lite, deepseek-v3, did you mean "
+            "'deepseek-v3'?");
+  EXPECT_EQ(message("name = \"../x\"\n"),
+            "run.toml:1:1: name is '../x', must be the name of a folder (no '/', no '.' in front)");
 }
 
 TEST(RunConfig, BrokenTomlIsOneLineWithItsPlace) {
-  for (const char* text : {"[train\n", "a = ", "a = 1\na = 2\n", "\"\x01\" = 3\n", "= 3\n", "[a]\n[a]\n", "x = \"\xff\"\n"}) {
+  for (const char* text :
+       {"[train\n", "a = ", "a = 1\na = 2\n", "\"\x01\" = 3\n", "= 3\n", "[a]\n[a]\n", "x = \"\xff\"\n"}) {
     EXPECT_TRUE(message(text).starts_with("run.toml:")) << message(text);
   }
   EXPECT_EQ(message(std::string(static_cast<size_t>(kMostConfigBytes) + 1, ' ')),
@@ -116,7 +126,8 @@ TEST(RunConfig, SizesInBytes) {
   EXPECT_EQ(parse_bytes("1.5 KiB"), 1536);
   EXPECT_EQ(parse_bytes("7"), 7);
   EXPECT_EQ(parse_bytes("2e9 B"), 2'000'000'000);
-  for (const char* text : {"", "GiB", "4 gib", "-1", "1e40", "nan", "4GiB4"}) EXPECT_THROW(parse_bytes(text), ConfigError) << text;
+  for (const char* text : {"", "GiB", "4 gib", "-1", "1e40", "nan", "4GiB4"})
+    EXPECT_THROW(parse_bytes(text), ConfigError) << text;
 }
 
 TEST(RunConfig, EverySettingHasAMeaningAndReadsBack) {
@@ -158,7 +169,8 @@ class HuggingFace : public testing::Test {
     return "accepted";
   }
   ScratchFolder folder_;
-  const std::string sizes_ = R"("vocab_size": 100, "hidden_size": 32, "num_hidden_layers": 2, "intermediate_size": 48,
+  const std::string sizes_ =
+      R"("vocab_size": 100, "hidden_size": 32, "num_hidden_layers": 2, "intermediate_size": 48,
     "first_k_dense_replace": 1, "rms_norm_eps": 1e-6, "max_position_embeddings": 64, "num_attention_heads": 4,
     "num_key_value_heads": 4, "q_lora_rank": null, "kv_lora_rank": 12, "qk_nope_head_dim": 8, "qk_rope_head_dim": 4,
     "v_head_dim": 8, "n_routed_experts": 8, "num_experts_per_tok": 3, "n_shared_experts": 1, "moe_intermediate_size": 12)";
@@ -166,7 +178,9 @@ class HuggingFace : public testing::Test {
 
 TEST_F(HuggingFace, TheFixturesAreRead) {
   const std::string folder = std::string(HEDDLE_SOURCE_DIR) + "/tests/fixtures/";
-  const RunConfig c = parse_run_config("[model]\nhf = \"" + folder + "mtp/config.json\"\nvocab_size = 70\n[train]\nsequence_length = 16\n", "run.toml");
+  const RunConfig c = parse_run_config(
+      "[model]\nhf = \"" + folder + "mtp/config.json\"\nvocab_size = 70\n[train]\nsequence_length = 16\n",
+      "run.toml");
   EXPECT_EQ(c.model.hidden_size, 32);
   EXPECT_EQ(c.model.n_group, 4);
   EXPECT_EQ(c.model.vocab_size, 70);
@@ -174,9 +188,10 @@ TEST_F(HuggingFace, TheFixturesAreRead) {
 }
 
 TEST_F(HuggingFace, V2InTheWordsOfV3) {
-  const model::ModelConfig c = read_huggingface_config(
-      with(R"({"architectures": ["DeepseekV2ForCausalLM"], "model_type": "deepseek_v2", "topk_method": "greedy", "n_group": 1,
-      "topk_group": 1, "aux_loss_alpha": 0.001, "seq_aux": true, )" + sizes_ + "}"));
+  const model::ModelConfig c = read_huggingface_config(with(
+      R"({"architectures": ["DeepseekV2ForCausalLM"], "model_type": "deepseek_v2", "topk_method": "greedy", "n_group": 1,
+      "topk_group": 1, "aux_loss_alpha": 0.001, "seq_aux": true, )" +
+      sizes_ + "}"));
   EXPECT_FALSE(c.sigmoid_scores);
   EXPECT_FALSE(c.topk_bias);
   EXPECT_FALSE(c.norm_topk_prob);
@@ -186,9 +201,11 @@ TEST_F(HuggingFace, V2InTheWordsOfV3) {
 TEST_F(HuggingFace, Refusals) {
   EXPECT_EQ(refusal(R"({"architectures": ["LlamaForCausalLM"]})"),
             ": the architecture is 'LlamaForCausalLM', accepted: DeepseekV2ForCausalLM, DeepseekV3ForCausalLM");
-  EXPECT_EQ(refusal(R"({"architectures": ["DeepseekV2ForCausalLM"], "topk_method": "group_limited_greedy", "n_group": 8,
-      "topk_group": 3, )" + sizes_ + "}"),
-            ": 'topk_method' is \"group_limited_greedy\" with 3 of 8 groups, accepted is \"greedy\"");
+  EXPECT_EQ(
+      refusal(R"({"architectures": ["DeepseekV2ForCausalLM"], "topk_method": "group_limited_greedy", "n_group": 8,
+      "topk_group": 3, )" +
+              sizes_ + "}"),
+      ": 'topk_method' is \"group_limited_greedy\" with 3 of 8 groups, accepted is \"greedy\"");
   EXPECT_TRUE(refusal("[1]").starts_with(": not a JSON object"));
   EXPECT_TRUE(refusal("{").starts_with(": not JSON"));
   EXPECT_NE(refusal(std::string(1000, '[')), "accepted");
@@ -201,14 +218,16 @@ TEST(Switches, EachIsAKeyOfTheConfigurationAndHasItsPage) {
     std::ifstream page(path);
     const std::string text{std::istreambuf_iterator<char>(page), {}};
     EXPECT_NE(text.find("`" + s.key + "`"), std::string::npos) << path << " does not name " << s.key;
-    EXPECT_NE(text.find(std::string(plan::name_of(s.maths))), std::string::npos) << path << " does not give the class";
+    EXPECT_NE(text.find(std::string(plan::name_of(s.maths))), std::string::npos)
+        << path << " does not give the class";
     EXPECT_NE(text.find("## Tests"), std::string::npos) << path;
     EXPECT_NE(text.find("## Measure"), std::string::npos) << path;
   }
 }
 
 TEST(Switches, EachFusionIsASwitch) {
-  for (const std::string& name : passes::fusion_names()) EXPECT_NE(plan::find_switch("fusions." + name), nullptr) << name;
+  for (const std::string& name : passes::fusion_names())
+    EXPECT_NE(plan::find_switch("fusions." + name), nullptr) << name;
 }
 
 }  // namespace

@@ -1,4 +1,5 @@
-// Every switch of the table that claims to keep the maths keeps it: a small model is trained with the switch on and off.
+// Every switch of the table that claims to keep the maths keeps it: a small model is trained with the switch on and
+// off.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -95,8 +96,8 @@ std::string test_name(const testing::TestParamInfo<plan::Switch>& info) {
 
 class SwitchParity : public testing::TestWithParam<plan::Switch> {};
 
-// The first moments are sums of gradients, so they show what the gradients do. Masters don't: AdamW divides a gradient
-// near zero by its own size.
+// The first moments are sums of gradients, so they show what the gradients do. Masters don't: AdamW divides a
+// gradient near zero by its own size.
 TEST_P(SwitchParity, HoldsOnReferenceInFp64) {
   const Outcome on = train_with({"device.backend=reference", "device.dtype=f64"});
   const Outcome off = train_with({"device.backend=reference", "device.dtype=f64", GetParam().key + "=false"});
@@ -108,8 +109,8 @@ TEST_P(SwitchParity, HoldsOnReferenceInFp64) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Table, SwitchParity,
-                         testing::ValuesIn(on_off_switches(plan::MathsClass::reassociates)), test_name);
+INSTANTIATE_TEST_SUITE_P(Table, SwitchParity, testing::ValuesIn(on_off_switches(plan::MathsClass::reassociates)),
+                         test_name);
 
 class BitwiseSwitch : public testing::TestWithParam<plan::Switch> {};
 
@@ -124,7 +125,8 @@ TEST_P(BitwiseSwitch, KeepsEveryBit) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Table, BitwiseSwitch, testing::ValuesIn(on_off_switches(plan::MathsClass::bitwise)), test_name);
+INSTANTIATE_TEST_SUITE_P(Table, BitwiseSwitch, testing::ValuesIn(on_off_switches(plan::MathsClass::bitwise)),
+                         test_name);
 
 // The comparison sees a change of the maths: the smallest of those that a switch could make by mistake.
 TEST(SwitchParityItself, SeesAChangedFactor) {

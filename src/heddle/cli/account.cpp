@@ -40,7 +40,8 @@ std::string_view kind_of(std::string_view op) {
   return "other products";
 }
 
-template <class T> T& named(std::vector<T>& list, std::string T::* name, std::string_view wanted) {
+template <class T>
+T& named(std::vector<T>& list, std::string T::*name, std::string_view wanted) {
   const auto at = std::find_if(list.begin(), list.end(), [&](const T& t) { return t.*name == wanted; });
   if (at != list.end()) return *at;
   list.emplace_back().*name = wanted;
@@ -51,8 +52,8 @@ template <class T> T& named(std::vector<T>& list, std::string T::* name, std::st
 
 std::vector<PartParameters> parameters_by_part(const model::ModelConfig& config, const plan::Lowered& lowered) {
   std::vector<PartParameters> parts;
-  for (const char* part : {"embedding", "attention", "dense MLP", "router", "routed experts", "shared experts", "norms",
-                           "output head", "further tokens (MTP)"}) {
+  for (const char* part : {"embedding", "attention", "dense MLP", "router", "routed experts", "shared experts",
+                           "norms", "output head", "further tokens (MTP)"}) {
     parts.push_back({part});
   }
   for (size_t s = 0; s < lowered.parameters.size(); ++s) {
@@ -72,14 +73,15 @@ std::vector<KindFlops> flops_by_kind(const plan::Plan& plan, const plan::Lowered
   const double sequence_tokens = static_cast<double>(plan.sequences * plan.sequence_length);
   std::vector<KindFlops> kinds;
   for (const char* kind : {"attention", "routed experts", "other products", "output head"}) kinds.push_back({kind});
-  const auto add = [&](ir::Purpose purpose, double tokens, double KindFlops::* into) {
+  const auto add = [&](ir::Purpose purpose, double tokens, double KindFlops::*into) {
     for (const ir::Action& action : program.actions_of(0, purpose)) {
       const ir::Block& block = program.blocks[static_cast<size_t>(action.block)];
       for (const ir::Step& step : block.steps) {
         const ir::Stage& stage = program.stages[static_cast<size_t>(block.stages[step.slot])];
         const ir::Op& op = stage.ops[step.op];
         if (op.def->cost == nullptr) continue;
-        named(kinds, &KindFlops::kind, kind_of(op.kind())).*into += op.def->cost(stage, op, ir::FixedRows()).flops / tokens;
+        named(kinds, &KindFlops::kind, kind_of(op.kind())).*into +=
+            op.def->cost(stage, op, ir::FixedRows()).flops / tokens;
       }
     }
   };

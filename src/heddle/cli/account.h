@@ -1,4 +1,5 @@
-// What a model costs, read off its step program: parameters by part, FLOPs by kind of product, persistent bytes by role.
+// What a model costs, read off its step program: parameters by part, FLOPs by kind of product, persistent bytes by
+// role.
 #pragma once
 
 #include <cstdint>

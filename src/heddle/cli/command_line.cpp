@@ -1,7 +1,6 @@
 // Arguments to options, by CLI11. The only file that includes it. Misspelt subcommands and flags are named with the
 // nearest one that exists.
 #include <CLI/CLI.hpp>
-
 #include <algorithm>
 #include <functional>
 
@@ -72,7 +71,7 @@ int run_command_line(int count, char** arguments) {
   sub->add_option("--steps", train_options.steps, "Steps of the whole run, the same as --set train.steps=N")
       ->check(CLI::PositiveNumber);
   sub->add_flag("--resume", train_options.resume, "Go on from the newest whole checkpoint of the run");
-  sub->add_flag("--trace", train_options.trace, "Time the ops of step train.trace_step one by one (Perfetto, report)");
+  sub->add_flag("--trace", train_options.trace, "Also write the ops of step train.trace_step as a Perfetto trace");
   json(sub, train_options.json);
 
   GenerateOptions generate_options;
@@ -88,33 +87,37 @@ int run_command_line(int count, char** arguments) {
 
   InspectOptions inspect_options;
   sub = command("inspect", "Parameters, FLOPs and memory of a configuration; nothing is allocated",
-                          std::as_const(inspect_options), inspect);
+                std::as_const(inspect_options), inspect);
   sub->add_option("CONFIG", inspect_options.config, "The configuration file")->required();
   set(sub, inspect_options.set);
   sub->add_flag("--program", inspect_options.program, "Print the step program");
   json(sub, inspect_options.json);
 
   DoctorOptions doctor_options;
-  sub = command("doctor", "What this machine can do, and which kernels are chosen on it", std::as_const(doctor_options),
-                doctor);
+  sub = command("doctor", "What this machine can do, and which kernels are chosen on it",
+                std::as_const(doctor_options), doctor);
   json(sub, doctor_options.json);
 
   ExplainOptions explain_options;
-  sub = command("explain", "What a configuration key does; without KEY, all of them", std::as_const(explain_options),
-                explain);
+  sub = command("explain", "What a configuration key does; without KEY, all of them",
+                std::as_const(explain_options), explain);
   sub->add_option("KEY", explain_options.key, "A key such as train.clip_norm, or a section");
   json(sub, explain_options.json);
 
   DataOptions data_options;
-  sub = command("data", "Prepare text: train a tokenizer and write the token file", std::as_const(data_options), data);
-  sub->add_option("SOURCE", data_options.source, "\"demo\" (installed documentation), a .txt or .jsonl file, or a folder")
+  sub = command("data", "Prepare text: train a tokenizer and write the token file", std::as_const(data_options),
+                data);
+  sub->add_option("SOURCE", data_options.source,
+                  "\"demo\" (installed documentation), a .txt or .jsonl file, or a folder")
       ->required();
   sub->add_option("--out", data_options.out, "The folder to prepare it in")->required()->type_name("DIR");
-  sub->add_option("--vocabulary", data_options.vocabulary, "Tokens of the tokenizer")->check(CLI::Range(258, 1 << 21));
+  sub->add_option("--vocabulary", data_options.vocabulary, "Tokens of the tokenizer")
+      ->check(CLI::Range(258, 1 << 21));
   json(sub, data_options.json);
 
   std::vector<std::string> names;
-  for (const CLI::App* each : app.get_subcommands([](CLI::App*) { return true; })) names.push_back(each->get_name());
+  for (const CLI::App* each : app.get_subcommands([](CLI::App*) { return true; }))
+    names.push_back(each->get_name());
   if (count < 2 || std::string_view(arguments[1]) == "help") {
     fmt::print("{}", kWelcome);
     return kDone;

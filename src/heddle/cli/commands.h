@@ -1,5 +1,5 @@
-// The subcommands of `heddle`, each a function of its options. They write to standard output, throw what went wrong,
-// and return the exit status; command_line.cpp turns arguments into options, main.cpp errors into messages.
+// The subcommands of `heddle`, each a function of its options. They write to standard output, throw what went
+// wrong, and return the exit status; command_line.cpp turns arguments into options, main.cpp errors into messages.
 #pragma once
 
 #include <cstdint>

@@ -54,7 +54,8 @@ std::string continue_text(train::Trainer& trainer, const train::Tokenizer& token
   for (int64_t i = 0; i < how.tokens; ++i) {
     const size_t seen = std::min(ids.size(), window);
     const std::vector<float> logits = trainer.next_logits({ids.data() + ids.size() - seen, seen});
-    const train::TokenId id = pick(logits, tokenizer.vocabulary(), how.temperature, random.uniform(static_cast<uint64_t>(i)));
+    const train::TokenId id =
+        pick(logits, tokenizer.vocabulary(), how.temperature, random.uniform(static_cast<uint64_t>(i)));
     if (id == tokenizer.end_of_text()) break;
     ids.push_back(id);
     text += tokenizer.decode({&id, 1});

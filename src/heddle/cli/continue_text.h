@@ -11,8 +11,8 @@
 namespace heddle::cli {
 
 struct Continuation {
-  int64_t tokens = 64;      // at most; an end-of-text token ends it
-  double temperature = 0;   // 0: always the likeliest token; else softmax(logits / temperature)
+  int64_t tokens = 64;     // at most; an end-of-text token ends it
+  double temperature = 0;  // 0: always the likeliest token; else softmax(logits / temperature)
   uint64_t seed = 0;
 };
 

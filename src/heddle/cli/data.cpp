@@ -31,7 +31,8 @@ Json json_of(const train::PreparedData& d) {
             {"unigram_bits_per_byte", d.unigram_bits_per_byte},
             {"packages", Json::array()}};
   for (const train::CorpusPackage& p : d.packages) {
-    json["packages"].push_back({{"name", p.name}, {"licence", p.licence}, {"files", p.files}, {"text_bytes", p.text_bytes}});
+    json["packages"].push_back(
+        {{"name", p.name}, {"licence", p.licence}, {"files", p.files}, {"text_bytes", p.text_bytes}});
   }
   return json;
 }
@@ -62,8 +63,9 @@ void print(const train::PreparedData& d) {
 int data(const DataOptions& options) {
   const train::Progress progress = preparation_progress();
   const train::PreparedData prepared =
-      options.source == "demo" ? train::prepare_demo_data(options.out, options.vocabulary, progress)
-                               : train::prepare_text_data(options.source, options.out, options.vocabulary, progress);
+      options.source == "demo"
+          ? train::prepare_demo_data(options.out, options.vocabulary, progress)
+          : train::prepare_text_data(options.source, options.out, options.vocabulary, progress);
   end_preparation_progress();
   if (options.json) {
     fmt::print("{}\n", json_of(prepared).dump(2, ' ', false, Json::error_handler_t::replace));

@@ -79,18 +79,21 @@ std::vector<Finding> machine_findings() {
   const int allowed = allowed_processors();
   const std::string quota = first_line("/sys/fs/cgroup/cpu.max");
   add(allowed >= online, "processors",
-      allowed >= online ? fmt::format("{}", online) : fmt::format("{} of {} allowed to this process", allowed, online));
+      allowed >= online ? fmt::format("{}", online)
+                        : fmt::format("{} of {} allowed to this process", allowed, online));
   if (!quota.empty() && !quota.starts_with("max")) {
     add(false, "processor quota", fmt::format("the control group limits processor time (cpu.max: {})", quota));
   }
   using namespace kernels::host;
-  for (const auto& [name, support] : {std::pair{"AVX2 and FMA", &avx2_fma()}, std::pair{"AVX-512", &avx512()},
-                                      std::pair{"AVX-512 bf16", &avx512_bf16()}, std::pair{"AMX bf16", &amx_bf16()}}) {
+  for (const auto& [name, support] :
+       {std::pair{"AVX2 and FMA", &avx2_fma()}, std::pair{"AVX-512", &avx512()},
+        std::pair{"AVX-512 bf16", &avx512_bf16()}, std::pair{"AMX bf16", &amx_bf16()}}) {
     add(support->ok, name, support->ok ? "yes" : "no: " + support->reason);
   }
   const int64_t memory = device::host_memory_bytes(), available = available_memory_bytes();
-  add(available * 4 > memory, "memory", fmt::format("{}, {} available", bytes_text(static_cast<double>(memory)),
-                                                    bytes_text(static_cast<double>(available))));
+  add(available * 4 > memory, "memory",
+      fmt::format("{}, {} available", bytes_text(static_cast<double>(memory)),
+                  bytes_text(static_cast<double>(available))));
   const std::string huge = first_line("/sys/kernel/mm/transparent_hugepage/enabled");
   const bool off = huge.empty() || huge.find("[never]") != std::string::npos;
   add(!off, "transparent huge pages", huge.empty() ? "not known to this kernel" : huge);
@@ -106,9 +109,11 @@ std::vector<Finding> library_findings() {
   all.push_back({true, "compiler", fmt::format("GCC {}", __VERSION__)});
 #endif
   all.push_back({true, "OpenMP", fmt::format("{}", _OPENMP)});
-  all.push_back({true, "fmt", fmt::format("{}.{}.{}", FMT_VERSION / 10000, FMT_VERSION / 100 % 100, FMT_VERSION % 100)});
-  all.push_back({true, "nlohmann JSON", fmt::format("{}.{}.{}", NLOHMANN_JSON_VERSION_MAJOR, NLOHMANN_JSON_VERSION_MINOR,
-                                                    NLOHMANN_JSON_VERSION_PATCH)});
+  all.push_back(
+      {true, "fmt", fmt::format("{}.{}.{}", FMT_VERSION / 10000, FMT_VERSION / 100 % 100, FMT_VERSION % 100)});
+  all.push_back({true, "nlohmann JSON",
+                 fmt::format("{}.{}.{}", NLOHMANN_JSON_VERSION_MAJOR, NLOHMANN_JSON_VERSION_MINOR,
+                             NLOHMANN_JSON_VERSION_PATCH)});
   all.push_back({true, "zlib", zlibVersion()});
   return all;
 }
@@ -133,7 +138,8 @@ std::map<std::string, Choice> choices(const char* backend, const char* dtype) {
       const kernels::KernelEntry& kernel = kernels::select_kernel(backend, stage, op, &refusals);
       Choice& choice = of[std::string(op.kind())];
       const std::string name = fmt::format("{}.{}", kernel.backend, kernel.name);
-      if (choice.chosen.find(name) == std::string::npos) choice.chosen += (choice.chosen.empty() ? "" : ", ") + name;
+      if (choice.chosen.find(name) == std::string::npos)
+        choice.chosen += (choice.chosen.empty() ? "" : ", ") + name;
       for (std::string& refusal : refusals) {
         if (std::find(choice.refusals.begin(), choice.refusals.end(), refusal) == choice.refusals.end()) {
           choice.refusals.push_back(std::move(refusal));
@@ -182,7 +188,8 @@ int doctor(const DoctorOptions& options) {
     Json json{{"machine", json_of(machine)}, {"libraries", json_of(libraries)}, {"dtype_auto", dtype}};
     for (size_t i = 0; i < chosen.size(); ++i) {
       Json kinds = Json::object();
-      for (const auto& [kind, choice] : chosen[i]) kinds[kind] = {{"chosen", choice.chosen}, {"refusals", choice.refusals}};
+      for (const auto& [kind, choice] : chosen[i])
+        kinds[kind] = {{"chosen", choice.chosen}, {"refusals", choice.refusals}};
       json["kernels"][kColumns[i].backend][kColumns[i].dtype] = kinds;
     }
     fmt::print("{}\n", json.dump(2, ' ', false, Json::error_handler_t::replace));

@@ -27,12 +27,13 @@ std::vector<Entry> entries() {
   std::vector<Entry> all;
   all.push_back({"model.preset", fmt::format("{}", fmt::join(train::preset_names(), ", ")), "none",
                  "A model by name; the other keys of [model] are set on top of it."});
-  all.push_back({"model.hf", "a path", "none",
-                 "A Hugging Face config.json of DeepSeek-V2 or V3; the other keys of [model] are set on top of it."});
+  all.push_back(
+      {"model.hf", "a path", "none",
+       "A Hugging Face config.json of DeepSeek-V2 or V3; the other keys of [model] are set on top of it."});
   for (const Setting& s : train::settings()) {
     const bool present = !s.present || s.present(defaults);
-    all.push_back({s.key, s.accepted(), present ? s.text_of(s.get(defaults)) : "off", s.meaning,
-                   plan::find_switch(s.key)});
+    all.push_back(
+        {s.key, s.accepted(), present ? s.text_of(s.get(defaults)) : "off", s.meaning, plan::find_switch(s.key)});
   }
   return all;
 }

@@ -14,7 +14,8 @@ namespace heddle::cli {
 
 int generate(const GenerateOptions& options) {
   const RunFolder folder{options.run};
-  if (!std::filesystem::exists(folder.config())) config_error("{}: no run folder (it has no config.toml)", options.run);
+  if (!std::filesystem::exists(folder.config()))
+    config_error("{}: no run folder (it has no config.toml)", options.run);
   train::RunConfig config = train::read_run_config(folder.config(), options.set);
   if (!std::filesystem::exists(folder.tokenizer())) {
     config_error("{}: the run has no tokenizer.json; its data came as tokens", options.run);
@@ -30,12 +31,9 @@ int generate(const GenerateOptions& options) {
   const Continuation how{options.tokens, options.temperature, static_cast<uint64_t>(options.seed)};
   if (options.json) {
     const std::string text = continue_text(trainer, tokenizer, options.prompt, how);
-    const nlohmann::ordered_json json{{"run", options.run},
-                                      {"step", trainer.steps_done()},
-                                      {"prompt", options.prompt},
-                                      {"continuation", text},
-                                      {"temperature", options.temperature},
-                                      {"seed", options.seed}};
+    const nlohmann::ordered_json json{
+        {"run", options.run},   {"step", trainer.steps_done()},       {"prompt", options.prompt},
+        {"continuation", text}, {"temperature", options.temperature}, {"seed", options.seed}};
     fmt::print("{}\n", json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace));
     return kDone;
   }

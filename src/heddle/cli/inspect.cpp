@@ -62,7 +62,8 @@ Json json_of(const Account& a) {
   const KindFlops flops = a.all_flops();
   json["flops_per_token"] = {{"forward", flops.forward}, {"training", flops.training}, {"kinds", Json::array()}};
   for (const KindFlops& k : a.flops) {
-    json["flops_per_token"]["kinds"].push_back({{"kind", k.kind}, {"forward", k.forward}, {"training", k.training}});
+    json["flops_per_token"]["kinds"].push_back(
+        {{"kind", k.kind}, {"forward", k.forward}, {"training", k.training}});
   }
   json["tokens_per_step"] = a.config.tokens_per_step();
   Json roles = Json::object(), at_peak = Json::array();
@@ -84,7 +85,9 @@ Json json_of(const Account& a) {
   return json;
 }
 
-std::string share(double part, double whole) { return fmt::format("{:.1f} %", whole > 0 ? 100 * part / whole : 0.0); }
+std::string share(double part, double whole) {
+  return fmt::format("{:.1f} %", whole > 0 ? 100 * part / whole : 0.0);
+}
 
 void print_parameters(const Account& a, bool unicode) {
   const PartParameters all = a.parameters(true), main = a.parameters(false);
@@ -128,14 +131,16 @@ void print_memory(const Account& a, bool unicode) {
     if (ir::is_persistent(live.role)) continue;
     if (shown < kShown) {
       ++shown;
-      table.row({live.name, std::string(name_of(live.role)), live.microbatch < 0 ? "" : fmt::format("{}", live.microbatch),
+      table.row({live.name, std::string(name_of(live.role)),
+                 live.microbatch < 0 ? "" : fmt::format("{}", live.microbatch),
                  bytes_text(static_cast<double>(live.bytes))});
     } else {
       ++rest;
       rest_bytes += live.bytes;
     }
   }
-  if (rest > 0) table.row({fmt::format("{} smaller tensors", rest), "", "", bytes_text(static_cast<double>(rest_bytes))});
+  if (rest > 0)
+    table.row({fmt::format("{} smaller tensors", rest), "", "", bytes_text(static_cast<double>(rest_bytes))});
   table.rule();
   table.row({"persistent", "", "", bytes_text(static_cast<double>(a.memory.persistent_bytes))});
   table.row({"live at the peak", "", "", bytes_text(static_cast<double>(a.memory.peak_live_bytes))});

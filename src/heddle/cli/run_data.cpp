@@ -53,16 +53,16 @@ void end_preparation_progress() {
 }
 
 std::vector<std::vector<int32_t>> RunData::train(int64_t first, int64_t count) const {
-  std::vector<std::vector<int32_t>> sequences(static_cast<size_t>(count),
-                                              std::vector<int32_t>(static_cast<size_t>(dataset->sequence_tokens())));
+  std::vector<std::vector<int32_t>> sequences(
+      static_cast<size_t>(count), std::vector<int32_t>(static_cast<size_t>(dataset->sequence_tokens())));
   for (int64_t i = 0; i < count; ++i) dataset->train_sequence(first + i, sequences[static_cast<size_t>(i)]);
   return sequences;
 }
 
 std::vector<std::vector<int32_t>> RunData::heldout(int64_t count) const {
   count = std::min(count, dataset->heldout_sequences());
-  std::vector<std::vector<int32_t>> sequences(static_cast<size_t>(count),
-                                              std::vector<int32_t>(static_cast<size_t>(dataset->sequence_tokens())));
+  std::vector<std::vector<int32_t>> sequences(
+      static_cast<size_t>(count), std::vector<int32_t>(static_cast<size_t>(dataset->sequence_tokens())));
   for (int64_t i = 0; i < count; ++i) dataset->heldout_sequence(i, sequences[static_cast<size_t>(i)]);
   return sequences;
 }

@@ -18,7 +18,7 @@ train::Progress preparation_progress();
 void end_preparation_progress();
 
 struct RunData {
-  std::string tokenizer;                       // path of tokenizer.json, "" when the tokens come without one
+  std::string tokenizer;                        // path of tokenizer.json, "" when the tokens come without one
   std::optional<train::PreparedData> prepared;  // none when the tokens came ready
   std::unique_ptr<train::Dataset> dataset;
 

@@ -23,12 +23,12 @@ struct RunFolder {
   std::string report() const { return path + "/report.html"; }
 };
 
-/// The folder of a new run, made: `config.output`, which must not hold a run yet (ConfigError), or the first free one
-/// of runs/NAME, runs/NAME-2, … SystemError when it can't be made.
+/// The folder of a new run, made: `config.output`, which must not hold a run yet (ConfigError), or the first free
+/// one of runs/NAME, runs/NAME-2, … SystemError when it can't be made.
 RunFolder new_run_folder(const train::RunConfig& config);
 
-/// The folder of the run to go on with: `config.output`, or the newest of runs/NAME, runs/NAME-2, … ConfigError when
-/// there is none.
+/// The folder of the run to go on with: `config.output`, or the newest of runs/NAME, runs/NAME-2, … ConfigError
+/// when there is none.
 RunFolder existing_run_folder(const train::RunConfig& config);
 
 }  // namespace heddle::cli

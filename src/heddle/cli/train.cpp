@@ -31,8 +31,8 @@ Json json_of(const RunSummary& s) {
 }
 
 void print(const RunSummary& s) {
-  fmt::print("{} after {} steps in {}: loss {}", s.interrupted ? "stopped" : "done", s.steps, duration_text(s.seconds),
-             number_text(s.loss));
+  fmt::print("{} after {} steps in {}: loss {}", s.interrupted ? "stopped" : "done", s.steps,
+             duration_text(s.seconds), number_text(s.loss));
   if (s.held_out_loss) fmt::print(", held-out {}", number_text(*s.held_out_loss));
   fmt::print("\nmedian {}, {}; arena {} (predicted {})\n", count_text(s.tokens_per_s, "tok/s"),
              count_text(s.flops_per_s, "FLOP/s"), bytes_text(static_cast<double>(s.reserved_bytes)),

@@ -5,6 +5,7 @@
 #include <csignal>
 #include <cstdio>
 #include <filesystem>
+#include <numeric>
 
 #include "heddle/base/error.h"
 #include "heddle/cli/continue_text.h"
@@ -41,7 +42,8 @@ class StopOnSignal {
   StopOnSignal& operator=(const StopOnSignal&) = delete;
 
  private:
-  struct sigaction old_interrupt_ {}, old_terminate_ {};
+  struct sigaction old_interrupt_ {
+  }, old_terminate_{};
 };
 
 double now_s() {
@@ -69,11 +71,13 @@ TrainingRun::TrainingRun(train::RunConfig config, bool resume, bool trace)
                     {"sequence_length", fmt::format("{}", config_.train.sequence_length)}};
   const train::TrainerOptions options = train::trainer_options_of(config_);
   trainer_ = std::make_unique<train::Trainer>(options);
-  predicted_ = runtime::predict_memory(trainer_->lowered().program, 0, config_.device.backend, options.memory_bytes);
+  predicted_ =
+      runtime::predict_memory(trainer_->lowered().program, 0, config_.device.backend, options.memory_bytes);
   folder_ = resume ? existing_run_folder(config_) : new_run_folder(config_);
   if (resume) {
     restore();
-    log_ = std::make_unique<MetricsLog>(MetricsLog::resume(folder_.metrics(), trainer_->steps_done() + 1, warnings_));
+    log_ =
+        std::make_unique<MetricsLog>(MetricsLog::resume(folder_.metrics(), trainer_->steps_done() + 1, warnings_));
     history_ = read_metrics(folder_.metrics()).steps;
   } else {
     trainer_->initialise();
@@ -98,15 +102,16 @@ void TrainingRun::restore() {
   for (const auto& [key, value] : data_identity_) {
     const auto at = state.data.find(key);
     if (at == state.data.end() || at->second == value) continue;
-    config_error("--resume: {} was trained on other data: {} is {}, was {}", checkpoint->path(), key, value, at->second);
+    config_error("--resume: {} was trained on other data: {} is {}, was {}", checkpoint->path(), key, value,
+                 at->second);
   }
   if (state.consumed_sequences != state.step * config_.train.global_batch) {
     config_error("--resume: {} consumed {} sequences in {} steps, train.global_batch is {}", checkpoint->path(),
                  state.consumed_sequences, state.step, config_.train.global_batch);
   }
   if (state.step >= config_.train.steps) {
-    config_error("--resume: {} has done {} steps, train.steps is {}: nothing is left to do", folder_.path, state.step,
-                 config_.train.steps);
+    config_error("--resume: {} has done {} steps, train.steps is {}: nothing is left to do", folder_.path,
+                 state.step, config_.train.steps);
   }
   restore_run(*checkpoint, *trainer_);
   saved_step_ = state.step;
@@ -117,17 +122,20 @@ void TrainingRun::introduce() {
   const model::ParameterCount count = trainer_->parameter_count();
   progress_->line(fmt::format("{}: {} parameters, {} active a token, {} on {} thread{}", config_.name,
                               count_text(static_cast<double>(count.total)),
-                              count_text(static_cast<double>(count.active)), name_of(trainer_->options().plan.dtype),
-                              trainer_->options().threads, trainer_->options().threads == 1 ? "" : "s"));
+                              count_text(static_cast<double>(count.active)),
+                              name_of(trainer_->options().plan.dtype), trainer_->options().threads,
+                              trainer_->options().threads == 1 ? "" : "s"));
   progress_->line(fmt::format("data: {} tokens, {} sequences to train on, {} held out",
                               count_text(static_cast<double>(data_.dataset->file().tokens())),
                               grouped_text(data_.dataset->train_sequences()),
                               grouped_text(data_.dataset->heldout_sequences())));
   progress_->line(fmt::format("memory: {} to be reserved; a step: {} tokens, {}",
                               bytes_text(static_cast<double>(predicted_.reserved_bytes)),
-                              grouped_text(config_.tokens_per_step()), count_text(trainer_->flops_per_step(), "FLOP")));
-  progress_->line(fmt::format("run folder: {}{}", folder_.path,
-                              summary_.first_step > 0 ? fmt::format(", going on after step {}", summary_.first_step) : ""));
+                              grouped_text(config_.tokens_per_step()),
+                              count_text(trainer_->flops_per_step(), "FLOP")));
+  progress_->line(
+      fmt::format("run folder: {}{}", folder_.path,
+                  summary_.first_step > 0 ? fmt::format(", going on after step {}", summary_.first_step) : ""));
   for (const std::string& warning : warnings_) progress_->line("warning: " + terminal_text(warning));
 }
 
@@ -142,7 +150,8 @@ void TrainingRun::look(StepMetrics& metrics) {
   progress_->line(line);
   if (!tokenizer_ || config_.train.sample_tokens == 0) return;
   SampleText sample{config_.train.sample_prompt, "", metrics.step};
-  sample.continuation = continue_text(*trainer_, *tokenizer_, sample.prompt, {.tokens = config_.train.sample_tokens});
+  sample.continuation =
+      continue_text(*trainer_, *tokenizer_, sample.prompt, {.tokens = config_.train.sample_tokens});
   std::string shown = terminal_text(sample.prompt + sample.continuation);
   std::replace(shown.begin(), shown.end(), '\n', ' ');
   progress_->line("  " + cut_to_width(shown, std::max(20, terminal_columns(2) - 2)));
@@ -157,17 +166,18 @@ void TrainingRun::save() {
 void TrainingRun::step() {
   const int64_t first = trainer_->steps_done() * config_.train.global_batch;
   const int64_t number = trainer_->steps_done() + 1;
-  const bool traced = trace_ && number == config_.train.trace_step + (config_.train.trace_step < summary_.first_step
-                                                                          ? summary_.first_step
-                                                                          : int64_t{0});
+  const bool traced = config_.train.trace_step > 0 &&
+                      number == std::min(summary_.first_step + config_.train.trace_step, config_.train.steps);
   if (traced) trainer_->executor().set_trace(true);
   const train::StepResult result = trainer_->step(data_.train(first, config_.train.global_batch));
   if (traced) {
     trainer_->executor().set_trace(false);
     traced_ = take_trace(*trainer_, number);
-    PerfettoTrace file(folder_.trace());
-    file.add(traced_->timeline);
-    file.close();
+    if (trace_) {
+      PerfettoTrace file(folder_.trace());
+      file.add(traced_->timeline);
+      file.close();
+    }
   }
   StepMetrics metrics;
   metrics.step = number;
@@ -175,7 +185,9 @@ void TrainingRun::step() {
   metrics.lm_loss = result.next_token_loss;
   if (config_.model.sequence_aux_loss_alpha > 0) metrics.auxiliary_loss = result.sequence_aux_loss;
   if (config_.model.z_loss_weight > 0) metrics.extra["z_loss"] = result.z_loss;
-  if (!result.depth_losses.empty()) metrics.mtp_loss = result.depth_losses.front();
+  if (const auto& depths = result.depth_losses; !depths.empty()) {
+    metrics.mtp_loss = std::accumulate(depths.begin(), depths.end(), 0.0) / static_cast<double>(depths.size());
+  }
   metrics.learning_rate = result.learning_rate;
   metrics.gradient_norm = result.gradient_norm;
   metrics.step_s = result.seconds;
@@ -188,8 +200,8 @@ void TrainingRun::step() {
   summary_.loss = result.next_token_loss;
   summary_.reserved_bytes = std::max(summary_.reserved_bytes, result.reserved_bytes);
   tokens_per_s_.push_back(*metrics.tokens_per_s);
-  const bool looks = config_.train.eval_every > 0 &&
-                     (due(config_.train.eval_every, number) || number == config_.train.steps || stop_asked != 0);
+  const bool looks =
+      due(config_.train.eval_every, number) || (config_.train.eval_every > 0 && number == config_.train.steps);
   if (looks) {
     metrics.expert_loads_LE = result.load_LE;
     look(metrics);
@@ -214,7 +226,8 @@ RunSummary TrainingRun::run() {
   summary_.seconds = now_s() - start_s;
   summary_.steps = trainer_->steps_done();
   summary_.tokens_per_s = median(tokens_per_s_);
-  summary_.flops_per_s = summary_.tokens_per_s * trainer_->flops_per_step() / static_cast<double>(config_.tokens_per_step());
+  summary_.flops_per_s =
+      summary_.tokens_per_s * trainer_->flops_per_step() / static_cast<double>(config_.tokens_per_step());
   report();
   summary_.report = folder_.report();
   progress_->finish();
@@ -226,16 +239,18 @@ ReportData TrainingRun::report_data() const {
   d.run_name = config_.name;
   d.subtitle = folder_.path;
   const model::ParameterCount count = trainer_->parameter_count();
-  d.model = {{"parameters", count_text(static_cast<double>(count.total))},
-             {"active a token", count_text(static_cast<double>(count.active))},
-             {"layers", fmt::format("{}", config_.model.num_hidden_layers)},
-             {"experts", fmt::format("{} of {}", config_.model.num_experts_per_tok, config_.model.n_routed_experts)},
-             {"type", std::string(name_of(trainer_->options().plan.dtype))}};
+  d.model = {
+      {"parameters", count_text(static_cast<double>(count.total))},
+      {"active a token", count_text(static_cast<double>(count.active))},
+      {"layers", fmt::format("{}", config_.model.num_hidden_layers)},
+      {"experts", fmt::format("{} of {}", config_.model.num_experts_per_tok, config_.model.n_routed_experts)},
+      {"type", std::string(name_of(trainer_->options().plan.dtype))}};
   d.steps = history_;
   if (data_.prepared) d.unigram_entropy = data_.prepared->unigram_nats_per_token;
   d.predicted_peak_bytes = static_cast<double>(predicted_.reserved_bytes);
   if (summary_.reserved_bytes > 0) d.measured_peak_bytes = static_cast<double>(summary_.reserved_bytes);
-  for (int64_t layer = 0; layer < config_.model.num_hidden_layers + config_.model.num_nextn_predict_layers; ++layer) {
+  for (int64_t layer = 0; layer < config_.model.num_hidden_layers + config_.model.num_nextn_predict_layers;
+       ++layer) {
     if (config_.model.is_moe(layer)) d.expert_layers.push_back(fmt::format("layer {}", layer));
   }
   for (const ir::Walk::Live& live : predicted_.at_peak) {
@@ -244,7 +259,8 @@ ReportData TrainingRun::report_data() const {
     PeakTensor tensor{live.name, "", "", std::string(ir::name_of(live.role)), static_cast<double>(live.bytes)};
     if (id != ir::none) {
       tensor.dtype = name_of(stage.value(id).dtype);
-      for (const ir::Dim& dim : stage.value(id).shape) tensor.shape += fmt::format("{}{}", tensor.shape.empty() ? "" : " x ", dim.count);
+      for (const ir::Dim& dim : stage.value(id).shape)
+        tensor.shape += fmt::format("{}{}", tensor.shape.empty() ? "" : " x ", dim.count);
     }
     d.peak_tensors.push_back(std::move(tensor));
   }

@@ -23,19 +23,20 @@ namespace heddle::cli {
 /// What a run comes to.
 struct RunSummary {
   std::string folder, checkpoint, report;
-  int64_t first_step = 0, steps = 0;   // done before, done now in all
+  int64_t first_step = 0, steps = 0;  // done before, done now in all
   bool interrupted = false;
   double seconds = 0;
-  double loss = 0;                     // of the last step
+  double loss = 0;  // of the last step
   std::optional<double> held_out_loss;
-  double tokens_per_s = 0;             // median of the steps
+  double tokens_per_s = 0;  // median of the steps
   double flops_per_s = 0;
   int64_t predicted_reserved_bytes = 0, reserved_bytes = 0;
 };
 
 class TrainingRun {
  public:
-  /// Prepares everything up to the first step. With `resume` goes on from the newest whole checkpoint of the folder.
+  /// Prepares everything up to the first step. With `resume` goes on from the newest whole checkpoint of the
+  /// folder. With `trace` the traced step is also written for Perfetto.
   TrainingRun(train::RunConfig config, bool resume, bool trace);
   ~TrainingRun();
 

@@ -1,7 +1,7 @@
 // Every switch of a run, in one table: what it may be set to, what it does to the numbers, what it costs.
 //
-// The configuration's parser, `heddle explain`, the command line's help and the documentation test read this table, so
-// that a switch can be neither unparsed nor undocumented.
+// The configuration's parser, `heddle explain`, the command line's help and the documentation test read this table,
+// so that a switch can be neither unparsed nor undocumented.
 #pragma once
 
 #include <cstdint>
@@ -25,9 +25,9 @@ struct Switch {
   std::string key;                  // in the configuration: "fusions.norm"
   std::vector<std::string> values;  // accepted words; empty: the key's own range
   MathsClass maths = MathsClass::bitwise;
-  std::string effect;               // one sentence
+  std::string effect;  // one sentence
   std::string cost;
-  std::string page;                 // "docs/features/fusion_norm.md"
+  std::string page;  // "docs/features/fusion_norm.md"
 };
 
 const std::vector<Switch>& switches();

@@ -16,7 +16,8 @@ class DryIssuer : public ir::Issuer {
       const ir::Stage& stage = program.stages[static_cast<size_t>(s)];
       for (const ir::Op& op : stage.ops) {
         const bool collective = comm::find_collective(op.kind()) != nullptr;
-        kernels_[static_cast<size_t>(s)].push_back(collective ? nullptr : &kernels::select_kernel(backend, stage, op));
+        kernels_[static_cast<size_t>(s)].push_back(collective ? nullptr
+                                                              : &kernels::select_kernel(backend, stage, op));
       }
     }
   }

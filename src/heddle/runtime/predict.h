@@ -1,8 +1,9 @@
-// The memory of a step, known before it runs: the walk of the executor with nobody to issue to. Nothing is allocated.
+// The memory of a step, known before it runs: the walk of the executor with nobody to issue to. Nothing is
+// allocated.
 //
 // A program that also evaluates or predicts is walked for each purpose in turn; the peak is the highest of all.
-// Where experts are spread over ranks, the rows that a rank receives are only known at run time; the prediction takes
-// them as balanced. On one rank it is exact.
+// Where experts are spread over ranks, the rows that a rank receives are only known at run time; the prediction
+// takes them as balanced. On one rank it is exact.
 #pragma once
 
 #include <cstdint>
@@ -14,15 +15,15 @@
 namespace heddle::runtime {
 
 struct MemoryPrediction {
-  int64_t persistent_bytes = 0;           // weights, accumulators, optimizer state, statistics
-  int64_t peak_live_bytes = 0;            // the highest of any moment
-  int64_t reserved_bytes = 0;             // the arena's high water: the capacity that it needs
-  std::vector<ir::Walk::Live> at_peak;    // largest first
+  int64_t persistent_bytes = 0;         // weights, accumulators, optimizer state, statistics
+  int64_t peak_live_bytes = 0;          // the highest of any moment
+  int64_t reserved_bytes = 0;           // the arena's high water: the capacity that it needs
+  std::vector<ir::Walk::Live> at_peak;  // largest first
 };
 
-/// `backend` as for kernels::select_kernel, which gives each op's scratch. With a capacity (0: unlimited) the values are
-/// placed as the executor places them in an arena of that size; OutOfMemory when they don't fit. InternalError when an
-/// op has no kernel.
+/// `backend` as for kernels::select_kernel, which gives each op's scratch. With a capacity (0: unlimited) the
+/// values are placed as the executor places them in an arena of that size; OutOfMemory when they don't fit.
+/// InternalError when an op has no kernel.
 MemoryPrediction predict_memory(const ir::StepProgram& program, int rank, std::string_view backend,
                                 int64_t capacity_bytes = 0);
 

@@ -42,7 +42,8 @@ std::string suggestion(const std::string& key) {
   std::vector<std::string> names;
   for (const std::string& other : siblings) names.push_back(leaf_of(other));
   std::string near = nearest_name(leaf_of(key), names);
-  if (!near.empty()) return fmt::format(", did you mean '{}{}{}'?", section_of(key), section_of(key).empty() ? "" : ".", near);
+  if (!near.empty())
+    return fmt::format(", did you mean '{}{}{}'?", section_of(key), section_of(key).empty() ? "" : ".", near);
   for (const std::string& other : setting_keys()) {
     if (leaf_of(other) == leaf_of(key)) return fmt::format(", did you mean '{}'?", other);
   }
@@ -82,7 +83,8 @@ class Reader {
         config_error("{}: model.hf: {}", place_of("model.hf"), error.what());
       }
       for (const Setting& s : settings()) {  // the bounds that a file of ours is held to
-        if (s.key.starts_with("model.") && (!s.present || s.present(config_))) hold(s, place_of("model.hf"), s.get(config_));
+        if (s.key.starts_with("model.") && (!s.present || s.present(config_)))
+          hold(s, place_of("model.hf"), s.get(config_));
       }
     }
     for (const auto& [setting, value] : given_) setting->set(config_, value);
@@ -232,7 +234,8 @@ class Reader {
         config_error("{}: {} is '{}', accepted: {}{}", place, s.key, shown(word), s.accepted(),
                      did_you_mean(word, s.words));
       }
-      if (word.size() > 4096) config_error("{}: {} has {} bytes, at most 4096 are accepted", place, s.key, word.size());
+      if (word.size() > 4096)
+        config_error("{}: {} has {} bytes, at most 4096 are accepted", place, s.key, word.size());
       if (word.find('\0') != std::string::npos) config_error("{}: {} holds a zero byte", place, s.key);
     } else if (s.kind == Kind::boolean) {
       if (s.words == std::vector<std::string>{"true"} && !std::get<bool>(value)) {
@@ -291,7 +294,8 @@ class Reader {
 
 }  // namespace
 
-RunConfig parse_run_config(std::string_view text, const std::string& place, const std::vector<std::string>& overrides) {
+RunConfig parse_run_config(std::string_view text, const std::string& place,
+                           const std::vector<std::string>& overrides) {
   if (text.size() > static_cast<size_t>(kMostConfigBytes)) {
     config_error("{}: larger than {} bytes, no configuration", place, kMostConfigBytes);
   }

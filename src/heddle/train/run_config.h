@@ -26,7 +26,8 @@ struct RunConfig {
   model::ModelConfig model;
 
   struct Data {
-    std::string source = "demo";  // installed documentation, a .txt or .jsonl file or folder, or a prefix of .bin and .idx
+    std::string source =
+        "demo";  // installed documentation, a .txt or .jsonl file or folder, or a prefix of .bin and .idx
     std::string folder = "data";  // where prepared tokens lie
     std::string tokenizer;        // a tokenizer.json; empty: one is trained, in `folder`
     int64_t vocabulary = 0;       // of a tokenizer that is trained; 0: the model's
@@ -59,7 +60,7 @@ struct RunConfig {
 
   struct Device {
     std::string backend = "host";
-    int64_t threads = 0;       // 0: every core
+    int64_t threads = 0;  // 0: every core
     std::string dtype = "auto";
     int64_t memory_bytes = 0;  // 0: the machine's
     bool pack_weights = true;
@@ -106,8 +107,8 @@ std::vector<std::string> setting_keys();
 std::vector<std::string> preset_names();
 model::ModelConfig preset(std::string_view name);
 
-/// The model of a Hugging Face config.json of the DeepSeek-V2 and V3 families. ConfigError naming file and key where
-/// it is broken, too large, of another architecture, or asks for something that Heddle computes otherwise.
+/// The model of a Hugging Face config.json of the DeepSeek-V2 and V3 families. ConfigError naming file and key
+/// where it is broken, too large, of another architecture, or asks for something that Heddle computes otherwise.
 model::ModelConfig read_huggingface_config(const std::string& path);
 
 /// Reads and checks a file with `overrides` ("key=value") on top. ConfigError, always one line that begins with the

@@ -1,7 +1,7 @@
 // Models by name, and models out of a Hugging Face config.json.
 //
-// Sources: the config.json files released with DeepSeek-V2-Lite and DeepSeek-V3. A file of the V2 family is put into
-// V3's words first; model_json reads those. What Heddle would compute otherwise is refused.
+// Sources: the config.json files released with DeepSeek-V2-Lite and DeepSeek-V3. A file of the V2 family is put
+// into V3's words first; model_json reads those. What Heddle would compute otherwise is refused.
 #include <nlohmann/json.hpp>
 
 #include "heddle/base/error.h"
@@ -80,7 +80,8 @@ struct Preset {
   const char* name;
   ModelConfig (*make)();
 };
-constexpr Preset kPresets[] = {{"demo", demo}, {"deepseek-v2-lite", deepseek_v2_lite}, {"deepseek-v3", deepseek_v3}};
+constexpr Preset kPresets[] = {
+    {"demo", demo}, {"deepseek-v2-lite", deepseek_v2_lite}, {"deepseek-v3", deepseek_v3}};
 
 std::string shown(const Json& value) {
   return printable(value.dump(-1, ' ', true, Json::error_handler_t::replace));
@@ -119,8 +120,9 @@ void rewrite_v2(Json& json, const std::string& place) {
   json["n_group"] = json["topk_group"] = 1;
   // The released code of V2 scales only gates that it did not normalise; later code scales both.
   if (or_default("norm_topk_prob", false) == true && or_default("routed_scaling_factor", 1.0) != 1.0) {
-    config_error("{}: 'norm_topk_prob' with 'routed_scaling_factor' {} means two things in the V2 family, accepted is 1",
-                 place, shown(json["routed_scaling_factor"]));
+    config_error(
+        "{}: 'norm_topk_prob' with 'routed_scaling_factor' {} means two things in the V2 family, accepted is 1",
+        place, shown(json["routed_scaling_factor"]));
   }
   or_default("first_k_dense_replace", 0);
   json["heddle"]["topk_bias"] = false;

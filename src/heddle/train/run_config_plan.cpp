@@ -45,7 +45,8 @@ int64_t arena_bytes_of(const RunConfig& config) {
   try {
     return runtime::arena_bytes(lowered.program, 0, config.device.backend, limit);
   } catch (const ir::OutOfMemory& error) {
-    config_error("{}: {}", config.device.memory_bytes > 0 ? "device.memory_bytes" : "the machine's memory", error.what());
+    config_error("{}: {}", config.device.memory_bytes > 0 ? "device.memory_bytes" : "the machine's memory",
+                 error.what());
   }
 }
 

@@ -20,10 +20,14 @@ using Device = RunConfig::Device;
 using model::ModelConfig;
 using model::Yarn;
 
-template <class T> Value value_of(const T& t) { return Value(t); }
+template <class T>
+Value value_of(const T& t) {
+  return Value(t);
+}
 
 // A key that is a member of RunConfig, or a member of one of its sections.
-template <auto... members> void bind(Setting& s) {
+template <auto... members>
+void bind(Setting& s) {
   s.get = [](const RunConfig& c) { return value_of((c.*....*members)); };
   s.set = [](RunConfig& c, const Value& v) {
     auto& field = (c.*....*members);
@@ -33,20 +37,24 @@ template <auto... members> void bind(Setting& s) {
 
 class Table {
  public:
-  template <auto... members> void integer(std::string key, double least, double most, std::string meaning) {
+  template <auto... members>
+  void integer(std::string key, double least, double most, std::string meaning) {
     add<members...>(std::move(key), Setting::Kind::integer, std::move(meaning), least, most);
   }
-  template <auto... members> void number(std::string key, double least, double most, std::string meaning) {
+  template <auto... members>
+  void number(std::string key, double least, double most, std::string meaning) {
     add<members...>(std::move(key), Setting::Kind::number, std::move(meaning), least, most);
   }
-  template <auto... members> void boolean(std::string key, std::string meaning) {
+  template <auto... members>
+  void boolean(std::string key, std::string meaning) {
     add<members...>(std::move(key), Setting::Kind::boolean, std::move(meaning));
   }
   template <auto... members>
   void word(std::string key, std::string meaning, std::vector<std::string> accepted = {}) {
     add<members...>(std::move(key), Setting::Kind::word, std::move(meaning)).words = std::move(accepted);
   }
-  template <auto... members> void bytes(std::string key, double least, double most, std::string meaning) {
+  template <auto... members>
+  void bytes(std::string key, double least, double most, std::string meaning) {
     add<members...>(std::move(key), Setting::Kind::bytes, std::move(meaning), least, most);
   }
   template <auto... members>
@@ -62,7 +70,8 @@ class Table {
     bind<members...>(s);
     return s;
   }
-  template <auto member> void yarn(const char* name, double least, std::string meaning) {
+  template <auto member>
+  void yarn(const char* name, double least, std::string meaning) {
     Setting& s = all_.emplace_back();
     s.key = std::string("model.rope_scaling.") + name;
     s.kind = Setting::Kind::number;
@@ -131,12 +140,15 @@ void model_settings(Table& t) {
   t.boolean<m, &C::rope_interleave>("model.rope_interleave",
                                     "Rotate neighbours (2i, 2i+1); otherwise the halves (i, i + half).");
   t.integer<m, &C::n_routed_experts>("model.n_routed_experts", 1, 1 << 16, "Routed experts of a layer.");
-  t.integer<m, &C::num_experts_per_tok>("model.num_experts_per_tok", 1, 1 << 16, "Experts that a token passes through.");
-  t.integer<m, &C::n_shared_experts>("model.n_shared_experts", 0, 1 << 16, "Experts that every token passes through.");
+  t.integer<m, &C::num_experts_per_tok>("model.num_experts_per_tok", 1, 1 << 16,
+                                        "Experts that a token passes through.");
+  t.integer<m, &C::n_shared_experts>("model.n_shared_experts", 0, 1 << 16,
+                                     "Experts that every token passes through.");
   t.integer<m, &C::moe_intermediate_size>("model.moe_intermediate_size", 1, 1 << 24, "Width of one expert's MLP.");
   t.integer<m, &C::n_group>("model.n_group", 1, 1 << 16, "Groups that the experts are cut into.");
   t.integer<m, &C::topk_group>("model.topk_group", 1, 1 << 16, "Groups whose experts a token may choose.");
-  t.boolean<m, &C::norm_topk_prob>("model.norm_topk_prob", "Gates of the chosen experts sum to one before scaling.");
+  t.boolean<m, &C::norm_topk_prob>("model.norm_topk_prob",
+                                   "Gates of the chosen experts sum to one before scaling.");
   t.boolean<m, &C::sigmoid_scores>("model.sigmoid_scores", "Router scores are sigmoids; otherwise a softmax.");
   t.boolean<m, &C::topk_bias>("model.topk_bias", "Balance the load by a bias on the choice (auxiliary-loss-free).");
   t.number<m, &C::routed_scaling_factor>("model.routed_scaling_factor", 0, 1e6, "Factor on the gates.");
@@ -147,21 +159,25 @@ void model_settings(Table& t) {
   t.number<m, &C::sequence_aux_loss_alpha>("model.sequence_aux_loss_alpha", 0, 1e6,
                                            "Weight of the balance loss within a sequence; 0 is off.");
   t.number<m, &C::z_loss_weight>("model.z_loss_weight", 0, 1e6, "Weight of the router's z-loss; 0 is off.");
-  t.number<m, &C::bias_update_rate>("model.bias_update_rate", 0, 1e6, "Step of the balancing biases; 0 holds them still.");
+  t.number<m, &C::bias_update_rate>("model.bias_update_rate", 0, 1e6,
+                                    "Step of the balancing biases; 0 holds them still.");
   t.yarn<&Yarn::factor>("factor", 1, "YaRN: how many times the context is stretched.");
   t.yarn<&Yarn::original_max_position_embeddings>("original_max_position_embeddings", 1,
                                                   "YaRN: the context before stretching.");
-  t.yarn<&Yarn::beta_fast>("beta_fast", kTiny, "YaRN: rotations over the old context above which a frequency stays.");
-  t.yarn<&Yarn::beta_slow>("beta_slow", kTiny, "YaRN: rotations over the old context below which it is stretched whole.");
+  t.yarn<&Yarn::beta_fast>("beta_fast", kTiny,
+                           "YaRN: rotations over the old context above which a frequency stays.");
+  t.yarn<&Yarn::beta_slow>("beta_slow", kTiny,
+                           "YaRN: rotations over the old context below which it is stretched whole.");
   t.yarn<&Yarn::mscale>("mscale", 0, "YaRN: factor of the correction of attention's temperature.");
   t.yarn<&Yarn::mscale_all_dim>("mscale_all_dim", 0, "YaRN: the same for all dimensions of a head.");
 }
 
 void data_settings(Table& t) {
   constexpr auto d = &RunConfig::data;
-  t.word<d, &Data::source>("data.source",
-                           "\"demo\" (installed documentation), a .txt or .jsonl file or a folder of them, or the prefix "
-                           "of a token file (PREFIX.bin and PREFIX.idx).");
+  t.word<d, &Data::source>(
+      "data.source",
+      "\"demo\" (installed documentation), a .txt or .jsonl file or a folder of them, or the prefix "
+      "of a token file (PREFIX.bin and PREFIX.idx).");
   t.word<d, &Data::folder>("data.folder", "Where tokenizer and token file are prepared.");
   t.word<d, &Data::tokenizer>("data.tokenizer", "A tokenizer.json to use; empty: one is trained on the text.");
   t.integer<d, &Data::vocabulary>("data.vocabulary", 0, 1 << 21,
@@ -176,25 +192,36 @@ void train_settings(Table& t) {
   t.integer<n, &Train::microbatch>("train.microbatch", 1, 1 << 20, "Sequences computed at a time.");
   t.integer<n, &Train::sequence_length>("train.sequence_length", 1, 1 << 24, "Tokens of a sequence.");
   t.number<n, &Train::learning_rate>("train.learning_rate", 0, 100, "Highest learning rate, after the warm-up.");
-  t.number<n, &Train::min_learning_rate>("train.min_learning_rate", 0, 100, "Learning rate at the end of the decay.");
-  t.word<n, &Train::schedule>("train.schedule",
-                              "How the learning rate goes after the warm-up: cosine falls all the time, wsd is constant "
-                              "and falls in the last train.decay_steps.",
-                              {"cosine", "wsd", "constant"});
-  t.integer<n, &Train::warmup_steps>("train.warmup_steps", 0, 1e12, "Steps in which the learning rate rises from 0.");
-  t.integer<n, &Train::decay_steps>("train.decay_steps", 0, 1e12, "Last steps of wsd, in which the learning rate falls.");
+  t.number<n, &Train::min_learning_rate>("train.min_learning_rate", 0, 100,
+                                         "Learning rate at the end of the decay.");
+  t.word<n, &Train::schedule>(
+      "train.schedule",
+      "How the learning rate goes after the warm-up: cosine falls all the time, wsd is constant "
+      "and falls in the last train.decay_steps.",
+      {"cosine", "wsd", "constant"});
+  t.integer<n, &Train::warmup_steps>("train.warmup_steps", 0, 1e12,
+                                     "Steps in which the learning rate rises from 0.");
+  t.integer<n, &Train::decay_steps>("train.decay_steps", 0, 1e12,
+                                    "Last steps of wsd, in which the learning rate falls.");
   t.number<n, &Train::beta1>("train.beta1", 0, 0.999999, "AdamW: decay of the first moment.");
   t.number<n, &Train::beta2>("train.beta2", 0, 0.99999999, "AdamW: decay of the second moment.");
   t.number<n, &Train::epsilon>("train.epsilon", 1e-30, 1, "AdamW: added to the root of the second moment.");
-  t.number<n, &Train::weight_decay>("train.weight_decay", 0, 100, "AdamW: decay of matrices, apart from the gradient.");
+  t.number<n, &Train::weight_decay>("train.weight_decay", 0, 100,
+                                    "AdamW: decay of matrices, apart from the gradient.");
   t.number<n, &Train::clip_norm>("train.clip_norm", 0, 1e12, "Largest norm of the whole gradient; 0 is off.");
-  t.integer<n, &Train::checkpoint_every>("train.checkpoint_every", 0, 1e12, "Steps between checkpoints; 0: only at the end.");
-  t.integer<n, &Train::keep_checkpoints>("train.keep_checkpoints", 1, 1e6, "So many of the newest checkpoints stay.");
-  t.integer<n, &Train::eval_every>("train.eval_every", 0, 1e12, "Steps between looks at the held-out text; 0: never.");
+  t.integer<n, &Train::checkpoint_every>("train.checkpoint_every", 0, 1e12,
+                                         "Steps between checkpoints; 0: only at the end.");
+  t.integer<n, &Train::keep_checkpoints>("train.keep_checkpoints", 1, 1e6,
+                                         "So many of the newest checkpoints stay.");
+  t.integer<n, &Train::eval_every>("train.eval_every", 0, 1e12,
+                                   "Steps between looks at the held-out text; 0: never.");
   t.integer<n, &Train::eval_sequences>("train.eval_sequences", 0, 1e9, "Held-out sequences of one look.");
   t.word<n, &Train::sample_prompt>("train.sample_prompt", "Text that the model continues at each look.");
   t.integer<n, &Train::sample_tokens>("train.sample_tokens", 0, 1 << 20, "Tokens of that continuation; 0: none.");
-  t.integer<n, &Train::trace_step>("train.trace_step", -1, 1e12, "The step whose ops are timed one by one; -1: none.");
+  t.integer<n, &Train::trace_step>(
+      "train.trace_step", 0, 1e12,
+      "The step, counted from where this run begins or goes on, whose ops the report shows one "
+      "by one; 0: none.");
 }
 
 void device_settings(Table& t) {
@@ -203,10 +230,11 @@ void device_settings(Table& t) {
                               "host: the CPU's fast kernels; reference: plain loops, which define the results.",
                               {"host", "reference"});
   t.integer<d, &Device::threads>("device.threads", 0, 4096, "Threads of the compute stream; 0: every core.");
-  t.word<d, &Device::dtype>("device.dtype",
-                            "Element type of weights and activations; auto is bf16 where the processor multiplies it, "
-                            "else f32.",
-                            {"auto", "bf16", "f32", "f64"});
+  t.word<d, &Device::dtype>(
+      "device.dtype",
+      "Element type of weights and activations; auto is bf16 where the processor multiplies it, "
+      "else f32.",
+      {"auto", "bf16", "f32", "f64"});
   t.bytes<d, &Device::memory_bytes>("device.memory_bytes", 0, 9e18,
                                     "Size of the arena, such as \"4GiB\"; 0: the memory of the machine.");
   t.boolean<d, &Device::pack_weights>("device.pack_weights", "Keep weights in the matrix products' own blocking.");
