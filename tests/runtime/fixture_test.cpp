@@ -94,7 +94,6 @@ class Fixture {
     if (!setting.fused) plan.fusions.clear();
     plan.evaluates = plan.predicts = true;
     if (setting.packed) {
-      plan.fusions.erase("loss");  // no kernel of it reads a packed head
       plan.packed_bytes = [&](const ir::Value& weight) {
         return kernels::packed_weight_bytes(setting.backend, weight);
       };
