@@ -51,7 +51,7 @@ Storage::Fragments::iterator Storage::oldest_run(int64_t bytes) {
 
 Storage::Fragments::iterator Storage::top_run(const std::function<bool(const Free&)>& usable) {
   auto start = free_.end();
-  int64_t begin = high_water_;
+  int64_t begin = extent_;
   while (start != free_.begin()) {
     const auto before = std::prev(start);
     if (before->first + before->second.bytes != begin || !usable(before->second)) break;
@@ -75,7 +75,8 @@ Storage::Place Storage::take(Fragments::iterator at, int64_t offset, int64_t byt
     }
     at = free_.erase(at);
   }
-  high_water_ = std::max(high_water_, end);
+  extent_ = std::max(extent_, end);
+  high_water_ = std::max(high_water_, extent_);
   live_ += bytes;
   peak_live_ = std::max(peak_live_, live_);
   return place;
@@ -93,7 +94,7 @@ std::optional<Storage::Place> Storage::place(int64_t bytes, int stream, const Ma
 
   // Grow, from the free interval at the very top if it is usable; rather wait for others' storage than not fit.
   const auto fits = [&](int64_t start) { return capacity_ == 0 || start + bytes <= capacity_; };
-  const auto start_of = [&](Fragments::iterator top) { return top == free_.end() ? high_water_ : top->first; };
+  const auto start_of = [&](Fragments::iterator top) { return top == free_.end() ? extent_ : top->first; };
   at = top_run(settled);
   if (fits(start_of(at))) return take(at, start_of(at), bytes);
   at = oldest_run(bytes);
@@ -134,6 +135,10 @@ void Storage::settle() {
     join(at);
     if (free_.size() == before) ++at;
   }
+  if (!free_.empty() && std::prev(free_.end())->first + std::prev(free_.end())->second.bytes == extent_) {
+    extent_ = std::prev(free_.end())->first;
+    free_.erase(std::prev(free_.end()));
+  }
 }
 
 int64_t Storage::largest_free_bytes() const {
@@ -143,6 +148,7 @@ int64_t Storage::largest_free_bytes() const {
     end = offset + free.bytes;
     largest = std::max(largest, run);
   }
+  if (capacity_ > 0) largest = std::max(largest, capacity_ - extent_ + (end == extent_ ? run : 0));
   return largest;
 }
 

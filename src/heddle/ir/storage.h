@@ -38,14 +38,15 @@ class Storage {
   /// Gives a place back; `used` are the last ops that read or wrote it.
   void release(int64_t offset, int64_t bytes, const Marks& used);
 
-  /// All ops enqueued so far have ended: nothing that is free needs to be waited for.
+  /// All ops enqueued so far have ended: nothing that is free needs to be waited for, and what is free at the top
+  /// has never been used. Every step then lays its values out as the first did.
   void settle();
 
   int64_t capacity() const { return capacity_; }
   int64_t live_bytes() const { return live_; }
   int64_t peak_live_bytes() const { return peak_live_; }
   int64_t reserved_bytes() const { return high_water_; }  // never falls
-  int64_t largest_free_bytes() const;
+  int64_t largest_free_bytes() const;                     // within the capacity, if there is one
   void reset_peak() { peak_live_ = live_; }
 
  private:
@@ -67,7 +68,8 @@ class Storage {
 
   Fragments free_;
   int64_t capacity_;
-  int64_t high_water_ = 0;
+  int64_t extent_ = 0;      // what lies above has not been used since settle()
+  int64_t high_water_ = 0;  // of the extent
   int64_t live_ = 0;
   int64_t peak_live_ = 0;
   uint64_t clock_ = 0;

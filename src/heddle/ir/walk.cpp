@@ -106,8 +106,7 @@ Storage::Place Walk::place(const std::string& name, int64_t bytes, int stream, i
       "largest free piece {:.1f} MiB; the largest tensors: {}",
       name, stage, static_cast<double>(bytes) / kMiB, static_cast<double>(storage_.capacity()) / kMiB,
       static_cast<double>(storage_.live_bytes()) / kMiB, live.size(),
-      static_cast<double>(std::max(storage_.largest_free_bytes(), storage_.capacity() - storage_.reserved_bytes())) /
-          kMiB,
+      static_cast<double>(storage_.largest_free_bytes()) / kMiB,
       largest));
 }
 

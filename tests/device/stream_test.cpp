@@ -1,0 +1,250 @@
+// The CPU device's streams: order, waits across streams, errors, pace, a full queue, and where the time went.
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <chrono>
+#include <mutex>
+#include <numeric>
+#include <thread>
+
+#include "heddle/device/host/host_stream.h"
+
+namespace heddle::device {
+namespace {
+
+using namespace std::chrono_literals;
+
+int64_t now_ns() {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch())
+      .count();
+}
+
+// Kernels are plain functions: what they work on comes through the views.
+struct Diary {
+  std::mutex mutex;
+  std::vector<int> entries;
+};
+
+void note(const KernelCall& call) {
+  Diary& diary = *static_cast<Diary*>(call.updates[0].data);
+  const std::lock_guard lock(diary.mutex);
+  diary.entries.push_back(call.microbatch);
+}
+void note_late(const KernelCall& call) {
+  std::this_thread::sleep_for(20ms);
+  note(call);
+}
+void fail(const KernelCall&) { throw InternalError("the kernel fails"); }
+void wait_for_flag(const KernelCall& call) {
+  while (!static_cast<std::atomic<bool>*>(call.updates[0].data)->load()) std::this_thread::sleep_for(1ms);
+}
+// Not atomic on purpose: the thread sanitizer sees it if the stream's order is not an order of memory, too.
+void increment(const KernelCall& call) { ++*call.updates[0].as<int64_t>(); }
+
+void launch(Stream& stream, Kernel kernel, void* on, int number = 0, int64_t pace_ns = 0,
+            Pace pace = Pace::around) {
+  TensorView view;
+  view.data = on;
+  Launch launch;
+  launch.run = kernel;
+  launch.call.updates = {&view, 1};
+  launch.call.microbatch = number;
+  launch.pace_ns = pace_ns;
+  launch.pace = pace;
+  stream.launch(launch);
+}
+
+std::vector<int> count_to(int n) {
+  std::vector<int> numbers(static_cast<size_t>(n));
+  std::iota(numbers.begin(), numbers.end(), 0);
+  return numbers;
+}
+
+TEST(HostStream, RunsInOrder) {
+  HostStream stream("compute", 1);
+  Diary diary;
+  for (int i = 0; i < 1000; ++i) launch(stream, note, &diary, i);
+  stream.synchronize(0);
+  EXPECT_EQ(diary.entries, count_to(1000));
+}
+
+TEST(HostStream, MoreCommandsThanTheQueueHolds) {
+  HostStream stream("compute", 1);
+  int64_t count = 0;
+  constexpr int kLaunches = 3 * 4096 + 17;
+  std::atomic<bool> go{false};
+  std::thread opener([&] {
+    std::this_thread::sleep_for(20ms);
+    go = true;
+  });
+  launch(stream, wait_for_flag, &go);  // the host fills the queue and must wait for the worker
+  for (int i = 0; i < kLaunches; ++i) launch(stream, increment, &count);
+  stream.synchronize(0);
+  opener.join();
+  EXPECT_EQ(count, kLaunches);
+}
+
+TEST(HostStream, WaitsForAnotherStream) {
+  for (int turn = 0; turn < 5; ++turn) {
+    HostStream a("a", 1), b("b", 1);
+    Diary diary;
+    launch(a, note_late, &diary, 1);
+    launch(a, note_late, &diary, 3);
+    b.wait(a, 1);
+    launch(b, note, &diary, 2);
+    b.synchronize(0);
+    a.synchronize(0);
+    EXPECT_EQ(diary.entries, (std::vector{1, 2, 3}));
+  }
+}
+
+// Two streams hand a number that is not atomic to and fro.
+TEST(HostStream, WaitsOrderMemory) {
+  HostStream a("a", 1), b("b", 1);
+  int64_t count = 0;
+  for (uint64_t i = 0; i < 500; ++i) {
+    launch(a, increment, &count);
+    b.wait(a, i + 1);
+    launch(b, increment, &count);
+    a.wait(b, i + 1);
+  }
+  a.synchronize(0);
+  b.synchronize(0);
+  EXPECT_EQ(count, 1000);
+}
+
+TEST(HostStream, SynchronizeToACount) {
+  HostStream stream("compute", 1);
+  std::atomic<bool> go{false};
+  int64_t count = 0;
+  launch(stream, increment, &count);
+  launch(stream, wait_for_flag, &go);
+  stream.synchronize(1);  // returns although the second has not ended
+  EXPECT_EQ(count, 1);
+  go = true;
+  stream.synchronize(0);
+}
+
+TEST(HostStream, RethrowsWhatAKernelThrewAndPassesOverTheRest) {
+  HostStream a("a", 1), b("b", 1);
+  int64_t count = 0;
+  launch(a, increment, &count);
+  launch(a, fail, &count);
+  launch(a, increment, &count);
+  b.wait(a, 3);  // what waits for a failed stream goes on
+  launch(b, increment, &count);
+  b.synchronize(0);
+  try {
+    a.synchronize(0);
+    FAIL() << "nothing was thrown";
+  } catch (const InternalError& error) {
+    EXPECT_STREQ(error.what(), "the kernel fails");
+  }
+  EXPECT_EQ(count, 2);
+}
+
+TEST(HostStream, PaceLastsAtLeastItsTime) {
+  for (const Pace pace : {Pace::around, Pace::before, Pace::after}) {
+    HostStream stream("compute", 1);
+    stream.set_trace(true);
+    Diary diary;
+    launch(stream, note_late, &diary, 0, 30'000'000, pace);
+    stream.synchronize(0);
+    const std::vector<Span> spans = stream.take_spans();
+    ASSERT_EQ(spans.size(), 1u);
+    const int64_t least_ns = pace == Pace::around ? 30'000'000 : 50'000'000;  // the kernel takes 20 ms itself
+    EXPECT_GE(spans[0].end_ns - spans[0].start_ns, least_ns);
+  }
+}
+
+// A paced send leaves at its end: what it shows appears only then.
+TEST(HostStream, PaceBeforeRunsAtTheEnd) {
+  HostStream stream("comm", 1);
+  Diary diary;
+  launch(stream, note, &diary, 1, 60'000'000, Pace::before);
+  std::this_thread::sleep_for(5ms);
+  {
+    const std::lock_guard lock(diary.mutex);
+    EXPECT_TRUE(diary.entries.empty());
+  }
+  stream.synchronize(0);
+  EXPECT_EQ(diary.entries.size(), 1u);
+}
+
+TEST(HostStream, SpansAreInOrderAndTakenOnce) {
+  HostStream stream("compute", 1);
+  int64_t count = 0;
+  launch(stream, increment, &count, 7);
+  stream.synchronize(0);
+  stream.set_trace(true);
+  for (int i = 0; i < 10; ++i) launch(stream, increment, &count, i);
+  stream.synchronize(0);
+  const std::vector<Span> spans = stream.take_spans();
+  ASSERT_EQ(spans.size(), 10u);
+  for (size_t i = 0; i < spans.size(); ++i) {
+    EXPECT_EQ(spans[i].microbatch, static_cast<int>(i));
+    EXPECT_LE(spans[i].start_ns, spans[i].end_ns);
+    if (i > 0) {
+      EXPECT_LE(spans[i - 1].end_ns, spans[i].start_ns);
+    }
+  }
+  EXPECT_TRUE(stream.take_spans().empty());
+}
+
+TEST(HostStream, TellsWorkingFromWaitingFromStarving) {
+  HostStream a("a", 1), b("b", 1);
+  Diary diary;
+  int64_t of_one = 0, of_other = 0;
+  launch(a, note_late, &diary, 0);  // 20 ms of work
+  b.wait(a, 1);                     // b waits as long
+  launch(b, increment, &of_other);
+  b.synchronize(0);
+  a.synchronize(0);
+  const int64_t idle_from_ns = now_ns();
+  std::this_thread::sleep_for(30ms);  // nothing to do for either
+  launch(a, increment, &of_one);
+  launch(b, increment, &of_other);
+  const int64_t idle_ns = now_ns() - idle_from_ns;
+  a.synchronize(0);
+  b.synchronize(0);
+  const StreamTimes of_a = a.take_times(), of_b = b.take_times();
+  EXPECT_GE(of_a.busy_ns, 20'000'000);
+  EXPECT_EQ(of_a.waiting_ns, 0);
+  EXPECT_GT(of_b.waiting_ns, 10'000'000);
+  EXPECT_LT(of_b.busy_ns, 10'000'000);
+  EXPECT_GE(of_a.starved_ns, 29'000'000);
+  EXPECT_GE(of_b.starved_ns, 29'000'000);
+  EXPECT_LE(of_b.starved_ns, idle_ns + 50'000'000);
+  EXPECT_EQ(a.take_times().busy_ns, 0);  // taken once
+}
+
+TEST(HostStream, EndsWithLaunchesStillQueued) {
+  int64_t count = 0;
+  {
+    HostStream stream("compute", 1);
+    for (int i = 0; i < 100; ++i) launch(stream, increment, &count);
+  }
+  EXPECT_EQ(count, 100);
+}
+
+// Operands beyond those that a command holds inline.
+TEST(HostStream, CopiesManyViews) {
+  HostStream stream("compute", 1);
+  int64_t count = 0;
+  for (int turn = 0; turn < 3; ++turn) {
+    std::vector<TensorView> views(40);
+    for (TensorView& view : views) view.data = &count;
+    Launch launch;
+    launch.run = [](const KernelCall& call) {
+      for (const TensorView& view : call.in) ++*view.as<int64_t>();
+    };
+    launch.call.in = views;
+    stream.launch(launch);
+    views.assign(40, {});  // the stream has its own
+  }
+  stream.synchronize(0);
+  EXPECT_EQ(count, 120);
+}
+
+}  // namespace
+}  // namespace heddle::device

@@ -1,0 +1,214 @@
+// What the verifier must not let through: programs that are right but for one change.
+#include "heddle/ir/verify.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "heddle/ops/ops.h"
+#include "tests/simulate/tiny_step.h"
+
+namespace heddle::ir {
+namespace {
+
+plan::Lowered lowered(int pipeline = 1, int experts = 1, bool fused = true) {
+  return plan::lower(test::tiny_model(), test::tiny_plan(pipeline, experts, fused));
+}
+
+bool rejected(const Stage& stage) {
+  try {
+    verify(stage);
+  } catch (const InternalError&) {
+    return true;
+  }
+  return false;
+}
+bool rejected(const StepProgram& program) {
+  try {
+    verify(program);
+  } catch (const InternalError&) {
+    return true;
+  }
+  return false;
+}
+
+bool reads(const Op& op, const std::vector<ValueId>& values) {
+  return std::any_of(op.in.begin(), op.in.end(), [&](ValueId id) {
+    return id != none && std::find(values.begin(), values.end(), id) != values.end();
+  });
+}
+
+size_t first(const Stage& stage, std::string_view kind) {
+  for (size_t i = 0; i < stage.ops.size(); ++i) {
+    if (stage.ops[i].kind() == kind) return i;
+  }
+  internal_error("no '{}'", kind);
+}
+
+TEST(VerifyStage, AcceptsWhatIsLowered) {
+  for (const bool fused : {false, true}) {
+    for (const Stage& stage : lowered(2, 2, fused).program.stages) EXPECT_FALSE(rejected(stage));
+  }
+}
+
+TEST(VerifyStage, EveryOpThatIsReadMustStand) {
+  const Stage whole = lowered(1, 2).program.stages[0];
+  int deleted = 0;
+  for (size_t i = 0; i < whole.ops.size(); ++i) {
+    const Op& op = whole.ops[i];
+    const bool read =
+        std::any_of(whole.ops.begin(), whole.ops.end(), [&](const Op& o) { return reads(o, op.out); });
+    const bool sums = !op.updates.empty() && whole.value(op.updates[0]).role == Role::accumulator;
+    if (!read && !sums) continue;
+    Stage stage = whole;
+    stage.ops.erase(stage.ops.begin() + static_cast<long>(i));
+    EXPECT_TRUE(rejected(stage)) << "without op " << i << ", '" << op.kind() << "'";
+    ++deleted;
+  }
+  EXPECT_GT(deleted, 50);
+}
+
+TEST(VerifyStage, NoOpStandsTwice) {
+  const Stage whole = lowered(1, 2).program.stages[0];
+  for (size_t i = 0; i < whole.ops.size(); ++i) {
+    const Op& op = whole.ops[i];
+    const bool sums = !op.updates.empty() && whole.value(op.updates[0]).role == Role::accumulator;
+    if (op.out.empty() && !sums) continue;
+    Stage stage = whole;
+    stage.ops.insert(stage.ops.begin() + static_cast<long>(i), op);
+    EXPECT_TRUE(rejected(stage)) << "with op " << i << ", '" << op.kind() << "' twice";
+  }
+}
+
+TEST(VerifyStage, NoReadBeforeTheWrite) {
+  const Stage whole = lowered(1, 2).program.stages[0];
+  for (size_t i = 0; i + 1 < whole.ops.size(); ++i) {
+    if (!reads(whole.ops[i + 1], whole.ops[i].out)) continue;
+    Stage stage = whole;
+    std::swap(stage.ops[i], stage.ops[i + 1]);
+    EXPECT_TRUE(rejected(stage)) << "op " << i << ", '" << whole.ops[i].kind() << "' after its reader";
+  }
+}
+
+TEST(VerifyStage, OutputsAreWhatIsInferred) {
+  const Stage whole = lowered(1, 2).program.stages[0];
+  for (const Op& op : whole.ops) {
+    for (const ValueId id : op.out) {
+      Stage stage = whole;
+      Value& value = stage.value(id);
+      value.dtype = value.dtype == Dtype::f64 ? Dtype::f32 : Dtype::f64;
+      EXPECT_TRUE(rejected(stage)) << "'" << value.name << "' in another type";
+      stage = whole;
+      stage.value(id).shape.push_back({2, none});
+      EXPECT_TRUE(rejected(stage)) << "'" << value.name << "' with one dim more";
+    }
+  }
+}
+
+TEST(VerifyStage, OneWriterAnAccumulator) {
+  Stage stage = lowered().program.stages[0];
+  const size_t wgrad = first(stage, "linear_wgrad");
+  size_t other = wgrad + 1;
+  const auto shape_of = [&](size_t i) { return stage.value(stage.ops[i].updates[0]).shape; };
+  while (stage.ops[other].kind() != "linear_wgrad" || shape_of(other) != shape_of(wgrad)) ++other;
+  stage.ops[other].updates = stage.ops[wgrad].updates;
+  EXPECT_TRUE(rejected(stage));
+}
+
+TEST(VerifyStage, OnlyPersistentValuesAreUpdated) {
+  Stage stage = lowered().program.stages[0];
+  Op& op = stage.ops[first(stage, "linear_wgrad")];
+  const Value& accumulator = stage.value(op.updates[0]);
+  EXPECT_FALSE(rejected(stage));
+  stage.value(op.updates[0]).role = Role::activation;
+  EXPECT_TRUE(rejected(stage)) << accumulator.name;
+}
+
+TEST(VerifyStage, NothingPersistentIsAnOutput) {
+  Stage stage = lowered().program.stages[0];
+  stage.value(stage.ops[first(stage, "embedding")].out[0]).role = Role::weight;
+  EXPECT_TRUE(rejected(stage));
+}
+
+TEST(VerifyStage, PhasesReadOnlyWhatCameBefore) {
+  Stage stage = lowered().program.stages[0];
+  stage.ops[first(stage, "embedding")].phase = Phase::I;  // F reads it
+  EXPECT_TRUE(rejected(stage));
+  stage = lowered().program.stages[0];
+  stage.ops[first(stage, "grad_norm")].phase = Phase::F;  // and reads what the end wrote
+  EXPECT_TRUE(rejected(stage));
+}
+
+TEST(VerifyProgram, NoActionIsLeftOutOrDoneTwice) {
+  for (const auto& [pipeline, experts] : {std::pair{1, 1}, {2, 1}, {2, 2}}) {
+    const StepProgram whole = lowered(pipeline, experts).program;
+    ASSERT_FALSE(rejected(whole));
+    for (size_t c = 0; c < whole.actions[0].size(); ++c) {
+      for (size_t i = 0; i < whole.actions[0][c].size(); ++i) {
+        StepProgram program = whole;
+        auto& actions = program.actions[0][c];
+        actions.erase(actions.begin() + static_cast<long>(i));
+        EXPECT_TRUE(rejected(program)) << "without action " << i << " of class " << c;
+        program = whole;
+        auto& again = program.actions[0][c];
+        again.insert(again.begin() + static_cast<long>(i), again[i]);
+        EXPECT_TRUE(rejected(program)) << "with action " << i << " of class " << c << " twice";
+      }
+    }
+  }
+}
+
+// An exchange of two neighbouring actions is either refused or harmless: it walks, and no rank gets stuck.
+TEST(VerifyProgram, ASwapIsRefusedOrHarmless) {
+  const plan::Lowered all = lowered(2, 1);
+  int refused = 0;
+  for (size_t c = 0; c < all.program.actions[0].size(); ++c) {
+    for (size_t i = 0; i + 1 < all.program.actions[0][c].size(); ++i) {
+      StepProgram program = all.program;
+      std::swap(program.actions[0][c][i], program.actions[0][c][i + 1]);
+      if (rejected(program)) {
+        ++refused;
+        continue;
+      }
+      simulate::SimulationInput input;
+      input.groups = simulate::groups_of(test::tiny_plan(2, 1, true));
+      input.duration_us = [](int, const Issue&) { return 1.0; };
+      EXPECT_EQ(simulate::simulate(program, input).deadlock, "") << "class " << c << ", action " << i;
+    }
+  }
+  EXPECT_GT(refused, 10);
+}
+
+TEST(VerifyProgram, MicrobatchesInOrderAndTheEndLast) {
+  const StepProgram whole = lowered().program;
+  StepProgram program = whole;  // F0 IW0 F1 IW1 F2 IW2 end
+  std::swap(program.actions[0][0][0], program.actions[0][0][2]);
+  EXPECT_TRUE(rejected(program));
+  program = whole;
+  auto& actions = program.actions[0][0];
+  std::rotate(actions.begin(), actions.end() - 1, actions.end());
+  EXPECT_TRUE(rejected(program));
+  program = whole;
+  program.actions[0][0][0].microbatches = {0, 1};
+  EXPECT_TRUE(rejected(program));
+  program = whole;
+  program.actions[0][0][0].block = 99;
+  EXPECT_TRUE(rejected(program));
+}
+
+TEST(VerifyProgram, SharedWeightsAreTheOwners) {
+  plan::Plan plan = test::tiny_plan(1, 1, true);
+  plan.evaluates = true;
+  StepProgram program = plan::lower(test::tiny_model(), plan).program;
+  ASSERT_EQ(program.stages.size(), 2u);
+  for (Value& value : program.stages[1].values) {
+    if (value.shared_with_stage < 0) continue;
+    value.layout = Layout::packed;
+    value.packed_bytes = 64;
+    break;
+  }
+  EXPECT_TRUE(rejected(program));
+}
+
+}  // namespace
+}  // namespace heddle::ir
