@@ -3,10 +3,11 @@
 //
 //   bench_torch_step --shape bench/torch_peer/shapes/demo.json --dtype bf16 --threads 2
 //
-// A step is what a training step is: forward and backward of every microbatch, norm and clipping of the gradient, AdamW,
-// and new kernel weights, on random tokens drawn before the clock starts. One object a line on standard output:
-// {"ready": true, ...}, then for each line "step" {"seconds", "cpu_seconds", "loss"}; "quit" or the end of input ends
-// it. Between steps every thread sleeps.
+// A step is what a training step is: forward and backward of every microbatch, norm and clipping of the gradient,
+// AdamW, and new kernel weights, on random tokens drawn before the clock starts. One object a line on standard
+// output:
+// {"ready": true, ...}, then for each line "step" {"seconds", "cpu_seconds", "loss"}; "quit" or the end of input
+// ends it. Between steps every thread sleeps.
 #include <fmt/format.h>
 
 #include <chrono>

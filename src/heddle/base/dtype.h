@@ -48,6 +48,7 @@ struct bf16 {
       bits = static_cast<uint16_t>((word + 0x7fffu + ((word >> 16) & 1u)) >> 16);
     }
   }
+  // NOLINTNEXTLINE(google-explicit-constructor): a number type
   operator float() const { return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16); }
 };
 static_assert(sizeof(bf16) == 2);
