@@ -9,7 +9,8 @@ struct RouterSizes {
   int64_t T, E, k, groups, top_groups, group_score_top;
 };
 constexpr RouterSizes kRouters[] = {{0, 8, 2, 1, 1, 1},    {5, 7, 3, 1, 1, 1},     {70, 12, 3, 4, 2, 2},
-                                    {129, 64, 6, 1, 1, 1}, {200, 256, 8, 8, 4, 2}, {3, 5, 5, 5, 5, 1}};
+                                    {129, 64, 6, 1, 1, 1}, {200, 256, 8, 8, 4, 2}, {3, 5, 5, 5, 5, 1},
+                                    {40, 96, 5, 8, 3, 3},  {40, 40, 4, 8, 3, 1}};
 
 ir::Attributes attributes(const RouterSizes& size, const std::string& function, int64_t normalize) {
   return {{"function", function},
@@ -75,6 +76,32 @@ TEST(HostRouter, scores_and_gate_apart) {
           {name("gate", size), "gate", {activation(s), experts}, {{"normalize", normalize}, {"scale", 2.5}}, {}},
           2e-6);
     }
+  }
+}
+
+TEST(HostRouter, sigmoid_and_exponential_are_within_three_units_in_the_last_place) {
+  // e^x is within 2 units; a sigmoid adds the rounding of 1 + e^x and of its reciprocal, a softmax its division's.
+  constexpr int64_t kCount = 1000;
+  Tensor x(Dtype::f32, {400, kCount}), pairs(Dtype::f32, {400 * kCount, 2});
+  for (int64_t i = 0; i < 400 * kCount; ++i) {
+    const double v = static_cast<float>(static_cast<double>(i) / (400 * kCount) * 170 - 85);
+    x.values[static_cast<size_t>(i)] = v;
+    pairs.values[static_cast<size_t>(2 * i)] = static_cast<float>(std::min(v, -17.5));  // 1 + e^x is 1
+  }
+  for (const int64_t target : instruction_sets()) {
+    const InstructionSet set(target);
+    const OpResult sigmoid =
+        run_op({"", "router_scores", {activation(x)}, {{"function", "sigmoid"}}, {}}, kernels::host_kernels());
+    const OpResult softmax =
+        run_op({"", "router_scores", {activation(pairs)}, {{"function", "softmax"}}, {}}, kernels::host_kernels());
+    double worst_sigmoid = 0, worst_exp = 0;
+    for (size_t i = 0; i < x.values.size(); ++i) {
+      const double s = 1 / (1 + std::exp(-x.values[i])), e = std::exp(pairs.values[2 * i]);
+      worst_sigmoid = std::max(worst_sigmoid, std::abs(sigmoid.out[0].values[i] / s - 1));
+      worst_exp = std::max(worst_exp, std::abs(softmax.out[0].values[2 * i] / (e / (1 + e)) - 1));
+    }
+    EXPECT_LE(worst_sigmoid, 3 * 0x1p-23) << hwy::TargetName(target);
+    EXPECT_LE(worst_exp, 2 * 0x1p-23) << hwy::TargetName(target);
   }
 }
 

@@ -1,11 +1,12 @@
 // Rows of the token embedding, and their gradient. T tokens, H hidden, V vocabulary.
 //   embedding: x_t = w[ids_t], zeros where ids_t < 0;  embedding_wgrad: acc[ids_t] += dx_t, in increasing t
 // The gradient sorts tokens by id first (counting, stable), so that a row of acc is read and written once, and
-// pieces are a range of ids by a slice of columns: no two threads share an element, and one frequent id is still
-// divided.
+// pieces are some of the ids that occur by a slice of columns: no two threads share an element, and one frequent id
+// is still divided.
 #include "heddle/kernels/host/simd_targets.h"
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "heddle/kernels/host/embedding.cpp"
+#include "heddle/kernels/host/embedding_ids.h"
 #include "heddle/kernels/host/host.h"
 #include "heddle/kernels/host/row_pieces.h"
 #include "hwy/foreach_target.h"
@@ -51,16 +52,11 @@ HWY_INLINE void add_tokens(const KernelCall& call, const int32_t* tokens, int64_
 }
 
 template <class X>
-void add_ids(const KernelCall& call, const int32_t* starts, const int32_t* tokens, int64_t first_id,
-             int64_t last_id, int64_t from, int64_t to) {
-  const int64_t H = call.updates[0].columns();
-  for (int64_t id = first_id; id < last_id; ++id) {
-    const int64_t count = starts[id + 1] - starts[id];
-    if (count > 0) {
-      add_tokens<X>(call, tokens + starts[id], count, id, from, to);
-    } else if (call.overwrite) {
-      std::memset(call.updates[0].as<float>() + id * H + from, 0, static_cast<size_t>(to - from) * 4);
-    }
+void add_ids(const KernelCall& call, const TokensOfIds& sorted, int64_t first, int64_t last, int64_t from,
+             int64_t to) {
+  for (int64_t p = first; p < last; ++p) {
+    const int32_t id = sorted.present[p], start = sorted.starts[id];
+    add_tokens<X>(call, sorted.tokens + start, sorted.starts[id + 1] - start, id, from, to);
   }
 }
 }  // namespace
@@ -69,13 +65,13 @@ void EmbeddingRows(const KernelCall& call, int64_t begin, int64_t end) {
   call.in[1].dtype == Dtype::bf16 ? rows_of_ids<bf16>(call, begin, end) : rows_of_ids<float>(call, begin, end);
 }
 
-/// starts[V+1] and tokens: the tokens of id i are tokens[starts[i] .. starts[i+1]], increasing.
-void EmbeddingAddIds(const KernelCall& call, const int32_t* starts, const int32_t* tokens, int64_t first_id,
-                     int64_t last_id, int64_t from, int64_t to) {
+/// Present ids first .. last, columns from .. to.
+void EmbeddingAddIds(const KernelCall& call, const TokensOfIds& sorted, int64_t first, int64_t last, int64_t from,
+                     int64_t to) {
   if (call.in[0].dtype == Dtype::bf16) {
-    add_ids<bf16>(call, starts, tokens, first_id, last_id, from, to);
+    add_ids<bf16>(call, sorted, first, last, from, to);
   } else {
-    add_ids<float>(call, starts, tokens, first_id, last_id, from, to);
+    add_ids<float>(call, sorted, first, last, from, to);
   }
 }
 
@@ -103,42 +99,48 @@ void embedding(const KernelCall& call) {
   });
 }
 
-/// Sorts the tokens with an id by it: starts[V+1], tokens in increasing order within an id.
-void sort_tokens(const int32_t* ids_T, int64_t T, int64_t V, int32_t* starts, int32_t* tokens) {
+TokensOfIds sort_tokens(const int32_t* ids_T, int64_t T, int64_t V, std::byte* scratch) {
+  auto* starts = reinterpret_cast<int32_t*>(scratch);
+  int32_t *tokens = starts + V + 2, *present = tokens + T;
   // Counts stand two places on, so that placing the tokens leaves starts where they belong.
   std::fill_n(starts, V + 2, 0);
+  int64_t kinds = 0;
   for (int64_t t = 0; t < T; ++t) {
-    if (ids_T[t] >= 0) ++starts[ids_T[t] + 2];
+    if (ids_T[t] < 0) continue;
+    if (starts[ids_T[t] + 2]++ == 0) present[kinds++] = ids_T[t];
   }
   for (int64_t id = 0; id < V; ++id) starts[id + 1] += starts[id];
   for (int64_t t = 0; t < T; ++t) {
     if (ids_T[t] >= 0) tokens[starts[ids_T[t] + 1]++] = static_cast<int32_t>(t);
   }
+  return {starts, tokens, present, kinds};
 }
 
 void embedding_wgrad(const KernelCall& call) {
   const int64_t T = call.in[1].elements(), V = call.updates[0].dim(0), H = call.updates[0].dim(1);
-  const auto* ids_T = call.in[1].as<const int32_t>();
-  check_ids(ids_T, T, V);
-  auto* starts = reinterpret_cast<int32_t*>(call.scratch);
-  int32_t* tokens = starts + V + 2;
-  sort_tokens(ids_T, T, V, starts, tokens);
-
-  constexpr int64_t kIds = 256, kColumns = 256;
-  const int64_t ranges = (V + kIds - 1) / kIds, slices = (H + kColumns - 1) / kColumns;
-  const int64_t touched = call.overwrite ? V : std::min(T, V);
-  const int64_t bytes = T * H * size_of(call.in[0].dtype) + touched * H * 8;
+  check_ids(call.in[1].as<const int32_t>(), T, V);
+  const TokensOfIds sorted = sort_tokens(call.in[1].as<const int32_t>(), T, V, call.scratch);
+  if (call.overwrite) {
+    over_rows(V, H * 4, [&](int64_t begin, int64_t end) {
+      for (int64_t id = begin; id < end; ++id) {
+        if (sorted.starts[id] == sorted.starts[id + 1]) std::fill_n(call.updates[0].as<float>() + id * H, H, 0.0f);
+      }
+    });
+  }
+  constexpr int64_t kIds = 16, kColumns = 256;
+  const int64_t ranges = (sorted.kinds + kIds - 1) / kIds, slices = (H + kColumns - 1) / kColumns;
+  const int64_t bytes = T * H * size_of(call.in[0].dtype) + sorted.kinds * H * 8;
   over_rows(ranges * slices, bytes / std::max<int64_t>(1, ranges * slices), [&](int64_t begin, int64_t end) {
     for (int64_t piece = begin; piece < end; ++piece) {
-      const int64_t id = piece / slices * kIds, column = piece % slices * kColumns;
+      const int64_t first = piece / slices * kIds, column = piece % slices * kColumns;
       HWY_DYNAMIC_DISPATCH(EmbeddingAddIds)
-      (call, starts, tokens, id, std::min(V, id + kIds), column, std::min(H, column + kColumns));
+      (call, sorted, first, std::min(sorted.kinds, first + kIds), column, std::min(H, column + kColumns));
     }
   });
 }
 
 int64_t wgrad_scratch(const ir::Stage& stage, const ir::Op& op, const ir::RowCounts& rows) {
-  return 4 * (stage.elements(op.in[1], rows) + stage.value(op.updates[0]).shape[0].count + 2);
+  return 4 * (2 * stage.elements(op.in[1], rows) + stage.value(op.updates[0]).shape[0].count + 2);
 }
 
 }  // namespace

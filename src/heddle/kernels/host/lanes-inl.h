@@ -178,28 +178,35 @@ struct Sum {
   }
 };
 
-/// e^x within 2 units in the last place; 0 below -87.3, and no more than 3.4e38. NaN stays NaN.
-/// x = n·ln 2 + r with ln 2 in two parts (Cody and Waite), a polynomial in r, n added to the exponent bits.
-HWY_INLINE V exp(V x) {
-  const V lowest = set(-87.3f);
-  const auto flushed = hn::Lt(x, lowest);
-  x = hn::Min(set(88.72283f), hn::Max(lowest, x));  // this order keeps a NaN
+/// e^x for x up to 88.7, within 2 units in the last place; 0 from about −104 (−87.3 without AVX-512) down. NaN
+/// stays NaN. x = n·ln 2 + r with ln 2 in two parts (Cody and Waite), a polynomial in r (interpolated in
+/// Chebyshev's points, relative error 1e-8), times 2ⁿ.
+HWY_INLINE V exp_up_to_88(V x) {
+#if HWY_TARGET <= HWY_AVX3
+  x = hn::Max(set(-120.0f), x);  // this order keeps a NaN
+#else
+  const auto flushed = hn::Lt(x, set(-87.3f));
+  x = hn::Max(set(-87.3f), x);
+#endif
   const V rounder = set(0x1.8p23f);
   const V rounded = hn::MulAdd(x, set(1.44269504f), rounder);
   const V n = hn::Sub(rounded, rounder);
   V r = hn::NegMulAdd(n, set(0.693359375f), x);
   r = hn::NegMulAdd(n, set(-2.12194440e-4f), r);
-  V y = hn::MulAdd(set(1.9875691500e-4f), r, set(1.3981999507e-3f));
-  y = hn::MulAdd(y, r, set(8.3334519073e-3f));
-  y = hn::MulAdd(y, r, set(4.1665795894e-2f));
-  y = hn::MulAdd(y, r, set(1.6666665459e-1f));
-  y = hn::MulAdd(y, r, set(5.0000001201e-1f));
-  y = hn::Add(hn::MulAdd(y, hn::Mul(r, r), r), set(1.0f));
+  V y = hn::MulAdd(set(1.39262508e-3f), r, set(8.36323288e-3f));
+  y = hn::MulAdd(y, r, set(4.16665542e-2f));
+  y = hn::MulAdd(y, r, set(1.66665766e-1f));
+  y = hn::MulAdd(y, r, set(0.5f));
+  y = hn::MulAdd(y, r, set(1.0f));
+  y = hn::MulAdd(y, r, set(1.0f));
+#if HWY_TARGET <= HWY_AVX3
+  return V{_mm512_scalef_ps(y.raw, n.raw)};
+#else
   const hn::RebindToSigned<Floats> integers;
   const auto scaled = hn::Add(hn::BitCast(integers, y), hn::ShiftLeft<23>(hn::BitCast(integers, rounded)));
   return hn::IfThenZeroElse(flushed, hn::BitCast(Floats(), scaled));
+#endif
 }
-
 /// 1/x for x in [1, 1e38].
 HWY_INLINE V reciprocal(V x) {
 #if HWY_TARGET <= HWY_AVX3
@@ -212,7 +219,7 @@ HWY_INLINE V reciprocal(V x) {
 }
 
 /// 1/(1 + e^-x), never below e^-87.
-HWY_INLINE V sigmoid(V x) { return reciprocal(hn::Add(set(1.0f), exp(hn::Min(set(87.0f), hn::Neg(x))))); }
+HWY_INLINE V sigmoid(V x) { return reciprocal(hn::Add(set(1.0f), exp_up_to_88(hn::Min(set(87.0f), hn::Neg(x))))); }
 
 }  // namespace heddle::kernels::host::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();

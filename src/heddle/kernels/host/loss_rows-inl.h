@@ -28,10 +28,10 @@ HWY_INLINE void row_dlogits(const X* logits_V, int32_t label, int64_t count, flo
   const float at_label = static_cast<float>(logits_V[label]);
   const V shift = set(lse), factor = set(scale);
   sweep(count, [&](int64_t v, auto lanes, auto) HEDDLE_BODY {
-    store(hn::Mul(factor, exp(hn::Sub(load(logits_V + v, lanes), shift))), dlogits_V + v, lanes);
+    store(hn::Mul(factor, exp_up_to_88(hn::Sub(load(logits_V + v, lanes), shift))), dlogits_V + v, lanes);
   });
   HWY_ALIGN float one[kLanes];
-  store(hn::Mul(factor, hn::Sub(exp(set(at_label - lse)), set(1.0f))), one, Whole{});
+  store(hn::Mul(factor, hn::Sub(exp_up_to_88(set(at_label - lse)), set(1.0f))), one, Whole{});
   dlogits_V[label] = Y(one[0]);
 }
 

@@ -38,7 +38,7 @@ HWY_INLINE Normal normal(V z) {
   p = hn::MulAdd(p, t, set(1.07389140e-1f));
   p = hn::MulAdd(p, t, set(1.24122378e-1f));
   p = hn::MulAdd(p, t, set(1.23652881e-1f));
-  const V bell = exp(hn::Mul(hn::Mul(a, a), set(-0.5f)));
+  const V bell = exp_up_to_88(hn::Mul(hn::Mul(a, a), set(-0.5f)));
   const V tail = hn::Mul(hn::Mul(bell, t), p);
   return {hn::IfThenElse(hn::Lt(z, zero()), tail, hn::Sub(set(1.0f), tail)), bell};
 }

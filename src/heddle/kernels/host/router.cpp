@@ -1,9 +1,9 @@
 // The router: scores, choice, gate and their gradients. T tokens, E experts, k experts a token, R = T·k rows sorted
 // by (expert, token). Source: DeepSeek-V3 report, arXiv 2412.19437, section 2.1.2.
 //
-// A token's best experts are found in one scan that keeps the k best so far; most scores fail against the least of
-// them, a vector at a time. Rows are sorted in two passes: blocks of tokens count their experts, then, the blocks'
-// starts being known, place their rows. Neither depends on the number of threads.
+// A token's experts are taken one by one, each by a search over vectors (top-inl.h). Rows are sorted in two passes:
+// blocks of tokens count their experts, then, the blocks' starts being known, place their rows. Nothing depends on
+// the number of threads.
 #include "heddle/kernels/host/simd_targets.h"
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "heddle/kernels/host/router.cpp"
@@ -30,7 +30,7 @@ HWY_INLINE void scores_row(bool softmax, const float* logits_E, int64_t E, float
   const V most = set(maximum(logits_E, E));
   Sum sum;
   sweep(E, [&](int64_t e, auto lanes, auto nth) HEDDLE_BODY {
-    const V power = exp(hn::Sub(load(logits_E + e, lanes), most));
+    const V power = exp_up_to_88(hn::Sub(load(logits_E + e, lanes), most));
     store(power, s_E + e, lanes);
     sum.add(or_else(power, zero(), lanes), nth);
   });
@@ -57,35 +57,54 @@ HWY_INLINE void scores_dgrad_row(bool softmax, const float* ds_E, const float* s
   });
 }
 
+/// Zeros the orders of the experts whose group is not among the top_groups best.
+HWY_INLINE void close_groups(const RouterChoice& choice, Orders& experts) {
+  HWY_ALIGN float scores[kMostExperts];
+  Orders groups;
+  const int64_t size = choice.E / choice.groups, count = std::min(choice.group_score_top, size);
+  for (int64_t g = 0; g < choice.groups; ++g) {
+    const uint32_t* of = experts.of + g * size;
+    if (count == 2) {
+      scores[g] = sum_of_two_highest(of, size);
+      continue;
+    }
+    Orders group;
+    std::copy_n(of, size, group.of);
+    std::fill_n(group.of + size, kLanes, 0);
+    float sum = 0;
+    for (int64_t i = 0; i < count; ++i) sum += float_of(of[group.take(size)]);
+    scores[g] = sum;
+  }
+  groups.read(scores, choice.groups);
+  for (int64_t i = 0; i < choice.top_groups; ++i) groups.take(choice.groups);
+  for (int64_t g = 0; g < choice.groups; ++g) {
+    if (groups.of[g] != 0) std::fill_n(experts.of + g * size, size, 0);
+  }
+}
+
 /// The experts of one token, in increasing id.
 HWY_INLINE void choose_row(const RouterChoice& choice, const float* s_E, const float* bias_E, int32_t* experts_k) {
   HWY_ALIGN float biased_E[kMostExperts];
-  HWY_ALIGN float group_scores[kMostExperts];
-  const int64_t E = choice.E, size = E / choice.groups;
+  const int64_t E = choice.E;
   if (bias_E) {
     sweep(E, [&](int64_t e, auto lanes, auto) HEDDLE_BODY {
       store(hn::Add(load(s_E + e, lanes), load(bias_E + e, lanes)), biased_E + e, lanes);
     });
     s_E = biased_E;
   }
-  Top best(choice.top_k);
-  if (choice.top_groups >= choice.groups) {
-    best.offer(s_E, E, 0);
-  } else {
-    for (int64_t g = 0; g < choice.groups; ++g) {
-      Top highest(std::min(choice.group_score_top, size));
-      highest.offer(s_E + g * size, size, 0);
-      float sum = 0;
-      for (int64_t i = 0; i < highest.count; ++i) sum += s_E[g * size + highest.ids[i]];
-      group_scores[g] = sum;
-    }
-    Top open(choice.top_groups);
-    open.offer(group_scores, choice.groups, 0);
-    std::sort(open.ids, open.ids + open.count);
-    for (int64_t i = 0; i < open.count; ++i) best.offer(s_E + open.ids[i] * size, size, open.ids[i] * size);
+  Orders orders;
+  orders.read(s_E, E);
+  if (choice.top_groups < choice.groups) close_groups(choice, orders);
+  uint64_t chosen[kMostExperts / 64] = {};
+  for (int64_t j = 0; j < choice.top_k; ++j) {
+    const auto e = static_cast<uint64_t>(orders.take(E));
+    chosen[e / 64] |= uint64_t{1} << e % 64;
   }
-  std::sort(best.ids, best.ids + best.count);
-  std::copy_n(best.ids, choice.top_k, experts_k);
+  for (int64_t word = 0; word * 64 < E; ++word) {
+    for (uint64_t left = chosen[word]; left != 0; left &= left - 1) {
+      *experts_k++ = static_cast<int32_t>(word * 64 + std::countr_zero(left));
+    }
+  }
 }
 
 /// g_j = s of expert j [÷ (Σ_j s + 1e-20)]·scale.
@@ -265,8 +284,10 @@ void choose_and_sort(const KernelCall& call, bool fused) {
                choice.E / choice.groups);
   over_rows(
       call.in[0].rows(), 4 * choice.E * 4,
-      [&](int64_t begin, int64_t end) { HWY_DYNAMIC_DISPATCH(ChooseRows)
-                                        (call, fused, begin, end); },
+      [&](int64_t begin, int64_t end) {
+        HWY_DYNAMIC_DISPATCH(ChooseRows)
+        (call, fused, begin, end);
+      },
       kRowsPerPartial);
   sort_rows(call.out.subspan(fused ? 2 : 0), choice.E, call.scratch);
 }

@@ -32,8 +32,9 @@ HWY_INLINE float log_sum_exp(const X* x, int64_t n) {
   const float highest = maximum(x, n);
   const V most = set(highest);
   Sum sum;
-  sweep(n, [&](int64_t i, auto lanes, auto nth)
-               HEDDLE_BODY { sum.add(or_else(exp(hn::Sub(load(x + i, lanes), most)), zero(), lanes), nth); });
+  sweep(n, [&](int64_t i, auto lanes, auto nth) HEDDLE_BODY {
+    sum.add(or_else(exp_up_to_88(hn::Sub(load(x + i, lanes), most)), zero(), lanes), nth);
+  });
   return highest + std::log(sum.total());
 }
 
