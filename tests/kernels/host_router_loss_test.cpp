@@ -105,6 +105,23 @@ TEST(HostRouter, sigmoid_and_exponential_are_within_three_units_in_the_last_plac
   }
 }
 
+TEST(HostRouter, balance_within_sequences) {
+  struct Sizes {
+    int64_t B, S, E, k;
+  };
+  // Sequences of less than a block of rows, of one and a rest; none at all.
+  for (const auto& [B, S, E, k] : {Sizes{0, 4, 8, 2}, {3, 5, 7, 3}, {2, 70, 64, 6}, {1, 200, 256, 8}}) {
+    Tensor s = random_tensor(Dtype::f32, {B * S, E}, 11);
+    for (double& v : s.values) v = std::abs(v) + 0.125;
+    const OpCase op{fmt::format("sequence_aux_loss B{} S{} E{} k{}", B, S, E, k),
+                    "sequence_aux_loss",
+                    {activation(s), {Tensor(Dtype::f32, {2}, std::vector<double>{1e9, 0.25}), Role::input}},
+                    {{"top_k", k}, {"sequence", S}, {"alpha", 0.5}, {"scale_index", 1}},
+                    {}};
+    expect_gradient_like_reference(op, 4e-6);
+  }
+}
+
 TEST(HostRouter, load_and_bias) {
   Tensor offsets(Dtype::i32, {5}, std::vector<double>{0, 3, 3, 10, 11});
   for (const bool overwrite : {true, false}) {

@@ -9,10 +9,10 @@ namespace heddle::kernels {
 const std::vector<KernelEntry>& host_kernels() {
   static const std::vector<KernelEntry> all = [] {
     std::vector<KernelEntry> list = host::attention_kernels();
-    for (auto* family :
-         {host::linear_kernels, host::grouped_linear_kernels, host::norm_kernels, host::mlp_kernels,
-          host::shape_kernels, host::rope_kernels, host::permute_kernels, host::embedding_kernels,
-          host::router_kernels, host::loss_kernels, host::linear_cross_entropy_kernels, host::optimizer_kernels}) {
+    for (auto* family : {host::linear_kernels, host::grouped_linear_kernels, host::norm_kernels, host::mlp_kernels,
+                         host::shape_kernels, host::rope_kernels, host::permute_kernels, host::embedding_kernels,
+                         host::router_kernels, host::router_loss_kernels, host::loss_kernels,
+                         host::linear_cross_entropy_kernels, host::optimizer_kernels}) {
       for (KernelEntry& kernel : family()) list.push_back(kernel);
     }
     return list;
