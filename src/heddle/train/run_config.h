@@ -54,6 +54,7 @@ struct RunConfig {
     int64_t eval_sequences = 64;
     std::string sample_prompt = "The ";
     int64_t sample_tokens = 64;
+    double sample_temperature = 0.7;
     int64_t trace_step = 5;
     bool operator==(const Train&) const = default;
   } train;

@@ -218,6 +218,8 @@ void train_settings(Table& t) {
   t.integer<n, &Train::eval_sequences>("train.eval_sequences", 0, 1e9, "Held-out sequences of one look.");
   t.word<n, &Train::sample_prompt>("train.sample_prompt", "Text that the model continues at each look.");
   t.integer<n, &Train::sample_tokens>("train.sample_tokens", 0, 1 << 20, "Tokens of that continuation; 0: none.");
+  t.number<n, &Train::sample_temperature>("train.sample_temperature", 0, 100,
+                                          "Its temperature; 0: always the likeliest token.");
   t.integer<n, &Train::trace_step>(
       "train.trace_step", 0, 1e12,
       "The step, counted from where this run begins or goes on, whose ops the report shows one "
