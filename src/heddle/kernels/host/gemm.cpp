@@ -295,7 +295,9 @@ void pack_weights(Dtype dtype, const float* master, int64_t experts, int64_t n, 
   constexpr int64_t kColumns = 128;
   const int64_t forward_pieces = (n + kColumns - 1) / kColumns, dgrad_pieces = (k + kColumns - 1) / kColumns;
   const int64_t count = experts * (forward_pieces + dgrad_pieces);
-#pragma omp parallel for schedule(dynamic, 1) if (experts * n * k > 65536)
+  // With many experts a thread packs both blockings of one, so that its master is fetched once.
+  const int64_t chunk = experts >= 2 * omp_get_max_threads() ? forward_pieces + dgrad_pieces : 1;
+#pragma omp parallel for schedule(dynamic, chunk) if (experts * n * k > 65536)
   for (int64_t i = 0; i < count; ++i) {
     const int64_t expert = i / (forward_pieces + dgrad_pieces);
     int64_t block = i % (forward_pieces + dgrad_pieces);
