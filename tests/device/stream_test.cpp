@@ -79,6 +79,8 @@ TEST(HostStream, MoreCommandsThanTheQueueHolds) {
   });
   launch(stream, wait_for_flag, &go);  // the host fills the queue and must wait for the worker
   for (int i = 0; i < kLaunches; ++i) launch(stream, increment, &count);
+  EXPECT_GT(stream.take_host_waited_ns(), 5'000'000);
+  EXPECT_EQ(stream.take_host_waited_ns(), 0);
   stream.synchronize(0);
   opener.join();
   EXPECT_EQ(count, kLaunches);

@@ -60,6 +60,8 @@ class Stream {
   virtual void set_trace(bool on) = 0;
   virtual std::vector<Span> take_spans() = 0;
   virtual StreamTimes take_times() = 0;
+  /// Time that the host has waited for room in this stream's queue since it last asked.
+  virtual int64_t take_host_waited_ns() = 0;
 };
 
 }  // namespace heddle::device

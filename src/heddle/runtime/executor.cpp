@@ -158,7 +158,9 @@ void Executor::issue(const ir::Issue& issue) {
 }
 
 int64_t Executor::read_rows(const ir::Issue& issue) {
+  const int64_t start = now_ns();
   streams_[static_cast<size_t>(issue.stream)]->synchronize(issue.count);
+  stalled_ns_ += now_ns() - start;
   const ir::Stage& text = program_.stages[static_cast<size_t>(issue.stage)];
   return comm::received_rows(view_of(text, issue.out[0].id, issue.out[0].offset, *issue.rows));
 }
@@ -195,11 +197,16 @@ void Executor::make_weights() {
 void Executor::run_step(const device::Batch& batch, ir::Purpose purpose) {
   batch_ = &batch;
   enqueued_ops_ = 0;
+  stalled_ns_ = 0;
+  for (auto& stream : streams_) stream->take_host_waited_ns();
+  const device::PacedTimer timer;
   const int64_t start = now_ns();
   try {
     walk_.run_step(*this, purpose);
-    enqueue_ns_ = now_ns() - start;
+    enqueue_ns_ = now_ns() - start - stalled_ns_;
+    for (auto& stream : streams_) enqueue_ns_ -= stream->take_host_waited_ns();
     for (auto& stream : streams_) stream->synchronize();
+    paced_time_ = timer.elapsed();
   } catch (const std::exception& error) {
     stop_peers(fmt::format("rank {}: {}", options_.rank, error.what()));
     for (auto& stream : streams_) {

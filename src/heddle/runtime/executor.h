@@ -15,6 +15,7 @@
 #include "heddle/device/batch.h"
 #include "heddle/device/host/host_arena.h"
 #include "heddle/device/host/host_stream.h"
+#include "heddle/device/host/paced_time.h"
 #include "heddle/ir/walk.h"
 #include "heddle/kernels/registry.h"
 
@@ -55,7 +56,10 @@ class Executor : private ir::Issuer {
   void set_trace(bool on);
   /// Paced mode: least duration of each op, by (stage, op), in nanoseconds. Empty switches it off.
   void set_pace(std::vector<std::vector<int64_t>> pace_ns) { pace_ns_ = std::move(pace_ns); }
-  /// Host time spent enqueueing the ops of the last step (waits for a full queue and stalls left out), and their count.
+  /// What the last step took in paced mode; its seconds() refuses when the process kept its cores too busy.
+  const device::PacedTime& paced_time() const { return paced_time_; }
+  /// Host time spent enqueueing the ops of the last step, and their count. Left out is what the host waited for: room
+  /// in a full queue, and row counts at a host stall.
   int64_t enqueue_ns() const { return enqueue_ns_; }
   int64_t enqueued_ops() const { return enqueued_ops_; }
 
@@ -76,7 +80,8 @@ class Executor : private ir::Issuer {
   std::vector<std::vector<int64_t>> pace_ns_;
   const device::Batch* batch_ = nullptr;
   const std::function<void(const ir::Issue&, const device::KernelCall&)>* look_ = nullptr;
-  int64_t enqueue_ns_ = 0, enqueued_ops_ = 0;
+  int64_t enqueue_ns_ = 0, enqueued_ops_ = 0, stalled_ns_ = 0;
+  device::PacedTime paced_time_;
 };
 
 }  // namespace heddle::runtime

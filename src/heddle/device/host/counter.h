@@ -1,5 +1,5 @@
 // A counter that only grows, on which threads wait: a short spin, then asleep. Raising it costs one atomic addition
-// when nobody sleeps.
+// until it reaches what a sleeper waits for.
 #pragma once
 
 #include <atomic>
@@ -14,9 +14,12 @@ class Counter {
   uint64_t value() const { return value_.load(std::memory_order_acquire); }
 
   void raise() {
-    value_.fetch_add(1);  // sequentially consistent, as is the load of sleepers_: one of both sides sees the other
-    if (sleepers_.load() == 0) return;
-    { const std::lock_guard lock(mutex_); }
+    // Sequentially consistent, as is what a sleeper does: one of both sides sees the other.
+    if (value_.fetch_add(1) + 1 < awaited_.load()) return;
+    {
+      const std::lock_guard lock(mutex_);
+      awaited_.store(kNobody);  // whoever goes on sleeping says anew what for
+    }
     changed_.notify_all();
   }
 
@@ -26,15 +29,17 @@ class Counter {
       __builtin_ia32_pause();
     }
     std::unique_lock lock(mutex_);
-    sleepers_.fetch_add(1);
-    changed_.wait(lock, [&] { return value_.load() >= target; });
-    sleepers_.fetch_sub(1);
+    changed_.wait(lock, [&] {
+      if (target < awaited_.load()) awaited_.store(target);
+      return value_.load() >= target;
+    });
   }
 
  private:
   static constexpr int kSpins = 2000;
   std::atomic<uint64_t> value_{0};
-  mutable std::atomic<int> sleepers_{0};
+  static constexpr uint64_t kNobody = UINT64_MAX;
+  mutable std::atomic<uint64_t> awaited_{kNobody};  // the least that a sleeper waits for; written under the mutex
   mutable std::mutex mutex_;
   mutable std::condition_variable changed_;
 };

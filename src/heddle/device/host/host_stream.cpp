@@ -7,7 +7,8 @@
 namespace heddle::device {
 
 namespace {
-constexpr uint64_t kRing = 4096;  // commands the host may run ahead
+constexpr uint64_t kRing = 4096;   // commands the host may run ahead
+constexpr uint64_t kRefill = 256;  // places that must be free before a host that found none goes on
 constexpr int kInlineViews = 16;
 
 int64_t now_ns() {
@@ -38,7 +39,11 @@ HostStream::~HostStream() {
 
 HostStream::Command& HostStream::next_command() {
   const uint64_t next = published_.value();
-  if (next >= kRing) taken_.wait_for(next - kRing + 1);
+  if (next >= kRing && taken_.value() < next - kRing + 1) {
+    const int64_t start = now_ns();
+    taken_.wait_for(next - kRing + kRefill);
+    host_waited_ns_ += now_ns() - start;
+  }
   return ring_[next % kRing];
 }
 

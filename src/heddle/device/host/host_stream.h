@@ -9,6 +9,7 @@
 #include <exception>
 #include <memory>
 #include <thread>
+#include <utility>
 
 #include "heddle/device/host/counter.h"
 #include "heddle/device/stream.h"
@@ -28,6 +29,7 @@ class HostStream : public Stream {
   void set_trace(bool on) override { tracing_.store(on, std::memory_order_relaxed); }
   std::vector<Span> take_spans() override;
   StreamTimes take_times() override;
+  int64_t take_host_waited_ns() override { return std::exchange(host_waited_ns_, 0); }
 
  private:
   struct Command;
@@ -39,7 +41,8 @@ class HostStream : public Stream {
   std::unique_ptr<Command[]> ring_;
   Counter published_, taken_;  // commands
   Counter ended_;              // launches
-  uint64_t launched_ = 0;
+  uint64_t launched_ = 0;      // of the host's thread, as is the next
+  int64_t host_waited_ns_ = 0;
   std::atomic<bool> tracing_{false};
   std::atomic<bool> failed_{false};
   std::exception_ptr failure_;
