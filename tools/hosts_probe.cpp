@@ -63,18 +63,28 @@ double stream(int peer, double seconds) {
     bytes += kMessage_bytes;
   }
   MPI_Waitall(kWindow, under_way.data(), MPI_STATUSES_IGNORE);
-  send_byte(peer, 0, kLast);
+  for (int i = 0; i < kWindow; ++i) send_byte(peer, 0, kLast);  // one for each receive that waits
   receive_byte(peer, kAnswer);
   return static_cast<double>(bytes) / (MPI_Wtime() - start);
 }
 
-// Takes what `stream` sends. Messages of one sender can't overtake each other, so the last one is the last.
+// Takes what `stream` sends, with as many receives posted as there are sends under way: a large message starts only
+// once its receive is known to the sender, a round trip later. Messages of one sender match receives in order.
 void sink(int peer) {
-  std::vector<char> payload(kMessage_bytes);
-  for (MPI_Status status = {};;) {
-    MPI_Recv(payload.data(), kMessage_bytes, MPI_CHAR, peer, MPI_ANY_TAG, MPI_COMM_WORLD, &status);
+  std::vector<char> payload(size_t{kMessage_bytes} * kWindow);
+  std::array<MPI_Request, kWindow> under_way;
+  const auto post = [&](int i) {
+    MPI_Irecv(payload.data() + size_t{kMessage_bytes} * i, kMessage_bytes, MPI_CHAR, peer, MPI_ANY_TAG,
+              MPI_COMM_WORLD, &under_way[i]);
+  };
+  for (int i = 0; i < kWindow; ++i) post(i);
+  for (int i = 0;; i = (i + 1) % kWindow) {
+    MPI_Status status;
+    MPI_Wait(&under_way[i], &status);
     if (status.MPI_TAG == kLast) break;
+    post(i);
   }
+  MPI_Waitall(kWindow, under_way.data(), MPI_STATUSES_IGNORE);
   send_byte(peer, 0, kAnswer);
 }
 

@@ -36,6 +36,7 @@ constexpr size_t kHeader_bytes = 10;  // struct virtio_net_hdr, whose own header
 constexpr size_t kMostFrame_bytes = kHeader_bytes + ETH_HLEN + 65536;
 constexpr size_t kMostQueued_bytes = 256u << 20;  // of all ports; beyond it frames are dropped, as a switch does
 constexpr int kSocketBuffer_bytes = 64 << 20;
+constexpr int64_t kWakeEarly_ns = 12'000;  // a sleep ends about that late; the rest is waited awake
 
 struct Frame {
   int64_t leaves_ns;
@@ -150,7 +151,7 @@ int main(int argc, char** argv) {
   for (;;) {
     timespec left = {};
     if (!waiting.empty()) {
-      const int64_t ns = std::max<int64_t>(0, waiting.front().leaves_ns - now_ns());
+      const int64_t ns = std::max<int64_t>(0, waiting.front().leaves_ns - kWakeEarly_ns - now_ns());
       left = {ns / 1'000'000'000, ns % 1'000'000'000};
     }
     if (ppoll(polled.data(), polled.size(), waiting.empty() ? nullptr : &left, nullptr) < 0 && errno != EINTR) {
