@@ -150,10 +150,10 @@ void TrainingRun::look(StepMetrics& metrics) {
   progress_->line(line);
   if (!tokenizer_ || config_.train.sample_tokens == 0) return;
   SampleText sample{config_.train.sample_prompt, "", metrics.step};
-  sample.continuation =
-      continue_text(*trainer_, *tokenizer_, sample.prompt, {.tokens = config_.train.sample_tokens,
-                                                        .temperature = config_.train.sample_temperature,
-                                                        .seed = config_.seed});
+  sample.continuation = continue_text(*trainer_, *tokenizer_, sample.prompt,
+                                      {.tokens = config_.train.sample_tokens,
+                                       .temperature = config_.train.sample_temperature,
+                                       .seed = static_cast<uint64_t>(config_.seed)});
   std::string shown = terminal_text(sample.prompt + sample.continuation);
   std::replace(shown.begin(), shown.end(), '\n', ' ');
   progress_->line("  " + cut_to_width(shown, std::max(20, terminal_columns(2) - 2)));

@@ -36,7 +36,8 @@ std::string text_of(const Stage& stage, const Value& value) {
       dims += (dim.count == 1 ? "" : fmt::format("{}·", dim.count)) + "rows " + stage.value(dim.rows_of).name;
     }
   }
-  return fmt::format("{}[{}]{}", heddle::name_of(value.dtype), dims, value.layout == Layout::packed ? " packed" : "");
+  return fmt::format("{}[{}]{}{}", heddle::name_of(value.dtype), dims,
+                     value.layout == Layout::packed ? " packed" : "", value.space == Space::host ? " host" : "");
 }
 
 std::string text_of(const Stage& stage, const Op& op) {

@@ -8,6 +8,8 @@ std::string_view name_of(Role role) {
   return names[static_cast<int>(role)];
 }
 
+std::string_view name_of(Space space) { return space == Space::device ? "device" : "host"; }
+
 std::string_view name_of(Phase phase) {
   static constexpr std::string_view names[] = {"F", "I", "W", "end"};
   return names[static_cast<int>(phase)];

@@ -40,12 +40,19 @@ using Shape = std::vector<Dim>;
 /// How a weight lies in memory. `packed` is the backend's own blocking, made by a pack op.
 enum class Layout : uint8_t { rows, packed };
 
+/// Which memory a value lies in: the device's arena, or the host's. Kernels compute on the device's; values go to
+/// the host and come back by copy_out and copy_in only.
+enum class Space : uint8_t { device, host };
+constexpr int kSpaces = 2;
+std::string_view name_of(Space space);
+
 struct Value {
   std::string name;
   Dtype dtype = Dtype::f32;
   Shape shape;
   Role role = Role::activation;
   Layout layout = Layout::rows;
+  Space space = Space::device;
   /// Bytes when `layout` is packed; 0 means the product of the shape times the element size.
   int64_t packed_bytes = 0;
   /// A persistent value that another stage of the same rank owns: the same storage under the same name.

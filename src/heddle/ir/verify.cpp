@@ -17,9 +17,28 @@ void verify_inference(const Stage& stage, const Op& op) {
                op.out.size(), expected.size());
   for (size_t i = 0; i < expected.size(); ++i) {
     const Value& found = stage.value(op.out[i]);
-    HEDDLE_CHECK(found.dtype == expected[i].dtype && found.shape == expected[i].shape,
-                 "'{}': output '{}' is {}, inferred {}", text_of(stage, op), found.name, text_of(stage, found),
-                 text_of(stage, expected[i]));
+    HEDDLE_CHECK(
+        found.dtype == expected[i].dtype && found.shape == expected[i].shape && found.space == expected[i].space,
+        "'{}': output '{}' is {}, inferred {}", text_of(stage, op), found.name, text_of(stage, found),
+        text_of(stage, expected[i]));
+  }
+}
+
+// Only the copies between the arenas touch what lies on the host.
+void verify_spaces(const Stage& stage, const Op& op) {
+  const auto hold = [&](const std::vector<ValueId>& ids, std::string_view copy) {
+    for (const ValueId id : ids) {
+      if (id == none) continue;
+      const Space wanted = op.kind() == copy ? Space::host : Space::device;
+      HEDDLE_CHECK(stage.value(id).space == wanted, "'{}': '{}' lies on the {}", text_of(stage, op),
+                   stage.value(id).name, name_of(stage.value(id).space));
+    }
+  };
+  hold(op.in, "copy_in");
+  hold(op.out, "copy_out");
+  for (const ValueId id : op.updates) {
+    HEDDLE_CHECK(stage.value(id).space == Space::device, "'{}' updates '{}' on the host", text_of(stage, op),
+                 stage.value(id).name);
   }
 }
 
@@ -30,15 +49,15 @@ void verify(const Stage& stage) {
   std::vector<Phase> written_in(stage.values.size(), Phase::F);
   for (const Op& op : stage.ops) {
     verify_inference(stage, op);
+    verify_spaces(stage, op);
     for (const ValueId id : op.in) {
       if (id == none) continue;
       const Value& value = stage.value(id);
       if (is_persistent(value.role)) continue;
-      HEDDLE_CHECK(writers[static_cast<size_t>(id)] == 1, "'{}' reads '{}' before it is written", text_of(stage, op),
-                   value.name);
+      HEDDLE_CHECK(writers[static_cast<size_t>(id)] == 1, "'{}' reads '{}' before it is written",
+                   text_of(stage, op), value.name);
       HEDDLE_CHECK(written_in[static_cast<size_t>(id)] <= op.phase, "'{}' in phase {} reads '{}' of phase {}",
-                   text_of(stage, op), name_of(op.phase), value.name,
-                   name_of(written_in[static_cast<size_t>(id)]));
+                   text_of(stage, op), name_of(op.phase), value.name, name_of(written_in[static_cast<size_t>(id)]));
       HEDDLE_CHECK(op.phase != Phase::end || written_in[static_cast<size_t>(id)] == Phase::end,
                    "'{}' at the end of the step reads '{}' of a microbatch", text_of(stage, op), value.name);
       for (const Dim& dim : value.shape) {
@@ -72,14 +91,13 @@ namespace {
 // A line of what one rank puts on and takes off one pipeline link: (forward or backward, microbatch).
 using Traffic = std::vector<std::pair<std::string, int>>;
 
-
 }  // namespace
 
 namespace {
 void verify_actions(const StepProgram& program, const StepProgram::ActionLists& lists, int microbatches) {
   std::map<std::pair<int, std::string>, std::pair<Traffic, Traffic>> links;  // (link, way) -> sent, received
   for (size_t c = 0; c < lists.size(); ++c) {
-    std::map<int, std::map<uint32_t, int>> next_of;  // stage -> op -> next microbatch
+    std::map<int, std::map<uint32_t, int>> next_of;            // stage -> op -> next microbatch
     std::map<int, std::vector<std::vector<uint8_t>>> written;  // stage -> microbatch + 1 -> value
     bool ended = false;
     for (const Action& action : lists[c]) {
@@ -93,8 +111,8 @@ void verify_actions(const StepProgram& program, const StepProgram::ActionLists& 
         const Stage& stage = program.stages[static_cast<size_t>(s)];
         const Op& op = stage.ops[step.op];
         const bool end = op.phase == Phase::end;
-        HEDDLE_CHECK(end == (microbatch == -1) && microbatch < program.microbatches, "{}: microbatch {}", block.name,
-                     microbatch);
+        HEDDLE_CHECK(end == (microbatch == -1) && microbatch < program.microbatches, "{}: microbatch {}",
+                     block.name, microbatch);
         HEDDLE_CHECK(end || !ended, "{}: microbatch {} after the end of the step", block.name, microbatch);
         ended = end;
         int& next = next_of[s][step.op];
@@ -123,8 +141,8 @@ void verify_actions(const StepProgram& program, const StepProgram::ActionLists& 
       const Stage& stage = program.stages[static_cast<size_t>(s)];
       for (uint32_t i = 0; i < stage.ops.size(); ++i) {
         const int wanted = stage.ops[i].phase == Phase::end ? 1 : microbatches;
-        HEDDLE_CHECK(next_of[s][i] == wanted, "stage {}: '{}' runs {} of {} times", s,
-                     text_of(stage, stage.ops[i]), next_of[s][i], wanted);
+        HEDDLE_CHECK(next_of[s][i] == wanted, "stage {}: '{}' runs {} of {} times", s, text_of(stage, stage.ops[i]),
+                     next_of[s][i], wanted);
       }
     }
   }
@@ -143,7 +161,8 @@ void verify(const StepProgram& program) {
       const Stage& owner = program.stages.at(static_cast<size_t>(value.shared_with_stage));
       const ValueId id = owner.find(value.name);
       HEDDLE_CHECK(id != none && is_persistent(value.role) && owner.value(id).shape == value.shape &&
-                       owner.value(id).dtype == value.dtype && owner.value(id).layout == value.layout,
+                       owner.value(id).dtype == value.dtype && owner.value(id).layout == value.layout &&
+                       owner.value(id).space == value.space,
                    "'{}' of {} is not that of {}", value.name, stage.name, owner.name);
     }
   }

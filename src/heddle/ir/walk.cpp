@@ -18,8 +18,11 @@ struct Walk::Frame : RowCounts {
   std::vector<int64_t> rows_of;  // by counting value
 };
 
-Walk::Walk(const StepProgram& program, int rank, int64_t capacity_bytes)
-    : program_(program), streams_(program), storage_(capacity_bytes), stages_(program.stages_of(rank)),
+Walk::Walk(const StepProgram& program, int rank, int64_t capacity_bytes, int64_t host_capacity_bytes)
+    : program_(program),
+      streams_(program),
+      storage_{Storage(capacity_bytes), Storage(host_capacity_bytes)},
+      stages_(program.stages_of(rank)),
       rank_(rank) {
   const size_t stages = program.stages.size();
   uses_.resize(stages);
@@ -39,13 +42,16 @@ Walk::Walk(const StepProgram& program, int rank, int64_t capacity_bytes)
     touched_[at].assign(stage.ops.size(), 0);
     frames_[at].resize(static_cast<size_t>(program.microbatches) + 1);
     for (size_t v = 0; v < stage.values.size(); ++v) {
+      uses_host_ = uses_host_ || stage.values[v].space == Space::host;
       if (!is_persistent(stage.values[v].role) || stage.values[v].shared_with_stage >= 0) continue;
       Slot& slot = persistent_[at][v];
       slot.bytes = stage.bytes(static_cast<ValueId>(v), FixedRows());
-      slot.offset = place(stage.values[v].name, slot.bytes, StreamTable::compute, s).offset;
+      const Value& value = stage.values[v];
+      slot.offset = place(value.name, slot.bytes, value.space, StreamTable::compute, s).offset;
     }
   }
-  persistent_bytes_ = storage_.live_bytes();
+  for (int i = 0; i < kSpaces; ++i)
+    persistent_bytes_[static_cast<size_t>(i)] = storage(static_cast<Space>(i)).live_bytes();
 }
 
 Walk::~Walk() = default;
@@ -72,13 +78,13 @@ Walk::Frame& Walk::frame(int stage, int microbatch) {
   return *frame;
 }
 
-std::vector<Walk::Live> Walk::live_now() const {
+std::vector<Walk::Live> Walk::live_now(Space space) const {
   std::vector<Live> live;
   const auto add = [&](int stage, int microbatch, const std::vector<Slot>& slots) {
     for (size_t v = 0; v < slots.size(); ++v) {
       if (slots[v].offset < 0) continue;
       const Value& value = program_.stages[static_cast<size_t>(stage)].values[v];
-      live.push_back({value.name, value.role, stage, microbatch, slots[v].bytes});
+      if (value.space == space) live.push_back({value.name, value.role, stage, microbatch, slots[v].bytes});
     }
   };
   for (const int s : stages_) {
@@ -92,22 +98,23 @@ std::vector<Walk::Live> Walk::live_now() const {
   return live;
 }
 
-Storage::Place Walk::place(const std::string& name, int64_t bytes, int stream, int stage) {
-  const std::optional<Storage::Place> place = storage_.place(bytes, stream, waited_[static_cast<size_t>(stream)]);
+Storage::Place Walk::place(const std::string& name, int64_t bytes, Space space, int stream, int stage) {
+  Storage& arena = storage(space);
+  const std::optional<Storage::Place> place = arena.place(bytes, stream, waited_[static_cast<size_t>(stream)]);
   if (place) return *place;
   constexpr double kMiB = 1024.0 * 1024.0;
   std::string largest;
-  const std::vector<Live> live = live_now();
+  const std::vector<Live> live = live_now(space);
   for (size_t i = 0; i < live.size() && i < 8; ++i) {
-    largest += fmt::format("{}{} {:.1f} MiB", i == 0 ? "" : ", ", live[i].name, static_cast<double>(live[i].bytes) / kMiB);
+    largest +=
+        fmt::format("{}{} {:.1f} MiB", i == 0 ? "" : ", ", live[i].name, static_cast<double>(live[i].bytes) / kMiB);
   }
   throw OutOfMemory(fmt::format(
-      "out of device memory: '{}' of stage {} needs {:.1f} MiB; capacity {:.1f} MiB, live {:.1f} MiB in {} tensors, "
+      "out of {} memory: '{}' of stage {} needs {:.1f} MiB; capacity {:.1f} MiB, live {:.1f} MiB in {} tensors, "
       "largest free piece {:.1f} MiB; the largest tensors: {}",
-      name, stage, static_cast<double>(bytes) / kMiB, static_cast<double>(storage_.capacity()) / kMiB,
-      static_cast<double>(storage_.live_bytes()) / kMiB, live.size(),
-      static_cast<double>(storage_.largest_free_bytes()) / kMiB,
-      largest));
+      name_of(space), name, stage, static_cast<double>(bytes) / kMiB, static_cast<double>(arena.capacity()) / kMiB,
+      static_cast<double>(arena.live_bytes()) / kMiB, live.size(),
+      static_cast<double>(arena.largest_free_bytes()) / kMiB, largest));
 }
 
 void Walk::run_op(Issuer& issuer, int stage, uint32_t op_index, int microbatch) {
@@ -146,7 +153,7 @@ void Walk::run_op(Issuer& issuer, int stage, uint32_t op_index, int microbatch) 
   for (const ValueId id : op.out) {
     Slot& slot = slot_of(id);
     slot.bytes = text.bytes(id, f);
-    const Storage::Place at = place(text.value(id).name, slot.bytes, stream, stage);
+    const Storage::Place at = place(text.value(id).name, slot.bytes, text.value(id).space, stream, stage);
     slot.offset = at.offset;
     slot.uses_left = uses_[s][static_cast<size_t>(id)];
     slot.written = {};
@@ -157,15 +164,18 @@ void Walk::run_op(Issuer& issuer, int stage, uint32_t op_index, int microbatch) 
   Issue issue;
   issue.scratch_bytes = issuer.scratch_bytes(stage, op_index, f);
   if (issue.scratch_bytes > 0) {
-    const Storage::Place at = place("scratch of " + std::string(op.kind()), issue.scratch_bytes, stream, stage);
+    const Storage::Place at =
+        place("scratch of " + std::string(op.kind()), issue.scratch_bytes, Space::device, stream, stage);
     issue.scratch_offset = at.offset;
     merge(wait_for, at.wait_for);
   }
-  if (keep_peak && storage_.live_bytes() > peak_seen_) {
-    peak_seen_ = storage_.live_bytes();
-    at_peak_ = live_now();
+  const Storage& arena = storage();
+  if (keep_peak && arena.live_bytes() > peak_seen_) {
+    peak_seen_ = arena.live_bytes();
+    at_peak_ = live_now(Space::device);
     if (issue.scratch_bytes > 0) {
-      at_peak_.push_back({"scratch of " + std::string(op.kind()), Role::activation, stage, microbatch, issue.scratch_bytes});
+      at_peak_.push_back(
+          {"scratch of " + std::string(op.kind()), Role::activation, stage, microbatch, issue.scratch_bytes});
     }
   }
 
@@ -195,8 +205,10 @@ void Walk::run_op(Issuer& issuer, int stage, uint32_t op_index, int microbatch) 
   issue.updates = updates_;
   issue.waits = waits_;
   issue.rows = &f;
-  issue.live_bytes = storage_.live_bytes();
-  issue.reserved_bytes = storage_.reserved_bytes();
+  issue.live_bytes = arena.live_bytes();
+  issue.reserved_bytes = arena.reserved_bytes();
+  if (op.kind() == "copy_out") copied_out_bytes_ += slot_of(op.out[0]).bytes;
+  if (op.kind() == "copy_in") copied_in_bytes_ += slot_of(op.out[0]).bytes;
   issuer.issue(issue);
   if (op.def->host_stall) f.rows_of[static_cast<size_t>(op.out[0])] = issuer.read_rows(issue);
 
@@ -204,7 +216,7 @@ void Walk::run_op(Issuer& issuer, int stage, uint32_t op_index, int microbatch) 
   if (issue.scratch_bytes > 0) {
     Marks used{};
     used[own] = count;
-    storage_.release(issue.scratch_offset, issue.scratch_bytes, used);
+    storage().release(issue.scratch_offset, issue.scratch_bytes, used);
   }
   for (const ValueId id : op.updates) {
     Slot& slot = slot_of(id);
@@ -212,31 +224,34 @@ void Walk::run_op(Issuer& issuer, int stage, uint32_t op_index, int microbatch) 
     slot.read = {};
     slot.written[own] = count;
   }
-  const auto release = [&](Slot& slot) {
+  const auto release = [&](ValueId id, Slot& slot) {
     Marks used = slot.written;
     merge(used, slot.read);
-    storage_.release(slot.offset, slot.bytes, used);
+    storage(text.value(id).space).release(slot.offset, slot.bytes, used);
     slot.offset = -1;
   };
   for (const ValueId id : op.out) {
     Slot& slot = slot_of(id);
     slot.written[own] = count;
-    if (slot.uses_left == 0) release(slot);
+    if (slot.uses_left == 0) release(id, slot);
   }
   for (const ValueId id : op.in) {
     if (id == none) continue;
     Slot& slot = slot_of(id);
     slot.read[own] = count;
-    if (!is_persistent(text.values[static_cast<size_t>(id)].role) && --slot.uses_left == 0) release(slot);
+    if (!is_persistent(text.values[static_cast<size_t>(id)].role) && --slot.uses_left == 0) release(id, slot);
   }
 }
 
 void Walk::drop_frames() {
-  for (auto& frames : frames_) {
-    for (auto& frame : frames) {
+  for (size_t s = 0; s < frames_.size(); ++s) {
+    for (auto& frame : frames_[s]) {
       if (!frame) continue;
-      for (Slot& slot : frame->slots) {
-        if (slot.offset >= 0) storage_.release(slot.offset, slot.bytes, issued_);
+      for (size_t v = 0; v < frame->slots.size(); ++v) {
+        Slot& slot = frame->slots[v];
+        if (slot.offset >= 0) {
+          storage(program_.stages[s].values[v].space).release(slot.offset, slot.bytes, issued_);
+        }
         slot.offset = -1;
       }
     }
@@ -245,8 +260,11 @@ void Walk::drop_frames() {
 
 void Walk::run_step(Issuer& issuer, Purpose purpose) {
   for (auto& stage : touched_) std::fill(stage.begin(), stage.end(), 0);
-  storage_.settle();
-  storage_.reset_peak();
+  for (Storage& arena : storage_) {
+    arena.settle();
+    arena.reset_peak();
+  }
+  copied_out_bytes_ = copied_in_bytes_ = 0;
   peak_seen_ = 0;
   try {
     for (const Action& action : program_.actions_of(rank_, purpose)) {
@@ -259,8 +277,11 @@ void Walk::run_step(Issuer& issuer, Purpose purpose) {
     drop_frames();
     throw;
   }
-  HEDDLE_CHECK(storage_.live_bytes() == persistent_bytes_, "{} bytes of activations outlive the step",
-               storage_.live_bytes() - persistent_bytes_);
+  for (int i = 0; i < kSpaces; ++i) {
+    const auto space = static_cast<Space>(i);
+    const int64_t left = storage(space).live_bytes() - persistent_bytes(space);
+    HEDDLE_CHECK(left == 0, "{} bytes of activations outlive the step on the {}", left, name_of(space));
+  }
 }
 
 }  // namespace heddle::ir

@@ -1,9 +1,10 @@
-// The one interpreter skeleton: walks a rank's actions in program order, places values in the arena, works out which
-// ops an op must wait for, and hands each op to an Issuer. The executor issues to real streams, the simulator
+// The one interpreter skeleton: walks a rank's actions in program order, places values in the arena, works out
+// which ops an op must wait for, and hands each op to an Issuer. The executor issues to real streams, the simulator
 // to virtual ones; memory and waits are the same for both because they are decided here.
 //
 // A frame value is placed when its op is issued and released when its last reader (in any phase) has been issued.
-// Persistent values are placed once, when the walk is made.
+// Persistent values are placed once, when the walk is made. Values on the host have an arena of their own, placed
+// and accounted for in the same way.
 #pragma once
 
 #include <memory>
@@ -18,7 +19,7 @@ namespace heddle::ir {
 
 struct Operand {
   ValueId id = none;
-  int64_t offset = -1;  // in the arena; -1 when absent
+  int64_t offset = -1;  // in the arena of the value's space; -1 when absent
 };
 
 struct Wait {
@@ -40,7 +41,7 @@ struct Issue {
   int64_t scratch_bytes = 0;
   std::span<const Wait> waits;
   const RowCounts* rows = nullptr;
-  int64_t live_bytes = 0;      // after the outputs were placed
+  int64_t live_bytes = 0;  // after the outputs were placed
   int64_t reserved_bytes = 0;
 };
 
@@ -60,18 +61,25 @@ class OutOfMemory : public Error {
 
 class Walk {
  public:
-  /// Places the persistent values. `capacity_bytes` 0 means unlimited. The program must outlive the walk.
-  Walk(const StepProgram& program, int rank, int64_t capacity_bytes);
+  /// Places the persistent values. Capacities of the two arenas; 0 means unlimited. The program must outlive the
+  /// walk.
+  Walk(const StepProgram& program, int rank, int64_t capacity_bytes, int64_t host_capacity_bytes = 0);
   ~Walk();
 
-  /// Walks one step; all ops of the step before must have ended. Throws OutOfMemory; frames are then given back, and
-  /// the walk can be used again.
+  /// Walks one step; all ops of the step before must have ended. Throws OutOfMemory; frames are then given back,
+  /// and the walk can be used again.
   void run_step(Issuer& issuer, Purpose purpose = Purpose::train);
 
   const StreamTable& streams() const { return streams_; }
-  const Storage& storage() const { return storage_; }
-  Storage& storage() { return storage_; }
-  int64_t persistent_bytes() const { return persistent_bytes_; }
+  bool uses_host() const { return uses_host_; }
+  const Storage& storage(Space space = Space::device) const { return storage_[static_cast<size_t>(space)]; }
+  Storage& storage(Space space = Space::device) { return storage_[static_cast<size_t>(space)]; }
+  int64_t persistent_bytes(Space space = Space::device) const {
+    return persistent_bytes_[static_cast<size_t>(space)];
+  }
+  /// Bytes that the last step copied to the host, and from it.
+  int64_t copied_out_bytes() const { return copied_out_bytes_; }
+  int64_t copied_in_bytes() const { return copied_in_bytes_; }
   /// Arena offset of a persistent value.
   int64_t offset_of(int stage, ValueId id) const;
 
@@ -81,7 +89,7 @@ class Walk {
     int stage, microbatch;
     int64_t bytes;
   };
-  /// What fills the arena at the moment of the highest live bytes of the last step (largest first).
+  /// What fills the device's arena at the moment of the highest live bytes of the last step (largest first).
   const std::vector<Live>& live_at_peak() const { return at_peak_; }
   /// Keep live_at_peak() (costs a copy whenever the peak rises).
   bool keep_peak = false;
@@ -92,22 +100,24 @@ class Walk {
   Frame& frame(int stage, int microbatch);
   Slot& persistent(int stage, ValueId id);
   void run_op(Issuer& issuer, int stage, uint32_t op, int microbatch);
-  Storage::Place place(const std::string& name, int64_t bytes, int stream, int stage);
-  std::vector<Live> live_now() const;
+  Storage::Place place(const std::string& name, int64_t bytes, Space space, int stream, int stage);
+  std::vector<Live> live_now(Space space) const;
   void drop_frames();
 
   const StepProgram& program_;
   StreamTable streams_;
-  Storage storage_;
-  int64_t persistent_bytes_ = 0;
+  std::array<Storage, kSpaces> storage_;
+  std::array<int64_t, kSpaces> persistent_bytes_{};
+  bool uses_host_ = false;  // some value of this rank lies there
+  int64_t copied_out_bytes_ = 0, copied_in_bytes_ = 0;
   std::vector<int> stages_;
   int rank_;
-  std::vector<std::vector<int32_t>> uses_;           // [stage][value]
-  std::vector<std::vector<Slot>> persistent_;        // [stage][value]; a shared one is in its owner's
-  std::vector<std::vector<uint8_t>> touched_;        // [stage][op]: ran in this step
+  std::vector<std::vector<int32_t>> uses_;                   // [stage][value]
+  std::vector<std::vector<Slot>> persistent_;                // [stage][value]; a shared one is in its owner's
+  std::vector<std::vector<uint8_t>> touched_;                // [stage][op]: ran in this step
   std::vector<std::vector<std::unique_ptr<Frame>>> frames_;  // [stage][microbatch + 1]
-  Marks issued_{};                                   // ops enqueued on each stream
-  std::array<Marks, kMostStreams> waited_{};         // [stream]: what it has already waited for
+  Marks issued_{};                                           // ops enqueued on each stream
+  std::array<Marks, kMostStreams> waited_{};                 // [stream]: what it has already waited for
   std::vector<Operand> in_, out_, updates_;
   std::vector<Wait> waits_;
   std::vector<Live> at_peak_;

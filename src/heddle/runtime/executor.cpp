@@ -23,16 +23,17 @@ struct Executor::Prepared {
   const kernels::KernelEntry* entry = nullptr;
   comm::Communicator* communicator = nullptr;
   std::vector<TensorView> in, out, updates;
-  bool dynamic = false;         // some operand has run-time rows
-  int64_t scratch_bytes = 0;    // when not dynamic
+  bool dynamic = false;       // some operand has run-time rows
+  int64_t scratch_bytes = 0;  // when not dynamic
 };
 
-TensorView Executor::view_of(const ir::Stage& stage, ir::ValueId id, int64_t offset, const ir::RowCounts& rows) const {
+TensorView Executor::view_of(const ir::Stage& stage, ir::ValueId id, int64_t offset,
+                             const ir::RowCounts& rows) const {
   TensorView view;
   if (id == ir::none) return view;
   const ir::Value& value = stage.value(id);
   HEDDLE_CHECK(value.shape.size() <= TensorView::kMostDims, "'{}' has {} dims", value.name, value.shape.size());
-  view.data = offset < 0 ? nullptr : arena_->base() + offset;
+  view.data = offset < 0 ? nullptr : arena_of(value.space) + offset;
   view.dtype = value.dtype;
   view.layout = value.layout;
   view.rank = static_cast<int8_t>(value.shape.size());
@@ -44,11 +45,18 @@ TensorView Executor::view_of(const ir::Stage& stage, ir::ValueId id, int64_t off
 }
 
 Executor::Executor(const ir::StepProgram& program, ExecutorOptions options)
-    : program_(program), options_(std::move(options)),
+    : program_(program),
+      options_(std::move(options)),
       walk_(program, options_.rank,
-            options_.capacity_bytes > 0 ? options_.capacity_bytes : device::host_memory_bytes()) {
+            options_.capacity_bytes > 0 ? options_.capacity_bytes : device::host_memory_bytes(),
+            options_.host_capacity_bytes > 0 ? options_.host_capacity_bytes : device::host_memory_bytes()) {
   arena_ = std::make_unique<device::HostArena>(walk_.storage().capacity());
-  if (options_.poison) arena_->poison();
+  if (walk_.uses_host()) {
+    host_arena_ = std::make_unique<device::HostArena>(walk_.storage(ir::Space::host).capacity());
+  }
+  for (device::HostArena* arena : {arena_.get(), host_arena_.get()}) {
+    if (options_.poison && arena != nullptr) arena->poison();
+  }
   prepared_.resize(program.stages.size());
   const ir::FixedRows no_rows;
   for (const int s : program.stages_of(options_.rank)) {
@@ -117,7 +125,8 @@ void Executor::issue(const ir::Issue& issue) {
       if (p.dynamic) {
         views[i] = view_of(text, operands[i].id, operands[i].offset, *issue.rows);
       } else {
-        views[i].data = operands[i].offset < 0 ? nullptr : arena_->base() + operands[i].offset;
+        const int64_t offset = operands[i].offset;
+        views[i].data = offset < 0 ? nullptr : arena_of(text.value(operands[i].id).space) + offset;
       }
     }
   };
@@ -135,7 +144,7 @@ void Executor::issue(const ir::Issue& issue) {
   launch.reserved_bytes = issue.reserved_bytes;
   if (!pace_ns_.empty()) {
     launch.pace_ns = pace_ns_[static_cast<size_t>(issue.stage)][issue.op_index];
-    launch.pace = issue.op->def->collective      ? device::Pace::after
+    launch.pace = issue.op->def->collective    ? device::Pace::after
                   : issue.op->kind() == "send" ? device::Pace::before
                                                : device::Pace::around;
   }

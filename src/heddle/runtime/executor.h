@@ -1,4 +1,5 @@
-// Runs a rank's step program on the CPU device: one worker thread a stream, one arena for everything.
+// Runs a rank's step program on the CPU device: one worker thread a stream, one arena for everything but
+// what the program puts on the host, which has another.
 //
 // Kernels are chosen once, when the executor is made. run_step walks the program, enqueues every op with the
 // waits that the walk worked out, and returns when all have ended; the only other times the host waits are the
@@ -26,9 +27,10 @@ struct ExecutorOptions {
   std::string backend = "host";
   int threads = 1;                  // OpenMP team of the compute stream
   int64_t capacity_bytes = 0;       // of the arena; 0 means the memory of the machine
+  int64_t host_capacity_bytes = 0;  // of the arena of values on the host, likewise
   /// Communicator of each stream that communicates ("comm.ep", "comm.pp.forward", …). Not owned.
   std::map<std::string, comm::Communicator*> communicators;
-  bool poison = false;              // fill the arena with NaN first (tests)
+  bool poison = false;  // fill the arena with NaN first (tests)
 };
 
 class Executor : private ir::Issuer {
@@ -58,8 +60,8 @@ class Executor : private ir::Issuer {
   void set_pace(std::vector<std::vector<int64_t>> pace_ns) { pace_ns_ = std::move(pace_ns); }
   /// What the last step took in paced mode; its seconds() refuses when the process kept its cores too busy.
   const device::PacedTime& paced_time() const { return paced_time_; }
-  /// Host time spent enqueueing the ops of the last step, and their count. Left out is what the host waited for: room
-  /// in a full queue, and row counts at a host stall.
+  /// Host time spent enqueueing the ops of the last step, and their count. Left out is what the host waited for:
+  /// room in a full queue, and row counts at a host stall.
   int64_t enqueue_ns() const { return enqueue_ns_; }
   int64_t enqueued_ops() const { return enqueued_ops_; }
 
@@ -68,13 +70,17 @@ class Executor : private ir::Issuer {
   int64_t scratch_bytes(int stage, uint32_t op, const ir::RowCounts& rows) override;
   void issue(const ir::Issue& issue) override;
   int64_t read_rows(const ir::Issue& issue) override;
-  device::TensorView view_of(const ir::Stage& stage, ir::ValueId id, int64_t offset, const ir::RowCounts& rows) const;
+  device::TensorView view_of(const ir::Stage& stage, ir::ValueId id, int64_t offset,
+                             const ir::RowCounts& rows) const;
   void stop_peers(const std::string& reason);
 
   const ir::StepProgram& program_;
   ExecutorOptions options_;
   ir::Walk walk_;
+  std::byte* arena_of(ir::Space space) const { return (space == ir::Space::host ? host_arena_ : arena_)->base(); }
+
   std::unique_ptr<device::HostArena> arena_;
+  std::unique_ptr<device::HostArena> host_arena_;  // only where some value lies on the host
   std::vector<std::unique_ptr<device::Stream>> streams_;
   std::vector<std::vector<Prepared>> prepared_;  // [stage][op]
   std::vector<std::vector<int64_t>> pace_ns_;

@@ -56,7 +56,7 @@ class Recorder : public ir::Issuer {
 }  // namespace
 
 Recording record(const ir::StepProgram& program, int rank, const RecordOptions& options) {
-  ir::Walk walk(program, rank, options.capacity_bytes);
+  ir::Walk walk(program, rank, options.capacity_bytes, options.host_capacity_bytes);
   walk.keep_peak = options.keep_peak;
   Recorder recorder(rank, options);
   for (int step = 0; step < options.steps; ++step) {
@@ -69,6 +69,10 @@ Recording record(const ir::StepProgram& program, int rank, const RecordOptions& 
   made.peak_live_bytes = walk.storage().peak_live_bytes();
   made.reserved_bytes = walk.storage().reserved_bytes();
   made.live_at_peak = walk.live_at_peak();
+  made.host_peak_live_bytes = walk.storage(ir::Space::host).peak_live_bytes();
+  made.host_reserved_bytes = walk.storage(ir::Space::host).reserved_bytes();
+  made.copied_out_bytes = walk.copied_out_bytes();
+  made.copied_in_bytes = walk.copied_in_bytes();
   return std::move(made);
 }
 

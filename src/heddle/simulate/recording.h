@@ -41,11 +41,16 @@ struct Recording {
   int64_t peak_live_bytes = 0;
   int64_t reserved_bytes = 0;  // high water of the arena
   std::vector<ir::Walk::Live> live_at_peak;
+  int64_t host_peak_live_bytes = 0;  // of the host's arena
+  int64_t host_reserved_bytes = 0;
+  int64_t copied_out_bytes = 0;  // to the host, and from it
+  int64_t copied_in_bytes = 0;
 };
 
 struct RecordOptions {
   ir::Purpose purpose = ir::Purpose::train;
-  int64_t capacity_bytes = 0;  // of the arena; 0: unlimited. Where values lie depends on it
+  int64_t capacity_bytes = 0;       // of the arena; 0: unlimited. Where values lie depends on it
+  int64_t host_capacity_bytes = 0;  // of the host's
   int steps = 1;               // walks that many and keeps the last: storage is found as the one before left it
   bool keep_peak = false;      // fill live_at_peak
   ScratchBytes scratch_bytes;  // empty: no kernel needs any
