@@ -2,7 +2,7 @@
 // fill the file, without a byte outside of it being read.
 //
 //   cmake --preset fuzz && ninja -C build-fuzz safetensors_fuzz
-//   build-fuzz/safetensors_fuzz tests/fixtures/grouped -max_len=4000
+//   build-fuzz/safetensors_fuzz build-fuzz/safetensors_corpus tests/fixtures/grouped -max_len=4000
 #include <sys/mman.h>
 #include <unistd.h>
 

@@ -1,8 +1,7 @@
 // libFuzzer: any bytes as tokenizer.json are either refused by ConfigError or give a tokenizer that works.
 //
-//   cmake -S . -B build-fuzz -G Ninja -DCMAKE_CXX_COMPILER=clang++ -DHEDDLE_FUZZ=ON && ninja -C build-fuzz
-//   tokenizer_json_fuzz
-//   build-fuzz/tokenizer_json_fuzz tests/fixtures/tokenizers -max_len=20000
+//   cmake --preset fuzz && ninja -C build-fuzz tokenizer_json_fuzz
+//   build-fuzz/tokenizer_json_fuzz build-fuzz/tokenizer_json_corpus tests/fixtures/tokenizers -max_len=20000
 #include <cstdlib>
 #include <string>
 
