@@ -29,7 +29,7 @@ VENDOR = {
     "cuda": ["device/cuda", "kernels/cuda", "comm/nccl"], "cublas": ["kernels/cuda"], "cudnn": ["kernels/cuda"],
     "omp.h": ["kernels/host", "device/host"], "immintrin.h": ["kernels/host"],
     "toml++": ["train", "cli", "plan"], "nlohmann": ["train", "observe", "cli", "model"], "CLI/": ["cli"],
-    "pcre2": ["train"], "protozero": ["observe"],
+    "pcre2": ["train"], "protozero": ["observe", "cli"],
 }
 MOST_LINES = 800
 

@@ -129,6 +129,13 @@ class Cli(unittest.TestCase):
         found = json.loads(self.heddle("doctor", "--json").stdout)
         self.assertIn("linear", found["kernels"]["host"]["f32"])
         self.assertIn("AMX bf16", [f["what"] for f in found["machine"]])
+        self.assertIn("arena at most", [f["what"] for f in found["machine"]])
+        libraries = {f["what"]: f["found"] for f in found["libraries"]}
+        for name in ("compiler", "build", "fmt", "Highway", "toml++", "CLI11", "PCRE2", "zlib"):
+            self.assertTrue(libraries[name], name)
+        backends = {f["what"]: f["found"] for f in found["backends"]}
+        for name in ("device cuda", "messages by NCCL"):
+            self.assertTrue(backends[name].startswith("not available: "), name)
         self.assertIn("kernels of the small model's step", self.heddle("doctor").stdout)
         found = json.loads(self.heddle("explain", "fusions.loss", "--json").stdout)
         self.assertEqual(found["switch"]["maths_class"], "reassociates")

@@ -1,24 +1,30 @@
 // heddle doctor: what this machine offers and what Heddle makes of it, each finding marked good or worth a look.
-#include <sched.h>
+#include <gnu/libc-version.h>
+#include <sys/resource.h>
+#include <toml++/impl/version.h>
 #include <unistd.h>
 #include <zlib.h>
 
+#include <CLI/Version.hpp>
 #include <algorithm>
 #include <cstdio>
 #include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <protozero/version.hpp>
 
 #include "heddle/base/error.h"
 #include "heddle/cli/commands.h"
 #include "heddle/comm/collectives.h"
 #include "heddle/device/host/host_arena.h"
+#include "heddle/device/host/paced_time.h"
 #include "heddle/kernels/host/cpu_features.h"
 #include "heddle/kernels/registry.h"
 #include "heddle/observe/progress.h"
 #include "heddle/observe/table.h"
 #include "heddle/observe/units.h"
 #include "heddle/train/run_config_plan.h"
+#include "heddle/train/split_pattern.h"
 
 namespace heddle::cli {
 
@@ -63,12 +69,6 @@ int64_t available_memory_bytes() {
   return 0;
 }
 
-int allowed_processors() {
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  return sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 0;
-}
-
 std::vector<Finding> machine_findings() {
   std::vector<Finding> all;
   const auto add = [&](bool good, std::string what, std::string found) {
@@ -76,7 +76,7 @@ std::vector<Finding> machine_findings() {
   };
   add(true, "processor", processor_name());
   const int64_t online = sysconf(_SC_NPROCESSORS_ONLN);
-  const int allowed = allowed_processors();
+  const int allowed = device::allowed_cores();
   const std::string quota = first_line("/sys/fs/cgroup/cpu.max");
   add(allowed >= online, "processors",
       allowed >= online ? fmt::format("{}", online)
@@ -94,6 +94,18 @@ std::vector<Finding> machine_findings() {
   add(available * 4 > memory, "memory",
       fmt::format("{}, {} available", bytes_text(static_cast<double>(memory)),
                   bytes_text(static_cast<double>(available))));
+  rlimit address_space{};
+  const bool known = getrlimit(RLIMIT_AS, &address_space) == 0;
+  const bool limited =
+      known && address_space.rlim_cur != RLIM_INFINITY && address_space.rlim_cur < static_cast<rlim_t>(memory);
+  // Without overcommitment a mapping counts in full, touched or not.
+  const bool strict = first_line("/proc/sys/vm/overcommit_memory") == "2";
+  add(!limited && !strict, "arena at most",
+      fmt::format("{}{}{}", bytes_text(static_cast<double>(memory)),
+                  limited ? fmt::format("; the process may map {} (ulimit -v)",
+                                        bytes_text(static_cast<double>(address_space.rlim_cur)))
+                          : "",
+                  strict ? "; the system doesn't overcommit: set device.memory_bytes to what a run needs" : ""));
   const std::string huge = first_line("/sys/kernel/mm/transparent_hugepage/enabled");
   const bool off = huge.empty() || huge.find("[never]") != std::string::npos;
   add(!off, "transparent huge pages", huge.empty() ? "not known to this kernel" : huge);
@@ -108,13 +120,38 @@ std::vector<Finding> library_findings() {
 #else
   all.push_back({true, "compiler", fmt::format("GCC {}", __VERSION__)});
 #endif
+  const std::string_view sanitizers = HEDDLE_SANITIZE;
+  const bool fast = std::string_view(HEDDLE_BUILD) == "Release" && sanitizers.empty();
+  all.push_back(
+      {fast, "build", fmt::format("{}{}{}", HEDDLE_BUILD, sanitizers.empty() ? "" : ", sanitizers ", sanitizers)});
+  all.push_back({true, "glibc", gnu_get_libc_version()});
   all.push_back({true, "OpenMP", fmt::format("{}", _OPENMP)});
+  all.push_back({true, "Highway", kernels::host::highway_text()});
   all.push_back(
       {true, "fmt", fmt::format("{}.{}.{}", FMT_VERSION / 10000, FMT_VERSION / 100 % 100, FMT_VERSION % 100)});
   all.push_back({true, "nlohmann JSON",
                  fmt::format("{}.{}.{}", NLOHMANN_JSON_VERSION_MAJOR, NLOHMANN_JSON_VERSION_MINOR,
                              NLOHMANN_JSON_VERSION_PATCH)});
+  all.push_back({true, "toml++", fmt::format("{}.{}.{}", TOML_LIB_MAJOR, TOML_LIB_MINOR, TOML_LIB_PATCH)});
+  all.push_back({true, "CLI11", CLI11_VERSION});
+  all.push_back({true, "protozero", PROTOZERO_VERSION_STRING});
+  all.push_back({true, "PCRE2", train::pattern_library_text()});
   all.push_back({true, "zlib", zlibVersion()});
+  return all;
+}
+
+// What can run a step and carry its messages, and what can't, with the reason.
+std::vector<Finding> backend_findings() {
+  std::vector<Finding> all;
+  all.push_back({true, "device host", "kernels of the tables below"});
+  all.push_back({true, "device reference", "plain loops; they define the results"});
+  const std::string driver = first_line("/proc/driver/nvidia/version");
+  all.push_back({driver.empty(), "device cuda",
+                 fmt::format("not available: this version has no CUDA kernels ({})",
+                             driver.empty() ? "and this machine has no NVIDIA driver" : driver)});
+  all.push_back({true, "messages by threads", "ranks in one process"});
+  all.push_back({true, "messages by MPI", "not available: the program runs its ranks in one process"});
+  all.push_back({true, "messages by NCCL", "not available: needs CUDA"});
   return all;
 }
 
@@ -179,13 +216,17 @@ constexpr BackendColumn kColumns[] = {{"host, bf16", "host", "bf16"}, {"host, f3
 }  // namespace
 
 int doctor(const DoctorOptions& options) {
-  const std::vector<Finding> machine = machine_findings(), libraries = library_findings();
+  const std::vector<Finding> machine = machine_findings(), libraries = library_findings(),
+                             backends = backend_findings();
   std::vector<std::map<std::string, Choice>> chosen;
   for (const BackendColumn& c : kColumns) chosen.push_back(choices(c.backend, c.dtype));
   train::RunConfig defaults;
   const std::string_view dtype = name_of(train::resolved_dtype(defaults));
   if (options.json) {
-    Json json{{"machine", json_of(machine)}, {"libraries", json_of(libraries)}, {"dtype_auto", dtype}};
+    Json json{{"machine", json_of(machine)},
+              {"libraries", json_of(libraries)},
+              {"backends", json_of(backends)},
+              {"dtype_auto", dtype}};
     for (size_t i = 0; i < chosen.size(); ++i) {
       Json kinds = Json::object();
       for (const auto& [kind, choice] : chosen[i])
@@ -200,6 +241,8 @@ int doctor(const DoctorOptions& options) {
   print(machine, marks);
   fmt::print("\nlibraries\n");
   print(libraries, marks);
+  fmt::print("\nbackends\n");
+  print(backends, marks);
   fmt::print("\nkernels of the small model's step (device.dtype = \"auto\" is {} here)\n", dtype);
   Table table({{"op"}, {kColumns[0].title}, {kColumns[1].title}});
   for (const auto& [kind, choice] : chosen[0]) {

@@ -113,4 +113,12 @@ bool SplitPattern::find(std::string_view subject, size_t start, Scratch& scratch
   return false;
 }
 
+std::string pattern_library_text() {
+  char version[64] = "?";  // the library asks for at most 24
+  uint32_t jit = 0;
+  pcre2_config(PCRE2_CONFIG_VERSION, version);
+  pcre2_config(PCRE2_CONFIG_JIT, &jit);
+  return fmt::format("{}{}", version, jit != 0 ? "" : ", without its compiler: tokenizing is slow");
+}
+
 }  // namespace heddle::train

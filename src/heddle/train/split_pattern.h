@@ -51,4 +51,7 @@ class SplitPattern {
   bool fast_ = false;
 };
 
+/// Version of the regular expressions' library, and whether it compiles patterns to machine code here.
+std::string pattern_library_text();
+
 }  // namespace heddle::train

@@ -1,6 +1,8 @@
-// CPUID says what the silicon has, XCR0 what state the operating system saves, and on Linux the large tile state needs
-// a permission besides (arch_prctl, Documentation/arch/x86/xstate.rst).
+// CPUID says what the silicon has, XCR0 what state the operating system saves, and on Linux the large tile state
+// needs a permission besides (arch_prctl, Documentation/arch/x86/xstate.rst).
 #include "heddle/kernels/host/cpu_features.h"
+
+#include <hwy/highway.h>
 
 #include <cstdint>
 
@@ -121,4 +123,13 @@ const Support& avx512_bf16() { return kOtherArchitecture; }
 const Support& amx_bf16() { return kOtherArchitecture; }
 
 #endif
+
+std::string highway_text() {
+  std::string sets;
+  for (int64_t left = hwy::SupportedTargets(); left != 0; left &= left - 1) {  // a better set has a lower bit
+    sets += fmt::format("{}{}", sets.empty() ? "" : ", ", hwy::TargetName(left & -left));
+  }
+  return fmt::format("{}.{}: {}", HWY_MAJOR, HWY_MINOR, sets);
+}
+
 }  // namespace heddle::kernels::host

@@ -1,6 +1,8 @@
-// What the processor under us can do, asked once. A feature counts only when the operating system lets us use it, so
-// that a kernel may be chosen on the answer alone.
+// What the processor under us can do, asked once. A feature counts only when the operating system lets us use it,
+// so that a kernel may be chosen on the answer alone.
 #pragma once
+
+#include <string>
 
 #include "heddle/base/error.h"
 
@@ -12,8 +14,11 @@ const Support& avx2_fma();
 const Support& avx512();
 /// avx512() and the bf16 conversions and dot products.
 const Support& avx512_bf16();
-/// avx512_bf16() and the bf16 tile products. The first call asks the kernel for permission to use tile state, once for
-/// the whole process.
+/// avx512_bf16() and the bf16 tile products. The first call asks the kernel for permission to use tile state, once
+/// for the whole process.
 const Support& amx_bf16();
+
+/// Highway's version and the instruction sets that its kernels may use here, best first.
+std::string highway_text();
 
 }  // namespace heddle::kernels::host
