@@ -24,7 +24,7 @@ constexpr int kData = 1, kLast = 2, kAnswer = 3;  // tags
 constexpr int kMessage_bytes = 256 << 10;
 constexpr int kWindow = 8;                // messages under way
 constexpr int kWarm = 20, kRounds = 401;  // round trips
-constexpr double kLongGap_s = 0.1;
+constexpr double kLongGap_s = 0.25;
 
 void send_byte(int peer, char value, int tag) { MPI_Send(&value, 1, MPI_CHAR, peer, tag, MPI_COMM_WORLD); }
 

@@ -6,8 +6,10 @@
 // Every frame that arrives on a port leaves, DELAY_NS after it arrived (by the kernel's time stamp), on the port of
 // its destination, or on all others if it has none. Delay is constant, so each port's frames wait in a plain queue
 // and order is kept. Frames cross unsegmented with their offload header, so that one carries up to 64 KB. Rates are
-// not this program's business: token buckets on both ends of each link hold them. Prints "ready" once every port is
-// open, then runs until killed.
+// not this program's business: token buckets on both ends of each link hold them.
+//
+// Prints "ready" once every port is open, then runs until its input ends. Two bytes of input are an order: 'c' and
+// the number of a port cut that port off, 'm' and the number mend it.
 #include <arpa/inet.h>
 #include <linux/if_packet.h>
 #include <net/ethernet.h>
@@ -107,13 +109,13 @@ bool receive(int socket, Frame& frame, int64_t delay_ns) {
   return true;
 }
 
-void forward(const std::vector<int>& ports, const Frame& frame) {
+void forward(const std::vector<int>& ports, const std::vector<bool>& cut, const Frame& frame) {
   if (frame.bytes.size() < kHeader_bytes + ETH_HLEN) return;
   const uint8_t* to = frame.bytes.data() + kHeader_bytes;
   static constexpr uint8_t kPrefix[5] = {2, 0, 0, 0, 0};
   const bool known = std::memcmp(to, kPrefix, sizeof kPrefix) == 0 && to[5] < ports.size();
   for (size_t port = 0; port < ports.size(); ++port) {
-    if (port == frame.from || (known && port != to[5])) continue;
+    if (port == frame.from || (known && port != to[5]) || cut[port] || cut[frame.from]) continue;
     // A full or cut link drops the frame, as a switch would: TCP sends it again.
     [[maybe_unused]] const ssize_t sent = send(ports[port], frame.bytes.data(), frame.bytes.size(), 0);
   }
@@ -138,11 +140,13 @@ int main(int argc, char** argv) {
   sched_setscheduler(0, SCHED_FIFO, &priority);  // may be refused; then delays vary more under load
 
   std::vector<int> ports;
+  std::vector<bool> cut(argc - 2, false);
   std::vector<pollfd> polled;
   for (int i = 2; i < argc; ++i) {
     ports.push_back(open_port(argv[i]));
     polled.push_back({ports.back(), POLLIN, 0});
   }
+  polled.push_back({STDIN_FILENO, POLLIN, 0});
   std::printf("ready\n");
   std::fflush(stdout);
 
@@ -157,6 +161,11 @@ int main(int argc, char** argv) {
     if (ppoll(polled.data(), polled.size(), waiting.empty() ? nullptr : &left, nullptr) < 0 && errno != EINTR) {
       fail("ppoll");
     }
+    if (polled.back().revents != 0) {
+      uint8_t order[2];
+      if (read(STDIN_FILENO, order, sizeof order) != sizeof order) return 0;
+      if (order[1] < cut.size()) cut[order[1]] = order[0] == 'c';
+    }
     Frame frame;
     for (size_t port = 0; port < ports.size(); ++port) {
       if (polled[port].revents == 0) continue;
@@ -170,7 +179,7 @@ int main(int argc, char** argv) {
     }
     for (const int64_t now = now_ns(); !waiting.empty() && waiting.front().leaves_ns <= now; waiting.pop_front()) {
       waiting_bytes -= waiting.front().bytes.size();
-      forward(ports, waiting.front());
+      forward(ports, cut, waiting.front());
     }
   }
 }
