@@ -171,7 +171,7 @@ TEST(VerifyProgram, ASwapIsRefusedOrHarmless) {
         continue;
       }
       simulate::SimulationInput input;
-      input.groups = simulate::groups_of(test::tiny_plan(2, 1, true));
+      input.groups = simulate::groups_of(program, plan::Mesh(test::tiny_plan(2, 1, true).mesh));
       input.duration_us = [](int, const Issue&) { return 1.0; };
       EXPECT_EQ(simulate::simulate(program, input).deadlock, "") << "class " << c << ", action " << i;
     }

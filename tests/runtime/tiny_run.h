@@ -1,6 +1,7 @@
 // A small model run on thread ranks, for tests: parameters from a function, one step, every tensor at hand.
 #pragma once
 
+#include <algorithm>
 #include <functional>
 #include <map>
 #include <memory>
@@ -8,59 +9,131 @@
 #include <thread>
 #include <vector>
 
-#include "heddle/comm/threads/thread_group.h"
+#include "heddle/comm/threads/thread_world.h"
+#include "heddle/model/parameter_layout.h"
 #include "heddle/plan/plan.h"
 #include "heddle/runtime/executor.h"
+#include "heddle/runtime/mesh_communicators.h"
 
 namespace heddle::test {
 
 /// The ranks of a plan, each with its executor, on one thread each.
 class TinyRun {
  public:
+  /// `node_of`: the node that each rank stands for; empty: all one.
   TinyRun(const model::ModelConfig& config, const plan::Plan& plan, const std::string& backend, int64_t capacity,
-          int threads = 1, bool poison = true)
-      : plan_(plan), lowered_(plan::lower(config, plan)) {
-    std::map<std::string, std::vector<int>> of;
+          int threads = 1, bool poison = true, std::vector<int> node_of = {})
+      : plan_(plan), mesh_(plan.mesh), lowered_(plan::lower(config, plan)) {
+    node_of.resize(static_cast<size_t>(plan.ranks()), 0);
+    board_ = std::make_unique<comm::ThreadBoard>(node_of);
     for (int r = 0; r < plan.ranks(); ++r) {
-      of[fmt::format("comm.ep/{}", plan.stage_of(r))].push_back(r);
-      of[fmt::format("comm.pp.forward/{}", plan.expert_rank_of(r))].push_back(r);
-      of[fmt::format("comm.pp.backward/{}", plan.expert_rank_of(r))].push_back(r);
-    }
-    std::vector<std::map<std::string, comm::Communicator*>> communicators(static_cast<size_t>(plan.ranks()));
-    for (const auto& [name, ranks] : of) {
-      groups_.push_back(std::make_unique<comm::ThreadGroup>(static_cast<int>(ranks.size())));
-      for (size_t i = 0; i < ranks.size(); ++i) {
-        owned_.push_back(groups_.back()->communicator(static_cast<int>(i)));
-        communicators[static_cast<size_t>(ranks[i])][name.substr(0, name.find('/'))] = owned_.back().get();
-      }
-    }
-    for (int r = 0; r < plan.ranks(); ++r) {
+      worlds_.push_back(board_->world(r));
+      communicators_.push_back(std::make_unique<runtime::MeshCommunicators>(*worlds_.back(), lowered_.program, mesh_));
       runtime::ExecutorOptions options;
       options.rank = r;
+      options.place = mesh_.at(r);
       options.backend = backend;
       options.threads = threads;
       options.capacity_bytes = capacity;
-      options.communicators = communicators[static_cast<size_t>(r)];
+      options.communicators = communicators_.back()->by_stream();
       options.poison = poison;
       executors_.push_back(std::make_unique<runtime::Executor>(lowered_.program, options));
     }
   }
 
   const plan::Plan& plan() const { return plan_; }
+  const plan::Mesh& mesh() const { return mesh_; }
   const plan::Lowered& lowered() const { return lowered_; }
   runtime::Executor& executor(int rank) { return *executors_[static_cast<size_t>(rank)]; }
-  const ir::Stage& stage(int rank) const { return lowered_.program.stages[static_cast<size_t>(plan_.stage_of(rank))]; }
+  const runtime::MeshCommunicators& communicators(int rank) { return *communicators_[static_cast<size_t>(rank)]; }
+  int stage_of(int rank) const { return mesh_.at(rank).at(ir::Axis::pp); }
+  const ir::Stage& stage(int rank) const { return lowered_.program.stages[static_cast<size_t>(stage_of(rank))]; }
+  const std::vector<model::Parameter>& parameters(int rank) const {
+    return lowered_.parameters[static_cast<size_t>(stage_of(rank))];
+  }
 
-  /// Fills every parameter: value(name, global element index).
+  /// Where a value of this rank lies in the whole parameter: all of the rank's part, or its run of a sharded state.
+  std::vector<model::Run> runs(int rank, const model::Parameter& p, const ir::Value& value) const {
+    std::vector<int64_t> dims;
+    for (const ir::Dim& dim : stage(rank).value(p.value).shape) dims.push_back(dim.count);
+    std::vector<model::Run> runs = model::runs_of(p, dims, mesh_.at(rank));
+    if (value.shape == stage(rank).value(p.value).shape) return runs;
+    const std::vector<int> group = mesh_.group(p.copies, rank);
+    const int64_t at = std::find(group.begin(), group.end(), rank) - group.begin();
+    return model::runs_within(runs, at * value.shape[0].count, value.shape[0].count);
+  }
+
+  /// Fills every parameter, its master and its moments: value(parameter, element of the whole tensor).
   void fill(const std::function<double(const model::Parameter&, int64_t)>& value) {
     for (int r = 0; r < plan_.ranks(); ++r) {
-      const int s = plan_.stage_of(r);
-      for (const model::Parameter& p : lowered_.parameters[static_cast<size_t>(s)]) {
-        const device::TensorView view = executor(r).view(s, p.value);
-        const int64_t first = p.experts > 0 ? plan_.expert_rank_of(r) * view.elements() : 0;
-        for (int64_t i = 0; i < view.elements(); ++i) set(view, i, value(p, first + i));
+      for (const model::Parameter& p : parameters(r)) {
+        for (const char* prefix : {"", "master.", "copy.", "m.", "v."}) {
+          const ir::ValueId id = stage(r).find(prefix + p.name);
+          if (id == ir::none || stage(r).value(id).layout == ir::Layout::packed) continue;
+          const device::TensorView view = executor(r).view(stage_of(r), id);
+          const bool moment = prefix[0] == 'm' ? prefix[1] == '.' : prefix[0] == 'v';
+          if (p.start == model::Parameter::Start::rope_table) {
+            const int64_t width = view.dim(1);
+            const ir::Coordinates& place = mesh_.at(r);
+            const int cp = place.of(ir::Axis::cp);
+            for (int64_t i = 0; i < view.elements(); ++i) {
+              const int64_t row = ir::position(i / width, view.dim(0) * cp, place.at(ir::Axis::cp), cp);
+              set(view, i, value(p, row * width + i % width));
+            }
+            continue;
+          }
+          for (const model::Run& run : runs(r, p, stage(r).value(id))) {
+            for (int64_t i = 0; i < run.count; ++i) set(view, run.local + i, moment ? 0 : value(p, run.whole + i));
+          }
+        }
+      }
+      executor(r).make_weights();
+    }
+  }
+
+  /// The sum over all ranks of what they hold of a parameter, element by element of the whole tensor: its gradient
+  /// ("grad."), or a state of which each element has one holder or equal copies ("", "master.", "m.", "v."; copies are
+  /// then averaged).
+  std::vector<double> whole(const std::string& prefix, const std::string& name) {
+    std::vector<double> sum;
+    std::vector<int> holders;
+    for (int r = 0; r < plan_.ranks(); ++r) {
+      for (const model::Parameter& p : parameters(r)) {
+        if (p.name != name) continue;
+        std::vector<ir::ValueId> ids;
+        if (prefix == "grad.") {
+          ids = stage(r).accumulators.at(p.value);
+        } else {
+          ids = {stage(r).find(prefix + name)};
+          if (ids[0] == ir::none && prefix == "master.") ids = {p.value};
+        }
+        for (const ir::ValueId id : ids) {
+          const device::TensorView view = executor(r).view(stage_of(r), id);
+          for (const model::Run& run : runs(r, p, stage(r).value(id))) {
+            const auto needed = static_cast<size_t>(run.whole + run.count);
+            if (sum.size() < needed) {
+              sum.resize(needed, 0.0);
+              holders.resize(needed, 0);
+            }
+            for (int64_t i = 0; i < run.count; ++i) {
+              sum[static_cast<size_t>(run.whole + i)] += get(view, run.local + i);
+              ++holders[static_cast<size_t>(run.whole + i)];
+            }
+          }
+        }
       }
     }
+    for (size_t i = 0; i < sum.size() && prefix != "grad."; ++i) sum[i] /= holders[i];
+    return sum;
+  }
+
+  /// The sum over all ranks of a statistic.
+  double total(const std::string& name) {
+    double sum = 0;
+    for (int r = 0; r < plan_.ranks(); ++r) {
+      if (stage(r).find(name) != ir::none) sum += read(r, name)[0];
+    }
+    return sum;
   }
 
   void run(const std::vector<device::Batch>& batches) {
@@ -82,7 +155,7 @@ class TinyRun {
   }
 
   std::vector<double> read(int rank, const std::string& name) {
-    const int s = plan_.stage_of(rank);
+    const int s = stage_of(rank);
     const ir::ValueId id = stage(rank).find(name);
     HEDDLE_CHECK(id != ir::none, "no value '{}'", name);
     const device::TensorView view = executor(rank).view(s, id);
@@ -110,9 +183,11 @@ class TinyRun {
 
  private:
   plan::Plan plan_;
+  plan::Mesh mesh_;
   plan::Lowered lowered_;
-  std::vector<std::unique_ptr<comm::ThreadGroup>> groups_;
-  std::vector<std::unique_ptr<comm::Communicator>> owned_;
+  std::unique_ptr<comm::ThreadBoard> board_;
+  std::vector<std::unique_ptr<comm::World>> worlds_;
+  std::vector<std::unique_ptr<runtime::MeshCommunicators>> communicators_;
   std::vector<std::unique_ptr<runtime::Executor>> executors_;
 };
 

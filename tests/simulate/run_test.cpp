@@ -17,7 +17,7 @@ void expect_equal_memory(int pipeline, int experts, bool fused, uint64_t seed, c
   RowsSeen rows;
   rows.run(run, batches);
   simulate::SimulationInput input;
-  input.groups = simulate::groups_of(run.plan());
+  input.groups = simulate::groups_of(run.lowered().program, run.mesh());
   input.capacity_bytes = capacity;
   input.scratch_bytes = scratch_of(run);
   input.rows = rows.read();
@@ -97,7 +97,7 @@ TEST(Run, APacedStepTakesThePredictedTime) {
   }
 
   simulate::SimulationInput input;
-  input.groups = simulate::groups_of(run.plan());
+  input.groups = simulate::groups_of(run.lowered().program, run.mesh());
   input.capacity_bytes = 1 << 23;
   input.steps = 3;
   input.scratch_bytes = scratch_of(run);

@@ -34,8 +34,8 @@ inline model::ModelConfig tiny_model() {
 
 inline plan::Plan tiny_plan(int pipeline, int experts, bool fused, int microbatches = 3) {
   plan::Plan plan;
-  plan.pipeline_ranks = pipeline;
-  plan.expert_ranks = experts;
+  plan.mesh.pp = pipeline;
+  plan.mesh.dp = plan.mesh.ep = experts;
   plan.microbatches = microbatches;
   plan.sequences = 2;
   plan.sequence_length = kTinySequence;
@@ -53,16 +53,6 @@ inline void fill(TinyRun& run, const model::ModelConfig& c, uint64_t seed) {
       default: return 0.3 * RandomKey(seed).with(p.name).normal(static_cast<uint64_t>(i));
     }
   });
-  // Moments begin at zero.
-  for (int r = 0; r < run.plan().ranks(); ++r) {
-    const ir::Stage& stage = run.stage(r);
-    for (size_t v = 0; v < stage.values.size(); ++v) {
-      const ir::Value& value = stage.values[v];
-      if (value.role != ir::Role::optimizer || value.name.starts_with("master.")) continue;
-      const device::TensorView view = run.executor(r).view(run.plan().stage_of(r), static_cast<ir::ValueId>(v));
-      for (int64_t i = 0; i < view.elements(); ++i) TinyRun::set(view, i, 0.0);
-    }
-  }
 }
 
 inline std::vector<device::Batch> tiny_batches(const model::ModelConfig& c, const plan::Plan& plan, uint64_t seed) {
@@ -70,7 +60,7 @@ inline std::vector<device::Batch> tiny_batches(const model::ModelConfig& c, cons
   for (int r = 0; r < plan.ranks(); ++r) {
     device::Batch& batch = batches.emplace_back();
     // Ranks of one data share (the stages of a pipeline) read the same tokens.
-    const RandomKey key = RandomKey(seed).with(static_cast<uint64_t>(plan.expert_rank_of(r)));
+    const RandomKey key = RandomKey(seed).with(static_cast<uint64_t>(plan::Mesh(plan.mesh).at(r).at(ir::Axis::dp)));
     uint64_t at = 0;
     for (int m = 0; m < plan.microbatches; ++m) {
       device::Microbatch& micro = batch.microbatches.emplace_back();
@@ -79,7 +69,7 @@ inline std::vector<device::Batch> tiny_batches(const model::ModelConfig& c, cons
       }
     }
     const double tokens =
-        static_cast<double>(plan.microbatches * plan.sequences * plan.expert_ranks * plan.sequence_length);
+        static_cast<double>(plan.microbatches * plan.sequences * plan.mesh.dp * plan.sequence_length);
     batch.scales = {1 / tokens, 1 / tokens, 1 / tokens};
     batch.hyper = {1e-3, 0.1, 0.05};
   }
@@ -118,7 +108,9 @@ inline simulate::ScratchBytes scratch_of(TinyRun& tiny) {
   return [&tiny](int stage, uint32_t op, const ir::RowCounts& rows) -> int64_t {
     const ir::Stage& text = tiny.lowered().program.stages[static_cast<size_t>(stage)];
     for (int r = 0; r < tiny.plan().ranks(); ++r) {
-      if (tiny.plan().stage_of(r) != stage) continue;
+      if (tiny.stage_of(r) != stage) continue;
+      const comm::Collective* collective = comm::find_collective(text.ops[op].kind());
+      if (collective && collective->scratch_bytes) return collective->scratch_bytes(text, text.ops[op], rows);
       const kernels::KernelEntry* kernel = tiny.executor(r).kernel(stage, op);
       return kernel && kernel->scratch_bytes ? kernel->scratch_bytes(text, text.ops[op], rows) : 0;
     }

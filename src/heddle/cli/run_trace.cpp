@@ -12,6 +12,7 @@ SpanPhase phase_of(ir::Phase phase) {
     case ir::Phase::F: return SpanPhase::F;
     case ir::Phase::I: return SpanPhase::I;
     case ir::Phase::W: return SpanPhase::W;
+    case ir::Phase::begin:
     case ir::Phase::end: return SpanPhase::end;
   }
   return SpanPhase::other;

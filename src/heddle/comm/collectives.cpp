@@ -91,12 +91,17 @@ void receive(const KernelCall& call) {
 
 }  // namespace
 
-device::Kernel find_collective(std::string_view kind) {
-  if (kind == "share_counts") return share_counts;
-  if (kind == "counts_to_host") return counts_to_host;
-  if (kind == "exchange") return exchange;
-  if (kind == "send") return send;
-  if (kind == "receive") return receive;
+const Collective* find_collective(std::string_view kind) {
+  static const std::vector<Collective> own{{"share_counts", share_counts},
+                                           {"counts_to_host", counts_to_host},
+                                           {"exchange", exchange},
+                                           {"send", send},
+                                           {"receive", receive}};
+  for (const auto* list : {&own, &row_collectives()}) {
+    for (const Collective& collective : *list) {
+      if (collective.kind == kind) return &collective;
+    }
+  }
   return nullptr;
 }
 

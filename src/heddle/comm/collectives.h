@@ -2,13 +2,24 @@
 #pragma once
 
 #include <string_view>
+#include <vector>
 
 #include "heddle/device/kernel_call.h"
+#include "heddle/ir/stage.h"
 
 namespace heddle::comm {
 
+struct Collective {
+  std::string_view kind;
+  device::Kernel run = nullptr;
+  /// As kernels::KernelEntry. Null means none.
+  int64_t (*scratch_bytes)(const ir::Stage& stage, const ir::Op& op, const ir::RowCounts& rows) = nullptr;
+};
+
 /// The kernel of a communication op, or null when `kind` is none.
-device::Kernel find_collective(std::string_view kind);
+const Collective* find_collective(std::string_view kind);
+/// Of rows and of tensors cut into shards.
+const std::vector<Collective>& row_collectives();
 
 /// Rows that this rank receives, from the n of counts_to_host.
 int64_t received_rows(const device::TensorView& n);

@@ -10,9 +10,16 @@ namespace heddle::comm {
 
 /// A run of bytes to or from a peer. Between two ranks, pieces match in the order in which they are listed.
 struct Piece {
-  int peer = 0;
-  int64_t offset = 0;
+  int peer = 0;        // rank within the group; the caller itself too
+  int64_t offset = 0;  // from the base pointer; may be negative
   int64_t bytes = 0;
+};
+
+/// What a rank has sent, by where it went. What a rank hands to itself is not counted.
+struct Traffic {
+  int64_t within_node_bytes = 0;
+  int64_t across_nodes_bytes = 0;
+  int64_t messages = 0;
 };
 
 class Communicator {
@@ -20,8 +27,11 @@ class Communicator {
   virtual ~Communicator() = default;
   virtual int rank() const = 0;
   virtual int size() const = 0;
+  /// The node (a number from 0, the same for all ranks of a world) on which a rank of the group runs.
+  virtual int node_of(int rank) const = 0;
 
-  /// All ranks of the group: every piece of `send` lands in the matching piece of the peer's `receive`.
+  /// All ranks of the group call it together: every piece of `send` lands in the matching piece of the peer's
+  /// `receive`. Empty pieces need no partner. The lists of both sides agree in bytes; InternalError when they don't.
   virtual void exchange(const void* send, std::span<const Piece> sends, void* receive,
                         std::span<const Piece> receives) = 0;
   /// Point to point, matched in order between a pair of ranks. A send never waits for its receive (what is under way
@@ -29,8 +39,19 @@ class Communicator {
   virtual void send(const void* data, int64_t bytes, int peer) = 0;
   virtual void receive(void* data, int64_t bytes, int peer) = 0;
 
+  /// Sent by this rank through this communicator since it was made.
+  virtual Traffic traffic() const = 0;
+
   /// Makes every pending and later call of every rank of the group throw SystemError with this reason.
   virtual void abort(const std::string& reason) = 0;
 };
+
+/// Counts a message to `peer`; one to oneself or of no bytes is none.
+inline void count_sent(Traffic& traffic, const Communicator& from, int peer, int64_t bytes) {
+  if (peer == from.rank() || bytes == 0) return;
+  const bool near = from.node_of(peer) == from.node_of(from.rank());
+  (near ? traffic.within_node_bytes : traffic.across_nodes_bytes) += bytes;
+  ++traffic.messages;
+}
 
 }  // namespace heddle::comm

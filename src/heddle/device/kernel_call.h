@@ -8,6 +8,7 @@
 #include <span>
 
 #include "heddle/base/dtype.h"
+#include "heddle/ir/axes.h"
 #include "heddle/ir/op.h"
 
 namespace heddle::comm {
@@ -49,6 +50,7 @@ struct KernelCall {
   const Batch* batch = nullptr;
   void* stream = nullptr;               // the backend's own stream; null on the CPU
   comm::Communicator* communicator = nullptr;  // of the op's group, for communication ops
+  const ir::Coordinates* place = nullptr;      // of this rank in the mesh; null: alone
 };
 
 using Kernel = void (*)(const KernelCall&);

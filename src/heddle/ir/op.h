@@ -10,8 +10,9 @@
 
 namespace heddle::ir {
 
-/// When an op runs: forward, input gradient, weight gradient, or once at the end of the step.
-enum class Phase : uint8_t { F, I, W, end };
+/// When an op runs: once at the beginning of the step, forward, input gradient, weight gradient, or once at its end.
+enum class Phase : uint8_t { begin, F, I, W, end };
+constexpr bool once_a_step(Phase phase) { return phase == Phase::begin || phase == Phase::end; }
 std::string_view name_of(Phase phase);
 
 /// Where an op runs. Each kind is one in-order stream of the rank; collectives have one stream a mesh axis.

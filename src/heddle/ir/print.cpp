@@ -57,7 +57,7 @@ std::string text_of(const Stage& stage) {
       out += fmt::format("  {:<11} {:<44} {}\n", name_of(value.role), value.name, text_of(stage, value));
     }
   }
-  for (const Phase phase : {Phase::F, Phase::I, Phase::W, Phase::end}) {
+  for (const Phase phase : {Phase::begin, Phase::F, Phase::I, Phase::W, Phase::end}) {
     int layer = -2;
     for (const Op& op : stage.ops) {
       if (op.phase != phase) continue;

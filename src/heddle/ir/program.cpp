@@ -6,8 +6,7 @@
 namespace heddle::ir {
 
 std::string_view name_of(BlockKind kind) {
-  static constexpr std::string_view names[] = {"F",      "I",         "W",      "IW", "receive_F",
-                                               "send_F", "receive_I", "send_I", "end"};
+  static constexpr std::string_view names[] = {"begin", "F", "I", "W", "IW", "receive_F", "send_F", "receive_I", "send_I", "end"};
   return names[static_cast<int>(kind)];
 }
 
@@ -31,6 +30,7 @@ namespace {
 bool holds(BlockKind kind, const Op& op) {
   const bool send = op.kind() == "send", receive = op.kind() == "receive";
   switch (kind) {
+    case BlockKind::begin: return op.phase == Phase::begin;
     case BlockKind::F: return op.phase == Phase::F && !send && !receive;
     case BlockKind::I: return op.phase == Phase::I && !send && !receive;
     case BlockKind::W: return op.phase == Phase::W;

@@ -15,7 +15,7 @@
 namespace heddle::ir {
 
 /// Which ops of a stage a block holds. Sends and receives are blocks of their own, so that a schedule places them.
-enum class BlockKind : uint8_t { F, I, W, IW, receive_F, send_F, receive_I, send_I, end };
+enum class BlockKind : uint8_t { begin, F, I, W, IW, receive_F, send_F, receive_I, send_I, end };
 std::string_view name_of(BlockKind kind);
 
 struct Step {
@@ -29,7 +29,7 @@ struct Block {
   std::vector<Step> steps;
 };
 
-/// One block run on one microbatch a slot. The end of the step has microbatch -1.
+/// One block run on one microbatch a slot. The beginning and the end of the step have microbatch -1.
 struct Action {
   int block = 0;
   std::vector<int> microbatches;

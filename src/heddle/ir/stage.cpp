@@ -11,7 +11,7 @@ std::string_view name_of(Role role) {
 std::string_view name_of(Space space) { return space == Space::device ? "device" : "host"; }
 
 std::string_view name_of(Phase phase) {
-  static constexpr std::string_view names[] = {"F", "I", "W", "end"};
+  static constexpr std::string_view names[] = {"begin", "F", "I", "W", "end"};
   return names[static_cast<int>(phase)];
 }
 

@@ -12,6 +12,11 @@ std::string stream_name(const Op& op) {
   return fmt::format("comm.{}.{}", op.group, forward ? "forward" : "backward");
 }
 
+std::string group_of_stream(const std::string& stream) {
+  if (!stream.starts_with("comm.")) return "";
+  return stream.substr(5, stream.find('.', 5) - 5);
+}
+
 StreamTable::StreamTable(const StepProgram& program) {
   for (const Stage& stage : program.stages) {
     std::vector<uint8_t>& of = of_.emplace_back();

@@ -13,7 +13,7 @@
 
 namespace heddle::ir {
 
-constexpr int kMostStreams = 12;
+constexpr int kMostStreams = 16;
 
 /// For each stream, the number of ops enqueued on it when something happened; 0 is "nothing to wait for".
 using Marks = std::array<uint64_t, kMostStreams>;
@@ -35,7 +35,9 @@ class StreamTable {
   std::vector<std::vector<uint8_t>> of_;
 };
 
-/// "compute", "copy_in", "comm.ep", "comm.pp.forward", …
+/// "compute", "copy_in", "comm.tp", "comm.pp.forward", …
 std::string stream_name(const Op& op);
+/// "tp" of "comm.tp", "pp" of "comm.pp.forward"; empty when the stream does not communicate.
+std::string group_of_stream(const std::string& stream);
 
 }  // namespace heddle::ir

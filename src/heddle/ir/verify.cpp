@@ -58,8 +58,10 @@ void verify(const Stage& stage) {
                    text_of(stage, op), value.name);
       HEDDLE_CHECK(written_in[static_cast<size_t>(id)] <= op.phase, "'{}' in phase {} reads '{}' of phase {}",
                    text_of(stage, op), name_of(op.phase), value.name, name_of(written_in[static_cast<size_t>(id)]));
-      HEDDLE_CHECK(op.phase != Phase::end || written_in[static_cast<size_t>(id)] == Phase::end,
-                   "'{}' at the end of the step reads '{}' of a microbatch", text_of(stage, op), value.name);
+      const Phase written = written_in[static_cast<size_t>(id)];
+      HEDDLE_CHECK((!once_a_step(op.phase) && !once_a_step(written)) || written == op.phase,
+                   "'{}' in phase {} reads '{}' of phase {}", text_of(stage, op), name_of(op.phase), value.name,
+                   name_of(written));
       for (const Dim& dim : value.shape) {
         HEDDLE_CHECK(dim.is_static() || writers[static_cast<size_t>(dim.rows_of)] == 1,
                      "'{}' has rows that '{}' counts too late", value.name, stage.value(dim.rows_of).name);
@@ -110,13 +112,13 @@ void verify_actions(const StepProgram& program, const StepProgram::ActionLists& 
         const int s = block.stages[step.slot], microbatch = action.microbatches[step.slot];
         const Stage& stage = program.stages[static_cast<size_t>(s)];
         const Op& op = stage.ops[step.op];
-        const bool end = op.phase == Phase::end;
-        HEDDLE_CHECK(end == (microbatch == -1) && microbatch < program.microbatches, "{}: microbatch {}",
-                     block.name, microbatch);
-        HEDDLE_CHECK(end || !ended, "{}: microbatch {} after the end of the step", block.name, microbatch);
-        ended = end;
+        const bool end = op.phase == Phase::end, once = once_a_step(op.phase);
+        HEDDLE_CHECK(once == (microbatch == -1) && microbatch < program.microbatches, "{}: microbatch {}", block.name,
+                     microbatch);
+        HEDDLE_CHECK(once || !ended, "{}: microbatch {} after the end of the step", block.name, microbatch);
+        ended = ended || end;
         int& next = next_of[s][step.op];
-        HEDDLE_CHECK(end ? next == 0 : next == microbatch, "{}: '{}' runs microbatch {}, expected {}", block.name,
+        HEDDLE_CHECK(once ? next == 0 : next == microbatch, "{}: '{}' runs microbatch {}, expected {}", block.name,
                      text_of(stage, op), microbatch, next);
         ++next;
         auto& frames = written[s];
@@ -139,10 +141,12 @@ void verify_actions(const StepProgram& program, const StepProgram::ActionLists& 
     }
     for (const auto& [s, frames] : written) {
       const Stage& stage = program.stages[static_cast<size_t>(s)];
-      for (uint32_t i = 0; i < stage.ops.size(); ++i) {
-        const int wanted = stage.ops[i].phase == Phase::end ? 1 : microbatches;
-        HEDDLE_CHECK(next_of[s][i] == wanted, "stage {}: '{}' runs {} of {} times", s, text_of(stage, stage.ops[i]),
-                     next_of[s][i], wanted);
+      const bool begins_only = next_of[s].size() == static_cast<size_t>(std::count_if(
+          next_of[s].begin(), next_of[s].end(), [&](const auto& run) { return stage.ops[run.first].phase == Phase::begin; }));
+      for (uint32_t i = 0; i < stage.ops.size() && !begins_only; ++i) {
+        const int wanted = once_a_step(stage.ops[i].phase) ? 1 : microbatches;
+        HEDDLE_CHECK(next_of[s][i] == wanted, "stage {}: '{}' runs {} of {} times", s,
+                     text_of(stage, stage.ops[i]), next_of[s][i], wanted);
       }
     }
   }

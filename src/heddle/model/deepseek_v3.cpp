@@ -9,17 +9,24 @@ namespace heddle::model {
 namespace {
 
 using ir::Attributes;
+using ir::Axis;
 using ir::Dim;
 using ir::none;
 using ir::Role;
 using ir::ValueId;
 
-// Shape legend: T tokens of a microbatch, H hidden, E experts, k chosen, R = T·k rows, S rows received, F width.
+// Shape legend: T tokens of a microbatch on this rank, U those of its tp group (U = T without tensor parallelism), H
+// hidden, E experts, k chosen, R = T·k rows, S rows received, F width.
+//
+// Tensor parallel (Korthikanti et al., arXiv 2205.05198): between the blocks each rank of tp has its own T tokens; a
+// block gathers them, works on its heads or its part of the width, and scatters the sum back.
 class Writer {
  public:
   Writer(const ModelConfig& config, const StageSpec& spec) : c_(config), spec_(spec) {
     text_.stage.name = fmt::format("stage {}", spec.stage);
-    tokens_ = spec.sequences * spec.sequence_length;
+    runs_ = spec.sequences;
+    local_ = spec.sequence_length / spec.mesh.of(Axis::cp);
+    tokens_ = runs_ * local_ / tp();
     wide_ = spec.dtype == Dtype::f64 ? Dtype::f64 : Dtype::f32;
   }
 
@@ -30,17 +37,20 @@ class Writer {
       for (int64_t d = 0; d <= depths(); ++d) names.push_back(fmt::format("ids_{}", d));
       for (int64_t d = 1; d <= depths() + 1; ++d) names.push_back(fmt::format("labels_{}", d));
       tokens_of_ = op("load_tokens", {}, names,
-                   {{"rows", tokens_}, {"sequence", spec_.sequence_length}, {"depths", depths()}});
+                   {{"rows", runs_ * local_},
+                    {"sequence", spec_.sequence_length},
+                    {"depths", depths()},
+                    {"cp", int64_t{spec_.mesh.of(Axis::cp)}}});
     }
     scales_ = op("load_scales", {}, {"scales"},
                  {{"count", kScaleDepth + depths()}, {"dtype", std::string(heddle::name_of(wide_))}})[0];
     rope_ = parameter({.name = "rope_table", .start = Parameter::Start::rope_table, .trained = false}, wide_,
-                      {spec_.sequence_length, c_.qk_rope_head_dim});
+                      {local_, c_.qk_rope_head_dim});
 
     ValueId x_TH;
     if (spec_.first) {
-      embedding_ = matrix("model.embed_tokens.weight", c_.vocab_size, c_.hidden_size);
-      x_TH = op("embedding", {ids(0), embedding_}, {"x"})[0];
+      embedding_ = matrix("model.embed_tokens.weight", c_.vocab_size, c_.hidden_size, {}, {{0, Axis::tp}});
+      x_TH = embed(0, "x");
     } else {
       x_TH = op("receive", {}, {"x"},
                 {{"step", int64_t{-1}},
@@ -81,20 +91,55 @@ class Writer {
     return text_.stage.append(std::move(op), names);
   }
 
-  ValueId parameter(Parameter p, Dtype dtype, const std::vector<int64_t>& shape) {
+  int64_t expert_ranks() const { return int64_t{spec_.mesh.of(Axis::ep)} * spec_.mesh.of(Axis::etp); }
+  int64_t tp() const { return spec_.mesh.of(Axis::tp); }
+
+  // Rows of this rank to those of its tp group, and sums over the group back to this rank's rows.
+  ValueId gather(ValueId x, const std::string& name) {
+    if (tp() == 1) return x;
+    return op("all_gather", {x}, {name + "_all"}, {{"ranks", tp()}, {"runs", runs_}}, "tp")[0];
+  }
+  ValueId scatter_sum(ValueId x, const std::string& name) {
+    if (tp() == 1) return x;
+    return op("reduce_scatter", {x}, {name}, {{"ranks", tp()}, {"runs", runs_}}, "tp")[0];
+  }
+  std::string partial(const std::string& name) const { return tp() == 1 ? name : name + "_part"; }
+
+  ValueId embed(int64_t depth, const std::string& name) {
+    ValueId here = ids(depth);
+    if (tp() > 1) {
+      here = op("shift_ids", {here}, {fmt::format("ids_{}_here", depth)},
+                {{"size", c_.vocab_size / tp()}, {"outside", int64_t{-1}}})[0];
+    }
+    return scatter_sum(op("embedding", {here, embedding_}, {partial(name)})[0], name);
+  }
+
+  // `shape` is the whole tensor's; what is added is this rank's.
+  ValueId parameter(Parameter p, Dtype dtype, std::vector<int64_t> shape) {
+    const int64_t rows = shape[0];
+    std::erase_if(p.cuts, [&](const Cut& cut) { return spec_.mesh.of(cut.axis) == 1; });
+    for (const Cut& cut : p.cuts) {
+      shape[static_cast<size_t>(cut.dim)] /= spec_.mesh.of(cut.axis);
+      if (cut.axis == Axis::tp) p.copies = "dense";
+    }
     ir::Value value;
     value.name = p.name;
     value.dtype = dtype;
     for (const int64_t size : shape) value.shape.push_back({size, none});
     value.role = Role::weight;
     p.value = text_.stage.add_value(std::move(value));
-    if (p.released.empty() && p.start != Parameter::Start::rope_table) p.released = {{p.name, 0, shape[0]}};
+    if (p.released.empty() && p.start != Parameter::Start::rope_table) p.released = {{p.name, 0, rows}};
     text_.parameters.push_back(p);
     return p.value;
   }
 
-  ValueId matrix(const std::string& name, int64_t n, int64_t k, std::vector<ReleasedPart> released = {}) {
-    return parameter({.name = name, .deviation = c_.initializer_range, .decays = true, .released = std::move(released)},
+  ValueId matrix(const std::string& name, int64_t n, int64_t k, std::vector<ReleasedPart> released = {},
+                 std::vector<Cut> cuts = {}) {
+    return parameter({.name = name,
+                      .deviation = c_.initializer_range,
+                      .decays = true,
+                      .cuts = std::move(cuts),
+                      .released = std::move(released)},
                      spec_.dtype, {n, k});
   }
 
@@ -106,6 +151,16 @@ class Writer {
     const int64_t k = text_.stage.value(x).shape.back().count;
     return op("linear", {x, matrix(prefix + name + ".weight", n, k)}, {name})[0];
   }
+  // Output features cut among tp; x is of the whole group.
+  ValueId column_linear(ValueId x_U, const std::string& prefix, const std::string& name, int64_t n) {
+    const int64_t k = text_.stage.value(x_U).shape.back().count;
+    return op("linear", {x_U, matrix(prefix + name + ".weight", n, k, {}, {{0, Axis::tp}})}, {name})[0];
+  }
+  // Input features cut among tp, the sum scattered to each rank's rows.
+  ValueId row_linear(ValueId x_U, const std::string& prefix, const std::string& name, int64_t k, const std::string& out) {
+    const ValueId w = matrix(prefix + name + ".weight", c_.hidden_size, k, {}, {{1, Axis::tp}});
+    return scatter_sum(op("linear", {x_U, w}, {partial(out)})[0], out);
+  }
 
   ValueId norm(ValueId x, const std::string& name, const std::string& out) {
     const int64_t width = text_.stage.value(x).shape.back().count;
@@ -114,30 +169,33 @@ class Writer {
 
   // DeepSeek-V2, arXiv 2405.04434, section 2.1.
   ValueId attention(ValueId n_TH, const std::string& prefix) {
-    const int64_t heads = c_.num_attention_heads, nope = c_.qk_nope_head_dim, rope = c_.qk_rope_head_dim;
+    const int64_t all_heads = c_.num_attention_heads, heads = all_heads / tp();
+    const int64_t nope = c_.qk_nope_head_dim, rope = c_.qk_rope_head_dim;
     ValueId q;
     if (c_.q_lora_rank > 0) {
       const ValueId latent = linear(n_TH, prefix, "q_a_proj", c_.q_lora_rank);
-      q = linear(norm(latent, prefix + "q_a_layernorm.weight", "q_latent"), prefix, "q_b_proj", heads * (nope + rope));
+      const ValueId normed = norm(latent, prefix + "q_a_layernorm.weight", "q_latent");
+      q = column_linear(gather(normed, "q_latent"), prefix, "q_b_proj", all_heads * (nope + rope));
     } else {
-      q = linear(n_TH, prefix, "q_proj", heads * (nope + rope));
+      q = column_linear(gather(n_TH, "n"), prefix, "q_proj", all_heads * (nope + rope));
     }
     const ValueId joint = linear(n_TH, prefix, "kv_a_proj_with_mqa", c_.kv_lora_rank + rope);
     const auto parts = op("split", {joint}, {"kv_latent_raw", "k_rope_raw"}, {{"first", c_.kv_lora_rank}});
-    const ValueId latent = norm(parts[0], prefix + "kv_a_layernorm.weight", "kv_latent");
-    const ValueId kv = linear(latent, prefix, "kv_b_proj", heads * (nope + c_.v_head_dim));
+    const ValueId latent = gather(norm(parts[0], prefix + "kv_a_layernorm.weight", "kv_latent"), "kv_latent");
+    const ValueId k_rope_raw = gather(parts[1], "k_rope_raw");
+    const ValueId kv = column_linear(latent, prefix, "kv_b_proj", all_heads * (nope + c_.v_head_dim));
 
     const auto rotate = [&](ValueId x, int64_t count, int64_t width, const std::string& name) {
       return op("rope", {x, rope_}, {name},
                 {{"heads", count},
                  {"head_dim", width},
                  {"rope_dim", rope},
-                 {"sequence", spec_.sequence_length},
+                 {"sequence", local_},
                  {"interleaved", int64_t{c_.rope_interleave}},
                  {"inverse", int64_t{0}}})[0];
     };
     const ValueId q_rotated = rotate(q, heads, nope + rope, "q");
-    const ValueId k_rotated = rotate(parts[1], 1, rope, "k_rope");
+    const ValueId k_rotated = rotate(k_rope_raw, 1, rope, "k_rope");
     const auto k_v = op("mla_assemble", {kv, k_rotated}, {"k", "v"},
                         {{"heads", heads}, {"nope", nope}, {"rope", rope}, {"value_dim", c_.v_head_dim}});
     const ValueId o = op("attention", {q_rotated, k_v[0], k_v[1]}, {"o", "lse"},
@@ -145,10 +203,10 @@ class Writer {
                           {"kv_heads", heads},
                           {"head_dim", nope + rope},
                           {"value_dim", c_.v_head_dim},
-                          {"sequence", spec_.sequence_length},
+                          {"sequence", local_},
                           {"causal", int64_t{1}},
                           {"scale", c_.softmax_scale()}})[0];
-    return linear(o, prefix, "o_proj", c_.hidden_size);
+    return row_linear(o, prefix, "o_proj", all_heads * c_.v_head_dim, "o_proj");
   }
 
   // silu(gate)·up in its parts; the pass `fuse` makes it one op.
@@ -159,23 +217,26 @@ class Writer {
     return op("multiply", {s, parts[1]}, {name})[0];
   }
 
-  ValueId mlp(ValueId x, const std::string& prefix, int64_t width, const std::string& name) {
+  ValueId mlp(ValueId x_TH, const std::string& prefix, int64_t width, const std::string& name) {
     const ValueId w = matrix(prefix + "gate_up_proj.weight", 2 * width, c_.hidden_size,
-                             {{prefix + "gate_proj.weight", 0, width}, {prefix + "up_proj.weight", width, width}});
-    const ValueId u = op("linear", {x, w}, {name + "_u"})[0];
-    const ValueId down = matrix(prefix + "down_proj.weight", c_.hidden_size, width);
-    return op("linear", {swiglu(u, name + "_a"), down}, {name})[0];
+                             {{prefix + "gate_proj.weight", 0, width}, {prefix + "up_proj.weight", width, width}},
+                             {{0, Axis::tp, 2}});
+    const ValueId u = op("linear", {gather(x_TH, name + "_in"), w}, {name + "_u"})[0];
+    return row_linear(swiglu(u, name + "_a"), prefix, "down_proj", width, name);
   }
 
+  // [E, n, k], the width cut as `width_cut` says.
   ValueId experts_weight(const std::string& prefix, const std::string& name, int64_t n, int64_t k,
-                         std::vector<ReleasedPart> parts) {
+                         std::vector<ReleasedPart> parts, Cut width_cut) {
     for (ReleasedPart& part : parts) part.name = prefix + "experts.{}." + part.name + ".weight";
     return parameter({.name = prefix + "experts." + name + ".weight",
                       .deviation = c_.initializer_range,
                       .decays = true,
                       .experts = c_.n_routed_experts,
+                      .cuts = {{0, Axis::ep}, width_cut},
+                      .copies = "edp",
                       .released = std::move(parts)},
-                     spec_.dtype, {c_.n_routed_experts / spec_.expert_ranks, n, k});
+                     spec_.dtype, {c_.n_routed_experts, n, k});
   }
 
   ValueId moe(ValueId x_TH, const std::string& prefix) {
@@ -201,9 +262,17 @@ class Writer {
                             {{"normalize", int64_t{c_.norm_topk_prob}}, {"scale", c_.routed_scaling_factor}})[0];
     if (!predicts()) op("count_load", {offsets}, {}, {}, "", {statistic(fmt::format("load.{}", layer_), {experts})});
     if (c_.sequence_aux_loss_alpha > 0 && !predicts()) {
-      const ValueId loss = op("sequence_aux_loss", {s_TE, scales_}, {"sequence_aux"},
+      const int64_t sharing = spec_.mesh.of(Axis::cp) * tp();
+      std::vector<ValueId> in{s_TE, scales_};
+      if (sharing > 1) {
+        const ValueId load = op("sequence_load", {s_TE}, {"sequence_load"},
+                                {{"top_k", c_.num_experts_per_tok}, {"sequence", tokens_ / runs_}})[0];
+        in.push_back(op("all_reduce", {load}, {"sequence_load_all"}, {{"ranks", sharing}}, "sequence")[0]);
+      }
+      const ValueId loss = op("sequence_aux_loss", in, {"sequence_aux"},
                               {{"top_k", c_.num_experts_per_tok},
-                               {"sequence", spec_.sequence_length},
+                               {"sequence", tokens_ / runs_},
+                               {"whole", spec_.sequence_length},
                                {"alpha", c_.sequence_aux_loss_alpha},
                                {"scale_index", int64_t{kScaleSequenceAux}}})[0];
       keep(loss, fmt::format("loss.sequence_aux.{}", layer_));
@@ -216,22 +285,23 @@ class Writer {
 
     const ValueId p_RH = op("permute", {x_TH, row_of, token_of}, {"p"})[0];
     ValueId q_SH = p_RH, expert_offsets = offsets, n = none;
-    if (spec_.expert_ranks > 1) {
-      const ValueId counts = op("share_counts", {offsets}, {"counts"}, {{"ranks", spec_.expert_ranks}}, "ep")[0];
+    if (expert_ranks() > 1) {
+      const ValueId counts = op("share_counts", {offsets}, {"counts"}, {{"ranks", expert_ranks()}}, "experts")[0];
       const auto on_host = op("counts_to_host", {counts}, {"n", "local_offsets"});
       n = on_host[0];
       expert_offsets = on_host[1];
-      q_SH = op("exchange", {p_RH, n}, {"q"}, {{"back", int64_t{0}}}, "ep")[0];
+      q_SH = op("exchange", {p_RH, n}, {"q"}, {{"back", int64_t{0}}}, "experts")[0];
     }
     const ValueId w_gate_up = experts_weight(prefix, "gate_up_proj", 2 * width, c_.hidden_size,
-                                             {{"gate_proj", 0, width}, {"up_proj", width, width}});
+                                             {{"gate_proj", 0, width}, {"up_proj", width, width}}, {1, Axis::etp, 2});
     const ValueId u_S2F = op("grouped_linear", {q_SH, w_gate_up, expert_offsets}, {"u"})[0];
     const ValueId a_SF = swiglu(u_S2F, "a");
-    const ValueId w_down = experts_weight(prefix, "down_proj", c_.hidden_size, width, {{"down_proj", 0, c_.hidden_size}});
+    const ValueId w_down = experts_weight(prefix, "down_proj", c_.hidden_size, width, {{"down_proj", 0, c_.hidden_size}},
+                                          {2, Axis::etp});
     const ValueId e_SH = op("grouped_linear", {a_SF, w_down, expert_offsets}, {"e"})[0];
     ValueId r_RH = e_SH;
-    if (spec_.expert_ranks > 1) {
-      r_RH = op("exchange", {e_SH, n}, {"r"}, {{"back", int64_t{1}}, {"rows", tokens_ * c_.num_experts_per_tok}}, "ep")[0];
+    if (expert_ranks() > 1) {
+      r_RH = op("exchange", {e_SH, n}, {"r"}, {{"back", int64_t{1}}, {"rows", tokens_ * c_.num_experts_per_tok}}, "experts")[0];
     }
     if (c_.n_shared_experts == 0) return op("unpermute", {r_RH, g_Tk, row_of}, {"c"})[0];
     const ValueId h_TH = mlp(x_TH, prefix + "shared_experts.", width * c_.n_shared_experts, "shared");
@@ -263,7 +333,8 @@ class Writer {
   void keep(ValueId loss, const std::string& name) { op("accumulate", {loss}, {}, {}, "", {statistic(name, {1})}); }
 
   void predict(ValueId h_TH, const std::string& norm_name, ValueId labels, int scale, const std::string& name) {
-    const ValueId n_TH = norm(h_TH, norm_name, "n_" + name);
+    const ValueId n_TH = gather(norm(h_TH, norm_name, "n_" + name), "n_" + name);
+    if (tp() > 1) return predict_part(n_TH, labels, scale, name);
     const ValueId logits_TV = op("linear", {n_TH, head_}, {"logits_" + name})[0];
     if (predicts()) {
       op("accumulate", {logits_TV}, {}, {}, "", {statistic("logits", {tokens_, c_.vocab_size}, wide_)});
@@ -274,13 +345,31 @@ class Writer {
     keep(loss, "loss." + name);
   }
 
+  // This rank's part of the vocabulary; see the op sharded_loss.
+  void predict_part(ValueId n_UH, ValueId labels, int scale, const std::string& name) {
+    HEDDLE_CHECK(!predicts(), "logits are made by one rank of tp");
+    const int64_t part = c_.vocab_size / tp();
+    const auto shifted = [&](int64_t outside, const std::string& as) {
+      return op("shift_ids", {labels}, {as + name}, {{"size", part}, {"outside", outside}})[0];
+    };
+    const ValueId own = shifted(-1, "labels_here_"), all = shifted(part, "labels_");
+    const ValueId logits_UV = op("linear", {n_UH, head_}, {"logits_" + name})[0];
+    const auto loss = op("cross_entropy_part", {logits_UV, own, scales_}, {"ce_part_" + name, "lse_part_" + name},
+                         {{"scale_index", int64_t{scale}}});
+    const ValueId parts =
+        op("all_gather", {loss[1]}, {"lse_parts_" + name}, {{"ranks", tp()}, {"runs", int64_t{1}}}, "tp")[0];
+    const auto rest = op("sharded_loss", {logits_UV, none, all, scales_, parts, own, loss[1]},
+                         {"ce_rest_" + name, "lse_" + name}, {{"scale_index", int64_t{scale}}});
+    keep(op("add", {loss[0], rest[0]}, {"ce_sum_" + name})[0], "loss." + name);
+  }
+
   // Next-token loss, then one module for each further depth (DeepSeek-V3, section 2.2).
   void losses(ValueId x_TH) {
     if (c_.tie_word_embeddings) {
       HEDDLE_CHECK(spec_.first, "a tied head needs the embedding on its own stage");
       head_ = embedding_;
     } else {
-      head_ = matrix("lm_head.weight", c_.vocab_size, c_.hidden_size);
+      head_ = matrix("lm_head.weight", c_.vocab_size, c_.hidden_size, {}, {{0, Axis::tp}});
     }
     predict(x_TH, "model.norm.weight", labels(1), kScaleNextToken, "next_token");
     ValueId h_TH = x_TH;
@@ -289,7 +378,7 @@ class Writer {
       const int64_t index = c_.num_hidden_layers + d - 1;
       layer_ = static_cast<int>(index);
       const std::string prefix = fmt::format("model.layers.{}.", index);
-      const ValueId e_TH = op("embedding", {ids(d), embedding_}, {"embedded"})[0];
+      const ValueId e_TH = embed(d, "embedded");
       const ValueId joined = op("concat",
                                 {norm(e_TH, prefix + "enorm.weight", "e_normed"),
                                  norm(h_TH, prefix + "hnorm.weight", "h_normed")},
@@ -303,7 +392,7 @@ class Writer {
   const ModelConfig& c_;
   const StageSpec& spec_;
   StageText text_;
-  int64_t tokens_ = 0;
+  int64_t runs_ = 0, local_ = 0, tokens_ = 0;  // sequences; positions of each in a tp group; tokens of this rank
   Dtype wide_ = Dtype::f32;
   int layer_ = -1;
   std::vector<ValueId> tokens_of_;  // ids_0 … ids_D, labels_1 … labels_{D+1}

@@ -16,10 +16,10 @@ struct StageSpec {
   int64_t layers = 0;
   bool first = true;              // has the embedding; else receives
   bool last = true;               // has the head and the losses; else sends
-  int64_t sequences = 1;          // a microbatch of one rank
-  int64_t sequence_length = 128;
+  int64_t sequences = 1;          // a microbatch of a tp × cp group
+  int64_t sequence_length = 128;  // whole
   Dtype dtype = Dtype::f32;       // the compute type X
-  int64_t expert_ranks = 1;       // ranks that share the experts; > 1 writes the exchange out
+  ir::Coordinates mesh;           // its degrees; > 1 writes that axis' collectives out
   ir::Purpose purpose = ir::Purpose::train;
 };
 

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "heddle/ir/axes.h"
 #include "heddle/ir/stage.h"
 
 namespace heddle::model {
@@ -15,6 +16,14 @@ struct ReleasedPart {
   int64_t rows = 0;
 };
 
+/// A rank's tensor holds its share of dim `dim`, cut among the ranks of an axis. Each of the dim's `parts` equal runs
+/// (gate and up) is cut by itself.
+struct Cut {
+  int dim = 0;
+  ir::Axis axis = ir::Axis::tp;
+  int parts = 1;
+};
+
 struct Parameter {
   std::string name;  // also the name of the stage's value
   ir::ValueId value = ir::none;
@@ -23,6 +32,9 @@ struct Parameter {
   bool trained = true;       // by the optimizer; the balancing bias and the rotary table are not
   bool decays = false;
   int64_t experts = 0;       // leading dim when the parameter holds experts: how many in the whole model
+  std::vector<Cut> cuts;     // of the whole tensor into a rank's
+  /// The mesh group whose ranks hold copies of this tensor: their gradients are summed.
+  std::string copies = "stage";
   std::vector<ReleasedPart> released;
 };
 

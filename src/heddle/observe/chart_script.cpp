@@ -108,7 +108,7 @@ const heatFigure = (svg, data) => {
 
 const lanesFigure = (figure, svg, data) => {
   const [width, height] = data.size, [left, top, right, bottom] = data.plot, count = data.spans.length / 9;
-  const phases = ['forward', 'input gradient', 'weight gradient', 'reduce, update', 'other'];
+  const phases = ['forward', 'input gradient', 'weight gradient', 'gather, reduce, update', 'other'];
   const frame = document.createElement('div'), canvas = document.createElement('canvas');
   frame.className = 'canvas-frame';
   svg.replaceWith(frame);

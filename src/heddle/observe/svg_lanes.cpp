@@ -116,7 +116,7 @@ std::string lanes(const Lanes& chart) {
     for (const Span* span : spans) has_phase[static_cast<size_t>(span->phase)] = true;
   }
   static constexpr std::array<const char*, kSpanPhases> phase_labels = {
-      "forward", "input gradient", "weight gradient", "reduce, update", "other"};
+      "forward", "input gradient", "weight gradient", "gather, reduce, update", "other"};
   std::vector<LegendEntry> legend;
   for (int phase = 0; phase < kSpanPhases; ++phase) {
     if (has_phase[phase]) legend.push_back({phase_labels[phase], fmt::format("p{}", phase)});

@@ -13,31 +13,52 @@ extern const OpDef sequence_aux_loss_dgrad, z_loss_dgrad;
 void check_balance(const Rule& rule, const Op& op) {
   if (!op.attributes.has("sequence")) return;
   rule.require(rule.size(0, 0) % op.attributes.integer("sequence") == 0, "rows are not whole sequences");
+  if (rule.has(2)) {
+    rule.shape(2, {fixed(rule.size(0, 0) / op.attributes.integer("sequence")), rule.dim(0, 1)});
+  }
   rule.require(op.attributes.integer("top_k") <= rule.size(0, 1), "top_k exceeds the experts");
 }
 
 std::vector<Value> loss_output(const Stage& stage, const Op& op) {
   const Rule rule(stage, op);
-  rule.counts(2);
+  rule.counts(3);
   check_balance(rule, op);
   return {output(Dtype::f64, {fixed(1)}, Role::metadata)};
 }
 
 std::vector<Value> gradient_output(const Stage& stage, const Op& op) {
   const Rule rule(stage, op);
-  rule.counts(2);
+  rule.counts(3);
   check_balance(rule, op);
   return {rule.like(0)};
 }
 
-// The forward op carries scales as its second operand, which only the gradient reads.
+// How often each expert is among the top k of raw scores, for each of B sequences, counted over this rank's rows. Where
+// ranks share a sequence their sums are the third operand of the loss.
+const OpDef sequence_load{
+    .kind = "sequence_load",
+    .replayable = false,
+    .infer = [](const Stage& stage, const Op& op) {
+      const Rule rule(stage, op);
+      rule.counts(1);
+      check_balance(rule, op);
+      return std::vector{output(Dtype::f64,
+                                {fixed(rule.size(0, 0) / op.attributes.integer("sequence")), rule.dim(0, 1)},
+                                Role::metadata)};
+    },
+    .cost = operand_cost,
+};
+
+// The forward op carries scales as its second operand, which only the gradient reads. With a third operand, `whole` is
+// the length of a sequence of which this rank holds `sequence` rows.
 const OpDef sequence_aux_loss{
     .kind = "sequence_aux_loss",
     .is_loss = true,
     .infer = loss_output,
     .differentiate = [](GradientWriter& writer, const Op& op, const std::vector<ValueId>&) {
-      const ValueId ds = writer.input_gradient(sequence_aux_loss_dgrad, op.in, {writer.d(op.in[0])}, op.attributes)[0];
-      return std::vector{ds, none};
+      std::vector<ValueId> d_in(op.in.size(), none);
+      d_in[0] = writer.input_gradient(sequence_aux_loss_dgrad, op.in, {writer.d(op.in[0])}, op.attributes)[0];
+      return d_in;
     },
     .cost = operand_cost,
 };
@@ -61,7 +82,7 @@ const OpDef z_loss_dgrad{.kind = "z_loss_dgrad", .infer = gradient_output, .cost
 }  // namespace
 
 std::vector<const OpDef*> auxiliary_loss_ops() {
-  return {&sequence_aux_loss, &sequence_aux_loss_dgrad, &z_loss, &z_loss_dgrad};
+  return {&sequence_load, &sequence_aux_loss, &sequence_aux_loss_dgrad, &z_loss, &z_loss_dgrad};
 }
 
 }  // namespace heddle::ops

@@ -13,7 +13,8 @@ const OpDef load_tokens{
       const Rule rule(stage, op);
       rule.counts(0);
       const int64_t rows = op.attributes.integer("rows");
-      rule.require(rows % op.attributes.integer("sequence") == 0, "rows are not whole sequences");
+      rule.require(rows * op.attributes.integer_or("cp", 1) % op.attributes.integer("sequence") == 0,
+                   "rows are not whole sequences");
       std::vector<Value> out;
       for (int64_t i = 0; i < 2 * op.attributes.integer("depths") + 2; ++i) {
         out.push_back(output(Dtype::i32, {fixed(rows)}, Role::input));

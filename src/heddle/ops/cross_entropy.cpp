@@ -1,6 +1,8 @@
 // Cross-entropy over the vocabulary, from logits or fused with the output projection so that T×V is never held
 // (Wijmans et al., arXiv 2411.09009). T tokens, V vocabulary, H hidden; labels below 0 are masked; scales holds
 // 1 ÷ the batch's unmasked tokens.
+#include <algorithm>
+
 #include "heddle/ops/ops.h"
 #include "heddle/ops/rule.h"
 
@@ -91,6 +93,45 @@ const OpDef linear_cross_entropy_wgrad{
     .cost = [](const Stage& stage, const Op& op, const RowCounts& rows) { return products(stage, op, rows, 2); },
 };
 
+// The loss where tp cuts the vocabulary. Each rank has the loss over its own part, with labels of other parts masked
+// (labels_part), and the lse of each row over it; the rest is this op's: lse over all parts (lse_parts, one after the
+// other), and Σ of lse − lse_part over the rows whose label is this rank's. Operands: logits and none, or x and w;
+// labels (V where another part has the label), scales, lse_parts, labels_part, lse_part.
+const OpDef sharded_loss{
+    .kind = "sharded_loss",
+    .is_loss = true,
+    .infer = [](const Stage& stage, const Op& op) {
+      const Rule rule(stage, op);
+      rule.counts(7);
+      rule.shape(2, {rule.dim(0, 0)});
+      rule.shape(5, {rule.dim(0, 0)});
+      rule.shape(6, {rule.dim(0, 0)});
+      rule.require(rule.size(4, 0) % std::max<int64_t>(1, rule.size(0, 0)) == 0, "lse_parts is not whole parts");
+      return loss_and_lse(rule);
+    },
+    .differentiate = [](GradientWriter& writer, const Op& op, const std::vector<ValueId>&) {
+      std::vector<ValueId> d_in(op.in.size(), none);
+      if (op.in[1] == none) {
+        d_in[0] = writer.input_gradient(cross_entropy_dgrad, {op.in[0], op.in[2], op.out[1], op.in[3]},
+                                        {writer.d(op.in[0])}, op.attributes)[0];
+      } else {
+        const std::vector<ValueId> in{op.in[0], op.in[1], op.in[2], op.out[1], op.in[3]};
+        d_in[0] = writer.input_gradient(linear_cross_entropy_dgrad, in, {writer.d(op.in[0])}, op.attributes)[0];
+        writer.weight_gradient(linear_cross_entropy_wgrad, in, {op.in[1]}, op.attributes);
+      }
+      return d_in;
+    },
+    .cost = [](const Stage& stage, const Op& op, const RowCounts& rows) {
+      return Cost{.bytes = static_cast<double>(stage.bytes(op.in[4], rows))};
+    },
+};
+
+// A part's own loss and lse; their gradient is written by sharded_loss.
+const OpDef cross_entropy_part{
+    .kind = "cross_entropy_part", .infer = cross_entropy.infer, .cost = operand_cost};
+const OpDef linear_cross_entropy_part{
+    .kind = "linear_cross_entropy_part", .infer = linear_cross_entropy.infer, .cost = linear_cross_entropy.cost};
+
 const OpDef linear_cross_entropy_train{
     .kind = "linear_cross_entropy_train",
     .infer = [](const Stage& stage, const Op& op) {
@@ -110,7 +151,10 @@ std::vector<const OpDef*> cross_entropy_ops() {
           &linear_cross_entropy,
           &linear_cross_entropy_dgrad,
           &linear_cross_entropy_wgrad,
-          &linear_cross_entropy_train};
+          &linear_cross_entropy_train,
+          &cross_entropy_part,
+          &linear_cross_entropy_part,
+          &sharded_loss};
 }
 
 }  // namespace heddle::ops

@@ -29,6 +29,7 @@ std::vector<const ir::OpDef*> permute_ops();
 std::vector<const ir::OpDef*> exchange_ops();
 std::vector<const ir::OpDef*> pipeline_ops();
 std::vector<const ir::OpDef*> copy_ops();
+std::vector<const ir::OpDef*> collective_ops();
 std::vector<const ir::OpDef*> cross_entropy_ops();
 std::vector<const ir::OpDef*> optimizer_ops();
 

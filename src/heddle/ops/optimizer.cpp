@@ -20,6 +20,12 @@ const OpDef grad_square_sum{
     .cost = operand_cost,
 };
 
+const OpDef sum_parts{
+    .kind = "sum_parts",
+    .infer = [](const Stage&, const Op&) { return std::vector{output(Dtype::f64, {fixed(1)}, Role::metadata)}; },
+    .cost = operand_cost,
+};
+
 const OpDef grad_norm{
     .kind = "grad_norm",
     .infer = [](const Stage&, const Op&) {
@@ -54,6 +60,6 @@ const OpDef cast_weight{.kind = "cast_weight", .infer = nothing, .cost = remake_
 
 }  // namespace
 
-std::vector<const OpDef*> optimizer_ops() { return {&grad_square_sum, &grad_norm, &adamw, &pack_weight, &cast_weight}; }
+std::vector<const OpDef*> optimizer_ops() { return {&grad_square_sum, &sum_parts, &grad_norm, &adamw, &pack_weight, &cast_weight}; }
 
 }  // namespace heddle::ops

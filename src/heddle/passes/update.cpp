@@ -1,11 +1,15 @@
 #include "heddle/passes/update.h"
 
+#include <algorithm>
+
 #include "heddle/ops/ops.h"
 
 namespace heddle::passes {
 
 namespace {
 
+using ir::none;
+using ir::Phase;
 using ir::Role;
 using ir::ValueId;
 
@@ -14,11 +18,20 @@ class Writer {
   Writer(model::StageText& text, const UpdateOptions& options) : stage_(text.stage), text_(text), o_(options) {}
 
   void write() {
-    std::vector<ValueId> parts;
     for (const model::Parameter& p : text_.parameters) {
       if (!p.trained) continue;
       HEDDLE_CHECK(stage_.accumulators.contains(p.value), "nothing makes a gradient of '{}'", p.name);
-      parts.push_back(op("grad_square_sum", stage_.accumulators.at(p.value), {"square." + p.name})[0]);
+      if (ranks_of(p) == 1) gradients_[p.value] = stage_.accumulators.at(p.value);
+    }
+    reduce_gradients();
+    std::vector<ValueId> parts;
+    for (const model::Parameter& p : text_.parameters) {
+      if (p.trained) parts.push_back(op("grad_square_sum", gradients_.at(p.value), {"square." + p.name})[0]);
+    }
+    const int world = o_.ranks_of("world");
+    if (world > 1) {
+      const ValueId own = op("sum_parts", parts, {"square"})[0];
+      parts = op("all_reduce", {own}, {"square_all"}, {{"ranks", int64_t{world}}}, {}, "world");
     }
     const auto norm = op("grad_norm", parts, {"norm", "clip"}, {{"max_norm", o_.clip_norm}});
     op("accumulate", {norm[0]}, {}, {}, {statistic("grad_norm")});
@@ -26,25 +39,75 @@ class Writer {
     for (const model::Parameter& p : text_.parameters) {
       if (p.trained) step(p, norm[1], hyper);
     }
-    if (o_.bias_update_rate > 0) {
-      for (const model::Parameter& p : text_.parameters) {
-        if (!p.name.ends_with("e_score_correction_bias")) continue;
-        const ValueId load = stage_.find(fmt::format("load.{}", layer_of(p.value)));
-        op("router_bias_update", {load}, {}, {{"rate", o_.bias_update_rate}}, {p.value});
-      }
-    }
+    if (o_.bias_update_rate > 0) update_biases();
+    phase_ = Phase::begin;
+    gather_weights();
   }
 
  private:
+  int ranks_of(const model::Parameter& p) const { return o_.ranks_of(p.copies); }
+
   std::vector<ValueId> op(std::string_view kind, std::vector<ValueId> in, std::vector<std::string> names,
-                          ir::Attributes attributes = {}, std::vector<ValueId> updates = {}) {
+                          ir::Attributes attributes = {}, std::vector<ValueId> updates = {}, std::string group = "") {
     ir::Op op;
     op.def = &ops::find(kind);
     op.in = std::move(in);
     op.updates = std::move(updates);
-    op.phase = ir::Phase::end;
+    op.phase = phase_;
+    op.group = std::move(group);
     op.attributes = std::move(attributes);
     return stage_.append(std::move(op), names);
+  }
+
+  /// The parameters with copies, in buckets of one group and type. `bytes` of each counts towards the bucket's size.
+  template <class Bytes>
+  std::vector<std::vector<const model::Parameter*>> buckets(bool last_first, Bytes bytes) const {
+    std::vector<std::vector<const model::Parameter*>> full;
+    std::map<std::pair<std::string, Dtype>, std::pair<std::vector<const model::Parameter*>, int64_t>> open;
+    std::vector<const model::Parameter*> order;
+    for (const model::Parameter& p : text_.parameters) {
+      if (p.trained && ranks_of(p) > 1) order.push_back(&p);
+    }
+    if (last_first) std::reverse(order.begin(), order.end());
+    for (const model::Parameter* p : order) {
+      const int64_t size = bytes(*p);
+      if (size == 0) {
+        full.push_back({p});  // alone
+        continue;
+      }
+      auto& [bucket, sum] = open[{p->copies, stage_.value(p->value).dtype}];
+      if (!bucket.empty() && sum + size > o_.bucket_bytes) {
+        full.push_back(std::move(bucket));
+        bucket.clear();
+        sum = 0;
+      }
+      bucket.push_back(p);
+      sum += size;
+    }
+    for (auto& [key, rest] : open) {
+      if (!rest.first.empty()) full.push_back(std::move(rest.first));
+    }
+    return full;
+  }
+
+  void reduce_gradients() {
+    const auto bytes = [&](const model::Parameter& p) {
+      const std::vector<ValueId>& uses = stage_.accumulators.at(p.value);
+      return uses.size() > 1 ? 0 : stage_.bytes(uses[0], ir::FixedRows());
+    };
+    for (const auto& bucket : buckets(true, bytes)) {
+      std::vector<ValueId> in;
+      std::vector<std::string> names;
+      for (const model::Parameter* p : bucket) {
+        const std::vector<ValueId>& uses = stage_.accumulators.at(p->value);
+        in.insert(in.end(), uses.begin(), uses.end());
+        names.push_back("shard.grad." + p->name);
+      }
+      const bool one = bucket.size() == 1;
+      const auto shards = op("reduce_gradients", in, names, {{"ranks", int64_t{ranks_of(*bucket[0])}}, {"one", int64_t{one}}},
+                             {}, bucket[0]->copies);
+      for (size_t i = 0; i < bucket.size(); ++i) gradients_[bucket[i]->value] = {shards[i]};
+    }
   }
 
   int layer_of(ValueId weight) const {
@@ -60,34 +123,36 @@ class Writer {
     ir::Value value;
     value.name = name;
     value.dtype = Dtype::f64;
-    value.shape = {{1, ir::none}};
+    value.shape = {{1, none}};
     value.role = Role::statistic;
     return stage_.add_value(std::move(value));
   }
 
-  ValueId beside(const ir::Value& like, const std::string& name, Dtype dtype) {
-    ir::Value value = like;
+  ValueId state(const ir::Shape& shape, const std::string& name, Dtype dtype, Role role = Role::optimizer) {
+    ir::Value value;
     value.name = name;
     value.dtype = dtype;
-    value.role = Role::optimizer;
-    value.layout = ir::Layout::rows;
-    value.packed_bytes = 0;
+    value.shape = shape;
+    value.role = role;
     return stage_.add_value(std::move(value));
   }
 
   void step(const model::Parameter& p, ValueId clip, ValueId hyper) {
     const ir::Value weight = stage_.value(p.value);
-    const std::vector<ValueId> accumulators = stage_.accumulators.at(p.value);
-    const Dtype wide = stage_.value(accumulators[0]).dtype;
-    const bool packed = weight.layout == ir::Layout::packed;
-    const bool own_master = !packed && weight.dtype == wide;
-    const ValueId master = own_master ? p.value : beside(weight, "master." + p.name, wide);
-    const ValueId m = beside(weight, "m." + p.name, wide), v = beside(weight, "v." + p.name, wide);
-    const bool copy = !own_master && !packed && o_.fuse_copy;
+    const std::vector<ValueId>& gradients = gradients_.at(p.value);
+    const ir::Shape shape = stage_.value(gradients[0]).shape;
+    const Dtype wide = stage_.value(gradients[0]).dtype;
+    const bool packed = weight.layout == ir::Layout::packed, sharded = ranks_of(p) > 1;
+    const bool own_master = !packed && !sharded && weight.dtype == wide;
+    const ValueId master = own_master ? p.value : state(shape, "master." + p.name, wide);
+    const ValueId m = state(shape, "m." + p.name, wide), v = state(shape, "v." + p.name, wide);
+    // What the weight is made of: nothing more, a rounded copy that adamw writes, or the master itself.
+    const bool copy = weight.dtype != wide && !packed && (o_.fuse_copy || sharded);
     std::vector<ValueId> in{clip, hyper};
-    in.insert(in.end(), accumulators.begin(), accumulators.end());
+    in.insert(in.end(), gradients.begin(), gradients.end());
     std::vector<ValueId> updates{master, m, v};
-    if (copy) updates.push_back(p.value);
+    if (copy) updates.push_back(sharded ? state(shape, "copy." + p.name, weight.dtype) : p.value);
+    if (sharded) sources_[p.value] = updates.size() > 3 ? updates[3] : master;
     op("adamw", in, {},
        {{"beta1", o_.beta1},
         {"beta2", o_.beta2},
@@ -95,13 +160,53 @@ class Writer {
         {"decay", p.decays ? o_.weight_decay : 0.0},
         {"copy", int64_t{copy}}},
        updates);
-    if (packed) op("pack_weight", {master}, {}, {}, {p.value});
-    if (!own_master && !packed && !copy) op("cast_weight", {master}, {}, {}, {p.value});
+    if (sharded || own_master || copy) return;
+    op(packed ? "pack_weight" : "cast_weight", {master}, {}, {}, {p.value});
+  }
+
+  void update_biases() {
+    for (const model::Parameter& p : text_.parameters) {
+      if (!p.name.ends_with("e_score_correction_bias")) continue;
+      const int layer = layer_of(p.value), ranks = ranks_of(p);
+      ValueId load = stage_.find(fmt::format("load.{}", layer));
+      if (ranks > 1) {
+        load = op("all_reduce", {load}, {fmt::format("load_all.{}", layer)}, {{"ranks", int64_t{ranks}}}, {}, p.copies)[0];
+      }
+      op("router_bias_update", {load}, {}, {{"rate", o_.bias_update_rate}}, {p.value});
+    }
+  }
+
+  void gather_weights() {
+    const auto bytes = [&](const model::Parameter& p) {
+      const ir::Value& weight = stage_.value(p.value);
+      return weight.layout == ir::Layout::packed ? 0 : stage_.bytes(p.value, ir::FixedRows());
+    };
+    for (const auto& bucket : buckets(false, bytes)) {
+      const int64_t ranks = ranks_of(*bucket[0]);
+      const ir::Value& first = stage_.value(bucket[0]->value);
+      if (first.layout == ir::Layout::packed) {
+        ir::Attributes attributes{{"ranks", ranks}};
+        for (size_t i = 0; i < first.shape.size(); ++i) attributes.set(fmt::format("dim{}", i), first.shape[i].count);
+        const ValueId rows = op("gather_rows", {sources_.at(bucket[0]->value)}, {"rows." + bucket[0]->name}, attributes,
+                                {}, bucket[0]->copies)[0];
+        op("pack_weight", {rows}, {}, {}, {bucket[0]->value});
+        continue;
+      }
+      std::vector<ValueId> in, updates;
+      for (const model::Parameter* p : bucket) {
+        in.push_back(sources_.at(p->value));
+        updates.push_back(p->value);
+      }
+      op("gather_weights", in, {}, {{"ranks", ranks}}, updates, bucket[0]->copies);
+    }
   }
 
   ir::Stage& stage_;
   model::StageText& text_;
   const UpdateOptions& o_;
+  Phase phase_ = Phase::end;
+  std::map<ValueId, std::vector<ValueId>> gradients_;  // of a weight: its accumulators, or its shard
+  std::map<ValueId, ValueId> sources_;                 // of a sharded weight: the run that this rank hands out
 };
 
 }  // namespace

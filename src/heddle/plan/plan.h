@@ -10,14 +10,14 @@
 #include "heddle/model/deepseek_v3.h"
 #include "heddle/passes/fuse.h"
 #include "heddle/passes/update.h"
+#include "heddle/plan/mesh.h"
 
 namespace heddle::plan {
 
 struct Plan {
-  int pipeline_ranks = 1;
-  int expert_ranks = 1;
+  Degrees mesh;
   int microbatches = 1;           // of one rank, a step
-  int64_t sequences = 1;          // a microbatch
+  int64_t sequences = 1;          // a microbatch, shared by the ranks of tp × cp
   int64_t sequence_length = 128;
   Dtype dtype = Dtype::f32;       // of weights and activations
   std::set<std::string> fusions{passes::fusion_names().begin(), passes::fusion_names().end()};
@@ -27,10 +27,7 @@ struct Plan {
   /// Size of the backend's packed form of a weight, 0 to leave it in rows. Null: nothing is packed.
   std::function<int64_t(const ir::Value&)> packed_bytes;
 
-  int ranks() const { return pipeline_ranks * expert_ranks; }
-  /// Rank r is (pipeline stage r ÷ expert_ranks, expert rank r mod expert_ranks).
-  int stage_of(int rank) const { return rank / expert_ranks; }
-  int expert_rank_of(int rank) const { return rank % expert_ranks; }
+  int ranks() const { return mesh.ranks(); }
 };
 
 struct Lowered {

@@ -21,6 +21,7 @@ int64_t now_ns() {
 struct Executor::Prepared {
   device::Kernel run = nullptr;
   const kernels::KernelEntry* entry = nullptr;
+  int64_t (*scratch)(const ir::Stage& stage, const ir::Op& op, const ir::RowCounts& rows) = nullptr;
   comm::Communicator* communicator = nullptr;
   std::vector<TensorView> in, out, updates;
   bool dynamic = false;       // some operand has run-time rows
@@ -64,8 +65,9 @@ Executor::Executor(const ir::StepProgram& program, ExecutorOptions options)
     for (uint32_t i = 0; i < stage.ops.size(); ++i) {
       const ir::Op& op = stage.ops[i];
       Prepared p;
-      p.run = comm::find_collective(op.kind());
-      if (p.run != nullptr) {
+      if (const comm::Collective* collective = comm::find_collective(op.kind())) {
+        p.run = collective->run;
+        p.scratch = collective->scratch_bytes;
         const auto at = options_.communicators.find(ir::stream_name(op));
         if (at != options_.communicators.end()) p.communicator = at->second;
         HEDDLE_CHECK(p.communicator != nullptr || op.def->stream != ir::StreamKind::comm,
@@ -73,6 +75,7 @@ Executor::Executor(const ir::StepProgram& program, ExecutorOptions options)
       } else {
         p.entry = &kernels::select_kernel(options_.backend, stage, op);
         p.run = p.entry->run;
+        p.scratch = p.entry->scratch_bytes;
       }
       const auto views = [&](const std::vector<ir::ValueId>& ids, std::vector<TensorView>& into) {
         for (const ir::ValueId id : ids) {
@@ -84,9 +87,7 @@ Executor::Executor(const ir::StepProgram& program, ExecutorOptions options)
       views(op.in, p.in);
       views(op.out, p.out);
       views(op.updates, p.updates);
-      if (!p.dynamic && p.entry != nullptr && p.entry->scratch_bytes != nullptr) {
-        p.scratch_bytes = p.entry->scratch_bytes(stage, op, no_rows);
-      }
+      if (!p.dynamic && p.scratch != nullptr) p.scratch_bytes = p.scratch(stage, op, no_rows);
       prepared_[static_cast<size_t>(s)].push_back(std::move(p));
     }
   }
@@ -112,9 +113,9 @@ void Executor::set_trace(bool on) {
 
 int64_t Executor::scratch_bytes(int stage, uint32_t op, const ir::RowCounts& rows) {
   const Prepared& p = prepared_[static_cast<size_t>(stage)][op];
-  if (!p.dynamic || p.entry == nullptr || p.entry->scratch_bytes == nullptr) return p.scratch_bytes;
+  if (!p.dynamic || p.scratch == nullptr) return p.scratch_bytes;
   const ir::Stage& text = program_.stages[static_cast<size_t>(stage)];
-  return p.entry->scratch_bytes(text, text.ops[op], rows);
+  return p.scratch(text, text.ops[op], rows);
 }
 
 void Executor::issue(const ir::Issue& issue) {
@@ -158,6 +159,7 @@ void Executor::issue(const ir::Issue& issue) {
   call.scratch = issue.scratch_bytes > 0 ? arena_->base() + issue.scratch_offset : nullptr;
   call.batch = batch_;
   call.communicator = p.communicator;
+  call.place = &options_.place;
   stream.launch(launch);
   ++enqueued_ops_;
   if (look_ != nullptr) {

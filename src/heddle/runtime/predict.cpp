@@ -11,22 +11,21 @@ namespace {
 class DryIssuer : public ir::Issuer {
  public:
   DryIssuer(const ir::StepProgram& program, int rank, std::string_view backend)
-      : program_(program), kernels_(program.stages.size()) {
+      : program_(program), scratch_(program.stages.size()) {
     for (const int s : program.stages_of(rank)) {
       const ir::Stage& stage = program.stages[static_cast<size_t>(s)];
       for (const ir::Op& op : stage.ops) {
-        const bool collective = comm::find_collective(op.kind()) != nullptr;
-        kernels_[static_cast<size_t>(s)].push_back(collective ? nullptr
-                                                              : &kernels::select_kernel(backend, stage, op));
+        const comm::Collective* collective = comm::find_collective(op.kind());
+        scratch_[static_cast<size_t>(s)].push_back(
+            collective != nullptr ? collective->scratch_bytes : kernels::select_kernel(backend, stage, op).scratch_bytes);
       }
     }
   }
 
   int64_t scratch_bytes(int stage, uint32_t op, const ir::RowCounts& rows) override {
-    const kernels::KernelEntry* kernel = kernels_[static_cast<size_t>(stage)][op];
-    if (kernel == nullptr || kernel->scratch_bytes == nullptr) return 0;
+    const Scratch scratch = scratch_[static_cast<size_t>(stage)][op];
     const ir::Stage& text = program_.stages[static_cast<size_t>(stage)];
-    return kernel->scratch_bytes(text, text.ops[op], rows);
+    return scratch == nullptr ? 0 : scratch(text, text.ops[op], rows);
   }
   void issue(const ir::Issue&) override {}
 
@@ -43,7 +42,8 @@ class DryIssuer : public ir::Issuer {
 
  private:
   const ir::StepProgram& program_;
-  std::vector<std::vector<const kernels::KernelEntry*>> kernels_;  // [stage][op]; null for a collective
+  using Scratch = int64_t (*)(const ir::Stage&, const ir::Op&, const ir::RowCounts&);
+  std::vector<std::vector<Scratch>> scratch_;  // [stage][op]
 };
 
 constexpr int kRounds = 3;  // later steps find the places that earlier ones left

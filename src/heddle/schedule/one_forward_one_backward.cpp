@@ -8,7 +8,7 @@ namespace heddle::schedule {
 using ir::BlockKind;
 
 std::vector<Compute> one_forward_one_backward(int rank, int ranks, int microbatches) {
-  std::vector<Compute> order;
+  std::vector<Compute> order{{BlockKind::begin, rank, -1}};
   const int warm_up = std::min(ranks - 1 - rank, microbatches);
   for (int m = 0; m < warm_up; ++m) order.push_back({BlockKind::F, rank, m});
   for (int m = warm_up; m < microbatches; ++m) {
@@ -34,6 +34,10 @@ void lower(ir::StepProgram& program, ir::StepProgram::ActionLists& lists,
     };
     std::vector<int> stages;
     for (const Compute& c : order) {
+      if (c.kind == BlockKind::begin) {
+        act(c.kind, c.stage, -1);
+        continue;
+      }
       if (std::find(stages.begin(), stages.end(), c.stage) == stages.end()) stages.push_back(c.stage);
       const bool backward = c.kind == BlockKind::I || c.kind == BlockKind::IW;
       if (c.kind == BlockKind::F) act(BlockKind::receive_F, c.stage, c.microbatch);

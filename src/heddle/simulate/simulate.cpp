@@ -8,16 +8,18 @@
 
 namespace heddle::simulate {
 
-Groups groups_of(const plan::Plan& plan) {
+Groups groups_of(const ir::StepProgram& program, const plan::Mesh& mesh) {
   Groups groups;
-  for (int p = 0; p < plan.pipeline_ranks; ++p) {
-    std::vector<int>& ranks = groups["comm.ep"].emplace_back();
-    for (int e = 0; e < plan.expert_ranks; ++e) ranks.push_back(p * plan.expert_ranks + e);
-  }
-  for (const char* way : {"comm.pp.forward", "comm.pp.backward"}) {
-    for (int e = 0; e < plan.expert_ranks; ++e) {
-      std::vector<int>& ranks = groups[way].emplace_back();
-      for (int p = 0; p < plan.pipeline_ranks; ++p) ranks.push_back(p * plan.expert_ranks + e);
+  const ir::StreamTable streams(program);
+  for (const std::string& stream : streams.names()) {
+    const std::string name = ir::group_of_stream(stream);
+    if (name.empty()) continue;
+    std::vector<bool> seen(static_cast<size_t>(mesh.ranks()), false);
+    for (int r = 0; r < mesh.ranks(); ++r) {
+      if (seen[static_cast<size_t>(r)]) continue;
+      const std::vector<int> ranks = mesh.group(name, r);
+      for (const int member : ranks) seen[static_cast<size_t>(member)] = true;
+      groups[stream].push_back(ranks);
     }
   }
   return groups;

@@ -20,8 +20,8 @@ namespace heddle::simulate {
 
 /// For each stream that communicates, its groups: ranks in the order of their communicator.
 using Groups = std::map<std::string, std::vector<std::vector<int>>>;
-/// The expert and pipeline groups of a plan.
-Groups groups_of(const plan::Plan& plan);
+/// The groups of every stream of the program that communicates.
+Groups groups_of(const ir::StepProgram& program, const plan::Mesh& mesh);
 
 struct SimulationInput : RecordOptions {
   Groups groups;

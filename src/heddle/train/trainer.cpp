@@ -61,7 +61,7 @@ Trainer::Trainer(TrainerOptions options)
   executor_ = std::make_unique<runtime::Executor>(lowered_.program, executor);
   const ir::Stage& stage = lowered_.program.stages[kTrainStage];
   for (const ir::Op& op : stage.ops) {
-    const double times = op.phase == ir::Phase::end ? 1 : options_.plan.microbatches;
+    const double times = ir::once_a_step(op.phase) ? 1 : options_.plan.microbatches;
     flops_per_step_ += times * op.def->cost(stage, op, ir::FixedRows()).flops;
   }
 }

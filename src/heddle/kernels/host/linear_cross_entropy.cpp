@@ -135,7 +135,7 @@ class Head {
 
   void run() {
     for (int64_t t = 0; t < T_; ++t) {
-      HEDDLE_CHECK(labels_T_[t] < V_, "linear_cross_entropy: the label of row {} is {}, the vocabulary has {}", t,
+      HEDDLE_CHECK(labels_T_[t] < V_ + (o_.lse_T != nullptr), "linear_cross_entropy: the label of row {} is {}, the vocabulary has {}", t,
                    labels_T_[t], V_);
     }
     if (T_ == 0 && o_.dw_VH != nullptr && call_.overwrite) std::fill_n(o_.dw_VH, V_ * H_, 0.0f);
@@ -278,7 +278,8 @@ class Head {
       const float less =
           static_cast<float>(std::exp(rest) * std::expm1(static_cast<double>(row.label_logit) - lse));
       const float at_label = std::ldexp(less, whole - row.power);
-      if (X_ == Dtype::bf16) {
+      if (label == V_) {  // another rank's part of the vocabulary has it
+      } else if (X_ == Dtype::bf16) {
         reinterpret_cast<bf16*>(q_row(b))[label] = bf16(at_label);
       } else {
         reinterpret_cast<float*>(q_row(b))[label] = at_label;
@@ -389,6 +390,7 @@ Support supports(const ir::Stage& stage, const ir::Op& op) {
 
 std::vector<KernelEntry> linear_cross_entropy_kernels() {
   return {{"linear_cross_entropy", "host", "gemm", supports, scratch_bytes, forward},
+          {"linear_cross_entropy_part", "host", "gemm", supports, scratch_bytes, forward},
           {"linear_cross_entropy_dgrad", "host", "gemm", supports, scratch_bytes, dgrad},
           {"linear_cross_entropy_wgrad", "host", "gemm", supports, scratch_bytes, wgrad},
           {"linear_cross_entropy_train", "host", "gemm", supports, scratch_bytes, train}};

@@ -154,6 +154,7 @@ int64_t balance_scratch(const ir::Stage& stage, const ir::Op& op, const ir::RowC
 Support balances(const ir::Stage& stage, const ir::Op& op) {
   const int64_t E = stage.value(op.in[0]).shape[1].count;
   if (E > kMostExperts) return Support::no(fmt::format("{} experts, at most {}", E, kMostExperts));
+  if (op.in.size() > 2) return Support::no("the sequences are shared with other ranks");
   return takes<"aa">(stage, op);
 }
 

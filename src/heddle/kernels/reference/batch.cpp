@@ -1,5 +1,6 @@
 // load_tokens, load_scales, load_step: from the batch of the step into values.
 #include "heddle/device/batch.h"
+#include "heddle/ir/axes.h"
 
 #include "heddle/kernels/reference/operands.h"
 
@@ -11,12 +12,29 @@ const device::Batch& batch_of(const KernelCall& call) {
   return *call.batch;
 }
 
+/// ids − first, where `first` starts this rank's part of the vocabulary; `outside` for ids of other parts.
+void shift_ids(const KernelCall& call) {
+  const auto size = static_cast<int32_t>(call.op->attributes.integer("size"));
+  const auto outside = static_cast<int32_t>(call.op->attributes.integer("outside"));
+  HEDDLE_CHECK(call.place != nullptr, "op '{}' runs without a place in the mesh", call.op->kind());
+  const int32_t first = size * call.place->at(ir::Axis::tp);
+  for (int64_t t = 0; t < call.in[0].elements(); ++t) {
+    const int32_t id = call.in[0].as<const int32_t>()[t];
+    const bool here = id >= first && id - first < size;
+    call.out[0].as<int32_t>()[t] = id < 0 ? -1 : here ? id - first : outside;
+  }
+}
+
+/// With cp ranks, only the positions that this one holds.
 /// ids_d[b·S + s] = tokens[b, s + d] for d = 0 … D, then labels_d the same for d = 1 … D + 1 with −1 where masked.
 void load_tokens(const KernelCall& call) {
-  const int64_t T = call.op->attributes.integer("rows");
+  const int64_t rows = call.op->attributes.integer("rows"), cp = call.op->attributes.integer_or("cp", 1);
+  const int64_t T = rows * cp;
   const int64_t S = call.op->attributes.integer("sequence");
   const int64_t depths = call.op->attributes.integer("depths");
   const device::Batch& batch = batch_of(call);
+  HEDDLE_CHECK(cp == 1 || call.place != nullptr, "op '{}' runs without a place in the mesh", call.op->kind());
+  const int place = cp == 1 ? 0 : call.place->at(ir::Axis::cp);
   const device::Microbatch& mine = batch.microbatches.at(static_cast<size_t>(call.microbatch));
   const int64_t B = T / S, width = S + 1 + depths;
   HEDDLE_CHECK(std::ssize(mine.tokens) == B * width, "a microbatch has {} ids, {}×{} are expected",
@@ -28,10 +46,10 @@ void load_tokens(const KernelCall& call) {
     const int64_t shift = label ? i - depths : i;
     auto* to = call.out[static_cast<size_t>(i)].as<int32_t>();
     for (int64_t b = 0; b < B; ++b) {
-      for (int64_t s = 0; s < S; ++s) {
-        const auto from = static_cast<size_t>(b * width + s + shift);
+      for (int64_t j = 0; j < S / cp; ++j) {
+        const auto from = static_cast<size_t>(b * width + ir::position(j, S, place, static_cast<int>(cp)) + shift);
         const bool hidden = mine.tokens[from] < 0 || (label && !mine.masked.empty() && mine.masked[from] != 0);
-        to[b * S + s] = hidden ? -1 : mine.tokens[from];
+        *to++ = hidden ? -1 : mine.tokens[from];
       }
     }
   }
@@ -53,7 +71,7 @@ void load_step(const KernelCall& call) {
 }  // namespace
 
 std::vector<KernelEntry> batch_kernels() {
-  return {entry("load_tokens", load_tokens),
+  return {entry("load_tokens", load_tokens), entry("shift_ids", shift_ids),
           entry("load_scales", by_type<out0, load_scales<float>, load_scales<double>>),
           entry("load_step", load_step)};
 }

@@ -30,7 +30,7 @@ double loss_row(const A* logits_V, int32_t label, int64_t V, A lse) {
 /// dlogits may be logits itself.
 template <class A>
 void dlogits_row(const A* logits_V, int32_t label, int64_t V, A lse, A scale, A* dlogits_V) {
-  HEDDLE_CHECK(label < V, "label {} in a vocabulary of {}", label, V);
+  HEDDLE_CHECK(label <= V, "label {} in a vocabulary of {}", label, V);  // V: another rank's part has it
   if (label < 0) {
     std::fill_n(dlogits_V, V, A(0));
     return;
@@ -198,10 +198,31 @@ void linear_cross_entropy_train(const KernelCall& call) {
   sum.add_to(accumulator<A>(call.updates[0]), call.overwrite);
 }
 
+/// lse over all parts of the vocabulary, and what the loss over this part lacks.
+template <class A>
+void sharded_loss(const KernelCall& call) {
+  const auto* parts = call.in[4].as<const A>();
+  const auto* labels_T = call.in[5].as<const int32_t>();
+  const auto* part_T = call.in[6].as<const A>();
+  auto* lse_T = call.out[1].as<A>();
+  const int64_t T = call.in[6].elements(), ranks = T == 0 ? 0 : call.in[4].elements() / T;
+  double rest = 0;
+  std::vector<A> row(static_cast<size_t>(ranks));
+  for (int64_t t = 0; t < T; ++t) {
+    for (int64_t r = 0; r < ranks; ++r) row[static_cast<size_t>(r)] = parts[r * T + t];
+    lse_T[t] = log_sum_exp(row.data(), ranks);
+    if (labels_T[t] >= 0) rest += static_cast<double>(lse_T[t]) - static_cast<double>(part_T[t]);
+  }
+  call.out[0].as<double>()[0] = rest;
+}
+
 }  // namespace
 
 std::vector<KernelEntry> loss_kernels() {
   return {
+      entry("cross_entropy_part", by_type<in0, cross_entropy<float>, cross_entropy<double>>),
+      entry("linear_cross_entropy_part", by_type<in0, linear_cross_entropy<float>, linear_cross_entropy<double>>),
+      entry("sharded_loss", by_type<in4, sharded_loss<float>, sharded_loss<double>>),
       entry("cross_entropy", by_type<in0, cross_entropy<float>, cross_entropy<double>>),
       entry("cross_entropy_dgrad", by_type<in0, cross_entropy_dgrad<float>, cross_entropy_dgrad<double>>),
       entry("linear_cross_entropy", by_type<in0, linear_cross_entropy<float>, linear_cross_entropy<double>>),

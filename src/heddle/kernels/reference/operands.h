@@ -106,6 +106,7 @@ A* accumulator(const TensorView& view) {
 inline TensorView in0(const KernelCall& call) { return call.in[0]; }
 inline TensorView in1(const KernelCall& call) { return call.in[1]; }
 inline TensorView in2(const KernelCall& call) { return call.in[2]; }
+inline TensorView in4(const KernelCall& call) { return call.in[4]; }
 inline TensorView out0(const KernelCall& call) { return call.out[0]; }
 inline TensorView updates0(const KernelCall& call) { return call.updates[0]; }
 

@@ -25,6 +25,12 @@ void grad_square_sum(const KernelCall& call) {
   call.out[0].as<double>()[0] = part;
 }
 
+void sum_parts(const KernelCall& call) {
+  double sum = 0;
+  for (const TensorView& part : call.in) sum += part.as<const double>()[0];
+  call.out[0].as<double>()[0] = sum;
+}
+
 /// norm = √Σ part; clip = min(1, max_norm/(norm + 1e-6)), 1 when max_norm is 0, and 0 when the norm is not finite.
 void grad_norm(const KernelCall& call) {
   double sum = 0;
@@ -69,7 +75,7 @@ void adamw(const KernelCall& call) {
 
 std::vector<KernelEntry> optimizer_kernels() {
   return {entry("grad_square_sum", by_type<in0, grad_square_sum<float>, grad_square_sum<double>>),
-          entry("grad_norm", grad_norm), entry("adamw", by_type<updates0, adamw<float>, adamw<double>>)};
+          entry("sum_parts", sum_parts), entry("grad_norm", grad_norm), entry("adamw", by_type<updates0, adamw<float>, adamw<double>>)};
 }
 
 }  // namespace heddle::kernels::reference

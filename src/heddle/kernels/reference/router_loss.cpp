@@ -18,18 +18,27 @@ struct Balance {
         T(call.in[0].dim(0)),
         E(call.in[0].dim(1)),
         S(call.op->attributes.integer("sequence")),
+        whole(call.op->attributes.integer_or("whole", S)),
         k(call.op->attributes.integer("top_k")),
-        alpha(call.op->attributes.number("alpha")) {}
+        alpha(call.op->attributes.number_or("alpha", 0)),
+        load_BE(call.in.size() > 2 ? call.in[2].as<const double>() : nullptr) {}
 
-  /// f_e = E/(k·S)·#{t: e among the k highest of raw s_t}, for the sequence that starts at row `first`.
-  std::vector<double> f_E(int64_t first) const {
-    std::vector<double> f(static_cast<size_t>(E), 0.0);
+  /// #{t: e among the k highest of raw s_t}, for the rows of the sequence that starts at row `first`.
+  std::vector<double> count_E(int64_t first) const {
+    std::vector<double> count(static_cast<size_t>(E), 0.0);
     for (int64_t t = first; t < first + S; ++t) {
       for (const int64_t e : top_in_order<A>({s_TE.at(t * E), static_cast<size_t>(E)}, k)) {
-        f[static_cast<size_t>(e)] += 1;
+        count[static_cast<size_t>(e)] += 1;
       }
     }
-    for (double& share : f) share *= static_cast<double>(E) / static_cast<double>(k * S);
+    return count;
+  }
+  /// f_e = E/(k·whole)·count, over all ranks that share the sequence.
+  std::vector<double> f_E(int64_t first) const {
+    std::vector<double> f = load_BE == nullptr
+                                ? count_E(first)
+                                : std::vector<double>(load_BE + first / S * E, load_BE + (first / S + 1) * E);
+    for (double& share : f) share *= static_cast<double>(E) / static_cast<double>(k * whole);
     return f;
   }
   /// Z_t = Σ_e s_te + 1e-20.
@@ -40,11 +49,21 @@ struct Balance {
   }
 
   Input<A> s_TE;
-  int64_t T, E, S, k;
+  int64_t T, E, S, whole, k;
   double alpha;
+  const double* load_BE;
 };
 
-/// loss = Σ over sequences of alpha·Σ_e f_e·P_e, P_e = Σ_t s_te/Z_t ÷ S, in f64.
+template <class A>
+void sequence_load(const KernelCall& call) {
+  const Balance<A> balance(call);
+  for (int64_t first = 0; first < balance.T; first += balance.S) {
+    const std::vector<double> count_E = balance.count_E(first);
+    std::copy(count_E.begin(), count_E.end(), call.out[0].as<double>() + first / balance.S * balance.E);
+  }
+}
+
+/// loss = Σ over sequences of alpha·Σ_e f_e·P_e, P_e = Σ_t s_te/Z_t ÷ whole, in f64.
 template <class A>
 void sequence_aux_loss(const KernelCall& call) {
   const Balance<A> balance(call);
@@ -58,13 +77,13 @@ void sequence_aux_loss(const KernelCall& call) {
       for (int64_t e = 0; e < E; ++e) share_E[static_cast<size_t>(e)] += balance.s_TE[t * E + e] / Z;
     }
     double dot = 0;
-    for (size_t e = 0; e < f_E.size(); ++e) dot += f_E[e] * (share_E[e] / static_cast<double>(S));
+    for (size_t e = 0; e < f_E.size(); ++e) dot += f_E[e] * (share_E[e] / static_cast<double>(balance.whole));
     loss += balance.alpha * dot;
   }
   call.out[0].as<double>()[0] = loss;
 }
 
-/// ds_te = scale·alpha/(S·Z_t)·(f_e − Σ_i f_i s_ti ÷ Z_t); f is constant.
+/// ds_te = scale·alpha/(whole·Z_t)·(f_e − Σ_i f_i s_ti ÷ Z_t); f is constant.
 template <class A>
 void sequence_aux_loss_dgrad(const KernelCall& call) {
   const Balance<A> balance(call);
@@ -80,7 +99,7 @@ void sequence_aux_loss_dgrad(const KernelCall& call) {
       for (int64_t e = 0; e < E; ++e) mean += f_E[static_cast<size_t>(e)] * balance.s_TE[t * E + e];
       mean /= Z;
       for (int64_t e = 0; e < E; ++e) {
-        ds_TE[t * E + e] = static_cast<A>(scale * balance.alpha / (static_cast<double>(S) * Z) *
+        ds_TE[t * E + e] = static_cast<A>(scale * balance.alpha / (static_cast<double>(balance.whole) * Z) *
                                           (f_E[static_cast<size_t>(e)] - mean));
       }
     }
@@ -125,7 +144,8 @@ void z_loss_dgrad(const KernelCall& call) {
 }  // namespace
 
 std::vector<KernelEntry> router_loss_kernels() {
-  return {entry("sequence_aux_loss", by_type<in0, sequence_aux_loss<float>, sequence_aux_loss<double>>),
+  return {entry("sequence_load", by_type<in0, sequence_load<float>, sequence_load<double>>),
+          entry("sequence_aux_loss", by_type<in0, sequence_aux_loss<float>, sequence_aux_loss<double>>),
           entry("sequence_aux_loss_dgrad",
                 by_type<in0, sequence_aux_loss_dgrad<float>, sequence_aux_loss_dgrad<double>>),
           entry("z_loss", by_type<in0, z_loss<float>, z_loss<double>>),

@@ -1,0 +1,192 @@
+// all_gather, reduce_scatter and all_reduce of rows; reduce_gradients and gather_weights of whole tensors cut into
+// runs of elements. Every sum is formed by the owner in rank order, in A, and rounded once.
+#include <algorithm>
+#include <cstring>
+#include <vector>
+
+#include "heddle/base/error.h"
+#include "heddle/comm/collectives.h"
+#include "heddle/comm/communicator.h"
+
+namespace heddle::comm {
+
+namespace {
+
+using device::KernelCall;
+using device::TensorView;
+
+std::byte* bytes_of(const TensorView& view) { return static_cast<std::byte*>(view.data); }
+int64_t ranks_of(const KernelCall& call) {
+  const int64_t ranks = call.op->attributes.integer("ranks");
+  HEDDLE_CHECK(call.communicator->size() == ranks, "'{}' over {} ranks on a communicator of {}", call.op->kind(), ranks,
+               call.communicator->size());
+  return ranks;
+}
+
+/// Where the rows of each rank lie: in its own tensor (`apart`) and among the joined rows.
+struct Rows {
+  Rows(const KernelCall& call, const TensorView& own)
+      : ranks(ranks_of(call)), runs(call.op->attributes.integer("runs")),
+        chunks(call.op->attributes.integer_or("zigzag", 0) != 0 ? 2 : 1),
+        chunk_bytes(own.elements() * size_of(own.dtype) / (runs * chunks)) {}
+
+  /// Pieces of rank `of` as peer `peer` sees them: one a run and chunk, in that order.
+  void own(int peer, std::vector<Piece>& pieces, int64_t base = 0) const {
+    for (int64_t i = 0; i < runs * chunks; ++i) pieces.push_back({peer, base + i * chunk_bytes, chunk_bytes});
+  }
+  void joined(int peer, int64_t of, std::vector<Piece>& pieces) const {
+    for (int64_t b = 0; b < runs; ++b) {
+      for (int64_t c = 0; c < chunks; ++c) {
+        const int64_t place = c == 0 ? of : 2 * ranks - 1 - of;
+        pieces.push_back({peer, (b * ranks * chunks + place) * chunk_bytes, chunk_bytes});
+      }
+    }
+  }
+  int64_t ranks, runs, chunks, chunk_bytes;
+};
+
+void all_gather(const KernelCall& call) {
+  const Rows rows(call, call.in[0]);
+  std::vector<Piece> sends, receives;
+  for (int64_t r = 0; r < rows.ranks; ++r) {
+    rows.own(static_cast<int>(r), sends);
+    rows.joined(static_cast<int>(r), r, receives);
+  }
+  call.communicator->exchange(call.in[0].data, sends, call.out[0].data, receives);
+}
+
+/// out_i = Σ_r in order parts[r·stride + i].
+template <class X, class A>
+void sum_parts(const std::byte* parts, int64_t stride, int64_t ranks, int64_t count, void* out) {
+  const auto* x = reinterpret_cast<const X*>(parts);
+  auto* to = static_cast<X*>(out);
+  for (int64_t i = 0; i < count; ++i) {
+    A sum = static_cast<A>(x[i]);
+    for (int64_t r = 1; r < ranks; ++r) sum += static_cast<A>(x[r * stride + i]);
+    to[i] = X(sum);
+  }
+}
+
+void sum_parts(Dtype dtype, const std::byte* parts, int64_t stride, int64_t ranks, int64_t count, void* out) {
+  switch (dtype) {
+    case Dtype::f64: return sum_parts<double, double>(parts, stride, ranks, count, out);
+    case Dtype::f32: return sum_parts<float, float>(parts, stride, ranks, count, out);
+    case Dtype::bf16: return sum_parts<bf16, float>(parts, stride, ranks, count, out);
+    default: internal_error("a sum of {}", name_of(dtype));
+  }
+}
+
+void reduce_scatter(const KernelCall& call) {
+  const TensorView& out = call.out[0];
+  const Rows rows(call, out);
+  const int64_t bytes = out.elements() * size_of(out.dtype);
+  std::vector<Piece> sends, receives;
+  for (int64_t r = 0; r < rows.ranks; ++r) {
+    rows.joined(static_cast<int>(r), r, sends);
+    rows.own(static_cast<int>(r), receives, r * bytes);
+  }
+  call.communicator->exchange(call.in[0].data, sends, call.scratch, receives);
+  sum_parts(out.dtype, call.scratch, out.elements(), rows.ranks, out.elements(), out.data);
+}
+
+void all_reduce(const KernelCall& call) {
+  const TensorView& x = call.in[0];
+  const int64_t ranks = ranks_of(call), bytes = x.elements() * size_of(x.dtype);
+  std::vector<Piece> sends, receives;
+  for (int64_t r = 0; r < ranks; ++r) {
+    sends.push_back({static_cast<int>(r), 0, bytes});
+    receives.push_back({static_cast<int>(r), r * bytes, bytes});
+  }
+  call.communicator->exchange(x.data, sends, call.scratch, receives);
+  sum_parts(x.dtype, call.scratch, x.elements(), ranks, x.elements(), call.out[0].data);
+}
+
+/// Elements of shard r of a tensor of `count` elements: all but the last ones have `shard`.
+int64_t in_shard(int64_t count, int64_t shard, int64_t r) { return std::clamp<int64_t>(count - r * shard, 0, shard); }
+
+// Scratch: for each shard in turn, the parts of all ranks, one after the other; then room to add up the uses of one
+// parameter.
+void reduce_gradients(const KernelCall& call) {
+  const int64_t ranks = ranks_of(call), rank = call.communicator->rank();
+  const Dtype dtype = call.in[0].dtype;
+  const int64_t size = size_of(dtype);
+  const bool one = call.op->attributes.integer("one") != 0;
+  std::vector<TensorView> whole(call.in.begin(), call.in.end());
+  if (one && whole.size() > 1) {  // the uses of a parameter, in order
+    const int64_t count = whole[0].elements();
+    std::byte* sum = call.scratch + ranks * call.out[0].elements() * size;
+    const auto add = [&]<class A>(A*) {
+      auto* to = reinterpret_cast<A*>(sum);
+      std::copy_n(whole[0].as<const A>(), count, to);
+      for (size_t u = 1; u < whole.size(); ++u) {
+        for (int64_t i = 0; i < count; ++i) to[i] += whole[u].as<const A>()[i];
+      }
+    };
+    dtype == Dtype::f64 ? add(static_cast<double*>(nullptr)) : add(static_cast<float*>(nullptr));
+    whole.resize(1);
+    whole[0].data = sum;
+  }
+  std::vector<Piece> sends, receives;
+  int64_t at = 0;
+  for (size_t p = 0; p < whole.size(); ++p) {
+    const int64_t count = whole[p].elements(), shard = call.out[p].elements();
+    const int64_t base = bytes_of(whole[p]) - bytes_of(whole[0]);
+    for (int64_t r = 0; r < ranks; ++r) {
+      sends.push_back({static_cast<int>(r), base + r * shard * size, in_shard(count, shard, r) * size});
+      receives.push_back({static_cast<int>(r), at + r * shard * size, in_shard(count, shard, rank) * size});
+    }
+    at += ranks * shard * size;
+  }
+  call.communicator->exchange(whole[0].data, sends, call.scratch, receives);
+  at = 0;
+  for (size_t p = 0; p < whole.size(); ++p) {
+    const int64_t shard = call.out[p].elements(), mine = in_shard(whole[p].elements(), shard, rank);
+    sum_parts(dtype, call.scratch + at, shard, ranks, mine, call.out[p].data);
+    std::memset(bytes_of(call.out[p]) + mine * size, 0, static_cast<size_t>((shard - mine) * size));
+    at += ranks * shard * size;
+  }
+}
+
+void gather(const KernelCall& call, std::span<const TensorView> whole) {
+  const int64_t ranks = ranks_of(call), rank = call.communicator->rank();
+  std::vector<Piece> sends, receives;
+  for (size_t p = 0; p < call.in.size(); ++p) {
+    const int64_t count = whole[p].elements(), shard = call.in[p].elements();
+    const int64_t size = size_of(call.in[p].dtype);
+    const int64_t from = bytes_of(call.in[p]) - bytes_of(call.in[0]);
+    const int64_t to = bytes_of(whole[p]) - bytes_of(whole[0]);
+    for (int64_t r = 0; r < ranks; ++r) {
+      sends.push_back({static_cast<int>(r), from, in_shard(count, shard, rank) * size});
+      receives.push_back({static_cast<int>(r), to + r * shard * size, in_shard(count, shard, r) * size});
+    }
+  }
+  call.communicator->exchange(call.in[0].data, sends, whole[0].data, receives);
+}
+void gather_weights(const KernelCall& call) { gather(call, call.updates); }
+void gather_rows(const KernelCall& call) { gather(call, call.out); }
+
+int64_t joined_scratch(const ir::Stage& stage, const ir::Op& op, const ir::RowCounts& rows) {
+  return stage.bytes(op.in[0], rows) * (op.kind() == "all_reduce" ? op.attributes.integer("ranks") : 1);
+}
+
+int64_t gradient_scratch(const ir::Stage& stage, const ir::Op& op, const ir::RowCounts& rows) {
+  int64_t bytes = 0;
+  for (const ir::ValueId id : op.out) bytes += op.attributes.integer("ranks") * stage.bytes(id, rows);
+  return op.attributes.integer("one") != 0 && op.in.size() > 1 ? bytes + stage.bytes(op.in[0], rows) : bytes;
+}
+
+}  // namespace
+
+const std::vector<Collective>& row_collectives() {
+  static const std::vector<Collective> list{
+      {"all_gather", all_gather, nullptr},
+      {"reduce_scatter", reduce_scatter, joined_scratch},
+      {"all_reduce", all_reduce, joined_scratch},
+      {"reduce_gradients", reduce_gradients, gradient_scratch},
+      {"gather_weights", gather_weights, nullptr},
+      {"gather_rows", gather_rows, nullptr},
+  };
+  return list;
+}
+
+}  // namespace heddle::comm

@@ -1,0 +1,170 @@
+#include "heddle/comm/threads/thread_world.h"
+
+#include <algorithm>
+#include <condition_variable>
+#include <cstring>
+#include <deque>
+
+#include "heddle/base/error.h"
+
+namespace heddle::comm {
+
+class ThreadGroup {
+ public:
+  ThreadGroup(std::string name, std::vector<int> node_of)
+      : name_(std::move(name)), node_of_(std::move(node_of)), shown_(node_of_.size()) {}
+
+  int size() const { return static_cast<int>(shown_.size()); }
+
+  void abort(const std::string& reason) {
+    const std::lock_guard lock(mutex_);
+    if (reason_.empty()) reason_ = reason;
+    changed_.notify_all();
+  }
+
+ private:
+  friend class ThreadCommunicator;
+  struct Shown {
+    const std::byte* data = nullptr;
+    std::span<const Piece> pieces;
+  };
+  void check() const {
+    if (!reason_.empty()) throw SystemError(0, "communication stopped: " + reason_);
+  }
+  template <class Ready>
+  void sleep_until(std::unique_lock<std::mutex>& lock, Ready ready) {
+    changed_.wait(lock, [&] { return !reason_.empty() || ready(); });
+    check();
+  }
+  void barrier(std::unique_lock<std::mutex>& lock) {
+    const uint64_t generation = generation_;
+    if (++arrived_ == size()) {
+      arrived_ = 0;
+      ++generation_;
+      changed_.notify_all();
+    } else {
+      sleep_until(lock, [&] { return generation_ != generation; });
+    }
+  }
+
+  std::string name_;
+  std::vector<int> node_of_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::vector<Shown> shown_;
+  std::map<std::pair<int, int>, std::deque<std::vector<std::byte>>> letters_;  // (from, to), under way
+  int arrived_ = 0;
+  uint64_t generation_ = 0;
+  std::string reason_;
+};
+
+class ThreadCommunicator : public Communicator {
+ public:
+  ThreadCommunicator(ThreadGroup& group, int rank) : group_(group), rank_(rank) {}
+  int rank() const override { return rank_; }
+  int size() const override { return group_.size(); }
+  int node_of(int rank) const override { return group_.node_of_[static_cast<size_t>(rank)]; }
+  Traffic traffic() const override { return traffic_; }
+
+  void exchange(const void* send, std::span<const Piece> sends, void* receive,
+                std::span<const Piece> receives) override {
+    for (const Piece& piece : sends) count_sent(traffic_, *this, piece.peer, piece.bytes);
+    std::unique_lock lock(group_.mutex_);
+    group_.check();
+    group_.shown_[static_cast<size_t>(rank_)] = {static_cast<const std::byte*>(send), sends};
+    group_.barrier(lock);
+    lock.unlock();
+    std::vector<size_t> next(static_cast<size_t>(size()), 0);
+    for (const Piece& piece : receives) {
+      if (piece.bytes == 0) continue;
+      const ThreadGroup::Shown& from = group_.shown_[static_cast<size_t>(piece.peer)];
+      size_t& k = next[static_cast<size_t>(piece.peer)];
+      while (k < from.pieces.size() && (from.pieces[k].peer != rank_ || from.pieces[k].bytes == 0)) ++k;
+      HEDDLE_CHECK(k < from.pieces.size() && from.pieces[k].bytes == piece.bytes,
+                   "{}: rank {} expects {} bytes from rank {}, which sends {}", group_.name_, rank_, piece.bytes,
+                   piece.peer, k < from.pieces.size() ? from.pieces[k].bytes : 0);
+      std::memcpy(static_cast<std::byte*>(receive) + piece.offset, from.data + from.pieces[k].offset,
+                  static_cast<size_t>(piece.bytes));
+      ++k;
+    }
+    lock.lock();
+    group_.barrier(lock);
+  }
+
+  void send(const void* data, int64_t bytes, int peer) override {
+    count_sent(traffic_, *this, peer, bytes);
+    const auto* from = static_cast<const std::byte*>(data);
+    std::vector<std::byte> letter(from, from + bytes);
+    const std::lock_guard lock(group_.mutex_);
+    group_.check();
+    group_.letters_[{rank_, peer}].push_back(std::move(letter));
+    group_.changed_.notify_all();
+  }
+
+  void receive(void* data, int64_t bytes, int peer) override {
+    std::unique_lock lock(group_.mutex_);
+    auto& letters = group_.letters_[{peer, rank_}];
+    group_.sleep_until(lock, [&] { return !letters.empty(); });
+    const std::vector<std::byte> letter = std::move(letters.front());
+    letters.pop_front();
+    lock.unlock();
+    HEDDLE_CHECK(std::ssize(letter) == bytes, "{}: rank {} expects {} bytes from rank {}, which sends {}",
+                 group_.name_, rank_, bytes, peer, letter.size());
+    if (bytes > 0) std::memcpy(data, letter.data(), letter.size());
+  }
+
+  void abort(const std::string& reason) override { group_.abort(reason); }
+
+ private:
+  ThreadGroup& group_;
+  int rank_;
+  Traffic traffic_;
+};
+
+class ThreadWorld : public World {
+ public:
+  ThreadWorld(ThreadBoard& board, int rank) : board_(board), rank_(rank) {}
+  int rank() const override { return rank_; }
+  int size() const override { return board_.size(); }
+  int node_of(int rank) const override { return board_.node_of_.at(static_cast<size_t>(rank)); }
+  const std::string& host_of(int rank) const override { return board_.hosts_.at(static_cast<size_t>(node_of(rank))); }
+  std::unique_ptr<Communicator> communicator(const std::vector<int>& ranks, const std::string& name) override {
+    const auto at = std::find(ranks.begin(), ranks.end(), rank_);
+    HEDDLE_CHECK(at != ranks.end(), "rank {} is not in the group that it asks for ({})", rank_, name);
+    return std::make_unique<ThreadCommunicator>(board_.group(ranks, name), static_cast<int>(at - ranks.begin()));
+  }
+  void abort(const std::string& reason) override { board_.abort(reason); }
+
+ private:
+  ThreadBoard& board_;
+  int rank_;
+};
+
+ThreadBoard::ThreadBoard(std::vector<int> node_of) : node_of_(std::move(node_of)) {
+  const int nodes = node_of_.empty() ? 0 : *std::max_element(node_of_.begin(), node_of_.end()) + 1;
+  for (int n = 0; n < nodes; ++n) hosts_.push_back(fmt::format("node {}", n));
+}
+
+ThreadBoard::~ThreadBoard() = default;
+
+std::unique_ptr<World> ThreadBoard::world(int rank) { return std::make_unique<ThreadWorld>(*this, rank); }
+
+ThreadGroup& ThreadBoard::group(const std::vector<int>& ranks, const std::string& name) {
+  const std::lock_guard lock(mutex_);
+  std::unique_ptr<ThreadGroup>& group = groups_[{ranks, name}];
+  if (!group) {
+    std::vector<int> nodes;
+    for (const int r : ranks) nodes.push_back(node_of_.at(static_cast<size_t>(r)));
+    group = std::make_unique<ThreadGroup>(name, std::move(nodes));
+    if (!reason_.empty()) group->abort(reason_);
+  }
+  return *group;
+}
+
+void ThreadBoard::abort(const std::string& reason) {
+  const std::lock_guard lock(mutex_);
+  if (reason_.empty()) reason_ = reason;
+  for (auto& [key, group] : groups_) group->abort(reason_);
+}
+
+}  // namespace heddle::comm

@@ -1,0 +1,41 @@
+// Ranks as threads of one process: a group is a shared board on which ranks show their buffers to each other, and
+// each copies what it is to receive. Waiting ranks sleep.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "heddle/comm/world.h"
+
+namespace heddle::comm {
+
+class ThreadGroup;
+
+/// What the ranks of one process share.
+class ThreadBoard {
+ public:
+  /// `node_of[r]`: the node that rank r stands for, so that topologies can be tried in one process. Ranks of a node
+  /// need not be neighbours.
+  explicit ThreadBoard(std::vector<int> node_of);
+  explicit ThreadBoard(int ranks) : ThreadBoard(std::vector<int>(static_cast<size_t>(ranks), 0)) {}
+  ~ThreadBoard();
+
+  int size() const { return static_cast<int>(node_of_.size()); }
+  /// The world as `rank` sees it; the board must outlive it.
+  std::unique_ptr<World> world(int rank);
+  void abort(const std::string& reason);
+
+ private:
+  friend class ThreadWorld;
+  ThreadGroup& group(const std::vector<int>& ranks, const std::string& name);
+
+  std::vector<int> node_of_;
+  std::vector<std::string> hosts_;
+  std::mutex mutex_;
+  std::map<std::pair<std::vector<int>, std::string>, std::unique_ptr<ThreadGroup>> groups_;
+  std::string reason_;
+};
+
+}  // namespace heddle::comm

@@ -1,0 +1,201 @@
+// Collectives over the rows of a mesh group of G ranks. A rank's rows are B runs, one a sequence of the microbatch, so
+// that the joined rows are whole sequences again. "zigzag": rank i holds chunks i and 2G−1−i of each sequence (equal
+// work under a causal mask), and joined rows are in the order of the sequence. Sums are formed by the owner of a row,
+// in rank order, in the accumulation type.
+#include "heddle/ops/ops.h"
+#include "heddle/ops/rule.h"
+
+namespace heddle::ops {
+
+namespace {
+
+extern const OpDef reduce_scatter;
+
+Role role_like(const Value& v) { return v.role == Role::metadata ? Role::metadata : Role::activation; }
+
+void check_runs(const Rule& rule, const Op& op, int64_t rows) {
+  const int64_t runs = op.attributes.integer("runs"), chunks = op.attributes.integer_or("zigzag", 0) != 0 ? 2 : 1;
+  rule.require(runs >= 1 && rows % (runs * chunks) == 0, "rows are not whole runs");
+}
+
+Value joined(const Rule& rule, const Op& op, bool apart) {
+  const int64_t ranks = op.attributes.integer("ranks");
+  Value v = rule.like(0);
+  v.role = role_like(rule.in(0));
+  if (apart) rule.require(rule.size(0, 0) % ranks == 0, "rows are not a multiple of the ranks");
+  v.shape[0] = fixed(apart ? rule.size(0, 0) / ranks : rule.size(0, 0) * ranks);
+  check_runs(rule, op, v.shape[0].count / (apart ? 1 : ranks));
+  return v;
+}
+
+double others(const Op& op) {
+  const auto ranks = static_cast<double>(op.attributes.integer("ranks"));
+  return (ranks - 1) / ranks;
+}
+
+const OpDef all_gather{
+    .kind = "all_gather",
+    .stream = StreamKind::comm,
+    .collective = true,
+    .infer = [](const Stage& stage, const Op& op) {
+      const Rule rule(stage, op);
+      rule.counts(1);
+      return std::vector{joined(rule, op, false)};
+    },
+    .differentiate = [](GradientWriter& writer, const Op& op, const std::vector<ValueId>& d_out) {
+      return writer.input_gradient(reduce_scatter, {d_out[0]}, {writer.d(op.in[0])}, op.attributes);
+    },
+    .cost = [](const Stage& stage, const Op& op, const RowCounts& rows) {
+      Cost cost = operand_cost(stage, op, rows);
+      cost.message_bytes = static_cast<double>(stage.bytes(op.out[0], rows)) * others(op);
+      return cost;
+    },
+};
+
+const OpDef reduce_scatter{
+    .kind = "reduce_scatter",
+    .stream = StreamKind::comm,
+    .collective = true,
+    .infer = [](const Stage& stage, const Op& op) {
+      const Rule rule(stage, op);
+      rule.counts(1);
+      return std::vector{joined(rule, op, true)};
+    },
+    .differentiate = [](GradientWriter& writer, const Op& op, const std::vector<ValueId>& d_out) {
+      return writer.input_gradient(all_gather, {d_out[0]}, {writer.d(op.in[0])}, op.attributes);
+    },
+    .cost = [](const Stage& stage, const Op& op, const RowCounts& rows) {
+      Cost cost = operand_cost(stage, op, rows);
+      cost.message_bytes = static_cast<double>(stage.bytes(op.in[0], rows)) * others(op);
+      return cost;
+    },
+};
+
+// In any phase: sums over tokens in F, statistics and the norm at the end. Not differentiable.
+const OpDef all_reduce{
+    .kind = "all_reduce",
+    .stream = StreamKind::comm,
+    .collective = true,
+    .infer = [](const Stage& stage, const Op& op) {
+      const Rule rule(stage, op);
+      rule.counts(1);
+      Value v = rule.like(0);
+      v.role = Role::metadata;
+      return std::vector{std::move(v)};
+    },
+    .cost = [](const Stage& stage, const Op& op, const RowCounts& rows) {
+      Cost cost = operand_cost(stage, op, rows);
+      // Everybody sends all to everybody: what is summed this way is small.
+      cost.message_bytes = static_cast<double>(stage.bytes(op.in[0], rows) * (op.attributes.integer("ranks") - 1));
+      return cost;
+    },
+};
+
+// The elements of a tensor in G equal runs, the last ones shorter or empty; shard i of every operand is rank i's.
+int64_t shard_elements(int64_t elements, int64_t ranks) { return (elements + ranks - 1) / ranks; }
+
+int64_t static_elements(const Value& v) {
+  int64_t product = 1;
+  for (const Dim& dim : v.shape) product *= dim.count;
+  return product;
+}
+
+const OpDef reduce_gradients{
+    .kind = "reduce_gradients",
+    .stream = StreamKind::comm,
+    .collective = true,
+    .infer = [](const Stage& stage, const Op& op) {
+      const Rule rule(stage, op);
+      const int64_t ranks = op.attributes.integer("ranks");
+      rule.require(!op.in.empty(), "needs an accumulator");
+      std::vector<Value> out;
+      for (size_t i = 0; i < op.in.size(); ++i) {
+        if (op.attributes.integer("one") != 0 && i > 0) {
+          rule.same(i, 0);  // further uses of the one parameter
+        } else {
+          out.push_back(output(rule.dtype(i), {fixed(shard_elements(static_elements(rule.in(i)), ranks))},
+                               Role::metadata));
+        }
+      }
+      return out;
+    },
+    .cost = [](const Stage& stage, const Op& op, const RowCounts& rows) {
+      Cost cost = operand_cost(stage, op, rows);
+      for (const ValueId id : op.out) {
+        cost.message_bytes += static_cast<double>(stage.bytes(id, rows)) *
+                              static_cast<double>(op.attributes.integer("ranks") - 1);
+      }
+      return cost;
+    },
+};
+
+const OpDef gather_weights{
+    .kind = "gather_weights",
+    .stream = StreamKind::comm,
+    .collective = true,
+    .infer = [](const Stage& stage, const Op& op) {
+      const Rule rule(stage, op);
+      const int64_t ranks = op.attributes.integer("ranks");
+      rule.require(op.in.size() == op.updates.size(), "needs a weight for each shard");
+      for (size_t i = 0; i < op.in.size(); ++i) {
+        rule.shape(i, {fixed(shard_elements(static_elements(rule.updated(i)), ranks))});
+        rule.require(rule.dtype(i) == rule.updated(i).dtype, "shard and weight differ in type");
+      }
+      return std::vector<Value>{};
+    },
+    .cost = [](const Stage& stage, const Op& op, const RowCounts& rows) {
+      Cost cost;
+      for (const ValueId id : op.in) cost.bytes += static_cast<double>(stage.bytes(id, rows));
+      for (const ValueId id : op.updates) cost.bytes += static_cast<double>(stage.bytes(id, rows));
+      for (const ValueId id : op.in) {
+        cost.message_bytes += static_cast<double>(stage.bytes(id, rows)) *
+                              static_cast<double>(op.attributes.integer("ranks") - 1);
+      }
+      return cost;
+    },
+};
+
+// One weight whole, for a backend that packs it.
+const OpDef gather_rows{
+    .kind = "gather_rows",
+    .stream = StreamKind::comm,
+    .collective = true,
+    .infer = [](const Stage& stage, const Op& op) {
+      const Rule rule(stage, op);
+      rule.counts(1);
+      ir::Shape shape;
+      for (int i = 0; op.attributes.has(fmt::format("dim{}", i)); ++i) {
+        shape.push_back(fixed(op.attributes.integer(fmt::format("dim{}", i))));
+      }
+      Value v = output(rule.dtype(0), std::move(shape), Role::metadata);
+      rule.shape(0, {fixed(shard_elements(static_elements(v), op.attributes.integer("ranks")))});
+      return std::vector{std::move(v)};
+    },
+    .cost = [](const Stage& stage, const Op& op, const RowCounts& rows) {
+      Cost cost = operand_cost(stage, op, rows);
+      cost.message_bytes = static_cast<double>(stage.bytes(op.in[0], rows) * (op.attributes.integer("ranks") - 1));
+      return cost;
+    },
+};
+
+// Token ids counted from `first` of the vocabulary's part that this rank of tp holds; ids of other parts become
+// `outside`, padding stays below zero.
+const OpDef shift_ids{
+    .kind = "shift_ids",
+    .infer = [](const Stage& stage, const Op& op) {
+      const Rule rule(stage, op);
+      rule.counts(1);
+      Value v = rule.like(0);
+      v.role = Role::input;
+      return std::vector{std::move(v)};
+    },
+    .cost = operand_cost,
+};
+
+}  // namespace
+
+std::vector<const OpDef*> collective_ops() {
+  return {&all_gather, &reduce_scatter, &all_reduce, &reduce_gradients, &gather_weights, &gather_rows, &shift_ids};
+}
+
+}  // namespace heddle::ops

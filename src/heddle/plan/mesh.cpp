@@ -1,0 +1,108 @@
+#include "heddle/plan/mesh.h"
+
+#include <algorithm>
+
+#include "heddle/base/error.h"
+
+namespace heddle::plan {
+
+namespace {
+
+using ir::Axis;
+
+std::vector<Axis> fold_named(const std::string& order, const std::vector<Axis>& wanted, const char* key) {
+  std::vector<Axis> fold;
+  std::string accepted;
+  for (size_t at = 0; at <= order.size();) {
+    const size_t end = std::min(order.find('-', at), order.size());
+    for (const Axis axis : wanted) {
+      if (order.substr(at, end - at) == ir::name_of(axis)) fold.push_back(axis);
+    }
+    at = end + 1;
+  }
+  for (const Axis axis : wanted) accepted += fmt::format("{}{}", accepted.empty() ? "" : "-", ir::name_of(axis));
+  std::vector<Axis> sorted = fold, all = wanted;
+  std::sort(sorted.begin(), sorted.end());
+  std::sort(all.begin(), all.end());
+  const auto dashes = std::count(order.begin(), order.end(), '-');
+  if (sorted != all || static_cast<size_t>(dashes) + 1 != wanted.size()) {
+    config_error("mesh.{}: '{}' is not an order of the axes {}", key, order, accepted);
+  }
+  return fold;
+}
+
+}  // namespace
+
+Mesh::Mesh(const Degrees& degrees) : degrees_(degrees) {
+  const std::array<int, ir::kAxes> degree{degrees.tp, degrees.cp,  degrees.dp, degrees.pp,
+                                          degrees.ep, degrees.etp, 1};
+  for (int a = 0; a < ir::kAxes; ++a) {
+    if (degree[static_cast<size_t>(a)] < 1) {
+      config_error("mesh.{} is {}, must be at least 1", ir::name_of(static_cast<Axis>(a)), degree[static_cast<size_t>(a)]);
+    }
+  }
+  if (degrees.stage_ranks() % (degrees.ep * degrees.etp) != 0) {
+    config_error("mesh: ep × etp ({} × {}) does not divide tp × cp × dp ({} × {} × {} = {})", degrees.ep, degrees.etp,
+                 degrees.tp, degrees.cp, degrees.dp, degrees.stage_ranks());
+  }
+  const std::vector<Axis> fold = fold_named(degrees.order, {Axis::tp, Axis::cp, Axis::dp, Axis::pp}, "order");
+  const std::vector<Axis> experts =
+      fold_named(degrees.expert_order, {Axis::etp, Axis::ep, Axis::edp}, "expert_order");
+  const auto unfold = [](ir::Coordinates& c, const std::vector<Axis>& axes, int index) {
+    for (const Axis axis : axes) {
+      c.index[static_cast<size_t>(axis)] = index % c.of(axis);
+      index /= c.of(axis);
+    }
+  };
+  std::vector<int> seen(static_cast<size_t>(degrees.pp), 0);  // ranks of each stage so far
+  for (int r = 0; r < degrees.ranks(); ++r) {
+    ir::Coordinates c;
+    c.degree = degree;
+    c.degree[static_cast<size_t>(Axis::edp)] = degrees.edp();
+    unfold(c, fold, r);
+    unfold(c, experts, seen[static_cast<size_t>(c.at(Axis::pp))]++);
+    at_.push_back(c);
+  }
+}
+
+const std::vector<std::string>& Mesh::group_names() {
+  static const std::vector<std::string> names{"tp",    "cp",       "pp",    "edp",  "experts",
+                                              "dense", "sequence", "stage", "world"};
+  return names;
+}
+
+std::vector<int> Mesh::group(const std::string& name, int rank) const {
+  // The axes on which members may differ, slowest first; all others of that layout are those of `rank`.
+  struct Kind {
+    const char* name;
+    std::vector<Axis> free, fixed;
+  };
+  static const std::vector<Kind> kinds{
+      {"tp", {Axis::tp}, {Axis::cp, Axis::dp, Axis::pp}},
+      {"cp", {Axis::cp}, {Axis::tp, Axis::dp, Axis::pp}},
+      {"pp", {Axis::pp}, {Axis::tp, Axis::cp, Axis::dp}},
+      {"edp", {Axis::edp}, {Axis::etp, Axis::ep, Axis::pp}},
+      {"experts", {Axis::ep, Axis::etp}, {Axis::edp, Axis::pp}},
+      {"dense", {Axis::dp, Axis::cp}, {Axis::tp, Axis::pp}},
+      {"sequence", {Axis::cp, Axis::tp}, {Axis::dp, Axis::pp}},
+      {"stage", {}, {Axis::pp}},
+      {"world", {}, {}},
+  };
+  const auto kind = std::find_if(kinds.begin(), kinds.end(), [&](const Kind& k) { return k.name == name; });
+  HEDDLE_CHECK(kind != kinds.end(), "no mesh group '{}'", name);
+  std::vector<int> members;
+  for (int r = 0; r < ranks(); ++r) {
+    bool in = true;
+    for (const Axis axis : kind->fixed) in = in && at(r).at(axis) == at(rank).at(axis);
+    if (in) members.push_back(r);
+  }
+  std::stable_sort(members.begin(), members.end(), [&](int a, int b) {
+    for (const Axis axis : kind->free) {
+      if (at(a).at(axis) != at(b).at(axis)) return at(a).at(axis) < at(b).at(axis);
+    }
+    return false;
+  });
+  return members;
+}
+
+}  // namespace heddle::plan

@@ -1,0 +1,33 @@
+#include "heddle/runtime/mesh_communicators.h"
+
+#include "heddle/base/error.h"
+#include "heddle/ir/streams.h"
+
+namespace heddle::runtime {
+
+MeshCommunicators::MeshCommunicators(comm::World& world, const ir::StepProgram& program, const plan::Mesh& mesh) {
+  if (world.size() != mesh.ranks()) {
+    const plan::Degrees& d = mesh.degrees();
+    config_error("mesh: tp × cp × dp × pp ({} × {} × {} × {}) needs {} ranks, {} are running", d.tp, d.cp, d.dp, d.pp,
+                 mesh.ranks(), world.size());
+  }
+  const ir::StreamTable streams(program);
+  for (const std::string& stream : streams.names()) {
+    const std::string group = ir::group_of_stream(stream);
+    if (!group.empty()) owned_[stream] = world.communicator(mesh.group(group, world.rank()), stream);
+  }
+}
+
+std::map<std::string, comm::Communicator*> MeshCommunicators::by_stream() const {
+  std::map<std::string, comm::Communicator*> of;
+  for (const auto& [stream, communicator] : owned_) of[stream] = communicator.get();
+  return of;
+}
+
+std::map<std::string, comm::Traffic> MeshCommunicators::traffic() const {
+  std::map<std::string, comm::Traffic> of;
+  for (const auto& [stream, communicator] : owned_) of[stream] = communicator->traffic();
+  return of;
+}
+
+}  // namespace heddle::runtime

@@ -1,0 +1,27 @@
+// A communicator for each stream of a program that communicates, of the mesh group that the stream is named for.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+
+#include "heddle/comm/world.h"
+#include "heddle/plan/plan.h"
+
+namespace heddle::runtime {
+
+class MeshCommunicators {
+ public:
+  /// Every rank of the world calls it. ConfigError when the world has another size than the mesh.
+  MeshCommunicators(comm::World& world, const ir::StepProgram& program, const plan::Mesh& mesh);
+
+  /// By stream; for ExecutorOptions.
+  std::map<std::string, comm::Communicator*> by_stream() const;
+  /// What this rank has sent on each stream so far.
+  std::map<std::string, comm::Traffic> traffic() const;
+
+ private:
+  std::map<std::string, std::unique_ptr<comm::Communicator>> owned_;
+};
+
+}  // namespace heddle::runtime
