@@ -8,9 +8,9 @@
 // shapes and a memcpy larger than the caches. An op whose operands lie in a cache can so exceed 100 %. The table
 // lists op kinds by the time they lose to that bound. A shape file is one of torch_peer/shapes.
 //
-// enqueue_us_per_op is the host's own work for an op while the queue has work for the streams: what it waits for room
-// in a full queue is left out. compute_starved_share is the compute stream's time with nothing to do, from the first
-// op of a step to its last, over the step time.
+// enqueue_us_per_op is the host's own work for an op while the queue has work for the streams: what it waits for
+// room in a full queue is left out. compute_starved_share is the compute stream's time with nothing to do, from the
+// first op of a step to its last, over the step time.
 #include <algorithm>
 #include <chrono>
 #include <cmath>

@@ -7,6 +7,7 @@ import json
 import os
 import pathlib
 import random
+import resource
 import shutil
 import signal
 import subprocess
@@ -187,6 +188,73 @@ class Cli(unittest.TestCase):
         self.assertTrue(first["continuation"])
         text = self.heddle("generate", "run", "--prompt", "the shuttle", "--tokens", "6").stdout
         self.assertTrue(text.startswith("the shuttle"))
+
+    # One line, a status that is not 0, and nothing of a run.
+    def test_bad_input(self):
+        (self.folder / "empty.txt").write_text("")
+        (self.folder / "nothing").mkdir()
+        train = ["train", "tiny.toml", "--set", "output=bad"]
+        for message, key in (
+                ("train.steps takes an integer of 1 or more, found 'many'", "train.steps=many"),
+                ("model.num_experts_per_tok is 9, more than model.n_routed_experts (4)", "model.num_experts_per_tok=9"),
+                ("train.sequence_length is 5000, more than model.max_position_embeddings (4096)",
+                 "train.sequence_length=5000")):
+            self.refused(f"--set {key}: {message}", *train, "--set", key)
+        for message, source in (("nowhere.txt: no such file or folder", "nowhere.txt"),
+                                ("empty.txt: holds no text", "empty.txt"),
+                                ("nothing: no .txt or .jsonl (or .gz of them) in the folder", "nothing")):
+            self.refused(message, *train, "--set", f"data.source={source}", "--set", "data.folder=prepared-bad")
+        self.refused("nothing: cannot be read: Is a directory", "train", "nothing")
+        self.assertFalse((self.folder / "bad").exists())
+
+    def test_token_ids_beyond_the_vocabulary(self):
+        self.heddle("data", "text.txt", "--out", "ids", "--vocabulary", "290")
+        tokens = next((self.folder / "ids").glob("*.bin"))
+        content = bytearray(tokens.read_bytes())
+        content[2000:2002] = (60000).to_bytes(2, "little")
+        tokens.write_bytes(content)
+        source = f"ids/{tokens.stem}"
+        self.refused(f"{source}.bin: position 1000: token id 60000, the vocabulary's limit is 300",
+                     "train", "tiny.toml", "--set", "output=beyond", "--set", f"data.source={source}")
+
+    def test_a_full_disk_loses_nothing(self):
+        self.heddle("train", "tiny.toml", "--set", "output=full", "--set", "data.folder=prepared-full")
+        before = {p: p.read_bytes() for p in sorted((self.folder / "full/checkpoints").rglob("*")) if p.is_file()}
+        self.assertEqual(len(before), 4)
+        # A limit on the size of files fails writes as a full disk does.
+        command = [HEDDLE, "train", "tiny.toml", "--set", "output=full", "--set", "data.folder=prepared-full"]
+        done = subprocess.run(
+            [*command, "--resume", "--steps", "9"], cwd=self.folder, capture_output=True, text=True, timeout=120,
+            preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (400000, 400000)))
+        self.assertEqual(done.returncode, 1, done.stderr)
+        self.assertRegex(done.stderr.splitlines()[-1],
+                         "^heddle: cannot write full/checkpoints/.*/model.safetensors: File too large")
+        after = {p: p.read_bytes() for p in sorted((self.folder / "full/checkpoints").rglob("*")) if p.is_file()}
+        self.assertEqual({p: after.get(p) for p in before}, before)
+        found = json.loads(self.heddle(*command[1:], "--resume", "--steps", "9", "--json").stdout)
+        self.assertEqual(found["first_step"], 6)
+        with open("/dev/full", "w") as full:
+            done = subprocess.run([HEDDLE, "inspect", "tiny.toml"], cwd=self.folder, stdout=full,
+                                  stderr=subprocess.PIPE, text=True, timeout=120)
+        self.assertEqual(done.returncode, 1)
+        self.assertRegex(done.stderr, "^heddle: (cannot write to file: No space left on device|the output could not be written)\\n$")
+
+    def test_a_cut_checkpoint(self):
+        self.heddle("train", "tiny.toml", "--set", "output=cut", "--set", "data.folder=prepared-cut")
+        for name in ("model.safetensors", "state.json"):
+            whole = (self.folder / "cut/checkpoints/step-000006" / name).read_bytes()
+            for cut in (0, 1, len(whole) // 2, len(whole) - 2):
+                (self.folder / "cut/checkpoints/step-000006" / name).write_bytes(whole[:cut])
+                # The one before is taken, and the user is told.
+                done = self.heddle("generate", "cut", "--prompt", "the", "--tokens", "2", "--json")
+                self.assertEqual(json.loads(done.stdout)["step"], 3)
+                self.assertIn("step-000006", done.stderr)
+            (self.folder / "cut/checkpoints/step-000006" / name).write_bytes(whole)
+        shutil.rmtree(self.folder / "cut/checkpoints/step-000003")
+        (self.folder / "cut/checkpoints/step-000006/state.json").write_bytes(whole[:100])
+        done = self.heddle("train", "tiny.toml", "--set", "output=cut", "--resume", "--steps", "9", status=2)
+        self.assertRegex(done.stderr, "^heddle: cut/checkpoints: none of 1 checkpoints can be used; .*\n$")
+        self.assertEqual(done.stderr.count("\n"), 1)
 
     def test_out_of_memory_is_told_before_training(self):
         done = self.heddle("train", "tiny.toml", "--set", "device.memory_bytes=1MiB", "--set", "output=none", status=2)

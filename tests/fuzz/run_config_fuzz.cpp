@@ -1,5 +1,6 @@
-// libFuzzer: any bytes as a run's configuration are either refused by a ConfigError of one line or give a configuration
-// that, written out, is read back as the same. What follows a zero byte stands for --set arguments, one a line.
+// libFuzzer: any bytes as a run's configuration are either refused by a ConfigError of one line or give a
+// configuration that, written out, is read back as the same. What follows a zero byte stands for --set arguments,
+// one a line.
 //
 //   cmake --preset fuzz && ninja -C build-fuzz run_config_fuzz
 //   build-fuzz/run_config_fuzz build-fuzz/run_config_corpus examples -max_len=4000

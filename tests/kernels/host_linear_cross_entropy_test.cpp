@@ -1,7 +1,8 @@
 // The fused head on the host against `reference`: all four ops, one block of rows and several, masked labels.
 //
-// Tolerance, of the largest magnitude: fp32 sums in another order, 1e-5. In bf16 the host rounds softmax and, for dw,
-// x times its row's factor to bf16 where reference keeps fp32: 2⁻⁷. The ops apart and in one give the same bits.
+// Tolerance, of the largest magnitude: fp32 sums in another order, 1e-5. In bf16 the host rounds softmax and, for
+// dw, x times its row's factor to bf16 where reference keeps fp32: 2⁻⁷. The ops apart and in one give the same
+// bits.
 #include <limits>
 
 #include "heddle/kernels/host/gemm.h"

@@ -16,7 +16,8 @@ OpCase adamw_case(int64_t elements, int uses, bool copy) {
   Tensor hyper(Dtype::f64, {3}, 0);
   hyper.values = {3e-3, 0.19, 0.0975};
   op.in.push_back(metadata(hyper));
-  for (int u = 0; u < uses; ++u) op.in.push_back(metadata(random_tensor(Dtype::f32, {elements}, 10 + static_cast<uint64_t>(u))));
+  for (int u = 0; u < uses; ++u)
+    op.in.push_back(metadata(random_tensor(Dtype::f32, {elements}, 10 + static_cast<uint64_t>(u))));
   op.attributes = {{"beta1", 0.9}, {"beta2", 0.95}, {"epsilon", 1e-8}, {"decay", 0.1}, {"copy", int64_t{copy}}};
   op.updates = {random_tensor(Dtype::f32, {elements}, 1), random_tensor(Dtype::f32, {elements}, 2),
                 positive(random_tensor(Dtype::f32, {elements}, 3))};
@@ -55,7 +56,8 @@ TEST(HostGradSquareSum, AgreesWithReference) {
 }
 
 TEST(HostCastWeight, RoundsToTheSameBits) {
-  OpCase op{"", "cast_weight", {metadata(random_tensor(Dtype::f32, {777}, 4))}, {}, {Tensor(Dtype::bf16, {777}, 0)}};
+  OpCase op{
+      "", "cast_weight", {metadata(random_tensor(Dtype::f32, {777}, 4))}, {}, {Tensor(Dtype::bf16, {777}, 0)}};
   EXPECT_TRUE(same(run_op(op, kernels::reference_kernels(), false, ir::Phase::end).updates[0],
                    run_op(op, kernels::host_kernels(), false, ir::Phase::end).updates[0]));
 }

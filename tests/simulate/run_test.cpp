@@ -129,7 +129,8 @@ TEST(Run, APacedStepTakesThePredictedTime) {
     took_us = std::min(took_us, static_cast<double>(last_ns - first_ns) * 1e-3);
   }
 #if !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__)  // they slow what is not paced
-  for (int r = 0; r < ranks; ++r) EXPECT_GT(run.executor(r).paced_time().seconds(), 0);  // refused by a busy process
+  for (int r = 0; r < ranks; ++r)
+    EXPECT_GT(run.executor(r).paced_time().seconds(), 0);  // refused by a busy process
   EXPECT_NEAR(took_us, predicted.step_us, 0.05 * predicted.step_us);
 #endif
   RecordProperty("predicted_us", static_cast<int>(predicted.step_us));

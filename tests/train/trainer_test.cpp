@@ -1,4 +1,5 @@
-// The trainer on a small model: it learns, repeats itself bit for bit, evaluates, predicts and finds what is not finite.
+// The trainer on a small model: it learns, repeats itself bit for bit, evaluates, predicts and finds what is not
+// finite.
 #include "heddle/train/trainer.h"
 
 #include <gtest/gtest.h>

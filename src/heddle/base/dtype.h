@@ -53,6 +53,7 @@ struct bf16 {
 };
 static_assert(sizeof(bf16) == 2);
 
+// clang-format off
 template <class T> struct DtypeOf;
 template <> struct DtypeOf<double> { static constexpr Dtype value = Dtype::f64; };
 template <> struct DtypeOf<float> { static constexpr Dtype value = Dtype::f32; };
@@ -60,6 +61,8 @@ template <> struct DtypeOf<bf16> { static constexpr Dtype value = Dtype::bf16; }
 template <> struct DtypeOf<int64_t> { static constexpr Dtype value = Dtype::i64; };
 template <> struct DtypeOf<int32_t> { static constexpr Dtype value = Dtype::i32; };
 template <> struct DtypeOf<uint8_t> { static constexpr Dtype value = Dtype::u8; };
-template <class T> constexpr Dtype dtype_of = DtypeOf<T>::value;
+// clang-format on
+template <class T>
+constexpr Dtype dtype_of = DtypeOf<T>::value;
 
 }  // namespace heddle

@@ -63,7 +63,7 @@ std::string did_you_mean(std::string_view found, const std::vector<std::string>&
 }  // namespace heddle
 
 /// Raises InternalError with the message when `condition` is false.
-#define HEDDLE_CHECK(condition, ...)                                                    \
-  do {                                                                                  \
+#define HEDDLE_CHECK(condition, ...)                                                             \
+  do {                                                                                           \
     if (!(condition)) ::heddle::internal_error("{} [{}]", fmt::format(__VA_ARGS__), #condition); \
   } while (false)

@@ -31,9 +31,7 @@ class RandomKey {
 
   constexpr uint64_t bits(uint64_t counter) const { return mix_bits(key_ ^ mix_bits(counter)); }
   /// In [0, 1).
-  constexpr double uniform(uint64_t counter) const {
-    return static_cast<double>(bits(counter) >> 11) * 0x1.0p-53;
-  }
+  constexpr double uniform(uint64_t counter) const { return static_cast<double>(bits(counter) >> 11) * 0x1.0p-53; }
   /// Mean 0, deviation 1 (Box and Muller).
   double normal(uint64_t counter) const {
     const double u = 1.0 - uniform(2 * counter);  // (0, 1]

@@ -1,4 +1,5 @@
 // The program `heddle`: whatever goes wrong becomes one message and an exit status, never a stack trace.
+#include <csignal>
 #include <cstdio>
 #include <exception>
 #include <new>
@@ -8,6 +9,7 @@
 
 int main(int count, char** arguments) {
   using namespace heddle;
+  std::signal(SIGXFSZ, SIG_IGN);  // a write beyond a limit on file sizes fails, and is told, as one to a full disk is
   try {
     const int status = cli::run_command_line(count, arguments);
     if (std::fflush(stdout) != 0) {

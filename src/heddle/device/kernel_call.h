@@ -32,7 +32,10 @@ struct TensorView {
   /// Product of all dims but the last; the last. A tensor seen as a matrix.
   int64_t rows() const { return rank == 0 ? 1 : elements() / std::max<int64_t>(1, columns()); }
   int64_t columns() const { return rank == 0 ? 1 : dims[static_cast<size_t>(rank - 1)]; }
-  template <class T> T* as() const { return static_cast<T*>(data); }
+  template <class T>
+  T* as() const {
+    return static_cast<T*>(data);
+  }
 };
 
 /// The batch that the `load` ops of a step read; owned by the trainer, alive until the step has ended.
@@ -46,9 +49,9 @@ struct KernelCall {
   /// True for the first microbatch of a step: accumulators hold garbage and are overwritten, not added to.
   bool overwrite = false;
   int microbatch = 0;
-  std::byte* scratch = nullptr;         // what the kernel asked for, 64-byte aligned, uninitialised
+  std::byte* scratch = nullptr;  // what the kernel asked for, 64-byte aligned, uninitialised
   const Batch* batch = nullptr;
-  void* stream = nullptr;               // the backend's own stream; null on the CPU
+  void* stream = nullptr;                      // the backend's own stream; null on the CPU
   comm::Communicator* communicator = nullptr;  // of the op's group, for communication ops
   const ir::Coordinates* place = nullptr;      // of this rank in the mesh; null: alone
 };

@@ -9,9 +9,9 @@
 
 namespace heddle::device {
 
-/// Paced mode: which part of an op's time its own work is. A message leaves at the end of its send, so a send sleeps
-/// before it runs; a collective begins when all ranks are there, so it sleeps once it has run; any other op's work is
-/// part of its time.
+/// Paced mode: which part of an op's time its own work is. A message leaves at the end of its send, so a send
+/// sleeps before it runs; a collective begins when all ranks are there, so it sleeps once it has run; any other
+/// op's work is part of its time.
 enum class Pace : uint8_t { around, before, after };
 
 /// One kernel on its way to a stream. The views of `call` are copied; everything else it points to must stay alive
@@ -19,11 +19,11 @@ enum class Pace : uint8_t { around, before, after };
 struct Launch {
   Kernel run = nullptr;
   KernelCall call;
-  int32_t stage = 0;           // for the trace
+  int32_t stage = 0;  // for the trace
   uint32_t op_index = 0;
-  int64_t pace_ns = 0;         // paced mode: the op lasts at least this long, asleep
+  int64_t pace_ns = 0;  // paced mode: the op lasts at least this long, asleep
   Pace pace = Pace::around;
-  int64_t live_bytes = 0;      // arena, after the op's outputs were placed
+  int64_t live_bytes = 0;  // arena, after the op's outputs were placed
   int64_t reserved_bytes = 0;
 };
 

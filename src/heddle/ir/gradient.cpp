@@ -24,8 +24,8 @@ std::vector<ValueId> GradientWriter::input_gradient(const OpDef& def, std::vecto
   return out;
 }
 
-void GradientWriter::weight_gradient(const OpDef& def, std::vector<ValueId> in,
-                                     const std::vector<ValueId>& weights, Attributes attributes) {
+void GradientWriter::weight_gradient(const OpDef& def, std::vector<ValueId> in, const std::vector<ValueId>& weights,
+                                     Attributes attributes) {
   Op op;
   op.def = &def;
   op.in = std::move(in);
@@ -36,8 +36,8 @@ void GradientWriter::weight_gradient(const OpDef& def, std::vector<ValueId> in,
   for (const ValueId weight : weights) {
     std::vector<ValueId>& uses = stage_.accumulators[weight];
     Value accumulator = stage_.value(weight);
-    accumulator.name = uses.empty() ? "grad." + accumulator.name
-                                    : fmt::format("grad.{}.use{}", accumulator.name, uses.size() + 1);
+    accumulator.name =
+        uses.empty() ? "grad." + accumulator.name : fmt::format("grad.{}.use{}", accumulator.name, uses.size() + 1);
     accumulator.dtype = accumulator.dtype == Dtype::f64 ? Dtype::f64 : Dtype::f32;
     accumulator.role = Role::accumulator;
     accumulator.layout = Layout::rows;

@@ -41,7 +41,8 @@ class GradientWriter {
 
 /// Appends the I and W ops of all F ops. `seeds`: gradients given from outside (the gradient received for the
 /// stage's output), as (value, its gradient). A loss op needs no seed: its rule reads the loss scale itself.
-/// `add` is the op that sums two gradients. Returns the gradient of each value in `wanted` (none where it has none).
+/// `add` is the op that sums two gradients. Returns the gradient of each value in `wanted` (none where it has
+/// none).
 std::vector<ValueId> differentiate(Stage& stage, const OpDef& add,
                                    const std::vector<std::pair<ValueId, ValueId>>& seeds,
                                    const std::vector<ValueId>& wanted);

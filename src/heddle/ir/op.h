@@ -41,10 +41,10 @@ struct RowCounts {
 struct OpDef {
   std::string_view kind;
   StreamKind stream = StreamKind::compute;
-  bool collective = false;   // every rank of `group` runs it, in one order
-  bool host_stall = false;   // the host waits for its output before it can go on (row counts)
-  bool replayable = true;    // false: a replay must reuse the first output (routing, counting)
-  bool is_loss = false;      // its gradient starts from the loss scales, not from an output gradient
+  bool collective = false;  // every rank of `group` runs it, in one order
+  bool host_stall = false;  // the host waits for its output before it can go on (row counts)
+  bool replayable = true;   // false: a replay must reuse the first output (routing, counting)
+  bool is_loss = false;     // its gradient starts from the loss scales, not from an output gradient
 
   /// Checks operands and attributes and returns the outputs (unnamed). Rerun by the verifier after every pass.
   /// InternalError when an operand has a wrong rank, dtype or size.
@@ -60,12 +60,12 @@ struct OpDef {
 
 struct Op {
   const OpDef* def = nullptr;
-  std::vector<ValueId> in;       // none where an optional operand is absent
+  std::vector<ValueId> in;  // none where an optional operand is absent
   std::vector<ValueId> out;
   std::vector<ValueId> updates;  // persistent values, read, modified and written
   Phase phase = Phase::F;
-  std::string group;             // the mesh axis of a collective, "" for a local op
-  int layer = -1;                // global layer, -1 outside the layers
+  std::string group;  // the mesh axis of a collective, "" for a local op
+  int layer = -1;     // global layer, -1 outside the layers
   Attributes attributes;
 
   std::string_view kind() const { return def->kind; }

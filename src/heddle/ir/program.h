@@ -1,8 +1,8 @@
 // A training step as a program: stages, the blocks that run parts of them, and each rank's ordered actions.
 //
-// A block is a template: steps over one stage, or an interleaving of several, in enqueue order, bound to microbatches
-// when it runs. What stays alive between the blocks of a microbatch follows from the uses of each value; nothing
-// about it is kept by hand.
+// A block is a template: steps over one stage, or an interleaving of several, in enqueue order, bound to
+// microbatches when it runs. What stays alive between the blocks of a microbatch follows from the uses of each
+// value; nothing about it is kept by hand.
 #pragma once
 
 #include <array>
@@ -35,8 +35,8 @@ struct Action {
   std::vector<int> microbatches;
 };
 
-/// What a program can be run for: a training step, the losses of a batch, the logits of a sequence. Each has stages of
-/// its own, which share the training stages' weights.
+/// What a program can be run for: a training step, the losses of a batch, the logits of a sequence. Each has stages
+/// of its own, which share the training stages' weights.
 enum class Purpose : uint8_t { train, evaluate, predict };
 constexpr int kPurposes = 3;
 

@@ -1,7 +1,7 @@
 // A pipeline stage: one table of values and one list of ops, each bearing its phase.
 //
-// The forward, input-gradient and weight-gradient programs are filters over the one list. A value belongs to a frame
-// (one a microbatch) or persists (is_persistent). Ops are in an order in which every read follows its write.
+// The forward, input-gradient and weight-gradient programs are filters over the one list. A value belongs to a
+// frame (one a microbatch) or persists (is_persistent). Ops are in an order in which every read follows its write.
 #pragma once
 
 #include <functional>

@@ -10,10 +10,9 @@ namespace heddle::ir {
 /// nothing else writes them; an accumulator has one writer. InternalError naming the op otherwise.
 void verify(const Stage& stage);
 
-/// All stages, and for each class of ranks: every (stage, microbatch) runs each phase it has exactly once (for other purposes
-/// than training: on one microbatch), F before
-/// I before W, microbatches of a phase in increasing order, receives before what reads them, the end last; sends
-/// and receives of neighbouring ranks pair up in order.
+/// All stages, and for each class of ranks: every (stage, microbatch) runs each phase it has exactly once (for
+/// other purposes than training: on one microbatch), F before I before W, microbatches of a phase in increasing
+/// order, receives before what reads them, the end last; sends and receives of neighbouring ranks pair up in order.
 void verify(const StepProgram& program);
 
 }  // namespace heddle::ir

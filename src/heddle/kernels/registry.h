@@ -1,7 +1,7 @@
 // Which kernels exist for an op kind, fastest first.
 //
-// A backend lists its kernels; `reference` (plain loops, fixed order, fp32 or fp64 sums) is the specification and is
-// listed for every op. A kernel answers whether it supports an op as it stands, or why not.
+// A backend lists its kernels; `reference` (plain loops, fixed order, fp32 or fp64 sums) is the specification and
+// is listed for every op. A kernel answers whether it supports an op as it stands, or why not.
 #pragma once
 
 #include <string_view>

@@ -40,7 +40,8 @@ void validate(const ModelConfig& c) {
   if (c.num_nextn_predict_layers < 0) {
     config_error("model.num_nextn_predict_layers is {}, must be 0 or more", c.num_nextn_predict_layers);
   }
-  if (!c.is_moe(c.num_hidden_layers - 1) && !(c.num_nextn_predict_layers > 0 && c.is_moe(c.num_hidden_layers))) return;
+  if (!c.is_moe(c.num_hidden_layers - 1) && !(c.num_nextn_predict_layers > 0 && c.is_moe(c.num_hidden_layers)))
+    return;
   positive("n_routed_experts", c.n_routed_experts);
   positive("num_experts_per_tok", c.num_experts_per_tok);
   positive("moe_intermediate_size", c.moe_intermediate_size);
@@ -52,7 +53,8 @@ void validate(const ModelConfig& c) {
                  c.n_routed_experts);
   }
   if (c.n_routed_experts % c.n_group != 0) {
-    config_error("model.n_routed_experts ({}) is not a multiple of model.n_group ({})", c.n_routed_experts, c.n_group);
+    config_error("model.n_routed_experts ({}) is not a multiple of model.n_group ({})", c.n_routed_experts,
+                 c.n_group);
   }
   if (c.topk_group > c.n_group) {
     config_error("model.topk_group is {}, more than model.n_group ({})", c.topk_group, c.n_group);

@@ -1,5 +1,5 @@
-// What a model is: sizes and constants, named as in the Hugging Face config.json of the DeepSeek-V3 family, plus the
-// constants of its training losses.
+// What a model is: sizes and constants, named as in the Hugging Face config.json of the DeepSeek-V3 family, plus
+// the constants of its training losses.
 #pragma once
 
 #include <cstdint>

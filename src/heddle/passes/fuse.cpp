@@ -37,7 +37,9 @@ class Rewriter {
     }
     return reader;
   }
-  bool is(int op, std::string_view kind) const { return op >= 0 && stage_.ops[static_cast<size_t>(op)].kind() == kind; }
+  bool is(int op, std::string_view kind) const {
+    return op >= 0 && stage_.ops[static_cast<size_t>(op)].kind() == kind;
+  }
   const Op& op(int i) const { return stage_.ops[static_cast<size_t>(i)]; }
   int count() const { return static_cast<int>(stage_.ops.size()); }
 
@@ -57,7 +59,8 @@ class Rewriter {
   Stage& stage_;
 };
 
-Op fused_op(std::string_view kind, std::vector<ValueId> in, std::vector<ValueId> out, ir::Attributes attributes = {}) {
+Op fused_op(std::string_view kind, std::vector<ValueId> in, std::vector<ValueId> out,
+            ir::Attributes attributes = {}) {
   Op op;
   op.def = &ops::find(kind);
   op.in = std::move(in);
@@ -83,7 +86,8 @@ bool fuse_swiglu(Rewriter& r, int anchor) {
   const int silu = r.writer_of(r.op(anchor).in[0]), split = r.writer_of(r.op(anchor).in[1]);
   if (!r.is(silu, "silu") || !r.is(split, "split") || r.op(silu).in[0] != r.op(split).out[0]) return false;
   const Op s = r.op(split), m = r.op(anchor);
-  if (r.only_reader_of(s.out[0]) < 0 || r.only_reader_of(s.out[1]) < 0 || r.only_reader_of(m.in[0]) < 0) return false;
+  if (r.only_reader_of(s.out[0]) < 0 || r.only_reader_of(s.out[1]) < 0 || r.only_reader_of(m.in[0]) < 0)
+    return false;
   r.replace(anchor, {silu, split}, fused_op("swiglu", {s.in[0]}, {m.out[0]}));
   return true;
 }
@@ -130,7 +134,8 @@ bool fuse_combine(Rewriter& r, int anchor) {
   if (!r.is(anchor, "add")) return false;
   const Op add = r.op(anchor);
   const int unpermute = r.writer_of(add.in[0]);
-  if (!r.is(unpermute, "unpermute") || r.op(unpermute).in.size() > 3 || r.only_reader_of(add.in[0]) < 0) return false;
+  if (!r.is(unpermute, "unpermute") || r.op(unpermute).in.size() > 3 || r.only_reader_of(add.in[0]) < 0)
+    return false;
   const Op u = r.op(unpermute);
   r.replace(anchor, {unpermute}, fused_op("unpermute", {u.in[0], u.in[1], u.in[2], add.in[1]}, {add.out[0]}));
   return true;
@@ -142,8 +147,9 @@ bool fuse_linear_loss(Rewriter& r, int anchor) {
   const int linear = r.writer_of(loss.in[0]);
   if (!r.is(linear, "linear") || r.op(linear).in.size() > 2 || r.only_reader_of(loss.in[0]) < 0) return false;
   const Op l = r.op(linear);
-  r.replace(anchor, {linear},
-            fused_op("linear_cross_entropy", {l.in[0], l.in[1], loss.in[1], loss.in[2]}, loss.out, loss.attributes));
+  r.replace(
+      anchor, {linear},
+      fused_op("linear_cross_entropy", {l.in[0], l.in[1], loss.in[1], loss.in[2]}, loss.out, loss.attributes));
   return true;
 }
 
@@ -186,7 +192,8 @@ void fuse_loss(Stage& stage) {
     }
     const Op f = r.op(forward);
     const int keep = r.only_reader_of(f.out[0]);
-    HEDDLE_CHECK(wgrad > i && r.is(keep, "accumulate"), "linear_cross_entropy lacks its weight gradient or its sum");
+    HEDDLE_CHECK(wgrad > i && r.is(keep, "accumulate"),
+                 "linear_cross_entropy lacks its weight gradient or its sum");
     Op train = fused_op("linear_cross_entropy_train", f.in, {f.out[0], dgrad.out[0]}, dgrad.attributes);
     train.updates = r.op(wgrad).updates;
     train.phase = ir::Phase::I;

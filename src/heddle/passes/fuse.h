@@ -21,11 +21,12 @@ namespace heddle::passes {
 ///   adamw    adamw, cast_weight               -> adamw that writes the copy (see passes/update)
 const std::vector<std::string>& fusion_names();
 
-/// Applies the forward fusions whose names are in `wanted`. A pattern whose inner values are read elsewhere is left.
+/// Applies the forward fusions whose names are in `wanted`. A pattern whose inner values are read elsewhere is
+/// left.
 void fuse(ir::Stage& stage, const std::set<std::string>& wanted);
 
-/// After differentiation: loss, input and weight gradient of linear_cross_entropy in one op of phase I. The weight's
-/// gradient is then part of I; a schedule that defers W keeps them apart.
+/// After differentiation: loss, input and weight gradient of linear_cross_entropy in one op of phase I. The
+/// weight's gradient is then part of I; a schedule that defers W keeps them apart.
 void fuse_loss(ir::Stage& stage);
 
 }  // namespace heddle::passes

@@ -6,11 +6,14 @@
 namespace heddle::passes {
 
 void pack_weights(ir::Stage& stage, const std::function<int64_t(const ir::Value&)>& packed_bytes) {
-  static const std::set<std::string_view> products{
-      "linear",               "linear_dgrad",
-      "grouped_linear",       "grouped_linear_dgrad",
-      "linear_cross_entropy", "linear_cross_entropy_dgrad",
-      "linear_cross_entropy_wgrad", "linear_cross_entropy_train"};
+  static const std::set<std::string_view> products{"linear",
+                                                   "linear_dgrad",
+                                                   "grouped_linear",
+                                                   "grouped_linear_dgrad",
+                                                   "linear_cross_entropy",
+                                                   "linear_cross_entropy_dgrad",
+                                                   "linear_cross_entropy_wgrad",
+                                                   "linear_cross_entropy_train"};
   std::vector<bool> read(stage.values.size(), false), elsewhere(stage.values.size(), false);
   for (const ir::Op& op : stage.ops) {
     for (size_t i = 0; i < op.in.size(); ++i) {
@@ -19,7 +22,8 @@ void pack_weights(ir::Stage& stage, const std::function<int64_t(const ir::Value&
       read[id] = true;
       if (i != 1 || !products.contains(op.kind()) || op.attributes.integer_or("wide", 0) != 0) elsewhere[id] = true;
       // The router's product keeps its weight wide, in its backward too.
-      if (op.kind() == "linear_dgrad" && stage.values[static_cast<size_t>(op.in[0])].dtype != stage.values[id].dtype) {
+      if (op.kind() == "linear_dgrad" &&
+          stage.values[static_cast<size_t>(op.in[0])].dtype != stage.values[id].dtype) {
         elsewhere[id] = true;
       }
     }

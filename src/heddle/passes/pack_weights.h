@@ -8,8 +8,8 @@
 
 namespace heddle::passes {
 
-/// Marks as packed every weight of two or three dims whose readers are all matrix products. `packed_bytes` gives the
-/// backend's size for it, 0 to leave it in rows. Run before `update`, which then adds the packing itself.
+/// Marks as packed every weight of two or three dims whose readers are all matrix products. `packed_bytes` gives
+/// the backend's size for it, 0 to leave it in rows. Run before `update`, which then adds the packing itself.
 void pack_weights(ir::Stage& stage, const std::function<int64_t(const ir::Value&)>& packed_bytes);
 
 }  // namespace heddle::passes

@@ -11,7 +11,8 @@ double LearningRate::at(int64_t step) const {
   if (shape == Shape::constant) return peak;
   const int64_t begin = shape == Shape::cosine ? warmup_steps : std::max(warmup_steps, steps - decay_steps);
   if (step < begin) return peak;
-  const double done = std::min(1.0, static_cast<double>(step + 1 - begin) / static_cast<double>(std::max<int64_t>(1, steps - begin)));
+  const double done = std::min(
+      1.0, static_cast<double>(step + 1 - begin) / static_cast<double>(std::max<int64_t>(1, steps - begin)));
   const double left = shape == Shape::cosine ? 0.5 * (1 + std::cos(std::numbers::pi * done)) : 1 - done;
   return least + (peak - least) * left;
 }

@@ -10,10 +10,10 @@ namespace heddle::train {
 struct LearningRate {
   enum class Shape : uint8_t { constant, cosine, wsd } shape = Shape::cosine;
   double peak = 1e-3;
-  double least = 1e-4;       // at the end of cosine and wsd
+  double least = 1e-4;  // at the end of cosine and wsd
   int64_t warmup_steps = 0;
-  int64_t decay_steps = 0;   // of wsd: the last ones
-  int64_t steps = 1;         // of the whole run
+  int64_t decay_steps = 0;  // of wsd: the last ones
+  int64_t steps = 1;        // of the whole run
 
   /// Of step `step`, counted from 0.
   double at(int64_t step) const;

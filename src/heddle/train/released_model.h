@@ -39,9 +39,10 @@ std::vector<ReleasedSlice> released_slices(const std::vector<ParameterTensor>& p
 /// copies.
 void import_released(const std::string& path, const std::vector<ParameterTensor>& parameters);
 
-/// Writes folder/config.json and folder/model.safetensors with values as `stored` (f32, bf16 or f64; the selection bias
-/// always F32, as released), and copies `tokenizer` (a tokenizer.json) into it unless "". Prediction modules come with
-/// their copies of the embedding and the head, as in the released model. SystemError when the disk says no.
+/// Writes folder/config.json and folder/model.safetensors with values as `stored` (f32, bf16 or f64; the selection
+/// bias always F32, as released), and copies `tokenizer` (a tokenizer.json) into it unless "". Prediction modules
+/// come with their copies of the embedding and the head, as in the released model. SystemError when the disk says
+/// no.
 void export_released(const std::string& folder, const model::ModelConfig& config,
                      const std::vector<ParameterTensor>& parameters, Dtype stored,
                      const std::string& tokenizer = "");

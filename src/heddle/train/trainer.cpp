@@ -16,9 +16,15 @@ constexpr int kTrainStage = 0, kEvaluateStage = 1, kPredictStage = 2;
 bool is_finite(const device::TensorView& view) {
   for (int64_t i = 0; i < view.elements(); ++i) {
     switch (view.dtype) {
-      case Dtype::f64: if (!std::isfinite(view.as<double>()[i])) return false; break;
-      case Dtype::f32: if (!std::isfinite(view.as<float>()[i])) return false; break;
-      case Dtype::bf16: if (!std::isfinite(static_cast<float>(view.as<bf16>()[i]))) return false; break;
+      case Dtype::f64:
+        if (!std::isfinite(view.as<double>()[i])) return false;
+        break;
+      case Dtype::f32:
+        if (!std::isfinite(view.as<float>()[i])) return false;
+        break;
+      case Dtype::bf16:
+        if (!std::isfinite(static_cast<float>(view.as<bf16>()[i]))) return false;
+        break;
       default: return true;
     }
   }
@@ -103,7 +109,8 @@ device::Batch Trainer::batch_of(const std::vector<std::vector<int32_t>>& sequenc
       tokens.insert(tokens.end(), static_cast<size_t>(width), -1);
       continue;
     }
-    HEDDLE_CHECK(std::ssize(sequences[i]) == width, "a sequence has {} ids, {} are expected", sequences[i].size(), width);
+    HEDDLE_CHECK(std::ssize(sequences[i]) == width, "a sequence has {} ids, {} are expected", sequences[i].size(),
+                 width);
     tokens.insert(tokens.end(), sequences[i].begin(), sequences[i].end());
     for (int64_t d = 0; d <= depths; ++d) {
       for (int64_t t = 0; t < options_.plan.sequence_length; ++t) {
@@ -111,7 +118,8 @@ device::Batch Trainer::batch_of(const std::vector<std::vector<int32_t>>& sequenc
       }
     }
   }
-  const auto count = static_cast<double>(std::min<size_t>(sequences.size(), static_cast<size_t>(microbatches * each)));
+  const auto count =
+      static_cast<double>(std::min<size_t>(sequences.size(), static_cast<size_t>(microbatches * each)));
   const auto one_over = [](double x) { return x > 0 ? 1 / x : 0; };
   batch.scales = {one_over(labels[0]), one_over(count),
                   one_over(count * static_cast<double>(options_.plan.sequence_length))};
@@ -150,7 +158,8 @@ StepResult Trainer::step(const std::vector<std::vector<int32_t>>& sequences) {
       result.z_loss += statistic(kTrainStage, value.name) * batch.scales[model::kScaleZ];
     } else if (value.name.starts_with("loss.depth.")) {
       const size_t depth = result.depth_losses.size();
-      const double weight = options_.model.mtp_loss_weight / static_cast<double>(options_.model.num_nextn_predict_layers);
+      const double weight =
+          options_.model.mtp_loss_weight / static_cast<double>(options_.model.num_nextn_predict_layers);
       const double scale = batch.scales[model::kScaleDepth + depth];
       result.depth_losses.push_back(weight == 0 ? 0 : statistic(kTrainStage, value.name) * scale / weight);
     } else if (value.name.starts_with("load.")) {
@@ -161,7 +170,8 @@ StepResult Trainer::step(const std::vector<std::vector<int32_t>>& sequences) {
   }
   result.peak_live_bytes = executor_->walk().storage().peak_live_bytes();
   result.reserved_bytes = executor_->walk().storage().reserved_bytes();
-  if (!std::isfinite(result.next_token_loss) || !std::isfinite(result.gradient_norm)) explain_not_finite(batch, result);
+  if (!std::isfinite(result.next_token_loss) || !std::isfinite(result.gradient_norm))
+    explain_not_finite(batch, result);
   ++steps_done_;
   return result;
 }
@@ -194,8 +204,8 @@ double Trainer::evaluate(const std::vector<std::vector<int32_t>>& sequences) {
   double sum = 0, labels = 0;
   for (size_t first = 0; first < sequences.size(); first += each) {
     const size_t count = std::min(each, sequences.size() - first);
-    const device::Batch batch = batch_of({sequences.begin() + static_cast<long>(first),
-                                          sequences.begin() + static_cast<long>(first + count)}, 1);
+    const device::Batch batch = batch_of(
+        {sequences.begin() + static_cast<long>(first), sequences.begin() + static_cast<long>(first + count)}, 1);
     executor_->run_step(batch, ir::Purpose::evaluate);
     sum += statistic(kEvaluateStage, "loss.next_token");
     if (batch.scales[0] > 0) labels += 1 / batch.scales[0];
@@ -217,8 +227,8 @@ std::vector<float> Trainer::next_logits(std::span<const int32_t> tokens) {
   std::vector<float> last(static_cast<size_t>(vocabulary));
   const int64_t at = (std::ssize(tokens) - 1) * vocabulary;
   for (int64_t v = 0; v < vocabulary; ++v) {
-    last[static_cast<size_t>(v)] = logits.dtype == Dtype::f64 ? static_cast<float>(logits.as<double>()[at + v])
-                                                              : logits.as<float>()[at + v];
+    last[static_cast<size_t>(v)] =
+        logits.dtype == Dtype::f64 ? static_cast<float>(logits.as<double>()[at + v]) : logits.as<float>()[at + v];
   }
   return last;
 }

@@ -27,17 +27,17 @@ struct TrainerOptions {
 /// What one step gave. Losses are means: of labels, of sequences (auxiliary), of tokens (z), before weights.
 struct StepResult {
   double next_token_loss = 0;
-  double sequence_aux_loss = 0;        // summed over layers
-  double z_loss = 0;                   // summed over layers
-  std::vector<double> depth_losses;    // multi-token prediction, by depth
-  double gradient_norm = 0;            // before clipping
+  double sequence_aux_loss = 0;      // summed over layers
+  double z_loss = 0;                 // summed over layers
+  std::vector<double> depth_losses;  // multi-token prediction, by depth
+  double gradient_norm = 0;          // before clipping
   double learning_rate = 0;
   int64_t tokens = 0;
   double seconds = 0;
-  double flops = 0;                    // matrix products of the step
+  double flops = 0;  // matrix products of the step
   int64_t peak_live_bytes = 0, reserved_bytes = 0;
-  std::vector<int> load_layers;                  // MoE layers
-  std::vector<std::vector<double>> load_LE;      // rows routed to each expert
+  std::vector<int> load_layers;              // MoE layers
+  std::vector<std::vector<double>> load_LE;  // rows routed to each expert
   /// Highest over mean load of the worst layer; 1 when there is no MoE layer.
   double imbalance() const;
 };
@@ -50,8 +50,8 @@ class Trainer {
 
   /// Starts the parameters from the seed, at step 0.
   void initialise();
-  /// One step on `sequences` (microbatches × sequences of a microbatch), each of sequence_length + 1 + depths ids. A
-  /// loss or gradient that is not finite raises Error naming the first op that made it; parameters are then as
+  /// One step on `sequences` (microbatches × sequences of a microbatch), each of sequence_length + 1 + depths ids.
+  /// A loss or gradient that is not finite raises Error naming the first op that made it; parameters are then as
   /// before the step.
   StepResult step(const std::vector<std::vector<int32_t>>& sequences);
   /// Mean next-token loss of sequences of the same form; any number of them.

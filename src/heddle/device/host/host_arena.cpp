@@ -15,8 +15,8 @@ HostArena::HostArena(int64_t capacity_bytes) : capacity_bytes_(capacity_bytes) {
   void* mapped = mmap(nullptr, static_cast<size_t>(capacity_bytes), PROT_READ | PROT_WRITE,
                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (mapped == MAP_FAILED) {
-    throw SystemError(errno, fmt::format("cannot map {} bytes of device memory: {}", capacity_bytes,
-                                         std::strerror(errno)));
+    throw SystemError(
+        errno, fmt::format("cannot map {} bytes of device memory: {}", capacity_bytes, std::strerror(errno)));
   }
   base_ = static_cast<std::byte*>(mapped);
   madvise(mapped, static_cast<size_t>(capacity_bytes), MADV_HUGEPAGE);

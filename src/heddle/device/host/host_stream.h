@@ -1,7 +1,7 @@
 // A stream of the CPU device: one worker thread that runs queued kernels in order.
 //
-// The queue is a single-producer, single-consumer ring. The worker spins briefly when it finds nothing, then sleeps.
-// Only a stream given more than one thread owns an OpenMP team. A kernel that throws ends the stream: later
+// The queue is a single-producer, single-consumer ring. The worker spins briefly when it finds nothing, then
+// sleeps. Only a stream given more than one thread owns an OpenMP team. A kernel that throws ends the stream: later
 // launches are passed over, and synchronize rethrows.
 #pragma once
 

@@ -43,7 +43,8 @@ double PacedTime::processor_use() const {
 double PacedTime::seconds() const {
   if (!believable()) {
     config_error(
-        "the paced run kept {:.0f} % of {} cores busy; above {:.0f} % its time says nothing: pace it at least {:.1f} "
+        "the paced run kept {:.0f} % of {} cores busy; above {:.0f} % its time says nothing: pace it at least "
+        "{:.1f} "
         "times as slow, or run fewer ranks on a machine",
         100 * processor_use(), cores, 100 * kMostPacedUse, processor_use() / kMostPacedUse);
   }
@@ -51,7 +52,8 @@ double PacedTime::seconds() const {
 }
 
 PacedTimer::PacedTimer(int cores)
-    : cores_(cores > 0 ? cores : allowed_cores()), wall_ns_(heddle::device::wall_ns()),
+    : cores_(cores > 0 ? cores : allowed_cores()),
+      wall_ns_(heddle::device::wall_ns()),
       processor_ns_(heddle::device::processor_ns()) {}
 
 PacedTime PacedTimer::elapsed() const {

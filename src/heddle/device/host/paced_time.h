@@ -1,8 +1,8 @@
 // What a paced run took, and whether that figure may be believed.
 //
-// Paced ops sleep until their profiled time is over, so that many ranks share few cores as if each had its own. That
-// holds only as long as the cores are free whenever an op wakes: where the process keeps them busy for more than
-// kMostPacedUse of the time, ops run later than their pace says and the figure is refused.
+// Paced ops sleep until their profiled time is over, so that many ranks share few cores as if each had its own.
+// That holds only as long as the cores are free whenever an op wakes: where the process keeps them busy for more
+// than kMostPacedUse of the time, ops run later than their pace says and the figure is refused.
 #pragma once
 
 #include <cstdint>

@@ -69,8 +69,11 @@ void cross_entropy(const KernelCall& call) {
   check_labels(call.in[1].as<const int32_t>(), T, V - 1);
   over_rows(
       T, V * size_of(call.in[0].dtype),
-      [&](int64_t begin, int64_t end) { HWY_DYNAMIC_DISPATCH(LossRows)
-                                        (call, begin, end); }, kRowsPerPartial);
+      [&](int64_t begin, int64_t end) {
+        HWY_DYNAMIC_DISPATCH(LossRows)
+        (call, begin, end);
+      },
+      kRowsPerPartial);
   const auto* partials = reinterpret_cast<const double*>(call.scratch);
   double loss = 0;
   for (int64_t p = 0; p < partial_count(T); ++p) loss += partials[p];

@@ -169,8 +169,11 @@ void rms_norm_dgrad(const KernelCall& call) {
   const int64_t T = call.in[0].rows(), H = call.in[0].columns();
   over_rows(
       T, 4 * row_bytes(call),
-      [&](int64_t begin, int64_t end) { HWY_DYNAMIC_DISPATCH(NormDgradRows)
-                                        (call, begin, end); }, kRowsPerPartial);
+      [&](int64_t begin, int64_t end) {
+        HWY_DYNAMIC_DISPATCH(NormDgradRows)
+        (call, begin, end);
+      },
+      kRowsPerPartial);
   HWY_DYNAMIC_DISPATCH(NormAddPartials)(call.scratch, partial_count(T), H, call.out[1].as<float>());
 }
 

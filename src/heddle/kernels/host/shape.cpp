@@ -58,8 +58,11 @@ HWY_EXPORT(AccumulatePiece);
 void add(const KernelCall& call) {
   over_rows(
       call.in[0].elements(), 3 * size_of(call.in[0].dtype),
-      [&](int64_t begin, int64_t end) { HWY_DYNAMIC_DISPATCH(AddPiece)
-                                        (call, begin, end); }, kElementsPerPiece);
+      [&](int64_t begin, int64_t end) {
+        HWY_DYNAMIC_DISPATCH(AddPiece)
+        (call, begin, end);
+      },
+      kElementsPerPiece);
 }
 
 /// acc may be f64 (a loss, a load): those are a few numbers.
@@ -73,8 +76,10 @@ void accumulate(const KernelCall& call) {
   }
   over_rows(
       p.elements(), size_of(p.dtype) + 8,
-      [&](int64_t begin, int64_t end) { HWY_DYNAMIC_DISPATCH(AccumulatePiece)
-                                        (call, begin, end); },
+      [&](int64_t begin, int64_t end) {
+        HWY_DYNAMIC_DISPATCH(AccumulatePiece)
+        (call, begin, end);
+      },
       kElementsPerPiece);
 }
 
