@@ -9,7 +9,8 @@
 
 int main(int count, char** arguments) {
   using namespace heddle;
-  std::signal(SIGXFSZ, SIG_IGN);  // a write beyond a limit on file sizes fails, and is told, as one to a full disk is
+  std::signal(SIGXFSZ,
+              SIG_IGN);  // a write beyond a limit on file sizes fails, and is told, as one to a full disk is
   try {
     const int status = cli::run_command_line(count, arguments);
     if (std::fflush(stdout) != 0) {
