@@ -1,0 +1,226 @@
+// The progress thread's messages: posting them part by part, testing them, and what ranks tell each other.
+#include <algorithm>
+
+#include "heddle/comm/mpi/control.h"
+#include "heddle/comm/mpi/progress.h"
+
+namespace heddle::comm::mpi {
+
+namespace {
+
+constexpr int64_t parts_under_way = 8;  // of one message
+
+}  // namespace
+
+int Progress::tag(const Message& message, int number) const {
+  const int count_bits = kind_bits_ - 1;
+  const auto count = static_cast<int>(message.count & ((1u << count_bits) - 1));
+  return (number << kind_bits_) | (message.kind == Kind::letter ? 1 << count_bits : 0) | count;
+}
+
+void Progress::post(const std::shared_ptr<Call>& call) {
+  call->moved_ = watch_->attentive_seconds();
+  active_.push_back(call);
+  for (size_t m = 0; m < call->messages.size(); ++m) {
+    if (!call->messages[m].out) post_parts(call, m);  // receives first: what arrives finds its place
+  }
+  for (size_t m = 0; m < call->messages.size(); ++m) {
+    if (call->messages[m].out) post_parts(call, m);
+  }
+}
+
+void Progress::post_parts(const std::shared_ptr<Call>& call, size_t message) {
+  Message& m = call->messages[message];
+  Channel& channel = call->channel;
+  const auto peer = static_cast<size_t>(m.peer);
+  const int world_peer = channel.ranks[peer];
+  if (m.out && !channel.introduced[peer]) {
+    Told told;
+    told.kind = Told::introduce;
+    told.number = channel.number;
+    told.hash = channel.hash;
+    tell(world_peer, told);
+    channel.introduced[peer] = true;
+  }
+  int& theirs = channel.their_number[peer];
+  if (!m.out && theirs < 0) {
+    const auto known = introductions_.find({world_peer, channel.hash});
+    if (known == introductions_.end()) return;
+    theirs = known->second;
+  }
+  const int with = tag(m, m.out ? channel.number : theirs);
+  const int64_t parts = m.bytes / options_.part_bytes + 1;
+  while (m.posted_parts < parts && m.posted_parts - m.finished_parts < parts_under_way) {
+    const int64_t at = m.posted_parts++ * options_.part_bytes;
+    const int64_t bytes = std::min(options_.part_bytes, m.bytes - at);
+    MPI_Request request = MPI_REQUEST_NULL;
+    if (m.out) {
+      must(MPI_Isend(m.data + at, static_cast<int>(bytes), MPI_BYTE, world_peer, with, data_, &request), "MPI_Isend");
+    } else {
+      must(MPI_Irecv(m.data + at, static_cast<int>(bytes), MPI_BYTE, world_peer, with, data_, &request), "MPI_Irecv");
+    }
+    requests_.push_back(request);
+    slots_.push_back({call, message, at, bytes, nullptr});
+  }
+}
+
+bool Progress::test() {
+  const auto n = static_cast<int>(requests_.size());
+  indices_.resize(requests_.size());
+  statuses_.resize(requests_.size());
+  int done = 0;
+  const int code = MPI_Testsome(n, requests_.data(), &done, indices_.data(), statuses_.data());
+  if (code != MPI_ERR_IN_STATUS) must(code, "MPI_Testsome");
+  if (done == MPI_UNDEFINED || done == 0) return false;
+  for (int i = 0; i < done && !failed_; ++i) {
+    MPI_Status& status = statuses_[static_cast<size_t>(i)];
+    if (code != MPI_ERR_IN_STATUS) status.MPI_ERROR = MPI_SUCCESS;
+    const auto at = static_cast<size_t>(indices_[static_cast<size_t>(i)]);
+    const Slot slot = std::move(slots_[at]);  // posting moves the slots
+    if (at == 0) {
+      must(status.MPI_ERROR, "MPI_Irecv");
+      hear(status);
+      if (!failed_) listen();
+    } else if (slot.call) {
+      part_done(slot, status);
+    } else {
+      must(status.MPI_ERROR, "MPI_Isend");
+    }
+  }
+  if (failed_) return true;
+  std::sort(indices_.begin(), indices_.begin() + done, std::greater<>());
+  for (int i = 0; i < done; ++i) {
+    const auto at = static_cast<size_t>(indices_[static_cast<size_t>(i)]);
+    if (at == 0) continue;
+    if (at + 1 < slots_.size()) {
+      slots_[at] = std::move(slots_.back());
+      requests_[at] = requests_.back();
+    }
+    slots_.pop_back();
+    requests_.pop_back();
+  }
+  return true;
+}
+
+void Progress::part_done(const Slot& slot, const MPI_Status& status) {
+  Call& call = *slot.call;
+  Message& message = call.messages[slot.message];
+  const int peer = call.channel.ranks[static_cast<size_t>(message.peer)];
+  if (!message.out) {
+    int bytes = 0;
+    MPI_Get_count(&status, MPI_BYTE, &bytes);
+    int kind = MPI_SUCCESS;
+    if (status.MPI_ERROR != MPI_SUCCESS) must(MPI_Error_class(status.MPI_ERROR, &kind), "MPI_Error_class");
+    if (kind == MPI_ERR_TRUNCATE || (kind == MPI_SUCCESS && bytes != slot.bytes)) {
+      const bool all = bytes < options_.part_bytes && bytes != slot.bytes;
+      const std::string reason =
+          fmt::format("{}: {} expects {} bytes from {}, which sends {}", call.channel.name, named(rank_), message.bytes,
+                      named(peer), all ? fmt::format("{}", slot.at + bytes) : "more");
+      return fail(reason, peer, true, std::make_exception_ptr(InternalError(reason)), &call);
+    }
+  }
+  must(status.MPI_ERROR, message.out ? "MPI_Isend" : "MPI_Irecv");
+  watch_->heard(peer);
+  call.moved_ = watch_->attentive_seconds();
+  ++message.finished_parts;
+  post_parts(slot.call, slot.message);
+  if (message.finished_parts < message.posted_parts) return;
+  if (++call.finished_messages_ < call.messages.size()) return;
+  active_.erase(std::find(active_.begin(), active_.end(), slot.call));
+  call.finish(nullptr);
+}
+
+void Progress::tell(int peer, const Told& told) {
+  auto copy = std::make_unique<Told>(told);
+  MPI_Request request = MPI_REQUEST_NULL;
+  must(MPI_Isend(copy.get(), copy->bytes(), MPI_BYTE, peer, 0, control_, &request), "MPI_Isend");
+  requests_.push_back(request);
+  slots_.push_back({nullptr, 0, 0, 0, std::move(copy)});
+}
+
+void Progress::listen() {
+  must(MPI_Irecv(heard_.get(), sizeof(Told), MPI_BYTE, MPI_ANY_SOURCE, 0, control_, &requests_[0]), "MPI_Irecv");
+}
+
+void Progress::hear(const MPI_Status& status) {
+  int bytes = 0;
+  MPI_Get_count(&status, MPI_BYTE, &bytes);
+  const Told told = *heard_;
+  HEDDLE_CHECK(bytes >= static_cast<int>(Told::head_bytes) && told.text_bytes >= 0 &&
+                   told.text_bytes <= static_cast<int>(sizeof(told.text)) && bytes == told.bytes(),
+               "{} sends a control message of {} bytes", named(status.MPI_SOURCE), bytes);
+  const int peer = status.MPI_SOURCE;
+  watch_->heard(peer);
+  switch (told.kind) {
+    case Told::ask: {
+      Told answer;
+      answer.kind = Told::answer;
+      return tell(peer, answer);
+    }
+    case Told::answer: return;
+    case Told::introduce:
+      introductions_[{peer, told.hash}] = told.number;
+      for (size_t c = 0; c < active_.size(); ++c) {
+        const std::shared_ptr<Call> call = active_[c];
+        if (call->channel.hash != told.hash) continue;
+        for (size_t m = 0; m < call->messages.size(); ++m) {
+          const Message& message = call->messages[m];
+          const bool from_peer = call->channel.ranks[static_cast<size_t>(message.peer)] == peer;
+          if (!message.out && message.posted_parts == 0 && from_peer) post_parts(call, m);
+        }
+      }
+      return;
+    case Told::abort: return fail(std::string(told.text, static_cast<size_t>(told.text_bytes)), told.number, false);
+    default: internal_error("{} sends a control message of kind {}", named(peer), told.kind);
+  }
+}
+
+/// Calls that wait too long, and peers that no longer answer: the one before this rank in the ring of all, so that
+/// each is watched by somebody, and those that calls have been waiting for.
+void Progress::look_around() {
+  const double now = watch_->attentive_seconds();
+  if (now - looked_around_ < std::min(0.1, watch_->period_seconds() / 4)) return;
+  looked_around_ = now;
+  if (size() > 1) look_at((rank_ + size() - 1) % size(), nullptr);
+  for (size_t c = 0; c < active_.size() && !failed_; ++c) {
+    const Call& call = *active_[c];
+    const double waited = now - (call.awaited ? call.moved_ : std::max(call.moved_, end_began_));
+    if ((!call.awaited && !ends_) || waited < watch_->period_seconds()) continue;
+    int missing = -1;
+    for (const Message& message : call.messages) {
+      if (message.finished_parts > message.bytes / options_.part_bytes) continue;
+      const int peer = call.channel.ranks[static_cast<size_t>(message.peer)];
+      if (missing < 0) missing = peer;
+      look_at(peer, &call);
+      if (failed_) return;
+    }
+    if (waited > options_.timeout_seconds) {
+      return fail(fmt::format("{} has not answered in {} s on {} ({}); {} waited", named(missing),
+                              options_.timeout_seconds, call.channel.name, call.what, named(rank_)),
+                  missing, true);
+    }
+  }
+  if (ends_ && now - end_began_ > options_.timeout_seconds && !failed_) {
+    fail(fmt::format("{} waited {} s at the end for all others", named(rank_), options_.timeout_seconds), -1, true);
+  }
+}
+
+void Progress::look_at(int peer, const Call* waiting) {
+  switch (watch_->look_at(peer)) {
+    case Watch::Verdict::wait: return;
+    case Watch::Verdict::ask: return tell(peer, Told{});
+    case Watch::Verdict::dead: break;
+  }
+  for (const auto& call : active_) {
+    for (const Message& message : call->messages) {
+      const bool from_peer = call->channel.ranks[static_cast<size_t>(message.peer)] == peer;
+      if (!waiting && call->awaited && from_peer && message.finished_parts < message.posted_parts) waiting = call.get();
+    }
+  }
+  const std::string where = waiting ? fmt::format(" on {} ({})", waiting->channel.name, waiting->what) : "";
+  fail(fmt::format("{} is dead, stopped or cut off: it has not answered {} for {} s{}", named(peer), named(rank_),
+                   options_.silence_seconds, where),
+       peer, true);
+}
+
+}  // namespace heddle::comm::mpi

@@ -1,0 +1,121 @@
+// One rank of the MPI tests, started by mpirun through mpi_test.py:
+//
+//   comm_mpi cases SEED             the cases that hold for every world
+//   comm_mpi mismatch               two sides that disagree on a length
+//   comm_mpi abort                  one rank gives up while others wait
+//   comm_mpi leave                  one rank's exception ends its world
+//   comm_mpi wait                   exchanges for ever; somebody outside will kill or stop a rank
+//   comm_mpi busy                   rank 0 computes for ever, the others wait for it
+//   comm_mpi late                   one rank does not come to an exchange
+//   comm_mpi stuck                  as abort, and one rank's program never ends
+//
+// HEDDLE_TIMEOUT, HEDDLE_SILENCE and HEDDLE_GRACE set limits in seconds, HEDDLE_PART the bytes of a part.
+#include <fmt/format.h>
+
+#include <chrono>
+#include <cstdlib>
+#include <cstring>
+#include <thread>
+
+#include "heddle/base/error.h"
+#include "heddle/comm/mpi_world.h"
+#include "tests/comm/world_cases.h"
+
+namespace heddle::comm {
+namespace {
+
+double setting(const char* name, double otherwise) {
+  const char* text = std::getenv(name);
+  return text ? std::atof(text) : otherwise;
+}
+
+void say(int rank, const std::string& what) {
+  const std::string line = fmt::format("[{}] {}\n", rank, what);
+  std::fwrite(line.data(), 1, line.size(), stdout);  // one write, so that ranks' lines don't mix
+  std::fflush(stdout);
+}
+
+std::vector<int> everybody(const World& world) {
+  std::vector<int> ranks;
+  for (int r = 0; r < world.size(); ++r) ranks.push_back(r);
+  return ranks;
+}
+
+void sleep_seconds(double s) { std::this_thread::sleep_for(std::chrono::duration<double>(s)); }
+
+void run(World& world, const std::string& scenario, uint64_t seed) {
+  const int me = world.rank(), n = world.size();
+  if (scenario == "cases") {
+    for (const WorldCase& one : world_cases()) {
+      one.run(world, seed);
+      if (me == 0) say(me, fmt::format("ok {}", one.name));
+    }
+    return;
+  }
+  const auto group = world.communicator(everybody(world), "comm.test");
+  std::vector<std::byte> from(1000), to(1000 * static_cast<size_t>(n));
+  std::vector<Piece> sends, receives;
+  for (int p = 0; p < n; ++p) {
+    sends.push_back({p, 0, 1000});
+    receives.push_back({p, 1000 * p, 1000});
+  }
+  group->exchange(from.data(), sends, to.data(), receives);
+  say(me, fmt::format("pid {}", getpid()));
+  if (scenario == "mismatch") {
+    if (me == 0) receives[1].bytes = setting("HEDDLE_EXPECTED", 999);
+    group->exchange(from.data(), sends, to.data(), receives);
+    if (me == 0) say(me, "went through");
+    for (;;) group->exchange(from.data(), sends, to.data(), receives);
+  }
+  if (scenario == "abort" || scenario == "stuck") {
+    if (me == n - 1) {
+      sleep_seconds(0.2);
+      world.abort(fmt::format("rank {} had enough", me));
+    }
+    if (scenario == "stuck" && me == 0) sleep_seconds(1000);
+    group->receive(to.data(), 10, (me + 1) % n);
+  }
+  if (scenario == "leave") {
+    if (me == 0) throw std::runtime_error("a mistake of rank 0");
+    group->receive(to.data(), 10, 0);
+  }
+  if (scenario == "late" && me != n - 1) group->exchange(from.data(), sends, to.data(), receives);
+  if (scenario == "late" || (scenario == "busy" && me == 0)) sleep_seconds(1000);
+  for (;;) {
+    group->exchange(from.data(), sends, to.data(), receives);
+    sleep_seconds(0.01);
+  }
+}
+
+int main(int argc, char** argv) {
+  if (argc < 2 || !launched_by_mpi()) {
+    fmt::print(stderr, "usage: mpirun -np N comm_mpi SCENARIO [SEED]\n");
+    return 2;
+  }
+  MpiOptions options;
+  options.timeout_seconds = setting("HEDDLE_TIMEOUT", 60);
+  options.silence_seconds = setting("HEDDLE_SILENCE", 10);
+  options.grace_seconds = setting("HEDDLE_GRACE", 10);
+  options.part_bytes = static_cast<int64_t>(setting("HEDDLE_PART", 256 << 10));
+  const char* rank = std::getenv("OMPI_COMM_WORLD_RANK");
+  options.report = [&](const std::string& reason) { say(rank ? std::atoi(rank) : -1, "failed: " + reason); };
+  try {
+    const auto world = mpi_world(options);
+    run(*world, argv[1], argc > 2 ? std::strtoull(argv[2], nullptr, 10) : 1);
+  } catch (const InternalError& error) {
+    say(rank ? std::atoi(rank) : -1, fmt::format("InternalError: {}", error.what()));
+    return 1;
+  } catch (const SystemError& error) {
+    say(rank ? std::atoi(rank) : -1, fmt::format("SystemError({}): {}", error.rank, error.what()));
+    return 1;
+  } catch (const std::exception& error) {
+    say(rank ? std::atoi(rank) : -1, fmt::format("exception: {}", error.what()));
+    return 1;
+  }
+  return 0;
+}
+
+}  // namespace
+}  // namespace heddle::comm
+
+int main(int argc, char** argv) { return heddle::comm::main(argc, argv); }

@@ -1,0 +1,103 @@
+// The cases that hold for every world, with ranks as threads.
+#include <gtest/gtest.h>
+
+#include <thread>
+
+#include "heddle/base/error.h"
+#include "heddle/comm/mpi_world.h"
+#include "heddle/comm/threads/thread_world.h"
+#include "tests/comm/world_cases.h"
+
+namespace heddle::comm {
+namespace {
+
+/// Runs `body` as every rank; the first failure ends the others too.
+void on_threads(ThreadBoard& board, const std::function<void(World&)>& body) {
+  std::vector<std::string> failures(static_cast<size_t>(board.size()));
+  std::vector<std::thread> threads;
+  for (int r = 0; r < board.size(); ++r) {
+    threads.emplace_back([&, r] {
+      const auto world = board.world(r);
+      try {
+        body(*world);
+      } catch (const std::exception& error) {
+        failures[static_cast<size_t>(r)] = error.what();
+        board.abort(error.what());
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (size_t r = 0; r < failures.size(); ++r) EXPECT_EQ(failures[r], "") << "rank " << r;
+}
+
+TEST(World, ThreadsKeepEveryCase) {
+  for (const std::vector<int>& nodes : {std::vector<int>{0}, {0, 1}, {0, 0, 1}, {0, 1, 0, 1, 2, 2, 0, 1}}) {
+    for (const WorldCase& one : world_cases()) {
+      SCOPED_TRACE(fmt::format("{} on {} ranks", one.name, nodes.size()));
+      ThreadBoard board(nodes);
+      on_threads(board, [&](World& world) { one.run(world, 1 + nodes.size()); });
+    }
+  }
+}
+
+TEST(World, SidesThatDisagreeOnALengthFail) {
+  ThreadBoard board(2);
+  int named = 0;
+  on_threads(board, [&](World& world) {
+    const auto group = world.communicator({0, 1}, "test.lengths");
+    std::vector<std::byte> data(200);
+    const std::vector<Piece> sends{{1 - world.rank(), 0, 100}}, receives{{1 - world.rank(), 0, world.rank() ? 100 : 101}};
+    try {
+      group->exchange(data.data(), sends, data.data() + 100, receives);
+      ADD_FAILURE() << "went through on rank " << world.rank();
+    } catch (const InternalError& error) {
+      const std::string what = error.what();
+      named += what.find("rank 0") != what.npos && what.find("rank 1") != what.npos;
+      world.abort(what);
+    } catch (const SystemError&) {
+    }
+  });
+  EXPECT_EQ(named, 1);
+}
+
+TEST(World, AbortReachesEverybody) {
+  ThreadBoard board(4);
+  on_threads(board, [&](World& world) {
+    const auto group = world.communicator({0, 1, 2, 3}, "test.abort");
+    if (world.rank() == 2) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+      world.abort("rank 2 had enough");
+    }
+    std::byte byte{};
+    EXPECT_THROW(group->receive(&byte, 1, (world.rank() + 1) % 4), SystemError);
+    EXPECT_THROW(group->exchange(nullptr, {}, nullptr, {}), SystemError);
+  });
+}
+
+struct Variable {
+  Variable(const char* name, const char* value) : name(name) { setenv(name, value, 1); }
+  ~Variable() { unsetenv(name); }
+  const char* name;
+};
+
+TEST(Launcher, IsSeenInTheEnvironment) {
+  for (const char* name : {"OMPI_COMM_WORLD_SIZE", "PMIX_RANK", "PMI_RANK", "PMI_SIZE", "SLURM_PROCID",
+                           "SLURM_STEP_NUM_TASKS"}) {
+    unsetenv(name);
+  }
+  EXPECT_FALSE(launched_by_mpi());
+  EXPECT_EQ(launched_ranks(), 0);
+  {
+    const Variable size("OMPI_COMM_WORLD_SIZE", "4");
+    EXPECT_TRUE(launched_by_mpi());
+    EXPECT_EQ(launched_ranks(), 4);
+  }
+  const Variable task("SLURM_PROCID", "0");
+  EXPECT_FALSE(launched_by_mpi()) << "a batch script is no rank";
+  const Variable tasks("SLURM_STEP_NUM_TASKS", "8");
+  EXPECT_TRUE(launched_by_mpi());
+  EXPECT_EQ(launched_ranks(), 8);
+}
+
+}  // namespace
+}  // namespace heddle::comm
