@@ -28,7 +28,7 @@ uint64_t mixed(uint64_t hash, const void* data, size_t bytes) {  // FNV-1a
 }
 
 constexpr double spin_seconds = 20e-6;
-constexpr double shortest_nap = 10e-6, longest_nap = 100e-6, idle_nap = 5e-3;
+constexpr double shortest_nap = 10e-6, longest_nap = 250e-6, idle_nap = 5e-3;
 // After a failure, how long others are given to hear of it: before MPI falls silent, and before this process may end
 // (when one ends, launchers end all).
 constexpr double telling_seconds = 1.0, linger_seconds = 0.5;

@@ -2,7 +2,7 @@
 //
 // Threads that communicate fill a Call with messages, submit it and sleep until it is done. The progress thread posts
 // the messages as non-blocking sends and receives and tests them until they complete. Between tests that find nothing
-// it naps for a 32nd of the time it has waited so far, 10 to 100 us: a wait grows by a few percent at most and costs
+// it naps for a 32nd of the time it has waited so far, 10 to 250 us: a wait grows by a few percent at most and costs
 // little of a core. With nothing under way it looks up every few milliseconds for what peers tell.
 //
 // Names of messages. A channel is (ranks, name). Each rank numbers its channels as it meets them, and before its first
