@@ -1,5 +1,5 @@
-// What a communicator costs: microseconds of small messages, bytes a second of big ones beside memcpy, and how much of
-// a core the progress thread of MPI takes. Under mpirun the ranks are its processes, else threads.
+// What a communicator costs: microseconds of small messages, bytes a second of big ones beside memcpy, and how much
+// of a core the progress thread of MPI takes. Under mpirun the ranks are its processes, else threads.
 //
 //   mpirun -np 2 --bind-to none build/bench_comm [--json]
 //   build/bench_comm [--json]
@@ -121,7 +121,8 @@ struct Bench {
       found["exchange_us"][name] = took * 1e6;
       found["exchange_gb_per_s"][name] = static_cast<double>(bytes * (n - 1)) / took * 1e-9;
     }
-    found["memcpy_gb_per_s"] = {static_cast<double>(big) / copy_before * 1e-9, static_cast<double>(big) / copy() * 1e-9};
+    found["memcpy_gb_per_s"] = {static_cast<double>(big) / copy_before * 1e-9,
+                                static_cast<double>(big) / copy() * 1e-9};
     found["exchange_64_pieces_of_8_KiB_us"] = exchange_seconds(512 << 10, 64, 100) * 1e6;
     found["exchange_1_piece_of_512_KiB_us"] = exchange_seconds(512 << 10, 1, 100) * 1e6;
 

@@ -20,7 +20,8 @@ using Random = std::mt19937_64;
 int below(Random& random, int bound) { return static_cast<int>(random() % static_cast<uint64_t>(bound)); }
 
 std::byte expected_byte(uint64_t round, int from, int to, size_t piece, int64_t at) {
-  uint64_t x = (((round * 64 + static_cast<uint64_t>(from)) * 64 + static_cast<uint64_t>(to)) * 4096 + piece) * 2654435761u;
+  uint64_t x =
+      (((round * 64 + static_cast<uint64_t>(from)) * 64 + static_cast<uint64_t>(to)) * 4096 + piece) * 2654435761u;
   x += static_cast<uint64_t>(at) * 0x9e3779b97f4a7c15;
   return static_cast<std::byte>(x >> 56);
 }
@@ -94,9 +95,10 @@ void exchange_and_check(Communicator& group, uint64_t round, Random& own,
   int64_t away = 0;
   for (const Piece& piece : from.pieces) away += piece.peer == me ? 0 : piece.bytes;
   const Traffic after = group.traffic();
-  HEDDLE_CHECK(after.within_node_bytes + after.across_nodes_bytes - before.within_node_bytes -
-                       before.across_nodes_bytes == away,
-               "round {}: rank {} has miscounted", round, me);
+  HEDDLE_CHECK(
+      after.within_node_bytes + after.across_nodes_bytes - before.within_node_bytes - before.across_nodes_bytes ==
+          away,
+      "round {}: rank {} has miscounted", round, me);
 }
 
 std::vector<int> everybody(const World& world) {
@@ -118,7 +120,8 @@ void random_pieces(World& world, uint64_t seed) {
   const auto group = world.communicator(everybody(world), "pieces");
   Random own(seed + 77 * static_cast<uint64_t>(world.rank()));
   for (uint64_t round = 0; round < 300; ++round) {
-    exchange_and_check(*group, round, own, [&](int from, int to) { return drawn_sizes(seed, round, from, to, 600); });
+    exchange_and_check(*group, round, own,
+                       [&](int from, int to) { return drawn_sizes(seed, round, from, to, 600); });
   }
 }
 
@@ -167,14 +170,13 @@ void concurrent_groups(World& world, uint64_t seed) {
   for (size_t s = 0; s < streams.size(); ++s) {
     threads.emplace_back([&, s] {
       try {
-        const uint64_t of_group = std::hash<std::string>()(streams[s].name) % 1000 +
-                                  static_cast<uint64_t>(streams[s].ranks.front());
+        const uint64_t of_group =
+            std::hash<std::string>()(streams[s].name) % 1000 + static_cast<uint64_t>(streams[s].ranks.front());
         Random delays(seed + s * 131 + static_cast<uint64_t>(me));
         for (uint64_t round = 0; round < 60; ++round) {
           if (below(delays, 4) == 0) std::this_thread::sleep_for(std::chrono::microseconds(below(delays, 400)));
-          exchange_and_check(*groups[s], of_group * 100 + round, delays, [&](int from, int to) {
-            return drawn_sizes(seed + of_group, round, from, to, 2000);
-          });
+          exchange_and_check(*groups[s], of_group * 100 + round, delays,
+                             [&](int from, int to) { return drawn_sizes(seed + of_group, round, from, to, 2000); });
         }
       } catch (...) {
         failures[s] = std::current_exception();

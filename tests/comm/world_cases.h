@@ -1,5 +1,5 @@
-// What every world has to do, whatever carries its bytes: each case is run by all ranks of a world at once and throws
-// where something is wrong. world_test.cpp runs them on threads, mpi_program.cpp under mpirun.
+// What every world has to do, whatever carries its bytes: each case is run by all ranks of a world at once and
+// throws where something is wrong. world_test.cpp runs them on threads, mpi_program.cpp under mpirun.
 #pragma once
 
 #include <string>

@@ -46,7 +46,8 @@ TEST(World, SidesThatDisagreeOnALengthFail) {
   on_threads(board, [&](World& world) {
     const auto group = world.communicator({0, 1}, "test.lengths");
     std::vector<std::byte> data(200);
-    const std::vector<Piece> sends{{1 - world.rank(), 0, 100}}, receives{{1 - world.rank(), 0, world.rank() ? 100 : 101}};
+    const std::vector<Piece> sends{{1 - world.rank(), 0, 100}},
+        receives{{1 - world.rank(), 0, world.rank() ? 100 : 101}};
     try {
       group->exchange(data.data(), sends, data.data() + 100, receives);
       ADD_FAILURE() << "went through on rank " << world.rank();
@@ -81,8 +82,8 @@ struct Variable {
 };
 
 TEST(Launcher, IsSeenInTheEnvironment) {
-  for (const char* name : {"OMPI_COMM_WORLD_SIZE", "PMIX_RANK", "PMI_RANK", "PMI_SIZE", "SLURM_PROCID",
-                           "SLURM_STEP_NUM_TASKS"}) {
+  for (const char* name :
+       {"OMPI_COMM_WORLD_SIZE", "PMIX_RANK", "PMI_RANK", "PMI_SIZE", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS"}) {
     unsetenv(name);
   }
   EXPECT_FALSE(launched_by_mpi());

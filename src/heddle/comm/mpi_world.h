@@ -19,21 +19,21 @@ struct MpiOptions {
   double grace_seconds = 10;
   /// Long messages travel in parts of this size; every rank has the same.
   int64_t part_bytes = 256 << 10;
-  /// Called once, by another thread than the caller's, when the world fails, with the reason: also in a process whose
-  /// threads compute and would not see it for a while. May print; must not throw or call the world.
+  /// Called once, by another thread than the caller's, when the world fails, with the reason: also in a process
+  /// whose threads compute and would not see it for a while. May print; must not throw or call the world.
   std::function<void(const std::string& reason)> report;
 };
 
 /// Whether this build can make an MPI world.
 bool mpi_available();
 
-/// Whether a launcher (mpirun, srun, another that speaks PMI or PMIx) has started this process as one rank of a job.
-/// Reads the environment; does not touch MPI.
+/// Whether a launcher (mpirun, srun, another that speaks PMI or PMIx) has started this process as one rank of a
+/// job. Reads the environment; does not touch MPI.
 bool launched_by_mpi();
 
-/// The world of the job. Once a process: MPI can't be started again. Its end waits for all ranks' ends, unless it has
-/// failed or an exception is under way: then all ranks end with an error. ConfigError when this build has no MPI,
-/// SystemError when MPI says no.
+/// The world of the job. Once a process: MPI can't be started again. Its end waits for all ranks' ends, unless it
+/// has failed or an exception is under way: then all ranks end with an error. ConfigError when this build has no
+/// MPI, SystemError when MPI says no.
 std::unique_ptr<World> mpi_world(const MpiOptions& options = {});
 
 /// How many processes the launcher says it has started; 0 when it does not say.

@@ -55,9 +55,11 @@ void Progress::post_parts(const std::shared_ptr<Call>& call, size_t message) {
     const int64_t bytes = std::min(options_.part_bytes, m.bytes - at);
     MPI_Request request = MPI_REQUEST_NULL;
     if (m.out) {
-      must(MPI_Isend(m.data + at, static_cast<int>(bytes), MPI_BYTE, world_peer, with, data_, &request), "MPI_Isend");
+      must(MPI_Isend(m.data + at, static_cast<int>(bytes), MPI_BYTE, world_peer, with, data_, &request),
+           "MPI_Isend");
     } else {
-      must(MPI_Irecv(m.data + at, static_cast<int>(bytes), MPI_BYTE, world_peer, with, data_, &request), "MPI_Irecv");
+      must(MPI_Irecv(m.data + at, static_cast<int>(bytes), MPI_BYTE, world_peer, with, data_, &request),
+           "MPI_Irecv");
     }
     requests_.push_back(request);
     slots_.push_back({call, message, at, bytes, nullptr});
@@ -114,8 +116,8 @@ void Progress::part_done(const Slot& slot, const MPI_Status& status) {
     if (kind == MPI_ERR_TRUNCATE || (kind == MPI_SUCCESS && bytes != slot.bytes)) {
       const bool all = bytes < options_.part_bytes && bytes != slot.bytes;
       const std::string reason =
-          fmt::format("{}: {} expects {} bytes from {}, which sends {}", call.channel.name, named(rank_), message.bytes,
-                      named(peer), all ? fmt::format("{}", slot.at + bytes) : "more");
+          fmt::format("{}: {} expects {} bytes from {}, which sends {}", call.channel.name, named(rank_),
+                      message.bytes, named(peer), all ? fmt::format("{}", slot.at + bytes) : "more");
       return fail(reason, peer, true, std::make_exception_ptr(InternalError(reason)), &call);
     }
   }
@@ -214,7 +216,8 @@ void Progress::look_at(int peer, const Call* waiting) {
   for (const auto& call : active_) {
     for (const Message& message : call->messages) {
       const bool from_peer = call->channel.ranks[static_cast<size_t>(message.peer)] == peer;
-      if (!waiting && call->awaited && from_peer && message.finished_parts < message.posted_parts) waiting = call.get();
+      if (!waiting && call->awaited && from_peer && message.finished_parts < message.posted_parts)
+        waiting = call.get();
     }
   }
   const std::string where = waiting ? fmt::format(" on {} ({})", waiting->channel.name, waiting->what) : "";

@@ -1,5 +1,5 @@
-// The world over MPI. Each peer gets one message per exchange: pieces that lie one after the other travel from and to
-// where they are; others are packed by the calling thread into a buffer that the communicator keeps.
+// The world over MPI. Each peer gets one message per exchange: pieces that lie one after the other travel from and
+// to where they are; others are packed by the calling thread into a buffer that the communicator keeps.
 #include "heddle/comm/mpi_world.h"
 
 #include <algorithm>
@@ -24,8 +24,8 @@ class Side {
   Side(std::span<const Piece> pieces, int ranks, int self, const Channel& channel)
       : pieces_(pieces), self_(self), peers_(static_cast<size_t>(ranks)) {
     for (const Piece& piece : pieces) {
-      HEDDLE_CHECK(piece.peer >= 0 && piece.peer < ranks && piece.bytes >= 0, "{}: a piece of {} bytes for rank {} of {}",
-                   channel.name, piece.bytes, piece.peer, ranks);
+      HEDDLE_CHECK(piece.peer >= 0 && piece.peer < ranks && piece.bytes >= 0,
+                   "{}: a piece of {} bytes for rank {} of {}", channel.name, piece.bytes, piece.peer, ranks);
       if (piece.bytes == 0) continue;
       Peer& peer = peers_[static_cast<size_t>(piece.peer)];
       if (peer.bytes == 0) peer.first = piece.offset;
@@ -94,7 +94,8 @@ class Staging {
 class MpiCommunicator : public Communicator {
  public:
   MpiCommunicator(Progress& progress, Channel& channel)
-      : progress_(progress), channel_(channel),
+      : progress_(progress),
+        channel_(channel),
         rank_(static_cast<int>(std::find(channel.ranks.begin(), channel.ranks.end(), progress.rank()) -
                                channel.ranks.begin())) {}
 
@@ -125,9 +126,11 @@ class MpiCommunicator : public Communicator {
       }
     }
     const auto copy_own = [&] {
-      match_own(sends, receives, [&](int64_t at, int64_t of, size_t bytes) { std::memcpy(to + at, from + of, bytes); });
+      match_own(sends, receives,
+                [&](int64_t at, int64_t of, size_t bytes) { std::memcpy(to + at, from + of, bytes); });
     };
-    match_own(sends, receives, [](int64_t, int64_t, size_t) {});  // what is wrong shows before anything is under way
+    match_own(sends, receives,
+              [](int64_t, int64_t, size_t) {});  // what is wrong shows before anything is under way
     if (call->messages.empty()) {
       progress_.check();
       return copy_own();

@@ -29,8 +29,8 @@ uint64_t mixed(uint64_t hash, const void* data, size_t bytes) {  // FNV-1a
 
 constexpr double spin_seconds = 20e-6;
 constexpr double shortest_nap = 10e-6, longest_nap = 250e-6, idle_nap = 5e-3;
-// After a failure, how long others are given to hear of it: before MPI falls silent, and before this process may end
-// (when one ends, launchers end all).
+// After a failure, how long others are given to hear of it: before MPI falls silent, and before this process may
+// end (when one ends, launchers end all).
 constexpr double telling_seconds = 1.0, linger_seconds = 0.5;
 
 }  // namespace
@@ -48,7 +48,8 @@ void Call::finish(std::exception_ptr failure) {
   changed_.notify_all();
 }
 
-Progress::Progress(const MpiOptions& options) : options_(options), exceptions_at_start_(std::uncaught_exceptions()) {
+Progress::Progress(const MpiOptions& options)
+    : options_(options), exceptions_at_start_(std::uncaught_exceptions()) {
   // Signals are for the program's own threads.
   sigset_t all, before;
   sigfillset(&all);
@@ -154,7 +155,8 @@ void Progress::start() {
   must(MPI_Initialized(&there), "MPI_Initialized");
   HEDDLE_CHECK(!there, "a second MPI world in one process");
   must(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_FUNNELED, &provided), "MPI_Init_thread");
-  if (provided < MPI_THREAD_FUNNELED) throw SystemError(provided, "this MPI does not allow a program to have threads");
+  if (provided < MPI_THREAD_FUNNELED)
+    throw SystemError(provided, "this MPI does not allow a program to have threads");
   must(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
   int size = 0;
   must(MPI_Comm_size(MPI_COMM_WORLD, &size), "MPI_Comm_size");
@@ -170,7 +172,8 @@ void Progress::start() {
 
   // A node is what shares memory; its first rank stands for it.
   MPI_Comm node = MPI_COMM_NULL;
-  must(MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, rank_, MPI_INFO_NULL, &node), "MPI_Comm_split_type");
+  must(MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, rank_, MPI_INFO_NULL, &node),
+       "MPI_Comm_split_type");
   struct {
     int first;
     char host[256];
@@ -179,7 +182,8 @@ void Progress::start() {
   must(MPI_Comm_free(&node), "MPI_Comm_free");
   if (gethostname(own.host, sizeof(own.host) - 1) != 0) own.host[0] = 0;
   std::vector<decltype(own)> all(static_cast<size_t>(size));
-  must(MPI_Allgather(&own, sizeof(own), MPI_BYTE, all.data(), sizeof(own), MPI_BYTE, MPI_COMM_WORLD), "MPI_Allgather");
+  must(MPI_Allgather(&own, sizeof(own), MPI_BYTE, all.data(), sizeof(own), MPI_BYTE, MPI_COMM_WORLD),
+       "MPI_Allgather");
   std::vector<int> firsts;
   for (const auto& one : all) {
     const auto at = std::find(firsts.begin(), firsts.end(), one.first);
@@ -253,7 +257,8 @@ void Progress::nap(bool moved) {
   if (inbox_.empty() && asked_to_abort_.empty() && ends_ == stopping_) wake_.wait_for(lock, for_seconds(length));
 }
 
-void Progress::fail(const std::string& reason, int accused, bool tell_others, std::exception_ptr own, const Call* of) {
+void Progress::fail(const std::string& reason, int accused, bool tell_others, std::exception_ptr own,
+                    const Call* of) {
   if (failed_) return;
   if (options_.report) options_.report(reason);
   if (tell_others) {
@@ -265,13 +270,13 @@ void Progress::fail(const std::string& reason, int accused, bool tell_others, st
     for (int peer = 0; peer < size(); ++peer) {
       if (peer == rank_) continue;
       MPI_Request request = MPI_REQUEST_NULL;
-      const int code =
-          MPI_Isend(last_words_.get(), last_words_->bytes(), MPI_BYTE, peer, 0, control_, &request);
+      const int code = MPI_Isend(last_words_.get(), last_words_->bytes(), MPI_BYTE, peer, 0, control_, &request);
       if (code == MPI_SUCCESS && peer != accused) under_way.push_back(request);
     }
     for (const double began = seconds(); seconds() - began < telling_seconds;) {
       int done = 0;
-      if (MPI_Testall(static_cast<int>(under_way.size()), under_way.data(), &done, MPI_STATUSES_IGNORE) || done) break;
+      if (MPI_Testall(static_cast<int>(under_way.size()), under_way.data(), &done, MPI_STATUSES_IGNORE) || done)
+        break;
       std::this_thread::sleep_for(for_seconds(longest_nap));
     }
   }
@@ -288,8 +293,8 @@ void Progress::fail(const std::string& reason, int accused, bool tell_others, st
 
 void Progress::force_end() {
   if (options_.report) {
-    options_.report(fmt::format("{} has not ended {} s after the failure: by force", named(rank_),
-                                options_.grace_seconds));
+    options_.report(
+        fmt::format("{} has not ended {} s after the failure: by force", named(rank_), options_.grace_seconds));
   }
   std::thread([] {
     std::this_thread::sleep_for(std::chrono::seconds(5));  // MPI_Abort may wait for a launcher that is cut off

@@ -1,21 +1,22 @@
 // The thread that makes every MPI call of this process, and what other threads hand to it.
 //
-// Threads that communicate fill a Call with messages, submit it and sleep until it is done. The progress thread posts
-// the messages as non-blocking sends and receives and tests them until they complete. Between tests that find nothing
-// it naps for a 32nd of the time it has waited so far, 10 to 250 us: a wait grows by a few percent at most and costs
-// little of a core. With nothing under way it looks up every few milliseconds for what peers tell.
+// Threads that communicate fill a Call with messages, submit it and sleep until it is done. The progress thread
+// posts the messages as non-blocking sends and receives and tests them until they complete. Between tests that find
+// nothing it naps for a 32nd of the time it has waited so far, 10 to 250 us: a wait grows by a few percent at most
+// and costs little of a core. With nothing under way it looks up every few milliseconds for what peers tell.
 //
-// Names of messages. A channel is (ranks, name). Each rank numbers its channels as it meets them, and before its first
-// message to a peer on a channel tells it the number, with a hash of ranks and name; a receive waits for that. So
-// making a communicator needs no agreement and can't block. A tag is (the sender's number of the channel, exchange or
-// letter, low bits of a count), on one duplicate of MPI_COMM_WORLD; what ranks tell each other goes by another.
+// Names of messages. A channel is (ranks, name). Each rank numbers its channels as it meets them, and before its
+// first message to a peer on a channel tells it the number, with a hash of ranks and name; a receive waits for
+// that. So making a communicator needs no agreement and can't block. A tag is (the sender's number of the channel,
+// exchange or letter, low bits of a count), on one duplicate of MPI_COMM_WORLD; what ranks tell each other goes by
+// another.
 //
 // Parts. A message travels in parts of part_bytes, the last of which is shorter (maybe empty), so that sides that
 // disagree on the length notice at the first part, and a long transfer shows signs of life.
 //
 // Failure. Whoever finds one (a dead peer, a wait past its limit, sides that disagree, abort()) tells all ranks the
-// reason, stops making MPI calls, and only then wakes those who wait: MPI no longer touches their buffers. A process
-// that has not ended a while after that is ended by force.
+// reason, stops making MPI calls, and only then wakes those who wait: MPI no longer touches their buffers. A
+// process that has not ended a while after that is ended by force.
 #pragma once
 
 #include <mpi.h>

@@ -1,6 +1,6 @@
-// Which peers still answer. A peer that is watched is asked once a period and has to answer within the limit. Silence
-// is counted on a clock that stands still while this process does (stopped, or starved of its cores), so that a
-// process which wakes from a long sleep does not accuse the others of it.
+// Which peers still answer. A peer that is watched is asked once a period and has to answer within the limit.
+// Silence is counted on a clock that stands still while this process does (stopped, or starved of its cores), so
+// that a process which wakes from a long sleep does not accuse the others of it.
 #pragma once
 
 #include <algorithm>

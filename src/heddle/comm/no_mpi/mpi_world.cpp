@@ -8,7 +8,8 @@ namespace heddle::comm {
 bool mpi_available() { return false; }
 
 std::unique_ptr<World> mpi_world(const MpiOptions&) {
-  config_error("this heddle was built without MPI; install libopenmpi-dev and build again, or run ranks as threads");
+  config_error(
+      "this heddle was built without MPI; install libopenmpi-dev and build again, or run ranks as threads");
 }
 
 }  // namespace heddle::comm
