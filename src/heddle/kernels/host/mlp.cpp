@@ -62,10 +62,12 @@ void swiglu(const KernelCall& call, int64_t begin, int64_t end) {
   for (int64_t t = begin; t < end; ++t) {
     const X *gate_F = call.in[0].as<const X>() + t * 2 * F, *up_F = gate_F + F;
     X* a_F = call.out[0].as<X>() + t * F;
-    sweep(F, [&](int64_t f, auto lanes, auto) HEDDLE_BODY {
+    sweep(F, [&](int64_t f, auto lanes, auto nth) HEDDLE_BODY {
+      ask_for(gate_F + 4 * F + f, nth);
+      ask_for(up_F + 4 * F + f, nth);
       const V gate = bias.plus(load(gate_F + f, lanes), f, lanes);
       const V up = bias.plus(load(up_F + f, lanes), F + f, lanes);
-      store(hn::Mul(hn::Mul(gate, sigmoid(gate)), up), a_F + f, lanes);
+      store(hn::Mul(hn::Mul(gate, sigmoid_for<X>(gate)), up), a_F + f, lanes);
     });
   }
 }
@@ -75,10 +77,13 @@ template <class X>
 HWY_INLINE void swiglu_dgrad_row(const X* da_F, const X* gate_F, int64_t F, Bias bias, X* dgate_F, bool first,
                                  float* dbias) {
   const X* up_F = gate_F + F;
-  sweep(F, [&](int64_t f, auto lanes, auto) HEDDLE_BODY {
+  sweep(F, [&](int64_t f, auto lanes, auto nth) HEDDLE_BODY {
+    ask_for(gate_F + 4 * F + f, nth);
+    ask_for(up_F + 4 * F + f, nth);
+    ask_for(da_F + 2 * F + f, nth);
     const V gate = bias.plus(load(gate_F + f, lanes), f, lanes);
     const V up = bias.plus(load(up_F + f, lanes), F + f, lanes);
-    const V da = load(da_F + f, lanes), s = sigmoid(gate);
+    const V da = load(da_F + f, lanes), s = sigmoid_for<X>(gate);
     const V dgate = hn::Mul(hn::Mul(da, up), silu_slope(gate, s));
     const V dup = hn::Mul(da, hn::Mul(gate, s));
     store(dgate, dgate_F + f, lanes);
@@ -146,7 +151,7 @@ void silu(const KernelCall& call, int64_t begin, int64_t end) {
   X* y = call.out[0].as<X>() + begin;
   sweep(end - begin, [&](int64_t i, auto lanes, auto) HEDDLE_BODY {
     const V v = load(x + i, lanes);
-    store(hn::Mul(v, sigmoid(v)), y + i, lanes);
+    store(hn::Mul(v, sigmoid_for<X>(v)), y + i, lanes);
   });
 }
 
@@ -156,7 +161,7 @@ void silu_dgrad(const KernelCall& call, int64_t begin, int64_t end) {
   X* dx = call.out[0].as<X>() + begin;
   sweep(end - begin, [&](int64_t i, auto lanes, auto) HEDDLE_BODY {
     const V v = load(x + i, lanes);
-    store(hn::Mul(load(dy + i, lanes), silu_slope(v, sigmoid(v))), dx + i, lanes);
+    store(hn::Mul(load(dy + i, lanes), silu_slope(v, sigmoid_for<X>(v))), dx + i, lanes);
   });
 }
 

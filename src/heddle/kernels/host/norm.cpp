@@ -83,6 +83,9 @@ HWY_INLINE void dgrad_rows(const KernelCall& call, int64_t t, bool first, float*
     for (int r = 0; r < count; ++r) {
       const V gdy = hn::Mul(g, load(dy + r * H + h, lanes));
       dots[r].add_product(gdy, load(x + r * H + h, lanes), Nth<decltype(nth)::value % 2>());
+      ask_for(dy + (count + r) * H + h, nth);
+      ask_for(x + (count + r) * H + h, nth);
+      if (dres) ask_for(dres + (count + r) * H + h, nth);
     }
   });
   V rstd[count], along_x[count];

@@ -70,6 +70,8 @@ HWY_INLINE double square_sum(const KernelCall& call, int64_t begin, int64_t end)
   using D = hn::Vec<hn::ScalableTag<double> >;
   D sums[2] = {hn::Zero(wide), hn::Zero(wide)};
   sweep(end - begin, [&](int64_t from, auto lanes, auto) HEDDLE_BODY {
+    // Reading alone is bound by the lines in flight: more of them are asked for, into the larger cache.
+    for (const TensorView& use : call.in) __builtin_prefetch(use.as<const float>() + begin + from + 1024, 0, 2);
     store(sum_of_uses(call.in, begin + from, lanes), g, Whole{});
     for (int part = 0; part < 2; ++part) {
       const D x = hn::PromoteTo(wide, hn::Load(half, g + part * (kLanes / 2)));
