@@ -56,4 +56,38 @@ Block make_block(const StepProgram& program, int stage, BlockKind kind) {
   return block;
 }
 
+Block make_first_block(const StepProgram& program, int stage) {
+  Block block;
+  block.name = fmt::format("begin_F{}", stage);
+  block.stages = {stage, stage};
+  const std::vector<Op>& ops = program.stages.at(static_cast<size_t>(stage)).ops;
+  std::vector<uint32_t> computes;  // of the beginning, not yet placed
+  for (uint32_t i = 0; i < ops.size(); ++i) {
+    if (!holds(BlockKind::begin, ops[i])) continue;
+    if (ops[i].def->stream == StreamKind::compute) {
+      computes.push_back(i);
+    } else {
+      block.steps.push_back({0, i});
+    }
+  }
+  const auto place = [&](const auto& wanted) {
+    std::erase_if(computes, [&](uint32_t i) {
+      if (!wanted(ops[i])) return false;
+      block.steps.push_back({0, i});
+      return true;
+    });
+  };
+  for (uint32_t i = 0; i < ops.size(); ++i) {
+    if (!holds(BlockKind::F, ops[i])) continue;
+    place([&](const Op& begin) {
+      return std::any_of(begin.updates.begin(), begin.updates.end(), [&](ValueId made) {
+        return std::find(ops[i].in.begin(), ops[i].in.end(), made) != ops[i].in.end();
+      });
+    });
+    block.steps.push_back({1, i});
+  }
+  place([](const Op&) { return true; });
+  return block;
+}
+
 }  // namespace heddle::ir

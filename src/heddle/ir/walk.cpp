@@ -198,7 +198,8 @@ void Walk::run_op(Issuer& issuer, int stage, uint32_t op_index, int microbatch) 
   const auto sums_over_the_step = [&](ValueId id) {
     return text.value(id).role == Role::accumulator || text.value(id).role == Role::statistic;
   };
-  issue.overwrite = touched_[s][op_index] == 0 && !op.updates.empty() && sums_over_the_step(op.updates[0]);
+  issue.overwrite = (touched_[s][op_index] == 0 || op.attributes.has("fresh")) && !op.updates.empty() &&
+                    sums_over_the_step(op.updates[0]);
   touched_[s][op_index] = 1;
   issue.in = in_;
   issue.out = out_;

@@ -20,9 +20,24 @@ const OpDef grad_square_sum{
     .cost = operand_cost,
 };
 
+// The same in fixed point, as four limbs; sum_parts adds limbs up, grad_norm reads them.
+const OpDef grad_square_sum_exact{
+    .kind = "grad_square_sum_exact",
+    .infer = [](const Stage& stage, const Op& op) {
+      Rule(stage, op).counts(1);
+      return std::vector{output(Dtype::f64, {fixed(4)}, Role::metadata)};
+    },
+    .cost = operand_cost,
+};
+
 const OpDef sum_parts{
     .kind = "sum_parts",
-    .infer = [](const Stage&, const Op&) { return std::vector{output(Dtype::f64, {fixed(1)}, Role::metadata)}; },
+    .infer = [](const Stage& stage, const Op& op) {
+      const Rule rule(stage, op);
+      rule.require(!op.in.empty(), "needs a part");
+      for (size_t i = 1; i < op.in.size(); ++i) rule.same(i, 0);
+      return std::vector{output(Dtype::f64, rule.in(0).shape, Role::metadata)};
+    },
     .cost = operand_cost,
 };
 
@@ -60,6 +75,6 @@ const OpDef cast_weight{.kind = "cast_weight", .infer = nothing, .cost = remake_
 
 }  // namespace
 
-std::vector<const OpDef*> optimizer_ops() { return {&grad_square_sum, &sum_parts, &grad_norm, &adamw, &pack_weight, &cast_weight}; }
+std::vector<const OpDef*> optimizer_ops() { return {&grad_square_sum, &grad_square_sum_exact, &sum_parts, &grad_norm, &adamw, &pack_weight, &cast_weight}; }
 
 }  // namespace heddle::ops

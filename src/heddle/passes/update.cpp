@@ -24,14 +24,17 @@ class Writer {
       if (ranks_of(p) == 1) gradients_[p.value] = stage_.accumulators.at(p.value);
     }
     reduce_gradients();
+    if (o_.exact_sums) round_gradients();
     std::vector<ValueId> parts;
     for (const model::Parameter& p : text_.parameters) {
-      if (p.trained) parts.push_back(op("grad_square_sum", gradients_.at(p.value), {"square." + p.name})[0]);
+      if (!p.trained) continue;
+      const char* kind = o_.exact_sums ? "grad_square_sum_exact" : "grad_square_sum";
+      parts.push_back(op(kind, gradients_.at(p.value), {"square." + p.name})[0]);
     }
     const int world = o_.ranks_of("world");
+    if (world > 1 || o_.exact_sums) parts = op("sum_parts", parts, {"square"});
     if (world > 1) {
-      const ValueId own = op("sum_parts", parts, {"square"})[0];
-      parts = op("all_reduce", {own}, {"square_all"}, {{"ranks", int64_t{world}}}, {}, "world");
+      parts = op("all_reduce", parts, {"square_all"}, {{"ranks", int64_t{world}}}, {}, "world");
     }
     const auto norm = op("grad_norm", parts, {"norm", "clip"}, {{"max_norm", o_.clip_norm}});
     op("accumulate", {norm[0]}, {}, {}, {statistic("grad_norm")});
@@ -107,6 +110,14 @@ class Writer {
       const auto shards = op("reduce_gradients", in, names, {{"ranks", int64_t{ranks_of(*bucket[0])}}, {"one", int64_t{one}}},
                              {}, bucket[0]->copies);
       for (size_t i = 0; i < bucket.size(); ++i) gradients_[bucket[i]->value] = {shards[i]};
+    }
+  }
+
+  void round_gradients() {
+    for (auto& [weight, sums] : gradients_) {
+      const std::string name = stage_.value(weight).name;
+      const bool wide = stage_.value(weight).dtype == Dtype::f64;
+      sums = op("round_gradient", sums, {"rounded." + name}, {{"dtype", std::string(wide ? "f64" : "f32")}});
     }
   }
 

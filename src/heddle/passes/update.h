@@ -19,6 +19,7 @@ struct UpdateOptions {
   double clip_norm = 1.0;         // 0: off
   double bias_update_rate = 0.0;  // of the routers' balancing biases; 0: off
   bool fuse_copy = true;          // adamw writes the weight's rounded copy itself
+  bool exact_sums = false;        // accumulators are those of passes/exact_sums
   std::map<std::string, int> group_ranks;      // size of each mesh group; one that is not named has one rank
   int64_t bucket_bytes = int64_t{16} << 20;    // of gradients in one reduction
   int ranks_of(const std::string& group) const {

@@ -3,6 +3,7 @@
 #include "heddle/ir/gradient.h"
 #include "heddle/ir/verify.h"
 #include "heddle/ops/ops.h"
+#include "heddle/passes/exact_sums.h"
 #include "heddle/passes/pack_weights.h"
 #include "heddle/plan/plan.h"
 #include "heddle/schedule/one_forward_one_backward.h"
@@ -47,9 +48,12 @@ model::StageText stage_text(const model::ModelConfig& config, const Plan& plan, 
   passes::fuse(text.stage, plan.fusions);
   if (purpose != ir::Purpose::train) return text;
   ir::differentiate(text.stage, ops::find("add"), {}, {});
+  if (plan.fusions.contains("norm")) passes::fuse_norm_gradient(text.stage);
   if (plan.fusions.contains("loss")) passes::fuse_loss(text.stage);
   if (plan.packed_bytes) passes::pack_weights(text.stage, plan.packed_bytes);
+  if (plan.exact_sums) passes::exact_sums(text.stage);
   passes::UpdateOptions options = plan.update;
+  options.exact_sums = plan.exact_sums;
   for (const char* group : {"stage", "dense", "edp", "world"}) {
     options.group_ranks[group] = static_cast<int>(mesh.group(group, 0).size());
   }

@@ -21,6 +21,7 @@ struct Plan {
   int64_t sequence_length = 128;
   Dtype dtype = Dtype::f32;       // of weights and activations
   std::set<std::string> fusions{passes::fusion_names().begin(), passes::fusion_names().end()};
+  bool exact_sums = false;        // weight gradients that no layout changes (passes/exact_sums)
   bool evaluates = false;         // adds the forward-only program of a batch (one microbatch) with its losses
   bool predicts = false;          // adds the program of one sequence's logits
   passes::UpdateOptions update;

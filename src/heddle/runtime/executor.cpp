@@ -185,6 +185,7 @@ void Executor::make_weights() {
   for (const int s : program_.stages_of(options_.rank)) {
     const ir::Stage& stage = program_.stages[static_cast<size_t>(s)];
     for (const ir::Op& op : stage.ops) {
+      if (op.phase != ir::Phase::end) continue;  // weights made of shards are gathered as the step begins
       ir::Op make = op;
       if (op.kind() == "adamw" && op.attributes.integer("copy") != 0) {
         make.def = &ops::find("cast_weight");

@@ -48,6 +48,7 @@ struct RunConfig {
     double beta1 = 0.9, beta2 = 0.95, epsilon = 1e-8;
     double weight_decay = 0.1;
     double clip_norm = 1.0;
+    bool exact_sums = false;
     int64_t checkpoint_every = 200;
     int64_t keep_checkpoints = 2;
     int64_t eval_every = 100;

@@ -29,6 +29,7 @@ plan::Plan plan_of(const RunConfig& config) {
   plan.update.epsilon = config.train.epsilon;
   plan.update.weight_decay = config.train.weight_decay;
   plan.update.clip_norm = config.train.clip_norm;
+  plan.exact_sums = config.train.exact_sums;
   plan.evaluates = true;
   plan.predicts = true;
   if (config.device.pack_weights) {

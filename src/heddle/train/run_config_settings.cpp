@@ -209,6 +209,7 @@ void train_settings(Table& t) {
   t.number<n, &Train::weight_decay>("train.weight_decay", 0, 100,
                                     "AdamW: decay of matrices, apart from the gradient.");
   t.number<n, &Train::clip_norm>("train.clip_norm", 0, 1e12, "Largest norm of the whole gradient; 0 is off.");
+  t.boolean<n, &Train::exact_sums>("train.exact_sums", "Sums of weight gradients that no layout of ranks changes.");
   t.integer<n, &Train::checkpoint_every>("train.checkpoint_every", 0, 1e12,
                                          "Steps between checkpoints; 0: only at the end.");
   t.integer<n, &Train::keep_checkpoints>("train.keep_checkpoints", 1, 1e6,

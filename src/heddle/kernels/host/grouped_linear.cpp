@@ -1,5 +1,6 @@
 // grouped_linear and its gradients on the CPU's matrix products: one parallel loop over the blocks of all experts.
 // R rows sorted by expert, expert e having rows offsets[e] … offsets[e+1]; K in, N out; w is [E,N,K].
+#include "heddle/kernels/exact_grid.h"
 #include "heddle/kernels/host/linear_operands.h"
 
 namespace heddle::kernels::host {
@@ -42,6 +43,42 @@ void run_grouped_linear_wgrad(const KernelCall& call) {
                 .scratch = product_scratch(call, acc.dim(0))});
 }
 
+int64_t partial_bytes(int64_t n, int64_t k) { return (n * k * 4 + 63) / 64 * 64; }
+
+// Each segment of rows is one product into scratch, then added on the grid.
+void run_grouped_linear_wgrad_exact(const KernelCall& call) {
+  const TensorView x = call.in[0], dy = call.in[1], sum = call.updates[0];
+  const int64_t N = sum.dim(1), K = sum.dim(2);
+  auto* partial = reinterpret_cast<float*>(call.scratch);
+  for_each_segment(call.in[2], call.in.size() > 3 ? call.in[3] : TensorView{}, sum.dim(0),
+                   [&](int64_t expert, int64_t first, int64_t last, bool is_first) {
+                     const auto rows_from = [&](TensorView v) {
+                       v.data = static_cast<std::byte*>(v.data) + first * v.dim(1) * size_of(v.dtype);
+                       v.dims[0] = last - first;
+                       return rows_of(v);
+                     };
+                     linear_wgrad({.groups = RowGroups::one(last - first),
+                                   .n = N,
+                                   .k = K,
+                                   .dy = rows_from(dy),
+                                   .x = rows_from(x),
+                                   .dw = partial,
+                                   .overwrite = true,
+                                   .scratch = {call.scratch + partial_bytes(N, K), product_scratch_bytes(1)}});
+                     add_on_grid(partial, N * K, is_first && call.overwrite, sum.as<double>() + expert * N * K);
+                   });
+}
+
+Support exact_supports(const ir::Stage& stage, const ir::Op& op) {
+  if (stage.value(op.in[0]).dtype == Dtype::f64) return Support::no("the rows are f64");
+  return product_support(stage, op.in[0], ir::none, op.in[1]);
+}
+
+int64_t exact_scratch(const ir::Stage& stage, const ir::Op& op, const ir::RowCounts&) {
+  const ir::Shape& sum = stage.value(op.updates[0]).shape;
+  return partial_bytes(sum[1].count, sum[2].count) + product_scratch_bytes(1);
+}
+
 Support supports(const ir::Stage& stage, const ir::Op& op) {
   return product_support(stage, op.in[0], op.in[1], op.out.empty() ? ir::none : op.out[0]);
 }
@@ -60,7 +97,8 @@ int64_t scratch_bytes(const ir::Stage& stage, const ir::Op& op, const ir::RowCou
 std::vector<KernelEntry> grouped_linear_kernels() {
   return {{"grouped_linear", "host", "gemm", supports, scratch_bytes, run_grouped_linear},
           {"grouped_linear_dgrad", "host", "gemm", supports, scratch_bytes, run_grouped_linear_dgrad},
-          {"grouped_linear_wgrad", "host", "gemm", wgrad_supports, scratch_bytes, run_grouped_linear_wgrad}};
+          {"grouped_linear_wgrad", "host", "gemm", wgrad_supports, scratch_bytes, run_grouped_linear_wgrad},
+          {"grouped_linear_wgrad_exact", "host", "gemm", exact_supports, exact_scratch, run_grouped_linear_wgrad_exact}};
 }
 
 }  // namespace heddle::kernels::host

@@ -6,6 +6,7 @@
 #define HWY_TARGET_INCLUDE "heddle/kernels/host/optimizer.cpp"
 #include <cmath>
 
+#include "heddle/kernels/exact_grid.h"
 #include "heddle/kernels/host/host.h"
 #include "heddle/kernels/host/row_pieces.h"
 #include "hwy/foreach_target.h"
@@ -144,7 +145,10 @@ int64_t square_scratch(const ir::Stage& stage, const ir::Op& op, const ir::RowCo
 /// norm = √Σ part; clip = min(1, max_norm/(norm + 1e-6)), 1 when max_norm is 0, and 0 when the norm is not finite.
 void grad_norm(const KernelCall& call) {
   double sum = 0;
-  for (const device::TensorView& part : call.in) sum += part.as<const double>()[0];
+  for (const device::TensorView& part : call.in) {
+    const auto* p = part.as<const double>();
+    sum += part.elements() == kSquareLimbs ? ExactSquares::value(p) : p[0];
+  }
   const double norm = std::sqrt(sum), max_norm = call.op->attributes.number("max_norm");
   double clip = max_norm > 0 ? std::min(1.0, max_norm / (norm + 1e-6)) : 1.0;
   if (!std::isfinite(norm)) clip = 0;

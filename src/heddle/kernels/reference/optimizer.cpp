@@ -2,6 +2,7 @@
 // A parameter used in several places has one accumulator a use; they are summed in order, in A.
 #include <cmath>
 
+#include "heddle/kernels/exact_grid.h"
 #include "heddle/kernels/reference/operands.h"
 
 namespace heddle::kernels::reference {
@@ -26,15 +27,20 @@ void grad_square_sum(const KernelCall& call) {
 }
 
 void sum_parts(const KernelCall& call) {
-  double sum = 0;
-  for (const TensorView& part : call.in) sum += part.as<const double>()[0];
-  call.out[0].as<double>()[0] = sum;
+  for (int64_t i = 0; i < call.out[0].elements(); ++i) {
+    double sum = 0;
+    for (const TensorView& part : call.in) sum += part.as<const double>()[i];
+    call.out[0].as<double>()[i] = sum;
+  }
 }
 
 /// norm = √Σ part; clip = min(1, max_norm/(norm + 1e-6)), 1 when max_norm is 0, and 0 when the norm is not finite.
 void grad_norm(const KernelCall& call) {
   double sum = 0;
-  for (const TensorView& part : call.in) sum += part.as<const double>()[0];
+  for (const TensorView& part : call.in) {
+    const auto* p = part.as<const double>();
+    sum += part.elements() == kSquareLimbs ? ExactSquares::value(p) : p[0];
+  }
   const double norm = std::sqrt(sum), max_norm = call.op->attributes.number("max_norm");
   double clip = max_norm > 0 ? std::min(1.0, max_norm / (norm + 1e-6)) : 1.0;
   if (!std::isfinite(norm)) clip = 0;

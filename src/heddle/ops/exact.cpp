@@ -1,0 +1,60 @@
+// Sums that no order can change; see passes/exact_sums.
+#include "heddle/ops/ops.h"
+#include "heddle/ops/rule.h"
+
+namespace heddle::ops {
+
+namespace {
+
+const OpDef add_exact{
+    .kind = "add_exact",
+    .infer = [](const Stage& stage, const Op& op) {
+      const Rule rule(stage, op);
+      rule.counts(1, 1);
+      rule.require(rule.in(0).shape == rule.updated(0).shape, "partial and sum differ in shape");
+      rule.require(rule.updated(0).dtype == Dtype::f64, "the sum is not f64");
+      return std::vector<Value>{};
+    },
+    .cost = operand_cost,
+};
+
+// x[R,K], dy[R,N], offsets i32[E+1], n i32[2,G,E] (absent: one source); updates sum f64[E,N,K].
+const OpDef grouped_linear_wgrad_exact{
+    .kind = "grouped_linear_wgrad_exact",
+    .infer = [](const Stage& stage, const Op& op) {
+      const Rule rule(stage, op);
+      rule.counts(4, 1);
+      rule.require(rule.dim(0, 0) == rule.dim(1, 0), "x and dy differ in rows");
+      const ir::Shape& sum = rule.updated(0).shape;
+      rule.require(sum.size() == 3 && sum[1] == rule.dim(1, 1) && sum[2] == rule.dim(0, 1), "the sum is not [E, N, K]");
+      rule.shape(2, {fixed(sum[0].count + 1)});
+      if (rule.has(3)) rule.require(rule.size(3, 2) == sum[0].count, "counts and sum differ in experts");
+      return std::vector<Value>{};
+    },
+    .cost = [](const Stage& stage, const Op& op, const RowCounts& rows) {
+      Cost cost = operand_cost(stage, op, rows);
+      cost.flops = 2.0 * rows_of(stage, op.in[0], rows) * columns_of(stage, op.in[0]) * columns_of(stage, op.in[1]);
+      return cost;
+    },
+};
+
+const OpDef round_gradient{
+    .kind = "round_gradient",
+    .infer = [](const Stage& stage, const Op& op) {
+      const Rule rule(stage, op);
+      rule.require(!op.in.empty(), "needs a sum");
+      for (size_t i = 0; i < op.in.size(); ++i) {
+        rule.same(i, 0);
+        rule.require(rule.dtype(i) == Dtype::f64, "the sum is not f64");
+      }
+      const Dtype dtype = op.attributes.word("dtype") == "f64" ? Dtype::f64 : Dtype::f32;
+      return std::vector{output(dtype, rule.in(0).shape, Role::metadata)};
+    },
+    .cost = operand_cost,
+};
+
+}  // namespace
+
+std::vector<const OpDef*> exact_ops() { return {&add_exact, &grouped_linear_wgrad_exact, &round_gradient}; }
+
+}  // namespace heddle::ops

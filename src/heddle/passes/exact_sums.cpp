@@ -1,0 +1,67 @@
+#include "heddle/passes/exact_sums.h"
+
+#include "heddle/ops/ops.h"
+
+namespace heddle::passes {
+
+namespace {
+
+using ir::Op;
+using ir::Role;
+using ir::ValueId;
+
+ValueId exact_beside(ir::Stage& stage, ValueId accumulator) {
+  ir::Value value = stage.value(accumulator);
+  value.name = "exact." + value.name;
+  value.dtype = Dtype::f64;
+  return stage.add_value(std::move(value));
+}
+
+// The value that counts the rows of an expert product's operand, or none on one rank.
+ValueId counts_of(const ir::Stage& stage, const Op& op) { return stage.value(op.in[0]).shape[0].rows_of; }
+
+}  // namespace
+
+void exact_sums(ir::Stage& stage) {
+  std::map<ValueId, ValueId> exact;
+  for (const auto& [weight, uses] : std::map(stage.accumulators)) {
+    for (const ValueId use : uses) exact[use] = exact_beside(stage, use);
+  }
+  std::vector<Op> ops;
+  for (Op& op : stage.ops) {
+    std::vector<ValueId> summed;
+    for (const ValueId id : op.updates) {
+      if (exact.contains(id)) summed.push_back(id);
+    }
+    if (summed.empty()) {
+      ops.push_back(std::move(op));
+      continue;
+    }
+    if (op.kind() == "grouped_linear_wgrad") {  // its rows come from several ranks: each is a partial of its own
+      op.in.push_back(counts_of(stage, op));
+      op.def = &ops::find("grouped_linear_wgrad_exact");
+      op.updates = {exact.at(summed[0])};
+      ops.push_back(std::move(op));
+      continue;
+    }
+    op.attributes.set("fresh", int64_t{1});
+    const ir::Phase phase = op.phase;
+    const int layer = op.layer;
+    ops.push_back(std::move(op));
+    for (const ValueId id : summed) {
+      Op add;
+      add.def = &ops::find("add_exact");
+      add.in = {id};
+      add.updates = {exact.at(id)};
+      add.phase = phase;
+      add.layer = layer;
+      ops.push_back(std::move(add));
+    }
+  }
+  stage.ops = std::move(ops);
+  for (auto& [weight, uses] : stage.accumulators) {
+    for (ValueId& use : uses) use = exact.at(use);
+  }
+}
+
+}  // namespace heddle::passes
