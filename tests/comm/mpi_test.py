@@ -14,6 +14,7 @@ import tempfile
 import time
 
 PROGRAM = sys.argv[1]
+HOSTS = pathlib.Path(__file__).resolve().parent.parent.parent / "tools/hosts"
 SKIPPED = 77
 MACHINE_SECONDS = 25  # what a loaded machine may add to a limit: start, and end of all processes by mpirun
 failures = []
@@ -29,7 +30,8 @@ class Job:
         environment["ASAN_OPTIONS"] = environment.get("ASAN_OPTIONS", "") + ":detect_leaks=0"
         environment.update({f"HEDDLE_{name.upper()}": str(value) for name, value in settings.items()})
         self.output = tempfile.TemporaryFile("w+")
-        self.process = subprocess.Popen([*launcher, "-np", str(ranks), PROGRAM, *scenario.split()], env=environment,
+        count = ["-np", str(ranks)] if launcher[0] == "mpirun" else ["--"]
+        self.process = subprocess.Popen([*launcher, *count, PROGRAM, *scenario.split()], env=environment,
                                         stdout=self.output, stderr=subprocess.STDOUT, start_new_session=True)
 
     def pids(self, ranks):
@@ -107,6 +109,46 @@ def fails(scenario, pattern, ranks=3, says=None, seconds=0, launcher=None, statu
     return job
 
 
+def running(*arguments):
+    """Processes with exactly this command line, wherever they run."""
+    wanted, found = "\0".join(arguments) + "\0", []
+    for path in pathlib.Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            if path.read_text(errors="replace") == wanted and lives(path.parent.name):
+                found.append(path.parent.name)
+        except (FileNotFoundError, ProcessLookupError):
+            pass
+    return found
+
+
+def cut_link():
+    """Two hosts of two ranks; one falls off the network. All four processes end, wherever they are."""
+    began = time.monotonic()
+    tag = str(os.getpid())
+    launcher = [str(HOSTS), "--hosts", "2", "--ranks-per-host", "2", "--cut", "1@1", "--build",
+                str(pathlib.Path(PROGRAM).parent)]
+    job = Job(f"wait {tag}", 4, launcher=launcher, silence=2, grace=2)
+    deadline = time.monotonic() + 6 + MACHINE_SECONDS
+    seen = 0
+    while time.monotonic() < deadline and job.process.poll() is None:
+        alive = len(running(PROGRAM, "wait", tag))
+        seen = max(seen, alive)
+        if seen == 4 and alive == 0:
+            break
+        time.sleep(0.1)
+    if job.process.poll() == SKIPPED:
+        print(f"cut link: skipped: {job.text().strip()[-300:]}")
+        return
+    left = running(PROGRAM, "wait", tag)
+    check(job, f"{seen} ranks were seen, {len(left)} live on", seen == 4 and not left)
+    for rank in (0, 1):  # mpirun can't hear the others
+        check(job, f"rank {rank} does not say why",
+              re.search(rf"^\[{rank}\] failed: rank [23] \(host1\) is dead, stopped or cut off", job.text(), re.M))
+    job.process.terminate()  # mpirun waits for a daemon that can't answer
+    check(job, "could not be ended", job.end(MACHINE_SECONDS) is not None)
+    passed("cut link", began)
+
+
 def main():
     if not shutil.which("mpirun"):
         print("skipped: no mpirun here")
@@ -141,6 +183,7 @@ def main():
     fails("wait", dead, says=(0, 2), seconds=3, silence=2, harm=signal.SIGKILL, launcher=recover, status_known=False)
     job = fails("wait", "", says=(), seconds=2, harm=signal.SIGKILL)
     check(job, "mpirun does not name the rank", "process rank 1 " in job.text())
+    cut_link()
     print(f"{len(failures)} failures")
     return 1 if failures else 0
 
