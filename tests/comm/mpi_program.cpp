@@ -59,8 +59,8 @@ void run(World& world, const std::string& scenario, uint64_t seed) {
     sends.push_back({p, 0, 1000});
     receives.push_back({p, 1000 * p, 1000});
   }
+  say(me, fmt::format("pid {}", getpid()));  // before the exchange, so that all have said it when one fails
   group->exchange(from.data(), sends, to.data(), receives);
-  say(me, fmt::format("pid {}", getpid()));
   if (scenario == "mismatch") {
     if (me == 0) receives[1].bytes = setting("HEDDLE_EXPECTED", 999);
     group->exchange(from.data(), sends, to.data(), receives);
