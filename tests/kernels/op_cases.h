@@ -253,6 +253,28 @@ inline std::vector<CaseMaker> attention_cases() {
   attention("attention_full", 7, 3, 3, 5, 4, 0);
   attention("attention_grouped_heads", 17, 4, 2, 8, 8, 1);
   attention("attention_one_position", 1, 2, 1, 3, 3, 1);
+  for (const int index : {0, 1, 2}) {  // a third of the queries of each sequence, all keys
+    const std::string name = fmt::format("attention_context_rank{}", index);
+    cases.push_back({name, [=](Dtype X, int64_t B) {
+                       OpCase op{name,
+                                 "attention",
+                                 {activation(random_tensor(X, {B * 4, 2 * 5}, 27)),
+                                  activation(random_tensor(X, {B * 12, 5}, 28)),
+                                  activation(random_tensor(X, {B * 12, 4}, 29))},
+                                 {{"heads", 2},
+                                  {"kv_heads", 1},
+                                  {"head_dim", 5},
+                                  {"value_dim", 4},
+                                  {"sequence", 12},
+                                  {"cp", 3},
+                                  {"causal", 1},
+                                  {"scale", 0.4}},
+                                 {}};
+                       op.place.index[static_cast<size_t>(ir::Axis::cp)] = index;
+                       op.place.degree[static_cast<size_t>(ir::Axis::cp)] = 3;
+                       return op;
+                     }});
+  }
   return cases;
 }
 

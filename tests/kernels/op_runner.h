@@ -79,6 +79,7 @@ struct OpCase {
   std::vector<Operand> in;
   ir::Attributes attributes;
   std::vector<Tensor> updates;  // contents before the op
+  ir::Coordinates place{};      // of the rank in the mesh
 };
 
 /// Bytes between guards, poisoned.
@@ -116,6 +117,7 @@ class StageRunner {
   ir::Stage stage;
   const device::Batch* batch = nullptr;
   int microbatch = 0;
+  ir::Coordinates place;
   /// The kernels that ran, as "op: backend.name", in order.
   std::vector<std::string> ran;
 
@@ -130,11 +132,13 @@ class StageRunner {
   }
 
   std::vector<ValueId> append(std::string_view kind, std::vector<ValueId> in, ir::Attributes attributes,
-                              std::vector<ValueId> updates = {}, ir::Phase phase = ir::Phase::F) {
+                              std::vector<ValueId> updates = {}, ir::Phase phase = ir::Phase::F,
+                              std::vector<ValueId> mentions = {}) {
     ir::Op op;
     op.def = &ops::find(kind);
     op.in = std::move(in);
     op.updates = std::move(updates);
+    op.mentions = std::move(mentions);
     op.attributes = std::move(attributes);
     op.phase = phase;
     std::vector<std::string> names;
@@ -248,7 +252,8 @@ class StageRunner {
                  .overwrite = overwrite,
                  .microbatch = microbatch,
                  .scratch = scratch.data(),
-                 .batch = batch});
+                 .batch = batch,
+                 .place = &place});
     EXPECT_TRUE(scratch.guards_hold()) << ran.back() << " wrote outside its scratch";
     for (const auto& [id, buffer] : memory_) {
       EXPECT_TRUE(buffer->guards_hold()) << ran.back() << " wrote outside '" << stage.value(id).name << "'";
@@ -270,6 +275,7 @@ inline OpResult run_op(const OpCase& op, const std::vector<kernels::KernelEntry>
   StageRunner runner(kernels);
   runner.batch = batch;
   runner.microbatch = microbatch;
+  runner.place = op.place;
   std::vector<ValueId> in, updates;
   for (const Operand& operand : op.in)
     in.push_back(runner.add(operand.tensor, operand.role, fmt::format("in{}", in.size())));
@@ -299,6 +305,7 @@ inline GradientResult run_with_gradient(const OpCase& op, const std::vector<kern
                                         int rounds = 1, uint64_t seed = 99,
                                         const std::function<bool(size_t)>& seeded = nullptr) {
   StageRunner runner(kernels);
+  runner.place = op.place;
   std::vector<ValueId> in;
   for (const Operand& operand : op.in)
     in.push_back(runner.add(operand.tensor, operand.role, fmt::format("in{}", in.size())));

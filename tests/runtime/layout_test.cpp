@@ -82,9 +82,10 @@ double relative(const std::vector<double>& a, const std::vector<double>& b) {
   return std::sqrt(difference / std::max(norm, 1e-300));
 }
 
-plan::Plan plan_for(const plan::Degrees& mesh, const std::set<std::string>& fusions) {
+plan::Plan plan_for(const plan::Degrees& mesh, const std::set<std::string>& fusions, const std::string& context) {
   plan::Plan plan;
   plan.mesh = mesh;
+  plan.context = context;
   plan.microbatches = kMicrobatches / mesh.dp;
   plan.sequences = kSequences;
   plan.sequence_length = kSequence;
@@ -97,9 +98,9 @@ plan::Plan plan_for(const plan::Degrees& mesh, const std::set<std::string>& fusi
 const std::set<std::string> kAll(passes::fusion_names().begin(), passes::fusion_names().end());
 
 void expect_equal_to_one_rank(const plan::Degrees& mesh, const std::set<std::string>& fusions = kAll,
-                              const model::ModelConfig& c = tiny()) {
-  test::TinyRun one(c, plan_for({}, fusions), "reference", 1 << 24);
-  test::TinyRun many(c, plan_for(mesh, fusions), "reference", 1 << 24);
+                              const std::string& context = "gather", const model::ModelConfig& c = tiny()) {
+  test::TinyRun one(c, plan_for({}, fusions, context), "reference", 1 << 24);
+  test::TinyRun many(c, plan_for(mesh, fusions, context), "reference", 1 << 24);
   run_once(one, c);
   run_once(many, c);
   const bool same_bits = mesh.stage_ranks() == 1;
@@ -136,6 +137,48 @@ TEST(Layout, Unfused) { expect_equal_to_one_rank({.tp = 2, .dp = 2, .pp = 2, .ep
 
 TEST(Layout, PipelineFastest) {
   expect_equal_to_one_rank({.tp = 2, .dp = 2, .pp = 2, .ep = 2, .order = "pp-dp-tp-cp", .expert_order = "ep-edp-etp"});
+}
+
+// Attention across the ranks of cp, each kind of it.
+class Context : public testing::TestWithParam<const char*> {
+ protected:
+  void expect_equal(const plan::Degrees& mesh, const std::set<std::string>& fusions = kAll,
+                    const model::ModelConfig& c = tiny()) {
+    expect_equal_to_one_rank(mesh, fusions, GetParam(), c);
+  }
+};
+INSTANTIATE_TEST_SUITE_P(Layout, Context, testing::Values("gather", "ulysses", "ring"),
+                         [](const auto& info) { return std::string(info.param); });
+
+TEST_P(Context, TwoRanks) { expect_equal({.cp = 2}); }
+TEST_P(Context, FourRanks) { expect_equal({.cp = 4}); }
+TEST_P(Context, UnfusedWithTensorRanks) { expect_equal({.tp = 2, .cp = 2}, {}); }
+TEST_P(Context, TwoTensorByTwoDataRanks) { expect_equal({.tp = 2, .cp = 2, .dp = 2, .ep = 4}); }
+TEST_P(Context, StagesAndExpertRanks) { expect_equal({.cp = 2, .dp = 2, .pp = 2, .ep = 4}); }
+TEST_P(Context, ContextFastest) {
+  expect_equal({.tp = 2, .cp = 2, .pp = 2, .ep = 2, .order = "cp-pp-tp-dp", .expert_order = "ep-edp-etp"});
+}
+// Depths read tokens beyond the end of a chunk; queries of a low rank.
+TEST_P(Context, TokensAhead) {
+  model::ModelConfig c = tiny();
+  c.num_nextn_predict_layers = 2;
+  c.q_lora_rank = 8;
+  expect_equal({.cp = 2}, kAll, c);
+}
+
+TEST(ContextPlan, HeadsMustDivide) {
+  const auto message = [](const plan::Degrees& mesh, const std::string& context) -> std::string {
+    try {
+      plan::lower(tiny(), plan_for(mesh, kAll, context));
+    } catch (const ConfigError& e) {
+      return e.what();
+    }
+    return "";
+  };
+  EXPECT_EQ(message({.tp = 2, .cp = 4}, "ulysses"),
+            "model.num_attention_heads (4) is not a multiple of mesh.tp × mesh.cp, as parallel.context 'ulysses' needs (8)");
+  EXPECT_EQ(message({.cp = 2}, "rings"),
+            "parallel.context is 'rings', accepted are gather, ulysses and ring, did you mean 'ring'?");
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// all_gather, reduce_scatter and all_reduce of rows; reduce_gradients and gather_weights of whole tensors cut into
+// all_gather, reduce_scatter and all_reduce of rows; all-to-all between rows and columns; a ring's shift; reduce_gradients and gather_weights of whole tensors cut into
 // runs of elements. Every sum is formed by the owner in rank order, in A, and rounded once.
 #include <algorithm>
 #include <cstring>
@@ -15,6 +15,7 @@ namespace {
 using device::KernelCall;
 using device::TensorView;
 
+int64_t size_in_bytes(const TensorView& view) { return view.elements() * size_of(view.dtype); }
 std::byte* bytes_of(const TensorView& view) { return static_cast<std::byte*>(view.data); }
 int64_t ranks_of(const KernelCall& call) {
   const int64_t ranks = call.op->attributes.integer("ranks");
@@ -25,10 +26,9 @@ int64_t ranks_of(const KernelCall& call) {
 
 /// Where the rows of each rank lie: in its own tensor (`apart`) and among the joined rows.
 struct Rows {
-  Rows(const KernelCall& call, const TensorView& own)
+  Rows(const KernelCall& call, int64_t own_bytes)
       : ranks(ranks_of(call)), runs(call.op->attributes.integer("runs")),
-        chunks(call.op->attributes.integer_or("zigzag", 0) != 0 ? 2 : 1),
-        chunk_bytes(own.elements() * size_of(own.dtype) / (runs * chunks)) {}
+        chunks(call.op->attributes.integer_or("zigzag", 0) != 0 ? 2 : 1), chunk_bytes(own_bytes / (runs * chunks)) {}
 
   /// Pieces of rank `of` as peer `peer` sees them: one a run and chunk, in that order.
   void own(int peer, std::vector<Piece>& pieces, int64_t base = 0) const {
@@ -46,7 +46,7 @@ struct Rows {
 };
 
 void all_gather(const KernelCall& call) {
-  const Rows rows(call, call.in[0]);
+  const Rows rows(call, size_in_bytes(call.in[0]));
   std::vector<Piece> sends, receives;
   for (int64_t r = 0; r < rows.ranks; ++r) {
     rows.own(static_cast<int>(r), sends);
@@ -78,8 +78,8 @@ void sum_parts(Dtype dtype, const std::byte* parts, int64_t stride, int64_t rank
 
 void reduce_scatter(const KernelCall& call) {
   const TensorView& out = call.out[0];
-  const Rows rows(call, out);
-  const int64_t bytes = out.elements() * size_of(out.dtype);
+  const int64_t bytes = size_in_bytes(out);
+  const Rows rows(call, bytes);
   std::vector<Piece> sends, receives;
   for (int64_t r = 0; r < rows.ranks; ++r) {
     rows.joined(static_cast<int>(r), r, sends);
@@ -87,6 +87,49 @@ void reduce_scatter(const KernelCall& call) {
   }
   call.communicator->exchange(call.in[0].data, sends, call.scratch, receives);
   sum_parts(out.dtype, call.scratch, out.elements(), rows.ranks, out.elements(), out.data);
+}
+
+// Between rows of all columns and, for each rank in turn, all rows of its columns.
+void cut_columns(const TensorView& whole, int64_t ranks, std::byte* parts, bool join) {
+  const int64_t count = whole.rows(), width = whole.columns() * size_of(whole.dtype) / ranks;
+  for (int64_t r = 0; r < ranks; ++r) {
+    for (int64_t i = 0; i < count; ++i) {
+      std::byte *a = bytes_of(whole) + (i * ranks + r) * width, *b = parts + (r * count + i) * width;
+      std::memcpy(join ? a : b, join ? b : a, static_cast<size_t>(width));
+    }
+  }
+}
+
+void heads_to_sequence(const KernelCall& call) {
+  const int64_t ranks = ranks_of(call), part = size_in_bytes(call.in[0]) / ranks;
+  const Rows rows(call, part);
+  cut_columns(call.in[0], ranks, call.scratch, false);
+  std::vector<Piece> sends, receives;
+  for (int64_t r = 0; r < ranks; ++r) {
+    rows.own(static_cast<int>(r), sends, r * part);
+    rows.joined(static_cast<int>(r), r, receives);
+  }
+  call.communicator->exchange(call.scratch, sends, call.out[0].data, receives);
+}
+
+void sequence_to_heads(const KernelCall& call) {
+  const int64_t ranks = ranks_of(call), part = size_in_bytes(call.out[0]) / ranks;
+  const Rows rows(call, part);
+  std::vector<Piece> sends, receives;
+  for (int64_t r = 0; r < ranks; ++r) {
+    rows.joined(static_cast<int>(r), r, sends);
+    rows.own(static_cast<int>(r), receives, r * part);
+  }
+  call.communicator->exchange(call.in[0].data, sends, call.scratch, receives);
+  cut_columns(call.out[0], ranks, call.scratch, true);
+}
+
+void ring_shift(const KernelCall& call) {
+  const int64_t ranks = ranks_of(call), rank = call.communicator->rank(), by = call.op->attributes.integer("by");
+  const int64_t bytes = size_in_bytes(call.in[0]);
+  const auto at = [&](int64_t place) { return static_cast<int>((place % ranks + ranks) % ranks); };
+  const Piece send{at(rank + by), 0, bytes}, receive{at(rank - by), 0, bytes};
+  call.communicator->exchange(call.in[0].data, {&send, 1}, call.out[0].data, {&receive, 1});
 }
 
 void all_reduce(const KernelCall& call) {
@@ -181,6 +224,9 @@ const std::vector<Collective>& row_collectives() {
   static const std::vector<Collective> list{
       {"all_gather", all_gather, nullptr},
       {"reduce_scatter", reduce_scatter, joined_scratch},
+      {"heads_to_sequence", heads_to_sequence, joined_scratch},
+      {"sequence_to_heads", sequence_to_heads, joined_scratch},
+      {"ring_shift", ring_shift, nullptr},
       {"all_reduce", all_reduce, joined_scratch},
       {"reduce_gradients", reduce_gradients, gradient_scratch},
       {"gather_weights", gather_weights, nullptr},

@@ -81,10 +81,12 @@ std::vector<ValueId> differentiate(Stage& stage, const OpDef& add,
     if (!any) continue;
     GradientWriter writer(stage, forward);
     const std::vector<ValueId> d_in = forward.def->differentiate(writer, forward, d_out);
-    HEDDLE_CHECK(d_in.size() == forward.in.size(), "the gradient rule of '{}' returned {} gradients for {} inputs",
-                 forward.kind(), d_in.size(), forward.in.size());
+    std::vector<ValueId> inputs = forward.in;
+    inputs.insert(inputs.end(), forward.mentions.begin(), forward.mentions.end());
+    HEDDLE_CHECK(d_in.size() == inputs.size(), "the gradient rule of '{}' returned {} gradients for {} inputs",
+                 forward.kind(), d_in.size(), inputs.size());
     for (size_t k = 0; k < d_in.size(); ++k) {
-      if (d_in[k] != none && writer.wants_gradient(forward.in[k])) sum_in(forward.in[k], d_in[k], forward.layer);
+      if (d_in[k] != none && writer.wants_gradient(inputs[k])) sum_in(inputs[k], d_in[k], forward.layer);
     }
   }
   std::vector<ValueId> result;

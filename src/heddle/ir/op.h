@@ -51,7 +51,7 @@ struct OpDef {
   std::vector<Value> (*infer)(const Stage& stage, const Op& op) = nullptr;
 
   /// Writes I and W ops for the gradients `d_out` (none where an output has no gradient) and returns the gradient
-  /// of each input (none where it has none). Null: the op is not differentiable and stops gradients.
+  /// of each input, then of each mention (none where it has none). Null: the op is not differentiable and stops gradients.
   std::vector<ValueId> (*differentiate)(GradientWriter& writer, const Op& op,
                                         const std::vector<ValueId>& d_out) = nullptr;
 
@@ -63,6 +63,9 @@ struct Op {
   std::vector<ValueId> in;  // none where an optional operand is absent
   std::vector<ValueId> out;
   std::vector<ValueId> updates;  // persistent values, read, modified and written
+  /// Operands of the gradient rule only: neither read by this op nor kept alive for it. The rule returns their
+  /// gradients after those of `in`.
+  std::vector<ValueId> mentions;
   Phase phase = Phase::F;
   std::string group;  // the mesh axis of a collective, "" for a local op
   int layer = -1;     // global layer, -1 outside the layers

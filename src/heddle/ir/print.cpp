@@ -46,6 +46,7 @@ std::string text_of(const Stage& stage, const Op& op) {
   line += op.kind();
   if (!op.in.empty()) line += " " + joined(stage, op.in);
   if (!op.updates.empty()) line += " -> " + joined(stage, op.updates);
+  if (!op.mentions.empty()) line += " (" + joined(stage, op.mentions) + ")";
   line += text_of(op.attributes);
   return fmt::format("{:<100}  {}{}", line, stream_name(op), op.def->host_stall ? "  stall" : "");
 }

@@ -67,6 +67,10 @@ void verify(const Stage& stage) {
                      "'{}' has rows that '{}' counts too late", value.name, stage.value(dim.rows_of).name);
       }
     }
+    for (const ValueId id : op.mentions) {
+      HEDDLE_CHECK(writers.at(static_cast<size_t>(id)) == 1, "'{}' mentions '{}' before it is written",
+                   text_of(stage, op), stage.value(id).name);
+    }
     for (const ValueId id : op.out) {
       HEDDLE_CHECK(!is_persistent(stage.value(id).role), "'{}' writes the persistent '{}' as an output",
                    text_of(stage, op), stage.value(id).name);

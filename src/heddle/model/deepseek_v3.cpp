@@ -77,11 +77,13 @@ class Writer {
   ValueId labels(int64_t d) const { return tokens_of_[static_cast<size_t>(depths() + d)]; }
 
   std::vector<ValueId> op(std::string_view kind, std::vector<ValueId> in, std::vector<std::string> names,
-                          Attributes attributes = {}, std::string group = "", std::vector<ValueId> updates = {}) {
+                          Attributes attributes = {}, std::string group = "", std::vector<ValueId> updates = {},
+                          std::vector<ValueId> mentions = {}) {
     ir::Op op;
     op.def = &ops::find(kind);
     op.in = std::move(in);
     op.updates = std::move(updates);
+    op.mentions = std::move(mentions);
     op.group = std::move(group);
     op.layer = layer_;
     op.attributes = std::move(attributes);
@@ -93,6 +95,7 @@ class Writer {
 
   int64_t expert_ranks() const { return int64_t{spec_.mesh.of(Axis::ep)} * spec_.mesh.of(Axis::etp); }
   int64_t tp() const { return spec_.mesh.of(Axis::tp); }
+  int64_t cp() const { return spec_.mesh.of(Axis::cp); }
 
   // Rows of this rank to those of its tp group, and sums over the group back to this rank's rows.
   ValueId gather(ValueId x, const std::string& name) {
@@ -183,7 +186,8 @@ class Writer {
     const auto parts = op("split", {joint}, {"kv_latent_raw", "k_rope_raw"}, {{"first", c_.kv_lora_rank}});
     const ValueId latent = gather(norm(parts[0], prefix + "kv_a_layernorm.weight", "kv_latent"), "kv_latent");
     const ValueId k_rope_raw = gather(parts[1], "k_rope_raw");
-    const ValueId kv = column_linear(latent, prefix, "kv_b_proj", all_heads * (nope + c_.v_head_dim));
+    const ValueId w_kv_b =
+        matrix(prefix + "kv_b_proj.weight", all_heads * (nope + c_.v_head_dim), c_.kv_lora_rank, {}, {{0, Axis::tp}});
 
     const auto rotate = [&](ValueId x, int64_t count, int64_t width, const std::string& name) {
       return op("rope", {x, rope_}, {name},
@@ -194,19 +198,86 @@ class Writer {
                  {"interleaved", int64_t{c_.rope_interleave}},
                  {"inverse", int64_t{0}}})[0];
     };
-    const ValueId q_rotated = rotate(q, heads, nope + rope, "q");
-    const ValueId k_rotated = rotate(k_rope_raw, 1, rope, "k_rope");
-    const auto k_v = op("mla_assemble", {kv, k_rotated}, {"k", "v"},
-                        {{"heads", heads}, {"nope", nope}, {"rope", rope}, {"value_dim", c_.v_head_dim}});
-    const ValueId o = op("attention", {q_rotated, k_v[0], k_v[1]}, {"o", "lse"},
-                         {{"heads", heads},
-                          {"kv_heads", heads},
-                          {"head_dim", nope + rope},
-                          {"value_dim", c_.v_head_dim},
-                          {"sequence", local_},
-                          {"causal", int64_t{1}},
-                          {"scale", c_.softmax_scale()}})[0];
+    const auto linear_kv = [&](ValueId rows) { return op("linear", {rows, w_kv_b}, {"kv_b_proj"})[0]; };
+    ValueId o;
+    if (cp() == 1) {
+      const ValueId kv = linear_kv(latent), q_rotated = rotate(q, heads, nope + rope, "q");
+      const auto k_v = assemble(kv, rotate(k_rope_raw, 1, rope, "k_rope"), heads);
+      o = op("attention", {q_rotated, k_v[0], k_v[1]}, {"o", "lse"}, sizes(heads))[0];
+    } else {
+      const ValueId q_rotated = rotate(q, heads, nope + rope, "q");
+      o = attend_across(q_rotated, latent, rotate(k_rope_raw, 1, rope, "k_rope"), linear_kv);
+    }
     return row_linear(o, prefix, "o_proj", all_heads * c_.v_head_dim, "o_proj");
+  }
+
+  std::vector<ValueId> assemble(ValueId kv, ValueId k_rope, int64_t heads) {
+    return op("mla_assemble", {kv, k_rope}, {"k", "v"},
+              {{"heads", heads},
+               {"nope", c_.qk_nope_head_dim},
+               {"rope", c_.qk_rope_head_dim},
+               {"value_dim", c_.v_head_dim}});
+  }
+  Attributes sizes(int64_t heads) const {
+    return {{"heads", heads},
+            {"kv_heads", heads},
+            {"head_dim", c_.qk_nope_head_dim + c_.qk_rope_head_dim},
+            {"value_dim", c_.v_head_dim},
+            {"sequence", spec_.sequence_length},
+            {"causal", int64_t{1}},
+            {"scale", c_.softmax_scale()}};
+  }
+
+  // Attention of this rank's queries to the keys of all cp ranks, of which latent and k_rope are this rank's share. What
+  // goes between ranks is latent and rotary key (576 numbers a token in DeepSeek-V3, keys and values 40960 ÷ tp), for
+  // which each rank makes the keys and values of the whole sequence itself; but in `ulysses` they go by heads, and no
+  // rank makes any twice.
+  template <class LinearKv>
+  ValueId attend_across(ValueId q, ValueId latent, ValueId k_rope, const LinearKv& linear_kv) {
+    const int64_t heads = c_.num_attention_heads / tp();
+    const Attributes whole{{"ranks", cp()}, {"runs", runs_}, {"zigzag", int64_t{1}}};
+    const auto gather_cp = [&](ValueId x, const std::string& name) {
+      return op("all_gather", {x}, {name + "_sequence"}, whole, "cp")[0];
+    };
+    if (spec_.context == "ulysses") {
+      const auto turn = [&](const char* kind, ValueId x, const std::string& name) {
+        return op(kind, {x}, {name}, whole, "cp")[0];
+      };
+      const ValueId k_rope_all = gather_cp(k_rope, "k_rope"), q_heads = turn("heads_to_sequence", q, "q_heads");
+      const ValueId kv_heads = turn("heads_to_sequence", linear_kv(latent), "kv_heads");
+      const auto k_v = assemble(kv_heads, k_rope_all, heads / cp());
+      const ValueId o = op("attention", {q_heads, k_v[0], k_v[1]}, {"o_heads", "lse"}, sizes(heads / cp()))[0];
+      return turn("sequence_to_heads", o, "o");
+    }
+    Attributes attributes = sizes(heads);
+    attributes.set("cp", cp());
+    if (spec_.context == "gather") {
+      const ValueId latent_all = gather_cp(latent, "kv_latent"), k_rope_all = gather_cp(k_rope, "k_rope");
+      const auto k_v = assemble(linear_kv(latent_all), k_rope_all, heads);
+      return op("attention", {q, k_v[0], k_v[1]}, {"o", "lse"}, attributes)[0];
+    }
+    HEDDLE_CHECK(spec_.context == "ring", "context '{}'", spec_.context);
+    ValueId o = none, lse = none;
+    std::vector<ValueId> mentions{none, q};
+    for (int64_t turn = 0; turn < cp(); ++turn) {
+      const ValueId latent_here = latent, k_rope_here = k_rope;
+      if (turn + 1 < cp()) {  // on their way while this turn's keys are attended to
+        const Attributes next{{"ranks", cp()}, {"by", int64_t{1}}};
+        latent = op("ring_shift", {latent}, {"kv_latent_turned"}, next, "cp")[0];
+        k_rope = op("ring_shift", {k_rope}, {"k_rope_turned"}, next, "cp")[0];
+      }
+      const auto k_v = assemble(linear_kv(latent_here), k_rope_here, heads);
+      mentions.insert(mentions.end(), k_v.begin(), k_v.end());
+      Attributes part = attributes;
+      part.set("turn", turn);
+      std::vector<ValueId> in{q, k_v[0], k_v[1]};
+      if (turn > 0) in.insert(in.end(), {o, lse});
+      const auto joined = op("attention_part", in, {"o_wide", "lse"}, part);
+      o = joined[0];
+      lse = joined[1];
+    }
+    mentions[0] = lse;
+    return op("attention_finish", {o}, {"o"}, attributes, "", {}, mentions)[0];
   }
 
   // silu(gate)·up in its parts; the pass `fuse` makes it one op.

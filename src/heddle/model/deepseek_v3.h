@@ -18,6 +18,7 @@ struct StageSpec {
   bool last = true;               // has the head and the losses; else sends
   int64_t sequences = 1;          // a microbatch of a tp × cp group
   int64_t sequence_length = 128;  // whole
+  std::string context = "gather";  // plan::Plan::context
   Dtype dtype = Dtype::f32;       // the compute type X
   ir::Coordinates mesh;           // its degrees; > 1 writes that axis' collectives out
   ir::Purpose purpose = ir::Purpose::train;

@@ -9,7 +9,7 @@ namespace heddle::ops {
 
 namespace {
 
-extern const OpDef reduce_scatter;
+extern const OpDef reduce_scatter, ring_shift;
 
 Role role_like(const Value& v) { return v.role == Role::metadata ? Role::metadata : Role::activation; }
 
@@ -67,6 +67,83 @@ const OpDef reduce_scatter{
     .cost = [](const Stage& stage, const Op& op, const RowCounts& rows) {
       Cost cost = operand_cost(stage, op, rows);
       cost.message_bytes = static_cast<double>(stage.bytes(op.in[0], rows)) * others(op);
+      return cost;
+    },
+};
+
+// All-to-all between ranks that hold all columns of their rows of each sequence and ranks that hold their part of the
+// columns (heads) of all rows (DeepSpeed-Ulysses, arXiv 2309.14509).
+Value turned(const Rule& rule, const Op& op, bool to_sequence) {
+  const int64_t ranks = op.attributes.integer("ranks");
+  const size_t cut = to_sequence ? 1 : 0;
+  Value v = rule.like(0);
+  v.role = role_like(rule.in(0));
+  rule.require(rule.size(0, cut) % ranks == 0, to_sequence ? "columns are not a multiple of the ranks"
+                                                           : "rows are not a multiple of the ranks");
+  v.shape[cut] = fixed(rule.size(0, cut) / ranks);
+  v.shape[1 - cut] = fixed(rule.size(0, 1 - cut) * ranks);
+  check_runs(rule, op, rule.size(0, 0) / (to_sequence ? 1 : ranks));
+  return v;
+}
+
+Cost all_to_all_cost(const Stage& stage, const Op& op, const RowCounts& rows) {
+  Cost cost = operand_cost(stage, op, rows);
+  cost.message_bytes = static_cast<double>(stage.bytes(op.in[0], rows)) * others(op);
+  return cost;
+}
+
+extern const OpDef sequence_to_heads;
+
+const OpDef heads_to_sequence{
+    .kind = "heads_to_sequence",
+    .stream = StreamKind::comm,
+    .collective = true,
+    .infer = [](const Stage& stage, const Op& op) {
+      const Rule rule(stage, op);
+      rule.counts(1);
+      return std::vector{turned(rule, op, true)};
+    },
+    .differentiate = [](GradientWriter& writer, const Op& op, const std::vector<ValueId>& d_out) {
+      return writer.input_gradient(sequence_to_heads, {d_out[0]}, {writer.d(op.in[0])}, op.attributes);
+    },
+    .cost = all_to_all_cost,
+};
+
+const OpDef sequence_to_heads{
+    .kind = "sequence_to_heads",
+    .stream = StreamKind::comm,
+    .collective = true,
+    .infer = [](const Stage& stage, const Op& op) {
+      const Rule rule(stage, op);
+      rule.counts(1);
+      return std::vector{turned(rule, op, false)};
+    },
+    .differentiate = [](GradientWriter& writer, const Op& op, const std::vector<ValueId>& d_out) {
+      return writer.input_gradient(heads_to_sequence, {d_out[0]}, {writer.d(op.in[0])}, op.attributes);
+    },
+    .cost = all_to_all_cost,
+};
+
+// To the rank `by` places on in the group, from the one as many places before.
+const OpDef ring_shift{
+    .kind = "ring_shift",
+    .stream = StreamKind::comm,
+    .collective = true,
+    .infer = [](const Stage& stage, const Op& op) {
+      const Rule rule(stage, op);
+      rule.counts(1);
+      Value v = rule.like(0);
+      v.role = role_like(rule.in(0));
+      return std::vector{std::move(v)};
+    },
+    .differentiate = [](GradientWriter& writer, const Op& op, const std::vector<ValueId>& d_out) {
+      Attributes back = op.attributes;
+      back.set("by", -op.attributes.integer("by"));
+      return writer.input_gradient(ring_shift, {d_out[0]}, {writer.d(op.in[0])}, std::move(back));
+    },
+    .cost = [](const Stage& stage, const Op& op, const RowCounts& rows) {
+      Cost cost = operand_cost(stage, op, rows);
+      cost.message_bytes = static_cast<double>(stage.bytes(op.in[0], rows));
       return cost;
     },
 };
@@ -195,7 +272,7 @@ const OpDef shift_ids{
 }  // namespace
 
 std::vector<const OpDef*> collective_ops() {
-  return {&all_gather, &reduce_scatter, &all_reduce, &reduce_gradients, &gather_weights, &gather_rows, &shift_ids};
+  return {&all_gather, &reduce_scatter, &heads_to_sequence, &sequence_to_heads, &ring_shift, &all_reduce, &reduce_gradients, &gather_weights, &gather_rows, &shift_ids};
 }
 
 }  // namespace heddle::ops

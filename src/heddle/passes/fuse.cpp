@@ -26,12 +26,15 @@ class Rewriter {
     }
     return -1;
   }
-  /// The only op that reads `id`, or -1 when there are none or several.
+  /// The only op that reads or mentions `id`, or -1 when there are none or several.
   int only_reader_of(ValueId id) const {
     int reader = -1;
     for (size_t i = 0; i < stage_.ops.size(); ++i) {
-      const auto& in = stage_.ops[i].in;
-      if (std::find(in.begin(), in.end(), id) == in.end()) continue;
+      const Op& o = stage_.ops[i];
+      if (std::find(o.in.begin(), o.in.end(), id) == o.in.end() &&
+          std::find(o.mentions.begin(), o.mentions.end(), id) == o.mentions.end()) {
+        continue;
+      }
       if (reader >= 0) return -1;
       reader = static_cast<int>(i);
     }

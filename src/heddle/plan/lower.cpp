@@ -25,6 +25,15 @@ void check_sizes(const model::ModelConfig& config, const Plan& plan) {
           "mesh.tp", mesh.tp);
   divides("model.n_routed_experts", config.n_routed_experts, "mesh.ep", mesh.ep);
   divides("model.moe_intermediate_size", config.moe_intermediate_size, "mesh.etp", mesh.etp);
+  const std::vector<std::string> contexts{"gather", "ulysses", "ring"};
+  if (std::find(contexts.begin(), contexts.end(), plan.context) == contexts.end()) {
+    config_error("parallel.context is '{}', accepted are gather, ulysses and ring{}", plan.context,
+                 did_you_mean(plan.context, contexts));
+  }
+  if (plan.context == "ulysses") {
+    divides("model.num_attention_heads", config.num_attention_heads, "mesh.tp × mesh.cp, as parallel.context 'ulysses' needs",
+            int64_t{mesh.tp} * mesh.cp);
+  }
   divides("the sequence length", plan.sequence_length, mesh.cp > 1 ? "2 × mesh.cp × mesh.tp" : "mesh.tp",
           (mesh.cp > 1 ? 2 * mesh.cp : 1) * mesh.tp);
 }
@@ -42,6 +51,7 @@ model::StageText stage_text(const model::ModelConfig& config, const Plan& plan, 
   spec.sequences = purpose == ir::Purpose::predict ? 1 : plan.sequences;
   spec.purpose = purpose;
   spec.sequence_length = plan.sequence_length;
+  spec.context = plan.context;
   spec.dtype = plan.dtype;
   spec.mesh = mesh.at(0);
   model::StageText text = deepseek_v3_stage(config, spec);

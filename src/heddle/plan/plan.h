@@ -19,6 +19,7 @@ struct Plan {
   int microbatches = 1;           // of one rank, a step
   int64_t sequences = 1;          // a microbatch, shared by the ranks of tp × cp
   int64_t sequence_length = 128;
+  std::string context = "gather";  // how attention meets the keys of other cp ranks: gather, ulysses or ring
   Dtype dtype = Dtype::f32;       // of weights and activations
   std::set<std::string> fusions{passes::fusion_names().begin(), passes::fusion_names().end()};
   bool exact_sums = false;        // weight gradients that no layout changes (passes/exact_sums)

@@ -48,6 +48,13 @@ std::vector<Switch> make_switches() {
        "Every sum has one fixed order, so that a run repeats bit for bit. Always on: there is no unordered mode.",
        "none",
        page("deterministic")},
+      {"parallel.context",
+       {"gather", "ulysses", "ring"},
+       reassociates,
+       "How attention meets the keys of a sequence that is cut among ranks.",
+       "gather and ring send the latent and make keys and values of the whole sequence on every rank; ulysses sends "
+       "queries, keys, values and outputs by heads and repeats nothing",
+       page("context_parallel")},
       {"train.clip_norm",
        {},
        changes_maths,

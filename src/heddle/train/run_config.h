@@ -70,6 +70,11 @@ struct RunConfig {
     bool operator==(const Device&) const = default;
   } device;
 
+  struct Parallel {
+    std::string context = "gather";
+    bool operator==(const Parallel&) const = default;
+  } parallel;
+
   std::set<std::string> fusions{passes::fusion_names().begin(), passes::fusion_names().end()};
 
   int64_t microbatches() const { return train.global_batch / train.microbatch; }

@@ -24,6 +24,7 @@ plan::Plan plan_of(const RunConfig& config) {
   plan.sequence_length = config.train.sequence_length;
   plan.dtype = resolved_dtype(config);
   plan.fusions = config.fusions;
+  plan.context = config.parallel.context;
   plan.update.beta1 = config.train.beta1;
   plan.update.beta2 = config.train.beta2;
   plan.update.epsilon = config.train.epsilon;

@@ -244,6 +244,12 @@ void device_settings(Table& t) {
   t.boolean<d, &Device::deterministic>("device.deterministic", "Every sum has one fixed order; always on.");
 }
 
+void parallel_settings(Table& t) {
+  t.word<&RunConfig::parallel, &RunConfig::Parallel::context>(
+      "parallel.context", "How attention meets the keys that other ranks of the context axis hold.",
+      {"gather", "ulysses", "ring"});
+}
+
 }  // namespace
 
 const std::vector<Setting>& settings() {
@@ -254,6 +260,7 @@ const std::vector<Setting>& settings() {
     data_settings(t);
     train_settings(t);
     device_settings(t);
+    parallel_settings(t);
     for (const std::string& name : passes::fusion_names()) t.fusion(name);
     return t.take();
   }();

@@ -41,6 +41,7 @@ Support accepts(const ir::Stage& stage, const ir::Op& op, size_t tensors, Dtype 
     if (a.integer(name) < 1) return Support::no(fmt::format("{} is {}, wanted at least 1", name, a.integer(name)));
   }
   if (a.integer("heads") % a.integer("kv_heads") != 0) return Support::no("kv_heads does not divide heads");
+  if (a.integer_or("cp", 1) != 1) return Support::no("a sequence cut among ranks of cp is not built");
   // The running maximum is taken before the scale.
   if (!(a.number("scale") > 0)) return Support::no("the scale is not positive");
   return Support::yes();

@@ -1,14 +1,18 @@
-// attention and its gradient, one sequence and one head at a time.
+// attention and its gradient, one sequence and one head at a time; whole, or by parts as keys come round a ring.
 //
-// S sequence length, d head dim, v value dim, h query heads, g = h ÷ hk query heads a kv head.
+// S keys, Sq queries a sequence, d head dim, v value dim, h query heads, g = h ÷ hk query heads a kv head.
 //   forward:   s_j = scale·q·k_j, lse = ln Σ_j exp(s_j), o = Σ_j exp(s_j − max)·v_j ÷ Σ_j exp(s_j − max)
+//   a part:    with o', lse' of the parts before: L = ln(exp lse' + exp lse), o ← exp(lse' − L)·o' + exp(lse − L)·o
 //   backward:  p_j = exp(s_j − lse), D = do·o, ds_j = p_j·(do·v_j − D)·scale,
 //              dq = Σ_j ds_j k_j, dk_j = Σ ds_j q, dv_j = Σ p_j do
-// (FlashAttention-2, arXiv 2307.08691). Sums over j are in increasing j; those of dk_j and dv_j go over the g
-// heads, then over the queries, in increasing order. Causal: query i sees j ≤ i.
+// (FlashAttention-2, arXiv 2307.08691; parts: Ring Attention, arXiv 2310.01889). With the lse and o of all keys the
+// backward of a part needs nothing of the others. Sums over j are in increasing j; those of dk_j and dv_j go over the
+// g heads, then over the queries, in increasing order. Which keys a query sees: seen_keys.h.
 #include <cmath>
+#include <limits>
 
 #include "heddle/kernels/reference/operands.h"
+#include "heddle/kernels/seen_keys.h"
 
 namespace heddle::kernels::reference {
 namespace {
@@ -19,13 +23,14 @@ struct Sizes {
         hk(call.op->attributes.integer("kv_heads")),
         d(call.op->attributes.integer("head_dim")),
         v(call.op->attributes.integer("value_dim")),
-        S(call.op->attributes.integer("sequence")),
-        causal(call.op->attributes.integer("causal") != 0),
-        scale(call.op->attributes.number("scale")) {}
-  int64_t h, hk, d, v, S;
-  bool causal;
+        scale(call.op->attributes.number("scale")),
+        mask(*call.op, call.place),
+        S(mask.keys()),
+        Sq(mask.queries()) {}
+  int64_t h, hk, d, v;
   double scale;
-  int64_t seen(int64_t i) const { return causal ? i + 1 : S; }
+  SeenKeys mask;
+  int64_t S, Sq;
 };
 
 /// One head of a sequence, transposed: columns_dS[c·S + j] = rows[j·pitch + c].
@@ -48,68 +53,84 @@ void dots(const A* x, const std::vector<A>& columns_dS, int64_t width, int64_t S
   }
 }
 
+/// Adds to o and lse of some keys those of the keys before them.
+template <class A>
+void join(const A* before_v, A lse_before, int64_t v, A* o_v, A& lse) {
+  const A most = std::max(lse_before, lse);
+  const A a = std::exp(lse_before - most), b = std::exp(lse - most), sum = a + b;
+  for (int64_t c = 0; c < v; ++c) o_v[c] = (a * before_v[c] + b * o_v[c]) / sum;
+  lse = most + std::log(sum);
+}
+
 template <class A>
 void attention(const KernelCall& call) {
   const Sizes sizes(call);
-  const auto [h, hk, d, v, S, causal, scale] = sizes;
+  const auto& [h, hk, d, v, scale, mask, S, Sq] = sizes;
   const Input<A> q(call.in[0]), k(call.in[1]), value(call.in[2]);
-  const int64_t T = call.in[0].dim(0);
+  const Input<A> o_before(operand(call.in, 3)), lse_before(operand(call.in, 4));
+  const int64_t B = call.in[0].dim(0) / Sq;
   const Output<A> o(call.out[0]), lse(call.out[1]);
   std::vector<A> s_S(static_cast<size_t>(S));
-  for (int64_t first = 0; first < T; first += S) {
+  for (int64_t b = 0; b < B; ++b) {
     for (int64_t j = 0; j < h; ++j) {
       const int64_t kv = j / (h / hk);
-      const std::vector<A> k_dS = transpose_head(k.at((first * hk + kv) * d), hk * d, S, d);
-      for (int64_t i = 0; i < S; ++i) {
-        const int64_t row = (first + i) * h + j, seen = sizes.seen(i);
-        dots(q.at(row * d), k_dS, d, S, seen, s_S.data());
-        for (int64_t n = 0; n < seen; ++n) s_S[static_cast<size_t>(n)] *= static_cast<A>(scale);
-        const A most = *std::max_element(s_S.begin(), s_S.begin() + seen);
-        A sum = 0;
+      const std::vector<A> k_dS = transpose_head(k.at((b * S * hk + kv) * d), hk * d, S, d);
+      for (int64_t i = 0; i < Sq; ++i) {
+        const int64_t row = (b * Sq + i) * h + j, seen = mask.seen(i);
         A* o_v = o.at(row * v);
         std::fill_n(o_v, v, A(0));
-        for (int64_t n = 0; n < seen; ++n) {
-          const A p = std::exp(s_S[static_cast<size_t>(n)] - most);
-          sum += p;
-          const A* value_v = value.at(((first + n) * hk + kv) * v);
-          for (int64_t c = 0; c < v; ++c) o_v[c] += p * value_v[c];
+        lse[row] = -std::numeric_limits<A>::infinity();
+        if (seen > 0) {
+          dots(q.at(row * d), k_dS, d, S, seen, s_S.data());
+          for (int64_t n = 0; n < seen; ++n) s_S[static_cast<size_t>(n)] *= static_cast<A>(scale);
+          const A most = *std::max_element(s_S.begin(), s_S.begin() + seen);
+          A sum = 0;
+          for (int64_t n = 0; n < seen; ++n) {
+            const A p = std::exp(s_S[static_cast<size_t>(n)] - most);
+            sum += p;
+            const A* value_v = value.at(((b * S + n) * hk + kv) * v);
+            for (int64_t c = 0; c < v; ++c) o_v[c] += p * value_v[c];
+          }
+          for (int64_t c = 0; c < v; ++c) o_v[c] /= sum;
+          lse[row] = most + std::log(sum);
         }
-        for (int64_t c = 0; c < v; ++c) o_v[c] /= sum;
-        lse[row] = most + std::log(sum);
+        if (o_before) join(o_before.at(row * v), lse_before[row], v, o_v, lse[row]);
       }
     }
   }
 }
 
+/// In: do, q, k, v, o, lse, and for a part the dq of the parts before.
 template <class A>
 void attention_dgrad(const KernelCall& call) {
   const Sizes sizes(call);
-  const auto [h, hk, d, v, S, causal, scale] = sizes;
+  const auto& [h, hk, d, v, scale, mask, S, Sq] = sizes;
   const Input<A> d_o(call.in[0]), q(call.in[1]), k(call.in[2]), value(call.in[3]), o(call.in[4]), lse(call.in[5]);
-  const int64_t T = call.in[0].dim(0);
+  const Input<A> dq_before(operand(call.in, 6));
+  const int64_t B = call.in[0].dim(0) / Sq;
   const Output<A> dq(call.out[0]), dk(call.out[1]), dv(call.out[2]);
   dk.fill(A(0));
   dv.fill(A(0));
   std::vector<A> s_S(static_cast<size_t>(S)), dp_S(static_cast<size_t>(S));
-  for (int64_t first = 0; first < T; first += S) {
+  for (int64_t b = 0; b < B; ++b) {
     for (int64_t j = 0; j < h; ++j) {
       const int64_t kv = j / (h / hk);
-      const std::vector<A> k_dS = transpose_head(k.at((first * hk + kv) * d), hk * d, S, d);
-      const std::vector<A> v_vS = transpose_head(value.at((first * hk + kv) * v), hk * v, S, v);
-      for (int64_t i = 0; i < S; ++i) {
-        const int64_t row = (first + i) * h + j, seen = sizes.seen(i);
+      const std::vector<A> k_dS = transpose_head(k.at((b * S * hk + kv) * d), hk * d, S, d);
+      const std::vector<A> v_vS = transpose_head(value.at((b * S * hk + kv) * v), hk * v, S, v);
+      for (int64_t i = 0; i < Sq; ++i) {
+        const int64_t row = (b * Sq + i) * h + j, seen = mask.seen(i);
         const A *q_d = q.at(row * d), *do_v = d_o.at(row * v);
         dots(q_d, k_dS, d, S, seen, s_S.data());
         dots(do_v, v_vS, v, S, seen, dp_S.data());
         A delta = 0;
         for (int64_t c = 0; c < v; ++c) delta += do_v[c] * o[row * v + c];
         A* dq_d = dq.at(row * d);
-        std::fill_n(dq_d, d, A(0));
+        for (int64_t c = 0; c < d; ++c) dq_d[c] = dq_before ? dq_before[row * d + c] : A(0);
         for (int64_t n = 0; n < seen; ++n) {
           const auto at = static_cast<size_t>(n);
           const A p = std::exp(s_S[at] * static_cast<A>(scale) - lse[row]);
           const A ds = p * (dp_S[at] - delta) * static_cast<A>(scale);
-          const int64_t key = (first + n) * hk + kv;
+          const int64_t key = (b * S + n) * hk + kv;
           const A* k_d = k.at(key * d);
           A *dk_d = dk.at(key * d), *dv_v = dv.at(key * v);
           for (int64_t c = 0; c < d; ++c) dq_d[c] += ds * k_d[c];
@@ -121,11 +142,21 @@ void attention_dgrad(const KernelCall& call) {
   }
 }
 
+template <class A>
+void attention_finish(const KernelCall& call) {
+  const Input<A> o(call.in[0]);
+  const Output<A> rounded(call.out[0]);
+  std::copy_n(o.at(0), call.in[0].elements(), rounded.at(0));
+}
+
 }  // namespace
 
 std::vector<KernelEntry> attention_kernels() {
   return {entry("attention", by_type<in0, attention<float>, attention<double>>),
-          entry("attention_dgrad", by_type<in0, attention_dgrad<float>, attention_dgrad<double>>)};
+          entry("attention_dgrad", by_type<in0, attention_dgrad<float>, attention_dgrad<double>>),
+          entry("attention_part", by_type<in0, attention<float>, attention<double>>),
+          entry("attention_part_dgrad", by_type<in0, attention_dgrad<float>, attention_dgrad<double>>),
+          entry("attention_finish", by_type<in0, attention_finish<float>, attention_finish<double>>)};
 }
 
 }  // namespace heddle::kernels::reference

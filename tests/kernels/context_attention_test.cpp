@@ -1,0 +1,169 @@
+// Attention whose sequences are cut among ranks of cp, rank after rank, against the same sequences on one rank: outputs,
+// and gradients of q, k and v. With all keys at once (`attention`), and by parts as keys come round the ring.
+#include "tests/kernels/op_runner.h"
+
+namespace heddle::op_runner {
+namespace {
+
+struct Shape {
+  int cp;
+  int64_t sequences, length, heads, kv_heads, head_dim, value_dim;
+  bool causal = true;
+};
+
+struct Whole {
+  Tensor q, k, v, d_o;             // [B·S, …]
+  Tensor o, dq, dk, dv;
+};
+
+ir::Attributes attributes_of(const Shape& s) {
+  return {{"heads", s.heads},
+          {"kv_heads", s.kv_heads},
+          {"head_dim", s.head_dim},
+          {"value_dim", s.value_dim},
+          {"sequence", s.length},
+          {"causal", int64_t{s.causal}},
+          {"scale", 1 / std::sqrt(static_cast<double>(s.head_dim))}};
+}
+
+/// Appends the op, its gradient for d_o, runs all and reads o, dq and the gradients of `keys`.
+std::vector<Tensor> run(StageRunner& runner, ValueId o, const Tensor& d_o, const std::vector<ValueId>& of) {
+  const ValueId seed = runner.add(d_o, Role::gradient, "do");
+  const std::vector<ValueId> d = ir::differentiate(runner.stage, ops::find("add"), {{o, seed}}, of);
+  runner.run();
+  std::vector<Tensor> result{runner.read(o)};
+  for (const ValueId id : d) result.push_back(runner.read(id));
+  return result;
+}
+
+Whole whole(const Shape& s, Dtype X, const std::vector<kernels::KernelEntry>& kernels) {
+  const int64_t rows = s.sequences * s.length;
+  Whole w;
+  w.q = random_tensor(X, {rows, s.heads * s.head_dim}, 1);
+  w.k = random_tensor(X, {rows, s.kv_heads * s.head_dim}, 2);
+  w.v = random_tensor(X, {rows, s.kv_heads * s.value_dim}, 3);
+  w.d_o = random_tensor(X, {rows, s.heads * s.value_dim}, 4);
+  StageRunner runner(kernels);
+  const std::vector<ValueId> in{runner.add(w.q, Role::activation, "q"), runner.add(w.k, Role::activation, "k"),
+                                runner.add(w.v, Role::activation, "v")};
+  const auto out = runner.append("attention", in, attributes_of(s));
+  const std::vector<Tensor> r = run(runner, out[0], w.d_o, in);
+  w.o = r[0], w.dq = r[1], w.dk = r[2], w.dv = r[3];
+  return w;
+}
+
+/// Calls with (row of the whole, row of the share) for each row that rank `index` has.
+template <class F>
+void each_row(const Shape& s, int index, const F& f) {
+  const int64_t own = s.length / s.cp;
+  for (int64_t b = 0; b < s.sequences; ++b) {
+    for (int64_t j = 0; j < own; ++j) f(b * s.length + ir::position(j, s.length, index, s.cp), b * own + j);
+  }
+}
+
+Tensor share(const Shape& s, const Tensor& x, int index) {
+  Tensor part(x.dtype, {x.shape[0] / s.cp, x.shape[1]});
+  each_row(s, index, [&](int64_t from, int64_t to) {
+    for (int64_t c = 0; c < x.shape[1]; ++c) {
+      part.values[static_cast<size_t>(to * x.shape[1] + c)] = x.values[static_cast<size_t>(from * x.shape[1] + c)];
+    }
+  });
+  return part;
+}
+
+void add(Tensor& sum, const Tensor& x) {
+  for (size_t i = 0; i < x.values.size(); ++i) sum.values[i] += x.values[i];
+}
+
+ir::Coordinates place(const Shape& s, int index) {
+  ir::Coordinates at;
+  at.index[static_cast<size_t>(ir::Axis::cp)] = index;
+  at.degree[static_cast<size_t>(ir::Axis::cp)] = s.cp;
+  return at;
+}
+
+void check_gathered(const Shape& s, Dtype X, const std::vector<kernels::KernelEntry>& kernels, double tolerance,
+                    const std::string& wanted) {
+  const Whole w = whole(s, X, kernels);
+  Tensor dk(X, w.k.shape), dv(X, w.v.shape);
+  for (int r = 0; r < s.cp; ++r) {
+    StageRunner runner(kernels);
+    runner.place = place(s, r);
+    const std::vector<ValueId> in{runner.add(share(s, w.q, r), Role::activation, "q"),
+                                  runner.add(w.k, Role::activation, "k"), runner.add(w.v, Role::activation, "v")};
+    ir::Attributes attributes = attributes_of(s);
+    attributes.set("cp", int64_t{s.cp});
+    const auto out = runner.append("attention", in, attributes);
+    const std::vector<Tensor> found = run(runner, out[0], share(s, w.d_o, r), in);
+    EXPECT_TRUE(close(share(s, w.o, r), found[0], tolerance)) << "o of rank " << r;
+    EXPECT_TRUE(close(share(s, w.dq, r), found[1], tolerance)) << "dq of rank " << r;
+    add(dk, found[2]);
+    add(dv, found[3]);
+    for (const std::string& ran : runner.ran) EXPECT_NE(ran.find(wanted), std::string::npos) << ran;
+  }
+  EXPECT_TRUE(close(w.dk, dk, tolerance));
+  EXPECT_TRUE(close(w.dv, dv, tolerance));
+}
+
+void check_ring(const Shape& s, Dtype X, const std::vector<kernels::KernelEntry>& kernels, double tolerance,
+                const std::string& wanted) {
+  const Whole w = whole(s, X, kernels);
+  std::vector<Tensor> dk, dv;
+  for (int r = 0; r < s.cp; ++r) {
+    dk.emplace_back(X, share(s, w.k, r).shape);
+    dv.emplace_back(X, share(s, w.v, r).shape);
+  }
+  for (int r = 0; r < s.cp; ++r) {
+    StageRunner runner(kernels);
+    runner.place = place(s, r);
+    ir::Attributes attributes = attributes_of(s);
+    attributes.set("cp", int64_t{s.cp});
+    const ValueId q = runner.add(share(s, w.q, r), Role::activation, "q");
+    std::vector<ValueId> before, mentions{ir::none, q};
+    for (int turn = 0; turn < s.cp; ++turn) {
+      const int owner = (r + s.cp - turn) % s.cp;
+      const std::vector<ValueId> k_v{runner.add(share(s, w.k, owner), Role::activation, fmt::format("k{}", turn)),
+                                     runner.add(share(s, w.v, owner), Role::activation, fmt::format("v{}", turn))};
+      mentions.insert(mentions.end(), k_v.begin(), k_v.end());
+      std::vector<ValueId> in{q, k_v[0], k_v[1]};
+      in.insert(in.end(), before.begin(), before.end());
+      ir::Attributes part = attributes;
+      part.set("turn", int64_t{turn});
+      before = runner.append("attention_part", in, part);
+    }
+    mentions[0] = before[1];
+    const ValueId o = runner.append("attention_finish", {before[0]}, attributes, {}, ir::Phase::F, mentions)[0];
+    const std::vector<Tensor> found =
+        run(runner, o, share(s, w.d_o, r), std::vector<ValueId>(mentions.begin() + 1, mentions.end()));
+    EXPECT_TRUE(close(share(s, w.o, r), found[0], tolerance)) << "o of rank " << r;
+    EXPECT_TRUE(close(share(s, w.dq, r), found[1], tolerance)) << "dq of rank " << r;
+    for (int turn = 0; turn < s.cp; ++turn) {
+      const auto owner = static_cast<size_t>((r + s.cp - turn) % s.cp);
+      add(dk[owner], found[static_cast<size_t>(2 + 2 * turn)]);
+      add(dv[owner], found[static_cast<size_t>(3 + 2 * turn)]);
+    }
+    for (const std::string& ran : runner.ran) {
+      if (ran.starts_with("attention_part")) {
+        EXPECT_NE(ran.find(wanted), std::string::npos) << ran;
+      }
+    }
+  }
+  for (int r = 0; r < s.cp; ++r) {
+    EXPECT_TRUE(close(share(s, w.dk, r), dk[static_cast<size_t>(r)], tolerance)) << "dk of rank " << r;
+    EXPECT_TRUE(close(share(s, w.dv, r), dv[static_cast<size_t>(r)], tolerance)) << "dv of rank " << r;
+  }
+}
+
+const std::vector<Shape> kSmall{{1, 2, 12, 2, 1, 5, 4}, {2, 2, 12, 2, 2, 5, 4}, {3, 1, 12, 2, 1, 5, 4},
+                                {4, 2, 24, 3, 3, 4, 6}, {2, 2, 12, 2, 1, 5, 4, false}};
+
+TEST(ContextAttention, GatheredKeysOnReference) {
+  for (const Shape& s : kSmall) check_gathered(s, Dtype::f64, kernels::reference_kernels(), 1e-12, "reference");
+}
+
+TEST(ContextAttention, RingOnReference) {
+  for (const Shape& s : kSmall) check_ring(s, Dtype::f64, kernels::reference_kernels(), 1e-12, "reference");
+}
+
+}  // namespace
+}  // namespace heddle::op_runner
