@@ -1,5 +1,6 @@
-// Attention whose sequences are cut among ranks of cp, rank after rank, against the same sequences on one rank: outputs,
-// and gradients of q, k and v. With all keys at once (`attention`), and by parts as keys come round the ring.
+// Attention whose sequences are cut among ranks of cp, rank after rank, against the same sequences on one rank:
+// outputs, and gradients of q, k and v. With all keys at once (`attention`), and by parts as keys come round the
+// ring.
 #include "tests/kernels/op_runner.h"
 
 namespace heddle::op_runner {
@@ -12,7 +13,7 @@ struct Shape {
 };
 
 struct Whole {
-  Tensor q, k, v, d_o;             // [B·S, …]
+  Tensor q, k, v, d_o;  // [B·S, …]
   Tensor o, dq, dk, dv;
 };
 
@@ -154,8 +155,11 @@ void check_ring(const Shape& s, Dtype X, const std::vector<kernels::KernelEntry>
   }
 }
 
-const std::vector<Shape> kSmall{{1, 2, 12, 2, 1, 5, 4}, {2, 2, 12, 2, 2, 5, 4}, {3, 1, 12, 2, 1, 5, 4},
-                                {4, 2, 24, 3, 3, 4, 6}, {2, 2, 12, 2, 1, 5, 4, false}};
+const std::vector<Shape> kSmall{{1, 2, 12, 2, 1, 5, 4},
+                                {2, 2, 12, 2, 2, 5, 4},
+                                {3, 1, 12, 2, 1, 5, 4},
+                                {4, 2, 24, 3, 3, 4, 6},
+                                {2, 2, 12, 2, 1, 5, 4, false}};
 
 TEST(ContextAttention, GatheredKeysOnReference) {
   for (const Shape& s : kSmall) check_gathered(s, Dtype::f64, kernels::reference_kernels(), 1e-12, "reference");

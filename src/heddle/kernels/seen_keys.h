@@ -2,8 +2,8 @@
 //
 // S is the length of the whole sequence. A rank of cp has Sq = S ÷ cp query rows of it, at the positions of
 // ir::position. The key rows are the whole sequence in order (`attention`), or the share of the rank `turn` places
-// before this one in the ring (`attention_part`). In both, keys stand in the order of their positions: what a query may
-// see is always a prefix.
+// before this one in the ring (`attention_part`). In both, keys stand in the order of their positions: what a query
+// may see is always a prefix.
 #pragma once
 
 #include <algorithm>
@@ -18,10 +18,11 @@ struct SeenKeys {
       : length(op.attributes.integer("sequence")),
         cp(static_cast<int>(op.attributes.integer_or("cp", 1))),
         index(place == nullptr ? 0 : place->at(ir::Axis::cp)),
-        owner(op.attributes.has("turn") ? static_cast<int>((index + cp - op.attributes.integer("turn")) % cp) : kAll),
+        owner(op.attributes.has("turn") ? static_cast<int>((index + cp - op.attributes.integer("turn")) % cp)
+                                        : kAll),
         causal(op.attributes.integer("causal") != 0) {
-    HEDDLE_CHECK(cp == (place == nullptr ? 1 : place->of(ir::Axis::cp)) || cp == 1, "'{}' of cp {} on a mesh of cp {}",
-                 op.kind(), cp, place == nullptr ? 1 : place->of(ir::Axis::cp));
+    HEDDLE_CHECK(cp == (place == nullptr ? 1 : place->of(ir::Axis::cp)) || cp == 1,
+                 "'{}' of cp {} on a mesh of cp {}", op.kind(), cp, place == nullptr ? 1 : place->of(ir::Axis::cp));
   }
 
   int64_t queries() const { return length / cp; }

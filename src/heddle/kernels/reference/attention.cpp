@@ -6,8 +6,8 @@
 //   backward:  p_j = exp(s_j − lse), D = do·o, ds_j = p_j·(do·v_j − D)·scale,
 //              dq = Σ_j ds_j k_j, dk_j = Σ ds_j q, dv_j = Σ p_j do
 // (FlashAttention-2, arXiv 2307.08691; parts: Ring Attention, arXiv 2310.01889). With the lse and o of all keys the
-// backward of a part needs nothing of the others. Sums over j are in increasing j; those of dk_j and dv_j go over the
-// g heads, then over the queries, in increasing order. Which keys a query sees: seen_keys.h.
+// backward of a part needs nothing of the others. Sums over j are in increasing j; those of dk_j and dv_j go over
+// the g heads, then over the queries, in increasing order. Which keys a query sees: seen_keys.h.
 #include <cmath>
 #include <limits>
 
