@@ -8,6 +8,7 @@
 #include <gtest/gtest.h>
 #include <omp.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -100,11 +101,13 @@ struct Case {
   Dtype dtype;
 };
 std::string name(const testing::TestParamInfo<Case>& info) {
-  return fmt::format("{}_{}", name_of(info.param.engine), name_of(info.param.dtype));
+  std::string text = fmt::format("{}_{}", name_of(info.param.engine), name_of(info.param.dtype));
+  std::replace(text.begin(), text.end(), '-', '_');
+  return text;
 }
 std::vector<Case> cases() {
   std::vector<Case> all;
-  for (const Engine engine : {Engine::amx, Engine::avx512, Engine::avx2, Engine::portable}) {
+  for (const Engine engine : {Engine::amx, Engine::amx_bf16x3, Engine::avx512, Engine::avx2, Engine::portable}) {
     for (const Dtype dtype : {Dtype::bf16, Dtype::f32}) {
       if (engine_supported(engine, dtype)) all.push_back({engine, dtype});
     }

@@ -210,6 +210,7 @@ std::string_view name_of(Engine engine) {
   switch (engine) {
     case Engine::best: return "best";
     case Engine::amx: return "amx";
+    case Engine::amx_bf16x3: return "amx-bf16x3";
     case Engine::avx512: return "avx512";
     case Engine::avx2: return "avx2";
     case Engine::portable: return "portable";
@@ -223,6 +224,7 @@ Support engine_supported(Engine engine, Dtype dtype) {
   }
   switch (engine) {
     case Engine::amx: return dtype == Dtype::bf16 ? amx_bf16() : Support::no("amx multiplies bf16 only");
+    case Engine::amx_bf16x3: return dtype == Dtype::f32 ? amx_bf16() : Support::no("amx-bf16x3 is for f32");
     case Engine::avx512: return avx512();
     case Engine::avx2: return avx2_fma();
     case Engine::best:
@@ -232,7 +234,7 @@ Support engine_supported(Engine engine, Dtype dtype) {
 }
 
 Engine best_engine(Dtype dtype) {
-  for (const Engine engine : {Engine::amx, Engine::avx512, Engine::avx2}) {
+  for (const Engine engine : {Engine::amx, Engine::amx_bf16x3, Engine::avx512, Engine::avx2}) {
     if (engine_supported(engine, dtype)) return engine;
   }
   return Engine::portable;
@@ -256,8 +258,11 @@ RowGroups::RowGroups(std::span<const int64_t> offsets)
   HEDDLE_CHECK(count_ >= 1, "row groups: {} offsets, need two or more", offsets.size());
 }
 
+static bool on_tiles(Engine engine) { return engine == Engine::amx || engine == Engine::amx_bf16x3; }
+
 int64_t panel_bytes(Engine engine, int64_t depth, int64_t columns) {
-  return engine == Engine::amx ? amx::panel_bytes(depth, columns) : fp32::panel_bytes(depth, columns);
+  if (on_tiles(engine)) return amx::panel_bytes(engine == Engine::amx_bf16x3, depth, columns);
+  return fp32::panel_bytes(depth, columns);
 }
 
 static fp32::BlockKernel block_kernel(Engine engine) {
@@ -267,17 +272,17 @@ static fp32::BlockKernel block_kernel(Engine engine) {
 }
 
 void run_piece(Engine engine, const ProductPiece& piece) {
-  if (engine == Engine::amx) return amx::product(piece);
+  if (on_tiles(engine)) return amx::product(engine == Engine::amx_bf16x3, piece);
   fp32::product(block_kernel(engine), piece);
 }
 
 void run_pieces(Engine engine, WgradPieces& pieces, std::byte* scratch) {
-  if (engine == Engine::amx) return amx::wgrad(pieces, scratch);
+  if (on_tiles(engine)) return amx::wgrad(engine == Engine::amx_bf16x3, pieces, scratch);
   for (WgradPiece piece; pieces.next(piece);) fp32::wgrad(block_kernel(engine), piece, scratch);
 }
 
 void run_piece(Engine engine, const PackPiece& piece) {
-  if (engine == Engine::amx) return amx::pack(piece);
+  if (on_tiles(engine)) return amx::pack(engine == Engine::amx_bf16x3, piece);
   fp32::pack(piece);
 }
 
@@ -359,9 +364,9 @@ void linear_wgrad(const LinearWgrad& call) {
                 2.0 * static_cast<double>(rows) * static_cast<double>(call.n) * static_cast<double>(call.k));
   int64_t deepest = 0;
   for (int64_t g = 0; g < groups.count(); ++g) deepest = std::max(deepest, groups.end(g) - groups.begin(g));
-  const PieceSplit split =
-      PieceSplit::equal(groups.count(), call.n, deepest > kWgradRunRows ? kMostDeepWgradRows : kMostWgradRows,
-                        call.k, team.threads, team.numbers);
+  const bool narrow = deepest > kWgradRunRows || engine == Engine::amx_bf16x3;
+  const PieceSplit split = PieceSplit::equal(groups.count(), call.n, narrow ? kMostDeepWgradRows : kMostWgradRows,
+                                             call.k, team.threads, team.numbers);
   std::atomic<int64_t> taken = 0;
 #pragma omp parallel num_threads(team.threads)
   {

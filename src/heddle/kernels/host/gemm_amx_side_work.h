@@ -117,12 +117,13 @@ struct FetchAhead {
   }
 };
 
-/// All of it.
+/// All of it. Ahead: what is done for the next rows of A, FetchAhead or SplitAhead.
+template <class Ahead>
 struct WriteAndFetch {
   PendingRows pending;
   ClaimRows claim;      // where this block's results go
   ClaimRows next_sums;  // of the next block, when sums wait from run to run
-  FetchAhead ahead;
+  Ahead ahead;
 
   HEDDLE_AMX_TARGET void begin(int64_t steps) {
     pending.begin(steps);

@@ -18,7 +18,9 @@ constexpr int64_t kStep = 32;            // k of one tile product
 constexpr int64_t kTileElements = 512;   // bf16 of a tile
 constexpr int64_t kPairElements = 1024;  // bf16 of a step pair
 
-#define HEDDLE_AMX_TARGET [[gnu::target("avx512f,avx512bw,avx512dq,avx512vl,avx512bf16,amx-tile,amx-bf16,bmi2")]]
+#define HEDDLE_AMX_FEATURES "avx512f,avx512bw,avx512dq,avx512vl,avx512bf16,amx-tile,amx-bf16,bmi2"
+#define HEDDLE_AMX_TARGET [[gnu::target(HEDDLE_AMX_FEATURES)]]
+#define HEDDLE_AMX_LAMBDA __attribute__((target(HEDDLE_AMX_FEATURES)))
 #define HEDDLE_AMX HEDDLE_AMX_TARGET static inline
 
 struct alignas(64) TileConfig {
@@ -46,8 +48,12 @@ HEDDLE_AMX void configure_tiles(int64_t rows) {
   _tile_loadconfig(&config);
 }
 
+/// What a step multiplies: bf16 operands, or fp32 ones in three bf16 parts each (see gemm_amx_split.h).
+enum class Numbers : uint8_t { bf16, split_fp32 };
+constexpr int64_t parts_of(Numbers numbers) { return numbers == Numbers::bf16 ? 1 : 3; }
+
 /// A of one block over one run of k: two tile rows, the step from one 32 k to the next, and after the last full
-/// step possibly a zero-padded one held elsewhere.
+/// step possibly a zero-padded one held elsewhere. Split operands are step pairs, one for each part, side by side.
 struct LeftOperand {
   const uint16_t* upper = nullptr;
   const uint16_t* lower = nullptr;
@@ -74,9 +80,42 @@ HEDDLE_AMX void multiply_step(const uint16_t* upper, const uint16_t* lower, int6
   }
 }
 
+/// The same for split operands: a step holds its three parts one after the other. Small terms come first as far as
+/// each product can share an operand with the one before, which takes 14 tile loads for 24 products.
+template <int kRowTiles, int kColumnTiles>
+HEDDLE_AMX void multiply_split_step(const uint16_t* a, const uint16_t* b) {
+  const auto left = [a](int64_t part) HEDDLE_AMX_LAMBDA {
+    _tile_loadd(4, a + part * kPairElements, 64);
+    if constexpr (kRowTiles == 2) _tile_loadd(5, a + part * kPairElements + kTileElements, 64);
+  };
+  const auto right = [b](int64_t part) HEDDLE_AMX_LAMBDA {
+    _tile_loadd(6, b + part * kPairElements, 64);
+    if constexpr (kColumnTiles == 2) _tile_loadd(7, b + part * kPairElements + kTileElements, 64);
+  };
+  const auto multiply = []() HEDDLE_AMX_LAMBDA {
+    _tile_dpbf16ps(0, 4, 6);
+    if constexpr (kColumnTiles == 2) _tile_dpbf16ps(1, 4, 7);
+    if constexpr (kRowTiles == 2) _tile_dpbf16ps(2, 5, 6);
+    if constexpr (kRowTiles == 2 && kColumnTiles == 2) _tile_dpbf16ps(3, 5, 7);
+  };
+  left(2);
+  right(0);
+  multiply();
+  left(1);
+  multiply();
+  right(1);
+  multiply();
+  left(0);
+  multiply();
+  right(2);
+  multiply();
+  right(0);
+  multiply();
+}
+
 /// C (+)= A · B. `c` is row-major with `c_stride` bytes a row. `steps` counts full steps. SideWork: see
 /// gemm_amx_side_work.h.
-template <int kRowTiles, int kColumnTiles, class SideWork>
+template <Numbers kNumbers, int kRowTiles, int kColumnTiles, class SideWork>
 HEDDLE_AMX void multiply_block(const LeftOperand& a, int64_t steps, const uint16_t* b, float* c, int64_t c_stride,
                                bool accumulate, SideWork& side_work) {
   pass_memory_to_tiles(c);
@@ -96,13 +135,19 @@ HEDDLE_AMX void multiply_block(const LeftOperand& a, int64_t steps, const uint16
   const uint16_t* lower = a.lower;
   side_work.begin(steps);
   for (int64_t step = 0; step < steps; ++step) {
-    multiply_step<kRowTiles, kColumnTiles>(upper, lower, a.row_stride, b);
+    if constexpr (kNumbers == Numbers::bf16) {
+      multiply_step<kRowTiles, kColumnTiles>(upper, lower, a.row_stride, b);
+    } else {
+      multiply_split_step<kRowTiles, kColumnTiles>(upper, b);
+    }
     side_work.step();
     upper += a.step_stride;
     lower += a.step_stride;
-    b += kPairElements;
+    b += parts_of(kNumbers) * kPairElements;
   }
-  if (a.tail) multiply_step<kRowTiles, kColumnTiles>(a.tail, a.tail + kTileElements, 64, b);
+  if constexpr (kNumbers == Numbers::bf16) {
+    if (a.tail) multiply_step<kRowTiles, kColumnTiles>(a.tail, a.tail + kTileElements, 64, b);
+  }
   _tile_stored(0, c, c_stride);
   if constexpr (kColumnTiles == 2) _tile_stored(1, c + kTile, c_stride);
   if constexpr (kRowTiles == 2) _tile_stored(2, c_lower, c_stride);
@@ -110,16 +155,16 @@ HEDDLE_AMX void multiply_block(const LeftOperand& a, int64_t steps, const uint16
 }
 
 /// The block product for any edge: rows 1–32 (as configured), columns 1–32.
-template <class SideWork>
+template <Numbers kNumbers, class SideWork>
 HEDDLE_AMX void multiply_edge_block(int64_t rows, int64_t columns, const LeftOperand& a, int64_t steps,
                                     const uint16_t* b, float* c, int64_t c_stride, bool accumulate,
                                     SideWork& side_work) {
   if (rows > kTile) {
-    if (columns > kTile) return multiply_block<2, 2>(a, steps, b, c, c_stride, accumulate, side_work);
-    return multiply_block<2, 1>(a, steps, b, c, c_stride, accumulate, side_work);
+    if (columns > kTile) return multiply_block<kNumbers, 2, 2>(a, steps, b, c, c_stride, accumulate, side_work);
+    return multiply_block<kNumbers, 2, 1>(a, steps, b, c, c_stride, accumulate, side_work);
   }
-  if (columns > kTile) return multiply_block<1, 2>(a, steps, b, c, c_stride, accumulate, side_work);
-  return multiply_block<1, 1>(a, steps, b, c, c_stride, accumulate, side_work);
+  if (columns > kTile) return multiply_block<kNumbers, 1, 2>(a, steps, b, c, c_stride, accumulate, side_work);
+  return multiply_block<kNumbers, 1, 1>(a, steps, b, c, c_stride, accumulate, side_work);
 }
 
 /// The lowest `count` lanes, 0 to 32 or 0 to 16.

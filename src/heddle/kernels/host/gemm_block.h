@@ -17,17 +17,17 @@ constexpr int64_t kPanelColumns = 32;
 constexpr int64_t kMostPieceRows = 256;
 constexpr int64_t kMostPieceColumns = 512;
 constexpr int64_t kMostWgradRows = 512;      // n, of groups of up to kWgradRunRows rows
-constexpr int64_t kMostDeepWgradRows = 256;  // n, of others
+constexpr int64_t kMostDeepWgradRows = 256;  // n, of others, and for amx-bf16x3
 constexpr int64_t kMostWgradColumns = 512;   // k
 constexpr int64_t kWgradRunRows = 512;       // t that are multiplied at once
-constexpr int64_t kPieceScratchBytes = 1664 * 1024;
+constexpr int64_t kPieceScratchBytes = 1680 * 1024;
 
 /// C[M, column_begin .. column_end) = A[M, depth] · B[depth, columns] (+ bias).
 ///
 /// Either `panels` holds B packed for the engine (forward: depth K, columns N; dgrad: depth N, columns K), or
 /// `rows` holds it unpacked, B[d][c] = rows[c·stride + d] when `transposed` (forward), else rows[d·stride + c]
 /// (dgrad). 0 <= M <= kMostPieceRows, column_end - column_begin <= kMostPieceColumns, column_begin a multiple of
-/// kPanelColumns, column_end <= columns. amx wants bf16 A and B.
+/// kPanelColumns, column_end <= columns. amx wants bf16 A and B; amx-bf16x3 panels that it packed, or rows.
 struct ProductPiece {
   int64_t rows = 0;  // M
   int64_t depth = 0;
@@ -84,10 +84,11 @@ void run_piece(Engine engine, const PackPiece& piece);
 
 // What each engine provides.
 namespace amx {
-int64_t panel_bytes(int64_t depth, int64_t columns);
-void product(const ProductPiece& piece);
-void wgrad(WgradPieces& pieces, std::byte* scratch);
-void pack(const PackPiece& piece);
+// split: the engine amx-bf16x3.
+int64_t panel_bytes(bool split, int64_t depth, int64_t columns);
+void product(bool split, const ProductPiece& piece);
+void wgrad(bool split, WgradPieces& pieces, std::byte* scratch);
+void pack(bool split, const PackPiece& piece);
 }  // namespace amx
 
 namespace fp32 {
