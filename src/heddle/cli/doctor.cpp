@@ -156,7 +156,7 @@ std::vector<Finding> backend_findings() {
 }
 
 struct Choice {
-  std::string chosen;                 // "host.gemm"
+  std::string chosen;                 // "host.gemm:amx"
   std::vector<std::string> refusals;  // "host.gemm: why not"
 };
 
@@ -174,7 +174,8 @@ std::map<std::string, Choice> choices(const char* backend, const char* dtype) {
       std::vector<std::string> refusals;
       const kernels::KernelEntry& kernel = kernels::select_kernel(backend, stage, op, &refusals);
       Choice& choice = of[std::string(op.kind())];
-      const std::string name = fmt::format("{}.{}", kernel.backend, kernel.name);
+      std::string name = fmt::format("{}.{}", kernel.backend, kernel.name);
+      if (kernel.engine) name += fmt::format(":{}", kernel.engine(stage, op));
       if (choice.chosen.find(name) == std::string::npos)
         choice.chosen += (choice.chosen.empty() ? "" : ", ") + name;
       for (std::string& refusal : refusals) {

@@ -22,6 +22,8 @@ struct KernelEntry {
   /// Bytes of scratch that a call with these row counts needs. Null means none.
   int64_t (*scratch_bytes)(const ir::Stage& stage, const ir::Op& op, const ir::RowCounts& rows) = nullptr;
   device::Kernel run = nullptr;
+  /// What it runs on here for this op, e.g. "avx512", where a kernel has a choice. Null: there is none.
+  std::string_view (*engine)(const ir::Stage& stage, const ir::Op& op) = nullptr;
 };
 
 /// The kernels of a backend. A build without the backend has an empty list.

@@ -95,10 +95,13 @@ int64_t scratch_bytes(const ir::Stage& stage, const ir::Op& op, const ir::RowCou
 }  // namespace
 
 std::vector<KernelEntry> grouped_linear_kernels() {
-  return {{"grouped_linear", "host", "gemm", supports, scratch_bytes, run_grouped_linear},
-          {"grouped_linear_dgrad", "host", "gemm", supports, scratch_bytes, run_grouped_linear_dgrad},
-          {"grouped_linear_wgrad", "host", "gemm", wgrad_supports, scratch_bytes, run_grouped_linear_wgrad},
-          {"grouped_linear_wgrad_exact", "host", "gemm", exact_supports, exact_scratch, run_grouped_linear_wgrad_exact}};
+  return {
+      {"grouped_linear", "host", "gemm", supports, scratch_bytes, run_grouped_linear, product_engine},
+      {"grouped_linear_dgrad", "host", "gemm", supports, scratch_bytes, run_grouped_linear_dgrad, product_engine},
+      {"grouped_linear_wgrad", "host", "gemm", wgrad_supports, scratch_bytes, run_grouped_linear_wgrad,
+       product_engine},
+      {"grouped_linear_wgrad_exact", "host", "gemm", exact_supports, exact_scratch, run_grouped_linear_wgrad_exact,
+       product_engine}};
 }
 
 }  // namespace heddle::kernels::host

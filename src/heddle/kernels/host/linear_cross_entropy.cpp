@@ -389,11 +389,11 @@ Support supports(const ir::Stage& stage, const ir::Op& op) {
 }  // namespace
 
 std::vector<KernelEntry> linear_cross_entropy_kernels() {
-  return {{"linear_cross_entropy", "host", "gemm", supports, scratch_bytes, forward},
-          {"linear_cross_entropy_part", "host", "gemm", supports, scratch_bytes, forward},
-          {"linear_cross_entropy_dgrad", "host", "gemm", supports, scratch_bytes, dgrad},
-          {"linear_cross_entropy_wgrad", "host", "gemm", supports, scratch_bytes, wgrad},
-          {"linear_cross_entropy_train", "host", "gemm", supports, scratch_bytes, train}};
+  return {{"linear_cross_entropy", "host", "gemm", supports, scratch_bytes, forward, product_engine},
+          {"linear_cross_entropy_part", "host", "gemm", supports, scratch_bytes, forward, product_engine},
+          {"linear_cross_entropy_dgrad", "host", "gemm", supports, scratch_bytes, dgrad, product_engine},
+          {"linear_cross_entropy_wgrad", "host", "gemm", supports, scratch_bytes, wgrad, product_engine},
+          {"linear_cross_entropy_train", "host", "gemm", supports, scratch_bytes, train, product_engine}};
 }
 
 }  // namespace heddle::kernels::host
