@@ -2,6 +2,7 @@
 //
 //   bench_gemm [--json] [--repeats 21] [--only SUBSTRING] [--cpu-time]
 //
+// Where fp32 runs on bf16 tiles (amx-bf16x3), the best engine of fp32 multiply-adds takes its turn too: "native".
 // Clocks of shared machines wander, so ours, oneDNN's and a roof probe (independent multiply-adds from registers:
 // AMX tiles for bf16, vectors for fp32) take turns and medians are printed; compare within a row only. oneDNN gets
 // its best case: primitives made beforehand, weights in its own format, an exact primitive for each group. Weight
@@ -227,17 +228,24 @@ class OneDnn {
 struct Line {
   std::string shape, product, dtype, engine;
   double ours, onednn, roof;  // GFLOP/s
+  double native = 0;          // 0: not measured
 };
 
 Line measure(const Shape& shape, Dtype dtype, Product product, int repeats) {
   const int64_t n = shape.n, k = shape.k, rows = shape.rows(), experts = shape.experts(), bytes = size_of(dtype);
   Buffer x(rows * k * bytes), dy(rows * n * bytes), w(experts * n * k * bytes), master(experts * n * k * 4);
+  const bool split = best_engine(dtype) == Engine::amx_bf16x3;
+  const Engine native = avx512() ? Engine::avx512 : Engine::avx2;
   Buffer packed(packed_bytes(dtype, experts, n, k)), scratch(gemm_scratch_bytes(experts));
+  Buffer native_packed(split ? packed_bytes(dtype, experts, n, k, native) : 0);
   fill(x.data, dtype, rows * k, 1);
   fill(dy.data, dtype, rows * n, 2);
   fill(w.data, dtype, experts * n * k, 3);
   fill(master.data, Dtype::f32, experts * n * k, 3);
   pack_weights(dtype, reinterpret_cast<const float*>(master.data), experts, n, k, packed.data);
+  if (split) {
+    pack_weights(dtype, reinterpret_cast<const float*>(master.data), experts, n, k, native_packed.data, native);
+  }
   const Dtype out_dtype = product == Product::wgrad ? Dtype::f32 : dtype;
   const int64_t out_count = product == Product::forward ? rows * n
                             : product == Product::dgrad ? rows * k
@@ -245,39 +253,38 @@ Line measure(const Shape& shape, Dtype dtype, Product product, int repeats) {
   Buffer out(out_count * 4), other(out_count * 4);
   const RowGroups groups{std::span(shape.offsets)};
   const Scratch memory{scratch.data, gemm_scratch_bytes(experts)};
-  std::function<void()> ours;
-  const Weights weights{packed.data, dtype, true};
-  if (product == Product::forward) {
-    ours = [&] {
+  const auto run = [&](Engine engine, const Buffer& panels) {
+    const Weights weights{panels.data, dtype, true};
+    if (product == Product::forward) {
       linear_forward({.groups = groups,
                       .n = n,
                       .k = k,
                       .x = {x.data, dtype},
                       .w = weights,
                       .y = {out.data, dtype},
-                      .scratch = memory});
-    };
-  } else if (product == Product::dgrad) {
-    ours = [&] {
+                      .scratch = memory,
+                      .engine = engine});
+    } else if (product == Product::dgrad) {
       linear_dgrad({.groups = groups,
                     .n = n,
                     .k = k,
                     .dy = {dy.data, dtype},
                     .w = weights,
                     .dx = {out.data, dtype},
-                    .scratch = memory});
-    };
-  } else {
-    ours = [&] {
+                    .scratch = memory,
+                    .engine = engine});
+    } else {
       linear_wgrad({.groups = groups,
                     .n = n,
                     .k = k,
                     .dy = {dy.data, dtype},
                     .x = {x.data, dtype},
                     .dw = reinterpret_cast<float*>(out.data),
-                    .scratch = memory});
-    };
-  }
+                    .scratch = memory,
+                    .engine = engine});
+    }
+  };
+  const auto ours = [&] { run(Engine::best, packed); };
   OneDnn onednn(shape, dtype, product, x.data, w.data, dy.data, other.data);
 
   ours();
@@ -298,11 +305,14 @@ Line measure(const Shape& shape, Dtype dtype, Product product, int repeats) {
 
   // Short products are repeated within a turn, so that a turn is long against the clock.
   const int inner = static_cast<int>(std::clamp(2e9 / std::max(1.0, shape.flops()), 1.0, 50.0));
-  std::vector<double> our_times, onednn_times, roofs;
+  std::vector<double> our_times, native_times, onednn_times, roofs;
   for (int r = 0; r < repeats; ++r) {
     double begin = seconds();
     for (int i = 0; i < inner; ++i) ours();
     our_times.push_back((seconds() - begin) / inner);
+    begin = seconds();
+    for (int i = 0; i < inner && split; ++i) run(native, native_packed);
+    native_times.push_back((seconds() - begin) / inner);
     begin = seconds();
     for (int i = 0; i < inner; ++i) onednn.run();
     onednn_times.push_back((seconds() - begin) / inner);
@@ -314,7 +324,8 @@ Line measure(const Shape& shape, Dtype dtype, Product product, int repeats) {
           std::string(name_of(best_engine(dtype))),
           shape.flops() / median(our_times) * 1e-9,
           shape.flops() / median(onednn_times) * 1e-9,
-          median(roofs) * 1e-9};
+          median(roofs) * 1e-9,
+          split ? shape.flops() / median(native_times) * 1e-9 : 0};
 }
 
 }  // namespace
@@ -346,8 +357,8 @@ int main(int count, char** arguments) {
   std::vector<double> ratios;
   if (json) std::printf("[");
   if (!json) {
-    std::printf("GFLOP/s, %d threads, medians of %d\n%-5s %-8s %-20s %8s %8s %8s %8s %8s\n", omp_get_max_threads(),
-                repeats, "type", "product", "T x N x K", "heddle", "oneDNN", "ratio", "roof", "of roof");
+    std::printf("GFLOP/s, %d threads, medians of %d\n%-5s %-8s %-20s %8s %8s %8s %8s %8s %8s\n", omp_get_max_threads(),
+                repeats, "type", "product", "T x N x K", "heddle", "oneDNN", "ratio", "roof", "of roof", "native");
   }
   bool first = true;
   for (const Dtype dtype : {Dtype::bf16, Dtype::f32}) {
@@ -360,13 +371,15 @@ int main(int count, char** arguments) {
         if (json) {
           std::printf(
               "%s\n  {\"dtype\": \"%s\", \"product\": \"%s\", \"shape\": \"%s\", \"engine\": \"%s\", "
-              "\"threads\": %d, \"heddle_gflops\": %.1f, \"onednn_gflops\": %.1f, \"roof_gflops\": %.1f}",
+              "\"threads\": %d, \"heddle_gflops\": %.1f, \"onednn_gflops\": %.1f, \"roof_gflops\": %.1f, "
+              "\"native_gflops\": %.1f}",
               first ? "" : ",", line.dtype.c_str(), line.product.c_str(), line.shape.c_str(), line.engine.c_str(),
-              omp_get_max_threads(), line.ours, line.onednn, line.roof);
+              omp_get_max_threads(), line.ours, line.onednn, line.roof, line.native);
         } else {
-          std::printf("%-5s %-8s %-20s %8.0f %8.0f %8.2f %8.0f %7.0f%%\n", line.dtype.c_str(), line.product.c_str(),
+          std::printf("%-5s %-8s %-20s %8.0f %8.0f %8.2f %8.0f %7.0f%% %8s\n", line.dtype.c_str(), line.product.c_str(),
                       line.shape.c_str(), line.ours, line.onednn, line.ours / line.onednn, line.roof,
-                      100 * line.ours / std::max(1.0, line.roof));
+                      100 * line.ours / std::max(1.0, line.roof),
+                      line.native > 0 ? fmt::format("{:.0f}", line.native).c_str() : "-");
           std::fflush(stdout);
         }
         first = false;
