@@ -357,8 +357,9 @@ int main(int count, char** arguments) {
   std::vector<double> ratios;
   if (json) std::printf("[");
   if (!json) {
-    std::printf("GFLOP/s, %d threads, medians of %d\n%-5s %-8s %-20s %8s %8s %8s %8s %8s %8s\n", omp_get_max_threads(),
-                repeats, "type", "product", "T x N x K", "heddle", "oneDNN", "ratio", "roof", "of roof", "native");
+    std::printf("GFLOP/s, %d threads, medians of %d\n%-5s %-8s %-20s %8s %8s %8s %8s %8s %8s\n",
+                omp_get_max_threads(), repeats, "type", "product", "T x N x K", "heddle", "oneDNN", "ratio", "roof",
+                "of roof", "native");
   }
   bool first = true;
   for (const Dtype dtype : {Dtype::bf16, Dtype::f32}) {
@@ -376,9 +377,9 @@ int main(int count, char** arguments) {
               first ? "" : ",", line.dtype.c_str(), line.product.c_str(), line.shape.c_str(), line.engine.c_str(),
               omp_get_max_threads(), line.ours, line.onednn, line.roof, line.native);
         } else {
-          std::printf("%-5s %-8s %-20s %8.0f %8.0f %8.2f %8.0f %7.0f%% %8s\n", line.dtype.c_str(), line.product.c_str(),
-                      line.shape.c_str(), line.ours, line.onednn, line.ours / line.onednn, line.roof,
-                      100 * line.ours / std::max(1.0, line.roof),
+          std::printf("%-5s %-8s %-20s %8.0f %8.0f %8.2f %8.0f %7.0f%% %8s\n", line.dtype.c_str(),
+                      line.product.c_str(), line.shape.c_str(), line.ours, line.onednn, line.ours / line.onednn,
+                      line.roof, 100 * line.ours / std::max(1.0, line.roof),
                       line.native > 0 ? fmt::format("{:.0f}", line.native).c_str() : "-");
           std::fflush(stdout);
         }

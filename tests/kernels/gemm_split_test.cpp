@@ -156,8 +156,8 @@ TEST_F(GemmSplit, PartsGiveBackEveryNumberOfNormalSize) {
 TEST_F(GemmSplit, WhatIsNotFiniteStaysSoAndInItsRowAndColumn) {
   const int64_t m = 34, n = 37, k = 45;
   // The last two are finite but round to a bf16 infinity.
-  for (const float odd : {kNaN, -kNaN, std::bit_cast<float>(0x7fffffffu), std::bit_cast<float>(0x7f800001u), kInfinity,
-                          -kInfinity, std::numeric_limits<float>::max(), -0x1.ffp127f}) {
+  for (const float odd : {kNaN, -kNaN, std::bit_cast<float>(0x7fffffffu), std::bit_cast<float>(0x7f800001u),
+                          kInfinity, -kInfinity, std::numeric_limits<float>::max(), -0x1.ffp127f}) {
     for (const bool on_the_left : {true, false}) {
       std::vector<float> a(size_t(m * k), 0.5f), b(size_t(k * n), 2.0f);
       if (on_the_left) {

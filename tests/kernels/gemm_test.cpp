@@ -132,9 +132,9 @@ const std::vector<Sizes>& sizes() {
       {{0, 16}, 16, 64},
       {{0, 5}, 3, 7},
       {{0, 70}, 65, 33},
-      {{0, 40}, 24, 1100},  // more than one run of the depth
-      {{0, 23}, 1100, 40},  // the same for dgrad, and several column blocks
-      {{0, 600}, 36, 50},   // several row blocks; more than one run of rows for wgrad
+      {{0, 40}, 24, 1100},   // more than one run of the depth
+      {{0, 23}, 1100, 40},   // the same for dgrad, and several column blocks
+      {{0, 600}, 36, 50},    // several row blocks; more than one run of rows for wgrad
       {{0, 37}, 130, 2048},  // rows of x 4 KiB apart
       {{0, 0}, 8, 8},
       {{0, 0, 3, 3, 50, 51, 131, 131}, 40, 72},

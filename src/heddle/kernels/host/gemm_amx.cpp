@@ -1,8 +1,8 @@
 // The amx engines: packing, and forward and dgrad pieces.
 //
 // Panels: B in panels of 32 columns; a panel is ceil(depth/32) step pairs (see gemm_amx_tiles.h), zeros beyond the
-// edges, so that an odd depth or width costs nothing but the padding. In the split form (see gemm_amx_split.h) three
-// of them, one for each part, take the place of one.
+// edges, so that an odd depth or width costs nothing but the padding. In the split form (see gemm_amx_split.h)
+// three of them, one for each part, take the place of one.
 //
 // Order of a piece: runs of at most kRunDepth of the depth; within a run, blocks of 32 rows; within these the
 // panels. So 32 rows of A stay in the first-level cache while the run's panels stream from the second level; A is
@@ -22,7 +22,7 @@ namespace {
 
 constexpr int64_t kOneRunDepth = 1024;  // not cut up to here: letting sums wait costs more than a larger A
 constexpr int64_t kRunDepth = 640;
-constexpr int64_t kSplitRunDepth = 256;  // of an unpacked split B
+constexpr int64_t kSplitRunDepth = 256;    // of an unpacked split B
 constexpr int64_t kBlock = kPanelColumns;  // rows and columns of a block
 constexpr int64_t kBlockElements = kBlock * kBlock;
 
@@ -138,8 +138,8 @@ HEDDLE_AMX void run_product(const ProductPiece& piece) {
   }
 
   const bool small_run = kSplit && !piece.panels;
-  const int64_t run = run_depth(piece.depth, small_run ? kSplitRunDepth : kOneRunDepth,
-                                small_run ? kSplitRunDepth : kRunDepth);
+  const int64_t run =
+      run_depth(piece.depth, small_run ? kSplitRunDepth : kOneRunDepth, small_run ? kSplitRunDepth : kRunDepth);
   const int64_t panel_elements = ceil_div(piece.depth, kStep) * kStepElements;
   const int64_t first_panel = piece.column_begin / kBlock;
   const int64_t panels = ceil_div(piece.column_end, kBlock) - first_panel;
@@ -186,8 +186,8 @@ HEDDLE_AMX void run_product(const ProductPiece& piece) {
         left.row_stride = 64;
         left.step_stride = kSplitElements;
         if (next_rows > 0) {
-          work.ahead.set(piece.a, row + kBlock, next_rows, depth, depth_end,
-                         own.left + (1 - which) * kLeftElements, ceil_div(next_rows, panels));
+          work.ahead.set(piece.a, row + kBlock, next_rows, depth, depth_end, own.left + (1 - which) * kLeftElements,
+                         ceil_div(next_rows, panels));
         }
       } else {
         left.upper = a + row * a_stride + depth;

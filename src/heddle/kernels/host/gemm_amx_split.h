@@ -5,9 +5,9 @@
 //   a·b ≈ a₂b₀ + a₁b₀ + a₁b₁ + a₀b₁ + a₀b₂ + a₀b₀; what is left out is at most about 2⁻²⁴ of |a·b|
 //
 // Source: Henry, Tang and Heinecke, "Leveraging the bfloat16 artificial intelligence datatype for higher-precision
-// computations", 2019. The parts are exact while a₂ is not a denormal number: from |a| = 2⁻¹⁰² on; smaller ones lose
-// bits, below 2⁻¹²⁶ all. An infinity becomes NaN, as ∞ − ∞ is in a₁, and so does what rounds to a bf16 infinity:
-// 2¹²⁸(1 − 2⁻⁹) and more.
+// computations", 2019. The parts are exact while a₂ is not a denormal number: from |a| = 2⁻¹⁰² on; smaller ones
+// lose bits, below 2⁻¹²⁶ all. An infinity becomes NaN, as ∞ − ∞ is in a₁, and so does what rounds to a bf16
+// infinity: 2¹²⁸(1 − 2⁻⁹) and more.
 //
 // A unit is 32 × 32 numbers of a matrix, fp32 or bf16; in split form it is three step pairs (see gemm_amx_tiles.h),
 // one of each part. The sum over a step of 32 k does not care for the order of its k, if both operands have the
@@ -81,8 +81,9 @@ HEDDLE_AMX void split_turned(const T* unit, int64_t stride, int64_t rows, int64_
     __m512i low[16], high[16];
     const auto load = [&](__m512i numbers[16], int64_t row, int64_t column) HEDDLE_AMX_LAMBDA {
       for (int64_t i = 0; i < kTile; ++i) {
-        numbers[i] = row + i < rows ? _mm512_castps_si512(load_16(unit + (row + i) * stride + column, columns - column))
-                                    : _mm512_setzero_si512();
+        numbers[i] = row + i < rows
+                         ? _mm512_castps_si512(load_16(unit + (row + i) * stride + column, columns - column))
+                         : _mm512_setzero_si512();
       }
       transpose_dwords(numbers);
     };
@@ -117,7 +118,7 @@ HEDDLE_AMX_TARGET [[gnu::noinline]] static void split_unit(const Rows& matrix, i
 /// Splits rows × (steps of 32 k) of A, some chunks of 32 k a step of the products meanwhile.
 struct SplitAhead {
   Rows a;
-  int64_t row = 0, rows = 0;    // of a
+  int64_t row = 0, rows = 0;  // of a
   int64_t depth = 0, depth_end = 0;
   uint16_t* out = nullptr;
   int64_t each_step = 0;

@@ -3,11 +3,11 @@
 // Both operands lie the wrong way round for tiles, whose products run along t: x has its pairs of rows interleaved
 // (the form of B) and dy is transposed (the form of A); see gemm_amx_wgrad_pack.h, and gemm_amx_split.h for fp32.
 //
-// Order of a piece: runs of at most kWgradRunRows rows (kSplitRunRows of fp32), each packed and then multiplied; within a run, blocks of
-// 32 n; within these, blocks of 32 k. So 32 n of dy stay in the first-level cache while the run's x streams from
-// the second. The next piece's first rows are fetched meanwhile. (Packing as side work of the products loses: its
-// stores to the second-level cache, 100 cycles for 2 KiB, stall the operands' loads.) Sums wait in blocks from run
-// to run, exactly, so that dw is touched once.
+// Order of a piece: runs of at most kWgradRunRows rows (kSplitRunRows of fp32), each packed and then multiplied;
+// within a run, blocks of 32 n; within these, blocks of 32 k. So 32 n of dy stay in the first-level cache while the
+// run's x streams from the second. The next piece's first rows are fetched meanwhile. (Packing as side work of the
+// products loses: its stores to the second-level cache, 100 cycles for 2 KiB, stall the operands' loads.) Sums wait
+// in blocks from run to run, exactly, so that dw is touched once.
 #include "heddle/kernels/host/gemm_block.h"
 #if defined(__x86_64__)
 #include "heddle/kernels/host/gemm_amx_side_work.h"
@@ -212,8 +212,8 @@ HEDDLE_AMX void run_wgrad(WgradPieces& pieces, std::byte* scratch) {
         const int64_t k = p * kBlock, wide = smaller(run.k() - k, kBlock);
         float* const to = piece.dw + (piece.n_begin + n) * piece.dw_stride + piece.k_begin + k;
         if (last) work.claim = {reinterpret_cast<const char*>(to), piece.dw_stride * 4, tall, true, 0};
-        float* const c =
-            first && last ? own.staging + blocks_done++ % 2 * kBlockElements : own.sums + (i * panels + p) * kBlockElements;
+        float* const c = first && last ? own.staging + blocks_done++ % 2 * kBlockElements
+                                       : own.sums + (i * panels + p) * kBlockElements;
         if (!first || !last) {
           work.next_sums = {reinterpret_cast<const char*>(c + kBlockElements), kBlock * 4, kBlock, true, 0};
         }

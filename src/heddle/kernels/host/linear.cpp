@@ -48,8 +48,7 @@ Support product_support(const ir::Stage& stage, ir::ValueId rows, ir::ValueId we
 }
 
 std::string_view product_engine(const ir::Stage& stage, const ir::Op& op) {
-  const bool narrow =
-      stage.value(op.in[0]).dtype == Dtype::bf16 && stage.value(op.in[1]).dtype == Dtype::bf16;
+  const bool narrow = stage.value(op.in[0]).dtype == Dtype::bf16 && stage.value(op.in[1]).dtype == Dtype::bf16;
   return name_of(best_engine(narrow ? Dtype::bf16 : Dtype::f32));
 }
 
@@ -150,10 +149,11 @@ int64_t one_group_scratch(const ir::Stage&, const ir::Op&, const ir::RowCounts&)
 }  // namespace
 
 std::vector<KernelEntry> linear_kernels() {
-  return {{"linear", "host", "gemm", linear_supports, one_group_scratch, run_linear, product_engine},
-          {"linear_dgrad", "host", "gemm", linear_supports, one_group_scratch, run_linear_dgrad, product_engine},
-          {"linear_wgrad", "host", "gemm", linear_wgrad_supports, one_group_scratch, run_linear_wgrad, product_engine},
-          {"pack_weight", "host", "gemm", pack_weight_supports, nullptr, run_pack_weight, packing_engine}};
+  return {
+      {"linear", "host", "gemm", linear_supports, one_group_scratch, run_linear, product_engine},
+      {"linear_dgrad", "host", "gemm", linear_supports, one_group_scratch, run_linear_dgrad, product_engine},
+      {"linear_wgrad", "host", "gemm", linear_wgrad_supports, one_group_scratch, run_linear_wgrad, product_engine},
+      {"pack_weight", "host", "gemm", pack_weight_supports, nullptr, run_pack_weight, packing_engine}};
 }
 
 }  // namespace heddle::kernels::host

@@ -135,8 +135,8 @@ class Head {
 
   void run() {
     for (int64_t t = 0; t < T_; ++t) {
-      HEDDLE_CHECK(labels_T_[t] < V_ + (o_.lse_T != nullptr), "linear_cross_entropy: the label of row {} is {}, the vocabulary has {}", t,
-                   labels_T_[t], V_);
+      HEDDLE_CHECK(labels_T_[t] < V_ + (o_.lse_T != nullptr),
+                   "linear_cross_entropy: the label of row {} is {}, the vocabulary has {}", t, labels_T_[t], V_);
     }
     if (T_ == 0 && o_.dw_VH != nullptr && call_.overwrite) std::fill_n(o_.dw_VH, V_ * H_, 0.0f);
     for (first_ = 0; first_ < T_; first_ += layout_.block_rows) {
