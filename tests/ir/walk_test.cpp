@@ -136,7 +136,7 @@ class GreedyOnce : public ir::Issuer {
  public:
   int64_t scratch_bytes(int, uint32_t, const ir::RowCounts&) override { return ++asked == 100 ? 1 << 30 : 0; }
   void issue(const ir::Issue& issue) override { last_count = issue.count; }
-  int64_t read_rows(const ir::Issue&) override { return 0; }
+  int64_t read_rows(const ir::Issue&, size_t) override { return 0; }
   int asked = 0;
   uint64_t last_count = 0;
 };

@@ -71,11 +71,11 @@ TEST_P(HostRows, permute_and_back) {
     const Operand x = activation(random_tensor(X, {T, H}, 6)), y = activation(random_tensor(X, {T * k, H}, 7));
     const Operand g = activation(random_tensor(Dtype::f32, {T, k}, 8));
     expect_gradient_like_reference(
-        {"permute" + size, "permute", {x, metadata(routing.row_of), metadata(routing.token_of)}, {}, {}},
+        {"permute" + size, "permute", {x, metadata(routing.row_of), metadata(routing.token_of), metadata(routing.experts)}, {}, {}},
         stream_tolerance(X));
     for (const Operand& residual : {absent(), x}) {
       expect_gradient_like_reference(
-          {"unpermute" + size, "unpermute", {y, g, metadata(routing.row_of), residual}, {}, {}},
+          {"unpermute" + size, "unpermute", {y, g, metadata(routing.row_of), metadata(routing.experts), residual}, {}, {}},
           stream_tolerance(X));
     }
   }

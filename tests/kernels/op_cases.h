@@ -373,7 +373,7 @@ inline std::vector<CaseMaker> router_cases() {
                        return OpCase{"permute" + suffix,
                                      "permute",
                                      {activation(random_tensor(X, {B * 5, 7}, 49)), metadata(routing.row_of),
-                                      metadata(routing.token_of)},
+                                      metadata(routing.token_of), metadata(routing.experts)},
                                      {},
                                      {}};
                      }});
@@ -382,7 +382,8 @@ inline std::vector<CaseMaker> router_cases() {
                        OpCase op{"unpermute" + suffix,
                                  "unpermute",
                                  {activation(random_tensor(X, {B * 15, 7}, 51)),
-                                  activation(random_tensor(wide(X), {B * 5, 3}, 52)), metadata(routing.row_of)},
+                                  activation(random_tensor(wide(X), {B * 5, 3}, 52)), metadata(routing.row_of),
+                                  metadata(routing.experts)},
                                  {},
                                  {}};
                        op.in.push_back(empty_experts ? absent() : activation(random_tensor(X, {B * 5, 7}, 53)));

@@ -53,7 +53,10 @@ TEST(Run, APacedStepTakesThePredictedTime) {
                                                     {"grouped_linear", 6000},
                                                     {"grouped_linear_dgrad", 9000},
                                                     {"grouped_linear_wgrad", 8000},
-                                                    {"exchange", 12000},
+                                                    {"dispatch", 12000},
+                                                    {"dispatch_dgrad", 12000},
+                                                    {"collect", 12000},
+                                                    {"collect_dgrad", 12000},
                                                     {"send", 7000},
                                                     {"receive", 7000}};
   const model::ModelConfig c = tiny_model();

@@ -87,20 +87,22 @@ class RowsSeen {
         tiny.executor(static_cast<int>(r))
             .run_step(batches[r], [&](const ir::Issue& issue, const device::KernelCall& call) {
               if (!issue.op->def->host_stall) return;
-              rows_[r][{issue.stage, issue.op_index, issue.microbatch}] = comm::received_rows(call.out[0]);
+              for (size_t i = 0; i < call.out.size(); ++i) {
+                rows_[r][{issue.stage, issue.op_index, issue.microbatch, i}] = comm::counted_rows(i, call.out[i]);
+              }
             });
       });
     }
     for (std::thread& thread : threads) thread.join();
   }
   simulate::RowsRead read() const {
-    return [this](int rank, const ir::Issue& issue) {
-      return rows_[static_cast<size_t>(rank)].at({issue.stage, issue.op_index, issue.microbatch});
+    return [this](int rank, const ir::Issue& issue, size_t output) {
+      return rows_[static_cast<size_t>(rank)].at({issue.stage, issue.op_index, issue.microbatch, output});
     };
   }
 
  private:
-  std::vector<std::map<std::tuple<int, uint32_t, int>, int64_t>> rows_;
+  std::vector<std::map<std::tuple<int, uint32_t, int, size_t>, int64_t>> rows_;
 };
 
 /// Scratch as the executor's kernels ask for it.

@@ -23,5 +23,7 @@ const std::vector<Collective>& row_collectives();
 
 /// Rows that this rank receives, from the n of counts_to_host.
 int64_t received_rows(const device::TensorView& n);
+/// The rows that an output of counts_to_host counts: 0 for one that counts none.
+int64_t counted_rows(size_t output, const device::TensorView& view);
 
 }  // namespace heddle::comm

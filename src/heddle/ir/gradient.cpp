@@ -14,7 +14,7 @@ std::vector<ValueId> GradientWriter::input_gradient(const OpDef& def, std::vecto
   op.def = &def;
   op.in = std::move(in);
   op.phase = Phase::I;
-  op.group = group_;
+  if (def.stream == StreamKind::comm) op.group = group_;
   op.layer = layer_;
   op.attributes = std::move(attributes);
   const std::vector<ValueId> out = stage_.append(std::move(op), names);
@@ -30,7 +30,7 @@ void GradientWriter::weight_gradient(const OpDef& def, std::vector<ValueId> in, 
   op.def = &def;
   op.in = std::move(in);
   op.phase = Phase::W;
-  op.group = group_;
+  if (def.stream == StreamKind::comm) op.group = group_;
   op.layer = layer_;
   op.attributes = std::move(attributes);
   for (const ValueId weight : weights) {

@@ -42,7 +42,7 @@ struct OpDef {
   std::string_view kind;
   StreamKind stream = StreamKind::compute;
   bool collective = false;  // every rank of `group` runs it, in one order
-  bool host_stall = false;  // the host waits for its output before it can go on (row counts)
+  bool host_stall = false;  // the host waits for its outputs before it can go on (row counts)
   bool replayable = true;   // false: a replay must reuse the first output (routing, counting)
   bool is_loss = false;     // its gradient starts from the loss scales, not from an output gradient
 

@@ -211,7 +211,9 @@ void Walk::run_op(Issuer& issuer, int stage, uint32_t op_index, int microbatch) 
   if (op.kind() == "copy_out") copied_out_bytes_ += slot_of(op.out[0]).bytes;
   if (op.kind() == "copy_in") copied_in_bytes_ += slot_of(op.out[0]).bytes;
   issuer.issue(issue);
-  if (op.def->host_stall) f.rows_of[static_cast<size_t>(op.out[0])] = issuer.read_rows(issue);
+  for (size_t i = 0; op.def->host_stall && i < op.out.size(); ++i) {
+    f.rows_of[static_cast<size_t>(op.out[i])] = issuer.read_rows(issue, i);
+  }
 
   const uint64_t count = issue.count;
   if (issue.scratch_bytes > 0) {

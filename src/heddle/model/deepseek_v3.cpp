@@ -354,30 +354,58 @@ class Writer {
       keep(loss, fmt::format("loss.z.{}", layer_));
     }
 
-    const ValueId p_RH = op("permute", {x_TH, row_of, token_of}, {"p"})[0];
-    ValueId q_SH = p_RH, expert_offsets = offsets, n = none;
-    if (expert_ranks() > 1) {
-      const ValueId counts = op("share_counts", {offsets}, {"counts"}, {{"ranks", expert_ranks()}}, "experts")[0];
-      const auto on_host = op("counts_to_host", {counts}, {"n", "local_offsets"});
-      n = on_host[0];
-      expert_offsets = on_host[1];
-      q_SH = op("exchange", {p_RH, n}, {"q"}, {{"back", int64_t{0}}}, "experts")[0];
+    // The shared expert stands between dispatch and the experts, so that it runs while rows are under way.
+    const auto experts_of = [&](ValueId q_SH, ValueId offsets_of_rows) {
+      const ValueId h_TH = c_.n_shared_experts == 0
+                               ? none
+                               : mlp(x_TH, prefix + "shared_experts.", width * c_.n_shared_experts, "shared");
+      const ValueId w_gate_up = experts_weight(prefix, "gate_up_proj", 2 * width, c_.hidden_size,
+                                               {{"gate_proj", 0, width}, {"up_proj", width, width}}, {1, Axis::etp, 2});
+      const ValueId u_S2F = op("grouped_linear", {q_SH, w_gate_up, offsets_of_rows}, {"u"})[0];
+      const ValueId a_SF = swiglu(u_S2F, "a");
+      const ValueId w_down = experts_weight(prefix, "down_proj", c_.hidden_size, width,
+                                            {{"down_proj", 0, c_.hidden_size}}, {2, Axis::etp});
+      return std::pair(op("grouped_linear", {a_SF, w_down, offsets_of_rows}, {"e"})[0], h_TH);
+    };
+    const auto with_shared = [&](ValueId c_TH, ValueId h_TH) {
+      return h_TH == none ? c_TH : op("add", {c_TH, h_TH}, {"y"})[0];
+    };
+    if (expert_ranks() == 1) {
+      const ValueId p_RH = op("permute", {x_TH, row_of, token_of, choice[0]}, {"p"})[0];
+      const auto [e_RH, h_TH] = experts_of(p_RH, offsets);
+      return with_shared(op("unpermute", {e_RH, g_Tk, row_of, choice[0]}, {"c"})[0], h_TH);
     }
-    const ValueId w_gate_up = experts_weight(prefix, "gate_up_proj", 2 * width, c_.hidden_size,
-                                             {{"gate_proj", 0, width}, {"up_proj", width, width}}, {1, Axis::etp, 2});
-    const ValueId u_S2F = op("grouped_linear", {q_SH, w_gate_up, expert_offsets}, {"u"})[0];
-    const ValueId a_SF = swiglu(u_S2F, "a");
-    const ValueId w_down = experts_weight(prefix, "down_proj", c_.hidden_size, width, {{"down_proj", 0, c_.hidden_size}},
-                                          {2, Axis::etp});
-    const ValueId e_SH = op("grouped_linear", {a_SF, w_down, expert_offsets}, {"e"})[0];
-    ValueId r_RH = e_SH;
-    if (expert_ranks() > 1) {
-      r_RH = op("exchange", {e_SH, n}, {"r"}, {{"back", int64_t{1}}, {"rows", tokens_ * c_.num_experts_per_tok}}, "experts")[0];
+    const Attributes exchange = exchange_attributes();
+    const auto lists = [&] {  // n, route, forwards, local offsets
+      const auto counts = op("share_counts", {choice[0]}, {"counts", "route"}, exchange, "experts");
+      return op("counts_to_host", counts, {"n", "route_n", "forwards", "local_offsets"});
+    };
+    const auto there = lists();
+    const auto rows = op("dispatch", {x_TH, g_Tk, choice[0], there[0], there[1], there[2]},
+                         {"q", "g_rows", "token_of_rows", "passing"}, exchange, "experts");
+    const auto [e_SH, h_TH] = experts_of(rows[0], there[3]);
+    const auto back = lists();
+    const ValueId c_TH =
+        op("collect", {e_SH, rows[1], g_Tk, choice[0], back[0], back[1], back[2], rows[2], rows[3]}, {"c"}, exchange,
+           "experts")[0];
+    return with_shared(c_TH, h_TH);
+  }
+
+  Attributes exchange_attributes() const {
+    const Exchange& exchange = spec_.exchange;
+    Attributes attributes{{"ranks", expert_ranks()},
+                          {"slices", int64_t{spec_.mesh.of(Axis::etp)}},
+                          {"experts", c_.n_routed_experts},
+                          {"topology", exchange.topology}};
+    if (exchange.topology == "auto") {
+      attributes.set("row_bytes", c_.hidden_size * size_of(spec_.dtype))
+          .set("sum_bytes", c_.hidden_size * size_of(wide_))
+          .set("within_bytes_per_us", exchange.within_bytes_per_us)
+          .set("across_bytes_per_us", exchange.across_bytes_per_us)
+          .set("within_latency_us", exchange.within_latency_us)
+          .set("across_latency_us", exchange.across_latency_us);
     }
-    if (c_.n_shared_experts == 0) return op("unpermute", {r_RH, g_Tk, row_of}, {"c"})[0];
-    const ValueId h_TH = mlp(x_TH, prefix + "shared_experts.", width * c_.n_shared_experts, "shared");
-    const ValueId c_TH = op("unpermute", {r_RH, g_Tk, row_of}, {"c"})[0];
-    return op("add", {c_TH, h_TH}, {"y"})[0];
+    return attributes;
   }
 
   ValueId layer(int64_t index, ValueId x_TH) {

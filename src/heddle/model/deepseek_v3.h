@@ -9,6 +9,13 @@
 
 namespace heddle::model {
 
+/// How rows reach their experts on other ranks: docs/features/moe_exchange.md.
+struct Exchange {
+  std::string topology = "plain";  // plain, rank, node, merge; auto weighs them by these rates
+  double within_bytes_per_us = 10000, within_latency_us = 5;  // of a rank, to others of its node
+  double across_bytes_per_us = 1000, across_latency_us = 20;  // of a node, to others
+};
+
 /// Which part of the model a pipeline stage holds, and the shape of its microbatches.
 struct StageSpec {
   int stage = 0;
@@ -22,6 +29,7 @@ struct StageSpec {
   Dtype dtype = Dtype::f32;       // the compute type X
   ir::Coordinates mesh;           // its degrees; > 1 writes that axis' collectives out
   ir::Purpose purpose = ir::Purpose::train;
+  Exchange exchange;
 };
 
 /// Indices of load_scales: one factor a loss term.

@@ -1,11 +1,17 @@
-// Expert exchange over a mesh axis of G ranks: row counts to every rank, one copy of them to the host, and the rows
-// themselves there and back. E experts, E/G on a rank; rows arrive ordered by (expert, source, token).
+// Rows to the ranks that hold their experts, and back, over a mesh group of G = ep × slices ranks (slices fastest: the
+// ranks that cut the width of the same experts). T tokens, k experts a token, E experts, P = E ÷ ep on a rank, S rows
+// received, Q tokens that pass through this rank. See device/routing_plan.h and docs/features/moe_exchange.md.
+//
+// All share one set of attributes: ranks, slices, experts, topology (word) and, for the choice of "auto", the bytes of
+// a row and of a partial sum of one and what moving them costs.
 #include "heddle/ops/ops.h"
 #include "heddle/ops/rule.h"
 
 namespace heddle::ops {
 
 namespace {
+
+extern const OpDef dispatch_dgrad, collect_dgrad;
 
 const OpDef share_counts{
     .kind = "share_counts",
@@ -15,12 +21,15 @@ const OpDef share_counts{
     .infer = [](const Stage& stage, const Op& op) {
       const Rule rule(stage, op);
       rule.counts(1);
-      const int64_t ranks = op.attributes.integer("ranks"), experts = rule.size(0, 0) - 1;
-      rule.require(experts % ranks == 0, "experts is not a multiple of the ranks");
-      return std::vector{output(Dtype::i32, {fixed(2), fixed(ranks), fixed(experts / ranks)}, Role::metadata)};
+      const int64_t ranks = op.attributes.integer("ranks"), slices = op.attributes.integer("slices");
+      const int64_t experts = op.attributes.integer("experts");
+      rule.require(ranks % slices == 0 && experts % (ranks / slices) == 0, "experts is not a multiple of the ranks");
+      return std::vector{
+          output(Dtype::i32, {fixed(2), fixed(ranks), fixed(experts / (ranks / slices))}, Role::metadata),
+          output(Dtype::i32, {fixed(3 + ranks)}, Role::metadata)};
     },
     .cost = [](const Stage& stage, const Op& op, const RowCounts& rows) {
-      return Cost{.message_bytes = static_cast<double>(stage.bytes(op.in[0], rows))};
+      return Cost{.message_bytes = static_cast<double>(stage.bytes(op.out[0], rows)) / 2};
     },
 };
 
@@ -31,40 +40,126 @@ const OpDef counts_to_host{
     .replayable = false,
     .infer = [](const Stage& stage, const Op& op) {
       const Rule rule(stage, op);
-      rule.counts(1);
+      rule.counts(2);
       return std::vector{output(Dtype::i32, rule.in(0).shape, Role::metadata),
+                         output(Dtype::i32, rule.in(1).shape, Role::metadata),
+                         output(Dtype::i32, {fixed(1)}, Role::metadata),
                          output(Dtype::i32, {fixed(rule.size(0, 2) + 1)}, Role::metadata)};
     },
     .cost = operand_cost,
 };
 
-const OpDef exchange{
-    .kind = "exchange",
+// What moves is estimated as by the plain topology, with every expert equally loaded.
+Cost transport_cost(const Stage& stage, const Op& op, const RowCounts& rows) {
+  const double ranks = static_cast<double>(op.attributes.integer("ranks"));
+  Cost cost = operand_cost(stage, op, rows);
+  const bool out = op.kind() == "dispatch" || op.kind() == "collect_dgrad";
+  cost.message_bytes = static_cast<double>(stage.bytes(out ? op.out[0] : op.in[0], rows)) * (ranks - 1) / ranks;
+  return cost;
+}
+
+// The lists of the plan as an exchange reads them: n, route, forwards. A gradient writes its own; the pass
+// `reuse_lists` leaves one of all that are alike.
+std::vector<ValueId> lists(GradientWriter& writer, const Op& op, ValueId experts) {
+  const auto counts = writer.input_gradient(find("share_counts"), {experts}, {"counts", "route"}, op.attributes);
+  auto on_host =
+      writer.input_gradient(find("counts_to_host"), counts, {"n", "route_n", "forwards", "local_offsets"});
+  on_host.pop_back();
+  return on_host;
+}
+
+// experts, n, route, forwards from operand i on; the tokens of the rows, the experts of passing tokens.
+void check_plan(const Rule& rule, size_t i, bool made) {
+  rule.require(rule.dtype(i) == Dtype::i32 && rule.in(i + 1).shape.size() == 3, "the plan's lists are out of place");
+  rule.shape(i + 3, {fixed(1)});
+  if (made) rule.require(rule.dtype(i + 4) == Dtype::i32 && rule.dtype(i + 5) == Dtype::i32, "the plan is not i32");
+}
+
+const OpDef dispatch{
+    .kind = "dispatch",
     .stream = StreamKind::comm,
     .collective = true,
     .infer = [](const Stage& stage, const Op& op) {
       const Rule rule(stage, op);
-      rule.counts(2);
-      const bool back = op.attributes.integer("back") != 0;
-      const Dim rows = back ? fixed(op.attributes.integer("rows")) : Dim{1, op.in[1]};
-      return std::vector{output(rule.dtype(0), {rows, rule.dim(0, 1)})};
+      rule.counts(6);
+      check_plan(rule, 2, false);
+      rule.shape(1, rule.in(2).shape);
+      const Dim received{1, op.in[3]}, passing{1, op.in[4]};
+      return std::vector{output(rule.dtype(0), {received, rule.dim(0, 1)}),
+                         output(rule.dtype(1), {received}),
+                         output(Dtype::i32, {received}, Role::metadata),
+                         output(Dtype::i32, {passing, rule.dim(2, 1)}, Role::metadata)};
     },
     .differentiate = [](GradientWriter& writer, const Op& op, const std::vector<ValueId>& d_out) {
-      Attributes reverse{{"back", 1 - op.attributes.integer("back")}};
-      if (op.attributes.integer("back") == 0) reverse.set("rows", writer.stage().value(op.in[0]).shape[0].count);
-      const ValueId dx = writer.input_gradient(*op.def, {d_out[0], op.in[1]}, {writer.d(op.in[0])}, reverse)[0];
-      return std::vector{dx, none};
+      const auto l = lists(writer, op, op.in[2]);
+      const auto d = writer.input_gradient(
+          dispatch_dgrad, {d_out[0], d_out[1], op.in[2], l[0], l[1], l[2], op.out[2], op.out[3]},
+          {writer.d(op.in[0]), writer.d(op.in[1])}, op.attributes);
+      return std::vector{d[0], d[1], none, none, none, none};
     },
-    .cost = [](const Stage& stage, const Op& op, const RowCounts& rows) {
-      const double ranks = static_cast<double>(stage.value(op.in[1]).shape[1].count);
-      Cost cost = operand_cost(stage, op, rows);
-      cost.message_bytes = static_cast<double>(stage.bytes(op.in[0], rows)) * (ranks - 1) / ranks;
-      return cost;
+    .cost = transport_cost,
+};
+
+const OpDef dispatch_dgrad{
+    .kind = "dispatch_dgrad",
+    .stream = StreamKind::comm,
+    .collective = true,
+    .infer = [](const Stage& stage, const Op& op) {
+      const Rule rule(stage, op);
+      rule.counts(8);
+      check_plan(rule, 2, true);
+      return std::vector{output(rule.dtype(0), {rule.dim(2, 0), rule.dim(0, 1)}),
+                         output(rule.dtype(1), rule.in(2).shape)};
     },
+    .cost = transport_cost,
+};
+
+const OpDef collect{
+    .kind = "collect",
+    .stream = StreamKind::comm,
+    .collective = true,
+    .infer = [](const Stage& stage, const Op& op) {
+      const Rule rule(stage, op);
+      rule.counts(10);
+      check_plan(rule, 3, true);
+      rule.shape(2, rule.in(3).shape);
+      const ir::Shape shape{rule.dim(3, 0), rule.dim(0, 1)};
+      if (rule.has(9)) rule.shape(9, shape);
+      return std::vector{output(rule.dtype(0), shape)};
+    },
+    .differentiate = [](GradientWriter& writer, const Op& op, const std::vector<ValueId>& d_out) {
+      const auto l = lists(writer, op, op.in[3]);
+      const ValueId dr = writer.input_gradient(
+          collect_dgrad, {d_out[0], op.in[3], l[0], l[1], l[2], op.in[7], op.in[8]}, {writer.d(op.out[0]) + "_rows"},
+          op.attributes)[0];
+      const auto d = writer.input_gradient(find("weigh_dgrad"), {dr, op.in[0], op.in[1]},
+                                           {writer.d(op.in[0]), writer.d(op.in[1])});
+      std::vector<ValueId> d_in(op.in.size(), none);
+      d_in[0] = d[0];
+      d_in[1] = d[1];
+      if (op.in.size() > 9) d_in[9] = d_out[0];
+      return d_in;
+    },
+    .cost = transport_cost,
+};
+
+const OpDef collect_dgrad{
+    .kind = "collect_dgrad",
+    .stream = StreamKind::comm,
+    .collective = true,
+    .infer = [](const Stage& stage, const Op& op) {
+      const Rule rule(stage, op);
+      rule.counts(7);
+      check_plan(rule, 1, true);
+      return std::vector{output(rule.dtype(0), {Dim{1, op.in[2]}, rule.dim(0, 1)})};
+    },
+    .cost = transport_cost,
 };
 
 }  // namespace
 
-std::vector<const OpDef*> exchange_ops() { return {&share_counts, &counts_to_host, &exchange}; }
+std::vector<const OpDef*> exchange_ops() {
+  return {&share_counts, &counts_to_host, &dispatch, &dispatch_dgrad, &collect, &collect_dgrad};
+}
 
 }  // namespace heddle::ops

@@ -1,4 +1,5 @@
-// Token rows to expert order and back. T tokens, k experts a token, R = T·k rows, H hidden.
+// Token rows to expert order and back. T tokens, k experts a token, R = T·k rows, H hidden. Sums over a token's experts
+// are formed in the tree of device/merge_tree.h, over expert ids. weigh_dgrad is for rows that came from other ranks.
 #include "heddle/ops/ops.h"
 #include "heddle/ops/rule.h"
 
@@ -12,12 +13,14 @@ const OpDef permute{
     .kind = "permute",
     .infer = [](const Stage& stage, const Op& op) {
       const Rule rule(stage, op);
-      rule.counts(3);
+      rule.counts(4);
+      rule.shape(3, rule.in(1).shape);
       return std::vector{output(rule.dtype(0), {rule.dim(2, 0), rule.dim(0, 1)})};
     },
     .differentiate = [](GradientWriter& writer, const Op& op, const std::vector<ValueId>& d_out) {
-      const ValueId dx = writer.input_gradient(permute_dgrad, {d_out[0], op.in[1]}, {writer.d(op.in[0])})[0];
-      return std::vector{dx, none, none};
+      const ValueId dx =
+          writer.input_gradient(permute_dgrad, {d_out[0], op.in[1], op.in[3]}, {writer.d(op.in[0])})[0];
+      return std::vector{dx, none, none, none};
     },
     .cost = operand_cost,
 };
@@ -26,7 +29,8 @@ const OpDef permute_dgrad{
     .kind = "permute_dgrad",
     .infer = [](const Stage& stage, const Op& op) {
       const Rule rule(stage, op);
-      rule.counts(2);
+      rule.counts(3);
+      rule.shape(2, rule.in(1).shape);
       return std::vector{output(rule.dtype(0), {rule.dim(1, 0), rule.dim(0, 1)})};
     },
     .cost = operand_cost,
@@ -36,17 +40,18 @@ const OpDef unpermute{
     .kind = "unpermute",
     .infer = [](const Stage& stage, const Op& op) {
       const Rule rule(stage, op);
-      rule.counts(4);
+      rule.counts(5);
       rule.shape(1, rule.in(2).shape);
+      rule.shape(3, rule.in(2).shape);
       const ir::Shape shape{rule.dim(2, 0), rule.dim(0, 1)};
-      if (rule.has(3)) rule.shape(3, shape);
+      if (rule.has(4)) rule.shape(4, shape);
       return std::vector{output(rule.dtype(0), shape)};
     },
     .differentiate = [](GradientWriter& writer, const Op& op, const std::vector<ValueId>& d_out) {
       const auto out = writer.input_gradient(unpermute_dgrad, {d_out[0], op.in[0], op.in[1], op.in[2]},
                                              {writer.d(op.in[0]), writer.d(op.in[1])});
-      std::vector<ValueId> d_in{out[0], out[1], none};
-      if (op.in.size() > 3) d_in.push_back(d_out[0]);
+      std::vector<ValueId> d_in{out[0], out[1], none, none};
+      if (op.in.size() > 4) d_in.push_back(d_out[0]);
       return d_in;
     },
     .cost = operand_cost,
@@ -62,8 +67,22 @@ const OpDef unpermute_dgrad{
     .cost = operand_cost,
 };
 
+// The rows that arrive may be counted by another value than those that were there: the counts are the same.
+const OpDef weigh_dgrad{
+    .kind = "weigh_dgrad",
+    .infer = [](const Stage& stage, const Op& op) {
+      const Rule rule(stage, op);
+      rule.counts(3);
+      rule.require(rule.dim(0, 1) == rule.dim(1, 1), "dr and e differ in columns");
+      return std::vector{rule.like(1), rule.like(2)};
+    },
+    .cost = operand_cost,
+};
+
 }  // namespace
 
-std::vector<const OpDef*> permute_ops() { return {&permute, &permute_dgrad, &unpermute, &unpermute_dgrad}; }
+std::vector<const OpDef*> permute_ops() {
+  return {&permute, &permute_dgrad, &unpermute, &unpermute_dgrad, &weigh_dgrad};
+}
 
 }  // namespace heddle::ops

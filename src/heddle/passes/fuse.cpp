@@ -50,7 +50,7 @@ class Rewriter {
   void replace(int at, std::vector<int> parts, Op fused) {
     fused.phase = op(at).phase;
     fused.layer = op(at).layer;
-    fused.group = op(at).group;
+    if (fused.group.empty()) fused.group = op(at).group;
     stage_.ops[static_cast<size_t>(at)] = std::move(fused);
     std::sort(parts.rbegin(), parts.rend());
     for (const int part : parts) {
@@ -133,14 +133,18 @@ bool fuse_router(Rewriter& r, int anchor) {
   return true;
 }
 
+// On one rank `unpermute`, on several `collect`: each takes the residual last.
 bool fuse_combine(Rewriter& r, int anchor) {
   if (!r.is(anchor, "add")) return false;
   const Op add = r.op(anchor);
-  const int unpermute = r.writer_of(add.in[0]);
-  if (!r.is(unpermute, "unpermute") || r.op(unpermute).in.size() > 3 || r.only_reader_of(add.in[0]) < 0)
-    return false;
-  const Op u = r.op(unpermute);
-  r.replace(anchor, {unpermute}, fused_op("unpermute", {u.in[0], u.in[1], u.in[2], add.in[1]}, {add.out[0]}));
+  const int sum = r.writer_of(add.in[0]);
+  if (!r.is(sum, "unpermute") && !r.is(sum, "collect")) return false;
+  const size_t without = r.is(sum, "unpermute") ? 4 : 9;
+  if (r.op(sum).in.size() > without || r.only_reader_of(add.in[0]) < 0) return false;
+  Op fused = r.op(sum);
+  fused.in.push_back(add.in[1]);
+  fused.out = {add.out[0]};
+  r.replace(anchor, {sum}, std::move(fused));
   return true;
 }
 

@@ -5,6 +5,7 @@
 #include "heddle/ops/ops.h"
 #include "heddle/passes/exact_sums.h"
 #include "heddle/passes/pack_weights.h"
+#include "heddle/passes/reuse_lists.h"
 #include "heddle/plan/plan.h"
 #include "heddle/schedule/one_forward_one_backward.h"
 
@@ -54,11 +55,16 @@ model::StageText stage_text(const model::ModelConfig& config, const Plan& plan, 
   spec.context = plan.context;
   spec.dtype = plan.dtype;
   spec.mesh = mesh.at(0);
+  spec.exchange = plan.exchange;
   model::StageText text = deepseek_v3_stage(config, spec);
   passes::fuse(text.stage, plan.fusions);
-  if (purpose != ir::Purpose::train) return text;
+  if (purpose != ir::Purpose::train) {
+    if (plan.reuse_lists) passes::reuse_lists(text.stage);
+    return text;
+  }
   ir::differentiate(text.stage, ops::find("add"), {}, {});
   if (plan.fusions.contains("norm")) passes::fuse_norm_gradient(text.stage);
+  if (plan.reuse_lists) passes::reuse_lists(text.stage);
   if (plan.fusions.contains("loss")) passes::fuse_loss(text.stage);
   if (plan.packed_bytes) passes::pack_weights(text.stage, plan.packed_bytes);
   if (plan.exact_sums) passes::exact_sums(text.stage);

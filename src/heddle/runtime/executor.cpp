@@ -168,12 +168,13 @@ void Executor::issue(const ir::Issue& issue) {
   }
 }
 
-int64_t Executor::read_rows(const ir::Issue& issue) {
+int64_t Executor::read_rows(const ir::Issue& issue, size_t output) {
   const int64_t start = now_ns();
   streams_[static_cast<size_t>(issue.stream)]->synchronize(issue.count);
   stalled_ns_ += now_ns() - start;
   const ir::Stage& text = program_.stages[static_cast<size_t>(issue.stage)];
-  return comm::received_rows(view_of(text, issue.out[0].id, issue.out[0].offset, *issue.rows));
+  const ir::Operand& counts = issue.out[output];
+  return comm::counted_rows(output, view_of(text, counts.id, counts.offset, *issue.rows));
 }
 
 void Executor::stop_peers(const std::string& reason) {

@@ -70,7 +70,7 @@ class Executor : private ir::Issuer {
   struct Prepared;
   int64_t scratch_bytes(int stage, uint32_t op, const ir::RowCounts& rows) override;
   void issue(const ir::Issue& issue) override;
-  int64_t read_rows(const ir::Issue& issue) override;
+  int64_t read_rows(const ir::Issue& issue, size_t output) override;
   device::TensorView view_of(const ir::Stage& stage, ir::ValueId id, int64_t offset,
                              const ir::RowCounts& rows) const;
   void stop_peers(const std::string& reason);

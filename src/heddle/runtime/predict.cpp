@@ -16,8 +16,9 @@ class DryIssuer : public ir::Issuer {
       const ir::Stage& stage = program.stages[static_cast<size_t>(s)];
       for (const ir::Op& op : stage.ops) {
         const comm::Collective* collective = comm::find_collective(op.kind());
-        scratch_[static_cast<size_t>(s)].push_back(
-            collective != nullptr ? collective->scratch_bytes : kernels::select_kernel(backend, stage, op).scratch_bytes);
+        scratch_[static_cast<size_t>(s)].push_back(collective != nullptr
+                                                       ? collective->scratch_bytes
+                                                       : kernels::select_kernel(backend, stage, op).scratch_bytes);
       }
     }
   }
@@ -29,15 +30,21 @@ class DryIssuer : public ir::Issuer {
   }
   void issue(const ir::Issue&) override {}
 
-  // Balanced: as many rows come in as this rank sends out.
-  int64_t read_rows(const ir::Issue& issue) override {
+  // Balanced: as many rows come in as this rank sends out. How ranks stand on nodes is not known here: the tokens
+  // that pass through are taken to be as many as its own, with each of their sums coming from another rank.
+  int64_t read_rows(const ir::Issue& issue, size_t output) override {
     const ir::Stage& stage = program_.stages[static_cast<size_t>(issue.stage)];
+    const ir::Op* counted = nullptr;  // the op that counts for the host what this one has shared
     for (const ir::Op& op : stage.ops) {
-      if (op.kind() != "exchange" || op.attributes.integer("back") != 0 || op.in.at(1) != issue.out[0].id) continue;
-      const ir::Dim& rows = stage.value(op.in[0]).shape.at(0);
-      if (rows.is_static()) return rows.count;
+      if (!op.out.empty() && op.out[0] == issue.op->in[0]) counted = &op;
     }
-    internal_error("no exchange reads the rows that '{}' counts", stage.value(issue.out[0].id).name);
+    HEDDLE_CHECK(counted != nullptr && counted->kind() == "share_counts", "'{}' copies no shared counts",
+                 stage.value(issue.out[0].id).name);
+    const std::string& topology = counted->attributes.word("topology");
+    const ir::Shape& chosen = stage.value(counted->in[0]).shape;
+    const int64_t tokens = chosen[0].count, rows = tokens * chosen[1].count * counted->attributes.integer("slices");
+    const bool passes = topology != "plain" && topology != "rank";
+    return output == 0 ? rows : !passes ? 0 : output == 1 ? tokens : output == 2 ? rows : 0;
   }
 
  private:

@@ -45,7 +45,9 @@ class Recorder : public ir::Issuer {
     recording.ops.push_back(op);
   }
 
-  int64_t read_rows(const ir::Issue& issue) override { return options_.rows ? options_.rows(rank_, issue) : 0; }
+  int64_t read_rows(const ir::Issue& issue, size_t output) override {
+    return options_.rows ? options_.rows(rank_, issue, output) : 0;
+  }
 
  private:
   int rank_;

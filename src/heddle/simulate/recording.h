@@ -15,8 +15,8 @@ namespace heddle::simulate {
 using ScratchBytes = std::function<int64_t(int stage, uint32_t op, const ir::RowCounts& rows)>;
 /// Microseconds that an op lasts once everything it needs is there.
 using DurationUs = std::function<double(int rank, const ir::Issue& issue)>;
-/// Rows that the host reads after an op with a host stall.
-using RowsRead = std::function<int64_t(int rank, const ir::Issue& issue)>;
+/// Rows that the host reads from an output of an op with a host stall.
+using RowsRead = std::function<int64_t(int rank, const ir::Issue& issue, size_t output)>;
 
 struct RecordedOp {
   int32_t stage = 0;

@@ -3,9 +3,14 @@
 //   permute        p[row_of[t,j]] = x_t              permute_dgrad    dx_t = Σ_j dp[row_of[t,j]]
 //   unpermute      c_t = Σ_j g[t,j]·y[row_of[t,j]] (+ residual)
 //   unpermute_dgrad  dy[row_of[t,j]] = g[t,j]·dc_t, dg[t,j] = dc_t·y[row_of[t,j]], in one pass
+//   weigh_dgrad    the same over S rows that already are dc_t: de_s = g_s·dr_s, dg_s = dr_s·e_s
+// Sums over j are formed in the tree of device/merge_tree.h, over expert ids.
 #include "heddle/kernels/host/simd_targets.h"
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "heddle/kernels/host/permute.cpp"
+#include <vector>
+
+#include "heddle/device/merge_tree.h"
 #include "heddle/kernels/host/host.h"
 #include "heddle/kernels/host/row_pieces.h"
 #include "hwy/foreach_target.h"
@@ -27,20 +32,29 @@ void permute(const KernelCall& call, int64_t begin, int64_t end) {
   }
 }
 
-/// to_H = Σ_j weight_j·rows[row_of_j] in increasing j (+ residual_H), rounded once. No weights: all 1.
+/// to_H = Σ_j weight_j·rows[row_of_j] in the tree that `merges_k` states (+ residual_H), rounded once. No weights:
+/// all 1.
 template <bool weighted, class X>
-HWY_INLINE void gather(const X* rows_RH, const int32_t* row_of_k, const float* weight_k, int64_t k, int64_t H,
-                       const X* residual_H, X* to_H) {
+HWY_INLINE void gather(const X* rows_RH, const int32_t* row_of_k, const uint8_t* merges_k, const float* weight_k,
+                       int64_t k, int64_t H, const X* residual_H, X* to_H) {
   sweep_by_runs(H, [&](int64_t h, auto lanes, auto run) HEDDLE_BODY {
     constexpr int vectors = decltype(run)::value;
+    V pending[device::kMostPendingSums][vectors];
     V sum[vectors];
-    for (int i = 0; i < vectors; ++i) sum[i] = zero();
+    int64_t depth = 0;
     for (int64_t j = 0; j < k; ++j) {
       const X* row = rows_RH + row_of_k[j] * H + h;
       for (int i = 0; i < vectors; ++i) {
         const V y = load(row + i * kLanes, lanes);
-        sum[i] = weighted ? hn::MulAdd(set(weight_k[j]), y, sum[i]) : hn::Add(sum[i], y);
+        sum[i] = weighted ? hn::Mul(set(weight_k[j]), y) : y;
       }
+      for (int m = merges_k[j]; m > 0; --m) {
+        --depth;
+        for (int i = 0; i < vectors; ++i) sum[i] = hn::Add(pending[depth][i], sum[i]);
+      }
+      if (j + 1 == k) break;
+      for (int i = 0; i < vectors; ++i) pending[depth][i] = sum[i];
+      ++depth;
     }
     for (int i = 0; i < vectors; ++i) {
       if (residual_H) sum[i] = hn::Add(sum[i], load(residual_H + h + i * kLanes, lanes));
@@ -52,21 +66,38 @@ HWY_INLINE void gather(const X* rows_RH, const int32_t* row_of_k, const float* w
 template <class X>
 void permute_dgrad(const KernelCall& call, int64_t begin, int64_t end) {
   const int64_t H = call.in[0].columns(), k = call.in[1].columns();
+  std::vector<uint8_t> merges_k(static_cast<size_t>(k));
   for (int64_t t = begin; t < end; ++t) {
-    gather<false, X>(call.in[0].as<const X>(), call.in[1].as<const int32_t>() + t * k, nullptr, k, H, nullptr,
-                     call.out[0].as<X>() + t * H);
+    device::merges_of(call.in[2].as<const int32_t>() + t * k, k, merges_k.data());
+    gather<false, X>(call.in[0].as<const X>(), call.in[1].as<const int32_t>() + t * k, merges_k.data(), nullptr, k,
+                     H, nullptr, call.out[0].as<X>() + t * H);
   }
 }
 
 template <class X>
 void unpermute(const KernelCall& call, int64_t begin, int64_t end) {
   const int64_t H = call.in[0].columns(), k = call.in[2].columns();
-  const bool residual = call.in.size() > 3 && call.in[3];
+  const bool residual = call.in.size() > 4 && call.in[4];
+  std::vector<uint8_t> merges_k(static_cast<size_t>(k));
   for (int64_t t = begin; t < end; ++t) {
-    gather<true, X>(call.in[0].as<const X>(), call.in[2].as<const int32_t>() + t * k,
+    device::merges_of(call.in[3].as<const int32_t>() + t * k, k, merges_k.data());
+    gather<true, X>(call.in[0].as<const X>(), call.in[2].as<const int32_t>() + t * k, merges_k.data(),
                     call.in[1].as<const float>() + t * k, k, H,
-                    residual ? call.in[3].as<const X>() + t * H : nullptr, call.out[0].as<X>() + t * H);
+                    residual ? call.in[4].as<const X>() + t * H : nullptr, call.out[0].as<X>() + t * H);
   }
+}
+
+/// dy_H = g·dc_H; returns dc·y.
+template <class X>
+HWY_INLINE float weigh(float gate, const X* dc_H, const X* y_H, int64_t H, X* dy_H) {
+  const V g = set(gate);
+  Sum dot;
+  sweep(H, [&](int64_t h, auto lanes, auto nth) HEDDLE_BODY {
+    const V dc = load(dc_H + h, lanes);
+    dot.add_product(dc, load(y_H + h, lanes), nth);
+    store(hn::Mul(g, dc), dy_H + h, lanes);
+  });
+  return dot.total();
 }
 
 template <class X>
@@ -76,17 +107,18 @@ void unpermute_dgrad(const KernelCall& call, int64_t begin, int64_t end) {
     const X* dc_H = call.in[0].as<const X>() + t * H;
     for (int64_t j = t * k; j < (t + 1) * k; ++j) {
       const int64_t at = call.in[3].as<const int32_t>()[j] * H;
-      const X* y_H = call.in[1].as<const X>() + at;
-      X* dy_H = call.out[0].as<X>() + at;
-      const V g = set(call.in[2].as<const float>()[j]);
-      Sum dot;
-      sweep(H, [&](int64_t h, auto lanes, auto nth) HEDDLE_BODY {
-        const V dc = load(dc_H + h, lanes);
-        dot.add_product(dc, load(y_H + h, lanes), nth);
-        store(hn::Mul(g, dc), dy_H + h, lanes);
-      });
-      call.out[1].as<float>()[j] = dot.total();
+      call.out[1].as<float>()[j] =
+          weigh(call.in[2].as<const float>()[j], dc_H, call.in[1].as<const X>() + at, H, call.out[0].as<X>() + at);
     }
+  }
+}
+
+template <class X>
+void weigh_dgrad(const KernelCall& call, int64_t begin, int64_t end) {
+  const int64_t H = call.in[0].columns();
+  for (int64_t s = begin; s < end; ++s) {
+    call.out[1].as<float>()[s] = weigh(call.in[2].as<const float>()[s], call.in[0].as<const X>() + s * H,
+                                       call.in[1].as<const X>() + s * H, H, call.out[0].as<X>() + s * H);
   }
 }
 }  // namespace
@@ -104,6 +136,9 @@ void UnpermuteDgradRows(const KernelCall& call, int64_t begin, int64_t end) {
   call.in[0].dtype == Dtype::bf16 ? unpermute_dgrad<bf16>(call, begin, end)
                                   : unpermute_dgrad<float>(call, begin, end);
 }
+void WeighDgradRows(const KernelCall& call, int64_t begin, int64_t end) {
+  call.in[0].dtype == Dtype::bf16 ? weigh_dgrad<bf16>(call, begin, end) : weigh_dgrad<float>(call, begin, end);
+}
 
 }  // namespace heddle::kernels::host::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
@@ -116,6 +151,7 @@ HWY_EXPORT(PermuteRows);
 HWY_EXPORT(PermuteDgradRows);
 HWY_EXPORT(UnpermuteRows);
 HWY_EXPORT(UnpermuteDgradRows);
+HWY_EXPORT(WeighDgradRows);
 
 using Piece = void (*)(const KernelCall& call, int64_t begin, int64_t end);
 
@@ -131,14 +167,20 @@ void unpermute(const KernelCall& call) { tokens(call, call.in[2], 1, HWY_DYNAMIC
 void unpermute_dgrad(const KernelCall& call) {
   tokens(call, call.in[3], 2, HWY_DYNAMIC_DISPATCH(UnpermuteDgradRows));
 }
+void weigh_dgrad(const KernelCall& call) {
+  over_rows(call.in[1].dim(0), 3 * call.in[1].columns() * size_of(call.in[1].dtype),
+            [&](int64_t begin, int64_t end) { HWY_DYNAMIC_DISPATCH(WeighDgradRows)
+                                              (call, begin, end); });
+}
 
 }  // namespace
 
 std::vector<KernelEntry> permute_kernels() {
-  return {{"permute", "host", "highway", takes<"xii">, nullptr, permute},
-          {"permute_dgrad", "host", "highway", takes<"xi">, nullptr, permute_dgrad},
-          {"unpermute", "host", "highway", takes<"xaix">, nullptr, unpermute},
-          {"unpermute_dgrad", "host", "highway", takes<"xxai">, nullptr, unpermute_dgrad}};
+  return {{"permute", "host", "highway", takes<"xiii">, nullptr, permute},
+          {"permute_dgrad", "host", "highway", takes<"xii">, nullptr, permute_dgrad},
+          {"unpermute", "host", "highway", takes<"xaiix">, nullptr, unpermute},
+          {"unpermute_dgrad", "host", "highway", takes<"xxai">, nullptr, unpermute_dgrad},
+          {"weigh_dgrad", "host", "highway", takes<"xxa">, nullptr, weigh_dgrad}};
 }
 
 }  // namespace heddle::kernels::host

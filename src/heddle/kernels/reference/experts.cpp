@@ -1,5 +1,7 @@
-// permute, unpermute and their gradients: rows to the experts and back.
-// T tokens, H hidden, k experts a token, R = T·k rows; row_of[t, j] is the row of slot j, token_of[r] its token.
+// permute, unpermute and their gradients: rows to the experts and back; weigh_dgrad, their part where rows came
+// from other ranks. T tokens, H hidden, k experts a token, R = T·k rows; row_of[t, j] is the row of slot j,
+// token_of[r] its token.
+#include "heddle/device/merge_tree.h"
 #include "heddle/kernels/reference/operands.h"
 
 namespace heddle::kernels::reference {
@@ -15,35 +17,52 @@ void permute(const KernelCall& call) {
   for (int64_t r = 0; r < R; ++r) std::copy_n(x_TH.at(token_of_R[r] * H), H, p_RH.at(r * H));
 }
 
-/// dx_t = Σ_j dp[row_of[t, j]], in increasing j.
+/// The tree over a token's experts, for each token in turn.
+template <class A>
+class TokenSum {
+ public:
+  TokenSum(const TensorView& experts, int64_t width)
+      : experts_Tk_(experts.as<const int32_t>()), k_(experts.dim(1)), keys_(static_cast<size_t>(k_)), sum_(width) {}
+  device::TreeSum<A>& of(int64_t t) {
+    std::copy_n(experts_Tk_ + t * k_, k_, keys_.begin());
+    sum_.begin(keys_);
+    return sum_;
+  }
+
+ private:
+  const int32_t* experts_Tk_;
+  int64_t k_;
+  std::vector<int64_t> keys_;
+  device::TreeSum<A> sum_;
+};
+
+/// dx_t = Σ_j dp[row_of[t, j]], in the tree.
 template <class A>
 void permute_dgrad(const KernelCall& call) {
   const Input<A> dp_RH(call.in[0]);
   const auto* row_of_Tk = call.in[1].as<const int32_t>();
   const int64_t T = call.in[1].dim(0), k = call.in[1].dim(1), H = call.in[0].dim(1);
   const Output<A> dx_TH(call.out[0]);
-  dx_TH.fill(A(0));
+  TokenSum<A> sums(call.in[2], H);
   for (int64_t t = 0; t < T; ++t) {
-    for (int64_t j = 0; j < k; ++j) {
-      const A* dp = dp_RH.at(row_of_Tk[t * k + j] * H);
-      for (int64_t h = 0; h < H; ++h) dx_TH[t * H + h] += dp[h];
-    }
+    device::TreeSum<A>& sum = sums.of(t);
+    for (int64_t j = 0; j < k; ++j) sum.add(dp_RH.at(row_of_Tk[t * k + j] * H));
+    std::copy_n(sum.total(), H, dx_TH.at(t * H));
   }
 }
 
-/// c_t = Σ_j g[t, j]·y[row_of[t, j]] in increasing j, then + residual.
+/// c_t = Σ_j g[t, j]·y[row_of[t, j]] in the tree, then + residual.
 template <class A>
 void unpermute(const KernelCall& call) {
-  const Input<A> y_RH(call.in[0]), g_Tk(call.in[1]), residual_TH(operand(call.in, 3));
+  const Input<A> y_RH(call.in[0]), g_Tk(call.in[1]), residual_TH(operand(call.in, 4));
   const auto* row_of_Tk = call.in[2].as<const int32_t>();
   const int64_t T = call.in[2].dim(0), k = call.in[2].dim(1), H = call.in[0].dim(1);
   const Output<A> c_TH(call.out[0]);
-  c_TH.fill(A(0));
+  TokenSum<A> sums(call.in[3], H);
   for (int64_t t = 0; t < T; ++t) {
-    for (int64_t j = 0; j < k; ++j) {
-      const A* y = y_RH.at(row_of_Tk[t * k + j] * H);
-      for (int64_t h = 0; h < H; ++h) c_TH[t * H + h] += g_Tk[t * k + j] * y[h];
-    }
+    device::TreeSum<A>& sum = sums.of(t);
+    for (int64_t j = 0; j < k; ++j) sum.add(y_RH.at(row_of_Tk[t * k + j] * H), g_Tk[t * k + j]);
+    std::copy_n(sum.total(), H, c_TH.at(t * H));
     if (!residual_TH) continue;
     for (int64_t h = 0; h < H; ++h) c_TH[t * H + h] += residual_TH[t * H + h];
   }
@@ -69,13 +88,30 @@ void unpermute_dgrad(const KernelCall& call) {
   }
 }
 
+/// de_s = g_s·dr_s, dg_s = dr_s·e_s.
+template <class A>
+void weigh_dgrad(const KernelCall& call) {
+  const Input<A> dr_SH(call.in[0]), e_SH(call.in[1]), g_S(call.in[2]);
+  const int64_t S = call.in[2].elements(), H = call.in[1].dim(1);
+  const Output<A> de_SH(call.out[0]), dg_S(call.out[1]);
+  for (int64_t s = 0; s < S; ++s) {
+    A dot = 0;
+    for (int64_t h = s * H; h < (s + 1) * H; ++h) {
+      de_SH[h] = g_S[s] * dr_SH[h];
+      dot += dr_SH[h] * e_SH[h];
+    }
+    dg_S[s] = dot;
+  }
+}
+
 }  // namespace
 
 std::vector<KernelEntry> expert_kernels() {
   return {entry("permute", by_type<in0, permute<float>, permute<double>>),
           entry("permute_dgrad", by_type<in0, permute_dgrad<float>, permute_dgrad<double>>),
           entry("unpermute", by_type<in0, unpermute<float>, unpermute<double>>),
-          entry("unpermute_dgrad", by_type<in0, unpermute_dgrad<float>, unpermute_dgrad<double>>)};
+          entry("unpermute_dgrad", by_type<in0, unpermute_dgrad<float>, unpermute_dgrad<double>>),
+          entry("weigh_dgrad", by_type<in0, weigh_dgrad<float>, weigh_dgrad<double>>)};
 }
 
 }  // namespace heddle::kernels::reference

@@ -1,0 +1,58 @@
+// What the four exchanges of a MoE layer share for one microbatch: which experts each token chose, how many rows go
+// where, and by which topology. Made once, by share_counts and the forward dispatch; never changed afterwards.
+//
+// The plan is values of the program, so that it is accounted for and dies with its last reader; this is their
+// reading. G ranks of the group (ep × slices, slices fastest), E experts, P = E ÷ ep experts a rank, k experts a
+// token, T tokens of this rank, S rows received, Q tokens that pass through this rank on their way to others of its
+// node.
+#pragma once
+
+#include <cstdint>
+
+#include "heddle/device/kernel_call.h"
+
+namespace heddle::device {
+
+/// How rows reach the ranks of their experts. docs/features/moe_exchange.md compares them.
+enum class Topology : int32_t {
+  plain,  // every (token, expert) by itself
+  rank,   // once a rank, with the list of its experts there
+  node,   // once a node, to one rank of it, which hands it to the others
+  merge,  // all rows to every node, to one rank of it, which hands on what is chosen
+};
+
+/// Layout of the value `route`, i32[kRouteTokens + G]; what is not used is 0.
+enum RouteField { kRouteTopology, kRoutePassing, kRouteForwarded, kRouteTokens };
+
+struct RoutingPlan {
+  RoutingPlan(const TensorView& experts, const TensorView& n, const TensorView& route, int64_t slices)
+      : experts_Tk(experts.as<const int32_t>()),
+        tokens(experts.dim(0)),
+        top_k(experts.dim(1)),
+        ranks(n.dim(1)),
+        experts_each(n.dim(2)),
+        slices(slices),
+        counts_2GP(n.as<const int32_t>()),
+        route(route.as<const int32_t>()) {}
+
+  /// Rows that this rank sends to expert e of rank r; that it receives from rank s for its own expert e.
+  int64_t sent(int64_t r, int64_t e) const { return counts_2GP[r * experts_each + e]; }
+  int64_t received(int64_t s, int64_t e) const { return counts_2GP[(ranks + s) * experts_each + e]; }
+  Topology topology() const { return static_cast<Topology>(route[kRouteTopology]); }
+  /// Tokens that rank r has. Not known where the topology is plain.
+  int64_t tokens_of(int64_t r) const { return route[kRouteTokens + r]; }
+  /// The rank that holds slice s of an expert, and the expert's index there.
+  int64_t rank_of(int64_t expert, int64_t slice) const { return expert / experts_each * slices + slice; }
+  int64_t index_of(int64_t expert) const { return expert % experts_each; }
+
+  const int32_t* experts_Tk;
+  int64_t tokens, top_k, ranks, experts_each, slices;
+  const int32_t* counts_2GP;
+  const int32_t* route;
+  // Written by dispatch unless the topology is plain: the token (of its source) of each row received; the experts
+  // of the tokens that pass through here, by source.
+  const int32_t* token_S = nullptr;
+  const int32_t* passing_Qk = nullptr;
+};
+
+}  // namespace heddle::device

@@ -1,0 +1,33 @@
+#include "heddle/passes/reuse_lists.h"
+
+namespace heddle::passes {
+
+void reuse_lists(ir::Stage& stage) {
+  std::vector<ir::ValueId> instead(stage.values.size());  // of each value
+  for (size_t v = 0; v < instead.size(); ++v) instead[v] = static_cast<ir::ValueId>(v);
+  const auto now = [&](ir::ValueId& id) {
+    if (id != ir::none) id = instead[static_cast<size_t>(id)];
+  };
+  std::vector<ir::Op> kept, counting;
+  for (ir::Op& op : stage.ops) {
+    for (ir::ValueId& id : op.in) now(id);
+    if (op.kind() == "share_counts" || op.kind() == "counts_to_host") {
+      const ir::Op* same = nullptr;
+      for (const ir::Op& earlier : counting) {
+        if (earlier.def == op.def && earlier.in == op.in && earlier.attributes == op.attributes) same = &earlier;
+      }
+      if (same != nullptr) {
+        for (size_t i = 0; i < op.out.size(); ++i) instead[static_cast<size_t>(op.out[i])] = same->out[i];
+        continue;
+      }
+      counting.push_back(op);
+    }
+    kept.push_back(std::move(op));
+  }
+  stage.ops = std::move(kept);
+  for (ir::Value& value : stage.values) {
+    for (ir::Dim& dim : value.shape) now(dim.rows_of);
+  }
+}
+
+}  // namespace heddle::passes
