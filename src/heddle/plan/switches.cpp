@@ -55,6 +55,17 @@ std::vector<Switch> make_switches() {
        "gather and ring send the latent and make keys and values of the whole sequence on every rank; ulysses sends "
        "queries, keys, values and outputs by heads and repeats nothing",
        page("context_parallel")},
+      {"parallel.exchange",
+       {"plain", "rank", "node", "merge", "auto"},
+       bitwise,
+       "How rows reach experts on other ranks: one by one, once a rank, once a node, all to every node, or as counts "
+       "and links tell, for each layer and microbatch.",
+       "node and merge hold the rows that pass through a rank, and take a second hop; all but plain send sums in the "
+       "wide type",
+       page("moe_exchange")},
+      {"parallel.reuse_lists", on_off, bitwise,
+       "Combining and both backward exchanges of a MoE layer use the row counts that the first one copied to the host.",
+       "none; off, the host waits four times a layer and microbatch instead of once", page("reuse_lists")},
       {"train.clip_norm",
        {},
        changes_maths,

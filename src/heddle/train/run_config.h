@@ -72,6 +72,10 @@ struct RunConfig {
 
   struct Parallel {
     std::string context = "gather";
+    std::string exchange = "plain";
+    bool reuse_lists = true;
+    double within_rate = 10, across_rate = 1;  // GB/s
+    double within_latency_us = 5, across_latency_us = 20;
     bool operator==(const Parallel&) const = default;
   } parallel;
 

@@ -25,6 +25,11 @@ plan::Plan plan_of(const RunConfig& config) {
   plan.dtype = resolved_dtype(config);
   plan.fusions = config.fusions;
   plan.context = config.parallel.context;
+  constexpr double kBytesPerUs = 1000;  // of 1 GB/s
+  plan.exchange = {config.parallel.exchange, config.parallel.within_rate * kBytesPerUs,
+                   config.parallel.within_latency_us, config.parallel.across_rate * kBytesPerUs,
+                   config.parallel.across_latency_us};
+  plan.reuse_lists = config.parallel.reuse_lists;
   plan.update.beta1 = config.train.beta1;
   plan.update.beta2 = config.train.beta2;
   plan.update.epsilon = config.train.epsilon;

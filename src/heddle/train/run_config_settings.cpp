@@ -248,6 +248,17 @@ void parallel_settings(Table& t) {
   t.word<&RunConfig::parallel, &RunConfig::Parallel::context>(
       "parallel.context", "How attention meets the keys that other ranks of the context axis hold.",
       {"gather", "ulysses", "ring"});
+  constexpr auto p = &RunConfig::parallel;
+  using P = RunConfig::Parallel;
+  t.word<p, &P::exchange>("parallel.exchange", "How rows reach experts on other ranks.",
+                          {"plain", "rank", "node", "merge", "auto"});
+  t.boolean<p, &P::reuse_lists>("parallel.reuse_lists",
+                                "The counts of a MoE layer's rows go to the host once a microbatch.");
+  t.number<p, &P::within_rate>("parallel.within_rate", 1e-6, 1e6,
+                               "GB/s of a rank to others of its node; what exchange auto reckons with.");
+  t.number<p, &P::across_rate>("parallel.across_rate", 1e-6, 1e6, "GB/s of a node to others; likewise.");
+  t.number<p, &P::within_latency_us>("parallel.within_latency_us", 0, 1e9, "Of a hop within a node; likewise.");
+  t.number<p, &P::across_latency_us>("parallel.across_latency_us", 0, 1e9, "Of a hop across nodes; likewise.");
 }
 
 }  // namespace

@@ -1,0 +1,244 @@
+// MoE models whose experts are spread over ranks, in every topology of the exchange: against one rank, and among
+// themselves to the bit.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+
+#include "heddle/base/random.h"
+#include "heddle/model/rope_table.h"
+#include "tests/runtime/tiny_run.h"
+
+namespace heddle {
+namespace {
+
+constexpr int64_t kSequence = 16;
+constexpr int kMicrobatches = 8;  // of one sequence, in the whole batch
+
+model::ModelConfig tiny() {
+  model::ModelConfig c;
+  c.vocab_size = 48;
+  c.hidden_size = 16;
+  c.num_hidden_layers = 2;
+  c.first_k_dense_replace = 0;
+  c.intermediate_size = 24;
+  c.num_attention_heads = 2;
+  c.kv_lora_rank = 8;
+  c.qk_nope_head_dim = 6;
+  c.qk_rope_head_dim = 4;
+  c.v_head_dim = 6;
+  c.n_routed_experts = 8;
+  c.num_experts_per_tok = 4;
+  c.n_shared_experts = 1;
+  c.moe_intermediate_size = 12;
+  c.sequence_aux_loss_alpha = 0.01;
+  c.z_loss_weight = 0.001;
+  return c;
+}
+
+struct Setting {
+  plan::Degrees mesh;
+  std::string topology = "plain";
+  std::vector<int> node_of;
+  Dtype dtype = Dtype::f64;
+  std::string backend = "reference";
+  bool reuse_lists = true;
+  std::set<std::string> fusions{passes::fusion_names().begin(), passes::fusion_names().end()};
+};
+
+std::unique_ptr<test::TinyRun> make(const model::ModelConfig& c, const Setting& s) {
+  plan::Plan plan;
+  plan.mesh = s.mesh;
+  plan.microbatches = kMicrobatches / s.mesh.dp;
+  plan.sequence_length = kSequence;
+  plan.dtype = s.dtype;
+  plan.fusions = s.fusions;
+  plan.exchange.topology = s.topology;
+  plan.reuse_lists = s.reuse_lists;
+  auto run = std::make_unique<test::TinyRun>(c, plan, s.backend, 1 << 24, 1, true, s.node_of);
+  const std::vector<double> table = model::rope_table(c, kSequence);
+  run->fill([&](const model::Parameter& p, int64_t i) {
+    switch (p.start) {
+      case model::Parameter::Start::rope_table: return table[static_cast<size_t>(i)];
+      case model::Parameter::Start::ones: return 1.0;
+      case model::Parameter::Start::zeros: return 0.0;
+      default: return 0.3 * RandomKey(3).with(p.name).normal(static_cast<uint64_t>(i));
+    }
+  });
+  return run;
+}
+
+std::vector<device::Batch> batches_for(const model::ModelConfig& c, const test::TinyRun& run) {
+  std::vector<device::Batch> batches;
+  for (int r = 0; r < run.plan().ranks(); ++r) {
+    const int data_rank = run.mesh().at(r).at(ir::Axis::dp);
+    device::Batch& batch = batches.emplace_back();
+    for (int m = 0; m < run.plan().microbatches; ++m) {
+      const int whole = m * run.plan().mesh.dp + data_rank;
+      device::Microbatch& micro = batch.microbatches.emplace_back();
+      for (int64_t i = 0; i < kSequence + 1; ++i) {
+        // Every third sequence repeats one token, so that a few experts take all of its rows.
+        const uint64_t bits = RandomKey(7).bits(static_cast<uint64_t>(whole * (kSequence + 1) + i));
+        micro.tokens.push_back(whole % 3 == 0 ? 11 : static_cast<int32_t>(bits % static_cast<uint64_t>(c.vocab_size)));
+      }
+    }
+    const double tokens = static_cast<double>(kMicrobatches * kSequence);
+    batch.scales = {1 / tokens, 1.0 / kMicrobatches, 1 / tokens};
+    batch.hyper = {1e-3, 0.1, 0.05};
+  }
+  return batches;
+}
+
+double relative(const std::vector<double>& a, const std::vector<double>& b) {
+  if (a.size() != b.size()) return INFINITY;
+  double difference = 0, norm = 0;
+  for (size_t i = 0; i < a.size(); ++i) {
+    difference += (a[i] - b[i]) * (a[i] - b[i]);
+    norm += b[i] * b[i];
+  }
+  return std::sqrt(difference / std::max(norm, 1e-300));
+}
+
+void expect_equal_to_one_rank(const Setting& setting) {
+  const model::ModelConfig c = tiny();
+  const auto one = make(c, {.fusions = setting.fusions}), many = make(c, setting);
+  one->run(batches_for(c, *one));
+  many->run(batches_for(c, *many));
+  for (const model::Parameter& p : one->parameters(0)) {
+    if (!p.trained) continue;
+    EXPECT_LT(relative(many->whole("grad.", p.name), one->whole("grad.", p.name)), 1e-10) << "gradient of " << p.name;
+    EXPECT_LT(relative(many->whole("master.", p.name), one->whole("master.", p.name)), 1e-10) << p.name;
+  }
+  for (const char* name : {"loss.next_token", "loss.sequence_aux.1", "loss.z.0"}) {
+    EXPECT_NEAR(many->total(name), one->total(name), 1e-11 * std::abs(one->total(name))) << name;
+  }
+}
+
+class MoeLayout : public testing::TestWithParam<std::string> {};
+
+TEST_P(MoeLayout, EqualsOneRank) {
+  const std::string& topology = GetParam();
+  expect_equal_to_one_rank({{.dp = 2, .ep = 2}, topology, {0, 1}});
+  expect_equal_to_one_rank({{.dp = 4, .ep = 4}, topology, {0, 0, 1, 1}});
+  expect_equal_to_one_rank({{.dp = 8, .ep = 8}, topology, {0, 0, 0, 1, 1, 1, 2, 2}});
+  expect_equal_to_one_rank({{.tp = 2, .dp = 2, .ep = 4}, topology, {0, 1, 0, 1}});
+}
+
+TEST_P(MoeLayout, EqualsOneRankWithWidthsCut) {
+  const std::string& topology = GetParam();
+  expect_equal_to_one_rank({{.dp = 2, .etp = 2}, topology, {0, 1}});
+  expect_equal_to_one_rank({{.dp = 4, .ep = 2, .etp = 2}, topology, {0, 0, 1, 1}});
+  expect_equal_to_one_rank({{.dp = 4, .ep = 2, .etp = 2}, topology, {0, 1, 1, 0}});
+  expect_equal_to_one_rank({{.tp = 2, .dp = 4, .ep = 4, .etp = 2}, topology, {0, 0, 0, 0, 1, 1, 1, 1}});
+  expect_equal_to_one_rank({{.tp = 2, .dp = 2, .pp = 2, .ep = 2, .etp = 2}, topology, {0, 0, 1, 1, 2, 2, 3, 3}});
+}
+
+TEST_P(MoeLayout, EqualsOneRankUnfused) {
+  expect_equal_to_one_rank({.mesh = {.dp = 4, .ep = 2, .etp = 2}, .topology = GetParam(), .node_of = {0, 0, 1, 1}, .fusions = {}});
+}
+
+INSTANTIATE_TEST_SUITE_P(Topologies, MoeLayout, testing::Values("plain", "rank", "node", "merge", "auto"),
+                         [](const auto& info) { return info.param; });
+
+/// Every activation, gradient and loss of a step whose shape the layout does not change: by rank, microbatch and name.
+using Seen = std::map<std::tuple<int, int, std::string>, std::vector<std::byte>>;
+struct StepSeen {
+  Seen values;
+  int stalls = 0;  // of rank 0
+};
+
+StepSeen look(const Setting& setting) {
+  const model::ModelConfig c = tiny();
+  const auto run = make(c, setting);
+  const std::vector<device::Batch> batches = batches_for(c, *run);
+  std::vector<StepSeen> seen(batches.size());
+  std::vector<std::thread> threads;
+  for (size_t r = 0; r < batches.size(); ++r) {
+    threads.emplace_back([&, r] {
+      const ir::Stage& stage = run->stage(static_cast<int>(r));
+      run->executor(static_cast<int>(r)).run_step(batches[r], [&](const ir::Issue& issue, const device::KernelCall& call) {
+        seen[r].stalls += issue.op->def->host_stall;
+        const ir::Phase phase = issue.op->phase;
+        for (size_t i = 0; i < call.out.size() && (phase == ir::Phase::F || phase == ir::Phase::I); ++i) {
+          const ir::Value& value = stage.value(issue.op->out[i]);
+          const bool fixed = std::all_of(value.shape.begin(), value.shape.end(), [](const ir::Dim& d) { return d.is_static(); });
+          if (!fixed || (value.role != ir::Role::activation && value.role != ir::Role::gradient)) continue;
+          const auto* bytes = call.out[i].as<const std::byte>();
+          seen[r].values[{static_cast<int>(r), issue.microbatch, value.name}].assign(
+              bytes, bytes + call.out[i].elements() * size_of(value.dtype));
+        }
+      });
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (size_t r = 1; r < seen.size(); ++r) seen[0].values.merge(seen[r].values);
+  return std::move(seen[0]);
+}
+
+void expect_same_bits(const StepSeen& a, const StepSeen& b, size_t at_least, const std::string& what) {
+  size_t compared = 0;
+  std::string differ;
+  for (const auto& [key, bytes] : a.values) {
+    const auto other = b.values.find(key);
+    if (other == b.values.end() || other->second.size() != bytes.size()) continue;
+    ++compared;
+    if (other->second != bytes && differ.size() < 400) differ += fmt::format(" rank {} {}", std::get<0>(key), std::get<2>(key));
+  }
+  EXPECT_EQ(differ, "") << what;
+  EXPECT_GE(compared, at_least) << what;
+}
+
+TEST(MoeBits, AreTheSameForEveryExpertDegreeAndTopology) {
+  const std::vector<int> two_nodes{0, 0, 0, 0, 1, 1, 1, 1};
+  const std::vector<std::pair<Dtype, std::string>> kinds{
+      {Dtype::f64, "reference"}, {Dtype::bf16, "reference"}, {Dtype::f32, "host"}, {Dtype::bf16, "host"}};
+  for (const auto& [dtype, backend] : kinds) {
+    const StepSeen one = look({{.dp = 8}, "plain", two_nodes, dtype, backend});
+    EXPECT_TRUE(one.values.contains({7, 0, "1.x"}) || one.values.contains({7, 0, "1.y"}));
+    for (const int ep : {2, 4, 8}) {
+      for (const std::string topology : {"plain", "rank", "node", "merge", "auto"}) {
+        if (ep < 8 && topology != "plain" && topology != "node") continue;
+        expect_same_bits(one, look({{.dp = 8, .ep = ep}, topology, two_nodes, dtype, backend}), 8 * 40,
+                         fmt::format("ep {} {} {} {}", ep, topology, name_of(dtype), backend));
+      }
+    }
+  }
+}
+
+TEST(MoeBits, AreTheSameForEveryTopologyWithWidthsCut) {
+  const std::vector<int> nodes{0, 0, 0, 1, 1, 2, 2, 2};
+  const plan::Degrees mesh{.dp = 8, .ep = 4, .etp = 2};
+  const StepSeen plain = look({mesh, "plain", nodes, Dtype::f32});
+  for (const char* topology : {"rank", "node", "merge", "auto"}) {
+    expect_same_bits(plain, look({mesh, topology, nodes, Dtype::f32}), 8 * 40, topology);
+  }
+}
+
+TEST(ReuseLists, LeavesOneStallALayerAndMicrobatch) {
+  const plan::Degrees mesh{.dp = 4, .ep = 4};
+  const auto stalls = [](const ir::Stage& stage, ir::Phase phase) {
+    return std::count_if(stage.ops.begin(), stage.ops.end(),
+                         [&](const ir::Op& op) { return op.def->host_stall && op.phase == phase; });
+  };
+  const model::ModelConfig c = tiny();
+  const int64_t layers = c.num_hidden_layers;
+  for (const std::string topology : {"plain", "node"}) {
+    const Setting with{mesh, topology, {0, 0, 1, 1}, Dtype::f32};
+    Setting without = with;
+    without.reuse_lists = false;
+    const auto reused = make(c, with), anew = make(c, without);
+    EXPECT_EQ(stalls(reused->stage(0), ir::Phase::F), layers);
+    EXPECT_EQ(stalls(reused->stage(0), ir::Phase::I), 0);
+    EXPECT_EQ(stalls(reused->stage(0), ir::Phase::W), 0);
+    EXPECT_EQ(stalls(anew->stage(0), ir::Phase::F), 2 * layers);
+    EXPECT_EQ(stalls(anew->stage(0), ir::Phase::I), 2 * layers);
+    const StepSeen a = look(with), b = look(without);
+    const int64_t microbatches = kMicrobatches / mesh.dp;
+    EXPECT_EQ(a.stalls, layers * microbatches);
+    EXPECT_EQ(b.stalls, 4 * layers * microbatches);
+    expect_same_bits(a, b, 4 * 40, topology);
+  }
+}
+
+}  // namespace
+}  // namespace heddle
