@@ -1,6 +1,9 @@
 // Attention whose sequences are cut among ranks of cp, rank after rank, against the same sequences on one rank:
 // outputs, and gradients of q, k and v. With all keys at once (`attention`), and by parts as keys come round the
 // ring.
+#include <omp.h>
+
+#include "heddle/kernels/host/cpu_features.h"
 #include "tests/kernels/op_runner.h"
 
 namespace heddle::op_runner {
@@ -163,6 +166,38 @@ const std::vector<Shape> kSmall{{1, 2, 12, 2, 1, 5, 4},
 
 TEST(ContextAttention, GatheredKeysOnReference) {
   for (const Shape& s : kSmall) check_gathered(s, Dtype::f64, kernels::reference_kernels(), 1e-12, "reference");
+}
+
+// Chunks of one and of several blocks of the kernels.
+const std::vector<Shape> kBlocks{{1, 1, 256, 2, 1, 40, 32},
+                                 {2, 2, 512, 2, 1, 40, 32},
+                                 {2, 1, 1024, 2, 2, 24, 48},
+                                 {3, 1, 768, 4, 2, 16, 16},
+                                 {2, 1, 512, 2, 1, 40, 32, false}};
+
+void check_on_host(Dtype X, const std::string& name, double tolerance) {
+  std::vector<kernels::KernelEntry> kernels;
+  for (const kernels::KernelEntry& entry : kernels::host_kernels()) {
+    if (entry.op_kind.starts_with("attention") && entry.name == name) kernels.push_back(entry);
+  }
+  if (kernels.empty()) GTEST_SKIP() << "no such kernel in this build";
+  const int team = omp_get_max_threads();
+  for (const Shape& s : kBlocks) {
+    for (const int threads : {1, 2}) {
+      omp_set_num_threads(threads);
+      check_gathered(s, X, kernels, tolerance, "host." + name);
+    }
+  }
+  omp_set_num_threads(team);
+}
+
+TEST(ContextAttention, GatheredKeysInFp32) {
+  if (!kernels::host::avx512()) GTEST_SKIP() << kernels::host::avx512().reason;
+  check_on_host(Dtype::f32, "avx512", 1e-5);
+}
+TEST(ContextAttention, GatheredKeysInBf16) {
+  if (!kernels::host::amx_bf16()) GTEST_SKIP() << kernels::host::amx_bf16().reason;
+  check_on_host(Dtype::bf16, "amx", 1e-2);
 }
 
 TEST(ContextAttention, RingOnReference) {

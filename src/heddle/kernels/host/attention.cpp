@@ -12,23 +12,36 @@ namespace {
 
 using attention::BackwardPath;
 using attention::ForwardPath;
+using attention::kStep;
 using attention::Operands;
 using attention::Problem;
 
-Problem read_problem(const ir::Op& op, int64_t rows) {
+/// `rows`: of queries. The place matters to the mask, not to scratch.
+Problem read_problem(const ir::Op& op, int64_t rows, const ir::Coordinates* place = nullptr) {
   Problem problem;
-  problem.length = op.attributes.integer("sequence");
+  const int64_t cp = op.attributes.integer_or("cp", 1);
+  problem.keys = op.attributes.integer("sequence");
+  problem.queries = problem.keys / cp;
+  if (cp > 1) {
+    const int64_t chunk = problem.keys / (2 * cp), index = place == nullptr ? 0 : place->at(ir::Axis::cp);
+    problem.chunk_steps = chunk / kStep;
+    problem.chunk_begin[0] = index * problem.chunk_steps;
+    problem.chunk_begin[1] = (2 * cp - 1 - index) * problem.chunk_steps;
+  }
   problem.heads = op.attributes.integer("heads");
   problem.kv_heads = op.attributes.integer("kv_heads");
   problem.head_dim = op.attributes.integer("head_dim");
   problem.value_dim = op.attributes.integer("value_dim");
   problem.causal = op.attributes.integer("causal") != 0;
   problem.scale = static_cast<float>(op.attributes.number("scale"));
-  HEDDLE_CHECK(rows % problem.length == 0, "{}: {} rows are no whole number of sequences of {}", op.kind(), rows,
-               problem.length);
-  problem.sequences = rows / problem.length;
+  HEDDLE_CHECK(rows % problem.queries == 0, "{}: {} rows are no whole number of sequences of {}", op.kind(), rows,
+               problem.queries);
+  problem.sequences = rows / problem.queries;
   return problem;
 }
+
+/// Rows of which a chunk of a cut sequence is a multiple: the largest block of queries, forward or backward.
+constexpr int64_t chunk_unit(Dtype dtype) { return dtype == Dtype::bf16 ? 128 : 64; }
 
 Support accepts(const ir::Stage& stage, const ir::Op& op, size_t tensors, Dtype dtype) {
   for (size_t i = 0; i < tensors; ++i) {
@@ -41,7 +54,11 @@ Support accepts(const ir::Stage& stage, const ir::Op& op, size_t tensors, Dtype 
     if (a.integer(name) < 1) return Support::no(fmt::format("{} is {}, wanted at least 1", name, a.integer(name)));
   }
   if (a.integer("heads") % a.integer("kv_heads") != 0) return Support::no("kv_heads does not divide heads");
-  if (a.integer_or("cp", 1) != 1) return Support::no("a sequence cut among ranks of cp is not built");
+  const int64_t cp = a.integer_or("cp", 1), unit = chunk_unit(dtype);
+  if (cp > 1 && a.integer("sequence") % (2 * cp * unit) != 0) {
+    return Support::no(
+        fmt::format("chunks of {} ÷ {} positions are no multiple of {}", a.integer("sequence"), 2 * cp, unit));
+  }
   // The running maximum is taken before the scale.
   if (!(a.number("scale") > 0)) return Support::no("the scale is not positive");
   return Support::yes();
@@ -77,7 +94,7 @@ void forward(const device::KernelCall& call) {
   operands.v = call.in[2].data;
   operands.out = call.out[0].data;
   operands.lse = call.out[1].as<float>();
-  attention::run(read_problem(*call.op, call.in[0].rows()), operands, path, call.scratch);
+  attention::run(read_problem(*call.op, call.in[0].rows(), call.place), operands, path, call.scratch);
 }
 
 template <const BackwardPath& path>
@@ -92,7 +109,7 @@ void backward(const device::KernelCall& call) {
   operands.dq = call.out[0].data;
   operands.dk = call.out[1].data;
   operands.dv = call.out[2].data;
-  attention::run(read_problem(*call.op, call.in[1].rows()), operands, path, call.scratch);
+  attention::run(read_problem(*call.op, call.in[1].rows(), call.place), operands, path, call.scratch);
 }
 
 }  // namespace

@@ -32,19 +32,19 @@ struct Shared {
         value_steps(divide_up(p.value_dim, 32)),
         value_tiles(divide_up(p.value_dim, kSide)) {
     Carver carver(base);
-    const int64_t steps = p.steps();
-    k_rows = carver.take<bf16>(steps * 2 * width_steps * kTile);
-    v_rows = carver.take<bf16>(steps * 2 * value_steps * kTile);
-    k_columns = carver.take<bf16>(steps * width_tiles * kTile);
-    q_across = carver.take<bf16>(steps * 2 * width_steps * kTile);
-    dout_across = carver.take<bf16>(steps * 2 * value_steps * kTile);
-    q_down = carver.take<bf16>(steps * width_tiles * kTile);
-    dout_down = carver.take<bf16>(steps * value_tiles * kTile);
-    lse_log2 = carver.take<float>(steps * kStep);
-    delta = carver.take<float>(steps * kStep);
-    dq = carver.take<float>(steps * width_tiles * 2 * kSumsTile);
-    dk = carver.take<float>(steps * width_tiles * 2 * kSumsTile);
-    dv = carver.take<float>(steps * value_tiles * 2 * kSumsTile);
+    const int64_t keys = p.key_steps(), queries = p.query_steps();
+    k_rows = carver.take<bf16>(keys * 2 * width_steps * kTile);
+    v_rows = carver.take<bf16>(keys * 2 * value_steps * kTile);
+    k_columns = carver.take<bf16>(keys * width_tiles * kTile);
+    q_across = carver.take<bf16>(queries * 2 * width_steps * kTile);
+    dout_across = carver.take<bf16>(queries * 2 * value_steps * kTile);
+    q_down = carver.take<bf16>(queries * width_tiles * kTile);
+    dout_down = carver.take<bf16>(queries * value_tiles * kTile);
+    lse_log2 = carver.take<float>(queries * kStep);
+    delta = carver.take<float>(queries * kStep);
+    dq = carver.take<float>(queries * width_tiles * 2 * kSumsTile);
+    dk = carver.take<float>(keys * width_tiles * 2 * kSumsTile);
+    dv = carver.take<float>(keys * value_tiles * 2 * kSumsTile);
     bytes = carver.used();
   }
   int64_t width_steps, width_tiles, value_steps, value_tiles;
@@ -82,13 +82,19 @@ int64_t thread_bytes(const Problem&) { return Thread(nullptr).bytes; }
 void pack_keys(const Task& task, int64_t first, int64_t end) {
   const Problem& p = task.problem;
   const Shared s(p, task.shared);
-  const int64_t head = p.kv_head(task.unit);
-  const HeadRows k = head_rows(task, task.operands.k, p.kv_heads, head, p.head_dim);
-  const HeadRows v = head_rows(task, task.operands.v, p.kv_heads, head, p.value_dim);
+  const HeadRows k = key_rows(task, task.operands.k, p.head_dim);
+  const HeadRows v = key_rows(task, task.operands.v, p.value_dim);
   for (int64_t step = first; step < end; ++step) {
     pack_rows(k, step, s.width_steps, s.k_rows + step * 2 * s.width_steps * kTile);
     pack_rows(v, step, s.value_steps, s.v_rows + step * 2 * s.value_steps * kTile);
     pack_columns(k, step, s.width_tiles, s.k_columns + step * s.width_tiles * kTile);
+    if (step < p.seen_steps()) continue;
+    // No pair of blocks begins the sums of keys that no query sees.
+    const auto clear = [&](float* sums, int64_t tiles) {
+      std::fill_n(sums + step * 2 * tiles * kSumsTile, 2 * tiles * kSumsTile, 0.0f);
+    };
+    clear(s.dk, s.width_tiles);
+    clear(s.dv, s.value_tiles);
   }
 }
 
@@ -107,19 +113,19 @@ void pack_queries(const Task& task, int64_t member, int64_t first, int64_t end) 
   const Problem& p = task.problem;
   const Shared s(p, task.shared);
   const int64_t head = p.head(task.unit, member);
-  const HeadRows q = head_rows(task, task.operands.q, p.heads, head, p.head_dim);
-  const HeadRows dout = head_rows(task, task.operands.dout, p.heads, head, p.value_dim);
-  const HeadRows out = head_rows(task, task.operands.out_saved, p.heads, head, p.value_dim);
+  const HeadRows q = query_rows(task, task.operands.q, head, p.head_dim);
+  const HeadRows dout = query_rows(task, task.operands.dout, head, p.value_dim);
+  const HeadRows out = query_rows(task, task.operands.out_saved, head, p.value_dim);
   for (int64_t step = first; step < end; ++step) {
     pack_pairs_across(q, step, s.width_steps, s.q_across + step * 2 * s.width_steps * kTile);
     pack_pairs_across(dout, step, s.value_steps, s.dout_across + step * 2 * s.value_steps * kTile);
     pack_pairs_down(q, step, s.width_tiles, s.q_down + step * s.width_tiles * kTile);
     pack_pairs_down(dout, step, s.value_tiles, s.dout_down + step * s.value_tiles * kTile);
   }
-  const float* const lse = task.operands.lse_saved + p.first_row(task.unit) * p.heads + head;
+  const float* const lse = task.operands.lse_saved + p.first_query(task.unit) * p.heads + head;
   for (int64_t r = first * kStep; r < end * kStep; ++r) {
     // A query that is not there has p = 1 and do = 0: it adds nothing.
-    const bool there = r < p.length;
+    const bool there = r < p.queries;
     s.lse_log2[r] = there ? lse[r * p.heads] * static_cast<float>(kLog2E) : 0.0f;
     s.delta[r] = there ? dot(dout.data + r * dout.stride, out.data + r * out.stride, p.value_dim) : 0.0f;
   }
@@ -169,8 +175,9 @@ void accumulate(const Task& task, int64_t member, int64_t key_block, int64_t que
   const Shared s(p, task.shared);
   const Thread t(task.thread);
   const int64_t first_key = key_block * kBlock, first_query = query_block * kBlock;  // in steps
-  const int64_t keys = std::min(kBlock, p.steps() - first_key), queries = std::min(kBlock, p.steps() - first_query);
-  const bool on_diagonal = p.causal && key_block == query_block;
+  const int64_t keys = std::min(kBlock, p.key_steps() - first_key);
+  const int64_t queries = std::min(kBlock, p.query_steps() - first_query);
+  const bool on_diagonal = p.causal && first_key == p.diagonal(first_query);
   const float scale_log2 = p.scale * static_cast<float>(kLog2E);
 
   // The pairs of (key step, query step) that are not wholly masked.
@@ -215,7 +222,7 @@ void accumulate(const Task& task, int64_t member, int64_t key_block, int64_t que
                   kBlock * kTile,
                   kBlock * kTile,
                   on_diagonal && key == query,
-                  std::min(kStep, p.length - (first_key + key) * kStep)};
+                  std::min(kStep, p.keys - (first_key + key) * kStep)};
     const auto weigh = w.diagonal || w.keys < kStep ? weigh_keys<true> : weigh_keys<false>;
     const bool ahead = n + 1 < count;
     if (ahead) start_scores(pairs[n + 1]);
@@ -228,7 +235,7 @@ void accumulate(const Task& task, int64_t member, int64_t key_block, int64_t que
     if (ahead) store(t.dp[(n + 1) & 1]);
   }
 
-  const bool first_queries = member == 0 && query_block == (p.causal ? key_block : 0);
+  const bool first_queries = member == 0 && query_block == p.first_query_block(key_block, kBlock);
   for (int64_t key = 0; key < keys; ++key) {
     const int64_t begin = on_diagonal ? key : 0;
     const int64_t a_tile = (key * 2 * kBlock + begin) * kTile, step = first_query + begin;
@@ -263,7 +270,7 @@ HEDDLE_AVX512 void write_queries(const Task& task, int64_t member, int64_t first
   const Shared s(p, task.shared);
   const __m512 scale = _mm512_set1_ps(p.scale);
   const int64_t stride = p.heads * p.head_dim;
-  bf16* const dq = static_cast<bf16*>(task.operands.dq) + p.first_row(task.unit) * stride +
+  bf16* const dq = static_cast<bf16*>(task.operands.dq) + p.first_query(task.unit) * stride +
                    p.head(task.unit, member) * p.head_dim;
   for (int64_t step = first; step < end; ++step) {
     for (int64_t column = 0; column < s.width_tiles; ++column) {
@@ -275,7 +282,7 @@ HEDDLE_AVX512 void write_queries(const Task& task, int64_t member, int64_t first
         transpose(r);
         for (int64_t lane = 0; lane < kSide; ++lane) {
           const int64_t row = step * kStep + lane_query(tile, lane);
-          if (row >= p.length) continue;
+          if (row >= p.queries) continue;
           store_row(dq + row * stride + column * kSide, p.head_dim - column * kSide,
                     _mm512_mul_ps(scale, _mm512_castsi512_ps(r[lane])));
         }
@@ -288,7 +295,7 @@ HEDDLE_AVX512 void write_queries(const Task& task, int64_t member, int64_t first
 HEDDLE_AVX512 void write_rows(const Problem& p, const float* sums, float factor, bf16* to, int64_t stride,
                               int64_t width, int64_t first, int64_t end) {
   const int64_t tiles = divide_up(width, kSide);
-  for (int64_t row = first * kStep; row < std::min(end * kStep, p.length); ++row) {
+  for (int64_t row = first * kStep; row < std::min(end * kStep, p.keys); ++row) {
     for (int64_t c = 0; c < tiles; ++c) {
       const float* const from = sums + (row / kSide * tiles + c) * kSumsTile + row % kSide * kSide;
       store_row(to + row * stride + c * kSide, width - c * kSide,
@@ -301,7 +308,7 @@ void write_keys(const Task& task, int64_t first, int64_t end) {
   const Problem& p = task.problem;
   const Shared s(p, task.shared);
   const int64_t stride = p.kv_heads * p.head_dim, value_stride = p.kv_heads * p.value_dim;
-  const int64_t row = p.first_row(task.unit), head = p.kv_head(task.unit);
+  const int64_t row = p.first_key(task.unit), head = p.kv_head(task.unit);
   write_rows(p, s.dk, p.scale, static_cast<bf16*>(task.operands.dk) + row * stride + head * p.head_dim, stride,
              p.head_dim, first, end);
   write_rows(p, s.dv, 1.0f, static_cast<bf16*>(task.operands.dv) + row * value_stride + head * p.value_dim,

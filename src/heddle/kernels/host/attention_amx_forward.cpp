@@ -32,8 +32,8 @@ struct Shared {
   Shared(const Problem& p, std::byte* base)
       : width_steps(divide_up(p.head_dim, 32)), value_tiles(divide_up(p.value_dim, kSide)) {
     Carver carver(base);
-    k = carver.take<bf16>(p.steps() * 2 * width_steps * kTile);
-    v = carver.take<bf16>(p.steps() * value_tiles * kTile);
+    k = carver.take<bf16>(p.key_steps() * 2 * width_steps * kTile);
+    v = carver.take<bf16>(p.key_steps() * value_tiles * kTile);
     bytes = carver.used();
   }
   int64_t width_steps, value_tiles;
@@ -78,9 +78,8 @@ int64_t thread_bytes(const Problem& p) { return Thread(p, nullptr).bytes; }
 void pack_keys(const Task& task, int64_t first_step, int64_t end_step) {
   const Problem& p = task.problem;
   const Shared s(p, task.shared);
-  const int64_t head = p.kv_head(task.unit);
-  const HeadRows k = head_rows(task, task.operands.k, p.kv_heads, head, p.head_dim);
-  const HeadRows v = head_rows(task, task.operands.v, p.kv_heads, head, p.value_dim);
+  const HeadRows k = key_rows(task, task.operands.k, p.head_dim);
+  const HeadRows v = key_rows(task, task.operands.v, p.value_dim);
   for (int64_t step = first_step; step < end_step; ++step) {
     pack_pairs_across(k, step, s.width_steps, s.k + step * 2 * s.width_steps * kTile);
     pack_pairs_down(v, step, s.value_tiles, s.v + step * s.value_tiles * kTile);
@@ -152,7 +151,7 @@ HEDDLE_AVX512 void finish(const Task& task, const Running& t, int64_t head, int6
     _mm512_store_ps(lse + row, _mm512_fmadd_ps(reference, _mm512_set1_ps(static_cast<float>(1 / kLog2E)), log));
   }
   for (int64_t row = 0; row < rows; ++row) {
-    const int64_t at = p.first_row(task.unit) + first_row + row;
+    const int64_t at = p.first_query(task.unit) + first_row + row;
     task.operands.lse[at * p.heads + head] = lse[row];
     bf16* const out = static_cast<bf16*>(task.operands.out) + (at * p.heads + head) * p.value_dim;
     const __m512 factor = _mm512_set1_ps(1.0f / totals[row]);
@@ -170,8 +169,8 @@ void attend(const Task& task, int64_t member, int64_t block) {
   const Thread t(p, task.thread);
   const int64_t head = p.head(task.unit, member), first_step = block * kBlock;
   const int64_t width_steps = shared.width_steps, value_tiles = shared.value_tiles, out_width = value_tiles * kSide;
-  const int64_t subs = std::min(kBlock, p.steps() - first_step);
-  const HeadRows q = head_rows(task, task.operands.q, p.heads, head, p.head_dim);
+  const int64_t subs = std::min(kBlock, p.query_steps() - first_step);
+  const HeadRows q = query_rows(task, task.operands.q, head, p.head_dim);
   const float scale_log2 = p.scale * static_cast<float>(kLog2E);
   for (int64_t sub = 0; sub < subs; ++sub) {
     pack_rows(q, first_step + sub, width_steps, t.q + sub * 2 * width_steps * kTile);
@@ -183,12 +182,12 @@ void attend(const Task& task, int64_t member, int64_t block) {
   }
   uint32_t allowed[kStep];
   for (int64_t row = 0; row < kStep; ++row) {
-    allowed[row] = p.causal ? bits_below(row + 1) : bits_below(p.length - (p.steps() - 1) * kStep);
+    allowed[row] = p.causal ? bits_below(row + 1) : bits_below(p.keys - (p.key_steps() - 1) * kStep);
   }
 
-  const auto end_step = [&](int64_t sub) { return p.causal ? first_step + sub + 1 : p.steps(); };
-  // Both steps of queries of a block meet the same groups of keys: a block begins at an even step, a group at a
-  // multiple of four. Items run through the groups, and within one through the steps of queries.
+  const auto end_step = [&](int64_t sub) { return p.causal ? p.diagonal(first_step + sub) + 1 : p.key_steps(); };
+  // Both steps of queries of a block meet the same groups of keys: the diagonal of a block begins at an even step,
+  // a group at a multiple of four. Items run through the groups, and within one through the steps of queries.
   const int64_t items = divide_up(end_step(subs - 1), kGroup) * subs;
   const auto steps_of = [&](int64_t item) {
     return std::min(kGroup, end_step(item % subs) - item / subs * kGroup);
@@ -216,7 +215,7 @@ void attend(const Task& task, int64_t member, int64_t block) {
     const int64_t steps_ahead = item + 1 < items ? steps_of(item + 1) : 0;
     const Running& r = t.running[sub];
     const bool last = group * kGroup + steps == end_step(sub);
-    const bool masked = last && (p.causal || p.length % kStep != 0);
+    const bool masked = last && (p.causal || p.keys % kStep != 0);
     const SoftenRows soften = kSoftenRows[masked][steps - 1];
     for (int64_t s = 0; s < kGroup; ++s) {
       if (s < steps_ahead) start_scores(item + 1, s);
@@ -229,7 +228,7 @@ void attend(const Task& task, int64_t member, int64_t block) {
                    {r.out, kSide * out_width, kSide, out_width}, true);
     if (last) {
       const int64_t first_row = (first_step + sub) * kStep;
-      finish(task, r, head, first_row, std::min(kStep, p.length - first_row));
+      finish(task, r, head, first_row, std::min(kStep, p.queries - first_row));
     }
   }
 }

@@ -147,10 +147,18 @@ struct HeadRows {
   int64_t stride, width, length;
 };
 
-inline HeadRows head_rows(const Task& task, const void* tensor, int64_t heads, int64_t head, int64_t width) {
-  const int64_t stride = heads * width;
-  return {static_cast<const bf16*>(tensor) + task.problem.first_row(task.unit) * stride + head * width, stride,
-          width, task.problem.length};
+inline HeadRows query_rows(const Task& task, const void* tensor, int64_t head, int64_t width) {
+  const Problem& p = task.problem;
+  const int64_t stride = p.heads * width;
+  return {static_cast<const bf16*>(tensor) + p.first_query(task.unit) * stride + head * width, stride, width,
+          p.queries};
+}
+
+inline HeadRows key_rows(const Task& task, const void* tensor, int64_t width) {
+  const Problem& p = task.problem;
+  const int64_t stride = p.kv_heads * width;
+  return {static_cast<const bf16*>(tensor) + p.first_key(task.unit) * stride + p.kv_head(task.unit) * width, stride,
+          width, p.keys};
 }
 
 /// The lowest `count` bits, all of them from 32 on.

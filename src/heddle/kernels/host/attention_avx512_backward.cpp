@@ -24,17 +24,17 @@ struct Shared {
   Shared(const Problem& p, std::byte* base)
       : width(round_up(p.head_dim, kLanes)), value_width(round_up(p.value_dim, kLanes)) {
     Carver carver(base);
-    const int64_t rows = p.steps() * kStep;
-    k_t = carver.take<float>(rows * p.head_dim);
-    v_t = carver.take<float>(rows * p.value_dim);
-    k = carver.take<float>(rows * width);
-    q = carver.take<float>(rows * width);
-    dout = carver.take<float>(rows * value_width);
-    lse = carver.take<float>(rows);
-    delta = carver.take<float>(rows);
-    dq = carver.take<float>(rows * width);
-    dk = carver.take<float>(rows * width);
-    dv = carver.take<float>(rows * value_width);
+    const int64_t keys = p.key_steps() * kStep, queries = p.query_steps() * kStep;
+    k_t = carver.take<float>(keys * p.head_dim);
+    v_t = carver.take<float>(keys * p.value_dim);
+    k = carver.take<float>(keys * width);
+    q = carver.take<float>(queries * width);
+    dout = carver.take<float>(queries * value_width);
+    lse = carver.take<float>(queries);
+    delta = carver.take<float>(queries);
+    dq = carver.take<float>(queries * width);
+    dk = carver.take<float>(keys * width);
+    dv = carver.take<float>(keys * value_width);
     bytes = carver.used();
   }
   int64_t width, value_width;  // D and Dv padded to 16
@@ -67,11 +67,11 @@ void clear(float* sums, int64_t first_step, int64_t end_step, int64_t width) {
 void pack_keys(const Task& task, int64_t first, int64_t end) {
   const Problem& p = task.problem;
   const Shared s(p, task.shared);
-  const RowsOf k = rows_of(task, task.operands.k, p.kv_heads, p.kv_head(task.unit), p.head_dim);
-  const RowsOf v = rows_of(task, task.operands.v, p.kv_heads, p.kv_head(task.unit), p.value_dim);
-  pack_transposed(k, p.length, first, end, s.k_t);
-  pack_transposed(v, p.length, first, end, s.v_t);
-  pack_padded(k, p.length, first, end, s.k);
+  const RowsOf k = key_rows(task, task.operands.k, p.head_dim);
+  const RowsOf v = key_rows(task, task.operands.v, p.value_dim);
+  pack_transposed(k, p.keys, first, end, s.k_t);
+  pack_transposed(v, p.keys, first, end, s.v_t);
+  pack_padded(k, p.keys, first, end, s.k);
   clear(s.dk, first, end, s.width);
   clear(s.dv, first, end, s.value_width);
 }
@@ -89,14 +89,14 @@ void pack_queries(const Task& task, int64_t member, int64_t first, int64_t end) 
   const Problem& p = task.problem;
   const Shared s(p, task.shared);
   const int64_t head = p.head(task.unit, member);
-  const RowsOf dout = rows_of(task, task.operands.dout, p.heads, head, p.value_dim);
-  const RowsOf out = rows_of(task, task.operands.out_saved, p.heads, head, p.value_dim);
-  pack_padded(rows_of(task, task.operands.q, p.heads, head, p.head_dim), p.length, first, end, s.q);
-  pack_padded(dout, p.length, first, end, s.dout);
+  const RowsOf dout = query_rows(task, task.operands.dout, head, p.value_dim);
+  const RowsOf out = query_rows(task, task.operands.out_saved, head, p.value_dim);
+  pack_padded(query_rows(task, task.operands.q, head, p.head_dim), p.queries, first, end, s.q);
+  pack_padded(dout, p.queries, first, end, s.dout);
   for (int64_t r = first * kStep; r < end * kStep; ++r) {
     // A query that is not there has p = 1 and do = 0: it adds nothing.
-    const bool there = r < p.length;
-    s.lse[r] = there ? task.operands.lse_saved[(p.first_row(task.unit) + r) * p.heads + head] : 0.0f;
+    const bool there = r < p.queries;
+    s.lse[r] = there ? task.operands.lse_saved[(p.first_query(task.unit) + r) * p.heads + head] : 0.0f;
     s.delta[r] = there ? dot(dout.row(r), out.row(r), p.value_dim) : 0.0f;
   }
   clear(s.dq, first, end, s.width);
@@ -126,8 +126,9 @@ HEDDLE_AVX512 void accumulate(const Task& task, int64_t, int64_t key_block, int6
   const Shared s(p, task.shared);
   const Thread t(task.thread);
   const int64_t first_key = key_block * kBlock, first_query = query_block * kBlock;  // in steps
-  const int64_t keys = std::min(kBlock, p.steps() - first_key), queries = std::min(kBlock, p.steps() - first_query);
-  const bool on_diagonal = p.causal && key_block == query_block;
+  const int64_t keys = std::min(kBlock, p.key_steps() - first_key);
+  const int64_t queries = std::min(kBlock, p.query_steps() - first_query);
+  const bool on_diagonal = p.causal && first_key == p.diagonal(first_query);
   for (int64_t i = 0; i < queries; ++i) {
     const int64_t row = (first_query + i) * kStep;
     const int64_t end = on_diagonal ? std::min(keys, i + 1) : keys;
@@ -137,7 +138,7 @@ HEDDLE_AVX512 void accumulate(const Task& task, int64_t, int64_t key_block, int6
                t.p + at, kRowsBlock, false);
       multiply(kStep, 2, p.value_dim, {s.dout + row * s.value_width, s.value_width, 1},
                s.v_t + step * kStep * p.value_dim, kStep, t.ds + at, kRowsBlock, false);
-      weigh(t, s.lse + row, s.delta + row, p.scale, on_diagonal && i == j, bits_below(p.length - step * kStep), at);
+      weigh(t, s.lse + row, s.delta + row, p.scale, on_diagonal && i == j, bits_below(p.keys - step * kStep), at);
     }
     multiply(kStep, s.width / kLanes, end * kStep, {t.ds + i * kStep * kRowsBlock, kRowsBlock, 1},
              s.k + first_key * kStep * s.width, s.width, s.dq + row * s.width, s.width, true);
@@ -155,11 +156,11 @@ HEDDLE_AVX512 void accumulate(const Task& task, int64_t, int64_t key_block, int6
 }
 
 /// Writes factor × sums of the given steps to the rows of one head.
-void write(const Task& task, const float* sums, int64_t stride, float factor, void* tensor, int64_t heads,
-           int64_t head, int64_t width, int64_t first_step, int64_t end_step) {
-  const Problem& p = task.problem;
-  for (int64_t r = first_step * kStep; r < std::min(end_step * kStep, p.length); ++r) {
-    float* const to = static_cast<float*>(tensor) + ((p.first_row(task.unit) + r) * heads + head) * width;
+void write(RowsOf to_rows, int64_t rows, const float* sums, int64_t stride, float factor, int64_t first_step,
+           int64_t end_step) {
+  const int64_t width = to_rows.width;
+  for (int64_t r = first_step * kStep; r < std::min(end_step * kStep, rows); ++r) {
+    float* const to = const_cast<float*>(to_rows.row(r));
     for (int64_t c = 0; c < width; ++c) to[c] = factor * sums[r * stride + c];
   }
 }
@@ -167,15 +168,15 @@ void write(const Task& task, const float* sums, int64_t stride, float factor, vo
 void write_queries(const Task& task, int64_t member, int64_t first, int64_t end) {
   const Problem& p = task.problem;
   const Shared s(p, task.shared);
-  write(task, s.dq, s.width, p.scale, task.operands.dq, p.heads, p.head(task.unit, member), p.head_dim, first, end);
+  write(query_rows(task, task.operands.dq, p.head(task.unit, member), p.head_dim), p.queries, s.dq, s.width,
+        p.scale, first, end);
 }
 
 void write_keys(const Task& task, int64_t first, int64_t end) {
   const Problem& p = task.problem;
   const Shared s(p, task.shared);
-  const int64_t head = p.kv_head(task.unit);
-  write(task, s.dk, s.width, p.scale, task.operands.dk, p.kv_heads, head, p.head_dim, first, end);
-  write(task, s.dv, s.value_width, 1.0f, task.operands.dv, p.kv_heads, head, p.value_dim, first, end);
+  write(key_rows(task, task.operands.dk, p.head_dim), p.keys, s.dk, s.width, p.scale, first, end);
+  write(key_rows(task, task.operands.dv, p.value_dim), p.keys, s.dv, s.value_width, 1.0f, first, end);
 }
 
 }  // namespace

@@ -27,8 +27,8 @@ constexpr float kSlack = 6.0f;             // e^6 is far from overflow
 struct Shared {
   Shared(const Problem& p, std::byte* base) {
     Carver carver(base);
-    k_t = carver.take<float>(p.steps() * p.head_dim * kStep);
-    v = carver.take<float>(p.steps() * kStep * round_up(p.value_dim, kLanes));
+    k_t = carver.take<float>(p.key_steps() * p.head_dim * kStep);
+    v = carver.take<float>(p.key_steps() * kStep * round_up(p.value_dim, kLanes));
     bytes = carver.used();
   }
   float* k_t;  // [step][D][32]
@@ -62,10 +62,10 @@ int64_t thread_bytes(const Problem& p) { return Thread(p, nullptr).bytes; }
 void pack_keys(const Task& task, int64_t first_step, int64_t end_step) {
   const Problem& p = task.problem;
   const Shared shared(p, task.shared);
-  const RowsOf k = rows_of(task, task.operands.k, p.kv_heads, p.kv_head(task.unit), p.head_dim);
-  const RowsOf v = rows_of(task, task.operands.v, p.kv_heads, p.kv_head(task.unit), p.value_dim);
-  pack_transposed(k, p.length, first_step, end_step, shared.k_t);
-  pack_padded(v, p.length, first_step, end_step, shared.v);
+  const RowsOf k = key_rows(task, task.operands.k, p.head_dim);
+  const RowsOf v = key_rows(task, task.operands.v, p.value_dim);
+  pack_transposed(k, p.keys, first_step, end_step, shared.k_t);
+  pack_padded(v, p.keys, first_step, end_step, shared.v);
 }
 
 /// Moves the reference of a row to `highest` (a raw score) and rescales what has been summed.
@@ -127,7 +127,7 @@ HEDDLE_AVX512 void finish(const Task& task, const Thread& t, int64_t head, int64
     _mm512_store_ps(lse + row, _mm512_add_ps(log, _mm512_load_ps(t.reference + row)));
   }
   for (int64_t row = 0; row < rows; ++row) {
-    const int64_t at = p.first_row(task.unit) + first_row + row;
+    const int64_t at = p.first_query(task.unit) + first_row + row;
     task.operands.lse[at * p.heads + head] = lse[row];
     float* const out = static_cast<float*>(task.operands.out) + (at * p.heads + head) * p.value_dim;
     const __m512 factor = _mm512_set1_ps(1.0f / totals[row]);
@@ -143,19 +143,19 @@ HEDDLE_AVX512 void attend(const Task& task, int64_t member, int64_t block) {
   const Shared shared(p, task.shared);
   const Thread t(p, task.thread);
   const int64_t head = p.head(task.unit, member), first_row = block * kStep;
-  const int64_t width = round_up(p.value_dim, kLanes), rows = std::min(kStep, p.length - first_row);
-  copy_rows(rows_of(task, task.operands.q, p.heads, head, p.head_dim), first_row, rows, kStep, t.q, p.head_dim);
+  const int64_t width = round_up(p.value_dim, kLanes), rows = std::min(kStep, p.queries - first_row);
+  copy_rows(query_rows(task, task.operands.q, head, p.head_dim), first_row, rows, kStep, t.q, p.head_dim);
   std::memset(t.out, 0, static_cast<size_t>(kStep * width) * sizeof(float));
   std::memset(t.sums, 0, static_cast<size_t>(kStep * kLanes) * sizeof(float));
   std::fill_n(t.reference, kStep, -std::numeric_limits<float>::infinity());
   std::fill_n(t.limit, kStep, -std::numeric_limits<float>::infinity());
 
   uint32_t allowed[kStep];
-  const bool ragged = p.length % kStep != 0;
+  const bool ragged = p.keys % kStep != 0;
   for (int64_t row = 0; row < kStep; ++row) {
-    allowed[row] = p.causal ? bits_below(row + 1) : bits_below(p.length - (p.steps() - 1) * kStep);
+    allowed[row] = p.causal ? bits_below(row + 1) : bits_below(p.keys - (p.key_steps() - 1) * kStep);
   }
-  const int64_t end_step = p.causal ? block + 1 : p.steps();
+  const int64_t end_step = p.causal ? p.diagonal(block) + 1 : p.key_steps();
   for (int64_t first = 0; first < end_step; first += kGroup) {
     const int64_t steps = std::min(kGroup, end_step - first);
     for (int64_t s = 0; s < steps; ++s) {

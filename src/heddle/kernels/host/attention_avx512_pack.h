@@ -16,10 +16,17 @@ struct RowsOf {
   const float* row(int64_t at) const { return data + at * stride; }
 };
 
-inline RowsOf rows_of(const Task& task, const void* tensor, int64_t heads, int64_t head, int64_t width) {
-  const int64_t stride = heads * width;
-  return {static_cast<const float*>(tensor) + task.problem.first_row(task.unit) * stride + head * width, stride,
+inline RowsOf query_rows(const Task& task, const void* tensor, int64_t head, int64_t width) {
+  const int64_t stride = task.problem.heads * width;
+  return {static_cast<const float*>(tensor) + task.problem.first_query(task.unit) * stride + head * width, stride,
           width};
+}
+
+inline RowsOf key_rows(const Task& task, const void* tensor, int64_t width) {
+  const Problem& p = task.problem;
+  const int64_t stride = p.kv_heads * width;
+  return {static_cast<const float*>(tensor) + p.first_key(task.unit) * stride + p.kv_head(task.unit) * width,
+          stride, width};
 }
 
 /// The lowest `count` bits, all of them from 32 on.

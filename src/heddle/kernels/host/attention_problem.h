@@ -17,21 +17,46 @@ constexpr int64_t divide_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
 constexpr int64_t round_up(int64_t a, int64_t b) { return divide_up(a, b) * b; }
 
 struct Problem {
-  int64_t sequences = 0, length = 1;    // B, S
+  int64_t sequences = 0;                // B
+  int64_t queries = 1, keys = 1;        // Sq, S: rows of a sequence
   int64_t heads = 1, kv_heads = 1;      // Hq, Hk
   int64_t head_dim = 1, value_dim = 1;  // D, Dv
   bool causal = false;
   float scale = 1.0f;
+  // Where the sequence is cut among ranks, the queries are two chunks of it: their steps, and the steps of keys at
+  // which they begin (all multiples of the path's block). 0: queries and keys are the same rows.
+  int64_t chunk_steps = 0;
+  int64_t chunk_begin[2] = {0, 0};
 
   int64_t heads_per_unit() const { return heads / kv_heads; }
   int64_t units() const { return sequences * kv_heads; }
-  int64_t steps() const { return divide_up(length, kStep); }
-  int64_t first_row(int64_t unit) const { return unit / kv_heads * length; }
+  int64_t query_steps() const { return divide_up(queries, kStep); }
+  int64_t key_steps() const { return divide_up(keys, kStep); }
+  int64_t first_query(int64_t unit) const { return unit / kv_heads * queries; }
+  int64_t first_key(int64_t unit) const { return unit / kv_heads * keys; }
+  /// Causal: the step of keys that holds the positions of a step of queries, the last that it sees.
+  int64_t diagonal(int64_t query_step) const {
+    if (chunk_steps == 0) return query_step;
+    return query_step < chunk_steps ? chunk_begin[0] + query_step : chunk_begin[1] + query_step - chunk_steps;
+  }
+  /// Steps of keys that some query sees.
+  int64_t seen_steps() const { return causal ? diagonal(query_steps() - 1) + 1 : key_steps(); }
+  /// The first block of queries that sees a block of keys; beyond the last one when none does.
+  int64_t first_query_block(int64_t key_block, int64_t steps_per_block) const {
+    if (!causal) return 0;
+    if (chunk_steps == 0) return key_block;
+    const int64_t each = chunk_steps / steps_per_block;
+    for (int64_t c = 0; c < 2; ++c) {
+      const int64_t begin = chunk_begin[c] / steps_per_block;
+      if (key_block < begin + each) return c * each + (key_block > begin ? key_block - begin : 0);
+    }
+    return 2 * each;
+  }
   int64_t kv_head(int64_t unit) const { return unit % kv_heads; }
   int64_t head(int64_t unit, int64_t member) const { return kv_head(unit) * heads_per_unit() + member; }
 };
 
-/// Row-major tensors of the call; T = sequences × length rows. Element type is that of the path.
+/// Row-major tensors of the call, of sequences × queries or × keys rows. Element type is that of the path.
 struct Operands {
   const void *q = nullptr, *k = nullptr, *v = nullptr;
   const void* dout = nullptr;        // backward

@@ -53,7 +53,8 @@ int64_t scratch_bytes(const Problem& problem, const BackwardPath& path) {
 void run(const Problem& problem, const Operands& operands, const ForwardPath& path, std::byte* scratch) {
   if (problem.units() == 0) return;
   const Regions<ForwardPath> regions(problem, path, scratch);
-  const int64_t steps = problem.steps(), blocks = divide_up(steps, path.steps_per_block);
+  const int64_t query_steps = problem.query_steps(), blocks = divide_up(query_steps, path.steps_per_block);
+  const int64_t key_steps = problem.key_steps(), key_blocks = divide_up(key_steps, path.steps_per_block);
   const int64_t members = problem.heads_per_unit();
 #pragma omp parallel num_threads(team_size())
   {
@@ -63,16 +64,16 @@ void run(const Problem& problem, const Operands& operands, const ForwardPath& pa
 #pragma omp for schedule(dynamic, 1)
     for (int64_t unit = 0; unit < whole; ++unit) {
       const Task task{problem, operands, unit, regions.shared_of(me), mine};
-      path.pack_keys(task, 0, steps);
+      path.pack_keys(task, 0, key_steps);
       for (int64_t member = 0; member < members; ++member) {
         for (int64_t block = 0; block < blocks; ++block) path.attend(task, member, block);
       }
     }
 #pragma omp for schedule(dynamic, 1)
-    for (int64_t item = 0; item < left * blocks; ++item) {
-      const int64_t slot = item / blocks, first = item % blocks * path.steps_per_block;
+    for (int64_t item = 0; item < left * key_blocks; ++item) {
+      const int64_t slot = item / key_blocks, first = item % key_blocks * path.steps_per_block;
       const Task task{problem, operands, whole + slot, regions.shared_of(slot), mine};
-      path.pack_keys(task, first, std::min(first + path.steps_per_block, steps));
+      path.pack_keys(task, first, std::min(first + path.steps_per_block, key_steps));
     }
 #pragma omp for schedule(dynamic, 1)
     for (int64_t item = 0; item < left * members * blocks; ++item) {
@@ -86,8 +87,12 @@ void run(const Problem& problem, const Operands& operands, const ForwardPath& pa
 void run(const Problem& problem, const Operands& operands, const BackwardPath& path, std::byte* scratch) {
   if (problem.units() == 0) return;
   const Regions<BackwardPath> regions(problem, path, scratch);
-  const int64_t steps = problem.steps(), blocks = divide_up(steps, path.steps_per_block);
+  const int64_t query_steps = problem.query_steps(), blocks = divide_up(query_steps, path.steps_per_block);
+  const int64_t key_steps = problem.key_steps(), key_blocks = divide_up(key_steps, path.steps_per_block);
   const int64_t members = problem.heads_per_unit();
+  const auto first_queries = [&](int64_t key_block) {
+    return problem.first_query_block(key_block, path.steps_per_block);
+  };
 #pragma omp parallel num_threads(team_size())
   {
     const int64_t me = omp_get_thread_num(), team = omp_get_num_threads();
@@ -96,33 +101,37 @@ void run(const Problem& problem, const Operands& operands, const BackwardPath& p
 #pragma omp for schedule(dynamic, 1)
     for (int64_t unit = 0; unit < whole; ++unit) {
       const Task task{problem, operands, unit, regions.shared_of(me), mine};
-      path.pack_keys(task, 0, steps);
+      path.pack_keys(task, 0, key_steps);
       for (int64_t member = 0; member < members; ++member) {
-        path.pack_queries(task, member, 0, steps);
-        for (int64_t j = 0; j < blocks; ++j) {
-          for (int64_t i = problem.causal ? j : 0; i < blocks; ++i) path.accumulate(task, member, j, i);
+        path.pack_queries(task, member, 0, query_steps);
+        for (int64_t j = 0; j < key_blocks; ++j) {
+          for (int64_t i = first_queries(j); i < blocks; ++i) path.accumulate(task, member, j, i);
         }
-        path.write_queries(task, member, 0, steps);
+        path.write_queries(task, member, 0, query_steps);
       }
-      path.write_keys(task, 0, steps);
+      path.write_keys(task, 0, key_steps);
     }
     const auto shared_task = [&](int64_t slot) {
       return Task{problem, operands, whole + slot, regions.shared_of(slot), mine};
     };
-    const auto first_step = [&](int64_t item) { return item % blocks * path.steps_per_block; };
-    const auto end_step = [&](int64_t item) { return std::min(first_step(item) + path.steps_per_block, steps); };
+    const auto end_step = [&](int64_t first, int64_t steps) {
+      return std::min(first + path.steps_per_block, steps);
+    };
 #pragma omp for schedule(dynamic, 1)
-    for (int64_t item = 0; item < left * blocks; ++item) {
-      path.pack_keys(shared_task(item / blocks), first_step(item), end_step(item));
+    for (int64_t item = 0; item < left * key_blocks; ++item) {
+      const int64_t first = item % key_blocks * path.steps_per_block;
+      path.pack_keys(shared_task(item / key_blocks), first, end_step(first, key_steps));
     }
     for (int64_t member = 0; member < members && left > 0; ++member) {
 #pragma omp for schedule(dynamic, 1)
       for (int64_t item = 0; item < left * blocks; ++item) {
-        path.pack_queries(shared_task(item / blocks), member, first_step(item), end_step(item));
+        const int64_t first = item % blocks * path.steps_per_block;
+        path.pack_queries(shared_task(item / blocks), member, first, end_step(first, query_steps));
       }
-      for (int64_t wave = 0; wave <= 2 * (blocks - 1); ++wave) {
+      for (int64_t wave = 0; wave < key_blocks + blocks - 1; ++wave) {
         const int64_t first = std::max<int64_t>(0, wave - (blocks - 1));
-        const int64_t last = problem.causal ? wave / 2 : std::min(wave, blocks - 1);  // key blocks
+        int64_t last = std::min(wave, key_blocks - 1);  // key blocks
+        while (last >= first && wave - last < first_queries(last)) --last;
         const int64_t pairs = last - first + 1;
 #pragma omp for schedule(dynamic, 1)
         for (int64_t item = 0; item < left * pairs; ++item) {
@@ -132,12 +141,14 @@ void run(const Problem& problem, const Operands& operands, const BackwardPath& p
       }
 #pragma omp for schedule(dynamic, 1)
       for (int64_t item = 0; item < left * blocks; ++item) {
-        path.write_queries(shared_task(item / blocks), member, first_step(item), end_step(item));
+        const int64_t first = item % blocks * path.steps_per_block;
+        path.write_queries(shared_task(item / blocks), member, first, end_step(first, query_steps));
       }
     }
 #pragma omp for schedule(dynamic, 1)
-    for (int64_t item = 0; item < left * blocks; ++item) {
-      path.write_keys(shared_task(item / blocks), first_step(item), end_step(item));
+    for (int64_t item = 0; item < left * key_blocks; ++item) {
+      const int64_t first = item % key_blocks * path.steps_per_block;
+      path.write_keys(shared_task(item / key_blocks), first, end_step(first, key_steps));
     }
   }
 }
