@@ -1,4 +1,5 @@
-// A small model run on thread ranks, for tests: parameters from a function, one step, every tensor at hand.
+// A small model run on one rank of a world, or on all ranks as threads, for tests: parameters from a function, one
+// step, every tensor at hand.
 #pragma once
 
 #include <algorithm>
@@ -17,148 +18,110 @@
 
 namespace heddle::test {
 
-/// The ranks of a plan, each with its executor, on one thread each.
-class TinyRun {
+/// One rank of a plan with its executor.
+class RankRun {
  public:
-  /// `node_of`: the node that each rank stands for; empty: all one.
-  TinyRun(const model::ModelConfig& config, const plan::Plan& plan, const std::string& backend, int64_t capacity,
-          int threads = 1, bool poison = true, std::vector<int> node_of = {})
-      : plan_(plan), mesh_(plan.mesh), lowered_(plan::lower(config, plan)) {
-    node_of.resize(static_cast<size_t>(plan.ranks()), 0);
-    board_ = std::make_unique<comm::ThreadBoard>(node_of);
-    for (int r = 0; r < plan.ranks(); ++r) {
-      worlds_.push_back(board_->world(r));
-      communicators_.push_back(std::make_unique<runtime::MeshCommunicators>(*worlds_.back(), lowered_.program, mesh_));
-      runtime::ExecutorOptions options;
-      options.rank = r;
-      options.place = mesh_.at(r);
-      options.backend = backend;
-      options.threads = threads;
-      options.capacity_bytes = capacity;
-      options.communicators = communicators_.back()->by_stream();
-      options.poison = poison;
-      executors_.push_back(std::make_unique<runtime::Executor>(lowered_.program, options));
-    }
+  RankRun(const plan::Plan& plan, const plan::Mesh& mesh, const plan::Lowered& lowered, comm::World& world,
+          const std::string& backend, int64_t capacity, int threads = 1, bool poison = true)
+      : plan_(plan), mesh_(mesh), lowered_(lowered), rank_(world.rank()), communicators_(world, lowered.program, mesh) {
+    runtime::ExecutorOptions options;
+    options.rank = rank_;
+    options.place = mesh.at(rank_);
+    options.backend = backend;
+    options.threads = threads;
+    options.capacity_bytes = capacity;
+    options.communicators = communicators_.by_stream();
+    options.poison = poison;
+    executor_ = std::make_unique<runtime::Executor>(lowered.program, options);
   }
 
-  const plan::Plan& plan() const { return plan_; }
-  const plan::Mesh& mesh() const { return mesh_; }
-  const plan::Lowered& lowered() const { return lowered_; }
-  runtime::Executor& executor(int rank) { return *executors_[static_cast<size_t>(rank)]; }
-  const runtime::MeshCommunicators& communicators(int rank) { return *communicators_[static_cast<size_t>(rank)]; }
-  int stage_of(int rank) const { return mesh_.at(rank).at(ir::Axis::pp); }
-  const ir::Stage& stage(int rank) const { return lowered_.program.stages[static_cast<size_t>(stage_of(rank))]; }
-  const std::vector<model::Parameter>& parameters(int rank) const {
-    return lowered_.parameters[static_cast<size_t>(stage_of(rank))];
+  int rank() const { return rank_; }
+  const ir::Coordinates& place() const { return mesh_.at(rank_); }
+  runtime::Executor& executor() { return *executor_; }
+  const runtime::MeshCommunicators& communicators() const { return communicators_; }
+  int stage_index() const { return place().at(ir::Axis::pp); }
+  const ir::Stage& stage() const { return lowered_.program.stages[static_cast<size_t>(stage_index())]; }
+  const std::vector<model::Parameter>& parameters() const {
+    return lowered_.parameters[static_cast<size_t>(stage_index())];
   }
 
   /// Where a value of this rank lies in the whole parameter: all of the rank's part, or its run of a sharded state.
-  std::vector<model::Run> runs(int rank, const model::Parameter& p, const ir::Value& value) const {
+  std::vector<model::Run> runs(const model::Parameter& p, const ir::Value& value) const {
     std::vector<int64_t> dims;
-    for (const ir::Dim& dim : stage(rank).value(p.value).shape) dims.push_back(dim.count);
-    std::vector<model::Run> runs = model::runs_of(p, dims, mesh_.at(rank));
-    if (value.shape == stage(rank).value(p.value).shape) return runs;
-    const std::vector<int> group = mesh_.group(p.copies, rank);
-    const int64_t at = std::find(group.begin(), group.end(), rank) - group.begin();
+    for (const ir::Dim& dim : stage().value(p.value).shape) dims.push_back(dim.count);
+    std::vector<model::Run> runs = model::runs_of(p, dims, place());
+    if (value.shape == stage().value(p.value).shape) return runs;
+    const std::vector<int> group = mesh_.group(p.copies, rank_);
+    const int64_t at = std::find(group.begin(), group.end(), rank_) - group.begin();
     return model::runs_within(runs, at * value.shape[0].count, value.shape[0].count);
   }
 
   /// Fills every parameter, its master and its moments: value(parameter, element of the whole tensor).
   void fill(const std::function<double(const model::Parameter&, int64_t)>& value) {
-    for (int r = 0; r < plan_.ranks(); ++r) {
-      for (const model::Parameter& p : parameters(r)) {
-        for (const char* prefix : {"", "master.", "copy.", "m.", "v."}) {
-          const ir::ValueId id = stage(r).find(prefix + p.name);
-          if (id == ir::none || stage(r).value(id).layout == ir::Layout::packed) continue;
-          const device::TensorView view = executor(r).view(stage_of(r), id);
-          const bool moment = prefix[0] == 'm' ? prefix[1] == '.' : prefix[0] == 'v';
-          if (p.start == model::Parameter::Start::rope_table) {
-            const int64_t width = view.dim(1);
-            const ir::Coordinates& place = mesh_.at(r);
-            const int cp = place.of(ir::Axis::cp);
-            for (int64_t i = 0; i < view.elements(); ++i) {
-              const int64_t row = ir::position(i / width, view.dim(0) * cp, place.at(ir::Axis::cp), cp);
-              set(view, i, value(p, row * width + i % width));
-            }
-            continue;
+    for (const model::Parameter& p : parameters()) {
+      for (const std::string prefix : {"", "master.", "copy.", "m.", "v."}) {
+        const ir::ValueId id = stage().find(prefix + p.name);
+        if (id == ir::none || stage().value(id).layout == ir::Layout::packed) continue;
+        const device::TensorView view = executor_->view(stage_index(), id);
+        const bool moment = prefix == "m." || prefix == "v.";
+        if (p.start == model::Parameter::Start::rope_table) {
+          const int64_t width = view.dim(1);
+          const int cp = place().of(ir::Axis::cp);
+          for (int64_t i = 0; i < view.elements(); ++i) {
+            const int64_t row = ir::position(i / width, view.dim(0) * cp, place().at(ir::Axis::cp), cp);
+            set(view, i, value(p, row * width + i % width));
           }
-          for (const model::Run& run : runs(r, p, stage(r).value(id))) {
-            for (int64_t i = 0; i < run.count; ++i) set(view, run.local + i, moment ? 0 : value(p, run.whole + i));
-          }
+          continue;
+        }
+        for (const model::Run& run : runs(p, stage().value(id))) {
+          for (int64_t i = 0; i < run.count; ++i) set(view, run.local + i, moment ? 0 : value(p, run.whole + i));
         }
       }
-      executor(r).make_weights();
     }
+    executor_->make_weights();
   }
 
-  /// The sum over all ranks of what they hold of a parameter, element by element of the whole tensor: its gradient
-  /// ("grad."), or a state of which each element has one holder or equal copies ("", "master.", "m.", "v."; copies are
-  /// then averaged).
-  std::vector<double> whole(const std::string& prefix, const std::string& name) {
-    std::vector<double> sum;
-    std::vector<int> holders;
-    for (int r = 0; r < plan_.ranks(); ++r) {
-      for (const model::Parameter& p : parameters(r)) {
-        if (p.name != name) continue;
-        std::vector<ir::ValueId> ids;
-        if (prefix == "grad.") {
-          ids = stage(r).accumulators.at(p.value);
-        } else {
-          ids = {stage(r).find(prefix + name)};
-          if (ids[0] == ir::none && prefix == "master.") ids = {p.value};
-        }
-        for (const ir::ValueId id : ids) {
-          const device::TensorView view = executor(r).view(stage_of(r), id);
-          for (const model::Run& run : runs(r, p, stage(r).value(id))) {
-            const auto needed = static_cast<size_t>(run.whole + run.count);
-            if (sum.size() < needed) {
-              sum.resize(needed, 0.0);
-              holders.resize(needed, 0);
-            }
-            for (int64_t i = 0; i < run.count; ++i) {
-              sum[static_cast<size_t>(run.whole + i)] += get(view, run.local + i);
-              ++holders[static_cast<size_t>(run.whole + i)];
-            }
+  /// Adds to `sum` what this rank holds of a parameter, and to `holders` how many do: its gradient ("grad.") or a state
+  /// ("", "master.", "m.", "v."). Both have the size of the whole tensor.
+  void add_to_whole(const std::string& prefix, const std::string& name, std::vector<double>& sum,
+                    std::vector<double>& holders) {
+    for (const model::Parameter& p : parameters()) {
+      if (p.name != name) continue;
+      std::vector<ir::ValueId> ids;
+      if (prefix == "grad.") {
+        ids = stage().accumulators.at(p.value);
+      } else {
+        ids = {stage().find(prefix + name)};
+        if (ids[0] == ir::none && prefix == "master.") ids = {p.value};
+      }
+      for (const ir::ValueId id : ids) {
+        const device::TensorView view = executor_->view(stage_index(), id);
+        for (const model::Run& run : runs(p, stage().value(id))) {
+          for (int64_t i = 0; i < run.count; ++i) {
+            sum.at(static_cast<size_t>(run.whole + i)) += get(view, run.local + i);
+            ++holders[static_cast<size_t>(run.whole + i)];
           }
         }
       }
     }
-    for (size_t i = 0; i < sum.size() && prefix != "grad."; ++i) sum[i] /= holders[i];
-    return sum;
+  }
+  /// Elements of the whole tensor of a parameter of this rank's stage, or 0.
+  int64_t whole_elements(const std::string& name) const {
+    for (const model::Parameter& p : parameters()) {
+      if (p.name != name) continue;
+      std::vector<int64_t> dims;
+      for (const ir::Dim& dim : stage().value(p.value).shape) dims.push_back(dim.count);
+      int64_t product = 1;
+      for (const int64_t size : model::whole_dims(p, dims, place())) product *= size;
+      return product;
+    }
+    return 0;
   }
 
-  /// The sum over all ranks of a statistic.
-  double total(const std::string& name) {
-    double sum = 0;
-    for (int r = 0; r < plan_.ranks(); ++r) {
-      if (stage(r).find(name) != ir::none) sum += read(r, name)[0];
-    }
-    return sum;
-  }
-
-  void run(const std::vector<device::Batch>& batches) {
-    std::vector<std::thread> threads;
-    std::vector<std::exception_ptr> failures(executors_.size());
-    for (size_t r = 0; r < executors_.size(); ++r) {
-      threads.emplace_back([&, r] {
-        try {
-          executors_[r]->run_step(batches[r]);
-        } catch (...) {
-          failures[r] = std::current_exception();
-        }
-      });
-    }
-    for (std::thread& thread : threads) thread.join();
-    for (const std::exception_ptr& failure : failures) {
-      if (failure) std::rethrow_exception(failure);
-    }
-  }
-
-  std::vector<double> read(int rank, const std::string& name) {
-    const int s = stage_of(rank);
-    const ir::ValueId id = stage(rank).find(name);
+  std::vector<double> read(const std::string& name) {
+    const ir::ValueId id = stage().find(name);
     HEDDLE_CHECK(id != ir::none, "no value '{}'", name);
-    const device::TensorView view = executor(rank).view(s, id);
+    const device::TensorView view = executor_->view(stage_index(), id);
     std::vector<double> out;
     for (int64_t i = 0; i < view.elements(); ++i) out.push_back(get(view, i));
     return out;
@@ -182,13 +145,94 @@ class TinyRun {
   }
 
  private:
+  const plan::Plan& plan_;
+  const plan::Mesh& mesh_;
+  const plan::Lowered& lowered_;
+  int rank_;
+  runtime::MeshCommunicators communicators_;
+  std::unique_ptr<runtime::Executor> executor_;
+};
+
+/// The ranks of a plan, on one thread each.
+class TinyRun {
+ public:
+  /// `node_of`: the node that each rank stands for; empty: all one.
+  TinyRun(const model::ModelConfig& config, const plan::Plan& plan, const std::string& backend, int64_t capacity,
+          int threads = 1, bool poison = true, std::vector<int> node_of = {})
+      : plan_(plan), mesh_(plan.mesh), lowered_(plan::lower(config, plan)) {
+    node_of.resize(static_cast<size_t>(plan.ranks()), 0);
+    board_ = std::make_unique<comm::ThreadBoard>(node_of);
+    for (int r = 0; r < plan.ranks(); ++r) {
+      worlds_.push_back(board_->world(r));
+      ranks_.push_back(std::make_unique<RankRun>(plan_, mesh_, lowered_, *worlds_.back(), backend, capacity, threads,
+                                                 poison));
+    }
+  }
+
+  const plan::Plan& plan() const { return plan_; }
+  const plan::Mesh& mesh() const { return mesh_; }
+  const plan::Lowered& lowered() const { return lowered_; }
+  RankRun& at(int rank) { return *ranks_[static_cast<size_t>(rank)]; }
+  const RankRun& at(int rank) const { return *ranks_[static_cast<size_t>(rank)]; }
+  runtime::Executor& executor(int rank) { return at(rank).executor(); }
+  const runtime::MeshCommunicators& communicators(int rank) { return at(rank).communicators(); }
+  int stage_of(int rank) const { return mesh_.at(rank).at(ir::Axis::pp); }
+  const ir::Stage& stage(int rank) const { return at(rank).stage(); }
+  const std::vector<model::Parameter>& parameters(int rank) const { return at(rank).parameters(); }
+
+  void fill(const std::function<double(const model::Parameter&, int64_t)>& value) {
+    for (auto& rank : ranks_) rank->fill(value);
+  }
+
+  /// The sum over all ranks of what they hold of a parameter, element by element of the whole tensor: its gradient
+  /// ("grad."), or the mean of the copies of a state (see RankRun::add_to_whole).
+  std::vector<double> whole(const std::string& prefix, const std::string& name) {
+    int64_t elements = 0;
+    for (auto& rank : ranks_) elements = std::max(elements, rank->whole_elements(name));
+    std::vector<double> sum(static_cast<size_t>(elements), 0.0), holders = sum;
+    for (auto& rank : ranks_) rank->add_to_whole(prefix, name, sum, holders);
+    for (size_t i = 0; i < sum.size() && prefix != "grad."; ++i) sum[i] /= holders[i];
+    return sum;
+  }
+
+  /// The sum over all ranks of a statistic.
+  double total(const std::string& name) {
+    double sum = 0;
+    for (int r = 0; r < plan_.ranks(); ++r) {
+      if (stage(r).find(name) != ir::none) sum += read(r, name)[0];
+    }
+    return sum;
+  }
+
+  void run(const std::vector<device::Batch>& batches) {
+    std::vector<std::thread> threads;
+    std::vector<std::exception_ptr> failures(ranks_.size());
+    for (size_t r = 0; r < ranks_.size(); ++r) {
+      threads.emplace_back([&, r] {
+        try {
+          ranks_[r]->executor().run_step(batches[r]);
+        } catch (...) {
+          failures[r] = std::current_exception();
+        }
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+    for (const std::exception_ptr& failure : failures) {
+      if (failure) std::rethrow_exception(failure);
+    }
+  }
+
+  std::vector<double> read(int rank, const std::string& name) { return at(rank).read(name); }
+  static double get(const device::TensorView& view, int64_t i) { return RankRun::get(view, i); }
+  static void set(const device::TensorView& view, int64_t i, double value) { RankRun::set(view, i, value); }
+
+ private:
   plan::Plan plan_;
   plan::Mesh mesh_;
   plan::Lowered lowered_;
   std::unique_ptr<comm::ThreadBoard> board_;
   std::vector<std::unique_ptr<comm::World>> worlds_;
-  std::vector<std::unique_ptr<runtime::MeshCommunicators>> communicators_;
-  std::vector<std::unique_ptr<runtime::Executor>> executors_;
+  std::vector<std::unique_ptr<RankRun>> ranks_;
 };
 
 }  // namespace heddle::test

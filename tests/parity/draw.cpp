@@ -1,0 +1,167 @@
+#include "tests/parity/draw.h"
+
+#include <algorithm>
+
+namespace heddle::parity {
+
+namespace {
+
+constexpr int kGlobalMicrobatches = 8;
+constexpr int64_t kSequences = 2, kSequence = 24;
+
+class Dice {
+ public:
+  explicit Dice(uint64_t seed) : key_(RandomKey(seed).with("draw")) {}
+  int below(int count) { return static_cast<int>(key_.bits(at_++) % static_cast<uint64_t>(count)); }
+  bool one_in(int count) { return below(count) == 0; }
+  int of(const std::vector<int>& choices) { return choices[static_cast<size_t>(below(static_cast<int>(choices.size())))]; }
+
+ private:
+  RandomKey key_;
+  uint64_t at_ = 0;
+};
+
+std::string shuffled(Dice& dice, std::vector<std::string> axes) {
+  std::string order;
+  while (!axes.empty()) {
+    const auto at = static_cast<size_t>(dice.below(static_cast<int>(axes.size())));
+    order += (order.empty() ? "" : "-") + axes[at];
+    axes.erase(axes.begin() + static_cast<std::ptrdiff_t>(at));
+  }
+  return order;
+}
+
+plan::Degrees draw_mesh(Dice& dice, int most_ranks, int ranks) {
+  for (;;) {
+    plan::Degrees mesh;
+    mesh.tp = dice.of({1, 1, 2, 4, 3});
+    mesh.cp = dice.of({1});
+    mesh.dp = dice.of({1, 2, 4, 8});
+    mesh.pp = dice.of({1, 1, 2, 3});
+    mesh.ep = dice.of({1, 2, 4, 3, 6, 12});
+    mesh.etp = dice.of({1});
+    if (!dice.one_in(3)) {
+      mesh.order = shuffled(dice, {"tp", "cp", "dp", "pp"});
+      mesh.expert_order = shuffled(dice, {"etp", "ep", "edp"});
+    }
+    const bool fits = ranks > 0 ? mesh.ranks() == ranks : mesh.ranks() >= 2 && mesh.ranks() <= most_ranks;
+    if (fits && mesh.stage_ranks() % (mesh.ep * mesh.etp) == 0) return mesh;
+  }
+}
+
+}  // namespace
+
+Draw draw(uint64_t number, int most_ranks, int ranks) {
+  Dice dice(number);
+  Draw d;
+  d.seed = number;
+  d.plan.mesh = draw_mesh(dice, most_ranks, ranks);
+  model::ModelConfig& c = d.model;
+  c.vocab_size = 48;
+  c.hidden_size = 24;
+  c.num_hidden_layers = 3;
+  c.first_k_dense_replace = dice.below(2);
+  c.intermediate_size = 24;
+  c.num_attention_heads = 12;
+  c.q_lora_rank = dice.one_in(2) ? 8 : 0;
+  c.kv_lora_rank = 8;
+  c.qk_nope_head_dim = 4;
+  c.qk_rope_head_dim = 4;
+  c.v_head_dim = 4;
+  c.n_routed_experts = 12;
+  c.num_experts_per_tok = dice.of({1, 2, 3, 5});
+  c.n_shared_experts = dice.below(2);
+  c.moe_intermediate_size = 12;
+  c.sigmoid_scores = !dice.one_in(3);
+  c.topk_bias = dice.one_in(2);
+  c.norm_topk_prob = !dice.one_in(3);
+  if (dice.one_in(2)) {
+    c.n_group = 4;
+    c.topk_group = 2;
+  }
+  c.routed_scaling_factor = 1.7;
+  c.sequence_aux_loss_alpha = dice.one_in(2) ? 0.01 : 0;
+  c.z_loss_weight = dice.one_in(2) ? 0.001 : 0;
+  if (d.plan.mesh.pp == 1) {
+    c.tie_word_embeddings = dice.one_in(3);
+    c.num_nextn_predict_layers = dice.one_in(3) ? 1 : 0;
+  }
+  plan::Plan& p = d.plan;
+  p.microbatches = kGlobalMicrobatches / p.mesh.dp;
+  p.sequences = kSequences;
+  p.sequence_length = kSequence;
+  p.update.bucket_bytes = dice.of({1, 3000, 1 << 20});
+  p.update.clip_norm = dice.one_in(2) ? 0.05 : 0;
+  if (dice.one_in(3)) {
+    p.fusions.clear();
+  } else if (dice.one_in(2)) {
+    for (const std::string& name : passes::fusion_names()) {
+      if (dice.one_in(2)) p.fusions.erase(name);
+    }
+  }
+  d.token_kinds = dice.of({48, 48, 5, 1});
+  d.routing = static_cast<Routing>(dice.of({0, 0, 1, 2}));
+  p.dtype = Dtype::f64;
+  if (dice.one_in(4)) {
+    p.dtype = Dtype::f32;
+    d.tolerance = 1e-5;
+    // Logits in the thousands magnify a rounding in fp32 beyond it.
+    if (d.routing == Routing::zeros) d.routing = Routing::ties;
+    if (dice.one_in(2)) d.backend = "host";
+  }
+  return d;
+}
+
+std::string Draw::text() const {
+  const plan::Degrees& m = plan.mesh;
+  return fmt::format("draw {}: {} ranks, tp {} cp {} dp {} pp {} ep {} etp {}, order {} / {}, top {} of 12, {} token kinds, "
+                     "routing {}, q_lora {}, shared {}, depths {}, tied {}, {} fusions, {} on {}",
+                     seed, plan.ranks(), m.tp, m.cp, m.dp, m.pp, m.ep, m.etp, m.order, m.expert_order,
+                     model.num_experts_per_tok, token_kinds, static_cast<int>(routing), model.q_lora_rank,
+                     model.n_shared_experts, model.num_nextn_predict_layers, model.tie_word_embeddings,
+                     plan.fusions.size(), heddle::name_of(plan.dtype), backend);
+}
+
+plan::Plan Draw::one_rank() const {
+  plan::Plan one = plan;
+  one.mesh = {};
+  one.microbatches = kGlobalMicrobatches;
+  return one;
+}
+
+device::Batch Draw::batch(const plan::Plan& layout, int data_rank) const {
+  device::Batch batch;
+  const RandomKey key = RandomKey(seed).with("tokens");
+  const int64_t width = kSequence + 1 + model.num_nextn_predict_layers;
+  for (int m = 0; m < layout.microbatches; ++m) {
+    device::Microbatch& micro = batch.microbatches.emplace_back();
+    for (int64_t i = 0; i < kSequences * width; ++i) {
+      const auto at = static_cast<uint64_t>((m * layout.mesh.dp + data_rank) * kSequences * width + i);
+      const uint64_t bits = key.bits(at);
+      const bool padding = seed % 5 == 0 && i % width > width / 2 && bits % 3 == 0;
+      micro.tokens.push_back(padding ? -1 : static_cast<int32_t>((bits >> 8) % static_cast<uint64_t>(token_kinds)));
+    }
+  }
+  const double tokens = static_cast<double>(kGlobalMicrobatches * kSequences * kSequence);
+  batch.scales = {1 / tokens, 1.0 / static_cast<double>(kGlobalMicrobatches * kSequences), 1 / tokens};
+  batch.scales.resize(3 + static_cast<size_t>(model.num_nextn_predict_layers), 0.3 / tokens);
+  batch.hyper = {1e-3, 0.1, 0.05};
+  return batch;
+}
+
+double Draw::parameter(const model::Parameter& p, int64_t element, const std::vector<double>& rope_table) const {
+  switch (p.start) {
+    case model::Parameter::Start::rope_table: return rope_table[static_cast<size_t>(element)];
+    case model::Parameter::Start::ones: return 1.0;
+    case model::Parameter::Start::zeros: return 0.0;
+    default: break;
+  }
+  const auto normal = [&](int64_t i) { return 0.3 * RandomKey(seed).with(p.name).normal(static_cast<uint64_t>(i)); };
+  if (!p.name.ends_with("gate.weight")) return normal(element);
+  const int64_t expert = element / model.hidden_size, column = element % model.hidden_size;
+  if (routing == Routing::ties) return normal(expert / 2 * model.hidden_size + column);
+  if (routing == Routing::zeros && expert % 2 == 1) return 2000 * normal(element);
+  return normal(element);
+}
+
+}  // namespace heddle::parity

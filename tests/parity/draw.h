@@ -1,0 +1,41 @@
+// Random layouts × model options × switches, each with its batch: what must not depend on how a step is spread over
+// ranks.
+#pragma once
+
+#include <string>
+
+#include "heddle/base/random.h"
+#include "heddle/device/batch.h"
+#include "heddle/model/parameter.h"
+#include "heddle/plan/plan.h"
+
+namespace heddle::parity {
+
+/// How the routers' weights are drawn.
+enum class Routing : uint8_t {
+  spread,  // like everything else
+  ties,    // experts in pairs of equal rows
+  zeros,   // half of the experts have scores of exactly zero for most tokens, and some of them are chosen
+};
+
+struct Draw {
+  uint64_t seed = 0;
+  model::ModelConfig model;
+  plan::Plan plan;           // of all ranks
+  std::string backend = "reference";
+  int token_kinds = 48;      // 1: every token takes the same experts
+  Routing routing = Routing::spread;
+  double tolerance = 1e-10;  // relative norm, a tensor
+  /// One line: what was drawn.
+  std::string text() const;
+  /// The same step on one rank.
+  plan::Plan one_rank() const;
+  /// The microbatches of a data rank, of the same global batch for every layout.
+  device::Batch batch(const plan::Plan& layout, int data_rank) const;
+  double parameter(const model::Parameter& p, int64_t element, const std::vector<double>& rope_table) const;
+};
+
+/// Draw number `number`, at most `most_ranks` ranks; `ranks` > 0 asks for exactly so many.
+Draw draw(uint64_t number, int most_ranks, int ranks = 0);
+
+}  // namespace heddle::parity
