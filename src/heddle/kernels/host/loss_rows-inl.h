@@ -25,12 +25,14 @@ HWY_INLINE void row_dlogits(const X* logits_V, int32_t label, int64_t count, flo
     std::memset(static_cast<void*>(dlogits_V), 0, static_cast<size_t>(count) * sizeof(Y));
     return;
   }
-  const float at_label = static_cast<float>(logits_V[label]);
+  const bool here = label < count;  // else another rank's part of the vocabulary has it
+  const float at_label = here ? static_cast<float>(logits_V[label]) : 0;
   const V shift = set(lse), factor = set(scale);
   sweep(count, [&](int64_t v, auto lanes, auto) HEDDLE_BODY {
     store(hn::Mul(factor, exp_up_to_88(hn::Sub(load(logits_V + v, lanes), shift))), dlogits_V + v, lanes);
   });
   HWY_ALIGN float one[kLanes];
+  if (!here) return;
   store(hn::Mul(factor, hn::Sub(exp_up_to_88(set(at_label - lse)), set(1.0f))), one, Whole{});
   dlogits_V[label] = Y(one[0]);
 }
