@@ -7,7 +7,7 @@ namespace heddle::parity {
 namespace {
 
 constexpr int kGlobalMicrobatches = 8;
-constexpr int64_t kSequences = 2, kSequence = 24;
+constexpr int64_t kSequences = 2, kSequence = 48;
 
 class Dice {
  public:
@@ -35,7 +35,7 @@ plan::Degrees draw_mesh(Dice& dice, int most_ranks, int ranks) {
   for (;;) {
     plan::Degrees mesh;
     mesh.tp = dice.of({1, 1, 2, 4, 3});
-    mesh.cp = dice.of({1});
+    mesh.cp = dice.of({1, 1, 2, 4});
     mesh.dp = dice.of({1, 2, 4, 8});
     mesh.pp = dice.of({1, 1, 2, 3});
     mesh.ep = dice.of({1, 2, 4, 3, 6, 12});
@@ -45,6 +45,7 @@ plan::Degrees draw_mesh(Dice& dice, int most_ranks, int ranks) {
       mesh.expert_order = shuffled(dice, {"etp", "ep", "edp"});
     }
     const bool fits = ranks > 0 ? mesh.ranks() == ranks : mesh.ranks() >= 2 && mesh.ranks() <= most_ranks;
+    if (kSequence % (2 * mesh.cp * mesh.tp) != 0) continue;
     if (fits && mesh.stage_ranks() % (mesh.ep * mesh.etp) == 0) return mesh;
   }
 }
@@ -90,6 +91,8 @@ Draw draw(uint64_t number, int most_ranks, int ranks) {
   p.microbatches = kGlobalMicrobatches / p.mesh.dp;
   p.sequences = kSequences;
   p.sequence_length = kSequence;
+  p.context = std::vector<std::string>{"gather", "ulysses", "ring"}[static_cast<size_t>(dice.below(3))];
+  if (p.context == "ulysses" && c.num_attention_heads / p.mesh.tp % p.mesh.cp != 0) p.context = "ring";
   p.update.bucket_bytes = dice.of({1, 3000, 1 << 20});
   p.update.clip_norm = dice.one_in(2) ? 0.05 : 0;
   if (dice.one_in(3)) {
@@ -114,9 +117,9 @@ Draw draw(uint64_t number, int most_ranks, int ranks) {
 
 std::string Draw::text() const {
   const plan::Degrees& m = plan.mesh;
-  return fmt::format("draw {}: {} ranks, tp {} cp {} dp {} pp {} ep {} etp {}, order {} / {}, top {} of 12, {} token kinds, "
+  return fmt::format("draw {}: {} ranks, tp {} cp {} ({}) dp {} pp {} ep {} etp {}, order {} / {}, top {} of 12, {} token kinds, "
                      "routing {}, q_lora {}, shared {}, depths {}, tied {}, {} fusions, {} on {}",
-                     seed, plan.ranks(), m.tp, m.cp, m.dp, m.pp, m.ep, m.etp, m.order, m.expert_order,
+                     seed, plan.ranks(), m.tp, m.cp, plan.context, m.dp, m.pp, m.ep, m.etp, m.order, m.expert_order,
                      model.num_experts_per_tok, token_kinds, static_cast<int>(routing), model.q_lora_rank,
                      model.n_shared_experts, model.num_nextn_predict_layers, model.tie_word_embeddings,
                      plan.fusions.size(), heddle::name_of(plan.dtype), backend);
