@@ -257,6 +257,7 @@ const std::vector<WorldCase>& world_cases() {
       {"concurrent_groups", concurrent_groups},
       {"letters_in_order", letters_in_order},
       {"groups_again", groups_again},
+      {"experts", experts},
   };
   return cases;
 }

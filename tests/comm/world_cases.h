@@ -16,4 +16,7 @@ struct WorldCase {
 
 const std::vector<WorldCase>& world_cases();
 
+/// The exchange of rows of experts, in every topology (experts_case.cpp).
+void experts(World& world, uint64_t seed);
+
 }  // namespace heddle::comm

@@ -81,6 +81,26 @@ TEST_P(HostRows, permute_and_back) {
   }
 }
 
+// Rows in the order of their tokens weigh as unpermute_dgrad weighs them, to the bit.
+TEST_P(HostRows, weighing_received_rows) {
+  const Dtype X = GetParam();
+  for (const auto& [S, H] : {std::pair<int64_t, int64_t>{0, 5}, {1, 1}, {33, 100}, {700, 264}}) {
+    const Operand dr = activation(random_tensor(X, {S, H}, 21)), e = activation(random_tensor(X, {S, H}, 22));
+    const Tensor g = random_tensor(Dtype::f32, {S}, 23);
+    const OpCase op{"", "weigh_dgrad", {dr, e, activation(g)}, {}, {}};
+    const auto found = run_op(op, kernels::host_kernels()).out;
+    const auto expected = run_op(op, kernels::reference_kernels()).out;
+    for (size_t i = 0; i < 2; ++i) EXPECT_TRUE(close(expected[i], found[i], stream_tolerance(X))) << S << " rows, " << i;
+    Tensor in_place(Dtype::i32, {S, 1}), g_Tk(Dtype::f32, {S, 1}, g.values);
+    for (size_t s = 0; s < in_place.values.size(); ++s) in_place.values[s] = static_cast<double>(s);
+    const auto unpermuted =
+        run_op({"", "unpermute_dgrad", {dr, e, activation(g_Tk), metadata(in_place)}, {}, {}}, kernels::host_kernels())
+            .out;
+    EXPECT_EQ(found[0].values, unpermuted[0].values);
+    EXPECT_EQ(found[1].values, unpermuted[1].values);
+  }
+}
+
 TEST_P(HostRows, embedding) {
   const Dtype X = GetParam();
   struct Sizes {

@@ -286,6 +286,24 @@ TEST_P(Exchange, MovesWhatTheRoutingNeedsAndNoMore) {
 INSTANTIATE_TEST_SUITE_P(Groups, Exchange, testing::ValuesIn(cases()),
                          [](const auto& info) { return info.param.name; });
 
+TEST(ExchangeDrawn, AnyGroupSumsInTheTree) {
+  for (uint64_t draw = 0; draw < 60; ++draw) {
+    const RandomKey key = RandomKey(11).with(draw);
+    auto pick = [&, n = uint64_t{0}](int64_t least, int64_t most) mutable {
+      return least + static_cast<int64_t>(key.bits(n++) % static_cast<uint64_t>(most - least + 1));
+    };
+    const int64_t slices = pick(1, 3), ranks = slices * pick(1, 4), each = pick(1, 5);
+    std::vector<int> node_of;
+    for (int64_t r = 0; r < ranks; ++r) node_of.push_back(static_cast<int>(pick(0, 3)));
+    std::vector<int64_t> tokens;
+    for (int64_t r = 0; r < ranks; ++r) tokens.push_back(std::max<int64_t>(0, pick(-3, 12)));
+    const int64_t k = pick(1, std::min<int64_t>(ranks / slices * each, 8));
+    const Routed routed = Routed::random(node_of, slices, each, k, pick(1, 9), tokens, draw);
+    SCOPED_TRACE(fmt::format("draw {}", draw));
+    expect_sums<float>(routed, draw % 2 == 0 ? Dtype::bf16 : Dtype::f32);
+  }
+}
+
 // Copies of a row that cross nodes, a token, where experts are chosen uniformly: n nodes of 8 ranks, 256 experts, 8
 // a token. The chance that none of a rank's (a node's) m experts is among the 8 is C(256−m, 8) ÷ C(256, 8).
 TEST(ExchangeVolume, IsTheExpectedOneUnderUniformRouting) {

@@ -79,7 +79,8 @@ std::vector<device::Batch> batches_for(const model::ModelConfig& c, const test::
       for (int64_t i = 0; i < kSequence + 1; ++i) {
         // Every third sequence repeats one token, so that a few experts take all of its rows.
         const uint64_t bits = RandomKey(7).bits(static_cast<uint64_t>(whole * (kSequence + 1) + i));
-        micro.tokens.push_back(whole % 3 == 0 ? 11 : static_cast<int32_t>(bits % static_cast<uint64_t>(c.vocab_size)));
+        micro.tokens.push_back(whole % 3 == 0 ? 11
+                                              : static_cast<int32_t>(bits % static_cast<uint64_t>(c.vocab_size)));
       }
     }
     const double tokens = static_cast<double>(kMicrobatches * kSequence);
@@ -106,7 +107,8 @@ void expect_equal_to_one_rank(const Setting& setting) {
   many->run(batches_for(c, *many));
   for (const model::Parameter& p : one->parameters(0)) {
     if (!p.trained) continue;
-    EXPECT_LT(relative(many->whole("grad.", p.name), one->whole("grad.", p.name)), 1e-10) << "gradient of " << p.name;
+    EXPECT_LT(relative(many->whole("grad.", p.name), one->whole("grad.", p.name)), 1e-10)
+        << "gradient of " << p.name;
     EXPECT_LT(relative(many->whole("master.", p.name), one->whole("master.", p.name)), 1e-10) << p.name;
   }
   for (const char* name : {"loss.next_token", "loss.sequence_aux.1", "loss.z.0"}) {
@@ -134,13 +136,15 @@ TEST_P(MoeLayout, EqualsOneRankWithWidthsCut) {
 }
 
 TEST_P(MoeLayout, EqualsOneRankUnfused) {
-  expect_equal_to_one_rank({.mesh = {.dp = 4, .ep = 2, .etp = 2}, .topology = GetParam(), .node_of = {0, 0, 1, 1}, .fusions = {}});
+  expect_equal_to_one_rank(
+      {.mesh = {.dp = 4, .ep = 2, .etp = 2}, .topology = GetParam(), .node_of = {0, 0, 1, 1}, .fusions = {}});
 }
 
 INSTANTIATE_TEST_SUITE_P(Topologies, MoeLayout, testing::Values("plain", "rank", "node", "merge", "auto"),
                          [](const auto& info) { return info.param; });
 
-/// Every activation, gradient and loss of a step whose shape the layout does not change: by rank, microbatch and name.
+/// Every activation, gradient and loss of a step whose shape the layout does not change: by rank, microbatch and
+/// name.
 using Seen = std::map<std::tuple<int, int, std::string>, std::vector<std::byte>>;
 struct StepSeen {
   Seen values;
@@ -156,18 +160,20 @@ StepSeen look(const Setting& setting) {
   for (size_t r = 0; r < batches.size(); ++r) {
     threads.emplace_back([&, r] {
       const ir::Stage& stage = run->stage(static_cast<int>(r));
-      run->executor(static_cast<int>(r)).run_step(batches[r], [&](const ir::Issue& issue, const device::KernelCall& call) {
-        seen[r].stalls += issue.op->def->host_stall;
-        const ir::Phase phase = issue.op->phase;
-        for (size_t i = 0; i < call.out.size() && (phase == ir::Phase::F || phase == ir::Phase::I); ++i) {
-          const ir::Value& value = stage.value(issue.op->out[i]);
-          const bool fixed = std::all_of(value.shape.begin(), value.shape.end(), [](const ir::Dim& d) { return d.is_static(); });
-          if (!fixed || (value.role != ir::Role::activation && value.role != ir::Role::gradient)) continue;
-          const auto* bytes = call.out[i].as<const std::byte>();
-          seen[r].values[{static_cast<int>(r), issue.microbatch, value.name}].assign(
-              bytes, bytes + call.out[i].elements() * size_of(value.dtype));
-        }
-      });
+      run->executor(static_cast<int>(r))
+          .run_step(batches[r], [&](const ir::Issue& issue, const device::KernelCall& call) {
+            seen[r].stalls += issue.op->def->host_stall;
+            const ir::Phase phase = issue.op->phase;
+            for (size_t i = 0; i < call.out.size() && (phase == ir::Phase::F || phase == ir::Phase::I); ++i) {
+              const ir::Value& value = stage.value(issue.op->out[i]);
+              const bool fixed = std::all_of(value.shape.begin(), value.shape.end(),
+                                             [](const ir::Dim& d) { return d.is_static(); });
+              if (!fixed || (value.role != ir::Role::activation && value.role != ir::Role::gradient)) continue;
+              const auto* bytes = call.out[i].as<const std::byte>();
+              seen[r].values[{static_cast<int>(r), issue.microbatch, value.name}].assign(
+                  bytes, bytes + call.out[i].elements() * size_of(value.dtype));
+            }
+          });
     });
   }
   for (std::thread& thread : threads) thread.join();
@@ -182,7 +188,8 @@ void expect_same_bits(const StepSeen& a, const StepSeen& b, size_t at_least, con
     const auto other = b.values.find(key);
     if (other == b.values.end() || other->second.size() != bytes.size()) continue;
     ++compared;
-    if (other->second != bytes && differ.size() < 400) differ += fmt::format(" rank {} {}", std::get<0>(key), std::get<2>(key));
+    if (other->second != bytes && differ.size() < 400)
+      differ += fmt::format(" rank {} {}", std::get<0>(key), std::get<2>(key));
   }
   EXPECT_EQ(differ, "") << what;
   EXPECT_GE(compared, at_least) << what;

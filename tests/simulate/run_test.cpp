@@ -8,10 +8,13 @@
 namespace heddle::test {
 namespace {
 
-void expect_equal_memory(int pipeline, int experts, bool fused, uint64_t seed, const std::string& backend) {
+void expect_equal_memory(int pipeline, int experts, bool fused, uint64_t seed, const std::string& backend,
+                         const std::string& topology = "plain", const std::vector<int>& node_of = {}) {
   const model::ModelConfig c = tiny_model();
   const int64_t capacity = 1 << 23;
-  TinyRun run(c, tiny_plan(pipeline, experts, fused), backend, capacity);
+  plan::Plan plan = tiny_plan(pipeline, experts, fused);
+  plan.exchange.topology = topology;
+  TinyRun run(c, plan, backend, capacity, 1, true, node_of);
   fill(run, c, seed);
   const std::vector<device::Batch> batches = tiny_batches(c, run.plan(), seed);
   RowsSeen rows;
@@ -44,6 +47,9 @@ TEST(Run, MemoryIsPredictedToTheByte) {
     }
   }
   expect_equal_memory(2, 2, true, 4, "host");
+  for (const char* topology : {"rank", "node", "merge", "auto"}) {
+    expect_equal_memory(1, 4, true, 5, "host", topology, {0, 0, 1, 1});
+  }
 }
 
 // Some kinds of op take tens of milliseconds, asleep; what the others take is measured beforehand.
