@@ -48,7 +48,7 @@ TEST(Run, MemoryIsPredictedToTheByte) {
   }
   expect_equal_memory(2, 2, true, 4, "host");
   for (const char* topology : {"rank", "node", "merge", "auto"}) {
-    expect_equal_memory(1, 4, true, 5, "host", topology, {0, 0, 1, 1});
+    expect_equal_memory(1, 4, true, 5, "reference", topology, {0, 0, 1, 1});
   }
 }
 
