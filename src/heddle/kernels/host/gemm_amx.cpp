@@ -22,7 +22,7 @@ namespace {
 
 constexpr int64_t kOneRunDepth = 1024;  // not cut up to here: letting sums wait costs more than a larger A
 constexpr int64_t kRunDepth = 640;
-constexpr int64_t kSplitRunDepth = 256;    // of an unpacked split B
+constexpr int64_t kSplitRunDepth = 256;    // of split operands, three times as large: at once, or sums wait
 constexpr int64_t kBlock = kPanelColumns;  // rows and columns of a block
 constexpr int64_t kBlockElements = kBlock * kBlock;
 
@@ -34,7 +34,7 @@ struct ProductScratch {
   static constexpr int64_t kPanels = (kSplit ? 3 * kSplitRunDepth : kOneRunDepth) * kMostPieceColumns * 2;
   static constexpr int64_t kTail = kSplit ? 0 : kMostPieceRows * kStep * 2;
   static constexpr int64_t kStaging = 2 * kBlockElements * 4;
-  static constexpr int64_t kLeft = (kSplit ? 2 * 3 : 1) * kBlock * kOneRunDepth * 2;
+  static constexpr int64_t kLeft = (kSplit ? 2 * 3 * kSplitRunDepth : kOneRunDepth) * kBlock * 2;
   static_assert(kSums + kPanels + kTail + kStaging + kLeft <= kPieceScratchBytes);
 
   float* sums;
@@ -137,9 +137,8 @@ HEDDLE_AMX void run_product(const ProductPiece& piece) {
     }
   }
 
-  const bool small_run = kSplit && !piece.panels;
-  const int64_t run =
-      run_depth(piece.depth, small_run ? kSplitRunDepth : kOneRunDepth, small_run ? kSplitRunDepth : kRunDepth);
+  const int64_t run = kSplit ? run_depth(piece.depth, kSplitRunDepth, kSplitRunDepth)
+                             : run_depth(piece.depth, kOneRunDepth, kRunDepth);
   const int64_t panel_elements = ceil_div(piece.depth, kStep) * kStepElements;
   const int64_t first_panel = piece.column_begin / kBlock;
   const int64_t panels = ceil_div(piece.column_end, kBlock) - first_panel;
@@ -180,7 +179,7 @@ HEDDLE_AMX void run_product(const ProductPiece& piece) {
       LeftOperand left;
       if constexpr (kSplit) {
         const int64_t which = row / kBlock % 2;
-        constexpr int64_t kLeftElements = 3 * kBlock * kOneRunDepth;
+        constexpr int64_t kLeftElements = 3 * kBlock * kSplitRunDepth;
         left.upper = own.left + which * kLeftElements;
         left.lower = left.upper + kTileElements;
         left.row_stride = 64;
