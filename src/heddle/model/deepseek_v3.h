@@ -36,7 +36,7 @@ struct StageSpec {
 enum LossScale : int { kScaleNextToken = 0, kScaleSequenceAux = 1, kScaleZ = 2, kScaleDepth = 3 };
 
 /// Forward text of one stage. For `predict` it ends in the statistic "logits" [T, V] of the next token, without losses
-/// or depths. Else the statistics it updates are: "loss.next_token", "loss.depth.D" (sums over labels),
+/// or depths; with tp ranks, all rows of the group by this rank's part of the vocabulary. Else the statistics it updates are: "loss.next_token", "loss.depth.D" (sums over labels),
 /// "loss.sequence_aux.L", "loss.z.L" (sums), and "load.L" [E] for each MoE layer L.
 StageText deepseek_v3_stage(const ModelConfig& config, const StageSpec& spec);
 

@@ -1,6 +1,6 @@
 #include "heddle/train/parameters.h"
 
-#include <cstring>
+#include <algorithm>
 
 #include "heddle/base/random.h"
 #include "heddle/model/rope_table.h"
@@ -11,63 +11,116 @@ namespace {
 
 using device::TensorView;
 
+std::vector<int64_t> dims_of(const ir::Value& value) {
+  std::vector<int64_t> dims;
+  for (const ir::Dim& dim : value.shape) dims.push_back(dim.count);
+  return dims;
+}
+
+// value(i) into element i − first + at.
 template <class Value>
-void fill(const TensorView& view, Value value) {
-#pragma omp parallel for schedule(static)
-  for (int64_t i = 0; i < view.elements(); ++i) {
+void fill(const TensorView& view, int64_t at, int64_t first, int64_t count, Value value) {
+#pragma omp parallel for schedule(static) if (count > 4096)
+  for (int64_t i = 0; i < count; ++i) {
     if (view.dtype == Dtype::f64) {
-      view.as<double>()[i] = value(i);
+      view.as<double>()[at + i] = value(first + i);
     } else {
-      view.as<float>()[i] = static_cast<float>(value(i));
+      view.as<float>()[at + i] = static_cast<float>(value(first + i));
     }
   }
 }
 
+// Whether state of this value is cut into runs among the ranks that hold copies of the parameter.
+bool is_shard(const StateTensor& tensor, const ir::Stage& stage) {
+  return stage.value(tensor.value).shape != stage.value(tensor.parameter->value).shape;
+}
+
 }  // namespace
 
-std::vector<StateTensor> state_tensors(const plan::Lowered& lowered, runtime::Executor& executor) {
+std::vector<StateTensor> state_tensors(const plan::Lowered& lowered, runtime::Executor& executor,
+                                       const plan::Mesh& mesh, int rank) {
   std::vector<StateTensor> tensors;
   for (size_t s = 0; s < lowered.parameters.size(); ++s) {
     const ir::Stage& stage = lowered.program.stages[s];
+    const int index = static_cast<int>(s);
+    const bool here = mesh.at(rank).at(ir::Axis::pp) == index;
     for (const model::Parameter& p : lowered.parameters[s]) {
       if (p.start == model::Parameter::Start::rope_table) continue;
+      const std::vector<int64_t> shape = model::whole_dims(p, dims_of(stage.value(p.value)), mesh.at(rank));
+      const auto add = [&](const std::string& name, ir::ValueId id, bool is_master) {
+        tensors.push_back({name, here ? executor.view(index, id) : TensorView{}, &p, is_master,
+                           stage.value(id).dtype, shape, index, id});
+      };
       const ir::ValueId master = stage.find("master." + p.name);
-      const int index = static_cast<int>(s);
-      tensors.push_back({p.name, executor.view(index, master == ir::none ? p.value : master), &p, true});
+      add(p.name, master == ir::none ? p.value : master, true);
       for (const char* moment : {"m.", "v."}) {
         const ir::ValueId id = stage.find(moment + p.name);
-        if (id != ir::none) tensors.push_back({moment + p.name, executor.view(index, id), &p, false});
+        if (id != ir::none) add(moment + p.name, id, false);
       }
     }
   }
   return tensors;
 }
 
-void fill_rope_table(const model::ModelConfig& config, const plan::Lowered& lowered, runtime::Executor& executor) {
-  for (size_t s = 0; s < lowered.program.stages.size(); ++s) {
-    const ir::Stage& stage = lowered.program.stages[s];
+std::vector<model::Run> held_runs(const StateTensor& tensor, const plan::Lowered& lowered, const plan::Mesh& mesh,
+                                  int rank) {
+  if (mesh.at(rank).at(ir::Axis::pp) != tensor.stage) return {};
+  const ir::Stage& stage = lowered.program.stages[static_cast<size_t>(tensor.stage)];
+  const model::Parameter& p = *tensor.parameter;
+  std::vector<model::Run> runs = model::runs_of(p, dims_of(stage.value(p.value)), mesh.at(rank));
+  if (!is_shard(tensor, stage)) return runs;
+  const std::vector<int> group = mesh.group(p.copies, rank);
+  const int64_t at = std::find(group.begin(), group.end(), rank) - group.begin();
+  const int64_t each = stage.value(tensor.value).shape.at(0).count;
+  return model::runs_within(runs, at * each, each);
+}
+
+std::vector<model::Run> owned_runs(const StateTensor& tensor, const plan::Lowered& lowered, const plan::Mesh& mesh,
+                                   int rank) {
+  if (mesh.at(rank).at(ir::Axis::pp) != tensor.stage) return {};
+  const bool shard = is_shard(tensor, lowered.program.stages[static_cast<size_t>(tensor.stage)]);
+  if (!shard && mesh.group(tensor.parameter->copies, rank)[0] != rank) return {};
+  return held_runs(tensor, lowered, mesh, rank);
+}
+
+void fill_rope_table(const model::ModelConfig& config, const plan::Lowered& lowered, runtime::Executor& executor,
+                     const plan::Mesh& mesh, int rank) {
+  const ir::Coordinates& place = mesh.at(rank);
+  const int cp = place.of(ir::Axis::cp);
+  for (const int s : lowered.program.stages_of(rank)) {
+    const ir::Stage& stage = lowered.program.stages[static_cast<size_t>(s)];
     const ir::ValueId id = stage.find("rope_table");
     if (id == ir::none || stage.value(id).shared_with_stage >= 0) continue;
-    const TensorView view = executor.view(static_cast<int>(s), id);
-    const std::vector<double> table = model::rope_table(config, view.dim(0));
-    fill(view, [&](int64_t i) { return table[static_cast<size_t>(i)]; });
+    const TensorView view = executor.view(s, id);
+    const int64_t length = view.dim(0) * cp, width = view.dim(1);
+    const std::vector<double> table = model::rope_table(config, length);
+    for (int64_t j = 0; j < view.dim(0); ++j) {
+      const int64_t first = ir::position(j, length, place.at(ir::Axis::cp), cp) * width;
+      fill(view, j * width, first, width, [&](int64_t i) { return table[static_cast<size_t>(i)]; });
+    }
   }
 }
 
 void initialise(const model::ModelConfig& config, const plan::Lowered& lowered, runtime::Executor& executor,
-                uint64_t seed) {
-  for (const StateTensor& tensor : state_tensors(lowered, executor)) {
+                uint64_t seed, const plan::Mesh& mesh, int rank) {
+  for (const StateTensor& tensor : state_tensors(lowered, executor, mesh, rank)) {
+    if (tensor.view.data == nullptr) continue;
     const model::Parameter& p = *tensor.parameter;
     const RandomKey key = RandomKey(seed).with(p.name);
-    if (!tensor.is_master || p.start == model::Parameter::Start::zeros) {
-      fill(tensor.view, [](int64_t) { return 0.0; });
-    } else if (p.start == model::Parameter::Start::ones) {
-      fill(tensor.view, [](int64_t) { return 1.0; });
-    } else {
-      fill(tensor.view, [&](int64_t i) { return p.deviation * key.normal(static_cast<uint64_t>(i)); });
+    const bool zero = !tensor.is_master || p.start == model::Parameter::Start::zeros;
+    const bool ones = p.start == model::Parameter::Start::ones;
+    // The end of the last run of a tensor that its ranks don't divide holds nothing.
+    fill(tensor.view, 0, 0, tensor.view.elements(), [](int64_t) { return 0.0; });
+    if (zero) continue;
+    const std::vector<model::Run> runs = held_runs(tensor, lowered, mesh, rank);
+#pragma omp parallel for schedule(static) if (runs.size() > 16)
+    for (size_t i = 0; i < runs.size(); ++i) {
+      const model::Run& run = runs[i];
+      fill(tensor.view, run.local, run.whole, run.count,
+           [&](int64_t at) { return ones ? 1.0 : p.deviation * key.normal(static_cast<uint64_t>(at)); });
     }
   }
-  fill_rope_table(config, lowered, executor);
+  fill_rope_table(config, lowered, executor, mesh, rank);
   executor.make_weights();
 }
 

@@ -1,33 +1,58 @@
-// The values of a stage that last from step to step: how they begin, and what a checkpoint keeps of them.
+// The values of a stage that last from step to step: what they are called whatever the layout of ranks, which
+// elements of the whole tensor a rank holds, and how they begin.
 #pragma once
 
 #include <string>
 #include <vector>
 
 #include "heddle/model/model_config.h"
+#include "heddle/model/parameter_layout.h"
 #include "heddle/plan/plan.h"
 #include "heddle/runtime/executor.h"
 
 namespace heddle::train {
 
 /// A tensor of the model's state under its layout-free name: "NAME" is the master (fp32 or wider) of a parameter,
-/// "m.NAME" and "v.NAME" its moments. Points into the arena; only to be touched between steps.
+/// "m.NAME" and "v.NAME" its moments.
 struct StateTensor {
   std::string name;
+  /// This rank's elements, in the arena; only to be touched between steps. No data on ranks of other stages. On one
+  /// rank it is the whole tensor.
   device::TensorView view;
   const model::Parameter* parameter = nullptr;
   bool is_master = false;
+  Dtype dtype = Dtype::f32;
+  std::vector<int64_t> shape;  // of the whole tensor
+  int stage = 0;
+  ir::ValueId value = ir::none;
+
+  int64_t elements() const {
+    int64_t count = 1;
+    for (const int64_t size : shape) count *= size;
+    return count;
+  }
 };
 
-/// All of a one-rank program's state, in the order of the parameters. The rotary table is not part of it.
-std::vector<StateTensor> state_tensors(const plan::Lowered& lowered, runtime::Executor& executor);
+/// The state of the whole model, stage by stage, in the order of the parameters; views are those of `rank`. The
+/// rotary table is not part of it.
+std::vector<StateTensor> state_tensors(const plan::Lowered& lowered, runtime::Executor& executor,
+                                       const plan::Mesh& mesh = plan::Mesh({}), int rank = 0);
 
-/// Starts every parameter from the seed (each element a function of seed, name and index alone), moments at zero,
-/// and makes the weights.
+/// Where the elements that `rank` holds of a tensor lie in the whole, in increasing order; none on other stages.
+std::vector<model::Run> held_runs(const StateTensor& tensor, const plan::Lowered& lowered, const plan::Mesh& mesh,
+                                  int rank);
+
+/// The same without what a rank before it in the mesh group holds as well: every element has one owner.
+std::vector<model::Run> owned_runs(const StateTensor& tensor, const plan::Lowered& lowered, const plan::Mesh& mesh,
+                                   int rank);
+
+/// Starts every parameter from the seed (each element a function of seed, name and its index in the whole tensor
+/// alone), moments at zero, and makes the weights.
 void initialise(const model::ModelConfig& config, const plan::Lowered& lowered, runtime::Executor& executor,
-                uint64_t seed);
+                uint64_t seed, const plan::Mesh& mesh = plan::Mesh({}), int rank = 0);
 
-/// Fills the rotary table, for any number of ranks; the rest is up to the caller.
-void fill_rope_table(const model::ModelConfig& config, const plan::Lowered& lowered, runtime::Executor& executor);
+/// Fills the rotary table of a rank, for the positions that it holds; the rest is up to the caller.
+void fill_rope_table(const model::ModelConfig& config, const plan::Lowered& lowered, runtime::Executor& executor,
+                     const plan::Mesh& mesh = plan::Mesh({}), int rank = 0);
 
 }  // namespace heddle::train

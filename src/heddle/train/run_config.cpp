@@ -263,9 +263,16 @@ class Reader {
       config_error("{}: train.sequence_length is {}, more than model.max_position_embeddings ({})",
                    place_of("train.sequence_length"), c.train.sequence_length, c.model.max_position_embeddings);
     }
+    check_mesh();
     if (c.train.global_batch % c.train.microbatch != 0) {
       config_error("{}: train.global_batch is {}, not a multiple of train.microbatch ({})",
                    place_of("train.global_batch"), c.train.global_batch, c.train.microbatch);
+    }
+    if (c.train.global_batch % (c.train.microbatch * c.data_ranks()) != 0) {
+      config_error("{}: train.global_batch is {}, not a multiple of train.microbatch × {} ({} × {})",
+                   place_of("train.global_batch"), c.train.global_batch,
+                   c.mesh.dp > 0 ? "mesh.dp" : "the data parallel ranks that mesh.ranks leaves", c.train.microbatch,
+                   c.data_ranks());
     }
     if (c.data.vocabulary > c.model.vocab_size) {
       config_error("{}: data.vocabulary is {}, more ids than model.vocab_size ({})", place_of("data.vocabulary"),
@@ -283,6 +290,24 @@ class Reader {
                    shown(c.name));
     }
     if (c.data.source.empty()) config_error("{}: data.source is empty", place_of("data.source"));
+  }
+
+  void check_mesh() const {
+    const RunConfig::Mesh& m = config_.mesh;
+    const int64_t others = m.tp * m.cp * m.pp;
+    const std::string named =
+        fmt::format("mesh.tp × mesh.cp × mesh.pp ({} × {} × {} = {})", m.tp, m.cp, m.pp, others);
+    if (m.dp == 0 && m.ranks % others != 0) {
+      config_error("{}: mesh.ranks is {}, not a multiple of {}", place_of("mesh.ranks"), m.ranks, named);
+    }
+    if (m.dp > 0 && m.ranks > 0 && m.ranks != others * m.dp) {
+      config_error("{}: mesh.ranks is {}, but mesh.dp is {}, times {}: {} ranks", place_of("mesh.ranks"), m.ranks,
+                   m.dp, named, others * m.dp);
+    }
+    if (config_.ranks() > kMostRanks) {
+      config_error("{}: the degrees of mesh multiply to {} ranks, at most {} are accepted", place_of("mesh.dp"),
+                   config_.ranks(), kMostRanks);
+    }
   }
 
   std::string file_;

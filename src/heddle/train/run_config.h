@@ -5,6 +5,7 @@
 // and written back whole, so that a run folder says exactly what ran. Paths are relative to the working directory.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <set>
@@ -70,6 +71,16 @@ struct RunConfig {
     bool operator==(const Device&) const = default;
   } device;
 
+  /// How many ranks, and along which axes they lie: plan::Degrees with what may be left open.
+  struct Mesh {
+    int64_t ranks = 0;  // 0: as many as the degrees multiply to
+    int64_t tp = 1, cp = 1;
+    int64_t dp = 0;  // 0: what the other degrees leave of the ranks
+    int64_t pp = 1, ep = 1, etp = 1;
+    std::string order = "tp-cp-dp-pp", expert_order = "etp-ep-edp";
+    bool operator==(const Mesh&) const = default;
+  } mesh;
+
   struct Parallel {
     std::string context = "gather";
     std::string exchange = "plain";
@@ -81,7 +92,14 @@ struct RunConfig {
 
   std::set<std::string> fusions{passes::fusion_names().begin(), passes::fusion_names().end()};
 
-  int64_t microbatches() const { return train.global_batch / train.microbatch; }
+  /// Copies of the model, each of which takes its share of a step's sequences.
+  int64_t data_ranks() const {
+    const int64_t others = mesh.tp * mesh.cp * mesh.pp;
+    return mesh.dp > 0 ? mesh.dp : std::max<int64_t>(1, mesh.ranks / others);
+  }
+  int64_t ranks() const { return mesh.tp * mesh.cp * data_ranks() * mesh.pp; }
+  /// Of one rank, a step.
+  int64_t microbatches() const { return train.global_batch / (train.microbatch * data_ranks()); }
   int64_t tokens_per_step() const { return train.global_batch * train.sequence_length; }
   std::string folder() const { return output.empty() ? "runs/" + name : output; }
   bool operator==(const RunConfig&) const = default;
@@ -136,5 +154,6 @@ std::string toml_of(const RunConfig& config);
 int64_t parse_bytes(std::string_view text);
 
 inline constexpr int64_t kMostConfigBytes = 1 << 20;
+inline constexpr int64_t kMostRanks = 1 << 14;
 
 }  // namespace heddle::train

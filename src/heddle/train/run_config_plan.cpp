@@ -19,6 +19,15 @@ Dtype resolved_dtype(const RunConfig& config) {
 
 plan::Plan plan_of(const RunConfig& config) {
   plan::Plan plan;
+  const RunConfig::Mesh& mesh = config.mesh;
+  plan.mesh.tp = static_cast<int>(mesh.tp);
+  plan.mesh.cp = static_cast<int>(mesh.cp);
+  plan.mesh.dp = static_cast<int>(config.data_ranks());
+  plan.mesh.pp = static_cast<int>(mesh.pp);
+  plan.mesh.ep = static_cast<int>(mesh.ep);
+  plan.mesh.etp = static_cast<int>(mesh.etp);
+  plan.mesh.order = mesh.order;
+  plan.mesh.expert_order = mesh.expert_order;
   plan.microbatches = static_cast<int>(config.microbatches());
   plan.sequences = config.train.microbatch;
   plan.sequence_length = config.train.sequence_length;
@@ -46,26 +55,33 @@ plan::Plan plan_of(const RunConfig& config) {
   return plan;
 }
 
-int64_t arena_bytes_of(const RunConfig& config) {
-  const int64_t limit = config.device.memory_bytes > 0 ? config.device.memory_bytes : device::host_memory_bytes();
+int64_t memory_limit_of(const RunConfig& config, int sharing) {
+  return config.device.memory_bytes > 0 ? config.device.memory_bytes : device::host_memory_bytes() / sharing;
+}
+
+int threads_of(const RunConfig& config, int sharing) {
+  if (config.device.threads > 0) return static_cast<int>(config.device.threads);
+  return std::max(1, static_cast<int>(std::thread::hardware_concurrency()) / sharing);
+}
+
+int64_t arena_bytes_of(const RunConfig& config, int rank, int sharing) {
   const plan::Lowered lowered = plan::lower(config.model, plan_of(config));
   try {
-    return runtime::arena_bytes(lowered.program, 0, config.device.backend, limit);
+    return runtime::arena_bytes(lowered.program, rank, config.device.backend, memory_limit_of(config, sharing));
   } catch (const ir::OutOfMemory& error) {
     config_error("{}: {}", config.device.memory_bytes > 0 ? "device.memory_bytes" : "the machine's memory",
                  error.what());
   }
 }
 
-TrainerOptions trainer_options_of(const RunConfig& config) {
+TrainerOptions trainer_options_of(const RunConfig& config, int rank, int sharing) {
   TrainerOptions options;
   options.model = config.model;
   options.plan = plan_of(config);
   options.backend = config.device.backend;
   options.pack_weights = config.device.pack_weights;
-  options.threads = config.device.threads > 0 ? static_cast<int>(config.device.threads)
-                                              : std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
-  options.memory_bytes = arena_bytes_of(config);
+  options.threads = threads_of(config, sharing);
+  options.memory_bytes = arena_bytes_of(config, rank, sharing);
   options.seed = static_cast<uint64_t>(config.seed);
   LearningRate& rate = options.learning_rate;
   rate.shape = config.train.schedule == "cosine" ? LearningRate::Shape::cosine

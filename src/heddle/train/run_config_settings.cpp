@@ -244,6 +244,23 @@ void device_settings(Table& t) {
   t.boolean<d, &Device::deterministic>("device.deterministic", "Every sum has one fixed order; always on.");
 }
 
+void mesh_settings(Table& t) {
+  constexpr auto m = &RunConfig::mesh;
+  using Mesh = RunConfig::Mesh;
+  t.integer<m, &Mesh::ranks>("mesh.ranks", 0, kMostRanks,
+                             "Ranks of the run; 0: as many as the degrees multiply to. The same as --ranks.");
+  t.integer<m, &Mesh::tp>("mesh.tp", 1, 4096, "Tensor parallel ranks: heads, widths and vocabulary are cut.");
+  t.integer<m, &Mesh::cp>("mesh.cp", 1, 4096, "Context parallel ranks: sequences are cut.");
+  t.integer<m, &Mesh::dp>("mesh.dp", 0, 4096,
+                          "Data parallel ranks: the batch is cut; 0: what tp, cp and pp leave of the ranks.");
+  t.integer<m, &Mesh::pp>("mesh.pp", 1, 4096, "Pipeline stages: layers are cut.");
+  t.integer<m, &Mesh::ep>("mesh.ep", 1, 4096, "Expert parallel ranks: a stage's experts are cut among them.");
+  t.integer<m, &Mesh::etp>("mesh.etp", 1, 4096, "Tensor parallel ranks of an expert: its width is cut.");
+  t.word<m, &Mesh::order>("mesh.order", "The axes of the ranks, neighbours first.");
+  t.word<m, &Mesh::expert_order>("mesh.expert_order",
+                                 "The axes of a stage's ranks as the experts see them, neighbours first.");
+}
+
 void parallel_settings(Table& t) {
   t.word<&RunConfig::parallel, &RunConfig::Parallel::context>(
       "parallel.context", "How attention meets the keys that other ranks of the context axis hold.",
@@ -271,6 +288,7 @@ const std::vector<Setting>& settings() {
     data_settings(t);
     train_settings(t);
     device_settings(t);
+    mesh_settings(t);
     parallel_settings(t);
     for (const std::string& name : passes::fusion_names()) t.fusion(name);
     return t.take();

@@ -1,6 +1,7 @@
 #include "heddle/train/trainer.h"
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cmath>
 #include <cstring>
@@ -10,8 +11,6 @@
 namespace heddle::train {
 
 namespace {
-
-constexpr int kTrainStage = 0, kEvaluateStage = 1, kPredictStage = 2;
 
 bool is_finite(const device::TensorView& view) {
   for (int64_t i = 0; i < view.elements(); ++i) {
@@ -30,6 +29,66 @@ bool is_finite(const device::TensorView& view) {
   }
   return true;
 }
+
+double read(const device::TensorView& view, int64_t i) {
+  switch (view.dtype) {
+    case Dtype::f64: return view.as<double>()[i];
+    case Dtype::f32: return view.as<float>()[i];
+    default: internal_error("a statistic in {}", name_of(view.dtype));
+  }
+}
+
+// The statistics of some stages side by side, as one row of numbers that ranks can add.
+class Statistics {
+ public:
+  Statistics(const ir::StepProgram& program, int first_stage, int stages) {
+    for (int s = first_stage; s < first_stage + stages; ++s) {
+      const ir::Stage& stage = program.stages[static_cast<size_t>(s)];
+      for (size_t v = 0; v < stage.values.size(); ++v) {
+        if (stage.values[v].role != ir::Role::statistic) continue;
+        const auto id = static_cast<ir::ValueId>(v);
+        const auto size = static_cast<size_t>(stage.elements(id, ir::FixedRows()));
+        places_.push_back({stage.values[v].name, s, id, numbers_.size(), size});
+        numbers_.resize(numbers_.size() + size, 0);
+      }
+    }
+  }
+
+  struct Place {
+    std::string name;
+    int stage;
+    ir::ValueId value;
+    size_t first, size;
+  };
+  const std::vector<Place>& places() const { return places_; }
+
+  /// Takes what this rank has of one stage.
+  void take(const runtime::Executor& executor, int stage) {
+    for (const Place& place : places_) {
+      if (place.stage != stage) continue;
+      const device::TensorView view = executor.view(place.stage, place.value);
+      for (size_t i = 0; i < place.size; ++i) numbers_[place.first + i] = read(view, static_cast<int64_t>(i));
+    }
+  }
+
+  /// Room for one number more; returns its index.
+  size_t add(double value) {
+    numbers_.push_back(value);
+    return numbers_.size() - 1;
+  }
+  std::span<double> numbers() { return numbers_; }
+  double at(size_t i) const { return numbers_[i]; }
+
+ private:
+  std::vector<Place> places_;
+  std::vector<double> numbers_;
+};
+
+// When, within a step, a value came to be: causes come before effects, on whichever rank.
+struct Moment {
+  int64_t microbatch = 0, phase = 0, stage = 0, op = 0, rank = 0;
+  auto operator<=>(const Moment&) const = default;
+};
 
 TrainerOptions completed(TrainerOptions options) {
   options.plan.evaluates = true;
@@ -57,44 +116,62 @@ double StepResult::imbalance() const {
   return worst;
 }
 
-Trainer::Trainer(TrainerOptions options)
-    : options_(completed(std::move(options))), lowered_(plan::lower(options_.model, options_.plan)) {
-  HEDDLE_CHECK(options_.plan.ranks() == 1, "the trainer runs one rank, the plan has {}", options_.plan.ranks());
+Trainer::Trainer(TrainerOptions options, comm::World* world)
+    : options_(completed(std::move(options))),
+      mesh_(options_.plan.mesh),
+      lowered_(plan::lower(options_.model, options_.plan)),
+      ranks_(world) {
   runtime::ExecutorOptions executor;
+  executor.rank = ranks_.rank();
   executor.backend = options_.backend;
   executor.threads = options_.threads;
   executor.capacity_bytes = options_.memory_bytes;
+  if (world != nullptr) {
+    communicators_ = std::make_unique<runtime::MeshCommunicators>(*world, lowered_.program, mesh_);
+    executor.communicators = communicators_->by_stream();
+  } else if (mesh_.ranks() > 1) {
+    config_error("mesh: {} ranks are needed, one is running", mesh_.ranks());
+  }
+  executor.place = mesh_.at(ranks_.rank());
   executor_ = std::make_unique<runtime::Executor>(lowered_.program, executor);
-  const ir::Stage& stage = lowered_.program.stages[kTrainStage];
+  count_model();
+}
+
+void Trainer::count_model() {
+  plan::Plan one = options_.plan;
+  one.mesh = {};
+  one.microbatches = 1;
+  one.evaluates = one.predicts = false;
+  const plan::Lowered lowered = plan::lower(options_.model, one);
+  const ir::Stage& stage = lowered.program.stages[0];
   for (const ir::Op& op : stage.ops) {
-    const double times = ir::once_a_step(op.phase) ? 1 : options_.plan.microbatches;
+    const double times = ir::once_a_step(op.phase) ? 1 : options_.plan.microbatches * options_.plan.mesh.dp;
     flops_per_step_ += times * op.def->cost(stage, op, ir::FixedRows()).flops;
   }
+  parameter_count_ = model::count_parameters(options_.model, lowered.parameters[0], stage);
 }
 
 Trainer::~Trainer() = default;
 
 void Trainer::initialise() {
-  train::initialise(options_.model, lowered_, *executor_, options_.seed);
+  train::initialise(options_.model, lowered_, *executor_, options_.seed, mesh_, ranks_.rank());
   steps_done_ = 0;
 }
 
-std::vector<StateTensor> Trainer::state() { return state_tensors(lowered_, *executor_); }
+int Trainer::stage() const { return mesh_.at(ranks_.rank()).at(ir::Axis::pp); }
+
+std::vector<StateTensor> Trainer::state() { return state_tensors(lowered_, *executor_, mesh_, ranks_.rank()); }
+
+std::vector<model::Run> Trainer::held_runs(const StateTensor& tensor) const {
+  return train::held_runs(tensor, lowered_, mesh_, ranks_.rank());
+}
 
 int64_t Trainer::sequence_tokens() const {
   return options_.plan.sequence_length + 1 + options_.model.num_nextn_predict_layers;
 }
 
-int64_t Trainer::sequences_per_step() const { return options_.plan.microbatches * options_.plan.sequences; }
-
-model::ParameterCount Trainer::parameter_count() const {
-  return model::count_parameters(options_.model, lowered_.parameters[0], lowered_.program.stages[kTrainStage]);
-}
-
-double Trainer::statistic(int stage, const std::string& name) const {
-  const ir::ValueId id = lowered_.program.stages[static_cast<size_t>(stage)].find(name);
-  HEDDLE_CHECK(id != ir::none, "no statistic '{}'", name);
-  return executor_->view(stage, id).as<const double>()[0];
+int64_t Trainer::sequences_per_step() const {
+  return options_.plan.microbatches * options_.plan.sequences * options_.plan.mesh.dp;
 }
 
 device::Batch Trainer::batch_of(const std::vector<std::vector<int32_t>>& sequences, int microbatches) const {
@@ -102,24 +179,30 @@ device::Batch Trainer::batch_of(const std::vector<std::vector<int32_t>>& sequenc
   const int64_t depths = options_.model.num_nextn_predict_layers;
   device::Batch batch;
   batch.microbatches.resize(static_cast<size_t>(microbatches));
-  std::vector<double> labels(static_cast<size_t>(depths) + 1, 0);
-  for (size_t i = 0; i < static_cast<size_t>(microbatches * each); ++i) {
-    std::vector<int32_t>& tokens = batch.microbatches[i / static_cast<size_t>(each)].tokens;
-    if (i >= sequences.size()) {  // padding of a last, smaller batch
-      tokens.insert(tokens.end(), static_cast<size_t>(width), -1);
-      continue;
+  const int64_t data_ranks = options_.plan.mesh.dp, data_rank = mesh_.at(ranks_.rank()).at(ir::Axis::dp);
+  for (int64_t m = 0; m < microbatches; ++m) {
+    std::vector<int32_t>& tokens = batch.microbatches[static_cast<size_t>(m)].tokens;
+    for (int64_t j = 0; j < each; ++j) {
+      const int64_t i = (m * data_ranks + data_rank) * each + j;
+      if (i >= std::ssize(sequences)) {  // padding of a last, smaller batch
+        tokens.insert(tokens.end(), static_cast<size_t>(width), -1);
+        continue;
+      }
+      const std::vector<int32_t>& sequence = sequences[static_cast<size_t>(i)];
+      HEDDLE_CHECK(std::ssize(sequence) == width, "a sequence has {} ids, {} are expected", sequence.size(), width);
+      tokens.insert(tokens.end(), sequence.begin(), sequence.end());
     }
-    HEDDLE_CHECK(std::ssize(sequences[i]) == width, "a sequence has {} ids, {} are expected", sequences[i].size(),
-                 width);
-    tokens.insert(tokens.end(), sequences[i].begin(), sequences[i].end());
+  }
+  // Over the whole batch, on every rank.
+  std::vector<double> labels(static_cast<size_t>(depths) + 1, 0);
+  for (const std::vector<int32_t>& sequence : sequences) {
     for (int64_t d = 0; d <= depths; ++d) {
       for (int64_t t = 0; t < options_.plan.sequence_length; ++t) {
-        labels[static_cast<size_t>(d)] += sequences[i][static_cast<size_t>(t + d + 1)] >= 0;
+        labels[static_cast<size_t>(d)] += sequence[static_cast<size_t>(t + d + 1)] >= 0;
       }
     }
   }
-  const auto count =
-      static_cast<double>(std::min<size_t>(sequences.size(), static_cast<size_t>(microbatches * each)));
+  const auto count = static_cast<double>(sequences.size());
   const auto one_over = [](double x) { return x > 0 ? 1 / x : 0; };
   batch.scales = {one_over(labels[0]), one_over(count),
                   one_over(count * static_cast<double>(options_.plan.sequence_length))};
@@ -141,35 +224,51 @@ StepResult Trainer::step(const std::vector<std::vector<int32_t>>& sequences) {
 
   const auto start = std::chrono::steady_clock::now();
   executor_->run_step(batch);
+  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   StepResult result;
-  result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   result.flops = flops_per_step_;
   result.learning_rate = rate;
   result.tokens = sequences_per_step() * options_.plan.sequence_length;
-  result.gradient_norm = statistic(kTrainStage, "grad_norm");
-  result.next_token_loss = statistic(kTrainStage, "loss.next_token") * batch.scales[model::kScaleNextToken];
-  const ir::Stage& stage = lowered_.program.stages[kTrainStage];
-  for (size_t v = 0; v < stage.values.size(); ++v) {
-    const ir::Value& value = stage.values[v];
-    if (value.role != ir::Role::statistic) continue;
-    if (value.name.starts_with("loss.sequence_aux.")) {
-      result.sequence_aux_loss += statistic(kTrainStage, value.name) * batch.scales[model::kScaleSequenceAux];
-    } else if (value.name.starts_with("loss.z.")) {
-      result.z_loss += statistic(kTrainStage, value.name) * batch.scales[model::kScaleZ];
-    } else if (value.name.starts_with("loss.depth.")) {
+
+  Statistics statistics(lowered_.program, 0, options_.plan.mesh.pp);
+  statistics.take(*executor_, stage());
+  const size_t own = statistics.numbers().size();
+  const ir::Storage& storage = executor_->walk().storage();
+  for (int r = 0; r < ranks_.size(); ++r) {  // a place for each rank
+    const bool mine = r == ranks_.rank();
+    statistics.add(mine ? seconds : 0);
+    statistics.add(mine ? static_cast<double>(storage.peak_live_bytes()) : 0);
+    statistics.add(mine ? static_cast<double>(storage.reserved_bytes()) : 0);
+  }
+  ranks_.sum(statistics.numbers());
+  for (size_t i = own; i < statistics.numbers().size(); i += 3) {
+    result.seconds = std::max(result.seconds, statistics.at(i));
+    result.peak_live_bytes = std::max(result.peak_live_bytes, static_cast<int64_t>(statistics.at(i + 1)));
+    result.reserved_bytes = std::max(result.reserved_bytes, static_cast<int64_t>(statistics.at(i + 2)));
+  }
+  for (const Statistics::Place& place : statistics.places()) {
+    const double value = statistics.at(place.first);
+    if (place.name == "grad_norm") {  // the same on every rank
+      if (place.stage == 0) result.gradient_norm = value / options_.plan.mesh.stage_ranks();
+    } else if (place.name == "loss.next_token") {
+      result.next_token_loss = value * batch.scales[model::kScaleNextToken];
+    } else if (place.name.starts_with("loss.sequence_aux.")) {
+      result.sequence_aux_loss += value * batch.scales[model::kScaleSequenceAux];
+    } else if (place.name.starts_with("loss.z.")) {
+      result.z_loss += value * batch.scales[model::kScaleZ];
+    } else if (place.name.starts_with("loss.depth.")) {
       const size_t depth = result.depth_losses.size();
       const double weight =
           options_.model.mtp_loss_weight / static_cast<double>(options_.model.num_nextn_predict_layers);
       const double scale = batch.scales[model::kScaleDepth + depth];
-      result.depth_losses.push_back(weight == 0 ? 0 : statistic(kTrainStage, value.name) * scale / weight);
-    } else if (value.name.starts_with("load.")) {
-      const device::TensorView load = executor_->view(kTrainStage, static_cast<ir::ValueId>(v));
-      result.load_layers.push_back(std::stoi(value.name.substr(5)));
-      result.load_LE.emplace_back(load.as<const double>(), load.as<const double>() + load.elements());
+      result.depth_losses.push_back(weight == 0 ? 0 : value * scale / weight);
+    } else if (place.name.starts_with("load.")) {
+      result.load_layers.push_back(std::stoi(place.name.substr(5)));
+      const auto first = statistics.numbers().begin() + static_cast<std::ptrdiff_t>(place.first);
+      result.load_LE.emplace_back(first, first + static_cast<std::ptrdiff_t>(place.size));
     }
   }
-  result.peak_live_bytes = executor_->walk().storage().peak_live_bytes();
-  result.reserved_bytes = executor_->walk().storage().reserved_bytes();
+  // From sums that are the same on all ranks: all of them go on, or all of them look for the cause.
   if (!std::isfinite(result.next_token_loss) || !std::isfinite(result.gradient_norm))
     explain_not_finite(batch, result);
   ++steps_done_;
@@ -177,44 +276,71 @@ StepResult Trainer::step(const std::vector<std::vector<int32_t>>& sequences) {
 }
 
 void Trainer::explain_not_finite(const device::Batch& batch, const StepResult& result) {
-  const int64_t step = steps_done_ + 1;
-  const ir::Stage& stage = lowered_.program.stages[kTrainStage];
-  std::string where = "no single op; the sum over microbatches overflows";
-  bool found = false;
+  constexpr int64_t kNever = int64_t{1} << 40;
+  Moment first{kNever};
+  std::string where;
+  int64_t op = 0;
   executor_->run_step(batch, [&](const ir::Issue& issue, const device::KernelCall& call) {
-    if (found) return;
+    ++op;
+    if (!where.empty()) return;
+    const ir::Stage& text = lowered_.program.stages[static_cast<size_t>(issue.stage)];
     const auto look = [&](std::span<const device::TensorView> views, const std::vector<ir::ValueId>& ids) {
-      for (size_t i = 0; i < views.size() && !found; ++i) {
-        if (views[i].layout == ir::Layout::packed || is_finite(views[i])) continue;
-        found = true;
-        where = fmt::format("'{}' of {}{} (phase {}, microbatch {})", stage.value(ids[i]).name, issue.op->kind(),
+      for (size_t i = 0; i < views.size() && where.empty(); ++i) {
+        if (views[i].data == nullptr || views[i].layout == ir::Layout::packed || is_finite(views[i])) continue;
+        where = fmt::format("'{}' of {}{} (phase {}, microbatch {}{})", text.value(ids[i]).name, issue.op->kind(),
                             issue.op->layer >= 0 ? fmt::format(" in layer {}", issue.op->layer) : "",
-                            ir::name_of(issue.op->phase), issue.microbatch);
+                            ir::name_of(issue.op->phase), issue.microbatch,
+                            ranks_.size() > 1 ? fmt::format(", rank {}", ranks_.rank()) : "");
+        const ir::Phase phase = issue.op->phase;
+        const bool once = ir::once_a_step(phase), forward = phase == ir::Phase::F;
+        first = {!once                       ? issue.microbatch
+                 : phase == ir::Phase::begin ? -1
+                                             : kNever - 1,
+                 forward ? 0 : 1, forward ? issue.stage : -issue.stage, op, ranks_.rank()};
       }
     };
     look(call.out, issue.op->out);
     look(call.updates, issue.op->updates);
   });
-  throw Error(fmt::format("step {}: loss {}, gradient norm {}: the first value that is not finite is {}", step,
-                          result.next_token_loss, result.gradient_norm, where));
+  std::vector<double> moments(static_cast<size_t>(ranks_.size()) * 5, 0);
+  const std::array<int64_t, 5> own{first.microbatch, first.phase, first.stage, first.op, first.rank};
+  std::copy(own.begin(), own.end(), moments.begin() + ranks_.rank() * 5);
+  ranks_.sum(moments);
+  const std::vector<std::string> places = ranks_.share(where);
+  std::string found = "no single op; the sum over microbatches overflows";
+  Moment earliest{kNever};
+  for (size_t r = 0; r < places.size(); ++r) {
+    const auto number = [&](size_t i) { return static_cast<int64_t>(moments[r * 5 + i]); };
+    const Moment moment{number(0), number(1), number(2), number(3), number(4)};
+    if (moment >= earliest) continue;
+    earliest = moment;
+    found = places[r];
+  }
+  throw Error(fmt::format("step {}: loss {}, gradient norm {}: the first value that is not finite is {}",
+                          steps_done_ + 1, result.next_token_loss, result.gradient_norm, found));
 }
 
 double Trainer::evaluate(const std::vector<std::vector<int32_t>>& sequences) {
-  const auto each = static_cast<size_t>(options_.plan.sequences);
-  double sum = 0, labels = 0;
+  const plan::Degrees& mesh = options_.plan.mesh;
+  const auto each = static_cast<size_t>(options_.plan.sequences * mesh.dp);
+  std::array<double, 1> sum{0};
+  double labels = 0;
   for (size_t first = 0; first < sequences.size(); first += each) {
     const size_t count = std::min(each, sequences.size() - first);
     const device::Batch batch = batch_of(
         {sequences.begin() + static_cast<long>(first), sequences.begin() + static_cast<long>(first + count)}, 1);
     executor_->run_step(batch, ir::Purpose::evaluate);
-    sum += statistic(kEvaluateStage, "loss.next_token");
+    const int stage = mesh.pp + this->stage();
+    const ir::ValueId loss = lowered_.program.stages[static_cast<size_t>(stage)].find("loss.next_token");
+    if (loss != ir::none) sum[0] += read(executor_->view(stage, loss), 0);
     if (batch.scales[0] > 0) labels += 1 / batch.scales[0];
   }
-  return labels > 0 ? sum / labels : 0;
+  ranks_.sum(sum);
+  return labels > 0 ? sum[0] / labels : 0;
 }
 
 std::vector<float> Trainer::next_logits(std::span<const int32_t> tokens) {
-  const int64_t length = options_.plan.sequence_length, vocabulary = options_.model.vocab_size;
+  const int64_t length = options_.plan.sequence_length;
   HEDDLE_CHECK(!tokens.empty() && std::ssize(tokens) <= length, "{} tokens, 1 to {} fit", tokens.size(), length);
   device::Batch batch;
   std::vector<int32_t>& row = batch.microbatches.emplace_back().tokens;
@@ -222,15 +348,24 @@ std::vector<float> Trainer::next_logits(std::span<const int32_t> tokens) {
   row.resize(static_cast<size_t>(length) + 1, -1);
   batch.scales.assign(model::kScaleDepth, 0);
   executor_->run_step(batch, ir::Purpose::predict);
-  const ir::Stage& stage = lowered_.program.stages[kPredictStage];
-  const device::TensorView logits = executor_->view(kPredictStage, stage.find("logits"));
-  std::vector<float> last(static_cast<size_t>(vocabulary));
-  const int64_t at = (std::ssize(tokens) - 1) * vocabulary;
-  for (int64_t v = 0; v < vocabulary; ++v) {
-    last[static_cast<size_t>(v)] =
-        logits.dtype == Dtype::f64 ? static_cast<float>(logits.as<double>()[at + v]) : logits.as<float>()[at + v];
+  // Each column is taken from the one rank of the first copy that holds the token's position and this part of the
+  // vocabulary.
+  std::vector<double> all(static_cast<size_t>(options_.model.vocab_size), 0);
+  const ir::Coordinates& place = mesh_.at(ranks_.rank());
+  const int stage = 2 * options_.plan.mesh.pp + this->stage(), cp = place.of(ir::Axis::cp);
+  const ir::ValueId id = lowered_.program.stages[static_cast<size_t>(stage)].find("logits");
+  if (id != ir::none && place.at(ir::Axis::dp) == 0) {
+    const device::TensorView logits = executor_->view(stage, id);
+    const int64_t part = logits.dim(1);
+    for (int64_t j = 0; j < logits.dim(0); ++j) {
+      if (ir::position(j, length, place.at(ir::Axis::cp), cp) != std::ssize(tokens) - 1) continue;
+      for (int64_t v = 0; v < part; ++v) {
+        all[static_cast<size_t>(place.at(ir::Axis::tp) * part + v)] = read(logits, j * part + v);
+      }
+    }
   }
-  return last;
+  ranks_.sum(all);
+  return {all.begin(), all.end()};
 }
 
 }  // namespace heddle::train

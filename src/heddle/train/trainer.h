@@ -1,4 +1,9 @@
-// A model in training on one rank: its step program with the state it works on, one step at a time.
+// A model in training, as one of its ranks sees it: its step program with the state it works on, one step at a
+// time.
+//
+// Every rank of the world makes a trainer of the same options and makes the same calls on it, with the same
+// sequences: those of a step are the whole batch, of which global microbatch m·dp + d is data rank d's m-th. What
+// comes back is of the whole job and the same on every rank.
 #pragma once
 
 #include <functional>
@@ -7,8 +12,10 @@
 #include <string>
 #include <vector>
 
+#include "heddle/runtime/mesh_communicators.h"
 #include "heddle/train/learning_rate.h"
 #include "heddle/train/parameters.h"
+#include "heddle/train/rank_exchange.h"
 
 namespace heddle::train {
 
@@ -19,7 +26,7 @@ struct TrainerOptions {
   std::string backend = "host";
   bool pack_weights = true;
   int threads = 1;
-  int64_t memory_bytes = 0;  // capacity of the arena; 0: what the machine has
+  int64_t memory_bytes = 0;  // capacity of a rank's arena; 0: what the machine has
   LearningRate learning_rate;
   uint64_t seed = 0;
 };
@@ -33,26 +40,27 @@ struct StepResult {
   double gradient_norm = 0;          // before clipping
   double learning_rate = 0;
   int64_t tokens = 0;
-  double seconds = 0;
-  double flops = 0;  // matrix products of the step
-  int64_t peak_live_bytes = 0, reserved_bytes = 0;
-  std::vector<int> load_layers;              // MoE layers
-  std::vector<std::vector<double>> load_LE;  // rows routed to each expert
+  double seconds = 0;                               // of the slowest rank
+  double flops = 0;                                 // matrix products of the step
+  int64_t peak_live_bytes = 0, reserved_bytes = 0;  // of the rank's arena that holds most
+  std::vector<int> load_layers;                     // MoE layers
+  std::vector<std::vector<double>> load_LE;         // rows routed to each expert
   /// Highest over mean load of the worst layer; 1 when there is no MoE layer.
   double imbalance() const;
 };
 
 class Trainer {
  public:
-  /// ConfigError when model and plan don't fit; OutOfMemory when the state doesn't.
-  explicit Trainer(TrainerOptions options);
+  /// ConfigError when model, plan and world don't fit; OutOfMemory when the state doesn't. The world must outlive
+  /// the trainer; null: one rank.
+  explicit Trainer(TrainerOptions options, comm::World* world = nullptr);
   ~Trainer();
 
   /// Starts the parameters from the seed, at step 0.
   void initialise();
-  /// One step on `sequences` (microbatches × sequences of a microbatch), each of sequence_length + 1 + depths ids.
-  /// A loss or gradient that is not finite raises Error naming the first op that made it; parameters are then as
-  /// before the step.
+  /// One step on `sequences` (dp × microbatches × sequences of a microbatch), each of sequence_length + 1 + depths
+  /// ids. A loss or gradient that is not finite raises Error on every rank, naming the first op that made it;
+  /// parameters are then as before the step.
   StepResult step(const std::vector<std::vector<int32_t>>& sequences);
   /// Mean next-token loss of sequences of the same form; any number of them.
   double evaluate(const std::vector<std::vector<int32_t>>& sequences);
@@ -61,8 +69,9 @@ class Trainer {
 
   int64_t steps_done() const { return steps_done_; }
   void set_steps_done(int64_t steps) { steps_done_ = steps; }
-  /// State in the arena; after writing it call weights_changed().
+  /// State in this rank's arena; after writing it call weights_changed().
   std::vector<StateTensor> state();
+  std::vector<model::Run> held_runs(const StateTensor& tensor) const;
   void weights_changed() { executor_->make_weights(); }
 
   int64_t sequence_tokens() const;
@@ -70,20 +79,27 @@ class Trainer {
   const plan::Lowered& lowered() const { return lowered_; }
   const TrainerOptions& options() const { return options_; }
   runtime::Executor& executor() { return *executor_; }
-  /// Matrix-product FLOPs of a training step, by the op definitions.
+  const plan::Mesh& mesh() const { return mesh_; }
+  RankExchange& ranks() { return ranks_; }
+  /// Matrix-product FLOPs of a training step, by the op definitions, as one rank alone would do it.
   double flops_per_step() const { return flops_per_step_; }
-  model::ParameterCount parameter_count() const;
+  model::ParameterCount parameter_count() const { return parameter_count_; }
 
  private:
   device::Batch batch_of(const std::vector<std::vector<int32_t>>& sequences, int microbatches) const;
-  double statistic(int stage, const std::string& name) const;
+  int stage() const;
+  void count_model();
   [[noreturn]] void explain_not_finite(const device::Batch& batch, const StepResult& result);
 
   TrainerOptions options_;
+  plan::Mesh mesh_;
   plan::Lowered lowered_;
+  RankExchange ranks_;
+  std::unique_ptr<runtime::MeshCommunicators> communicators_;
   std::unique_ptr<runtime::Executor> executor_;
   int64_t steps_done_ = 0;
   double flops_per_step_ = 0;
+  model::ParameterCount parameter_count_;
 };
 
 }  // namespace heddle::train

@@ -1,0 +1,42 @@
+// What the ranks of a training job tell each other between steps: a few numbers or lines, by way of rank 0, so that
+// all hold the same bits and take the same decisions.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "heddle/comm/world.h"
+
+namespace heddle::train {
+
+class RankExchange {
+ public:
+  /// Every rank of the world makes one; null: a rank that is alone. The world must outlive it.
+  explicit RankExchange(comm::World* world);
+
+  int rank() const { return rank_; }
+  int size() const { return size_; }
+  bool leads() const { return rank_ == 0; }
+
+  // All ranks call these together, and wait for one another.
+
+  /// Each number becomes the sum of all ranks', added in rank order.
+  void sum(std::span<double> values);
+  /// Whether any rank says so.
+  bool any(bool mine);
+  /// What each rank has to say, by rank.
+  std::vector<std::string> share(const std::string& mine);
+  /// What rank 0 has to say.
+  std::string told_by_first(const std::string& mine) { return share(leads() ? mine : "")[0]; }
+
+  /// Of all ranks in their order; null for a rank that is alone.
+  comm::Communicator* communicator() { return communicator_.get(); }
+
+ private:
+  int rank_ = 0, size_ = 1;
+  std::unique_ptr<comm::Communicator> communicator_;
+};
+
+}  // namespace heddle::train

@@ -1,0 +1,77 @@
+// Trainers on thread ranks, for tests: the same call on each of them at once.
+#pragma once
+
+#include <exception>
+#include <functional>
+#include <memory>
+#include <thread>
+#include <vector>
+
+#include "heddle/base/random.h"
+#include "heddle/comm/threads/thread_world.h"
+#include "heddle/train/trainer.h"
+
+namespace heddle::train {
+
+class RankTrainers {
+ public:
+  explicit RankTrainers(const TrainerOptions& options) : board_(options.plan.ranks()) {
+    for (int r = 0; r < board_.size(); ++r) {
+      worlds_.push_back(board_.world(r));
+      trainers_.push_back(std::make_unique<Trainer>(options, worlds_.back().get()));
+    }
+  }
+  int size() const { return board_.size(); }
+  Trainer& operator[](int rank) { return *trainers_[static_cast<size_t>(rank)]; }
+
+  /// Calls `act` with each trainer on a thread of its own; the first failure is thrown.
+  void each(const std::function<void(Trainer&)>& act) {
+    std::vector<std::thread> threads;
+    std::vector<std::exception_ptr> failures(trainers_.size());
+    for (size_t r = 0; r < trainers_.size(); ++r) {
+      threads.emplace_back([&, r] {
+        try {
+          act(*trainers_[r]);
+        } catch (const std::exception& error) {
+          failures[r] = std::current_exception();
+          board_.abort(error.what());
+        }
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+    for (const std::exception_ptr& failure : failures) {
+      if (failure) std::rethrow_exception(failure);
+    }
+  }
+
+  /// One step on every rank; what rank 0 got.
+  StepResult step(const std::vector<std::vector<int32_t>>& sequences) {
+    StepResult first;
+    each([&](Trainer& trainer) {
+      StepResult result = trainer.step(sequences);
+      if (trainer.ranks().leads()) first = std::move(result);
+    });
+    return first;
+  }
+
+ private:
+  comm::ThreadBoard board_;
+  std::vector<std::unique_ptr<comm::World>> worlds_;
+  std::vector<std::unique_ptr<Trainer>> trainers_;
+};
+
+/// `count` sequences of ids below `vocabulary`, functions of `seed`.
+inline std::vector<std::vector<int32_t>> random_sequences(const Trainer& trainer, int64_t count, uint64_t seed) {
+  std::vector<std::vector<int32_t>> sequences;
+  const auto vocabulary = static_cast<uint64_t>(trainer.options().model.vocab_size);
+  for (int64_t i = 0; i < count; ++i) {
+    const RandomKey key = RandomKey(seed).with(static_cast<uint64_t>(i));
+    std::vector<int32_t>& sequence = sequences.emplace_back();
+    for (int64_t t = 0; t < trainer.sequence_tokens(); ++t) {
+      sequence.push_back(static_cast<int32_t>(key.bits(static_cast<uint64_t>(t)) % vocabulary));
+    }
+  }
+  return sequences;
+}
+
+}  // namespace heddle::train

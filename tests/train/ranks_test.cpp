@@ -1,0 +1,170 @@
+// A small model trained on ranks in many layouts against the same on one rank: losses, norms, load, held-out loss
+// and predictions; what goes wrong on one rank is told by all; a checkpoint of one layout goes on in another.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+
+#include "tests/train/rank_trainers.h"
+#include "tests/train/scratch_folder.h"
+
+namespace heddle::train {
+namespace {
+
+constexpr int64_t kBatch = 8;  // sequences
+
+TrainerOptions options_for(const plan::Degrees& mesh, const std::string& backend, Dtype dtype,
+                           const std::string& context = "gather") {
+  TrainerOptions o;
+  o.model.vocab_size = 64;
+  o.model.hidden_size = 32;
+  o.model.num_hidden_layers = 2;
+  o.model.first_k_dense_replace = 1;
+  o.model.intermediate_size = 64;
+  o.model.num_attention_heads = 4;
+  o.model.kv_lora_rank = 16;
+  o.model.qk_nope_head_dim = 8;
+  o.model.qk_rope_head_dim = 8;
+  o.model.v_head_dim = 8;
+  o.model.n_routed_experts = 8;
+  o.model.num_experts_per_tok = 2;
+  o.model.moe_intermediate_size = 32;
+  o.model.sequence_aux_loss_alpha = 1e-3;
+  o.model.z_loss_weight = 1e-3;
+  o.model.initializer_range = 0.1;
+  o.plan.mesh = mesh;
+  o.plan.context = context;
+  o.plan.sequences = 2;
+  o.plan.microbatches = static_cast<int>(kBatch / (o.plan.sequences * mesh.dp));
+  o.plan.sequence_length = 16;
+  o.plan.dtype = dtype;
+  o.backend = backend;
+  o.memory_bytes = 32 << 20;
+  o.learning_rate = {.shape = LearningRate::Shape::constant, .peak = 1e-3, .steps = 100};
+  o.seed = 5;
+  return o;
+}
+
+struct Layout {
+  const char* name;
+  plan::Degrees mesh;
+  const char* context = "gather";
+  friend std::ostream& operator<<(std::ostream& out, const Layout& layout) { return out << layout.name; }
+};
+
+const std::vector<Layout> kLayouts{
+    {"dp2", {.dp = 2}},
+    {"tp2", {.tp = 2}},
+    {"pp2", {.pp = 2}},
+    {"cp2", {.cp = 2}, "ring"},
+    {"dp2_ep2", {.dp = 2, .ep = 2}},
+    {"tp2_dp2_pp2_ep2", {.tp = 2, .dp = 2, .pp = 2, .ep = 2}},
+};
+
+struct Outcome {
+  std::vector<StepResult> steps;
+  double held_out = 0;
+  std::vector<float> logits;
+};
+
+Outcome train_two_steps(const TrainerOptions& options) {
+  RankTrainers ranks(options);
+  ranks.each([](Trainer& trainer) { trainer.initialise(); });
+  Outcome outcome;
+  for (uint64_t step = 0; step < 2; ++step)
+    outcome.steps.push_back(ranks.step(random_sequences(ranks[0], kBatch, step)));
+  ranks.each([&](Trainer& trainer) {
+    const double loss = trainer.evaluate(random_sequences(trainer, 5, 99));  // the last round is not full
+    const std::vector<int32_t> prompt{3, 1, 4, 1, 5};
+    std::vector<float> logits = trainer.next_logits(prompt);
+    if (!trainer.ranks().leads()) return;
+    outcome.held_out = loss;
+    outcome.logits = std::move(logits);
+  });
+  return outcome;
+}
+
+void expect_near(const Outcome& many, const Outcome& one, double tolerance) {
+  const auto near = [&](double a, double b, const char* what) {
+    EXPECT_NEAR(a, b, tolerance * std::max(1e-3, std::abs(b))) << what;
+  };
+  for (size_t i = 0; i < one.steps.size(); ++i) {
+    const StepResult &a = many.steps[i], &b = one.steps[i];
+    near(a.next_token_loss, b.next_token_loss, "loss");
+    near(a.sequence_aux_loss, b.sequence_aux_loss, "auxiliary loss");
+    near(a.z_loss, b.z_loss, "z-loss");
+    near(a.gradient_norm, b.gradient_norm, "gradient norm");
+    EXPECT_EQ(a.load_layers, b.load_layers);
+    EXPECT_EQ(a.tokens, b.tokens);
+    EXPECT_EQ(a.flops, b.flops);
+    double rows = 0;
+    for (const double load : a.load_LE.at(0)) rows += load;
+    EXPECT_EQ(rows, static_cast<double>(kBatch * 16 * 2));
+  }
+  near(many.held_out, one.held_out, "held-out loss");
+  ASSERT_EQ(many.logits.size(), one.logits.size());
+  double difference = 0, norm = 0;
+  for (size_t v = 0; v < one.logits.size(); ++v) {
+    difference += std::pow(many.logits[v] - one.logits[v], 2);
+    norm += std::pow(one.logits[v], 2);
+  }
+  EXPECT_LE(std::sqrt(difference / norm), tolerance) << "logits";
+}
+
+class Ranks : public testing::TestWithParam<Layout> {
+ protected:
+  void expect_as_one_rank(const std::string& backend, Dtype dtype, double tolerance) {
+    const Outcome one = train_two_steps(options_for({}, backend, dtype));
+    EXPECT_NEAR(one.steps[0].next_token_loss, std::log(64.0), 0.5);
+    expect_near(train_two_steps(options_for(GetParam().mesh, backend, dtype, GetParam().context)), one, tolerance);
+  }
+};
+
+// The second step shows what the optimizer made of the gradients.
+TEST_P(Ranks, TrainAsOneInDoubles) { expect_as_one_rank("reference", Dtype::f64, 1e-10); }
+TEST_P(Ranks, TrainAsOneInFloats) { expect_as_one_rank("reference", Dtype::f32, 1e-5); }
+// Sums of parts are rounded to 8 bits where one rank rounds the whole: a relative 2^-9 at each, more where they
+// cancel, and a token whose scores are near may choose another expert.
+TEST_P(Ranks, TrainNearlyAsOneInBf16) { expect_as_one_rank("host", Dtype::bf16, 0.05); }
+
+INSTANTIATE_TEST_SUITE_P(Layouts, Ranks, testing::ValuesIn(kLayouts),
+                         [](const auto& info) { return std::string(info.param.name); });
+
+TEST(RankErrors, EveryRankNamesTheFirstValueThatIsNotFinite) {
+  // The rank of expert 0 has it for itself; its product is the first that shows what stands in it.
+  RankTrainers ranks(options_for({.tp = 2, .pp = 2, .ep = 2}, "reference", Dtype::f32));
+  ranks.each([](Trainer& trainer) {
+    trainer.initialise();
+    for (const StateTensor& tensor : trainer.state()) {
+      if (tensor.name != "model.layers.1.mlp.experts.down_proj.weight" || tensor.view.data == nullptr) continue;
+      if (trainer.held_runs(tensor).at(0).whole == 0) tensor.view.as<float>()[0] = INFINITY;
+    }
+    trainer.weights_changed();
+  });
+  std::vector<std::string> told(static_cast<size_t>(ranks.size()));
+  ranks.each([&](Trainer& trainer) {
+    try {
+      trainer.step(random_sequences(trainer, kBatch, 1));
+    } catch (const Error& error) {
+      told[static_cast<size_t>(trainer.ranks().rank())] = error.what();
+    }
+  });
+  for (const std::string& what : told) {
+    EXPECT_EQ(what, told[0]);
+    EXPECT_NE(what.find("grouped_linear in layer 1 (phase F, microbatch 0, rank 2)"), std::string::npos) << what;
+  }
+}
+
+TEST(RankErrors, AWorldOfAnotherSizeIsRefused) {
+  comm::ThreadBoard board(3);
+  const auto world = board.world(0);
+  try {
+    Trainer(options_for({.dp = 2}, "reference", Dtype::f32), world.get());
+    FAIL() << "3 ranks for a mesh of 2";
+  } catch (const ConfigError& error) {
+    EXPECT_NE(std::string(error.what()).find("needs 2 ranks, 3 are running"), std::string::npos) << error.what();
+  }
+}
+
+}  // namespace
+}  // namespace heddle::train
