@@ -39,7 +39,7 @@ plan::Degrees draw_mesh(Dice& dice, int most_ranks, int ranks) {
     mesh.dp = dice.of({1, 2, 4, 8});
     mesh.pp = dice.of({1, 1, 2, 3});
     mesh.ep = dice.of({1, 2, 4, 3, 6, 12});
-    mesh.etp = dice.of({1});
+    mesh.etp = dice.of({1, 1, 1, 2, 3});
     if (!dice.one_in(3)) {
       mesh.order = shuffled(dice, {"tp", "cp", "dp", "pp"});
       mesh.expert_order = shuffled(dice, {"etp", "ep", "edp"});
@@ -93,6 +93,11 @@ Draw draw(uint64_t number, int most_ranks, int ranks) {
   p.sequence_length = kSequence;
   p.context = std::vector<std::string>{"gather", "ulysses", "ring"}[static_cast<size_t>(dice.below(3))];
   if (p.context == "ulysses" && c.num_attention_heads / p.mesh.tp % p.mesh.cp != 0) p.context = "ring";
+  const std::vector<std::string> topologies{"plain", "rank", "node", "merge", "auto"};
+  p.exchange.topology = topologies[static_cast<size_t>(dice.below(5))];
+  p.reuse_lists = !dice.one_in(4);
+  const int node_ranks = dice.of({1, 2, 3, 4, 16});
+  for (int r = 0; r < p.ranks(); ++r) d.node_of.push_back(r / node_ranks);
   p.update.bucket_bytes = dice.of({1, 3000, 1 << 20});
   p.update.clip_norm = dice.one_in(2) ? 0.05 : 0;
   if (dice.one_in(3)) {
@@ -117,9 +122,9 @@ Draw draw(uint64_t number, int most_ranks, int ranks) {
 
 std::string Draw::text() const {
   const plan::Degrees& m = plan.mesh;
-  return fmt::format("draw {}: {} ranks, tp {} cp {} ({}) dp {} pp {} ep {} etp {}, order {} / {}, top {} of 12, {} token kinds, "
+  return fmt::format("draw {}: {} ranks, tp {} cp {} ({}) dp {} pp {} ep {} etp {} ({}, lists reused {}, {} nodes), order {} / {}, top {} of 12, {} token kinds, "
                      "routing {}, q_lora {}, shared {}, depths {}, tied {}, {} fusions, {} on {}",
-                     seed, plan.ranks(), m.tp, m.cp, plan.context, m.dp, m.pp, m.ep, m.etp, m.order, m.expert_order,
+                     seed, plan.ranks(), m.tp, m.cp, plan.context, m.dp, m.pp, m.ep, m.etp, plan.exchange.topology, plan.reuse_lists, node_of.back() + 1, m.order, m.expert_order,
                      model.num_experts_per_tok, token_kinds, static_cast<int>(routing), model.q_lora_rank,
                      model.n_shared_experts, model.num_nextn_predict_layers, model.tie_word_embeddings,
                      plan.fusions.size(), heddle::name_of(plan.dtype), backend);

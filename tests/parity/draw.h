@@ -22,6 +22,7 @@ struct Draw {
   uint64_t seed = 0;
   model::ModelConfig model;
   plan::Plan plan;           // of all ranks
+  std::vector<int> node_of;  // the node that each thread rank stands for
   std::string backend = "reference";
   int token_kinds = 48;      // 1: every token takes the same experts
   Routing routing = Routing::spread;

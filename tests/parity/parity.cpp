@@ -120,7 +120,7 @@ std::vector<std::string> differences(const Draw& draw, comm::World& world, doubl
 
 std::vector<std::string> differences_on_threads(const Draw& draw, double scale_of) {
   const int ranks = draw.plan.ranks();
-  comm::ThreadBoard board(ranks);
+  comm::ThreadBoard board(draw.node_of);
   std::vector<std::thread> threads;
   std::vector<std::string> found;
   std::vector<std::exception_ptr> failures(static_cast<size_t>(ranks));
