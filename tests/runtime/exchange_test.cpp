@@ -228,7 +228,8 @@ class Wire {
   const Routed& routed_;
 };
 
-Bytes rows_there(const Routed& routed, const std::string& topology, int64_t row_bytes) {
+/// `sum_bytes`: of what goes back where several rows make a sum; one row alone goes as it is, but for merge.
+Bytes rows_there(const Routed& routed, const std::string& topology, int64_t row_bytes, int64_t sum_bytes = 0) {
   Wire wire(routed);
   for (int64_t p = 0; p < routed.ranks(); ++p) {
     std::map<int, std::vector<int64_t>> nodes;
@@ -239,15 +240,21 @@ Bytes rows_there(const Routed& routed, const std::string& topology, int64_t row_
       for (const auto& [n, members] : nodes) {
         const int64_t gate = members[slot % members.size()];
         bool any = false;
+        int64_t on_node = 0;
+        for (const int64_t r : members) {
+          for (int64_t j = 0; j < routed.top_k; ++j) on_node += routed.on(r, routed.expert(p, t, j));
+        }
+        const int64_t by_node = sum_bytes > 0 && (on_node != 1 || topology == "merge") ? sum_bytes : row_bytes;
         for (const int64_t r : members) {
           int64_t experts = 0;
           for (int64_t j = 0; j < routed.top_k; ++j) experts += routed.on(r, routed.expert(p, t, j));
           any = any || experts > 0;
           if (topology == "plain") wire.add(p, r, experts * row_bytes);
-          if (topology == "rank" && experts > 0) wire.add(p, r, row_bytes);
-          if ((topology == "node" || topology == "merge") && experts > 0) wire.add(gate, r, row_bytes);
+          if (topology == "rank" && experts > 0)
+            wire.add(p, r, sum_bytes > 0 && experts > 1 ? sum_bytes : row_bytes);
+          if ((topology == "node" || topology == "merge") && experts > 0) wire.add(gate, r, by_node);
         }
-        if (topology == "merge" || (topology == "node" && any)) wire.add(p, gate, row_bytes);
+        if (topology == "merge" || (topology == "node" && any)) wire.add(p, gate, by_node);
       }
     }
   }
@@ -260,26 +267,28 @@ TEST_P(Exchange, MovesWhatTheRoutingNeedsAndNoMore) {
   std::sort(nodes.begin(), nodes.end());
   const bool one_node = nodes.front() == nodes.back();
   for (const std::string& topology : kTopologies) {
-    std::mutex mutex;
-    Bytes there, back;
-    run_group(routed, Dtype::f32, exchange_attributes(routed, topology), [&](ExchangeRank& rank, int64_t) {
-      rank.lists();
-      rank.dispatch([](int64_t, int64_t) { return 1.0; }, [](int64_t, int64_t) { return 1.0; });
-      const comm::Traffic before = rank.traffic();
-      rank.collect_dgrad([](int64_t, int64_t) { return 1.0; });
-      const comm::Traffic between = rank.traffic();
-      rank.collect([](int64_t, int64_t) { return 1.0; });
-      const comm::Traffic after = rank.traffic();
-      const std::lock_guard lock(mutex);
-      there.within += between.within_node_bytes - before.within_node_bytes;
-      there.across += between.across_nodes_bytes - before.across_nodes_bytes;
-      back.within += after.within_node_bytes - between.within_node_bytes;
-      back.across += after.across_nodes_bytes - between.across_nodes_bytes;
-    });
-    // On one node, to go by node is to go by rank.
-    const std::string as = one_node && topology != "plain" ? "rank" : topology;
-    EXPECT_EQ(there, rows_there(routed, as, routed.width * 4)) << topology;
-    EXPECT_EQ(back, rows_there(routed, as, routed.width * 4)) << topology;  // f32: a sum is as long as a row
+    for (const Dtype dtype : {Dtype::f32, Dtype::bf16}) {
+      std::mutex mutex;
+      Bytes there, back;
+      run_group(routed, dtype, exchange_attributes(routed, topology), [&](ExchangeRank& rank, int64_t) {
+        rank.lists();
+        rank.dispatch([](int64_t, int64_t) { return 1.0; }, [](int64_t, int64_t) { return 1.0; });
+        const comm::Traffic before = rank.traffic();
+        rank.collect_dgrad([](int64_t, int64_t) { return 1.0; });
+        const comm::Traffic between = rank.traffic();
+        rank.collect([](int64_t, int64_t) { return 1.0; });
+        const comm::Traffic after = rank.traffic();
+        const std::lock_guard lock(mutex);
+        there.within += between.within_node_bytes - before.within_node_bytes;
+        there.across += between.across_nodes_bytes - before.across_nodes_bytes;
+        back.within += after.within_node_bytes - between.within_node_bytes;
+        back.across += after.across_nodes_bytes - between.across_nodes_bytes;
+      });
+      // On one node, to go by node is to go by rank.
+      const std::string as = one_node && topology != "plain" ? "rank" : topology;
+      EXPECT_EQ(there, rows_there(routed, as, routed.width * size_of(dtype))) << topology;
+      EXPECT_EQ(back, rows_there(routed, as, routed.width * size_of(dtype), routed.width * 4)) << topology;
+    }
   }
 }
 

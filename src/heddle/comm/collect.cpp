@@ -2,8 +2,8 @@
 //
 // Every topology forms the same sum, in the tree of device/merge_tree.h: leaves have the key (node, slot, expert),
 // so that the leaves of a rank, and those of a node, are summed among themselves first. Leaves and partial sums are
-// of type A; only where rows go back one by one (plain) they travel as X, and the gates are applied at the end of
-// the way.
+// of type A; where rows go back one by one (plain), or a sum has one row only, it travels as X, and its gate is
+// applied at the end of the way.
 #include <algorithm>
 #include <cstring>
 
@@ -33,7 +33,8 @@ struct Operands {
 struct Leaf {
   int64_t key;
   const void* row;
-  int64_t slot;  // whose gate applies
+  bool is_row;   // of type X, as an expert made it; else a sum of type A
+  int64_t slot;  // of a row: whose gate applies
 };
 
 template <class X, class A>
@@ -69,16 +70,20 @@ class Collect {
     return at;
   }
 
-  /// The leaves of a token's sum at its source, in order; those of plain are weighed.
-  template <class T>
-  void finish(int64_t t, std::vector<Leaf>& leaves, bool weighed) {
+  /// The leaves of a token's sum at its source, in any order.
+  void finish(int64_t t, std::vector<Leaf>& leaves) {
     std::sort(leaves.begin(), leaves.end(), [](const Leaf& a, const Leaf& b) { return a.key < b.key; });
     keys_.clear();
     for (const Leaf& leaf : leaves) keys_.push_back(leaf.key);
     sum_.begin(keys_);
     for (const Leaf& leaf : leaves) {
-      weighed ? sum_.add(static_cast<const T*>(leaf.row), o_.g_Tk.as<const A>()[leaf.slot])
-              : sum_.add(static_cast<const T*>(leaf.row));
+      if (!leaf.is_row) {
+        sum_.add(static_cast<const A*>(leaf.row));
+      } else if (o_.weighed) {
+        sum_.add(static_cast<const X*>(leaf.row), o_.g_Tk.as<const A>()[leaf.slot]);
+      } else {
+        sum_.add(static_cast<const X*>(leaf.row));
+      }
     }
     const A* total = sum_.total();
     X* to = o_.sum_TH.as<X>() + t * width_;
@@ -148,10 +153,10 @@ class Collect {
           const int64_t expert = plan_.experts_Tk[slot], r = plan_.rank_of(expert, s);
           const int64_t at = first[static_cast<size_t>(r)] + own_.index_of(slot);
           leaves.push_back({places_.key_of(static_cast<int>(r)) * keys_each + plan_.index_of(expert),
-                            home_RH + at * width_, slot});
+                            home_RH + at * width_, true, slot});
         }
       }
-      finish<X>(t, leaves, o_.weighed);
+      finish(t, leaves);
     }
     if (o_.with_gates) sum_gates(dg_R);
   }
@@ -174,6 +179,37 @@ class Collect {
     return partial_UH;
   }
 
+  /// What of each token goes back to where it came from: its sum, or the one row.
+  void send_sums(Parcels& parcels, int64_t to, int64_t source, const Arrivals& arrivals,
+                 const A* partial_UH) const {
+    const auto s = static_cast<size_t>(source);
+    for (int64_t t = arrivals.of_source[s]; t < arrivals.of_source[s + 1]; ++t) {
+      const auto at = static_cast<size_t>(t);
+      if (arrivals.alone[at]) {
+        parcels.send(to, row(arrivals.row[static_cast<size_t>(arrivals.of_token[at])]), width_);
+      } else {
+        parcels.send(to, partial_UH + t * width_, width_);
+      }
+    }
+  }
+  /// A row or a sum, into a place for a sum.
+  void receive_sum(Parcels& parcels, int64_t from, A* to, bool is_row) const {
+    parcels.receive(from, static_cast<void*>(to), width_ * static_cast<int64_t>(is_row ? sizeof(X) : sizeof(A)));
+  }
+  std::vector<bool> alone_on(const SourceRows& rows, std::span<const int> ranks) const {
+    if (rows_go_back_alone(plan_.topology(), o_.rows_SH.dtype)) return rows.alone_on(ranks);
+    return std::vector<bool>(static_cast<size_t>(rows.tokens()), false);
+  }
+  /// A slot of token t with an expert on one of these ranks.
+  int64_t slot_on(int64_t t, std::span<const int> ranks) const {
+    for (int64_t slot = t * plan_.top_k; slot < (t + 1) * plan_.top_k; ++slot) {
+      for (const int r : ranks) {
+        if (plan_.experts_Tk[slot] / plan_.experts_each == r / plan_.slices) return slot;
+      }
+    }
+    internal_error("token {} has no expert where its row came from", t);
+  }
+
   void by_rank() {
     const Arrivals arrivals(plan_);
     const A* partial_UH = sums_of_rank(arrivals);
@@ -186,11 +222,16 @@ class Collect {
       send_blocks(parcels, o_.dg_S.as<const A>(), 1);
       receive_blocks(parcels, dg_R.data(), 1);
     }
-    for (int64_t r = 0; r < plan_.ranks; ++r) {
+    std::vector<std::vector<bool>> alone;  // by rank
+    for (int r = 0; r < plan_.ranks; ++r) {
       const auto s = static_cast<size_t>(r);
-      parcels.send(r, partial_UH + arrivals.of_source[s] * width_,
-                   (arrivals.of_source[s + 1] - arrivals.of_source[s]) * width_);
-      parcels.receive(r, home + next[s] * width_, (next[s + 1] - next[s]) * width_);
+      alone.push_back(alone_on(own_, {&r, 1}));
+      send_sums(parcels, r, r, arrivals, partial_UH);
+      A* to = home + next[s] * width_;
+      for (const int32_t t : own_.tokens_on(r)) {
+        receive_sum(parcels, r, to, alone.back()[static_cast<size_t>(t)]);
+        to += width_;
+      }
     }
     parcels.exchange(communicator_);
     std::vector<Leaf> leaves;
@@ -200,9 +241,12 @@ class Collect {
       for (size_t r = 0; r < left.size(); ++r) {
         if (left[r].empty() || left[r].front() != t) continue;
         left[r] = left[r].subspan(1);
-        leaves.push_back({places_.key_of(static_cast<int>(r)), home + next[r]++ * width_, 0});
+        const int rank = static_cast<int>(r);
+        const bool is_row = alone[r][static_cast<size_t>(t)];
+        leaves.push_back(
+            {places_.key_of(rank), home + next[r]++ * width_, is_row, is_row ? slot_on(t, {&rank, 1}) : 0});
       }
-      finish<A>(t, leaves, false);
+      finish(t, leaves);
     }
     if (o_.with_gates) sum_gates(dg_R);
   }
@@ -220,19 +264,23 @@ class Collect {
       for (const SourceRows& rows : passing.rows) next.push_back(next.back() + std::ssize(rows.tokens_on(r)));
     }
     A* forwarded = take<A>(next.back());
+    std::vector<std::vector<bool>> alone;  // on this node, by source
+    for (const SourceRows& rows : passing.rows) alone.push_back(alone_on(rows, members));
     GatesByNode gates(*this, passing, members);
     Parcels within;
     for (size_t m = 0; m < members.size(); ++m) {
       for (const int source : places_.sources_of(members[m])) {
-        const auto s = static_cast<size_t>(source);
         gates.send_within(within, members[m], source);
-        within.send(members[m], partial_UH + arrivals.of_source[s] * width_,
-                    (arrivals.of_source[s + 1] - arrivals.of_source[s]) * width_);
+        send_sums(within, members[m], source, arrivals, partial_UH);
       }
       for (size_t i = 0; i < passing.sources.size(); ++i) {
         const size_t at = m * passing.sources.size() + i;
         gates.receive_within(within, m, i);
-        within.receive(members[m], forwarded + next[at] * width_, (next[at + 1] - next[at]) * width_);
+        A* to = forwarded + next[at] * width_;
+        for (const int32_t t : passing.rows[i].tokens_on(members[m])) {
+          receive_sum(within, members[m], to, alone[i][static_cast<size_t>(t)]);
+          to += width_;
+        }
       }
     }
     within.exchange(communicator_);
@@ -255,9 +303,14 @@ class Collect {
           keys_.push_back(static_cast<int64_t>(m));
           rows.push_back(forwarded + next[m * passing.sources.size() + i]++ * width_);
         }
+        A* to = sums_QH + (passing.first[i] + t) * width_;
+        if (alone[i][static_cast<size_t>(t)]) {
+          std::memcpy(to, rows[0], static_cast<size_t>(width_) * sizeof(X));
+          continue;
+        }
         sum_.begin(keys_);
         for (const A* r : rows) sum_.add(r);
-        std::copy_n(sum_.total(), width_, sums_QH + (passing.first[i] + t) * width_);
+        std::copy_n(sum_.total(), width_, to);
       }
     }
 
@@ -288,17 +341,23 @@ class Collect {
       gates.send_across(across, i);
       in_order(
           there[i], passing.rows[i].tokens(),
-          [&](int32_t t) { across.send(source, sums_QH + (passing.first[i] + t) * width_, width_); },
+          [&](int32_t t) {
+            const bool is_row = alone[i][static_cast<size_t>(t)];
+            across.send(source, static_cast<const void*>(sums_QH + (passing.first[i] + t) * width_),
+                        width_ * static_cast<int64_t>(is_row ? sizeof(X) : sizeof(A)));
+          },
           [&] { across.send(source, blank, width_); });
     }
     A* at = home;
+    std::vector<std::vector<bool>> own_alone;  // by node
     for (int n = 0; n < places_.nodes(); ++n) {
+      own_alone.push_back(alone_on(own_, places_.members[static_cast<size_t>(n)]));
       const int gate = places_.gate_of(places_.self, n);
       gates.receive_across(across, n);
       in_order(
           home_tokens[static_cast<size_t>(n)], plan_.tokens,
-          [&](int32_t) {
-            across.receive(gate, at, width_);
+          [&](int32_t t) {
+            receive_sum(across, gate, at, own_alone.back()[static_cast<size_t>(t)]);
             at += width_;
           },
           [&] { across.receive(gate, ignored, width_); });
@@ -315,10 +374,11 @@ class Collect {
       for (size_t n = 0; n < left.size(); ++n) {
         if (left[n].empty() || left[n].front() != t) continue;
         left[n] = left[n].subspan(1);
-        leaves.push_back({static_cast<int64_t>(n), row_of[n], 0});
+        const bool is_row = own_alone[n][static_cast<size_t>(t)];
+        leaves.push_back({static_cast<int64_t>(n), row_of[n], is_row, is_row ? slot_on(t, places_.members[n]) : 0});
         row_of[n] += width_;
       }
-      finish<A>(t, leaves, false);
+      finish(t, leaves);
     }
     gates.finish();
   }

@@ -162,13 +162,18 @@ void dispatch_with_gates(const KernelCall& call) {
   Communicator& communicator = *call.communicator;
   std::vector<std::vector<A>> gates;  // what an exchange sends stays here until it has ended
   std::vector<std::vector<int32_t>> tokens;
+  const bool marks = rows_go_back_alone(plan.topology(), call.in[0].dtype);
+  // `together`: the ranks whose sum over a token goes back as one.
   const auto send_header = [&](Parcels& parcels, int64_t to, const SourceRows& rows, const A* gates_Tk,
-                               bool whose) {
+                               std::span<const int> together) {
     gates.push_back(values_of<A>(rows, to, [&](int32_t slot) { return gates_Tk[slot]; }));
     d.send_values(parcels, to, rows, gates.back().data());
-    if (!whose) return;
-    tokens.push_back(
-        values_of<int32_t>(rows, to, [&](int32_t slot) { return slot / static_cast<int32_t>(plan.top_k); }));
+    if (plan.topology() == Topology::plain) return;
+    const std::vector<bool> alone = marks ? rows.alone_on(together) : std::vector<bool>();
+    tokens.push_back(values_of<int32_t>(rows, to, [&](int32_t slot) {
+      const int32_t token = slot / static_cast<int32_t>(plan.top_k);
+      return marks && alone[static_cast<size_t>(token)] ? ~token : token;
+    }));
     d.send_values(parcels, to, rows, tokens.back().data());
   };
   const auto receive_header = [&](Parcels& parcels, int64_t from, int64_t source, bool whose) {
@@ -180,7 +185,8 @@ void dispatch_with_gates(const KernelCall& call) {
     const bool plain = plan.topology() == Topology::plain;
     Parcels parcels;
     for (int64_t r = 0; r < plan.ranks; ++r) {
-      send_header(parcels, r, d.own, g_Tk, !plain);
+      const int to = static_cast<int>(r);
+      send_header(parcels, r, d.own, g_Tk, {&to, 1});
       receive_header(parcels, r, r, !plain);
     }
     if (plain) d.plain_rows(parcels);
@@ -207,9 +213,10 @@ void dispatch_with_gates(const KernelCall& call) {
   passing.read(plan);
   Parcels across;
   d.rows_across(across, passing);
-  for (const int member : d.places.members[static_cast<size_t>(d.places.own_node())]) {
+  const std::vector<int>& members = d.places.members[static_cast<size_t>(d.places.own_node())];
+  for (const int member : members) {
     for (size_t i = 0; i < passing.sources.size(); ++i) {
-      send_header(across, member, passing.rows[i], gates_Qk.data() + passing.first[i] * plan.top_k, true);
+      send_header(across, member, passing.rows[i], gates_Qk.data() + passing.first[i] * plan.top_k, members);
     }
     for (const int s : d.places.sources_of(member)) receive_header(across, member, s, true);
   }

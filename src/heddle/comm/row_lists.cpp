@@ -50,6 +50,20 @@ std::vector<int32_t> SourceRows::tokens_on_node(const Places& places, int node) 
   return tokens;
 }
 
+std::vector<bool> SourceRows::alone_on(std::span<const int> ranks) const {
+  const auto k = std::ssize(slots_) / std::max<int64_t>(1, tokens_);
+  std::vector<uint8_t> rows(static_cast<size_t>(tokens_), 0);  // 2 stands for more
+  for (const int rank : ranks) {
+    for (const int32_t slot : of(rank)) {
+      uint8_t& count = rows[static_cast<size_t>(slot / k)];
+      count = static_cast<uint8_t>(std::min(count + 1, 2));
+    }
+  }
+  std::vector<bool> alone;
+  for (const uint8_t count : rows) alone.push_back(count == 1);
+  return alone;
+}
+
 std::vector<int64_t> Arrivals::blocks(const RoutingPlan& plan) {
   std::vector<int64_t> start{0};
   for (int64_t e = 0; e < plan.experts_each; ++e) {
@@ -63,18 +77,25 @@ Arrivals::Arrivals(const RoutingPlan& plan) {
   struct Row {
     int32_t token;
     int64_t expert, row;
+    bool alone;
   };
   std::vector<Row> rows;
   for (int64_t s = 0; s < plan.ranks; ++s) {
     rows.clear();
     for (int64_t e = 0; e < plan.experts_each; ++e) {
       const auto b = static_cast<size_t>(e * plan.ranks + s);
-      for (int64_t r = block[b]; r < block[b + 1]; ++r) rows.push_back({plan.token_S[r], e, r});
+      for (int64_t r = block[b]; r < block[b + 1]; ++r) {
+        const int32_t token = plan.token_S[r];
+        rows.push_back({token < 0 ? ~token : token, e, r, token < 0});
+      }
     }
     std::stable_sort(rows.begin(), rows.end(), [](const Row& a, const Row& b) { return a.token < b.token; });
     of_source.push_back(std::ssize(of_token));
     for (size_t i = 0; i < rows.size(); ++i) {
-      if (i == 0 || rows[i].token != rows[i - 1].token) of_token.push_back(std::ssize(row));
+      if (i == 0 || rows[i].token != rows[i - 1].token) {
+        of_token.push_back(std::ssize(row));
+        alone.push_back(rows[i].alone);
+      }
       row.push_back(rows[i].row);
       expert.push_back(rows[i].expert);
     }

@@ -28,6 +28,9 @@ class SourceRows {
   /// Tokens with an expert (or a slice of one) on some rank of a node, increasing.
   std::vector<int32_t> tokens_on_node(const Places& places, int node) const;
 
+  /// Of each token, whether exactly one of its rows is for these ranks: its sum there would be that row.
+  std::vector<bool> alone_on(std::span<const int> ranks) const;
+
   int64_t tokens() const { return tokens_; }
 
  private:
@@ -36,6 +39,12 @@ class SourceRows {
   std::vector<int32_t> slots_, index_of_;
   std::vector<std::vector<int32_t>> tokens_on_;  // by rank ÷ slices
 };
+
+/// A sum of one row is sent back as that row where this is shorter: in another type than sums, and where what
+/// crosses nodes need not be regular. Then token_S holds ~token.
+inline bool rows_go_back_alone(Topology topology, Dtype rows) {
+  return rows == Dtype::bf16 && (topology == Topology::rank || topology == Topology::node);
+}
 
 /// The rows that this rank has received, by (source, token).
 struct Arrivals {
@@ -47,6 +56,7 @@ struct Arrivals {
 
   std::vector<int64_t> of_source;    // its first token below; and the end
   std::vector<int64_t> of_token;     // its first row below; and the end
+  std::vector<bool> alone;           // of each token: its row goes back as it is, no sum
   std::vector<int64_t> row, expert;  // by increasing expert within a token
 };
 

@@ -20,11 +20,14 @@ using device::KernelCall;
 using device::TensorView;
 
 /// What every rank knows of every source p: its tokens, its rows for each rank, its tokens with rows for each rank,
-/// its tokens with rows for each node.
+/// its tokens with rows for each node, and those of them that have one row there only.
 class Gathered {
  public:
   Gathered(int64_t ranks, int64_t nodes)
-      : ranks_(ranks), each_(1 + 2 * ranks + nodes), numbers_(static_cast<size_t>(ranks * each_)) {}
+      : ranks_(ranks),
+        each_(1 + 3 * ranks + 2 * nodes),
+        nodes_(nodes),
+        numbers_(static_cast<size_t>(ranks * each_)) {}
   int32_t* of(int64_t p) { return numbers_.data() + p * each_; }
   int64_t each() const { return each_; }
 
@@ -32,10 +35,12 @@ class Gathered {
   int64_t rows(int64_t p, int64_t r) const { return at(p, 1 + r); }
   int64_t tokens_on(int64_t p, int64_t r) const { return at(p, 1 + ranks_ + r); }
   int64_t tokens_on_node(int64_t p, int64_t n) const { return at(p, 1 + 2 * ranks_ + n); }
+  int64_t alone_on(int64_t p, int64_t r) const { return at(p, 1 + 2 * ranks_ + nodes_ + r); }
+  int64_t alone_on_node(int64_t p, int64_t n) const { return at(p, 1 + 3 * ranks_ + nodes_ + n); }
 
  private:
   int64_t at(int64_t p, int64_t i) const { return numbers_[static_cast<size_t>(p * each_ + i)]; }
-  int64_t ranks_, each_;
+  int64_t ranks_, each_, nodes_;
   std::vector<int32_t> numbers_;
 };
 
@@ -84,8 +89,9 @@ double exchange_us(Topology topology, const Gathered& all, const Places& places,
     for (int p = 0; p < ranks; ++p) {
       for (int r = 0; r < ranks; ++r) {
         const auto count = static_cast<double>(plain ? all.rows(p, r) : all.tokens_on(p, r));
+        const double alone = plain ? count : static_cast<double>(all.alone_on(p, r));
         out.add(p, r, count * row);
-        back.add(r, p, count * (plain ? row : sum));
+        back.add(r, p, alone * row + (count - alone) * sum);
       }
     }
     return out.us(a) + back.us(a);
@@ -96,8 +102,9 @@ double exchange_us(Topology topology, const Gathered& all, const Places& places,
       const int gate = places.gate_of(p, n);
       const auto count =
           static_cast<double>(topology == Topology::merge ? all.tokens(p) : all.tokens_on_node(p, n));
+      const double alone = topology == Topology::merge ? 0 : static_cast<double>(all.alone_on_node(p, n));
       across.add(p, gate, count * row);
-      across_back.add(gate, p, count * sum);
+      across_back.add(gate, p, alone * row + (count - alone) * sum);
       for (const int r : places.members[static_cast<size_t>(n)]) {
         within.add(gate, r, static_cast<double>(all.tokens_on(p, r)) * row);
         within_back.add(r, gate, static_cast<double>(all.tokens_on(p, r)) * sum);
@@ -158,6 +165,12 @@ void share_counts(const KernelCall& call) {
   for (int64_t r = 0; r < plan.ranks; ++r) *numbers++ = static_cast<int32_t>(own.of(r).size());
   for (int64_t r = 0; r < plan.ranks; ++r) *numbers++ = static_cast<int32_t>(own.tokens_on(r).size());
   for (int n = 0; n < places.nodes(); ++n) *numbers++ = static_cast<int32_t>(own.tokens_on_node(places, n).size());
+  const auto count_alone = [&](std::span<const int> ranks) {
+    const std::vector<bool> alone = own.alone_on(ranks);
+    return static_cast<int32_t>(std::count(alone.begin(), alone.end(), true));
+  };
+  for (int r = 0; r < plan.ranks; ++r) *numbers++ = count_alone({&r, 1});
+  for (int n = 0; n < places.nodes(); ++n) *numbers++ = count_alone(places.members[static_cast<size_t>(n)]);
   for (int64_t r = 0; r < plan.ranks; ++r) {
     if (r == communicator.rank()) continue;
     parcels.send(r, all.of(communicator.rank()), all.each());
