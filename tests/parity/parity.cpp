@@ -11,22 +11,6 @@ namespace {
 
 constexpr int64_t kArenaBytes = 1 << 25;
 
-/// Rank 0 gets the sum over all ranks.
-std::vector<double> sum_to_first(comm::Communicator& all, const std::vector<double>& own) {
-  const auto bytes = static_cast<int64_t>(own.size() * sizeof(double));
-  const std::vector<comm::Piece> sends{{0, 0, bytes}};
-  std::vector<comm::Piece> receives;
-  std::vector<double> parts;
-  if (all.rank() == 0) {
-    parts.resize(own.size() * static_cast<size_t>(all.size()));
-    for (int r = 0; r < all.size(); ++r) receives.push_back({r, r * bytes, bytes});
-  }
-  all.exchange(own.data(), sends, parts.data(), receives);
-  std::vector<double> sum(own.size(), 0.0);
-  for (size_t i = 0; i < parts.size(); ++i) sum[i % own.size()] += parts[i];
-  return sum;
-}
-
 double norm(const std::vector<double>& a) {
   double sum = 0;
   for (const double x : a) sum += x * x;
@@ -46,6 +30,21 @@ double relative(const std::vector<double>& a, const std::vector<double>& b, doub
 }
 
 }  // namespace
+
+std::vector<double> sum_to_first(comm::Communicator& all, const std::vector<double>& own) {
+  const auto bytes = static_cast<int64_t>(own.size() * sizeof(double));
+  const std::vector<comm::Piece> sends{{0, 0, bytes}};
+  std::vector<comm::Piece> receives;
+  std::vector<double> parts;
+  if (all.rank() == 0) {
+    parts.resize(own.size() * static_cast<size_t>(all.size()));
+    for (int r = 0; r < all.size(); ++r) receives.push_back({r, r * bytes, bytes});
+  }
+  all.exchange(own.data(), sends, parts.data(), receives);
+  std::vector<double> sum(own.size(), 0.0);
+  for (size_t i = 0; i < parts.size(); ++i) sum[i % own.size()] += parts[i];
+  return sum;
+}
 
 std::vector<std::string> differences(const Draw& draw, comm::World& world, double scale_of) {
   const std::vector<double> table = model::rope_table(draw.model, draw.plan.sequence_length);

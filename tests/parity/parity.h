@@ -16,6 +16,9 @@ constexpr std::string_view kFlipped = "flipped";
 /// multiplies the loss scales of the many-rank run (1: right), to see that a wrong factor is found.
 std::vector<std::string> differences(const Draw& draw, comm::World& world, double scale_of = 1);
 
+/// Rank 0 gets the sum over all ranks, the others zeros.
+std::vector<double> sum_to_first(comm::Communicator& all, const std::vector<double>& own);
+
 /// The same on thread ranks.
 std::vector<std::string> differences_on_threads(const Draw& draw, double scale_of = 1);
 

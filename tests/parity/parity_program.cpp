@@ -1,9 +1,36 @@
-// Random layouts on the ranks of an MPI job: mpirun -np N parity_mpi FIRST COUNT. Exit status 1 when something differs.
+// Random layouts on the ranks of an MPI job: mpirun -np N parity_mpi FIRST COUNT; and the weights of exact sums on four
+// ranks against one: mpirun -np 4 parity_mpi exact. Exit status 1 when something differs.
 #include <cstdio>
 #include <cstdlib>
 
 #include "heddle/comm/mpi_world.h"
+#include "tests/parity/exact_run.h"
 #include "tests/parity/parity.h"
+
+namespace {
+
+bool exact_sums_agree(heddle::comm::World& world) {
+  using namespace heddle;
+  std::map<std::string, std::vector<double>> expected;
+  if (world.rank() == 0) expected = parity::train_on_threads({}, {});
+  const std::vector<std::pair<plan::Degrees, std::string>> layouts{{{.dp = 4}, "plain"},
+                                                                   {{.dp = 4, .ep = 4}, "rank"},
+                                                                   {{.dp = 4, .ep = 2}, "auto"},
+                                                                   {{.dp = 2, .pp = 2, .ep = 2}, "plain"}};
+  bool equal = true;
+  for (const auto& [mesh, topology] : layouts) {
+    parity::ExactSetting setting;
+    setting.topology = topology;
+    const auto found = parity::train_on(world, mesh, setting);
+    if (world.rank() != 0 || found == expected) continue;
+    std::fprintf(stderr, "exact sums: dp %d ep %d pp %d %s gives other weights\n", mesh.dp, mesh.ep, mesh.pp,
+                 topology.c_str());
+    equal = false;
+  }
+  return equal;
+}
+
+}  // namespace
 
 int main(int argc, char** argv) {
   using namespace heddle;
@@ -13,6 +40,7 @@ int main(int argc, char** argv) {
     const std::unique_ptr<comm::World> world = comm::mpi_world({});
     bool equal = true;
     try {
+      if (argc > 1 && std::string_view(argv[1]) == "exact") return exact_sums_agree(*world) ? 0 : 1;
       for (uint64_t number = first; number < first + count; ++number) {
         for (const std::string& line : parity::differences(parity::draw(number, 16, world->size()), *world)) {
           std::fprintf(stderr, "%s\n", line.c_str());
