@@ -242,9 +242,9 @@ Line measure(const Shape& shape, Dtype dtype, Product product, int repeats) {
   fill(dy.data, dtype, rows * n, 2);
   fill(w.data, dtype, experts * n * k, 3);
   fill(master.data, Dtype::f32, experts * n * k, 3);
-  pack_weights(dtype, reinterpret_cast<const float*>(master.data), experts, n, k, packed.data);
+  pack_weights(dtype, master.data, Dtype::f32, experts, n, k, packed.data);
   if (split) {
-    pack_weights(dtype, reinterpret_cast<const float*>(master.data), experts, n, k, native_packed.data, native);
+    pack_weights(dtype, master.data, Dtype::f32, experts, n, k, native_packed.data, native);
   }
   const Dtype out_dtype = product == Product::wgrad ? Dtype::f32 : dtype;
   const int64_t out_count = product == Product::forward ? rows * n

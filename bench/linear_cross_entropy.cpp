@@ -85,7 +85,7 @@ void measure(const Shape& s, Dtype X, bool packed, int repeats) {
   fill(x.data, X, s.T * s.H, 1, 1);
   fill(master.data, Dtype::f32, weights, 2 / std::sqrt(static_cast<float>(s.H)), 2);
   if (packed) {
-    pack_weights(X, reinterpret_cast<const float*>(master.data), 1, s.V, s.H, w.data);
+    pack_weights(X, master.data, Dtype::f32, 1, s.V, s.H, w.data);
   } else {
     fill(w.data, X, weights, 2 / std::sqrt(static_cast<float>(s.H)), 2);
   }

@@ -85,7 +85,7 @@ MatrixProbe::MatrixProbe(Dtype dtype, int threads) : dtype_(dtype), threads_(thr
     }
     std::vector<float> master(static_cast<size_t>(n * k));
     for (int64_t i = 0; i < n * k; ++i) master[static_cast<size_t>(i)] = value(i + 11);
-    on_own_thread(threads, [&] { pack_weights(dtype, master.data(), 1, n, k, product->w.get()); });
+    on_own_thread(threads, [&] { pack_weights(dtype, master.data(), Dtype::f32, 1, n, k, product->w.get()); });
     products_.push_back(std::move(product));
   }
 }

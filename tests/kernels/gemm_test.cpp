@@ -146,8 +146,19 @@ const std::vector<Sizes>& sizes() {
 
 Bytes packed(const Case& c, const Matrix& w, const Sizes& s) {
   Bytes bytes(packed_bytes(c.dtype, s.experts(), s.n, s.k, c.engine));
-  pack_weights(c.dtype, w.values.data(), s.experts(), s.n, s.k, bytes.get(), c.engine);
+  pack_weights(c.dtype, w.values.data(), Dtype::f32, s.experts(), s.n, s.k, bytes.get(), c.engine);
   return bytes;
+}
+
+TEST_P(Gemm, PacksTheSameBytesFromRowsOfEitherType) {
+  const Case c = GetParam();
+  for (const Sizes& s : sizes()) {
+    const Matrix w(Dtype::bf16, s.experts() * s.n * s.k, 2);
+    const int64_t bytes = packed_bytes(c.dtype, s.experts(), s.n, s.k, c.engine);
+    Bytes narrow(bytes), wide = packed(c, w, s);
+    pack_weights(c.dtype, w.narrow.data(), Dtype::bf16, s.experts(), s.n, s.k, narrow.get(), c.engine);
+    EXPECT_EQ(std::memcmp(narrow.get(), wide.get(), static_cast<size_t>(bytes)), 0) << "N " << s.n << " K " << s.k;
+  }
 }
 
 TEST_P(Gemm, ForwardMatchesPlainLoops) {

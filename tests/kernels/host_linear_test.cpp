@@ -2,6 +2,8 @@
 //
 // Tolerance, of the largest magnitude: fp32 sums of at most 40 terms in another order, 4e-6. In bf16 both backends
 // round nearly the same fp32 sum, hence to the same or to neighbouring bf16 numbers: 2⁻⁷.
+#include <cmath>
+
 #include "heddle/kernels/host/gemm.h"
 #include "tests/kernels/op_cases.h"
 
@@ -62,6 +64,26 @@ TEST_P(HostLinear, PackedWeightsGiveTheSameBitsAsRows) {
     const GradientResult found = run_with_gradient(op, kernels::host_kernels());
     EXPECT_TRUE(same(rows.out[0], found.out[0])) << name_of(X);
     EXPECT_TRUE(same(rows.d_in[0], found.d_in[0])) << name_of(X);
+  }
+}
+
+TEST(HostPackWeight, TakesTheBf16RowsThatRanksGather) {
+  std::vector<double> values;
+  for (int i = 0; i < 2 * 37 * 41; ++i)
+    values.push_back(static_cast<float>(bf16(std::sin(0.7f * static_cast<float>(i)))));
+  for (const Dtype X : {Dtype::f32, Dtype::bf16}) {
+    Tensor packed(X, {2, 37, 41});
+    packed.values.clear();
+    packed.layout = ir::Layout::packed;
+    packed.packed.resize(static_cast<size_t>(kernels::host::packed_bytes(X, 2, 37, 41)));
+    std::vector<Tensor> found;
+    for (const Dtype source : {Dtype::f32, Dtype::bf16}) {
+      const Tensor rows(source, {2, 37, 41}, values);
+      const OpCase pack{"pack", "pack_weight", {{rows, Role::optimizer}}, {}, {packed}};
+      found.push_back(run_op(pack, kernels::host_kernels(), true, ir::Phase::end).updates[0]);
+    }
+    EXPECT_TRUE(found[0].packed == found[1].packed) << name_of(X);
+    EXPECT_FALSE(found[0].packed == packed.packed) << name_of(X);
   }
 }
 

@@ -291,16 +291,17 @@ int64_t packed_bytes(Dtype dtype, int64_t experts, int64_t n, int64_t k, Engine 
   return experts * (panel_bytes(packer, k, n) + panel_bytes(packer, n, k));
 }
 
-void pack_weights(Dtype dtype, const float* master, int64_t experts, int64_t n, int64_t k, void* packed,
-                  Engine engine) {
+void pack_weights(Dtype dtype, const void* source, Dtype source_dtype, int64_t experts, int64_t n, int64_t k,
+                  void* packed, Engine engine) {
   HEDDLE_CHECK(experts >= 0 && n >= 1 && k >= 1, "pack: {} experts of {} × {}", experts, n, k);
   check_type("the packed weight", dtype);
+  check_type("the weight to pack", source_dtype);
   const Engine packer = resolve(engine, dtype, dtype);
   const int64_t forward_bytes = panel_bytes(packer, k, n), dgrad_bytes = panel_bytes(packer, n, k);
   constexpr int64_t kColumns = 128;
   const int64_t forward_pieces = (n + kColumns - 1) / kColumns, dgrad_pieces = (k + kColumns - 1) / kColumns;
   const int64_t count = experts * (forward_pieces + dgrad_pieces);
-  // With many experts a thread packs both blockings of one, so that its master is fetched once.
+  // With many experts a thread packs both blockings of one, so that its rows are fetched once.
   const int64_t chunk = experts >= 2 * omp_get_max_threads() ? forward_pieces + dgrad_pieces : 1;
 #pragma omp parallel for schedule(dynamic, chunk) if (experts * n * k > 65536)
   for (int64_t i = 0; i < count; ++i) {
@@ -313,7 +314,7 @@ void pack_weights(Dtype dtype, const float* master, int64_t experts, int64_t n, 
     piece.columns = forward ? n : k;
     piece.column_begin = block * kColumns;
     piece.column_end = std::min(piece.column_begin + kColumns, piece.columns);
-    piece.b = {master + expert * n * k, Dtype::f32, k};
+    piece.b = {static_cast<const std::byte*>(source) + expert * n * k * size_of(source_dtype), source_dtype, k};
     piece.b_transposed = forward;
     piece.round_to_bf16 = dtype == Dtype::bf16;
     piece.panels =

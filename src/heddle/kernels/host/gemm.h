@@ -97,9 +97,10 @@ struct Scratch {
 /// Bytes of a packed weight: a blocking for forward and one for dgrad.
 int64_t packed_bytes(Dtype dtype, int64_t experts, int64_t n, int64_t k, Engine engine = Engine::best);
 
-/// Rounds the fp32 rows [E,N,K] to `dtype` and blocks them, with all threads. `packed` is 64-byte aligned.
-void pack_weights(Dtype dtype, const float* master, int64_t experts, int64_t n, int64_t k, void* packed,
-                  Engine engine = Engine::best);
+/// Rounds or widens the rows [E,N,K] of `source`, bf16 or f32 and next to each other, to `dtype` and blocks them,
+/// with all threads. `packed` is 64-byte aligned.
+void pack_weights(Dtype dtype, const void* source, Dtype source_dtype, int64_t experts, int64_t n, int64_t k,
+                  void* packed, Engine engine = Engine::best);
 
 /// Scratch for any product here with this many groups and `threads` threads (0: omp_get_max_threads()).
 int64_t gemm_scratch_bytes(int64_t experts, int threads = 0);

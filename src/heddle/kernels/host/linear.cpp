@@ -107,7 +107,7 @@ void run_linear_wgrad(const KernelCall& call) {
 void run_pack_weight(const KernelCall& call) {
   const TensorView master = call.in[0];
   const bool grouped = master.rank == 3;
-  pack_weights(call.updates[0].dtype, master.as<const float>(), grouped ? master.dim(0) : 1,
+  pack_weights(call.updates[0].dtype, master.data, master.dtype, grouped ? master.dim(0) : 1,
                master.dim(grouped ? 1 : 0), master.dim(grouped ? 2 : 1), call.updates[0].data);
 }
 
@@ -126,7 +126,7 @@ Support linear_wgrad_supports(const ir::Stage& stage, const ir::Op& op) {
 
 Support pack_weight_supports(const ir::Stage& stage, const ir::Op& op) {
   const ir::Value &master = stage.value(op.in[0]), &w = stage.value(op.updates[0]);
-  if (master.dtype != Dtype::f32) return Support::no("the master weight is not f32");
+  if (const Support support = gemm_supported(master.dtype); !support) return support;
   if (w.layout != ir::Layout::packed) return Support::no("the weight is not packed; cast_weight rounds rows");
   if (const Support support = gemm_supported(w.dtype); !support) return support;
   const WeightSizes sizes = weight_sizes(master);
