@@ -8,7 +8,7 @@
 #include "heddle/train/checkpoint.h"
 #include "heddle/train/model_json.h"
 #include "heddle/train/released_model.h"
-#include "heddle/train/trainer.h"
+#include "heddle/train/trainer_checkpoint.h"
 #include "tests/train/scratch_folder.h"
 
 namespace heddle::train {
@@ -70,17 +70,11 @@ TEST_P(Resume, GoesOnAsIfItHadNotStopped) {
   Trainer first(options_for(backend, dtype, 5));
   first.initialise();
   for (int i = 0; i < 3; ++i) step(first);
-  CheckpointState state;
-  state.step = first.steps_done();
-  state.model = first.options().model;
-  save_checkpoint(folder.path().string(), state, logical_tensors(first.state()));
+  save_trainer(folder.path().string(), {}, first);
 
   Trainer second(options_for(backend, dtype, 77));
   second.initialise();
-  const Checkpoint checkpoint = open_checkpoint(folder.path().string());
-  checkpoint.load_into(second.options().model, logical_tensors(second.state()));
-  second.weights_changed();
-  second.set_steps_done(checkpoint.state().step);
+  load_trainer(open_checkpoint(folder.path().string()), second);
   expect_same_state(first, second);
   for (int i = 0; i < 3; ++i) EXPECT_EQ(step(first), step(second)) << "step " << i;
   expect_same_state(first, second);

@@ -10,6 +10,7 @@
 #include <cstring>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "heddle/base/error.h"
 #include "heddle/train/crc32c.h"
@@ -95,26 +96,20 @@ struct UnfinishedFolder {
   std::string path;
 };
 
-void write_tensors(const std::string& path, const std::vector<LogicalTensor>& tensors, json& state) {
-  std::vector<TensorHeading> headings;
-  std::map<std::string_view, const LogicalTensor*> by_name;
-  for (const LogicalTensor& tensor : tensors) {
-    int64_t bytes = 0;
-    for (const auto& piece : tensor.pieces) bytes += std::ssize(piece);
-    HEDDLE_CHECK(bytes == tensor.size_bytes(), "the pieces of '{}' have {} bytes, the tensor {}", tensor.name,
-                 bytes, tensor.size_bytes());
-    headings.push_back({tensor.name, tensor.dtype, tensor.shape});
-    by_name[tensor.name] = &tensor;
-  }
-  sort_for_file(headings);
+void write_tensors(const std::string& path, const std::vector<TensorHeading>& headings, const TensorBytes& bytes_of,
+                   json& state) {
   SafetensorsWriter writer(path, headings);
   json checksums = json::object();
   for (const TensorHeading& heading : headings) {
     uint32_t checksum = 0;
-    for (const auto& piece : by_name.at(heading.name)->pieces) {
-      checksum = crc32c(piece.data(), piece.size(), checksum);
-      writer.write(piece.data(), piece.size());
-    }
+    int64_t bytes = 0;
+    bytes_of(heading, [&](const void* data, size_t size_bytes) {
+      checksum = crc32c(data, size_bytes, checksum);
+      writer.write(data, size_bytes);
+      bytes += static_cast<int64_t>(size_bytes);
+    });
+    HEDDLE_CHECK(bytes == heading.size_bytes(), "the pieces of '{}' have {} bytes, the tensor {}", heading.name, bytes,
+                 heading.size_bytes());
     checksums[heading.name] = hex(checksum);
   }
   writer.commit();
@@ -156,14 +151,23 @@ void remove_old(const std::string& folder, int64_t newest, int keep) {
 
 }  // namespace
 
-std::vector<LogicalTensor> logical_tensors(const std::vector<StateTensor>& state) {
-  std::vector<LogicalTensor> tensors;
-  for (const StateTensor& tensor : state) tensors.push_back(logical_tensor(tensor.name, tensor.view));
-  return tensors;
+std::string save_checkpoint(const std::string& folder, const CheckpointState& state,
+                            const std::vector<LogicalTensor>& tensors, int keep) {
+  std::vector<TensorHeading> headings;
+  std::map<std::string_view, const LogicalTensor*> by_name;
+  for (const LogicalTensor& tensor : tensors) {
+    headings.push_back({tensor.name, tensor.dtype, tensor.shape});
+    by_name[tensor.name] = &tensor;
+  }
+  const TensorBytes bytes_of = [&](const TensorHeading& heading, const auto& write) {
+    for (const auto& piece : by_name.at(heading.name)->pieces) write(piece.data(), piece.size());
+  };
+  return save_checkpoint(folder, state, std::move(headings), bytes_of, keep);
 }
 
 std::string save_checkpoint(const std::string& folder, const CheckpointState& state,
-                            const std::vector<LogicalTensor>& tensors, int keep) {
+                            std::vector<TensorHeading> headings, const TensorBytes& bytes_of, int keep) {
+  sort_for_file(headings);
   HEDDLE_CHECK(state.step >= 0 && keep >= 1, "step {}, keep {}", state.step, keep);
   const std::string path = (fs::path(folder) / name_of_step(state.step)).string();
   std::error_code failed;
@@ -172,7 +176,7 @@ std::string save_checkpoint(const std::string& folder, const CheckpointState& st
   {
     const UnfinishedFolder unfinished(unfinished_name(folder, state.step));
     json json = json_of(state);
-    write_tensors((fs::path(unfinished.path) / kTensorFile).string(), tensors, json);
+    write_tensors((fs::path(unfinished.path) / kTensorFile).string(), headings, bytes_of, json);
     const std::string dump = json.dump(), checksum = hex(crc32c(dump.data(), dump.size()));
     write_file((fs::path(unfinished.path) / kStateFile).string(),
                nlohmann::json{{"checksum", checksum}, {"state", std::move(json)}}.dump(1) + "\n");
@@ -190,11 +194,12 @@ std::string save_checkpoint(const std::string& folder, const CheckpointState& st
   return path;
 }
 
-Checkpoint::Checkpoint(const std::string& path) : path_(path), file_((fs::path(path) / kTensorFile).string()) {
-  verify((fs::path(path) / kStateFile).string());
+Checkpoint::Checkpoint(const std::string& path, Verify what)
+    : path_(path), file_((fs::path(path) / kTensorFile).string()) {
+  verify((fs::path(path) / kStateFile).string(), what);
 }
 
-void Checkpoint::verify(const std::string& path) {
+void Checkpoint::verify(const std::string& path, Verify what) {
   const auto shallow = [&](int depth, json::parse_event_t, json&) {
     if (depth > kMostNesting) config_error("{}: nested deeper than {}", path, kMostNesting);
     return true;
@@ -221,10 +226,10 @@ void Checkpoint::verify(const std::string& path) {
     state_.data = state.at("data").get<std::map<std::string, std::string>>();
     state_.layout = state.at("layout").get<std::map<std::string, std::string>>();
 
-    const auto check = [&](const std::string& what, std::span<const uint8_t> bytes, const std::string& expected) {
+    const auto check = [&](const std::string& part, std::span<const uint8_t> bytes, const std::string& expected) {
       const std::string sum = hex(crc32c(bytes.data(), bytes.size()));
       if (sum != expected) {
-        config_error("{}: {} has the checksum {}, {} is expected; the file is damaged", file_.path(), what, sum,
+        config_error("{}: {} has the checksum {}, {} is expected; the file is damaged", file_.path(), part, sum,
                      expected);
       }
     };
@@ -237,6 +242,7 @@ void Checkpoint::verify(const std::string& path) {
       if (!checksums.contains(tensor.name)) {
         config_error("{}: tensor '{}' is not listed in {}", file_.path(), printable(tensor.name), kStateFile);
       }
+      if (what == Verify::headings) continue;
       check(fmt::format("tensor '{}'", printable(tensor.name)), tensor.bytes,
             checksums.at(tensor.name).get<std::string>());
     }
@@ -245,33 +251,41 @@ void Checkpoint::verify(const std::string& path) {
   }
 }
 
-void Checkpoint::load_into(const model::ModelConfig& model, const std::vector<LogicalTensor>& tensors) const {
+void Checkpoint::check_fits(const model::ModelConfig& model, const std::vector<TensorHeading>& headings) const {
   if (const std::string other = difference(state_.model, model); !other.empty()) {
     config_error("{}: a checkpoint of another model: {}", path_, other);
   }
-  std::map<std::string_view, const LogicalTensor*> wanted;
-  for (const LogicalTensor& tensor : tensors) {
-    const StoredTensor* stored = file_.find(tensor.name);
-    if (stored == nullptr) config_error("{}: no tensor '{}' in it", path_, tensor.name);
-    if (stored->type != stored_type(tensor.dtype) || stored->shape != tensor.shape) {
-      config_error("{}: tensor '{}' is {} [{}], {} [{}] is expected", path_, tensor.name, name_of(stored->type),
-                   fmt::join(stored->shape, ", "), name_of(stored_type(tensor.dtype)),
-                   fmt::join(tensor.shape, ", "));
+  std::set<std::string_view> wanted;
+  for (const TensorHeading& heading : headings) {
+    const StoredTensor* stored = file_.find(heading.name);
+    if (stored == nullptr) config_error("{}: no tensor '{}' in it", path_, heading.name);
+    if (stored->type != stored_type(heading.dtype) || stored->shape != heading.shape) {
+      config_error("{}: tensor '{}' is {} [{}], {} [{}] is expected", path_, heading.name, name_of(stored->type),
+                   fmt::join(stored->shape, ", "), name_of(stored_type(heading.dtype)),
+                   fmt::join(heading.shape, ", "));
     }
-    int64_t bytes = 0;
-    for (const auto& piece : tensor.pieces) bytes += std::ssize(piece);
-    HEDDLE_CHECK(bytes == std::ssize(stored->bytes), "the pieces of '{}' have {} bytes, the tensor {}", tensor.name,
-                 bytes, stored->bytes.size());
-    wanted[tensor.name] = &tensor;
+    wanted.insert(heading.name);
   }
   for (const StoredTensor& stored : file_.tensors()) {
     if (!wanted.contains(stored.name)) {
       config_error("{}: tensor '{}' belongs nowhere in this model", path_, printable(stored.name));
     }
   }
-  for (const StoredTensor& stored : file_.tensors()) {
-    const uint8_t* from = stored.bytes.data();
-    for (const auto& piece : wanted.at(stored.name)->pieces) {
+}
+
+void Checkpoint::load_into(const model::ModelConfig& model, const std::vector<LogicalTensor>& tensors) const {
+  std::vector<TensorHeading> headings;
+  for (const LogicalTensor& tensor : tensors) headings.push_back({tensor.name, tensor.dtype, tensor.shape});
+  check_fits(model, headings);
+  for (const LogicalTensor& tensor : tensors) {
+    int64_t bytes = 0;
+    for (const auto& piece : tensor.pieces) bytes += std::ssize(piece);
+    HEDDLE_CHECK(bytes == tensor.size_bytes(), "the pieces of '{}' have {} bytes, the tensor {}", tensor.name, bytes,
+                 tensor.size_bytes());
+  }
+  for (const LogicalTensor& tensor : tensors) {
+    const uint8_t* from = file_.at(tensor.name).bytes.data();
+    for (const auto& piece : tensor.pieces) {
       if (!piece.empty()) std::memcpy(piece.data(), from, piece.size());
       from += piece.size();
     }

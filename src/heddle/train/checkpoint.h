@@ -11,6 +11,7 @@
 // into a folder at a time; any number may read.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -33,32 +34,39 @@ struct CheckpointState {
   bool operator==(const CheckpointState&) const = default;
 };
 
-/// A one-rank model's whole state as it is saved and loaded. Only to be touched between steps; after loading, make
-/// the weights anew from the masters.
-std::vector<LogicalTensor> logical_tensors(const std::vector<StateTensor>& state);
+/// Hands the bytes of a whole tensor to `write`, in order and in any number of parts.
+using TensorBytes = std::function<void(const TensorHeading& tensor,
+                                       const std::function<void(const void* data, size_t size_bytes)>& write)>;
 
 /// Writes FOLDER/step-NNNNNN, replacing one of the same step, and returns its path. Then removes older ones but the
 /// newest `keep` − 1; later ones (of a run that went on from further back) stay. Holds no copy of the tensors.
 /// SystemError when the disk says no; what stood in the folder before then still stands.
 std::string save_checkpoint(const std::string& folder, const CheckpointState& state,
                             const std::vector<LogicalTensor>& tensors, int keep = 3);
+/// The same of tensors that come when they are asked for, in the order of sort_for_file.
+std::string save_checkpoint(const std::string& folder, const CheckpointState& state,
+                            std::vector<TensorHeading> headings, const TensorBytes& bytes_of, int keep = 3);
 
 class Checkpoint {
  public:
-  /// Opens a step's folder and checks all of it: ConfigError naming the file, the place, what was found and
-  /// expected.
-  explicit Checkpoint(const std::string& path);
+  /// What is compared with its checksums: all, or everything but the tensors (for those who know that another rank
+  /// has read it all).
+  enum class Verify : uint8_t { all, headings };
+  /// Opens a step's folder and checks it: ConfigError naming the file, the place, what was found and expected.
+  explicit Checkpoint(const std::string& path, Verify verify = Verify::all);
 
   const CheckpointState& state() const { return state_; }
   const std::string& path() const { return path_; }
   const SafetensorsFile& file() const { return file_; }
 
+  /// ConfigError when the checkpoint is of another model, or its tensors are not these by name, type and shape.
+  void check_fits(const model::ModelConfig& model, const std::vector<TensorHeading>& headings) const;
   /// Copies every tensor into its place, bit by bit. ConfigError when the checkpoint is of another model or the
   /// tensors differ in name, type or shape; nothing is written then.
   void load_into(const model::ModelConfig& model, const std::vector<LogicalTensor>& tensors) const;
 
  private:
-  void verify(const std::string& path);
+  void verify(const std::string& path, Verify what);
 
   std::string path_;
   SafetensorsFile file_;
