@@ -189,6 +189,72 @@ class Cli(unittest.TestCase):
         text = self.heddle("generate", "run", "--prompt", "the shuttle", "--tokens", "6").stdout
         self.assertTrue(text.startswith("the shuttle"))
 
+    def test_ranks_as_threads(self):
+        train = ["train", "tiny.toml", "--json", "--set", "data.folder=prepared-ranks", "--set", "train.steps=3"]
+        self.heddle(*train, "--set", "output=alone")
+        found = json.loads(self.heddle(*train, "--ranks", "2", "--trace", "--set", "output=two").stdout)
+        self.assertEqual(found["steps"], 3)
+        self.assertEqual(found["reserved_bytes"], found["predicted_reserved_bytes"])
+        for step, loss in self.losses("alone").items():
+            self.assertAlmostEqual(self.losses("two")[step], loss, delta=0.05)
+        self.assertIn(b"rank 1", (self.folder / "two/trace.perfetto").read_bytes())
+        self.assertIn("2 ranks: dp 2", (self.folder / "two/report.html").read_text())
+        # It goes on in another layout, and alone.
+        more = ["train", "two/config.toml", "--json", "--resume"]
+        found = json.loads(self.heddle(*more, "--ranks", "4", "--set", "mesh.tp=2", "--set", "mesh.ep=2", "--set",
+                                       "output=two", "--steps", "5").stdout)
+        self.assertEqual((found["first_step"], found["steps"]), (3, 5))
+        found = json.loads(self.heddle(*more, "--ranks", "1", "--set", "output=two", "--steps", "6").stdout)
+        self.assertEqual(found["first_step"], 5)
+        self.assertEqual(json.loads(self.heddle("generate", "two", "--tokens", "2", "--json").stdout)["step"], 6)
+
+    def test_ranks_that_do_not_fit(self):
+        train = ["train", "tiny.toml", "--set", "output=unfit"]
+        for message, flags in (
+                ("--set mesh.ranks=2: mesh.ranks is 2, not a multiple of mesh.tp × mesh.cp × mesh.pp (3 × 1 × 1 = 3)",
+                 ["--ranks", "2", "--set", "mesh.tp=3"]),
+                ("--set mesh.ranks=4: mesh.ranks is 4, but mesh.dp is 3, times mesh.tp × mesh.cp × mesh.pp "
+                 "(1 × 1 × 1 = 1): 3 ranks", ["--ranks", "4", "--set", "mesh.dp=3"]),
+                ("tiny.toml:23:1: train.global_batch is 4, not a multiple of train.microbatch × mesh.dp (2 × 4)",
+                 ["--set", "mesh.dp=4"]),
+                ("model.num_attention_heads (2) is not a multiple of mesh.tp (4)", ["--set", "mesh.tp=4"]),
+                ("mesh: ep × etp (3 × 1) does not divide tp × cp × dp (2 × 1 × 1 = 2)",
+                 ["--set", "mesh.tp=2", "--set", "mesh.ep=3"]),
+                ("--set mesh.tq=2: unknown key 'mesh.tq', did you mean 'mesh.tp'?", ["--set", "mesh.tq=2"])):
+            self.refused(message, *train, *flags)
+        self.refused("alone-too holds a run already: --resume goes on with it, --set output=FOLDER begins another",
+                     *self.run_in("alone-too"), "--ranks", "2")
+        self.assertFalse((self.folder / "unfit").exists())
+
+    def run_in(self, output):
+        train = ["train", "tiny.toml", "--set", f"output={output}", "--steps", "1"]
+        self.heddle(*train)
+        return train
+
+    def mpirun(self, *arguments, status=0):
+        own = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "OMP_WAIT_POLICY": "passive"}
+        done = subprocess.run(["mpirun", "-np", "2", "--oversubscribe", "--bind-to", "none", HEDDLE, *arguments],
+                              cwd=self.folder, capture_output=True, text=True, timeout=120, env={**os.environ, **own})
+        self.assertEqual(done.returncode, status, f"{arguments}\n{done.stdout}\n{done.stderr}")
+        return done
+
+    def test_ranks_under_mpi(self):
+        backends = {f["what"]: f["found"] for f in json.loads(self.heddle("doctor", "--json").stdout)["backends"]}
+        if backends["messages by MPI"].startswith("not available") or not shutil.which("mpirun"):
+            self.skipTest("no MPI")
+        train = ["train", "tiny.toml", "--json", "--set", "data.folder=prepared-mpi", "--set", "train.steps=3"]
+        found = json.loads(self.mpirun(*train, "--set", "output=mpi").stdout)
+        self.assertEqual(found["steps"], 3)
+        self.heddle(*train, "--ranks", "2", "--set", "output=threads")
+        self.assertEqual(self.losses("mpi"), self.losses("threads"))
+        done = self.mpirun(*train, "--set", "output=mpi", status=2)
+        said = [line for line in done.stderr.splitlines() if line.startswith("heddle")]
+        self.assertEqual(said, ["heddle: mpi holds a run already: --resume goes on with it, --set output=FOLDER begins "
+                                "another"])
+        done = self.mpirun(*train, "--set", "output=mpi-more", "--set", "mesh.ranks=4", "--set", "train.microbatch=1",
+                           status=2)
+        self.assertIn("heddle: tiny.toml: mesh.ranks is 4, the launcher has started 2 processes", done.stderr)
+
     # One line, a status that is not 0, and nothing of a run.
     def test_bad_input(self):
         (self.folder / "empty.txt").write_text("")

@@ -132,8 +132,8 @@ TEST_P(Ranks, TrainNearlyAsOneInBf16) { expect_as_one_rank("host", Dtype::bf16, 
 INSTANTIATE_TEST_SUITE_P(Layouts, Ranks, testing::ValuesIn(kLayouts),
                          [](const auto& info) { return std::string(info.param.name); });
 
-// Three steps in one layout, saved, loaded in another and saved there: the same file. With exact sums the other goes on
-// with the same bits as the first.
+// Three steps in one layout, saved, loaded in another and saved there: the same file. With exact sums the other
+// goes on with the same bits as the first.
 class RankCheckpoint : public testing::TestWithParam<std::tuple<Layout, Layout>> {};
 
 std::string saved(const std::string& folder, RankTrainers& ranks) {
@@ -176,7 +176,9 @@ INSTANTIATE_TEST_SUITE_P(
     testing::Values(std::tuple{Layout{"one", {}}, kLayouts[5]}, std::tuple{kLayouts[5], kLayouts[3]},
                     std::tuple{kLayouts[3], Layout{"one", {}}}, std::tuple{kLayouts[0], kLayouts[4]},
                     std::tuple{kLayouts[4], kLayouts[2]}, std::tuple{kLayouts[1], kLayouts[0]}),
-    [](const auto& info) { return fmt::format("{}_to_{}", std::get<0>(info.param).name, std::get<1>(info.param).name); });
+    [](const auto& info) {
+      return fmt::format("{}_to_{}", std::get<0>(info.param).name, std::get<1>(info.param).name);
+    });
 
 TEST(RankErrors, EveryRankNamesTheFirstValueThatIsNotFinite) {
   // The rank of expert 0 has it for itself; its product is the first that shows what stands in it.

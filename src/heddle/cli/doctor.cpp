@@ -16,6 +16,7 @@
 #include "heddle/base/error.h"
 #include "heddle/cli/commands.h"
 #include "heddle/comm/collectives.h"
+#include "heddle/comm/mpi_world.h"
 #include "heddle/device/host/host_arena.h"
 #include "heddle/device/host/paced_time.h"
 #include "heddle/kernels/host/cpu_features.h"
@@ -150,7 +151,8 @@ std::vector<Finding> backend_findings() {
                  fmt::format("not available: this version has no CUDA kernels ({})",
                              driver.empty() ? "and this machine has no NVIDIA driver" : driver)});
   all.push_back({true, "messages by threads", "ranks in one process"});
-  all.push_back({true, "messages by MPI", "not available: the program runs its ranks in one process"});
+  all.push_back({comm::mpi_available(), "messages by MPI",
+                 comm::mpi_available() ? "ranks started by mpirun or srun" : "not available: built without MPI"});
   all.push_back({true, "messages by NCCL", "not available: needs CUDA"});
   return all;
 }

@@ -25,8 +25,9 @@ int generate(const GenerateOptions& options) {
   const std::optional<train::Checkpoint> checkpoint = train::latest_checkpoint(folder.checkpoints(), &refused);
   for (const std::string& reason : refused) fmt::print(stderr, "heddle: passed over: {}\n", terminal_text(reason));
   if (!checkpoint) config_error("{}: no checkpoint in {}", options.run, folder.checkpoints());
+  config.mesh = {};  // one rank, whatever the run had
   train::Trainer trainer(train::trainer_options_of(config));
-  restore_run(*checkpoint, trainer);
+  train::load_trainer(*checkpoint, trainer);
 
   const Continuation how{options.tokens, options.temperature, static_cast<uint64_t>(options.seed)};
   if (options.json) {

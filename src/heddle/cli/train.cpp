@@ -2,8 +2,11 @@
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
+#include "heddle/base/error.h"
 #include "heddle/cli/commands.h"
+#include "heddle/cli/rank_run.h"
 #include "heddle/cli/training_run.h"
+#include "heddle/comm/mpi_world.h"
 #include "heddle/observe/units.h"
 
 namespace heddle::cli {
@@ -11,6 +14,8 @@ namespace heddle::cli {
 namespace {
 
 using Json = nlohmann::ordered_json;
+
+constexpr int kMostThreadRanks = 256;
 
 Json json_of(const RunSummary& s) {
   Json json{{"folder", s.folder},
@@ -42,19 +47,55 @@ void print(const RunSummary& s) {
                                  : fmt::format("try         heddle generate {} --prompt \"The \"\n", s.folder));
 }
 
+// The configuration of a job whose launcher has decided on the number of ranks.
+train::RunConfig config_for(const std::string& path, std::vector<std::string> set, int ranks) {
+  const train::RunConfig config = train::read_run_config(path, set);
+  if (config.mesh.ranks != 0 && config.mesh.ranks != ranks) {
+    config_error("{}: mesh.ranks is {}, the launcher has started {} processes", path, config.mesh.ranks, ranks);
+  }
+  set.push_back(fmt::format("mesh.ranks={}", ranks));
+  return train::read_run_config(path, set);
+}
+
 }  // namespace
 
 int train(const TrainOptions& options) {
   std::vector<std::string> set = options.set;
   if (options.steps > 0) set.push_back(fmt::format("train.steps={}", options.steps));
-  TrainingRun run(train::read_run_config(options.config, set), options.resume, options.trace);
-  const RunSummary summary = run.run();
-  if (options.json) {
-    fmt::print("{}\n", json_of(summary).dump(2, ' ', false, Json::error_handler_t::replace));
-  } else {
-    print(summary);
+  if (options.ranks > 0) set.push_back(fmt::format("mesh.ranks={}", options.ranks));
+  const StopOnSignal signals;
+  RunSummary summary;
+  const auto tell = [&] {
+    if (options.json) {
+      fmt::print("{}\n", json_of(summary).dump(2, ' ', false, Json::error_handler_t::replace));
+    } else {
+      print(summary);
+    }
+    return summary.interrupted ? kInterrupted : kDone;
+  };
+  if (comm::launched_by_mpi()) {
+    return run_under_mpi([&](comm::World& world) {
+      const train::RunConfig config = config_for(options.config, set, world.size());
+      summary = TrainingRun(config, options.resume, options.trace, {.world = &world}).run();
+      return world.rank() == 0 ? tell() : kDone;
+    });
   }
-  return summary.interrupted ? kInterrupted : kDone;
+  const train::RunConfig config = train::read_run_config(options.config, set);
+  const auto ranks = static_cast<int>(config.ranks());
+  if (ranks == 1) {
+    summary = TrainingRun(config, options.resume, options.trace).run();
+    return tell();
+  }
+  if (ranks > kMostThreadRanks) {
+    config_error("{}: {} ranks are too many for threads of one process (at most {}); mpirun or srun can start them",
+                 options.config, ranks, kMostThreadRanks);
+  }
+  std::vector<StepTrace> traces(static_cast<size_t>(ranks));
+  run_on_threads(ranks, [&](comm::World& world) {
+    RunSummary own = TrainingRun(config, options.resume, options.trace, {.world = &world, .traces = &traces}).run();
+    if (world.rank() == 0) summary = std::move(own);
+  });
+  return tell();
 }
 
 }  // namespace heddle::cli

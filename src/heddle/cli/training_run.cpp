@@ -1,8 +1,8 @@
 #include "heddle/cli/training_run.h"
 
 #include <algorithm>
+#include <array>
 #include <chrono>
-#include <csignal>
 #include <cstdio>
 #include <filesystem>
 #include <numeric>
@@ -21,30 +21,16 @@ namespace heddle::cli {
 
 namespace {
 
+// Ranks that share this one's machine, itself among them.
+int ranks_beside(const comm::World* world) {
+  int count = 0;
+  for (int r = 0; world != nullptr && r < world->size(); ++r) {
+    count += world->node_of(r) == world->node_of(world->rank());
+  }
+  return std::max(1, count);
+}
+
 volatile std::sig_atomic_t stop_asked = 0;
-
-// Asked once, the run ends after its step; asked again, the signal does what it always does.
-class StopOnSignal {
- public:
-  StopOnSignal() {
-    stop_asked = 0;
-    struct sigaction action {};
-    action.sa_handler = [](int) { stop_asked = 1; };
-    action.sa_flags = static_cast<int>(SA_RESETHAND);
-    sigaction(SIGINT, &action, &old_interrupt_);
-    sigaction(SIGTERM, &action, &old_terminate_);
-  }
-  ~StopOnSignal() {
-    sigaction(SIGINT, &old_interrupt_, nullptr);
-    sigaction(SIGTERM, &old_terminate_, nullptr);
-  }
-  StopOnSignal(const StopOnSignal&) = delete;
-  StopOnSignal& operator=(const StopOnSignal&) = delete;
-
- private:
-  struct sigaction old_interrupt_ {
-  }, old_terminate_{};
-};
 
 double now_s() {
   return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
@@ -61,41 +47,92 @@ bool due(int64_t every, int64_t step) { return every > 0 && step % every == 0; }
 
 }  // namespace
 
-TrainingRun::TrainingRun(train::RunConfig config, bool resume, bool trace)
-    : config_(std::move(config)), trace_(trace), data_(open_run_data(config_)) {
+StopOnSignal::StopOnSignal() {
+  stop_asked = 0;
+  struct sigaction action {};
+  action.sa_handler = [](int) { stop_asked = 1; };
+  action.sa_flags = static_cast<int>(SA_RESETHAND);
+  sigaction(SIGINT, &action, &old_interrupt_);
+  sigaction(SIGTERM, &action, &old_terminate_);
+}
+
+StopOnSignal::~StopOnSignal() {
+  sigaction(SIGINT, &old_interrupt_, nullptr);
+  sigaction(SIGTERM, &old_terminate_, nullptr);
+}
+
+TrainingRun::TrainingRun(train::RunConfig config, bool resume, bool trace, const RankPlace& place)
+    : config_(std::move(config)), trace_(trace), place_(place) {
+  const int rank = place.world != nullptr ? place.world->rank() : 0;
+  if (rank == 0) open_data();  // what can be wrong with the input shows before memory is taken
+  const train::TrainerOptions options = train::trainer_options_of(config_, rank, ranks_beside(place.world));
+  trainer_ = std::make_unique<train::Trainer>(options, place.world);
+  predicted_ =
+      runtime::predict_memory(trainer_->lowered().program, rank, config_.device.backend, options.memory_bytes);
+  std::array<double, 1> all_ready{0};
+  trainer_->ranks().sum(all_ready);
+  if (!leads()) open_data();  // rank 0 has prepared it
+  open_folder(resume);
+  if (resume) {
+    restore();
+  } else {
+    trainer_->initialise();
+  }
+  begin_logs(resume);
+  summary_.folder = folder_.path;
+  summary_.first_step = trainer_->steps_done();
+  std::vector<double> reserved(static_cast<size_t>(trainer_->ranks().size()), 0);
+  reserved[static_cast<size_t>(rank)] = static_cast<double>(predicted_.reserved_bytes);
+  trainer_->ranks().sum(reserved);
+  summary_.predicted_reserved_bytes = static_cast<int64_t>(*std::max_element(reserved.begin(), reserved.end()));
+}
+
+void TrainingRun::open_data() {
+  data_ = open_run_data(config_);
   if (!data_.tokenizer.empty()) tokenizer_.emplace(train::read_tokenizer(data_.tokenizer), data_.tokenizer);
   data_identity_ = {{"source", config_.data.source},
                     {"tokens", fmt::format("{}", data_.dataset->file().tokens())},
                     {"documents", fmt::format("{}", data_.dataset->file().documents())},
                     {"heldout_fraction", fmt::format("{}", config_.data.heldout_fraction)},
                     {"sequence_length", fmt::format("{}", config_.train.sequence_length)}};
-  const train::TrainerOptions options = train::trainer_options_of(config_);
-  trainer_ = std::make_unique<train::Trainer>(options);
-  predicted_ =
-      runtime::predict_memory(trainer_->lowered().program, 0, config_.device.backend, options.memory_bytes);
-  folder_ = resume ? existing_run_folder(config_) : new_run_folder(config_);
+}
+
+void TrainingRun::open_folder(bool resume) {
+  if (leads()) folder_ = resume ? existing_run_folder(config_) : new_run_folder(config_);
+  folder_.path = trainer_->ranks().told_by_first(folder_.path);
+}
+
+void TrainingRun::begin_logs(bool resume) {
+  if (!leads()) return;
   if (resume) {
-    restore();
     log_ =
         std::make_unique<MetricsLog>(MetricsLog::resume(folder_.metrics(), trainer_->steps_done() + 1, warnings_));
     history_ = read_metrics(folder_.metrics()).steps;
   } else {
-    trainer_->initialise();
     log_ = std::make_unique<MetricsLog>(MetricsLog::begin(folder_.metrics()));
   }
   train::write_file(folder_.config(), train::toml_of(config_));
   if (!data_.tokenizer.empty()) train::write_file(folder_.tokenizer(), train::read_file(data_.tokenizer, 64 << 20));
   tensorboard_ = std::make_unique<TensorboardFile>(folder_.tensorboard());
-  summary_.folder = folder_.path;
-  summary_.first_step = trainer_->steps_done();
-  summary_.predicted_reserved_bytes = predicted_.reserved_bytes;
 }
 
 TrainingRun::~TrainingRun() = default;
 
 void TrainingRun::restore() {
+  if (leads()) {
+    const train::Checkpoint checkpoint = chosen_checkpoint();
+    summary_.checkpoint = trainer_->ranks().told_by_first(checkpoint.path());
+    train::load_trainer(checkpoint, *trainer_);
+  } else {
+    summary_.checkpoint = trainer_->ranks().told_by_first("");
+    train::load_trainer(train::Checkpoint(summary_.checkpoint, train::Checkpoint::Verify::headings), *trainer_);
+  }
+  saved_step_ = trainer_->steps_done();
+}
+
+train::Checkpoint TrainingRun::chosen_checkpoint() {
   std::vector<std::string> refused;
-  const std::optional<train::Checkpoint> checkpoint = train::latest_checkpoint(folder_.checkpoints(), &refused);
+  std::optional<train::Checkpoint> checkpoint = train::latest_checkpoint(folder_.checkpoints(), &refused);
   for (const std::string& reason : refused) warnings_.push_back("passed over: " + reason);
   if (!checkpoint) config_error("--resume: no checkpoint in {}", folder_.checkpoints());
   const train::CheckpointState& state = checkpoint->state();
@@ -113,9 +150,7 @@ void TrainingRun::restore() {
     config_error("--resume: {} has done {} steps, train.steps is {}: nothing is left to do", folder_.path,
                  state.step, config_.train.steps);
   }
-  restore_run(*checkpoint, *trainer_);
-  saved_step_ = state.step;
-  summary_.checkpoint = checkpoint->path();
+  return std::move(*checkpoint);
 }
 
 void TrainingRun::introduce() {
@@ -125,13 +160,19 @@ void TrainingRun::introduce() {
                               count_text(static_cast<double>(count.active)),
                               name_of(trainer_->options().plan.dtype), trainer_->options().threads,
                               trainer_->options().threads == 1 ? "" : "s"));
+  const plan::Degrees& mesh = trainer_->options().plan.mesh;
+  if (mesh.ranks() > 1) {
+    progress_->line(fmt::format("{}, {}; a step: {} x {} sequences each", plan::text_of(mesh),
+                                place_.traces != nullptr ? "as threads" : "under MPI", config_.microbatches(),
+                                config_.train.microbatch));
+  }
   progress_->line(fmt::format("data: {} tokens, {} sequences to train on, {} held out",
                               count_text(static_cast<double>(data_.dataset->file().tokens())),
                               grouped_text(data_.dataset->train_sequences()),
                               grouped_text(data_.dataset->heldout_sequences())));
-  progress_->line(fmt::format("memory: {} to be reserved; a step: {} tokens, {}",
-                              bytes_text(static_cast<double>(predicted_.reserved_bytes)),
-                              grouped_text(config_.tokens_per_step()),
+  progress_->line(fmt::format("memory: {} to be reserved{}; a step: {} tokens, {}",
+                              bytes_text(static_cast<double>(summary_.predicted_reserved_bytes)),
+                              mesh.ranks() > 1 ? " by a rank at most" : "", grouped_text(config_.tokens_per_step()),
                               count_text(trainer_->flops_per_step(), "FLOP")));
   progress_->line(
       fmt::format("run folder: {}{}", folder_.path,
@@ -147,13 +188,14 @@ void TrainingRun::look(StepMetrics& metrics) {
     summary_.held_out_loss = metrics.held_out_loss;
     line += fmt::format(": held-out loss {}", number_text(*metrics.held_out_loss));
   }
-  progress_->line(line);
+  if (leads()) progress_->line(line);
   if (!tokenizer_ || config_.train.sample_tokens == 0) return;
   SampleText sample{config_.train.sample_prompt, "", metrics.step};
   sample.continuation = continue_text(*trainer_, *tokenizer_, sample.prompt,
                                       {.tokens = config_.train.sample_tokens,
                                        .temperature = config_.train.sample_temperature,
                                        .seed = static_cast<uint64_t>(config_.seed)});
+  if (!leads()) return;
   std::string shown = terminal_text(sample.prompt + sample.continuation);
   std::replace(shown.begin(), shown.end(), '\n', ' ');
   progress_->line("  " + cut_to_width(shown, std::max(20, terminal_columns(2) - 2)));
@@ -165,6 +207,25 @@ void TrainingRun::save() {
   saved_step_ = trainer_->steps_done();
 }
 
+void TrainingRun::trace(int64_t step) {
+  trainer_->executor().set_trace(false);
+  StepTrace own = take_trace(*trainer_, step);
+  if (place_.traces != nullptr) {
+    place_.traces->at(static_cast<size_t>(trainer_->ranks().rank())) = std::move(own);
+    trainer_->ranks().any(false);  // all have put theirs
+    if (leads()) traced_ = joined(*place_.traces);
+  } else if (leads()) {
+    traced_ = std::move(own);
+    if (trace_ && trainer_->ranks().size() > 1) {
+      progress_->line("the trace shows rank 0: under MPI each process sees its own ops");
+    }
+  }
+  if (!trace_ || !leads()) return;
+  PerfettoTrace file(folder_.trace());
+  file.add(traced_->timeline);
+  file.close();
+}
+
 void TrainingRun::step() {
   const int64_t first = trainer_->steps_done() * config_.train.global_batch;
   const int64_t number = trainer_->steps_done() + 1;
@@ -172,15 +233,7 @@ void TrainingRun::step() {
                       number == std::min(summary_.first_step + config_.train.trace_step, config_.train.steps);
   if (traced) trainer_->executor().set_trace(true);
   const train::StepResult result = trainer_->step(data_.train(first, config_.train.global_batch));
-  if (traced) {
-    trainer_->executor().set_trace(false);
-    traced_ = take_trace(*trainer_, number);
-    if (trace_) {
-      PerfettoTrace file(folder_.trace());
-      file.add(traced_->timeline);
-      file.close();
-    }
-  }
+  if (traced) trace(number);
   StepMetrics metrics;
   metrics.step = number;
   metrics.wall_time_s = now_s();
@@ -208,21 +261,24 @@ void TrainingRun::step() {
     metrics.expert_loads_LE = result.load_LE;
     look(metrics);
   }
-  log_->add(metrics);
-  tensorboard_->add(metrics);
-  progress_->update(metrics);
-  history_.push_back(std::move(metrics));
+  if (leads()) {
+    log_->add(metrics);
+    tensorboard_->add(metrics);
+    progress_->update(metrics);
+    history_.push_back(std::move(metrics));
+  }
   if (due(config_.train.checkpoint_every, number)) save();
   if (looks) report();
 }
 
 RunSummary TrainingRun::run() {
-  const StopOnSignal signals;
-  progress_ = std::make_unique<Progress>(
-      ProgressOptions{.first_step = trainer_->steps_done(), .total_steps = config_.train.steps}, 2);
-  introduce();
+  if (leads()) {
+    progress_ = std::make_unique<Progress>(
+        ProgressOptions{.first_step = trainer_->steps_done(), .total_steps = config_.train.steps}, 2);
+    introduce();
+  }
   const double start_s = now_s();
-  while (trainer_->steps_done() < config_.train.steps && stop_asked == 0) step();
+  while (trainer_->steps_done() < config_.train.steps && !trainer_->ranks().any(stop_asked != 0)) step();
   summary_.interrupted = trainer_->steps_done() < config_.train.steps;
   if (saved_step_ != trainer_->steps_done()) save();
   summary_.seconds = now_s() - start_s;
@@ -232,7 +288,7 @@ RunSummary TrainingRun::run() {
       summary_.tokens_per_s * trainer_->flops_per_step() / static_cast<double>(config_.tokens_per_step());
   report();
   summary_.report = folder_.report();
-  progress_->finish();
+  if (leads()) progress_->finish();
   return summary_;
 }
 
@@ -247,9 +303,10 @@ ReportData TrainingRun::report_data() const {
       {"layers", fmt::format("{}", config_.model.num_hidden_layers)},
       {"experts", fmt::format("{} of {}", config_.model.num_experts_per_tok, config_.model.n_routed_experts)},
       {"type", std::string(name_of(trainer_->options().plan.dtype))}};
+  if (trainer_->ranks().size() > 1) d.model.emplace_back("layout", plan::text_of(trainer_->options().plan.mesh));
   d.steps = history_;
   if (data_.prepared) d.unigram_entropy = data_.prepared->unigram_nats_per_token;
-  d.predicted_peak_bytes = static_cast<double>(predicted_.reserved_bytes);
+  d.predicted_peak_bytes = static_cast<double>(summary_.predicted_reserved_bytes);
   if (summary_.reserved_bytes > 0) d.measured_peak_bytes = static_cast<double>(summary_.reserved_bytes);
   for (int64_t layer = 0; layer < config_.model.num_hidden_layers + config_.model.num_nextn_predict_layers;
        ++layer) {
@@ -281,6 +338,8 @@ ReportData TrainingRun::report_data() const {
   return d;
 }
 
-void TrainingRun::report() { write_report(folder_.report(), report_data()); }
+void TrainingRun::report() {
+  if (leads()) write_report(folder_.report(), report_data());
+}
 
 }  // namespace heddle::cli

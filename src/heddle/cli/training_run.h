@@ -1,6 +1,8 @@
-// One run of `heddle train`: data, trainer, logs, looks at the held-out text, checkpoints and the report.
+// One run of `heddle train`: data, trainer, logs, looks at the held-out text, checkpoints and the report. Each rank
+// has one and goes through the same steps; rank 0 alone prints, and writes into the run's folder.
 #pragma once
 
+#include <csignal>
 #include <map>
 #include <memory>
 #include <optional>
@@ -16,9 +18,16 @@
 #include "heddle/observe/tensorboard.h"
 #include "heddle/runtime/predict.h"
 #include "heddle/train/tokenizer.h"
-#include "heddle/train/trainer.h"
+#include "heddle/train/trainer_checkpoint.h"
 
 namespace heddle::cli {
+
+/// Where one rank of a run stands.
+struct RankPlace {
+  comm::World* world = nullptr;  // null: the only rank
+  /// A trace for each rank, where the ranks are threads of this process; else null.
+  std::vector<StepTrace>* traces = nullptr;
+};
 
 /// What a run comes to.
 struct RunSummary {
@@ -33,20 +42,39 @@ struct RunSummary {
   int64_t predicted_reserved_bytes = 0, reserved_bytes = 0;
 };
 
+/// While it lives, SIGINT or SIGTERM asks the runs of this process to end after their step; asked again, the signal
+/// does what it always does.
+class StopOnSignal {
+ public:
+  StopOnSignal();
+  ~StopOnSignal();
+  StopOnSignal(const StopOnSignal&) = delete;
+  StopOnSignal& operator=(const StopOnSignal&) = delete;
+
+ private:
+  struct sigaction old_interrupt_, old_terminate_;
+};
+
 class TrainingRun {
  public:
   /// Prepares everything up to the first step. With `resume` goes on from the newest whole checkpoint of the
   /// folder. With `trace` the traced step is also written for Perfetto.
-  TrainingRun(train::RunConfig config, bool resume, bool trace);
+  TrainingRun(train::RunConfig config, bool resume, bool trace, const RankPlace& place = {});
   ~TrainingRun();
 
-  /// Trains to the last step, or until the process is asked to stop (SIGINT, SIGTERM): then the step under way ends
-  /// and a checkpoint is written.
+  /// Trains to the last step, or until a process is asked to stop (StopOnSignal): then the step under way ends and
+  /// a checkpoint is written. The summary is rank 0's.
   RunSummary run();
 
  private:
+  bool leads() const { return trainer_->ranks().leads(); }
+  void open_data();
+  void open_folder(bool resume);
+  void begin_logs(bool resume);
   void restore();
+  train::Checkpoint chosen_checkpoint();
   void introduce();
+  void trace(int64_t step);
   void step();
   void look(StepMetrics& metrics);
   void save();
@@ -56,11 +84,12 @@ class TrainingRun {
   train::RunConfig config_;
   RunFolder folder_;
   bool trace_;
+  RankPlace place_;
   RunData data_;
   std::map<std::string, std::string> data_identity_;
   std::optional<train::Tokenizer> tokenizer_;
   std::unique_ptr<train::Trainer> trainer_;
-  runtime::MemoryPrediction predicted_;
+  runtime::MemoryPrediction predicted_;  // of this rank
   std::unique_ptr<MetricsLog> log_;
   std::unique_ptr<TensorboardFile> tensorboard_;
   std::unique_ptr<Progress> progress_;

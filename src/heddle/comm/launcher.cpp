@@ -22,6 +22,13 @@ int launched_ranks() {
   return 0;
 }
 
+int launched_rank() {
+  for (const char* name : {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID"}) {
+    if (std::getenv(name) != nullptr) return number(name);
+  }
+  return 0;
+}
+
 bool launched_by_mpi() {
   // Any job of PMIx; for Slurm, steps of one task are programs that were only sent to another host.
   if (std::getenv("OMPI_COMM_WORLD_SIZE") || std::getenv("PMIX_RANK") || std::getenv("PMI_RANK")) return true;

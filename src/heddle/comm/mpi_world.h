@@ -38,5 +38,7 @@ std::unique_ptr<World> mpi_world(const MpiOptions& options = {});
 
 /// How many processes the launcher says it has started; 0 when it does not say.
 int launched_ranks();
+/// Which of them this is; 0 when it does not say.
+int launched_rank();
 
 }  // namespace heddle::comm

@@ -33,6 +33,18 @@ std::vector<Axis> fold_named(const std::string& order, const std::vector<Axis>& 
 
 }  // namespace
 
+std::string text_of(const Degrees& degrees) {
+  if (degrees.ranks() == 1) return "1 rank";
+  std::string cut, experts;
+  for (const auto& [name, degree] : {std::pair{"tp", degrees.tp}, {"cp", degrees.cp}, {"dp", degrees.dp}, {"pp", degrees.pp}}) {
+    if (degree > 1) cut += fmt::format("{}{} {}", cut.empty() ? "" : " × ", name, degree);
+  }
+  for (const auto& [name, degree] : {std::pair{"ep", degrees.ep}, {"etp", degrees.etp}}) {
+    if (degree > 1) experts += fmt::format("{}{} {}", experts.empty() ? ", " : " × ", name, degree);
+  }
+  return fmt::format("{} ranks: {}{}", degrees.ranks(), cut, experts);
+}
+
 Mesh::Mesh(const Degrees& degrees) : degrees_(degrees) {
   const std::array<int, ir::kAxes> degree{degrees.tp, degrees.cp,  degrees.dp, degrees.pp,
                                           degrees.ep, degrees.etp, 1};

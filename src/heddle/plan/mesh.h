@@ -22,6 +22,9 @@ struct Degrees {
   bool operator==(const Degrees&) const = default;
 };
 
+/// "8 ranks: tp 2 × dp 2 × pp 2, ep 2": the axes that are longer than one.
+std::string text_of(const Degrees& degrees);
+
 class Mesh {
  public:
   /// ConfigError when a degree is below one, etp × ep does not divide tp × cp × dp, or an order misses an axis.

@@ -108,8 +108,8 @@ void write_tensors(const std::string& path, const std::vector<TensorHeading>& he
       writer.write(data, size_bytes);
       bytes += static_cast<int64_t>(size_bytes);
     });
-    HEDDLE_CHECK(bytes == heading.size_bytes(), "the pieces of '{}' have {} bytes, the tensor {}", heading.name, bytes,
-                 heading.size_bytes());
+    HEDDLE_CHECK(bytes == heading.size_bytes(), "the pieces of '{}' have {} bytes, the tensor {}", heading.name,
+                 bytes, heading.size_bytes());
     checksums[heading.name] = hex(checksum);
   }
   writer.commit();
@@ -280,8 +280,8 @@ void Checkpoint::load_into(const model::ModelConfig& model, const std::vector<Lo
   for (const LogicalTensor& tensor : tensors) {
     int64_t bytes = 0;
     for (const auto& piece : tensor.pieces) bytes += std::ssize(piece);
-    HEDDLE_CHECK(bytes == tensor.size_bytes(), "the pieces of '{}' have {} bytes, the tensor {}", tensor.name, bytes,
-                 tensor.size_bytes());
+    HEDDLE_CHECK(bytes == tensor.size_bytes(), "the pieces of '{}' have {} bytes, the tensor {}", tensor.name,
+                 bytes, tensor.size_bytes());
   }
   for (const LogicalTensor& tensor : tensors) {
     const uint8_t* from = file_.at(tensor.name).bytes.data();

@@ -57,8 +57,8 @@ void gather_tensor(Trainer& trainer, const StateTensor& tensor,
         found += run.count;
       });
     }
-    HEDDLE_CHECK(!ranks.leads() || found == last - first, "'{}': {} of elements {} to {} have an owner", tensor.name,
-                 found, first, last);
+    HEDDLE_CHECK(!ranks.leads() || found == last - first, "'{}': {} of elements {} to {} have an owner",
+                 tensor.name, found, first, last);
     ranks.communicator()->exchange(tensor.view.data, sends, part.data(), receives);
     if (ranks.leads()) write(part.data(), static_cast<size_t>((last - first) * size));
   }

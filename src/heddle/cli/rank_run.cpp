@@ -1,0 +1,73 @@
+#include "heddle/cli/rank_run.h"
+
+#include <atomic>
+#include <cstdio>
+#include <exception>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "heddle/base/error.h"
+#include "heddle/cli/commands.h"
+#include "heddle/comm/mpi_world.h"
+#include "heddle/comm/threads/thread_world.h"
+
+namespace heddle::cli {
+
+namespace {
+
+// Of a peer that is alive but has nothing to say: rank 0 may be preparing data all that time.
+constexpr double kPatience_s = 1800;
+
+}  // namespace
+
+void run_on_threads(int ranks, const std::function<void(comm::World&)>& body) {
+  comm::ThreadBoard board(ranks);
+  std::mutex mutex;
+  std::exception_ptr first;
+  const auto run = [&](int rank) {
+    try {
+      const std::unique_ptr<comm::World> world = board.world(rank);
+      body(*world);
+    } catch (const std::exception& error) {
+      {
+        const std::lock_guard lock(mutex);
+        if (!first) first = std::current_exception();
+      }
+      board.abort(fmt::format("rank {}: {}", rank, error.what()));
+    }
+  };
+  std::vector<std::thread> threads;
+  for (int r = 1; r < ranks; ++r) threads.emplace_back(run, r);
+  run(0);
+  for (std::thread& thread : threads) thread.join();
+  if (first) std::rethrow_exception(first);
+}
+
+int run_under_mpi(const std::function<int(comm::World&)>& body) {
+  const bool first = comm::launched_rank() == 0;
+  std::atomic<bool> told = !first;
+  comm::MpiOptions options;
+  options.timeout_seconds = kPatience_s;
+  options.report = [&](const std::string& reason) {
+    if (!told.exchange(true)) fmt::print(stderr, "heddle: {}\n", reason);
+  };
+  std::unique_ptr<comm::World> world;
+  try {
+    world = comm::mpi_world(options);
+  } catch (const Error&) {
+    if (first) throw;
+    return kDone;  // no rank has come far: a status would make the launcher end rank 0 before it has spoken
+  }
+  try {
+    return body(*world);
+  } catch (const std::exception& error) {
+    const bool speaks = !told.exchange(true);
+    world->abort(fmt::format("rank {}: {}", world->rank(), error.what()));
+    world.reset();
+    if (speaks) throw;
+    return kFailed;
+  }
+}
+
+}  // namespace heddle::cli

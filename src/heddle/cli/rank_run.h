@@ -1,0 +1,19 @@
+// The ranks of one run: threads of this process, or the processes that a launcher has started. Whatever fails on
+// one rank ends all, and is told once.
+#pragma once
+
+#include <functional>
+
+#include "heddle/comm/world.h"
+
+namespace heddle::cli {
+
+/// Calls `body` once for each rank, each on a thread of its own. The first failure of all is thrown, when all have
+/// ended.
+void run_on_threads(int ranks, const std::function<void(comm::World&)>& body);
+
+/// Calls `body` with this process' rank of the launcher's job and returns the exit status. A failure is thrown on
+/// rank 0 alone (or printed there, where it is another rank's); the others return silently.
+int run_under_mpi(const std::function<int(comm::World&)>& body);
+
+}  // namespace heddle::cli
