@@ -1,4 +1,5 @@
 // heddle inspect: what a configuration will take, from its lowered step program alone.
+#include <algorithm>
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
@@ -18,15 +19,30 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
+// The ranks of a pipeline stage: all alike.
+struct RankClass {
+  int stage = 0;
+  int rank = 0;  // the first of them
+  int ranks = 0;
+  int64_t parameters = 0;  // of one
+  runtime::MemoryPrediction memory;
+  bool fits = true;
+};
+
 struct Account {
   train::RunConfig config;
   plan::Plan plan;
   std::vector<PartParameters> parts;
   std::vector<KindFlops> flops;
-  std::vector<RoleBytes> roles;
-  runtime::MemoryPrediction memory;
+  std::vector<RoleBytes> roles;  // of the rank that needs most memory; likewise below
+  std::vector<RankClass> classes;
+  size_t most = 0;  // its class
   int64_t capacity_bytes = 0;
-  bool fits = true;
+
+  const RankClass& largest() const { return classes.at(most); }
+  bool fits() const {
+    return std::all_of(classes.begin(), classes.end(), [](const RankClass& c) { return c.fits; });
+  }
 
   PartParameters parameters(bool with_further_tokens) const {
     PartParameters sum;
@@ -65,22 +81,35 @@ Json json_of(const Account& a) {
     json["flops_per_token"]["kinds"].push_back(
         {{"kind", k.kind}, {"forward", k.forward}, {"training", k.training}});
   }
+  const plan::Degrees& mesh = a.plan.mesh;
+  json["mesh"] = {{"ranks", mesh.ranks()}, {"tp", mesh.tp}, {"cp", mesh.cp},  {"dp", mesh.dp},
+                  {"pp", mesh.pp},         {"ep", mesh.ep}, {"etp", mesh.etp}};
+  json["ranks"] = Json::array();
+  for (const RankClass& c : a.classes) {
+    json["ranks"].push_back({{"stage", c.stage},
+                             {"ranks", c.ranks},
+                             {"parameters", c.parameters},
+                             {"persistent_bytes", c.memory.persistent_bytes},
+                             {"peak_live_bytes", c.memory.peak_live_bytes},
+                             {"reserved_bytes", c.memory.reserved_bytes},
+                             {"fits", c.fits}});
+  }
   json["tokens_per_step"] = a.config.tokens_per_step();
   Json roles = Json::object(), at_peak = Json::array();
   for (const RoleBytes& r : a.roles) roles[std::string(name_of(r.role))] = r.bytes;
-  for (const ir::Walk::Live& live : a.memory.at_peak) {
+  for (const ir::Walk::Live& live : a.largest().memory.at_peak) {
     at_peak.push_back({{"name", live.name},
                        {"role", name_of(live.role)},
                        {"stage", live.stage},
                        {"microbatch", live.microbatch},
                        {"bytes", live.bytes}});
   }
-  json["memory"] = {{"persistent_bytes", a.memory.persistent_bytes},
+  json["memory"] = {{"persistent_bytes", a.largest().memory.persistent_bytes},
                     {"persistent_by_role", roles},
-                    {"peak_live_bytes", a.memory.peak_live_bytes},
-                    {"reserved_bytes", a.memory.reserved_bytes},
+                    {"peak_live_bytes", a.largest().memory.peak_live_bytes},
+                    {"reserved_bytes", a.largest().memory.reserved_bytes},
                     {"capacity_bytes", a.capacity_bytes},
-                    {"fits", a.fits},
+                    {"fits", a.fits()},
                     {"at_peak", at_peak}};
   return json;
 }
@@ -118,16 +147,36 @@ void print_flops(const Account& a, bool unicode) {
              count_text(all.training * tokens, "FLOP"));
 }
 
+void print_ranks(const Account& a, bool unicode) {
+  Table table({{"stage"},
+               {"ranks", Align::right},
+               {"parameters each", Align::right},
+               {"persistent", Align::right},
+               {"live at the peak", Align::right},
+               {"reserved", Align::right}});
+  for (const RankClass& c : a.classes) {
+    table.row({fmt::format("{}", c.stage), fmt::format("{}", c.ranks),
+               count_text(static_cast<double>(c.parameters)),
+               bytes_text(static_cast<double>(c.memory.persistent_bytes)),
+               bytes_text(static_cast<double>(c.memory.peak_live_bytes)),
+               bytes_text(static_cast<double>(c.memory.reserved_bytes))});
+  }
+  fmt::print("{}\n{}", plan::text_of(a.plan.mesh), table.text(unicode));
+  if (a.plan.mesh.ep * a.plan.mesh.etp > 1) fmt::print("with as many rows for each rank's experts\n");
+  fmt::print("\n");
+}
+
 void print_memory(const Account& a, bool unicode) {
   constexpr size_t kShown = 16;
-  Table table({{"memory"}, {"role"}, {"microbatch", Align::right}, {"bytes", Align::right}});
+  const std::string of = a.plan.ranks() > 1 ? fmt::format(" of rank {}", a.largest().rank) : "";
+  Table table({{"memory" + of}, {"role"}, {"microbatch", Align::right}, {"bytes", Align::right}});
   for (const RoleBytes& r : a.roles) {
     table.row({"persistent", std::string(name_of(r.role)), "", bytes_text(static_cast<double>(r.bytes))});
   }
   table.rule();
   size_t shown = 0;
   int64_t rest_bytes = 0, rest = 0;
-  for (const ir::Walk::Live& live : a.memory.at_peak) {
+  for (const ir::Walk::Live& live : a.largest().memory.at_peak) {
     if (ir::is_persistent(live.role)) continue;
     if (shown < kShown) {
       ++shown;
@@ -142,13 +191,38 @@ void print_memory(const Account& a, bool unicode) {
   if (rest > 0)
     table.row({fmt::format("{} smaller tensors", rest), "", "", bytes_text(static_cast<double>(rest_bytes))});
   table.rule();
-  table.row({"persistent", "", "", bytes_text(static_cast<double>(a.memory.persistent_bytes))});
-  table.row({"live at the peak", "", "", bytes_text(static_cast<double>(a.memory.peak_live_bytes))});
-  table.row({"reserved", "", "", bytes_text(static_cast<double>(a.memory.reserved_bytes))});
+  table.row({"persistent", "", "", bytes_text(static_cast<double>(a.largest().memory.persistent_bytes))});
+  table.row({"live at the peak", "", "", bytes_text(static_cast<double>(a.largest().memory.peak_live_bytes))});
+  table.row({"reserved", "", "", bytes_text(static_cast<double>(a.largest().memory.reserved_bytes))});
   fmt::print("{}", table.text(unicode));
-  fmt::print("{} of {}: {}\n", a.config.device.memory_bytes > 0 ? "device.memory_bytes" : "the machine's memory",
-             bytes_text(static_cast<double>(a.capacity_bytes)),
-             a.fits ? "it fits" : "it does not fit; train.microbatch, device.dtype or a smaller model would help");
+  fmt::print(
+      "{} of {}: {}\n",
+      a.config.device.memory_bytes > 0 ? "device.memory_bytes"
+      : a.plan.ranks() > 1             ? "a rank's share of the machine's memory, as threads,"
+                                       : "the machine's memory",
+      bytes_text(static_cast<double>(a.capacity_bytes)),
+      a.fits() ? "it fits" : "it does not fit; train.microbatch, device.dtype or a smaller model would help");
+}
+
+RankClass class_of(const Account& a, const plan::Lowered& lowered, int stage) {
+  RankClass c;
+  c.stage = stage;
+  c.ranks = a.plan.mesh.stage_ranks();
+  const std::vector<int>& classes = lowered.program.class_of_rank;
+  c.rank = static_cast<int>(std::find(classes.begin(), classes.end(), stage) - classes.begin());
+  for (const model::Parameter& p : lowered.parameters[static_cast<size_t>(stage)]) {
+    if (p.trained)
+      c.parameters += lowered.program.stages[static_cast<size_t>(stage)].elements(p.value, ir::FixedRows());
+  }
+  const std::string& backend = a.config.device.backend;
+  c.memory = runtime::predict_memory(lowered.program, c.rank, backend);
+  try {  // in the arena that training would make
+    const int64_t arena = runtime::arena_bytes(lowered.program, c.rank, backend, a.capacity_bytes);
+    c.memory = runtime::predict_memory(lowered.program, c.rank, backend, arena);
+  } catch (const ir::OutOfMemory&) {
+    c.fits = false;
+  }
+  return c;
 }
 
 }  // namespace
@@ -162,27 +236,30 @@ int inspect(const InspectOptions& options) {
     fmt::print("{}", ir::text_of(lowered.program));
     return kDone;
   }
-  a.parts = parameters_by_part(a.config.model, lowered);
-  a.flops = flops_by_kind(a.plan, lowered);
-  a.roles = persistent_by_role(lowered.program, 0);
-  a.capacity_bytes = a.config.device.memory_bytes > 0 ? a.config.device.memory_bytes : device::host_memory_bytes();
-  a.memory = runtime::predict_memory(lowered.program, 0, a.config.device.backend);
-  try {  // in the arena that training would make
-    const int64_t arena = runtime::arena_bytes(lowered.program, 0, a.config.device.backend, a.capacity_bytes);
-    a.memory = runtime::predict_memory(lowered.program, 0, a.config.device.backend, arena);
-  } catch (const ir::OutOfMemory&) {
-    a.fits = false;
+  plan::Plan alone = a.plan;  // the whole model, and a step's work
+  alone.mesh = {};
+  alone.microbatches *= a.plan.mesh.dp;
+  const plan::Lowered whole = plan::lower(a.config.model, alone);
+  a.parts = parameters_by_part(a.config.model, whole);
+  a.flops = flops_by_kind(alone, whole);
+  a.capacity_bytes = train::memory_limit_of(a.config, a.plan.ranks());
+  for (int stage = 0; stage < a.plan.mesh.pp; ++stage) a.classes.push_back(class_of(a, lowered, stage));
+  for (size_t c = 1; c < a.classes.size(); ++c) {
+    if (a.classes[c].memory.reserved_bytes > a.largest().memory.reserved_bytes) a.most = c;
   }
+  a.roles = persistent_by_role(lowered.program, a.largest().rank);
   if (options.json) {
     fmt::print("{}\n", json_of(a).dump(2));
     return kDone;
   }
   const bool unicode = describe_terminal(1).unicode;
-  fmt::print("{}: {} layers, hidden {}, {} weights and activations, {} microbatches of {} x {} tokens\n\n",
+  fmt::print("{}: {} layers, hidden {}, {} weights and activations, {} microbatches{} of {} x {} tokens\n\n",
              a.config.name, a.config.model.num_hidden_layers, a.config.model.hidden_size, name_of(a.plan.dtype),
-             a.plan.microbatches, a.plan.sequences, a.plan.sequence_length);
+             a.plan.microbatches, a.plan.mesh.dp > 1 ? " a data rank" : "", a.plan.sequences,
+             a.plan.sequence_length);
   print_parameters(a, unicode);
   print_flops(a, unicode);
+  if (a.plan.ranks() > 1) print_ranks(a, unicode);
   print_memory(a, unicode);
   return kDone;
 }

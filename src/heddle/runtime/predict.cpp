@@ -1,5 +1,8 @@
 #include "heddle/runtime/predict.h"
 
+#include <algorithm>
+#include <cmath>
+
 #include "heddle/comm/collectives.h"
 #include "heddle/kernels/registry.h"
 
@@ -10,8 +13,8 @@ namespace {
 // Answers what the walk asks and issues nothing.
 class DryIssuer : public ir::Issuer {
  public:
-  DryIssuer(const ir::StepProgram& program, int rank, std::string_view backend)
-      : program_(program), scratch_(program.stages.size()) {
+  DryIssuer(const ir::StepProgram& program, int rank, std::string_view backend, double crowding)
+      : program_(program), crowding_(crowding), scratch_(program.stages.size()) {
     for (const int s : program.stages_of(rank)) {
       const ir::Stage& stage = program.stages[static_cast<size_t>(s)];
       for (const ir::Op& op : stage.ops) {
@@ -44,22 +47,36 @@ class DryIssuer : public ir::Issuer {
     const ir::Shape& chosen = stage.value(counted->in[0]).shape;
     const int64_t tokens = chosen[0].count, rows = tokens * chosen[1].count * counted->attributes.integer("slices");
     const bool passes = topology != "plain" && topology != "rank";
-    return output == 0 ? rows : !passes ? 0 : output == 1 ? tokens : output == 2 ? rows : 0;
+    const int64_t balanced = output == 0 ? rows : !passes ? 0 : output == 1 ? tokens : output == 2 ? rows : 0;
+    return static_cast<int64_t>(std::ceil(crowding_ * static_cast<double>(balanced)));
   }
 
  private:
   const ir::StepProgram& program_;
+  const double crowding_;
   using Scratch = int64_t (*)(const ir::Stage&, const ir::Op&, const ir::RowCounts&);
   std::vector<std::vector<Scratch>> scratch_;  // [stage][op]
 };
 
 constexpr int kRounds = 3;  // later steps find the places that earlier ones left
+constexpr double kMostCrowding = 4;
+
+// How many times the balanced rows a rank's experts are given room for.
+double crowding_of(const ir::StepProgram& program, int rank) {
+  double most = 1;
+  for (const int s : program.stages_of(rank)) {
+    for (const ir::Op& op : program.stages[static_cast<size_t>(s)].ops) {
+      if (op.kind() == "share_counts") most = std::max(most, static_cast<double>(op.attributes.integer("ranks")));
+    }
+  }
+  return std::min(most, kMostCrowding);
+}
 
 }  // namespace
 
 MemoryPrediction predict_memory(const ir::StepProgram& program, int rank, std::string_view backend,
-                                int64_t capacity_bytes) {
-  DryIssuer issuer(program, rank, backend);
+                                int64_t capacity_bytes, double crowding) {
+  DryIssuer issuer(program, rank, backend, crowding);
   ir::Walk walk(program, rank, capacity_bytes);
   MemoryPrediction prediction;
   for (int round = 0; round < kRounds; ++round) {
@@ -79,12 +96,13 @@ MemoryPrediction predict_memory(const ir::StepProgram& program, int rank, std::s
 }
 
 int64_t arena_bytes(const ir::StepProgram& program, int rank, std::string_view backend, int64_t limit_bytes) {
-  const int64_t least = predict_memory(program, rank, backend).reserved_bytes;
+  const double crowding = crowding_of(program, rank);
+  const int64_t least = predict_memory(program, rank, backend, 0, crowding).reserved_bytes;
   for (const double more : {1.0, 1.03, 1.06, 1.1, 1.2, 1.5}) {
     const auto capacity = ir::storage_bytes(static_cast<int64_t>(more * static_cast<double>(least)));
     if (capacity >= limit_bytes) break;
     try {
-      predict_memory(program, rank, backend, capacity);
+      predict_memory(program, rank, backend, capacity, crowding);
       return capacity;
     } catch (const ir::OutOfMemory&) {  // fragments; a little more room helps
     }
