@@ -242,7 +242,7 @@ int inspect(const InspectOptions& options) {
   const plan::Lowered whole = plan::lower(a.config.model, alone);
   a.parts = parameters_by_part(a.config.model, whole);
   a.flops = flops_by_kind(alone, whole);
-  a.capacity_bytes = train::memory_limit_of(a.config, a.plan.ranks());
+  a.capacity_bytes = train::memory_limit_of(a.config, {.memory = a.plan.ranks()});
   for (int stage = 0; stage < a.plan.mesh.pp; ++stage) a.classes.push_back(class_of(a, lowered, stage));
   for (size_t c = 1; c < a.classes.size(); ++c) {
     if (a.classes[c].memory.reserved_bytes > a.largest().memory.reserved_bytes) a.most = c;

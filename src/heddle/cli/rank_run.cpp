@@ -1,5 +1,7 @@
 #include "heddle/cli/rank_run.h"
 
+#include <sched.h>
+
 #include <atomic>
 #include <cstdio>
 #include <exception>
@@ -19,7 +21,30 @@ namespace {
 // Of a peer that is alive but has nothing to say: rank 0 may be preparing data all that time.
 constexpr double kPatience_s = 1800;
 
+// The cores that this process may use.
+std::string own_cores() {
+  cpu_set_t cores;
+  CPU_ZERO(&cores);
+  std::string text;
+  if (sched_getaffinity(0, sizeof cores, &cores) != 0) return text;  // more than CPU_SETSIZE: taken for all
+  for (int i = 0; i < CPU_SETSIZE; ++i) text += CPU_ISSET(i, &cores) ? '1' : '0';
+  return text;
+}
+
 }  // namespace
+
+train::Sharing sharing_of(comm::World* world) {
+  train::Sharing sharing;
+  if (world == nullptr) return sharing;
+  const std::vector<std::string> cores = train::RankExchange(world).share(own_cores());
+  sharing = {0, 0};
+  for (int r = 0; r < world->size(); ++r) {
+    if (world->node_of(r) != world->node_of(world->rank())) continue;
+    ++sharing.memory;
+    sharing.cores += cores[static_cast<size_t>(r)] == cores[static_cast<size_t>(world->rank())];
+  }
+  return sharing;
+}
 
 void run_on_threads(int ranks, const std::function<void(comm::World&)>& body) {
   comm::ThreadBoard board(ranks);

@@ -5,6 +5,7 @@
 #include <functional>
 
 #include "heddle/comm/world.h"
+#include "heddle/train/run_config_plan.h"
 
 namespace heddle::cli {
 
@@ -15,5 +16,9 @@ void run_on_threads(int ranks, const std::function<void(comm::World&)>& body);
 /// Calls `body` with this process' rank of the launcher's job and returns the exit status. A failure is thrown on
 /// rank 0 alone (or printed there, where it is another rank's); the others return silently.
 int run_under_mpi(const std::function<int(comm::World&)>& body);
+
+/// With whom a rank shares memory and cores: those of its machine, and those of them that may run on the same
+/// cores. All ranks call it together; null: it is alone.
+train::Sharing sharing_of(comm::World* world);
 
 }  // namespace heddle::cli

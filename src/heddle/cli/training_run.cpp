@@ -9,6 +9,7 @@
 
 #include "heddle/base/error.h"
 #include "heddle/cli/continue_text.h"
+#include "heddle/cli/rank_run.h"
 #include "heddle/cli/run_checkpoint.h"
 #include "heddle/observe/perfetto.h"
 #include "heddle/observe/table.h"
@@ -20,15 +21,6 @@
 namespace heddle::cli {
 
 namespace {
-
-// Ranks that share this one's machine, itself among them.
-int ranks_beside(const comm::World* world) {
-  int count = 0;
-  for (int r = 0; world != nullptr && r < world->size(); ++r) {
-    count += world->node_of(r) == world->node_of(world->rank());
-  }
-  return std::max(1, count);
-}
 
 volatile std::sig_atomic_t stop_asked = 0;
 
@@ -65,7 +57,7 @@ TrainingRun::TrainingRun(train::RunConfig config, bool resume, bool trace, const
     : config_(std::move(config)), trace_(trace), place_(place) {
   const int rank = place.world != nullptr ? place.world->rank() : 0;
   if (rank == 0) open_data();  // what can be wrong with the input shows before memory is taken
-  const train::TrainerOptions options = train::trainer_options_of(config_, rank, ranks_beside(place.world));
+  const train::TrainerOptions options = train::trainer_options_of(config_, rank, sharing_of(place.world));
   trainer_ = std::make_unique<train::Trainer>(options, place.world);
   predicted_ =
       runtime::predict_memory(trainer_->lowered().program, rank, config_.device.backend, options.memory_bytes);

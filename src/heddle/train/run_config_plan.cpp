@@ -55,16 +55,11 @@ plan::Plan plan_of(const RunConfig& config) {
   return plan;
 }
 
-int64_t memory_limit_of(const RunConfig& config, int sharing) {
-  return config.device.memory_bytes > 0 ? config.device.memory_bytes : device::host_memory_bytes() / sharing;
+int64_t memory_limit_of(const RunConfig& config, const Sharing& sharing) {
+  return config.device.memory_bytes > 0 ? config.device.memory_bytes : device::host_memory_bytes() / sharing.memory;
 }
 
-int threads_of(const RunConfig& config, int sharing) {
-  if (config.device.threads > 0) return static_cast<int>(config.device.threads);
-  return std::max(1, static_cast<int>(std::thread::hardware_concurrency()) / sharing);
-}
-
-int64_t arena_bytes_of(const RunConfig& config, int rank, int sharing) {
+int64_t arena_bytes_of(const RunConfig& config, int rank, const Sharing& sharing) {
   const plan::Lowered lowered = plan::lower(config.model, plan_of(config));
   try {
     return runtime::arena_bytes(lowered.program, rank, config.device.backend, memory_limit_of(config, sharing));
@@ -74,13 +69,15 @@ int64_t arena_bytes_of(const RunConfig& config, int rank, int sharing) {
   }
 }
 
-TrainerOptions trainer_options_of(const RunConfig& config, int rank, int sharing) {
+TrainerOptions trainer_options_of(const RunConfig& config, int rank, const Sharing& sharing) {
   TrainerOptions options;
   options.model = config.model;
   options.plan = plan_of(config);
   options.backend = config.device.backend;
   options.pack_weights = config.device.pack_weights;
-  options.threads = threads_of(config, sharing);
+  options.threads = config.device.threads > 0
+                        ? static_cast<int>(config.device.threads)
+                        : std::max(1, static_cast<int>(std::thread::hardware_concurrency()) / sharing.cores);
   options.memory_bytes = arena_bytes_of(config, rank, sharing);
   options.seed = static_cast<uint64_t>(config.seed);
   LearningRate& rate = options.learning_rate;

@@ -13,16 +13,19 @@ Dtype resolved_dtype(const RunConfig& config);
 /// The plan of all ranks, as the trainer runs it: with evaluation and prediction.
 plan::Plan plan_of(const RunConfig& config);
 
-/// What a rank may use where `sharing` of them run on one machine: the arena's most, and threads of its compute
-/// stream.
-int64_t memory_limit_of(const RunConfig& config, int sharing = 1);
-int threads_of(const RunConfig& config, int sharing = 1);
+/// How many ranks, this one among them, share a machine's memory, and the cores of this process.
+struct Sharing {
+  int memory = 1, cores = 1;
+};
+
+/// The most that a rank's arena may have.
+int64_t memory_limit_of(const RunConfig& config, const Sharing& sharing = {});
 
 /// The arena that the trainer of a rank needs. ConfigError when device.memory_bytes, or the machine's memory, is
 /// not enough.
-int64_t arena_bytes_of(const RunConfig& config, int rank = 0, int sharing = 1);
+int64_t arena_bytes_of(const RunConfig& config, int rank = 0, const Sharing& sharing = {});
 
 /// With that arena.
-TrainerOptions trainer_options_of(const RunConfig& config, int rank = 0, int sharing = 1);
+TrainerOptions trainer_options_of(const RunConfig& config, int rank = 0, const Sharing& sharing = {});
 
 }  // namespace heddle::train
