@@ -158,8 +158,8 @@ void concurrent_groups(World& world, uint64_t seed) {
       if (r / width == me / width) neighbours.push_back(r);
       if (r % width == me % width) strided.push_back(r);
     }
-    streams.push_back({"neighbours", neighbours});
-    streams.push_back({"strided", strided});
+    streams.push_back({fmt::format("neighbours of {}", width), neighbours});
+    streams.push_back({fmt::format("strided by {}", width), strided});
   }
   Random own(seed + 31 * static_cast<uint64_t>(me));
   std::shuffle(streams.begin(), streams.end(), own);
