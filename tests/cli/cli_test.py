@@ -302,11 +302,17 @@ class Cli(unittest.TestCase):
                      "train", "tiny.toml", "--set", "output=beyond", "--set", f"data.source={source}")
 
     def test_a_full_disk_loses_nothing(self):
-        self.heddle("train", "tiny.toml", "--set", "output=full", "--set", "data.folder=prepared-full")
+        for flags in ([], ["--ranks", "2"]):
+            self.fill_disk(*flags)
+            shutil.rmtree(self.folder / "full")
+
+    def fill_disk(self, *flags):
+        self.heddle("train", "tiny.toml", "--set", "output=full", "--set", "data.folder=prepared-full", *flags)
         before = {p: p.read_bytes() for p in sorted((self.folder / "full/checkpoints").rglob("*")) if p.is_file()}
         self.assertEqual(len(before), 4)
         # A limit on the size of files fails writes as a full disk does.
-        command = [HEDDLE, "train", "tiny.toml", "--set", "output=full", "--set", "data.folder=prepared-full"]
+        command = [HEDDLE, "train", "tiny.toml", "--set", "output=full", "--set", "data.folder=prepared-full",
+                   *flags]
         done = subprocess.run(
             [*command, "--resume", "--steps", "9"], cwd=self.folder, capture_output=True, text=True, timeout=120,
             preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (400000, 400000)))
@@ -341,15 +347,24 @@ class Cli(unittest.TestCase):
         self.assertEqual(done.stderr.count("\n"), 1)
 
     def test_out_of_memory_is_told_before_training(self):
-        done = self.heddle("train", "tiny.toml", "--set", "device.memory_bytes=1MiB", "--set", "output=none", status=2)
-        self.assertTrue(done.stderr.startswith("heddle: device.memory_bytes: out of device memory"), done.stderr)
+        for flags in ([], ["--ranks", "2"]):
+            done = self.heddle("train", "tiny.toml", "--set", "device.memory_bytes=1MiB", "--set", "output=none", *flags,
+                               status=2)
+            self.assertRegex(done.stderr, r"^heddle: device.memory_bytes: out of device memory.*\n$")
         self.assertFalse((self.folder / "none").exists())
 
     def test_an_interrupt_saves_and_resume_goes_on(self):
-        command = [HEDDLE, "train", "tiny.toml", "--set", "output=stopped", "--set", "data.folder=prepared-stopped",
-                   "--set", "train.steps=100000", "--set", "train.eval_every=0", "--set", "train.checkpoint_every=0"]
+        self.interrupt("stopped")
+
+    def test_an_interrupt_stops_all_ranks(self):
+        self.interrupt("stopped-ranks", "--ranks", "2")
+
+    def interrupt(self, output, *flags):
+        command = [HEDDLE, "train", "tiny.toml", "--set", f"output={output}", "--set", f"data.folder=prepared-{output}",
+                   "--set", "train.steps=100000", "--set", "train.eval_every=0", "--set", "train.checkpoint_every=0",
+                   *flags]
         running = subprocess.Popen(command, cwd=self.folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-        log = self.folder / "stopped/metrics.jsonl"
+        log = self.folder / output / "metrics.jsonl"
         for _ in range(600):
             if log.exists() and log.read_text().count("\n") >= 2:
                 break
@@ -358,10 +373,10 @@ class Cli(unittest.TestCase):
         out, err = running.communicate(timeout=60)
         self.assertEqual(running.returncode, 130, err)
         self.assertIn("go on with --resume", out)
-        done = len(self.losses("stopped"))
+        done = len(self.losses(output))
         found = json.loads(self.heddle(*command[1:], "--resume", "--json", "--steps", str(done + 2)).stdout)
         self.assertEqual(found["first_step"], done)
-        self.assertEqual(len(self.losses("stopped")), done + 2)
+        self.assertEqual(len(self.losses(output)), done + 2)
 
 
 if __name__ == "__main__":

@@ -132,6 +132,43 @@ TEST_P(Ranks, TrainNearlyAsOneInBf16) { expect_as_one_rank("host", Dtype::bf16, 
 INSTANTIATE_TEST_SUITE_P(Layouts, Ranks, testing::ValuesIn(kLayouts),
                          [](const auto& info) { return std::string(info.param.name); });
 
+// What rank 0 sends in a step on the streams of these groups.
+double sent(const plan::Degrees& mesh, const std::vector<std::string>& groups, double* parameters = nullptr) {
+  RankTrainers ranks(options_for(mesh, "reference", Dtype::f32));
+  ranks.each([](Trainer& trainer) { trainer.initialise(); });
+  constexpr int kSteps = 2;
+  for (uint64_t step = 0; step < kSteps; ++step) ranks.step(random_sequences(ranks[0], kBatch, step));
+  const std::map<std::string, comm::Traffic> traffic = ranks[0].traffic();
+  double bytes = 0;
+  for (const std::string& group : groups) {
+    const auto at = traffic.find("comm." + group);
+    if (at != traffic.end()) bytes += static_cast<double>(at->second.within_node_bytes);
+  }
+  if (parameters != nullptr) *parameters = static_cast<double>(ranks[0].parameter_count().total);
+  return bytes / kSteps;
+}
+
+// The formulas of docs/features/data_parallel.md and tensor_parallel.md, but for counts, losses and padding.
+TEST(RankTraffic, OfDataRanksIsOneRoundOfGradientsAndOneOfWeights) {
+  for (const int dp : {2, 4}) {
+    double parameters = 0;
+    const double bytes = sent({.dp = dp}, {"stage", "dense", "edp"}, &parameters);
+    EXPECT_NEAR(bytes, (4 + 4) * parameters * (dp - 1) / dp, 0.02 * bytes) << dp;
+  }
+}
+
+TEST(RankTraffic, OfTensorRanksIsFourPassesALayer) {
+  const model::ModelConfig c = options_for({}, "reference", Dtype::f32).model;
+  for (const int tp : {2, 4}) {
+    const double rows = 2 * 16, hidden = static_cast<double>(c.hidden_size);
+    const double layer = 2 * hidden + static_cast<double>(c.kv_lora_rank + c.qk_rope_head_dim) + 2 * hidden;
+    const double forward =
+        4 * rows / tp * (tp - 1) * (static_cast<double>(c.num_hidden_layers) * layer + 2 * hidden);
+    const double bytes = sent({.tp = tp}, {"tp"});
+    EXPECT_NEAR(bytes, static_cast<double>(kBatch) / 2 * 2 * forward, 0.02 * bytes) << tp;
+  }
+}
+
 // Three steps in one layout, saved, loaded in another and saved there: the same file. With exact sums the other
 // goes on with the same bits as the first.
 class RankCheckpoint : public testing::TestWithParam<std::tuple<Layout, Layout>> {};

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <memory>
 #include <span>
 #include <string>
@@ -80,6 +81,10 @@ class Trainer {
   const TrainerOptions& options() const { return options_; }
   runtime::Executor& executor() { return *executor_; }
   const plan::Mesh& mesh() const { return mesh_; }
+  /// What this rank has sent on each stream that communicates, so far.
+  std::map<std::string, comm::Traffic> traffic() const {
+    return communicators_ ? communicators_->traffic() : std::map<std::string, comm::Traffic>{};
+  }
   RankExchange& ranks() { return ranks_; }
   /// Matrix-product FLOPs of a training step, by the op definitions, as one rank alone would do it.
   double flops_per_step() const { return flops_per_step_; }
