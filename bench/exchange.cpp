@@ -6,7 +6,8 @@
 // cores do not slow each other down; the exchanges are real. The rates are chosen so that computing takes
 // `compute_over_plain` times what the plain exchange's bytes need on the links.
 //
-//   tools/hosts --hosts 2 --ranks-per-host 2 --rate 1gbit -- build/bench_exchange [--json] [--rounds N] [--link BYTES_PER_S]
+//   tools/hosts --hosts 2 --ranks-per-host 2 --rate 1gbit -- build/bench_exchange [--json] [--rounds N] [--link
+//   BYTES_PER_S]
 #include <fmt/format.h>
 #include <sys/resource.h>
 
@@ -34,7 +35,7 @@ using Clock = std::chrono::steady_clock;
 struct Options {
   bool json = false;
   int rounds = 5;
-  double link_bytes_per_s = 125e6;   // of a host, each way
+  double link_bytes_per_s = 125e6;  // of a host, each way
   double compute_over_plain = 1.2;
 };
 
@@ -120,7 +121,10 @@ class Gather {
 class Variant {
  public:
   Variant(const model::ModelConfig& config, plan::Plan plan, comm::World& world)
-      : config_(config), plan_(std::move(plan)), mesh_(plan_.mesh), lowered_(plan::lower(config, plan_)),
+      : config_(config),
+        plan_(std::move(plan)),
+        mesh_(plan_.mesh),
+        lowered_(plan::lower(config, plan_)),
         communicators_(world, lowered_.program, mesh_) {
     runtime::ExecutorOptions options;
     options.rank = world.rank();
@@ -132,7 +136,8 @@ class Variant {
     const RandomKey key = RandomKey(1).with(static_cast<uint64_t>(world.rank()));
     device::Microbatch& micro = batch_.microbatches.emplace_back();
     for (int64_t i = 0; i < plan_.sequences * (plan_.sequence_length + 1); ++i) {
-      micro.tokens.push_back(static_cast<int32_t>(key.bits(static_cast<uint64_t>(i)) % static_cast<uint64_t>(config.vocab_size)));
+      micro.tokens.push_back(
+          static_cast<int32_t>(key.bits(static_cast<uint64_t>(i)) % static_cast<uint64_t>(config.vocab_size)));
     }
     batch_.scales.assign(3, 1e-4);
     batch_.hyper = {0, 0.1, 0.05};  // weights stay as they are: every step does the same
@@ -146,7 +151,9 @@ class Variant {
     executor_->run_step(batch_);
     return std::chrono::duration<double>(Clock::now() - began).count();
   }
-  void look(const std::function<void(const ir::Issue&, const device::KernelCall&)>& at) { executor_->run_step(batch_, at); }
+  void look(const std::function<void(const ir::Issue&, const device::KernelCall&)>& at) {
+    executor_->run_step(batch_, at);
+  }
   comm::Traffic traffic() const { return communicators_.traffic().at("comm.experts"); }
 
   /// Seconds of the last traced steps in ops that move the experts' rows.
@@ -156,7 +163,8 @@ class Variant {
     for (size_t i = 0; i < names.size(); ++i) {
       for (const device::Span& span : executor_->stream(static_cast<int>(i)).take_spans()) {
         const ir::Op& op = lowered_.program.stages[static_cast<size_t>(span.stage)].ops[span.op_index];
-        if (op.kind().starts_with("dispatch") || op.kind().starts_with("collect")) sum += static_cast<double>(span.end_ns - span.start_ns) * 1e-9;
+        if (op.kind().starts_with("dispatch") || op.kind().starts_with("collect"))
+          sum += static_cast<double>(span.end_ns - span.start_ns) * 1e-9;
       }
     }
     return sum;
@@ -199,7 +207,8 @@ class Variant {
         const bool state = value.role == ir::Role::weight || value.role == ir::Role::optimizer;
         if (!state || value.layout == ir::Layout::packed || value.dtype == Dtype::bf16) continue;
         const device::TensorView view = executor_->view(static_cast<int>(s), static_cast<ir::ValueId>(v));
-        const bool zero = value.name.starts_with("m.") || value.name.starts_with("v.") || value.name.ends_with("bias");
+        const bool zero =
+            value.name.starts_with("m.") || value.name.starts_with("v.") || value.name.ends_with("bias");
         const bool gain = value.name.find("norm") != std::string::npos;
         const RandomKey key = RandomKey(2).with(value.name);
         for (int64_t i = 0; i < view.elements(); ++i) {
@@ -222,8 +231,8 @@ class Variant {
   device::Batch batch_;
 };
 
-/// Bytes of rows that the plain exchange of one step sends to other nodes from this rank, from the routing itself: two
-/// ways forward, two backward.
+/// Bytes of rows that the plain exchange of one step sends to other nodes from this rank, from the routing itself:
+/// two ways forward, two backward.
 double analytic_plain_bytes(Variant& variant, const model::ModelConfig& config, comm::World& world) {
   double rows_out = 0;
   const int64_t each = config.n_routed_experts / world.size();
@@ -238,8 +247,8 @@ double analytic_plain_bytes(Variant& variant, const model::ModelConfig& config, 
       }
     }
   });
-  // Rows go out once to the experts in either direction of the step, and come back as many times from here to others;
-  // over all ranks both are equal, which is what is compared.
+  // Rows go out once to the experts in either direction of the step, and come back as many times from here to
+  // others; over all ranks both are equal, which is what is compared.
   return rows_out * 4 * static_cast<double>(config.hidden_size) * 2;
 }
 
@@ -291,7 +300,8 @@ int run(const Options& options) {
 
   const auto over = [&](const std::string& name) {
     std::vector<double> ratios;
-    for (size_t i = 0; i < seconds.at(name).size(); ++i) ratios.push_back(seconds.at("plain")[i] / seconds.at(name)[i]);
+    for (size_t i = 0; i < seconds.at(name).size(); ++i)
+      ratios.push_back(seconds.at("plain")[i] / seconds.at(name)[i]);
     return median(ratios);
   };
   nlohmann::ordered_json found;

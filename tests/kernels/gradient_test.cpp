@@ -128,8 +128,10 @@ TEST(GradientCases, cover_every_differentiable_op) {
   for (const CaseMaker& maker : differentiable_cases()) covered.push_back(maker.make(Dtype::f64, 1).kind);
   for (const ir::OpDef* def : ops::all()) {
     if (def->differentiate == nullptr || def->collective || def->stream == ir::StreamKind::comm) continue;
-    if (def->kind == "sharded_loss") continue;  // a loss only with the parts of other ranks: the layout tests hold it
-    if (def->kind == "attention_finish") continue;    // its rule is that of the parts: context_attention_test holds it
+    if (def->kind == "sharded_loss")
+      continue;  // a loss only with the parts of other ranks: the layout tests hold it
+    if (def->kind == "attention_finish")
+      continue;  // its rule is that of the parts: context_attention_test holds it
     EXPECT_NE(std::find(covered.begin(), covered.end(), def->kind), covered.end()) << def->kind << " has no case";
   }
 }

@@ -71,12 +71,19 @@ TEST_P(HostRows, permute_and_back) {
     const Operand x = activation(random_tensor(X, {T, H}, 6)), y = activation(random_tensor(X, {T * k, H}, 7));
     const Operand g = activation(random_tensor(Dtype::f32, {T, k}, 8));
     expect_gradient_like_reference(
-        {"permute" + size, "permute", {x, metadata(routing.row_of), metadata(routing.token_of), metadata(routing.experts)}, {}, {}},
+        {"permute" + size,
+         "permute",
+         {x, metadata(routing.row_of), metadata(routing.token_of), metadata(routing.experts)},
+         {},
+         {}},
         stream_tolerance(X));
     for (const Operand& residual : {absent(), x}) {
-      expect_gradient_like_reference(
-          {"unpermute" + size, "unpermute", {y, g, metadata(routing.row_of), metadata(routing.experts), residual}, {}, {}},
-          stream_tolerance(X));
+      expect_gradient_like_reference({"unpermute" + size,
+                                      "unpermute",
+                                      {y, g, metadata(routing.row_of), metadata(routing.experts), residual},
+                                      {},
+                                      {}},
+                                     stream_tolerance(X));
     }
   }
 }
@@ -90,12 +97,13 @@ TEST_P(HostRows, weighing_received_rows) {
     const OpCase op{"", "weigh_dgrad", {dr, e, activation(g)}, {}, {}};
     const auto found = run_op(op, kernels::host_kernels()).out;
     const auto expected = run_op(op, kernels::reference_kernels()).out;
-    for (size_t i = 0; i < 2; ++i) EXPECT_TRUE(close(expected[i], found[i], stream_tolerance(X))) << S << " rows, " << i;
+    for (size_t i = 0; i < 2; ++i)
+      EXPECT_TRUE(close(expected[i], found[i], stream_tolerance(X))) << S << " rows, " << i;
     Tensor in_place(Dtype::i32, {S, 1}), g_Tk(Dtype::f32, {S, 1}, g.values);
     for (size_t s = 0; s < in_place.values.size(); ++s) in_place.values[s] = static_cast<double>(s);
-    const auto unpermuted =
-        run_op({"", "unpermute_dgrad", {dr, e, activation(g_Tk), metadata(in_place)}, {}, {}}, kernels::host_kernels())
-            .out;
+    const auto unpermuted = run_op({"", "unpermute_dgrad", {dr, e, activation(g_Tk), metadata(in_place)}, {}, {}},
+                                   kernels::host_kernels())
+                                .out;
     EXPECT_EQ(found[0].values, unpermuted[0].values);
     EXPECT_EQ(found[1].values, unpermuted[1].values);
   }

@@ -243,11 +243,17 @@ TEST(ReferencePermute, and_its_gradient_are_adjoint) {
     const Tensor x = random_tensor(Dtype::f64, {T, H}, seed + 1),
                  p = random_tensor(Dtype::f64, {T * k, H}, seed + 2);
     const Tensor px =
-        run_op({"", "permute", {activation(x), metadata(routing.row_of), metadata(routing.token_of), metadata(routing.experts)}, {}, {}},
+        run_op({"",
+                "permute",
+                {activation(x), metadata(routing.row_of), metadata(routing.token_of), metadata(routing.experts)},
+                {},
+                {}},
                reference())
             .out[0];
     const Tensor pt =
-        run_op({"", "permute_dgrad", {activation(p), metadata(routing.row_of), metadata(routing.experts)}, {}, {}}, reference()).out[0];
+        run_op({"", "permute_dgrad", {activation(p), metadata(routing.row_of), metadata(routing.experts)}, {}, {}},
+               reference())
+            .out[0];
     double left = 0, right = 0;
     for (size_t i = 0; i < px.values.size(); ++i) left += px.values[i] * p.values[i];
     for (size_t i = 0; i < pt.values.size(); ++i) right += pt.values[i] * x.values[i];
@@ -257,7 +263,12 @@ TEST(ReferencePermute, and_its_gradient_are_adjoint) {
     if (k == 4) {
       const Tensor g(Dtype::f64, {T, k}, 0.25);
       const Tensor back =
-          run_op({"", "unpermute", {activation(px), activation(g), metadata(routing.row_of), metadata(routing.experts)}, {}, {}}, reference())
+          run_op({"",
+                  "unpermute",
+                  {activation(px), activation(g), metadata(routing.row_of), metadata(routing.experts)},
+                  {},
+                  {}},
+                 reference())
               .out[0];
       RC_ASSERT(back.values == x.values);
     }

@@ -14,7 +14,9 @@ class Dice {
   explicit Dice(uint64_t seed) : key_(RandomKey(seed).with("draw")) {}
   int below(int count) { return static_cast<int>(key_.bits(at_++) % static_cast<uint64_t>(count)); }
   bool one_in(int count) { return below(count) == 0; }
-  int of(const std::vector<int>& choices) { return choices[static_cast<size_t>(below(static_cast<int>(choices.size())))]; }
+  int of(const std::vector<int>& choices) {
+    return choices[static_cast<size_t>(below(static_cast<int>(choices.size())))];
+  }
 
  private:
   RandomKey key_;
@@ -122,12 +124,14 @@ Draw draw(uint64_t number, int most_ranks, int ranks) {
 
 std::string Draw::text() const {
   const plan::Degrees& m = plan.mesh;
-  return fmt::format("draw {}: {} ranks, tp {} cp {} ({}) dp {} pp {} ep {} etp {} ({}, lists reused {}, {} nodes), order {} / {}, top {} of 12, {} token kinds, "
-                     "routing {}, q_lora {}, shared {}, depths {}, tied {}, {} fusions, {} on {}",
-                     seed, plan.ranks(), m.tp, m.cp, plan.context, m.dp, m.pp, m.ep, m.etp, plan.exchange.topology, plan.reuse_lists, node_of.back() + 1, m.order, m.expert_order,
-                     model.num_experts_per_tok, token_kinds, static_cast<int>(routing), model.q_lora_rank,
-                     model.n_shared_experts, model.num_nextn_predict_layers, model.tie_word_embeddings,
-                     plan.fusions.size(), heddle::name_of(plan.dtype), backend);
+  return fmt::format(
+      "draw {}: {} ranks, tp {} cp {} ({}) dp {} pp {} ep {} etp {} ({}, lists reused {}, {} nodes), order {} / "
+      "{}, top {} of 12, {} token kinds, "
+      "routing {}, q_lora {}, shared {}, depths {}, tied {}, {} fusions, {} on {}",
+      seed, plan.ranks(), m.tp, m.cp, plan.context, m.dp, m.pp, m.ep, m.etp, plan.exchange.topology,
+      plan.reuse_lists, node_of.back() + 1, m.order, m.expert_order, model.num_experts_per_tok, token_kinds,
+      static_cast<int>(routing), model.q_lora_rank, model.n_shared_experts, model.num_nextn_predict_layers,
+      model.tie_word_embeddings, plan.fusions.size(), heddle::name_of(plan.dtype), backend);
 }
 
 plan::Plan Draw::one_rank() const {
@@ -164,7 +168,9 @@ double Draw::parameter(const model::Parameter& p, int64_t element, const std::ve
     case model::Parameter::Start::zeros: return 0.0;
     default: break;
   }
-  const auto normal = [&](int64_t i) { return 0.3 * RandomKey(seed).with(p.name).normal(static_cast<uint64_t>(i)); };
+  const auto normal = [&](int64_t i) {
+    return 0.3 * RandomKey(seed).with(p.name).normal(static_cast<uint64_t>(i));
+  };
   if (!p.name.ends_with("gate.weight")) return normal(element);
   const int64_t expert = element / model.hidden_size, column = element % model.hidden_size;
   if (routing == Routing::ties) return normal(expert / 2 * model.hidden_size + column);

@@ -24,7 +24,7 @@ struct Draw {
   plan::Plan plan;           // of all ranks
   std::vector<int> node_of;  // the node that each thread rank stands for
   std::string backend = "reference";
-  int token_kinds = 48;      // 1: every token takes the same experts
+  int token_kinds = 48;  // 1: every token takes the same experts
   Routing routing = Routing::spread;
   double tolerance = 1e-10;  // relative norm, a tensor
   /// One line: what was drawn.

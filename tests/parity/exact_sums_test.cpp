@@ -1,5 +1,5 @@
-// exact_sums: the same weights, bit for bit, after twenty steps on every layout of data, expert and pipeline ranks and with
-// every exchange topology; and without it, other bits.
+// exact_sums: the same weights, bit for bit, after twenty steps on every layout of data, expert and pipeline ranks
+// and with every exchange topology; and without it, other bits.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -17,18 +17,17 @@ struct Layout {
   std::vector<int> node_of;
 };
 
-const std::vector<Layout> kLayouts{
-    {{.dp = 2}},
-    {{.dp = 4}},
-    {{.dp = 8}},
-    {{.dp = 2, .ep = 2}},
-    {{.dp = 4, .ep = 2}, "rank"},
-    {{.dp = 4, .ep = 4, .expert_order = "edp-ep-etp"}, "node", {0, 0, 1, 1}},
-    {{.dp = 8, .ep = 8}, "auto", {0, 0, 0, 0, 1, 1, 1, 1}},
-    {{.dp = 8, .ep = 8}, "merge", {0, 0, 1, 1, 2, 2, 3, 3}},
-    {{.pp = 3}},
-    {{.dp = 2, .pp = 2, .ep = 2}, "node", {0, 1, 0, 1}},
-    {{.dp = 4, .pp = 3, .ep = 2, .order = "pp-dp-tp-cp"}, "rank"}};
+const std::vector<Layout> kLayouts{{{.dp = 2}},
+                                   {{.dp = 4}},
+                                   {{.dp = 8}},
+                                   {{.dp = 2, .ep = 2}},
+                                   {{.dp = 4, .ep = 2}, "rank"},
+                                   {{.dp = 4, .ep = 4, .expert_order = "edp-ep-etp"}, "node", {0, 0, 1, 1}},
+                                   {{.dp = 8, .ep = 8}, "auto", {0, 0, 0, 0, 1, 1, 1, 1}},
+                                   {{.dp = 8, .ep = 8}, "merge", {0, 0, 1, 1, 2, 2, 3, 3}},
+                                   {{.pp = 3}},
+                                   {{.dp = 2, .pp = 2, .ep = 2}, "node", {0, 1, 0, 1}},
+                                   {{.dp = 4, .pp = 3, .ep = 2, .order = "pp-dp-tp-cp"}, "rank"}};
 
 void expect_same_weights(const ExactSetting& setting, const std::vector<Layout>& layouts) {
   const auto expected = train_on_threads({}, setting);
@@ -47,13 +46,16 @@ void expect_same_weights(const ExactSetting& setting, const std::vector<Layout>&
     const auto found = train_on_threads(mesh, with, layout.node_of);
     ASSERT_EQ(found.size(), expected.size());
     for (const auto& [name, values] : expected) {
-      EXPECT_EQ(found.at(name), values) << name << ", dp " << mesh.dp << " ep " << mesh.ep << " pp " << mesh.pp << " " << layout.topology;
+      EXPECT_EQ(found.at(name), values)
+          << name << ", dp " << mesh.dp << " ep " << mesh.ep << " pp " << mesh.pp << " " << layout.topology;
     }
   }
 }
 
 TEST(ExactSums, EveryLayoutGivesTheSameWeights) { expect_same_weights({}, kLayouts); }
-TEST(ExactSums, InTheHostsBf16Too) { expect_same_weights({Dtype::bf16, "host"}, {kLayouts[1], kLayouts[4], kLayouts[6], kLayouts[8], kLayouts[9]}); }
+TEST(ExactSums, InTheHostsBf16Too) {
+  expect_same_weights({Dtype::bf16, "host"}, {kLayouts[1], kLayouts[4], kLayouts[6], kLayouts[8], kLayouts[9]});
+}
 
 TEST(ExactSums, WithoutItTheBitsDiffer) {
   const ExactSetting plain{.exact = false};
@@ -64,7 +66,8 @@ TEST(ExactSums, TheGridIsExactInAnyOrder) {
   const RandomKey key(11);
   std::vector<float> partials(4096);
   for (size_t i = 0; i < partials.size(); ++i) {
-    partials[i] = static_cast<float>(key.normal(i) * std::ldexp(1.0, -static_cast<int>(key.bits(i + 5000) % 30)) * 1e-2);
+    partials[i] =
+        static_cast<float>(key.normal(i) * std::ldexp(1.0, -static_cast<int>(key.bits(i + 5000) % 30)) * 1e-2);
   }
   double forward = 0, backward = 0;
   for (size_t i = 0; i < partials.size(); ++i) {

@@ -56,7 +56,8 @@ std::vector<std::string> differences(const Draw& draw, comm::World& world, doubl
     one->run({draw.batch(one->plan(), 0)});
   }
   const plan::Mesh mesh(draw.plan.mesh);
-  const plan::Lowered lowered = plan::lower(draw.model, draw.plan), single = plan::lower(draw.model, draw.one_rank());
+  const plan::Lowered lowered = plan::lower(draw.model, draw.plan),
+                      single = plan::lower(draw.model, draw.one_rank());
   std::vector<int> everyone;
   for (int r = 0; r < world.size(); ++r) everyone.push_back(r);
   const auto all = world.communicator(everyone, fmt::format("parity.{}", draw.seed));
@@ -70,8 +71,8 @@ std::vector<std::string> differences(const Draw& draw, comm::World& world, doubl
   // What a gradient of zero leaves is the rounding of the terms that cancel in it.
   const double share = draw.plan.dtype == Dtype::f32 ? 2e-2 : 1e-5;
   const double least = world.rank() == 0 ? share * one->read(0, "grad_norm")[0] : 0;
-  const auto compare = [&](const std::string& what, const std::vector<double>& many, const std::vector<double>& expected,
-                           double tolerance) {
+  const auto compare = [&](const std::string& what, const std::vector<double>& many,
+                           const std::vector<double>& expected, double tolerance) {
     const double scale = what.starts_with("v.") ? least * least : least;
     const double error = relative(many, expected, scale);
     if (!(error <= tolerance)) found.push_back(fmt::format("{}: {} differs by {:.3g}", draw.text(), what, error));
@@ -108,7 +109,9 @@ std::vector<std::string> differences(const Draw& draw, comm::World& world, doubl
       if (gradient) vanishes = norm(expected) < least;
       // AdamW divides a gradient by its own size: what is zero but for rounding moves a master as far as the rest.
       if (prefix == "master." && (vanishes || draw.plan.dtype == Dtype::f32)) continue;
-      const double tolerance = prefix == "v." ? 3 * draw.tolerance : prefix == "master." ? 1e2 * draw.tolerance : draw.tolerance;
+      const double tolerance = prefix == "v."        ? 3 * draw.tolerance
+                               : prefix == "master." ? 1e2 * draw.tolerance
+                                                     : draw.tolerance;
       compare(prefix + p.name, sum, expected, tolerance);
     }
   }

@@ -1,5 +1,5 @@
-// Random layouts on the ranks of an MPI job: mpirun -np N parity_mpi FIRST COUNT; and the weights of exact sums on four
-// ranks against one: mpirun -np 4 parity_mpi exact. Exit status 1 when something differs.
+// Random layouts on the ranks of an MPI job: mpirun -np N parity_mpi FIRST COUNT; and the weights of exact sums on
+// four ranks against one: mpirun -np 4 parity_mpi exact. Exit status 1 when something differs.
 #include <cstdio>
 #include <cstdlib>
 
@@ -51,7 +51,8 @@ int main(int argc, char** argv) {
       world->abort(error.what());
       throw;
     }
-    if (world->rank() == 0) std::printf("%llu draws on %d ranks\n", static_cast<unsigned long long>(count), world->size());
+    if (world->rank() == 0)
+      std::printf("%llu draws on %d ranks\n", static_cast<unsigned long long>(count), world->size());
     return equal ? 0 : 1;
   } catch (const std::exception& error) {
     std::fprintf(stderr, "%s\n", error.what());

@@ -136,7 +136,8 @@ TEST(Layout, TensorDataPipelineAndExpertRanks) { expect_equal_to_one_rank({.tp =
 TEST(Layout, Unfused) { expect_equal_to_one_rank({.tp = 2, .dp = 2, .pp = 2, .ep = 2}, {}); }
 
 TEST(Layout, PipelineFastest) {
-  expect_equal_to_one_rank({.tp = 2, .dp = 2, .pp = 2, .ep = 2, .order = "pp-dp-tp-cp", .expert_order = "ep-edp-etp"});
+  expect_equal_to_one_rank(
+      {.tp = 2, .dp = 2, .pp = 2, .ep = 2, .order = "pp-dp-tp-cp", .expert_order = "ep-edp-etp"});
 }
 
 // Attention across the ranks of cp, each kind of it.
@@ -176,7 +177,8 @@ TEST(ContextPlan, HeadsMustDivide) {
     return "";
   };
   EXPECT_EQ(message({.tp = 2, .cp = 4}, "ulysses"),
-            "model.num_attention_heads (4) is not a multiple of mesh.tp × mesh.cp, as parallel.context 'ulysses' needs (8)");
+            "model.num_attention_heads (4) is not a multiple of mesh.tp × mesh.cp, as parallel.context 'ulysses' "
+            "needs (8)");
   EXPECT_EQ(message({.cp = 2}, "rings"),
             "parallel.context is 'rings', accepted are gather, ulysses and ring, did you mean 'ring'?");
 }

@@ -28,7 +28,8 @@ double bytes_of(const plan::Degrees& mesh, ir::Role role) {
   const ir::Stage& stage = lowered.program.stages[0];
   double sum = 0;
   for (size_t v = 0; v < stage.values.size(); ++v) {
-    if (stage.values[v].role == role) sum += static_cast<double>(stage.bytes(static_cast<ir::ValueId>(v), ir::FixedRows()));
+    if (stage.values[v].role == role)
+      sum += static_cast<double>(stage.bytes(static_cast<ir::ValueId>(v), ir::FixedRows()));
   }
   return sum;
 }
@@ -38,7 +39,8 @@ TEST(MemoryScaling, OptimizerStateFallsWithItsCopies) {
   const double two = bytes_of({.dp = 2}, ir::Role::optimizer);
   for (const int dp : {4, 8, 16}) {
     EXPECT_NEAR(bytes_of({.dp = dp}, ir::Role::optimizer) * dp / 2, two, 0.01 * two) << "dp " << dp;
-    EXPECT_NEAR(bytes_of({.dp = dp, .ep = dp / 2}, ir::Role::optimizer) * dp / 2, two, 0.01 * two) << "dp " << dp << ", two copies of each expert";
+    EXPECT_NEAR(bytes_of({.dp = dp, .ep = dp / 2}, ir::Role::optimizer) * dp / 2, two, 0.01 * two)
+        << "dp " << dp << ", two copies of each expert";
   }
   EXPECT_NEAR(bytes_of({.tp = 2, .dp = 4}, ir::Role::optimizer) * 4, two, 0.01 * two);
 }

@@ -23,7 +23,11 @@ class RankRun {
  public:
   RankRun(const plan::Plan& plan, const plan::Mesh& mesh, const plan::Lowered& lowered, comm::World& world,
           const std::string& backend, int64_t capacity, int threads = 1, bool poison = true)
-      : plan_(plan), mesh_(mesh), lowered_(lowered), rank_(world.rank()), communicators_(world, lowered.program, mesh) {
+      : plan_(plan),
+        mesh_(mesh),
+        lowered_(lowered),
+        rank_(world.rank()),
+        communicators_(world, lowered.program, mesh) {
     runtime::ExecutorOptions options;
     options.rank = rank_;
     options.place = mesh.at(rank_);
@@ -81,7 +85,8 @@ class RankRun {
     executor_->make_weights();
   }
 
-  /// Adds to `sum` what this rank holds of a parameter, and to `holders` how many do: its gradient ("grad.") or a state
+  /// Adds to `sum` what this rank holds of a parameter, and to `holders` how many do: its gradient ("grad.") or a
+  /// state
   /// ("", "master.", "m.", "v."). Both have the size of the whole tensor.
   void add_to_whole(const std::string& prefix, const std::string& name, std::vector<double>& sum,
                     std::vector<double>& holders) {
@@ -164,8 +169,8 @@ class TinyRun {
     board_ = std::make_unique<comm::ThreadBoard>(node_of);
     for (int r = 0; r < plan.ranks(); ++r) {
       worlds_.push_back(board_->world(r));
-      ranks_.push_back(std::make_unique<RankRun>(plan_, mesh_, lowered_, *worlds_.back(), backend, capacity, threads,
-                                                 poison));
+      ranks_.push_back(
+          std::make_unique<RankRun>(plan_, mesh_, lowered_, *worlds_.back(), backend, capacity, threads, poison));
     }
   }
 

@@ -70,9 +70,10 @@ int run_command_line(int count, char** arguments) {
   set(sub, train_options.set);
   sub->add_option("--steps", train_options.steps, "Steps of the whole run, the same as --set train.steps=N")
       ->check(CLI::PositiveNumber);
-  sub->add_option("--ranks", train_options.ranks,
-                  "Ranks as threads of this process, the same as --set mesh.ranks=N; under mpirun or srun there are as "
-                  "many as were started")
+  sub->add_option(
+         "--ranks", train_options.ranks,
+         "Ranks as threads of this process, the same as --set mesh.ranks=N; under mpirun or srun there are as "
+         "many as were started")
       ->check(CLI::PositiveNumber);
   sub->add_flag("--resume", train_options.resume, "Go on from the newest whole checkpoint of the run");
   sub->add_flag("--trace", train_options.trace, "Also write the ops of step train.trace_step as a Perfetto trace");

@@ -31,11 +31,12 @@ class Communicator {
   virtual int node_of(int rank) const = 0;
 
   /// All ranks of the group call it together: every piece of `send` lands in the matching piece of the peer's
-  /// `receive`. Empty pieces need no partner. The lists of both sides agree in bytes; InternalError when they don't.
+  /// `receive`. Empty pieces need no partner. The lists of both sides agree in bytes; InternalError when they
+  /// don't.
   virtual void exchange(const void* send, std::span<const Piece> sends, void* receive,
                         std::span<const Piece> receives) = 0;
-  /// Point to point, matched in order between a pair of ranks. A send never waits for its receive (what is under way
-  /// is buffered): then a wait on storage that a send has used can't close a circle of ranks.
+  /// Point to point, matched in order between a pair of ranks. A send never waits for its receive (what is under
+  /// way is buffered): then a wait on storage that a send has used can't close a circle of ranks.
   virtual void send(const void* data, int64_t bytes, int peer) = 0;
   virtual void receive(void* data, int64_t bytes, int peer) = 0;
 

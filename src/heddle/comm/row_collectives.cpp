@@ -1,5 +1,6 @@
-// all_gather, reduce_scatter and all_reduce of rows; all-to-all between rows and columns; a ring's shift; reduce_gradients and gather_weights of whole tensors cut into
-// runs of elements. Every sum is formed by the owner in rank order, in A, and rounded once.
+// all_gather, reduce_scatter and all_reduce of rows; all-to-all between rows and columns; a ring's shift;
+// reduce_gradients and gather_weights of whole tensors cut into runs of elements. Every sum is formed by the owner
+// in rank order, in A, and rounded once.
 #include <algorithm>
 #include <cstring>
 #include <vector>
@@ -19,16 +20,18 @@ int64_t size_in_bytes(const TensorView& view) { return view.elements() * size_of
 std::byte* bytes_of(const TensorView& view) { return static_cast<std::byte*>(view.data); }
 int64_t ranks_of(const KernelCall& call) {
   const int64_t ranks = call.op->attributes.integer("ranks");
-  HEDDLE_CHECK(call.communicator->size() == ranks, "'{}' over {} ranks on a communicator of {}", call.op->kind(), ranks,
-               call.communicator->size());
+  HEDDLE_CHECK(call.communicator->size() == ranks, "'{}' over {} ranks on a communicator of {}", call.op->kind(),
+               ranks, call.communicator->size());
   return ranks;
 }
 
 /// Where the rows of each rank lie: in its own tensor (`apart`) and among the joined rows.
 struct Rows {
   Rows(const KernelCall& call, int64_t own_bytes)
-      : ranks(ranks_of(call)), runs(call.op->attributes.integer("runs")),
-        chunks(call.op->attributes.integer_or("zigzag", 0) != 0 ? 2 : 1), chunk_bytes(own_bytes / (runs * chunks)) {}
+      : ranks(ranks_of(call)),
+        runs(call.op->attributes.integer("runs")),
+        chunks(call.op->attributes.integer_or("zigzag", 0) != 0 ? 2 : 1),
+        chunk_bytes(own_bytes / (runs * chunks)) {}
 
   /// Pieces of rank `of` as peer `peer` sees them: one a run and chunk, in that order.
   void own(int peer, std::vector<Piece>& pieces, int64_t base = 0) const {
@@ -145,7 +148,9 @@ void all_reduce(const KernelCall& call) {
 }
 
 /// Elements of shard r of a tensor of `count` elements: all but the last ones have `shard`.
-int64_t in_shard(int64_t count, int64_t shard, int64_t r) { return std::clamp<int64_t>(count - r * shard, 0, shard); }
+int64_t in_shard(int64_t count, int64_t shard, int64_t r) {
+  return std::clamp<int64_t>(count - r * shard, 0, shard);
+}
 
 // Scratch: for each shard in turn, the parts of all ranks, one after the other; then room to add up the uses of one
 // parameter.

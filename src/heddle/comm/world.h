@@ -1,4 +1,5 @@
-// The ranks of a job, as one of them sees them: who it is, on which node everybody runs, and communicators of groups.
+// The ranks of a job, as one of them sees them: who it is, on which node everybody runs, and communicators of
+// groups.
 #pragma once
 
 #include <memory>

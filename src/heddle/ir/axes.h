@@ -1,6 +1,7 @@
 // The axes of a mesh of ranks, and where one rank stands on each.
 //
-// Attention layout: tp × cp × dp. Expert layout, folded independently on the same ranks: etp × ep × edp. Both times pp.
+// Attention layout: tp × cp × dp. Expert layout, folded independently on the same ranks: etp × ep × edp. Both times
+// pp.
 #pragma once
 
 #include <array>
@@ -33,8 +34,8 @@ struct Coordinates {
   bool operator==(const Coordinates&) const = default;
 };
 
-/// The position of a sequence of `length` that row j of a cp rank's share holds. A rank has two chunks of the 2·cp, the
-/// i-th from either end, so that all have equal work under a causal mask; with one rank it is j.
+/// The position of a sequence of `length` that row j of a cp rank's share holds. A rank has two chunks of the 2·cp,
+/// the i-th from either end, so that all have equal work under a causal mask; with one rank it is j.
 constexpr int64_t position(int64_t j, int64_t length, int index, int cp) {
   const int64_t chunk = length / (2 * cp);
   if (cp == 1) return j;

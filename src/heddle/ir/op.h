@@ -10,7 +10,8 @@
 
 namespace heddle::ir {
 
-/// When an op runs: once at the beginning of the step, forward, input gradient, weight gradient, or once at its end.
+/// When an op runs: once at the beginning of the step, forward, input gradient, weight gradient, or once at its
+/// end.
 enum class Phase : uint8_t { begin, F, I, W, end };
 constexpr bool once_a_step(Phase phase) { return phase == Phase::begin || phase == Phase::end; }
 std::string_view name_of(Phase phase);
@@ -51,7 +52,8 @@ struct OpDef {
   std::vector<Value> (*infer)(const Stage& stage, const Op& op) = nullptr;
 
   /// Writes I and W ops for the gradients `d_out` (none where an output has no gradient) and returns the gradient
-  /// of each input, then of each mention (none where it has none). Null: the op is not differentiable and stops gradients.
+  /// of each input, then of each mention (none where it has none). Null: the op is not differentiable and stops
+  /// gradients.
   std::vector<ValueId> (*differentiate)(GradientWriter& writer, const Op& op,
                                         const std::vector<ValueId>& d_out) = nullptr;
 

@@ -57,8 +57,9 @@ struct StepProgram {
 /// The ops of a stage that a block of this kind holds, in list order.
 Block make_block(const StepProgram& program, int stage, BlockKind kind);
 
-/// The beginning of the step woven with the first forward (slots: -1, microbatch): what communicates first, then each
-/// computation of the beginning right before the op that needs it, so that weights arrive under the layers before.
+/// The beginning of the step woven with the first forward (slots: -1, microbatch): what communicates first, then
+/// each computation of the beginning right before the op that needs it, so that weights arrive under the layers
+/// before.
 Block make_first_block(const StepProgram& program, int stage);
 
 }  // namespace heddle::ir

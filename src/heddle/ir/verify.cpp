@@ -117,8 +117,8 @@ void verify_actions(const StepProgram& program, const StepProgram::ActionLists& 
         const Stage& stage = program.stages[static_cast<size_t>(s)];
         const Op& op = stage.ops[step.op];
         const bool end = op.phase == Phase::end, once = once_a_step(op.phase);
-        HEDDLE_CHECK(once == (microbatch == -1) && microbatch < program.microbatches, "{}: microbatch {}", block.name,
-                     microbatch);
+        HEDDLE_CHECK(once == (microbatch == -1) && microbatch < program.microbatches, "{}: microbatch {}",
+                     block.name, microbatch);
         HEDDLE_CHECK(once || !ended, "{}: microbatch {} after the end of the step", block.name, microbatch);
         ended = ended || end;
         int& next = next_of[s][step.op];
@@ -146,11 +146,13 @@ void verify_actions(const StepProgram& program, const StepProgram::ActionLists& 
     for (const auto& [s, frames] : written) {
       const Stage& stage = program.stages[static_cast<size_t>(s)];
       const bool begins_only = next_of[s].size() == static_cast<size_t>(std::count_if(
-          next_of[s].begin(), next_of[s].end(), [&](const auto& run) { return stage.ops[run.first].phase == Phase::begin; }));
+                                                        next_of[s].begin(), next_of[s].end(), [&](const auto& run) {
+                                                          return stage.ops[run.first].phase == Phase::begin;
+                                                        }));
       for (uint32_t i = 0; i < stage.ops.size() && !begins_only; ++i) {
         const int wanted = once_a_step(stage.ops[i].phase) ? 1 : microbatches;
-        HEDDLE_CHECK(next_of[s][i] == wanted, "stage {}: '{}' runs {} of {} times", s,
-                     text_of(stage, stage.ops[i]), next_of[s][i], wanted);
+        HEDDLE_CHECK(next_of[s][i] == wanted, "stage {}: '{}' runs {} of {} times", s, text_of(stage, stage.ops[i]),
+                     next_of[s][i], wanted);
       }
     }
   }

@@ -50,7 +50,8 @@ class Issuer {
   virtual ~Issuer() = default;
   virtual int64_t scratch_bytes(int stage, uint32_t op, const RowCounts& rows) = 0;
   virtual void issue(const Issue& issue) = 0;
-  /// Called after issuing an op with a host stall, for each of its outputs: the rows that it counts, or 0. May block.
+  /// Called after issuing an op with a host stall, for each of its outputs: the rows that it counts, or 0. May
+  /// block.
   virtual int64_t read_rows(const Issue& issue, size_t output) = 0;
 };
 

@@ -1,5 +1,5 @@
-// The grid of exact sums, the segments of an expert's rows that are partials of their own, and sums of squares in fixed
-// point. See passes/exact_sums.
+// The grid of exact sums, the segments of an expert's rows that are partials of their own, and sums of squares in
+// fixed point. See passes/exact_sums.
 #pragma once
 
 #include <array>
@@ -12,8 +12,8 @@
 
 namespace heddle::kernels {
 
-/// Partials are rounded to multiples of 2^-46 (1.4e-14), to even on a tie. They must stay below 32, and sums below 64
-/// (what is exact reaches to 128); NaN marks what does not.
+/// Partials are rounded to multiples of 2^-46 (1.4e-14), to even on a tie. They must stay below 32, and sums below
+/// 64 (what is exact reaches to 128); NaN marks what does not.
 constexpr int kExactGrid = -46;
 
 /// sum (+)= partial on the grid.
@@ -28,23 +28,24 @@ void add_on_grid(const A* partial, int64_t count, bool overwrite, double* sum) {
   }
 }
 
-/// body(expert, first row, last row, is the expert's first): rows of expert e of source s, in order; `n` (may be null)
-/// holds rows received as n[1, source, expert].
+/// body(expert, first row, last row, is the expert's first): rows of expert e of source s, in order; `n` (may be
+/// null) holds rows received as n[1, source, expert].
 template <class Body>
 void for_each_segment(const device::TensorView& offsets, const device::TensorView& n, int64_t experts, Body body) {
   const int64_t sources = n ? n.dim(1) : 1;
   for (int64_t e = 0; e < experts; ++e) {
     int64_t first = offsets.as<const int32_t>()[e];
     for (int64_t s = 0; s < sources; ++s) {
-      const int64_t rows = n ? n.as<const int32_t>()[(sources + s) * experts + e]
-                             : offsets.as<const int32_t>()[e + 1] - first;
+      const int64_t rows =
+          n ? n.as<const int32_t>()[(sources + s) * experts + e] : offsets.as<const int32_t>()[e + 1] - first;
       body(e, first, first + rows, s == 0);
       first += rows;
     }
   }
 }
 
-/// Σ g² in multiples of 2^-100 and below 2^25, as limbs of 32 bits in f64: limbs of many sums may be added up in f64.
+/// Σ g² in multiples of 2^-100 and below 2^25, as limbs of 32 bits in f64: limbs of many sums may be added up in
+/// f64.
 constexpr int kSquareLimbs = 4;
 class ExactSquares {
  public:
@@ -55,7 +56,8 @@ class ExactSquares {
       return;
     }
     const auto whole = static_cast<int64_t>(high);  // the rest has 63 bits more
-    sum_ += (static_cast<__int128>(whole) << 63) + static_cast<int64_t>((high - static_cast<double>(whole)) * 0x1p63);
+    sum_ +=
+        (static_cast<__int128>(whole) << 63) + static_cast<int64_t>((high - static_cast<double>(whole)) * 0x1p63);
   }
   void add(const ExactSquares& other) {
     sum_ += other.sum_;

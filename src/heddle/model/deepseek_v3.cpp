@@ -15,11 +15,11 @@ using ir::none;
 using ir::Role;
 using ir::ValueId;
 
-// Shape legend: T tokens of a microbatch on this rank, U those of its tp group (U = T without tensor parallelism), H
-// hidden, E experts, k chosen, R = T·k rows, S rows received, F width.
+// Shape legend: T tokens of a microbatch on this rank, U those of its tp group (U = T without tensor parallelism),
+// H hidden, E experts, k chosen, R = T·k rows, S rows received, F width.
 //
-// Tensor parallel (Korthikanti et al., arXiv 2205.05198): between the blocks each rank of tp has its own T tokens; a
-// block gathers them, works on its heads or its part of the width, and scatters the sum back.
+// Tensor parallel (Korthikanti et al., arXiv 2205.05198): between the blocks each rank of tp has its own T tokens;
+// a block gathers them, works on its heads or its part of the width, and scatters the sum back.
 class Writer {
  public:
   Writer(const ModelConfig& config, const StageSpec& spec) : c_(config), spec_(spec) {
@@ -37,10 +37,10 @@ class Writer {
       for (int64_t d = 0; d <= depths(); ++d) names.push_back(fmt::format("ids_{}", d));
       for (int64_t d = 1; d <= depths() + 1; ++d) names.push_back(fmt::format("labels_{}", d));
       tokens_of_ = op("load_tokens", {}, names,
-                   {{"rows", runs_ * local_},
-                    {"sequence", spec_.sequence_length},
-                    {"depths", depths()},
-                    {"cp", int64_t{spec_.mesh.of(Axis::cp)}}});
+                      {{"rows", runs_ * local_},
+                       {"sequence", spec_.sequence_length},
+                       {"depths", depths()},
+                       {"cp", int64_t{spec_.mesh.of(Axis::cp)}}});
     }
     scales_ = op("load_scales", {}, {"scales"},
                  {{"count", kScaleDepth + depths()}, {"dtype", std::string(heddle::name_of(wide_))}})[0];
@@ -160,7 +160,8 @@ class Writer {
     return op("linear", {x_U, matrix(prefix + name + ".weight", n, k, {}, {{0, Axis::tp}})}, {name})[0];
   }
   // Input features cut among tp, the sum scattered to each rank's rows.
-  ValueId row_linear(ValueId x_U, const std::string& prefix, const std::string& name, int64_t k, const std::string& out) {
+  ValueId row_linear(ValueId x_U, const std::string& prefix, const std::string& name, int64_t k,
+                     const std::string& out) {
     const ValueId w = matrix(prefix + name + ".weight", c_.hidden_size, k, {}, {{1, Axis::tp}});
     return scatter_sum(op("linear", {x_U, w}, {partial(out)})[0], out);
   }
@@ -186,8 +187,8 @@ class Writer {
     const auto parts = op("split", {joint}, {"kv_latent_raw", "k_rope_raw"}, {{"first", c_.kv_lora_rank}});
     const ValueId latent = gather(norm(parts[0], prefix + "kv_a_layernorm.weight", "kv_latent"), "kv_latent");
     const ValueId k_rope_raw = gather(parts[1], "k_rope_raw");
-    const ValueId w_kv_b =
-        matrix(prefix + "kv_b_proj.weight", all_heads * (nope + c_.v_head_dim), c_.kv_lora_rank, {}, {{0, Axis::tp}});
+    const ValueId w_kv_b = matrix(prefix + "kv_b_proj.weight", all_heads * (nope + c_.v_head_dim), c_.kv_lora_rank,
+                                  {}, {{0, Axis::tp}});
 
     const auto rotate = [&](ValueId x, int64_t count, int64_t width, const std::string& name) {
       return op("rope", {x, rope_}, {name},
@@ -228,10 +229,10 @@ class Writer {
             {"scale", c_.softmax_scale()}};
   }
 
-  // Attention of this rank's queries to the keys of all cp ranks, of which latent and k_rope are this rank's share. What
-  // goes between ranks is latent and rotary key (576 numbers a token in DeepSeek-V3, keys and values 40960 ÷ tp), for
-  // which each rank makes the keys and values of the whole sequence itself; but in `ulysses` they go by heads, and no
-  // rank makes any twice.
+  // Attention of this rank's queries to the keys of all cp ranks, of which latent and k_rope are this rank's share.
+  // What goes between ranks is latent and rotary key (576 numbers a token in DeepSeek-V3, keys and values 40960 ÷
+  // tp), for which each rank makes the keys and values of the whole sequence itself; but in `ulysses` they go by
+  // heads, and no rank makes any twice.
   template <class LinearKv>
   ValueId attend_across(ValueId q, ValueId latent, ValueId k_rope, const LinearKv& linear_kv) {
     const int64_t heads = c_.num_attention_heads / tp();
@@ -331,7 +332,8 @@ class Writer {
     const ValueId row_of = choice[1], token_of = choice[2], offsets = choice[3];
     const ValueId g_Tk = op("gate", {s_TE, choice[0]}, {"gates"},
                             {{"normalize", int64_t{c_.norm_topk_prob}}, {"scale", c_.routed_scaling_factor}})[0];
-    if (!predicts()) op("count_load", {offsets}, {}, {}, "", {statistic(fmt::format("load.{}", layer_), {experts})});
+    if (!predicts())
+      op("count_load", {offsets}, {}, {}, "", {statistic(fmt::format("load.{}", layer_), {experts})});
     if (c_.sequence_aux_loss_alpha > 0 && !predicts()) {
       const int64_t sharing = spec_.mesh.of(Axis::cp) * tp();
       std::vector<ValueId> in{s_TE, scales_};
@@ -359,8 +361,9 @@ class Writer {
       const ValueId h_TH = c_.n_shared_experts == 0
                                ? none
                                : mlp(x_TH, prefix + "shared_experts.", width * c_.n_shared_experts, "shared");
-      const ValueId w_gate_up = experts_weight(prefix, "gate_up_proj", 2 * width, c_.hidden_size,
-                                               {{"gate_proj", 0, width}, {"up_proj", width, width}}, {1, Axis::etp, 2});
+      const ValueId w_gate_up =
+          experts_weight(prefix, "gate_up_proj", 2 * width, c_.hidden_size,
+                         {{"gate_proj", 0, width}, {"up_proj", width, width}}, {1, Axis::etp, 2});
       const ValueId u_S2F = op("grouped_linear", {q_SH, w_gate_up, offsets_of_rows}, {"u"})[0];
       const ValueId a_SF = swiglu(u_S2F, "a");
       const ValueId w_down = experts_weight(prefix, "down_proj", c_.hidden_size, width,
@@ -386,8 +389,8 @@ class Writer {
     const auto [e_SH, h_TH] = experts_of(rows[0], there[3]);
     const auto back = lists();
     const ValueId c_TH =
-        op("collect", {e_SH, rows[1], g_Tk, choice[0], back[0], back[1], back[2], rows[2], rows[3]}, {"c"}, exchange,
-           "experts")[0];
+        op("collect", {e_SH, rows[1], g_Tk, choice[0], back[0], back[1], back[2], rows[2], rows[3]}, {"c"},
+           exchange, "experts")[0];
     return with_shared(c_TH, h_TH);
   }
 
@@ -415,8 +418,8 @@ class Writer {
     const ValueId a_TH = attention(n_TH, prefix + "self_attn.");
     const ValueId x2_TH = op("add", {x_TH, a_TH}, {"x_mid"})[0];
     const ValueId n2_TH = norm(x2_TH, prefix + "post_attention_layernorm.weight", "n_mid");
-    const ValueId y_TH = c_.is_moe(index) ? moe(n2_TH, prefix + "mlp.")
-                                          : mlp(n2_TH, prefix + "mlp.", c_.intermediate_size, "y");
+    const ValueId y_TH =
+        c_.is_moe(index) ? moe(n2_TH, prefix + "mlp.") : mlp(n2_TH, prefix + "mlp.", c_.intermediate_size, "y");
     return op("add", {x2_TH, y_TH}, {"x"})[0];
   }
 
@@ -483,13 +486,13 @@ class Writer {
       layer_ = static_cast<int>(index);
       const std::string prefix = fmt::format("model.layers.{}.", index);
       const ValueId e_TH = embed(d, "embedded");
-      const ValueId joined = op("concat",
-                                {norm(e_TH, prefix + "enorm.weight", "e_normed"),
-                                 norm(h_TH, prefix + "hnorm.weight", "h_normed")},
-                                {"joined"}, {{"first", c_.hidden_size}, {"second", c_.hidden_size}})[0];
+      const ValueId joined =
+          op("concat",
+             {norm(e_TH, prefix + "enorm.weight", "e_normed"), norm(h_TH, prefix + "hnorm.weight", "h_normed")},
+             {"joined"}, {{"first", c_.hidden_size}, {"second", c_.hidden_size}})[0];
       h_TH = layer(index, linear(joined, prefix, "eh_proj", c_.hidden_size));
-      predict(h_TH, prefix + "shared_head.norm.weight", labels(d + 1),
-              kScaleDepth + static_cast<int>(d) - 1, fmt::format("depth.{}", d));
+      predict(h_TH, prefix + "shared_head.norm.weight", labels(d + 1), kScaleDepth + static_cast<int>(d) - 1,
+              fmt::format("depth.{}", d));
     }
   }
 
@@ -505,7 +508,9 @@ class Writer {
 
 }  // namespace
 
-StageText deepseek_v3_stage(const ModelConfig& config, const StageSpec& spec) { return Writer(config, spec).write(); }
+StageText deepseek_v3_stage(const ModelConfig& config, const StageSpec& spec) {
+  return Writer(config, spec).write();
+}
 
 ParameterCount count_parameters(const ModelConfig& config, const std::vector<Parameter>& parameters,
                                 const ir::Stage& stage) {

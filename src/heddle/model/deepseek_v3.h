@@ -3,8 +3,8 @@
 #pragma once
 
 #include "heddle/base/dtype.h"
-#include "heddle/model/model_config.h"
 #include "heddle/ir/program.h"
+#include "heddle/model/model_config.h"
 #include "heddle/model/parameter.h"
 
 namespace heddle::model {
@@ -21,13 +21,13 @@ struct StageSpec {
   int stage = 0;
   int64_t first_layer = 0;
   int64_t layers = 0;
-  bool first = true;              // has the embedding; else receives
-  bool last = true;               // has the head and the losses; else sends
-  int64_t sequences = 1;          // a microbatch of a tp × cp group
-  int64_t sequence_length = 128;  // whole
+  bool first = true;               // has the embedding; else receives
+  bool last = true;                // has the head and the losses; else sends
+  int64_t sequences = 1;           // a microbatch of a tp × cp group
+  int64_t sequence_length = 128;   // whole
   std::string context = "gather";  // plan::Plan::context
-  Dtype dtype = Dtype::f32;       // the compute type X
-  ir::Coordinates mesh;           // its degrees; > 1 writes that axis' collectives out
+  Dtype dtype = Dtype::f32;        // the compute type X
+  ir::Coordinates mesh;            // its degrees; > 1 writes that axis' collectives out
   ir::Purpose purpose = ir::Purpose::train;
   Exchange exchange;
 };
@@ -35,9 +35,10 @@ struct StageSpec {
 /// Indices of load_scales: one factor a loss term.
 enum LossScale : int { kScaleNextToken = 0, kScaleSequenceAux = 1, kScaleZ = 2, kScaleDepth = 3 };
 
-/// Forward text of one stage. For `predict` it ends in the statistic "logits" [T, V] of the next token, without losses
-/// or depths; with tp ranks, all rows of the group by this rank's part of the vocabulary. Else the statistics it updates are: "loss.next_token", "loss.depth.D" (sums over labels),
-/// "loss.sequence_aux.L", "loss.z.L" (sums), and "load.L" [E] for each MoE layer L.
+/// Forward text of one stage. For `predict` it ends in the statistic "logits" [T, V] of the next token, without
+/// losses or depths; with tp ranks, all rows of the group by this rank's part of the vocabulary. Else the
+/// statistics it updates are: "loss.next_token", "loss.depth.D" (sums over labels), "loss.sequence_aux.L",
+/// "loss.z.L" (sums), and "load.L" [E] for each MoE layer L.
 StageText deepseek_v3_stage(const ModelConfig& config, const StageSpec& spec);
 
 /// Trained parameters of the whole model, and those that a token passes through.

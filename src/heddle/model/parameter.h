@@ -16,8 +16,8 @@ struct ReleasedPart {
   int64_t rows = 0;
 };
 
-/// A rank's tensor holds its share of dim `dim`, cut among the ranks of an axis. Each of the dim's `parts` equal runs
-/// (gate and up) is cut by itself.
+/// A rank's tensor holds its share of dim `dim`, cut among the ranks of an axis. Each of the dim's `parts` equal
+/// runs (gate and up) is cut by itself.
 struct Cut {
   int dim = 0;
   ir::Axis axis = ir::Axis::tp;
@@ -28,11 +28,11 @@ struct Parameter {
   std::string name;  // also the name of the stage's value
   ir::ValueId value = ir::none;
   enum class Start : uint8_t { normal, ones, zeros, rope_table } start = Start::normal;
-  double deviation = 0;      // of `normal`
-  bool trained = true;       // by the optimizer; the balancing bias and the rotary table are not
+  double deviation = 0;  // of `normal`
+  bool trained = true;   // by the optimizer; the balancing bias and the rotary table are not
   bool decays = false;
-  int64_t experts = 0;       // leading dim when the parameter holds experts: how many in the whole model
-  std::vector<Cut> cuts;     // of the whole tensor into a rank's
+  int64_t experts = 0;    // leading dim when the parameter holds experts: how many in the whole model
+  std::vector<Cut> cuts;  // of the whole tensor into a rank's
   /// The mesh group whose ranks hold copies of this tensor: their gradients are summed.
   std::string copies = "stage";
   std::vector<ReleasedPart> released;

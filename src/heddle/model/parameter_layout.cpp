@@ -41,7 +41,8 @@ std::vector<Run> runs_of(const Parameter& p, const std::vector<int64_t>& local_d
       }
       for (int64_t i = 0; i < outer.count; ++i) {
         for (const Run& run : along[d]) {
-          next.push_back({(outer.local + i) * local_dims[d] + run.local, (outer.whole + i) * whole[d] + run.whole, run.count});
+          next.push_back(
+              {(outer.local + i) * local_dims[d] + run.local, (outer.whole + i) * whole[d] + run.whole, run.count});
         }
       }
     }

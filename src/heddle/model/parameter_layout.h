@@ -17,7 +17,8 @@ struct Run {
 };
 
 /// Dims of the whole tensor of which a rank at `place` holds `local_dims`.
-std::vector<int64_t> whole_dims(const Parameter& p, const std::vector<int64_t>& local_dims, const ir::Coordinates& place);
+std::vector<int64_t> whole_dims(const Parameter& p, const std::vector<int64_t>& local_dims,
+                                const ir::Coordinates& place);
 
 /// The runs of a rank's part, in increasing local element.
 std::vector<Run> runs_of(const Parameter& p, const std::vector<int64_t>& local_dims, const ir::Coordinates& place);

@@ -193,7 +193,8 @@ void fuse_norm_gradient(Stage& stage) {
     if (!r.is(i, "add") || r.op(i).phase != ir::Phase::I) continue;
     const Op add = r.op(i);
     const int norm = r.writer_of(add.in[1]), residual = r.writer_of(add.in[0]);
-    if (!r.is(norm, "rms_norm_dgrad") || residual < 0 || residual > norm || r.only_reader_of(add.in[1]) < 0) continue;
+    if (!r.is(norm, "rms_norm_dgrad") || residual < 0 || residual > norm || r.only_reader_of(add.in[1]) < 0)
+      continue;
     Op& dgrad = stage.ops[static_cast<size_t>(norm)];
     if (dgrad.in.size() > 4 && dgrad.in[4] != none) continue;
     dgrad.in.resize(5, none);

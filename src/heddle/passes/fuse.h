@@ -25,12 +25,12 @@ const std::vector<std::string>& fusion_names();
 /// left.
 void fuse(ir::Stage& stage, const std::set<std::string>& wanted);
 
-/// After differentiation: the gradient that passes a norm by on its residual path is added inside the norm's own, as
-/// add_rms_norm has it, so that a norm at the head of a stage rounds like one inside.
+/// After differentiation: the gradient that passes a norm by on its residual path is added inside the norm's own,
+/// as add_rms_norm has it, so that a norm at the head of a stage rounds like one inside.
 void fuse_norm_gradient(ir::Stage& stage);
 
-/// After differentiation: loss, input and weight gradient of linear_cross_entropy in one op of phase I. The weight's
-/// gradient is then part of I; a schedule that defers W keeps them apart.
+/// After differentiation: loss, input and weight gradient of linear_cross_entropy in one op of phase I. The
+/// weight's gradient is then part of I; a schedule that defers W keeps them apart.
 void fuse_loss(ir::Stage& stage);
 
 }  // namespace heddle::passes

@@ -51,7 +51,8 @@ class Writer {
   int ranks_of(const model::Parameter& p) const { return o_.ranks_of(p.copies); }
 
   std::vector<ValueId> op(std::string_view kind, std::vector<ValueId> in, std::vector<std::string> names,
-                          ir::Attributes attributes = {}, std::vector<ValueId> updates = {}, std::string group = "") {
+                          ir::Attributes attributes = {}, std::vector<ValueId> updates = {},
+                          std::string group = "") {
     ir::Op op;
     op.def = &ops::find(kind);
     op.in = std::move(in);
@@ -62,7 +63,8 @@ class Writer {
     return stage_.append(std::move(op), names);
   }
 
-  /// The parameters with copies, in buckets of one group and type. `bytes` of each counts towards the bucket's size.
+  /// The parameters with copies, in buckets of one group and type. `bytes` of each counts towards the bucket's
+  /// size.
   template <class Bytes>
   std::vector<std::vector<const model::Parameter*>> buckets(bool last_first, Bytes bytes) const {
     std::vector<std::vector<const model::Parameter*>> full;
@@ -107,8 +109,9 @@ class Writer {
         names.push_back("shard.grad." + p->name);
       }
       const bool one = bucket.size() == 1;
-      const auto shards = op("reduce_gradients", in, names, {{"ranks", int64_t{ranks_of(*bucket[0])}}, {"one", int64_t{one}}},
-                             {}, bucket[0]->copies);
+      const auto shards =
+          op("reduce_gradients", in, names, {{"ranks", int64_t{ranks_of(*bucket[0])}}, {"one", int64_t{one}}}, {},
+             bucket[0]->copies);
       for (size_t i = 0; i < bucket.size(); ++i) gradients_[bucket[i]->value] = {shards[i]};
     }
   }
@@ -181,7 +184,8 @@ class Writer {
       const int layer = layer_of(p.value), ranks = ranks_of(p);
       ValueId load = stage_.find(fmt::format("load.{}", layer));
       if (ranks > 1) {
-        load = op("all_reduce", {load}, {fmt::format("load_all.{}", layer)}, {{"ranks", int64_t{ranks}}}, {}, p.copies)[0];
+        load = op("all_reduce", {load}, {fmt::format("load_all.{}", layer)}, {{"ranks", int64_t{ranks}}}, {},
+                  p.copies)[0];
       }
       op("router_bias_update", {load}, {}, {{"rate", o_.bias_update_rate}}, {p.value});
     }
@@ -197,9 +201,10 @@ class Writer {
       const ir::Value& first = stage_.value(bucket[0]->value);
       if (first.layout == ir::Layout::packed) {
         ir::Attributes attributes{{"ranks", ranks}};
-        for (size_t i = 0; i < first.shape.size(); ++i) attributes.set(fmt::format("dim{}", i), first.shape[i].count);
-        const ValueId rows = op("gather_rows", {sources_.at(bucket[0]->value)}, {"rows." + bucket[0]->name}, attributes,
-                                {}, bucket[0]->copies)[0];
+        for (size_t i = 0; i < first.shape.size(); ++i)
+          attributes.set(fmt::format("dim{}", i), first.shape[i].count);
+        const ValueId rows = op("gather_rows", {sources_.at(bucket[0]->value)}, {"rows." + bucket[0]->name},
+                                attributes, {}, bucket[0]->copies)[0];
         op("pack_weight", {rows}, {}, {}, {bucket[0]->value});
         continue;
       }

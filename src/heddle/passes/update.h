@@ -2,9 +2,10 @@
 // update of the balancing biases.
 //
 // Where several ranks hold copies of a weight, the optimizer is sharded over them (ZeRO, Rajbhandari et al.,
-// arXiv 1910.02054, stage 1): gradients are reduce-scattered in buckets, last layer first, so that each bucket leaves
-// as soon as the backward pass has finished with it; a rank holds master and moments of its run of elements; and at
-// the beginning of the next step the weights are gathered, first layer first, each just ahead of its first use.
+// arXiv 1910.02054, stage 1): gradients are reduce-scattered in buckets, last layer first, so that each bucket
+// leaves as soon as the backward pass has finished with it; a rank holds master and moments of its run of elements;
+// and at the beginning of the next step the weights are gathered, first layer first, each just ahead of its first
+// use.
 #pragma once
 
 #include <map>
@@ -16,22 +17,22 @@ namespace heddle::passes {
 
 struct UpdateOptions {
   double beta1 = 0.9, beta2 = 0.95, epsilon = 1e-8, weight_decay = 0.1;
-  double clip_norm = 1.0;         // 0: off
-  double bias_update_rate = 0.0;  // of the routers' balancing biases; 0: off
-  bool fuse_copy = true;          // adamw writes the weight's rounded copy itself
-  bool exact_sums = false;        // accumulators are those of passes/exact_sums
-  std::map<std::string, int> group_ranks;      // size of each mesh group; one that is not named has one rank
-  int64_t bucket_bytes = int64_t{16} << 20;    // of gradients in one reduction
+  double clip_norm = 1.0;                    // 0: off
+  double bias_update_rate = 0.0;             // of the routers' balancing biases; 0: off
+  bool fuse_copy = true;                     // adamw writes the weight's rounded copy itself
+  bool exact_sums = false;                   // accumulators are those of passes/exact_sums
+  std::map<std::string, int> group_ranks;    // size of each mesh group; one that is not named has one rank
+  int64_t bucket_bytes = int64_t{16} << 20;  // of gradients in one reduction
   int ranks_of(const std::string& group) const {
     const auto at = group_ranks.find(group);
     return at == group_ranks.end() ? 1 : at->second;
   }
 };
 
-/// Adds for each trained parameter its moments "m.NAME", "v.NAME", its master "master.NAME" (unless the weight itself
-/// is wide, in rows and on one rank, then it is its own master), and the ops of the end and of the beginning. State of
-/// a parameter with copies on G ranks is a run of ceil(elements ÷ G). The norm of all gradients before clipping is the
-/// statistic "grad_norm". A parameter whose gradient nothing makes is InternalError.
+/// Adds for each trained parameter its moments "m.NAME", "v.NAME", its master "master.NAME" (unless the weight
+/// itself is wide, in rows and on one rank, then it is its own master), and the ops of the end and of the
+/// beginning. State of a parameter with copies on G ranks is a run of ceil(elements ÷ G). The norm of all gradients
+/// before clipping is the statistic "grad_norm". A parameter whose gradient nothing makes is InternalError.
 void update(model::StageText& text, const UpdateOptions& options);
 
 }  // namespace heddle::passes

@@ -32,8 +32,8 @@ void check_sizes(const model::ModelConfig& config, const Plan& plan) {
                  did_you_mean(plan.context, contexts));
   }
   if (plan.context == "ulysses") {
-    divides("model.num_attention_heads", config.num_attention_heads, "mesh.tp × mesh.cp, as parallel.context 'ulysses' needs",
-            int64_t{mesh.tp} * mesh.cp);
+    divides("model.num_attention_heads", config.num_attention_heads,
+            "mesh.tp × mesh.cp, as parallel.context 'ulysses' needs", int64_t{mesh.tp} * mesh.cp);
   }
   divides("the sequence length", plan.sequence_length, mesh.cp > 1 ? "2 × mesh.cp × mesh.tp" : "mesh.tp",
           (mesh.cp > 1 ? 2 * mesh.cp : 1) * mesh.tp);
@@ -101,14 +101,14 @@ Lowered lower(const model::ModelConfig& config, const Plan& plan) {
   const Mesh mesh(plan.mesh);
   check_sizes(config, plan);
   if (plan.mesh.pp > 1 && (config.tie_word_embeddings || config.num_nextn_predict_layers > 0)) {
-    config_error("tied embeddings and multi-token prediction need one pipeline stage, {} asked for",
-                 plan.mesh.pp);
+    config_error("tied embeddings and multi-token prediction need one pipeline stage, {} asked for", plan.mesh.pp);
   }
   Lowered lowered;
   ir::StepProgram& program = lowered.program;
   program.microbatches = plan.microbatches;
   for (const ir::Purpose purpose : {ir::Purpose::train, ir::Purpose::evaluate, ir::Purpose::predict}) {
-    if ((purpose == ir::Purpose::evaluate && !plan.evaluates) || (purpose == ir::Purpose::predict && !plan.predicts)) {
+    if ((purpose == ir::Purpose::evaluate && !plan.evaluates) ||
+        (purpose == ir::Purpose::predict && !plan.predicts)) {
       continue;
     }
     const int first = static_cast<int>(program.stages.size());

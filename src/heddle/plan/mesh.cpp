@@ -36,7 +36,8 @@ std::vector<Axis> fold_named(const std::string& order, const std::vector<Axis>& 
 std::string text_of(const Degrees& degrees) {
   if (degrees.ranks() == 1) return "1 rank";
   std::string cut, experts;
-  for (const auto& [name, degree] : {std::pair{"tp", degrees.tp}, {"cp", degrees.cp}, {"dp", degrees.dp}, {"pp", degrees.pp}}) {
+  for (const auto& [name, degree] :
+       {std::pair{"tp", degrees.tp}, {"cp", degrees.cp}, {"dp", degrees.dp}, {"pp", degrees.pp}}) {
     if (degree > 1) cut += fmt::format("{}{} {}", cut.empty() ? "" : " × ", name, degree);
   }
   for (const auto& [name, degree] : {std::pair{"ep", degrees.ep}, {"etp", degrees.etp}}) {
@@ -50,12 +51,13 @@ Mesh::Mesh(const Degrees& degrees) : degrees_(degrees) {
                                           degrees.ep, degrees.etp, 1};
   for (int a = 0; a < ir::kAxes; ++a) {
     if (degree[static_cast<size_t>(a)] < 1) {
-      config_error("mesh.{} is {}, must be at least 1", ir::name_of(static_cast<Axis>(a)), degree[static_cast<size_t>(a)]);
+      config_error("mesh.{} is {}, must be at least 1", ir::name_of(static_cast<Axis>(a)),
+                   degree[static_cast<size_t>(a)]);
     }
   }
   if (degrees.stage_ranks() % (degrees.ep * degrees.etp) != 0) {
-    config_error("mesh: ep × etp ({} × {}) does not divide tp × cp × dp ({} × {} × {} = {})", degrees.ep, degrees.etp,
-                 degrees.tp, degrees.cp, degrees.dp, degrees.stage_ranks());
+    config_error("mesh: ep × etp ({} × {}) does not divide tp × cp × dp ({} × {} × {} = {})", degrees.ep,
+                 degrees.etp, degrees.tp, degrees.cp, degrees.dp, degrees.stage_ranks());
   }
   const std::vector<Axis> fold = fold_named(degrees.order, {Axis::tp, Axis::cp, Axis::dp, Axis::pp}, "order");
   const std::vector<Axis> experts =

@@ -16,17 +16,17 @@ namespace heddle::plan {
 
 struct Plan {
   Degrees mesh;
-  int microbatches = 1;           // of one rank, a step
-  int64_t sequences = 1;          // a microbatch, shared by the ranks of tp × cp
+  int microbatches = 1;   // of one rank, a step
+  int64_t sequences = 1;  // a microbatch, shared by the ranks of tp × cp
   int64_t sequence_length = 128;
   std::string context = "gather";  // how attention meets the keys of other cp ranks: gather, ulysses or ring
-  Dtype dtype = Dtype::f32;       // of weights and activations
+  Dtype dtype = Dtype::f32;        // of weights and activations
   std::set<std::string> fusions{passes::fusion_names().begin(), passes::fusion_names().end()};
-  bool exact_sums = false;        // weight gradients that no layout changes (passes/exact_sums)
-  model::Exchange exchange;       // of the experts' rows
-  bool reuse_lists = true;        // the counts of a MoE layer's rows go to the host once a microbatch, not four times
-  bool evaluates = false;         // adds the forward-only program of a batch (one microbatch) with its losses
-  bool predicts = false;          // adds the program of one sequence's logits
+  bool exact_sums = false;   // weight gradients that no layout changes (passes/exact_sums)
+  model::Exchange exchange;  // of the experts' rows
+  bool reuse_lists = true;   // the counts of a MoE layer's rows go to the host once a microbatch, not four times
+  bool evaluates = false;    // adds the forward-only program of a batch (one microbatch) with its losses
+  bool predicts = false;     // adds the program of one sequence's logits
   passes::UpdateOptions update;
   /// Size of the backend's packed form of a weight, 0 to leave it in rows. Null: nothing is packed.
   std::function<int64_t(const ir::Value&)> packed_bytes;

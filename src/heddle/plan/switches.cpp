@@ -48,13 +48,22 @@ std::vector<Switch> make_switches() {
        "Every sum has one fixed order, so that a run repeats bit for bit. Always on: there is no unordered mode.",
        "none",
        page("deterministic")},
-      {"mesh.ranks", {}, reassociates, "How many ranks work on the run, as threads of one process or under MPI.",
-       "none by itself: what the ranks do is said by the degrees, and by mesh.dp where they leave it open", page("mesh")},
-      {"mesh.dp", {}, reassociates,
-       "Copies of the model, each on its share of the batch; gradients are summed, the optimizer is sharded over them.",
+      {"mesh.ranks",
+       {},
+       reassociates,
+       "How many ranks work on the run, as threads of one process or under MPI.",
+       "none by itself: what the ranks do is said by the degrees, and by mesh.dp where they leave it open",
+       page("mesh")},
+      {"mesh.dp",
+       {},
+       reassociates,
+       "Copies of the model, each on its share of the batch; gradients are summed, the optimizer is sharded over "
+       "them.",
        "a step sends each gradient and each weight once around; moments and masters shrink with the copies",
        page("data_parallel")},
-      {"mesh.tp", {}, reassociates,
+      {"mesh.tp",
+       {},
+       reassociates,
        "Cuts heads, widths and vocabulary among ranks, and the tokens between the blocks (sequence parallel).",
        "gathers and scatters activations four times a layer each way; weights and activations shrink",
        page("tensor_parallel")},
@@ -62,19 +71,23 @@ std::vector<Switch> make_switches() {
        {"gather", "ulysses", "ring"},
        reassociates,
        "How attention meets the keys of a sequence that is cut among ranks.",
-       "gather and ring send the latent and make keys and values of the whole sequence on every rank; ulysses sends "
+       "gather and ring send the latent and make keys and values of the whole sequence on every rank; ulysses "
+       "sends "
        "queries, keys, values and outputs by heads and repeats nothing",
        page("context_parallel")},
       {"parallel.exchange",
        {"plain", "rank", "node", "merge", "auto"},
        bitwise,
-       "How rows reach experts on other ranks: one by one, once a rank, once a node, all to every node, or as counts "
+       "How rows reach experts on other ranks: one by one, once a rank, once a node, all to every node, or as "
+       "counts "
        "and links tell, for each layer and microbatch.",
-       "node and merge hold the rows that pass through a rank, and take a second hop; all but plain send sums in the "
+       "node and merge hold the rows that pass through a rank, and take a second hop; all but plain send sums in "
+       "the "
        "wide type",
        page("moe_exchange")},
       {"parallel.reuse_lists", on_off, bitwise,
-       "Combining and both backward exchanges of a MoE layer use the row counts that the first one copied to the host.",
+       "Combining and both backward exchanges of a MoE layer use the row counts that the first one copied to the "
+       "host.",
        "none; off, the host waits four times a layer and microbatch instead of once", page("reuse_lists")},
       {"train.clip_norm",
        {},
@@ -89,7 +102,8 @@ std::vector<Switch> make_switches() {
        "one small op a MoE layer each way",
        page("sequence_aux_loss")},
       {"train.exact_sums", on_off, reassociates,
-       "Makes sums of weight gradients exact: every degree of data, expert and pipeline parallelism gives the same bits.",
+       "Makes sums of weight gradients exact: every degree of data, expert and pipeline parallelism gives the same "
+       "bits.",
        "8 bytes a parameter and one more sweep over the gradients a microbatch; twice the bytes of their reduction",
        page("exact_sums")},
       {"model.z_loss_weight",

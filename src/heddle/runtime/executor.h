@@ -30,8 +30,8 @@ struct ExecutorOptions {
   int64_t host_capacity_bytes = 0;  // of the arena of values on the host, likewise
   /// Communicator of each stream that communicates ("comm.ep", "comm.pp.forward", …). Not owned.
   std::map<std::string, comm::Communicator*> communicators;
-  ir::Coordinates place;            // of the rank in the mesh
-  bool poison = false;              // fill the arena with NaN first (tests)
+  ir::Coordinates place;  // of the rank in the mesh
+  bool poison = false;    // fill the arena with NaN first (tests)
 };
 
 class Executor : private ir::Issuer {

@@ -8,8 +8,8 @@ namespace heddle::runtime {
 MeshCommunicators::MeshCommunicators(comm::World& world, const ir::StepProgram& program, const plan::Mesh& mesh) {
   if (world.size() != mesh.ranks()) {
     const plan::Degrees& d = mesh.degrees();
-    config_error("mesh: tp × cp × dp × pp ({} × {} × {} × {}) needs {} ranks, {} are running", d.tp, d.cp, d.dp, d.pp,
-                 mesh.ranks(), world.size());
+    config_error("mesh: tp × cp × dp × pp ({} × {} × {} × {}) needs {} ranks, {} are running", d.tp, d.cp, d.dp,
+                 d.pp, mesh.ranks(), world.size());
   }
   const ir::StreamTable streams(program);
   for (const std::string& stream : streams.names()) {

@@ -8,7 +8,8 @@
 
 namespace heddle::schedule {
 
-/// Compute only: which block kind on which microbatch, for pipeline rank r of `ranks`; the beginning of the step first.
+/// Compute only: which block kind on which microbatch, for pipeline rank r of `ranks`; the beginning of the step
+/// first.
 struct Compute {
   ir::BlockKind kind = ir::BlockKind::F;
   int stage = 0;

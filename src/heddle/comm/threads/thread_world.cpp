@@ -127,7 +127,9 @@ class ThreadWorld : public World {
   int rank() const override { return rank_; }
   int size() const override { return board_.size(); }
   int node_of(int rank) const override { return board_.node_of_.at(static_cast<size_t>(rank)); }
-  const std::string& host_of(int rank) const override { return board_.hosts_.at(static_cast<size_t>(node_of(rank))); }
+  const std::string& host_of(int rank) const override {
+    return board_.hosts_.at(static_cast<size_t>(node_of(rank)));
+  }
   std::unique_ptr<Communicator> communicator(const std::vector<int>& ranks, const std::string& name) override {
     const auto at = std::find(ranks.begin(), ranks.end(), rank_);
     HEDDLE_CHECK(at != ranks.end(), "rank {} is not in the group that it asks for ({})", rank_, name);

@@ -169,8 +169,10 @@ void unpermute_dgrad(const KernelCall& call) {
 }
 void weigh_dgrad(const KernelCall& call) {
   over_rows(call.in[1].dim(0), 3 * call.in[1].columns() * size_of(call.in[1].dtype),
-            [&](int64_t begin, int64_t end) { HWY_DYNAMIC_DISPATCH(WeighDgradRows)
-                                              (call, begin, end); });
+            [&](int64_t begin, int64_t end) {
+              HWY_DYNAMIC_DISPATCH(WeighDgradRows)
+              (call, begin, end);
+            });
 }
 
 }  // namespace

@@ -1,7 +1,7 @@
 // load_tokens, load_scales, load_step: from the batch of the step into values.
 #include "heddle/device/batch.h"
-#include "heddle/ir/axes.h"
 
+#include "heddle/ir/axes.h"
 #include "heddle/kernels/reference/operands.h"
 
 namespace heddle::kernels::reference {

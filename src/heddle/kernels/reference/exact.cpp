@@ -16,17 +16,19 @@ void grouped_linear_wgrad_exact(const KernelCall& call) {
   const Input<A> x_RK(call.in[0]), dy_RN(call.in[1]);
   const int64_t K = call.in[0].dim(1), N = call.in[1].dim(1), E = call.updates[0].dim(0);
   std::vector<A> partial(static_cast<size_t>(N * K));
-  for_each_segment(call.in[2], operand(call.in, 3), E, [&](int64_t expert, int64_t first, int64_t last, bool overwrite) {
-    std::fill(partial.begin(), partial.end(), A(0));
-    for (int64_t r = first; r < last; ++r) {
-      for (int64_t n = 0; n < N; ++n) {
-        for (int64_t k = 0; k < K; ++k) {
-          partial[static_cast<size_t>(n * K + k)] += dy_RN[r * N + n] * x_RK[r * K + k];
-        }
-      }
-    }
-    add_on_grid(partial.data(), N * K, overwrite && call.overwrite, call.updates[0].as<double>() + expert * N * K);
-  });
+  for_each_segment(call.in[2], operand(call.in, 3), E,
+                   [&](int64_t expert, int64_t first, int64_t last, bool overwrite) {
+                     std::fill(partial.begin(), partial.end(), A(0));
+                     for (int64_t r = first; r < last; ++r) {
+                       for (int64_t n = 0; n < N; ++n) {
+                         for (int64_t k = 0; k < K; ++k) {
+                           partial[static_cast<size_t>(n * K + k)] += dy_RN[r * N + n] * x_RK[r * K + k];
+                         }
+                       }
+                     }
+                     add_on_grid(partial.data(), N * K, overwrite && call.overwrite,
+                                 call.updates[0].as<double>() + expert * N * K);
+                   });
 }
 
 template <class A>
@@ -65,8 +67,7 @@ std::vector<KernelEntry> exact_kernels() {
   return {entry("add_exact", by_type<in0, add_exact<float>, add_exact<double>>),
           entry("grouped_linear_wgrad_exact",
                 by_type<in0, grouped_linear_wgrad_exact<float>, grouped_linear_wgrad_exact<double>>),
-          entry("grad_square_sum_exact",
-                by_type<in0, grad_square_sum_exact<float>, grad_square_sum_exact<double>>),
+          entry("grad_square_sum_exact", by_type<in0, grad_square_sum_exact<float>, grad_square_sum_exact<double>>),
           entry("round_gradient", round_gradient)};
 }
 

@@ -81,7 +81,8 @@ void adamw(const KernelCall& call) {
 
 std::vector<KernelEntry> optimizer_kernels() {
   return {entry("grad_square_sum", by_type<in0, grad_square_sum<float>, grad_square_sum<double>>),
-          entry("sum_parts", sum_parts), entry("grad_norm", grad_norm), entry("adamw", by_type<updates0, adamw<float>, adamw<double>>)};
+          entry("sum_parts", sum_parts), entry("grad_norm", grad_norm),
+          entry("adamw", by_type<updates0, adamw<float>, adamw<double>>)};
 }
 
 }  // namespace heddle::kernels::reference
