@@ -129,7 +129,7 @@ class Variant {
     runtime::ExecutorOptions options;
     options.rank = world.rank();
     options.place = mesh_.at(world.rank());
-    options.communicators = communicators_.by_stream();
+    options.communicators = communicators_.by_channel();
     options.capacity_bytes = int64_t{1} << 30;
     executor_ = std::make_unique<runtime::Executor>(lowered_.program, options);
     fill();

@@ -7,7 +7,7 @@
 
 #include "heddle/ir/verify.h"
 #include "heddle/ops/ops.h"
-#include "heddle/schedule/one_forward_one_backward.h"
+#include "heddle/schedule/lower.h"
 #include "heddle/simulate/recording.h"
 #include "tests/simulate/tiny_step.h"
 
@@ -82,7 +82,7 @@ class HostArena : public testing::Test {
     offloaded.stages = plain.program.stages;
     offloaded.microbatches = plan.microbatches;
     bytes = offload(offloaded.stages[0]);
-    schedule::lower(offloaded, offloaded.actions[0], {schedule::one_forward_one_backward(0, 1, plan.microbatches)});
+    schedule::lower(offloaded, offloaded.actions[0], plan::schedule_of(plan));
   }
 
   simulate::RecordOptions options(const ir::StepProgram& program) {

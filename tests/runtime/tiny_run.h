@@ -34,7 +34,7 @@ class RankRun {
     options.backend = backend;
     options.threads = threads;
     options.capacity_bytes = capacity;
-    options.communicators = communicators_.by_stream();
+    options.communicators = communicators_.by_channel();
     options.poison = poison;
     executor_ = std::make_unique<runtime::Executor>(lowered.program, options);
   }

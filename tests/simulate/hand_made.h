@@ -5,7 +5,8 @@
 #include <vector>
 
 #include "heddle/ops/ops.h"
-#include "heddle/schedule/one_forward_one_backward.h"
+#include "heddle/plan/plan.h"
+#include "heddle/schedule/lower.h"
 #include "heddle/simulate/simulate.h"
 
 namespace heddle::test {
@@ -56,7 +57,6 @@ inline ir::StepProgram pipeline(int ranks, int microbatches, double forward_us, 
                                 double message_us) {
   ir::StepProgram program;
   program.microbatches = microbatches;
-  std::vector<std::vector<schedule::Compute>> orders;
   program.class_of_rank.clear();
   for (int s = 0; s < ranks; ++s) {
     ir::Stage stage;
@@ -70,10 +70,12 @@ inline ir::StepProgram pipeline(int ranks, int microbatches, double forward_us, 
     const ir::ValueId dx = put(stage, work, ir::Phase::I, back, backward_us, "dx");
     if (s > 0) message(stage, ir::Phase::I, dx, -1, message_us);
     program.stages.push_back(std::move(stage));
-    orders.push_back(schedule::one_forward_one_backward(s, ranks, microbatches));
     program.class_of_rank.push_back(s);
   }
-  schedule::lower(program, program.actions[0], orders);
+  plan::Plan plan;
+  plan.mesh.pp = ranks;
+  plan.microbatches = microbatches;
+  schedule::lower(program, program.actions[0], plan::schedule_of(plan));
   return program;
 }
 
@@ -81,13 +83,10 @@ inline ir::StepProgram pipeline(int ranks, int microbatches, double forward_us, 
 inline ir::StepProgram forward_only(std::vector<ir::Stage> stages) {
   ir::StepProgram program;
   program.class_of_rank.clear();
-  std::vector<std::vector<schedule::Compute>> orders;
-  for (size_t s = 0; s < stages.size(); ++s) {
-    program.class_of_rank.push_back(static_cast<int>(s));
-    orders.push_back({{ir::BlockKind::F, static_cast<int>(s), 0}});
-  }
+  const auto ranks = static_cast<int>(stages.size());
+  for (int r = 0; r < ranks; ++r) program.class_of_rank.push_back(r);
   program.stages = std::move(stages);
-  schedule::lower(program, program.actions[0], orders);
+  schedule::lower(program, program.actions[0], schedule::forward_only(schedule::loop_placement(ranks)));
   return program;
 }
 

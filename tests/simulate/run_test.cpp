@@ -88,11 +88,11 @@ TEST(Run, APacedStepTakesThePredictedTime) {
     for (int r = 0; r < ranks; ++r) run.executor(r).set_trace(true);
     run.run(batches);
   };
-  std::vector<std::string> names = ir::StreamTable(program).names();
+  const auto names_of = [&](int rank) { return run.executor(rank).walk().streams().names(); };
   traced_run();
   std::map<std::pair<int, uint32_t>, std::vector<double>> unpaced_us;
   for (int r = 0; r < ranks; ++r) {
-    for (size_t i = 0; i < names.size(); ++i) {
+    for (size_t i = 0; i < names_of(r).size(); ++i) {
       for (const device::Span& span : run.executor(r).stream(static_cast<int>(i)).take_spans()) {
         unpaced_us[{span.stage, span.op_index}].push_back(static_cast<double>(span.end_ns - span.start_ns) * 1e-3);
       }
@@ -127,6 +127,7 @@ TEST(Run, APacedStepTakesThePredictedTime) {
     int64_t first_ns = INT64_MAX, last_ns = 0;
     order.clear();
     for (int r = 0; r < ranks; ++r) {
+      const std::vector<std::string> names = names_of(r);
       for (size_t i = 0; i < names.size(); ++i) {
         for (const device::Span& span : run.executor(r).stream(static_cast<int>(i)).take_spans()) {
           first_ns = std::min(first_ns, span.start_ns);
@@ -150,7 +151,7 @@ TEST(Run, APacedStepTakesThePredictedTime) {
     std::vector<simulate::SimulatedOp> ops = predicted.ranks[static_cast<size_t>(r)].ops;
     std::stable_sort(ops.begin(), ops.end(), [](const auto& a, const auto& b) { return a.start_us < b.start_us; });
     for (const simulate::SimulatedOp& op : ops) {
-      simulated[names[static_cast<size_t>(op.stream)]].emplace_back(op.op, op.microbatch);
+      simulated[names_of(r)[static_cast<size_t>(op.stream)]].emplace_back(op.op, op.microbatch);
     }
     for (const auto& [stream, sequence] : simulated)
       EXPECT_EQ(sequence, (order[{r, stream}])) << r << " " << stream;

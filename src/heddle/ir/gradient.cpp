@@ -16,6 +16,7 @@ std::vector<ValueId> GradientWriter::input_gradient(const OpDef& def, std::vecto
   op.phase = Phase::I;
   if (def.stream == StreamKind::comm) op.group = group_;
   op.layer = layer_;
+  op.chunk = chunk_;
   op.attributes = std::move(attributes);
   const std::vector<ValueId> out = stage_.append(std::move(op), names);
   for (const ValueId id : out) {
@@ -32,6 +33,7 @@ void GradientWriter::weight_gradient(const OpDef& def, std::vector<ValueId> in, 
   op.phase = Phase::W;
   if (def.stream == StreamKind::comm) op.group = group_;
   op.layer = layer_;
+  op.chunk = chunk_;
   op.attributes = std::move(attributes);
   for (const ValueId weight : weights) {
     std::vector<ValueId>& uses = stage_.accumulators[weight];
@@ -53,7 +55,7 @@ std::vector<ValueId> differentiate(Stage& stage, const OpDef& add,
                                    const std::vector<std::pair<ValueId, ValueId>>& seeds,
                                    const std::vector<ValueId>& wanted) {
   std::vector<ValueId> gradient_of(stage.values.size(), none);
-  const auto sum_in = [&](ValueId of, ValueId gradient, int layer) {
+  const auto sum_in = [&](ValueId of, ValueId gradient, const Op* forward) {
     ValueId& sum = gradient_of[static_cast<size_t>(of)];
     if (sum == none) {
       sum = gradient;
@@ -63,11 +65,14 @@ std::vector<ValueId> differentiate(Stage& stage, const OpDef& add,
     op.def = &add;
     op.in = {sum, gradient};
     op.phase = Phase::I;
-    op.layer = layer;
+    if (forward != nullptr) {
+      op.layer = forward->layer;
+      op.chunk = forward->chunk;
+    }
     sum = stage.append(std::move(op), {"d" + stage.value(of).name})[0];
     stage.value(sum).role = Role::gradient;
   };
-  for (const auto& [value, gradient] : seeds) sum_in(value, gradient, -1);
+  for (const auto& [value, gradient] : seeds) sum_in(value, gradient, nullptr);
 
   for (size_t i = stage.ops.size(); i-- > 0;) {
     const Op forward = stage.ops[i];  // a copy: the rules append to the list
@@ -86,7 +91,7 @@ std::vector<ValueId> differentiate(Stage& stage, const OpDef& add,
     HEDDLE_CHECK(d_in.size() == inputs.size(), "the gradient rule of '{}' returned {} gradients for {} inputs",
                  forward.kind(), d_in.size(), inputs.size());
     for (size_t k = 0; k < d_in.size(); ++k) {
-      if (d_in[k] != none && writer.wants_gradient(inputs[k])) sum_in(inputs[k], d_in[k], forward.layer);
+      if (d_in[k] != none && writer.wants_gradient(inputs[k])) sum_in(inputs[k], d_in[k], &forward);
     }
   }
   std::vector<ValueId> result;

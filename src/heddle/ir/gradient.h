@@ -17,7 +17,8 @@ namespace heddle::ir {
 /// What a gradient rule writes with. Ops inherit the forward op's layer.
 class GradientWriter {
  public:
-  GradientWriter(Stage& stage, const Op& forward) : stage_(stage), layer_(forward.layer), group_(forward.group) {}
+  GradientWriter(Stage& stage, const Op& forward)
+      : stage_(stage), layer_(forward.layer), chunk_(forward.chunk), group_(forward.group) {}
 
   const Stage& stage() const { return stage_; }
   /// Whether the value wants a gradient: an activation, not metadata or a batch input.
@@ -35,7 +36,7 @@ class GradientWriter {
 
  private:
   Stage& stage_;
-  int layer_;
+  int layer_, chunk_;
   std::string group_;
 };
 

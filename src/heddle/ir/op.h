@@ -71,6 +71,7 @@ struct Op {
   Phase phase = Phase::F;
   std::string group;  // the mesh axis of a collective, "" for a local op
   int layer = -1;     // global layer, -1 outside the layers
+  int chunk = 0;      // of the stage
   Attributes attributes;
 
   std::string_view kind() const { return def->kind; }

@@ -46,25 +46,33 @@ bool holds(BlockKind kind, const Op& op) {
 }
 }  // namespace
 
-Block make_block(const StepProgram& program, int stage, BlockKind kind) {
+namespace {
+std::string name_of_block(std::string_view kind, const StepProgram& program, int stage, int chunk) {
+  const bool several = program.stages.at(static_cast<size_t>(stage)).chunks.size() > 1;
+  return fmt::format("{}{}{}", kind, stage, several ? fmt::format(".{}", chunk) : "");
+}
+bool is_of(const Op& op, int chunk) { return op.chunk == chunk || op.phase == Phase::end; }
+}  // namespace
+
+Block make_block(const StepProgram& program, int stage, BlockKind kind, int chunk) {
   Block block;
-  block.name = fmt::format("{}{}", name_of(kind), stage);
+  block.name = name_of_block(name_of(kind), program, stage, chunk);
   block.stages = {stage};
   const std::vector<Op>& ops = program.stages.at(static_cast<size_t>(stage)).ops;
   for (uint32_t i = 0; i < ops.size(); ++i) {
-    if (holds(kind, ops[i])) block.steps.push_back({0, i});
+    if (is_of(ops[i], chunk) && holds(kind, ops[i])) block.steps.push_back({0, i});
   }
   return block;
 }
 
-Block make_first_block(const StepProgram& program, int stage) {
+Block make_first_block(const StepProgram& program, int stage, int chunk) {
   Block block;
-  block.name = fmt::format("begin_F{}", stage);
+  block.name = name_of_block("begin_F", program, stage, chunk);
   block.stages = {stage, stage};
   const std::vector<Op>& ops = program.stages.at(static_cast<size_t>(stage)).ops;
   std::vector<uint32_t> computes;  // of the beginning, not yet placed
   for (uint32_t i = 0; i < ops.size(); ++i) {
-    if (!holds(BlockKind::begin, ops[i])) continue;
+    if (ops[i].chunk != chunk || !holds(BlockKind::begin, ops[i])) continue;
     if (ops[i].def->stream == StreamKind::compute) {
       computes.push_back(i);
     } else {
@@ -79,7 +87,7 @@ Block make_first_block(const StepProgram& program, int stage) {
     });
   };
   for (uint32_t i = 0; i < ops.size(); ++i) {
-    if (!holds(BlockKind::F, ops[i])) continue;
+    if (ops[i].chunk != chunk || !holds(BlockKind::F, ops[i])) continue;
     place([&](const Op& begin) {
       return std::any_of(begin.updates.begin(), begin.updates.end(), [&](ValueId made) {
         return std::find(ops[i].in.begin(), ops[i].in.end(), made) != ops[i].in.end();

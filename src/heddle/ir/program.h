@@ -14,7 +14,7 @@
 
 namespace heddle::ir {
 
-/// Which ops of a stage a block holds. Sends and receives are blocks of their own, so that a schedule places them.
+/// Which ops of a chunk a block holds. Sends and receives are blocks of their own, so that a schedule places them.
 enum class BlockKind : uint8_t { begin, F, I, W, IW, receive_F, send_F, receive_I, send_I, end };
 std::string_view name_of(BlockKind kind);
 
@@ -54,12 +54,12 @@ struct StepProgram {
   std::vector<int> stages_of(int rank) const;
 };
 
-/// The ops of a stage that a block of this kind holds, in list order.
-Block make_block(const StepProgram& program, int stage, BlockKind kind);
+/// The ops of a chunk that a block of this kind holds, in list order. The end is that of all chunks.
+Block make_block(const StepProgram& program, int stage, BlockKind kind, int chunk = 0);
 
-/// The beginning of the step woven with the first forward (slots: -1, microbatch): what communicates first, then
-/// each computation of the beginning right before the op that needs it, so that weights arrive under the layers
-/// before.
-Block make_first_block(const StepProgram& program, int stage);
+/// The beginning of the step woven with the first forward of a chunk (slots: -1, microbatch): what communicates
+/// first, then each computation of the beginning right before the op that needs it, so that weights arrive under
+/// the layers before.
+Block make_first_block(const StepProgram& program, int stage, int chunk = 0);
 
 }  // namespace heddle::ir

@@ -1,4 +1,7 @@
-// A pipeline stage: one table of values and one list of ops, each bearing its phase.
+// What one pipeline rank holds: one table of values and one list of ops, each bearing its phase.
+//
+// A rank of a pipeline with several stages a rank has them as chunks of one list: they run at different times, but
+// share values: what a chunk hands to another of the same rank, a weight that both use, the norm of all gradients.
 //
 // The forward, input-gradient and weight-gradient programs are filters over the one list. A value belongs to a
 // frame (one a microbatch) or persists (is_persistent). Ops are in an order in which every read follows its write.
@@ -13,9 +16,16 @@
 
 namespace heddle::ir {
 
+/// Which microbatches pass through a chunk: the route-th of `routes` equal parts of them.
+struct Chunk {
+  int route = 0;
+  int routes = 1;
+};
+
 class Stage {
  public:
   std::string name = "stage";
+  std::vector<Chunk> chunks{{}};
   std::vector<Value> values;
   std::vector<Op> ops;
   /// For each trained weight, in order of first use: its accumulators, one a use, summed in this order.

@@ -1,15 +1,19 @@
 #include "heddle/ir/streams.h"
 
 #include <algorithm>
+#include <numeric>
 
 namespace heddle::ir {
 
 std::string stream_name(const Op& op) {
   if (op.def->stream != StreamKind::comm) return std::string(name_of(op.def->stream));
   if (!op.attributes.has("step")) return "comm." + op.group;
-  const bool next = op.attributes.integer("step") > 0;
-  const bool forward = (op.kind() == "send") == next;
-  return fmt::format("comm.{}.{}", op.group, forward ? "forward" : "backward");
+  return fmt::format("comm.{}.{}.{}", op.group, op.phase == Phase::F ? "forward" : "backward", op.kind());
+}
+
+std::string channel_of_stream(const std::string& stream) {
+  const size_t end = stream.rfind('.');
+  return stream.ends_with(".send") || stream.ends_with(".receive") ? stream.substr(0, end) : stream;
 }
 
 std::string group_of_stream(const std::string& stream) {
@@ -17,10 +21,20 @@ std::string group_of_stream(const std::string& stream) {
   return stream.substr(5, stream.find('.', 5) - 5);
 }
 
-StreamTable::StreamTable(const StepProgram& program) {
-  for (const Stage& stage : program.stages) {
-    std::vector<uint8_t>& of = of_.emplace_back();
-    for (const Op& op : stage.ops) {
+namespace {
+std::vector<int> all_stages(const StepProgram& program) {
+  std::vector<int> all(program.stages.size());
+  std::iota(all.begin(), all.end(), 0);
+  return all;
+}
+}  // namespace
+
+StreamTable::StreamTable(const StepProgram& program) : StreamTable(program, all_stages(program)) {}
+
+StreamTable::StreamTable(const StepProgram& program, const std::vector<int>& stages) : of_(program.stages.size()) {
+  for (const int s : stages) {
+    std::vector<uint8_t>& of = of_[static_cast<size_t>(s)];
+    for (const Op& op : program.stages[static_cast<size_t>(s)].ops) {
       const std::string name = stream_name(op);
       auto at = std::find(names_.begin(), names_.end(), name);
       if (at == names_.end()) at = names_.insert(names_.end(), name);

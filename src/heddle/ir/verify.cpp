@@ -94,16 +94,22 @@ void verify(const Stage& stage) {
 
 namespace {
 
-// A line of what one rank puts on and takes off one pipeline link: (forward or backward, microbatch).
-using Traffic = std::vector<std::pair<std::string, int>>;
+// What one rank puts on and takes off one pipeline channel, in order: (the stage that it comes from, microbatch).
+using Traffic = std::vector<std::pair<int64_t, int>>;
 
 }  // namespace
 
 namespace {
 void verify_actions(const StepProgram& program, const StepProgram::ActionLists& lists, int microbatches) {
-  std::map<std::pair<int, std::string>, std::pair<Traffic, Traffic>> links;  // (link, way) -> sent, received
+  std::map<std::tuple<int, int, std::string>, std::pair<Traffic, Traffic>>
+      links;  // (from, to, channel): sent, received
   for (size_t c = 0; c < lists.size(); ++c) {
-    std::map<int, std::map<uint32_t, int>> next_of;            // stage -> op -> next microbatch
+    std::map<int, std::map<uint32_t, int>> next_of;  // stage -> op -> next microbatch
+    const auto first_of = [&](const Stage& stage, const Op& op,
+                              int after) {  // microbatch of the chunk, or after it
+      const Chunk& chunk = stage.chunks.at(static_cast<size_t>(op.chunk));
+      return once_a_step(op.phase) ? after : microbatches * (chunk.route + after) / chunk.routes;
+    };
     std::map<int, std::vector<std::vector<uint8_t>>> written;  // stage -> microbatch + 1 -> value
     bool ended = false;
     for (const Action& action : lists[c]) {
@@ -121,7 +127,7 @@ void verify_actions(const StepProgram& program, const StepProgram::ActionLists& 
                      block.name, microbatch);
         HEDDLE_CHECK(once || !ended, "{}: microbatch {} after the end of the step", block.name, microbatch);
         ended = ended || end;
-        int& next = next_of[s][step.op];
+        int& next = next_of[s].try_emplace(step.op, first_of(stage, op, 0)).first->second;
         HEDDLE_CHECK(once ? next == 0 : next == microbatch, "{}: '{}' runs microbatch {}, expected {}", block.name,
                      text_of(stage, op), microbatch, next);
         ++next;
@@ -137,9 +143,11 @@ void verify_actions(const StepProgram& program, const StepProgram::ActionLists& 
         for (const ValueId id : op.out) values[static_cast<size_t>(id)] = 1;
         if (op.attributes.has("step")) {
           const int step_by = static_cast<int>(op.attributes.integer("step"));
-          const int link = step_by > 0 ? s : s - 1;
-          auto& [sent, received] = links[{link, stream_name(op)}];
-          (op.kind() == "send" ? sent : received).emplace_back(stream_name(op), microbatch);
+          const bool sends = op.kind() == "send";
+          const int here = static_cast<int>(c), there = here + step_by;
+          auto& [sent, received] =
+              links[{sends ? here : there, sends ? there : here, channel_of_stream(stream_name(op))}];
+          (sends ? sent : received).emplace_back(op.attributes.integer_or("edge", 0), microbatch);
         }
       }
     }
@@ -150,15 +158,16 @@ void verify_actions(const StepProgram& program, const StepProgram::ActionLists& 
                                                           return stage.ops[run.first].phase == Phase::begin;
                                                         }));
       for (uint32_t i = 0; i < stage.ops.size() && !begins_only; ++i) {
-        const int wanted = once_a_step(stage.ops[i].phase) ? 1 : microbatches;
-        HEDDLE_CHECK(next_of[s][i] == wanted, "stage {}: '{}' runs {} of {} times", s, text_of(stage, stage.ops[i]),
-                     next_of[s][i], wanted);
+        const int first = first_of(stage, stage.ops[i], 0), wanted = first_of(stage, stage.ops[i], 1);
+        const int next = next_of[s].try_emplace(i, first).first->second;
+        HEDDLE_CHECK(next == wanted, "stage {}: '{}' runs {} of {} times", s, text_of(stage, stage.ops[i]),
+                     next - first, wanted - first);
       }
     }
   }
   for (const auto& [link, traffic] : links) {
-    HEDDLE_CHECK(traffic.first == traffic.second, "sends and receives between stages {} and {} differ on {}",
-                 link.first, link.first + 1, link.second);
+    HEDDLE_CHECK(traffic.first == traffic.second, "sends and receives from pipeline rank {} to {} differ on {}",
+                 std::get<0>(link), std::get<1>(link), std::get<2>(link));
   }
 }
 }  // namespace

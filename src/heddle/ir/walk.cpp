@@ -20,7 +20,7 @@ struct Walk::Frame : RowCounts {
 
 Walk::Walk(const StepProgram& program, int rank, int64_t capacity_bytes, int64_t host_capacity_bytes)
     : program_(program),
-      streams_(program),
+      streams_(program, program.stages_of(rank)),
       storage_{Storage(capacity_bytes), Storage(host_capacity_bytes)},
       stages_(program.stages_of(rank)),
       rank_(rank) {

@@ -1,6 +1,7 @@
 #include "heddle/model/deepseek_v3.h"
 
 #include <algorithm>
+#include <map>
 
 #include "heddle/ops/ops.h"
 
@@ -31,8 +32,21 @@ class Writer {
   }
 
   StageText write() {
-    const bool reads_labels = spec_.last;
-    if (spec_.first || reads_labels) {
+    text_.stage.chunks.clear();
+    for (const StageSpec::Chunk& chunk : spec_.chunks) {
+      chunk_ = static_cast<int>(text_.stage.chunks.size());
+      text_.stage.chunks.push_back(chunk.microbatches);
+      if (!chunk.piece.is_empty()) write(chunk);
+    }
+    return std::move(text_);
+  }
+
+ private:
+  // Hidden states go from piece to piece: those after the last layer and, behind them, those of each depth so far.
+  void write(const StageSpec::Chunk& chunk) {
+    const Piece& piece = chunk.piece;
+    const int64_t last_depth = std::min(depths(), piece.first_depth + piece.depths - 1);
+    if (piece.embedding || piece.depths > 0 || piece.loss) {
       std::vector<std::string> names;
       for (int64_t d = 0; d <= depths(); ++d) names.push_back(fmt::format("ids_{}", d));
       for (int64_t d = 1; d <= depths() + 1; ++d) names.push_back(fmt::format("labels_{}", d));
@@ -47,30 +61,44 @@ class Writer {
     rope_ = parameter({.name = "rope_table", .start = Parameter::Start::rope_table, .trained = false}, wide_,
                       {local_, c_.qk_rope_head_dim});
 
-    ValueId x_TH;
-    if (spec_.first) {
-      embedding_ = matrix("model.embed_tokens.weight", c_.vocab_size, c_.hidden_size, {}, {{0, Axis::tp}});
-      x_TH = embed(0, "x");
-    } else {
-      x_TH = op("receive", {}, {"x"},
-                {{"step", int64_t{-1}},
-                 {"dtype", std::string(heddle::name_of(spec_.dtype))},
-                 {"rows", tokens_},
-                 {"columns", c_.hidden_size}},
-                "pp")[0];
-    }
-    for (int64_t l = spec_.first_layer; l < spec_.first_layer + spec_.layers; ++l) x_TH = layer(l, x_TH);
+    std::vector<ValueId> states = piece.embedding ? std::vector{embed(0, "x")} : arrive(chunk);
+    for (int64_t l = piece.first_layer; l < piece.first_layer + piece.layers; ++l) states[0] = layer(l, states[0]);
     layer_ = -1;
-    if (spec_.last) {
-      losses(x_TH);
-    } else {
-      op("send", {x_TH}, {}, {{"step", int64_t{1}}}, "pp");
+    if (piece.loss) {
+      head_ = c_.tie_word_embeddings ? embedding()
+                                     : matrix("lm_head.weight", c_.vocab_size, c_.hidden_size, {}, {{0, Axis::tp}});
+      predict(states[0], "model.norm.weight", labels(1), kScaleNextToken, "next_token");
+      for (size_t d = 1; d < states.size(); ++d) predict_depth(static_cast<int64_t>(d), states[d]);
     }
-    text_.has_loss = spec_.last;
-    return std::move(text_);
+    for (int64_t d = piece.first_depth; d <= last_depth; ++d) {
+      states.push_back(depth(d, states.back()));
+      if (piece.loss) predict_depth(d, states.back());
+    }
+    layer_ = -1;
+    if (chunk.to.edge < 0) return;
+    if (chunk.to.step == 0) {
+      local_states_[chunk.to.edge] = states;
+      return;
+    }
+    for (const ValueId state : states) op("send", {state}, {}, hop(chunk.to), "pp");
   }
 
- private:
+  static Attributes hop(const Hop& hop) { return {{"step", int64_t{hop.step}}, {"edge", hop.edge}}; }
+
+  std::vector<ValueId> arrive(const StageSpec::Chunk& chunk) {
+    HEDDLE_CHECK(chunk.from.edge >= 0, "chunk {} of stage {} comes from nowhere", chunk_, spec_.stage);
+    if (chunk.from.step == 0) return local_states_.at(chunk.from.edge);
+    Attributes attributes = hop(chunk.from);
+    attributes.set("dtype", std::string(heddle::name_of(spec_.dtype)))
+        .set("rows", tokens_)
+        .set("columns", c_.hidden_size);
+    std::vector<ValueId> states;
+    for (int64_t d = 0; d < std::min(depths() + 1, chunk.piece.first_depth); ++d) {
+      states.push_back(op("receive", {}, {"x"}, attributes, "pp")[0]);
+    }
+    return states;
+  }
+
   bool predicts() const { return spec_.purpose == ir::Purpose::predict; }
   int64_t depths() const { return predicts() ? 0 : c_.num_nextn_predict_layers; }
   ValueId ids(int64_t d) const { return tokens_of_[static_cast<size_t>(d)]; }
@@ -86,6 +114,7 @@ class Writer {
     op.mentions = std::move(mentions);
     op.group = std::move(group);
     op.layer = layer_;
+    op.chunk = chunk_;
     op.attributes = std::move(attributes);
     if (layer_ >= 0) {
       for (std::string& name : names) name = fmt::format("{}.{}", layer_, name);
@@ -114,11 +143,15 @@ class Writer {
       here = op("shift_ids", {here}, {fmt::format("ids_{}_here", depth)},
                 {{"size", c_.vocab_size / tp()}, {"outside", int64_t{-1}}})[0];
     }
-    return scatter_sum(op("embedding", {here, embedding_}, {partial(name)})[0], name);
+    return scatter_sum(op("embedding", {here, embedding()}, {partial(name)})[0], name);
+  }
+  ValueId embedding() {
+    return matrix("model.embed_tokens.weight", c_.vocab_size, c_.hidden_size, {}, {{0, Axis::tp}});
   }
 
-  // `shape` is the whole tensor's; what is added is this rank's.
+  // `shape` is the whole tensor's; what is added is this rank's. One that the rank has already serves all its uses.
   ValueId parameter(Parameter p, Dtype dtype, std::vector<int64_t> shape) {
+    if (const ValueId known = text_.stage.find(p.name); known != none) return known;
     const int64_t rows = shape[0];
     std::erase_if(p.cuts, [&](const Cut& cut) { return spec_.mesh.of(cut.axis) == 1; });
     for (const Cut& cut : p.cuts) {
@@ -470,40 +503,33 @@ class Writer {
     keep(op("add", {loss[0], rest[0]}, {"ce_sum_" + name})[0], "loss." + name);
   }
 
-  // Next-token loss, then one module for each further depth (DeepSeek-V3, section 2.2).
-  void losses(ValueId x_TH) {
-    if (c_.tie_word_embeddings) {
-      HEDDLE_CHECK(spec_.first, "a tied head needs the embedding on its own stage");
-      head_ = embedding_;
-    } else {
-      head_ = matrix("lm_head.weight", c_.vocab_size, c_.hidden_size, {}, {{0, Axis::tp}});
-    }
-    predict(x_TH, "model.norm.weight", labels(1), kScaleNextToken, "next_token");
-    ValueId h_TH = x_TH;
-    for (int64_t d = 1; d <= depths(); ++d) {
-      HEDDLE_CHECK(spec_.first, "multi-token prediction needs the embedding on its own stage");
-      const int64_t index = c_.num_hidden_layers + d - 1;
-      layer_ = static_cast<int>(index);
-      const std::string prefix = fmt::format("model.layers.{}.", index);
-      const ValueId e_TH = embed(d, "embedded");
-      const ValueId joined =
-          op("concat",
-             {norm(e_TH, prefix + "enorm.weight", "e_normed"), norm(h_TH, prefix + "hnorm.weight", "h_normed")},
-             {"joined"}, {{"first", c_.hidden_size}, {"second", c_.hidden_size}})[0];
-      h_TH = layer(index, linear(joined, prefix, "eh_proj", c_.hidden_size));
-      predict(h_TH, prefix + "shared_head.norm.weight", labels(d + 1), kScaleDepth + static_cast<int>(d) - 1,
-              fmt::format("depth.{}", d));
-    }
+  // Multi-token prediction (DeepSeek-V3, section 2.2): the module of depth d, from the states of the depth before.
+  ValueId depth(int64_t d, ValueId h_TH) {
+    layer_ = depth_layer(d);
+    const std::string prefix = fmt::format("model.layers.{}.", layer_);
+    const ValueId e_TH = embed(d, "embedded");
+    const ValueId joined =
+        op("concat",
+           {norm(e_TH, prefix + "enorm.weight", "e_normed"), norm(h_TH, prefix + "hnorm.weight", "h_normed")},
+           {"joined"}, {{"first", c_.hidden_size}, {"second", c_.hidden_size}})[0];
+    return layer(layer_, linear(joined, prefix, "eh_proj", c_.hidden_size));
   }
+  void predict_depth(int64_t d, ValueId h_TH) {
+    layer_ = depth_layer(d);
+    predict(h_TH, fmt::format("model.layers.{}.shared_head.norm.weight", layer_), labels(d + 1),
+            kScaleDepth + static_cast<int>(d) - 1, fmt::format("depth.{}", d));
+  }
+  int depth_layer(int64_t d) const { return static_cast<int>(c_.num_hidden_layers + d - 1); }
 
   const ModelConfig& c_;
   const StageSpec& spec_;
   StageText text_;
   int64_t runs_ = 0, local_ = 0, tokens_ = 0;  // sequences; positions of each in a tp group; tokens of this rank
   Dtype wide_ = Dtype::f32;
-  int layer_ = -1;
+  int layer_ = -1, chunk_ = 0;
   std::vector<ValueId> tokens_of_;  // ids_0 … ids_D, labels_1 … labels_{D+1}
-  ValueId scales_ = none, rope_ = none, embedding_ = none, head_ = none;
+  ValueId scales_ = none, rope_ = none, head_ = none;
+  std::map<int64_t, std::vector<ValueId>> local_states_;  // by edge: what a chunk leaves to another of this rank
 };
 
 }  // namespace

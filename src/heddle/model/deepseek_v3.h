@@ -16,13 +16,32 @@ struct Exchange {
   double across_bytes_per_us = 1000, across_latency_us = 20;  // of a node, to others
 };
 
-/// Which part of the model a pipeline stage holds, and the shape of its microbatches.
+/// What a pipeline stage holds of the model, in this order; nothing is an empty stage.
+struct Piece {
+  bool embedding = false;
+  int64_t first_layer = 0, layers = 0;
+  int64_t first_depth = 1, depths = 0;  // of multi-token prediction
+  bool loss = false;                    // the head, and the losses of all depths
+  bool is_empty() const { return !embedding && layers == 0 && depths == 0 && !loss; }
+  bool operator==(const Piece&) const = default;
+};
+
+/// Where a piece's hidden states come from, or go to: another chunk of the same rank, or a pipeline rank `step`
+/// away. `edge` is the pipeline stage that makes them, −1 without any.
+struct Hop {
+  int step = 0;
+  int64_t edge = -1;
+};
+
+/// The pieces of one pipeline rank, its chunks, and the shape of its microbatches.
 struct StageSpec {
+  struct Chunk {
+    Piece piece;
+    Hop from, to;
+    ir::Chunk microbatches;
+  };
   int stage = 0;
-  int64_t first_layer = 0;
-  int64_t layers = 0;
-  bool first = true;               // has the embedding; else receives
-  bool last = true;                // has the head and the losses; else sends
+  std::vector<Chunk> chunks;
   int64_t sequences = 1;           // a microbatch of a tp × cp group
   int64_t sequence_length = 128;   // whole
   std::string context = "gather";  // plan::Plan::context

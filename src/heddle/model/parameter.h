@@ -42,8 +42,6 @@ struct Parameter {
 struct StageText {
   ir::Stage stage;
   std::vector<Parameter> parameters;
-  /// Gradients are wanted for what is received; nothing else comes in.
-  bool has_loss = false;
 };
 
 }  // namespace heddle::model

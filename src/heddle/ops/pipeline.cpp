@@ -12,12 +12,18 @@ Cost message_cost(const Stage& stage, const Op& op, const RowCounts& rows) {
   return Cost{.message_bytes = static_cast<double>(stage.bytes(op.in.empty() ? op.out[0] : op.in[0], rows))};
 }
 
-Attributes shape_of(const Stage& stage, ValueId id, int64_t step) {
+// Of the message that answers `op`: back where it came from, of the same edge.
+Attributes answer_to(const Op& op) {
+  Attributes attributes{{"step", op.attributes.integer("step")}};
+  if (op.attributes.has("edge")) attributes.set("edge", op.attributes.integer("edge"));
+  return attributes;
+}
+
+Attributes shape_of(const Stage& stage, ValueId id, Attributes attributes) {
   const Value& v = stage.value(id);
-  return {{"step", step},
-          {"dtype", std::string(heddle::name_of(v.dtype))},
-          {"rows", v.shape[0].count},
-          {"columns", v.shape[1].count}};
+  return attributes.set("dtype", std::string(heddle::name_of(v.dtype)))
+      .set("rows", v.shape[0].count)
+      .set("columns", v.shape[1].count);
 }
 
 const OpDef send{
@@ -31,7 +37,7 @@ const OpDef send{
     },
     .differentiate = [](GradientWriter& writer, const Op& op, const std::vector<ValueId>&) {
       return writer.input_gradient(receive, {}, {writer.d(op.in[0])},
-                                   shape_of(writer.stage(), op.in[0], op.attributes.integer("step")));
+                                   shape_of(writer.stage(), op.in[0], answer_to(op)));
     },
     .cost = message_cost,
 };
@@ -48,7 +54,7 @@ const OpDef receive{
           output(dtype, {fixed(op.attributes.integer("rows")), fixed(op.attributes.integer("columns"))})};
     },
     .differentiate = [](GradientWriter& writer, const Op& op, const std::vector<ValueId>& d_out) {
-      writer.input_gradient(send, {d_out[0]}, {}, {{"step", op.attributes.integer("step")}});
+      writer.input_gradient(send, {d_out[0]}, {}, answer_to(op));
       return std::vector<ValueId>{};
     },
     .cost = message_cost,

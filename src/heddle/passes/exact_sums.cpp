@@ -46,7 +46,7 @@ void exact_sums(ir::Stage& stage) {
     }
     op.attributes.set("fresh", int64_t{1});
     const ir::Phase phase = op.phase;
-    const int layer = op.layer;
+    const int layer = op.layer, chunk = op.chunk;
     ops.push_back(std::move(op));
     for (const ValueId id : summed) {
       Op add;
@@ -55,6 +55,7 @@ void exact_sums(ir::Stage& stage) {
       add.updates = {exact.at(id)};
       add.phase = phase;
       add.layer = layer;
+      add.chunk = chunk;
       ops.push_back(std::move(add));
     }
   }

@@ -50,6 +50,7 @@ class Rewriter {
   void replace(int at, std::vector<int> parts, Op fused) {
     fused.phase = op(at).phase;
     fused.layer = op(at).layer;
+    fused.chunk = op(at).chunk;
     if (fused.group.empty()) fused.group = op(at).group;
     stage_.ops[static_cast<size_t>(at)] = std::move(fused);
     std::sort(parts.rbegin(), parts.rend());
@@ -77,7 +78,7 @@ Op fused_op(std::string_view kind, std::vector<ValueId> in, std::vector<ValueId>
 bool fuse_norm(Rewriter& r, int anchor) {
   if (!r.is(anchor, "rms_norm")) return false;
   const int add = r.writer_of(r.op(anchor).in[0]);
-  if (!r.is(add, "add")) return false;
+  if (!r.is(add, "add") || r.op(add).chunk != r.op(anchor).chunk) return false;
   const Op a = r.op(add), n = r.op(anchor);
   r.replace(add, {anchor},
             fused_op("add_rms_norm", {a.in[0], a.in[1], n.in[1]}, {a.out[0], n.out[0], n.out[1]}, n.attributes));
@@ -223,6 +224,7 @@ void fuse_loss(Stage& stage) {
     train.updates = r.op(wgrad).updates;
     train.phase = ir::Phase::I;
     train.layer = dgrad.layer;
+    train.chunk = dgrad.chunk;
     Op sum = r.op(keep);
     sum.phase = ir::Phase::I;
     stage.ops[static_cast<size_t>(i)] = std::move(train);

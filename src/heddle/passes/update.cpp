@@ -1,6 +1,7 @@
 #include "heddle/passes/update.h"
 
 #include <algorithm>
+#include <tuple>
 
 #include "heddle/ops/ops.h"
 
@@ -58,17 +59,18 @@ class Writer {
     op.in = std::move(in);
     op.updates = std::move(updates);
     op.phase = phase_;
+    op.chunk = chunk_;
     op.group = std::move(group);
     op.attributes = std::move(attributes);
     return stage_.append(std::move(op), names);
   }
 
-  /// The parameters with copies, in buckets of one group and type. `bytes` of each counts towards the bucket's
-  /// size.
+  /// The parameters with copies, in buckets of one group and type, and of one chunk when the first comes first.
+  /// `bytes` of each counts towards the bucket's size.
   template <class Bytes>
   std::vector<std::vector<const model::Parameter*>> buckets(bool last_first, Bytes bytes) const {
     std::vector<std::vector<const model::Parameter*>> full;
-    std::map<std::pair<std::string, Dtype>, std::pair<std::vector<const model::Parameter*>, int64_t>> open;
+    std::map<std::tuple<std::string, Dtype, int>, std::pair<std::vector<const model::Parameter*>, int64_t>> open;
     std::vector<const model::Parameter*> order;
     for (const model::Parameter& p : text_.parameters) {
       if (p.trained && ranks_of(p) > 1) order.push_back(&p);
@@ -80,7 +82,7 @@ class Writer {
         full.push_back({p});  // alone
         continue;
       }
-      auto& [bucket, sum] = open[{p->copies, stage_.value(p->value).dtype}];
+      auto& [bucket, sum] = open[{p->copies, stage_.value(p->value).dtype, last_first ? 0 : chunk_of(p->value)}];
       if (!bucket.empty() && sum + size > o_.bucket_bytes) {
         full.push_back(std::move(bucket));
         bucket.clear();
@@ -124,14 +126,15 @@ class Writer {
     }
   }
 
-  int layer_of(ValueId weight) const {
+  /// The op that uses a weight first, or null.
+  const ir::Op* first_use(ValueId weight) const {
     for (const ir::Op& op : stage_.ops) {
-      for (const ValueId id : op.in) {
-        if (id == weight) return op.layer;
-      }
+      if (std::find(op.in.begin(), op.in.end(), weight) != op.in.end()) return &op;
     }
-    return -1;
+    return nullptr;
   }
+  int layer_of(ValueId weight) const { return first_use(weight) == nullptr ? -1 : first_use(weight)->layer; }
+  int chunk_of(ValueId weight) const { return first_use(weight) == nullptr ? 0 : first_use(weight)->chunk; }
 
   ValueId statistic(const std::string& name) {
     ir::Value value;
@@ -161,7 +164,7 @@ class Writer {
     const ValueId master = own_master ? p.value : state(shape, "master." + p.name, wide);
     const ValueId m = state(shape, "m." + p.name, wide), v = state(shape, "v." + p.name, wide);
     // What the weight is made of: nothing more, a rounded copy that adamw writes, or the master itself.
-    const bool copy = weight.dtype != wide && !packed && (o_.fuse_copy || sharded);
+    const bool copy = weight.dtype != wide && (sharded || (!packed && o_.fuse_copy));
     std::vector<ValueId> in{clip, hyper};
     in.insert(in.end(), gradients.begin(), gradients.end());
     std::vector<ValueId> updates{master, m, v};
@@ -197,6 +200,7 @@ class Writer {
       return weight.layout == ir::Layout::packed ? 0 : stage_.bytes(p.value, ir::FixedRows());
     };
     for (const auto& bucket : buckets(false, bytes)) {
+      chunk_ = chunk_of(bucket[0]->value);
       const int64_t ranks = ranks_of(*bucket[0]);
       const ir::Value& first = stage_.value(bucket[0]->value);
       if (first.layout == ir::Layout::packed) {
@@ -221,6 +225,7 @@ class Writer {
   model::StageText& text_;
   const UpdateOptions& o_;
   Phase phase_ = Phase::end;
+  int chunk_ = 0;
   std::map<ValueId, std::vector<ValueId>> gradients_;  // of a weight: its accumulators, or its shard
   std::map<ValueId, ValueId> sources_;                 // of a sharded weight: the run that this rank hands out
 };

@@ -1,4 +1,8 @@
+#include "heddle/schedule/lower.h"
+
 #include <algorithm>
+#include <map>
+#include <set>
 
 #include "heddle/ir/gradient.h"
 #include "heddle/ir/verify.h"
@@ -7,7 +11,6 @@
 #include "heddle/passes/pack_weights.h"
 #include "heddle/passes/reuse_lists.h"
 #include "heddle/plan/plan.h"
-#include "heddle/schedule/one_forward_one_backward.h"
 
 namespace heddle::plan {
 
@@ -39,44 +42,104 @@ void check_sizes(const model::ModelConfig& config, const Plan& plan) {
           (mesh.cp > 1 ? 2 * mesh.cp : 1) * mesh.tp);
 }
 
-model::StageText stage_text(const model::ModelConfig& config, const Plan& plan, const Mesh& mesh, int stage,
-                            ir::Purpose purpose) {
-  const int64_t each = config.num_hidden_layers / plan.mesh.pp;
-  const int64_t more = config.num_hidden_layers % plan.mesh.pp;  // the first stages take one more
-  model::StageSpec spec;
-  spec.stage = stage;
-  spec.first_layer = stage * each + std::min<int64_t>(stage, more);
-  spec.layers = each + (stage < more ? 1 : 0);
-  spec.first = stage == 0;
-  spec.last = stage == plan.mesh.pp - 1;
-  spec.sequences = purpose == ir::Purpose::predict ? 1 : plan.sequences;
-  spec.purpose = purpose;
-  spec.sequence_length = plan.sequence_length;
-  spec.context = plan.context;
-  spec.dtype = plan.dtype;
-  spec.mesh = mesh.at(0);
-  spec.exchange = plan.exchange;
-  model::StageText text = deepseek_v3_stage(config, spec);
-  passes::fuse(text.stage, plan.fusions);
-  if (purpose != ir::Purpose::train) {
-    if (plan.reuse_lists) passes::reuse_lists(text.stage);
-    return text;
+// What of the model each pipeline rank holds, and where its hidden states come from and go to.
+std::vector<model::StageSpec> stage_specs(const model::ModelConfig& config, const Plan& plan, const Mesh& mesh,
+                                          const schedule::Placement& placement, ir::Purpose purpose) {
+  const std::vector<model::Piece> pieces = layout_of(plan.layout, config, placement.stages);
+  std::vector<int> filled;  // stages with something to do
+  for (int s = 0; s < placement.stages; ++s) {
+    if (!pieces[static_cast<size_t>(s)].is_empty()) filled.push_back(s);
   }
+  std::vector<model::StageSpec> specs;
+  for (int r = 0; r < placement.ranks; ++r) {
+    model::StageSpec& spec = specs.emplace_back();
+    for (const int stage : placement.stages_of(r)) {
+      const int route = placement.route_of(stage), first = route * placement.stages, s = stage - first;
+      model::StageSpec::Chunk& chunk = spec.chunks.emplace_back();
+      chunk.piece = pieces[static_cast<size_t>(s)];
+      chunk.microbatches = {route, placement.routes};
+      const auto at = std::lower_bound(filled.begin(), filled.end(), s);
+      const auto rank_of = [&](int of) { return placement.rank_of[static_cast<size_t>(first + of)]; };
+      if (at != filled.begin()) chunk.from = {rank_of(*std::prev(at)) - r, first + *std::prev(at)};
+      const auto next = std::upper_bound(filled.begin(), filled.end(), s);
+      if (next != filled.end()) chunk.to = {rank_of(*next) - r, stage};
+    }
+    spec.stage = r;
+    spec.sequences = purpose == ir::Purpose::predict ? 1 : plan.sequences;
+    spec.purpose = purpose;
+    spec.sequence_length = plan.sequence_length;
+    spec.context = plan.context;
+    spec.dtype = plan.dtype;
+    spec.mesh = mesh.at(0);
+    spec.exchange = plan.exchange;
+  }
+  return specs;
+}
+
+// Of the first stage of the pipeline, or of the first copy, that a rank runs and that uses the parameter.
+int first_stage_of(const model::Parameter& p, const ir::Stage& stage, const std::vector<int>& own) {
+  for (const ir::Op& op : stage.ops) {
+    if (std::find(op.in.begin(), op.in.end(), p.value) != op.in.end()) return own[static_cast<size_t>(op.chunk)];
+  }
+  return own[0];
+}
+
+// Parameters that several pipeline ranks hold (tied embeddings, those of multi-token prediction, second copies of
+// stages) have copies on the ranks of all of them, the one with the earliest stage first. Returns the names of
+// those that not all of them use alike.
+std::set<std::string> join_copies(std::vector<model::StageText>& texts, const schedule::Placement& placement) {
+  std::map<std::string, std::vector<std::pair<int, int>>> holders;   // name -> (stage, pipeline rank)
+  std::map<std::string, std::set<std::set<std::string_view>>> uses;  // name -> op kinds, of each holder
+  for (size_t r = 0; r < texts.size(); ++r) {
+    const std::vector<int> own = placement.stages_of(static_cast<int>(r));
+    for (const model::Parameter& p : texts[r].parameters) {
+      holders[p.name].emplace_back(first_stage_of(p, texts[r].stage, own), static_cast<int>(r));
+      std::set<std::string_view> kinds;
+      for (const ir::Op& op : texts[r].stage.ops) {
+        if (std::find(op.in.begin(), op.in.end(), p.value) != op.in.end()) kinds.insert(op.kind());
+      }
+      uses[p.name].insert(kinds);
+    }
+  }
+  for (model::StageText& text : texts) {
+    for (model::Parameter& p : text.parameters) {
+      std::vector<std::pair<int, int>>& of = holders.at(p.name);
+      if (of.size() == 1 || p.start == model::Parameter::Start::rope_table) continue;
+      std::sort(of.begin(), of.end());
+      for (size_t i = 0; i < of.size(); ++i) p.copies += fmt::format("{}{}", i == 0 ? '@' : '+', of[i].second);
+    }
+  }
+  std::set<std::string> unlike;
+  for (const auto& [name, kinds] : uses) {
+    if (kinds.size() > 1) unlike.insert(name);
+  }
+  return unlike;
+}
+
+// `in_rows`: weights that must not be packed.
+void add_passes(model::StageText& text, const model::ModelConfig& config, const Plan& plan, const Mesh& mesh,
+                int stage, const std::set<std::string>& in_rows) {
   ir::differentiate(text.stage, ops::find("add"), {}, {});
   if (plan.fusions.contains("norm")) passes::fuse_norm_gradient(text.stage);
   if (plan.reuse_lists) passes::reuse_lists(text.stage);
   if (plan.fusions.contains("loss")) passes::fuse_loss(text.stage);
-  if (plan.packed_bytes) passes::pack_weights(text.stage, plan.packed_bytes);
+  if (plan.packed_bytes) {
+    passes::pack_weights(text.stage, [&](const ir::Value& weight) {
+      return in_rows.contains(weight.name) ? 0 : plan.packed_bytes(weight);
+    });
+  }
   if (plan.exact_sums) passes::exact_sums(text.stage);
   passes::UpdateOptions options = plan.update;
   options.exact_sums = plan.exact_sums;
-  for (const char* group : {"stage", "dense", "edp", "world"}) {
-    options.group_ranks[group] = static_cast<int>(mesh.group(group, 0).size());
+  int rank = 0;
+  while (mesh.at(rank).at(ir::Axis::pp) != stage) ++rank;
+  options.group_ranks["world"] = mesh.ranks();
+  for (const model::Parameter& p : text.parameters) {
+    options.group_ranks[p.copies] = static_cast<int>(mesh.group(p.copies, rank).size());
   }
   options.bias_update_rate = config.bias_update_rate;
   options.fuse_copy = plan.fusions.contains("adamw");
   passes::update(text, options);
-  return text;
 }
 
 // The weights of a stage for another purpose are those of the training stage, in its layout.
@@ -92,6 +155,22 @@ void share_weights(ir::Stage& stage, const ir::Stage& owner, int owner_index) {
 
 }  // namespace
 
+schedule::Schedule schedule_of(const Plan& plan) {
+  schedule::Schedule s{"1f1b", schedule::loop_placement(plan.mesh.pp), plan.microbatches, {}};
+  for (int rank = 0; rank < plan.mesh.pp; ++rank) {
+    using schedule::Kind;
+    std::vector<schedule::Action>& order = s.order.emplace_back();
+    const int warm_up = std::min(plan.mesh.pp - 1 - rank, plan.microbatches);
+    for (int m = 0; m < warm_up; ++m) order.push_back({{Kind::F, rank, m}, {}});
+    for (int m = warm_up; m < plan.microbatches; ++m) {
+      order.push_back({{Kind::F, rank, m}, {}});
+      order.push_back({{Kind::B, rank, m - warm_up}, {}});
+    }
+    for (int m = plan.microbatches - warm_up; m < plan.microbatches; ++m) order.push_back({{Kind::B, rank, m}, {}});
+  }
+  return s;
+}
+
 Lowered lower(const model::ModelConfig& config, const Plan& plan) {
   model::validate(config);
   if (plan.sequence_length > config.max_position_embeddings) {
@@ -100,32 +179,39 @@ Lowered lower(const model::ModelConfig& config, const Plan& plan) {
   }
   const Mesh mesh(plan.mesh);
   check_sizes(config, plan);
-  if (plan.mesh.pp > 1 && (config.tie_word_embeddings || config.num_nextn_predict_layers > 0)) {
-    config_error("tied embeddings and multi-token prediction need one pipeline stage, {} asked for", plan.mesh.pp);
-  }
   Lowered lowered;
   ir::StepProgram& program = lowered.program;
   program.microbatches = plan.microbatches;
+  const schedule::Schedule training = schedule_of(plan);
   for (const ir::Purpose purpose : {ir::Purpose::train, ir::Purpose::evaluate, ir::Purpose::predict}) {
     if ((purpose == ir::Purpose::evaluate && !plan.evaluates) ||
         (purpose == ir::Purpose::predict && !plan.predicts)) {
       continue;
     }
-    const int first = static_cast<int>(program.stages.size());
-    std::vector<std::vector<schedule::Compute>> orders;
-    for (int s = 0; s < plan.mesh.pp; ++s) {
-      model::StageText text = stage_text(config, plan, mesh, s, purpose);
-      if (purpose == ir::Purpose::train) {
-        orders.push_back(schedule::one_forward_one_backward(s, plan.mesh.pp, plan.microbatches));
+    const bool trains = purpose == ir::Purpose::train;
+    const schedule::Schedule order = trains ? training : schedule::forward_only(training.placement);
+    schedule::Lowering lowering;
+    lowering.first_stage = static_cast<int>(program.stages.size());
+    std::vector<model::StageText> texts;
+    for (const model::StageSpec& spec : stage_specs(config, plan, mesh, order.placement, purpose)) {
+      texts.push_back(deepseek_v3_stage(config, spec));
+      passes::fuse(texts.back().stage, plan.fusions);
+    }
+    std::set<std::string> in_rows;
+    if (trains) in_rows = join_copies(texts, order.placement);
+    for (int r = 0; r < plan.mesh.pp; ++r) {
+      model::StageText& text = texts[static_cast<size_t>(r)];
+      if (trains) {
+        add_passes(text, config, plan, mesh, r, in_rows);
         lowered.parameters.push_back(std::move(text.parameters));
       } else {
+        if (plan.reuse_lists) passes::reuse_lists(text.stage);
         text.stage.name += purpose == ir::Purpose::evaluate ? ", evaluate" : ", predict";
-        share_weights(text.stage, program.stages[static_cast<size_t>(s)], s);
-        orders.push_back({{ir::BlockKind::begin, s, -1}, {ir::BlockKind::F, first + s, 0}});
+        share_weights(text.stage, program.stages[static_cast<size_t>(r)], r);
       }
       program.stages.push_back(std::move(text.stage));
     }
-    schedule::lower(program, program.actions[static_cast<size_t>(purpose)], orders);
+    schedule::lower(program, program.actions[static_cast<size_t>(purpose)], order, lowering);
   }
   program.class_of_rank.clear();
   for (int r = 0; r < plan.ranks(); ++r) program.class_of_rank.push_back(mesh.at(r).at(ir::Axis::pp));

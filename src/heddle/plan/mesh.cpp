@@ -86,6 +86,22 @@ const std::vector<std::string>& Mesh::group_names() {
 }
 
 std::vector<int> Mesh::group(const std::string& name, int rank) const {
+  if (const size_t at = name.find('@'); at != std::string::npos) {
+    std::vector<int> pipeline_ranks, members;
+    for (size_t from = at; from != std::string::npos; from = name.find('+', from + 1)) {
+      pipeline_ranks.push_back(std::stoi(name.substr(from + 1)));
+    }
+    if (std::find(pipeline_ranks.begin(), pipeline_ranks.end(), this->at(rank).at(Axis::pp)) ==
+        pipeline_ranks.end()) {
+      return {};
+    }
+    const std::vector<int> line = group("pp", rank);
+    for (const int p : pipeline_ranks) {
+      const std::vector<int> part = group(name.substr(0, at), line.at(static_cast<size_t>(p)));
+      members.insert(members.end(), part.begin(), part.end());
+    }
+    return members;
+  }
   // The axes on which members may differ, slowest first; all others of that layout are those of `rank`.
   struct Kind {
     const char* name;

@@ -41,7 +41,8 @@ class Mesh {
   ///   sequence         tp × cp: ranks that share the tokens of a sequence
   ///   stage            all of a stage: copies of a weight that nothing cuts
   ///   world            all
-  /// InternalError for any other name.
+  /// "NAME@a+b": those of pipeline ranks a and b, in this order, that differ in nothing but what NAME lets differ;
+  /// empty for a rank of another pipeline rank. InternalError for any other name.
   std::vector<int> group(const std::string& name, int rank) const;
   static const std::vector<std::string>& group_names();
 

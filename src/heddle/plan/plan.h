@@ -10,7 +10,9 @@
 #include "heddle/model/deepseek_v3.h"
 #include "heddle/passes/fuse.h"
 #include "heddle/passes/update.h"
+#include "heddle/plan/layout.h"
 #include "heddle/plan/mesh.h"
+#include "heddle/schedule/schedule.h"
 
 namespace heddle::plan {
 
@@ -19,6 +21,9 @@ struct Plan {
   int microbatches = 1;   // of one rank, a step
   int64_t sequences = 1;  // a microbatch, shared by the ranks of tp × cp
   int64_t sequence_length = 128;
+  std::string schedule = "1f1b";   // a name that schedule/generators knows
+  int chunks = 1;                  // stages a rank, where the schedule leaves it open
+  std::string layout = "even";     // of the layers on the stages (plan/layout)
   std::string context = "gather";  // how attention meets the keys of other cp ranks: gather, ulysses or ring
   Dtype dtype = Dtype::f32;        // of weights and activations
   std::set<std::string> fusions{passes::fusion_names().begin(), passes::fusion_names().end()};
@@ -36,8 +41,11 @@ struct Plan {
 
 struct Lowered {
   ir::StepProgram program;
-  std::vector<std::vector<model::Parameter>> parameters;  // by stage
+  std::vector<std::vector<model::Parameter>> parameters;  // by pipeline rank
 };
+
+/// The pipeline schedule that a plan asks for. ConfigError when there is none such.
+schedule::Schedule schedule_of(const Plan& plan);
 
 /// The step program of all ranks, verified. ConfigError when the plan does not fit the model.
 Lowered lower(const model::ModelConfig& config, const Plan& plan);

@@ -68,7 +68,7 @@ Executor::Executor(const ir::StepProgram& program, ExecutorOptions options)
       if (const comm::Collective* collective = comm::find_collective(op.kind())) {
         p.run = collective->run;
         p.scratch = collective->scratch_bytes;
-        const auto at = options_.communicators.find(ir::stream_name(op));
+        const auto at = options_.communicators.find(ir::channel_of_stream(ir::stream_name(op)));
         if (at != options_.communicators.end()) p.communicator = at->second;
         HEDDLE_CHECK(p.communicator != nullptr || op.def->stream != ir::StreamKind::comm,
                      "no communicator for '{}' of group '{}'", op.kind(), op.group);

@@ -28,7 +28,7 @@ struct ExecutorOptions {
   int threads = 1;                  // OpenMP team of the compute stream
   int64_t capacity_bytes = 0;       // of the arena; 0 means the memory of the machine
   int64_t host_capacity_bytes = 0;  // of the arena of values on the host, likewise
-  /// Communicator of each stream that communicates ("comm.ep", "comm.pp.forward", …). Not owned.
+  /// Communicator of each channel ("comm.experts", "comm.pp.forward", …). Not owned.
   std::map<std::string, comm::Communicator*> communicators;
   ir::Coordinates place;  // of the rank in the mesh
   bool poison = false;    // fill the arena with NaN first (tests)

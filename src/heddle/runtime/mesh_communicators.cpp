@@ -11,22 +11,23 @@ MeshCommunicators::MeshCommunicators(comm::World& world, const ir::StepProgram& 
     config_error("mesh: tp × cp × dp × pp ({} × {} × {} × {}) needs {} ranks, {} are running", d.tp, d.cp, d.dp,
                  d.pp, mesh.ranks(), world.size());
   }
-  const ir::StreamTable streams(program);
+  const ir::StreamTable streams(program, program.stages_of(world.rank()));
   for (const std::string& stream : streams.names()) {
-    const std::string group = ir::group_of_stream(stream);
-    if (!group.empty()) owned_[stream] = world.communicator(mesh.group(group, world.rank()), stream);
+    const std::string group = ir::group_of_stream(stream), channel = ir::channel_of_stream(stream);
+    if (group.empty() || owned_.contains(channel)) continue;
+    owned_[channel] = world.communicator(mesh.group(group, world.rank()), channel);
   }
 }
 
-std::map<std::string, comm::Communicator*> MeshCommunicators::by_stream() const {
+std::map<std::string, comm::Communicator*> MeshCommunicators::by_channel() const {
   std::map<std::string, comm::Communicator*> of;
-  for (const auto& [stream, communicator] : owned_) of[stream] = communicator.get();
+  for (const auto& [channel, communicator] : owned_) of[channel] = communicator.get();
   return of;
 }
 
 std::map<std::string, comm::Traffic> MeshCommunicators::traffic() const {
   std::map<std::string, comm::Traffic> of;
-  for (const auto& [stream, communicator] : owned_) of[stream] = communicator->traffic();
+  for (const auto& [channel, communicator] : owned_) of[channel] = communicator->traffic();
   return of;
 }
 

@@ -1,4 +1,4 @@
-// A communicator for each stream of a program that communicates, of the mesh group that the stream is named for.
+// A communicator for each channel on which a rank communicates, of the mesh group that the channel is named for.
 #pragma once
 
 #include <map>
@@ -15,9 +15,9 @@ class MeshCommunicators {
   /// Every rank of the world calls it. ConfigError when the world has another size than the mesh.
   MeshCommunicators(comm::World& world, const ir::StepProgram& program, const plan::Mesh& mesh);
 
-  /// By stream; for ExecutorOptions.
-  std::map<std::string, comm::Communicator*> by_stream() const;
-  /// What this rank has sent on each stream so far.
+  /// By channel ("comm.tp", "comm.pp.forward"); for ExecutorOptions.
+  std::map<std::string, comm::Communicator*> by_channel() const;
+  /// What this rank has sent on each channel so far.
   std::map<std::string, comm::Traffic> traffic() const;
 
  private:

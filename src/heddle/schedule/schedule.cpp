@@ -29,6 +29,17 @@ Placement two_way_placement(int ranks) {
   return placement;
 }
 
+Schedule forward_only(const Placement& placement) {
+  Schedule schedule{"forward", placement, 1, {}};
+  schedule.placement.routes = 1;
+  schedule.placement.rank_of.resize(static_cast<size_t>(placement.stages));
+  for (int r = 0; r < placement.ranks; ++r) {
+    std::vector<Action>& order = schedule.order.emplace_back();
+    for (const int stage : schedule.placement.stages_of(r)) order.push_back({{Kind::F, stage, 0}, {}});
+  }
+  return schedule;
+}
+
 std::vector<Compute> needs(const Placement& placement, const Compute& what) {
   const auto [kind, stage, m] = what;
   switch (kind) {

@@ -29,7 +29,8 @@ struct Action {
 };
 
 /// Which rank runs which stage. Stages 0 … stages−1 are the model in order. `routes` is 2 where every stage has a
-/// second copy (DualPipe): copy c of stage s has the index c·stages + s, and the microbatches are halved among copies.
+/// second copy (DualPipe): copy c of stage s has the index c·stages + s, and the microbatches are halved among
+/// copies.
 struct Placement {
   int ranks = 1;
   int stages = 1;
@@ -64,8 +65,11 @@ struct Schedule {
   bool operator==(const Schedule&) const = default;
 };
 
-/// The one dependency function: what must have ended, on whichever rank, before `what` may run. In terms of F, I and
-/// W (a B stands for its I and its W): F of the stage before; I of the stage after and the own F; W its own I.
+/// The one dependency function: what must have ended, on whichever rank, before `what` may run. In terms of F, I
+/// and W (a B stands for its I and its W): F of the stage before; I of the stage after and the own F; W its own I.
 std::vector<Compute> needs(const Placement& placement, const Compute& what);
+
+/// One microbatch forward through all stages, each once.
+Schedule forward_only(const Placement& placement);
 
 }  // namespace heddle::schedule

@@ -12,14 +12,15 @@ Groups groups_of(const ir::StepProgram& program, const plan::Mesh& mesh) {
   Groups groups;
   const ir::StreamTable streams(program);
   for (const std::string& stream : streams.names()) {
-    const std::string name = ir::group_of_stream(stream);
-    if (name.empty()) continue;
+    const std::string name = ir::group_of_stream(stream), channel = ir::channel_of_stream(stream);
+    if (name.empty() || groups.contains(channel)) continue;
     std::vector<bool> seen(static_cast<size_t>(mesh.ranks()), false);
     for (int r = 0; r < mesh.ranks(); ++r) {
       if (seen[static_cast<size_t>(r)]) continue;
       const std::vector<int> ranks = mesh.group(name, r);
+      if (ranks.empty()) continue;
       for (const int member : ranks) seen[static_cast<size_t>(member)] = true;
-      groups[stream].push_back(ranks);
+      groups[channel].push_back(ranks);
     }
   }
   return groups;
@@ -122,20 +123,20 @@ class Simulator {
   }
 
   void join_groups() {
-    for (const auto& [stream, groups] : input_.groups) {
+    for (const auto& [channel, groups] : input_.groups) {
       for (const std::vector<int>& ranks : groups) {
         Board& board = boards_.emplace_back();
         board.ranks = ranks;
         board.met.assign(ranks.size(), 0);
         for (size_t i = 0; i < ranks.size(); ++i) {
-          HEDDLE_CHECK(ranks[i] >= 0 && static_cast<size_t>(ranks[i]) < runs_.size(), "{} has a rank {}", stream,
+          HEDDLE_CHECK(ranks[i] >= 0 && static_cast<size_t>(ranks[i]) < runs_.size(), "{} has a rank {}", channel,
                        ranks[i]);
           Run& run = runs_[static_cast<size_t>(ranks[i])];
           const auto& names = run.recording->streams;
-          const auto at = std::find(names.begin(), names.end(), stream);
-          if (at == names.end()) continue;
-          run.lanes[static_cast<size_t>(at - names.begin())].member = {static_cast<int>(boards_.size()) - 1,
-                                                                       static_cast<int>(i)};
+          for (size_t lane = 0; lane < names.size(); ++lane) {
+            if (ir::channel_of_stream(names[lane]) != channel) continue;
+            run.lanes[lane].member = {static_cast<int>(boards_.size()) - 1, static_cast<int>(i)};
+          }
         }
       }
     }
@@ -218,11 +219,12 @@ class Simulator {
     }
   }
 
-  // The lane of `rank` that belongs to the same group.
+  // The lane on which `rank` receives in the same group.
   int lane_of(int rank, const Member& member) const {
     const Run& run = runs_[static_cast<size_t>(rank)];
     for (size_t i = 0; i < run.lanes.size(); ++i) {
-      if (run.lanes[i].member.group == member.group) return static_cast<int>(i);
+      const bool receives = run.recording->streams[i].ends_with(".receive");
+      if (receives && run.lanes[i].member.group == member.group) return static_cast<int>(i);
     }
     internal_error("rank {} is not in its group", rank);
   }

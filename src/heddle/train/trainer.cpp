@@ -128,7 +128,7 @@ Trainer::Trainer(TrainerOptions options, comm::World* world)
   executor.capacity_bytes = options_.memory_bytes;
   if (world != nullptr) {
     communicators_ = std::make_unique<runtime::MeshCommunicators>(*world, lowered_.program, mesh_);
-    executor.communicators = communicators_->by_stream();
+    executor.communicators = communicators_->by_channel();
   } else if (mesh_.ranks() > 1) {
     config_error("mesh: {} ranks are needed, one is running", mesh_.ranks());
   }

@@ -1,0 +1,199 @@
+#include "heddle/plan/layout.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "heddle/base/error.h"
+
+namespace heddle::plan {
+
+namespace {
+
+constexpr size_t kMostLetters = 100000;
+
+// "Et*3|(tt|)*2" to "Ettt|tt|tt|".
+class Reader {
+ public:
+  explicit Reader(const std::string& text) : text_(text) {}
+
+  std::string read() {
+    const std::string letters = sequence();
+    if (at_ < text_.size()) fail("a ')' without its '('");
+    return letters;
+  }
+
+ private:
+  [[noreturn]] void fail(const std::string& why) const {
+    config_error("parallel.layout '{}', character {}: {}; accepted are E, t, m, L, '|', '(…)' and '*count'",
+                 text_.size() > 80 ? text_.substr(0, 80) + "…" : text_, at_ + 1, why);
+  }
+
+  std::string sequence() {
+    std::string letters;
+    while (at_ < text_.size() && text_[at_] != ')') {
+      const char c = text_[at_];
+      std::string unit;
+      if (c == '(') {
+        if (++depth_ > 8) fail("more than 8 parentheses inside each other");
+        ++at_;
+        unit = sequence();
+        if (at_ == text_.size()) fail("a '(' without its ')'");
+        --depth_;
+      } else if (c != ',' && c != ' ') {
+        if (std::string("EtmL|").find(c) == std::string::npos) fail(fmt::format("found '{}'", c));
+        unit = c;
+      }
+      ++at_;
+      const int64_t times = count();
+      if (letters.size() + unit.size() * static_cast<size_t>(times) > kMostLetters) fail("too many layers");
+      for (int64_t i = 0; i < times; ++i) letters += unit;
+    }
+    return letters;
+  }
+
+  int64_t count() {
+    if (at_ >= text_.size() || text_[at_] != '*') return 1;
+    ++at_;
+    int64_t times = 0;
+    const size_t first = at_;
+    for (; at_ < text_.size() && text_[at_] >= '0' && text_[at_] <= '9'; ++at_) {
+      times = times * 10 + (text_[at_] - '0');
+      if (times > static_cast<int64_t>(kMostLetters)) fail("too many layers");
+    }
+    if (at_ == first) fail("'*' needs a count");
+    return times;
+  }
+
+  const std::string& text_;
+  size_t at_ = 0;
+  int depth_ = 0;
+};
+
+std::string letters_of(const model::ModelConfig& config) {
+  return "E" + std::string(static_cast<size_t>(config.num_hidden_layers), 't') +
+         std::string(static_cast<size_t>(config.num_nextn_predict_layers), 'm') + "L";
+}
+
+std::vector<model::Piece> pieces_of(const std::vector<std::string>& stages) {
+  std::vector<model::Piece> pieces;
+  int64_t layers = 0, depths = 0;
+  for (const std::string& letters : stages) {
+    model::Piece& piece = pieces.emplace_back();
+    piece.first_layer = layers;
+    piece.first_depth = depths + 1;
+    piece.embedding = letters.find('E') != std::string::npos;
+    piece.loss = letters.find('L') != std::string::npos;
+    piece.layers = std::count(letters.begin(), letters.end(), 't');
+    piece.depths = std::count(letters.begin(), letters.end(), 'm');
+    layers += piece.layers;
+    depths += piece.depths;
+  }
+  return pieces;
+}
+
+std::vector<std::string> even(const model::ModelConfig& config, int stages) {
+  const int64_t each = config.num_hidden_layers / stages, more = config.num_hidden_layers % stages;
+  std::vector<std::string> letters;
+  for (int s = 0; s < stages; ++s) letters.emplace_back(static_cast<size_t>(each + (s < more ? 1 : 0)), 't');
+  letters.front() = "E" + letters.front();
+  letters.back() += std::string(static_cast<size_t>(config.num_nextn_predict_layers), 'm') + "L";
+  return letters;
+}
+
+// Training FLOPs a token of what each letter stands for.
+std::vector<double> costs_of(const model::ModelConfig& config, const std::string& letters) {
+  model::StageSpec spec;
+  model::Piece all{.embedding = true,
+                   .layers = config.num_hidden_layers,
+                   .depths = config.num_nextn_predict_layers,
+                   .loss = true};
+  spec.chunks = {{all, {}, {}, {}}};
+  spec.sequence_length = std::min<int64_t>(config.max_position_embeddings, 4096);
+  const model::StageText text = deepseek_v3_stage(config, spec);
+  std::vector<double> costs(letters.size(), 0);
+  for (const ir::Op& op : text.stage.ops) {
+    const size_t at = op.layer < 0 ? letters.size() - 1 : static_cast<size_t>(op.layer) + 1;  // the head is outside
+    costs[at] += op.def->cost(text.stage, op, ir::FixedRows()).flops;
+  }
+  return costs;
+}
+
+// Cuts where the costliest stage is cheapest (dynamic programming over stages and letters).
+std::vector<std::string> balanced(const model::ModelConfig& config, int stages) {
+  const std::string letters = letters_of(config);
+  const std::vector<double> costs = costs_of(config, letters);
+  const size_t n = letters.size();
+  std::vector<double> sums(n + 1, 0);
+  for (size_t i = 0; i < n; ++i) sums[i + 1] = sums[i] + costs[i];
+  const auto p = static_cast<size_t>(stages);
+  constexpr double kNever = std::numeric_limits<double>::infinity();
+  std::vector<std::vector<double>> best(p + 1, std::vector<double>(n + 1, kNever));
+  std::vector<std::vector<size_t>> cut(p + 1, std::vector<size_t>(n + 1, 0));
+  best[0][0] = 0;
+  for (size_t s = 1; s <= p; ++s) {
+    for (size_t end = 0; end <= n; ++end) {
+      for (size_t begin = 0; begin <= end; ++begin) {
+        const double worst = std::max(best[s - 1][begin], sums[end] - sums[begin]);
+        if (worst < best[s][end]) {
+          best[s][end] = worst;
+          cut[s][end] = begin;
+        }
+      }
+    }
+  }
+  std::vector<std::string> found(p);
+  size_t end = n;
+  for (size_t s = p; s > 0; --s) {
+    const size_t begin = cut[s][end];
+    found[s - 1] = letters.substr(begin, end - begin);
+    end = begin;
+  }
+  return found;
+}
+
+}  // namespace
+
+std::vector<model::Piece> layout_of(const std::string& layout, const model::ModelConfig& config, int stages) {
+  if (layout == "even") return pieces_of(even(config, stages));
+  if (layout == "balanced") return pieces_of(balanced(config, stages));
+  const std::string read = Reader(layout).read();
+  std::vector<std::string> found{""};
+  std::string all;
+  for (const char c : read) {
+    if (c == '|') {
+      found.emplace_back();
+    } else {
+      found.back() += c;
+      all += c;
+    }
+  }
+  if (std::ssize(found) == stages + 1 && found.back().empty()) found.pop_back();  // a '|' behind the last stage
+  if (std::ssize(found) != stages) {
+    config_error("parallel.layout has {} stages, the pipeline {} (mesh.pp × parallel.chunks)", found.size(),
+                 stages);
+  }
+  const std::string wanted = letters_of(config);
+  if (all != wanted) {
+    const auto count = [&](const std::string& in, char c) { return std::count(in.begin(), in.end(), c); };
+    config_error(
+        "parallel.layout holds {} E, {} t, {} m and {} L in another order or number than the model, which is E, {} "
+        "t, "
+        "{} m, L",
+        count(all, 'E'), count(all, 't'), count(all, 'm'), count(all, 'L'), count(wanted, 't'), count(wanted, 'm'));
+  }
+  return pieces_of(found);
+}
+
+std::string text_of(const std::vector<model::Piece>& pieces) {
+  std::string text;
+  for (const model::Piece& piece : pieces) {
+    if (&piece != pieces.data()) text += '|';
+    if (piece.embedding) text += 'E';
+    text +=
+        std::string(static_cast<size_t>(piece.layers), 't') + std::string(static_cast<size_t>(piece.depths), 'm');
+    if (piece.loss) text += 'L';
+  }
+  return text;
+}
+
+}  // namespace heddle::plan

@@ -1,0 +1,220 @@
+#include "heddle/schedule/lower.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <tuple>
+
+namespace heddle::schedule {
+
+namespace {
+
+using ir::Block;
+using ir::BlockKind;
+using ir::Op;
+using ir::Phase;
+
+/// What goes from one pipeline rank to another: activations (F) or gradients (I).
+struct Channel {
+  int from, to;
+  Phase phase;
+  auto operator<=>(const Channel&) const = default;
+};
+/// The pipeline stage whose output, or whose output's gradient, it is.
+struct Message {
+  int64_t edge;
+  int microbatch;
+  auto operator<=>(const Message&) const = default;
+};
+
+BlockKind block_of(Kind kind) {
+  switch (kind) {
+    case Kind::F: return BlockKind::F;
+    case Kind::I: return BlockKind::I;
+    case Kind::W: return BlockKind::W;
+    case Kind::B: return BlockKind::IW;
+  }
+  internal_error("kind {}", static_cast<int>(kind));
+}
+
+std::vector<Compute> computes_of(const Action& action) {
+  std::vector<Compute> computes{action.first};
+  if (action.with) computes.push_back(*action.with);
+  return computes;
+}
+
+class Lowerer {
+ public:
+  Lowerer(ir::StepProgram& program, const Schedule& schedule, const Lowering& lowering)
+      : program_(program), schedule_(schedule), lowering_(lowering) {
+    const auto stages = static_cast<int>(schedule.placement.rank_of.size());
+    chunk_of_.resize(static_cast<size_t>(stages));
+    for (int r = 0; r < schedule.placement.ranks; ++r) {
+      const std::vector<int> own = schedule.placement.stages_of(r);
+      for (size_t c = 0; c < own.size(); ++c) chunk_of_[static_cast<size_t>(own[c])] = static_cast<int>(c);
+    }
+    for (int r = 0; r < schedule.placement.ranks; ++r) {
+      for (const Action& action : schedule.order[static_cast<size_t>(r)]) {
+        for (const Compute& c : computes_of(action)) {
+          if (c.kind == Kind::W) continue;
+          const Op* send = message_op(r, chunk(c), phase_of(c), "send");
+          if (send != nullptr) sent_[channel(r, *send)].push_back({edge_of(*send), c.microbatch});
+        }
+      }
+    }
+  }
+
+  std::vector<ir::Action> actions_of(int rank) {
+    rank_ = rank;
+    actions_.clear();
+    begun_.clear();
+    arrived_.clear();
+    if (text_of(rank) != rank) {  // the weights are those of the training stages, whatever runs of them here
+      for (int k = 0; k < chunks_of(rank); ++k) {
+        if (begins(k)) act(BlockKind::begin, k, -1);
+      }
+    }
+    for (const Action& action : schedule_.order[static_cast<size_t>(rank)]) {
+      const std::vector<Compute> computes = computes_of(action);
+      for (const Compute& c : computes) receive(c);
+      if (computes.size() == 1) {
+        run(computes[0]);
+      } else {
+        run_pair(computes[0], computes[1]);
+      }
+      for (const Compute& c : computes) {
+        if (c.kind != Kind::W)
+          act(c.kind == Kind::F ? BlockKind::send_F : BlockKind::send_I, chunk(c), c.microbatch);
+      }
+    }
+    act(BlockKind::end, 0, -1);
+    return std::move(actions_);
+  }
+
+ private:
+  int chunk(const Compute& c) const { return chunk_of_[static_cast<size_t>(c.stage)]; }
+  static Phase phase_of(const Compute& c) { return c.kind == Kind::F ? Phase::F : Phase::I; }
+  int text_of(int rank) const { return lowering_.first_stage + rank; }
+  static int64_t edge_of(const Op& op) { return op.attributes.integer_or("edge", 0); }
+
+  int chunks_of(int rank) const {
+    return static_cast<int>(program_.stages[static_cast<size_t>(text_of(rank))].chunks.size());
+  }
+
+  const Op* message_op(int rank, int chunk, Phase phase, std::string_view kind) {
+    auto [at, fresh] = messages_.try_emplace({rank, chunk, phase, kind}, nullptr);
+    if (!fresh) return at->second;
+    for (const Op& op : program_.stages[static_cast<size_t>(text_of(rank))].ops) {
+      if (op.chunk == chunk && op.phase == phase && op.kind() == kind && at->second == nullptr) at->second = &op;
+    }
+    return at->second;
+  }
+  /// Of a send or receive of `rank`.
+  static Channel channel(int rank, const Op& op) {
+    const int there = rank + static_cast<int>(op.attributes.integer("step"));
+    return op.kind() == "send" ? Channel{rank, there, op.phase} : Channel{there, rank, op.phase};
+  }
+
+  template <class Make>
+  int block(int text, BlockKind kind, int chunk, int with, const Make& make) {
+    auto [at, fresh] = made_.try_emplace({text, kind, chunk, with}, static_cast<int>(program_.blocks.size()));
+    if (fresh) program_.blocks.push_back(make());
+    return at->second;
+  }
+  Block woven(const std::vector<Block>& blocks) const {
+    if (lowering_.weave) return lowering_.weave(program_, blocks);
+    Block joined = blocks[0];
+    for (size_t i = 1; i < blocks.size(); ++i) {
+      joined.name += "+" + blocks[i].name;
+      joined.stages.push_back(blocks[i].stages[0]);
+      for (const ir::Step& step : blocks[i].steps) joined.steps.push_back({static_cast<uint8_t>(i), step.op});
+    }
+    return joined;
+  }
+  void add(int block, std::vector<int> microbatches) {
+    if (!program_.blocks[static_cast<size_t>(block)].steps.empty())
+      actions_.push_back({block, std::move(microbatches)});
+  }
+  void act(BlockKind kind, int chunk, int microbatch) {
+    const int text = kind == BlockKind::begin ? rank_ : text_of(rank_);
+    const bool computes = kind <= BlockKind::IW && kind != BlockKind::begin;
+    add(block(text, kind, chunk, -1,
+              [&] {
+                Block made = ir::make_block(program_, text, kind, chunk);
+                return computes ? woven({made}) : made;
+              }),
+        {microbatch});
+  }
+
+  void receive(const Compute& c) {
+    if (c.kind == Kind::W) return;
+    const Op* wanted = message_op(rank_, chunk(c), phase_of(c), "receive");
+    if (wanted == nullptr) return;
+    const Channel from = channel(rank_, *wanted);
+    const std::vector<Message>& queue = sent_[from];
+    std::set<Message>& arrived = arrived_[from];
+    const Message message{edge_of(*wanted), c.microbatch};
+    while (!arrived.contains(message)) {
+      HEDDLE_CHECK(arrived.size() < queue.size(),
+                   "pipeline rank {} waits for microbatch {} of stage {}, which rank {} "
+                   "does not send",
+                   rank_, message.microbatch, message.edge, from.from);
+      const Message next = queue[arrived.size()];
+      for (int k = 0; k < chunks_of(rank_); ++k) {
+        const Op* op = message_op(rank_, k, from.phase, "receive");
+        if (op == nullptr || edge_of(*op) != next.edge) continue;
+        act(from.phase == Phase::F ? BlockKind::receive_F : BlockKind::receive_I, k, next.microbatch);
+      }
+      arrived.insert(next);
+    }
+  }
+
+  bool begins(int chunk) {
+    if (!begun_.insert(chunk).second) return false;
+    const std::vector<Op>& ops = program_.stages[static_cast<size_t>(rank_)].ops;
+    return std::any_of(ops.begin(), ops.end(),
+                       [&](const Op& op) { return op.phase == Phase::begin && op.chunk == chunk; });
+  }
+
+  void run(const Compute& c) {
+    const int k = chunk(c), text = text_of(rank_);
+    if (c.kind == Kind::F && begins(k)) {
+      add(block(text, BlockKind::begin, k, k, [&] { return ir::make_first_block(program_, text, k); }),
+          {-1, c.microbatch});
+      return;
+    }
+    act(block_of(c.kind), k, c.microbatch);
+  }
+
+  void run_pair(const Compute& f, const Compute& b) {
+    const int text = text_of(rank_);
+    if (begins(chunk(f))) act(BlockKind::begin, chunk(f), -1);
+    const int made = block(text, block_of(b.kind), chunk(f), chunk(b), [&] {
+      return woven({ir::make_block(program_, text, block_of(f.kind), chunk(f)),
+                    ir::make_block(program_, text, block_of(b.kind), chunk(b))});
+    });
+    add(made, {f.microbatch, b.microbatch});
+  }
+
+  ir::StepProgram& program_;
+  const Schedule& schedule_;
+  const Lowering& lowering_;
+  std::vector<int> chunk_of_;  // by pipeline stage
+  std::map<std::tuple<int, BlockKind, int, int>, int> made_;
+  std::map<std::tuple<int, int, Phase, std::string_view>, const Op*> messages_;
+  std::map<Channel, std::vector<Message>> sent_;
+  int rank_ = 0;
+  std::vector<ir::Action> actions_;
+  std::set<int> begun_;
+  std::map<Channel, std::set<Message>> arrived_;
+};
+
+}  // namespace
+
+void lower(ir::StepProgram& program, ir::StepProgram::ActionLists& actions, const Schedule& schedule,
+           const Lowering& lowering) {
+  Lowerer lowerer(program, schedule, lowering);
+  for (int r = 0; r < schedule.placement.ranks; ++r) actions.push_back(lowerer.actions_of(r));
+}
+
+}  // namespace heddle::schedule

@@ -1,0 +1,24 @@
+// From a schedule to the actions of a step program: blocks for what the schedule computes, receives before and
+// sends after them, the beginning of the step woven with the first forwards, and its end.
+#pragma once
+
+#include <functional>
+
+#include "heddle/ir/program.h"
+#include "heddle/schedule/schedule.h"
+
+namespace heddle::schedule {
+
+struct Lowering {
+  int first_stage = 0;  // the program's stage of pipeline rank r is first_stage + r; its beginning that of stage r
+  /// Joins the blocks of a fused pair (slots in this order), or rearranges a single one. Null: one after the other.
+  std::function<ir::Block(const ir::StepProgram& program, const std::vector<ir::Block>& blocks)> weave;
+};
+
+/// Adds to `program` the blocks that the schedule needs, and to `actions` a list for each of its ranks. Chunk c of
+/// a rank's stage is the c-th of its pipeline stages; chunks without ops do nothing. Between two ranks, what goes
+/// one way (activations or gradients) is received in the order in which it is sent.
+void lower(ir::StepProgram& program, ir::StepProgram::ActionLists& actions, const Schedule& schedule,
+           const Lowering& lowering = {});
+
+}  // namespace heddle::schedule
