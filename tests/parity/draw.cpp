@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "tests/parity/random_schedule.h"
+
 namespace heddle::parity {
 
 namespace {
@@ -52,6 +54,29 @@ plan::Degrees draw_mesh(Dice& dice, int most_ranks, int ranks) {
   }
 }
 
+void draw_schedule(Dice& dice, const model::ModelConfig& c, plan::Plan& p) {
+  p.weave = std::vector<std::string>{"off", "layers", "pairs", "pairs"}[static_cast<size_t>(dice.below(4))];
+  if (dice.one_in(4)) return;  // 1F1B
+  const int kind = dice.below(3);
+  schedule::Placement placement = schedule::loop_placement(p.mesh.pp, 1 + dice.below(3));
+  if (kind == 1) placement = schedule::v_placement(p.mesh.pp);
+  if (kind == 2 && p.microbatches % 2 == 0 && p.mesh.pp % 2 == 0)
+    placement = schedule::two_way_placement(p.mesh.pp);
+  p.order = random_schedule(placement, p.microbatches, [&](int count) { return dice.below(count); });
+  // Any cut of the model, with stages of nothing where there are more stages than cuts.
+  const std::string letters = plan::text_of(plan::layout_of("even", c, 1));
+  std::vector<int> cuts;
+  for (int s = 1; s < placement.stages; ++s) cuts.push_back(dice.below(static_cast<int>(letters.size()) + 1));
+  std::sort(cuts.begin(), cuts.end());
+  p.layout.clear();
+  size_t from = 0;
+  for (const int cut : cuts) {
+    p.layout += letters.substr(from, static_cast<size_t>(cut) - from) + "|";
+    from = static_cast<size_t>(cut);
+  }
+  p.layout += letters.substr(from);
+}
+
 }  // namespace
 
 Draw draw(uint64_t number, int most_ranks, int ranks) {
@@ -85,12 +110,11 @@ Draw draw(uint64_t number, int most_ranks, int ranks) {
   c.routed_scaling_factor = 1.7;
   c.sequence_aux_loss_alpha = dice.one_in(2) ? 0.01 : 0;
   c.z_loss_weight = dice.one_in(2) ? 0.001 : 0;
-  if (d.plan.mesh.pp == 1) {
-    c.tie_word_embeddings = dice.one_in(3);
-    c.num_nextn_predict_layers = dice.one_in(3) ? 1 : 0;
-  }
+  c.tie_word_embeddings = dice.one_in(3);
+  c.num_nextn_predict_layers = dice.of({0, 0, 0, 1, 1, 2});
   plan::Plan& p = d.plan;
   p.microbatches = kGlobalMicrobatches / p.mesh.dp;
+  draw_schedule(dice, c, p);
   p.sequences = kSequences;
   p.sequence_length = kSequence;
   p.context = std::vector<std::string>{"gather", "ulysses", "ring"}[static_cast<size_t>(dice.below(3))];
@@ -127,16 +151,20 @@ std::string Draw::text() const {
   return fmt::format(
       "draw {}: {} ranks, tp {} cp {} ({}) dp {} pp {} ep {} etp {} ({}, lists reused {}, {} nodes), order {} / "
       "{}, top {} of 12, {} token kinds, "
-      "routing {}, q_lora {}, shared {}, depths {}, tied {}, {} fusions, {} on {}",
+      "routing {}, q_lora {}, shared {}, depths {}, tied {}, {} fusions, {} on {}, {} of layers {} woven {}",
       seed, plan.ranks(), m.tp, m.cp, plan.context, m.dp, m.pp, m.ep, m.etp, plan.exchange.topology,
       plan.reuse_lists, node_of.back() + 1, m.order, m.expert_order, model.num_experts_per_tok, token_kinds,
       static_cast<int>(routing), model.q_lora_rank, model.n_shared_experts, model.num_nextn_predict_layers,
-      model.tie_word_embeddings, plan.fusions.size(), heddle::name_of(plan.dtype), backend);
+      model.tie_word_embeddings, plan.fusions.size(), heddle::name_of(plan.dtype), backend,
+      plan.order ? plan.order->name : plan.schedule, plan.layout, plan.weave);
 }
 
 plan::Plan Draw::one_rank() const {
   plan::Plan one = plan;
   one.mesh = {};
+  one.order.reset();
+  one.layout = "even";
+  one.weave = "off";
   one.microbatches = kGlobalMicrobatches;
   return one;
 }

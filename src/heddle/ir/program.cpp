@@ -65,6 +65,18 @@ Block make_block(const StepProgram& program, int stage, BlockKind kind, int chun
   return block;
 }
 
+Block joined(const std::vector<Block>& blocks) {
+  Block all;
+  for (const Block& block : blocks) {
+    HEDDLE_CHECK(block.stages.size() == 1, "block {} to join has {} slots", block.name, block.stages.size());
+    const auto slot = static_cast<uint8_t>(all.stages.size());
+    all.name += (all.name.empty() ? "" : "|") + block.name;
+    all.stages.push_back(block.stages[0]);
+    for (const Step& step : block.steps) all.steps.push_back({slot, step.op});
+  }
+  return all;
+}
+
 Block make_first_block(const StepProgram& program, int stage, int chunk) {
   Block block;
   block.name = name_of_block("begin_F", program, stage, chunk);

@@ -57,6 +57,9 @@ struct StepProgram {
 /// The ops of a chunk that a block of this kind holds, in list order. The end is that of all chunks.
 Block make_block(const StepProgram& program, int stage, BlockKind kind, int chunk = 0);
 
+/// Blocks one after the other, their slots side by side. Each is of one slot.
+Block joined(const std::vector<Block>& blocks);
+
 /// The beginning of the step woven with the first forward of a chunk (slots: -1, microbatch): what communicates
 /// first, then each computation of the beginning right before the op that needs it, so that weights arrive under
 /// the layers before.

@@ -33,7 +33,8 @@ class Writer {
       parts.push_back(op(kind, gradients_.at(p.value), {"square." + p.name})[0]);
     }
     const int world = o_.ranks_of("world");
-    if (world > 1 || o_.exact_sums) parts = op("sum_parts", parts, {"square"});
+    if (world > 1 || o_.exact_sums)
+      parts = op("sum_parts", parts, {"square"}, {{"size", int64_t{o_.exact_sums ? 4 : 1}}});
     if (world > 1) {
       parts = op("all_reduce", parts, {"square_all"}, {{"ranks", int64_t{world}}}, {}, "world");
     }

@@ -10,6 +10,7 @@
 #include "heddle/passes/exact_sums.h"
 #include "heddle/passes/pack_weights.h"
 #include "heddle/passes/reuse_lists.h"
+#include "heddle/plan/durations.h"
 #include "heddle/plan/plan.h"
 
 namespace heddle::plan {
@@ -156,6 +157,7 @@ void share_weights(ir::Stage& stage, const ir::Stage& owner, int owner_index) {
 }  // namespace
 
 schedule::Schedule schedule_of(const Plan& plan) {
+  if (plan.order) return *plan.order;
   schedule::Schedule s{"1f1b", schedule::loop_placement(plan.mesh.pp), plan.microbatches, {}};
   for (int rank = 0; rank < plan.mesh.pp; ++rank) {
     using schedule::Kind;
@@ -183,6 +185,7 @@ Lowered lower(const model::ModelConfig& config, const Plan& plan) {
   ir::StepProgram& program = lowered.program;
   program.microbatches = plan.microbatches;
   const schedule::Schedule training = schedule_of(plan);
+  lowered.placement = training.placement;
   for (const ir::Purpose purpose : {ir::Purpose::train, ir::Purpose::evaluate, ir::Purpose::predict}) {
     if ((purpose == ir::Purpose::evaluate && !plan.evaluates) ||
         (purpose == ir::Purpose::predict && !plan.predicts)) {
@@ -192,6 +195,15 @@ Lowered lower(const model::ModelConfig& config, const Plan& plan) {
     const schedule::Schedule order = trains ? training : schedule::forward_only(training.placement);
     schedule::Lowering lowering;
     lowering.first_stage = static_cast<int>(program.stages.size());
+    if (plan.weave != "off" && trains) {
+      lowering.weave = [&](const ir::StepProgram& p, const std::vector<ir::Block>& blocks) {
+        const passes::Durations durations = plan.durations ? plan.durations : nominal_durations(plan.exchange);
+        if (plan.weave == "pairs") return passes::weave(p, blocks, durations);
+        std::vector<ir::Block> alone;
+        for (const ir::Block& block : blocks) alone.push_back(passes::weave(p, {block}, durations));
+        return ir::joined(alone);
+      };
+    }
     std::vector<model::StageText> texts;
     for (const model::StageSpec& spec : stage_specs(config, plan, mesh, order.placement, purpose)) {
       texts.push_back(deepseek_v3_stage(config, spec));

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -10,6 +11,7 @@
 #include "heddle/model/deepseek_v3.h"
 #include "heddle/passes/fuse.h"
 #include "heddle/passes/update.h"
+#include "heddle/passes/weave.h"
 #include "heddle/plan/layout.h"
 #include "heddle/plan/mesh.h"
 #include "heddle/schedule/schedule.h"
@@ -21,9 +23,12 @@ struct Plan {
   int microbatches = 1;   // of one rank, a step
   int64_t sequences = 1;  // a microbatch, shared by the ranks of tp × cp
   int64_t sequence_length = 128;
-  std::string schedule = "1f1b";   // a name that schedule/generators knows
-  int chunks = 1;                  // stages a rank, where the schedule leaves it open
-  std::string layout = "even";     // of the layers on the stages (plan/layout)
+  std::string schedule = "1f1b";            // a name that schedule/generators knows
+  std::optional<schedule::Schedule> order;  // an order of one's own instead
+  int chunks = 1;                           // stages a rank, where the schedule leaves it open
+  std::string layout = "even";              // of the layers on the stages (plan/layout)
+  std::string weave = "pairs";     // off; layers: each block alone; pairs: those and the schedule's fused pairs
+  passes::Durations durations;     // for weaving; null: nominal ones
   std::string context = "gather";  // how attention meets the keys of other cp ranks: gather, ulysses or ring
   Dtype dtype = Dtype::f32;        // of weights and activations
   std::set<std::string> fusions{passes::fusion_names().begin(), passes::fusion_names().end()};
@@ -41,6 +46,7 @@ struct Plan {
 
 struct Lowered {
   ir::StepProgram program;
+  schedule::Placement placement;                          // of the pipeline's stages
   std::vector<std::vector<model::Parameter>> parameters;  // by pipeline rank
 };
 

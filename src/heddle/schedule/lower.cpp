@@ -122,14 +122,7 @@ class Lowerer {
     return at->second;
   }
   Block woven(const std::vector<Block>& blocks) const {
-    if (lowering_.weave) return lowering_.weave(program_, blocks);
-    Block joined = blocks[0];
-    for (size_t i = 1; i < blocks.size(); ++i) {
-      joined.name += "+" + blocks[i].name;
-      joined.stages.push_back(blocks[i].stages[0]);
-      for (const ir::Step& step : blocks[i].steps) joined.steps.push_back({static_cast<uint8_t>(i), step.op});
-    }
-    return joined;
+    return lowering_.weave ? lowering_.weave(program_, blocks) : ir::joined(blocks);
   }
   void add(int block, std::vector<int> microbatches) {
     if (!program_.blocks[static_cast<size_t>(block)].steps.empty())

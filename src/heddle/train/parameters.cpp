@@ -1,6 +1,7 @@
 #include "heddle/train/parameters.h"
 
 #include <algorithm>
+#include <map>
 
 #include "heddle/base/random.h"
 #include "heddle/model/rope_table.h"
@@ -30,9 +31,29 @@ void fill(const TensorView& view, int64_t at, int64_t first, int64_t count, Valu
   }
 }
 
-// Whether state of this value is cut into runs among the ranks that hold copies of the parameter.
-bool is_shard(const StateTensor& tensor, const ir::Stage& stage) {
-  return stage.value(tensor.value).shape != stage.value(tensor.parameter->value).shape;
+// What the pipeline rank of a rank holds of a tensor of the state.
+struct Held {
+  const ir::Stage* stage = nullptr;
+  const model::Parameter* parameter = nullptr;  // null: nothing
+  ir::ValueId value = ir::none;
+  /// Whether it is cut into runs among the ranks that hold copies of the parameter.
+  bool is_shard() const { return stage->value(value).shape != stage->value(parameter->value).shape; }
+};
+
+ir::ValueId master_of(const model::Parameter& p, const ir::Stage& stage) {
+  const ir::ValueId master = stage.find("master." + p.name);
+  return master == ir::none ? p.value : master;
+}
+
+Held held_by(const StateTensor& tensor, const plan::Lowered& lowered, const plan::Mesh& mesh, int rank) {
+  const auto at = static_cast<size_t>(mesh.at(rank).at(ir::Axis::pp));
+  Held held{&lowered.program.stages[at]};
+  for (const model::Parameter& p : lowered.parameters[at]) {
+    if (p.name != tensor.parameter->name) continue;
+    held.parameter = &p;
+    held.value = tensor.is_master ? master_of(p, *held.stage) : held.stage->find(tensor.name);
+  }
+  return held;
 }
 
 }  // namespace
@@ -40,6 +61,7 @@ bool is_shard(const StateTensor& tensor, const ir::Stage& stage) {
 std::vector<StateTensor> state_tensors(const plan::Lowered& lowered, runtime::Executor& executor,
                                        const plan::Mesh& mesh, int rank) {
   std::vector<StateTensor> tensors;
+  std::map<std::string, size_t> by_name;
   for (size_t s = 0; s < lowered.parameters.size(); ++s) {
     const ir::Stage& stage = lowered.program.stages[s];
     const int index = static_cast<int>(s);
@@ -48,11 +70,11 @@ std::vector<StateTensor> state_tensors(const plan::Lowered& lowered, runtime::Ex
       if (p.start == model::Parameter::Start::rope_table) continue;
       const std::vector<int64_t> shape = model::whole_dims(p, dims_of(stage.value(p.value)), mesh.at(rank));
       const auto add = [&](const std::string& name, ir::ValueId id, bool is_master) {
-        tensors.push_back({name, here ? executor.view(index, id) : TensorView{}, &p, is_master,
-                           stage.value(id).dtype, shape, index, id});
+        const auto [at, fresh] = by_name.try_emplace(name, tensors.size());
+        if (fresh) tensors.push_back({name, {}, &p, is_master, stage.value(id).dtype, shape});
+        if (here) tensors[at->second].view = executor.view(index, id);
       };
-      const ir::ValueId master = stage.find("master." + p.name);
-      add(p.name, master == ir::none ? p.value : master, true);
+      add(p.name, master_of(p, stage), true);
       for (const char* moment : {"m.", "v."}) {
         const ir::ValueId id = stage.find(moment + p.name);
         if (id != ir::none) add(moment + p.name, id, false);
@@ -64,22 +86,23 @@ std::vector<StateTensor> state_tensors(const plan::Lowered& lowered, runtime::Ex
 
 std::vector<model::Run> held_runs(const StateTensor& tensor, const plan::Lowered& lowered, const plan::Mesh& mesh,
                                   int rank) {
-  if (mesh.at(rank).at(ir::Axis::pp) != tensor.stage) return {};
-  const ir::Stage& stage = lowered.program.stages[static_cast<size_t>(tensor.stage)];
-  const model::Parameter& p = *tensor.parameter;
+  const Held held = held_by(tensor, lowered, mesh, rank);
+  if (held.parameter == nullptr) return {};
+  const ir::Stage& stage = *held.stage;
+  const model::Parameter& p = *held.parameter;
   std::vector<model::Run> runs = model::runs_of(p, dims_of(stage.value(p.value)), mesh.at(rank));
-  if (!is_shard(tensor, stage)) return runs;
+  if (!held.is_shard()) return runs;
   const std::vector<int> group = mesh.group(p.copies, rank);
   const int64_t at = std::find(group.begin(), group.end(), rank) - group.begin();
-  const int64_t each = stage.value(tensor.value).shape.at(0).count;
+  const int64_t each = stage.value(held.value).shape.at(0).count;
   return model::runs_within(runs, at * each, each);
 }
 
 std::vector<model::Run> owned_runs(const StateTensor& tensor, const plan::Lowered& lowered, const plan::Mesh& mesh,
                                    int rank) {
-  if (mesh.at(rank).at(ir::Axis::pp) != tensor.stage) return {};
-  const bool shard = is_shard(tensor, lowered.program.stages[static_cast<size_t>(tensor.stage)]);
-  if (!shard && mesh.group(tensor.parameter->copies, rank)[0] != rank) return {};
+  const Held held = held_by(tensor, lowered, mesh, rank);
+  if (held.parameter == nullptr) return {};
+  if (!held.is_shard() && mesh.group(held.parameter->copies, rank)[0] != rank) return {};
   return held_runs(tensor, lowered, mesh, rank);
 }
 

@@ -16,15 +16,13 @@ namespace heddle::train {
 /// "m.NAME" and "v.NAME" its moments.
 struct StateTensor {
   std::string name;
-  /// This rank's elements, in the arena; only to be touched between steps. No data on ranks of other stages. On one
+  /// This rank's elements, in the arena; only to be touched between steps. No data on ranks that hold none. On one
   /// rank it is the whole tensor.
   device::TensorView view;
   const model::Parameter* parameter = nullptr;
   bool is_master = false;
   Dtype dtype = Dtype::f32;
   std::vector<int64_t> shape;  // of the whole tensor
-  int stage = 0;
-  ir::ValueId value = ir::none;
 
   int64_t elements() const {
     int64_t count = 1;
@@ -33,12 +31,12 @@ struct StateTensor {
   }
 };
 
-/// The state of the whole model, stage by stage, in the order of the parameters; views are those of `rank`. The
-/// rotary table is not part of it.
+/// The state of the whole model, pipeline rank by pipeline rank, in the order of the parameters, each once; views
+/// are those of `rank`. The rotary table is not part of it.
 std::vector<StateTensor> state_tensors(const plan::Lowered& lowered, runtime::Executor& executor,
                                        const plan::Mesh& mesh = plan::Mesh({}), int rank = 0);
 
-/// Where the elements that `rank` holds of a tensor lie in the whole, in increasing order; none on other stages.
+/// Where the elements that `rank` holds of a tensor lie in the whole, in increasing order.
 std::vector<model::Run> held_runs(const StateTensor& tensor, const plan::Lowered& lowered, const plan::Mesh& mesh,
                                   int rank);
 

@@ -5,6 +5,8 @@
 #include <chrono>
 #include <cmath>
 #include <cstring>
+#include <map>
+#include <set>
 
 #include "heddle/kernels/registry.h"
 
@@ -38,7 +40,7 @@ double read(const device::TensorView& view, int64_t i) {
   }
 }
 
-// The statistics of some stages side by side, as one row of numbers that ranks can add.
+// The statistics of some stages side by side, as one row of numbers that ranks can add; those of one name are one.
 class Statistics {
  public:
   Statistics(const ir::StepProgram& program, int first_stage, int stages) {
@@ -48,8 +50,10 @@ class Statistics {
         if (stage.values[v].role != ir::Role::statistic) continue;
         const auto id = static_cast<ir::ValueId>(v);
         const auto size = static_cast<size_t>(stage.elements(id, ir::FixedRows()));
-        places_.push_back({stage.values[v].name, s, id, numbers_.size(), size});
-        numbers_.resize(numbers_.size() + size, 0);
+        const std::string& name = stage.values[v].name;
+        const auto [at, fresh] = first_of_.try_emplace(name, numbers_.size());
+        places_.push_back({name, s, id, at->second, size});
+        if (fresh) numbers_.resize(numbers_.size() + size, 0);
       }
     }
   }
@@ -60,7 +64,15 @@ class Statistics {
     ir::ValueId value;
     size_t first, size;
   };
-  const std::vector<Place>& places() const { return places_; }
+  /// Each name once, with its first place in the row and its size.
+  std::vector<Place> places() const {
+    std::vector<Place> found;
+    std::set<std::string> seen;
+    for (const Place& place : places_) {
+      if (seen.insert(place.name).second) found.push_back(place);
+    }
+    return found;
+  }
 
   /// Takes what this rank has of one stage.
   void take(const runtime::Executor& executor, int stage) {
@@ -81,6 +93,7 @@ class Statistics {
 
  private:
   std::vector<Place> places_;
+  std::map<std::string, size_t> first_of_;
   std::vector<double> numbers_;
 };
 
@@ -249,7 +262,7 @@ StepResult Trainer::step(const std::vector<std::vector<int32_t>>& sequences) {
   for (const Statistics::Place& place : statistics.places()) {
     const double value = statistics.at(place.first);
     if (place.name == "grad_norm") {  // the same on every rank
-      if (place.stage == 0) result.gradient_norm = value / options_.plan.mesh.stage_ranks();
+      result.gradient_norm = value / options_.plan.mesh.ranks();
     } else if (place.name == "loss.next_token") {
       result.next_token_loss = value * batch.scales[model::kScaleNextToken];
     } else if (place.name.starts_with("loss.sequence_aux.")) {
@@ -263,9 +276,12 @@ StepResult Trainer::step(const std::vector<std::vector<int32_t>>& sequences) {
       const double scale = batch.scales[model::kScaleDepth + depth];
       result.depth_losses.push_back(weight == 0 ? 0 : value * scale / weight);
     } else if (place.name.starts_with("load.")) {
-      result.load_layers.push_back(std::stoi(place.name.substr(5)));
+      const int layer = std::stoi(place.name.substr(5));
+      const auto at = std::upper_bound(result.load_layers.begin(), result.load_layers.end(), layer);
       const auto first = statistics.numbers().begin() + static_cast<std::ptrdiff_t>(place.first);
-      result.load_LE.emplace_back(first, first + static_cast<std::ptrdiff_t>(place.size));
+      result.load_LE.emplace(result.load_LE.begin() + (at - result.load_layers.begin()), first,
+                             first + static_cast<std::ptrdiff_t>(place.size));
+      result.load_layers.insert(at, layer);
     }
   }
   // From sums that are the same on all ranks: all of them go on, or all of them look for the cause.
@@ -293,10 +309,11 @@ void Trainer::explain_not_finite(const device::Batch& batch, const StepResult& r
                             ranks_.size() > 1 ? fmt::format(", rank {}", ranks_.rank()) : "");
         const ir::Phase phase = issue.op->phase;
         const bool once = ir::once_a_step(phase), forward = phase == ir::Phase::F;
+        const int stage = lowered_.placement.stages_of(issue.stage).at(static_cast<size_t>(issue.op->chunk));
         first = {!once                       ? issue.microbatch
                  : phase == ir::Phase::begin ? -1
                                              : kNever - 1,
-                 forward ? 0 : 1, forward ? issue.stage : -issue.stage, op, ranks_.rank()};
+                 forward ? 0 : 1, forward ? stage : -stage, op, ranks_.rank()};
       }
     };
     look(call.out, issue.op->out);

@@ -1,0 +1,176 @@
+#include "heddle/passes/weave.h"
+
+#include <algorithm>
+#include <map>
+#include <string>
+
+#include "heddle/ir/streams.h"
+
+namespace heddle::passes {
+
+namespace {
+
+using ir::Op;
+using ir::Phase;
+using ir::ValueId;
+
+constexpr int kLayersBehind = 2;  // that weight gradients may lag
+
+struct Node {
+  uint8_t slot = 0;
+  uint32_t op = 0;
+  int stream = 0;
+  int depth = 0;  // layers of the block that come before its own
+  bool weight_gradient = false, stall = false;
+  double duration_us = 0, way_us = 0;  // to the end of the block, this op included
+  std::vector<size_t> before, after;
+  size_t missing = 0;  // of `before`, not yet placed
+  double end_us = 0;
+};
+
+class Weaver {
+ public:
+  Weaver(const ir::StepProgram& program, const std::vector<ir::Block>& blocks, const Durations& duration_us) {
+    for (size_t slot = 0; slot < blocks.size(); ++slot) {
+      const ir::Stage& stage = program.stages[static_cast<size_t>(blocks[slot].stages[0])];
+      add(stage, blocks[slot], static_cast<uint8_t>(slot), duration_us);
+    }
+    for (size_t i = nodes_.size(); i-- > 0;) {
+      Node& node = nodes_[i];
+      for (const size_t next : node.after) node.way_us = std::max(node.way_us, nodes_[next].way_us);
+      node.way_us += node.duration_us;
+    }
+    backward_depth_.assign(blocks.size(), 0);
+  }
+
+  std::vector<ir::Step> order() {
+    for (size_t i = 0; i < nodes_.size(); ++i) {
+      if (nodes_[i].missing == 0) ready_.push_back(i);
+    }
+    std::vector<ir::Step> steps;
+    while (!ready_.empty()) {
+      const size_t next = choose();
+      place(next);
+      steps.push_back({nodes_[next].slot, nodes_[next].op});
+    }
+    HEDDLE_CHECK(steps.size() == nodes_.size(), "{} of {} ops woven", steps.size(), nodes_.size());
+    return steps;
+  }
+
+ private:
+  void add(const ir::Stage& stage, const ir::Block& block, uint8_t slot, const Durations& duration_us) {
+    std::map<ValueId, size_t> written;            // by the node that wrote or updated last
+    std::map<ValueId, std::vector<size_t>> read;  // since then
+    int depth = 0, layer = 0;
+    for (size_t i = 0; i < block.steps.size(); ++i) {
+      const uint32_t op_index = block.steps[i].op;
+      const Op& op = stage.ops[op_index];
+      const size_t at = nodes_.size();
+      if (i > 0 && op.layer != layer) ++depth;
+      layer = op.layer;
+      Node& node = nodes_.emplace_back();
+      node.slot = slot;
+      node.op = op_index;
+      node.stream = stream(ir::stream_name(op));
+      node.depth = depth;
+      node.weight_gradient = op.phase == Phase::W;
+      node.stall = op.def->host_stall;
+      node.duration_us = duration_us(stage, op);
+      const auto after = [&](size_t other) {
+        if (other != at) node.before.push_back(other);
+      };
+      const auto reads = [&](ValueId id) {
+        if (id == ir::none) return;
+        if (const auto from = written.find(id); from != written.end()) after(from->second);
+        read[id].push_back(at);
+      };
+      const auto writes = [&](ValueId id) {
+        if (const auto from = written.find(id); from != written.end()) after(from->second);
+        for (const size_t reader : read[id]) after(reader);
+        read[id].clear();
+        written[id] = at;
+      };
+      for (const ValueId id : op.in) {
+        reads(id);
+        if (id == ir::none) continue;
+        for (const ir::Dim& dim : stage.value(id).shape) reads(dim.rows_of);
+      }
+      for (const ValueId id : op.out) {
+        for (const ir::Dim& dim : stage.value(id).shape) reads(dim.rows_of);
+        writes(id);
+      }
+      for (const ValueId id : op.updates) writes(id);
+      std::sort(node.before.begin(), node.before.end());
+      node.before.erase(std::unique(node.before.begin(), node.before.end()), node.before.end());
+      node.missing = node.before.size();
+      for (const size_t other : node.before) nodes_[other].after.push_back(at);
+    }
+  }
+
+  int stream(const std::string& name) {
+    const auto [at, fresh] = streams_.try_emplace(name, static_cast<int>(streams_.size()));
+    if (fresh) free_us_.push_back(0);
+    return at->second;
+  }
+
+  double start_of(const Node& node) const {
+    double start = std::max(host_us_, free_us_[static_cast<size_t>(node.stream)]);
+    for (const size_t other : node.before) start = std::max(start, nodes_[other].end_us);
+    return start;
+  }
+
+  // The index of the op to place next. Ready ops of one stream that could start at once differ by priority only.
+  size_t choose() const {
+    size_t best = ready_[0];
+    double best_start = 0, best_way = 0;
+    bool first = true;
+    for (const size_t i : ready_) {
+      const Node& node = nodes_[i];
+      const bool overdue = node.weight_gradient && backward_depth_[node.slot] >= node.depth + kLayersBehind;
+      const double start = start_of(node) + (node.stall ? node.duration_us : 0);
+      const double way = overdue ? kOverdue : node.weight_gradient ? 0 : node.way_us;
+      if (!first && (start > best_start || (start == best_start && way <= best_way))) continue;
+      first = false;
+      best = i;
+      best_start = start;
+      best_way = way;
+    }
+    return best;
+  }
+
+  void place(size_t i) {
+    Node& node = nodes_[i];
+    node.end_us = start_of(node) + node.duration_us;
+    free_us_[static_cast<size_t>(node.stream)] = node.end_us;
+    if (node.stall) host_us_ = node.end_us;
+    if (!node.weight_gradient) backward_depth_[node.slot] = std::max(backward_depth_[node.slot], node.depth);
+    ready_.erase(std::find(ready_.begin(), ready_.end(), i));
+    for (const size_t next : node.after) {
+      if (--nodes_[next].missing == 0) ready_.push_back(next);
+    }
+  }
+
+  static constexpr double kOverdue = 1e30;
+  std::vector<Node> nodes_;
+  std::vector<size_t> ready_;
+  std::map<std::string, int> streams_;
+  std::vector<double> free_us_;
+  std::vector<int> backward_depth_;  // by slot: layers that input gradients have reached
+  double host_us_ = 0;
+};
+
+}  // namespace
+
+ir::Block weave(const ir::StepProgram& program, const std::vector<ir::Block>& blocks,
+                const Durations& duration_us) {
+  ir::Block woven = ir::joined(blocks);
+  const auto communicates = [&](const ir::Step& step) {
+    const ir::Stage& stage = program.stages[static_cast<size_t>(woven.stages[step.slot])];
+    return stage.ops[step.op].def->stream == ir::StreamKind::comm;
+  };
+  if (std::none_of(woven.steps.begin(), woven.steps.end(), communicates)) return woven;
+  woven.steps = Weaver(program, blocks, duration_us).order();
+  return woven;
+}
+
+}  // namespace heddle::passes

@@ -1,0 +1,27 @@
+// Puts the ops of blocks into an order in which communication runs beside computation: the forward of one
+// microbatch and the backward of another (or one block alone: the exchanges of a layer beside its own shared expert
+// and weight gradients). Nothing but dependencies and durations decides; the ops stay as they are.
+//
+// List scheduling over the rank's in-order streams: of the ops whose operands are on their way, the one that can
+// start first is next, and of those that can start at once the one with the longest way to the end of its block. A
+// host stall counts as starting when it ends, so that work is queued behind which the host may sleep. Weight
+// gradients fill what is left, but none waits longer than until its block's input gradients are two layers further,
+// so that what they keep alive stays bounded.
+#pragma once
+
+#include <functional>
+#include <vector>
+
+#include "heddle/ir/program.h"
+
+namespace heddle::passes {
+
+/// Microseconds that an op of a stage lasts. All ranks that run the stage must be told the same, or their
+/// collectives would come in different orders.
+using Durations = std::function<double(const ir::Stage& stage, const ir::Op& op)>;
+
+/// One block with the blocks' slots side by side. Each is of one slot. Where nothing communicates they run as they
+/// are, one after the other.
+ir::Block weave(const ir::StepProgram& program, const std::vector<ir::Block>& blocks, const Durations& duration_us);
+
+}  // namespace heddle::passes

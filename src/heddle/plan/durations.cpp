@@ -1,0 +1,35 @@
+#include "heddle/plan/durations.h"
+
+#include <algorithm>
+
+namespace heddle::plan {
+
+namespace {
+
+constexpr double kFlopsPerUs = 500e3, kBytesPerUs = 20e3, kLaunchUs = 2;
+
+// Rows that the experts of this rank get when all get as many.
+int64_t balanced_rows(const ir::Stage& stage) {
+  for (const ir::Op& op : stage.ops) {
+    if (op.kind() != "share_counts") continue;
+    const ir::Shape& chosen = stage.value(op.in[0]).shape;
+    return chosen[0].count * chosen[1].count * op.attributes.integer("slices");
+  }
+  return 0;
+}
+
+}  // namespace
+
+passes::Durations nominal_durations(const model::Exchange& links) {
+  return [links](const ir::Stage& stage, const ir::Op& op) {
+    const ir::Cost cost = op.def->cost(stage, op, ir::FixedRows(balanced_rows(stage)));
+    if (op.def->stream == ir::StreamKind::comm) {
+      const bool far = op.group == "experts" || op.group == "pp";
+      return cost.message_bytes / (far ? links.across_bytes_per_us : links.within_bytes_per_us) +
+             (far ? links.across_latency_us : links.within_latency_us);
+    }
+    return kLaunchUs + std::max(cost.flops / kFlopsPerUs, cost.bytes / kBytesPerUs);
+  };
+}
+
+}  // namespace heddle::plan
