@@ -1,12 +1,25 @@
 #include "heddle/schedule/generators.h"
 
 #include "heddle/base/error.h"
+#include "heddle/schedule/dual_pipe.h"
+#include "heddle/schedule/dual_pipe_v.h"
 #include "heddle/schedule/gpipe.h"
 #include "heddle/schedule/interleaved.h"
 #include "heddle/schedule/one_f_one_b.h"
+#include "heddle/schedule/v_pattern.h"
+#include "heddle/schedule/zb_v.h"
+#include "heddle/schedule/zero_bubble.h"
 #include "heddle/schedule/zero_bubble_handmade.h"
 
 namespace heddle::schedule {
+
+namespace {
+
+ZeroBubbleOptions zero_bubble_options(const GeneratorOptions& options) {
+  return {options.ranks, options.microbatches, {options.rank}, options.hop};
+}
+
+}  // namespace
 
 const std::vector<Generator>& generators() {
   using Options = const GeneratorOptions&;
@@ -23,6 +36,22 @@ const std::vector<Generator>& generators() {
        [](Options o) { return zb_h1(o.ranks, o.microbatches); }},
       {"zb_h2", "no bubble between steps, twice the memory", "arXiv 2401.10241", 1, false,
        [](Options o) { return zb_h2(o.ranks, o.microbatches); }},
+      {"zb_1p", "split backward, searched for the given times, 1f1b's memory", "arXiv 2401.10241", 1, false,
+       [](Options o) { return zb_1p(zero_bubble_options(o)); }},
+      {"zb_2p", "split backward, searched for the given times, twice the memory", "arXiv 2401.10241", 1, false,
+       [](Options o) { return zb_2p(zero_bubble_options(o)); }},
+      {"zb_v", "split backward on a V, no bubble between steps, 1f1b's memory", "arXiv 2405.15362", 2, false,
+       [](Options o) { return zb_v(o.ranks, o.microbatches); }},
+      {"v_half", "split backward on a V, half of 1f1b's memory", "arXiv 2405.15362", 2, false,
+       [](Options o) { return v_half(o.ranks, o.microbatches); }},
+      {"v_min", "split backward on a V, a third of 1f1b's memory", "arXiv 2405.15362", 2, false,
+       [](Options o) { return v_min(o.ranks, o.microbatches); }},
+      {"dual_pipe", "fused pairs of two directions, weights twice", "arXiv 2412.19437", 1, false,
+       [](Options o) { return dual_pipe(o.ranks, o.microbatches); }},
+      {"dual_pipe_v", "fused pairs on a V", "deepseek-ai/DualPipe", 2, false,
+       [](Options o) { return dual_pipe_v(o.ranks, o.microbatches); }},
+      {"mindspeed_dual_pipe_v", "dual_pipe_v with whole backwards in the cool-down", "Ascend/MindSpeed", 2, false,
+       [](Options o) { return mindspeed_dual_pipe_v(o.ranks, o.microbatches); }},
   };
   return all;
 }
