@@ -115,72 +115,44 @@ Links links_of(const Schedule& schedule) {
 }
 
 std::vector<int> running_order(const Schedule& schedule, const Links& links) {
-  const auto ranks = static_cast<size_t>(schedule.placement.ranks);
-  std::vector<int> order, next(links.first_of.begin(), links.first_of.end() - 1), ready(ranks);
-  order.reserve(links.at.size());
-  std::vector<char> done(links.at.size(), 0);
-  std::vector<int> first_waiting(links.at.size(), -1), next_waiting(ranks, -1);  // ranks, by what they wait for
-  for (size_t r = 0; r < ranks; ++r) ready[r] = static_cast<int>(ranks - 1 - r);
-  while (!ready.empty()) {
-    const auto r = static_cast<size_t>(ready.back());
-    ready.pop_back();
-    for (int& a = next[r]; a < links.first_of[r + 1]; ++a) {
-      const auto at = static_cast<size_t>(a);
-      int missing = -1;
-      for (int i = links.begin[at]; i < links.begin[at + 1] && missing < 0; ++i) {
-        const int need = links.from[static_cast<size_t>(i)];
-        if (!done[static_cast<size_t>(need)]) missing = need;
-      }
-      if (missing >= 0) {
-        next_waiting[r] = first_waiting[static_cast<size_t>(missing)];
-        first_waiting[static_cast<size_t>(missing)] = static_cast<int>(r);
-        break;
-      }
-      done[at] = 1;
-      order.push_back(a);
-      for (int w = first_waiting[at]; w >= 0; w = next_waiting[static_cast<size_t>(w)]) ready.push_back(w);
-    }
+  Progress progress = run_lists(links, [](int, const std::vector<char>&) { return -1; });
+  if (progress.order.size() < links.at.size()) {
+    config_error("schedule {}: it can't go on, every rank waits:\n{}", schedule.name,
+                 stuck_picture(schedule, links, progress, [](int) { return ""; }));
   }
-  if (order.size() == links.at.size()) return order;
-
-  const ActionNames name(schedule.placement);
-  std::vector<int> reached(ranks);
-  std::vector<std::string> waits_for(ranks);
-  for (size_t r = 0; r < ranks; ++r) {
-    reached[r] = next[r] - links.first_of[r];
-    if (next[r] == links.first_of[r + 1]) continue;
-    const auto at = static_cast<size_t>(next[r]);
-    for (int i = links.begin[at]; i < links.begin[at + 1]; ++i) {
-      const auto need = static_cast<size_t>(links.from[static_cast<size_t>(i)]);
-      if (done[need]) continue;
-      waits_for[r] += fmt::format("{}{} of rank {}", waits_for[r].empty() ? "" : ", ", name(*links.at[need]),
-                                  links.rank_of[need]);
-    }
-  }
-  config_error("schedule {}: it can't go on, every rank waits:\n{}", schedule.name,
-               stuck_picture(schedule, reached, waits_for));
+  return std::move(progress.order);
 }
 
-std::string stuck_picture(const Schedule& schedule, const std::vector<int>& reached,
-                          const std::vector<std::string>& waits_for) {
+std::string stuck_picture(const Schedule& schedule, const Links& links, const Progress& progress,
+                          const std::function<std::string(int action)>& also_waits) {
   constexpr int kBefore = 6, kAfter = 4, kMostLines = 64;
   const ActionNames name(schedule.placement);
   std::string text;
   int lines = 0;
-  for (size_t r = 0; r < reached.size(); ++r) {
-    const std::vector<Action>& list = schedule.order[r];
-    const auto size = static_cast<int>(list.size());
-    if (reached[r] == size && lines > kMostLines / 2) continue;
+  for (size_t r = 0; r < progress.next.size(); ++r) {
+    const int first = links.first_of[r], end = links.first_of[r + 1], stuck = progress.next[r];
+    if (stuck == end && lines > kMostLines / 2) continue;
     if (++lines > kMostLines) return text + "…\n";
-    const int from = std::max(0, reached[r] - kBefore), to = std::min(size, reached[r] + kAfter + 1);
-    text += fmt::format("r{}{}", r, from > 0 ? " …" : "");
-    for (int i = from; i < to; ++i) {
-      const std::string action = name(list[static_cast<size_t>(i)]);
-      text += i == reached[r] ? fmt::format(" >{}<", action) : " " + action;
+    const int from = std::max(first, stuck - kBefore), to = std::min(end, stuck + kAfter + 1);
+    text += fmt::format("r{}{}", r, from > first ? " …" : "");
+    for (int a = from; a < to; ++a) {
+      const std::string action = name(*links.at[static_cast<size_t>(a)]);
+      text += a == stuck ? fmt::format(" >{}<", action) : " " + action;
     }
-    if (to < size) text += " …";
-    text += reached[r] == size ? "  done" : fmt::format("  waits for {}", waits_for[r]);
-    text += '\n';
+    text += to < end ? " …" : "";
+    if (stuck == end) {
+      text += "  done\n";
+      continue;
+    }
+    const auto at = static_cast<size_t>(stuck);
+    std::string waits = also_waits(stuck);
+    for (int i = links.begin[at]; i < links.begin[at + 1]; ++i) {
+      const auto need = static_cast<size_t>(links.from[static_cast<size_t>(i)]);
+      if (progress.done[need]) continue;
+      waits +=
+          fmt::format("{}{} of rank {}", waits.empty() ? "" : ", ", name(*links.at[need]), links.rank_of[need]);
+    }
+    text += fmt::format("  waits for {}\n", waits);
   }
   return text;
 }

@@ -4,6 +4,7 @@
 // rank runs its list in order is implied by the numbers. What timing, validation and pictures have in common.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -60,12 +61,55 @@ struct Links {
 /// its stage, twice in the schedule, an ill-formed pair, or needs what no rank computes.
 Links links_of(const Schedule& schedule);
 
+/// How far the ranks get when each runs its list in order.
+struct Progress {
+  std::vector<int> order;  // actions in an order in which they ran
+  std::vector<int> next;   // of each rank the action it is at; links.first_of[r + 1] when it is done
+  std::vector<char> done;  // of each action
+};
+
+/// Runs the lists, each action once all it waits for is done and `holds(action, done)` gives −1 instead of one more
+/// action to wait for.
+template <class Holds>
+Progress run_lists(const Links& links, const Holds& holds) {
+  const size_t ranks = links.first_of.size() - 1;
+  Progress p{{}, {links.first_of.begin(), links.first_of.end() - 1}, std::vector<char>(links.at.size(), 0)};
+  p.order.reserve(links.at.size());
+  std::vector<int> ready(ranks), next_waiting(ranks, -1), first_waiting(links.at.size(), -1);  // ranks, by action
+  for (size_t r = 0; r < ranks; ++r) ready[r] = static_cast<int>(ranks - 1 - r);
+  while (!ready.empty()) {
+    const auto r = static_cast<size_t>(ready.back());
+    ready.pop_back();
+    for (int& a = p.next[r]; a < links.first_of[r + 1]; ++a) {
+      const auto at = static_cast<size_t>(a);
+      int missing = -1;
+      for (int i = links.begin[at]; i < links.begin[at + 1] && missing < 0; ++i) {
+        const int need = links.from[static_cast<size_t>(i)];
+        if (!p.done[static_cast<size_t>(need)]) missing = need;
+      }
+      if (missing < 0) missing = holds(a, p.done);
+      if (missing >= 0) {
+        next_waiting[r] = first_waiting[static_cast<size_t>(missing)];
+        first_waiting[static_cast<size_t>(missing)] = static_cast<int>(r);
+        break;
+      }
+      p.done[at] = 1;
+      p.order.push_back(a);
+      for (int w = first_waiting[at]; w >= 0;) {
+        ready.push_back(w);
+        w = next_waiting[static_cast<size_t>(w)];
+      }
+    }
+  }
+  return p;
+}
+
 /// All actions in an order in which each comes after what it waits for. When there is none, a ConfigError with the
 /// picture: every rank's line around the action where it is stuck, and what that waits for.
 std::vector<int> running_order(const Schedule& schedule, const Links& links);
 
-/// The picture for `reached[r]` actions done on each rank r; `waits_for` says of an action what it lacks.
-std::string stuck_picture(const Schedule& schedule, const std::vector<int>& reached,
-                          const std::vector<std::string>& waits_for);
+/// The picture of ranks that can't go on; `also_waits` says of an action what it lacks besides other actions.
+std::string stuck_picture(const Schedule& schedule, const Links& links, const Progress& progress,
+                          const std::function<std::string(int action)>& also_waits);
 
 }  // namespace heddle::schedule
