@@ -41,7 +41,7 @@ plan::Degrees draw_mesh(Dice& dice, int most_ranks, int ranks) {
     mesh.tp = dice.of({1, 1, 2, 4, 3});
     mesh.cp = dice.of({1, 1, 2, 4});
     mesh.dp = dice.of({1, 2, 4, 8});
-    mesh.pp = dice.of({1, 1, 2, 3});
+    mesh.pp = dice.of({1, 1, 2, 3, 4});
     mesh.ep = dice.of({1, 2, 4, 3, 6, 12});
     mesh.etp = dice.of({1, 1, 1, 2, 3});
     if (!dice.one_in(3)) {

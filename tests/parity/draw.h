@@ -27,6 +27,7 @@ struct Draw {
   int token_kinds = 48;  // 1: every token takes the same experts
   Routing routing = Routing::spread;
   double tolerance = 1e-10;  // relative norm, a tensor
+  bool same_bits = false;    // of losses and gradients
   /// One line: what was drawn.
   std::string text() const;
   /// The same step on one rank.

@@ -60,6 +60,8 @@ struct OpDef {
   Cost (*cost)(const Stage& stage, const Op& op, const RowCounts& rows) = nullptr;
 };
 
+constexpr int kAllChunks = -1;
+
 struct Op {
   const OpDef* def = nullptr;
   std::vector<ValueId> in;  // none where an optional operand is absent
@@ -71,7 +73,7 @@ struct Op {
   Phase phase = Phase::F;
   std::string group;  // the mesh axis of a collective, "" for a local op
   int layer = -1;     // global layer, -1 outside the layers
-  int chunk = 0;      // of the stage
+  int chunk = 0;      // of the stage; kAllChunks: before any of them begins
   Attributes attributes;
 
   std::string_view kind() const { return def->kind; }

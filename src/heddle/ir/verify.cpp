@@ -107,8 +107,9 @@ void verify_actions(const StepProgram& program, const StepProgram::ActionLists& 
     std::map<int, std::map<uint32_t, int>> next_of;  // stage -> op -> next microbatch
     const auto first_of = [&](const Stage& stage, const Op& op,
                               int after) {  // microbatch of the chunk, or after it
+      if (once_a_step(op.phase)) return after;
       const Chunk& chunk = stage.chunks.at(static_cast<size_t>(op.chunk));
-      return once_a_step(op.phase) ? after : microbatches * (chunk.route + after) / chunk.routes;
+      return microbatches * (chunk.route + after) / chunk.routes;
     };
     std::map<int, std::vector<std::vector<uint8_t>>> written;  // stage -> microbatch + 1 -> value
     bool ended = false;

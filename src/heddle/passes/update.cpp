@@ -83,7 +83,7 @@ class Writer {
         full.push_back({p});  // alone
         continue;
       }
-      auto& [bucket, sum] = open[{p->copies, stage_.value(p->value).dtype, last_first ? 0 : chunk_of(p->value)}];
+      auto& [bucket, sum] = open[{p->copies, stage_.value(p->value).dtype, last_first ? 0 : chunk_of(*p)}];
       if (!bucket.empty() && sum + size > o_.bucket_bytes) {
         full.push_back(std::move(bucket));
         bucket.clear();
@@ -135,7 +135,12 @@ class Writer {
     return nullptr;
   }
   int layer_of(ValueId weight) const { return first_use(weight) == nullptr ? -1 : first_use(weight)->layer; }
-  int chunk_of(ValueId weight) const { return first_use(weight) == nullptr ? 0 : first_use(weight)->chunk; }
+  /// In whose beginning a weight is gathered. One that other pipeline ranks hold too must not wait for what they
+  /// wait for, so it is gathered before anything else.
+  int chunk_of(const model::Parameter& p) const {
+    if (p.copies.find('@') != std::string::npos) return ir::kAllChunks;
+    return first_use(p.value) == nullptr ? 0 : first_use(p.value)->chunk;
+  }
 
   ValueId statistic(const std::string& name) {
     ir::Value value;
@@ -201,7 +206,7 @@ class Writer {
       return weight.layout == ir::Layout::packed ? 0 : stage_.bytes(p.value, ir::FixedRows());
     };
     for (const auto& bucket : buckets(false, bytes)) {
-      chunk_ = chunk_of(bucket[0]->value);
+      chunk_ = chunk_of(*bucket[0]);
       const int64_t ranks = ranks_of(*bucket[0]);
       const ir::Value& first = stage_.value(bucket[0]->value);
       if (first.layout == ir::Layout::packed) {

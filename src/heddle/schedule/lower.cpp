@@ -69,6 +69,7 @@ class Lowerer {
     actions_.clear();
     begun_.clear();
     arrived_.clear();
+    if (begins(ir::kAllChunks)) act(BlockKind::begin, ir::kAllChunks, -1);
     if (text_of(rank) != rank) {  // the weights are those of the training stages, whatever runs of them here
       for (int k = 0; k < chunks_of(rank); ++k) {
         if (begins(k)) act(BlockKind::begin, k, -1);

@@ -309,7 +309,8 @@ void Trainer::explain_not_finite(const device::Batch& batch, const StepResult& r
                             ranks_.size() > 1 ? fmt::format(", rank {}", ranks_.rank()) : "");
         const ir::Phase phase = issue.op->phase;
         const bool once = ir::once_a_step(phase), forward = phase == ir::Phase::F;
-        const int stage = lowered_.placement.stages_of(issue.stage).at(static_cast<size_t>(issue.op->chunk));
+        const int stage =
+            lowered_.placement.stages_of(issue.stage).at(static_cast<size_t>(std::max(0, issue.op->chunk)));
         first = {!once                       ? issue.microbatch
                  : phase == ir::Phase::begin ? -1
                                              : kNever - 1,
