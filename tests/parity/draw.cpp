@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "heddle/schedule/generators.h"
 #include "tests/parity/random_schedule.h"
 
 namespace heddle::parity {
@@ -57,6 +58,16 @@ plan::Degrees draw_mesh(Dice& dice, int most_ranks, int ranks) {
 void draw_schedule(Dice& dice, const model::ModelConfig& c, plan::Plan& p) {
   p.weave = std::vector<std::string>{"off", "layers", "pairs", "pairs"}[static_cast<size_t>(dice.below(4))];
   if (dice.one_in(4)) return;  // 1F1B
+  const std::vector<std::string> names = schedule::generator_names();
+  p.schedule = names[static_cast<size_t>(dice.below(static_cast<int>(names.size())))];
+  bool fits = true;
+  try {
+    (void)plan::schedule_of(p);
+  } catch (const ConfigError&) {  // too few microbatches
+    fits = false;
+  }
+  if (fits && dice.one_in(2)) return;
+  p.schedule = "1f1b";
   const int kind = dice.below(3);
   schedule::Placement placement = schedule::loop_placement(p.mesh.pp, 1 + dice.below(3));
   if (kind == 1) placement = schedule::v_placement(p.mesh.pp);
@@ -162,6 +173,7 @@ std::string Draw::text() const {
 plan::Plan Draw::one_rank() const {
   plan::Plan one = plan;
   one.mesh = {};
+  one.schedule = "1f1b";
   one.order.reset();
   one.layout = "even";
   one.weave = "off";

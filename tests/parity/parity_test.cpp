@@ -33,7 +33,7 @@ TEST(Parity, RandomLayoutsEqualOneRank) {
 TEST(Parity, SchedulesGiveTheBitsOfOneRank) {
   for (uint64_t number = 0; number < draws() / 2; ++number) {
     Draw d = draw(number + 1000, 4, 2 + static_cast<int>(number % 3));
-    while (d.plan.mesh.stage_ranks() > 1 || (d.plan.order && d.plan.order->placement.routes > 1) ||
+    while (d.plan.mesh.stage_ranks() > 1 || plan::schedule_of(d.plan).placement.routes > 1 ||
            d.model.tie_word_embeddings || d.model.num_nextn_predict_layers > 0) {
       d = draw(d.seed + 1000, 4, 2 + static_cast<int>(number % 3));
     }

@@ -12,6 +12,8 @@
 #include "heddle/passes/reuse_lists.h"
 #include "heddle/plan/durations.h"
 #include "heddle/plan/plan.h"
+#include "heddle/schedule/generators.h"
+#include "heddle/schedule/validate.h"
 
 namespace heddle::plan {
 
@@ -157,20 +159,23 @@ void share_weights(ir::Stage& stage, const ir::Stage& owner, int owner_index) {
 }  // namespace
 
 schedule::Schedule schedule_of(const Plan& plan) {
-  if (plan.order) return *plan.order;
-  schedule::Schedule s{"1f1b", schedule::loop_placement(plan.mesh.pp), plan.microbatches, {}};
-  for (int rank = 0; rank < plan.mesh.pp; ++rank) {
-    using schedule::Kind;
-    std::vector<schedule::Action>& order = s.order.emplace_back();
-    const int warm_up = std::min(plan.mesh.pp - 1 - rank, plan.microbatches);
-    for (int m = 0; m < warm_up; ++m) order.push_back({{Kind::F, rank, m}, {}});
-    for (int m = warm_up; m < plan.microbatches; ++m) {
-      order.push_back({{Kind::F, rank, m}, {}});
-      order.push_back({{Kind::B, rank, m - warm_up}, {}});
+  schedule::Schedule made;
+  if (plan.order) {
+    made = *plan.order;
+    if (made.placement.ranks != plan.mesh.pp || made.microbatches != plan.microbatches) {
+      config_error("schedule '{}' is for {} ranks and {} microbatches; the plan has mesh.pp {} and {} microbatches",
+                   made.name, made.placement.ranks, made.microbatches, plan.mesh.pp, plan.microbatches);
     }
-    for (int m = plan.microbatches - warm_up; m < plan.microbatches; ++m) order.push_back({{Kind::B, rank, m}, {}});
+  } else {
+    schedule::GeneratorOptions options;
+    options.ranks = plan.mesh.pp;
+    options.microbatches = plan.microbatches;
+    options.chunks = plan.chunks;
+    options.group = plan.group;
+    made = schedule::make_schedule(plan.schedule, options);
   }
-  return s;
+  schedule::validate(made);
+  return made;
 }
 
 Lowered lower(const model::ModelConfig& config, const Plan& plan) {

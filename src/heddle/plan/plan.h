@@ -25,8 +25,9 @@ struct Plan {
   int64_t sequence_length = 128;
   std::string schedule = "1f1b";            // a name that schedule/generators knows
   std::optional<schedule::Schedule> order;  // an order of one's own instead
-  int chunks = 1;                           // stages a rank, where the schedule leaves it open
-  std::string layout = "even";              // of the layers on the stages (plan/layout)
+  int chunks = 0;                           // stages a rank where the schedule leaves it open; 0: its usual number
+  int group = 0;                   // microbatches that an interleaved schedule takes at a time; 0: as many as ranks
+  std::string layout = "even";     // of the layers on the stages (plan/layout)
   std::string weave = "pairs";     // off; layers: each block alone; pairs: those and the schedule's fused pairs
   passes::Durations durations;     // for weaving; null: nominal ones
   std::string context = "gather";  // how attention meets the keys of other cp ranks: gather, ulysses or ring

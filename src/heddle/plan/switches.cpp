@@ -1,5 +1,7 @@
 #include "heddle/plan/switches.h"
 
+#include "heddle/schedule/generators.h"
+
 namespace heddle::plan {
 
 namespace {
@@ -67,6 +69,36 @@ std::vector<Switch> make_switches() {
        "Cuts heads, widths and vocabulary among ranks, and the tokens between the blocks (sequence parallel).",
        "gathers and scatters activations four times a layer each way; weights and activations shrink",
        page("tensor_parallel")},
+      {"parallel.schedule", schedule::generator_names(), bitwise,
+       "In what order the ranks of the pipeline run forwards and backwards, and how many stages each has.",
+       "bubble against memory: heddle schedule prints both; dual_pipe holds every weight twice and reassociates",
+       page("schedules")},
+      {"parallel.chunks",
+       {},
+       bitwise,
+       "Pipeline stages a rank, where the schedule leaves it open.",
+       "a shorter bubble; more messages between ranks",
+       page("schedules")},
+      {"parallel.group",
+       {},
+       bitwise,
+       "Microbatches that an interleaved schedule takes through a stage before it turns to the next.",
+       "larger groups hold more activations",
+       page("schedules")},
+      {"parallel.layout",
+       {"even", "balanced"},
+       bitwise,
+       "Which layers each pipeline stage holds; any cut, empty stages too, as letters.",
+       "none by itself: the costliest stage sets the pace",
+       page("stage_layout")},
+      {"parallel.weave",
+       {"off", "layers", "pairs"},
+       bitwise,
+       "Rearranges a block, or the forward and backward that a schedule fuses, so that their communication runs "
+       "beside "
+       "computation.",
+       "weight gradients run up to two layers later, which keeps their activations for as long",
+       page("weave")},
       {"parallel.context",
        {"gather", "ulysses", "ring"},
        reassociates,

@@ -82,6 +82,10 @@ struct RunConfig {
   } mesh;
 
   struct Parallel {
+    std::string schedule = "1f1b";
+    int64_t chunks = 0, group = 0;
+    std::string layout = "even";
+    std::string weave = "pairs";
     std::string context = "gather";
     std::string exchange = "plain";
     bool reuse_lists = true;

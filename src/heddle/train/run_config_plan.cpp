@@ -1,12 +1,16 @@
 #include "heddle/train/run_config_plan.h"
 
 #include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <fstream>
 #include <thread>
 
 #include "heddle/device/host/host_arena.h"
 #include "heddle/kernels/host/cpu_features.h"
 #include "heddle/kernels/registry.h"
 #include "heddle/runtime/predict.h"
+#include "heddle/schedule/text.h"
 
 namespace heddle::train {
 
@@ -16,6 +20,25 @@ Dtype resolved_dtype(const RunConfig& config) {
   if (config.device.dtype == "f64") return Dtype::f64;
   return config.device.backend == "host" && kernels::host::avx512_bf16() ? Dtype::bf16 : Dtype::f32;
 }
+
+namespace {
+
+schedule::Schedule read_schedule_file(const std::string& path) {
+  constexpr size_t kMostBytes = size_t{64} << 20;
+  std::ifstream file(path, std::ios::binary);
+  if (!file) config_error("parallel.schedule: {}: cannot be read: {}", path, std::strerror(errno));
+  std::string text(kMostBytes + 1, '\0');
+  file.read(text.data(), static_cast<std::streamsize>(text.size()));
+  text.resize(static_cast<size_t>(file.gcount()));
+  if (text.size() > kMostBytes) config_error("{}: larger than {} bytes, no schedule", path, kMostBytes);
+  try {
+    return schedule::read_schedule(text);
+  } catch (const ConfigError& error) {
+    config_error("{}: {}", path, error.what());
+  }
+}
+
+}  // namespace
 
 plan::Plan plan_of(const RunConfig& config) {
   plan::Plan plan;
@@ -33,6 +56,14 @@ plan::Plan plan_of(const RunConfig& config) {
   plan.sequence_length = config.train.sequence_length;
   plan.dtype = resolved_dtype(config);
   plan.fusions = config.fusions;
+  plan.schedule = config.parallel.schedule;
+  if (plan.schedule.find('/') != std::string::npos || plan.schedule.ends_with(".txt")) {
+    plan.order = read_schedule_file(plan.schedule);
+  }
+  plan.chunks = static_cast<int>(config.parallel.chunks);
+  plan.group = static_cast<int>(config.parallel.group);
+  plan.layout = config.parallel.layout;
+  plan.weave = config.parallel.weave;
   plan.context = config.parallel.context;
   constexpr double kBytesPerUs = 1000;  // of 1 GB/s
   plan.exchange = {config.parallel.exchange, config.parallel.within_rate * kBytesPerUs,

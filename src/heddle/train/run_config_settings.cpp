@@ -262,11 +262,24 @@ void mesh_settings(Table& t) {
 }
 
 void parallel_settings(Table& t) {
-  t.word<&RunConfig::parallel, &RunConfig::Parallel::context>(
-      "parallel.context", "How attention meets the keys that other ranks of the context axis hold.",
-      {"gather", "ulysses", "ring"});
   constexpr auto p = &RunConfig::parallel;
   using P = RunConfig::Parallel;
+  t.word<p, &P::schedule>(
+      "parallel.schedule",
+      "Order of forwards and backwards in the pipeline: a name of `heddle schedule`, or a file with "
+      "a schedule's text form.");
+  t.integer<p, &P::chunks>("parallel.chunks", 0, 1024,
+                           "Pipeline stages a rank, where the schedule leaves it open; 0: its usual number.");
+  t.integer<p, &P::group>("parallel.group", 0, 1 << 20,
+                          "Microbatches that an interleaved schedule takes at a time; 0: as many as mesh.pp.");
+  t.word<p, &P::layout>("parallel.layout",
+                        "Layers of each pipeline stage: even, balanced, or letters such as \"Ettt|tt|ttL\".");
+  t.word<p, &P::weave>("parallel.weave",
+                       "Which blocks are rearranged so that communication runs beside computation.",
+                       {"off", "layers", "pairs"});
+  t.word<p, &P::context>("parallel.context",
+                         "How attention meets the keys that other ranks of the context axis hold.",
+                         {"gather", "ulysses", "ring"});
   t.word<p, &P::exchange>("parallel.exchange", "How rows reach experts on other ranks.",
                           {"plain", "rank", "node", "merge", "auto"});
   t.boolean<p, &P::reuse_lists>("parallel.reuse_lists",
