@@ -17,6 +17,7 @@ constexpr const char* kWelcome = R"(Heddle trains DeepSeek-V3-style mixture-of-e
   heddle generate RUN           continue a text with a trained run
   heddle inspect CONFIG.toml    parameters, FLOPs and memory, before anything runs
   heddle data SOURCE --out DIR  prepare text: tokenizer and token file
+  heddle predict --points FILE  throughput and memory of published runs, beside what was measured
   heddle explain [KEY]          what a configuration key does
   heddle doctor                 what this machine can do
 
@@ -119,6 +120,23 @@ int run_command_line(int count, char** arguments) {
   sub->add_option("--vocabulary", data_options.vocabulary, "Tokens of the tokenizer")
       ->check(CLI::Range(258, 1 << 21));
   json(sub, data_options.json);
+
+  PredictOptions predict_options;
+  sub = command("predict", "Throughput and memory of training runs, from closed forms", std::as_const(predict_options),
+                predict);
+  sub->add_option("--points", predict_options.points, "Comma-separated runs, a header line, one run a line")
+      ->required()
+      ->type_name("FILE");
+  sub->add_option("--out", predict_options.out, "The same runs with predictions as further columns")->type_name("FILE");
+  sub->add_option("--held-out", predict_options.held_out,
+                  "In --out, predict each run by a calibration that has seen neither its fifth of the rows (rows) nor "
+                  "its model (models)")
+      ->check(CLI::IsMember({"rows", "models"}));
+  sub->add_option("--calibration", predict_options.calibration, "Scalars to use in place of the built-in ones")
+      ->type_name("FILE");
+  sub->add_option("--calibrate", predict_options.calibrate, "Write the scalars that these runs' measurements give")
+      ->type_name("FILE");
+  json(sub, predict_options.json);
 
   std::vector<std::string> names;
   for (const CLI::App* each : app.get_subcommands([](CLI::App*) { return true; }))

@@ -59,6 +59,16 @@ struct DataOptions {
 };
 int data(const DataOptions& options);
 
+struct PredictOptions {
+  std::string points;
+  std::string out;          // empty: only the statistics
+  std::string calibration;  // empty: the built-in one
+  std::string calibrate;    // where to write the scalars that `points` give; empty: nowhere
+  std::string held_out;     // "", "rows" or "models"
+  bool json = false;
+};
+int predict(const PredictOptions& options);
+
 /// Parses the arguments, runs the subcommand and returns the exit status. Throws what the subcommand throws.
 int run_command_line(int count, char** arguments);
 

@@ -1,0 +1,52 @@
+// Accelerators and the clusters they stand in, from public figures: what the peak rates are, how devices are wired, and
+// what a host needs to launch an op. Rates are dense (no sparsity), links are bytes a second of one device in one
+// direction.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace heddle::cost {
+
+/// Operand type of matrix products. fp8 scales a tensor at a time, mxfp8 a block of 32, block8 1x128 and 128x128 tiles.
+enum class Precision { bf16, fp16, fp8, mxfp8, block8, nvfp4 };
+std::string_view name_of(Precision precision);
+std::optional<Precision> precision_named(std::string_view name);
+
+/// Generation of matrix units: devices of one generation share how far their products stay below the peak.
+enum class Family { ampere, hopper, blackwell, ascend, cdna3, other };
+
+/// One level of the network: groups of up to `ranks` neighbours reach each other at this rate.
+struct Tier {
+  int ranks = 1;  // 0: no limit
+  double bytes_per_s = 0;
+  double latency_us = 0;
+};
+
+struct Accelerator {
+  std::string name;
+  Family family = Family::other;
+  double bf16_flops = 0, fp8_flops = 0, fp4_flops = 0;  // 0: has none, products run at the next wider type
+  double memory_bytes = 0;
+  double memory_bytes_per_s = 0;
+  int units = 0;       // that take tiles of a product: SMs, compute units, cores
+  double host_us = 0;  // of one op, enqueued by an eager Python framework
+  Tier inner;          // the fast domain: NVLink, xGMI, HCCS, MetaXLink
+  Tier outer;          // the scale-out network: one device's share of the NICs
+
+  double flops(Precision precision) const;
+};
+
+/// All known accelerators. Sources stand beside the numbers.
+const std::vector<Accelerator>& accelerators();
+
+/// The accelerator of this very name, or nullptr.
+const Accelerator* accelerator_named(std::string_view name);
+
+/// The accelerator that a free text such as "A100 40GB 8-GPU RoCE 1600G" or "GB200 NVL72" names, with the network that
+/// the text states put in the place of the usual one. Its name is "" when the text names none.
+Accelerator find_accelerator(std::string_view text);
+
+}  // namespace heddle::cost

@@ -1,0 +1,298 @@
+#include "heddle/search/block_work.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "heddle/cost/device_time.h"
+
+namespace heddle::search {
+
+namespace {
+
+using cost::Group;
+using cost::Precision;
+
+double d(int64_t n) { return static_cast<double>(n); }
+
+// Bytes moved to bring an element into the operand type of a product, in both orientations: amax pass, read, writes.
+double cast_bytes(Precision p) {
+  switch (p) {
+    case Precision::fp8: return 5;
+    case Precision::mxfp8: return 4.5;
+    case Precision::block8: return 5;
+    case Precision::nvfp4: return 6;
+    default: return 0;
+  }
+}
+
+}  // namespace
+
+Work& Work::operator+=(const Work& w) {
+  products += w.products, attention += w.attention, traffic += w.traffic;
+  tensor += w.tensor, exchange += w.exchange, context += w.context, data += w.data;
+  ops += w.ops;
+  return *this;
+}
+
+Work Work::scaled(double f) const {
+  return {products * f, attention * f, traffic * f, tensor * f, exchange * f, context * f, data * f, ops * f};
+}
+
+Pricing::Pricing(const Job& job, const Behaviour& behaviour)
+    : j_(job),
+      b_(behaviour),
+      l_(job.layout),
+      s_(job.shape),
+      sw_(job.software),
+      h_(d(job.shape.hidden)),
+      tokens_(job.microbatch * job.sequence / job.layout.cp),
+      rows_(sw_.sequence_parallel ? tokens_ / l_.tp : tokens_),
+      flops_(model::forward_flops(s_, job.sequence)) {}
+
+void Pricing::linear(BlockWork& block, double m, double n, double k, double groups, bool narrow) const {
+  const Precision p = narrow ? j_.precision : Precision::bf16;
+  block.forward.products += cost::product_s(j_.device, p, m, n, k, groups);
+  block.backward.products += cost::product_s(j_.device, p, m, k, n, groups);
+  if (!j_.frozen_base) block.backward.products += cost::product_s(j_.device, p, k, n, m, groups);
+  block.forward.ops += 1;
+  block.backward.ops += 2;
+  if (cast_bytes(p) > 0) {
+    moved(block, cast_bytes(p) * m * k * groups, cast_bytes(p) * m * n * groups);
+    block.forward.ops += 1;
+    block.backward.ops += 1;
+  }
+}
+
+void Pricing::moved(BlockWork& block, double forward_bytes, double backward_bytes) const {
+  block.forward.traffic += b_.traffic_scale * cost::traffic_s(j_.device, forward_bytes);
+  block.backward.traffic += b_.traffic_scale * cost::traffic_s(j_.device, backward_bytes);
+}
+
+void Pricing::elementwise(BlockWork& block, double forward_bytes, double backward_bytes) const {
+  const double more = sw_.fused_elementwise ? 1 : b_.eager_traffic;
+  moved(block, more * forward_bytes, more * backward_bytes);
+}
+
+void Pricing::norm_and_residual(BlockWork& block) const {
+  // Forward: residual read, sum written, norm's output written; dropout reads and writes a mask beside it.
+  const double dropout = sw_.dropout ? 3 : 0;
+  elementwise(block, rows_ * (10 + dropout) * h_, rows_ * (14 + dropout) * h_);
+  block.forward.ops += 3;
+  block.backward.ops += 4;
+}
+
+void Pricing::tensor_parallel(BlockWork& block) const {
+  if (l_.tp <= 1) return;
+  const double gather = cost::gather_s(j_.device, b_.net, {l_.tp, 1}, 2 * tokens_ * h_);
+  const double exposed = sw_.overlap_tp && sw_.sequence_parallel ? 1 - b_.tp_hidden : 1;
+  // A gather and a scatter, or one all-reduce, in each direction. (With sequence parallelism the input is gathered once
+  // more for the weight gradient, beside the input gradient's product.)
+  block.forward.tensor += 2 * gather * exposed;
+  block.backward.tensor += 2 * gather * exposed;
+  block.forward.ops += 2;
+  block.backward.ops += 3;
+}
+
+void Pricing::context_parallel(BlockWork& block) const {
+  if (l_.cp <= 1) return;
+  const Group group{l_.cp, l_.tp};
+  const double a = d(s_.heads), g = d(s_.kv_heads), e = d(s_.head_dim), t = l_.tp;
+  if (sw_.context_all_to_all) {
+    const double one = cost::all_to_all_s(j_.device, b_.net, group, 2 * tokens_ * (2 * a + 2 * g) * e / t);
+    block.forward.context += one;
+    block.backward.context += one;
+  } else {
+    // Keys and values go round while the queries here work on those that came before.
+    const double kv = 2 * 2 * tokens_ * l_.cp * (s_.is_mla() ? d(s_.q_width()) : g * e) / t;
+    const double ring = cost::gather_s(j_.device, b_.net, group, kv);
+    block.forward.context += std::max(b_.contention * ring, ring - block.forward.attention);
+    block.backward.context += std::max(2 * b_.contention * ring, 2 * ring - block.backward.attention);
+  }
+  block.forward.ops += 4.0 * l_.cp;
+  block.backward.ops += 6.0 * l_.cp;
+}
+
+BlockWork Pricing::attention() const {
+  BlockWork w;
+  const double t = l_.tp, a = d(s_.heads), g = d(s_.kv_heads), e = d(s_.head_dim);
+  if (s_.is_mla()) {
+    const double rq = d(s_.mla.q_rank), rkv = d(s_.mla.kv_rank), dr = d(s_.mla.rope_dim);
+    if (rq > 0) {
+      linear(w, rows_, rq, h_);
+      linear(w, tokens_, d(s_.q_width()) / t, rq);
+    } else {
+      linear(w, tokens_, d(s_.q_width()) / t, h_);
+    }
+    linear(w, rows_, rkv + dr, h_);
+    linear(w, tokens_, a * d(s_.mla.nope_dim + s_.mla.v_dim) / t, rkv);
+    linear(w, tokens_, h_, d(s_.v_width()) / t);
+    elementwise(w, rows_ * 6 * (rq + rkv), rows_ * 10 * (rq + rkv));
+    const double qk_bytes = 12 * tokens_ * d(s_.q_width()) / t;  // rotary parts joined to the others
+    elementwise(w, qk_bytes, qk_bytes);
+    w.forward.ops += 10;
+    w.backward.ops += 14;
+  } else {
+    linear(w, tokens_, (a + 2 * g) * e / t, h_);
+    linear(w, tokens_, h_, a * e / t);
+    const double rotary = s_.alibi || s_.positions > 0 ? 0 : 4 * tokens_ * (a + g) * e / t;
+    elementwise(w, rotary, rotary);
+    w.forward.ops += 5;
+    w.backward.ops += 6;
+  }
+  norm_and_residual(w);
+
+  if (sw_.fused_attention) {
+    const double keys = s_.window > 0 ? std::min(j_.sequence, 2.0 * d(s_.window)) : j_.sequence;
+    const double one =
+        cost::attention_s(j_.device, flops_.attention_core * tokens_ / t, keys, d(s_.q_width()) / a) / sw_.attention_speed;
+    w.forward.attention += one;
+    w.backward.attention += 3 * one;  // five products in place of two, at a lower rate
+  } else {
+    // The whole square by batched products; softmax and dropout over the scores in memory.
+    const double square = j_.microbatch * a / t, scores = square * j_.sequence * j_.sequence;
+    const double products = cost::product_s(j_.device, Precision::bf16, j_.sequence, j_.sequence, e, square) +
+                            cost::product_s(j_.device, Precision::bf16, j_.sequence, e, j_.sequence, square);
+    w.forward.attention += products;
+    w.backward.attention += 2 * products;
+    moved(w, scores * (8 + (sw_.dropout ? 5 : 0)), scores * (10 + (sw_.dropout ? 5 : 0)));
+    w.forward.ops += 6;
+    w.backward.ops += 8;
+  }
+  context_parallel(w);
+  tensor_parallel(w);
+  return w;
+}
+
+BlockWork Pricing::dense() const {
+  BlockWork w;
+  const double t = l_.tp, f = d(s_.ffn);
+  linear(w, tokens_, (s_.gated ? 2 : 1) * f / t, h_);
+  linear(w, tokens_, h_, f / t);
+  elementwise(w, tokens_ * (s_.gated ? 6 : 4) * f / t, tokens_ * (s_.gated ? 10 : 6) * f / t);
+  norm_and_residual(w);
+  w.forward.ops += 2;
+  w.backward.ops += 3;
+  tensor_parallel(w);
+  return w;
+}
+
+BlockWork Pricing::moe() const {
+  BlockWork w;
+  const model::Experts& m = s_.moe;
+  const double width = m.latent > 0 ? d(m.latent) : h_, fe = d(m.ffn) / l_.etp, k = d(m.chosen);
+  const double own = tokens_ / l_.tp;                       // tokens this rank routes
+  const double local = std::max(1.0, d(m.count) / l_.ep);   // experts here
+  const double received = own * k * j_.imbalance * l_.etp;  // rows here
+  const double up = m.gated ? 2 : 1;
+  linear(w, received / local, up * fe, width, local);
+  linear(w, received / local, width, fe, local);
+  elementwise(w, received * (up + 1) * 2 * fe, received * (2 * up + 1) * 2 * fe);
+  // Permuted, sorted by expert on arrival, put back, combined: rows are read and written each time.
+  elementwise(w, (2 * own * k + 3 * received) * 2 * width, (3 * own * k + 3 * received) * 2 * width);
+  if (m.latent > 0) {
+    linear(w, own, width, h_);
+    linear(w, own, h_, width);
+  }
+  if (m.shared_ffn > 0) {
+    const double fs = d(m.shared_ffn) / l_.tp;
+    linear(w, tokens_, up * fs, h_);
+    linear(w, tokens_, h_, fs);
+    elementwise(w, tokens_ * (up + 1) * 2 * fs, tokens_ * (2 * up + 1) * 2 * fs);
+  }
+  linear(w, own, d(m.count), h_, 1, false);
+  elementwise(w, own * 24 * d(m.count), own * 24 * d(m.count));
+  norm_and_residual(w);
+  // Router, choice, maps, counts, permutations, casts: a Python framework's mixture layer is hundreds of small launches
+  // and waits for counts from the device.
+  w.forward.ops += b_.moe_ops;
+  w.backward.ops += b_.moe_ops;
+  if (l_.ep > 1) {
+    const cost::Exchange exchange{own, 2 * width, static_cast<int>(m.chosen), 0, sw_.once_a_node};
+    const double one = cost::exchange_s(j_.device, b_.net, {l_.ep, l_.etp}, exchange) * j_.imbalance;
+    const double exposed = sw_.overlap_exchange ? 1 - b_.exchange_hidden + b_.contention : 1;
+    w.forward.exchange += 2 * one * exposed;
+    w.backward.exchange += 2 * one * exposed;
+  }
+  if (l_.etp > 1) {
+    const double gather = cost::gather_s(j_.device, b_.net, {l_.etp, 1}, 2 * own * k * l_.etp * width);
+    w.forward.tensor += 2 * gather;
+    w.backward.tensor += 2 * gather;
+  } else if (m.shared_ffn > 0) {
+    tensor_parallel(w);
+  }
+  return w;
+}
+
+BlockWork Pricing::mamba() const {
+  BlockWork w;
+  const double t = l_.tp, inner = d(s_.mamba.heads * s_.mamba.head_dim), bc = 2 * d(s_.mamba.groups * s_.mamba.state);
+  linear(w, tokens_, (2 * inner + bc + d(s_.mamba.heads)) / t, h_);
+  linear(w, tokens_, h_, inner / t);
+  // The scan's products are small and follow one another.
+  const double scan = flops_.mamba_scan * tokens_ / t / (j_.device.bf16_flops * b_.scan_rate);
+  w.forward.attention += scan;
+  w.backward.attention += 2.5 * scan;
+  elementwise(w, b_.scan_traffic * tokens_ * 2 * (8 * inner + 6 * bc) / t,
+              b_.scan_traffic * tokens_ * 2 * (16 * inner + 12 * bc) / t);
+  norm_and_residual(w);
+  w.forward.ops += 14;
+  w.backward.ops += 20;
+  tensor_parallel(w);
+  return w;
+}
+
+BlockWork Pricing::head() const {
+  BlockWork w;
+  const double v = d(s_.vocab) / l_.tp;
+  linear(w, tokens_, v, h_, 1, false);
+  moved(w, tokens_ * v * (sw_.fused_loss ? 6 : 16), tokens_ * v * 4);
+  w.forward.ops += 10;
+  w.backward.ops += 10;
+  return w;
+}
+
+void Pricing::shard_weights(BlockWork& block, double parameters, Group group) const {
+  if (group.size <= 1) return;
+  const double gather = cost::gather_s(j_.device, b_.net, group, 2 * parameters);
+  const double scatter =
+      j_.frozen_base ? 0 : cost::gather_s(j_.device, b_.net, group, sw_.reduce_bytes * parameters);
+  const auto exposed = [&](double communication, const Work& beside) {
+    return std::max(0.0, communication - beside.compute()) + b_.contention * communication;
+  };
+  block.forward.data += exposed(gather, block.forward);
+  block.backward.data += exposed(gather + scatter, block.backward);
+}
+
+double Pricing::seconds(const Work& w) const {
+  const double device = w.device_s();
+  const double host = w.ops * j_.device.host_us * 1e-6 * (1 - sw_.captured) * b_.host_scale;
+  const double n = b_.launch_sharpness;
+  return device <= 0 ? host : device * std::pow(1 + std::pow(host / device, n), 1 / n);
+}
+
+Work with_recompute(const BlockWork& b, const model::Recompute& r, BlockKind kind) {
+  Work w = b.backward;
+  // Sharded weights are gathered once for what is computed again and the backward itself.
+  Work forward = b.forward;
+  forward.data = 0;
+  if (r.full) {
+    w += forward.scaled(r.every);
+    return w;
+  }
+  const auto again = [&](double products, double attention, double traffic) {
+    w.products += products * b.forward.products;
+    w.attention += attention * b.forward.attention;
+    w.traffic += traffic * b.forward.traffic;
+    w.ops += traffic * b.forward.ops;
+  };
+  const bool is_attention = kind == BlockKind::attention;
+  if (r.norms) again(0, 0, 0.2);
+  if (is_attention && r.scores) again(0, 1, 0.2);
+  if (is_attention && r.latent_up) again(0.35, 0, 0.4);
+  if (kind == BlockKind::dense && r.dense) again(0.67, 0, 0.5);
+  if (!is_attention && r.activations) again(0, 0, 0.25);
+  if (kind == BlockKind::moe && r.experts) w += forward;
+  return w;
+}
+
+}  // namespace heddle::search

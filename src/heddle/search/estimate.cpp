@@ -1,0 +1,164 @@
+#include "heddle/search/estimate.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "heddle/cost/device_time.h"
+#include "heddle/search/block_work.h"
+
+namespace heddle::search {
+
+namespace {
+
+using cost::Group;
+
+double d(int64_t n) { return static_cast<double>(n); }
+
+std::string impossible(const Job& j) {
+  const Layout& l = j.layout;
+  for (const int n : {l.devices, l.tp, l.pp, l.vpp, l.cp, l.dp, l.ep, l.etp})
+    if (n < 1) return "a degree below 1";
+  if (j.microbatch < 1 || j.global_batch < 1) return "a batch below 1";
+  if (!(j.sequence >= 1)) return "a sequence below 1";
+  if (j.device.name.empty()) return "an unknown device";
+  if (const std::string wrong = model::check_shape(j.shape); !wrong.empty()) return "the model's " + wrong;
+  if (static_cast<int64_t>(l.tp) * l.pp * l.cp * l.dp != l.devices) return "tp x pp x cp x dp is not the devices";
+  if (l.pp > j.shape.layers + 2) return "more stages than layers";
+  if (l.ep > 1 && j.shape.moe.count == 0) return "expert ranks without experts";
+  if (l.ep > std::max<int64_t>(1, j.shape.moe.count)) return "more expert ranks than experts";
+  if (static_cast<int64_t>(l.ep) * l.etp > static_cast<int64_t>(l.tp) * l.cp * l.dp)
+    return "ep x etp is more than a stage's ranks";
+  return "";
+}
+
+// Communication that `window` seconds of compute may hide.
+double exposed(const Behaviour& b, double communication, double window) {
+  return std::max(b.contention * communication, communication - b.reduce_window * window);
+}
+
+}  // namespace
+
+double microbatches(const Job& j) {
+  return std::max(1.0, std::ceil(static_cast<double>(j.global_batch) / j.layout.dp / j.microbatch - 1e-9));
+}
+
+StageLayers stage_layers(double layers, int stages, int chunks, double head_layers) {
+  if (stages <= 1) return {layers, layers};
+  const double slots = static_cast<double>(stages) * chunks;
+  if (std::fmod(layers, slots) == 0) return {layers / stages, layers / stages};
+  if (std::fmod(layers + 2, slots) == 0) return {(layers + 2) / stages, (layers + 2) / stages - 1};
+  const double most = std::ceil(layers / stages) + std::ceil(head_layers) + 1;
+  for (double n = std::ceil(layers / stages); n < most; ++n) {
+    const double last = std::max(0.0, std::floor(n - head_layers + 0.25));
+    if (n * (stages - 1) + last >= layers) return {n, last};
+  }
+  return {most, 0};
+}
+
+Estimate estimate(const Job& j, const Behaviour& b) {
+  Estimate e;
+  e.reason = impossible(j);
+  if (!e.reason.empty()) return e;
+  const Layout& l = j.layout;
+  const Software& sw = j.software;
+  const Pricing price(j, b);
+  const model::Parameters p = model::parameters_of(j.shape);
+  const int64_t n_attention = j.shape.attention_blocks(), n_dense = j.shape.dense_blocks(),
+                n_moe = j.shape.moe_blocks(), n_mamba = j.shape.mamba_blocks();
+  const Group data_group{l.dp * l.cp, l.tp};
+  const Group expert_group{std::max(1, l.tp * l.cp * l.dp / (l.ep * l.etp)), l.ep * l.etp};
+  const double moe_shared = p.moe - p.moe_routed, routed_here = p.moe_routed / (l.ep * l.etp);
+
+  BlockWork head = price.head();
+  if (sw.sharded_weights) price.shard_weights(head, p.head / l.tp, data_group);
+  // The mean layer, and in it forward alone.
+  const double layers = d(j.shape.layers);
+  Work layer;
+  double layer_s = 0, forward_s = 0;
+  const auto add = [&](BlockWork w, BlockKind kind, int64_t count, double parameters, double expert_parameters) {
+    if (sw.sharded_weights) {
+      price.shard_weights(w, parameters / l.tp, data_group);
+      if (expert_parameters > 0) price.shard_weights(w, expert_parameters, expert_group);
+    }
+    const double share = d(count) / layers;
+    const Work backward = with_recompute(w, j.recompute, kind);
+    forward_s += share * price.seconds(w.forward);
+    layer_s += share * (price.seconds(w.forward) + price.seconds(backward));
+    layer += w.forward.scaled(share);
+    layer += backward.scaled(share);
+  };
+  if (n_attention > 0) add(price.attention(), BlockKind::attention, n_attention, p.attention, 0);
+  if (n_dense > 0) add(price.dense(), BlockKind::dense, n_dense, p.dense, 0);
+  if (n_moe > 0) add(price.moe(), BlockKind::moe, n_moe, moe_shared, routed_here);
+  if (n_mamba > 0) add(price.mamba(), BlockKind::mamba, n_mamba, p.mamba, 0);
+
+  double head_s = price.seconds(head.forward) + price.seconds(head.backward);
+  Work tail = head.forward;
+  tail += head.backward;
+  if (j.with_mtp && j.shape.mtp > 0) {
+    head_s = (1 + d(j.shape.mtp)) * head_s + d(j.shape.mtp) * layer_s;
+    tail = tail.scaled(1 + d(j.shape.mtp));
+    tail += layer.scaled(d(j.shape.mtp));
+  }
+
+  const StageLayers stage = stage_layers(layers, l.pp, l.vpp, head_s / layer_s);
+  const double full_s = stage.fullest * layer_s, last_s = stage.last * layer_s + head_s;
+  const double slowest = std::max(full_s, last_s);
+  Work busy = layer.scaled(last_s >= full_s ? stage.last : stage.fullest);
+  if (last_s >= full_s) busy += tail;
+
+  const double m = microbatches(j);
+  Waterfall& t = e.time;
+  t.products = m * busy.products;
+  t.attention = m * busy.attention;
+  t.traffic = m * busy.traffic;
+  t.tensor = m * busy.tensor;
+  t.exchange = m * busy.exchange;
+  t.context = m * busy.context;
+  t.data = m * busy.data;
+  t.launches = m * (slowest - busy.device_s()) + b.step_host_s;
+
+  if (l.pp > 1) {
+    const double mean = (layers * layer_s + head_s) / l.pp;
+    const double bytes = 2.0 * j.microbatch * j.sequence * d(j.shape.hidden) / l.cp;
+    const double hop =
+        cost::send_s(j.device, b.net, l.devices / l.pp, sw.sequence_parallel ? bytes / l.tp : bytes);
+    t.bubble = sw.dual_pipe ? (l.pp / 2.0 - 1) * 0.67 * mean : (l.pp - 1) * mean / l.vpp;
+    // Each microbatch is sent on and its gradient sent back, once a chunk; what isn't overlapped waits in line.
+    t.pipeline = 2 * m * hop * l.vpp * (sw.overlap_pp && l.vpp > 1 ? b.contention : 1) + 2 * (l.pp - 1) * hop;
+  }
+
+  // Gradients are reduced behind the last microbatch's backward, weights gathered behind the first one's forward.
+  const double share = stage.fullest / layers;
+  const double blocks = p.attention * d(n_attention) + p.dense * d(n_dense) + moe_shared * d(n_moe) + p.mamba * d(n_mamba);
+  const double shared_here = (share * blocks + p.embedding + (l.pp == 1 ? p.head : 0)) / l.tp;
+  const double experts_here = share * routed_here * d(n_moe);
+  if (!sw.sharded_weights && !j.frozen_base) {
+    const double reduce = cost::gather_s(j.device, b.net, data_group, sw.reduce_bytes * shared_here) +
+                          cost::gather_s(j.device, b.net, expert_group, sw.reduce_bytes * experts_here);
+    const double gather = cost::gather_s(j.device, b.net, data_group, 2 * shared_here) +
+                          cost::gather_s(j.device, b.net, expert_group, 2 * experts_here);
+    const double stage_forward_s = stage.fullest * forward_s;
+    t.data += sw.overlap_dp ? exposed(b, reduce, full_s - stage_forward_s) + exposed(b, gather, stage_forward_s)
+                            : reduce + gather;
+  }
+  const double trained = j.frozen_base ? 0.005 : 1;
+  const bool sharded = sw.sharded_weights || sw.sharded_states;
+  const double states = sharded ? shared_here / data_group.size + experts_here / expert_group.size
+                                : shared_here + experts_here;
+  // AdamW reads and writes its states and writes the weight; gradients are cleared and their norm is read.
+  t.optimizer = cost::traffic_s(j.device, trained * states * (2 * sw.state_bytes + 2 + sw.gradient_bytes));
+  if (!sw.sharded_weights)
+    t.optimizer += cost::traffic_s(j.device, trained * (shared_here + experts_here) * 2 * sw.gradient_bytes);
+  const double sum = t.products + t.attention + t.traffic + t.launches + t.tensor + t.exchange + t.context +
+                     t.pipeline + t.data + t.bubble + t.optimizer;
+  t.jitter = sum * b.jitter * std::log2(std::max(1.0, l.devices / 8.0));
+  e.step_s = sum + t.jitter;
+  e.tokens_per_s_per_device = j.global_batch * j.sequence / e.step_s / l.devices;
+  e.model_flops_utilization = e.tokens_per_s_per_device *
+                              model::training_flops_per_token(j.shape, j.sequence, j.with_mtp) / j.device.bf16_flops;
+  estimate_memory(j, e);
+  return e;
+}
+
+}  // namespace heddle::search

@@ -1,0 +1,110 @@
+// Step time and peak memory of a training job, from closed forms: what Auto Search asks thousands of times a second.
+//
+// Time: each kind of block is priced once (products by shape, attention, traffic, launches, collectives), blocks add up
+// to stages, stages to a pipeline with the bubble of its schedule; then come gradients, optimizer and what the overlap
+// doesn't hide. Memory: static bytes by bucket, saved activations × microbatches in flight, the head, buffers.
+#pragma once
+
+#include <string>
+
+#include "heddle/cost/accelerator.h"
+#include "heddle/cost/collective.h"
+#include "heddle/model/saved_bytes.h"
+#include "heddle/model/shape.h"
+
+namespace heddle::search {
+
+struct Layout {
+  int devices = 1;
+  int tp = 1, pp = 1, vpp = 1, cp = 1, dp = 1;
+  int ep = 1, etp = 1;
+};
+
+/// What the training software does; the defaults are a current Megatron-Core's.
+struct Software {
+  bool fused_attention = true;
+  bool sequence_parallel = true;
+  bool sharded_states = true;    // ZeRO-1 / distributed optimizer
+  bool sharded_weights = false;  // ZeRO-3 / FSDP
+  bool fused_elementwise = true;
+  bool dropout = false;
+  bool fused_loss = true;
+  bool overlap_tp = true, overlap_dp = true, overlap_pp = true;
+  bool overlap_exchange = false;  // of one microbatch with another's compute
+  bool once_a_node = true;        // rows cross to a node once
+  bool dual_pipe = false;
+  bool context_all_to_all = false;
+  bool offload_activations = false;
+  double attention_speed = 1; // of fused attention, against today's kernels
+  double captured = 0;        // part of the launches that CUDA graphs replace
+  double gradient_bytes = 4;  // of the accumulated gradient
+  double reduce_bytes = 4;    // of the gradient on the wire
+  double state_bytes = 12;    // master weight and moments
+};
+
+struct Job {
+  model::Shape shape;
+  cost::Accelerator device;
+  Layout layout;
+  Software software;
+  model::Recompute recompute;
+  cost::Precision precision = cost::Precision::bf16;
+  double sequence = 4096;
+  int microbatch = 1;
+  int global_batch = 1;
+  double imbalance = 1;      // rows of the fullest expert rank over the mean
+  bool frozen_base = false;  // LoRA: no weight gradients of the base model
+  bool with_mtp = true;
+};
+
+/// The few constants of behaviour, the same for every device and job.
+struct Behaviour {
+  cost::NetworkEfficiency net;
+  double tp_hidden = 0.35;         // of tensor collectives, with overlap
+  double exchange_hidden = 0.75;  // of the exchange, with overlap
+  double reduce_window = 0.3;    // of a microbatch's backward that may hide the gradients' reduction
+  double contention = 0.05;       // hidden communication still costs the compute beside it this part of its time
+  double launch_sharpness = 2.3;    // exponent of the blend of device and host time
+  double jitter = 0.004;          // of a step, for each doubling of the ranks beyond 8
+  double traffic_scale = 2;
+  double eager_traffic = 1.1;     // element-wise work that is not fused moves so many times the bytes
+  double host_scale = 1.2;
+  double moe_ops = 400;           // launches of a mixture block, each way
+  double step_host_s = 0.035;      // of the host beside a step's microbatches: optimizer, norms, logging
+  double scan_rate = 0.015;         // of the matrix peak, a Mamba scan
+  double scan_traffic = 2.8;
+};
+
+/// Where the time of a step goes, seconds on the slowest stage; they add up to step_s.
+struct Waterfall {
+  double products = 0, attention = 0, traffic = 0, launches = 0;
+  double tensor = 0, exchange = 0, context = 0, pipeline = 0, data = 0;
+  double bubble = 0, optimizer = 0, jitter = 0.004;
+};
+
+struct Estimate {
+  double step_s = 0;
+  double tokens_per_s_per_device = 0;
+  double model_flops_utilization = 0;
+  Waterfall time;
+  double peak_bytes = 0, static_bytes = 0, activation_bytes = 0;
+  std::string reason;  // why there is no estimate; "" when there is one
+};
+
+/// Fast: tens of microseconds. An impossible job gives an estimate with a reason.
+Estimate estimate(const Job& job, const Behaviour& behaviour = {});
+
+/// Peak memory alone, into the three byte fields.
+void estimate_memory(const Job& job, Estimate& into);
+
+/// Microbatches of a step on each pipeline.
+double microbatches(const Job& job);
+
+/// Layers of the fullest stage and of the last one, which bears the head. Stages are even where that divides, also with
+/// embedding and head counted as a layer each; else the last stage takes fewer, its head being worth `head_layers`.
+struct StageLayers {
+  double fullest = 0, last = 0;
+};
+StageLayers stage_layers(double layers, int stages, int chunks, double head_layers);
+
+}  // namespace heddle::search

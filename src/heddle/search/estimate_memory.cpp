@@ -1,0 +1,91 @@
+// Peak memory of the fullest rank: a stage keeps its parameters' bytes and the activations of the microbatches that its
+// schedule has in flight; the first stage has most of those, the last one the head.
+#include <algorithm>
+#include <cmath>
+
+#include "heddle/search/estimate.h"
+
+namespace heddle::search {
+
+namespace {
+
+double d(int64_t n) { return static_cast<double>(n); }
+
+// Microbatches whose activations stage `i` keeps at once; a part of one where chunks are interleaved.
+double in_flight(const Job& j, int stage) {
+  const Layout& l = j.layout;
+  const double m = microbatches(j);
+  if (l.pp == 1) return 1;
+  if (j.software.dual_pipe) return std::min(m, l.pp + 1.0);
+  if (l.vpp <= 1) return std::min(m, static_cast<double>(l.pp - stage));
+  // The warm-up is 2(p-i-1) + (v-1)p chunks, and one more is at work.
+  return std::min(m, ((l.vpp - 1.0) * l.pp + 2.0 * (l.pp - stage - 1) + 1) / l.vpp);
+}
+
+}  // namespace
+
+void estimate_memory(const Job& j, Estimate& e) {
+  const Layout& l = j.layout;
+  const Software& sw = j.software;
+  const model::Shape& s = j.shape;
+  const model::Parameters p = model::parameters_of(s);
+  const double layers = d(s.layers), expert_ranks = static_cast<double>(l.ep) * l.etp;
+  const double n_attention = d(s.attention_blocks()) / layers, n_dense = d(s.dense_blocks()) / layers,
+               n_moe = d(s.moe_blocks()) / layers, n_mamba = d(s.mamba_blocks()) / layers;
+  const double shards = static_cast<double>(l.dp) * l.cp;
+  const double expert_shards = std::max(1.0, l.tp * l.cp * l.dp / expert_ranks);
+
+  const double trained = j.frozen_base ? 0.005 : 1;
+  const auto bytes_of = [&](double parameters, double spread) {
+    const double by = sw.sharded_weights ? spread : 1;
+    return parameters *
+           model::static_bytes_per_parameter(2 / by, trained * sw.gradient_bytes / by, trained * sw.state_bytes,
+                                             sw.sharded_weights || sw.sharded_states ? spread : 1);
+  };
+  const double layer_shared = (p.attention * n_attention + p.dense * n_dense + (p.moe - p.moe_routed) * n_moe +
+                               p.mamba * n_mamba) / l.tp;
+  const double layer_routed = p.moe_routed * n_moe / expert_ranks;
+
+  model::Saving saving;
+  saving.fused_attention = sw.fused_attention;
+  saving.sequence_parallel = sw.sequence_parallel;
+  saving.dropout = sw.dropout;
+  saving.narrow_inputs = j.precision != cost::Precision::bf16 && j.precision != cost::Precision::fp16;
+  saving.tp = l.tp;
+  saving.etp = l.etp;
+  saving.imbalance = j.imbalance;
+  const model::SavedBytes whole = model::saved_bytes(s, saving, j.sequence);
+  saving.recompute = j.recompute;
+  const model::SavedBytes kept = model::saved_bytes(s, saving, j.sequence);
+  const double tokens = j.microbatch * j.sequence / l.cp;
+  const double layer_kept = tokens * (sw.offload_activations ? 0.85 : 1) *
+                            (kept.attention * n_attention + kept.dense * n_dense + kept.moe * n_moe + kept.mamba * n_mamba);
+  // While a layer is computed again all that it would have kept is alive; its gradients are, in any case.
+  const double widest = tokens * (n_attention > 0 ? whole.attention : 0) +
+                        tokens * std::max({n_dense > 0 ? whole.dense : 0, n_moe > 0 ? whole.moe : 0, whole.mamba});
+  const double working = (j.recompute.full ? 1 : 0.25) * widest;
+
+  const StageLayers stage = stage_layers(layers, l.pp, l.vpp, 1);
+  const double head_kept = tokens * model::head_bytes(s, l.tp, sw.fused_loss);
+  const double mtp = j.with_mtp ? d(s.mtp) : 0;
+  e.peak_bytes = 0;
+  for (const int i : {0, std::min(1, l.pp - 1), l.pp - 1}) {
+    const bool first = i == 0, last = i == l.pp - 1;
+    double n = last ? stage.last : stage.fullest;
+    if (first && !last && stage.last < stage.fullest) n = stage.fullest - 1;
+    const double owned = n + (last ? mtp : 0);
+    double fixed = bytes_of(owned * layer_shared, shards) + bytes_of(owned * layer_routed, expert_shards);
+    if (first) fixed += bytes_of(p.embedding / l.tp, shards);
+    // A tied matrix lies on both ends of a pipeline.
+    if (last) fixed += bytes_of((p.head + (s.tied && l.pp > 1 ? p.embedding : 0)) / l.tp, shards);
+    // Weights of two layers are gathered at once, gradients of one are whole.
+    if (sw.sharded_weights) fixed += 2 * 2 * (layer_shared + layer_routed) + 4 * (layer_shared + layer_routed);
+    const double active = in_flight(j, i) * owned * layer_kept + (last ? std::max(working, head_kept) : working);
+    if (fixed + active <= e.peak_bytes) continue;
+    e.peak_bytes = fixed + active;
+    e.static_bytes = fixed;
+    e.activation_bytes = active;
+  }
+}
+
+}  // namespace heddle::search

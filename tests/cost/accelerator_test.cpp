@@ -1,0 +1,84 @@
+#include "heddle/cost/accelerator.h"
+
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "heddle/cost/collective.h"
+#include "heddle/cost/device_time.h"
+
+namespace heddle::cost {
+namespace {
+
+TEST(Accelerator, FreeTextsName) {
+  EXPECT_EQ(find_accelerator("GB200 NVL72").name, "GB200");
+  EXPECT_EQ(find_accelerator("A100 40GB 8-GPU RoCE 1600G").name, "A100-40");
+  EXPECT_EQ(find_accelerator("H100 96GB HBM2e 500W (Grand Teton)").name, "H100-500W");
+  EXPECT_EQ(find_accelerator("H800 80GB 8-GPU, IB").name, "H800");
+  EXPECT_EQ(find_accelerator("Ascend NPU").name, "Ascend-910B");
+  EXPECT_EQ(find_accelerator("a toaster").name, "");
+  EXPECT_LT(find_accelerator("A100 80GB 8-GPU (Jean Zay)").outer.bytes_per_s,
+            find_accelerator("A100 80GB").outer.bytes_per_s);
+}
+
+TEST(Accelerator, TablesAreWhole) {
+  std::set<std::string> names;
+  for (const Accelerator& a : accelerators()) {
+    EXPECT_TRUE(names.insert(a.name).second) << a.name;
+    EXPECT_GT(a.bf16_flops, 1e14) << a.name;
+    EXPECT_GT(a.memory_bytes_per_s, 1e12) << a.name;
+    EXPECT_GT(a.units, 0) << a.name;
+    EXPECT_GT(a.inner.bytes_per_s, a.outer.bytes_per_s) << a.name;
+    EXPECT_EQ(accelerator_named(a.name), &a);
+    for (const Precision p : {Precision::bf16, Precision::fp8, Precision::nvfp4}) EXPECT_GE(a.flops(p), a.bf16_flops);
+  }
+  EXPECT_EQ(precision_named("mxfp8"), Precision::mxfp8);
+  EXPECT_FALSE(precision_named("fp7"));
+}
+
+TEST(Product, PaysWholeWaves) {
+  const Accelerator& a = *accelerator_named("H100");
+  const double one = product_s(a, Precision::bf16, 128 * 132, 256, 8192);
+  EXPECT_DOUBLE_EQ(product_s(a, Precision::bf16, 128 * 132 + 1, 256, 8192) > one * 1.3, true);
+  EXPECT_NEAR(product_s(a, Precision::bf16, 2 * 128 * 132, 256, 8192) / one, 2, 1e-9);
+  EXPECT_EQ(product_s(a, Precision::bf16, 0, 256, 8192), 0);
+  // Short inner lengths run at a lower rate; 8-bit operands at a higher one.
+  EXPECT_GT(product_s(a, Precision::bf16, 8192, 8192, 512) * 16, product_s(a, Precision::bf16, 8192, 8192, 8192));
+  EXPECT_LT(product_s(a, Precision::fp8, 8192, 8192, 8192), product_s(a, Precision::bf16, 8192, 8192, 8192));
+  // Few rows an expert: bound by the weights' bytes.
+  const double bytes = 64 * (2.0 * (4 * 2048 + 2048 * 4096) + 2 * 4 * 4096);
+  EXPECT_GE(product_s(a, Precision::bf16, 4, 4096, 2048, 64), bytes / a.memory_bytes_per_s);
+}
+
+TEST(Collective, CrossesTiers) {
+  const Accelerator& h100 = *accelerator_named("H100");
+  const Accelerator& gb200 = *accelerator_named("GB200");
+  const NetworkEfficiency net;
+  EXPECT_EQ(gather_s(h100, net, {1, 1}, 1e9), 0);
+  EXPECT_EQ(ranks_inside(h100, {8, 1}), 8);
+  EXPECT_EQ(ranks_inside(h100, {32, 1}), 8);
+  EXPECT_EQ(ranks_inside(h100, {32, 8}), 1);
+  EXPECT_EQ(ranks_inside(gb200, {64, 1}), 64);
+  EXPECT_GT(gather_s(h100, net, {64, 1}, 1e9), gather_s(h100, net, {8, 1}, 1e9));
+  // Eight groups side by side share a node's eight NICs: no rail helps another.
+  EXPECT_GT(gather_s(h100, net, {8, 8}, 1e9), 4 * gather_s(h100, net, {64, 1}, 1e9));
+  EXPECT_DOUBLE_EQ(all_reduce_s(h100, net, {8, 1}, 1e9), 2 * gather_s(h100, net, {8, 1}, 1e9));
+}
+
+TEST(Exchange, SendsARowOnceToANode) {
+  const Accelerator& h100 = *accelerator_named("H100");
+  const NetworkEfficiency net;
+  Exchange x{4096, 14336, 8, 0, false};
+  const double plain = exchange_s(h100, net, {64, 1}, x);
+  x.once_a_node = true;
+  const double once = exchange_s(h100, net, {64, 1}, x);
+  x.most_nodes = 4;
+  const double limited = exchange_s(h100, net, {64, 1}, x);
+  // 7 row copies leave the node when each expert gets its own, 4.6 when each node does, 3.5 with a limit of 4 nodes.
+  EXPECT_NEAR(plain / once, 7 / 4.6, 0.03);
+  EXPECT_NEAR(once / limited, 4.6 / 3.5, 0.03);
+  EXPECT_LT(exchange_s(*accelerator_named("GB200"), net, {64, 1}, x), limited / 4);
+}
+
+}  // namespace
+}  // namespace heddle::cost
