@@ -30,7 +30,8 @@ TEST(Accelerator, TablesAreWhole) {
     EXPECT_GT(a.units, 0) << a.name;
     EXPECT_GT(a.inner.bytes_per_s, a.outer.bytes_per_s) << a.name;
     EXPECT_EQ(accelerator_named(a.name), &a);
-    for (const Precision p : {Precision::bf16, Precision::fp8, Precision::nvfp4}) EXPECT_GE(a.flops(p), a.bf16_flops);
+    for (const Precision p : {Precision::bf16, Precision::fp8, Precision::nvfp4})
+      EXPECT_GE(a.flops(p), a.bf16_flops);
   }
   EXPECT_EQ(precision_named("mxfp8"), Precision::mxfp8);
   EXPECT_FALSE(precision_named("fp7"));
@@ -74,7 +75,8 @@ TEST(Exchange, SendsARowOnceToANode) {
   const double once = exchange_s(h100, net, {64, 1}, x);
   x.most_nodes = 4;
   const double limited = exchange_s(h100, net, {64, 1}, x);
-  // 7 row copies leave the node when each expert gets its own, 4.6 when each node does, 3.5 with a limit of 4 nodes.
+  // 7 row copies leave the node when each expert gets its own, 4.6 when each node does, 3.5 with a limit of 4
+  // nodes.
   EXPECT_NEAR(plain / once, 7 / 4.6, 0.03);
   EXPECT_NEAR(once / limited, 4.6 / 3.5, 0.03);
   EXPECT_LT(exchange_s(*accelerator_named("GB200"), net, {64, 1}, x), limited / 4);

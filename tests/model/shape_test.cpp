@@ -19,13 +19,13 @@ const Shape& preset(const char* name) {
 
 TEST(Shape, ParametersEqualThePublishedCounts) {
   const std::pair<const char*, double> published[] = {
-      {"Llama-2-7B", 6738415616},      {"Llama-2-13B", 13015864320},   {"Llama-2-70B", 68976648192},
-      {"Llama-3-8B", 8030261248},      {"Llama-3-70B", 70553706496},   {"Llama-3.1-405B", 405853388800},
-      {"Qwen3-8B", 8190735360},        {"Qwen3-14B", 14768307200},     {"Qwen3-32B", 32762123264},
-      {"Qwen3-30B-A3B", 30532122624},  {"Qwen3-235B-A22B", 235093634560}, {"Mixtral-8x7B", 46702792704},
-      {"DeepSeek-V3", 671026419200},   {"DeepSeek-V2", 235741434880},  {"DeepSeek-V2-Lite", 15706484224},
-      {"GPT-OSS-120B", 116829156672},  {"GPT-OSS-20B", 20914757184},   {"BLOOM-176B", 176247271424},
-      {"MPT-7B", 6649286656},          {"MPT-30B", 29957200896},       {"GPT-2", 124439808},
+      {"Llama-2-7B", 6738415616},     {"Llama-2-13B", 13015864320},      {"Llama-2-70B", 68976648192},
+      {"Llama-3-8B", 8030261248},     {"Llama-3-70B", 70553706496},      {"Llama-3.1-405B", 405853388800},
+      {"Qwen3-8B", 8190735360},       {"Qwen3-14B", 14768307200},        {"Qwen3-32B", 32762123264},
+      {"Qwen3-30B-A3B", 30532122624}, {"Qwen3-235B-A22B", 235093634560}, {"Mixtral-8x7B", 46702792704},
+      {"DeepSeek-V3", 671026419200},  {"DeepSeek-V2", 235741434880},     {"DeepSeek-V2-Lite", 15706484224},
+      {"GPT-OSS-120B", 116829156672}, {"GPT-OSS-20B", 20914757184},      {"BLOOM-176B", 176247271424},
+      {"MPT-7B", 6649286656},         {"MPT-30B", 29957200896},          {"GPT-2", 124439808},
       {"Mistral-7B", 7241732096},
   };
   for (const auto& [name, count] : published) EXPECT_EQ(total_parameters(preset(name)), count) << name;
@@ -41,9 +41,11 @@ TEST(Shape, TrainingFlopsFollowTheVendorsConvention) {
     double gflops;  // TFLOP/s ÷ tokens/s of NVIDIA's tables, medians
   };
   const Case cases[] = {
-      {"Llama-3-8B", 8192, true, 51.47},     {"Llama-3-70B", 8192, true, 449.2},   {"Llama-3.1-405B", 8192, true, 2524.2},
-      {"Qwen3-30B-A3B", 4096, true, 23.01},  {"Qwen3-235B-A22B", 4096, true, 147.98}, {"DeepSeek-V3", 4096, false, 249.7},
-      {"DeepSeek-V3", 4096, true, 260.0},    {"Kimi-K2", 4096, true, 204.5},       {"Llama-3-70B", 4096, true, 433.1},
+      {"Llama-3-8B", 8192, true, 51.47},       {"Llama-3-70B", 8192, true, 449.2},
+      {"Llama-3.1-405B", 8192, true, 2524.2},  {"Qwen3-30B-A3B", 4096, true, 23.01},
+      {"Qwen3-235B-A22B", 4096, true, 147.98}, {"DeepSeek-V3", 4096, false, 249.7},
+      {"DeepSeek-V3", 4096, true, 260.0},      {"Kimi-K2", 4096, true, 204.5},
+      {"Llama-3-70B", 4096, true, 433.1},
   };
   for (const Case& c : cases) {
     const double flops = training_flops_per_token(preset(c.name), c.sequence, c.mtp) / 1e9;
@@ -84,8 +86,8 @@ TEST(SavedBytes, OfMixtureAndLatentAttentionAreTheTables) {
   v.imbalance = 1.5;
   const SavedBytes b = saved_bytes(s, v, 4096);
   const double h = 7168, a = 128, rq = 1536, rkv = 512, dn = 128, dr = 64, dv = 128, k = 8, fe = 2048, fs = 2048;
-  EXPECT_DOUBLE_EQ(b.attention, 4 * h + 4 * rq + 2 * (rkv + dr) + 2 * rkv + 2 * a * (2 * (dn + dr) + dv) +
-                                    2 * a * dv + 4 * a);
+  EXPECT_DOUBLE_EQ(b.attention,
+                   4 * h + 4 * rq + 2 * (rkv + dr) + 2 * rkv + 2 * a * (2 * (dn + dr) + dv) + 2 * a * dv + 4 * a);
   EXPECT_DOUBLE_EQ(b.moe, 4 * h + 9 * 256 + 1.5 * (2 * k * h + 6 * k * fe) + 6 * fs);
   EXPECT_DOUBLE_EQ(b.dense, 4 * h + 6 * 18432);
   v.recompute.experts = true;

@@ -98,16 +98,18 @@ TEST(StageLayers, AreEvenWhereTheyCanBe) {
   EXPECT_GE(stage_layers(3, 4, 1, 5).fullest, 1);
 }
 
-// Published algebra of arXiv 2205.05198, Fig. 1: activations of the first stage in GiB, without recomputation and with
-// sequence parallelism and the scores recomputed.
+// Published algebra of arXiv 2205.05198, Fig. 1: activations of the first stage in GiB, without recomputation and
+// with sequence parallelism and the scores recomputed.
 TEST(EstimateMemory, InterleavedFirstStageIsThePapers) {
   struct Case {
     double hidden, layers, heads;
     int pp, vpp, microbatch;
     double plain_gib, selective_gib;
   };
-  const Case cases[] = {{6144, 48, 64, 1, 1, 4, 59.25, 9.56}, {12288, 96, 96, 8, 3, 1, 66.84, 12.35},
-                        {20480, 105, 128, 35, 3, 1, 114.02, 23.08}, {25600, 128, 160, 64, 1, 1, 131.25, 26.56}};
+  const Case cases[] = {{6144, 48, 64, 1, 1, 4, 59.25, 9.56},
+                        {12288, 96, 96, 8, 3, 1, 66.84, 12.35},
+                        {20480, 105, 128, 35, 3, 1, 114.02, 23.08},
+                        {25600, 128, 160, 64, 1, 1, 131.25, 26.56}};
   for (const Case& c : cases) {
     model::Shape s = *model::find_shape("GPT-3-175B");
     s.hidden = static_cast<int64_t>(c.hidden);
@@ -120,7 +122,8 @@ TEST(EstimateMemory, InterleavedFirstStageIsThePapers) {
     v.dropout = true;
     v.fused_attention = v.sequence_parallel = false;
     // The first stage keeps L layers' worth of one microbatch, L(1 + (p-1)/(p·v)) where chunks are interleaved.
-    const double layers = c.layers * (c.vpp > 1 ? 1 + (c.pp - 1.0) / (c.pp * c.vpp) : 1), tokens = c.microbatch * 2048.0;
+    const double layers = c.layers * (c.vpp > 1 ? 1 + (c.pp - 1.0) / (c.pp * c.vpp) : 1),
+                 tokens = c.microbatch * 2048.0;
     const double gib = 1024.0 * 1024 * 1024;
     model::SavedBytes b = model::saved_bytes(s, v, 2048);
     EXPECT_NEAR(layers * tokens * (b.attention + b.dense) / gib, c.plain_gib, 0.01);

@@ -37,7 +37,8 @@ TEST(Points, MalformedTextIsRefusedWithTheLine) {
   EXPECT_EQ(refusal("model,hw\na,b,c"), "f.csv:2: 3 fields, the header has 2");
   EXPECT_EQ(refusal("model,hw,hw\n"), "f.csv:1: column 'hw' stands twice");
   EXPECT_EQ(refusal("modle,hw\n"), "f.csv:1: no column 'model', did you mean 'modle'?");
-  EXPECT_EQ(refusal("model,hw\n\"a\"b,c"), "f.csv:2: text after a closing quote, accepted: a comma or the end of the line");
+  EXPECT_EQ(refusal("model,hw\n\"a\"b,c"),
+            "f.csv:2: text after a closing quote, accepted: a comma or the end of the line");
   EXPECT_EQ(refusal(std::string("model,hw\na,\0", 12)), "f.csv: holds a zero byte, accepted: text");
 }
 
@@ -49,11 +50,13 @@ TEST(Points, OddRowsGetAReason) {
   const std::string header = "gpus,tp,pp,dp,mbs,gbs,seq";
   EXPECT_EQ(predicted(header, "LLAMA3_8B,H100,8,1,1,8,1,128,8192").reason, "");
   EXPECT_GT(predicted(header, "LLAMA3_8B,H100,8,1,1,8,1,128,8192").tokens_per_s, 1000);
-  EXPECT_EQ(predicted(header, "LLAMA3_8B,H100,eight,1,1,8,1,128,8192").reason, "gpus is 'eight', not a whole number");
+  EXPECT_EQ(predicted(header, "LLAMA3_8B,H100,eight,1,1,8,1,128,8192").reason,
+            "gpus is 'eight', not a whole number");
   EXPECT_EQ(predicted(header, "LLAMA3_8B,H100,8,-1,1,8,1,128,8192").reason, "tp is '-1', not a whole number");
   EXPECT_EQ(predicted(header, "LLAMA3_8B,H100,8,1e30,1,8,1,128,8192").reason, "tp is '1e30', not a whole number");
   EXPECT_EQ(predicted(header, "LLAMA3_8B,H100,8,nan,1,8,1,128,8192").reason, "tp is 'nan', not a whole number");
-  EXPECT_EQ(predicted(header, "LLAMA3_8B,H100,8,3,1,8,1,128,8192").reason, "8 gpus are no multiple of tp x pp x cp = 3");
+  EXPECT_EQ(predicted(header, "LLAMA3_8B,H100,8,3,1,8,1,128,8192").reason,
+            "8 gpus are no multiple of tp x pp x cp = 3");
   EXPECT_EQ(predicted(header, "LLAMA3_8B,toaster,8,1,1,8,1,128,8192").reason, "the device 'toaster' is not known");
   EXPECT_EQ(predicted(header, "LLAMA3_8B,H100,8,,,8,1,128,8192").reason, "the row lacks tp and pp");
   EXPECT_EQ(predicted(header, "Mystery,H100,8,1,1,8,1,128,8192").reason,
@@ -75,10 +78,9 @@ CalibrationSample sample(const char* device, cost::Family family, const char* re
 }
 
 TEST(Calibration, OwnGroupThenNeighbours) {
-  const Calibration c = Calibration::fit({sample("H100", cost::Family::hopper, "a", 25, 1.4),
-                                          sample("H100", cost::Family::hopper, "a", 25, 1.4),
-                                          sample("H100", cost::Family::hopper, "b", 26, 1.2),
-                                          sample("B200", cost::Family::blackwell, "b", 26, 0.8)});
+  const Calibration c = Calibration::fit(
+      {sample("H100", cost::Family::hopper, "a", 25, 1.4), sample("H100", cost::Family::hopper, "a", 25, 1.4),
+       sample("H100", cost::Family::hopper, "b", 26, 1.2), sample("B200", cost::Family::blackwell, "b", 26, 0.8)});
   EXPECT_EQ(c.groups(), 3u);
   CalibrationKey key = sample("H100", cost::Family::hopper, "a", 25, 1).key;
   const double own = c.scale(key);

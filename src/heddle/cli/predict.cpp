@@ -85,7 +85,10 @@ Json json_of(const Summary& s, const PredictOptions& o) {
 }
 
 void print(const Summary& s) {
-  Table table({{"predictor"}, {"calibrated without"}, {"rows", Align::right}, {"median", Align::right},
+  Table table({{"predictor"},
+               {"calibrated without"},
+               {"rows", Align::right},
+               {"median", Align::right},
                {"p90", Align::right}});
   const auto row = [&](const char* what, const char* without, const ErrorSummary& e) {
     table.row({what, without, fmt::format("{}", e.rows), fmt::format("{:.1f} %", 100 * e.median),
@@ -101,7 +104,8 @@ void print(const Summary& s) {
   fmt::print("{}", table.text(describe_terminal(1).unicode));
   fmt::print("\n{} of {} rows predicted; of {} with all their dimensions {}\n", s.predicted, s.rows, s.complete,
              s.complete_predicted);
-  if (s.sweep_rank != 0) fmt::print("rank correlation over the BLOOM layout sweep, held out: {:.3f}\n", s.sweep_rank);
+  if (s.sweep_rank != 0)
+    fmt::print("rank correlation over the BLOOM layout sweep, held out: {:.3f}\n", s.sweep_rank);
 }
 
 }  // namespace

@@ -11,8 +11,8 @@ namespace {
 constexpr double T = 1e12, G = 1e9, GiB = 1024.0 * 1024 * 1024;
 
 std::vector<Accelerator> make_accelerators() {
-  // NVLink 3/4/5: 300/450/900 GB/s a direction (NVIDIA A100, H100 and Blackwell architecture papers). DGX nodes have a
-  // NIC a GPU: 200 Gbit/s (DGX A100), 400 Gbit/s (DGX H100, B200), 800 Gbit/s (ConnectX-8 of GB300, B300).
+  // NVLink 3/4/5: 300/450/900 GB/s a direction (NVIDIA A100, H100 and Blackwell architecture papers). DGX nodes
+  // have a NIC a GPU: 200 Gbit/s (DGX A100), 400 Gbit/s (DGX H100, B200), 800 Gbit/s (ConnectX-8 of GB300, B300).
   const Tier nvlink3{8, 300 * G, 6}, nvlink4{8, 450 * G, 6}, nvlink5{8, 900 * G, 6}, nvl72{72, 900 * G, 6};
   const Tier hdr{0, 25 * G, 12}, ndr{0, 50 * G, 12}, xdr{0, 100 * G, 12};
   return {
@@ -21,7 +21,8 @@ std::vector<Accelerator> make_accelerators() {
       {"A100-80", Family::ampere, 312 * T, 0, 0, 80 * GiB, 2039 * G, 108, 9, nvlink3, hdr},
       // H100 SXM datasheet: 989 BF16, 1,979 FP8; 3,350 GB/s; 132 SMs.
       {"H100", Family::hopper, 989 * T, 1979 * T, 0, 80 * GiB, 3350 * G, 132, 8, nvlink4, ndr},
-      // Grand Teton of torchtitan's reports: 96 GB of HBM2e at 2,400 GB/s, capped at 500 W: its matrix peak there is
+      // Grand Teton of torchtitan's reports: 96 GB of HBM2e at 2,400 GB/s, capped at 500 W: its matrix peak there
+      // is
       // three quarters of the 700 W part's.
       {"H100-500W", Family::hopper, 740 * T, 1480 * T, 0, 96 * GiB, 2400 * G, 132, 8, nvlink4, ndr},
       // DeepSeek-V3 report (arXiv 2412.19437): H800 as H100 with NVLink cut to 160 GB/s measured, 400 Gbit/s IB.
@@ -29,20 +30,24 @@ std::vector<Accelerator> make_accelerators() {
       // H200 datasheet: H100's units with 141 GB at 4,800 GB/s. H20: 148 BF16, 296 FP8, 4,000 GB/s, 78 SMs.
       {"H200", Family::hopper, 989 * T, 1979 * T, 0, 141 * G, 4800 * G, 132, 8, nvlink4, ndr},
       {"H20", Family::hopper, 148 * T, 296 * T, 0, 96 * GiB, 4000 * G, 78, 8, nvlink4, ndr},
-      // Blackwell datasheets: HGX B200 2,250 / 4,500 / 9,000, 180 GB, 7.7 TB/s; GB200 2,500 / 5,000 / 10,000, 186 GB,
-      // 8 TB/s; B300 and GB300 the same 8-bit rates, 15,000 FP4 at 288 GB. 148 SMs (152 of GB300 are not all there).
+      // Blackwell datasheets: HGX B200 2,250 / 4,500 / 9,000, 180 GB, 7.7 TB/s; GB200 2,500 / 5,000 / 10,000, 186
+      // GB,
+      // 8 TB/s; B300 and GB300 the same 8-bit rates, 15,000 FP4 at 288 GB. 148 SMs (152 of GB300 are not all
+      // there).
       {"B200", Family::blackwell, 2250 * T, 4500 * T, 9000 * T, 180 * G, 7700 * G, 148, 8, nvlink5, ndr},
       {"B300", Family::blackwell, 2250 * T, 4500 * T, 13500 * T, 270 * G, 7700 * G, 148, 8, nvlink5, xdr},
       {"GB200", Family::blackwell, 2500 * T, 5000 * T, 10000 * T, 186 * G, 8000 * G, 148, 11, nvl72, ndr},
       {"GB300", Family::blackwell, 2500 * T, 5000 * T, 15000 * T, 279 * G, 8000 * G, 148, 11, nvl72, xdr},
       // Ascend 910B: about 376 TFLOP/s FP16, 64 GB at 1.6 TB/s, HCCS 196 GB/s a direction among 8, 200 Gbit/s RoCE
-      // (Huawei Atlas 800T A2 pages). 910C: two dies, 752 TFLOP/s, 128 GB, 3.2 TB/s; CloudMatrix384 (arXiv 2506.12708)
+      // (Huawei Atlas 800T A2 pages). 910C: two dies, 752 TFLOP/s, 128 GB, 3.2 TB/s; CloudMatrix384 (arXiv
+      // 2506.12708)
       // 392 GB/s a direction across 384.
       {"Ascend-910B", Family::ascend, 376 * T, 0, 0, 64 * GiB, 1600 * G, 24, 12, {8, 196 * G, 10}, hdr},
       {"Ascend-910C", Family::ascend, 752 * T, 0, 0, 128 * GiB, 3200 * G, 48, 12, {384, 196 * G, 10}, ndr},
       // MetaX C500 product page: 280 TFLOP/s BF16, 64 GB at 1.8 TB/s, MetaXLink among 8.
       {"C500", Family::other, 280 * T, 0, 0, 64 * GiB, 1800 * G, 104, 10, {8, 112 * G, 8}, hdr},
-      // AMD data sheets: MI300X 1,307 / 2,615, 192 GB at 5.3 TB/s, seven links of 64 GB/s; MI325X the same with 256 GB
+      // AMD data sheets: MI300X 1,307 / 2,615, 192 GB at 5.3 TB/s, seven links of 64 GB/s; MI325X the same with 256
+      // GB
       // at 6 TB/s; MI355X 2,500 / 5,000 / 10,000, 288 GB at 8 TB/s, links of 76.8 GB/s.
       {"MI300X", Family::cdna3, 1307 * T, 2615 * T, 0, 192 * G, 5300 * G, 304, 9, {8, 448 * G, 10}, ndr},
       {"MI325X", Family::cdna3, 1307 * T, 2615 * T, 0, 256 * G, 6000 * G, 304, 9, {8, 448 * G, 10}, ndr},
@@ -67,8 +72,8 @@ const Accelerator* accelerator_named(std::string_view name) {
 }
 
 std::optional<Precision> precision_named(std::string_view name) {
-  for (const Precision p : {Precision::bf16, Precision::fp16, Precision::fp8, Precision::mxfp8, Precision::block8,
-                            Precision::nvfp4})
+  for (const Precision p :
+       {Precision::bf16, Precision::fp16, Precision::fp8, Precision::mxfp8, Precision::block8, Precision::nvfp4})
     if (name_of(p) == name) return p;
   return std::nullopt;
 }
@@ -100,10 +105,11 @@ Accelerator find_accelerator(std::string_view text) {
   const std::string t = lower(text);
   // What a text must contain, most particular first.
   static const std::vector<std::pair<const char*, const char*>> names = {
-      {"gb300", "GB300"},    {"gb200", "GB200"},   {"b300", "B300"},     {"b200", "B200"},         {"h200", "H200"},
-      {"h800", "H800"},      {"h100", "H100"},     {"gh200", "H100"},    {"h20", "H20"},           {"a800", "A100-80"},
-      {"a100", "A100-80"},   {"910c", "Ascend-910C"}, {"910", "Ascend-910B"}, {"ascend", "Ascend-910B"},
-      {"c500", "C500"},      {"metax", "C500"},    {"mi355", "MI355X"},  {"mi325", "MI325X"},      {"mi300", "MI300X"},
+      {"gb300", "GB300"},     {"gb200", "GB200"},        {"b300", "B300"},    {"b200", "B200"},
+      {"h200", "H200"},       {"h800", "H800"},          {"h100", "H100"},    {"gh200", "H100"},
+      {"h20", "H20"},         {"a800", "A100-80"},       {"a100", "A100-80"}, {"910c", "Ascend-910C"},
+      {"910", "Ascend-910B"}, {"ascend", "Ascend-910B"}, {"c500", "C500"},    {"metax", "C500"},
+      {"mi355", "MI355X"},    {"mi325", "MI325X"},       {"mi300", "MI300X"},
   };
   const Accelerator* found = nullptr;
   for (const auto& [part, name] : names) {

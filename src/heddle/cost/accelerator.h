@@ -1,6 +1,6 @@
-// Accelerators and the clusters they stand in, from public figures: what the peak rates are, how devices are wired, and
-// what a host needs to launch an op. Rates are dense (no sparsity), links are bytes a second of one device in one
-// direction.
+// Accelerators and the clusters they stand in, from public figures: what the peak rates are, how devices are wired,
+// and what a host needs to launch an op. Rates are dense (no sparsity), links are bytes a second of one device in
+// one direction.
 #pragma once
 
 #include <optional>
@@ -10,7 +10,8 @@
 
 namespace heddle::cost {
 
-/// Operand type of matrix products. fp8 scales a tensor at a time, mxfp8 a block of 32, block8 1x128 and 128x128 tiles.
+/// Operand type of matrix products. fp8 scales a tensor at a time, mxfp8 a block of 32, block8 1x128 and 128x128
+/// tiles.
 enum class Precision { bf16, fp16, fp8, mxfp8, block8, nvfp4 };
 std::string_view name_of(Precision precision);
 std::optional<Precision> precision_named(std::string_view name);
@@ -45,8 +46,8 @@ const std::vector<Accelerator>& accelerators();
 /// The accelerator of this very name, or nullptr.
 const Accelerator* accelerator_named(std::string_view name);
 
-/// The accelerator that a free text such as "A100 40GB 8-GPU RoCE 1600G" or "GB200 NVL72" names, with the network that
-/// the text states put in the place of the usual one. Its name is "" when the text names none.
+/// The accelerator that a free text such as "A100 40GB 8-GPU RoCE 1600G" or "GB200 NVL72" names, with the network
+/// that the text states put in the place of the usual one. Its name is "" when the text names none.
 Accelerator find_accelerator(std::string_view text);
 
 }  // namespace heddle::cost

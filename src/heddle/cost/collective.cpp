@@ -29,7 +29,8 @@ double gather_s(const Accelerator& a, const NetworkEfficiency& net, Group g, dou
   const int inside = ranks_inside(a, g);
   const double share = bytes * (g.size - 1) / g.size;
   if (inside == g.size) return fixed_s(a, g, inside) + share / inner_rate(a, net);
-  // Each of the `inside` ranks of a node brings its part of what lies outside over its own NIC, and the node shares it.
+  // Each of the `inside` ranks of a node brings its part of what lies outside over its own NIC, and the node shares
+  // it.
   const double outside = bytes * (1 - static_cast<double>(inside) / g.size) / inside;
   return fixed_s(a, g, inside) + std::max(outside / outer_rate(a, net), share / inner_rate(a, net));
 }

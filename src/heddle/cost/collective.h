@@ -1,8 +1,8 @@
 // Time of collectives from group size, place and bytes: the fast domain first, then the scale-out network.
 //
 // A group is `size` ranks whose neighbours stand `stride` global ranks apart, so that min(size, domain / stride) of
-// them share a domain. Rings over both tiers are bound by the slower one: inside a domain the devices' links work for
-// several groups at once, outside it each device drives its own NIC.
+// them share a domain. Rings over both tiers are bound by the slower one: inside a domain the devices' links work
+// for several groups at once, outside it each device drives its own NIC.
 #pragma once
 
 #include "heddle/cost/accelerator.h"
@@ -16,8 +16,8 @@ struct Group {
 
 /// What a network gives of its rated figures.
 struct NetworkEfficiency {
-  double inner = 0.9;   // of the domain's link rate, large messages
-  double outer = 0.8;   // of the NIC rate
+  double inner = 0.9;  // of the domain's link rate, large messages
+  double outer = 0.8;  // of the NIC rate
 };
 
 /// Ranks of the group in one fast domain.
@@ -36,8 +36,8 @@ double send_s(const Accelerator& device, const NetworkEfficiency& net, int strid
 double all_to_all_s(const Accelerator& device, const NetworkEfficiency& net, Group group, double bytes);
 
 /// One way of the experts' exchange. Each rank sends `tokens` rows of `row_bytes`, each to `chosen` experts spread
-/// evenly over the group; at most `most_nodes` nodes a token when > 0. With `once_a_node` a row crosses to a node once
-/// however many of its experts stand there (DeepEP, HybridEP), and is forwarded inside.
+/// evenly over the group; at most `most_nodes` nodes a token when > 0. With `once_a_node` a row crosses to a node
+/// once however many of its experts stand there (DeepEP, HybridEP), and is forwarded inside.
 struct Exchange {
   double tokens = 0;
   double row_bytes = 0;

@@ -26,10 +26,10 @@ const Sustained& sustained(Family family) {
 double product_s(const Accelerator& a, Precision p, double m, double n, double k, double groups) {
   if (m <= 0 || n <= 0 || k <= 0 || groups <= 0) return 0;
   const Sustained& s = sustained(a.family);
-  const double fraction = p == Precision::nvfp4                                ? s.nvfp4
-                          : p == Precision::fp8                                ? s.fp8
-                          : p == Precision::mxfp8 || p == Precision::block8    ? s.mxfp8
-                                                                               : s.bf16;
+  const double fraction = p == Precision::nvfp4                             ? s.nvfp4
+                          : p == Precision::fp8                             ? s.fp8
+                          : p == Precision::mxfp8 || p == Precision::block8 ? s.mxfp8
+                                                                            : s.bf16;
   // Two units share a 256-row tile on Blackwell: a wave holds half as many.
   const double slots = a.units * 128.0 * 256 / (s.tile_m * s.tile_n);
   // The library picks among tiles; smaller ones waste less at the edges and run at a lower rate.
@@ -49,7 +49,8 @@ double product_s(const Accelerator& a, Precision p, double m, double n, double k
 double attention_s(const Accelerator& a, double flops, double keys, double head_dim) {
   if (flops <= 0) return 0;
   const Sustained& s = sustained(a.family);
-  // Short sequences leave the diagonal's half-empty tiles; narrow heads leave the product units waiting for softmax.
+  // Short sequences leave the diagonal's half-empty tiles; narrow heads leave the product units waiting for
+  // softmax.
   const double length = keys / (keys + 700), width = std::min(1.0, 0.4 + 0.6 * head_dim / 128);
   return flops / (a.bf16_flops * s.attention * length * width);
 }

@@ -14,11 +14,12 @@ struct Sustained {
   double attention = 0.6;  // of the BF16 peak, fused, forward, long sequences
   double memory = 0.8;     // of the memory's rate, streaming
   double tile_m = 128, tile_n = 256;
-  double half_k = 500;     // inner length at which half of the rate is lost to filling and draining a tile
+  double half_k = 500;  // inner length at which half of the rate is lost to filling and draining a tile
 };
 const Sustained& sustained(Family family);
 
-/// Products y[m,n] = x[m,k] w[k,n], `groups` of them in one launch (experts); seconds. Whole waves of tiles are paid.
+/// Products y[m,n] = x[m,k] w[k,n], `groups` of them in one launch (experts); seconds. Whole waves of tiles are
+/// paid.
 double product_s(const Accelerator& device, Precision precision, double m, double n, double k, double groups = 1);
 
 /// Causal fused attention forward of `flops`; `keys` positions a head sees at most, `head_dim` its width.

@@ -35,9 +35,9 @@ SavedBytes saved_bytes(const Shape& s, const Saving& v, double sequence) {
     const double received = v.imbalance * v.etp / rows;
     b.moe = norm + 9 * d(s.moe.count) / rows;
     if (!r.experts) {
-      b.moe += received * (linear_in * k * width +
-                           (up * k * fe + (r.activations ? 0 : linear_in * k * fe)) / v.etp +
-                           (v.gates_before_down ? 0 : 2 * k * width));
+      b.moe +=
+          received * (linear_in * k * width + (up * k * fe + (r.activations ? 0 : linear_in * k * fe)) / v.etp +
+                      (v.gates_before_down ? 0 : 2 * k * width));
       b.moe += (up * fs + (r.activations ? 0 : linear_in * fs)) / t;
       if (fs > 0 && t > 1) b.moe += 2 * h;
       if (s.moe.latent > 0) b.moe += 4 * width / rows;
@@ -48,7 +48,8 @@ SavedBytes saved_bytes(const Shape& s, const Saving& v, double sequence) {
     const double inner = d(s.mamba.heads * s.mamba.head_dim), bc = 2 * d(s.mamba.groups * s.mamba.state);
     // z, x, B, C, dt before and after the convolution, the states of each chunk, the gated output.
     b.mamba = norm + (2 * (3 * inner + 2 * bc + d(s.mamba.heads)) +
-                      4 * inner * d(s.mamba.state) / d(s.mamba.chunk) + linear_in * inner) / t;
+                      4 * inner * d(s.mamba.state) / d(s.mamba.chunk) + linear_in * inner) /
+                         t;
   }
 
   if (r.full) {

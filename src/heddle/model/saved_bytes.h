@@ -1,5 +1,5 @@
-// Bytes that a token leaves in memory between the forward and the backward of each block, in closed form, and what a
-// parameter costs while it is trained.
+// Bytes that a token leaves in memory between the forward and the backward of each block, in closed form, and what
+// a parameter costs while it is trained.
 //
 // BF16 activations, one rank. Without fused attention and with dropout this is the sum of arXiv 2205.05198:
 // s·b·h·(10 + 24/t + 5·a·s/(h·t)) a layer, and 34·s·b·h/t with sequence parallelism and the scores recomputed.
@@ -12,13 +12,13 @@ namespace heddle::model {
 /// What the backward computes again instead of keeping. `full` keeps only the input of each layer.
 struct Recompute {
   bool full = false;
-  bool scores = false;      // attention core
-  bool norms = false;       // outputs of norms
-  bool latent_up = false;   // MLA's q, k, v from their latents
-  bool activations = false; // of experts (and SwiGLU of shared ones)
-  bool dense = false;       // the dense feed-forward block
-  bool experts = false;     // the whole mixture block
-  double every = 1;         // part of the layers that `full` applies to
+  bool scores = false;       // attention core
+  bool norms = false;        // outputs of norms
+  bool latent_up = false;    // MLA's q, k, v from their latents
+  bool activations = false;  // of experts (and SwiGLU of shared ones)
+  bool dense = false;        // the dense feed-forward block
+  bool experts = false;      // the whole mixture block
+  double every = 1;          // part of the layers that `full` applies to
   bool operator==(const Recompute&) const = default;
 };
 
@@ -27,9 +27,9 @@ struct Saving {
   bool fused_attention = true;
   bool sequence_parallel = true;
   bool dropout = false;
-  bool narrow_inputs = false;   // 8-bit copies of the inputs of linears are kept in place of 16-bit ones
+  bool narrow_inputs = false;  // 8-bit copies of the inputs of linears are kept in place of 16-bit ones
   double tp = 1, etp = 1;
-  double imbalance = 1;         // rows of the fullest rank over the mean
+  double imbalance = 1;           // rows of the fullest rank over the mean
   bool gates_before_down = true;  // combine weights applied before the second product: its output needn't be kept
 };
 

@@ -97,8 +97,8 @@ ForwardFlops forward_flops(const Shape& s, double sequence) {
   if (s.is_mla()) {
     const double rq = d(s.mla.q_rank), rkv = d(s.mla.kv_rank);
     const double q = rq > 0 ? h * rq + rq * d(s.q_width()) : h * d(s.q_width());
-    f.attention_linear = 2 * (q + h * (rkv + d(s.mla.rope_dim)) + rkv * a * d(s.mla.nope_dim + s.mla.v_dim) +
-                              d(s.v_width()) * h);
+    f.attention_linear =
+        2 * (q + h * (rkv + d(s.mla.rope_dim)) + rkv * a * d(s.mla.nope_dim + s.mla.v_dim) + d(s.v_width()) * h);
     qk_dim = d(s.mla.nope_dim + s.mla.rope_dim);
     v_dim = d(s.mla.v_dim);
   } else {
@@ -128,8 +128,8 @@ double training_flops_per_token(const Shape& s, double sequence, bool with_mtp, 
                                 bool full_attention) {
   const ForwardFlops f = forward_flops(s, sequence);
   const double core = f.attention_core * (full_attention ? 2 : 1), attention = f.attention_linear + core;
-  double blocks = attention * d(s.attention_blocks()) + f.dense * d(s.dense_blocks()) + f.moe() * d(s.moe_blocks()) +
-                  (f.mamba_linear + f.mamba_scan) * d(s.mamba_blocks());
+  double blocks = attention * d(s.attention_blocks()) + f.dense * d(s.dense_blocks()) +
+                  f.moe() * d(s.moe_blocks()) + (f.mamba_linear + f.mamba_scan) * d(s.mamba_blocks());
   double ends = f.head;
   if (with_mtp && s.mtp > 0) {
     blocks += d(s.mtp) * (attention + (s.moe.count > 0 ? f.moe() : f.dense));

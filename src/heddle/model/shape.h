@@ -1,5 +1,5 @@
-// The dimensions of a transformer as plain numbers, and what follows from them in closed form: parameters, FLOPs of a
-// token. Wider than ModelConfig: it describes models that Heddle predicts, not only those that it trains.
+// The dimensions of a transformer as plain numbers, and what follows from them in closed form: parameters, FLOPs of
+// a token. Wider than ModelConfig: it describes models that Heddle predicts, not only those that it trains.
 //
 // A model is counted in blocks, each with its norm: attention, dense feed-forward, mixture of experts, Mamba-2. The
 // usual transformer has `layers` attention blocks and as many feed-forward blocks; a hybrid says its counts.
@@ -58,18 +58,18 @@ struct Shape {
   int64_t dense_layers = 0;  // leading layers with a dense feed-forward block where the others have experts
   int64_t mtp = 0;           // depths of multi-token prediction
 
-  bool gated = true;          // SwiGLU
-  bool tied = false;          // embedding and head are one matrix
+  bool gated = true;  // SwiGLU
+  bool tied = false;  // embedding and head are one matrix
   bool qkv_bias = false;
-  bool out_bias = false;      // of the attention's output projection
+  bool out_bias = false;  // of the attention's output projection
   bool ffn_bias = false;
-  bool norm_bias = false;     // LayerNorm with a bias
+  bool norm_bias = false;  // LayerNorm with a bias
   bool qk_norm = false;
-  bool sinks = false;         // a learned logit per head
+  bool sinks = false;  // a learned logit per head
   bool embedding_norm = false;
-  int64_t positions = 0;      // learned position embeddings
-  bool alibi = false;         // positions as a bias on the scores
-  int64_t window = 0;         // sliding window of every second attention block; 0: none
+  int64_t positions = 0;  // learned position embeddings
+  bool alibi = false;     // positions as a bias on the scores
+  int64_t window = 0;     // sliding window of every second attention block; 0: none
 
   LatentAttention mla;
   Experts moe;

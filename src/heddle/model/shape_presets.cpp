@@ -1,5 +1,5 @@
-// Numbers are those of each model's released config.json or, where there is none, of the paper or launch script named
-// beside it.
+// Numbers are those of each model's released config.json or, where there is none, of the paper or launch script
+// named beside it.
 #include "heddle/model/shape_presets.h"
 
 #include <cctype>
@@ -114,7 +114,8 @@ Shape gpt_oss(const char* name, int64_t layers, int64_t experts) {
 }
 
 // Nemotron 3 (arXiv 2512.20848): Mamba-2, experts of two matrices, a little attention.
-Shape nemotron3(const char* name, int64_t hidden, int64_t mamba_heads, int64_t mamba, int64_t moe, int64_t attention) {
+Shape nemotron3(const char* name, int64_t hidden, int64_t mamba_heads, int64_t mamba, int64_t moe,
+                int64_t attention) {
   Shape s = llama(name, hidden, mamba + moe + attention, 32, 2, 0, 131072);
   s.head_dim = 128;
   s.gated = s.moe.gated = false;
@@ -149,7 +150,8 @@ std::vector<Shape> make_presets() {
       with_experts(llama("Mixtral-8x7B", 4096, 32, 32, 8, 14336, 32000), 8, 2, 14336),
       with_experts(llama("Mixtral-8x22B", 6144, 56, 48, 8, 16384, 32768), 8, 2, 16384),
       deepseek_v3("DeepSeek-V3", 1),
-      with_experts(latent(llama("DeepSeek-V2", 5120, 60, 128, 128, 12288, 102400), 1536), 160, 6, 1536, 2 * 1536, 1),
+      with_experts(latent(llama("DeepSeek-V2", 5120, 60, 128, 128, 12288, 102400), 1536), 160, 6, 1536, 2 * 1536,
+                   1),
       with_experts(latent(llama("DeepSeek-V2-Lite", 2048, 27, 16, 16, 10944, 102400), 0), 64, 6, 1408, 2 * 1408, 1),
       kimi_k2(),
       moonlight(),
@@ -163,13 +165,13 @@ std::vector<Shape> make_presets() {
       mpt("MPT-30B", 7168, 48, 56),
       mpt("MPT-70B", 8192, 80, 64),
       gpt("GPT-2", 768, 12, 12, 50257, 1024),
-      gpt("GPT-3-5B", 4096, 24, 32, 51200, 2048),     // NeMo Megatron launcher, gpt3/5b
-      gpt("GPT-3-20B", 6144, 44, 48, 51200, 2048),    // gpt3/20b
-      gpt("GPT-3-175B", 12288, 96, 96, 51200, 2048),  // arXiv 2005.14165
-      nemotron("Nemotron-4-15B", 6144, 32, 48, 8, 24576),     // arXiv 2402.16819
-      nemotron("Nemotron-4-22B", 6144, 40, 48, 48, 24576),    // NeMo recipe nemotron4_22b
-      nemotron("Nemotron-3-8B", 4096, 32, 32, 32, 16384),     // NeMo recipe nemotron3_8b
-      nemotron("Nemotron-4-340B", 18432, 96, 96, 8, 73728),   // arXiv 2406.11704
+      gpt("GPT-3-5B", 4096, 24, 32, 51200, 2048),            // NeMo Megatron launcher, gpt3/5b
+      gpt("GPT-3-20B", 6144, 44, 48, 51200, 2048),           // gpt3/20b
+      gpt("GPT-3-175B", 12288, 96, 96, 51200, 2048),         // arXiv 2005.14165
+      nemotron("Nemotron-4-15B", 6144, 32, 48, 8, 24576),    // arXiv 2402.16819
+      nemotron("Nemotron-4-22B", 6144, 40, 48, 48, 24576),   // NeMo recipe nemotron4_22b
+      nemotron("Nemotron-3-8B", 4096, 32, 32, 32, 16384),    // NeMo recipe nemotron3_8b
+      nemotron("Nemotron-4-340B", 18432, 96, 96, 8, 73728),  // arXiv 2406.11704
       with_experts(nemotron3("Nemotron-3-Nano", 2688, 64, 23, 23, 6), 128, 6, 1856, 3712),
       nemotron3_super(),
       with_head_dim(llama("Mistral-7B", 4096, 32, 32, 8, 14336, 32000), 128),
@@ -186,14 +188,30 @@ std::string squeezed(std::string_view name) {
 // What other sources call them, squeezed.
 const std::vector<std::pair<const char*, const char*>>& aliases() {
   static const std::vector<std::pair<const char*, const char*>> all = {
-      {"llama318b", "llama38b"},          {"llama3170b", "llama370b"},      {"llama3405b", "llama31405b"},
-      {"qwen330b", "qwen330ba3b"},        {"qwen3235b", "qwen3235ba22b"},   {"gpt35b", "gpt35b"},
-      {"nemotron22b", "nemotron422b"},    {"nemotron340b", "nemotron4340b"}, {"nemotron15b", "nemotron415b"},
-      {"nemotron8b", "nemotron38b"},      {"moonlight16b", "moonlight16ba3b"}, {"kimik2instruct", "kimik2"},
-      {"bloom", "bloom176b"},             {"bloom176b", "bloom176b"},       {"gpt3", "gpt3175b"},
-      {"deepseekv3671b", "deepseekv3"},   {"deepseekr1", "deepseekv3"},     {"moonlight", "moonlight16ba3b"},
-      {"kimik21t", "kimik2"},             {"gptoss", "gptoss120b"},         {"llama3370b", "llama370b"},
-      {"deepseekv2236b", "deepseekv2"},   {"deepseekv216b", "deepseekv2lite"}, {"mixtral8x7b", "mixtral8x7b"},
+      {"llama318b", "llama38b"},
+      {"llama3170b", "llama370b"},
+      {"llama3405b", "llama31405b"},
+      {"qwen330b", "qwen330ba3b"},
+      {"qwen3235b", "qwen3235ba22b"},
+      {"gpt35b", "gpt35b"},
+      {"nemotron22b", "nemotron422b"},
+      {"nemotron340b", "nemotron4340b"},
+      {"nemotron15b", "nemotron415b"},
+      {"nemotron8b", "nemotron38b"},
+      {"moonlight16b", "moonlight16ba3b"},
+      {"kimik2instruct", "kimik2"},
+      {"bloom", "bloom176b"},
+      {"bloom176b", "bloom176b"},
+      {"gpt3", "gpt3175b"},
+      {"deepseekv3671b", "deepseekv3"},
+      {"deepseekr1", "deepseekv3"},
+      {"moonlight", "moonlight16ba3b"},
+      {"kimik21t", "kimik2"},
+      {"gptoss", "gptoss120b"},
+      {"llama3370b", "llama370b"},
+      {"deepseekv2236b", "deepseekv2"},
+      {"deepseekv216b", "deepseekv2lite"},
+      {"mixtral8x7b", "mixtral8x7b"},
   };
   return all;
 }

@@ -14,7 +14,8 @@ using cost::Precision;
 
 double d(int64_t n) { return static_cast<double>(n); }
 
-// Bytes moved to bring an element into the operand type of a product, in both orientations: amax pass, read, writes.
+// Bytes moved to bring an element into the operand type of a product, in both orientations: amax pass, read,
+// writes.
 double cast_bytes(Precision p) {
   switch (p) {
     case Precision::fp8: return 5;
@@ -85,8 +86,8 @@ void Pricing::tensor_parallel(BlockWork& block) const {
   if (l_.tp <= 1) return;
   const double gather = cost::gather_s(j_.device, b_.net, {l_.tp, 1}, 2 * tokens_ * h_);
   const double exposed = sw_.overlap_tp && sw_.sequence_parallel ? 1 - b_.tp_hidden : 1;
-  // A gather and a scatter, or one all-reduce, in each direction. (With sequence parallelism the input is gathered once
-  // more for the weight gradient, beside the input gradient's product.)
+  // A gather and a scatter, or one all-reduce, in each direction. (With sequence parallelism the input is gathered
+  // once more for the weight gradient, beside the input gradient's product.)
   block.forward.tensor += 2 * gather * exposed;
   block.backward.tensor += 2 * gather * exposed;
   block.forward.ops += 2;
@@ -144,7 +145,8 @@ BlockWork Pricing::attention() const {
   if (sw_.fused_attention) {
     const double keys = s_.window > 0 ? std::min(j_.sequence, 2.0 * d(s_.window)) : j_.sequence;
     const double one =
-        cost::attention_s(j_.device, flops_.attention_core * tokens_ / t, keys, d(s_.q_width()) / a) / sw_.attention_speed;
+        cost::attention_s(j_.device, flops_.attention_core * tokens_ / t, keys, d(s_.q_width()) / a) /
+        sw_.attention_speed;
     w.forward.attention += one;
     w.backward.attention += 3 * one;  // five products in place of two, at a lower rate
   } else {
@@ -202,8 +204,8 @@ BlockWork Pricing::moe() const {
   linear(w, own, d(m.count), h_, 1, false);
   elementwise(w, own * 24 * d(m.count), own * 24 * d(m.count));
   norm_and_residual(w);
-  // Router, choice, maps, counts, permutations, casts: a Python framework's mixture layer is hundreds of small launches
-  // and waits for counts from the device.
+  // Router, choice, maps, counts, permutations, casts: a Python framework's mixture layer is hundreds of small
+  // launches and waits for counts from the device.
   w.forward.ops += b_.moe_ops;
   w.backward.ops += b_.moe_ops;
   if (l_.ep > 1) {
@@ -225,7 +227,8 @@ BlockWork Pricing::moe() const {
 
 BlockWork Pricing::mamba() const {
   BlockWork w;
-  const double t = l_.tp, inner = d(s_.mamba.heads * s_.mamba.head_dim), bc = 2 * d(s_.mamba.groups * s_.mamba.state);
+  const double t = l_.tp, inner = d(s_.mamba.heads * s_.mamba.head_dim),
+               bc = 2 * d(s_.mamba.groups * s_.mamba.state);
   linear(w, tokens_, (2 * inner + bc + d(s_.mamba.heads)) / t, h_);
   linear(w, tokens_, h_, inner / t);
   // The scan's products are small and follow one another.

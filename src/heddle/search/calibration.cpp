@@ -10,10 +10,10 @@ namespace heddle::search {
 
 namespace {
 
-constexpr double kPrior = 0.7;         // rows that the neighbours are worth
-constexpr double kReach = 0.12;        // distance at which a neighbour's weight has fallen to 1/e
-constexpr double kMostRows = 6;        // beyond which a group's weight as a neighbour doesn't grow
-constexpr double kLogLimit = 2.302585; // a scalar beyond 10 or below 1/10 is no calibration
+constexpr double kPrior = 0.7;          // rows that the neighbours are worth
+constexpr double kReach = 0.12;         // distance at which a neighbour's weight has fallen to 1/e
+constexpr double kMostRows = 6;         // beyond which a group's weight as a neighbour doesn't grow
+constexpr double kLogLimit = 2.302585;  // a scalar beyond 10 or below 1/10 is no calibration
 
 bool same(const CalibrationKey& a, const CalibrationKey& b) {
   return a.device == b.device && a.stack == b.stack && a.release == b.release && a.precision == b.precision;
@@ -87,7 +87,8 @@ Calibration Calibration::read(std::string_view text, std::string_view name) {
     const std::string_view device = table.field(i, "device"), precision = table.field(i, "precision");
     g.key.device = device;
     const cost::Accelerator* known = cost::accelerator_named(device);
-    if (known == nullptr) config_error("{}:{}: device '{}' is not known", name, table.lines[i], device.substr(0, 60));
+    if (known == nullptr)
+      config_error("{}:{}: device '{}' is not known", name, table.lines[i], device.substr(0, 60));
     g.key.family = known->family;
     g.key.stack = table.field(i, "stack");
     g.key.release = table.field(i, "release");
@@ -98,7 +99,8 @@ Calibration Calibration::read(std::string_view text, std::string_view name) {
     const auto date = number(table.field(i, "date"), bad), scale = number(table.field(i, "scale"), bad),
                rows = number(table.field(i, "rows"), bad);
     if (bad || !date || !scale || !rows || *scale < 0.05 || *scale > 20 || *rows < 0)
-      config_error("{}:{}: date, scale and rows, accepted: numbers, scale between 0.05 and 20", name, table.lines[i]);
+      config_error("{}:{}: date, scale and rows, accepted: numbers, scale between 0.05 and 20", name,
+                   table.lines[i]);
     g.key.date = *date;
     g.log_scale = std::log(*scale);
     g.rows = *rows;

@@ -1,9 +1,9 @@
-// One scalar for each (device, software release, precision): measured step time over estimated. It stands for all that
-// the closed forms don't know of a device and a software version.
+// One scalar for each (device, software release, precision): measured step time over estimated. It stands for all
+// that the closed forms don't know of a device and a software version.
 //
-// A group's scalar is the mean logarithm of its rows, drawn towards its neighbours' as if they were `kPrior` more rows;
-// a group that has never been measured takes its neighbours' alone. Neighbours count the less the further they are: in
-// release date first, then in precision, software stack, device, generation of devices.
+// A group's scalar is the mean logarithm of its rows, drawn towards its neighbours' as if they were `kPrior` more
+// rows; a group that has never been measured takes its neighbours' alone. Neighbours count the less the further
+// they are: in release date first, then in precision, software stack, device, generation of devices.
 #pragma once
 
 #include <string>

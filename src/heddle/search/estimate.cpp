@@ -121,8 +121,7 @@ Estimate estimate(const Job& j, const Behaviour& b) {
   if (l.pp > 1) {
     const double mean = (layers * layer_s + head_s) / l.pp;
     const double bytes = 2.0 * j.microbatch * j.sequence * d(j.shape.hidden) / l.cp;
-    const double hop =
-        cost::send_s(j.device, b.net, l.devices / l.pp, sw.sequence_parallel ? bytes / l.tp : bytes);
+    const double hop = cost::send_s(j.device, b.net, l.devices / l.pp, sw.sequence_parallel ? bytes / l.tp : bytes);
     t.bubble = sw.dual_pipe ? (l.pp / 2.0 - 1) * 0.67 * mean : (l.pp - 1) * mean / l.vpp;
     // Each microbatch is sent on and its gradient sent back, once a chunk; what isn't overlapped waits in line.
     t.pipeline = 2 * m * hop * l.vpp * (sw.overlap_pp && l.vpp > 1 ? b.contention : 1) + 2 * (l.pp - 1) * hop;
@@ -130,7 +129,8 @@ Estimate estimate(const Job& j, const Behaviour& b) {
 
   // Gradients are reduced behind the last microbatch's backward, weights gathered behind the first one's forward.
   const double share = stage.fullest / layers;
-  const double blocks = p.attention * d(n_attention) + p.dense * d(n_dense) + moe_shared * d(n_moe) + p.mamba * d(n_mamba);
+  const double blocks =
+      p.attention * d(n_attention) + p.dense * d(n_dense) + moe_shared * d(n_moe) + p.mamba * d(n_mamba);
   const double shared_here = (share * blocks + p.embedding + (l.pp == 1 ? p.head : 0)) / l.tp;
   const double experts_here = share * routed_here * d(n_moe);
   if (!sw.sharded_weights && !j.frozen_base) {
@@ -144,8 +144,8 @@ Estimate estimate(const Job& j, const Behaviour& b) {
   }
   const double trained = j.frozen_base ? 0.005 : 1;
   const bool sharded = sw.sharded_weights || sw.sharded_states;
-  const double states = sharded ? shared_here / data_group.size + experts_here / expert_group.size
-                                : shared_here + experts_here;
+  const double states =
+      sharded ? shared_here / data_group.size + experts_here / expert_group.size : shared_here + experts_here;
   // AdamW reads and writes its states and writes the weight; gradients are cleared and their norm is read.
   t.optimizer = cost::traffic_s(j.device, trained * states * (2 * sw.state_bytes + 2 + sw.gradient_bytes));
   if (!sw.sharded_weights)
@@ -156,7 +156,8 @@ Estimate estimate(const Job& j, const Behaviour& b) {
   e.step_s = sum + t.jitter;
   e.tokens_per_s_per_device = j.global_batch * j.sequence / e.step_s / l.devices;
   e.model_flops_utilization = e.tokens_per_s_per_device *
-                              model::training_flops_per_token(j.shape, j.sequence, j.with_mtp) / j.device.bf16_flops;
+                              model::training_flops_per_token(j.shape, j.sequence, j.with_mtp) /
+                              j.device.bf16_flops;
   estimate_memory(j, e);
   return e;
 }

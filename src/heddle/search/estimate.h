@@ -1,8 +1,10 @@
-// Step time and peak memory of a training job, from closed forms: what Auto Search asks thousands of times a second.
+// Step time and peak memory of a training job, from closed forms: what Auto Search asks thousands of times a
+// second.
 //
-// Time: each kind of block is priced once (products by shape, attention, traffic, launches, collectives), blocks add up
-// to stages, stages to a pipeline with the bubble of its schedule; then come gradients, optimizer and what the overlap
-// doesn't hide. Memory: static bytes by bucket, saved activations × microbatches in flight, the head, buffers.
+// Time: each kind of block is priced once (products by shape, attention, traffic, launches, collectives), blocks
+// add up to stages, stages to a pipeline with the bubble of its schedule; then come gradients, optimizer and what
+// the overlap doesn't hide. Memory: static bytes by bucket, saved activations × microbatches in flight, the head,
+// buffers.
 #pragma once
 
 #include <string>
@@ -35,11 +37,11 @@ struct Software {
   bool dual_pipe = false;
   bool context_all_to_all = false;
   bool offload_activations = false;
-  double attention_speed = 1; // of fused attention, against today's kernels
-  double captured = 0;        // part of the launches that CUDA graphs replace
-  double gradient_bytes = 4;  // of the accumulated gradient
-  double reduce_bytes = 4;    // of the gradient on the wire
-  double state_bytes = 12;    // master weight and moments
+  double attention_speed = 1;  // of fused attention, against today's kernels
+  double captured = 0;         // part of the launches that CUDA graphs replace
+  double gradient_bytes = 4;   // of the accumulated gradient
+  double reduce_bytes = 4;     // of the gradient on the wire
+  double state_bytes = 12;     // master weight and moments
 };
 
 struct Job {
@@ -60,18 +62,18 @@ struct Job {
 /// The few constants of behaviour, the same for every device and job.
 struct Behaviour {
   cost::NetworkEfficiency net;
-  double tp_hidden = 0.35;         // of tensor collectives, with overlap
+  double tp_hidden = 0.35;        // of tensor collectives, with overlap
   double exchange_hidden = 0.75;  // of the exchange, with overlap
-  double reduce_window = 0.3;    // of a microbatch's backward that may hide the gradients' reduction
+  double reduce_window = 0.3;     // of a microbatch's backward that may hide the gradients' reduction
   double contention = 0.05;       // hidden communication still costs the compute beside it this part of its time
-  double launch_sharpness = 2.3;    // exponent of the blend of device and host time
+  double launch_sharpness = 2.3;  // exponent of the blend of device and host time
   double jitter = 0.004;          // of a step, for each doubling of the ranks beyond 8
   double traffic_scale = 2;
-  double eager_traffic = 1.1;     // element-wise work that is not fused moves so many times the bytes
+  double eager_traffic = 1.1;  // element-wise work that is not fused moves so many times the bytes
   double host_scale = 1.2;
-  double moe_ops = 400;           // launches of a mixture block, each way
-  double step_host_s = 0.035;      // of the host beside a step's microbatches: optimizer, norms, logging
-  double scan_rate = 0.015;         // of the matrix peak, a Mamba scan
+  double moe_ops = 400;        // launches of a mixture block, each way
+  double step_host_s = 0.035;  // of the host beside a step's microbatches: optimizer, norms, logging
+  double scan_rate = 0.015;    // of the matrix peak, a Mamba scan
   double scan_traffic = 2.8;
 };
 
@@ -100,8 +102,9 @@ void estimate_memory(const Job& job, Estimate& into);
 /// Microbatches of a step on each pipeline.
 double microbatches(const Job& job);
 
-/// Layers of the fullest stage and of the last one, which bears the head. Stages are even where that divides, also with
-/// embedding and head counted as a layer each; else the last stage takes fewer, its head being worth `head_layers`.
+/// Layers of the fullest stage and of the last one, which bears the head. Stages are even where that divides, also
+/// with embedding and head counted as a layer each; else the last stage takes fewer, its head being worth
+/// `head_layers`.
 struct StageLayers {
   double fullest = 0, last = 0;
 };

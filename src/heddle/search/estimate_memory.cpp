@@ -1,5 +1,5 @@
-// Peak memory of the fullest rank: a stage keeps its parameters' bytes and the activations of the microbatches that its
-// schedule has in flight; the first stage has most of those, the last one the head.
+// Peak memory of the fullest rank: a stage keeps its parameters' bytes and the activations of the microbatches that
+// its schedule has in flight; the first stage has most of those, the last one the head.
 #include <algorithm>
 #include <cmath>
 
@@ -38,12 +38,12 @@ void estimate_memory(const Job& j, Estimate& e) {
   const double trained = j.frozen_base ? 0.005 : 1;
   const auto bytes_of = [&](double parameters, double spread) {
     const double by = sw.sharded_weights ? spread : 1;
-    return parameters *
-           model::static_bytes_per_parameter(2 / by, trained * sw.gradient_bytes / by, trained * sw.state_bytes,
-                                             sw.sharded_weights || sw.sharded_states ? spread : 1);
+    return parameters * model::static_bytes_per_parameter(2 / by, trained * sw.gradient_bytes / by,
+                                                          trained * sw.state_bytes,
+                                                          sw.sharded_weights || sw.sharded_states ? spread : 1);
   };
-  const double layer_shared = (p.attention * n_attention + p.dense * n_dense + (p.moe - p.moe_routed) * n_moe +
-                               p.mamba * n_mamba) / l.tp;
+  const double layer_shared =
+      (p.attention * n_attention + p.dense * n_dense + (p.moe - p.moe_routed) * n_moe + p.mamba * n_mamba) / l.tp;
   const double layer_routed = p.moe_routed * n_moe / expert_ranks;
 
   model::Saving saving;
@@ -58,8 +58,9 @@ void estimate_memory(const Job& j, Estimate& e) {
   saving.recompute = j.recompute;
   const model::SavedBytes kept = model::saved_bytes(s, saving, j.sequence);
   const double tokens = j.microbatch * j.sequence / l.cp;
-  const double layer_kept = tokens * (sw.offload_activations ? 0.85 : 1) *
-                            (kept.attention * n_attention + kept.dense * n_dense + kept.moe * n_moe + kept.mamba * n_mamba);
+  const double layer_kept =
+      tokens * (sw.offload_activations ? 0.85 : 1) *
+      (kept.attention * n_attention + kept.dense * n_dense + kept.moe * n_moe + kept.mamba * n_mamba);
   // While a layer is computed again all that it would have kept is alive; its gradients are, in any case.
   const double widest = tokens * (n_attention > 0 ? whole.attention : 0) +
                         tokens * std::max({n_dense > 0 ? whole.dense : 0, n_moe > 0 ? whole.moe : 0, whole.mamba});

@@ -33,8 +33,7 @@ class Row {
     bool bad = false;
     const std::optional<double> n = number(text(name), bad);
     if (bad || (n && (*n < 0 || *n > 1e9 || std::floor(*n) != *n))) {
-      if (wrong_.empty())
-        wrong_ = fmt::format("{} is '{}', not a whole number", name, text(name).substr(0, 40));
+      if (wrong_.empty()) wrong_ = fmt::format("{} is '{}', not a whole number", name, text(name).substr(0, 40));
       return 0;
     }
     return n ? static_cast<int64_t>(*n) : 0;
@@ -66,7 +65,8 @@ std::string read_shape(Row& row, model::Shape& s) {
                 experts = row.whole("experts"), topk = row.whole("topk"), shared = row.whole("shared_experts"),
                 vocab = row.whole("vocab");
   if (preset == nullptr && (hidden == 0 || layers == 0))
-    return fmt::format("the model '{}' is not known and the row lacks its dimensions", row.text("model").substr(0, 60));
+    return fmt::format("the model '{}' is not known and the row lacks its dimensions",
+                       row.text("model").substr(0, 60));
   if (preset != nullptr && hidden > 0 && hidden != preset->hidden) preset = nullptr;
   if (preset != nullptr) {
     s = *preset;
@@ -79,8 +79,10 @@ std::string read_shape(Row& row, model::Shape& s) {
       s.gated = false;
       s.tied = true;
       if (!has(name, "mpt")) s.qkv_bias = s.out_bias = s.ffn_bias = s.norm_bias = true;
-      if (has(name, "mpt") || has(hw, "jean zay")) s.alibi = true;
-      else s.positions = 2048;
+      if (has(name, "mpt") || has(hw, "jean zay"))
+        s.alibi = true;
+      else
+        s.positions = 2048;
     }
     if (has(name, "nemotron")) s.gated = false;
     if (has(name, "deepseek") || has(name, "kimi")) s.mla = {1536, 512, 128, 64, 128};
@@ -90,7 +92,8 @@ std::string read_shape(Row& row, model::Shape& s) {
     s.vocab = has(hw, "jean zay") || has(name, "bloom") ? 250880 : s.gated ? 128256 : 51200;
   }
   s.name = row.text("model").substr(0, 80);
-  if (layers > 0 && layers != s.layers && s.is_hybrid()) return "a hybrid model cut to other layers is not described";
+  if (layers > 0 && layers != s.layers && s.is_hybrid())
+    return "a hybrid model cut to other layers is not described";
   if (layers > 0 && layers < s.layers && proxy) s.dense_layers = 0, s.mtp = 0;
   if (layers > 0) s.layers = layers;
   const bool other_heads = heads > 0 && heads != s.heads;
@@ -120,7 +123,8 @@ Precision read_precision(const Row& row, const std::string& source) {
   return Precision::bf16;
 }
 
-// The first "26.04" or "26.04.01" after an occurrence of `mark`, as years: 26 and 3/12, and half a month for the patch.
+// The first "26.04" or "26.04.01" after an occurrence of `mark`, as years: 26 and 3/12, and half a month for the
+// patch.
 double date_after(const std::string& text, std::string_view mark) {
   for (size_t at = text.find(mark); at != std::string::npos; at = text.find(mark, at + 1)) {
     const std::string_view rest = std::string_view(text).substr(at + mark.size());
@@ -189,7 +193,8 @@ void read_recompute(const Row& row, const std::string& source, model::Recompute&
 }
 
 // What the sources say, or what their software does by default.
-void read_software(const std::string& source, const std::string& extra, const Release& release, const Row& row, Job& j) {
+void read_software(const std::string& source, const std::string& extra, const Release& release, const Row& row,
+                   Job& j) {
   Software& s = j.software;
   const bool hopper = j.device.family == cost::Family::hopper, moe = j.shape.moe.count > 0;
   s.overlap_pp = true;
@@ -198,7 +203,8 @@ void read_software(const std::string& source, const std::string& extra, const Re
     s.dropout = true;
     s.fused_elementwise = false;
     s.sharded_states = release.stack == "deepspeed";
-    s.gradient_bytes = s.reduce_bytes = has(row.lowered("precision"), "fp32 grad") || release.stack != "deepspeed" ? 4 : 2;
+    s.gradient_bytes = s.reduce_bytes =
+        has(row.lowered("precision"), "fp32 grad") || release.stack != "deepspeed" ? 4 : 2;
   } else if (release.stack == "fsdp") {
     s.sharded_weights = true;
     s.sequence_parallel = s.fused_elementwise = s.fused_loss = false;
@@ -224,10 +230,11 @@ void read_software(const std::string& source, const std::string& extra, const Re
   if (moe) {
     s.once_a_node = !has(extra, "a2a") || has(extra, "deepep") || has(extra, "hybridep");
     s.overlap_exchange |= has(extra, "a2a overlap") || has(extra, "ep overlap");
-    // Megatron-Bridge's recipes overlap the exchange where it leaves the fast domain, and capture whole iterations on
-    // Blackwell from 26.06 on.
+    // Megatron-Bridge's recipes overlap the exchange where it leaves the fast domain, and capture whole iterations
+    // on Blackwell from 26.06 on.
     const bool recipes = release.name.starts_with("nemo ");
-    if (recipes && cost::ranks_inside(j.device, {j.layout.ep, j.layout.etp}) < j.layout.ep) s.overlap_exchange = true;
+    if (recipes && cost::ranks_inside(j.device, {j.layout.ep, j.layout.etp}) < j.layout.ep)
+      s.overlap_exchange = true;
     if (recipes && !hopper) s.captured = release.date > 26.4 ? 0.9 : release.date > 26.05 ? 0.1 : 0;
     if (release.name == "cards" && !hopper) s.captured = has(extra, "natural") ? 0 : 0.9;
     if (has(extra, "cuda graph")) s.captured = has(extra, "full-iteration") ? 0.95 : 0.5;
@@ -251,12 +258,15 @@ std::string read_layout(Row& row, Job& j, std::string& assumed) {
   for (const int64_t n : {gpus, tp, pp, vpp, ep, etp, cp, dp, mbs})
     if (n > (1 << 24)) return fmt::format("a degree of {}", n);
   const auto or_one = [](int64_t n) { return static_cast<int>(std::max<int64_t>(1, n)); };
-  l.tp = or_one(tp), l.pp = or_one(pp), l.vpp = or_one(vpp), l.ep = or_one(ep), l.etp = or_one(etp), l.cp = or_one(cp);
-  if (cp == 0 && gpus > 0 && dp > 0 && gpus % (dp * l.tp * l.pp) == 0) l.cp = static_cast<int>(gpus / (dp * l.tp * l.pp));
+  l.tp = or_one(tp), l.pp = or_one(pp), l.vpp = or_one(vpp), l.ep = or_one(ep), l.etp = or_one(etp),
+  l.cp = or_one(cp);
+  if (cp == 0 && gpus > 0 && dp > 0 && gpus % (dp * l.tp * l.pp) == 0)
+    l.cp = static_cast<int>(gpus / (dp * l.tp * l.pp));
   const int64_t ranks = static_cast<int64_t>(l.tp) * l.pp * l.cp;
   if (gpus == 0 && dp == 0) return "the row lacks gpus";
   if (ranks <= 0 || ranks > (1 << 26)) return "tp x pp x cp is too large";
-  if (gpus > 0 && gpus % ranks != 0) return fmt::format("{} gpus are no multiple of tp x pp x cp = {}", gpus, ranks);
+  if (gpus > 0 && gpus % ranks != 0)
+    return fmt::format("{} gpus are no multiple of tp x pp x cp = {}", gpus, ranks);
   l.devices = static_cast<int>(gpus > 0 ? gpus : std::min<int64_t>(ranks * dp, 1 << 26));
   l.dp = static_cast<int>(l.devices / ranks);
   if (gpus > 0 && dp > 0 && dp != l.dp) note(assumed, fmt::format("dp {} from gpus, not {}", l.dp, dp));
@@ -315,7 +325,8 @@ PointJob job_of_point(const PointTable& table, size_t index) {
 
 double measured_tokens_per_s(const PointTable& table, size_t row, const PointJob& point) {
   bool bad = false;
-  if (const auto tokens = number(table.field(row, "tokens_per_s_per_gpu"), bad); tokens && *tokens > 0) return *tokens;
+  if (const auto tokens = number(table.field(row, "tokens_per_s_per_gpu"), bad); tokens && *tokens > 0)
+    return *tokens;
   const auto tflops = number(table.field(row, "tflops_per_gpu"), bad);
   if (!tflops || *tflops <= 0 || !point.reason.empty()) return 0;
   const Job& j = point.job;

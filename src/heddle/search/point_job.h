@@ -1,6 +1,6 @@
-// From a row of a table of points to a job: the model's shape, the device, the layout, and what the software of that
-// source and release does. What a row leaves blank is filled in where it follows from the rest or from the software's
-// defaults, and said; a row that lacks more gets a reason instead.
+// From a row of a table of points to a job: the model's shape, the device, the layout, and what the software of
+// that source and release does. What a row leaves blank is filled in where it follows from the rest or from the
+// software's defaults, and said; a row that lacks more gets a reason instead.
 #pragma once
 
 #include <string>

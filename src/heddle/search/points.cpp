@@ -97,7 +97,8 @@ PointTable read_points(std::string_view text, std::string_view name, const std::
   if (!reader.record(fields, line)) config_error("{}: empty, accepted: a header line with names of columns", name);
   for (const std::string& f : fields) {
     const std::string column(trimmed(f));
-    if (table.column(column) >= 0) config_error("{}:{}: column '{}' stands twice", name, line, column.substr(0, 60));
+    if (table.column(column) >= 0)
+      config_error("{}:{}: column '{}' stands twice", name, line, column.substr(0, 60));
     table.columns.push_back(column);
   }
   for (const std::string& column : needed)

@@ -20,8 +20,8 @@ struct PointTable {
   std::string_view field(size_t row, std::string_view name) const;
 };
 
-/// Throws ConfigError: no header, a needed column that is missing or one that stands twice, a row of another length, an
-/// open quote, too large.
+/// Throws ConfigError: no header, a needed column that is missing or one that stands twice, a row of another
+/// length, an open quote, too large.
 PointTable read_points(std::string_view text, std::string_view name,
                        const std::vector<std::string>& needed = {"model", "hw"});
 

@@ -100,7 +100,7 @@ std::vector<PredictedPoint> predict_points(const PointTable& table, const Calibr
     for (const char* column : {"hidden", "layers", "seq", "gpus", "tp", "pp", "mbs", "gbs"})
       if (table.field(i, column).empty()) p.complete = false;
     if (p.point.reason.empty()) p.estimate = estimate(p.point.job);
-    p.reason = !p.point.reason.empty()     ? p.point.reason
+    p.reason = !p.point.reason.empty()      ? p.point.reason
                : !p.estimate.reason.empty() ? p.estimate.reason
                : p.point.assumed.empty()    ? ""
                                             : "assumed: " + p.point.assumed;
@@ -127,7 +127,8 @@ void hold_out(std::vector<PredictedPoint>& points, const PointTable& table, Hold
     const Calibration calibration = Calibration::fit(samples);
     for (const size_t i : test) {
       PredictedPoint& p = points[i];
-      if (p.tokens_per_s > 0) p.tokens_per_s = p.estimate.tokens_per_s_per_device / calibration.scale(key_of(p.point));
+      if (p.tokens_per_s > 0)
+        p.tokens_per_s = p.estimate.tokens_per_s_per_device / calibration.scale(key_of(p.point));
     }
   });
 }
@@ -163,7 +164,8 @@ ErrorSummary constant_utilization_errors(const std::vector<PredictedPoint>& poin
   return summary(std::move(errors));
 }
 
-double rank_correlation(const std::vector<PredictedPoint>& points, const PointTable& table, std::string_view source) {
+double rank_correlation(const std::vector<PredictedPoint>& points, const PointTable& table,
+                        std::string_view source) {
   std::vector<double> predicted, measured;
   for (size_t i = 0; i < points.size(); ++i) {
     if (table.field(i, "source").find(source) == std::string_view::npos) continue;

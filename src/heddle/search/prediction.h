@@ -1,5 +1,5 @@
-// Predictions for a table of points, and how far they are off: each measured row is predicted once with a calibration
-// that has not seen it, nor (by models) any row of its model.
+// Predictions for a table of points, and how far they are off: each measured row is predicted once with a
+// calibration that has not seen it, nor (by models) any row of its model.
 #pragma once
 
 #include <string>
@@ -12,12 +12,12 @@ namespace heddle::search {
 
 struct PredictedPoint {
   PointJob point;
-  Estimate estimate;      // uncalibrated
-  std::string model;      // one name for all its spellings and proxies
+  Estimate estimate;                                          // uncalibrated
+  std::string model;                                          // one name for all its spellings and proxies
   double measured_tokens_per_s = 0, measured_peak_bytes = 0;  // 0: not measured
-  double tokens_per_s = 0;  // calibrated; 0: no prediction
-  std::string reason;       // why there is none, or what was assumed
-  bool complete = false;    // the row has dimensions, layout and batch
+  double tokens_per_s = 0;                                    // calibrated; 0: no prediction
+  std::string reason;                                         // why there is none, or what was assumed
+  bool complete = false;                                      // the row has dimensions, layout and batch
 };
 
 /// One prediction a row, calibrated by `calibration`.
@@ -40,9 +40,11 @@ struct ErrorSummary {
 ErrorSummary time_errors(const std::vector<PredictedPoint>& points);
 ErrorSummary memory_errors(const std::vector<PredictedPoint>& points);
 /// The same for a predictor that knows one number, the median utilization of the peak on the rows not held out.
-ErrorSummary constant_utilization_errors(const std::vector<PredictedPoint>& points, const PointTable& table, HoldOut by);
+ErrorSummary constant_utilization_errors(const std::vector<PredictedPoint>& points, const PointTable& table,
+                                         HoldOut by);
 
 /// Rank correlation of predicted and measured throughput over the rows whose source holds `source`.
-double rank_correlation(const std::vector<PredictedPoint>& points, const PointTable& table, std::string_view source);
+double rank_correlation(const std::vector<PredictedPoint>& points, const PointTable& table,
+                        std::string_view source);
 
 }  // namespace heddle::search
