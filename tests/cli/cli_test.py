@@ -82,7 +82,7 @@ class Cli(unittest.TestCase):
     def test_alone_it_is_friendly(self):
         for arguments in ([], ["--help"], ["help"]):
             self.assertIn("heddle train CONFIG.toml", self.heddle(*arguments).stdout)
-        for command in ("train", "generate", "inspect", "doctor", "explain", "data"):
+        for command in ("train", "generate", "inspect", "doctor", "explain", "data", "schedule"):
             self.assertIn("--json", self.heddle(command, "--help").stdout)
         self.assertRegex(self.heddle("--version").stdout, r"^\d+\.\d+\.\d+\n$")
 
@@ -100,6 +100,60 @@ class Cli(unittest.TestCase):
                      "train", "bad.toml")
         self.refused("nowhere: no run folder (it has no config.toml)", "generate", "nowhere")
         self.refused("--resume: no run in elsewhere", "train", "tiny.toml", "--resume", "--set", "output=elsewhere")
+
+    def schedule(self, *arguments):
+        return json.loads(self.heddle("schedule", *arguments, "--json").stdout)
+
+    def test_schedule(self):
+        found = self.schedule("zb_h1", "--ranks", "8", "--microbatches", "24",
+                              "--times", "18.522,18.086,9.337,45.945,0.601")
+        self.assertEqual(round(found["bubble_staggered"], 4), 0.1585)  # the Zero Bubble paper's, for its 1.5B model
+        self.assertEqual(found["peak"], [8] * 8)
+        self.assertEqual(found["peak_for_weight_grad"], list(range(8)))
+        found = self.schedule("1f1b", "--ranks", "8", "--microbatches", "32", "--a2a", "0.5")
+        self.assertEqual(round(found["efficiency"], 3), 0.615)
+        self.assertEqual(round(found["bubble_synchronous"], 6), round(7 / 39, 6))
+        self.assertEqual(found["order"][7][:12], "r7 F0 B0 F1 ")
+        all_of_them = self.schedule("--all", "--ranks", "4", "--microbatches", "8")
+        self.assertGreaterEqual(len(all_of_them), 14)
+        for each in all_of_them:
+            self.assertIn("bubble_synchronous", each)
+        self.assertIn("zb_v", self.heddle("schedule").stdout)
+
+    def test_schedule_reads_what_it_prints(self):
+        made = self.heddle("schedule", "zb_v", "--ranks", "3", "--microbatches", "7", "--text").stdout
+        (self.folder / "mine.txt").write_text(made)
+        self.assertEqual(self.heddle("schedule", "mine.txt", "--text").stdout, made)
+        self.heddle("schedule", "mine.txt", "--svg", "mine.svg")
+        self.assertTrue((self.folder / "mine.svg").read_text().endswith("</svg>\n"))
+        (self.folder / "stuck.txt").write_text("x ranks=2 stages=2 microbatches=1\nr0 B0 F0\nr1 F0 B0\n")
+        done = self.heddle("schedule", "stuck.txt", status=2)
+        self.assertIn("r0 >B0< F0  waits for F0 of rank 0, B0 of rank 1\n", done.stderr)
+        (self.folder / "bad.txt").write_text("x ranks=1 stages=1 microbatches=1\nr0 F0 X0\n")
+        self.refused("bad.txt: schedule text, line 2: found 'X0' on rank 0, accepted F0, I0, W0, B0 or [F1|B0], "
+                     "microbatches below 1", "schedule", "bad.txt")
+        self.refused("schedule: --ranks with a file; accepted with a name, the file has its own",
+                     "schedule", "mine.txt", "--ranks", "3")
+
+    def test_schedule_of_uneven_stages(self):
+        # 61 layers on 64 places: the three empty ones on the stages that hold the embedding and the loss
+        layout = "Ettt|" + "tttt|" * 14 + "ttL"
+        found = self.schedule("interleaved", "--ranks", "8", "--microbatches", "32", "--layout", layout)
+        plain = self.schedule("1f1b", "--ranks", "8", "--microbatches", "32", "--layout",
+                              "E" + "|".join(["t" * 8] * 5 + ["t" * 7] * 3) + "L")
+        self.assertGreater(plain["makespan"] / found["makespan"], 1.06)
+        self.refused("parallel.layout has 2 stages, the pipeline 8 (mesh.pp × parallel.chunks)",
+                     "schedule", "1f1b", "--ranks", "8", "--microbatches", "8", "--layout", "Et|tL")
+
+    def test_schedule_refusals(self):
+        self.refused("unknown schedule 'zb_h3', did you mean 'zb_h1'?", "schedule", "zb_h3")
+        self.refused("schedule: 1f1b needs --ranks and --microbatches", "schedule", "1f1b")
+        sizes = ["--ranks", "2", "--microbatches", "4"]
+        self.refused("schedule: --times '1,x', accepted 3 to 5 numbers of at least 0 with commas between them",
+                     "schedule", "1f1b", *sizes, "--times", "1,x")
+        self.refused("schedule: --times '1,inf,1', accepted 3 to 5 numbers of at least 0 with commas between them",
+                     "schedule", "1f1b", *sizes, "--times", "1,inf,1")
+        self.refused("1f1b: 3 chunks a rank, accepted 1", "schedule", "1f1b", *sizes, "--chunks", "3")
 
     def test_inspect(self):
         found = json.loads(self.heddle("inspect", "tiny.toml", "--json").stdout)

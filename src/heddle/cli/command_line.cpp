@@ -18,6 +18,7 @@ constexpr const char* kWelcome = R"(Heddle trains DeepSeek-V3-style mixture-of-e
   heddle inspect CONFIG.toml    parameters, FLOPs and memory, before anything runs
   heddle data SOURCE --out DIR  prepare text: tokenizer and token file
   heddle predict --points FILE  throughput and memory of published runs, beside what was measured
+  heddle schedule NAME          a pipeline schedule: order, bubbles, memory, picture
   heddle explain [KEY]          what a configuration key does
   heddle doctor                 what this machine can do
 
@@ -122,21 +123,58 @@ int run_command_line(int count, char** arguments) {
   json(sub, data_options.json);
 
   PredictOptions predict_options;
-  sub = command("predict", "Throughput and memory of training runs, from closed forms", std::as_const(predict_options),
-                predict);
+  sub = command("predict", "Throughput and memory of training runs, from closed forms",
+                std::as_const(predict_options), predict);
   sub->add_option("--points", predict_options.points, "Comma-separated runs, a header line, one run a line")
       ->required()
       ->type_name("FILE");
-  sub->add_option("--out", predict_options.out, "The same runs with predictions as further columns")->type_name("FILE");
-  sub->add_option("--held-out", predict_options.held_out,
-                  "In --out, predict each run by a calibration that has seen neither its fifth of the rows (rows) nor "
-                  "its model (models)")
+  sub->add_option("--out", predict_options.out, "The same runs with predictions as further columns")
+      ->type_name("FILE");
+  sub->add_option(
+         "--held-out", predict_options.held_out,
+         "In --out, predict each run by a calibration that has seen neither its fifth of the rows (rows) nor "
+         "its model (models)")
       ->check(CLI::IsMember({"rows", "models"}));
   sub->add_option("--calibration", predict_options.calibration, "Scalars to use in place of the built-in ones")
       ->type_name("FILE");
   sub->add_option("--calibrate", predict_options.calibrate, "Write the scalars that these runs' measurements give")
       ->type_name("FILE");
   json(sub, predict_options.json);
+
+  ScheduleOptions schedule_options;
+  sub = command("schedule", "Order, bubbles and memory of a pipeline schedule, and its picture",
+                std::as_const(schedule_options), schedule);
+  sub->add_option("NAME", schedule_options.name,
+                  "A schedule such as 1f1b, or a file with the text of one; without it, the names");
+  sub->add_flag("--all", schedule_options.all, "One table of all schedules");
+  sub->add_option("--ranks", schedule_options.ranks, "Ranks of the pipeline")->check(CLI::PositiveNumber);
+  sub->add_option("--microbatches", schedule_options.microbatches, "Of one step")->check(CLI::PositiveNumber);
+  sub->add_option("--chunks", schedule_options.chunks, "Stages a rank, for interleaved schedules")
+      ->check(CLI::PositiveNumber);
+  sub->add_option("--group", schedule_options.group,
+                  "Microbatches a group of interleaved schedules; as many as ranks")
+      ->check(CLI::PositiveNumber);
+  sub->add_option(
+         "--times", schedule_options.times,
+         "Forward, input gradient and weight gradient of all layers of a rank; then, if wanted, of a fused "
+         "pair, and of a message")
+      ->type_name("F,I,W[,FB[,COMM]]");
+  sub->add_option("--a2a", schedule_options.all_to_all,
+                  "All-to-all of all layers of a rank, in F and again in I; hidden in fused pairs")
+      ->check(CLI::NonNegativeNumber);
+  sub->add_option(
+      "--layout", schedule_options.layout,
+      "Layers of the stages, such as \"Et*3|(tt|)*6tt|tmL\"; t and m take time, --times is a rank's mean");
+  sub->add_option("--memory", schedule_options.memory,
+                  "What a microbatch keeps on all layers of a rank until its input gradient, and until its weight "
+                  "gradient")
+      ->type_name("UNTIL_I,UNTIL_W");
+  sub->add_option("--buffers", schedule_options.buffers,
+                  "Refuse the schedule if so many messages between two ranks don't do")
+      ->check(CLI::PositiveNumber);
+  sub->add_option("--svg", schedule_options.svg, "Write the picture to this file")->type_name("FILE");
+  sub->add_flag("--text", schedule_options.text, "Print the order, as a file that this command reads");
+  json(sub, schedule_options.json);
 
   std::vector<std::string> names;
   for (const CLI::App* each : app.get_subcommands([](CLI::App*) { return true; }))

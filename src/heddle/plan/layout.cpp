@@ -153,18 +153,14 @@ std::vector<std::string> balanced(const model::ModelConfig& config, int stages) 
 
 }  // namespace
 
-std::vector<model::Piece> layout_of(const std::string& layout, const model::ModelConfig& config, int stages) {
-  if (layout == "even") return pieces_of(even(config, stages));
-  if (layout == "balanced") return pieces_of(balanced(config, stages));
+std::vector<std::string> letters_of_layout(const std::string& layout, int stages) {
   const std::string read = Reader(layout).read();
   std::vector<std::string> found{""};
-  std::string all;
   for (const char c : read) {
     if (c == '|') {
       found.emplace_back();
     } else {
       found.back() += c;
-      all += c;
     }
   }
   if (std::ssize(found) == stages + 1 && found.back().empty()) found.pop_back();  // a '|' behind the last stage
@@ -172,6 +168,14 @@ std::vector<model::Piece> layout_of(const std::string& layout, const model::Mode
     config_error("parallel.layout has {} stages, the pipeline {} (mesh.pp × parallel.chunks)", found.size(),
                  stages);
   }
+  return found;
+}
+
+std::vector<model::Piece> layout_of(const std::string& layout, const model::ModelConfig& config, int stages) {
+  if (layout == "even") return pieces_of(even(config, stages));
+  if (layout == "balanced") return pieces_of(balanced(config, stages));
+  const std::vector<std::string> found = letters_of_layout(layout, stages);
+  const std::string all = fmt::format("{}", fmt::join(found, ""));
   const std::string wanted = letters_of(config);
   if (all != wanted) {
     const auto count = [&](const std::string& in, char c) { return std::count(in.begin(), in.end(), c); };

@@ -21,6 +21,9 @@ namespace heddle::plan {
 /// number of stages.
 std::vector<model::Piece> layout_of(const std::string& layout, const model::ModelConfig& config, int stages);
 
+/// What a layout string holds, letter for letter, stage after stage. ConfigError as above, but any model will do.
+std::vector<std::string> letters_of_layout(const std::string& layout, int stages);
+
 /// The same in letters: "Ett|ttL".
 std::string text_of(const std::vector<model::Piece>& pieces);
 

@@ -1,0 +1,348 @@
+// heddle schedule: a pipeline schedule made or read, proved, timed and drawn.
+#include <charconv>
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "heddle/base/error.h"
+#include "heddle/cli/commands.h"
+#include "heddle/observe/output_file.h"
+#include "heddle/observe/progress.h"
+#include "heddle/observe/svg_schedule.h"
+#include "heddle/observe/table.h"
+#include "heddle/observe/text_schedule.h"
+#include "heddle/observe/units.h"
+#include "heddle/plan/layout.h"
+#include "heddle/schedule/generators.h"
+#include "heddle/schedule/text.h"
+#include "heddle/schedule/timing.h"
+#include "heddle/schedule/validate.h"
+
+namespace heddle::cli {
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+using namespace heddle::schedule;  // NOLINT: this file speaks of nothing else
+
+// What the options say of durations and bytes, of all layers of one rank.
+struct Given {
+  StageTimes rank;
+  double pair = 0;  // duration of a fused pair
+  double hop = 0;
+  StageBytes bytes;
+};
+
+struct Result {
+  std::string what, source;
+  Schedule schedule;
+  Timing timing;
+  Certificate certificate;
+
+  double largest_peak() const {
+    double most = 0;
+    for (const Peak& peak : certificate.peaks) most = std::max(most, peak.bytes);
+    return most;
+  }
+};
+
+std::vector<double> numbers_of(const char* flag, const std::string& text, size_t least, size_t most) {
+  std::vector<double> numbers;
+  const char *at = text.data(), *end = at + text.size();
+  bool ok = true;
+  while (ok) {
+    double number = 0;
+    const auto [stop, error] = std::from_chars(at, end, number);
+    ok = error == std::errc{} && std::isfinite(number) && number >= 0;
+    if (ok) numbers.push_back(number);
+    if (!ok || stop == end) break;
+    ok = *stop == ',';
+    at = stop + 1;
+  }
+  if (!ok || numbers.size() < least || numbers.size() > most) {
+    config_error("schedule: {} '{}', accepted {} numbers of at least 0 with commas between them", flag,
+                 text.substr(0, 60),
+                 least == most ? fmt::format("{}", least) : fmt::format("{} to {}", least, most));
+  }
+  return numbers;
+}
+
+Given given_by(const ScheduleOptions& options) {
+  const std::vector<double> times = numbers_of("--times", options.times, 3, 5);
+  const std::vector<double> memory = numbers_of("--memory", options.memory, 2, 2);
+  Given given;
+  given.rank = {times[0], times[1], times[2], options.all_to_all};
+  given.pair = times.size() > 3 ? times[3] : times[0] + times[1] + times[2];
+  given.hop = times.size() > 4 ? times[4] : 0;
+  given.bytes = {memory[0], memory[1]};
+  if (times[0] + times[1] + times[2] <= 0)
+    config_error("schedule: --times '{}', accepted a sum above 0", options.times);
+  return given;
+}
+
+// Of each stage its part of what all stages of one rank take.
+std::vector<double> shares_of(const Placement& placement, const std::string& layout) {
+  std::vector<double> shares(static_cast<size_t>(placement.stages),
+                             static_cast<double>(placement.ranks) / placement.stages);
+  if (layout.empty()) return shares;
+  const std::vector<std::string> letters = plan::letters_of_layout(layout, placement.stages);
+  double layers = 0;
+  for (size_t s = 0; s < shares.size(); ++s) {
+    shares[s] = static_cast<double>(
+        std::count_if(letters[s].begin(), letters[s].end(), [](char c) { return c == 't' || c == 'm'; }));
+    layers += shares[s];
+  }
+  if (layers == 0) config_error("schedule: --layout '{}' has no layers", layout.substr(0, 60));
+  for (double& share : shares) share *= placement.ranks / layers;
+  return shares;
+}
+
+Result result_of(Schedule schedule, const Given& given, const ScheduleOptions& options) {
+  Result result;
+  const Placement& placement = schedule.placement;
+  Times times;
+  Requirements requirements;
+  for (const double share : shares_of(placement, options.layout)) {
+    times.stages.push_back({given.rank.forward * share, given.rank.input_grad * share,
+                            given.rank.weight_grad * share, given.rank.all_to_all * share});
+    requirements.bytes.push_back({given.bytes.until_input_grad * share, given.bytes.until_weight_grad * share});
+  }
+  times.pair = given.pair / (given.rank.forward + given.rank.input_grad + given.rank.weight_grad);
+  times.hop = given.hop;
+  requirements.buffers = static_cast<int>(options.buffers);
+  requirements.same_sums = false;  // told, not refused
+  result.certificate = validate(schedule, requirements);
+  result.timing = timing_of(schedule, times);
+  result.schedule = std::move(schedule);
+  return result;
+}
+
+GeneratorOptions generator_options(const ScheduleOptions& options, const Given& given) {
+  const auto number = [](const char* flag, int64_t value) {
+    if (value > kMostCells) config_error("schedule: {} {}, accepted up to {}", flag, value, kMostCells);
+    return static_cast<int>(value);
+  };
+  return {.ranks = number("--ranks", options.ranks),
+          .microbatches = number("--microbatches", options.microbatches),
+          .chunks = number("--chunks", options.chunks),
+          .group = number("--group", options.group),
+          .rank = given.rank,
+          .hop = given.hop};
+}
+
+Schedule read_file(const std::string& path) {
+  constexpr size_t kMostBytes = size_t{64} << 20;
+  std::ifstream file(path, std::ios::binary);
+  std::string text(kMostBytes + 1, '\0');
+  if (!file.read(text.data(), static_cast<std::streamsize>(text.size())) && !file.eof())
+    throw SystemError(errno, fmt::format("{}: can't be read", path));
+  text.resize(static_cast<size_t>(file.gcount()));
+  if (text.size() > kMostBytes) config_error("{}: more than {}", path, bytes_text(kMostBytes));
+  try {
+    return read_schedule(text);
+  } catch (const ConfigError& error) {
+    config_error("{}: {}", path, error.what());
+  }
+}
+
+Result chosen(const ScheduleOptions& options, const Given& given) {
+  std::error_code ignored;
+  if (std::filesystem::is_regular_file(options.name, ignored)) {
+    for (const auto& [flag, value] : {std::pair{"--ranks", options.ranks},
+                                      {"--microbatches", options.microbatches},
+                                      {"--chunks", options.chunks},
+                                      {"--group", options.group}}) {
+      if (value != 0) config_error("schedule: {} with a file; accepted with a name, the file has its own", flag);
+    }
+    Result result = result_of(read_file(options.name), given, options);
+    result.what = "from " + options.name;
+    return result;
+  }
+  const Generator& generator = find_generator(options.name);
+  if (options.ranks == 0 || options.microbatches == 0)
+    config_error("schedule: {} needs --ranks and --microbatches", options.name);
+  Result result = result_of(make_schedule(options.name, generator_options(options, given)), given, options);
+  result.what = generator.what;
+  result.source = generator.source;
+  return result;
+}
+
+std::vector<double> numbers(const std::vector<Peak>& peaks, double Peak::*field) {
+  std::vector<double> found;
+  for (const Peak& peak : peaks) found.push_back(peak.*field);
+  return found;
+}
+
+int most_early(const Certificate& certificate) {
+  int most = 0;
+  for (const Channel& channel : certificate.channels) most = std::max(most, channel.most_early);
+  return most;
+}
+
+Json json_of(const Result& r, const Given& given, bool with_order) {
+  const Placement& placement = r.schedule.placement;
+  Json json{{"schedule", r.schedule.name},
+            {"what", r.what},
+            {"source", r.source},
+            {"ranks", placement.ranks},
+            {"stages", placement.stages},
+            {"microbatches", r.schedule.microbatches},
+            {"parameter_copies", placement.routes},
+            {"times",
+             {{"forward", given.rank.forward},
+              {"input_grad", given.rank.input_grad},
+              {"weight_grad", given.rank.weight_grad},
+              {"pair", given.pair},
+              {"hop", given.hop},
+              {"all_to_all", given.rank.all_to_all}}},
+            {"makespan", r.timing.makespan},
+            {"span", r.timing.span},
+            {"work", r.timing.work},
+            {"bubble_synchronous", r.timing.synchronous_rate()},
+            {"bubble_staggered", r.timing.staggered_rate()},
+            {"bubble_synchronous_time", r.timing.synchronous()},
+            {"bubble_staggered_time", r.timing.staggered()},
+            {"efficiency", r.timing.efficiency()},
+            {"peak", numbers(r.certificate.peaks, &Peak::bytes)},
+            {"peak_for_weight_grad", numbers(r.certificate.peaks, &Peak::for_weight_grad)},
+            {"least_buffers", r.certificate.least_buffers},
+            {"most_early", most_early(r.certificate)},
+            {"sums_in_order", r.certificate.out_of_order.empty()}};
+  if (with_order) {
+    json["order"] = Json::array();
+    for (int rank = 0; rank < placement.ranks; ++rank) json["order"].push_back(rank_text(r.schedule, rank));
+  }
+  return json;
+}
+
+std::string percent(double rate) { return fmt::format("{:.1f} %", 100 * std::max(rate, 0.0)); }
+
+// "8 on ranks 0-3, 4.5 on rank 4": runs of equal numbers.
+std::string runs_text(const std::vector<double>& values) {
+  std::string text;
+  for (size_t i = 0, end = 0; i < values.size(); i = end) {
+    for (end = i + 1; end < values.size() && values[end] == values[i];) ++end;
+    text += fmt::format("{}{}", text.empty() ? "" : ", ", number_text(values[i]));
+    if (i == 0 && end == values.size()) return text + (end > 1 ? " on every rank" : "");
+    text += end - i == 1 ? fmt::format(" on rank {}", i) : fmt::format(" on ranks {}-{}", i, end - 1);
+  }
+  return text;
+}
+
+std::string line_of(const Timing& t) {
+  return fmt::format("bubble {} synchronous, {} staggered; makespan {}, of it work {}; efficiency {}",
+                     percent(t.synchronous_rate()), percent(t.staggered_rate()), number_text(t.makespan, 6),
+                     number_text(t.work, 6), percent(t.efficiency()));
+}
+
+void print(const Result& r, const Given& given) {
+  const Placement& placement = r.schedule.placement;
+  fmt::print("{}: {}{}\n", r.schedule.name, r.what, r.source.empty() ? "" : fmt::format(" ({})", r.source));
+  fmt::print("{} rank{}, {} stages, {} microbatches; F {}, I {}, W {}", placement.ranks,
+             placement.ranks == 1 ? "" : "s", placement.stages, r.schedule.microbatches,
+             number_text(given.rank.forward, 6), number_text(given.rank.input_grad, 6),
+             number_text(given.rank.weight_grad, 6));
+  fmt::print(", pair {}, message {}, all-to-all {}\n\n", number_text(given.pair, 6), number_text(given.hop),
+             number_text(given.rank.all_to_all));
+  const Terminal terminal = describe_terminal(1);
+  fmt::print("{}\n", text_schedule(r.schedule, r.timing, terminal_columns(1, 160), terminal));
+  const Certificate& c = r.certificate;
+  fmt::print("bubble       synchronous {} ({}), staggered {} ({})\n", percent(r.timing.synchronous_rate()),
+             number_text(r.timing.synchronous()), percent(r.timing.staggered_rate()),
+             number_text(r.timing.staggered()));
+  fmt::print("time         {}, of it {} work of the busiest rank; efficiency {}\n",
+             number_text(r.timing.makespan, 6), number_text(r.timing.work, 6), percent(r.timing.efficiency()));
+  fmt::print("peak         {}\n", runs_text(numbers(c.peaks, &Peak::bytes)));
+  fmt::print("  for W      {}\n", runs_text(numbers(c.peaks, &Peak::for_weight_grad)));
+  fmt::print("weights      {}\n", placement.routes == 1 ? "once" : "twice, every stage on two ranks");
+  fmt::print("messages     {}\n",
+             c.channels.empty() ? "none"
+                                : fmt::format("room for {} between two ranks suffices; at most {} received before "
+                                              "they are needed",
+                                              c.least_buffers, most_early(c)));
+  fmt::print("sums         {}\n",
+             c.out_of_order.empty() ? "weight gradients in increasing order of microbatches" : c.out_of_order);
+}
+
+int print_all(const ScheduleOptions& options, const Given& given) {
+  if (options.ranks == 0 || options.microbatches == 0)
+    config_error("schedule: --all needs --ranks and --microbatches");
+  if (!options.svg.empty() || options.text || !options.layout.empty())
+    config_error("schedule: --all with --svg, --text or --layout; accepted with one schedule");
+  Table table({{"schedule"},
+               {"stages", Align::right},
+               {"bubble", Align::right},
+               {"synchronous", Align::right},
+               {"staggered", Align::right},
+               {"efficiency", Align::right},
+               {"peak", Align::right},
+               {"for W", Align::right},
+               {"weights", Align::right},
+               {"room", Align::right}});
+  Json all = Json::array();
+  std::string refused;
+  for (const Generator& generator : generators()) {
+    GeneratorOptions each = generator_options(options, given);
+    if (!generator.any_chunks) each.chunks = 0;
+    try {
+      Result r = result_of(make_schedule(generator.name, each), given, options);
+      r.what = generator.what;
+      r.source = generator.source;
+      all.push_back(json_of(r, given, false));
+      double for_w = 0;
+      for (const Peak& peak : r.certificate.peaks) for_w = std::max(for_w, peak.for_weight_grad);
+      table.row({generator.name, std::to_string(r.schedule.placement.stages), number_text(r.timing.synchronous()),
+                 percent(r.timing.synchronous_rate()), percent(r.timing.staggered_rate()),
+                 percent(r.timing.efficiency()), number_text(r.largest_peak()), number_text(for_w),
+                 std::to_string(r.schedule.placement.routes), std::to_string(r.certificate.least_buffers)});
+    } catch (const ConfigError& error) {
+      all.push_back({{"schedule", generator.name}, {"refused", error.what()}});
+      const std::string message = error.what();
+      refused += message.substr(0, message.find('\n')) + '\n';
+    }
+  }
+  if (options.json) {
+    fmt::print("{}\n", all.dump(2));
+  } else {
+    fmt::print("{}{}{}", table.text(describe_terminal(1).unicode), refused.empty() ? "" : "\n", refused);
+  }
+  return kDone;
+}
+
+int print_names(bool json) {
+  Table table({{"schedule"}, {"stages a rank", Align::right}, {"what"}, {"source"}});
+  Json all = Json::array();
+  for (const Generator& g : generators()) {
+    table.row({g.name, fmt::format("{}{}", g.chunks, g.any_chunks ? " or more" : ""), g.what, g.source});
+    all.push_back({{"schedule", g.name}, {"what", g.what}, {"source", g.source}});
+  }
+  fmt::print("{}", json ? all.dump(2) + "\n" : table.text(describe_terminal(1).unicode));
+  return kDone;
+}
+
+}  // namespace
+
+int schedule(const ScheduleOptions& options) {
+  const Given given = given_by(options);
+  if (options.all) {
+    if (!options.name.empty()) config_error("schedule: both {} and --all", options.name.substr(0, 60));
+    return print_all(options, given);
+  }
+  if (options.name.empty()) return print_names(options.json);
+  const Result result = chosen(options, given);
+  if (!options.svg.empty())
+    write_file_atomically(options.svg, svg_schedule(result.schedule, result.timing, line_of(result.timing)));
+  if (options.json) {
+    fmt::print("{}\n", json_of(result, given, true).dump(2));
+  } else if (options.text) {
+    fmt::print("{}", text_of(result.schedule));
+  } else {
+    print(result, given);
+    if (!options.svg.empty()) fmt::print("picture      {}\n", options.svg);
+  }
+  return kDone;
+}
+
+}  // namespace heddle::cli
