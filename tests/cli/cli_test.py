@@ -108,8 +108,14 @@ class Cli(unittest.TestCase):
         found = self.schedule("zb_h1", "--ranks", "8", "--microbatches", "24",
                               "--times", "18.522,18.086,9.337,45.945,0.601")
         self.assertEqual(round(found["bubble_staggered"], 4), 0.1585)  # the Zero Bubble paper's, for its 1.5B model
-        self.assertEqual(found["peak"], [8] * 8)
-        self.assertEqual(found["peak_for_weight_grad"], list(range(8)))
+        self.assertEqual(found["peak"][0], 8)
+        whole = self.schedule("zb_h1", "--ranks", "8", "--microbatches", "24", "--memory", "100,900")
+        self.assertEqual(whole["peak"], [(8 - r) * 1000 + r * 900 for r in range(8)])
+        self.assertEqual(whole["peak_for_weight_grad"], [r * 900 for r in range(8)])
+        found = self.schedule("zb_2p", "--ranks", "8", "--microbatches", "24",
+                              "--times", "18.522,18.086,9.337,45.945,0.601")
+        self.assertEqual(round(found["bubble_staggered"], 4), 0.0433)
+        self.assertLessEqual(max(found["peak"]), 16)
         found = self.schedule("1f1b", "--ranks", "8", "--microbatches", "32", "--a2a", "0.5")
         self.assertEqual(round(found["efficiency"], 3), 0.615)
         self.assertEqual(round(found["bubble_synchronous"], 6), round(7 / 39, 6))

@@ -67,5 +67,60 @@ TEST(Timing, FormulasOfTheBubbles) {
   }
 }
 
+// Which schedule wins when experts exchange rows: P 8, m 32, F = I = W = 1, a pair lasts 3.1, all-to-all a.
+TEST(Timing, EfficiencyWithExchanges) {
+  const struct {
+    const char* name;
+    int chunks;
+    double quarter, half, whole;
+  } rows[] = {
+      {"1f1b", 0, .703, .615, .492},
+      {"interleaved_fused", 2, .848, .819, .766},
+      {"interleaved_fused", 4, .890, .858, .801},
+      {"zb_v", 0, .825, .720, .575},
+      {"dual_pipe_v", 0, .866, .828, .761},
+      {"mindspeed_dual_pipe_v", 0, .815, .781, .721},
+  };
+  for (const auto& row : rows) {
+    const Schedule s = make_schedule(row.name, {.ranks = 8, .microbatches = 32, .chunks = row.chunks});
+    const auto efficiency = [&](double a) { return time(s, {1, 1, 1, a}, 3.1 / 3).efficiency(); };
+    EXPECT_NEAR(efficiency(.25), row.quarter, 5e-4) << row.name;
+    EXPECT_NEAR(efficiency(.5), row.half, 5e-4) << row.name;
+    EXPECT_NEAR(efficiency(1), row.whole, 5e-4) << row.name;
+  }
+}
+
+// Two ranks by hand: hops, an exposed exchange, a pair that hides it.
+TEST(Timing, EveryTermByHand) {
+  const Schedule s = read_schedule(
+      "x ranks=2 stages=2 microbatches=2\n"
+      "r0 F0 F1 B0 B1\n"
+      "r1 F0 [F1|B0] I1 W1\n");
+  const Times times{{{1, 2, 3, .5}, {4, 5, 6, .25}}, .8, .125};
+  const Timing t = timing_of(s, times);
+  const auto starts_and_ends = [&](size_t r) {
+    std::vector<double> all;
+    for (const Interval& i : t.of[r]) all.insert(all.end(), {i.start, i.end});
+    return all;
+  };
+  const double f1 = 1.625 + 4.25, pair = f1 + .8 * 15, last = pair + 5.25;
+  EXPECT_EQ(starts_and_ends(1), (std::vector<double>{1.625, f1, f1, pair, pair, last, last, last + 6}));
+  EXPECT_EQ(starts_and_ends(0),
+            (std::vector<double>{0, 1.5, 1.5, 3, pair + .125, pair + 5.625, pair + 5.625, pair + 11.125}));
+  EXPECT_EQ(t.makespan, last + 6);
+  EXPECT_EQ(t.span, pair + 11.125) << "rank 0 begins earlier";
+  EXPECT_EQ(t.busy, (std::vector<double>{14, 4.25 + 12 + 5.25 + 6}));
+  EXPECT_EQ(t.work, t.busy[1]);
+  EXPECT_EQ(t.useful, 30);
+}
+
+TEST(Timing, RefusesTimesThatCannotBe) {
+  const Schedule s = make_schedule("1f1b", {.ranks = 2, .microbatches = 2});
+  EXPECT_THROW(timing_of(s, {{{1, 1, 1}}, 1, 0}), ConfigError) << "of one stage only";
+  EXPECT_THROW(time(s, {-1, 1, 1}), ConfigError);
+  EXPECT_THROW(time(s, {1, NAN, 1}), ConfigError);
+  EXPECT_THROW(time(s, {1, 1, 1}, 1, INFINITY), ConfigError);
+}
+
 }  // namespace
 }  // namespace heddle::schedule

@@ -165,9 +165,10 @@ int run_command_line(int count, char** arguments) {
   sub->add_option(
       "--layout", schedule_options.layout,
       "Layers of the stages, such as \"Et*3|(tt|)*6tt|tmL\"; t and m take time, --times is a rank's mean");
-  sub->add_option("--memory", schedule_options.memory,
-                  "What a microbatch keeps on all layers of a rank until its input gradient, and until its weight "
-                  "gradient")
+  sub->add_option(
+         "--memory", schedule_options.memory,
+         "What a microbatch keeps on all layers of a rank until its input gradient, and until its weight "
+         "gradient; the default is the Zero Bubble papers' split, with flash attention it is near 0.06,0.94")
       ->type_name("UNTIL_I,UNTIL_W");
   sub->add_option("--buffers", schedule_options.buffers,
                   "Refuse the schedule if so many messages between two ranks don't do")

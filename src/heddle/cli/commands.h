@@ -73,13 +73,13 @@ struct ScheduleOptions {
   std::string name;  // of a schedule, or a file with its text; empty: lists the names
   bool all = false;  // a table of all schedules
   int64_t ranks = 0, microbatches = 0;
-  int64_t chunks = 0, group = 0;  // 0: as usual for the schedule
-  std::string times = "1,1,1";    // F,I,W,FB,COMM of all layers of a rank
-  double all_to_all = 0;          // of all layers of a rank, exposed in F and again in I unless in a pair
-  std::string layout;             // empty: equal stages
-  std::string memory = "0,1";     // kept until I, and until W, of all layers of a rank
-  int64_t buffers = 0;            // 0: as many as it takes
-  std::string svg;                // file
+  int64_t chunks = 0, group = 0;     // 0: as usual for the schedule
+  std::string times = "1,1,1";       // F,I,W,FB,COMM of all layers of a rank
+  double all_to_all = 0;             // of all layers of a rank, exposed in F and again in I unless in a pair
+  std::string layout;                // empty: equal stages
+  std::string memory = "0.57,0.43";  // kept until I, and until W, of all layers of a rank
+  int64_t buffers = 0;               // 0: as many as it takes
+  std::string svg;                   // file
   bool text = false;
   bool json = false;
 };

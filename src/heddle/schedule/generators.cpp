@@ -16,7 +16,7 @@ namespace heddle::schedule {
 namespace {
 
 ZeroBubbleOptions zero_bubble_options(const GeneratorOptions& options) {
-  return {options.ranks, options.microbatches, {options.rank}, options.hop};
+  return {options.ranks, options.microbatches, {options.rank}, options.hop, 1, options.kept_for_w};
 }
 
 }  // namespace

@@ -18,6 +18,7 @@ struct GeneratorOptions {
   int group = 0;    // microbatches a group (interleaved); 0: as many as ranks
   StageTimes rank;  // what all stages of one rank take together, for schedules made from durations
   double hop = 0;
+  double kept_for_w = .43;  // the share of activations that stays until W, for schedules made under a memory limit
 };
 
 struct Generator {
