@@ -126,6 +126,22 @@ class Cli(unittest.TestCase):
             self.assertIn("bubble_synchronous", each)
         self.assertIn("zb_v", self.heddle("schedule").stdout)
 
+    def test_schedule_synthesis(self):
+        sizes = ("synthesis", "--ranks", "4", "--microbatches", "8", "--memory", "0,1", "--effort", "0.01")
+        found = self.schedule(*sizes, "--cap", "3.5")
+        self.assertLessEqual(max(found["peak"]), 3.5)
+        fits = [each["makespan"] for each in found["synthesis"]["named"] if each["fits"]]
+        self.assertTrue(fits)
+        self.assertLessEqual(found["makespan"], min(fits))
+        self.assertLessEqual(found["synthesis"]["bound"], found["makespan"])
+        found = self.schedule(*sizes, "--cap", "4,3,3,2")
+        self.assertTrue(all(held <= cap for held, cap in zip(found["peak"], (4, 3, 3, 2))))
+        self.refused("schedule: synthesis needs --ranks, --microbatches and --cap", "schedule", *sizes)
+        self.refused("schedule synthesis: cap 0.5 of rank 0, accepted from 1 (one microbatch of each of its stages)",
+                     "schedule", *sizes, "--cap", "0.5")
+        self.refused("schedule: --cap with zb_v, accepted with synthesis", "schedule", "zb_v", "--ranks", "4",
+                     "--microbatches", "8", "--cap", "4")
+
     def test_schedule_reads_what_it_prints(self):
         made = self.heddle("schedule", "zb_v", "--ranks", "3", "--microbatches", "7", "--text").stdout
         (self.folder / "mine.txt").write_text(made)

@@ -145,7 +145,7 @@ int run_command_line(int count, char** arguments) {
   sub = command("schedule", "Order, bubbles and memory of a pipeline schedule, and its picture",
                 std::as_const(schedule_options), schedule);
   sub->add_option("NAME", schedule_options.name,
-                  "A schedule such as 1f1b, or a file with the text of one; without it, the names");
+                  "A schedule such as 1f1b, a file with the text of one, or synthesis; without it, the names");
   sub->add_flag("--all", schedule_options.all, "One table of all schedules");
   sub->add_option("--ranks", schedule_options.ranks, "Ranks of the pipeline")->check(CLI::PositiveNumber);
   sub->add_option("--microbatches", schedule_options.microbatches, "Of one step")->check(CLI::PositiveNumber);
@@ -173,6 +173,11 @@ int run_command_line(int count, char** arguments) {
   sub->add_option("--buffers", schedule_options.buffers,
                   "Refuse the schedule if so many messages between two ranks don't do")
       ->check(CLI::PositiveNumber);
+  sub->add_option("--cap", schedule_options.cap,
+                  "synthesis: the room each rank has for activations, in the unit of --memory; one or one a rank")
+      ->type_name("N[,N...]");
+  sub->add_option("--effort", schedule_options.effort, "synthesis: how long to search, 1 is some ten seconds")
+      ->check(CLI::Range(0.0, 1000.0));
   sub->add_option("--svg", schedule_options.svg, "Write the picture to this file")->type_name("FILE");
   sub->add_flag("--text", schedule_options.text, "Print the order, as a file that this command reads");
   json(sub, schedule_options.json);

@@ -79,6 +79,8 @@ struct ScheduleOptions {
   std::string layout;                // empty: equal stages
   std::string memory = "0.57,0.43";  // kept until I, and until W, of all layers of a rank
   int64_t buffers = 0;               // 0: as many as it takes
+  std::string cap;                   // of synthesis: room of each rank, in the unit of memory
+  double effort = 1;                 // of synthesis
   std::string svg;                   // file
   bool text = false;
   bool json = false;

@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <sstream>
 
 #include "heddle/base/error.h"
@@ -16,6 +17,7 @@
 #include "heddle/observe/units.h"
 #include "heddle/plan/layout.h"
 #include "heddle/schedule/generators.h"
+#include "heddle/schedule/synthesis.h"
 #include "heddle/schedule/text.h"
 #include "heddle/schedule/timing.h"
 #include "heddle/schedule/validate.h"
@@ -40,6 +42,7 @@ struct Result {
   Schedule schedule;
   Timing timing;
   Certificate certificate;
+  std::optional<Synthesis> synthesis;
 
   double largest_peak() const {
     double most = 0;
@@ -99,18 +102,27 @@ std::vector<double> shares_of(const Placement& placement, const std::string& lay
   return shares;
 }
 
+struct OfStages {
+  Times times;
+  std::vector<StageBytes> bytes;
+};
+
+OfStages of_stages(const Placement& placement, const Given& given, const ScheduleOptions& options) {
+  OfStages of;
+  for (const double share : shares_of(placement, options.layout)) {
+    of.times.stages.push_back({given.rank.forward * share, given.rank.input_grad * share,
+                               given.rank.weight_grad * share, given.rank.all_to_all * share});
+    of.bytes.push_back({given.bytes.until_input_grad * share, given.bytes.until_weight_grad * share});
+  }
+  of.times.pair = given.pair / (given.rank.forward + given.rank.input_grad + given.rank.weight_grad);
+  of.times.hop = given.hop;
+  return of;
+}
+
 Result result_of(Schedule schedule, const Given& given, const ScheduleOptions& options) {
   Result result;
-  const Placement& placement = schedule.placement;
-  Times times;
-  Requirements requirements;
-  for (const double share : shares_of(placement, options.layout)) {
-    times.stages.push_back({given.rank.forward * share, given.rank.input_grad * share,
-                            given.rank.weight_grad * share, given.rank.all_to_all * share});
-    requirements.bytes.push_back({given.bytes.until_input_grad * share, given.bytes.until_weight_grad * share});
-  }
-  times.pair = given.pair / (given.rank.forward + given.rank.input_grad + given.rank.weight_grad);
-  times.hop = given.hop;
+  auto [times, bytes] = of_stages(schedule.placement, given, options);
+  Requirements requirements{std::move(bytes)};
   requirements.buffers = static_cast<int>(options.buffers);
   requirements.same_sums = false;  // told, not refused
   result.certificate = validate(schedule, requirements);
@@ -149,7 +161,36 @@ Schedule read_file(const std::string& path) {
   }
 }
 
+// On a V of two stages a rank; with --chunks, that many stages a rank from the first to the last and round again.
+Result synthetic(const ScheduleOptions& options, const Given& given) {
+  const GeneratorOptions sizes = generator_options(options, given);
+  if (sizes.ranks < 1 || sizes.microbatches < 1 || options.cap.empty())
+    config_error("schedule: synthesis needs --ranks, --microbatches and --cap");
+  if (sizes.ranks > kMostRanks / 2 || sizes.chunks > kMostStages / sizes.ranks)
+    config_error("schedule: {} ranks of {} stages, accepted up to {} stages in all", sizes.ranks, sizes.chunks,
+                 kMostStages);
+  if (sizes.group != 0) config_error("schedule: --group with synthesis; accepted with interleaved schedules");
+  const Placement placement =
+      sizes.chunks == 0 ? v_placement(sizes.ranks) : loop_placement(sizes.ranks, sizes.chunks);
+  auto [times, bytes] = of_stages(placement, given, options);
+  const auto ranks = static_cast<size_t>(sizes.ranks);
+  std::vector<double> caps = numbers_of("--cap", options.cap, 1, ranks);
+  if (caps.size() == 1) caps.assign(ranks, caps[0]);
+  const OrderTask task{placement, sizes.microbatches, std::move(times), std::move(bytes), std::move(caps)};
+  SynthesisOptions search;
+  search.pairs = given.rank.all_to_all > 0 || task.times.pair < 1;  // else a pair gains nothing
+  search.work = static_cast<int64_t>(options.effort * static_cast<double>(search.work));
+  Synthesis found = synthesise(task, search);
+  Result result = result_of(found.schedule, given, options);
+  result.what = "found for cap " + options.cap;
+  result.synthesis = std::move(found);
+  return result;
+}
+
 Result chosen(const ScheduleOptions& options, const Given& given) {
+  if (options.name == "synthesis") return synthetic(options, given);
+  if (!options.cap.empty())
+    config_error("schedule: --cap with {}, accepted with synthesis", options.name.substr(0, 60));
   std::error_code ignored;
   if (std::filesystem::is_regular_file(options.name, ignored)) {
     for (const auto& [flag, value] : {std::pair{"--ranks", options.ranks},
@@ -212,6 +253,22 @@ Json json_of(const Result& r, const Given& given, bool with_order) {
             {"least_buffers", r.certificate.least_buffers},
             {"most_early", most_early(r.certificate)},
             {"sums_in_order", r.certificate.out_of_order.empty()}};
+  if (r.synthesis) {
+    const Synthesis& found = *r.synthesis;
+    json["synthesis"] = {{"began_as", found.seed},
+                         {"bound", found.bounds.makespan()},
+                         {"bound_work", found.bounds.work},
+                         {"bound_chain", found.bounds.chain},
+                         {"bound_memory", found.bounds.memory},
+                         {"gap", found.gap()},
+                         {"named", Json::array()}};
+    for (const NamedOrder& order : found.named) {
+      json["synthesis"]["named"].push_back({{"schedule", order.name},
+                                            {"makespan", order.makespan},
+                                            {"peak", order.peak_bytes},
+                                            {"fits", order.fits}});
+    }
+  }
   if (with_order) {
     json["order"] = Json::array();
     for (int rank = 0; rank < placement.ranks; ++rank) json["order"].push_back(rank_text(r.schedule, rank));
@@ -258,6 +315,15 @@ void print(const Result& r, const Given& given) {
              number_text(r.timing.makespan, 6), number_text(r.timing.work, 6), percent(r.timing.efficiency()));
   fmt::print("peak         {}\n", runs_text(numbers(c.peaks, &Peak::bytes)));
   fmt::print("  for W      {}\n", runs_text(numbers(c.peaks, &Peak::for_weight_grad)));
+  if (r.synthesis) {
+    const NamedOrder* best = r.synthesis->best_named();
+    fmt::print("bound        no order is faster than {}; at most {} to gain\n",
+               number_text(r.synthesis->bounds.makespan(), 6), percent(r.synthesis->gap()));
+    fmt::print("named        {}\n",
+               best == nullptr ? "none of this placement fits"
+                               : fmt::format("{} takes {}, {} more", best->name, number_text(best->makespan, 6),
+                                             percent(best->makespan / r.timing.makespan - 1)));
+  }
   fmt::print("weights      {}\n", placement.routes == 1 ? "once" : "twice, every stage on two ranks");
   fmt::print("messages     {}\n",
              c.channels.empty() ? "none"
