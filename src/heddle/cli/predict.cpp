@@ -34,10 +34,10 @@ std::string written(const search::PointTable& table, const std::vector<Predicted
   for (size_t i = 0; i < points.size(); ++i) {
     const PredictedPoint& p = points[i];
     for (const std::string& field : table.rows[i]) out += search::csv_field(field) + ",";
-    if (p.tokens_per_s > 0)
-      out += fmt::format("{:.2f},{:.2f},", p.tokens_per_s, p.estimate.peak_bytes / (1024.0 * 1024 * 1024));
-    else
-      out += ",,";
+    if (p.tokens_per_s > 0) out += fmt::format("{:.2f}", p.tokens_per_s);
+    out += ",";
+    if (p.has_memory) out += fmt::format("{:.2f}", p.estimate.peak_bytes / (1024.0 * 1024 * 1024));
+    out += ",";
     out += search::csv_field(p.reason) + "\n";
   }
   return out;

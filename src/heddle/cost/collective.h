@@ -17,7 +17,7 @@ struct Group {
 /// What a network gives of its rated figures.
 struct NetworkEfficiency {
   double inner = 0.9;  // of the domain's link rate, large messages
-  double outer = 0.8;  // of the NIC rate
+  double outer = 0.5;  // of the NIC rate
 };
 
 /// Ranks of the group in one fast domain.

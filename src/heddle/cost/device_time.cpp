@@ -6,9 +6,9 @@
 namespace heddle::cost {
 
 const Sustained& sustained(Family family) {
-  static const Sustained ampere{0.88, 0.88, 0.88, 0.88, 0.7, 0.85, 128, 256, 500};
-  static const Sustained hopper{0.75, 0.8, 0.8, 0.8, 0.45, 0.85, 128, 256, 800};
-  static const Sustained blackwell{0.78, 0.5, 0.48, 0.42, 0.7, 0.85, 256, 256, 1000};
+  static const Sustained ampere{0.88, 0.88, 0.88, 0.88, 0.9, 0.85, 128, 256, 856, 0};
+  static const Sustained hopper{0.75, 0.9, 0.9, 0.8, 0.44, 0.85, 128, 256, 1.5e+03, 0};
+  static const Sustained blackwell{0.78, 0.5, 0.48, 0.41, 0.7, 0.85, 256, 256, 105, 0};
   static const Sustained ascend{0.75, 0.75, 0.75, 0.75, 0.5, 0.75, 128, 256, 400};
   static const Sustained cdna3{0.55, 0.5, 0.5, 0.5, 0.4, 0.75, 256, 256, 400};
   static const Sustained other{0.7, 0.65, 0.6, 0.55, 0.45, 0.75, 128, 256, 400};
@@ -41,7 +41,7 @@ double product_s(const Accelerator& a, Precision p, double m, double n, double k
     best = std::max(best, useful * (shrink < 1 ? 0.88 : 1));
   }
   const double width = p == Precision::nvfp4 ? 0.5 : p == Precision::bf16 || p == Precision::fp16 ? 2 : 1;
-  const double rate = a.flops(p) * fraction * best * k / (k + s.half_k / width * 2);
+  const double rate = a.flops(p) * fraction * best * k / (k + s.half_k / width * 2) * m / (m + s.half_m);
   const double bytes = groups * (width * (m * k + n * k) + 2 * m * n);
   return std::max(2 * m * n * k * groups / rate, bytes / (a.memory_bytes_per_s * s.memory));
 }

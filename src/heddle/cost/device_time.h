@@ -15,6 +15,7 @@ struct Sustained {
   double memory = 0.8;     // of the memory's rate, streaming
   double tile_m = 128, tile_n = 256;
   double half_k = 500;  // inner length at which half of the rate is lost to filling and draining a tile
+  double half_m = 0;    // the same for rows
 };
 const Sustained& sustained(Family family);
 

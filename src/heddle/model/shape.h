@@ -32,6 +32,7 @@ struct Experts {
   bool gated = true;       // SwiGLU: three matrices; otherwise two
   bool bias = false;       // of the experts' linears
   bool router_bias = false;
+  int64_t most_nodes = 0;    // routing sends a token to experts of at most so many nodes; 0: of any
   bool shared_gate = false;  // a scalar gate on the shared experts
   int64_t latent = 0;        // routed experts work at this width instead of hidden, between two projections
 };

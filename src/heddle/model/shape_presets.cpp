@@ -86,6 +86,7 @@ Shape deepseek_v3(const char* name, int64_t mtp) {
   s = with_experts(std::move(s), 256, 8, 2048, 2048, 3);
   s.mtp = mtp;
   s.moe.router_bias = true;
+  s.moe.most_nodes = 4;
   return s;
 }
 

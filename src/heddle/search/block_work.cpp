@@ -55,6 +55,11 @@ void Pricing::linear(BlockWork& block, double m, double n, double k, double grou
   block.forward.products += cost::product_s(j_.device, p, m, n, k, groups);
   block.backward.products += cost::product_s(j_.device, p, m, k, n, groups);
   if (!j_.frozen_base) block.backward.products += cost::product_s(j_.device, p, k, n, m, groups);
+  // Every microbatch adds to the accumulated gradient: in the product's epilogue where that is fused.
+  if (!j_.frozen_base) {
+    const double accumulated = sw_.sharded_weights ? 2 : 2 * sw_.gradient_bytes + (sw_.fused_elementwise ? 0 : 4);
+    block.backward.traffic += cost::traffic_s(j_.device, accumulated * k * n * groups);
+  }
   block.forward.ops += 1;
   block.backward.ops += 2;
   if (cast_bytes(p) > 0) {
@@ -206,12 +211,16 @@ BlockWork Pricing::moe() const {
   norm_and_residual(w);
   // Router, choice, maps, counts, permutations, casts: a Python framework's mixture layer is hundreds of small
   // launches and waits for counts from the device.
-  w.forward.ops += b_.moe_ops;
-  w.backward.ops += b_.moe_ops;
+  const double each = b_.moe_ops + b_.expert_ops * local * (cast_bytes(j_.precision) > 0 ? 1 : 0.4);  // casts
+  w.forward.ops += each;
+  w.backward.ops += each;
   if (l_.ep > 1) {
-    const cost::Exchange exchange{own, 2 * width, static_cast<int>(m.chosen), 0, sw_.once_a_node};
+    const cost::Exchange exchange{own, 2 * width, static_cast<int>(m.chosen), static_cast<int>(m.most_nodes),
+                                  sw_.once_a_node};
     const double one = cost::exchange_s(j_.device, b_.net, {l_.ep, l_.etp}, exchange) * j_.imbalance;
-    const double exposed = sw_.overlap_exchange ? 1 - b_.exchange_hidden + b_.contention : 1;
+    // DualPipe pairs every forward with a backward: nearly all is hidden.
+    const double hidden = sw_.dual_pipe ? 0.9 : sw_.overlap_exchange ? b_.exchange_hidden : 0;
+    const double exposed = 1 - hidden + (hidden > 0 ? b_.contention : 0);
     w.forward.exchange += 2 * one * exposed;
     w.backward.exchange += 2 * one * exposed;
   }

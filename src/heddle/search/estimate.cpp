@@ -134,10 +134,12 @@ Estimate estimate(const Job& j, const Behaviour& b) {
   const double shared_here = (share * blocks + p.embedding + (l.pp == 1 ? p.head : 0)) / l.tp;
   const double experts_here = share * routed_here * d(n_moe);
   if (!sw.sharded_weights && !j.frozen_base) {
-    const double reduce = cost::gather_s(j.device, b.net, data_group, sw.reduce_bytes * shared_here) +
-                          cost::gather_s(j.device, b.net, expert_group, sw.reduce_bytes * experts_here);
-    const double gather = cost::gather_s(j.device, b.net, data_group, 2 * shared_here) +
-                          cost::gather_s(j.device, b.net, expert_group, 2 * experts_here);
+    const auto over_data = [&](double bytes) {
+      return cost::gather_s(j.device, b.net, data_group, bytes * shared_here) +
+             cost::gather_s(j.device, b.net, expert_group, bytes * experts_here);
+    };
+    const double reduce = over_data(sw.reduce_bytes) * (sw.reduce_scatter ? 1 : 2);
+    const double gather = sw.sharded_states ? over_data(2) : 0;
     const double stage_forward_s = stage.fullest * forward_s;
     t.data += sw.overlap_dp ? exposed(b, reduce, full_s - stage_forward_s) + exposed(b, gather, stage_forward_s)
                             : reduce + gather;

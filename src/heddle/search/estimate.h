@@ -28,6 +28,7 @@ struct Software {
   bool sequence_parallel = true;
   bool sharded_states = true;    // ZeRO-1 / distributed optimizer
   bool sharded_weights = false;  // ZeRO-3 / FSDP
+  bool reduce_scatter = true;    // else gradients are reduced on all ranks
   bool fused_elementwise = true;
   bool dropout = false;
   bool fused_loss = true;
@@ -42,6 +43,9 @@ struct Software {
   double gradient_bytes = 4;   // of the accumulated gradient
   double reduce_bytes = 4;     // of the gradient on the wire
   double state_bytes = 12;     // master weight and moments
+  // What a report of memory counts beyond live tensors: 1 and 0 where it is the allocator's own count of those.
+  double reserve = 1;
+  double context_bytes = 0;
 };
 
 struct Job {
@@ -62,18 +66,19 @@ struct Job {
 /// The few constants of behaviour, the same for every device and job.
 struct Behaviour {
   cost::NetworkEfficiency net;
-  double tp_hidden = 0.35;        // of tensor collectives, with overlap
-  double exchange_hidden = 0.75;  // of the exchange, with overlap
-  double reduce_window = 0.3;     // of a microbatch's backward that may hide the gradients' reduction
-  double contention = 0.05;       // hidden communication still costs the compute beside it this part of its time
-  double launch_sharpness = 2.3;  // exponent of the blend of device and host time
-  double jitter = 0.004;          // of a step, for each doubling of the ranks beyond 8
-  double traffic_scale = 2;
-  double eager_traffic = 1.1;  // element-wise work that is not fused moves so many times the bytes
+  double tp_hidden = 0.52;         // of tensor collectives, with overlap
+  double exchange_hidden = 0.338;  // of the exchange, with overlap
+  double reduce_window = 1;        // of a microbatch's backward that may hide the gradients' reduction
+  double contention = 0.0287;      // hidden communication still costs the compute beside it this part of its time
+  double launch_sharpness = 1.55;  // exponent of the blend of device and host time
+  double jitter = 0.00332;         // of a step, for each doubling of the ranks beyond 8
+  double traffic_scale = 1.14;
+  double eager_traffic = 1.19;  // element-wise work that is not fused moves so many times the bytes
   double host_scale = 1.2;
-  double moe_ops = 400;        // launches of a mixture block, each way
-  double step_host_s = 0.035;  // of the host beside a step's microbatches: optimizer, norms, logging
-  double scan_rate = 0.015;    // of the matrix peak, a Mamba scan
+  double expert_ops = 15.2;     // and of each expert in it
+  double moe_ops = 110;         // launches of a mixture block, each way
+  double step_host_s = 0.0546;  // of the host beside a step's microbatches: optimizer, norms, logging
+  double scan_rate = 0.01;      // of the matrix peak, a Mamba scan
   double scan_traffic = 2.8;
 };
 
@@ -81,7 +86,7 @@ struct Behaviour {
 struct Waterfall {
   double products = 0, attention = 0, traffic = 0, launches = 0;
   double tensor = 0, exchange = 0, context = 0, pipeline = 0, data = 0;
-  double bubble = 0, optimizer = 0, jitter = 0.004;
+  double bubble = 0, optimizer = 0, jitter = 0.00332;
 };
 
 struct Estimate {

@@ -68,6 +68,8 @@ void estimate_memory(const Job& j, Estimate& e) {
 
   const StageLayers stage = stage_layers(layers, l.pp, l.vpp, 1);
   const double head_kept = tokens * model::head_bytes(s, l.tp, sw.fused_loss);
+  // The gradient of the logits stands beside them, and without a fused loss a copy in fp32.
+  const double head_working = head_kept + tokens * (sw.fused_loss ? 2 : 6) * d(s.vocab) / l.tp;
   const double mtp = j.with_mtp ? d(s.mtp) : 0;
   e.peak_bytes = 0;
   for (const int i : {0, std::min(1, l.pp - 1), l.pp - 1}) {
@@ -81,12 +83,13 @@ void estimate_memory(const Job& j, Estimate& e) {
     if (last) fixed += bytes_of((p.head + (s.tied && l.pp > 1 ? p.embedding : 0)) / l.tp, shards);
     // Weights of two layers are gathered at once, gradients of one are whole.
     if (sw.sharded_weights) fixed += 2 * 2 * (layer_shared + layer_routed) + 4 * (layer_shared + layer_routed);
-    const double active = in_flight(j, i) * owned * layer_kept + (last ? std::max(working, head_kept) : working);
+    const double active = in_flight(j, i) * owned * layer_kept + (last ? std::max(working, head_working) : working);
     if (fixed + active <= e.peak_bytes) continue;
     e.peak_bytes = fixed + active;
     e.static_bytes = fixed;
     e.activation_bytes = active;
   }
+  e.peak_bytes = e.peak_bytes * sw.reserve + sw.context_bytes;
 }
 
 }  // namespace heddle::search

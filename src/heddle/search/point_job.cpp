@@ -182,11 +182,13 @@ void read_recompute(const Row& row, const std::string& source, model::Recompute&
   const std::string text = row.lowered("recompute");
   if (has(text, "none")) return;
   r.full = has(text, "full");
-  if (has(text, "sac") || has(text, "selective ac")) r.norms = r.activations = r.scores = true;
+  // Selective checkpointing of ops computes every second product again.
+  if (has(text, "sac") || has(text, "selective ac") || (text.empty() && has(source, "torchtitan")))
+    r.full = true, r.every = 0.5;
   if (has(text, "core_attn") || text == "selective") r.scores = true;
   if (has(text, "norm")) r.norms = true;
   if (has(text, "mla_up") || has(text, "mla up")) r.latent_up = true;
-  if (has(text, "act") && !has(text, "ac ") && !r.full) r.activations = true;
+  if (has(text, "act") && !r.full) r.activations = true;
   if (has(text, "mlp")) r.dense = true;
   if (has(text, "moe") && !has(text, "moe_act")) r.experts = true;
   if (text.empty() && has(source, "bigscience")) r.full = true, note(assumed, "full recomputation");
@@ -205,19 +207,30 @@ void read_software(const std::string& source, const std::string& extra, const Re
     s.sharded_states = release.stack == "deepspeed";
     s.gradient_bytes = s.reduce_bytes =
         has(row.lowered("precision"), "fp32 grad") || release.stack != "deepspeed" ? 4 : 2;
+    s.reduce_scatter = false;
+    if (release.stack == "deepspeed") {
+      // The BF16 optimizer keeps gradients in both types. Its reports are the driver's: reserved blocks, the
+      // context.
+      if (s.gradient_bytes == 4) s.gradient_bytes = 6;
+      s.reserve = 1.3;
+      s.context_bytes = 3e9;
+    }
   } else if (release.stack == "fsdp") {
     s.sharded_weights = true;
     s.sequence_parallel = s.fused_elementwise = s.fused_loss = false;
     s.reduce_bytes = 2;
-    s.attention_speed = 0.6;  // Triton kernels of 2023
+    s.attention_speed = 0.5;  // Triton kernels of 2023
   } else if (release.stack == "titan") {
-    s.attention_speed = 0.7;  // FlashAttention-2
-    s.sharded_weights = true;
+    s.attention_speed = 0.7;               // FlashAttention-2
+    s.sharded_weights = j.layout.pp == 1;  // in a pipeline weights stay gathered for the whole step
     s.fused_elementwise = has(extra, "compile") || j.layout.pp > 1;
     s.overlap_tp = has(extra, "async");
     s.fused_loss = false;
   } else {
-    s.gradient_bytes = 4;
+    // Megatron-Bridge's recipes accumulate in BF16; Megatron-Core by itself in fp32.
+    const bool bridge =
+        release.name.starts_with("nemo ") || release.name == "cards" || release.name == "bridge skills";
+    s.gradient_bytes = bridge ? 2 : 4;
     s.reduce_bytes = 2;
     if (has(extra, "fsdp shard") || has(extra, "fsdp on")) s.sharded_weights = true;
   }
@@ -228,7 +241,8 @@ void read_software(const std::string& source, const std::string& extra, const Re
   if (s.dual_pipe) s.overlap_exchange = true;
   s.offload_activations = has(extra, "offload") && !has(extra, "offload off");
   if (moe) {
-    s.once_a_node = !has(extra, "a2a") || has(extra, "deepep") || has(extra, "hybridep");
+    const bool plain = has(extra, "a2a") || has(extra, "tokendrop");
+    s.once_a_node = !plain || has(extra, "deepep") || has(extra, "hybridep");
     s.overlap_exchange |= has(extra, "a2a overlap") || has(extra, "ep overlap");
     // Megatron-Bridge's recipes overlap the exchange where it leaves the fast domain, and capture whole iterations
     // on Blackwell from 26.06 on.
@@ -236,6 +250,7 @@ void read_software(const std::string& source, const std::string& extra, const Re
     if (recipes && cost::ranks_inside(j.device, {j.layout.ep, j.layout.etp}) < j.layout.ep)
       s.overlap_exchange = true;
     if (recipes && !hopper) s.captured = release.date > 26.4 ? 0.9 : release.date > 26.05 ? 0.1 : 0;
+    if (recipes && j.shape.is_hybrid()) s.captured = 0.3;
     if (release.name == "cards" && !hopper) s.captured = has(extra, "natural") ? 0 : 0.9;
     if (has(extra, "cuda graph")) s.captured = has(extra, "full-iteration") ? 0.95 : 0.5;
     if (has(extra, "eager")) s.captured = 0;
@@ -248,7 +263,20 @@ void read_software(const std::string& source, const std::string& extra, const Re
   if (source.empty()) return;
 }
 
-std::string read_layout(Row& row, Job& j, std::string& assumed) {
+// The whole number after `mark`, 0 when there is none of at most six digits.
+int64_t whole_after(const std::string& text, std::string_view mark) {
+  const size_t at = text.find(mark);
+  int64_t n = 0;
+  if (at == std::string::npos) return 0;
+  for (size_t i = at + mark.size(); i < text.size() && std::isdigit(static_cast<unsigned char>(text[i])) != 0;
+       ++i) {
+    n = 10 * n + (text[i] - '0');
+    if (n > 999999) return 0;
+  }
+  return n;
+}
+
+std::string read_layout(Row& row, Job& j, std::string& assumed, bool& batch_known) {
   Layout& l = j.layout;
   const int64_t gpus = row.whole("gpus"), tp = row.whole("tp"), pp = row.whole("pp"), vpp = row.whole("vpp"),
                 ep = row.whole("ep"), etp = row.whole("etp"), cp = row.whole("cp"), dp = row.whole("dp"),
@@ -277,13 +305,18 @@ std::string read_layout(Row& row, Job& j, std::string& assumed) {
     l.ep = static_cast<int>(stage_ranks / l.etp);
   }
   j.microbatch = or_one(mbs);
-  if (mbs == 0) note(assumed, "microbatch 1");
   if (gbs > (1 << 30)) return fmt::format("a global batch of {}", gbs);
   // A pipeline is filled eight times over when nothing else is known.
   const int64_t fills = l.pp > 1 ? 8LL * l.pp : 1;
-  const int64_t assumed_batch = fills * j.microbatch * l.dp;
+  const int64_t local = whole_after(row.lowered("extra"), "local batch ");
+  // torchtitan cuts a local batch into as many microbatches as there are stages.
+  if (local > 0 && mbs == 0) j.microbatch = static_cast<int>(std::max<int64_t>(1, local / l.pp));
+  if (vpp == 0 && has(row.lowered("extra"), "interleaved")) l.vpp = 2;
+  const int64_t assumed_batch = local > 0 ? local * l.dp : fills * j.microbatch * l.dp;
+  if (mbs == 0) note(assumed, fmt::format("microbatch {}", j.microbatch));
   if (gbs == 0 && assumed_batch > (1 << 30)) return "the row lacks gbs";
-  if (gbs == 0) note(assumed, fmt::format("{} microbatches a step", fills));
+  if (gbs == 0) note(assumed, fmt::format("global batch {}", assumed_batch));
+  batch_known = gbs > 0 || local > 0 || l.pp == 1;
   j.global_batch = static_cast<int>(gbs > 0 ? gbs : assumed_batch);
   if (j.global_batch < l.dp) return fmt::format("a global batch of {} on {} data ranks", j.global_batch, l.dp);
   if (gbs > 0 && mbs > 0) j.microbatch = std::min(j.microbatch, std::max(1, j.global_batch / l.dp));
@@ -306,7 +339,8 @@ PointJob job_of_point(const PointTable& table, size_t index) {
     p.reason = fmt::format("the device '{}' is not known", row.text("hw").substr(0, 60));
     return p;
   }
-  p.reason = read_layout(row, j, p.assumed);
+  bool batch_known = true;
+  p.reason = read_layout(row, j, p.assumed, batch_known);
   if (!p.reason.empty()) return p;
   j.sequence = static_cast<double>(row.whole("seq"));
   if (!row.wrong().empty()) {
@@ -317,6 +351,7 @@ PointJob job_of_point(const PointTable& table, size_t index) {
     j.sequence = j.shape.vocab == 128256 ? 8192 : j.shape.positions > 0 ? 2048 : 4096;
     note(p.assumed, fmt::format("sequence {}", j.sequence));
   }
+  if (!batch_known) p.time_reason = "the row lacks gbs: no throughput";
   j.precision = read_precision(row, source);
   read_recompute(row, source, j.recompute, p.assumed);
   read_software(source, row.lowered("extra"), p.release, row, j);

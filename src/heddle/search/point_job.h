@@ -20,8 +20,9 @@ struct Release {
 struct PointJob {
   Job job;
   Release release;
-  std::string reason;   // why there is no job; "" when there is one
-  std::string assumed;  // what was filled in, "; " between
+  std::string reason;       // why there is no job; "" when there is one
+  std::string time_reason;  // why only its memory is known; "" when time is too
+  std::string assumed;      // what was filled in, "; " between
 };
 
 PointJob job_of_point(const PointTable& table, size_t row);

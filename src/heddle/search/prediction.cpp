@@ -30,7 +30,8 @@ std::string model_of(std::string_view name) {
 }
 
 bool usable(const PredictedPoint& p) {
-  return p.point.reason.empty() && p.estimate.reason.empty() && p.measured_tokens_per_s > 0;
+  return p.point.reason.empty() && p.point.time_reason.empty() && p.estimate.reason.empty() &&
+         p.measured_tokens_per_s > 0;
 }
 
 CalibrationSample sample_of(const PredictedPoint& p) {
@@ -106,7 +107,9 @@ std::vector<PredictedPoint> predict_points(const PointTable& table, const Calibr
                                             : "assumed: " + p.point.assumed;
     p.measured_tokens_per_s = measured_tokens_per_s(table, i, p.point);
     p.measured_peak_bytes = measured_peak_bytes(table, i);
-    if (p.point.reason.empty() && p.estimate.reason.empty())
+    if (!p.point.time_reason.empty()) p.reason = p.point.time_reason + (p.reason.empty() ? "" : "; " + p.reason);
+    p.has_memory = p.point.reason.empty() && p.estimate.reason.empty();
+    if (p.has_memory && p.point.time_reason.empty())
       p.tokens_per_s = p.estimate.tokens_per_s_per_device / calibration.scale(key_of(p.point));
     points.push_back(std::move(p));
   }
@@ -144,7 +147,7 @@ ErrorSummary time_errors(const std::vector<PredictedPoint>& points) {
 ErrorSummary memory_errors(const std::vector<PredictedPoint>& points) {
   std::vector<double> errors;
   for (const PredictedPoint& p : points)
-    if (p.tokens_per_s > 0 && p.measured_peak_bytes > 0)
+    if (p.has_memory && p.measured_peak_bytes > 0)
       errors.push_back(std::abs(p.estimate.peak_bytes / p.measured_peak_bytes - 1));
   return summary(std::move(errors));
 }

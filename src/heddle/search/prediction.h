@@ -15,9 +15,10 @@ struct PredictedPoint {
   Estimate estimate;                                          // uncalibrated
   std::string model;                                          // one name for all its spellings and proxies
   double measured_tokens_per_s = 0, measured_peak_bytes = 0;  // 0: not measured
-  double tokens_per_s = 0;                                    // calibrated; 0: no prediction
-  std::string reason;                                         // why there is none, or what was assumed
-  bool complete = false;                                      // the row has dimensions, layout and batch
+  bool has_memory = false;
+  double tokens_per_s = 0;  // calibrated; 0: no prediction
+  std::string reason;       // why there is none, or what was assumed
+  bool complete = false;    // the row has dimensions, layout and batch
 };
 
 /// One prediction a row, calibrated by `calibration`.
