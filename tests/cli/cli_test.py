@@ -116,6 +116,9 @@ class Cli(unittest.TestCase):
                               "--times", "18.522,18.086,9.337,45.945,0.601")
         self.assertEqual(round(found["bubble_staggered"], 4), 0.0433)
         self.assertLessEqual(max(found["peak"]), 16)
+        found = self.schedule("zb_2p", "--ranks", "8", "--microbatches", "24", "--memory", "0.06,0.94",
+                              "--times", "18.522,18.086,9.337,45.945,0.601")
+        self.assertLessEqual(max(found["peak"]), 16)  # within its limit whatever W keeps, at the price of bubble
         found = self.schedule("1f1b", "--ranks", "8", "--microbatches", "32", "--a2a", "0.5")
         self.assertEqual(round(found["efficiency"], 3), 0.615)
         self.assertEqual(round(found["bubble_synchronous"], 6), round(7 / 39, 6))

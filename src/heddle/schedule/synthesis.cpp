@@ -78,6 +78,12 @@ class Synthesiser {
     options.microbatches = task_.microbatches;
     options.hop = task_.times.hop;
     options.rank = {0, 0, 0, 0};
+    double whole = 0, until_weight_grad = 0;
+    for (const StageBytes& of : task_.bytes) {
+      whole += of.until_input_grad + of.until_weight_grad;
+      until_weight_grad += of.until_weight_grad;
+    }
+    options.kept_for_w = whole > 0 ? until_weight_grad / whole : 1;
     for (const StageTimes& of : task_.times.stages) {  // for those made from durations, the mean of a rank
       options.rank.forward += of.forward / placement.ranks;
       options.rank.input_grad += of.input_grad / placement.ranks;
