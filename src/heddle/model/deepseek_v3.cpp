@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 
 #include "heddle/ops/ops.h"
 
@@ -83,6 +84,18 @@ class Writer {
     for (const ValueId state : states) op("send", {state}, {}, hop(chunk.to), "pp");
   }
 
+  // What is written while it lives belongs to a part of the layer (ir::Op::part).
+  class Part {
+   public:
+    Part(Writer& writer, const std::string& part) : writer_(writer), before_(writer.part_) { writer.part_ = part; }
+    ~Part() { writer_.part_ = before_; }
+    Part(const Part&) = delete;
+
+   private:
+    Writer& writer_;
+    std::string before_;
+  };
+
   static Attributes hop(const Hop& hop) { return {{"step", int64_t{hop.step}}, {"edge", hop.edge}}; }
 
   std::vector<ValueId> arrive(const StageSpec::Chunk& chunk) {
@@ -115,6 +128,7 @@ class Writer {
     op.group = std::move(group);
     op.layer = layer_;
     op.chunk = chunk_;
+    op.part = part_;
     op.attributes = std::move(attributes);
     if (layer_ >= 0) {
       for (std::string& name : names) name = fmt::format("{}.{}", layer_, name);
@@ -208,13 +222,17 @@ class Writer {
   ValueId attention(ValueId n_TH, const std::string& prefix) {
     const int64_t all_heads = c_.num_attention_heads, heads = all_heads / tp();
     const int64_t nope = c_.qk_nope_head_dim, rope = c_.qk_rope_head_dim;
+    const auto queries = [&](ValueId from, const char* name) {
+      const Part part(*this, "mla_up");
+      return column_linear(from, prefix, name, all_heads * (nope + rope));
+    };
     ValueId q;
     if (c_.q_lora_rank > 0) {
       const ValueId latent = linear(n_TH, prefix, "q_a_proj", c_.q_lora_rank);
       const ValueId normed = norm(latent, prefix + "q_a_layernorm.weight", "q_latent");
-      q = column_linear(gather(normed, "q_latent"), prefix, "q_b_proj", all_heads * (nope + rope));
+      q = queries(gather(normed, "q_latent"), "q_b_proj");
     } else {
-      q = column_linear(gather(n_TH, "n"), prefix, "q_proj", all_heads * (nope + rope));
+      q = queries(gather(n_TH, "n"), "q_proj");
     }
     const ValueId joint = linear(n_TH, prefix, "kv_a_proj_with_mqa", c_.kv_lora_rank + rope);
     const auto parts = op("split", {joint}, {"kv_latent_raw", "k_rope_raw"}, {{"first", c_.kv_lora_rank}});
@@ -224,6 +242,7 @@ class Writer {
                                   {}, {{0, Axis::tp}});
 
     const auto rotate = [&](ValueId x, int64_t count, int64_t width, const std::string& name) {
+      const Part part(*this, "mla_up");
       return op("rope", {x, rope_}, {name},
                 {{"heads", count},
                  {"head_dim", width},
@@ -232,7 +251,10 @@ class Writer {
                  {"interleaved", int64_t{c_.rope_interleave}},
                  {"inverse", int64_t{0}}})[0];
     };
-    const auto linear_kv = [&](ValueId rows) { return op("linear", {rows, w_kv_b}, {"kv_b_proj"})[0]; };
+    const auto linear_kv = [&](ValueId rows) {
+      const Part part(*this, keys_part());
+      return op("linear", {rows, w_kv_b}, {"kv_b_proj"})[0];
+    };
     ValueId o;
     if (cp() == 1) {
       const ValueId kv = linear_kv(latent), q_rotated = rotate(q, heads, nope + rope, "q");
@@ -245,7 +267,11 @@ class Writer {
     return row_linear(o, prefix, "o_proj", all_heads * c_.v_head_dim, "o_proj");
   }
 
+  // Keys and values of other ranks' tokens are a part of their own.
+  std::string keys_part() const { return cp() > 1 && spec_.context != "ulysses" ? "sequence_keys" : "mla_up"; }
+
   std::vector<ValueId> assemble(ValueId kv, ValueId k_rope, int64_t heads) {
+    const Part part(*this, keys_part());
     return op("mla_assemble", {kv, k_rope}, {"k", "v"},
               {{"heads", heads},
                {"nope", c_.qk_nope_head_dim},
@@ -275,6 +301,7 @@ class Writer {
     };
     if (spec_.context == "ulysses") {
       const auto turn = [&](const char* kind, ValueId x, const std::string& name) {
+        const Part part(*this, "mla_up");
         return op(kind, {x}, {name}, whole, "cp")[0];
       };
       const ValueId k_rope_all = gather_cp(k_rope, "k_rope"), q_heads = turn("heads_to_sequence", q, "q_heads");
@@ -323,6 +350,7 @@ class Writer {
   }
 
   ValueId mlp(ValueId x_TH, const std::string& prefix, int64_t width, const std::string& name) {
+    const Part part(*this, name == "shared" ? "shared" : "mlp");
     const ValueId w = matrix(prefix + "gate_up_proj.weight", 2 * width, c_.hidden_size,
                              {{prefix + "gate_proj.weight", 0, width}, {prefix + "up_proj.weight", width, width}},
                              {{0, Axis::tp, 2}});
@@ -355,6 +383,7 @@ class Writer {
                                                    .trained = false},
                                                   wide_, {experts})
                                       : none;
+    std::optional<Part> part(std::in_place, *this, "router");
     const ValueId logits_TE = op("linear", {x_TH, w_router}, {"logits"}, {{"wide", int64_t{1}}})[0];
     const ValueId s_TE = op("router_scores", {logits_TE}, {"scores"}, {{"function", function}})[0];
     const auto choice = op("choose", {s_TE, bias}, {"experts", "row_of", "token_of", "offsets"},
@@ -365,6 +394,7 @@ class Writer {
     const ValueId row_of = choice[1], token_of = choice[2], offsets = choice[3];
     const ValueId g_Tk = op("gate", {s_TE, choice[0]}, {"gates"},
                             {{"normalize", int64_t{c_.norm_topk_prob}}, {"scale", c_.routed_scaling_factor}})[0];
+    part.reset();
     if (!predicts())
       op("count_load", {offsets}, {}, {}, "", {statistic(fmt::format("load.{}", layer_), {experts})});
     if (c_.sequence_aux_loss_alpha > 0 && !predicts()) {
@@ -394,11 +424,14 @@ class Writer {
       const ValueId h_TH = c_.n_shared_experts == 0
                                ? none
                                : mlp(x_TH, prefix + "shared_experts.", width * c_.n_shared_experts, "shared");
+      std::optional<Part> linears(std::in_place, *this, "expert_up");
       const ValueId w_gate_up =
           experts_weight(prefix, "gate_up_proj", 2 * width, c_.hidden_size,
                          {{"gate_proj", 0, width}, {"up_proj", width, width}}, {1, Axis::etp, 2});
       const ValueId u_S2F = op("grouped_linear", {q_SH, w_gate_up, offsets_of_rows}, {"u"})[0];
       const ValueId a_SF = swiglu(u_S2F, "a");
+      linears.reset();
+      const Part down(*this, "expert_down");
       const ValueId w_down = experts_weight(prefix, "down_proj", c_.hidden_size, width,
                                             {{"down_proj", 0, c_.hidden_size}}, {2, Axis::etp});
       return std::pair(op("grouped_linear", {a_SF, w_down, offsets_of_rows}, {"e"})[0], h_TH);
@@ -468,6 +501,7 @@ class Writer {
   void keep(ValueId loss, const std::string& name) { op("accumulate", {loss}, {}, {}, "", {statistic(name, {1})}); }
 
   void predict(ValueId h_TH, const std::string& norm_name, ValueId labels, int scale, const std::string& name) {
+    const Part part(*this, "head");
     const ValueId n_TH = gather(norm(h_TH, norm_name, "n_" + name), "n_" + name);
     if (tp() > 1) return predict_part(n_TH, labels, scale, name);
     const ValueId logits_TV = op("linear", {n_TH, head_}, {"logits_" + name})[0];
@@ -527,6 +561,7 @@ class Writer {
   int64_t runs_ = 0, local_ = 0, tokens_ = 0;  // sequences; positions of each in a tp group; tokens of this rank
   Dtype wide_ = Dtype::f32;
   int layer_ = -1, chunk_ = 0;
+  std::string part_;
   std::vector<ValueId> tokens_of_;  // ids_0 … ids_D, labels_1 … labels_{D+1}
   ValueId scales_ = none, rope_ = none, head_ = none;
   std::map<int64_t, std::vector<ValueId>> local_states_;  // by edge: what a chunk leaves to another of this rank

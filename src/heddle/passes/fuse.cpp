@@ -51,6 +51,7 @@ class Rewriter {
     fused.phase = op(at).phase;
     fused.layer = op(at).layer;
     fused.chunk = op(at).chunk;
+    fused.part = op(at).part;
     if (fused.group.empty()) fused.group = op(at).group;
     stage_.ops[static_cast<size_t>(at)] = std::move(fused);
     std::sort(parts.rbegin(), parts.rend());

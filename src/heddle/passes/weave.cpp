@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <string>
 
 #include "heddle/ir/streams.h"
@@ -62,11 +63,15 @@ class Weaver {
     std::map<ValueId, size_t> written;            // by the node that wrote or updated last
     std::map<ValueId, std::vector<size_t>> read;  // since then
     int depth = 0, layer = 0;
+    std::optional<size_t> before_layer, latest;  // the last op of the layers before, and of this one so far
     for (size_t i = 0; i < block.steps.size(); ++i) {
       const uint32_t op_index = block.steps[i].op;
       const Op& op = stage.ops[op_index];
       const size_t at = nodes_.size();
-      if (i > 0 && op.layer != layer) ++depth;
+      if (i > 0 && op.layer != layer) {
+        ++depth;
+        if (latest) before_layer = latest;
+      }
       layer = op.layer;
       Node& node = nodes_.emplace_back();
       node.slot = slot;
@@ -100,6 +105,10 @@ class Weaver {
         writes(id);
       }
       for (const ValueId id : op.updates) writes(id);
+      // What is made again needs nothing of the backward: it waits for its layer's turn, lest all be made at once.
+      if (op.again && before_layer) after(*before_layer);
+      const bool paces = !op.again && (op.phase != Phase::W || !latest || nodes_[*latest].weight_gradient);
+      if (paces) latest = at;
       std::sort(node.before.begin(), node.before.end());
       node.before.erase(std::unique(node.before.begin(), node.before.end()), node.before.end());
       node.missing = node.before.size();

@@ -9,6 +9,7 @@
 #include "heddle/ops/ops.h"
 #include "heddle/passes/exact_sums.h"
 #include "heddle/passes/pack_weights.h"
+#include "heddle/passes/recompute.h"
 #include "heddle/passes/reuse_lists.h"
 #include "heddle/plan/durations.h"
 #include "heddle/plan/plan.h"
@@ -119,12 +120,20 @@ std::set<std::string> join_copies(std::vector<model::StageText>& texts, const sc
   return unlike;
 }
 
+// Whether a pipeline rank runs input and weight gradients of a microbatch apart.
+bool defers_weight_gradients(const std::vector<schedule::Action>& order) {
+  return std::any_of(order.begin(), order.end(), [](const schedule::Action& action) {
+    return action.first.kind == schedule::Kind::W || (action.with && action.with->kind == schedule::Kind::W);
+  });
+}
+
 // `in_rows`: weights that must not be packed.
 void add_passes(model::StageText& text, const model::ModelConfig& config, const Plan& plan, const Mesh& mesh,
-                int stage, const std::set<std::string>& in_rows) {
+                int stage, bool deferred, const std::set<std::string>& in_rows) {
   ir::differentiate(text.stage, ops::find("add"), {}, {});
   if (plan.fusions.contains("norm")) passes::fuse_norm_gradient(text.stage);
   if (plan.reuse_lists) passes::reuse_lists(text.stage);
+  passes::recompute(text.stage, passes::parse_recompute(plan.recompute), deferred);
   if (plan.fusions.contains("loss")) passes::fuse_loss(text.stage);
   if (plan.packed_bytes) {
     passes::pack_weights(text.stage, [&](const ir::Value& weight) {
@@ -219,7 +228,8 @@ Lowered lower(const model::ModelConfig& config, const Plan& plan) {
     for (int r = 0; r < plan.mesh.pp; ++r) {
       model::StageText& text = texts[static_cast<size_t>(r)];
       if (trains) {
-        add_passes(text, config, plan, mesh, r, in_rows);
+        const bool deferred = defers_weight_gradients(order.order[static_cast<size_t>(r)]);
+        add_passes(text, config, plan, mesh, r, deferred, in_rows);
         lowered.parameters.push_back(std::move(text.parameters));
       } else {
         if (plan.reuse_lists) passes::reuse_lists(text.stage);

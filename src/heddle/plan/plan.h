@@ -35,6 +35,7 @@ struct Plan {
   std::set<std::string> fusions{passes::fusion_names().begin(), passes::fusion_names().end()};
   bool exact_sums = false;   // weight gradients that no layout changes (passes/exact_sums)
   model::Exchange exchange;  // of the experts' rows
+  std::string recompute;     // what the backward makes again (passes/recompute: parse_recompute)
   bool reuse_lists = true;   // the counts of a MoE layer's rows go to the host once a microbatch, not four times
   bool evaluates = false;    // adds the forward-only program of a batch (one microbatch) with its losses
   bool predicts = false;     // adds the program of one sequence's logits

@@ -1,10 +1,17 @@
 #include "heddle/plan/switches.h"
 
+#include "heddle/passes/recompute.h"
 #include "heddle/schedule/generators.h"
 
 namespace heddle::plan {
 
 namespace {
+
+std::vector<std::string> recompute_names() {
+  std::vector<std::string> names;
+  for (const passes::RecomputeWord& word : passes::recompute_words()) names.push_back(word.name);
+  return names;
+}
 
 std::string page(std::string_view name) { return "docs/features/" + std::string(name) + ".md"; }
 
@@ -121,6 +128,9 @@ std::vector<Switch> make_switches() {
        "Combining and both backward exchanges of a MoE layer use the row counts that the first one copied to the "
        "host.",
        "none; off, the host waits four times a layer and microbatch instead of once", page("reuse_lists")},
+      {"memory.recompute", recompute_names(), bitwise,
+       "The backward makes these values again from what is kept, instead of keeping them since the forward.",
+       "the ops run twice; gathers and exchanges send twice", page("recompute")},
       {"train.clip_norm",
        {},
        changes_maths,

@@ -26,6 +26,12 @@ std::string shown(std::string_view text) {
   return out;
 }
 
+// A message of ours about a text from outside.
+std::string shown_whole(std::string text) {
+  for (char& c : text) c = static_cast<unsigned char>(c) < 0x20 || c == 0x7f ? '?' : c;
+  return text;
+}
+
 std::string leaf_of(std::string_view key) { return std::string(key.substr(key.rfind('.') + 1)); }
 std::string section_of(std::string_view key) {
   const size_t dot = key.rfind('.');
@@ -161,8 +167,25 @@ class Reader {
         if (const auto* v = node.as_integer()) return v->get();
         if (const auto* v = node.as_string()) return bytes_of(setting, v->get(), place);
         break;
+      case Kind::list:
+        if (const auto* v = node.as_string()) return v->get();
+        if (const auto* v = node.as_array()) return list_of(setting, *v, place);
+        break;
     }
     config_error("{}: {} takes {}, found {}", place, setting.key, setting.accepted(), kind_of(node));
+  }
+
+  static Value list_of(const Setting& setting, const toml::array& array, const std::string& place) {
+    std::string text;
+    for (const toml::node& node : array) {
+      const auto* word = node.as_string();
+      if (word == nullptr) {
+        config_error("{}: {} takes {}, found {} in the list", place, setting.key, setting.accepted(),
+                     kind_of(node));
+      }
+      text += (text.empty() ? "" : ",") + word->get();
+    }
+    return text;
   }
 
   static Value bytes_of(const Setting& setting, const std::string& text, const std::string& place) {
@@ -206,7 +229,8 @@ class Reader {
         return accept(*setting, place, text == "true");
       case Kind::integer: return accept(*setting, place, parse(int64_t{}));
       case Kind::number: return accept(*setting, place, parse(double{}));
-      case Kind::word: return accept(*setting, place, text);
+      case Kind::word:
+      case Kind::list: return accept(*setting, place, text);
       case Kind::bytes: return accept(*setting, place, bytes_of(*setting, text, place));
     }
   }
@@ -228,15 +252,20 @@ class Reader {
     if (const auto* number = std::get_if<double>(&value)) {
       if (!std::isfinite(*number)) config_error("{}: {} is {}, must be {}", place, s.key, *number, s.accepted());
     }
-    if (s.kind == Kind::word) {
+    if (s.kind == Kind::word || s.kind == Kind::list) {
       const auto& word = std::get<std::string>(value);
-      if (!s.words.empty() && std::find(s.words.begin(), s.words.end(), word) == s.words.end()) {
+      if (s.kind == Kind::word && !s.words.empty() && std::find(s.words.begin(), s.words.end(), word) == s.words.end()) {
         config_error("{}: {} is '{}', accepted: {}{}", place, s.key, shown(word), s.accepted(),
                      did_you_mean(word, s.words));
       }
       if (word.size() > 4096)
         config_error("{}: {} has {} bytes, at most 4096 are accepted", place, s.key, word.size());
       if (word.find('\0') != std::string::npos) config_error("{}: {} holds a zero byte", place, s.key);
+      try {
+        if (s.check) s.check(word);
+      } catch (const ConfigError& error) {
+        config_error("{}: {}: {}", place, s.key, shown_whole(error.what()));
+      }
     } else if (s.kind == Kind::boolean) {
       if (s.words == std::vector<std::string>{"true"} && !std::get<bool>(value)) {
         config_error("{}: {} is false, accepted: true (there is no other mode)", place, s.key);

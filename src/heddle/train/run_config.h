@@ -94,6 +94,11 @@ struct RunConfig {
     bool operator==(const Parallel&) const = default;
   } parallel;
 
+  struct Memory {
+    std::string recompute;  // passes/recompute: parse_recompute
+    bool operator==(const Memory&) const = default;
+  } memory;
+
   std::set<std::string> fusions{passes::fusion_names().begin(), passes::fusion_names().end()};
 
   /// Copies of the model, each of which takes its share of a step's sequences.
@@ -114,12 +119,14 @@ using Value = std::variant<bool, int64_t, double, std::string>;
 
 /// One configuration key: how it is typed, bounded, read and set. `explain` and the parser read the same table.
 struct Setting {
-  enum class Kind : uint8_t { boolean, integer, number, word, bytes };
+  enum class Kind : uint8_t { boolean, integer, number, word, bytes, list };
   std::string key;  // "train.learning_rate"
   Kind kind = Kind::word;
   std::string meaning;
   double least = 0, most = 0;      // of numbers, both accepted
-  std::vector<std::string> words;  // accepted words; empty: any
+  std::vector<std::string> words;  // accepted words; empty: any. Of a list: those that may stand in it
+  /// Of a list, as one text with commas: ConfigError, without a place, when it is not accepted. Null: always.
+  std::function<void(const std::string&)> check;
   std::function<Value(const RunConfig&)> get;
   std::function<void(RunConfig&, const Value&)> set;
   /// Null: always. A key of an optional group (model.rope_scaling) exists only where the group does.

@@ -70,6 +70,7 @@ plan::Plan plan_of(const RunConfig& config) {
                    config.parallel.within_latency_us, config.parallel.across_rate * kBytesPerUs,
                    config.parallel.across_latency_us};
   plan.reuse_lists = config.parallel.reuse_lists;
+  plan.recompute = config.memory.recompute;
   plan.update.beta1 = config.train.beta1;
   plan.update.beta2 = config.train.beta2;
   plan.update.epsilon = config.train.epsilon;

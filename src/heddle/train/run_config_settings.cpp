@@ -3,6 +3,7 @@
 #include <limits>
 
 #include "heddle/base/error.h"
+#include "heddle/passes/recompute.h"
 #include "heddle/plan/switches.h"
 #include "heddle/train/run_config.h"
 
@@ -291,6 +292,12 @@ void parallel_settings(Table& t) {
   t.number<p, &P::across_latency_us>("parallel.across_latency_us", 0, 1e9, "Of a hop across nodes; likewise.");
 }
 
+void memory_settings(Table& t) {
+  Setting& s = t.add<&RunConfig::memory, &RunConfig::Memory::recompute>(
+      "memory.recompute", Setting::Kind::list, "What the backward makes again instead of keeping it.");
+  s.check = [](const std::string& text) { passes::parse_recompute(text); };
+}
+
 }  // namespace
 
 const std::vector<Setting>& settings() {
@@ -303,6 +310,7 @@ const std::vector<Setting>& settings() {
     device_settings(t);
     mesh_settings(t);
     parallel_settings(t);
+    memory_settings(t);
     for (const std::string& name : passes::fusion_names()) t.fusion(name);
     return t.take();
   }();
@@ -323,6 +331,7 @@ std::vector<std::string> setting_keys() {
 }
 
 std::string Setting::accepted() const {
+  if (kind == Kind::list) return fmt::format("a list of {}", fmt::join(words, ", "));
   if (!words.empty()) return fmt::format("{}", fmt::join(words, ", "));
   const auto range = [&](std::string_view what) {
     const bool bounded = most < (kind == Kind::number ? 1e6 : 1e9) && most < kAny;
@@ -336,6 +345,7 @@ std::string Setting::accepted() const {
     case Kind::number: return range("a number");
     case Kind::bytes: return "a size such as \"4GiB\", or bytes";
     case Kind::word: return "a text";
+    case Kind::list: break;
   }
   return "?";
 }
