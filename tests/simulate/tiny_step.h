@@ -64,13 +64,14 @@ inline std::vector<device::Batch> tiny_batches(const model::ModelConfig& c, cons
     uint64_t at = 0;
     for (int m = 0; m < plan.microbatches; ++m) {
       device::Microbatch& micro = batch.microbatches.emplace_back();
-      for (int64_t i = 0; i < plan.sequences * (plan.sequence_length + 1); ++i) {
+      const int64_t width = plan.sequence_length + 1 + c.num_nextn_predict_layers;
+      for (int64_t i = 0; i < plan.sequences * width; ++i) {
         micro.tokens.push_back(static_cast<int32_t>(key.bits(at++) % static_cast<uint64_t>(c.vocab_size)));
       }
     }
     const double tokens =
         static_cast<double>(plan.microbatches * plan.sequences * plan.mesh.dp * plan.sequence_length);
-    batch.scales = {1 / tokens, 1 / tokens, 1 / tokens};
+    batch.scales.assign(3 + static_cast<size_t>(c.num_nextn_predict_layers), 1 / tokens);
     batch.hyper = {1e-3, 0.1, 0.05};
   }
   return batches;

@@ -76,6 +76,24 @@ TEST(RunConfig, MessagesNameThePlaceAndWhatIsAccepted) {
             "run.toml:2:1: train.learning_rate is nan, must be a number from 0 to 100");
 }
 
+TEST(RunConfig, Lists) {
+  const auto recompute = [](const std::string& text, const std::vector<std::string>& set = {}) {
+    return parse_run_config("[memory]\nrecompute = " + text + "\n", "run.toml", set).memory.recompute;
+  };
+  EXPECT_EQ(recompute("[\"norm\", \"gather:0-3\"]"), "norm,gather:0-3");
+  EXPECT_EQ(recompute("\"medium\""), "medium");
+  EXPECT_EQ(recompute("[]"), "");
+  EXPECT_EQ(recompute("\"\"", {"memory.recompute=mlp, moe"}), "mlp, moe");
+  EXPECT_EQ(message("[memory]\nrecompute = [\"atention\"]\n"),
+            "run.toml:2:1: memory.recompute: 'atention' is nothing to recompute, accepted: norm, activation, gather, "
+            "mla_up, attention, router, permute, expert_up, shared, mlp, moe, layer, light, medium, full, did you "
+            "mean 'attention'?");
+  EXPECT_EQ(message("[memory]\nrecompute = [\"norm\", 3]\n"),
+            "run.toml:2:1: memory.recompute takes a list of norm, activation, gather, mla_up, attention, router, "
+            "permute, expert_up, shared, mlp, moe, layer, light, medium, full, found the integer 3 in the list");
+  EXPECT_TRUE(message("", {"memory.recompute=norm:9-1"}).ends_with("accepted: 'norm:3' or 'norm:0-3'"));
+}
+
 TEST(RunConfig, WhatNoKeyAloneCanTell) {
   EXPECT_EQ(message("[model]\nnum_experts_per_tok = 20\n"),
             "run.toml:2:1: model.num_experts_per_tok is 20, more than model.n_routed_experts (16)");

@@ -131,6 +131,16 @@ TEST_P(BitwiseSwitch, KeepsEveryBit) {
 INSTANTIATE_TEST_SUITE_P(Table, BitwiseSwitch, testing::ValuesIn(on_off_switches(plan::MathsClass::bitwise)),
                          test_name);
 
+TEST(RecomputeSwitch, EachWordKeepsEveryBit) {
+  const std::vector<std::string> set{"device.dtype=bf16"};
+  const Outcome kept = train_with(set);
+  for (const std::string& word : plan::find_switch("memory.recompute")->values) {
+    const Outcome again = train_with({set[0], "memory.recompute=" + word});
+    EXPECT_EQ(again.losses, kept.losses) << word;
+    EXPECT_EQ(again.state, kept.state) << word;
+  }
+}
+
 // The comparison sees a change of the maths: the smallest of those that a switch could make by mistake.
 TEST(SwitchParityItself, SeesAChangedFactor) {
   const Outcome a = train_with({"device.backend=reference", "device.dtype=f64"});
