@@ -1,8 +1,9 @@
 // What the backward makes again against what it kept: the same bits of every gradient, statistic and state, in any
 // layout and schedule; fewer bytes live at the peak, and as many as the walk foretells.
+#include "heddle/passes/recompute.h"
+
 #include <gtest/gtest.h>
 
-#include "heddle/passes/recompute.h"
 #include "heddle/schedule/generators.h"
 #include "tests/simulate/tiny_step.h"
 
@@ -58,15 +59,16 @@ void expect_same_bits(const model::ModelConfig& c, const plan::Plan& plan, const
   // What is kept does not depend on the word: once for all of them.
   static std::map<std::string, Outcome> known;
   const std::string key = fmt::format("{} {} {} {} {} {} {} {} {}", plan::text_of(plan.mesh), plan.context,
-                                      plan.exchange.topology, plan.schedule, name_of(plan.dtype), plan.fusions.size(),
-                                      backend, c.q_lora_rank, c.num_nextn_predict_layers);
+                                      plan.exchange.topology, plan.schedule, name_of(plan.dtype),
+                                      plan.fusions.size(), backend, c.q_lora_rank, c.num_nextn_predict_layers);
   if (!known.contains(key)) known[key] = outcome_of(c, kept, backend);
   const Outcome with = outcome_of(c, plan, backend);
   const Outcome& without = known.at(key);
   ASSERT_EQ(with.values.size(), without.values.size());
   for (size_t i = 0; i < with.values.size(); ++i) {
     EXPECT_EQ(with.values[i].first, without.values[i].first);
-    EXPECT_EQ(with.values[i].second, without.values[i].second) << with.values[i].first << " with " << plan.recompute;
+    EXPECT_EQ(with.values[i].second, without.values[i].second)
+        << with.values[i].first << " with " << plan.recompute;
   }
 }
 
@@ -99,8 +101,10 @@ TEST_P(Recompute, OneRankKeepsEveryBit) {
   plan::Plan unfused = plan_for({}, GetParam());
   unfused.fusions.clear();
   expect_same_bits(small(0), unfused, "reference");
-  if (GetParam() != "gather") EXPECT_GT(replays(small(), plan_for({}, GetParam()), ir::Phase::I) +
-                                            replays(small(), plan_for({}, GetParam()), ir::Phase::W), 0);
+  if (GetParam() != "gather")
+    EXPECT_GT(replays(small(), plan_for({}, GetParam()), ir::Phase::I) +
+                  replays(small(), plan_for({}, GetParam()), ir::Phase::W),
+              0);
 }
 
 TEST_P(Recompute, LayoutsKeepEveryBit) {
@@ -131,7 +135,8 @@ TEST_P(Recompute, FurtherTokensKeepEveryBit) {
 // The walk without streams foretells the peak of the run, and it is lower.
 TEST_P(Recompute, ThePeakIsForetoldToTheByte) {
   const model::ModelConfig c = small();
-  for (const plan::Degrees& mesh : std::vector<plan::Degrees>{{}, {.tp = 2, .dp = 2, .ep = 4}, {.cp = 2, .pp = 2}}) {
+  for (const plan::Degrees& mesh :
+       std::vector<plan::Degrees>{{}, {.tp = 2, .dp = 2, .ep = 4}, {.cp = 2, .pp = 2}}) {
     const plan::Plan plan = plan_for(mesh, GetParam());
     TinyRun run(c, plan, "reference", kArenaBytes);
     fill(run, c, 3);
@@ -182,7 +187,8 @@ TEST(RecomputePeak, ALayerLeavesItsInput) {
   const int64_t a_layer = (foretold_peak(c, plan) - six) / 10;
   const int64_t tokens = plan.sequences * plan.sequence_length;
   const int64_t input = tokens * c.hidden_size * 4;
-  // Beside it: two norms' and three latents' sums of a row, a softmax's of a head, expert, row and token of a choice.
+  // Beside it: two norms' and three latents' sums of a row, a softmax's of a head, expert, row and token of a
+  // choice.
   const int64_t metadata = tokens * 4 * (4 + c.num_attention_heads + 3 * c.num_experts_per_tok);
   EXPECT_GE(a_layer, input);
   EXPECT_LE(a_layer, input + metadata + 1024);
@@ -236,10 +242,12 @@ TEST(RecomputeText, Refusals) {
   };
   EXPECT_EQ(message(""), "accepted");
   EXPECT_EQ(message(" norm , gather:3"), "accepted");
-  EXPECT_EQ(message("norms"),
-            "'norms' is nothing to recompute, accepted: norm, activation, gather, mla_up, attention, router, permute, "
-            "expert_up, shared, mlp, moe, layer, light, medium, full, did you mean 'norm'?");
-  for (const char* range : {"norm:", "norm:3-1", "norm:-1", "norm:1-", "norm:x", "norm:1-2-3", "norm:99999999999"}) {
+  EXPECT_EQ(
+      message("norms"),
+      "'norms' is nothing to recompute, accepted: norm, activation, gather, mla_up, attention, router, permute, "
+      "expert_up, shared, mlp, moe, layer, light, medium, full, did you mean 'norm'?");
+  for (const char* range :
+       {"norm:", "norm:3-1", "norm:-1", "norm:1-", "norm:x", "norm:1-2-3", "norm:99999999999"}) {
     EXPECT_EQ(message(range), fmt::format("'{}' is no range of layers, accepted: 'norm:3' or 'norm:0-3'", range));
   }
   EXPECT_NE(message("norm,"), "accepted");

@@ -84,10 +84,11 @@ TEST(RunConfig, Lists) {
   EXPECT_EQ(recompute("\"medium\""), "medium");
   EXPECT_EQ(recompute("[]"), "");
   EXPECT_EQ(recompute("\"\"", {"memory.recompute=mlp, moe"}), "mlp, moe");
-  EXPECT_EQ(message("[memory]\nrecompute = [\"atention\"]\n"),
-            "run.toml:2:1: memory.recompute: 'atention' is nothing to recompute, accepted: norm, activation, gather, "
-            "mla_up, attention, router, permute, expert_up, shared, mlp, moe, layer, light, medium, full, did you "
-            "mean 'attention'?");
+  EXPECT_EQ(
+      message("[memory]\nrecompute = [\"atention\"]\n"),
+      "run.toml:2:1: memory.recompute: 'atention' is nothing to recompute, accepted: norm, activation, gather, "
+      "mla_up, attention, router, permute, expert_up, shared, mlp, moe, layer, light, medium, full, did you "
+      "mean 'attention'?");
   EXPECT_EQ(message("[memory]\nrecompute = [\"norm\", 3]\n"),
             "run.toml:2:1: memory.recompute takes a list of norm, activation, gather, mla_up, attention, router, "
             "permute, expert_up, shared, mlp, moe, layer, light, medium, full, found the integer 3 in the list");

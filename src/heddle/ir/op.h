@@ -71,10 +71,10 @@ struct Op {
   /// gradients after those of `in`.
   std::vector<ValueId> mentions;
   Phase phase = Phase::F;
-  std::string group;  // the mesh axis of a collective, "" for a local op
-  int layer = -1;     // global layer, -1 outside the layers
-  int chunk = 0;      // of the stage; kAllChunks: before any of them begins
-  std::string part;   // of the layer, for passes that choose ops: "mla_up", "router", …; "" for the rest
+  std::string group;   // the mesh axis of a collective, "" for a local op
+  int layer = -1;      // global layer, -1 outside the layers
+  int chunk = 0;       // of the stage; kAllChunks: before any of them begins
+  std::string part;    // of the layer, for passes that choose ops: "mla_up", "router", …; "" for the rest
   bool again = false;  // makes anew, in I or W, what an op of F has made (passes/recompute)
   Attributes attributes;
 

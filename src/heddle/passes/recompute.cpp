@@ -49,7 +49,9 @@ const std::vector<Group>& groups() {
        }},
       {"router", "logits, scores and gates; never the choice", [](const Op& op) { return op.part == "router"; }},
       {"permute", "rows in the experts' order, from other ranks where experts are spread",
-       [](const Op& op) { return is_one_of(op.kind(), {"permute", "dispatch"}); }},
+       [](const Op& op) {
+         return is_one_of(op.kind(), {"permute", "dispatch"});
+       }},
       {"expert_up", "the routed experts' first product and activation",
        [](const Op& op) { return op.part == "expert_up"; }},
       {"shared", "the shared expert", [](const Op& op) { return op.part == "shared"; }},
@@ -233,7 +235,7 @@ class Recomputer {
   const bool deferred_;
   std::vector<Replay> replays_;
   std::map<ValueId, size_t> replay_of_;
-  std::multimap<ValueId, const Op*> readers_;  // in F
+  std::multimap<ValueId, const Op*> readers_;                            // in F
   std::map<ValueId, ValueId> again_[static_cast<size_t>(Phase::W) + 1];  // by phase: the clone's value
 };
 
@@ -277,7 +279,8 @@ std::vector<RecomputeChoice> parse_recompute(std::string_view text) {
       choice.first_layer = *first;
       choice.last_layer = *last;
     }
-    const auto level = std::find_if(levels().begin(), levels().end(), [&](const Level& l) { return l.name == name; });
+    const auto level =
+        std::find_if(levels().begin(), levels().end(), [&](const Level& l) { return l.name == name; });
     if (level == levels().end()) {
       choices.push_back(choice);
       continue;

@@ -254,7 +254,8 @@ class Reader {
     }
     if (s.kind == Kind::word || s.kind == Kind::list) {
       const auto& word = std::get<std::string>(value);
-      if (s.kind == Kind::word && !s.words.empty() && std::find(s.words.begin(), s.words.end(), word) == s.words.end()) {
+      if (s.kind == Kind::word && !s.words.empty() &&
+          std::find(s.words.begin(), s.words.end(), word) == s.words.end()) {
         config_error("{}: {} is '{}', accepted: {}{}", place, s.key, shown(word), s.accepted(),
                      did_you_mean(word, s.words));
       }
