@@ -42,7 +42,7 @@ double all_reduce_s(const Accelerator& a, const NetworkEfficiency& net, Group g,
 double send_s(const Accelerator& a, const NetworkEfficiency& net, int stride, double bytes) {
   const bool inside = a.inner.ranks == 0 || stride < a.inner.ranks;
   const double latency_us = inside ? a.inner.latency_us : a.outer.latency_us;
-  return 1e-6 * latency_us + bytes / (inside ? inner_rate(a, net) : outer_rate(a, net));
+  return 1e-6 * latency_us + bytes / (inside ? inner_rate(a, net) : a.outer.bytes_per_s * net.send);
 }
 
 double all_to_all_s(const Accelerator& a, const NetworkEfficiency& net, Group g, double bytes) {

@@ -71,7 +71,7 @@ struct Behaviour {
   double reduce_window = 1;        // of a microbatch's backward that may hide the gradients' reduction
   double contention = 0.0287;      // hidden communication still costs the compute beside it this part of its time
   double launch_sharpness = 1.55;  // exponent of the blend of device and host time
-  double jitter = 0.00332;         // of a step, for each doubling of the ranks beyond 8
+  double jitter = 0.00313;         // of a step, for each doubling of the ranks beyond 8
   double traffic_scale = 1.14;
   double eager_traffic = 1.19;  // element-wise work that is not fused moves so many times the bytes
   double host_scale = 1.2;
@@ -79,14 +79,14 @@ struct Behaviour {
   double moe_ops = 110;         // launches of a mixture block, each way
   double step_host_s = 0.0546;  // of the host beside a step's microbatches: optimizer, norms, logging
   double scan_rate = 0.01;      // of the matrix peak, a Mamba scan
-  double scan_traffic = 2.8;
+  double scan_traffic = 2.6;
 };
 
 /// Where the time of a step goes, seconds on the slowest stage; they add up to step_s.
 struct Waterfall {
   double products = 0, attention = 0, traffic = 0, launches = 0;
   double tensor = 0, exchange = 0, context = 0, pipeline = 0, data = 0;
-  double bubble = 0, optimizer = 0, jitter = 0.00332;
+  double bubble = 0, optimizer = 0, jitter = 0.00313;
 };
 
 struct Estimate {

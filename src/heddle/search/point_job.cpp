@@ -205,8 +205,8 @@ void read_software(const std::string& source, const std::string& extra, const Re
     s.dropout = true;
     s.fused_elementwise = false;
     s.sharded_states = release.stack == "deepspeed";
-    s.gradient_bytes = s.reduce_bytes =
-        has(row.lowered("precision"), "fp32 grad") || release.stack != "deepspeed" ? 4 : 2;
+    s.gradient_bytes = has(row.lowered("precision"), "fp32 grad") || release.stack != "deepspeed" ? 4 : 2;
+    s.reduce_bytes = 4;
     s.reduce_scatter = false;
     if (release.stack == "deepspeed") {
       // The BF16 optimizer keeps gradients in both types. Its reports are the driver's: reserved blocks, the
