@@ -16,9 +16,9 @@ struct Group {
 
 /// What a network gives of its rated figures.
 struct NetworkEfficiency {
-  double inner = 0.9;   // of the domain's link rate, large messages
-  double send = 0.576;  // of the NIC rate, one message to one neighbour
-  double outer = 0.5;   // of the NIC rate
+  double inner = 0.9;  // of the domain's link rate, large messages
+  double send = 0.95;  // of the NIC rate, one message to one neighbour
+  double outer = 0.5;  // of the NIC rate
 };
 
 /// Ranks of the group in one fast domain.

@@ -6,9 +6,9 @@
 namespace heddle::cost {
 
 const Sustained& sustained(Family family) {
-  static const Sustained ampere{0.88, 0.88, 0.88, 0.88, 0.9, 0.85, 128, 256, 856, 89.1};
-  static const Sustained hopper{0.75, 0.9, 0.9, 0.8, 0.44, 0.85, 128, 256, 1.5e+03, 94.2};
-  static const Sustained blackwell{0.78, 0.5, 0.48, 0.41, 0.7, 0.85, 256, 256, 90.2, 0};
+  static const Sustained ampere{0.88, 0.88, 0.88, 0.88, 0.9, 0.85, 128, 256, 685, 93.8};
+  static const Sustained hopper{0.75, 0.9, 0.9, 0.8, 0.44, 0.85, 128, 256, 1500, 317};
+  static const Sustained blackwell{0.78, 0.5, 0.48, 0.41, 0.7, 0.85, 256, 256, 56.7, 0};
   static const Sustained ascend{0.75, 0.75, 0.75, 0.75, 0.5, 0.75, 128, 256, 400};
   static const Sustained cdna3{0.55, 0.5, 0.5, 0.5, 0.4, 0.75, 256, 256, 400};
   static const Sustained other{0.7, 0.65, 0.6, 0.55, 0.45, 0.75, 128, 256, 400};

@@ -277,7 +277,7 @@ void Pricing::shard_weights(BlockWork& block, double parameters, Group group) co
 
 double Pricing::seconds(const Work& w) const {
   const double device = w.device_s();
-  const double host = w.ops * j_.device.host_us * 1e-6 * (1 - sw_.captured) * b_.host_scale;
+  const double host = w.ops * j_.device.host_us * 1e-6 * sw_.launch_factor * (1 - sw_.captured) * b_.host_scale;
   const double n = b_.launch_sharpness;
   return device <= 0 ? host : device * std::pow(1 + std::pow(host / device, n), 1 / n);
 }

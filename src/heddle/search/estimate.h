@@ -38,6 +38,7 @@ struct Software {
   bool dual_pipe = false;
   bool context_all_to_all = false;
   bool offload_activations = false;
+  double launch_factor = 1;    // a launch takes so many times the device's usual host time
   double attention_speed = 1;  // of fused attention, against today's kernels
   double captured = 0;         // part of the launches that CUDA graphs replace
   double gradient_bytes = 4;   // of the accumulated gradient
@@ -66,27 +67,27 @@ struct Job {
 /// The few constants of behaviour, the same for every device and job.
 struct Behaviour {
   cost::NetworkEfficiency net;
-  double tp_hidden = 0.52;         // of tensor collectives, with overlap
-  double exchange_hidden = 0.338;  // of the exchange, with overlap
+  double tp_hidden = 0.416;        // of tensor collectives, with overlap
+  double exchange_hidden = 0.401;  // of the exchange, with overlap
   double reduce_window = 1;        // of a microbatch's backward that may hide the gradients' reduction
-  double contention = 0.0287;      // hidden communication still costs the compute beside it this part of its time
+  double contention = 0.0548;      // hidden communication still costs the compute beside it this part of its time
   double launch_sharpness = 1.55;  // exponent of the blend of device and host time
-  double jitter = 0.00313;         // of a step, for each doubling of the ranks beyond 8
+  double jitter = 0.00611;         // of a step, for each doubling of the ranks beyond 8
   double traffic_scale = 1.14;
-  double eager_traffic = 1.19;  // element-wise work that is not fused moves so many times the bytes
+  double eager_traffic = 1;  // element-wise work that is not fused moves so many times the bytes
   double host_scale = 1.2;
   double expert_ops = 15.2;     // and of each expert in it
-  double moe_ops = 110;         // launches of a mixture block, each way
+  double moe_ops = 131;         // launches of a mixture block, each way
   double step_host_s = 0.0546;  // of the host beside a step's microbatches: optimizer, norms, logging
   double scan_rate = 0.01;      // of the matrix peak, a Mamba scan
-  double scan_traffic = 2.6;
+  double scan_traffic = 2.08;
 };
 
 /// Where the time of a step goes, seconds on the slowest stage; they add up to step_s.
 struct Waterfall {
   double products = 0, attention = 0, traffic = 0, launches = 0;
   double tensor = 0, exchange = 0, context = 0, pipeline = 0, data = 0;
-  double bubble = 0, optimizer = 0, jitter = 0.00313;
+  double bubble = 0, optimizer = 0, jitter = 0.00611;
 };
 
 struct Estimate {

@@ -212,6 +212,7 @@ void read_software(const std::string& source, const std::string& extra, const Re
       // The BF16 optimizer keeps gradients in both types. Its reports are the driver's: reserved blocks, the
       // context.
       if (s.gradient_bytes == 4) s.gradient_bytes = 6;
+      s.launch_factor = 10;  // random states are fetched and put back around every checkpointed layer
       s.reserve = 1.3;
       s.context_bytes = 3e9;
     }
