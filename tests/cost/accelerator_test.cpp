@@ -41,7 +41,8 @@ TEST(Product, PaysWholeWaves) {
   const Accelerator& a = *accelerator_named("H100");
   const double one = product_s(a, Precision::bf16, 128 * 132, 256, 8192);
   EXPECT_DOUBLE_EQ(product_s(a, Precision::bf16, 128 * 132 + 1, 256, 8192) > one * 1.3, true);
-  EXPECT_NEAR(product_s(a, Precision::bf16, 2 * 128 * 132, 256, 8192) / one, 2, 1e-9);
+  EXPECT_NEAR(product_s(a, Precision::bf16, 2 * 128 * 132, 256, 8192) / one, 2,
+              0.05);  // longer runs fill a little better
   EXPECT_EQ(product_s(a, Precision::bf16, 0, 256, 8192), 0);
   // Short inner lengths run at a lower rate; 8-bit operands at a higher one.
   EXPECT_GT(product_s(a, Precision::bf16, 8192, 8192, 512) * 16, product_s(a, Precision::bf16, 8192, 8192, 8192));

@@ -194,7 +194,7 @@ const std::vector<std::pair<const char*, const char*>>& aliases() {
       {"llama3405b", "llama31405b"},
       {"qwen330b", "qwen330ba3b"},
       {"qwen3235b", "qwen3235ba22b"},
-      {"gpt35b", "gpt35b"},
+
       {"nemotron22b", "nemotron422b"},
       {"nemotron340b", "nemotron4340b"},
       {"nemotron15b", "nemotron415b"},
@@ -202,7 +202,7 @@ const std::vector<std::pair<const char*, const char*>>& aliases() {
       {"moonlight16b", "moonlight16ba3b"},
       {"kimik2instruct", "kimik2"},
       {"bloom", "bloom176b"},
-      {"bloom176b", "bloom176b"},
+
       {"gpt3", "gpt3175b"},
       {"deepseekv3671b", "deepseekv3"},
       {"deepseekr1", "deepseekv3"},
@@ -212,7 +212,7 @@ const std::vector<std::pair<const char*, const char*>>& aliases() {
       {"llama3370b", "llama370b"},
       {"deepseekv2236b", "deepseekv2"},
       {"deepseekv216b", "deepseekv2lite"},
-      {"mixtral8x7b", "mixtral8x7b"},
+
   };
   return all;
 }

@@ -195,8 +195,7 @@ void read_recompute(const Row& row, const std::string& source, model::Recompute&
 }
 
 // What the sources say, or what their software does by default.
-void read_software(const std::string& source, const std::string& extra, const Release& release, const Row& row,
-                   Job& j) {
+void read_software(const std::string& extra, const Release& release, const Row& row, Job& j) {
   Software& s = j.software;
   const bool hopper = j.device.family == cost::Family::hopper, moe = j.shape.moe.count > 0;
   s.overlap_pp = true;
@@ -261,7 +260,6 @@ void read_software(const std::string& source, const std::string& extra, const Re
   if (has(extra, "natural routing")) j.imbalance = 1.15;
   if (has(extra, "lora")) j.frozen_base = true;
   j.with_mtp = !has(extra, "w/o mtp");
-  if (source.empty()) return;
 }
 
 // The whole number after `mark`, 0 when there is none of at most six digits.
@@ -355,7 +353,7 @@ PointJob job_of_point(const PointTable& table, size_t index) {
   if (!batch_known) p.time_reason = "the row lacks gbs: no throughput";
   j.precision = read_precision(row, source);
   read_recompute(row, source, j.recompute, p.assumed);
-  read_software(source, row.lowered("extra"), p.release, row, j);
+  read_software(row.lowered("extra"), p.release, row, j);
   return p;
 }
 
