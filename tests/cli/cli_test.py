@@ -458,6 +458,19 @@ class Cli(unittest.TestCase):
         self.assertEqual(len(self.losses(output)), done + 2)
 
 
+class InspectModel(unittest.TestCase):
+    def test_published_counts(self):
+        def inspect(*arguments):
+            return subprocess.run([HEDDLE, "inspect", *arguments], capture_output=True, text=True, timeout=60)
+
+        found = json.loads(inspect("--model", "deepseek v3", "--json").stdout)
+        self.assertEqual(found["parameters"], 671026419200)
+        self.assertIn("30532122624", inspect("--model", "Qwen3-30B-A3B").stdout)
+        self.assertEqual(inspect("--model", "Qwen3-30B-A4B").returncode, 2)
+        self.assertIn("did you mean 'Qwen3-30B-A3B'", inspect("--model", "Qwen3-30B-A4B").stderr)
+        self.assertEqual(inspect().returncode, 2)
+
+
 class Predict(unittest.TestCase):
     HEADER = "model,hw,gpus,tp,pp,dp,mbs,gbs,seq,tokens_per_s_per_gpu\n"
 

@@ -95,7 +95,9 @@ int run_command_line(int count, char** arguments) {
   InspectOptions inspect_options;
   sub = command("inspect", "Parameters, FLOPs and memory of a configuration; nothing is allocated",
                 std::as_const(inspect_options), inspect);
-  sub->add_option("CONFIG", inspect_options.config, "The configuration file")->required();
+  CLI::Option* config = sub->add_option("CONFIG", inspect_options.config, "The configuration file");
+  sub->add_option("--model", inspect_options.model, "Instead: a published model by name, such as DeepSeek-V3")
+      ->excludes(config);
   set(sub, inspect_options.set);
   sub->add_flag("--program", inspect_options.program, "Print the step program");
   json(sub, inspect_options.json);

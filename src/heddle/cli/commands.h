@@ -37,8 +37,10 @@ struct InspectOptions {
   std::vector<std::string> set;  // key=value
   bool program = false;
   bool json = false;
+  std::string model;  // a published model by name, in place of a configuration
 };
 int inspect(const InspectOptions& options);
+int inspect_shape(const InspectOptions& options);
 
 struct DoctorOptions {
   bool json = false;

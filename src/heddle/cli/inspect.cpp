@@ -228,6 +228,8 @@ RankClass class_of(const Account& a, const plan::Lowered& lowered, int stage) {
 }  // namespace
 
 int inspect(const InspectOptions& options) {
+  if (!options.model.empty()) return inspect_shape(options);
+  if (options.config.empty()) config_error("inspect: neither CONFIG nor --model (see heddle inspect --help)");
   Account a;
   a.config = train::read_run_config(options.config, options.set);
   a.plan = train::plan_of(a.config);

@@ -1,0 +1,56 @@
+// heddle inspect --model NAME: a published model by its dimensions alone.
+#include <cstdio>
+#include <nlohmann/json.hpp>
+
+#include "heddle/base/error.h"
+#include "heddle/cli/commands.h"
+#include "heddle/model/shape_presets.h"
+#include "heddle/observe/progress.h"
+#include "heddle/observe/table.h"
+
+namespace heddle::cli {
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+std::vector<std::string> names() {
+  std::vector<std::string> all;
+  for (const model::Shape& s : model::shape_presets()) all.push_back(s.name);
+  return all;
+}
+
+}  // namespace
+
+int inspect_shape(const InspectOptions& o) {
+  const model::Shape* s = model::find_shape(o.model);
+  if (s == nullptr) {
+    const std::string near = did_you_mean(o.model, names());
+    config_error("inspect: model '{}' is not known{}", o.model.substr(0, 60),
+                 near.empty() ? fmt::format(", accepted: {}", fmt::join(names(), ", ")) : near);
+  }
+  const double all = model::total_parameters(*s), active = model::active_parameters(*s);
+  const double flops_4k = model::training_flops_per_token(*s, 4096),
+               flops_8k = model::training_flops_per_token(*s, 8192);
+  if (o.json) {
+    Json json{{"model", s->name},
+              {"parameters", static_cast<int64_t>(all)},
+              {"active", static_cast<int64_t>(active)},
+              {"training_flops_per_token_4096", flops_4k},
+              {"training_flops_per_token_8192", flops_8k}};
+    if (s->mtp > 0) json["parameters_with_mtp"] = static_cast<int64_t>(model::total_parameters(*s, true));
+    fmt::print("{}\n", json.dump(2));
+    return kDone;
+  }
+  Table table({{s->name}, {"", Align::right}});
+  table.row({"parameters", fmt::format("{:.0f}", all)});
+  if (s->mtp > 0)
+    table.row({"with multi-token prediction", fmt::format("{:.0f}", model::total_parameters(*s, true))});
+  table.row({"active in a token", fmt::format("{:.0f}", active)});
+  table.row({"training GFLOP a token, sequence 4096", fmt::format("{:.2f}", flops_4k / 1e9)});
+  table.row({"training GFLOP a token, sequence 8192", fmt::format("{:.2f}", flops_8k / 1e9)});
+  fmt::print("{}", table.text(describe_terminal(1).unicode));
+  return kDone;
+}
+
+}  // namespace heddle::cli
