@@ -83,7 +83,7 @@ double relative(const std::vector<double>& a, const std::vector<double>& b) {
 std::vector<plan::Switch> on_off_switches(plan::MathsClass maths) {
   std::vector<plan::Switch> found;
   for (const plan::Switch& s : plan::switches()) {
-    if (s.values.size() == 2 && s.maths == maths) found.push_back(s);
+    if (s.values == std::vector<std::string>{"true", "false"} && s.maths == maths) found.push_back(s);
   }
   return found;
 }

@@ -35,9 +35,10 @@ const std::vector<Group>& groups() {
          return is_one_of(op.kind(), {"swiglu", "split", "silu", "multiply"}) &&
                 is_one_of(op.part, {"mlp", "shared", "expert_up"});
        }},
-      {"gather", "rows gathered from other ranks of tp and cp, and keys and values made from them",
+      {"gather", "rows that come from other ranks of tp and cp, and keys and values made from them",
        [](const Op& op) {
-         return is_one_of(op.kind(), {"all_gather", "ring_shift"}) || op.part == "sequence_keys";
+         return is_one_of(op.kind(), {"all_gather", "ring_shift", "sequence_to_heads"}) ||
+                op.part == "sequence_keys";
        }},
       {"mla_up", "queries, keys and values from their latents, with positions",
        [](const Op& op) {
