@@ -9,26 +9,21 @@
 //   tools/hosts --hosts 2 --ranks-per-host 2 --rate 1gbit -- build/bench_exchange [--json] [--rounds N] [--link
 //   BYTES_PER_S]
 #include <fmt/format.h>
-#include <sys/resource.h>
 
 #include <algorithm>
 #include <chrono>
 #include <cstring>
 #include <map>
 #include <nlohmann/json.hpp>
-#include <numeric>
 
-#include "heddle/base/random.h"
-#include "heddle/comm/mpi_world.h"
+#include "bench/paced_run.h"
 #include "heddle/device/host/paced_time.h"
 #include "heddle/kernels/registry.h"
-#include "heddle/model/rope_table.h"
-#include "heddle/plan/plan.h"
-#include "heddle/runtime/executor.h"
-#include "heddle/runtime/mesh_communicators.h"
 
 namespace heddle {
 namespace {
+
+using bench::Gather, bench::median, bench::PacedRun, bench::processor_seconds;
 
 using Clock = std::chrono::steady_clock;
 
@@ -73,167 +68,9 @@ plan::Plan plan_of(int ranks, const Options& options) {
   return plan;
 }
 
-double processor_seconds() {
-  rusage use{};
-  getrusage(RUSAGE_SELF, &use);
-  return static_cast<double>(use.ru_utime.tv_sec + use.ru_stime.tv_sec) +
-         1e-6 * static_cast<double>(use.ru_utime.tv_usec + use.ru_stime.tv_usec);
-}
-
-double median(std::vector<double> x) {
-  std::nth_element(x.begin(), x.begin() + std::ssize(x) / 2, x.end());
-  return x[x.size() / 2];
-}
-
-/// What every rank says, on every rank.
-class Gather {
- public:
-  explicit Gather(comm::World& world) {
-    std::vector<int> ranks(static_cast<size_t>(world.size()));
-    std::iota(ranks.begin(), ranks.end(), 0);
-    group_ = world.communicator(ranks, "bench");
-  }
-  std::vector<double> operator()(double own) {
-    const int n = group_->size();
-    std::vector<double> all(static_cast<size_t>(n));
-    std::vector<comm::Piece> sends, receives;
-    for (int r = 0; r < n; ++r) {
-      sends.push_back({r, 0, 8});
-      receives.push_back({r, 8 * r, 8});
-    }
-    group_->exchange(&own, sends, all.data(), receives);
-    return all;
-  }
-  double sum(double own) {
-    const std::vector<double> all = (*this)(own);
-    return std::accumulate(all.begin(), all.end(), 0.0);
-  }
-  double most(double own) {
-    const std::vector<double> all = (*this)(own);
-    return *std::max_element(all.begin(), all.end());
-  }
-
- private:
-  std::unique_ptr<comm::Communicator> group_;
-};
-
-/// One way of exchanging, with all that a rank needs to run steps of it.
-class Variant {
- public:
-  Variant(const model::ModelConfig& config, plan::Plan plan, comm::World& world)
-      : config_(config),
-        plan_(std::move(plan)),
-        mesh_(plan_.mesh),
-        lowered_(plan::lower(config, plan_)),
-        communicators_(world, lowered_.program, mesh_) {
-    runtime::ExecutorOptions options;
-    options.rank = world.rank();
-    options.place = mesh_.at(world.rank());
-    options.communicators = communicators_.by_channel();
-    options.capacity_bytes = int64_t{1} << 30;
-    executor_ = std::make_unique<runtime::Executor>(lowered_.program, options);
-    fill();
-    const RandomKey key = RandomKey(1).with(static_cast<uint64_t>(world.rank()));
-    device::Microbatch& micro = batch_.microbatches.emplace_back();
-    for (int64_t i = 0; i < plan_.sequences * (plan_.sequence_length + 1); ++i) {
-      micro.tokens.push_back(
-          static_cast<int32_t>(key.bits(static_cast<uint64_t>(i)) % static_cast<uint64_t>(config.vocab_size)));
-    }
-    batch_.scales.assign(3, 1e-4);
-    batch_.hyper = {0, 0.1, 0.05};  // weights stay as they are: every step does the same
-  }
-
-  const ir::StepProgram& program() const { return lowered_.program; }
-  runtime::Executor& executor() { return *executor_; }
-
-  double step() {
-    const auto began = Clock::now();
-    executor_->run_step(batch_);
-    return std::chrono::duration<double>(Clock::now() - began).count();
-  }
-  void look(const std::function<void(const ir::Issue&, const device::KernelCall&)>& at) {
-    executor_->run_step(batch_, at);
-  }
-  comm::Traffic traffic() const { return communicators_.traffic().at("comm.experts"); }
-
-  /// Seconds of the last traced steps in ops that move the experts' rows.
-  double exchange_seconds() {
-    double sum = 0;
-    const std::vector<std::string>& names = executor_->walk().streams().names();
-    for (size_t i = 0; i < names.size(); ++i) {
-      for (const device::Span& span : executor_->stream(static_cast<int>(i)).take_spans()) {
-        const ir::Op& op = lowered_.program.stages[static_cast<size_t>(span.stage)].ops[span.op_index];
-        if (op.kind().starts_with("dispatch") || op.kind().starts_with("collect"))
-          sum += static_cast<double>(span.end_ns - span.start_ns) * 1e-9;
-      }
-    }
-    return sum;
-  }
-
-  /// Arithmetic of the ops that compute, at balanced rows; an op without products counts its bytes as 30 each.
-  double work(const ir::Stage& stage, const ir::Op& op) const {
-    const int64_t rows = plan_.sequences * plan_.sequence_length * config_.num_experts_per_tok;
-    const ir::Cost cost = op.def->cost(stage, op, ir::FixedRows(rows));
-    return cost.flops + 30 * cost.bytes;
-  }
-  double work() const {
-    double sum = 0;
-    for (const ir::Stage& stage : lowered_.program.stages) {
-      for (const ir::Op& op : stage.ops) {
-        if (op.def->stream == ir::StreamKind::compute) sum += work(stage, op);
-      }
-    }
-    return sum;
-  }
-  void pace(double work_per_s) {
-    std::vector<std::vector<int64_t>> pace_ns;
-    for (const ir::Stage& stage : lowered_.program.stages) {
-      pace_ns.emplace_back();
-      for (const ir::Op& op : stage.ops) {
-        const bool computes = op.def->stream == ir::StreamKind::compute;
-        pace_ns.back().push_back(computes ? static_cast<int64_t>(work(stage, op) / work_per_s * 1e9) : 0);
-      }
-    }
-    executor_->set_pace(std::move(pace_ns));
-  }
-
- private:
-  void fill() {
-    const std::vector<double> table = model::rope_table(config_, plan_.sequence_length);
-    for (size_t s = 0; s < lowered_.program.stages.size(); ++s) {
-      const ir::Stage& stage = lowered_.program.stages[s];
-      for (size_t v = 0; v < stage.values.size(); ++v) {
-        const ir::Value& value = stage.values[v];
-        const bool state = value.role == ir::Role::weight || value.role == ir::Role::optimizer;
-        if (!state || value.layout == ir::Layout::packed || value.dtype == Dtype::bf16) continue;
-        const device::TensorView view = executor_->view(static_cast<int>(s), static_cast<ir::ValueId>(v));
-        const bool zero =
-            value.name.starts_with("m.") || value.name.starts_with("v.") || value.name.ends_with("bias");
-        const bool gain = value.name.find("norm") != std::string::npos;
-        const RandomKey key = RandomKey(2).with(value.name);
-        for (int64_t i = 0; i < view.elements(); ++i) {
-          view.as<float>()[i] = value.name == "rope_table" ? static_cast<float>(table[static_cast<size_t>(i)])
-                                : zero                     ? 0.0f
-                                : gain                     ? 1.0f
-                                       : static_cast<float>(0.05 * key.normal(static_cast<uint64_t>(i)));
-        }
-      }
-    }
-    executor_->make_weights();
-  }
-
-  model::ModelConfig config_;
-  plan::Plan plan_;
-  plan::Mesh mesh_;
-  plan::Lowered lowered_;
-  runtime::MeshCommunicators communicators_;
-  std::unique_ptr<runtime::Executor> executor_;
-  device::Batch batch_;
-};
-
 /// Bytes of rows that the plain exchange of one step sends to other nodes from this rank, from the routing itself:
 /// two ways forward, two backward.
-double analytic_plain_bytes(Variant& variant, const model::ModelConfig& config, comm::World& world) {
+double analytic_plain_bytes(PacedRun& variant, const model::ModelConfig& config, comm::World& world) {
   double rows_out = 0;
   const int64_t each = config.n_routed_experts / world.size();
   variant.look([&](const ir::Issue& issue, const device::KernelCall& call) {
@@ -260,14 +97,14 @@ int run(const Options& options) {
   for (int r = 0; r < world->size(); ++r) nodes = std::max(nodes, world->node_of(r) + 1);
 
   const std::vector<std::string> names{"plain", "merge", "rank", "node", "auto", "plain_four_lists"};
-  std::map<std::string, std::unique_ptr<Variant>> variants;
+  std::map<std::string, std::unique_ptr<PacedRun>> variants;
   for (const std::string& name : names) {
     plan::Plan plan = plan_of(world->size(), options);
     plan.exchange.topology = name == "plain_four_lists" ? "plain" : name;
     plan.reuse_lists = name != "plain_four_lists";
-    variants[name] = std::make_unique<Variant>(config, plan, *world);
+    variants[name] = std::make_unique<PacedRun>(config, plan, *world);
   }
-  Variant& plain = *variants.at("plain");
+  PacedRun& plain = *variants.at("plain");
   const double analytic = gather.sum(analytic_plain_bytes(plain, config, *world));
   const comm::Traffic before = plain.traffic();
   plain.step();

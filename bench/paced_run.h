@@ -1,0 +1,193 @@
+// A program run step after step on the ranks of an MPI job in the paced mode, for benches that compare programs in
+// one run: an op that computes lasts as long as on a device of the stated rate, asleep, so that ranks which share
+// cores do not slow each other down; what goes between ranks is real.
+#pragma once
+
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <chrono>
+#include <functional>
+#include <map>
+#include <memory>
+#include <numeric>
+#include <string>
+#include <vector>
+
+#include "heddle/base/random.h"
+#include "heddle/comm/mpi_world.h"
+#include "heddle/model/rope_table.h"
+#include "heddle/plan/plan.h"
+#include "heddle/runtime/executor.h"
+#include "heddle/runtime/mesh_communicators.h"
+
+namespace heddle::bench {
+
+inline double processor_seconds() {
+  rusage use{};
+  getrusage(RUSAGE_SELF, &use);
+  return static_cast<double>(use.ru_utime.tv_sec + use.ru_stime.tv_sec) +
+         1e-6 * static_cast<double>(use.ru_utime.tv_usec + use.ru_stime.tv_usec);
+}
+
+inline double median(std::vector<double> x) {
+  std::nth_element(x.begin(), x.begin() + std::ssize(x) / 2, x.end());
+  return x[x.size() / 2];
+}
+
+/// What every rank says, on every rank.
+class Gather {
+ public:
+  explicit Gather(comm::World& world) {
+    std::vector<int> ranks(static_cast<size_t>(world.size()));
+    std::iota(ranks.begin(), ranks.end(), 0);
+    group_ = world.communicator(ranks, "bench");
+  }
+  std::vector<double> operator()(double own) {
+    const int n = group_->size();
+    std::vector<double> all(static_cast<size_t>(n));
+    std::vector<comm::Piece> sends, receives;
+    for (int r = 0; r < n; ++r) {
+      sends.push_back({r, 0, 8});
+      receives.push_back({r, 8 * r, 8});
+    }
+    group_->exchange(&own, sends, all.data(), receives);
+    return all;
+  }
+  double sum(double own) {
+    const std::vector<double> all = (*this)(own);
+    return std::accumulate(all.begin(), all.end(), 0.0);
+  }
+  double most(double own) {
+    const std::vector<double> all = (*this)(own);
+    return *std::max_element(all.begin(), all.end());
+  }
+
+ private:
+  std::unique_ptr<comm::Communicator> group_;
+};
+
+/// One program, with all that a rank needs to run steps of it.
+class PacedRun {
+ public:
+  /// `wrap` may put another communicator in the place of a channel's; null: none.
+  using Wrap = std::function<comm::Communicator*(const std::string& channel, comm::Communicator* own)>;
+  PacedRun(const model::ModelConfig& config, plan::Plan plan, comm::World& world, const Wrap& wrap = nullptr)
+      : config_(config),
+        plan_(std::move(plan)),
+        mesh_(plan_.mesh),
+        lowered_(plan::lower(config, plan_)),
+        rank_(world.rank()),
+        communicators_(world, lowered_.program, mesh_) {
+    runtime::ExecutorOptions options;
+    options.rank = world.rank();
+    options.place = mesh_.at(world.rank());
+    options.communicators = communicators_.by_channel();
+    for (auto& [channel, own] : options.communicators) own = wrap ? wrap(channel, own) : own;
+    options.capacity_bytes = int64_t{1} << 30;
+    executor_ = std::make_unique<runtime::Executor>(lowered_.program, options);
+    fill();
+    const RandomKey key = RandomKey(1).with(static_cast<uint64_t>(world.rank()));
+    const int64_t width = plan_.sequences * (plan_.sequence_length + 1);
+    for (int m = 0; m < plan_.microbatches; ++m) {
+      device::Microbatch& micro = batch_.microbatches.emplace_back();
+      for (int64_t i = m * width; i < (m + 1) * width; ++i) {
+        micro.tokens.push_back(
+            static_cast<int32_t>(key.bits(static_cast<uint64_t>(i)) % static_cast<uint64_t>(config.vocab_size)));
+      }
+    }
+    batch_.scales.assign(3, 1e-4);
+    batch_.hyper = {0, 0.1, 0.05};  // weights stay as they are: every step does the same
+  }
+
+  const plan::Plan& plan() const { return plan_; }
+  const ir::StepProgram& program() const { return lowered_.program; }
+  runtime::Executor& executor() { return *executor_; }
+
+  double step() {
+    const auto began = std::chrono::steady_clock::now();
+    executor_->run_step(batch_);
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
+  }
+  void look(const std::function<void(const ir::Issue&, const device::KernelCall&)>& at) {
+    executor_->run_step(batch_, at);
+  }
+  comm::Traffic traffic() const { return communicators_.traffic().at("comm.experts"); }
+
+  /// Seconds of the last traced steps in ops that move the experts' rows.
+  double exchange_seconds() {
+    double sum = 0;
+    const std::vector<std::string>& names = executor_->walk().streams().names();
+    for (size_t i = 0; i < names.size(); ++i) {
+      for (const device::Span& span : executor_->stream(static_cast<int>(i)).take_spans()) {
+        const ir::Op& op = lowered_.program.stages[static_cast<size_t>(span.stage)].ops[span.op_index];
+        if (op.kind().starts_with("dispatch") || op.kind().starts_with("collect"))
+          sum += static_cast<double>(span.end_ns - span.start_ns) * 1e-9;
+      }
+    }
+    return sum;
+  }
+
+  /// Arithmetic of the ops that compute, at balanced rows; an op without products counts its bytes as 30 each.
+  double work(const ir::Stage& stage, const ir::Op& op) const {
+    const int64_t rows = plan_.sequences * plan_.sequence_length * config_.num_experts_per_tok;
+    const ir::Cost cost = op.def->cost(stage, op, ir::FixedRows(rows));
+    return cost.flops + 30 * cost.bytes;
+  }
+  double work() const {
+    double sum = 0;
+    for (const ir::Stage& stage : lowered_.program.stages) {
+      for (const ir::Op& op : stage.ops) {
+        if (op.def->stream == ir::StreamKind::compute) sum += work(stage, op);
+      }
+    }
+    return sum;
+  }
+  void pace(double work_per_s) {
+    std::vector<std::vector<int64_t>> pace_ns;
+    for (const ir::Stage& stage : lowered_.program.stages) {
+      pace_ns.emplace_back();
+      for (const ir::Op& op : stage.ops) {
+        const bool computes = op.def->stream == ir::StreamKind::compute;
+        pace_ns.back().push_back(computes ? static_cast<int64_t>(work(stage, op) / work_per_s * 1e9) : 0);
+      }
+    }
+    executor_->set_pace(std::move(pace_ns));
+  }
+
+ private:
+  void fill() {
+    const std::vector<double> table = model::rope_table(config_, plan_.sequence_length);
+    for (const int s : lowered_.program.stages_of(rank_)) {
+      const ir::Stage& stage = lowered_.program.stages[static_cast<size_t>(s)];
+      for (size_t v = 0; v < stage.values.size(); ++v) {
+        const ir::Value& value = stage.values[v];
+        const bool state = value.role == ir::Role::weight || value.role == ir::Role::optimizer;
+        if (!state || value.layout == ir::Layout::packed || value.dtype == Dtype::bf16) continue;
+        const device::TensorView view = executor_->view(s, static_cast<ir::ValueId>(v));
+        const bool zero =
+            value.name.starts_with("m.") || value.name.starts_with("v.") || value.name.ends_with("bias");
+        const bool gain = value.name.find("norm") != std::string::npos;
+        const RandomKey key = RandomKey(2).with(value.name);
+        for (int64_t i = 0; i < view.elements(); ++i) {
+          view.as<float>()[i] = value.name == "rope_table" ? static_cast<float>(table[static_cast<size_t>(i)])
+                                : zero                     ? 0.0f
+                                : gain                     ? 1.0f
+                                       : static_cast<float>(0.05 * key.normal(static_cast<uint64_t>(i)));
+        }
+      }
+    }
+    executor_->make_weights();
+  }
+
+  model::ModelConfig config_;
+  plan::Plan plan_;
+  plan::Mesh mesh_;
+  plan::Lowered lowered_;
+  int rank_;
+  runtime::MeshCommunicators communicators_;
+  std::unique_ptr<runtime::Executor> executor_;
+  device::Batch batch_;
+};
+
+}  // namespace heddle::bench
