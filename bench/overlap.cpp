@@ -235,7 +235,9 @@ double predicted_us(const PacedRun& run, const passes::Durations& us) {
   input.rows = [&](int, const ir::Issue&, size_t output) {
     return output == 0 ? run.plan().sequences * run.plan().sequence_length * model_config().num_experts_per_tok : 0;
   };
-  return simulate::simulate(run.program(), input).step_us;
+  const simulate::Simulation simulation = simulate::simulate(run.program(), input);
+  if (!simulation.deadlock.empty()) internal_error("the program can't go on:\n{}", simulation.deadlock);
+  return simulation.step_us;
 }
 
 nlohmann::ordered_json bench_ratio(double ratio, const Options& options, comm::World& world, Gather& gather) {
@@ -286,6 +288,7 @@ nlohmann::ordered_json bench_ratio(double ratio, const Options& options, comm::W
           pair.wrapped.push_back(std::make_unique<FreeExchange>(own));
           return static_cast<comm::Communicator*>(pair.wrapped.back().get());
         });
+    (void)predicted_us(*pair.real, op_us);  // before any rank could hang
     for (PacedRun* run : {pair.real.get(), pair.free.get()}) {
       run->pace(work_per_s);
       run->executor().set_trace(true);

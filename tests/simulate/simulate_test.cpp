@@ -150,7 +150,7 @@ TEST(Simulate, TwoRanksThatBothReceiveFirstAreADeadlock) {
   program.class_of_rank = {0, 1};
   for (int s = 0; s < 2; ++s) {
     program.actions[0].emplace_back();
-    for (const ir::BlockKind kind : {ir::BlockKind::receive_F, ir::BlockKind::send_F}) {
+    for (const ir::BlockKind kind : {ir::BlockKind::receive_F, ir::BlockKind::F}) {
       program.actions[0].back().push_back({static_cast<int>(program.blocks.size()), {0}});
       program.blocks.push_back(ir::make_block(program, s, kind));
     }

@@ -32,7 +32,8 @@ inline model::ModelConfig tiny_model() {
   return c;
 }
 
-inline plan::Plan tiny_plan(int pipeline, int experts, bool fused, int microbatches = 3) {
+inline plan::Plan tiny_plan(int pipeline, int experts, bool fused, int microbatches = 3,
+                            const std::string& weave = "off") {
   plan::Plan plan;
   plan.mesh.pp = pipeline;
   plan.mesh.dp = plan.mesh.ep = experts;
@@ -40,6 +41,7 @@ inline plan::Plan tiny_plan(int pipeline, int experts, bool fused, int microbatc
   plan.sequences = 2;
   plan.sequence_length = kTinySequence;
   if (!fused) plan.fusions.clear();
+  plan.weave = weave;
   return plan;
 }
 

@@ -6,8 +6,7 @@
 namespace heddle::ir {
 
 std::string_view name_of(BlockKind kind) {
-  static constexpr std::string_view names[] = {"begin",     "F",      "I",         "W",      "IW",
-                                               "receive_F", "send_F", "receive_I", "send_I", "end"};
+  static constexpr std::string_view names[] = {"begin", "F", "I", "W", "IW", "receive_F", "receive_I", "end"};
   return names[static_cast<int>(kind)];
 }
 
@@ -29,17 +28,15 @@ std::vector<int> StepProgram::stages_of(int rank) const {
 
 namespace {
 bool holds(BlockKind kind, const Op& op) {
-  const bool send = op.kind() == "send", receive = op.kind() == "receive";
+  const bool receive = op.kind() == "receive";
   switch (kind) {
     case BlockKind::begin: return op.phase == Phase::begin;
-    case BlockKind::F: return op.phase == Phase::F && !send && !receive;
-    case BlockKind::I: return op.phase == Phase::I && !send && !receive;
+    case BlockKind::F: return op.phase == Phase::F && !receive;
+    case BlockKind::I: return op.phase == Phase::I && !receive;
     case BlockKind::W: return op.phase == Phase::W;
-    case BlockKind::IW: return op.phase == Phase::W || (op.phase == Phase::I && !send && !receive);
+    case BlockKind::IW: return op.phase == Phase::W || (op.phase == Phase::I && !receive);
     case BlockKind::receive_F: return receive && op.phase == Phase::F;
-    case BlockKind::send_F: return send && op.phase == Phase::F;
     case BlockKind::receive_I: return receive && op.phase == Phase::I;
-    case BlockKind::send_I: return send && op.phase == Phase::I;
     case BlockKind::end: return op.phase == Phase::end;
   }
   return false;

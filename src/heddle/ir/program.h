@@ -14,8 +14,9 @@
 
 namespace heddle::ir {
 
-/// Which ops of a chunk a block holds. Sends and receives are blocks of their own, so that a schedule places them.
-enum class BlockKind : uint8_t { begin, F, I, W, IW, receive_F, send_F, receive_I, send_I, end };
+/// Which ops of a chunk a block holds. Sends stand behind what makes their operand; receives are blocks of their
+/// own, so that a schedule places them.
+enum class BlockKind : uint8_t { begin, F, I, W, IW, receive_F, receive_I, end };
 std::string_view name_of(BlockKind kind);
 
 struct Step {

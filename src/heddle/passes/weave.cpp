@@ -31,10 +31,13 @@ struct Node {
 
 class Weaver {
  public:
-  Weaver(const ir::StepProgram& program, const std::vector<ir::Block>& blocks, const Durations& duration_us) {
+  Weaver(const ir::StepProgram& program, const std::vector<ir::Block>& blocks, const Durations& duration_us,
+         bool in_order) {
     for (size_t slot = 0; slot < blocks.size(); ++slot) {
       const ir::Stage& stage = program.stages[static_cast<size_t>(blocks[slot].stages[0])];
+      const size_t first = nodes_.size();
       add(stage, blocks[slot], static_cast<uint8_t>(slot), duration_us);
+      if (in_order) follow(first);
     }
     for (size_t i = nodes_.size(); i-- > 0;) {
       Node& node = nodes_[i];
@@ -60,8 +63,7 @@ class Weaver {
 
  private:
   void add(const ir::Stage& stage, const ir::Block& block, uint8_t slot, const Durations& duration_us) {
-    std::map<ValueId, size_t> written;            // by the node that wrote or updated last
-    std::map<ValueId, std::vector<size_t>> read;  // since then
+    Uses own;  // of values of this block's microbatch
     int depth = 0, layer = 0;
     std::optional<size_t> before_layer, latest;  // the last op of the layers before, and of this one so far
     for (size_t i = 0; i < block.steps.size(); ++i) {
@@ -84,16 +86,21 @@ class Weaver {
       const auto after = [&](size_t other) {
         if (other != at) node.before.push_back(other);
       };
+      const auto uses_of = [&](ValueId id) -> Uses& {
+        return ir::is_persistent(stage.value(id).role) ? persistent_ : own;
+      };
       const auto reads = [&](ValueId id) {
         if (id == ir::none) return;
-        if (const auto from = written.find(id); from != written.end()) after(from->second);
-        read[id].push_back(at);
+        Uses& uses = uses_of(id);
+        if (const auto from = uses.written.find(id); from != uses.written.end()) after(from->second);
+        uses.read[id].push_back(at);
       };
       const auto writes = [&](ValueId id) {
-        if (const auto from = written.find(id); from != written.end()) after(from->second);
-        for (const size_t reader : read[id]) after(reader);
-        read[id].clear();
-        written[id] = at;
+        Uses& uses = uses_of(id);
+        if (const auto from = uses.written.find(id); from != uses.written.end()) after(from->second);
+        for (const size_t reader : uses.read[id]) after(reader);
+        uses.read[id].clear();
+        uses.written[id] = at;
       };
       for (const ValueId id : op.in) {
         reads(id);
@@ -114,6 +121,37 @@ class Weaver {
       node.missing = node.before.size();
       for (const size_t other : node.before) nodes_[other].after.push_back(at);
     }
+  }
+
+  // The block whose nodes begin at `first` comes after what ended the block before it. It is also enqueued after
+  // what that one sends: while the host waits for this block's counts, other ranks may wait for those messages.
+  void follow(size_t first) {
+    std::vector<size_t> ends, sends;
+    const auto begin = nodes_.begin() + static_cast<std::ptrdiff_t>(first);
+    if (std::all_of(begin, nodes_.end(), [](const Node& node) { return node.weight_gradient; })) return;
+    for (size_t i = first; i < nodes_.size(); ++i) {
+      Node& node = nodes_[i];
+      if (node.before.empty()) {
+        for (const size_t end : ends_) {
+          node.before.push_back(end);
+          order(end, i);
+        }
+        for (const size_t send : sends_) order(send, i);
+      }
+      if (node.weight_gradient) continue;
+      const bool computes = node.stream == stream("compute");
+      const bool goes_on = std::any_of(node.after.begin(), node.after.end(), [&](size_t next) {
+        const Node& n = nodes_[next];
+        return !n.weight_gradient && (n.stream == node.stream || !n.after.empty());  // not a mere send
+      });
+      if (!goes_on) (computes ? ends : sends).push_back(i);
+    }
+    ends_ = std::move(ends);
+    sends_ = std::move(sends);
+  }
+  void order(size_t earlier, size_t later) {
+    ++nodes_[later].missing;
+    nodes_[earlier].after.push_back(later);
   }
 
   int stream(const std::string& name) {
@@ -161,6 +199,12 @@ class Weaver {
 
   static constexpr double kOverdue = 1e30;
   std::vector<Node> nodes_;
+  struct Uses {
+    std::map<ValueId, size_t> written;            // the node that wrote or updated it last
+    std::map<ValueId, std::vector<size_t>> read;  // those that read it since
+  };
+  Uses persistent_;                   // by all blocks, which are of one stage
+  std::vector<size_t> ends_, sends_;  // of the last block in order
   std::vector<size_t> ready_;
   std::map<std::string, int> streams_;
   std::vector<double> free_us_;
@@ -170,15 +214,15 @@ class Weaver {
 
 }  // namespace
 
-ir::Block weave(const ir::StepProgram& program, const std::vector<ir::Block>& blocks,
-                const Durations& duration_us) {
+ir::Block weave(const ir::StepProgram& program, const std::vector<ir::Block>& blocks, const Durations& duration_us,
+                bool in_order) {
   ir::Block woven = ir::joined(blocks);
   const auto communicates = [&](const ir::Step& step) {
     const ir::Stage& stage = program.stages[static_cast<size_t>(woven.stages[step.slot])];
     return stage.ops[step.op].def->stream == ir::StreamKind::comm;
   };
   if (std::none_of(woven.steps.begin(), woven.steps.end(), communicates)) return woven;
-  woven.steps = Weaver(program, blocks, duration_us).order();
+  woven.steps = Weaver(program, blocks, duration_us, in_order).order();
   return woven;
 }
 

@@ -22,6 +22,9 @@ using Durations = std::function<double(const ir::Stage& stage, const ir::Op& op)
 
 /// One block with the blocks' slots side by side. Each is of one slot. Where nothing communicates they run as they
 /// are, one after the other.
-ir::Block weave(const ir::StepProgram& program, const std::vector<ir::Block>& blocks, const Durations& duration_us);
+/// With `in_order` a block begins where the one before it has ended, but for weight gradients, which go wherever
+/// there is room.
+ir::Block weave(const ir::StepProgram& program, const std::vector<ir::Block>& blocks, const Durations& duration_us,
+                bool in_order = false);
 
 }  // namespace heddle::passes

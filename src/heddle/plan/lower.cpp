@@ -210,9 +210,10 @@ Lowered lower(const model::ModelConfig& config, const Plan& plan) {
     schedule::Lowering lowering;
     lowering.first_stage = static_cast<int>(program.stages.size());
     if (plan.weave != "off" && trains) {
-      lowering.weave = [&](const ir::StepProgram& p, const std::vector<ir::Block>& blocks) {
+      lowering.neighbours = plan.weave == "pairs";
+      lowering.weave = [&](const ir::StepProgram& p, const std::vector<ir::Block>& blocks, bool in_order) {
         const passes::Durations durations = plan.durations ? plan.durations : nominal_durations(plan.exchange);
-        if (plan.weave == "pairs") return passes::weave(p, blocks, durations);
+        if (plan.weave == "pairs") return passes::weave(p, blocks, durations, in_order);
         std::vector<ir::Block> alone;
         for (const ir::Block& block : blocks) alone.push_back(passes::weave(p, {block}, durations));
         return ir::joined(alone);

@@ -27,6 +27,8 @@ struct Message {
   auto operator<=>(const Message&) const = default;
 };
 
+constexpr size_t kMostNeighbours = 6;
+
 BlockKind block_of(Kind kind) {
   switch (kind) {
     case Kind::F: return BlockKind::F;
@@ -75,18 +77,11 @@ class Lowerer {
         if (begins(k)) act(BlockKind::begin, k, -1);
       }
     }
-    for (const Action& action : schedule_.order[static_cast<size_t>(rank)]) {
-      const std::vector<Compute> computes = computes_of(action);
-      for (const Compute& c : computes) receive(c);
-      if (computes.size() == 1) {
-        run(computes[0]);
-      } else {
-        run_pair(computes[0], computes[1]);
-      }
-      for (const Compute& c : computes) {
-        if (c.kind != Kind::W)
-          act(c.kind == Kind::F ? BlockKind::send_F : BlockKind::send_I, chunk(c), c.microbatch);
-      }
+    const std::vector<Action>& order = schedule_.order[static_cast<size_t>(rank)];
+    for (size_t i = 0; i < order.size();) {
+      const Group group = group_at(order, i);
+      for (const Compute& c : group.computes) receive(c);
+      run(group);
     }
     act(BlockKind::end, 0, -1);
     return std::move(actions_);
@@ -116,28 +111,28 @@ class Lowerer {
     return op.kind() == "send" ? Channel{rank, there, op.phase} : Channel{there, rank, op.phase};
   }
 
+  struct Key {
+    int text;
+    bool in_order;
+    std::vector<std::pair<BlockKind, int>> parts;  // with their chunks
+    Key(int text, bool in_order) : text(text), in_order(in_order) {}
+    Key(int text, BlockKind kind, int chunk) : text(text), in_order(true), parts{{kind, chunk}} {}
+    auto operator<=>(const Key&) const = default;
+  };
   template <class Make>
-  int block(int text, BlockKind kind, int chunk, int with, const Make& make) {
-    auto [at, fresh] = made_.try_emplace({text, kind, chunk, with}, static_cast<int>(program_.blocks.size()));
+  int block(const Key& key, const Make& make) {
+    auto [at, fresh] = made_.try_emplace(key, static_cast<int>(program_.blocks.size()));
     if (fresh) program_.blocks.push_back(make());
     return at->second;
-  }
-  Block woven(const std::vector<Block>& blocks) const {
-    return lowering_.weave ? lowering_.weave(program_, blocks) : ir::joined(blocks);
   }
   void add(int block, std::vector<int> microbatches) {
     if (!program_.blocks[static_cast<size_t>(block)].steps.empty())
       actions_.push_back({block, std::move(microbatches)});
   }
+  // The beginning, the end, or a receive.
   void act(BlockKind kind, int chunk, int microbatch) {
     const int text = kind == BlockKind::begin ? rank_ : text_of(rank_);
-    const bool computes = kind <= BlockKind::IW && kind != BlockKind::begin;
-    add(block(text, kind, chunk, -1,
-              [&] {
-                Block made = ir::make_block(program_, text, kind, chunk);
-                return computes ? woven({made}) : made;
-              }),
-        {microbatch});
+    add(block({text, kind, chunk}, [&] { return ir::make_block(program_, text, kind, chunk); }), {microbatch});
   }
 
   void receive(const Compute& c) {
@@ -170,31 +165,73 @@ class Lowerer {
                        [&](const Op& op) { return op.phase == Phase::begin && op.chunk == chunk; });
   }
 
-  void run(const Compute& c) {
-    const int k = chunk(c), text = text_of(rank_);
-    if (c.kind == Kind::F && begins(k)) {
-      add(block(text, BlockKind::begin, k, k, [&] { return ir::make_first_block(program_, text, k); }),
-          {-1, c.microbatch});
-      return;
+  /// What is enqueued as one block: a computation, a fused pair, or neighbours.
+  struct Group {
+    std::vector<Compute> computes;
+    bool in_order = false;
+  };
+
+  // The group that begins with action i, which goes on to the one after it. No two of a group are of one
+  // microbatch: then they need nothing of each other.
+  Group group_at(const std::vector<Action>& order, size_t& i) const {
+    Group group{computes_of(order[i])};
+    const bool pair = order[i++].with.has_value();
+    if (pair || !lowering_.neighbours || group.computes[0].kind == Kind::F) return group;
+    const auto next = [&](bool weight_gradient) {
+      if (i == order.size() || order[i].with || (order[i].first.kind == Kind::W) != weight_gradient) return false;
+      return std::none_of(group.computes.begin(), group.computes.end(),
+                          [&](const Compute& c) { return c.microbatch == order[i].first.microbatch; });
+    };
+    const auto take_own_weight_gradient = [&] {
+      Compute& last = group.computes.back();
+      if (last.kind != Kind::I || i == order.size() || order[i].with) return;
+      if (order[i].first != Compute{Kind::W, last.stage, last.microbatch}) return;
+      last.kind = Kind::B;
+      ++i;
+    };
+    take_own_weight_gradient();
+    while (group.computes.size() < kMostNeighbours && next(true)) group.computes.push_back(order[i++].first);
+    const bool fills = std::any_of(group.computes.begin(), group.computes.end(),
+                                   [](const Compute& c) { return c.kind == Kind::W || c.kind == Kind::B; });
+    if (fills && next(false)) {
+      group.computes.push_back(order[i++].first);
+      take_own_weight_gradient();
     }
-    act(block_of(c.kind), k, c.microbatch);
+    group.in_order = group.computes.size() > 1;
+    return group;
   }
 
-  void run_pair(const Compute& f, const Compute& b) {
+  void run(const Group& group) {
     const int text = text_of(rank_);
-    if (begins(chunk(f))) act(BlockKind::begin, chunk(f), -1);
-    const int made = block(text, block_of(b.kind), chunk(f), chunk(b), [&] {
-      return woven({ir::make_block(program_, text, block_of(f.kind), chunk(f)),
-                    ir::make_block(program_, text, block_of(b.kind), chunk(b))});
+    for (const Compute& c : group.computes) {
+      if (c.kind != Kind::F || !begins(chunk(c))) continue;
+      if (group.computes.size() == 1) {
+        Key key{text, BlockKind::begin, chunk(c)};
+        key.parts.emplace_back(BlockKind::F, chunk(c));
+        add(block(key, [&] { return ir::make_first_block(program_, text, chunk(c)); }), {-1, c.microbatch});
+        return;
+      }
+      act(BlockKind::begin, chunk(c), -1);
+    }
+    Key key{text, group.in_order};
+    std::vector<int> microbatches;
+    for (const Compute& c : group.computes) {
+      key.parts.emplace_back(block_of(c.kind), chunk(c));
+      microbatches.push_back(c.microbatch);
+    }
+    const int made = block(key, [&] {
+      std::vector<Block> blocks;
+      for (const auto& [kind, chunk] : key.parts) blocks.push_back(ir::make_block(program_, text, kind, chunk));
+      return lowering_.weave ? lowering_.weave(program_, blocks, group.in_order) : ir::joined(blocks);
     });
-    add(made, {f.microbatch, b.microbatch});
+    add(made, std::move(microbatches));
   }
 
   ir::StepProgram& program_;
   const Schedule& schedule_;
   const Lowering& lowering_;
   std::vector<int> chunk_of_;  // by pipeline stage
-  std::map<std::tuple<int, BlockKind, int, int>, int> made_;
+  std::map<Key, int> made_;
   std::map<std::tuple<int, int, Phase, std::string_view>, const Op*> messages_;
   std::map<Channel, std::vector<Message>> sent_;
   int rank_ = 0;

@@ -1,5 +1,5 @@
-// From a schedule to the actions of a step program: blocks for what the schedule computes, receives before and
-// sends after them, the beginning of the step woven with the first forwards, and its end.
+// From a schedule to the actions of a step program: blocks for what the schedule computes, receives before them,
+// the beginning of the step woven with the first forwards, and its end.
 #pragma once
 
 #include <functional>
@@ -11,8 +11,11 @@ namespace heddle::schedule {
 
 struct Lowering {
   int first_stage = 0;  // the program's stage of pipeline rank r is first_stage + r; its beginning that of stage r
-  /// Joins the blocks of a fused pair (slots in this order), or rearranges a single one. Null: one after the other.
-  std::function<ir::Block(const ir::StepProgram& program, const std::vector<ir::Block>& blocks)> weave;
+  /// Rearranges a block, or joins several (slots in this order): a fused pair, or, `in_order`, neighbours of which
+  /// only the weight gradients may run beside the others. Null: one after the other.
+  std::function<ir::Block(const ir::StepProgram& program, const std::vector<ir::Block>& blocks, bool in_order)>
+      weave;
+  bool neighbours = false;  // join what follows a backward, so that its weight gradients may fill gaps there
 };
 
 /// Adds to `program` the blocks that the schedule needs, and to `actions` a list for each of its ranks. Chunk c of
