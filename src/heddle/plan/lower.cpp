@@ -14,6 +14,7 @@
 #include "heddle/plan/durations.h"
 #include "heddle/plan/plan.h"
 #include "heddle/schedule/generators.h"
+#include "heddle/schedule/timing.h"
 #include "heddle/schedule/validate.h"
 
 namespace heddle::plan {
@@ -154,6 +155,32 @@ void add_passes(model::StageText& text, const model::ModelConfig& config, const 
   passes::update(text, options);
 }
 
+// What the stages of the pipeline last, from the ops that they run.
+schedule::Times stage_times(const ir::StepProgram& program, const schedule::Placement& placement,
+                            const passes::Durations& duration_us) {
+  schedule::Times times;
+  times.stages.resize(static_cast<size_t>(placement.stages), {0, 0, 0, 0});
+  for (int r = 0; r < placement.ranks; ++r) {
+    const ir::Stage& stage = program.stages[static_cast<size_t>(r)];
+    const std::vector<int> own = placement.stages_of(r);
+    for (const ir::Op& op : stage.ops) {
+      if (ir::once_a_step(op.phase)) continue;
+      const int s = own[static_cast<size_t>(op.chunk)];
+      if (s >= placement.stages) continue;  // a second copy
+      schedule::StageTimes& of = times.stages[static_cast<size_t>(s)];
+      const double us = duration_us(stage, op);
+      if (op.attributes.has("step")) {
+        times.hop = std::max(times.hop, us);
+      } else if (op.def->stream == ir::StreamKind::comm) {
+        if (op.phase == ir::Phase::F) of.all_to_all += us;
+      } else {
+        (op.phase == ir::Phase::F ? of.forward : op.phase == ir::Phase::I ? of.input_grad : of.weight_grad) += us;
+      }
+    }
+  }
+  return times;
+}
+
 // The weights of a stage for another purpose are those of the training stage, in its layout.
 void share_weights(ir::Stage& stage, const ir::Stage& owner, int owner_index) {
   for (ir::Value& value : stage.values) {
@@ -200,6 +227,7 @@ Lowered lower(const model::ModelConfig& config, const Plan& plan) {
   program.microbatches = plan.microbatches;
   const schedule::Schedule training = schedule_of(plan);
   lowered.placement = training.placement;
+  const passes::Durations durations = plan.durations ? plan.durations : nominal_durations(plan.exchange);
   for (const ir::Purpose purpose : {ir::Purpose::train, ir::Purpose::evaluate, ir::Purpose::predict}) {
     if ((purpose == ir::Purpose::evaluate && !plan.evaluates) ||
         (purpose == ir::Purpose::predict && !plan.predicts)) {
@@ -210,9 +238,7 @@ Lowered lower(const model::ModelConfig& config, const Plan& plan) {
     schedule::Lowering lowering;
     lowering.first_stage = static_cast<int>(program.stages.size());
     if (plan.weave != "off" && trains) {
-      lowering.neighbours = plan.weave == "pairs";
       lowering.weave = [&](const ir::StepProgram& p, const std::vector<ir::Block>& blocks, bool in_order) {
-        const passes::Durations durations = plan.durations ? plan.durations : nominal_durations(plan.exchange);
         if (plan.weave == "pairs") return passes::weave(p, blocks, durations, in_order);
         std::vector<ir::Block> alone;
         for (const ir::Block& block : blocks) alone.push_back(passes::weave(p, {block}, durations));
@@ -238,6 +264,14 @@ Lowered lower(const model::ModelConfig& config, const Plan& plan) {
         share_weights(text.stage, program.stages[static_cast<size_t>(r)], r);
       }
       program.stages.push_back(std::move(text.stage));
+    }
+    schedule::Timing timing;
+    if (trains && plan.weave == "pairs" && plan.mesh.pp > 1) {
+      timing = schedule::timing_of(order, stage_times(program, order.placement, durations));
+      lowering.at_once = [&](int rank, size_t action) {
+        const std::vector<schedule::Interval>& of = timing.of[static_cast<size_t>(rank)];
+        return of[action].start <= of[action - 1].end;
+      };
     }
     schedule::lower(program, program.actions[static_cast<size_t>(purpose)], order, lowering);
   }

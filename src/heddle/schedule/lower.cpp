@@ -175,8 +175,9 @@ class Lowerer {
   // microbatch: then they need nothing of each other.
   Group group_at(const std::vector<Action>& order, size_t& i) const {
     Group group{computes_of(order[i])};
+    bool fills = order[i].first.kind == Kind::W;  // has weight gradients that the schedule places by themselves
     const bool pair = order[i++].with.has_value();
-    if (pair || !lowering_.neighbours || group.computes[0].kind == Kind::F) return group;
+    if (pair || !lowering_.at_once || group.computes[0].kind == Kind::F) return group;
     const auto next = [&](bool weight_gradient) {
       if (i == order.size() || order[i].with || (order[i].first.kind == Kind::W) != weight_gradient) return false;
       return std::none_of(group.computes.begin(), group.computes.end(),
@@ -187,13 +188,15 @@ class Lowerer {
       if (last.kind != Kind::I || i == order.size() || order[i].with) return;
       if (order[i].first != Compute{Kind::W, last.stage, last.microbatch}) return;
       last.kind = Kind::B;
+      fills = true;
       ++i;
     };
     take_own_weight_gradient();
-    while (group.computes.size() < kMostNeighbours && next(true)) group.computes.push_back(order[i++].first);
-    const bool fills = std::any_of(group.computes.begin(), group.computes.end(),
-                                   [](const Compute& c) { return c.kind == Kind::W || c.kind == Kind::B; });
-    if (fills && next(false)) {
+    while (group.computes.size() < kMostNeighbours && next(true)) {
+      group.computes.push_back(order[i++].first);
+      fills = true;
+    }
+    if (fills && next(false) && lowering_.at_once(rank_, i)) {
       group.computes.push_back(order[i++].first);
       take_own_weight_gradient();
     }

@@ -15,7 +15,9 @@ struct Lowering {
   /// only the weight gradients may run beside the others. Null: one after the other.
   std::function<ir::Block(const ir::StepProgram& program, const std::vector<ir::Block>& blocks, bool in_order)>
       weave;
-  bool neighbours = false;  // join what follows a backward, so that its weight gradients may fill gaps there
+  /// Whether action i of a rank follows the one before it at once, without waiting for another rank: then the
+  /// weight gradients of that one may fill gaps here. Null: none does.
+  std::function<bool(int rank, size_t action)> at_once;
 };
 
 /// Adds to `program` the blocks that the schedule needs, and to `actions` a list for each of its ranks. Chunk c of
