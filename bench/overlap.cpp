@@ -365,13 +365,13 @@ int run(const Options& options) {
     config_error("bench_overlap needs {} ranks, {} are running", kPipelineRanks * kExpertRanks, world->size());
   }
   Gather gather(*world);
-  nlohmann::ordered_json found = nlohmann::ordered_json::array();
   bool believable = true;
   for (const double ratio : options.ratios) {
-    found.push_back(bench_ratio(ratio, options, *world, gather));
-    believable = believable && found.back()["believable"];
+    const nlohmann::ordered_json found = bench_ratio(ratio, options, *world, gather);
+    believable = believable && found["believable"];
+    if (world->rank() == 0) fmt::print("{}\n", found.dump(options.json ? -1 : 2));
+    std::fflush(stdout);
   }
-  if (world->rank() == 0) fmt::print("{}\n", found.dump(options.json ? -1 : 2));
   return believable ? 0 : 1;
 }
 

@@ -299,8 +299,9 @@ class Cli(unittest.TestCase):
         found = json.loads(self.heddle(*more, "--ranks", "4", "--set", "mesh.tp=2", "--set", "mesh.ep=2", "--set",
                                        "output=two", "--steps", "5").stdout)
         self.assertEqual((found["first_step"], found["steps"]), (3, 5))
-        found = json.loads(self.heddle(*more, "--ranks", "1", "--set", "mesh.tp=1", "--set", "mesh.ep=1",
-                                       "--set", "output=two", "--steps", "6").stdout)
+        found = json.loads(self.heddle(*more, "--ranks", "2", "--set", "mesh.tp=1", "--set", "mesh.ep=1", "--set",
+                                       "mesh.pp=2", "--set", "parallel.schedule=dual_pipe_v", "--set", "output=two",
+                                       "--steps", "6").stdout)
         self.assertEqual(found["first_step"], 5)
         self.assertEqual(json.loads(self.heddle("generate", "two", "--tokens", "2", "--json").stdout)["step"], 6)
 

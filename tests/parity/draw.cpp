@@ -183,11 +183,7 @@ std::string Draw::text() const {
 }
 
 plan::Plan Draw::one_rank() const {
-  plan::Plan one = plan;
-  one.mesh = {};
-  one.schedule = "1f1b";
-  one.order.reset();
-  one.layout = "even";
+  plan::Plan one = plan.on_one_rank();
   one.weave = "off";
   one.recompute.clear();
   one.microbatches = kGlobalMicrobatches;

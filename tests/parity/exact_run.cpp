@@ -64,6 +64,7 @@ plan::Plan exact_plan(const plan::Degrees& mesh, const ExactSetting& setting) {
   plan.dtype = setting.dtype;
   plan.exact_sums = setting.exact;
   plan.exchange.topology = setting.topology;
+  plan.schedule = setting.schedule;
   plan.update.bucket_bytes = 4000;
   plan.update.clip_norm = 0.05;  // clips
   if (setting.backend == "host") {
@@ -94,7 +95,7 @@ std::map<std::string, std::vector<double>> train_on(comm::World& world, const pl
   const plan::Lowered lowered = plan::lower(exact_model(), plan);
   test::RankRun run(plan, mesh, lowered, world, setting.backend, kArenaBytes);
   run_exact(run, plan);
-  const plan::Lowered single = plan::lower(exact_model(), exact_plan({}, setting));
+  const plan::Lowered single = plan::lower(exact_model(), exact_plan({}, ExactSetting{.dtype = setting.dtype}));
   std::vector<int> everyone;
   for (int r = 0; r < world.size(); ++r) everyone.push_back(r);
   const auto all = world.communicator(everyone, "exact");

@@ -14,6 +14,7 @@ struct ExactSetting {
   std::string backend = "reference";
   bool exact = true;
   std::string topology = "plain";  // of the experts' exchange
+  std::string schedule = "1f1b";
 };
 
 model::ModelConfig exact_model();

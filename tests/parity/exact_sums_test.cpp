@@ -15,6 +15,7 @@ struct Layout {
   plan::Degrees mesh;
   std::string topology = "plain";
   std::vector<int> node_of;
+  std::string schedule = "1f1b";
 };
 
 const std::vector<Layout> kLayouts{{{.dp = 2}},
@@ -27,7 +28,13 @@ const std::vector<Layout> kLayouts{{{.dp = 2}},
                                    {{.dp = 8, .ep = 8}, "merge", {0, 0, 1, 1, 2, 2, 3, 3}},
                                    {{.pp = 3}},
                                    {{.dp = 2, .pp = 2, .ep = 2}, "node", {0, 1, 0, 1}},
-                                   {{.dp = 4, .pp = 3, .ep = 2, .order = "pp-dp-tp-cp"}, "rank"}};
+                                   {{.dp = 4, .pp = 3, .ep = 2, .order = "pp-dp-tp-cp"}, "rank"},
+                                   {{.pp = 2}, "plain", {}, "zb_h1"},
+                                   {{.pp = 4}, "plain", {}, "interleaved_fused"},
+                                   {{.dp = 2, .pp = 2, .ep = 2}, "plain", {}, "dual_pipe_v"},
+                                   {{.dp = 2, .pp = 3, .ep = 2}, "rank", {}, "v_half"},
+                                   {{.dp = 2, .pp = 2}, "plain", {}, "zb_v"},
+                                   {{.pp = 2}, "plain", {}, "dual_pipe"}};
 
 void expect_same_weights(const ExactSetting& setting, const std::vector<Layout>& layouts) {
   const auto expected = train_on_threads({}, setting);
@@ -43,11 +50,12 @@ void expect_same_weights(const ExactSetting& setting, const std::vector<Layout>&
     const plan::Degrees& mesh = layout.mesh;
     ExactSetting with = setting;
     with.topology = layout.topology;
+    with.schedule = layout.schedule;
     const auto found = train_on_threads(mesh, with, layout.node_of);
     ASSERT_EQ(found.size(), expected.size());
     for (const auto& [name, values] : expected) {
-      EXPECT_EQ(found.at(name), values)
-          << name << ", dp " << mesh.dp << " ep " << mesh.ep << " pp " << mesh.pp << " " << layout.topology;
+      EXPECT_EQ(found.at(name), values) << name << ", dp " << mesh.dp << " ep " << mesh.ep << " pp " << mesh.pp
+                                        << " " << layout.topology << " " << layout.schedule;
     }
   }
 }

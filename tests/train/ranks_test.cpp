@@ -16,7 +16,7 @@ namespace {
 constexpr int64_t kBatch = 8;  // sequences
 
 TrainerOptions options_for(const plan::Degrees& mesh, const std::string& backend, Dtype dtype,
-                           const std::string& context = "gather") {
+                           const std::string& context = "gather", const std::string& schedule = "1f1b") {
   TrainerOptions o;
   o.model.vocab_size = 64;
   o.model.hidden_size = 32;
@@ -36,6 +36,7 @@ TrainerOptions options_for(const plan::Degrees& mesh, const std::string& backend
   o.model.initializer_range = 0.1;
   o.plan.mesh = mesh;
   o.plan.context = context;
+  o.plan.schedule = schedule;
   o.plan.sequences = 2;
   o.plan.microbatches = static_cast<int>(kBatch / (o.plan.sequences * mesh.dp));
   o.plan.sequence_length = 16;
@@ -51,6 +52,7 @@ struct Layout {
   const char* name;
   plan::Degrees mesh;
   const char* context = "gather";
+  const char* schedule = "1f1b";
   friend std::ostream& operator<<(std::ostream& out, const Layout& layout) { return out << layout.name; }
 };
 
@@ -61,6 +63,10 @@ const std::vector<Layout> kLayouts{
     {"cp2", {.cp = 2}, "ring"},
     {"dp2_ep2", {.dp = 2, .ep = 2}},
     {"tp2_dp2_pp2_ep2", {.tp = 2, .dp = 2, .pp = 2, .ep = 2}},
+    {"pp2_dual_pipe_v", {.pp = 2}, "gather", "dual_pipe_v"},
+    {"dp2_pp3_ep2_zb_1p", {.dp = 2, .pp = 3, .ep = 2}, "gather", "zb_1p"},
+    {"tp2_pp2_interleaved", {.tp = 2, .pp = 2}, "gather", "interleaved_fused"},
+    {"pp2_dual_pipe", {.pp = 2}, "gather", "dual_pipe"},
 };
 
 struct Outcome {
@@ -118,7 +124,8 @@ class Ranks : public testing::TestWithParam<Layout> {
   void expect_as_one_rank(const std::string& backend, Dtype dtype, double tolerance) {
     const Outcome one = train_two_steps(options_for({}, backend, dtype));
     EXPECT_NEAR(one.steps[0].next_token_loss, std::log(64.0), 0.5);
-    expect_near(train_two_steps(options_for(GetParam().mesh, backend, dtype, GetParam().context)), one, tolerance);
+    const Layout& l = GetParam();
+    expect_near(train_two_steps(options_for(l.mesh, backend, dtype, l.context, l.schedule)), one, tolerance);
   }
 };
 
@@ -185,7 +192,7 @@ std::string saved(const std::string& folder, RankTrainers& ranks) {
 TEST_P(RankCheckpoint, GoesOnInAnotherLayout) {
   const auto& [before, after] = GetParam();
   const auto options = [](const Layout& layout) {
-    TrainerOptions o = options_for(layout.mesh, "host", Dtype::bf16, layout.context);
+    TrainerOptions o = options_for(layout.mesh, "host", Dtype::bf16, layout.context, layout.schedule);
     o.plan.exact_sums = true;
     return o;
   };
@@ -212,7 +219,10 @@ INSTANTIATE_TEST_SUITE_P(
     Layouts, RankCheckpoint,
     testing::Values(std::tuple{Layout{"one", {}}, kLayouts[5]}, std::tuple{kLayouts[5], kLayouts[3]},
                     std::tuple{kLayouts[3], Layout{"one", {}}}, std::tuple{kLayouts[0], kLayouts[4]},
-                    std::tuple{kLayouts[4], kLayouts[2]}, std::tuple{kLayouts[1], kLayouts[0]}),
+                    std::tuple{kLayouts[4], kLayouts[2]}, std::tuple{kLayouts[1], kLayouts[0]},
+                    std::tuple{kLayouts[2], kLayouts[6]}, std::tuple{kLayouts[6], kLayouts[7]},
+                    std::tuple{kLayouts[7], kLayouts[9]}, std::tuple{kLayouts[9], Layout{"one", {}}},
+                    std::tuple{kLayouts[8], kLayouts[7]}),
     [](const auto& info) {
       return fmt::format("{}_to_{}", std::get<0>(info.param).name, std::get<1>(info.param).name);
     });

@@ -26,6 +26,7 @@ int generate(const GenerateOptions& options) {
   for (const std::string& reason : refused) fmt::print(stderr, "heddle: passed over: {}\n", terminal_text(reason));
   if (!checkpoint) config_error("{}: no checkpoint in {}", options.run, folder.checkpoints());
   config.mesh = {};  // one rank, whatever the run had
+  config.parallel = {};
   train::Trainer trainer(train::trainer_options_of(config));
   train::load_trainer(*checkpoint, trainer);
 

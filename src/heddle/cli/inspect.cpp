@@ -238,8 +238,7 @@ int inspect(const InspectOptions& options) {
     fmt::print("{}", ir::text_of(lowered.program));
     return kDone;
   }
-  plan::Plan alone = a.plan;  // the whole model, and a step's work
-  alone.mesh = {};
+  plan::Plan alone = a.plan.on_one_rank();  // the whole model, and a step's work
   alone.microbatches *= a.plan.mesh.dp;
   const plan::Lowered whole = plan::lower(a.config.model, alone);
   a.parts = parameters_by_part(a.config.model, whole);

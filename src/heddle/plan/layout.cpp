@@ -180,9 +180,8 @@ std::vector<model::Piece> layout_of(const std::string& layout, const model::Mode
   if (all != wanted) {
     const auto count = [&](const std::string& in, char c) { return std::count(in.begin(), in.end(), c); };
     config_error(
-        "parallel.layout holds {} E, {} t, {} m and {} L in another order or number than the model, which is E, {} "
-        "t, "
-        "{} m, L",
+        "parallel.layout holds {} E, {} t, {} m and {} L in another order or number than the model, which is E, "
+        "{} t, {} m, L",
         count(all, 'E'), count(all, 't'), count(all, 'm'), count(all, 'L'), count(wanted, 't'), count(wanted, 'm'));
   }
   return pieces_of(found);

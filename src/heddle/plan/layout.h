@@ -9,14 +9,12 @@
 namespace heddle::plan {
 
 /// The pieces of `stages` stages. `layout`:
-///   "even"      layers as equal as can be, the first stages take one more; the embedding first, depths of
-///   multi-token
-///               prediction and the loss on the last
+///   "even"      layers as equal as can be, the first stages take one more; the embedding first, the last stage
+///               has the depths of multi-token prediction and the loss
 ///   "balanced"  the cut whose costliest stage is cheapest, by the model's FLOPs
-///   otherwise   a string as Megatron-LM's --pipeline-model-parallel-layout: stages between "|", E the embedding, t
-///   a
-///               layer, m a depth of multi-token prediction, L the loss; "t*3" and "(tt|)*29" repeat, commas mean
-///               nothing. A stage may be empty.
+///   otherwise   a string as Megatron-LM's --pipeline-model-parallel-layout: stages between "|", E the embedding,
+///               t a layer, m a depth of multi-token prediction, L the loss; "t*3" and "(tt|)*29" repeat, commas
+///               mean nothing. A stage may be empty.
 /// ConfigError when the string can't be read, or doesn't hold all of the model once and in order, or has another
 /// number of stages.
 std::vector<model::Piece> layout_of(const std::string& layout, const model::ModelConfig& config, int stages);

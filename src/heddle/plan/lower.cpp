@@ -194,6 +194,18 @@ void share_weights(ir::Stage& stage, const ir::Stage& owner, int owner_index) {
 
 }  // namespace
 
+Plan Plan::on_one_rank() const {
+  const Plan usual;
+  Plan one = *this;
+  one.mesh = usual.mesh;
+  one.schedule = usual.schedule;
+  one.order.reset();
+  one.chunks = usual.chunks;
+  one.group = usual.group;
+  one.layout = usual.layout;
+  return one;
+}
+
 schedule::Schedule schedule_of(const Plan& plan) {
   schedule::Schedule made;
   if (plan.order) {

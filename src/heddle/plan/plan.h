@@ -44,6 +44,8 @@ struct Plan {
   std::function<int64_t(const ir::Value&)> packed_bytes;
 
   int ranks() const { return mesh.ranks(); }
+  /// The same on one rank: no mesh, and nothing that speaks of its pipeline.
+  Plan on_one_rank() const;
 };
 
 struct Lowered {

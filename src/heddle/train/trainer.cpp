@@ -151,8 +151,7 @@ Trainer::Trainer(TrainerOptions options, comm::World* world)
 }
 
 void Trainer::count_model() {
-  plan::Plan one = options_.plan;
-  one.mesh = {};
+  plan::Plan one = options_.plan.on_one_rank();
   one.microbatches = 1;
   one.evaluates = one.predicts = false;
   const plan::Lowered lowered = plan::lower(options_.model, one);
