@@ -77,6 +77,21 @@ TEST(Weave, PairsHideThemUnderTheOtherMicrobatch) {
   EXPECT_LT(waiting_us("pairs", "dual_pipe_v"), 0.2 * layers);
 }
 
+// Two states go from one stage to the next, of one size; lowering verifies which of them is received where.
+TEST(Weave, MessagesKeepTheirOrder) {
+  model::ModelConfig c = moe_model();
+  c.num_nextn_predict_layers = 2;
+  for (const char* weave : {"off", "layers", "pairs"}) {
+    Plan plan;
+    plan.mesh = {.tp = 2, .pp = 2, .ep = 2};
+    plan.microbatches = 8;
+    plan.schedule = "interleaved";
+    plan.layout = "E||ttttm|mL";
+    plan.weave = weave;
+    EXPECT_NO_THROW(lower(c, plan)) << weave;
+  }
+}
+
 TEST(Weave, HoldsEachOpOnce) {
   const Lowered plain = lowered("off", "zb_h1"), woven = lowered("pairs", "zb_h1");
   const auto sorted = [](const ir::Block& block) {

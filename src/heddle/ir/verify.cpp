@@ -94,8 +94,9 @@ void verify(const Stage& stage) {
 
 namespace {
 
-// What one rank puts on and takes off one pipeline channel, in order: (the stage that it comes from, microbatch).
-using Traffic = std::vector<std::pair<int64_t, int>>;
+// What one rank puts on and takes off one pipeline channel, in order: (the stage that it comes from, which of its
+// states, microbatch).
+using Traffic = std::vector<std::tuple<int64_t, int64_t, int>>;
 
 }  // namespace
 
@@ -148,7 +149,8 @@ void verify_actions(const StepProgram& program, const StepProgram::ActionLists& 
           const int here = static_cast<int>(c), there = here + step_by;
           auto& [sent, received] =
               links[{sends ? here : there, sends ? there : here, channel_of_stream(stream_name(op))}];
-          (sends ? sent : received).emplace_back(op.attributes.integer_or("edge", 0), microbatch);
+          (sends ? sent : received)
+              .emplace_back(op.attributes.integer_or("edge", 0), op.attributes.integer_or("state", 0), microbatch);
         }
       }
     }

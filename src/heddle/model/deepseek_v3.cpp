@@ -81,7 +81,9 @@ class Writer {
       local_states_[chunk.to.edge] = states;
       return;
     }
-    for (const ValueId state : states) op("send", {state}, {}, hop(chunk.to), "pp");
+    for (size_t d = 0; d < states.size(); ++d) {
+      op("send", {states[d]}, {}, hop(chunk.to).set("state", static_cast<int64_t>(d)), "pp");
+    }
   }
 
   // What is written while it lives belongs to a part of the layer (ir::Op::part).
@@ -107,7 +109,7 @@ class Writer {
         .set("columns", c_.hidden_size);
     std::vector<ValueId> states;
     for (int64_t d = 0; d < std::min(depths() + 1, chunk.piece.first_depth); ++d) {
-      states.push_back(op("receive", {}, {"x"}, attributes, "pp")[0]);
+      states.push_back(op("receive", {}, {"x"}, attributes.set("state", d), "pp")[0]);
     }
     return states;
   }

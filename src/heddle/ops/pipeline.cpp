@@ -12,10 +12,12 @@ Cost message_cost(const Stage& stage, const Op& op, const RowCounts& rows) {
   return Cost{.message_bytes = static_cast<double>(stage.bytes(op.in.empty() ? op.out[0] : op.in[0], rows))};
 }
 
-// Of the message that answers `op`: back where it came from, of the same edge.
+// Of the message that answers `op`: back where it came from, with the gradient of the same state of the same edge.
 Attributes answer_to(const Op& op) {
   Attributes attributes{{"step", op.attributes.integer("step")}};
-  if (op.attributes.has("edge")) attributes.set("edge", op.attributes.integer("edge"));
+  for (const char* name : {"edge", "state"}) {
+    if (op.attributes.has(name)) attributes.set(name, op.attributes.integer(name));
+  }
   return attributes;
 }
 

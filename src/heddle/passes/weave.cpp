@@ -4,6 +4,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "heddle/ir/streams.h"
 
@@ -112,6 +113,14 @@ class Weaver {
         writes(id);
       }
       for (const ValueId id : op.updates) writes(id);
+      // An op takes the microbatches in their order.
+      auto [ran, first_run] = last_run_.try_emplace(op_index, at);
+      if (!first_run) after(std::exchange(ran->second, at));
+      // Messages of a channel are received in the order of the text, and of the blocks.
+      if (op.kind() == "send") {
+        auto [last, first] = last_send_.try_emplace(node.stream, at);
+        if (!first) after(std::exchange(last->second, at));
+      }
       // What is made again needs nothing of the backward: it waits for its layer's turn, lest all be made at once.
       if (op.again && before_layer) after(*before_layer);
       const bool paces = !op.again && (op.phase != Phase::W || !latest || nodes_[*latest].weight_gradient);
@@ -203,8 +212,10 @@ class Weaver {
     std::map<ValueId, size_t> written;            // the node that wrote or updated it last
     std::map<ValueId, std::vector<size_t>> read;  // those that read it since
   };
-  Uses persistent_;                   // by all blocks, which are of one stage
-  std::vector<size_t> ends_, sends_;  // of the last block in order
+  Uses persistent_;                      // by all blocks, which are of one stage
+  std::map<int, size_t> last_send_;      // by stream
+  std::map<uint32_t, size_t> last_run_;  // of an op, in the blocks before
+  std::vector<size_t> ends_, sends_;     // of the last block in order
   std::vector<size_t> ready_;
   std::map<std::string, int> streams_;
   std::vector<double> free_us_;
