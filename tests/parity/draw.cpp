@@ -10,7 +10,6 @@ namespace heddle::parity {
 
 namespace {
 
-constexpr int kGlobalMicrobatches = 8;
 constexpr int64_t kSequences = 2, kSequence = 48;
 
 class Dice {
@@ -134,7 +133,7 @@ Draw draw(uint64_t number, int most_ranks, int ranks) {
   c.tie_word_embeddings = dice.one_in(3);
   c.num_nextn_predict_layers = dice.of({0, 0, 0, 1, 1, 2});
   plan::Plan& p = d.plan;
-  p.microbatches = kGlobalMicrobatches / p.mesh.dp;
+  p.microbatches = d.microbatches / p.mesh.dp;
   draw_schedule(dice, c, p);
   p.sequences = kSequences;
   p.sequence_length = kSequence;
@@ -186,7 +185,7 @@ plan::Plan Draw::one_rank() const {
   plan::Plan one = plan.on_one_rank();
   one.weave = "off";
   one.recompute.clear();
-  one.microbatches = kGlobalMicrobatches;
+  one.microbatches = microbatches;
   return one;
 }
 
@@ -203,8 +202,8 @@ device::Batch Draw::batch(const plan::Plan& layout, int data_rank) const {
       micro.tokens.push_back(padding ? -1 : static_cast<int32_t>((bits >> 8) % static_cast<uint64_t>(token_kinds)));
     }
   }
-  const double tokens = static_cast<double>(kGlobalMicrobatches * kSequences * kSequence);
-  batch.scales = {1 / tokens, 1.0 / static_cast<double>(kGlobalMicrobatches * kSequences), 1 / tokens};
+  const double tokens = static_cast<double>(microbatches * kSequences * kSequence);
+  batch.scales = {1 / tokens, 1.0 / static_cast<double>(microbatches * kSequences), 1 / tokens};
   batch.scales.resize(3 + static_cast<size_t>(model.num_nextn_predict_layers), 0.3 / tokens);
   batch.hyper = {1e-3, 0.1, 0.05};
   return batch;

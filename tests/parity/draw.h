@@ -24,6 +24,7 @@ struct Draw {
   plan::Plan plan;           // of all ranks
   std::vector<int> node_of;  // the node that each thread rank stands for
   std::string backend = "reference";
+  int microbatches = 8;  // of the global batch
   int token_kinds = 48;  // 1: every token takes the same experts
   Routing routing = Routing::spread;
   double tolerance = 1e-10;  // relative norm, a tensor

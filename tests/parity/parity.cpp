@@ -102,7 +102,8 @@ std::vector<std::string> differences(const Draw& draw, comm::World& world, doubl
       const std::vector<double> expected = one->whole(prefix, p.name);
       if (gradient) gradients = expected;
       if (prefix == "master.") {
-        // AdamW divides a gradient by its own size: what is zero but for rounding moves a master as far as the rest.
+        // AdamW divides a gradient by its own size: what is zero but for rounding moves a master as far as the
+        // rest.
         if (draw.plan.dtype == Dtype::f32) continue;
         for (size_t i = 0; i < elements; ++i) {
           if (std::abs(gradients[i]) * std::sqrt(static_cast<double>(elements)) < least) sum[i] = expected[i];
