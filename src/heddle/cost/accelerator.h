@@ -24,6 +24,7 @@ struct Tier {
   int ranks = 1;  // 0: no limit
   double bytes_per_s = 0;
   double latency_us = 0;
+  bool operator==(const Tier&) const = default;
 };
 
 struct Accelerator {
@@ -38,6 +39,7 @@ struct Accelerator {
   Tier outer;          // the scale-out network: one device's share of the NICs
 
   double flops(Precision precision) const;
+  bool operator==(const Accelerator&) const = default;
 };
 
 /// All known accelerators. Sources stand beside the numbers.

@@ -21,6 +21,7 @@ struct LatentAttention {
   int64_t nope_dim = 0;
   int64_t rope_dim = 0;
   int64_t v_dim = 0;
+  bool operator==(const LatentAttention&) const = default;
 };
 
 /// Experts of a mixture block; count 0: the model has none.
@@ -35,6 +36,7 @@ struct Experts {
   int64_t most_nodes = 0;    // routing sends a token to experts of at most so many nodes; 0: of any
   bool shared_gate = false;  // a scalar gate on the shared experts
   int64_t latent = 0;        // routed experts work at this width instead of hidden, between two projections
+  bool operator==(const Experts&) const = default;
 };
 
 /// Mamba-2 mixer (arXiv 2405.21060); heads 0: the model has none.
@@ -45,6 +47,7 @@ struct Mamba {
   int64_t groups = 0;
   int64_t conv = 4;
   int64_t chunk = 128;  // positions of a chunk of the scan
+  bool operator==(const Mamba&) const = default;
 };
 
 struct Shape {
@@ -86,6 +89,7 @@ struct Shape {
   int64_t mamba_blocks() const { return hybrid_mamba; }
   int64_t q_width() const;  // of all heads' queries
   int64_t v_width() const;  // of all heads' outputs
+  bool operator==(const Shape&) const = default;
 };
 
 /// Parameters of one block with its norm, and of the ends of the model.

@@ -20,6 +20,7 @@ struct Layout {
   int devices = 1;
   int tp = 1, pp = 1, vpp = 1, cp = 1, dp = 1;
   int ep = 1, etp = 1;
+  bool operator==(const Layout&) const = default;
 };
 
 /// What the training software does; the defaults are a current Megatron-Core's.
@@ -47,6 +48,7 @@ struct Software {
   // What a report of memory counts beyond live tensors: 1 and 0 where it is the allocator's own count of those.
   double reserve = 1;
   double context_bytes = 0;
+  bool operator==(const Software&) const = default;
 };
 
 struct Job {
@@ -62,6 +64,7 @@ struct Job {
   double imbalance = 1;      // rows of the fullest expert rank over the mean
   bool frozen_base = false;  // LoRA: no weight gradients of the base model
   bool with_mtp = true;
+  bool operator==(const Job&) const = default;
 };
 
 /// The few constants of behaviour, the same for every device and job.

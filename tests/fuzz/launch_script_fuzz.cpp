@@ -1,0 +1,30 @@
+// libFuzzer: any bytes as a launch script are either refused by a ConfigError of one line or give a launch; what of
+// it a script can say is written and read back the same.
+//
+//   cmake --preset fuzz && ninja -C build-fuzz launch_script_fuzz
+//   build-fuzz/launch_script_fuzz build-fuzz/launch_script_corpus -max_len=4000
+#include <cstdlib>
+#include <cstring>
+
+#include "heddle/base/error.h"
+#include "heddle/search/emit.h"
+#include "heddle/search/launch_script.h"
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  using namespace heddle::search;
+  ScriptContext context;
+  LaunchScript read;
+  try {
+    read = read_launch_script({reinterpret_cast<const char*>(data), size}, "script", context);
+  } catch (const heddle::ConfigError& error) {
+    if (std::strchr(error.what(), '\n') != nullptr) std::abort();
+    return 0;
+  }
+  const char* target = read.dialect == Dialect::megatron ? "megatron" : "mindspeed";
+  if (!refusals_of(read.launch, target).empty()) return 0;
+  context.device = read.launch.job.device;
+  context.imbalance = read.launch.job.imbalance;
+  const LaunchScript again = read_launch_script(emit(read.launch, target), "again", context);
+  if (normalized(again.launch) != normalized(read.launch)) std::abort();
+  return 0;
+}

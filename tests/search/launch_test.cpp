@@ -1,0 +1,333 @@
+#include "heddle/search/launch.h"
+
+#include <gtest/gtest.h>
+#include <rapidcheck/gtest.h>
+
+#include <random>
+
+#include "heddle/base/error.h"
+#include "heddle/model/shape_presets.h"
+#include "heddle/plan/layout.h"
+#include "heddle/search/emit.h"
+#include "heddle/search/launch_script.h"
+
+namespace heddle::search {
+namespace {
+
+Job job_of(const char* model, const char* device, Layout layout, int microbatch, int global_batch) {
+  Job j;
+  j.shape = *model::find_shape(model);
+  j.device = *cost::accelerator_named(device);
+  j.layout = layout;
+  j.microbatch = microbatch;
+  j.global_batch = global_batch;
+  return j;
+}
+
+Job deepseek() { return job_of("DeepSeek-V3", "H800", {2048, 1, 16, 2, 1, 128, 64, 1}, 1, 15360); }
+
+ScriptContext context_of(const Job& j) {
+  ScriptContext c;
+  c.device = j.device;
+  c.imbalance = j.imbalance;
+  return c;
+}
+
+// What a refusal must say, "" when it isn't there.
+std::string refusal(const Job& j, const char* target, std::string_view part) {
+  for (const std::string& r : refusals_of(launch_of(j), target))
+    if (r.find(part) != std::string::npos) return r;
+  return "";
+}
+
+// Any job, sensible or not, of the kind that search draws.
+Job draw(std::mt19937& rng) {
+  const auto pick = [&](auto... values) {
+    const std::common_type_t<decltype(values)...> all[] = {
+        static_cast<std::common_type_t<decltype(values)...>>(values)...};
+    return all[rng() % sizeof...(values)];
+  };
+  const auto flip = [&] { return rng() % 2 == 0; };
+  Job j;
+  j.shape = *model::find_shape(pick("DeepSeek-V3", "Qwen3-30B-A3B", "Llama-3-8B", "Llama-3.1-405B", "Mixtral-8x7B",
+                                    "GPT-3-175B", "GPT-OSS-20B", "DeepSeek-V2-Lite", "Nemotron-4-15B", "Kimi-K2",
+                                    "Qwen3-32B", "BLOOM-176B"));
+  if (flip()) j.shape.layers = pick(12, 16, 27, 61, 64);
+  j.device = *cost::accelerator_named(pick("H100", "H800", "Ascend-910B", "GB200"));
+  Layout& l = j.layout;
+  l.tp = pick(1, 1, 2, 4, 8);
+  l.pp = pick(1, 1, 2, 4, 8, 16);
+  l.vpp = l.pp > 1 ? pick(1, 1, 2, 3) : 1;
+  l.cp = pick(1, 1, 2);
+  l.dp = pick(1, 2, 4, 16, 64);
+  l.devices = l.tp * l.pp * l.cp * l.dp;
+  if (j.shape.moe.count > 0) {
+    l.ep = pick(1, 2, 4, 8, 64);
+    l.etp = pick(1, 1, 2);
+  }
+  Software& s = j.software;
+  s.sequence_parallel = rng() % 4 != 0;
+  s.sharded_weights = rng() % 8 == 0;
+  s.sharded_states = s.sharded_weights || rng() % 4 != 0;
+  s.reduce_scatter = s.sharded_states;
+  s.fused_attention = flip();
+  s.fused_elementwise = flip();
+  s.dropout = flip();
+  s.fused_loss = flip();
+  s.overlap_tp = flip();
+  s.overlap_dp = flip();
+  s.overlap_pp = flip();
+  s.overlap_exchange = flip();
+  s.once_a_node = flip();
+  s.dual_pipe = l.vpp == 1 && rng() % 4 == 0;
+  s.context_all_to_all = flip();
+  s.offload_activations = rng() % 4 == 0;
+  s.captured = pick(0.0, 0.0, 0.5, 0.95);
+  s.gradient_bytes = s.reduce_bytes = pick(2.0, 4.0);
+  s.state_bytes = pick(12.0, 12.0, 10.0, 8.0, 6.0);
+  model::Recompute& c = j.recompute;
+  c.full = rng() % 4 == 0;
+  if (c.full && flip()) c.every = 0.5;
+  c.scores = rng() % 4 == 0;
+  c.norms = rng() % 4 == 0;
+  c.latent_up = rng() % 4 == 0;
+  c.activations = rng() % 4 == 0;
+  c.dense = rng() % 4 == 0;
+  c.experts = rng() % 4 == 0;
+  j.precision = pick(cost::Precision::bf16, cost::Precision::bf16, cost::Precision::fp16, cost::Precision::fp8,
+                     cost::Precision::mxfp8, cost::Precision::block8, cost::Precision::nvfp4);
+  j.sequence = pick(2048, 4096, 8192);
+  j.microbatch = pick(1, 2);
+  j.global_batch = j.microbatch * l.dp * pick(1, 8, 24);
+  j.imbalance = pick(1.0, 1.15);
+  j.with_mtp = flip();
+  return j;
+}
+
+RC_GTEST_PROP(Launch, ScriptsReadBackTheSame, (uint32_t seed)) {
+  std::mt19937 rng(seed);
+  int said = 0;
+  for (int i = 0; i < 40; ++i) {
+    const Job job = draw(rng);
+    const Launch launch = launch_of(job);
+    for (const char* target : {"megatron", "mindspeed"}) {
+      if (!refusals_of(launch, target).empty()) continue;
+      ++said;
+      const LaunchScript read = read_launch_script(emit(launch, target), "script.sh", context_of(job));
+      RC_ASSERT(read.unknown == std::vector<std::string>{});
+      RC_ASSERT(read.dialect == (target == std::string("megatron") ? Dialect::megatron : Dialect::mindspeed));
+      Launch back = normalized(read.launch), sent = normalized(launch);
+      back.job.shape.name = sent.job.shape.name;
+      RC_ASSERT(back.schedule == sent.schedule);
+      RC_ASSERT(back.layout == sent.layout);
+      RC_ASSERT(back.job.shape == sent.job.shape);
+      RC_ASSERT(back.job.layout == sent.job.layout);
+      RC_ASSERT(back.job.software == sent.job.software);
+      RC_ASSERT(back.job.recompute == sent.job.recompute);
+      RC_ASSERT(back == sent);
+    }
+  }
+  RC_CLASSIFY(said > 0);
+}
+
+RC_GTEST_PROP(Launch, NormalFormsAreEstimatedTheSame, (uint32_t seed)) {
+  std::mt19937 rng(seed);
+  for (int i = 0; i < 40; ++i) {
+    const Job job = draw(rng);
+    const Estimate given = estimate(job), normal = estimate(normalized(launch_of(job)).job);
+    RC_ASSERT(given.reason == normal.reason);
+    if (!given.reason.empty()) continue;
+    RC_ASSERT(given.step_s == normal.step_s);
+    RC_ASSERT(given.peak_bytes == normal.peak_bytes);
+    RC_ASSERT(given.model_flops_utilization == normal.model_flops_utilization);
+  }
+}
+
+TEST(Launch, PublishedJobsHaveScripts) {
+  Job d = deepseek();
+  for (const Job& j : {d, job_of("Llama-3.1-405B", "H100", {1024, 8, 8, 2, 2, 8, 1, 1}, 1, 512),
+                       job_of("Qwen3-235B-A22B", "H100", {256, 2, 8, 1, 1, 16, 32, 1}, 1, 2048)}) {
+    const std::string text = emit(launch_of(j), "megatron");
+    const LaunchScript read = read_launch_script(text, "x.sh", context_of(j));
+    EXPECT_EQ(read.launch.job.shape.name, j.shape.name);
+    EXPECT_EQ(estimate(read.launch.job).step_s, estimate(j).step_s);
+  }
+  // 61 layers on 16 ranks of two chunks: the last chunk, beside the head, is lighter; the string holds all layers.
+  const Launch launch = launch_of(d);
+  int layers = 0;
+  for (const std::string& stage : plan::letters_of_layout(launch.layout, 32))
+    layers += static_cast<int>(std::count(stage.begin(), stage.end(), 't'));
+  EXPECT_EQ(layers, 61);
+}
+
+TEST(Launch, HeddleConfigurationOfDeepSeek) {
+  const std::string text = emit(launch_of(deepseek()), "heddle");
+  EXPECT_NE(text.find("preset = \"deepseek-v3\""), std::string::npos);
+  EXPECT_NE(text.find("schedule = \"interleaved\""), std::string::npos);
+  EXPECT_NE(refusal(job_of("Llama-3-8B", "H100", {8, 1, 1, 1, 1, 8}, 1, 8), "heddle", "latent attention"), "");
+}
+
+TEST(Launch, RefusesWhatTheTargetsCantDo) {
+  Job dual = deepseek();
+  dual.layout.vpp = 1;
+  dual.software.dual_pipe = true;
+  EXPECT_NE(refusal(dual, "megatron", "no pipeline schedule 'dual_pipe_v'"), "");
+  EXPECT_NE(refusal(dual, "mindspeed", "2 x pp"), "");
+  Job experts = deepseek();
+  experts.software.overlap_exchange = true;
+  EXPECT_EQ(refusals_of(launch_of(experts), "megatron"), std::vector<std::string>{});
+  experts.recompute.experts = true;
+  EXPECT_NE(refusal(experts, "megatron", "does not go with overlap"), "");
+  Job flat = deepseek();
+  flat.software.overlap_exchange = true;
+  flat.layout.vpp = 1;
+  EXPECT_NE(refusal(flat, "megatron", "two chunks"), "");
+  Job offload = deepseek();
+  offload.software.offload_activations = true;
+  EXPECT_NE(refusal(offload, "megatron", "without pipeline"), "");
+  Job alibi = job_of("MPT-7B", "H100", {8, 1, 1, 1, 1, 8}, 1, 8);
+  EXPECT_NE(refusal(alibi, "megatron", "ALiBi"), "");
+  EXPECT_THROW(emit(launch_of(alibi), "megatron"), ConfigError);
+  EXPECT_THROW(refusals_of(launch_of(alibi), "deepspeed"), ConfigError);
+}
+
+// Arrays, defaults, arithmetic, continuations and comments as launch scripts use them.
+constexpr const char* kArrays = R"(#!/bin/bash
+set -euo pipefail
+export CUDA_DEVICE_MAX_CONNECTIONS=1   # for overlap
+GPUS_PER_NODE=8
+NUM_NODES=${NUM_NODES:-32}
+WORLD_SIZE=$(($GPUS_PER_NODE*$NUM_NODES))
+TP=2; PP=8
+DP=$(( WORLD_SIZE / (TP * PP) ))
+GBS=$((DP * 128))
+DATE=$(date +%s)
+DISTRIBUTED_ARGS=(
+    --nproc_per_node $GPUS_PER_NODE
+    --nnodes $NUM_NODES
+)
+MODEL_ARGS=(
+    --num-layers 94 --hidden-size 4096 \
+    --ffn-hidden-size 12288
+    --num-attention-heads 64 --group-query-attention --num-query-groups 4 --kv-channels 128
+    --qk-layernorm
+    --swiglu --disable-bias-linear --normalization RMSNorm --untie-embeddings-and-output-weights
+    --position-embedding-type rope --seq-length 4096 --max-position-embeddings ${SEQ:-4096}
+    --vocab-size 151936
+    # --num-layers 1
+    --num-experts 128 --moe-router-topk 8 --moe-ffn-hidden-size 1536 --expert-tensor-parallel-size 1
+)
+if [ -n "$EXTRA" ]; then
+  MODEL_ARGS+=(--num-layers 7)
+fi
+MODEL_ARGS+=(--expert-model-parallel-size 32)
+PARALLEL_ARGS="
+    --tensor-model-parallel-size ${TP} \
+    --pipeline-model-parallel-size $PP --num-layers-per-virtual-pipeline-stage 94
+    --sequence-parallel --use-distributed-optimizer
+"
+PARALLEL_ARGS="--tensor-model-parallel-size ${TP} --pipeline-model-parallel-size $PP --sequence-parallel --use-distributed-optimizer"
+echo "starting on $WORLD_SIZE" && torchrun "${DISTRIBUTED_ARGS[@]}" pretrain_gpt.py \
+    ${MODEL_ARGS[@]} $PARALLEL_ARGS \
+    --micro-batch-size 1 --global-batch-size=$GBS --bf16 --hidden-dropout 0 --attention-dropout 0.0 \
+    --lr 1e-4 --moe-brand-new-thing 3 2>&1 | tee log.txt
+)";
+
+TEST(LaunchScript, ReadsArraysDefaultsAndArithmetic) {
+  ScriptContext context;
+  context.device = *cost::accelerator_named("H100");
+  const LaunchScript s = read_launch_script(kArrays, "run.sh", context);
+  const Job& j = s.launch.job;
+  EXPECT_EQ(s.dialect, Dialect::megatron);
+  EXPECT_EQ(j.shape.name, "Qwen3-235B-A22B");
+  EXPECT_EQ(j.layout, (Layout{256, 2, 8, 1, 1, 16, 32, 1}));
+  EXPECT_EQ(j.global_batch, 2048);
+  EXPECT_EQ(j.microbatch, 1);
+  EXPECT_TRUE(j.software.sequence_parallel);
+  EXPECT_EQ(s.unknown, std::vector<std::string>{"--moe-brand-new-thing"});
+  EXPECT_EQ(s.launch.layout, launch_of(j).layout);
+  bool branch = false, output = false;
+  for (const std::string& n : s.notes)
+    branch |= n.find("'if'") != std::string::npos, output |= n.find("output") != std::string::npos;
+  EXPECT_TRUE(branch);
+  EXPECT_TRUE(output);
+  context.variables = {{"NUM_NODES", "64"}};
+  EXPECT_EQ(read_launch_script(kArrays, "run.sh", context).launch.job.layout.devices, 512);
+}
+
+// The other style: all arguments in strings, MindSpeed's own words.
+constexpr const char* kStrings = R"(export HCCL_CONNECT_TIMEOUT=1200
+source ./env.sh
+NPUS_PER_NODE=16
+NNODES=8
+TP=1
+PP=4
+EP=32
+MOE_ARGS="
+    --num-experts 64 --moe-router-topk 6 --moe-ffn-hidden-size 1408 --n-shared-experts 2 \
+    --first-k-dense-replace 1 --expert-model-parallel-size ${EP} \
+    --moe-fb-overlap --schedules-method dualpipev --recompute-norm
+"
+GPT_ARGS="
+    --num-layers 32 --hidden-size 2048 --ffn-hidden-size 10944 --num-attention-heads 16
+    --multi-latent-attention --kv-lora-rank 512 --qk-head-dim 128 --qk-pos-emb-head-dim 64 --v-head-dim 128
+    --seq-length 4096 --max-position-embeddings 163840 --position-embedding-type rope
+    --swiglu --disable-bias-linear --normalization RMSNorm --untie-embeddings-and-output-weights
+    --tensor-model-parallel-size ${TP} --pipeline-model-parallel-size ${PP}
+    --use-flash-attn --use-fused-swiglu --reuse-fp32-param --use-distributed-optimizer
+    --micro-batch-size 1 --global-batch-size 512 --bf16 --vocab-size 102400 --overlap-grad-reduce
+    --hidden-dropout 0.0 --attention-dropout 0.0
+"
+python -m torch.distributed.launch --nproc_per_node $NPUS_PER_NODE --nnodes $NNODES pretrain_gpt.py $GPT_ARGS $MOE_ARGS
+)";
+
+TEST(LaunchScript, ReadsMindSpeedStrings) {
+  const LaunchScript s = read_launch_script(kStrings, "run.sh");
+  EXPECT_EQ(s.dialect, Dialect::mindspeed);
+  EXPECT_EQ(s.launch.job.device.name, "Ascend-910B");
+  EXPECT_EQ(s.launch.schedule, "dual_pipe_v");
+  EXPECT_EQ(s.launch.job.layout, (Layout{128, 1, 4, 1, 1, 32, 32, 1}));
+  EXPECT_TRUE(s.launch.job.software.overlap_exchange);
+  EXPECT_TRUE(s.launch.job.software.fused_attention);
+  EXPECT_TRUE(s.launch.job.recompute.norms);
+  EXPECT_EQ(s.launch.job.software.state_bytes, 10);
+  EXPECT_EQ(s.launch.job.shape.moe.shared_ffn, 2 * 1408);
+  EXPECT_EQ(s.launch.job.shape.dense_layers, 1);
+  EXPECT_TRUE(s.unknown.empty()) << s.unknown.front();
+}
+
+TEST(LaunchScript, RefusesWithThePlace) {
+  const auto said = [](const std::string& text) {
+    try {
+      read_launch_script(text, "run.sh");
+    } catch (const ConfigError& error) {
+      EXPECT_EQ(std::string_view(error.what()).find('\n'), std::string_view::npos);
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  const std::string head = "torchrun --nproc_per_node 8 p.py --num-layers 32 --hidden-size 4096 ";
+  EXPECT_NE(said("echo hello").find("launch script of Megatron-LM"), std::string::npos);
+  EXPECT_NE(said(head).find("run.sh:1: --num-attention-heads is not given"), std::string::npos);
+  EXPECT_NE(said(head + "--num-attention-heads many").find("accepted: a whole number"), std::string::npos);
+  EXPECT_NE(said("A=\"open").find("run.sh:1: a quote is opened"), std::string::npos);
+  EXPECT_NE(said("A=$((1/0))").find("no arithmetic"), std::string::npos);
+  EXPECT_NE(said("A=$((9223372036854775807+1))").find("no arithmetic"), std::string::npos);
+  EXPECT_NE(said("\n\nA=(a b").find("run.sh:3: '(' is never closed"), std::string::npos);
+  const std::string rest = "--num-attention-heads 32 --seq-length 4096 --bf16 ";
+  EXPECT_NE(said(head + rest + "--tensor-model-parallel-size 3").find("no multiple of tp x pp x cp"),
+            std::string::npos);
+  EXPECT_NE(said("torchrun p.py --num-layers 32 --hidden-size 4096 " + rest).find("give --devices"),
+            std::string::npos);
+  // Each line doubles a variable; without a bound a terabyte.
+  std::string doubling = "A=xxxxxxxxxx\n";
+  for (int i = 0; i < 40; ++i) doubling += "A=$A$A\n";
+  EXPECT_NE(said(doubling).find("expands to more than"), std::string::npos);
+  EXPECT_NE(said(std::string(200, '(') + "A=${B:-").size(), 0u);
+  std::string nested = "x";
+  for (int i = 0; i < 60; ++i) nested = "${V" + std::to_string(i) + ":-" + nested + "}";
+  EXPECT_NE(said("A=" + nested).find("nested too deeply"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace heddle::search
