@@ -221,6 +221,26 @@ class Cli(unittest.TestCase):
         self.assertEqual(round(main["active"] / 1e9), 38)  # 37 without the embedding
         self.assertFalse(found["memory"]["fits"])
 
+    def test_profile_and_simulate(self):
+        made = json.loads(self.heddle("profile", "--seconds", "1", "--out", "machine.json", "--json").stdout)
+        self.assertGreater(made["ops"], 100)
+        self.assertGreater(made["copy_bytes_per_s"], 1e8)
+        simulate = ["simulate", "tiny.toml", "--profile", "machine.json"]
+        one = json.loads(self.heddle(*simulate, "--json").stdout)
+        self.assertGreater(one["step_seconds"], 0)
+        inspected = json.loads(self.heddle("inspect", "tiny.toml", "--json").stdout)["memory"]
+        self.assertEqual(one["persistent_bytes"], inspected["persistent_bytes"])
+        # Its own ops, measured, take the place of those nearest in size.
+        self.heddle("profile", "tiny.toml", "--out", "machine.json")
+        two = json.loads(self.heddle(*simulate, "--json", "--ranks", "2", "--set", "mesh.ep=2", "--trace",
+                                     "step.perfetto").stdout)
+        self.assertEqual(len(two["ranks"]), 2)
+        self.assertIn("collect", two["exposed_seconds"])
+        self.assertIn(b"rank 1", (self.folder / "step.perfetto").read_bytes())
+        self.assertIn("waiting for", self.heddle(*simulate).stdout)
+        (self.folder / "broken.json").write_text('{"heddle_profile": 9}')
+        self.refused("broken.json: a profile of version 9, this program reads version 1: run heddle profile again", "simulate", "tiny.toml", "--profile", "broken.json")
+
     def test_doctor_and_explain(self):
         found = json.loads(self.heddle("doctor", "--json").stdout)
         self.assertIn("linear", found["kernels"]["host"]["f32"])

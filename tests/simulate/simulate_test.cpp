@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "heddle/ir/verify.h"
 #include "tests/simulate/hand_made.h"
 
@@ -84,6 +86,34 @@ TEST(Simulate, TheHostIsAStream) {
   EXPECT_DOUBLE_EQ(ops[2].start_us, 17);
   EXPECT_DOUBLE_EQ(s.step_us, 25);
   EXPECT_DOUBLE_EQ(s.ranks[0].host_stalled_us, 14);
+}
+
+// Two streams with a thread each on one core: half speed while both run.
+TEST(Simulate, ThreadsShareTheCoresOfTheirMachine) {
+  ir::Stage stage;
+  put(stage, fetch, Phase::F, {}, 10, "a");
+  put(stage, work, Phase::F, {}, 4, "b");
+  simulate::SimulationInput input = written_durations();
+  input.threads = [](int, const ir::Issue&) { return 1.0; };
+  input.speed = [](double threads) { return 1 / std::max(1.0, threads); };
+  Simulation s = simulate::simulate(forward_only({stage}), input);
+  EXPECT_NEAR(s.ranks[0].ops[1].end_us, 8, 1e-6);
+  EXPECT_NEAR(s.step_us, 14, 1e-6);
+  // Two ranks of the kind: four threads on one machine, or two on each of two.
+  const ir::StepProgram two = forward_only({stage, stage});
+  EXPECT_NEAR(simulate::simulate(two, input).step_us, 28, 1e-6);
+  input.machine_of = {0, 1};
+  EXPECT_NEAR(simulate::simulate(two, input).step_us, 14, 1e-6);
+}
+
+TEST(Simulate, AStreamThatSleptIsLate) {
+  ir::Stage stage;
+  const ir::ValueId a = put(stage, fetch, Phase::F, {}, 10, "a");
+  const ir::ValueId b = put(stage, work, Phase::F, {a}, 5, "b");
+  put(stage, work, Phase::F, {b}, 5, "c");
+  simulate::SimulationInput input = written_durations();
+  input.wake_us = 3;
+  EXPECT_DOUBLE_EQ(simulate::simulate(forward_only({stage}), input).step_us, 10 + 3 + 5 + 5);
 }
 
 TEST(Simulate, CollectivesBeginTogether) {

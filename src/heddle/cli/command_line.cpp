@@ -16,6 +16,8 @@ constexpr const char* kWelcome = R"(Heddle trains DeepSeek-V3-style mixture-of-e
   heddle train CONFIG.toml      train; examples/demo.toml is a small complete model
   heddle generate RUN           continue a text with a trained run
   heddle inspect CONFIG.toml    parameters, FLOPs and memory, before anything runs
+  heddle simulate CONFIG.toml   step time and where it goes on this machine, before anything runs
+  heddle profile                measure this machine for that
   heddle data SOURCE --out DIR  prepare text: tokenizer and token file
   heddle predict --points FILE  throughput and memory of published runs, beside what was measured
   heddle schedule NAME          a pipeline schedule: order, bubbles, memory, picture
@@ -101,6 +103,28 @@ int run_command_line(int count, char** arguments) {
   set(sub, inspect_options.set);
   sub->add_flag("--program", inspect_options.program, "Print the step program");
   json(sub, inspect_options.json);
+
+  ProfileOptions profile_options;
+  sub = command("profile", "Measure this machine: products, traffic, messages; under mpirun its links",
+                std::as_const(profile_options), profile);
+  sub->add_option("CONFIG", profile_options.config,
+                  "Add the ops of this configuration, each by itself, to the machine's profile");
+  set(sub, profile_options.set);
+  sub->add_option("--out", profile_options.out, "The profile; else machine.json in the user's cache folder")
+      ->type_name("FILE");
+  sub->add_option("--seconds", profile_options.seconds, "How long to measure, about")
+      ->check(CLI::Range(1.0, 3600.0));
+  json(sub, profile_options.json);
+
+  SimulateOptions simulate_options;
+  sub = command("simulate", "A training step on this machine, before it runs: time, where it goes, memory",
+                std::as_const(simulate_options), simulate);
+  sub->add_option("CONFIG", simulate_options.config, "The configuration file")->required();
+  set(sub, simulate_options.set);
+  sub->add_option("--profile", simulate_options.profile, "What `heddle profile --out` wrote")->type_name("FILE");
+  sub->add_option("--ranks", simulate_options.ranks, "The same as --set mesh.ranks=N")->check(CLI::PositiveNumber);
+  sub->add_option("--trace", simulate_options.trace, "Write the step as a Perfetto trace")->type_name("FILE");
+  json(sub, simulate_options.json);
 
   DoctorOptions doctor_options;
   sub = command("doctor", "What this machine can do, and which kernels are chosen on it",

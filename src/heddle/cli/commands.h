@@ -71,6 +71,25 @@ struct PredictOptions {
 };
 int predict(const PredictOptions& options);
 
+struct ProfileOptions {
+  std::string config;  // its own ops are added to the profile; empty: the machine is measured
+  std::vector<std::string> set;
+  std::string out;  // empty: the user's cache folder
+  double seconds = 90;
+  bool json = false;
+};
+int profile(const ProfileOptions& options);
+
+struct SimulateOptions {
+  std::string config;
+  std::vector<std::string> set;
+  std::string profile;  // empty: the one that `heddle profile` keeps
+  int64_t ranks = 0;    // 0: as configured
+  std::string trace;    // file
+  bool json = false;
+};
+int simulate(const SimulateOptions& options);
+
 struct ScheduleOptions {
   std::string name;  // of a schedule, or a file with its text; empty: lists the names
   bool all = false;  // a table of all schedules

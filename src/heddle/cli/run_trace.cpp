@@ -5,9 +5,7 @@
 
 namespace heddle::cli {
 
-namespace {
-
-SpanPhase phase_of(ir::Phase phase) {
+SpanPhase span_phase_of(ir::Phase phase) {
   switch (phase) {
     case ir::Phase::F: return SpanPhase::F;
     case ir::Phase::I: return SpanPhase::I;
@@ -17,8 +15,6 @@ SpanPhase phase_of(ir::Phase phase) {
   }
   return SpanPhase::other;
 }
-
-}  // namespace
 
 StepTrace take_trace(train::Trainer& trainer, int64_t step) {
   StepTrace trace;
@@ -46,7 +42,7 @@ StepTrace take_trace(train::Trainer& trainer, int64_t step) {
       span.track = track;
       span.start_us = us(from.start_ns);
       span.end_us = us(from.end_ns);
-      span.phase = phase_of(op.phase);
+      span.phase = span_phase_of(op.phase);
       span.stage = from.stage;
       span.microbatch = from.microbatch;
       span.layer = op.layer;

@@ -16,6 +16,8 @@ struct StepTrace {
   int64_t start_ns = 0;  // of the timeline's zero, on the process' clock
 };
 
+SpanPhase span_phase_of(ir::Phase phase);
+
 /// What the executor of this rank recorded since its trace was switched on. Only between steps.
 StepTrace take_trace(train::Trainer& trainer, int64_t step);
 

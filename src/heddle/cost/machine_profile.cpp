@@ -1,8 +1,29 @@
 #include "heddle/cost/machine_profile.h"
 
 #include <algorithm>
+#include <cmath>
 
 namespace heddle::cost {
+
+std::string_view name_of(Link link) {
+  switch (link) {
+    case Link::threads: return "threads";
+    case Link::node: return "node";
+    case Link::nodes: return "nodes";
+  }
+  return "";
+}
+
+double MachineProfile::speed(double threads) const {
+  if (cores == 0 || threads <= 1) return 1;
+  const auto known = static_cast<double>(together.size());
+  if (threads <= known) {  // between whole numbers linearly
+    const auto below = static_cast<size_t>(threads);
+    const double at = together[below - 1];
+    return below >= together.size() ? at : at + (threads - static_cast<double>(below)) * (together[below] - at);
+  }
+  return (together.empty() ? 1 : together.back()) * std::min(1.0, cores / threads);
+}
 
 double MachineProfile::flops_per_s(Dtype dtype) const {
   return dtype == Dtype::bf16 ? bf16_flops_per_s : dtype == Dtype::f64 ? f64_flops_per_s : f32_flops_per_s;
@@ -39,6 +60,41 @@ double op_us(const MachineProfile& profile, const ir::Stage& stage, const ir::Op
     us += profile.message_us + 1e6 * message_s;
   }
   return us;
+}
+
+double measured_us(const MachineProfile& profile, const ir::Stage& stage, const ir::Op& op,
+                   const ir::RowCounts& rows, bool overwrite, int threads, double resident_bytes) {
+  const OpShape shape = shape_of(stage, op, rows, overwrite);
+  if (profile.ops.knows(shape, threads)) return profile.ops.us(shape, threads, resident_bytes);
+  ir::Cost cost{.flops = shape.flops, .bytes = shape.bytes};
+  if (profile.flops_per_s(shape.dtype) <= 0) {  // a type that was not measured: as bytes
+    cost.bytes += cost.flops / 10;
+    cost.flops = 0;
+  }
+  const double share = static_cast<double>(threads) / std::max(threads, profile.cores);
+  return roofline_us(profile, cost, shape.dtype) / share;
+}
+
+double message_us(const MachineProfile& profile, Link over, int ranks, double bytes) {
+  // The group size nearest in ratio; a larger group is timed by its bytes, and takes a step for each doubling.
+  double nearest = 1e9;
+  for (const LinkTime& t : profile.links) {
+    if (t.over == over) nearest = std::min(nearest, std::abs(std::log2(static_cast<double>(t.ranks) / ranks)));
+  }
+  std::vector<const LinkTime*> known;
+  for (const LinkTime& t : profile.links) {
+    if (t.over == over && std::abs(std::log2(static_cast<double>(t.ranks) / ranks)) <= nearest + 1e-9)
+      known.push_back(&t);
+  }
+  if (known.empty()) return 0;
+  std::sort(known.begin(), known.end(), [](const auto* a, const auto* b) { return a->bytes < b->bytes; });
+  if (bytes <= known.front()->bytes || known.size() == 1) {
+    return known.front()->us * (known.size() == 1 ? std::max(1.0, bytes / known.front()->bytes) : 1);
+  }
+  size_t i = 1;
+  while (i + 1 < known.size() && known[i]->bytes < bytes) ++i;
+  const LinkTime &a = *known[i - 1], &b = *known[i];
+  return std::max(0.0, a.us + (bytes - a.bytes) * (b.us - a.us) / std::max(1.0, b.bytes - a.bytes));
 }
 
 }  // namespace heddle::cost

@@ -1,11 +1,25 @@
-// What a machine can do, in the few numbers that the time of an op follows from: products run at the matrix rate of
-// their type, everything else at the bandwidth of a copy, and each op costs a launch.
+// What a machine can do. In few numbers, for a device that is only described: products run at the matrix rate of
+// their type, everything else at the bandwidth of a copy, and each op costs a launch. For one that was measured,
+// also the times of ops of many sizes, of messages, and what streams that run side by side cost each other.
 #pragma once
 
 #include "heddle/base/dtype.h"
+#include "heddle/cost/op_times.h"
 #include "heddle/ir/stage.h"
 
 namespace heddle::cost {
+
+/// How ranks reach each other.
+enum class Link : uint8_t { threads, node, nodes };
+std::string_view name_of(Link link);
+
+/// A message of one pattern, alone on its link: the time from when all ranks are there until all have ended.
+struct LinkTime {
+  Link over = Link::threads;
+  int ranks = 2;
+  double bytes = 0;  // sent by a rank to all others together
+  double us = 0;
+};
 
 struct MachineProfile {
   double bf16_flops_per_s = 0;  // matrix products, the whole device
@@ -17,8 +31,21 @@ struct MachineProfile {
   double link_bytes_per_s = 0;  // sent by one rank; 0: the ranks share memory, a message is a copy
   double message_us = 0;        // of an op that communicates: until the first byte is there
 
+  /// Of a machine that was measured.
+  std::string machine, date;
+  int cores = 0;                 // 0: none was measured
+  double enqueue_us = 0;         // of the host, an op
+  double wake_us = 0;            // of a stream that slept until another stream's op ended
+  double oversleep_us = 0;       // of a paced op: asleep longer than it was told
+  double others_share = 0;       // of the cores' time that other programs took while it was measured
+  std::vector<double> together;  // [n-1]: speed of each of n cores at work, over that of one alone
+  OpTimes ops;
+  std::vector<LinkTime> links;
+
   /// The matrix rate for operands of this type.
   double flops_per_s(Dtype dtype) const;
+  /// Speed of a thread where `threads` threads want to run.
+  double speed(double threads) const;
 };
 
 /// The type in which an op multiplies: that of its first operand that is no index.
@@ -29,5 +56,13 @@ double roofline_us(const MachineProfile& profile, const ir::Cost& cost, Dtype dt
 
 /// Time of an op alone on the machine, in microseconds. InternalError when the profile lacks a rate that it needs.
 double op_us(const MachineProfile& profile, const ir::Stage& stage, const ir::Op& op, const ir::RowCounts& rows);
+
+/// The same of a machine that was measured, for a stream of `threads` threads within a program of
+/// `resident_bytes`, without launch and messages. Where the kind was not measured, the roofline.
+double measured_us(const MachineProfile& profile, const ir::Stage& stage, const ir::Op& op,
+                   const ir::RowCounts& rows, bool overwrite, int threads, double resident_bytes);
+
+/// Time of a message that was measured, between sizes linearly. 0 where nothing was measured over this link.
+double message_us(const MachineProfile& profile, Link over, int ranks, double bytes);
 
 }  // namespace heddle::cost

@@ -1,10 +1,8 @@
 #include "heddle/runtime/predict.h"
 
 #include <algorithm>
-#include <cmath>
 
-#include "heddle/comm/collectives.h"
-#include "heddle/kernels/registry.h"
+#include "heddle/runtime/dry_run.h"
 
 namespace heddle::runtime {
 
@@ -14,48 +12,18 @@ namespace {
 class DryIssuer : public ir::Issuer {
  public:
   DryIssuer(const ir::StepProgram& program, int rank, std::string_view backend, double crowding)
-      : program_(program), crowding_(crowding), scratch_(program.stages.size()) {
-    for (const int s : program.stages_of(rank)) {
-      const ir::Stage& stage = program.stages[static_cast<size_t>(s)];
-      for (const ir::Op& op : stage.ops) {
-        const comm::Collective* collective = comm::find_collective(op.kind());
-        scratch_[static_cast<size_t>(s)].push_back(collective != nullptr
-                                                       ? collective->scratch_bytes
-                                                       : kernels::select_kernel(backend, stage, op).scratch_bytes);
-      }
-    }
-  }
+      : rank_(rank), scratch_(kernel_scratch(program, backend)), rows_(balanced_rows(program, crowding)) {}
 
   int64_t scratch_bytes(int stage, uint32_t op, const ir::RowCounts& rows) override {
-    const Scratch scratch = scratch_[static_cast<size_t>(stage)][op];
-    const ir::Stage& text = program_.stages[static_cast<size_t>(stage)];
-    return scratch == nullptr ? 0 : scratch(text, text.ops[op], rows);
+    return scratch_(stage, op, rows);
   }
   void issue(const ir::Issue&) override {}
-
-  // Balanced: as many rows come in as this rank sends out. How ranks stand on nodes is not known here: the tokens
-  // that pass through are taken to be as many as its own, with each of their sums coming from another rank.
-  int64_t read_rows(const ir::Issue& issue, size_t output) override {
-    const ir::Stage& stage = program_.stages[static_cast<size_t>(issue.stage)];
-    const ir::Op* counted = nullptr;  // the op that counts for the host what this one has shared
-    for (const ir::Op& op : stage.ops) {
-      if (!op.out.empty() && op.out[0] == issue.op->in[0]) counted = &op;
-    }
-    HEDDLE_CHECK(counted != nullptr && counted->kind() == "share_counts", "'{}' copies no shared counts",
-                 stage.value(issue.out[0].id).name);
-    const std::string& topology = counted->attributes.word("topology");
-    const ir::Shape& chosen = stage.value(counted->in[0]).shape;
-    const int64_t tokens = chosen[0].count, rows = tokens * chosen[1].count * counted->attributes.integer("slices");
-    const bool passes = topology != "plain" && topology != "rank";
-    const int64_t balanced = output == 0 ? rows : !passes ? 0 : output == 1 ? tokens : output == 2 ? rows : 0;
-    return static_cast<int64_t>(std::ceil(crowding_ * static_cast<double>(balanced)));
-  }
+  int64_t read_rows(const ir::Issue& issue, size_t output) override { return rows_(rank_, issue, output); }
 
  private:
-  const ir::StepProgram& program_;
-  const double crowding_;
-  using Scratch = int64_t (*)(const ir::Stage&, const ir::Op&, const ir::RowCounts&);
-  std::vector<std::vector<Scratch>> scratch_;  // [stage][op]
+  const int rank_;
+  const simulate::ScratchBytes scratch_;
+  const simulate::RowsRead rows_;
 };
 
 constexpr int kRounds = 3;  // later steps find the places that earlier ones left

@@ -40,6 +40,7 @@ class Recorder : public ir::Issuer {
     op.overwrite = issue.overwrite;
     op.duration_us = options_.duration_us ? options_.duration_us(rank_, issue) : 0;
     HEDDLE_CHECK(op.duration_us >= 0, "op '{}' lasts {} us", issue.op->kind(), op.duration_us);
+    op.threads = options_.threads ? options_.threads(rank_, issue) : 0;
     op.live_bytes = issue.live_bytes;
     op.reserved_bytes = issue.reserved_bytes;
     recording.ops.push_back(op);

@@ -13,7 +13,7 @@ namespace heddle::simulate {
 
 /// Scratch that the kernel of an op asks for, in bytes.
 using ScratchBytes = std::function<int64_t(int stage, uint32_t op, const ir::RowCounts& rows)>;
-/// Microseconds that an op lasts once everything it needs is there.
+/// Microseconds that an op lasts once everything it needs is there; or how many threads.
 using DurationUs = std::function<double(int rank, const ir::Issue& issue)>;
 /// Rows that the host reads from an output of an op with a host stall.
 using RowsRead = std::function<int64_t(int rank, const ir::Issue& issue, size_t output)>;
@@ -29,6 +29,7 @@ struct RecordedOp {
   bool host_stall = false;
   bool overwrite = false;  // of accumulators: the first op of the step that sums into them
   double duration_us = 0;
+  double threads = 0;      // that it keeps busy
   int64_t live_bytes = 0;  // after its outputs were placed
   int64_t reserved_bytes = 0;
 };
@@ -55,6 +56,7 @@ struct RecordOptions {
   bool keep_peak = false;      // fill live_at_peak
   ScratchBytes scratch_bytes;  // empty: no kernel needs any
   DurationUs duration_us;      // empty: nothing takes time
+  DurationUs threads;          // that an op keeps busy; empty: none
   RowsRead rows;               // empty: no rows
 };
 

@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <deque>
+#include <limits>
 #include <memory>
+#include <queue>
 
 #include "heddle/ir/print.h"
 
@@ -41,8 +43,6 @@ struct Board {
   std::vector<int> ranks;
   struct Meeting {
     std::vector<Link> arrived;
-    double latest_us = 0;
-    Link last = kNobody;
   };
   std::vector<Meeting> meetings;
   std::vector<size_t> met;  // by position: collectives begun
@@ -58,17 +58,22 @@ class Simulator {
  public:
   Simulator(const ir::StepProgram& program, const SimulationInput& input) : program_(program), input_(input) {
     record_all();
+    for (const int machine : input.machine_of) machines_ = std::max(machines_, machine + 1);
+    HEDDLE_CHECK(input.machine_of.empty() || input.machine_of.size() == runs_.size(), "{} ranks are on machines",
+                 input.machine_of.size());
     for (size_t r = 0; r < runs_.size(); ++r) start(static_cast<int>(r));
     join_groups();
   }
 
   Simulation simulate() {
     for (size_t r = 0; r < runs_.size(); ++r) issue(static_cast<int>(r));
-    while (!ready_.empty()) {
-      const auto [rank, stream] = ready_.front();
-      ready_.pop_front();
-      advance(rank, stream);
-    }
+    do {
+      while (!ready_.empty()) {
+        const auto [rank, stream] = ready_.front();
+        ready_.pop_front();
+        advance(rank, stream);
+      }
+    } while (to_next_event());
     return finish();
   }
 
@@ -77,6 +82,7 @@ class Simulator {
     std::vector<uint32_t> ops;  // indices into the recording
     size_t next = 0;            // the op that is to run
     double free_us = 0;         // end of the op before it
+    bool running = false;       // the op at `next`
     bool met = false;           // the op to run has arrived at its meeting
     std::vector<int> sleepers;  // lanes of this rank that wait for this one to go on
     Member member;
@@ -148,6 +154,121 @@ class Simulator {
 
   void wake(int rank, int lane) { ready_.emplace_back(rank, lane); }
 
+  // Something that ends or may begin at a time that is known.
+  struct Event {
+    double at_us;
+    uint64_t turn;  // of two at the same time the one that was foreseen first
+    int work;       // index into works_; -1: an op has been issued to this lane
+    int rank, stream;
+    bool operator<(const Event& other) const {
+      return at_us != other.at_us ? at_us > other.at_us : turn > other.turn;
+    }
+  };
+  // What runs: an op, or a collective with all who take part.
+  struct Work {
+    std::vector<Link> members;
+    double start_us = 0;
+    double left_us = 0;   // alone on the machine
+    double threads = 0;   // of each member
+    Link last = kNobody;  // who came last
+  };
+
+  int machine_of(int rank) const {
+    return input_.machine_of.empty() ? 0 : input_.machine_of[static_cast<size_t>(rank)];
+  }
+
+  void at(double at_us, int work, int rank = -1, int stream = -1) {
+    events_.push({at_us, turn_++, work, rank, stream});
+  }
+
+  void begin(Work work) {
+    work.start_us = now_us_;
+    for (const Link& one : work.members) {
+      const Run& run = runs_[static_cast<size_t>(one.rank)];
+      runs_[static_cast<size_t>(one.rank)].lanes[static_cast<size_t>(run.ops[one.index].stream)].running = true;
+    }
+    int index = static_cast<int>(works_.size());
+    if (!free_works_.empty()) {
+      index = free_works_.back();
+      free_works_.pop_back();
+    } else {
+      works_.emplace_back();
+    }
+    works_[static_cast<size_t>(index)] = std::move(work);
+    if (works_[static_cast<size_t>(index)].threads > 0 && input_.speed) {
+      sharing_.push_back(index);
+    } else {
+      at(now_us_ + works_[static_cast<size_t>(index)].left_us, index);
+    }
+  }
+
+  // Of a work that shares the cores of its members' machines: the slowest of them counts.
+  double speed_of(const Work& work, const std::vector<double>& busy) const {
+    double slowest = 1e9;
+    for (const Link& one : work.members) {
+      slowest = std::min(slowest, input_.speed(busy[static_cast<size_t>(machine_of(one.rank))]));
+    }
+    return slowest;
+  }
+
+  // Lets time pass until something ends or may begin. False when nothing will.
+  bool to_next_event() {
+    double next_us = events_.empty() ? std::numeric_limits<double>::infinity() : events_.top().at_us;
+    std::vector<double> speeds;
+    if (!sharing_.empty()) {
+      std::vector<double> busy(static_cast<size_t>(machines_), 0);
+      for (const int w : sharing_) {
+        const Work& work = works_[static_cast<size_t>(w)];
+        for (const Link& one : work.members) busy[static_cast<size_t>(machine_of(one.rank))] += work.threads;
+      }
+      for (const int w : sharing_) {
+        const Work& work = works_[static_cast<size_t>(w)];
+        speeds.push_back(speed_of(work, busy));
+        next_us = std::min(next_us, now_us_ + work.left_us / speeds.back());
+      }
+    }
+    if (next_us == std::numeric_limits<double>::infinity()) return false;
+    const double passed_us = next_us - now_us_;
+    now_us_ = next_us;
+    std::vector<int> ended;
+    size_t kept = 0;
+    for (size_t i = 0; i < sharing_.size(); ++i) {
+      Work& work = works_[static_cast<size_t>(sharing_[i])];
+      work.left_us -= passed_us * speeds[i];
+      if (work.left_us <= 1e-5) {
+        ended.push_back(sharing_[i]);
+      } else {
+        sharing_[kept++] = sharing_[i];
+      }
+    }
+    sharing_.resize(kept);
+    while (!events_.empty() && events_.top().at_us <= now_us_) {
+      const Event event = events_.top();
+      events_.pop();
+      if (event.work >= 0) {
+        ended.push_back(event.work);
+      } else {
+        wake(event.rank, event.stream);
+      }
+    }
+    for (const int work : ended) end(work);
+    return true;
+  }
+
+  void end(int index) {
+    const Work work = std::move(works_[static_cast<size_t>(index)]);
+    free_works_.push_back(index);
+    for (const Link& one : work.members) {
+      Run& run = runs_[static_cast<size_t>(one.rank)];
+      const int stream = run.ops[one.index].stream;
+      Lane& lane = run.lanes[static_cast<size_t>(stream)];
+      const ir::Op& op = op_of(run.ops[one.index]);
+      if (op.kind() == "receive" && op.def->stream == ir::StreamKind::comm && !received(lane, one)) continue;
+      complete(one, work.start_us, one.rank == work.last.rank ? run.cause[one.index] : work.last);
+      if (op.kind() == "send" && op.def->stream == ir::StreamKind::comm) deliver(lane, one);
+    }
+  }
+
   // The host goes on: enqueues until it must wait for an op.
   void issue(int rank) {
     Run& run = runs_[static_cast<size_t>(rank)];
@@ -163,60 +284,69 @@ class Simulator {
     }
   }
 
-  // Runs what can run on a stream of a rank.
+  // Begins what can run on a stream of a rank.
   void advance(int rank, int stream) {
     Run& run = runs_[static_cast<size_t>(rank)];
     Lane& lane = run.lanes[static_cast<size_t>(stream)];
-    while (lane.next < lane.ops.size()) {
-      const uint32_t index = lane.ops[lane.next];
-      if (index >= run.issued) return;  // the host will wake us
-      const RecordedOp& recorded = run.recording->ops[index];
-      double from_us = std::max(lane.free_us, run.ops[index].issued_us);
-      const double could_us = from_us;
-      Link cause =
-          lane.next > 0 && lane.free_us >= run.ops[index].issued_us ? Link{rank, lane.ops[lane.next - 1]} : kNobody;
-      if (!others_ended(run, recorded, stream, rank, from_us, cause)) return;
-      double end_us = from_us + recorded.duration_us;
-      const ir::Op& op = op_of(run.ops[index]);
-      if (op.def->stream == ir::StreamKind::comm) {
-        HEDDLE_CHECK(lane.member.group >= 0, "rank {} runs '{}' on '{}', which has no group", rank, op.kind(),
-                     run.recording->streams[static_cast<size_t>(stream)]);
-        Board& board = boards_[static_cast<size_t>(lane.member.group)];
-        if (op.def->collective) {
-          if (!meet(board, lane, {rank, index}, from_us)) return;
-          continue;  // whoever came last has run it for all
-        }
-        const auto& step = op.attributes.integer("step");
-        const int peer = lane.member.position + static_cast<int>(step);
-        HEDDLE_CHECK(peer >= 0 && peer < std::ssize(board.ranks), "rank {} has no neighbour {:+}", rank, step);
-        if (op.kind() == "receive") {
-          Board::Mail& mail = board.mail[{peer, lane.member.position}];
-          if (mail.received == mail.sent.size()) {
-            mail.waited_for = true;
-            return;
-          }
-          const Link letter = mail.sent[mail.received++];
-          const double sent_us = runs_[static_cast<size_t>(letter.rank)].ops[letter.index].end_us;
-          if (sent_us > end_us) {
-            end_us = sent_us;
-            from_us = std::max(from_us, end_us - recorded.duration_us);
-            cause = letter;
-          }
-          complete(rank, stream, index, could_us, from_us, end_us, cause);
-        } else {
-          complete(rank, stream, index, could_us, from_us, end_us, cause);
-          Board::Mail& mail = board.mail[{lane.member.position, peer}];
-          mail.sent.push_back({rank, index});
-          if (mail.waited_for) {
-            mail.waited_for = false;
-            wake(board.ranks[static_cast<size_t>(peer)],
-                 lane_of(board.ranks[static_cast<size_t>(peer)], lane.member));
-          }
-        }
-        continue;
-      }
-      complete(rank, stream, index, could_us, from_us, end_us, cause);
+    if (lane.running || lane.met || lane.next == lane.ops.size()) return;
+    const uint32_t index = lane.ops[lane.next];
+    if (index >= run.issued) return;  // the host will wake us
+    if (run.ops[index].issued_us > now_us_) return at(run.ops[index].issued_us, -1, rank, stream);
+    const RecordedOp& recorded = run.recording->ops[index];
+    if (!others_ended(run, recorded, stream)) return;
+    run.cause[index] = cause_of({rank, index});
+    const ir::Op& op = op_of(run.ops[index]);
+    if (op.def->stream == ir::StreamKind::comm) {
+      HEDDLE_CHECK(lane.member.group >= 0, "rank {} runs '{}' on '{}', which has no group", rank, op.kind(),
+                   run.recording->streams[static_cast<size_t>(stream)]);
+      if (op.def->collective) return meet(lane, {rank, index});
+      peer_of(lane, op, rank);
     }
+    // A stream that has slept until another woke it is late.
+    const bool slept = now_us_ > std::max(lane.free_us, run.ops[index].issued_us);
+    begin({.members = {{rank, index}},
+           .left_us = recorded.duration_us + (slept ? input_.wake_us : 0),
+           .threads = recorded.threads,
+           .last = {rank, index}});
+  }
+
+  int peer_of(const Lane& lane, const ir::Op& op, int rank) const {
+    const auto step = op.attributes.integer("step");
+    const int64_t peer = lane.member.position + step;
+    const Board& board = boards_[static_cast<size_t>(lane.member.group)];
+    HEDDLE_CHECK(peer >= 0 && peer < std::ssize(board.ranks), "rank {} has no neighbour {:+}", rank, step);
+    return static_cast<int>(peer);
+  }
+
+  // A send has ended: its letter lies there.
+  void deliver(const Lane& lane, Link who) {
+    Board& board = boards_[static_cast<size_t>(lane.member.group)];
+    const int peer = peer_of(lane, op_of(runs_[static_cast<size_t>(who.rank)].ops[who.index]), who.rank);
+    Board::Mail& mail = board.mail[{lane.member.position, peer}];
+    mail.sent.push_back(who);
+    if (!mail.waited_for) return;
+    mail.waited_for = false;
+    const int rank = board.ranks[static_cast<size_t>(peer)];
+    Run& run = runs_[static_cast<size_t>(rank)];
+    Lane& receives = run.lanes[static_cast<size_t>(lane_of(rank, lane.member))];
+    const Link one{rank, receives.ops[receives.next]};
+    ++mail.received;
+    complete(one, std::max(run.ops[one.index].start_us, now_us_ - run.recording->ops[one.index].duration_us), who);
+  }
+
+  // A receive is over as far as it is up to it: is the letter there?
+  bool received(const Lane& lane, Link one) {
+    Run& run = runs_[static_cast<size_t>(one.rank)];
+    Board& board = boards_[static_cast<size_t>(lane.member.group)];
+    const int peer = peer_of(lane, op_of(run.ops[one.index]), one.rank);
+    Board::Mail& mail = board.mail[{peer, lane.member.position}];
+    if (mail.received < mail.sent.size()) {
+      ++mail.received;
+      return true;
+    }
+    mail.waited_for = true;
+    run.ops[one.index].start_us = now_us_ - run.recording->ops[one.index].duration_us;  // at the earliest
+    return false;
   }
 
   // The lane on which `rank` receives in the same group.
@@ -229,8 +359,8 @@ class Simulator {
     internal_error("rank {} is not in its group", rank);
   }
 
-  // Raises from_us to the end of all that the op waits for; a lane that isn't there yet will wake us.
-  bool others_ended(Run& run, const RecordedOp& op, int stream, int rank, double& from_us, Link& cause) {
+  // Whether all that the op waits for has ended; a lane that isn't there yet will wake us.
+  bool others_ended(Run& run, const RecordedOp& op, int stream) {
     for (uint32_t w = op.first_wait; w < op.first_wait + op.waits; ++w) {
       const ir::Wait& wait = run.recording->waits[w];
       Lane& other = run.lanes[static_cast<size_t>(wait.stream)];
@@ -238,56 +368,39 @@ class Simulator {
         other.sleepers.push_back(stream);
         return false;
       }
-      const uint32_t last = other.ops[wait.count - 1];
-      if (run.ops[last].end_us > from_us) {
-        from_us = run.ops[last].end_us;
-        cause = {rank, last};
-      }
     }
     return true;
   }
 
-  // Arrives at the group's next collective; the last to arrive runs it for all.
-  bool meet(Board& board, Lane& lane, Link who, double from_us) {
-    if (lane.met) return false;
+  // Arrives at the group's next collective; the last to arrive begins it for all.
+  void meet(Lane& lane, Link who) {
     lane.met = true;
+    Board& board = boards_[static_cast<size_t>(lane.member.group)];
     const size_t turn = board.met[static_cast<size_t>(lane.member.position)]++;
     if (board.meetings.size() <= turn) board.meetings.resize(turn + 1);
     Board::Meeting& meeting = board.meetings[turn];
     meeting.arrived.push_back(who);
-    if (meeting.last.rank < 0 || from_us > meeting.latest_us) {
-      meeting.latest_us = from_us;
-      meeting.last = who;
-    }
-    if (meeting.arrived.size() < board.ranks.size()) return false;
-    double longest_us = 0;
-    for (const Link& one : meeting.arrived) {
-      const Run& run = runs_[static_cast<size_t>(one.rank)];
+    if (meeting.arrived.size() < board.ranks.size()) return;
+    Work work{.members = std::move(meeting.arrived), .last = who};
+    bool slept = false;
+    for (const Link& one : work.members) {
+      Run& run = runs_[static_cast<size_t>(one.rank)];
+      const RecordedOp& recorded = run.recording->ops[one.index];
       HEDDLE_CHECK(op_of(run.ops[one.index]).def == op_of(runs_[static_cast<size_t>(who.rank)].ops[who.index]).def,
                    "rank {} runs '{}' where rank {} runs '{}'", one.rank, op_of(run.ops[one.index]).kind(),
                    who.rank, op_of(runs_[static_cast<size_t>(who.rank)].ops[who.index]).kind());
-      longest_us = std::max(longest_us, run.recording->ops[one.index].duration_us);
-    }
-    // Copied: completing wakes lanes, and a meeting that follows may move the list.
-    const std::vector<Link> arrived = meeting.arrived;
-    const double start_us = meeting.latest_us;
-    const Link last = meeting.last;
-    const Link before_last = arrival_cause_of(last);
-    for (const Link& one : arrived) {
-      Run& run = runs_[static_cast<size_t>(one.rank)];
-      const int stream = run.ops[one.index].stream;
-      Lane& of = run.lanes[static_cast<size_t>(stream)];
+      Lane& of = run.lanes[static_cast<size_t>(run.ops[one.index].stream)];
       of.met = false;
-      const double could_us = std::max(of.free_us, run.ops[one.index].issued_us);
-      complete(one.rank, stream, one.index, could_us, start_us, start_us + longest_us,
-               one.rank == last.rank ? before_last : last);
-      if (one.rank != who.rank) wake(one.rank, stream);
+      slept = slept || now_us_ > std::max(of.free_us, run.ops[one.index].issued_us);
+      work.left_us = std::max(work.left_us, recorded.duration_us);
+      work.threads = std::max(work.threads, recorded.threads);
     }
-    return true;
+    if (slept) work.left_us += input_.wake_us;
+    begin(std::move(work));
   }
 
-  // What the last to arrive at a meeting had waited for itself.
-  Link arrival_cause_of(Link who) const {
+  // Whose end let an op begin that can begin now.
+  Link cause_of(Link who) const {
     const Run& run = runs_[static_cast<size_t>(who.rank)];
     const RecordedOp& op = run.recording->ops[who.index];
     const Lane& lane = run.lanes[static_cast<size_t>(op.stream)];
@@ -306,18 +419,22 @@ class Simulator {
     return cause;
   }
 
-  void complete(int rank, int stream, uint32_t index, double could_us, double start_us, double end_us, Link cause) {
+  void complete(Link who, double start_us, Link cause) {
+    const auto [rank, index] = who;
     Run& run = runs_[static_cast<size_t>(rank)];
-    Lane& lane = run.lanes[static_cast<size_t>(stream)];
     SimulatedOp& op = run.ops[index];
+    Lane& lane = run.lanes[static_cast<size_t>(op.stream)];
+    const double end_us = now_us_, could_us = std::max(lane.free_us, op.issued_us);
     op.start_us = start_us;
     op.end_us = end_us;
     op.ran = true;
     run.cause[index] = cause;
+    lane.running = false;
     lane.waiting_us += start_us - could_us;
     lane.busy_us += end_us - start_us;
     lane.free_us = end_us;
     ++lane.next;
+    wake(rank, op.stream);
     for (const int sleeper : lane.sleepers) wake(rank, sleeper);
     lane.sleepers.clear();
     if (run.stalled_on == static_cast<int64_t>(index)) {
@@ -418,6 +535,12 @@ class Simulator {
   std::vector<Run> runs_;
   std::vector<Board> boards_;
   std::deque<std::pair<int, int>> ready_;
+  double now_us_ = 0;
+  uint64_t turn_ = 0;
+  std::priority_queue<Event> events_;
+  std::vector<Work> works_;
+  std::vector<int> free_works_, sharing_;  // indices into works_; what runs at a speed that depends on the others
+  int machines_ = 1;
 };
 
 }  // namespace

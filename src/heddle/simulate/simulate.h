@@ -5,8 +5,9 @@
 // stream has ended, the ops that the walk has it wait for have ended, and the host has issued it. Ops of a group's
 // communicator begin together, matched by their order on that stream. A send never waits for its receive; a receive
 // ends no earlier than the send. The host is a stream too: it takes `enqueue_us` an op, and a host stall holds back
-// all that it issues afterwards. Nothing competes for anything else: two streams of a rank run side by side at full
-// speed, as they do in the paced mode of the CPU device.
+// all that it issues afterwards. Two streams of a rank run side by side at full speed, as they do on a device with
+// engines of their own and in the paced mode of the CPU device, but for ops that keep threads busy: those share the
+// cores of their machine, and slow each other down as `speed` says.
 #pragma once
 
 #include <map>
@@ -26,6 +27,10 @@ Groups groups_of(const ir::StepProgram& program, const plan::Mesh& mesh);
 struct SimulationInput : RecordOptions {
   Groups groups;
   double enqueue_us = 0;
+  double wake_us = 0;  // from what a stream has slept for until its op begins
+  /// Speed of each of so many threads that want to run on a machine, over that of one alone. Empty: always 1.
+  std::function<double(double threads)> speed;
+  std::vector<int> machine_of;  // of each rank, from 0; empty: all are on one
   /// False: durations and rows are the same for all ranks of a class, which is then walked once.
   bool ranks_differ = true;
 };

@@ -1,0 +1,154 @@
+// heddle profile: measures this machine and writes what `heddle simulate` and `heddle train --mode` reckon with.
+#include <algorithm>
+#include <cstdio>
+#include <filesystem>
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "heddle/base/error.h"
+#include "heddle/cli/commands.h"
+#include "heddle/cli/machine.h"
+#include "heddle/cli/rank_run.h"
+#include "heddle/comm/mpi_world.h"
+#include "heddle/observe/progress.h"
+#include "heddle/observe/table.h"
+#include "heddle/observe/units.h"
+#include "heddle/train/measure_machine.h"
+#include "heddle/train/measure_ops.h"
+#include "heddle/train/output_file.h"
+#include "heddle/train/profile_file.h"
+
+namespace heddle::cli {
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+struct Rate {
+  std::string kind;
+  Dtype dtype;
+  int threads = 1, measured = 0;
+  double flops_per_s = 0, bytes_per_s = 0, least_us = 0;
+};
+
+// The best of each kind.
+std::vector<Rate> rates_of(const cost::MachineProfile& profile) {
+  std::map<std::tuple<std::string, Dtype, int>, Rate> rates;
+  for (const cost::OpTime& t : profile.ops.all()) {
+    Rate& r = rates[{t.shape.kind, t.shape.dtype, t.threads}];
+    r.kind = t.shape.kind;
+    r.dtype = t.shape.dtype;
+    r.threads = t.threads;
+    r.least_us = r.measured++ == 0 ? t.us : std::min(r.least_us, t.us);
+    r.flops_per_s = std::max(r.flops_per_s, t.shape.flops / t.us * 1e6);
+    r.bytes_per_s = std::max(r.bytes_per_s, t.shape.bytes / t.us * 1e6);
+  }
+  std::vector<Rate> list;
+  for (auto& [key, rate] : rates) list.push_back(std::move(rate));
+  return list;
+}
+
+void print(const cost::MachineProfile& p, const std::string& path) {
+  const bool unicode = describe_terminal(1).unicode;
+  Table table({{"op"},
+               {"type"},
+               {"threads", Align::right},
+               {"sizes", Align::right},
+               {"least", Align::right},
+               {"best products", Align::right},
+               {"best traffic", Align::right}});
+  for (const Rate& r : rates_of(p)) {
+    table.row({r.kind, std::string(name_of(r.dtype)), fmt::format("{}", r.threads), fmt::format("{}", r.measured),
+               fmt::format("{:.1f} us", r.least_us), r.flops_per_s > 0 ? count_text(r.flops_per_s, "FLOP/s") : "",
+               count_text(r.bytes_per_s, "B/s")});
+  }
+  fmt::print("{}\n", table.text(unicode));
+  Table links({{"messages over"},
+               {"ranks", Align::right},
+               {"bytes a rank", Align::right},
+               {"time", Align::right},
+               {"rate", Align::right}});
+  for (const cost::LinkTime& l : p.links) {
+    links.row({std::string(name_of(l.over)), fmt::format("{}", l.ranks), bytes_text(l.bytes),
+               fmt::format("{:.1f} us", l.us), count_text(l.bytes / l.us * 1e6, "B/s")});
+  }
+  if (!p.links.empty()) fmt::print("{}\n", links.text(unicode));
+  fmt::print("{}, {} cores: products {} in bf16, {} in f32; copies {}\n", p.machine, p.cores,
+             count_text(p.bf16_flops_per_s, "FLOP/s"), count_text(p.f32_flops_per_s, "FLOP/s"),
+             count_text(p.copy_bytes_per_s, "B/s"));
+  std::string together;
+  for (const double speed : p.together) together += fmt::format("{}{:.2f}", together.empty() ? "" : ", ", speed);
+  fmt::print(
+      "between ops {:.2f} us, to enqueue one {:.2f} us, to wake a stream {:.1f} us; speed of 1, 2, … cores at "
+      "work: {}\nwritten to {}\n",
+      p.launch_us, p.enqueue_us, p.wake_us, together, path);
+  if (p.others_share > 0.05) {
+    fmt::print("warning: other programs took {:.0f} % of the cores meanwhile; measure again when they have ended\n",
+               100 * p.others_share);
+  }
+}
+
+}  // namespace
+
+int profile(const ProfileOptions& options) {
+  const std::string path = options.out.empty() ? machine_profile_path() : options.out;
+  if (comm::launched_by_mpi()) {  // the links of this job join a profile of the machine
+    return run_under_mpi([&](comm::World& world) {
+      const cost::Link over = world.node_of(world.size() - 1) > 0 ? cost::Link::nodes : cost::Link::node;
+      const std::vector<cost::LinkTime> found = train::measure_links(world, over);
+      if (world.rank() != 0) return kDone;
+      cost::MachineProfile p = train::read_profile(path);
+      std::erase_if(p.links, [&](const cost::LinkTime& l) { return l.over == over && l.ranks == world.size(); });
+      p.links.insert(p.links.end(), found.begin(), found.end());
+      train::write_file(path, train::profile_text(p));
+      fmt::print("{} ranks over {}: {} sizes of messages added to {}\n", world.size(), name_of(over), found.size(),
+                 path);
+      return kDone;
+    });
+  }
+  const bool shown = describe_terminal(2).interactive;
+  cost::MachineProfile p;
+  if (!options.config.empty()) {
+    const train::RunConfig config = train::read_run_config(options.config, options.set);
+    p = train::read_profile(path);
+    for (cost::OpTime& op : measure_config(config)) p.ops.add(std::move(op));
+  } else {
+    train::MeasureOptions measure;
+    measure.seconds = options.seconds;
+    if (shown) {
+      measure.progress = [](std::string_view what, double share) {
+        fmt::print(stderr, "\r\x1b[Kmeasuring: {} ({:.0f} %)", what, 100 * share);
+        std::fflush(stderr);
+      };
+    }
+    p = train::measure_machine(measure);
+    if (shown) fmt::print(stderr, "\r\x1b[K");
+  }
+  if (const auto folder = std::filesystem::path(path).parent_path(); !folder.empty()) {
+    std::error_code ignored;  // writing says what is wrong
+    std::filesystem::create_directories(folder, ignored);
+  }
+  train::write_file(path, train::profile_text(p));
+  if (options.json) {
+    Json json{{"profile", path},
+              {"machine", p.machine},
+              {"date", p.date},
+              {"cores", p.cores},
+              {"bf16_flops_per_s", p.bf16_flops_per_s},
+              {"f32_flops_per_s", p.f32_flops_per_s},
+              {"copy_bytes_per_s", p.copy_bytes_per_s},
+              {"launch_us", p.launch_us},
+              {"enqueue_us", p.enqueue_us},
+              {"wake_us", p.wake_us},
+              {"oversleep_us", p.oversleep_us},
+              {"together", p.together},
+              {"ops", p.ops.all().size()},
+              {"links", p.links.size()}};
+    fmt::print("{}\n", json.dump(2));
+  } else {
+    print(p, path);
+  }
+  return kDone;
+}
+
+}  // namespace heddle::cli

@@ -1,0 +1,47 @@
+#include "heddle/runtime/dry_run.h"
+
+#include <cmath>
+#include <memory>
+
+#include "heddle/comm/collectives.h"
+#include "heddle/kernels/registry.h"
+
+namespace heddle::runtime {
+
+simulate::ScratchBytes kernel_scratch(const ir::StepProgram& program, std::string_view backend) {
+  using Scratch = int64_t (*)(const ir::Stage&, const ir::Op&, const ir::RowCounts&);
+  auto scratch = std::make_shared<std::vector<std::vector<Scratch>>>();
+  for (const ir::Stage& stage : program.stages) {
+    std::vector<Scratch>& of = scratch->emplace_back();
+    for (const ir::Op& op : stage.ops) {
+      const comm::Collective* collective = comm::find_collective(op.kind());
+      of.push_back(collective != nullptr ? collective->scratch_bytes
+                                         : kernels::select_kernel(backend, stage, op).scratch_bytes);
+    }
+  }
+  return [&program, scratch](int stage, uint32_t op, const ir::RowCounts& rows) -> int64_t {
+    const Scratch of = (*scratch)[static_cast<size_t>(stage)][op];
+    const ir::Stage& text = program.stages[static_cast<size_t>(stage)];
+    return of == nullptr ? 0 : of(text, text.ops[op], rows);
+  };
+}
+
+simulate::RowsRead balanced_rows(const ir::StepProgram& program, double crowding) {
+  return [&program, crowding](int, const ir::Issue& issue, size_t output) {
+    const ir::Stage& stage = program.stages[static_cast<size_t>(issue.stage)];
+    const ir::Op* counted = nullptr;  // the op that counts for the host what this one has shared
+    for (const ir::Op& op : stage.ops) {
+      if (!op.out.empty() && op.out[0] == issue.op->in[0]) counted = &op;
+    }
+    HEDDLE_CHECK(counted != nullptr && counted->kind() == "share_counts", "'{}' copies no shared counts",
+                 stage.value(issue.out[0].id).name);
+    const std::string& topology = counted->attributes.word("topology");
+    const ir::Shape& chosen = stage.value(counted->in[0]).shape;
+    const int64_t tokens = chosen[0].count, rows = tokens * chosen[1].count * counted->attributes.integer("slices");
+    const bool passes = topology != "plain" && topology != "rank";
+    const int64_t balanced = output == 0 ? rows : !passes ? 0 : output == 1 ? tokens : output == 2 ? rows : 0;
+    return static_cast<int64_t>(std::ceil(crowding * static_cast<double>(balanced)));
+  };
+}
+
+}  // namespace heddle::runtime

@@ -1,0 +1,325 @@
+#include "heddle/train/measure_machine.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstring>
+#include <ctime>
+#include <thread>
+
+#include "heddle/base/random.h"
+#include "heddle/comm/threads/thread_world.h"
+#include "heddle/device/host/host_arena.h"
+#include "heddle/device/host/host_stream.h"
+#include "heddle/device/host/paced_time.h"
+#include "heddle/kernels/host/cpu_features.h"
+#include "heddle/train/measure_ops.h"
+
+namespace heddle::train {
+
+namespace {
+
+double now_s() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+double median(std::vector<double> values) {
+  if (values.empty()) return 0;
+  const auto middle = values.begin() + std::ssize(values) / 2;
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
+}
+
+// A model of two or three layers and its batch, of sizes drawn evenly in their logarithms.
+TrainerOptions draw_program(uint64_t number, Dtype dtype, int threads) {
+  const RandomKey key = RandomKey(number).with("profile");
+  uint64_t at = 0;
+  const auto of = [&](std::initializer_list<int64_t> choices) {
+    return choices.begin()[key.bits(at++) % choices.size()];
+  };
+  TrainerOptions options;
+  model::ModelConfig& c = options.model;
+  plan::Plan& plan = options.plan;
+  constexpr double kMostFlops = 2.5e10;
+  for (;;) {
+    c.vocab_size = of({128, 512, 2048, 8192, 16384});
+    c.hidden_size = of({64, 128, 192, 256, 384, 512, 768, 1024});
+    c.num_hidden_layers = 2;
+    c.first_k_dense_replace = 1;
+    c.intermediate_size = c.hidden_size * of({1, 2, 3, 4});
+    c.num_attention_heads = of({2, 4, 8, 16});
+    c.q_lora_rank = of({0, 0, 32, 64, 192});
+    c.kv_lora_rank = of({32, 64, 128, 256});
+    c.qk_nope_head_dim = of({16, 32, 64, 128});
+    c.qk_rope_head_dim = of({16, 32, 64});
+    c.v_head_dim = of({16, 32, 64, 128});
+    c.n_routed_experts = of({4, 8, 16, 32, 64});
+    c.num_experts_per_tok = of({1, 2, 4, 6});
+    c.n_shared_experts = of({0, 1, 1});
+    c.moe_intermediate_size = of({32, 64, 128, 256, 512});
+    c.sigmoid_scores = of({0, 1}) == 1;
+    c.topk_bias = c.sigmoid_scores;
+    c.sequence_aux_loss_alpha = of({0, 1}) == 1 ? 1e-4 : 0;
+    c.num_nextn_predict_layers = of({0, 0, 1});
+    plan.sequence_length = of({32, 64, 128, 256, 512, 1024});
+    plan.sequences = of({1, 2, 4, 8, 16});
+    plan.microbatches = static_cast<int>(of({1, 2}));
+    if (c.num_experts_per_tok > c.n_routed_experts) continue;
+    const double tokens = static_cast<double>(plan.microbatches * plan.sequences * plan.sequence_length);
+    const auto h = static_cast<double>(c.hidden_size);
+    const double products =
+        h * static_cast<double>(4 * c.num_attention_heads * c.v_head_dim + 3 * c.intermediate_size +
+                                3 * c.moe_intermediate_size * (1 + c.num_experts_per_tok) + c.vocab_size);
+    const double attention = static_cast<double>(plan.sequence_length * c.num_attention_heads *
+                                                 (c.qk_nope_head_dim + c.qk_rope_head_dim + c.v_head_dim));
+    const double flops = 6 * tokens * (products + attention);
+    if (flops <= kMostFlops && flops > 1e8) break;
+  }
+  plan.dtype = dtype;
+  plan.evaluates = plan.predicts = false;
+  if (of({0, 1, 2}) == 0) plan.fusions.clear();
+  options.threads = threads;
+  options.memory_bytes = int64_t{4} << 30;
+  options.learning_rate = {LearningRate::Shape::constant, 1e-5, 1e-5, 0, 0, 1000};
+  options.seed = number;
+  return options;
+}
+
+double copy_bytes_per_s(int threads) {
+  constexpr int64_t kBytes = int64_t{128} << 20;
+  device::HostArena from(kBytes), to(kBytes);
+  std::memset(from.base(), 1, kBytes);
+  std::memset(to.base(), 2, kBytes);
+  std::vector<double> rates;
+  for (int round = 0; round < 5; ++round) {
+    const double began = now_s();
+    std::vector<std::thread> workers;
+    const int64_t share = kBytes / threads;
+    for (int t = 0; t < threads; ++t) {
+      workers.emplace_back(
+          [&, t] { std::memcpy(to.base() + t * share, from.base() + t * share, static_cast<size_t>(share)); });
+    }
+    for (std::thread& worker : workers) worker.join();
+    rates.push_back(2.0 * static_cast<double>(share * threads) / (now_s() - began));
+  }
+  return median(rates);
+}
+
+void nothing(const device::KernelCall&) {}
+
+// A stream that has slept until another's op ended, and how long a paced op oversleeps.
+void measure_sleep(cost::MachineProfile& profile) {
+  device::HostStream one("one", 1), two("two", 1);
+  one.set_trace(true);
+  two.set_trace(true);
+  constexpr int kRounds = 200;
+  constexpr int64_t kPace_ns = 400'000;
+  device::Launch paced, free;
+  paced.run = free.run = nothing;
+  paced.pace_ns = kPace_ns;
+  for (int i = 1; i <= kRounds; ++i) {
+    one.launch(paced);
+    two.wait(one, static_cast<uint64_t>(i));
+    two.launch(free);
+  }
+  one.synchronize(0);
+  two.synchronize(0);
+  const std::vector<device::Span> first = one.take_spans(), second = two.take_spans();
+  std::vector<double> woken, late;
+  for (size_t i = 0; i < first.size(); ++i) {
+    woken.push_back(static_cast<double>(second[i].start_ns - first[i].end_ns) * 1e-3);
+    late.push_back(static_cast<double>(first[i].end_ns - first[i].start_ns - kPace_ns) * 1e-3);
+  }
+  profile.wake_us = std::max(0.0, median(woken));
+  profile.oversleep_us = std::max(0.0, median(late));
+}
+
+// Seconds of a step of a one-thread program while `programs` of them run, each for itself.
+double step_together(int programs) {
+  std::vector<double> steps_s(static_cast<size_t>(programs), 0);
+  std::vector<std::thread> threads;
+  std::atomic<int> ready = 0;
+  const Dtype dtype = kernels::host::avx512_bf16() ? Dtype::bf16 : Dtype::f32;
+  for (int p = 0; p < programs; ++p) {
+    threads.emplace_back([&, p] {
+      TrainerOptions options = draw_program(1, dtype, 1);
+      options.model.hidden_size = 256;
+      options.model.vocab_size = 2048;
+      options.plan.sequence_length = 128;
+      options.plan.sequences = 4;
+      Trainer trainer(options);
+      trainer.initialise();
+      const auto sequences = random_sequences(trainer, 1);
+      trainer.step(sequences);
+      ++ready;
+      while (ready < programs) std::this_thread::yield();
+      std::vector<double> own;
+      for (int i = 0; i < 24; ++i) own.push_back(trainer.step(sequences).seconds);
+      steps_s[static_cast<size_t>(p)] = median(own);
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  return median(steps_s);
+}
+
+std::vector<double> speeds_together(int cores, int turns) {
+  // Medians of turns, so that a clock that wanders takes from both.
+  std::vector<int> counts{1};
+  for (int n = 2; n <= cores; n = n < cores ? std::min(2 * n, cores) : n + 1) counts.push_back(n);
+  std::vector<std::vector<double>> seconds(counts.size());
+  for (int turn = 0; turn < turns; ++turn) {
+    for (size_t i = 0; i < counts.size(); ++i) seconds[i].push_back(step_together(counts[i]));
+  }
+  std::vector<double> speeds{1};
+  for (size_t i = 1; i < counts.size(); ++i) {
+    const double speed = std::clamp(median(seconds[0]) / median(seconds[i]), 0.05, 1.0);
+    const double before = speeds.back();
+    const int from = counts[i - 1];
+    for (int n = from + 1; n <= counts[i]; ++n) {
+      speeds.push_back(before + (speed - before) * (n - from) / (counts[i] - from));
+    }
+  }
+  return speeds;
+}
+
+std::string processor_name() {
+  std::string name = "a machine";
+  if (std::FILE* file = std::fopen("/proc/cpuinfo", "r")) {
+    char line[512];
+    while (std::fgets(line, sizeof line, file) != nullptr) {
+      const std::string_view text(line);
+      if (!text.starts_with("model name")) continue;
+      const size_t colon = text.find(": ");
+      if (colon != std::string_view::npos) name = text.substr(colon + 2, text.size() - colon - 3);
+      break;
+    }
+    std::fclose(file);
+  }
+  return name;
+}
+
+// Seconds that the machine's cores have worked, and those of them that were this process'.
+struct Work {
+  double all_s = 0, own_s = 0;
+};
+Work work_done() {
+  Work work;
+  if (std::FILE* file = std::fopen("/proc/stat", "r")) {
+    double user = 0, nice = 0, system = 0;
+    if (std::fscanf(file, "cpu %lf %lf %lf", &user, &nice, &system) == 3) {
+      work.all_s = (user + nice + system) / static_cast<double>(sysconf(_SC_CLK_TCK));
+    }
+    std::fclose(file);
+  }
+  work.own_s = static_cast<double>(std::clock()) / CLOCKS_PER_SEC;
+  return work;
+}
+
+std::string today() {
+  const std::time_t now = std::time(nullptr);
+  std::tm utc{};
+  gmtime_r(&now, &utc);
+  char text[32];
+  std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &utc);
+  return text;
+}
+
+}  // namespace
+
+std::vector<cost::LinkTime> measure_links(comm::World& world, cost::Link over) {
+  std::vector<cost::LinkTime> found;
+  std::vector<int> all;
+  for (int r = 0; r < world.size(); ++r) all.push_back(r);
+  const auto group = world.communicator(all, "profile");
+  const int others = world.size() - 1;
+  if (others == 0) return found;
+  RankExchange ranks(&world);
+  std::vector<std::byte> from, to;
+  for (const int64_t each : {64, 1024, 8192, 65536, 262144, 1 << 20, 4 << 20}) {
+    from.resize(static_cast<size_t>(each * world.size()));
+    to.resize(from.size());
+    std::vector<comm::Piece> pieces;
+    for (int i = 0; i <= others; ++i) {
+      if (i != world.rank()) pieces.push_back({i, i * each, each});
+    }
+    std::vector<double> us;
+    double spent_s = 0;
+    for (int round = 0; round < 20 && (round < 3 || spent_s < 0.6); ++round) {
+      constexpr int kRepeats = 3;
+      const double began = now_s();
+      for (int i = 0; i < kRepeats; ++i) group->exchange(from.data(), pieces, to.data(), pieces);
+      double took[1] = {(now_s() - began) / kRepeats};
+      ranks.sum(took);  // the same number of rounds on every rank
+      took[0] /= world.size();
+      spent_s += took[0] * kRepeats;
+      if (round > 0) us.push_back(1e6 * took[0]);
+    }
+    found.push_back({over, world.size(), static_cast<double>(each * others), median(us)});
+    if (spent_s > 4) break;
+  }
+  return found;
+}
+
+cost::MachineProfile measure_machine(const MeasureOptions& options) {
+  const double began = now_s();
+  const Work before = work_done();
+  cost::MachineProfile profile;
+  profile.cores = device::allowed_cores();
+  const int threads = options.threads > 0 ? options.threads : profile.cores;
+  profile.machine = processor_name();
+  profile.date = today();
+  const auto tell = [&](std::string_view what) {
+    if (options.progress) options.progress(what, std::min(1.0, (now_s() - began) / options.seconds));
+  };
+  tell("copies, sleep");
+  profile.copy_bytes_per_s = copy_bytes_per_s(profile.cores);
+  measure_sleep(profile);
+  tell("programs side by side");
+  profile.together = speeds_together(profile.cores, options.seconds < 20 ? 1 : 3);
+  tell("messages");
+  for (int ranks = 2; ranks <= std::min(profile.cores, 8); ranks *= 2) {
+    comm::ThreadBoard board(ranks);
+    std::vector<std::thread> workers;
+    for (int r = 0; r < ranks; ++r) {
+      workers.emplace_back([&, r] {
+        const std::unique_ptr<comm::World> world = board.world(r);
+        auto found = measure_links(*world, cost::Link::threads);
+        if (r == 0) profile.links.insert(profile.links.end(), found.begin(), found.end());
+      });
+    }
+    for (std::thread& worker : workers) worker.join();
+  }
+  std::vector<Dtype> dtypes{Dtype::f32};
+  if (kernels::host::avx512_bf16()) dtypes.push_back(Dtype::bf16);
+  std::vector<int> teams{1};
+  if (threads > 1) teams.push_back(threads);
+  std::vector<double> between_us, enqueue_us;
+  uint64_t number = 0;  // a program of its own each time: more sizes
+  do {
+    for (const int team : teams) {
+      for (const Dtype dtype : dtypes) {
+        tell("ops");
+        const StepMeasure found = measure_steps(draw_program(number++, dtype, team), 3);
+        for (const cost::OpTime& op : found.ops) {
+          profile.ops.add(op);
+          double& rate = dtype == Dtype::bf16 ? profile.bf16_flops_per_s : profile.f32_flops_per_s;
+          if (op.shape.kind == "linear" && op.shape.dtype == dtype) {
+            rate = std::max(rate, op.shape.flops / op.us * 1e6);
+          }
+        }
+        between_us.push_back(found.between_us);
+        enqueue_us.push_back(found.enqueue_us);
+      }
+    }
+  } while (now_s() - began < options.seconds);
+  const Work after = work_done();
+  const double others_s = (after.all_s - before.all_s) - (after.own_s - before.own_s);
+  profile.others_share = std::max(0.0, others_s / ((now_s() - began) * profile.cores));
+  profile.launch_us = median(between_us);
+  profile.enqueue_us = median(enqueue_us);
+  return profile;
+}
+
+}  // namespace heddle::train

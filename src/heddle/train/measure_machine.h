@@ -1,0 +1,24 @@
+// Measures this machine by what runs on it: training steps of small models of many sizes, messages of the
+// communicator, programs side by side.
+#pragma once
+
+#include <functional>
+#include <string_view>
+
+#include "heddle/comm/world.h"
+#include "heddle/cost/machine_profile.h"
+
+namespace heddle::train {
+
+struct MeasureOptions {
+  double seconds = 90;  // of the measurement, about
+  int threads = 0;      // of a rank that has the machine to itself; 0: every core
+  std::function<void(std::string_view what, double share)> progress;
+};
+
+cost::MachineProfile measure_machine(const MeasureOptions& options);
+
+/// Times of messages among all ranks of a job, on every rank; all ranks call it together.
+std::vector<cost::LinkTime> measure_links(comm::World& world, cost::Link over);
+
+}  // namespace heddle::train
