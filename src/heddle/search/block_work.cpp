@@ -31,12 +31,13 @@ double cast_bytes(Precision p) {
 Work& Work::operator+=(const Work& w) {
   products += w.products, attention += w.attention, traffic += w.traffic;
   tensor += w.tensor, exchange += w.exchange, context += w.context, data += w.data;
-  ops += w.ops;
+  ops += w.ops, hidden_exchange += w.hidden_exchange;
   return *this;
 }
 
 Work Work::scaled(double f) const {
-  return {products * f, attention * f, traffic * f, tensor * f, exchange * f, context * f, data * f, ops * f};
+  return {products * f, attention * f, traffic * f, tensor * f,         exchange * f,
+          context * f,  data * f,      ops * f,     hidden_exchange * f};
 }
 
 Pricing::Pricing(const Job& job, const Behaviour& behaviour)
@@ -54,11 +55,15 @@ void Pricing::linear(BlockWork& block, double m, double n, double k, double grou
   const Precision p = narrow ? j_.precision : Precision::bf16;
   block.forward.products += cost::product_s(j_.device, p, m, n, k, groups);
   block.backward.products += cost::product_s(j_.device, p, m, k, n, groups);
-  if (!j_.frozen_base) block.backward.products += cost::product_s(j_.device, p, k, n, m, groups);
   // Every microbatch adds to the accumulated gradient: in the product's epilogue where that is fused.
   if (!j_.frozen_base) {
+    Work weights;
     const double accumulated = sw_.sharded_weights ? 2 : 2 * sw_.gradient_bytes + (sw_.fused_elementwise ? 0 : 4);
-    block.backward.traffic += cost::traffic_s(j_.device, accumulated * k * n * groups);
+    weights.products = cost::product_s(j_.device, p, k, n, m, groups);
+    weights.traffic = cost::traffic_s(j_.device, accumulated * k * n * groups);
+    block.backward += weights;
+    block.weights += weights;
+    block.weights.ops += 1;
   }
   block.forward.ops += 1;
   block.backward.ops += 2;
@@ -219,10 +224,14 @@ BlockWork Pricing::moe() const {
                                   sw_.once_a_node};
     const double one = cost::exchange_s(j_.device, b_.net, {l_.ep, l_.etp}, exchange) * j_.imbalance;
     // DualPipe pairs every forward with a backward: nearly all is hidden.
-    const double hidden = sw_.dual_pipe ? 0.9 : sw_.overlap_exchange ? b_.exchange_hidden : 0;
+    const Pipeline pipeline = pipeline_of(j_);
+    const bool dual = pipeline == Pipeline::dual_pipe || pipeline == Pipeline::dual_pipe_v;
+    const double hidden = dual ? 0.9 : sw_.overlap_exchange ? b_.exchange_hidden : 0;
     const double exposed = 1 - hidden + (hidden > 0 ? b_.contention : 0);
-    w.forward.exchange += 2 * one * exposed;
-    w.backward.exchange += 2 * one * exposed;
+    for (Work* direction : {&w.forward, &w.backward}) {
+      direction->exchange += 2 * one * exposed;
+      direction->hidden_exchange += 2 * one * hidden;
+    }
   }
   if (l_.etp > 1) {
     const double gather = cost::gather_s(j_.device, b_.net, {l_.etp, 1}, 2 * own * k * l_.etp * width);
@@ -275,11 +284,34 @@ void Pricing::shard_weights(BlockWork& block, double parameters, Group group) co
   block.backward.data += exposed(gather + scatter, block.backward);
 }
 
-double Pricing::seconds(const Work& w) const {
+double block_s(const Work& w, const Job& j, const Behaviour& b) {
   const double device = w.device_s();
-  const double host = w.ops * j_.device.host_us * 1e-6 * sw_.launch_factor * (1 - sw_.captured) * b_.host_scale;
-  const double n = b_.launch_sharpness;
+  const double host =
+      w.ops * j.device.host_us * 1e-6 * j.software.launch_factor * (1 - j.software.captured) * b.host_scale;
+  const double n = b.launch_sharpness;
   return device <= 0 ? host : device * std::pow(1 + std::pow(host / device, n), 1 / n);
+}
+
+Prices prices_of(const Job& j, const model::Parameters& p, const Behaviour& b) {
+  const Layout& l = j.layout;
+  const Pricing price(j, b);
+  Prices of;
+  of.head = price.head();
+  if (j.shape.attention_blocks() > 0) of.attention = price.attention();
+  if (j.shape.dense_blocks() > 0) of.dense = price.dense();
+  if (j.shape.moe_blocks() > 0) of.moe = price.moe();
+  if (j.shape.mamba_blocks() > 0) of.mamba = price.mamba();
+  if (j.software.sharded_weights) {
+    const Group data{l.dp * l.cp, l.tp};
+    const Group expert{std::max(1, l.tp * l.cp * l.dp / (l.ep * l.etp)), l.ep * l.etp};
+    price.shard_weights(of.head, p.head / l.tp, data);
+    price.shard_weights(of.attention, p.attention / l.tp, data);
+    price.shard_weights(of.dense, p.dense / l.tp, data);
+    price.shard_weights(of.mamba, p.mamba / l.tp, data);
+    price.shard_weights(of.moe, (p.moe - p.moe_routed) / l.tp, data);
+    price.shard_weights(of.moe, p.moe_routed / (l.ep * l.etp), expert);
+  }
+  return of;
 }
 
 Work with_recompute(const BlockWork& b, const model::Recompute& r, BlockKind kind) {

@@ -9,7 +9,8 @@ namespace heddle::search {
 struct Work {
   double products = 0, attention = 0, traffic = 0;
   double tensor = 0, exchange = 0, context = 0, data = 0;
-  double ops = 0;  // launches, a number
+  double ops = 0;              // launches, a number
+  double hidden_exchange = 0;  // runs beside the compute of another microbatch, if there is as much
 
   Work& operator+=(const Work& w);
   Work scaled(double factor) const;
@@ -19,7 +20,33 @@ struct Work {
 
 struct BlockWork {
   Work forward, backward;
+  Work weights;  // the part of `backward` that only weight gradients need
 };
+
+/// The blocks of a job, priced: what jobs share that differ only in stages, schedule, batch and recomputation (and,
+/// where weights are sharded, have as many data ranks).
+struct Prices {
+  BlockWork attention, dense, moe, mamba, head;
+};
+Prices prices_of(const Job& job, const model::Parameters& parameters, const Behaviour& behaviour);
+
+/// The mean layer and the ends of a model, of one microbatch: what an estimate is put together from.
+struct Layers {
+  Work layer;  // both directions
+  double layer_s = 0, forward_s = 0, weight_s = 0;
+  Work tail;  // the head and multi-token prediction
+  double head_s = 0;
+  model::SavedBytes whole, kept;  // of a token, without recomputation and with it
+};
+Layers layers_of(const Job& job, const Prices& prices, const Behaviour& behaviour);
+
+/// The estimate of a possible job from its parts. No checks.
+Estimate estimate(const Job& job, const model::Parameters& parameters, const Layers& layers,
+                  const Behaviour& behaviour);
+/// Peak memory alone, into the three byte fields.
+void estimate_memory(const Job& job, const model::Parameters& parameters, const Layers& layers, Estimate& into);
+/// Only the bytes saved, into `into`.
+void saved_bytes_of(const Job& job, Layers& into);
 
 class Pricing {
  public:
@@ -32,8 +59,6 @@ class Pricing {
   BlockWork head() const;
   /// Adds the weights gathered and gradients scattered around a block (FSDP), less what its compute hides.
   void shard_weights(BlockWork& block, double parameters, cost::Group group) const;
-  /// Device and host time blended: the slower of the two counts, and a little more where they are close.
-  double seconds(const Work& work) const;
 
  private:
   // A linear layer of m rows: forward, input gradient, weight gradient. `narrow`: in the job's precision.
@@ -54,6 +79,9 @@ class Pricing {
   double rows_;    // of them where norms and residuals work
   model::ForwardFlops flops_;
 };
+
+/// Device and host time blended: the slower of the two counts, and a little more where they are close.
+double block_s(const Work& work, const Job& job, const Behaviour& behaviour);
 
 /// The backward with what it computes again.
 enum class BlockKind { attention, dense, moe, mamba };

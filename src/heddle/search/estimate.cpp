@@ -55,57 +55,75 @@ StageLayers stage_layers(double layers, int stages, int chunks, double head_laye
   return {most, 0};
 }
 
+Pipeline pipeline_of(const Job& j) {
+  if (j.pipeline != Pipeline::usual) return j.pipeline;
+  if (j.software.dual_pipe) return Pipeline::dual_pipe;
+  return j.layout.vpp > 1 ? Pipeline::interleaved : Pipeline::one_f_one_b;
+}
+
+Layers layers_of(const Job& j, const Prices& prices, const Behaviour& b) {
+  Layers of;
+  const auto add = [&](const BlockWork& w, BlockKind kind, int64_t count) {
+    if (count == 0) return;
+    const double share = d(count) / d(j.shape.layers);
+    const Work backward = with_recompute(w, j.recompute, kind);
+    const double forward_s = block_s(w.forward, j, b), backward_s = block_s(backward, j, b);
+    of.forward_s += share * forward_s;
+    of.layer_s += share * (forward_s + backward_s);
+    if (backward.device_s() > 0) of.weight_s += share * backward_s * w.weights.device_s() / backward.device_s();
+    of.layer += w.forward.scaled(share);
+    of.layer += backward.scaled(share);
+  };
+  add(prices.attention, BlockKind::attention, j.shape.attention_blocks());
+  add(prices.dense, BlockKind::dense, j.shape.dense_blocks());
+  add(prices.moe, BlockKind::moe, j.shape.moe_blocks());
+  add(prices.mamba, BlockKind::mamba, j.shape.mamba_blocks());
+  // No more is hidden than there is compute to hide it.
+  if (const double more = of.layer.hidden_exchange - of.layer.compute(); more > 0) {
+    of.layer.hidden_exchange -= more;
+    of.layer.exchange += more;
+    of.layer_s += more;
+    of.forward_s += more / 2;
+  }
+
+  of.head_s = block_s(prices.head.forward, j, b) + block_s(prices.head.backward, j, b);
+  of.tail = prices.head.forward;
+  of.tail += prices.head.backward;
+  if (const double mtp = j.with_mtp ? d(j.shape.mtp) : 0; mtp > 0) {
+    of.head_s = (1 + mtp) * of.head_s + mtp * of.layer_s;
+    of.tail = of.tail.scaled(1 + mtp);
+    of.tail += of.layer.scaled(mtp);
+  }
+  saved_bytes_of(j, of);
+  return of;
+}
+
 Estimate estimate(const Job& j, const Behaviour& b) {
   Estimate e;
   e.reason = impossible(j);
   if (!e.reason.empty()) return e;
+  const model::Parameters p = model::parameters_of(j.shape);
+  return estimate(j, p, layers_of(j, prices_of(j, p, b), b), b);
+}
+
+Estimate estimate(const Job& j, const model::Parameters& p, const Layers& of, const Behaviour& b) {
+  Estimate e;
   const Layout& l = j.layout;
   const Software& sw = j.software;
-  const Pricing price(j, b);
-  const model::Parameters p = model::parameters_of(j.shape);
+  const Pipeline pipeline = pipeline_of(j);
+  const int chunks = chunks_of(pipeline) > 0 ? chunks_of(pipeline) : l.vpp;
   const int64_t n_attention = j.shape.attention_blocks(), n_dense = j.shape.dense_blocks(),
                 n_moe = j.shape.moe_blocks(), n_mamba = j.shape.mamba_blocks();
   const Group data_group{l.dp * l.cp, l.tp};
   const Group expert_group{std::max(1, l.tp * l.cp * l.dp / (l.ep * l.etp)), l.ep * l.etp};
   const double moe_shared = p.moe - p.moe_routed, routed_here = p.moe_routed / (l.ep * l.etp);
+  const double layers = d(j.shape.layers), layer_s = of.layer_s, head_s = of.head_s;
 
-  BlockWork head = price.head();
-  if (sw.sharded_weights) price.shard_weights(head, p.head / l.tp, data_group);
-  // The mean layer, and in it forward alone.
-  const double layers = d(j.shape.layers);
-  Work layer;
-  double layer_s = 0, forward_s = 0;
-  const auto add = [&](BlockWork w, BlockKind kind, int64_t count, double parameters, double expert_parameters) {
-    if (sw.sharded_weights) {
-      price.shard_weights(w, parameters / l.tp, data_group);
-      if (expert_parameters > 0) price.shard_weights(w, expert_parameters, expert_group);
-    }
-    const double share = d(count) / layers;
-    const Work backward = with_recompute(w, j.recompute, kind);
-    forward_s += share * price.seconds(w.forward);
-    layer_s += share * (price.seconds(w.forward) + price.seconds(backward));
-    layer += w.forward.scaled(share);
-    layer += backward.scaled(share);
-  };
-  if (n_attention > 0) add(price.attention(), BlockKind::attention, n_attention, p.attention, 0);
-  if (n_dense > 0) add(price.dense(), BlockKind::dense, n_dense, p.dense, 0);
-  if (n_moe > 0) add(price.moe(), BlockKind::moe, n_moe, moe_shared, routed_here);
-  if (n_mamba > 0) add(price.mamba(), BlockKind::mamba, n_mamba, p.mamba, 0);
-
-  double head_s = price.seconds(head.forward) + price.seconds(head.backward);
-  Work tail = head.forward;
-  tail += head.backward;
-  if (j.with_mtp && j.shape.mtp > 0) {
-    head_s = (1 + d(j.shape.mtp)) * head_s + d(j.shape.mtp) * layer_s;
-    tail = tail.scaled(1 + d(j.shape.mtp));
-    tail += layer.scaled(d(j.shape.mtp));
-  }
-
-  const StageLayers stage = stage_layers(layers, l.pp, l.vpp, head_s / layer_s);
+  const StageLayers stage = stage_layers(layers, l.pp, chunks, head_s / layer_s);
   const double full_s = stage.fullest * layer_s, last_s = stage.last * layer_s + head_s;
   const double slowest = std::max(full_s, last_s);
-  Work busy = layer.scaled(last_s >= full_s ? stage.last : stage.fullest);
-  if (last_s >= full_s) busy += tail;
+  Work busy = of.layer.scaled(last_s >= full_s ? stage.last : stage.fullest);
+  if (last_s >= full_s) busy += of.tail;
 
   const double m = microbatches(j);
   Waterfall& t = e.time;
@@ -122,9 +140,11 @@ Estimate estimate(const Job& j, const Behaviour& b) {
     const double mean = (layers * layer_s + head_s) / l.pp;
     const double bytes = 2.0 * j.microbatch * j.sequence * d(j.shape.hidden) / l.cp;
     const double hop = cost::send_s(j.device, b.net, l.devices / l.pp, sw.sequence_parallel ? bytes / l.tp : bytes);
-    t.bubble = sw.dual_pipe ? (l.pp / 2.0 - 1) * 0.67 * mean : (l.pp - 1) * mean / l.vpp;
+    const double forward = of.forward_s / layer_s * mean, weight = of.weight_s / layer_s * mean;
+    t.bubble = bubble_s(pipeline, l.pp, chunks, {forward, mean - forward - weight, weight});
     // Each microbatch is sent on and its gradient sent back, once a chunk; what isn't overlapped waits in line.
-    t.pipeline = 2 * m * hop * l.vpp * (sw.overlap_pp && l.vpp > 1 ? b.contention : 1) + 2 * (l.pp - 1) * hop;
+    const bool overlapped = pairs(pipeline) || (sw.overlap_pp && chunks > 1);
+    t.pipeline = 2 * m * hop * chunks * (overlapped ? b.contention : 1) + 2 * (l.pp - 1) * hop;
   }
 
   // Gradients are reduced behind the last microbatch's backward, weights gathered behind the first one's forward.
@@ -140,9 +160,10 @@ Estimate estimate(const Job& j, const Behaviour& b) {
     };
     const double reduce = over_data(sw.reduce_bytes) * (sw.reduce_scatter ? 1 : 2);
     const double gather = sw.sharded_states ? over_data(2) : 0;
-    const double stage_forward_s = stage.fullest * forward_s;
-    t.data += sw.overlap_dp ? exposed(b, reduce, full_s - stage_forward_s) + exposed(b, gather, stage_forward_s)
-                            : reduce + gather;
+    const double stage_forward_s = stage.fullest * of.forward_s;
+    e.beside_s = sw.overlap_dp ? exposed(b, reduce, full_s - stage_forward_s) + exposed(b, gather, stage_forward_s)
+                               : reduce + gather;
+    t.data += e.beside_s;
   }
   const double trained = j.frozen_base ? 0.005 : 1;
   const bool sharded = sw.sharded_weights || sw.sharded_states;
@@ -152,6 +173,7 @@ Estimate estimate(const Job& j, const Behaviour& b) {
   t.optimizer = cost::traffic_s(j.device, trained * states * (2 * sw.state_bytes + 2 + sw.gradient_bytes));
   if (!sw.sharded_weights)
     t.optimizer += cost::traffic_s(j.device, trained * (shared_here + experts_here) * 2 * sw.gradient_bytes);
+  e.beside_s += t.optimizer + b.step_host_s;
   const double sum = t.products + t.attention + t.traffic + t.launches + t.tensor + t.exchange + t.context +
                      t.pipeline + t.data + t.bubble + t.optimizer;
   t.jitter = sum * b.jitter * std::log2(std::max(1.0, l.devices / 8.0));
@@ -160,7 +182,7 @@ Estimate estimate(const Job& j, const Behaviour& b) {
   e.model_flops_utilization = e.tokens_per_s_per_device *
                               model::training_flops_per_token(j.shape, j.sequence, j.with_mtp) /
                               j.device.bf16_flops;
-  estimate_memory(j, e);
+  estimate_memory(j, p, of, e);
   return e;
 }
 

@@ -13,6 +13,7 @@
 #include "heddle/cost/collective.h"
 #include "heddle/model/saved_bytes.h"
 #include "heddle/model/shape.h"
+#include "heddle/search/pipeline.h"
 
 namespace heddle::search {
 
@@ -55,14 +56,16 @@ struct Job {
   model::Shape shape;
   cost::Accelerator device;
   Layout layout;
+  Pipeline pipeline = Pipeline::usual;
   Software software;
   model::Recompute recompute;
   cost::Precision precision = cost::Precision::bf16;
   double sequence = 4096;
   int microbatch = 1;
   int global_batch = 1;
-  double imbalance = 1;      // rows of the fullest expert rank over the mean
-  bool frozen_base = false;  // LoRA: no weight gradients of the base model
+  double imbalance = 1;         // rows of the fullest expert rank over the mean
+  double memory_imbalance = 0;  // the same for memory, which must hold the worst case; 0: as imbalance
+  bool frozen_base = false;     // LoRA: no weight gradients of the base model
   bool with_mtp = true;
   bool operator==(const Job&) const = default;
 };
@@ -98,6 +101,7 @@ struct Estimate {
   double tokens_per_s_per_device = 0;
   double model_flops_utilization = 0;
   Waterfall time;
+  double beside_s = 0;  // of step_s without jitter: gradients and weights over data ranks, optimizer, host
   double peak_bytes = 0, static_bytes = 0, activation_bytes = 0;
   std::string reason;  // why there is no estimate; "" when there is one
 };
@@ -105,8 +109,8 @@ struct Estimate {
 /// Fast: tens of microseconds. An impossible job gives an estimate with a reason.
 Estimate estimate(const Job& job, const Behaviour& behaviour = {});
 
-/// Peak memory alone, into the three byte fields.
-void estimate_memory(const Job& job, Estimate& into);
+/// The schedule that `usual` stands for.
+Pipeline pipeline_of(const Job& job);
 
 /// Microbatches of a step on each pipeline.
 double microbatches(const Job& job);

@@ -66,7 +66,10 @@ std::string layout_text(const Job& j) {
 Launch launch_of(const Job& job) {
   Launch l;
   l.job = job;
-  l.schedule = job.software.dual_pipe ? "dual_pipe_v" : job.layout.vpp > 1 ? "interleaved" : "1f1b";
+  l.schedule = job.pipeline != Pipeline::usual ? std::string(name_of(job.pipeline))
+               : job.software.dual_pipe        ? "dual_pipe_v"
+               : job.layout.vpp > 1            ? "interleaved"
+                                               : "1f1b";
   l.layout = job.layout.pp > 1 ? layout_text(job) : "";
   return l;
 }
@@ -81,7 +84,7 @@ Launch normalized(Launch launch) {
   if (l.tp == 1) s.sequence_parallel = usual.sequence_parallel, s.overlap_tp = usual.overlap_tp;
   if (!s.sequence_parallel) s.overlap_tp = false;
   if (l.cp == 1) s.context_all_to_all = usual.context_all_to_all;
-  if (l.vpp == 1) s.overlap_pp = usual.overlap_pp;
+  if (l.vpp == 1 && j.pipeline == Pipeline::usual) s.overlap_pp = usual.overlap_pp;
   if (shape.moe.count == 0) {
     shape.moe = {};
     shape.dense_layers = 0;

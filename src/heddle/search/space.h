@@ -1,0 +1,69 @@
+// The folded space of training plans for a model on so many devices: attention's tp × cp × dp and the experts'
+// etp × ep × edp divide a stage's ranks independently, by any divisors; beside them stages and chunks, schedule,
+// microbatch, recomputation and offload of activations.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "heddle/search/estimate.h"
+
+namespace heddle::search {
+
+/// What the search may choose from; an empty list leaves an axis free.
+struct Restriction {
+  std::vector<int> tp, cp, dp, pp, vpp, ep, etp, microbatch;
+  std::vector<Pipeline> schedule;
+  std::vector<std::string> recompute;  // words of `recompute_choices`
+  std::vector<int> offload;            // 0, 1
+  std::vector<int> uneven;             // 0: stages of equal layers only (embedding and head may stand for one each)
+
+  /// "tp=1,2": adds values to an axis. ConfigError naming what is wrong, what is accepted and the nearest name.
+  void add(std::string_view words);
+};
+
+/// How evenly routing spreads rows: each expert's share is its mean times a normal variable of this relative
+/// deviation, independently. From it follows the fullest of `ranks` expert ranks, the more uneven the fewer experts
+/// a rank has. 0.13 puts its median at the 1.15 that published runs with natural routing show at 64 ranks of 4.
+struct Routing {
+  double spread = 0.13;
+
+  /// Quantile of (rows of the fullest rank) ÷ (mean).
+  double fullest(double quantile, int64_t experts, int ranks) const;
+};
+
+/// Named levels of recomputation that the model can use, from nothing to everything.
+struct RecomputeChoice {
+  std::string name;
+  model::Recompute recompute;
+};
+std::vector<RecomputeChoice> recompute_choices(const model::Shape& shape);
+
+/// Divisors in increasing order.
+std::vector<int> divisors(int n);
+
+/// What all jobs of a search share, and what it may vary.
+struct Space {
+  Job job;  // shape, device, software, precision, sequence, global batch; the rest is overwritten
+  int devices = 1;
+  Restriction restriction;
+  Routing routing;
+};
+
+/// Layouts that share their block prices: everything but stages, schedule and recomputation.
+struct Family {
+  int tp = 1, cp = 1, ep = 1, etp = 1, microbatch = 1;
+  bool operator==(const Family&) const = default;
+};
+
+/// All of them, in a fixed order. ConfigError where the restriction leaves none, saying which axis emptied it.
+std::vector<Family> families(const Space& space);
+
+/// Each (pp, vpp, schedule) that goes with the family, in a fixed order: `job` is set to it and `visit` called.
+/// Recomputation and offload are left to the caller.
+void for_each_layout(const Space& space, const Family& family, Job& job, const std::function<void()>& visit);
+
+}  // namespace heddle::search
