@@ -323,6 +323,7 @@ class Cli(unittest.TestCase):
                                        "mesh.pp=2", "--set", "parallel.schedule=dual_pipe_v", "--set", "output=two",
                                        "--steps", "6").stdout)
         self.assertEqual(found["first_step"], 5)
+        self.assertEqual((self.folder / "two/report.html").read_text().count("the pipeline over one step"), 2)
         self.assertEqual(json.loads(self.heddle("generate", "two", "--tokens", "2", "--json").stdout)["step"], 6)
 
     def test_ranks_that_do_not_fit(self):
@@ -361,7 +362,8 @@ class Cli(unittest.TestCase):
         if backends["messages by MPI"].startswith("not available") or not shutil.which("mpirun"):
             self.skipTest("no MPI")
         train = ["train", "tiny.toml", "--json", "--set", "data.folder=prepared-mpi", "--set", "train.steps=3"]
-        found = json.loads(self.mpirun(*train, "--set", "output=mpi").stdout)
+        found = json.loads(self.mpirun(*train, "--trace", "--set", "output=mpi").stdout)
+        self.assertIn(b"rank 1", (self.folder / "mpi/trace.perfetto").read_bytes())
         self.assertEqual(found["steps"], 3)
         self.heddle(*train, "--ranks", "2", "--set", "output=threads")
         self.assertEqual(self.losses("mpi"), self.losses("threads"))

@@ -40,6 +40,17 @@ TEST(Report, AsksNothingOfTheNetwork) {
   EXPECT_TRUE(contains(text, "default-src 'none'"));
 }
 
+// They come as pictures with a style sheet of their own, which must neither reach the page nor be fetched.
+TEST(Report, HoldsThePipelinesPictures) {
+  ReportData data;
+  data.pipeline = {"<svg xmlns=\"http://www.w3.org/2000/svg\"><style>text { fill: red }</style></svg>", "<svg/>"};
+  const std::string text = report_html(data);
+  EXPECT_TRUE(contains(text, "<h2>Pipeline"));
+  EXPECT_TRUE(contains(text, "src=\"data:image/svg+xml,%3Csvg"));
+  EXPECT_TRUE(contains(text, "src=\"data:image/svg+xml,%3Csvg/%3E\""));
+  EXPECT_FALSE(contains(text, "{ fill: red"));
+}
+
 TEST(Report, EmptyDataIsAPageWithoutSections) {
   const std::string text = report_html({});
   EXPECT_TRUE(contains(text, "<h1>training run</h1>"));

@@ -1,9 +1,63 @@
 #include "heddle/cli/run_trace.h"
 
 #include <algorithm>
-#include <limits>
+#include <cstring>
+#include <type_traits>
 
 namespace heddle::cli {
+
+namespace {
+
+constexpr int kMostTracedRanks = 64;
+
+// For each stream its name, the number of its spans, and their bytes: all ranks run one program.
+static_assert(std::is_trivially_copyable_v<device::Span>);
+
+std::string packed(const RankSpans& rank) {
+  std::string bytes;
+  for (size_t i = 0; i < rank.streams.size(); ++i) {
+    const std::vector<device::Span>& spans = rank.of_stream[i];
+    bytes += fmt::format("{}\n{}\n", rank.streams[i], spans.size());
+    bytes.append(reinterpret_cast<const char*>(spans.data()), spans.size() * sizeof(device::Span));
+  }
+  return bytes;
+}
+
+RankSpans unpacked(const std::string& bytes) {
+  RankSpans rank;
+  for (size_t at = 0; at < bytes.size();) {
+    const size_t name_end = bytes.find('\n', at), count_end = bytes.find('\n', name_end + 1);
+    rank.streams.push_back(bytes.substr(at, name_end - at));
+    std::vector<device::Span>& spans =
+        rank.of_stream.emplace_back(std::stoull(bytes.substr(name_end + 1, count_end - name_end - 1)));
+    at = count_end + 1 + spans.size() * sizeof(device::Span);
+    HEDDLE_CHECK(at <= bytes.size(), "a trace of {} bytes, {} are missing", bytes.size(), at - bytes.size());
+    std::memcpy(spans.data(), bytes.data() + count_end + 1, spans.size() * sizeof(device::Span));
+  }
+  return rank;
+}
+
+}  // namespace
+
+std::vector<RankSpans> take_spans(train::Trainer& trainer, int64_t began_ns) {
+  RankSpans own;
+  own.streams = trainer.executor().walk().streams().names();
+  for (size_t i = 0; i < own.streams.size(); ++i) {
+    std::vector<device::Span>& spans =
+        own.of_stream.emplace_back(trainer.executor().stream(static_cast<int>(i)).take_spans());
+    for (device::Span& span : spans) {
+      span.start_ns -= began_ns;
+      span.end_ns -= began_ns;
+    }
+  }
+  train::RankExchange& ranks = trainer.ranks();
+  if (ranks.size() == 1) return {std::move(own)};
+  std::vector<RankSpans> all;
+  for (const std::string& bytes : ranks.share(ranks.rank() < kMostTracedRanks ? packed(own) : "")) {
+    if (!bytes.empty()) all.push_back(unpacked(bytes));
+  }
+  return all;
+}
 
 SpanPhase span_phase_of(ir::Phase phase) {
   switch (phase) {
@@ -16,76 +70,43 @@ SpanPhase span_phase_of(ir::Phase phase) {
   return SpanPhase::other;
 }
 
-StepTrace take_trace(train::Trainer& trainer, int64_t step) {
+StepTrace trace_of(const ir::StepProgram& program, const std::vector<RankSpans>& ranks, int64_t step) {
   StepTrace trace;
   trace.step = step;
-  const ir::StepProgram& program = trainer.lowered().program;
-  const std::vector<std::string>& names = trainer.executor().walk().streams().names();
-  std::vector<std::vector<device::Span>> recorded;
-  int64_t start_ns = std::numeric_limits<int64_t>::max();
-  for (int i = 0; i < static_cast<int>(names.size()); ++i) {
-    recorded.push_back(trainer.executor().stream(i).take_spans());
-    for (const device::Span& span : recorded.back()) start_ns = std::min(start_ns, span.start_ns);
-  }
-  trace.start_ns = start_ns;
-  const int rank = trainer.ranks().rank();
   Timeline& timeline = trace.timeline;
-  const auto us = [&](int64_t ns) { return static_cast<double>(ns - start_ns) / 1e3; };
-  for (size_t i = 0; i < names.size(); ++i) {
-    const uint32_t track = timeline.track(rank, names[i]);
-    for (const device::Span& from : recorded[i]) {
-      const ir::Op& op = program.stages[static_cast<size_t>(from.stage)].ops[from.op_index];
-      Span& span = timeline.spans.emplace_back();
-      const std::string name = op.layer >= 0 ? fmt::format("{} {}", op.layer, op.kind()) : std::string(op.kind());
-      span.name = timeline.intern(name);
-      span.kind = timeline.intern(op.kind());
-      span.track = track;
-      span.start_us = us(from.start_ns);
-      span.end_us = us(from.end_ns);
-      span.phase = span_phase_of(op.phase);
-      span.stage = from.stage;
-      span.microbatch = from.microbatch;
-      span.layer = op.layer;
-      span.step = static_cast<int32_t>(step);
-      timeline.arena.push_back({rank, us(from.start_ns), from.live_bytes, from.reserved_bytes});
+  for (size_t r = 0; r < ranks.size(); ++r) {
+    const auto rank = static_cast<int>(r);
+    for (size_t i = 0; i < ranks[r].streams.size(); ++i) {
+      const uint32_t track = timeline.track(rank, ranks[r].streams[i]);
+      for (const device::Span& from : ranks[r].of_stream[i]) {
+        const ir::Op& op = program.stages[static_cast<size_t>(from.stage)].ops[from.op_index];
+        Span& span = timeline.spans.emplace_back();
+        const std::string name = op.layer >= 0 ? fmt::format("{} {}", op.layer, op.kind()) : std::string(op.kind());
+        span.name = timeline.intern(name);
+        span.kind = timeline.intern(op.kind());
+        span.track = track;
+        span.start_us = static_cast<double>(from.start_ns) / 1e3;
+        span.end_us = static_cast<double>(from.end_ns) / 1e3;
+        span.phase = span_phase_of(op.phase);
+        span.stage = from.stage;
+        span.microbatch = from.microbatch;
+        span.layer = op.layer;
+        span.step = static_cast<int32_t>(step);
+        timeline.arena.push_back({rank, span.start_us, from.live_bytes, from.reserved_bytes});
+      }
     }
   }
   auto& arena = timeline.arena;
   std::stable_sort(arena.begin(), arena.end(), [](const auto& a, const auto& b) { return a.at_us < b.at_us; });
-  trace.memory.title =
-      trainer.ranks().size() > 1 ? fmt::format("rank {}, step {}", rank, step) : fmt::format("step {}", step);
+  trace.memory.title = ranks.size() > 1 ? fmt::format("rank 0, step {}", step) : fmt::format("step {}", step);
   for (const ArenaSample& sample : arena) {
+    if (sample.rank != 0) continue;
     if (!trace.memory.at_us.empty() && sample.at_us <= trace.memory.at_us.back()) continue;
     trace.memory.at_us.push_back(sample.at_us);
     trace.memory.live_bytes.push_back(static_cast<double>(sample.live_bytes));
     trace.memory.reserved_bytes.push_back(static_cast<double>(sample.reserved_bytes));
   }
   return trace;
-}
-
-StepTrace joined(const std::vector<StepTrace>& ranks) {
-  StepTrace all = ranks.at(0);
-  for (const StepTrace& rank : ranks) all.start_ns = std::min(all.start_ns, rank.start_ns);
-  all.timeline = {};
-  const double first_us = static_cast<double>(ranks[0].start_ns - all.start_ns) / 1e3;
-  for (double& at : all.memory.at_us) at += first_us;
-  for (const StepTrace& rank : ranks) {
-    const double later_us = static_cast<double>(rank.start_ns - all.start_ns) / 1e3;
-    for (const Span& from : rank.timeline.spans) {
-      Span& span = all.timeline.spans.emplace_back(from);
-      const Track& track = rank.timeline.tracks[from.track];
-      span.name = all.timeline.intern(rank.timeline.name(from.name));
-      span.kind = all.timeline.intern(rank.timeline.name(from.kind));
-      span.track = all.timeline.track(track.rank, track.stream);
-      span.start_us += later_us;
-      span.end_us += later_us;
-    }
-    for (ArenaSample sample : rank.timeline.arena) {
-      sample.at_us += later_us;
-      all.timeline.arena.push_back(sample);
-    }
-  }
-  return all;
 }
 
 }  // namespace heddle::cli

@@ -1,27 +1,33 @@
-// One step seen op by op: what the streams did, as a timeline and as the arena's curve.
+// One step seen op by op: what the streams of all ranks did, as a timeline and as the arena's curve.
 #pragma once
 
+#include <string>
 #include <vector>
 
+#include "heddle/device/stream.h"
 #include "heddle/observe/report.h"
 #include "heddle/observe/timeline.h"
 #include "heddle/train/trainer.h"
 
 namespace heddle::cli {
 
-struct StepTrace {
-  int64_t step = 0;
-  Timeline timeline;
-  MemoryCurve memory;    // of the first rank
-  int64_t start_ns = 0;  // of the timeline's zero, on the process' clock
+/// The ops of one rank in a step; times count from the step's start.
+struct RankSpans {
+  std::vector<std::string> streams;
+  std::vector<std::vector<device::Span>> of_stream;
 };
+
+/// What the executors recorded since their traces were switched on, by rank; all ranks call it together, between
+/// steps. `began_ns`: when this rank's step began on its clock. Of large jobs, the first ranks only.
+std::vector<RankSpans> take_spans(train::Trainer& trainer, int64_t began_ns);
 
 SpanPhase span_phase_of(ir::Phase phase);
 
-/// What the executor of this rank recorded since its trace was switched on. Only between steps.
-StepTrace take_trace(train::Trainer& trainer, int64_t step);
-
-/// The traces of ranks of one process, in rank order, as one.
-StepTrace joined(const std::vector<StepTrace>& ranks);
+struct StepTrace {
+  int64_t step = 0;
+  Timeline timeline;
+  MemoryCurve memory;  // of the first rank
+};
+StepTrace trace_of(const ir::StepProgram& program, const std::vector<RankSpans>& ranks, int64_t step);
 
 }  // namespace heddle::cli

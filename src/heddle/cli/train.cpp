@@ -90,9 +90,8 @@ int train(const TrainOptions& options) {
     config_error("{}: {} ranks are too many for threads of one process (at most {}); mpirun or srun can start them",
                  options.config, ranks, kMostThreadRanks);
   }
-  std::vector<StepTrace> traces(static_cast<size_t>(ranks));
   run_on_threads(ranks, [&](comm::World& world) {
-    RunSummary own = TrainingRun(config, options.resume, options.trace, {.world = &world, .traces = &traces}).run();
+    RunSummary own = TrainingRun(config, options.resume, options.trace, {.world = &world, .threads = true}).run();
     if (world.rank() == 0) summary = std::move(own);
   });
   return tell();

@@ -155,7 +155,7 @@ void TrainingRun::introduce() {
   const plan::Degrees& mesh = trainer_->options().plan.mesh;
   if (mesh.ranks() > 1) {
     progress_->line(fmt::format("{}, {}; a step: {} x {} sequences each", plan::text_of(mesh),
-                                place_.traces != nullptr ? "as threads" : "under MPI", config_.microbatches(),
+                                place_.threads ? "as threads" : "under MPI", config_.microbatches(),
                                 config_.train.microbatch));
   }
   progress_->line(fmt::format("data: {} tokens, {} sequences to train on, {} held out",
@@ -199,20 +199,13 @@ void TrainingRun::save() {
   saved_step_ = trainer_->steps_done();
 }
 
-void TrainingRun::trace(int64_t step) {
+void TrainingRun::trace(int64_t step, int64_t began_ns) {
   trainer_->executor().set_trace(false);
-  StepTrace own = take_trace(*trainer_, step);
-  if (place_.traces != nullptr) {
-    place_.traces->at(static_cast<size_t>(trainer_->ranks().rank())) = std::move(own);
-    trainer_->ranks().any(false);  // all have put theirs
-    if (leads()) traced_ = joined(*place_.traces);
-  } else if (leads()) {
-    traced_ = std::move(own);
-    if (trace_ && trainer_->ranks().size() > 1) {
-      progress_->line("the trace shows rank 0: under MPI each process sees its own ops");
-    }
-  }
-  if (!trace_ || !leads()) return;
+  const std::vector<RankSpans> spans = take_spans(*trainer_, began_ns);
+  if (!leads()) return;
+  traced_ = trace_of(trainer_->lowered().program, spans, step);
+  pipeline_ = pipeline_pictures(*trainer_, spans);
+  if (!trace_) return;
   PerfettoTrace file(folder_.trace());
   file.add(traced_->timeline);
   file.close();
@@ -224,8 +217,10 @@ void TrainingRun::step() {
   const bool traced = config_.train.trace_step > 0 &&
                       number == std::min(summary_.first_step + config_.train.trace_step, config_.train.steps);
   if (traced) trainer_->executor().set_trace(true);
+  if (traced) trainer_->ranks().any(false);  // all begin together: the start is where their clocks meet
+  const int64_t began_ns = std::chrono::steady_clock::now().time_since_epoch().count();
   const train::StepResult result = trainer_->step(data_.train(first, config_.train.global_batch));
-  if (traced) trace(number);
+  if (traced) trace(number, began_ns);
   StepMetrics metrics;
   metrics.step = number;
   metrics.wall_time_s = now_s();
@@ -319,6 +314,7 @@ ReportData TrainingRun::report_data() const {
     d.memory = traced_->memory;
     d.timeline = traced_->timeline;
     d.timeline_title = fmt::format("step {}", traced_->step);
+    if (!pipeline_.measured_svg.empty()) d.pipeline = {pipeline_.measured_svg, pipeline_.predicted_svg};
   }
   d.samples = samples_;
   for (const train::Setting& s : train::settings()) {

@@ -11,7 +11,7 @@
 
 #include "heddle/cli/run_data.h"
 #include "heddle/cli/run_folder.h"
-#include "heddle/cli/run_trace.h"
+#include "heddle/cli/run_pipeline.h"
 #include "heddle/observe/metrics_log.h"
 #include "heddle/observe/progress.h"
 #include "heddle/observe/report.h"
@@ -25,8 +25,7 @@ namespace heddle::cli {
 /// Where one rank of a run stands.
 struct RankPlace {
   comm::World* world = nullptr;  // null: the only rank
-  /// A trace for each rank, where the ranks are threads of this process; else null.
-  std::vector<StepTrace>* traces = nullptr;
+  bool threads = false;          // the ranks are threads of this process
 };
 
 /// What a run comes to.
@@ -74,7 +73,7 @@ class TrainingRun {
   void restore();
   train::Checkpoint chosen_checkpoint();
   void introduce();
-  void trace(int64_t step);
+  void trace(int64_t step, int64_t began_ns);
   void step();
   void look(StepMetrics& metrics);
   void save();
@@ -96,6 +95,7 @@ class TrainingRun {
   std::vector<StepMetrics> history_;
   std::vector<SampleText> samples_;
   std::optional<StepTrace> traced_;
+  PipelinePictures pipeline_;  // of the traced step
   std::vector<std::string> warnings_;
   std::vector<double> tokens_per_s_;
   int64_t saved_step_ = -1;

@@ -372,6 +372,17 @@ std::string facts_table(const std::string& caption, const Facts& facts) {
   return text + "</table>\n";
 }
 
+std::string pipeline_section(const ReportData& data) {
+  std::string panels;
+  for (const std::string& picture : data.pipeline) {
+    panels +=
+        panel(fmt::format("<div class=\"pictures\"><img alt=\"the pipeline over one step\" src=\"{}\"></div>\n",
+                          svg_data_uri(picture)),
+              true);
+  }
+  return section("Pipeline: measured, and foretold from the ops' own times", panels);
+}
+
 std::string samples_section(const ReportData& data) {
   std::string panels;
   for (const SampleText& sample : data.samples) {
@@ -391,7 +402,8 @@ std::string report_html(const ReportData& data) {
   std::string text = fmt::format(
       "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n<meta name=\"viewport\" "
       "content=\"width=device-width, initial-scale=1\">\n<meta http-equiv=\"Content-Security-Policy\" "
-      "content=\"default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'\">\n<title>{} · "
+      "content=\"default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src "
+      "'unsafe-inline'\">\n<title>{} · "
       "Heddle</title>\n"
       "<style>{}</style>\n</head>\n<body>\n<header>\n<div class=\"brand\">Heddle · training "
       "report</div>\n<h1>{}</h1>\n",
@@ -412,6 +424,7 @@ std::string report_html(const ReportData& data) {
   Lanes streams;
   streams.title = data.timeline_title.empty() ? "Streams over one step" : data.timeline_title;
   streams.timeline = &data.timeline;
+  text += pipeline_section(data);
   text += section("Timeline", panel(lanes(streams), true));
   text += samples_section(data);
   text += section("Setup", panel(facts_table("Configuration", data.configuration), false) +

@@ -67,6 +67,7 @@ struct ReportData {
   std::vector<std::string> expert_layers;      // a name for each row of expert_loads_LE; else they are numbered
   MemoryCurve memory;
   std::vector<PeakTensor> peak_tensors;  // the largest 16 are shown
+  std::vector<std::string> pipeline;     // pictures, each an SVG file: as it ran, as foretold
   std::string timeline_title;
   Timeline timeline;
   std::vector<SampleText> samples;

@@ -52,6 +52,8 @@ h1 { margin: 4px 0 2px; font-size: 32px; line-height: 1.2; font-weight: 680; let
 h2 { margin: 40px 0 12px; font-size: 19px; font-weight: 650; letter-spacing: -.01em; }
 .grid { display: grid; grid-template-columns: repeat(2, minmax(0, 1fr)); gap: 16px; }
 .grid > .wide, .grid > :only-child { grid-column: 1 / -1; }
+.pictures { overflow-x: auto; }
+.pictures img { display: block; }
 .panel { padding: 16px 18px 12px; border: 1px solid var(--rule); border-radius: 12px; background: var(--card);
   box-shadow: var(--shadow); min-width: 0; }
 figure { margin: 0; }
