@@ -5,7 +5,6 @@
 #include <filesystem>
 
 #include "heddle/base/error.h"
-#include "heddle/cli/run_trace.h"
 #include "heddle/runtime/predict.h"
 #include "heddle/train/measure_machine.h"
 #include "heddle/train/measure_ops.h"
@@ -64,33 +63,6 @@ ConfigForecast forecast_config(const train::RunConfig& config, const cost::Machi
   input.capacity_bytes = most;
   f.forecast = runtime::forecast(config.model, f.plan, f.lowered, profile, input);
   return f;
-}
-
-Timeline timeline_of(const ir::StepProgram& program, const simulate::Simulation& simulation) {
-  Timeline timeline;
-  for (size_t r = 0; r < simulation.ranks.size(); ++r) {
-    const simulate::RankResult& rank = simulation.ranks[r];
-    for (const simulate::SimulatedOp& from : rank.ops) {
-      if (!from.ran) continue;
-      const ir::Op& op = program.stages[static_cast<size_t>(from.stage)].ops[from.op];
-      Span& span = timeline.spans.emplace_back();
-      span.name =
-          timeline.intern(op.layer >= 0 ? fmt::format("{} {}", op.layer, op.kind()) : std::string(op.kind()));
-      span.kind = timeline.intern(op.kind());
-      span.track = timeline.track(static_cast<int32_t>(r), rank.streams[static_cast<size_t>(from.stream)].name);
-      span.start_us = from.start_us;
-      span.end_us = from.end_us;
-      span.phase = span_phase_of(op.phase);
-      span.stage = from.stage;
-      span.microbatch = from.microbatch;
-      span.layer = op.layer;
-      span.step = 1;
-      timeline.arena.push_back({static_cast<int32_t>(r), from.start_us, from.live_bytes, from.reserved_bytes});
-    }
-  }
-  std::stable_sort(timeline.arena.begin(), timeline.arena.end(),
-                   [](const auto& a, const auto& b) { return a.at_us < b.at_us; });
-  return timeline;
 }
 
 }  // namespace heddle::cli

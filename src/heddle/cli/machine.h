@@ -5,7 +5,6 @@
 #include <vector>
 
 #include "heddle/cost/machine_profile.h"
-#include "heddle/observe/timeline.h"
 #include "heddle/runtime/forecast.h"
 #include "heddle/train/run_config.h"
 
@@ -29,8 +28,5 @@ struct ConfigForecast {
 };
 ConfigForecast forecast_config(const train::RunConfig& config, const cost::MachineProfile& profile,
                                double scalar = 1);
-
-/// The forecast step as a real one is traced.
-Timeline timeline_of(const ir::StepProgram& program, const simulate::Simulation& simulation);
 
 }  // namespace heddle::cli

@@ -113,22 +113,7 @@ std::vector<RankSpans> simulated(const train::Trainer& trainer, const std::vecto
   };
   const int64_t rows = plan.sequences * plan.sequence_length * trainer.options().model.num_experts_per_tok;
   input.rows = [&](int, const ir::Issue&, size_t output) { return output == 0 ? rows : 0; };
-  const simulate::Simulation simulation = simulate::simulate(program, input);
-  std::vector<RankSpans> found;
-  for (const simulate::RankResult& rank : simulation.ranks) {
-    RankSpans& spans = found.emplace_back();
-    for (const simulate::StreamUse& stream : rank.streams) spans.streams.push_back(stream.name);
-    spans.of_stream.resize(spans.streams.size());
-    for (const simulate::SimulatedOp& op : rank.ops) {
-      device::Span& span = spans.of_stream[static_cast<size_t>(op.stream)].emplace_back();
-      span.stage = op.stage;
-      span.op_index = op.op;
-      span.microbatch = op.microbatch;
-      span.start_ns = static_cast<int64_t>(op.start_us * 1e3);
-      span.end_ns = static_cast<int64_t>(op.end_us * 1e3);
-    }
-  }
-  return found;
+  return spans_of(simulate::simulate(program, input));
 }
 
 }  // namespace

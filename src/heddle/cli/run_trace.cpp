@@ -10,6 +10,17 @@ namespace {
 
 constexpr int kMostTracedRanks = 64;
 
+SpanPhase phase_of(ir::Phase phase) {
+  switch (phase) {
+    case ir::Phase::F: return SpanPhase::F;
+    case ir::Phase::I: return SpanPhase::I;
+    case ir::Phase::W: return SpanPhase::W;
+    case ir::Phase::begin:
+    case ir::Phase::end: return SpanPhase::end;
+  }
+  return SpanPhase::other;
+}
+
 // For each stream its name, the number of its spans, and their bytes: all ranks run one program.
 static_assert(std::is_trivially_copyable_v<device::Span>);
 
@@ -59,15 +70,20 @@ std::vector<RankSpans> take_spans(train::Trainer& trainer, int64_t began_ns) {
   return all;
 }
 
-SpanPhase span_phase_of(ir::Phase phase) {
-  switch (phase) {
-    case ir::Phase::F: return SpanPhase::F;
-    case ir::Phase::I: return SpanPhase::I;
-    case ir::Phase::W: return SpanPhase::W;
-    case ir::Phase::begin:
-    case ir::Phase::end: return SpanPhase::end;
+std::vector<RankSpans> spans_of(const simulate::Simulation& simulation) {
+  std::vector<RankSpans> ranks;
+  for (const simulate::RankResult& from : simulation.ranks) {
+    RankSpans& rank = ranks.emplace_back();
+    for (const simulate::StreamUse& stream : from.streams) rank.streams.push_back(stream.name);
+    rank.of_stream.resize(rank.streams.size());
+    for (const simulate::SimulatedOp& op : from.ops) {
+      if (!op.ran) continue;
+      rank.of_stream[static_cast<size_t>(op.stream)].push_back(
+          {op.stage, op.op, op.microbatch, static_cast<int64_t>(op.start_us * 1e3),
+           static_cast<int64_t>(op.end_us * 1e3), op.live_bytes, op.reserved_bytes});
+    }
   }
-  return SpanPhase::other;
+  return ranks;
 }
 
 StepTrace trace_of(const ir::StepProgram& program, const std::vector<RankSpans>& ranks, int64_t step) {
@@ -87,7 +103,7 @@ StepTrace trace_of(const ir::StepProgram& program, const std::vector<RankSpans>&
         span.track = track;
         span.start_us = static_cast<double>(from.start_ns) / 1e3;
         span.end_us = static_cast<double>(from.end_ns) / 1e3;
-        span.phase = span_phase_of(op.phase);
+        span.phase = phase_of(op.phase);
         span.stage = from.stage;
         span.microbatch = from.microbatch;
         span.layer = op.layer;

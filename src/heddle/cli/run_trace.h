@@ -7,6 +7,7 @@
 #include "heddle/device/stream.h"
 #include "heddle/observe/report.h"
 #include "heddle/observe/timeline.h"
+#include "heddle/simulate/simulate.h"
 #include "heddle/train/trainer.h"
 
 namespace heddle::cli {
@@ -21,7 +22,8 @@ struct RankSpans {
 /// steps. `began_ns`: when this rank's step began on its clock. Of large jobs, the first ranks only.
 std::vector<RankSpans> take_spans(train::Trainer& trainer, int64_t began_ns);
 
-SpanPhase span_phase_of(ir::Phase phase);
+/// The same of a step that was only foretold.
+std::vector<RankSpans> spans_of(const simulate::Simulation& simulation);
 
 struct StepTrace {
   int64_t step = 0;

@@ -6,6 +6,7 @@
 #include "heddle/base/error.h"
 #include "heddle/cli/commands.h"
 #include "heddle/cli/machine.h"
+#include "heddle/cli/run_trace.h"
 #include "heddle/observe/perfetto.h"
 #include "heddle/observe/progress.h"
 #include "heddle/observe/table.h"
@@ -109,7 +110,7 @@ int simulate(const SimulateOptions& options) {
   }
   if (!options.trace.empty()) {
     PerfettoTrace file(options.trace);
-    file.add(timeline_of(c.lowered.program, c.forecast.simulation));
+    file.add(trace_of(c.lowered.program, spans_of(c.forecast.simulation), 1).timeline);
     file.close();
   }
   if (options.json) {
