@@ -40,7 +40,7 @@ std::vector<double> sum_to_first(comm::Communicator& all, const std::vector<doub
   return sum;
 }
 
-std::vector<std::string> differences(const Draw& draw, comm::World& world, double scale_of) {
+std::vector<std::string> differences(const Draw& draw, comm::World& world, const Fault& fault) {
   const std::vector<double> table = model::rope_table(draw.model, draw.plan.sequence_length);
   const auto parameter = [&](const model::Parameter& p, int64_t i) { return draw.parameter(p, i, table); };
   std::unique_ptr<test::TinyRun> one;
@@ -50,16 +50,27 @@ std::vector<std::string> differences(const Draw& draw, comm::World& world, doubl
     one->run({draw.batch(one->plan(), 0)});
   }
   const plan::Mesh mesh(draw.plan.mesh);
-  const plan::Lowered lowered = plan::lower(draw.model, draw.plan),
-                      single = plan::lower(draw.model, draw.one_rank());
+  plan::Lowered lowered = plan::lower(draw.model, draw.plan);
+  const plan::Lowered single = plan::lower(draw.model, draw.one_rank());
+  for (ir::Stage& stage : lowered.program.stages) {
+    for (ir::Op& op : stage.ops) {
+      if (fault.text) fault.text(op);
+    }
+  }
   std::vector<int> everyone;
   for (int r = 0; r < world.size(); ++r) everyone.push_back(r);
   const auto all = world.communicator(everyone, fmt::format("parity.{}", draw.seed));
   test::RankRun run(draw.plan, mesh, lowered, world, draw.backend, kArenaBytes);
   run.fill(parameter);
   device::Batch batch = draw.batch(draw.plan, mesh.at(world.rank()).at(ir::Axis::dp));
-  for (double& scale : batch.scales) scale *= scale_of;
-  run.executor().run_step(batch);
+  if (fault.batch) fault.batch(run.place(), batch);
+  if (fault.after) {
+    run.executor().run_step(batch, [&](const ir::Issue& issue, const device::KernelCall& call) {
+      fault.after(lowered.program.stages[static_cast<size_t>(issue.stage)], call);
+    });
+  } else {
+    run.executor().run_step(batch);
+  }
 
   std::vector<std::string> found;
   // What a gradient of zero leaves is the rounding of the terms that cancel in it.
@@ -121,7 +132,7 @@ std::vector<std::string> differences(const Draw& draw, comm::World& world, doubl
   return found;
 }
 
-std::vector<std::string> differences_on_threads(const Draw& draw, double scale_of) {
+std::vector<std::string> differences_on_threads(const Draw& draw, const Fault& fault) {
   const int ranks = draw.plan.ranks();
   comm::ThreadBoard board(draw.node_of);
   std::vector<std::thread> threads;
@@ -131,7 +142,7 @@ std::vector<std::string> differences_on_threads(const Draw& draw, double scale_o
     threads.emplace_back([&, r] {
       const auto world = board.world(r);
       try {
-        std::vector<std::string> own = differences(draw, *world, scale_of);
+        std::vector<std::string> own = differences(draw, *world, fault);
         if (r == 0) found = std::move(own);
       } catch (const std::exception& error) {
         failures[static_cast<size_t>(r)] = std::current_exception();

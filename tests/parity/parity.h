@@ -1,10 +1,12 @@
 // One draw on the ranks of a world against one rank: the loss, every gradient, the state after a step.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <vector>
 
 #include "heddle/comm/world.h"
+#include "heddle/device/kernel_call.h"
 #include "tests/parity/draw.h"
 
 namespace heddle::parity {
@@ -12,14 +14,21 @@ namespace heddle::parity {
 /// The only line of a draw in fp32 in which a near tie between experts turned over: nothing else can be compared.
 constexpr std::string_view kFlipped = "flipped";
 
-/// Every rank of the world calls it. On rank 0: one line for each thing that differs; elsewhere nothing. `scale_of`
-/// multiplies the loss scales of the many-rank run (1: right), to see that a wrong factor is found.
-std::vector<std::string> differences(const Draw& draw, comm::World& world, double scale_of = 1);
+/// Something done wrong on purpose by the many-rank run, to see that it is found; what is null is left right.
+struct Fault {
+  std::function<void(const ir::Coordinates& place, device::Batch& batch)> batch;
+  std::function<void(ir::Op& op)> text;  // of the lowered program
+  /// Called after each op has run, with what it has written.
+  std::function<void(const ir::Stage& stage, const device::KernelCall& call)> after;
+};
+
+/// Every rank of the world calls it. On rank 0: one line for each thing that differs; elsewhere nothing.
+std::vector<std::string> differences(const Draw& draw, comm::World& world, const Fault& fault = {});
 
 /// Rank 0 gets the sum over all ranks, the others zeros.
 std::vector<double> sum_to_first(comm::Communicator& all, const std::vector<double>& own);
 
 /// The same on thread ranks.
-std::vector<std::string> differences_on_threads(const Draw& draw, double scale_of = 1);
+std::vector<std::string> differences_on_threads(const Draw& draw, const Fault& fault = {});
 
 }  // namespace heddle::parity

@@ -74,12 +74,5 @@ TEST(Parity, NamedSchedulesGiveTheBitsOfOneRank) {
   }
 }
 
-TEST(Parity, AWrongFactorIsFound) {
-  uint64_t number = 3;
-  while (draw(number, 8).plan.dtype != Dtype::f64) ++number;
-  EXPECT_TRUE(differences_on_threads(draw(number, 8)).empty());
-  EXPECT_FALSE(differences_on_threads(draw(number, 8), 1 + 1e-8).empty());
-}
-
 }  // namespace
 }  // namespace heddle::parity

@@ -1,0 +1,131 @@
+// Step time and memory with each word of memory.recompute against keeping everything: whole training steps of a
+// configuration on one rank, all variants taking turns in one run.
+//
+//   build/bench_recompute [--json] [--rounds N] [CONFIG]      (examples/demo.toml)
+#include "heddle/passes/recompute.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <nlohmann/json.hpp>
+
+#include "heddle/observe/table.h"
+#include "heddle/train/run_config_plan.h"
+#include "tests/simulate/tiny_step.h"
+
+namespace heddle {
+namespace {
+
+struct Variant {
+  std::string words;
+  std::unique_ptr<test::TinyRun> run;
+  std::vector<device::Batch> batches;
+  std::vector<double> over_kept;  // its step over that of the pair which keeps everything
+
+  int64_t activation_bytes() const {
+    const ir::Walk& walk = run->executor(0).walk();
+    return walk.storage().peak_live_bytes() - walk.persistent_bytes();
+  }
+};
+
+double median(std::vector<double> x) {
+  std::nth_element(x.begin(), x.begin() + std::ssize(x) / 2, x.end());
+  return x[x.size() / 2];
+}
+
+double seconds_of(Variant& v) {
+  const auto began = std::chrono::steady_clock::now();
+  v.run->run(v.batches);
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
+}
+
+int run(const std::string& path, int rounds, bool as_json) {
+  const train::RunConfig config = train::read_run_config(path);
+  std::vector<std::string> words{""};
+  for (const passes::RecomputeWord& word : passes::recompute_words()) {
+    if (word.name != "gather") words.push_back(word.name);  // nothing to gather on one rank
+  }
+  std::vector<Variant> variants;
+  for (const std::string& word : words) {
+    plan::Plan plan = train::plan_of(config);
+    plan.mesh = {};
+    plan.microbatches = 1;
+    plan.evaluates = plan.predicts = false;
+    plan.recompute = word;
+    Variant& v = variants.emplace_back();
+    v.words = word;
+    v.run = std::make_unique<test::TinyRun>(config.model, plan, "host", int64_t{2} << 30, 2, false);
+    const std::vector<double> table = model::rope_table(config.model, plan.sequence_length);
+    v.run->fill([&](const model::Parameter& p, int64_t i) {
+      if (p.start == model::Parameter::Start::rope_table) return table[static_cast<size_t>(i)];
+      if (p.start == model::Parameter::Start::ones) return 1.0;
+      return 0.02 * RandomKey(2).with(p.name).normal(static_cast<uint64_t>(i));
+    });
+    v.batches = test::tiny_batches(config.model, plan, 3);
+    v.batches[0].hyper = {0, 0.1, 0.05};  // every step does the same
+    v.run->run(v.batches);
+  }
+  for (int round = 0; round < rounds; ++round) {
+    for (size_t i = 1; i < variants.size(); ++i) {
+      Variant &kept = variants[0], &again = variants[i];
+      const bool kept_first = round % 2 == 0;
+      const double first = seconds_of(kept_first ? kept : again), second = seconds_of(kept_first ? again : kept);
+      again.over_kept.push_back(kept_first ? second / first : first / second);
+    }
+  }
+  nlohmann::ordered_json found = nlohmann::ordered_json::array();
+  Table table({{"made again"},
+               {"step, over keeping all", Align::right},
+               {"activations, MiB", Align::right},
+               {"over keeping all", Align::right}});
+  for (size_t i = 1; i < variants.size(); ++i) {
+    const double over = median(variants[i].over_kept);
+    const double mib = static_cast<double>(variants[i].activation_bytes()) / (1 << 20);
+    const double share = mib * (1 << 20) / static_cast<double>(variants[0].activation_bytes());
+    found.push_back({{"words", variants[i].words},
+                     {"step_over_kept", over},
+                     {"activation_bytes", variants[i].activation_bytes()},
+                     {"activation_over_kept", share}});
+    table.row(
+        {variants[i].words, fmt::format("{:.3f}", over), fmt::format("{:.1f}", mib), fmt::format("{:.2f}", share)});
+  }
+  if (as_json) {
+    fmt::print("{}\n", found.dump());
+  } else {
+    fmt::print("{}", table.text(false));
+  }
+  return 0;
+}
+
+int main(int argc, char** argv) {
+  bool json = false;
+  int rounds = 9;
+  std::string path = "examples/demo.toml";
+  for (int i = 1; i < argc; ++i) {
+    const std::string_view word = argv[i];
+    if (word == "--json") {
+      json = true;
+    } else if (word == "--rounds" && i + 1 < argc) {
+      rounds = std::max(1, std::atoi(argv[++i]));
+    } else if (!word.starts_with("--")) {
+      path = word;
+    } else {
+      fmt::print(stderr, "usage: bench_recompute [--json] [--rounds N] [CONFIG]\n");
+      return word == "--help" ? 0 : 2;
+    }
+  }
+  return run(path, rounds, json);
+}
+
+}  // namespace
+}  // namespace heddle
+
+int main(int argc, char** argv) {
+  try {
+    return heddle::main(argc, argv);
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "bench_recompute: {}\n", error.what());
+    return 1;
+  }
+}

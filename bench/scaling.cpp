@@ -1,0 +1,264 @@
+// Weak and strong scaling by data, tensor, context, expert and pipeline parallelism, on 1, 2, 4 and 8 ranks, as
+// threads in the paced mode: an op that computes lasts as long as on a device of the stated rate, one that
+// communicates as long as its bytes on a link of the stated rate, asleep, so that ranks which share cores behave as
+// if each had its own. Dependencies, overlap, bubbles and waits are real; the kernels and exchanges run too.
+//
+// Rates stand in the proportion of a large model on large devices: what a byte costs against an operation is that
+// of 400 TFLOP/s and 200 GB/s a rank at hidden size 7168, carried over to this model's hidden size (operations a
+// byte grow in proportion to it). Efficiency is the work of the step, as one rank would do it, by rank and second,
+// over that of one rank: for strong scaling at one problem, for weak scaling at one that grows with the ranks.
+//
+//   build/bench_scaling [--json] [--rounds N] [--step-seconds S] [--axis dp]
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "heddle/device/host/paced_time.h"
+#include "heddle/observe/table.h"
+#include "tests/simulate/tiny_step.h"
+
+namespace heddle {
+namespace {
+
+struct Options {
+  bool json = false;
+  int rounds = 1;
+  double step_seconds = 12;  // of one rank; what starting an op and waking take then weighs little
+  std::vector<std::string> axes{"dp", "tp", "cp", "ep", "pp"};
+};
+
+constexpr int kLayers = 8;
+constexpr int64_t kHidden = 128;
+constexpr double kOpsAByte = 400e12 / 200e9 * kHidden / 7168;
+constexpr double kLatencyShare = 2e-5;  // of a hop, in steps of one rank: 10 us of half a second
+
+model::ModelConfig model_config() {
+  model::ModelConfig c;
+  c.vocab_size = 512;
+  c.hidden_size = kHidden;
+  c.num_hidden_layers = kLayers;
+  c.first_k_dense_replace = 0;
+  c.num_attention_heads = 8;
+  c.q_lora_rank = 48;
+  c.kv_lora_rank = 32;
+  c.qk_nope_head_dim = 16;
+  c.qk_rope_head_dim = 8;
+  c.v_head_dim = 16;
+  c.n_routed_experts = 8;
+  c.num_experts_per_tok = 2;
+  c.n_shared_experts = 1;
+  c.moe_intermediate_size = 64;
+  c.max_position_embeddings = 4096;
+  return c;
+}
+
+// The problem: sequences of a length; and how it is laid on ranks.
+struct Case {
+  std::string axis;
+  bool weak = false;
+  int ranks = 1;
+  plan::Plan plan(int ranks_of_axis) const {
+    plan::Plan p;
+    const int grown = weak ? ranks : 1;
+    p.dtype = Dtype::bf16;
+    p.sequence_length = axis == "cp" ? 256 * grown : 128;
+    const int batch = axis == "cp" ? 4 : 8 * grown;  // sequences of a step
+    p.microbatches = axis == "pp" ? batch : 1;
+    p.sequences = axis == "pp" ? 1 : batch;
+    if (axis == "dp" || axis == "ep") {
+      p.mesh.dp = ranks_of_axis;
+      p.sequences = batch / ranks_of_axis;
+    }
+    if (axis == "ep") p.mesh.ep = ranks_of_axis;
+    if (axis == "tp") p.mesh.tp = ranks_of_axis;
+    if (axis == "cp") p.mesh.cp = ranks_of_axis;
+    if (axis == "pp") p.mesh.pp = ranks_of_axis;
+    return p;
+  }
+};
+
+// Operations of an op at balanced rows; one without products counts its bytes as 30 each.
+double work(const plan::Plan& plan, const model::ModelConfig& c, const ir::Stage& stage, const ir::Op& op) {
+  const int64_t tokens = plan.sequences * plan.sequence_length / (plan.mesh.tp * plan.mesh.cp);
+  const ir::Cost cost = op.def->cost(stage, op, ir::FixedRows(tokens * c.num_experts_per_tok));
+  return cost.flops + 30 * cost.bytes;
+}
+
+// Of the whole step of one rank, every microbatch.
+double step_work(const model::ModelConfig& c, const plan::Plan& plan) {
+  const plan::Lowered lowered = plan::lower(c, plan);
+  double sum = 0;
+  for (const ir::Action& action : lowered.program.actions_of(0)) {
+    const ir::Block& block = lowered.program.blocks[static_cast<size_t>(action.block)];
+    for (const ir::Step& step : block.steps) {
+      const ir::Stage& stage = lowered.program.stages[static_cast<size_t>(block.stages[step.slot])];
+      sum += work(plan, c, stage, stage.ops[step.op]);
+    }
+  }
+  return sum;
+}
+
+class Variant {
+ public:
+  Variant(const model::ModelConfig& c, const Case& of, double work_per_s, double step_seconds)
+      : of_(of), plan_(paced(c, of.plan(of.ranks), work_per_s, step_seconds)) {
+    run_ = std::make_unique<test::TinyRun>(c, plan_, "host", int64_t{256} << 20, 1, false);
+    const std::vector<double> table = model::rope_table(c, plan_.sequence_length);
+    run_->fill([&](const model::Parameter& p, int64_t i) {
+      if (p.start == model::Parameter::Start::rope_table) return table[static_cast<size_t>(i)];
+      return p.start == model::Parameter::Start::ones
+                 ? 1.0
+                 : 0.05 * RandomKey(2).with(p.name).normal(static_cast<uint64_t>(i));
+    });
+    batches_ = test::tiny_batches(c, plan_, 3);
+    for (device::Batch& batch : batches_) batch.hyper = {0, 0.1, 0.05};  // every step does the same
+    run_->run(batches_);  // once without a pace: caches and memory are warm
+    std::vector<std::vector<int64_t>> pace_ns;
+    for (const ir::Stage& stage : run_->lowered().program.stages) {
+      pace_ns.emplace_back();
+      for (const ir::Op& op : stage.ops)
+        pace_ns.back().push_back(static_cast<int64_t>(plan_.durations(stage, op) * 1e3));
+    }
+    for (int r = 0; r < of.ranks; ++r) run_->executor(r).set_pace(pace_ns);
+    plan::Plan alone = of.plan(1);
+    step_work_ = step_work(c, alone);
+  }
+
+  void step() {
+    const device::PacedTimer timer;
+    run_->run(batches_);
+    const device::PacedTime took = timer.elapsed();
+    seconds_.push_back(static_cast<double>(took.wall_ns) * 1e-9);
+    use_ = std::max(use_, took.processor_use());
+  }
+
+  const Case& of() const { return of_; }
+  double use() const { return use_; }
+  double seconds() const {
+    std::vector<double> s = seconds_;
+    std::nth_element(s.begin(), s.begin() + std::ssize(s) / 2, s.end());
+    return s[s.size() / 2];
+  }
+  /// Work a rank and second.
+  double rate() const { return step_work_ / of_.ranks / seconds(); }
+
+ private:
+  static plan::Plan paced(const model::ModelConfig& c, plan::Plan plan, double work_per_s, double step_seconds) {
+    const plan::Plan at_balance = plan;
+    plan.durations = [=](const ir::Stage& stage, const ir::Op& op) -> double {
+      if (op.def->stream == ir::StreamKind::compute) return work(at_balance, c, stage, op) / work_per_s * 1e6;
+      if (op.def->stream != ir::StreamKind::comm) return 0;
+      const int64_t tokens =
+          at_balance.sequences * at_balance.sequence_length / (at_balance.mesh.tp * at_balance.mesh.cp);
+      const double bytes = op.def->cost(stage, op, ir::FixedRows(tokens * c.num_experts_per_tok)).message_bytes;
+      return bytes * kOpsAByte / work_per_s * 1e6 + kLatencyShare * step_seconds * 1e6;
+    };
+    return plan;
+  }
+
+  Case of_;
+  plan::Plan plan_;
+  std::unique_ptr<test::TinyRun> run_;
+  std::vector<device::Batch> batches_;
+  double step_work_ = 0, use_ = 0;
+  std::vector<double> seconds_;
+};
+
+// One axis: a rank alone, then strong and weak scaling, taking turns.
+struct Measured {
+  nlohmann::ordered_json json;
+  std::vector<std::vector<std::string>> rows;
+  double use = 0;  // of the cores, in the busiest step
+};
+Measured measure(const Options& options, const std::string& axis) {
+  const model::ModelConfig c = model_config();
+  const double work_per_s = step_work(c, Case{"dp"}.plan(1)) / options.step_seconds;
+  std::vector<std::unique_ptr<Variant>> variants;
+  const auto add = [&](bool weak, int ranks) {
+    variants.push_back(std::make_unique<Variant>(c, Case{axis, weak, ranks}, work_per_s, options.step_seconds));
+  };
+  add(false, 1);
+  for (const bool weak : {false, true}) {
+    for (const int ranks : {2, 4, 8}) add(weak, ranks);
+  }
+  for (int round = 0; round < options.rounds; ++round) {
+    for (const auto& variant : variants) variant->step();
+  }
+  Measured found;
+  const Variant& alone = *variants[0];
+  found.json["one_rank_step_seconds"] = alone.seconds();
+  for (const auto& variant : variants) {
+    found.use = std::max(found.use, variant->use());
+    if (variant == variants[0]) continue;
+    const Case& of = variant->of();
+    const char* name = of.weak ? "weak" : "strong";
+    const double efficiency = variant->rate() / alone.rate();
+    found.json[name][fmt::format("{}", of.ranks)] = {{"efficiency", efficiency},
+                                                     {"step_seconds", variant->seconds()}};
+    if (of.ranks == 2) found.rows.push_back({axis, name, fmt::format("{:.2f}", alone.seconds())});
+    found.rows.back().push_back(fmt::format("{:.2f}", efficiency));
+  }
+  return found;
+}
+
+int run(const Options& options) {
+  nlohmann::ordered_json json;
+  json["operations_a_byte"] = kOpsAByte;
+  Table table({{"axis"},
+               {"scaling"},
+               {"1 rank, s", Align::right},
+               {"2", Align::right},
+               {"4", Align::right},
+               {"8", Align::right}});
+  double use = 0;
+  for (const std::string& axis : options.axes) {
+    const Measured found = measure(options, axis);
+    json["axes"][axis] = found.json;
+    for (const std::vector<std::string>& row : found.rows) table.row(row);
+    use = std::max(use, found.use);
+  }
+  const bool believable = use <= device::kMostPacedUse;
+  json["processor_use"] = use;
+  json["believable"] = believable;
+  if (options.json) {
+    fmt::print("{}\n", json.dump());
+  } else {
+    fmt::print("efficiency: work by rank and second, over that of one rank\n{}", table.text(false));
+    fmt::print("busiest step: {:.0f} % of the cores{}\n", 100 * use,
+               believable ? "" : "; above 70 % the figures say nothing: give a larger --step-seconds");
+  }
+  return believable ? 0 : 1;
+}
+
+int main(int argc, char** argv) {
+  Options options;
+  for (int i = 1; i < argc; ++i) {
+    const std::string_view word = argv[i];
+    if (word == "--json") {
+      options.json = true;
+    } else if (word == "--rounds" && i + 1 < argc) {
+      options.rounds = std::max(1, std::atoi(argv[++i]));
+    } else if (word == "--step-seconds" && i + 1 < argc) {
+      options.step_seconds = std::max(0.01, std::atof(argv[++i]));
+    } else if (word == "--axis" && i + 1 < argc && std::ranges::count(options.axes, argv[i + 1])) {
+      options.axes = {argv[++i]};
+    } else {
+      fmt::print(stderr, "usage: bench_scaling [--json] [--rounds N] [--step-seconds S] [--axis dp|tp|cp|ep|pp]\n");
+      return word == "--help" ? 0 : 2;
+    }
+  }
+  return run(options);
+}
+
+}  // namespace
+}  // namespace heddle
+
+int main(int argc, char** argv) {
+  try {
+    return heddle::main(argc, argv);
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "bench_scaling: {}\n", error.what());
+    return 1;
+  }
+}
