@@ -131,7 +131,7 @@ TEST(HostStream, RethrowsWhatAKernelThrewAndPassesOverTheRest) {
   HostStream a("a", 1), b("b", 1);
   int64_t count = 0;
   launch(a, increment, &count);
-  launch(a, fail, &count);
+  launch(a, fail, &count, 7);
   launch(a, increment, &count);
   b.wait(a, 3);  // what waits for a failed stream goes on
   launch(b, increment, &count);
@@ -143,6 +143,9 @@ TEST(HostStream, RethrowsWhatAKernelThrewAndPassesOverTheRest) {
     EXPECT_STREQ(error.what(), "the kernel fails");
   }
   EXPECT_EQ(count, 2);
+  EXPECT_FALSE(b.failed_at());
+  ASSERT_TRUE(a.failed_at());
+  EXPECT_EQ(a.failed_at()->microbatch, 7);
 }
 
 TEST(HostStream, PaceLastsAtLeastItsTime) {

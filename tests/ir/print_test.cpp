@@ -45,6 +45,13 @@ TEST(Print, AProgram) {
   program.actions[0] = {{{0, {0}}, {1, {0}}, {0, {1}}, {1, {1}}}};
   const std::string text = ir::text_of(program);
   EXPECT_TRUE(text.ends_with("\ntrain, ranks of class 0: receive_F0.0 F0.0 receive_F0.1 F0.1\n")) << text;
+  const uint32_t norm = 1;
+  ASSERT_EQ(program.stages[0].ops[norm].kind(), "rms_norm");
+  EXPECT_EQ(ir::text_around(program, 0, 0, norm, 1), "receive_F0.0 F0.0 receive_F0.1 >F0.1<");
+  EXPECT_EQ(ir::text_around(program, 0, 0, norm, 2), "");
+  for (int m = 2; m < 9; ++m) program.actions[0][0].push_back({1, {m}});
+  EXPECT_EQ(ir::text_around(program, 0, 0, norm, 5),
+            "… F0.0 receive_F0.1 F0.1 F0.2 F0.3 F0.4 >F0.5< F0.6 F0.7 F0.8");
 }
 
 }  // namespace

@@ -252,6 +252,20 @@ TEST(RankErrors, EveryRankNamesTheFirstValueThatIsNotFinite) {
   }
 }
 
+// The neighbour never comes: the first rank waits for the gradient of its first microbatch.
+TEST(RankErrors, ARankThatWaitedSaysWhereItStood) {
+  RankTrainers ranks(options_for({.pp = 2}, "reference", Dtype::f32));
+  ranks.each([](Trainer& trainer) { trainer.initialise(); });
+  EXPECT_EQ(ranks[0].executor().stood_at(), "");
+  EXPECT_THROW(ranks.each([](Trainer& trainer) {
+    if (trainer.ranks().rank() == 1) internal_error("gone");
+    trainer.step(random_sequences(trainer, kBatch, 0));
+  }),
+               Error);
+  const std::string stood = ranks[0].executor().stood_at();
+  EXPECT_NE(stood.find(">"), std::string::npos) << stood;
+}
+
 TEST(RankErrors, AWorldOfAnotherSizeIsRefused) {
   comm::ThreadBoard board(3);
   const auto world = board.world(0);

@@ -219,7 +219,16 @@ void TrainingRun::step() {
   if (traced) trainer_->executor().set_trace(true);
   if (traced) trainer_->ranks().any(false);  // all begin together: the start is where their clocks meet
   const int64_t began_ns = std::chrono::steady_clock::now().time_since_epoch().count();
-  const train::StepResult result = trainer_->step(data_.train(first, config_.train.global_batch));
+  const auto sequences = data_.train(first, config_.train.global_batch);
+  const train::StepResult result = [&] {
+    try {
+      return trainer_->step(sequences);
+    } catch (const Error&) {
+      const std::string stood = leads() && config_.mesh.pp > 1 ? trainer_->executor().stood_at() : "";
+      if (!stood.empty()) progress_->line(fmt::format("step {}: rank 0 stood at {}", number, stood));
+      throw;
+    }
+  }();
   if (traced) trace(number, began_ns);
   StepMetrics metrics;
   metrics.step = number;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -55,6 +56,8 @@ class Stream {
   virtual void wait(const Stream& other, uint64_t count) = 0;
   /// Blocks the host until `count` launches have ended; 0 means all. Rethrows what a kernel threw.
   virtual void synchronize(uint64_t count = 0) = 0;
+  /// The launch that threw, once synchronize has told.
+  virtual std::optional<Span> failed_at() const { return {}; }
 
   /// Spans of the launches since the trace was switched on or last taken. Only when synchronized.
   virtual void set_trace(bool on) = 0;

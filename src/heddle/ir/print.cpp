@@ -1,5 +1,7 @@
 #include "heddle/ir/print.h"
 
+#include <algorithm>
+
 #include "heddle/ir/streams.h"
 
 namespace heddle::ir {
@@ -71,6 +73,16 @@ std::string text_of(const Stage& stage) {
   return out;
 }
 
+namespace {
+std::string text_of(const StepProgram& program, const Action& action) {
+  std::string text = program.blocks[static_cast<size_t>(action.block)].name;
+  for (const int microbatch : action.microbatches) {
+    if (microbatch >= 0) text += fmt::format(".{}", microbatch);
+  }
+  return text;
+}
+}  // namespace
+
 std::string text_of(const StepProgram& program) {
   std::string out;
   for (const Stage& stage : program.stages) out += text_of(stage) + "\n";
@@ -80,15 +92,32 @@ std::string text_of(const StepProgram& program) {
       static constexpr std::string_view purposes[] = {"train", "evaluate", "predict"};
       out += fmt::format("{}, ranks of class {}:", purposes[p], c);
       for (const Action& action : lists[c]) {
-        out += " " + program.blocks[static_cast<size_t>(action.block)].name;
-        for (const int microbatch : action.microbatches) {
-          if (microbatch >= 0) out += fmt::format(".{}", microbatch);
-        }
+        out += " " + text_of(program, action);
       }
       out += "\n";
     }
   }
   return out;
+}
+
+std::string text_around(const StepProgram& program, int rank, int stage, uint32_t op, int microbatch) {
+  constexpr size_t kAround = 6;
+  const std::vector<Action>& actions = program.actions_of(rank);
+  const auto holds = [&](const Action& action) {
+    const Block& block = program.blocks[static_cast<size_t>(action.block)];
+    return std::any_of(block.steps.begin(), block.steps.end(), [&](const Step& step) {
+      return step.op == op && block.stages[step.slot] == stage && action.microbatches[step.slot] == microbatch;
+    });
+  };
+  const auto found = std::find_if(actions.begin(), actions.end(), holds);
+  if (found == actions.end()) return "";
+  const auto at = static_cast<size_t>(found - actions.begin());
+  std::string text = at > kAround ? "…" : "";
+  for (size_t i = at > kAround ? at - kAround : 0; i < std::min(actions.size(), at + kAround + 1); ++i) {
+    if (!text.empty()) text += ' ';
+    text += i == at ? fmt::format(">{}<", text_of(program, actions[i])) : text_of(program, actions[i]);
+  }
+  return at + kAround + 1 < actions.size() ? text + " …" : text;
 }
 
 }  // namespace heddle::ir

@@ -13,5 +13,8 @@ std::string text_of(const Stage& stage, const Value& value);
 std::string text_of(const Stage& stage, const Op& op);
 std::string text_of(const Stage& stage);
 std::string text_of(const StepProgram& program);
+/// The training actions of a rank about the one that holds this op of this microbatch, which stands between > and
+/// <: "… F0.4 >F0.5|IW0.2< IW0.3 …". "" when there is none.
+std::string text_around(const StepProgram& program, int rank, int stage, uint32_t op, int microbatch);
 
 }  // namespace heddle::ir

@@ -4,6 +4,7 @@
 #include <chrono>
 
 #include "heddle/comm/collectives.h"
+#include "heddle/ir/print.h"
 #include "heddle/ops/ops.h"
 
 namespace heddle::runtime {
@@ -175,6 +176,15 @@ int64_t Executor::read_rows(const ir::Issue& issue, size_t output) {
   const ir::Stage& text = program_.stages[static_cast<size_t>(issue.stage)];
   const ir::Operand& counts = issue.out[output];
   return comm::counted_rows(output, view_of(text, counts.id, counts.offset, *issue.rows));
+}
+
+std::string Executor::stood_at() const {
+  std::optional<device::Span> first;  // once one has failed, the others are ended
+  for (const auto& stream : streams_) {
+    const std::optional<device::Span> failed = stream->failed_at();
+    if (failed && (!first || failed->start_ns < first->start_ns)) first = failed;
+  }
+  return first ? ir::text_around(program_, options_.rank, first->stage, first->op_index, first->microbatch) : "";
 }
 
 void Executor::stop_peers(const std::string& reason) {

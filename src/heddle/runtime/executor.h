@@ -54,6 +54,9 @@ class Executor : private ir::Issuer {
   const ir::Walk& walk() const { return walk_; }
   ir::Walk& walk() { return walk_; }
   const kernels::KernelEntry* kernel(int stage, uint32_t op) const;
+  /// Where the rank stood when a step failed: its actions, the one whose op threw between > and <. "" if none
+  /// threw.
+  std::string stood_at() const;
   device::Stream& stream(int i) { return *streams_[static_cast<size_t>(i)]; }
 
   void set_trace(bool on);

@@ -103,6 +103,7 @@ void HostStream::run(Command& command) {
       launch.run(launch.call);
     } catch (...) {
       failure_ = std::current_exception();
+      failed_at_ = {launch.stage, launch.op_index, launch.call.microbatch, start, now_ns(), 0, 0};
       failed_.store(true, std::memory_order_release);
     }
   }

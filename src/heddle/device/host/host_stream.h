@@ -26,6 +26,9 @@ class HostStream : public Stream {
   void launch(const Launch& launch) override;
   void wait(const Stream& other, uint64_t count) override;
   void synchronize(uint64_t count) override;
+  std::optional<Span> failed_at() const override {
+    return failed_.load(std::memory_order_acquire) ? std::optional(failed_at_) : std::nullopt;
+  }
   void set_trace(bool on) override { tracing_.store(on, std::memory_order_relaxed); }
   std::vector<Span> take_spans() override;
   StreamTimes take_times() override;
@@ -46,6 +49,7 @@ class HostStream : public Stream {
   std::atomic<bool> tracing_{false};
   std::atomic<bool> failed_{false};
   std::exception_ptr failure_;
+  Span failed_at_;
   std::vector<Span> spans_;
   StreamTimes times_;
   std::thread worker_;
