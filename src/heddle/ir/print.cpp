@@ -74,11 +74,19 @@ std::string text_of(const Stage& stage) {
 }
 
 namespace {
+// Each part of a block's name with its microbatch: "F0.4|IW0.2".
 std::string text_of(const StepProgram& program, const Action& action) {
-  std::string text = program.blocks[static_cast<size_t>(action.block)].name;
-  for (const int microbatch : action.microbatches) {
+  std::string text;
+  size_t slot = 0;
+  const auto number = [&] {
+    const int microbatch = slot < action.microbatches.size() ? action.microbatches[slot++] : -1;
     if (microbatch >= 0) text += fmt::format(".{}", microbatch);
+  };
+  for (const char c : program.blocks[static_cast<size_t>(action.block)].name) {
+    if (c == '|') number();
+    text += c;
   }
+  while (slot < action.microbatches.size()) number();
   return text;
 }
 }  // namespace
