@@ -75,7 +75,7 @@ constexpr Row number_row(const char* group) {
           },
           [](const Reading& r) {
             auto& into = member(r.launch, Member);
-            const int64_t n = usual == kNeeded ? r.given.needed(name.text) : r.given.whole(name.text, usual);
+            const int64_t n = usual == kNeeded ? r.given.needed(name.text) : r.given.whole(name.text, usual, usual);
             into = static_cast<std::decay_t<decltype(into)>>(n);
           }};
 }

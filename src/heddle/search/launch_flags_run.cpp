@@ -24,7 +24,10 @@ void read_batch(const Reading& r) {
   Job& j = r.launch.job;
   j.microbatch = static_cast<int>(r.given.whole("--micro-batch-size", 1, 1));
   const Layout& l = j.layout;
-  const int64_t ranks = static_cast<int64_t>(l.tp) * l.pp * l.cp;
+  for (const int degree : {l.tp, l.pp, l.cp})
+    if (degree > r.devices) config_error("a degree of {} on {} devices", degree, r.devices);
+  // Three degrees of up to 2^24 each: their product is bounded step by step.
+  const int64_t two = static_cast<int64_t>(l.tp) * l.pp, ranks = two > r.devices ? two : two * l.cp;
   if (r.devices % ranks != 0) config_error("{} devices are no multiple of tp x pp x cp = {}", r.devices, ranks);
   j.layout.devices = r.devices;
   j.layout.dp = static_cast<int>(r.devices / ranks);
@@ -80,6 +83,7 @@ void read_pipeline(const Reading& r) {
                      fmt::format("what {} layers on {} ranks are a multiple of", layers, l.pp));
     l.vpp = static_cast<int>(layers / each / l.pp);
   }
+  if (int64_t{l.pp} * l.vpp > 100000) config_error("{} x {} pipeline stages", l.pp, l.vpp);
   launch.layout = r.given.text("--pipeline-model-parallel-layout");
   const bool dual = r.given.text("--schedules-method") == "dualpipev";
   if (!launch.layout.empty()) {
