@@ -542,6 +542,69 @@ class Predict(unittest.TestCase):
             self.assertEqual(out, "")
 
 
+class SearchFrom(unittest.TestCase):
+    SCRIPT = """
+TP=2
+ARGS="--num-layers 32 --hidden-size 4096 --num-attention-heads 32 --group-query-attention --num-query-groups 8 \\
+  --ffn-hidden-size 14336 --swiglu --disable-bias-linear --normalization RMSNorm --vocab-size 128256 \\
+  --untie-embeddings-and-output-weights --position-embedding-type rope --seq-length 8192 \\
+  --tensor-model-parallel-size ${TP:-1} --use-distributed-optimizer --overlap-grad-reduce --overlap-param-gather \\
+  --micro-batch-size 1 --global-batch-size 128 --bf16 --hidden-dropout 0 --attention-dropout 0"
+torchrun --nproc_per_node 8 --nnodes $((1 + 1)) pretrain_gpt.py $ARGS --new-flag
+"""
+
+    def search(self, script, *more):
+        with tempfile.TemporaryDirectory() as folder:
+            path, page = pathlib.Path(folder) / "run.sh", pathlib.Path(folder) / "page.html"
+            path.write_text(script)
+            done = subprocess.run([HEDDLE, "search", "--from", path, "--explain", page, *more], capture_output=True,
+                                  text=True, timeout=60)
+            return done, page.read_text() if page.exists() else ""
+
+    def test_a_script_is_explained(self):
+        done, page = self.search(self.SCRIPT, "--cluster", "H100", "--json")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        found = json.loads(done.stdout)
+        self.assertEqual((found["dialect"], found["job"]["tp"], found["job"]["dp"]), ("Megatron-LM", 2, 8))
+        self.assertEqual(found["unknown_flags"], ["--new-flag"])
+        self.assertGreater(found["best"]["tokens_per_s_per_device"], found["job"]["tokens_per_s_per_device"])
+        self.assertLess(found["job"]["step_low_s"], found["job"]["step_s"])
+        self.assertAlmostEqual(sum(found["job"]["step_parts_s"].values()), found["job"]["step_s"], 6)
+        self.assertIn("Llama-3-8B on 16", page)
+        self.assertNotIn("http://", page.replace("http://www.w3.org/", ""))
+
+    def test_what_it_emits_it_reads(self):
+        done, _ = self.search(self.SCRIPT, "--cluster", "H100", "--emit", "megatron")
+        again, _ = self.search(done.stdout, "--cluster", "H100", "--json")
+        self.assertEqual(again.returncode, 0, again.stderr)
+        found = json.loads(again.stdout)
+        self.assertEqual(found["steps"], [])
+        self.assertEqual(found["unknown_flags"], [])
+
+    def test_a_configuration_runs_as_it_is(self):
+        script = self.SCRIPT.replace("--group-query-attention --num-query-groups 8", "--multi-latent-attention "
+                                     "--num-experts 16 --moe-router-topk 4 --moe-ffn-hidden-size 1024 "
+                                     "--expert-tensor-parallel-size 1 --sequence-parallel "
+                                     "--moe-shared-expert-intermediate-size 1024 --expert-model-parallel-size 4")
+        done, _ = self.search(script, "--cluster", "H100", "--emit", "heddle")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        with tempfile.TemporaryDirectory() as folder:
+            config = pathlib.Path(folder) / "plan.toml"
+            config.write_text(done.stdout)
+            counted = subprocess.run([HEDDLE, "inspect", config, "--set", "device.memory_bytes=1TiB", "--json"],
+                                     capture_output=True, text=True, timeout=120)
+            self.assertEqual(counted.returncode, 0, counted.stderr)
+
+    def test_refusals(self):
+        for script, more, said in (("echo", [], "launch script"), (self.SCRIPT, ["--cluster", "H1000"], "H100"),
+                                   (self.SCRIPT, ["--set", "TP"], "NAME=VALUE"),
+                                   (self.SCRIPT, ["--emit", "heddle"], "latent attention")):
+            done, _ = self.search(script, *more)
+            self.assertEqual(done.returncode, 2, done.stdout)
+            self.assertIn(said, done.stderr)
+            self.assertEqual(len(done.stderr.strip().splitlines()), 1, done.stderr)
+
+
 if __name__ == "__main__":
     os.environ["NO_COLOR"] = "1"
     unittest.main()

@@ -79,7 +79,11 @@ Job draw(std::mt19937& rng) {
   s.overlap_pp = flip();
   s.overlap_exchange = flip();
   s.once_a_node = flip();
-  s.dual_pipe = l.vpp == 1 && rng() % 4 == 0;
+  s.dual_pipe = l.vpp == 1 && rng() % 16 == 0;
+  if (l.pp > 1 && rng() % 2 == 0) {
+    j.pipeline = pipelines()[rng() % pipelines().size()];
+    if (j.pipeline == Pipeline::interleaved_fused) s.overlap_exchange = true;
+  }
   s.context_all_to_all = flip();
   s.offload_activations = rng() % 4 == 0;
   s.captured = pick(0.0, 0.0, 0.5, 0.95);
@@ -170,11 +174,13 @@ TEST(Launch, HeddleConfigurationOfDeepSeek) {
 TEST(Launch, RefusesWhatTheTargetsCantDo) {
   Job dual = deepseek();
   dual.layout.vpp = 1;
-  dual.software.dual_pipe = true;
+  dual.pipeline = Pipeline::dual_pipe_v;
   EXPECT_NE(refusal(dual, "megatron", "no pipeline schedule 'dual_pipe_v'"), "");
   EXPECT_NE(refusal(dual, "mindspeed", "2 x pp"), "");
   Job experts = deepseek();
   experts.software.overlap_exchange = true;
+  EXPECT_NE(refusal(experts, "megatron", "go together"), "");
+  experts.pipeline = Pipeline::interleaved_fused;
   EXPECT_EQ(refusals_of(launch_of(experts), "megatron"), std::vector<std::string>{});
   experts.recompute.experts = true;
   EXPECT_NE(refusal(experts, "megatron", "does not go with overlap"), "");

@@ -20,6 +20,7 @@ constexpr const char* kWelcome = R"(Heddle trains DeepSeek-V3-style mixture-of-e
   heddle profile                measure this machine for that
   heddle data SOURCE --out DIR  prepare text: tokenizer and token file
   heddle predict --points FILE  throughput and memory of published runs, beside what was measured
+  heddle search --from SCRIPT   what a Megatron-LM or MindSpeed job would do, and what would be better
   heddle schedule NAME          a pipeline schedule: order, bubbles, memory, picture
   heddle explain [KEY]          what a configuration key does
   heddle doctor                 what this machine can do
@@ -166,6 +167,31 @@ int run_command_line(int count, char** arguments) {
   sub->add_option("--calibrate", predict_options.calibrate, "Write the scalars that these runs' measurements give")
       ->type_name("FILE");
   json(sub, predict_options.json);
+
+  SearchOptions search_options;
+  sub = command("search", "What another trainer's job would do on a cluster, and what would be better",
+                std::as_const(search_options), search_from);
+  sub->add_option("--from", search_options.from, "A launch script of Megatron-LM or MindSpeed; read, never run")
+      ->required()
+      ->type_name("SCRIPT");
+  sub->add_option("--cluster", search_options.cluster, "The accelerator, such as H800; see docs/predict.md")
+      ->type_name("NAME");
+  sub->add_option("--devices", search_options.devices, "How many; as many as the script starts")
+      ->check(CLI::Range(1, 1 << 24));
+  sub->add_option("--imbalance", search_options.imbalance, "Rows of the fullest expert rank over the mean")
+      ->check(CLI::Range(1.0, 100.0));
+  sub->add_option("--memory", search_options.memory, "Of a device, such as 80GiB; the accelerator's")
+      ->type_name("BYTES");
+  sub->add_option("--set", search_options.set, "A variable that the script's environment sets; may be given again")
+      ->type_name("NAME=VALUE")
+      ->expected(1)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  sub->add_option("--explain", search_options.explain, "Write the explanation as one HTML page")->type_name("FILE");
+  sub->add_option("--emit", search_options.emit,
+                  "Print the best plan as heddle (TOML), megatron or mindspeed (bash)")
+      ->check(CLI::IsMember({"heddle", "megatron", "mindspeed"}));
+  sub->add_option("--out", search_options.out, "Where --emit writes to; standard output")->type_name("FILE");
+  json(sub, search_options.json);
 
   ScheduleOptions schedule_options;
   sub = command("schedule", "Order, bubbles and memory of a pipeline schedule, and its picture",

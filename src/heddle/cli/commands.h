@@ -90,6 +90,21 @@ struct SimulateOptions {
 };
 int simulate(const SimulateOptions& options);
 
+struct SearchOptions {
+  std::string from;              // a launch script of Megatron-LM or MindSpeed
+  std::string cluster;           // an accelerator by name; empty: as usual for the script
+  int64_t devices = 0;           // 0: as many as the script starts
+  double imbalance = 1;          // rows of the fullest expert rank over the mean
+  std::string memory;            // of a device, such as 80GiB; empty: the accelerator's
+  std::vector<std::string> set;  // variables of the script, NAME=VALUE
+  std::string explain;           // HTML file
+  std::string emit;              // heddle, megatron or mindspeed
+  std::string out;               // what --emit writes; empty: standard output
+  bool json = false;
+};
+/// What a script's job would do, and what near it would be better.
+int search_from(const SearchOptions& options);
+
 struct ScheduleOptions {
   std::string name;  // of a schedule, or a file with its text; empty: lists the names
   bool all = false;  // a table of all schedules

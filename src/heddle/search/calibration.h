@@ -24,6 +24,12 @@ struct CalibrationKey {
 };
 CalibrationKey key_of(const PointJob& point);
 
+/// What measured steps are of estimated ones: the likeliest factor and the range that nine of ten fall into.
+struct ScaleInterval {
+  double scale = 1, low = 1, high = 1;
+  std::string from;  // which measurements it leans on
+};
+
 /// ln(measured step / estimated step) of one row.
 struct CalibrationSample {
   CalibrationKey key;
@@ -36,6 +42,9 @@ class Calibration {
 
   /// What to multiply an estimated step by; 1 when nothing at all was measured.
   double scale(const CalibrationKey& key) const;
+  /// For a job of today's software on the device. The range comes from residuals: of rows within their groups, and
+  /// where the device or precision was not measured, of groups predicted from those as far away.
+  ScaleInterval interval(const cost::Accelerator& device, cost::Precision precision) const;
   size_t groups() const { return groups_.size(); }
 
   /// Comma-separated text with a header; read() throws ConfigError naming the line.
@@ -49,7 +58,10 @@ class Calibration {
     CalibrationKey key;
     double log_scale = 0;
     double rows = 0;
+    double spread = 0;  // standard deviation of its rows' logarithms
   };
+  // Mean of the groups at least `step` steps from the key (0: any), and whether there are any.
+  bool from_afar(const CalibrationKey& key, int step, const Group* skip, double& mean) const;
   // Mean of the groups other than `skip`, by nearness.
   double neighbours(const CalibrationKey& key, const Group* skip) const;
 

@@ -80,8 +80,8 @@ void refuse_degrees(const Launch& launch, Dialect dialect, Refusals& no) {
   no.when(l.cp > 1 && std::fmod(j.sequence, 2.0 * l.cp) != 0, "a sequence of {} is no multiple of 2 x cp = {}",
           j.sequence, 2 * l.cp);
 
-  static const std::vector<std::string> megatron_orders{"1f1b", "interleaved"},
-      mindspeed_orders{"1f1b", "interleaved", "dual_pipe_v"};
+  static const std::vector<std::string> megatron_orders{"1f1b", "interleaved", "interleaved_fused"},
+      mindspeed_orders{"1f1b", "interleaved", "interleaved_fused", "dual_pipe_v"};
   const std::vector<std::string>& orders = mindspeed ? mindspeed_orders : megatron_orders;
   no.when(std::find(orders.begin(), orders.end(), launch.schedule) == orders.end(),
           "{} has no pipeline schedule '{}', accepted: {}", name_of(dialect), launch.schedule,
@@ -89,10 +89,13 @@ void refuse_degrees(const Launch& launch, Dialect dialect, Refusals& no) {
   const bool dual = launch.schedule == "dual_pipe_v";
   no.when(dual && (l.pp < 2 || s.layers % (2 * l.pp) != 0), "DualPipeV wants layers that are a multiple of 2 x pp");
   no.when(dual && !launch.layout.empty(), "DualPipeV takes equal stages only");
-  no.when(!dual && (launch.schedule == "interleaved") != (l.vpp > 1), "the schedule {} with {} chunks a rank",
+  no.when(!dual && (launch.schedule != "1f1b") != (l.vpp > 1), "the schedule {} with {} chunks a rank",
           launch.schedule, l.vpp);
-  no.when(dual != j.software.dual_pipe, "the schedule {} {} an estimate of DualPipe", launch.schedule,
-          dual ? "without" : "with");
+  no.when(name_of(j.pipeline) != launch.schedule, "the schedule {} with an estimate of {}", launch.schedule,
+          name_of(j.pipeline));
+  const bool overlap = experts && l.ep > 1 && j.software.overlap_exchange;
+  no.when(l.pp > 1 && !dual && overlap != (launch.schedule == "interleaved_fused"),
+          "overlap of the experts' exchange and the schedule interleaved_fused go together");
 }
 
 void refuse_features(const Launch& launch, Dialect dialect, Refusals& no) {
@@ -105,7 +108,7 @@ void refuse_features(const Launch& launch, Dialect dialect, Refusals& no) {
           "recompute of whole mixture layers does not go with overlap of the experts' exchange");
   no.when(overlap && !mindspeed && j.recompute.full,
           "full recompute does not go with overlap of the experts' exchange");
-  no.when(overlap && !w.dual_pipe && l.pp > 1 && l.vpp < 2,
+  no.when(overlap && launch.schedule != "dual_pipe_v" && l.pp > 1 && l.vpp < 2,
           "overlap of the experts' exchange in a pipeline needs two chunks a rank or more");
   no.when(overlap && !mindspeed && j.with_mtp && j.shape.mtp > 1,
           "overlap of the experts' exchange takes one depth of multi-token prediction at most");

@@ -18,9 +18,19 @@ std::string letters(int n) {
 }  // namespace
 
 std::vector<int> layers_of_stages(const Job& j) {
-  const int ranks = j.layout.pp, chunks = std::max(1, j.layout.vpp), stages = ranks * chunks;
+  const Pipeline pipeline = pipeline_of(j);
+  const int ranks = j.layout.pp, chunks = std::max(1, chunks_of(pipeline) > 0 ? chunks_of(pipeline) : j.layout.vpp),
+            stages = ranks * chunks;
   const auto layers = static_cast<int>(j.shape.layers);
   std::vector<int> of_stage(static_cast<size_t>(stages), 0);
+  if (folded(pipeline) && chunks == 2) {
+    // The first rank bears both ends of the model: what doesn't divide goes to the middle, which the last ranks
+    // hold.
+    for (int s = 0; s < stages; ++s) of_stage[static_cast<size_t>(s)] = layers / stages;
+    for (int more = layers % stages, i = 0; more > 0; --more, ++i)
+      ++of_stage[static_cast<size_t>(i % 2 == 0 ? ranks - 1 - i / 2 : ranks + i / 2)];
+    return of_stage;
+  }
   const StageLayers rank = stage_layers(layers, ranks, chunks, 1);
   std::vector<int> of_rank(static_cast<size_t>(ranks), 0);
   of_rank.back() = std::min(layers, static_cast<int>(rank.last));
@@ -63,13 +73,16 @@ std::string layout_text(const Job& j) {
   return out;
 }
 
+std::string_view misfit_of(const Job& j) {
+  const Pipeline pipeline = pipeline_of(j);
+  const int chunks = chunks_of(pipeline) > 0 ? chunks_of(pipeline) : j.layout.vpp;
+  return misfit(pipeline, j.layout.pp, chunks, microbatches(j));
+}
+
 Launch launch_of(const Job& job) {
   Launch l;
   l.job = job;
-  l.schedule = job.pipeline != Pipeline::usual ? std::string(name_of(job.pipeline))
-               : job.software.dual_pipe        ? "dual_pipe_v"
-               : job.layout.vpp > 1            ? "interleaved"
-                                               : "1f1b";
+  l.schedule = name_of(pipeline_of(job));
   l.layout = job.layout.pp > 1 ? layout_text(job) : "";
   return l;
 }
@@ -84,7 +97,12 @@ Launch normalized(Launch launch) {
   if (l.tp == 1) s.sequence_parallel = usual.sequence_parallel, s.overlap_tp = usual.overlap_tp;
   if (!s.sequence_parallel) s.overlap_tp = false;
   if (l.cp == 1) s.context_all_to_all = usual.context_all_to_all;
-  if (l.vpp == 1 && j.pipeline == Pipeline::usual) s.overlap_pp = usual.overlap_pp;
+  j.pipeline = pipeline_of(j);
+  const bool dual = j.pipeline == Pipeline::dual_pipe || j.pipeline == Pipeline::dual_pipe_v;
+  s.dual_pipe = false;
+  if (l.pp == 1 || chunks_of(j.pipeline) > 0) l.vpp = 1;
+  if (pairs(j.pipeline) || l.pp == 1 || std::max(l.vpp, chunks_of(j.pipeline)) == 1)
+    s.overlap_pp = usual.overlap_pp;
   if (shape.moe.count == 0) {
     shape.moe = {};
     shape.dense_layers = 0;
@@ -95,8 +113,8 @@ Launch normalized(Launch launch) {
     shape.dense_layers = std::min(shape.dense_layers, shape.layers);
     if (shape.moe.shared_ffn == 0) shape.moe.shared_gate = false;
   }
-  if (l.ep == 1) s.once_a_node = usual.once_a_node, s.overlap_exchange = s.dual_pipe;
-  if (s.dual_pipe) s.overlap_exchange = true;
+  if (l.ep == 1) s.once_a_node = usual.once_a_node, s.overlap_exchange = false;
+  if (dual) s.overlap_exchange = l.ep > 1;
   if (shape.is_mla()) {
     shape.kv_heads = shape.heads;
     shape.head_dim = shape.mla.nope_dim + shape.mla.rope_dim;

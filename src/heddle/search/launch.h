@@ -3,6 +3,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "heddle/search/estimate.h"
@@ -24,6 +25,9 @@ struct Launch {
 
 /// A launch of the job alone: the schedule that its degrees imply, stages as the estimate assumes them.
 Launch launch_of(const Job& job);
+
+/// Why the job's schedule can't be made with its ranks, chunks and microbatches; "" when it can.
+std::string_view misfit_of(const Job& job);
 
 /// The same launch with everything that has no effect on it put to its default: tensor overlap without tensor
 /// ranks, exchange settings without experts, and the like. Estimates don't change; two launches do the same when

@@ -108,9 +108,14 @@ void read_pipeline(const Reading& r) {
   if (first > 0 || last > 0)
     r.notes.emplace_back("--decoder-first/last-pipeline-num-layers: stages are balanced by the estimate instead");
   launch.job.software.overlap_pp = !r.given.has("--no-overlap-p2p-communication");
-  launch.job.software.dual_pipe = dual;
+  const bool overlap = r.given.any({"--overlap-moe-expert-parallel-comm", "--moe-fb-overlap"});
   if (dual) l.vpp = 1;
-  launch.schedule = dual ? "dual_pipe_v" : l.vpp > 1 ? "interleaved" : "1f1b";
+  launch.job.software.dual_pipe = false;
+  launch.job.pipeline = dual                      ? Pipeline::dual_pipe_v
+                        : l.vpp == 1 || l.pp == 1 ? Pipeline::one_f_one_b
+                        : overlap && l.ep > 1     ? Pipeline::interleaved_fused
+                                                  : Pipeline::interleaved;
+  launch.schedule = name_of(launch.job.pipeline);
   if (launch.layout.empty() && l.pp > 1) launch.layout = launch_of(launch.job).layout;
 }
 

@@ -1,0 +1,144 @@
+// heddle search --from SCRIPT: what would this job do here, and what near it would be better?
+#include <cstdio>
+#include <functional>
+#include <nlohmann/json.hpp>
+
+#include "heddle/base/error.h"
+#include "heddle/cli/commands.h"
+#include "heddle/observe/output_file.h"
+#include "heddle/observe/plan_page.h"
+#include "heddle/observe/progress.h"
+#include "heddle/observe/units.h"
+#include "heddle/search/emit.h"
+#include "heddle/search/explain.h"
+#include "heddle/search/launch_script.h"
+#include "heddle/train/output_file.h"
+#include "heddle/train/run_config.h"
+
+namespace heddle::cli {
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+using search::Explanation;
+
+search::ScriptContext context_of(const SearchOptions& o) {
+  search::ScriptContext context;
+  context.devices = static_cast<int>(o.devices);
+  context.imbalance = o.imbalance;
+  if (!o.cluster.empty()) {
+    const cost::Accelerator* known = cost::accelerator_named(o.cluster);
+    if (known == nullptr) {
+      std::vector<std::string> names;
+      for (const cost::Accelerator& a : cost::accelerators()) names.push_back(a.name);
+      config_error("--cluster: '{}' is not known, accepted: {}{}", o.cluster.substr(0, 60), fmt::join(names, ", "),
+                   did_you_mean(o.cluster, names));
+    }
+    context.device = *known;
+  }
+  for (const std::string& each : o.set) {
+    const size_t equals = each.find('=');
+    if (equals == std::string::npos || equals == 0)
+      config_error("--set {}: accepted: NAME=VALUE", each.substr(0, 60));
+    context.variables[each.substr(0, equals)] = each.substr(equals + 1);
+  }
+  return context;
+}
+
+Json json_of(const Explanation& x) {
+  const search::Layout& l = x.launch.job.layout;
+  Json parts, memory, neighbours = Json::array();
+  for (const search::StepPart& p : x.parts) parts[p.name] = p.seconds * x.scale.scale;
+  for (const search::MemoryPart& p : x.memory) memory[p.name] = p.bytes;
+  for (const search::Neighbour& n : x.neighbours)
+    neighbours.push_back({{"change", n.change}, {"step_ratio", n.ratio}, {"fits", n.fits}, {"why", n.why}});
+  return {{"devices", l.devices},
+          {"device", x.launch.job.device.name},
+          {"tp", l.tp},
+          {"cp", l.cp},
+          {"dp", l.dp},
+          {"pp", l.pp},
+          {"vpp", l.vpp},
+          {"ep", l.ep},
+          {"etp", l.etp},
+          {"microbatch", x.launch.job.microbatch},
+          {"schedule", x.launch.schedule},
+          {"layout", x.launch.layout},
+          {"step_s", x.step_s()},
+          {"step_low_s", x.estimate.step_s * x.scale.low},
+          {"step_high_s", x.estimate.step_s * x.scale.high},
+          {"tokens_per_s_per_device", x.tokens_per_s_per_device()},
+          {"peak_bytes", x.estimate.peak_bytes},
+          {"fits", x.fits},
+          {"bound_by", x.binding},
+          {"bound_why", x.binding_why},
+          {"step_parts_s", parts},
+          {"memory_bytes", memory},
+          {"neighbours", neighbours}};
+}
+
+}  // namespace
+
+int search_from(const SearchOptions& o) {
+  constexpr int64_t kMostBytes = int64_t{1} << 20;
+  if (!o.out.empty() && o.emit.empty()) config_error("search: --out without --emit");
+  const search::LaunchScript script =
+      search::read_launch_script(train::read_file(o.from, kMostBytes), o.from, context_of(o));
+  search::ExplainRequest request;
+  if (!o.memory.empty()) request.memory_bytes = static_cast<double>(train::parse_bytes(o.memory));
+  std::vector<Explanation> plans{search::explain(script.launch, request)};
+  const Explanation given = plans.front();
+  // What its own trainer can run, unless that can't say the script's job itself.
+  const std::string own = script.dialect == search::Dialect::megatron ? "megatron" : "mindspeed";
+  const std::string target = o.emit.empty() ? own : o.emit;
+  std::function<bool(const search::Job&)> sayable = [&](const search::Job& j) {
+    return search::refusals_of(search::launch_of(j), target).empty();
+  };
+  if (o.emit.empty() && !sayable(script.launch.job)) sayable = nullptr;
+  const std::vector<search::Neighbour> path = search::climb(script.launch.job, given.memory_bytes, sayable);
+  if (!path.empty()) {
+    // The schedule stays the script's where that still goes with the chunks.
+    search::Launch better = search::launch_of(path.back().job);
+    plans.insert(plans.begin(), search::explain(better, request));
+  }
+  const Explanation& best = plans.front();
+  if (!o.explain.empty()) write_file_atomically(o.explain, plan_page(plans));
+  const std::string emitted = o.emit.empty() ? "" : search::emit(best.launch, o.emit);
+  if (!o.out.empty()) write_file_atomically(o.out, emitted);
+
+  if (o.json) {
+    Json steps = Json::array();
+    for (const search::Neighbour& n : path) steps.push_back(n.change);
+    Json json{{"script", o.from},      {"dialect", search::name_of(script.dialect)},
+              {"notes", script.notes}, {"unknown_flags", script.unknown},
+              {"job", json_of(given)}, {"steps", steps},
+              {"best", json_of(best)}};
+    if (o.out.empty() && !emitted.empty()) json["emitted"] = emitted;
+    fmt::print("{}\n", json.dump(2, ' ', false, Json::error_handler_t::replace));
+    return kDone;
+  }
+  if (!emitted.empty() && o.out.empty()) {
+    fmt::print("{}", emitted);
+    return kDone;
+  }
+  fmt::print("{}:{}: a {} job\n", o.from, script.line, search::name_of(script.dialect));
+  for (const std::string& note : script.notes) fmt::print("  {}\n", note);
+  if (!script.unknown.empty()) fmt::print("  flags not known here: {}\n", fmt::join(script.unknown, " "));
+  fmt::print("\n{}", plan_text(given, describe_terminal(1).unicode));
+  if (path.empty()) {
+    fmt::print("\nNo plan one step away is better.\n");
+  } else {
+    fmt::print("\nBetter, step by step:\n");
+    for (const search::Neighbour& n : path)
+      fmt::print("  {}: {} a step, peak {}\n", n.change, duration_text(n.estimate.step_s * given.scale.scale),
+                 bytes_text(n.estimate.peak_bytes));
+    fmt::print("{}: {:.0f} tokens/s a device in place of {:.0f}{}\n", search::layout_line(best.launch.job),
+               best.tokens_per_s_per_device(), given.tokens_per_s_per_device(),
+               given.fits ? "" : ", which does not fit");
+  }
+  if (!o.explain.empty()) fmt::print("explained: {}\n", o.explain);
+  if (!o.out.empty()) fmt::print("written: {}\n", o.out);
+  return kDone;
+}
+
+}  // namespace heddle::cli

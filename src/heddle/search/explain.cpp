@@ -1,0 +1,105 @@
+#include "heddle/search/explain.h"
+
+#include <algorithm>
+#include <functional>
+
+#include "heddle/base/error.h"
+
+namespace heddle::search {
+
+namespace {
+
+constexpr double kGiB = 1024.0 * 1024 * 1024;
+
+struct Resource {
+  const char* what;
+  const char* binds;  // what it is called where it binds
+  std::function<void(Job&, double)> scale;
+};
+
+const std::vector<Resource>& resources() {
+  static const std::vector<Resource> all{
+      {"matrix rate", "matrix products",
+       [](Job& j, double f) { j.device.bf16_flops *= f, j.device.fp8_flops *= f, j.device.fp4_flops *= f; }},
+      {"memory bandwidth", "the device memory's bandwidth",
+       [](Job& j, double f) { j.device.memory_bytes_per_s *= f; }},
+      {"links inside the fast domain", "links inside the fast domain",
+       [](Job& j, double f) { j.device.inner.bytes_per_s *= f; }},
+      {"network between domains", "the network between domains",
+       [](Job& j, double f) { j.device.outer.bytes_per_s *= f; }},
+      {"host's launch rate", "launches", [](Job& j, double f) { j.device.host_us /= f; }},
+  };
+  return all;
+}
+
+}  // namespace
+
+std::string layout_line(const Job& j) {
+  const Layout& l = j.layout;
+  std::string text = fmt::format("tp {} cp {} dp {} pp {}", l.tp, l.cp, l.dp, l.pp);
+  if (l.vpp > 1) text += fmt::format(" vpp {}", l.vpp);
+  if (j.shape.moe.count > 0) text += fmt::format(" ep {} etp {}", l.ep, l.etp);
+  return text + fmt::format(" microbatch {}", j.microbatch);
+}
+
+Explanation explain(const Launch& launch, const ExplainRequest& request) {
+  Explanation x;
+  x.launch = launch;
+  const Job& job = launch.job;
+  const Behaviour& behaviour = request.behaviour;
+  x.estimate = estimate(job, behaviour);
+  if (!x.estimate.reason.empty()) config_error("the job can't be: {}", x.estimate.reason);
+  x.memory_bytes = request.memory_bytes > 0 ? request.memory_bytes : job.device.memory_bytes;
+  x.fits = x.estimate.peak_bytes <= x.memory_bytes;
+  const Calibration& calibration = request.calibration != nullptr ? *request.calibration : Calibration::built_in();
+  x.scale = calibration.interval(job.device, job.precision);
+  x.parts = parts_of(x.estimate.time);
+
+  const auto time_of = [&](const std::function<void(Job&)>& change) {
+    Job other = job;
+    change(other);
+    return estimate(other, behaviour).step_s / x.estimate.step_s;
+  };
+  const Resource* binding = nullptr;
+  double weight = 0;
+  for (const Resource& r : resources()) {
+    Sensitivity s{r.what, time_of([&](Job& j) { r.scale(j, 0.8); }), time_of([&](Job& j) { r.scale(j, 1.2); })};
+    if (s.weight() > weight) binding = &r, weight = s.weight();
+    x.sensitivities.push_back(std::move(s));
+  }
+  if (job.shape.moe.count > 0) {
+    Sensitivity s{fmt::format("imbalance of experts ({:.2f} of the mean)", job.imbalance),
+                  time_of([](Job& j) { j.imbalance = std::max(1.0, 0.8 * j.imbalance); }),
+                  time_of([](Job& j) { j.imbalance *= 1.2; })};
+    x.sensitivities.push_back(std::move(s));
+  }
+  const double bubble = x.estimate.time.bubble / x.estimate.step_s;
+  x.binding = binding != nullptr ? binding->binds : "nothing";
+  x.binding_why = fmt::format("{:.0f} % of the step goes with it", 100 * weight);
+  // The bubble is made of what the others work at: it binds where it is more than the rest of theirs.
+  if (bubble > weight * (1 - bubble)) {
+    x.binding = "the pipeline's bubble";
+    x.binding_why = fmt::format("{:.0f} % of the step, {:.0f} microbatches on {} ranks", 100 * bubble,
+                                microbatches(job), job.layout.pp);
+  }
+
+  x.memory = memory_parts(job, behaviour);
+  x.remedies = remedies_of(job, x.memory_bytes, behaviour);
+  x.neighbours = neighbours_of(job, x.memory_bytes, behaviour);
+  // Memory binds where more of it would let a faster plan in.
+  const Neighbour* barred = nullptr;
+  for (const Neighbour& n : x.neighbours)
+    if (n.estimate.reason.empty() && !n.fits && n.ratio < 1 && (barred == nullptr || n.ratio < barred->ratio))
+      barred = &n;
+  if (!x.fits) {
+    x.binding = "memory";
+    x.binding_why = fmt::format("{:.1f} GiB of {:.1f}; {} take most", x.estimate.peak_bytes / kGiB,
+                                x.memory_bytes / kGiB, x.memory.front().name);
+  } else if (barred != nullptr && barred->ratio < 0.99) {
+    x.binding_why += fmt::format("; memory too: {} would be {:.1f} % faster and lacks {:.1f} GiB", barred->change,
+                                 100 * (1 - barred->ratio), (barred->estimate.peak_bytes - x.memory_bytes) / kGiB);
+  }
+  return x;
+}
+
+}  // namespace heddle::search

@@ -1,0 +1,32 @@
+// What the bytes of a plan's fullest rank are made of, and what would free some of them at what price.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "heddle/search/estimate.h"
+
+namespace heddle::search {
+
+struct MemoryPart {
+  std::string name;
+  double bytes = 0;
+};
+
+/// Weights, gradients, optimizer states, activations kept by the kinds of blocks, the rest (what a block works
+/// with, the head); they add up to the estimate's peak. Largest first.
+std::vector<MemoryPart> memory_parts(const Job& job, const Behaviour& behaviour = {});
+
+/// Another choice of what to keep: bytes that it frees at the peak and seconds that it adds to the step.
+struct Remedy {
+  std::string what;
+  Job job;
+  double frees_bytes = 0, costs_s = 0;
+  double peak_bytes = 0;
+};
+
+/// Recomputation by parts and whole, offload, a smaller microbatch, sharded states: those that free anything, the
+/// cheapest first among those that come below `limit_bytes`, then the others by seconds a byte.
+std::vector<Remedy> remedies_of(const Job& job, double limit_bytes, const Behaviour& behaviour = {});
+
+}  // namespace heddle::search
