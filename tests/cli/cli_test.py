@@ -567,7 +567,7 @@ torchrun --nproc_per_node 8 --nnodes $((1 + 1)) pretrain_gpt.py $ARGS --new-flag
         found = json.loads(done.stdout)
         self.assertEqual((found["dialect"], found["job"]["tp"], found["job"]["dp"]), ("Megatron-LM", 2, 8))
         self.assertEqual(found["unknown_flags"], ["--new-flag"])
-        self.assertGreater(found["best"]["tokens_per_s_per_device"], found["job"]["tokens_per_s_per_device"])
+        self.assertGreaterEqual(found["best"]["tokens_per_s_per_device"], found["job"]["tokens_per_s_per_device"])
         self.assertLess(found["job"]["step_low_s"], found["job"]["step_s"])
         self.assertAlmostEqual(sum(found["job"]["step_parts_s"].values()), found["job"]["step_s"], 6)
         self.assertIn("Llama-3-8B on 16", page)

@@ -74,7 +74,7 @@ PlanPicture picture_of(const search::Launch& launch) {
       (kept.attention * static_cast<double>(s.attention_blocks()) +
        kept.dense * static_cast<double>(s.dense_blocks()) + kept.moe * static_cast<double>(s.moe_blocks()) +
        kept.mamba * static_cast<double>(s.mamba_blocks())) /
-      layers;
+      static_cast<double>(s.layers);
   double highest = -1;
   for (size_t r = 0; r < p.schedule.order.size(); ++r) {
     std::map<double, double> change;
