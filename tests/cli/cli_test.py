@@ -542,6 +542,24 @@ class Predict(unittest.TestCase):
             self.assertEqual(out, "")
 
 
+class Claims(unittest.TestCase):
+    def test_every_claim_is_computed(self):
+        done = subprocess.run([HEDDLE, "claims", "--json"], capture_output=True, text=True, timeout=120)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        found = {c["claim"]: c for c in json.loads(done.stdout)}
+        for claim in found.values():
+            self.assertTrue(claim["source"] and claim["setting"], claim)
+            self.assertGreater(claim["ours"] * claim["published_low"], 0, claim)  # no sign is wrong
+        # Closed forms and schedules come near what was published for just these settings.
+        for name in ("zb_h1_small", "zb_h1_large", "empty_layers"):
+            self.assertAlmostEqual(found[name]["ours"], found[name]["published_low"], delta=0.03, msg=name)
+
+    def test_one_claim(self):
+        done = subprocess.run([HEDDLE, "claims", "mergin"], capture_output=True, text=True, timeout=60)
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("did you mean 'merging'", done.stderr)
+
+
 class SearchFrom(unittest.TestCase):
     SCRIPT = """
 TP=2

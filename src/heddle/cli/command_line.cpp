@@ -168,6 +168,12 @@ int run_command_line(int count, char** arguments) {
       ->type_name("FILE");
   json(sub, predict_options.json);
 
+  ClaimsOptions claims_options;
+  sub = command("claims", "Published claims beside what is computed here for their settings",
+                std::as_const(claims_options), print_claims);
+  sub->add_option("NAME", claims_options.name, "One claim, such as merging; without it, all");
+  json(sub, claims_options.json);
+
   SearchOptions search_options;
   sub = command("search", "What another trainer's job would do on a cluster, and what would be better",
                 std::as_const(search_options), search_from);

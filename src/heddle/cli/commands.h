@@ -90,6 +90,12 @@ struct SimulateOptions {
 };
 int simulate(const SimulateOptions& options);
 
+struct ClaimsOptions {
+  std::string name;  // empty: all
+  bool json = false;
+};
+int print_claims(const ClaimsOptions& options);
+
 struct SearchOptions {
   std::string from;              // a launch script of Megatron-LM or MindSpeed
   std::string cluster;           // an accelerator by name; empty: as usual for the script
