@@ -21,6 +21,7 @@
 #include "heddle/ir/gradient.h"
 #include "heddle/kernels/registry.h"
 #include "heddle/ops/ops.h"
+#include "tests/kernels/kernel_runner.h"
 
 namespace heddle::op_runner {
 
@@ -245,15 +246,17 @@ class StageRunner {
       if (overwrite && op.phase != ir::Phase::end) memory(id).poison();
       updates.push_back(view(id));
     }
-    kernel->run({.op = &op,
-                 .in = in,
-                 .out = out,
-                 .updates = updates,
-                 .overwrite = overwrite,
-                 .microbatch = microbatch,
-                 .scratch = scratch.data(),
-                 .batch = batch,
-                 .place = &place});
+    run_kernel(*kernel,
+               {.op = &op,
+                .in = in,
+                .out = out,
+                .updates = updates,
+                .overwrite = overwrite,
+                .microbatch = microbatch,
+                .scratch = scratch.data(),
+                .batch = batch,
+                .place = &place},
+               static_cast<int64_t>(scratch.size()));
     EXPECT_TRUE(scratch.guards_hold()) << ran.back() << " wrote outside its scratch";
     for (const auto& [id, buffer] : memory_) {
       EXPECT_TRUE(buffer->guards_hold()) << ran.back() << " wrote outside '" << stage.value(id).name << "'";

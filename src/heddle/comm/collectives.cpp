@@ -28,11 +28,13 @@ void receive(const KernelCall& call) {
 
 }  // namespace
 
-const Collective* find_collective(std::string_view kind) {
+const Collective* find_collective(std::string_view kind, std::string_view backend) {
   static const std::vector<Collective> own{{"send", send}, {"receive", receive}};
   for (const auto* list : {&own, &row_collectives(), &count_kernels(), &dispatch_kernels(), &collect_kernels()}) {
     for (const Collective& collective : *list) {
-      if (collective.kind == kind) return &collective;
+      if (collective.kind != kind) continue;
+      if (backend != "cuda") return &collective;
+      config_error("device.backend is \"cuda\", which has no communication among ranks yet ('{}')", kind);
     }
   }
   return nullptr;

@@ -16,8 +16,9 @@ struct Collective {
   int64_t (*scratch_bytes)(const ir::Stage& stage, const ir::Op& op, const ir::RowCounts& rows) = nullptr;
 };
 
-/// The kernel of a communication op, or null when `kind` is none.
-const Collective* find_collective(std::string_view kind);
+/// The kernel of a communication op on the memory of a backend's device, or null when `kind` is none. ConfigError
+/// where the backend lacks it.
+const Collective* find_collective(std::string_view kind, std::string_view backend = "host");
 /// Of rows and of tensors cut into shards.
 const std::vector<Collective>& row_collectives();
 

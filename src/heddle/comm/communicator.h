@@ -6,6 +6,10 @@
 #include <span>
 #include <string>
 
+namespace heddle::device {
+struct RowWork;
+}
+
 namespace heddle::comm {
 
 /// A run of bytes to or from a peer. Between two ranks, pieces match in the order in which they are listed.
@@ -39,6 +43,12 @@ class Communicator {
   /// way is buffered): then a wait on storage that a send has used can't close a circle of ranks.
   virtual void send(const void* data, int64_t bytes, int peer) = 0;
   virtual void receive(void* data, int64_t bytes, int peer) = 0;
+
+  /// Says on which stream of the device the calls that follow run, where memory is a device's: then they return at
+  /// once, and what was said of returning holds for what comes later on that stream.
+  virtual void run_on(void*) {}
+  /// What a collective does with rows between its exchanges, where memory is a device's; null on the host.
+  virtual const device::RowWork* row_work() const { return nullptr; }
 
   /// Sent by this rank through this communicator since it was made.
   virtual Traffic traffic() const = 0;

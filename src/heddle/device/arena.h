@@ -11,6 +11,12 @@ class Arena {
   virtual ~Arena() = default;
   virtual std::byte* base() const = 0;
   virtual int64_t capacity_bytes() const = 0;
+  /// Makes the first `bytes` usable; what has been reached stays. SystemError when there is no more.
+  virtual void reach(int64_t bytes) = 0;
+  /// Bytes of memory that are behind the addresses, where that is known; else 0.
+  virtual int64_t held_bytes() const { return 0; }
+  /// Fills everything with NaN bytes, so that a read of unwritten memory shows. Holds all of it.
+  virtual void poison() = 0;
 };
 
 }  // namespace heddle::device

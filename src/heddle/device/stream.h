@@ -58,6 +58,8 @@ class Stream {
   virtual void synchronize(uint64_t count = 0) = 0;
   /// The launch that threw, once synchronize has told.
   virtual std::optional<Span> failed_at() const { return {}; }
+  /// What KernelCall::stream is on this stream; null on the CPU.
+  virtual void* handle() const { return nullptr; }
 
   /// Spans of the launches since the trace was switched on or last taken. Only when synchronized.
   virtual void set_trace(bool on) = 0;

@@ -4,10 +4,10 @@ namespace heddle::kernels {
 
 const KernelEntry& select_kernel(std::string_view backend, const ir::Stage& stage, const ir::Op& op,
                                  std::vector<std::string>* refusals) {
-  HEDDLE_CHECK(backend == "host" || backend == "reference", "no backend '{}'", backend);
+  HEDDLE_CHECK(backend == "host" || backend == "cuda" || backend == "reference", "no backend '{}'", backend);
   std::vector<const std::vector<KernelEntry>*> lists;
   if (backend == "host") lists.push_back(&host_kernels());
-  lists.push_back(&reference_kernels());
+  lists.push_back(backend == "cuda" ? &cuda_kernels() : &reference_kernels());
   std::string passed_over;
   for (const auto* list : lists) {
     for (const KernelEntry& kernel : *list) {
@@ -19,8 +19,8 @@ const KernelEntry& select_kernel(std::string_view backend, const ir::Stage& stag
       if (refusals) refusals->push_back(std::move(refusal));
     }
   }
-  internal_error("no kernel of '{}' or reference runs op '{}'{}", backend, op.kind(),
-                 passed_over.empty() ? ": none is listed" : passed_over);
+  internal_error("no kernel of '{}'{} runs op '{}'{}", backend, backend == "host" ? " or reference" : "",
+                 op.kind(), passed_over.empty() ? ": none is listed" : passed_over);
 }
 
 }  // namespace heddle::kernels

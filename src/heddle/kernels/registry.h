@@ -9,6 +9,7 @@
 
 #include "heddle/base/error.h"
 #include "heddle/device/kernel_call.h"
+#include "heddle/device/row_work.h"
 #include "heddle/ir/stage.h"
 
 namespace heddle::kernels {
@@ -29,8 +30,13 @@ struct KernelEntry {
 /// The kernels of a backend. A build without the backend has an empty list.
 const std::vector<KernelEntry>& reference_kernels();
 const std::vector<KernelEntry>& host_kernels();
+const std::vector<KernelEntry>& cuda_kernels();
 
-/// The first kernel of `backend`, then of reference, that supports the op. InternalError when none does; the
+/// The cuda backend's part of collectives; null in a build without it.
+const device::RowWork* cuda_row_work();
+
+/// The first kernel of `backend`, then of reference (which can't take the place of cuda's: it reads host memory),
+/// that supports the op. InternalError when none does; the
 /// message lists each refusal. `refusals`, if given, receives "name: reason" of each kernel passed over.
 const KernelEntry& select_kernel(std::string_view backend, const ir::Stage& stage, const ir::Op& op,
                                  std::vector<std::string>* refusals = nullptr);

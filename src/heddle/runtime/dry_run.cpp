@@ -14,7 +14,7 @@ simulate::ScratchBytes kernel_scratch(const ir::StepProgram& program, std::strin
   for (const ir::Stage& stage : program.stages) {
     std::vector<Scratch>& of = scratch->emplace_back();
     for (const ir::Op& op : stage.ops) {
-      const comm::Collective* collective = comm::find_collective(op.kind());
+      const comm::Collective* collective = comm::find_collective(op.kind(), backend);
       of.push_back(collective != nullptr ? collective->scratch_bytes
                                          : kernels::select_kernel(backend, stage, op).scratch_bytes);
     }

@@ -49,14 +49,15 @@ TensorView Executor::view_of(const ir::Stage& stage, ir::ValueId id, int64_t off
 Executor::Executor(const ir::StepProgram& program, ExecutorOptions options)
     : program_(program),
       options_(std::move(options)),
+      own_device_(options_.device != nullptr ? nullptr : device::open_device(options_.backend, options_.rank)),
+      device_(options_.device != nullptr ? options_.device : own_device_.get()),
       walk_(program, options_.rank,
-            options_.capacity_bytes > 0 ? options_.capacity_bytes : device::host_memory_bytes(),
-            options_.host_capacity_bytes > 0 ? options_.host_capacity_bytes : device::host_memory_bytes()) {
-  arena_ = std::make_unique<device::HostArena>(walk_.storage().capacity());
-  if (walk_.uses_host()) {
-    host_arena_ = std::make_unique<device::HostArena>(walk_.storage(ir::Space::host).capacity());
-  }
-  for (device::HostArena* arena : {arena_.get(), host_arena_.get()}) {
+            options_.capacity_bytes > 0 ? options_.capacity_bytes : device_->memory_bytes(),
+            options_.host_capacity_bytes > 0 ? options_.host_capacity_bytes : device_->host_memory_bytes()) {
+  arena_ = device_->arena(walk_.storage().capacity());
+  arena_->reach(walk_.storage().reserved_bytes());
+  if (walk_.uses_host()) host_arena_ = device_->host_arena(walk_.storage(ir::Space::host).capacity());
+  for (device::Arena* arena : {arena_.get(), host_arena_.get()}) {
     if (options_.poison && arena != nullptr) arena->poison();
   }
   prepared_.resize(program.stages.size());
@@ -66,7 +67,7 @@ Executor::Executor(const ir::StepProgram& program, ExecutorOptions options)
     for (uint32_t i = 0; i < stage.ops.size(); ++i) {
       const ir::Op& op = stage.ops[i];
       Prepared p;
-      if (const comm::Collective* collective = comm::find_collective(op.kind())) {
+      if (const comm::Collective* collective = comm::find_collective(op.kind(), options_.backend)) {
         p.run = collective->run;
         p.scratch = collective->scratch_bytes;
         const auto at = options_.communicators.find(ir::channel_of_stream(ir::stream_name(op)));
@@ -94,7 +95,7 @@ Executor::Executor(const ir::StepProgram& program, ExecutorOptions options)
   }
   const std::vector<std::string>& names = walk_.streams().names();
   for (size_t i = 0; i < names.size(); ++i) {
-    streams_.push_back(std::make_unique<device::HostStream>(names[i], i == 0 ? options_.threads : 1));
+    streams_.push_back(device_->stream(names[i], i == 0 ? options_.threads : 1));
   }
 }
 
@@ -105,7 +106,34 @@ const kernels::KernelEntry* Executor::kernel(int stage, uint32_t op) const {
 }
 
 TensorView Executor::view(int stage, ir::ValueId id) const {
-  return view_of(program_.stages.at(static_cast<size_t>(stage)), id, walk_.offset_of(stage, id), ir::FixedRows());
+  TensorView view =
+      view_of(program_.stages.at(static_cast<size_t>(stage)), id, walk_.offset_of(stage, id), ir::FixedRows());
+  if (device_->shares_memory() || !view) return view;
+  const int64_t bytes = view.elements() * size_of(view.dtype);
+  std::vector<std::byte>& copy = handed_out_[view.as<std::byte>()];
+  if (copy.empty()) {
+    copy.resize(static_cast<size_t>(bytes));
+    device_->download(copy.data(), view.data, bytes);
+  }
+  view.data = copy.data();
+  return view;
+}
+
+std::vector<TensorView> Executor::fetch(std::span<const TensorView> views,
+                                        std::vector<std::vector<std::byte>>& kept) const {
+  std::vector<TensorView> fetched(views.begin(), views.end());
+  for (TensorView& view : fetched) {
+    if (!view || view.layout == ir::Layout::packed) continue;
+    kept.emplace_back(static_cast<size_t>(view.elements() * size_of(view.dtype)));
+    device_->download(kept.back().data(), view.data, std::ssize(kept.back()));
+    view.data = kept.back().data();
+  }
+  return fetched;
+}
+
+void Executor::write_back() {
+  for (const auto& [at, copy] : handed_out_) device_->upload(at, copy.data(), std::ssize(copy));
+  handed_out_.clear();
 }
 
 void Executor::set_trace(bool on) {
@@ -136,6 +164,8 @@ void Executor::issue(const ir::Issue& issue) {
   bind(issue.out, p.out);
   bind(issue.updates, p.updates);
 
+  arena_->reach(walk_.storage().reserved_bytes());
+  if (host_arena_) host_arena_->reach(walk_.storage(ir::Space::host).reserved_bytes());
   device::Stream& stream = *streams_[static_cast<size_t>(issue.stream)];
   for (const ir::Wait& wait : issue.waits) stream.wait(*streams_[static_cast<size_t>(wait.stream)], wait.count);
   device::Launch launch;
@@ -161,10 +191,19 @@ void Executor::issue(const ir::Issue& issue) {
   call.batch = batch_;
   call.communicator = p.communicator;
   call.place = &options_.place;
+  call.host_copies = device_->shares_memory() ? nullptr : &host_copies_;
+  if (p.communicator != nullptr) p.communicator->run_on(stream.handle());
   stream.launch(launch);
   ++enqueued_ops_;
   if (look_ != nullptr) {
     stream.synchronize(issue.count);
+    std::vector<std::vector<std::byte>> kept;
+    std::vector<TensorView> in, out, updates;
+    if (!device_->shares_memory()) {
+      call.in = in = fetch(p.in, kept);
+      call.out = out = fetch(p.out, kept);
+      call.updates = updates = fetch(p.updates, kept);
+    }
     (*look_)(issue, call);
   }
 }
@@ -174,8 +213,20 @@ int64_t Executor::read_rows(const ir::Issue& issue, size_t output) {
   streams_[static_cast<size_t>(issue.stream)]->synchronize(issue.count);
   stalled_ns_ += now_ns() - start;
   const ir::Stage& text = program_.stages[static_cast<size_t>(issue.stage)];
+  if (!device_->shares_memory()) {  // what the op has counted, for the ops that say where rows go
+    for (const ir::Operand& out : issue.out) {
+      const TensorView view = view_of(text, out.id, out.offset, *issue.rows);
+      std::vector<std::byte>& copy = host_copies_.of(view.data);
+      copy.resize(static_cast<size_t>(view.elements() * size_of(view.dtype)));
+      device_->download(copy.data(), view.data, std::ssize(copy));
+    }
+  }
   const ir::Operand& counts = issue.out[output];
-  return comm::counted_rows(output, view_of(text, counts.id, counts.offset, *issue.rows));
+  device::KernelCall call;
+  call.op = issue.op;
+  call.host_copies = device_->shares_memory() ? nullptr : &host_copies_;
+  return comm::counted_rows(
+      output, device::HostCopies::on_host(call, view_of(text, counts.id, counts.offset, *issue.rows)));
 }
 
 std::string Executor::stood_at() const {
@@ -192,7 +243,11 @@ void Executor::stop_peers(const std::string& reason) {
 }
 
 void Executor::make_weights() {
-  device::HostStream maker("make_weights", options_.threads);
+  write_back();
+  const std::unique_ptr<device::Stream> maker = device_->stream("make_weights", options_.threads);
+  const auto at_device = [&](int s, ir::ValueId id) {
+    return view_of(program_.stages[static_cast<size_t>(s)], id, walk_.offset_of(s, id), ir::FixedRows());
+  };
   for (const int s : program_.stages_of(options_.rank)) {
     const ir::Stage& stage = program_.stages[static_cast<size_t>(s)];
     for (const ir::Op& op : stage.ops) {
@@ -205,20 +260,21 @@ void Executor::make_weights() {
       } else if (op.kind() != "pack_weight" && op.kind() != "cast_weight") {
         continue;
       }
-      const TensorView master = view(s, make.in[0]), weight = view(s, make.updates[0]);
+      const TensorView master = at_device(s, make.in[0]), weight = at_device(s, make.updates[0]);
       device::Launch launch;
       launch.run = kernels::select_kernel(options_.backend, stage, make).run;
       launch.call.op = &make;
       launch.call.in = {&master, 1};
       launch.call.updates = {&weight, 1};
-      maker.launch(launch);
-      maker.synchronize(0);
+      maker->launch(launch);
+      maker->synchronize(0);
     }
   }
 }
 
 void Executor::run_step(const device::Batch& batch, ir::Purpose purpose) {
   batch_ = &batch;
+  handed_out_.clear();
   enqueued_ops_ = 0;
   stalled_ns_ = 0;
   for (auto& stream : streams_) stream->take_host_waited_ns();

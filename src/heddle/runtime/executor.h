@@ -1,5 +1,5 @@
-// Runs a rank's step program on the CPU device: one worker thread a stream, one arena for everything but
-// what the program puts on the host, which has another.
+// Runs a rank's step program on a device: its streams, one arena for everything but what the program puts on the
+// host, which has another.
 //
 // Kernels are chosen once, when the executor is made. run_step walks the program, enqueues every op with the
 // waits that the walk worked out, and returns when all have ended; the only other times the host waits are the
@@ -14,9 +14,9 @@
 
 #include "heddle/comm/communicator.h"
 #include "heddle/device/batch.h"
-#include "heddle/device/host/host_arena.h"
-#include "heddle/device/host/host_stream.h"
+#include "heddle/device/device.h"
 #include "heddle/device/host/paced_time.h"
+#include "heddle/device/host_copies.h"
 #include "heddle/ir/walk.h"
 #include "heddle/kernels/registry.h"
 
@@ -31,6 +31,7 @@ struct ExecutorOptions {
   /// Communicator of each channel ("comm.experts", "comm.pp.forward", …). Not owned.
   std::map<std::string, comm::Communicator*> communicators;
   ir::Coordinates place;  // of the rank in the mesh
+  device::Device* device = nullptr;  // not owned; null: the backend's
   bool poison = false;    // fill the arena with NaN first (tests)
 };
 
@@ -48,8 +49,11 @@ class Executor : private ir::Issuer {
   /// Makes the weights that kernels read (packed, rounded) from their masters. Only between steps.
   void make_weights();
 
-  /// A persistent value in the arena. Only between steps.
+  /// A persistent value as the host may read it. Only between steps. Where the host can't read the arena it is a
+  /// copy made now, which stands until the next step; what is written to it counts once make_weights() has run.
   device::TensorView view(int stage, ir::ValueId id) const;
+  /// Memory that the device has put behind the arena, where it says so; else 0.
+  int64_t held_bytes() const { return arena_->held_bytes(); }
 
   const ir::Walk& walk() const { return walk_; }
   ir::Walk& walk() { return walk_; }
@@ -74,17 +78,25 @@ class Executor : private ir::Issuer {
   int64_t scratch_bytes(int stage, uint32_t op, const ir::RowCounts& rows) override;
   void issue(const ir::Issue& issue) override;
   int64_t read_rows(const ir::Issue& issue, size_t output) override;
+  /// The views of a call as the host may read them, copied into `kept`.
+  std::vector<device::TensorView> fetch(std::span<const device::TensorView> views,
+                                        std::vector<std::vector<std::byte>>& kept) const;
+  void write_back();
   device::TensorView view_of(const ir::Stage& stage, ir::ValueId id, int64_t offset,
                              const ir::RowCounts& rows) const;
   void stop_peers(const std::string& reason);
 
   const ir::StepProgram& program_;
   ExecutorOptions options_;
+  std::unique_ptr<device::Device> own_device_;
+  device::Device* device_;
   ir::Walk walk_;
   std::byte* arena_of(ir::Space space) const { return (space == ir::Space::host ? host_arena_ : arena_)->base(); }
 
-  std::unique_ptr<device::HostArena> arena_;
-  std::unique_ptr<device::HostArena> host_arena_;  // only where some value lies on the host
+  std::unique_ptr<device::Arena> arena_;
+  std::unique_ptr<device::Arena> host_arena_;  // only where some value lies on the host
+  device::HostCopies host_copies_;
+  mutable std::map<std::byte*, std::vector<std::byte>> handed_out_;  // by view(), by address on the device
   std::vector<std::unique_ptr<device::Stream>> streams_;
   std::vector<std::vector<Prepared>> prepared_;  // [stage][op]
   std::vector<std::vector<int64_t>> pace_ns_;

@@ -15,8 +15,8 @@ class HostArena : public Arena {
 
   std::byte* base() const override { return base_; }
   int64_t capacity_bytes() const override { return capacity_bytes_; }
-  /// Fills everything with NaN bytes, so that a read of unwritten memory shows. Touches every page.
-  void poison();
+  void reach(int64_t) override {}  // pages appear when first touched
+  void poison() override;
 
  private:
   std::byte* base_ = nullptr;

@@ -1,0 +1,105 @@
+#include "heddle/device/cuda/cuda_arena.h"
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+namespace heddle::device {
+
+namespace {
+
+constexpr int64_t kStepBytes = int64_t{64} << 20;  // that an arena grows by at least
+
+int64_t rounded_up(int64_t bytes, int64_t to) { return (bytes + to - 1) / to * to; }
+
+CUmemAllocationProp memory_of(int ordinal) {
+  CUmemAllocationProp prop{};
+  prop.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+  prop.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+  prop.location.id = ordinal;
+  return prop;
+}
+
+}  // namespace
+
+CudaArena::CudaArena(int ordinal, int64_t capacity_bytes) : ordinal_(ordinal), capacity_bytes_(capacity_bytes) {
+  const CUmemAllocationProp prop = memory_of(ordinal_);
+  size_t granularity = 0;
+  check_driver(driver().granularity(&granularity, &prop, CU_MEM_ALLOC_GRANULARITY_RECOMMENDED),
+               "asking for the granularity of memory");
+  step_bytes_ = rounded_up(kStepBytes, static_cast<int64_t>(granularity));
+  reserved_bytes_ = rounded_up(std::max<int64_t>(capacity_bytes, 1), step_bytes_);
+  check_driver(driver().address_reserve(&base_, static_cast<size_t>(reserved_bytes_), 0, 0, 0),
+               "reserving the addresses of the arena");
+}
+
+CudaArena::~CudaArena() {
+  cudaDeviceSynchronize();
+  for (const Part& part : parts_) {
+    driver().unmap(base_ + static_cast<CUdeviceptr>(part.offset), static_cast<size_t>(part.bytes));
+    driver().release(part.handle);
+  }
+  driver().address_free(base_, static_cast<size_t>(reserved_bytes_));
+}
+
+void CudaArena::reach(int64_t bytes) {
+  if (bytes <= held_bytes_) return;
+  Part part{0, held_bytes_, rounded_up(bytes - held_bytes_, step_bytes_)};
+  const CUmemAllocationProp prop = memory_of(ordinal_);
+  if (driver().create(&part.handle, static_cast<size_t>(part.bytes), &prop, 0) != CUDA_SUCCESS) {
+    throw SystemError(ENOMEM, fmt::format("device {} has no {} MiB more for the arena, which holds {} MiB of at most {}: "
+                                          "set device.memory_bytes to what is free",
+                                          ordinal_, part.bytes >> 20, held_bytes_ >> 20, capacity_bytes_ >> 20));
+  }
+  const CUdeviceptr at = base_ + static_cast<CUdeviceptr>(part.offset);
+  CUresult status = driver().map(at, static_cast<size_t>(part.bytes), 0, part.handle, 0);
+  if (status != CUDA_SUCCESS) {
+    driver().release(part.handle);
+    check_driver(status, "mapping memory into the arena");
+  }
+  parts_.push_back(part);
+  held_bytes_ += part.bytes;
+  CUmemAccessDesc access{};
+  access.location = prop.location;
+  access.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+  check_driver(driver().set_access(at, static_cast<size_t>(part.bytes), &access, 1), "opening memory of the arena");
+}
+
+void CudaArena::poison() {
+  reach(capacity_bytes_);
+  check_cuda(cudaMemset(base(), 0xff, static_cast<size_t>(capacity_bytes_)), "poisoning the arena");
+  check_cuda(cudaDeviceSynchronize(), "poisoning the arena");
+}
+
+// Addresses are reserved at once as in the device's arena; pages are locked as they are reached.
+PinnedArena::PinnedArena(int64_t capacity_bytes) : capacity_bytes_(rounded_up(capacity_bytes, kStepBytes)) {
+  void* mapped = mmap(nullptr, static_cast<size_t>(capacity_bytes_), PROT_READ | PROT_WRITE,
+                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (mapped == MAP_FAILED) {
+    throw SystemError(errno, fmt::format("cannot map {} bytes of host memory: {}", capacity_bytes_, std::strerror(errno)));
+  }
+  base_ = static_cast<std::byte*>(mapped);
+}
+
+PinnedArena::~PinnedArena() {
+  cudaDeviceSynchronize();
+  for (int64_t at = 0; at < held_bytes_; at += kStepBytes) cudaHostUnregister(base_ + at);
+  munmap(base_, static_cast<size_t>(capacity_bytes_));
+}
+
+void PinnedArena::reach(int64_t bytes) {
+  while (held_bytes_ < bytes) {
+    check_cuda(cudaHostRegister(base_ + held_bytes_, static_cast<size_t>(kStepBytes), cudaHostRegisterDefault),
+               "locking pages of the host");
+    held_bytes_ += kStepBytes;
+  }
+}
+
+void PinnedArena::poison() {
+  reach(capacity_bytes_);
+  std::memset(base_, 0xff, static_cast<size_t>(capacity_bytes_));
+}
+
+}  // namespace heddle::device

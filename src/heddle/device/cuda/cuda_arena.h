@@ -1,0 +1,57 @@
+// The arena of a CUDA device, and that of values on the host.
+//
+// Addresses for the whole capacity are reserved at once and never change; memory is put behind them as the program
+// first reaches it, so that what is held is the high water of the program, and the rest stays free for libraries.
+#pragma once
+
+#include <vector>
+
+#include "heddle/device/arena.h"
+#include "heddle/device/cuda/cuda_check.h"
+
+namespace heddle::device {
+
+class CudaArena : public Arena {
+ public:
+  CudaArena(int ordinal, int64_t capacity_bytes);
+  ~CudaArena() override;
+  CudaArena(const CudaArena&) = delete;
+  CudaArena& operator=(const CudaArena&) = delete;
+
+  std::byte* base() const override { return reinterpret_cast<std::byte*>(base_); }
+  int64_t capacity_bytes() const override { return capacity_bytes_; }
+  void reach(int64_t bytes) override;
+  int64_t held_bytes() const override { return held_bytes_; }
+  void poison() override;
+
+ private:
+  int ordinal_;
+  int64_t capacity_bytes_, reserved_bytes_ = 0, held_bytes_ = 0, step_bytes_ = 0;
+  CUdeviceptr base_ = 0;
+  struct Part {
+    CUmemGenericAllocationHandle handle;
+    int64_t offset, bytes;
+  };
+  std::vector<Part> parts_;
+};
+
+/// Page-locked memory of the host, from which copies run on the copy engines.
+class PinnedArena : public Arena {
+ public:
+  explicit PinnedArena(int64_t capacity_bytes);
+  ~PinnedArena() override;
+  PinnedArena(const PinnedArena&) = delete;
+  PinnedArena& operator=(const PinnedArena&) = delete;
+
+  std::byte* base() const override { return base_; }
+  int64_t capacity_bytes() const override { return capacity_bytes_; }
+  void reach(int64_t bytes) override;
+  int64_t held_bytes() const override { return held_bytes_; }
+  void poison() override;
+
+ private:
+  std::byte* base_ = nullptr;
+  int64_t capacity_bytes_, held_bytes_ = 0;
+};
+
+}  // namespace heddle::device

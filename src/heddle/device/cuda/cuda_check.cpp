@@ -1,0 +1,47 @@
+#include "heddle/device/cuda/cuda_check.h"
+
+namespace heddle::device {
+
+void check_cuda(cudaError_t status, const char* doing) {
+  if (status == cudaSuccess) return;
+  throw SystemError(static_cast<int>(status),
+                    fmt::format("CUDA: {}: {} ({})", doing, cudaGetErrorString(status), cudaGetErrorName(status)));
+}
+
+void check_driver(CUresult status, const char* doing) {
+  if (status == CUDA_SUCCESS) return;
+  throw SystemError(static_cast<int>(status), fmt::format("CUDA driver: {}: error {}", doing, static_cast<int>(status)));
+}
+
+namespace {
+
+template <class Function>
+void find(Function& function, const char* name) {
+  void* found = nullptr;
+  cudaDriverEntryPointQueryResult result{};
+  check_cuda(cudaGetDriverEntryPointByVersion(name, &found, 12000, cudaEnableDefault, &result), name);
+  if (found == nullptr || result != cudaDriverEntryPointSuccess) {
+    throw SystemError(static_cast<int>(result), fmt::format("the CUDA driver has no {}", name));
+  }
+  function = reinterpret_cast<Function>(found);
+}
+
+}  // namespace
+
+const Driver& driver() {
+  static const Driver entries = [] {
+    Driver d{};
+    find(d.address_reserve, "cuMemAddressReserve");
+    find(d.address_free, "cuMemAddressFree");
+    find(d.create, "cuMemCreate");
+    find(d.release, "cuMemRelease");
+    find(d.map, "cuMemMap");
+    find(d.unmap, "cuMemUnmap");
+    find(d.set_access, "cuMemSetAccess");
+    find(d.granularity, "cuMemGetAllocationGranularity");
+    return d;
+  }();
+  return entries;
+}
+
+}  // namespace heddle::device

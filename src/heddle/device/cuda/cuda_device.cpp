@@ -1,0 +1,85 @@
+// A CUDA device as the executor sees it.
+#include <cstdlib>
+#include <string>
+
+#include "heddle/device/cuda/cuda_arena.h"
+#include "heddle/device/cuda/cuda_stream.h"
+#include "heddle/device/device.h"
+#include "heddle/device/host/host_arena.h"
+
+namespace heddle::device {
+
+namespace {
+
+constexpr int64_t kLeftForLibraries = int64_t{1} << 30;  // workspaces and buffers of vendors' libraries
+constexpr int kLeastMajor = 8;
+
+class CudaDevice : public Device {
+ public:
+  explicit CudaDevice(int ordinal) : ordinal_(ordinal) { use(); }
+
+  std::unique_ptr<Arena> arena(int64_t bytes) override {
+    use();
+    return std::make_unique<CudaArena>(ordinal_, bytes);
+  }
+  std::unique_ptr<Arena> host_arena(int64_t bytes) override {
+    use();
+    return std::make_unique<PinnedArena>(bytes);
+  }
+  std::unique_ptr<Stream> stream(const std::string& name, int) override {
+    return std::make_unique<CudaStream>(ordinal_, name);
+  }
+  int64_t memory_bytes() const override {
+    use();
+    size_t free = 0, total = 0;
+    check_cuda(cudaMemGetInfo(&free, &total), "asking for free memory");
+    return std::max<int64_t>(kLeftForLibraries, static_cast<int64_t>(free) - kLeftForLibraries);
+  }
+  int64_t host_memory_bytes() const override { return device::host_memory_bytes(); }
+  bool shares_memory() const override { return false; }
+  void download(void* to, const void* from, int64_t bytes) override {
+    use();
+    check_cuda(cudaMemcpy(to, from, static_cast<size_t>(bytes), cudaMemcpyDeviceToHost), "reading the device");
+  }
+  void upload(void* to, const void* from, int64_t bytes) override {
+    use();
+    check_cuda(cudaMemcpy(to, from, static_cast<size_t>(bytes), cudaMemcpyHostToDevice), "writing to the device");
+    check_cuda(cudaStreamSynchronize(nullptr), "writing to the device");
+  }
+
+ private:
+  void use() const { check_cuda(cudaSetDevice(ordinal_), "choosing the device"); }
+  int ordinal_;
+};
+
+}  // namespace
+
+Support cuda_available() {
+  int count = 0;
+  const cudaError_t status = cudaGetDeviceCount(&count);
+  if (status != cudaSuccess) return Support::no(fmt::format("no CUDA device: {}", cudaGetErrorString(status)));
+  if (count == 0) return Support::no("no CUDA device");
+  int major = 0;
+  if (cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, 0) != cudaSuccess || major < kLeastMajor) {
+    return Support::no(fmt::format("the CUDA device has compute capability {}, {} is needed", major, kLeastMajor));
+  }
+  return Support::yes();
+}
+
+std::unique_ptr<Device> cuda_device(int rank) {
+  if (const Support there = cuda_available(); !there) config_error("device.backend is \"cuda\": {}", there.reason);
+  int count = 0;
+  check_cuda(cudaGetDeviceCount(&count), "counting devices");
+  int ordinal = rank % count;
+  if (const char* named = std::getenv("HEDDLE_DEVICE")) {
+    char* end = nullptr;
+    const long number = std::strtol(named, &end, 10);
+    if (end == named || *end != '\0' || number < 0 || number >= count) {
+      config_error("HEDDLE_DEVICE is '{}', wanted a number from 0 to {}", named, count - 1);
+    }
+    ordinal = static_cast<int>(number);
+  }
+  return std::make_unique<CudaDevice>(ordinal);
+}
+
+}  // namespace heddle::device

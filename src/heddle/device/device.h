@@ -1,0 +1,41 @@
+// What a program runs on: its memories, its streams, and the way between its memory and the host's.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "heddle/base/error.h"
+#include "heddle/device/arena.h"
+#include "heddle/device/stream.h"
+
+namespace heddle::device {
+
+class Device {
+ public:
+  virtual ~Device() = default;
+  virtual std::unique_ptr<Arena> arena(int64_t capacity_bytes) = 0;
+  /// Of values that lie on the host; copies between both arenas run beside kernels.
+  virtual std::unique_ptr<Arena> host_arena(int64_t capacity_bytes) = 0;
+  /// `threads`: size of the OpenMP team of its kernels, where these run on the CPU.
+  virtual std::unique_ptr<Stream> stream(const std::string& name, int threads) = 0;
+  /// What an arena may hope for.
+  virtual int64_t memory_bytes() const = 0;
+  virtual int64_t host_memory_bytes() const = 0;
+  /// Whether the host reads and writes the arena by its addresses.
+  virtual bool shares_memory() const = 0;
+  /// Between the arena and memory of the host; ordered after all that streams have ended. Blocking.
+  virtual void download(void* to, const void* from, int64_t bytes) = 0;
+  virtual void upload(void* to, const void* from, int64_t bytes) = 0;
+};
+
+/// The device that kernels of a backend run on: "host" and "reference" on the CPU, "cuda" on the CUDA device that
+/// HEDDLE_DEVICE names, or else number `rank` modulo their count. ConfigError, in one line, where there is none.
+std::unique_ptr<Device> open_device(std::string_view backend, int rank);
+
+std::unique_ptr<Device> host_device();
+std::unique_ptr<Device> cuda_device(int rank);
+/// Whether there is a CUDA device that this build can use, or why not.
+Support cuda_available();
+
+}  // namespace heddle::device

@@ -1,0 +1,63 @@
+// attention and its gradient. B sequences, S keys and Sq queries of each, h query heads, hk key heads, d head dim, v
+// value dim. Which keys a query sees: kernels/seen_keys.h, in numbers.
+#pragma once
+
+#include "heddle/kernels/cuda/arguments.h"
+
+namespace heddle::kernels::cuda {
+
+constexpr int64_t kWidestHead = 192, kWidestValue = 128;
+constexpr int kAttentionThreads = 128;
+constexpr int kQueryTile = 64, kKeyTile = 64, kInnerTile = 32;
+
+struct SeenArgs {
+  int64_t length;
+  int32_t cp, index, owner;  // owner −1: all keys
+  bool causal;
+};
+
+struct AttentionArgs {
+  const void *q, *k, *v;
+  void* o;
+  float* lse;
+  const float *o_before, *lse_before;  // or null
+  int64_t B, S, Sq, h, hk, d, dv;
+  float scale;
+  SeenArgs seen;
+  bool wide_o;  // o is f32
+};
+/// Blocks: query tiles, heads, sequences.
+template <class X>
+HEDDLE_KERNEL void attention(AttentionArgs args);
+
+struct AttentionGradArgs {
+  const void *d_o, *q, *k, *v, *o;
+  const float *lse, *dq_before;  // dq_before: or null
+  float* delta;                  // scratch [B·Sq, h]: do·o
+  void *dq, *dk, *dv;
+  int64_t B, S, Sq, h, hk, d, v_dim;
+  float scale;
+  SeenArgs seen;
+  bool wide_dq;
+};
+/// delta: a warp a (row, head). dkv: blocks are key tiles, key heads, sequences. dq: query tiles, heads, sequences.
+template <class X>
+HEDDLE_KERNEL void attention_delta(AttentionGradArgs args);
+template <class X>
+HEDDLE_KERNEL void attention_dkv(AttentionGradArgs args);
+template <class X>
+HEDDLE_KERNEL void attention_dq(AttentionGradArgs args);
+
+/// Numbers in a padded row of shared memory: products go by 16 on the inside and by 32 on the outside.
+constexpr int padded_row(int64_t width, int size) { return static_cast<int>((width + 31) / 32 * 32) + 16 / size; }
+constexpr int64_t attention_shared_bytes(int64_t d, int64_t v, int size) {
+  return static_cast<int64_t>(size) *
+         ((kQueryTile + kKeyTile) * padded_row(d, size) + kKeyTile * padded_row(v, size) +
+          kQueryTile * padded_row(kKeyTile, size));
+}
+constexpr int64_t attention_grad_shared_bytes(int64_t d, int64_t v, int size) {
+  return static_cast<int64_t>(size) * ((kKeyTile + kInnerTile) * (padded_row(d, size) + padded_row(v, size)) +
+                                       kKeyTile * padded_row(kInnerTile, size));
+}
+
+}  // namespace heddle::kernels::cuda

@@ -1,0 +1,21 @@
+// The list of the cuda backend.
+#include "heddle/kernels/cuda/backend.h"
+
+namespace heddle::kernels {
+
+const std::vector<KernelEntry>& cuda_kernels() {
+  static const std::vector<KernelEntry> all = [] {
+    std::vector<KernelEntry> list;
+    for (auto* family : {cuda::batch_entries, cuda::map_entries, cuda::norm_entries, cuda::position_entries,
+                         cuda::row_entries, cuda::router_entries, cuda::loss_entries, cuda::linear_entries,
+                         cuda::attention_entries, cuda::step_entries}) {
+      for (KernelEntry& kernel : family()) list.push_back(kernel);
+    }
+    return list;
+  }();
+  return all;
+}
+
+const device::RowWork* cuda_row_work() { return cuda::row_work(); }
+
+}  // namespace heddle::kernels

@@ -1,0 +1,167 @@
+// Matrix products by cuBLASLt, found when first needed: a machine without it runs the kernels of product_kernels.h.
+//
+// Algorithms are chosen once for each shape, among those that sum in one order.
+#include <cublasLt.h>
+#include <cuda_runtime_api.h>
+#include <dlfcn.h>
+
+#include <cstdlib>
+#include <map>
+#include <mutex>
+#include <tuple>
+
+#include "heddle/kernels/cuda/backend.h"
+
+namespace heddle::kernels::cuda {
+
+namespace {
+
+constexpr int64_t kWorkspaceBytes = int64_t{32} << 20;
+
+struct Library {
+  decltype(&cublasLtCreate) create = nullptr;
+  decltype(&cublasLtMatmulDescCreate) desc_create = nullptr;
+  decltype(&cublasLtMatmulDescDestroy) desc_destroy = nullptr;
+  decltype(&cublasLtMatmulDescSetAttribute) desc_set = nullptr;
+  decltype(&cublasLtMatrixLayoutCreate) layout_create = nullptr;
+  decltype(&cublasLtMatrixLayoutDestroy) layout_destroy = nullptr;
+  decltype(&cublasLtMatmulPreferenceCreate) preference_create = nullptr;
+  decltype(&cublasLtMatmulPreferenceDestroy) preference_destroy = nullptr;
+  decltype(&cublasLtMatmulPreferenceSetAttribute) preference_set = nullptr;
+  decltype(&cublasLtMatmulAlgoGetHeuristic) heuristic = nullptr;
+  decltype(&cublasLtMatmul) matmul = nullptr;
+  bool there = false;
+};
+
+const Library& library() {
+  static const Library found = [] {
+    Library l;
+    if (const char* off = std::getenv("HEDDLE_CUBLASLT"); off != nullptr && std::string_view(off) == "0") return l;
+    void* handle = nullptr;
+    for (const char* name : {"libcublasLt.so.13", "libcublasLt.so.12", HEDDLE_CUBLASLT_PATH}) {
+      if (handle == nullptr && *name != '\0') handle = dlopen(name, RTLD_NOW | RTLD_LOCAL);
+    }
+    if (handle == nullptr) return l;
+    bool all = true;
+    const auto find = [&](auto& function, const char* name) {
+      function = reinterpret_cast<std::remove_reference_t<decltype(function)>>(dlsym(handle, name));
+      all = all && function != nullptr;
+    };
+    find(l.create, "cublasLtCreate");
+    find(l.desc_create, "cublasLtMatmulDescCreate");
+    find(l.desc_destroy, "cublasLtMatmulDescDestroy");
+    find(l.desc_set, "cublasLtMatmulDescSetAttribute");
+    find(l.layout_create, "cublasLtMatrixLayoutCreate");
+    find(l.layout_destroy, "cublasLtMatrixLayoutDestroy");
+    find(l.preference_create, "cublasLtMatmulPreferenceCreate");
+    find(l.preference_destroy, "cublasLtMatmulPreferenceDestroy");
+    find(l.preference_set, "cublasLtMatmulPreferenceSetAttribute");
+    find(l.heuristic, "cublasLtMatmulAlgoGetHeuristic");
+    find(l.matmul, "cublasLtMatmul");
+    l.there = all;
+    return l;
+  }();
+  return found;
+}
+
+void check(cublasStatus_t status, const char* doing) {
+  if (status == CUBLAS_STATUS_SUCCESS) return;
+  throw SystemError(static_cast<int>(status), fmt::format("cuBLASLt: {}: status {}", doing, static_cast<int>(status)));
+}
+
+cublasLtHandle_t handle_of_device() {
+  static std::mutex mutex;
+  static std::map<int, cublasLtHandle_t> handles;
+  int device = 0;
+  if (cudaGetDevice(&device) != cudaSuccess) throw SystemError(0, "CUDA: no device is chosen");
+  const std::lock_guard lock(mutex);
+  cublasLtHandle_t& handle = handles[device];
+  if (handle == nullptr) check(library().create(&handle), "making a handle");
+  return handle;
+}
+
+cudaDataType_t type_of(Dtype dtype) { return dtype == Dtype::bf16 ? CUDA_R_16BF : CUDA_R_32F; }
+
+/// A row-major matrix is the transpose of a column-major one: c = a·b becomes cᵀ = bᵀ·aᵀ.
+struct Product {
+  Product(const ProductCall& call) {
+    check(library().desc_create(&desc, CUBLAS_COMPUTE_32F, CUDA_R_32F), "describing a product");
+    // Column-major views: of b the [N, K] lie as K×N, of b by k as N×K; of a likewise.
+    const cublasOperation_t first = call.b_by_k ? CUBLAS_OP_N : CUBLAS_OP_T;
+    const cublasOperation_t second = call.a_by_k ? CUBLAS_OP_T : CUBLAS_OP_N;
+    check(library().desc_set(desc, CUBLASLT_MATMUL_DESC_TRANSA, &first, sizeof first), "describing a product");
+    check(library().desc_set(desc, CUBLASLT_MATMUL_DESC_TRANSB, &second, sizeof second), "describing a product");
+    const auto size = [](int64_t n) { return static_cast<uint64_t>(n); };
+    const cudaDataType_t in = type_of(call.a.dtype), out = type_of(call.c.dtype);
+    const bool b = call.b_by_k, a = call.a_by_k;
+    check(library().layout_create(&b_layout, in, size(b ? call.N : call.K), size(b ? call.K : call.N),
+                                  b ? call.N : call.K),
+          "describing a matrix");
+    check(library().layout_create(&a_layout, in, size(a ? call.M : call.K), size(a ? call.K : call.M),
+                                  a ? call.M : call.K),
+          "describing a matrix");
+    check(library().layout_create(&c_layout, out, size(call.N), size(call.M), call.N), "describing a matrix");
+    cublasLtMatmulPreference_t preference = nullptr;
+    check(library().preference_create(&preference), "choosing an algorithm");
+    const auto workspace = static_cast<uint64_t>(kWorkspaceBytes);
+    library().preference_set(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &workspace, sizeof workspace);
+    // Sums in parts only where the parts are added in a fixed order.
+    const uint32_t schemes = CUBLASLT_REDUCTION_SCHEME_NONE | CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
+    library().preference_set(preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &schemes, sizeof schemes);
+    cublasLtMatmulHeuristicResult_t best{};
+    int found = 0;
+    const cublasStatus_t status = library().heuristic(handle_of_device(), desc, b_layout, a_layout, c_layout,
+                                                      c_layout, preference, 1, &best, &found);
+    library().preference_destroy(preference);
+    usable = status == CUBLAS_STATUS_SUCCESS && found > 0 && best.state == CUBLAS_STATUS_SUCCESS;
+    algorithm = best.algo;
+  }
+  Product(const Product&) = delete;
+  Product& operator=(const Product&) = delete;
+
+  cublasLtMatmulDesc_t desc = nullptr;
+  cublasLtMatrixLayout_t a_layout = nullptr, b_layout = nullptr, c_layout = nullptr;
+  cublasLtMatmulAlgo_t algorithm{};
+  bool usable = false;
+};
+
+/// Shapes of a run are few but for the last block of rows; each is described once.
+const Product& described(const ProductCall& call) {
+  static std::mutex mutex;
+  using Key = std::tuple<int, Dtype, Dtype, bool, bool, int64_t, int64_t, int64_t>;
+  static std::map<Key, Product> products;
+  int device = 0;
+  if (cudaGetDevice(&device) != cudaSuccess) throw SystemError(0, "CUDA: no device is chosen");
+  const std::lock_guard lock(mutex);
+  const Key key{device, call.a.dtype, call.c.dtype, call.a_by_k, call.b_by_k, call.M, call.N, call.K};
+  return products.try_emplace(key, call).first->second;
+}
+
+bool aligned(const TensorView& view, int64_t pitch) {
+  return reinterpret_cast<uintptr_t>(view.data) % 16 == 0 && pitch * size_of(view.dtype) % 16 == 0;
+}
+
+}  // namespace
+
+int64_t product_workspace_bytes() { return kWorkspaceBytes; }
+
+bool library_multiply(const ProductCall& call, void* workspace, void* stream) {
+  if (call.bias != nullptr || !library().there) return false;
+  if (!aligned(call.a, call.a_by_k ? call.M : call.K) || !aligned(call.b, call.b_by_k ? call.N : call.K) ||
+      !aligned(call.c, call.N)) {
+    return false;
+  }
+  // Of f32 operands only f32 results: the combinations of types that the library takes are few.
+  if (call.a.dtype == Dtype::f32 && call.c.dtype != Dtype::f32) return false;
+  const Product& product = described(call);
+  if (!product.usable) return false;
+  const float one = 1, beta = call.add ? 1 : 0;
+  check(library().matmul(handle_of_device(), product.desc, &one, call.b.data, product.b_layout, call.a.data,
+                         product.a_layout, &beta, call.c.data, product.c_layout, call.c.data, product.c_layout,
+                         &product.algorithm, workspace, static_cast<size_t>(kWorkspaceBytes),
+                         static_cast<cudaStream_t>(stream)),
+        "multiplying");
+  return true;
+}
+
+}  // namespace heddle::kernels::cuda

@@ -1,0 +1,89 @@
+// CUDA's model of a block of threads, on the CPU: every thread is a fiber, a barrier switches between them, warps
+// exchange values through a board. Shared memory is poisoned as a block begins, and blocks run their threads in
+// rising and falling order by turns, so that a missing barrier shows. It knows nothing of races within a warp's
+// own steps, of caches, and of speed.
+#pragma once
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+
+#include "heddle/kernels/cuda/arguments.h"
+
+namespace heddle::kernels::cuda::emulator {
+
+struct Index {
+  unsigned x = 0, y = 0, z = 0;
+};
+extern thread_local Index thread_index, block_index, block_size, grid_size;
+
+/// Waits for all threads of the block, or of the warp, that have not ended.
+void block_barrier();
+void warp_barrier();
+/// Shared memory of the block: one piece for each key, poisoned at first.
+void* shared(const void* key, int64_t bytes);
+unsigned char* dynamic_shared();
+/// 64 bytes that lanes of this thread's warp show to each other.
+unsigned char* board(int lane);
+
+inline float float_of(uint32_t bits) { return std::bit_cast<float>(bits); }
+inline uint16_t bf16_of(float value) {
+  const auto word = std::bit_cast<uint32_t>(value);
+  if ((word & 0x7fffffffu) > 0x7f800000u) return static_cast<uint16_t>((word >> 16) | 0x40u);
+  return static_cast<uint16_t>((word + 0x7fffu + ((word >> 16) & 1u)) >> 16);
+}
+
+inline int lane() { return static_cast<int>(thread_index.x % 32); }
+
+template <class T>
+T from_lane(T value, int source) {
+  std::memcpy(board(lane()), &value, sizeof value);
+  warp_barrier();
+  T found;
+  std::memcpy(&found, board(source), sizeof found);
+  warp_barrier();
+  return found;
+}
+
+}  // namespace heddle::kernels::cuda::emulator
+
+// The names that kernels use.
+#define threadIdx ::heddle::kernels::cuda::emulator::thread_index
+#define blockIdx ::heddle::kernels::cuda::emulator::block_index
+#define blockDim ::heddle::kernels::cuda::emulator::block_size
+#define gridDim ::heddle::kernels::cuda::emulator::grid_size
+#define HEDDLE_SHARED(T, name, count) \
+  static char name##_key;             \
+  T* const name = static_cast<T*>(::heddle::kernels::cuda::emulator::shared(&name##_key, sizeof(T) * (count)))
+#define HEDDLE_DYNAMIC_SHARED(name) unsigned char* const name = ::heddle::kernels::cuda::emulator::dynamic_shared()
+
+inline void __syncthreads() { heddle::kernels::cuda::emulator::block_barrier(); }
+inline void __syncwarp() { heddle::kernels::cuda::emulator::warp_barrier(); }
+template <class T>
+T __shfl_xor_sync(unsigned, T value, int mask) {
+  return heddle::kernels::cuda::emulator::from_lane(value, heddle::kernels::cuda::emulator::lane() ^ mask);
+}
+template <class T>
+T __shfl_sync(unsigned, T value, int source) {
+  return heddle::kernels::cuda::emulator::from_lane(value, source);
+}
+inline unsigned __ballot_sync(unsigned, bool yes) {
+  namespace e = heddle::kernels::cuda::emulator;
+  const unsigned char mark = yes ? 1 : 0;
+  std::memcpy(e::board(e::lane()), &mark, 1);
+  e::warp_barrier();
+  unsigned votes = 0;
+  for (int l = 0; l < 32; ++l) votes |= static_cast<unsigned>(e::board(l)[0] & 1) << l;
+  e::warp_barrier();
+  return votes;
+}
+inline int __popc(unsigned x) { return std::popcount(x); }
+inline int __clz(int x) { return std::countl_zero(static_cast<unsigned>(x)); }
+inline int __clzll(long long x) { return std::countl_zero(static_cast<unsigned long long>(x)); }
+inline float __expf(float x) { return std::exp(x); }
+inline float __logf(float x) { return std::log(x); }
+using std::copysign;
+using std::max;
+using std::min;

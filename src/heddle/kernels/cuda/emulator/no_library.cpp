@@ -1,0 +1,9 @@
+// Where kernels run in the emulator there is no vendor's library: every product is the kernel's.
+#include "heddle/kernels/cuda/backend.h"
+
+namespace heddle::kernels::cuda {
+
+int64_t product_workspace_bytes() { return 0; }
+bool library_multiply(const ProductCall&, void*, void*) { return false; }
+
+}  // namespace heddle::kernels::cuda

@@ -1,0 +1,40 @@
+// What collectives do with rows between their exchanges.
+#pragma once
+
+#include "heddle/kernels/cuda/arguments.h"
+
+namespace heddle::kernels::cuda {
+
+struct RankSumArgs {
+  const void* parts;
+  void* out;
+  int64_t stride, ranks, count;
+};
+/// out_i = Σ_r in order parts[r·stride + i], in A, rounded once.
+template <class X, class A>
+HEDDLE_KERNEL void rank_sum(RankSumArgs args);
+
+struct CutArgs {
+  void *whole, *parts;
+  int64_t rows, width, ranks;  // width in units
+  bool join;
+};
+template <class Unit>
+HEDDLE_KERNEL void cut_columns(CutArgs args);
+
+struct SlotsArgs {
+  const int32_t* row_of_Tk;
+  int32_t* slot_of_R;
+  int64_t count;
+};
+/// slot_of[row_of_i] = i.
+HEDDLE_KERNEL void slots_of_rows(SlotsArgs args);
+
+struct LocalOffsetsArgs {
+  const int32_t* n_2GP;
+  int32_t* offsets;
+  int64_t G, P;
+};
+HEDDLE_KERNEL void local_offsets(LocalOffsetsArgs args);
+
+}  // namespace heddle::kernels::cuda

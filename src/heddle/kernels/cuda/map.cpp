@@ -1,0 +1,140 @@
+// Entries of element-wise ops: activations, sums, casts, columns, and copies between device and host.
+#include "heddle/kernels/cuda/map_kernels.h"
+
+#include "heddle/kernels/cuda/backend.h"
+
+namespace heddle::kernels::cuda {
+
+void add_column_parts(const float* parts, int64_t P, int64_t W, float* to, bool add, void* stream) {
+  launch(column_sum, {.blocks_x = blocks_for(W, kColumnSumWidth), .threads = kColumnSumWidth * kColumnSumGroups},
+         {parts, to, P, W, add}, stream);
+}
+
+namespace {
+
+constexpr int64_t kCastBlock = 256 * 8;
+
+/// T rows of W columns, W that of the first output, halved where that holds (gate, up) gradients.
+template <Map map>
+void map_op(const KernelCall& call) {
+  constexpr bool gated_grad = map == Map::swiglu_dgrad;
+  constexpr size_t inputs = map == Map::silu || map == Map::gelu || map == Map::swiglu ? 1
+                            : map == Map::multiply_dgrad                            ? 3
+                                                                                    : 2;
+  const int64_t W = call.out[0].columns() / (gated_grad ? 2 : 1), T = call.out[0].rows();
+  by_type(call.in[0].dtype, [&]<class X>(X) {
+    MapArgs args{};
+    for (size_t i = 0; i < inputs; ++i) args.in[i] = numbers<const X>(call.in[i]);
+    const TensorView bias = operand(call.in, inputs);
+    args.bias = numbers<const float>(bias);
+    args.out[0] = numbers<X>(call.out[0]);
+    args.T = T;
+    args.W = W;
+    constexpr bool bias_grad = gated_grad || map == Map::gelu_dgrad;
+    if (map == Map::multiply_dgrad) args.out[1] = numbers<X>(call.out[1]);
+    if (bias_grad && bias) args.bias_parts = reinterpret_cast<float*>(call.scratch);
+    const int64_t parts = blocks_for(T, kMapRows);
+    launch(map_rows<X, map>,
+           {.blocks_x = blocks_for(W, kMapThreads * 8), .blocks_y = parts, .threads = kMapThreads}, args, call.stream);
+    if (bias_grad && bias) {
+      add_column_parts(args.bias_parts, parts, bias.elements(), numbers<float>(call.out[1]), false, call.stream);
+    }
+  });
+}
+
+int64_t bias_scratch(const ir::Stage& stage, const ir::Op& op, const ir::RowCounts& rows) {
+  if (op.in.size() < 3 || op.in[2] == ir::none) return 0;
+  const MatrixSize size(stage, op.out[0], rows);
+  return blocks_for(size.rows, kMapRows) * size.columns * 4;
+}
+
+void accumulate_op(const KernelCall& call) {
+  const TensorView &p = call.in[0], &acc = call.updates[0];
+  const AccumulateArgs args{p.data, acc.data, acc.elements(), call.overwrite};
+  const LaunchShape shape{.blocks_x = blocks_for(args.count, kCastBlock)};
+  if (acc.dtype == Dtype::f64) {
+    launch(p.dtype == Dtype::f64 ? accumulate<double, double> : accumulate<float, double>, shape, args, call.stream);
+  } else {
+    launch(p.dtype == Dtype::bf16 ? accumulate<Bf16, float> : accumulate<float, float>, shape, args, call.stream);
+  }
+}
+Support accumulates(const ir::Stage& stage, const ir::Op& op) {
+  const Dtype p = stage.value(op.in[0]).dtype, acc = stage.value(op.updates[0]).dtype;
+  if (acc == Dtype::f64 ? p == Dtype::f64 || p == Dtype::f32 : acc == Dtype::f32 && p != Dtype::f64) {
+    return Support::yes();
+  }
+  return Support::no(fmt::format("a sum of {} in {}", name_of(p), name_of(acc)));
+}
+
+void cast_op(const KernelCall& call) {
+  const TensorView &from = call.in[0], &to = call.updates[0];
+  launch(to.dtype == Dtype::bf16 ? cast<float, Bf16> : cast<float, float>,
+         {.blocks_x = blocks_for(from.elements(), kCastBlock)},
+         {numbers<const float>(from), to.data, from.elements()}, call.stream);
+}
+
+void copy_block(const void* from, int64_t from_pitch, void* to, int64_t to_pitch, int64_t width, int64_t T,
+                void* stream) {
+  const auto a = reinterpret_cast<uintptr_t>(from), b = reinterpret_cast<uintptr_t>(to);
+  const uint64_t all = a | b | static_cast<uint64_t>(from_pitch | to_pitch | width);
+  const auto go = [&](auto kernel, int64_t unit) {
+    launch(kernel, {.blocks_x = std::min<int64_t>(blocks_for(T * width / unit, 256), 1 << 16)},
+           {from, to, from_pitch / unit, to_pitch / unit, width / unit, T}, stream);
+  };
+  if (all % 16 == 0) return go(copy_columns<Quad>, 16);
+  if (all % 8 == 0) return go(copy_columns<uint64_t>, 8);
+  go(copy_columns<uint16_t>, 2);
+}
+
+void split_op(const KernelCall& call) {
+  const TensorView& x = call.in[0];
+  const int64_t size = size_of(x.dtype), T = x.dim(0), pitch = x.dim(1) * size;
+  const int64_t a = call.op->attributes.integer("first") * size;
+  copy_block(x.data, pitch, call.out[0].data, a, a, T, call.stream);
+  copy_block(x.as<std::byte>() + a, pitch, call.out[1].data, pitch - a, pitch - a, T, call.stream);
+}
+
+void concat_op(const KernelCall& call) {
+  const TensorView& y = call.out[0];
+  const int64_t size = size_of(y.dtype), T = y.dim(0), pitch = y.dim(1) * size;
+  const int64_t a = call.op->attributes.integer("first") * size;
+  const int64_t b = call.op->attributes.integer("second") * size;
+  copy_block(operand(call.in, 0).data, a, y.data, pitch, a, T, call.stream);
+  copy_block(operand(call.in, 1).data, b, y.as<std::byte>() + a, pitch, b, T, call.stream);
+}
+
+void copy_op(const KernelCall& call) {
+  copy_bytes(call.out[0].data, call.in[0].data, call.out[0].elements() * size_of(call.out[0].dtype), call.stream);
+}
+
+Support always(const ir::Stage&, const ir::Op&) { return Support::yes(); }
+
+}  // namespace
+
+std::vector<KernelEntry> map_entries() {
+  return {entry("silu", "rows", map_op<Map::silu>),
+          entry("silu_dgrad", "rows", map_op<Map::silu_dgrad>),
+          entry("multiply", "rows", map_op<Map::multiply>),
+          entry("multiply_dgrad", "rows", map_op<Map::multiply_dgrad>),
+          entry("gelu", "rows", map_op<Map::gelu>),
+          entry("gelu_dgrad", "rows", map_op<Map::gelu_dgrad>, narrow<Among::in, 0>, bias_scratch),
+          entry("swiglu", "rows", map_op<Map::swiglu>),
+          entry("swiglu_dgrad", "rows", map_op<Map::swiglu_dgrad>, narrow<Among::in, 0>, bias_scratch),
+          entry("add", "rows", map_op<Map::add>),
+          entry("accumulate", "flat", accumulate_op, accumulates),
+          entry("cast_weight", "flat", cast_op),
+          entry("pack_weight", "flat", cast_op),
+          entry("split", "columns", split_op, always),
+          entry("concat", "columns", concat_op, narrow<Among::out, 0>),
+          entry("attention_finish", "flat",
+                [](const KernelCall& call) {
+                  const TensorView &from = call.in[0], &to = call.out[0];
+                  launch(to.dtype == Dtype::bf16 ? cast<float, Bf16> : cast<float, float>,
+                         {.blocks_x = blocks_for(from.elements(), kCastBlock)},
+                         {numbers<const float>(from), to.data, from.elements()}, call.stream);
+                }),
+          entry("copy_out", "copy engine", copy_op, always),
+          entry("copy_in", "copy engine", copy_op, always)};
+}
+
+}  // namespace heddle::kernels::cuda

@@ -1,0 +1,238 @@
+// Element-wise kernels: activations of MLPs and their gradients, products, sums, casts, and columns moved about.
+// A thread takes eight columns of sixteen rows, so that the gradient of a bias is a sum in its registers.
+#include "heddle/kernels/cuda/map_kernels.h"
+
+#include "heddle/kernels/cuda/language.h"
+
+namespace heddle::kernels::cuda {
+
+namespace {
+
+HEDDLE_DEVICE float sigmoid(float x) { return 1.0f / (1.0f + expf(-x)); }
+HEDDLE_DEVICE float silu_slope(float x) {
+  const float s = sigmoid(x);
+  return s * (1.0f + x * (1.0f - s));
+}
+HEDDLE_DEVICE float normal_below(float z) { return 0.5f * erfcf(-z * 0.70710678118654752f); }
+HEDDLE_DEVICE float normal_density(float z) { return expf(-0.5f * z * z) * 0.39894228040143268f; }
+
+}  // namespace
+
+template <class X, Map map>
+HEDDLE_KERNEL void HEDDLE_BOUNDS(kMapThreads) map_rows(MapArgs args) {
+  constexpr bool gated = map == Map::swiglu || map == Map::swiglu_dgrad;
+  constexpr bool biased = gated || map == Map::gelu || map == Map::gelu_dgrad;
+  const int64_t column = (static_cast<int64_t>(blockIdx.x) * kMapThreads + threadIdx.x) * kPack;
+  const int64_t W = args.W, left = W - column;
+  if (left <= 0) return;
+  const X* in0 = static_cast<const X*>(args.in[0]);
+  const X* in1 = static_cast<const X*>(args.in[1]);
+  const X* in2 = static_cast<const X*>(args.in[2]);
+  X* out0 = static_cast<X*>(args.out[0]);
+  X* out1 = static_cast<X*>(args.out[1]);
+  bool wide = true;
+  HEDDLE_UNROLL
+  for (int i = 0; i < 3; ++i) wide = wide && wide_rows<X>(args.in[i], W);
+  HEDDLE_UNROLL
+  for (int i = 0; i < 2; ++i) wide = wide && wide_rows<X>(args.out[i], W);
+
+  float bias[2][kPack], sum[2][kPack];
+  HEDDLE_UNROLL
+  for (int i = 0; i < kPack; ++i) {
+    bias[0][i] = biased && args.bias != nullptr && i < left ? args.bias[column + i] : 0.0f;
+    bias[1][i] = gated && args.bias != nullptr && i < left ? args.bias[W + column + i] : 0.0f;
+    sum[0][i] = sum[1][i] = 0.0f;
+  }
+  const int64_t first = static_cast<int64_t>(blockIdx.y) * kMapRows;
+  const int64_t last = min(args.T, first + kMapRows);
+  for (int64_t t = first; t < last; ++t) {
+    const int64_t at = t * W + column, at2 = t * 2 * W + column;
+    float a[kPack], b[kPack], y[kPack], z[kPack];
+    if constexpr (map == Map::silu || map == Map::gelu) {
+      load_pack(in0 + at, left, wide, a);
+      HEDDLE_UNROLL
+      for (int i = 0; i < kPack; ++i) {
+        const float x = a[i] + bias[0][i];
+        y[i] = map == Map::silu ? x * sigmoid(x) : x * normal_below(x);
+      }
+      store_pack(out0 + at, left, wide, y);
+    } else if constexpr (map == Map::silu_dgrad || map == Map::gelu_dgrad) {
+      load_pack(in0 + at, left, wide, a);
+      load_pack(in1 + at, left, wide, b);
+      HEDDLE_UNROLL
+      for (int i = 0; i < kPack; ++i) {
+        const float x = b[i] + bias[0][i];
+        y[i] = a[i] * (map == Map::silu_dgrad ? silu_slope(x) : normal_below(x) + x * normal_density(x));
+        sum[0][i] += y[i];
+      }
+      store_pack(out0 + at, left, wide, y);
+    } else if constexpr (map == Map::multiply || map == Map::add) {
+      load_pack(in0 + at, left, wide, a);
+      load_pack(in1 + at, left, wide, b);
+      HEDDLE_UNROLL
+      for (int i = 0; i < kPack; ++i) y[i] = map == Map::add ? a[i] + b[i] : a[i] * b[i];
+      store_pack(out0 + at, left, wide, y);
+    } else if constexpr (map == Map::multiply_dgrad) {
+      float d[kPack];
+      load_pack(in0 + at, left, wide, d);
+      load_pack(in1 + at, left, wide, a);
+      load_pack(in2 + at, left, wide, b);
+      HEDDLE_UNROLL
+      for (int i = 0; i < kPack; ++i) {
+        y[i] = d[i] * b[i];
+        z[i] = d[i] * a[i];
+      }
+      store_pack(out0 + at, left, wide, y);
+      store_pack(out1 + at, left, wide, z);
+    } else if constexpr (map == Map::swiglu) {
+      load_pack(in0 + at2, left, wide, a);
+      load_pack(in0 + at2 + W, left, wide, b);
+      HEDDLE_UNROLL
+      for (int i = 0; i < kPack; ++i) {
+        const float gate = a[i] + bias[0][i], up = b[i] + bias[1][i];
+        y[i] = gate * sigmoid(gate) * up;
+      }
+      store_pack(out0 + at, left, wide, y);
+    } else {
+      float d[kPack];
+      load_pack(in0 + at, left, wide, d);
+      load_pack(in1 + at2, left, wide, a);
+      load_pack(in1 + at2 + W, left, wide, b);
+      HEDDLE_UNROLL
+      for (int i = 0; i < kPack; ++i) {
+        const float gate = a[i] + bias[0][i], up = b[i] + bias[1][i];
+        y[i] = d[i] * up * silu_slope(gate);
+        z[i] = d[i] * (gate * sigmoid(gate));
+        sum[0][i] += y[i];
+        sum[1][i] += z[i];
+      }
+      store_pack(out0 + at2, left, wide, y);
+      store_pack(out0 + at2 + W, left, wide, z);
+    }
+  }
+  if (args.bias_parts == nullptr) return;
+  float* parts = args.bias_parts + static_cast<int64_t>(blockIdx.y) * W * (gated ? 2 : 1) + column;
+  HEDDLE_UNROLL
+  for (int i = 0; i < kPack; ++i) {
+    if (i < left) {
+      parts[i] = sum[0][i];
+      if (gated) parts[W + i] = sum[1][i];
+    }
+  }
+}
+
+template <class X>
+HEDDLE_KERNEL void HEDDLE_BOUNDS(kMapThreads) column_parts(ColumnPartsArgs args) {
+  const int64_t column = (static_cast<int64_t>(blockIdx.x) * kMapThreads + threadIdx.x) * kPack;
+  const int64_t W = args.W, left = W - column;
+  if (left <= 0) return;
+  const bool wide = wide_rows<X>(args.rows_TW, W);
+  float sum[kPack] = {0, 0, 0, 0, 0, 0, 0, 0};
+  const int64_t first = static_cast<int64_t>(blockIdx.y) * kMapRows;
+  const int64_t last = min(args.T, first + kMapRows);
+  for (int64_t t = first; t < last; ++t) {
+    float v[kPack];
+    load_pack(static_cast<const X*>(args.rows_TW) + t * W + column, left, wide, v);
+    HEDDLE_UNROLL
+    for (int i = 0; i < kPack; ++i) sum[i] += v[i];
+  }
+  store_pack(args.parts + blockIdx.y * W + column, left, wide_rows<float>(args.parts, W), sum);
+}
+
+HEDDLE_KERNEL void HEDDLE_BOUNDS(kColumnSumWidth * kColumnSumGroups) column_sum(ColumnSumArgs args) {
+  HEDDLE_SHARED(float, board, kColumnSumWidth * kColumnSumGroups);
+  const int place = threadIdx.x % kColumnSumWidth, group = threadIdx.x / kColumnSumWidth;
+  const int64_t column = static_cast<int64_t>(blockIdx.x) * kColumnSumWidth + place;
+  float sum = 0;
+  if (column < args.W) {
+    for (int64_t p = group; p < args.P; p += kColumnSumGroups) sum += args.parts_PW[p * args.W + column];
+  }
+  board[group * kColumnSumWidth + place] = sum;
+  __syncthreads();
+  if (group > 0 || column >= args.W) return;
+  for (int g = 1; g < kColumnSumGroups; ++g) sum += board[g * kColumnSumWidth + place];
+  args.out_W[column] = args.add ? args.out_W[column] + sum : sum;
+}
+
+template <class P, class A>
+HEDDLE_KERNEL void HEDDLE_BOUNDS(256) accumulate(AccumulateArgs args) {
+  const P* p = static_cast<const P*>(args.p);
+  A* acc = static_cast<A*>(args.acc);
+  const int64_t step = static_cast<int64_t>(gridDim.x) * blockDim.x;
+  for (int64_t i = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < args.count; i += step) {
+    const A value = static_cast<A>(p[i]);
+    acc[i] = args.overwrite ? value : acc[i] + value;
+  }
+}
+template <class X>
+HEDDLE_DEVICE void accumulate_bf16(const AccumulateArgs& args) {
+  const int64_t at = (static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x) * kPack, left = args.count - at;
+  if (left <= 0) return;
+  float p[kPack], acc[kPack];
+  float* to = static_cast<float*>(args.acc) + at;
+  const bool wide = reinterpret_cast<uintptr_t>(args.p) % 16 == 0 && reinterpret_cast<uintptr_t>(args.acc) % 16 == 0;
+  load_pack(static_cast<const X*>(args.p) + at, left, wide, p);
+  if (!args.overwrite) {
+    load_pack(to, left, wide, acc);
+    HEDDLE_UNROLL
+    for (int i = 0; i < kPack; ++i) p[i] = acc[i] + p[i];
+  }
+  store_pack(to, left, wide, p);
+}
+template <>
+HEDDLE_KERNEL void HEDDLE_BOUNDS(256) accumulate<Bf16, float>(AccumulateArgs args) {
+  accumulate_bf16<Bf16>(args);
+}
+template <>
+HEDDLE_KERNEL void HEDDLE_BOUNDS(256) accumulate<float, float>(AccumulateArgs args) {
+  accumulate_bf16<float>(args);
+}
+
+template <class From, class To>
+HEDDLE_KERNEL void HEDDLE_BOUNDS(256) cast(CastArgs args) {
+  const int64_t at = (static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x) * kPack, left = args.count - at;
+  if (left <= 0) return;
+  const bool wide =
+      reinterpret_cast<uintptr_t>(args.from) % 16 == 0 && reinterpret_cast<uintptr_t>(args.to) % 16 == 0;
+  float v[kPack];
+  load_pack(static_cast<const From*>(args.from) + at, left, wide, v);
+  store_pack(static_cast<To*>(args.to) + at, left, wide, v);
+}
+
+template <class Unit>
+HEDDLE_KERNEL void HEDDLE_BOUNDS(256) copy_columns(CopyColumnsArgs args) {
+  const int64_t step = static_cast<int64_t>(gridDim.x) * blockDim.x, count = args.T * args.width;
+  for (int64_t i = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < count; i += step) {
+    const int64_t t = i / args.width, c = i - t * args.width;
+    static_cast<Unit*>(args.to)[t * args.to_pitch + c] =
+        args.from == nullptr ? Unit{} : static_cast<const Unit*>(args.from)[t * args.from_pitch + c];
+  }
+}
+
+#define MAP(op)                                                       \
+  template HEDDLE_KERNEL void map_rows<float, Map::op>(MapArgs args); \
+  template HEDDLE_KERNEL void map_rows<Bf16, Map::op>(MapArgs args);
+MAP(silu)
+MAP(silu_dgrad)
+MAP(multiply)
+MAP(multiply_dgrad)
+MAP(gelu)
+MAP(gelu_dgrad)
+MAP(swiglu)
+MAP(swiglu_dgrad)
+MAP(add)
+#undef MAP
+template HEDDLE_KERNEL void accumulate<double, double>(AccumulateArgs args);
+template HEDDLE_KERNEL void accumulate<float, double>(AccumulateArgs args);
+template HEDDLE_KERNEL void accumulate<float, float>(AccumulateArgs args);
+template HEDDLE_KERNEL void accumulate<Bf16, float>(AccumulateArgs args);
+template HEDDLE_KERNEL void column_parts<float>(ColumnPartsArgs args);
+template HEDDLE_KERNEL void column_parts<Bf16>(ColumnPartsArgs args);
+template HEDDLE_KERNEL void cast<Bf16, float>(CastArgs args);
+template HEDDLE_KERNEL void cast<float, Bf16>(CastArgs args);
+template HEDDLE_KERNEL void cast<float, float>(CastArgs args);
+template HEDDLE_KERNEL void copy_columns<uint16_t>(CopyColumnsArgs args);
+template HEDDLE_KERNEL void copy_columns<uint64_t>(CopyColumnsArgs args);
+template HEDDLE_KERNEL void copy_columns<Quad>(CopyColumnsArgs args);
+
+}  // namespace heddle::kernels::cuda

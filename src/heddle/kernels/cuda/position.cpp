@@ -1,0 +1,120 @@
+// Entries of rotary positions and MLA's assembly.
+#include "heddle/kernels/cuda/position_kernels.h"
+
+#include "heddle/kernels/cuda/backend.h"
+
+namespace heddle::kernels::cuda {
+
+namespace {
+
+template <bool assembles>
+Support fits(const ir::Stage& stage, const ir::Op& op) {
+  if (const Support types = narrow<Among::in, 0>(stage, op); !types) return types;
+  const int64_t r = op.attributes.integer(assembles ? "rope" : "rope_dim");
+  if (r <= kWidestRope) return Support::yes();
+  return Support::no(fmt::format("{} rotated dimensions, at most {} fit", r, kWidestRope));
+}
+
+struct Sizes {
+  explicit Sizes(const KernelCall& call)
+      : at(call.op->attributes),
+        h(at.integer("heads")),
+        n(at.integer("nope")),
+        r(at.integer("rope")),
+        v(at.integer("value_dim")) {}
+  const ir::Attributes& at;
+  int64_t h, n, r, v;
+};
+
+void rope(const KernelCall& call) {
+  const ir::Attributes& at = call.op->attributes;
+  by_type(call.in[0].dtype, [&]<class X>(X) {
+    PositionArgs args{};
+    args.q = numbers<const X>(call.in[0]);
+    args.table_Sr = numbers<const float>(call.in[1]);
+    args.q_out = numbers<X>(call.out[0]);
+    args.T = call.in[0].dim(0);
+    args.h = at.integer("heads");
+    args.r = at.integer("rope_dim");
+    args.n = at.integer("head_dim") - args.r;
+    args.S = at.integer("sequence");
+    args.interleaved = at.integer("interleaved") != 0;
+    args.inverse = at.integer_or("inverse", 0) != 0;
+    launch(position<X>, {.blocks_x = args.T}, args, call.stream);
+  });
+}
+
+/// mla_assemble: kv, kr -> k, v. mla_rope: q, kv, kr, table -> q', k, v.
+void assemble(const KernelCall& call) {
+  const Sizes sizes(call);
+  const bool rotates = call.op->kind() == "mla_rope";
+  const size_t i = rotates ? 1 : 0;
+  by_type(call.in[0].dtype, [&]<class X>(X) {
+    PositionArgs args{};
+    args.kv = numbers<const X>(call.in[i]);
+    args.kr = numbers<const X>(call.in[i + 1]);
+    if (rotates) {
+      args.q = numbers<const X>(call.in[0]);
+      args.q_out = numbers<X>(call.out[0]);
+      args.table_Sr = numbers<const float>(call.in[3]);
+      args.S = sizes.at.integer("sequence");
+      args.interleaved = sizes.at.integer("interleaved") != 0;
+    }
+    args.k = numbers<X>(call.out[i]);
+    args.value = numbers<X>(call.out[i + 1]);
+    args.T = call.in[0].dim(0);
+    args.h = sizes.h;
+    args.n = sizes.n;
+    args.r = sizes.r;
+    args.v = sizes.v;
+    launch(position<X>, {.blocks_x = args.T}, args, call.stream);
+  });
+}
+
+/// mla_assemble_dgrad: dk, dv -> dkv, dkr. mla_rope_dgrad: dq', dk, dv, table -> dq, dkv, dkr.
+void assemble_dgrad(const KernelCall& call) {
+  const Sizes sizes(call);
+  const bool rotates = call.op->kind() == "mla_rope_dgrad";
+  const size_t i = rotates ? 1 : 0;
+  by_type(call.in[0].dtype, [&]<class X>(X) {
+    PositionGradArgs args{};
+    args.dk = numbers<const X>(call.in[i]);
+    args.dvalue = numbers<const X>(call.in[i + 1]);
+    args.dkv = numbers<X>(call.out[i]);
+    args.dkr = numbers<X>(call.out[i + 1]);
+    args.T = call.in[0].dim(0);
+    args.h = sizes.h;
+    args.n = sizes.n;
+    args.r = sizes.r;
+    args.v = sizes.v;
+    if (rotates) {
+      args.table_Sr = numbers<const float>(call.in[3]);
+      args.S = sizes.at.integer("sequence");
+      args.interleaved = sizes.at.integer("interleaved") != 0;
+      PositionArgs q{};
+      q.q = numbers<const X>(call.in[0]);
+      q.q_out = numbers<X>(call.out[0]);
+      q.table_Sr = args.table_Sr;
+      q.T = args.T;
+      q.h = args.h;
+      q.n = args.n;
+      q.r = args.r;
+      q.S = args.S;
+      q.interleaved = args.interleaved;
+      q.inverse = true;
+      launch(position<X>, {.blocks_x = q.T}, q, call.stream);
+    }
+    launch(position_dgrad<X>, {.blocks_x = args.T}, args, call.stream);
+  });
+}
+
+}  // namespace
+
+std::vector<KernelEntry> position_entries() {
+  return {entry("rope", "token", rope, fits<false>), entry("mla_assemble", "token", assemble, fits<true>),
+          entry("mla_assemble_dgrad", "token", assemble_dgrad, fits<true>),
+          entry("mla_rope", "token", assemble, fits<true>),
+          entry("mla_rope_dgrad", "token", assemble_dgrad, fits<true>)};
+}
+
+}  // namespace heddle::kernels::cuda

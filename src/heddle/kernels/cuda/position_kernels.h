@@ -1,0 +1,34 @@
+// Rotary positions and the assembly of MLA's queries, keys and values. T tokens, h heads, n part without rope, r rope
+// dim, v value dim, S sequence length; a table row is r/2 cosines, then r/2 sines.
+#pragma once
+
+#include "heddle/kernels/cuda/arguments.h"
+
+namespace heddle::kernels::cuda {
+
+/// Rope dim, at most.
+constexpr int kWidestRope = 256;
+
+struct PositionArgs {
+  const void *q, *kv, *kr;  // [T,h·(n+r)], [T,h·(n+v)], [T,r]; q, or kv and kr, may be null
+  const float* table_Sr;    // null: nothing is rotated
+  void *q_out, *k, *value;  // [T,h·(n+r)] twice, [T,h·v]
+  int64_t T, h, n, r, v, S;
+  bool interleaved, inverse;
+};
+/// Rotates the rope part of every head of q and kr, and assembles k = (k_nope, kr), v. A block a token.
+template <class X>
+HEDDLE_KERNEL void position(PositionArgs args);
+
+struct PositionGradArgs {
+  const void *dk, *dvalue;
+  const float* table_Sr;  // null: nothing is rotated
+  void *dkv, *dkr;
+  int64_t T, h, n, r, v, S;
+  bool interleaved;
+};
+/// The adjoint of the assembly: dkv, and dkr summed over heads in increasing order, rotated back, rounded once.
+template <class X>
+HEDDLE_KERNEL void position_dgrad(PositionGradArgs args);
+
+}  // namespace heddle::kernels::cuda

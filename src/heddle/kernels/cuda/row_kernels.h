@@ -1,0 +1,59 @@
+// Rows gathered, scattered and summed: embedding, and the ways of rows to their experts and back.
+// T tokens, H columns, k experts a token, R = T·k rows.
+#pragma once
+
+#include "heddle/kernels/cuda/arguments.h"
+
+namespace heddle::kernels::cuda {
+
+/// Summed experts of a token, at most.
+constexpr int kMostLeaves = 64;
+
+struct GatherArgs {
+  const void* from;
+  const int32_t* index_R;  // a row of `from`; below 0: zeros; from `limit` on: NaN
+  void* to_RH;
+  int64_t R, H, limit;
+  int64_t each;  // the index is of a slot: its row is index ÷ each
+};
+/// to_r = from[index_r ÷ each].
+template <class X>
+HEDDLE_KERNEL void gather_rows(GatherArgs args);
+
+struct EmbeddingGradArgs {
+  const void* dx_TH;
+  const int32_t* ids_T;
+  float* acc_VH;
+  int64_t T, V, H;
+};
+/// acc[ids_t] += dx_t in increasing t. A block a token; that of an id's first token takes all of them.
+template <class X>
+HEDDLE_KERNEL void embedding_wgrad(EmbeddingGradArgs args);
+
+struct TreeSumArgs {
+  const void* rows;
+  const float* g_Tk;        // null: 1
+  const int32_t* row_of_Tk;
+  const int32_t* experts_Tk;
+  const int32_t* key_of_E;  // of each expert's leaf in the tree; null: the expert itself
+  const void* residual_TH;  // or null
+  void* to_TH;
+  int64_t T, H, k;
+};
+/// to_t = Σ_j g[t,j]·rows[row_of[t,j]] in the tree of device/merge_tree.h, then + residual. A block a token.
+template <class X>
+HEDDLE_KERNEL void tree_sum(TreeSumArgs args);
+
+struct WeighArgs {
+  const void *d_rows, *rows;  // d_rows: of token t, or of row r where row_of is null
+  const float* g;             // [T, k], or [R]
+  const int32_t* row_of_Tk;
+  void* dy_RH;
+  float* dg;
+  int64_t T, H, k;  // without row_of: k = 1, T = R
+};
+/// dy_r = g·d, dg = d·y_r. A block a (token, slot).
+template <class X>
+HEDDLE_KERNEL void weigh_dgrad(WeighArgs args);
+
+}  // namespace heddle::kernels::cuda

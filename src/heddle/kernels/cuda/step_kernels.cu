@@ -1,0 +1,196 @@
+// The end of a step; see step_kernels.h. Loshchilov and Hutter, arXiv 1711.05101; exact sums: kernels/exact_grid.h.
+#include "heddle/kernels/cuda/step_kernels.h"
+
+#include "heddle/kernels/cuda/language.h"
+
+namespace heddle::kernels::cuda {
+
+namespace {
+
+constexpr int kLimbs = 4;
+
+HEDDLE_DEVICE int64_t place() { return static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; }
+HEDDLE_DEVICE int64_t step() { return static_cast<int64_t>(gridDim.x) * blockDim.x; }
+HEDDLE_DEVICE float sum_of_uses(const Uses& acc, int64_t i) {
+  float sum = static_cast<const float*>(acc.of[0])[i];
+  for (int u = 1; u < acc.count; ++u) sum += static_cast<const float*>(acc.of[u])[i];
+  return sum;
+}
+/// The number that limbs stand for; carries first, so that equal sums have equal limbs.
+HEDDLE_DEVICE double value_of(const double* limbs) {
+  double carry = 0, value = 0, weight = 7.888609052210118e-31;  // 2^-100
+  for (int i = 0; i < kLimbs; ++i) {
+    const double limb = limbs[i] + carry;
+    carry = i + 1 < kLimbs ? floor(limb * 0x1p-32) : 0;
+    value += (limb - carry * 0x1p32) * weight;
+    weight *= 0x1p32;
+  }
+  return value;
+}
+
+}  // namespace
+
+HEDDLE_KERNEL void HEDDLE_BOUNDS(256) square_sum(SquareSumArgs args) {
+  HEDDLE_SHARED(double, board, 256 / kWarp);
+  const int64_t first = static_cast<int64_t>(blockIdx.x) * kSquareBlock;
+  const int64_t last = min(args.count, first + kSquareBlock);
+  double sum = 0;
+  for (int64_t i = first + threadIdx.x; i < last; i += 256) {
+    const double g = sum_of_uses(args.acc, i);
+    sum += g * g;
+  }
+  sum = block_sum(sum, board);
+  if (threadIdx.x == 0) args.parts[blockIdx.x] = sum;
+}
+
+HEDDLE_KERNEL void HEDDLE_BOUNDS(kSumThreads) sum_doubles(SumArgs args) {
+  HEDDLE_SHARED(double, board, kSumThreads / kWarp);
+  double sum = 0;
+  for (int64_t i = threadIdx.x; i < args.count; i += kSumThreads) sum += args.parts[i];
+  sum = block_sum(sum, board);
+  if (threadIdx.x == 0) args.sum[0] = sum;
+}
+
+HEDDLE_KERNEL void sum_parts(PartsArgs args) {
+  for (int64_t i = place(); i < args.elements; i += step()) {
+    double sum = args.first ? 0 : args.sum[i];
+    for (int p = 0; p < args.parts.count; ++p) sum += static_cast<const double*>(args.parts.of[p])[i];
+    args.sum[i] = sum;
+  }
+}
+
+HEDDLE_KERNEL void add_norm_parts(PartsArgs args) {
+  if (place() > 0) return;
+  double sum = args.first ? 0 : args.sum[0];
+  for (int p = 0; p < args.parts.count; ++p) {
+    const auto* part = static_cast<const double*>(args.parts.of[p]);
+    sum += args.exact ? value_of(part) : part[0];
+  }
+  args.sum[0] = sum;
+}
+
+HEDDLE_KERNEL void grad_norm(NormEndArgs args) {
+  if (place() > 0) return;
+  const double norm = sqrt(args.sum[0]);
+  double clip = args.max_norm > 0 ? fmin(1.0, args.max_norm / (norm + 1e-6)) : 1.0;
+  if (!(norm < HUGE_VAL)) clip = 0;
+  args.norm[0] = norm;
+  args.clip[0] = clip;
+}
+
+HEDDLE_KERNEL void HEDDLE_BOUNDS(256) adamw(AdamwArgs args) {
+  const double clip = args.clip[0];
+  const int64_t at = place() * kPack, left = args.count - at;
+  if (clip == 0 || left <= 0) return;
+  const auto factor = static_cast<float>(clip), rate = static_cast<float>(args.hyper[0]);
+  const auto grown1 = static_cast<float>(args.hyper[1]), grown2 = static_cast<float>(args.hyper[2]);
+  bool wide = wide_rows<float>(args.p, 8) && wide_rows<float>(args.m, 8) && wide_rows<float>(args.v, 8) &&
+              wide_rows<Bf16>(args.copy, 8) && wide_rows<float>(args.copy_wide, 8);
+  for (int u = 0; u < args.acc.count; ++u) wide = wide && wide_rows<float>(args.acc.of[u], 8);
+  float g[kPack], p[kPack], m[kPack], v[kPack], other[kPack];
+  load_pack(static_cast<const float*>(args.acc.of[0]) + at, left, wide, g);
+  load_pack(args.p + at, left, wide, p);
+  load_pack(args.m + at, left, wide, m);
+  load_pack(args.v + at, left, wide, v);
+  for (int u = 1; u < args.acc.count; ++u) {
+    load_pack(static_cast<const float*>(args.acc.of[u]) + at, left, wide, other);
+    HEDDLE_UNROLL
+    for (int i = 0; i < kPack; ++i) g[i] += other[i];
+  }
+  HEDDLE_UNROLL
+  for (int i = 0; i < kPack; ++i) {
+    g[i] = factor * g[i];
+    m[i] = args.beta1 * m[i] + args.rest1 * g[i];
+    v[i] = args.beta2 * v[i] + args.rest2 * g[i] * g[i];
+    const float by = (m[i] / grown1) / (sqrtf(v[i] / grown2) + args.epsilon);
+    p[i] -= rate * (by + args.decay * p[i]);
+  }
+  store_pack(args.p + at, left, wide, p);
+  store_pack(args.m + at, left, wide, m);
+  store_pack(args.v + at, left, wide, v);
+  if (args.copy != nullptr) store_pack(args.copy + at, left, wide, p);
+  if (args.copy_wide != nullptr) store_pack(args.copy_wide + at, left, wide, p);
+}
+
+HEDDLE_KERNEL void HEDDLE_BOUNDS(256) add_on_grid(GridArgs args) {
+  constexpr double kShift = 1.5 * 64;
+  for (int64_t i = place(); i < args.count; i += step()) {
+    const double p = args.partial[i];
+    const double on_grid = (p + kShift) - kShift, total = args.overwrite ? on_grid : args.sum[i] + on_grid;
+    args.sum[i] = fabs(p) < 32 && fabs(total) < 64 ? total : static_cast<double>(not_a_number());
+  }
+}
+
+HEDDLE_KERNEL void HEDDLE_BOUNDS(256) round_gradient(RoundArgs args) {
+  for (int64_t i = place(); i < args.count; i += step()) {
+    double sum = 0;
+    for (int u = 0; u < args.sums.count; ++u) sum += static_cast<const double*>(args.sums.of[u])[i];
+    args.g[i] = static_cast<float>(sum);
+  }
+}
+
+HEDDLE_KERNEL void HEDDLE_BOUNDS(256) exact_squares(ExactSquareArgs args) {
+  HEDDLE_SHARED(unsigned long long, board, 256 * 3);
+  __int128 sum = 0;
+  unsigned long long broken = 0;
+  for (int64_t i = place(); i < args.count; i += step()) {
+    const double g = args.g[i], high = g * g * 0x1p37;
+    if (!(high < 0x1p62)) {
+      broken = 1;
+      continue;
+    }
+    const auto whole = static_cast<long long>(high);  // the rest has 63 bits more
+    sum += (static_cast<__int128>(whole) << 63) +
+           static_cast<long long>((high - static_cast<double>(whole)) * 0x1p63);
+  }
+  const auto bits = static_cast<unsigned __int128>(sum);
+  board[threadIdx.x * 3] = static_cast<unsigned long long>(bits);
+  board[threadIdx.x * 3 + 1] = static_cast<unsigned long long>(bits >> 64);
+  board[threadIdx.x * 3 + 2] = broken;
+  __syncthreads();
+  if (threadIdx.x > 0) return;
+  unsigned __int128 all = 0;
+  for (int i = 0; i < 256; ++i) {
+    all += static_cast<unsigned __int128>(board[i * 3 + 1]) << 64 | board[i * 3];
+    broken |= board[i * 3 + 2];
+  }
+  args.parts[blockIdx.x * 3] = static_cast<unsigned long long>(all);
+  args.parts[blockIdx.x * 3 + 1] = static_cast<unsigned long long>(all >> 64);
+  args.parts[blockIdx.x * 3 + 2] = broken;
+}
+
+HEDDLE_KERNEL void exact_limbs(ExactSquareArgs args) {
+  if (place() > 0) return;
+  unsigned __int128 all = 0;
+  unsigned long long broken = 0;
+  for (int64_t i = 0; i < args.count; ++i) {
+    all += static_cast<unsigned __int128>(args.parts[i * 3 + 1]) << 64 | args.parts[i * 3];
+    broken |= args.parts[i * 3 + 2];
+  }
+  for (int i = 0; i < kLimbs; ++i) {
+    args.limbs[i] = broken != 0 ? static_cast<double>(not_a_number()) : static_cast<double>(static_cast<uint32_t>(all));
+    all >>= 32;
+  }
+}
+
+HEDDLE_KERNEL void segments(SegmentsArgs args) {
+  if (place() > 0) return;
+  for (int64_t e = 0; e < args.experts; ++e) {
+    int32_t first = args.offsets[e];
+    for (int64_t s = 0; s < args.sources; ++s) {
+      args.first[e * args.sources + s] = first;
+      if (args.n != nullptr) first += args.n[(args.sources + s) * args.experts + e];
+    }
+  }
+  args.first[args.experts * args.sources] = args.offsets[args.experts];
+}
+
+HEDDLE_KERNEL void shift_ids(ShiftIdsArgs args) {
+  for (int64_t i = place(); i < args.count; i += step()) {
+    const int32_t id = args.ids[i];
+    const bool here = id >= args.first && id - args.first < args.size;
+    args.to[i] = id < 0 ? -1 : here ? id - args.first : args.outside;
+  }
+}
+
+}  // namespace heddle::kernels::cuda

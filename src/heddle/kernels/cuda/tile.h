@@ -1,0 +1,188 @@
+// Products of tiles in shared memory by one warp, in fragments of the tensor cores' m16n8k16 (bf16) or by fused
+// multiply-adds in the same layout (f32), and the copying of tiles from global memory.
+//
+// A warp forms c[16·MT, 8·NT] += Σ_k a(i, k)·b(k, j), k increasing. A lane holds of each 16×8 fragment the elements
+// (g, 2t), (g, 2t+1), (g+8, 2t), (g+8, 2t+1), g = lane ÷ 4, t = lane mod 4. A tile lies in rows of `pitch` numbers,
+// either by its outer index (i or j) or by k.
+#pragma once
+
+#include "heddle/kernels/cuda/language.h"
+
+namespace heddle::kernels::cuda {
+
+/// Numbers that pad a row of shared memory: eight rows then start in different banks.
+template <class X>
+constexpr int kRowPad = 16 / static_cast<int>(sizeof(X));
+
+#ifdef __CUDACC__
+HEDDLE_DEVICE void load_matrices(uint32_t (&r)[4], const Bf16* row) {
+  const auto at = static_cast<uint32_t>(__cvta_generic_to_shared(row));
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
+               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+               : "r"(at)
+               : "memory");
+}
+HEDDLE_DEVICE void load_matrices_transposed(uint32_t (&r)[4], const Bf16* row) {
+  const auto at = static_cast<uint32_t>(__cvta_generic_to_shared(row));
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
+               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+               : "r"(at)
+               : "memory");
+}
+HEDDLE_DEVICE void multiply_fragment(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
+  asm volatile(
+      "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+/// 16 bytes from global to shared memory, of which the last 16 − `bytes` become zeros.
+HEDDLE_DEVICE void copy_async(void* to, const void* from, int bytes) {
+  const auto at = static_cast<uint32_t>(__cvta_generic_to_shared(to));
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(at), "l"(from), "r"(bytes) : "memory");
+}
+HEDDLE_DEVICE void end_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+/// Until at most `open` of the groups of copies that this thread has ended are under way.
+template <int open>
+HEDDLE_DEVICE void wait_for_copies() {
+  asm volatile("cp.async.wait_group %0;" ::"n"(open) : "memory");
+}
+#else
+template <bool transposed>
+void emulated_load_matrices(uint32_t (&r)[4], const Bf16* row) {
+  const int lane = emulator::lane();
+  for (int m = 0; m < 4; ++m) {
+    uint32_t word = 0;
+    for (int i = 0; i < 2; ++i) {
+      const int stored_row = transposed ? lane % 4 * 2 + i : lane / 4;
+      const int stored_column = transposed ? lane / 4 : lane % 4 * 2 + i;
+      // Every lane takes part in each exchange of addresses, whichever row it asks for.
+      const Bf16* from = emulator::from_lane(row, m * 8 + stored_row);
+      word |= static_cast<uint32_t>(from[stored_column].bits) << (16 * i);
+    }
+    r[m] = word;
+  }
+}
+inline void load_matrices(uint32_t (&r)[4], const Bf16* row) { emulated_load_matrices<false>(r, row); }
+inline void load_matrices_transposed(uint32_t (&r)[4], const Bf16* row) { emulated_load_matrices<true>(r, row); }
+inline void multiply_fragment(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
+  struct Words {
+    uint32_t a[4], b[2];
+  };
+  const Words own{{a[0], a[1], a[2], a[3]}, {b0, b1}};
+  const int lane = emulator::lane(), g = lane / 4, t = lane % 4;
+  std::memcpy(emulator::board(lane), &own, sizeof own);
+  emulator::warp_barrier();
+  const auto half = [](uint32_t word, int i) { return emulator::float_of((word >> (16 * i) & 0xffffu) << 16); };
+  const auto words = [](int l) {
+    Words w;
+    std::memcpy(&w, emulator::board(l), sizeof w);
+    return w;
+  };
+  for (int i = 0; i < 4; ++i) {
+    const int row = g + i / 2 * 8, column = 2 * t + i % 2;
+    float sum = c[i];
+    for (int k = 0; k < 16; ++k) {
+      const Words wa = words(row % 8 * 4 + k % 8 / 2), wb = words(column * 4 + k % 8 / 2);
+      sum += half(wa.a[row / 8 + k / 8 * 2], k % 2) * half(wb.b[k / 8], k % 2);
+    }
+    c[i] = sum;
+  }
+  emulator::warp_barrier();
+}
+inline void copy_async(void* to, const void* from, int bytes) {
+  std::memset(to, 0, 16);
+  std::memcpy(to, from, static_cast<size_t>(bytes));
+}
+inline void end_copies() {}
+template <int open>
+void wait_for_copies() {}
+#endif
+
+/// c += a·b over K numbers (a multiple of 16). a points at its first row (or, by k, its first column), b likewise.
+template <bool a_by_k, bool b_by_k, int MT, int NT>
+HEDDLE_DEVICE void multiply_tile(float (&c)[MT][NT][4], const Bf16* a, int a_pitch, const Bf16* b, int b_pitch,
+                                 int K) {
+  static_assert(NT % 2 == 0, "b is loaded two fragments at a time");
+  const int lane = static_cast<int>(threadIdx.x) % kWarp, row = lane % 8, matrix = lane / 8;
+  for (int k = 0; k < K; k += 16) {
+    uint32_t fragment[MT][4];
+    HEDDLE_UNROLL
+    for (int m = 0; m < MT; ++m) {
+      const int outer = m * 16 + matrix % 2 * 8, inner = k + matrix / 2 * 8;
+      if constexpr (a_by_k) {
+        load_matrices_transposed(fragment[m], a + (inner + row) * a_pitch + outer);
+      } else {
+        load_matrices(fragment[m], a + (outer + row) * a_pitch + inner);
+      }
+    }
+    HEDDLE_UNROLL
+    for (int n = 0; n < NT; n += 2) {
+      uint32_t other[4];
+      const int outer = n * 8 + matrix / 2 * 8, inner = k + matrix % 2 * 8;
+      if constexpr (b_by_k) {
+        load_matrices_transposed(other, b + (inner + row) * b_pitch + outer);
+      } else {
+        load_matrices(other, b + (outer + row) * b_pitch + inner);
+      }
+      HEDDLE_UNROLL
+      for (int m = 0; m < MT; ++m) {
+        multiply_fragment(c[m][n], fragment[m], other[0], other[1]);
+        multiply_fragment(c[m][n + 1], fragment[m], other[2], other[3]);
+      }
+    }
+  }
+}
+
+template <bool a_by_k, bool b_by_k, int MT, int NT>
+HEDDLE_DEVICE void multiply_tile(float (&c)[MT][NT][4], const float* a, int a_pitch, const float* b, int b_pitch,
+                                 int K) {
+  const int lane = static_cast<int>(threadIdx.x) % kWarp, g = lane / 4, t = lane % 4;
+  for (int k = 0; k < K; ++k) {
+    float x[MT][2];
+    HEDDLE_UNROLL
+    for (int m = 0; m < MT; ++m) {
+      HEDDLE_UNROLL
+      for (int i = 0; i < 2; ++i) {
+        const int row = m * 16 + g + i * 8;
+        x[m][i] = a_by_k ? a[k * a_pitch + row] : a[row * a_pitch + k];
+      }
+    }
+    HEDDLE_UNROLL
+    for (int n = 0; n < NT; ++n) {
+      HEDDLE_UNROLL
+      for (int j = 0; j < 2; ++j) {
+        const int column = n * 8 + 2 * t + j;
+        const float y = b_by_k ? b[k * b_pitch + column] : b[column * b_pitch + k];
+        HEDDLE_UNROLL
+        for (int m = 0; m < MT; ++m) {
+          c[m][n][j] = fmaf(x[m][0], y, c[m][n][j]);
+          c[m][n][2 + j] = fmaf(x[m][1], y, c[m][n][2 + j]);
+        }
+      }
+    }
+  }
+}
+
+/// tile[r·pitch + c] = from[r·row_pitch + c] for c < columns (a multiple of 16 ÷ sizeof(X)), r < rows; zeros from
+/// `rows_left` and `columns_left` on. By all threads of the block; asynchronous where `wide` (every row is aligned
+/// to 16 bytes), else at once.
+template <class X>
+HEDDLE_DEVICE void copy_tile(X* tile, int pitch, int rows, int columns, const X* from, int64_t row_pitch,
+                             int64_t rows_left, int64_t columns_left, bool wide) {
+  constexpr int kChunk = 16 / static_cast<int>(sizeof(X));
+  const int chunks = columns / kChunk;
+  for (int i = static_cast<int>(threadIdx.x); i < rows * chunks; i += static_cast<int>(blockDim.x)) {
+    const int r = i / chunks, c = (i - r * chunks) * kChunk;
+    X* to = tile + r * pitch + c;
+    int64_t count = r < rows_left ? columns_left - c : 0;
+    count = count < 0 ? 0 : count > kChunk ? kChunk : count;
+    const X* at = from + (count > 0 ? r * row_pitch + c : 0);
+    if (wide) {
+      copy_async(to, at, static_cast<int>(count) * static_cast<int>(sizeof(X)));
+    } else {
+      for (int j = 0; j < kChunk; ++j) to[j] = j < count ? at[j] : X{};
+    }
+  }
+}
+
+}  // namespace heddle::kernels::cuda

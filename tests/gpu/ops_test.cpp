@@ -1,0 +1,71 @@
+// Every op on the kernels of the cuda backend against reference: the cases that gradients are checked on, in both
+// types, with no rows at all, alone and accumulating. Run on a device (gpu_test) and in the emulator of blocks and
+// warps (emulated_test), where the same sources of the kernels run on the CPU.
+#include <set>
+
+#include "tests/gpu/on_device.h"
+#include "tests/kernels/op_cases.h"
+
+namespace heddle::op_runner {
+namespace {
+
+/// bf16 results are rounded once, of sums in another order, and where an inner product is rounded too (attention's
+/// scores, the gradient of logits) of operands off by 2^-9. f32 sums differ in order only.
+double tolerance(const std::string& kind, Dtype X) {
+  if (X == Dtype::f32) return 2e-5;
+  return kind.find("attention") != std::string::npos || kind.find("cross_entropy") != std::string::npos ? 0x1p-6
+                                                                                                        : 0x1p-7;
+}
+
+std::set<std::string>& kinds_run() {
+  static std::set<std::string> kinds;
+  return kinds;
+}
+
+void note(const std::vector<std::string>& ran) {
+  for (const std::string& name : ran) {
+    EXPECT_NE(name.find(": cuda."), std::string::npos) << name;
+    kinds_run().insert(name.substr(0, name.find(':')));
+  }
+}
+
+void compare(const Tensor& expected, const Tensor& found, double tolerance, const std::string& where) {
+  EXPECT_TRUE(close(expected, found, is_floating(expected.dtype) ? tolerance : 0)) << where;
+}
+
+void expect_gradient_like_reference(const OpCase& op, Dtype X) {
+  for (const int rounds : {1, 2}) {
+    const GradientResult expected = run_with_gradient(op, kernels::reference_kernels(), rounds);
+    const GradientResult found = run_with_gradient(op, kernels::cuda_kernels(), rounds);
+    const GradientResult again = run_with_gradient(op, kernels::cuda_kernels(), rounds);
+    note(found.ran);
+    const std::string where = fmt::format("{} in {}, {} rounds", op.name, name_of(X), rounds);
+    for (size_t i = 0; i < expected.out.size(); ++i) {
+      compare(expected.out[i], found.out[i], tolerance(op.kind, X), fmt::format("{}, output {}", where, i));
+      EXPECT_TRUE(same(found.out[i], again.out[i])) << where << ", output " << i << ", run again";
+    }
+    for (size_t i = 0; i < expected.d_in.size(); ++i) {
+      compare(expected.d_in[i], found.d_in[i], tolerance(op.kind, X), fmt::format("{}, gradient {}", where, i));
+      EXPECT_TRUE(same(found.d_in[i], again.d_in[i])) << where << ", gradient " << i << ", run again";
+    }
+  }
+}
+
+class Ops : public testing::TestWithParam<CaseMaker> {
+ protected:
+  void SetUp() override {
+    if (const Support there = device_there(); !there) GTEST_SKIP() << there.reason;
+  }
+};
+INSTANTIATE_TEST_SUITE_P(All, Ops, testing::ValuesIn(differentiable_cases()),
+                         [](const auto& info) { return info.param.name; });
+
+TEST_P(Ops, bf16) {
+  for (const int64_t B : {2, 0}) expect_gradient_like_reference(GetParam().make(Dtype::bf16, B), Dtype::bf16);
+}
+TEST_P(Ops, f32) {
+  for (const int64_t B : {2, 0}) expect_gradient_like_reference(GetParam().make(Dtype::f32, B), Dtype::f32);
+}
+
+}  // namespace
+}  // namespace heddle::op_runner
