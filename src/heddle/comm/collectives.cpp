@@ -30,11 +30,15 @@ void receive(const KernelCall& call) {
 
 const Collective* find_collective(std::string_view kind, std::string_view backend) {
   static const std::vector<Collective> own{{"send", send}, {"receive", receive}};
-  for (const auto* list : {&own, &row_collectives(), &count_kernels(), &dispatch_kernels(), &collect_kernels()}) {
+  std::vector<const std::vector<Collective>*> lists{&own, &row_collectives()};
+  if (backend == "cuda") {
+    lists.push_back(&device_exchange());
+  } else {
+    for (const auto* list : {&count_kernels(), &dispatch_kernels(), &collect_kernels()}) lists.push_back(list);
+  }
+  for (const auto* list : lists) {
     for (const Collective& collective : *list) {
-      if (collective.kind != kind) continue;
-      if (backend != "cuda") return &collective;
-      config_error("device.backend is \"cuda\", which has no communication among ranks yet ('{}')", kind);
+      if (collective.kind == kind) return &collective;
     }
   }
   return nullptr;

@@ -4,6 +4,7 @@
 #include <string_view>
 #include <vector>
 
+#include "heddle/base/error.h"
 #include "heddle/device/kernel_call.h"
 #include "heddle/ir/stage.h"
 
@@ -14,11 +15,14 @@ struct Collective {
   device::Kernel run = nullptr;
   /// As kernels::KernelEntry. Null means none.
   int64_t (*scratch_bytes)(const ir::Stage& stage, const ir::Op& op, const ir::RowCounts& rows) = nullptr;
+  /// Null means yes.
+  Support (*supports)(const ir::Op& op) = nullptr;
 };
 
-/// The kernel of a communication op on the memory of a backend's device, or null when `kind` is none. ConfigError
-/// where the backend lacks it.
+/// The kernel of a communication op on the memory of a backend's device, or null when `kind` is none.
 const Collective* find_collective(std::string_view kind, std::string_view backend = "host");
+/// The experts' exchange on the memory of a device.
+const std::vector<Collective>& device_exchange();
 /// Of rows and of tensors cut into shards.
 const std::vector<Collective>& row_collectives();
 

@@ -6,10 +6,6 @@
 #include <span>
 #include <string>
 
-namespace heddle::device {
-struct RowWork;
-}
-
 namespace heddle::comm {
 
 /// A run of bytes to or from a peer. Between two ranks, pieces match in the order in which they are listed.
@@ -47,8 +43,6 @@ class Communicator {
   /// Says on which stream of the device the calls that follow run, where memory is a device's: then they return at
   /// once, and what was said of returning holds for what comes later on that stream.
   virtual void run_on(void*) {}
-  /// What a collective does with rows between its exchanges, where memory is a device's; null on the host.
-  virtual const device::RowWork* row_work() const { return nullptr; }
 
   /// Sent by this rank through this communicator since it was made.
   virtual Traffic traffic() const = 0;

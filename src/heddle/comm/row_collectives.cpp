@@ -8,6 +8,7 @@
 #include "heddle/base/error.h"
 #include "heddle/comm/collectives.h"
 #include "heddle/comm/communicator.h"
+#include "heddle/device/row_work.h"
 
 namespace heddle::comm {
 
@@ -79,6 +80,15 @@ void sum_parts(Dtype dtype, const std::byte* parts, int64_t stride, int64_t rank
   }
 }
 
+// The same, where the memory of the call is.
+void sum_parts(const KernelCall& call, Dtype dtype, const std::byte* parts, int64_t stride, int64_t ranks,
+               int64_t count, void* out) {
+  if (const device::RowWork* work = call.row_work) {
+    return work->sum_parts(dtype, parts, stride, ranks, count, out, call.stream);
+  }
+  sum_parts(dtype, parts, stride, ranks, count, out);
+}
+
 void reduce_scatter(const KernelCall& call) {
   const TensorView& out = call.out[0];
   const int64_t bytes = size_in_bytes(out);
@@ -89,12 +99,15 @@ void reduce_scatter(const KernelCall& call) {
     rows.own(static_cast<int>(r), receives, r * bytes);
   }
   call.communicator->exchange(call.in[0].data, sends, call.scratch, receives);
-  sum_parts(out.dtype, call.scratch, out.elements(), rows.ranks, out.elements(), out.data);
+  sum_parts(call, out.dtype, call.scratch, out.elements(), rows.ranks, out.elements(), out.data);
 }
 
 // Between rows of all columns and, for each rank in turn, all rows of its columns.
-void cut_columns(const TensorView& whole, int64_t ranks, std::byte* parts, bool join) {
+void cut_columns(const KernelCall& call, const TensorView& whole, int64_t ranks, std::byte* parts, bool join) {
   const int64_t count = whole.rows(), width = whole.columns() * size_of(whole.dtype) / ranks;
+  if (const device::RowWork* work = call.row_work) {
+    return work->cut_columns(bytes_of(whole), parts, count, width, ranks, join, call.stream);
+  }
   for (int64_t r = 0; r < ranks; ++r) {
     for (int64_t i = 0; i < count; ++i) {
       std::byte *a = bytes_of(whole) + (i * ranks + r) * width, *b = parts + (r * count + i) * width;
@@ -106,7 +119,7 @@ void cut_columns(const TensorView& whole, int64_t ranks, std::byte* parts, bool 
 void heads_to_sequence(const KernelCall& call) {
   const int64_t ranks = ranks_of(call), part = size_in_bytes(call.in[0]) / ranks;
   const Rows rows(call, part);
-  cut_columns(call.in[0], ranks, call.scratch, false);
+  cut_columns(call, call.in[0], ranks, call.scratch, false);
   std::vector<Piece> sends, receives;
   for (int64_t r = 0; r < ranks; ++r) {
     rows.own(static_cast<int>(r), sends, r * part);
@@ -124,7 +137,7 @@ void sequence_to_heads(const KernelCall& call) {
     rows.own(static_cast<int>(r), receives, r * part);
   }
   call.communicator->exchange(call.in[0].data, sends, call.scratch, receives);
-  cut_columns(call.out[0], ranks, call.scratch, true);
+  cut_columns(call, call.out[0], ranks, call.scratch, true);
 }
 
 void ring_shift(const KernelCall& call) {
@@ -144,7 +157,7 @@ void all_reduce(const KernelCall& call) {
     receives.push_back({static_cast<int>(r), r * bytes, bytes});
   }
   call.communicator->exchange(x.data, sends, call.scratch, receives);
-  sum_parts(x.dtype, call.scratch, x.elements(), ranks, x.elements(), call.out[0].data);
+  sum_parts(call, x.dtype, call.scratch, x.elements(), ranks, x.elements(), call.out[0].data);
 }
 
 /// Elements of shard r of a tensor of `count` elements: all but the last ones have `shard`.
@@ -159,6 +172,7 @@ void reduce_gradients(const KernelCall& call) {
   const Dtype dtype = call.in[0].dtype;
   const int64_t size = size_of(dtype);
   const bool one = call.op->attributes.integer("one") != 0;
+  const device::RowWork* work = call.row_work;
   std::vector<TensorView> whole(call.in.begin(), call.in.end());
   if (one && whole.size() > 1) {  // the uses of a parameter, in order
     const int64_t count = whole[0].elements();
@@ -170,7 +184,12 @@ void reduce_gradients(const KernelCall& call) {
         for (int64_t i = 0; i < count; ++i) to[i] += whole[u].as<const A>()[i];
       }
     };
-    dtype == Dtype::f64 ? add(static_cast<double*>(nullptr)) : add(static_cast<float*>(nullptr));
+    if (work != nullptr) {
+      work->copy(sum, whole[0].data, count * size, call.stream);
+      for (size_t u = 1; u < whole.size(); ++u) work->add(dtype, sum, whole[u].data, count, call.stream);
+    } else {
+      dtype == Dtype::f64 ? add(static_cast<double*>(nullptr)) : add(static_cast<float*>(nullptr));
+    }
     whole.resize(1);
     whole[0].data = sum;
   }
@@ -189,8 +208,13 @@ void reduce_gradients(const KernelCall& call) {
   at = 0;
   for (size_t p = 0; p < whole.size(); ++p) {
     const int64_t shard = call.out[p].elements(), mine = in_shard(whole[p].elements(), shard, rank);
-    sum_parts(dtype, call.scratch + at, shard, ranks, mine, call.out[p].data);
-    std::memset(bytes_of(call.out[p]) + mine * size, 0, static_cast<size_t>((shard - mine) * size));
+    sum_parts(call, dtype, call.scratch + at, shard, ranks, mine, call.out[p].data);
+    std::byte* rest = bytes_of(call.out[p]) + mine * size;
+    if (work != nullptr) {
+      work->zero(rest, (shard - mine) * size, call.stream);
+    } else {
+      std::memset(rest, 0, static_cast<size_t>((shard - mine) * size));
+    }
     at += ranks * shard * size;
   }
 }

@@ -41,6 +41,7 @@ struct TensorView {
 /// Copies on the host of what a device has counted (the outputs of ops with a host stall), by address on the device:
 /// a value that is alive has its address to itself.
 class HostCopies;
+struct RowWork;
 
 /// The batch that the `load` ops of a step read; owned by the trainer, alive until the step has ended.
 struct Batch;
@@ -57,6 +58,7 @@ struct KernelCall {
   const Batch* batch = nullptr;
   void* stream = nullptr;                      // the backend's own stream; null on the CPU
   const HostCopies* host_copies = nullptr;     // null where the host reads the device's memory
+  const RowWork* row_work = nullptr;           // of the device, for collectives; null on the CPU
   comm::Communicator* communicator = nullptr;  // of the op's group, for communication ops
   const ir::Coordinates* place = nullptr;      // of this rank in the mesh; null: alone
 };

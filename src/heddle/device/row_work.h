@@ -1,6 +1,6 @@
 // What collectives do with rows between their exchanges, on the memory of a device: sums in rank order, columns cut
 // and joined, rows sorted by expert. The kernels belong to the device's backend, the exchanges to a communicator;
-// whoever makes the communicator brings both together. All run in the order of `stream`.
+// the executor brings both together. All run in the order of `stream`.
 //
 // T tokens, k experts a token, E experts, R = T·k rows, H columns.
 #pragma once

@@ -68,6 +68,9 @@ Executor::Executor(const ir::StepProgram& program, ExecutorOptions options)
       const ir::Op& op = stage.ops[i];
       Prepared p;
       if (const comm::Collective* collective = comm::find_collective(op.kind(), options_.backend)) {
+        if (const Support does = collective->supports ? collective->supports(op) : Support::yes(); !does) {
+          config_error("device.backend is \"{}\": {}", options_.backend, does.reason);
+        }
         p.run = collective->run;
         p.scratch = collective->scratch_bytes;
         const auto at = options_.communicators.find(ir::channel_of_stream(ir::stream_name(op)));
@@ -191,6 +194,7 @@ void Executor::issue(const ir::Issue& issue) {
   call.batch = batch_;
   call.communicator = p.communicator;
   call.place = &options_.place;
+  call.row_work = options_.backend == "cuda" ? kernels::cuda_row_work() : nullptr;
   call.host_copies = device_->shares_memory() ? nullptr : &host_copies_;
   if (p.communicator != nullptr) p.communicator->run_on(stream.handle());
   stream.launch(launch);
