@@ -6,6 +6,7 @@
 #include <cstring>
 #include <set>
 
+#include "heddle/device/device.h"
 #include "heddle/train/model_json.h"
 #include "heddle/train/parameters.h"
 #include "heddle/train/released_model.h"
@@ -29,6 +30,13 @@ void PrintTo(const Setting& s, std::ostream* out) { *out << s.backend << ' ' << 
 // Fixtures are stored in F32, so 1e-6 is as near as f64 can be seen to be. In bf16 a gradient of so small a model
 // is a sum of few roundings and may be far off; the loss and the direction of the gradient are what is held.
 const std::vector<Setting>& settings() {
+#ifdef HEDDLE_FIXTURES_ON_CUDA
+  static const std::vector<Setting> cuda{
+      {"cuda", Dtype::f32, false, false, 2e-5, 2e-6}, {"cuda", Dtype::f32, true, false, 2e-5, 2e-6},
+      {"cuda", Dtype::bf16, false, false, 0, 2e-2},   {"cuda", Dtype::bf16, true, false, 0, 2e-2},
+  };
+  return cuda;
+#endif
   static const std::vector<Setting> all{
       {"reference", Dtype::f64, false, false, 1e-6, 1e-9}, {"reference", Dtype::f64, true, false, 1e-6, 1e-9},
       {"reference", Dtype::f32, false, false, 1e-5, 1e-6}, {"reference", Dtype::f32, true, false, 1e-5, 1e-6},
@@ -98,7 +106,8 @@ class Fixture {
         return kernels::packed_weight_bytes(setting.backend, weight);
       };
     }
-    run_ = std::make_unique<test::TinyRun>(config_, plan, setting.backend, 1 << 25);
+    run_ = std::make_unique<test::TinyRun>(config_, plan, setting.backend,
+                                           setting.backend == "cuda" ? 1 << 28 : 1 << 25);
   }
 
   void run() {
@@ -296,6 +305,9 @@ class FixtureParity : public testing::TestWithParam<std::tuple<std::string, Sett
 
 TEST_P(FixtureParity, EqualsTransformers) {
   const auto& [name, setting] = GetParam();
+  if (const Support there = device::cuda_available(); setting.backend == "cuda" && !there) {
+    GTEST_SKIP() << there.reason;
+  }
   Fixture fixture(name, setting);
   fixture.run();
   fixture.check_losses();

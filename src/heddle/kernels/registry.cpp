@@ -5,6 +5,9 @@ namespace heddle::kernels {
 const KernelEntry& select_kernel(std::string_view backend, const ir::Stage& stage, const ir::Op& op,
                                  std::vector<std::string>* refusals) {
   HEDDLE_CHECK(backend == "host" || backend == "cuda" || backend == "reference", "no backend '{}'", backend);
+  if (backend == "cuda" && cuda_kernels().empty()) {
+    config_error("device.backend is \"cuda\": this build has no CUDA: configure it where nvcc is found");
+  }
   std::vector<const std::vector<KernelEntry>*> lists;
   if (backend == "host") lists.push_back(&host_kernels());
   lists.push_back(backend == "cuda" ? &cuda_kernels() : &reference_kernels());

@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "heddle/device/host/host_arena.h"
+#include "heddle/device/device.h"
 #include "heddle/kernels/host/cpu_features.h"
 #include "heddle/kernels/registry.h"
 #include "heddle/runtime/predict.h"
@@ -18,6 +19,7 @@ Dtype resolved_dtype(const RunConfig& config) {
   if (config.device.dtype == "bf16") return Dtype::bf16;
   if (config.device.dtype == "f32") return Dtype::f32;
   if (config.device.dtype == "f64") return Dtype::f64;
+  if (config.device.backend == "cuda") return Dtype::bf16;
   return config.device.backend == "host" && kernels::host::avx512_bf16() ? Dtype::bf16 : Dtype::f32;
 }
 
@@ -88,7 +90,9 @@ plan::Plan plan_of(const RunConfig& config) {
 }
 
 int64_t memory_limit_of(const RunConfig& config, const Sharing& sharing) {
-  return config.device.memory_bytes > 0 ? config.device.memory_bytes : device::host_memory_bytes() / sharing.memory;
+  if (config.device.memory_bytes > 0) return config.device.memory_bytes;
+  if (config.device.backend == "cuda" && device::cuda_available()) return device::cuda_device(0)->memory_bytes();
+  return device::host_memory_bytes() / sharing.memory;
 }
 
 int64_t arena_bytes_of(const RunConfig& config, int rank, const Sharing& sharing) {

@@ -8,6 +8,7 @@
 #include <map>
 #include <set>
 
+#include "heddle/comm/device_world.h"
 #include "heddle/kernels/registry.h"
 
 namespace heddle::train {
@@ -137,10 +138,14 @@ Trainer::Trainer(TrainerOptions options, comm::World* world)
   runtime::ExecutorOptions executor;
   executor.rank = ranks_.rank();
   executor.backend = options_.backend;
+  device_ = device::open_device(options_.backend, ranks_.rank());
+  executor.device = device_.get();
   executor.threads = options_.threads;
   executor.capacity_bytes = options_.memory_bytes;
   if (world != nullptr) {
-    communicators_ = std::make_unique<runtime::MeshCommunicators>(*world, lowered_.program, mesh_);
+    if (!device_->shares_memory()) device_world_ = comm::device_world(*world);
+    communicators_ = std::make_unique<runtime::MeshCommunicators>(device_world_ ? *device_world_ : *world,
+                                                                  lowered_.program, mesh_);
     executor.communicators = communicators_->by_channel();
   } else if (mesh_.ranks() > 1) {
     config_error("mesh: {} ranks are needed, one is running", mesh_.ranks());

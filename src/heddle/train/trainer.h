@@ -100,6 +100,8 @@ class Trainer {
   plan::Mesh mesh_;
   plan::Lowered lowered_;
   RankExchange ranks_;
+  std::unique_ptr<device::Device> device_;
+  std::unique_ptr<comm::World> device_world_;  // where ranks talk from device to device
   std::unique_ptr<runtime::MeshCommunicators> communicators_;
   std::unique_ptr<runtime::Executor> executor_;
   int64_t steps_done_ = 0;

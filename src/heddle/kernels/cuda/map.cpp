@@ -2,6 +2,7 @@
 #include "heddle/kernels/cuda/map_kernels.h"
 
 #include "heddle/kernels/cuda/backend.h"
+#include "heddle/kernels/cuda/step_kernels.h"
 
 namespace heddle::kernels::cuda {
 
@@ -107,6 +108,17 @@ void copy_op(const KernelCall& call) {
   copy_bytes(call.out[0].data, call.in[0].data, call.out[0].elements() * size_of(call.out[0].dtype), call.stream);
 }
 
+/// Losses are f64, and few: their sum is that of the end of a step.
+void add_op(const KernelCall& call) {
+  if (call.out[0].dtype != Dtype::f64) return map_op<Map::add>(call);
+  const int64_t count = call.out[0].elements();
+  launch(sum_parts, {.blocks_x = blocks_for(count, 256)},
+         {{{call.in[0].data, call.in[1].data}, 2}, numbers<double>(call.out[0]), count, true, false}, call.stream);
+}
+Support adds(const ir::Stage& stage, const ir::Op& op) {
+  return stage.value(op.in[0]).dtype == Dtype::f64 ? Support::yes() : narrow<Among::in, 0>(stage, op);
+}
+
 Support always(const ir::Stage&, const ir::Op&) { return Support::yes(); }
 
 }  // namespace
@@ -120,7 +132,7 @@ std::vector<KernelEntry> map_entries() {
           entry("gelu_dgrad", "rows", map_op<Map::gelu_dgrad>, narrow<Among::in, 0>, bias_scratch),
           entry("swiglu", "rows", map_op<Map::swiglu>),
           entry("swiglu_dgrad", "rows", map_op<Map::swiglu_dgrad>, narrow<Among::in, 0>, bias_scratch),
-          entry("add", "rows", map_op<Map::add>),
+          entry("add", "rows", add_op, adds),
           entry("accumulate", "flat", accumulate_op, accumulates),
           entry("cast_weight", "flat", cast_op),
           entry("pack_weight", "flat", cast_op),

@@ -1,0 +1,20 @@
+// Ranks that talk from device to device. The library is NCCL, opened when first needed; a build without its header is
+// complete, and says so when asked.
+#pragma once
+
+#include <memory>
+
+#include "heddle/base/error.h"
+#include "heddle/comm/world.h"
+
+namespace heddle::comm {
+
+/// Whether this build and machine can make a device world, or why not.
+Support device_world_available();
+
+/// A world whose communicators take memory of CUDA devices. `control` carries what the host has to agree on (who
+/// makes a group's id) and outlives it; when one of the two fails, both do. A rank calls it with its device chosen.
+/// Where ranks of a host outnumber its devices, they share them (for tests: each then counts as a host of its own).
+std::unique_ptr<World> device_world(World& control);
+
+}  // namespace heddle::comm

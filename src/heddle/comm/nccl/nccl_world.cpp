@@ -1,0 +1,274 @@
+#include "heddle/comm/nccl/nccl_world.h"
+
+#include <cuda_runtime_api.h>
+
+#include <chrono>
+#include <cstdlib>
+#include <cstring>
+
+#include "heddle/comm/device_world.h"
+
+namespace heddle::comm {
+
+namespace nccl {
+
+namespace {
+
+void check_cuda(cudaError_t status, const char* doing) {
+  if (status == cudaSuccess) return;
+  throw SystemError(static_cast<int>(status), fmt::format("CUDA: {}: {}", doing, cudaGetErrorString(status)));
+}
+
+/// Buffers of sends under way, reused once they have left.
+class Departures {
+ public:
+  ~Departures() {
+    for (Slot& slot : slots_) {
+      cudaEventSynchronize(slot.left);
+      cudaFree(slot.bytes);
+      cudaEventDestroy(slot.left);
+      cudaEventDestroy(slot.filled);
+    }
+    if (stream_ != nullptr) cudaStreamDestroy(stream_);
+  }
+  struct Slot {
+    void* bytes = nullptr;
+    int64_t size = 0;
+    cudaEvent_t filled = nullptr, left = nullptr;
+  };
+  cudaStream_t stream() {
+    if (stream_ == nullptr) check_cuda(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "making a stream");
+    return stream_;
+  }
+  Slot& slot_for(int64_t size) {
+    for (Slot& slot : slots_) {
+      if (slot.size >= size && cudaEventQuery(slot.left) == cudaSuccess) return slot;
+    }
+    Slot slot;
+    slot.size = size;
+    check_cuda(cudaMallocAsync(&slot.bytes, static_cast<size_t>(size), stream()), "making room for a message");
+    check_cuda(cudaStreamSynchronize(stream()), "making room for a message");
+    check_cuda(cudaEventCreateWithFlags(&slot.filled, cudaEventDisableTiming), "making an event");
+    check_cuda(cudaEventCreateWithFlags(&slot.left, cudaEventDisableTiming), "making an event");
+    slots_.push_back(slot);
+    return slots_.back();
+  }
+
+ private:
+  cudaStream_t stream_ = nullptr;
+  std::list<Slot> slots_;
+};
+
+class NcclCommunicator : public Communicator {
+ public:
+  NcclCommunicator(NcclWorld& world, std::unique_ptr<Communicator> control, const std::vector<int>& ranks,
+                   bool alone)
+      : world_(world), control_(std::move(control)) {
+    const int rank = control_->rank(), size = control_->size();
+    for (int r : ranks) nodes_.push_back(world.node_of(r));
+    if (!alone) {
+      all_ = join(0, size, [&](ncclUniqueId& id) {
+        std::vector<Piece> sends, receives{{0, 0, sizeof id}};
+        for (int r = 0; rank == 0 && r < size; ++r) sends.push_back({r, 0, sizeof id});
+        ncclUniqueId found{};
+        control_->exchange(&id, sends, &found, receives);
+        id = found;
+      });
+      return;
+    }
+    // Between neighbours, each way a communicator of its own. All make theirs in the order of the line.
+    for (int first = 0; first + 1 < size; ++first) {
+      if (rank != first && rank != first + 1) continue;
+      const int other = rank == first ? first + 1 : first;
+      for (const bool up : {true, false}) {
+        auto handle = join(first, 2, [&](ncclUniqueId& id) {
+          if (rank == first) {
+            control_->send(&id, sizeof id, other);
+          } else {
+            control_->receive(&id, sizeof id, other);
+          }
+        });
+        const bool sends = up == (rank == first);
+        (sends ? to_ : from_)[other] = std::move(handle);
+      }
+    }
+  }
+
+  int rank() const override { return control_->rank(); }
+  int size() const override { return control_->size(); }
+  int node_of(int rank) const override { return nodes_[static_cast<size_t>(rank)]; }
+  void run_on(void* stream) override { stream_ = static_cast<cudaStream_t>(stream); }
+  Traffic traffic() const override { return traffic_; }
+  void abort(const std::string& reason) override { world_.abort(reason); }
+
+  void exchange(const void* send, std::span<const Piece> sends, void* receive,
+                std::span<const Piece> receives) override {
+    world_.check_alive();
+    HEDDLE_CHECK(all_ != nullptr, "an exchange on a channel of messages to neighbours");
+    const auto from = [&](const Piece& p) { return static_cast<const std::byte*>(send) + p.offset; };
+    const auto to = [&](const Piece& p) { return static_cast<std::byte*>(receive) + p.offset; };
+    const Library& l = library();
+    check(l.group_start(), "beginning an exchange");
+    for (const Piece& p : sends) {
+      if (p.peer == rank() || p.bytes == 0) continue;
+      check(l.send(from(p), static_cast<size_t>(p.bytes), ncclInt8, p.peer, all_->get(), stream_), "sending");
+      count_sent(traffic_, *this, p.peer, p.bytes);
+    }
+    for (const Piece& p : receives) {
+      if (p.peer == rank() || p.bytes == 0) continue;
+      check(l.receive(to(p), static_cast<size_t>(p.bytes), ncclInt8, p.peer, all_->get(), stream_), "receiving");
+    }
+    check(l.group_end(), "ending an exchange");
+    size_t own = 0;  // what a rank hands to itself, in the order listed
+    for (const Piece& p : receives) {
+      if (p.peer != rank() || p.bytes == 0) continue;
+      while (own < sends.size() && (sends[own].peer != rank() || sends[own].bytes == 0)) ++own;
+      HEDDLE_CHECK(own < sends.size() && sends[own].bytes == p.bytes, "rank {} sends itself other pieces than it takes",
+                   rank());
+      if (from(sends[own]) != to(p)) {
+        check_cuda(cudaMemcpyAsync(to(p), from(sends[own]), static_cast<size_t>(p.bytes), cudaMemcpyDeviceToDevice,
+                                   stream_),
+                   "handing on a piece");
+      }
+      ++own;
+    }
+  }
+
+  void send(const void* data, int64_t bytes, int peer) override {
+    world_.check_alive();
+    if (bytes == 0) return;
+    const auto at = to_.find(peer);
+    HEDDLE_CHECK(at != to_.end(), "a message from rank {} to rank {}, which is no neighbour", rank(), peer);
+    Departures::Slot& slot = departures_.slot_for(bytes);
+    check_cuda(cudaMemcpyAsync(slot.bytes, data, static_cast<size_t>(bytes), cudaMemcpyDeviceToDevice, stream_),
+               "copying a message");
+    check_cuda(cudaEventRecord(slot.filled, stream_), "recording an event");
+    check_cuda(cudaStreamWaitEvent(departures_.stream(), slot.filled, 0), "waiting for a message");
+    // Of the two ranks of this communicator the lower one is rank 0.
+    check(library().send(slot.bytes, static_cast<size_t>(bytes), ncclInt8, peer > rank() ? 1 : 0, at->second->get(),
+                         departures_.stream()),
+          "sending");
+    check_cuda(cudaEventRecord(slot.left, departures_.stream()), "recording an event");
+    count_sent(traffic_, *this, peer, bytes);
+  }
+
+  void receive(void* data, int64_t bytes, int peer) override {
+    world_.check_alive();
+    if (bytes == 0) return;
+    const auto at = from_.find(peer);
+    HEDDLE_CHECK(at != from_.end(), "a message from rank {} to rank {}, which is no neighbour", peer, rank());
+    check(library().receive(data, static_cast<size_t>(bytes), ncclInt8, peer > rank() ? 1 : 0, at->second->get(),
+                            stream_),
+          "receiving");
+  }
+
+ private:
+  /// Joins a communicator of `size` ranks of the group from `first` on; `share` brings the id of the first to all.
+  template <class Share>
+  std::unique_ptr<Handle> join(int first, int size, Share share) {
+    ncclUniqueId id{};
+    if (rank() == first) check(library().get_unique_id(&id), "making the id of a group");
+    share(id);
+    return std::make_unique<Handle>(world_, id, size, rank() - first);
+  }
+
+  NcclWorld& world_;
+  std::unique_ptr<Communicator> control_;
+  std::vector<int> nodes_;
+  std::unique_ptr<Handle> all_;
+  std::map<int, std::unique_ptr<Handle>> to_, from_;
+  Departures departures_;
+  cudaStream_t stream_ = nullptr;
+  Traffic traffic_;
+};
+
+}  // namespace
+
+Handle::Handle(NcclWorld& world, const ncclUniqueId& id, int size, int rank) : world_(world) {
+  check(library().init_rank(&comm_, size, id, rank), "joining a group");
+  const std::lock_guard lock(world_.mutex_);
+  world_.handles_.push_back(this);
+}
+
+Handle::~Handle() {
+  const std::lock_guard lock(world_.mutex_);
+  world_.handles_.remove(this);
+  if (comm_ != nullptr) library().destroy(comm_);
+}
+
+NcclWorld::NcclWorld(World& control) : control_(control) {
+  int devices = 0, here = 0;
+  check_cuda(cudaGetDeviceCount(&devices), "counting devices");
+  for (int r = 0; r < size(); ++r) here += node_of(r) == node_of(rank());
+  if (here > devices) {
+    // NCCL refuses two ranks on one device of one host. As a host of its own each talks over sockets.
+    setenv("NCCL_HOSTID", fmt::format("heddle-rank-{}", rank()).c_str(), 0);
+  }
+  watcher_ = std::thread([this] { watch(); });
+}
+
+NcclWorld::~NcclWorld() {
+  ending_.store(true);
+  watcher_.join();
+}
+
+std::unique_ptr<Communicator> NcclWorld::communicator(const std::vector<int>& ranks, const std::string& name) {
+  check_alive();
+  const bool to_neighbours = name.ends_with(".forward") || name.ends_with(".backward");
+  return std::make_unique<NcclCommunicator>(*this, control_.communicator(ranks, name + ".control"), ranks,
+                                            to_neighbours);
+}
+
+void NcclWorld::check_alive() const {
+  if (!failed_.load(std::memory_order_acquire)) return;
+  const std::lock_guard lock(mutex_);
+  throw SystemError(0, reason_);
+}
+
+void NcclWorld::abort(const std::string& reason) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (failed_.load()) return;
+    reason_ = reason;
+    failed_.store(true, std::memory_order_release);
+    // What waits on a stream for a peer ends.
+    for (Handle* handle : handles_) {
+      if (handle->comm_ != nullptr) library().abort(std::exchange(handle->comm_, nullptr));
+    }
+  }
+  control_.abort(reason);
+}
+
+void NcclWorld::watch() {
+  while (!ending_.load()) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    std::string found;
+    {
+      const std::lock_guard lock(mutex_);
+      for (Handle* handle : handles_) {
+        ncclResult_t status = ncclSuccess;
+        if (handle->comm_ == nullptr || library().async_error(handle->comm_, &status) != ncclSuccess) continue;
+        if (status != ncclSuccess && status != ncclInProgress) {
+          found = fmt::format("rank {}: NCCL: {}", rank(), library().error_string(status));
+        }
+      }
+    }
+    if (!found.empty()) abort(found);
+  }
+}
+
+}  // namespace nccl
+
+Support device_world_available() {
+  const std::string& missing = nccl::library().missing;
+  return missing.empty() ? Support::yes() : Support::no(missing);
+}
+
+std::unique_ptr<World> device_world(World& control) {
+  if (const Support there = device_world_available(); !there) {
+    config_error("several ranks on device.backend \"cuda\": {}", there.reason);
+  }
+  return std::make_unique<nccl::NcclWorld>(control);
+}
+
+}  // namespace heddle::comm

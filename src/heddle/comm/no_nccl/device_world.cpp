@@ -1,0 +1,12 @@
+// What a build without NCCL says when it is asked for it.
+#include "heddle/comm/device_world.h"
+
+namespace heddle::comm {
+
+Support device_world_available() { return Support::no("this build has no NCCL: configure it where nccl.h is found"); }
+
+std::unique_ptr<World> device_world(World&) {
+  config_error("several ranks on device.backend \"cuda\": {}", device_world_available().reason);
+}
+
+}  // namespace heddle::comm

@@ -1,0 +1,102 @@
+// Models over several ranks with the kernels, collectives and exchanges of the cuda backend, against one rank: every
+// axis of the mesh. In the emulator only, where ranks are threads: on devices ranks that talk through NCCL are
+// processes.
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "heddle/device/device.h"
+#include "tests/gpu/tiny_model.h"
+
+namespace heddle {
+namespace {
+
+std::unique_ptr<test::TinyRun> run_of(const plan::Degrees& mesh, Dtype dtype, const std::string& backend = "cuda",
+                                      const std::string& context = "gather", bool exact = false) {
+  const model::ModelConfig c = test::tiny_model();
+  plan::Plan plan = test::tiny_plan(mesh, dtype);
+  plan.context = context;
+  plan.exact_sums = exact;
+  auto run = std::make_unique<test::TinyRun>(c, plan, backend, 1 << 24);
+  run->fill([&](const model::Parameter& p, int64_t i) { return test::tiny_value(c, p, i); });
+  std::vector<device::Batch> batches;
+  for (int r = 0; r < plan.ranks(); ++r) {
+    batches.push_back(test::tiny_batch(plan, run->mesh().at(r).at(ir::Axis::dp)));
+  }
+  run->run(batches);
+  return run;
+}
+
+double relative(const std::vector<double>& a, const std::vector<double>& b) {
+  if (a.size() != b.size()) return INFINITY;
+  double difference = 0, norm = 0;
+  for (size_t i = 0; i < a.size(); ++i) {
+    difference += (a[i] - b[i]) * (a[i] - b[i]);
+    norm += b[i] * b[i];
+  }
+  return std::sqrt(difference / std::max(norm, 1e-300));
+}
+
+class CudaModel : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (const Support there = device::cuda_available(); !there) GTEST_SKIP() << there.reason;
+    if (!device::cuda_device(0)->shares_memory()) GTEST_SKIP() << "ranks on devices are processes, not threads";
+  }
+  static void like_one_rank(const plan::Degrees& mesh, const std::string& context = "gather") {
+    const auto one = run_of({}, Dtype::f32, "reference"), many = run_of(mesh, Dtype::f32, "cuda", context);
+    for (const model::Parameter& p : one->parameters(0)) {
+      if (!p.trained) continue;
+      // Ten times what sums of some thousand terms differ by in another order.
+      EXPECT_LT(relative(many->whole("grad.", p.name), one->whole("grad.", p.name)), 2e-5) << p.name;
+      EXPECT_LT(relative(many->whole("master.", p.name), one->whole("master.", p.name)), 1e-5) << p.name;
+    }
+    for (const char* name : {"loss.next_token", "loss.sequence_aux.1", "loss.z.1"}) {
+      EXPECT_NEAR(many->total(name), one->total(name), 1e-5 * std::abs(one->total(name))) << name;
+    }
+  }
+};
+
+TEST_F(CudaModel, one_rank) { like_one_rank({}); }
+TEST_F(CudaModel, data_parallel) { like_one_rank({.dp = 2}); }
+TEST_F(CudaModel, tensor_parallel) { like_one_rank({.tp = 2}); }
+TEST_F(CudaModel, pipeline) { like_one_rank({.pp = 2}); }
+TEST_F(CudaModel, experts) { like_one_rank({.dp = 4, .ep = 4}); }
+TEST_F(CudaModel, all_axes) { like_one_rank({.tp = 2, .dp = 2, .pp = 2, .ep = 2}); }
+TEST_F(CudaModel, context) {
+  for (const char* how : {"gather", "ulysses", "ring"}) {
+    SCOPED_TRACE(how);
+    like_one_rank({.cp = 2}, how);
+  }
+}
+
+TEST_F(CudaModel, expert_degrees_agree_to_the_bit) {
+  const auto one = run_of({.dp = 4}, Dtype::bf16);
+  for (const int ep : {2, 4}) {
+    const auto many = run_of({.dp = 4, .ep = ep}, Dtype::bf16);
+    EXPECT_EQ(many->total("loss.next_token"), one->total("loss.next_token"));
+    for (const model::Parameter& p : one->parameters(0)) {
+      // Gradients of what every rank holds alike are sums in the same order; those of experts are reassociated.
+      if (!p.trained || p.name.find(".experts.") != std::string::npos) continue;
+      EXPECT_EQ(many->whole("grad.", p.name), one->whole("grad.", p.name)) << "ep " << ep << ", " << p.name;
+    }
+  }
+}
+
+TEST_F(CudaModel, exact_sums_are_the_same_on_any_layout) {
+  const auto one = run_of({}, Dtype::bf16, "cuda", "gather", true);
+  for (const plan::Degrees& mesh : {plan::Degrees{.dp = 2, .ep = 2}, plan::Degrees{.pp = 2}}) {
+    const auto many = run_of(mesh, Dtype::bf16, "cuda", "gather", true);
+    for (const model::Parameter& p : one->parameters(0)) {
+      if (!p.trained) continue;
+      EXPECT_EQ(many->whole("master.", p.name), one->whole("master.", p.name)) << p.name;
+    }
+  }
+}
+
+TEST_F(CudaModel, etp_and_other_topologies_are_refused_in_one_line) {
+  EXPECT_THROW(run_of({.dp = 2, .etp = 2}, Dtype::f32), ConfigError);
+}
+
+}  // namespace
+}  // namespace heddle

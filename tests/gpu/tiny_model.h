@@ -1,0 +1,71 @@
+// The model that the tests of the cuda backend train for a step, and its data.
+#pragma once
+
+#include "heddle/base/random.h"
+#include "heddle/model/rope_table.h"
+#include "tests/runtime/tiny_run.h"
+
+namespace heddle::test {
+
+constexpr int64_t kSequence = 16;
+constexpr int kMicrobatches = 4;  // of one sequence, in the whole batch
+
+inline model::ModelConfig tiny_model() {
+  model::ModelConfig c;
+  c.vocab_size = 48;
+  c.hidden_size = 16;
+  c.num_hidden_layers = 2;
+  c.first_k_dense_replace = 1;
+  c.intermediate_size = 24;
+  c.num_attention_heads = 2;
+  c.kv_lora_rank = 8;
+  c.qk_nope_head_dim = 6;
+  c.qk_rope_head_dim = 4;
+  c.v_head_dim = 6;
+  c.n_routed_experts = 8;
+  c.num_experts_per_tok = 3;
+  c.n_shared_experts = 1;
+  c.moe_intermediate_size = 12;
+  c.sequence_aux_loss_alpha = 0.01;
+  c.z_loss_weight = 0.001;
+  return c;
+}
+
+inline double tiny_value(const model::ModelConfig& c, const model::Parameter& p, int64_t i) {
+  static const std::vector<double> table = model::rope_table(c, kSequence);
+  switch (p.start) {
+    case model::Parameter::Start::rope_table: return table[static_cast<size_t>(i)];
+    case model::Parameter::Start::ones: return 1.0;
+    case model::Parameter::Start::zeros: return 0.0;
+    default: return 0.3 * RandomKey(3).with(p.name).normal(static_cast<uint64_t>(i));
+  }
+}
+
+/// Of one data rank. The first sequence repeats one token, so that a few experts take all of its rows.
+inline device::Batch tiny_batch(const plan::Plan& plan, int data_rank) {
+  device::Batch batch;
+  for (int m = 0; m < plan.microbatches; ++m) {
+    const int whole = m * plan.mesh.dp + data_rank;
+    device::Microbatch& micro = batch.microbatches.emplace_back();
+    for (int64_t i = 0; i < kSequence + 1; ++i) {
+      const uint64_t bits = RandomKey(7).bits(static_cast<uint64_t>(whole * (kSequence + 1) + i));
+      micro.tokens.push_back(whole == 0 ? 11 : static_cast<int32_t>(bits % 48));
+    }
+  }
+  const double tokens = static_cast<double>(kMicrobatches * kSequence);
+  batch.scales = {1 / tokens, 1.0 / kMicrobatches, 1 / tokens};
+  batch.hyper = {1e-3, 0.1, 0.05};
+  return batch;
+}
+
+inline plan::Plan tiny_plan(const plan::Degrees& mesh, Dtype dtype) {
+  plan::Plan plan;
+  plan.mesh = mesh;
+  plan.microbatches = kMicrobatches / mesh.dp;
+  plan.sequence_length = kSequence;
+  plan.dtype = dtype;
+  plan.exchange.topology = "plain";
+  return plan;
+}
+
+}  // namespace heddle::test
