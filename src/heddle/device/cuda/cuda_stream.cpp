@@ -2,6 +2,8 @@
 
 #include <chrono>
 
+#include "heddle/device/event_ring.h"
+
 namespace heddle::device {
 
 namespace {

@@ -12,12 +12,6 @@
 
 namespace heddle::device {
 
-/// Which of the events in a ring of `ring` stands for launch `count` when `launched` have been recorded.
-constexpr uint64_t event_for(uint64_t count, uint64_t launched, uint64_t ring) {
-  const uint64_t oldest = launched > ring ? launched - ring + 1 : 1;
-  return ((count < oldest ? oldest : count) - 1) % ring;
-}
-
 class CudaStream : public Stream {
  public:
   CudaStream(int ordinal, std::string name);
