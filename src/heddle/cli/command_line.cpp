@@ -20,6 +20,7 @@ constexpr const char* kWelcome = R"(Heddle trains DeepSeek-V3-style mixture-of-e
   heddle profile                measure this machine for that
   heddle data SOURCE --out DIR  prepare text: tokenizer and token file
   heddle predict --points FILE  throughput and memory of published runs, beside what was measured
+  heddle search --model NAME    the best layout, schedule and recomputation for a cluster
   heddle search --from SCRIPT   what a Megatron-LM or MindSpeed job would do, and what would be better
   heddle schedule NAME          a pipeline schedule: order, bubbles, memory, picture
   heddle explain [KEY]          what a configuration key does
@@ -175,21 +176,46 @@ int run_command_line(int count, char** arguments) {
   json(sub, claims_options.json);
 
   SearchOptions search_options;
-  sub = command("search", "What another trainer's job would do on a cluster, and what would be better",
-                std::as_const(search_options), search_from);
-  sub->add_option("--from", search_options.from, "A launch script of Megatron-LM or MindSpeed; read, never run")
-      ->required()
-      ->type_name("SCRIPT");
-  sub->add_option("--cluster", search_options.cluster, "The accelerator, such as H800; see docs/predict.md")
-      ->type_name("NAME");
-  sub->add_option("--devices", search_options.devices, "How many; as many as the script starts")
-      ->check(CLI::Range(1, 1 << 24));
-  sub->add_option("--imbalance", search_options.imbalance, "Rows of the fullest expert rank over the mean")
-      ->check(CLI::Range(1.0, 100.0));
-  sub->add_option("--memory", search_options.memory, "Of a device, such as 80GiB; the accelerator's")
+  sub = command("search", "The best plans for a model on a cluster, or what is better than another trainer's job",
+                std::as_const(search_options), search_plans);
+  CLI::Option* script =
+      sub->add_option("--from", search_options.from, "A launch script of Megatron-LM or MindSpeed; read, never run")
+          ->type_name("SCRIPT");
+  sub->add_option("--model", search_options.model, "A published model by name, or a folder with its config.json")
+      ->excludes(script);
+  sub->add_option("--cluster", search_options.cluster, "An accelerator such as H800, or a TOML file of a cluster")
+      ->type_name("NAME|FILE");
+  const auto count_of = [&](const char* flag, int64_t& into, const char* what, int64_t most) {
+    return sub->add_option(flag, into, what)->check(CLI::Range(int64_t{1}, most));
+  };
+  count_of("--devices", search_options.devices, "Accelerators", 1 << 20);
+  count_of("--global-batch", search_options.global_batch, "Sequences of a step", 1 << 24)->excludes(script);
+  count_of("--sequence", search_options.sequence, "Tokens of a sequence", 100'000'000)->excludes(script);
+  sub->add_option("--precision", search_options.precision, "Of the matrix products")
+      ->check(CLI::IsMember({"bf16", "fp16", "fp8", "mxfp8", "block8", "nvfp4"}))
+      ->excludes(script);
+  sub->add_option("--memory", search_options.memory, "Of a device, such as 80GiB; else 92 % of the accelerator's")
       ->type_name("BYTES");
+  sub->add_option("--routing", search_options.routing,
+                  "Relative deviation of the experts' loads; 0: forced balance, natural routing is near 0.13")
+      ->check(CLI::Range(0.0, 10.0))
+      ->excludes(script);
+  sub->add_option("--restrict", search_options.restrict,
+                  "Values of an axis, such as tp=1,2 or schedule=dual_pipe, or a TOML file; may be given again")
+      ->type_name("NAME=VALUES")
+      ->excludes(script)
+      ->expected(1)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  count_of("--top", search_options.top, "Plans shown", 1000)->excludes(script);
+  count_of("--short-list", search_options.short_list, "Plans timed action by action", 100'000)->excludes(script);
+  count_of("--threads", search_options.threads, "In place of one a core", 4096)->excludes(script);
+  sub->add_option("--imbalance", search_options.imbalance,
+                  "Of the script's job: rows of the fullest expert rank over the mean")
+      ->check(CLI::Range(1.0, 100.0))
+      ->needs(script);
   sub->add_option("--set", search_options.set, "A variable that the script's environment sets; may be given again")
       ->type_name("NAME=VALUE")
+      ->needs(script)
       ->expected(1)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
   sub->add_option("--explain", search_options.explain, "Write the explanation as one HTML page")->type_name("FILE");

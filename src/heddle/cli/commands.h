@@ -97,18 +97,25 @@ struct ClaimsOptions {
 int print_claims(const ClaimsOptions& options);
 
 struct SearchOptions {
-  std::string from;              // a launch script of Megatron-LM or MindSpeed
-  std::string cluster;           // an accelerator by name; empty: as usual for the script
-  int64_t devices = 0;           // 0: as many as the script starts
-  double imbalance = 1;          // rows of the fullest expert rank over the mean
-  std::string memory;            // of a device, such as 80GiB; empty: the accelerator's
+  std::string model;    // by name, or a folder with config.json
+  std::string from;     // instead: a launch script of Megatron-LM or MindSpeed
+  std::string cluster;  // an accelerator by name, or a TOML file; with --from empty: as usual for the script
+  int64_t devices = 0, global_batch = 0, sequence = 0;  // 0: as the script says
+  std::string precision = "bf16";
+  std::string memory;     // of a device, such as 80GiB; empty: what its software leaves of the accelerator's
+  double routing = 0.13;  // relative deviation of the experts' loads
+  std::vector<std::string> restrict;
+  int64_t top = 5, short_list = 300;
+  int64_t threads = 0;           // 0: one a core
+  double imbalance = 1;          // of the script's job: rows of the fullest expert rank over the mean
   std::vector<std::string> set;  // variables of the script, NAME=VALUE
   std::string explain;           // HTML file
   std::string emit;              // heddle, megatron or mindspeed
   std::string out;               // what --emit writes; empty: standard output
   bool json = false;
 };
-/// What a script's job would do, and what near it would be better.
+/// The best plans for a model on a cluster, or what a script's job would do and what near it would be better.
+int search_plans(const SearchOptions& options);
 int search_from(const SearchOptions& options);
 
 struct ScheduleOptions {

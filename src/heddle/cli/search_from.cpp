@@ -5,6 +5,7 @@
 
 #include "heddle/base/error.h"
 #include "heddle/cli/commands.h"
+#include "heddle/cli/search_files.h"
 #include "heddle/observe/output_file.h"
 #include "heddle/observe/plan_page.h"
 #include "heddle/observe/progress.h"
@@ -26,16 +27,7 @@ search::ScriptContext context_of(const SearchOptions& o) {
   search::ScriptContext context;
   context.devices = static_cast<int>(o.devices);
   context.imbalance = o.imbalance;
-  if (!o.cluster.empty()) {
-    const cost::Accelerator* known = cost::accelerator_named(o.cluster);
-    if (known == nullptr) {
-      std::vector<std::string> names;
-      for (const cost::Accelerator& a : cost::accelerators()) names.push_back(a.name);
-      config_error("--cluster: '{}' is not known, accepted: {}{}", o.cluster.substr(0, 60), fmt::join(names, ", "),
-                   did_you_mean(o.cluster, names));
-    }
-    context.device = *known;
-  }
+  if (!o.cluster.empty()) context.device = read_cluster(o.cluster);
   for (const std::string& each : o.set) {
     const size_t equals = each.find('=');
     if (equals == std::string::npos || equals == 0)

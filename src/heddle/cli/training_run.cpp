@@ -48,6 +48,8 @@ StopOnSignal::StopOnSignal() {
   sigaction(SIGTERM, &action, &old_terminate_);
 }
 
+bool StopOnSignal::asked() { return stop_asked != 0; }
+
 StopOnSignal::~StopOnSignal() {
   sigaction(SIGINT, &old_interrupt_, nullptr);
   sigaction(SIGTERM, &old_terminate_, nullptr);

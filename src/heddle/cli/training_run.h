@@ -47,6 +47,7 @@ class StopOnSignal {
  public:
   StopOnSignal();
   ~StopOnSignal();
+  static bool asked();
   StopOnSignal(const StopOnSignal&) = delete;
   StopOnSignal& operator=(const StopOnSignal&) = delete;
 

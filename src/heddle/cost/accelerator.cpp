@@ -15,7 +15,7 @@ std::vector<Accelerator> make_accelerators() {
   // have a NIC a GPU: 200 Gbit/s (DGX A100), 400 Gbit/s (DGX H100, B200), 800 Gbit/s (ConnectX-8 of GB300, B300).
   const Tier nvlink3{8, 300 * G, 6}, nvlink4{8, 450 * G, 6}, nvlink5{8, 900 * G, 6}, nvl72{72, 900 * G, 6};
   const Tier hdr{0, 25 * G, 12}, ndr{0, 50 * G, 12}, xdr{0, 100 * G, 12};
-  return {
+  std::vector<Accelerator> all = {
       // A100 datasheet 2021: 312 TFLOP/s BF16; HBM2 1,555 GB/s (40 GB), HBM2e 2,039 GB/s (80 GB); 108 SMs.
       {"A100-40", Family::ampere, 312 * T, 0, 0, 40 * GiB, 1555 * G, 108, 9, nvlink3, hdr},
       {"A100-80", Family::ampere, 312 * T, 0, 0, 80 * GiB, 2039 * G, 108, 9, nvlink3, hdr},
@@ -53,6 +53,13 @@ std::vector<Accelerator> make_accelerators() {
       {"MI325X", Family::cdna3, 1307 * T, 2615 * T, 0, 256 * G, 6000 * G, 304, 9, {8, 448 * G, 10}, ndr},
       {"MI355X", Family::cdna3, 2500 * T, 5000 * T, 10000 * T, 288 * G, 8000 * G, 256, 9, {8, 537 * G, 10}, ndr},
   };
+  // PCIe 5.0 x16 from Hopper and CDNA 3 on; Grace and Blackwell are joined by NVLink-C2C, 450 GB/s a direction.
+  for (Accelerator& a : all) {
+    if (a.family == Family::hopper || a.family == Family::blackwell || a.family == Family::cdna3)
+      a.host_bytes_per_s = 64 * G;
+    if (a.name.starts_with("GB")) a.host_bytes_per_s = 450 * G;
+  }
+  return all;
 }
 
 bool has(const std::string& text, std::string_view part) { return text.find(part) != std::string::npos; }

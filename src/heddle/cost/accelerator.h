@@ -3,6 +3,7 @@
 // one direction.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -19,11 +20,19 @@ std::optional<Precision> precision_named(std::string_view name);
 /// Generation of matrix units: devices of one generation share how far their products stay below the peak.
 enum class Family { ampere, hopper, blackwell, ascend, cdna3, other };
 
+/// How the devices of a tier are joined. A rate is always that of all of one device's links of the tier together.
+///   switched  any device reaches any other at the full rate
+///   full      a link to every other device: a message to one of them has the rate of one link
+///   mesh      a grid of `rows` × ranks ÷ rows, each device linked to its four neighbours
+enum class Wiring : uint8_t { switched, full, mesh };
+
 /// One level of the network: groups of up to `ranks` neighbours reach each other at this rate.
 struct Tier {
   int ranks = 1;  // 0: no limit
   double bytes_per_s = 0;
   double latency_us = 0;
+  Wiring wiring = Wiring::switched;
+  int rows = 1;  // of a mesh
   bool operator==(const Tier&) const = default;
 };
 
@@ -33,10 +42,12 @@ struct Accelerator {
   double bf16_flops = 0, fp8_flops = 0, fp4_flops = 0;  // 0: has none, products run at the next wider type
   double memory_bytes = 0;
   double memory_bytes_per_s = 0;
-  int units = 0;       // that take tiles of a product: SMs, compute units, cores
-  double host_us = 0;  // of one op, enqueued by an eager Python framework
-  Tier inner;          // the fast domain: NVLink, xGMI, HCCS, MetaXLink
-  Tier outer;          // the scale-out network: one device's share of the NICs
+  int units = 0;                   // that take tiles of a product: SMs, compute units, cores
+  double host_us = 0;              // of one op, enqueued by an eager Python framework
+  Tier inner;                      // the fast domain: NVLink, xGMI, HCCS, MetaXLink
+  Tier outer;                      // the scale-out network: one device's share of the NICs
+  std::vector<Tier> farther;       // beyond `outer`, where that has a limit: spines, other halls
+  double host_bytes_per_s = 32e9;  // to the host's memory and back, each way: PCIe 4.0 x16
 
   double flops(Precision precision) const;
   bool operator==(const Accelerator&) const = default;

@@ -3,6 +3,9 @@
 // A group is `size` ranks whose neighbours stand `stride` global ranks apart, so that min(size, domain / stride) of
 // them share a domain. Rings over both tiers are bound by the slower one: inside a domain the devices' links work
 // for several groups at once, outside it each device drives its own NIC.
+//
+// A domain without a switch gives a group less than its links' rate: fully connected, a group has only the links
+// among itself; on a mesh a ring's ends lie on an edge, and an all-to-all has to cross the middle.
 #pragma once
 
 #include "heddle/cost/accelerator.h"

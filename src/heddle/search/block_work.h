@@ -43,8 +43,26 @@ Layers layers_of(const Job& job, const Prices& prices, const Behaviour& behaviou
 /// The estimate of a possible job from its parts. No checks.
 Estimate estimate(const Job& job, const model::Parameters& parameters, const Layers& layers,
                   const Behaviour& behaviour);
+/// All but the three byte fields.
+void estimate_time(const Job& job, const model::Parameters& parameters, const Layers& layers,
+                   const Behaviour& behaviour, Estimate& into);
+inline constexpr double kOffloaded = 0.15;  // of the activations, where they are offloaded
+
+/// What a rank's memory is put together from.
+struct LayerMemory {
+  double fixed = 0;       // weights, gradients, states, with a schedule's second copies
+  double fixed_once = 0;  // without
+  double gathered = 0;    // beside them, where weights are sharded: once a rank
+  double kept = 0;        // of a microbatch until its backward
+};
+struct MemoryParts {
+  LayerMemory mean, dense, moe;  // a hybrid's are all the mean
+  double embedding_fixed = 0, head_fixed = 0;
+  double working = 0, head_working = 0;
+};
+MemoryParts memory_parts(const Job& job, const model::Parameters& parameters, const Layers& layers);
 /// Peak memory alone, into the three byte fields.
-void estimate_memory(const Job& job, const model::Parameters& parameters, const Layers& layers, Estimate& into);
+void estimate_memory(const Job& job, const MemoryParts& parts, Estimate& into);
 /// Only the bytes saved, into `into`.
 void saved_bytes_of(const Job& job, Layers& into);
 

@@ -31,6 +31,8 @@ std::string impossible(const Job& j) {
   return "";
 }
 
+constexpr double kHostEfficiency = 0.8;  // of the host link's rate
+
 // Communication that `window` seconds of compute may hide.
 double exposed(const Behaviour& b, double communication, double window) {
   return std::max(b.contention * communication, communication - b.reduce_window * window);
@@ -95,6 +97,15 @@ Layers layers_of(const Job& j, const Prices& prices, const Behaviour& b) {
     of.tail += of.layer.scaled(mtp);
   }
   saved_bytes_of(j, of);
+  if (j.software.offload_activations) {
+    // To the host behind the forward, back behind the backward.
+    const double kept = memory_parts(j, model::parameters_of(j.shape), of).mean.kept;
+    const double one_way = kept * kOffloaded / (1 - kOffloaded) / (kHostEfficiency * j.device.host_bytes_per_s);
+    const double out = exposed(b, one_way, of.forward_s), back = exposed(b, one_way, of.layer_s - of.forward_s);
+    of.layer.traffic += out + back;
+    of.layer_s += out + back;
+    of.forward_s += out;
+  }
   return of;
 }
 
@@ -108,6 +119,12 @@ Estimate estimate(const Job& j, const Behaviour& b) {
 
 Estimate estimate(const Job& j, const model::Parameters& p, const Layers& of, const Behaviour& b) {
   Estimate e;
+  estimate_memory(j, memory_parts(j, p, of), e);
+  estimate_time(j, p, of, b, e);
+  return e;
+}
+
+void estimate_time(const Job& j, const model::Parameters& p, const Layers& of, const Behaviour& b, Estimate& e) {
   const Layout& l = j.layout;
   const Software& sw = j.software;
   const Pipeline pipeline = pipeline_of(j);
@@ -182,8 +199,6 @@ Estimate estimate(const Job& j, const model::Parameters& p, const Layers& of, co
   e.model_flops_utilization = e.tokens_per_s_per_device *
                               model::training_flops_per_token(j.shape, j.sequence, j.with_mtp) /
                               j.device.bf16_flops;
-  estimate_memory(j, p, of, e);
-  return e;
 }
 
 }  // namespace heddle::search

@@ -27,19 +27,13 @@ void saved_bytes_of(const Job& j, Layers& into) {
   into.kept = model::saved_bytes(j.shape, saving, j.sequence);
 }
 
-void estimate_memory(const Job& j, const model::Parameters& p, const Layers& of, Estimate& e) {
+MemoryParts memory_parts(const Job& j, const model::Parameters& p, const Layers& of) {
   const Layout& l = j.layout;
   const Software& sw = j.software;
-  const Pipeline pipeline = pipeline_of(j);
-  const int chunks = chunks_of(pipeline) > 0 ? chunks_of(pipeline) : l.vpp;
-  const double held = copies(pipeline), m = microbatches(j);
   const model::Shape& s = j.shape;
   const double layers = d(s.layers), expert_ranks = static_cast<double>(l.ep) * l.etp;
-  const double n_attention = d(s.attention_blocks()) / layers, n_dense = d(s.dense_blocks()) / layers,
-               n_moe = d(s.moe_blocks()) / layers, n_mamba = d(s.mamba_blocks()) / layers;
   const double shards = static_cast<double>(l.dp) * l.cp;
   const double expert_shards = std::max(1.0, l.tp * l.cp * l.dp / expert_ranks);
-
   const double trained = j.frozen_base ? 0.005 : 1;
   const auto bytes_of = [&](double parameters, double spread, double held) {
     const double by = sw.sharded_weights ? spread : 1;
@@ -47,48 +41,64 @@ void estimate_memory(const Job& j, const model::Parameters& p, const Layers& of,
                                                           trained * sw.state_bytes,
                                                           sw.sharded_weights || sw.sharded_states ? spread : 1);
   };
-  const double layer_shared =
-      (p.attention * n_attention + p.dense * n_dense + (p.moe - p.moe_routed) * n_moe + p.mamba * n_mamba) / l.tp;
-  const double layer_routed = p.moe_routed * n_moe / expert_ranks;
-
+  const double held = copies(pipeline_of(j)), tokens = j.microbatch * j.sequence / l.cp;
   const model::SavedBytes &whole = of.whole, &kept = of.kept;
-  const double tokens = j.microbatch * j.sequence / l.cp;
-  const double layer_kept =
-      tokens * (sw.offload_activations ? 0.85 : 1) *
-      (kept.attention * n_attention + kept.dense * n_dense + kept.moe * n_moe + kept.mamba * n_mamba);
+  MemoryParts parts;
+  // A layer of so many blocks of each kind.
+  const auto layer = [&](double attention, double dense, double moe, double mamba) {
+    const double shared =
+        (p.attention * attention + p.dense * dense + (p.moe - p.moe_routed) * moe + p.mamba * mamba) / l.tp;
+    const double routed = p.moe_routed * moe / expert_ranks;
+    return LayerMemory{bytes_of(shared, shards, held) + bytes_of(routed, expert_shards, held),
+                       bytes_of(shared, shards, 1) + bytes_of(routed, expert_shards, 1),
+                       // Weights of two layers are gathered at once, gradients of one are whole.
+                       sw.sharded_weights ? 8 * (shared + routed) : 0,
+                       tokens * (sw.offload_activations ? 1 - kOffloaded : 1) *
+                           (kept.attention * attention + kept.dense * dense + kept.moe * moe + kept.mamba * mamba)};
+  };
+  const bool has_dense = s.dense_blocks() > 0, has_moe = s.moe_blocks() > 0,
+             has_attention = s.attention_blocks() > 0;
+  parts.mean = layer(d(s.attention_blocks()) / layers, d(s.dense_blocks()) / layers, d(s.moe_blocks()) / layers,
+                     d(s.mamba_blocks()) / layers);
+  parts.dense = s.is_hybrid() ? parts.mean : layer(1, 1, 0, 0);
+  parts.moe = s.is_hybrid() ? parts.mean : layer(1, 0, 1, 0);
+  parts.embedding_fixed = bytes_of(p.embedding / l.tp, shards, 1);
+  parts.head_fixed = bytes_of(p.head / l.tp, shards, 1);
   // While a layer is computed again all that it would have kept is alive; its gradients are, in any case.
-  const double widest = tokens * (n_attention > 0 ? whole.attention : 0) +
-                        tokens * std::max({n_dense > 0 ? whole.dense : 0, n_moe > 0 ? whole.moe : 0, whole.mamba});
-  const double working = (j.recompute.full ? 1 : 0.25) * widest;
-
-  const StageLayers stage = stage_layers(layers, l.pp, chunks, 1);
-  const double head_kept = tokens * model::head_bytes(s, l.tp, sw.fused_loss);
+  const double widest = tokens * ((has_attention ? whole.attention : 0) +
+                                  std::max({has_dense ? whole.dense : 0, has_moe ? whole.moe : 0, whole.mamba}));
+  parts.working = (j.recompute.full ? 1 : 0.25) * widest;
   // The gradient of the logits stands beside them, and without a fused loss a copy in fp32.
-  const double head_working = head_kept + tokens * (sw.fused_loss ? 2 : 6) * d(s.vocab) / l.tp;
-  const double mtp = j.with_mtp ? d(s.mtp) : 0;
+  parts.head_working = std::max(parts.working, tokens * (model::head_bytes(s, l.tp, sw.fused_loss) +
+                                                         (sw.fused_loss ? 2 : 6) * d(s.vocab) / l.tp));
+  return parts;
+}
+
+void estimate_memory(const Job& j, const MemoryParts& parts, Estimate& e) {
+  const Layout& l = j.layout;
+  const Pipeline pipeline = pipeline_of(j);
+  const int chunks = chunks_of(pipeline) > 0 ? chunks_of(pipeline) : l.vpp;
+  const double m = microbatches(j);
+  const StageLayers stage = stage_layers(d(j.shape.layers), l.pp, chunks, 1);
+  const double mtp = j.with_mtp ? d(j.shape.mtp) : 0;
   e.peak_bytes = 0;
   for (const int i : {0, std::min(1, l.pp - 1), l.pp - 1}) {
     const bool first = i == 0, last = i == (folded(pipeline) ? 0 : l.pp - 1);
     double n = last ? stage.last : stage.fullest;
     if (first && !last && stage.last < stage.fullest) n = stage.fullest - 1;
-    const double owned = n + (last ? mtp : 0);
-    double fixed = bytes_of(n * layer_shared, shards, held) + bytes_of(n * layer_routed, expert_shards, held);
+    double fixed = n * parts.mean.fixed + parts.mean.gathered;
     // The second copies of the ends are on other ranks, and so is half of the ends' states.
-    if (last) fixed += bytes_of(mtp * layer_shared, shards, 1) + bytes_of(mtp * layer_routed, expert_shards, 1);
-    if (first) fixed += bytes_of(p.embedding / l.tp, shards, 1);
+    if (last) fixed += mtp * parts.mean.fixed_once + parts.head_fixed;
     // A tied matrix lies on both ends of a pipeline.
-    const bool apart = s.tied && l.pp > 1 && !(first && last);
-    if (last) fixed += bytes_of((p.head + (apart ? p.embedding : 0)) / l.tp, shards, 1);
-    // Weights of two layers are gathered at once, gradients of one are whole.
-    if (sw.sharded_weights) fixed += 2 * 2 * (layer_shared + layer_routed) + 4 * (layer_shared + layer_routed);
-    const double active = in_flight(pipeline, l.pp, chunks, m, i) * owned * layer_kept +
-                          (last ? std::max(working, head_working) : working);
+    if (first || (last && j.shape.tied)) fixed += parts.embedding_fixed;
+    const double active = in_flight(pipeline, l.pp, chunks, m, i) * (n + (last ? mtp : 0)) * parts.mean.kept +
+                          (last ? parts.head_working : parts.working);
     if (fixed + active <= e.peak_bytes) continue;
     e.peak_bytes = fixed + active;
     e.static_bytes = fixed;
     e.activation_bytes = active;
   }
-  e.peak_bytes = e.peak_bytes * sw.reserve + sw.context_bytes;
+  e.peak_bytes = e.peak_bytes * j.software.reserve + j.software.context_bytes;
 }
 
 }  // namespace heddle::search

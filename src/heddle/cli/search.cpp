@@ -1,0 +1,234 @@
+// heddle search: the best plans for a model on a cluster.
+#include "heddle/search/search.h"
+
+#include <chrono>
+#include <cstdio>
+#include <nlohmann/json.hpp>
+
+#include "heddle/base/error.h"
+#include "heddle/cli/commands.h"
+#include "heddle/cli/search_files.h"
+#include "heddle/cli/training_run.h"
+#include "heddle/observe/output_file.h"
+#include "heddle/observe/plan_page.h"
+#include "heddle/observe/progress.h"
+#include "heddle/observe/table.h"
+#include "heddle/observe/units.h"
+#include "heddle/search/calibration.h"
+#include "heddle/search/emit.h"
+#include "heddle/search/explain.h"
+#include "heddle/train/run_config.h"
+
+namespace heddle::cli {
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+using search::Answer;
+using search::Ranked;
+
+std::string layout_text(const search::Layout& l, bool experts) {
+  std::string text = fmt::format("tp {} cp {} pp {} dp {}", l.tp, l.cp, l.pp, l.dp);
+  if (experts) text += fmt::format(" · ep {} etp {}", l.ep, l.etp);
+  return text;
+}
+
+std::string schedule_text(const Ranked& r) {
+  return r.job.layout.vpp > 1 ? fmt::format("{} × {}", r.schedule, r.job.layout.vpp) : r.schedule;
+}
+
+// 4 4 4 3 as 4*3 3.
+std::string layers_text(const std::vector<int>& layers) {
+  std::string text;
+  for (size_t i = 0; i < layers.size();) {
+    size_t same = i;
+    while (same < layers.size() && layers[same] == layers[i]) ++same;
+    text += fmt::format("{}{}", text.empty() ? "" : " ", layers[i]);
+    if (same - i > 1) text += fmt::format("*{}", same - i);
+    i = same;
+  }
+  return text;
+}
+
+Json json_of(const Ranked& r, double scale) {
+  const search::Layout& l = r.job.layout;
+  const search::Waterfall& t = r.estimate.time;
+  return Json{{"tp", l.tp},
+              {"cp", l.cp},
+              {"pp", l.pp},
+              {"vpp", l.vpp},
+              {"dp", l.dp},
+              {"ep", l.ep},
+              {"etp", l.etp},
+              {"schedule", r.schedule},
+              {"microbatch", r.job.microbatch},
+              {"recompute", r.recompute},
+              {"offload", r.job.software.offload_activations},
+              {"layers", r.exact.layers},
+              {"step_s", r.exact.step_s * scale},
+              {"p99_step_s", r.p99_step_s * scale},
+              {"tokens_per_s_per_device", r.tokens_per_s_per_device / scale},
+              {"model_flops_utilization", r.model_flops_utilization / scale},
+              {"peak_bytes", r.exact.peak_bytes},
+              {"exposed_communication_s", r.exact.exposed_s * scale},
+              {"bubble_s", r.exact.bubble_s * scale},
+              {"estimated_step_s", r.estimate.step_s * scale},
+              {"imbalance_p50", r.job.imbalance},
+              {"imbalance_p99", r.job.memory_imbalance},
+              {"waterfall_s", Json{{"products", t.products},
+                                   {"attention", t.attention},
+                                   {"traffic", t.traffic},
+                                   {"launches", t.launches},
+                                   {"tensor", t.tensor},
+                                   {"exchange", t.exchange},
+                                   {"context", t.context},
+                                   {"pipeline", t.pipeline},
+                                   {"data", t.data},
+                                   {"bubble", t.bubble},
+                                   {"optimizer", t.optimizer},
+                                   {"jitter", t.jitter}}}};
+}
+
+Json json_of(const Answer& a, double scale) {
+  Json plans = Json::array();
+  for (const Ranked& r : a.top) plans.push_back(json_of(r, scale));
+  return Json{{"plans", plans},
+              {"estimated", a.plans},
+              {"layouts", a.layouts},
+              {"fitting", a.fitting},
+              {"timed_exactly", a.timed},
+              {"estimate_s", a.estimate_s},
+              {"exact_s", a.exact_s},
+              {"threads", a.threads},
+              {"estimates_per_s_per_core", a.plans_per_s_per_core()},
+              {"memory_bytes", a.memory_bytes},
+              {"stopped", a.stopped},
+              {"calibration_scale", scale},
+              {"not_considered", search::not_considered()}};
+}
+
+void print(const Answer& a, double scale) {
+  if (a.top.empty()) {
+    fmt::print("nothing fits{}{}\n", a.misfit.empty() ? "" : "; the nearest: ", a.misfit);
+    return;
+  }
+  const bool experts = a.top.front().job.shape.moe_blocks() > 0;
+  Table table({{"", Align::right},
+               {"layout"},
+               {"schedule"},
+               {"mbs", Align::right},
+               {"recompute"},
+               {"step", Align::right},
+               {"tokens/s/device", Align::right},
+               {"MFU", Align::right},
+               {"memory", Align::right},
+               {"exposed", Align::right},
+               {"bubble", Align::right},
+               {"step p99", Align::right}});
+  int rank = 0;
+  for (const Ranked& r : a.top) {
+    const double step = r.exact.step_s;
+    table.row({fmt::format("{}", ++rank), layout_text(r.job.layout, experts), schedule_text(r),
+               fmt::format("{}", r.job.microbatch),
+               r.recompute + (r.job.software.offload_activations ? " + offload" : ""), duration_text(step * scale),
+               fmt::format("{:.0f}", r.tokens_per_s_per_device / scale),
+               fmt::format("{:.1f} %", 100 * r.model_flops_utilization / scale), bytes_text(r.exact.peak_bytes),
+               fmt::format("{:.1f} %", 100 * r.exact.exposed_s / step),
+               fmt::format("{:.1f} %", 100 * r.exact.bubble_s / step), duration_text(r.p99_step_s * scale)});
+  }
+  fmt::print("{}", table.text(describe_terminal(1).unicode));
+  fmt::print("\nlayers of the stages of 1: {}\n", layers_text(a.top.front().exact.layers));
+  if (experts)
+    fmt::print(
+        "rows of the fullest expert rank over the mean: {:.2f} half of the time, {:.2f} at the 99th percentile "
+        "(memory holds that)\n",
+        a.top.front().job.imbalance, a.top.front().job.memory_imbalance);
+  fmt::print(
+      "{} plans of {} layouts estimated in {} on {} cores, {:.0f} a second and core; {} fit {}; {} timed "
+      "exactly in {}\n",
+      grouped_text(static_cast<long long>(a.plans)), grouped_text(static_cast<long long>(a.layouts)),
+      duration_text(a.estimate_s), a.threads, a.plans_per_s_per_core(),
+      grouped_text(static_cast<long long>(a.fitting)), bytes_text(a.memory_bytes), a.timed,
+      duration_text(a.exact_s));
+  if (scale != 1) fmt::print("times are the closed forms' × {:.3f}, the nearest calibration\n", scale);
+  fmt::print("not considered: {}\n", fmt::join(search::not_considered(), "; "));
+}
+
+// What --explain and --emit ask for.
+void write_best(const SearchOptions& o, const Answer& a) {
+  if (!o.explain.empty()) {
+    search::ExplainRequest request;
+    request.memory_bytes = a.memory_bytes;
+    std::vector<search::Explanation> plans;
+    for (const Ranked& r : a.top) plans.push_back(search::explain(search::launch_of(r.job), request));
+    write_file_atomically(o.explain, plan_page(plans));
+  }
+  if (o.emit.empty()) return;
+  const std::string emitted = search::emit(search::launch_of(a.top.front().job), o.emit);
+  if (o.out.empty()) {
+    fmt::print("{}", emitted);
+  } else {
+    write_file_atomically(o.out, emitted);
+  }
+}
+
+}  // namespace
+
+int search_plans(const SearchOptions& o) {
+  if (!o.from.empty()) return search_from(o);
+  for (const auto& [flag, given] : {std::pair("--model", !o.model.empty()),
+                                    {"--cluster", !o.cluster.empty()},
+                                    {"--devices", o.devices > 0},
+                                    {"--global-batch", o.global_batch > 0},
+                                    {"--sequence", o.sequence > 0}})
+    if (!given) config_error("search: {} is needed, or --from SCRIPT", flag);
+  if (!o.out.empty() && o.emit.empty()) config_error("search: --out without --emit");
+  search::Query query;
+  search::Job& job = query.space.job;
+  job.shape = read_shape(o.model);
+  job.device = read_cluster(o.cluster);
+  const std::optional<cost::Precision> precision = cost::precision_named(o.precision);
+  HEDDLE_CHECK(precision, "a precision that the command line let pass");
+  job.precision = *precision;
+  job.global_batch = static_cast<int>(o.global_batch);
+  job.sequence = static_cast<double>(o.sequence);
+  for (const std::string& each : o.restrict) read_restriction(each, query.space.restriction, job.software);
+  query.space.devices = static_cast<int>(o.devices);
+  query.space.routing.spread = o.routing;
+  if (!o.memory.empty()) query.memory_bytes = static_cast<double>(train::parse_bytes(o.memory));
+  query.top = static_cast<int>(o.top);
+  query.short_list = std::max(query.top, static_cast<int>(o.short_list));
+  query.threads = static_cast<int>(o.threads);
+  // What the release lacks is taken from the nearest ones that were measured.
+  const double scale =
+      search::Calibration::built_in().scale({job.device.name, job.device.family, "megatron", "", 0, job.precision});
+
+  const StopOnSignal stop;
+  const auto begin = std::chrono::steady_clock::now();
+  std::unique_ptr<Progress> bar;
+  const bool shows = !o.json && describe_terminal(2).interactive;
+  const Answer answer = search::search(
+      query,
+      [&](size_t done, size_t of, uint64_t plans) {
+        if (!shows) return;
+        if (!bar) bar = std::make_unique<Progress>(ProgressOptions{0, static_cast<int64_t>(of), 1, 0.1}, 2);
+        const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+        StepMetrics metrics;
+        metrics.step = static_cast<int64_t>(done);
+        metrics.step_s = seconds / static_cast<double>(done);
+        metrics.extra["plans"] = static_cast<double>(plans);
+        bar->update(metrics);
+      },
+      [] { return StopOnSignal::asked(); });
+  if (bar) bar->finish();
+  if (!answer.top.empty()) write_best(o, answer);
+  if (o.json) {
+    fmt::print("{}\n", json_of(answer, scale).dump(2));
+  } else if (o.emit.empty() || !o.out.empty() || answer.top.empty()) {
+    if (answer.stopped) fmt::print("stopped early, the best so far:\n\n");
+    print(answer, scale);
+  }
+  return answer.top.empty() ? kFailed : kDone;
+}
+
+}  // namespace heddle::cli

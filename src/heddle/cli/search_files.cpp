@@ -1,0 +1,316 @@
+#include "heddle/cli/search_files.h"
+
+#include <toml++/toml.h>
+
+#include <cmath>
+#include <filesystem>
+#include <functional>
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "heddle/base/error.h"
+#include "heddle/model/shape_presets.h"
+#include "heddle/train/output_file.h"
+
+namespace heddle::cli {
+
+namespace {
+
+constexpr int64_t kMostBytes = 1 << 20;
+constexpr int kMostTiers = 8;
+
+using cost::Accelerator;
+using cost::Tier;
+
+/// A table of which every key must be known.
+class Keys {
+ public:
+  Keys(const toml::table& table, std::string file) : table_(table), file_(std::move(file)) {}
+
+  void number(const char* key, double least, double most, const std::function<void(double)>& take) {
+    const toml::node* node = find(key);
+    if (node == nullptr) return;
+    const std::optional<double> value = node->value<double>();
+    if (!value || node->is_boolean() || node->is_string() || !std::isfinite(*value) || *value < least ||
+        *value > most)
+      config_error("{}: {}, accepted: a number from {} to {}", place(*node), key, least, most);
+    take(*value);
+  }
+  void whole(const char* key, int least, int most, int& into) {
+    const toml::node* node = find(key);
+    if (node == nullptr) return;
+    const std::optional<int64_t> value = node->is_integer() ? node->value<int64_t>() : std::nullopt;
+    if (!value || *value < least || *value > most)
+      config_error("{}: {}, accepted: a whole number from {} to {}", place(*node), key, least, most);
+    into = static_cast<int>(*value);
+  }
+  void text(const char* key, const std::function<void(const std::string&, const std::string& place)>& take) {
+    const toml::node* node = find(key);
+    if (node == nullptr) return;
+    const std::optional<std::string> value = node->is_string() ? node->value<std::string>() : std::nullopt;
+    if (!value || value->size() > 200) config_error("{}: {}, accepted: a short text", place(*node), key);
+    take(*value, place(*node));
+  }
+  void flag(const char* key, bool& into) {
+    const toml::node* node = find(key);
+    if (node == nullptr) return;
+    if (!node->is_boolean()) config_error("{}: {}, accepted: true or false", place(*node), key);
+    into = *node->value<bool>();
+  }
+  const toml::node* find(const char* key) {
+    known_.emplace_back(key);
+    return table_.get(key);
+  }
+  void refuse_others() const {
+    for (const auto& [key, node] : table_) {
+      if (std::find(known_.begin(), known_.end(), key.str()) != known_.end()) continue;
+      const std::string near = did_you_mean(key.str(), known_);
+      config_error("{}: unknown key '{}'{}", place(node), key.str().substr(0, 60),
+                   near.empty() ? fmt::format(", accepted: {}", fmt::join(known_, ", ")) : near);
+    }
+  }
+  std::string place(const toml::node& node) const {
+    return fmt::format("{}:{}:{}", file_, node.source().begin.line, node.source().begin.column);
+  }
+
+ private:
+  const toml::table& table_;
+  std::string file_;
+  std::vector<std::string> known_;
+};
+
+toml::table parsed(const std::string& file) {
+  try {
+    return toml::parse(train::read_file(file, kMostBytes), file);
+  } catch (const toml::parse_error& error) {
+    config_error("{}:{}:{}: {}", file, error.source().begin.line, error.source().begin.column,
+                 std::string(error.description()).substr(0, 200));
+  }
+}
+
+std::vector<std::string> accelerator_names() {
+  std::vector<std::string> names;
+  for (const Accelerator& a : cost::accelerators()) names.push_back(a.name);
+  return names;
+}
+
+const Accelerator& known_accelerator(const std::string& name, const std::string& place) {
+  if (const Accelerator* found = cost::accelerator_named(name)) return *found;
+  const std::string near = did_you_mean(name, accelerator_names());
+  config_error("{}: no accelerator '{}'{}", place, name.substr(0, 60),
+               near.empty() ? fmt::format(", accepted: {}", fmt::join(accelerator_names(), ", ")) : near);
+}
+
+cost::Family family_named(const std::string& name, const std::string& place) {
+  static const std::vector<std::pair<std::string, cost::Family>> all = {
+      {"ampere", cost::Family::ampere}, {"hopper", cost::Family::hopper}, {"blackwell", cost::Family::blackwell},
+      {"ascend", cost::Family::ascend}, {"cdna3", cost::Family::cdna3},   {"other", cost::Family::other}};
+  std::vector<std::string> names;
+  for (const auto& [known, family] : all) {
+    if (known == name) return family;
+    names.push_back(known);
+  }
+  config_error("{}: family '{}', accepted: {}", place, name.substr(0, 60), fmt::join(names, ", "));
+}
+
+Tier read_tier(const toml::table& table, const std::string& file, bool first, bool last, int below) {
+  Keys keys(table, file);
+  Tier tier{0, 0, 10};
+  std::string name = "tier";
+  keys.text("name", [&](const std::string& text, const std::string&) { name = text; });
+  keys.whole("ranks", 1, 1 << 20, tier.ranks);
+  keys.number("gb_per_s", 1e-3, 1e5, [&](double v) { tier.bytes_per_s = v * 1e9; });
+  keys.number("latency_us", 0, 1e6, [&](double v) { tier.latency_us = v; });
+  keys.number("oversubscription", 1, 1000, [&](double v) { tier.bytes_per_s /= v; });
+  keys.text("wiring", [&](const std::string& text, const std::string& place) {
+    if (text == "full")
+      tier.wiring = cost::Wiring::full;
+    else if (text == "mesh")
+      tier.wiring = cost::Wiring::mesh;
+    else if (text != "switched")
+      config_error("{}: wiring '{}', accepted: switched, full, mesh", place, text);
+    if (!first && text != "switched")
+      config_error("{}: wiring '{}' of an outer tier, accepted: switched", place, text);
+  });
+  keys.whole("rows", 1, 1 << 20, tier.rows);
+  keys.refuse_others();
+  const std::string place = keys.place(table);
+  if (tier.bytes_per_s <= 0) config_error("{}: {} lacks gb_per_s", place, name);
+  if (last && tier.ranks > 0)
+    config_error("{}: {} is the last tier and has ranks = {}, accepted: none, it holds all", place, name,
+                 tier.ranks);
+  if (!last && tier.ranks <= below)
+    config_error("{}: {} has ranks = {}, accepted: more than the {} of the tier inside", place, name, tier.ranks,
+                 below);
+  if (!last && below > 0 && tier.ranks % below != 0)
+    config_error("{}: {} has ranks = {}, accepted: a multiple of {}", place, name, tier.ranks, below);
+  if (tier.wiring == cost::Wiring::mesh && (tier.ranks <= 0 || tier.ranks % tier.rows != 0))
+    config_error("{}: {} has {} rows of {} ranks, accepted: a divisor", place, name, tier.rows, tier.ranks);
+  return tier;
+}
+
+bool is_file(const std::string& name) { return name.ends_with(".toml") || name.find('/') != std::string::npos; }
+
+}  // namespace
+
+Accelerator read_cluster(const std::string& name) {
+  if (!is_file(name)) return known_accelerator(name, "search: --cluster");
+  const toml::table table = parsed(name);
+  Keys keys(table, name);
+  Accelerator a;
+  keys.text("device",
+            [&](const std::string& text, const std::string& place) { a = known_accelerator(text, place); });
+  keys.text("name", [&](const std::string& text, const std::string&) { a.name = text; });
+  keys.text("family",
+            [&](const std::string& text, const std::string& place) { a.family = family_named(text, place); });
+  keys.number("bf16_tflops", 1e-3, 1e6, [&](double v) { a.bf16_flops = v * 1e12; });
+  keys.number("fp8_tflops", 0, 1e6, [&](double v) { a.fp8_flops = v * 1e12; });
+  keys.number("fp4_tflops", 0, 1e6, [&](double v) { a.fp4_flops = v * 1e12; });
+  keys.number("memory_gib", 1e-3, 1e6, [&](double v) { a.memory_bytes = v * (1 << 30); });
+  keys.number("memory_gb_per_s", 1e-3, 1e6, [&](double v) { a.memory_bytes_per_s = v * 1e9; });
+  keys.whole("units", 1, 1 << 20, a.units);
+  keys.number("host_us", 0, 1e6, [&](double v) { a.host_us = v; });
+  keys.number("host_gb_per_s", 1e-3, 1e6, [&](double v) { a.host_bytes_per_s = v * 1e9; });
+  if (const toml::node* node = keys.find("tier")) {
+    const toml::array* tiers = node->as_array();
+    if (tiers == nullptr || !tiers->is_homogeneous(toml::node_type::table) || tiers->size() < 2 ||
+        tiers->size() > kMostTiers)
+      config_error("{}: tier, accepted: 2 to {} tables [[tier]], from the inside out", keys.place(*node),
+                   kMostTiers);
+    a.farther.clear();
+    int below = 0;
+    for (size_t i = 0; i < tiers->size(); ++i) {
+      const Tier tier = read_tier(*tiers->get(i)->as_table(), name, i == 0, i + 1 == tiers->size(), below);
+      below = tier.ranks;
+      if (i == 0)
+        a.inner = tier;
+      else if (i == 1)
+        a.outer = tier;
+      else
+        a.farther.push_back(tier);
+    }
+  }
+  keys.refuse_others();
+  const std::pair<const char*, double> needed[] = {{"bf16_tflops", a.bf16_flops},
+                                                   {"memory_gib", a.memory_bytes},
+                                                   {"memory_gb_per_s", a.memory_bytes_per_s},
+                                                   {"units", a.units},
+                                                   {"tier", a.inner.bytes_per_s}};
+  for (const auto& [key, value] : needed)
+    if (value <= 0) config_error("{}: lacks {}, and no device that it is known of", name, key);
+  if (a.name.empty()) a.name = std::filesystem::path(name).stem().string();
+  return a;
+}
+
+void read_restriction(const std::string& words, search::Restriction& into, search::Software& software) {
+  if (!is_file(words)) {
+    into.add(words);
+    return;
+  }
+  const toml::table table = parsed(words);
+  for (const auto& [key, node] : table) {
+    const auto place = [&](const toml::node& at) {
+      return fmt::format("{}:{}:{}", words, at.source().begin.line, at.source().begin.column);
+    };
+    if (key.str() == "software" && node.is_table()) {
+      Keys keys(*node.as_table(), words);
+      keys.number("state_bytes", 0, 64, [&](double v) { software.state_bytes = v; });
+      keys.number("gradient_bytes", 0, 64, [&](double v) { software.gradient_bytes = v; });
+      keys.number("reduce_bytes", 0, 64, [&](double v) { software.reduce_bytes = v; });
+      keys.number("captured", 0, 1, [&](double v) { software.captured = v; });
+      keys.number("attention_speed", 0.01, 100, [&](double v) { software.attention_speed = v; });
+      keys.flag("sharded_weights", software.sharded_weights);
+      keys.flag("sharded_states", software.sharded_states);
+      keys.flag("sequence_parallel", software.sequence_parallel);
+      keys.flag("fused_loss", software.fused_loss);
+      keys.flag("fused_elementwise", software.fused_elementwise);
+      keys.flag("overlap_tp", software.overlap_tp);
+      keys.flag("overlap_dp", software.overlap_dp);
+      keys.flag("overlap_pp", software.overlap_pp);
+      keys.flag("once_a_node", software.once_a_node);
+      keys.flag("context_all_to_all", software.context_all_to_all);
+      keys.refuse_others();
+      continue;
+    }
+    std::string list;
+    const auto word = [&](const toml::node& value) {
+      list += list.empty() ? "" : ",";
+      if (value.is_integer())
+        list += fmt::format("{}", *value.value<int64_t>());
+      else if (value.is_boolean())
+        list += *value.value<bool>() ? "1" : "0";
+      else if (value.is_string())
+        list += *value.value<std::string>();
+      else
+        config_error("{}: {}, accepted: whole numbers and words, or a list of them", place(value), key.str());
+    };
+    if (const toml::array* array = node.as_array()) {
+      for (const toml::node& each : *array) word(each);
+      if (array->empty()) config_error("{}: {} is empty, accepted: at least one value", place(node), key.str());
+    } else {
+      word(node);
+    }
+    try {
+      into.add(fmt::format("{}={}", key.str(), list));
+    } catch (const ConfigError& error) {
+      config_error("{}: {}", place(node), error.what());
+    }
+  }
+}
+
+model::Shape read_shape(const std::string& name) {
+  if (const model::Shape* known = model::find_shape(name)) return *known;
+  const std::filesystem::path path(name);
+  if (!std::filesystem::exists(path / "config.json")) {
+    std::vector<std::string> names;
+    for (const model::Shape& s : model::shape_presets()) names.push_back(s.name);
+    const std::string near = did_you_mean(name, names);
+    config_error("search: model '{}' is not known and no folder with a config.json{}", name.substr(0, 60),
+                 near.empty() ? fmt::format(", accepted: {}", fmt::join(names, ", ")) : near);
+  }
+  const std::string file = (path / "config.json").string();
+  const nlohmann::json json = nlohmann::json::parse(train::read_file(file, kMostBytes), nullptr, false);
+  if (!json.is_object()) config_error("{}: no JSON object", file);
+  const auto number = [&](std::initializer_list<const char*> keys, int64_t otherwise) {
+    for (const char* key : keys) {
+      const auto found = json.find(key);
+      if (found == json.end() || found->is_null()) continue;
+      if (!found->is_number_integer() || found->get<double>() < 0 || found->get<double>() > 1e9)
+        config_error("{}: {} is {}, accepted: a whole number from 0 to 1000000000", file, key,
+                     found->dump(-1, ' ', false, nlohmann::json::error_handler_t::replace).substr(0, 40));
+      return found->get<int64_t>();
+    }
+    return otherwise;
+  };
+  const auto flag = [&](const char* key) {
+    return json.contains(key) && json[key].is_boolean() && json[key].get<bool>();
+  };
+  model::Shape s;
+  s.name = path.filename().empty() ? path.parent_path().filename().string() : path.filename().string();
+  s.hidden = number({"hidden_size"}, 0);
+  s.layers = number({"num_hidden_layers"}, 0);
+  s.heads = number({"num_attention_heads"}, 0);
+  s.kv_heads = number({"num_key_value_heads"}, s.heads);
+  s.head_dim = number({"head_dim"}, s.heads > 0 ? s.hidden / s.heads : 0);
+  s.ffn = number({"intermediate_size"}, 0);
+  s.vocab = number({"vocab_size"}, 0);
+  s.tied = flag("tie_word_embeddings");
+  s.qkv_bias = flag("attention_bias");
+  s.mla = {number({"q_lora_rank"}, 0), number({"kv_lora_rank"}, 0), number({"qk_nope_head_dim"}, 0),
+           number({"qk_rope_head_dim"}, 0), number({"v_head_dim"}, 0)};
+  s.moe.count = number({"n_routed_experts", "num_experts", "num_local_experts"}, 0);
+  if (s.moe.count > 0) {
+    s.moe.chosen = number({"num_experts_per_tok"}, 0);
+    s.moe.ffn = number({"moe_intermediate_size"}, s.ffn);
+    s.moe.shared_ffn = number({"shared_expert_intermediate_size"}, number({"n_shared_experts"}, 0) * s.moe.ffn);
+    s.dense_layers = number({"first_k_dense_replace"}, 0);
+    // Groups of experts stand for nodes where routing is limited to some of them.
+    if (number({"n_group"}, 0) > 1) s.moe.most_nodes = number({"topk_group"}, 0);
+    s.mtp = number({"num_nextn_predict_layers"}, 0);
+  }
+  if (const std::string wrong = model::check_shape(s); !wrong.empty())
+    config_error("{}: the model's {}", file, wrong);
+  return s;
+}
+
+}  // namespace heddle::cli

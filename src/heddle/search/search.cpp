@@ -1,0 +1,411 @@
+#include "heddle/search/search.h"
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <exception>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <thread>
+#include <tuple>
+
+#include "heddle/base/error.h"
+#include "heddle/search/block_work.h"
+
+namespace heddle::search {
+
+namespace {
+
+constexpr double kUsable = 0.92;
+// The estimate's memory is the fullest rank's by closed form; exact peaks may be a little lower.
+constexpr double kMemorySlack = 1.05;
+
+double now_s() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+struct Choice {
+  int recompute = 0;  // index
+  bool offload = false;
+  double step_s = 0, peak_bytes = 0;  // estimated
+};
+
+/// One layout and schedule, and the fastest choice with it.
+struct Plan {
+  size_t family = 0;
+  int serial = 0;  // in the family
+  int pp = 1, vpp = 1, dp = 1;
+  Pipeline pipeline = Pipeline::one_f_one_b;
+  Choice best;
+};
+
+bool before(const Plan& a, const Plan& b) {
+  return std::tuple(a.best.step_s, a.family, a.serial) < std::tuple(b.best.step_s, b.family, b.serial);
+}
+
+/// The best few in whatever order they come.
+class ShortList {
+ public:
+  explicit ShortList(size_t most) : most_(most) {}
+  void add(const Plan& plan) {
+    if (plans_.size() == most_ && !before(plan, plans_.front())) return;
+    if (plans_.size() == most_) {
+      std::pop_heap(plans_.begin(), plans_.end(), before);
+      plans_.pop_back();
+    }
+    plans_.push_back(plan);
+    std::push_heap(plans_.begin(), plans_.end(), before);
+  }
+  const std::vector<Plan>& plans() const { return plans_; }
+
+ private:
+  size_t most_;
+  std::vector<Plan> plans_;
+};
+
+struct Counts {
+  uint64_t plans = 0, fitting = 0, layouts = 0;
+};
+
+/// What all threads read.
+struct Task {
+  const Query& query;
+  std::vector<Family> families;
+  std::vector<RecomputeChoice> recompute;
+  std::vector<bool> offload;
+  model::Parameters parameters;
+  double memory_bytes = 0;
+
+  void set_routing(Job& job, double quantile) const {
+    const Routing& routing = query.space.routing;
+    const int64_t experts = job.shape.moe_blocks() > 0 ? job.shape.moe.count : 0;
+    job.imbalance = routing.fullest(quantile, experts, job.layout.ep);
+    job.memory_imbalance = routing.fullest(0.99, experts, job.layout.ep);
+  }
+  // Computing the exchange again inside a pair is what no such schedule does.
+  bool allows(Pipeline pipeline, const model::Recompute& r) const {
+    return !pairs(pipeline) || (!r.full && !r.experts);
+  }
+};
+
+/// Estimates one thread's families.
+class Estimator {
+ public:
+  explicit Estimator(const Task& task)
+      : best(static_cast<size_t>(task.query.short_list)),
+        task_(task),
+        job_(task.query.space.job),
+        known_(3 * task.recompute.size() * 2) {}
+
+  void family(size_t index) {
+    family_ = index;
+    serial_ = 0;
+    const Family& family = task_.families[index];
+    job_.layout.ep = family.ep;
+    task_.set_routing(job_, 0.5);
+    forget();
+    for_each_layout(task_.query.space, family, job_, [&] { layout(); });
+  }
+
+  /// All choices of the job's layout by estimated time, of which none has more than `most_bytes`.
+  const std::vector<Choice>& choices(const Job& job, double most_bytes) {
+    job_ = job;
+    forget();
+    weigh(most_bytes);
+    std::stable_sort(fitting_.begin(), fitting_.end(),
+                     [](const Choice& a, const Choice& b) { return a.step_s < b.step_s; });
+    return fitting_;
+  }
+
+  ShortList best;
+  Counts counts;
+  std::optional<Plan> least;  // memory, of what doesn't fit
+
+ private:
+  void forget() {
+    for (auto& each : known_) each.reset();
+    for (auto& each : prices_) each.reset();
+    priced_dp_ = 0;
+  }
+
+  // Blocks cost the same whatever the stages, unless weights are gathered around them from data ranks.
+  const Layers& layers_now(size_t recompute) {
+    if (job_.software.sharded_weights && priced_dp_ != job_.layout.dp) {
+      forget();
+      priced_dp_ = job_.layout.dp;
+    }
+    const Pipeline p = job_.pipeline;
+    const size_t kind = !pairs(p) ? 0 : p == Pipeline::interleaved_fused ? 1 : 2;  // of hiding the exchange
+    std::optional<Layers>& known =
+        known_[(kind * task_.recompute.size() + recompute) * 2 + (job_.software.offload_activations ? 1 : 0)];
+    if (!known) {
+      std::optional<Prices>& prices = prices_[kind];
+      if (!prices) prices = prices_of(job_, task_.parameters, task_.query.behaviour);
+      known = layers_of(job_, *prices, task_.query.behaviour);
+    }
+    return *known;
+  }
+
+  void weigh(double most_bytes) {
+    fitting_.clear();
+    lightest_.peak_bytes = 0;
+    for (size_t r = 0; r < task_.recompute.size(); ++r) {
+      if (!task_.allows(job_.pipeline, task_.recompute[r].recompute)) continue;
+      for (const bool offload : task_.offload) {
+        job_.recompute = task_.recompute[r].recompute;
+        job_.software.offload_activations = offload;
+        const Layers& layers = layers_now(r);
+        Estimate e;
+        estimate_memory(job_, memory_parts(job_, task_.parameters, layers), e);
+        Choice choice{static_cast<int>(r), offload, 0, e.peak_bytes};
+        ++counts.plans;
+        if (e.peak_bytes > most_bytes) {
+          if (lightest_.peak_bytes == 0 || e.peak_bytes < lightest_.peak_bytes) lightest_ = choice;
+          continue;
+        }
+        estimate_time(job_, task_.parameters, layers, task_.query.behaviour, e);
+        choice.step_s = e.step_s;
+        fitting_.push_back(choice);
+        ++counts.fitting;
+      }
+    }
+  }
+
+  void layout() {
+    ++counts.layouts;
+    weigh(task_.memory_bytes * kMemorySlack);
+    Plan plan{family_, serial_++, job_.layout.pp, job_.layout.vpp, job_.layout.dp, job_.pipeline, lightest_};
+    if (fitting_.empty()) {
+      if (lightest_.peak_bytes > 0 &&
+          (!least || std::tuple(plan.best.peak_bytes, plan.family, plan.serial) <
+                         std::tuple(least->best.peak_bytes, least->family, least->serial)))
+        least = plan;
+      return;
+    }
+    plan.best = *std::min_element(fitting_.begin(), fitting_.end(),
+                                  [](const Choice& a, const Choice& b) { return a.step_s < b.step_s; });
+    best.add(plan);
+  }
+
+  const Task& task_;
+  Job job_;
+  std::vector<std::optional<Layers>> known_;  // by kind of hiding, recomputation, offload
+  std::optional<Prices> prices_[3];
+  int priced_dp_ = 0;
+  std::vector<Choice> fitting_;
+  Choice lightest_;  // that doesn't fit
+  size_t family_ = 0;
+  int serial_ = 0;
+};
+
+Job job_of(const Task& task, const Plan& plan) {
+  Job j = task.query.space.job;
+  const Family& f = task.families[plan.family];
+  j.layout = {task.query.space.devices, f.tp, plan.pp, plan.vpp, f.cp, plan.dp, f.ep, f.etp};
+  j.microbatch = f.microbatch;
+  j.pipeline = plan.pipeline;
+  j.software.overlap_exchange = pairs(plan.pipeline);
+  const std::vector<int>& uneven = task.query.space.restriction.uneven;
+  j.software.even_stages = !uneven.empty() && std::find(uneven.begin(), uneven.end(), 1) == uneven.end();
+  task.set_routing(j, 0.5);
+  return j;
+}
+
+/// Schedules that several plans share.
+class Schedules {
+ public:
+  std::shared_ptr<const PreparedSchedule> of(const Job& job) {
+    const std::string key = PreparedSchedule::key(job);
+    {
+      const std::lock_guard lock(mutex_);
+      if (const auto found = made_.find(key); found != made_.end()) return found->second;
+    }
+    auto made = std::make_shared<const PreparedSchedule>(job);
+    const std::lock_guard lock(mutex_);
+    return made_.emplace(key, std::move(made)).first->second;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::map<std::string, std::shared_ptr<const PreparedSchedule>> made_;
+};
+
+/// The plan with the fastest of its choices whose exact peak fits.
+std::optional<Ranked> time_exactly(const Task& task, const Plan& plan, Estimator& estimator, Schedules& schedules) {
+  Ranked r;
+  r.job = job_of(task, plan);
+  const std::vector<Choice> choices = estimator.choices(r.job, task.memory_bytes * kMemorySlack);
+  const std::shared_ptr<const PreparedSchedule> schedule = schedules.of(r.job);
+  for (const Choice& choice : choices) {
+    const RecomputeChoice& recompute = task.recompute[static_cast<size_t>(choice.recompute)];
+    r.job.recompute = recompute.recompute;
+    r.job.software.offload_activations = choice.offload;
+    r.exact = exact_of(r.job, task.query.behaviour, *schedule);
+    if (r.exact.peak_bytes > task.memory_bytes) continue;
+    r.recompute = recompute.name;
+    r.schedule = name_of(r.job.pipeline);
+    r.estimate = estimate(r.job, task.query.behaviour);
+    const double tokens = r.job.global_batch * r.job.sequence;
+    r.tokens_per_s_per_device = tokens / r.exact.step_s / r.job.layout.devices;
+    r.model_flops_utilization = r.estimate.model_flops_utilization * r.estimate.step_s / r.exact.step_s;
+    return r;
+  }
+  return std::nullopt;
+}
+
+/// Runs `each(thread)` on so many threads and passes on the first error.
+template <class Each>
+void on_threads(int threads, const Each& each) {
+  std::exception_ptr error;
+  std::mutex mutex;
+  std::vector<std::jthread> running;
+  for (int t = 0; t < threads; ++t)
+    running.emplace_back([&, t] {
+      try {
+        each(t);
+      } catch (...) {
+        const std::lock_guard lock(mutex);
+        if (!error) error = std::current_exception();
+      }
+    });
+  running.clear();
+  if (error) std::rethrow_exception(error);
+}
+
+Task task_of(const Query& query) {
+  const Space& space = query.space;
+  if (space.devices < 1 || space.devices > 1 << 20)
+    config_error("search: {} devices, accepted 1 to {}", space.devices, 1 << 20);
+  if (space.job.global_batch < 1 || space.job.global_batch > 1 << 24)
+    config_error("search: a global batch of {}, accepted 1 to {}", space.job.global_batch, 1 << 24);
+  if (!(space.job.sequence >= 1 && space.job.sequence <= 1e8))
+    config_error("search: a sequence of {}, accepted 1 to 100000000", space.job.sequence);
+  if (space.job.device.name.empty()) config_error("search: no device");
+  if (const std::string wrong = model::check_shape(space.job.shape); !wrong.empty())
+    config_error("search: the model's {}", wrong);
+  if (query.top < 1 || query.short_list < query.top)
+    config_error("search: top {} of {} timed exactly, accepted from 1 on", query.top, query.short_list);
+  Task task{query, families(space), recompute_choices(space.job.shape), {}, model::parameters_of(space.job.shape),
+            0};
+  const Restriction& only = space.restriction;
+  if (!only.recompute.empty())
+    std::erase_if(task.recompute, [&](const RecomputeChoice& c) {
+      return std::find(only.recompute.begin(), only.recompute.end(), c.name) == only.recompute.end();
+    });
+  if (task.recompute.empty())
+    config_error("search: no recompute of {} suits {}", fmt::join(only.recompute, ", "), space.job.shape.name);
+  for (const bool offload : {false, true})
+    if (only.offload.empty() ||
+        std::find(only.offload.begin(), only.offload.end(), offload ? 1 : 0) != only.offload.end())
+      task.offload.push_back(offload);
+  task.memory_bytes = query.memory_bytes > 0 ? query.memory_bytes : usable_bytes(space.job.device);
+  return task;
+}
+
+std::string said(const Task& task, const Plan& plan) {
+  const Family& f = task.families[plan.family];
+  return fmt::format(
+      "{} with tp {} cp {} pp {} ep {} etp {}, microbatch {}, recomputing {}, needs {:.1f} GiB of {:.1f}",
+      name_of(plan.pipeline), f.tp, f.cp, plan.pp, f.ep, f.etp, f.microbatch,
+      task.recompute[static_cast<size_t>(plan.best.recompute)].name, plan.best.peak_bytes / (1 << 30),
+      task.memory_bytes / (1 << 30));
+}
+
+}  // namespace
+
+double usable_bytes(const cost::Accelerator& device) { return kUsable * device.memory_bytes; }
+
+Answer search(const Query& query, const SearchProgress& progress, const std::function<bool()>& stop) {
+  const Task task = task_of(query);
+  Answer answer;
+  answer.memory_bytes = task.memory_bytes;
+  answer.threads =
+      query.threads > 0 ? query.threads : std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+  const auto asked_to_stop = [&] { return stop && stop(); };
+
+  double began = now_s();
+  std::vector<std::unique_ptr<Estimator>> estimators;
+  for (int t = 0; t < answer.threads; ++t) estimators.push_back(std::make_unique<Estimator>(task));
+  std::atomic<size_t> next{0}, done{0};
+  std::atomic<uint64_t> plans{0};
+  std::mutex telling;
+  on_threads(answer.threads, [&](int t) {
+    Estimator& estimator = *estimators[static_cast<size_t>(t)];
+    for (size_t i = next++; i < task.families.size() && !asked_to_stop(); i = next++) {
+      const uint64_t before = estimator.counts.plans;
+      estimator.family(i);
+      plans += estimator.counts.plans - before;
+      const size_t finished = ++done;
+      if (progress && telling.try_lock()) {
+        const std::lock_guard lock(telling, std::adopt_lock);
+        progress(finished, task.families.size(), plans);
+      }
+    }
+  });
+  std::vector<Plan> list;
+  std::optional<Plan> least;
+  for (const auto& each : estimators) {
+    list.insert(list.end(), each->best.plans().begin(), each->best.plans().end());
+    answer.plans += each->counts.plans;
+    answer.fitting += each->counts.fitting;
+    answer.layouts += each->counts.layouts;
+    if (each->least &&
+        (!least || std::tuple(each->least->best.peak_bytes, each->least->family, each->least->serial) <
+                       std::tuple(least->best.peak_bytes, least->family, least->serial)))
+      least = each->least;
+  }
+  std::sort(list.begin(), list.end(), before);
+  if (list.size() > static_cast<size_t>(query.short_list)) list.resize(static_cast<size_t>(query.short_list));
+  answer.estimate_s = now_s() - began;
+
+  began = now_s();
+  std::vector<std::optional<Ranked>> timed(list.size());
+  Schedules schedules;
+  next = 0;
+  std::atomic<uint64_t> timings{0};
+  on_threads(answer.threads, [&](int t) {
+    Estimator& estimator = *estimators[static_cast<size_t>(t)];
+    for (size_t i = next++; i < list.size(); i = next++) {
+      // Asked to stop, the very best are still timed.
+      if (asked_to_stop() && i >= static_cast<size_t>(query.top)) break;
+      timed[i] = time_exactly(task, list[i], estimator, schedules);
+      ++timings;
+    }
+  });
+  std::vector<Ranked> ranked;
+  for (std::optional<Ranked>& each : timed)
+    if (each) ranked.push_back(std::move(*each));
+  std::stable_sort(ranked.begin(), ranked.end(),
+                   [](const Ranked& a, const Ranked& b) { return a.exact.step_s < b.exact.step_s; });
+  for (Ranked& r : ranked) {
+    if (answer.top.size() == static_cast<size_t>(query.top)) break;
+    const bool known = std::any_of(answer.top.begin(), answer.top.end(), [&](const Ranked& other) {
+      return other.job.layout == r.job.layout && other.schedule == r.schedule;
+    });
+    if (known) continue;
+    Job unlucky = r.job;
+    task.set_routing(unlucky, 0.99);
+    r.p99_step_s = exact_of(unlucky, query.behaviour, *schedules.of(unlucky)).step_s;
+    answer.top.push_back(std::move(r));
+  }
+  answer.timed = timings;
+  answer.exact_s = now_s() - began;
+  answer.stopped = asked_to_stop();
+  if (answer.top.empty() && least) answer.misfit = said(task, *least);
+  return answer;
+}
+
+const std::vector<std::string>& not_considered() {
+  static const std::vector<std::string> all = {
+      "experts swapped to the host or replicated for hot ones",
+      "recomputation and offload of single stages",
+      "synthesised orders, v_half, v_min and the searched zero-bubble schedules",
+      "placements other than tp, cp, dp, pp from the inside out",
+      "fewer devices than given",
+  };
+  return all;
+}
+
+}  // namespace heddle::search

@@ -1,0 +1,234 @@
+#include "heddle/search/space.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <numbers>
+
+#include "heddle/base/error.h"
+
+namespace heddle::search {
+
+namespace {
+
+constexpr int kMostTensorRanks = 64, kMostContextRanks = 64, kMostExpertTensorRanks = 8, kMostChunks = 16;
+constexpr int kMostMicrobatch = 8, kMostStages = 256;
+constexpr double kFewestTokens = 256;  // of a microbatch on a context rank: less than a tile of rows is no use
+
+bool allowed(const std::vector<int>& axis, int value) {
+  return axis.empty() || std::find(axis.begin(), axis.end(), value) != axis.end();
+}
+
+// Quantile of the standard normal distribution, by Newton's steps on erfc; |error| < 1e-9 where it is used.
+double normal_quantile(double p) {
+  double x = 0;
+  for (int i = 0; i < 60; ++i) {
+    const double below = 0.5 * std::erfc(-x / std::numbers::sqrt2);
+    const double density = std::exp(-x * x / 2) / std::sqrt(2 * std::numbers::pi);
+    const double step = std::clamp((below - p) / std::max(density, 1e-12), -1.0, 1.0);
+    x -= step;
+    if (std::abs(step) < 1e-12) break;
+  }
+  return x;
+}
+
+template <class Each>
+void for_each_word(std::string_view list, const Each& each) {
+  while (true) {
+    const size_t comma = list.find(',');
+    each(list.substr(0, comma));
+    if (comma == std::string_view::npos) return;
+    list.remove_prefix(comma + 1);
+  }
+}
+
+const std::vector<RecomputeChoice>& all_recompute_choices() {
+  using R = model::Recompute;
+  static const std::vector<RecomputeChoice> all = {
+      {"none", R{}},
+      {"norms", R{.norms = true}},
+      {"activations", R{.activations = true}},
+      {"norms+activations", R{.norms = true, .activations = true}},
+      {"latent_up", R{.latent_up = true}},
+      {"norms+latent_up", R{.norms = true, .latent_up = true}},
+      {"norms+latent_up+activations", R{.norms = true, .latent_up = true, .activations = true}},
+      {"dense", R{.dense = true}},
+      {"norms+dense", R{.norms = true, .dense = true}},
+      {"norms+experts", R{.norms = true, .experts = true}},
+      {"norms+latent_up+experts", R{.norms = true, .latent_up = true, .experts = true}},
+      {"full/2", R{.full = true, .every = 0.5}},
+      {"full", R{.full = true}},
+  };
+  return all;
+}
+
+}  // namespace
+
+void Restriction::add(std::string_view words) {
+  struct Axis {
+    const char* name;
+    std::vector<int>* values;
+  };
+  const Axis axes[] = {
+      {"tp", &tp}, {"cp", &cp},   {"dp", &dp},           {"pp", &pp},         {"vpp", &vpp},
+      {"ep", &ep}, {"etp", &etp}, {"offload", &offload}, {"uneven", &uneven}, {"microbatch", &microbatch}};
+  std::vector<std::string> names{"schedule", "recompute"};
+  for (const Axis& axis : axes) names.emplace_back(axis.name);
+  const size_t equals = words.find('=');
+  const std::string_view name = words.substr(0, equals);
+  if (equals == std::string_view::npos || std::find(names.begin(), names.end(), name) == names.end()) {
+    const std::string near = did_you_mean(name, names);
+    config_error("restriction '{}'{}", words.substr(0, 60),
+                 near.empty()
+                     ? fmt::format(", accepted: NAME=VALUE[,VALUE...] with a name of {}", fmt::join(names, ", "))
+                     : near);
+  }
+  for_each_word(words.substr(equals + 1), [&](std::string_view word) {
+    if (name == "schedule") {
+      std::vector<std::string> known;
+      for (const Pipeline p : pipelines()) known.emplace_back(name_of(p));
+      const std::optional<Pipeline> p = pipeline_named(word);
+      if (!p || *p == Pipeline::usual)
+        config_error("restriction schedule: '{}', accepted: {}", word.substr(0, 60), fmt::join(known, ", "));
+      schedule.push_back(*p);
+      return;
+    }
+    if (name == "recompute") {
+      std::vector<std::string> known;
+      for (const RecomputeChoice& c : all_recompute_choices()) known.push_back(c.name);
+      if (std::find(known.begin(), known.end(), word) == known.end())
+        config_error("restriction recompute: '{}', accepted: {}", word.substr(0, 60), fmt::join(known, ", "));
+      recompute.emplace_back(word);
+      return;
+    }
+    int value = 0;
+    const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), value);
+    const bool is_switch = name == "offload" || name == "uneven";
+    if (error != std::errc() || end != word.data() + word.size() || value < (is_switch ? 0 : 1) ||
+        value > (is_switch ? 1 : 1 << 24))
+      config_error("restriction {}: '{}', accepted: {}", name, word.substr(0, 60),
+                   is_switch ? "0 or 1" : "whole numbers from 1 on");
+    for (const Axis& axis : axes)
+      if (axis.name == name) axis.values->push_back(value);
+  });
+}
+
+double Routing::fullest(double quantile, int64_t experts, int ranks) const {
+  if (ranks <= 1 || experts <= 0 || spread <= 0) return 1;
+  const double of_rank = spread * std::sqrt(static_cast<double>(ranks) / static_cast<double>(experts));
+  // The fullest of n independent ranks is below x where all of them are.
+  const double fullest = 1 + of_rank * normal_quantile(std::pow(quantile, 1.0 / ranks));
+  return std::clamp(fullest, 1.0, static_cast<double>(ranks));
+}
+
+std::vector<RecomputeChoice> recompute_choices(const model::Shape& s) {
+  std::vector<RecomputeChoice> choices;
+  for (const RecomputeChoice& c : all_recompute_choices()) {
+    const model::Recompute& r = c.recompute;
+    if (r.latent_up && !s.is_mla()) continue;
+    if (r.experts && s.moe_blocks() == 0) continue;
+    if (r.dense && s.moe_blocks() > 0) continue;
+    choices.push_back(c);
+  }
+  return choices;
+}
+
+std::vector<int> divisors(int n) {
+  std::vector<int> low, high;
+  for (int i = 1; static_cast<int64_t>(i) * i <= n; ++i) {
+    if (n % i != 0) continue;
+    low.push_back(i);
+    if (i != n / i) high.push_back(n / i);
+  }
+  low.insert(low.end(), high.rbegin(), high.rend());
+  return low;
+}
+
+std::vector<Family> families(const Space& space) {
+  const Restriction& only = space.restriction;
+  const model::Shape& s = space.job.shape;
+  const std::vector<int> degrees = divisors(space.devices);
+  const auto of = [&](const std::vector<int>& axis, int most, const auto& fits) {
+    std::vector<int> values;
+    for (const int n : degrees)
+      if (n <= most && allowed(axis, n) && fits(n)) values.push_back(n);
+    return values;
+  };
+  const std::vector<int> tps = of(only.tp, kMostTensorRanks, [&](int n) {
+    const bool groups = s.is_mla() || s.kv_heads % n == 0 || n % s.kv_heads == 0;
+    return s.heads % n == 0 && groups && (s.ffn % n == 0 || s.dense_blocks() == 0);
+  });
+  const std::vector<int> cps = of(only.cp, kMostContextRanks, [&](int n) {
+    return n == 1 || (std::fmod(space.job.sequence, 2.0 * n) == 0 && space.job.sequence / n >= kFewestTokens);
+  });
+  const bool moe = s.moe_blocks() > 0;
+  const int64_t experts = moe ? s.moe.count : 1;
+  const std::vector<int> eps = of(only.ep, static_cast<int>(experts), [&](int n) { return experts % n == 0; });
+  const std::vector<int> etps =
+      of(only.etp, moe ? kMostExpertTensorRanks : 1, [&](int n) { return !moe || s.moe.ffn % n == 0; });
+  std::vector<int> sizes;
+  for (const int n : divisors(space.job.global_batch))
+    if (allowed(only.microbatch, n) && (n <= kMostMicrobatch || !only.microbatch.empty())) sizes.push_back(n);
+  const auto needed = [&](const char* axis, const std::vector<int>& values, const std::vector<int>& asked) {
+    if (values.empty())
+      config_error("search: no {} of {} suits {} on {} devices", axis, fmt::join(asked, ", "), s.name,
+                   space.devices);
+  };
+  needed("tp", tps, only.tp), needed("cp", cps, only.cp), needed("ep", eps, only.ep);
+  needed("etp", etps, only.etp), needed("microbatch", sizes, only.microbatch);
+
+  std::vector<Family> all;
+  for (const int tp : tps)
+    for (const int cp : cps)
+      for (const int ep : eps)
+        for (const int etp : etps)
+          for (const int microbatch : sizes)
+            if (space.devices % (static_cast<int64_t>(tp) * cp) == 0 &&
+                space.devices % (static_cast<int64_t>(ep) * etp) == 0)
+              all.push_back({tp, cp, ep, etp, microbatch});
+  if (all.empty()) config_error("search: no tp x cp and ep x etp divide {} devices", space.devices);
+  return all;
+}
+
+void for_each_layout(const Space& space, const Family& family, Job& job, const std::function<void()>& visit) {
+  const Restriction& only = space.restriction;
+  const int64_t layers = job.shape.layers;
+  const int attention_ranks = family.tp * family.cp, expert_ranks = family.ep * family.etp;
+  const bool even = !only.uneven.empty() && !allowed(only.uneven, 1);
+  Layout& l = job.layout;
+  l.devices = space.devices;
+  l.tp = family.tp, l.cp = family.cp, l.ep = family.ep, l.etp = family.etp;
+  job.microbatch = family.microbatch;
+  for (const int pp : divisors(space.devices / attention_ranks)) {
+    if (pp > std::min<int64_t>(layers, kMostStages) || !allowed(only.pp, pp)) continue;
+    const int stage_ranks = space.devices / pp, dp = stage_ranks / attention_ranks;
+    if (stage_ranks % expert_ranks != 0 || !allowed(only.dp, dp)) continue;
+    if (job.global_batch % (static_cast<int64_t>(dp) * family.microbatch) != 0) continue;
+    l.pp = pp, l.dp = dp;
+    const double m = microbatches(job);
+    for (const Pipeline pipeline : pipelines()) {
+      if (!only.schedule.empty() &&
+          std::find(only.schedule.begin(), only.schedule.end(), pipeline) == only.schedule.end())
+        continue;
+      // Pairs are for exchanges.
+      if (pairs(pipeline) && family.ep == 1) continue;
+      const int fixed = chunks_of(pipeline);
+      const int least = fixed > 0 ? fixed : pipeline == Pipeline::interleaved_fused ? 1 : 2;
+      const int most = fixed > 0 ? fixed : pp == 1 ? 1 : kMostChunks;
+      for (int chunks = least;
+           chunks <= most && static_cast<int64_t>(pp) * chunks <= std::max<int64_t>(pp, layers + 2); ++chunks) {
+        if (fixed == 0 && !allowed(only.vpp, chunks)) continue;
+        if (!misfit(pipeline, pp, chunks, m).empty()) continue;
+        const int64_t stages = static_cast<int64_t>(pp) * chunks;
+        if (even && layers % stages != 0 && (layers + 2) % stages != 0) continue;
+        l.vpp = fixed > 0 ? 1 : chunks;
+        job.pipeline = pipeline;
+        job.software.overlap_exchange = pairs(pipeline);
+        job.software.even_stages = even;
+        visit();
+      }
+    }
+  }
+}
+
+}  // namespace heddle::search
