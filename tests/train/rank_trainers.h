@@ -15,7 +15,10 @@ namespace heddle::train {
 
 class RankTrainers {
  public:
-  explicit RankTrainers(const TrainerOptions& options) : board_(options.plan.ranks()) {
+  /// `node_of`: the node that each rank stands for; empty: one for all.
+  explicit RankTrainers(const TrainerOptions& options, std::vector<int> node_of = {})
+      : board_(node_of.empty() ? std::vector<int>(static_cast<size_t>(options.plan.ranks()), 0)
+                               : std::move(node_of)) {
     for (int r = 0; r < board_.size(); ++r) {
       worlds_.push_back(board_.world(r));
       trainers_.push_back(std::make_unique<Trainer>(options, worlds_.back().get()));

@@ -98,7 +98,7 @@ int profile(const ProfileOptions& options) {
       const std::vector<cost::LinkTime> found = train::measure_links(world, over);
       if (world.rank() != 0) return kDone;
       cost::MachineProfile p = train::read_profile(path);
-      std::erase_if(p.links, [&](const cost::LinkTime& l) { return l.over == over && l.ranks == world.size(); });
+      std::erase_if(p.links, [&](const cost::LinkTime& l) { return l.over == over; });
       p.links.insert(p.links.end(), found.begin(), found.end());
       train::write_file(path, train::profile_text(p));
       fmt::print("{} ranks over {}: {} sizes of messages added to {}\n", world.size(), name_of(over), found.size(),

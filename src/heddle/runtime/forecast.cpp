@@ -39,8 +39,7 @@ class Durations {
   double threads(const ir::Issue& issue) const {
     if (pace_us(issue) > 0) return 0;  // asleep, mostly
     if (issue.op->def->stream == ir::StreamKind::compute) return input_.threads;
-    // A message within the machine is copied by its threads, one between hosts is in the hands of the link.
-    return input_.over == cost::Link::nodes && issue.op->def->stream == ir::StreamKind::comm ? 0 : 1;
+    return issue.op->def->stream == ir::StreamKind::comm ? 0 : 1;  // messages were measured as all ranks sent some
   }
 
  private:
@@ -59,7 +58,7 @@ class Durations {
     } else if (op.def->stream == ir::StreamKind::comm) {
       const int ranks = op.def->collective ? static_cast<int>(mesh_.group(op.group, rank).size()) : 2;
       us += cost::message_us(profile_, input_.over, std::max(2, ranks), cost.message_bytes);
-      if (op.def->collective) us += copies_us;
+      if (op.def->collective) us += copies_us / profile_.speed(input_.over == cost::Link::nodes ? 1 : ranks);
     } else {
       us += copies_us;
     }
