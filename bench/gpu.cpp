@@ -168,7 +168,8 @@ class Bench {
       }
     }
     for (int64_t i = kPeriod; i < count && o.integers.empty(); i += kPeriod) {
-      std::memcpy(values.data() + i * size, values.data(), static_cast<size_t>(std::min(kPeriod, count - i) * size));
+      std::memcpy(values.data() + i * size, values.data(),
+                  static_cast<size_t>(std::min(kPeriod, count - i) * size));
     }
     if (!o.integers.empty()) std::memcpy(values.data(), o.integers.data(), static_cast<size_t>(bytes));
     device_->upload(arena_->base() + offsets[static_cast<size_t>(id)], values.data(), bytes);
@@ -184,7 +185,8 @@ void kernels_of(const Options& options) {
   Bench bench(options);
   const int64_t T = options.tokens, H = 2048, F = 1408, h = 16, E = 64, k = 6;
   constexpr Dtype X = Dtype::bf16, A = Dtype::f32, I = Dtype::i32;
-  std::vector<int32_t> experts, row_of(static_cast<size_t>(T * k)), token_of(static_cast<size_t>(T * k)), offsets{0};
+  std::vector<int32_t> experts, row_of(static_cast<size_t>(T * k)), token_of(static_cast<size_t>(T * k)),
+      offsets{0};
   for (int64_t t = 0; t < T; ++t) {
     for (int64_t j = 0; j < k; ++j) experts.push_back(static_cast<int32_t>((t * 7 + j * (E / k)) % E));
     std::sort(experts.end() - k, experts.end());
@@ -206,7 +208,7 @@ void kernels_of(const Options& options) {
   bench.run("rms_norm_dgrad", "rms_norm_dgrad", {x, x, g, {A, {T}}, x}, {}, {}, ir::Phase::I);
   bench.run("swiglu", "swiglu", {{X, {T * k, 2 * F}}, {}}, {});
   bench.run("swiglu_dgrad", "swiglu_dgrad", {{X, {T * k, F}}, {X, {T * k, 2 * F}}, {}}, {}, {}, ir::Phase::I);
-  const ir::Attributes mla{{"heads", h}, {"nope", 128},      {"rope", 64},
+  const ir::Attributes mla{{"heads", h},       {"nope", 128},   {"rope", 64},
                            {"value_dim", 128}, {"sequence", T}, {"interleaved", 1}};
   const Bench::Operand table{A, {T, 64}}, q{X, {T, h * 192}}, value{X, {T, h * 128}};
   bench.run("mla_rope", "mla_rope", {q, {X, {T, h * 256}}, {X, {T, 64}}, table}, mla);
@@ -268,8 +270,9 @@ void step_of(const Options& options) {
       const RandomKey key = RandomKey(1).with(p.name);
       for (int64_t i = 0; i < view.elements(); ++i) {
         const bool moment = state && std::strlen(prefix) == 2;
-        view.as<float>()[i] =
-            moment ? 0 : one ? 1 : static_cast<float>(0.02 * key.normal(static_cast<uint64_t>(i % 4096)));
+        view.as<float>()[i] = moment ? 0
+                              : one  ? 1
+                                     : static_cast<float>(0.02 * key.normal(static_cast<uint64_t>(i % 4096)));
       }
     }
   }
@@ -278,7 +281,8 @@ void step_of(const Options& options) {
   const int64_t ids = plan.sequences * (plan.sequence_length + 1);
   for (int m = 0; m < plan.microbatches; ++m) {
     std::vector<int32_t>& tokens = batch.microbatches.emplace_back().tokens;
-    for (int64_t i = 0; i < ids; ++i) tokens.push_back(static_cast<int32_t>(RandomKey(2).bits(static_cast<uint64_t>(m * ids + i)) % 102400));
+    for (int64_t i = 0; i < ids; ++i)
+      tokens.push_back(static_cast<int32_t>(RandomKey(2).bits(static_cast<uint64_t>(m * ids + i)) % 102400));
   }
   const double all = static_cast<double>(plan.microbatches * plan.sequences * plan.sequence_length);
   batch.scales = {1 / all, 1.0 / static_cast<double>(plan.microbatches * plan.sequences), 1 / all};
@@ -301,12 +305,14 @@ void step_of(const Options& options) {
     std::vector<device::Span> spans = executor.stream(0).take_spans();
     int64_t busy = 0;
     for (const device::Span& span : spans) busy += span.end_ns - span.start_ns;
-    idle.push_back(1 - static_cast<double>(busy) / static_cast<double>(spans.back().end_ns - spans.front().start_ns));
+    idle.push_back(1 -
+                   static_cast<double>(busy) / static_cast<double>(spans.back().end_ns - spans.front().start_ns));
   }
   const double step = median(seconds);
-  std::printf("step of %lld layers, %.0f tokens: %.1f ms, %.0f tokens/s, %.1f TFLOP/s; compute stream idle %.1f %%\n",
-              static_cast<long long>(options.layers), all, step * 1e3, all / step, flops / step * 1e-12,
-              100 * median(idle));
+  std::printf(
+      "step of %lld layers, %.0f tokens: %.1f ms, %.0f tokens/s, %.1f TFLOP/s; compute stream idle %.1f %%\n",
+      static_cast<long long>(options.layers), all, step * 1e3, all / step, flops / step * 1e-12,
+      100 * median(idle));
   std::printf("enqueueing took the host %.1f ms; arena: predicted %.1f MiB, held %.1f MiB\n", median(enqueue) * 1e3,
               static_cast<double>(executor.walk().storage().reserved_bytes()) / (1 << 20),
               static_cast<double>(executor.held_bytes()) / (1 << 20));

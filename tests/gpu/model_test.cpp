@@ -1,6 +1,6 @@
-// Models over several ranks with the kernels, collectives and exchanges of the cuda backend, against one rank: every
-// axis of the mesh. In the emulator only, where ranks are threads: on devices ranks that talk through NCCL are
-// processes.
+// Models over several ranks with the kernels, collectives and exchanges of the cuda backend, against one rank:
+// every axis of the mesh. In the emulator only, where ranks are threads: on devices ranks that talk through NCCL
+// are processes.
 #include <gtest/gtest.h>
 
 #include <cmath>

@@ -1,6 +1,6 @@
-// One rank of the tests of ranks on CUDA devices, started by mpirun: pieces exchanged and messages sent through NCCL,
-// then a step of a small model on every layout that the number of ranks allows, against one rank on reference.
-// Exits 77 with the reason where there is no device. Ranks may share one device.
+// One rank of the tests of ranks on CUDA devices, started by mpirun: pieces exchanged and messages sent through
+// NCCL, then a step of a small model on every layout that the number of ranks allows, against one rank on
+// reference. Exits 77 with the reason where there is no device. Ranks may share one device.
 #include <cmath>
 #include <cstdio>
 
@@ -106,7 +106,8 @@ void step(comm::World& control, comm::World& devices, const plan::Degrees& degre
       difference += (sum[i] - whole[i]) * (sum[i] - whole[i]);
       norm += whole[i] * whole[i];
     }
-    expect(difference <= 4e-10 * norm, fmt::format("{}: the gradient of {} is off", plan::text_of(degrees), p.name));
+    expect(difference <= 4e-10 * norm,
+           fmt::format("{}: the gradient of {} is off", plan::text_of(degrees), p.name));
   }
   if (control.rank() == 0) std::printf("ok %s\n", plan::text_of(degrees).c_str());
 }

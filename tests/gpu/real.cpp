@@ -38,8 +38,8 @@ void run_on_device(const kernels::KernelEntry& kernel, const device::KernelCall&
       device::TensorView there = view;
       if (view) {
         // An operand that stands twice among the operands lies in one place.
-        const auto known = std::find_if(places.begin(), places.end(),
-                                        [&](const Place& p) { return p.on_host.data == view.data; });
+        const auto known =
+            std::find_if(places.begin(), places.end(), [&](const Place& p) { return p.on_host.data == view.data; });
         const int64_t bytes = view.elements() * size_of(view.dtype);
         if (known != places.end()) {
           there.data = known->there.data;

@@ -1,5 +1,5 @@
-// Ops that have no gradient, on the cuda backend against reference: the ends of a step, sums, copies, exact sums, the
-// parts of a cut vocabulary. And: every op kind that computes has an entry.
+// Ops that have no gradient, on the cuda backend against reference: the ends of a step, sums, copies, exact sums,
+// the parts of a cut vocabulary. And: every op kind that computes has an entry.
 #include "heddle/kernels/exact_grid.h"
 #include "tests/gpu/on_device.h"
 #include "tests/kernels/op_cases.h"
@@ -49,8 +49,8 @@ TEST(CudaRegistry, refuses_with_a_reason) {
 
 TEST_F(StepOps, batch) {
   device::Batch batch;
-  batch.microbatches.push_back({.tokens = {10, 11, 12, 13, 14, 20, 21, -1, 23, 24},
-                                .masked = {0, 0, 1, 0, 0, 0, 0, 0, 0, 0}});
+  batch.microbatches.push_back(
+      {.tokens = {10, 11, 12, 13, 14, 20, 21, -1, 23, 24}, .masked = {0, 0, 1, 0, 0, 0, 0, 0, 0, 0}});
   batch.scales = {0.5, 0.1};
   batch.hyper = {1e-3, 0.1, 0.001};
   like_reference({"load_tokens", "load_tokens", {}, {{"rows", 6}, {"sequence", 3}, {"depths", 1}}, {}}, 0, false,
@@ -68,7 +68,8 @@ TEST_F(StepOps, batch) {
 
 TEST_F(StepOps, gradient_norm) {
   for (const int64_t count : {1, 1000, 70000}) {
-    const Operand a = metadata(random_tensor(Dtype::f32, {count}, 1)), b = metadata(random_tensor(Dtype::f32, {count}, 2));
+    const Operand a = metadata(random_tensor(Dtype::f32, {count}, 1)),
+                  b = metadata(random_tensor(Dtype::f32, {count}, 2));
     like_reference({"square_sum", "grad_square_sum", {a}, {}, {}}, 1e-12);
     like_reference({"square_sum of two", "grad_square_sum", {a, b}, {}, {}}, 1e-12);
     like_reference({"exact squares", "grad_square_sum_exact", {a}, {}, {}}, 0);
@@ -81,9 +82,11 @@ TEST_F(StepOps, gradient_norm) {
   for (const double most : {0.0, 1.0, 1e6}) {
     like_reference({"grad_norm", "grad_norm", parts, {{"max_norm", most}}, {}}, 1e-15);
   }
-  const OpResult limbs = run_op({"", "grad_square_sum_exact", {metadata(random_tensor(Dtype::f32, {999}, 3))}, {}, {}},
-                                kernels::reference_kernels());
-  like_reference({"norm of limbs", "grad_norm", {metadata(limbs.out[0]), parts[0]}, {{"max_norm", 1.0}}, {}}, 1e-14);
+  const OpResult limbs =
+      run_op({"", "grad_square_sum_exact", {metadata(random_tensor(Dtype::f32, {999}, 3))}, {}, {}},
+             kernels::reference_kernels());
+  like_reference({"norm of limbs", "grad_norm", {metadata(limbs.out[0]), parts[0]}, {{"max_norm", 1.0}}, {}},
+                 1e-14);
   parts[3].tensor.values[0] = std::numeric_limits<double>::infinity();
   like_reference({"infinite norm", "grad_norm", {parts[1]}, {{"max_norm", 1.0}}, {}}, 1e-15);
   const OpResult stopped =
@@ -95,14 +98,15 @@ TEST_F(StepOps, adamw) {
   for (const int64_t count : {1, 13, 4100}) {
     for (const bool copy : {false, true}) {
       for (const double clip : {0.5, 0.0}) {
-        OpCase op{fmt::format("adamw {} {} {}", count, copy, clip),
-                  "adamw",
-                  {metadata(Tensor(Dtype::f64, {1}, clip)),
-                   metadata(Tensor(Dtype::f64, {3}, std::vector<double>{1e-2, 0.1, 0.05})),
-                   metadata(random_tensor(Dtype::f32, {count}, 4)), metadata(random_tensor(Dtype::f32, {count}, 5))},
-                  {{"beta1", 0.9}, {"beta2", 0.95}, {"epsilon", 1e-8}, {"decay", 0.1}, {"copy", copy ? 1 : 0}},
-                  {random_tensor(Dtype::f32, {count}, 6), random_tensor(Dtype::f32, {count}, 7),
-                   Tensor(Dtype::f32, {count}, 0.25)}};
+        OpCase op{
+            fmt::format("adamw {} {} {}", count, copy, clip),
+            "adamw",
+            {metadata(Tensor(Dtype::f64, {1}, clip)),
+             metadata(Tensor(Dtype::f64, {3}, std::vector<double>{1e-2, 0.1, 0.05})),
+             metadata(random_tensor(Dtype::f32, {count}, 4)), metadata(random_tensor(Dtype::f32, {count}, 5))},
+            {{"beta1", 0.9}, {"beta2", 0.95}, {"epsilon", 1e-8}, {"decay", 0.1}, {"copy", copy ? 1 : 0}},
+            {random_tensor(Dtype::f32, {count}, 6), random_tensor(Dtype::f32, {count}, 7),
+             Tensor(Dtype::f32, {count}, 0.25)}};
         if (copy) op.updates.push_back(random_tensor(Dtype::bf16, {count}, 8));
         like_reference(op, copy ? 0x1p-8 : 1e-6);
       }
@@ -116,26 +120,37 @@ TEST_F(StepOps, casts_copies_and_sums) {
   like_reference({"cast_weight f32", "cast_weight", {weight(master)}, {}, {Tensor(Dtype::f32, {3, 50})}}, 0);
   for (const bool overwrite : {false, true}) {
     for (const Dtype X : {Dtype::bf16, Dtype::f32}) {
-      like_reference({"accumulate", "accumulate", {activation(random_tensor(X, {5, 33}, 10))}, {},
+      like_reference({"accumulate",
+                      "accumulate",
+                      {activation(random_tensor(X, {5, 33}, 10))},
+                      {},
                       {random_tensor(Dtype::f32, {5, 33}, 11)}},
                      0, overwrite, ir::Phase::F);
     }
-    like_reference({"accumulate f64", "accumulate", {activation(Tensor(Dtype::f64, {1}, 2.5))}, {},
+    like_reference({"accumulate f64",
+                    "accumulate",
+                    {activation(Tensor(Dtype::f64, {1}, 2.5))},
+                    {},
                     {Tensor(Dtype::f64, {1}, 0.25)}},
                    0, overwrite, ir::Phase::F);
     const Tensor offsets(Dtype::i32, {5}, std::vector<double>{0, 3, 3, 10, 12});
-    like_reference({"count_load", "count_load", {metadata(offsets)}, {}, {Tensor(Dtype::f64, {4}, 7)}}, 0, overwrite,
-                   ir::Phase::F);
+    like_reference({"count_load", "count_load", {metadata(offsets)}, {}, {Tensor(Dtype::f64, {4}, 7)}}, 0,
+                   overwrite, ir::Phase::F);
   }
-  like_reference({"router_bias_update", "router_bias_update",
-                  {metadata(Tensor(Dtype::f64, {4}, std::vector<double>{1, 2, 3, 2}))}, {{"rate", 0.25}},
+  like_reference({"router_bias_update",
+                  "router_bias_update",
+                  {metadata(Tensor(Dtype::f64, {4}, std::vector<double>{1, 2, 3, 2}))},
+                  {{"rate", 0.25}},
                   {Tensor(Dtype::f32, {4}, 1.0)}},
                  0);
 }
 
 TEST_F(StepOps, exact_sums) {
   for (const bool overwrite : {false, true}) {
-    like_reference({"add_exact", "add_exact", {activation(random_tensor(Dtype::f32, {300}, 12))}, {},
+    like_reference({"add_exact",
+                    "add_exact",
+                    {activation(random_tensor(Dtype::f32, {300}, 12))},
+                    {},
                     {Tensor(Dtype::f64, {300}, 0.5)}},
                    0, overwrite, ir::Phase::W);
     Tensor large = random_tensor(Dtype::f32, {8}, 13);
@@ -144,24 +159,31 @@ TEST_F(StepOps, exact_sums) {
                                   kernels::cuda_kernels(), overwrite, ir::Phase::W);
     EXPECT_TRUE(std::isnan(found.updates[0].values[3]));
   }
-  like_reference({"round_gradient", "round_gradient",
+  like_reference({"round_gradient",
+                  "round_gradient",
                   {metadata(Tensor(Dtype::f64, {3}, std::vector<double>{1.25, 1e-3, -7})),
                    metadata(Tensor(Dtype::f64, {3}, 0.125))},
-                  {{"dtype", "f32"}}, {}},
+                  {{"dtype", "f32"}},
+                  {}},
                  0);
   const Routing routing = random_routing(14, 2, 3, 5, {1});
-  like_reference({"grouped_linear_wgrad_exact", "grouped_linear_wgrad_exact",
+  like_reference({"grouped_linear_wgrad_exact",
+                  "grouped_linear_wgrad_exact",
                   {activation(random_tensor(Dtype::bf16, {28, 7}, 14)),
                    activation(random_tensor(Dtype::bf16, {28, 5}, 15)), metadata(routing.offsets), absent()},
-                  {}, {Tensor(Dtype::f64, {3, 5, 7}, 0.5)}},
+                  {},
+                  {Tensor(Dtype::f64, {3, 5, 7}, 0.5)}},
                  1e-6, false, ir::Phase::W);
 }
 
 TEST_F(StepOps, large_products_take_several_tiles) {
   for (const Dtype X : {Dtype::bf16, Dtype::f32}) {
-    const OpCase op{"linear of several tiles", "linear",
-                    {activation(random_tensor(X, {150, 200}, 16)), weight(random_tensor(X, {136, 200}, 17)), absent()},
-                    {{"wide", 0}}, {}};
+    const OpCase op{
+        "linear of several tiles",
+        "linear",
+        {activation(random_tensor(X, {150, 200}, 16)), weight(random_tensor(X, {136, 200}, 17)), absent()},
+        {{"wide", 0}},
+        {}};
     const GradientResult expected = run_with_gradient(op, kernels::reference_kernels());
     const GradientResult found = run_with_gradient(op, kernels::cuda_kernels());
     EXPECT_TRUE(close(expected.out[0], found.out[0], X == Dtype::f32 ? 1e-6 : 0x1p-8));
@@ -175,11 +197,17 @@ TEST_F(StepOps, attention_of_latent_heads) {
   // The widths of DeepSeek's heads, and more keys than two tiles.
   const int64_t S = 140;
   for (const Dtype X : {Dtype::bf16, Dtype::f32}) {
-    const OpCase op{"192/128", "attention",
+    const OpCase op{"192/128",
+                    "attention",
                     {activation(random_tensor(X, {S, 192}, 18)), activation(random_tensor(X, {S, 192}, 19)),
                      activation(random_tensor(X, {S, 128}, 20))},
-                    {{"heads", 1}, {"kv_heads", 1}, {"head_dim", 192}, {"value_dim", 128}, {"sequence", S},
-                     {"causal", 1}, {"scale", 0.07}},
+                    {{"heads", 1},
+                     {"kv_heads", 1},
+                     {"head_dim", 192},
+                     {"value_dim", 128},
+                     {"sequence", S},
+                     {"causal", 1},
+                     {"scale", 0.07}},
                     {}};
     const GradientResult expected = run_with_gradient(op, kernels::reference_kernels());
     const GradientResult found = run_with_gradient(op, kernels::cuda_kernels());

@@ -6,7 +6,8 @@
 
 namespace heddle::op_runner {
 
-using RunKernel = void (*)(const kernels::KernelEntry& kernel, const device::KernelCall& call, int64_t scratch_bytes);
+using RunKernel = void (*)(const kernels::KernelEntry& kernel, const device::KernelCall& call,
+                           int64_t scratch_bytes);
 inline RunKernel run_kernel = [](const kernels::KernelEntry& kernel, const device::KernelCall& call, int64_t) {
   kernel.run(call);
 };

@@ -32,8 +32,10 @@ void PrintTo(const Setting& s, std::ostream* out) { *out << s.backend << ' ' << 
 const std::vector<Setting>& settings() {
 #ifdef HEDDLE_FIXTURES_ON_CUDA
   static const std::vector<Setting> cuda{
-      {"cuda", Dtype::f32, false, false, 2e-5, 2e-6}, {"cuda", Dtype::f32, true, false, 2e-5, 2e-6},
-      {"cuda", Dtype::bf16, false, false, 0, 2e-2},   {"cuda", Dtype::bf16, true, false, 0, 2e-2},
+      {"cuda", Dtype::f32, false, false, 2e-5, 2e-6},
+      {"cuda", Dtype::f32, true, false, 2e-5, 2e-6},
+      {"cuda", Dtype::bf16, false, false, 0, 2e-2},
+      {"cuda", Dtype::bf16, true, false, 0, 2e-2},
   };
   return cuda;
 #endif

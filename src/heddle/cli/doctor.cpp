@@ -158,8 +158,8 @@ std::vector<Finding> backend_findings() {
   all.push_back({comm::mpi_available(), "messages by MPI",
                  comm::mpi_available() ? "ranks started by mpirun or srun" : "not available: built without MPI"});
   const Support nccl = cuda ? comm::device_world_available() : Support::no("no CUDA device");
-  all.push_back({nccl || !cuda, "messages by NCCL",
-                 nccl ? "ranks on GPUs" : fmt::format("not available: {}", nccl.reason)});
+  all.push_back(
+      {nccl || !cuda, "messages by NCCL", nccl ? "ranks on GPUs" : fmt::format("not available: {}", nccl.reason)});
   return all;
 }
 

@@ -2,9 +2,9 @@
 // gradients, plain topology, experts whole on their ranks.
 //
 // The host knows how many rows go where from its copy of the counts, and no more: which rows these are, the device
-// sorts out itself. A rank's own rows stand by (expert, token), which is by (rank, expert, token), so what goes to an
-// expert is one run of them; rows received lie by (expert, source, token). T tokens, k experts a token, R = T·k rows,
-// S rows received, G ranks, P experts on each.
+// sorts out itself. A rank's own rows stand by (expert, token), which is by (rank, expert, token), so what goes to
+// an expert is one run of them; rows received lie by (expert, source, token). T tokens, k experts a token, R = T·k
+// rows, S rows received, G ranks, P experts on each.
 #include <bit>
 
 #include "heddle/comm/collectives.h"
@@ -23,7 +23,8 @@ using device::TensorView;
 
 Support plain_only(const ir::Op& op) {
   if (op.attributes.integer_or("slices", 1) != 1) {
-    return Support::no(fmt::format("'{}' among ranks that cut experts' widths (mesh.etp) has no kernel", op.kind()));
+    return Support::no(
+        fmt::format("'{}' among ranks that cut experts' widths (mesh.etp) has no kernel", op.kind()));
   }
   if (op.attributes.has("topology") && op.attributes.word("topology") != "plain") {
     return Support::no(fmt::format("'{}' by the topology '{}' has no kernel, only by 'plain'", op.kind(),
@@ -85,7 +86,8 @@ class Exchange {
         s(call.scratch, experts_Tk.dim(0), experts_Tk.dim(1), G * P, row_bytes) {
     HEDDLE_CHECK(call.communicator->size() == G, "an exchange among {} ranks on a communicator of {}", G,
                  call.communicator->size());
-    work_.sort_rows(experts_Tk.as<const int32_t>(), s.T, s.k, s.E, s.row_of_Tk, s.slot_of_R, s.offsets, call.stream);
+    work_.sort_rows(experts_Tk.as<const int32_t>(), s.T, s.k, s.E, s.row_of_Tk, s.slot_of_R, s.offsets,
+                    call.stream);
   }
 
   /// Own rows or numbers to the experts, from where they stand sorted to where they are received; or back.
@@ -94,9 +96,9 @@ class Exchange {
         [&](int64_t peer, int64_t own, int64_t count) {
           parcels.send(peer, static_cast<const void*>(sorted_R + own * each), count * each);
         },
-               [&](int64_t peer, int64_t at, int64_t count) {
-                 parcels.receive(peer, static_cast<void*>(received_S + at * each), count * each);
-               });
+        [&](int64_t peer, int64_t at, int64_t count) {
+          parcels.receive(peer, static_cast<void*>(received_S + at * each), count * each);
+        });
   }
   void from_experts(Parcels& parcels, std::byte* received_S, std::byte* sorted_R, int64_t each) const {
     each_block(
@@ -122,8 +124,8 @@ class Exchange {
   }
 
  private:
-  /// own(peer, first of the sorted rows, count) for each expert of each rank; other(peer, first of the received rows,
-  /// count) for each source of each expert here. Between two ranks both go by expert.
+  /// own(peer, first of the sorted rows, count) for each expert of each rank; other(peer, first of the received
+  /// rows, count) for each source of each expert here. Between two ranks both go by expert.
   template <class Own, class Other>
   void each_block(Own own, Other other) const {
     const auto* n = n_.as<const int32_t>();
@@ -182,7 +184,8 @@ void counts_to_host(const KernelCall& call) {
     work->copy(call.out[i].data, call.in[i].data, call.out[i].elements() * static_cast<int64_t>(sizeof(int32_t)),
                call.stream);
   }
-  work->copy(call.out[2].data, call.in[1].as<const int32_t>() + device::kRouteForwarded, sizeof(int32_t), call.stream);
+  work->copy(call.out[2].data, call.in[1].as<const int32_t>() + device::kRouteForwarded, sizeof(int32_t),
+             call.stream);
   const TensorView& n = call.in[0];
   work->local_offsets(n.as<const int32_t>(), n.dim(1), n.dim(2), call.out[3].as<int32_t>(), call.stream);
 }
@@ -244,7 +247,8 @@ int64_t scratch(const ir::Stage& stage, const ir::Op& op, const ir::RowCounts& r
   const int64_t k = stage.value(op.in[lists]).shape.back().count;
   const ir::Shape& n = stage.value(op.in[lists + 1]).shape;
   const int64_t slots = stage.elements(op.in[lists], rows);
-  return Sorted(nullptr, k == 0 ? 0 : slots / k, k, n[1].count * n[2].count, x.shape.back().count * size_of(x.dtype))
+  return Sorted(nullptr, k == 0 ? 0 : slots / k, k, n[1].count * n[2].count,
+                x.shape.back().count * size_of(x.dtype))
       .room.bytes();
 }
 

@@ -1,5 +1,5 @@
-// Ranks that talk from device to device. The library is NCCL, opened when first needed; a build without its header is
-// complete, and says so when asked.
+// Ranks that talk from device to device. The library is NCCL, opened when first needed; a build without its header
+// is complete, and says so when asked.
 #pragma once
 
 #include <memory>

@@ -38,8 +38,8 @@ struct TensorView {
   }
 };
 
-/// Copies on the host of what a device has counted (the outputs of ops with a host stall), by address on the device:
-/// a value that is alive has its address to itself.
+/// Copies on the host of what a device has counted (the outputs of ops with a host stall), by address on the
+/// device: a value that is alive has its address to itself.
 class HostCopies;
 struct RowWork;
 

@@ -29,8 +29,8 @@ struct RowWork {
   /// counts[e] = slots that chose expert e.
   void (*count_rows)(const int32_t* experts_Tk, int64_t T, int64_t k, int64_t E, int32_t* counts_E, void* stream);
   /// Rows of (token, slot) sorted by (expert, token): row_of[T,k], slot_of[R] (t·k + j), offsets[E+1].
-  void (*sort_rows)(const int32_t* experts_Tk, int64_t T, int64_t k, int64_t E, int32_t* row_of_Tk, int32_t* slot_of_R,
-                    int32_t* offsets, void* stream);
+  void (*sort_rows)(const int32_t* experts_Tk, int64_t T, int64_t k, int64_t E, int32_t* row_of_Tk,
+                    int32_t* slot_of_R, int32_t* offsets, void* stream);
   /// to_r = from[slot_of_r ÷ k], rows of numbers.
   void (*gather)(const TensorView& from, const int32_t* slot_of_R, int64_t k, int64_t R, void* to, void* stream);
   /// to_t = Σ_j g[t,j]·rows[row_of[t,j]] (without g: of the rows) in the tree of merge_tree.h over key_of[expert],

@@ -22,8 +22,8 @@ const KernelEntry& select_kernel(std::string_view backend, const ir::Stage& stag
       if (refusals) refusals->push_back(std::move(refusal));
     }
   }
-  internal_error("no kernel of '{}'{} runs op '{}'{}", backend, backend == "host" ? " or reference" : "",
-                 op.kind(), passed_over.empty() ? ": none is listed" : passed_over);
+  internal_error("no kernel of '{}'{} runs op '{}'{}", backend, backend == "host" ? " or reference" : "", op.kind(),
+                 passed_over.empty() ? ": none is listed" : passed_over);
 }
 
 }  // namespace heddle::kernels

@@ -51,8 +51,7 @@ Executor::Executor(const ir::StepProgram& program, ExecutorOptions options)
       options_(std::move(options)),
       own_device_(options_.device != nullptr ? nullptr : device::open_device(options_.backend, options_.rank)),
       device_(options_.device != nullptr ? options_.device : own_device_.get()),
-      walk_(program, options_.rank,
-            options_.capacity_bytes > 0 ? options_.capacity_bytes : device_->memory_bytes(),
+      walk_(program, options_.rank, options_.capacity_bytes > 0 ? options_.capacity_bytes : device_->memory_bytes(),
             options_.host_capacity_bytes > 0 ? options_.host_capacity_bytes : device_->host_memory_bytes()) {
   arena_ = device_->arena(walk_.storage().capacity());
   arena_->reach(walk_.storage().reserved_bytes());

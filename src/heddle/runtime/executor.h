@@ -30,9 +30,9 @@ struct ExecutorOptions {
   int64_t host_capacity_bytes = 0;  // of the arena of values on the host, likewise
   /// Communicator of each channel ("comm.experts", "comm.pp.forward", …). Not owned.
   std::map<std::string, comm::Communicator*> communicators;
-  ir::Coordinates place;  // of the rank in the mesh
+  ir::Coordinates place;             // of the rank in the mesh
   device::Device* device = nullptr;  // not owned; null: the backend's
-  bool poison = false;    // fill the arena with NaN first (tests)
+  bool poison = false;               // fill the arena with NaN first (tests)
 };
 
 class Executor : private ir::Issuer {

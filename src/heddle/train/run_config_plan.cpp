@@ -6,8 +6,8 @@
 #include <fstream>
 #include <thread>
 
-#include "heddle/device/host/host_arena.h"
 #include "heddle/device/device.h"
+#include "heddle/device/host/host_arena.h"
 #include "heddle/kernels/host/cpu_features.h"
 #include "heddle/kernels/registry.h"
 #include "heddle/runtime/predict.h"

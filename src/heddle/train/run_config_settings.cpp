@@ -230,10 +230,11 @@ void train_settings(Table& t) {
 
 void device_settings(Table& t) {
   constexpr auto d = &RunConfig::device;
-  t.word<d, &Device::backend>("device.backend",
-                              "host: the CPU's fast kernels; cuda: an NVIDIA GPU a rank; reference: plain loops, which "
-                              "define the results.",
-                              {"host", "cuda", "reference"});
+  t.word<d, &Device::backend>(
+      "device.backend",
+      "host: the CPU's fast kernels; cuda: an NVIDIA GPU a rank; reference: plain loops, which "
+      "define the results.",
+      {"host", "cuda", "reference"});
   t.integer<d, &Device::threads>("device.threads", 0, 4096, "Threads of the compute stream; 0: every core.");
   t.word<d, &Device::dtype>(
       "device.dtype",

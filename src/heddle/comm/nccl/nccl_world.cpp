@@ -37,7 +37,8 @@ class Departures {
     cudaEvent_t filled = nullptr, left = nullptr;
   };
   cudaStream_t stream() {
-    if (stream_ == nullptr) check_cuda(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "making a stream");
+    if (stream_ == nullptr)
+      check_cuda(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "making a stream");
     return stream_;
   }
   Slot& slot_for(int64_t size) {
@@ -123,8 +124,8 @@ class NcclCommunicator : public Communicator {
     for (const Piece& p : receives) {
       if (p.peer != rank() || p.bytes == 0) continue;
       while (own < sends.size() && (sends[own].peer != rank() || sends[own].bytes == 0)) ++own;
-      HEDDLE_CHECK(own < sends.size() && sends[own].bytes == p.bytes, "rank {} sends itself other pieces than it takes",
-                   rank());
+      HEDDLE_CHECK(own < sends.size() && sends[own].bytes == p.bytes,
+                   "rank {} sends itself other pieces than it takes", rank());
       if (from(sends[own]) != to(p)) {
         check_cuda(cudaMemcpyAsync(to(p), from(sends[own]), static_cast<size_t>(p.bytes), cudaMemcpyDeviceToDevice,
                                    stream_),

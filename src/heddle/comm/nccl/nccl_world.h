@@ -1,8 +1,9 @@
 // Ranks that talk through NCCL. Communicators enqueue on the stream they were told (run_on) and return at once.
 //
-// Nothing is reduced by NCCL: sums are formed by the owner in rank order (docs/ops.md), so every collective is sends
-// and receives of bytes in one group call. A send has to be buffered (see communicator.h), and NCCL's is not: what
-// is sent alone is copied first, and leaves on a stream of its own, on a communicator that carries nothing else.
+// Nothing is reduced by NCCL: sums are formed by the owner in rank order (docs/ops.md), so every collective is
+// sends and receives of bytes in one group call. A send has to be buffered (see communicator.h), and NCCL's is not:
+// what is sent alone is copied first, and leaves on a stream of its own, on a communicator that carries nothing
+// else.
 #pragma once
 
 #include <atomic>

@@ -3,7 +3,9 @@
 
 namespace heddle::comm {
 
-Support device_world_available() { return Support::no("this build has no NCCL: configure it where nccl.h is found"); }
+Support device_world_available() {
+  return Support::no("this build has no NCCL: configure it where nccl.h is found");
+}
 
 std::unique_ptr<World> device_world(World&) {
   config_error("several ranks on device.backend \"cuda\": {}", device_world_available().reason);

@@ -49,9 +49,10 @@ void CudaArena::reach(int64_t bytes) {
   Part part{0, held_bytes_, rounded_up(bytes - held_bytes_, step_bytes_)};
   const CUmemAllocationProp prop = memory_of(ordinal_);
   if (driver().create(&part.handle, static_cast<size_t>(part.bytes), &prop, 0) != CUDA_SUCCESS) {
-    throw SystemError(ENOMEM, fmt::format("device {} has no {} MiB more for the arena, which holds {} MiB of at most {}: "
-                                          "set device.memory_bytes to what is free",
-                                          ordinal_, part.bytes >> 20, held_bytes_ >> 20, capacity_bytes_ >> 20));
+    throw SystemError(ENOMEM,
+                      fmt::format("device {} has no {} MiB more for the arena, which holds {} MiB of at most {}: "
+                                  "set device.memory_bytes to what is free",
+                                  ordinal_, part.bytes >> 20, held_bytes_ >> 20, capacity_bytes_ >> 20));
   }
   const CUdeviceptr at = base_ + static_cast<CUdeviceptr>(part.offset);
   CUresult status = driver().map(at, static_cast<size_t>(part.bytes), 0, part.handle, 0);
@@ -78,7 +79,8 @@ PinnedArena::PinnedArena(int64_t capacity_bytes) : capacity_bytes_(rounded_up(ca
   void* mapped = mmap(nullptr, static_cast<size_t>(capacity_bytes_), PROT_READ | PROT_WRITE,
                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (mapped == MAP_FAILED) {
-    throw SystemError(errno, fmt::format("cannot map {} bytes of host memory: {}", capacity_bytes_, std::strerror(errno)));
+    throw SystemError(errno,
+                      fmt::format("cannot map {} bytes of host memory: {}", capacity_bytes_, std::strerror(errno)));
   }
   base_ = static_cast<std::byte*>(mapped);
 }

@@ -10,7 +10,8 @@ void check_cuda(cudaError_t status, const char* doing) {
 
 void check_driver(CUresult status, const char* doing) {
   if (status == CUDA_SUCCESS) return;
-  throw SystemError(static_cast<int>(status), fmt::format("CUDA driver: {}: error {}", doing, static_cast<int>(status)));
+  throw SystemError(static_cast<int>(status),
+                    fmt::format("CUDA driver: {}: error {}", doing, static_cast<int>(status)));
 }
 
 namespace {

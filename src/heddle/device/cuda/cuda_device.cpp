@@ -39,11 +39,11 @@ class CudaDevice : public Device {
   bool shares_memory() const override { return false; }
   void download(void* to, const void* from, int64_t bytes) override {
     use();
-    check_cuda(cudaMemcpy(to, from, static_cast<size_t>(bytes), cudaMemcpyDeviceToHost), "reading the device");
+    check_cuda(cudaMemcpy(to, from, static_cast<size_t>(bytes), cudaMemcpyDefault), "reading the device");
   }
   void upload(void* to, const void* from, int64_t bytes) override {
     use();
-    check_cuda(cudaMemcpy(to, from, static_cast<size_t>(bytes), cudaMemcpyHostToDevice), "writing to the device");
+    check_cuda(cudaMemcpy(to, from, static_cast<size_t>(bytes), cudaMemcpyDefault), "writing to the device");
     check_cuda(cudaStreamSynchronize(nullptr), "writing to the device");
   }
 

@@ -71,9 +71,10 @@ void CudaStream::launch(const Launch& launch) {
   cudaEvent_t start = tracing_ ? timed_event() : nullptr;
   here.run(here.call);
   if (tracing_) {
-    traced_.push_back({{here.stage, here.op_index, here.call.microbatch, 0, 0, here.live_bytes, here.reserved_bytes},
-                       start,
-                       timed_event()});
+    traced_.push_back(
+        {{here.stage, here.op_index, here.call.microbatch, 0, 0, here.live_bytes, here.reserved_bytes},
+         start,
+         timed_event()});
   }
   check_cuda(cudaEventRecord(ring_[slot], stream_), "recording an event");
   ++launched_;

@@ -1,8 +1,8 @@
 // A stream of a CUDA device. launch() runs the entry on the calling thread, which puts kernels on the stream; after
 // each an event is recorded, so that other streams can wait for exactly that launch.
 //
-// Events are kept in a ring. A wait for a launch whose event was used again waits for the oldest that is kept, which
-// ends later: never too early.
+// Events are kept in a ring. A wait for a launch whose event was used again waits for the oldest that is kept,
+// which ends later: never too early.
 #pragma once
 
 #include <utility>

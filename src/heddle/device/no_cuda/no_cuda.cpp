@@ -5,6 +5,8 @@ namespace heddle::device {
 
 Support cuda_available() { return Support::no("this build has no CUDA: configure it where nvcc is found"); }
 
-std::unique_ptr<Device> cuda_device(int) { config_error("device.backend is \"cuda\": {}", cuda_available().reason); }
+std::unique_ptr<Device> cuda_device(int) {
+  config_error("device.backend is \"cuda\": {}", cuda_available().reason);
+}
 
 }  // namespace heddle::device

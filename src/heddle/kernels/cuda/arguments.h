@@ -1,5 +1,5 @@
-// What kernels are declared with, for the compilers of both sides: the host's calls a kernel by its address (launch.h),
-// nvcc's compiles it. No header of CUDA, none of the standard library's heavy ones.
+// What kernels are declared with, for the compilers of both sides: the host's calls a kernel by its address
+// (launch.h), nvcc's compiles it. No header of CUDA, none of the standard library's heavy ones.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,5 @@
 // Entries of attention, whole or by parts as keys come round a ring.
 #include "heddle/kernels/cuda/attention_kernels.h"
-
 #include "heddle/kernels/cuda/backend.h"
 #include "heddle/kernels/seen_keys.h"
 
@@ -12,7 +11,8 @@ Support fits(const ir::Stage& stage, const ir::Op& op) {
   if (const Support types = narrow<Among::in, 0>(stage, op); !types) return types;
   const int64_t d = op.attributes.integer("head_dim"), v = op.attributes.integer("value_dim");
   if (d <= kWidestHead && v <= kWidestValue) return Support::yes();
-  return Support::no(fmt::format("heads of {} and values of {}, at most {} and {}", d, v, kWidestHead, kWidestValue));
+  return Support::no(
+      fmt::format("heads of {} and values of {}, at most {} and {}", d, v, kWidestHead, kWidestValue));
 }
 
 struct Problem {

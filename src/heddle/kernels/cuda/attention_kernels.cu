@@ -1,11 +1,10 @@
-// attention in one sweep over the keys with a running maximum, and its gradient in two: one for dk and dv, which adds
-// up over queries, one for dq, which adds up over keys. Nothing is added atomically; scores are made anew in each
-// (seven products where one sweep with atomic additions takes five). FlashAttention-2, arXiv 2307.08691.
+// attention in one sweep over the keys with a running maximum, and its gradient in two: one for dk and dv, which
+// adds up over queries, one for dq, which adds up over keys. Nothing is added atomically; scores are made anew in
+// each (seven products where one sweep with atomic additions takes five). FlashAttention-2, arXiv 2307.08691.
 //
 // A block has four warps of 16 rows each: queries (forward, dq), or keys (dkv). Scores p go through shared memory
 // between their two products, rounded to the type of the operands.
 #include "heddle/kernels/cuda/attention_kernels.h"
-
 #include "heddle/kernels/cuda/tile.h"
 
 namespace heddle::kernels::cuda {
@@ -245,8 +244,8 @@ HEDDLE_KERNEL void HEDDLE_BOUNDS(kAttentionThreads) attention_dkv(AttentionGradA
     for (int64_t first = 0; first < Sq; first += kInnerTile) {
       if (seen_of(min(Sq, first + kInnerTile) - 1, args.seen) <= key) continue;
       const int64_t at = (sequence * Sq + first) * args.h + j;
-      copy_tile(q_tile, pitch, kInnerTile, wide_d, static_cast<const X*>(args.q) + at * d, args.h * d, Sq - first, d,
-                wide);
+      copy_tile(q_tile, pitch, kInnerTile, wide_d, static_cast<const X*>(args.q) + at * d, args.h * d, Sq - first,
+                d, wide);
       copy_tile(do_tile, pitch_v, kInnerTile, wide_v, static_cast<const X*>(args.d_o) + at * v_dim, args.h * v_dim,
                 Sq - first, v_dim, wide_value);
       end_copies();
@@ -270,8 +269,7 @@ HEDDLE_KERNEL void HEDDLE_BOUNDS(kAttentionThreads) attention_dkv(AttentionGradA
         for (int i = 0; i < 4; ++i) {
           const int query = n * 8 + lane % 4 * 2 + i % 2, row = lane / 4 + i / 2 * 8;
           const bool seen = key + warp * 16 + row < seen_tile[query];
-          const float p =
-              seen ? exp2f(s[0][0][n][i] * (args.scale * kLog2E) - lse_tile[query]) : 0.0f;
+          const float p = seen ? exp2f(s[0][0][n][i] * (args.scale * kLog2E) - lse_tile[query]) : 0.0f;
           s[0][0][n][i] = p;
           dp[0][0][n][i] = p * (dp[0][0][n][i] - delta_tile[query]) * args.scale;
           own_p[row * pitch_p + query] = rounded<X>(p);
@@ -372,9 +370,8 @@ HEDDLE_KERNEL void HEDDLE_BOUNDS(kAttentionThreads) attention_dq(AttentionGradAr
       HEDDLE_UNROLL
       for (int i = 0; i < 4; ++i) {
         const int column = n * 8 + lane % 4 * 2 + i % 2;
-        const float p = key + column < seen[i / 2]
-                            ? exp2f(s[0][0][n][i] * (args.scale * kLog2E) - lse[i / 2])
-                            : 0.0f;
+        const float p =
+            key + column < seen[i / 2] ? exp2f(s[0][0][n][i] * (args.scale * kLog2E) - lse[i / 2]) : 0.0f;
         own_p[(lane / 4 + i / 2 * 8) * pitch_p + column] =
             rounded<X>(p * (dp[0][0][n][i] - delta[i / 2]) * args.scale);
       }
@@ -403,8 +400,8 @@ HEDDLE_KERNEL void HEDDLE_BOUNDS(kAttentionThreads) attention_dq(AttentionGradAr
   }
 }
 
-#define ATTENTION(X)                                                       \
-  template HEDDLE_KERNEL void attention<X>(AttentionArgs args);            \
+#define ATTENTION(X)                                                      \
+  template HEDDLE_KERNEL void attention<X>(AttentionArgs args);           \
   template HEDDLE_KERNEL void attention_delta<X>(AttentionGradArgs args); \
   template HEDDLE_KERNEL void attention_dkv<X>(AttentionGradArgs args);   \
   template HEDDLE_KERNEL void attention_dq<X>(AttentionGradArgs args);

@@ -1,5 +1,5 @@
-// attention and its gradient. B sequences, S keys and Sq queries of each, h query heads, hk key heads, d head dim, v
-// value dim. Which keys a query sees: kernels/seen_keys.h, in numbers.
+// attention and its gradient. B sequences, S keys and Sq queries of each, h query heads, hk key heads, d head dim,
+// v value dim. Which keys a query sees: kernels/seen_keys.h, in numbers.
 #pragma once
 
 #include "heddle/kernels/cuda/arguments.h"
@@ -51,9 +51,8 @@ HEDDLE_KERNEL void attention_dq(AttentionGradArgs args);
 /// Numbers in a padded row of shared memory: products go by 16 on the inside and by 32 on the outside.
 constexpr int padded_row(int64_t width, int size) { return static_cast<int>((width + 31) / 32 * 32) + 16 / size; }
 constexpr int64_t attention_shared_bytes(int64_t d, int64_t v, int size) {
-  return static_cast<int64_t>(size) *
-         ((kQueryTile + kKeyTile) * padded_row(d, size) + kKeyTile * padded_row(v, size) +
-          kQueryTile * padded_row(kKeyTile, size));
+  return static_cast<int64_t>(size) * ((kQueryTile + kKeyTile) * padded_row(d, size) +
+                                       kKeyTile * padded_row(v, size) + kQueryTile * padded_row(kKeyTile, size));
 }
 constexpr int64_t attention_grad_shared_bytes(int64_t d, int64_t v, int size) {
   return static_cast<int64_t>(size) * ((kKeyTile + kInnerTile) * (padded_row(d, size) + padded_row(v, size)) +

@@ -27,11 +27,12 @@ T* numbers(const TensorView& view) {
   if (!view) return nullptr;
   using Plain = std::remove_const_t<T>;
   if constexpr (!std::is_void_v<Plain>) {
-    constexpr Dtype expected = std::is_same_v<Plain, Bf16> ? Dtype::bf16
-                               : std::is_same_v<Plain, float> ? Dtype::f32
+    constexpr Dtype expected = std::is_same_v<Plain, Bf16>     ? Dtype::bf16
+                               : std::is_same_v<Plain, float>  ? Dtype::f32
                                : std::is_same_v<Plain, double> ? Dtype::f64
                                                                : Dtype::i32;
-    HEDDLE_CHECK(view.dtype == expected, "a {} tensor where {} is expected", name_of(view.dtype), name_of(expected));
+    HEDDLE_CHECK(view.dtype == expected, "a {} tensor where {} is expected", name_of(view.dtype),
+                 name_of(expected));
   }
   return static_cast<T*>(view.data);
 }
@@ -85,7 +86,8 @@ Support narrow(const ir::Stage& stage, const ir::Op& op) {
 
 inline KernelEntry entry(std::string_view kind, std::string_view name, device::Kernel run,
                          Support (*supports)(const ir::Stage&, const ir::Op&) = narrow<Among::in, 0>,
-                         int64_t (*scratch_bytes)(const ir::Stage&, const ir::Op&, const ir::RowCounts&) = nullptr) {
+                         int64_t (*scratch_bytes)(const ir::Stage&, const ir::Op&,
+                                                  const ir::RowCounts&) = nullptr) {
   return {.op_kind = kind,
           .backend = "cuda",
           .name = name,

@@ -43,8 +43,9 @@ Support always(const ir::Stage&, const ir::Op&) { return Support::yes(); }
 }  // namespace
 
 std::vector<KernelEntry> batch_entries() {
-  return {entry("load_tokens", "upload", by_reference, always), entry("load_scales", "upload", by_reference, always),
-          entry("load_step", "upload", by_reference, always), entry("shift_ids", "flat", shift, always)};
+  return {entry("load_tokens", "upload", by_reference, always),
+          entry("load_scales", "upload", by_reference, always), entry("load_step", "upload", by_reference, always),
+          entry("shift_ids", "flat", shift, always)};
 }
 
 }  // namespace heddle::kernels::cuda

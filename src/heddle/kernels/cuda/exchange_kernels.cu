@@ -1,6 +1,5 @@
 // What collectives do with rows between their exchanges. See exchange_kernels.h.
 #include "heddle/kernels/cuda/exchange_kernels.h"
-
 #include "heddle/kernels/cuda/language.h"
 
 namespace heddle::kernels::cuda {
@@ -50,7 +49,8 @@ HEDDLE_KERNEL void HEDDLE_BOUNDS(256) cut_columns(CutArgs args) {
 }
 
 HEDDLE_KERNEL void HEDDLE_BOUNDS(256) slots_of_rows(SlotsArgs args) {
-  for (int64_t i = place(); i < args.count; i += step()) args.slot_of_R[args.row_of_Tk[i]] = static_cast<int32_t>(i);
+  for (int64_t i = place(); i < args.count; i += step())
+    args.slot_of_R[args.row_of_Tk[i]] = static_cast<int32_t>(i);
 }
 
 HEDDLE_KERNEL void local_offsets(LocalOffsetsArgs args) {

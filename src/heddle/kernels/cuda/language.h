@@ -1,6 +1,6 @@
-// The language that kernels are written in: CUDA C++ where nvcc compiles them, or plain C++ over the emulator, which
-// runs a block's threads as fibers on the CPU. Kernels use nothing of CUDA but what stands here, so that one text is
-// both run on a device and held to `reference` on machines without one.
+// The language that kernels are written in: CUDA C++ where nvcc compiles them, or plain C++ over the emulator,
+// which runs a block's threads as fibers on the CPU. Kernels use nothing of CUDA but what stands here, so that one
+// text is both run on a device and held to `reference` on machines without one.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// How the host puts a kernel on a stream. A kernel takes one argument, a plain struct; where the number of blocks is
-// zero nothing happens. What is declared here is defined by the device (device_launch.cpp) or by the emulator.
+// How the host puts a kernel on a stream. A kernel takes one argument, a plain struct; where the number of blocks
+// is zero nothing happens. What is declared here is defined by the device (device_launch.cpp) or by the emulator.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// Entries of matrix products: linear and grouped_linear with their gradients, and the products of experts whose sums
-// are exact. T rows, K in, N out; R rows sorted by expert.
+// Entries of matrix products: linear and grouped_linear with their gradients, and the products of experts whose
+// sums are exact. T rows, K in, N out; R rows sorted by expert.
 //
 // Where one operand is bf16 and the other f32 (the router's linear), the former is widened into scratch first.
 #include <algorithm>
@@ -24,9 +24,7 @@ constexpr int64_t product_shared_bytes(bool a_by_k, bool b_by_k) {
 void launch_product(Dtype X, bool a_by_k, bool b_by_k, int64_t row_tiles, int64_t groups, const ProductArgs& args,
                     void* stream) {
   by_type(X, [&]<class T>(T) {
-    auto* kernel = a_by_k   ? product<T, true, true>
-                   : b_by_k ? product<T, false, true>
-                            : product<T, false, false>;
+    auto* kernel = a_by_k ? product<T, true, true> : b_by_k ? product<T, false, true> : product<T, false, false>;
     launch(kernel,
            {.blocks_x = blocks_for(args.N, kProductN),
             .blocks_y = row_tiles,
@@ -47,7 +45,8 @@ void set_output(ProductArgs& args, const TensorView& c, Dtype X) {
 }  // namespace
 
 void multiply(const ProductCall& call, void* workspace, void* stream) {
-  HEDDLE_CHECK(call.a.dtype == call.b.dtype, "a product of {} and {}", name_of(call.a.dtype), name_of(call.b.dtype));
+  HEDDLE_CHECK(call.a.dtype == call.b.dtype, "a product of {} and {}", name_of(call.a.dtype),
+               name_of(call.b.dtype));
   if (call.M == 0 || call.N == 0) return;
   if (call.K > 0 && library_multiply(call, workspace, stream)) return;
   ProductArgs args{};
@@ -138,8 +137,7 @@ void linear_wgrad(const KernelCall& call) {
   const int64_t parts = blocks_for(T, kMapRows);
   auto* sums = scratch.take<float>(parts * N);
   by_type(call.in[1].dtype, [&]<class X>(X) {
-    launch(column_parts<X>,
-           {.blocks_x = blocks_for(N, kMapThreads * 8), .blocks_y = parts, .threads = kMapThreads},
+    launch(column_parts<X>, {.blocks_x = blocks_for(N, kMapThreads * 8), .blocks_y = parts, .threads = kMapThreads},
            {call.in[1].data, sums, T, N}, call.stream);
   });
   add_column_parts(sums, parts, N, numbers<float>(bias), !call.overwrite, call.stream);
@@ -211,10 +209,10 @@ void grouped_wgrad_exact(const KernelCall& call) {
          {numbers<const int32_t>(call.in[2]), numbers<const int32_t>(n), first, E, sources}, call.stream);
   for (int64_t i = 0; i < E * sources; ++i) {
     grouped_sums(call.in[0], call.in[1], first + i, 1, partial, false, call.stream);
-    launch(add_on_grid, {.blocks_x = std::min<int64_t>(blocks_for(each, 256), 1 << 16)},
-           {partial, numbers<double>(call.updates[0]) + i / sources * each, each,
-            call.overwrite && i % sources == 0},
-           call.stream);
+    launch(
+        add_on_grid, {.blocks_x = std::min<int64_t>(blocks_for(each, 256), 1 << 16)},
+        {partial, numbers<double>(call.updates[0]) + i / sources * each, each, call.overwrite && i % sources == 0},
+        call.stream);
   }
 }
 int64_t exact_scratch(const ir::Stage& stage, const ir::Op& op, const ir::RowCounts&) {

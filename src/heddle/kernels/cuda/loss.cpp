@@ -2,11 +2,10 @@
 //
 // The fused forms take rows a block at a time: logits in f32, their gradient in the type of the operands, both in
 // scratch.
-#include "heddle/kernels/cuda/loss_kernels.h"
-
 #include <algorithm>
 
 #include "heddle/kernels/cuda/backend.h"
+#include "heddle/kernels/cuda/loss_kernels.h"
 
 namespace heddle::kernels::cuda {
 
@@ -19,7 +18,9 @@ int64_t rows_of_block(int64_t T, int64_t V) {
   return std::min(T, std::max<int64_t>(128, fit / 128 * 128));
 }
 
-int32_t scale_index(const KernelCall& call) { return static_cast<int32_t>(call.op->attributes.integer("scale_index")); }
+int32_t scale_index(const KernelCall& call) {
+  return static_cast<int32_t>(call.op->attributes.integer("scale_index"));
+}
 
 void launch_grad(const TensorView& logits, Dtype to, const LossGradArgs& args, void* stream) {
   auto* kernel = logits.dtype == Dtype::bf16 ? cross_entropy_dgrad<Bf16, Bf16>
@@ -34,7 +35,8 @@ void loss_op(const KernelCall& call) {
   auto* loss_T = reinterpret_cast<double*>(call.scratch);
   by_type(logits.dtype, [&]<class X>(X) {
     launch(cross_entropy<X>, {.blocks_x = T},
-           {logits.data, numbers<const int32_t>(call.in[1]), numbers<float>(call.out[1]), loss_T, T, V}, call.stream);
+           {logits.data, numbers<const int32_t>(call.in[1]), numbers<float>(call.out[1]), loss_T, T, V},
+           call.stream);
   });
   sum_to(loss_T, T, numbers<double>(call.out[0]), call.stream);
 }
@@ -44,11 +46,11 @@ int64_t loss_scratch(const ir::Stage& stage, const ir::Op& op, const ir::RowCoun
 
 void loss_dgrad(const KernelCall& call) {
   const TensorView& logits = call.in[0];
-  launch_grad(logits, call.out[0].dtype,
-              {logits.data, numbers<const int32_t>(call.in[1]), numbers<const float>(call.in[2]),
-               numbers<const float>(call.in[3]), call.out[0].data, logits.rows(), logits.columns(),
-               scale_index(call)},
-              call.stream);
+  launch_grad(
+      logits, call.out[0].dtype,
+      {logits.data, numbers<const int32_t>(call.in[1]), numbers<const float>(call.in[2]),
+       numbers<const float>(call.in[3]), call.out[0].data, logits.rows(), logits.columns(), scale_index(call)},
+      call.stream);
 }
 
 /// The head's operands and what its sweeps keep in scratch.

@@ -1,7 +1,6 @@
 // Cross entropy from logits: a running maximum and sum in one pass over a row. See loss_kernels.h.
-#include "heddle/kernels/cuda/loss_kernels.h"
-
 #include "heddle/kernels/cuda/language.h"
+#include "heddle/kernels/cuda/loss_kernels.h"
 
 namespace heddle::kernels::cuda {
 
@@ -38,7 +37,7 @@ HEDDLE_KERNEL void HEDDLE_BOUNDS(kThreads) cross_entropy(LossArgs args) {
   // A label that is nowhere in the vocabulary makes the loss not a number.
   args.loss_T[t] = label < 0   ? 0.0
                    : label < V ? static_cast<double>(lse) - static_cast<double>(to_float(x[label]))
-                                : static_cast<double>(not_a_number());
+                               : static_cast<double>(not_a_number());
 }
 
 template <class L, class X>
@@ -69,8 +68,7 @@ HEDDLE_KERNEL void sharded_loss(ShardedLossArgs args) {
   for (int64_t r = 0; r < args.ranks; ++r) sum += expf(args.lse_parts[r * args.T + t] - most);
   const float lse = most + logf(sum);
   args.lse_T[t] = lse;
-  args.loss_T[t] =
-      args.labels_T[t] >= 0 ? static_cast<double>(lse) - static_cast<double>(args.lse_part_T[t]) : 0.0;
+  args.loss_T[t] = args.labels_T[t] >= 0 ? static_cast<double>(lse) - static_cast<double>(args.lse_part_T[t]) : 0.0;
 }
 
 template HEDDLE_KERNEL void cross_entropy<float>(LossArgs args);

@@ -1,7 +1,6 @@
 // Entries of element-wise ops: activations, sums, casts, columns, and copies between device and host.
-#include "heddle/kernels/cuda/map_kernels.h"
-
 #include "heddle/kernels/cuda/backend.h"
+#include "heddle/kernels/cuda/map_kernels.h"
 #include "heddle/kernels/cuda/step_kernels.h"
 
 namespace heddle::kernels::cuda {
@@ -20,8 +19,8 @@ template <Map map>
 void map_op(const KernelCall& call) {
   constexpr bool gated_grad = map == Map::swiglu_dgrad;
   constexpr size_t inputs = map == Map::silu || map == Map::gelu || map == Map::swiglu ? 1
-                            : map == Map::multiply_dgrad                            ? 3
-                                                                                    : 2;
+                            : map == Map::multiply_dgrad                               ? 3
+                                                                                       : 2;
   const int64_t W = call.out[0].columns() / (gated_grad ? 2 : 1), T = call.out[0].rows();
   by_type(call.in[0].dtype, [&]<class X>(X) {
     MapArgs args{};
@@ -36,7 +35,8 @@ void map_op(const KernelCall& call) {
     if (bias_grad && bias) args.bias_parts = reinterpret_cast<float*>(call.scratch);
     const int64_t parts = blocks_for(T, kMapRows);
     launch(map_rows<X, map>,
-           {.blocks_x = blocks_for(W, kMapThreads * 8), .blocks_y = parts, .threads = kMapThreads}, args, call.stream);
+           {.blocks_x = blocks_for(W, kMapThreads * 8), .blocks_y = parts, .threads = kMapThreads}, args,
+           call.stream);
     if (bias_grad && bias) {
       add_column_parts(args.bias_parts, parts, bias.elements(), numbers<float>(call.out[1]), false, call.stream);
     }
@@ -54,7 +54,8 @@ void accumulate_op(const KernelCall& call) {
   const AccumulateArgs args{p.data, acc.data, acc.elements(), call.overwrite};
   const LaunchShape shape{.blocks_x = blocks_for(args.count, kCastBlock)};
   if (acc.dtype == Dtype::f64) {
-    launch(p.dtype == Dtype::f64 ? accumulate<double, double> : accumulate<float, double>, shape, args, call.stream);
+    launch(p.dtype == Dtype::f64 ? accumulate<double, double> : accumulate<float, double>, shape, args,
+           call.stream);
   } else {
     launch(p.dtype == Dtype::bf16 ? accumulate<Bf16, float> : accumulate<float, float>, shape, args, call.stream);
   }

@@ -1,8 +1,7 @@
 // Element-wise kernels: activations of MLPs and their gradients, products, sums, casts, and columns moved about.
 // A thread takes eight columns of sixteen rows, so that the gradient of a bias is a sum in its registers.
-#include "heddle/kernels/cuda/map_kernels.h"
-
 #include "heddle/kernels/cuda/language.h"
+#include "heddle/kernels/cuda/map_kernels.h"
 
 namespace heddle::kernels::cuda {
 
@@ -139,8 +138,8 @@ HEDDLE_KERNEL void HEDDLE_BOUNDS(kMapThreads) column_parts(ColumnPartsArgs args)
   store_pack(args.parts + blockIdx.y * W + column, left, wide_rows<float>(args.parts, W), sum);
 }
 
-HEDDLE_KERNEL void HEDDLE_BOUNDS(kColumnSumWidth * kColumnSumGroups) column_sum(ColumnSumArgs args) {
-  HEDDLE_SHARED(float, board, kColumnSumWidth * kColumnSumGroups);
+HEDDLE_KERNEL void HEDDLE_BOUNDS(kColumnSumWidth* kColumnSumGroups) column_sum(ColumnSumArgs args) {
+  HEDDLE_SHARED(float, board, kColumnSumWidth* kColumnSumGroups);
   const int place = threadIdx.x % kColumnSumWidth, group = threadIdx.x / kColumnSumWidth;
   const int64_t column = static_cast<int64_t>(blockIdx.x) * kColumnSumWidth + place;
   float sum = 0;
@@ -170,7 +169,8 @@ HEDDLE_DEVICE void accumulate_bf16(const AccumulateArgs& args) {
   if (left <= 0) return;
   float p[kPack], acc[kPack];
   float* to = static_cast<float*>(args.acc) + at;
-  const bool wide = reinterpret_cast<uintptr_t>(args.p) % 16 == 0 && reinterpret_cast<uintptr_t>(args.acc) % 16 == 0;
+  const bool wide =
+      reinterpret_cast<uintptr_t>(args.p) % 16 == 0 && reinterpret_cast<uintptr_t>(args.acc) % 16 == 0;
   load_pack(static_cast<const X*>(args.p) + at, left, wide, p);
   if (!args.overwrite) {
     load_pack(to, left, wide, acc);

@@ -1,7 +1,6 @@
 // Entries of the norms.
-#include "heddle/kernels/cuda/norm_kernels.h"
-
 #include "heddle/kernels/cuda/backend.h"
+#include "heddle/kernels/cuda/norm_kernels.h"
 
 namespace heddle::kernels::cuda {
 
@@ -61,8 +60,10 @@ int64_t dgrad_scratch(const ir::Stage& stage, const ir::Op& op, const ir::RowCou
 }  // namespace
 
 std::vector<KernelEntry> norm_entries() {
-  return {entry("rms_norm", "registers", [](const KernelCall& call) { norm(call, false); }, fits),
-          entry("add_rms_norm", "registers", [](const KernelCall& call) { norm(call, true); }, fits),
+  return {entry(
+              "rms_norm", "registers", [](const KernelCall& call) { norm(call, false); }, fits),
+          entry(
+              "add_rms_norm", "registers", [](const KernelCall& call) { norm(call, true); }, fits),
           entry("rms_norm_dgrad", "registers", norm_dgrad, fits, dgrad_scratch)};
 }
 

@@ -1,9 +1,8 @@
 // rms_norm, add_rms_norm, rms_norm_dgrad: one pass over memory, rows kept in registers.
 //   rstd = (mean x² + ε)^−½, y = x·rstd·g
 //   dx = dres + rstd·(g·dy − x·rstd²·mean(g·dy·x)), dg = Σ_t dy·x·rstd
-#include "heddle/kernels/cuda/norm_kernels.h"
-
 #include "heddle/kernels/cuda/language.h"
+#include "heddle/kernels/cuda/norm_kernels.h"
 
 namespace heddle::kernels::cuda {
 
@@ -109,8 +108,8 @@ HEDDLE_KERNEL void HEDDLE_BOUNDS(kNormThreads) rms_norm_dgrad(NormGradArgs args)
   for (int p = 0; p < kNormPacks; ++p) {
     const int64_t at = (static_cast<int64_t>(p) * kNormThreads + threadIdx.x) * kPack, left = H - at;
     if (left <= 0) break;
-    store_pack(args.dg_parts + static_cast<int64_t>(blockIdx.x) * H + at, left,
-               wide_rows<float>(args.dg_parts, H), dg[p]);
+    store_pack(args.dg_parts + static_cast<int64_t>(blockIdx.x) * H + at, left, wide_rows<float>(args.dg_parts, H),
+               dg[p]);
   }
 }
 

@@ -1,7 +1,6 @@
 // Entries of rotary positions and MLA's assembly.
-#include "heddle/kernels/cuda/position_kernels.h"
-
 #include "heddle/kernels/cuda/backend.h"
+#include "heddle/kernels/cuda/position_kernels.h"
 
 namespace heddle::kernels::cuda {
 

@@ -1,8 +1,7 @@
 // Rotary positions and MLA's assembly: each element of an output is found from where it lies, eight at a time where
 // all widths are multiples of eight.
-#include "heddle/kernels/cuda/position_kernels.h"
-
 #include "heddle/kernels/cuda/language.h"
+#include "heddle/kernels/cuda/position_kernels.h"
 
 namespace heddle::kernels::cuda {
 
@@ -124,9 +123,8 @@ HEDDLE_KERNEL void HEDDLE_BOUNDS(kThreads) position_dgrad(PositionGradArgs args)
   __syncthreads();
   X* dkr = static_cast<X*>(args.dkr) + t * r;
   for (int64_t i = threadIdx.x; i < r; i += kThreads) {
-    dkr[i] = rounded<X>(args.table_Sr == nullptr
-                            ? sum[i]
-                            : rotated(sum, i, r, angle, angle + r / 2, args.interleaved, true));
+    dkr[i] = rounded<X>(
+        args.table_Sr == nullptr ? sum[i] : rotated(sum, i, r, angle, angle + r / 2, args.interleaved, true));
   }
 }
 

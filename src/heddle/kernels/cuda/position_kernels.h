@@ -1,5 +1,5 @@
-// Rotary positions and the assembly of MLA's queries, keys and values. T tokens, h heads, n part without rope, r rope
-// dim, v value dim, S sequence length; a table row is r/2 cosines, then r/2 sines.
+// Rotary positions and the assembly of MLA's queries, keys and values. T tokens, h heads, n part without rope, r
+// rope dim, v value dim, S sequence length; a table row is r/2 cosines, then r/2 sines.
 #pragma once
 
 #include "heddle/kernels/cuda/arguments.h"

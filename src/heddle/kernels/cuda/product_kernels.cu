@@ -2,7 +2,6 @@
 // asynchronous copies. With experts, a block finds its own tile from the offsets on the device, so that the host
 // need not know how many rows each has.
 #include "heddle/kernels/cuda/product_kernels.h"
-
 #include "heddle/kernels/cuda/tile.h"
 
 namespace heddle::kernels::cuda {
@@ -144,7 +143,7 @@ HEDDLE_KERNEL void HEDDLE_BOUNDS(kProductThreads) product(ProductArgs args) {
   }
 }
 
-#define PRODUCT(X)                                                         \
+#define PRODUCT(X)                                                        \
   template HEDDLE_KERNEL void product<X, false, false>(ProductArgs args); \
   template HEDDLE_KERNEL void product<X, false, true>(ProductArgs args);  \
   template HEDDLE_KERNEL void product<X, true, true>(ProductArgs args);

@@ -14,20 +14,21 @@ enum class Groups : int32_t { none, rows, sums };
 struct ProductArgs {
   const void *a, *b;
   void* c;
-  const float* bias_N;       // or null
-  const int32_t* offsets;    // [groups + 1], on the device; null without groups
-  int64_t M, N, K;           // all rows, all sums
+  const float* bias_N;     // or null
+  const int32_t* offsets;  // [groups + 1], on the device; null without groups
+  int64_t M, N, K;         // all rows, all sums
   int64_t a_pitch, b_pitch, c_pitch;
-  int64_t group_stride;      // of b or c, in elements
+  int64_t group_stride;  // of b or c, in elements
   int64_t groups;
   Groups cut;
-  bool wide;       // c is f32, else of the type of a
-  bool add;        // to c, f32
-  bool narrow;     // c is bf16 though a is f32
+  bool wide;    // c is f32, else of the type of a
+  bool add;     // to c, f32
+  bool narrow;  // c is bf16 though a is f32
 };
 
-/// c (+)= a·b (+ bias). a_by_k: a lies [K, M], else [M, K]; b_by_k: b lies [K, N], else [N, K]. X: the type of a, b.
-/// The sum of an element is in increasing k and does not depend on M, N or the other rows. Blocks: product_shape.
+/// c (+)= a·b (+ bias). a_by_k: a lies [K, M], else [M, K]; b_by_k: b lies [K, N], else [N, K]. X: the type of a,
+/// b. The sum of an element is in increasing k and does not depend on M, N or the other rows. Blocks:
+/// product_shape.
 template <class X, bool a_by_k, bool b_by_k>
 HEDDLE_KERNEL void product(ProductArgs args);
 

@@ -1,7 +1,6 @@
 // Entries of the router and its balancing losses.
-#include "heddle/kernels/cuda/router_kernels.h"
-
 #include "heddle/kernels/cuda/backend.h"
+#include "heddle/kernels/cuda/router_kernels.h"
 
 namespace heddle::kernels::cuda {
 
@@ -45,8 +44,12 @@ void set_gate(const KernelCall& call, RouteArgs& args) {
 
 /// experts -> row_of, token_of, offsets.
 void sort(const TensorView& experts, std::span<const TensorView> out, void* stream) {
-  const SortRowsArgs args{numbers<const int32_t>(experts), numbers<int32_t>(out[0]), numbers<int32_t>(out[1]),
-                          numbers<int32_t>(out[2]),        experts.dim(0),           experts.dim(1),
+  const SortRowsArgs args{numbers<const int32_t>(experts),
+                          numbers<int32_t>(out[0]),
+                          numbers<int32_t>(out[1]),
+                          numbers<int32_t>(out[2]),
+                          experts.dim(0),
+                          experts.dim(1),
                           out[2].elements() - 1};
   launch(count_rows, {.blocks_x = args.E}, args, stream);
   launch(sum_rows, {.threads = 32}, args, stream);

@@ -1,7 +1,6 @@
 // Rows gathered, scattered and summed. See row_kernels.h. Sums have one order; nothing is added atomically.
-#include "heddle/kernels/cuda/row_kernels.h"
-
 #include "heddle/kernels/cuda/language.h"
+#include "heddle/kernels/cuda/row_kernels.h"
 
 namespace heddle::kernels::cuda {
 
@@ -175,10 +174,10 @@ HEDDLE_KERNEL void HEDDLE_BOUNDS(128) weigh_dgrad(WeighArgs args) {
   if (threadIdx.x == 0) args.dg[slot] = dot;
 }
 
-#define ROWS(X)                                                          \
-  template HEDDLE_KERNEL void gather_rows<X>(GatherArgs args);           \
+#define ROWS(X)                                                           \
+  template HEDDLE_KERNEL void gather_rows<X>(GatherArgs args);            \
   template HEDDLE_KERNEL void embedding_wgrad<X>(EmbeddingGradArgs args); \
-  template HEDDLE_KERNEL void tree_sum<X>(TreeSumArgs args);             \
+  template HEDDLE_KERNEL void tree_sum<X>(TreeSumArgs args);              \
   template HEDDLE_KERNEL void weigh_dgrad<X>(WeighArgs args);
 ROWS(float)
 ROWS(Bf16)

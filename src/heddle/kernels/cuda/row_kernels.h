@@ -32,7 +32,7 @@ HEDDLE_KERNEL void embedding_wgrad(EmbeddingGradArgs args);
 
 struct TreeSumArgs {
   const void* rows;
-  const float* g_Tk;        // null: 1
+  const float* g_Tk;  // null: 1
   const int32_t* row_of_Tk;
   const int32_t* experts_Tk;
   const int32_t* key_of_E;  // of each expert's leaf in the tree; null: the expert itself

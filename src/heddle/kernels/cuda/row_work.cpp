@@ -15,7 +15,8 @@ namespace {
 
 LaunchShape flat(int64_t count) { return {.blocks_x = std::min<int64_t>(blocks_for(count, 256), 1 << 16)}; }
 
-void sum(Dtype dtype, const std::byte* parts, int64_t stride, int64_t ranks, int64_t count, void* out, void* stream) {
+void sum(Dtype dtype, const std::byte* parts, int64_t stride, int64_t ranks, int64_t count, void* out,
+         void* stream) {
   const RankSumArgs args{parts, out, stride, ranks, count};
   switch (dtype) {
     case Dtype::f64: return launch(rank_sum<double, double>, flat(count), args, stream);
@@ -35,7 +36,8 @@ void add(Dtype dtype, void* to, const void* from, int64_t count, void* stream) {
 
 void cut(std::byte* whole, std::byte* parts, int64_t rows, int64_t width, int64_t ranks, bool join, void* stream) {
   const bool wide =
-      (reinterpret_cast<uintptr_t>(whole) | reinterpret_cast<uintptr_t>(parts) | static_cast<uint64_t>(width)) % 16 ==
+      (reinterpret_cast<uintptr_t>(whole) | reinterpret_cast<uintptr_t>(parts) | static_cast<uint64_t>(width)) %
+          16 ==
       0;
   const int64_t unit = wide ? 16 : 2;
   launch(wide ? cut_columns<Quad> : cut_columns<uint16_t>, flat(rows * ranks * width / unit),

@@ -1,7 +1,6 @@
 // Entries of embedding and of the ways of rows to their experts and back.
-#include "heddle/kernels/cuda/row_kernels.h"
-
 #include "heddle/kernels/cuda/backend.h"
+#include "heddle/kernels/cuda/row_kernels.h"
 
 namespace heddle::kernels::cuda {
 

@@ -1,9 +1,8 @@
 // Entries of the end of a step: norms, AdamW, exact sums.
-#include "heddle/kernels/cuda/step_kernels.h"
-
 #include <algorithm>
 
 #include "heddle/kernels/cuda/backend.h"
+#include "heddle/kernels/cuda/step_kernels.h"
 #include "heddle/kernels/exact_grid.h"
 
 namespace heddle::kernels::cuda {

@@ -1,7 +1,6 @@
 // The end of a step; see step_kernels.h. Loshchilov and Hutter, arXiv 1711.05101; exact sums: kernels/exact_grid.h.
-#include "heddle/kernels/cuda/step_kernels.h"
-
 #include "heddle/kernels/cuda/language.h"
+#include "heddle/kernels/cuda/step_kernels.h"
 
 namespace heddle::kernels::cuda {
 
@@ -140,8 +139,8 @@ HEDDLE_KERNEL void HEDDLE_BOUNDS(256) exact_squares(ExactSquareArgs args) {
       continue;
     }
     const auto whole = static_cast<long long>(high);  // the rest has 63 bits more
-    sum += (static_cast<__int128>(whole) << 63) +
-           static_cast<long long>((high - static_cast<double>(whole)) * 0x1p63);
+    sum +=
+        (static_cast<__int128>(whole) << 63) + static_cast<long long>((high - static_cast<double>(whole)) * 0x1p63);
   }
   const auto bits = static_cast<unsigned __int128>(sum);
   board[threadIdx.x * 3] = static_cast<unsigned long long>(bits);
@@ -168,7 +167,8 @@ HEDDLE_KERNEL void exact_limbs(ExactSquareArgs args) {
     broken |= args.parts[i * 3 + 2];
   }
   for (int i = 0; i < kLimbs; ++i) {
-    args.limbs[i] = broken != 0 ? static_cast<double>(not_a_number()) : static_cast<double>(static_cast<uint32_t>(all));
+    args.limbs[i] =
+        broken != 0 ? static_cast<double>(not_a_number()) : static_cast<double>(static_cast<uint32_t>(all));
     all >>= 32;
   }
 }

@@ -66,7 +66,8 @@ const Library& library() {
 
 void check(cublasStatus_t status, const char* doing) {
   if (status == CUBLAS_STATUS_SUCCESS) return;
-  throw SystemError(static_cast<int>(status), fmt::format("cuBLASLt: {}: status {}", doing, static_cast<int>(status)));
+  throw SystemError(static_cast<int>(status),
+                    fmt::format("cuBLASLt: {}: status {}", doing, static_cast<int>(status)));
 }
 
 cublasLtHandle_t handle_of_device() {

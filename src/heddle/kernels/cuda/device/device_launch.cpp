@@ -39,7 +39,7 @@ void allow_shared(const void* kernel, int64_t bytes) {
 /// round, the stream is waited for once.
 class UploadRing {
  public:
-  UploadRing() { 
+  UploadRing() {
     void* base = nullptr;
     check(cudaMallocHost(&base, static_cast<size_t>(kBytes)), "locking memory of the host");
     base_ = static_cast<std::byte*>(base);

@@ -138,9 +138,7 @@ void run_block() {
 
 void block_barrier() { stop(State::at_block); }
 void warp_barrier() { stop(State::at_warp); }
-unsigned char* board(int lane) {
-  return block.boards.data() + (block.current / 32 * 32 + lane) * kBoardBytes;
-}
+unsigned char* board(int lane) { return block.boards.data() + (block.current / 32 * 32 + lane) * kBoardBytes; }
 unsigned char* dynamic_shared() { return block.dynamic.data(); }
 void* shared(const void* key, int64_t bytes) {
   std::vector<unsigned char>& piece = block.shared[key];
