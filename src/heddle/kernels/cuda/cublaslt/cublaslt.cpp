@@ -16,7 +16,8 @@ namespace heddle::kernels::cuda {
 
 namespace {
 
-constexpr int64_t kWorkspaceBytes = int64_t{32} << 20;
+constexpr int64_t kWorkspaceBytes = int64_t{32} << 20, kWorkspaceAlignment = 256;
+constexpr uint32_t kAlignment = 16;  // of operands, at least; the library would take 256 for granted
 
 struct Library {
   decltype(&cublasLtCreate) create = nullptr;
@@ -106,6 +107,10 @@ struct Product {
     check(library().preference_create(&preference), "choosing an algorithm");
     const auto workspace = static_cast<uint64_t>(kWorkspaceBytes);
     library().preference_set(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &workspace, sizeof workspace);
+    for (const auto of : {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
+                          CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES}) {
+      library().preference_set(preference, of, &kAlignment, sizeof kAlignment);
+    }
     // Sums in parts only where the parts are added in a fixed order.
     const uint32_t schemes = CUBLASLT_REDUCTION_SCHEME_NONE | CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
     library().preference_set(preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &schemes, sizeof schemes);
@@ -139,12 +144,12 @@ const Product& described(const ProductCall& call) {
 }
 
 bool aligned(const TensorView& view, int64_t pitch) {
-  return reinterpret_cast<uintptr_t>(view.data) % 16 == 0 && pitch * size_of(view.dtype) % 16 == 0;
+  return reinterpret_cast<uintptr_t>(view.data) % kAlignment == 0 && pitch * size_of(view.dtype) % kAlignment == 0;
 }
 
 }  // namespace
 
-int64_t product_workspace_bytes() { return kWorkspaceBytes; }
+int64_t product_workspace_bytes() { return kWorkspaceBytes + kWorkspaceAlignment; }
 
 bool library_multiply(const ProductCall& call, void* workspace, void* stream) {
   if (call.bias != nullptr || !library().there) return false;
@@ -157,10 +162,11 @@ bool library_multiply(const ProductCall& call, void* workspace, void* stream) {
   const Product& product = described(call);
   if (!product.usable) return false;
   const float one = 1, beta = call.add ? 1 : 0;
+  const auto room = (reinterpret_cast<uintptr_t>(workspace) + kWorkspaceAlignment - 1) / kWorkspaceAlignment;
   check(library().matmul(handle_of_device(), product.desc, &one, call.b.data, product.b_layout, call.a.data,
                          product.a_layout, &beta, call.c.data, product.c_layout, call.c.data, product.c_layout,
-                         &product.algorithm, workspace, static_cast<size_t>(kWorkspaceBytes),
-                         static_cast<cudaStream_t>(stream)),
+                         &product.algorithm, reinterpret_cast<void*>(room * kWorkspaceAlignment),
+                         static_cast<size_t>(kWorkspaceBytes), static_cast<cudaStream_t>(stream)),
         "multiplying");
   return true;
 }

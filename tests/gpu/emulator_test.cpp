@@ -1,0 +1,114 @@
+// The emulator itself: blocks, barriers, shuffles, votes; and that a mistake in their use shows.
+#include <gtest/gtest.h>
+
+#include <vector>
+
+#include "heddle/kernels/cuda/launch.h"
+#include "heddle/kernels/cuda/tile.h"
+
+namespace heddle::kernels::cuda {
+namespace {
+
+struct Args {
+  int* to;
+  bool waits;
+};
+
+/// Each thread takes what another has put into shared memory.
+HEDDLE_KERNEL void reverse(Args args) {
+  HEDDLE_SHARED(int, board, 256);
+  const unsigned i = threadIdx.x, n = blockDim.x;
+  board[i] = static_cast<int>(blockIdx.x * 1000 + i);
+  if (args.waits) __syncthreads();
+  args.to[blockIdx.x * n + i] = board[n - 1 - i];
+}
+
+TEST(Emulator, threads_meet_at_barriers) {
+  std::vector<int> found(3 * 200);
+  launch(reverse, {.blocks_x = 3, .threads = 200}, {found.data(), true}, nullptr);
+  for (int b = 0; b < 3; ++b) {
+    for (int i = 0; i < 200; ++i) EXPECT_EQ(found[static_cast<size_t>(b * 200 + i)], b * 1000 + 199 - i);
+  }
+}
+
+TEST(Emulator, a_missing_barrier_shows) {
+  std::vector<int> found(2 * 200);
+  launch(reverse, {.blocks_x = 2, .threads = 200}, {found.data(), false}, nullptr);
+  // Threads rise in one block and fall in the next: each has read what was not yet written, which is poison.
+  EXPECT_NE(std::count(found.begin(), found.end(), -1), 0);
+}
+
+TEST(Emulator, threads_that_wait_for_others_in_vain_are_told) {
+  const auto stuck = +[](Args) {
+    if (threadIdx.x == 0) __syncwarp();
+    if (threadIdx.x == 1) __syncthreads();
+  };
+  EXPECT_THROW(launch(stuck, {.threads = 32}, {nullptr, false}, nullptr), std::logic_error);
+}
+
+HEDDLE_KERNEL void exchange(Args args) {
+  const int lane = static_cast<int>(threadIdx.x);
+  args.to[lane] = __shfl_xor_sync(kFullWarp, 10 * lane, 3);
+  args.to[32 + lane] = __shfl_sync(kFullWarp, 10 * lane, 31 - lane);
+  args.to[64 + lane] = __popc(__ballot_sync(kFullWarp, lane % 3 == 0));
+  args.to[96 + lane] = warp_sum(lane);
+}
+
+TEST(Emulator, lanes_exchange_values) {
+  std::vector<int> found(128);
+  launch(exchange, {.threads = 32}, {found.data(), false}, nullptr);
+  for (int lane = 0; lane < 32; ++lane) {
+    const auto at = static_cast<size_t>(lane);
+    EXPECT_EQ(found[at], 10 * (lane ^ 3));
+    EXPECT_EQ(found[32 + at], 10 * (31 - lane));
+    EXPECT_EQ(found[64 + at], 11);
+    EXPECT_EQ(found[96 + at], 496);
+  }
+}
+
+struct FragmentArgs {
+  const float *a, *b;
+  float* c;
+};
+
+/// c[16, 16] = a[16, 16]·b[16, 16]ᵀ of small whole numbers, with a by rows or by k.
+template <bool a_by_k>
+HEDDLE_KERNEL void fragments(FragmentArgs args) {
+  HEDDLE_SHARED(Bf16, a, 16 * 24);
+  HEDDLE_SHARED(Bf16, b, 16 * 24);
+  for (int i = static_cast<int>(threadIdx.x); i < 256; i += 32) {
+    a[i / 16 * 24 + i % 16] = rounded<Bf16>(a_by_k ? args.a[i % 16 * 16 + i / 16] : args.a[i]);
+    b[i / 16 * 24 + i % 16] = rounded<Bf16>(args.b[i]);
+  }
+  __syncwarp();
+  float c[1][2][4] = {};
+  multiply_tile<a_by_k, false>(c, a, 24, b, 24, 16);
+  const int lane = static_cast<int>(threadIdx.x);
+  for (int n = 0; n < 2; ++n) {
+    for (int i = 0; i < 4; ++i) {
+      args.c[(lane / 4 + i / 2 * 8) * 16 + n * 8 + lane % 4 * 2 + i % 2] = c[0][n][i];
+    }
+  }
+}
+
+TEST(Emulator, fragments_multiply) {
+  std::vector<float> a(256), b(256);
+  for (int i = 0; i < 256; ++i) {
+    a[static_cast<size_t>(i)] = static_cast<float>(i * 7 % 13 - 6);
+    b[static_cast<size_t>(i)] = static_cast<float>(i * 5 % 11 - 5);
+  }
+  for (const bool by_k : {false, true}) {
+    std::vector<float> c(256);
+    launch(by_k ? fragments<true> : fragments<false>, {.threads = 32}, {a.data(), b.data(), c.data()}, nullptr);
+    for (size_t i = 0; i < 16; ++i) {
+      for (size_t j = 0; j < 16; ++j) {
+        float sum = 0;
+        for (size_t k = 0; k < 16; ++k) sum += a[i * 16 + k] * b[j * 16 + k];
+        EXPECT_EQ(c[i * 16 + j], sum) << i << ", " << j;
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace heddle::kernels::cuda
