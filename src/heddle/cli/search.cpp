@@ -7,15 +7,13 @@
 
 #include "heddle/base/error.h"
 #include "heddle/cli/commands.h"
+#include "heddle/cli/plan_files.h"
 #include "heddle/cli/search_files.h"
 #include "heddle/cli/training_run.h"
-#include "heddle/observe/output_file.h"
-#include "heddle/observe/plan_page.h"
 #include "heddle/observe/progress.h"
 #include "heddle/observe/table.h"
 #include "heddle/observe/units.h"
 #include "heddle/search/calibration.h"
-#include "heddle/search/emit.h"
 #include "heddle/search/explain.h"
 #include "heddle/train/run_config.h"
 
@@ -154,22 +152,15 @@ void print(const Answer& a, double scale) {
   fmt::print("not considered: {}\n", fmt::join(search::not_considered(), "; "));
 }
 
-// What --explain and --emit ask for.
-void write_best(const SearchOptions& o, const Answer& a) {
-  if (!o.explain.empty()) {
-    search::ExplainRequest request;
-    request.memory_bytes = a.memory_bytes;
-    std::vector<search::Explanation> plans;
-    for (const Ranked& r : a.top) plans.push_back(search::explain(search::launch_of(r.job), request));
-    write_file_atomically(o.explain, plan_page(plans));
-  }
-  if (o.emit.empty()) return;
-  const std::string emitted = search::emit(search::launch_of(a.top.front().job), o.emit);
-  if (o.out.empty()) {
-    fmt::print("{}", emitted);
-  } else {
-    write_file_atomically(o.out, emitted);
-  }
+// What --explain and --emit ask for; the latter's text.
+std::string write_plans(const SearchOptions& o, const Answer& a) {
+  search::ExplainRequest request;
+  request.memory_bytes = a.memory_bytes;
+  std::vector<search::Explanation> plans;
+  if (!o.explain.empty() || !o.emit.empty())
+    for (const Ranked& r : a.top)
+      plans.push_back(search::explain(search::launch_of(r.job, r.exact.layers), request));
+  return plans.empty() ? "" : write_plan_files(o, plans);
 }
 
 }  // namespace
@@ -182,7 +173,7 @@ int search_plans(const SearchOptions& o) {
                                     {"--global-batch", o.global_batch > 0},
                                     {"--sequence", o.sequence > 0}})
     if (!given) config_error("search: {} is needed, or --from SCRIPT", flag);
-  if (!o.out.empty() && o.emit.empty()) config_error("search: --out without --emit");
+  check_plan_files(o);
   search::Query query;
   search::Job& job = query.space.job;
   job.shape = read_shape(o.model);
@@ -221,10 +212,14 @@ int search_plans(const SearchOptions& o) {
       },
       [] { return StopOnSignal::asked(); });
   if (bar) bar->finish();
-  if (!answer.top.empty()) write_best(o, answer);
+  const std::string emitted = write_plans(o, answer);
   if (o.json) {
-    fmt::print("{}\n", json_of(answer, scale).dump(2));
-  } else if (o.emit.empty() || !o.out.empty() || answer.top.empty()) {
+    Json json = json_of(answer, scale);
+    if (!emitted.empty() && o.out.empty()) json["emitted"] = emitted;
+    fmt::print("{}\n", json.dump(2));
+  } else if (!emitted.empty() && o.out.empty()) {
+    fmt::print("{}", emitted);
+  } else {
     if (answer.stopped) fmt::print("stopped early, the best so far:\n\n");
     print(answer, scale);
   }

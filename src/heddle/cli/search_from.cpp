@@ -5,8 +5,8 @@
 
 #include "heddle/base/error.h"
 #include "heddle/cli/commands.h"
+#include "heddle/cli/plan_files.h"
 #include "heddle/cli/search_files.h"
-#include "heddle/observe/output_file.h"
 #include "heddle/observe/plan_page.h"
 #include "heddle/observe/progress.h"
 #include "heddle/observe/units.h"
@@ -73,7 +73,7 @@ Json json_of(const Explanation& x) {
 
 int search_from(const SearchOptions& o) {
   constexpr int64_t kMostBytes = int64_t{1} << 20;
-  if (!o.out.empty() && o.emit.empty()) config_error("search: --out without --emit");
+  check_plan_files(o);
   const search::LaunchScript script =
       search::read_launch_script(train::read_file(o.from, kMostBytes), o.from, context_of(o));
   search::ExplainRequest request;
@@ -94,9 +94,7 @@ int search_from(const SearchOptions& o) {
     plans.insert(plans.begin(), search::explain(better, request));
   }
   const Explanation& best = plans.front();
-  if (!o.explain.empty()) write_file_atomically(o.explain, plan_page(plans));
-  const std::string emitted = o.emit.empty() ? "" : search::emit(best.launch, o.emit);
-  if (!o.out.empty()) write_file_atomically(o.out, emitted);
+  const std::string emitted = write_plan_files(o, plans);
 
   if (o.json) {
     Json steps = Json::array();

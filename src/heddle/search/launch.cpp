@@ -52,8 +52,9 @@ std::vector<int> layers_of_stages(const Job& j) {
   return of_stage;
 }
 
-std::string layout_text(const Job& j) {
-  const std::vector<int> layers = layers_of_stages(j);
+std::string layout_text(const Job& j) { return layout_text(j, layers_of_stages(j)); }
+
+std::string layout_text(const Job& j, const std::vector<int>& layers) {
   if (std::all_of(layers.begin(), layers.end(), [&](int n) { return n == layers.front(); })) return "";
   std::string out = "E";
   const auto mtp = static_cast<size_t>(j.with_mtp ? j.shape.mtp : 0);
@@ -84,6 +85,12 @@ Launch launch_of(const Job& job) {
   l.job = job;
   l.schedule = name_of(pipeline_of(job));
   l.layout = job.layout.pp > 1 ? layout_text(job) : "";
+  return l;
+}
+
+Launch launch_of(const Job& job, const std::vector<int>& layers) {
+  Launch l = launch_of(job);
+  if (job.layout.pp > 1) l.layout = layout_text(job, layers);
   return l;
 }
 

@@ -26,6 +26,9 @@ struct Launch {
 /// A launch of the job alone: the schedule that its degrees imply, stages as the estimate assumes them.
 Launch launch_of(const Job& job);
 
+/// The same with so many layers on each stage, in the model's order: what a search has found.
+Launch launch_of(const Job& job, const std::vector<int>& layers);
+
 /// Why the job's schedule can't be made with its ranks, chunks and microbatches; "" when it can.
 std::string_view misfit_of(const Job& job);
 
@@ -40,5 +43,6 @@ std::vector<int> layers_of_stages(const Job& job);
 
 /// "Ett|tt|tL" with repeats folded, or "" when the stages are equal.
 std::string layout_text(const Job& job);
+std::string layout_text(const Job& job, const std::vector<int>& layers);
 
 }  // namespace heddle::search

@@ -1,0 +1,30 @@
+#include "heddle/cli/plan_files.h"
+
+#include "heddle/base/error.h"
+#include "heddle/observe/output_file.h"
+#include "heddle/observe/plan_page.h"
+#include "heddle/search/emit.h"
+
+namespace heddle::cli {
+
+void check_plan_files(const SearchOptions& o) {
+  if (!o.out.empty() && o.emit.empty()) config_error("search: --out without --emit");
+}
+
+std::string write_plan_files(const SearchOptions& o, const std::vector<search::Explanation>& plans) {
+  std::string emitted;
+  if (!o.emit.empty()) {
+    const search::Explanation* sayable = nullptr;
+    for (auto it = plans.rbegin(); it != plans.rend(); ++it)
+      if (search::refusals_of(it->launch, o.emit).empty()) sayable = &*it;
+    if (sayable == nullptr)
+      config_error("{} can run none of these plans, the first for this: {}; narrow the search with --restrict",
+                   o.emit, search::refusals_of(plans.front().launch, o.emit).front());
+    emitted = search::emit(sayable->launch, o.emit);
+  }
+  if (!o.explain.empty()) write_file_atomically(o.explain, plan_page(plans));
+  if (!o.out.empty()) write_file_atomically(o.out, emitted);
+  return emitted;
+}
+
+}  // namespace heddle::cli
