@@ -184,6 +184,7 @@ int search_plans(const SearchOptions& o) {
   job.global_batch = static_cast<int>(o.global_batch);
   job.sequence = static_cast<double>(o.sequence);
   for (const std::string& each : o.restrict) read_restriction(each, query.space.restriction, job.software);
+  restrict_to_target(o, query.space.restriction, job);
   query.space.devices = static_cast<int>(o.devices);
   query.space.routing.spread = o.routing;
   if (!o.memory.empty()) query.memory_bytes = static_cast<double>(train::parse_bytes(o.memory));

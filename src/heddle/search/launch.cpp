@@ -84,6 +84,8 @@ Launch launch_of(const Job& job) {
   Launch l;
   l.job = job;
   l.schedule = name_of(pipeline_of(job));
+  // Pairs of microbatches hide each other's exchange.
+  if (pairs(pipeline_of(job)) && job.layout.ep > 1) l.job.software.overlap_exchange = true;
   l.layout = job.layout.pp > 1 ? layout_text(job) : "";
   return l;
 }
