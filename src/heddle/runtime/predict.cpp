@@ -1,7 +1,9 @@
 #include "heddle/runtime/predict.h"
 
 #include <algorithm>
+#include <cmath>
 
+#include "heddle/base/random.h"
 #include "heddle/runtime/dry_run.h"
 
 namespace heddle::runtime {
@@ -11,20 +13,44 @@ namespace {
 // Answers what the walk asks and issues nothing.
 class DryIssuer : public ir::Issuer {
  public:
-  DryIssuer(const ir::StepProgram& program, int rank, std::string_view backend, double crowding)
-      : rank_(rank), scratch_(kernel_scratch(program, backend)), rows_(balanced_rows(program, crowding)) {}
+  DryIssuer(const ir::StepProgram& program, int rank, std::string_view backend, double crowding,
+            bool uneven = false)
+      : rank_(rank),
+        uneven_(uneven),
+        scratch_(kernel_scratch(program, backend)),
+        rows_(balanced_rows(program, crowding)) {}
 
   int64_t scratch_bytes(int stage, uint32_t op, const ir::RowCounts& rows) override {
     return scratch_(stage, op, rows);
   }
   void issue(const ir::Issue&) override {}
-  int64_t read_rows(const ir::Issue& issue, size_t output) override { return rows_(rank_, issue, output); }
+  int64_t read_rows(const ir::Issue& issue, size_t output) override {
+    const double share = uneven_ ? RandomKey(1).uniform(reads_++) : 1;
+    return static_cast<int64_t>(std::ceil(share * static_cast<double>(rows_(rank_, issue, output))));
+  }
 
  private:
   const int rank_;
+  const bool uneven_;  // any share of those rows instead
+  uint64_t reads_ = 0;
   const simulate::ScratchBytes scratch_;
   const simulate::RowsRead rows_;
 };
+
+constexpr int kUnevenSteps = 24;
+
+// Values of other sizes than foretold lie elsewhere, and what stays among them parts the free space.
+void place_uneven_steps(const ir::StepProgram& program, int rank, std::string_view backend, int64_t capacity_bytes,
+                        double crowding) {
+  DryIssuer issuer(program, rank, backend, crowding, true);
+  ir::Walk walk(program, rank, capacity_bytes);
+  for (int step = 0; step < kUnevenSteps; ++step) {
+    for (int p = 0; p < ir::kPurposes; ++p) {
+      const auto purpose = static_cast<ir::Purpose>(p);
+      if (!program.actions_of(rank, purpose).empty()) walk.run_step(issuer, purpose);
+    }
+  }
+}
 
 constexpr int kRounds = 3;  // later steps find the places that earlier ones left
 constexpr double kMostCrowding = 4;
@@ -66,11 +92,12 @@ MemoryPrediction predict_memory(const ir::StepProgram& program, int rank, std::s
 int64_t arena_bytes(const ir::StepProgram& program, int rank, std::string_view backend, int64_t limit_bytes) {
   const double crowding = crowding_of(program, rank);
   const int64_t least = predict_memory(program, rank, backend, 0, crowding).reserved_bytes;
-  for (const double more : {1.0, 1.03, 1.06, 1.1, 1.2, 1.5}) {
+  for (const double more : {1.0, 1.03, 1.06, 1.1, 1.2, 1.5, 2.0, 3.0}) {
     const auto capacity = ir::storage_bytes(static_cast<int64_t>(more * static_cast<double>(least)));
     if (capacity >= limit_bytes) break;
     try {
       predict_memory(program, rank, backend, capacity, crowding);
+      if (crowding > 1) place_uneven_steps(program, rank, backend, capacity, crowding);
       return capacity;
     } catch (const ir::OutOfMemory&) {  // fragments; a little more room helps
     }
