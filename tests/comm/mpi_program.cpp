@@ -98,7 +98,7 @@ int main(int argc, char** argv) {
   options.grace_seconds = setting("HEDDLE_GRACE", 10);
   options.part_bytes = static_cast<int64_t>(setting("HEDDLE_PART", 256 << 10));
   const char* rank = std::getenv("OMPI_COMM_WORLD_RANK");
-  options.report = [&](const std::string& reason) { say(rank ? std::atoi(rank) : -1, "failed: " + reason); };
+  options.report = [&](const std::string& reason, int) { say(rank ? std::atoi(rank) : -1, "failed: " + reason); };
   try {
     const auto world = mpi_world(options);
     run(*world, argv[1], argc > 2 ? std::strtoull(argv[2], nullptr, 10) : 1);

@@ -70,12 +70,15 @@ void run_on_threads(int ranks, const std::function<void(comm::World&)>& body) {
 }
 
 int run_under_mpi(const std::function<int(comm::World&)>& body) {
-  const bool first = comm::launched_rank() == 0;
+  const int rank = comm::launched_rank();
+  const bool first = rank == 0;
   std::atomic<bool> told = !first;
   comm::MpiOptions options;
   options.timeout_seconds = kPatience_s;
-  options.report = [&](const std::string& reason) {
-    if (!told.exchange(true)) fmt::print(stderr, "heddle: {}\n", reason);
+  // Rank 0 speaks for all, and where it can't the next one does.
+  options.report = [&](const std::string& reason, int accused) {
+    const bool silent = told.exchange(true);
+    if (accused == 0 ? rank == 1 : !silent) fmt::print(stderr, "heddle: {}\n", reason);
   };
   std::unique_ptr<comm::World> world;
   try {

@@ -19,9 +19,10 @@ struct MpiOptions {
   double grace_seconds = 10;
   /// Long messages travel in parts of this size; every rank has the same.
   int64_t part_bytes = 256 << 10;
-  /// Called once, by another thread than the caller's, when the world fails, with the reason: also in a process
-  /// whose threads compute and would not see it for a while. May print; must not throw or call the world.
-  std::function<void(const std::string& reason)> report;
+  /// Called once, by another thread than the caller's, when the world fails, with the reason and the rank that is
+  /// at fault (-1: unknown): also in a process whose threads compute and would not see it for a while. May print;
+  /// must not throw or call the world.
+  std::function<void(const std::string& reason, int accused)> report;
 };
 
 /// Whether this build can make an MPI world.

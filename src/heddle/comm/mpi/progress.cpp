@@ -264,7 +264,7 @@ void Progress::nap(bool moved) {
 void Progress::fail(const std::string& reason, int accused, bool tell_others, std::exception_ptr own,
                     const Call* of) {
   if (failed_) return;
-  if (options_.report) options_.report(reason);
+  if (options_.report) options_.report(reason, accused);
   if (tell_others) {
     last_words_ = std::make_unique<Told>();
     last_words_->kind = Told::abort;
@@ -298,7 +298,8 @@ void Progress::fail(const std::string& reason, int accused, bool tell_others, st
 void Progress::force_end() {
   if (options_.report) {
     options_.report(
-        fmt::format("{} has not ended {} s after the failure: by force", named(rank_), options_.grace_seconds));
+        fmt::format("{} has not ended {} s after the failure: by force", named(rank_), options_.grace_seconds),
+        rank_);
   }
   std::thread([] {
     std::this_thread::sleep_for(std::chrono::seconds(5));  // MPI_Abort may wait for a launcher that is cut off
