@@ -130,7 +130,8 @@ TEST_P(Activations, FallWithTensorTimesContextRanks) {
       const Held held = held_by(c, activation_plan({.tp = tp, .cp = cp}, context, words));
       const double share = static_cast<double>(held.after_layers) * tp * cp / one;
       EXPECT_LE(share, 1.04) << words << ", tp " << tp << ", cp " << cp;
-      if (words != "gather" || cp == 1) EXPECT_GE(share, 0.97) << words << ", tp " << tp << ", cp " << cp;
+      const bool whole = words == "gather" && cp > 1;  // see above
+      EXPECT_GE(share, whole ? 0.75 : 0.97) << words << ", tp " << tp << ", cp " << cp;
     }
   }
   const plan::Plan kept = activation_plan({.tp = 4, .cp = 2}, context, "");
