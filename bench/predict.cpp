@@ -295,6 +295,7 @@ struct Options {
 void bench_one(const Options& o, const cost::MachineProfile& profile, Results& results) {
   if (o.one == 0) return;
   Drawn reference = draw_one(1'000'000, 1);
+  reference.options.threads = profile.cores;  // what holds one core only holds it up, too
   foretell(reference, profile, false, false);
   train::Trainer probe(reference.options);
   probe.initialise();

@@ -241,6 +241,24 @@ class Cli(unittest.TestCase):
         (self.folder / "broken.json").write_text('{"heddle_profile": 9}')
         self.refused("broken.json: a profile of version 9, this program reads version 1: run heddle profile again", "simulate", "tiny.toml", "--profile", "broken.json")
 
+    def test_modes(self):
+        self.heddle("profile", "--seconds", "1", "--out", "modes.json")
+        train = ["train", "tiny.toml", "--profile", "modes.json", "--set", "train.eval_every=0", "--ranks", "2"]
+        for mode in ("auto", "save-memory", "overlap"):
+            done = self.heddle(*train, "--mode", mode, "--json", "--set", f"output={mode}", "--set", "mesh.cp=1")
+            self.assertRegex(done.stderr, f"mode {mode}: [0-9]+ plans simulated, 0 do not fit; .*: a step of ")
+            self.assertIn("the forecast was", done.stderr)
+            found = json.loads(done.stdout)
+            self.assertGreater(found["step_foretold_seconds"], 0)
+            self.assertGreater(found["first_steps_seconds"], 0)
+            self.assertNotIn("mesh.cp=", done.stderr)  # what is set stays
+            self.assertIn("forecast off by", (self.folder / mode / "report.html").read_text())
+        self.assertNotEqual(json.loads((self.folder / "modes.json").read_text())["scalar"], 1)
+        small = self.heddle(*train, "--mode", "auto", "--set", "device.memory_bytes=1MiB", status=2).stderr
+        self.assertRegex(small, r"^heddle: tiny.toml: none of [0-9]+ plans of 2 ranks fits the memory limit; the "
+                                r"configured one: .*the largest tensors: .*needs device.memory_bytes=[0-9]+MiB\n$")
+        self.refused("--mode is 'fast', accepted: auto, save-memory, overlap", *train, "--mode", "fast")
+
     def test_doctor_and_explain(self):
         found = json.loads(self.heddle("doctor", "--json").stdout)
         self.assertIn("linear", found["kernels"]["host"]["f32"])

@@ -81,6 +81,12 @@ int run_command_line(int count, char** arguments) {
          "Ranks as threads of this process, the same as --set mesh.ranks=N; under mpirun or srun there are as "
          "many as were started")
       ->check(CLI::PositiveNumber);
+  sub->add_option("--mode", train_options.mode,
+                  "Choose the plan by simulating candidates on this machine: the fastest (auto), the least memory "
+                  "(save-memory) or the least exposed communication (overlap) within 1.3 times of it")
+      ->type_name("MODE");
+  sub->add_option("--profile", train_options.profile, "For --mode: what `heddle profile --out` wrote")
+      ->type_name("FILE");
   sub->add_flag("--resume", train_options.resume, "Go on from the newest whole checkpoint of the run");
   sub->add_flag("--trace", train_options.trace, "Also write the ops of step train.trace_step as a Perfetto trace");
   json(sub, train_options.json);

@@ -15,6 +15,8 @@ struct TrainOptions {
   std::vector<std::string> set;  // key=value
   int64_t steps = 0;             // 0: as configured
   int64_t ranks = 0;             // 0: as configured, or as many as the launcher has started
+  std::string mode;              // auto, save-memory, overlap: the plan is chosen; empty: as configured
+  std::string profile;           // for that; empty: the one that `heddle profile` keeps
   bool resume = false;
   bool trace = false;
   bool json = false;

@@ -42,7 +42,7 @@ std::vector<cost::OpTime> measure_config(const train::RunConfig& config) {
   return ranks == 1 ? train::measure_steps(options, 5).ops : train::measure_rank_ops(options, 5);
 }
 
-ConfigForecast forecast_config(const train::RunConfig& config, const cost::MachineProfile& profile, double scalar) {
+ConfigForecast forecast_config(const train::RunConfig& config, const cost::MachineProfile& profile) {
   ConfigForecast f;
   f.plan = train::plan_of(config);
   f.lowered = plan::lower(config.model, f.plan);
@@ -53,7 +53,7 @@ ConfigForecast forecast_config(const train::RunConfig& config, const cost::Machi
   input.backend = config.device.backend;
   input.threads = config.device.threads > 0 ? static_cast<int>(config.device.threads)
                                             : std::max(1, profile.cores / std::max(1, ranks));
-  input.scalar = scalar;
+  input.scalar = profile.scalar;
   int64_t most = 0;
   for (int stage = 0; stage < f.plan.mesh.pp; ++stage) {
     const auto& classes = f.lowered.program.class_of_rank;

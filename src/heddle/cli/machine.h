@@ -26,7 +26,6 @@ struct ConfigForecast {
   runtime::Forecast forecast;
   int64_t limit_bytes = 0;  // of a rank's memory
 };
-ConfigForecast forecast_config(const train::RunConfig& config, const cost::MachineProfile& profile,
-                               double scalar = 1);
+ConfigForecast forecast_config(const train::RunConfig& config, const cost::MachineProfile& profile);
 
 }  // namespace heddle::cli

@@ -213,6 +213,19 @@ void TrainingRun::trace(int64_t step, int64_t began_ns) {
   file.close();
 }
 
+// What the first steps take, beside what was said when the plan was made.
+void TrainingRun::compare_with_plan(double step_s) {
+  constexpr size_t kSteps = 5;
+  if (place_.foretold_s <= 0 || tokens_per_s_.size() < 2 || first_steps_s_.size() == kSteps) return;
+  first_steps_s_.push_back(step_s);
+  summary_.foretold_s = place_.foretold_s;
+  summary_.first_steps_s = median(first_steps_s_);
+  if (first_steps_s_.size() < kSteps || !leads()) return;
+  progress_->line(fmt::format("a step: {} foretold, {} measured: the forecast was {:+.1f} % off",
+                              duration_text(summary_.foretold_s), duration_text(summary_.first_steps_s),
+                              100 * (summary_.foretold_s / summary_.first_steps_s - 1)));
+}
+
 void TrainingRun::step() {
   const int64_t first = trainer_->steps_done() * config_.train.global_batch;
   const int64_t number = trainer_->steps_done() + 1;
@@ -253,6 +266,7 @@ void TrainingRun::step() {
   summary_.loss = result.next_token_loss;
   summary_.reserved_bytes = std::max(summary_.reserved_bytes, result.reserved_bytes);
   tokens_per_s_.push_back(*metrics.tokens_per_s);
+  compare_with_plan(result.seconds);
   const bool looks =
       due(config_.train.eval_every, number) || (config_.train.eval_every > 0 && number == config_.train.steps);
   if (looks) {
@@ -334,6 +348,11 @@ ReportData TrainingRun::report_data() const {
   d.environment = {{"heddle", HEDDLE_VERSION},
                    {"backend", config_.device.backend},
                    {"threads", fmt::format("{}", trainer_->options().threads)}};
+  if (summary_.first_steps_s > 0) {
+    d.environment.emplace_back("step foretold", duration_text(summary_.foretold_s));
+    d.environment.emplace_back("forecast off by",
+                               fmt::format("{:+.1f} %", 100 * (summary_.foretold_s / summary_.first_steps_s - 1)));
+  }
   return d;
 }
 

@@ -26,6 +26,7 @@ namespace heddle::cli {
 struct RankPlace {
   comm::World* world = nullptr;  // null: the only rank
   bool threads = false;          // the ranks are threads of this process
+  double foretold_s = 0;         // what a step was said to take; 0: nobody has asked
 };
 
 /// What a run comes to.
@@ -39,6 +40,7 @@ struct RunSummary {
   double tokens_per_s = 0;  // median of the steps
   double flops_per_s = 0;
   int64_t predicted_reserved_bytes = 0, reserved_bytes = 0;
+  double foretold_s = 0, first_steps_s = 0;  // of a step: as planned, and median of the first ones
 };
 
 /// While it lives, SIGINT or SIGTERM asks the runs of this process to end after their step; asked again, the signal
@@ -76,6 +78,7 @@ class TrainingRun {
   void introduce();
   void trace(int64_t step, int64_t began_ns);
   void step();
+  void compare_with_plan(double step_s);
   void look(StepMetrics& metrics);
   void save();
   void report();
@@ -99,6 +102,7 @@ class TrainingRun {
   PipelinePictures pipeline_;  // of the traced step
   std::vector<std::string> warnings_;
   std::vector<double> tokens_per_s_;
+  std::vector<double> first_steps_s_;  // but the very first
   int64_t saved_step_ = -1;
   RunSummary summary_;
 };
