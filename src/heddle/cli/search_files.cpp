@@ -204,7 +204,7 @@ Accelerator read_cluster(const std::string& name) {
 
 void read_restriction(const std::string& words, search::Restriction& into, search::Software& software) {
   if (!is_file(words)) {
-    into.add(words);
+    into.set(words);
     return;
   }
   const toml::table table = parsed(words);
@@ -222,6 +222,7 @@ void read_restriction(const std::string& words, search::Restriction& into, searc
       keys.flag("sharded_weights", software.sharded_weights);
       keys.flag("sharded_states", software.sharded_states);
       keys.flag("sequence_parallel", software.sequence_parallel);
+      keys.flag("narrow_gates", software.narrow_gates);
       keys.flag("fused_loss", software.fused_loss);
       keys.flag("fused_elementwise", software.fused_elementwise);
       keys.flag("overlap_tp", software.overlap_tp);
@@ -251,7 +252,7 @@ void read_restriction(const std::string& words, search::Restriction& into, searc
       word(node);
     }
     try {
-      into.add(fmt::format("{}={}", key.str(), list));
+      into.set(fmt::format("{}={}", key.str(), list));
     } catch (const ConfigError& error) {
       config_error("{}: {}", place(node), error.what());
     }

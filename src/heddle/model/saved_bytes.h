@@ -27,6 +27,7 @@ struct Saving {
   bool fused_attention = true;
   bool sequence_parallel = true;
   bool dropout = false;
+  bool narrow_gates = false;   // inputs of SwiGLU in experts too, as DeepSeek-V3 keeps them
   bool narrow_inputs = false;  // 8-bit copies of the inputs of linears are kept in place of 16-bit ones
   double tp = 1, etp = 1;
   double imbalance = 1;           // rows of the fullest rank over the mean

@@ -58,6 +58,7 @@ struct LayerMemory {
 struct MemoryParts {
   LayerMemory mean, dense, moe;  // a hybrid's are all the mean
   double embedding_fixed = 0, head_fixed = 0;
+  double head_layers = 1;  // that the last stage has fewer, for its head
   double working = 0, head_working = 0;
 };
 MemoryParts memory_parts(const Job& job, const model::Parameters& parameters, const Layers& layers);

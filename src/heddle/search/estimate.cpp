@@ -136,11 +136,14 @@ void estimate_time(const Job& j, const model::Parameters& p, const Layers& of, c
   const double moe_shared = p.moe - p.moe_routed, routed_here = p.moe_routed / (l.ep * l.etp);
   const double layers = d(j.shape.layers), layer_s = of.layer_s, head_s = of.head_s;
 
-  const StageLayers stage = stage_layers(layers, l.pp, chunks, head_s / layer_s);
-  const double full_s = stage.fullest * layer_s, last_s = stage.last * layer_s + head_s;
+  // With two routes two ranks share the work of two stages.
+  const int shared = pipeline == Pipeline::dual_pipe && l.pp > 1 ? 2 : 1;
+  const StageLayers stage = stage_layers(layers, l.pp / shared, chunks, head_s / layer_s);
+  const double full_s = stage.fullest * layer_s / shared, last_s = (stage.last * layer_s + head_s) / shared;
   const double slowest = std::max(full_s, last_s);
   Work busy = of.layer.scaled(last_s >= full_s ? stage.last : stage.fullest);
   if (last_s >= full_s) busy += of.tail;
+  if (shared > 1) busy = busy.scaled(1.0 / shared);
 
   const double m = microbatches(j);
   Waterfall& t = e.time;
@@ -149,9 +152,12 @@ void estimate_time(const Job& j, const model::Parameters& p, const Layers& of, c
   t.traffic = m * busy.traffic;
   t.tensor = m * busy.tensor;
   t.exchange = m * busy.exchange;
+  double alone_s = 0;  // exchange that no pair hides
+  if (pairs(pipeline) && l.pp > 1) alone_s = unpaired(pipeline, l.pp, chunks, m) * busy.hidden_exchange;
   t.context = m * busy.context;
   t.data = m * busy.data;
   t.launches = m * (slowest - busy.device_s()) + b.step_host_s;
+  t.exchange += alone_s;
 
   if (l.pp > 1) {
     const double mean = (layers * layer_s + head_s) / l.pp;
@@ -177,7 +183,7 @@ void estimate_time(const Job& j, const model::Parameters& p, const Layers& of, c
     };
     const double reduce = over_data(sw.reduce_bytes) * (sw.reduce_scatter ? 1 : 2);
     const double gather = sw.sharded_states ? over_data(2) : 0;
-    const double stage_forward_s = stage.fullest * of.forward_s;
+    const double stage_forward_s = stage.fullest * of.forward_s / shared;
     e.beside_s = sw.overlap_dp ? exposed(b, reduce, full_s - stage_forward_s) + exposed(b, gather, stage_forward_s)
                                : reduce + gather;
     t.data += e.beside_s;

@@ -38,6 +38,7 @@ struct Software {
   bool overlap_exchange = false;  // of one microbatch with another's compute
   bool once_a_node = true;        // rows cross to a node once
   bool dual_pipe = false;
+  bool narrow_gates = false;  // experts keep the inputs of SwiGLU in 8 bits
   bool even_stages = false;  // only; else layers are spread by their prices
   bool context_all_to_all = false;
   bool offload_activations = false;

@@ -19,6 +19,7 @@ void saved_bytes_of(const Job& j, Layers& into) {
   saving.sequence_parallel = j.software.sequence_parallel;
   saving.dropout = j.software.dropout;
   saving.narrow_inputs = j.precision != cost::Precision::bf16 && j.precision != cost::Precision::fp16;
+  saving.narrow_gates = j.software.narrow_gates;
   saving.tp = j.layout.tp;
   saving.etp = j.layout.etp;
   saving.imbalance = j.memory_imbalance > 0 ? j.memory_imbalance : j.imbalance;
@@ -62,6 +63,8 @@ MemoryParts memory_parts(const Job& j, const model::Parameters& p, const Layers&
                      d(s.mamba_blocks()) / layers);
   parts.dense = s.is_hybrid() ? parts.mean : layer(1, 1, 0, 0);
   parts.moe = s.is_hybrid() ? parts.mean : layer(1, 0, 1, 0);
+  // Plans spread layers by price; a published job's split is its authors', who count the head as one layer.
+  parts.head_layers = j.pipeline == Pipeline::usual ? 1 : of.head_s / of.layer_s;
   parts.embedding_fixed = bytes_of(p.embedding / l.tp, shards, 1);
   parts.head_fixed = bytes_of(p.head / l.tp, shards, 1);
   // While a layer is computed again all that it would have kept is alive; its gradients are, in any case.
@@ -79,7 +82,9 @@ void estimate_memory(const Job& j, const MemoryParts& parts, Estimate& e) {
   const Pipeline pipeline = pipeline_of(j);
   const int chunks = chunks_of(pipeline) > 0 ? chunks_of(pipeline) : l.vpp;
   const double m = microbatches(j);
-  const StageLayers stage = stage_layers(d(j.shape.layers), l.pp, chunks, 1);
+  const int shared = pipeline == Pipeline::dual_pipe && l.pp > 1 ? 2 : 1;  // of stages, as for time
+  StageLayers stage = stage_layers(d(j.shape.layers), l.pp / shared, chunks, parts.head_layers);
+  stage = {stage.fullest / shared, stage.last / shared};
   const double mtp = j.with_mtp ? d(j.shape.mtp) : 0;
   e.peak_bytes = 0;
   for (const int i : {0, std::min(1, l.pp - 1), l.pp - 1}) {
@@ -91,7 +96,7 @@ void estimate_memory(const Job& j, const MemoryParts& parts, Estimate& e) {
     if (last) fixed += mtp * parts.mean.fixed_once + parts.head_fixed;
     // A tied matrix lies on both ends of a pipeline.
     if (first || (last && j.shape.tied)) fixed += parts.embedding_fixed;
-    const double active = in_flight(pipeline, l.pp, chunks, m, i) * (n + (last ? mtp : 0)) * parts.mean.kept +
+    const double active = in_flight(pipeline, l.pp, chunks, m, i) * (n + (last ? mtp / shared : 0)) * parts.mean.kept +
                           (last ? parts.head_working : parts.working);
     if (fixed + active <= e.peak_bytes) continue;
     e.peak_bytes = fixed + active;

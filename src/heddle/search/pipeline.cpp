@@ -106,4 +106,10 @@ double in_flight(Pipeline p, int ranks, int chunks, double m, int rank) {
   }
 }
 
+double unpaired(Pipeline p, int ranks, int chunks, double m) {
+  // (3P − r − 1)/2 of rank r; DualPipe's halves of P/2 ranks and m/2 microbatches come to as many.
+  if (p == Pipeline::dual_pipe || p == Pipeline::dual_pipe_v) return std::min(m, 1.25 * ranks);
+  return in_flight(p, ranks, chunks, m, ranks / 2);
+}
+
 }  // namespace heddle::search

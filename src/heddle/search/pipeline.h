@@ -50,6 +50,9 @@ double bubble_s(Pipeline pipeline, int ranks, int chunks, const RankTimes& of);
 /// interleaved.
 double in_flight(Pipeline pipeline, int ranks, int chunks, double microbatches, int rank);
 
+/// Microbatches of a rank that no other one's backward runs beside, in schedules of pairs: warm-up and cool-down.
+double unpaired(Pipeline pipeline, int ranks, int chunks, double microbatches);
+
 /// Copies of weights and gradients that a rank holds.
 inline double copies(Pipeline pipeline) { return pipeline == Pipeline::dual_pipe ? 2 : 1; }
 

@@ -207,8 +207,7 @@ Job job_of(const Task& task, const Plan& plan) {
   j.microbatch = f.microbatch;
   j.pipeline = plan.pipeline;
   j.software.overlap_exchange = pairs(plan.pipeline);
-  const std::vector<int>& uneven = task.query.space.restriction.uneven;
-  j.software.even_stages = !uneven.empty() && std::find(uneven.begin(), uneven.end(), 1) == uneven.end();
+  j.software.even_stages = task.query.space.restriction.even();
   task.set_routing(j, 0.5);
   return j;
 }

@@ -64,7 +64,7 @@ const std::vector<RecomputeChoice>& all_recompute_choices() {
 
 }  // namespace
 
-void Restriction::add(std::string_view words) {
+void Restriction::set(std::string_view words) {
   struct Axis {
     const char* name;
     std::vector<int>* values;
@@ -83,6 +83,10 @@ void Restriction::add(std::string_view words) {
                      ? fmt::format(", accepted: NAME=VALUE[,VALUE...] with a name of {}", fmt::join(names, ", "))
                      : near);
   }
+  if (name == "schedule") schedule.clear();
+  if (name == "recompute") recompute.clear();
+  for (const Axis& axis : axes)
+    if (axis.name == name) axis.values->clear();
   for_each_word(words.substr(equals + 1), [&](std::string_view word) {
     if (name == "schedule") {
       std::vector<std::string> known;
@@ -194,7 +198,7 @@ void for_each_layout(const Space& space, const Family& family, Job& job, const s
   const Restriction& only = space.restriction;
   const int64_t layers = job.shape.layers;
   const int attention_ranks = family.tp * family.cp, expert_ranks = family.ep * family.etp;
-  const bool even = !only.uneven.empty() && !allowed(only.uneven, 1);
+  const bool even = only.even();
   Layout& l = job.layout;
   l.devices = space.devices;
   l.tp = family.tp, l.cp = family.cp, l.ep = family.ep, l.etp = family.etp;

@@ -21,8 +21,11 @@ struct Restriction {
   std::vector<int> offload;            // 0, 1
   std::vector<int> uneven;             // 0: stages of equal layers only (embedding and head may stand for one each)
 
-  /// "tp=1,2": adds values to an axis. ConfigError naming what is wrong, what is accepted and the nearest name.
-  void add(std::string_view words);
+  /// "tp=1,2": the values of an axis, in place of those it had. ConfigError naming what is wrong, what is accepted
+  /// and the nearest name.
+  void set(std::string_view words);
+  /// Stages of equal layers only.
+  bool even() const { return uneven == std::vector<int>{0}; }
 };
 
 /// How evenly routing spreads rows: each expert's share is its mean times a normal variable of this relative

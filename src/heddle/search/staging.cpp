@@ -23,15 +23,19 @@ struct LayerTimes {
   double forward = 0, input_grad = 0, weight_grad = 0;
   double exchange = 0;         // of each direction, alone
   double exposed_in_pair = 0;  // of both directions, beside another microbatch
+  double spare_in_pair = 0;    // compute of a pair beyond what its hidden exchange takes
   LayerTimes& operator+=(const LayerTimes& t) {
     forward += t.forward, input_grad += t.input_grad, weight_grad += t.weight_grad;
-    exchange += t.exchange, exposed_in_pair += t.exposed_in_pair;
+    exchange += t.exchange, exposed_in_pair += t.exposed_in_pair, spare_in_pair += t.spare_in_pair;
     return *this;
   }
   LayerTimes scaled(double f) const {
-    return {forward * f, input_grad * f, weight_grad * f, exchange * f, exposed_in_pair * f};
+    return {forward * f,  input_grad * f,      weight_grad * f,
+            exchange * f, exposed_in_pair * f, spare_in_pair * f};
   }
   double sum() const { return forward + input_grad + weight_grad; }
+  // No more is hidden than there is compute to hide it.
+  double paired_exchange() const { return exposed_in_pair + std::max(0.0, -spare_in_pair); }
 };
 
 class LayerClock {
@@ -48,9 +52,7 @@ class LayerClock {
       const auto alone = [&](const Work& w) { return (w.exchange + w.hidden_exchange) / (1 + b_.contention); };
       t.exchange = (alone(forward) + alone(backward)) / 2;
       t.exposed_in_pair = forward.exchange + backward.exchange;
-      // No more is hidden than there is compute to hide it.
-      t.exposed_in_pair += std::max(
-          0.0, forward.hidden_exchange + backward.hidden_exchange - forward.compute() - backward.compute());
+      t.spare_in_pair = forward.compute() + backward.compute() - forward.hidden_exchange - backward.hidden_exchange;
       forward.exchange = backward.exchange = 0;
     }
     t.forward = block_s(forward, j_, b_);
@@ -141,8 +143,8 @@ Staged stage_job(const Job& j, const Behaviour& b, const schedule::Placement& pl
   LayerTimes tail = clock.of(prices.head.forward, prices.head.backward, prices.head.weights).scaled(1 + mtp);
   tail += mean.scaled(mtp);
 
-  const double per_layer = mean.sum() + (pairs(pipeline) ? mean.exposed_in_pair : 0);
-  staged.layers = spread_layers(j, place, (tail.sum() + tail.exposed_in_pair) / per_layer);
+  const double per_layer = mean.sum() + mean.paired_exchange();
+  staged.layers = spread_layers(j, place, (tail.sum() + tail.paired_exchange()) / per_layer);
 
   const bool chunked = place.stages > place.ranks;
   double hop = 0, waits = 0;
@@ -153,7 +155,7 @@ Staged stage_job(const Job& j, const Behaviour& b, const schedule::Placement& pl
     waits = hop * (pairs(pipeline) || (j.software.overlap_pp && chunked) ? b.contention : 1);
   }
   staged.times.hop = hop;
-  staged.times.pair = pairs(pipeline) ? 1 + mean.exposed_in_pair / mean.sum() : 1;
+  staged.times.pair = pairs(pipeline) ? 1 + mean.paired_exchange() / mean.sum() : 1;
   const int64_t leading_dense = alike ? 0 : j.shape.dense_blocks();
   int64_t at = 0;
   staged.fixed_bytes.assign(static_cast<size_t>(place.ranks), memory.mean.gathered);
