@@ -220,6 +220,7 @@ void read_restriction(const std::string& words, search::Restriction& into, searc
       keys.number("captured", 0, 1, [&](double v) { software.captured = v; });
       keys.number("attention_speed", 0.01, 100, [&](double v) { software.attention_speed = v; });
       keys.flag("sharded_weights", software.sharded_weights);
+      keys.flag("sharded_gradients", software.sharded_gradients);
       keys.flag("sharded_states", software.sharded_states);
       keys.flag("sequence_parallel", software.sequence_parallel);
       keys.flag("narrow_gates", software.narrow_gates);

@@ -28,9 +28,11 @@ struct Layout {
 struct Software {
   bool fused_attention = true;
   bool sequence_parallel = true;
-  bool sharded_states = true;    // ZeRO-1 / distributed optimizer
-  bool sharded_weights = false;  // ZeRO-3 / FSDP
-  bool reduce_scatter = true;    // else gradients are reduced on all ranks
+  bool sharded_states = true;      // ZeRO-1 / distributed optimizer
+  bool sharded_weights = false;    // ZeRO-3 / FSDP
+  bool sharded_gradients = false;  // ZeRO-2: a chunk's gradients are spread once all its backwards have run, where
+                                   // these run in one go (interleaved, no more microbatches than stages)
+  bool reduce_scatter = true;      // else gradients are reduced on all ranks
   bool fused_elementwise = true;
   bool dropout = false;
   bool fused_loss = true;
@@ -39,7 +41,7 @@ struct Software {
   bool once_a_node = true;        // rows cross to a node once
   bool dual_pipe = false;
   bool narrow_gates = false;  // experts keep the inputs of SwiGLU in 8 bits
-  bool even_stages = false;  // only; else layers are spread by their prices
+  bool even_stages = false;   // only; else layers are spread by their prices
   bool context_all_to_all = false;
   bool offload_activations = false;
   double launch_factor = 1;    // a launch takes so many times the device's usual host time

@@ -36,9 +36,12 @@ MemoryParts memory_parts(const Job& j, const model::Parameters& p, const Layers&
   const double shards = static_cast<double>(l.dp) * l.cp;
   const double expert_shards = std::max(1.0, l.tp * l.cp * l.dp / expert_ranks);
   const double trained = j.frozen_base ? 0.005 : 1;
+  const bool in_one_go = l.vpp > 1 && microbatches(j) <= l.pp;
+  const double whole_chunks = sw.sharded_gradients && in_one_go ? 1.0 / l.vpp : 1;
   const auto bytes_of = [&](double parameters, double spread, double held) {
     const double by = sw.sharded_weights ? spread : 1;
-    return parameters * model::static_bytes_per_parameter(held * 2 / by, held * trained * sw.gradient_bytes / by,
+    const double gradient = sw.gradient_bytes * (whole_chunks + (1 - whole_chunks) / spread);
+    return parameters * model::static_bytes_per_parameter(held * 2 / by, held * trained * gradient / by,
                                                           trained * sw.state_bytes,
                                                           sw.sharded_weights || sw.sharded_states ? spread : 1);
   };
@@ -96,8 +99,9 @@ void estimate_memory(const Job& j, const MemoryParts& parts, Estimate& e) {
     if (last) fixed += mtp * parts.mean.fixed_once + parts.head_fixed;
     // A tied matrix lies on both ends of a pipeline.
     if (first || (last && j.shape.tied)) fixed += parts.embedding_fixed;
-    const double active = in_flight(pipeline, l.pp, chunks, m, i) * (n + (last ? mtp / shared : 0)) * parts.mean.kept +
-                          (last ? parts.head_working : parts.working);
+    const double active =
+        in_flight(pipeline, l.pp, chunks, m, i) * (n + (last ? mtp / shared : 0)) * parts.mean.kept +
+        (last ? parts.head_working : parts.working);
     if (fixed + active <= e.peak_bytes) continue;
     e.peak_bytes = fixed + active;
     e.static_bytes = fixed;

@@ -30,8 +30,7 @@ struct LayerTimes {
     return *this;
   }
   LayerTimes scaled(double f) const {
-    return {forward * f,  input_grad * f,      weight_grad * f,
-            exchange * f, exposed_in_pair * f, spare_in_pair * f};
+    return {forward * f, input_grad * f, weight_grad * f, exchange * f, exposed_in_pair * f, spare_in_pair * f};
   }
   double sum() const { return forward + input_grad + weight_grad; }
   // No more is hidden than there is compute to hide it.
