@@ -66,8 +66,8 @@ MemoryParts memory_parts(const Job& j, const model::Parameters& p, const Layers&
                      d(s.mamba_blocks()) / layers);
   parts.dense = s.is_hybrid() ? parts.mean : layer(1, 1, 0, 0);
   parts.moe = s.is_hybrid() ? parts.mean : layer(1, 0, 1, 0);
-  // Plans spread layers by price; a published job's split is its authors', who count the head as one layer.
-  parts.head_layers = j.pipeline == Pipeline::usual ? 1 : of.head_s / of.layer_s;
+  // A last stage by itself is never the fullest; where the first rank has it too, what it has fewer counts.
+  parts.head_layers = folded(pipeline_of(j)) ? of.head_s / of.layer_s : 1;
   parts.embedding_fixed = bytes_of(p.embedding / l.tp, shards, 1);
   parts.head_fixed = bytes_of(p.head / l.tp, shards, 1);
   // While a layer is computed again all that it would have kept is alive; its gradients are, in any case.

@@ -77,7 +77,7 @@ void Restriction::set(std::string_view words) {
   const size_t equals = words.find('=');
   const std::string_view name = words.substr(0, equals);
   if (equals == std::string_view::npos || std::find(names.begin(), names.end(), name) == names.end()) {
-    const std::string near = did_you_mean(name, names);
+    const std::string near = equals == std::string_view::npos ? "" : did_you_mean(name, names);
     config_error("restriction '{}'{}", words.substr(0, 60),
                  near.empty()
                      ? fmt::format(", accepted: NAME=VALUE[,VALUE...] with a name of {}", fmt::join(names, ", "))
