@@ -18,8 +18,8 @@ TEST(Print, AStage) {
             "  weight      norm.weight                                  f32[4]\n"
             "  weight      map.weight                                   bf16[4, 4]\n"
             "stage 0, F\n" +
-                line("x = receive {columns 4, dtype bf16, rows 6, step -1}", "comm.pp.forward.receive") + "  layer 0\n" +
-                line("normed, rstd = rms_norm x, norm.weight {epsilon 1e-06}", "compute") +
+                line("x = receive {columns 4, dtype bf16, rows 6, step -1}", "comm.pp.forward.receive") +
+                "  layer 0\n" + line("normed, rstd = rms_norm x, norm.weight {epsilon 1e-06}", "compute") +
                 line("y = linear normed, map.weight", "compute") + "  layer 1\n" +
                 line("u = linear y, map.weight", "compute") + line("z = add y, u", "compute"));
 }
