@@ -24,6 +24,7 @@
 #include <numeric>
 
 #include "bench/paced_run.h"
+#include "bench/stated_device.h"
 #include "heddle/device/host/paced_time.h"
 #include "heddle/passes/recompute.h"
 #include "heddle/runtime/forecast.h"
@@ -114,40 +115,6 @@ Drawn draw_many(uint64_t number, int ranks) {
   return d;
 }
 
-// The stated device: an op takes 100 us, and its FLOPs and bytes at rates that make the busiest rank compute for
-// kPaced_s; a message takes 50 us and its bytes at a hundredth of that (on hosts the link is real).
-std::vector<std::vector<int64_t>> pace_of(const plan::Plan& plan, const plan::Lowered& lowered, bool hosts) {
-  const auto rows = ir::FixedRows(plan.sequences * plan.sequence_length);
-  const auto work = [&](const ir::Stage& stage, const ir::Op& op) {
-    if (op.def->cost == nullptr) return 0.0;
-    const ir::Cost cost = op.def->cost(stage, op, rows);
-    return op.def->stream == ir::StreamKind::comm ? 100 * cost.message_bytes : cost.flops + 30 * cost.bytes;
-  };
-  double most = 0;
-  for (int s = 0; s < plan.mesh.pp; ++s) {
-    const ir::Stage& stage = lowered.program.stages[static_cast<size_t>(s)];
-    double sum = 0;
-    for (const ir::Op& op : stage.ops) {
-      if (op.def->stream == ir::StreamKind::compute)
-        sum += work(stage, op) * (ir::once_a_step(op.phase) ? 1 : plan.microbatches);
-    }
-    most = std::max(most, sum);
-  }
-  std::vector<std::vector<int64_t>> pace;
-  for (const ir::Stage& stage : lowered.program.stages) {
-    pace.emplace_back();
-    for (const ir::Op& op : stage.ops) {
-      const bool computes = op.def->stream == ir::StreamKind::compute,
-                 messages = op.def->stream == ir::StreamKind::comm;
-      const double s = work(stage, op) / most * kPaced_s;
-      pace.back().push_back(computes             ? static_cast<int64_t>(1e5 + 1e9 * s)
-                            : messages && !hosts ? static_cast<int64_t>(5e4 + 1e9 * s)
-                                                 : 0);
-    }
-  }
-  return pace;
-}
-
 struct Foretold {
   runtime::ForecastInput input;
   runtime::Forecast forecast;
@@ -173,7 +140,10 @@ Foretold foretell(Drawn& d, const cost::MachineProfile& profile, bool paced, boo
   // Kernels' scratch dwarfs models as small as the drawn ones: room for what fragments.
   if (paced) f.input.capacity_bytes *= 4;
   d.options.memory_bytes = f.input.capacity_bytes;
-  if (paced) f.input.pace_ns = pace_of(d.options.plan, lowered, hosts);
+  if (paced) {
+    const double work_per_s = bench::most_work(d.options.plan, lowered) / kPaced_s;
+    f.input.pace_ns = bench::stated_pace(d.options.plan, lowered, work_per_s, !hosts);
+  }
   f.forecast = runtime::forecast(d.options.model, d.options.plan, lowered, profile, f.input);
   return f;
 }

@@ -241,23 +241,71 @@ class Cli(unittest.TestCase):
         (self.folder / "broken.json").write_text('{"heddle_profile": 9}')
         self.refused("broken.json: a profile of version 9, this program reads version 1: run heddle profile again", "simulate", "tiny.toml", "--profile", "broken.json")
 
+    MODES = ["--set", "train.eval_every=0", "--set", "data.folder=prepared-modes"]
+
     def test_modes(self):
-        self.heddle("profile", "--seconds", "1", "--out", "modes.json")
-        train = ["train", "tiny.toml", "--profile", "modes.json", "--set", "train.eval_every=0", "--ranks", "2"]
+        train = ["train", "tiny.toml", "--profile", self.modes_profile(), *self.MODES, "--ranks", "2"]
         for mode in ("auto", "save-memory", "overlap"):
+            scalar = json.loads((self.folder / "modes.json").read_text())["scalar"]
             done = self.heddle(*train, "--mode", mode, "--json", "--set", f"output={mode}", "--set", "mesh.cp=1")
             self.assertRegex(done.stderr, f"mode {mode}: [0-9]+ plans simulated, 0 do not fit; .*: a step of ")
-            self.assertIn("the forecast was", done.stderr)
-            found = json.loads(done.stdout)
-            self.assertGreater(found["step_foretold_seconds"], 0)
-            self.assertGreater(found["first_steps_seconds"], 0)
+            self.check_refit(done, scalar)
             self.assertNotIn("mesh.cp=", done.stderr)  # what is set stays
             self.assertIn("forecast off by", (self.folder / mode / "report.html").read_text())
-        self.assertNotEqual(json.loads((self.folder / "modes.json").read_text())["scalar"], 1)
-        small = self.heddle(*train, "--mode", "auto", "--set", "device.memory_bytes=1MiB", status=2).stderr
-        self.assertRegex(small, r"^heddle: tiny.toml: none of [0-9]+ plans of 2 ranks fits the memory limit; the "
-                                r"configured one: .*the largest tensors: .*needs device.memory_bytes=[0-9]+MiB\n$")
         self.refused("--mode is 'fast', accepted: auto, save-memory, overlap", *train, "--mode", "fast")
+
+    def modes_profile(self):
+        if not (self.folder / "modes.json").exists():
+            self.heddle("profile", "--seconds", "1", "--out", "modes.json")
+        return "modes.json"
+
+    def check_refit(self, done, scalar):
+        found = json.loads(done.stdout)
+        foretold, took = found["step_foretold_seconds"], found["first_steps_seconds"]
+        self.assertGreater(foretold, 0)
+        self.assertGreater(took, 0)
+        self.assertIn(f"the forecast was {100 * (foretold / took - 1):+.1f} % off", done.stderr)
+        again = found["step_foretold_refitted_seconds"]
+        self.assertIn(f"foretold, {100 * (again / took - 1):+.1f} % off", done.stderr)
+        if not 0.9 < foretold / took < 1.1:
+            self.assertLess(abs(again / took - 1), abs(foretold / took - 1))
+            self.assertNotEqual(json.loads((self.folder / "modes.json").read_text())["scalar"], scalar)
+
+    def test_modes_where_nothing_fits(self):
+        train = ["train", "tiny.toml", "--profile", self.modes_profile(), *self.MODES, "--ranks", "2", "--set",
+                 "device.memory_bytes=1MiB", "--set", "output=unfit"]
+        unfit = self.heddle(*train, "--mode", "auto", status=2).stderr
+        self.assertRegex(unfit, r"^heddle: tiny.toml: none of [0-9]+ plans of 2 ranks fits the memory limit; the "
+                                r"configured one: .*the largest tensors: .*\nthe cheapest remedy: memory of [0-9]+ MiB "
+                                r"a rank \(device.memory_bytes\).*: a step of .* % against the shortest plan's\n$")
+        needs = int(unfit.split("memory of ")[1].split()[0])
+        # With the memory that it asks for there is a plan, which runs.
+        del train[train.index("device.memory_bytes=1MiB") - 1:]
+        self.heddle(*train, "--mode", "save-memory", "--set", f"device.memory_bytes={needs}MiB", "--set", "output=fits",
+                    "--steps", "1")
+        self.assertFalse((self.folder / "unfit").exists())
+
+    def test_modes_under_mpi(self):
+        self.needs_mpi()
+        train = ["train", "tiny.toml", "--profile", self.modes_profile(), *self.MODES]
+        for ranks, mode in ((2, "auto"), (4, "save-memory")):
+            done = self.mpirun(*train, "--mode", mode, "--json", "--set", f"output=mode-{ranks}", ranks=ranks)
+            said = [line for line in done.stderr.splitlines() if line.startswith("mode ")]
+            self.assertEqual(len(said), 1, done.stderr)
+            profile = json.loads((self.folder / "modes.json").read_text())
+            self.assertIn(["node", ranks], [link[:2] for link in profile["links"]])
+            self.check_refit(done, None)
+            self.assertIn(f"ranks = {ranks}", (self.folder / f"mode-{ranks}/config.toml").read_text())
+            foretold = json.loads(done.stdout)
+            self.assertGreaterEqual(foretold["reserved_bytes"], 0.9 * foretold["predicted_reserved_bytes"])
+        for more in (["--mode", "overlap"], []):
+            done = self.mpirun(*train, *more, "--set", "device.memory_bytes=1MiB", "--set", "output=unfit-mpi",
+                               fails=True)
+            said = [line for line in done.stderr.splitlines() if line.startswith(("heddle", "the cheapest remedy"))]
+            self.assertEqual(len(said), 2, done.stderr)
+        done = self.mpirun(*train, "--mode", "fast", fails=True)
+        said = [line for line in done.stderr.splitlines() if line.startswith("heddle")]
+        self.assertEqual(said, ["heddle: --mode is 'fast', accepted: auto, save-memory, overlap"])
 
     def test_doctor_and_explain(self):
         found = json.loads(self.heddle("doctor", "--json").stdout)
@@ -385,9 +433,9 @@ class Cli(unittest.TestCase):
         return train
 
     # A failing job's status is that of whichever process ends first.
-    def mpirun(self, *arguments, fails=False):
+    def mpirun(self, *arguments, ranks=2, fails=False):
         own = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "OMP_WAIT_POLICY": "passive"}
-        done = subprocess.run(["mpirun", "-np", "2", "--oversubscribe", "--bind-to", "none", HEDDLE, *arguments],
+        done = subprocess.run(["mpirun", "-np", f"{ranks}", "--oversubscribe", "--bind-to", "none", HEDDLE, *arguments],
                               cwd=self.folder, capture_output=True, text=True, timeout=120, env={**os.environ, **own})
         self.assertEqual(done.returncode != 0, fails, f"{arguments}\n{done.stdout}\n{done.stderr}")
         return done
@@ -545,7 +593,8 @@ class Cli(unittest.TestCase):
         for flags in ([], ["--ranks", "2"]):
             done = self.heddle("train", "tiny.toml", "--set", "device.memory_bytes=1MiB", "--set", "output=none", *flags,
                                status=2)
-            self.assertRegex(done.stderr, r"^heddle: device.memory_bytes: out of device memory.*\n$")
+            self.assertRegex(done.stderr, r"^heddle: device.memory_bytes: out of device memory.*the largest tensors: .*"
+                                          r"\nthe cheapest remedy: .* a step of .*\n$")
         self.assertFalse((self.folder / "none").exists())
 
     def test_an_interrupt_saves_and_resume_goes_on(self):

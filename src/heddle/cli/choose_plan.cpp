@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <chrono>
 #include <set>
+#include <variant>
 
 #include "heddle/base/error.h"
+#include "heddle/observe/units.h"
 
 namespace heddle::cli {
 
@@ -24,11 +26,50 @@ double cost_of(const Candidate& c, PlanMode mode) {
   return 0;
 }
 
+// As --set takes it.
+std::string word_of(const train::Setting& setting, const train::RunConfig& config) {
+  const train::Value value = setting.get(config);
+  const auto* word = std::get_if<std::string>(&value);
+  return word != nullptr ? *word : setting.text_of(value);
+}
+
+std::vector<std::string> differences(const train::RunConfig& from, const train::RunConfig& to) {
+  std::vector<std::string> set;
+  for (const train::Setting& s : train::settings()) {
+    if (s.present && (!s.present(from) || !s.present(to))) continue;
+    if (word_of(s, from) != word_of(s, to)) set.push_back(s.key + "=" + word_of(s, to));
+  }
+  return set;
+}
+
+bool sets(const std::vector<std::string>& settings, const std::string& key) {
+  return std::any_of(settings.begin(), settings.end(), [&](const auto& s) { return s.starts_with(key + "="); });
+}
+
+std::string set_text(const std::vector<std::string>& set) {
+  std::string text;
+  for (const std::string& one : set) text += " --set " + one;
+  return text;
+}
+
+template <class... Lists>
+std::vector<std::string> joined(const Lists&... lists) {
+  std::vector<std::string> all;
+  (all.insert(all.end(), lists.begin(), lists.end()), ...);
+  return all;
+}
+
 class Chooser {
  public:
-  Chooser(const std::string& path, const std::vector<std::string>& set, const cost::MachineProfile& profile,
+  Chooser(const std::string& path, const std::vector<std::string>& set, const Foresee& foresee, PlanMode mode,
           double seconds)
-      : path_(path), set_(set), profile_(profile), until_s_(now_s() + seconds) {
+      : path_(path),
+        set_(set),
+        foresee_(foresee),
+        mode_(mode),
+        until_s_(now_s() + seconds),
+        base_(base_settings(path, set)),
+        configured_(train::read_run_config(path, joined(set, base_))) {
     for (const std::string& one : set) {
       const std::string key = one.substr(0, one.find('='));
       if (key != "mesh.ranks") fixed_.insert(key);
@@ -36,47 +77,27 @@ class Chooser {
   }
 
   std::vector<Candidate> all;
-  int simulated = 0, refused = 0;
+  int refused = 0;
   bool time_left() const { return now_s() < until_s_; }
+  const train::RunConfig& configured() const { return configured_; }
 
   // Simulates the plan that these settings make, unless it is known, can't be, or sets what the user has set.
   void attempt(std::vector<std::string> settings) {
     std::erase_if(settings, [&](const std::string& s) { return fixed_.contains(s.substr(0, s.find('='))); });
-    std::sort(settings.begin(), settings.end());
-    if (!seen_.insert(settings).second) return;
-    Candidate c;
-    c.set = settings;
-    std::vector<std::string> every = set_;
-    every.insert(every.end(), settings.begin(), settings.end());
     try {
-      const ConfigForecast found = forecast_config(train::read_run_config(path_, every), profile_);
-      c.step_us = found.forecast.step_us;
-      c.exposed_us = found.forecast.exposed_total_us();
-      c.reserved_bytes = found.forecast.reserved_bytes;
-    } catch (const ir::OutOfMemory& error) {
-      c.refusal = error.what();
-      ++refused;
+      settings = differences(configured_, train::read_run_config(path_, joined(set_, base_, settings)));
+      if (!base_.empty() && !sets(settings, "train.microbatch")) settings.push_back(base_[0]);
+      if (!seen_.insert(settings).second) return;
+      all.push_back(foreseen(path_, set_, settings, foresee_));
+      refused += !all.back().fits();
     } catch (const ConfigError&) {  // no plan: the axes don't fit the model, a schedule wants other microbatches
-      if (settings.empty()) throw;
-      return;
+      if (all.empty()) throw;
     }
-    ++simulated;
-    all.push_back(std::move(c));
   }
 
   // The best few with each of these words in turn.
-  void vary(const std::string& key, const std::vector<std::string>& words, PlanMode mode) {
-    std::vector<Candidate> best;
-    for (const Candidate& c : all) {
-      if (c.refusal.empty()) best.push_back(c);
-    }
-    std::sort(best.begin(), best.end(),
-              [&](const Candidate& a, const Candidate& b) { return cost_of(a, mode) < cost_of(b, mode); });
-    constexpr size_t kKept = 4;
-    if (best.size() > kKept) best.resize(kKept);
-    if (best.empty()) best = all;  // nothing fits yet
-    if (best.size() > 2 * kKept) best.resize(2 * kKept);
-    for (const Candidate& c : best) {
+  void vary(const std::string& key, const std::vector<std::string>& words) {
+    for (const Candidate& c : best_few()) {
       for (const std::string& word : words) {
         if (!time_left()) return;
         std::vector<std::string> settings = c.set;
@@ -88,10 +109,32 @@ class Chooser {
   }
 
  private:
+  // By what the mode seeks, and the shortest two, for what is sought is bounded by them.
+  std::vector<Candidate> best_few() const {
+    constexpr size_t kKept = 4, kShortest = 2;
+    std::vector<Candidate> left, few;
+    for (const Candidate& c : all) {
+      if (c.fits()) left.push_back(c);
+    }
+    if (left.empty()) {  // nothing fits yet
+      few = all;
+      few.resize(std::min(few.size(), 2 * kKept));
+    }
+    while (!left.empty() && few.size() < kKept + kShortest) {
+      const Candidate* best = best_of(left, few.size() < kKept ? mode_ : PlanMode::automatic);
+      few.push_back(*best);
+      left.erase(left.begin() + (best - left.data()));
+    }
+    return few;
+  }
+
   const std::string& path_;
   const std::vector<std::string>& set_;
-  const cost::MachineProfile& profile_;
+  const Foresee& foresee_;
+  const PlanMode mode_;
   const double until_s_;
+  const std::vector<std::string> base_;
+  const train::RunConfig configured_;
   std::set<std::string> fixed_;
   std::set<std::vector<std::string>> seen_;
 };
@@ -102,6 +145,71 @@ std::vector<int64_t> divisors(int64_t n) {
     if (n % d == 0) found.push_back(d);
   }
   return found;
+}
+
+void attempt_all(Chooser& chooser) {
+  const train::RunConfig& config = chooser.configured();
+  const int64_t ranks = config.ranks();
+  chooser.attempt({});
+  constexpr int64_t kMostTp = 8;
+  for (const int64_t pp : divisors(ranks)) {
+    for (const int64_t tp : divisors(ranks / pp)) {
+      for (const int64_t cp : divisors(ranks / pp / tp)) {
+        if (tp * cp > kMostTp) continue;
+        for (const int64_t ep : divisors(ranks / pp)) {
+          if (!chooser.time_left()) break;
+          if (config.model.n_routed_experts == 0 && ep > 1) continue;
+          // The configured microbatch may be too large for so many data ranks.
+          const int64_t share = config.train.global_batch / std::max<int64_t>(1, ranks / (pp * tp * cp));
+          const int64_t most = std::min(config.train.microbatch, share);
+          int64_t microbatch = 1;
+          for (const int64_t d : divisors(std::max<int64_t>(1, share))) {
+            if (d <= most) microbatch = d;
+          }
+          chooser.attempt({fmt::format("mesh.pp={}", pp), fmt::format("mesh.tp={}", tp),
+                           fmt::format("mesh.cp={}", cp), fmt::format("mesh.ep={}", ep), "mesh.dp=0", "mesh.etp=1",
+                           fmt::format("train.microbatch={}", microbatch)});
+        }
+      }
+    }
+  }
+  std::vector<std::string> sizes;
+  for (const int64_t d : divisors(config.train.global_batch)) {
+    if (d <= 4 * config.train.microbatch) sizes.push_back(fmt::format("{}", d));
+  }
+  chooser.vary("train.microbatch", sizes);
+  if (ranks > 1) {
+    chooser.vary("parallel.schedule", {"1f1b", "interleaved", "interleaved_fused", "zb_h1", "zb_v", "dual_pipe_v"});
+    chooser.vary("parallel.exchange", {"plain", "rank"});
+    chooser.vary("parallel.weave", {"off", "layers", "pairs"});
+  }
+  chooser.vary("memory.recompute", {"norm,activation", "medium", "moe", "full"});
+  chooser.vary("train.microbatch", sizes);
+}
+
+const std::vector<std::string> kUnlimited{fmt::format("device.memory_bytes={}", int64_t{1} << 50)};
+
+std::string longer_text(double us, double than_us) {
+  return fmt::format("a step of {}, {:+.0f} % against", duration_text(us * 1e-6), 100 * (us / than_us - 1));
+}
+
+// What the smallest of these needs where memory has no limit, and its price.
+std::string least_memory(const std::string& path, const std::vector<std::string>& set, const Foresee& foresee,
+                         const std::vector<Candidate>& candidates, double seconds) {
+  const std::vector<std::string> unlimited = joined(set, kUnlimited);
+  const double until_s = now_s() + seconds;
+  std::vector<Candidate> all;
+  for (const Candidate& c : candidates) {
+    if (!all.empty() && now_s() > until_s) break;
+    all.push_back(foreseen(path, unlimited, c.set, foresee));
+  }
+  const auto smallest = std::min_element(all.begin(), all.end(), [](const Candidate& a, const Candidate& b) {
+    return a.reserved_bytes < b.reserved_bytes;
+  });
+  return fmt::format(
+      "the cheapest remedy: memory of {} MiB a rank (device.memory_bytes){}{}: {} the shortest plan's",
+      (smallest->reserved_bytes >> 20) + 1, smallest->set.empty() ? "" : " with", set_text(smallest->set),
+      longer_text(smallest->step_us, best_of(all, PlanMode::automatic)->step_us));
 }
 
 }  // namespace
@@ -126,74 +234,57 @@ const Candidate* best_of(const std::vector<Candidate>& candidates, PlanMode mode
   return best;
 }
 
-PlanChoice choose_plan(const std::string& path, const std::vector<std::string>& set,
-                       const cost::MachineProfile& profile, PlanMode mode, double seconds) {
-  const train::RunConfig config = train::read_run_config(path, set);
-  Chooser chooser(path, set, profile, seconds);
-  chooser.attempt({});
-  const Candidate configured = chooser.all.at(0);
-  const int64_t ranks = config.ranks();
-  constexpr int64_t kMostTp = 8;
-  for (const int64_t pp : divisors(ranks)) {
-    for (const int64_t tp : divisors(ranks / pp)) {
-      for (const int64_t cp : divisors(ranks / pp / tp)) {
-        if (tp * cp > kMostTp) continue;
-        for (const int64_t ep : divisors(ranks / pp)) {
-          if (!chooser.time_left()) break;
-          if (config.model.n_routed_experts == 0 && ep > 1) continue;
-          std::vector<std::string> settings{fmt::format("mesh.pp={}", pp),
-                                            fmt::format("mesh.tp={}", tp),
-                                            fmt::format("mesh.cp={}", cp),
-                                            fmt::format("mesh.ep={}", ep),
-                                            "mesh.dp=0",
-                                            "mesh.etp=1"};
-          // The configured microbatch may be too large for so many data ranks.
-          const int64_t share = config.train.global_batch / std::max<int64_t>(1, ranks / (pp * tp * cp));
-          const int64_t most = std::min(config.train.microbatch, share);
-          int64_t microbatch = 1;
-          for (const int64_t d : divisors(std::max<int64_t>(1, share))) {
-            if (d <= most) microbatch = d;
-          }
-          settings.push_back(fmt::format("train.microbatch={}", microbatch));
-          chooser.attempt(std::move(settings));
-        }
-      }
-    }
+std::vector<std::string> base_settings(const std::string& path, const std::vector<std::string>& set) {
+  try {
+    train::read_run_config(path, set);
+    return {};
+  } catch (const ConfigError&) {
+    const std::vector<std::string> least{"train.microbatch=1"};
+    if (sets(set, "train.microbatch")) throw;
+    train::read_run_config(path, joined(set, least));
+    return least;
   }
-  std::vector<std::string> sizes;
-  for (const int64_t d : divisors(config.train.global_batch)) {
-    if (d <= 4 * config.train.microbatch) sizes.push_back(fmt::format("{}", d));
+}
+
+Candidate foreseen(const std::string& path, const std::vector<std::string>& set,
+                   const std::vector<std::string>& more, const Foresee& foresee) {
+  Candidate c;
+  c.set = more;
+  const train::RunConfig config = train::read_run_config(path, joined(set, more));
+  try {
+    const ConfigForecast found = foresee(config);
+    c.step_us = found.forecast.step_us;
+    c.exposed_us = found.forecast.exposed_total_us();
+    c.reserved_bytes = found.forecast.reserved_bytes;
+  } catch (const ir::OutOfMemory& error) {
+    c.refusal = error.what();
   }
-  chooser.vary("train.microbatch", sizes, mode);
-  if (ranks > 1) {
-    chooser.vary("parallel.schedule", {"1f1b", "interleaved", "interleaved_fused", "zb_h1", "zb_v", "dual_pipe_v"},
-                 mode);
-    chooser.vary("parallel.exchange", {"plain", "rank"}, mode);
-    chooser.vary("parallel.weave", {"off", "layers", "pairs"}, mode);
-  }
-  chooser.vary("memory.recompute", {"norm,activation", "medium", "moe", "full"}, mode);
-  chooser.vary("train.microbatch", sizes, mode);
+  return c;
+}
+
+PlanChoice choose_plan(const std::string& path, const std::vector<std::string>& set, const Foresee& foresee,
+                       PlanMode mode, double seconds) {
+  Chooser chooser(path, set, foresee, mode, seconds);
+  attempt_all(chooser);
   const Candidate* best = best_of(chooser.all, mode);
+  const Candidate& configured = chooser.all.at(0);
   if (best == nullptr) {
-    // What the smallest of all would need.
-    std::vector<std::string> unlimited = set;
-    unlimited.push_back(fmt::format("device.memory_bytes={}", int64_t{1} << 50));
-    Chooser least(path, unlimited, profile, seconds);
-    for (const Candidate& c : chooser.all) {
-      if (least.time_left()) least.attempt(c.set);
-    }
-    const Candidate* smallest = nullptr;
-    for (const Candidate& c : least.all) {
-      if (c.refusal.empty() && (smallest == nullptr || c.reserved_bytes < smallest->reserved_bytes)) smallest = &c;
-    }
-    config_error("{}: none of {} plans of {} ranks fits the memory limit; the configured one: {}; {}", path,
-                 chooser.all.size(), ranks, configured.refusal.empty() ? "fits" : configured.refusal,
-                 smallest == nullptr
-                     ? "a smaller train.microbatch or model would help"
-                     : fmt::format("the smallest ({}) needs device.memory_bytes={}MiB",
-                                   fmt::join(smallest->set, " "), (smallest->reserved_bytes >> 20) + 1));
+    config_error("{}: none of {} plans of {} ranks fits the memory limit; the configured one: {}\n{}", path,
+                 chooser.all.size(), chooser.configured().ranks(), configured.refusal,
+                 least_memory(path, set, foresee, chooser.all, seconds));
   }
-  return {*best, configured, chooser.simulated, chooser.refused};
+  return {*best, configured, chooser.all, chooser.refused};
+}
+
+std::string cheapest_remedy(const std::string& path, const std::vector<std::string>& set, const Foresee& foresee,
+                            double seconds) {
+  Chooser chooser(path, set, foresee, PlanMode::automatic, seconds);
+  attempt_all(chooser);
+  const Candidate* best = best_of(chooser.all, PlanMode::automatic);
+  if (best == nullptr) return least_memory(path, set, foresee, chooser.all, seconds);
+  const Candidate configured = foreseen(path, joined(set, kUnlimited), {}, foresee);
+  return fmt::format("the cheapest remedy:{}: {} the configured plan's, were there memory for it",
+                     set_text(best->set), longer_text(best->step_us, configured.step_us));
 }
 
 }  // namespace heddle::cli

@@ -42,17 +42,23 @@ std::vector<cost::OpTime> measure_config(const train::RunConfig& config) {
   return ranks == 1 ? train::measure_steps(options, 5).ops : train::measure_rank_ops(options, 5);
 }
 
-ConfigForecast forecast_config(const train::RunConfig& config, const cost::MachineProfile& profile) {
+ConfigForecast forecast_config(const train::RunConfig& config, const cost::MachineProfile& profile,
+                               const JobPlaces& places) {
   ConfigForecast f;
   f.plan = train::plan_of(config);
   f.lowered = plan::lower(config.model, f.plan);
   const int ranks = f.plan.ranks();
-  const train::Sharing sharing{.memory = ranks, .cores = ranks};
-  f.limit_bytes = train::memory_limit_of(config, sharing);
+  f.limit_bytes = train::memory_limit_of(
+      config, {.memory = places.sharing_memory > 0 ? places.sharing_memory : ranks, .cores = ranks});
   runtime::ForecastInput input;
   input.backend = config.device.backend;
   input.threads = config.device.threads > 0 ? static_cast<int>(config.device.threads)
+                  : places.threads > 0      ? places.threads
                                             : std::max(1, profile.cores / std::max(1, ranks));
+  input.over = places.over;
+  input.machine_of = places.machine_of;
+  input.node_of = places.node_of;
+  if (places.pace) input.pace_ns = places.pace(f.plan, f.lowered);
   input.scalar = profile.scalar;
   int64_t most = 0;
   for (int stage = 0; stage < f.plan.mesh.pp; ++stage) {

@@ -1,12 +1,13 @@
 // The profile of the machine at hand, and what it says of a configuration.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <vector>
 
 #include "heddle/cost/machine_profile.h"
 #include "heddle/runtime/forecast.h"
-#include "heddle/train/run_config.h"
+#include "heddle/train/run_config_plan.h"
 
 namespace heddle::cli {
 
@@ -19,13 +20,25 @@ cost::MachineProfile machine_profile(const std::string& path, double seconds);
 /// What the ops of a configuration take, each by itself.
 std::vector<cost::OpTime> measure_config(const train::RunConfig& config);
 
-/// What a step of a configuration takes with its ranks as threads of one process.
+/// Where the ranks of a job stand.
+struct JobPlaces {
+  cost::Link over = cost::Link::threads;
+  std::vector<int> machine_of, node_of;  // of each rank, as runtime::ForecastInput; empty: all on one
+  int sharing_memory = 0;                // ranks on the node that has most; 0: all
+  int threads = 0;  // of a rank, where the configuration leaves it open; 0: all share the cores
+  /// Paced mode, as runtime::ForecastInput::pace_ns; null: as fast as the machine is.
+  std::function<std::vector<std::vector<int64_t>>(const plan::Plan&, const plan::Lowered&)> pace;
+};
+
+/// What a step of a configuration takes.
 struct ConfigForecast {
   plan::Plan plan;
   plan::Lowered lowered;
   runtime::Forecast forecast;
   int64_t limit_bytes = 0;  // of a rank's memory
 };
-ConfigForecast forecast_config(const train::RunConfig& config, const cost::MachineProfile& profile);
+/// ir::OutOfMemory where a rank's memory is not enough.
+ConfigForecast forecast_config(const train::RunConfig& config, const cost::MachineProfile& profile,
+                               const JobPlaces& places = {});
 
 }  // namespace heddle::cli

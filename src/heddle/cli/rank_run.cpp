@@ -2,9 +2,11 @@
 
 #include <sched.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstdio>
 #include <exception>
+#include <map>
 #include <mutex>
 #include <thread>
 #include <vector>
@@ -44,6 +46,28 @@ train::Sharing sharing_of(comm::World* world) {
     sharing.cores += cores[static_cast<size_t>(r)] == cores[static_cast<size_t>(world->rank())];
   }
   return sharing;
+}
+
+JobPlaces places_of(comm::World& world, int profiled_cores) {
+  JobPlaces places;
+  const std::vector<std::string> cores = train::RankExchange(&world).share(own_cores());
+  const auto own = static_cast<int>(std::count(cores[0].begin(), cores[0].end(), '1'));
+  std::map<std::pair<int, std::string>, int> machines;
+  std::map<int, int> on_node;
+  for (int r = 0; r < world.size(); ++r) {
+    const std::string& set = profiled_cores > own ? std::string() : cores[static_cast<size_t>(r)];
+    const int next = static_cast<int>(machines.size());
+    places.machine_of.push_back(machines.try_emplace({world.node_of(r), set}, next).first->second);
+    places.node_of.push_back(world.node_of(r));
+    places.sharing_memory = std::max(places.sharing_memory, ++on_node[world.node_of(r)]);
+  }
+  places.over = on_node.size() > 1 ? cost::Link::nodes : cost::Link::node;
+  int beside = 0;  // ranks of the first one's node on the same cores
+  for (int r = 0; r < world.size(); ++r) {
+    beside += world.node_of(r) == world.node_of(0) && cores[static_cast<size_t>(r)] == cores[0];
+  }
+  places.threads = std::max(1, own / std::max(1, beside));
+  return places;
 }
 
 void run_on_threads(int ranks, const std::function<void(comm::World&)>& body) {

@@ -4,8 +4,8 @@
 
 #include <functional>
 
+#include "heddle/cli/machine.h"
 #include "heddle/comm/world.h"
-#include "heddle/train/run_config_plan.h"
 
 namespace heddle::cli {
 
@@ -20,5 +20,9 @@ int run_under_mpi(const std::function<int(comm::World&)>& body);
 /// With whom a rank shares memory and cores: those of its machine, and those of them that may run on the same
 /// cores. All ranks call it together; null: it is alone.
 train::Sharing sharing_of(comm::World* world);
+
+/// Where the processes of a launcher's job stand. All ranks call it together. `profiled_cores`: of the machine's
+/// profile; ranks that were bound to fewer cores than that still share the memory of one machine.
+JobPlaces places_of(comm::World& world, int profiled_cores);
 
 }  // namespace heddle::cli

@@ -2,15 +2,19 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "heddle/base/error.h"
 #include "heddle/cli/choose_plan.h"
 #include "heddle/cli/commands.h"
 #include "heddle/cli/rank_run.h"
+#include "heddle/cli/refit.h"
 #include "heddle/cli/training_run.h"
 #include "heddle/comm/mpi_world.h"
+#include "heddle/device/host/paced_time.h"
 #include "heddle/observe/units.h"
+#include "heddle/train/measure_machine.h"
 #include "heddle/train/output_file.h"
 #include "heddle/train/profile_file.h"
 
@@ -39,6 +43,7 @@ Json json_of(const RunSummary& s) {
   if (s.first_steps_s > 0) {
     json["step_foretold_seconds"] = s.foretold_s;
     json["first_steps_seconds"] = s.first_steps_s;
+    if (s.refitted_s > 0) json["step_foretold_refitted_seconds"] = s.refitted_s;
   }
   if (s.held_out_loss) json["held_out_loss"] = *s.held_out_loss;
   return json;
@@ -56,46 +61,145 @@ void print(const RunSummary& s) {
                                  : fmt::format("try         heddle generate {} --prompt \"The \"\n", s.folder));
 }
 
-// The configuration of a job whose launcher has decided on the number of ranks.
-train::RunConfig config_for(const std::string& path, std::vector<std::string> set, int ranks) {
+// The settings of a job whose launcher has decided on the number of ranks.
+std::vector<std::string> set_for(const std::string& path, std::vector<std::string> set, int ranks) {
   const train::RunConfig config = train::read_run_config(path, set);
   if (config.mesh.ranks != 0 && config.mesh.ranks != ranks) {
     config_error("{}: mesh.ranks is {}, the launcher has started {} processes", path, config.mesh.ranks, ranks);
   }
   set.push_back(fmt::format("mesh.ranks={}", ranks));
-  return train::read_run_config(path, set);
+  return set;
 }
 
-// Chooses the plan, tells which, and returns what a step of it is said to take.
-double choose(const TrainOptions& options, std::vector<std::string>& set) {
-  const PlanMode mode = plan_mode_named(options.mode);
-  if (comm::launched_by_mpi())
-    config_error("--mode: ranks are threads of one process there; start it without mpirun");
-  if (options.resume) config_error("--mode: a run that goes on keeps its plan; leave out --mode with --resume");
-  constexpr double kMeasure_s = 45, kChoose_s = 30;
-  const cost::MachineProfile profile = machine_profile(options.profile, kMeasure_s);
-  const PlanChoice choice = choose_plan(options.config, set, profile, mode, kChoose_s);
-  fmt::print(stderr, "mode {}: {} plans simulated, {} do not fit; {}: a step of {}, {} a rank", options.mode,
-             choice.simulated, choice.refused,
-             choice.chosen.set.empty() ? "as configured" : fmt::format("{}", fmt::join(choice.chosen.set, " ")),
-             duration_text(choice.chosen.step_us * 1e-6),
-             bytes_text(static_cast<double>(choice.chosen.reserved_bytes)));
-  if (choice.configured.refusal.empty() && !choice.chosen.set.empty()) {
-    fmt::print(stderr, " (as configured {}, {})", duration_text(choice.configured.step_us * 1e-6),
-               bytes_text(static_cast<double>(choice.configured.reserved_bytes)));
+std::string profile_path(const TrainOptions& options) {
+  return options.profile.empty() ? machine_profile_path() : options.profile;
+}
+
+// The profile with the times of the job's links. All ranks call it together.
+cost::MachineProfile job_profile(const TrainOptions& options, comm::World& world, JobPlaces& places) {
+  constexpr double kMeasure_s = 45;
+  train::RankExchange ranks(&world);
+  cost::MachineProfile profile;
+  if (ranks.leads()) profile = machine_profile(options.profile, kMeasure_s);
+  places = places_of(world, profile.cores);
+  const bool known = std::any_of(profile.links.begin(), profile.links.end(), [&](const cost::LinkTime& l) {
+    return l.over == places.over && l.ranks == world.size();
+  });
+  if (world.size() == 1 || !ranks.any(ranks.leads() && !known)) return profile;
+  const std::vector<cost::LinkTime> found = train::measure_links(world, places.over);
+  if (!ranks.leads()) return profile;
+  std::erase_if(profile.links, [&](const cost::LinkTime& l) {
+    return l.over == places.over &&
+           std::any_of(found.begin(), found.end(), [&](const cost::LinkTime& f) { return f.ranks == l.ranks; });
+  });
+  profile.links.insert(profile.links.end(), found.begin(), found.end());
+  train::write_file(profile_path(options), train::profile_text(profile));
+  return profile;
+}
+
+// What --mode comes to. Rank 0 alone has more than the settings.
+struct Planned {
+  std::vector<std::string> set;  // of the plan, over the user's
+  PlanMode mode = PlanMode::automatic;
+  JobPlaces places;
+  cost::MachineProfile profile;
+  PlanChoice choice;
+};
+
+void tell(const TrainOptions& options, const PlanChoice& choice, bool is_plan) {
+  const auto cost = [](const Candidate& c) {
+    return fmt::format("{}, {}", duration_text(c.step_us * 1e-6),
+                       bytes_text(static_cast<double>(c.reserved_bytes)));
+  };
+  std::string line = fmt::format(
+      "mode {}: {} plans simulated, {} do not fit; {}: a step of {} a rank", options.mode, choice.all.size(),
+      choice.refused,
+      choice.chosen.set.empty() ? "as configured" : fmt::format("{}", fmt::join(choice.chosen.set, " ")),
+      cost(choice.chosen));
+  if (!is_plan || !choice.configured.fits()) {
+    line += is_plan ? " (as configured it does not fit)" : " (as configured it is no plan)";
+  } else if (!choice.chosen.set.empty()) {
+    line += fmt::format(" (as configured {})", cost(choice.configured));
   }
-  fmt::print(stderr, "\n");
-  set.insert(set.end(), choice.chosen.set.begin(), choice.chosen.set.end());
-  return choice.chosen.step_us * 1e-6;
+  fmt::print(stderr, "{}\n", line);
 }
 
-// The machine's profile learns what real steps took: half of the way, as others may have had the machine meanwhile.
-void refit(const TrainOptions& options, const RunSummary& summary) {
-  if (summary.first_steps_s <= 0 || summary.foretold_s <= 0) return;
-  const std::string path = options.profile.empty() ? machine_profile_path() : options.profile;
-  cost::MachineProfile profile = train::read_profile(path);
-  profile.scalar = std::clamp(profile.scalar * std::sqrt(summary.first_steps_s / summary.foretold_s), 0.5, 2.0);
-  train::write_file(path, train::profile_text(profile));
+// Chooses the plan of `ranks` ranks and tells which: of a launcher's job all of them call it together.
+Planned choose(const TrainOptions& options, const std::vector<std::string>& set, comm::World* world) {
+  constexpr double kMeasure_s = 45, kChoose_s = 30;
+  Planned planned;
+  planned.mode = plan_mode_named(options.mode);
+  if (options.resume) config_error("--mode: a run that goes on keeps its plan; leave out --mode with --resume");
+  const std::vector<std::string> base = base_settings(options.config, set);  // before anything is measured
+  planned.profile = world != nullptr ? job_profile(options, *world, planned.places)
+                                     : machine_profile(options.profile, kMeasure_s);
+  train::RankExchange ranks(world);
+  if (ranks.leads()) {
+    planned.choice = choose_plan(
+        options.config, set,
+        [&](const train::RunConfig& c) { return forecast_config(c, planned.profile, planned.places); },
+        planned.mode, kChoose_s);
+    tell(options, planned.choice, base.empty());
+  }
+  std::string all = ranks.told_by_first(fmt::format("{}", fmt::join(planned.choice.chosen.set, "\n")));
+  for (size_t at = 0; at < all.size();) {
+    const size_t end = std::min(all.find('\n', at), all.size());
+    planned.set.push_back(all.substr(at, end - at));
+    at = end + 1;
+  }
+  return planned;
+}
+
+// The profile learns what the first steps took; lines for the log.
+std::vector<std::string> learn(const TrainOptions& options, const std::vector<std::string>& set,
+                               const Planned& planned, double& refitted_s, const FirstSteps& seen) {
+  constexpr double kRefit_s = 5;
+  const Refit found = refit(
+      options.config, set, planned.choice, planned.mode, planned.profile, planned.places.over,
+      [&](const train::RunConfig& c, const cost::MachineProfile& p) {
+        return forecast_config(c, p, planned.places);
+      },
+      seen, kRefit_s);
+  train::write_file(profile_path(options), train::profile_text(found.profile));
+  refitted_s = found.foretold_s;
+  std::vector<std::string> lines{fmt::format("the profile refitted: {} foretold, {:+.1f} % off",
+                                             duration_text(found.foretold_s),
+                                             100 * (found.foretold_s / seen.step_s - 1))};
+  if (found.better) {
+    const auto cost = [](const Candidate& c) {
+      return fmt::format("{}, {}", duration_text(c.step_us * 1e-6),
+                         bytes_text(static_cast<double>(c.reserved_bytes)));
+    };
+    lines.push_back(fmt::format(
+        "by it another plan is better than this one ({}): {}, {}; a new run takes it", cost(found.chosen),
+        found.better->set.empty() ? "as configured" : fmt::format("{}", fmt::join(found.better->set, " ")),
+        cost(*found.better)));
+  }
+  return lines;
+}
+
+// Of a machine that nobody has measured: rated figures of a core, for ratios.
+cost::MachineProfile rated_profile() {
+  cost::MachineProfile profile;
+  profile.cores = device::allowed_cores();
+  profile.bf16_flops_per_s = 2e11 * profile.cores;
+  profile.f32_flops_per_s = profile.f64_flops_per_s = 5e10 * profile.cores;
+  profile.copy_bytes_per_s = 1e10;
+  profile.launch_us = 2;
+  profile.enqueue_us = 1;
+  return profile;
+}
+
+// What would make a configuration fit; `places` of its ranks.
+std::string remedy(const TrainOptions& options, const std::vector<std::string>& set, const JobPlaces& places) {
+  constexpr double kChoose_s = 10;
+  std::error_code ignored;
+  const bool measured = std::filesystem::exists(profile_path(options), ignored);
+  const cost::MachineProfile profile = measured ? train::read_profile(profile_path(options)) : rated_profile();
+  return cheapest_remedy(
+             options.config, set, [&](const train::RunConfig& c) { return forecast_config(c, profile, places); },
+             kChoose_s) +
+         (measured ? "" : " (about: heddle profile has not measured this machine)");
 }
 
 }  // namespace
@@ -106,9 +210,7 @@ int train(const TrainOptions& options) {
   if (options.ranks > 0) set.push_back(fmt::format("mesh.ranks={}", options.ranks));
   const StopOnSignal signals;
   RunSummary summary;
-  const double foretold_s = options.mode.empty() ? 0 : choose(options, set);
-  const auto tell = [&] {
-    if (!options.mode.empty()) refit(options, summary);
+  const auto tell_summary = [&] {
     if (options.json) {
       fmt::print("{}\n", json_of(summary).dump(2, ' ', false, Json::error_handler_t::replace));
     } else {
@@ -116,30 +218,52 @@ int train(const TrainOptions& options) {
     }
     return summary.interrupted ? kInterrupted : kDone;
   };
+  // One rank's part, whichever way it was started.
+  const auto run = [&](const Planned& planned, comm::World* world, bool threads) {
+    const bool leads = world == nullptr || world->rank() == 0;
+    std::vector<std::string> all = set;
+    all.insert(all.end(), planned.set.begin(), planned.set.end());
+    double refitted_s = 0;
+    RankPlace place;
+    place.world = world;
+    place.threads = threads;
+    place.remedy = [&] { return remedy(options, all, planned.places); };
+    if (!options.mode.empty() && leads) {
+      place.foretold_s = planned.choice.chosen.step_us * 1e-6;
+      place.learn = [&](const FirstSteps& seen) { return learn(options, set, planned, refitted_s, seen); };
+    }
+    RunSummary own =
+        TrainingRun(train::read_run_config(options.config, all), options.resume, options.trace, place).run();
+    own.refitted_s = refitted_s;
+    if (leads) summary = std::move(own);
+  };
   if (comm::launched_by_mpi()) {
     return run_under_mpi([&](comm::World& world) {
-      const train::RunConfig config = config_for(options.config, set, world.size());
-      summary = TrainingRun(config, options.resume, options.trace, {.world = &world}).run();
-      return world.rank() == 0 ? tell() : kDone;
+      set = set_for(options.config, set, world.size());
+      Planned planned;
+      if (options.mode.empty()) {
+        planned.places = places_of(world, 0);
+      } else {
+        planned = choose(options, set, &world);
+      }
+      run(planned, &world, false);
+      return world.rank() == 0 ? tell_summary() : kDone;
     });
   }
-  const train::RunConfig config = train::read_run_config(options.config, set);
-  const auto ranks = static_cast<int>(config.ranks());
-  if (ranks == 1) {
-    summary = TrainingRun(config, options.resume, options.trace, {.foretold_s = foretold_s}).run();
-    return tell();
-  }
+  const Planned planned = options.mode.empty() ? Planned{} : choose(options, set, nullptr);
+  std::vector<std::string> all = set;
+  all.insert(all.end(), planned.set.begin(), planned.set.end());
+  const auto ranks = static_cast<int>(train::read_run_config(options.config, all).ranks());
   if (ranks > kMostThreadRanks) {
     config_error("{}: {} ranks are too many for threads of one process (at most {}); mpirun or srun can start them",
                  options.config, ranks, kMostThreadRanks);
   }
-  run_on_threads(ranks, [&](comm::World& world) {
-    RunSummary own = TrainingRun(config, options.resume, options.trace,
-                                 {.world = &world, .threads = true, .foretold_s = foretold_s})
-                         .run();
-    if (world.rank() == 0) summary = std::move(own);
-  });
-  return tell();
+  if (ranks == 1) {
+    run(planned, nullptr, false);
+  } else {
+    run_on_threads(ranks, [&](comm::World& world) { run(planned, &world, true); });
+  }
+  return tell_summary();
 }
 
 }  // namespace heddle::cli

@@ -59,7 +59,7 @@ TrainingRun::TrainingRun(train::RunConfig config, bool resume, bool trace, const
     : config_(std::move(config)), trace_(trace), place_(place) {
   const int rank = place.world != nullptr ? place.world->rank() : 0;
   if (rank == 0) open_data();  // what can be wrong with the input shows before memory is taken
-  const train::TrainerOptions options = train::trainer_options_of(config_, rank, sharing_of(place.world));
+  const train::TrainerOptions options = options_that_fit(rank);
   trainer_ = std::make_unique<train::Trainer>(options, place.world);
   predicted_ =
       runtime::predict_memory(trainer_->lowered().program, rank, config_.device.backend, options.memory_bytes);
@@ -79,6 +79,25 @@ TrainingRun::TrainingRun(train::RunConfig config, bool resume, bool trace, const
   reserved[static_cast<size_t>(rank)] = static_cast<double>(predicted_.reserved_bytes);
   trainer_->ranks().sum(reserved);
   summary_.predicted_reserved_bytes = static_cast<int64_t>(*std::max_element(reserved.begin(), reserved.end()));
+}
+
+// Where one rank has no room for its part, rank 0 says so, and what would help.
+train::TrainerOptions TrainingRun::options_that_fit(int rank) {
+  train::TrainerOptions options;
+  std::string unfit;
+  const train::Sharing sharing = sharing_of(place_.world);
+  try {
+    options = train::trainer_options_of(config_, rank, sharing);
+  } catch (const train::DoesNotFit& error) {
+    unfit = error.what();
+  }
+  train::RankExchange ranks(place_.world);
+  for (const std::string& why : ranks.share(unfit)) {
+    if (why.empty()) continue;
+    if (ranks.leads()) throw train::DoesNotFit(place_.remedy ? fmt::format("{}\n{}", why, place_.remedy()) : why);
+    ranks.told_by_first("");  // rank 0 ends all
+  }
+  return options;
 }
 
 void TrainingRun::open_data() {
@@ -201,10 +220,16 @@ void TrainingRun::save() {
   saved_step_ = trainer_->steps_done();
 }
 
-void TrainingRun::trace(int64_t step, int64_t began_ns) {
+void TrainingRun::trace(int64_t step, int64_t began_ns, double step_s) {
   trainer_->executor().set_trace(false);
   const std::vector<RankSpans> spans = take_spans(*trainer_, began_ns);
   if (!leads()) return;
+  for (const RankSpans& rank : spans) {
+    for (const device::Span& span : rank.of_stream[ir::StreamTable::compute]) {
+      compute_share_ += static_cast<double>(span.end_ns - span.start_ns) * 1e-9 / step_s;
+    }
+  }
+  compute_share_ /= static_cast<double>(spans.size());
   traced_ = trace_of(trainer_->lowered().program, spans, step);
   pipeline_ = pipeline_pictures(*trainer_, spans);
   if (!trace_) return;
@@ -224,6 +249,9 @@ void TrainingRun::compare_with_plan(double step_s) {
   progress_->line(fmt::format("a step: {} foretold, {} measured: the forecast was {:+.1f} % off",
                               duration_text(summary_.foretold_s), duration_text(summary_.first_steps_s),
                               100 * (summary_.foretold_s / summary_.first_steps_s - 1)));
+  if (!place_.learn) return;
+  const FirstSteps seen{summary_.first_steps_s, compute_share_ * summary_.first_steps_s};
+  for (const std::string& line : place_.learn(seen)) progress_->line(line);
 }
 
 void TrainingRun::step() {
@@ -244,7 +272,7 @@ void TrainingRun::step() {
       throw;
     }
   }();
-  if (traced) trace(number, began_ns);
+  if (traced) trace(number, began_ns, result.seconds);
   StepMetrics metrics;
   metrics.step = number;
   metrics.wall_time_s = now_s();

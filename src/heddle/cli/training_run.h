@@ -3,6 +3,7 @@
 #pragma once
 
 #include <csignal>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -22,11 +23,21 @@
 
 namespace heddle::cli {
 
+/// What the first steps took, as rank 0 sees it.
+struct FirstSteps {
+  double step_s = 0;     // median
+  double compute_s = 0;  // that the compute streams were busy, mean of the ranks; 0: no step of them was traced
+};
+
 /// Where one rank of a run stands.
 struct RankPlace {
   comm::World* world = nullptr;  // null: the only rank
   bool threads = false;          // the ranks are threads of this process
   double foretold_s = 0;         // what a step was said to take; 0: nobody has asked
+  /// On rank 0, told once what the first steps took: lines for the log.
+  std::function<std::vector<std::string>(const FirstSteps&)> learn;
+  /// On rank 0, for a plan that does not fit: what would do. One line.
+  std::function<std::string()> remedy;
 };
 
 /// What a run comes to.
@@ -41,6 +52,7 @@ struct RunSummary {
   double flops_per_s = 0;
   int64_t predicted_reserved_bytes = 0, reserved_bytes = 0;
   double foretold_s = 0, first_steps_s = 0;  // of a step: as planned, and median of the first ones
+  double refitted_s = 0;                     // foretold by what those taught
 };
 
 /// While it lives, SIGINT or SIGTERM asks the runs of this process to end after their step; asked again, the signal
@@ -70,13 +82,14 @@ class TrainingRun {
 
  private:
   bool leads() const { return trainer_->ranks().leads(); }
+  train::TrainerOptions options_that_fit(int rank);
   void open_data();
   void open_folder(bool resume);
   void begin_logs(bool resume);
   void restore();
   train::Checkpoint chosen_checkpoint();
   void introduce();
-  void trace(int64_t step, int64_t began_ns);
+  void trace(int64_t step, int64_t began_ns, double step_s);
   void step();
   void compare_with_plan(double step_s);
   void look(StepMetrics& metrics);
@@ -103,6 +116,7 @@ class TrainingRun {
   std::vector<std::string> warnings_;
   std::vector<double> tokens_per_s_;
   std::vector<double> first_steps_s_;  // but the very first
+  double compute_share_ = 0;           // of the traced step, as FirstSteps::compute_s
   int64_t saved_step_ = -1;
   RunSummary summary_;
 };

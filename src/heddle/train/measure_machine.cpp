@@ -289,8 +289,12 @@ static std::vector<cost::LinkTime> measure_groups(comm::World& world, RankExchan
 std::vector<cost::LinkTime> measure_links(comm::World& world, cost::Link over) {
   std::vector<cost::LinkTime> found;
   RankExchange ranks(&world);
-  for (int size = 2; size <= world.size(); size *= 2) {
-    if (world.size() % size != 0) continue;
+  std::vector<int> sizes;
+  for (int size = 2; size < world.size(); size *= 2) {
+    if (world.size() % size == 0) sizes.push_back(size);
+  }
+  if (world.size() > 1) sizes.push_back(world.size());
+  for (const int size : sizes) {
     const auto of = measure_groups(world, ranks, over, size);
     found.insert(found.end(), of.begin(), of.end());
   }

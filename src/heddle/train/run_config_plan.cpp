@@ -100,8 +100,8 @@ int64_t arena_bytes_of(const RunConfig& config, int rank, const Sharing& sharing
   try {
     return runtime::arena_bytes(lowered.program, rank, config.device.backend, memory_limit_of(config, sharing));
   } catch (const ir::OutOfMemory& error) {
-    config_error("{}: {}", config.device.memory_bytes > 0 ? "device.memory_bytes" : "the machine's memory",
-                 error.what());
+    throw DoesNotFit(fmt::format(
+        "{}: {}", config.device.memory_bytes > 0 ? "device.memory_bytes" : "the machine's memory", error.what()));
   }
 }
 

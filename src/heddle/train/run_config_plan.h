@@ -1,6 +1,7 @@
 // From a configuration to the plan that the step program is lowered from, and to the trainer's options.
 #pragma once
 
+#include "heddle/base/error.h"
 #include "heddle/plan/plan.h"
 #include "heddle/train/run_config.h"
 #include "heddle/train/trainer.h"
@@ -21,8 +22,12 @@ struct Sharing {
 /// The most that a rank's arena may have.
 int64_t memory_limit_of(const RunConfig& config, const Sharing& sharing = {});
 
-/// The arena that the trainer of a rank needs. ConfigError when device.memory_bytes, or the machine's memory, is
-/// not enough.
+/// device.memory_bytes, or the machine's memory, is not enough.
+class DoesNotFit : public ConfigError {
+  using ConfigError::ConfigError;
+};
+
+/// The arena that the trainer of a rank needs. DoesNotFit, with the largest tensors, where there is no room for it.
 int64_t arena_bytes_of(const RunConfig& config, int rank = 0, const Sharing& sharing = {});
 
 /// With that arena.
