@@ -12,12 +12,14 @@ namespace heddle {
 namespace {
 
 std::unique_ptr<test::TinyRun> run_of(const plan::Degrees& mesh, Dtype dtype, const std::string& backend = "cuda",
-                                      const std::string& context = "gather", bool exact = false) {
+                                      const std::string& context = "gather", bool exact = false,
+                                      const std::string& topology = "plain", std::vector<int> node_of = {}) {
   const model::ModelConfig c = test::tiny_model();
   plan::Plan plan = test::tiny_plan(mesh, dtype);
+  plan.exchange.topology = topology;
   plan.context = context;
   plan.exact_sums = exact;
-  auto run = std::make_unique<test::TinyRun>(c, plan, backend, 1 << 24);
+  auto run = std::make_unique<test::TinyRun>(c, plan, backend, 1 << 24, 1, true, std::move(node_of));
   run->fill([&](const model::Parameter& p, int64_t i) { return test::tiny_value(c, p, i); });
   std::vector<device::Batch> batches;
   for (int r = 0; r < plan.ranks(); ++r) {
@@ -94,8 +96,19 @@ TEST_F(CudaModel, exact_sums_are_the_same_on_any_layout) {
   }
 }
 
-TEST_F(CudaModel, etp_and_other_topologies_are_refused_in_one_line) {
-  EXPECT_THROW(run_of({.dp = 2, .etp = 2}, Dtype::f32), ConfigError);
+TEST_F(CudaModel, expert_tensor_parallel) { like_one_rank({.dp = 4, .ep = 2, .etp = 2}); }
+
+TEST_F(CudaModel, exchange_topologies_agree_to_the_bit) {
+  const plan::Degrees mesh{.dp = 4, .ep = 4};
+  const auto plain = run_of(mesh, Dtype::bf16);
+  for (const char* topology : {"rank", "node", "merge", "auto"}) {
+    const auto other = run_of(mesh, Dtype::bf16, "cuda", "gather", false, topology, {0, 0, 1, 1});
+    EXPECT_EQ(other->total("loss.next_token"), plain->total("loss.next_token")) << topology;
+    for (const model::Parameter& p : plain->parameters(0)) {
+      if (!p.trained) continue;
+      EXPECT_EQ(other->whole("grad.", p.name), plain->whole("grad.", p.name)) << topology << ", " << p.name;
+    }
+  }
 }
 
 }  // namespace

@@ -58,14 +58,16 @@ void exchanges(comm::World& devices, device::Device& device) {
   expect(me == 0 || bytes[4000] == static_cast<std::byte>(me - 1), fmt::format("rank {} has a wrong message", me));
 }
 
-void step(comm::World& control, comm::World& devices, const plan::Degrees& degrees) {
+void step(comm::World& control, comm::World& devices, const plan::Degrees& degrees,
+          const std::string& topology = "plain") {
   const model::ModelConfig c = test::tiny_model();
   const auto value = [&](const model::Parameter& p, int64_t i) { return test::tiny_value(c, p, i); };
   test::TinyRun one(c, test::tiny_plan({}, Dtype::f32), "reference", 1 << 24);
   one.fill(value);
   one.run({test::tiny_batch(one.plan(), 0)});
 
-  const plan::Plan plan = test::tiny_plan(degrees, Dtype::f32);
+  plan::Plan plan = test::tiny_plan(degrees, Dtype::f32);
+  plan.exchange.topology = topology;
   const plan::Mesh mesh(plan.mesh);
   const plan::Lowered lowered = plan::lower(c, plan);
   test::RankRun many(plan, mesh, lowered, devices, "cuda", int64_t{1} << 29);
@@ -128,8 +130,9 @@ int run() {
   if (n == 2) {
     for (const plan::Degrees& d : {plan::Degrees{.tp = 2}, {.cp = 2}, {.pp = 2}}) layouts.push_back(d);
   }
-  if (n == 4) layouts.push_back({.tp = 2, .pp = 2});
+  if (n == 4) layouts.insert(layouts.end(), {{.tp = 2, .pp = 2}, {.dp = 4, .ep = 2, .etp = 2}});
   for (const plan::Degrees& degrees : layouts) step(*control, *devices, degrees);
+  for (const char* topology : {"rank", "auto"}) step(*control, *devices, {.dp = n, .ep = n}, topology);
   return 0;
 }
 

@@ -12,9 +12,19 @@
 #include "heddle/comm/collectives.h"
 #include "heddle/comm/threads/thread_world.h"
 #include "heddle/device/routing_plan.h"
+#include "heddle/kernels/registry.h"
 #include "heddle/ops/ops.h"
 
 namespace heddle::test {
+
+// The exchange of the host, or that of devices in the emulator, which has no f64.
+#ifdef HEDDLE_FIXTURES_ON_CUDA
+constexpr const char* kExchangeBackend = "cuda";
+constexpr Dtype kWidest = Dtype::f32;
+#else
+constexpr const char* kExchangeBackend = "host";
+constexpr Dtype kWidest = Dtype::f64;
+#endif
 
 /// What every rank of a group has: `experts[p][t·k + j]` are global ids, increasing in j.
 struct Routed {
@@ -206,7 +216,7 @@ class ExchangeRank {
       place(id);
       out_views.push_back(view(id));
     }
-    const comm::Collective* collective = comm::find_collective(kind);
+    const comm::Collective* collective = comm::find_collective(kind, kExchangeBackend);
     const int64_t scratch_bytes = collective->scratch_bytes ? collective->scratch_bytes(stage_, op, rows_) : 0;
     std::vector<std::byte> scratch(static_cast<size_t>(scratch_bytes) + 64, std::byte{0xff});
     device::KernelCall call;
@@ -215,6 +225,7 @@ class ExchangeRank {
     call.out = out_views;
     call.scratch = scratch.data();
     call.communicator = communicator_.get();
+    call.row_work = kWidest == Dtype::f32 ? kernels::cuda_row_work() : nullptr;
     collective->run(call);
     const auto guarded = [](const std::vector<std::byte>& bytes, int64_t used) {
       return std::all_of(bytes.begin() + used, bytes.end(), [](std::byte b) { return b == std::byte{0xff}; });

@@ -99,7 +99,7 @@ double gate_of(int64_t p, int64_t t, int64_t j) {
 TEST_P(Exchange, RowsArriveByExpertSourceAndToken) {
   const Routed& routed = GetParam().routed;
   for (const std::string& topology : kTopologies) {
-    run_group(routed, Dtype::f64, exchange_attributes(routed, topology), [&](ExchangeRank& rank, int64_t p) {
+    run_group(routed, kWidest, exchange_attributes(routed, topology), [&](ExchangeRank& rank, int64_t p) {
       rank.lists();
       rank.dispatch([p](int64_t t, int64_t h) { return x_of(p, t, h); },
                     [p](int64_t t, int64_t j) { return gate_of(p, t, j); });
@@ -181,17 +181,20 @@ void expect_sums(const Routed& routed, Dtype dtype) {
     });
   }
 }
+#ifndef HEDDLE_FIXTURES_ON_CUDA
 TEST_P(Exchange, SumsAreTheTreesInF64) { expect_sums<double>(GetParam().routed, Dtype::f64); }
+#endif
 TEST_P(Exchange, SumsAreTheTreesInF32) { expect_sums<float>(GetParam().routed, Dtype::f32); }
 TEST_P(Exchange, SumsAreTheTreesInBf16) { expect_sums<float>(GetParam().routed, Dtype::bf16); }
 
+#ifndef HEDDLE_FIXTURES_ON_CUDA
 // <D x, y> = <x, Dᵀ y> over the whole group, with integers: exactly.
 TEST_P(Exchange, BackwardIsTheAdjoint) {
   const Routed& routed = GetParam().routed;
   for (const std::string& topology : kTopologies) {
     std::mutex mutex;
     double there = 0, back = 0;
-    run_group(routed, Dtype::f64, exchange_attributes(routed, topology), [&](ExchangeRank& rank, int64_t p) {
+    run_group(routed, kWidest, exchange_attributes(routed, topology), [&](ExchangeRank& rank, int64_t p) {
       rank.lists();
       const auto x = [p](int64_t t, int64_t h) { return static_cast<double>((p + 3 * t + 5 * h) % 11) - 5; };
       const auto y = [p](int64_t s, int64_t h) { return static_cast<double>((7 * p + s + 2 * h) % 13) - 6; };
@@ -206,6 +209,8 @@ TEST_P(Exchange, BackwardIsTheAdjoint) {
     EXPECT_EQ(there, back) << topology;
   }
 }
+
+#endif
 
 // What an exchange of rows may send, from the routing alone: (bytes within nodes, bytes across).
 struct Bytes {
@@ -268,6 +273,7 @@ TEST_P(Exchange, MovesWhatTheRoutingNeedsAndNoMore) {
   const bool one_node = nodes.front() == nodes.back();
   for (const std::string& topology : kTopologies) {
     for (const Dtype dtype : {Dtype::f32, Dtype::bf16}) {
+      if (kWidest == Dtype::f32 && dtype == Dtype::f32) continue;
       std::mutex mutex;
       Bytes there, back;
       run_group(routed, dtype, exchange_attributes(routed, topology), [&](ExchangeRank& rank, int64_t) {
@@ -296,7 +302,8 @@ INSTANTIATE_TEST_SUITE_P(Groups, Exchange, testing::ValuesIn(cases()),
                          [](const auto& info) { return info.param.name; });
 
 TEST(ExchangeDrawn, AnyGroupSumsInTheTree) {
-  for (uint64_t draw = 0; draw < 60; ++draw) {
+  const uint64_t draws = kWidest == Dtype::f64 ? 60 : 6;  // the emulator takes its time
+  for (uint64_t draw = 0; draw < draws; ++draw) {
     const RandomKey key = RandomKey(11).with(draw);
     auto pick = [&, n = uint64_t{0}](int64_t least, int64_t most) mutable {
       return least + static_cast<int64_t>(key.bits(n++) % static_cast<uint64_t>(most - least + 1));
@@ -313,6 +320,7 @@ TEST(ExchangeDrawn, AnyGroupSumsInTheTree) {
   }
 }
 
+#ifndef HEDDLE_FIXTURES_ON_CUDA  // 64 ranks of fibers take minutes
 // Copies of a row that cross nodes, a token, where experts are chosen uniformly: n nodes of 8 ranks, 256 experts, 8
 // a token. The chance that none of a rank's (a node's) m experts is among the 8 is C(256−m, 8) ÷ C(256, 8).
 TEST(ExchangeVolume, IsTheExpectedOneUnderUniformRouting) {
@@ -351,12 +359,14 @@ TEST(ExchangeVolume, IsTheExpectedOneUnderUniformRouting) {
   }
 }
 
+#endif
+
 // Auto: every rank makes the same choice, and the cheapest by the bytes of the busiest links.
 TEST(ExchangeAuto, ChoosesTheCheapest) {
   const auto chosen = [](const Routed& routed, double across_rate, double latency_us) {
     std::mutex mutex;
     std::vector<device::Topology> all;
-    run_group(routed, Dtype::f64, exchange_attributes(routed, "auto", across_rate, latency_us),
+    run_group(routed, kWidest, exchange_attributes(routed, "auto", across_rate, latency_us),
               [&](ExchangeRank& rank, int64_t p) {
                 rank.lists();
                 rank.dispatch([p](int64_t t, int64_t h) { return x_of(p, t, h); },

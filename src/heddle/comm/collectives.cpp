@@ -32,7 +32,7 @@ const Collective* find_collective(std::string_view kind, std::string_view backen
   static const std::vector<Collective> own{{"send", send}, {"receive", receive}};
   std::vector<const std::vector<Collective>*> lists{&own, &row_collectives()};
   if (backend == "cuda") {
-    lists.push_back(&device_exchange());
+    for (const auto* list : {&device_count_kernels(), &device_exchange_kernels()}) lists.push_back(list);
   } else {
     for (const auto* list : {&count_kernels(), &dispatch_kernels(), &collect_kernels()}) lists.push_back(list);
   }

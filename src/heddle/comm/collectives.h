@@ -21,8 +21,6 @@ struct Collective {
 
 /// The kernel of a communication op on the memory of a backend's device, or null when `kind` is none.
 const Collective* find_collective(std::string_view kind, std::string_view backend = "host");
-/// The experts' exchange on the memory of a device.
-const std::vector<Collective>& device_exchange();
 /// Of rows and of tensors cut into shards.
 const std::vector<Collective>& row_collectives();
 

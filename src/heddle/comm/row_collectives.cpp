@@ -211,7 +211,7 @@ void reduce_gradients(const KernelCall& call) {
     sum_parts(call, dtype, call.scratch + at, shard, ranks, mine, call.out[p].data);
     std::byte* rest = bytes_of(call.out[p]) + mine * size;
     if (work != nullptr) {
-      work->zero(rest, (shard - mine) * size, call.stream);
+      work->fill(rest, 0, (shard - mine) * size, call.stream);
     } else {
       std::memset(rest, 0, static_cast<size_t>((shard - mine) * size));
     }

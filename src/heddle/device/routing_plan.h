@@ -9,20 +9,10 @@
 
 #include <cstdint>
 
+#include "heddle/device/exchange_work.h"
 #include "heddle/device/kernel_call.h"
 
 namespace heddle::device {
-
-/// How rows reach the ranks of their experts. docs/features/moe_exchange.md compares them.
-enum class Topology : int32_t {
-  plain,  // every (token, expert) by itself
-  rank,   // once a rank, with the list of its experts there
-  node,   // once a node, to one rank of it, which hands it to the others
-  merge,  // all rows to every node, to one rank of it, which hands on what is chosen
-};
-
-/// Layout of the value `route`, i32[kRouteTokens + G]; what is not used is 0.
-enum RouteField { kRouteTopology, kRoutePassing, kRouteForwarded, kRouteTokens };
 
 struct RoutingPlan {
   RoutingPlan(const TensorView& experts, const TensorView& n, const TensorView& route, int64_t slices)
@@ -41,6 +31,8 @@ struct RoutingPlan {
   Topology topology() const { return static_cast<Topology>(route[kRouteTopology]); }
   /// Tokens that rank r has. Not known where the topology is plain.
   int64_t tokens_of(int64_t r) const { return route[kRouteTokens + r]; }
+  /// On a device, and likewise.
+  int64_t listed(RouteList list, int64_t r) const { return route[route_at(list, ranks) + r]; }
   /// The rank that holds slice s of an expert, and the expert's index there.
   int64_t rank_of(int64_t expert, int64_t slice) const { return expert / experts_each * slices + slice; }
   int64_t index_of(int64_t expert) const { return expert % experts_each; }

@@ -26,7 +26,7 @@ const OpDef share_counts{
       rule.require(ranks % slices == 0 && experts % (ranks / slices) == 0, "experts is not a multiple of the ranks");
       return std::vector{
           output(Dtype::i32, {fixed(2), fixed(ranks), fixed(experts / (ranks / slices))}, Role::metadata),
-          output(Dtype::i32, {fixed(3 + ranks)}, Role::metadata)};
+          output(Dtype::i32, {fixed(3 + (op.attributes.word("topology") == "plain" ? 1 : 10) * ranks)}, Role::metadata)};
     },
     .cost = [](const Stage& stage, const Op& op, const RowCounts& rows) {
       return Cost{.message_bytes = static_cast<double>(stage.bytes(op.out[0], rows)) / 2};

@@ -48,11 +48,6 @@ HEDDLE_KERNEL void HEDDLE_BOUNDS(256) cut_columns(CutArgs args) {
   }
 }
 
-HEDDLE_KERNEL void HEDDLE_BOUNDS(256) slots_of_rows(SlotsArgs args) {
-  for (int64_t i = place(); i < args.count; i += step())
-    args.slot_of_R[args.row_of_Tk[i]] = static_cast<int32_t>(i);
-}
-
 HEDDLE_KERNEL void local_offsets(LocalOffsetsArgs args) {
   if (place() > 0) return;
   int32_t sum = args.offsets[0] = 0;

@@ -22,14 +22,6 @@ struct CutArgs {
 template <class Unit>
 HEDDLE_KERNEL void cut_columns(CutArgs args);
 
-struct SlotsArgs {
-  const int32_t* row_of_Tk;
-  int32_t* slot_of_R;
-  int64_t count;
-};
-/// slot_of[row_of_i] = i.
-HEDDLE_KERNEL void slots_of_rows(SlotsArgs args);
-
 struct LocalOffsetsArgs {
   const int32_t* n_2GP;
   int32_t* offsets;

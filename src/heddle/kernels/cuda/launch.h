@@ -23,7 +23,7 @@ void launch_on_device(const LaunchShape& shape, const void* kernel, void (*call)
 void upload(void* to, const void* from, int64_t bytes, void* stream);
 /// Between any two memories, in the order of the stream.
 void copy_bytes(void* to, const void* from, int64_t bytes, void* stream);
-void zero_bytes(void* at, int64_t bytes, void* stream);
+void fill_bytes(void* at, int byte, int64_t bytes, void* stream);
 
 template <class Args>
 void launch(void (*kernel)(Args), const LaunchShape& shape, const std::type_identity_t<Args>& args, void* stream) {

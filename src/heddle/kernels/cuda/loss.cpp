@@ -96,7 +96,7 @@ void sweep(const KernelCall& call, Head& head, const Sweep& to) {
   const TensorView &x = call.in[0], &w = call.in[1];
   const auto* labels_T = numbers<const int32_t>(call.in[2]);
   const int64_t row_bytes = head.H * size_of(head.X);
-  if (head.T == 0 && to.acc && call.overwrite) zero_bytes(to.acc.data, head.V * head.H * 4, call.stream);
+  if (head.T == 0 && to.acc && call.overwrite) fill_bytes(to.acc.data, 0, head.V * head.H * 4, call.stream);
   for (int64_t first = 0; first < head.T; first += head.rows) {
     const int64_t rows = std::min(head.rows, head.T - first);
     const TensorView x_block = head.block(x.as<std::byte>() + first * row_bytes, head.X, rows, head.H);

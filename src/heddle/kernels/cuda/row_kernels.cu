@@ -1,25 +1,8 @@
 // Rows gathered, scattered and summed. See row_kernels.h. Sums have one order; nothing is added atomically.
-#include "heddle/kernels/cuda/language.h"
+#include "heddle/kernels/cuda/leaves.h"
 #include "heddle/kernels/cuda/row_kernels.h"
 
 namespace heddle::kernels::cuda {
-
-namespace {
-
-/// How often, once leaf j is there, the newest sum joins the one before it: device/merge_tree.h. One thread.
-HEDDLE_DEVICE void merges_of(const int32_t* keys, int count, uint8_t* merges) {
-  int8_t levels[kMostLeaves];
-  int pending = 0;
-  for (int j = 0; j < count; ++j) {
-    if (j > 0) levels[pending++] = static_cast<int8_t>(32 - __clz(keys[j] ^ keys[j - 1]));
-    const int next = j + 1 < count ? 32 - __clz(keys[j + 1] ^ keys[j]) : 127;
-    uint8_t joined = 0;
-    for (; pending > 0 && levels[pending - 1] < next; --pending) ++joined;
-    merges[j] = joined;
-  }
-}
-
-}  // namespace
 
 template <class X>
 HEDDLE_KERNEL void HEDDLE_BOUNDS(256) gather_rows(GatherArgs args) {
@@ -89,58 +72,23 @@ HEDDLE_KERNEL void HEDDLE_BOUNDS(256) embedding_wgrad(EmbeddingGradArgs args) {
 
 template <class X>
 HEDDLE_KERNEL void HEDDLE_BOUNDS(128) tree_sum(TreeSumArgs args) {
-  HEDDLE_SHARED(uint8_t, merges, kMostLeaves);
-  HEDDLE_SHARED(int64_t, row_of, kMostLeaves);
-  HEDDLE_SHARED(float, gate, kMostLeaves);
+  HEDDLE_SHARED(Leaves, leaves, 1);
   const int64_t t = blockIdx.x, H = args.H;
-  const int leaves = static_cast<int>(args.k);
+  const X* rows = static_cast<const X*>(args.rows);
   if (threadIdx.x == 0) {
-    int32_t keys[kMostLeaves];
-    int n = 0;
-    for (int64_t j = 0; j < args.k; ++j) {
-      const int64_t slot = t * args.k + j;
-      const int64_t row = args.row_of_Tk[slot];
-      const float g = args.g_Tk == nullptr ? 1.0f : args.g_Tk[slot];
-      const int32_t expert = args.experts_Tk[slot];
-      const int32_t key = args.key_of_E == nullptr ? expert : args.key_of_E[expert];
-      int at = n++;  // by key: an insertion
-      for (; at > 0 && keys[at - 1] > key; --at) {
-        keys[at] = keys[at - 1];
-        row_of[at] = row_of[at - 1];
-        gate[at] = gate[at - 1];
-      }
-      keys[at] = key;
-      row_of[at] = row;
-      gate[at] = g;
+    LeafList list(leaves[0]);
+    for (int64_t slot = t * args.k; slot < (t + 1) * args.k; ++slot) {
+      list.add(args.experts_Tk[slot], rows + static_cast<int64_t>(args.row_of_Tk[slot]) * H,
+               args.g_Tk == nullptr ? 1.0f : args.g_Tk[slot], false);
     }
-    merges_of(keys, n, merges);
+    list.finish();
   }
   __syncthreads();
-  const X* rows = static_cast<const X*>(args.rows);
-  const bool wide = wide_rows<X>(args.rows, H) && wide_rows<X>(args.to_TH, H) && wide_rows<X>(args.residual_TH, H);
+  const bool wide = wide_rows<X>(rows, H) && wide_rows<X>(args.to_TH, H) && wide_rows<X>(args.residual_TH, H);
   for (int64_t at = static_cast<int64_t>(threadIdx.x) * kPack; at < H; at += 128 * kPack) {
     const int64_t left = H - at;
-    float pending[kMostLeaves < 33 ? kMostLeaves : 33][kPack];  // a sum a bit of the key, and the newest
-    int top = 0;
-    for (int j = 0; j < leaves; ++j) {
-      float v[kPack];
-      load_pack(rows + row_of[j] * H + at, left, wide, v);
-      if (args.g_Tk != nullptr) {
-        HEDDLE_UNROLL
-        for (int c = 0; c < kPack; ++c) v[c] = gate[j] * v[c];
-      }
-      for (int m = merges[j]; m > 0; --m) {
-        --top;
-        HEDDLE_UNROLL
-        for (int c = 0; c < kPack; ++c) v[c] = pending[top][c] + v[c];
-      }
-      HEDDLE_UNROLL
-      for (int c = 0; c < kPack; ++c) pending[top][c] = v[c];
-      ++top;
-    }
     float sum[kPack];
-    HEDDLE_UNROLL
-    for (int c = 0; c < kPack; ++c) sum[c] = leaves > 0 ? pending[0][c] : 0.0f;
+    add_leaves<X>(leaves[0], args.g_Tk != nullptr, at, left, wide, sum);
     if (args.residual_TH != nullptr) {
       float r[kPack];
       load_pack(static_cast<const X*>(args.residual_TH) + t * H + at, left, wide, r);

@@ -6,8 +6,8 @@
 
 namespace heddle::kernels::cuda {
 
-/// Summed experts of a token, at most.
-constexpr int kMostLeaves = 64;
+/// Summed experts of a token, at most: as leaves.h.
+constexpr int kMostSummed = 64;
 
 struct GatherArgs {
   const void* from;
@@ -35,12 +35,11 @@ struct TreeSumArgs {
   const float* g_Tk;  // null: 1
   const int32_t* row_of_Tk;
   const int32_t* experts_Tk;
-  const int32_t* key_of_E;  // of each expert's leaf in the tree; null: the expert itself
   const void* residual_TH;  // or null
   void* to_TH;
   int64_t T, H, k;
 };
-/// to_t = Σ_j g[t,j]·rows[row_of[t,j]] in the tree of device/merge_tree.h, then + residual. A block a token.
+/// to_t = Σ_j g[t,j]·rows[row_of[t,j]] in the tree of device/merge_tree.h over experts, then + residual. A block a token.
 template <class X>
 HEDDLE_KERNEL void tree_sum(TreeSumArgs args);
 

@@ -6,8 +6,9 @@
 #include "heddle/kernels/cuda/backend.h"
 #include "heddle/kernels/cuda/exchange_kernels.h"
 #include "heddle/kernels/cuda/map_kernels.h"
-#include "heddle/kernels/cuda/router_kernels.h"
+#include "heddle/kernels/cuda/routing_kernels.h"
 #include "heddle/kernels/cuda/row_kernels.h"
+#include "heddle/kernels/cuda/way_home_kernels.h"
 
 namespace heddle::kernels::cuda {
 
@@ -44,45 +45,62 @@ void cut(std::byte* whole, std::byte* parts, int64_t rows, int64_t width, int64_
          {whole, parts, rows, width / unit, ranks, join}, stream);
 }
 
-void count(const int32_t* experts_Tk, int64_t T, int64_t k, int64_t E, int32_t* counts_E, void* stream) {
-  // The kernel writes what expert e has at e + 1.
-  launch(count_rows, {.blocks_x = E}, {experts_Tk, nullptr, nullptr, counts_E - 1, T, k, E}, stream);
-}
-
-void sort(const int32_t* experts_Tk, int64_t T, int64_t k, int64_t E, int32_t* row_of_Tk, int32_t* slot_of_R,
-          int32_t* offsets, void* stream) {
-  const SortRowsArgs args{experts_Tk, row_of_Tk, nullptr, offsets, T, k, E};
-  launch(count_rows, {.blocks_x = E}, args, stream);
-  launch(sum_rows, {.threads = 32}, args, stream);
-  launch(sort_rows, {.blocks_x = E}, args, stream);
-  launch(slots_of_rows, flat(T * k), {row_of_Tk, slot_of_R, T * k}, stream);
-}
-
-void gather(const TensorView& from, const int32_t* slot_of_R, int64_t k, int64_t R, void* to, void* stream) {
-  by_type(from.dtype, [&]<class X>(X) {
-    const int64_t H = from.columns();
-    launch(gather_rows<X>, {.blocks_x = std::min<int64_t>(blocks_for(R * blocks_for(H, 8), 256), 1 << 16)},
-           {from.data, slot_of_R, to, R, H, from.rows(), k}, stream);
+void gather(Dtype dtype, const void* from, int64_t H, const int32_t* index_R, int64_t each, int64_t R, void* to,
+            void* stream) {
+  constexpr int64_t kAnyRow = int64_t{1} << 40;  // indices are the exchange's own
+  by_type(dtype, [&]<class X>(X) {
+    launch(gather_rows<X>, flat(R * blocks_for(H, 8)), {from, index_R, to, R, H, kAnyRow, each}, stream);
   });
 }
 
-void tree(const void* rows, const float* g_Tk, const int32_t* row_of_Tk, const TensorView& experts_Tk,
-          const int32_t* key_of_E, const TensorView& residual_TH, const TensorView& to_TH, void* stream) {
-  HEDDLE_CHECK(experts_Tk.dim(1) <= kMostLeaves, "{} experts a token", experts_Tk.dim(1));
-  by_type(to_TH.dtype, [&]<class X>(X) {
-    TreeSumArgs args{};
-    args.rows = rows;
-    args.g_Tk = g_Tk;
-    args.row_of_Tk = row_of_Tk;
-    args.experts_Tk = numbers<const int32_t>(experts_Tk);
-    args.key_of_E = key_of_E;
-    args.residual_TH = numbers<const X>(residual_TH);
-    args.to_TH = numbers<X>(to_TH);
-    args.T = experts_Tk.dim(0);
-    args.k = experts_Tk.dim(1);
-    args.H = to_TH.columns();
-    launch(tree_sum<X>, {.blocks_x = args.T, .threads = 128}, args, stream);
-  });
+void running(int32_t* counts, int64_t count, void* stream) {
+  launch(running_sums, {.threads = 32}, {counts, count}, stream);
+}
+
+void list(const device::ListTokens& args, void* stream) {
+  const int64_t lists = args.routes.D * args.routes.I;
+  launch(list_tokens, {.blocks_x = args.routes.D, .blocks_y = args.routes.I, .threads = kListThreads}, args, stream);
+  if (args.place_DQ == nullptr) return;
+  running(args.many_DI, lists, stream);
+  running(args.alone_DI, lists, stream);
+}
+
+void tokens(const device::TokensOfPlaces& args, void* stream) {
+  launch(tokens_of_places, flat(args.D * args.Q), args, stream);
+}
+
+void list_of_rows(const device::ListRows& args, void* stream) {
+  const int64_t lists = args.routes.D * args.routes.I * args.routes.P;
+  launch(count_slots, {.blocks_x = lists, .threads = kListThreads}, args, stream);
+  if (args.slot_of_R == nullptr) return;
+  running(args.offsets, lists, stream);
+  launch(list_slots, {.blocks_x = lists, .threads = kListThreads}, args, stream);
+}
+
+void places(const device::PlaceRows& args, void* stream) {
+  launch(place_rows, {.blocks_x = args.P, .blocks_y = args.G, .threads = kListThreads}, args, stream);
+}
+
+LaunchShape a_block_each(int64_t tokens) { return {.blocks_x = tokens, .threads = kSumThreads}; }
+
+void sum_arrived(Dtype rows, const device::SumTokens& args, void* stream) {
+  by_type(rows, [&]<class X>(X) { launch(sum_tokens<X>, a_block_each(args.U), args, stream); });
+}
+void sum_passing(Dtype rows, const device::SumNode& args, void* stream) {
+  by_type(rows, [&]<class X>(X) { launch(sum_node<X>, a_block_each(args.routes.Q), args, stream); });
+}
+void sum_at_home(Dtype rows, const device::SumHome& args, void* stream) {
+  const int64_t leaves = args.routes.k * args.routes.slices;
+  if (leaves > kMostSummed) config_error("{} rows of a token are summed, at most {} on a device", leaves, kMostSummed);
+  by_type(rows, [&]<class X>(X) { launch(sum_home<X>, a_block_each(args.routes.Q), args, stream); });
+}
+void numbers_of_slots(const device::SlotNumbers& args, void* stream) {
+  launch(slot_numbers, flat(args.routes.Q * args.routes.k), args, stream);
+}
+
+void own(const device::OwnNumbers& args, void* stream) { launch(own_numbers, {}, args, stream); }
+void choose(const device::ChooseRoute& args, void* stream) {
+  launch(choose_route, {.shared_bytes = route_shared_bytes(args.G)}, args, stream);
 }
 
 void offsets_here(const int32_t* n_2GP, int64_t G, int64_t P, int32_t* offsets, void* stream) {
@@ -96,12 +114,19 @@ const device::RowWork* row_work() {
                                     .add = add,
                                     .cut_columns = cut,
                                     .copy = copy_bytes,
-                                    .zero = zero_bytes,
+                                    .fill = fill_bytes,
                                     .upload = upload,
-                                    .count_rows = count,
-                                    .sort_rows = sort,
                                     .gather = gather,
-                                    .tree_sum = tree,
+                                    .list_tokens = list,
+                                    .tokens_of_places = tokens,
+                                    .list_rows = list_of_rows,
+                                    .place_rows = places,
+                                    .sum_tokens = sum_arrived,
+                                    .sum_node = sum_passing,
+                                    .sum_home = sum_at_home,
+                                    .slot_numbers = numbers_of_slots,
+                                    .own_numbers = own,
+                                    .choose_route = choose,
                                     .local_offsets = offsets_here};
   return &work;
 }

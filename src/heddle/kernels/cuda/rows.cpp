@@ -21,7 +21,7 @@ void permute(const KernelCall& call) { gather(call.in[0], call.in[2], call.out[0
 
 void embedding_dgrad(const KernelCall& call) {
   const TensorView& acc = call.updates[0];
-  if (call.overwrite) zero_bytes(acc.data, acc.elements() * 4, call.stream);
+  if (call.overwrite) fill_bytes(acc.data, 0, acc.elements() * 4, call.stream);
   by_type(call.in[0].dtype, [&]<class X>(X) {
     launch(embedding_wgrad<X>, {.blocks_x = call.in[1].elements()},
            {numbers<const X>(call.in[0]), numbers<const int32_t>(call.in[1]), numbers<float>(acc),
@@ -33,8 +33,8 @@ void embedding_dgrad(const KernelCall& call) {
 Support sums_few(const ir::Stage& stage, const ir::Op& op) {
   if (const Support types = narrow<Among::in, 0>(stage, op); !types) return types;
   const int64_t k = stage.value(op.in[op.kind() == "unpermute" ? 2 : 1]).shape.back().count;
-  if (k <= kMostLeaves) return Support::yes();
-  return Support::no(fmt::format("{} experts a token, at most {} are summed", k, kMostLeaves));
+  if (k <= kMostSummed) return Support::yes();
+  return Support::no(fmt::format("{} experts a token, at most {} are summed", k, kMostSummed));
 }
 
 /// permute_dgrad: dp, row_of, experts. unpermute: y, g, row_of, experts, residual?.

@@ -68,7 +68,7 @@ void grad_norm_op(const KernelCall& call) {
            call.stream);
     first = false;
   }
-  if (first) zero_bytes(sum, 8, call.stream);
+  if (first) fill_bytes(sum, 0, 8, call.stream);
   launch(grad_norm, {.threads = 32},
          {sum, numbers<double>(call.out[0]), numbers<double>(call.out[1]), call.op->attributes.number("max_norm")},
          call.stream);

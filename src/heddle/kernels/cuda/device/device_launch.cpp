@@ -97,9 +97,9 @@ void copy_bytes(void* to, const void* from, int64_t bytes, void* stream) {
         "copying");
 }
 
-void zero_bytes(void* at, int64_t bytes, void* stream) {
+void fill_bytes(void* at, int byte, int64_t bytes, void* stream) {
   if (bytes == 0) return;
-  check(cudaMemsetAsync(at, 0, static_cast<size_t>(bytes), static_cast<cudaStream_t>(stream)), "zeroing");
+  check(cudaMemsetAsync(at, byte, static_cast<size_t>(bytes), static_cast<cudaStream_t>(stream)), "filling");
 }
 
 }  // namespace heddle::kernels::cuda

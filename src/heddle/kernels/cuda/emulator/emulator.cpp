@@ -179,6 +179,6 @@ void upload(void* to, const void* from, int64_t bytes, void*) { std::memcpy(to, 
 void copy_bytes(void* to, const void* from, int64_t bytes, void*) {
   std::memcpy(to, from, static_cast<size_t>(bytes));
 }
-void zero_bytes(void* at, int64_t bytes, void*) { std::memset(at, 0, static_cast<size_t>(bytes)); }
+void fill_bytes(void* at, int byte, int64_t bytes, void*) { std::memset(at, byte, static_cast<size_t>(bytes)); }
 
 }  // namespace heddle::kernels::cuda

@@ -1,0 +1,164 @@
+// What the experts' exchange does on the memory of a device between its messages: lists of the tokens and rows that
+// go to each rank or node, places of what arrives, sums on the way back. Each struct is the argument of one kernel;
+// RowWork (row_work.h) has the functions. All memory is the device's.
+//
+// Lists are made where they are needed, from the experts of tokens; the host knows counts only (routing_plan.h). A
+// list of tokens begins with those of several rows there, by token, and ends with those of one, which may go back as
+// rows: so sums and rows lie in two runs, each in the order of the list. Q tokens of I sources with k experts each;
+// D destinations; G ranks, P experts on each, L rows of a token on a rank at most; S rows received; A is f32.
+#pragma once
+
+#include <cstdint>
+
+namespace heddle::device {
+
+/// How rows reach the ranks of their experts. docs/features/moe_exchange.md compares them.
+enum class Topology : int32_t {
+  plain,  // every (token, expert) by itself
+  rank,   // once a rank, with the list of its experts there
+  node,   // once a node, to one rank of it, which hands it to the others
+  merge,  // all rows to every node, to one rank of it, which hands on what is chosen
+};
+
+/// Layout of the value `route`, i32[route_size(…)]: these, then lists of G numbers. What is not used is 0.
+enum RouteField { kRouteTopology, kRoutePassing, kRouteForwarded, kRouteTokens };
+/// Numbers of each rank p: its tokens. The others are made on devices only: what this rank sends to p in the last hop
+/// to the experts (tokens, those of them that are alone, rows), tokens of source p that arrive here by it; what this
+/// rank sends to node p, and source p to this node, to be passed on.
+enum class RouteList { tokens, leave, leave_alone, leave_rows, arrive, arrive_alone, out, out_alone, in, in_alone };
+constexpr int64_t kRouteLists = 10;
+constexpr int64_t route_size(int64_t ranks, bool plain) { return kRouteTokens + (plain ? 1 : kRouteLists) * ranks; }
+constexpr int64_t route_at(RouteList list, int64_t ranks) {
+  return kRouteTokens + static_cast<int64_t>(list) * ranks;
+}
+
+/// Tokens and where their experts' rows go.
+struct TokenRoutes {
+  const int32_t* experts_Qk;
+  const int32_t* first_I;  // of each source's tokens, and the end
+  const int32_t* to_D;     // destinations: ranks, or nodes where by_node
+  const int32_t* node_of_G;
+  int64_t Q, k, I, D, P, slices, G;
+  bool by_node;
+};
+
+/// Which tokens have one row only: at the rank, or on the node of the destination.
+enum class Alone : int32_t { never, on_rank, on_node };
+
+struct ListTokens {
+  TokenRoutes routes;
+  Alone alone;
+  bool all;           // every token, whatever it chose, in its order
+  int32_t* place_DQ;  // in the destination's list of its source, -1 without; null: counts only
+  int32_t* many_DI;   // counts, of tokens that are not alone at [d·I + i + 1]; then firsts
+  int32_t* alone_DI;
+};
+
+/// token[many + alone + place] = q, or what stands for it in another list.
+struct TokensOfPlaces {
+  const int32_t *place_DQ, *many_DI, *alone_DI, *first_I;
+  const int32_t *other_place_Q, *other_many_I, *other_alone_I;  // null: the token itself
+  int32_t* token_U;
+  int64_t D, Q, I;
+};
+
+/// Rows by (destination, source, expert, token); destinations are ranks.
+struct ListRows {
+  TokenRoutes routes;
+  int32_t* offsets;      // [D·I·P + 1]: counts at [… + 1]; then firsts
+  int32_t* slot_of_R;    // q·k + j
+  int32_t* row_of_Qks;   // of each (slot, slice); what goes elsewhere is not written
+  const float* g_Qk;     // null: no headers
+  int32_t* header_R2;    // gate's bits, code
+  const int32_t *place_DQ, *many_DI, *alone_DI;  // null: the code is not used
+};
+
+/// A row's token and its order among the token's rows on its rank, as sent ahead of the rows; ~code: it is alone.
+constexpr int32_t kRowsOfToken = 32;
+
+struct PlaceRows {
+  const int32_t* n_2GP;
+  const int32_t* turn_G;                    // in which order sources arrive
+  const int32_t *arrive_G, *arrive_alone_G;  // tokens that arrive; null: rows, one by one
+  int64_t G, P, L;
+  bool marked;               // tokens that are alone come in a run of their own
+  const int32_t* header_S2;  // null: codes are known
+  float* g_S;
+  int32_t* code_S;
+  // Each may be null.
+  int32_t* row_of_arrival;   // where the row that arrives at a place lies
+  int32_t* from_S;           // the arrived token, or row, that a row is
+  int32_t *leaf_UL, *key_UL;  // rows of an arrived token, -1 where there is none, and their experts
+  int32_t* to_U;             // its place among the sums; ~place among rows that go back alone
+};
+
+/// The sum of each arrived token over its rows here.
+struct SumTokens {
+  const void* rows_SH;
+  const float* g_S;  // null: 1
+  const int32_t *leaf_UL, *key_UL, *to_U;
+  float* sums;
+  void* alone;
+  int64_t U, L, H;
+};
+
+/// Sums of a node's ranks, token by token.
+struct SumNode {
+  TokenRoutes routes;  // to the ranks of the node, in order
+  const int32_t *place_DQ, *many_DI, *alone_DI;
+  const float* sums;  // as they came from the ranks
+  const void* alone;
+  const int32_t *to_place_Q, *to_many_I, *to_alone_I;  // in the lists of what goes on to the sources
+  float* to_sums;
+  void* to_alone;
+  int64_t H;
+  int32_t node;
+};
+
+/// Σ over what comes home of a token; then + residual.
+struct SumHome {
+  TokenRoutes routes;
+  const int32_t* row_of_Tks;  // plain: rows, one by one; else null, and what comes home lies by list
+  const int32_t *place_DQ, *many_DI, *alone_DI;
+  const float* sums;
+  const void* rows;
+  const float* g_Tk;  // null: 1
+  const int32_t* key_of_G;
+  int64_t keys_each;  // plain: keys of a rank
+  const void* residual_TH;
+  void* to_TH;
+  int64_t H;
+};
+
+/// Gradients of gates. spread: from rows to [slot·slices + slice], 0 for what other nodes have; else the sum over
+/// slices at home, from rows, or by node from what was spread.
+struct SlotNumbers {
+  TokenRoutes routes;
+  const float* from;
+  const int32_t* row_of_Qks;  // null: `from` lies by node, as it was spread
+  float* to;
+  bool spread;
+  int32_t node;
+};
+
+/// What a source tells all others of its rows; counts of tokens are made by ListTokens.
+/// [tokens, rows_G, on_rank: many_G, alone_G, on_node: many_G, alone_G, to nodes: many_N, alone_N].
+constexpr int64_t numbers_each(int64_t ranks, int64_t nodes) { return 1 + 5 * ranks + 2 * nodes; }
+
+struct OwnNumbers {
+  const int32_t* sent_GP;
+  int32_t* numbers;
+  int64_t G, P, T;
+};
+
+/// The topology, and the route of this rank: routing_plan.h.
+struct ChooseRoute {
+  const int32_t* numbers;  // of every rank
+  const int32_t *node_of_G, *gate_GN;
+  int32_t* route;
+  int64_t G, N, self;
+  int32_t topology;  // -1: the cheapest
+  double row_bytes, sum_bytes, within_bytes_per_us, across_bytes_per_us, within_latency_us, across_latency_us;
+};
+
+}  // namespace heddle::device

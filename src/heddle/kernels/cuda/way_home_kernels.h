@@ -1,0 +1,20 @@
+// Sums of what experts made of a token, on its way back to where it came from: at the ranks of the experts, at the
+// rank that passed it on, at home. The arguments: device/exchange_work.h. A block a token; rows are of X, sums f32.
+#pragma once
+
+#include "heddle/device/exchange_work.h"
+#include "heddle/kernels/cuda/arguments.h"
+
+namespace heddle::kernels::cuda {
+
+constexpr int kSumThreads = 128;
+
+template <class X>
+HEDDLE_KERNEL void sum_tokens(device::SumTokens args);
+template <class X>
+HEDDLE_KERNEL void sum_node(device::SumNode args);
+template <class X>
+HEDDLE_KERNEL void sum_home(device::SumHome args);
+HEDDLE_KERNEL void slot_numbers(device::SlotNumbers args);
+
+}  // namespace heddle::kernels::cuda
