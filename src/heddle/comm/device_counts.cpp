@@ -1,5 +1,5 @@
-// share_counts and counts_to_host on the memory of a device. The topology is chosen there too, from the same gathered
-// numbers on every rank: the host learns of it with the counts.
+// share_counts and counts_to_host on the memory of a device. The topology is chosen there too, from the same
+// gathered numbers on every rank: the host learns of it with the counts.
 #include "heddle/comm/exchange_kernels.h"
 #include "heddle/comm/parcels.h"
 #include "heddle/comm/places.h"

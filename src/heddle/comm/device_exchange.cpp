@@ -1,9 +1,10 @@
-// Rows to their experts and back on the memory of a device: dispatch, collect and their gradients, in every topology.
+// Rows to their experts and back on the memory of a device: dispatch, collect and their gradients, in every
+// topology.
 //
 // The host knows from its copies of the counts how many tokens and rows go where, and no more: which these are, the
-// device lists for itself (device/exchange_work.h). Between two ranks rows travel in one piece, sums that go back in
-// at most two; what arrives is then put in its place. T tokens, k experts a token, Q tokens that pass through here,
-// R rows by (rank, source, expert, token), S rows received, U tokens received, G ranks, P experts on each.
+// device lists for itself (device/exchange_work.h). Between two ranks rows travel in one piece, sums that go back
+// in at most two; what arrives is then put in its place. T tokens, k experts a token, Q tokens that pass through
+// here, R rows by (rank, source, expert, token), S rows received, U tokens received, G ranks, P experts on each.
 #include <algorithm>
 #include <bit>
 #include <numeric>
@@ -29,8 +30,7 @@ int64_t padded(int64_t bytes) { return (bytes + 255) / 256 * 256; }
 /// Sums, then rows that go back alone, in one stretch of scratch.
 struct Mixed {
   Mixed(std::byte* base, int64_t sums, int64_t H)
-      : sums(reinterpret_cast<float*>(base)),
-        rows(base + padded(sums * H * static_cast<int64_t>(sizeof(float)))) {}
+      : sums(reinterpret_cast<float*>(base)), rows(base + padded(sums * H * static_cast<int64_t>(sizeof(float)))) {}
   float* sums;
   std::byte* rows;
 };
@@ -111,7 +111,8 @@ class Exchange {
     work_.gather(dtype_, rows, H_, plain ? room_.slot_of_R : room_.token_U, plain ? size_.k : 1, leaving,
                  room_.leaving, call_.stream);
     Parcels parcels;
-    if (gates != nullptr) runs(parcels, leave_, leave_.rows, room_.header_R2, arrive_, arrive_.rows, room_.header_S2, 8);
+    if (gates != nullptr)
+      runs(parcels, leave_, leave_.rows, room_.header_R2, arrive_, arrive_.rows, room_.header_S2, 8);
     runs(parcels, leave_, leave_.all(), room_.leaving, arrive_, arrive_.all(), room_.arriving, size_.row_bytes);
     parcels.exchange(*call_.communicator);
     device::PlaceRows place = placing();
@@ -222,8 +223,8 @@ class Exchange {
     int64_t bytes() const { return bytes_; }
 
     int32_t *node_of_G, *key_of_G, *turn_G, *every_G, *members, *own_node, *first_I, *own_first;
-    int32_t *place_DQ, *many_DI, *alone_DI;              // of what goes from here to the ranks of experts
-    int32_t *outer_place, *outer_many, *outer_alone;     // of what goes to nodes
+    int32_t *place_DQ, *many_DI, *alone_DI;           // of what goes from here to the ranks of experts
+    int32_t *outer_place, *outer_many, *outer_alone;  // of what goes to nodes
     int32_t *offsets, *token_U, *slot_of_R, *row_of_Qks, *header_R2, *header_S2;
     int32_t *from_S, *row_of_arrival, *to_U, *leaf_UL, *key_UL;
     float *number_R, *number_S, *gates_Qk, *spread_numbers, *home_numbers;
@@ -300,7 +301,8 @@ class Exchange {
     const auto listed = [&](RouteList list, int64_t r) { return plain ? 0 : plan_.listed(list, r); };
     if (!over_nodes_) {
       for (int r = 0; r < size_.G; ++r) {
-        add(leave_, r, rows_to(r), plain ? rows_to(r) : listed(RouteList::leave, r), listed(RouteList::leave_alone, r));
+        add(leave_, r, rows_to(r), plain ? rows_to(r) : listed(RouteList::leave, r),
+            listed(RouteList::leave_alone, r));
         add(arrive_, r, rows_from(r), plain ? rows_from(r) : listed(RouteList::arrive, r),
             listed(RouteList::arrive_alone, r));
       }
@@ -326,8 +328,8 @@ class Exchange {
   }
 
   /// What goes to each end in order, and what comes from each: `each` bytes a count.
-  void runs(Parcels& parcels, const Ends& to, const std::vector<int64_t>& sent, const void* from, const Ends& source,
-            const std::vector<int64_t>& received, void* into, int64_t each) const {
+  void runs(Parcels& parcels, const Ends& to, const std::vector<int64_t>& sent, const void* from,
+            const Ends& source, const std::vector<int64_t>& received, void* into, int64_t each) const {
     const auto* at = static_cast<const std::byte*>(from);
     for (size_t i = 0; i < sent.size(); ++i) {
       parcels.send(to.peer[i], static_cast<const void*>(at), sent[i] * each);
@@ -339,7 +341,8 @@ class Exchange {
       place += received[i] * each;
     }
   }
-  void mixed_runs(Parcels& parcels, const Ends& to, const Mixed& from, const Ends& source, const Mixed& into) const {
+  void mixed_runs(Parcels& parcels, const Ends& to, const Mixed& from, const Ends& source,
+                  const Mixed& into) const {
     runs(parcels, to, to.many, from.sums, source, source.many, into.sums, H_ * 4);
     runs(parcels, to, to.alone, from.rows, source, source.alone, into.rows, size_.row_bytes);
   }

@@ -3,9 +3,9 @@
 // RowWork (row_work.h) has the functions. All memory is the device's.
 //
 // Lists are made where they are needed, from the experts of tokens; the host knows counts only (routing_plan.h). A
-// list of tokens begins with those of several rows there, by token, and ends with those of one, which may go back as
-// rows: so sums and rows lie in two runs, each in the order of the list. Q tokens of I sources with k experts each;
-// D destinations; G ranks, P experts on each, L rows of a token on a rank at most; S rows received; A is f32.
+// list of tokens begins with those of several rows there, by token, and ends with those of one, which may go back
+// as rows: so sums and rows lie in two runs, each in the order of the list. Q tokens of I sources with k experts
+// each; D destinations; G ranks, P experts on each, L rows of a token on a rank at most; S rows received; A is f32.
 #pragma once
 
 #include <cstdint>
@@ -22,9 +22,9 @@ enum class Topology : int32_t {
 
 /// Layout of the value `route`, i32[route_size(…)]: these, then lists of G numbers. What is not used is 0.
 enum RouteField { kRouteTopology, kRoutePassing, kRouteForwarded, kRouteTokens };
-/// Numbers of each rank p: its tokens. The others are made on devices only: what this rank sends to p in the last hop
-/// to the experts (tokens, those of them that are alone, rows), tokens of source p that arrive here by it; what this
-/// rank sends to node p, and source p to this node, to be passed on.
+/// Numbers of each rank p: its tokens. The others are made on devices only: what this rank sends to p in the last
+/// hop to the experts (tokens, those of them that are alone, rows), tokens of source p that arrive here by it; what
+/// this rank sends to node p, and source p to this node, to be passed on.
 enum class RouteList { tokens, leave, leave_alone, leave_rows, arrive, arrive_alone, out, out_alone, in, in_alone };
 constexpr int64_t kRouteLists = 10;
 constexpr int64_t route_size(int64_t ranks, bool plain) { return kRouteTokens + (plain ? 1 : kRouteLists) * ranks; }
@@ -65,11 +65,11 @@ struct TokensOfPlaces {
 /// Rows by (destination, source, expert, token); destinations are ranks.
 struct ListRows {
   TokenRoutes routes;
-  int32_t* offsets;      // [D·I·P + 1]: counts at [… + 1]; then firsts
-  int32_t* slot_of_R;    // q·k + j
-  int32_t* row_of_Qks;   // of each (slot, slice); what goes elsewhere is not written
-  const float* g_Qk;     // null: no headers
-  int32_t* header_R2;    // gate's bits, code
+  int32_t* offsets;                              // [D·I·P + 1]: counts at [… + 1]; then firsts
+  int32_t* slot_of_R;                            // q·k + j
+  int32_t* row_of_Qks;                           // of each (slot, slice); what goes elsewhere is not written
+  const float* g_Qk;                             // null: no headers
+  int32_t* header_R2;                            // gate's bits, code
   const int32_t *place_DQ, *many_DI, *alone_DI;  // null: the code is not used
 };
 
@@ -78,7 +78,7 @@ constexpr int32_t kRowsOfToken = 32;
 
 struct PlaceRows {
   const int32_t* n_2GP;
-  const int32_t* turn_G;                    // in which order sources arrive
+  const int32_t* turn_G;                     // in which order sources arrive
   const int32_t *arrive_G, *arrive_alone_G;  // tokens that arrive; null: rows, one by one
   int64_t G, P, L;
   bool marked;               // tokens that are alone come in a run of their own
@@ -86,10 +86,10 @@ struct PlaceRows {
   float* g_S;
   int32_t* code_S;
   // Each may be null.
-  int32_t* row_of_arrival;   // where the row that arrives at a place lies
-  int32_t* from_S;           // the arrived token, or row, that a row is
+  int32_t* row_of_arrival;    // where the row that arrives at a place lies
+  int32_t* from_S;            // the arrived token, or row, that a row is
   int32_t *leaf_UL, *key_UL;  // rows of an arrived token, -1 where there is none, and their experts
-  int32_t* to_U;             // its place among the sums; ~place among rows that go back alone
+  int32_t* to_U;              // its place among the sums; ~place among rows that go back alone
 };
 
 /// The sum of each arrived token over its rows here.

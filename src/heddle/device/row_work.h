@@ -1,6 +1,6 @@
 // What collectives do with rows between their exchanges, on the memory of a device: sums in rank order, columns cut
-// and joined, the lists and sums of the experts' exchange. The kernels belong to the device's backend, the exchanges
-// to a communicator; the executor brings both together. All run in the order of `stream`.
+// and joined, the lists and sums of the experts' exchange. The kernels belong to the device's backend, the
+// exchanges to a communicator; the executor brings both together. All run in the order of `stream`.
 #pragma once
 
 #include <cstddef>
@@ -25,8 +25,8 @@ struct RowWork {
   /// From memory of the host, which may change as soon as this returns.
   void (*upload)(void* to, const void* from, int64_t bytes, void* stream);
   /// to_r = from[index_r ÷ each], rows of H numbers.
-  void (*gather)(Dtype dtype, const void* from, int64_t H, const int32_t* index_R, int64_t each, int64_t R, void* to,
-                 void* stream);
+  void (*gather)(Dtype dtype, const void* from, int64_t H, const int32_t* index_R, int64_t each, int64_t R,
+                 void* to, void* stream);
 
   // The experts' exchange: exchange_work.h.
   /// Lists, or without place_DQ counts only.

@@ -1,5 +1,5 @@
-// Sums of a token's rows in the tree of device/merge_tree.h, a block a token: one thread lists the leaves, then every
-// thread adds its columns of them.
+// Sums of a token's rows in the tree of device/merge_tree.h, a block a token: one thread lists the leaves, then
+// every thread adds its columns of them.
 #pragma once
 
 #include "heddle/kernels/cuda/language.h"

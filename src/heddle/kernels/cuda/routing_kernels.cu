@@ -1,5 +1,6 @@
 // Lists of the tokens and rows of an exchange, and the choice of its topology. See routing_kernels.h. A block scans
-// the tokens of its source in order, so that lists are the same whatever runs beside it; nothing is added atomically.
+// the tokens of its source in order, so that lists are the same whatever runs beside it; nothing is added
+// atomically.
 #include "heddle/kernels/cuda/language.h"
 #include "heddle/kernels/cuda/routing_kernels.h"
 
@@ -100,9 +101,8 @@ HEDDLE_KERNEL void HEDDLE_BOUNDS(256) tokens_of_places(device::TokensOfPlaces ar
     while (args.first_I[i + 1] <= q) ++i;
     const int64_t b = d * args.I + i;
     args.token_U[args.many_DI[b] + args.alone_DI[b] + found] =
-        args.other_place_Q == nullptr
-            ? static_cast<int32_t>(q)
-            : args.other_many_I[i] + args.other_alone_I[i] + args.other_place_Q[q];
+        args.other_place_Q == nullptr ? static_cast<int32_t>(q)
+                                      : args.other_many_I[i] + args.other_alone_I[i] + args.other_place_Q[q];
   }
 }
 
@@ -319,7 +319,8 @@ HEDDLE_DEVICE Topology cheapest(const device::ChooseRoute& args, double* links) 
   consider(Topology::rank, hop_us(args, Hop::rank, links) + hop_us(args, Hop::rank_back, links));
   if (args.N == 1) return best;
   const double within = hop_us(args, Hop::within, links), back = hop_us(args, Hop::within_back, links);
-  consider(Topology::node, hop_us(args, Hop::across, links) + within + back + hop_us(args, Hop::across_back, links));
+  consider(Topology::node,
+           hop_us(args, Hop::across, links) + within + back + hop_us(args, Hop::across_back, links));
   consider(Topology::merge, hop_us(args, Hop::merge, links) + within + back + hop_us(args, Hop::merge_back, links));
   return best;
 }
@@ -330,8 +331,8 @@ HEDDLE_KERNEL void HEDDLE_BOUNDS(256) choose_route(device::ChooseRoute args) {
   HEDDLE_DYNAMIC_SHARED(shared);
   const Gathered all(args);
   const int64_t G = args.G, me = args.self;
-  const Topology topology = args.topology >= 0 ? static_cast<Topology>(args.topology)
-                                               : cheapest(args, reinterpret_cast<double*>(shared));
+  const Topology topology =
+      args.topology >= 0 ? static_cast<Topology>(args.topology) : cheapest(args, reinterpret_cast<double*>(shared));
   const auto at = [&](RouteList list, int64_t r) -> int32_t& { return args.route[device::route_at(list, G) + r]; };
   const int32_t own_node = args.node_of_G[me];
   const bool over_nodes = topology == Topology::node || topology == Topology::merge;

@@ -1,4 +1,5 @@
-// Lists of the tokens and rows of an exchange, and the choice of its topology. The arguments: device/exchange_work.h.
+// Lists of the tokens and rows of an exchange, and the choice of its topology. The arguments:
+// device/exchange_work.h.
 #pragma once
 
 #include "heddle/device/exchange_work.h"

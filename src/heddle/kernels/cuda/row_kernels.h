@@ -39,7 +39,8 @@ struct TreeSumArgs {
   void* to_TH;
   int64_t T, H, k;
 };
-/// to_t = Σ_j g[t,j]·rows[row_of[t,j]] in the tree of device/merge_tree.h over experts, then + residual. A block a token.
+/// to_t = Σ_j g[t,j]·rows[row_of[t,j]] in the tree of device/merge_tree.h over experts, then + residual. A block a
+/// token.
 template <class X>
 HEDDLE_KERNEL void tree_sum(TreeSumArgs args);
 

@@ -59,7 +59,8 @@ void running(int32_t* counts, int64_t count, void* stream) {
 
 void list(const device::ListTokens& args, void* stream) {
   const int64_t lists = args.routes.D * args.routes.I;
-  launch(list_tokens, {.blocks_x = args.routes.D, .blocks_y = args.routes.I, .threads = kListThreads}, args, stream);
+  launch(list_tokens, {.blocks_x = args.routes.D, .blocks_y = args.routes.I, .threads = kListThreads}, args,
+         stream);
   if (args.place_DQ == nullptr) return;
   running(args.many_DI, lists, stream);
   running(args.alone_DI, lists, stream);
@@ -91,7 +92,8 @@ void sum_passing(Dtype rows, const device::SumNode& args, void* stream) {
 }
 void sum_at_home(Dtype rows, const device::SumHome& args, void* stream) {
   const int64_t leaves = args.routes.k * args.routes.slices;
-  if (leaves > kMostSummed) config_error("{} rows of a token are summed, at most {} on a device", leaves, kMostSummed);
+  if (leaves > kMostSummed)
+    config_error("{} rows of a token are summed, at most {} on a device", leaves, kMostSummed);
   by_type(rows, [&]<class X>(X) { launch(sum_home<X>, a_block_each(args.routes.Q), args, stream); });
 }
 void numbers_of_slots(const device::SlotNumbers& args, void* stream) {

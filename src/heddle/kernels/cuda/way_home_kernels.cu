@@ -50,7 +50,8 @@ HEDDLE_KERNEL void HEDDLE_BOUNDS(kSumThreads) sum_tokens(device::SumTokens args)
     LeafList list(leaves[0]);
     for (int64_t leaf = u * args.L; leaf < (u + 1) * args.L && args.leaf_UL[leaf] >= 0; ++leaf) {
       const int64_t row = args.leaf_UL[leaf];
-      list.add(args.key_UL[leaf], row_of<X>(args.rows_SH, row, H), args.g_S == nullptr ? 1.0f : args.g_S[row], false);
+      list.add(args.key_UL[leaf], row_of<X>(args.rows_SH, row, H), args.g_S == nullptr ? 1.0f : args.g_S[row],
+               false);
     }
     list.finish();
   }
@@ -78,8 +79,9 @@ HEDDLE_KERNEL void HEDDLE_BOUNDS(kSumThreads) sum_node(device::SumNode args) {
         while (r.to_D[d] != rank) ++d;
         if (list.has(d)) continue;
         const Placed from(args.many_DI, args.alone_DI, d * r.I + i, args.place_DQ[d * r.Q + q]);
-        list.add(d, from.is_sum ? static_cast<const void*>(row_of<float>(args.sums, from.row, H))
-                                : row_of<X>(args.alone, from.row, H),
+        list.add(d,
+                 from.is_sum ? static_cast<const void*>(row_of<float>(args.sums, from.row, H))
+                             : row_of<X>(args.alone, from.row, H),
                  1.0f, from.is_sum);
       }
     }
@@ -111,8 +113,9 @@ HEDDLE_KERNEL void HEDDLE_BOUNDS(kSumThreads) sum_home(device::SumHome args) {
         const int32_t key = r.by_node ? static_cast<int32_t>(d) : args.key_of_G[rank];
         if (list.has(key)) continue;
         const Placed from(args.many_DI, args.alone_DI, d, args.place_DQ[d * r.Q + t]);
-        list.add(key, from.is_sum ? static_cast<const void*>(row_of<float>(args.sums, from.row, H))
-                                  : row_of<X>(args.rows, from.row, H),
+        list.add(key,
+                 from.is_sum ? static_cast<const void*>(row_of<float>(args.sums, from.row, H))
+                             : row_of<X>(args.rows, from.row, H),
                  gate, from.is_sum);
       }
     }
@@ -152,9 +155,9 @@ HEDDLE_KERNEL void HEDDLE_BOUNDS(256) slot_numbers(device::SlotNumbers args) {
   }
 }
 
-#define SUMS(X)                                                         \
-  template HEDDLE_KERNEL void sum_tokens<X>(device::SumTokens args);    \
-  template HEDDLE_KERNEL void sum_node<X>(device::SumNode args);        \
+#define SUMS(X)                                                      \
+  template HEDDLE_KERNEL void sum_tokens<X>(device::SumTokens args); \
+  template HEDDLE_KERNEL void sum_node<X>(device::SumNode args);     \
   template HEDDLE_KERNEL void sum_home<X>(device::SumHome args);
 SUMS(float)
 SUMS(Bf16)
