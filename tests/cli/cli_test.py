@@ -669,6 +669,99 @@ class Predict(unittest.TestCase):
             self.assertEqual(out, "")
 
 
+class Search(unittest.TestCase):
+    ASKED = ("--model", "Qwen3-30B-A3B", "--cluster", "H100", "--devices", "32", "--global-batch", "256",
+             "--sequence", "4096")
+    TIERS = ('device = "H100"\n[[tier]]\nname = "node"\nranks = 8\ngb_per_s = 450\n'
+             '[[tier]]\nname = "rail"\nranks = 16\ngb_per_s = 50\n[[tier]]\nname = "spine"\ngb_per_s = 50\n')
+
+    def search(self, *arguments):
+        return subprocess.run([HEDDLE, "search", *arguments], capture_output=True, text=True, timeout=120)
+
+    def file(self, folder, text):
+        path = pathlib.Path(folder) / "x.toml"
+        path.write_text(text)
+        return str(path)
+
+    def test_table_and_json_say_the_same(self):
+        done = self.search(*self.ASKED, "--json", "--top", "3", "--threads", "3")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        found = json.loads(done.stdout)
+        self.assertEqual(len(found["plans"]), 3)
+        for plan in found["plans"]:
+            self.assertEqual(plan["tp"] * plan["cp"] * plan["pp"] * plan["dp"], 32)
+            self.assertEqual(sum(plan["layers"]), 48)
+            self.assertLessEqual(plan["peak_bytes"], found["memory_bytes"])
+        table = self.search(*self.ASKED, "--top", "3")
+        self.assertIn(f"{found['plans'][0]['tokens_per_s_per_device']:.0f}", table.stdout)
+        self.assertIn("not considered: experts swapped", table.stdout)
+        self.assertNotIn("\x1b", table.stdout + table.stderr)
+
+    def test_restrictions_and_memory_narrow(self):
+        only = ("--restrict", "tp=2", "--restrict", "schedule=zb_h1,1f1b", "--memory", "60GiB", "--json")
+        for plan in json.loads(self.search(*self.ASKED, *only).stdout)["plans"]:
+            self.assertEqual(plan["tp"], 2)
+            self.assertIn(plan["schedule"], ("zb_h1", "1f1b"))
+            self.assertLessEqual(plan["peak_bytes"], 60 << 30)
+        done = self.search(*self.ASKED, "--memory", "1GiB")
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("nothing fits; the nearest", done.stdout)
+
+    def test_clusters_of_tiers(self):
+        def tokens(text):
+            with tempfile.TemporaryDirectory() as folder:
+                done = self.search(*self.ASKED[:3], self.file(folder, text), *self.ASKED[4:], "--json")
+                self.assertEqual(done.returncode, 0, done.stderr)
+                return json.loads(done.stdout)["plans"][0]["tokens_per_s_per_device"]
+
+        whole = tokens(self.TIERS)
+        self.assertLess(tokens(self.TIERS + "oversubscription = 100\n"), whole)
+        self.assertLess(tokens(self.TIERS.replace("ranks = 8\n", 'ranks = 8\nwiring = "mesh"\nrows = 2\n')), whole)
+
+    def test_wrong_files_are_refused_in_one_line(self):
+        for text, said in ((self.TIERS.replace("16", "12"), "x.toml:6:1: rail has ranks = 12, accepted: a multiple of 8"),
+                           (self.TIERS.replace("gb_per_s = 450", "gbps = 450"), "unknown key 'gbps'"),
+                           (self.TIERS.replace("H100", "H10"), "no accelerator 'H10', did you mean 'H100'"),
+                           ('device = "H100"\ntier = 3\n', "accepted: 2 to 8 tables"),
+                           ("memory_gib = -1\n", "memory_gib, accepted: a number from"),
+                           ("units = 3\n", "lacks bf16_tflops"), ("x = [", "x.toml:1:")):
+            with tempfile.TemporaryDirectory() as folder:
+                done = self.search(*self.ASKED[:3], self.file(folder, text), *self.ASKED[4:])
+            self.assertEqual(done.returncode, 2, text)
+            self.assertIn(said, done.stderr)
+            self.assertEqual(len(done.stderr.strip().splitlines()), 1, done.stderr)
+        for text, said in (("tp = [1, 'x']\n", "restriction tp: 'x'"), ("[software]\nfast = true\n", "unknown key 'fast'"),
+                           ("tq = 1\n", "did you mean 'tp'"), ("tp = []\n", "tp is empty")):
+            with tempfile.TemporaryDirectory() as folder:
+                done = self.search(*self.ASKED, "--restrict", self.file(folder, text))
+            self.assertEqual(done.returncode, 2, text)
+            self.assertIn(said, done.stderr)
+        self.assertIn("--devices is needed", self.search(*self.ASKED[:4]).stderr)
+
+    def test_a_folder_with_a_config(self):
+        with tempfile.TemporaryDirectory() as folder:
+            config = {"hidden_size": 2048, "num_hidden_layers": 48, "num_attention_heads": 32, "num_key_value_heads": 4,
+                      "head_dim": 128, "intermediate_size": 6144, "vocab_size": 151936, "num_experts": 128,
+                      "num_experts_per_tok": 8, "moe_intermediate_size": 768}
+            (pathlib.Path(folder) / "config.json").write_text(json.dumps(config))
+            given = json.loads(self.search("--model", folder, *self.ASKED[2:], "--json").stdout)
+            (pathlib.Path(folder) / "config.json").write_text(json.dumps(config | {"num_experts": "many"}))
+            wrong = self.search("--model", folder, *self.ASKED[2:])
+        known = json.loads(self.search(*self.ASKED, "--json").stdout)
+        self.assertAlmostEqual(given["plans"][0]["step_s"] / known["plans"][0]["step_s"], 1, 2)
+        self.assertEqual(wrong.returncode, 2)
+        self.assertIn("num_experts", wrong.stderr)
+
+    def test_an_interrupt_ends_with_the_best_so_far(self):
+        running = subprocess.Popen([HEDDLE, "search", "--model", "DeepSeek-V3", "--cluster", "GB200", "--devices",
+                                    "46080", "--global-batch", "46080", "--sequence", "4096", "--threads", "1"],
+                                   stdout=subprocess.PIPE, text=True)
+        time.sleep(0.7)
+        running.send_signal(signal.SIGINT)
+        out, _ = running.communicate(timeout=60)
+        self.assertIn("stopped early, the best so far", out)
+
+
 class Claims(unittest.TestCase):
     def test_every_claim_is_computed(self):
         done = subprocess.run([HEDDLE, "claims", "--json"], capture_output=True, text=True, timeout=120)

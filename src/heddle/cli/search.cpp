@@ -1,6 +1,7 @@
 // heddle search: the best plans for a model on a cluster.
 #include "heddle/search/search.h"
 
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <nlohmann/json.hpp>
