@@ -816,7 +816,7 @@ torchrun --nproc_per_node 8 --nnodes $((1 + 1)) pretrain_gpt.py $ARGS --new-flag
         again, _ = self.search(done.stdout, "--cluster", "H100", "--json")
         self.assertEqual(again.returncode, 0, again.stderr)
         found = json.loads(again.stdout)
-        self.assertEqual(found["steps"], [])
+        self.assertEqual(found["changes"], [])
         self.assertEqual(found["unknown_flags"], [])
 
     def test_a_configuration_runs_as_it_is(self):

@@ -11,20 +11,6 @@ void check_plan_files(const SearchOptions& o) {
   if (!o.out.empty() && o.emit.empty()) config_error("search: --out without --emit");
 }
 
-void restrict_to_target(const SearchOptions& o, search::Restriction& space, search::Job& job) {
-  using search::Pipeline;
-  if (o.emit.empty()) return;
-  if (space.schedule.empty() && o.emit != "heddle")
-    space.schedule = {Pipeline::one_f_one_b, Pipeline::interleaved, Pipeline::interleaved_fused};
-  if (o.emit == "mindspeed") {
-    // Its DualPipeV wants equal stages, two a rank.
-    if (space.schedule.size() == 3 && job.shape.layers % 4 == 0) space.schedule.push_back(Pipeline::dual_pipe_v);
-    job.software.once_a_node = false;
-  } else if (space.offload.empty()) {
-    space.offload = {0};
-  }
-}
-
 std::string write_plan_files(const SearchOptions& o, const std::vector<search::Explanation>& plans) {
   std::string emitted;
   if (!o.emit.empty()) {

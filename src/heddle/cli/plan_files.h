@@ -7,15 +7,11 @@
 
 #include "heddle/cli/commands.h"
 #include "heddle/search/explain.h"
-#include "heddle/search/space.h"
 
 namespace heddle::cli {
 
 /// ConfigError for --out without --emit.
 void check_plan_files(const SearchOptions& options);
-
-/// Narrows a search to what --emit's target can run: schedules, and offload in pipelines.
-void restrict_to_target(const SearchOptions& options, search::Restriction& space, search::Job& job);
 
 /// Writes --explain and --out, and returns what --emit asks for: the first plan that the target can run.
 /// ConfigError with the first one's refusal where there is none.

@@ -1,7 +1,6 @@
 // heddle search: the best plans for a model on a cluster.
 #include "heddle/search/search.h"
 
-#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <nlohmann/json.hpp>
@@ -14,6 +13,7 @@
 #include "heddle/observe/progress.h"
 #include "heddle/observe/table.h"
 #include "heddle/observe/units.h"
+#include "heddle/search/better.h"
 #include "heddle/search/calibration.h"
 #include "heddle/search/explain.h"
 #include "heddle/train/run_config.h"
@@ -36,17 +36,28 @@ std::string schedule_text(const Ranked& r) {
   return r.job.layout.vpp > 1 ? fmt::format("{} × {}", r.schedule, r.job.layout.vpp) : r.schedule;
 }
 
+std::string keeping_text(const search::StageChoice& c) {
+  return c.recompute + (c.keeping.offload ? "+offload" : "");
+}
+
 // 4 4 4 3 as 4*3 3.
-std::string layers_text(const std::vector<int>& layers) {
+template <class T>
+std::string stages_text(const std::vector<T>& of_stage) {
   std::string text;
-  for (size_t i = 0; i < layers.size();) {
+  for (size_t i = 0; i < of_stage.size();) {
     size_t same = i;
-    while (same < layers.size() && layers[same] == layers[i]) ++same;
-    text += fmt::format("{}{}", text.empty() ? "" : " ", layers[i]);
+    while (same < of_stage.size() && of_stage[same] == of_stage[i]) ++same;
+    text += fmt::format("{}{}", text.empty() ? "" : " ", of_stage[i]);
     if (same - i > 1) text += fmt::format("*{}", same - i);
     i = same;
   }
   return text;
+}
+
+std::vector<std::string> keeping_of_stages(const Ranked& r) {
+  std::vector<std::string> of_stage;
+  for (const search::StageChoice& c : r.by_stage) of_stage.push_back(keeping_text(c));
+  return of_stage;
 }
 
 Json json_of(const Ranked& r, double scale) {
@@ -63,6 +74,7 @@ Json json_of(const Ranked& r, double scale) {
               {"microbatch", r.job.microbatch},
               {"recompute", r.recompute},
               {"offload", r.job.software.offload_activations},
+              {"by_stage", keeping_of_stages(r)},
               {"layers", r.exact.layers},
               {"step_s", r.exact.step_s * scale},
               {"p99_step_s", r.p99_step_s * scale},
@@ -96,6 +108,7 @@ Json json_of(const Answer& a, double scale) {
               {"layouts", a.layouts},
               {"fitting", a.fitting},
               {"timed_exactly", a.timed},
+              {"timed_by_stage", a.by_stage},
               {"estimate_s", a.estimate_s},
               {"exact_s", a.exact_s},
               {"threads", a.threads},
@@ -127,16 +140,23 @@ void print(const Answer& a, double scale) {
   int rank = 0;
   for (const Ranked& r : a.top) {
     const double step = r.exact.step_s;
-    table.row({fmt::format("{}", ++rank), layout_text(r.job.layout, experts), schedule_text(r),
-               fmt::format("{}", r.job.microbatch),
-               r.recompute + (r.job.software.offload_activations ? " + offload" : ""), duration_text(step * scale),
-               fmt::format("{:.0f}", r.tokens_per_s_per_device / scale),
-               fmt::format("{:.1f} %", 100 * r.model_flops_utilization / scale), bytes_text(r.exact.peak_bytes),
-               fmt::format("{:.1f} %", 100 * r.exact.exposed_s / step),
-               fmt::format("{:.1f} %", 100 * r.exact.bubble_s / step), duration_text(r.p99_step_s * scale)});
+    table.row(
+        {fmt::format("{}", ++rank), layout_text(r.job.layout, experts), schedule_text(r),
+         fmt::format("{}", r.job.microbatch),
+         r.by_stage.empty() ? keeping_text({r.recompute, {{}, r.job.software.offload_activations}}) : "by stage",
+         duration_text(step * scale), fmt::format("{:.0f}", r.tokens_per_s_per_device / scale),
+         fmt::format("{:.1f} %", 100 * r.model_flops_utilization / scale), bytes_text(r.exact.peak_bytes),
+         fmt::format("{:.1f} %", 100 * r.exact.exposed_s / step),
+         fmt::format("{:.1f} %", 100 * r.exact.bubble_s / step), duration_text(r.p99_step_s * scale)});
   }
   fmt::print("{}", table.text(describe_terminal(1).unicode));
-  fmt::print("\nlayers of the stages of 1: {}\n", layers_text(a.top.front().exact.layers));
+  fmt::print("\nlayers of the stages of 1: {}\n", stages_text(a.top.front().exact.layers));
+  rank = 0;
+  for (const Ranked& r : a.top) {
+    ++rank;
+    if (!r.by_stage.empty())
+      fmt::print("recomputed by the stages of {}: {}\n", rank, stages_text(keeping_of_stages(r)));
+  }
   if (experts)
     fmt::print(
         "rows of the fullest expert rank over the mean: {:.2f} half of the time, {:.2f} at the 99th percentile "
@@ -144,10 +164,10 @@ void print(const Answer& a, double scale) {
         a.top.front().job.imbalance, a.top.front().job.memory_imbalance);
   fmt::print(
       "{} plans of {} layouts estimated in {} on {} cores, {:.0f} a second and core; {} fit {}; {} timed "
-      "exactly in {}\n",
+      "exactly, {} also by stage, in {}\n",
       grouped_text(static_cast<long long>(a.plans)), grouped_text(static_cast<long long>(a.layouts)),
       duration_text(a.estimate_s), a.threads, a.plans_per_s_per_core(),
-      grouped_text(static_cast<long long>(a.fitting)), bytes_text(a.memory_bytes), a.timed,
+      grouped_text(static_cast<long long>(a.fitting)), bytes_text(a.memory_bytes), a.timed, a.by_stage,
       duration_text(a.exact_s));
   if (scale != 1) fmt::print("times are the closed forms' × {:.3f}, the nearest calibration\n", scale);
   fmt::print("not considered: {}\n", fmt::join(search::not_considered(), "; "));
@@ -159,8 +179,7 @@ std::string write_plans(const SearchOptions& o, const Answer& a) {
   request.memory_bytes = a.memory_bytes;
   std::vector<search::Explanation> plans;
   if (!o.explain.empty() || !o.emit.empty())
-    for (const Ranked& r : a.top)
-      plans.push_back(search::explain(search::launch_of(r.job, r.exact.layers), request));
+    for (const Ranked& r : a.top) plans.push_back(search::explain(search::launch_of(r), request));
   return plans.empty() ? "" : write_plan_files(o, plans);
 }
 
@@ -185,7 +204,7 @@ int search_plans(const SearchOptions& o) {
   job.global_batch = static_cast<int>(o.global_batch);
   job.sequence = static_cast<double>(o.sequence);
   for (const std::string& each : o.restrict) read_restriction(each, query.space.restriction, job.software);
-  restrict_to_target(o, query.space.restriction, job);
+  if (!o.emit.empty()) search::restrict_to(o.emit, query.space.restriction, job);
   query.space.devices = static_cast<int>(o.devices);
   query.space.routing.spread = o.routing;
   if (!o.memory.empty()) query.memory_bytes = static_cast<double>(train::parse_bytes(o.memory));

@@ -1,16 +1,16 @@
 // heddle search --from SCRIPT: what would this job do here, and what near it would be better?
 #include <cstdio>
-#include <functional>
 #include <nlohmann/json.hpp>
 
 #include "heddle/base/error.h"
 #include "heddle/cli/commands.h"
 #include "heddle/cli/plan_files.h"
 #include "heddle/cli/search_files.h"
+#include "heddle/cli/training_run.h"
 #include "heddle/observe/plan_page.h"
 #include "heddle/observe/progress.h"
 #include "heddle/observe/units.h"
-#include "heddle/search/emit.h"
+#include "heddle/search/better.h"
 #include "heddle/search/explain.h"
 #include "heddle/search/launch_script.h"
 #include "heddle/train/output_file.h"
@@ -80,28 +80,28 @@ int search_from(const SearchOptions& o) {
   if (!o.memory.empty()) request.memory_bytes = static_cast<double>(train::parse_bytes(o.memory));
   std::vector<Explanation> plans{search::explain(script.launch, request)};
   const Explanation given = plans.front();
-  // What its own trainer can run, unless that can't say the script's job itself.
+  // What its own trainer can run, unless --emit names another.
   const std::string own = script.dialect == search::Dialect::megatron ? "megatron" : "mindspeed";
   const std::string target = o.emit.empty() ? own : o.emit;
-  std::function<bool(const search::Job&)> sayable = [&](const search::Job& j) {
-    return search::refusals_of(search::launch_of(j), target).empty();
-  };
-  if (o.emit.empty() && !sayable(script.launch.job)) sayable = nullptr;
-  const std::vector<search::Neighbour> path = search::climb(script.launch.job, given.memory_bytes, sayable);
-  if (!path.empty()) {
-    // The schedule stays the script's where that still goes with the chunks.
-    search::Launch better = search::launch_of(path.back().job);
-    plans.insert(plans.begin(), search::explain(better, request));
-  }
+  const StopOnSignal stop;
+  const search::BetterAnswer found = search::search_better(
+      script.launch, target,
+      o.memory.empty() ? search::usable_bytes(script.launch.job.device) : request.memory_bytes,
+      [] { return StopOnSignal::asked(); });
+  const std::optional<search::Better>& better = found.best;
+  if (better) plans.insert(plans.begin(), search::explain(better->launch, request));
   const Explanation& best = plans.front();
   const std::string emitted = write_plan_files(o, plans);
 
   if (o.json) {
-    Json steps = Json::array();
-    for (const search::Neighbour& n : path) steps.push_back(n.change);
-    Json json{{"script", o.from},      {"dialect", search::name_of(script.dialect)},
-              {"notes", script.notes}, {"unknown_flags", script.unknown},
-              {"job", json_of(given)}, {"steps", steps},
+    Json json{{"script", o.from},
+              {"dialect", search::name_of(script.dialect)},
+              {"notes", script.notes},
+              {"unknown_flags", script.unknown},
+              {"job", json_of(given)},
+              {"changes", better ? better->changes : std::vector<std::string>{}},
+              {"step_ratio", better ? better->ratio : 1},
+              {"searched", found.answer.plans},
               {"best", json_of(best)}};
     if (o.out.empty() && !emitted.empty()) json["emitted"] = emitted;
     fmt::print("{}\n", json.dump(2, ' ', false, Json::error_handler_t::replace));
@@ -115,15 +115,20 @@ int search_from(const SearchOptions& o) {
   for (const std::string& note : script.notes) fmt::print("  {}\n", note);
   if (!script.unknown.empty()) fmt::print("  flags not known here: {}\n", fmt::join(script.unknown, " "));
   fmt::print("\n{}", plan_text(given, describe_terminal(1).unicode));
-  if (path.empty()) {
-    fmt::print("\nNo plan one step away is better.\n");
+  fmt::print("\n{} plans of {} layouts that {} could run searched in {}: ",
+             grouped_text(static_cast<long long>(found.answer.plans)),
+             grouped_text(static_cast<long long>(found.answer.layouts)), target,
+             duration_text(found.answer.estimate_s + found.answer.exact_s));
+  if (!better) {
+    fmt::print("none is better.\n");
   } else {
-    fmt::print("\nBetter, step by step:\n");
-    for (const search::Neighbour& n : path)
-      fmt::print("  {}: {} a step, peak {}\n", n.change, duration_text(n.estimate.step_s * given.scale.scale),
-                 bytes_text(n.estimate.peak_bytes));
-    fmt::print("{}: {:.0f} tokens/s a device in place of {:.0f}{}\n", search::layout_line(best.launch.job),
-               best.tokens_per_s_per_device(), given.tokens_per_s_per_device(),
+    fmt::print("better is\n{}\n", search::layout_line(best.launch.job));
+    for (const std::string& change : better->changes) fmt::print("  {}\n", change);
+    fmt::print("{} a step in place of {}, {:.0f} tokens/s a device in place of {:.0f}{}\n",
+               duration_text(better->ratio * found.given_step_s * given.scale.scale),
+               duration_text(found.given_step_s * given.scale.scale),
+               given.tokens_per_s_per_device() * given.estimate.step_s / found.given_step_s / better->ratio,
+               given.tokens_per_s_per_device() * given.estimate.step_s / found.given_step_s,
                given.fits ? "" : ", which does not fit");
   }
   if (!o.explain.empty()) fmt::print("explained: {}\n", o.explain);

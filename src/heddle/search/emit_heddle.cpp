@@ -25,17 +25,42 @@ std::string preset_of(const model::Shape& s) {
   return "";
 }
 
-std::vector<std::string> recompute_words_of(const model::Recompute& c, int64_t layers) {
-  if (c.full && c.every == 1) return {"layer"};
+// Words of memory.recompute for layers first to last of `layers`; no numbers where these are all.
+std::vector<std::string> recompute_words_of(const model::Recompute& c, int64_t first, int64_t last,
+                                            int64_t layers) {
   std::vector<std::string> words;
-  if (const auto n = std::llround(c.every * static_cast<double>(layers)); c.full && n > 0)
-    words.push_back(fmt::format("layer:0-{}", n - 1));
-  if (c.scores) words.emplace_back("attention");
-  if (c.norms) words.emplace_back("norm");
-  if (c.latent_up) words.emplace_back("mla_up");
-  if (c.activations) words.emplace_back("activation");
-  if (c.dense) words.emplace_back("mlp");
-  if (c.experts) words.emplace_back("moe");
+  const auto add = [&](const char* word, int64_t end) {
+    if (end < first) return;
+    words.push_back(first == 0 && end == layers - 1 ? word : fmt::format("{}:{}-{}", word, first, end));
+  };
+  if (c.full) add("layer", first + std::llround(c.every * static_cast<double>(last - first + 1)) - 1);
+  if (c.full && c.every == 1) return words;
+  if (c.scores) add("attention", last);
+  if (c.norms) add("norm", last);
+  if (c.latent_up) add("mla_up", last);
+  if (c.activations) add("activation", last);
+  if (c.dense) add("mlp", last);
+  if (c.experts) add("moe", last);
+  return words;
+}
+
+std::vector<std::string> recompute_words_of(const Launch& launch) {
+  const int64_t layers = launch.job.shape.layers;
+  if (launch.by_stage.empty()) return recompute_words_of(launch.job.recompute, 0, layers - 1, layers);
+  std::vector<std::string> words;
+  int64_t first = 0;
+  for (size_t s = 0; s < launch.by_stage.size();) {
+    // Neighbours that keep the same are one range.
+    const model::Recompute& recompute = launch.by_stage[s].recompute;
+    int64_t end = first;
+    const bool cut = recompute.full && recompute.every != 1;  // of each stage by itself
+    do {
+      end += launch.by_stage[s++].layers;
+    } while (!cut && s < launch.by_stage.size() && launch.by_stage[s].recompute == recompute);
+    for (std::string& word : recompute_words_of(recompute, first, end - 1, layers))
+      words.push_back(std::move(word));
+    first = end;
+  }
   return words;
 }
 
@@ -83,7 +108,10 @@ std::vector<std::string> heddle_refusals(const Launch& given) {
   when(j.frozen_base, "Heddle trains all weights");
   when(j.precision != cost::Precision::bf16,
        fmt::format("Heddle multiplies in bf16, f32 and f64, not {}", cost::name_of(j.precision)));
-  when(w.offload_activations, "Heddle does not offload activations yet");
+  const bool offloads =
+      w.offload_activations || std::any_of(launch.by_stage.begin(), launch.by_stage.end(),
+                                           [](const StageKeeping& stage) { return stage.offload; });
+  when(offloads, "Heddle does not offload activations yet");
   when(w.sharded_weights, "Heddle does not shard weights over data ranks");
   when(w.captured > 0, "Heddle captures no graphs");
   when(std::fmod(j.sequence, 1) != 0, "a sequence is a whole number of tokens");
@@ -183,7 +211,7 @@ std::string heddle_text(const Launch& given) {
     key("within_rate", fmt::format("{:.1f}", j.device.inner.bytes_per_s / 1e9));
     key("across_rate", fmt::format("{:.1f}", j.device.outer.bytes_per_s / 1e9));
   }
-  const std::vector<std::string> words = recompute_words_of(j.recompute, s.layers);
+  const std::vector<std::string> words = recompute_words_of(launch);
   if (!words.empty()) {
     out += "\n[memory]\nrecompute = [";
     for (size_t i = 0; i < words.size(); ++i) out += (i > 0 ? ", " : "") + toml_text(words[i]);

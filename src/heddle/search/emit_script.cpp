@@ -133,6 +133,7 @@ void refuse_features(const Launch& launch, Dialect dialect, Refusals& no) {
           w.captured);
   no.when(w.launch_factor != 1 || w.attention_speed != 1 || w.reserve != 1 || w.context_bytes != 0,
           "the job describes other software's speed or reports");
+  no.when(!launch.by_stage.empty(), "{} computes the same again on all stages", name_of(dialect));
   no.when(j.recompute.latent_up && !j.recompute.full && !j.shape.is_mla(),
           "recompute of latent attention's projections in a model without them");
   no.when(j.recompute.full && j.recompute != model::Recompute{.full = true, .every = j.recompute.every},

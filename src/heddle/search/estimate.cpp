@@ -102,6 +102,7 @@ Layers layers_of(const Job& j, const Prices& prices, const Behaviour& b) {
     const double kept = memory_parts(j, model::parameters_of(j.shape), of).mean.kept;
     const double one_way = kept * kOffloaded / (1 - kOffloaded) / (kHostEfficiency * j.device.host_bytes_per_s);
     const double out = exposed(b, one_way, of.forward_s), back = exposed(b, one_way, of.layer_s - of.forward_s);
+    of.offload_out_s = out, of.offload_back_s = back;
     of.layer.traffic += out + back;
     of.layer_s += out + back;
     of.forward_s += out;

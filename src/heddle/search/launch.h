@@ -16,10 +16,19 @@ constexpr const char* name_of(Dialect dialect) {
   return dialect == Dialect::megatron ? "Megatron-LM" : "MindSpeed";
 }
 
+/// What one stage of so many layers computes again and sends to the host.
+struct StageKeeping {
+  int layers = 0;
+  model::Recompute recompute;
+  bool offload = false;
+  bool operator==(const StageKeeping&) const = default;
+};
+
 struct Launch {
   Job job;
-  std::string schedule = "1f1b";  // a name that schedule/generators knows; "interleaved" where vpp > 1
-  std::string layout;             // stages as in --pipeline-model-parallel-layout; empty: equal ones
+  std::string schedule = "1f1b";       // a name that schedule/generators knows; "interleaved" where vpp > 1
+  std::string layout;                  // stages as in --pipeline-model-parallel-layout; empty: equal ones
+  std::vector<StageKeeping> by_stage;  // in the model's order where stages differ; empty: all as the job says
   bool operator==(const Launch&) const = default;
 };
 

@@ -223,36 +223,4 @@ std::vector<Neighbour> neighbours_of(const Job& job, double memory, const Behavi
   return std::move(steps.out);
 }
 
-std::vector<Neighbour> climb(const Job& job, double memory, const std::function<bool(const Job&)>& accepted,
-                             const Behaviour& behaviour) {
-  constexpr int kMostSteps = 64;
-  constexpr double kWorthwhile = 0.002;  // of the step
-  std::vector<Neighbour> path;
-  Job at = job;
-  Estimate now = estimate(at, behaviour);
-  for (int i = 0; i < kMostSteps && now.reason.empty(); ++i) {
-    std::vector<Neighbour> all = neighbours_of(at, memory, behaviour);
-    if (now.peak_bytes > memory)
-      for (const Remedy& r : remedies_of(at, memory, behaviour))
-        all.push_back({r.what, r.job, estimate(r.job, behaviour), r.peak_bytes <= memory, 0, ""});
-    // Into the memory first, then faster.
-    const auto better = [&](const Estimate& a, const Estimate& b) {
-      const double over_a = std::max(0.0, a.peak_bytes - memory), over_b = std::max(0.0, b.peak_bytes - memory);
-      return over_a != over_b ? over_a < over_b : a.step_s < b.step_s;
-    };
-    const Neighbour* best = nullptr;
-    for (const Neighbour& n : all)
-      if (n.estimate.reason.empty() && (!accepted || accepted(n.job)) &&
-          better(n.estimate, best != nullptr ? best->estimate : now))
-        best = &n;
-    const bool fits = now.peak_bytes <= memory;
-    if (best == nullptr || (fits && best->estimate.step_s > now.step_s * (1 - kWorthwhile))) break;
-    path.push_back(*best);
-    path.back().ratio = best->estimate.step_s / now.step_s;
-    at = best->job;
-    now = best->estimate;
-  }
-  return path;
-}
-
 }  // namespace heddle::search

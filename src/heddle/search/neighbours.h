@@ -2,7 +2,6 @@
 // by which bytes, or impossible.
 #pragma once
 
-#include <functional>
 #include <string>
 #include <vector>
 
@@ -22,12 +21,6 @@ struct Neighbour {
 /// Every degree to the next value that the devices, layers and experts allow, up and down; microbatch, recompute
 /// and the switches. Those that fit and are faster come first, then the others by step time; impossible ones last.
 std::vector<Neighbour> neighbours_of(const Job& job, double memory_bytes, const Behaviour& behaviour = {});
-
-/// Goes to the fastest neighbour that fits as long as one is worth it, from a plan that need not fit itself: at
-/// first to the one that lacks least, or its cheapest remedy. Only over plans that are `accepted`. The plans
-/// passed, the last one the best; empty when the plan itself is.
-std::vector<Neighbour> climb(const Job& job, double memory_bytes,
-                             const std::function<bool(const Job&)>& accepted = {}, const Behaviour& behaviour = {});
 
 /// The step's parts with their names, in the order of the waterfall.
 struct StepPart {

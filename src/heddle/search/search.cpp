@@ -4,6 +4,8 @@
 #include <atomic>
 #include <chrono>
 #include <exception>
+#include <functional>
+#include <limits>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -13,6 +15,7 @@
 
 #include "heddle/base/error.h"
 #include "heddle/search/block_work.h"
+#include "heddle/search/stage_keeping.h"
 
 namespace heddle::search {
 
@@ -231,6 +234,14 @@ class Schedules {
   std::map<std::string, std::shared_ptr<const PreparedSchedule>> made_;
 };
 
+/// What follows from the exact step.
+void rate(const Task& task, Ranked& r) {
+  r.schedule = name_of(r.job.pipeline);
+  r.estimate = estimate(r.job, task.query.behaviour);
+  r.tokens_per_s_per_device = r.job.global_batch * r.job.sequence / r.exact.step_s / r.job.layout.devices;
+  r.model_flops_utilization = r.estimate.model_flops_utilization * r.estimate.step_s / r.exact.step_s;
+}
+
 /// The plan with the fastest of its choices whose exact peak fits.
 std::optional<Ranked> time_exactly(const Task& task, const Plan& plan, Estimator& estimator, Schedules& schedules) {
   Ranked r;
@@ -244,14 +255,64 @@ std::optional<Ranked> time_exactly(const Task& task, const Plan& plan, Estimator
     r.exact = exact_of(r.job, task.query.behaviour, *schedule);
     if (r.exact.peak_bytes > task.memory_bytes) continue;
     r.recompute = recompute.name;
-    r.schedule = name_of(r.job.pipeline);
-    r.estimate = estimate(r.job, task.query.behaviour);
-    const double tokens = r.job.global_batch * r.job.sequence;
-    r.tokens_per_s_per_device = tokens / r.exact.step_s / r.job.layout.devices;
-    r.model_flops_utilization = r.estimate.model_flops_utilization * r.estimate.step_s / r.exact.step_s;
+    rate(task, r);
     return r;
   }
   return std::nullopt;
+}
+
+/// The plan with a choice for each stage, where that could be faster than `known` and than `slowest_s`; whether it
+/// was tried.
+bool time_by_stage(const Task& task, const Plan& plan, Schedules& schedules, double slowest_s,
+                   std::optional<Ranked>& known) {
+  Ranked r;
+  r.job = job_of(task, plan);
+  std::vector<StageChoice> choices;
+  std::vector<Keeping> ways;
+  for (const RecomputeChoice& recompute : task.recompute)
+    for (const bool offload : task.offload)
+      if (task.allows(r.job.pipeline, recompute.recompute)) {
+        choices.push_back({recompute.name, {recompute.recompute, offload}});
+        ways.push_back(choices.back().keeping);
+      }
+  const std::shared_ptr<const PreparedSchedule> schedule = schedules.of(r.job);
+  if (schedule->schedule.placement.stages < 2 || ways.size() < 2) return false;
+  const double limit_s = known ? std::min(slowest_s, known->exact.step_s) : slowest_s;
+  const Behaviour& behaviour = task.query.behaviour;
+  if (unbounded_step_s(r.job, behaviour, *schedule, ways) >= limit_s) return false;
+  std::optional<KeptByStage> kept = keep_by_stage(r.job, behaviour, *schedule, ways, task.memory_bytes);
+  if (!kept || (known && kept->exact.step_s >= known->exact.step_s)) return true;
+  r.exact = std::move(kept->exact);
+  const StageCosts costs(r.job, behaviour, ways);
+  const int least = *std::min_element(kept->way_of_stage.begin(), kept->way_of_stage.end(),
+                                      [&](int a, int b) { return costs.kept_bytes(a) < costs.kept_bytes(b); });
+  for (const int way : kept->way_of_stage) r.by_stage.push_back(choices[static_cast<size_t>(way)]);
+  if (std::ranges::adjacent_find(kept->way_of_stage, std::not_equal_to{}) == kept->way_of_stage.end())
+    r.by_stage.clear();
+  const StageChoice& heaviest = choices[static_cast<size_t>(least)];
+  r.recompute = heaviest.recompute;
+  r.job.recompute = heaviest.keeping.recompute;
+  r.job.software.offload_activations = heaviest.keeping.offload;
+  rate(task, r);
+  known = std::move(r);
+  return true;
+}
+
+/// The fastest, no two with the same layout and schedule.
+std::vector<size_t> best_of(const std::vector<std::optional<Ranked>>& timed, int most) {
+  std::vector<size_t> order, best;
+  for (size_t i = 0; i < timed.size(); ++i)
+    if (timed[i]) order.push_back(i);
+  std::stable_sort(order.begin(), order.end(),
+                   [&](size_t a, size_t b) { return timed[a]->exact.step_s < timed[b]->exact.step_s; });
+  for (const size_t i : order) {
+    if (best.size() == static_cast<size_t>(most)) break;
+    const bool known = std::any_of(best.begin(), best.end(), [&](size_t other) {
+      return timed[other]->job.layout == timed[i]->job.layout && timed[other]->schedule == timed[i]->schedule;
+    });
+    if (!known) best.push_back(i);
+  }
+  return best;
 }
 
 /// Runs `each(thread)` on so many threads and passes on the first error.
@@ -373,20 +434,28 @@ Answer search(const Query& query, const SearchProgress& progress, const std::fun
       ++timings;
     }
   });
-  std::vector<Ranked> ranked;
-  for (std::optional<Ranked>& each : timed)
-    if (each) ranked.push_back(std::move(*each));
-  std::stable_sort(ranked.begin(), ranked.end(),
-                   [](const Ranked& a, const Ranked& b) { return a.exact.step_s < b.exact.step_s; });
-  for (Ranked& r : ranked) {
-    if (answer.top.size() == static_cast<size_t>(query.top)) break;
-    const bool known = std::any_of(answer.top.begin(), answer.top.end(), [&](const Ranked& other) {
-      return other.job.layout == r.job.layout && other.schedule == r.schedule;
+  if (!task.query.space.restriction.alike() && !asked_to_stop()) {
+    const std::vector<size_t> best = best_of(timed, query.top);
+    const double slowest_s = best.size() < static_cast<size_t>(query.top) ? std::numeric_limits<double>::infinity()
+                                                                          : timed[best.back()]->exact.step_s;
+    std::atomic<uint64_t> by_stage{0};
+    next = 0;
+    on_threads(answer.threads, [&](int) {
+      for (size_t i = next++; i < list.size() && !asked_to_stop(); i = next++)
+        if (time_by_stage(task, list[i], schedules, slowest_s, timed[i])) ++by_stage;
     });
-    if (known) continue;
+    answer.by_stage = by_stage;
+  }
+  for (const size_t i : best_of(timed, query.top)) {
+    Ranked& r = *timed[i];
     Job unlucky = r.job;
     task.set_routing(unlucky, 0.99);
-    r.p99_step_s = exact_of(unlucky, query.behaviour, *schedules.of(unlucky)).step_s;
+    const PreparedSchedule& schedule = *schedules.of(unlucky);
+    std::vector<Keeping> keeping;
+    for (const StageChoice& choice : r.by_stage) keeping.push_back(choice.keeping);
+    r.p99_step_s = (keeping.empty() ? exact_of(unlucky, query.behaviour, schedule)
+                                    : exact_by_stage(unlucky, query.behaviour, schedule, keeping, r.exact.layers))
+                       .step_s;
     answer.top.push_back(std::move(r));
   }
   answer.timed = timings;
@@ -396,10 +465,19 @@ Answer search(const Query& query, const SearchProgress& progress, const std::fun
   return answer;
 }
 
+Launch launch_of(const Ranked& plan) {
+  Launch launch = launch_of(plan.job, plan.exact.layers);
+  for (size_t s = 0; s < plan.by_stage.size(); ++s) {
+    const Keeping& keeping = plan.by_stage[s].keeping;
+    launch.by_stage.push_back({plan.exact.layers[s], keeping.recompute, keeping.offload});
+  }
+  return launch;
+}
+
 const std::vector<std::string>& not_considered() {
   static const std::vector<std::string> all = {
       "experts swapped to the host or replicated for hot ones",
-      "recomputation and offload of single stages",
+      "recomputation and offload of single layers of a stage",
       "synthesised orders, v_half, v_min and the searched zero-bubble schedules",
       "placements other than tp, cp, dp, pp from the inside out",
       "fewer devices than given",

@@ -3,8 +3,9 @@
 //
 // Every core estimates; what doesn't fit the memory is dropped; of plans that differ only in recomputation and
 // offload the fastest that fits stays. The short list is then timed exactly: layers split over stages by their
-// prices, each stage's F, I and W, and the schedule itself; memory from the schedule's peaks. The result does not
-// depend on the number of threads.
+// prices, each stage's F, I and W, and the schedule itself; memory from the schedule's peaks. Those of it that
+// could still come among the best choose what to keep stage by stage (stage_keeping.h). The result does not depend
+// on the number of threads.
 #pragma once
 
 #include <cstdint>
@@ -12,18 +13,25 @@
 #include <string>
 #include <vector>
 
+#include "heddle/search/launch.h"
 #include "heddle/search/space.h"
 #include "heddle/search/staging.h"
 
 namespace heddle::search {
 
+struct StageChoice {
+  std::string recompute;  // the word of recompute_choices
+  Keeping keeping;
+};
+
 struct Ranked {
   Job job;                // job.pipeline is the schedule, job.imbalance the median
   std::string schedule;   // its name in schedule/generators
-  std::string recompute;  // the word of recompute_choices
-  Estimate estimate;      // closed forms
-  Exact exact;            // what the ranking follows; memory holds routing's 99th percentile
-  double p99_step_s = 0;  // exact, all of the step's routing at its 99th percentile
+  std::string recompute;  // the word of recompute_choices; where stages differ, of the one that keeps least
+  std::vector<StageChoice> by_stage;  // of each stage where they differ, else empty
+  Estimate estimate;                  // closed forms
+  Exact exact;                        // what the ranking follows; memory holds routing's 99th percentile
+  double p99_step_s = 0;              // exact, all of the step's routing at its 99th percentile
   double tokens_per_s_per_device = 0, model_flops_utilization = 0;  // of exact.step_s
 };
 
@@ -41,6 +49,7 @@ struct Answer {
   uint64_t plans = 0, fitting = 0;     // estimated
   uint64_t layouts = 0;                // of them, without recomputation and offload
   uint64_t timed = 0;                  // exactly
+  uint64_t by_stage = 0;               // of them, also with a choice for each stage
   double estimate_s = 0, exact_s = 0;  // wall time
   int threads = 1;
   bool stopped = false;  // early, with the best so far
@@ -56,6 +65,9 @@ using SearchProgress = std::function<void(size_t done, size_t of, uint64_t plans
 
 /// ConfigError for a job that can't be and for a restriction that leaves nothing.
 Answer search(const Query& query, const SearchProgress& progress = {}, const std::function<bool()>& stop = {});
+
+/// The plan as a training program is told of it.
+Launch launch_of(const Ranked& plan);
 
 /// What the driver, the collectives' buffers and an allocator's gaps leave of a device's memory.
 double usable_bytes(const cost::Accelerator& device);

@@ -69,9 +69,17 @@ void Restriction::set(std::string_view words) {
     const char* name;
     std::vector<int>* values;
   };
-  const Axis axes[] = {
-      {"tp", &tp}, {"cp", &cp},   {"dp", &dp},           {"pp", &pp},         {"vpp", &vpp},
-      {"ep", &ep}, {"etp", &etp}, {"offload", &offload}, {"uneven", &uneven}, {"microbatch", &microbatch}};
+  const Axis axes[] = {{"tp", &tp},
+                       {"cp", &cp},
+                       {"dp", &dp},
+                       {"pp", &pp},
+                       {"vpp", &vpp},
+                       {"ep", &ep},
+                       {"etp", &etp},
+                       {"offload", &offload},
+                       {"uneven", &uneven},
+                       {"by_stage", &by_stage},
+                       {"microbatch", &microbatch}};
   std::vector<std::string> names{"schedule", "recompute"};
   for (const Axis& axis : axes) names.emplace_back(axis.name);
   const size_t equals = words.find('=');
@@ -107,7 +115,7 @@ void Restriction::set(std::string_view words) {
     }
     int value = 0;
     const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), value);
-    const bool is_switch = name == "offload" || name == "uneven";
+    const bool is_switch = name == "offload" || name == "uneven" || name == "by_stage";
     if (error != std::errc() || end != word.data() + word.size() || value < (is_switch ? 0 : 1) ||
         value > (is_switch ? 1 : 1 << 24))
       config_error("restriction {}: '{}', accepted: {}", name, word.substr(0, 60),

@@ -20,12 +20,14 @@ struct Restriction {
   std::vector<std::string> recompute;  // words of `recompute_choices`
   std::vector<int> offload;            // 0, 1
   std::vector<int> uneven;             // 0: stages of equal layers only (embedding and head may stand for one each)
+  std::vector<int> by_stage;           // 0: recomputation and offload the same on all stages
 
   /// "tp=1,2": the values of an axis, in place of those it had. ConfigError naming what is wrong, what is accepted
   /// and the nearest name.
   void set(std::string_view words);
   /// Stages of equal layers only.
   bool even() const { return uneven == std::vector<int>{0}; }
+  bool alike() const { return by_stage == std::vector<int>{0}; }
 };
 
 /// How evenly routing spreads rows: each expert's share is its mean times a normal variable of this relative

@@ -6,7 +6,6 @@
 
 #include "heddle/base/error.h"
 #include "heddle/schedule/generators.h"
-#include "heddle/search/block_work.h"
 
 namespace heddle::search {
 
@@ -17,25 +16,6 @@ double d(int64_t n) { return static_cast<double>(n); }
 // With fused attention a linear's input is nearly all that is kept, and weight gradients need it (docs of
 // `heddle schedule --memory`).
 constexpr double kKeptForWeights = 0.94;
-
-/// Seconds of one microbatch in a layer, and the exchange apart where schedules hide it.
-struct LayerTimes {
-  double forward = 0, input_grad = 0, weight_grad = 0;
-  double exchange = 0;         // of each direction, alone
-  double exposed_in_pair = 0;  // of both directions, beside another microbatch
-  double spare_in_pair = 0;    // compute of a pair beyond what its hidden exchange takes
-  LayerTimes& operator+=(const LayerTimes& t) {
-    forward += t.forward, input_grad += t.input_grad, weight_grad += t.weight_grad;
-    exchange += t.exchange, exposed_in_pair += t.exposed_in_pair, spare_in_pair += t.spare_in_pair;
-    return *this;
-  }
-  LayerTimes scaled(double f) const {
-    return {forward * f, input_grad * f, weight_grad * f, exchange * f, exposed_in_pair * f, spare_in_pair * f};
-  }
-  double sum() const { return forward + input_grad + weight_grad; }
-  // No more is hidden than there is compute to hide it.
-  double paired_exchange() const { return exposed_in_pair + std::max(0.0, -spare_in_pair); }
-};
 
 class LayerClock {
  public:
@@ -75,115 +55,157 @@ schedule::GeneratorOptions options_of(const Job& j, Pipeline pipeline) {
   return options;
 }
 
-// Layers of each stage. Each layer goes to the rank with the least work so far, there to the stage with the least;
-// among equals to the later one, which holds fewer microbatches. The last stage begins with the head's work.
-std::vector<int> spread_layers(const Job& j, const schedule::Placement& place, double head_layers) {
+}  // namespace
+
+LayerTimes& LayerTimes::operator+=(const LayerTimes& t) {
+  forward += t.forward, input_grad += t.input_grad, weight_grad += t.weight_grad;
+  exchange += t.exchange, exposed_in_pair += t.exposed_in_pair, spare_in_pair += t.spare_in_pair;
+  return *this;
+}
+
+LayerTimes LayerTimes::scaled(double f) const {
+  return {forward * f, input_grad * f, weight_grad * f, exchange * f, exposed_in_pair * f, spare_in_pair * f};
+}
+
+StageCosts::StageCosts(const Job& job, const Behaviour& b, const std::vector<Keeping>& ways) : job_(job) {
+  const model::Parameters p = model::parameters_of(job.shape);
+  const Prices prices = prices_of(job, p, b);
+  const model::Shape& s = job.shape;
+  const double n = d(s.layers), mtp = job.with_mtp ? d(s.mtp) : 0;
+  if (const Layout& l = job.layout; l.pp > 1) {
+    const double bytes = 2.0 * job.microbatch * job.sequence * d(s.hidden) / l.cp;
+    hop_s_ =
+        cost::send_s(job.device, b.net, l.devices / l.pp, job.software.sequence_parallel ? bytes / l.tp : bytes);
+    overlapped_hop_s_ = hop_s_ * b.contention;
+  }
+  for (const Keeping& keeping : ways) {
+    job_.recompute = keeping.recompute;
+    job_.software.offload_activations = keeping.offload;
+    const Layers layers = layers_of(job_, prices, b);
+    const LayerClock clock(job_, b);
+    const LayerTimes attention = clock.of(prices.attention, BlockKind::attention),
+                     dense = clock.of(prices.dense, BlockKind::dense), moe = clock.of(prices.moe, BlockKind::moe),
+                     mamba = clock.of(prices.mamba, BlockKind::mamba);
+    const auto blocks = [&](double n_attention, double n_dense, double n_moe, double n_mamba) {
+      LayerTimes t = attention.scaled(n_attention);
+      t += dense.scaled(n_dense);
+      t += moe.scaled(n_moe);
+      t += mamba.scaled(n_mamba);
+      t.forward += layers.offload_out_s;
+      t.input_grad += layers.offload_back_s;
+      return t;
+    };
+    Way way;
+    way.mean = blocks(d(s.attention_blocks()) / n, d(s.dense_blocks()) / n, d(s.moe_blocks()) / n,
+                      d(s.mamba_blocks()) / n);
+    way.dense = s.is_hybrid() ? way.mean : blocks(1, 1, 0, 0);
+    way.moe = s.is_hybrid() ? way.mean : blocks(1, 0, 1, 0);
+    way.tail = clock.of(prices.head.forward, prices.head.backward, prices.head.weights).scaled(1 + mtp);
+    way.tail += way.mean.scaled(mtp);
+    way.memory = memory_parts(job_, p, layers);
+    ways_.push_back(way);
+  }
+  job_ = job;
+}
+
+double StageCosts::layer_s(int way) const { return of(way).mean.sum() + of(way).mean.paired_exchange(); }
+
+// Each layer goes to the rank with the least work so far, there to the stage with the least; among equals to the
+// later one, which holds fewer microbatches. The last stage begins with the head's work. Work is counted in layers
+// of the first stage.
+std::vector<int> StageCosts::spread(const schedule::Placement& place, const std::vector<int>& way_of_stage) const {
   const auto stages = static_cast<size_t>(place.stages);
-  const int64_t layers = j.shape.layers;
-  std::vector<int> of(stages, static_cast<int>(layers / place.stages));
-  if (layers % place.stages == 0 && (j.software.even_stages || head_layers <= 1)) return of;
-  if (j.software.even_stages && (layers + 2) % place.stages == 0) {
-    of.assign(stages, static_cast<int>((layers + 2) / place.stages));
-    --of.front(), --of.back();
-    return of;
+  const int64_t layers = job_.shape.layers;
+  const bool even = job_.software.even_stages;
+  const double unit = layer_s(way_of_stage.front());
+  std::vector<double> weight;
+  for (const int way : way_of_stage) weight.push_back(layer_s(way) / unit);
+  const bool alike = std::all_of(weight.begin(), weight.end(), [](double w) { return w == 1; });
+  const LayerTimes& tail = of(way_of_stage.back()).tail;
+  const double head_layers = (tail.sum() + tail.paired_exchange()) / unit;
+  std::vector<int> of_stage(stages, static_cast<int>(layers / place.stages));
+  if (layers % place.stages == 0 && (even || (alike && head_layers <= 1))) return of_stage;
+  if (even && (layers + 2) % place.stages == 0) {
+    of_stage.assign(stages, static_cast<int>((layers + 2) / place.stages));
+    --of_stage.front(), --of_stage.back();
+    return of_stage;
   }
   std::vector<double> rank_load(static_cast<size_t>(place.ranks), 0), stage_load(stages, 0);
   stage_load[stages - 1] = head_layers;
   for (size_t c = 0; c < place.rank_of.size(); ++c)
     if (place.is_last(static_cast<int>(c))) rank_load[static_cast<size_t>(place.rank_of[c])] += head_layers;
-  of.assign(stages, 0);
+  of_stage.assign(stages, 0);
   // With two routes a stage loads the ranks of both its copies.
-  const auto load_of = [&](size_t s) {
+  const auto load_with = [&](size_t s) {
     double load = 0;
     for (size_t c = s; c < place.rank_of.size(); c += stages)
       load = std::max(load, rank_load[static_cast<size_t>(place.rank_of[c])]);
-    return load;
+    return std::tuple(load + weight[s], stage_load[s] + weight[s]);
   };
   for (int64_t i = 0; i < layers; ++i) {
     size_t best = 0;
     for (size_t s = 1; s < stages; ++s)
-      if (std::tuple(load_of(s), stage_load[s]) <= std::tuple(load_of(best), stage_load[best])) best = s;
-    ++of[best];
-    stage_load[best] += 1;
+      if (load_with(s) <= load_with(best)) best = s;
+    ++of_stage[best];
+    stage_load[best] += weight[best];
     for (size_t c = best; c < place.rank_of.size(); c += stages)
-      rank_load[static_cast<size_t>(place.rank_of[c])] += 1;
+      rank_load[static_cast<size_t>(place.rank_of[c])] += weight[best];
   }
-  return of;
+  return of_stage;
 }
 
-}  // namespace
-
-Staged stage_job(const Job& j, const Behaviour& b, const schedule::Placement& place) {
+Staged StageCosts::staged(const schedule::Placement& place, const std::vector<int>& way_of_stage,
+                          std::vector<int> layers) const {
   Staged staged;
-  const Layout& l = j.layout;
-  const Pipeline pipeline = pipeline_of(j);
-  const model::Parameters p = model::parameters_of(j.shape);
-  const Prices prices = prices_of(j, p, b);
-  const Layers layers = layers_of(j, prices, b);
-  const MemoryParts memory = memory_parts(j, p, layers);
-  const LayerClock clock(j, b);
-
-  const LayerTimes attention = clock.of(prices.attention, BlockKind::attention),
-                   dense = clock.of(prices.dense, BlockKind::dense), moe = clock.of(prices.moe, BlockKind::moe),
-                   mamba = clock.of(prices.mamba, BlockKind::mamba);
-  const auto blocks = [&](double n_attention, double n_dense, double n_moe, double n_mamba) {
-    LayerTimes t = attention.scaled(n_attention);
-    t += dense.scaled(n_dense);
-    t += moe.scaled(n_moe);
-    t += mamba.scaled(n_mamba);
-    return t;
-  };
-  const double n = d(j.shape.layers);
-  const LayerTimes mean = blocks(d(j.shape.attention_blocks()) / n, d(j.shape.dense_blocks()) / n,
-                                 d(j.shape.moe_blocks()) / n, d(j.shape.mamba_blocks()) / n);
-  const bool alike = j.shape.is_hybrid();
-  const LayerTimes dense_layer = alike ? mean : blocks(1, 1, 0, 0), moe_layer = alike ? mean : blocks(1, 0, 1, 0);
-  const double mtp = j.with_mtp ? d(j.shape.mtp) : 0;
-  LayerTimes tail = clock.of(prices.head.forward, prices.head.backward, prices.head.weights).scaled(1 + mtp);
-  tail += mean.scaled(mtp);
-
-  const double per_layer = mean.sum() + mean.paired_exchange();
-  staged.layers = spread_layers(j, place, (tail.sum() + tail.paired_exchange()) / per_layer);
-
-  const bool chunked = place.stages > place.ranks;
-  double hop = 0, waits = 0;
-  if (l.pp > 1) {
-    const double bytes = 2.0 * j.microbatch * j.sequence * d(j.shape.hidden) / l.cp;
-    hop = cost::send_s(j.device, b.net, l.devices / l.pp, j.software.sequence_parallel ? bytes / l.tp : bytes);
-    // What isn't overlapped waits in line.
-    waits = hop * (pairs(pipeline) || (j.software.overlap_pp && chunked) ? b.contention : 1);
-  }
-  staged.times.hop = hop;
-  staged.times.pair = pairs(pipeline) ? 1 + mean.paired_exchange() / mean.sum() : 1;
-  const int64_t leading_dense = alike ? 0 : j.shape.dense_blocks();
+  const Layout& l = job_.layout;
+  const Pipeline pipeline = pipeline_of(job_);
+  const model::Shape& shape = job_.shape;
+  const double mtp = job_.with_mtp ? d(shape.mtp) : 0;
+  const Way& first = of(way_of_stage.front());
+  // What isn't overlapped waits in line.
+  const bool overlapped = pairs(pipeline) || (job_.software.overlap_pp && place.stages > place.ranks);
+  const double waits = overlapped ? overlapped_hop_s_ : hop_s_;
+  staged.layers = std::move(layers);
+  staged.times.hop = hop_s_;
+  staged.times.pair = pairs(pipeline) ? 1 + first.mean.paired_exchange() / first.mean.sum() : 1;
+  const int64_t leading_dense = shape.is_hybrid() ? 0 : shape.dense_blocks();
   int64_t at = 0;
-  staged.fixed_bytes.assign(static_cast<size_t>(place.ranks), memory.mean.gathered);
-  staged.working_bytes.assign(static_cast<size_t>(place.ranks), memory.working);
+  staged.fixed_bytes.assign(static_cast<size_t>(place.ranks), first.memory.mean.gathered);
+  staged.working_bytes.assign(static_cast<size_t>(place.ranks), 0);
   for (int s = 0; s < place.stages; ++s) {
+    const Way& way = of(way_of_stage[static_cast<size_t>(s)]);
+    const MemoryParts& memory = way.memory;
     const int count = staged.layers[static_cast<size_t>(s)];
     const double n_dense = d(std::clamp<int64_t>(leading_dense - at, 0, count)), n_moe = count - n_dense;
     at += count;
-    LayerTimes t = dense_layer.scaled(n_dense);
-    t += moe_layer.scaled(n_moe);
+    LayerTimes t = way.dense.scaled(n_dense);
+    t += way.moe.scaled(n_moe);
     double kept = n_dense * memory.dense.kept + n_moe * memory.moe.kept;
     // With two routes a rank has two stages, whose states it shares with the rank of their other copies.
     double fixed = (n_dense * memory.dense.fixed + n_moe * memory.moe.fixed) / place.routes;
     if (s == 0) fixed += memory.embedding_fixed;
     if (s == place.stages - 1) {
-      t += tail;
+      t += way.tail;
       kept += mtp * memory.mean.kept;
-      fixed += memory.head_fixed + mtp * memory.mean.fixed_once +
-               (j.shape.tied && l.pp > 1 ? memory.embedding_fixed : 0);
+      fixed +=
+          memory.head_fixed + mtp * memory.mean.fixed_once + (shape.tied && l.pp > 1 ? memory.embedding_fixed : 0);
     }
     staged.times.stages.push_back({t.forward + waits, t.input_grad + waits, t.weight_grad, t.exchange});
     staged.stage_bytes.push_back({(1 - kKeptForWeights) * kept, kKeptForWeights * kept});
     for (int c = s; c < static_cast<int>(place.rank_of.size()); c += place.stages) {
       const auto r = static_cast<size_t>(place.rank_of[static_cast<size_t>(c)]);
       staged.fixed_bytes[r] += fixed;
-      if (s == place.stages - 1) staged.working_bytes[r] = std::max(staged.working_bytes[r], memory.head_working);
+      staged.working_bytes[r] =
+          std::max(staged.working_bytes[r], s == place.stages - 1 ? memory.head_working : memory.working);
     }
   }
   return staged;
+}
+
+Staged stage_job(const Job& j, const Behaviour& b, const schedule::Placement& place) {
+  const StageCosts costs(j, b, {{j.recompute, j.software.offload_activations}});
+  const std::vector<int> alike(static_cast<size_t>(place.stages), 0);
+  return costs.staged(place, alike, costs.spread(place, alike));
 }
 
 PreparedSchedule::PreparedSchedule(const Job& j)
@@ -198,8 +220,11 @@ std::string PreparedSchedule::key(const Job& j) {
 Exact exact_of(const Job& j, const Behaviour& b) { return exact_of(j, b, PreparedSchedule(j)); }
 
 Exact exact_of(const Job& j, const Behaviour& b, const PreparedSchedule& prepared) {
+  return exact_of(j, b, prepared, stage_job(j, b, prepared.schedule.placement));
+}
+
+Exact exact_of(const Job& j, const Behaviour& b, const PreparedSchedule& prepared, const Staged& staged) {
   const schedule::Schedule& schedule = prepared.schedule;
-  const Staged staged = stage_job(j, b, schedule.placement);
   const schedule::Timing timing = schedule::timing_of(schedule, staged.times, prepared.links, prepared.order);
   const std::vector<schedule::Peak> peaks = schedule::peaks_of(schedule, staged.stage_bytes);
   const Estimate closed = estimate(j, b);

@@ -2,15 +2,24 @@
 // bytes of each stage from the blocks it holds, and the step from the schedule run action by action.
 #pragma once
 
+#include <algorithm>
 #include <string>
 #include <vector>
 
 #include "heddle/schedule/links.h"
 #include "heddle/schedule/timing.h"
 #include "heddle/schedule/validate.h"
+#include "heddle/search/block_work.h"
 #include "heddle/search/estimate.h"
 
 namespace heddle::search {
+
+/// What becomes of a forward's values that the backward reads: some are computed again, some go to the host.
+struct Keeping {
+  model::Recompute recompute;
+  bool offload = false;
+  bool operator==(const Keeping&) const = default;
+};
 
 /// The stages of a job as a schedule's timing and peaks need them.
 struct Staged {
@@ -20,6 +29,46 @@ struct Staged {
   std::vector<double> fixed_bytes, working_bytes;  // of each rank: weights and states; what a block works in
 };
 Staged stage_job(const Job& job, const Behaviour& behaviour, const schedule::Placement& placement);
+
+/// Seconds of one microbatch in a layer, and the exchange apart where schedules hide it.
+struct LayerTimes {
+  double forward = 0, input_grad = 0, weight_grad = 0;
+  double exchange = 0;         // of each direction, alone
+  double exposed_in_pair = 0;  // of both directions, beside another microbatch
+  double spare_in_pair = 0;    // compute of a pair beyond what its hidden exchange takes
+
+  LayerTimes& operator+=(const LayerTimes& t);
+  LayerTimes scaled(double factor) const;
+  double sum() const { return forward + input_grad + weight_grad; }
+  // No more is hidden than there is compute to hide it.
+  double paired_exchange() const { return std::max(0.0, -spare_in_pair) + exposed_in_pair; }
+};
+
+/// A job's layers priced for each of several ways of keeping: stages of any of them are put together from it.
+class StageCosts {
+ public:
+  StageCosts(const Job& job, const Behaviour& behaviour, const std::vector<Keeping>& ways);
+
+  /// Layers of each stage so that ranks have the same work, where stage s keeps in way `way_of_stage[s]`.
+  std::vector<int> spread(const schedule::Placement& placement, const std::vector<int>& way_of_stage) const;
+  Staged staged(const schedule::Placement& placement, const std::vector<int>& way_of_stage,
+                std::vector<int> layers) const;
+
+  /// Of a mean layer and a microbatch: all its seconds, and the bytes kept.
+  double layer_s(int way) const;
+  double kept_bytes(int way) const { return of(way).memory.mean.kept; }
+
+ private:
+  struct Way {
+    LayerTimes mean, dense, moe, tail;
+    MemoryParts memory;
+  };
+  const Way& of(int way) const { return ways_[static_cast<size_t>(way)]; }
+
+  Job job_;
+  double hop_s_ = 0, overlapped_hop_s_ = 0;
+  std::vector<Way> ways_;
+};
 
 /// The schedule of a job, ready to be timed; jobs with one key share it. ConfigError where it can't be made.
 struct PreparedSchedule {
@@ -44,5 +93,6 @@ struct Exact {
 /// ConfigError for an impossible job.
 Exact exact_of(const Job& job, const Behaviour& behaviour = {});
 Exact exact_of(const Job& job, const Behaviour& behaviour, const PreparedSchedule& prepared);
+Exact exact_of(const Job& job, const Behaviour& behaviour, const PreparedSchedule& prepared, const Staged& staged);
 
 }  // namespace heddle::search

@@ -1,0 +1,131 @@
+#include "heddle/search/better.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "heddle/base/error.h"
+#include "heddle/search/emit.h"
+
+namespace heddle::search {
+
+namespace {
+
+constexpr double kWorthwhile = 0.002;  // of the step
+constexpr int kTried = 40;             // plans, until one is found that the target can run
+
+// The spread of routing at which the given ranks' fullest has the given imbalance in the median.
+Routing routing_of(const Job& j) {
+  Routing routing;
+  const int64_t experts = j.shape.moe_blocks() > 0 ? j.shape.moe.count : 0;
+  if (j.imbalance <= 1) {
+    routing.spread = 0;
+  } else if (const double usual = routing.fullest(0.5, experts, j.layout.ep); usual > 1) {
+    routing.spread *= (j.imbalance - 1) / (usual - 1);
+  }
+  return routing;
+}
+
+std::string recompute_text(const Job& j) {
+  const std::vector<RecomputeChoice> all = recompute_choices(j.shape);
+  const auto found =
+      std::find_if(all.begin(), all.end(), [&](const RecomputeChoice& c) { return c.recompute == j.recompute; });
+  return found != all.end() ? found->name : "a mixture";
+}
+
+std::vector<std::string> changes_of(const Job& from, const Job& to) {
+  std::vector<std::string> changes;
+  const auto number = [&](const char* name, int a, int b) {
+    if (a != b) changes.push_back(fmt::format("{} {} → {}", name, a, b));
+  };
+  const auto word = [&](const char* name, std::string_view a, std::string_view b) {
+    if (a != b) changes.push_back(fmt::format("{} {} → {}", name, a, b));
+  };
+  const Layout &a = from.layout, &b = to.layout;
+  number("tp", a.tp, b.tp), number("cp", a.cp, b.cp), number("pp", a.pp, b.pp), number("vpp", a.vpp, b.vpp);
+  number("dp", a.dp, b.dp), number("ep", a.ep, b.ep), number("etp", a.etp, b.etp);
+  number("microbatch", from.microbatch, to.microbatch);
+  if (b.pp > 1 || a.pp > 1) word("schedule", name_of(pipeline_of(from)), name_of(pipeline_of(to)));
+  if (from.recompute != to.recompute) word("recompute", recompute_text(from), recompute_text(to));
+  const auto turned = [&](const char* name, bool was, bool is) {
+    if (was != is) changes.push_back(fmt::format("{}{}", is ? "" : "no ", name));
+  };
+  turned("offload of activations", from.software.offload_activations, to.software.offload_activations);
+  turned("optimizer states sharded over data ranks", from.software.sharded_states, to.software.sharded_states);
+  if (b.ep > 1) {
+    turned("rows cross to a node once", from.software.once_a_node, to.software.once_a_node);
+    turned("overlap of the exchange", from.software.overlap_exchange, to.software.overlap_exchange);
+  }
+  return changes;
+}
+
+}  // namespace
+
+void restrict_to(std::string_view target, Restriction& space, Job& job) {
+  const std::vector<std::string>& known = emit_targets();
+  if (std::find(known.begin(), known.end(), target) == known.end())
+    config_error("'{}' is no target, accepted: {}", target.substr(0, 40), fmt::join(known, ", "));
+  const bool mindspeed = target == "mindspeed";
+  if (space.schedule.empty()) {
+    if (target == "heddle") {
+      for (const Pipeline p : pipelines())
+        if (p != Pipeline::dual_pipe) space.schedule.push_back(p);  // keeps two copies of the weights
+    } else {
+      space.schedule = {Pipeline::one_f_one_b, Pipeline::interleaved, Pipeline::interleaved_fused};
+      // MindSpeed's DualPipeV wants equal stages, two a rank.
+      if (mindspeed && job.shape.layers % 4 == 0) space.schedule.push_back(Pipeline::dual_pipe_v);
+    }
+  }
+  if (mindspeed) job.software.once_a_node = false;
+  if (!mindspeed && space.offload.empty()) space.offload = {0};
+  if (mindspeed && space.recompute.empty())  // by count of tokens only
+    for (const RecomputeChoice& c : recompute_choices(job.shape))
+      if (!c.recompute.experts) space.recompute.push_back(c.name);
+  // Only Heddle's recompute words name layers.
+  if (target != "heddle" && space.by_stage.empty()) space.by_stage = {0};
+}
+
+BetterAnswer search_better(const Launch& given, std::string_view target, double memory_bytes,
+                           const std::function<bool()>& stop, const Behaviour& behaviour) {
+  BetterAnswer found;
+  const Job& job = given.job;
+  const Estimate closed = estimate(job, behaviour);
+  if (!closed.reason.empty()) config_error("the job can't be: {}", closed.reason);
+  double peak_bytes = closed.peak_bytes;
+  found.given_step_s = closed.step_s;
+  if (misfit_of(job).empty()) {
+    Job staged = job;
+    staged.software.even_stages = job.layout.pp > 1 && given.layout.empty();
+    const Exact exact = exact_of(staged, behaviour);
+    found.given_step_s = exact.step_s;
+    peak_bytes = exact.peak_bytes;
+  }
+
+  Query query;
+  query.behaviour = behaviour;
+  query.space.job = job;
+  query.space.job.memory_imbalance = 0;
+  Software& software = query.space.job.software;
+  software.dual_pipe = false;
+  if (!software.sharded_weights) software.sharded_states = software.reduce_scatter = true;
+  software.once_a_node = true;
+  query.space.devices = job.layout.devices;
+  query.space.routing = routing_of(job);
+  query.memory_bytes = memory_bytes;
+  query.top = kTried;
+  restrict_to(target, query.space.restriction, query.space.job);
+  found.answer = search(query, {}, stop);
+  for (Ranked& plan : found.answer.top) {
+    Launch launch = launch_of(plan);
+    const double ratio = plan.exact.step_s / found.given_step_s;
+    if (peak_bytes <= memory_bytes && ratio > 1 - kWorthwhile) break;
+    if (!refusals_of(launch, target).empty()) continue;
+    std::vector<std::string> changes = changes_of(job, launch.job);
+    if (launch.layout != given.layout && !launch.layout.empty())
+      changes.push_back(fmt::format("stages {}", launch.layout));
+    found.best = Better{std::move(plan), std::move(launch), std::move(changes), ratio};
+    break;
+  }
+  return found;
+}
+
+}  // namespace heddle::search
