@@ -37,7 +37,7 @@ struct Layers {
   Work tail;  // the head and multi-token prediction
   double head_s = 0;
   double offload_out_s = 0, offload_back_s = 0;  // of a layer, what its compute doesn't hide
-  model::SavedBytes whole, kept;  // of a token, without recomputation and with it
+  model::SavedBytes whole, kept;                 // of a token, without recomputation and with it
 };
 Layers layers_of(const Job& job, const Prices& prices, const Behaviour& behaviour);
 

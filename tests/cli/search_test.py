@@ -1,0 +1,205 @@
+#!/usr/bin/env python3
+"""Runs `heddle search` as a user does: plans from a model and a cluster, and from other trainers' scripts.
+
+    search_test.py PATH_OF_HEDDLE
+"""
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+HEDDLE = pathlib.Path(sys.argv.pop(1)).resolve() if len(sys.argv) > 1 else pathlib.Path("build/heddle").resolve()
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+
+
+class Search(unittest.TestCase):
+    ASKED = ("--model", "Qwen3-30B-A3B", "--cluster", "H100", "--devices", "32", "--global-batch", "256",
+             "--sequence", "4096")
+    TIERS = ('device = "H100"\n[[tier]]\nname = "node"\nranks = 8\ngb_per_s = 450\n'
+             '[[tier]]\nname = "rail"\nranks = 16\ngb_per_s = 50\n[[tier]]\nname = "spine"\ngb_per_s = 50\n')
+
+    def search(self, *arguments):
+        return subprocess.run([HEDDLE, "search", *arguments], capture_output=True, text=True, timeout=120)
+
+    def file(self, folder, text):
+        path = pathlib.Path(folder) / "x.toml"
+        path.write_text(text)
+        return str(path)
+
+    def test_table_and_json_say_the_same(self):
+        done = self.search(*self.ASKED, "--json", "--top", "3", "--threads", "3")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        found = json.loads(done.stdout)
+        self.assertEqual(len(found["plans"]), 3)
+        for plan in found["plans"]:
+            self.assertEqual(plan["tp"] * plan["cp"] * plan["pp"] * plan["dp"], 32)
+            self.assertEqual(sum(plan["layers"]), 48)
+            self.assertLessEqual(plan["peak_bytes"], found["memory_bytes"])
+        table = self.search(*self.ASKED, "--top", "3")
+        self.assertIn(f"{found['plans'][0]['tokens_per_s_per_device']:.0f}", table.stdout)
+        self.assertIn("not considered: experts swapped", table.stdout)
+        self.assertNotIn("\x1b", table.stdout + table.stderr)
+
+    def test_restrictions_and_memory_narrow(self):
+        only = ("--restrict", "tp=2", "--restrict", "schedule=zb_h1,1f1b", "--memory", "60GiB", "--json")
+        for plan in json.loads(self.search(*self.ASKED, *only).stdout)["plans"]:
+            self.assertEqual(plan["tp"], 2)
+            self.assertIn(plan["schedule"], ("zb_h1", "1f1b"))
+            self.assertLessEqual(plan["peak_bytes"], 60 << 30)
+        done = self.search(*self.ASKED, "--memory", "1GiB")
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("nothing fits; the nearest", done.stdout)
+
+    def test_clusters_of_tiers(self):
+        def tokens(text):
+            with tempfile.TemporaryDirectory() as folder:
+                done = self.search(*self.ASKED[:3], self.file(folder, text), *self.ASKED[4:], "--json")
+                self.assertEqual(done.returncode, 0, done.stderr)
+                return json.loads(done.stdout)["plans"][0]["tokens_per_s_per_device"]
+
+        whole = tokens(self.TIERS)
+        self.assertLess(tokens(self.TIERS + "oversubscription = 100\n"), whole)
+        self.assertLess(tokens(self.TIERS.replace("ranks = 8\n", 'ranks = 8\nwiring = "mesh"\nrows = 2\n')), whole)
+
+    def test_wrong_files_are_refused_in_one_line(self):
+        for text, said in ((self.TIERS.replace("16", "12"), "x.toml:6:1: rail has ranks = 12, accepted: a multiple of 8"),
+                           (self.TIERS.replace("gb_per_s = 450", "gbps = 450"), "unknown key 'gbps'"),
+                           (self.TIERS.replace("H100", "H10"), "no accelerator 'H10', did you mean 'H100'"),
+                           ('device = "H100"\ntier = 3\n', "accepted: 2 to 8 tables"),
+                           ("memory_gib = -1\n", "memory_gib, accepted: a number from"),
+                           ("units = 3\n", "lacks bf16_tflops"), ("x = [", "x.toml:1:")):
+            with tempfile.TemporaryDirectory() as folder:
+                done = self.search(*self.ASKED[:3], self.file(folder, text), *self.ASKED[4:])
+            self.assertEqual(done.returncode, 2, text)
+            self.assertIn(said, done.stderr)
+            self.assertEqual(len(done.stderr.strip().splitlines()), 1, done.stderr)
+        for text, said in (("tp = [1, 'x']\n", "restriction tp: 'x'"), ("[software]\nfast = true\n", "unknown key 'fast'"),
+                           ("tq = 1\n", "did you mean 'tp'"), ("tp = []\n", "tp is empty")):
+            with tempfile.TemporaryDirectory() as folder:
+                done = self.search(*self.ASKED, "--restrict", self.file(folder, text))
+            self.assertEqual(done.returncode, 2, text)
+            self.assertIn(said, done.stderr)
+        self.assertIn("--devices is needed", self.search(*self.ASKED[:4]).stderr)
+
+    def test_a_folder_with_a_config(self):
+        with tempfile.TemporaryDirectory() as folder:
+            config = {"hidden_size": 2048, "num_hidden_layers": 48, "num_attention_heads": 32, "num_key_value_heads": 4,
+                      "head_dim": 128, "intermediate_size": 6144, "vocab_size": 151936, "num_experts": 128,
+                      "num_experts_per_tok": 8, "moe_intermediate_size": 768}
+            (pathlib.Path(folder) / "config.json").write_text(json.dumps(config))
+            given = json.loads(self.search("--model", folder, *self.ASKED[2:], "--json").stdout)
+            (pathlib.Path(folder) / "config.json").write_text(json.dumps(config | {"num_experts": "many"}))
+            wrong = self.search("--model", folder, *self.ASKED[2:])
+        known = json.loads(self.search(*self.ASKED, "--json").stdout)
+        self.assertAlmostEqual(given["plans"][0]["step_s"] / known["plans"][0]["step_s"], 1, 2)
+        self.assertEqual(wrong.returncode, 2)
+        self.assertIn("num_experts", wrong.stderr)
+
+    def test_an_interrupt_ends_with_the_best_so_far(self):
+        running = subprocess.Popen([HEDDLE, "search", "--model", "DeepSeek-V3", "--cluster", "GB200", "--devices",
+                                    "46080", "--global-batch", "46080", "--sequence", "4096", "--threads", "1"],
+                                   stdout=subprocess.PIPE, text=True)
+        time.sleep(0.7)
+        running.send_signal(signal.SIGINT)
+        out, _ = running.communicate(timeout=60)
+        self.assertIn("stopped early, the best so far", out)
+
+    def test_the_example_cluster(self):
+        done = self.search(*self.ASKED[:3], str(ROOT / "examples/search/two_halls.toml"), "--devices", "1024",
+                           "--global-batch", "1024", "--sequence", "4096", "--restrict", "microbatch=1", "--json")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(len(json.loads(done.stdout)["plans"]), 5)
+
+    def test_recompute_by_stage_becomes_a_configuration(self):
+        asked = ("--model", "DeepSeek-V2-Lite", "--cluster", "H800", "--devices", "32", "--global-batch", "256",
+                 "--sequence", "4096", "--restrict", "pp=4", "--restrict", "schedule=1f1b", "--restrict",
+                 "recompute=none,full", "--restrict", "microbatch=1,2", "--memory", "20GiB", "--restrict", "offload=0")
+        plans = json.loads(self.search(*asked, "--json").stdout)["plans"]
+        by_stage = [p for p in plans if p["by_stage"]]
+        self.assertTrue(by_stage)
+        for plan in by_stage:
+            self.assertEqual(len(plan["by_stage"]), len(plan["layers"]))
+            self.assertLessEqual(plan["peak_bytes"], 20 << 30)
+        self.assertIn("recomputed by the stages of", self.search(*asked).stdout)
+        done = self.search(*asked, "--emit", "heddle")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertRegex(done.stdout, r'recompute = \["layer:0-[0-9]+"')
+        with tempfile.TemporaryDirectory() as folder:
+            counted = subprocess.run([HEDDLE, "inspect", self.file(folder, done.stdout), "--set",
+                                      "device.memory_bytes=1TiB", "--json"], capture_output=True, text=True, timeout=120)
+            self.assertEqual(counted.returncode, 0, counted.stderr)
+        for plan in json.loads(self.search(*asked, "--restrict", "by_stage=0", "--json").stdout)["plans"]:
+            self.assertEqual(plan["by_stage"], [])
+
+
+class SearchFrom(unittest.TestCase):
+    SCRIPT = """
+TP=2
+ARGS="--num-layers 32 --hidden-size 4096 --num-attention-heads 32 --group-query-attention --num-query-groups 8 \\
+  --ffn-hidden-size 14336 --swiglu --disable-bias-linear --normalization RMSNorm --vocab-size 128256 \\
+  --untie-embeddings-and-output-weights --position-embedding-type rope --seq-length 8192 \\
+  --tensor-model-parallel-size ${TP:-1} --use-distributed-optimizer --overlap-grad-reduce --overlap-param-gather \\
+  --micro-batch-size 1 --global-batch-size 128 --bf16 --hidden-dropout 0 --attention-dropout 0"
+torchrun --nproc_per_node 8 --nnodes $((1 + 1)) pretrain_gpt.py $ARGS --new-flag
+"""
+
+    def search(self, script, *more):
+        with tempfile.TemporaryDirectory() as folder:
+            path, page = pathlib.Path(folder) / "run.sh", pathlib.Path(folder) / "page.html"
+            path.write_text(script)
+            done = subprocess.run([HEDDLE, "search", "--from", path, "--explain", page, *more], capture_output=True,
+                                  text=True, timeout=60)
+            return done, page.read_text() if page.exists() else ""
+
+    def test_a_script_is_explained(self):
+        done, page = self.search(self.SCRIPT, "--cluster", "H100", "--json")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        found = json.loads(done.stdout)
+        self.assertEqual((found["dialect"], found["job"]["tp"], found["job"]["dp"]), ("Megatron-LM", 2, 8))
+        self.assertEqual(found["unknown_flags"], ["--new-flag"])
+        self.assertGreaterEqual(found["best"]["tokens_per_s_per_device"], found["job"]["tokens_per_s_per_device"])
+        self.assertLess(found["job"]["step_low_s"], found["job"]["step_s"])
+        self.assertAlmostEqual(sum(found["job"]["step_parts_s"].values()), found["job"]["step_s"], 6)
+        self.assertIn("Llama-3-8B on 16", page)
+        self.assertNotIn("http://", page.replace("http://www.w3.org/", ""))
+
+    def test_what_it_emits_it_reads(self):
+        done, _ = self.search(self.SCRIPT, "--cluster", "H100", "--emit", "megatron")
+        again, _ = self.search(done.stdout, "--cluster", "H100", "--json")
+        self.assertEqual(again.returncode, 0, again.stderr)
+        found = json.loads(again.stdout)
+        self.assertEqual(found["changes"], [])
+        self.assertEqual(found["unknown_flags"], [])
+
+    def test_a_configuration_runs_as_it_is(self):
+        script = self.SCRIPT.replace("--group-query-attention --num-query-groups 8", "--multi-latent-attention "
+                                     "--num-experts 16 --moe-router-topk 4 --moe-ffn-hidden-size 1024 "
+                                     "--expert-tensor-parallel-size 1 --sequence-parallel "
+                                     "--moe-shared-expert-intermediate-size 1024 --expert-model-parallel-size 4")
+        done, _ = self.search(script, "--cluster", "H100", "--emit", "heddle")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        with tempfile.TemporaryDirectory() as folder:
+            config = pathlib.Path(folder) / "plan.toml"
+            config.write_text(done.stdout)
+            counted = subprocess.run([HEDDLE, "inspect", config, "--set", "device.memory_bytes=1TiB", "--json"],
+                                     capture_output=True, text=True, timeout=120)
+            self.assertEqual(counted.returncode, 0, counted.stderr)
+
+    def test_refusals(self):
+        for script, more, said in (("echo", [], "launch script"), (self.SCRIPT, ["--cluster", "H1000"], "H100"),
+                                   (self.SCRIPT, ["--set", "TP"], "NAME=VALUE"),
+                                   (self.SCRIPT, ["--emit", "heddle"], "latent attention")):
+            done, _ = self.search(script, *more)
+            self.assertEqual(done.returncode, 2, done.stdout)
+            self.assertIn(said, done.stderr)
+            self.assertEqual(len(done.stderr.strip().splitlines()), 1, done.stderr)
+
+
+if __name__ == "__main__":
+    os.environ["NO_COLOR"] = "1"
+    unittest.main()
