@@ -212,6 +212,8 @@ int run_command_line(int count, char** arguments) {
       ->excludes(script)
       ->expected(1)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  sub->add_option("--calibration", search_options.calibration, "Scalars to use in place of the built-in ones")
+      ->type_name("FILE");
   count_of("--top", search_options.top, "Plans shown", 1000)->excludes(script);
   count_of("--short-list", search_options.short_list, "Plans timed action by action", 100'000)->excludes(script);
   count_of("--threads", search_options.threads, "In place of one a core", 4096)->excludes(script);

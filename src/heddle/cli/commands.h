@@ -104,8 +104,9 @@ struct SearchOptions {
   std::string cluster;  // an accelerator by name, or a TOML file; with --from empty: as usual for the script
   int64_t devices = 0, global_batch = 0, sequence = 0;  // 0: as the script says
   std::string precision = "bf16";
-  std::string memory;     // of a device, such as 80GiB; empty: what its software leaves of the accelerator's
-  double routing = 0.13;  // relative deviation of the experts' loads
+  std::string memory;       // of a device, such as 80GiB; empty: what its software leaves of the accelerator's
+  double routing = 0.13;    // relative deviation of the experts' loads
+  std::string calibration;  // file; empty: the built-in one
   std::vector<std::string> restrict;
   int64_t top = 5, short_list = 300;
   int64_t threads = 0;           // 0: one a core

@@ -14,7 +14,6 @@
 #include "heddle/observe/table.h"
 #include "heddle/observe/units.h"
 #include "heddle/search/better.h"
-#include "heddle/search/calibration.h"
 #include "heddle/search/explain.h"
 #include "heddle/train/run_config.h"
 
@@ -174,8 +173,9 @@ void print(const Answer& a, double scale) {
 }
 
 // What --explain and --emit ask for; the latter's text.
-std::string write_plans(const SearchOptions& o, const Answer& a) {
+std::string write_plans(const SearchOptions& o, const Answer& a, const search::Calibration& calibration) {
   search::ExplainRequest request;
+  request.calibration = &calibration;
   request.memory_bytes = a.memory_bytes;
   std::vector<search::Explanation> plans;
   if (!o.explain.empty() || !o.emit.empty())
@@ -212,8 +212,8 @@ int search_plans(const SearchOptions& o) {
   query.short_list = std::max(query.top, static_cast<int>(o.short_list));
   query.threads = static_cast<int>(o.threads);
   // What the release lacks is taken from the nearest ones that were measured.
-  const double scale =
-      search::Calibration::built_in().scale({job.device.name, job.device.family, "megatron", "", 0, job.precision});
+  const search::Calibration calibration = read_calibration(o.calibration);
+  const double scale = calibration.scale({job.device.name, job.device.family, "megatron", "", 0, job.precision});
 
   const StopOnSignal stop;
   const auto begin = std::chrono::steady_clock::now();
@@ -233,7 +233,7 @@ int search_plans(const SearchOptions& o) {
       },
       [] { return StopOnSignal::asked(); });
   if (bar) bar->finish();
-  const std::string emitted = write_plans(o, answer);
+  const std::string emitted = write_plans(o, answer, calibration);
   if (o.json) {
     Json json = json_of(answer, scale);
     if (!emitted.empty() && o.out.empty()) json["emitted"] = emitted;

@@ -260,6 +260,11 @@ void read_restriction(const std::string& words, search::Restriction& into, searc
   }
 }
 
+search::Calibration read_calibration(const std::string& file) {
+  return file.empty() ? search::Calibration::built_in()
+                      : search::Calibration::read(train::read_file(file, kMostBytes), file);
+}
+
 model::Shape read_shape(const std::string& name) {
   if (const model::Shape* known = model::find_shape(name)) return *known;
   const std::filesystem::path path(name);

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "heddle/cost/accelerator.h"
+#include "heddle/search/calibration.h"
 #include "heddle/search/space.h"
 
 namespace heddle::cli {
@@ -26,6 +27,9 @@ cost::Accelerator read_cluster(const std::string& name_or_file);
 /// NAME=VALUE[,VALUE...], or a TOML file whose keys are such names with lists, and [software] with fields of
 /// search::Software.
 void read_restriction(const std::string& words_or_file, search::Restriction& into, search::Software& software);
+
+/// The scalars of a file as `heddle predict --calibrate` writes it; of no file the built-in ones.
+search::Calibration read_calibration(const std::string& file);
 
 /// A published model by name, or the config.json (of Hugging Face Transformers) in a folder.
 model::Shape read_shape(const std::string& name_or_folder);

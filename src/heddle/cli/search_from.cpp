@@ -76,7 +76,9 @@ int search_from(const SearchOptions& o) {
   check_plan_files(o);
   const search::LaunchScript script =
       search::read_launch_script(train::read_file(o.from, kMostBytes), o.from, context_of(o));
+  const search::Calibration calibration = read_calibration(o.calibration);
   search::ExplainRequest request;
+  request.calibration = &calibration;
   if (!o.memory.empty()) request.memory_bytes = static_cast<double>(train::parse_bytes(o.memory));
   std::vector<Explanation> plans{search::explain(script.launch, request)};
   const Explanation given = plans.front();
