@@ -68,7 +68,7 @@ std::vector<PartParameters> parameters_by_part(const model::ModelConfig& config,
   return parts;
 }
 
-std::vector<KindFlops> flops_by_kind(const plan::Plan& plan, const plan::Lowered& lowered) {
+std::vector<KindFlops> flops_by_kind(const plan::Plan& plan, const plan::Lowered& lowered, int64_t microbatches) {
   const ir::StepProgram& program = lowered.program;
   const double sequence_tokens = static_cast<double>(plan.sequences * plan.sequence_length);
   std::vector<KindFlops> kinds;
@@ -80,8 +80,9 @@ std::vector<KindFlops> flops_by_kind(const plan::Plan& plan, const plan::Lowered
         const ir::Stage& stage = program.stages[static_cast<size_t>(block.stages[step.slot])];
         const ir::Op& op = stage.ops[step.op];
         if (op.def->cost == nullptr) continue;
+        const double a_step = ir::once_a_step(op.phase) ? static_cast<double>(microbatches) : 1;
         named(kinds, &KindFlops::kind, kind_of(op.kind())).*into +=
-            op.def->cost(stage, op, ir::FixedRows()).flops / tokens;
+            op.def->cost(stage, op, ir::FixedRows()).flops / (tokens * a_step);
       }
     }
   };

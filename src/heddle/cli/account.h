@@ -26,8 +26,9 @@ struct KindFlops {
   double forward = 0;
   double training = 0;
 };
-/// The forward is that of the evaluation program: lower with Plan::evaluates.
-std::vector<KindFlops> flops_by_kind(const plan::Plan& plan, const plan::Lowered& lowered);
+/// The forward is that of the evaluation program: lower with Plan::evaluates. Of a step of `microbatches` for each
+/// of the plan's.
+std::vector<KindFlops> flops_by_kind(const plan::Plan& plan, const plan::Lowered& lowered, int64_t microbatches);
 
 struct RoleBytes {
   ir::Role role;

@@ -239,10 +239,10 @@ int inspect(const InspectOptions& options) {
     return kDone;
   }
   plan::Plan alone = a.plan.on_one_rank();  // the whole model, and a step's work
-  alone.microbatches *= a.plan.mesh.dp;
+  alone.microbatches = 1;                   // of all that are alike
   const plan::Lowered whole = plan::lower(a.config.model, alone);
   a.parts = parameters_by_part(a.config.model, whole);
-  a.flops = flops_by_kind(alone, whole);
+  a.flops = flops_by_kind(alone, whole, int64_t{a.plan.microbatches} * a.plan.mesh.dp);
   a.capacity_bytes = train::memory_limit_of(a.config, {.memory = a.plan.ranks()});
   for (int stage = 0; stage < a.plan.mesh.pp; ++stage) a.classes.push_back(class_of(a, lowered, stage));
   for (size_t c = 1; c < a.classes.size(); ++c) {

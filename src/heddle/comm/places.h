@@ -12,13 +12,16 @@
 namespace heddle::comm {
 
 struct Places {
-  explicit Places(const Communicator& of) : self(of.rank()) {
+  explicit Places(const Communicator& of) : Places(of.rank(), nodes_of(of)) {}
+  /// `node_of`: the world's node of each rank of the group.
+  Places(int self, const std::vector<int>& node_of) : self(self) {
     std::vector<int> numbers;  // of the world's nodes, in order of first rank in the group
-    for (int r = 0; r < of.size(); ++r) {
+    for (int r = 0; r < static_cast<int>(node_of.size()); ++r) {
+      const int world_node = node_of[static_cast<size_t>(r)];
       size_t n = 0;
-      while (n < numbers.size() && numbers[n] != of.node_of(r)) ++n;
+      while (n < numbers.size() && numbers[n] != world_node) ++n;
       if (n == numbers.size()) {
-        numbers.push_back(of.node_of(r));
+        numbers.push_back(world_node);
         members.emplace_back();
       }
       node.push_back(static_cast<int>(n));
@@ -55,6 +58,13 @@ struct Places {
   std::vector<int> node, slot;            // of each rank
   std::vector<std::vector<int>> members;  // of each node
   int64_t slots = 1;                      // a power of two that no node exceeds
+
+ private:
+  static std::vector<int> nodes_of(const Communicator& of) {
+    std::vector<int> nodes;
+    for (int r = 0; r < of.size(); ++r) nodes.push_back(of.node_of(r));
+    return nodes;
+  }
 };
 
 }  // namespace heddle::comm

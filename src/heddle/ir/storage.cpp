@@ -1,19 +1,29 @@
 #include "heddle/ir/storage.h"
 
 #include <algorithm>
+#include <bit>
 
 namespace heddle::ir {
 
 namespace {
-bool free_to(const Marks& used, int stream, const Marks& waited) {
-  for (int i = 0; i < kMostStreams; ++i) {
-    if (i != stream && used[static_cast<size_t>(i)] > waited[static_cast<size_t>(i)]) return false;
-  }
-  return true;
+uint32_t streams_of(const Marks& used) {
+  uint32_t streams = 0;
+  for (int i = 0; i < kMostStreams; ++i) streams |= static_cast<uint32_t>(used[static_cast<size_t>(i)] > 0) << i;
+  return streams;
 }
 }  // namespace
 
-Storage::Fragments::iterator Storage::first_run(int64_t bytes, const std::function<bool(const Free&)>& usable) {
+// Asked of every fragment for every place: few streams have used one, so only those are looked at.
+bool Storage::free_to(const Free& free, int stream, const Marks& waited) {
+  for (uint32_t left = free.streams & ~(uint32_t{1} << stream); left != 0; left &= left - 1) {
+    const auto i = static_cast<size_t>(std::countr_zero(left));
+    if (free.used[i] > waited[i]) return false;
+  }
+  return true;
+}
+
+template <class Usable>
+Storage::Fragments::iterator Storage::first_run(int64_t bytes, const Usable& usable) {
   auto start = free_.end();
   int64_t run = 0, end = 0;
   for (auto at = free_.begin(); at != free_.end(); ++at) {
@@ -49,7 +59,8 @@ Storage::Fragments::iterator Storage::oldest_run(int64_t bytes) {
   return oldest;
 }
 
-Storage::Fragments::iterator Storage::top_run(const std::function<bool(const Free&)>& usable) {
+template <class Usable>
+Storage::Fragments::iterator Storage::top_run(const Usable& usable) {
   auto start = free_.end();
   int64_t begin = extent_;
   while (start != free_.begin()) {
@@ -83,9 +94,15 @@ Storage::Place Storage::take(Fragments::iterator at, int64_t offset, int64_t byt
 }
 
 std::optional<Storage::Place> Storage::place(int64_t bytes, int stream, const Marks& waited) {
+  const std::optional<Place> place = find_place(bytes, stream, waited);
+  if (place && watcher != nullptr) watcher->placed(place->offset, bytes, stream);
+  return place;
+}
+
+std::optional<Storage::Place> Storage::find_place(int64_t bytes, int stream, const Marks& waited) {
   bytes = std::max(storage_bytes(bytes), kStorageAlignment);
   ++clock_;
-  const auto own = [&](const Free& free) { return free_to(free.used, stream, waited); };
+  const auto own = [&](const Free& free) { return free_to(free, stream, waited); };
   const auto settled = [&](const Free& free) { return own(free) || clock_ - free.released_at > kSettled; };
   const auto any = [](const Free&) { return true; };
   auto at = first_run(bytes, own);
@@ -105,13 +122,14 @@ std::optional<Storage::Place> Storage::place(int64_t bytes, int stream, const Ma
 }
 
 void Storage::release(int64_t offset, int64_t bytes, const Marks& used) {
+  if (watcher != nullptr) watcher->released(offset, used);
   bytes = std::max(storage_bytes(bytes), kStorageAlignment);
   live_ -= bytes;
   const auto next = free_.lower_bound(offset);
   HEDDLE_CHECK(next == free_.end() || next->first >= offset + bytes, "storage at {} is released twice", offset);
   HEDDLE_CHECK(next == free_.begin() || std::prev(next)->first + std::prev(next)->second.bytes <= offset,
                "storage at {} is released twice", offset);
-  auto at = free_.emplace_hint(next, offset, Free{bytes, used, clock_});
+  auto at = free_.emplace_hint(next, offset, Free{bytes, used, clock_, streams_of(used)});
   join(at);
   if (at != free_.begin()) join(std::prev(at));
 }
@@ -119,9 +137,7 @@ void Storage::release(int64_t offset, int64_t bytes, const Marks& used) {
 void Storage::join(Fragments::iterator at) {
   const auto next = std::next(at);
   if (next == free_.end() || at->first + at->second.bytes != next->first) return;
-  for (size_t i = 0; i < kMostStreams; ++i) {
-    if ((at->second.used[i] == 0) != (next->second.used[i] == 0)) return;
-  }
+  if (at->second.streams != next->second.streams) return;
   at->second.bytes += next->second.bytes;
   at->second.released_at = std::max(at->second.released_at, next->second.released_at);
   merge(at->second.used, next->second.used);
@@ -129,7 +145,10 @@ void Storage::join(Fragments::iterator at) {
 }
 
 void Storage::settle() {
-  for (auto& [offset, free] : free_) free.used = {};
+  for (auto& [offset, free] : free_) {
+    free.used = {};
+    free.streams = 0;
+  }
   for (auto at = free_.begin(); at != free_.end();) {
     const size_t before = free_.size();
     join(at);

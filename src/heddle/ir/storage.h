@@ -10,7 +10,6 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <map>
 #include <optional>
 
@@ -38,6 +37,15 @@ class Storage {
   /// Gives a place back; `used` are the last ops that read or wrote it.
   void release(int64_t offset, int64_t bytes, const Marks& used);
 
+  /// Is told of every place that is taken (with the bytes that were asked for) and given back.
+  class Watcher {
+   public:
+    virtual ~Watcher() = default;
+    virtual void placed(int64_t offset, int64_t bytes, int stream) = 0;
+    virtual void released(int64_t offset, const Marks& used) = 0;
+  };
+  Watcher* watcher = nullptr;
+
   /// All ops enqueued so far have ended: nothing that is free needs to be waited for, and what is free at the top
   /// has never been used. Every step then lays its values out as the first did.
   void settle();
@@ -54,15 +62,21 @@ class Storage {
     int64_t bytes = 0;
     Marks used{};
     uint64_t released_at = 0;
+    uint32_t streams = 0;  // a bit for each that `used` names
   };
+  static_assert(kMostStreams <= 32);
   static constexpr uint64_t kSettled = 64;    // placements after which another stream's storage counts as settled
   using Fragments = std::map<int64_t, Free>;  // by offset
 
   // Where a run of neighbours begins that holds `bytes`, or the end: the lowest of usable ones; the one whose
   // newest was released first; the usable ones that touch the high water, whatever they hold.
-  Fragments::iterator first_run(int64_t bytes, const std::function<bool(const Free&)>& usable);
+  template <class Usable>
+  Fragments::iterator first_run(int64_t bytes, const Usable& usable);
   Fragments::iterator oldest_run(int64_t bytes);
-  Fragments::iterator top_run(const std::function<bool(const Free&)>& usable);
+  template <class Usable>
+  Fragments::iterator top_run(const Usable& usable);
+  static bool free_to(const Free& free, int stream, const Marks& waited);
+  std::optional<Place> find_place(int64_t bytes, int stream, const Marks& waited);
   Place take(Fragments::iterator at, int64_t offset, int64_t bytes);
   void join(Fragments::iterator at);  // with its next, if the same streams used both
 

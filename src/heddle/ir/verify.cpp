@@ -105,7 +105,8 @@ void verify_actions(const StepProgram& program, const StepProgram::ActionLists& 
   std::map<std::tuple<int, int, std::string>, std::pair<Traffic, Traffic>>
       links;  // (from, to, channel): sent, received
   for (size_t c = 0; c < lists.size(); ++c) {
-    std::map<int, std::map<uint32_t, int>> next_of;  // stage -> op -> next microbatch
+    constexpr int kNever = -1;
+    std::map<int, std::vector<int>> next_of;  // stage -> op -> next microbatch
     const auto first_of = [&](const Stage& stage, const Op& op,
                               int after) {  // microbatch of the chunk, or after it
       if (once_a_step(op.phase)) return after;
@@ -129,7 +130,9 @@ void verify_actions(const StepProgram& program, const StepProgram::ActionLists& 
                      block.name, microbatch);
         HEDDLE_CHECK(once || !ended, "{}: microbatch {} after the end of the step", block.name, microbatch);
         ended = ended || end;
-        int& next = next_of[s].try_emplace(step.op, first_of(stage, op, 0)).first->second;
+        std::vector<int>& nexts = next_of.try_emplace(s, stage.ops.size(), kNever).first->second;
+        int& next = nexts[step.op];
+        if (next == kNever) next = first_of(stage, op, 0);
         HEDDLE_CHECK(once ? next == 0 : next == microbatch, "{}: '{}' runs microbatch {}, expected {}", block.name,
                      text_of(stage, op), microbatch, next);
         ++next;
@@ -156,13 +159,13 @@ void verify_actions(const StepProgram& program, const StepProgram::ActionLists& 
     }
     for (const auto& [s, frames] : written) {
       const Stage& stage = program.stages[static_cast<size_t>(s)];
-      const bool begins_only = next_of[s].size() == static_cast<size_t>(std::count_if(
-                                                        next_of[s].begin(), next_of[s].end(), [&](const auto& run) {
-                                                          return stage.ops[run.first].phase == Phase::begin;
-                                                        }));
+      const std::vector<int>& nexts = next_of.at(s);
+      bool begins_only = true;
+      for (uint32_t i = 0; i < stage.ops.size(); ++i)
+        begins_only = begins_only && (nexts[i] == kNever || stage.ops[i].phase == Phase::begin);
       for (uint32_t i = 0; i < stage.ops.size() && !begins_only; ++i) {
         const int first = first_of(stage, stage.ops[i], 0), wanted = first_of(stage, stage.ops[i], 1);
-        const int next = next_of[s].try_emplace(i, first).first->second;
+        const int next = nexts[i] == kNever ? first : nexts[i];
         HEDDLE_CHECK(next == wanted, "stage {}: '{}' runs {} of {} times", s, text_of(stage, stage.ops[i]),
                      next - first, wanted - first);
       }

@@ -170,7 +170,7 @@ void Walk::run_op(Issuer& issuer, int stage, uint32_t op_index, int microbatch) 
     merge(wait_for, at.wait_for);
   }
   const Storage& arena = storage();
-  if (keep_peak && arena.live_bytes() > peak_seen_) {
+  if (keep_peak && arena.live_bytes() > peak_seen_ && arena.live_bytes() >= peak_from_bytes) {
     peak_seen_ = arena.live_bytes();
     at_peak_ = live_now(Space::device);
     if (issue.scratch_bytes > 0) {

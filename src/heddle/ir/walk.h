@@ -92,8 +92,10 @@ class Walk {
   };
   /// What fills the device's arena at the moment of the highest live bytes of the last step (largest first).
   const std::vector<Live>& live_at_peak() const { return at_peak_; }
-  /// Keep live_at_peak() (costs a copy whenever the peak rises).
+  /// Keep live_at_peak() (costs a copy whenever the peak rises, from `peak_from_bytes` on: the peak, where it is
+  /// known from a step before).
   bool keep_peak = false;
+  int64_t peak_from_bytes = 0;
 
  private:
   struct Slot;

@@ -37,14 +37,18 @@ class DryIssuer : public ir::Issuer {
   const simulate::RowsRead rows_;
 };
 
-constexpr int kUnevenSteps = 24;
+// How often sizes are drawn is what counts, and every microbatch draws its own: steps of many need not be as many.
+constexpr int kUnevenSteps = 24, kFewestUnevenSteps = 3, kUnevenMicrobatches = 192;
+int uneven_steps(const ir::StepProgram& program) {
+  return std::clamp(kUnevenMicrobatches / std::max(1, program.microbatches), kFewestUnevenSteps, kUnevenSteps);
+}
 
 // Values of other sizes than foretold lie elsewhere, and what stays among them parts the free space.
 void place_uneven_steps(const ir::StepProgram& program, int rank, std::string_view backend, int64_t capacity_bytes,
                         double crowding) {
   DryIssuer issuer(program, rank, backend, crowding, true);
   ir::Walk walk(program, rank, capacity_bytes);
-  for (int step = 0; step < kUnevenSteps; ++step) {
+  for (int step = 0, steps = uneven_steps(program); step < steps; ++step) {
     for (int p = 0; p < ir::kPurposes; ++p) {
       const auto purpose = static_cast<ir::Purpose>(p);
       if (!program.actions_of(rank, purpose).empty()) walk.run_step(issuer, purpose);
@@ -52,7 +56,7 @@ void place_uneven_steps(const ir::StepProgram& program, int rank, std::string_vi
   }
 }
 
-constexpr int kRounds = 3;  // later steps find the places that earlier ones left
+constexpr int kRounds = 2;  // the second finds the places that the first left, and knows its peaks
 constexpr double kMostCrowding = 4;
 
 // How many times the balanced rows a rank's experts are given room for.
@@ -74,14 +78,15 @@ MemoryPrediction predict_memory(const ir::StepProgram& program, int rank, std::s
   ir::Walk walk(program, rank, capacity_bytes);
   MemoryPrediction prediction;
   for (int round = 0; round < kRounds; ++round) {
-    walk.keep_peak = round == 0;
+    walk.keep_peak = round > 0;
+    walk.peak_from_bytes = prediction.peak_live_bytes;
     for (int p = 0; p < ir::kPurposes; ++p) {
       const auto purpose = static_cast<ir::Purpose>(p);
       if (program.actions_of(rank, purpose).empty()) continue;
       walk.run_step(issuer, purpose);
-      if (walk.storage().peak_live_bytes() <= prediction.peak_live_bytes) continue;
-      prediction.peak_live_bytes = walk.storage().peak_live_bytes();
-      prediction.at_peak = walk.live_at_peak();
+      prediction.peak_live_bytes = std::max(prediction.peak_live_bytes, walk.storage().peak_live_bytes());
+      if (round > 0 && prediction.at_peak.empty() && walk.storage().peak_live_bytes() == prediction.peak_live_bytes)
+        prediction.at_peak = walk.live_at_peak();
     }
   }
   prediction.persistent_bytes = walk.persistent_bytes();

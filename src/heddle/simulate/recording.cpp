@@ -1,5 +1,10 @@
 #include "heddle/simulate/recording.h"
 
+#include <map>
+#include <optional>
+
+#include "heddle/simulate/caching_allocator.h"
+
 namespace heddle::simulate {
 
 namespace {
@@ -41,6 +46,7 @@ class Recorder : public ir::Issuer {
     op.duration_us = options_.duration_us ? options_.duration_us(rank_, issue) : 0;
     HEDDLE_CHECK(op.duration_us >= 0, "op '{}' lasts {} us", issue.op->kind(), op.duration_us);
     op.threads = options_.threads ? options_.threads(rank_, issue) : 0;
+    if (options_.link_use) op.link = options_.link_use(rank_, issue);
     op.live_bytes = issue.live_bytes;
     op.reserved_bytes = issue.reserved_bytes;
     recording.ops.push_back(op);
@@ -56,15 +62,56 @@ class Recorder : public ir::Issuer {
   ir::Marks issued_{}, before_{};
 };
 
+// Hands the lifetimes of a walk to a caching allocator.
+class Lifetimes : public ir::Storage::Watcher {
+ public:
+  Lifetimes(const ir::StepProgram& program, int rank, ir::Walk& walk) : storage_(walk.storage()) {
+    for (const int s : program.stages_of(rank)) {  // as the walk has placed them
+      const ir::Stage& stage = program.stages[static_cast<size_t>(s)];
+      for (size_t v = 0; v < stage.values.size(); ++v) {
+        const ir::Value& value = stage.values[v];
+        if (!ir::is_persistent(value.role) || value.shared_with_stage >= 0 || value.space != ir::Space::device)
+          continue;
+        allocator.allocate(stage.bytes(static_cast<ir::ValueId>(v), ir::FixedRows()), ir::StreamTable::compute);
+      }
+    }
+    storage_.watcher = this;
+  }
+  Lifetimes(const Lifetimes&) = delete;
+  ~Lifetimes() override { storage_.watcher = nullptr; }
+
+  void placed(int64_t offset, int64_t bytes, int stream) override {
+    held_[offset] = {allocator.allocate(bytes, stream), stream};
+  }
+  void released(int64_t offset, const ir::Marks& used) override {
+    const auto at = held_.find(offset);
+    if (at == held_.end()) return;
+    bool others = false;
+    for (int i = 0; i < ir::kMostStreams; ++i)
+      others = others || (i != at->second.second && used[static_cast<size_t>(i)] > 0);
+    allocator.free(at->second.first, others);
+    held_.erase(at);
+  }
+
+  CachingAllocator allocator;
+
+ private:
+  ir::Storage& storage_;
+  std::map<int64_t, std::pair<CachingAllocator::Id, int>> held_;  // by place: block, stream
+};
+
 }  // namespace
 
 Recording record(const ir::StepProgram& program, int rank, const RecordOptions& options) {
   ir::Walk walk(program, rank, options.capacity_bytes, options.host_capacity_bytes);
-  walk.keep_peak = options.keep_peak;
   Recorder recorder(rank, options);
+  std::optional<Lifetimes> lifetimes;
+  if (options.caching_allocator) lifetimes.emplace(program, rank, walk);
   for (int step = 0; step < options.steps; ++step) {
     recorder.begin_step();
+    walk.keep_peak = options.keep_peak && step + 1 == options.steps;
     walk.run_step(recorder, options.purpose);
+    walk.peak_from_bytes = walk.storage().peak_live_bytes();  // of a step like the next
   }
   Recording& made = recorder.recording;
   made.streams = walk.streams().names();
@@ -76,6 +123,7 @@ Recording record(const ir::StepProgram& program, int rank, const RecordOptions& 
   made.host_reserved_bytes = walk.storage(ir::Space::host).reserved_bytes();
   made.copied_out_bytes = walk.copied_out_bytes();
   made.copied_in_bytes = walk.copied_in_bytes();
+  if (lifetimes) made.caching_reserved_bytes = lifetimes->allocator.peak_reserved_bytes();
   return std::move(made);
 }
 

@@ -18,6 +18,13 @@ using DurationUs = std::function<double(int rank, const ir::Issue& issue)>;
 /// Rows that the host reads from an output of an op with a host stall.
 using RowsRead = std::function<int64_t(int rank, const ir::Issue& issue, size_t output)>;
 
+/// Of the links of its rank's host, how long what an op sends and receives itself would keep them busy, had it them
+/// for itself: at most about its duration.
+struct LinkUse {
+  double out_us = 0, in_us = 0;
+};
+using LinkUses = std::function<LinkUse(int rank, const ir::Issue& issue)>;
+
 struct RecordedOp {
   int32_t stage = 0;
   uint32_t op = 0;
@@ -29,7 +36,8 @@ struct RecordedOp {
   bool host_stall = false;
   bool overwrite = false;  // of accumulators: the first op of the step that sums into them
   double duration_us = 0;
-  double threads = 0;      // that it keeps busy
+  double threads = 0;  // that it keeps busy
+  LinkUse link;
   int64_t live_bytes = 0;  // after its outputs were placed
   int64_t reserved_bytes = 0;
 };
@@ -46,18 +54,21 @@ struct Recording {
   int64_t host_reserved_bytes = 0;
   int64_t copied_out_bytes = 0;  // to the host, and from it
   int64_t copied_in_bytes = 0;
+  int64_t caching_reserved_bytes = 0;  // what a caching allocator would hold for the same lifetimes, when asked for
 };
 
 struct RecordOptions {
   ir::Purpose purpose = ir::Purpose::train;
   int64_t capacity_bytes = 0;       // of the arena; 0: unlimited. Where values lie depends on it
   int64_t host_capacity_bytes = 0;  // of the host's
-  int steps = 1;               // walks that many and keeps the last: storage is found as the one before left it
-  bool keep_peak = false;      // fill live_at_peak
-  ScratchBytes scratch_bytes;  // empty: no kernel needs any
-  DurationUs duration_us;      // empty: nothing takes time
-  DurationUs threads;          // that an op keeps busy; empty: none
-  RowsRead rows;               // empty: no rows
+  int steps = 1;                   // walks that many and keeps the last: storage is found as the one before left it
+  bool keep_peak = false;          // fill live_at_peak
+  bool caching_allocator = false;  // fill caching_reserved_bytes
+  ScratchBytes scratch_bytes;      // empty: no kernel needs any
+  DurationUs duration_us;          // empty: nothing takes time
+  DurationUs threads;              // that an op keeps busy; empty: none
+  LinkUses link_use;               // empty: nothing crosses a host's links
+  RowsRead rows;                   // empty: no rows
 };
 
 /// Throws ir::OutOfMemory where the executor would.

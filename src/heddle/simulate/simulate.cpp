@@ -1,12 +1,16 @@
 #include "heddle/simulate/simulate.h"
 
 #include <algorithm>
+#include <cmath>
 #include <deque>
 #include <limits>
 #include <memory>
 #include <queue>
 
+#include "heddle/base/error.h"
+#include "heddle/base/random.h"
 #include "heddle/ir/print.h"
+#include "heddle/simulate/sharing.h"
 
 namespace heddle::simulate {
 
@@ -28,9 +32,33 @@ Groups groups_of(const ir::StepProgram& program, const plan::Mesh& mesh) {
   return groups;
 }
 
+Recordings record_all(const ir::StepProgram& program, const SimulationInput& input) {
+  const size_t ranks = program.class_of_rank.size();
+  HEDDLE_CHECK(input.alike.empty() || input.alike.size() == ranks, "{} of {} ranks are alike", input.alike.size(),
+               ranks);
+  Recordings recordings;
+  std::map<std::pair<int, int>, std::shared_ptr<const Recording>> known;
+  size_t ops = 0;
+  for (size_t r = 0; r < ranks; ++r) {
+    const int alike = input.ranks_differ ? static_cast<int>(r) : input.alike.empty() ? 0 : input.alike[r];
+    auto& recording = known[{program.class_of_rank[r], alike}];
+    if (!recording) {
+      recording = std::make_shared<Recording>(record(program, static_cast<int>(r), input));
+      ops += recording->ops.size();
+      if (ops > kMostOps)
+        config_error(
+            "simulate: {} of {} ranks differ and run {} ops already, at most {}; fewer ranks or "
+            "microbatches, or balanced routing, can be simulated",
+            known.size(), ranks, ops, kMostOps);
+    }
+    recordings.push_back(recording);
+  }
+  return recordings;
+}
+
 namespace {
 
-constexpr Link kNobody{-1, 0};
+constexpr Link kNobody{-1, 0};  // of links within, `rank` is a kind of rank
 
 // A place in a group's communicator.
 struct Member {
@@ -38,14 +66,16 @@ struct Member {
   int position = 0;
 };
 
-// What ranks of a group put on their communicator: collectives by order, letters by sender and receiver.
+// What ranks of a group put on their communicator: collectives by order, letters by sender and receiver. It stands
+// for all groups of the same kinds.
 struct Board {
-  std::vector<int> ranks;
+  std::vector<int> kinds;  // by position
+  size_t distinct = 0;     // kinds
   struct Meeting {
     std::vector<Link> arrived;
   };
   std::vector<Meeting> meetings;
-  std::vector<size_t> met;  // by position: collectives begun
+  std::map<int, size_t> met;  // by kind: collectives begun
   struct Mail {
     std::vector<Link> sent;  // ended sends
     size_t received = 0;
@@ -56,13 +86,27 @@ struct Board {
 
 class Simulator {
  public:
-  Simulator(const ir::StepProgram& program, const SimulationInput& input) : program_(program), input_(input) {
-    record_all();
-    for (const int machine : input.machine_of) machines_ = std::max(machines_, machine + 1);
-    HEDDLE_CHECK(input.machine_of.empty() || input.machine_of.size() == runs_.size(), "{} ranks are on machines",
-                 input.machine_of.size());
-    for (size_t r = 0; r < runs_.size(); ++r) start(static_cast<int>(r));
+  Simulator(const ir::StepProgram& program, const SimulationInput& input, const Recordings& recordings)
+      : program_(program),
+        input_(input),
+        fold_(folded(program, input)),
+        sharing_(1 + most(input.machine_of), input.link_use ? hosts(input, recordings.size()) : 0, input.speed) {
+    HEDDLE_CHECK(recordings.size() == program.class_of_rank.size(), "{} recordings of {} ranks", recordings.size(),
+                 program.class_of_rank.size());
+    runs_.resize(static_cast<size_t>(fold_.kinds()));
+    size_t ops = 0;
+    for (size_t k = 0; k < runs_.size(); ++k) {
+      runs_[k].recording = recordings[static_cast<size_t>(fold_.first[k])];
+      ops += runs_[k].recording->ops.size();
+    }
+    if (ops > kMostOps)
+      config_error(
+          "simulate: {} ranks that differ run {} ops, at most {}; fewer ranks or microbatches, or no jitter, "
+          "can be simulated",
+          runs_.size(), ops, kMostOps);
+    for (size_t k = 0; k < runs_.size(); ++k) start(static_cast<int>(k));
     join_groups();
+    place();
   }
 
   Simulation simulate() {
@@ -99,17 +143,24 @@ class Simulator {
     int64_t stalled_on = -1;
   };
 
-  void record_all() {
-    const size_t ranks = program_.class_of_rank.size();
-    runs_.resize(ranks);
-    std::map<int, std::shared_ptr<const Recording>> of_class;
-    for (size_t r = 0; r < ranks; ++r) {
-      std::shared_ptr<const Recording>& known = of_class[program_.class_of_rank[r]];
-      if (!known || input_.ranks_differ) {
-        known = std::make_shared<Recording>(record(program_, static_cast<int>(r), input_));
-      }
-      runs_[r].recording = known;
+  static int most(const std::vector<int>& of) { return of.empty() ? 0 : *std::max_element(of.begin(), of.end()); }
+  static int hosts(const SimulationInput& input, size_t ranks) {
+    return input.host_of.empty() ? static_cast<int>(ranks) : 1 + most(input.host_of);
+  }
+  static Fold folded(const ir::StepProgram& program, const SimulationInput& input) {
+    const std::vector<int>& classes = program.class_of_rank;
+    for (const std::vector<int>* of : {&input.machine_of, &input.host_of, &input.alike}) {
+      HEDDLE_CHECK(of->empty() || of->size() == classes.size(), "{} of {} ranks have a place", of->size(),
+                   classes.size());
     }
+    if (input.ranks_differ || input.jitter > 0) return unfolded(classes.size());
+    std::vector<int> alike;
+    std::map<std::pair<int, int>, int> numbers;
+    for (size_t r = 0; r < classes.size(); ++r) {
+      const std::pair<int, int> key{classes[r], input.alike.empty() ? 0 : input.alike[r]};
+      alike.push_back(numbers.try_emplace(key, static_cast<int>(numbers.size())).first->second);
+    }
+    return fold(alike, input.groups, {input.machine_of, input.host_of});
   }
 
   void start(int rank) {
@@ -128,24 +179,67 @@ class Simulator {
     }
   }
 
+  // One board for all groups of the same kinds.
   void join_groups() {
     for (const auto& [channel, groups] : input_.groups) {
+      std::map<std::vector<int>, bool> known;
       for (const std::vector<int>& ranks : groups) {
+        std::vector<int> kinds;
+        for (const int rank : ranks) {
+          HEDDLE_CHECK(rank >= 0 && static_cast<size_t>(rank) < fold_.kind_of.size(), "{} has a rank {}", channel,
+                       rank);
+          kinds.push_back(fold_.kind_of[static_cast<size_t>(rank)]);
+        }
+        if (!known.try_emplace(kinds, true).second) continue;
         Board& board = boards_.emplace_back();
-        board.ranks = ranks;
-        board.met.assign(ranks.size(), 0);
-        for (size_t i = 0; i < ranks.size(); ++i) {
-          HEDDLE_CHECK(ranks[i] >= 0 && static_cast<size_t>(ranks[i]) < runs_.size(), "{} has a rank {}", channel,
-                       ranks[i]);
-          Run& run = runs_[static_cast<size_t>(ranks[i])];
+        board.kinds = kinds;
+        for (size_t i = 0; i < kinds.size(); ++i) {
+          if (!board.met.try_emplace(kinds[i], 0).second) continue;
+          Run& run = runs_[static_cast<size_t>(kinds[i])];
           const auto& names = run.recording->streams;
           for (size_t lane = 0; lane < names.size(); ++lane) {
             if (ir::channel_of_stream(names[lane]) != channel) continue;
             run.lanes[lane].member = {static_cast<int>(boards_.size()) - 1, static_cast<int>(i)};
           }
         }
+        board.distinct = board.met.size();
       }
     }
+  }
+
+  // How many ranks of each kind stand where the first of some kind stands.
+  void place() {
+    std::map<std::pair<int, int>, int> on_machine, on_host;  // by (kind, place)
+    std::vector<bool> machine_used(static_cast<size_t>(1 + most(input_.machine_of)), false);
+    std::vector<bool> host_used(static_cast<size_t>(hosts(input_, fold_.kind_of.size())), false);
+    for (const int first : fold_.first) {
+      machine_used[static_cast<size_t>(machine_of(first))] = true;
+      host_used[static_cast<size_t>(host_of(first))] = true;
+    }
+    for (size_t r = 0; r < fold_.kind_of.size(); ++r) {
+      const int rank = static_cast<int>(r), kind = fold_.kind_of[r];
+      if (machine_used[static_cast<size_t>(machine_of(rank))]) ++on_machine[{kind, machine_of(rank)}];
+      if (host_used[static_cast<size_t>(host_of(rank))]) ++on_host[{kind, host_of(rank)}];
+    }
+    on_machines_.resize(runs_.size());
+    on_hosts_.resize(runs_.size());
+    for (const auto& [at, count] : on_machine)
+      on_machines_[static_cast<size_t>(at.first)].push_back({at.second, count});
+    for (const auto& [at, count] : on_host) on_hosts_[static_cast<size_t>(at.first)].push_back({at.second, count});
+  }
+
+  int machine_of(int rank) const {
+    return input_.machine_of.empty() ? 0 : input_.machine_of[static_cast<size_t>(rank)];
+  }
+  int host_of(int rank) const { return input_.host_of.empty() ? rank : input_.host_of[static_cast<size_t>(rank)]; }
+
+  // Microseconds of an op alone.
+  double duration_us(Link who) const {
+    const double us = runs_[static_cast<size_t>(who.rank)].recording->ops[who.index].duration_us;
+    if (input_.jitter <= 0) return us;
+    const double variance = std::log1p(input_.jitter * input_.jitter);
+    const RandomKey key = RandomKey(input_.seed).with("jitter").with(static_cast<uint64_t>(who.rank));
+    return us * std::exp(std::sqrt(variance) * key.normal(who.index) - variance / 2);
   }
 
   const ir::Op& op_of(const SimulatedOp& op) const {
@@ -171,11 +265,8 @@ class Simulator {
     double left_us = 0;   // alone on the machine
     double threads = 0;   // of each member
     Link last = kNobody;  // who came last
+    std::vector<Sharing::Demand> demands;
   };
-
-  int machine_of(int rank) const {
-    return input_.machine_of.empty() ? 0 : input_.machine_of[static_cast<size_t>(rank)];
-  }
 
   void at(double at_us, int work, int rank = -1, int stream = -1) {
     events_.push({at_us, turn_++, work, rank, stream});
@@ -187,6 +278,8 @@ class Simulator {
       const Run& run = runs_[static_cast<size_t>(one.rank)];
       runs_[static_cast<size_t>(one.rank)].lanes[static_cast<size_t>(run.ops[one.index].stream)].running = true;
     }
+    demand(work);
+    sharing_.take(work.demands);
     int index = static_cast<int>(works_.size());
     if (!free_works_.empty()) {
       index = free_works_.back();
@@ -194,54 +287,69 @@ class Simulator {
     } else {
       works_.emplace_back();
     }
+    const double end_us = now_us_ + work.left_us;
+    const bool shares = !work.demands.empty();
     works_[static_cast<size_t>(index)] = std::move(work);
-    if (works_[static_cast<size_t>(index)].threads > 0 && input_.speed) {
-      sharing_.push_back(index);
+    if (shares) {
+      sharers_.push_back(index);
     } else {
-      at(now_us_ + works_[static_cast<size_t>(index)].left_us, index);
+      at(end_us, index);
     }
   }
 
-  // Of a work that shares the cores of its members' machines: the slowest of them counts.
-  double speed_of(const Work& work, const std::vector<double>& busy) const {
-    double slowest = 1e9;
+  // What a work and those of the same kinds that run at the same time take where they stand.
+  void demand(Work& work) {
+    const auto on = [&](int kind, const std::vector<std::vector<std::pair<int, int>>>& places, double amount,
+                        const auto& resource) {
+      if (amount <= 0) return;
+      for (const auto& [place, count] : places[static_cast<size_t>(kind)])
+        work.demands.push_back({resource(place), amount * count});
+    };
+    const auto cores = [&](int machine) { return sharing_.cores(machine); };
+    const auto out_of = [&](int host) { return sharing_.out_of(host); };
+    const auto into = [&](int host) { return sharing_.into(host); };
     for (const Link& one : work.members) {
-      slowest = std::min(slowest, input_.speed(busy[static_cast<size_t>(machine_of(one.rank))]));
+      if (input_.speed) on(one.rank, on_machines_, work.threads, cores);
+      if (!input_.link_use || work.left_us <= 0) continue;
+      const Run& run = runs_[static_cast<size_t>(one.rank)];
+      const LinkUse& link = run.recording->ops[one.index].link;
+      const ir::Op& op = op_of(run.ops[one.index]);
+      int receiver = one.rank;  // a message arrives where it is sent
+      if (!op.def->collective && op.kind() == "send") {
+        const Lane& lane = run.lanes[static_cast<size_t>(run.ops[one.index].stream)];
+        receiver =
+            boards_[static_cast<size_t>(lane.member.group)].kinds[static_cast<size_t>(peer_of(lane, op, one.rank))];
+      }
+      on(one.rank, on_hosts_, link.out_us / work.left_us, out_of);
+      on(receiver, on_hosts_, link.in_us / work.left_us, into);
     }
-    return slowest;
+    merge(work.demands);
   }
 
   // Lets time pass until something ends or may begin. False when nothing will.
   bool to_next_event() {
     double next_us = events_.empty() ? std::numeric_limits<double>::infinity() : events_.top().at_us;
-    std::vector<double> speeds;
-    if (!sharing_.empty()) {
-      std::vector<double> busy(static_cast<size_t>(machines_), 0);
-      for (const int w : sharing_) {
-        const Work& work = works_[static_cast<size_t>(w)];
-        for (const Link& one : work.members) busy[static_cast<size_t>(machine_of(one.rank))] += work.threads;
-      }
-      for (const int w : sharing_) {
-        const Work& work = works_[static_cast<size_t>(w)];
-        speeds.push_back(speed_of(work, busy));
-        next_us = std::min(next_us, now_us_ + work.left_us / speeds.back());
-      }
+    speeds_.clear();
+    for (const int w : sharers_) {
+      const Work& work = works_[static_cast<size_t>(w)];
+      speeds_.push_back(sharing_.speed(work.demands));
+      next_us = std::min(next_us, now_us_ + work.left_us / speeds_.back());
     }
     if (next_us == std::numeric_limits<double>::infinity()) return false;
     const double passed_us = next_us - now_us_;
     now_us_ = next_us;
     std::vector<int> ended;
     size_t kept = 0;
-    for (size_t i = 0; i < sharing_.size(); ++i) {
-      Work& work = works_[static_cast<size_t>(sharing_[i])];
-      work.left_us -= passed_us * speeds[i];
+    for (size_t i = 0; i < sharers_.size(); ++i) {
+      Work& work = works_[static_cast<size_t>(sharers_[i])];
+      work.left_us -= passed_us * speeds_[i];
       if (work.left_us <= 1e-5) {
-        ended.push_back(sharing_[i]);
+        ended.push_back(sharers_[i]);
       } else {
-        sharing_[kept++] = sharing_[i];
+        sharers_[kept++] = sharers_[i];
       }
     }
-    sharing_.resize(kept);
+    sharers_.resize(kept);
     while (!events_.empty() && events_.top().at_us <= now_us_) {
       const Event event = events_.top();
       events_.pop();
@@ -258,6 +366,7 @@ class Simulator {
   void end(int index) {
     const Work work = std::move(works_[static_cast<size_t>(index)]);
     free_works_.push_back(index);
+    sharing_.give_back(work.demands);
     for (const Link& one : work.members) {
       Run& run = runs_[static_cast<size_t>(one.rank)];
       const int stream = run.ops[one.index].stream;
@@ -297,24 +406,26 @@ class Simulator {
     run.cause[index] = cause_of({rank, index});
     const ir::Op& op = op_of(run.ops[index]);
     if (op.def->stream == ir::StreamKind::comm) {
-      HEDDLE_CHECK(lane.member.group >= 0, "rank {} runs '{}' on '{}', which has no group", rank, op.kind(),
-                   run.recording->streams[static_cast<size_t>(stream)]);
+      HEDDLE_CHECK(lane.member.group >= 0, "rank {} runs '{}' on '{}', which has no group", first_of(rank),
+                   op.kind(), run.recording->streams[static_cast<size_t>(stream)]);
       if (op.def->collective) return meet(lane, {rank, index});
       peer_of(lane, op, rank);
     }
     // A stream that has slept until another woke it is late.
     const bool slept = now_us_ > std::max(lane.free_us, run.ops[index].issued_us);
     begin({.members = {{rank, index}},
-           .left_us = recorded.duration_us + (slept ? input_.wake_us : 0),
+           .left_us = duration_us({rank, index}) + (slept ? input_.wake_us : 0),
            .threads = recorded.threads,
-           .last = {rank, index}});
+           .last = {rank, index},
+           .demands = {}});
   }
 
   int peer_of(const Lane& lane, const ir::Op& op, int rank) const {
     const auto step = op.attributes.integer("step");
     const int64_t peer = lane.member.position + step;
     const Board& board = boards_[static_cast<size_t>(lane.member.group)];
-    HEDDLE_CHECK(peer >= 0 && peer < std::ssize(board.ranks), "rank {} has no neighbour {:+}", rank, step);
+    HEDDLE_CHECK(peer >= 0 && peer < std::ssize(board.kinds), "rank {} has no neighbour {:+}", first_of(rank),
+                 step);
     return static_cast<int>(peer);
   }
 
@@ -326,12 +437,12 @@ class Simulator {
     mail.sent.push_back(who);
     if (!mail.waited_for) return;
     mail.waited_for = false;
-    const int rank = board.ranks[static_cast<size_t>(peer)];
+    const int rank = board.kinds[static_cast<size_t>(peer)];
     Run& run = runs_[static_cast<size_t>(rank)];
     Lane& receives = run.lanes[static_cast<size_t>(lane_of(rank, lane.member))];
     const Link one{rank, receives.ops[receives.next]};
     ++mail.received;
-    complete(one, std::max(run.ops[one.index].start_us, now_us_ - run.recording->ops[one.index].duration_us), who);
+    complete(one, std::max(run.ops[one.index].start_us, now_us_ - duration_us(one)), who);
   }
 
   // A receive is over as far as it is up to it: is the letter there?
@@ -345,9 +456,11 @@ class Simulator {
       return true;
     }
     mail.waited_for = true;
-    run.ops[one.index].start_us = now_us_ - run.recording->ops[one.index].duration_us;  // at the earliest
+    run.ops[one.index].start_us = now_us_ - duration_us(one);  // at the earliest
     return false;
   }
+
+  int first_of(int kind) const { return fold_.first[static_cast<size_t>(kind)]; }
 
   // The lane on which `rank` receives in the same group.
   int lane_of(int rank, const Member& member) const {
@@ -356,7 +469,7 @@ class Simulator {
       const bool receives = run.recording->streams[i].ends_with(".receive");
       if (receives && run.lanes[i].member.group == member.group) return static_cast<int>(i);
     }
-    internal_error("rank {} is not in its group", rank);
+    internal_error("rank {} is not in its group", first_of(rank));
   }
 
   // Whether all that the op waits for has ended; a lane that isn't there yet will wake us.
@@ -376,23 +489,24 @@ class Simulator {
   void meet(Lane& lane, Link who) {
     lane.met = true;
     Board& board = boards_[static_cast<size_t>(lane.member.group)];
-    const size_t turn = board.met[static_cast<size_t>(lane.member.position)]++;
+    const size_t turn = board.met.at(who.rank)++;
     if (board.meetings.size() <= turn) board.meetings.resize(turn + 1);
     Board::Meeting& meeting = board.meetings[turn];
     meeting.arrived.push_back(who);
-    if (meeting.arrived.size() < board.ranks.size()) return;
-    Work work{.members = std::move(meeting.arrived), .last = who};
+    if (meeting.arrived.size() < board.distinct) return;
+    Work work{.members = std::move(meeting.arrived), .last = who, .demands = {}};
     bool slept = false;
     for (const Link& one : work.members) {
       Run& run = runs_[static_cast<size_t>(one.rank)];
       const RecordedOp& recorded = run.recording->ops[one.index];
       HEDDLE_CHECK(op_of(run.ops[one.index]).def == op_of(runs_[static_cast<size_t>(who.rank)].ops[who.index]).def,
-                   "rank {} runs '{}' where rank {} runs '{}'", one.rank, op_of(run.ops[one.index]).kind(),
-                   who.rank, op_of(runs_[static_cast<size_t>(who.rank)].ops[who.index]).kind());
+                   "rank {} runs '{}' where rank {} runs '{}'", first_of(one.rank),
+                   op_of(run.ops[one.index]).kind(), first_of(who.rank),
+                   op_of(runs_[static_cast<size_t>(who.rank)].ops[who.index]).kind());
       Lane& of = run.lanes[static_cast<size_t>(run.ops[one.index].stream)];
       of.met = false;
       slept = slept || now_us_ > std::max(of.free_us, run.ops[one.index].issued_us);
-      work.left_us = std::max(work.left_us, recorded.duration_us);
+      work.left_us = std::max(work.left_us, duration_us(one));
       work.threads = std::max(work.threads, recorded.threads);
     }
     if (slept) work.left_us += input_.wake_us;
@@ -447,10 +561,13 @@ class Simulator {
 
   Simulation finish() {
     Simulation result;
+    result.kind_of = fold_.kind_of;
     Link last = kNobody;
     for (size_t r = 0; r < runs_.size(); ++r) {
       Run& run = runs_[r];
       RankResult& rank = result.ranks.emplace_back();
+      rank.rank = fold_.first[r];
+      rank.count = fold_.count[r];
       for (uint32_t i = 0; i < run.ops.size(); ++i) {
         const SimulatedOp& op = run.ops[i];
         if (!op.ran) continue;
@@ -465,6 +582,7 @@ class Simulator {
       rank.peak_live_bytes = run.recording->peak_live_bytes;
       rank.reserved_bytes = run.recording->reserved_bytes;
       rank.live_at_peak = run.recording->live_at_peak;
+      rank.caching_reserved_bytes = run.recording->caching_reserved_bytes;
       rank.ops = std::move(run.ops);
     }
     for (size_t r = 0; r < runs_.size(); ++r) {
@@ -475,7 +593,7 @@ class Simulator {
       }
     }
     for (Link at = last; at.rank >= 0; at = runs_[static_cast<size_t>(at.rank)].cause[at.index]) {
-      result.critical_path.push_back(at);
+      result.critical_path.push_back({first_of(at.rank), at.index});
     }
     std::reverse(result.critical_path.begin(), result.critical_path.end());
     result.deadlock = deadlock(result);
@@ -508,45 +626,53 @@ class Simulator {
                               run.recording->streams[static_cast<size_t>(wait.stream)]);
           }
         }
-        if (why.empty()) why = absent_peers(lane, op);
-        report += fmt::format("rank {}, {}: {} waits for {}\n", r, run.recording->streams[s], name(index), why);
+        if (why.empty()) why = absent_peers(static_cast<int>(r), lane, op);
+        report += fmt::format("rank {}, {}: {} waits for {}\n", fold_.first[r], run.recording->streams[s],
+                              name(index), why);
       }
     }
     return report;
   }
 
-  std::string absent_peers(const Lane& lane, const RecordedOp& recorded) const {
+  std::string absent_peers(int kind, const Lane& lane, const RecordedOp& recorded) const {
     const ir::Op& op = program_.stages[static_cast<size_t>(recorded.stage)].ops[recorded.op];
     const Board& board = boards_[static_cast<size_t>(lane.member.group)];
     if (!op.def->collective) {
       const int64_t peer = lane.member.position + op.attributes.integer("step");
-      return fmt::format("a send of rank {}", board.ranks[static_cast<size_t>(peer)]);
+      return fmt::format("a send of rank {}", first_of(board.kinds[static_cast<size_t>(peer)]));
     }
     std::string absent;
-    const size_t turn = board.met[static_cast<size_t>(lane.member.position)] - 1;
-    for (size_t i = 0; i < board.ranks.size(); ++i) {
-      if (board.met[i] <= turn) absent += fmt::format("{}{}", absent.empty() ? "rank " : ", ", board.ranks[i]);
+    const size_t turn = board.met.at(kind) - 1;
+    for (const auto& [other, met] : board.met) {
+      if (met <= turn) absent += fmt::format("{}{}", absent.empty() ? "rank " : ", ", first_of(other));
     }
     return absent;
   }
 
   const ir::StepProgram& program_;
   const SimulationInput& input_;
-  std::vector<Run> runs_;
+  const Fold fold_;
+  Sharing sharing_;
+  std::vector<Run> runs_;                                                 // of each kind of rank
+  std::vector<std::vector<std::pair<int, int>>> on_machines_, on_hosts_;  // of each kind: place, ranks there
   std::vector<Board> boards_;
   std::deque<std::pair<int, int>> ready_;
   double now_us_ = 0;
   uint64_t turn_ = 0;
   std::priority_queue<Event> events_;
   std::vector<Work> works_;
-  std::vector<int> free_works_, sharing_;  // indices into works_; what runs at a speed that depends on the others
-  int machines_ = 1;
+  std::vector<int> free_works_, sharers_;  // indices into works_; what runs at a speed that depends on the others
+  std::vector<double> speeds_;             // of the sharers
 };
 
 }  // namespace
 
+Simulation simulate(const ir::StepProgram& program, const SimulationInput& input, const Recordings& recordings) {
+  return Simulator(program, input, recordings).simulate();
+}
+
 Simulation simulate(const ir::StepProgram& program, const SimulationInput& input) {
-  return Simulator(program, input).simulate();
+  return simulate(program, input, record_all(program, input));
 }
 
 }  // namespace heddle::simulate

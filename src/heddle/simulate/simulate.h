@@ -6,21 +6,22 @@
 // communicator begin together, matched by their order on that stream. A send never waits for its receive; a receive
 // ends no earlier than the send. The host is a stream too: it takes `enqueue_us` an op, and a host stall holds back
 // all that it issues afterwards. Two streams of a rank run side by side at full speed, as they do on a device with
-// engines of their own and in the paced mode of the CPU device, but for ops that keep threads busy: those share the
-// cores of their machine, and slow each other down as `speed` says.
+// engines of their own and in the paced mode of the CPU device, but for what they share (simulate/sharing.h): ops
+// that keep threads busy share the cores of their machine and slow each other down as `speed` says; what crosses
+// hosts shares the links of each. Ranks that do the same are simulated once (simulate/fold.h).
 #pragma once
 
 #include <map>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "heddle/plan/plan.h"
+#include "heddle/simulate/fold.h"
 #include "heddle/simulate/recording.h"
 
 namespace heddle::simulate {
 
-/// For each stream that communicates, its groups: ranks in the order of their communicator.
-using Groups = std::map<std::string, std::vector<std::vector<int>>>;
 /// The groups of every stream of the program that communicates.
 Groups groups_of(const ir::StepProgram& program, const plan::Mesh& mesh);
 
@@ -31,9 +32,20 @@ struct SimulationInput : RecordOptions {
   /// Speed of each of so many threads that want to run on a machine, over that of one alone. Empty: always 1.
   std::function<double(double threads)> speed;
   std::vector<int> machine_of;  // of each rank, from 0; empty: all are on one
-  /// False: durations and rows are the same for all ranks of a class, which is then walked once.
+  std::vector<int> host_of;     // of each rank, from 0, for `link_use`; empty: each has links of its own
+  /// False: durations and rows are the same for all ranks of a class and of one number in `alike` (empty: all).
   bool ranks_differ = true;
+  std::vector<int> alike;
+  /// Each op of each rank lasts so much longer or shorter, a log-normal draw of mean 1 and this relative deviation.
+  double jitter = 0;
+  uint64_t seed = 1;  // of the jitter
 };
+
+/// Of all ranks; those that are alike share one.
+using Recordings = std::vector<std::shared_ptr<const Recording>>;
+/// ConfigError where ranks that differ run more ops than can be held (kMostOps).
+Recordings record_all(const ir::StepProgram& program, const SimulationInput& input);
+constexpr size_t kMostOps = 12'000'000;  // about 2 GB
 
 struct SimulatedOp {
   int32_t stage = 0;
@@ -56,6 +68,8 @@ struct StreamUse {
 };
 
 struct RankResult {
+  int rank = 0;                  // the first that did this
+  int count = 1;                 // ranks that did the same
   std::vector<SimulatedOp> ops;  // in issue order
   std::vector<StreamUse> streams;
   double end_us = 0;
@@ -63,7 +77,8 @@ struct RankResult {
   int64_t persistent_bytes = 0;
   int64_t peak_live_bytes = 0;
   int64_t reserved_bytes = 0;
-  std::vector<ir::Walk::Live> live_at_peak;  // when asked for
+  std::vector<ir::Walk::Live> live_at_peak;  // when asked for, likewise below
+  int64_t caching_reserved_bytes = 0;
 };
 
 /// One op of the longest chain: each begins when the one before it ends.
@@ -74,13 +89,18 @@ struct Link {
 
 struct Simulation {
   double step_us = 0;
-  std::vector<RankResult> ranks;
+  std::vector<RankResult> ranks;    // one for each kind of rank
+  std::vector<int> kind_of;         // of each rank: which of them
   std::vector<Link> critical_path;  // from the start of the step to its end; host time lies in the gaps
   /// Empty, or what every stuck stream waits for, one a line.
   std::string deadlock;
+
+  const RankResult& of(int rank) const { return ranks[static_cast<size_t>(kind_of[static_cast<size_t>(rank)])]; }
 };
 
 /// InternalError when the program communicates on a stream that `groups` lacks.
 Simulation simulate(const ir::StepProgram& program, const SimulationInput& input);
+/// The same with recordings that were made before: several simulations can share them.
+Simulation simulate(const ir::StepProgram& program, const SimulationInput& input, const Recordings& recordings);
 
 }  // namespace heddle::simulate

@@ -1,0 +1,122 @@
+#include "heddle/comm/exchange_choice.h"
+
+#include <algorithm>
+
+#include "heddle/base/error.h"
+
+namespace heddle::comm {
+
+using device::Topology;
+
+void Hop::add(const Places& places, int from, int to, double bytes) {
+  if (from == to) return;
+  Of &sender = of[static_cast<size_t>(from)], &receiver = of[static_cast<size_t>(to)];
+  const bool near = places.node[static_cast<size_t>(from)] == places.node[static_cast<size_t>(to)];
+  (near ? sender.within_out : sender.across_out) += bytes;
+  (near ? receiver.within_in : receiver.across_in) += bytes;
+}
+
+double Hop::most_within() const {
+  double bytes = 0;
+  for (const Of& one : of) bytes = std::max({bytes, one.within_out, one.within_in});
+  return bytes;
+}
+
+double Hop::most_across(const Places& places) const {
+  double bytes = 0;
+  for (const std::vector<int>& members : places.members) {
+    double out = 0, in = 0;
+    for (const int r : members) {
+      out += of[static_cast<size_t>(r)].across_out;
+      in += of[static_cast<size_t>(r)].across_in;
+    }
+    bytes = std::max({bytes, out, in});
+  }
+  return bytes;
+}
+
+template <class Number>
+Hops hops_of(Topology topology, const SourceCounts<Number>& all, const Places& places, double row_bytes,
+             double sum_bytes) {
+  const auto d = [](Number n) { return static_cast<double>(n); };
+  const int ranks = static_cast<int>(places.node.size());
+  const Hop nothing{std::vector<Hop::Of>(places.node.size())};
+  const auto back_bytes = [&](double count, double alone) {
+    return alone * row_bytes + (count - alone) * sum_bytes;
+  };
+  if (topology == Topology::plain || topology == Topology::rank) {
+    const bool plain = topology == Topology::plain;
+    Hops hops{{nothing}, {nothing}};
+    for (int p = 0; p < ranks; ++p) {
+      for (int r = 0; r < ranks; ++r) {
+        const double count = d(plain ? all.rows(p, r) : all.tokens_on(p, r));
+        hops.there[0].add(places, p, r, count * row_bytes);
+        hops.back[0].add(places, r, p, back_bytes(count, plain ? count : d(all.alone_on(p, r))));
+      }
+    }
+    return hops;
+  }
+  const bool merge = topology == Topology::merge;
+  Hops hops{{nothing, nothing}, {nothing, nothing}};
+  for (int p = 0; p < ranks; ++p) {
+    for (int n = 0; n < places.nodes(); ++n) {
+      const int gate = places.gate_of(p, n);
+      const double count = d(merge ? all.tokens(p) : all.tokens_on_node(p, n));
+      const double alone = merge ? 0 : d(all.alone_on_node(p, n));
+      hops.there[0].add(places, p, gate, count * row_bytes);
+      hops.back[1].add(places, gate, p, back_bytes(count, alone));
+      double rows = 0;  // on the node
+      for (const int r : places.members[static_cast<size_t>(n)]) rows += d(all.rows(p, r));
+      for (const int r : places.members[static_cast<size_t>(n)]) {
+        const double tokens = d(all.tokens_on(p, r));
+        // A token's only row on the node is on any of its ranks, as all rows are.
+        const double alone_here = rows > 0 ? alone * d(all.rows(p, r)) / rows : 0;
+        hops.there[1].add(places, gate, r, tokens * row_bytes);
+        hops.back[0].add(places, r, gate, back_bytes(tokens, alone_here));
+      }
+    }
+  }
+  return hops;
+}
+
+double exchange_us(const Hops& hops, const Places& places, const ir::Attributes& a) {
+  double us = 0;
+  for (const std::vector<Hop>* way : {&hops.there, &hops.back}) {
+    for (const Hop& hop : *way) {
+      const double across = hop.most_across(places), within = hop.most_within();
+      us += std::max(across == 0 ? 0 : a.number("across_latency_us") + across / a.number("across_bytes_per_us"),
+                     within == 0 ? 0 : a.number("within_latency_us") + within / a.number("within_bytes_per_us"));
+    }
+  }
+  return us;
+}
+
+template <class Number>
+Topology cheapest(const SourceCounts<Number>& all, const Places& places, const ir::Attributes& a) {
+  const double row = static_cast<double>(a.integer("row_bytes")), sum = static_cast<double>(a.integer("sum_bytes"));
+  Topology best = Topology::plain;
+  double best_us = exchange_us(hops_of(best, all, places, row, sum), places, a);
+  for (const Topology topology : {Topology::rank, Topology::node, Topology::merge}) {
+    if (places.nodes() == 1 && topology != Topology::rank) continue;
+    const double us = exchange_us(hops_of(topology, all, places, row, sum), places, a);
+    if (us < best_us) {
+      best = topology;
+      best_us = us;
+    }
+  }
+  return best;
+}
+
+Topology topology_named(const std::string& word, const Places& places) {
+  if (word == "plain") return Topology::plain;
+  if (word == "rank" || places.nodes() == 1) return Topology::rank;
+  HEDDLE_CHECK(word == "node" || word == "merge", "no exchange topology is named '{}'", word);
+  return word == "node" ? Topology::node : Topology::merge;
+}
+
+template Hops hops_of(Topology, const SourceCounts<int32_t>&, const Places&, double, double);
+template Hops hops_of(Topology, const SourceCounts<double>&, const Places&, double, double);
+template Topology cheapest(const SourceCounts<int32_t>&, const Places&, const ir::Attributes&);
+template Topology cheapest(const SourceCounts<double>&, const Places&, const ir::Attributes&);
+
+}  // namespace heddle::comm

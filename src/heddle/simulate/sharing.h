@@ -1,0 +1,46 @@
+// What ops that run side by side take from each other: the cores of a machine, and a host's link to the others,
+// each way.
+//
+// Cores: all threads of a machine run at the speed that it has for as many. A link: an op asks for the part of its
+// rate that it would use alone; where all ask for more than there is, all slow down alike, so that bytes pass at
+// the link's rate and none is lost. An op goes as fast as the scarcest of what it uses allows.
+#pragma once
+
+#include <functional>
+#include <vector>
+
+namespace heddle::simulate {
+
+class Sharing {
+ public:
+  /// `speed` as SimulationInput::speed; null: cores are never scarce.
+  Sharing(int machines, int hosts, std::function<double(double threads)> speed)
+      : machines_(machines), hosts_(hosts), speed_(std::move(speed)) {
+    load_.assign(static_cast<size_t>(machines_ + 2 * hosts_), 0);
+  }
+
+  struct Demand {
+    int resource = 0;
+    double amount = 0;  // threads, or a part of a link's rate
+  };
+  int cores(int machine) const { return machine; }
+  int out_of(int host) const { return machines_ + 2 * host; }
+  int into(int host) const { return machines_ + 2 * host + 1; }
+
+  void take(const std::vector<Demand>& demands) { add(demands, 1); }
+  void give_back(const std::vector<Demand>& demands) { add(demands, -1); }
+  /// Of one that has taken these.
+  double speed(const std::vector<Demand>& demands) const;
+
+ private:
+  void add(const std::vector<Demand>& demands, double sign);
+
+  int machines_, hosts_;
+  std::function<double(double threads)> speed_;
+  std::vector<double> load_;
+};
+
+/// Puts demands of the same resource together.
+void merge(std::vector<Sharing::Demand>& demands);
+
+}  // namespace heddle::simulate
