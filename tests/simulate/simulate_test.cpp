@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "heddle/ir/verify.h"
 #include "tests/simulate/hand_made.h"
@@ -104,6 +105,99 @@ TEST(Simulate, ThreadsShareTheCoresOfTheirMachine) {
   EXPECT_NEAR(simulate::simulate(two, input).step_us, 28, 1e-6);
   input.machine_of = {0, 1};
   EXPECT_NEAR(simulate::simulate(two, input).step_us, 14, 1e-6);
+}
+
+// Two pairs of ranks exchange between the same two hosts at the same time. What each would use of the links alone
+// fits beside the other up to half of the rate; beyond, both take longer.
+TEST(Simulate, MessagesShareTheLinksOfTheirHosts) {
+  std::vector<ir::Stage> stages(4);
+  for (int r = 0; r < 4; ++r)
+    put(stages[static_cast<size_t>(r)], meet, Phase::F, {}, 10, "m", r % 2 == 0 ? "a" : "b");
+  const ir::StepProgram program = forward_only(stages);
+  simulate::SimulationInput input = written_durations();
+  input.groups = {{"comm.a", {{0, 2}}}, {"comm.b", {{1, 3}}}};
+  input.host_of = {0, 0, 1, 1};
+  double use_us = 4;
+  input.link_use = [&](int, const ir::Issue&) { return simulate::LinkUse{use_us, use_us}; };
+  EXPECT_NEAR(simulate::simulate(program, input).step_us, 10, 1e-6);
+  use_us = 10;
+  EXPECT_NEAR(simulate::simulate(program, input).step_us, 20, 1e-6);
+  use_us = 7.5;  // three halves of the rate are asked for
+  EXPECT_NEAR(simulate::simulate(program, input).step_us, 15, 1e-6);
+  input.host_of = {0, 1, 2, 3};  // links of their own
+  EXPECT_NEAR(simulate::simulate(program, input).step_us, 10, 1e-6);
+  input.host_of = {0, 0, 1, 1};
+  input.link_use = [&](int rank, const ir::Issue&) {  // the other way each: a link has two directions
+    return (rank < 2) == (rank % 2 == 0) ? simulate::LinkUse{10, 0} : simulate::LinkUse{0, 10};
+  };
+  EXPECT_NEAR(simulate::simulate(program, input).step_us, 10, 1e-6);
+}
+
+// A message sent leaves one host and arrives on another, where it meets one that is already on its way.
+TEST(Simulate, ASendTakesTheLinkOfItsReceiver) {
+  const ir::StepProgram program = pipeline(2, 1, 10, 20, 6);
+  simulate::SimulationInput input = written_durations();
+  input.groups = pipeline_groups(2);
+  input.link_use = [](int, const ir::Issue& issue) {
+    return issue.op->kind() == "send" ? simulate::LinkUse{6, 6} : simulate::LinkUse{};
+  };
+  EXPECT_NEAR(simulate::simulate(program, input).step_us, 10 + 6 + 10 + 20 + 6 + 20, 1e-6);
+  // A collective of rank 1 with itself keeps its host's link in busy for the time of the first message.
+  std::vector<ir::Stage> stages(2);
+  const ir::ValueId y = put(stages[0], work, Phase::F, {}, 1, "y");
+  message(stages[0], Phase::F, y, 1, 6);
+  message(stages[1], Phase::F, ir::none, -1, 6);
+  put(stages[1], meet, Phase::F, {}, 12, "m", "a");
+  input.groups["comm.a"] = {{1}};
+  input.link_use = [](int, const ir::Issue& issue) {
+    return issue.op->kind() == "send"   ? simulate::LinkUse{6, 6}
+           : issue.op->kind() == "meet" ? simulate::LinkUse{0, 12}
+                                        : simulate::LinkUse{};
+  };
+  const Simulation s = simulate::simulate(forward_only(stages), input);
+  EXPECT_NEAR(s.ranks[0].end_us, 1 + 12, 1e-6);  // at half the rate
+  EXPECT_NEAR(s.step_us, 18, 1e-6);              // 12 + 6 of bytes through one link, begun at once
+}
+
+// Each op of each rank draws its own: the mean of many is 1, their deviation the one asked for, and the same seed
+// gives the same step.
+TEST(Simulate, JitterLengthensAndShortensOps) {
+  ir::Stage stage;
+  for (int i = 0; i < 4000; ++i) put(stage, work, Phase::F, {}, 10, fmt::format("op {}", i));
+  const ir::StepProgram program = forward_only({stage, stage});
+  simulate::SimulationInput input = written_durations();
+  input.jitter = 0.2;
+  const Simulation s = simulate::simulate(program, input);
+  double sum = 0, squares = 0;
+  int same = 0;
+  for (size_t i = 0; i < s.ranks[0].ops.size(); ++i) {
+    const auto us = [&](int r) { return s.of(r).ops[i].end_us - s.of(r).ops[i].start_us; };
+    sum += us(0);
+    squares += us(0) * us(0);
+    same += us(0) == us(1);
+  }
+  const double mean = sum / 4000, deviation = std::sqrt(squares / 4000 - mean * mean);
+  EXPECT_NEAR(mean, 10, 4 * 2 / std::sqrt(4000.0));
+  EXPECT_NEAR(deviation, 2, 0.1);
+  EXPECT_EQ(same, 0);
+  EXPECT_DOUBLE_EQ(simulate::simulate(program, input).step_us, s.step_us);
+  input.seed = 2;
+  EXPECT_NE(simulate::simulate(program, input).step_us, s.step_us);
+  input.ranks_differ = false;  // with jitter no two ranks do the same
+  EXPECT_EQ(simulate::simulate(program, input).ranks.size(), 2u);
+}
+
+TEST(Simulate, AStepOfDaysEnds) {
+  ir::Stage stage;
+  put(stage, fetch, Phase::F, {}, 1e13, "a");
+  for (int i = 0; i < 10; ++i) put(stage, work, Phase::F, {}, 0.3, fmt::format("b{}", i));
+  simulate::SimulationInput input = written_durations();
+  input.threads = [](int, const ir::Issue&) { return 1.0; };
+  input.speed = [](double threads) { return 1 / std::max(1.0, 3 * threads); };
+  std::vector<ir::Stage> stages(1, stage);
+  const ir::ValueId last = put(stages[0], work, Phase::F, {0}, 0.1, "c");
+  put(stages[0], work, Phase::F, {last}, 0.7, "d");
+  EXPECT_NEAR(simulate::simulate(forward_only(stages), input).step_us, 3e13, 1e3);
 }
 
 TEST(Simulate, AStreamThatSleptIsLate) {

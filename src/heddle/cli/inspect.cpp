@@ -1,7 +1,10 @@
 // heddle inspect: what a configuration will take, from its lowered step program alone.
 #include <algorithm>
+#include <atomic>
 #include <cstdio>
+#include <exception>
 #include <nlohmann/json.hpp>
+#include <thread>
 
 #include "heddle/cli/account.h"
 #include "heddle/cli/commands.h"
@@ -215,14 +218,39 @@ RankClass class_of(const Account& a, const plan::Lowered& lowered, int stage) {
       c.parameters += lowered.program.stages[static_cast<size_t>(stage)].elements(p.value, ir::FixedRows());
   }
   const std::string& backend = a.config.device.backend;
-  c.memory = runtime::predict_memory(lowered.program, c.rank, backend);
   try {  // in the arena that training would make
     const int64_t arena = runtime::arena_bytes(lowered.program, c.rank, backend, a.capacity_bytes);
     c.memory = runtime::predict_memory(lowered.program, c.rank, backend, arena);
   } catch (const ir::OutOfMemory&) {
+    c.memory = runtime::predict_memory(lowered.program, c.rank, backend);
     c.fits = false;
   }
   return c;
+}
+
+// Of every pipeline stage, each by itself on a thread of its own turn.
+std::vector<RankClass> classes_of(const Account& a, const plan::Lowered& lowered) {
+  std::vector<RankClass> classes(static_cast<size_t>(a.plan.mesh.pp));
+  std::vector<std::exception_ptr> failures(classes.size());
+  std::atomic<size_t> next = 0;
+  std::vector<std::jthread> threads;
+  const size_t most = std::max(1u, std::thread::hardware_concurrency());
+  for (size_t t = 0; t < std::min(most, classes.size()); ++t) {
+    threads.emplace_back([&] {
+      for (size_t stage = next++; stage < classes.size(); stage = next++) {
+        try {
+          classes[stage] = class_of(a, lowered, static_cast<int>(stage));
+        } catch (...) {
+          failures[stage] = std::current_exception();
+        }
+      }
+    });
+  }
+  threads.clear();  // joins
+  for (const std::exception_ptr& failure : failures) {
+    if (failure) std::rethrow_exception(failure);
+  }
+  return classes;
 }
 
 }  // namespace
@@ -244,7 +272,7 @@ int inspect(const InspectOptions& options) {
   a.parts = parameters_by_part(a.config.model, whole);
   a.flops = flops_by_kind(alone, whole, int64_t{a.plan.microbatches} * a.plan.mesh.dp);
   a.capacity_bytes = train::memory_limit_of(a.config, {.memory = a.plan.ranks()});
-  for (int stage = 0; stage < a.plan.mesh.pp; ++stage) a.classes.push_back(class_of(a, lowered, stage));
+  a.classes = classes_of(a, lowered);
   for (size_t c = 1; c < a.classes.size(); ++c) {
     if (a.classes[c].memory.reserved_bytes > a.largest().memory.reserved_bytes) a.most = c;
   }

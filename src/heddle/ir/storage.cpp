@@ -22,24 +22,33 @@ bool Storage::free_to(const Free& free, int stream, const Marks& waited) {
   return true;
 }
 
-template <class Usable>
-Storage::Fragments::iterator Storage::first_run(int64_t bytes, const Usable& usable) {
-  auto start = free_.end();
-  int64_t run = 0, end = 0;
+Storage::Fragments::iterator Storage::first_run(int64_t bytes, int stream, const Marks& waited) {
+  struct Run {
+    Fragments::iterator start;
+    int64_t bytes = 0, end = -1;
+  };
+  const auto grows = [&](Run& run, Fragments::iterator at, bool usable) {  // until it holds them
+    if (!usable) {
+      run.end = -1;
+      return false;
+    }
+    if (at->first != run.end) {
+      run.start = at;
+      run.bytes = 0;
+    }
+    run.bytes += at->second.bytes;
+    run.end = at->first + at->second.bytes;
+    return run.bytes >= bytes;
+  };
+  Run own, settled;
+  auto found = free_.end();
   for (auto at = free_.begin(); at != free_.end(); ++at) {
-    if (!usable(at->second)) {
-      start = free_.end();
-      continue;
-    }
-    if (start == free_.end() || at->first != end) {
-      start = at;
-      run = 0;
-    }
-    run += at->second.bytes;
-    end = at->first + at->second.bytes;
-    if (run >= bytes) return start;
+    const bool is_own = free_to(at->second, stream, waited);
+    if (grows(own, at, is_own)) return own.start;
+    if (found == free_.end() && grows(settled, at, is_own || clock_ - at->second.released_at > kSettled))
+      found = settled.start;
   }
-  return free_.end();
+  return found;
 }
 
 Storage::Fragments::iterator Storage::oldest_run(int64_t bytes) {
@@ -102,11 +111,11 @@ std::optional<Storage::Place> Storage::place(int64_t bytes, int stream, const Ma
 std::optional<Storage::Place> Storage::find_place(int64_t bytes, int stream, const Marks& waited) {
   bytes = std::max(storage_bytes(bytes), kStorageAlignment);
   ++clock_;
-  const auto own = [&](const Free& free) { return free_to(free, stream, waited); };
-  const auto settled = [&](const Free& free) { return own(free) || clock_ - free.released_at > kSettled; };
+  const auto settled = [&](const Free& free) {
+    return free_to(free, stream, waited) || clock_ - free.released_at > kSettled;
+  };
   const auto any = [](const Free&) { return true; };
-  auto at = first_run(bytes, own);
-  if (at == free_.end()) at = first_run(bytes, settled);
+  auto at = first_run(bytes, stream, waited);
   if (at != free_.end()) return take(at, at->first, bytes);
 
   // Grow, from the free interval at the very top if it is usable; rather wait for others' storage than not fit.

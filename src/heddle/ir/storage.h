@@ -68,10 +68,10 @@ class Storage {
   static constexpr uint64_t kSettled = 64;    // placements after which another stream's storage counts as settled
   using Fragments = std::map<int64_t, Free>;  // by offset
 
-  // Where a run of neighbours begins that holds `bytes`, or the end: the lowest of usable ones; the one whose
-  // newest was released first; the usable ones that touch the high water, whatever they hold.
-  template <class Usable>
-  Fragments::iterator first_run(int64_t bytes, const Usable& usable);
+  // Where a run of neighbours begins that holds `bytes`, or the end: the lowest of those free to the stream, else
+  // of those that are settled; the one whose newest was released first; the usable ones that touch the high water,
+  // whatever they hold.
+  Fragments::iterator first_run(int64_t bytes, int stream, const Marks& waited);
   Fragments::iterator oldest_run(int64_t bytes);
   template <class Usable>
   Fragments::iterator top_run(const Usable& usable);

@@ -330,10 +330,12 @@ class Simulator {
   bool to_next_event() {
     double next_us = events_.empty() ? std::numeric_limits<double>::infinity() : events_.top().at_us;
     speeds_.clear();
+    ends_us_.clear();
     for (const int w : sharers_) {
       const Work& work = works_[static_cast<size_t>(w)];
       speeds_.push_back(sharing_.speed(work.demands));
-      next_us = std::min(next_us, now_us_ + work.left_us / speeds_.back());
+      ends_us_.push_back(now_us_ + work.left_us / speeds_.back());
+      next_us = std::min(next_us, ends_us_.back());
     }
     if (next_us == std::numeric_limits<double>::infinity()) return false;
     const double passed_us = next_us - now_us_;
@@ -343,7 +345,7 @@ class Simulator {
     for (size_t i = 0; i < sharers_.size(); ++i) {
       Work& work = works_[static_cast<size_t>(sharers_[i])];
       work.left_us -= passed_us * speeds_[i];
-      if (work.left_us <= 1e-5) {
+      if (work.left_us <= 1e-5 || ends_us_[i] <= now_us_) {  // late in a long step the clock is coarser than that
         ended.push_back(sharers_[i]);
       } else {
         sharers_[kept++] = sharers_[i];
@@ -662,7 +664,7 @@ class Simulator {
   std::priority_queue<Event> events_;
   std::vector<Work> works_;
   std::vector<int> free_works_, sharers_;  // indices into works_; what runs at a speed that depends on the others
-  std::vector<double> speeds_;             // of the sharers
+  std::vector<double> speeds_, ends_us_;   // of the sharers; when each would end at its speed
 };
 
 }  // namespace
