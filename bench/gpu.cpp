@@ -4,7 +4,9 @@
 //   bench_gpu [--repeats 15] [--tokens 8192] [--layers 4] [--steps 5]
 //
 // An op and a copy of as many bytes take turns; medians are printed, and the share is the median of the pairs.
-// Bytes are those that must move: every operand once, updates twice. Shapes are DeepSeek-V2-Lite's.
+// Bytes are those that must move: every operand once, updates twice. Shapes are DeepSeek-V2-Lite's. A step's memory
+// is predicted before it runs and compared with what the arena and the device say then. `./dev bench gpu --peers`
+// is another program: bench/torch_bench.py on the device.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -20,6 +22,7 @@
 #include "heddle/ops/ops.h"
 #include "heddle/plan/plan.h"
 #include "heddle/runtime/executor.h"
+#include "heddle/runtime/predict.h"
 
 namespace {
 using namespace heddle;
@@ -256,8 +259,12 @@ void step_of(const Options& options) {
   plan.sequences = std::max<int64_t>(1, options.tokens / 4096);
   plan.microbatches = 2;
   const plan::Lowered lowered = plan::lower(c, plan);
+  const std::unique_ptr<device::Device> device = device::cuda_device(0);
+  const int64_t free_before = device->memory_bytes();
+  const int64_t predicted = runtime::predict_memory(lowered.program, 0, "cuda", free_before).reserved_bytes;
   runtime::ExecutorOptions run;
   run.backend = "cuda";
+  run.device = device.get();
   run.place = plan::Mesh(plan.mesh).at(0);
   runtime::Executor executor(lowered.program, run);
   for (const model::Parameter& p : lowered.parameters[0]) {
@@ -313,9 +320,13 @@ void step_of(const Options& options) {
       "step of %lld layers, %.0f tokens: %.1f ms, %.0f tokens/s, %.1f TFLOP/s; compute stream idle %.1f %%\n",
       static_cast<long long>(options.layers), all, step * 1e3, all / step, flops / step * 1e-12,
       100 * median(idle));
-  std::printf("enqueueing took the host %.1f ms; arena: predicted %.1f MiB, held %.1f MiB\n", median(enqueue) * 1e3,
-              static_cast<double>(executor.walk().storage().reserved_bytes()) / (1 << 20),
-              static_cast<double>(executor.held_bytes()) / (1 << 20));
+  constexpr double kMiB = 1 << 20;
+  std::printf("enqueueing took the host %.1f ms\n", median(enqueue) * 1e3);
+  std::printf("memory, MiB: predicted %.1f, reached %.1f, held by the arena %.1f, gone of the device %.1f\n",
+              static_cast<double>(predicted) / kMiB,
+              static_cast<double>(executor.walk().storage().reserved_bytes()) / kMiB,
+              static_cast<double>(executor.held_bytes()) / kMiB,
+              static_cast<double>(free_before - device->memory_bytes()) / kMiB);
 }
 
 }  // namespace

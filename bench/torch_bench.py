@@ -9,6 +9,7 @@ least median time. All have the same threads, batch and dtype. A peer that fails
 reason and leaves the others alone.
 """
 import argparse
+import itertools
 import json
 import os
 import pathlib
@@ -26,6 +27,9 @@ HERE = pathlib.Path(__file__).resolve().parent
 SHAPES = ("demo", "small_experts", "wide")
 DTYPES = ("bf16", "f32")
 PEERS = ("plain", "pieces", "transformers", "compiled")
+# On a GPU (docs/howto/gpu.md), where memory has room for Heddle and one peer at a time.
+GPU_SHAPES = ("v2_lite",)
+GPU_PEERS = ("transformers", "compiled", "megatron")
 
 
 class Failed(Exception):
@@ -82,10 +86,10 @@ def spread(values):
     return dict(min=round(min(values), 3), median=round(statistics.median(values), 3), max=round(max(values), 3))
 
 
-def compare(shape, dtype, args, say):
+def compare(shape, dtype, peers, args, say):
     """One shape and dtype. Raises Failed when Heddle itself fails."""
     common = ["--shape", str(HERE / "torch_peer/shapes" / f"{shape}.json"), "--dtype", dtype, "--threads",
-              str(args.threads)]
+              str(args.threads), "--device", args.device]
     result = dict(shape=shape, dtype=dtype)
     failures, sides, started = [], [], []
     try:
@@ -93,8 +97,9 @@ def compare(shape, dtype, args, say):
         heddle = Process("heddle", [str(args.program), *common])
         started.append(heddle)
         facts = heddle.answer(args.start_limit)
-        result.update(parameters=facts["parameters"], tokens_per_step=facts["tokens_per_step"])
-        for name in args.peers:
+        result.update(parameters=facts["parameters"], tokens_per_step=facts["tokens_per_step"],
+                      flops_per_step=facts["flops_per_step"], memory={k: facts[k] for k in facts if k.endswith("_bytes")})
+        for name in peers:
             say(f"{shape} {dtype}: warming up {name}")
             peer = Process(name, [sys.executable, str(HERE / "torch_peer/peer.py"), *common, "--peer", name])
             started.append(peer)
@@ -144,20 +149,31 @@ def compare(shape, dtype, args, say):
     return result
 
 
-def table(result):
+def work(result, seconds, args):
+    """Model FLOP/s of a side and, where the peak is known, its share: the same work for all, counted once."""
+    rate = result["flops_per_step"] / seconds
+    share = f", MFU {rate / (args.peak_tflops * 1e12):.3f}" if args.peak_tflops else ""
+    return f"{result['tokens_per_step'] / seconds:10.0f} tokens/s {rate / 1e12:8.2f} TFLOP/s{share}"
+
+
+def memory(told):
+    return "".join(f", {name[:-len('_bytes')]} {told[name] / 2**30:.2f} GiB" for name in told if name.endswith("_bytes"))
+
+
+def table(result, args):
     tokens = result["tokens_per_step"]
     lines = [f"{result['shape']} {result['dtype']}: {result['parameters'] / 1e6:.1f} M parameters, {tokens} tokens a step"]
     if "heddle" in result:
         seconds = result["heddle"]["median_seconds"]
-        lines.append(f"  {'heddle':14}{seconds * 1e3:10.1f} ms{tokens / seconds:10.0f} tokens/s")
+        lines.append(f"  {'heddle':14}{seconds * 1e3:10.1f} ms{work(result, seconds, args)}{memory(result['memory'])}")
     for peer in result["peers"]:
         if "failed" in peer:
             lines.append(f"  {peer['name']:14}failed: {peer['failed']}")
             continue
         seconds, ratio = peer["median_seconds"], peer["ratio"]
         fastest = "  <- fastest peer" if peer["name"] == result["fastest_peer"] else ""
-        lines.append(f"  {peer['name']:14}{seconds * 1e3:10.1f} ms{tokens / seconds:10.0f} tokens/s   heddle is "
-                     f"{ratio['median']:.2f} times as fast ({ratio['min']:.2f} to {ratio['max']:.2f}){fastest}")
+        lines.append(f"  {peer['name']:14}{seconds * 1e3:10.1f} ms{work(result, seconds, args)}{memory(peer['facts'])}; "
+                     f"heddle is {ratio['median']:.2f} times as fast ({ratio['min']:.2f} to {ratio['max']:.2f}){fastest}")
     return "\n".join(lines)
 
 
@@ -176,18 +192,23 @@ def arguments():
     parser.add_argument("--json", action="store_true", help="one JSON object on standard output instead of tables")
     parser.add_argument("--quick", action="store_true", help="demo only, peers that need no compiler, 5 rounds")
     parser.add_argument("--rounds", type=int, help="pairs a peer (default 15)")
-    parser.add_argument("--shapes", type=words(SHAPES), help=f"comma-separated, of {', '.join(SHAPES)}")
+    parser.add_argument("--shapes", type=words(SHAPES + GPU_SHAPES),
+                        help=f"comma-separated, of {', '.join(SHAPES + GPU_SHAPES)}")
     parser.add_argument("--dtypes", type=words(DTYPES), help=f"comma-separated, of {', '.join(DTYPES)}")
-    parser.add_argument("--peers", type=words(PEERS), help=f"comma-separated, of {', '.join(PEERS)}")
+    parser.add_argument("--peers", type=words(dict.fromkeys(PEERS + GPU_PEERS)),
+                        help=f"comma-separated, of {', '.join(dict.fromkeys(PEERS + GPU_PEERS))}")
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="where all sides run")
+    parser.add_argument("--peak-tflops", type=float, help="the device's peak in this dtype: prints MFU")
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)), help="default: all cores")
     parser.add_argument("--start-limit", type=float, default=900, help="seconds a peer may take to warm up")
     parser.add_argument("--step-limit", type=float, default=120, help="seconds a step may take")
     parser.add_argument("--program", type=pathlib.Path, default=HERE.parent / "build/bench_torch_step")
     args = parser.parse_args()
     args.rounds = args.rounds or (5 if args.quick else 15)
-    args.shapes = args.shapes or (["demo"] if args.quick else list(SHAPES))
-    args.dtypes = args.dtypes or list(DTYPES)
-    args.peers = args.peers or (["plain", "transformers"] if args.quick else list(PEERS))
+    gpu = args.device == "cuda"
+    args.shapes = args.shapes or (list(GPU_SHAPES) if gpu else ["demo"] if args.quick else list(SHAPES))
+    args.dtypes = args.dtypes or (["bf16"] if gpu else list(DTYPES))
+    args.peers = args.peers or (["plain", "transformers"] if args.quick else list(GPU_PEERS if gpu else PEERS))
     return args
 
 
@@ -201,23 +222,24 @@ def main():
             print(f"\r\033[K{text}", end="", file=sys.stderr, flush=True)
 
     results, status, start = [], 0, time.monotonic()
-    for shape in args.shapes:
-        for dtype in args.dtypes:
-            try:
-                result = compare(shape, dtype, args, say)
-            except Failed as reason:
-                result, status = dict(shape=shape, dtype=dtype, failed=f"heddle: {reason}"), 1
-            if "ratio_vs_torch" not in result:
-                status = 1
-            results.append(result)
-            say("")
-            if not args.json:
-                print(f"{shape} {dtype}: {result['failed']}" if "failed" in result else table(result), flush=True)
+    groups = [[peer] for peer in args.peers] if args.device == "cuda" else [args.peers]
+    for shape, dtype, peers in itertools.product(args.shapes, args.dtypes, groups):
+        try:
+            result = compare(shape, dtype, peers, args, say)
+        except Failed as reason:
+            result, status = dict(shape=shape, dtype=dtype, failed=f"heddle: {reason}"), 1
+        if "ratio_vs_torch" not in result:
+            status = 1
+        results.append(result)
+        say("")
+        if not args.json:
+            print(f"{shape} {dtype}: {result['failed']}" if "failed" in result else table(result, args), flush=True)
     if args.json:
         print(json.dumps(dict(
-            benchmark="torch", threads=args.threads, rounds=args.rounds, machine=platform.machine(),
+            benchmark="torch", device=args.device, threads=args.threads, rounds=args.rounds, machine=platform.machine(),
             seconds=round(time.monotonic() - start, 1),
-            ratio_vs_torch={f"{r['shape']}/{r['dtype']}": r["ratio_vs_torch"] for r in results if "ratio_vs_torch" in r},
+            ratio_vs_torch={"/".join((r["shape"], r["dtype"], *[r["fastest_peer"]][:args.device == "cuda"])):
+                            r["ratio_vs_torch"] for r in results if "ratio_vs_torch" in r},
             results=results), indent=1))
     return status
 

@@ -1,7 +1,7 @@
 // Heddle's side of the comparison with PyTorch: a training step on demand, in the line protocol of
 // bench/torch_peer/peer.py, so that steps of both can alternate in one run.
 //
-//   bench_torch_step --shape bench/torch_peer/shapes/demo.json --dtype bf16 --threads 2
+//   bench_torch_step --shape bench/torch_peer/shapes/demo.json --dtype bf16 --threads 2 [--device cpu|cuda]
 //
 // A step is what a training step is: forward and backward of every microbatch, norm and clipping of the gradient,
 // AdamW, and new kernel weights, on random tokens drawn before the clock starts. One object a line on standard
@@ -22,6 +22,7 @@
 #include "heddle/model/rope_table.h"
 #include "heddle/plan/plan.h"
 #include "heddle/runtime/executor.h"
+#include "heddle/runtime/predict.h"
 
 namespace heddle {
 namespace {
@@ -32,6 +33,7 @@ struct Arguments {
   std::string shape;
   Dtype dtype = Dtype::bf16;
   int threads = 1;
+  std::string backend = "host";
 };
 
 model::ModelConfig config_of(const json& shape) {
@@ -65,15 +67,21 @@ model::ModelConfig config_of(const json& shape) {
 
 class Training {
  public:
-  Training(const json& shape, Dtype dtype, int threads) : config_(config_of(shape)) {
+  Training(const json& shape, Dtype dtype, int threads, const std::string& backend) : config_(config_of(shape)) {
     plan_.microbatches = shape.at("microbatches").get<int>();
     plan_.sequences = shape.at("microbatch").get<int64_t>();
     plan_.sequence_length = shape.at("sequence").get<int64_t>();
     plan_.dtype = dtype;
-    plan_.packed_bytes = [](const ir::Value& weight) { return kernels::packed_weight_bytes("host", weight); };
+    plan_.packed_bytes = [&](const ir::Value& weight) { return kernels::packed_weight_bytes(backend, weight); };
     lowered_ = plan::lower(config_, plan_);
     runtime::ExecutorOptions options;
     options.threads = threads;
+    options.backend = backend;
+    device_ = device::open_device(backend, 0);
+    options.device = device_.get();
+    free_bytes_ = device_->memory_bytes();
+    predicted_bytes_ =
+        runtime::predict_memory(lowered_.program, 0, backend, device_->memory_bytes()).reserved_bytes;
     executor_ = std::make_unique<runtime::Executor>(lowered_.program, options);
     start_parameters();
     batch_.microbatches.resize(static_cast<size_t>(plan_.microbatches));
@@ -83,6 +91,24 @@ class Training {
 
   int64_t tokens() const { return plan_.microbatches * plan_.sequences * plan_.sequence_length; }
   int64_t parameters() const { return parameters_; }
+  /// Of the program's ops but for what is computed again.
+  double flops() const {
+    double flops = 0;
+    for (const ir::Op& op : stage().ops) {
+      flops +=
+          (ir::once_a_step(op.phase) ? 1 : plan_.microbatches) * op.def->cost(stage(), op, ir::FixedRows()).flops;
+    }
+    return flops;
+  }
+  /// Predicted before the run; what the arena holds; what is gone of the device's memory, libraries included.
+  json memory() const {
+    json told{{"predicted_bytes", predicted_bytes_},
+              {"reserved_bytes", executor_->walk().storage().reserved_bytes()}};
+    if (device_->shares_memory()) return told;
+    told["held_bytes"] = executor_->held_bytes();
+    told["gone_bytes"] = free_bytes_ - device_->memory_bytes();
+    return told;
+  }
 
   json step() {
     const int64_t ids = plan_.sequences * (plan_.sequence_length + 1);
@@ -144,6 +170,8 @@ class Training {
   model::ModelConfig config_;
   plan::Plan plan_;
   plan::Lowered lowered_;
+  std::unique_ptr<device::Device> device_;
+  int64_t free_bytes_ = 0, predicted_bytes_ = 0;
   std::unique_ptr<runtime::Executor> executor_;
   device::Batch batch_;
   RandomKey tokens_{11};
@@ -162,8 +190,13 @@ Arguments parse(int count, char** words) {
       arguments.dtype = value == "bf16" ? Dtype::bf16 : Dtype::f32;
     } else if (key == "--threads" && std::atoi(value.c_str()) > 0) {
       arguments.threads = std::atoi(value.c_str());
+    } else if (key == "--device" && (value == "cpu" || value == "cuda")) {
+      arguments.backend = value == "cpu" ? "host" : "cuda";
     } else {
-      config_error("{} {}: accepted are --shape FILE, --dtype bf16|f32, --threads N", key, value);
+      config_error(
+          "{} {}: accepted are --shape FILE, --dtype bf16|f32, --threads N, "
+          "--device cpu|cuda",
+          key, value);
     }
   }
   if (arguments.shape.empty()) config_error("--shape FILE is needed");
@@ -176,16 +209,19 @@ void serve(const Arguments& arguments) {
   std::ifstream file(arguments.shape);
   if (!file) config_error("cannot read {}", arguments.shape);
   const auto start = std::chrono::steady_clock::now();
-  Training training(json::parse(file), arguments.dtype, arguments.threads);
+  Training training(json::parse(file), arguments.dtype, arguments.threads, arguments.backend);
   for (int i = 0; i < 3; ++i) training.step();
   const std::chrono::duration<double> warm_up = std::chrono::steady_clock::now() - start;
-  say({{"ready", true},
-       {"peer", "heddle"},
-       {"dtype", name_of(arguments.dtype)},
-       {"threads", arguments.threads},
-       {"parameters", training.parameters()},
-       {"tokens_per_step", training.tokens()},
-       {"warm_up_seconds", warm_up.count()}});
+  json facts{{"ready", true},
+             {"peer", "heddle"},
+             {"dtype", name_of(arguments.dtype)},
+             {"threads", arguments.threads},
+             {"parameters", training.parameters()},
+             {"tokens_per_step", training.tokens()},
+             {"flops_per_step", training.flops()},
+             {"warm_up_seconds", warm_up.count()}};
+  facts.update(training.memory());
+  say(facts);
   for (std::string line; std::getline(std::cin, line) && line != "quit";) {
     if (line != "step") config_error("unknown command '{}'; accepted are step and quit", line);
     say(training.step());

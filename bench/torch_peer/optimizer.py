@@ -15,7 +15,7 @@ class AdamW:
         self.mixed = self.parameters[0].dtype != torch.float32
         self.masters = [p.detach().float() if self.mixed else p.detach() for p in self.parameters]
         self.first, self.second = ([torch.zeros_like(m) for m in self.masters] for _ in range(2))
-        self.steps = [torch.tensor(0.0) for _ in self.masters]
+        self.steps = [torch.tensor(0.0, device=m.device) for m in self.masters]
         if self.mixed:
             self.sums = [torch.zeros_like(m) for m in self.masters]
             self.touched = [False] * len(self.sums)

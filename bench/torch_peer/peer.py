@@ -8,6 +8,7 @@ Peers:
 - compiled      the same model under torch.compile
 - plain         plain.py without compilation
 - pieces        plain.py with its element-wise runs compiled
+- megatron      Megatron-Core without Transformer Engine (megatron_model.py)
 
 All use the same optimizer (optimizer.py), thread count and allocator settings. A step is: microbatches x (forward,
 backward), clipping by the global norm, AdamW, gradients forgotten, on random token ids drawn before the clock starts.
@@ -23,7 +24,7 @@ import os
 import sys
 import time
 
-PEERS = ("transformers", "compiled", "plain", "pieces")
+PEERS = ("transformers", "compiled", "plain", "pieces", "megatron")
 CONFIG_KEYS = ("vocab_size", "hidden_size", "intermediate_size", "moe_intermediate_size", "num_hidden_layers",
                "first_k_dense_replace", "num_attention_heads", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim",
                "kv_lora_rank", "q_lora_rank", "n_routed_experts", "n_group", "topk_group", "num_experts_per_tok",
@@ -37,6 +38,7 @@ def arguments():
     parser.add_argument("--dtype", choices=("bf16", "f32"), required=True)
     parser.add_argument("--threads", type=int, required=True)
     parser.add_argument("--peer", choices=PEERS, required=True)
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--experts", choices=("auto", "eager", "grouped_mm", "batched_mm"), default="auto",
                         help="experts implementation of the Transformers peers; auto times eager and grouped_mm")
     parser.add_argument("--attention", choices=("auto", "eager", "sdpa"), default="auto",
@@ -72,10 +74,15 @@ class Training:
         if args.peer in ("compiled", "pieces"):
             import torch._dynamo
             import torch._inductor.config
-            torch._inductor.config.compile_threads = 1     # no pool of compiler processes beside the benchmark
+            if args.device == "cpu":
+                torch._inductor.config.compile_threads = 1     # no pool of compiler processes beside the benchmark
             torch._dynamo.config.recompile_limit = 64
         self.facts = dict(peer=args.peer, dtype=args.dtype, threads=args.threads, torch=torch.__version__)
-        self.model = self.plain_model() if args.peer in ("plain", "pieces") else self.transformers_model()
+        if args.device == "cuda":
+            torch.backends.cuda.matmul.allow_tf32 = False    # f32 is f32, as Heddle's
+            self.facts["device"] = torch.cuda.get_device_name()
+        models = dict(plain=self.plain_model, pieces=self.plain_model, megatron=self.megatron_model)
+        self.model = models.get(args.peer, self.transformers_model)()
         self.model.train()
         parameters = list(self.model.parameters())
         self.facts["parameters"] = sum(p.numel() for p in parameters)
@@ -86,7 +93,7 @@ class Training:
         from plain import Model
         if self.shape["n_group"] != 1:
             raise ValueError("the plain model has no expert groups: n_group must be 1")
-        model = Model(self.shape, compiled_pieces=self.args.peer == "pieces").to(self.dtype)
+        model = Model(self.shape, compiled_pieces=self.args.peer == "pieces").to(self.args.device, self.dtype)
         self.loss_of = model
         return model
 
@@ -97,13 +104,25 @@ class Training:
         config = {key: self.shape[key] for key in CONFIG_KEYS}
         config = DeepseekV3Config(**config, num_key_value_heads=config["num_attention_heads"], use_cache=False,
                                   num_mtp_layers=0, max_position_embeddings=self.shape["sequence"])
-        model = DeepseekV3ForCausalLM(config).to(self.dtype)
+        model = DeepseekV3ForCausalLM(config).to(self.args.device, self.dtype)
         for layer in model.model.layers:    # .to() above also rounds the selection bias, which stays float32
             if hasattr(layer.mlp, "gate"):
                 layer.mlp.gate.e_score_correction_bias = layer.mlp.gate.e_score_correction_bias.float()
         self.facts["transformers"] = transformers.__version__
         self.loss_of = lambda ids: model(input_ids=ids, labels=ids).loss
         return model
+
+    def megatron_model(self):
+        import megatron.core
+        from megatron_model import model_of
+        self.facts["megatron"] = megatron.core.__version__
+        model, self.loss_of = model_of(self.shape, self.dtype, self.args.device)
+        return model
+
+    def wait(self):
+        """Until the device has done what it was given."""
+        if self.args.device == "cuda":
+            self.torch.cuda.synchronize()
 
     def choose_implementations(self):
         """Transformers offers several; take the quickest here, by timing forward and backward of one microbatch."""
@@ -121,6 +140,7 @@ class Training:
                     setattr(config, field, candidate)
                     start = time.perf_counter()
                     self.loss_of(self.ids()).backward()
+                    self.wait()
                     seconds[candidate].append(time.perf_counter() - start)
                     for p in self.model.parameters():
                         p.grad = None
@@ -152,18 +172,22 @@ class Training:
             self.loss_of = lambda ids: model(input_ids=ids, labels=ids).loss
 
     def ids(self):
-        return self.torch.randint(0, self.shape["vocab_size"], (self.shape["microbatch"], self.shape["sequence"]))
+        return self.torch.randint(0, self.shape["vocab_size"], (self.shape["microbatch"], self.shape["sequence"]),
+                                  device=self.args.device)
 
     def step(self):
         microbatches = self.shape["microbatches"]
         batches = [self.ids() for _ in range(microbatches)]
+        self.wait()
         wall, processor = time.perf_counter(), time.process_time()
-        total = 0.0
+        losses = []
         for ids in batches:
             loss = self.loss_of(ids) / microbatches
             loss.backward()
-            total += loss.item()
+            losses.append(loss.detach())
         self.optimizer.step()
+        total = sum(loss.item() for loss in losses)
+        self.wait()
         return dict(seconds=time.perf_counter() - wall, cpu_seconds=time.process_time() - processor, loss=total)
 
     def warm_up(self):
@@ -172,8 +196,13 @@ class Training:
             self.choose_implementations()
         if self.args.peer == "compiled":
             self.compile()
+        if self.args.device == "cuda":
+            self.torch.cuda.reset_peak_memory_stats()
         for _ in range(3):
             self.step()
+        if self.args.device == "cuda":
+            self.facts["peak_bytes"] = self.torch.cuda.max_memory_allocated()
+            self.facts["held_bytes"] = self.torch.cuda.max_memory_reserved()
         self.facts["warm_up_seconds"] = round(time.perf_counter() - start, 1)
 
     def profile(self, path):
