@@ -125,6 +125,10 @@ TEST(StageKeeping, IsSaidByHeddleAndRefusedByOthers) {
   }));
   launch.by_stage[3].offload = true;
   EXPECT_FALSE(refusals_of(launch, "heddle").empty());
+  // The last stage's words reach multi-token prediction too.
+  ASSERT_EQ(launch.job.shape.mtp, 1);
+  launch.by_stage.back() = {17, {.norms = true}};
+  EXPECT_NE(heddle_text(launch).find(R"("norm:44-61")"), std::string::npos) << heddle_text(launch);
   // Alike on all stages, no layers are named.
   launch.by_stage = {{12, {.norms = true}}, {15, {.norms = true}}, {17, {.norms = true}}, {17, {.norms = true}}};
   EXPECT_NE(heddle_text(launch).find(R"(recompute = ["norm"])"), std::string::npos);

@@ -73,6 +73,7 @@ Json json_of(const Ranked& r, double scale) {
               {"microbatch", r.job.microbatch},
               {"recompute", r.recompute},
               {"offload", r.job.software.offload_activations},
+              {"dispatcher", r.job.software.once_a_node ? "node" : "plain"},
               {"by_stage", keeping_of_stages(r)},
               {"layers", r.exact.layers},
               {"step_s", r.exact.step_s * scale},

@@ -45,7 +45,8 @@ std::vector<std::string> recompute_words_of(const model::Recompute& c, int64_t f
 }
 
 std::vector<std::string> recompute_words_of(const Launch& launch) {
-  const int64_t layers = launch.job.shape.layers;
+  // The blocks of multi-token prediction are the layers after the last, on the last stage.
+  const int64_t layers = launch.job.shape.layers + launch.job.shape.mtp;
   if (launch.by_stage.empty()) return recompute_words_of(launch.job.recompute, 0, layers - 1, layers);
   std::vector<std::string> words;
   int64_t first = 0;
@@ -56,6 +57,7 @@ std::vector<std::string> recompute_words_of(const Launch& launch) {
     const bool cut = recompute.full && recompute.every != 1;  // of each stage by itself
     do {
       end += launch.by_stage[s++].layers;
+      if (s == launch.by_stage.size()) end = layers;
     } while (!cut && s < launch.by_stage.size() && launch.by_stage[s].recompute == recompute);
     for (std::string& word : recompute_words_of(recompute, first, end - 1, layers))
       words.push_back(std::move(word));
