@@ -106,10 +106,16 @@ TEST(Anchors, Llama405BOn16384H100) {
       {"Llama-3.1-405B", "H100", 16384, 2048, 8192, cost::Precision::bf16, "llama3_405b.toml", true, 8, 1, 16, 1});
 }
 
-// Megatron-Bridge, performance summaries of 25.11 to 26.08: the same layout in all of them.
+// Megatron-Bridge, performance summaries of 26.02 to 26.08: the same layout in all of them.
 TEST(Anchors, Qwen3235BOn256GB300) {
   expect_among_the_best(
       {"Qwen3-235B-A22B", "GB300", 256, 8192, 4096, cost::Precision::mxfp8, "qwen3_235b.toml", false, 1, 1, 4, 32});
+}
+
+// The same, 26.02 to 26.04.01.
+TEST(Anchors, Qwen3235BOn256B200) {
+  expect_among_the_best(
+      {"Qwen3-235B-A22B", "B200", 256, 8192, 4096, cost::Precision::mxfp8, "qwen3_235b.toml", false, 1, 1, 8, 8});
 }
 
 }  // namespace
