@@ -19,6 +19,8 @@ class Device {
   virtual std::unique_ptr<Arena> host_arena(int64_t capacity_bytes) = 0;
   /// `threads`: size of the OpenMP team of its kernels, where these run on the CPU.
   virtual std::unique_ptr<Stream> stream(const std::string& name, int threads) = 0;
+  /// Whether streams made from now on may replay runs of launches that repeat. No more than a wish.
+  virtual void set_graphs(bool) {}
   /// What an arena may hope for.
   virtual int64_t memory_bytes() const = 0;
   virtual int64_t host_memory_bytes() const = 0;

@@ -53,7 +53,7 @@ class Stream {
 
   virtual void launch(const Launch& launch) = 0;
   /// Later launches on this stream start after `count` launches of `other` have ended.
-  virtual void wait(const Stream& other, uint64_t count) = 0;
+  virtual void wait(Stream& other, uint64_t count) = 0;
   /// Blocks the host until `count` launches have ended; 0 means all. Rethrows what a kernel threw.
   virtual void synchronize(uint64_t count = 0) = 0;
   /// The launch that threw, once synchronize has told.

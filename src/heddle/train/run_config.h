@@ -67,6 +67,7 @@ struct RunConfig {
     std::string dtype = "auto";
     int64_t memory_bytes = 0;  // 0: the machine's
     bool pack_weights = true;
+    bool graphs = false;
     bool deterministic = true;
     bool operator==(const Device&) const = default;
   } device;

@@ -111,6 +111,7 @@ TrainerOptions trainer_options_of(const RunConfig& config, int rank, const Shari
   options.plan = plan_of(config);
   options.backend = config.device.backend;
   options.pack_weights = config.device.pack_weights;
+  options.graphs = config.device.graphs;
   options.threads = config.device.threads > 0
                         ? static_cast<int>(config.device.threads)
                         : std::max(1, static_cast<int>(std::thread::hardware_concurrency()) / sharing.cores);

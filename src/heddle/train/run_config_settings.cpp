@@ -244,6 +244,8 @@ void device_settings(Table& t) {
   t.bytes<d, &Device::memory_bytes>("device.memory_bytes", 0, 9e18,
                                     "Size of the arena, such as \"4GiB\"; 0: the memory of the machine.");
   t.boolean<d, &Device::pack_weights>("device.pack_weights", "Keep weights in the matrix products' own blocking.");
+  t.boolean<d, &Device::graphs>("device.graphs",
+                                "On cuda, put runs of launches that repeat on a stream as one CUDA graph.");
   t.boolean<d, &Device::deterministic>("device.deterministic", "Every sum has one fixed order; always on.");
 }
 

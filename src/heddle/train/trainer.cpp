@@ -139,6 +139,7 @@ Trainer::Trainer(TrainerOptions options, comm::World* world)
   executor.rank = ranks_.rank();
   executor.backend = options_.backend;
   device_ = device::open_device(options_.backend, ranks_.rank());
+  device_->set_graphs(options_.graphs);
   executor.device = device_.get();
   executor.threads = options_.threads;
   executor.capacity_bytes = options_.memory_bytes;

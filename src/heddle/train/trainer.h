@@ -27,6 +27,7 @@ struct TrainerOptions {
   std::string backend = "host";
   bool pack_weights = true;
   int threads = 1;
+  bool graphs = false;       // as device.graphs
   int64_t memory_bytes = 0;  // capacity of a rank's arena; 0: what the machine has
   LearningRate learning_rate;
   uint64_t seed = 0;

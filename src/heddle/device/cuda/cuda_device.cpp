@@ -27,8 +27,9 @@ class CudaDevice : public Device {
     return std::make_unique<PinnedArena>(bytes);
   }
   std::unique_ptr<Stream> stream(const std::string& name, int) override {
-    return std::make_unique<CudaStream>(ordinal_, name);
+    return std::make_unique<CudaStream>(ordinal_, name, graphs_);
   }
+  void set_graphs(bool on) override { graphs_ = on; }
   int64_t memory_bytes() const override {
     use();
     size_t free = 0, total = 0;
@@ -50,6 +51,7 @@ class CudaDevice : public Device {
  private:
   void use() const { check_cuda(cudaSetDevice(ordinal_), "choosing the device"); }
   int ordinal_;
+  bool graphs_ = false;
 };
 
 }  // namespace

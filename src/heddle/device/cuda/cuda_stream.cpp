@@ -8,7 +8,9 @@ namespace heddle::device {
 
 namespace {
 
-constexpr uint64_t kRing = 1024;  // launches that the host may be ahead, too
+constexpr uint64_t kRing = 1024;      // launches that the host may be ahead, too
+constexpr size_t kLeastRun = 4;       // launches that a graph is worth
+constexpr size_t kMostGraphs = 4096;  // graphs take memory of the device that no arena accounts for
 
 int64_t now_ns() {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch())
@@ -17,7 +19,8 @@ int64_t now_ns() {
 
 }  // namespace
 
-CudaStream::CudaStream(int ordinal, std::string name) : ordinal_(ordinal), name_(std::move(name)) {
+CudaStream::CudaStream(int ordinal, std::string name, bool graphs)
+    : ordinal_(ordinal), name_(std::move(name)), ends_(kRing, 0), graphs_(graphs) {
   check_cuda(cudaSetDevice(ordinal_), "choosing the device");
   int least = 0, greatest = 0;
   check_cuda(cudaDeviceGetStreamPriorityRange(&least, &greatest), "asking for priorities");
@@ -34,6 +37,9 @@ CudaStream::CudaStream(int ordinal, std::string name) : ordinal_(ordinal), name_
 
 CudaStream::~CudaStream() {
   cudaStreamSynchronize(stream_);
+  for (const auto& [key, graph] : known_) {
+    if (graph.exec != nullptr) cudaGraphExecDestroy(graph.exec);
+  }
   for (cudaEvent_t event : ring_) cudaEventDestroy(event);
   for (const Traced& t : traced_) {
     cudaEventDestroy(t.start);
@@ -58,16 +64,19 @@ cudaEvent_t CudaStream::timed_event() {
 
 void CudaStream::launch(const Launch& launch) {
   check_cuda(cudaSetDevice(ordinal_), "choosing the device");
+  if (graphs_ && !tracing_ && repeatable(launch)) {
+    run_.add(launch);
+    if (run_.size() == LaunchRun::kMost) flush();
+    return;
+  }
+  flush();
+  launch_now(launch);
+}
+
+void CudaStream::launch_now(const Launch& launch) {
   Launch here = launch;
   here.call.stream = stream_;
-  const uint64_t slot = launched_ % kRing;
-  if (launched_ >= kRing) {  // not further ahead than the ring is long
-    if (cudaEventQuery(ring_[slot]) == cudaErrorNotReady) {
-      const int64_t start = now_ns();
-      check_cuda(cudaEventSynchronize(ring_[slot]), "waiting for room on a stream");
-      host_waited_ns_ += now_ns() - start;
-    }
-  }
+  make_room(1);
   cudaEvent_t start = tracing_ ? timed_event() : nullptr;
   here.run(here.call);
   if (tracing_) {
@@ -76,25 +85,89 @@ void CudaStream::launch(const Launch& launch) {
          start,
          timed_event()});
   }
-  check_cuda(cudaEventRecord(ring_[slot], stream_), "recording an event");
-  ++launched_;
+  count(1);
 }
 
-void CudaStream::wait(const Stream& other, uint64_t count) {
-  const auto& stream = static_cast<const CudaStream&>(other);
+void CudaStream::flush() {
+  if (run_.empty()) return;
+  LaunchRun run = std::exchange(run_, {});  // should an entry throw, nothing is left to be run twice
+  check_cuda(cudaSetDevice(ordinal_), "choosing the device");
+  make_room(run.size());
+  cudaGraphExec_t exec = nullptr;
+  if (run.size() >= kLeastRun) {
+    const auto [at, fresh] =
+        known_.size() < kMostGraphs ? known_.try_emplace(run.key()) : std::pair(known_.find(run.key()), false);
+    if (!fresh && at != known_.end()) {
+      Graph& graph = at->second;
+      if (graph.exec == nullptr && !graph.refused) {
+        graph.exec = capture(run);
+        graph.refused = graph.exec == nullptr;
+      }
+      exec = graph.exec;
+    }
+  }
+  if (exec != nullptr) {
+    check_cuda(cudaGraphLaunch(exec, stream_), "launching a graph");
+  } else {
+    run.enqueue(stream_);
+  }
+  count(run.size());
+}
+
+cudaGraphExec_t CudaStream::capture(LaunchRun& run) {
+  check_cuda(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal), "beginning to capture");
+  bool captured = true;
+  try {
+    run.enqueue(stream_);
+  } catch (const SystemError&) {  // an entry that asks the device for more than launches
+    captured = false;
+  }
+  cudaGraph_t graph = nullptr;
+  cudaGraphExec_t exec = nullptr;
+  captured = cudaStreamEndCapture(stream_, &graph) == cudaSuccess && captured && graph != nullptr;
+  if (captured && cudaGraphInstantiate(&exec, graph, 0) != cudaSuccess) exec = nullptr;
+  if (graph != nullptr) cudaGraphDestroy(graph);
+  if (exec == nullptr) cudaGetLastError();  // it is told by running without a graph
+  return exec;
+}
+
+void CudaStream::make_room(uint64_t launches) {
+  if (launched_ + launches <= kRing) return;
+  // Not further ahead than the ring is long.
+  cudaEvent_t oldest = event_of(launched_ + launches - kRing);
+  if (cudaEventQuery(oldest) != cudaErrorNotReady) return;
+  const int64_t start = now_ns();
+  check_cuda(cudaEventSynchronize(oldest), "waiting for room on a stream");
+  host_waited_ns_ += now_ns() - start;
+}
+
+void CudaStream::count(uint64_t launches) {
+  const uint64_t last = launched_ + launches;
+  check_cuda(cudaEventRecord(ring_[(last - 1) % kRing], stream_), "recording an event");
+  while (launched_ < last) ends_[launched_++ % kRing] = last;
+}
+
+cudaEvent_t CudaStream::event_of(uint64_t count) const {
+  return ring_[(ends_[event_for(count, launched_, kRing)] - 1) % kRing];
+}
+
+void CudaStream::wait(Stream& other, uint64_t count) {
+  auto& stream = static_cast<CudaStream&>(other);
+  stream.flush();
   if (count == 0 || stream.launched_ == 0) return;
-  check_cuda(cudaStreamWaitEvent(stream_, stream.ring_[event_for(count, stream.launched_, kRing)], 0),
-             "waiting for another stream");
+  flush();
+  check_cuda(cudaStreamWaitEvent(stream_, stream.event_of(count), 0), "waiting for another stream");
 }
 
 void CudaStream::synchronize(uint64_t count) {
+  flush();
   if (launched_ == 0) return;
-  const uint64_t target = count == 0 ? launched_ : count;
-  check_cuda(cudaEventSynchronize(ring_[event_for(target, launched_, kRing)]),
+  check_cuda(cudaEventSynchronize(event_of(count == 0 ? launched_ : count)),
              fmt::format("running what stream {} holds", name_).c_str());
 }
 
 void CudaStream::set_trace(bool on) {
+  flush();
   if (on && trace_start_ == nullptr) {
     check_cuda(cudaStreamSynchronize(stream_), "starting a trace");
     trace_start_ = timed_event();

@@ -3,25 +3,31 @@
 //
 // Events are kept in a ring. A wait for a launch whose event was used again waits for the oldest that is kept,
 // which ends later: never too early.
+//
+// With graphs, launches that repeat are first listed (launch_run.h) until something else needs them on the stream:
+// a wait, a message, the host. A run seen before is captured as a graph, one that has a graph is put on the stream
+// as a whole, with one event for its last launch: who waits for one inside waits for that.
 #pragma once
 
+#include <map>
 #include <utility>
 
 #include "heddle/device/cuda/cuda_check.h"
+#include "heddle/device/launch_run.h"
 #include "heddle/device/stream.h"
 
 namespace heddle::device {
 
 class CudaStream : public Stream {
  public:
-  CudaStream(int ordinal, std::string name);
+  CudaStream(int ordinal, std::string name, bool graphs);
   ~CudaStream() override;
   CudaStream(const CudaStream&) = delete;
   CudaStream& operator=(const CudaStream&) = delete;
 
   const std::string& name() const override { return name_; }
   void launch(const Launch& launch) override;
-  void wait(const Stream& other, uint64_t count) override;
+  void wait(Stream& other, uint64_t count) override;
   void synchronize(uint64_t count) override;
   void* handle() const override { return stream_; }
 
@@ -37,11 +43,30 @@ class CudaStream : public Stream {
     cudaEvent_t start, end;
   };
   cudaEvent_t timed_event();
+  void launch_now(const Launch& launch);
+  /// Puts the listed run on the stream.
+  void flush();
+  void make_room(uint64_t launches);
+  /// The event that stands for the end of launch `count`.
+  cudaEvent_t event_of(uint64_t count) const;
+  /// Has put `launches` more on the stream, which all end with the event recorded now.
+  void count(uint64_t launches);
+
+  struct Graph {
+    cudaGraphExec_t exec = nullptr;
+    bool refused = false;  // seen, but can't be captured
+  };
+  /// Null: it can't.
+  cudaGraphExec_t capture(LaunchRun& run);
 
   int ordinal_;
   std::string name_;
   cudaStream_t stream_ = nullptr;
   std::vector<cudaEvent_t> ring_;
+  std::vector<uint64_t> ends_;  // the launch whose event stands for each
+  bool graphs_;
+  LaunchRun run_;
+  std::map<LaunchRun::Key, Graph> known_;
   uint64_t launched_ = 0;
   int64_t host_waited_ns_ = 0;
   bool tracing_ = false;

@@ -67,7 +67,7 @@ void HostStream::launch(const Launch& launch) {
   published_.raise();
 }
 
-void HostStream::wait(const Stream& other, uint64_t count) {
+void HostStream::wait(Stream& other, uint64_t count) {
   Command& command = next_command();
   command.what = Command::What::wait;
   command.other = static_cast<const HostStream*>(&other);

@@ -24,7 +24,7 @@ class HostStream : public Stream {
 
   const std::string& name() const override { return name_; }
   void launch(const Launch& launch) override;
-  void wait(const Stream& other, uint64_t count) override;
+  void wait(Stream& other, uint64_t count) override;
   void synchronize(uint64_t count) override;
   std::optional<Span> failed_at() const override {
     return failed_.load(std::memory_order_acquire) ? std::optional(failed_at_) : std::nullopt;

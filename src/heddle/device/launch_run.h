@@ -1,0 +1,93 @@
+// A run of launches on one stream that wait for nothing between them: what a device may keep as one graph and put
+// on the stream again at once, where a later step has the same run.
+//
+// Two runs are the same when their keys are: the key takes in everything that an entry can see (kernel, op,
+// addresses and sizes of operands and scratch), 128 bits of it.
+#pragma once
+
+#include <array>
+#include <utility>
+#include <vector>
+
+#include "heddle/device/stream.h"
+#include "heddle/ir/op.h"
+#include "heddle/ir/stage.h"
+
+namespace heddle::device {
+
+/// Whether what a launch puts on its stream depends on its operands only. Messages go by counts that the host
+/// knows, and what reads the batch copies from memory of the host, other each time.
+inline bool repeatable(const Launch& launch) {
+  return launch.call.communicator == nullptr && launch.call.op != nullptr &&
+         !launch.call.op->kind().starts_with("load_");
+}
+
+class LaunchRun {
+ public:
+  using Key = std::array<uint64_t, 2>;
+  static constexpr size_t kMost = 64;  // beyond that a device without work would wait for the host to list it
+
+  void add(const Launch& launch) {
+    Kept& kept = kept_.emplace_back();
+    kept.launch = launch;
+    kept.in.assign(launch.call.in.begin(), launch.call.in.end());
+    kept.out.assign(launch.call.out.begin(), launch.call.out.end());
+    kept.updates.assign(launch.call.updates.begin(), launch.call.updates.end());
+    take_in(reinterpret_cast<uintptr_t>(launch.run));
+    take_in(reinterpret_cast<uintptr_t>(launch.call.op));
+    take_in(reinterpret_cast<uintptr_t>(launch.call.scratch));
+    take_in(reinterpret_cast<uintptr_t>(launch.call.place));
+    take_in(launch.call.overwrite ? 1 : 0);
+    for (const auto* views : {&kept.in, &kept.out, &kept.updates}) {
+      take_in(views->size());
+      for (const TensorView& view : *views) {
+        take_in(reinterpret_cast<uintptr_t>(view.data));
+        take_in(static_cast<uint64_t>(view.dtype) << 16 | static_cast<uint64_t>(view.layout) << 8 |
+                static_cast<uint64_t>(view.rank));
+        for (const int64_t dim : view.dims) take_in(static_cast<uint64_t>(dim));
+      }
+    }
+  }
+
+  bool empty() const { return kept_.empty(); }
+  size_t size() const { return kept_.size(); }
+  const Key& key() const { return key_; }
+
+  /// Calls every entry on `stream`, in order.
+  void enqueue(void* stream) {
+    for (Kept& kept : kept_) {
+      KernelCall& call = kept.launch.call;
+      call.in = kept.in;
+      call.out = kept.out;
+      call.updates = kept.updates;
+      call.stream = stream;
+      kept.launch.run(call);
+    }
+  }
+  void clear() {
+    kept_.clear();
+    key_ = kStart;
+  }
+
+ private:
+  static constexpr Key kStart{0x9e3779b97f4a7c15, 0xd1b54a32d192ed03};
+  struct Kept {
+    Launch launch;
+    std::vector<TensorView> in, out, updates;
+  };
+  /// Two mixes of 64 bits with different constants (the finalizers of SplitMix64 and of MurmurHash3).
+  void take_in(uint64_t word) {
+    const auto mixed = [](uint64_t z, uint64_t a, uint64_t b, int s, int t, int u) {
+      z = (z ^ (z >> s)) * a;
+      z = (z ^ (z >> t)) * b;
+      return z ^ (z >> u);
+    };
+    key_[0] = mixed((key_[0] + 0x9e3779b97f4a7c15) ^ word, 0xbf58476d1ce4e5b9, 0x94d049bb133111eb, 30, 27, 31);
+    key_[1] = mixed((key_[1] * 5 + 0x52dce729) ^ word, 0xff51afd7ed558ccd, 0xc4ceb9fe1a85ec53, 33, 33, 33);
+  }
+
+  std::vector<Kept> kept_;
+  Key key_ = kStart;
+};
+
+}  // namespace heddle::device
