@@ -134,6 +134,7 @@ RC_GTEST_PROP(RunConfig, ReadsBackWhatItWrites, ()) {
   c.train.weight_decay = 1.0 / *rc::gen::inRange<int64_t>(1, 1000);
   c.device.memory_bytes = *rc::gen::inRange<int64_t>(0, int64_t{1} << 50);
   c.device.pack_weights = *rc::gen::arbitrary<bool>();
+  c.device.graphs = *rc::gen::arbitrary<bool>();
   for (const std::string& name : passes::fusion_names()) {
     if (*rc::gen::arbitrary<bool>()) c.fusions.erase(name);
   }
