@@ -131,6 +131,19 @@ int run_command_line(int count, char** arguments) {
   set(sub, simulate_options.set);
   sub->add_option("--profile", simulate_options.profile, "What `heddle profile --out` wrote")->type_name("FILE");
   sub->add_option("--ranks", simulate_options.ranks, "The same as --set mesh.ranks=N")->check(CLI::PositiveNumber);
+  sub->add_option("--hosts", simulate_options.hosts, "Hosts over which the ranks are spread; else threads of one")
+      ->check(CLI::PositiveNumber);
+  sub->add_option(
+         "--routing", simulate_options.routing,
+         "Rows of the experts: balanced, the relative deviation of their shares, or a run whose counts to take")
+      ->type_name("balanced|SPREAD|RUN")
+      ->capture_default_str();
+  sub->add_option("--jitter", simulate_options.jitter, "Relative deviation of each op's time")
+      ->check(CLI::Range(0.0, 10.0));
+  sub->add_option("--draws", simulate_options.draws,
+                  "Steps to draw with a spread or jitter; their quantiles are told")
+      ->check(CLI::Range(1, 100'000));
+  sub->add_option("--seed", simulate_options.seed, "Of the draws")->check(CLI::NonNegativeNumber);
   sub->add_option("--trace", simulate_options.trace, "Write the step as a Perfetto trace")->type_name("FILE");
   json(sub, simulate_options.json);
 

@@ -85,9 +85,14 @@ int profile(const ProfileOptions& options);
 struct SimulateOptions {
   std::string config;
   std::vector<std::string> set;
-  std::string profile;  // empty: the one that `heddle profile` keeps
-  int64_t ranks = 0;    // 0: as configured
-  std::string trace;    // file
+  std::string profile;               // empty: the one that `heddle profile` keeps
+  int64_t ranks = 0;                 // 0: as configured
+  int64_t hosts = 1;                 // over which they are spread
+  std::string routing = "balanced";  // or the relative deviation of the experts' shares, or a run's metrics
+  double jitter = 0;                 // relative deviation of each op's time
+  int64_t draws = 0;                 // 0: one, or 20 where something is drawn
+  int64_t seed = 1;
+  std::string trace;  // file
   bool json = false;
 };
 int simulate(const SimulateOptions& options);

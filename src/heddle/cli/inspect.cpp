@@ -1,13 +1,11 @@
 // heddle inspect: what a configuration will take, from its lowered step program alone.
 #include <algorithm>
-#include <atomic>
 #include <cstdio>
-#include <exception>
 #include <nlohmann/json.hpp>
-#include <thread>
 
 #include "heddle/cli/account.h"
 #include "heddle/cli/commands.h"
+#include "heddle/cli/machine.h"
 #include "heddle/device/host/host_arena.h"
 #include "heddle/ir/print.h"
 #include "heddle/observe/progress.h"
@@ -228,31 +226,6 @@ RankClass class_of(const Account& a, const plan::Lowered& lowered, int stage) {
   return c;
 }
 
-// Of every pipeline stage, each by itself on a thread of its own turn.
-std::vector<RankClass> classes_of(const Account& a, const plan::Lowered& lowered) {
-  std::vector<RankClass> classes(static_cast<size_t>(a.plan.mesh.pp));
-  std::vector<std::exception_ptr> failures(classes.size());
-  std::atomic<size_t> next = 0;
-  std::vector<std::jthread> threads;
-  const size_t most = std::max(1u, std::thread::hardware_concurrency());
-  for (size_t t = 0; t < std::min(most, classes.size()); ++t) {
-    threads.emplace_back([&] {
-      for (size_t stage = next++; stage < classes.size(); stage = next++) {
-        try {
-          classes[stage] = class_of(a, lowered, static_cast<int>(stage));
-        } catch (...) {
-          failures[stage] = std::current_exception();
-        }
-      }
-    });
-  }
-  threads.clear();  // joins
-  for (const std::exception_ptr& failure : failures) {
-    if (failure) std::rethrow_exception(failure);
-  }
-  return classes;
-}
-
 }  // namespace
 
 int inspect(const InspectOptions& options) {
@@ -272,7 +245,9 @@ int inspect(const InspectOptions& options) {
   a.parts = parameters_by_part(a.config.model, whole);
   a.flops = flops_by_kind(alone, whole, int64_t{a.plan.microbatches} * a.plan.mesh.dp);
   a.capacity_bytes = train::memory_limit_of(a.config, {.memory = a.plan.ranks()});
-  a.classes = classes_of(a, lowered);
+  a.classes.resize(static_cast<size_t>(a.plan.mesh.pp));
+  each_stage(a.plan.mesh.pp,
+             [&](int stage) { a.classes[static_cast<size_t>(stage)] = class_of(a, lowered, stage); });
   for (size_t c = 1; c < a.classes.size(); ++c) {
     if (a.classes[c].memory.reserved_bytes > a.largest().memory.reserved_bytes) a.most = c;
   }

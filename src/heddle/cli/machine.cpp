@@ -1,8 +1,11 @@
 #include "heddle/cli/machine.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cstdlib>
+#include <exception>
 #include <filesystem>
+#include <thread>
 
 #include "heddle/base/error.h"
 #include "heddle/runtime/predict.h"
@@ -42,6 +45,47 @@ std::vector<cost::OpTime> measure_config(const train::RunConfig& config) {
   return ranks == 1 ? train::measure_steps(options, 5).ops : train::measure_rank_ops(options, 5);
 }
 
+void each_stage(int stages, const std::function<void(int stage)>& work) {
+  std::vector<std::exception_ptr> failures(static_cast<size_t>(stages));
+  std::atomic<int> next = 0;
+  {
+    std::vector<std::jthread> threads;
+    const int most = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
+    for (int t = 0; t < std::min(most, stages); ++t) {
+      threads.emplace_back([&] {
+        for (int stage = next++; stage < stages; stage = next++) {
+          try {
+            work(stage);
+          } catch (...) {
+            failures[static_cast<size_t>(stage)] = std::current_exception();
+          }
+        }
+      });
+    }
+  }
+  for (const std::exception_ptr& failure : failures) {
+    if (failure) std::rethrow_exception(failure);
+  }
+}
+
+JobPlaces on_hosts(int ranks, int hosts, const cost::MachineProfile& profile) {
+  if (ranks % hosts != 0) config_error("--hosts {} does not divide {} ranks", hosts, ranks);
+  JobPlaces places;
+  if (hosts == 1) return places;
+  if (cost::link_bytes_per_us(profile, cost::Link::nodes, hosts) <= 0)
+    config_error(
+        "--hosts {}: the profile has no messages between hosts; `heddle profile --out FILE` under mpirun, on "
+        "ranks of several hosts, adds them",
+        hosts);
+  places.over = cost::Link::nodes;
+  const int each = ranks / hosts;
+  for (int r = 0; r < ranks; ++r) places.node_of.push_back(r / each);
+  places.machine_of = places.node_of;
+  places.sharing_memory = each;
+  places.threads = std::max(1, profile.cores / each);
+  return places;
+}
+
 ConfigForecast forecast_config(const train::RunConfig& config, const cost::MachineProfile& profile,
                                const JobPlaces& places) {
   ConfigForecast f;
@@ -60,13 +104,16 @@ ConfigForecast forecast_config(const train::RunConfig& config, const cost::Machi
   input.node_of = places.node_of;
   if (places.pace) input.pace_ns = places.pace(f.plan, f.lowered);
   input.scalar = profile.scalar;
-  int64_t most = 0;
-  for (int stage = 0; stage < f.plan.mesh.pp; ++stage) {
+  std::vector<int64_t> arenas(static_cast<size_t>(f.plan.mesh.pp));
+  each_stage(f.plan.mesh.pp, [&](int stage) {
     const auto& classes = f.lowered.program.class_of_rank;
     const int rank = static_cast<int>(std::find(classes.begin(), classes.end(), stage) - classes.begin());
-    most = std::max(most, runtime::arena_bytes(f.lowered.program, rank, input.backend, f.limit_bytes));
-  }
-  input.capacity_bytes = most;
+    arenas[static_cast<size_t>(stage)] =
+        runtime::arena_bytes(f.lowered.program, rank, input.backend, f.limit_bytes);
+  });
+  input.capacity_bytes = *std::max_element(arenas.begin(), arenas.end());
+  input.uncertainty = places.uncertainty;
+  input.caching_allocator = places.caching_allocator;
   f.forecast = runtime::forecast(config.model, f.plan, f.lowered, profile, input);
   return f;
 }

@@ -28,7 +28,15 @@ struct JobPlaces {
   int threads = 0;  // of a rank, where the configuration leaves it open; 0: all share the cores
   /// Paced mode, as runtime::ForecastInput::pace_ns; null: as fast as the machine is.
   std::function<std::vector<std::vector<int64_t>>(const plan::Plan&, const plan::Lowered&)> pace;
+  runtime::Uncertainty uncertainty;  // as runtime::ForecastInput; likewise below
+  bool caching_allocator = false;
 };
+
+/// `ranks` spread evenly over hosts like this one. ConfigError where they can't be, or no link was measured.
+JobPlaces on_hosts(int ranks, int hosts, const cost::MachineProfile& profile);
+
+/// Calls `work` for every pipeline stage, on as many threads as there are cores; rethrows what the first one threw.
+void each_stage(int stages, const std::function<void(int stage)>& work);
 
 /// What a step of a configuration takes.
 struct ConfigForecast {

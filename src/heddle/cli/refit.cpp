@@ -28,9 +28,9 @@ cost::MachineProfile scaled(cost::MachineProfile profile, double ops, double mes
 double compute_us(const runtime::Forecast& forecast) {
   double sum = 0;
   for (const simulate::RankResult& rank : forecast.simulation.ranks) {
-    sum += rank.streams[ir::StreamTable::compute].busy_us;
+    sum += rank.count * rank.streams[ir::StreamTable::compute].busy_us;
   }
-  return sum / static_cast<double>(forecast.simulation.ranks.size());
+  return sum / static_cast<double>(forecast.simulation.kind_of.size());
 }
 
 }  // namespace

@@ -72,7 +72,9 @@ std::vector<RankSpans> take_spans(train::Trainer& trainer, int64_t began_ns) {
 
 std::vector<RankSpans> spans_of(const simulate::Simulation& simulation) {
   std::vector<RankSpans> ranks;
-  for (const simulate::RankResult& from : simulation.ranks) {
+  const size_t traced = std::min<size_t>(simulation.kind_of.size(), kMostTracedRanks);
+  for (size_t r = 0; r < traced; ++r) {
+    const simulate::RankResult& from = simulation.of(static_cast<int>(r));
     RankSpans& rank = ranks.emplace_back();
     for (const simulate::StreamUse& stream : from.streams) rank.streams.push_back(stream.name);
     rank.of_stream.resize(rank.streams.size());

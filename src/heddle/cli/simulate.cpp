@@ -1,12 +1,15 @@
 // heddle simulate: a training step of a configuration on this machine, before it runs.
 #include <algorithm>
+#include <charconv>
 #include <cstdio>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "heddle/base/error.h"
 #include "heddle/cli/commands.h"
 #include "heddle/cli/machine.h"
 #include "heddle/cli/run_trace.h"
+#include "heddle/observe/metrics_log.h"
 #include "heddle/observe/perfetto.h"
 #include "heddle/observe/progress.h"
 #include "heddle/observe/table.h"
@@ -18,6 +21,80 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 constexpr double kMeasure_s = 45;  // where the machine has no profile yet
+
+constexpr int kUsualDraws = 20;
+constexpr size_t kMemoryPoints = 256, kShownAtPeak = 16;
+
+Json at_peak_json(const simulate::RankResult& rank, size_t most) {
+  Json tensors = Json::array();
+  for (const ir::Walk::Live& live : rank.live_at_peak) {
+    if (tensors.size() == most) break;
+    tensors.push_back({{"name", live.name},
+                       {"role", name_of(live.role)},
+                       {"microbatch", live.microbatch},
+                       {"bytes", live.bytes}});
+  }
+  return tensors;
+}
+
+// The most that lived in each of so many equal parts of the step, as ops were enqueued.
+Json memory_json(const simulate::RankResult& rank, double step_us) {
+  std::vector<int64_t> most(std::min(kMemoryPoints, std::max<size_t>(1, rank.ops.size())), -1);
+  const auto parts = static_cast<double>(most.size());
+  for (const simulate::SimulatedOp& op : rank.ops) {
+    const auto part = static_cast<size_t>(std::clamp(op.start_us / step_us * parts, 0.0, parts - 1));
+    most[part] = std::max(most[part], op.live_bytes);
+  }
+  Json at = Json::array(), live = Json::array();
+  int64_t last = rank.persistent_bytes;
+  for (size_t i = 0; i < most.size(); ++i) {
+    if (most[i] >= 0) last = most[i];
+    at.push_back(step_us * 1e-6 * static_cast<double>(i) / parts);
+    live.push_back(last);
+  }
+  return {{"at_seconds", at}, {"live_bytes", live}};
+}
+
+Json draws_json(const runtime::Draws& d) {
+  const auto peak = [&](double part) {
+    return runtime::Draws::quantile({d.peak_live_bytes.begin(), d.peak_live_bytes.end()}, part);
+  };
+  const auto step_s = [&](double part) { return runtime::Draws::quantile(d.step_us, part) * 1e-6; };
+  return {{"count", d.step_us.size()},
+          {"out_of_memory", d.out_of_memory},
+          {"step_seconds", {{"p50", step_s(0.5)}, {"p90", step_s(0.9)}, {"p99", step_s(0.99)}}},
+          {"peak_live_bytes", {{"p50", peak(0.5)}, {"p90", peak(0.9)}, {"p99", peak(0.99)}}}};
+}
+
+runtime::Uncertainty uncertainty_of(const SimulateOptions& options) {
+  runtime::Uncertainty u;
+  u.jitter = options.jitter;
+  u.seed = static_cast<uint64_t>(options.seed);
+  if (options.routing != "balanced") {
+    const char* end = options.routing.data() + options.routing.size();
+    const auto [parsed, error] = std::from_chars(options.routing.data(), end, u.spread);
+    std::error_code ignored;
+    if (error == std::errc() && parsed == end) {
+      if (!(u.spread >= 0 && u.spread <= 10))
+        config_error("--routing {}: a spread is between 0 and 10", options.routing.substr(0, 40));
+    } else if (std::filesystem::exists(options.routing, ignored)) {
+      u.spread = 0;
+      const std::filesystem::path path(options.routing);
+      u.counted_in = (std::filesystem::is_directory(path, ignored) ? path / "metrics.jsonl" : path).string();
+      for (const StepMetrics& step : read_metrics(u.counted_in).steps) {
+        if (!step.expert_loads_LE.empty()) u.counted_LE = step.expert_loads_LE;
+      }
+      if (u.counted_LE.empty())
+        config_error("--routing {}: no step of it has counted the experts' rows (train.eval_every says when)",
+                     u.counted_in);
+    } else {
+      config_error("--routing is '{}', accepted: balanced, a spread such as 0.13, the folder or metrics of a run",
+                   options.routing.substr(0, 200));
+    }
+  }
+  u.draws = options.draws > 0 ? static_cast<int>(options.draws) : u.spread > 0 || u.jitter > 0 ? kUsualDraws : 1;
+  return u;
+}
 
 Json json_of(const train::RunConfig& config, const ConfigForecast& c) {
   const runtime::Forecast& f = c.forecast;
@@ -33,6 +110,9 @@ Json json_of(const train::RunConfig& config, const ConfigForecast& c) {
             {"persistent_bytes", f.persistent_bytes},
             {"peak_live_bytes", f.peak_live_bytes},
             {"reserved_bytes", f.reserved_bytes},
+            {"caching_allocator_bytes", f.caching_reserved_bytes},
+            {"exchange", f.exchange},
+            {"draws", draws_json(f.draws)},
             {"ranks", Json::array()},
             {"at_peak", Json::array()}};
   for (const auto& [kind, us] : f.exposed_us) json["exposed_seconds"][kind] = us * 1e-6;
@@ -44,18 +124,19 @@ Json json_of(const train::RunConfig& config, const ConfigForecast& c) {
                          {"waiting_seconds", s.waiting_us * 1e-6},
                          {"idle_seconds", s.idle_us * 1e-6}});
     }
-    json["ranks"].push_back({{"end_seconds", rank.end_us * 1e-6},
+    json["ranks"].push_back({{"rank", rank.rank},
+                             {"alike", rank.count},
+                             {"end_seconds", rank.end_us * 1e-6},
                              {"host_stalled_seconds", rank.host_stalled_us * 1e-6},
+                             {"persistent_bytes", rank.persistent_bytes},
                              {"peak_live_bytes", rank.peak_live_bytes},
                              {"reserved_bytes", rank.reserved_bytes},
-                             {"streams", streams}});
+                             {"caching_allocator_bytes", rank.caching_reserved_bytes},
+                             {"streams", streams},
+                             {"memory", memory_json(rank, f.step_us)},
+                             {"at_peak", at_peak_json(rank, kShownAtPeak)}});
   }
-  for (const ir::Walk::Live& live : f.simulation.ranks[static_cast<size_t>(f.largest_rank)].live_at_peak) {
-    json["at_peak"].push_back({{"name", live.name},
-                               {"role", name_of(live.role)},
-                               {"microbatch", live.microbatch},
-                               {"bytes", live.bytes}});
-  }
+  json["at_peak"] = at_peak_json(f.simulation.of(f.largest_rank), SIZE_MAX);
   return json;
 }
 
@@ -80,10 +161,28 @@ void print(const train::RunConfig& config, const ConfigForecast& c, const cost::
   row("waiting for other stages or ranks", f.bubble_us);
   row("waiting for the host", f.host_us);
   fmt::print("{}\n", table.text(unicode));
+  if (const runtime::Draws& d = f.draws; d.step_us.size() + static_cast<size_t>(d.out_of_memory) > 1) {
+    Table drawn({{fmt::format("{} draws", d.step_us.size())},
+                 {"median", Align::right},
+                 {"p90", Align::right},
+                 {"p99", Align::right}});
+    const auto quantiles = [&](const std::string& what, const std::vector<double>& of, const auto& text) {
+      const auto at = [&](double part) { return text(runtime::Draws::quantile(of, part)); };
+      drawn.row({what, at(0.5), at(0.9), at(0.99)});
+    };
+    quantiles("step", d.step_us, [](double us) { return duration_text(us * 1e-6); });
+    quantiles("memory at the peak", {d.peak_live_bytes.begin(), d.peak_live_bytes.end()},
+              [](double bytes) { return bytes_text(bytes); });
+    fmt::print("{}", drawn.text(unicode));
+    if (d.out_of_memory > 0) fmt::print("{} draws more do not fit into memory\n", d.out_of_memory);
+    fmt::print("\n");
+  }
+  if (f.exchange.size() > 0 && f.exchange != c.plan.exchange.topology)
+    fmt::print("exchange {}: {}\n\n", c.plan.exchange.topology, f.exchange);
   constexpr size_t kShown = 10;
   Table memory({{fmt::format("memory of rank {}", f.largest_rank)}, {"role"}, {"bytes", Align::right}});
   size_t shown = 0;
-  for (const ir::Walk::Live& live : f.simulation.ranks[static_cast<size_t>(f.largest_rank)].live_at_peak) {
+  for (const ir::Walk::Live& live : f.simulation.of(f.largest_rank).live_at_peak) {
     if (ir::is_persistent(live.role)) continue;
     if (++shown > kShown) break;
     memory.row({live.name, std::string(name_of(live.role)), bytes_text(static_cast<double>(live.bytes))});
@@ -92,6 +191,7 @@ void print(const train::RunConfig& config, const ConfigForecast& c, const cost::
   memory.row({"persistent", "", bytes_text(static_cast<double>(f.persistent_bytes))});
   memory.row({"live at the peak", "", bytes_text(static_cast<double>(f.peak_live_bytes))});
   memory.row({"reserved", "", bytes_text(static_cast<double>(f.reserved_bytes))});
+  memory.row({"a caching allocator's", "", bytes_text(static_cast<double>(f.caching_reserved_bytes))});
   fmt::print("{}", memory.text(unicode));
 }
 
@@ -104,7 +204,10 @@ int simulate(const SimulateOptions& options) {
   const cost::MachineProfile profile = machine_profile(options.profile, kMeasure_s);
   ConfigForecast c;
   try {
-    c = forecast_config(config, profile);
+    JobPlaces places = on_hosts(static_cast<int>(config.ranks()), static_cast<int>(options.hosts), profile);
+    places.uncertainty = uncertainty_of(options);
+    places.caching_allocator = true;
+    c = forecast_config(config, profile, places);
   } catch (const ir::OutOfMemory& error) {
     config_error("{}: {}", options.config, error.what());
   }

@@ -75,8 +75,9 @@ double measured_us(const MachineProfile& profile, const ir::Stage& stage, const 
   return roofline_us(profile, cost, shape.dtype) / share;
 }
 
-double message_us(const MachineProfile& profile, Link over, int ranks, double bytes) {
-  // The group size nearest in ratio; a larger group is timed by its bytes, and takes a step for each doubling.
+namespace {
+// What was measured over a link, for the group size nearest in ratio, by bytes.
+std::vector<const LinkTime*> known_times(const MachineProfile& profile, Link over, int ranks) {
   double nearest = 1e9;
   for (const LinkTime& t : profile.links) {
     if (t.over == over) nearest = std::min(nearest, std::abs(std::log2(static_cast<double>(t.ranks) / ranks)));
@@ -86,8 +87,24 @@ double message_us(const MachineProfile& profile, Link over, int ranks, double by
     if (t.over == over && std::abs(std::log2(static_cast<double>(t.ranks) / ranks)) <= nearest + 1e-9)
       known.push_back(&t);
   }
-  if (known.empty()) return 0;
   std::sort(known.begin(), known.end(), [](const auto* a, const auto* b) { return a->bytes < b->bytes; });
+  return known;
+}
+}  // namespace
+
+double link_bytes_per_us(const MachineProfile& profile, Link over, int ranks) {
+  const std::vector<const LinkTime*> known = known_times(profile, over, ranks);
+  if (known.empty()) return 0;
+  const LinkTime& b = *known.back();
+  if (known.size() == 1) return b.bytes / b.us;
+  const LinkTime& a = *known[known.size() - 2];
+  return std::max(b.bytes / b.us, (b.bytes - a.bytes) / std::max(1e-3, b.us - a.us));
+}
+
+double message_us(const MachineProfile& profile, Link over, int ranks, double bytes) {
+  // A group larger than any that was measured is timed by its bytes.
+  const std::vector<const LinkTime*> known = known_times(profile, over, ranks);
+  if (known.empty()) return 0;
   if (bytes <= known.front()->bytes || known.size() == 1) {
     return known.front()->us * (known.size() == 1 ? std::max(1.0, bytes / known.front()->bytes) : 1);
   }

@@ -63,6 +63,9 @@ double op_us(const MachineProfile& profile, const ir::Stage& stage, const ir::Op
 double measured_us(const MachineProfile& profile, const ir::Stage& stage, const ir::Op& op,
                    const ir::RowCounts& rows, bool overwrite, int threads, double resident_bytes);
 
+/// Bytes a microsecond of a long message that was measured, sent by each of `ranks`. 0 where nothing was measured.
+double link_bytes_per_us(const MachineProfile& profile, Link over, int ranks);
+
 /// Time of a message that was measured, between sizes linearly. 0 where nothing was measured over this link.
 double message_us(const MachineProfile& profile, Link over, int ranks, double bytes);
 

@@ -1,8 +1,12 @@
 #include "heddle/runtime/forecast.h"
 
 #include <algorithm>
+#include <cmath>
+#include <memory>
+#include <set>
 
 #include "heddle/runtime/dry_run.h"
+#include "heddle/runtime/forecast_messages.h"
 #include "heddle/runtime/predict.h"
 
 namespace heddle::runtime {
@@ -13,28 +17,18 @@ namespace {
 class Durations {
  public:
   Durations(const plan::Plan& plan, const plan::Lowered& lowered, const cost::MachineProfile& profile,
-            const ForecastInput& input)
-      : program_(lowered.program), mesh_(plan.mesh), profile_(profile), input_(input) {
+            const ForecastInput& input, ExpectedRows& rows)
+      : program_(lowered.program),
+        mesh_(plan.mesh),
+        profile_(profile),
+        input_(input),
+        messages_(mesh_, profile, input.over, rows) {
     resident_bytes_ =
         static_cast<double>(predict_memory(program_, 0, input.backend, 0, input.crowding).peak_live_bytes);
   }
 
-  double us(int rank, const ir::Issue& issue) {
-    const ir::Stage& stage = program_.stages[static_cast<size_t>(issue.stage)];
-    const ir::Op& op = *issue.op;
-    int64_t rows = 0;  // of operands whose rows are only known at run time
-    for (const std::vector<ir::ValueId>* ids : {&op.in, &op.out}) {
-      for (const ir::ValueId id : *ids) {
-        if (id == ir::none) continue;
-        for (const ir::Dim& dim : stage.value(id).shape) {
-          if (!dim.is_static()) rows = std::max(rows, issue.rows->rows(dim.rows_of));
-        }
-      }
-    }
-    const auto [at, fresh] = known_.try_emplace({issue.stage, issue.op_index, issue.overwrite, rows}, 0.0);
-    if (fresh) at->second = worked_out_us(rank, issue, stage, op);
-    return at->second;
-  }
+  double us(int rank, const ir::Issue& issue) { return of(rank, issue).us; }
+  simulate::LinkUse link(int rank, const ir::Issue& issue) { return of(rank, issue).link; }
 
   double threads(const ir::Issue& issue) const {
     if (pace_us(issue) > 0) return 0;  // asleep, mostly
@@ -48,7 +42,27 @@ class Durations {
     return static_cast<double>(input_.pace_ns[static_cast<size_t>(issue.stage)][issue.op_index]) * 1e-3;
   }
 
-  double worked_out_us(int rank, const ir::Issue& issue, const ir::Stage& stage, const ir::Op& op) const {
+  const MessageTime& of(int rank, const ir::Issue& issue) {
+    const ir::Stage& stage = program_.stages[static_cast<size_t>(issue.stage)];
+    const ir::Op& op = *issue.op;
+    int64_t rows = 0;  // of operands whose rows are only known at run time
+    for (const std::vector<ir::ValueId>* ids : {&op.in, &op.out}) {
+      for (const ir::ValueId id : *ids) {
+        if (id == ir::none) continue;
+        for (const ir::Dim& dim : stage.value(id).shape) {
+          if (!dim.is_static()) rows = std::max(rows, issue.rows->rows(dim.rows_of));
+        }
+      }
+    }
+    // Where ranks send, it matters who they are.
+    const int who = op.def->stream == ir::StreamKind::comm ? rank : -1;
+    const auto [at, fresh] = known_.try_emplace({issue.stage, issue.op_index, issue.overwrite, rows, who});
+    if (fresh) at->second = worked_out(rank, issue, stage, op);
+    return at->second;
+  }
+
+  MessageTime worked_out(int rank, const ir::Issue& issue, const ir::Stage& stage, const ir::Op& op) {
+    MessageTime time;
     double us = profile_.launch_us;
     const ir::Cost cost = op.def->cost != nullptr ? op.def->cost(stage, op, *issue.rows) : ir::Cost{};
     const double copies_us =
@@ -56,25 +70,28 @@ class Durations {
     if (op.def->stream == ir::StreamKind::compute) {
       us += cost::measured_us(profile_, stage, op, *issue.rows, issue.overwrite, input_.threads, resident_bytes_);
     } else if (op.def->stream == ir::StreamKind::comm) {
-      const int ranks = op.def->collective ? static_cast<int>(mesh_.group(op.group, rank).size()) : 2;
-      us += cost::message_us(profile_, input_.over, std::max(2, ranks), cost.message_bytes);
+      time = messages_.of(rank, stage, op, cost.message_bytes);
+      us += time.us;
+      const auto ranks = static_cast<double>(op.def->collective ? mesh_.group(op.group, rank).size() : 2);
       if (op.def->collective) us += copies_us / profile_.speed(input_.over == cost::Link::nodes ? 1 : ranks);
     } else {
       us += copies_us;
     }
-    us *= input_.scalar;
+    time.us = us * input_.scalar;
     const double pace = pace_us(issue);
-    if (pace <= 0) return us;
+    if (pace <= 0) return time;
     const bool apart = op.def->collective || op.kind() == "send";  // asleep before or after its work
-    return apart ? us + pace + profile_.oversleep_us : std::max(us, pace + profile_.oversleep_us);
+    time.us = apart ? time.us + pace + profile_.oversleep_us : std::max(time.us, pace + profile_.oversleep_us);
+    return time;
   }
 
   const ir::StepProgram& program_;
   const plan::Mesh mesh_;
   const cost::MachineProfile& profile_;
   const ForecastInput& input_;
+  Messages messages_;
   double resident_bytes_ = 0;
-  std::map<std::tuple<int, uint32_t, bool, int64_t>, double> known_;
+  std::map<std::tuple<int, uint32_t, bool, int64_t, int>, MessageTime> known_;
 };
 
 double model_flops(const model::ModelConfig& config, const plan::Plan& plan) {
@@ -99,7 +116,8 @@ double model_flops(const model::ModelConfig& config, const plan::Plan& plan) {
 
 // Where the compute stream of a rank stands still, by what runs meanwhile.
 void account_gaps(const ir::StepProgram& program, const simulate::RankResult& rank, double step_us,
-                  Forecast& into) {
+                  Forecast& into) {  // once for each of the ranks that do this
+  const auto ranks = static_cast<double>(rank.count);
   struct Stretch {
     double start_us, end_us;
     const ir::Op* op;
@@ -123,18 +141,138 @@ void account_gaps(const ir::StepProgram& program, const simulate::RankResult& ra
       if (o.start_us >= b.start_us) break;
       if (o.end_us <= at) continue;
       const double from = std::max(at, o.start_us), to = std::min(b.start_us, o.end_us);
-      into.bubble_us += std::max(0.0, o.start_us - at);
+      into.bubble_us += ranks * std::max(0.0, o.start_us - at);
       (o.op->def->collective                       ? into.exposed_us[std::string(o.op->kind())]
        : o.op->def->stream == ir::StreamKind::comm ? into.bubble_us
-                                                   : into.host_us) += std::max(0.0, to - from);
+                                                   : into.host_us) += ranks * std::max(0.0, to - from);
       at = std::max(at, to);
     }
-    into.bubble_us += std::max(0.0, b.start_us - at);
+    into.bubble_us += ranks * std::max(0.0, b.start_us - at);
     free_us = std::max(free_us, b.end_us);
   }
 }
 
+// The simulator's view of a plan on a machine, for one draw of the experts' shares.
+class Scene {
+ public:
+  Scene(const model::ModelConfig& config, const plan::Plan& plan, const plan::Lowered& lowered,
+        const cost::MachineProfile& profile, const ForecastInput& input, uint64_t seed)
+      : input_(input),
+        rows_(config, plan, lowered.program, input.node_of, input.over == cost::Link::nodes,
+              shares_of(lowered.program, input.uncertainty, seed)),
+        durations_(plan, lowered, profile, input, rows_) {
+    const ir::StepProgram& program = lowered.program;
+    sim.groups = simulate::groups_of(program, plan::Mesh(plan.mesh));
+    sim.enqueue_us = profile.enqueue_us;
+    sim.wake_us = profile.wake_us;
+    sim.capacity_bytes = input.capacity_bytes;
+    sim.steps = 2;
+    sim.keep_peak = true;
+    sim.caching_allocator = input.caching_allocator;
+    sim.ranks_differ = false;
+    sim.alike = rows_.alike();
+    sim.scratch_bytes = kernel_scratch(program, input.backend);
+    sim.rows = [this](int rank, const ir::Issue& issue, size_t output) {
+      return static_cast<int64_t>(
+          std::ceil(input_.crowding * static_cast<double>(rows_.read(rank, issue, output))));
+    };
+    sim.duration_us = [this](int rank, const ir::Issue& issue) { return durations_.us(rank, issue); };
+    sim.threads = [this](int, const ir::Issue& issue) { return durations_.threads(issue); };
+    // Threads of one op share a profile of their own: they count as one core's worth of others' work each.
+    sim.speed = [this, &profile](double threads) {
+      return input_.threads > 1 && threads <= input_.threads ? 1.0 : profile.speed(threads);
+    };
+    sim.machine_of = input.machine_of;
+    if (input.over == cost::Link::nodes) {
+      sim.host_of = input.node_of;
+      sim.link_use = [this](int rank, const ir::Issue& issue) { return durations_.link(rank, issue); };
+    }
+    sim.jitter = input.uncertainty.jitter;
+  }
+  Scene(const Scene&) = delete;
+
+  ExpectedRows& rows() { return rows_; }
+  simulate::SimulationInput sim;
+
+ private:
+  static ExpertShares shares_of(const ir::StepProgram& program, const Uncertainty& u, uint64_t seed) {
+    if (!u.counted_LE.empty()) return counted_shares(program, u.counted_LE, u.counted_in);
+    return u.spread > 0 ? drawn_shares(program, {u.spread}, seed) : ExpertShares{};
+  }
+
+  const ForecastInput& input_;
+  ExpectedRows rows_;
+  Durations durations_;
+};
+
+// "node", or "node, plain" where layers choose apart.
+std::string exchanges_of(const ir::StepProgram& program, ExpectedRows& rows) {
+  constexpr std::string_view names[] = {"plain", "rank", "node", "merge"};
+  std::set<std::string_view> taken;
+  for (size_t r = 0; r < program.class_of_rank.size(); ++r) {
+    const int rank = static_cast<int>(r);
+    if (r > 0 && program.class_of_rank[r] == program.class_of_rank[r - 1]) continue;
+    for (const int s : program.stages_of(rank)) {
+      const ir::Stage& stage = program.stages[static_cast<size_t>(s)];
+      for (const ir::Op& op : stage.ops) {
+        if (op.kind() == "dispatch") taken.insert(names[static_cast<size_t>(rows.of(rank, stage, op).topology)]);
+      }
+    }
+  }
+  return fmt::format("{}", fmt::join(taken, ", "));
+}
+
+int64_t most_live_bytes(const simulate::Simulation& simulation) {
+  int64_t most = 0;
+  for (const simulate::RankResult& rank : simulation.ranks) most = std::max(most, rank.peak_live_bytes);
+  return most;
+}
+
+// The median draw, and what all came to.
+simulate::Simulation draw(const std::function<std::unique_ptr<Scene>(uint64_t seed)>& scene_of,
+                          const ir::StepProgram& program, const Uncertainty& u, Draws& draws) {
+  const bool rows_vary = u.spread > 0 && u.counted_LE.empty();
+  const int count = rows_vary || u.jitter > 0 ? std::max(1, u.draws) : 1;
+  std::unique_ptr<Scene> scene;
+  simulate::Recordings recordings;
+  const auto simulated = [&](uint64_t seed) {
+    if (rows_vary || recordings.empty()) {
+      scene = scene_of(seed);
+      recordings = simulate::record_all(program, scene->sim);
+    }
+    scene->sim.seed = seed;
+    simulate::Simulation s = simulate::simulate(program, scene->sim, recordings);
+    HEDDLE_CHECK(s.deadlock.empty(), "the program can't go on:\n{}", s.deadlock);
+    return s;
+  };
+  std::vector<std::pair<double, uint64_t>> steps;  // with their seeds
+  simulate::Simulation last;
+  for (int i = 0; i < count; ++i) {
+    const uint64_t seed = u.seed + static_cast<uint64_t>(i);
+    try {
+      last = simulated(seed);
+    } catch (const ir::OutOfMemory&) {
+      if (++draws.out_of_memory == count) throw;
+      recordings.clear();
+      continue;
+    }
+    steps.emplace_back(last.step_us, seed);
+    draws.step_us.push_back(last.step_us);
+    draws.peak_live_bytes.push_back(most_live_bytes(last));
+  }
+  std::sort(draws.step_us.begin(), draws.step_us.end());
+  std::sort(draws.peak_live_bytes.begin(), draws.peak_live_bytes.end());
+  std::sort(steps.begin(), steps.end());
+  return steps.size() == 1 ? std::move(last) : simulated(steps[(steps.size() - 1) / 2].second);
+}
+
 }  // namespace
+
+double Draws::quantile(const std::vector<double>& sorted, double part) {
+  if (sorted.empty()) return 0;
+  const auto at = static_cast<size_t>(std::ceil(part * static_cast<double>(sorted.size())));
+  return sorted[std::clamp<size_t>(at, 1, sorted.size()) - 1];
+}
 
 double Forecast::exposed_total_us() const {
   double sum = 0;
@@ -145,27 +283,14 @@ double Forecast::exposed_total_us() const {
 Forecast forecast(const model::ModelConfig& config, const plan::Plan& plan, const plan::Lowered& lowered,
                   const cost::MachineProfile& profile, const ForecastInput& input) {
   const ir::StepProgram& program = lowered.program;
-  Durations durations(plan, lowered, profile, input);
-  simulate::SimulationInput sim;
-  sim.groups = simulate::groups_of(program, plan::Mesh(plan.mesh));
-  sim.enqueue_us = profile.enqueue_us;
-  sim.wake_us = profile.wake_us;
-  sim.capacity_bytes = input.capacity_bytes;
-  sim.steps = 2;
-  sim.keep_peak = true;
-  sim.ranks_differ = false;
-  sim.scratch_bytes = kernel_scratch(program, input.backend);
-  sim.rows = balanced_rows(program, input.crowding);
-  sim.duration_us = [&](int rank, const ir::Issue& issue) { return durations.us(rank, issue); };
-  sim.threads = [&](int, const ir::Issue& issue) { return durations.threads(issue); };
-  // Threads of one op share a profile of their own: they count as one core's worth of others' work each.
-  sim.speed = [&](double threads) {
-    return input.threads > 1 && threads <= input.threads ? 1.0 : profile.speed(threads);
-  };
-  sim.machine_of = input.machine_of;
   Forecast f;
-  f.simulation = simulate::simulate(program, sim);
-  HEDDLE_CHECK(f.simulation.deadlock.empty(), "the program can't go on:\n{}", f.simulation.deadlock);
+  f.simulation = draw(
+      [&](uint64_t seed) {
+        auto scene = std::make_unique<Scene>(config, plan, lowered, profile, input, seed);
+        f.exchange = exchanges_of(program, scene->rows());
+        return scene;
+      },
+      program, input.uncertainty, f.draws);
   f.step_us = f.simulation.step_us;
   const double tokens =
       static_cast<double>(plan.microbatches * plan.sequences * plan.sequence_length * plan.mesh.dp);
@@ -175,16 +300,16 @@ Forecast forecast(const model::ModelConfig& config, const plan::Plan& plan, cons
   for (const int m : input.machine_of) machines = std::max(machines, m + 1);
   const double peak = profile.flops_per_s(plan.dtype) * machines;
   f.mfu = peak > 0 ? f.model_flops / (f.step_us * 1e-6) / peak : 0;
-  const auto ranks = static_cast<double>(f.simulation.ranks.size());
-  for (size_t r = 0; r < f.simulation.ranks.size(); ++r) {
-    const simulate::RankResult& rank = f.simulation.ranks[r];
+  const auto ranks = static_cast<double>(plan.ranks());
+  for (const simulate::RankResult& rank : f.simulation.ranks) {
     account_gaps(program, rank, f.step_us, f);
     if (rank.peak_live_bytes > f.peak_live_bytes) {
       f.peak_live_bytes = rank.peak_live_bytes;
-      f.largest_rank = static_cast<int>(r);
+      f.largest_rank = rank.rank;
     }
     f.persistent_bytes = std::max(f.persistent_bytes, rank.persistent_bytes);
     f.reserved_bytes = std::max(f.reserved_bytes, rank.reserved_bytes);
+    f.caching_reserved_bytes = std::max(f.caching_reserved_bytes, rank.caching_reserved_bytes);
   }
   for (auto& [kind, us] : f.exposed_us) us /= ranks;
   f.bubble_us /= ranks;

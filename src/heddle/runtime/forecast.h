@@ -12,6 +12,16 @@
 
 namespace heddle::runtime {
 
+/// What is not known before a step runs, drawn.
+struct Uncertainty {
+  double spread = 0;                            // of the experts' shares, as cost::Routing; 0: balanced
+  std::vector<std::vector<double>> counted_LE;  // instead: rows that a run has counted, by MoE layer and expert
+  std::string counted_in;                       // the file they come from
+  double jitter = 0;                            // relative deviation of each op's duration
+  int draws = 1;
+  uint64_t seed = 1;
+};
+
 struct ForecastInput {
   std::string backend = "host";
   int threads = 1;  // of a rank's compute stream
@@ -23,8 +33,22 @@ struct ForecastInput {
   double scalar = 1;            // all durations are multiplied by it: what real steps have taught
   /// Paced mode, as Executor::set_pace.
   std::vector<std::vector<int64_t>> pace_ns;
+  Uncertainty uncertainty;
+  /// What a caching allocator would hold, too.
+  bool caching_allocator = false;
 };
 
+/// Several draws of a step, each sorted by itself.
+struct Draws {
+  std::vector<double> step_us;
+  std::vector<int64_t> peak_live_bytes;  // of the rank that holds most
+  int out_of_memory = 0;                 // draws whose rows the arena has no room for
+
+  /// The value that a part of the draws does not exceed.
+  static double quantile(const std::vector<double>& sorted, double part);
+};
+
+/// With several draws, of the one whose step is the median.
 struct Forecast {
   simulate::Simulation simulation;
   double step_us = 0;
@@ -36,12 +60,15 @@ struct Forecast {
   double bubble_us = 0;                                                   // waiting for other stages
   double host_us = 0;                                                     // while nothing was issued
   int64_t persistent_bytes = 0, peak_live_bytes = 0, reserved_bytes = 0;  // of the rank that holds most
+  int64_t caching_reserved_bytes = 0;                                     // likewise, when asked for
   int largest_rank = 0;
+  std::string exchange;  // topologies that the experts' exchanges take; empty: there is none
+  Draws draws;
 
   double exposed_total_us() const;
 };
 
-/// OutOfMemory where the arena is too small; InternalError when the program deadlocks.
+/// OutOfMemory where the arena is too small for every draw; InternalError when the program deadlocks.
 Forecast forecast(const model::ModelConfig& config, const plan::Plan& plan, const plan::Lowered& lowered,
                   const cost::MachineProfile& profile, const ForecastInput& input);
 

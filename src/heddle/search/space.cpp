@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
-#include <numbers>
 
 #include "heddle/base/error.h"
 
@@ -17,19 +16,6 @@ constexpr double kFewestTokens = 256;  // of a microbatch on a context rank: les
 
 bool allowed(const std::vector<int>& axis, int value) {
   return axis.empty() || std::find(axis.begin(), axis.end(), value) != axis.end();
-}
-
-// Quantile of the standard normal distribution, by Newton's steps on erfc; |error| < 1e-9 where it is used.
-double normal_quantile(double p) {
-  double x = 0;
-  for (int i = 0; i < 60; ++i) {
-    const double below = 0.5 * std::erfc(-x / std::numbers::sqrt2);
-    const double density = std::exp(-x * x / 2) / std::sqrt(2 * std::numbers::pi);
-    const double step = std::clamp((below - p) / std::max(density, 1e-12), -1.0, 1.0);
-    x -= step;
-    if (std::abs(step) < 1e-12) break;
-  }
-  return x;
 }
 
 template <class Each>
@@ -123,14 +109,6 @@ void Restriction::set(std::string_view words) {
     for (const Axis& axis : axes)
       if (axis.name == name) axis.values->push_back(value);
   });
-}
-
-double Routing::fullest(double quantile, int64_t experts, int ranks) const {
-  if (ranks <= 1 || experts <= 0 || spread <= 0) return 1;
-  const double of_rank = spread * std::sqrt(static_cast<double>(ranks) / static_cast<double>(experts));
-  // The fullest of n independent ranks is below x where all of them are.
-  const double fullest = 1 + of_rank * normal_quantile(std::pow(quantile, 1.0 / ranks));
-  return std::clamp(fullest, 1.0, static_cast<double>(ranks));
 }
 
 std::vector<RecomputeChoice> recompute_choices(const model::Shape& s) {

@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "heddle/cost/routing.h"
 #include "heddle/search/estimate.h"
 
 namespace heddle::search {
@@ -30,15 +31,8 @@ struct Restriction {
   bool alike() const { return by_stage == std::vector<int>{0}; }
 };
 
-/// How evenly routing spreads rows: each expert's share is its mean times a normal variable of this relative
-/// deviation, independently. From it follows the fullest of `ranks` expert ranks, the more uneven the fewer experts
-/// a rank has. 0.13 puts its median at the 1.15 that published runs with natural routing show at 64 ranks of 4.
-struct Routing {
-  double spread = 0.13;
-
-  /// Quantile of (rows of the fullest rank) ÷ (mean).
-  double fullest(double quantile, int64_t experts, int ranks) const;
-};
+/// How evenly routing spreads rows.
+using cost::Routing;
 
 /// Named levels of recomputation that the model can use, from nothing to everything.
 struct RecomputeChoice {

@@ -1,0 +1,250 @@
+#include "heddle/runtime/forecast_rows.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <set>
+
+#include "heddle/base/error.h"
+
+namespace heddle::runtime {
+
+namespace {
+
+using device::Topology;
+
+// The op whose counts a counts_to_host copies.
+const ir::Op& counted_by(const ir::Stage& stage, const ir::Op& op) {
+  for (const ir::Op& counts : stage.ops) {
+    if (!counts.out.empty() && counts.out[0] == op.in[0]) return counts;
+  }
+  internal_error("'{}' copies what nothing has counted", stage.value(op.out[0]).name);
+}
+
+std::set<int> expert_layers(const ir::StepProgram& program) {
+  std::set<int> layers;
+  for (const ir::Stage& stage : program.stages) {
+    for (const ir::Op& op : stage.ops) {
+      if (op.kind() == "router") layers.insert(op.layer);
+    }
+  }
+  return layers;
+}
+
+int64_t experts_of(const ir::StepProgram& program) {
+  for (const ir::Stage& stage : program.stages) {
+    for (const ir::Op& op : stage.ops) {
+      if (op.kind() == "router") return stage.value(op.in[0]).shape.back().count;
+    }
+  }
+  return 0;
+}
+
+}  // namespace
+
+ExpertShares drawn_shares(const ir::StepProgram& program, const cost::Routing& routing, uint64_t seed) {
+  ExpertShares shares;
+  const int64_t experts = experts_of(program);
+  for (const int layer : expert_layers(program)) {
+    shares[layer] = routing.shares(experts, RandomKey(seed).with("routing").with(static_cast<uint64_t>(layer)));
+  }
+  return shares;
+}
+
+ExpertShares counted_shares(const ir::StepProgram& program, const std::vector<std::vector<double>>& rows_LE,
+                            const std::string& from) {
+  const std::set<int> layers = expert_layers(program);
+  const int64_t experts = experts_of(program);
+  if (rows_LE.size() != layers.size())
+    config_error("{} has the rows of {} MoE layers, the configuration has {}", from, rows_LE.size(), layers.size());
+  ExpertShares shares;
+  auto row = rows_LE.begin();
+  for (const int layer : layers) {
+    if (std::ssize(*row) != experts)
+      config_error("{} has the rows of {} experts in layer {}, the configuration has {}", from, row->size(), layer,
+                   experts);
+    double sum = 0;
+    for (const double rows : *row) {
+      if (!std::isfinite(rows) || rows < 0)
+        config_error("{} says that an expert of layer {} has {} rows", from, layer, rows);
+      sum += rows;
+    }
+    std::vector<double>& of = shares[layer];
+    for (const double rows : *row) of.push_back(sum > 0 ? rows / sum * static_cast<double>(experts) : 1);
+    ++row;
+  }
+  return shares;
+}
+
+ExpectedRows::ExpectedRows(const model::ModelConfig& config, const plan::Plan& plan, const ir::StepProgram& program,
+                           const std::vector<int>& node_of, bool apart, ExpertShares shares)
+    : program_(program),
+      groups_(config.n_group),
+      chosen_groups_(config.topk_group),
+      shares_(std::move(shares)),
+      node_of_(node_of) {
+  const plan::Mesh mesh(plan.mesh);
+  const auto ranks = static_cast<size_t>(plan.ranks());
+  if (node_of_.empty()) {
+    node_of_.assign(ranks, 0);
+    if (apart) std::iota(node_of_.begin(), node_of_.end(), 0);
+  }
+  HEDDLE_CHECK(node_of_.size() == ranks, "{} of {} ranks have a node", node_of_.size(), ranks);
+  position_.assign(ranks, -1);
+  pattern_.assign(ranks, 0);
+  std::map<std::vector<int>, int> patterns;
+  for (size_t r = 0; r < ranks; ++r) {
+    if (position_[r] >= 0) continue;
+    const std::vector<int> group = mesh.group("experts", static_cast<int>(r));
+    std::vector<int> nodes;
+    for (const int member : group) nodes.push_back(node_of_[static_cast<size_t>(member)]);
+    nodes = comm::Places(0, nodes).node;  // numbered within the group
+    const auto [at, fresh] = patterns.try_emplace(nodes, static_cast<int>(patterns.size()));
+    if (fresh) nodes_of_pattern_.push_back(nodes);
+    for (size_t i = 0; i < group.size(); ++i) {
+      position_[static_cast<size_t>(group[i])] = static_cast<int>(i);
+      pattern_[static_cast<size_t>(group[i])] = at->second;
+    }
+  }
+}
+
+ExpectedExchange ExpectedRows::expect(const Key& key, const ir::Op& op) const {
+  const ir::Attributes& a = op.attributes;
+  const int64_t ranks = a.integer("ranks"), slices = a.integer("slices"), experts = a.integer("experts");
+  const int64_t each = experts / (ranks / slices);
+  const std::vector<int>& nodes = nodes_of_pattern_[static_cast<size_t>(key.pattern)];
+  HEDDLE_CHECK(std::ssize(nodes) == ranks, "an exchange among {} ranks in a group of {}", ranks, nodes.size());
+  ExpectedExchange e;
+  e.places = comm::Places(0, nodes);
+  e.tokens = key.tokens;
+  e.chosen = key.chosen;
+  e.counts = comm::SourceCounts<double>(ranks, e.places.nodes());
+  const auto at = shares_.find(key.layer);
+  const auto share = [&](int64_t expert) {
+    return at == shares_.end() ? 1.0 : at->second[static_cast<size_t>(expert)];
+  };
+  const cost::Choice choice{experts, key.chosen, groups_, chosen_groups_};
+  // The sum of the shares on each holder of experts, and the router's groups that experts of some holders are in.
+  std::vector<double> of_holder;
+  for (int64_t h = 0; h < ranks / slices; ++h) {
+    double m = 0;
+    for (int64_t i = h * each; i < (h + 1) * each; ++i) m += share(i);
+    of_holder.push_back(m);
+  }
+  const auto groups_in = [&](const std::set<int64_t>& holders) {
+    std::set<int64_t> in;
+    const int64_t in_group = std::max<int64_t>(1, experts / std::max<int64_t>(1, groups_));
+    for (const int64_t h : holders) {
+      for (int64_t i = h * each; i < (h + 1) * each; ++i) in.insert(i / in_group);
+    }
+    return static_cast<int64_t>(in.size());
+  };
+  const auto tokens = static_cast<double>(key.tokens);
+  std::vector<double> numbers{tokens}, tokens_on, tokens_on_node, alone_on, alone_on_node;
+  for (int64_t r = 0; r < ranks; ++r) {
+    const double m = of_holder[static_cast<size_t>(r / slices)];
+    const int64_t in = groups_in({r / slices});
+    const double any = 1 - choice.none(m, in);
+    numbers.push_back(tokens * static_cast<double>(key.chosen) * m / static_cast<double>(experts));
+    tokens_on.push_back(tokens * any);
+    alone_on.push_back(tokens * std::min(any, choice.one(m, in)));
+  }
+  for (const std::vector<int>& members : e.places.members) {
+    std::map<int64_t, int> slices_here;
+    for (const int r : members) ++slices_here[r / slices];
+    std::set<int64_t> holders;
+    double m = 0, single = 0;  // single: of holders with one slice here, whose row has no other beside it
+    for (const auto& [holder, count] : slices_here) {
+      holders.insert(holder);
+      m += of_holder[static_cast<size_t>(holder)];
+      if (count == 1) single += of_holder[static_cast<size_t>(holder)];
+    }
+    const int64_t in = groups_in(holders);
+    const double any = 1 - choice.none(m, in);
+    tokens_on_node.push_back(tokens * any);
+    alone_on_node.push_back(m > 0 ? tokens * std::min(any, choice.one(m, in)) * single / m : 0);
+  }
+  for (const auto* more : {&tokens_on, &tokens_on_node, &alone_on, &alone_on_node})
+    numbers.insert(numbers.end(), more->begin(), more->end());
+  for (int64_t p = 0; p < ranks; ++p) std::copy(numbers.begin(), numbers.end(), e.counts.of(p));
+
+  e.topology =
+      key.topology == "auto" ? comm::cheapest(e.counts, e.places, a) : comm::topology_named(key.topology, e.places);
+  e.hops = comm::hops_of(e.topology, e.counts, e.places, static_cast<double>(key.row_bytes),
+                         static_cast<double>(key.sum_bytes));
+  const bool passes = e.topology == Topology::node || e.topology == Topology::merge;
+  for (int64_t r = 0; r < ranks; ++r) {
+    double received = 0, passing = 0, forwarded = 0;
+    for (int64_t p = 0; p < ranks; ++p) received += e.counts.rows(p, r);
+    if (passes) {
+      for (const int s : e.places.sources_of(static_cast<int>(r))) {
+        passing += e.counts.tokens(s);
+        for (const int member : e.places.members[static_cast<size_t>(e.places.node[static_cast<size_t>(r)])])
+          forwarded += e.counts.tokens_on(s, member);
+      }
+    }
+    e.rows.push_back({std::llround(received), std::llround(passing), std::llround(forwarded)});
+  }
+  return e;
+}
+
+const ExpectedExchange& ExpectedRows::of(int rank, const ir::Stage& stage, const ir::Op& op) {
+  const std::string_view kind = op.kind();
+  const bool moves = kind != "share_counts";
+  const size_t chosen_at = kind == "share_counts" ? 0 : kind == "collect" ? 3 : kind == "collect_dgrad" ? 1 : 2;
+  const ir::Shape& chosen = stage.value(op.in[chosen_at]).shape;
+  Key key{};
+  key.pattern = pattern(rank);
+  key.layer = shares_.contains(op.layer) ? op.layer : -1;
+  key.tokens = chosen[0].count;
+  key.chosen = chosen[1].count;
+  if (moves) {
+    const ir::Value& x = stage.value(op.in[0]);
+    key.row_bytes = x.shape.back().count * size_of(x.dtype);
+    key.sum_bytes = x.shape.back().count * (x.dtype == Dtype::f64 ? 8 : 4);
+  }
+  key.topology = op.attributes.word("topology");
+  const auto at = known_.find(key);
+  return at != known_.end() ? at->second : known_.emplace(key, expect(key, op)).first->second;
+}
+
+int64_t ExpectedRows::read(int rank, const ir::Issue& issue, size_t output) {
+  if (output > 2) return 0;
+  const ir::Stage& stage = program_.stages[static_cast<size_t>(issue.stage)];
+  const ExpectedExchange& e = of(rank, stage, counted_by(stage, *issue.op));
+  return e.rows[static_cast<size_t>(position(rank))][output];
+}
+
+std::vector<int> ExpectedRows::alike() {
+  std::map<std::vector<int64_t>, int> numbers;
+  std::map<std::tuple<int, int, int>, int> known;  // class, pattern, position
+  std::vector<int> alike;
+  for (size_t r = 0; r < position_.size(); ++r) {
+    const int rank = static_cast<int>(r);
+    const auto [at, fresh] = known.try_emplace({program_.class_of_rank[r], pattern(rank), position(rank)}, 0);
+    if (fresh) {
+      std::vector<int64_t> seen;
+      for (const int s : program_.stages_of(rank)) {
+        const ir::Stage& stage = program_.stages[static_cast<size_t>(s)];
+        for (const ir::Op& op : stage.ops) {
+          if (op.phase != ir::Phase::F || (op.kind() != "share_counts" && op.kind() != "dispatch")) continue;
+          const ExpectedExchange& e = of(rank, stage, op);
+          const auto own = static_cast<size_t>(position(rank));
+          seen.insert(seen.end(), e.rows[own].begin(), e.rows[own].end());
+          for (const std::vector<comm::Hop>* way : {&e.hops.there, &e.hops.back}) {
+            for (const comm::Hop& hop : *way) {
+              const comm::Hop::Of& b = hop.of[own];
+              for (const double bytes : {b.within_out, b.within_in, b.across_out, b.across_in})
+                seen.push_back(std::llround(bytes));
+            }
+          }
+        }
+      }
+      at->second = numbers.try_emplace(seen, static_cast<int>(numbers.size())).first->second;
+    }
+    alike.push_back(at->second);
+  }
+  return alike;
+}
+
+}  // namespace heddle::runtime
