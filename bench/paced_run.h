@@ -84,7 +84,7 @@ class PacedRun {
     options.place = mesh_.at(world.rank());
     options.communicators = communicators_.by_channel();
     for (auto& [channel, own] : options.communicators) own = wrap ? wrap(channel, own) : own;
-    options.capacity_bytes = int64_t{1} << 30;
+    options.capacity_bytes = options.host_capacity_bytes = int64_t{1} << 30;
     executor_ = std::make_unique<runtime::Executor>(lowered_.program, options);
     fill();
     const RandomKey key = RandomKey(1).with(static_cast<uint64_t>(world.rank()));

@@ -26,7 +26,7 @@
 #include "bench/paced_run.h"
 #include "bench/stated_device.h"
 #include "heddle/device/host/paced_time.h"
-#include "heddle/passes/recompute.h"
+#include "heddle/passes/op_groups.h"
 #include "heddle/runtime/forecast.h"
 #include "heddle/train/measure_ops.h"
 #include "heddle/train/profile_file.h"
@@ -88,7 +88,7 @@ Drawn draw_one(uint64_t number, int cores) {
   p.dtype = of({0, 1}) == 1 ? Dtype::bf16 : Dtype::f32;
   if (of({0, 1, 2}) == 0) p.fusions.clear();
   if (of({0, 1}) == 1) {
-    const auto& words = passes::recompute_words();
+    const auto& words = passes::group_words();
     p.recompute = words[static_cast<size_t>(key.bits(at++) % words.size())].name;
   }
   d.options.threads = of({0, 1}) == 1 ? cores : 1;

@@ -1,8 +1,8 @@
-// Step time and memory with each word of memory.recompute against keeping everything: whole training steps of a
-// configuration on one rank, all variants taking turns in one run.
+// Step time and memory with each word of memory.recompute (or memory.offload) against keeping everything: whole
+// training steps of a configuration on one rank, all variants taking turns in one run.
 //
-//   build/bench_recompute [--json] [--rounds N] [CONFIG]      (examples/demo.toml)
-#include "heddle/passes/recompute.h"
+//   build/bench_recompute [--offload] [--json] [--rounds N] [CONFIG]      (examples/demo.toml)
+#include "heddle/passes/offload.h"
 
 #include <fmt/format.h>
 
@@ -40,10 +40,11 @@ double seconds_of(Variant& v) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
 }
 
-int run(const std::string& path, int rounds, bool as_json) {
+int run(const std::string& path, int rounds, bool offloads, bool as_json) {
   const train::RunConfig config = train::read_run_config(path);
   std::vector<std::string> words{""};
-  for (const passes::RecomputeWord& word : passes::recompute_words()) {
+  if (offloads) words = {"", passes::kLayerInput, "input,layer"};
+  for (const passes::GroupWord& word : passes::group_words()) {
     if (word.name != "gather") words.push_back(word.name);  // nothing to gather on one rank
   }
   std::vector<Variant> variants;
@@ -52,7 +53,7 @@ int run(const std::string& path, int rounds, bool as_json) {
     plan.mesh = {};
     plan.microbatches = 1;
     plan.evaluates = plan.predicts = false;
-    plan.recompute = word;
+    (offloads ? plan.offload : plan.recompute) = word;
     Variant& v = variants.emplace_back();
     v.words = word;
     v.run = std::make_unique<test::TinyRun>(config.model, plan, "host", int64_t{2} << 30, 2, false);
@@ -75,7 +76,7 @@ int run(const std::string& path, int rounds, bool as_json) {
     }
   }
   nlohmann::ordered_json found = nlohmann::ordered_json::array();
-  Table table({{"made again"},
+  Table table({{offloads ? "on the host" : "made again"},
                {"step, over keeping all", Align::right},
                {"activations, MiB", Align::right},
                {"over keeping all", Align::right}});
@@ -99,23 +100,25 @@ int run(const std::string& path, int rounds, bool as_json) {
 }
 
 int main(int argc, char** argv) {
-  bool json = false;
+  bool json = false, offloads = false;
   int rounds = 9;
   std::string path = "examples/demo.toml";
   for (int i = 1; i < argc; ++i) {
     const std::string_view word = argv[i];
     if (word == "--json") {
       json = true;
+    } else if (word == "--offload") {
+      offloads = true;
     } else if (word == "--rounds" && i + 1 < argc) {
       rounds = std::max(1, std::atoi(argv[++i]));
     } else if (!word.starts_with("--")) {
       path = word;
     } else {
-      fmt::print(stderr, "usage: bench_recompute [--json] [--rounds N] [CONFIG]\n");
+      fmt::print(stderr, "usage: bench_recompute [--offload] [--json] [--rounds N] [CONFIG]\n");
       return word == "--help" ? 0 : 2;
     }
   }
-  return run(path, rounds, json);
+  return run(path, rounds, offloads, json);
 }
 
 }  // namespace

@@ -16,8 +16,8 @@ struct Held {
 };
 
 // Random places and releases by two streams in an unlimited or tight arena, checked against a map of who used what.
-void exercise(uint64_t seed, int64_t capacity) {
-  Storage storage(capacity);
+void exercise(uint64_t seed, int64_t capacity, bool two_ended = false) {
+  Storage storage(capacity, two_ended);
   std::map<int64_t, Held> held;
   std::map<int64_t, Marks> last_use;  // by 128-byte line
   const RandomKey key(seed);
@@ -26,7 +26,7 @@ void exercise(uint64_t seed, int64_t capacity) {
     if (key.bits(4 * i) % 2 == 0 || held.empty()) {
       const auto bytes = static_cast<int64_t>(1 + key.bits(4 * i + 1) % 3000);
       const int stream = static_cast<int>(key.bits(4 * i + 2) % 2);
-      const auto place = storage.place(bytes, stream);
+      const auto place = storage.place(bytes, stream, {}, key.bits(4 * i + 2) % 3 == 0);
       if (!place) {
         ASSERT_GT(capacity, 0);
         continue;
@@ -69,6 +69,24 @@ TEST(Storage, PlacesNeverOverlapAndWaitForWhatTheyReuse) {
 }
 TEST(Storage, KeepsToItsCapacity) {
   for (uint64_t seed = 0; seed < 20; ++seed) exercise(seed, 40000);
+}
+TEST(Storage, TwoEndedKeepsToItsCapacity) {
+  for (uint64_t seed = 0; seed < 20; ++seed) exercise(seed, 40000, true);
+}
+
+// Small things that stay among large ones that come and go: from one end they part the room, from two they don't.
+TEST(Storage, WhatStaysDoesNotPartTheRoomOfWhatIsBrief) {
+  const auto fits = [](bool two_ended) {
+    Storage storage(64 * kStorageAlignment, two_ended);
+    const Marks used{};
+    for (int i = 0; i < 16; ++i) {
+      const auto large = storage.place(3 * kStorageAlignment, 0, {}, true);
+      storage.place(kStorageAlignment, 0);
+      storage.release(large->offset, 3 * kStorageAlignment, used);
+    }
+    return storage.place(40 * kStorageAlignment, 0, {}, true).has_value();
+  };
+  EXPECT_TRUE(fits(true));
 }
 
 }  // namespace

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "heddle/passes/recompute.h"
+#include "heddle/passes/offload.h"
 #include "heddle/schedule/generators.h"
 #include "tests/parity/random_schedule.h"
 
@@ -88,13 +88,15 @@ void draw_schedule(Dice& dice, const model::ModelConfig& c, plan::Plan& p) {
   p.layout += letters.substr(from);
 }
 
-void draw_recompute(Dice& dice, plan::Plan& p) {
-  const std::vector<passes::RecomputeWord>& words = passes::recompute_words();
+std::string draw_groups(Dice& dice, const std::string& further) {
+  std::vector<std::string> words{further};
+  for (const passes::GroupWord& word : passes::group_words()) words.push_back(word.name);
+  std::string text;
   for (int count = dice.of({0, 1, 2, 4}); count > 0; --count) {
-    p.recompute += (p.recompute.empty() ? "" : ",") +
-                   words[static_cast<size_t>(dice.below(static_cast<int>(words.size())))].name +
-                   (dice.one_in(3) ? fmt::format(":{}-3", dice.below(3)) : "");
+    text += (text.empty() ? "" : ",") + words[static_cast<size_t>(dice.below(static_cast<int>(words.size())))] +
+            (dice.one_in(3) ? fmt::format(":{}-3", dice.below(3)) : "");
   }
+  return text;
 }
 
 }  // namespace
@@ -163,7 +165,8 @@ Draw draw(uint64_t number, int most_ranks, int ranks) {
     if (d.routing == Routing::zeros) d.routing = Routing::ties;
     if (dice.one_in(2)) d.backend = "host";
   }
-  draw_recompute(dice, p);
+  p.recompute = draw_groups(dice, "layer");
+  p.offload = draw_groups(dice, passes::kLayerInput);
   return d;
 }
 
@@ -173,18 +176,19 @@ std::string Draw::text() const {
       "draw {}: {} ranks, tp {} cp {} ({}) dp {} pp {} ep {} etp {} ({}, lists reused {}, {} nodes), order {} / "
       "{}, top {} of 12, {} token kinds, "
       "routing {}, q_lora {}, shared {}, depths {}, tied {}, {} fusions, {} on {}, {} of layers {} woven {}, "
-      "recomputed '{}'",
+      "recomputed '{}', offloaded '{}'",
       seed, plan.ranks(), m.tp, m.cp, plan.context, m.dp, m.pp, m.ep, m.etp, plan.exchange.topology,
       plan.reuse_lists, node_of.back() + 1, m.order, m.expert_order, model.num_experts_per_tok, token_kinds,
       static_cast<int>(routing), model.q_lora_rank, model.n_shared_experts, model.num_nextn_predict_layers,
       model.tie_word_embeddings, plan.fusions.size(), heddle::name_of(plan.dtype), backend,
-      plan.order ? plan.order->name : plan.schedule, plan.layout, plan.weave, plan.recompute);
+      plan.order ? plan.order->name : plan.schedule, plan.layout, plan.weave, plan.recompute, plan.offload);
 }
 
 plan::Plan Draw::one_rank() const {
   plan::Plan one = plan.on_one_rank();
   one.weave = "off";
   one.recompute.clear();
+  one.offload.clear();
   one.microbatches = microbatches;
   return one;
 }

@@ -4,72 +4,15 @@
 
 #include <gtest/gtest.h>
 
-#include "heddle/schedule/generators.h"
-#include "tests/simulate/tiny_step.h"
+#include "tests/runtime/kept_bits.h"
 
 namespace heddle::test {
 namespace {
 
-constexpr int64_t kArenaBytes = 1 << 23;
-
-model::ModelConfig small(int64_t latent_queries = 8) {
-  model::ModelConfig c = tiny_model();
-  c.num_hidden_layers = 4;
-  c.first_k_dense_replace = 1;
-  c.num_attention_heads = 4;
-  c.q_lora_rank = latent_queries;
-  c.sequence_aux_loss_alpha = 0.01;
-  c.z_loss_weight = 0.001;
-  return c;
-}
-
 plan::Plan plan_for(const plan::Degrees& mesh, const std::string& words, const std::string& schedule = "1f1b") {
-  plan::Plan plan;
-  plan.mesh = mesh;
-  plan.microbatches = 4;
-  plan.sequences = 2;
-  plan.sequence_length = kTinySequence;
+  plan::Plan plan = plan_of_four(mesh, schedule);
   plan.recompute = words;
-  plan.schedule = schedule;
-  plan.update.bucket_bytes = 4000;
   return plan;
-}
-
-struct Outcome {
-  std::vector<std::pair<std::string, std::vector<double>>> values;  // by name
-};
-
-Outcome outcome_of(const model::ModelConfig& c, const plan::Plan& plan, const std::string& backend) {
-  TinyRun run(c, plan, backend, kArenaBytes);
-  fill(run, c, 5);
-  run.run(tiny_batches(c, plan, 5));
-  Outcome outcome;
-  for (int r = 0; r < plan.ranks(); ++r) {
-    for (const ir::Value& value : run.stage(r).values) {
-      if (value.role < ir::Role::accumulator) continue;
-      outcome.values.emplace_back(fmt::format("rank {} {}", r, value.name), run.read(r, value.name));
-    }
-  }
-  return outcome;
-}
-
-void expect_same_bits(const model::ModelConfig& c, const plan::Plan& plan, const std::string& backend) {
-  plan::Plan kept = plan;
-  kept.recompute.clear();
-  // What is kept does not depend on the word: once for all of them.
-  static std::map<std::string, Outcome> known;
-  const std::string key = fmt::format("{} {} {} {} {} {} {} {} {}", plan::text_of(plan.mesh), plan.context,
-                                      plan.exchange.topology, plan.schedule, name_of(plan.dtype),
-                                      plan.fusions.size(), backend, c.q_lora_rank, c.num_nextn_predict_layers);
-  if (!known.contains(key)) known[key] = outcome_of(c, kept, backend);
-  const Outcome with = outcome_of(c, plan, backend);
-  const Outcome& without = known.at(key);
-  ASSERT_EQ(with.values.size(), without.values.size());
-  for (size_t i = 0; i < with.values.size(); ++i) {
-    EXPECT_EQ(with.values[i].first, without.values[i].first);
-    EXPECT_EQ(with.values[i].second, without.values[i].second)
-        << with.values[i].first << " with " << plan.recompute;
-  }
 }
 
 int replays(const model::ModelConfig& c, const plan::Plan& plan, ir::Phase phase) {
@@ -82,7 +25,7 @@ int replays(const model::ModelConfig& c, const plan::Plan& plan, ir::Phase phase
 
 std::vector<std::string> all_words() {
   std::vector<std::string> words;
-  for (const passes::RecomputeWord& word : passes::recompute_words()) words.push_back(word.name);
+  for (const passes::GroupWord& word : passes::group_words()) words.push_back(word.name);
   words.push_back("norm,gather,mla_up,attention,medium");
   return words;
 }
@@ -101,10 +44,9 @@ TEST_P(Recompute, OneRankKeepsEveryBit) {
   plan::Plan unfused = plan_for({}, GetParam());
   unfused.fusions.clear();
   expect_same_bits(small(0), unfused, "reference");
-  if (GetParam() != "gather")
-    EXPECT_GT(replays(small(), plan_for({}, GetParam()), ir::Phase::I) +
-                  replays(small(), plan_for({}, GetParam()), ir::Phase::W),
-              0);
+  if (GetParam() == "gather") return;
+  const plan::Plan plan = plan_for({}, GetParam());
+  EXPECT_GT(replays(small(), plan, ir::Phase::I) + replays(small(), plan, ir::Phase::W), 0);
 }
 
 TEST_P(Recompute, LayoutsKeepEveryBit) {
@@ -138,27 +80,8 @@ TEST_P(Recompute, ThePeakIsForetoldToTheByte) {
   for (const plan::Degrees& mesh :
        std::vector<plan::Degrees>{{}, {.tp = 2, .dp = 2, .ep = 4}, {.cp = 2, .pp = 2}}) {
     const plan::Plan plan = plan_for(mesh, GetParam());
-    TinyRun run(c, plan, "reference", kArenaBytes);
-    fill(run, c, 3);
-    RowsSeen rows;
-    rows.run(run, tiny_batches(c, plan, 3));
-    const simulate::ScratchBytes scratch = scratch_of(run);
-    for (int r = 0; r < plan.ranks(); ++r) {
-      simulate::RecordOptions options;
-      options.capacity_bytes = kArenaBytes;
-      options.scratch_bytes = scratch;
-      options.rows = rows.read();
-      const simulate::Recording foretold = simulate::record(run.lowered().program, r, options);
-      EXPECT_EQ(foretold.peak_live_bytes, run.executor(r).walk().storage().peak_live_bytes()) << "rank " << r;
-      EXPECT_EQ(foretold.reserved_bytes, run.executor(r).walk().storage().reserved_bytes()) << "rank " << r;
-    }
+    expect_peak_as_foretold(c, plan);
   }
-}
-
-int64_t foretold_peak(const model::ModelConfig& c, const plan::Plan& plan) {
-  const ir::StepProgram program = plan::lower(c, plan).program;
-  const simulate::Recording recording = simulate::record(program, 0, {});
-  return recording.peak_live_bytes - recording.persistent_bytes;
 }
 
 TEST(RecomputePeak, FallsWithEachLevel) {
@@ -234,7 +157,7 @@ TEST(RecomputeText, NothingThatChoosesRunsTwice) {
 TEST(RecomputeText, Refusals) {
   const auto message = [](const std::string& words) -> std::string {
     try {
-      passes::parse_recompute(words);
+      passes::parse_groups(words, "recompute");
     } catch (const ConfigError& error) {
       return error.what();
     }

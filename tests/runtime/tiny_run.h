@@ -33,7 +33,7 @@ class RankRun {
     options.place = mesh.at(rank_);
     options.backend = backend;
     options.threads = threads;
-    options.capacity_bytes = capacity;
+    options.capacity_bytes = options.host_capacity_bytes = capacity;
     options.communicators = communicators_.by_channel();
     options.poison = poison;
     executor_ = std::make_unique<runtime::Executor>(lowered.program, options);

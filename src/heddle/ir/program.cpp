@@ -6,7 +6,7 @@
 namespace heddle::ir {
 
 std::string_view name_of(BlockKind kind) {
-  static constexpr std::string_view names[] = {"begin", "F", "I", "W", "IW", "receive_F", "receive_I", "end"};
+  static constexpr std::string_view names[] = {"begin", "F", "I", "W", "IW", "receive_F", "receive_I", "fetch_I", "fetch_W", "end"};
   return names[static_cast<int>(kind)];
 }
 
@@ -28,15 +28,17 @@ std::vector<int> StepProgram::stages_of(int rank) const {
 
 namespace {
 bool holds(BlockKind kind, const Op& op) {
-  const bool receive = op.kind() == "receive";
+  const bool receive = op.kind() == "receive", ahead = op.attributes.has("ahead");
   switch (kind) {
     case BlockKind::begin: return op.phase == Phase::begin;
     case BlockKind::F: return op.phase == Phase::F && !receive;
-    case BlockKind::I: return op.phase == Phase::I && !receive;
-    case BlockKind::W: return op.phase == Phase::W;
-    case BlockKind::IW: return op.phase == Phase::W || (op.phase == Phase::I && !receive);
+    case BlockKind::I: return op.phase == Phase::I && !receive && !ahead;
+    case BlockKind::W: return op.phase == Phase::W && !ahead;
+    case BlockKind::IW: return holds(BlockKind::I, op) || holds(BlockKind::W, op);
     case BlockKind::receive_F: return receive && op.phase == Phase::F;
     case BlockKind::receive_I: return receive && op.phase == Phase::I;
+    case BlockKind::fetch_I: return ahead && op.phase == Phase::I;
+    case BlockKind::fetch_W: return ahead && op.phase == Phase::W;
     case BlockKind::end: return op.phase == Phase::end;
   }
   return false;

@@ -13,6 +13,12 @@ uint32_t streams_of(const Marks& used) {
 }
 }  // namespace
 
+Storage::Storage(int64_t capacity, bool two_ended) : capacity_(capacity), two_ended_(two_ended && capacity > 0) {
+  if (!two_ended_) return;
+  extent_ = high_water_ = capacity / kStorageAlignment * kStorageAlignment;
+  free_[0].bytes = extent_;
+}
+
 // Asked of every fragment for every place: few streams have used one, so only those are looked at.
 bool Storage::free_to(const Free& free, int stream, const Marks& waited) {
   for (uint32_t left = free.streams & ~(uint32_t{1} << stream); left != 0; left &= left - 1) {
@@ -51,7 +57,7 @@ Storage::Fragments::iterator Storage::first_run(int64_t bytes, int stream, const
   return found;
 }
 
-Storage::Fragments::iterator Storage::oldest_run(int64_t bytes) {
+std::pair<Storage::Fragments::iterator, uint64_t> Storage::oldest_run(int64_t bytes) {
   auto oldest = free_.end();
   uint64_t released_at = 0;
   for (auto start = free_.begin(); start != free_.end(); ++start) {
@@ -65,7 +71,7 @@ Storage::Fragments::iterator Storage::oldest_run(int64_t bytes) {
     oldest = start;
     released_at = newest;
   }
-  return oldest;
+  return {oldest, released_at};
 }
 
 template <class Usable>
@@ -85,6 +91,12 @@ Storage::Place Storage::take(Fragments::iterator at, int64_t offset, int64_t byt
   Place place;
   place.offset = offset;
   const int64_t end = offset + bytes;
+  if (at != free_.end() && at->first < offset) {
+    Free above = at->second;
+    at->second.bytes = offset - at->first;
+    above.bytes -= at->second.bytes;
+    at = free_.emplace_hint(std::next(at), offset, above);
+  }
   while (at != free_.end() && at->first < end) {
     merge(place.wait_for, at->second.used);
     const int64_t beyond = at->first + at->second.bytes - end;
@@ -102,8 +114,9 @@ Storage::Place Storage::take(Fragments::iterator at, int64_t offset, int64_t byt
   return place;
 }
 
-std::optional<Storage::Place> Storage::place(int64_t bytes, int stream, const Marks& waited) {
-  const std::optional<Place> place = find_place(bytes, stream, waited);
+std::optional<Storage::Place> Storage::place(int64_t bytes, int stream, const Marks& waited, bool brief) {
+  const std::optional<Place> place =
+      two_ended_ ? find_place_two_ended(bytes, stream, waited, brief) : find_place(bytes, stream, waited);
   if (place && watcher != nullptr) watcher->placed(place->offset, bytes, stream);
   return place;
 }
@@ -123,11 +136,48 @@ std::optional<Storage::Place> Storage::find_place(int64_t bytes, int stream, con
   const auto start_of = [&](Fragments::iterator top) { return top == free_.end() ? extent_ : top->first; };
   at = top_run(settled);
   if (fits(start_of(at))) return take(at, start_of(at), bytes);
-  at = oldest_run(bytes);
+  at = oldest_run(bytes).first;
   if (at != free_.end()) return take(at, at->first, bytes);
   at = top_run(any);
   if (fits(start_of(at))) return take(at, start_of(at), bytes);
   return std::nullopt;
+}
+
+std::optional<Storage::Place> Storage::find_place_two_ended(int64_t bytes, int stream, const Marks& waited,
+                                                            bool brief) {
+  bytes = std::max(storage_bytes(bytes), kStorageAlignment);
+  ++clock_;
+  // At the nearer end of a run of neighbours that are usable: the highest for what is brief, else the lowest.
+  const auto place_among = [&](const auto& usable) -> std::optional<Place> {
+    int64_t begin = 0, end = -1;
+    if (!brief) {
+      for (auto at = free_.begin(); at != free_.end(); ++at) {
+        if (!usable(at->second)) continue;
+        if (at->first != end) begin = at->first;
+        end = at->first + at->second.bytes;
+        if (end - begin >= bytes) return take(free_.find(begin), begin, bytes);
+      }
+      return std::nullopt;
+    }
+    begin = -1;
+    for (auto at = free_.rbegin(); at != free_.rend(); ++at) {
+      if (!usable(at->second)) continue;
+      const int64_t top = at->first + at->second.bytes;
+      if (top != begin) end = top;
+      begin = at->first;
+      if (end - begin >= bytes) return take(std::prev(at.base()), end - bytes, bytes);
+    }
+    return std::nullopt;
+  };
+  const auto own = [&](const Free& free) { return free_to(free, stream, waited); };
+  if (auto place = place_among(own)) return place;
+  if (auto place =
+          place_among([&](const Free& free) { return own(free) || clock_ - free.released_at > kSettled; })) {
+    return place;
+  }
+  const auto [oldest, released_at] = oldest_run(bytes);
+  if (oldest == free_.end()) return std::nullopt;
+  return place_among([&, last = released_at](const Free& free) { return free.released_at <= last; });
 }
 
 void Storage::release(int64_t offset, int64_t bytes, const Marks& used) {
@@ -163,7 +213,8 @@ void Storage::settle() {
     join(at);
     if (free_.size() == before) ++at;
   }
-  if (!free_.empty() && std::prev(free_.end())->first + std::prev(free_.end())->second.bytes == extent_) {
+  if (!two_ended_ && !free_.empty() &&
+      std::prev(free_.end())->first + std::prev(free_.end())->second.bytes == extent_) {
     extent_ = std::prev(free_.end())->first;
     free_.erase(std::prev(free_.end()));
   }

@@ -24,8 +24,10 @@ constexpr int64_t storage_bytes(int64_t bytes) {
 
 class Storage {
  public:
-  /// `capacity` in bytes; 0 means unlimited.
-  explicit Storage(int64_t capacity) : capacity_(capacity) {}
+  /// `capacity` in bytes; 0 means unlimited. Two-ended (with a capacity): what is brief lies at the top, the rest
+  /// at the bottom, so that small things that stay do not part the room that large ones come and go in; all of it
+  /// is reserved at once.
+  explicit Storage(int64_t capacity, bool two_ended = false);
 
   struct Place {
     int64_t offset = 0;
@@ -33,7 +35,8 @@ class Storage {
   };
   /// A place for `bytes` (rounded up to the alignment), or nothing when the capacity does not allow it. `waited`:
   /// ops of other streams that `stream` has waited for already; what they used is as good as its own.
-  std::optional<Place> place(int64_t bytes, int stream, const Marks& waited = {});
+  /// `brief`: it is given back before the block that makes it ends.
+  std::optional<Place> place(int64_t bytes, int stream, const Marks& waited = {}, bool brief = false);
   /// Gives a place back; `used` are the last ops that read or wrote it.
   void release(int64_t offset, int64_t bytes, const Marks& used);
 
@@ -72,16 +75,18 @@ class Storage {
   // of those that are settled; the one whose newest was released first; the usable ones that touch the high water,
   // whatever they hold.
   Fragments::iterator first_run(int64_t bytes, int stream, const Marks& waited);
-  Fragments::iterator oldest_run(int64_t bytes);
+  std::pair<Fragments::iterator, uint64_t> oldest_run(int64_t bytes);  // and when that was
   template <class Usable>
   Fragments::iterator top_run(const Usable& usable);
   static bool free_to(const Free& free, int stream, const Marks& waited);
   std::optional<Place> find_place(int64_t bytes, int stream, const Marks& waited);
-  Place take(Fragments::iterator at, int64_t offset, int64_t bytes);
+  std::optional<Place> find_place_two_ended(int64_t bytes, int stream, const Marks& waited, bool brief);
+  Place take(Fragments::iterator at, int64_t offset, int64_t bytes);  // `at` holds the offset, or is the end
   void join(Fragments::iterator at);  // with its next, if the same streams used both
 
   Fragments free_;
   int64_t capacity_;
+  bool two_ended_;
   int64_t extent_ = 0;      // what lies above has not been used since settle()
   int64_t high_water_ = 0;  // of the extent
   int64_t live_ = 0;

@@ -18,14 +18,27 @@ struct Walk::Frame : RowCounts {
   std::vector<int64_t> rows_of;  // by counting value
 };
 
+namespace {
+bool puts_on_host(const StepProgram& program, int rank) {
+  for (const int s : program.stages_of(rank)) {
+    const std::vector<Value>& values = program.stages[static_cast<size_t>(s)].values;
+    if (std::any_of(values.begin(), values.end(), [](const Value& v) { return v.space == Space::host; }))
+      return true;
+  }
+  return false;
+}
+}  // namespace
+
 Walk::Walk(const StepProgram& program, int rank, int64_t capacity_bytes, int64_t host_capacity_bytes)
     : program_(program),
       streams_(program, program.stages_of(rank)),
-      storage_{Storage(capacity_bytes), Storage(host_capacity_bytes)},
+      storage_{Storage(capacity_bytes, puts_on_host(program, rank)), Storage(host_capacity_bytes)},
+      uses_host_(puts_on_host(program, rank)),
       stages_(program.stages_of(rank)),
       rank_(rank) {
   const size_t stages = program.stages.size();
   uses_.resize(stages);
+  outlives_.resize(stages);
   persistent_.resize(stages);
   touched_.resize(stages);
   frames_.resize(stages);
@@ -33,21 +46,27 @@ Walk::Walk(const StepProgram& program, int rank, int64_t capacity_bytes, int64_t
     const auto at = static_cast<size_t>(s);
     const Stage& stage = program.stages[at];
     uses_[at].assign(stage.values.size(), 0);
+    outlives_[at].assign(stage.values.size(), 0);
+    std::vector<const Op*> maker(stage.values.size(), nullptr);
     for (const Op& op : stage.ops) {
+      for (const ValueId id : op.out) maker[static_cast<size_t>(id)] = &op;
       for (const ValueId id : op.in) {
-        if (id != none) ++uses_[at][static_cast<size_t>(id)];
+        if (id == none) continue;
+        const auto v = static_cast<size_t>(id);
+        ++uses_[at][v];
+        if (maker[v] != nullptr && (maker[v]->phase != op.phase || maker[v]->chunk != op.chunk))
+          outlives_[at][v] = 1;
       }
     }
     persistent_[at].resize(stage.values.size());
     touched_[at].assign(stage.ops.size(), 0);
     frames_[at].resize(static_cast<size_t>(program.microbatches) + 1);
     for (size_t v = 0; v < stage.values.size(); ++v) {
-      uses_host_ = uses_host_ || stage.values[v].space == Space::host;
       if (!is_persistent(stage.values[v].role) || stage.values[v].shared_with_stage >= 0) continue;
       Slot& slot = persistent_[at][v];
       slot.bytes = stage.bytes(static_cast<ValueId>(v), FixedRows());
       const Value& value = stage.values[v];
-      slot.offset = place(value.name, slot.bytes, value.space, StreamTable::compute, s).offset;
+      slot.offset = place(value.name, slot.bytes, value.space, StreamTable::compute, s, false).offset;
     }
   }
   for (int i = 0; i < kSpaces; ++i)
@@ -98,9 +117,10 @@ std::vector<Walk::Live> Walk::live_now(Space space) const {
   return live;
 }
 
-Storage::Place Walk::place(const std::string& name, int64_t bytes, Space space, int stream, int stage) {
+Storage::Place Walk::place(const std::string& name, int64_t bytes, Space space, int stream, int stage, bool brief) {
   Storage& arena = storage(space);
-  const std::optional<Storage::Place> place = arena.place(bytes, stream, waited_[static_cast<size_t>(stream)]);
+  const std::optional<Storage::Place> place =
+      arena.place(bytes, stream, waited_[static_cast<size_t>(stream)], brief);
   if (place) return *place;
   constexpr double kMiB = 1024.0 * 1024.0;
   std::string largest;
@@ -153,7 +173,8 @@ void Walk::run_op(Issuer& issuer, int stage, uint32_t op_index, int microbatch) 
   for (const ValueId id : op.out) {
     Slot& slot = slot_of(id);
     slot.bytes = text.bytes(id, f);
-    const Storage::Place at = place(text.value(id).name, slot.bytes, text.value(id).space, stream, stage);
+    const Storage::Place at = place(text.value(id).name, slot.bytes, text.value(id).space, stream, stage,
+                                    outlives_[s][static_cast<size_t>(id)] == 0);
     slot.offset = at.offset;
     slot.uses_left = uses_[s][static_cast<size_t>(id)];
     slot.written = {};
@@ -165,7 +186,7 @@ void Walk::run_op(Issuer& issuer, int stage, uint32_t op_index, int microbatch) 
   issue.scratch_bytes = issuer.scratch_bytes(stage, op_index, f);
   if (issue.scratch_bytes > 0) {
     const Storage::Place at =
-        place("scratch of " + std::string(op.kind()), issue.scratch_bytes, Space::device, stream, stage);
+        place("scratch of " + std::string(op.kind()), issue.scratch_bytes, Space::device, stream, stage, true);
     issue.scratch_offset = at.offset;
     merge(wait_for, at.wait_for);
   }

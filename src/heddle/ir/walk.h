@@ -103,7 +103,7 @@ class Walk {
   Frame& frame(int stage, int microbatch);
   Slot& persistent(int stage, ValueId id);
   void run_op(Issuer& issuer, int stage, uint32_t op, int microbatch);
-  Storage::Place place(const std::string& name, int64_t bytes, Space space, int stream, int stage);
+  Storage::Place place(const std::string& name, int64_t bytes, Space space, int stream, int stage, bool brief);
   std::vector<Live> live_now(Space space) const;
   void drop_frames();
 
@@ -111,11 +111,12 @@ class Walk {
   StreamTable streams_;
   std::array<Storage, kSpaces> storage_;
   std::array<int64_t, kSpaces> persistent_bytes_{};
-  bool uses_host_ = false;  // some value of this rank lies there
+  bool uses_host_;  // some value of this rank lies there
   int64_t copied_out_bytes_ = 0, copied_in_bytes_ = 0;
   std::vector<int> stages_;
   int rank_;
   std::vector<std::vector<int32_t>> uses_;                   // [stage][value]
+  std::vector<std::vector<uint8_t>> outlives_;               // [stage][value]: read after its block
   std::vector<std::vector<Slot>> persistent_;                // [stage][value]; a shared one is in its owner's
   std::vector<std::vector<uint8_t>> touched_;                // [stage][op]: ran in this step
   std::vector<std::vector<std::unique_ptr<Frame>>> frames_;  // [stage][microbatch + 1]

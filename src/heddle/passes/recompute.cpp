@@ -1,9 +1,7 @@
 #include "heddle/passes/recompute.h"
 
 #include <algorithm>
-#include <charconv>
 #include <map>
-#include <optional>
 
 #include "heddle/ops/ops.h"
 
@@ -22,83 +20,6 @@ bool is_one_of(std::string_view word, std::initializer_list<std::string_view> wo
   return std::find(words.begin(), words.end(), word) != words.end();
 }
 
-struct Group {
-  std::string name, meaning;
-  bool (*holds)(const Op& op);
-};
-
-const std::vector<Group>& groups() {
-  static const std::vector<Group> all{
-      {"norm", "normed rows, of layers and latents", [](const Op& op) { return op.kind() == "rms_norm"; }},
-      {"activation", "silu(gate) * up of MLPs and experts",
-       [](const Op& op) {
-         return is_one_of(op.kind(), {"swiglu", "split", "silu", "multiply"}) &&
-                is_one_of(op.part, {"mlp", "shared", "expert_up"});
-       }},
-      {"gather", "rows that come from other ranks of tp and cp, and keys and values made from them",
-       [](const Op& op) {
-         return is_one_of(op.kind(), {"all_gather", "ring_shift", "sequence_to_heads"}) ||
-                op.part == "sequence_keys";
-       }},
-      {"mla_up", "queries, keys and values from their latents, with positions",
-       [](const Op& op) {
-         return is_one_of(op.part, {"mla_up", "sequence_keys"}) && op.kind() != "sequence_to_heads";
-       }},
-      {"attention", "the core of attention",
-       [](const Op& op) {
-         return is_one_of(op.kind(), {"attention", "attention_part", "attention_finish", "sequence_to_heads"});
-       }},
-      {"router", "logits, scores and gates; never the choice", [](const Op& op) { return op.part == "router"; }},
-      {"permute", "rows in the experts' order, from other ranks where experts are spread",
-       [](const Op& op) {
-         return is_one_of(op.kind(), {"permute", "dispatch"});
-       }},
-      {"expert_up", "the routed experts' first product and activation",
-       [](const Op& op) { return op.part == "expert_up"; }},
-      {"shared", "the shared expert", [](const Op& op) { return op.part == "shared"; }},
-      {"mlp", "the dense layers' MLP", [](const Op& op) { return op.part == "mlp"; }},
-      {"moe", "all of a layer's experts, but the choice",
-       [](const Op& op) {
-         return is_one_of(op.part, {"router", "expert_up", "expert_down", "shared"}) ||
-                is_one_of(op.kind(), {"permute", "dispatch"});
-       }},
-      {"layer", "all but the layer's input and the choice of experts", [](const Op&) { return true; }},
-  };
-  return all;
-}
-
-struct Level {
-  std::string name;
-  std::vector<std::string> groups;
-};
-
-const std::vector<Level>& levels() {
-  static const std::vector<Level> all{{"light", {"activation", "permute", "router"}},
-                                      {"medium", {"activation", "permute", "router", "expert_up", "shared"}},
-                                      {"full", {"moe"}}};
-  return all;
-}
-
-const Group* find_group(std::string_view name) {
-  for (const Group& group : groups()) {
-    if (group.name == name) return &group;
-  }
-  return nullptr;
-}
-
-std::string_view trimmed(std::string_view text) {
-  while (text.starts_with(' ')) text.remove_prefix(1);
-  while (text.ends_with(' ')) text.remove_suffix(1);
-  return text;
-}
-
-std::optional<int> layer_number(std::string_view text) {
-  int number = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (error != std::errc() || end != text.data() + text.size() || number < 0) return std::nullopt;
-  return number;
-}
-
 // An op that makes a value of F again, in terms of values of F. Its outputs are those that it stands for.
 struct Replay {
   Op op;
@@ -107,8 +28,8 @@ struct Replay {
 
 class Recomputer {
  public:
-  Recomputer(Stage& stage, const std::vector<RecomputeChoice>& choices, bool deferred)
-      : stage_(stage), choices_(choices), deferred_(deferred) {}
+  Recomputer(Stage& stage, const std::vector<OpGroup>& groups, bool deferred)
+      : stage_(stage), groups_(groups), deferred_(deferred) {}
 
   void run() {
     find_replays();
@@ -129,9 +50,7 @@ class Recomputer {
         is_one_of(op.kind(), {"send", "receive"})) {
       return false;
     }
-    return std::any_of(choices_.begin(), choices_.end(), [&](const RecomputeChoice& choice) {
-      return layer >= choice.first_layer && layer <= choice.last_layer && find_group(choice.group)->holds(op);
-    });
+    return holds(groups_, op, layer);
   }
 
   // Whether another layer, another rank or the output head reads what the op makes: then it is an input, and kept.
@@ -232,7 +151,7 @@ class Recomputer {
   }
 
   Stage& stage_;
-  const std::vector<RecomputeChoice>& choices_;
+  const std::vector<OpGroup>& groups_;
   const bool deferred_;
   std::vector<Replay> replays_;
   std::map<ValueId, size_t> replay_of_;
@@ -242,60 +161,8 @@ class Recomputer {
 
 }  // namespace
 
-const std::vector<RecomputeWord>& recompute_words() {
-  static const std::vector<RecomputeWord> all = [] {
-    std::vector<RecomputeWord> words;
-    for (const Group& group : groups()) words.push_back({group.name, group.meaning});
-    for (const Level& level : levels())
-      words.push_back({level.name, fmt::format("{}", fmt::join(level.groups, ", "))});
-    return words;
-  }();
-  return all;
-}
-
-std::vector<RecomputeChoice> parse_recompute(std::string_view text) {
-  std::vector<RecomputeChoice> choices;
-  if (trimmed(text).empty()) return choices;
-  std::vector<std::string> names;
-  for (const RecomputeWord& word : recompute_words()) names.push_back(word.name);
-  for (size_t from = 0; from <= text.size();) {
-    const size_t comma = std::min(text.find(',', from), text.size());
-    const std::string_view item = trimmed(text.substr(from, comma - from));
-    from = comma + 1;
-    const size_t colon = std::min(item.find(':'), item.size());
-    const std::string name(item.substr(0, colon));
-    RecomputeChoice choice{name};
-    if (std::find(names.begin(), names.end(), name) == names.end()) {
-      config_error("'{}' is nothing to recompute, accepted: {}{}", name.substr(0, 40), fmt::join(names, ", "),
-                   did_you_mean(name, names));
-    }
-    if (colon < item.size()) {
-      const std::string_view range = item.substr(colon + 1);
-      const size_t dash = std::min(range.find('-'), range.size());
-      const auto first = layer_number(range.substr(0, dash));
-      const auto last = dash < range.size() ? layer_number(range.substr(dash + 1)) : first;
-      if (!first || !last || *first > *last) {
-        config_error("'{}' is no range of layers, accepted: '{}:3' or '{}:0-3'", item.substr(0, 60), name, name);
-      }
-      choice.first_layer = *first;
-      choice.last_layer = *last;
-    }
-    const auto level =
-        std::find_if(levels().begin(), levels().end(), [&](const Level& l) { return l.name == name; });
-    if (level == levels().end()) {
-      choices.push_back(choice);
-      continue;
-    }
-    for (const std::string& group : level->groups) {
-      choice.group = group;
-      choices.push_back(choice);
-    }
-  }
-  return choices;
-}
-
-void recompute(Stage& stage, const std::vector<RecomputeChoice>& choices, bool deferred) {
-  if (!choices.empty()) Recomputer(stage, choices, deferred).run();
+void recompute(Stage& stage, const std::vector<OpGroup>& groups, bool deferred) {
+  if (!groups.empty()) Recomputer(stage, groups, deferred).run();
 }
 
 }  // namespace heddle::passes

@@ -13,33 +13,11 @@
 // clones of its own: one clone for both would live from I to W and undo what the pass saves.
 #pragma once
 
-#include <limits>
-#include <string>
-#include <string_view>
-#include <vector>
-
-#include "heddle/ir/stage.h"
+#include "heddle/passes/op_groups.h"
 
 namespace heddle::passes {
 
-/// A group of ops to be made again, in layers first to last.
-struct RecomputeChoice {
-  std::string group;
-  int first_layer = 0, last_layer = std::numeric_limits<int>::max();
-  bool operator==(const RecomputeChoice&) const = default;
-};
-
-/// What a word names: a group, or a level that stands for several.
-struct RecomputeWord {
-  std::string name;
-  std::string meaning;
-};
-const std::vector<RecomputeWord>& recompute_words();
-
-/// "norm, gather, attention:0-3" or "medium"; ":5" is layer 5 alone, "" nothing. ConfigError naming what is wrong.
-std::vector<RecomputeChoice> parse_recompute(std::string_view text);
-
 /// On a differentiated stage. `deferred`: its schedule runs I and W of a microbatch apart.
-void recompute(ir::Stage& stage, const std::vector<RecomputeChoice>& choices, bool deferred);
+void recompute(ir::Stage& stage, const std::vector<OpGroup>& groups, bool deferred);
 
 }  // namespace heddle::passes

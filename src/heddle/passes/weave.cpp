@@ -123,7 +123,10 @@ class Weaver {
       }
       // What is made again needs nothing of the backward: it waits for its layer's turn, lest all be made at once.
       if (op.again && before_layer) after(*before_layer);
-      const bool paces = !op.again && (op.phase != Phase::W || !latest || nodes_[*latest].weight_gradient);
+      // What comes back from the host is not to come earlier than the text has it.
+      if (op.kind() == "copy_in" && latest) after(*latest);
+      const bool copies = op.kind() == "copy_in" || op.kind() == "copy_out";
+      const bool paces = !op.again && !copies && (op.phase != Phase::W || !latest || nodes_[*latest].weight_gradient);
       if (paces) latest = at;
       std::sort(node.before.begin(), node.before.end());
       node.before.erase(std::unique(node.before.begin(), node.before.end()), node.before.end());

@@ -6,7 +6,7 @@ namespace heddle::plan {
 
 namespace {
 
-constexpr double kFlopsPerUs = 500e3, kBytesPerUs = 20e3, kLaunchUs = 2;
+constexpr double kLaunchUs = 2;
 
 // Rows that the experts of this rank get when all get as many.
 int64_t balanced_rows(const ir::Stage& stage) {
@@ -20,15 +20,17 @@ int64_t balanced_rows(const ir::Stage& stage) {
 
 }  // namespace
 
-passes::Durations nominal_durations(const model::Exchange& links) {
-  return [links](const ir::Stage& stage, const ir::Op& op) {
+passes::Durations nominal_durations(const model::Exchange& links, const DeviceRates& rates) {
+  return [links, rates](const ir::Stage& stage, const ir::Op& op) {
     const ir::Cost cost = op.def->cost(stage, op, ir::FixedRows(balanced_rows(stage)));
     if (op.def->stream == ir::StreamKind::comm) {
       const bool far = op.group == "experts" || op.group == "pp";
       return cost.message_bytes / (far ? links.across_bytes_per_us : links.within_bytes_per_us) +
              (far ? links.across_latency_us : links.within_latency_us);
     }
-    return kLaunchUs + std::max(cost.flops / kFlopsPerUs, cost.bytes / kBytesPerUs);
+    const bool copies = op.kind() == "copy_in" || op.kind() == "copy_out";
+    if (copies) return kLaunchUs + cost.bytes / 2 / rates.host_bytes_per_us;  // read here, written there
+    return kLaunchUs + std::max(cost.flops / rates.flops_per_us, cost.bytes / rates.bytes_per_us);
   };
 }
 

@@ -8,6 +8,7 @@
 #include "heddle/ir/verify.h"
 #include "heddle/ops/ops.h"
 #include "heddle/passes/exact_sums.h"
+#include "heddle/passes/offload.h"
 #include "heddle/passes/pack_weights.h"
 #include "heddle/passes/recompute.h"
 #include "heddle/passes/reuse_lists.h"
@@ -128,13 +129,32 @@ bool defers_weight_gradients(const std::vector<schedule::Action>& order) {
   });
 }
 
+// Of each of a pipeline rank's stages: whether some action always stands between a microbatch's F and its I.
+std::vector<bool> stands_apart(const std::vector<schedule::Action>& order, const std::vector<int>& own) {
+  std::vector<bool> apart(own.size(), true);
+  const auto chunk = [&](const schedule::Compute& c) {
+    return static_cast<size_t>(std::find(own.begin(), own.end(), c.stage) - own.begin());
+  };
+  for (size_t i = 0; i + 1 < order.size(); ++i) {
+    for (const schedule::Compute& made : order[i].computes()) {
+      for (const schedule::Compute& next : order[i + 1].computes()) {
+        if (made.kind == schedule::Kind::F && next.stage == made.stage && next.microbatch == made.microbatch) {
+          apart[chunk(made)] = false;
+        }
+      }
+    }
+  }
+  return apart;
+}
+
 // `in_rows`: weights that must not be packed.
 void add_passes(model::StageText& text, const model::ModelConfig& config, const Plan& plan, const Mesh& mesh,
-                int stage, bool deferred, const std::set<std::string>& in_rows) {
+                int stage, bool deferred, const std::vector<bool>& apart, const passes::Durations& durations,
+                const std::set<std::string>& in_rows) {
   ir::differentiate(text.stage, ops::find("add"), {}, {});
   if (plan.fusions.contains("norm")) passes::fuse_norm_gradient(text.stage);
   if (plan.reuse_lists) passes::reuse_lists(text.stage);
-  passes::recompute(text.stage, passes::parse_recompute(plan.recompute), deferred);
+  passes::recompute(text.stage, passes::parse_groups(plan.recompute, "recompute"), deferred);
   if (plan.fusions.contains("loss")) passes::fuse_loss(text.stage);
   if (plan.packed_bytes) {
     passes::pack_weights(text.stage, [&](const ir::Value& weight) {
@@ -142,6 +162,8 @@ void add_passes(model::StageText& text, const model::ModelConfig& config, const 
     });
   }
   if (plan.exact_sums) passes::exact_sums(text.stage);
+  passes::offload(text.stage, passes::parse_groups(plan.offload, "offload", {passes::kLayerInput}), deferred, apart,
+                  durations);
   passes::UpdateOptions options = plan.update;
   options.exact_sums = plan.exact_sums;
   int rank = 0;
@@ -239,7 +261,7 @@ Lowered lower(const model::ModelConfig& config, const Plan& plan) {
   program.microbatches = plan.microbatches;
   const schedule::Schedule training = schedule_of(plan);
   lowered.placement = training.placement;
-  const passes::Durations durations = plan.durations ? plan.durations : nominal_durations(plan.exchange);
+  const passes::Durations durations = plan.durations ? plan.durations : nominal_durations(plan.exchange, plan.rates);
   for (const ir::Purpose purpose : {ir::Purpose::train, ir::Purpose::evaluate, ir::Purpose::predict}) {
     if ((purpose == ir::Purpose::evaluate && !plan.evaluates) ||
         (purpose == ir::Purpose::predict && !plan.predicts)) {
@@ -267,8 +289,9 @@ Lowered lower(const model::ModelConfig& config, const Plan& plan) {
     for (int r = 0; r < plan.mesh.pp; ++r) {
       model::StageText& text = texts[static_cast<size_t>(r)];
       if (trains) {
-        const bool deferred = defers_weight_gradients(order.order[static_cast<size_t>(r)]);
-        add_passes(text, config, plan, mesh, r, deferred, in_rows);
+        const std::vector<schedule::Action>& actions = order.order[static_cast<size_t>(r)];
+        add_passes(text, config, plan, mesh, r, defers_weight_gradients(actions),
+                   stands_apart(actions, order.placement.stages_of(r)), durations, in_rows);
         lowered.parameters.push_back(std::move(text.parameters));
       } else {
         if (plan.reuse_lists) passes::reuse_lists(text.stage);

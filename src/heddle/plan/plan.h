@@ -18,6 +18,12 @@
 
 namespace heddle::plan {
 
+/// What passes reckon with where nothing was measured: products, memory, copies between device and host.
+struct DeviceRates {
+  double flops_per_us = 500e3, bytes_per_us = 20e3, host_bytes_per_us = 10e3;
+  bool operator==(const DeviceRates&) const = default;
+};
+
 struct Plan {
   Degrees mesh;
   int microbatches = 1;   // of one rank, a step
@@ -29,13 +35,15 @@ struct Plan {
   int group = 0;                   // microbatches that an interleaved schedule takes at a time; 0: as many as ranks
   std::string layout = "even";     // of the layers on the stages (plan/layout)
   std::string weave = "pairs";     // off; layers: each block alone; pairs: those and the schedule's fused pairs
-  passes::Durations durations;     // for weaving; null: nominal ones
+  DeviceRates rates;
+  passes::Durations durations;     // for weaving and offload; null: nominal ones, of `rates`
   std::string context = "gather";  // how attention meets the keys of other cp ranks: gather, ulysses or ring
   Dtype dtype = Dtype::f32;        // of weights and activations
   std::set<std::string> fusions{passes::fusion_names().begin(), passes::fusion_names().end()};
   bool exact_sums = false;   // weight gradients that no layout changes (passes/exact_sums)
   model::Exchange exchange;  // of the experts' rows
-  std::string recompute;     // what the backward makes again (passes/recompute: parse_recompute)
+  std::string recompute;     // what the backward makes again (passes/op_groups)
+  std::string offload;       // what waits for the backward on the host (passes/offload)
   bool reuse_lists = true;   // the counts of a MoE layer's rows go to the host once a microbatch, not four times
   bool evaluates = false;    // adds the forward-only program of a batch (one microbatch) with its losses
   bool predicts = false;     // adds the program of one sequence's logits

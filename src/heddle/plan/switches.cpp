@@ -1,6 +1,6 @@
 #include "heddle/plan/switches.h"
 
-#include "heddle/passes/recompute.h"
+#include "heddle/passes/offload.h"
 #include "heddle/schedule/generators.h"
 
 namespace heddle::plan {
@@ -9,7 +9,13 @@ namespace {
 
 std::vector<std::string> recompute_names() {
   std::vector<std::string> names;
-  for (const passes::RecomputeWord& word : passes::recompute_words()) names.push_back(word.name);
+  for (const passes::GroupWord& word : passes::group_words()) names.push_back(word.name);
+  return names;
+}
+
+std::vector<std::string> offload_names() {
+  std::vector<std::string> names = recompute_names();
+  names.push_back(passes::kLayerInput);
   return names;
 }
 
@@ -134,6 +140,9 @@ std::vector<Switch> make_switches() {
       {"memory.recompute", recompute_names(), bitwise,
        "The backward makes these values again from what is kept, instead of keeping them since the forward.",
        "the ops run twice; gathers and exchanges send twice", page("recompute")},
+      {"memory.offload", offload_names(), bitwise,
+       "These values wait for the backward on the host; what could not be back in time stays.",
+       "two copies of each beside the computation, and the host's memory", page("offload")},
       {"train.clip_norm",
        {},
        changes_maths,

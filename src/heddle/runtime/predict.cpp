@@ -87,17 +87,22 @@ MemoryPrediction predict_memory(const ir::StepProgram& program, int rank, std::s
       prediction.peak_live_bytes = std::max(prediction.peak_live_bytes, walk.storage().peak_live_bytes());
       if (round > 0 && prediction.at_peak.empty() && walk.storage().peak_live_bytes() == prediction.peak_live_bytes)
         prediction.at_peak = walk.live_at_peak();
+      prediction.host_peak_live_bytes =
+          std::max(prediction.host_peak_live_bytes, walk.storage(ir::Space::host).peak_live_bytes());
     }
   }
   prediction.persistent_bytes = walk.persistent_bytes();
   prediction.reserved_bytes = walk.storage().reserved_bytes();
+  prediction.host_reserved_bytes = walk.storage(ir::Space::host).reserved_bytes();
   return prediction;
 }
 
 int64_t arena_bytes(const ir::StepProgram& program, int rank, std::string_view backend, int64_t limit_bytes) {
   const double crowding = crowding_of(program, rank);
-  const int64_t least = predict_memory(program, rank, backend, 0, crowding).reserved_bytes;
-  for (const double more : {1.0, 1.03, 1.06, 1.1, 1.2, 1.5, 2.0, 3.0}) {
+  const MemoryPrediction roomy = predict_memory(program, rank, backend, 0, crowding);
+  // What was copied to the host frees its place late, and where there is room the arena grows meanwhile.
+  const int64_t least = roomy.host_reserved_bytes > 0 ? roomy.peak_live_bytes : roomy.reserved_bytes;
+  for (const double more : {1.0, 1.03, 1.06, 1.1, 1.15, 1.2, 1.35, 1.5, 2.0, 3.0}) {
     const auto capacity = ir::storage_bytes(static_cast<int64_t>(more * static_cast<double>(least)));
     if (capacity >= limit_bytes) break;
     try {

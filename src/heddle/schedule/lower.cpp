@@ -39,12 +39,6 @@ BlockKind block_of(Kind kind) {
   internal_error("kind {}", static_cast<int>(kind));
 }
 
-std::vector<Compute> computes_of(const Action& action) {
-  std::vector<Compute> computes{action.first};
-  if (action.with) computes.push_back(*action.with);
-  return computes;
-}
-
 class Lowerer {
  public:
   Lowerer(ir::StepProgram& program, const Schedule& schedule, const Lowering& lowering)
@@ -57,7 +51,7 @@ class Lowerer {
     }
     for (int r = 0; r < schedule.placement.ranks; ++r) {
       for (const Action& action : schedule.order[static_cast<size_t>(r)]) {
-        for (const Compute& c : computes_of(action)) {
+        for (const Compute& c : action.computes()) {
           if (c.kind == Kind::W) continue;
           const Op* send = message_op(r, chunk(c), phase_of(c), "send");
           if (send != nullptr) sent_[channel(r, *send)].push_back({edge_of(*send), c.microbatch});
@@ -78,10 +72,15 @@ class Lowerer {
       }
     }
     const std::vector<Action>& order = schedule_.order[static_cast<size_t>(rank)];
-    for (size_t i = 0; i < order.size();) {
-      const Group group = group_at(order, i);
-      for (const Compute& c : group.computes) receive(c);
-      run(group);
+    std::vector<Group> groups;
+    for (size_t i = 0; i < order.size();) groups.push_back(group_at(order, i));
+    for (size_t g = 0; g < groups.size(); ++g) {
+      for (const Compute& c : groups[g].computes) receive(c);
+      if (g == 0) fetch(groups[0]);
+      const bool before = g + 1 < groups.size() && !makes_what_goes_back(groups[g], groups[g + 1]);
+      if (before) fetch(groups[g + 1]);
+      run(groups[g]);
+      if (g + 1 < groups.size() && !before) fetch(groups[g + 1]);
     }
     act(BlockKind::end, 0, -1);
     return std::move(actions_);
@@ -174,7 +173,7 @@ class Lowerer {
   // The group that begins with action i, which goes on to the one after it. No two of a group are of one
   // microbatch: then they need nothing of each other.
   Group group_at(const std::vector<Action>& order, size_t& i) const {
-    Group group{computes_of(order[i])};
+    Group group{order[i].computes()};
     bool fills = order[i].first.kind == Kind::W;  // has weight gradients that the schedule places by themselves
     const bool pair = order[i++].with.has_value();
     if (pair || !lowering_.at_once || group.computes[0].kind == Kind::F) return group;
@@ -202,6 +201,21 @@ class Lowerer {
     }
     group.in_order = group.computes.size() > 1;
     return group;
+  }
+
+  // What a group copies from the host before it begins.
+  void fetch(const Group& group) {
+    for (const Compute& c : group.computes) {
+      if (c.kind == Kind::I || c.kind == Kind::B) act(BlockKind::fetch_I, chunk(c), c.microbatch);
+      if (c.kind == Kind::W || c.kind == Kind::B) act(BlockKind::fetch_W, chunk(c), c.microbatch);
+    }
+  }
+  static bool makes_what_goes_back(const Group& first, const Group& next) {
+    return std::any_of(first.computes.begin(), first.computes.end(), [&](const Compute& made) {
+      return made.kind == Kind::F && std::any_of(next.computes.begin(), next.computes.end(), [&](const Compute& c) {
+               return c.stage == made.stage && c.microbatch == made.microbatch;
+             });
+    });
   }
 
   void run(const Group& group) {

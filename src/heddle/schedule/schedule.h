@@ -26,6 +26,8 @@ struct Action {
   Compute first;
   std::optional<Compute> with;
   bool operator==(const Action&) const = default;
+
+  std::vector<Compute> computes() const { return with ? std::vector{first, *with} : std::vector{first}; }
 };
 
 /// Which rank runs which stage. Stages 0 … stages−1 are the model in order. `routes` is 2 where every stage has a

@@ -96,7 +96,8 @@ struct RunConfig {
   } parallel;
 
   struct Memory {
-    std::string recompute;  // passes/recompute: parse_recompute
+    std::string recompute, offload;  // passes/op_groups
+    double host_rate = 0;            // GB/s between device and host; 0: usual for the backend
     bool operator==(const Memory&) const = default;
   } memory;
 

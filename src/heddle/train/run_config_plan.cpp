@@ -73,6 +73,9 @@ plan::Plan plan_of(const RunConfig& config) {
                    config.parallel.across_latency_us};
   plan.reuse_lists = config.parallel.reuse_lists;
   plan.recompute = config.memory.recompute;
+  plan.offload = config.memory.offload;
+  if (config.device.backend == "cuda") plan.rates = {400e6, 3e6, 25e3};
+  if (config.memory.host_rate > 0) plan.rates.host_bytes_per_us = config.memory.host_rate * kBytesPerUs;
   plan.update.beta1 = config.train.beta1;
   plan.update.beta2 = config.train.beta2;
   plan.update.epsilon = config.train.epsilon;

@@ -3,7 +3,7 @@
 #include <limits>
 
 #include "heddle/base/error.h"
-#include "heddle/passes/recompute.h"
+#include "heddle/passes/offload.h"
 #include "heddle/plan/switches.h"
 #include "heddle/train/run_config.h"
 
@@ -297,9 +297,15 @@ void parallel_settings(Table& t) {
 }
 
 void memory_settings(Table& t) {
-  Setting& s = t.add<&RunConfig::memory, &RunConfig::Memory::recompute>(
+  Setting& recompute = t.add<&RunConfig::memory, &RunConfig::Memory::recompute>(
       "memory.recompute", Setting::Kind::list, "What the backward makes again instead of keeping it.");
-  s.check = [](const std::string& text) { passes::parse_recompute(text); };
+  recompute.check = [](const std::string& text) { passes::parse_groups(text, "recompute"); };
+  Setting& offload = t.add<&RunConfig::memory, &RunConfig::Memory::offload>(
+      "memory.offload", Setting::Kind::list, "What waits for the backward on the host.");
+  t.number<&RunConfig::memory, &RunConfig::Memory::host_rate>(
+      "memory.host_rate", 0, 1e6,
+      "GB/s between device and host, by which offload reckons what may go; 0: usual for the backend.");
+  offload.check = [](const std::string& text) { passes::parse_groups(text, "offload", {passes::kLayerInput}); };
 }
 
 }  // namespace

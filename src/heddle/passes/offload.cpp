@@ -1,0 +1,254 @@
+#include "heddle/passes/offload.h"
+
+#include <algorithm>
+#include <map>
+
+#include "heddle/ops/ops.h"
+
+namespace heddle::passes {
+
+namespace {
+
+using ir::none;
+using ir::Op;
+using ir::Phase;
+using ir::Stage;
+using ir::ValueId;
+
+constexpr double kMargin = 1.5;  // durations of copies are taken so much longer than they are said to be
+
+struct Candidate {
+  ValueId value = none;
+  int chunk = 0;
+  size_t last_use = 0;               // in F, an index into the ops, as are:
+  std::map<Phase, size_t> first_in;  // where a copy_in must have ended; phases I and W
+  double copy_us = 0;
+  bool stays = false;
+};
+
+// When the compute stream reaches each op of some of a chunk's phases, counted from the first of them.
+struct Timeline {
+  std::vector<size_t> ops;
+  std::vector<double> start_us;
+  double end_us = 0;
+
+  size_t place_of(size_t op) const {
+    return static_cast<size_t>(std::lower_bound(ops.begin(), ops.end(), op) - ops.begin());
+  }
+};
+
+struct Fetch {
+  Candidate* of;
+  Phase phase;
+  size_t use;
+  bool ahead;
+};
+
+class Offloader {
+ public:
+  Offloader(Stage& stage, const std::vector<OpGroup>& groups, bool deferred, const std::vector<bool>& apart,
+            const Durations& duration_us)
+      : stage_(stage), groups_(groups), deferred_(deferred), apart_(apart), duration_us_(duration_us) {}
+
+  void run() {
+    find_candidates();
+    for (int chunk = 0; chunk < static_cast<int>(stage_.chunks.size()); ++chunk) plan(chunk);
+    write();
+  }
+
+ private:
+  struct Readers {
+    std::vector<size_t> in_F;
+    std::map<Phase, size_t> first;  // I, W
+    bool elsewhere = false;         // in another chunk, phase or the output head
+  };
+
+  void find_candidates() {
+    std::map<ValueId, Readers> readers;
+    for (size_t i = 0; i < stage_.ops.size(); ++i) {
+      const Op& op = stage_.ops[i];
+      for (const ValueId id : op.in) {
+        if (id == none || is_persistent(stage_.value(id).role)) continue;
+        Readers& of = readers[id];
+        of.elsewhere = of.elsewhere || op.part == "head" || ir::once_a_step(op.phase);
+        if (op.phase == Phase::F) {
+          of.in_F.push_back(i);
+        } else {
+          of.first.try_emplace(op.phase, i);
+        }
+      }
+    }
+    for (size_t i = 0; i < stage_.ops.size(); ++i) {
+      const Op& op = stage_.ops[i];
+      if (op.phase != Phase::F || op.part == "head") continue;
+      for (size_t o = 0; o < op.out.size(); ++o) {
+        const auto of = readers.find(op.out[o]);
+        if (of == readers.end() || of->second.first.empty() || !chosen(op, o, of->second)) continue;
+        add(op.out[o], i, of->second);
+      }
+    }
+  }
+
+  bool chosen(const Op& op, size_t output, const Readers& readers) const {
+    const ir::Value& value = stage_.value(op.out[output]);
+    const auto same_chunk = [&](size_t i) { return stage_.ops[i].chunk == op.chunk; };
+    if (value.role != ir::Role::activation || value.shape.size() < 2 || readers.elsewhere ||
+        !std::all_of(readers.in_F.begin(), readers.in_F.end(), same_chunk) ||
+        !std::all_of(readers.first.begin(), readers.first.end(),
+                     [&](const auto& r) { return same_chunk(r.second); })) {
+      return false;
+    }
+    // A norm that was fused with the addition before it belongs to the layer that reads it.
+    const bool norm = op.kind() == "add_rms_norm" && output == 1;
+    Op maker = op;
+    if (norm) maker.def = &ops::find("rms_norm");
+    if (norm && !readers.in_F.empty()) maker.layer = stage_.ops[readers.in_F[0]].layer;
+    for (const size_t reader : readers.in_F) {
+      const int layer = stage_.ops[reader].layer;
+      if (layer == maker.layer) continue;
+      return std::any_of(groups_.begin(), groups_.end(), [&](const OpGroup& group) {
+        return group.name == kLayerInput && layer >= group.first_layer && layer <= group.last_layer;
+      });
+    }
+    return maker.layer >= 0 && holds(groups_, maker, maker.layer);
+  }
+
+  void add(ValueId value, size_t maker, const Readers& readers) {
+    Candidate& c = candidates_.emplace_back();
+    c.value = value;
+    c.chunk = stage_.ops[maker].chunk;
+    c.last_use = readers.in_F.empty() ? maker : readers.in_F.back();
+    c.first_in = readers.first;
+    if (!deferred_ && c.first_in.size() == 2) {
+      c.first_in[Phase::I] = std::min(c.first_in[Phase::I], c.first_in[Phase::W]);
+      c.first_in.erase(Phase::W);
+    }
+    Op copy = copy_op("copy_in", value, stage_.ops[maker]);
+    c.copy_us = kMargin * duration_us_(stage_, copy);
+  }
+
+  static Op copy_op(std::string_view kind, ValueId value, const Op& beside) {
+    Op copy;
+    copy.def = &ops::find(kind);
+    copy.in = {value};
+    copy.phase = beside.phase;
+    copy.layer = beside.layer;
+    copy.chunk = beside.chunk;
+    return copy;
+  }
+
+  Timeline timeline(int chunk, const std::vector<Phase>& phases) const {
+    Timeline t;
+    for (size_t i = 0; i < stage_.ops.size(); ++i) {
+      const Op& op = stage_.ops[i];
+      if (op.chunk != chunk || std::find(phases.begin(), phases.end(), op.phase) == phases.end()) continue;
+      t.ops.push_back(i);
+      t.start_us.push_back(t.end_us);
+      if (op.def->stream == ir::StreamKind::compute) t.end_us += duration_us_(stage_, op);
+    }
+    return t;
+  }
+
+  // Which of a chunk's candidates go, and where their copies stand.
+  void plan(int chunk) {
+    const Timeline forward = timeline(chunk, {Phase::F});
+    const double room_us = apart_.at(static_cast<size_t>(chunk)) ? forward.end_us : 0;
+    std::vector<Candidate*> own;
+    for (Candidate& c : candidates_) {
+      if (c.chunk == chunk) own.push_back(&c);
+    }
+    // What leaves too late: the copies go in the order in which the forward is done with the values.
+    std::sort(own.begin(), own.end(), [](const auto* a, const auto* b) { return a->last_use < b->last_use; });
+    double free_us = 0;
+    for (Candidate* c : own) {
+      const double begin = std::max(free_us, forward.start_us[forward.place_of(c->last_use)]);
+      c->stays = begin + c->copy_us > forward.end_us + room_us;
+      if (!c->stays) free_us = begin + c->copy_us;
+    }
+    const std::vector<std::vector<Phase>> blocks = deferred_
+                                                       ? std::vector<std::vector<Phase>>{{Phase::I}, {Phase::W}}
+                                                       : std::vector<std::vector<Phase>>{{Phase::I, Phase::W}};
+    for (const std::vector<Phase>& phases : blocks) bring_back(own, phases, timeline(chunk, phases), room_us);
+  }
+
+  // Copies back for blocks of these phases, the last needed first, each as late as it may begin.
+  void bring_back(const std::vector<Candidate*>& own, const std::vector<Phase>& phases, const Timeline& backward,
+                  double room_us) {
+    std::vector<Fetch> needed;
+    for (Candidate* c : own) {
+      for (const auto& [phase, use] : c->first_in) {
+        if (!c->stays && std::find(phases.begin(), phases.end(), phase) != phases.end()) {
+          needed.push_back({c, phase, use, false});
+        }
+      }
+    }
+    std::sort(needed.begin(), needed.end(), [](const Fetch& a, const Fetch& b) { return a.use > b.use; });
+    double next_us = backward.end_us;
+    for (Fetch& fetch : needed) {
+      const size_t used = backward.place_of(fetch.use);
+      const double begin = std::min(next_us, backward.start_us[used]) - fetch.of->copy_us;
+      fetch.of->stays = begin < -room_us;
+      if (fetch.of->stays) continue;
+      next_us = begin;
+      fetch.ahead = begin < 0;
+      const auto after = std::upper_bound(backward.start_us.begin(), backward.start_us.end(), std::max(begin, 0.0));
+      const auto place = static_cast<size_t>(after - backward.start_us.begin()) - 1;
+      fetches_[backward.ops[fetch.ahead ? 0 : std::min(place, used)]].push_back(fetch);
+    }
+  }
+
+  void write() {
+    std::map<size_t, std::vector<Candidate*>> leaving;  // by the op after which they go
+    for (Candidate& c : candidates_) {
+      if (!c.stays) leaving[c.last_use].push_back(&c);
+    }
+    std::map<ValueId, ValueId> on_host;
+    std::map<std::pair<ValueId, Phase>, ValueId> back;
+    std::vector<Op> ops = std::move(stage_.ops);
+    stage_.ops.clear();
+    for (size_t i = 0; i < ops.size(); ++i) {
+      if (const auto at = fetches_.find(i); at != fetches_.end()) {
+        std::sort(at->second.begin(), at->second.end(),
+                  [](const Fetch& a, const Fetch& b) { return a.use < b.use; });
+        for (const Fetch& fetch : at->second) {
+          if (fetch.of->stays) continue;
+          const ValueId value = fetch.of->value;
+          Op copy = copy_op("copy_in", on_host.at(value), ops[i]);
+          copy.phase = fetch.phase;
+          if (fetch.ahead) copy.attributes.set("ahead", int64_t{1});
+          back[{value, copy.phase}] = stage_.append(std::move(copy), {stage_.value(value).name + ".back"})[0];
+        }
+      }
+      if (ops[i].phase == Phase::I || ops[i].phase == Phase::W) {
+        for (ValueId& id : ops[i].in) {
+          auto at = back.find({id, ops[i].phase});
+          if (at == back.end()) at = back.find({id, Phase::I});
+          if (at != back.end()) id = at->second;
+        }
+      }
+      const Op beside = ops[i];
+      stage_.ops.push_back(std::move(ops[i]));
+      for (const Candidate* c : leaving[i]) {
+        const std::string name = stage_.value(c->value).name + ".host";
+        on_host[c->value] = stage_.append(copy_op("copy_out", c->value, beside), {name})[0];
+      }
+    }
+  }
+
+  Stage& stage_;
+  const std::vector<OpGroup>& groups_;
+  const bool deferred_;
+  const std::vector<bool>& apart_;
+  const Durations& duration_us_;
+  std::vector<Candidate> candidates_;
+  std::map<size_t, std::vector<Fetch>> fetches_;  // by the op before which they stand
+};
+
+}  // namespace
+
+void offload(Stage& stage, const std::vector<OpGroup>& groups, bool deferred, const std::vector<bool>& apart,
+             const Durations& duration_us) {
+  if (!groups.empty()) Offloader(stage, groups, deferred, apart, duration_us).run();
+}
+
+}  // namespace heddle::passes

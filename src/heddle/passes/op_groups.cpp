@@ -1,0 +1,151 @@
+#include "heddle/passes/op_groups.h"
+
+#include <algorithm>
+#include <charconv>
+#include <optional>
+
+namespace heddle::passes {
+
+namespace {
+
+using ir::Op;
+
+bool is_one_of(std::string_view word, std::initializer_list<std::string_view> words) {
+  return std::find(words.begin(), words.end(), word) != words.end();
+}
+
+struct Group {
+  std::string name, meaning;
+  bool (*holds)(const Op& op);
+};
+
+const std::vector<Group>& groups() {
+  static const std::vector<Group> all{
+      {"norm", "normed rows, of layers and latents", [](const Op& op) { return op.kind() == "rms_norm"; }},
+      {"activation", "silu(gate) * up of MLPs and experts",
+       [](const Op& op) {
+         return is_one_of(op.kind(), {"swiglu", "split", "silu", "multiply"}) &&
+                is_one_of(op.part, {"mlp", "shared", "expert_up"});
+       }},
+      {"gather", "rows that come from other ranks of tp and cp, and keys and values made from them",
+       [](const Op& op) {
+         return is_one_of(op.kind(), {"all_gather", "ring_shift", "sequence_to_heads"}) ||
+                op.part == "sequence_keys";
+       }},
+      {"mla_up", "queries, keys and values from their latents, with positions",
+       [](const Op& op) {
+         return is_one_of(op.part, {"mla_up", "sequence_keys"}) && op.kind() != "sequence_to_heads";
+       }},
+      {"attention", "the core of attention",
+       [](const Op& op) {
+         return is_one_of(op.kind(), {"attention", "attention_part", "attention_finish", "sequence_to_heads"});
+       }},
+      {"router", "logits, scores and gates; never the choice", [](const Op& op) { return op.part == "router"; }},
+      {"permute", "rows in the experts' order, from other ranks where experts are spread",
+       [](const Op& op) {
+         return is_one_of(op.kind(), {"permute", "dispatch"});
+       }},
+      {"expert_up", "the routed experts' first product and activation",
+       [](const Op& op) { return op.part == "expert_up"; }},
+      {"shared", "the shared expert", [](const Op& op) { return op.part == "shared"; }},
+      {"mlp", "the dense layers' MLP", [](const Op& op) { return op.part == "mlp"; }},
+      {"moe", "all of a layer's experts, but the choice",
+       [](const Op& op) {
+         return is_one_of(op.part, {"router", "expert_up", "expert_down", "shared"}) ||
+                is_one_of(op.kind(), {"permute", "dispatch"});
+       }},
+      {"layer", "all but the layer's input and the choice of experts", [](const Op&) { return true; }},
+  };
+  return all;
+}
+
+struct Level {
+  std::string name;
+  std::vector<std::string> groups;
+};
+
+const std::vector<Level>& levels() {
+  static const std::vector<Level> all{{"light", {"activation", "permute", "router"}},
+                                      {"medium", {"activation", "permute", "router", "expert_up", "shared"}},
+                                      {"full", {"moe"}}};
+  return all;
+}
+
+std::string_view trimmed(std::string_view text) {
+  while (text.starts_with(' ')) text.remove_prefix(1);
+  while (text.ends_with(' ')) text.remove_suffix(1);
+  return text;
+}
+
+std::optional<int> layer_number(std::string_view text) {
+  int number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (error != std::errc() || end != text.data() + text.size() || number < 0) return std::nullopt;
+  return number;
+}
+
+}  // namespace
+
+const std::vector<GroupWord>& group_words() {
+  static const std::vector<GroupWord> all = [] {
+    std::vector<GroupWord> words;
+    for (const Group& group : groups()) words.push_back({group.name, group.meaning});
+    for (const Level& level : levels())
+      words.push_back({level.name, fmt::format("{}", fmt::join(level.groups, ", "))});
+    return words;
+  }();
+  return all;
+}
+
+std::vector<OpGroup> parse_groups(std::string_view text, std::string_view purpose,
+                                  const std::vector<std::string>& more) {
+  std::vector<OpGroup> chosen;
+  if (trimmed(text).empty()) return chosen;
+  std::vector<std::string> names = more;
+  for (const GroupWord& word : group_words()) names.push_back(word.name);
+  for (size_t from = 0; from <= text.size();) {
+    const size_t comma = std::min(text.find(',', from), text.size());
+    const std::string_view item = trimmed(text.substr(from, comma - from));
+    from = comma + 1;
+    const size_t colon = std::min(item.find(':'), item.size());
+    OpGroup group{std::string(item.substr(0, colon))};
+    if (std::find(names.begin(), names.end(), group.name) == names.end()) {
+      config_error("'{}' is nothing to {}, accepted: {}{}", group.name.substr(0, 40), purpose,
+                   fmt::join(names, ", "), did_you_mean(group.name, names));
+    }
+    if (colon < item.size()) {
+      const std::string_view range = item.substr(colon + 1);
+      const size_t dash = std::min(range.find('-'), range.size());
+      const auto first = layer_number(range.substr(0, dash));
+      const auto last = dash < range.size() ? layer_number(range.substr(dash + 1)) : first;
+      if (!first || !last || *first > *last) {
+        config_error("'{}' is no range of layers, accepted: '{}:3' or '{}:0-3'", item.substr(0, 60), group.name,
+                     group.name);
+      }
+      group.first_layer = *first;
+      group.last_layer = *last;
+    }
+    const auto level =
+        std::find_if(levels().begin(), levels().end(), [&](const Level& l) { return l.name == group.name; });
+    if (level == levels().end()) {
+      chosen.push_back(group);
+      continue;
+    }
+    for (const std::string& name : level->groups) {
+      group.name = name;
+      chosen.push_back(group);
+    }
+  }
+  return chosen;
+}
+
+bool holds(const std::vector<OpGroup>& chosen, const ir::Op& op, int layer) {
+  return std::any_of(chosen.begin(), chosen.end(), [&](const OpGroup& group) {
+    if (layer < group.first_layer || layer > group.last_layer) return false;
+    const auto named =
+        std::find_if(groups().begin(), groups().end(), [&](const Group& g) { return g.name == group.name; });
+    return named != groups().end() && named->holds(op);
+  });
+}
+
+}  // namespace heddle::passes

@@ -1,0 +1,36 @@
+// Words for groups of a layer's ops, as passes take them that treat what those ops make in a way of its own:
+// "norm, attention:0-3, medium".
+#pragma once
+
+#include <limits>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "heddle/ir/stage.h"
+
+namespace heddle::passes {
+
+/// The ops of a group in layers first to last.
+struct OpGroup {
+  std::string name;
+  int first_layer = 0, last_layer = std::numeric_limits<int>::max();
+  bool operator==(const OpGroup&) const = default;
+};
+
+/// What a word names: a group, or a level that stands for several.
+struct GroupWord {
+  std::string name;
+  std::string meaning;
+};
+const std::vector<GroupWord>& group_words();
+
+/// ":5" is layer 5 alone, ":0-3" four layers; "" is nothing; levels become their groups. `more`: words besides
+/// group_words(). ConfigError "'…' is nothing to `purpose`" with what is accepted.
+std::vector<OpGroup> parse_groups(std::string_view text, std::string_view purpose,
+                                  const std::vector<std::string>& more = {});
+
+/// Whether one of the groups has this op, counted as one of `layer`. `more` of parse_groups have none.
+bool holds(const std::vector<OpGroup>& groups, const ir::Op& op, int layer);
+
+}  // namespace heddle::passes

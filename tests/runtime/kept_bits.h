@@ -1,0 +1,100 @@
+// What passes over a step's memory are held to: the bits of the run that keeps everything on the device, and the
+// peak that the walk foretells.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include "tests/simulate/tiny_step.h"
+
+namespace heddle::test {
+
+constexpr int64_t kArenaBytes = 1 << 23;
+
+inline model::ModelConfig small(int64_t latent_queries = 8) {
+  model::ModelConfig c = tiny_model();
+  c.num_hidden_layers = 4;
+  c.first_k_dense_replace = 1;
+  c.num_attention_heads = 4;
+  c.q_lora_rank = latent_queries;
+  c.sequence_aux_loss_alpha = 0.01;
+  c.z_loss_weight = 0.001;
+  return c;
+}
+
+inline plan::Plan plan_of_four(const plan::Degrees& mesh, const std::string& schedule = "1f1b") {
+  plan::Plan plan;
+  plan.mesh = mesh;
+  plan.microbatches = 4;
+  plan.sequences = 2;
+  plan.sequence_length = kTinySequence;
+  plan.schedule = schedule;
+  plan.update.bucket_bytes = 4000;
+  return plan;
+}
+
+struct Outcome {
+  std::vector<std::pair<std::string, std::vector<double>>> values;  // by name
+};
+
+inline Outcome outcome_of(const model::ModelConfig& c, const plan::Plan& plan, const std::string& backend) {
+  TinyRun run(c, plan, backend, kArenaBytes);
+  fill(run, c, 5);
+  run.run(tiny_batches(c, plan, 5));
+  Outcome outcome;
+  for (int r = 0; r < plan.ranks(); ++r) {
+    for (const ir::Value& value : run.stage(r).values) {
+      if (value.role < ir::Role::accumulator) continue;
+      outcome.values.emplace_back(fmt::format("rank {} {}", r, value.name), run.read(r, value.name));
+    }
+  }
+  return outcome;
+}
+
+inline void expect_same_bits(const model::ModelConfig& c, const plan::Plan& plan, const std::string& backend) {
+  plan::Plan kept = plan;
+  kept.recompute.clear();
+  kept.offload.clear();
+  // What is kept does not depend on the words: once for all of them.
+  static std::map<std::string, Outcome> known;
+  const std::string key = fmt::format("{} {} {} {} {} {} {} {} {}", plan::text_of(plan.mesh), plan.context,
+                                      plan.exchange.topology, plan.schedule, name_of(plan.dtype),
+                                      plan.fusions.size(), backend, c.q_lora_rank, c.num_nextn_predict_layers);
+  if (!known.contains(key)) known[key] = outcome_of(c, kept, backend);
+  const Outcome with = outcome_of(c, plan, backend);
+  const Outcome& without = known.at(key);
+  ASSERT_EQ(with.values.size(), without.values.size());
+  for (size_t i = 0; i < with.values.size(); ++i) {
+    EXPECT_EQ(with.values[i].first, without.values[i].first);
+    EXPECT_EQ(with.values[i].second, without.values[i].second)
+        << with.values[i].first << " with '" << plan.recompute << "' made again and '" << plan.offload << "' on the host";
+  }
+}
+
+// The walk without streams foretells the peak of the run, on the device and on the host.
+inline void expect_peak_as_foretold(const model::ModelConfig& c, const plan::Plan& plan) {
+  TinyRun run(c, plan, "reference", kArenaBytes);
+  fill(run, c, 3);
+  RowsSeen rows;
+  rows.run(run, tiny_batches(c, plan, 3));
+  const simulate::ScratchBytes scratch = scratch_of(run);
+  for (int r = 0; r < plan.ranks(); ++r) {
+    simulate::RecordOptions options;
+    options.capacity_bytes = kArenaBytes;
+    options.scratch_bytes = scratch;
+    options.rows = rows.read();
+    const simulate::Recording foretold = simulate::record(run.lowered().program, r, options);
+    const ir::Walk& walk = run.executor(r).walk();
+    EXPECT_EQ(foretold.peak_live_bytes, walk.storage().peak_live_bytes()) << "rank " << r;
+    EXPECT_EQ(foretold.reserved_bytes, walk.storage().reserved_bytes()) << "rank " << r;
+    EXPECT_EQ(foretold.host_peak_live_bytes, walk.storage(ir::Space::host).peak_live_bytes()) << "rank " << r;
+  }
+}
+
+/// Live at the peak above what persists, of rank 0.
+inline int64_t foretold_peak(const model::ModelConfig& c, const plan::Plan& plan) {
+  const ir::StepProgram program = plan::lower(c, plan).program;
+  const simulate::Recording recording = simulate::record(program, 0, {});
+  return recording.peak_live_bytes - recording.persistent_bytes;
+}
+
+}  // namespace heddle::test
