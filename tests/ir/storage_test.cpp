@@ -33,8 +33,12 @@ void exercise(uint64_t seed, int64_t capacity, bool two_ended = false) {
       }
       const int64_t rounded = storage_bytes(bytes);
       const auto after = held.lower_bound(place->offset);
-      if (after != held.end()) ASSERT_LE(place->offset + rounded, after->first);
-      if (after != held.begin()) ASSERT_LE(std::prev(after)->first + std::prev(after)->second.bytes, place->offset);
+      if (after != held.end()) {
+        ASSERT_LE(place->offset + rounded, after->first);
+      }
+      if (after != held.begin()) {
+        ASSERT_LE(std::prev(after)->first + std::prev(after)->second.bytes, place->offset);
+      }
       for (int64_t line = place->offset; line < place->offset + rounded; line += kStorageAlignment) {
         for (int s = 0; s < kMostStreams; ++s) {
           const auto k = static_cast<size_t>(s);
@@ -47,7 +51,9 @@ void exercise(uint64_t seed, int64_t capacity, bool two_ended = false) {
       held[place->offset] = {rounded, used};
       ASSERT_GE(storage.reserved_bytes(), high);
       high = storage.reserved_bytes();
-      if (capacity > 0) ASSERT_LE(high, capacity);
+      if (capacity > 0) {
+        ASSERT_LE(high, capacity);
+      }
       ASSERT_LE(place->offset + rounded, high);
     } else {
       auto at = held.begin();
