@@ -321,6 +321,7 @@ void on_threads(int threads, const Each& each) {
   std::exception_ptr error;
   std::mutex mutex;
   std::vector<std::jthread> running;
+  running.reserve(static_cast<size_t>(threads));
   for (int t = 0; t < threads; ++t)
     running.emplace_back([&, t] {
       try {
@@ -451,8 +452,9 @@ Answer search(const Query& query, const SearchProgress& progress, const std::fun
     Job unlucky = r.job;
     task.set_routing(unlucky, 0.99);
     const PreparedSchedule& schedule = *schedules.of(unlucky);
-    std::vector<Keeping> keeping;
-    for (const StageChoice& choice : r.by_stage) keeping.push_back(choice.keeping);
+    std::vector<Keeping> keeping(r.by_stage.size());
+    std::transform(r.by_stage.begin(), r.by_stage.end(), keeping.begin(),
+                   [](const StageChoice& choice) { return choice.keeping; });
     r.p99_step_s = (keeping.empty() ? exact_of(unlucky, query.behaviour, schedule)
                                     : exact_by_stage(unlucky, query.behaviour, schedule, keeping, r.exact.layers))
                        .step_s;
@@ -480,6 +482,7 @@ const std::vector<std::string>& not_considered() {
       "recomputation and offload of single layers of a stage",
       "synthesised orders, v_half, v_min and the searched zero-bubble schedules",
       "placements other than tp, cp, dp, pp from the inside out",
+      "both kinds of context exchange at once (a ring, or by heads where the software says so)",
       "fewer devices than given",
   };
   return all;

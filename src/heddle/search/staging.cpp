@@ -118,8 +118,9 @@ std::vector<int> StageCosts::spread(const schedule::Placement& place, const std:
   const int64_t layers = job_.shape.layers;
   const bool even = job_.software.even_stages;
   const double unit = layer_s(way_of_stage.front());
-  std::vector<double> weight;
-  for (const int way : way_of_stage) weight.push_back(layer_s(way) / unit);
+  std::vector<double> weight(stages);
+  std::transform(way_of_stage.begin(), way_of_stage.end(), weight.begin(),
+                 [&](int way) { return layer_s(way) / unit; });
   const bool alike = std::all_of(weight.begin(), weight.end(), [](double w) { return w == 1; });
   const LayerTimes& tail = of(way_of_stage.back()).tail;
   const double head_layers = (tail.sum() + tail.paired_exchange()) / unit;
