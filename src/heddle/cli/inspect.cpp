@@ -109,6 +109,8 @@ Json json_of(const Account& a) {
                     {"persistent_by_role", roles},
                     {"peak_live_bytes", a.largest().memory.peak_live_bytes},
                     {"reserved_bytes", a.largest().memory.reserved_bytes},
+                    {"host_peak_live_bytes", a.largest().memory.host_peak_live_bytes},
+                    {"host_reserved_bytes", a.largest().memory.host_reserved_bytes},
                     {"capacity_bytes", a.capacity_bytes},
                     {"fits", a.fits()},
                     {"at_peak", at_peak}};
@@ -195,6 +197,9 @@ void print_memory(const Account& a, bool unicode) {
   table.row({"persistent", "", "", bytes_text(static_cast<double>(a.largest().memory.persistent_bytes))});
   table.row({"live at the peak", "", "", bytes_text(static_cast<double>(a.largest().memory.peak_live_bytes))});
   table.row({"reserved", "", "", bytes_text(static_cast<double>(a.largest().memory.reserved_bytes))});
+  if (const int64_t there = a.largest().memory.host_reserved_bytes; there > 0) {
+    table.row({"reserved on the host", "", "", bytes_text(static_cast<double>(there))});
+  }
   fmt::print("{}", table.text(unicode));
   fmt::print(
       "{} of {}: {}\n",

@@ -113,7 +113,7 @@ std::vector<std::string> heddle_refusals(const Launch& given) {
   const bool offloads =
       w.offload_activations || std::any_of(launch.by_stage.begin(), launch.by_stage.end(),
                                            [](const StageKeeping& stage) { return stage.offload; });
-  when(offloads, "Heddle does not offload activations yet");
+  when(offloads, "its offload counts a share of the activations, and memory.offload names values");
   when(w.sharded_weights, "Heddle does not shard weights over data ranks");
   when(w.captured > 0, "Heddle captures no graphs");
   when(std::fmod(j.sequence, 1) != 0, "a sequence is a whole number of tokens");
