@@ -88,7 +88,7 @@ class Chooser {
       settings = differences(configured_, train::read_run_config(path_, joined(set_, base_, settings)));
       if (!base_.empty() && !sets(settings, "train.microbatch")) settings.push_back(base_[0]);
       if (!seen_.insert(settings).second) return;
-      all.push_back(foreseen(path_, set_, settings, foresee_));
+      all.push_back(foreseen(path_, set_, settings, foresee_, false));
       refused += !all.back().fits();
     } catch (const ConfigError&) {  // no plan: the axes don't fit the model, a schedule wants other microbatches
       if (all.empty()) throw;
@@ -106,6 +106,18 @@ class Chooser {
         attempt(std::move(settings));
       }
     }
+  }
+
+  // Of all that were attempted, with its arena tried: it may need more than it seemed to. Null: none fits.
+  const Candidate* best(PlanMode mode) {
+    std::set<std::vector<std::string>> tried;
+    while (const Candidate* found = best_of(all, mode)) {
+      if (!tried.insert(found->set).second) return found;
+      Candidate& candidate = all[static_cast<size_t>(found - all.data())];
+      candidate = foreseen(path_, set_, candidate.set, foresee_);
+      refused += !candidate.fits();
+    }
+    return nullptr;
   }
 
  private:
@@ -201,8 +213,10 @@ std::string least_memory(const std::string& path, const std::vector<std::string>
   std::vector<Candidate> all;
   for (const Candidate& c : candidates) {
     if (!all.empty() && now_s() > until_s) break;
-    all.push_back(foreseen(path, unlimited, c.set, foresee));
+    all.push_back(foreseen(path, unlimited, c.set, foresee, false));
+    if (!all.back().fits()) all.pop_back();
   }
+  if (all.empty()) return "the cheapest remedy: a smaller model";  // beyond what a machine can address
   const auto smallest = std::min_element(all.begin(), all.end(), [](const Candidate& a, const Candidate& b) {
     return a.reserved_bytes < b.reserved_bytes;
   });
@@ -247,12 +261,12 @@ std::vector<std::string> base_settings(const std::string& path, const std::vecto
 }
 
 Candidate foreseen(const std::string& path, const std::vector<std::string>& set,
-                   const std::vector<std::string>& more, const Foresee& foresee) {
+                   const std::vector<std::string>& more, const Foresee& foresee, bool tried) {
   Candidate c;
   c.set = more;
   const train::RunConfig config = train::read_run_config(path, joined(set, more));
   try {
-    const ConfigForecast found = foresee(config);
+    const ConfigForecast found = foresee(config, tried);
     c.step_us = found.forecast.step_us;
     c.exposed_us = found.forecast.exposed_total_us();
     c.reserved_bytes = found.forecast.reserved_bytes;
@@ -266,7 +280,7 @@ PlanChoice choose_plan(const std::string& path, const std::vector<std::string>& 
                        PlanMode mode, double seconds) {
   Chooser chooser(path, set, foresee, mode, seconds);
   attempt_all(chooser);
-  const Candidate* best = best_of(chooser.all, mode);
+  const Candidate* best = chooser.best(mode);
   const Candidate& configured = chooser.all.at(0);
   if (best == nullptr) {
     config_error("{}: none of {} plans of {} ranks fits the memory limit; the configured one: {}\n{}", path,
@@ -280,7 +294,7 @@ std::string cheapest_remedy(const std::string& path, const std::vector<std::stri
                             double seconds) {
   Chooser chooser(path, set, foresee, PlanMode::automatic, seconds);
   attempt_all(chooser);
-  const Candidate* best = best_of(chooser.all, PlanMode::automatic);
+  const Candidate* best = chooser.best(PlanMode::automatic);
   if (best == nullptr) return least_memory(path, set, foresee, chooser.all, seconds);
   const Candidate configured = foreseen(path, joined(set, kUnlimited), {}, foresee);
   return fmt::format("the cheapest remedy:{}: {} the configured plan's, were there memory for it",

@@ -35,15 +35,16 @@ struct PlanChoice {
 /// The candidate that `mode` seeks among those that fit. Null: none fits.
 const Candidate* best_of(const std::vector<Candidate>& candidates, PlanMode mode);
 
-/// What a configuration comes to; ir::OutOfMemory where it does not fit, ConfigError where it is no plan.
-using Foresee = std::function<ConfigForecast(const train::RunConfig&)>;
+/// What a configuration comes to, with its arena `tried` or not; ir::OutOfMemory where it does not fit, ConfigError
+/// where it is no plan.
+using Foresee = std::function<ConfigForecast(const train::RunConfig&, bool tried)>;
 /// Nothing, or the settings without which the configuration is no plan: "train.microbatch=1" where the configured
 /// one does not divide a data rank's share of the batch. ConfigError where that is not all that is wrong.
 std::vector<std::string> base_settings(const std::string& path, const std::vector<std::string>& set);
 
 /// The plan that these settings make of the configuration. ConfigError where they make none.
 Candidate foreseen(const std::string& path, const std::vector<std::string>& set,
-                   const std::vector<std::string>& more, const Foresee& foresee);
+                   const std::vector<std::string>& more, const Foresee& foresee, bool tried = true);
 
 /// Layouts of the configured number of ranks, microbatches, schedules, recompute words and dispatchers, at most
 /// `seconds` long. What `set` sets stays as it is. ConfigError when none fits the memory limit: with the tensors to

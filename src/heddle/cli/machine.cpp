@@ -87,7 +87,7 @@ JobPlaces on_hosts(int ranks, int hosts, const cost::MachineProfile& profile) {
 }
 
 ConfigForecast forecast_config(const train::RunConfig& config, const cost::MachineProfile& profile,
-                               const JobPlaces& places) {
+                               const JobPlaces& places, bool tried) {
   ConfigForecast f;
   f.plan = train::plan_of(config);
   f.lowered = plan::lower(config.model, f.plan);
@@ -109,11 +109,21 @@ ConfigForecast forecast_config(const train::RunConfig& config, const cost::Machi
     const auto& classes = f.lowered.program.class_of_rank;
     const int rank = static_cast<int>(std::find(classes.begin(), classes.end(), stage) - classes.begin());
     arenas[static_cast<size_t>(stage)] =
-        runtime::arena_bytes(f.lowered.program, rank, input.backend, f.limit_bytes);
+        runtime::arena_bytes(f.lowered.program, rank, input.backend, f.limit_bytes, tried);
   });
-  input.capacity_bytes = *std::max_element(arenas.begin(), arenas.end());
+  const int64_t least = *std::max_element(arenas.begin(), arenas.end());
   input.uncertainty = places.uncertainty;
   input.caching_allocator = places.caching_allocator;
+  for (const double more : {1.0, 1.05, 1.2}) {  // an arena that was not tried may fragment
+    input.capacity_bytes = std::min(f.limit_bytes, static_cast<int64_t>(more * static_cast<double>(least)));
+    try {
+      f.forecast = runtime::forecast(config.model, f.plan, f.lowered, profile, input);
+      return f;
+    } catch (const ir::OutOfMemory&) {
+      if (input.capacity_bytes == f.limit_bytes) throw;
+    }
+  }
+  input.capacity_bytes = f.limit_bytes;
   f.forecast = runtime::forecast(config.model, f.plan, f.lowered, profile, input);
   return f;
 }

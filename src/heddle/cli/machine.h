@@ -45,8 +45,8 @@ struct ConfigForecast {
   runtime::Forecast forecast;
   int64_t limit_bytes = 0;  // of a rank's memory
 };
-/// ir::OutOfMemory where a rank's memory is not enough.
+/// ir::OutOfMemory where a rank's memory is not enough. `tried`: as runtime::arena_bytes.
 ConfigForecast forecast_config(const train::RunConfig& config, const cost::MachineProfile& profile,
-                               const JobPlaces& places = {});
+                               const JobPlaces& places = {}, bool tried = true);
 
 }  // namespace heddle::cli

@@ -69,7 +69,7 @@ Refit refit(const std::string& path, const std::vector<std::string>& set, const 
   }
   Refit found;
   found.profile = scaled(profile, std::sqrt(ops), std::sqrt(messages), over);
-  const Foresee again = [&](const train::RunConfig& c) { return foresee(c, found.profile); };
+  const Foresee again = [&](const train::RunConfig& c, bool) { return foresee(c, found.profile); };
   found.chosen = foreseen(path, set, choice.chosen.set, again);
   found.foretold_s = found.chosen.step_us * 1e-6;
   std::vector<Candidate> left, few{found.chosen};

@@ -137,7 +137,9 @@ Planned choose(const TrainOptions& options, const std::vector<std::string>& set,
   if (ranks.leads()) {
     planned.choice = choose_plan(
         options.config, set,
-        [&](const train::RunConfig& c) { return forecast_config(c, planned.profile, planned.places); },
+        [&](const train::RunConfig& c, bool tried) {
+          return forecast_config(c, planned.profile, planned.places, tried);
+        },
         planned.mode, kChoose_s);
     tell(options, planned.choice, base.empty());
   }
@@ -196,9 +198,10 @@ std::string remedy(const TrainOptions& options, const std::vector<std::string>& 
   std::error_code ignored;
   const bool measured = std::filesystem::exists(profile_path(options), ignored);
   const cost::MachineProfile profile = measured ? train::read_profile(profile_path(options)) : rated_profile();
-  return cheapest_remedy(
-             options.config, set, [&](const train::RunConfig& c) { return forecast_config(c, profile, places); },
-             kChoose_s) +
+  const Foresee foresee = [&](const train::RunConfig& c, bool tried) {
+    return forecast_config(c, profile, places, tried);
+  };
+  return cheapest_remedy(options.config, set, foresee, kChoose_s) +
          (measured ? "" : " (about: heddle profile has not measured this machine)");
 }
 

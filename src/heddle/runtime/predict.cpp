@@ -97,7 +97,8 @@ MemoryPrediction predict_memory(const ir::StepProgram& program, int rank, std::s
   return prediction;
 }
 
-int64_t arena_bytes(const ir::StepProgram& program, int rank, std::string_view backend, int64_t limit_bytes) {
+int64_t arena_bytes(const ir::StepProgram& program, int rank, std::string_view backend, int64_t limit_bytes,
+                    bool tried) {
   const double crowding = crowding_of(program, rank);
   const MemoryPrediction roomy = predict_memory(program, rank, backend, 0, crowding);
   // What was copied to the host frees its place late, and where there is room the arena grows meanwhile.
@@ -107,7 +108,7 @@ int64_t arena_bytes(const ir::StepProgram& program, int rank, std::string_view b
     if (capacity >= limit_bytes) break;
     try {
       predict_memory(program, rank, backend, capacity, crowding);
-      if (crowding > 1) place_uneven_steps(program, rank, backend, capacity, crowding);
+      if (crowding > 1 && tried) place_uneven_steps(program, rank, backend, capacity, crowding);
       return capacity;
     } catch (const ir::OutOfMemory&) {  // fragments; a little more room helps
     }

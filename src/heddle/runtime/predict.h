@@ -31,7 +31,8 @@ MemoryPrediction predict_memory(const ir::StepProgram& program, int rank, std::s
 /// A small arena in which the program's steps run: a roomier one would only be used to avoid waits between streams.
 /// Where experts are spread over ranks there is room for four times the balanced rows, or for all there can be, as
 /// far as the limit allows, in which steps of any fewer rows were placed too. OutOfMemory when `limit_bytes` is not
-/// enough for balanced rows.
-int64_t arena_bytes(const ir::StepProgram& program, int rank, std::string_view backend, int64_t limit_bytes);
+/// enough for balanced rows. Not `tried`: without those steps, most of what it takes; they may want some room more.
+int64_t arena_bytes(const ir::StepProgram& program, int rank, std::string_view backend, int64_t limit_bytes,
+                    bool tried = true);
 
 }  // namespace heddle::runtime
