@@ -24,6 +24,7 @@
 #include "bench/paced_run.h"
 #include "bench/stated_device.h"
 #include "heddle/cli/choose_plan.h"
+#include "heddle/train/measure_machine.h"
 #include "heddle/train/measure_ops.h"
 #include "heddle/train/output_file.h"
 #include "heddle/train/profile_file.h"
@@ -103,8 +104,18 @@ class Running {
     }
   }
 
-  void step() {
-    const train::StepResult result = trainers_->step(sequences_);
+  void step(bool paced) {
+    // As fast as the machine is: again while other programs have it, and the quietest counts.
+    train::StepResult result;
+    double quietest = 1e9;
+    for (int i = 0; i < (paced ? 1 : 3) && quietest > train::kQuiet; ++i) {
+      const train::OthersWatch others;
+      train::StepResult found = trainers_->step(sequences_);
+      if (const double share = others.share(); share < quietest) {
+        quietest = share;
+        result = std::move(found);
+      }
+    }
     took_s.push_back(result.seconds);
     reserved_bytes = std::max(reserved_bytes, result.reserved_bytes);
     exposed_s.push_back(measure_exposed_s());
@@ -249,7 +260,7 @@ ordered_json run_case(const Case& c, const Options& o, const cost::MachineProfil
     plans.push_back(std::make_unique<Running>(candidate, train::read_run_config(file.path(), every), places));
   }
   for (int round = 0; round < o.rounds; ++round) {
-    for (const auto& plan : plans) plan->step();
+    for (const auto& plan : plans) plan->step(o.paced);
   }
   // The machine wanders: a plan's step is taken over the median of its round, and the best of many noisy figures
   // is sought in the even rounds but judged by the odd ones, else it would seem better than it is.

@@ -200,21 +200,17 @@ std::string processor_name() {
   return name;
 }
 
-// Seconds that the machine's cores have worked, and those of them that were this process'.
-struct Work {
-  double all_s = 0, own_s = 0;
-};
-Work work_done() {
-  Work work;
+// Seconds that the machine's cores have worked for others than this process.
+double others_work_s() {
+  double all_s = 0;
   if (std::FILE* file = std::fopen("/proc/stat", "r")) {
     double user = 0, nice = 0, system = 0;
     if (std::fscanf(file, "cpu %lf %lf %lf", &user, &nice, &system) == 3) {
-      work.all_s = (user + nice + system) / static_cast<double>(sysconf(_SC_CLK_TCK));
+      all_s = (user + nice + system) / static_cast<double>(sysconf(_SC_CLK_TCK));
     }
     std::fclose(file);
   }
-  work.own_s = static_cast<double>(std::clock()) / CLOCKS_PER_SEC;
-  return work;
+  return all_s - static_cast<double>(std::clock()) / CLOCKS_PER_SEC;
 }
 
 std::string today() {
@@ -227,6 +223,13 @@ std::string today() {
 }
 
 }  // namespace
+
+OthersWatch::OthersWatch() : began_s_(now_s()), others_s_(others_work_s()) {}
+
+double OthersWatch::share() const {
+  const double took_s = (now_s() - began_s_) * std::max(1U, std::thread::hardware_concurrency());
+  return std::max(0.0, others_work_s() - others_s_) / std::max(1e-6, took_s);
+}
 
 // Groups of `size` neighbours, all at once.
 static std::vector<cost::LinkTime> measure_groups(comm::World& world, RankExchange& ranks, cost::Link over,
@@ -303,7 +306,7 @@ std::vector<cost::LinkTime> measure_links(comm::World& world, cost::Link over) {
 
 cost::MachineProfile measure_machine(const MeasureOptions& options) {
   const double began = now_s();
-  const Work before = work_done();
+  const OthersWatch others;
   cost::MachineProfile profile;
   profile.cores = device::allowed_cores();
   const int threads = options.threads > 0 ? options.threads : profile.cores;
@@ -333,28 +336,38 @@ cost::MachineProfile measure_machine(const MeasureOptions& options) {
   if (kernels::host::avx512_bf16()) dtypes.push_back(Dtype::bf16);
   std::vector<int> teams{1};
   if (threads > 1) teams.push_back(threads);
-  std::vector<double> between_us, enqueue_us;
-  uint64_t number = 0;  // a program of its own each time: more sizes
+  // A program of its own each time: more sizes. Those that others disturbed most are left out, at most half.
+  struct Program {
+    double others_share = 0;
+    Dtype dtype = Dtype::f32;
+    StepMeasure found;
+  };
+  std::vector<Program> programs;
+  uint64_t number = 0;
   do {
     for (const int team : teams) {
       for (const Dtype dtype : dtypes) {
         tell("ops");
-        const StepMeasure found = measure_steps(draw_program(number++, dtype, team), 3);
-        for (const cost::OpTime& op : found.ops) {
-          profile.ops.add(op);
-          double& rate = dtype == Dtype::bf16 ? profile.bf16_flops_per_s : profile.f32_flops_per_s;
-          if (op.shape.kind == "linear" && op.shape.dtype == dtype) {
-            rate = std::max(rate, op.shape.flops / op.us * 1e6);
-          }
-        }
-        between_us.push_back(found.between_us);
-        enqueue_us.push_back(found.enqueue_us);
+        const OthersWatch watch;
+        StepMeasure found = measure_steps(draw_program(number++, dtype, team), 3);
+        programs.push_back({watch.share(), dtype, std::move(found)});
       }
     }
   } while (now_s() - began < options.seconds);
-  const Work after = work_done();
-  const double others_s = (after.all_s - before.all_s) - (after.own_s - before.own_s);
-  profile.others_share = std::max(0.0, others_s / ((now_s() - began) * profile.cores));
+  std::vector<double> shares, between_us, enqueue_us;
+  for (const Program& program : programs) shares.push_back(program.others_share);
+  const double most_share = std::max(kQuiet, median(shares));
+  for (const auto& [share, dtype, found] : programs) {
+    if (share > most_share) continue;
+    for (const cost::OpTime& op : found.ops) {
+      profile.ops.add(op);
+      double& rate = dtype == Dtype::bf16 ? profile.bf16_flops_per_s : profile.f32_flops_per_s;
+      if (op.shape.kind == "linear" && op.shape.dtype == dtype) rate = std::max(rate, op.shape.flops / op.us * 1e6);
+    }
+    between_us.push_back(found.between_us);
+    enqueue_us.push_back(found.enqueue_us);
+  }
+  profile.others_share = others.share();
   profile.launch_us = median(between_us);
   profile.enqueue_us = median(enqueue_us);
   return profile;

@@ -10,6 +10,19 @@
 
 namespace heddle::train {
 
+/// How busy other programs keep this machine from when it is made.
+class OthersWatch {
+ public:
+  OthersWatch();
+  /// Of the time of all cores, so far. Ticks of the system's clock: of less than half a second little is known.
+  double share() const;
+
+ private:
+  double began_s_, others_s_;
+};
+/// Measurements beside more than that are taken again where they can be.
+inline constexpr double kQuiet = 0.05;
+
 struct MeasureOptions {
   double seconds = 90;  // of the measurement, about
   int threads = 0;      // of a rank that has the machine to itself; 0: every core
