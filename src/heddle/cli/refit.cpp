@@ -56,9 +56,9 @@ Refit refit(const std::string& path, const std::vector<std::string>& set, const 
     const double shortest_s = step_s(std::exp(low)), longest_s = step_s(std::exp(high));
     constexpr double kFelt = 0.02;  // of a step: messages that change it less can't be told
     constexpr int kHalvings = 6;
-    if (seen.step_s < shortest_s || seen.step_s > longest_s) {  // no message explains it
-      ops = whole;
-    } else if (longest_s - shortest_s > kFelt * seen.step_s) {
+    if (seen.step_s < shortest_s || seen.step_s > longest_s || longest_s - shortest_s < kFelt * seen.step_s) {
+      ops = whole;  // no message explains it
+    } else {
       // A step grows with the messages' time: halve the interval of the factor's logarithm.
       for (int i = 0; i < kHalvings && now_s() < until_s; ++i) {
         const double middle = (low + high) / 2;
