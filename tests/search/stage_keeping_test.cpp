@@ -123,8 +123,9 @@ TEST(StageKeeping, IsSaidByHeddleAndRefusedByOthers) {
   EXPECT_TRUE(std::any_of(no.begin(), no.end(), [](const std::string& line) {
     return line.find("the same again on all stages") != std::string::npos;
   }));
-  launch.by_stage[3].offload = true;
-  EXPECT_FALSE(refusals_of(launch, "heddle").empty());
+  launch.by_stage[1].offload = launch.by_stage[2].offload = true;
+  EXPECT_NE(heddle_text(launch).find(R"(offload = ["expert_up:12-43"])"), std::string::npos) << heddle_text(launch);
+  EXPECT_TRUE(refusals_of(launch, "heddle").empty());
   // The last stage's words reach multi-token prediction too.
   ASSERT_EQ(launch.job.shape.mtp, 1);
   launch.by_stage.back() = {17, {.norms = true}};
@@ -132,6 +133,11 @@ TEST(StageKeeping, IsSaidByHeddleAndRefusedByOthers) {
   // Alike on all stages, no layers are named.
   launch.by_stage = {{12, {.norms = true}}, {15, {.norms = true}}, {17, {.norms = true}}, {17, {.norms = true}}};
   EXPECT_NE(heddle_text(launch).find(R"(recompute = ["norm"])"), std::string::npos);
+  EXPECT_EQ(heddle_text(launch).find("offload"), std::string::npos);
+  launch.by_stage.clear();
+  launch.job.recompute = {.full = true};
+  launch.job.software.offload_activations = true;
+  EXPECT_NE(heddle_text(launch).find(R"(offload = ["input"])"), std::string::npos) << heddle_text(launch);
 }
 
 TEST(Better, IsFasterSayableAndItsOwnAnswer) {

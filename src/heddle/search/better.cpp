@@ -76,8 +76,8 @@ void restrict_to(std::string_view target, Restriction& space, Job& job) {
     }
   }
   if (mindspeed) job.software.once_a_node = false;
-  if (!mindspeed && space.offload.empty()) space.offload = {0};
-  if (mindspeed && space.recompute.empty())  // by count of tokens only
+  if (target == "megatron" && space.offload.empty()) space.offload = {0};  // without pipeline only
+  if (mindspeed && space.recompute.empty())                                // by count of tokens only
     for (const RecomputeChoice& c : recompute_choices(job.shape))
       if (!c.recompute.experts) space.recompute.push_back(c.name);
   // Only Heddle's recompute words name layers.

@@ -44,23 +44,42 @@ std::vector<std::string> recompute_words_of(const model::Recompute& c, int64_t f
   return words;
 }
 
-std::vector<std::string> recompute_words_of(const Launch& launch) {
+// What leaves for the host: at least the part of the kept bytes that the estimate takes away. What is computed
+// again is not there to be sent.
+std::vector<std::string> offload_words_of(const StageKeeping& keeping, int64_t first, int64_t last,
+                                          int64_t layers) {
+  if (!keeping.offload || last < first) return {};
+  const model::Recompute& c = keeping.recompute;
+  const char* word = c.full ? "input" : c.experts ? "attention" : "expert_up";
+  return {first == 0 && last == layers - 1 ? word : fmt::format("{}:{}-{}", word, first, last)};
+}
+
+// Words of all stages; neighbours that keep the same are one range.
+struct Words {
+  std::vector<std::string> recompute, offload;
+};
+Words words_of(const Launch& launch) {
+  const Job& j = launch.job;
   // The blocks of multi-token prediction are the layers after the last, on the last stage.
-  const int64_t layers = launch.job.shape.layers + launch.job.shape.mtp;
-  if (launch.by_stage.empty()) return recompute_words_of(launch.job.recompute, 0, layers - 1, layers);
-  std::vector<std::string> words;
+  const int64_t layers = j.shape.layers + j.shape.mtp;
+  std::vector<StageKeeping> stages = launch.by_stage;
+  if (stages.empty()) stages = {{static_cast<int>(j.shape.layers), j.recompute, j.software.offload_activations}};
+  Words words;
+  const auto append = [](std::vector<std::string>& to, const std::vector<std::string>& more) {
+    to.insert(to.end(), more.begin(), more.end());
+  };
   int64_t first = 0;
-  for (size_t s = 0; s < launch.by_stage.size();) {
-    // Neighbours that keep the same are one range.
-    const model::Recompute& recompute = launch.by_stage[s].recompute;
+  for (size_t s = 0; s < stages.size();) {
+    const StageKeeping& keeping = stages[s];
     int64_t end = first;
-    const bool cut = recompute.full && recompute.every != 1;  // of each stage by itself
+    const bool cut = keeping.recompute.full && keeping.recompute.every != 1;  // of each stage by itself
     do {
-      end += launch.by_stage[s++].layers;
-      if (s == launch.by_stage.size()) end = layers;
-    } while (!cut && s < launch.by_stage.size() && launch.by_stage[s].recompute == recompute);
-    for (std::string& word : recompute_words_of(recompute, first, end - 1, layers))
-      words.push_back(std::move(word));
+      end += stages[s++].layers;
+      if (s == stages.size()) end = layers;
+    } while (!cut && s < stages.size() && stages[s].recompute == keeping.recompute &&
+             stages[s].offload == keeping.offload);
+    append(words.recompute, recompute_words_of(keeping.recompute, first, end - 1, layers));
+    append(words.offload, offload_words_of(keeping, first, end - 1, layers));
     first = end;
   }
   return words;
@@ -110,10 +129,6 @@ std::vector<std::string> heddle_refusals(const Launch& given) {
   when(j.frozen_base, "Heddle trains all weights");
   when(j.precision != cost::Precision::bf16,
        fmt::format("Heddle multiplies in bf16, f32 and f64, not {}", cost::name_of(j.precision)));
-  const bool offloads =
-      w.offload_activations || std::any_of(launch.by_stage.begin(), launch.by_stage.end(),
-                                           [](const StageKeeping& stage) { return stage.offload; });
-  when(offloads, "its offload counts a share of the activations, and memory.offload names values");
   when(w.sharded_weights, "Heddle does not shard weights over data ranks");
   when(w.captured > 0, "Heddle captures no graphs");
   when(std::fmod(j.sequence, 1) != 0, "a sequence is a whole number of tokens");
@@ -213,12 +228,17 @@ std::string heddle_text(const Launch& given) {
     key("within_rate", fmt::format("{:.1f}", j.device.inner.bytes_per_s / 1e9));
     key("across_rate", fmt::format("{:.1f}", j.device.outer.bytes_per_s / 1e9));
   }
-  const std::vector<std::string> words = recompute_words_of(launch);
-  if (!words.empty()) {
-    out += "\n[memory]\nrecompute = [";
-    for (size_t i = 0; i < words.size(); ++i) out += (i > 0 ? ", " : "") + toml_text(words[i]);
+  const Words words = words_of(launch);
+  const auto list = [&](const char* name, const std::vector<std::string>& of) {
+    if (of.empty()) return;
+    out += fmt::format("{} = [", name);
+    for (size_t i = 0; i < of.size(); ++i) out += (i > 0 ? ", " : "") + toml_text(of[i]);
     out += "]\n";
-  }
+  };
+  if (!words.recompute.empty() || !words.offload.empty()) out += "\n[memory]\n";
+  list("recompute", words.recompute);
+  list("offload", words.offload);
+  if (!words.offload.empty()) key("host_rate", fmt::format("{:.1f}", j.device.host_bytes_per_s / 1e9));
   return out;
 }
 
