@@ -19,6 +19,8 @@
 #include "bench/paced_run.h"
 #include "heddle/device/host/paced_time.h"
 #include "heddle/kernels/registry.h"
+#include "heddle/runtime/forecast.h"
+#include "heddle/train/profile_file.h"
 
 namespace heddle {
 namespace {
@@ -31,6 +33,7 @@ struct Options {
   bool json = false;
   int rounds = 5;
   double link_bytes_per_s = 125e6;  // of a host, each way
+  std::string profile;              // also foretell the steps, from what `heddle profile` measured on such links
   double compute_over_plain = 1.2;
 };
 
@@ -146,6 +149,18 @@ int run(const Options& options) {
   found["hosts"] = nodes;
   found["link_bytes_per_s"] = options.link_bytes_per_s;
   for (const std::string& name : names) found["step_seconds"][name] = median(seconds.at(name));
+  if (!options.profile.empty()) {
+    const cost::MachineProfile profile = train::read_profile(options.profile);
+    for (const std::string& name : names) {
+      runtime::ForecastInput input;
+      input.over = cost::Link::nodes;
+      for (int r = 0; r < world->size(); ++r) input.node_of.push_back(world->node_of(r));
+      input.pace_ns = variants.at(name)->pace_ns();
+      const runtime::Forecast f =
+          runtime::forecast(config, variants.at(name)->plan(), variants.at(name)->lowered(), profile, input);
+      found["foretold_seconds"][name] = f.step_us * 1e-6;
+    }
+  }
   found["plain_over_merged"] = over("merge");
   found["plain_over_rank_dedup"] = over("rank");
   found["plain_over_dedup"] = over("node");
@@ -170,10 +185,13 @@ int main(int argc, char** argv) {
       options.json = true;
     } else if (word == "--rounds" && i + 1 < argc) {
       options.rounds = std::max(1, std::atoi(argv[++i]));
+    } else if (word == "--profile" && i + 1 < argc) {
+      options.profile = argv[++i];
     } else if (word == "--link" && i + 1 < argc) {
       options.link_bytes_per_s = std::atof(argv[++i]);
     } else {
-      fmt::print(stderr, "usage: mpirun … bench_exchange [--json] [--rounds N] [--link BYTES_PER_S]\n");
+      fmt::print(stderr,
+                 "usage: mpirun … bench_exchange [--json] [--rounds N] [--link BYTES_PER_S] [--profile FILE]\n");
       return 2;
     }
   }

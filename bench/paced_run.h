@@ -102,6 +102,7 @@ class PacedRun {
 
   const plan::Plan& plan() const { return plan_; }
   const ir::StepProgram& program() const { return lowered_.program; }
+  const plan::Lowered& lowered() const { return lowered_; }
   runtime::Executor& executor() { return *executor_; }
 
   double step() {
@@ -152,8 +153,10 @@ class PacedRun {
         pace_ns.back().push_back(computes ? static_cast<int64_t>(work(stage, op) / work_per_s * 1e9) : 0);
       }
     }
+    pace_ns_ = pace_ns;
     executor_->set_pace(std::move(pace_ns));
   }
+  const std::vector<std::vector<int64_t>>& pace_ns() const { return pace_ns_; }
 
  private:
   void fill() {
@@ -188,6 +191,7 @@ class PacedRun {
   runtime::MeshCommunicators communicators_;
   std::unique_ptr<runtime::Executor> executor_;
   device::Batch batch_;
+  std::vector<std::vector<int64_t>> pace_ns_;
 };
 
 }  // namespace heddle::bench

@@ -234,10 +234,31 @@ class Cli(unittest.TestCase):
         self.heddle("profile", "tiny.toml", "--out", "machine.json")
         two = json.loads(self.heddle(*simulate, "--json", "--ranks", "2", "--set", "mesh.ep=2", "--trace",
                                      "step.perfetto").stdout)
-        self.assertEqual(sum(rank["alike"] for rank in two["ranks"]), 2)
+        self.assertEqual([rank["alike"] for rank in two["ranks"]], [2])  # both do the same
         self.assertIn("collect", two["exposed_seconds"])
+        memory = two["ranks"][0]["memory"]
+        self.assertEqual(max(memory["live_bytes"]), two["peak_live_bytes"])
+        self.assertEqual(memory["at_seconds"], sorted(memory["at_seconds"]))
+        self.assertGreater(two["caching_allocator_bytes"], two["peak_live_bytes"])
         self.assertIn(b"rank 1", (self.folder / "step.perfetto").read_bytes())
         self.assertIn("waiting for", self.heddle(*simulate).stdout)
+        on_two = [*simulate, "--ranks", "2", "--set", "mesh.ep=2"]
+        drawn = json.loads(self.heddle(*on_two, "--json", "--routing", "0.3", "--jitter", "0.1", "--draws", "9").stdout)
+        self.assertEqual(drawn["draws"]["count"], 9)
+        self.assertEqual([rank["alike"] for rank in drawn["ranks"]], [1, 1])
+        self.assertGreaterEqual(drawn["draws"]["step_seconds"]["p99"], drawn["draws"]["step_seconds"]["p50"])
+        self.assertIn("9 draws", self.heddle(*on_two, "--routing", "0.3", "--draws", "9").stdout)
+        self.refused("--routing is 'uneven', accepted: balanced, a spread such as 0.13, the folder or metrics of a run",
+                     *on_two, "--routing", "uneven")
+        self.refused("--routing -1: a spread is between 0 and 10", *on_two, "--routing=-1")
+        (self.folder / "counts.jsonl").write_text('{"step":1,"wall_time_s":0,"expert_loads":[[1,2]]}\n')
+        refused = self.heddle(*on_two, "--routing", "counts.jsonl", status=2).stderr
+        self.assertIn("counts.jsonl has the rows of", refused)
+        (self.folder / "counts.jsonl").write_text('{"step":1,"wall_time_s":0}\n')
+        self.refused("--routing counts.jsonl: no step of it has counted the experts' rows (train.eval_every says when)",
+                     *on_two, "--routing", "counts.jsonl")
+        self.refused("--hosts 2: the profile has no messages between hosts; `heddle profile --out FILE` under mpirun, on "
+                     "ranks of several hosts, adds them", *on_two, "--hosts", "2")
         (self.folder / "broken.json").write_text('{"heddle_profile": 9}')
         self.refused("broken.json: a profile of version 9, this program reads version 1: run heddle profile again", "simulate", "tiny.toml", "--profile", "broken.json")
 
