@@ -40,6 +40,7 @@ const Driver& driver() {
     find(d.unmap, "cuMemUnmap");
     find(d.set_access, "cuMemSetAccess");
     find(d.granularity, "cuMemGetAllocationGranularity");
+    find(d.tensor_map, "cuTensorMapEncodeTiled");
     return d;
   }();
   return entries;

@@ -12,7 +12,7 @@ namespace heddle::device {
 void check_cuda(cudaError_t status, const char* doing);
 void check_driver(CUresult status, const char* doing);
 
-/// The entries of the driver that arenas need, found at run time: a machine without a driver starts the program
+/// The entries of the driver that arenas and tensor copies need, found at run time: a machine without a driver starts the program
 /// too.
 struct Driver {
   decltype(&cuMemAddressReserve) address_reserve;
@@ -23,6 +23,7 @@ struct Driver {
   decltype(&cuMemUnmap) unmap;
   decltype(&cuMemSetAccess) set_access;
   decltype(&cuMemGetAllocationGranularity) granularity;
+  decltype(&cuTensorMapEncodeTiled) tensor_map;
 };
 const Driver& driver();
 

@@ -120,6 +120,11 @@ int64_t product_workspace_bytes();
 /// The vendor's library. False: it does not take this product.
 bool library_multiply(const ProductCall& product, void* workspace, void* stream);
 
+struct ProductArgs;
+/// Products of experts, cut by rows, on Hopper's own instructions: where the device is one and HEDDLE_WGMMA is 1.
+/// False: it doesn't take this one.
+bool hopper_grouped_rows(const ProductArgs& args, bool b_by_k, void* stream);
+
 /// acc (+)= Σ over rows; parts: f32 [ceil(T ÷ kMapRows), W].
 void add_column_parts(const float* parts, int64_t P, int64_t W, float* to, bool add, void* stream);
 /// sum = Σ of `count` doubles.

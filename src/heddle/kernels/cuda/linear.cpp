@@ -169,6 +169,7 @@ void grouped_rows(const KernelCall& call) {
   args.cut = Groups::rows;
   set_output(args, call.out[0], x.dtype);
   if (args.M == 0) return;
+  if (x.dtype == Dtype::bf16 && hopper_grouped_rows(args, backward, call.stream)) return;
   launch_product(x.dtype, false, backward, blocks_for(args.M, kProductM) + E, 1, args, call.stream);
 }
 

@@ -1,6 +1,7 @@
 // Matrix products on the tensor cores (bf16) or by fused multiply-adds (f32): tiles of 128×128, three stages of
 // asynchronous copies. With experts, a block finds its own tile from the offsets on the device, so that the host
 // need not know how many rows each has.
+#include "heddle/kernels/cuda/group_tiles.h"
 #include "heddle/kernels/cuda/product_kernels.h"
 #include "heddle/kernels/cuda/tile.h"
 
@@ -10,27 +11,6 @@ namespace {
 
 constexpr int kWarpsN = 4, kWarpsM = 2;
 constexpr int kFragmentsM = kProductM / kWarpsM / 16, kFragmentsN = kProductN / kWarpsN / 8;
-
-/// Which group has the tile of rows `tile`, and which of its tiles that is; group −1: none. By the first warp.
-HEDDLE_DEVICE void find_tile(const ProductArgs& args, int64_t tile, int32_t* group, int32_t* tile_in_group) {
-  const int lane = static_cast<int>(threadIdx.x);
-  int64_t before = 0;
-  for (int64_t first = 0; first < args.groups; first += kWarp) {
-    const int64_t e = first + lane;
-    int tiles = e < args.groups ? (args.offsets[e + 1] - args.offsets[e] + kProductM - 1) / kProductM : 0;
-    int own = tiles;
-    for (int step = 1; step < kWarp; step *= 2) {  // sums up to here
-      const int other = __shfl_sync(kFullWarp, tiles, lane - step < 0 ? lane : lane - step);
-      if (lane >= step) tiles += other;
-    }
-    const int64_t end = before + tiles;
-    if (tile >= end - own && tile < end) {
-      group[0] = static_cast<int32_t>(e);
-      tile_in_group[0] = static_cast<int32_t>(tile - (end - own));
-    }
-    before += __shfl_sync(kFullWarp, tiles, kWarp - 1);
-  }
-}
 
 }  // namespace
 
@@ -49,7 +29,7 @@ HEDDLE_KERNEL void HEDDLE_BOUNDS(kProductThreads) product(ProductArgs args) {
   if (args.cut == Groups::rows) {
     if (threadIdx.x == 0) found[0] = -1;
     __syncthreads();
-    if (threadIdx.x < kWarp) find_tile(args, blockIdx.y, found, found + 1);
+    if (threadIdx.x < kWarp) find_tile(args.offsets, args.groups, kProductM, blockIdx.y, found, found + 1);
     __syncthreads();
     if (found[0] < 0) return;
     group = found[0];

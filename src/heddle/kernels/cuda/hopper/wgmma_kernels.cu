@@ -1,0 +1,179 @@
+// Products of experts on Hopper's own instructions. One warp copies tiles of 64 in k with the tensor copy engine, four
+// stages ahead; two warpgroups multiply them, 64 rows by 256 columns each. Both tiles lie in shared memory in rows of
+// 128 bytes with the engine's swizzle, by k (a, and b where it lies [N, K]) or by column (b where it lies [K, N], in
+// four boxes of 64 columns). What a tile holds of another expert's rows or columns is multiplied and not stored.
+//
+// Instructions and descriptors: NVIDIA, PTX ISA 8.x, "Asynchronous Warpgroup Level Matrix Instructions" and "Tensor
+// copies"; layouts by k and by column as there.
+#include "heddle/kernels/cuda/group_tiles.h"
+#include "heddle/kernels/cuda/hopper/wgmma_kernels.h"
+
+namespace heddle::kernels::cuda {
+
+namespace {
+
+HEDDLE_DEVICE uint32_t shared_address(const void* at) {
+  return static_cast<uint32_t>(__cvta_generic_to_shared(at));
+}
+
+HEDDLE_DEVICE void make_barrier(uint32_t barrier, int arrivals) {
+  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals) : "memory");
+}
+HEDDLE_DEVICE void arrive(uint32_t barrier) {
+  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
+}
+HEDDLE_DEVICE void expect_bytes(uint32_t barrier, uint32_t bytes) {
+  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
+}
+HEDDLE_DEVICE void wait_for(uint32_t barrier, uint32_t parity) {
+  asm volatile(
+      "{\n.reg .pred p;\nagain:\nmbarrier.try_wait.parity.shared::cta.b64 p, [%0], %1;\n@p bra done;\nbra again;\n"
+      "done:\n}\n" ::"r"(barrier),
+      "r"(parity)
+      : "memory");
+}
+/// A box of the tensor, from (column, row) on.
+HEDDLE_DEVICE void copy_box(uint32_t to, const CUtensorMap* map, int32_t column, int32_t row, uint32_t barrier) {
+  asm volatile(
+      "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3}], [%4];" ::
+          "r"(to),
+      "l"(map), "r"(column), "r"(row), "r"(barrier)
+      : "memory");
+}
+
+/// A tile in shared memory in rows of 128 swizzled bytes. `next`: from 64 columns to the next 64 (by column only);
+/// eight rows on is always 1024 bytes.
+HEDDLE_DEVICE uint64_t tile_at(uint32_t address, uint32_t next) {
+  constexpr uint64_t kSwizzle128 = uint64_t{1} << 62;
+  return (address & 0x3ffffu) >> 4 | static_cast<uint64_t>(next >> 4) << 16 | uint64_t{1024 >> 4} << 32 | kSwizzle128;
+}
+
+/// c[64, 128] (+)= a·b over 16 of k.
+template <bool b_by_k>
+HEDDLE_DEVICE void multiply(float (&c)[64], uint64_t a, uint64_t b, bool add) {
+  asm volatile(
+      "{\n.reg .pred p;\nsetp.ne.b32 p, %66, 0;\n"
+      "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 {"
+      "%0, %1, %2, %3, %4, %5, %6, %7, "
+      "%8, %9, %10, %11, %12, %13, %14, %15, "
+      "%16, %17, %18, %19, %20, %21, %22, %23, "
+      "%24, %25, %26, %27, %28, %29, %30, %31, "
+      "%32, %33, %34, %35, %36, %37, %38, %39, "
+      "%40, %41, %42, %43, %44, %45, %46, %47, "
+      "%48, %49, %50, %51, %52, %53, %54, %55, "
+      "%56, %57, %58, %59, %60, %61, %62, %63}, "
+      "%64, %65, p, 1, 1, 0, %67;\n}\n"
+      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3]),
+        "+f"(c[4]), "+f"(c[5]), "+f"(c[6]), "+f"(c[7]),
+        "+f"(c[8]), "+f"(c[9]), "+f"(c[10]), "+f"(c[11]),
+        "+f"(c[12]), "+f"(c[13]), "+f"(c[14]), "+f"(c[15]),
+        "+f"(c[16]), "+f"(c[17]), "+f"(c[18]), "+f"(c[19]),
+        "+f"(c[20]), "+f"(c[21]), "+f"(c[22]), "+f"(c[23]),
+        "+f"(c[24]), "+f"(c[25]), "+f"(c[26]), "+f"(c[27]),
+        "+f"(c[28]), "+f"(c[29]), "+f"(c[30]), "+f"(c[31]),
+        "+f"(c[32]), "+f"(c[33]), "+f"(c[34]), "+f"(c[35]),
+        "+f"(c[36]), "+f"(c[37]), "+f"(c[38]), "+f"(c[39]),
+        "+f"(c[40]), "+f"(c[41]), "+f"(c[42]), "+f"(c[43]),
+        "+f"(c[44]), "+f"(c[45]), "+f"(c[46]), "+f"(c[47]),
+        "+f"(c[48]), "+f"(c[49]), "+f"(c[50]), "+f"(c[51]),
+        "+f"(c[52]), "+f"(c[53]), "+f"(c[54]), "+f"(c[55]),
+        "+f"(c[56]), "+f"(c[57]), "+f"(c[58]), "+f"(c[59]),
+        "+f"(c[60]), "+f"(c[61]), "+f"(c[62]), "+f"(c[63])
+      : "l"(a), "l"(b), "r"(add ? 1 : 0), "n"(b_by_k ? 1 : 0));
+}
+
+}  // namespace
+
+template <bool b_by_k>
+HEDDLE_KERNEL void __launch_bounds__(kWgmmaThreads, 1) product_wgmma(HEDDLE_CONSTANT WgmmaArgs args) {
+  HEDDLE_DYNAMIC_SHARED(shared);
+  HEDDLE_SHARED(int32_t, found, 2);
+  const ProductArgs& p = args.product;
+  const uint32_t stages = (shared_address(shared) + 1023) / 1024 * 1024;
+  const uint32_t full = stages + kWgmmaStages * kWgmmaStageBytes, empty = full + 8 * kWgmmaStages;
+  if (threadIdx.x == 0) {
+    found[0] = -1;
+    for (int s = 0; s < kWgmmaStages; ++s) {
+      make_barrier(full + 8 * s, 1);
+      make_barrier(empty + 8 * s, kWgmmaConsumers / kWarp);
+    }
+    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+  }
+  __syncthreads();
+  if (threadIdx.x < kWarp) find_tile(p.offsets, p.groups, kWgmmaM, blockIdx.y, found, found + 1);
+  __syncthreads();
+  if (found[0] < 0) return;
+  const int32_t group = found[0], begin = p.offsets[group], rows = p.offsets[group + 1] - begin;
+  const int32_t m0 = found[1] * kWgmmaM, n0 = static_cast<int32_t>(blockIdx.x) * kWgmmaN;
+  const int tiles = static_cast<int>(p.K / kWgmmaK);
+
+  if (threadIdx.x >= kWgmmaConsumers) {
+    if (threadIdx.x > kWgmmaConsumers) return;
+    for (int t = 0; t < tiles; ++t) {
+      const int stage = t % kWgmmaStages;
+      const uint32_t tile_a = stages + stage * kWgmmaStageBytes, tile_b = tile_a + kWgmmaM * kWgmmaK * 2;
+      const int32_t k = t * kWgmmaK;
+      wait_for(empty + 8 * stage, (t / kWgmmaStages & 1) ^ 1);
+      expect_bytes(full + 8 * stage, kWgmmaStageBytes);
+      copy_box(tile_a, &args.a, k, begin + m0, full + 8 * stage);
+      if constexpr (b_by_k) {
+        const auto first = static_cast<int32_t>(group * p.K);
+        for (int n = 0; n < kWgmmaN; n += 64) {
+          copy_box(tile_b + n * kWgmmaK * 2, &args.b, n0 + n, first + k, full + 8 * stage);
+        }
+      } else {
+        copy_box(tile_b, &args.b, k, static_cast<int32_t>(group * p.N) + n0, full + 8 * stage);
+      }
+    }
+    return;
+  }
+
+  const int warpgroup = static_cast<int>(threadIdx.x) / 128, warp = static_cast<int>(threadIdx.x) / kWarp % 4;
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  float left[64], right[64];  // of 128 columns each
+  for (int t = 0; t < tiles; ++t) {
+    const int stage = t % kWgmmaStages;
+    const uint32_t tile_a = stages + stage * kWgmmaStageBytes + warpgroup * 64 * kWgmmaK * 2;
+    const uint32_t tile_b = stages + stage * kWgmmaStageBytes + kWgmmaM * kWgmmaK * 2;
+    wait_for(full + 8 * stage, t / kWgmmaStages & 1);
+    asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+    HEDDLE_UNROLL
+    for (int k = 0; k < kWgmmaK; k += 16) {
+      // On by 16 of k: 32 bytes within the rows, or 16 rows of 128 bytes. The right half is 128 rows, or two boxes, on.
+      const uint64_t a = tile_at(tile_a + k * 2, 0);
+      const uint32_t b = tile_b + (b_by_k ? k * 128 : k * 2), next = b_by_k ? 64 * kWgmmaK * 2 : 0;
+      multiply<b_by_k>(left, a, tile_at(b, next), t > 0 || k > 0);
+      multiply<b_by_k>(right, a, tile_at(b + 128 * kWgmmaK * 2, next), t > 0 || k > 0);
+    }
+    asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+    // The products of the tile before have ended: its stage may be filled again.
+    asm volatile("wgmma.wait_group.sync.aligned 1;" ::: "memory");
+    if (t > 0 && lane == 0) arrive(empty + 8 * ((t - 1) % kWgmmaStages));
+  }
+  asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
+
+  const auto store = [&](const float (&c)[64], int first_column) {
+    HEDDLE_UNROLL
+    for (int i = 0; i < 64; i += 2) {
+      const int64_t row = m0 + warpgroup * 64 + warp * 16 + lane / 4 + i % 4 / 2 * 8;
+      const int64_t column = n0 + first_column + i / 4 * 8 + lane % 4 * 2;
+      if (row >= rows || column >= p.N) continue;  // N is even
+      const int64_t at = (begin + row) * p.c_pitch + column;
+      if (p.wide) {
+        float* to = static_cast<float*>(p.c) + at;
+        to[0] = c[i];
+        to[1] = c[i + 1];
+      } else {
+        *reinterpret_cast<uint32_t*>(static_cast<Bf16*>(p.c) + at) =
+            rounded<Bf16>(c[i]).bits | static_cast<uint32_t>(rounded<Bf16>(c[i + 1]).bits) << 16;
+      }
+    }
+  };
+  store(left, 0);
+  store(right, 128);
+}
+
+template HEDDLE_KERNEL void product_wgmma<false>(HEDDLE_CONSTANT WgmmaArgs args);
+template HEDDLE_KERNEL void product_wgmma<true>(HEDDLE_CONSTANT WgmmaArgs args);
+
+}  // namespace heddle::kernels::cuda
