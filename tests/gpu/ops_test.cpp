@@ -60,6 +60,21 @@ class Ops : public testing::TestWithParam<CaseMaker> {
 INSTANTIATE_TEST_SUITE_P(All, Ops, testing::ValuesIn(differentiable_cases()),
                          [](const auto& info) { return info.param.name; });
 
+/// Rows of experts in whole tiles and beyond, as wide as Hopper's kernel wants them (HEDDLE_WGMMA=1).
+class Products : public Ops {};
+INSTANTIATE_TEST_SUITE_P(Tiles, Products,
+                         testing::Values(CaseMaker{"grouped_linear_tiles", [](Dtype X, int64_t B) {
+                                                     const Routing routing = random_routing(B * 150, 2, 5, 5, {3});
+                                                     return OpCase{"grouped_linear_tiles",
+                                                                   "grouped_linear",
+                                                                   {activation(random_tensor(X, {B * 300, 128}, 6)),
+                                                                    weight(random_tensor(X, {5, 192, 128}, 7)),
+                                                                    metadata(routing.offsets)},
+                                                                   {},
+                                                                   {}};
+                                                   }}));
+TEST_P(Products, bf16) { expect_gradient_like_reference(GetParam().make(Dtype::bf16, 1), Dtype::bf16); }
+
 TEST_P(Ops, bf16) {
   for (const int64_t B : {2, 0}) expect_gradient_like_reference(GetParam().make(Dtype::bf16, B), Dtype::bf16);
 }
