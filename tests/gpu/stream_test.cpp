@@ -1,0 +1,245 @@
+// Streams of CUDA devices over a runtime that only keeps lists: what is put on streams, events and graphs is run in
+// a drawn order that waits allow, and every launch must come after all that it waits for. It knows nothing of
+// devices.
+#include <cuda_runtime_api.h>
+#include <gtest/gtest.h>
+
+#include <deque>
+#include <map>
+#include <memory>
+#include <set>
+
+#include "heddle/base/random.h"
+#include "heddle/device/cuda/cuda_stream.h"
+#include "heddle/ops/ops.h"
+
+// ---- The runtime
+
+struct CUevent_st {
+  int recorded = 0, reached = 0;
+};
+struct CUgraph_st {
+  std::vector<int> marks;
+};
+struct CUgraphExec_st : CUgraph_st {};
+struct CUstream_st {
+  struct Item {
+    std::vector<int> marks;
+    CUevent_st* event = nullptr;
+    int version = 0;
+    bool waits = false;
+  };
+  std::deque<Item> items;
+  CUgraph_st* capturing = nullptr;
+};
+
+namespace {
+
+std::set<CUstream_st*> streams;
+std::vector<int> done;  // marks, in the order in which they ran
+int graphs_launched = 0, captures = 0;
+uint64_t drawn = 0;
+
+/// Runs the first item of a stream that can go on; false: none can.
+bool run_one() {
+  std::vector<CUstream_st*> able;
+  for (CUstream_st* s : streams) {
+    if (s->items.empty()) continue;
+    const CUstream_st::Item& item = s->items.front();
+    if (!item.waits || item.event->reached >= item.version) able.push_back(s);
+  }
+  if (able.empty()) return false;
+  CUstream_st* s = able[heddle::RandomKey(3).bits(drawn++) % able.size()];
+  const CUstream_st::Item item = s->items.front();
+  s->items.pop_front();
+  done.insert(done.end(), item.marks.begin(), item.marks.end());
+  if (item.event != nullptr && !item.waits) item.event->reached = std::max(item.event->reached, item.version);
+  return true;
+}
+
+void mark(cudaStream_t stream, int number) {
+  if (stream->capturing != nullptr) {
+    stream->capturing->marks.push_back(number);
+  } else {
+    stream->items.push_back({{number}});
+  }
+}
+
+}  // namespace
+
+extern "C" {
+cudaError_t cudaSetDevice(int) { return cudaSuccess; }
+cudaError_t cudaGetLastError() { return cudaSuccess; }
+const char* cudaGetErrorString(cudaError_t) { return "an error"; }
+const char* cudaGetErrorName(cudaError_t) { return "error"; }
+cudaError_t cudaGetDriverEntryPointByVersion(const char*, void**, unsigned, unsigned long long,
+                                             cudaDriverEntryPointQueryResult*) {
+  return cudaErrorNotSupported;
+}
+cudaError_t cudaDeviceGetStreamPriorityRange(int*, int*) { return cudaSuccess; }
+cudaError_t cudaStreamCreateWithPriority(cudaStream_t* s, unsigned, int) {
+  streams.insert(*s = new CUstream_st);
+  return cudaSuccess;
+}
+cudaError_t cudaStreamDestroy(cudaStream_t s) {
+  streams.erase(s);
+  delete s;
+  return cudaSuccess;
+}
+cudaError_t cudaStreamSynchronize(cudaStream_t s) {
+  while (!s->items.empty()) {
+    if (!run_one()) return cudaErrorUnknown;
+  }
+  return cudaSuccess;
+}
+cudaError_t cudaEventCreate(cudaEvent_t* e) {
+  *e = new CUevent_st;
+  return cudaSuccess;
+}
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t* e, unsigned) { return cudaEventCreate(e); }
+cudaError_t cudaEventDestroy(cudaEvent_t e) {
+  delete e;
+  return cudaSuccess;
+}
+cudaError_t cudaEventRecord(cudaEvent_t e, cudaStream_t s) {
+  if (s->capturing != nullptr) return cudaErrorStreamCaptureUnsupported;
+  s->items.push_back({{}, e, ++e->recorded});
+  return cudaSuccess;
+}
+cudaError_t cudaEventQuery(cudaEvent_t e) { return e->reached >= e->recorded ? cudaSuccess : cudaErrorNotReady; }
+cudaError_t cudaEventSynchronize(cudaEvent_t e) {
+  while (e->reached < e->recorded) {
+    if (!run_one()) return cudaErrorUnknown;
+  }
+  return cudaSuccess;
+}
+cudaError_t cudaEventElapsedTime(float*, cudaEvent_t, cudaEvent_t) { return cudaSuccess; }
+cudaError_t cudaStreamWaitEvent(cudaStream_t s, cudaEvent_t e, unsigned) {
+  if (s->capturing != nullptr) return cudaErrorStreamCaptureIsolation;
+  s->items.push_back({{}, e, e->recorded, true});
+  return cudaSuccess;
+}
+cudaError_t cudaStreamBeginCapture(cudaStream_t s, cudaStreamCaptureMode) {
+  s->capturing = new CUgraph_st;
+  ++captures;
+  return cudaSuccess;
+}
+cudaError_t cudaStreamEndCapture(cudaStream_t s, cudaGraph_t* graph) {
+  *graph = std::exchange(s->capturing, nullptr);
+  return cudaSuccess;
+}
+cudaError_t cudaGraphInstantiate(cudaGraphExec_t* exec, cudaGraph_t graph, unsigned long long) {
+  *exec = new CUgraphExec_st{*graph};
+  return cudaSuccess;
+}
+cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
+  delete graph;
+  return cudaSuccess;
+}
+cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec) {
+  delete exec;
+  return cudaSuccess;
+}
+cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t s) {
+  ++graphs_launched;
+  s->items.push_back({exec->marks});
+  return cudaSuccess;
+}
+}  // extern "C"
+
+// ---- The tests
+
+namespace heddle::device {
+namespace {
+
+/// The mark is the address of the operand; those of a step repeat in the next, as in an arena.
+void note(const KernelCall& call) {
+  mark(static_cast<cudaStream_t>(call.stream), static_cast<int>(reinterpret_cast<intptr_t>(call.in[0].data)));
+}
+
+struct Planned {
+  int stream;
+  bool repeats;
+  std::vector<std::pair<int, uint64_t>> waits;  // stream, launches of it in this step
+};
+
+/// Steps of one drawn program on three streams. After each step all that was put on streams has run, each launch
+/// after those before it on its stream and those that it waits for.
+void run_program(uint64_t draw, int ops, int steps, bool graphs) {
+  const RandomKey key = RandomKey(17).with(draw);
+  uint64_t n = 0;
+  const auto pick = [&](uint64_t below) { return key.bits(n++) % below; };
+  std::vector<Planned> program;
+  uint64_t planned[3] = {};
+  for (int i = 0; i < ops; ++i) {
+    Planned op{.stream = pick(4) == 0 ? static_cast<int>(1 + pick(2)) : 0, .repeats = pick(20) != 0, .waits = {}};
+    for (int other = 0; other < 3; ++other) {
+      if (other != op.stream && planned[other] > 0 && pick(op.stream == 0 ? 12 : 3) == 0) {
+        op.waits.emplace_back(other, 1 + pick(planned[other]));
+      }
+    }
+    ++planned[op.stream];
+    program.push_back(op);
+  }
+  ir::Op repeating, reading;
+  repeating.def = &ops::find("add");
+  reading.def = &ops::find("load_tokens");
+  std::vector<std::unique_ptr<CudaStream>> all;
+  for (const char* name : {"compute", "comm", "copy"}) all.push_back(std::make_unique<CudaStream>(0, name, graphs));
+  std::vector<std::vector<int>> launched(3);  // marks of all steps
+  for (int step = 0; step < steps; ++step) {
+    done.clear();
+    const size_t before[] = {launched[0].size(), launched[1].size(), launched[2].size()};
+    std::vector<std::pair<int, int>> after;  // this mark, after that one
+    for (int i = 0; i < ops; ++i) {
+      const Planned& op = program[static_cast<size_t>(i)];
+      const auto s = static_cast<size_t>(op.stream);
+      const int number = i + 1;
+      for (const auto& [other, count] : op.waits) {
+        const size_t at = before[other] + count;
+        all[s]->wait(*all[static_cast<size_t>(other)], at);
+        after.emplace_back(number, launched[static_cast<size_t>(other)][at - 1]);
+      }
+      if (launched[s].size() > before[s]) after.emplace_back(number, launched[s].back());
+      TensorView view;
+      view.data = reinterpret_cast<void*>(static_cast<intptr_t>(number));
+      Launch launch;
+      launch.run = note;
+      launch.call.op = op.repeats ? &repeating : &reading;
+      launch.call.in = {&view, 1};
+      all[s]->launch(launch);
+      launched[s].push_back(number);
+      if (i % 97 == 50) {  // a host stall
+        all[s]->synchronize(launched[s].size());
+        EXPECT_NE(std::find(done.begin(), done.end(), number), done.end()) << "draw " << draw;
+      }
+    }
+    for (auto& stream : all) stream->synchronize(0);
+    std::map<int, size_t> place;
+    for (size_t i = 0; i < done.size(); ++i) place[done[i]] = i;
+    EXPECT_EQ(done.size(), static_cast<size_t>(ops));
+    EXPECT_EQ(place.size(), static_cast<size_t>(ops)) << "draw " << draw << ", step " << step;
+    for (const auto& [later, earlier] : after) {
+      EXPECT_LT(place[earlier], place[later]) << "draw " << draw << ", step " << step;
+    }
+  }
+}
+
+TEST(CudaStreams, LaunchesComeAfterWhatTheyWaitFor) {
+  for (uint64_t draw = 0; draw < 20; ++draw) run_program(draw, 200, 3, false);
+  EXPECT_EQ(captures, 0);
+}
+
+TEST(CudaStreams, SoDoTheyAsGraphs) {
+  captures = graphs_launched = 0;
+  for (uint64_t draw = 0; draw < 20; ++draw) run_program(draw, 200, 5, true);
+  EXPECT_GT(captures, 0);
+  EXPECT_EQ(graphs_launched, 4 * captures);  // every step but the first, of five
+}
+
+TEST(CudaStreams, BeyondTheRingOfEvents) {
+  for (const bool graphs : {false, true}) run_program(100, 3000, 3, graphs);
+}
+
+}  // namespace
+}  // namespace heddle::device
