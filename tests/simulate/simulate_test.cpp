@@ -295,6 +295,20 @@ TEST(Simulate, RanksOfAClassCanBeWalkedOnce) {
   EXPECT_DOUBLE_EQ(simulate::simulate(program, input).step_us, apart_us);
 }
 
+// Refused at once, not when the memory is full.
+TEST(Simulate, TooManyRanksThatDifferAreRefused) {
+  ir::Stage stage;
+  for (int i = 0; i < 400; ++i) put(stage, work, Phase::F, {}, 1, fmt::format("op {}", i));
+  ir::StepProgram program = forward_only({stage});
+  program.class_of_rank.assign(40'000, 0);
+  simulate::SimulationInput input = written_durations();
+  EXPECT_THROW(simulate::simulate(program, input), ConfigError);
+  input.ranks_differ = false;
+  EXPECT_EQ(simulate::simulate(program, input).ranks.size(), 1u);
+  input.jitter = 0.1;
+  EXPECT_THROW(simulate::simulate(program, input), ConfigError);
+}
+
 TEST(Simulate, ACommunicationWithoutAGroupIsRefused) {
   EXPECT_THROW(simulate::simulate(pipeline(2, 1, 1, 1, 0), written_durations()), InternalError);
 }

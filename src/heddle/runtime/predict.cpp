@@ -38,7 +38,7 @@ class DryIssuer : public ir::Issuer {
 };
 
 // How often sizes are drawn is what counts, and every microbatch draws its own: steps of many need not be as many.
-constexpr int kUnevenSteps = 24, kFewestUnevenSteps = 3, kUnevenMicrobatches = 192;
+constexpr int kUnevenSteps = 24, kFewestUnevenSteps = 2, kUnevenMicrobatches = 192;
 int uneven_steps(const ir::StepProgram& program) {
   return std::clamp(kUnevenMicrobatches / std::max(1, program.microbatches), kFewestUnevenSteps, kUnevenSteps);
 }
@@ -56,7 +56,6 @@ void place_uneven_steps(const ir::StepProgram& program, int rank, std::string_vi
   }
 }
 
-constexpr int kRounds = 2;  // the second finds the places that the first left, and knows its peaks
 constexpr double kMostCrowding = 4;
 
 // How many times the balanced rows a rank's experts are given room for.
@@ -70,14 +69,14 @@ double crowding_of(const ir::StepProgram& program, int rank) {
   return std::min(most, kMostCrowding);
 }
 
-}  // namespace
-
-MemoryPrediction predict_memory(const ir::StepProgram& program, int rank, std::string_view backend,
-                                int64_t capacity_bytes, double crowding) {
+// One step of each purpose: where its values lie, every later one's do. With `tensors` a second one, which knows
+// the peak at which to look at them.
+MemoryPrediction walked(const ir::StepProgram& program, int rank, std::string_view backend, int64_t capacity_bytes,
+                        double crowding, bool tensors) {
   DryIssuer issuer(program, rank, backend, crowding);
   ir::Walk walk(program, rank, capacity_bytes);
   MemoryPrediction prediction;
-  for (int round = 0; round < kRounds; ++round) {
+  for (int round = 0; round < (tensors ? 2 : 1); ++round) {
     walk.keep_peak = round > 0;
     walk.peak_from_bytes = prediction.peak_live_bytes;
     for (int p = 0; p < ir::kPurposes; ++p) {
@@ -97,23 +96,30 @@ MemoryPrediction predict_memory(const ir::StepProgram& program, int rank, std::s
   return prediction;
 }
 
+}  // namespace
+
+MemoryPrediction predict_memory(const ir::StepProgram& program, int rank, std::string_view backend,
+                                int64_t capacity_bytes, double crowding) {
+  return walked(program, rank, backend, capacity_bytes, crowding, true);
+}
+
 int64_t arena_bytes(const ir::StepProgram& program, int rank, std::string_view backend, int64_t limit_bytes,
                     bool tried) {
   const double crowding = crowding_of(program, rank);
-  const MemoryPrediction roomy = predict_memory(program, rank, backend, 0, crowding);
+  const MemoryPrediction roomy = walked(program, rank, backend, 0, crowding, false);
   // What was copied to the host frees its place late, and where there is room the arena grows meanwhile.
   const int64_t least = roomy.host_reserved_bytes > 0 ? roomy.peak_live_bytes : roomy.reserved_bytes;
   for (const double more : {1.0, 1.03, 1.06, 1.1, 1.15, 1.2, 1.35, 1.5, 2.0, 3.0}) {
     const auto capacity = ir::storage_bytes(static_cast<int64_t>(more * static_cast<double>(least)));
     if (capacity >= limit_bytes) break;
     try {
-      predict_memory(program, rank, backend, capacity, crowding);
+      walked(program, rank, backend, capacity, crowding, false);
       if (crowding > 1 && tried) place_uneven_steps(program, rank, backend, capacity, crowding);
       return capacity;
     } catch (const ir::OutOfMemory&) {  // fragments; a little more room helps
     }
   }
-  predict_memory(program, rank, backend, limit_bytes);
+  walked(program, rank, backend, limit_bytes, 1, false);
   return limit_bytes;
 }
 

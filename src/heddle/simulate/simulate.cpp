@@ -5,7 +5,9 @@
 #include <deque>
 #include <limits>
 #include <memory>
+#include <numeric>
 #include <queue>
+#include <set>
 
 #include "heddle/base/error.h"
 #include "heddle/base/random.h"
@@ -36,21 +38,34 @@ Recordings record_all(const ir::StepProgram& program, const SimulationInput& inp
   const size_t ranks = program.class_of_rank.size();
   HEDDLE_CHECK(input.alike.empty() || input.alike.size() == ranks, "{} of {} ranks are alike", input.alike.size(),
                ranks);
+  const auto key_of = [&](size_t r) {
+    const int alike = input.ranks_differ ? static_cast<int>(r) : input.alike.empty() ? 0 : input.alike[r];
+    return std::pair{program.class_of_rank[r], alike};
+  };
+  std::map<int, std::set<int>> apart;  // of each class
+  for (size_t r = 0; r < ranks; ++r) apart[key_of(r).first].insert(key_of(r).second);
   Recordings recordings;
   std::map<std::pair<int, int>, std::shared_ptr<const Recording>> known;
+  std::set<int> seen;
   size_t ops = 0;
+  for (size_t r = 0; r < ranks; ++r) {  // those of a class run as many ops: tell before they are all walked
+    const int c = program.class_of_rank[r];
+    if (!seen.insert(c).second) continue;
+    auto& recording = known[key_of(r)];
+    recording = std::make_shared<Recording>(record(program, static_cast<int>(r), input));
+    ops += recording->ops.size() * apart.at(c).size();
+    if (ops > kMostOps)
+      config_error(
+          "simulate: {} of {} ranks differ; those of {} stages alone run {} ops, at most {} can be simulated: "
+          "fewer "
+          "ranks or microbatches, or balanced routing",
+          std::accumulate(apart.begin(), apart.end(), size_t{0},
+                          [](size_t n, const auto& of) { return n + of.second.size(); }),
+          ranks, seen.size(), ops, kMostOps);
+  }
   for (size_t r = 0; r < ranks; ++r) {
-    const int alike = input.ranks_differ ? static_cast<int>(r) : input.alike.empty() ? 0 : input.alike[r];
-    auto& recording = known[{program.class_of_rank[r], alike}];
-    if (!recording) {
-      recording = std::make_shared<Recording>(record(program, static_cast<int>(r), input));
-      ops += recording->ops.size();
-      if (ops > kMostOps)
-        config_error(
-            "simulate: {} of {} ranks differ and run {} ops already, at most {}; fewer ranks or "
-            "microbatches, or balanced routing, can be simulated",
-            known.size(), ranks, ops, kMostOps);
-    }
+    auto& recording = known[key_of(r)];
+    if (!recording) recording = std::make_shared<Recording>(record(program, static_cast<int>(r), input));
     recordings.push_back(recording);
   }
   return recordings;
