@@ -196,6 +196,7 @@ void attempt_all(Chooser& chooser) {
     chooser.vary("parallel.weave", {"off", "layers", "pairs"});
   }
   chooser.vary("memory.recompute", {"norm,activation", "medium", "moe", "full"});
+  chooser.vary("memory.offload", {"input", "layer", "input,layer"});
   chooser.vary("train.microbatch", sizes);
 }
 
