@@ -2,8 +2,6 @@
 // training steps of a configuration on one rank, all variants taking turns in one run.
 //
 //   build/bench_recompute [--offload] [--json] [--rounds N] [CONFIG]      (examples/demo.toml)
-#include "heddle/passes/offload.h"
-
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -11,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "heddle/observe/table.h"
+#include "heddle/passes/offload.h"
 #include "heddle/train/run_config_plan.h"
 #include "tests/simulate/tiny_step.h"
 

@@ -66,7 +66,8 @@ inline void expect_same_bits(const model::ModelConfig& c, const plan::Plan& plan
   for (size_t i = 0; i < with.values.size(); ++i) {
     EXPECT_EQ(with.values[i].first, without.values[i].first);
     EXPECT_EQ(with.values[i].second, without.values[i].second)
-        << with.values[i].first << " with '" << plan.recompute << "' made again and '" << plan.offload << "' on the host";
+        << with.values[i].first << " with '" << plan.recompute << "' made again and '" << plan.offload
+        << "' on the host";
   }
 }
 

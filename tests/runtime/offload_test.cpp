@@ -79,7 +79,8 @@ TEST_P(Offload, WhatIsMadeAgainReadsWhatCameBack) {
 }
 
 TEST_P(Offload, ThePeakIsForetoldToTheByte) {
-  for (const plan::Degrees& mesh : std::vector<plan::Degrees>{{}, {.tp = 2, .dp = 2, .ep = 4}, {.cp = 2, .pp = 2}}) {
+  for (const plan::Degrees& mesh :
+       std::vector<plan::Degrees>{{}, {.tp = 2, .dp = 2, .ep = 4}, {.cp = 2, .pp = 2}}) {
     expect_peak_as_foretold(small(), plan_for(mesh, GetParam()));
   }
 }

@@ -6,7 +6,8 @@
 namespace heddle::ir {
 
 std::string_view name_of(BlockKind kind) {
-  static constexpr std::string_view names[] = {"begin", "F", "I", "W", "IW", "receive_F", "receive_I", "fetch_I", "fetch_W", "end"};
+  static constexpr std::string_view names[] = {"begin",     "F",         "I",       "W",       "IW",
+                                               "receive_F", "receive_I", "fetch_I", "fetch_W", "end"};
   return names[static_cast<int>(kind)];
 }
 

@@ -8,8 +8,8 @@
 // A copy_in stands as late as it may: counted from the end of the backward, each begins `kMargin` times its own
 // duration before it is needed, and before the next one. Those that would have to begin before their block does
 // are `ahead`: a block of their own, which the schedule's lowering puts one action earlier, where some action
-// stands between a microbatch's forward and its backward. What could not be back in time even so, or could not leave
-// as fast as it is made, stays on the device: the bandwidth decides how much of what was chosen goes.
+// stands between a microbatch's forward and its backward. What could not be back in time even so, or could not
+// leave as fast as it is made, stays on the device: the bandwidth decides how much of what was chosen goes.
 #pragma once
 
 #include <vector>

@@ -126,7 +126,8 @@ class Weaver {
       // What comes back from the host is not to come earlier than the text has it.
       if (op.kind() == "copy_in" && latest) after(*latest);
       const bool copies = op.kind() == "copy_in" || op.kind() == "copy_out";
-      const bool paces = !op.again && !copies && (op.phase != Phase::W || !latest || nodes_[*latest].weight_gradient);
+      const bool paces =
+          !op.again && !copies && (op.phase != Phase::W || !latest || nodes_[*latest].weight_gradient);
       if (paces) latest = at;
       std::sort(node.before.begin(), node.before.end());
       node.before.erase(std::unique(node.before.begin(), node.before.end()), node.before.end());

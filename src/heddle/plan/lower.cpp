@@ -261,7 +261,8 @@ Lowered lower(const model::ModelConfig& config, const Plan& plan) {
   program.microbatches = plan.microbatches;
   const schedule::Schedule training = schedule_of(plan);
   lowered.placement = training.placement;
-  const passes::Durations durations = plan.durations ? plan.durations : nominal_durations(plan.exchange, plan.rates);
+  const passes::Durations durations =
+      plan.durations ? plan.durations : nominal_durations(plan.exchange, plan.rates);
   for (const ir::Purpose purpose : {ir::Purpose::train, ir::Purpose::evaluate, ir::Purpose::predict}) {
     if ((purpose == ir::Purpose::evaluate && !plan.evaluates) ||
         (purpose == ir::Purpose::predict && !plan.predicts)) {

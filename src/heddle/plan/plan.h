@@ -32,9 +32,9 @@ struct Plan {
   std::string schedule = "1f1b";            // a name that schedule/generators knows
   std::optional<schedule::Schedule> order;  // an order of one's own instead
   int chunks = 0;                           // stages a rank where the schedule leaves it open; 0: its usual number
-  int group = 0;                   // microbatches that an interleaved schedule takes at a time; 0: as many as ranks
-  std::string layout = "even";     // of the layers on the stages (plan/layout)
-  std::string weave = "pairs";     // off; layers: each block alone; pairs: those and the schedule's fused pairs
+  int group = 0;                // microbatches that an interleaved schedule takes at a time; 0: as many as ranks
+  std::string layout = "even";  // of the layers on the stages (plan/layout)
+  std::string weave = "pairs";  // off; layers: each block alone; pairs: those and the schedule's fused pairs
   DeviceRates rates;
   passes::Durations durations;     // for weaving and offload; null: nominal ones, of `rates`
   std::string context = "gather";  // how attention meets the keys of other cp ranks: gather, ulysses or ring

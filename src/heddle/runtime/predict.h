@@ -15,10 +15,10 @@
 namespace heddle::runtime {
 
 struct MemoryPrediction {
-  int64_t persistent_bytes = 0;         // weights, accumulators, optimizer state, statistics
-  int64_t peak_live_bytes = 0;          // the highest of any moment
-  int64_t reserved_bytes = 0;           // the arena's high water: the capacity that it needs
-  std::vector<ir::Walk::Live> at_peak;  // largest first
+  int64_t persistent_bytes = 0;                               // weights, accumulators, optimizer state, statistics
+  int64_t peak_live_bytes = 0;                                // the highest of any moment
+  int64_t reserved_bytes = 0;                                 // the arena's high water: the capacity that it needs
+  std::vector<ir::Walk::Live> at_peak;                        // largest first
   int64_t host_peak_live_bytes = 0, host_reserved_bytes = 0;  // of the arena of values on the host
 };
 

@@ -12,8 +12,8 @@ namespace heddle::device {
 void check_cuda(cudaError_t status, const char* doing);
 void check_driver(CUresult status, const char* doing);
 
-/// The entries of the driver that arenas and tensor copies need, found at run time: a machine without a driver starts the program
-/// too.
+/// The entries of the driver that arenas and tensor copies need, found at run time: a machine without a driver
+/// starts the program too.
 struct Driver {
   decltype(&cuMemAddressReserve) address_reserve;
   decltype(&cuMemAddressFree) address_free;

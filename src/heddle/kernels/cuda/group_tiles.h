@@ -5,7 +5,8 @@
 
 namespace heddle::kernels::cuda {
 
-/// Which group has the tile of rows `tile`, and which of its tiles that is; left as it was: none. By the first warp.
+/// Which group has the tile of rows `tile`, and which of its tiles that is; left as it was: none. By the first
+/// warp.
 HEDDLE_DEVICE void find_tile(const int32_t* offsets, int64_t groups, int rows_each, int64_t tile, int32_t* group,
                              int32_t* tile_in_group) {
   const int lane = static_cast<int>(threadIdx.x);

@@ -1,7 +1,8 @@
-// Products of experts on Hopper's own instructions. One warp copies tiles of 64 in k with the tensor copy engine, four
-// stages ahead; two warpgroups multiply them, 64 rows by 256 columns each. Both tiles lie in shared memory in rows of
-// 128 bytes with the engine's swizzle, by k (a, and b where it lies [N, K]) or by column (b where it lies [K, N], in
-// four boxes of 64 columns). What a tile holds of another expert's rows or columns is multiplied and not stored.
+// Products of experts on Hopper's own instructions. One warp copies tiles of 64 in k with the tensor copy engine,
+// four stages ahead; two warpgroups multiply them, 64 rows by 256 columns each. Both tiles lie in shared memory in
+// rows of 128 bytes with the engine's swizzle, by k (a, and b where it lies [N, K]) or by column (b where it lies
+// [K, N], in four boxes of 64 columns). What a tile holds of another expert's rows or columns is multiplied and not
+// stored.
 //
 // Instructions and descriptors: NVIDIA, PTX ISA 8.x, "Asynchronous Warpgroup Level Matrix Instructions" and "Tensor
 // copies"; layouts by k and by column as there.
@@ -35,8 +36,8 @@ HEDDLE_DEVICE void wait_for(uint32_t barrier, uint32_t parity) {
 /// A box of the tensor, from (column, row) on.
 HEDDLE_DEVICE void copy_box(uint32_t to, const CUtensorMap* map, int32_t column, int32_t row, uint32_t barrier) {
   asm volatile(
-      "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3}], [%4];" ::
-          "r"(to),
+      "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3}], "
+      "[%4];" ::"r"(to),
       "l"(map), "r"(column), "r"(row), "r"(barrier)
       : "memory");
 }
@@ -45,7 +46,8 @@ HEDDLE_DEVICE void copy_box(uint32_t to, const CUtensorMap* map, int32_t column,
 /// eight rows on is always 1024 bytes.
 HEDDLE_DEVICE uint64_t tile_at(uint32_t address, uint32_t next) {
   constexpr uint64_t kSwizzle128 = uint64_t{1} << 62;
-  return (address & 0x3ffffu) >> 4 | static_cast<uint64_t>(next >> 4) << 16 | uint64_t{1024 >> 4} << 32 | kSwizzle128;
+  return (address & 0x3ffffu) >> 4 | static_cast<uint64_t>(next >> 4) << 16 | uint64_t{1024 >> 4} << 32 |
+         kSwizzle128;
 }
 
 /// c[64, 128] (+)= a·b over 16 of k.
@@ -63,22 +65,14 @@ HEDDLE_DEVICE void multiply(float (&c)[64], uint64_t a, uint64_t b, bool add) {
       "%48, %49, %50, %51, %52, %53, %54, %55, "
       "%56, %57, %58, %59, %60, %61, %62, %63}, "
       "%64, %65, p, 1, 1, 0, %67;\n}\n"
-      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3]),
-        "+f"(c[4]), "+f"(c[5]), "+f"(c[6]), "+f"(c[7]),
-        "+f"(c[8]), "+f"(c[9]), "+f"(c[10]), "+f"(c[11]),
-        "+f"(c[12]), "+f"(c[13]), "+f"(c[14]), "+f"(c[15]),
-        "+f"(c[16]), "+f"(c[17]), "+f"(c[18]), "+f"(c[19]),
-        "+f"(c[20]), "+f"(c[21]), "+f"(c[22]), "+f"(c[23]),
-        "+f"(c[24]), "+f"(c[25]), "+f"(c[26]), "+f"(c[27]),
-        "+f"(c[28]), "+f"(c[29]), "+f"(c[30]), "+f"(c[31]),
-        "+f"(c[32]), "+f"(c[33]), "+f"(c[34]), "+f"(c[35]),
-        "+f"(c[36]), "+f"(c[37]), "+f"(c[38]), "+f"(c[39]),
-        "+f"(c[40]), "+f"(c[41]), "+f"(c[42]), "+f"(c[43]),
-        "+f"(c[44]), "+f"(c[45]), "+f"(c[46]), "+f"(c[47]),
-        "+f"(c[48]), "+f"(c[49]), "+f"(c[50]), "+f"(c[51]),
-        "+f"(c[52]), "+f"(c[53]), "+f"(c[54]), "+f"(c[55]),
-        "+f"(c[56]), "+f"(c[57]), "+f"(c[58]), "+f"(c[59]),
-        "+f"(c[60]), "+f"(c[61]), "+f"(c[62]), "+f"(c[63])
+      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3]), "+f"(c[4]), "+f"(c[5]), "+f"(c[6]), "+f"(c[7]), "+f"(c[8]),
+        "+f"(c[9]), "+f"(c[10]), "+f"(c[11]), "+f"(c[12]), "+f"(c[13]), "+f"(c[14]), "+f"(c[15]), "+f"(c[16]),
+        "+f"(c[17]), "+f"(c[18]), "+f"(c[19]), "+f"(c[20]), "+f"(c[21]), "+f"(c[22]), "+f"(c[23]), "+f"(c[24]),
+        "+f"(c[25]), "+f"(c[26]), "+f"(c[27]), "+f"(c[28]), "+f"(c[29]), "+f"(c[30]), "+f"(c[31]), "+f"(c[32]),
+        "+f"(c[33]), "+f"(c[34]), "+f"(c[35]), "+f"(c[36]), "+f"(c[37]), "+f"(c[38]), "+f"(c[39]), "+f"(c[40]),
+        "+f"(c[41]), "+f"(c[42]), "+f"(c[43]), "+f"(c[44]), "+f"(c[45]), "+f"(c[46]), "+f"(c[47]), "+f"(c[48]),
+        "+f"(c[49]), "+f"(c[50]), "+f"(c[51]), "+f"(c[52]), "+f"(c[53]), "+f"(c[54]), "+f"(c[55]), "+f"(c[56]),
+        "+f"(c[57]), "+f"(c[58]), "+f"(c[59]), "+f"(c[60]), "+f"(c[61]), "+f"(c[62]), "+f"(c[63])
       : "l"(a), "l"(b), "r"(add ? 1 : 0), "n"(b_by_k ? 1 : 0));
 }
 
@@ -139,7 +133,8 @@ HEDDLE_KERNEL void __launch_bounds__(kWgmmaThreads, 1) product_wgmma(HEDDLE_CONS
     asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
     HEDDLE_UNROLL
     for (int k = 0; k < kWgmmaK; k += 16) {
-      // On by 16 of k: 32 bytes within the rows, or 16 rows of 128 bytes. The right half is 128 rows, or two boxes, on.
+      // On by 16 of k: 32 bytes within the rows, or 16 rows of 128 bytes. The right half is 128 rows, or two boxes,
+      // on.
       const uint64_t a = tile_at(tile_a + k * 2, 0);
       const uint32_t b = tile_b + (b_by_k ? k * 128 : k * 2), next = b_by_k ? 64 * kWgmmaK * 2 : 0;
       multiply<b_by_k>(left, a, tile_at(b, next), t > 0 || k > 0);
@@ -152,7 +147,7 @@ HEDDLE_KERNEL void __launch_bounds__(kWgmmaThreads, 1) product_wgmma(HEDDLE_CONS
   }
   asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
 
-  const auto store = [&](const float (&c)[64], int first_column) {
+  const auto store = [&](const float(&c)[64], int first_column) {
     HEDDLE_UNROLL
     for (int i = 0; i < 64; i += 2) {
       const int64_t row = m0 + warpgroup * 64 + warp * 16 + lane / 4 + i % 4 / 2 * 8;

@@ -14,7 +14,8 @@ constexpr int64_t kWgmmaStageBytes = (kWgmmaM + kWgmmaN) * kWgmmaK * 2;
 constexpr int64_t kWgmmaSharedBytes = 1024 + kWgmmaStages * (kWgmmaStageBytes + 16);
 
 struct WgmmaArgs {
-  CUtensorMap a, b;  // of [rows, K], boxes of kWgmmaM × 64; of all experts' [N, K] (kWgmmaN × 64) or [K, N] (64 × 64)
+  CUtensorMap a,
+      b;  // of [rows, K], boxes of kWgmmaM × 64; of all experts' [N, K] (kWgmmaN × 64) or [K, N] (64 × 64)
   ProductArgs product;
 };
 
