@@ -9,6 +9,7 @@
 
 #include "heddle/base/error.h"
 #include "heddle/plan/switches.h"
+#include "heddle/train/run_config_plan.h"
 #include "tests/train/scratch_folder.h"
 
 namespace heddle::train {
@@ -93,6 +94,20 @@ TEST(RunConfig, Lists) {
             "run.toml:2:1: memory.recompute takes a list of norm, activation, gather, mla_up, attention, router, "
             "permute, expert_up, shared, mlp, moe, layer, light, medium, full, found the integer 3 in the list");
   EXPECT_TRUE(message("", {"memory.recompute=norm:9-1"}).ends_with("accepted: 'norm:3' or 'norm:0-3'"));
+}
+
+TEST(RunConfig, WhatWaitsOnTheHostNeedsRoomThere) {
+  const auto refusal = [](const std::vector<std::string>& set) -> std::string {
+    try {
+      arena_bytes_of(parse_run_config("", "run.toml", set), 0, {.memory = 1 << 20});
+    } catch (const DoesNotFit& error) {
+      return error.what();
+    }
+    return "it fits";
+  };
+  EXPECT_NE(refusal({"memory.offload=layer", "device.memory_bytes=8GiB"}).find("memory.offload puts"),
+            std::string::npos);
+  EXPECT_EQ(refusal({"device.memory_bytes=8GiB"}), "it fits");
 }
 
 TEST(RunConfig, WhatNoKeyAloneCanTell) {

@@ -100,8 +100,16 @@ int64_t memory_limit_of(const RunConfig& config, const Sharing& sharing) {
 
 int64_t arena_bytes_of(const RunConfig& config, int rank, const Sharing& sharing) {
   const plan::Lowered lowered = plan::lower(config.model, plan_of(config));
+  const std::string& backend = config.device.backend;
+  int64_t limit_bytes = memory_limit_of(config, sharing);
   try {
-    return runtime::arena_bytes(lowered.program, rank, config.device.backend, memory_limit_of(config, sharing));
+    if (!config.memory.offload.empty()) {  // what waits on the host needs room there
+      const int64_t there = runtime::predict_memory(lowered.program, rank, backend).host_reserved_bytes;
+      const int64_t left = device::host_memory_bytes() / sharing.memory - there;
+      if (left < 0) throw ir::OutOfMemory(fmt::format("memory.offload puts {} bytes on the host", there));
+      if (backend == "host") limit_bytes = std::min(limit_bytes, left);  // the same memory
+    }
+    return runtime::arena_bytes(lowered.program, rank, backend, limit_bytes);
   } catch (const ir::OutOfMemory& error) {
     throw DoesNotFit(fmt::format(
         "{}: {}", config.device.memory_bytes > 0 ? "device.memory_bytes" : "the machine's memory", error.what()));
