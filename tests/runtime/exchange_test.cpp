@@ -85,6 +85,10 @@ std::vector<Case> cases() {
   Routed greedy = random({0, 0, 1, 1}, 1, 2, 1, {8});
   for (auto& chosen : greedy.experts) std::fill(chosen.begin(), chosen.end(), 5);
   all.push_back({"one_expert_takes_everything", greedy});
+  // The emulator takes its time: there wide groups are for the full campaign.
+  if (kWidest == Dtype::f32 && std::getenv("HEDDLE_PARITY_DRAWS") == nullptr) {
+    std::erase_if(all, [](const Case& c) { return c.routed.node_of.size() > 4; });
+  }
   return all;
 }
 

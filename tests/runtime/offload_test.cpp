@@ -53,7 +53,7 @@ TEST_P(Offload, OneRankKeepsEveryBit) {
 }
 
 TEST_P(Offload, LayoutsKeepEveryBit) {
-  for (const char* context : {"gather", "ulysses", "ring"}) {
+  for (const char* context : {"gather", "ring"}) {
     plan::Plan plan = plan_for({.tp = 2, .cp = 2}, GetParam());
     plan.context = context;
     expect_same_bits(small(), plan, "reference");
@@ -78,10 +78,12 @@ TEST_P(Offload, WhatIsMadeAgainReadsWhatCameBack) {
   expect_same_bits(small(), plan, "reference");
 }
 
-TEST_P(Offload, ThePeakIsForetoldToTheByte) {
+TEST(OffloadPeak, IsForetoldToTheByte) {
   for (const plan::Degrees& mesh :
        std::vector<plan::Degrees>{{}, {.tp = 2, .dp = 2, .ep = 4}, {.cp = 2, .pp = 2}}) {
-    expect_peak_as_foretold(small(), plan_for(mesh, GetParam()));
+    for (const char* words : {"input", "input,layer", "expert_up"}) {
+      expect_peak_as_foretold(small(), plan_for(mesh, words));
+    }
   }
 }
 
