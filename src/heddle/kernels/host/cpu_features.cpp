@@ -4,7 +4,10 @@
 
 #include <hwy/highway.h>
 
+#include <algorithm>
+#include <array>
 #include <cstdint>
+#include <cstdlib>
 
 #if defined(__x86_64__)
 #include <cpuid.h>
@@ -13,8 +16,62 @@
 #endif
 
 namespace heddle::kernels::host {
+
+namespace {
+
+// A feature that may be taken as absent, and Highway's instruction sets that need it: a better set has a lower bit.
+struct Maskable {
+  std::string_view name;
+  int64_t highway = 0;
+};
+#if defined(__x86_64__)
+constexpr int64_t kAboveAvx2 = HWY_AVX2 - 1;
+#else
+constexpr int64_t kAboveAvx2 = 0;
+#endif
+constexpr std::array kMaskable = {Maskable{"amx"}, Maskable{"avx512_bf16"}, Maskable{"avx512", kAboveAvx2},
+                                  Maskable{"avx2", kAboveAvx2 != 0 ? kAboveAvx2 | HWY_AVX2 : 0}};
+constexpr const char* kVariable = "HEDDLE_CPU_WITHOUT";
+
+std::vector<std::string_view> read_mask() {
+  std::vector<std::string_view> masked;
+  const char* text = std::getenv(kVariable);
+  for (std::string_view left = text == nullptr ? "" : text; !left.empty();) {
+    const size_t comma = std::min(left.find(','), left.size());
+    const std::string_view name = left.substr(0, comma);
+    left.remove_prefix(std::min(comma + 1, left.size()));
+    if (std::none_of(kMaskable.begin(), kMaskable.end(), [&](const Maskable& m) { return m.name == name; })) {
+      config_error("{}: '{}' is none of amx, avx512_bf16, avx512, avx2", kVariable, name);
+    }
+    masked.push_back(name);
+  }
+  return masked;
+}
+
+}  // namespace
+
+const std::vector<std::string_view>& masked_features() {
+  static const std::vector<std::string_view> masked = read_mask();
+  return masked;
+}
+
+void mask_highway() {
+  int64_t without = 0;
+  for (const Maskable& feature : kMaskable) {
+    if (std::ranges::count(masked_features(), feature.name) > 0) without |= feature.highway;
+  }
+  if (without == 0) return;
+  hwy::DisableTargets(without);
+  hwy::GetChosenTarget().Update(hwy::SupportedTargets());
+}
+
 #if defined(__x86_64__)
 namespace {
+
+Support unless_masked(std::string_view name, Support (*find)()) {
+  if (std::ranges::count(masked_features(), name) == 0) return find();
+  return Support::no(fmt::format("{} is masked by {}", name, kVariable));
+}
 
 struct Leaves {
   uint32_t ecx_1 = 0, ebx_7 = 0, edx_7 = 0, eax_7_1 = 0;
@@ -96,19 +153,19 @@ Support find_amx_bf16() {
 }  // namespace
 
 const Support& avx2_fma() {
-  static const Support found = find_avx2_fma();
+  static const Support found = unless_masked("avx2", find_avx2_fma);
   return found;
 }
 const Support& avx512() {
-  static const Support found = find_avx512();
+  static const Support found = unless_masked("avx512", find_avx512);
   return found;
 }
 const Support& avx512_bf16() {
-  static const Support found = find_avx512_bf16();
+  static const Support found = unless_masked("avx512_bf16", find_avx512_bf16);
   return found;
 }
 const Support& amx_bf16() {
-  static const Support found = find_amx_bf16();
+  static const Support found = unless_masked("amx", find_amx_bf16);
   return found;
 }
 

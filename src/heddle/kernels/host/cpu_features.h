@@ -1,8 +1,13 @@
 // What the processor under us can do, asked once. A feature counts only when the operating system lets us use it,
 // so that a kernel may be chosen on the answer alone.
+//
+// The variable HEDDLE_CPU_WITHOUT names features to take as absent (amx, avx512_bf16, avx512, avx2; with commas),
+// and with each what stands on it: so that a processor that has them all can try what the others would run.
 #pragma once
 
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "heddle/base/error.h"
 
@@ -17,6 +22,11 @@ const Support& avx512_bf16();
 /// avx512_bf16() and the bf16 tile products. The first call asks the kernel for permission to use tile state, once
 /// for the whole process.
 const Support& amx_bf16();
+
+/// What HEDDLE_CPU_WITHOUT names. ConfigError when it names something else.
+const std::vector<std::string_view>& masked_features();
+/// Keeps Highway's kernels, too, from what is masked. Before the first of them runs.
+void mask_highway();
 
 /// Highway's version and the instruction sets that its kernels may use here, best first.
 std::string highway_text();

@@ -1,6 +1,7 @@
 // The list of CPU kernels, fastest first for each op kind: a family of kernels joins by appending its own list
 // here.
 #include "heddle/kernels/host/attention.h"
+#include "heddle/kernels/host/cpu_features.h"
 #include "heddle/kernels/host/host.h"
 #include "heddle/kernels/host/linear_operands.h"
 
@@ -8,6 +9,7 @@ namespace heddle::kernels {
 
 const std::vector<KernelEntry>& host_kernels() {
   static const std::vector<KernelEntry> all = [] {
+    host::mask_highway();
     std::vector<KernelEntry> list = host::attention_kernels();
     for (auto* family : {host::linear_kernels, host::grouped_linear_kernels, host::norm_kernels, host::mlp_kernels,
                          host::shape_kernels, host::rope_kernels, host::permute_kernels, host::embedding_kernels,
