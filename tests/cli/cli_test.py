@@ -16,70 +16,12 @@ import tempfile
 import time
 import unittest
 
-HEDDLE = pathlib.Path(sys.argv.pop(1)).resolve() if len(sys.argv) > 1 else pathlib.Path("build/heddle").resolve()
+from program import HEDDLE, MACHINE_SECONDS, Program
+
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-MACHINE_SECONDS = 300    # after which a program hangs, however many others run
-
-TINY = """
-name = "tiny"
-[model]
-vocab_size = 300
-hidden_size = 32
-num_hidden_layers = 2
-intermediate_size = 64
-num_attention_heads = 2
-kv_lora_rank = 16
-qk_nope_head_dim = 8
-qk_rope_head_dim = 8
-v_head_dim = 8
-n_routed_experts = 4
-num_experts_per_tok = 2
-moe_intermediate_size = 32
-num_nextn_predict_layers = 1
-sequence_aux_loss_alpha = 1e-4
-[data]
-source = "text.txt"
-folder = "prepared"
-[train]
-steps = 6
-global_batch = 4
-microbatch = 2
-sequence_length = 32
-warmup_steps = 2
-decay_steps = 2
-eval_every = 3
-eval_sequences = 4
-checkpoint_every = 3
-keep_checkpoints = 9
-sample_tokens = 4
-[device]
-threads = 1
-"""
 
 
-class Cli(unittest.TestCase):
-    @classmethod
-    def setUpClass(cls):
-        cls.folder = pathlib.Path(tempfile.mkdtemp(prefix="heddle-cli-"))
-        (cls.folder / "tiny.toml").write_text(TINY)
-        draw = random.Random(1)
-        words = "the shuttle passes between warp and weft while a heddle lifts every second thread".split()
-        paragraphs = [" ".join(draw.choices(words, k=60)) + "." for _ in range(1200)]
-        (cls.folder / "text.txt").write_text("\n\n".join(paragraphs))
-
-    @classmethod
-    def tearDownClass(cls):
-        shutil.rmtree(cls.folder)
-
-    def heddle(self, *arguments, status=0):
-        done = subprocess.run([HEDDLE, *arguments], cwd=self.folder, capture_output=True, text=True, timeout=MACHINE_SECONDS)
-        self.assertEqual(done.returncode, status, f"{arguments}\n{done.stdout}\n{done.stderr}")
-        return done
-
-    def refused(self, message, *arguments):
-        done = self.heddle(*arguments, status=2)
-        self.assertEqual(done.stderr, f"heddle: {message}\n")
-
+class Cli(Program):
     def test_alone_it_is_friendly(self):
         for arguments in ([], ["--help"], ["help"]):
             self.assertIn("heddle train CONFIG.toml", self.heddle(*arguments).stdout)
@@ -354,10 +296,6 @@ class Cli(unittest.TestCase):
         self.assertEqual(again["tokens"], found["tokens"])
         self.assertIn("bits a byte", self.heddle("data", "text.txt", "--out", "alone", "--vocabulary", "290").stdout)
 
-    def losses(self, run):
-        lines = (self.folder / run / "metrics.jsonl").read_text().splitlines()
-        return {line["step"]: line["lm_loss"] for line in map(json.loads, lines)}
-
     def test_train_resume_generate(self):
         train = ["train", "tiny.toml", "--json", "--set", "output=run"]
         whole = json.loads(self.heddle(*train, "--trace").stdout)
@@ -453,14 +391,6 @@ class Cli(unittest.TestCase):
         self.heddle(*train)
         return train
 
-    # A failing job's status is that of whichever process ends first.
-    def mpirun(self, *arguments, ranks=2, fails=False):
-        own = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "OMP_WAIT_POLICY": "passive"}
-        done = subprocess.run(["mpirun", "-np", f"{ranks}", "--oversubscribe", "--bind-to", "none", HEDDLE, *arguments],
-                              cwd=self.folder, capture_output=True, text=True, timeout=MACHINE_SECONDS, env={**os.environ, **own})
-        self.assertEqual(done.returncode != 0, fails, f"{arguments}\n{done.stdout}\n{done.stderr}")
-        return done
-
     def test_ranks_under_mpi(self):
         self.needs_mpi()
         train = ["train", "tiny.toml", "--json", "--set", "data.folder=prepared-mpi", "--set", "train.steps=3"]
@@ -476,11 +406,6 @@ class Cli(unittest.TestCase):
         done = self.mpirun(*train, "--set", "output=mpi-more", "--set", "mesh.ranks=4", "--set", "train.microbatch=1",
                            fails=True)
         self.assertIn("heddle: tiny.toml: mesh.ranks is 4, the launcher has started 2 processes", done.stderr)
-
-    def needs_mpi(self):
-        backends = {f["what"]: f["found"] for f in json.loads(self.heddle("doctor", "--json").stdout)["backends"]}
-        if backends["messages by MPI"].startswith("not available") or not shutil.which("mpirun"):
-            self.skipTest("no MPI")
 
     # Of a job that trains: one rank is stopped or killed, all others end, and one says who it was and in what.
     def test_a_rank_that_stops_or_dies_ends_all(self):

@@ -7,6 +7,7 @@
 //   comm_mpi wait                   exchanges for ever; somebody outside will kill or stop a rank
 //   comm_mpi busy                   rank 0 computes for ever, the others wait for it
 //   comm_mpi late                   one rank does not come to an exchange
+//   comm_mpi hang                   the same, once all have become impatient
 //   comm_mpi stuck                  as abort, and one rank's program never ends
 //
 // HEDDLE_TIMEOUT, HEDDLE_SILENCE and HEDDLE_GRACE set limits in seconds, HEDDLE_PART the bytes of a part.
@@ -79,8 +80,9 @@ void run(World& world, const std::string& scenario, uint64_t seed) {
     if (me == 0) throw std::runtime_error("a mistake of rank 0");
     group->receive(to.data(), 10, 0);
   }
-  if (scenario == "late" && me != n - 1) group->exchange(from.data(), sends, to.data(), receives);
-  if (scenario == "late" || (scenario == "busy" && me == 0)) sleep_seconds(1000);
+  if (scenario == "hang") world.set_patience(2);
+  if ((scenario == "late" || scenario == "hang") && me != n - 1) group->exchange(from.data(), sends, to.data(), receives);
+  if (scenario == "late" || scenario == "hang" || (scenario == "busy" && me == 0)) sleep_seconds(1000);
   for (;;) {
     group->exchange(from.data(), sends, to.data(), receives);
     sleep_seconds(0.01);

@@ -175,6 +175,7 @@ def main():
     fails("abort", "rank 2 had enough")
     fails("leave", r"rank 0 \(.+\) ends with an error")
     fails("late", r"rank 2 \(.+\) has not answered in 2 s on comm.test \(exchange\)", seconds=2, timeout=2)
+    fails("hang", r"rank 2 \(.+\) has not answered in 2 s on comm.test \(exchange\)", seconds=2)
     job = fails("stuck", "rank 2 had enough", seconds=2, grace=2, launcher=recover, status_known=False)
     check(job, "rank 0 was not ended", "has not ended 2 s after the failure" in job.text())
     dead = r"rank 1 \(.+\) is dead, stopped or cut off: it has not answered rank \d \(.+\) for 2 s"

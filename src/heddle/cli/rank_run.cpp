@@ -83,7 +83,8 @@ void run_on_threads(int ranks, const std::function<void(comm::World&)>& body) {
         const std::lock_guard lock(mutex);
         if (!first) first = std::current_exception();
       }
-      board.abort(fmt::format("rank {}: {}", rank, error.what()));
+      board.abort(fmt::format("rank {}: {}", rank, error.what()),
+                  dynamic_cast<const ConfigError*>(&error) != nullptr);
     }
   };
   std::vector<std::thread> threads;
@@ -102,7 +103,8 @@ int run_under_mpi(const std::function<int(comm::World&)>& body) {
   // Rank 0 speaks for all, and where it can't the next one does.
   options.report = [&](const std::string& reason, int accused) {
     const bool silent = told.exchange(true);
-    if (accused == 0 ? rank == 1 : !silent) fmt::print(stderr, "heddle: {}\n", reason);
+    // Not fmt::print, which throws where nobody reads any more.
+    if (accused == 0 ? rank == 1 : !silent) std::fputs(fmt::format("heddle: {}\n", reason).c_str(), stderr);
   };
   std::unique_ptr<comm::World> world;
   try {
@@ -115,10 +117,12 @@ int run_under_mpi(const std::function<int(comm::World&)>& body) {
     return body(*world);
   } catch (const std::exception& error) {
     const bool speaks = !told.exchange(true);
-    world->abort(fmt::format("rank {}: {}", world->rank(), error.what()));
+    // All ranks end with one status, or the launcher's would be that of whichever ends first.
+    const bool input = dynamic_cast<const ConfigError*>(&error) != nullptr;
+    world->abort(fmt::format("rank {}: {}", world->rank(), error.what()), input);
     world.reset();
     if (speaks) throw;
-    return kFailed;
+    return input ? kBadInput : kFailed;
   }
 }
 

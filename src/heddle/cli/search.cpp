@@ -9,7 +9,7 @@
 #include "heddle/cli/commands.h"
 #include "heddle/cli/plan_files.h"
 #include "heddle/cli/search_files.h"
-#include "heddle/cli/training_run.h"
+#include "heddle/cli/signals.h"
 #include "heddle/observe/progress.h"
 #include "heddle/observe/table.h"
 #include "heddle/observe/units.h"
@@ -216,7 +216,7 @@ int search_plans(const SearchOptions& o) {
   const search::Calibration calibration = read_calibration(o.calibration);
   const double scale = calibration.scale({job.device.name, job.device.family, "megatron", "", 0, job.precision});
 
-  const StopOnSignal stop;
+  const Signals signals;
   const auto begin = std::chrono::steady_clock::now();
   std::unique_ptr<Progress> bar;
   const bool shows = !o.json && describe_terminal(2).interactive;
@@ -232,7 +232,7 @@ int search_plans(const SearchOptions& o) {
         metrics.extra["plans"] = static_cast<double>(plans);
         bar->update(metrics);
       },
-      [] { return StopOnSignal::asked(); });
+      [] { return Signals::take().stop; });
   if (bar) bar->finish();
   const std::string emitted = write_plans(o, answer, calibration);
   if (o.json) {

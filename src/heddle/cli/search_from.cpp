@@ -6,7 +6,7 @@
 #include "heddle/cli/commands.h"
 #include "heddle/cli/plan_files.h"
 #include "heddle/cli/search_files.h"
-#include "heddle/cli/training_run.h"
+#include "heddle/cli/signals.h"
 #include "heddle/observe/plan_page.h"
 #include "heddle/observe/progress.h"
 #include "heddle/observe/units.h"
@@ -85,11 +85,11 @@ int search_from(const SearchOptions& o) {
   // What its own trainer can run, unless --emit names another.
   const std::string own = script.dialect == search::Dialect::megatron ? "megatron" : "mindspeed";
   const std::string target = o.emit.empty() ? own : o.emit;
-  const StopOnSignal stop;
+  const Signals signals;
   const search::BetterAnswer found = search::search_better(
       script.launch, target,
       o.memory.empty() ? search::usable_bytes(script.launch.job.device) : request.memory_bytes,
-      [] { return StopOnSignal::asked(); });
+      [] { return Signals::take().stop; });
   const std::optional<search::Better>& better = found.best;
   if (better) plans.insert(plans.begin(), search::explain(better->launch, request));
   const Explanation& best = plans.front();

@@ -14,6 +14,7 @@
 #include "heddle/comm/mpi_world.h"
 #include "heddle/device/host/paced_time.h"
 #include "heddle/observe/units.h"
+#include "heddle/train/agreement.h"
 #include "heddle/train/measure_machine.h"
 #include "heddle/train/output_file.h"
 #include "heddle/train/profile_file.h"
@@ -69,6 +70,21 @@ std::vector<std::string> set_for(const std::string& path, std::vector<std::strin
   }
   set.push_back(fmt::format("mesh.ranks={}", ranks));
   return set;
+}
+
+// What all ranks of a launcher's job must be told alike. Threads and memory are a rank's own.
+train::Told told(const TrainOptions& options, const std::vector<std::string>& set) {
+  const train::RunConfig config = train::read_run_config(options.config, set);
+  train::Told all{{"heddle", HEDDLE_VERSION " " HEDDLE_BUILD},
+                  {"--mode", options.mode},
+                  {"--resume", options.resume ? "given" : "not given"},
+                  {"--trace", options.trace ? "given" : "not given"},
+                  {"device.dtype", std::string(name_of(train::resolved_dtype(config)))}};
+  for (const train::Setting& s : train::settings()) {
+    if (s.key == "device.threads" || s.key == "device.memory_bytes" || s.key == "device.dtype") continue;
+    if (!s.present || s.present(config)) all.emplace_back(s.key, s.text_of(s.get(config)));
+  }
+  return all;
 }
 
 std::string profile_path(const TrainOptions& options) {
@@ -211,7 +227,7 @@ int train(const TrainOptions& options) {
   std::vector<std::string> set = options.set;
   if (options.steps > 0) set.push_back(fmt::format("train.steps={}", options.steps));
   if (options.ranks > 0) set.push_back(fmt::format("mesh.ranks={}", options.ranks));
-  const StopOnSignal signals;
+  const Signals signals;
   RunSummary summary;
   const auto tell_summary = [&] {
     if (options.json) {
@@ -243,6 +259,8 @@ int train(const TrainOptions& options) {
   if (comm::launched_by_mpi()) {
     return run_under_mpi([&](comm::World& world) {
       set = set_for(options.config, set, world.size());
+      train::RankExchange ranks(&world);
+      train::agree(ranks, told(options, set));
       Planned planned;
       if (options.mode.empty()) {
         planned.places = places_of(world, 0);

@@ -3,17 +3,22 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <cmath>
 #include <cstdio>
+#include <cstdlib>
 #include <filesystem>
+#include <functional>
 #include <numeric>
 
 #include "heddle/base/error.h"
 #include "heddle/cli/continue_text.h"
 #include "heddle/cli/rank_run.h"
 #include "heddle/cli/run_checkpoint.h"
+#include "heddle/ir/print.h"
 #include "heddle/observe/perfetto.h"
 #include "heddle/observe/table.h"
 #include "heddle/observe/units.h"
+#include "heddle/train/agreement.h"
 #include "heddle/train/output_file.h"
 #include "heddle/train/run_config_plan.h"
 #include "heddle/train/tokenizer_json.h"
@@ -22,7 +27,9 @@ namespace heddle::cli {
 
 namespace {
 
-volatile std::sig_atomic_t stop_asked = 0;
+// How long a rank waits for one that is alive and does not come: while rank 0 prepares data or writes, as long as
+// that may take; between plain steps many times what such a step has taken, for then it hangs.
+constexpr double kPreparing_s = 1800, kLeastPatience_s = 60, kStepsOfPatience = 20;
 
 double now_s() {
   return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
@@ -39,22 +46,6 @@ bool due(int64_t every, int64_t step) { return every > 0 && step % every == 0; }
 
 }  // namespace
 
-StopOnSignal::StopOnSignal() {
-  stop_asked = 0;
-  struct sigaction action {};
-  action.sa_handler = [](int) { stop_asked = 1; };
-  action.sa_flags = static_cast<int>(SA_RESETHAND);
-  sigaction(SIGINT, &action, &old_interrupt_);
-  sigaction(SIGTERM, &action, &old_terminate_);
-}
-
-bool StopOnSignal::asked() { return stop_asked != 0; }
-
-StopOnSignal::~StopOnSignal() {
-  sigaction(SIGINT, &old_interrupt_, nullptr);
-  sigaction(SIGTERM, &old_terminate_, nullptr);
-}
-
 TrainingRun::TrainingRun(train::RunConfig config, bool resume, bool trace, const RankPlace& place)
     : config_(std::move(config)), trace_(trace), place_(place) {
   const int rank = place.world != nullptr ? place.world->rank() : 0;
@@ -66,6 +57,7 @@ TrainingRun::TrainingRun(train::RunConfig config, bool resume, bool trace, const
   std::array<double, 1> all_ready{0};
   trainer_->ranks().sum(all_ready);
   if (!leads()) open_data();  // rank 0 has prepared it
+  agree_on_data();
   open_folder(resume);
   if (resume) {
     restore();
@@ -108,6 +100,15 @@ void TrainingRun::open_data() {
                     {"documents", fmt::format("{}", data_.dataset->file().documents())},
                     {"heldout_fraction", fmt::format("{}", config_.data.heldout_fraction)},
                     {"sequence_length", fmt::format("{}", config_.train.sequence_length)}};
+}
+
+// The text of the program too: ranks whose processors or builds differ may have written another.
+void TrainingRun::agree_on_data() {
+  if (trainer_->ranks().size() == 1) return;
+  train::Told told{{"the step's program",
+                    fmt::format("{:016x}", std::hash<std::string>()(ir::text_of(trainer_->lowered().program)))}};
+  for (const auto& [name, value] : data_identity_) told.emplace_back("data: " + name, value);
+  train::agree(trainer_->ranks(), told);
 }
 
 void TrainingRun::open_folder(bool resume) {
@@ -254,7 +255,29 @@ void TrainingRun::compare_with_plan(double step_s) {
   for (const std::string& line : place_.learn(seen)) progress_->line(line);
 }
 
-void TrainingRun::step() {
+// What any rank was asked, for all of them.
+Wishes TrainingRun::wishes() {
+  const Wishes mine = Signals::take();
+  std::array<double, 2> asked{mine.stop ? 1.0 : 0.0, mine.save ? 1.0 : 0.0};
+  trainer_->ranks().sum(asked);
+  return {asked[0] > 0, asked[1] > 0};
+}
+
+// Open MPI's mpirun kills its ranks soon after Ctrl-C or SIGTERM: too soon for a step that lasts longer.
+void TrainingRun::warn_of_launcher(double step_s) {
+  if (!leads() || place_.threads || std::getenv("OMPI_COMM_WORLD_SIZE") == nullptr) return;
+  const char* set = std::getenv("OMPI_MCA_odls_base_sigkill_timeout");
+  const double leaves_s = set != nullptr ? std::atof(set) : 1;
+  if (2 * step_s < leaves_s) return;
+  progress_->line(fmt::format(
+      "warning: mpirun kills its ranks {:.0f} s after Ctrl-C, a step takes {}: what is done since the last "
+      "checkpoint would "
+      "be lost. End the run with `pkill -USR2 mpirun`, or start it with --mca odls_base_sigkill_timeout {:.0f}",
+      leaves_s, duration_text(step_s), std::ceil(10 + 3 * step_s)));
+}
+
+// Whether it was nothing but a step.
+bool TrainingRun::step() {
   const int64_t first = trainer_->steps_done() * config_.train.global_batch;
   const int64_t number = trainer_->steps_done() + 1;
   const bool traced = config_.train.trace_step > 0 &&
@@ -307,8 +330,10 @@ void TrainingRun::step() {
     progress_->update(metrics);
     history_.push_back(std::move(metrics));
   }
-  if (due(config_.train.checkpoint_every, number)) save();
+  const bool saves = due(config_.train.checkpoint_every, number);
+  if (saves) save();
   if (looks) report();
+  return !looks && !saves && !traced;
 }
 
 RunSummary TrainingRun::run() {
@@ -318,7 +343,20 @@ RunSummary TrainingRun::run() {
     introduce();
   }
   const double start_s = now_s();
-  while (trainer_->steps_done() < config_.train.steps && !trainer_->ranks().any(stop_asked != 0)) step();
+  double longest_s = 0;  // of the plain steps
+  for (int64_t done = 0; trainer_->steps_done() < config_.train.steps; ++done) {
+    const Wishes wished = wishes();
+    if (wished.save && saved_step_ != trainer_->steps_done()) save();
+    if (wished.stop) break;
+    const double began_s = now_s();
+    const bool plain = step() && !wished.save;
+    if (plain && done > 0) longest_s = std::max(longest_s, now_s() - began_s);
+    if (place_.world == nullptr) continue;
+    place_.world->set_patience(plain && done > 1 ? std::max(kLeastPatience_s, kStepsOfPatience * longest_s)
+                                                 : kPreparing_s);
+    if (done == 2) warn_of_launcher(longest_s);
+  }
+  if (place_.world != nullptr) place_.world->set_patience(kPreparing_s);
   summary_.interrupted = trainer_->steps_done() < config_.train.steps;
   if (saved_step_ != trainer_->steps_done()) save();
   summary_.seconds = now_s() - start_s;

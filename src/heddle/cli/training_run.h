@@ -2,7 +2,6 @@
 // has one and goes through the same steps; rank 0 alone prints, and writes into the run's folder.
 #pragma once
 
-#include <csignal>
 #include <functional>
 #include <map>
 #include <memory>
@@ -13,6 +12,7 @@
 #include "heddle/cli/run_data.h"
 #include "heddle/cli/run_folder.h"
 #include "heddle/cli/run_pipeline.h"
+#include "heddle/cli/signals.h"
 #include "heddle/observe/metrics_log.h"
 #include "heddle/observe/progress.h"
 #include "heddle/observe/report.h"
@@ -55,20 +55,6 @@ struct RunSummary {
   double refitted_s = 0;                     // foretold by what those taught
 };
 
-/// While it lives, SIGINT or SIGTERM asks the runs of this process to end after their step; asked again, the signal
-/// does what it always does.
-class StopOnSignal {
- public:
-  StopOnSignal();
-  ~StopOnSignal();
-  static bool asked();
-  StopOnSignal(const StopOnSignal&) = delete;
-  StopOnSignal& operator=(const StopOnSignal&) = delete;
-
- private:
-  struct sigaction old_interrupt_, old_terminate_;
-};
-
 class TrainingRun {
  public:
   /// Prepares everything up to the first step. With `resume` goes on from the newest whole checkpoint of the
@@ -76,7 +62,7 @@ class TrainingRun {
   TrainingRun(train::RunConfig config, bool resume, bool trace, const RankPlace& place = {});
   ~TrainingRun();
 
-  /// Trains to the last step, or until a process is asked to stop (StopOnSignal): then the step under way ends and
+  /// Trains to the last step, or until a process is asked to stop (Signals): then the step under way ends and
   /// a checkpoint is written. The summary is rank 0's.
   RunSummary run();
 
@@ -84,14 +70,17 @@ class TrainingRun {
   bool leads() const { return trainer_->ranks().leads(); }
   train::TrainerOptions options_that_fit(int rank);
   void open_data();
+  void agree_on_data();
   void open_folder(bool resume);
   void begin_logs(bool resume);
   void restore();
   train::Checkpoint chosen_checkpoint();
   void introduce();
   void trace(int64_t step, int64_t began_ns, double step_s);
-  void step();
+  bool step();
   void compare_with_plan(double step_s);
+  void warn_of_launcher(double step_s);
+  Wishes wishes();
   void look(StepMetrics& metrics);
   void save();
   void report();

@@ -18,10 +18,12 @@ struct Progress::Told {
   int32_t kind = ask;
   int32_t number = 0;  // introduce: of the channel; abort: the accused rank, or -1
   std::array<uint64_t, 2> hash{};
+  int32_t input = 0;  // abort: whether the user's is to blame
   int32_t text_bytes = 0;
   char text[980];  // abort: the reason
 
-  static constexpr size_t head_bytes = sizeof(kind) + sizeof(number) + sizeof(hash) + sizeof(text_bytes);
+  static constexpr size_t head_bytes =
+      sizeof(kind) + sizeof(number) + sizeof(hash) + sizeof(input) + sizeof(text_bytes);
   int bytes() const { return static_cast<int>(head_bytes) + text_bytes; }
   void say(std::string_view words) {
     text_bytes = static_cast<int32_t>(std::min(words.size(), sizeof(text)));

@@ -118,7 +118,7 @@ void Progress::part_done(const Slot& slot, const MPI_Status& status) {
       const std::string reason =
           fmt::format("{}: {} expects {} bytes from {}, which sends {}", call.channel.name, named(rank_),
                       message.bytes, named(peer), all ? fmt::format("{}", slot.at + bytes) : "more");
-      return fail(reason, peer, true, std::make_exception_ptr(InternalError(reason)), &call);
+      return fail({reason, peer}, true, std::make_exception_ptr(InternalError(reason)), &call);
     }
   }
   must(status.MPI_ERROR, message.out ? "MPI_Isend" : "MPI_Irecv");
@@ -172,7 +172,9 @@ void Progress::hear(const MPI_Status& status) {
         }
       }
       return;
-    case Told::abort: return fail(std::string(told.text, static_cast<size_t>(told.text_bytes)), told.number, false);
+    case Told::abort:
+      return fail({std::string(told.text, static_cast<size_t>(told.text_bytes)), told.number, told.input != 0},
+                  false);
     default: internal_error("{} sends a control message of kind {}", named(peer), told.kind);
   }
 }
@@ -183,6 +185,7 @@ void Progress::look_around() {
   const double now = watch_->attentive_seconds();
   if (now - looked_around_ < std::min(0.1, watch_->period_seconds() / 4)) return;
   looked_around_ = now;
+  const double patience_s = patience_s_.load(std::memory_order_relaxed);
   if (size() > 1) look_at((rank_ + size() - 1) % size(), nullptr);
   for (size_t c = 0; c < active_.size() && !failed_; ++c) {
     const Call& call = *active_[c];
@@ -196,14 +199,15 @@ void Progress::look_around() {
       look_at(peer, &call);
       if (failed_) return;
     }
-    if (waited > options_.timeout_seconds) {
-      return fail(fmt::format("{} has not answered in {} s on {} ({}); {} waited", named(missing),
-                              options_.timeout_seconds, call.channel.name, call.what, named(rank_)),
-                  missing, true);
+    if (waited > patience_s) {
+      return fail({fmt::format("{} has not answered in {:.0f} s on {} ({}); {} waited", named(missing), patience_s,
+                               call.channel.name, call.what, named(rank_)),
+                   missing},
+                  true);
     }
   }
-  if (ends_ && now - end_began_ > options_.timeout_seconds && !failed_) {
-    fail(fmt::format("{} waited {} s at the end for all others", named(rank_), options_.timeout_seconds), -1, true);
+  if (ends_ && now - end_began_ > patience_s && !failed_) {
+    fail({fmt::format("{} waited {:.0f} s at the end for all others", named(rank_), patience_s)}, true);
   }
 }
 
@@ -221,9 +225,10 @@ void Progress::look_at(int peer, const Call* waiting) {
     }
   }
   const std::string where = waiting ? fmt::format(" on {} ({})", waiting->channel.name, waiting->what) : "";
-  fail(fmt::format("{} is dead, stopped or cut off: it has not answered {} for {} s{}", named(peer), named(rank_),
-                   options_.silence_seconds, where),
-       peer, true);
+  fail({fmt::format("{} is dead, stopped or cut off: it has not answered {} for {} s{}", named(peer), named(rank_),
+                    options_.silence_seconds, where),
+        peer},
+       true);
 }
 
 }  // namespace heddle::comm::mpi

@@ -208,7 +208,8 @@ class MpiWorld : public World {
     for (const int r : ranks) HEDDLE_CHECK(r >= 0 && r < size(), "'{}' asks for rank {} of {}", name, r, size());
     return std::make_unique<MpiCommunicator>(progress_, progress_.channel(ranks, name));
   }
-  void abort(const std::string& reason) override { progress_.abort(reason); }
+  void abort(const std::string& reason, bool input) override { progress_.abort(reason, input); }
+  void set_patience(double seconds) override { progress_.set_patience(seconds); }
 
  private:
   Progress progress_;

@@ -49,7 +49,7 @@ void Call::finish(std::exception_ptr failure) {
 }
 
 Progress::Progress(const MpiOptions& options)
-    : options_(options), exceptions_at_start_(std::uncaught_exceptions()) {
+    : options_(options), patience_s_(options.timeout_seconds), exceptions_at_start_(std::uncaught_exceptions()) {
   // Signals are for the program's own threads.
   sigset_t all, before;
   sigfillset(&all);
@@ -108,9 +108,9 @@ void Progress::check() {
   if (failed_) std::rethrow_exception(failure_);
 }
 
-void Progress::abort(const std::string& reason) {
+void Progress::abort(const std::string& reason, bool input) {
   std::unique_lock lock(mutex_);
-  if (asked_to_abort_.empty()) asked_to_abort_ = reason.empty() ? "aborted" : reason;
+  if (!asked_to_abort_) asked_to_abort_ = Failure{reason, -1, input};
   wake_.notify_all();
   changed_.wait_for(lock, for_seconds(2 * telling_seconds), [&] { return failed_; });
 }
@@ -134,7 +134,7 @@ void Progress::run() {
   try {
     loop();
   } catch (const std::exception& error) {
-    fail(fmt::format("{}: {}", named(rank_), error.what()), rank_, true);
+    fail({fmt::format("{}: {}", named(rank_), error.what()), rank_}, true);
   }
   if (failed_) {
     const double began = seconds();
@@ -213,17 +213,17 @@ void Progress::loop() {
   std::deque<std::shared_ptr<Call>> taken;
   while (true) {
     watch_->advance(seconds());
-    std::string reason;
+    std::optional<Failure> asked;
     {
       const std::lock_guard lock(mutex_);
       taken.swap(inbox_);
-      reason = asked_to_abort_;
+      asked = asked_to_abort_;
       if (stopping_ && !ends_) end_began_ = watch_->attentive_seconds();
       ends_ = stopping_;
     }
     bool moved = !taken.empty();
     for (; !taken.empty(); taken.pop_front()) post(taken.front());
-    if (!reason.empty()) return fail(reason, -1, true);
+    if (asked) return fail(*asked, true);
     moved |= test();
     if (!failed_) look_around();
     if (failed_ || (ends_ && active_.empty() && ending())) return;
@@ -258,17 +258,18 @@ void Progress::nap(bool moved) {
   if (busy && waited < spin_seconds) return;
   const double length = busy ? std::clamp(waited / 32, shortest_nap, longest_nap) : idle_nap;
   std::unique_lock lock(mutex_);
-  if (inbox_.empty() && asked_to_abort_.empty() && ends_ == stopping_) wake_.wait_for(lock, for_seconds(length));
+  if (inbox_.empty() && !asked_to_abort_ && ends_ == stopping_) wake_.wait_for(lock, for_seconds(length));
 }
 
-void Progress::fail(const std::string& reason, int accused, bool tell_others, std::exception_ptr own,
-                    const Call* of) {
+void Progress::fail(const Failure& failure, bool tell_others, std::exception_ptr own, const Call* of) {
   if (failed_) return;
+  const auto& [reason, accused, input] = failure;
   if (options_.report) options_.report(reason, accused);
   if (tell_others) {
     last_words_ = std::make_unique<Told>();
     last_words_->kind = Told::abort;
     last_words_->number = accused;
+    last_words_->input = input;
     last_words_->say(reason);
     std::vector<MPI_Request> under_way;
     for (int peer = 0; peer < size(); ++peer) {
@@ -287,7 +288,7 @@ void Progress::fail(const std::string& reason, int accused, bool tell_others, st
   SystemError error(0, "communication stopped: " + reason);
   error.rank = accused;
   const std::lock_guard lock(mutex_);
-  failure_ = std::make_exception_ptr(error);
+  failure_ = input ? std::make_exception_ptr(ConfigError(reason)) : std::make_exception_ptr(error);
   failed_ = true;
   for (const auto& call : active_) call->finish(call.get() == of ? own : failure_);
   for (const auto& call : inbox_) call->finish(failure_);

@@ -22,6 +22,7 @@
 #include <mpi.h>
 
 #include <array>
+#include <atomic>
 #include <condition_variable>
 #include <cstddef>
 #include <deque>
@@ -29,6 +30,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -101,8 +103,9 @@ class Progress {
   /// Stays where it is as long as this object lives; the same for the same ranks and name.
   Channel& channel(const std::vector<int>& ranks, const std::string& name);
   void submit(std::shared_ptr<Call> call);
-  /// Returns when every rank has been told, or can't be.
-  void abort(const std::string& reason);
+  /// Returns when every rank has been told, or can't be. `input`: as World::abort.
+  void abort(const std::string& reason, bool input = false);
+  void set_patience(double seconds) { patience_s_.store(seconds, std::memory_order_relaxed); }
   /// Throws when the world has failed.
   void check();
 
@@ -132,12 +135,18 @@ class Progress {
   void look_around();
   void look_at(int peer, const Call* waiting);
   bool ending();
-  void fail(const std::string& reason, int accused, bool tell_others, std::exception_ptr own = nullptr,
-            const Call* of = nullptr);
+  /// Why the world fails.
+  struct Failure {
+    std::string reason;
+    int accused = -1;    // rank at fault; -1: unknown
+    bool input = false;  // the user's is to blame
+  };
+  void fail(const Failure& failure, bool tell_others, std::exception_ptr own = nullptr, const Call* of = nullptr);
   void nap(bool moved);
   std::string named(int rank) const;
 
   const MpiOptions options_;
+  std::atomic<double> patience_s_;
   const int exceptions_at_start_;
   int rank_ = 0;
   std::vector<int> nodes_;
@@ -146,7 +155,7 @@ class Progress {
   std::mutex mutex_;
   std::condition_variable wake_, changed_;
   std::deque<std::shared_ptr<Call>> inbox_;
-  std::string asked_to_abort_;
+  std::optional<Failure> asked_to_abort_;
   std::exception_ptr failure_, start_failure_;
   bool failed_ = false, stopping_ = false, ready_ = false;
   std::map<std::pair<std::vector<int>, std::string>, std::unique_ptr<Channel>> channels_;

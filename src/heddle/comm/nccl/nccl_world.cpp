@@ -226,7 +226,7 @@ void NcclWorld::check_alive() const {
   throw SystemError(0, reason_);
 }
 
-void NcclWorld::abort(const std::string& reason) {
+void NcclWorld::abort(const std::string& reason, bool input) {
   {
     const std::lock_guard lock(mutex_);
     if (failed_.load()) return;
@@ -237,7 +237,7 @@ void NcclWorld::abort(const std::string& reason) {
       if (handle->comm_ != nullptr) library().abort(std::exchange(handle->comm_, nullptr));
     }
   }
-  control_.abort(reason);
+  control_.abort(reason, input);
 }
 
 void NcclWorld::watch() {

@@ -45,7 +45,8 @@ class NcclWorld : public World {
   int node_of(int rank) const override { return control_.node_of(rank); }
   const std::string& host_of(int rank) const override { return control_.host_of(rank); }
   std::unique_ptr<Communicator> communicator(const std::vector<int>& ranks, const std::string& name) override;
-  void abort(const std::string& reason) override;
+  void abort(const std::string& reason, bool input = false) override;
+  void set_patience(double seconds) override { control_.set_patience(seconds); }
 
   /// Throws SystemError with the reason once the world has failed.
   void check_alive() const;

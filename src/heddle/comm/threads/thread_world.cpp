@@ -16,9 +16,12 @@ class ThreadGroup {
 
   int size() const { return static_cast<int>(shown_.size()); }
 
-  void abort(const std::string& reason) {
+  void abort(const std::string& reason, bool input) {
     const std::lock_guard lock(mutex_);
-    if (reason_.empty()) reason_ = reason;
+    if (reason_.empty()) {
+      reason_ = reason;
+      input_ = input;
+    }
     changed_.notify_all();
   }
 
@@ -29,6 +32,7 @@ class ThreadGroup {
     std::span<const Piece> pieces;
   };
   void check() const {
+    if (!reason_.empty() && input_) throw ConfigError(reason_);
     if (!reason_.empty()) throw SystemError(0, "communication stopped: " + reason_);
   }
   template <class Ready>
@@ -56,6 +60,7 @@ class ThreadGroup {
   int arrived_ = 0;
   uint64_t generation_ = 0;
   std::string reason_;
+  bool input_ = false;  // to blame for it
 };
 
 class ThreadCommunicator : public Communicator {
@@ -113,7 +118,7 @@ class ThreadCommunicator : public Communicator {
     if (bytes > 0) std::memcpy(data, letter.data(), letter.size());
   }
 
-  void abort(const std::string& reason) override { group_.abort(reason); }
+  void abort(const std::string& reason) override { group_.abort(reason, false); }
 
  private:
   ThreadGroup& group_;
@@ -135,7 +140,7 @@ class ThreadWorld : public World {
     HEDDLE_CHECK(at != ranks.end(), "rank {} is not in the group that it asks for ({})", rank_, name);
     return std::make_unique<ThreadCommunicator>(board_.group(ranks, name), static_cast<int>(at - ranks.begin()));
   }
-  void abort(const std::string& reason) override { board_.abort(reason); }
+  void abort(const std::string& reason, bool input) override { board_.abort(reason, input); }
 
  private:
   ThreadBoard& board_;
@@ -158,15 +163,18 @@ ThreadGroup& ThreadBoard::group(const std::vector<int>& ranks, const std::string
     std::vector<int> nodes;
     for (const int r : ranks) nodes.push_back(node_of_.at(static_cast<size_t>(r)));
     group = std::make_unique<ThreadGroup>(name, std::move(nodes));
-    if (!reason_.empty()) group->abort(reason_);
+    if (!reason_.empty()) group->abort(reason_, input_);
   }
   return *group;
 }
 
-void ThreadBoard::abort(const std::string& reason) {
+void ThreadBoard::abort(const std::string& reason, bool input) {
   const std::lock_guard lock(mutex_);
-  if (reason_.empty()) reason_ = reason;
-  for (auto& [key, group] : groups_) group->abort(reason_);
+  if (reason_.empty()) {
+    reason_ = reason;
+    input_ = input;
+  }
+  for (auto& [key, group] : groups_) group->abort(reason_, input_);
 }
 
 }  // namespace heddle::comm

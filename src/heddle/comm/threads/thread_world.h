@@ -25,7 +25,7 @@ class ThreadBoard {
   int size() const { return static_cast<int>(node_of_.size()); }
   /// The world as `rank` sees it; the board must outlive it.
   std::unique_ptr<World> world(int rank);
-  void abort(const std::string& reason);
+  void abort(const std::string& reason, bool input = false);
 
  private:
   friend class ThreadWorld;
@@ -36,6 +36,7 @@ class ThreadBoard {
   std::mutex mutex_;
   std::map<std::pair<std::vector<int>, std::string>, std::unique_ptr<ThreadGroup>> groups_;
   std::string reason_;
+  bool input_ = false;  // to blame for it
 };
 
 }  // namespace heddle::comm
