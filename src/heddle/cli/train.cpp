@@ -73,7 +73,11 @@ std::vector<std::string> set_for(const std::string& path, std::vector<std::strin
 }
 
 // What all ranks of a launcher's job must be told alike. Threads and memory are a rank's own.
-train::Told told(const TrainOptions& options, const std::vector<std::string>& set) {
+train::Told told(const TrainOptions& options, std::vector<std::string> set) {
+  if (!options.mode.empty()) {  // as configured it need be no plan yet
+    const std::vector<std::string> base = base_settings(options.config, set);
+    set.insert(set.end(), base.begin(), base.end());
+  }
   const train::RunConfig config = train::read_run_config(options.config, set);
   train::Told all{{"heddle", HEDDLE_VERSION " " HEDDLE_BUILD},
                   {"--mode", options.mode},
