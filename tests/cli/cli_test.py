@@ -250,7 +250,8 @@ class Cli(Program):
 
     def test_modes_under_mpi(self):
         self.needs_mpi()
-        train = ["train", "tiny.toml", "--profile", self.modes_profile(), *self.MODES]
+        # Whichever plan is chosen here, its memory is known to the byte: no rows are spread over ranks.
+        train = ["train", "tiny.toml", "--profile", self.modes_profile(), *self.MODES, "--set", "mesh.ep=1"]
         for ranks, mode in ((2, "auto"), (4, "save-memory")):
             done = self.mpirun(*train, "--mode", mode, "--json", "--set", f"output=mode-{ranks}", ranks=ranks)
             said = [line for line in done.stderr.splitlines() if line.startswith("mode ")]
@@ -260,7 +261,7 @@ class Cli(Program):
             self.check_refit(done)
             self.assertIn(f"ranks = {ranks}", (self.folder / f"mode-{ranks}/config.toml").read_text())
             foretold = json.loads(done.stdout)
-            self.assertGreaterEqual(foretold["reserved_bytes"], 0.9 * foretold["predicted_reserved_bytes"])
+            self.assertEqual(foretold["reserved_bytes"], foretold["predicted_reserved_bytes"])
         for more in (["--mode", "overlap"], []):
             done = self.mpirun(*train, *more, "--set", "device.memory_bytes=1MiB", "--set", "output=unfit-mpi",
                                fails=True)
