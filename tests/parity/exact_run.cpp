@@ -13,29 +13,54 @@ namespace {
 
 constexpr int64_t kSequence = 16;
 constexpr int kMicrobatches = 8;  // of one sequence, in the whole batch
-constexpr int kSteps = 20;
 constexpr int64_t kArenaBytes = 1 << 24;
 
-device::Batch batch_for(const plan::Plan& plan, int data_rank, int step) {
+device::Batch batch_for(const plan::Plan& plan, int depths, int data_rank, int step, int microbatches) {
   device::Batch batch;
   const RandomKey key = RandomKey(7).with(static_cast<uint64_t>(step));
-  for (int m = 0; m < plan.microbatches; ++m) {
+  const int64_t width = kSequence + 1 + depths;
+  for (int m = 0; m < microbatches; ++m) {
     device::Microbatch& micro = batch.microbatches.emplace_back();
-    for (int64_t i = 0; i < kSequence + 1; ++i) {
-      const auto at = static_cast<uint64_t>((m * plan.mesh.dp + data_rank) * (kSequence + 1) + i);
+    for (int64_t i = 0; i < width; ++i) {
+      const auto at = static_cast<uint64_t>((m * plan.mesh.dp + data_rank) * width + i);
       // Few kinds of token, so that routing is uneven and experts go without rows.
       micro.tokens.push_back(static_cast<int32_t>(key.bits(at) % (step % 3 == 0 ? 5 : 48)));
     }
   }
   const double tokens = static_cast<double>(kMicrobatches * kSequence);
   batch.scales = {1 / tokens, 1.0 / kMicrobatches, 1 / tokens};
+  batch.scales.resize(3 + static_cast<size_t>(depths), 0.3 / tokens);
   batch.hyper = {1e-2, 1 - std::pow(0.9, step + 1), 1 - std::pow(0.95, step + 1)};
   return batch;
 }
 
+void fill(test::RankRun& run, const model::ModelConfig& model) {
+  const std::vector<double> table = model::rope_table(model, kSequence);
+  run.fill([&](const model::Parameter& p, int64_t i) {
+    switch (p.start) {
+      case model::Parameter::Start::rope_table: return table[static_cast<size_t>(i)];
+      case model::Parameter::Start::ones: return 1.0;
+      case model::Parameter::Start::zeros: return 0.0;
+      default: return 0.3 * RandomKey(3).with(p.name).normal(static_cast<uint64_t>(i));
+    }
+  });
+}
+
+/// A statistic of another purpose's program, zeros where this rank does not have it.
+std::vector<double> statistic(test::RankRun& of, const plan::Lowered& lowered, ir::Purpose purpose,
+                              const std::string& name, int64_t elements) {
+  std::vector<double> found(static_cast<size_t>(elements), 0.0);
+  const int index = static_cast<int>(purpose) * lowered.placement.ranks + of.stage_index();
+  const ir::ValueId id = lowered.program.stages[static_cast<size_t>(index)].find(name);
+  if (id == ir::none) return found;
+  const device::TensorView view = of.executor().view(index, id);
+  for (int64_t i = 0; i < elements; ++i) found[static_cast<size_t>(i)] = test::RankRun::get(view, i);
+  return found;
+}
+
 }  // namespace
 
-model::ModelConfig exact_model() {
+model::ModelConfig exact_model(const ExactSetting& setting) {
   model::ModelConfig c;
   c.vocab_size = 48;
   c.hidden_size = 16;
@@ -48,11 +73,13 @@ model::ModelConfig exact_model() {
   c.qk_nope_head_dim = 6;
   c.qk_rope_head_dim = 4;
   c.v_head_dim = 6;
-  c.n_routed_experts = 8;
-  c.num_experts_per_tok = 3;
+  c.n_routed_experts = setting.experts;
+  c.num_experts_per_tok = setting.top_k;
   c.moe_intermediate_size = 12;
   c.sequence_aux_loss_alpha = 0.01;
   c.z_loss_weight = 0.001;
+  c.num_nextn_predict_layers = setting.depths;
+  c.tie_word_embeddings = setting.tied;
   return c;
 }
 
@@ -65,37 +92,32 @@ plan::Plan exact_plan(const plan::Degrees& mesh, const ExactSetting& setting) {
   plan.exact_sums = setting.exact;
   plan.exchange.topology = setting.topology;
   plan.schedule = setting.schedule;
+  plan.layout = setting.layout;
+  plan.evaluates = plan.predicts = true;
   plan.update.bucket_bytes = 4000;
-  plan.update.clip_norm = 0.05;  // clips
+  // Clips; without exact sums the order of the norm's sum may show in its last place.
+  plan.update.clip_norm = setting.exact ? 0.05 : 0;
   if (setting.backend == "host") {
     plan.packed_bytes = [](const ir::Value& weight) { return kernels::packed_weight_bytes("host", weight); };
   }
   return plan;
 }
 
-void run_exact(test::RankRun& run, const plan::Plan& plan) {
-  const std::vector<double> table = model::rope_table(exact_model(), kSequence);
-  run.fill([&](const model::Parameter& p, int64_t i) {
-    switch (p.start) {
-      case model::Parameter::Start::rope_table: return table[static_cast<size_t>(i)];
-      case model::Parameter::Start::ones: return 1.0;
-      case model::Parameter::Start::zeros: return 0.0;
-      default: return 0.3 * RandomKey(3).with(p.name).normal(static_cast<uint64_t>(i));
-    }
-  });
-  for (int step = 0; step < kSteps; ++step) {
-    run.executor().run_step(batch_for(plan, run.place().at(ir::Axis::dp), step));
-  }
-}
-
 std::map<std::string, std::vector<double>> train_on(comm::World& world, const plan::Degrees& degrees,
                                                     const ExactSetting& setting) {
+  const model::ModelConfig model = exact_model(setting);
   const plan::Plan plan = exact_plan(degrees, setting);
   const plan::Mesh mesh(degrees);
-  const plan::Lowered lowered = plan::lower(exact_model(), plan);
+  const plan::Lowered lowered = plan::lower(model, plan);
   test::RankRun run(plan, mesh, lowered, world, setting.backend, kArenaBytes);
-  run_exact(run, plan);
-  const plan::Lowered single = plan::lower(exact_model(), exact_plan({}, ExactSetting{.dtype = setting.dtype}));
+  fill(run, model);
+  const int data_rank = run.place().at(ir::Axis::dp);
+  const auto batch = [&](int step, int microbatches) {
+    return batch_for(plan, setting.depths, data_rank, step, microbatches);
+  };
+  for (int step = 0; step < setting.steps; ++step) run.executor().run_step(batch(step, plan.microbatches));
+
+  const plan::Lowered single = plan::lower(model, exact_plan({}, ExactSetting{.dtype = setting.dtype}));
   std::vector<int> everyone;
   for (int r = 0; r < world.size(); ++r) everyone.push_back(r);
   const auto all = world.communicator(everyone, "exact");
@@ -110,6 +132,21 @@ std::map<std::string, std::vector<double>> train_on(comm::World& world, const pl
     for (size_t i = 0; i < elements; ++i) sum[i] /= holders[i];  // copies are equal, and few: exact
     if (world.rank() == 0) masters[p.name] = std::move(sum);
   }
+  // Of the first data rank's microbatch, so that nothing is summed over ranks.
+  const auto forward = [&](const std::string& as, ir::Purpose purpose, const std::string& name, int64_t elements) {
+    device::Batch one = batch(setting.steps, 1);
+    if (purpose == ir::Purpose::predict) {  // has no depths
+      one.microbatches[0].tokens.resize(kSequence + 1);
+      one.scales.resize(3);
+    }
+    run.executor().run_step(one, purpose);
+    std::vector<double> own(static_cast<size_t>(elements), 0.0);
+    if (data_rank == 0) own = statistic(run, lowered, purpose, name, elements);
+    own = sum_to_first(*all, own);
+    if (world.rank() == 0) masters[as] = std::move(own);
+  };
+  forward("evaluate", ir::Purpose::evaluate, "loss.next_token", 1);
+  forward("predict", ir::Purpose::predict, "logits", kSequence * model.vocab_size);
   return masters;
 }
 

@@ -1,4 +1,4 @@
-// Twenty steps of a small model with exact sums, on one rank of any layout, for weights that must not depend on it.
+// Some steps of a small model on one rank of any layout, for weights, losses and logits that must not depend on it.
 #pragma once
 
 #include <map>
@@ -15,18 +15,23 @@ struct ExactSetting {
   bool exact = true;
   std::string topology = "plain";  // of the experts' exchange
   std::string schedule = "1f1b";
+  std::string layout = "even";  // of the layers on the stages
+  int depths = 0;               // of multi-token prediction
+  bool tied = false;            // embeddings
+  int experts = 8;
+  int top_k = 3;
+  int steps = 20;
 };
 
-model::ModelConfig exact_model();
+model::ModelConfig exact_model(const ExactSetting& setting);
 plan::Plan exact_plan(const plan::Degrees& mesh, const ExactSetting& setting);
-/// Fills the rank and runs it; every rank of the layout calls it.
-void run_exact(test::RankRun& run, const plan::Plan& plan);
 
-/// All masters after the steps, by name, of a layout on thread ranks.
+/// All masters after the steps, by name; and, with those weights, the loss of one more batch as "evaluate" and the
+/// logits of one sequence as "predict". Of a layout on thread ranks.
 std::map<std::string, std::vector<double>> train_on_threads(const plan::Degrees& mesh, const ExactSetting& setting,
                                                             std::vector<int> node_of = {});
 
-/// The same on the ranks of a world: whole on rank 0, empty elsewhere.
+/// The same on the ranks of a world: all of it on rank 0, nothing elsewhere.
 std::map<std::string, std::vector<double>> train_on(comm::World& world, const plan::Degrees& mesh,
                                                     const ExactSetting& setting);
 

@@ -68,12 +68,16 @@ class Writer {
     if (piece.loss) {
       head_ = c_.tie_word_embeddings ? embedding()
                                      : matrix("lm_head.weight", c_.vocab_size, c_.hidden_size, {}, {{0, Axis::tp}});
-      predict(states[0], "model.norm.weight", labels(1), kScaleNextToken, "next_token");
-      for (size_t d = 1; d < states.size(); ++d) predict_depth(static_cast<int64_t>(d), states[d]);
     }
-    for (int64_t d = piece.first_depth; d <= last_depth; ++d) {
-      states.push_back(depth(d, states.back()));
-      if (piece.loss) predict_depth(d, states.back());
+    // Two read a state: the depth that follows, and the head. The depth's norm is written first, so that the backward
+    // has the head's part of the gradient, rounded, before this norm adds its own to it: just as where that part comes
+    // from another rank. One order of the roundings, wherever the model is cut.
+    for (size_t s = 0; s < states.size(); ++s) {
+      const auto next = static_cast<int64_t>(s) + 1;
+      const bool deeper = next >= piece.first_depth && next <= last_depth;
+      const ValueId normed_TH = deeper ? depth_input(next, states[s]) : none;
+      if (piece.loss) predict_depth(next - 1, states[s]);
+      if (deeper) states.push_back(depth(next, normed_TH));
     }
     layer_ = -1;
     if (chunk.to.edge < 0) return;
@@ -539,18 +543,26 @@ class Writer {
     keep(op("add", {loss[0], rest[0]}, {"ce_sum_" + name})[0], "loss." + name);
   }
 
-  // Multi-token prediction (DeepSeek-V3, section 2.2): the module of depth d, from the states of the depth before.
-  ValueId depth(int64_t d, ValueId h_TH) {
+  // Multi-token prediction (DeepSeek-V3, section 2.2): the module of depth d, from the normed states of the depth
+  // before.
+  ValueId depth_input(int64_t d, ValueId h_TH) {
+    layer_ = depth_layer(d);
+    return norm(h_TH, fmt::format("model.layers.{}.hnorm.weight", layer_), "h_normed");
+  }
+  ValueId depth(int64_t d, ValueId normed_TH) {
     layer_ = depth_layer(d);
     const std::string prefix = fmt::format("model.layers.{}.", layer_);
-    const ValueId e_TH = embed(d, "embedded");
+    const ValueId e_TH = norm(embed(d, "embedded"), prefix + "enorm.weight", "e_normed");
     const ValueId joined =
-        op("concat",
-           {norm(e_TH, prefix + "enorm.weight", "e_normed"), norm(h_TH, prefix + "hnorm.weight", "h_normed")},
-           {"joined"}, {{"first", c_.hidden_size}, {"second", c_.hidden_size}})[0];
+        op("concat", {e_TH, normed_TH}, {"joined"}, {{"first", c_.hidden_size}, {"second", c_.hidden_size}})[0];
     return layer(layer_, linear(joined, prefix, "eh_proj", c_.hidden_size));
   }
+  // Depth 0 is the model itself: the next token.
   void predict_depth(int64_t d, ValueId h_TH) {
+    if (d == 0) {
+      layer_ = -1;
+      return predict(h_TH, "model.norm.weight", labels(1), kScaleNextToken, "next_token");
+    }
     layer_ = depth_layer(d);
     predict(h_TH, fmt::format("model.layers.{}.shared_head.norm.weight", layer_), labels(d + 1),
             kScaleDepth + static_cast<int>(d) - 1, fmt::format("depth.{}", d));
