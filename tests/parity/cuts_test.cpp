@@ -71,10 +71,5 @@ TEST(Cuts, TiedEmbeddings) {
   Cuts(bf16("reference", false, 0, true)).every_cut_in_two();
   Cuts(bf16("host", true, 2, true)).every_cut_in_two();
 }
-TEST(Cuts, Tmp) {
-  Cuts(bf16("reference", false, 1, true)).every_cut_in_two();
-  Cuts(bf16("reference", false, 2, false)).every_cut_in_two();
-}
-
 }  // namespace
 }  // namespace heddle::parity

@@ -12,13 +12,13 @@ namespace heddle::parity {
 namespace {
 
 constexpr int64_t kSequence = 16;
-constexpr int kMicrobatches = 8;  // of one sequence, in the whole batch
 constexpr int64_t kArenaBytes = 1 << 24;
 
-device::Batch batch_for(const plan::Plan& plan, int depths, int data_rank, int step, int microbatches) {
+device::Batch batch_for(const plan::Plan& plan, const ExactSetting& setting, int data_rank, int step,
+                        int microbatches) {
   device::Batch batch;
   const RandomKey key = RandomKey(7).with(static_cast<uint64_t>(step));
-  const int64_t width = kSequence + 1 + depths;
+  const int64_t width = kSequence + 1 + setting.depths;
   for (int m = 0; m < microbatches; ++m) {
     device::Microbatch& micro = batch.microbatches.emplace_back();
     for (int64_t i = 0; i < width; ++i) {
@@ -27,9 +27,9 @@ device::Batch batch_for(const plan::Plan& plan, int depths, int data_rank, int s
       micro.tokens.push_back(static_cast<int32_t>(key.bits(at) % (step % 3 == 0 ? 5 : 48)));
     }
   }
-  const double tokens = static_cast<double>(kMicrobatches * kSequence);
-  batch.scales = {1 / tokens, 1.0 / kMicrobatches, 1 / tokens};
-  batch.scales.resize(3 + static_cast<size_t>(depths), 0.3 / tokens);
+  const double tokens = static_cast<double>(setting.microbatches * kSequence);
+  batch.scales = {1 / tokens, 1.0 / setting.microbatches, 1 / tokens};
+  batch.scales.resize(3 + static_cast<size_t>(setting.depths), 0.3 / tokens);
   batch.hyper = {1e-2, 1 - std::pow(0.9, step + 1), 1 - std::pow(0.95, step + 1)};
   return batch;
 }
@@ -86,7 +86,7 @@ model::ModelConfig exact_model(const ExactSetting& setting) {
 plan::Plan exact_plan(const plan::Degrees& mesh, const ExactSetting& setting) {
   plan::Plan plan;
   plan.mesh = mesh;
-  plan.microbatches = kMicrobatches / mesh.dp;
+  plan.microbatches = setting.microbatches / mesh.dp;
   plan.sequence_length = kSequence;
   plan.dtype = setting.dtype;
   plan.exact_sums = setting.exact;
@@ -113,7 +113,7 @@ std::map<std::string, std::vector<double>> train_on(comm::World& world, const pl
   fill(run, model);
   const int data_rank = run.place().at(ir::Axis::dp);
   const auto batch = [&](int step, int microbatches) {
-    return batch_for(plan, setting.depths, data_rank, step, microbatches);
+    return batch_for(plan, setting, data_rank, step, microbatches);
   };
   for (int step = 0; step < setting.steps; ++step) run.executor().run_step(batch(step, plan.microbatches));
 

@@ -21,6 +21,7 @@ struct ExactSetting {
   int experts = 8;
   int top_k = 3;
   int steps = 20;
+  int microbatches = 8;  // of one sequence, in the whole batch
 };
 
 model::ModelConfig exact_model(const ExactSetting& setting);

@@ -6,6 +6,7 @@
 
 #include "heddle/base/random.h"
 #include "heddle/kernels/exact_grid.h"
+#include "heddle/train/exact_layout.h"
 #include "tests/parity/exact_run.h"
 
 namespace heddle::parity {
@@ -16,6 +17,7 @@ struct Layout {
   std::string topology = "plain";
   std::vector<int> node_of;
   std::string schedule = "1f1b";
+  std::string layout = "even";
 };
 
 const std::vector<Layout> kLayouts{{{.dp = 2}},
@@ -51,11 +53,12 @@ void expect_same_weights(const ExactSetting& setting, const std::vector<Layout>&
     ExactSetting with = setting;
     with.topology = layout.topology;
     with.schedule = layout.schedule;
+    with.layout = layout.layout;
     const auto found = train_on_threads(mesh, with, layout.node_of);
     ASSERT_EQ(found.size(), expected.size());
     for (const auto& [name, values] : expected) {
       EXPECT_EQ(found.at(name), values) << name << ", dp " << mesh.dp << " ep " << mesh.ep << " pp " << mesh.pp
-                                        << " " << layout.topology << " " << layout.schedule;
+                                        << " " << layout.topology << " " << layout.schedule << " " << layout.layout;
     }
   }
 }
@@ -63,6 +66,58 @@ void expect_same_weights(const ExactSetting& setting, const std::vector<Layout>&
 TEST(ExactSums, EveryLayoutGivesTheSameWeights) { expect_same_weights({}, kLayouts); }
 TEST(ExactSums, InTheHostsBf16Too) {
   expect_same_weights({Dtype::bf16, "host"}, {kLayouts[1], kLayouts[4], kLayouts[6], kLayouts[8], kLayouts[9]});
+}
+
+// The head apart from what predicts further tokens, in layouts of every kind.
+TEST(ExactSums, WithTheHeadApartFromTheDepths) {
+  expect_same_weights({.dtype = Dtype::bf16, .backend = "host", .depths = 1},
+                      {{{.pp = 2}, "plain", {}, "1f1b", "Etttm|L"},
+                       {{.dp = 2, .pp = 2}, "plain", {}, "zb_h1", "Etttm|L"},
+                       {{.dp = 4, .pp = 3, .ep = 2}, "rank", {}, "1f1b", "Et|ttm|L"},
+                       {{.dp = 2, .pp = 2, .ep = 2}, "plain", {}, "dual_pipe_v", "E|tt|tm|L"},
+                       {{.dp = 2, .pp = 2}, "plain", {}, "dual_pipe", "Etttm|L"}});
+  expect_same_weights({.dtype = Dtype::bf16, .depths = 2, .tied = true},
+                      {{{.pp = 4}, "plain", {}, "1f1b", "Ett|tm|m|L"},
+                       {{.dp = 2, .pp = 2, .ep = 2}, "node", {0, 1, 0, 1}, "interleaved", "E|ttt|mm|L"}});
+}
+
+// What is refused gives other bits, and what is taken the same.
+TEST(ExactSums, AreRefusedJustWhereTheyDoNotHold) {
+  struct Case {
+    plan::Degrees mesh;
+    int experts = 12, top_k = 3;
+    std::vector<int> node_of;
+    const char* named = "";  // in the refusal; empty: it holds
+  };
+  const std::vector<Case> cases{
+      {{.tp = 2}, 12, 3, {}, "mesh.tp = 2"},
+      {{.cp = 2}, 12, 3, {}, "mesh.cp = 2"},
+      {{.dp = 2, .etp = 2}, 12, 3, {}, "mesh.etp = 2"},
+      {{.dp = 2, .ep = 2}, 12, 3, {}, "mesh.ep 1"},
+      {{.dp = 4, .ep = 4}, 12, 3, {}, "mesh.ep 1"},
+      {{.dp = 2, .ep = 2}, 6, 4, {}, "mesh.ep 1"},
+      {{.dp = 2, .ep = 2}, 12, 2},
+      {{.dp = 2, .ep = 2}, 12, 1},
+      {{.dp = 3, .ep = 3}, 12, 3},
+      {{.dp = 6, .ep = 6}, 12, 5},
+      {{.dp = 4, .ep = 2}, 8, 3},
+      {{.dp = 4, .ep = 4}, 8, 3, {0, 0, 1, 1}},
+      {{.dp = 4, .ep = 4}, 8, 3, {0, 0, 0, 1}, "hosts 0, 0, 0, 1"},
+      {{.dp = 4, .ep = 4}, 8, 3, {0, 1, 0, 1}, "hosts 0, 1, 0, 1"},
+      {{.dp = 4, .ep = 2}, 8, 3, {0, 1, 0, 1}},
+      {{.dp = 3, .ep = 3}, 12, 3, {0, 0, 1}},
+      {{.dp = 3, .ep = 3}, 12, 3, {0, 1, 1}, "hosts 0, 1, 1"},
+  };
+  for (const Case& c : cases) {
+    // Twelve of them are shared out by any dp here.
+    ExactSetting setting{.experts = c.experts, .top_k = c.top_k, .steps = 4, .microbatches = 12};
+    const std::string text = fmt::format("{}, {} experts, top {}, nodes {}", plan::text_of(c.mesh), c.experts,
+                                         c.top_k, fmt::join(c.node_of, " "));
+    const std::string why = train::why_not_exact(exact_model(setting), exact_plan(c.mesh, setting), c.node_of);
+    EXPECT_EQ(why.empty(), std::string(c.named).empty()) << text << ": " << why;
+    EXPECT_NE(why.find(c.named), std::string::npos) << text << ": " << why;
+    EXPECT_EQ(train_on_threads(c.mesh, setting, c.node_of) == train_on_threads({}, setting), why.empty()) << text;
+  }
 }
 
 TEST(ExactSums, WithoutItTheBitsDiffer) {

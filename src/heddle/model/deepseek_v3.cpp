@@ -69,9 +69,9 @@ class Writer {
       head_ = c_.tie_word_embeddings ? embedding()
                                      : matrix("lm_head.weight", c_.vocab_size, c_.hidden_size, {}, {{0, Axis::tp}});
     }
-    // Two read a state: the depth that follows, and the head. The depth's norm is written first, so that the backward
-    // has the head's part of the gradient, rounded, before this norm adds its own to it: just as where that part comes
-    // from another rank. One order of the roundings, wherever the model is cut.
+    // Two read a state: the depth that follows, and the head. The depth's norm is written first, so that the
+    // backward has the head's part of the gradient, rounded, before this norm adds its own to it: just as where
+    // that part comes from another rank. One order of the roundings, wherever the model is cut.
     for (size_t s = 0; s < states.size(); ++s) {
       const auto next = static_cast<int64_t>(s) + 1;
       const bool deeper = next >= piece.first_depth && next <= last_depth;

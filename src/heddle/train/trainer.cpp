@@ -10,6 +10,7 @@
 
 #include "heddle/comm/device_world.h"
 #include "heddle/kernels/registry.h"
+#include "heddle/train/exact_layout.h"
 
 namespace heddle::train {
 
@@ -104,6 +105,12 @@ struct Moment {
   auto operator<=>(const Moment&) const = default;
 };
 
+std::vector<int> nodes_of(const comm::World* world) {
+  std::vector<int> nodes;
+  for (int r = 0; world != nullptr && r < world->size(); ++r) nodes.push_back(world->node_of(r));
+  return nodes;
+}
+
 TrainerOptions completed(TrainerOptions options) {
   options.plan.evaluates = true;
   options.plan.predicts = true;
@@ -151,6 +158,7 @@ Trainer::Trainer(TrainerOptions options, comm::World* world)
   } else if (mesh_.ranks() > 1) {
     config_error("mesh: {} ranks are needed, one is running", mesh_.ranks());
   }
+  check_exact_sums(options_.model, options_.plan, nodes_of(world));
   executor.place = mesh_.at(ranks_.rank());
   executor_ = std::make_unique<runtime::Executor>(lowered_.program, executor);
   count_model();
