@@ -4,6 +4,7 @@
 
 #include <cmath>
 
+#include "heddle/schedule/generators.h"
 #include "tests/parity/exact_run.h"
 
 namespace heddle::parity {
@@ -57,6 +58,16 @@ class Cuts {
   std::map<std::string, std::vector<double>> expected_;
 };
 
+/// The head alone on the last of the stages, the rest spread over those before.
+std::string head_apart(const ExactSetting& setting, int stages) {
+  std::string letters = letters_of(setting);
+  letters.pop_back();
+  std::vector<size_t> places;
+  const auto before = static_cast<size_t>(stages - 1);
+  for (size_t s = 1; s <= before; ++s) places.push_back((s * letters.size() + before - 1) / before);
+  return cut(letters, places) + "L";
+}
+
 ExactSetting bf16(const std::string& backend, bool exact, int depths, bool tied = false) {
   return {.dtype = Dtype::bf16, .backend = backend, .exact = exact, .depths = depths, .tied = tied, .steps = 3};
 }
@@ -66,10 +77,28 @@ TEST(Cuts, OneDepth) {
   Cuts(bf16("reference", true, 1)).every_cut_in_two();
 }
 TEST(Cuts, OneDepthOnTheHost) { Cuts(bf16("host", false, 1)).every_cut_in_two(); }
-TEST(Cuts, TwoDepthsInThreeStages) { Cuts(bf16("host", true, 2)).every_cut_in_three(); }
+TEST(Cuts, TwoDepthsInThreeStages) {
+  ExactSetting setting = bf16("host", true, 2);
+  setting.steps = 1;
+  Cuts(setting).every_cut_in_three();
+}
 TEST(Cuts, TiedEmbeddings) {
   Cuts(bf16("reference", false, 0, true)).every_cut_in_two();
   Cuts(bf16("host", true, 2, true)).every_cut_in_two();
 }
+// Gradients that come from another rank and from another chunk of the same one; DualPipe's two copies need exact
+// sums.
+TEST(Cuts, WithTheHeadApartInEverySchedule) {
+  const ExactSetting plain = bf16("reference", false, 1), exact = bf16("reference", true, 1);
+  Cuts in_order(plain), in_any(exact);
+  for (const std::string& name : schedule::generator_names()) {
+    ExactSetting with = plain;
+    with.schedule = name;
+    const plan::Degrees mesh{.pp = 2};
+    const schedule::Placement placement = plan::schedule_of(exact_plan(mesh, with)).placement;
+    (placement.routes > 1 ? in_any : in_order).expect_same(mesh, head_apart(plain, placement.stages), name);
+  }
+}
+
 }  // namespace
 }  // namespace heddle::parity

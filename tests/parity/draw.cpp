@@ -2,8 +2,10 @@
 
 #include <algorithm>
 
+#include "heddle/kernels/registry.h"
 #include "heddle/passes/offload.h"
 #include "heddle/schedule/generators.h"
+#include "heddle/train/exact_layout.h"
 #include "tests/parity/random_schedule.h"
 
 namespace heddle::parity {
@@ -55,6 +57,22 @@ plan::Degrees draw_mesh(Dice& dice, int most_ranks, int ranks) {
   }
 }
 
+// Any cut of the model, with stages of nothing where there are more stages than cuts.
+std::string draw_layout(Dice& dice, const model::ModelConfig& c, int stages, bool head_apart = false) {
+  const std::string letters = plan::text_of(plan::layout_of("even", c, 1));
+  std::vector<int> cuts;
+  for (int s = 1; s < stages; ++s) cuts.push_back(dice.below(static_cast<int>(letters.size()) + 1));
+  if (head_apart) cuts.back() = static_cast<int>(letters.size()) - 1;
+  std::sort(cuts.begin(), cuts.end());
+  std::string layout;
+  size_t from = 0;
+  for (const int cut : cuts) {
+    layout += letters.substr(from, static_cast<size_t>(cut) - from) + "|";
+    from = static_cast<size_t>(cut);
+  }
+  return layout + letters.substr(from);
+}
+
 void draw_schedule(Dice& dice, const model::ModelConfig& c, plan::Plan& p) {
   p.weave = std::vector<std::string>{"off", "layers", "pairs", "pairs"}[static_cast<size_t>(dice.below(4))];
   if (dice.one_in(4)) return;  // 1F1B
@@ -74,18 +92,7 @@ void draw_schedule(Dice& dice, const model::ModelConfig& c, plan::Plan& p) {
   if (kind == 2 && p.microbatches % 2 == 0 && p.mesh.pp % 2 == 0)
     placement = schedule::two_way_placement(p.mesh.pp);
   p.order = random_schedule(placement, p.microbatches, [&](int count) { return dice.below(count); });
-  // Any cut of the model, with stages of nothing where there are more stages than cuts.
-  const std::string letters = plan::text_of(plan::layout_of("even", c, 1));
-  std::vector<int> cuts;
-  for (int s = 1; s < placement.stages; ++s) cuts.push_back(dice.below(static_cast<int>(letters.size()) + 1));
-  std::sort(cuts.begin(), cuts.end());
-  p.layout.clear();
-  size_t from = 0;
-  for (const int cut : cuts) {
-    p.layout += letters.substr(from, static_cast<size_t>(cut) - from) + "|";
-    from = static_cast<size_t>(cut);
-  }
-  p.layout += letters.substr(from);
+  p.layout = draw_layout(dice, c, placement.stages);
 }
 
 std::string draw_groups(Dice& dice, const std::string& further) {
@@ -160,7 +167,7 @@ Draw draw(uint64_t number, int most_ranks, int ranks) {
   p.dtype = Dtype::f64;
   if (dice.one_in(4)) {
     p.dtype = Dtype::f32;
-    d.tolerance = 1e-5;
+    d.tolerance = d.loss_tolerance = 1e-5;
     // Logits in the thousands magnify a rounding in fp32 beyond it.
     if (d.routing == Routing::zeros) d.routing = Routing::ties;
     if (dice.one_in(2)) d.backend = "host";
@@ -170,18 +177,61 @@ Draw draw(uint64_t number, int most_ranks, int ranks) {
   return d;
 }
 
+Draw draw_bf16(uint64_t number, int most_ranks, Rounding rounding, int ranks) {
+  Draw d;
+  for (uint64_t seed = 1'000'000 + 1000 * number;; ++seed) {
+    d = draw(seed, most_ranks, ranks);
+    const bool same = train::why_not_exact(d.model, d.plan, d.node_of).empty();
+    if (same == (rounding == Rounding::same)) break;
+  }
+  Dice dice(d.seed + 1);
+  d.plan.dtype = Dtype::bf16;
+  d.backend = dice.one_in(2) ? "host" : "reference";
+  if (d.backend == "host") {
+    d.plan.packed_bytes = [](const ir::Value& weight) { return kernels::packed_weight_bytes("host", weight); };
+  }
+  if (d.routing == Routing::zeros) d.routing = Routing::ties;
+  if (rounding == Rounding::others) {
+    // A rounding more or less would send tokens to other experts: here all take all of them.
+    d.model.num_experts_per_tok = static_cast<int>(d.model.n_routed_experts);
+    d.model.n_group = d.model.topk_group = 1;
+    // And more, as far as one rank is from fp64. Of one number that may be next to nothing by chance: three times
+    // the 1 % by which bf16 is off in the few numbers that dominate a z-loss.
+    d.tolerance = 1e-2;
+    d.loss_tolerance = 3e-2;
+    return d;
+  }
+  if (d.plan.mesh.pp > 1 && !dice.one_in(3)) {  // depths, and cuts among them
+    d.model.num_nextn_predict_layers = dice.of({1, 1, 2});
+    d.plan.layout = draw_layout(dice, d.model, plan::schedule_of(d.plan).placement.stages, dice.one_in(2));
+  }
+  // Activations and their gradients have the same bits; what differs is the order in which fp32 sums them over
+  // microbatches and ranks, and losses, which fp64 sums over data ranks.
+  d.tolerance = 1e-5;
+  d.loss_tolerance = 1e-13;
+  d.plan.exact_sums = dice.one_in(2);
+  const bool one_order = d.plan.mesh.stage_ranks() == 1 && plan::schedule_of(d.plan).placement.routes == 1;
+  d.same_bits = one_order || d.plan.exact_sums;
+  d.same_state = d.plan.exact_sums || (one_order && d.plan.update.clip_norm == 0);
+  return d;
+}
+
 std::string Draw::text() const {
   const plan::Degrees& m = plan.mesh;
   return fmt::format(
       "draw {}: {} ranks, tp {} cp {} ({}) dp {} pp {} ep {} etp {} ({}, lists reused {}, {} nodes), order {} / "
       "{}, top {} of 12, {} token kinds, "
       "routing {}, q_lora {}, shared {}, depths {}, tied {}, {} fusions, {} on {}, {} of layers {} woven {}, "
-      "recomputed '{}', offloaded '{}'",
+      "recomputed '{}', offloaded '{}'{}{}",
       seed, plan.ranks(), m.tp, m.cp, plan.context, m.dp, m.pp, m.ep, m.etp, plan.exchange.topology,
       plan.reuse_lists, node_of.back() + 1, m.order, m.expert_order, model.num_experts_per_tok, token_kinds,
       static_cast<int>(routing), model.q_lora_rank, model.n_shared_experts, model.num_nextn_predict_layers,
       model.tie_word_embeddings, plan.fusions.size(), heddle::name_of(plan.dtype), backend,
-      plan.order ? plan.order->name : plan.schedule, plan.layout, plan.weave, plan.recompute, plan.offload);
+      plan.order ? plan.order->name : plan.schedule, plan.layout, plan.weave, plan.recompute, plan.offload,
+      plan.exact_sums ? ", exact sums" : "",
+      same_state  ? ", same state"
+      : same_bits ? ", same bits"
+                  : "");
 }
 
 plan::Plan Draw::one_rank() const {

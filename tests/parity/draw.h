@@ -27,8 +27,10 @@ struct Draw {
   int microbatches = 8;  // of the global batch
   int token_kinds = 48;  // 1: every token takes the same experts
   Routing routing = Routing::spread;
-  double tolerance = 1e-10;  // relative norm, a tensor
-  bool same_bits = false;    // of losses and gradients
+  double tolerance = 1e-10;       // relative norm, a tensor; see parity.h for bf16
+  double loss_tolerance = 1e-10;  // of losses and loads
+  bool same_bits = false;         // of losses and gradients
+  bool same_state = false;        // and of all that the step leaves
   /// One line: what was drawn.
   std::string text() const;
   /// The same step on one rank.
@@ -40,5 +42,14 @@ struct Draw {
 
 /// Draw number `number`, at most `most_ranks` ranks; `ranks` > 0 asks for exactly so many.
 Draw draw(uint64_t number, int most_ranks, int ranks = 0);
+
+/// How a layout's bf16 numbers are held to one rank's.
+enum class Rounding : uint8_t {
+  same,    // every activation and its gradient has one rank's bits: no product and no token's sum is cut over ranks
+  others,  // tp, cp, etp or another tree of experts: what is cut is rounded in parts
+};
+
+/// A draw in bf16 with this rounding: number `number` of those, which depends on nothing else.
+Draw draw_bf16(uint64_t number, int most_ranks, Rounding rounding, int ranks = 0);
 
 }  // namespace heddle::parity
