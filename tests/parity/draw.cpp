@@ -181,7 +181,7 @@ Draw draw_bf16(uint64_t number, int most_ranks, Rounding rounding, int ranks) {
   Draw d;
   for (uint64_t seed = 1'000'000 + 1000 * number;; ++seed) {
     d = draw(seed, most_ranks, ranks);
-    const bool same = train::why_not_exact(d.model, d.plan, d.node_of).empty();
+    const bool same = train::why_not_exact(d.model, d.plan.mesh, d.node_of).empty();
     if (same == (rounding == Rounding::same)) break;
   }
   Dice dice(d.seed + 1);

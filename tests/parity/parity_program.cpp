@@ -1,6 +1,6 @@
 // Random layouts on the ranks of an MPI job, each number in fp64 or fp32 and in bf16: mpirun -np N parity_mpi FIRST
-// COUNT; and the weights of exact sums on four ranks against one, in bf16: mpirun -np 4 parity_mpi exact. Exit status
-// 1 when something differs.
+// COUNT; and the weights of exact sums on four ranks against one, in bf16: mpirun -np 4 parity_mpi exact. Exit
+// status 1 when something differs.
 #include <cstdio>
 #include <cstdlib>
 

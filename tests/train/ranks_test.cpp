@@ -266,6 +266,22 @@ TEST(RankErrors, ARankThatWaitedSaysWhereItStood) {
   EXPECT_NE(stood.find(">"), std::string::npos) << stood;
 }
 
+// Four ranks that share the experts, of which each host has every second one.
+TEST(RankErrors, ExactSumsAreRefusedOnHostsThatCannotHoldThem) {
+  comm::ThreadBoard board(std::vector<int>{0, 1, 0, 1});
+  const auto world = board.world(0);
+  TrainerOptions options = options_for({.dp = 4, .ep = 4}, "reference", Dtype::f32);
+  options.plan.exact_sums = true;
+  EXPECT_NO_THROW(Trainer(options, world.get())) << "a token has two experts, and two rows have one sum";
+  options.model.num_experts_per_tok = 3;
+  try {
+    Trainer(options, board.world(1).get());
+    FAIL() << "another sum than one rank's";
+  } catch (const ConfigError& error) {
+    EXPECT_NE(std::string(error.what()).find("hosts 0, 1, 0, 1"), std::string::npos) << error.what();
+  }
+}
+
 TEST(RankErrors, AWorldOfAnotherSizeIsRefused) {
   comm::ThreadBoard board(3);
   const auto world = board.world(0);

@@ -124,6 +124,14 @@ TEST(RunConfig, WhatNoKeyAloneCanTell) {
   EXPECT_EQ(message("[model]\npreset = \"deepsek-v3\"\n"),
             "run.toml:2:1: no preset 'deepsek-v3', accepted: demo, deepseek-v2-lite, deepseek-v3, did you mean "
             "'deepseek-v3'?");
+  EXPECT_EQ(
+      message("[train]\nexact_sums = true\n[mesh]\ncp = 2\n"),
+      "run.toml:2:1: train.exact_sums does not hold with mesh.cp = 2 (it cuts a microbatch's partial gradients), "
+      "it needs mesh.cp = 1");
+  EXPECT_EQ(
+      message("[train]\nexact_sums = true\nmicrobatch = 1\n[model]\nn_routed_experts = 24\n[mesh]\ndp = 4\nep = 2"),
+      "run.toml:2:1: train.exact_sums does not hold with mesh.ep = 2 (a rank's 12 of 24 experts sum a token's rows "
+      "in another order than one rank), it needs a power of two experts a rank: mesh.ep 1");
   EXPECT_EQ(message("name = \"../x\"\n"),
             "run.toml:1:1: name is '../x', must be the name of a folder (no '/', no '.' in front)");
 }

@@ -11,6 +11,7 @@
 #include <map>
 
 #include "heddle/base/error.h"
+#include "heddle/train/exact_layout.h"
 
 namespace heddle::train {
 
@@ -294,6 +295,7 @@ class Reader {
                    place_of("train.sequence_length"), c.train.sequence_length, c.model.max_position_embeddings);
     }
     check_mesh();
+    if (c.train.exact_sums) check_exact_sums();
     if (c.train.global_batch % c.train.microbatch != 0) {
       config_error("{}: train.global_batch is {}, not a multiple of train.microbatch ({})",
                    place_of("train.global_batch"), c.train.global_batch, c.train.microbatch);
@@ -320,6 +322,19 @@ class Reader {
                    shown(c.name));
     }
     if (c.data.source.empty()) config_error("{}: data.source is empty", place_of("data.source"));
+  }
+
+  void check_exact_sums() const {
+    const RunConfig::Mesh& m = config_.mesh;
+    plan::Degrees degrees;
+    degrees.tp = static_cast<int>(m.tp);
+    degrees.cp = static_cast<int>(m.cp);
+    degrees.dp = static_cast<int>(config_.data_ranks());
+    degrees.pp = static_cast<int>(m.pp);
+    degrees.ep = static_cast<int>(m.ep);
+    degrees.etp = static_cast<int>(m.etp);
+    const std::string why = why_not_exact(config_.model, degrees);
+    if (!why.empty()) config_error("{}: train.exact_sums does not hold with {}", place_of("train.exact_sums"), why);
   }
 
   void check_mesh() const {

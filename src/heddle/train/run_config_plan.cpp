@@ -12,7 +12,6 @@
 #include "heddle/kernels/registry.h"
 #include "heddle/runtime/predict.h"
 #include "heddle/schedule/text.h"
-#include "heddle/train/exact_layout.h"
 
 namespace heddle::train {
 
@@ -90,7 +89,6 @@ plan::Plan plan_of(const RunConfig& config) {
       return kernels::packed_weight_bytes(backend, weight);
     };
   }
-  check_exact_sums(config.model, plan);
   return plan;
 }
 

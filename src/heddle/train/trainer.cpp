@@ -158,7 +158,10 @@ Trainer::Trainer(TrainerOptions options, comm::World* world)
   } else if (mesh_.ranks() > 1) {
     config_error("mesh: {} ranks are needed, one is running", mesh_.ranks());
   }
-  check_exact_sums(options_.model, options_.plan, nodes_of(world));
+  if (options_.plan.exact_sums) {
+    const std::string why = why_not_exact(options_.model, options_.plan.mesh, nodes_of(world));
+    if (!why.empty()) config_error("train.exact_sums does not hold with {}", why);
+  }
   executor.place = mesh_.at(ranks_.rank());
   executor_ = std::make_unique<runtime::Executor>(lowered_.program, executor);
   count_model();
