@@ -71,6 +71,13 @@ TEST(Layout, BalancedSparesTheStageOfTheHead) {
   EXPECT_GE(pieces[1].layers, 2);
 }
 
+// The head serves every depth, on its own stage: two heads there and a depth elsewhere, not a head in each.
+TEST(Layout, BalancedCountsTheHeadsOfDepthsWhereTheyRun) {
+  model::ModelConfig c = model_of(4, 1);
+  c.vocab_size = 16000;
+  EXPECT_EQ(laid("balanced", c, 2), "Ettttm|L");
+}
+
 TEST(Layout, RefusesWithThePlace) {
   const auto refused = [](const std::string& layout, int stages, const std::string& says) {
     try {

@@ -112,7 +112,8 @@ std::vector<double> costs_of(const model::ModelConfig& config, const std::string
   const model::StageText text = deepseek_v3_stage(config, spec);
   std::vector<double> costs(letters.size(), 0);
   for (const ir::Op& op : text.stage.ops) {
-    const size_t at = op.layer < 0 ? letters.size() - 1 : static_cast<size_t>(op.layer) + 1;  // the head is outside
+    const bool head = op.layer < 0 || op.part == "head";  // of a depth too
+    const size_t at = head ? letters.size() - 1 : static_cast<size_t>(op.layer) + 1;
     costs[at] += op.def->cost(text.stage, op, ir::FixedRows()).flops;
   }
   return costs;
