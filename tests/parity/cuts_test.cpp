@@ -86,6 +86,14 @@ TEST(Cuts, TiedEmbeddings) {
   Cuts(bf16("reference", false, 0, true)).every_cut_in_two();
   Cuts(bf16("host", true, 2, true)).every_cut_in_two();
 }
+// Three uses of a weight and more on several ranks, added up in one rank's order.
+TEST(Cuts, WeightsWithManyUses) {
+  Cuts(bf16("reference", false, 1, true)).every_cut_in_two();
+  Cuts(bf16("host", false, 2, true)).every_cut_in_two();
+  ExactSetting two = bf16("host", false, 2);
+  two.steps = 1;
+  Cuts(two).every_cut_in_three();
+}
 // Gradients that come from another rank and from another chunk of the same one; DualPipe's two copies need exact
 // sums.
 TEST(Cuts, WithTheHeadApartInEverySchedule) {

@@ -9,6 +9,7 @@
 #include "heddle/comm/collectives.h"
 #include "heddle/comm/communicator.h"
 #include "heddle/device/row_work.h"
+#include "heddle/ir/use_order.h"
 
 namespace heddle::comm {
 
@@ -165,31 +166,79 @@ int64_t in_shard(int64_t count, int64_t shard, int64_t r) {
   return std::clamp<int64_t>(count - r * shard, 0, shard);
 }
 
+void clear(const KernelCall& call, std::byte* from, int64_t bytes) {
+  if (const device::RowWork* work = call.row_work) {
+    work->fill(from, 0, bytes, call.stream);
+  } else {
+    std::memset(from, 0, static_cast<size_t>(bytes));
+  }
+}
+
+// to = the sum of the tensors, in order.
+void add_up(const KernelCall& call, std::span<const TensorView> uses, std::byte* to) {
+  const Dtype dtype = uses[0].dtype;
+  const int64_t count = uses[0].elements();
+  if (const device::RowWork* work = call.row_work) {
+    work->copy(to, uses[0].data, count * size_of(dtype), call.stream);
+    for (size_t u = 1; u < uses.size(); ++u) work->add(dtype, to, uses[u].data, count, call.stream);
+    return;
+  }
+  const auto add = [&]<class A>(A* sum) {
+    std::copy_n(uses[0].as<const A>(), count, sum);
+    for (size_t u = 1; u < uses.size(); ++u) {
+      for (int64_t i = 0; i < count; ++i) sum[i] += uses[u].as<const A>()[i];
+    }
+  };
+  dtype == Dtype::f64 ? add(reinterpret_cast<double*>(to)) : add(reinterpret_cast<float*>(to));
+}
+
+// The shard of one parameter with uses on several pipeline ranks, in the order in which one rank adds them. What
+// comes first is added up where it is; every other use is sent on its own. Scratch: the parts in order, then room
+// to add up.
+void reduce_in_order(const KernelCall& call, const ir::UseOrder& order) {
+  const int64_t ranks = ranks_of(call), rank = call.communicator->rank(), each = ranks / order.copies;
+  const int64_t size = size_of(call.in[0].dtype), shard = call.out[0].elements(), count = call.in[0].elements();
+  const int64_t own = rank / each;
+  std::vector<TensorView> parts(call.in.begin(), call.in.end());
+  HEDDLE_CHECK(std::ssize(parts) == std::count(order.of_use.begin(), order.of_use.end(), own),
+               "{} uses of a parameter, of which its order knows {}", parts.size(),
+               std::count(order.of_use.begin(), order.of_use.end(), own));
+  if (own == order.of_use[0] && order.first > 1) {
+    std::byte* sum = call.scratch + std::ssize(order.parts) * each * shard * size;
+    add_up(call, std::span(parts).first(static_cast<size_t>(order.first)), sum);
+    parts.erase(parts.begin() + 1, parts.begin() + order.first);
+    parts[0].data = sum;
+  }
+  const auto mine = [&](int64_t r) { return in_shard(count, shard, r) * size; };
+  std::vector<Piece> sends, receives;
+  for (const TensorView& part : parts) {
+    const int64_t base = bytes_of(part) - bytes_of(parts[0]);
+    for (int64_t r = 0; r < ranks; ++r) sends.push_back({static_cast<int>(r), base + r * shard * size, mine(r)});
+  }
+  int64_t at = 0;
+  for (const int copy : order.parts) {
+    for (int64_t i = 0; i < each; ++i, at += shard * size) {
+      receives.push_back({static_cast<int>(copy * each + i), at, mine(rank)});
+    }
+  }
+  call.communicator->exchange(parts[0].data, sends, call.scratch, receives);
+  sum_parts(call, call.in[0].dtype, call.scratch, shard, std::ssize(order.parts) * each, mine(rank) / size,
+            call.out[0].data);
+  clear(call, bytes_of(call.out[0]) + mine(rank), shard * size - mine(rank));
+}
+
 // Scratch: for each shard in turn, the parts of all ranks, one after the other; then room to add up the uses of one
 // parameter.
 void reduce_gradients(const KernelCall& call) {
+  if (ir::UseOrder::given(call.op->attributes)) return reduce_in_order(call, ir::UseOrder(call.op->attributes));
   const int64_t ranks = ranks_of(call), rank = call.communicator->rank();
   const Dtype dtype = call.in[0].dtype;
   const int64_t size = size_of(dtype);
   const bool one = call.op->attributes.integer("one") != 0;
-  const device::RowWork* work = call.row_work;
   std::vector<TensorView> whole(call.in.begin(), call.in.end());
   if (one && whole.size() > 1) {  // the uses of a parameter, in order
-    const int64_t count = whole[0].elements();
     std::byte* sum = call.scratch + ranks * call.out[0].elements() * size;
-    const auto add = [&]<class A>(A*) {
-      auto* to = reinterpret_cast<A*>(sum);
-      std::copy_n(whole[0].as<const A>(), count, to);
-      for (size_t u = 1; u < whole.size(); ++u) {
-        for (int64_t i = 0; i < count; ++i) to[i] += whole[u].as<const A>()[i];
-      }
-    };
-    if (work != nullptr) {
-      work->copy(sum, whole[0].data, count * size, call.stream);
-      for (size_t u = 1; u < whole.size(); ++u) work->add(dtype, sum, whole[u].data, count, call.stream);
-    } else {
-      dtype == Dtype::f64 ? add(static_cast<double*>(nullptr)) : add(static_cast<float*>(nullptr));
-    }
+    add_up(call, whole, sum);
     whole.resize(1);
     whole[0].data = sum;
   }
@@ -209,12 +258,7 @@ void reduce_gradients(const KernelCall& call) {
   for (size_t p = 0; p < whole.size(); ++p) {
     const int64_t shard = call.out[p].elements(), mine = in_shard(whole[p].elements(), shard, rank);
     sum_parts(call, dtype, call.scratch + at, shard, ranks, mine, call.out[p].data);
-    std::byte* rest = bytes_of(call.out[p]) + mine * size;
-    if (work != nullptr) {
-      work->fill(rest, 0, (shard - mine) * size, call.stream);
-    } else {
-      std::memset(rest, 0, static_cast<size_t>((shard - mine) * size));
-    }
+    clear(call, bytes_of(call.out[p]) + mine * size, (shard - mine) * size);
     at += ranks * shard * size;
   }
 }
@@ -243,6 +287,12 @@ int64_t joined_scratch(const ir::Stage& stage, const ir::Op& op, const ir::RowCo
 
 int64_t gradient_scratch(const ir::Stage& stage, const ir::Op& op, const ir::RowCounts& rows) {
   int64_t bytes = 0;
+  if (ir::UseOrder::given(op.attributes)) {
+    const ir::UseOrder order(op.attributes);
+    const int64_t each = op.attributes.integer("ranks") / order.copies;
+    bytes = std::ssize(order.parts) * each * stage.bytes(op.out[0], rows);
+    return order.first > 1 ? bytes + stage.bytes(op.in[0], rows) : bytes;
+  }
   for (const ir::ValueId id : op.out) bytes += op.attributes.integer("ranks") * stage.bytes(id, rows);
   return op.attributes.integer("one") != 0 && op.in.size() > 1 ? bytes + stage.bytes(op.in[0], rows) : bytes;
 }

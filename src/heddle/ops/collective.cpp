@@ -198,9 +198,12 @@ const OpDef reduce_gradients{
     },
     .cost = [](const Stage& stage, const Op& op, const RowCounts& rows) {
       Cost cost = operand_cost(stage, op, rows);
+      // With an order every use goes on its own, but for those that come first and are added up before.
+      const bool apart = op.attributes.has("order");
       for (const ValueId id : op.out) {
         cost.message_bytes += static_cast<double>(stage.bytes(id, rows)) *
-                              static_cast<double>(op.attributes.integer("ranks") - 1);
+                              static_cast<double>(op.attributes.integer("ranks") - 1) *
+                              static_cast<double>(apart ? op.in.size() : 1);
       }
       return cost;
     },

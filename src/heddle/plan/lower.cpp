@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 #include <set>
+#include <tuple>
 
 #include "heddle/ir/gradient.h"
 #include "heddle/ir/verify.h"
@@ -90,10 +91,35 @@ int first_stage_of(const model::Parameter& p, const ir::Stage& stage, const std:
   return own[0];
 }
 
+// What is to be known of parameters that several pipeline ranks hold.
+struct Shared {
+  std::set<std::string> unlike;              // names of those that not all of them use alike
+  std::map<std::string, std::string> order;  // of those with three uses or more: see the op reduce_gradients
+};
+
+// The copies of which pipeline ranks one rank would meet, as it adds up the uses of a parameter: last written
+// first. Uses are told apart by their layer, and within one by what they do: embeddings come before heads.
+std::string order_of_uses(const std::string& name, const std::vector<model::StageText>& texts,
+                          const std::vector<std::pair<int, int>>& holders) {
+  std::vector<std::tuple<int, bool, int>> uses;  // layer, head, copy
+  for (size_t copy = 0; copy < holders.size(); ++copy) {
+    const ir::Stage& stage = texts[static_cast<size_t>(holders[copy].second)].stage;
+    const ir::ValueId weight = stage.find(name);
+    for (const ir::Op& op : stage.ops) {
+      if (std::find(op.in.begin(), op.in.end(), weight) == op.in.end()) continue;
+      uses.emplace_back(op.layer, op.kind() != "embedding", static_cast<int>(copy));
+    }
+  }
+  if (uses.size() <= 2) return "";  // two have one sum
+  std::sort(uses.rbegin(), uses.rend());
+  std::string order;
+  for (const auto& [layer, head, copy] : uses) order += fmt::format("{}{}", order.empty() ? "" : ",", copy);
+  return order;
+}
+
 // Parameters that several pipeline ranks hold (tied embeddings, those of multi-token prediction, second copies of
-// stages) have copies on the ranks of all of them, the one with the earliest stage first. Returns the names of
-// those that not all of them use alike.
-std::set<std::string> join_copies(std::vector<model::StageText>& texts, const schedule::Placement& placement) {
+// stages) have copies on the ranks of all of them, the one with the earliest stage first.
+Shared join_copies(std::vector<model::StageText>& texts, const schedule::Placement& placement) {
   std::map<std::string, std::vector<std::pair<int, int>>> holders;   // name -> (stage, pipeline rank)
   std::map<std::string, std::set<std::set<std::string_view>>> uses;  // name -> op kinds, of each holder
   for (size_t r = 0; r < texts.size(); ++r) {
@@ -115,11 +141,15 @@ std::set<std::string> join_copies(std::vector<model::StageText>& texts, const sc
       for (size_t i = 0; i < of.size(); ++i) p.copies += fmt::format("{}{}", i == 0 ? '@' : '+', of[i].second);
     }
   }
-  std::set<std::string> unlike;
+  Shared shared;
   for (const auto& [name, kinds] : uses) {
-    if (kinds.size() > 1) unlike.insert(name);
+    if (kinds.size() > 1) shared.unlike.insert(name);
   }
-  return unlike;
+  for (const auto& [name, of] : holders) {
+    if (of.size() == 1) continue;
+    if (const std::string order = order_of_uses(name, texts, of); !order.empty()) shared.order[name] = order;
+  }
+  return shared;
 }
 
 // Whether a pipeline rank runs input and weight gradients of a microbatch apart.
@@ -147,10 +177,19 @@ std::vector<bool> stands_apart(const std::vector<schedule::Action>& order, const
   return apart;
 }
 
-// `in_rows`: weights that must not be packed.
+// The order in which the uses of a shared parameter are added up is written where they are.
+void set_order(ir::Stage& stage, const std::map<std::string, std::string>& order) {
+  const std::string_view prefix = "shard.grad.";
+  for (ir::Op& op : stage.ops) {
+    if (op.kind() != "reduce_gradients" || op.out.size() != 1) continue;
+    const auto at = order.find(stage.value(op.out[0]).name.substr(prefix.size()));
+    if (at != order.end()) op.attributes.set("order", at->second);
+  }
+}
+
 void add_passes(model::StageText& text, const model::ModelConfig& config, const Plan& plan, const Mesh& mesh,
                 int stage, bool deferred, const std::vector<bool>& apart, const passes::Durations& durations,
-                const std::set<std::string>& in_rows) {
+                const Shared& shared) {
   ir::differentiate(text.stage, ops::find("add"), {}, {});
   if (plan.fusions.contains("norm")) passes::fuse_norm_gradient(text.stage);
   if (plan.reuse_lists) passes::reuse_lists(text.stage);
@@ -158,7 +197,7 @@ void add_passes(model::StageText& text, const model::ModelConfig& config, const 
   if (plan.fusions.contains("loss")) passes::fuse_loss(text.stage);
   if (plan.packed_bytes) {
     passes::pack_weights(text.stage, [&](const ir::Value& weight) {
-      return in_rows.contains(weight.name) ? 0 : plan.packed_bytes(weight);
+      return shared.unlike.contains(weight.name) ? 0 : plan.packed_bytes(weight);
     });
   }
   if (plan.exact_sums) passes::exact_sums(text.stage);
@@ -175,6 +214,7 @@ void add_passes(model::StageText& text, const model::ModelConfig& config, const 
   options.bias_update_rate = config.bias_update_rate;
   options.fuse_copy = plan.fusions.contains("adamw");
   passes::update(text, options);
+  if (!plan.exact_sums) set_order(text.stage, shared.order);
 }
 
 // What the stages of the pipeline last, from the ops that they run.
@@ -285,14 +325,14 @@ Lowered lower(const model::ModelConfig& config, const Plan& plan) {
       texts.push_back(deepseek_v3_stage(config, spec));
       passes::fuse(texts.back().stage, plan.fusions);
     }
-    std::set<std::string> in_rows;
-    if (trains) in_rows = join_copies(texts, order.placement);
+    Shared shared;
+    if (trains) shared = join_copies(texts, order.placement);
     for (int r = 0; r < plan.mesh.pp; ++r) {
       model::StageText& text = texts[static_cast<size_t>(r)];
       if (trains) {
         const std::vector<schedule::Action>& actions = order.order[static_cast<size_t>(r)];
         add_passes(text, config, plan, mesh, r, defers_weight_gradients(actions),
-                   stands_apart(actions, order.placement.stages_of(r)), durations, in_rows);
+                   stands_apart(actions, order.placement.stages_of(r)), durations, shared);
         lowered.parameters.push_back(std::move(text.parameters));
       } else {
         if (plan.reuse_lists) passes::reuse_lists(text.stage);
