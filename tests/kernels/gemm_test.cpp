@@ -107,7 +107,8 @@ std::string name(const testing::TestParamInfo<Case>& info) {
 }
 std::vector<Case> cases() {
   std::vector<Case> all;
-  for (const Engine engine : {Engine::amx, Engine::amx_bf16x3, Engine::avx512, Engine::avx2, Engine::portable}) {
+  for (const Engine engine : {Engine::amx, Engine::amx_bf16x3, Engine::avx512_bf16, Engine::avx512_widen,
+                              Engine::avx512, Engine::avx2, Engine::portable}) {
     for (const Dtype dtype : {Dtype::bf16, Dtype::f32}) {
       if (engine_supported(engine, dtype)) all.push_back({engine, dtype});
     }

@@ -47,10 +47,10 @@ Engine resolve(Engine wanted, Dtype left, Dtype right) {
 Engine resolve(Engine wanted, Dtype left, const Weights& w) {
   if (!w.packed) return resolve(wanted, left, w.dtype);
   const Engine packer = wanted == Engine::best ? best_engine(w.dtype) : wanted;
-  HEDDLE_CHECK(packer != Engine::amx || left == Dtype::bf16,
+  const bool narrow = takes_bf16_only(packer);
+  HEDDLE_CHECK(!narrow || left == Dtype::bf16,
                "matrix product: a packed bf16 weight with an f32 operand; use the weight's rows");
-  return resolve(packer, packer == Engine::amx ? Dtype::bf16 : Dtype::f32,
-                 packer == Engine::amx ? Dtype::bf16 : Dtype::f32);
+  return resolve(packer, narrow ? Dtype::bf16 : Dtype::f32, narrow ? Dtype::bf16 : Dtype::f32);
 }
 
 struct Team {
@@ -211,6 +211,8 @@ std::string_view name_of(Engine engine) {
     case Engine::best: return "best";
     case Engine::amx: return "amx";
     case Engine::amx_bf16x3: return "amx-bf16x3";
+    case Engine::avx512_bf16: return "avx512-bf16";
+    case Engine::avx512_widen: return "avx512-widen";
     case Engine::avx512: return "avx512";
     case Engine::avx2: return "avx2";
     case Engine::portable: return "portable";
@@ -225,7 +227,12 @@ Support engine_supported(Engine engine, Dtype dtype) {
   switch (engine) {
     case Engine::amx: return dtype == Dtype::bf16 ? amx_bf16() : Support::no("amx multiplies bf16 only");
     case Engine::amx_bf16x3: return dtype == Dtype::f32 ? amx_bf16() : Support::no("amx-bf16x3 is for f32");
-    case Engine::avx512: return avx512();
+    case Engine::avx512_bf16:
+      return dtype == Dtype::bf16 ? avx512_bf16() : Support::no("avx512-bf16 multiplies bf16 only");
+    case Engine::avx512_widen:
+      return dtype == Dtype::bf16 ? avx512() : Support::no("avx512-widen multiplies bf16 only");
+    case Engine::avx512:
+      return dtype == Dtype::f32 ? avx512() : Support::no("avx512 is for f32; avx512-widen takes bf16");
     case Engine::avx2: return avx2_fma();
     case Engine::best:
     case Engine::portable: return Support::yes();
@@ -234,10 +241,15 @@ Support engine_supported(Engine engine, Dtype dtype) {
 }
 
 Engine best_engine(Dtype dtype) {
-  for (const Engine engine : {Engine::amx, Engine::amx_bf16x3, Engine::avx512, Engine::avx2}) {
+  for (const Engine engine :
+       {Engine::amx, Engine::amx_bf16x3, Engine::avx512_bf16, Engine::avx512_widen, Engine::avx512, Engine::avx2}) {
     if (engine_supported(engine, dtype)) return engine;
   }
   return Engine::portable;
+}
+
+bool takes_bf16_only(Engine engine) {
+  return engine == Engine::amx || engine == Engine::avx512_bf16 || engine == Engine::avx512_widen;
 }
 
 Support gemm_supported(Dtype dtype) { return engine_supported(Engine::portable, dtype); }
@@ -258,32 +270,57 @@ RowGroups::RowGroups(std::span<const int64_t> offsets)
   HEDDLE_CHECK(count_ >= 1, "row groups: {} offsets, need two or more", offsets.size());
 }
 
-static bool on_tiles(Engine engine) { return engine == Engine::amx || engine == Engine::amx_bf16x3; }
-
 int64_t panel_bytes(Engine engine, int64_t depth, int64_t columns) {
-  if (on_tiles(engine)) return amx::panel_bytes(engine == Engine::amx_bf16x3, depth, columns);
-  return fp32::panel_bytes(depth, columns);
+  switch (engine) {
+    case Engine::amx: return amx::panel_bytes(false, depth, columns);
+    case Engine::amx_bf16x3: return amx::panel_bytes(true, depth, columns);
+    case Engine::avx512_bf16: return avx512_bf16_engine::panel_bytes(depth, columns);
+    case Engine::avx512_widen: return avx512_engine::panel_bytes(avx512_engine::Form::widened, depth, columns);
+    case Engine::avx512: return avx512_engine::panel_bytes(avx512_engine::Form::floats, depth, columns);
+    default: return fp32::panel_bytes(depth, columns);
+  }
 }
 
 static fp32::BlockKernel block_kernel(Engine engine) {
-  if (engine == Engine::avx512) return fp32::block_avx512;
-  if (engine == Engine::avx2) return fp32::block_avx2;
-  return fp32::block_portable;
+  return engine == Engine::avx2 ? fp32::block_avx2 : fp32::block_portable;
 }
 
 void run_piece(Engine engine, const ProductPiece& piece) {
-  if (on_tiles(engine)) return amx::product(engine == Engine::amx_bf16x3, piece);
-  fp32::product(block_kernel(engine), piece);
+  switch (engine) {
+    case Engine::amx: return amx::product(false, piece);
+    case Engine::amx_bf16x3: return amx::product(true, piece);
+    case Engine::avx512_bf16: return avx512_bf16_engine::product(piece);
+    case Engine::avx512_widen: return avx512_engine::product(avx512_engine::Form::widened, piece);
+    case Engine::avx512: return avx512_engine::product(avx512_engine::Form::floats, piece);
+    default: return fp32::product(block_kernel(engine), piece);
+  }
+}
+
+static void run_piece(Engine engine, const WgradPiece& piece, std::byte* scratch) {
+  switch (engine) {
+    case Engine::avx512_bf16: return avx512_bf16_engine::wgrad(piece, scratch);
+    case Engine::avx512_widen: return avx512_engine::wgrad(avx512_engine::Form::widened, piece, scratch);
+    case Engine::avx512: return avx512_engine::wgrad(avx512_engine::Form::floats, piece, scratch);
+    default: return fp32::wgrad(block_kernel(engine), piece, scratch);
+  }
 }
 
 void run_pieces(Engine engine, WgradPieces& pieces, std::byte* scratch) {
-  if (on_tiles(engine)) return amx::wgrad(engine == Engine::amx_bf16x3, pieces, scratch);
-  for (WgradPiece piece; pieces.next(piece);) fp32::wgrad(block_kernel(engine), piece, scratch);
+  if (engine == Engine::amx || engine == Engine::amx_bf16x3) {
+    return amx::wgrad(engine == Engine::amx_bf16x3, pieces, scratch);
+  }
+  for (WgradPiece piece; pieces.next(piece);) run_piece(engine, piece, scratch);
 }
 
 void run_piece(Engine engine, const PackPiece& piece) {
-  if (on_tiles(engine)) return amx::pack(engine == Engine::amx_bf16x3, piece);
-  fp32::pack(piece);
+  switch (engine) {
+    case Engine::amx: return amx::pack(false, piece);
+    case Engine::amx_bf16x3: return amx::pack(true, piece);
+    case Engine::avx512_bf16: return avx512_bf16_engine::pack(piece);
+    case Engine::avx512_widen: return avx512_engine::pack(avx512_engine::Form::widened, piece);
+    case Engine::avx512: return avx512_engine::pack(avx512_engine::Form::floats, piece);
+    default: return fp32::pack(piece);
+  }
 }
 
 int64_t packed_bytes(Dtype dtype, int64_t experts, int64_t n, int64_t k, Engine engine) {
@@ -365,7 +402,7 @@ void linear_wgrad(const LinearWgrad& call) {
                 2.0 * static_cast<double>(rows) * static_cast<double>(call.n) * static_cast<double>(call.k));
   int64_t deepest = 0;
   for (int64_t g = 0; g < groups.count(); ++g) deepest = std::max(deepest, groups.end(g) - groups.begin(g));
-  const bool narrow = deepest > kWgradRunRows || engine == Engine::amx_bf16x3;
+  const bool narrow = deepest > kWgradRunRows || engine != Engine::amx;
   const PieceSplit split = PieceSplit::equal(groups.count(), call.n, narrow ? kMostDeepWgradRows : kMostWgradRows,
                                              call.k, team.threads, team.numbers);
   std::atomic<int64_t> taken = 0;

@@ -10,17 +10,20 @@
 //
 // Engines. amx: bf16 tile products with fp32 sums. amx-bf16x3: fp32 products as six bf16 tile products of the
 // operands' three bf16 parts, with fp32 sums; as accurate as fp32 (see gemm_amx_split.h, also for what becomes of
-// infinities, which give NaN, and of numbers below 2^-102, which lose bits). avx512, avx2, portable: fp32
-// multiply-adds. All but amx also take bf16 operands, widened exactly. A weight packed by an engine can be read by
+// infinities, which give NaN, and of numbers below 2^-102, which lose bits). avx512-bf16: bf16 dot products of
+// pairs with fp32 sums. avx512-widen: bf16 operands, of which packed weights stay bf16, widened exactly in
+// registers, and fp32 multiply-adds. avx512, avx2, portable: fp32 multiply-adds of fp32 operands, or one of them
+// bf16, widened exactly; avx2 and portable take two bf16 operands, too. A weight packed by an engine can be read by
 // that engine only.
 //
 // Sums and bits. An element of y or dx is one chain of fp32 additions in increasing k, whose links depend on
 // nothing but k: it has the same bits in any group, row position, split into calls and number of threads. An
 // element of dw is such a chain over the rows of its group, from the group's first row on; where dw is added to,
 // the finished sum is added, once. Engines differ among each other: amx adds products in links of 32 k (even and
-// odd ones apart), amx-bf16x3 in six such links for each 32 k, the others one by one (fused, where the machine has
-// it). Both amx engines take fp32 and bf16 denormals as zero and flush results to zero, and so do amx's conversions
-// to bf16.
+// odd ones apart), amx-bf16x3 in six such links for each 32 k, avx512-bf16 in pairs (k even and the next, rounded
+// as the processor's instruction does), the others one by one (fused, where the machine has it). Both amx engines
+// and avx512-bf16 take fp32 and bf16 denormals as zero and flush results to zero, and so do amx's and avx512-bf16's
+// conversions to bf16.
 //
 // Memory. Nothing is allocated here; scratch comes from the caller, 64-byte aligned, uninitialised, as large as
 // gemm_scratch_bytes says. Fewer threads run when the scratch is smaller than that (at least one thread's share is
@@ -38,11 +41,13 @@
 
 namespace heddle::kernels::host {
 
-enum class Engine : uint8_t { best, amx, amx_bf16x3, avx512, avx2, portable };
+enum class Engine : uint8_t { best, amx, amx_bf16x3, avx512_bf16, avx512_widen, avx512, avx2, portable };
 std::string_view name_of(Engine engine);
 
 /// Whether the engine runs on this machine with operands of this type (bf16 or f32), or why not.
 Support engine_supported(Engine engine, Dtype dtype);
+/// Whether the engine multiplies two bf16 operands and nothing else.
+bool takes_bf16_only(Engine engine);
 /// The fastest engine for operands of this type; never `best`.
 Engine best_engine(Dtype dtype);
 /// Whether there is any engine for the type.

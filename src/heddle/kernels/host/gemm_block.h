@@ -16,8 +16,8 @@ namespace heddle::kernels::host {
 constexpr int64_t kPanelColumns = 32;
 constexpr int64_t kMostPieceRows = 256;
 constexpr int64_t kMostPieceColumns = 512;
-constexpr int64_t kMostWgradRows = 512;      // n, of groups of up to kWgradRunRows rows
-constexpr int64_t kMostDeepWgradRows = 256;  // n, of others, and for amx-bf16x3
+constexpr int64_t kMostWgradRows = 512;      // n, for amx and groups of up to kWgradRunRows rows
+constexpr int64_t kMostDeepWgradRows = 256;  // n, of all others
 constexpr int64_t kMostWgradColumns = 512;   // k
 constexpr int64_t kWgradRunRows = 512;       // t that are multiplied at once
 constexpr int64_t kPieceScratchBytes = 1680 * 1024;
@@ -27,7 +27,8 @@ constexpr int64_t kPieceScratchBytes = 1680 * 1024;
 /// Either `panels` holds B packed for the engine (forward: depth K, columns N; dgrad: depth N, columns K), or
 /// `rows` holds it unpacked, B[d][c] = rows[c·stride + d] when `transposed` (forward), else rows[d·stride + c]
 /// (dgrad). 0 <= M <= kMostPieceRows, column_end - column_begin <= kMostPieceColumns, column_begin a multiple of
-/// kPanelColumns, column_end <= columns. amx wants bf16 A and B; amx-bf16x3 panels that it packed, or rows.
+/// kPanelColumns, column_end <= columns. The engines of bf16 want bf16 A and B; amx-bf16x3 panels that it packed,
+/// or rows.
 struct ProductPiece {
   int64_t rows = 0;  // M
   int64_t depth = 0;
@@ -91,11 +92,26 @@ void wgrad(bool split, WgradPieces& pieces, std::byte* scratch);
 void pack(bool split, const PackPiece& piece);
 }  // namespace amx
 
+namespace avx512_engine {
+/// See gemm_avx512_block-inl.h. floats: the engine avx512; widened: avx512-widen; pairs: avx512-bf16, below.
+enum class Form : uint8_t { floats, pairs, widened };
+int64_t panel_bytes(Form form, int64_t depth, int64_t columns);
+void product(Form form, const ProductPiece& piece);
+void wgrad(Form form, const WgradPiece& piece, std::byte* scratch);
+void pack(Form form, const PackPiece& piece);
+}  // namespace avx512_engine
+
+namespace avx512_bf16_engine {
+int64_t panel_bytes(int64_t depth, int64_t columns);
+void product(const ProductPiece& piece);
+void wgrad(const WgradPiece& piece, std::byte* scratch);
+void pack(const PackPiece& piece);
+}  // namespace avx512_bf16_engine
+
 namespace fp32 {
 /// C[12,32] += A[depth,12]ᵀ · B[depth,32], all contiguous: one block of the fp32 engines.
 using BlockKernel = void (*)(int64_t depth, const float* a, const float* b, float* c);
 constexpr int64_t kBlockRows = 12;
-void block_avx512(int64_t depth, const float* a, const float* b, float* c);
 void block_avx2(int64_t depth, const float* a, const float* b, float* c);
 void block_portable(int64_t depth, const float* a, const float* b, float* c);
 

@@ -1,5 +1,5 @@
-// C[12,32] += A[depth,12]ᵀ · B[depth,32] for three instruction sets. Every element is one chain of multiply-adds in
-// increasing depth; fused on AVX-512 and AVX2 (which hence agree bit for bit), multiplied and then added on
+// C[12,32] += A[depth,12]ᵀ · B[depth,32] for two instruction sets. Every element is one chain of multiply-adds in
+// increasing depth; fused on AVX2 (which hence agrees with avx512 bit for bit), multiplied and then added on
 // `portable`.
 #include "heddle/kernels/host/gemm_block.h"
 #if defined(__x86_64__)
@@ -9,32 +9,6 @@
 namespace heddle::kernels::host::fp32 {
 
 #if defined(__x86_64__)
-[[gnu::target("avx512f,avx512bw,avx512dq,avx512vl")]] void block_avx512(int64_t depth, const float* a,
-                                                                        const float* b, float* c) {
-  __m512 left[kBlockRows], right[kBlockRows];
-#pragma GCC unroll 12
-  for (int r = 0; r < kBlockRows; ++r) {
-    left[r] = _mm512_loadu_ps(c + r * 32);
-    right[r] = _mm512_loadu_ps(c + r * 32 + 16);
-  }
-  for (int64_t d = 0; d < depth; ++d, a += kBlockRows, b += 32) {
-    const __m512 b_left = _mm512_loadu_ps(b), b_right = _mm512_loadu_ps(b + 16);
-    _mm_prefetch(reinterpret_cast<const char*>(b + 512), _MM_HINT_T0);
-    _mm_prefetch(reinterpret_cast<const char*>(b + 528), _MM_HINT_T0);
-#pragma GCC unroll 12
-    for (int r = 0; r < kBlockRows; ++r) {
-      const __m512 ar = _mm512_set1_ps(a[r]);
-      left[r] = _mm512_fmadd_ps(ar, b_left, left[r]);
-      right[r] = _mm512_fmadd_ps(ar, b_right, right[r]);
-    }
-  }
-#pragma GCC unroll 12
-  for (int r = 0; r < kBlockRows; ++r) {
-    _mm512_storeu_ps(c + r * 32, left[r]);
-    _mm512_storeu_ps(c + r * 32 + 16, right[r]);
-  }
-}
-
 // Sixteen registers hold 6 × 16 of C; the block is done in four such parts.
 [[gnu::target("avx2,fma")]] void block_avx2(int64_t depth, const float* a, const float* b, float* c) {
   for (int part = 0; part < 4; ++part) {
@@ -65,7 +39,6 @@ namespace heddle::kernels::host::fp32 {
   }
 }
 #else
-void block_avx512(int64_t, const float*, const float*, float*) { internal_error("AVX-512 on another processor"); }
 void block_avx2(int64_t, const float*, const float*, float*) { internal_error("AVX2 on another processor"); }
 #endif
 

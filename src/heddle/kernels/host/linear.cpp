@@ -41,7 +41,7 @@ Support product_support(const ir::Stage& stage, ir::ValueId rows, ir::ValueId we
     return Support::no(
         fmt::format("'{}' is not packed as this machine's engine {} packs", w.name, name_of(best_engine(w.dtype))));
   }
-  if (best_engine(w.dtype) == Engine::amx && stage.value(rows).dtype != Dtype::bf16) {
+  if (takes_bf16_only(best_engine(w.dtype)) && stage.value(rows).dtype != Dtype::bf16) {
     return Support::no("a packed bf16 weight multiplies bf16 rows only");
   }
   return Support::yes();
