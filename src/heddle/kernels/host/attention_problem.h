@@ -15,6 +15,10 @@ constexpr double kLog2E = 1.44269504088896340736;
 
 constexpr int64_t divide_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
 constexpr int64_t round_up(int64_t a, int64_t b) { return divide_up(a, b) * b; }
+/// The lowest `count` bits, all of them from 32 on.
+constexpr uint32_t bits_below(int64_t count) {
+  return count >= 32 ? 0xffffffffu : count <= 0 ? 0u : (1u << count) - 1u;
+}
 
 struct Problem {
   int64_t sequences = 0;                // B
@@ -98,8 +102,8 @@ struct BackwardPath {
   void (*write_keys)(const Task&, int64_t first_step, int64_t end_step);
 };
 
-extern const ForwardPath kForwardAmx, kForwardAvx512;
-extern const BackwardPath kBackwardAmx, kBackwardAvx512;
+extern const ForwardPath kForwardAmx, kForwardAvx512, kForwardAvx512Widened, kForwardAvx512Bf16;
+extern const BackwardPath kBackwardAmx, kBackwardAvx512, kBackwardAvx512Widened, kBackwardAvx512Bf16;
 
 /// Bytes that run_forward and run_backward need at `scratch`, for any number of threads of this process.
 int64_t scratch_bytes(const Problem&, const ForwardPath&);
