@@ -240,6 +240,18 @@ Engine best_engine(Dtype dtype) {
   return Engine::portable;
 }
 
+bool multiplies_bf16(Engine engine) {
+  switch (engine) {
+    case Engine::amx: return true;
+    case Engine::amx_bf16x3:  // of fp32 operands
+    case Engine::avx512:
+    case Engine::avx2:
+    case Engine::portable:
+    case Engine::best: return false;
+  }
+  return false;
+}
+
 Support gemm_supported(Dtype dtype) { return engine_supported(Engine::portable, dtype); }
 
 RowGroups RowGroups::one(int64_t rows) {

@@ -45,6 +45,8 @@ std::string_view name_of(Engine engine);
 Support engine_supported(Engine engine, Dtype dtype);
 /// The fastest engine for operands of this type; never `best`.
 Engine best_engine(Dtype dtype);
+/// Whether the engine's instructions multiply bf16 numbers as such, rather than the fp32 numbers that they widen to.
+bool multiplies_bf16(Engine engine);
 /// Whether there is any engine for the type.
 Support gemm_supported(Dtype dtype);
 
