@@ -3,6 +3,7 @@
 // ring.
 #include <omp.h>
 
+#include <algorithm>
 #include <map>
 
 #include "tests/kernels/op_runner.h"
@@ -176,31 +177,42 @@ const std::vector<Shape> kBlocks{{1, 1, 256, 2, 1, 40, 32},
                                  {3, 1, 768, 4, 2, 16, 16},
                                  {2, 1, 512, 2, 1, 40, 32, false}};
 
-/// Each kernel of the host's that takes the type here.
-void check_on_host(Dtype X, double tolerance) {
-  std::map<std::string_view, std::vector<kernels::KernelEntry>> ways;
+/// The host's kernels by name, those of them that take the type here; each with what ends a ring.
+std::map<std::string_view, std::vector<kernels::KernelEntry>> ways(Dtype X) {
+  StageRunner probe(kernels::reference_kernels());
+  const auto tensor = [&](const char* as) {
+    return probe.add(random_tensor(X, {64, 32}, 1), Role::activation, as);
+  };
+  probe.append("attention", {tensor("q"), tensor("k"), tensor("v")}, attributes_of({1, 1, 64, 1, 1, 32, 32}));
+  std::map<std::string_view, std::vector<kernels::KernelEntry>> found;
   for (const kernels::KernelEntry& entry : kernels::host_kernels()) {
-    if (entry.op_kind.starts_with("attention")) ways[entry.name].push_back(entry);
+    if (entry.op_kind == "attention" && entry.supports(probe.stage, probe.stage.ops.back())) found[entry.name];
   }
+  for (auto& [name, kernels] : found) {
+    for (const kernels::KernelEntry& entry : kernels::host_kernels()) {
+      const bool own = entry.name == name && entry.op_kind.starts_with("attention");
+      if (own || entry.op_kind == "attention_finish") kernels.push_back(entry);
+    }
+  }
+  return found;
+}
+
+bool takes_parts(const std::vector<kernels::KernelEntry>& kernels) {
+  return std::ranges::any_of(kernels, [](const auto& entry) { return entry.op_kind == "attention_part"; });
+}
+
+using Check = decltype(&check_gathered);
+void check_on_host(Dtype X, double tolerance, Check check, bool parts) {
   const int team = omp_get_max_threads();
   int ran = 0;
-  for (const auto& [name, kernels] : ways) {
-    const Shape& first = kBlocks.front();
-    StageRunner probe(kernels);
-    const auto rows = [&](int64_t columns, const char* as) {
-      return probe.add(random_tensor(X, {first.sequences * first.length, columns}, 1), Role::activation, as);
-    };
-    probe.append("attention",
-                 {rows(first.heads * first.head_dim, "q"), rows(first.kv_heads * first.head_dim, "k"),
-                  rows(first.kv_heads * first.value_dim, "v")},
-                 attributes_of(first));
-    if (!kernels.front().supports(probe.stage, probe.stage.ops.back())) continue;
+  for (const auto& [name, kernels] : ways(X)) {
+    if (parts && !takes_parts(kernels)) continue;
     ++ran;
     SCOPED_TRACE(name);
     for (const Shape& s : kBlocks) {
       for (const int threads : {1, 2}) {
         omp_set_num_threads(threads);
-        check_gathered(s, X, kernels, tolerance, fmt::format("host.{}", name));
+        check(s, X, kernels, tolerance, fmt::format("host.{}", name));
       }
     }
   }
@@ -208,8 +220,10 @@ void check_on_host(Dtype X, double tolerance) {
   if (ran == 0) GTEST_SKIP() << "no kernel for " << name_of(X) << " on this processor";
 }
 
-TEST(ContextAttention, GatheredKeysInFp32) { check_on_host(Dtype::f32, 1e-5); }
-TEST(ContextAttention, GatheredKeysInBf16) { check_on_host(Dtype::bf16, 1e-2); }
+TEST(ContextAttention, GatheredKeysInFp32) { check_on_host(Dtype::f32, 1e-5, check_gathered, false); }
+TEST(ContextAttention, GatheredKeysInBf16) { check_on_host(Dtype::bf16, 1e-2, check_gathered, false); }
+TEST(ContextAttention, RingInFp32) { check_on_host(Dtype::f32, 1e-5, check_ring, true); }
+TEST(ContextAttention, RingInBf16) { check_on_host(Dtype::bf16, 1e-2, check_ring, true); }
 
 TEST(ContextAttention, RingOnReference) {
   for (const Shape& s : kSmall) check_ring(s, Dtype::f64, kernels::reference_kernels(), 1e-12, "reference");

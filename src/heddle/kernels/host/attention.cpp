@@ -24,17 +24,29 @@ Problem read_problem(const ir::Op& op, int64_t rows, const ir::Coordinates* plac
   const int64_t cp = op.attributes.integer_or("cp", 1);
   problem.keys = op.attributes.integer("sequence");
   problem.queries = problem.keys / cp;
-  if (cp > 1) {
-    const int64_t chunk = problem.keys / (2 * cp), index = place == nullptr ? 0 : place->at(ir::Axis::cp);
-    problem.chunk_steps = chunk / kStep;
-    problem.chunk_begin[0] = index * problem.chunk_steps;
-    problem.chunk_begin[1] = (2 * cp - 1 - index) * problem.chunk_steps;
+  const int64_t chunk_steps = problem.keys / (2 * cp) / kStep,
+                index = place == nullptr ? 0 : place->at(ir::Axis::cp);
+  const int64_t chunks[2] = {index, 2 * cp - 1 - index};  // of the queries
+  problem.causal = op.attributes.integer("causal") != 0;
+  if (const int64_t turn = op.attributes.integer_or("turn", -1); turn >= 0) {
+    problem.keys = problem.queries;
+    if (problem.causal && turn > 0) {
+      problem.of_others = true;
+      problem.chunk_steps = chunk_steps;
+      const int64_t owner = (index + cp - turn) % cp;
+      for (int c = 0; c < 2; ++c) {
+        problem.chunk_seen[c] =
+            ((owner < chunks[c] ? 1 : 0) + (2 * cp - 1 - owner < chunks[c] ? 1 : 0)) * chunk_steps;
+      }
+    }
+  } else if (cp > 1) {
+    problem.chunk_steps = chunk_steps;
+    for (int c = 0; c < 2; ++c) problem.chunk_begin[c] = chunks[c] * chunk_steps;
   }
   problem.heads = op.attributes.integer("heads");
   problem.kv_heads = op.attributes.integer("kv_heads");
   problem.head_dim = op.attributes.integer("head_dim");
   problem.value_dim = op.attributes.integer("value_dim");
-  problem.causal = op.attributes.integer("causal") != 0;
   problem.scale = static_cast<float>(op.attributes.number("scale"));
   HEDDLE_CHECK(rows % problem.queries == 0, "{}: {} rows are no whole number of sequences of {}", op.kind(), rows,
                problem.queries);
@@ -81,6 +93,11 @@ Support accepts(const ir::Stage& stage, const ir::Op& op, size_t tensors, const 
   return Support::yes();
 }
 
+/// What the parts before have given; null where there are none.
+const float* before(const device::KernelCall& call, size_t at) {
+  return at < call.in.size() ? call.in[at].as<const float>() : nullptr;
+}
+
 template <const Way& way, size_t tensors>
 Support supports(const ir::Stage& stage, const ir::Op& op) {
   const Support& machine = way.machine();
@@ -111,6 +128,9 @@ void forward(const device::KernelCall& call) {
   operands.v = call.in[2].data;
   operands.out = call.out[0].data;
   operands.lse = call.out[1].as<float>();
+  operands.out_before = before(call, 3);
+  operands.lse_before = before(call, 4);
+  operands.wide_out = call.out[0].dtype == Dtype::f32;
   attention::run(read_problem(*call.op, call.in[0].rows(), call.place), operands, way.forward, call.scratch);
 }
 
@@ -126,6 +146,8 @@ void backward(const device::KernelCall& call) {
   operands.dq = call.out[0].data;
   operands.dk = call.out[1].data;
   operands.dv = call.out[2].data;
+  operands.dq_before = before(call, 6);
+  operands.wide_dq = call.out[0].dtype == Dtype::f32;
   attention::run(read_problem(*call.op, call.in[1].rows(), call.place), operands, way.backward, call.scratch);
 }
 
@@ -133,6 +155,11 @@ template <const Way& way>
 void append(std::vector<KernelEntry>& list) {
   list.push_back({"attention", "host", way.name, supports<way, 3>, forward_bytes<way>, forward<way>});
   list.push_back({"attention_dgrad", "host", way.name, supports<way, 5>, backward_bytes<way>, backward<way>});
+  if (way.forward.takes_parts && way.backward.takes_parts) {
+    list.push_back({"attention_part", "host", way.name, supports<way, 3>, forward_bytes<way>, forward<way>});
+    list.push_back(
+        {"attention_part_dgrad", "host", way.name, supports<way, 5>, backward_bytes<way>, backward<way>});
+  }
 }
 
 }  // namespace

@@ -184,7 +184,7 @@ void accumulate(const Task& task, int64_t, int64_t key_block, int64_t query_bloc
   const int64_t first_key = key_block * kBlock, first_query = query_block * kBlock;  // in steps
   const int64_t keys = std::min(kBlock, p.key_steps() - first_key);
   const int64_t queries = std::min(kBlock, p.query_steps() - first_query);
-  const bool on_diagonal = p.causal && first_key == p.diagonal(first_query);
+  const bool on_diagonal = p.has_diagonal() && first_key == p.diagonal(first_query);
   const int64_t q_stride = round_up(s.depth, kLanes), dout_stride = round_up(s.value_depth, kLanes);
   const float scale_log2 = p.scale * static_cast<float>(kLog2E);
   constexpr int64_t kStepWords = kStep / Words::kPer;
@@ -219,15 +219,16 @@ void accumulate(const Task& task, int64_t, int64_t key_block, int64_t query_bloc
   }
 }
 
-/// Writes factor × sums of the given steps to the rows of one head.
+/// Writes factor × sums of the given steps, and what was there before, to the rows of one head.
 template <class Words>
 HEDDLE_AVX512 void write(const RowsOf<Words>& to_rows, const float* sums, int64_t stride, float factor,
-                         int64_t first_step, int64_t end_step) {
+                         int64_t first_step, int64_t end_step, const RowsOf<Fp32>* before = nullptr) {
   const __m512 factor_x = _mm512_set1_ps(factor);
   for (int64_t r = first_step * kStep; r < std::min(end_step * kStep, to_rows.length); ++r) {
     auto* const to = const_cast<typename Words::Element*>(to_rows.row(r));
     for (int64_t c = 0; c < to_rows.width; c += kLanes) {
-      Words::store(to + c, to_rows.width - c, _mm512_mul_ps(factor_x, _mm512_load_ps(sums + r * stride + c)));
+      const __m512 x = _mm512_mul_ps(factor_x, _mm512_load_ps(sums + r * stride + c));
+      Words::store(to + c, to_rows.width - c, before == nullptr ? x : _mm512_add_ps(before->words(r, c), x));
     }
   }
 }
@@ -236,8 +237,14 @@ template <class Words>
 void write_queries(const Task& task, int64_t member, int64_t first, int64_t end) {
   const Problem& p = task.problem;
   const Shared<Words> s(p, task.shared);
-  write(query_rows<Words>(task, task.operands.dq, p.head(task.unit, member), p.head_dim), s.dq, s.width, p.scale,
-        first, end);
+  const int64_t head = p.head(task.unit, member);
+  const RowsOf<Fp32> sum = query_rows<Fp32>(task, task.operands.dq_before, head, p.head_dim);
+  const RowsOf<Fp32>* const before = task.operands.dq_before != nullptr ? &sum : nullptr;
+  if (task.operands.wide_dq) {
+    write(query_rows<Fp32>(task, task.operands.dq, head, p.head_dim), s.dq, s.width, p.scale, first, end, before);
+  } else {
+    write(query_rows<Words>(task, task.operands.dq, head, p.head_dim), s.dq, s.width, p.scale, first, end, before);
+  }
 }
 
 template <class Words>
@@ -256,7 +263,8 @@ constexpr BackwardPath kPath = {kBlock,
                                 pack_queries<Words>,
                                 accumulate<Words>,
                                 write_queries<Words>,
-                                write_keys<Words>};
+                                write_keys<Words>,
+                                true};
 
 }  // namespace
 

@@ -146,11 +146,50 @@ HEDDLE_AVX512 void finish(const Task& task, const Thread& t, int64_t head, int64
   for (int64_t row = 0; row < rows; ++row) {
     const int64_t at = p.first_query(task.unit) + first_row + row;
     task.operands.lse[at * p.heads + head] = lse[row];
-    auto* const out =
-        static_cast<typename Words::Element*>(task.operands.out) + (at * p.heads + head) * p.value_dim;
+    const int64_t first = (at * p.heads + head) * p.value_dim;
     const __m512 factor = _mm512_set1_ps(1.0f / totals[row]);
     for (int64_t n = 0; n < p.value_dim; n += kLanes) {
-      Words::store(out + n, p.value_dim - n, _mm512_mul_ps(_mm512_load_ps(t.out + row * width + n), factor));
+      const __m512 x = _mm512_mul_ps(_mm512_load_ps(t.out + row * width + n), factor);
+      if (task.operands.wide_out) {
+        Fp32::store(static_cast<float*>(task.operands.out) + first + n, p.value_dim - n, x);
+      } else {
+        Words::store(static_cast<typename Words::Element*>(task.operands.out) + first + n, p.value_dim - n, x);
+      }
+    }
+  }
+}
+
+/// Goes on from what the parts before have given: their output stands for one key of weight exp(lse).
+HEDDLE_AVX512 void start_from_parts(const Task& task, const Thread& t, int64_t head, int64_t first_row,
+                                    int64_t rows, float scale_log2) {
+  const Problem& p = task.problem;
+  const int64_t width = round_up(p.value_dim, kLanes);
+  for (int64_t row = 0; row < rows; ++row) {
+    const int64_t at = (p.first_query(task.unit) + first_row + row) * p.heads + head;
+    const float lse = task.operands.lse_before[at];
+    if (lse == kLowest) continue;  // they had no key for it
+    t.reference[row] = lse * static_cast<float>(kLog2E);
+    t.limit[row] = (t.reference[row] + kSlack) / scale_log2;
+    t.sums[row * kLanes] = 1.0f;
+    const float* const out = task.operands.out_before + at * p.value_dim;
+    for (int64_t n = 0; n < width; n += kLanes) {
+      _mm512_store_ps(t.out + row * width + n, Fp32::load(out + n, p.value_dim - n));
+    }
+  }
+}
+
+/// A part of whose keys these queries see none: what the parts before have given.
+void pass_on(const Task& task, int64_t head, int64_t first_row, int64_t rows) {
+  const Problem& p = task.problem;
+  for (int64_t row = 0; row < rows; ++row) {
+    const int64_t at = (p.first_query(task.unit) + first_row + row) * p.heads + head;
+    float* const out = static_cast<float*>(task.operands.out) + at * p.value_dim;
+    if (task.operands.out_before != nullptr) {
+      std::copy_n(task.operands.out_before + at * p.value_dim, p.value_dim, out);
+      task.operands.lse[at] = task.operands.lse_before[at];
+    } else {
+      std::fill_n(out, p.value_dim, 0.0f);
+      task.operands.lse[at] = kLowest;
     }
   }
 }
@@ -168,35 +207,38 @@ void attend(const Task& task, int64_t member, int64_t block) {
   const Thread t(p, task.thread);
   const int64_t head = p.head(task.unit, member), first_row = block * kStep;
   const RowsOf<Words> q = query_rows<Words>(task, task.operands.q, head, p.head_dim);
-  const int64_t width = shared.value_width, q_width = q.padded_depth();
+  const int64_t width = shared.value_width, q_width = q.padded_depth(),
+                rows = std::min(kStep, p.queries - first_row);
+  const int64_t end_step = p.seen_steps(block);
+  if (end_step == 0) return pass_on(task, head, first_row, rows);
+  const float scale_log2 = p.scale * static_cast<float>(kLog2E);
   pack_rows(q, block, block + 1, t.q);
   std::memset(t.out, 0, static_cast<size_t>(kStep * width) * sizeof(float));
   std::memset(t.sums, 0, static_cast<size_t>(kStep * kLanes) * sizeof(float));
   std::fill_n(t.reference, kStep, kLowest);
   std::fill_n(t.limit, kStep, kLowest);
+  if (task.operands.out_before != nullptr) start_from_parts(task, t, head, first_row, rows, scale_log2);
 
   uint32_t allowed[kStep];
   for (int64_t row = 0; row < kStep; ++row) {
-    allowed[row] = p.causal ? bits_below(row + 1) : bits_below(p.keys - (p.key_steps() - 1) * kStep);
+    allowed[row] = p.has_diagonal() ? bits_below(row + 1) : bits_below(p.keys - (p.key_steps() - 1) * kStep);
   }
-  const float scale_log2 = p.scale * static_cast<float>(kLog2E);
-  const int64_t end_step = p.causal ? p.diagonal(block) + 1 : p.key_steps();
   for (int64_t first = 0; first < end_step; first += kGroup) {
     const int64_t steps = std::min(kGroup, end_step - first);
     for (int64_t s = 0; s < steps; ++s) {
       multiply<Words>(kStep, 2, shared.depth, {t.q, q_width, 1}, shared.k_panel(first + s), kStep,
                       t.scores + s * kStep, kKeys, false);
     }
-    const bool masked = first + steps == end_step && (p.causal || p.keys % kStep != 0);
+    const bool masked = first + steps == end_step && (p.has_diagonal() || p.keys % kStep != 0);
     kSoftenRows[masked][steps - 1](t, allowed, scale_log2, width / kLanes);
     multiply<Words>(kStep, width / kLanes, steps * kStep / Words::kPer, {t.scores, kKeys, 1}, shared.v_rows(first),
                     width, t.out, width, true);
   }
-  finish<Words>(task, t, head, first_row, std::min(kStep, p.queries - first_row));
+  finish<Words>(task, t, head, first_row, rows);
 }
 
 template <class Words>
-constexpr ForwardPath kPath = {1, shared_bytes<Words>, thread_bytes, pack_keys<Words>, attend<Words>};
+constexpr ForwardPath kPath = {1, shared_bytes<Words>, thread_bytes, pack_keys<Words>, attend<Words>, true};
 
 }  // namespace
 
