@@ -4,7 +4,8 @@
 //
 // Paced: an op that computes lasts as long as on a device of the stated rates, asleep, so that ranks which share
 // cores do not slow each other down; the exchanges are real. The rates are chosen so that computing takes
-// `compute_over_plain` times what the plain exchange's bytes need on the links.
+// `compute_over_plain` times what the plain exchange's bytes need on the links. The arithmetic itself is left out
+// once a real step has said where rows go: the figures are the exchange's, whatever kernels the processor has.
 //
 //   tools/hosts --hosts 2 --ranks-per-host 2 --rate 1gbit -- build/bench_exchange [--json] [--rounds N] [--link
 //   BYTES_PER_S]
@@ -116,6 +117,7 @@ int run(const Options& options) {
   const double link_seconds = analytic / nodes / options.link_bytes_per_s;
   const double work_per_s = plain.work() / (link_seconds * options.compute_over_plain);
   for (auto& [name, variant] : variants) {
+    variant->stand_in();
     variant->pace(work_per_s);
     variant->executor().set_trace(true);
     variant->step();
