@@ -21,6 +21,7 @@
 #include "heddle/device/host/paced_time.h"
 #include "heddle/kernels/registry.h"
 #include "heddle/runtime/forecast.h"
+#include "heddle/train/measure_machine.h"
 #include "heddle/train/profile_file.h"
 
 namespace heddle {
@@ -126,6 +127,7 @@ int run(const Options& options) {
 
   std::map<std::string, std::vector<double>> seconds, exchange;
   const double cpu = processor_seconds();
+  const train::OthersWatch others;
   const auto began = Clock::now();
   for (int round = 0; round < options.rounds; ++round) {
     for (size_t i = 0; i < names.size(); ++i) {
@@ -138,6 +140,9 @@ int run(const Options& options) {
   }
   const double wall = std::chrono::duration<double>(Clock::now() - began).count();
   const double use = gather.sum(processor_seconds() - cpu) / (wall * device::allowed_cores());
+  // Of all programs that are not this rank; the other ranks are counted with the run.
+  const double others_share =
+      std::max(0.0, gather.sum(others.share()) / world->size() - use * (world->size() - 1) / world->size());
   if (world->rank() != 0) return 0;
 
   const auto over = [&](const std::string& name) {
@@ -174,6 +179,7 @@ int run(const Options& options) {
   found["plain_bytes_across_analytic_rows"] = analytic;
   found["plain_link_use"] = counted / nodes / median(exchange.at("plain")) / options.link_bytes_per_s;
   found["processor_use"] = use;
+  found["others_share"] = others_share;
   found["believable"] = use <= 0.7;
   fmt::print("{}\n", found.dump(options.json ? -1 : 2));
   return use <= 0.7 ? 0 : 1;
