@@ -66,7 +66,7 @@ struct Tensor {
 /// Both passes of one shape and dtype.
 class Case {
  public:
-  Case(const Shape& s, Dtype dtype)
+  Case(const Shape& s, Dtype dtype, std::string_view way)
       : q_("q", dtype, s.rows(), s.heads * s.head_dim),
         k_("k", dtype, s.rows(), s.kv_heads * s.head_dim),
         v_("v", dtype, s.rows(), s.kv_heads * s.value_dim),
@@ -80,8 +80,8 @@ class Case {
         forward_out_{out_.view, lse_.view},
         backward_in_{dout_.view, q_.view, k_.view, v_.view, out_.view, lse_.view},
         backward_out_{dq_.view, dk_.view, dv_.view} {
-    prepare(forward_, {"attention"}, s, dtype, forward_in_, forward_out_);
-    prepare(backward_, {"attention_dgrad"}, s, dtype, backward_in_, backward_out_);
+    prepare(forward_, {"attention"}, s, way, forward_in_, forward_out_);
+    prepare(backward_, {"attention_dgrad"}, s, way, backward_in_, backward_out_);
     forward();
     backward();
   }
@@ -98,7 +98,7 @@ class Case {
     device::KernelCall call;
   };
 
-  static void prepare(Pass& pass, ir::OpDef def, const Shape& s, Dtype dtype,
+  static void prepare(Pass& pass, ir::OpDef def, const Shape& s, std::string_view way,
                       std::span<const device::TensorView> in, std::span<const device::TensorView> out) {
     pass.def = def;
     pass.op.def = &pass.def;
@@ -117,11 +117,10 @@ class Case {
                           {"causal", int64_t{1}},
                           {"scale", 1.0 / std::sqrt(double(s.head_dim))}};
     for (const KernelEntry& entry : attention_kernels()) {
-      if (entry.op_kind != def.kind || !entry.supports(pass.stage, pass.op)) continue;
-      pass.entry = &entry;
-      break;
+      if (entry.op_kind == def.kind && entry.name == way && entry.supports(pass.stage, pass.op))
+        pass.entry = &entry;
     }
-    HEDDLE_CHECK(pass.entry, "no kernel for {} of {}", def.kind, name_of(dtype));
+    HEDDLE_CHECK(pass.entry, "{} does not do {}", way, def.kind);
     const auto bytes = static_cast<size_t>(pass.entry->scratch_bytes(pass.stage, pass.op, ir::FixedRows()));
     pass.scratch.resize(bytes + 64);
     pass.call.op = &pass.op;
@@ -166,14 +165,21 @@ int run(bool json, int rounds) {
   if (!json) {
     fmt::print("{} threads, medians of {} rounds; share: of the rate of tile products alone\n",
                omp_get_max_threads(), rounds);
-    fmt::print("{:>4} {:>5} {:>3} {:>3} {:>4} {:>4}  {:<5} {:>12} {:>6} {:>12} {:>6} {:>10}\n", "B", "S", "Hq",
-               "Hk", "D", "Dv", "type", "fwd GFLOP/s", "share", "bwd GFLOP/s", "share", "tile rate");
+    fmt::print("{:>4} {:>5} {:>3} {:>3} {:>4} {:>4}  {:<14} {:>12} {:>6} {:>12} {:>6} {:>10}\n", "B", "S", "Hq",
+               "Hk", "D", "Dv", "kernel", "fwd GFLOP/s", "share", "bwd GFLOP/s", "share", "tile rate");
   }
   bool first = true;
-  for (const Dtype dtype : {Dtype::bf16, Dtype::f32}) {
-    if (!(dtype == Dtype::bf16 ? amx_bf16() : avx512())) continue;
+  struct Way {
+    const char* name;
+    Dtype dtype;
+    const Support& machine;
+  };
+  for (const auto& [way, dtype, machine] :
+       {Way{"amx", Dtype::bf16, amx_bf16()}, Way{"avx512_bf16", Dtype::bf16, avx512_bf16()},
+        Way{"avx512_widened", Dtype::bf16, avx512()}, Way{"avx512", Dtype::f32, avx512()}}) {
+    if (!machine) continue;
     for (const Shape& s : kShapes) {
-      Case work(s, dtype);
+      Case work(s, dtype, way);
       const double forward_flops = 2.0 * s.pairs() * double(s.head_dim + s.value_dim);
       const double backward_flops = 2.0 * s.pairs() * double(3 * s.head_dim + 2 * s.value_dim);
       std::vector<double> forward, backward, tile, forward_share, backward_share;
@@ -189,16 +195,17 @@ int run(bool json, int rounds) {
       if (json) {
         fmt::print(
             "{}{{\"B\": {}, \"S\": {}, \"Hq\": {}, \"Hk\": {}, \"D\": {}, \"Dv\": {}, \"dtype\": \"{}\", "
+            "\"kernel\": \"{}\", "
             "\"threads\": {}, \"forward_gflops\": {:.1f}, \"backward_gflops\": {:.1f}, \"tile_gflops\": {:.1f}, "
             "\"forward_share\": {:.3f}, \"backward_share\": {:.3f}}}",
             first ? "[" : ",\n ", s.sequences, s.length, s.heads, s.kv_heads, s.head_dim, s.value_dim,
-            name_of(dtype), omp_get_max_threads(), median(forward), median(backward), median(tile),
+            name_of(dtype), way, omp_get_max_threads(), median(forward), median(backward), median(tile),
             median(forward_share), median(backward_share));
       } else {
-        fmt::print("{:>4} {:>5} {:>3} {:>3} {:>4} {:>4}  {:<5} {:>12.1f} {:>5.0f}% {:>12.1f} {:>5.0f}% {:>10.0f}\n",
-                   s.sequences, s.length, s.heads, s.kv_heads, s.head_dim, s.value_dim, name_of(dtype),
-                   median(forward), 100 * median(forward_share), median(backward), 100 * median(backward_share),
-                   median(tile));
+        fmt::print(
+            "{:>4} {:>5} {:>3} {:>3} {:>4} {:>4}  {:<14} {:>12.1f} {:>5.0f}% {:>12.1f} {:>5.0f}% {:>10.0f}\n",
+            s.sequences, s.length, s.heads, s.kv_heads, s.head_dim, s.value_dim, way, median(forward),
+            100 * median(forward_share), median(backward), 100 * median(backward_share), median(tile));
       }
       first = false;
     }

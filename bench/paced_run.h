@@ -1,12 +1,14 @@
 // A program run step after step on the ranks of an MPI job in the paced mode, for benches that compare programs in
 // one run: an op that computes lasts as long as on a device of the stated rate, asleep, so that ranks which share
-// cores do not slow each other down; what goes between ranks is real.
+// cores do not slow each other down; what goes between ranks is real. Where the arithmetic would keep the processor
+// busy all the same (`stand_in`), ops that compute only sleep, and rows go where one real step has sent them.
 #pragma once
 
 #include <sys/resource.h>
 
 #include <algorithm>
 #include <chrono>
+#include <cstring>
 #include <functional>
 #include <map>
 #include <memory>
@@ -66,6 +68,28 @@ class Gather {
  private:
   std::unique_ptr<comm::Communicator> group_;
 };
+
+/// What ops have put out, by op and microbatch, for `replay`.
+using Recorded = std::map<std::pair<const ir::Op*, int>, std::vector<std::vector<std::byte>>>;
+inline Recorded& recorded() {
+  static Recorded all;
+  return all;
+}
+inline int64_t bytes_of(const device::TensorView& view) { return view.elements() * size_of(view.dtype); }
+
+inline void replay(const device::KernelCall& call) {
+  const std::vector<std::vector<std::byte>>& values = recorded().at({call.op, call.microbatch});
+  for (size_t i = 0; i < values.size(); ++i) {
+    HEDDLE_CHECK(std::ssize(values[i]) == bytes_of(call.out[i]), "'{}' puts out {} bytes, {} in the step recorded",
+                 call.op->kind(), bytes_of(call.out[i]), values[i].size());
+    std::memcpy(call.out[i].data, values[i].data(), values[i].size());
+  }
+}
+/// Numbers rather than what lay there: sums of denormals or NaN may take longer.
+inline void put_zeros(const device::KernelCall& call) {
+  for (const device::TensorView& out : call.out) std::memset(out.data, 0, static_cast<size_t>(bytes_of(out)));
+}
+inline void put_nothing(const device::KernelCall&) {}
 
 /// One program, with all that a rank needs to run steps of it.
 class PacedRun {
@@ -157,6 +181,44 @@ class PacedRun {
     executor_->set_pace(std::move(pace_ns));
   }
   const std::vector<std::vector<int64_t>>& pace_ns() const { return pace_ns_; }
+
+  /// Runs one real step and keeps what routes rows: the outputs of ops with whole numbers among them. From then on
+  /// ops that compute put those out, zeros where others are sent them, or nothing.
+  void stand_in() {
+    const auto computes = [](const ir::Op& op) {
+      return op.def->stream == ir::StreamKind::compute && !op.def->collective && !op.in.empty();
+    };
+    const auto routes = [](const ir::Stage& stage, const ir::Op& op) {
+      return std::ranges::any_of(op.out, [&](ir::ValueId id) {
+        return stage.value(id).dtype == Dtype::i32 || stage.value(id).dtype == Dtype::i64;
+      });
+    };
+    look([&](const ir::Issue& issue, const device::KernelCall& call) {
+      const ir::Stage& stage = lowered_.program.stages[static_cast<size_t>(issue.stage)];
+      if (!computes(*call.op) || !routes(stage, *call.op)) return;
+      std::vector<std::vector<std::byte>>& values = recorded()[{call.op, call.microbatch}];
+      for (const device::TensorView& out : call.out) {
+        values.emplace_back(out.as<std::byte>(), out.as<std::byte>() + bytes_of(out));
+      }
+    });
+    for (const int s : lowered_.program.stages_of(rank_)) {
+      const ir::Stage& stage = lowered_.program.stages[static_cast<size_t>(s)];
+      std::vector<bool> sent(stage.values.size(), false);
+      for (const ir::Op& op : stage.ops) {
+        if (computes(op)) continue;
+        for (const ir::ValueId id : op.in) {
+          if (id != ir::none) sent[static_cast<size_t>(id)] = true;
+        }
+      }
+      for (uint32_t i = 0; i < stage.ops.size(); ++i) {
+        const ir::Op& op = stage.ops[i];
+        if (!computes(op)) continue;
+        const bool is_sent =
+            std::ranges::any_of(op.out, [&](ir::ValueId id) { return sent[static_cast<size_t>(id)]; });
+        executor_->replace(s, i, routes(stage, op) ? replay : is_sent ? put_zeros : put_nothing);
+      }
+    }
+  }
 
  private:
   void fill() {

@@ -6,6 +6,7 @@
 import json
 import os
 import pathlib
+import platform
 import random
 import resource
 import shutil
@@ -19,6 +20,8 @@ import unittest
 from program import HEDDLE, MACHINE_SECONDS, Program
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
+# Of matrix products whose instructions multiply bf16 numbers as such.
+BF16_ENGINES = ("amx", "avx512-bf16", "neon_bf16")
 
 
 class Cli(Program):
@@ -270,6 +273,36 @@ class Cli(Program):
         done = self.mpirun(*train, "--mode", "fast", fails=True)
         said = [line for line in done.stderr.splitlines() if line.startswith("heddle")]
         self.assertEqual(said, ["heddle: --mode is 'fast', accepted: auto, save-memory, overlap"])
+
+    def doctor_without(self, features):
+        environment = dict(os.environ, HEDDLE_CPU_WITHOUT=features)
+        return (json.loads(self.heddle("doctor", "--json", environment=environment).stdout),
+                self.heddle("doctor", environment=environment).stdout)
+
+    # The kernels that a processor with fewer features would run, and what doctor says of them.
+    def test_doctor_of_lesser_processors(self):
+        for features in ("", "amx", "amx,avx512_bf16", "avx512", "avx2"):
+            found, text = self.doctor_without(features)
+            kinds = found["kernels"]["host"]
+            engine = kinds["bf16"]["linear"]["chosen"].partition(":")[2]
+            self.assertEqual(found["dtype_auto"], "bf16" if engine in BF16_ENGINES else "f32", f"{features}: {engine}")
+            if platform.machine() == "x86_64" and features in ("amx,avx512_bf16", "avx512", "avx2"):
+                self.assertEqual(found["dtype_auto"], "f32", features)
+            masked = [f["found"] for f in found["machine"] if f["what"] == "masked features"]
+            self.assertEqual(masked, [f"{features.replace(',', ', ')} (HEDDLE_CPU_WITHOUT)"] if features else [])
+            for dtype, chosen in kinds.items():
+                for kind, choice in chosen.items():
+                    if kind not in ("load_tokens", "load_scales", "load_step"):
+                        self.assertEqual(choice["loops"], "reference.loops" in choice["chosen"], kind)
+                    line = f" {kind} in "
+                    said = any(line in row and dtype in row.partition(line)[2] for row in text.splitlines()
+                               if "runs on reference loops" in row)
+                    self.assertEqual(said, choice["loops"], f"{features}: {kind} in {dtype}\n{text}")
+        found, _ = self.doctor_without("")
+        if next(f["found"] for f in found["machine"] if f["what"] == "AVX-512") == "yes":
+            slow = [(kind, dtype) for dtype, chosen in found["kernels"]["host"].items()
+                    for kind, choice in chosen.items() if choice["loops"]]
+            self.assertEqual(slow, [])
 
     def test_doctor_and_explain(self):
         found = json.loads(self.heddle("doctor", "--json").stdout)

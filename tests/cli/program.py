@@ -70,8 +70,9 @@ class Program(unittest.TestCase):
     def tearDownClass(cls):
         shutil.rmtree(cls.folder)
 
-    def heddle(self, *arguments, status=0):
-        done = subprocess.run([HEDDLE, *arguments], cwd=self.folder, capture_output=True, text=True, timeout=MACHINE_SECONDS)
+    def heddle(self, *arguments, status=0, environment=None):
+        done = subprocess.run([HEDDLE, *arguments], cwd=self.folder, capture_output=True, text=True,
+                              timeout=MACHINE_SECONDS, env=environment)
         self.assertEqual(done.returncode, status, f"{arguments}\n{done.stdout}\n{done.stderr}")
         return done
 

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <optional>
 #include <ostream>
 #include <vector>
 
@@ -62,11 +63,21 @@ struct OneOp {
   ir::Op op;
 };
 
-const KernelEntry& entry(const char* kind, Dtype dtype) {
+const KernelEntry& entry(std::string_view kind, std::string_view name) {
   for (const KernelEntry& e : attention_kernels()) {
-    if (e.op_kind == kind && e.name == (dtype == Dtype::bf16 ? "amx" : "avx512")) return e;
+    if (e.op_kind == kind && e.name == name) return e;
   }
-  internal_error("no entry for {}", kind);
+  internal_error("no entry {} for {}", name, kind);
+}
+
+/// The kernels that this processor runs with this type, each by name.
+std::vector<std::string_view> ways(Dtype dtype) {
+  const OneOp one({1, 8, 4, 2, 16, 16}, dtype, false, 1.0);
+  std::vector<std::string_view> names;
+  for (const KernelEntry& e : attention_kernels()) {
+    if (e.op_kind == "attention" && e.supports(one.stage, one.op)) names.push_back(e.name);
+  }
+  return names;
 }
 
 using Matrix = std::vector<double>;
@@ -179,17 +190,25 @@ void run_guarded(const KernelEntry& kernel, const OneOp& one, device::KernelCall
 template <class T>
 struct Trial {
   static constexpr Dtype kDtype = dtype_of<T>;
+  std::string_view way;
   Shape s;
   double scale;
   std::vector<T> q, k, v, dout, out, dq, dk, dv;
   std::vector<float> lse;
 
-  Trial(const Shape& s, double scale, const Matrix& q, const Matrix& k, const Matrix& v, const Matrix& dout)
-      : s(s), scale(scale), q(rounded<T>(q)), k(rounded<T>(k)), v(rounded<T>(v)), dout(rounded<T>(dout)) {}
+  Trial(std::string_view way, const Shape& s, double scale, const Matrix& q, const Matrix& k, const Matrix& v,
+        const Matrix& dout)
+      : way(way),
+        s(s),
+        scale(scale),
+        q(rounded<T>(q)),
+        k(rounded<T>(k)),
+        v(rounded<T>(v)),
+        dout(rounded<T>(dout)) {}
 
   void forward() {
     const OneOp one(s, kDtype, false, scale);
-    const KernelEntry& kernel = entry("attention", kDtype);
+    const KernelEntry& kernel = entry("attention", way);
     ASSERT_TRUE(kernel.supports(one.stage, one.op)) << kernel.supports(one.stage, one.op).reason;
     out.assign(static_cast<size_t>(s.rows() * s.heads * s.value_dim), poison<T>());
     lse.assign(static_cast<size_t>(s.rows() * s.heads), poison<float>());
@@ -203,7 +222,7 @@ struct Trial {
 
   void backward() {
     const OneOp one(s, kDtype, true, scale);
-    const KernelEntry& kernel = entry("attention_dgrad", kDtype);
+    const KernelEntry& kernel = entry("attention_dgrad", way);
     ASSERT_TRUE(kernel.supports(one.stage, one.op)) << kernel.supports(one.stage, one.op).reason;
     dq.assign(q.size(), poison<T>());
     dk.assign(k.size(), poison<T>());
@@ -234,14 +253,14 @@ double distance(const std::vector<T>& found, const Matrix& wanted) {
 }
 
 template <class T>
-Trial<T> random_run(const Shape& s, Matrix (&inputs)[4]) {
+Trial<T> random_run(std::string_view way, const Shape& s, Matrix (&inputs)[4]) {
   constexpr bool kGrid = std::is_same_v<T, bf16>;
   inputs[0] = random_matrix("q", s.rows() * s.heads * s.head_dim, s.magnitude, kGrid);
   inputs[1] = random_matrix("k", s.rows() * s.kv_heads * s.head_dim, s.magnitude, kGrid);
   inputs[2] = random_matrix("v", s.rows() * s.kv_heads * s.value_dim, 1.0, kGrid);
   inputs[3] = random_matrix("do", s.rows() * s.heads * s.value_dim, 3.0, kGrid);  // an upstream gradient far from 1
   const double scale = static_cast<float>(0.9 / std::sqrt(static_cast<double>(s.head_dim)));
-  return Trial<T>(s, scale, inputs[0], inputs[1], inputs[2], inputs[3]);
+  return Trial<T>(way, s, scale, inputs[0], inputs[1], inputs[2], inputs[3]);
 }
 
 struct Tolerance {
@@ -252,11 +271,9 @@ struct Tolerance {
 constexpr Tolerance kTightF32{1e-5, 1e-5, 1e-5, 1e-5}, kBf16{6e-3, 2e-4, 1e-2, 1.2e-2};
 
 template <class T>
-void check(const Shape& s, Tolerance most) {
-  SCOPED_TRACE(testing::Message() << s << (std::is_same_v<T, bf16> ? " bf16" : " f32"));
-  Matrix inputs[4];
-  Trial<T> run = random_run<T>(s, inputs);
-  const Answer wanted = define(s, run.scale, inputs[0], inputs[1], inputs[2], inputs[3]);
+void check(Trial<T> run, const Answer& wanted, Tolerance most) {
+  const Shape& s = run.s;
+  SCOPED_TRACE(testing::Message() << run.way << " " << s << (std::is_same_v<T, bf16> ? " bf16" : " f32"));
   run.forward();
   EXPECT_LT(distance(run.out, wanted.out), most.out);
   EXPECT_LT(distance(run.lse, wanted.lse), most.lse);
@@ -271,6 +288,18 @@ void check(const Shape& s, Tolerance most) {
               most_each * std::sqrt(static_cast<double>(run.dq.size())));
     EXPECT_LT(distance(run.dk, Matrix(run.dk.size(), 0)),
               most_each * std::sqrt(static_cast<double>(run.dk.size())));
+  }
+}
+
+/// Every kernel that takes the type, against one answer.
+template <class T>
+void check(const Shape& s, Tolerance most) {
+  Matrix inputs[4];
+  std::optional<Answer> wanted;
+  for (const std::string_view way : ways(dtype_of<T>)) {
+    Trial<T> run = random_run<T>(way, s, inputs);
+    if (!wanted) wanted = define(s, run.scale, inputs[0], inputs[1], inputs[2], inputs[3]);
+    check(std::move(run), *wanted, most);
   }
 }
 
@@ -293,7 +322,6 @@ std::vector<Shape> shapes() {
 
 class Attention : public testing::Test {
  protected:
-  static bool has(Dtype dtype) { return static_cast<bool>(dtype == Dtype::bf16 ? amx_bf16() : avx512()); }
   void SetUp() override { team_ = omp_get_max_threads(); }
   void TearDown() override { omp_set_num_threads(team_); }
 
@@ -302,12 +330,12 @@ class Attention : public testing::Test {
 };
 
 TEST_F(Attention, F32AgreesWithDefinition) {
-  if (!has(Dtype::f32)) GTEST_SKIP() << avx512().reason;
+  if (ways(Dtype::f32).empty()) GTEST_SKIP() << "no kernel for f32 on this processor";
   for (const Shape& s : shapes()) check<float>(s, kTightF32);
 }
 
 TEST_F(Attention, Bf16AgreesWithDefinition) {
-  if (!has(Dtype::bf16)) GTEST_SKIP() << amx_bf16().reason;
+  if (ways(Dtype::bf16).empty()) GTEST_SKIP() << "no kernel for bf16 on this processor";
   for (const Shape& s : shapes()) check<bf16>(s, kBf16);
 }
 
@@ -319,33 +347,31 @@ TEST_F(Attention, LargeScores) {
   for (const double magnitude : {8.0, 60.0}) {
     const Shape s{1, 130, 2, 1, 48, 32, true, magnitude};
     const double blur = 6e-8 * magnitude * magnitude * 7;  // rounding of the largest scores
-    if (has(Dtype::f32)) check<float>(s, {5 * blur, 1e-6, 5 * blur, 30 * blur});
-    if (has(Dtype::bf16)) check<bf16>(s, {6e-3 + 5 * blur, 2e-4, 1e-2 + 5 * blur, magnitude < 10 ? 0.05 : kFinite});
-  }
-}
-
-TEST_F(Attention, NoRows) {
-  for (const Dtype dtype : {Dtype::f32, Dtype::bf16}) {
-    if (!has(dtype)) continue;
-    const Shape s{0, 64, 4, 2, 48, 32};
-    Matrix inputs[4];
-    if (dtype == Dtype::f32) {
-      Trial<float> run = random_run<float>(s, inputs);
-      run.forward();
-      run.backward();
-    } else {
-      Trial<bf16> run = random_run<bf16>(s, inputs);
-      run.forward();
-      run.backward();
-    }
+    check<float>(s, {5 * blur, 1e-6, 5 * blur, 30 * blur});
+    check<bf16>(s, {6e-3 + 5 * blur, 2e-4, 1e-2 + 5 * blur, magnitude < 10 ? 0.05 : kFinite});
   }
 }
 
 template <class T>
-void same_with_threads(const Shape& s) {
-  SCOPED_TRACE(testing::Message() << s);
+void no_rows() {
+  for (const std::string_view way : ways(dtype_of<T>)) {
+    Matrix inputs[4];
+    Trial<T> run = random_run<T>(way, {0, 64, 4, 2, 48, 32}, inputs);
+    run.forward();
+    run.backward();
+  }
+}
+
+TEST_F(Attention, NoRows) {
+  no_rows<float>();
+  no_rows<bf16>();
+}
+
+template <class T>
+void same_with_threads(std::string_view way, const Shape& s) {
+  SCOPED_TRACE(testing::Message() << way << " " << s);
   Matrix inputs[4];
-  Trial<T> one = random_run<T>(s, inputs), two = random_run<T>(s, inputs);
+  Trial<T> one = random_run<T>(way, s, inputs), two = random_run<T>(way, s, inputs);
   omp_set_num_threads(1);
   one.forward();
   one.backward();
@@ -367,25 +393,26 @@ TEST_F(Attention, ThreadsDoNotChangeBits) {
   for (const bool causal : {true, false}) {
     for (const Shape& s : {Shape{1, 450, 2, 1, 48, 32, causal}, Shape{3, 300, 4, 1, 40, 64, causal},
                            Shape{1, 130, 6, 2, 64, 48, causal}}) {
-      if (has(Dtype::f32)) same_with_threads<float>(s);
-      if (has(Dtype::bf16)) same_with_threads<bf16>(s);
+      for (const std::string_view way : ways(Dtype::f32)) same_with_threads<float>(way, s);
+      for (const std::string_view way : ways(Dtype::bf16)) same_with_threads<bf16>(way, s);
     }
   }
 }
 
 // A later key must not touch an earlier query, not even by a rounding; NaN would show the smallest weight.
 template <class T>
-void later_keys_are_unseen() {
+void later_keys_are_unseen(std::string_view way) {
+  SCOPED_TRACE(way);
   const Shape s{1, 130, 2, 1, 48, 32};
   Matrix inputs[4];
-  Trial<T> plain = random_run<T>(s, inputs);
+  Trial<T> plain = random_run<T>(way, s, inputs);
   plain.forward();
   constexpr int64_t kFrom = 77;
   for (int64_t row = kFrom; row < s.rows(); ++row) {
     for (int64_t c = 0; c < s.head_dim; ++c) inputs[1][row * s.head_dim + c] = 30;
     for (int64_t c = 0; c < s.value_dim; ++c) inputs[2][row * s.value_dim + c] = 1e30;
   }
-  Trial<T> other(s, plain.scale, inputs[0], inputs[1], inputs[2], inputs[3]);
+  Trial<T> other(way, s, plain.scale, inputs[0], inputs[1], inputs[2], inputs[3]);
   other.forward();
   const size_t same_out = kFrom * s.heads * s.value_dim, same_lse = kFrom * s.heads;
   EXPECT_EQ(std::memcmp(plain.out.data(), other.out.data(), same_out * sizeof(T)), 0);
@@ -394,20 +421,28 @@ void later_keys_are_unseen() {
 }
 
 TEST_F(Attention, LaterKeysAreUnseen) {
-  if (has(Dtype::f32)) later_keys_are_unseen<float>();
-  if (has(Dtype::bf16)) later_keys_are_unseen<bf16>();
+  for (const std::string_view way : ways(Dtype::f32)) later_keys_are_unseen<float>(way);
+  for (const std::string_view way : ways(Dtype::bf16)) later_keys_are_unseen<bf16>(way);
 }
 
 TEST_F(Attention, RefusesWithReason) {
-  if (!has(Dtype::bf16)) GTEST_SKIP() << amx_bf16().reason;
   const Shape s{1, 8, 4, 2, 16, 16};
   const OneOp f64(s, Dtype::f64, false, 1.0), f32(s, Dtype::f32, false, 1.0), flat(s, Dtype::bf16, false, 0.0);
   for (const KernelEntry& kernel : attention_kernels()) {
     if (kernel.op_kind != "attention") continue;
     EXPECT_FALSE(kernel.supports(f64.stage, f64.op)) << kernel.name;
   }
-  EXPECT_EQ(entry("attention", Dtype::bf16).supports(f32.stage, f32.op).reason, "takes bf16, input 0 is f32");
-  EXPECT_EQ(entry("attention", Dtype::bf16).supports(flat.stage, flat.op).reason, "the scale is not positive");
+  for (const std::string_view way : ways(Dtype::bf16)) {
+    EXPECT_EQ(entry("attention", way).supports(f32.stage, f32.op).reason, "takes bf16, input 0 is f32");
+    EXPECT_EQ(entry("attention", way).supports(flat.stage, flat.op).reason, "the scale is not positive");
+  }
+}
+
+// A processor with AVX-512 leaves neither type to the reference's loops.
+TEST_F(Attention, Avx512ServesBothTypes) {
+  if (!avx512()) GTEST_SKIP() << avx512().reason;
+  EXPECT_FALSE(ways(Dtype::f32).empty());
+  EXPECT_FALSE(ways(Dtype::bf16).empty());
 }
 
 }  // namespace

@@ -93,6 +93,9 @@ std::vector<Finding> machine_findings() {
         std::pair{"AVX-512 bf16", &avx512_bf16()}, std::pair{"AMX bf16", &amx_bf16()}}) {
     add(support->ok, name, support->ok ? "yes" : "no: " + support->reason);
   }
+  if (!masked_features().empty()) {
+    add(false, "masked features", fmt::format("{} (HEDDLE_CPU_WITHOUT)", fmt::join(masked_features(), ", ")));
+  }
   const int64_t memory = device::host_memory_bytes(), available = available_memory_bytes();
   add(available * 4 > memory, "memory",
       fmt::format("{}, {} available", bytes_text(static_cast<double>(memory)),
@@ -166,6 +169,7 @@ std::vector<Finding> backend_findings() {
 struct Choice {
   std::string chosen;                 // "host.gemm:amx"
   std::vector<std::string> refusals;  // "host.gemm: why not"
+  bool loops = false;                 // some of these ops run on the reference's loops, which are slow
 };
 
 // What the kernels of a backend say to every op of the small model's step.
@@ -182,6 +186,8 @@ std::map<std::string, Choice> choices(const char* backend, const char* dtype) {
       std::vector<std::string> refusals;
       const kernels::KernelEntry& kernel = kernels::select_kernel(backend, stage, op, &refusals);
       Choice& choice = of[std::string(op.kind())];
+      // What reads nothing but the batch copies it, wherever it runs.
+      choice.loops |= kernel.backend == "reference" && !op.in.empty();
       std::string name = fmt::format("{}.{}", kernel.backend, kernel.name);
       if (kernel.engine) name += fmt::format(":{}", kernel.engine(stage, op));
       if (choice.chosen.find(name) == std::string::npos)
@@ -198,10 +204,12 @@ std::map<std::string, Choice> choices(const char* backend, const char* dtype) {
 
 struct Marks {
   Terminal terminal = describe_terminal(1);
+  std::string sign(bool good) const {
+    return good ? (terminal.unicode ? "✓" : "ok") : (terminal.unicode ? "!" : "!!");
+  }
   std::string mark(bool good) const {
-    const std::string sign = good ? (terminal.unicode ? "✓" : "ok") : (terminal.unicode ? "!" : "!!");
-    if (!terminal.colour) return sign;
-    return fmt::format("\x1b[{}m{}\x1b[0m", good ? 32 : 33, sign);
+    if (!terminal.colour) return sign(good);
+    return fmt::format("\x1b[{}m{}\x1b[0m", good ? 32 : 33, sign(good));
   }
 };
 
@@ -239,7 +247,7 @@ int doctor(const DoctorOptions& options) {
     for (size_t i = 0; i < chosen.size(); ++i) {
       Json kinds = Json::object();
       for (const auto& [kind, choice] : chosen[i])
-        kinds[kind] = {{"chosen", choice.chosen}, {"refusals", choice.refusals}};
+        kinds[kind] = {{"chosen", choice.chosen}, {"loops", choice.loops}, {"refusals", choice.refusals}};
       json["kernels"][kColumns[i].backend][kColumns[i].dtype] = kinds;
     }
     fmt::print("{}\n", json.dump(2, ' ', false, Json::error_handler_t::replace));
@@ -254,11 +262,24 @@ int doctor(const DoctorOptions& options) {
   print(backends, marks);
   fmt::print("\nkernels of the small model's step (device.dtype = \"auto\" is {} here)\n", dtype);
   Table table({{"op"}, {kColumns[0].title}, {kColumns[1].title}});
+  const auto cell = [&](const Choice& choice) {
+    return choice.loops ? fmt::format("{} {}", marks.sign(false), choice.chosen) : choice.chosen;
+  };
+  std::map<std::string, std::string> on_loops;  // op: of which types
   for (const auto& [kind, choice] : chosen[0]) {
     const auto other = chosen[1].find(kind);
-    table.row({kind, choice.chosen, other == chosen[1].end() ? "" : other->second.chosen});
+    table.row({kind, cell(choice), other == chosen[1].end() ? "" : cell(other->second)});
+  }
+  for (size_t i = 0; i < chosen.size(); ++i) {
+    for (const auto& [kind, choice] : chosen[i]) {
+      if (choice.loops) on_loops[kind] += (on_loops[kind].empty() ? "" : ", ") + std::string(kColumns[i].dtype);
+    }
   }
   fmt::print("{}", table.text(marks.terminal.unicode));
+  for (const auto& [kind, dtypes] : on_loops) {
+    fmt::print("  {} {} in {} runs on reference loops, many times slower than a kernel\n", marks.mark(false), kind,
+               dtypes);
+  }
   bool any = false;
   for (size_t i = 0; i < chosen.size(); ++i) {
     for (const auto& [kind, choice] : chosen[i]) {

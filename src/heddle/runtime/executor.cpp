@@ -107,6 +107,10 @@ const kernels::KernelEntry* Executor::kernel(int stage, uint32_t op) const {
   return prepared_[static_cast<size_t>(stage)][op].entry;
 }
 
+void Executor::replace(int stage, uint32_t op, device::Kernel kernel) {
+  prepared_.at(static_cast<size_t>(stage)).at(op).run = kernel;
+}
+
 TensorView Executor::view(int stage, ir::ValueId id) const {
   TensorView view =
       view_of(program_.stages.at(static_cast<size_t>(stage)), id, walk_.offset_of(stage, id), ir::FixedRows());

@@ -14,7 +14,7 @@
 #include "heddle/device/host/host_arena.h"
 #include "heddle/device/host/host_stream.h"
 #include "heddle/device/host/paced_time.h"
-#include "heddle/kernels/host/cpu_features.h"
+#include "heddle/kernels/registry.h"
 #include "heddle/train/measure_ops.h"
 
 namespace heddle::train {
@@ -141,7 +141,7 @@ double step_together(int programs) {
   std::vector<double> steps_s(static_cast<size_t>(programs), 0);
   std::vector<std::thread> threads;
   std::atomic<int> ready = 0;
-  const Dtype dtype = kernels::host::avx512_bf16() ? Dtype::bf16 : Dtype::f32;
+  const Dtype dtype = kernels::fast_dtype("host");
   for (int p = 0; p < programs; ++p) {
     threads.emplace_back([&, p] {
       TrainerOptions options = draw_program(1, dtype, 1);
@@ -333,7 +333,7 @@ cost::MachineProfile measure_machine(const MeasureOptions& options) {
   }
   for (std::thread& worker : workers) worker.join();
   std::vector<Dtype> dtypes{Dtype::f32};
-  if (kernels::host::avx512_bf16()) dtypes.push_back(Dtype::bf16);
+  if (kernels::fast_dtype("host") == Dtype::bf16) dtypes.push_back(Dtype::bf16);
   std::vector<int> teams{1};
   if (threads > 1) teams.push_back(threads);
   // A program of its own each time: more sizes. Those that others disturbed most are left out, at most half.

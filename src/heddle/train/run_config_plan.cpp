@@ -8,7 +8,6 @@
 
 #include "heddle/device/device.h"
 #include "heddle/device/host/host_arena.h"
-#include "heddle/kernels/host/cpu_features.h"
 #include "heddle/kernels/registry.h"
 #include "heddle/runtime/predict.h"
 #include "heddle/schedule/text.h"
@@ -19,8 +18,7 @@ Dtype resolved_dtype(const RunConfig& config) {
   if (config.device.dtype == "bf16") return Dtype::bf16;
   if (config.device.dtype == "f32") return Dtype::f32;
   if (config.device.dtype == "f64") return Dtype::f64;
-  if (config.device.backend == "cuda") return Dtype::bf16;
-  return config.device.backend == "host" && kernels::host::avx512_bf16() ? Dtype::bf16 : Dtype::f32;
+  return kernels::fast_dtype(config.device.backend);
 }
 
 namespace {

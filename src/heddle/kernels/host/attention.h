@@ -1,4 +1,5 @@
-// Attention on the CPU, forward and backward: AMX for bf16 ("amx"), AVX-512 for fp32 ("avx512").
+// Attention on the CPU, forward and backward: for bf16 AMX tiles ("amx"), dot products of pairs ("avx512_bf16") or
+// fp32 products of widened operands ("avx512_widened"); for fp32 AVX-512 ("avx512").
 //
 //   o = softmax(scale·q kᵀ) v,  lse = ln Σ exp(scale·q kᵀ)       per sequence and head, causal or not
 //
@@ -13,8 +14,9 @@
 
 namespace heddle::kernels::host {
 
-/// `attention` and `attention_dgrad`. For bf16 the probabilities and their gradients are rounded to bf16 before the
-/// second products; sums are fp32. They run on at most as many threads as the process may use processors.
+/// `attention` and `attention_dgrad`, and but for AMX their parts that a ring of ranks joins. With bf16 products
+/// the probabilities and their gradients are rounded to bf16 before the second products; sums are fp32. They run on
+/// at most as many threads as the process may use processors.
 const std::vector<KernelEntry>& attention_kernels();
 
 }  // namespace heddle::kernels::host

@@ -1,8 +1,7 @@
-// Exponential and logarithm of 16 floats, for softmax.
+// Exponential and logarithm of 16 floats, for softmax. The exponential is to base 2: scores come in units of log2.
 //
-// exp: range reduction by Cody and Waite (x = n·ln 2 + r, ln 2 in two parts), a minimax polynomial in r, and n
-// added to the exponent bits. Arguments below -69 (2^-100) are raised to it: such a probability adds nothing to a
-// sum, and products with it stay clear of the slow denormals. Arguments above 87 are not expected. NaN stays NaN.
+// 2^t = 2^⌊t⌋ · 2^f with f = t − ⌊t⌋: vreduceps gives f, a minimax polynomial 2^f, and vscalefps multiplies by
+// 2^⌊t⌋, a third faster than by integer arithmetic. NaN stays NaN.
 #pragma once
 
 // GCC 12 takes the undefined vectors inside its own wrappers for a mistake of ours.
@@ -17,19 +16,10 @@
 
 namespace heddle::kernels::host::attention {
 
-/// 1.5 · 2^23: adding it rounds a float to an integer, which then stands in the low bits.
-constexpr float kRounder = 0x1.8p23f;
-
-HEDDLE_AVX512_INLINE __m512 scale_by_power(__m512 y, __m512 rounded) {
-  return _mm512_castsi512_ps(
-      _mm512_add_epi32(_mm512_castps_si512(y), _mm512_slli_epi32(_mm512_castps_si512(rounded), 23)));
-}
+constexpr int kDownQuietly = 0x09;  // of vreduceps: round towards minus infinity, no precision exception
 
 /// 2^t with relative error 7.5e-5, a fortieth of the rounding to bf16 that follows. Exactly 0 for minus infinity.
-/// vreduceps gives the fraction t - ⌊t⌋ and vscalefps multiplies by 2^⌊t⌋: a third faster than by integer
-/// arithmetic.
 HEDDLE_AVX512_INLINE __m512 exp2_coarse(__m512 t) {
-  constexpr int kDownQuietly = 0x09;  // round towards minus infinity, no precision exception
   const __m512 f = _mm512_reduce_ps(t, kDownQuietly);
   __m512 y = _mm512_fmadd_ps(_mm512_set1_ps(0.07802452f), f, _mm512_set1_ps(0.22606716f));
   y = _mm512_fmadd_ps(y, f, _mm512_set1_ps(0.69583354f));
@@ -37,21 +27,17 @@ HEDDLE_AVX512_INLINE __m512 exp2_coarse(__m512 t) {
   return _mm512_scalef_ps(y, t);
 }
 
-/// e^x, within 2 units in the last place.
-HEDDLE_AVX512_INLINE __m512 exp_close(__m512 x) {
-  const __m512 rounder = _mm512_set1_ps(kRounder);
-  x = _mm512_max_ps(_mm512_set1_ps(-69.0f), x);
-  const __m512 rounded = _mm512_fmadd_ps(x, _mm512_set1_ps(1.44269504f), rounder);
-  const __m512 n = _mm512_sub_ps(rounded, rounder);
-  __m512 r = _mm512_fnmadd_ps(n, _mm512_set1_ps(0.693359375f), x);  // exact: few bits in n and in this part of ln 2
-  r = _mm512_fnmadd_ps(n, _mm512_set1_ps(-2.12194440e-4f), r);
-  __m512 y = _mm512_fmadd_ps(_mm512_set1_ps(0.001383684554f), r, _mm512_set1_ps(0.008374815802f));
-  y = _mm512_fmadd_ps(y, r, _mm512_set1_ps(0.041668225578f));
-  y = _mm512_fmadd_ps(y, r, _mm512_set1_ps(0.166664201699f));
-  y = _mm512_fmadd_ps(y, r, _mm512_set1_ps(0.499999920798f));
-  y = _mm512_fmadd_ps(y, r, _mm512_set1_ps(1.000000036323f));
-  y = _mm512_fmadd_ps(y, r, _mm512_set1_ps(1.0f));
-  return scale_by_power(y, rounded);
+/// 2^t within 2 units in the last place, and exactly 0 up to t = -100: such a probability adds nothing to a sum,
+/// and products with it stay clear of the slow denormals.
+HEDDLE_AVX512_INLINE __m512 exp2_close(__m512 t) {
+  const __m512 f = _mm512_reduce_ps(t, kDownQuietly);
+  __m512 y = _mm512_fmadd_ps(_mm512_set1_ps(2.161291489e-4f), f, _mm512_set1_ps(1.246784697e-3f));
+  y = _mm512_fmadd_ps(y, f, _mm512_set1_ps(9.675451554e-3f));
+  y = _mm512_fmadd_ps(y, f, _mm512_set1_ps(5.548528209e-2f));
+  y = _mm512_fmadd_ps(y, f, _mm512_set1_ps(2.402293086e-1f));
+  y = _mm512_fmadd_ps(y, f, _mm512_set1_ps(6.931470633e-1f));
+  y = _mm512_fmadd_ps(y, f, _mm512_set1_ps(1.0f));
+  return _mm512_maskz_scalef_ps(_mm512_cmp_ps_mask(t, _mm512_set1_ps(-100.0f), _CMP_NLE_UQ), y, t);
 }
 
 /// ln x for positive normal x: x = 2^e·m with m in [3/4, 3/2), ln m = 2 artanh z with z = (m - 1)/(m + 1).

@@ -15,6 +15,10 @@ constexpr double kLog2E = 1.44269504088896340736;
 
 constexpr int64_t divide_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
 constexpr int64_t round_up(int64_t a, int64_t b) { return divide_up(a, b) * b; }
+/// The lowest `count` bits, all of them from 32 on.
+constexpr uint32_t bits_below(int64_t count) {
+  return count >= 32 ? 0xffffffffu : count <= 0 ? 0u : (1u << count) - 1u;
+}
 
 struct Problem {
   int64_t sequences = 0;                // B
@@ -27,6 +31,10 @@ struct Problem {
   // which they begin (all multiples of the path's block). 0: queries and keys are the same rows.
   int64_t chunk_steps = 0;
   int64_t chunk_begin[2] = {0, 0};
+  // A part of the ring: the keys are another rank's share, of which each query of a chunk sees the same first steps
+  // (multiples of the path's block), all rows of them. The chunk of later positions sees at least as many.
+  bool of_others = false;
+  int64_t chunk_seen[2] = {0, 0};
 
   int64_t heads_per_unit() const { return heads / kv_heads; }
   int64_t units() const { return sequences * kv_heads; }
@@ -34,18 +42,31 @@ struct Problem {
   int64_t key_steps() const { return divide_up(keys, kStep); }
   int64_t first_query(int64_t unit) const { return unit / kv_heads * queries; }
   int64_t first_key(int64_t unit) const { return unit / kv_heads * keys; }
-  /// Causal: the step of keys that holds the positions of a step of queries, the last that it sees.
+  /// Whether the last step of keys that a step of queries sees holds the same positions.
+  bool has_diagonal() const { return causal && !of_others; }
+  /// With a diagonal: that step of keys.
   int64_t diagonal(int64_t query_step) const {
     if (chunk_steps == 0) return query_step;
     return query_step < chunk_steps ? chunk_begin[0] + query_step : chunk_begin[1] + query_step - chunk_steps;
   }
+  /// Steps of keys that a step of queries sees.
+  int64_t seen_steps(int64_t query_step) const {
+    if (of_others) return chunk_seen[query_step < chunk_steps ? 0 : 1];
+    return causal ? diagonal(query_step) + 1 : key_steps();
+  }
   /// Steps of keys that some query sees.
-  int64_t seen_steps() const { return causal ? diagonal(query_steps() - 1) + 1 : key_steps(); }
+  int64_t seen_steps() const { return seen_steps(query_steps() - 1); }
   /// The first block of queries that sees a block of keys; beyond the last one when none does.
   int64_t first_query_block(int64_t key_block, int64_t steps_per_block) const {
+    const int64_t each = chunk_steps / steps_per_block;
+    if (of_others) {
+      for (int64_t c = 0; c < 2; ++c) {
+        if (key_block * steps_per_block < chunk_seen[c]) return c * each;
+      }
+      return 2 * each;
+    }
     if (!causal) return 0;
     if (chunk_steps == 0) return key_block;
-    const int64_t each = chunk_steps / steps_per_block;
     for (int64_t c = 0; c < 2; ++c) {
       const int64_t begin = chunk_begin[c] / steps_per_block;
       if (key_block < begin + each) return c * each + (key_block > begin ? key_block - begin : 0);
@@ -56,7 +77,8 @@ struct Problem {
   int64_t head(int64_t unit, int64_t member) const { return kv_head(unit) * heads_per_unit() + member; }
 };
 
-/// Row-major tensors of the call, of sequences × queries or × keys rows. Element type is that of the path.
+/// Row-major tensors of the call, of sequences × queries or × keys rows. Element type is that of the path, or f32
+/// where said.
 struct Operands {
   const void *q = nullptr, *k = nullptr, *v = nullptr;
   const void* dout = nullptr;        // backward
@@ -65,6 +87,11 @@ struct Operands {
   void* out = nullptr;               // forward
   float* lse = nullptr;              // forward
   void *dq = nullptr, *dk = nullptr, *dv = nullptr;
+  // A part of the ring joins what the parts before it have given, if any, and gives f32 for the parts after it.
+  // Only paths with `takes_parts` read these.
+  const float *out_before = nullptr, *lse_before = nullptr;  // forward
+  const float* dq_before = nullptr;                          // backward
+  bool wide_out = false, wide_dq = false;                    // out or dq is f32
 };
 
 struct Task {
@@ -82,6 +109,7 @@ struct ForwardPath {
   int64_t (*thread_bytes)(const Problem&);
   void (*pack_keys)(const Task&, int64_t first_step, int64_t end_step);
   void (*attend)(const Task&, int64_t member, int64_t block);
+  bool takes_parts = false;  // of the ring
 };
 
 /// Backward of one instruction set. For each query head of the unit: pack_queries, then `accumulate` for every pair
@@ -96,10 +124,11 @@ struct BackwardPath {
   void (*accumulate)(const Task&, int64_t member, int64_t key_block, int64_t query_block);
   void (*write_queries)(const Task&, int64_t member, int64_t first_step, int64_t end_step);
   void (*write_keys)(const Task&, int64_t first_step, int64_t end_step);
+  bool takes_parts = false;  // of the ring
 };
 
-extern const ForwardPath kForwardAmx, kForwardAvx512;
-extern const BackwardPath kBackwardAmx, kBackwardAvx512;
+extern const ForwardPath kForwardAmx, kForwardAvx512, kForwardAvx512Widened, kForwardAvx512Bf16;
+extern const BackwardPath kBackwardAmx, kBackwardAvx512, kBackwardAvx512Widened, kBackwardAvx512Bf16;
 
 /// Bytes that run_forward and run_backward need at `scratch`, for any number of threads of this process.
 int64_t scratch_bytes(const Problem&, const ForwardPath&);

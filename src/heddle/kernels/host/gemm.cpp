@@ -252,6 +252,8 @@ bool takes_bf16_only(Engine engine) {
   return engine == Engine::amx || engine == Engine::avx512_bf16 || engine == Engine::avx512_widen;
 }
 
+bool multiplies_bf16(Engine engine) { return engine == Engine::amx || engine == Engine::avx512_bf16; }
+
 Support gemm_supported(Dtype dtype) { return engine_supported(Engine::portable, dtype); }
 
 RowGroups RowGroups::one(int64_t rows) {

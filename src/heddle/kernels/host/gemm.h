@@ -50,6 +50,8 @@ Support engine_supported(Engine engine, Dtype dtype);
 bool takes_bf16_only(Engine engine);
 /// The fastest engine for operands of this type; never `best`.
 Engine best_engine(Dtype dtype);
+/// Whether the engine's instructions multiply bf16 numbers as such, rather than the fp32 numbers that they widen to.
+bool multiplies_bf16(Engine engine);
 /// Whether there is any engine for the type.
 Support gemm_supported(Dtype dtype);
 

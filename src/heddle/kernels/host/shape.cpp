@@ -1,4 +1,5 @@
-// Plain movers: split and concat of columns (bytes unchanged), add, accumulate. T rows.
+// Plain movers: split and concat of columns (bytes unchanged), add, accumulate, the rounding of attention by parts.
+// T rows.
 #include "heddle/kernels/host/simd_targets.h"
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "heddle/kernels/host/shape.cpp"
@@ -36,6 +37,13 @@ void accumulate(const KernelCall& call, int64_t begin, int64_t end) {
   }
 }
 
+template <class X>
+void round_to(const KernelCall& call, int64_t begin, int64_t end) {
+  const float* from = call.in[0].as<const float>() + begin;
+  X* to = call.out[0].as<X>() + begin;
+  sweep(end - begin, [&](int64_t i, auto lanes, auto) HEDDLE_BODY { store(load(from + i, lanes), to + i, lanes); });
+}
+
 }  // namespace
 
 void AddPiece(const KernelCall& call, int64_t begin, int64_t end) {
@@ -43,6 +51,9 @@ void AddPiece(const KernelCall& call, int64_t begin, int64_t end) {
 }
 void AccumulatePiece(const KernelCall& call, int64_t begin, int64_t end) {
   call.in[0].dtype == Dtype::bf16 ? accumulate<bf16>(call, begin, end) : accumulate<float>(call, begin, end);
+}
+void RoundPiece(const KernelCall& call, int64_t begin, int64_t end) {
+  call.out[0].dtype == Dtype::bf16 ? round_to<bf16>(call, begin, end) : round_to<float>(call, begin, end);
 }
 
 }  // namespace heddle::kernels::host::HWY_NAMESPACE
@@ -54,12 +65,23 @@ namespace {
 using device::KernelCall;
 HWY_EXPORT(AddPiece);
 HWY_EXPORT(AccumulatePiece);
+HWY_EXPORT(RoundPiece);
 
 void add(const KernelCall& call) {
   over_rows(
       call.in[0].elements(), 3 * size_of(call.in[0].dtype),
       [&](int64_t begin, int64_t end) {
         HWY_DYNAMIC_DISPATCH(AddPiece)
+        (call, begin, end);
+      },
+      kElementsPerPiece);
+}
+
+void attention_finish(const KernelCall& call) {
+  over_rows(
+      call.in[0].elements(), 4 + size_of(call.out[0].dtype),
+      [&](int64_t begin, int64_t end) {
+        HWY_DYNAMIC_DISPATCH(RoundPiece)
         (call, begin, end);
       },
       kElementsPerPiece);
@@ -134,6 +156,7 @@ std::vector<KernelEntry> shape_kernels() {
   return {{"split", "host", "copy", nullptr, nullptr, split},
           {"concat", "host", "copy", nullptr, nullptr, concat},
           {"add", "host", "highway", takes<"xx">, nullptr, add},
+          {"attention_finish", "host", "highway", takes<"a">, nullptr, attention_finish},
           {"accumulate", "host", "highway", accumulates, nullptr, accumulate}};
 }
 
