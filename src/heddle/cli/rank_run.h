@@ -9,8 +9,8 @@
 
 namespace heddle::cli {
 
-/// Calls `body` once for each rank, each on a thread of its own. The first failure of all is thrown, when all have
-/// ended.
+/// Calls `body` once for each rank, each on a thread of its own. When all have ended the first failure is thrown:
+/// of a rank that failed by itself, where there is one, for those that it stopped only say so.
 void run_on_threads(int ranks, const std::function<void(comm::World&)>& body);
 
 /// Calls `body` with this process' rank of the launcher's job and returns the exit status. A failure is thrown on

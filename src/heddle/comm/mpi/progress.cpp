@@ -10,6 +10,7 @@
 #include <chrono>
 #include <cstdlib>
 
+#include "heddle/base/failure.h"
 #include "heddle/comm/mpi/control.h"
 
 namespace heddle::comm::mpi {
@@ -284,10 +285,8 @@ void Progress::fail(const std::string& reason, int accused, bool tell_others, st
       std::this_thread::sleep_for(for_seconds(longest_nap));
     }
   }
-  SystemError error(0, "communication stopped: " + reason);
-  error.rank = accused;
   const std::lock_guard lock(mutex_);
-  failure_ = std::make_exception_ptr(error);
+  failure_ = std::make_exception_ptr(PeerError(reason, accused));
   failed_ = true;
   for (const auto& call : active_) call->finish(call.get() == of ? own : failure_);
   for (const auto& call : inbox_) call->finish(failure_);
