@@ -70,8 +70,9 @@ JobPlaces places_of(comm::World& world, int profiled_cores) {
   return places;
 }
 
-void run_on_threads(int ranks, const std::function<void(comm::World&)>& body) {
-  comm::ThreadBoard board(ranks);
+void run_on_threads(int ranks, const std::function<void(comm::World&)>& body, std::vector<int> node_of) {
+  node_of.resize(static_cast<size_t>(ranks), 0);
+  comm::ThreadBoard board(std::move(node_of));
   std::mutex mutex;
   std::exception_ptr first, first_stopped;
   const auto run = [&](int rank) {

@@ -74,7 +74,10 @@ Executor::Executor(const ir::StepProgram& program, ExecutorOptions options)
             options_.host_capacity_bytes > 0 ? options_.host_capacity_bytes : device_->host_memory_bytes(),
             options_.limit_bytes > 0 ? arena_->capacity_bytes() : 0) {
   arena_->reach(walk_.storage().reserved_bytes());
-  if (walk_.uses_host()) host_arena_ = device_->host_arena(walk_.storage(ir::Space::host).limit());
+  if (walk_.uses_host()) {
+    host_arena_ = device_->host_arena(walk_.storage(ir::Space::host).limit());
+    host_arena_->reach(walk_.storage(ir::Space::host).reserved_bytes());
+  }
   for (device::Arena* arena : {arena_.get(), host_arena_.get()}) {
     if (options_.poison && arena != nullptr) arena->poison();
   }
@@ -100,7 +103,7 @@ Executor::Executor(const ir::StepProgram& program, ExecutorOptions options)
         p.run = p.entry->run;
         p.scratch = p.entry->scratch_bytes;
       }
-      if (options_.substitute) p.run = options_.substitute(stage, op, p.run);
+      if (options_.substitute) p.run = options_.substitute(s, i, p.run);
       if (op.def->host_stall) p.most_rows = most_rows(stage, op);
       const auto views = [&](const std::vector<ir::ValueId>& ids, std::vector<TensorView>& into) {
         for (const ir::ValueId id : ids) {

@@ -42,7 +42,7 @@ struct ExecutorOptions {
   device::Device* device = nullptr;  // not owned; null: the backend's
   bool poison = false;               // fill the arena with NaN first (tests)
   /// Puts another kernel in the place of an op's (tests). Null: each has its own.
-  std::function<device::Kernel(const ir::Stage&, const ir::Op&, device::Kernel)> substitute;
+  std::function<device::Kernel(int stage, uint32_t op, device::Kernel own)> substitute;
 };
 
 class Executor : private ir::Issuer {

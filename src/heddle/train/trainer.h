@@ -33,7 +33,7 @@ struct TrainerOptions {
   LearningRate learning_rate;
   uint64_t seed = 0;
   /// As runtime::ExecutorOptions::substitute.
-  std::function<device::Kernel(const ir::Stage&, const ir::Op&, device::Kernel)> substitute;
+  std::function<device::Kernel(int stage, uint32_t op, device::Kernel own)> substitute;
 };
 
 /// What one step gave. Losses are means: of labels, of sequences (auxiliary), of tokens (z), before weights.

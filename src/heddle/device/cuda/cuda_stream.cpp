@@ -189,12 +189,14 @@ void CudaStream::wait(Stream& other, uint64_t count) {
 }
 
 void CudaStream::synchronize(uint64_t count) {
-  if (!failure_) flush();
-  const uint64_t until = count == 0 || count > launched_ ? launched_ : count;  // what a failure left out has ended
-  if (until > 0) {
-    check_cuda(cudaEventSynchronize(event_of(until)), fmt::format("running what stream {} holds", name_).c_str());
+  if (failure_) {
+    cudaStreamSynchronize(stream_);  // what was put there before the failure, counted or not
+    check_alive();
   }
-  check_alive();
+  flush();
+  if (launched_ == 0) return;
+  check_cuda(cudaEventSynchronize(event_of(count == 0 ? launched_ : count)),
+             fmt::format("running what stream {} holds", name_).c_str());
 }
 
 void CudaStream::set_trace(bool on) {
