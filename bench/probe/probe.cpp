@@ -128,6 +128,8 @@ std::string MatrixProbe::best_shape() const {
 }
 
 CopyProbe::CopyProbe(int threads) : threads_(threads), from_(kBytes), to_(kBytes) {
+  from_.reach(kBytes);
+  to_.reach(kBytes);
   std::memset(from_.base(), 1, kBytes);
   std::memset(to_.base(), 2, kBytes);
 }

@@ -441,6 +441,25 @@ class Cli(Program):
                            fails=True)
         self.assertIn("heddle: tiny.toml: mesh.ranks is 4, the launcher has started 2 processes", done.stderr)
 
+    # Experts' rows come in other numbers than foretold: there is memory, so the arena takes it; a limit stays a limit.
+    def test_an_arena_is_full_at_a_limit_only(self):
+        spread = ["train", "tiny.toml", "--steps", "25", "--ranks", "4", "--json"]
+        for setting in ("device.dtype=bf16", "train.microbatch=1", "train.eval_every=0", "mesh.dp=4", "mesh.ep=4",
+                        "parallel.exchange=node", "memory.offload=light,input", "data.folder=prepared-grown"):
+            spread += ["--set", setting]
+        done = self.heddle(*spread, "--set", "output=grown")
+        summary = json.loads(done.stdout)
+        grown = summary["grown_beyond_forecast_bytes"]
+        self.assertEqual("beyond its forecast" in done.stderr, grown > 0, done.stderr)
+        steps = [json.loads(line) for line in (self.folder / "grown/metrics.jsonl").read_text().splitlines()]
+        self.assertEqual(max(s.get("extra", {}).get("arena_beyond_forecast_bytes", 0) for s in steps), grown)
+        if grown > 0:
+            limit = summary["reserved_bytes"] - grown
+            done = self.heddle(*spread, "--set", "output=limited", "--set", f"device.memory_bytes={limit}", status=1)
+            said = [line for line in done.stderr.splitlines() if line.startswith("heddle: ")]
+            self.assertEqual(len(said), 1, done.stderr)
+            self.assertRegex(said[0], r"out of device memory on rank \d: '.+' of stage 0 needs .+; capacity ")
+
     # Of a job that trains: one rank is stopped or killed, all others end, and one says who it was and in what.
     def test_a_rank_that_stops_or_dies_ends_all(self):
         self.needs_mpi()

@@ -1,9 +1,10 @@
 // The cases that hold for every world, with ranks as threads.
 #include <gtest/gtest.h>
+#include <sys/mman.h>
 
 #include <thread>
 
-#include "heddle/base/error.h"
+#include "heddle/base/failure.h"
 #include "heddle/comm/mpi_world.h"
 #include "heddle/comm/threads/thread_world.h"
 #include "tests/comm/world_cases.h"
@@ -73,6 +74,39 @@ TEST(World, AbortReachesEverybody) {
     EXPECT_THROW(group->receive(&byte, 1, (world.rank() + 1) % 4), SystemError);
     EXPECT_THROW(group->exchange(nullptr, {}, nullptr, {}), SystemError);
   });
+}
+
+// Rank 0 is stopped while the others still read what it shows: it may leave, and give its memory back, only when
+// they have.
+TEST(World, WhoIsStoppedWaitsForItsReaders) {
+  constexpr int64_t kBytes = int64_t{64} << 20;
+  for (int turn = 0; turn < 4; ++turn) {
+    ThreadBoard board(3);
+    on_threads(board, [&](World& world) {
+      const auto group = world.communicator({0, 1, 2}, "test.readers");
+      const bool shows = world.rank() == 0;
+      auto* const shown = static_cast<std::byte*>(
+          mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+      std::vector<Piece> sends, receives;
+      if (shows) sends = {{1, 0, kBytes}, {2, 0, kBytes}};
+      std::vector<std::byte> into(shows ? 1 : kBytes);
+      if (!shows) receives = {{0, 0, kBytes}};
+      std::thread stopper;
+      if (shows) {
+        stopper = std::thread([&board, turn] {
+          std::this_thread::sleep_for(std::chrono::milliseconds(2 + 3 * turn));
+          board.abort("enough");
+        });
+      }
+      try {
+        group->exchange(shown, sends, into.data(), receives);
+      } catch (const PeerError& error) {
+        EXPECT_EQ(error.reason, "enough");
+      }
+      munmap(shown, kBytes);
+      if (stopper.joinable()) stopper.join();
+    });
+  }
 }
 
 struct Variable {

@@ -7,6 +7,7 @@
 #include <numeric>
 #include <thread>
 
+#include "heddle/base/failure.h"
 #include "heddle/device/host/host_stream.h"
 
 namespace heddle::device {
@@ -142,7 +143,6 @@ TEST(HostStream, RethrowsWhatAKernelThrewAndPassesOverTheRest) {
   launch(a, increment, &count);
   launch(a, fail, &count, 7);
   launch(a, increment, &count);
-  b.wait(a, 3);  // what waits for a failed stream goes on
   launch(b, increment, &count);
   b.synchronize(0);
   try {
@@ -155,6 +155,63 @@ TEST(HostStream, RethrowsWhatAKernelThrewAndPassesOverTheRest) {
   EXPECT_FALSE(b.failed_at());
   ASSERT_TRUE(a.failed_at());
   EXPECT_EQ(a.failed_at()->microbatch, 7);
+}
+
+void fail_late(const KernelCall& call) {
+  std::this_thread::sleep_for(20ms);
+  fail(call);
+}
+
+// Along a chain of waits, whether the failure comes before them or after: nothing behind it runs, and all throw it.
+TEST(HostStream, AFailureTravelsWithTheWaits) {
+  for (const Kernel failing : {fail, fail_late}) {
+    HostStream a("a", 1), b("b", 1), c("c", 1), apart("apart", 1);
+    int64_t before = 0, after = 0, beside = 0;
+    launch(b, increment, &before);
+    launch(a, failing, &before, 7);
+    b.wait(a, 1);
+    launch(b, increment, &after);
+    c.wait(b, 2);
+    launch(c, increment, &after);
+    launch(apart, increment, &beside);
+    for (HostStream* stream : {&c, &b, &a}) {
+      try {
+        stream->synchronize(0);
+        FAIL() << "nothing was thrown by " << stream->name();
+      } catch (const InternalError& error) {
+        EXPECT_STREQ(error.what(), "the kernel fails");
+      }
+      ASSERT_TRUE(stream->failed_at());
+      EXPECT_EQ(stream->failed_at()->microbatch, 7);
+    }
+    apart.synchronize(0);
+    EXPECT_EQ(before, 1);
+    EXPECT_EQ(after, 0);
+    EXPECT_EQ(beside, 1);
+  }
+}
+
+// Before anybody who waits for it goes on, and only by the stream whose kernel it was.
+TEST(HostStream, AFailureIsToldOnce) {
+  HostStream a("a", 1), b("b", 1);
+  std::atomic<int> told_a{0}, told_b{0};
+  a.on_failure([&](const std::exception_ptr& failure, const Span& at) {
+    std::this_thread::sleep_for(20ms);
+    EXPECT_EQ(text_of(failure), "the kernel fails");
+    EXPECT_EQ(at.microbatch, 7);
+    ++told_a;
+  });
+  b.on_failure([&](const std::exception_ptr&, const Span&) { ++told_b; });
+  int64_t count = 0;
+  launch(a, fail, &count, 7);
+  launch(a, fail, &count, 8);
+  b.wait(a, 1);
+  launch(b, increment, &count);
+  EXPECT_THROW(b.synchronize(0), InternalError);
+  EXPECT_EQ(told_a, 1);
+  EXPECT_THROW(a.synchronize(0), InternalError);
+  EXPECT_EQ(told_a, 1);
+  EXPECT_EQ(told_b, 0);
 }
 
 TEST(HostStream, PaceLastsAtLeastItsTime) {

@@ -237,6 +237,50 @@ TEST(CudaStreams, SoDoTheyAsGraphs) {
   EXPECT_EQ(graphs_launched, 4 * captures);  // every step but the first, of five
 }
 
+void fail(const KernelCall&) { throw InternalError("the entry fails"); }
+
+// Listed for a graph or not: where an entry throws, its stream takes nothing more, nor does one that waits for it.
+TEST(CudaStreams, AFailureTravelsWithTheWaits) {
+  ir::Op op;
+  op.def = &ops::find("add");
+  const auto launch = [&](CudaStream& stream, Kernel run, int number) {
+    TensorView view;
+    view.data = reinterpret_cast<void*>(static_cast<intptr_t>(number));
+    Launch launch;
+    launch.run = run;
+    launch.call.op = &op;
+    launch.call.in = {&view, 1};
+    launch.call.microbatch = number;
+    stream.launch(launch);
+  };
+  for (const bool graphs : {false, true}) {
+    CudaStream a(0, "compute", graphs), b(0, "comm", graphs), c(0, "copy", graphs);
+    int told = 0;
+    a.on_failure([&](const std::exception_ptr&, const Span& at) { told += at.microbatch; });
+    done.clear();
+    launch(b, note, 5);
+    launch(a, note, 6);
+    if (graphs) {
+      launch(a, fail, 7);
+    } else {
+      EXPECT_THROW(launch(a, fail, 7), InternalError);
+    }
+    EXPECT_THROW(b.wait(a, 2), InternalError);
+    EXPECT_THROW(launch(b, note, 8), InternalError);
+    EXPECT_THROW(c.wait(b, 1), InternalError);
+    EXPECT_THROW(launch(c, note, 9), InternalError);
+    EXPECT_THROW(launch(a, note, 10), InternalError);
+    for (CudaStream* stream : {&a, &b, &c}) {
+      EXPECT_THROW(stream->synchronize(0), InternalError);
+      ASSERT_TRUE(stream->failed_at());
+      EXPECT_EQ(stream->failed_at()->microbatch, 7);
+    }
+    EXPECT_EQ(told, 7);
+    // What was put on the devices' streams before; what was only listed is dropped.
+    EXPECT_EQ(std::set<int>(done.begin(), done.end()), graphs ? (std::set<int>{6}) : (std::set<int>{5, 6}));
+  }
+}
+
 TEST(CudaStreams, BeyondTheRingOfEvents) {
   for (const bool graphs : {false, true}) run_program(100, 3000, 3, graphs);
 }

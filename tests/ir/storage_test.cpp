@@ -16,8 +16,8 @@ struct Held {
 };
 
 // Random places and releases by two streams in an unlimited or tight arena, checked against a map of who used what.
-void exercise(uint64_t seed, int64_t capacity, bool two_ended = false) {
-  Storage storage(capacity, two_ended);
+void exercise(uint64_t seed, int64_t capacity, bool two_ended = false, int64_t limit = 0) {
+  Storage storage(capacity, two_ended, limit);
   std::map<int64_t, Held> held;
   std::map<int64_t, Marks> last_use;  // by 128-byte line
   const RandomKey key(seed);
@@ -52,7 +52,8 @@ void exercise(uint64_t seed, int64_t capacity, bool two_ended = false) {
       ASSERT_GE(storage.reserved_bytes(), high);
       high = storage.reserved_bytes();
       if (capacity > 0) {
-        ASSERT_LE(high, capacity);
+        ASSERT_LE(high, std::max(capacity, limit));
+        ASSERT_EQ(storage.grown_bytes(), std::max<int64_t>(0, high - capacity));
       }
       ASSERT_LE(place->offset + rounded, high);
     } else {
@@ -78,6 +79,73 @@ TEST(Storage, KeepsToItsCapacity) {
 }
 TEST(Storage, TwoEndedKeepsToItsCapacity) {
   for (uint64_t seed = 0; seed < 20; ++seed) exercise(seed, 40000, true);
+}
+
+TEST(Storage, GrowsBeyondItsCapacityAsFarAsTheLimit) {
+  for (const bool two_ended : {false, true}) {
+    for (uint64_t seed = 0; seed < 20; ++seed)
+      exercise(seed, 20000 / kStorageAlignment * kStorageAlignment, two_ended, 44000);
+  }
+}
+
+// While the capacity is enough, a limit changes nothing: not one place.
+TEST(Storage, ALimitChangesNothingWithinTheCapacity) {
+  for (const bool two_ended : {false, true}) {
+    for (uint64_t seed = 0; seed < 20; ++seed) {
+      Storage bare(400 * kStorageAlignment, two_ended),
+          roomy(400 * kStorageAlignment, two_ended, 4000 * kStorageAlignment);
+      const RandomKey key(seed);
+      std::map<int64_t, int64_t> held;
+      for (uint64_t i = 0; i < 500; ++i) {
+        if (key.bits(4 * i) % 2 == 0 || held.empty()) {
+          const auto bytes = static_cast<int64_t>(1 + key.bits(4 * i + 1) % 1500);
+          const int stream = static_cast<int>(key.bits(4 * i + 2) % 3);
+          const bool brief = key.bits(4 * i + 3) % 2 == 0;
+          const auto a = bare.place(bytes, stream, {}, brief);
+          if (!a) break;
+          const auto b = roomy.place(bytes, stream, {}, brief);
+          ASSERT_TRUE(b);
+          ASSERT_EQ(a->offset, b->offset);
+          ASSERT_EQ(a->wait_for, b->wait_for);
+          held[a->offset] = bytes;
+        } else {
+          auto at = held.begin();
+          std::advance(at, static_cast<long>(key.bits(4 * i + 1) % held.size()));
+          Marks used{};
+          used[key.bits(4 * i + 2) % 3] = i + 1;
+          bare.release(at->first, at->second, used);
+          roomy.release(at->first, at->second, used);
+          held.erase(at);
+        }
+        ASSERT_EQ(roomy.grown_bytes(), 0);
+        ASSERT_EQ(bare.reserved_bytes(), roomy.reserved_bytes());
+      }
+    }
+  }
+}
+
+// What stays where it should not parts the room: there is enough of it, but in no one piece.
+TEST(Storage, GrowsWhereTheRoomIsInPieces) {
+  for (const bool two_ended : {false, true}) {
+    Storage storage(8 * kStorageAlignment, two_ended, 100 * kStorageAlignment);
+    std::vector<int64_t> places;
+    for (int i = 0; i < 8; ++i) places.push_back(storage.place(kStorageAlignment, 0)->offset);
+    Marks other{};
+    other[1] = 5;
+    for (size_t i = 1; i < places.size(); i += 2) storage.release(places[i], kStorageAlignment, other);
+    const auto place = storage.place(3 * kStorageAlignment, 0);  // of four that are free
+    ASSERT_TRUE(place);
+    EXPECT_EQ(place->offset, 7 * kStorageAlignment);  // the free one at the top is part of it, and waited for
+    EXPECT_EQ(place->wait_for[1], 5u);
+    EXPECT_EQ(storage.grown_bytes(), 2 * kStorageAlignment);
+    EXPECT_EQ(storage.reserved_bytes(), 10 * kStorageAlignment);
+    storage.release(place->offset, 3 * kStorageAlignment, {});
+    EXPECT_EQ(storage.place(3 * kStorageAlignment, 0)->offset, place->offset);  // and stays
+    EXPECT_EQ(storage.grown_bytes(), 2 * kStorageAlignment);
+    EXPECT_FALSE(storage.place(91 * kStorageAlignment, 0));
+    EXPECT_EQ(storage.largest_free_bytes(), 90 * kStorageAlignment);
+    EXPECT_TRUE(storage.place(90 * kStorageAlignment, 0));
+  }
 }
 
 // Small things that stay among large ones that come and go: from one end they part the room, from two they don't.

@@ -89,6 +89,30 @@ TEST(Walk, ATightArenaGivesTheSameBits) {
   }
 }
 
+// An arena that is foretold far too small grows while streams run in it, with one end or two, and nothing else
+// changes.
+TEST(Walk, AnArenaThatGrowsGivesTheSameBits) {
+  for (const char* offload : {"", "input"}) {
+    for (const auto& [pipeline, experts] : {std::pair{1, 1}, {2, 2}, {1, 4}}) {
+      Prepared p(pipeline, experts, true, 13);
+      p.plan.offload = offload;
+      TinyRun roomy(p.config, p.plan, "reference", 1 << 24);
+      fill(roomy, p.config, 13);
+      roomy.run(p.batches);
+      const ir::Storage& storage = roomy.executor(0).walk().storage();
+      const int64_t foretold = (2 * roomy.executor(0).walk().persistent_bytes() + storage.peak_live_bytes()) / 3;
+      TinyRun grown(p.config, p.plan, "reference", foretold, 1, true, {}, 1 << 24);
+      fill(grown, p.config, 13);
+      grown.run(p.batches);
+      EXPECT_GT(grown.executor(0).walk().storage().grown_bytes(), 0) << offload;
+      EXPECT_EQ(results(grown), results(roomy)) << offload;
+      TinyRun limited(p.config, p.plan, "reference", foretold, 1, true, {}, foretold + ir::kStorageAlignment);
+      fill(limited, p.config, 13);
+      EXPECT_THROW(limited.run(p.batches), Error);
+    }
+  }
+}
+
 TEST(Walk, TheArenaIsAsLargeInEveryStepAsInTheFirst) {
   for (const auto& [pipeline, experts] : {std::pair{1, 1}, {2, 2}}) {
     const Prepared p(pipeline, experts, true, 3);

@@ -22,7 +22,7 @@ namespace heddle::test {
 class RankRun {
  public:
   RankRun(const plan::Plan& plan, const plan::Mesh& mesh, const plan::Lowered& lowered, comm::World& world,
-          const std::string& backend, int64_t capacity, int threads = 1, bool poison = true)
+          const std::string& backend, int64_t capacity, int threads = 1, bool poison = true, int64_t limit = 0)
       : plan_(plan),
         mesh_(mesh),
         lowered_(lowered),
@@ -33,7 +33,9 @@ class RankRun {
     options.place = mesh.at(rank_);
     options.backend = backend;
     options.threads = threads;
-    options.capacity_bytes = options.host_capacity_bytes = capacity;
+    options.capacity_bytes = capacity;
+    options.host_capacity_bytes = std::max(capacity, limit);
+    options.limit_bytes = limit;
     options.communicators = communicators_.by_channel();
     options.poison = poison;
     executor_ = std::make_unique<runtime::Executor>(lowered.program, options);
@@ -163,14 +165,14 @@ class TinyRun {
  public:
   /// `node_of`: the node that each rank stands for; empty: all one.
   TinyRun(const model::ModelConfig& config, const plan::Plan& plan, const std::string& backend, int64_t capacity,
-          int threads = 1, bool poison = true, std::vector<int> node_of = {})
+          int threads = 1, bool poison = true, std::vector<int> node_of = {}, int64_t limit = 0)
       : plan_(plan), mesh_(plan.mesh), lowered_(plan::lower(config, plan)) {
     node_of.resize(static_cast<size_t>(plan.ranks()), 0);
     board_ = std::make_unique<comm::ThreadBoard>(node_of);
     for (int r = 0; r < plan.ranks(); ++r) {
       worlds_.push_back(board_->world(r));
-      ranks_.push_back(
-          std::make_unique<RankRun>(plan_, mesh_, lowered_, *worlds_.back(), backend, capacity, threads, poison));
+      ranks_.push_back(std::make_unique<RankRun>(plan_, mesh_, lowered_, *worlds_.back(), backend, capacity,
+                                                 threads, poison, limit));
     }
   }
 

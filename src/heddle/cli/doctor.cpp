@@ -19,7 +19,7 @@
 #include "heddle/comm/device_world.h"
 #include "heddle/comm/mpi_world.h"
 #include "heddle/device/device.h"
-#include "heddle/device/host/host_arena.h"
+#include "heddle/device/host/host_memory.h"
 #include "heddle/device/host/paced_time.h"
 #include "heddle/kernels/host/cpu_features.h"
 #include "heddle/kernels/registry.h"
@@ -63,15 +63,6 @@ std::string first_line(const char* path) {
   return trimmed(line);
 }
 
-int64_t available_memory_bytes() {
-  std::ifstream file("/proc/meminfo");
-  std::string name, unit;
-  for (int64_t kib = 0; file >> name >> kib; std::getline(file, unit)) {
-    if (name == "MemAvailable:") return kib * 1024;
-  }
-  return 0;
-}
-
 std::vector<Finding> machine_findings() {
   std::vector<Finding> all;
   const auto add = [&](bool good, std::string what, std::string found) {
@@ -96,7 +87,7 @@ std::vector<Finding> machine_findings() {
   if (!masked_features().empty()) {
     add(false, "masked features", fmt::format("{} (HEDDLE_CPU_WITHOUT)", fmt::join(masked_features(), ", ")));
   }
-  const int64_t memory = device::host_memory_bytes(), available = available_memory_bytes();
+  const int64_t memory = device::host_memory_bytes(), available = device::host_memory_left_bytes();
   add(available * 4 > memory, "memory",
       fmt::format("{}, {} available", bytes_text(static_cast<double>(memory)),
                   bytes_text(static_cast<double>(available))));

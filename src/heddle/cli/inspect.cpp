@@ -6,7 +6,7 @@
 #include "heddle/cli/account.h"
 #include "heddle/cli/commands.h"
 #include "heddle/cli/machine.h"
-#include "heddle/device/host/host_arena.h"
+#include "heddle/device/host/host_memory.h"
 #include "heddle/ir/print.h"
 #include "heddle/observe/progress.h"
 #include "heddle/observe/table.h"
@@ -223,7 +223,7 @@ RankClass class_of(const Account& a, const plan::Lowered& lowered, int stage) {
   const std::string& backend = a.config.device.backend;
   try {  // in the arena that training would make
     const int64_t arena = runtime::arena_bytes(lowered.program, c.rank, backend, a.capacity_bytes);
-    c.memory = runtime::predict_memory(lowered.program, c.rank, backend, arena);
+    c.memory = runtime::predict_memory(lowered.program, c.rank, backend, arena, 1, a.capacity_bytes);
   } catch (const ir::OutOfMemory&) {
     c.memory = runtime::predict_memory(lowered.program, c.rank, backend);
     c.fits = false;

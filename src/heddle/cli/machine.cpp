@@ -111,19 +111,10 @@ ConfigForecast forecast_config(const train::RunConfig& config, const cost::Machi
     arenas[static_cast<size_t>(stage)] =
         runtime::arena_bytes(f.lowered.program, rank, input.backend, f.limit_bytes, tried);
   });
-  const int64_t least = *std::max_element(arenas.begin(), arenas.end());
   input.uncertainty = places.uncertainty;
   input.caching_allocator = places.caching_allocator;
-  for (const double more : {1.0, 1.05, 1.2}) {  // an arena that was not tried may fragment
-    input.capacity_bytes = std::min(f.limit_bytes, static_cast<int64_t>(more * static_cast<double>(least)));
-    try {
-      f.forecast = runtime::forecast(config.model, f.plan, f.lowered, profile, input);
-      return f;
-    } catch (const ir::OutOfMemory&) {
-      if (input.capacity_bytes == f.limit_bytes) throw;
-    }
-  }
-  input.capacity_bytes = f.limit_bytes;
+  input.capacity_bytes = *std::max_element(arenas.begin(), arenas.end());
+  input.limit_bytes = f.limit_bytes;
   f.forecast = runtime::forecast(config.model, f.plan, f.lowered, profile, input);
   return f;
 }

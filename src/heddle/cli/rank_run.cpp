@@ -11,7 +11,7 @@
 #include <thread>
 #include <vector>
 
-#include "heddle/base/error.h"
+#include "heddle/base/failure.h"
 #include "heddle/cli/commands.h"
 #include "heddle/comm/mpi_world.h"
 #include "heddle/comm/threads/thread_world.h"
@@ -70,14 +70,21 @@ JobPlaces places_of(comm::World& world, int profiled_cores) {
   return places;
 }
 
-void run_on_threads(int ranks, const std::function<void(comm::World&)>& body) {
-  comm::ThreadBoard board(ranks);
+void run_on_threads(int ranks, const std::function<void(comm::World&)>& body, std::vector<int> node_of) {
+  node_of.resize(static_cast<size_t>(ranks), 0);
+  comm::ThreadBoard board(std::move(node_of));
   std::mutex mutex;
-  std::exception_ptr first;
+  std::exception_ptr first, first_stopped;
   const auto run = [&](int rank) {
     try {
       const std::unique_ptr<comm::World> world = board.world(rank);
       body(*world);
+    } catch (const PeerError& error) {
+      {
+        const std::lock_guard lock(mutex);
+        if (!first_stopped) first_stopped = std::current_exception();
+      }
+      board.abort(error.reason);
     } catch (const std::exception& error) {
       {
         const std::lock_guard lock(mutex);
@@ -91,6 +98,7 @@ void run_on_threads(int ranks, const std::function<void(comm::World&)>& body) {
   for (int r = 1; r < ranks; ++r) threads.emplace_back(run, r);
   run(0);
   for (std::thread& thread : threads) thread.join();
+  if (!first) first = first_stopped;
   if (first) std::rethrow_exception(first);
 }
 

@@ -3,15 +3,17 @@
 #pragma once
 
 #include <functional>
+#include <vector>
 
 #include "heddle/cli/machine.h"
 #include "heddle/comm/world.h"
 
 namespace heddle::cli {
 
-/// Calls `body` once for each rank, each on a thread of its own. The first failure of all is thrown, when all have
-/// ended.
-void run_on_threads(int ranks, const std::function<void(comm::World&)>& body);
+/// Calls `body` once for each rank, each on a thread of its own. When all have ended the first failure is thrown:
+/// of a rank that failed by itself, where there is one, for those that it stopped only say so.
+/// `node_of`: the node that each stands for; empty: all one.
+void run_on_threads(int ranks, const std::function<void(comm::World&)>& body, std::vector<int> node_of = {});
 
 /// Calls `body` with this process' rank of the launcher's job and returns the exit status. A failure is thrown on
 /// rank 0 alone (or printed there, where it is another rank's); the others return silently.

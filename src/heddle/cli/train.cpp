@@ -40,7 +40,8 @@ Json json_of(const RunSummary& s) {
             {"tokens_per_s", s.tokens_per_s},
             {"flops_per_s", s.flops_per_s},
             {"predicted_reserved_bytes", s.predicted_reserved_bytes},
-            {"reserved_bytes", s.reserved_bytes}};
+            {"reserved_bytes", s.reserved_bytes},
+            {"grown_beyond_forecast_bytes", s.grown_bytes}};
   if (s.first_steps_s > 0) {
     json["step_foretold_seconds"] = s.foretold_s;
     json["first_steps_seconds"] = s.first_steps_s;
@@ -54,9 +55,12 @@ void print(const RunSummary& s) {
   fmt::print("{} after {} steps in {}: loss {}", s.interrupted ? "stopped" : "done", s.steps,
              duration_text(s.seconds), number_text(s.loss));
   if (s.held_out_loss) fmt::print(", held-out {}", number_text(*s.held_out_loss));
-  fmt::print("\nmedian {}, {}; arena {} (predicted {})\n", count_text(s.tokens_per_s, "tok/s"),
+  fmt::print("\nmedian {}, {}; arena {} (predicted {}{})\n", count_text(s.tokens_per_s, "tok/s"),
              count_text(s.flops_per_s, "FLOP/s"), bytes_text(static_cast<double>(s.reserved_bytes)),
-             bytes_text(static_cast<double>(s.predicted_reserved_bytes)));
+             bytes_text(static_cast<double>(s.predicted_reserved_bytes)),
+             s.grown_bytes > 0
+                 ? fmt::format("; {} beyond the forecast", bytes_text(static_cast<double>(s.grown_bytes)))
+                 : "");
   fmt::print("report      {}\ncheckpoint  {}\n", s.report, s.checkpoint);
   fmt::print("{}", s.interrupted ? "go on with --resume\n"
                                  : fmt::format("try         heddle generate {} --prompt \"The \"\n", s.folder));

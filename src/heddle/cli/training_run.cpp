@@ -52,8 +52,8 @@ TrainingRun::TrainingRun(train::RunConfig config, bool resume, bool trace, const
   if (rank == 0) open_data();  // what can be wrong with the input shows before memory is taken
   const train::TrainerOptions options = options_that_fit(rank);
   trainer_ = std::make_unique<train::Trainer>(options, place.world);
-  predicted_ =
-      runtime::predict_memory(trainer_->lowered().program, rank, config_.device.backend, options.memory_bytes);
+  predicted_ = runtime::predict_memory(trainer_->lowered().program, rank, config_.device.backend,
+                                       options.memory_bytes, 1, options.memory_limit_bytes);
   std::array<double, 1> all_ready{0};
   trainer_->ranks().sum(all_ready);
   if (!leads()) open_data();  // rank 0 has prepared it
@@ -276,6 +276,18 @@ void TrainingRun::warn_of_launcher(double step_s) {
       leaves_s, duration_text(step_s), std::ceil(10 + 3 * step_s)));
 }
 
+// Experts' rows come in other numbers than foretold: an arena that had to grow for them is told once, as it does.
+void TrainingRun::compare_with_arena(const train::StepResult& result) {
+  const bool first = summary_.grown_bytes == 0 && result.grown_bytes > 0;
+  summary_.grown_bytes = std::max(summary_.grown_bytes, result.grown_bytes);
+  if (!first || !leads()) return;
+  const std::string whose =
+      trainer_->ranks().size() > 1 ? fmt::format("rank {}'s arena", result.grown_rank) : "the arena";
+  progress_->line(fmt::format("step {}: {} has grown by {} beyond its forecast, of at most {}",
+                              trainer_->steps_done(), whose, bytes_text(static_cast<double>(result.grown_bytes)),
+                              bytes_text(static_cast<double>(trainer_->options().memory_limit_bytes))));
+}
+
 // Whether it was nothing but a step.
 bool TrainingRun::step() {
   const int64_t first = trainer_->steps_done() * config_.train.global_batch;
@@ -316,6 +328,9 @@ bool TrainingRun::step() {
   metrics.arena_reserved_peak_bytes = static_cast<double>(result.reserved_bytes);
   summary_.loss = result.next_token_loss;
   summary_.reserved_bytes = std::max(summary_.reserved_bytes, result.reserved_bytes);
+  compare_with_arena(result);
+  if (result.grown_bytes > 0)
+    metrics.extra["arena_beyond_forecast_bytes"] = static_cast<double>(result.grown_bytes);
   tokens_per_s_.push_back(*metrics.tokens_per_s);
   compare_with_plan(result.seconds);
   const bool looks =
@@ -414,6 +429,9 @@ ReportData TrainingRun::report_data() const {
   d.environment = {{"heddle", HEDDLE_VERSION},
                    {"backend", config_.device.backend},
                    {"threads", fmt::format("{}", trainer_->options().threads)}};
+  if (summary_.grown_bytes > 0) {
+    d.environment.emplace_back("arena beyond its forecast", bytes_text(static_cast<double>(summary_.grown_bytes)));
+  }
   if (summary_.first_steps_s > 0) {
     d.environment.emplace_back("step foretold", duration_text(summary_.foretold_s));
     d.environment.emplace_back("forecast off by",

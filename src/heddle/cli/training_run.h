@@ -51,6 +51,7 @@ struct RunSummary {
   double tokens_per_s = 0;  // median of the steps
   double flops_per_s = 0;
   int64_t predicted_reserved_bytes = 0, reserved_bytes = 0;
+  int64_t grown_bytes = 0;                   // of the arena that grew most beyond its forecast
   double foretold_s = 0, first_steps_s = 0;  // of a step: as planned, and median of the first ones
   double refitted_s = 0;                     // foretold by what those taught
 };
@@ -81,6 +82,7 @@ class TrainingRun {
   void compare_with_plan(double step_s);
   void warn_of_launcher(double step_s);
   Wishes wishes();
+  void compare_with_arena(const train::StepResult& result);
   void look(StepMetrics& metrics);
   void save();
   void report();

@@ -14,7 +14,10 @@ namespace heddle::device {
 class Device {
  public:
   virtual ~Device() = default;
-  virtual std::unique_ptr<Arena> arena(int64_t capacity_bytes) = 0;
+  /// With addresses for `capacity_bytes`, of which no more than `foretold_bytes` (0: all) are expected to be
+  /// reached: what is reached beyond is taken only where the machine has it left, and where so many addresses can't
+  /// be had, those are enough.
+  virtual std::unique_ptr<Arena> arena(int64_t capacity_bytes, int64_t foretold_bytes = 0) = 0;
   /// Of values that lie on the host; copies between both arenas run beside kernels.
   virtual std::unique_ptr<Arena> host_arena(int64_t capacity_bytes) = 0;
   /// `threads`: size of the OpenMP team of its kernels, where these run on the CPU.

@@ -5,6 +5,7 @@
 // addresses and sizes of operands and scratch), 128 bits of it.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <utility>
 #include <vector>
@@ -55,7 +56,8 @@ class LaunchRun {
 
   /// Calls every entry on `stream`, in order.
   void enqueue(void* stream) {
-    for (Kept& kept : kept_) {
+    for (reached_ = 0; reached_ < kept_.size(); ++reached_) {
+      Kept& kept = kept_[reached_];
       KernelCall& call = kept.launch.call;
       call.in = kept.in;
       call.out = kept.out;
@@ -64,6 +66,8 @@ class LaunchRun {
       kept.launch.run(call);
     }
   }
+  /// The entry that threw, where one did: enqueue came no further.
+  const Launch& at() const { return kept_[std::min(reached_, kept_.size() - 1)].launch; }
   void clear() {
     kept_.clear();
     key_ = kStart;
@@ -87,6 +91,7 @@ class LaunchRun {
   }
 
   std::vector<Kept> kept_;
+  size_t reached_ = 0;
   Key key_ = kStart;
 };
 

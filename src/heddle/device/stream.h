@@ -2,6 +2,8 @@
 #pragma once
 
 #include <cstdint>
+#include <exception>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -52,12 +54,18 @@ class Stream {
   virtual const std::string& name() const = 0;
 
   virtual void launch(const Launch& launch) = 0;
-  /// Later launches on this stream start after `count` launches of `other` have ended.
+  /// Later launches on this stream start after `count` launches of `other` have ended. When one of those has
+  /// failed, they are not run: this stream has failed, too.
   virtual void wait(Stream& other, uint64_t count) = 0;
-  /// Blocks the host until `count` launches have ended; 0 means all. Rethrows what a kernel threw.
+  /// Blocks the host until `count` launches have ended; 0 means all. Rethrows what a kernel threw, on this stream
+  /// or on one that it waited for.
   virtual void synchronize(uint64_t count = 0) = 0;
+  /// Called once, by whatever thread ran it, when a kernel of this stream has thrown, before anybody goes on who
+  /// waits for it. Must not throw.
+  using Told = std::function<void(const std::exception_ptr& failure, const Span& at)>;
+  virtual void on_failure(Told tell) = 0;
   /// The launch that threw, once synchronize has told.
-  virtual std::optional<Span> failed_at() const { return {}; }
+  virtual std::optional<Span> failed_at() const = 0;
   /// What KernelCall::stream is on this stream; null on the CPU.
   virtual void* handle() const { return nullptr; }
 

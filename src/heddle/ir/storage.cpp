@@ -13,7 +13,11 @@ uint32_t streams_of(const Marks& used) {
 }
 }  // namespace
 
-Storage::Storage(int64_t capacity, bool two_ended) : capacity_(capacity), two_ended_(two_ended && capacity > 0) {
+Storage::Storage(int64_t capacity, bool two_ended, int64_t limit)
+    : capacity_(capacity),
+      foretold_(capacity),
+      limit_(capacity == 0 ? 0 : std::max(capacity, limit)),
+      two_ended_(two_ended && capacity > 0) {
   if (!two_ended_) return;
   extent_ = high_water_ = capacity / kStorageAlignment * kStorageAlignment;
   free_[0].bytes = extent_;
@@ -115,8 +119,9 @@ Storage::Place Storage::take(Fragments::iterator at, int64_t offset, int64_t byt
 }
 
 std::optional<Storage::Place> Storage::place(int64_t bytes, int stream, const Marks& waited, bool brief) {
-  const std::optional<Place> place =
+  std::optional<Place> place =
       two_ended_ ? find_place_two_ended(bytes, stream, waited, brief) : find_place(bytes, stream, waited);
+  if (!place) place = grow(bytes);
   if (place && watcher != nullptr) watcher->placed(place->offset, bytes, stream);
   return place;
 }
@@ -127,7 +132,6 @@ std::optional<Storage::Place> Storage::find_place(int64_t bytes, int stream, con
   const auto settled = [&](const Free& free) {
     return free_to(free, stream, waited) || clock_ - free.released_at > kSettled;
   };
-  const auto any = [](const Free&) { return true; };
   auto at = first_run(bytes, stream, waited);
   if (at != free_.end()) return take(at, at->first, bytes);
 
@@ -138,8 +142,6 @@ std::optional<Storage::Place> Storage::find_place(int64_t bytes, int stream, con
   if (fits(start_of(at))) return take(at, start_of(at), bytes);
   at = oldest_run(bytes).first;
   if (at != free_.end()) return take(at, at->first, bytes);
-  at = top_run(any);
-  if (fits(start_of(at))) return take(at, start_of(at), bytes);
   return std::nullopt;
 }
 
@@ -178,6 +180,17 @@ std::optional<Storage::Place> Storage::find_place_two_ended(int64_t bytes, int s
   const auto [oldest, released_at] = oldest_run(bytes);
   if (oldest == free_.end()) return std::nullopt;
   return place_among([&, last = released_at](const Free& free) { return free.released_at <= last; });
+}
+
+// From the free intervals at the very top on, whoever used them: first up to the capacity, then beyond it by as
+// little as can be.
+std::optional<Storage::Place> Storage::grow(int64_t bytes) {
+  bytes = std::max(storage_bytes(bytes), kStorageAlignment);
+  const auto at = top_run([](const Free&) { return true; });
+  const int64_t start = at == free_.end() ? extent_ : at->first;
+  if (start + bytes > limit_) return std::nullopt;
+  capacity_ = std::max(capacity_, start + bytes);
+  return take(at, start, bytes);
 }
 
 void Storage::release(int64_t offset, int64_t bytes, const Marks& used) {
@@ -227,7 +240,7 @@ int64_t Storage::largest_free_bytes() const {
     end = offset + free.bytes;
     largest = std::max(largest, run);
   }
-  if (capacity_ > 0) largest = std::max(largest, capacity_ - extent_ + (end == extent_ ? run : 0));
+  if (limit_ > 0) largest = std::max(largest, limit_ - extent_ + (end == extent_ ? run : 0));
   return largest;
 }
 

@@ -7,6 +7,9 @@
 // different streams stay apart, lest one that nobody would wait for becomes one that somebody must; a place may
 // span them. The same object decides for the executor and for the simulator, so that the predicted high water is
 // the real one.
+//
+// The capacity is a forecast: within it things are packed as tightly as waits allow. Where even that leaves no
+// place, because rows came in other numbers than foretold, the arena grows beyond it, as far as the limit.
 #pragma once
 
 #include <cstdint>
@@ -26,14 +29,14 @@ class Storage {
  public:
   /// `capacity` in bytes; 0 means unlimited. Two-ended (with a capacity): what is brief lies at the top, the rest
   /// at the bottom, so that small things that stay do not part the room that large ones come and go in; all of it
-  /// is reserved at once.
-  explicit Storage(int64_t capacity, bool two_ended = false);
+  /// is reserved at once. `limit`: to which it may grow where the capacity is not enough; 0: not at all.
+  explicit Storage(int64_t capacity, bool two_ended = false, int64_t limit = 0);
 
   struct Place {
     int64_t offset = 0;
     Marks wait_for{};  // ops that must have ended before the place is written
   };
-  /// A place for `bytes` (rounded up to the alignment), or nothing when the capacity does not allow it. `waited`:
+  /// A place for `bytes` (rounded up to the alignment), or nothing when the limit does not allow it. `waited`:
   /// ops of other streams that `stream` has waited for already; what they used is as good as its own.
   /// `brief`: it is given back before the block that makes it ends.
   std::optional<Place> place(int64_t bytes, int stream, const Marks& waited = {}, bool brief = false);
@@ -53,11 +56,13 @@ class Storage {
   /// has never been used. Every step then lays its values out as the first did.
   void settle();
 
-  int64_t capacity() const { return capacity_; }
+  int64_t limit() const { return limit_; }
+  /// By how much the capacity was passed: 0 as long as the forecast holds.
+  int64_t grown_bytes() const { return capacity_ - foretold_; }
   int64_t live_bytes() const { return live_; }
   int64_t peak_live_bytes() const { return peak_live_; }
   int64_t reserved_bytes() const { return high_water_; }  // never falls
-  int64_t largest_free_bytes() const;                     // within the capacity, if there is one
+  int64_t largest_free_bytes() const;                     // within the limit, if there is one
   void reset_peak() { peak_live_ = live_; }
 
  private:
@@ -81,11 +86,13 @@ class Storage {
   static bool free_to(const Free& free, int stream, const Marks& waited);
   std::optional<Place> find_place(int64_t bytes, int stream, const Marks& waited);
   std::optional<Place> find_place_two_ended(int64_t bytes, int stream, const Marks& waited, bool brief);
+  std::optional<Place> grow(int64_t bytes);
   Place take(Fragments::iterator at, int64_t offset, int64_t bytes);  // `at` holds the offset, or is the end
   void join(Fragments::iterator at);  // with its next, if the same streams used both
 
   Fragments free_;
-  int64_t capacity_;
+  int64_t capacity_;  // with what it has grown by
+  int64_t foretold_, limit_;
   bool two_ended_;
   int64_t extent_ = 0;      // what lies above has not been used since settle()
   int64_t high_water_ = 0;  // of the extent

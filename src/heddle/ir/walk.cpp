@@ -29,10 +29,11 @@ bool puts_on_host(const StepProgram& program, int rank) {
 }
 }  // namespace
 
-Walk::Walk(const StepProgram& program, int rank, int64_t capacity_bytes, int64_t host_capacity_bytes)
+Walk::Walk(const StepProgram& program, int rank, int64_t capacity_bytes, int64_t host_capacity_bytes,
+           int64_t limit_bytes)
     : program_(program),
       streams_(program, program.stages_of(rank)),
-      storage_{Storage(capacity_bytes, puts_on_host(program, rank)), Storage(host_capacity_bytes)},
+      storage_{Storage(capacity_bytes, puts_on_host(program, rank), limit_bytes), Storage(host_capacity_bytes)},
       uses_host_(puts_on_host(program, rank)),
       stages_(program.stages_of(rank)),
       rank_(rank) {
@@ -130,9 +131,10 @@ Storage::Place Walk::place(const std::string& name, int64_t bytes, Space space, 
         fmt::format("{}{} {:.1f} MiB", i == 0 ? "" : ", ", live[i].name, static_cast<double>(live[i].bytes) / kMiB);
   }
   throw OutOfMemory(fmt::format(
-      "out of {} memory: '{}' of stage {} needs {:.1f} MiB; capacity {:.1f} MiB, live {:.1f} MiB in {} tensors, "
+      "out of {} memory{}: '{}' of stage {} needs {:.1f} MiB; capacity {:.1f} MiB, live {:.1f} MiB in {} tensors, "
       "largest free piece {:.1f} MiB; the largest tensors: {}",
-      name_of(space), name, stage, static_cast<double>(bytes) / kMiB, static_cast<double>(arena.capacity()) / kMiB,
+      name_of(space), program_.class_of_rank.size() > 1 ? fmt::format(" on rank {}", rank_) : "", name, stage,
+      static_cast<double>(bytes) / kMiB, static_cast<double>(arena.limit()) / kMiB,
       static_cast<double>(arena.live_bytes()) / kMiB, live.size(),
       static_cast<double>(arena.largest_free_bytes()) / kMiB, largest));
 }

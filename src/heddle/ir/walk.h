@@ -62,9 +62,10 @@ class OutOfMemory : public Error {
 
 class Walk {
  public:
-  /// Places the persistent values. Capacities of the two arenas; 0 means unlimited. The program must outlive the
-  /// walk.
-  Walk(const StepProgram& program, int rank, int64_t capacity_bytes, int64_t host_capacity_bytes = 0);
+  /// Places the persistent values. Capacities of the two arenas; 0 means unlimited. `limit_bytes`: as far as the
+  /// device's may grow beyond its capacity; 0: not at all. The program must outlive the walk.
+  Walk(const StepProgram& program, int rank, int64_t capacity_bytes, int64_t host_capacity_bytes = 0,
+       int64_t limit_bytes = 0);
   ~Walk();
 
   /// Walks one step; all ops of the step before must have ended. Throws OutOfMemory; frames are then given back,

@@ -26,21 +26,29 @@ simulate::ScratchBytes kernel_scratch(const ir::StepProgram& program, std::strin
   };
 }
 
+const ir::Op& shared_counts_of(const ir::Stage& stage, const ir::Op& to_host) {
+  const ir::Op* counted = nullptr;
+  for (const ir::Op& op : stage.ops) {
+    if (!op.out.empty() && op.out[0] == to_host.in[0]) counted = &op;
+  }
+  HEDDLE_CHECK(counted != nullptr && counted->kind() == "share_counts", "'{}' copies no shared counts",
+               stage.value(to_host.out[0]).name);
+  return *counted;
+}
+
+int64_t balanced_rows_of(const ir::Stage& stage, const ir::Op& counted, size_t output, double crowding) {
+  const std::string& topology = counted.attributes.word("topology");
+  const ir::Shape& chosen = stage.value(counted.in[0]).shape;
+  const int64_t tokens = chosen[0].count, rows = tokens * chosen[1].count * counted.attributes.integer("slices");
+  const bool passes = topology != "plain" && topology != "rank";
+  const int64_t balanced = output == 0 ? rows : !passes ? 0 : output == 1 ? tokens : output == 2 ? rows : 0;
+  return static_cast<int64_t>(std::ceil(crowding * static_cast<double>(balanced)));
+}
+
 simulate::RowsRead balanced_rows(const ir::StepProgram& program, double crowding) {
   return [&program, crowding](int, const ir::Issue& issue, size_t output) {
     const ir::Stage& stage = program.stages[static_cast<size_t>(issue.stage)];
-    const ir::Op* counted = nullptr;  // the op that counts for the host what this one has shared
-    for (const ir::Op& op : stage.ops) {
-      if (!op.out.empty() && op.out[0] == issue.op->in[0]) counted = &op;
-    }
-    HEDDLE_CHECK(counted != nullptr && counted->kind() == "share_counts", "'{}' copies no shared counts",
-                 stage.value(issue.out[0].id).name);
-    const std::string& topology = counted->attributes.word("topology");
-    const ir::Shape& chosen = stage.value(counted->in[0]).shape;
-    const int64_t tokens = chosen[0].count, rows = tokens * chosen[1].count * counted->attributes.integer("slices");
-    const bool passes = topology != "plain" && topology != "rank";
-    const int64_t balanced = output == 0 ? rows : !passes ? 0 : output == 1 ? tokens : output == 2 ? rows : 0;
-    return static_cast<int64_t>(std::ceil(crowding * static_cast<double>(balanced)));
+    return balanced_rows_of(stage, shared_counts_of(stage, *issue.op), output, crowding);
   };
 }
 

@@ -3,9 +3,11 @@
 #include <algorithm>
 #include <chrono>
 
+#include "heddle/base/failure.h"
 #include "heddle/comm/collectives.h"
 #include "heddle/ir/print.h"
 #include "heddle/ops/ops.h"
+#include "heddle/runtime/dry_run.h"
 
 namespace heddle::runtime {
 
@@ -16,6 +18,20 @@ int64_t now_ns() {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch())
       .count();
 }
+
+// The rows that each output of an op with a host stall can count at most: all that are there.
+std::vector<int64_t> most_rows(const ir::Stage& stage, const ir::Op& op) {
+  const ir::Op& counted = shared_counts_of(stage, op);
+  const double ranks = static_cast<double>(counted.attributes.integer("ranks"));
+  std::vector<int64_t> most;
+  for (size_t i = 0; i < op.out.size(); ++i) most.push_back(balanced_rows_of(stage, counted, i, ranks));
+  return most;
+}
+
+std::unique_ptr<device::Arena> arena_of_size(device::Device& device, const ExecutorOptions& options) {
+  const int64_t foretold = options.capacity_bytes > 0 ? options.capacity_bytes : device.memory_bytes();
+  return device.arena(std::max(foretold, options.limit_bytes), foretold);
+}
 }  // namespace
 
 // What is known of an op before it runs: its kernel, and its views but for the addresses.
@@ -25,8 +41,9 @@ struct Executor::Prepared {
   int64_t (*scratch)(const ir::Stage& stage, const ir::Op& op, const ir::RowCounts& rows) = nullptr;
   comm::Communicator* communicator = nullptr;
   std::vector<TensorView> in, out, updates;
-  bool dynamic = false;       // some operand has run-time rows
-  int64_t scratch_bytes = 0;  // when not dynamic
+  std::vector<int64_t> most_rows;  // of an op with a host stall: that each output can count
+  bool dynamic = false;            // some operand has run-time rows
+  int64_t scratch_bytes = 0;       // when not dynamic
 };
 
 TensorView Executor::view_of(const ir::Stage& stage, ir::ValueId id, int64_t offset,
@@ -51,11 +68,16 @@ Executor::Executor(const ir::StepProgram& program, ExecutorOptions options)
       options_(std::move(options)),
       own_device_(options_.device != nullptr ? nullptr : device::open_device(options_.backend, options_.rank)),
       device_(options_.device != nullptr ? options_.device : own_device_.get()),
-      walk_(program, options_.rank, options_.capacity_bytes > 0 ? options_.capacity_bytes : device_->memory_bytes(),
-            options_.host_capacity_bytes > 0 ? options_.host_capacity_bytes : device_->host_memory_bytes()) {
-  arena_ = device_->arena(walk_.storage().capacity());
+      arena_(arena_of_size(*device_, options_)),
+      walk_(program, options_.rank,
+            options_.capacity_bytes > 0 ? options_.capacity_bytes : arena_->capacity_bytes(),
+            options_.host_capacity_bytes > 0 ? options_.host_capacity_bytes : device_->host_memory_bytes(),
+            options_.limit_bytes > 0 ? arena_->capacity_bytes() : 0) {
   arena_->reach(walk_.storage().reserved_bytes());
-  if (walk_.uses_host()) host_arena_ = device_->host_arena(walk_.storage(ir::Space::host).capacity());
+  if (walk_.uses_host()) {
+    host_arena_ = device_->host_arena(walk_.storage(ir::Space::host).limit());
+    host_arena_->reach(walk_.storage(ir::Space::host).reserved_bytes());
+  }
   for (device::Arena* arena : {arena_.get(), host_arena_.get()}) {
     if (options_.poison && arena != nullptr) arena->poison();
   }
@@ -81,6 +103,8 @@ Executor::Executor(const ir::StepProgram& program, ExecutorOptions options)
         p.run = p.entry->run;
         p.scratch = p.entry->scratch_bytes;
       }
+      if (options_.substitute) p.run = options_.substitute(s, i, p.run);
+      if (op.def->host_stall) p.most_rows = most_rows(stage, op);
       const auto views = [&](const std::vector<ir::ValueId>& ids, std::vector<TensorView>& into) {
         for (const ir::ValueId id : ids) {
           into.push_back(view_of(stage, id, -1, no_rows));
@@ -98,6 +122,8 @@ Executor::Executor(const ir::StepProgram& program, ExecutorOptions options)
   const std::vector<std::string>& names = walk_.streams().names();
   for (size_t i = 0; i < names.size(); ++i) {
     streams_.push_back(device_->stream(names[i], i == 0 ? options_.threads : 1));
+    streams_.back()->on_failure(
+        [this](const std::exception_ptr& failure, const device::Span& at) { note_failure(failure, at); });
   }
 }
 
@@ -154,6 +180,7 @@ int64_t Executor::scratch_bytes(int stage, uint32_t op, const ir::RowCounts& row
 }
 
 void Executor::issue(const ir::Issue& issue) {
+  if (failed_.load(std::memory_order_acquire)) std::rethrow_exception(failure_);
   Prepared& p = prepared_[static_cast<size_t>(issue.stage)][issue.op_index];
   const ir::Stage& text = program_.stages[static_cast<size_t>(issue.stage)];
   const auto bind = [&](std::span<const ir::Operand> operands, std::vector<TensorView>& views) {
@@ -232,8 +259,12 @@ int64_t Executor::read_rows(const ir::Issue& issue, size_t output) {
   device::KernelCall call;
   call.op = issue.op;
   call.host_copies = device_->shares_memory() ? nullptr : &host_copies_;
-  return comm::counted_rows(
+  const int64_t rows = comm::counted_rows(
       output, device::HostCopies::on_host(call, view_of(text, counts.id, counts.offset, *issue.rows)));
+  const int64_t most = prepared_[static_cast<size_t>(issue.stage)][issue.op_index].most_rows[output];
+  HEDDLE_CHECK(rows >= 0 && rows <= most, "'{}' counts {} rows, of at most {}", text.value(counts.id).name, rows,
+               most);
+  return rows;
 }
 
 std::string Executor::stood_at() const {
@@ -245,7 +276,30 @@ std::string Executor::stood_at() const {
   return first ? ir::text_around(program_, options_.rank, first->stage, first->op_index, first->microbatch) : "";
 }
 
-void Executor::stop_peers(const std::string& reason) {
+void Executor::note_failure(const std::exception_ptr& failure, const device::Span& at) {
+  const ir::Op& op = program_.stages[static_cast<size_t>(at.stage)].ops[at.op_index];
+  const std::string where =
+      fmt::format("{}{}{}, phase {}, microbatch {}",
+                  program_.class_of_rank.size() > 1 ? fmt::format("rank {}, ", options_.rank) : "", op.kind(),
+                  op.layer >= 0 ? fmt::format(" in layer {}", op.layer) : "", ir::name_of(op.phase), at.microbatch);
+  {
+    const std::lock_guard lock(failure_mutex_);
+    if (failed_.load(std::memory_order_relaxed)) return;
+    failure_ = with_place(failure, where);
+    failed_.store(true, std::memory_order_release);
+  }
+  stop_peers(failure_);
+}
+
+void Executor::stop_peers(const std::exception_ptr& failure) {
+  std::string reason;
+  try {
+    std::rethrow_exception(failure);
+  } catch (const PeerError& error) {
+    reason = error.reason;
+  } catch (...) {
+    reason = text_of(failure);
+  }
   for (const auto& [name, communicator] : options_.communicators) communicator->abort(reason);
 }
 
@@ -293,15 +347,21 @@ void Executor::run_step(const device::Batch& batch, ir::Purpose purpose) {
     for (auto& stream : streams_) enqueue_ns_ -= stream->take_host_waited_ns();
     for (auto& stream : streams_) stream->synchronize();
     paced_time_ = timer.elapsed();
-  } catch (const std::exception& error) {
-    stop_peers(fmt::format("rank {}: {}", options_.rank, error.what()));
+  } catch (...) {
+    const std::exception_ptr own = std::current_exception();
+    std::exception_ptr first;  // the first is the one to tell
+    {
+      const std::lock_guard lock(failure_mutex_);
+      first = failure_ ? failure_ : own;
+    }
+    stop_peers(first);
     for (auto& stream : streams_) {
       try {
         stream->synchronize();
-      } catch (...) {  // the first error is the one to tell
+      } catch (...) {
       }
     }
-    throw;
+    std::rethrow_exception(first);
   }
 }
 

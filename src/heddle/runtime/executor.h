@@ -4,11 +4,18 @@
 // Kernels are chosen once, when the executor is made. run_step walks the program, enqueues every op with the
 // waits that the walk worked out, and returns when all have ended; the only other times the host waits are the
 // ops that the program marks as host stalls.
+//
+// When an op throws, its stream stops the peers at once (the host may be waiting on a stream that waits for them),
+// streams that wait for it end likewise, and the host enqueues nothing more. What run_step then throws is the first
+// cause: the op's own exception with the op and the rank behind it, or PeerError where it was another rank's.
 #pragma once
 
+#include <atomic>
+#include <exception>
 #include <functional>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -26,13 +33,16 @@ struct ExecutorOptions {
   int rank = 0;
   std::string backend = "host";
   int threads = 1;                  // OpenMP team of the compute stream
-  int64_t capacity_bytes = 0;       // of the arena; 0 means the memory of the machine
+  int64_t capacity_bytes = 0;       // of the arena, as foretold; 0 means the memory of the machine
+  int64_t limit_bytes = 0;          // to which it may grow beyond; 0: not at all
   int64_t host_capacity_bytes = 0;  // of the arena of values on the host, likewise
   /// Communicator of each channel ("comm.experts", "comm.pp.forward", …). Not owned.
   std::map<std::string, comm::Communicator*> communicators;
   ir::Coordinates place;             // of the rank in the mesh
   device::Device* device = nullptr;  // not owned; null: the backend's
   bool poison = false;               // fill the arena with NaN first (tests)
+  /// Puts another kernel in the place of an op's (tests). Null: each has its own.
+  std::function<device::Kernel(int stage, uint32_t op, device::Kernel own)> substitute;
 };
 
 class Executor : private ir::Issuer {
@@ -86,21 +96,25 @@ class Executor : private ir::Issuer {
   void write_back();
   device::TensorView view_of(const ir::Stage& stage, ir::ValueId id, int64_t offset,
                              const ir::RowCounts& rows) const;
-  void stop_peers(const std::string& reason);
+  void note_failure(const std::exception_ptr& failure, const device::Span& at);
+  void stop_peers(const std::exception_ptr& failure);
 
   const ir::StepProgram& program_;
   ExecutorOptions options_;
   std::unique_ptr<device::Device> own_device_;
   device::Device* device_;
+  std::unique_ptr<device::Arena> arena_;
   ir::Walk walk_;
   std::byte* arena_of(ir::Space space) const { return (space == ir::Space::host ? host_arena_ : arena_)->base(); }
 
-  std::unique_ptr<device::Arena> arena_;
   std::unique_ptr<device::Arena> host_arena_;  // only where some value lies on the host
   device::HostCopies host_copies_;
   mutable std::map<std::byte*, std::vector<std::byte>> handed_out_;  // by view(), by address on the device
   std::vector<std::unique_ptr<device::Stream>> streams_;
   std::vector<std::vector<Prepared>> prepared_;  // [stage][op]
+  std::atomic<bool> failed_{false};              // an op has thrown, and failure_ is what to tell
+  std::mutex failure_mutex_;
+  std::exception_ptr failure_;
   std::vector<std::vector<int64_t>> pace_ns_;
   const device::Batch* batch_ = nullptr;
   const std::function<void(const ir::Issue&, const device::KernelCall&)>* look_ = nullptr;

@@ -166,6 +166,7 @@ class Scene {
     sim.enqueue_us = profile.enqueue_us;
     sim.wake_us = profile.wake_us;
     sim.capacity_bytes = input.capacity_bytes;
+    sim.limit_bytes = input.limit_bytes;
     sim.steps = 2;
     sim.keep_peak = true;
     sim.caching_allocator = input.caching_allocator;

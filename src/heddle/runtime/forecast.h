@@ -29,6 +29,7 @@ struct ForecastInput {
   std::vector<int> machine_of;  // of each rank, by the cores that it shares; empty: all on one machine
   std::vector<int> node_of;     // of each rank, as comm::World::node_of; empty: one node
   int64_t capacity_bytes = 0;   // of each rank's arena; 0: unlimited
+  int64_t limit_bytes = 0;      // to which it may grow beyond; 0: not at all
   double crowding = 1;          // rows of the experts' ranks over balanced ones
   double scalar = 1;            // all durations are multiplied by it: what real steps have taught
   /// Paced mode, as Executor::set_pace.

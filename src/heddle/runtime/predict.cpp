@@ -72,9 +72,9 @@ double crowding_of(const ir::StepProgram& program, int rank) {
 // One step of each purpose: where its values lie, every later one's do. With `tensors` a second one, which knows
 // the peak at which to look at them.
 MemoryPrediction walked(const ir::StepProgram& program, int rank, std::string_view backend, int64_t capacity_bytes,
-                        double crowding, bool tensors) {
+                        double crowding, bool tensors, int64_t limit_bytes = 0) {
   DryIssuer issuer(program, rank, backend, crowding);
-  ir::Walk walk(program, rank, capacity_bytes);
+  ir::Walk walk(program, rank, capacity_bytes, 0, limit_bytes);
   MemoryPrediction prediction;
   for (int round = 0; round < (tensors ? 2 : 1); ++round) {
     walk.keep_peak = round > 0;
@@ -99,8 +99,8 @@ MemoryPrediction walked(const ir::StepProgram& program, int rank, std::string_vi
 }  // namespace
 
 MemoryPrediction predict_memory(const ir::StepProgram& program, int rank, std::string_view backend,
-                                int64_t capacity_bytes, double crowding) {
-  return walked(program, rank, backend, capacity_bytes, crowding, true);
+                                int64_t capacity_bytes, double crowding, int64_t limit_bytes) {
+  return walked(program, rank, backend, capacity_bytes, crowding, true, limit_bytes);
 }
 
 int64_t arena_bytes(const ir::StepProgram& program, int rank, std::string_view backend, int64_t limit_bytes,
@@ -114,6 +114,7 @@ int64_t arena_bytes(const ir::StepProgram& program, int rank, std::string_view b
     if (capacity >= limit_bytes) break;
     try {
       walked(program, rank, backend, capacity, crowding, false);
+      if (crowding > 1) walked(program, rank, backend, capacity, 1, false);
       if (crowding > 1 && tried) place_uneven_steps(program, rank, backend, capacity, crowding);
       return capacity;
     } catch (const ir::OutOfMemory&) {  // fragments; a little more room helps

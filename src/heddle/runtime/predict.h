@@ -23,10 +23,11 @@ struct MemoryPrediction {
 };
 
 /// `backend` as for kernels::select_kernel, which gives each op's scratch. With a capacity (0: unlimited) the
-/// values are placed as the executor places them in an arena of that size; OutOfMemory when they don't fit.
-/// InternalError when an op has no kernel. `crowding`: the rows that experts receive, over balanced ones.
+/// values are placed as the executor places them in an arena of that size, which grows to `limit_bytes` where they
+/// don't fit (0: it does not grow); OutOfMemory when they don't fit then. InternalError when an op has no kernel.
+/// `crowding`: the rows that experts receive, over balanced ones.
 MemoryPrediction predict_memory(const ir::StepProgram& program, int rank, std::string_view backend,
-                                int64_t capacity_bytes = 0, double crowding = 1);
+                                int64_t capacity_bytes = 0, double crowding = 1, int64_t limit_bytes = 0);
 
 /// A small arena in which the program's steps run: a roomier one would only be used to avoid waits between streams.
 /// Where experts are spread over ranks there is room for four times the balanced rows, or for all there can be, as

@@ -103,7 +103,7 @@ class Lifetimes : public ir::Storage::Watcher {
 }  // namespace
 
 Recording record(const ir::StepProgram& program, int rank, const RecordOptions& options) {
-  ir::Walk walk(program, rank, options.capacity_bytes, options.host_capacity_bytes);
+  ir::Walk walk(program, rank, options.capacity_bytes, options.host_capacity_bytes, options.limit_bytes);
   Recorder recorder(rank, options);
   std::optional<Lifetimes> lifetimes;
   if (options.caching_allocator) lifetimes.emplace(program, rank, walk);

@@ -60,6 +60,7 @@ struct Recording {
 struct RecordOptions {
   ir::Purpose purpose = ir::Purpose::train;
   int64_t capacity_bytes = 0;       // of the arena; 0: unlimited. Where values lie depends on it
+  int64_t limit_bytes = 0;          // to which the arena may grow beyond; 0: not at all
   int64_t host_capacity_bytes = 0;  // of the host's
   int steps = 1;                   // walks that many and keeps the last: storage is found as the one before left it
   bool keep_peak = false;          // fill live_at_peak

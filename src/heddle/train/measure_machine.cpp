@@ -90,6 +90,8 @@ TrainerOptions draw_program(uint64_t number, Dtype dtype, int threads) {
 double copy_bytes_per_s(int threads) {
   constexpr int64_t kBytes = int64_t{128} << 20;
   device::HostArena from(kBytes), to(kBytes);
+  from.reach(kBytes);
+  to.reach(kBytes);
   std::memset(from.base(), 1, kBytes);
   std::memset(to.base(), 2, kBytes);
   std::vector<double> rates;

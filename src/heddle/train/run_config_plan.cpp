@@ -7,7 +7,7 @@
 #include <thread>
 
 #include "heddle/device/device.h"
-#include "heddle/device/host/host_arena.h"
+#include "heddle/device/host/host_memory.h"
 #include "heddle/kernels/registry.h"
 #include "heddle/runtime/predict.h"
 #include "heddle/schedule/text.h"
@@ -96,6 +96,10 @@ int64_t memory_limit_of(const RunConfig& config, const Sharing& sharing) {
   return device::host_memory_bytes() / sharing.memory;
 }
 
+int64_t growth_limit_of(const RunConfig& config) {
+  return memory_limit_of(config);  // nobody has reserved what other ranks leave
+}
+
 int64_t arena_bytes_of(const RunConfig& config, int rank, const Sharing& sharing) {
   const plan::Lowered lowered = plan::lower(config.model, plan_of(config));
   const std::string& backend = config.device.backend;
@@ -125,6 +129,7 @@ TrainerOptions trainer_options_of(const RunConfig& config, int rank, const Shari
                         ? static_cast<int>(config.device.threads)
                         : std::max(1, static_cast<int>(std::thread::hardware_concurrency()) / sharing.cores);
   options.memory_bytes = arena_bytes_of(config, rank, sharing);
+  options.memory_limit_bytes = growth_limit_of(config);
   options.seed = static_cast<uint64_t>(config.seed);
   LearningRate& rate = options.learning_rate;
   rate.shape = config.train.schedule == "cosine" ? LearningRate::Shape::cosine

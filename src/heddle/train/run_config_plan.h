@@ -19,8 +19,10 @@ struct Sharing {
   int memory = 1, cores = 1;
 };
 
-/// The most that a rank's arena may have.
+/// The most that a rank's arena may be planned to have: its share of the memory.
 int64_t memory_limit_of(const RunConfig& config, const Sharing& sharing = {});
+/// The most that it may grow to where steps need more than was planned: what the user allows, else what there is.
+int64_t growth_limit_of(const RunConfig& config);
 
 /// device.memory_bytes, or the machine's memory, is not enough.
 class DoesNotFit : public ConfigError {

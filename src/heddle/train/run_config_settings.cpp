@@ -242,7 +242,8 @@ void device_settings(Table& t) {
       "else f32.",
       {"auto", "bf16", "f32", "f64"});
   t.bytes<d, &Device::memory_bytes>("device.memory_bytes", 0, 9e18,
-                                    "Size of the arena, such as \"4GiB\"; 0: the memory of the machine.");
+                                    "The most that a rank's arena may take, such as \"4GiB\"; 0: what the "
+                                    "machine has.");
   t.boolean<d, &Device::pack_weights>("device.pack_weights", "Keep weights in the matrix products' own blocking.");
   t.boolean<d, &Device::graphs>("device.graphs",
                                 "On cuda, put runs of launches that repeat on a stream as one CUDA graph.");

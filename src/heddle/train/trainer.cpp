@@ -150,6 +150,8 @@ Trainer::Trainer(TrainerOptions options, comm::World* world)
   executor.device = device_.get();
   executor.threads = options_.threads;
   executor.capacity_bytes = options_.memory_bytes;
+  executor.limit_bytes = options_.memory_limit_bytes;
+  executor.substitute = options_.substitute;
   if (world != nullptr) {
     if (!device_->shares_memory()) device_world_ = comm::device_world(*world);
     communicators_ = std::make_unique<runtime::MeshCommunicators>(device_world_ ? *device_world_ : *world,
@@ -268,12 +270,18 @@ StepResult Trainer::step(const std::vector<std::vector<int32_t>>& sequences) {
     statistics.add(mine ? seconds : 0);
     statistics.add(mine ? static_cast<double>(storage.peak_live_bytes()) : 0);
     statistics.add(mine ? static_cast<double>(storage.reserved_bytes()) : 0);
+    statistics.add(mine ? static_cast<double>(storage.grown_bytes()) : 0);
   }
   ranks_.sum(statistics.numbers());
-  for (size_t i = own; i < statistics.numbers().size(); i += 3) {
+  for (int r = 0; r < ranks_.size(); ++r) {
+    const size_t i = own + static_cast<size_t>(4 * r);
     result.seconds = std::max(result.seconds, statistics.at(i));
     result.peak_live_bytes = std::max(result.peak_live_bytes, static_cast<int64_t>(statistics.at(i + 1)));
     result.reserved_bytes = std::max(result.reserved_bytes, static_cast<int64_t>(statistics.at(i + 2)));
+    const auto grown = static_cast<int64_t>(statistics.at(i + 3));
+    if (grown <= result.grown_bytes) continue;
+    result.grown_bytes = grown;
+    result.grown_rank = r;
   }
   for (const Statistics::Place& place : statistics.places()) {
     const double value = statistics.at(place.first);

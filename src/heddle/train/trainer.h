@@ -27,10 +27,13 @@ struct TrainerOptions {
   std::string backend = "host";
   bool pack_weights = true;
   int threads = 1;
-  bool graphs = false;       // as device.graphs
-  int64_t memory_bytes = 0;  // capacity of a rank's arena; 0: what the machine has
+  bool graphs = false;             // as device.graphs
+  int64_t memory_bytes = 0;        // capacity of a rank's arena, as foretold; 0: what the machine has
+  int64_t memory_limit_bytes = 0;  // to which it may grow beyond; 0: not at all
   LearningRate learning_rate;
   uint64_t seed = 0;
+  /// As runtime::ExecutorOptions::substitute.
+  std::function<device::Kernel(int stage, uint32_t op, device::Kernel own)> substitute;
 };
 
 /// What one step gave. Losses are means: of labels, of sequences (auxiliary), of tokens (z), before weights.
@@ -45,6 +48,8 @@ struct StepResult {
   double seconds = 0;                               // of the slowest rank
   double flops = 0;                                 // matrix products of the step
   int64_t peak_live_bytes = 0, reserved_bytes = 0;  // of the rank's arena that holds most
+  int64_t grown_bytes = 0;                          // beyond its capacity, of the arena that grew most
+  int grown_rank = 0;                               // whose that is
   std::vector<int> load_layers;                     // MoE layers
   std::vector<std::vector<double>> load_LE;         // rows routed to each expert
   /// Highest over mean load of the worst layer; 1 when there is no MoE layer.

@@ -10,6 +10,7 @@
 #include <chrono>
 #include <cstdlib>
 
+#include "heddle/base/failure.h"
 #include "heddle/comm/mpi/control.h"
 
 namespace heddle::comm::mpi {
@@ -285,10 +286,9 @@ void Progress::fail(const Failure& failure, bool tell_others, std::exception_ptr
       std::this_thread::sleep_for(for_seconds(longest_nap));
     }
   }
-  SystemError error(0, "communication stopped: " + reason);
-  error.rank = accused;
   const std::lock_guard lock(mutex_);
-  failure_ = input ? std::make_exception_ptr(ConfigError(reason)) : std::make_exception_ptr(error);
+  failure_ = input ? std::make_exception_ptr(ConfigError(reason))
+                   : std::make_exception_ptr(PeerError(reason, accused));
   failed_ = true;
   for (const auto& call : active_) call->finish(call.get() == of ? own : failure_);
   for (const auto& call : inbox_) call->finish(failure_);

@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "heddle/base/failure.h"
 #include "heddle/comm/device_world.h"
 
 namespace heddle::comm {
@@ -223,7 +224,7 @@ std::unique_ptr<Communicator> NcclWorld::communicator(const std::vector<int>& ra
 void NcclWorld::check_alive() const {
   if (!failed_.load(std::memory_order_acquire)) return;
   const std::lock_guard lock(mutex_);
-  throw SystemError(0, reason_);
+  throw PeerError(reason_);
 }
 
 void NcclWorld::abort(const std::string& reason, bool input) {

@@ -5,7 +5,7 @@
 #include <cstring>
 #include <deque>
 
-#include "heddle/base/error.h"
+#include "heddle/base/failure.h"
 
 namespace heddle::comm {
 
@@ -18,22 +18,33 @@ class ThreadGroup {
 
   void abort(const std::string& reason, bool input) {
     const std::lock_guard lock(mutex_);
+    stop(reason, input);
+  }
+
+ private:
+  friend class ThreadCommunicator;
+  void stop(const std::string& reason, bool input = false) {
     if (reason_.empty()) {
       reason_ = reason;
       input_ = input;
     }
     changed_.notify_all();
   }
-
- private:
-  friend class ThreadCommunicator;
   struct Shown {
     const std::byte* data = nullptr;
     std::span<const Piece> pieces;
   };
   void check() const {
     if (!reason_.empty() && input_) throw ConfigError(reason_);
-    if (!reason_.empty()) throw SystemError(0, "communication stopped: " + reason_);
+    if (!reason_.empty()) throw PeerError(reason_);
+  }
+  // Between two meetings of an exchange each reads what the others show. Whoever leaves early, because the group
+  // was stopped, must not take its memory along while others read it; after that nobody begins to.
+  void leave(std::unique_lock<std::mutex>& lock) {
+    changed_.wait(lock, [&] { return readers_ == 0; });
+  }
+  void end_reading() {
+    if (--readers_ == 0) changed_.notify_all();
   }
   template <class Ready>
   void sleep_until(std::unique_lock<std::mutex>& lock, Ready ready) {
@@ -57,7 +68,7 @@ class ThreadGroup {
   std::condition_variable changed_;
   std::vector<Shown> shown_;
   std::map<std::pair<int, int>, std::deque<std::vector<std::byte>>> letters_;  // (from, to), under way
-  int arrived_ = 0;
+  int arrived_ = 0, readers_ = 0;
   uint64_t generation_ = 0;
   std::string reason_;
   bool input_ = false;  // to blame for it
@@ -77,23 +88,14 @@ class ThreadCommunicator : public Communicator {
     std::unique_lock lock(group_.mutex_);
     group_.check();
     group_.shown_[static_cast<size_t>(rank_)] = {static_cast<const std::byte*>(send), sends};
-    group_.barrier(lock);
-    lock.unlock();
-    std::vector<size_t> next(static_cast<size_t>(size()), 0);
-    for (const Piece& piece : receives) {
-      if (piece.bytes == 0) continue;
-      const ThreadGroup::Shown& from = group_.shown_[static_cast<size_t>(piece.peer)];
-      size_t& k = next[static_cast<size_t>(piece.peer)];
-      while (k < from.pieces.size() && (from.pieces[k].peer != rank_ || from.pieces[k].bytes == 0)) ++k;
-      HEDDLE_CHECK(k < from.pieces.size() && from.pieces[k].bytes == piece.bytes,
-                   "{}: rank {} expects {} bytes from rank {}, which sends {}", group_.name_, rank_, piece.bytes,
-                   piece.peer, k < from.pieces.size() ? from.pieces[k].bytes : 0);
-      std::memcpy(static_cast<std::byte*>(receive) + piece.offset, from.data + from.pieces[k].offset,
-                  static_cast<size_t>(piece.bytes));
-      ++k;
+    try {
+      group_.barrier(lock);
+      read_shown(lock, receive, receives);
+      group_.barrier(lock);
+    } catch (...) {
+      group_.leave(lock);
+      throw;
     }
-    lock.lock();
-    group_.barrier(lock);
   }
 
   void send(const void* data, int64_t bytes, int peer) override {
@@ -121,6 +123,34 @@ class ThreadCommunicator : public Communicator {
   void abort(const std::string& reason) override { group_.abort(reason, false); }
 
  private:
+  // Under the lock but while copying.
+  void read_shown(std::unique_lock<std::mutex>& lock, void* receive, std::span<const Piece> receives) {
+    ++group_.readers_;
+    lock.unlock();
+    try {
+      std::vector<size_t> next(static_cast<size_t>(size()), 0);
+      for (const Piece& piece : receives) {
+        if (piece.bytes == 0) continue;
+        const ThreadGroup::Shown& from = group_.shown_[static_cast<size_t>(piece.peer)];
+        size_t& k = next[static_cast<size_t>(piece.peer)];
+        while (k < from.pieces.size() && (from.pieces[k].peer != rank_ || from.pieces[k].bytes == 0)) ++k;
+        HEDDLE_CHECK(k < from.pieces.size() && from.pieces[k].bytes == piece.bytes,
+                     "{}: rank {} expects {} bytes from rank {}, which sends {}", group_.name_, rank_, piece.bytes,
+                     piece.peer, k < from.pieces.size() ? from.pieces[k].bytes : 0);
+        std::memcpy(static_cast<std::byte*>(receive) + piece.offset, from.data + from.pieces[k].offset,
+                    static_cast<size_t>(piece.bytes));
+        ++k;
+      }
+    } catch (const std::exception& error) {
+      lock.lock();
+      group_.end_reading();
+      group_.stop(error.what());
+      throw;
+    }
+    lock.lock();
+    group_.end_reading();
+  }
+
   ThreadGroup& group_;
   int rank_;
   Traffic traffic_;

@@ -66,12 +66,17 @@ void CudaArena::reach(int64_t bytes) {
   access.location = prop.location;
   access.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
   check_driver(driver().set_access(at, static_cast<size_t>(part.bytes), &access, 1), "opening memory of the arena");
+  if (poisoned_) fill(part.offset, part.bytes);
+}
+
+void CudaArena::fill(int64_t from, int64_t bytes) {
+  check_cuda(cudaMemset(base() + from, 0xff, static_cast<size_t>(bytes)), "poisoning the arena");
+  check_cuda(cudaDeviceSynchronize(), "poisoning the arena");
 }
 
 void CudaArena::poison() {
-  reach(capacity_bytes_);
-  check_cuda(cudaMemset(base(), 0xff, static_cast<size_t>(capacity_bytes_)), "poisoning the arena");
-  check_cuda(cudaDeviceSynchronize(), "poisoning the arena");
+  poisoned_ = true;
+  if (held_bytes_ > 0) fill(0, held_bytes_);
 }
 
 // Addresses are reserved at once as in the device's arena; pages are locked as they are reached.
@@ -95,13 +100,14 @@ void PinnedArena::reach(int64_t bytes) {
   while (held_bytes_ < bytes) {
     check_cuda(cudaHostRegister(base_ + held_bytes_, static_cast<size_t>(kStepBytes), cudaHostRegisterDefault),
                "locking pages of the host");
+    if (poisoned_) std::memset(base_ + held_bytes_, 0xff, static_cast<size_t>(kStepBytes));
     held_bytes_ += kStepBytes;
   }
 }
 
 void PinnedArena::poison() {
-  reach(capacity_bytes_);
-  std::memset(base_, 0xff, static_cast<size_t>(capacity_bytes_));
+  poisoned_ = true;
+  std::memset(base_, 0xff, static_cast<size_t>(held_bytes_));
 }
 
 }  // namespace heddle::device

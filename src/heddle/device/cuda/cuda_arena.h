@@ -25,7 +25,9 @@ class CudaArena : public Arena {
   void poison() override;
 
  private:
+  void fill(int64_t from, int64_t bytes);
   int ordinal_;
+  bool poisoned_ = false;
   int64_t capacity_bytes_, reserved_bytes_ = 0, held_bytes_ = 0, step_bytes_ = 0;
   CUdeviceptr base_ = 0;
   struct Part {
@@ -52,6 +54,7 @@ class PinnedArena : public Arena {
  private:
   std::byte* base_ = nullptr;
   int64_t capacity_bytes_, held_bytes_ = 0;
+  bool poisoned_ = false;
 };
 
 }  // namespace heddle::device

@@ -5,7 +5,7 @@
 #include "heddle/device/cuda/cuda_arena.h"
 #include "heddle/device/cuda/cuda_stream.h"
 #include "heddle/device/device.h"
-#include "heddle/device/host/host_arena.h"
+#include "heddle/device/host/host_memory.h"
 
 namespace heddle::device {
 
@@ -18,7 +18,7 @@ class CudaDevice : public Device {
  public:
   explicit CudaDevice(int ordinal) : ordinal_(ordinal) { use(); }
 
-  std::unique_ptr<Arena> arena(int64_t bytes) override {
+  std::unique_ptr<Arena> arena(int64_t bytes, int64_t) override {  // what the device has not got, it refuses
     use();
     return std::make_unique<CudaArena>(ordinal_, bytes);
   }

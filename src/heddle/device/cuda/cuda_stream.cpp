@@ -62,7 +62,14 @@ cudaEvent_t CudaStream::timed_event() {
   return event;
 }
 
+void CudaStream::end_at(const Launch& launch) {
+  failure_ = std::current_exception();
+  failed_at_ = {launch.stage, launch.op_index, launch.call.microbatch, now_ns(), now_ns(), 0, 0};
+  if (tell_) tell_(failure_, failed_at_);
+}
+
 void CudaStream::launch(const Launch& launch) {
+  check_alive();
   check_cuda(cudaSetDevice(ordinal_), "choosing the device");
   if (graphs_ && !tracing_ && repeatable(launch)) {
     run_.add(launch);
@@ -78,7 +85,12 @@ void CudaStream::launch_now(const Launch& launch) {
   here.call.stream = stream_;
   make_room(1);
   cudaEvent_t start = tracing_ ? timed_event() : nullptr;
-  here.run(here.call);
+  try {
+    here.run(here.call);
+  } catch (...) {
+    end_at(launch);
+    throw;
+  }
   if (tracing_) {
     traced_.push_back(
         {{here.stage, here.op_index, here.call.microbatch, 0, 0, here.live_bytes, here.reserved_bytes},
@@ -101,15 +113,21 @@ void CudaStream::flush() {
       Graph& graph = at->second;
       if (graph.exec == nullptr && !graph.refused) {
         graph.exec = capture(run);
+        check_alive();
         graph.refused = graph.exec == nullptr;
       }
       exec = graph.exec;
     }
   }
-  if (exec != nullptr) {
-    check_cuda(cudaGraphLaunch(exec, stream_), "launching a graph");
-  } else {
-    run.enqueue(stream_);
+  try {
+    if (exec != nullptr) {
+      check_cuda(cudaGraphLaunch(exec, stream_), "launching a graph");
+    } else {
+      run.enqueue(stream_);
+    }
+  } catch (...) {
+    end_at(run.at());
+    throw;
   }
   count(run.size());
 }
@@ -121,6 +139,9 @@ cudaGraphExec_t CudaStream::capture(LaunchRun& run) {
     run.enqueue(stream_);
   } catch (const SystemError&) {  // an entry that asks the device for more than launches
     captured = false;
+  } catch (...) {
+    captured = false;
+    end_at(run.at());
   }
   cudaGraph_t graph = nullptr;
   cudaGraphExec_t exec = nullptr;
@@ -152,14 +173,26 @@ cudaEvent_t CudaStream::event_of(uint64_t count) const {
 }
 
 void CudaStream::wait(Stream& other, uint64_t count) {
+  check_alive();
   auto& stream = static_cast<CudaStream&>(other);
-  stream.flush();
+  try {
+    stream.check_alive();
+    stream.flush();
+  } catch (...) {
+    failure_ = std::current_exception();
+    failed_at_ = stream.failed_at_;
+    throw;
+  }
   if (count == 0 || stream.launched_ == 0) return;
   flush();
   check_cuda(cudaStreamWaitEvent(stream_, stream.event_of(count), 0), "waiting for another stream");
 }
 
 void CudaStream::synchronize(uint64_t count) {
+  if (failure_) {
+    cudaStreamSynchronize(stream_);  // what was put there before the failure, counted or not
+    check_alive();
+  }
   flush();
   if (launched_ == 0) return;
   check_cuda(cudaEventSynchronize(event_of(count == 0 ? launched_ : count)),
@@ -167,6 +200,7 @@ void CudaStream::synchronize(uint64_t count) {
 }
 
 void CudaStream::set_trace(bool on) {
+  check_alive();
   flush();
   if (on && trace_start_ == nullptr) {
     check_cuda(cudaStreamSynchronize(stream_), "starting a trace");

@@ -7,6 +7,9 @@
 // With graphs, launches that repeat are first listed (launch_run.h) until something else needs them on the stream:
 // a wait, a message, the host. A run seen before is captured as a graph, one that has a graph is put on the stream
 // as a whole, with one event for its last launch: who waits for one inside waits for that.
+//
+// An entry that throws ends the stream: nothing more is put on it, and whatever is asked of it, or of a stream that
+// waits for it, throws the same.
 #pragma once
 
 #include <map>
@@ -29,6 +32,8 @@ class CudaStream : public Stream {
   void launch(const Launch& launch) override;
   void wait(Stream& other, uint64_t count) override;
   void synchronize(uint64_t count) override;
+  void on_failure(Told tell) override { tell_ = std::move(tell); }
+  std::optional<Span> failed_at() const override { return failure_ ? std::optional(failed_at_) : std::nullopt; }
   void* handle() const override { return stream_; }
 
   void set_trace(bool on) override;
@@ -44,6 +49,11 @@ class CudaStream : public Stream {
   };
   cudaEvent_t timed_event();
   void launch_now(const Launch& launch);
+  /// Ends the stream with the exception under way, of this launch.
+  void end_at(const Launch& launch);
+  void check_alive() const {
+    if (failure_) std::rethrow_exception(failure_);
+  }
   /// Puts the listed run on the stream.
   void flush();
   void make_room(uint64_t launches);
@@ -68,6 +78,9 @@ class CudaStream : public Stream {
   LaunchRun run_;
   std::map<LaunchRun::Key, Graph> known_;
   uint64_t launched_ = 0;
+  std::exception_ptr failure_;
+  Span failed_at_;
+  Told tell_;
   int64_t host_waited_ns_ = 0;
   bool tracing_ = false;
   cudaEvent_t trace_start_ = nullptr;

@@ -1,4 +1,9 @@
-// The arena of the CPU device: an anonymous mapping whose pages appear when first touched.
+// The arena of the CPU device: an anonymous mapping that is opened as the program reaches it; its pages appear when
+// they are first touched.
+//
+// Up to what was foretold nothing is asked: whoever planned the run has seen to it that there is room. Beyond, the
+// arena takes only what the machine has left, so that the run that was foretold wrongly ends with a message and not
+// by the kernel's hand.
 #pragma once
 
 #include "heddle/device/arena.h"
@@ -7,23 +12,25 @@ namespace heddle::device {
 
 class HostArena : public Arena {
  public:
-  /// SystemError when the mapping is refused.
-  explicit HostArena(int64_t capacity_bytes);
+  /// As Device::arena. SystemError when the mapping is refused.
+  explicit HostArena(int64_t capacity_bytes, int64_t foretold_bytes = 0);
   ~HostArena() override;
   HostArena(const HostArena&) = delete;
   HostArena& operator=(const HostArena&) = delete;
 
   std::byte* base() const override { return base_; }
   int64_t capacity_bytes() const override { return capacity_bytes_; }
-  void reach(int64_t) override {}  // pages appear when first touched
+  void reach(int64_t bytes) override {
+    if (bytes > open_bytes_) open(bytes);
+  }
   void poison() override;
 
  private:
-  std::byte* base_ = nullptr;
-  int64_t capacity_bytes_ = 0;
-};
+  void open(int64_t bytes);
 
-/// Bytes of physical memory that this process may hope for: the smaller of the machine's and its control group's.
-int64_t host_memory_bytes();
+  std::byte* base_ = nullptr;
+  int64_t capacity_bytes_, foretold_bytes_, mapped_bytes_ = 0, open_bytes_ = 0;
+  bool poisoned_ = false;
+};
 
 }  // namespace heddle::device

@@ -3,6 +3,7 @@
 
 #include "heddle/device/device.h"
 #include "heddle/device/host/host_arena.h"
+#include "heddle/device/host/host_memory.h"
 #include "heddle/device/host/host_stream.h"
 
 namespace heddle::device {
@@ -11,7 +12,9 @@ namespace {
 
 class HostDevice : public Device {
  public:
-  std::unique_ptr<Arena> arena(int64_t bytes) override { return std::make_unique<HostArena>(bytes); }
+  std::unique_ptr<Arena> arena(int64_t bytes, int64_t foretold_bytes) override {
+    return std::make_unique<HostArena>(bytes, foretold_bytes);
+  }
   std::unique_ptr<Arena> host_arena(int64_t bytes) override { return std::make_unique<HostArena>(bytes); }
   std::unique_ptr<Stream> stream(const std::string& name, int threads) override {
     return std::make_unique<HostStream>(name, threads);

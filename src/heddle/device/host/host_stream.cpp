@@ -93,19 +93,35 @@ StreamTimes HostStream::take_times() {
   return taken;
 }
 
+void HostStream::end_with(std::exception_ptr failure, const Span& at) {
+  failure_ = std::move(failure);
+  failed_at_ = at;
+  failed_.store(true, std::memory_order_release);
+}
+
+void HostStream::await(const HostStream& other, uint64_t count) {
+  if (other.ended_.value() < count) {
+    const int64_t start = now_ns();
+    other.ended_.wait_for(count);
+    times_.waiting_ns += now_ns() - start;
+  }
+  if (other.failed_.load(std::memory_order_acquire) && !failed_.load(std::memory_order_relaxed)) {
+    end_with(other.failure_, other.failed_at_);
+  }
+}
+
 void HostStream::run(Command& command) {
   const Launch& launch = command.launch;
+  if (failed_.load(std::memory_order_relaxed)) return ended_.raise();
   const int64_t start = now_ns();
   const auto sleep_ns = [](int64_t ns) { std::this_thread::sleep_for(std::chrono::nanoseconds(ns)); };
   if (launch.pace == Pace::before && launch.pace_ns > 0) sleep_ns(launch.pace_ns);
-  if (!failed_.load(std::memory_order_relaxed)) {
-    try {
-      launch.run(launch.call);
-    } catch (...) {
-      failure_ = std::current_exception();
-      failed_at_ = {launch.stage, launch.op_index, launch.call.microbatch, start, now_ns(), 0, 0};
-      failed_.store(true, std::memory_order_release);
-    }
+  try {
+    launch.run(launch.call);
+  } catch (...) {
+    end_with(std::current_exception(),
+             {launch.stage, launch.op_index, launch.call.microbatch, start, now_ns(), 0, 0});
+    if (tell_) tell_(failure_, failed_at_);
   }
   int64_t end = now_ns();
   const int64_t left_ns = launch.pace_ns - (launch.pace == Pace::after ? 0 : end - start);
@@ -132,12 +148,7 @@ void HostStream::work(int threads) {
     Command& command = ring_[tail % kRing];
     if (command.what == Command::What::stop) return;
     if (command.what == Command::What::wait) {
-      const HostStream& other = *command.other;
-      if (other.ended_.value() < command.count) {
-        const int64_t start = now_ns();
-        other.ended_.wait_for(command.count);
-        times_.waiting_ns += now_ns() - start;
-      }
+      await(*command.other, command.count);
     } else {
       run(command);
     }

@@ -1,8 +1,11 @@
 // A stream of the CPU device: one worker thread that runs queued kernels in order.
 //
 // The queue is a single-producer, single-consumer ring. The worker spins briefly when it finds nothing, then
-// sleeps. Only a stream given more than one thread owns an OpenMP team. A kernel that throws ends the stream: later
-// launches are passed over, and synchronize rethrows.
+// sleeps. Only a stream given more than one thread owns an OpenMP team.
+//
+// A kernel that throws ends the stream: later launches are passed over, and synchronize rethrows. A stream that
+// waits for one that has ended so ends likewise, before it launches anything that would read what was never
+// written.
 #pragma once
 
 #include <atomic>
@@ -26,6 +29,7 @@ class HostStream : public Stream {
   void launch(const Launch& launch) override;
   void wait(Stream& other, uint64_t count) override;
   void synchronize(uint64_t count) override;
+  void on_failure(Told tell) override { tell_ = std::move(tell); }
   std::optional<Span> failed_at() const override {
     return failed_.load(std::memory_order_acquire) ? std::optional(failed_at_) : std::nullopt;
   }
@@ -38,6 +42,8 @@ class HostStream : public Stream {
   struct Command;
   void work(int threads);
   void run(Command& command);
+  void await(const HostStream& other, uint64_t count);
+  void end_with(std::exception_ptr failure, const Span& at);
   Command& next_command();
 
   std::string name_;
@@ -50,6 +56,7 @@ class HostStream : public Stream {
   std::atomic<bool> failed_{false};
   std::exception_ptr failure_;
   Span failed_at_;
+  Told tell_;
   std::vector<Span> spans_;
   StreamTimes times_;
   std::thread worker_;

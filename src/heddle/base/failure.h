@@ -1,0 +1,27 @@
+// How a failure goes from the op that threw to whoever tells of it.
+#pragma once
+
+#include <exception>
+#include <string>
+
+#include "heddle/base/error.h"
+
+namespace heddle {
+
+/// Raised where a rank is told that another has failed: an effect, never the cause. `reason` is that of the rank
+/// which failed first, as it said it.
+class PeerError : public SystemError {
+ public:
+  explicit PeerError(const std::string& reason, int accused = -1)
+      : SystemError(0, "communication stopped: " + reason), reason(reason) {
+    rank = accused;
+  }
+  std::string reason;
+};
+
+/// What an exception says.
+std::string text_of(const std::exception_ptr& error);
+/// The same exception with " (where)" behind what it says; as it is, when it is of no kind known here.
+std::exception_ptr with_place(const std::exception_ptr& error, const std::string& where);
+
+}  // namespace heddle

@@ -1,0 +1,14 @@
+// What this machine has of memory, and how much of it is left.
+#pragma once
+
+#include <cstdint>
+
+namespace heddle::device {
+
+/// Bytes of physical memory that this process may hope for: the smaller of the machine's and its control group's.
+int64_t host_memory_bytes();
+
+/// Of those, what could be taken now without pushing anything out: free, or held as copies of files.
+int64_t host_memory_left_bytes();
+
+}  // namespace heddle::device

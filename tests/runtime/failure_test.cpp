@@ -1,0 +1,143 @@
+// An op of one rank throws: every rank ends, nobody reads what was never written, and all name the one cause.
+#include "heddle/base/failure.h"
+
+#include <gtest/gtest.h>
+
+#include <set>
+#include <thread>
+
+#include "tests/simulate/tiny_step.h"
+
+namespace heddle::test {
+namespace {
+
+constexpr int kRanks = 4, kFailing = 1;
+
+// Ops of the step's beginning and end have microbatch -1, and throw; those of others do in their second.
+std::map<const ir::Op*, device::Kernel> kernels_of_broken;
+
+void fail(const device::KernelCall& call) {
+  if (call.microbatch != 0) throw SystemError(0, "the kernel fails");
+  kernels_of_broken.at(call.op)(call);
+}
+
+std::set<std::string> kinds_of(const ir::StepProgram& program) {
+  std::set<std::string> kinds;
+  for (const ir::Action& action : program.actions_of(kFailing)) {
+    const ir::Block& block = program.blocks[static_cast<size_t>(action.block)];
+    for (const ir::Step& step : block.steps) {
+      kinds.insert(std::string(program.stages[static_cast<size_t>(block.stages[step.slot])].ops[step.op].kind()));
+    }
+  }
+  return kinds;
+}
+
+// Kinds that were seen are passed over.
+void fail_in_every_kind(const plan::Plan& plan) {
+  static std::set<std::string> seen;
+  const model::ModelConfig config = tiny_model();
+  const plan::Mesh mesh(plan.mesh);
+  const plan::Lowered lowered = plan::lower(config, plan);
+  const std::vector<device::Batch> batches = tiny_batches(config, plan, 5);
+  for (const std::string& kind : kinds_of(lowered.program)) {
+    if (!seen.insert(kind).second) continue;
+    comm::ThreadBoard board(kRanks);
+    std::vector<std::string> said(kRanks);
+    std::vector<bool> is_effect(kRanks, false);
+    kernels_of_broken.clear();
+    std::vector<std::thread> threads;
+    for (int r = 0; r < kRanks; ++r) {
+      threads.emplace_back([&, r] {
+        const auto world = board.world(r);
+        const runtime::MeshCommunicators communicators(*world, lowered.program, mesh);
+        runtime::ExecutorOptions options;
+        options.rank = r;
+        options.place = mesh.at(r);
+        options.backend = "reference";
+        options.capacity_bytes = 1 << 22;
+        options.communicators = communicators.by_channel();
+        options.poison = true;
+        if (r == kFailing) {
+          options.substitute = [&](int stage, uint32_t i, device::Kernel own) {
+            const ir::Op& op = lowered.program.stages[static_cast<size_t>(stage)].ops[i];
+            if (op.kind() != kind) return own;
+            kernels_of_broken[&op] = own;
+            return device::Kernel{fail};
+          };
+        }
+        try {
+          runtime::Executor(lowered.program, options).run_step(batches[static_cast<size_t>(r)]);
+        } catch (const PeerError& error) {
+          is_effect[static_cast<size_t>(r)] = true;
+          said[static_cast<size_t>(r)] = error.reason;
+        } catch (const std::exception& error) {
+          said[static_cast<size_t>(r)] = error.what();
+        }
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+    const std::string cause = fmt::format("the kernel fails (rank {}, {}", kFailing, kind);
+    EXPECT_TRUE(said[kFailing].starts_with(cause)) << kind << ": " << said[kFailing];
+    const bool at_the_end = said[kFailing].find("phase end") != std::string::npos;
+    for (size_t r = 0; r < said.size(); ++r) {
+      if (said[r].empty() && at_the_end) continue;  // nothing of its step was left that the other could miss
+      EXPECT_EQ(said[r], said[kFailing]) << kind << ", rank " << r;
+      EXPECT_EQ(is_effect[r], r != kFailing) << kind << ", rank " << r;
+    }
+  }
+}
+
+TEST(Failure, OfAnyOpOfADataRankIsToldOnce) {
+  plan::Plan plan = tiny_plan(1, kRanks, true);
+  plan.exchange.topology = "rank";
+  plan.offload = "input";
+  fail_in_every_kind(plan);
+}
+
+TEST(Failure, OfAnyOpOfAPipelineRankIsToldOnce) { fail_in_every_kind(tiny_plan(2, 2, true)); }
+
+// Counts of rows that nobody has counted are not taken for numbers of rows.
+TEST(Failure, ImpossibleCountsAreRefused) {
+  const plan::Plan plan = tiny_plan(1, 2, true);
+  TinyRun run(tiny_model(), plan, "reference", 1 << 22);
+  EXPECT_GT(kinds_of(run.lowered().program).count("counts_to_host"), 0u);
+  const model::ModelConfig config = tiny_model();
+  const plan::Mesh mesh(plan.mesh);
+  comm::ThreadBoard board(2);
+  std::vector<std::string> said(2);
+  std::vector<std::thread> threads;
+  for (int r = 0; r < 2; ++r) {
+    threads.emplace_back([&, r] {
+      const auto world = board.world(r);
+      const runtime::MeshCommunicators communicators(*world, run.lowered().program, mesh);
+      runtime::ExecutorOptions options;
+      options.rank = r;
+      options.place = mesh.at(r);
+      options.backend = "reference";
+      options.capacity_bytes = 1 << 22;
+      options.communicators = communicators.by_channel();
+      options.substitute = [&](int stage, uint32_t i, device::Kernel own) {
+        const bool counts =
+            run.lowered().program.stages[static_cast<size_t>(stage)].ops[i].kind() == "counts_to_host";
+        if (r != 0 || !counts) return own;
+        return device::Kernel{[](const device::KernelCall& call) {
+          for (const device::TensorView& out : call.out) {
+            for (int64_t j = 0; j < out.elements(); ++j) out.as<int32_t>()[j] = 1 << 20;
+          }
+        }};
+      };
+      try {
+        runtime::Executor(run.lowered().program, options)
+            .run_step(tiny_batches(config, plan, 5)[static_cast<size_t>(r)]);
+      } catch (const std::exception& error) {
+        said[static_cast<size_t>(r)] = error.what();
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_NE(said[0].find(" rows, of at most "), std::string::npos) << said[0];
+  EXPECT_TRUE(said[1].starts_with("communication stopped: ")) << said[1];
+}
+
+}  // namespace
+}  // namespace heddle::test
