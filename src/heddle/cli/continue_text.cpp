@@ -5,7 +5,7 @@
 
 #include "heddle/base/error.h"
 #include "heddle/base/random.h"
-#include "heddle/observe/utf8.h"
+#include "heddle/base/letter.h"
 
 namespace heddle::cli {
 
