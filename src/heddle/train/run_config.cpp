@@ -24,12 +24,11 @@ using Kind = Setting::Kind;
 std::string shown(std::string_view text) { return escaped(text, 60); }
 
 // What a word of a configuration may not hold: it goes into messages, the report and names of files.
-std::string forbidden(std::string_view word, bool lines) {
+std::string forbidden(std::string_view word, bool text) {
   for (size_t at = 0; at < word.size();) {
     const Letter letter = first_letter(word.substr(at));
     if (!letter.valid) return fmt::format("the byte '{}', which is no UTF-8", escaped(word.substr(at, 1)));
-    const bool end_of_line = letter.code == '\n' || letter.code == '\t';
-    if (is_control(letter.code) && !(lines && end_of_line)) {
+    if (is_control(letter.code) && (!text || letter.code == 0)) {
       return fmt::format("the control character '{}'", escaped(word.substr(at, letter.bytes)));
     }
     at += letter.bytes;
@@ -274,7 +273,7 @@ class Reader {
       }
       if (word.size() > 4096)
         config_error("{}: {} has {} bytes, at most 4096 are accepted", place, s.key, word.size());
-      if (const std::string found = forbidden(word, s.lines); !found.empty()) {
+      if (const std::string found = forbidden(word, s.text); !found.empty()) {
         config_error("{}: {} is '{}', which holds {}", place, s.key, shown(word), found);
       }
       try {

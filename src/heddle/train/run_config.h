@@ -127,7 +127,7 @@ struct Setting {
   std::string meaning;
   double least = 0, most = 0;      // of numbers, both accepted
   std::vector<std::string> words;  // accepted words; empty: any. Of a list: those that may stand in it
-  bool lines = false;              // of words: ends of lines and tabs are accepted
+  bool text = false;               // of words: control characters are accepted, for it is never part of a message
   /// Of a list, as one text with commas: ConfigError, without a place, when it is not accepted. Null: always.
   std::function<void(const std::string&)> check;
   std::function<Value(const RunConfig&)> get;

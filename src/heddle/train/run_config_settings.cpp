@@ -228,7 +228,7 @@ void train_settings(Table& t) {
   t.integer<n, &Train::eval_every>("train.eval_every", 0, 1e12,
                                    "Steps between looks at the held-out text; 0: never.");
   t.integer<n, &Train::eval_sequences>("train.eval_sequences", 0, 1e9, "Held-out sequences of one look.");
-  t.word<n, &Train::sample_prompt>("train.sample_prompt", "Text that the model continues at each look.").lines =
+  t.word<n, &Train::sample_prompt>("train.sample_prompt", "Text that the model continues at each look.").text =
       true;
   t.integer<n, &Train::sample_tokens>("train.sample_tokens", 0, 1 << 20, "Tokens of that continuation; 0: none.");
   t.number<n, &Train::sample_temperature>("train.sample_temperature", 0, 100,
