@@ -11,8 +11,12 @@ TEST(Escaped, ControlsAreSpeltOut) {
   EXPECT_EQ(escaped("\x1b[31mred\x07"), "\\x1b[31mred\\x07");
   EXPECT_EQ(escaped("a\nb\tc\rd"), "a\\nb\\tc\\x0dd");
   EXPECT_EQ(escaped(std::string_view("a\0b\x7f", 4)), "a\\x00b\\x7f");
-  EXPECT_EQ(escaped("\xc2\x9b" "31m"), "\\u009b31m");  // one letter that many terminals take for ESC [
-  EXPECT_EQ(escaped("\xe2\x80\xae" "x"), "\\u202ex");
+  EXPECT_EQ(escaped("\xc2\x9b"
+                    "31m"),
+            "\\u009b31m");  // one letter that many terminals take for ESC [
+  EXPECT_EQ(escaped("\xe2\x80\xae"
+                    "x"),
+            "\\u202ex");
   EXPECT_EQ(escaped("\x9b\xff\xc3"), "\\x9b\\xff\\xc3");  // no UTF-8
   EXPECT_EQ(escaped(escaped("\x1b\n")), escaped("\x1b\n"));
 }

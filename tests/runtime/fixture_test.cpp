@@ -320,7 +320,7 @@ TEST_P(FixtureParity, EqualsTransformers) {
 
 INSTANTIATE_TEST_SUITE_P(All, FixtureParity,
                          testing::Combine(testing::Values("grouped", "yarn", "mtp", "yarn_mscale", "yarn_factor",
-                                                         "yarn_all_dim"),
+                                                          "yarn_all_dim"),
                                           testing::ValuesIn(settings())),
                          [](const auto& info) {
                            const Setting& s = std::get<1>(info.param);

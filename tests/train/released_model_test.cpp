@@ -256,10 +256,10 @@ TEST(ReleasedModel, UnknownKeysAreWarnedOf) {
   json["n_shared_expert"] = 2;
   json["\x1b[2J"] = 1;
   model_config_from_json(json, "x", &warnings);
-  EXPECT_EQ(warnings, (std::vector<std::string>{
-                          "x: the key '\\x1b[2J' is not known and passed over",
-                          "x: the key 'n_shared_expert' is not known and passed over, did you mean "
-                          "'n_shared_experts'?"}));
+  EXPECT_EQ(warnings,
+            (std::vector<std::string>{"x: the key '\\x1b[2J' is not known and passed over",
+                                      "x: the key 'n_shared_expert' is not known and passed over, did you mean "
+                                      "'n_shared_experts'?"}));
 }
 
 // Shared experts of width 0, as Transformers writes them, hold nothing that could be missed.

@@ -306,11 +306,13 @@ std::string refusal_of(const std::string& text) {
 }
 
 TEST(RunConfigText, WhatTheLibraryMayNotSeeIsRefusedBefore) {
-  EXPECT_EQ(refusal_of("seed = 1\né = 1\n"),
-            "t.toml:2:1: not TOML: found 'é' outside of quotes; keys there are of the letters A-Z a-z 0-9 _ -, others "
-            "go into double quotes");
+  EXPECT_EQ(
+      refusal_of("seed = 1\né = 1\n"),
+      "t.toml:2:1: not TOML: found 'é' outside of quotes; keys there are of the letters A-Z a-z 0-9 _ -, others "
+      "go into double quotes");
   EXPECT_TRUE(refusal_of("seed = 1 \x80").starts_with("t.toml:1:10: not TOML: found the byte '\\x80'"));
-  EXPECT_TRUE(refusal_of("seed = \x1b[31m").starts_with("t.toml:1:8: not TOML: found the control character '\\x1b'"));
+  EXPECT_TRUE(
+      refusal_of("seed = \x1b[31m").starts_with("t.toml:1:8: not TOML: found the control character '\\x1b'"));
   std::string deep = "a";
   for (int i = 0; i < 100'000; ++i) deep += ".a";
   EXPECT_NE(refusal_of(deep + " = 1").find("more than 32 parts"), std::string::npos);

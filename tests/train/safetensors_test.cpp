@@ -211,7 +211,8 @@ TEST(Safetensors, PromisesAreKeptOrNothingIsWritten) {
   EXPECT_THROW(SafetensorsWriter(folder / "none/x.safetensors", {}), SystemError);
 }
 
-// Checkpoints and weights are mapped: what another program cuts away ends this one with a line, not by a bare signal.
+// Checkpoints and weights are mapped: what another program cuts away ends this one with a line, not by a bare
+// signal.
 TEST(SafetensorsDeathTest, ACutWhileInUseEndsWithOneLine) {
   testing::GTEST_FLAG(death_test_style) = "threadsafe";
   const ScratchFolder folder;

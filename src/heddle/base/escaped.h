@@ -1,7 +1,7 @@
 // Text from outside (names, values and lines of files, arguments) as it may stand in a message.
 //
-// What a terminal would obey or a reader could not see is spelt out: control bytes, C1 controls, marks that turn the
-// direction of writing, and bytes that are no UTF-8. All else stays as it is.
+// What a terminal would obey or a reader could not see is spelt out: control bytes, C1 controls, marks that turn
+// the direction of writing, and bytes that are no UTF-8. All else stays as it is.
 #pragma once
 
 #include <string>

@@ -241,8 +241,7 @@ class Writer {
     }
     const ValueId joint = linear(n_TH, prefix, "kv_a_proj_with_mqa", c_.kv_lora_rank + rope);
     const auto parts = op("split", {joint}, {"kv_latent_raw", "k_rope_raw"}, {{"first", c_.kv_lora_rank}});
-    const ValueId normed =
-        norm(parts[0], prefix + "kv_a_layernorm.weight", "kv_latent", kLatentNormEpsilon);
+    const ValueId normed = norm(parts[0], prefix + "kv_a_layernorm.weight", "kv_latent", kLatentNormEpsilon);
     const ValueId latent = gather(normed, "kv_latent");
     const ValueId k_rope_raw = gather(parts[1], "k_rope_raw");
     const ValueId w_kv_b = matrix(prefix + "kv_b_proj.weight", all_heads * (nope + c_.v_head_dim), c_.kv_lora_rank,

@@ -74,8 +74,8 @@ struct ModelConfig {
   bool is_moe(int64_t layer) const { return layer >= first_k_dense_replace; }
   int64_t qk_head_dim() const { return qk_nope_head_dim + qk_rope_head_dim; }
   double softmax_scale() const;
-  /// The chosen gates are divided by their sum, which is one gate: they are 1 whatever the router says, and it learns
-  /// nothing from the loss.
+  /// The chosen gates are divided by their sum, which is one gate: they are 1 whatever the router says, and it
+  /// learns nothing from the loss.
   bool router_is_without_gradient() const {
     return norm_topk_prob && num_experts_per_tok == 1 &&
            (is_moe(num_hidden_layers - 1) || num_nextn_predict_layers > 0);

@@ -1,8 +1,8 @@
 // What a Hugging Face config.json says besides the sizes that model_json reads.
 //
-// Source: DeepseekV2Config and DeepseekV3Config of Transformers 5, gone through key by key, and the code released with
-// the models. A key that changes the computation to something that is not built is refused by name; one that cannot
-// change it is passed over; one that nobody here knows is warned of.
+// Source: DeepseekV2Config and DeepseekV3Config of Transformers 5, gone through key by key, and the code released
+// with the models. A key that changes the computation to something that is not built is refused by name; one that
+// cannot change it is passed over; one that nobody here knows is warned of.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>

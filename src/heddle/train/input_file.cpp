@@ -31,8 +31,8 @@ InputFile::InputFile(InputFile&& other) noexcept
     : path_(std::move(other.path_)), file_(std::exchange(other.file_, -1)), size_bytes_(other.size_bytes_) {}
 
 void InputFile::read(int64_t offset, void* into, int64_t size_bytes) const {
-  HEDDLE_CHECK(offset >= 0 && size_bytes >= 0 && offset <= size_bytes_ - size_bytes, "bytes {} + {} of {}, which has {}",
-               offset, size_bytes, path_, size_bytes_);
+  HEDDLE_CHECK(offset >= 0 && size_bytes >= 0 && offset <= size_bytes_ - size_bytes,
+               "bytes {} + {} of {}, which has {}", offset, size_bytes, path_, size_bytes_);
   auto* to = static_cast<uint8_t*>(into);
   while (size_bytes > 0) {
     const ssize_t got = ::pread(file_, to, static_cast<size_t>(size_bytes), offset);
@@ -42,9 +42,10 @@ void InputFile::read(int64_t offset, void* into, int64_t size_bytes) const {
       throw SystemError(code, fmt::format("cannot read {}: {}", path_, std::strerror(code)));
     }
     if (got == 0) {
-      throw SystemError(EIO, fmt::format("{}: cut short while in use: it ends before byte {}, it had {} when it was "
-                                         "opened",
-                                         path_, offset + 1, size_bytes_));
+      throw SystemError(EIO,
+                        fmt::format("{}: cut short while in use: it ends before byte {}, it had {} when it was "
+                                    "opened",
+                                    path_, offset + 1, size_bytes_));
     }
     to += got;
     offset += got;

@@ -1,7 +1,7 @@
 // A plain file read piece by piece, at any position and from any thread.
 //
-// Unlike a mapping it tells of a file that another program cuts short while it is in use: the read fails, with one true
-// line, instead of the process by SIGBUS. A file that is replaced by renaming stays readable as it was.
+// Unlike a mapping it tells of a file that another program cuts short while it is in use: the read fails, with one
+// true line, instead of the process by SIGBUS. A file that is replaced by renaming stays readable as it was.
 #pragma once
 
 #include <cstdint>

@@ -67,7 +67,8 @@ std::string found_at(std::string_view text, size_t last, bool in_string) {
     const bool after_the_value = what.find("; expected end of input") != std::string::npos;
     expected = after_the_value ? "nothing may follow the value" : "a value is expected";
   }
-  config_error("{}:{}:{}: not JSON: found {}, {}", place, line, last - begin + 1, found_at(text, last, in_string), expected);
+  config_error("{}:{}:{}: not JSON: found {}, {}", place, line, last - begin + 1, found_at(text, last, in_string),
+               expected);
 }
 
 }  // namespace

@@ -7,8 +7,8 @@
 
 namespace heddle::train {
 
-/// ConfigError "place:line:column: not JSON: …" with what was found and what is expected there; or when it is nested
-/// deeper than `most_depth`. Columns count bytes.
+/// ConfigError "place:line:column: not JSON: …" with what was found and what is expected there; or when it is
+/// nested deeper than `most_depth`. Columns count bytes.
 nlohmann::json parse_json(std::string_view text, const std::string& place, int most_depth);
 
 /// A value as it may stand in a message: its JSON on one line, escaped, cut at 100 bytes.

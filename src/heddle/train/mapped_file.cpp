@@ -55,10 +55,11 @@ void guard(const uint8_t* begin, int64_t size_bytes, const std::string& path) {
     ours.sa_flags = SA_SIGINFO;
     return ::sigaction(SIGBUS, &ours, &handler_before) == 0;
   }();
-  const auto free = std::find_if(slots.begin(), slots.end(), [](const Slot& s) { return s.begin.load() == nullptr; });
+  const auto free =
+      std::find_if(slots.begin(), slots.end(), [](const Slot& s) { return s.begin.load() == nullptr; });
   if (!installed || free == slots.end()) return;
-  const std::string message = fmt::format("heddle: {}: cut short while in use: it had {} bytes when it was opened\n",
-                                          escaped(path, 300), size_bytes);
+  const std::string message = fmt::format(
+      "heddle: {}: cut short while in use: it had {} bytes when it was opened\n", escaped(path, 300), size_bytes);
   std::copy_n(message.c_str(), std::min(message.size() + 1, free->message.size() - 1), free->message.begin());
   free->size_bytes = size_bytes;
   free->begin.store(begin, std::memory_order_release);

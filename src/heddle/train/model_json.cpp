@@ -90,8 +90,8 @@ class Keys {
   std::string place_, prefix_;
 };
 
-// Old files have rope_theta and rope_scaling; those of Transformers 5 have both in rope_parameters. Where both stand,
-// Transformers takes rope_scaling, and a rope_theta in it before the one outside.
+// Old files have rope_theta and rope_scaling; those of Transformers 5 have both in rope_parameters. Where both
+// stand, Transformers takes rope_scaling, and a rope_theta in it before the one outside.
 void read_rope(const Keys& keys, const std::string& place, ModelConfig& c) {
   c.rope_theta = keys.optional<double>("rope_theta", c.rope_theta);
   const char* section = "rope_scaling";
@@ -115,10 +115,9 @@ void read_rope(const Keys& keys, const std::string& place, ModelConfig& c) {
   model::Yarn yarn;
   yarn.factor = rope.required<double>("factor");
   // A key of that name outside goes before the one inside.
-  yarn.original_max_position_embeddings =
-      keys.optional<double>("original_max_position_embeddings",
-                            rope.optional<double>("original_max_position_embeddings",
-                                                  keys.required<double>("max_position_embeddings")));
+  yarn.original_max_position_embeddings = keys.optional<double>(
+      "original_max_position_embeddings",
+      rope.optional<double>("original_max_position_embeddings", keys.required<double>("max_position_embeddings")));
   yarn.beta_fast = rope.optional_positive("beta_fast", yarn.beta_fast);
   yarn.beta_slow = rope.optional_positive("beta_slow", yarn.beta_slow);
   yarn.mscale = rope.optional_positive("mscale", 0);
@@ -152,8 +151,7 @@ void read_heddle(const Keys& keys, const std::string& place, ModelConfig& c) {
 
 }  // namespace
 
-ModelConfig model_config_from_json(const json& root, const std::string& place,
-                                   std::vector<std::string>* warnings) {
+ModelConfig model_config_from_json(const json& root, const std::string& place, std::vector<std::string>* warnings) {
   const Keys keys(root, place, "");
   check_keys(root, place, warnings);
   ModelConfig c;
@@ -176,7 +174,7 @@ ModelConfig model_config_from_json(const json& root, const std::string& place,
   c.qk_nope_head_dim = keys.required<int64_t>("qk_nope_head_dim");
   c.qk_rope_head_dim = keys.required<int64_t>("qk_rope_head_dim");
   c.v_head_dim = keys.required<int64_t>("v_head_dim");
-    read_rope(keys, place, c);
+  read_rope(keys, place, c);
 
   c.n_routed_experts = keys.required<int64_t>("n_routed_experts");
   c.num_experts_per_tok = keys.required<int64_t>("num_experts_per_tok");

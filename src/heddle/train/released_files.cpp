@@ -18,7 +18,9 @@ constexpr int64_t kMostIndexBytes = 100'000'000;
 constexpr int kMostDepth = 4;
 
 std::string whole_file(const std::string& folder) { return (fs::path(folder) / "model.safetensors").string(); }
-std::string index_file(const std::string& folder) { return (fs::path(folder) / "model.safetensors.index.json").string(); }
+std::string index_file(const std::string& folder) {
+  return (fs::path(folder) / "model.safetensors.index.json").string();
+}
 
 // The file of each tensor, a plain name beside the index.
 std::map<std::string, std::string> weight_map(const std::string& index) {

@@ -33,8 +33,8 @@ class ReleasedFiles {
   std::map<std::string, const StoredTensor*, std::less<>> tensors_;
 };
 
-/// Names of the tensors that lie in a folder, read without opening shards. Nothing when there are none, or none that
-/// can be read.
+/// Names of the tensors that lie in a folder, read without opening shards. Nothing when there are none, or none
+/// that can be read.
 std::optional<std::vector<std::string>> released_names(const std::string& folder);
 
 }  // namespace heddle::train

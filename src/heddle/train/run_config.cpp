@@ -102,10 +102,11 @@ class Reader {
     for (const auto& [setting, value] : given_) setting->set(config_, value);
     check();
     if (warnings != nullptr && config_.model.router_is_without_gradient()) {
-      warnings->push_back(fmt::format(
-          "{}: model.norm_topk_prob with model.num_experts_per_tok = 1 makes every gate 1: the loss of tokens does not "
-          "reach the router, which learns from balance losses alone",
-          place_of("model.norm_topk_prob")));
+      warnings->push_back(
+          fmt::format("{}: model.norm_topk_prob with model.num_experts_per_tok = 1 makes every gate 1: the loss of "
+                      "tokens does not "
+                      "reach the router, which learns from balance losses alone",
+                      place_of("model.norm_topk_prob")));
     }
     return config_;
   }

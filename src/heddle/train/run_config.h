@@ -151,14 +151,14 @@ std::vector<std::string> preset_names();
 model::ModelConfig preset(std::string_view name);
 
 /// The model of a Hugging Face config.json of the DeepSeek-V2 and V3 families. ConfigError naming file and key
-/// where it is broken, too large, of another architecture, or asks for something that Heddle computes otherwise. What
-/// was passed over or taken otherwise is added to `warnings` unless null. Prediction layers that the weights in the
-/// same folder lack are not counted.
+/// where it is broken, too large, of another architecture, or asks for something that Heddle computes otherwise.
+/// What was passed over or taken otherwise is added to `warnings` unless null. Prediction layers that the weights
+/// in the same folder lack are not counted.
 model::ModelConfig read_huggingface_config(const std::string& path, std::vector<std::string>* warnings = nullptr);
 
 /// Reads and checks a file with `overrides` ("key=value") on top. ConfigError, always one line that begins with the
-/// place ("file:line:column: " or "--set key=value: "). What is accepted but hardly meant is added to `warnings`, one
-/// line each, unless null.
+/// place ("file:line:column: " or "--set key=value: "). What is accepted but hardly meant is added to `warnings`,
+/// one line each, unless null.
 RunConfig read_run_config(const std::string& path, const std::vector<std::string>& overrides = {},
                           std::vector<std::string>* warnings = nullptr);
 /// The same from a text; `place` stands for the file's name.

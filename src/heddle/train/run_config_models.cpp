@@ -120,7 +120,8 @@ void rewrite_v2(Json& json, const std::string& place) {
   }
   json["topk_method"] = "noaux_tc";
   json["n_group"] = json["topk_group"] = 1;
-  // The released code of V2 normalises gates and then does not scale them; Transformers scales and never normalises.
+  // The released code of V2 normalises gates and then does not scale them; Transformers scales and never
+  // normalises.
   if (or_default("norm_topk_prob", false) != false) {
     config_error("{}: 'norm_topk_prob' is {}: in the V2 family it means two things, accepted is false", place,
                  shown(json["norm_topk_prob"]));
@@ -151,8 +152,8 @@ void rename_keys(Json& json, const std::string& place) {
   }
 }
 
-// Transformers writes num_nextn_predict_layers = 1 unless told otherwise, also where no such layer was ever trained. A
-// released model has the layers that lie beside its configuration.
+// Transformers writes num_nextn_predict_layers = 1 unless told otherwise, also where no such layer was ever
+// trained. A released model has the layers that lie beside its configuration.
 void count_prediction_layers(ModelConfig& config, const std::string& path, std::vector<std::string>* warnings) {
   if (config.num_nextn_predict_layers == 0) return;
   const auto names = released_names(std::filesystem::path(path).parent_path().string());
@@ -160,9 +161,10 @@ void count_prediction_layers(ModelConfig& config, const std::string& path, std::
   const std::string layer = fmt::format("model.layers.{}.", config.num_hidden_layers);
   if (std::any_of(names->begin(), names->end(), [&](const auto& name) { return name.starts_with(layer); })) return;
   if (warnings != nullptr) {
-    warnings->push_back(fmt::format("{}: 'num_nextn_predict_layers' is {}, but the weights beside it have no such "
-                                    "layer: taken as 0",
-                                    path, config.num_nextn_predict_layers));
+    warnings->push_back(
+        fmt::format("{}: 'num_nextn_predict_layers' is {}, but the weights beside it have no such "
+                    "layer: taken as 0",
+                    path, config.num_nextn_predict_layers));
   }
   config.num_nextn_predict_layers = 0;
 }
@@ -187,7 +189,8 @@ ModelConfig read_huggingface_config(const std::string& path, std::vector<std::st
   Json json = parse_json(read_file(path, kMostConfigBytes), path, kMostNesting);
   if (!json.is_object()) config_error("{}: not a JSON object", path);
   const Json own = json.value("heddle", Json());
-  if (!own.is_null() && !own.is_object()) config_error("{}: 'heddle' is {}, an object is expected", path, shown(own));
+  if (!own.is_null() && !own.is_object())
+    config_error("{}: 'heddle' is {}, an object is expected", path, shown(own));
   rename_keys(json, path);
   if (is_v2(json, path)) {
     rewrite_v2(json, path);
@@ -199,9 +202,10 @@ ModelConfig read_huggingface_config(const std::string& path, std::vector<std::st
   if (alpha.is_number() && json.value("seq_aux", Json(true)) == true) {
     json["heddle"].emplace("sequence_aux_loss_alpha", alpha);
   } else if (alpha.is_number() && alpha != 0 && warnings != nullptr) {
-    warnings->push_back(fmt::format("{}: 'aux_loss_alpha' is {} over the whole batch (seq_aux is false), which is not "
-                                    "built: taken as 0",
-                                    path, shown(alpha)));
+    warnings->push_back(
+        fmt::format("{}: 'aux_loss_alpha' is {} over the whole batch (seq_aux is false), which is not "
+                    "built: taken as 0",
+                    path, shown(alpha)));
   }
   ModelConfig config = model_config_from_json(json, path, warnings);
   count_prediction_layers(config, path, warnings);

@@ -175,8 +175,7 @@ void model_settings(Table& t) {
   t.yarn<&Yarn::mscale>("mscale", 0,
                         "YaRN: factor of the correction of attention's temperature; counts only beside "
                         "mscale_all_dim. 0: not given.");
-  t.yarn<&Yarn::mscale_all_dim>("mscale_all_dim", 0,
-                                "YaRN: the same for all dimensions of a head. 0: not given.");
+  t.yarn<&Yarn::mscale_all_dim>("mscale_all_dim", 0, "YaRN: the same for all dimensions of a head. 0: not given.");
   t.yarn<&Yarn::attention_factor>("attention_factor", 0,
                                   "YaRN: what rotated queries and keys are multiplied by; 0 takes it from factor "
                                   "and the mscales.");

@@ -171,7 +171,8 @@ void TokenFile::document_begins(int64_t first, std::span<int64_t> begins) const 
   // The marks were checked when the file was opened, but it may have been written over since.
   for (const int64_t mark : begins) {
     if (mark < 0 || mark > sequences_ || mark < begins.front()) {
-      throw SystemError(EIO, fmt::format("{}: written over while in use: a document mark is {}", idx_.path(), mark));
+      throw SystemError(EIO,
+                        fmt::format("{}: written over while in use: a document mark is {}", idx_.path(), mark));
     }
   }
   const int64_t lowest = begins.front(), width_bytes = narrow_ ? 2 : 4;
@@ -197,8 +198,8 @@ void TokenFile::document_begins(int64_t first, std::span<int64_t> begins) const 
     }
     begin = offset / width_bytes;
     if (begin < before || begin > tokens_) {
-      throw SystemError(EIO, fmt::format("{}: written over while in use: sequence {} begins at byte {}", idx_.path(),
-                                         sequence, offset));
+      throw SystemError(EIO, fmt::format("{}: written over while in use: sequence {} begins at byte {}",
+                                         idx_.path(), sequence, offset));
     }
     before = begin;
   }
@@ -230,8 +231,7 @@ void TokenFile::check_ids(int64_t position, int64_t count, int64_t vocabulary) c
     for (size_t i = 0; i < ids.size(); ++i) {
       if (ids[i] >= 0 && ids[i] < vocabulary) continue;
       config_error("{}: position {}: token id {}, the vocabulary's limit is {}", bin_.path(),
-                   position + static_cast<int64_t>(i), ids[i],
-                   vocabulary);
+                   position + static_cast<int64_t>(i), ids[i], vocabulary);
     }
     position += part;
     count -= part;

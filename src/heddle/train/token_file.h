@@ -43,8 +43,8 @@ class TokenFileWriter {
 
 class TokenFile {
  public:
-  /// Opens PREFIX.bin and PREFIX.idx, of which nothing is kept in memory. ConfigError naming the file and what is wrong
-  /// unless every size agrees. Reads below raise SystemError when a file was cut short since.
+  /// Opens PREFIX.bin and PREFIX.idx, of which nothing is kept in memory. ConfigError naming the file and what is
+  /// wrong unless every size agrees. Reads below raise SystemError when a file was cut short since.
   explicit TokenFile(const std::string& prefix);
 
   int64_t documents() const { return documents_; }

@@ -39,16 +39,18 @@ class Scanner {
     }
     if (in_ == In::plain) {
       if (letter.code >= 0x80) {
-        refuse(fmt::format("found '{}' outside of quotes; keys there are of the letters A-Z a-z 0-9 _ -, others go "
-                           "into double quotes",
-                           escaped(text_.substr(at_, letter.bytes))));
+        refuse(
+            fmt::format("found '{}' outside of quotes; keys there are of the letters A-Z a-z 0-9 _ -, others go "
+                        "into double quotes",
+                        escaped(text_.substr(at_, letter.bytes))));
       }
       return step_plain();
     }
     if (in_ == In::text) {
       if (next_is(quotes_)) {
         at_ += quotes_.size();
-        while (quotes_.size() == 3 && at_ < text_.size() && text_[at_] == quotes_[0]) ++at_;  // up to two of its own
+        while (quotes_.size() == 3 && at_ < text_.size() && text_[at_] == quotes_[0])
+          ++at_;  // up to two of its own
         in_ = In::plain;
         return;
       }
