@@ -100,7 +100,9 @@ void warn(const TrainOptions& options, std::vector<std::string> set) {
   }
   std::vector<std::string> warnings;
   train::read_run_config(options.config, set, &warnings);
-  for (const std::string& warning : warnings) fmt::print(stderr, "heddle: warning: {}\n", escaped(warning));
+  for (const std::string& warning : warnings) {
+    std::fputs(fmt::format("heddle: warning: {}\n", escaped(warning)).c_str(), stderr);
+  }
 }
 
 std::string profile_path(const TrainOptions& options) {
