@@ -7,13 +7,14 @@ float32, which must agree with it. Transformers casts to float32 in many places 
 angles); for the float64 run a function mode turns each of those casts into one to float64.
 
 Every number is defined in tests/fixtures/README.md. Run in an environment with the versions pinned in
-bench/torch_peer/requirements.txt:  python tools/make_fixtures.py   (the output is the same at every run)
+bench/torch_peer/requirements.txt:  python tools/make_fixtures.py [CASE…]   (the output is the same at every run)
 """
 import contextlib
 import hashlib
 import json
 import os
 import pathlib
+import sys
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
@@ -57,11 +58,42 @@ YARN = dict(
     rope_scaling=dict(type="yarn", factor=4.0, original_max_position_embeddings=8, beta_fast=4.0, beta_slow=0.05,
                       mscale=1.0, mscale_all_dim=1.0),
 )
+# What else Transformers reads of YaRN, in models of one layer or two: one of the two mscales without the other, ramps
+# between pairs, an attention factor of its own; and norms of which only those outside of attention take rms_norm_eps.
+SMALL_YARN = dict(
+    YARN, hidden_size=16, intermediate_size=24, moe_intermediate_size=8, num_hidden_layers=1, num_attention_heads=2,
+    num_key_value_heads=2, v_head_dim=6, kv_lora_rank=10, n_routed_experts=4, n_shared_experts=1,
+)
+
+
+def yarn(**keys):
+    return dict(type="yarn", factor=4.0, original_max_position_embeddings=8, beta_fast=4.0, beta_slow=0.05, **keys)
+
+
+def as_transformers_5_writes(config):
+    """Rotary keys in one dictionary, what is 0 or not there by default, the widths that follow from others."""
+    c = {k: v for k, v in config.items() if k not in ("rope_scaling", "rope_theta", "scoring_func", "topk_method",
+                                                      "moe_layer_freq", "ep_size", "torch_dtype")}
+    rope = dict(config["rope_scaling"], rope_theta=config["rope_theta"])
+    rope["rope_type"] = rope.pop("type")
+    return dict(c, rope_parameters=rope, dtype="float32", head_dim=c["qk_rope_head_dim"],
+                qk_head_dim=c["qk_nope_head_dim"] + c["qk_rope_head_dim"], num_nextn_predict_layers=1,
+                output_router_logits=False, pad_token_id=None, rope_interleave=True, transformers_version="5.23.0")
+
+
 CASES = {  # name: (config, batch, sequence, parameters stored as)
     "grouped": (GROUPED, 2, 19, torch.float32),
     "yarn": (YARN, 2, 23, torch.bfloat16),
     "mtp": (dict(GROUPED, num_nextn_predict_layers=1), 2, 19, torch.bfloat16),
+    "yarn_mscale": (dict(SMALL_YARN, rms_norm_eps=1e-2, rope_scaling=yarn(mscale=0.4, truncate=False)), 1, 23,
+                    torch.bfloat16),
+    "yarn_factor": (dict(SMALL_YARN, rms_norm_eps=3e-2, q_lora_rank=9,
+                         rope_scaling=yarn(attention_factor=0.8, mscale=0.9, mscale_all_dim=0.6)), 1, 23,
+                    torch.bfloat16),
+    "yarn_all_dim": (as_transformers_5_writes(dict(SMALL_YARN, n_shared_experts=0,
+                                                   rope_scaling=yarn(mscale_all_dim=0.7))), 1, 23, torch.bfloat16),
 }
+MODULES = {"mtp": 1}    # prediction modules whose weights are stored; a configuration may name more
 
 
 class InFloat64(TorchFunctionMode):
@@ -93,7 +125,7 @@ class MultiTokenPrediction(torch.nn.Module):
         return self.last_norm(self.block(x_BSH, position_embeddings=rotary, attention_mask=mask))
 
 
-def parameter_shapes(config):
+def parameter_shapes(config, modules):
     """Checkpoint name -> shape, as the released weights are named; routed experts one by one."""
     c = config
     h, heads, qk = c["hidden_size"], c["num_attention_heads"], c["qk_nope_head_dim"] + c["qk_rope_head_dim"]
@@ -104,7 +136,7 @@ def parameter_shapes(config):
         shapes[f"{prefix}.gate_proj.weight"] = shapes[f"{prefix}.up_proj.weight"] = (width, h)
         shapes[f"{prefix}.down_proj.weight"] = (h, width)
 
-    for layer in range(c["num_hidden_layers"] + c["num_nextn_predict_layers"]):
+    for layer in range(c["num_hidden_layers"] + modules):
         p = f"model.layers.{layer}"
         if c["q_lora_rank"] is None:
             shapes[f"{p}.self_attn.q_proj.weight"] = (heads * qk, h)
@@ -132,10 +164,10 @@ def parameter_shapes(config):
     return shapes
 
 
-def draw_parameters(config, seed, stored_as):
+def draw_parameters(config, modules, seed, stored_as):
     """Values that a bug can't hide behind: norm gains around 1 but none equal, matrices of deviation 0.2."""
     parameters = {}
-    for name, shape in parameter_shapes(config).items():
+    for name, shape in parameter_shapes(config, modules).items():
         tensor_seed = int.from_bytes(hashlib.sha256(f"{seed} {name}".encode()).digest()[:8], "little")
         rng = np.random.Generator(np.random.PCG64(tensor_seed))
         if name.endswith("e_score_correction_bias"):
@@ -172,10 +204,10 @@ def load(directory, dtype):
     model = DeepseekV3ForCausalLM.from_pretrained(directory, dtype=dtype, attn_implementation="eager",
                                                   experts_implementation="eager")
     config = model.config
-    if config.num_nextn_predict_layers == 0:
+    stored = load_file(directory / "model.safetensors")
+    if not any(name.startswith(f"model.layers.{config.num_hidden_layers}.") for name in stored):
         return model, None
     mtp = MultiTokenPrediction(config, config.num_hidden_layers).to(dtype)
-    stored = load_file(directory / "model.safetensors")
     with torch.no_grad():
         slots = dict(mtp.named_parameters(prefix="mtp")) | {
             "mtp.block.mlp.gate.e_score_correction_bias": mtp.block.mlp.gate.e_score_correction_bias}
@@ -279,7 +311,7 @@ def write_case(name, config, batch, sequence, stored_as):
     directory.mkdir(parents=True, exist_ok=True)
     (directory / "config.json").write_text(json.dumps(config, indent=2, sort_keys=True) + "\n")
     for seed in range(2000):
-        parameters = draw_parameters(config, seed, stored_as)
+        parameters = draw_parameters(config, MODULES.get(name, 0), seed, stored_as)
         save_file(parameters, directory / "model.safetensors", metadata={"format": "pt"})
         rng = np.random.Generator(np.random.PCG64(seed))
         tokens = torch.from_numpy(rng.integers(0, config["vocab_size"], (batch, sequence)))
@@ -308,7 +340,7 @@ def write_case(name, config, batch, sequence, stored_as):
     save_file(stored, directory / "expected.safetensors")
     for file in directory.iterdir():
         file.chmod(0o644)
-    grads = {n: t.abs().max().item() for n, t in exact.items() if n.startswith("grad.")}
+    grads = {n: t.abs().max().item() for n, t in exact.items() if n.startswith("grad.") and t.numel() > 0}
     idle = sorted({n.split(".gate_proj")[0].removeprefix("grad.") for n, g in grads.items() if g == 0})
     idle = [n for n in idle if "proj" not in n]
     return dict(seed=seed, loss={n: round(t.item(), 12) for n, t in exact.items() if n.startswith("loss")},
@@ -322,7 +354,10 @@ def main():
     torch.set_num_threads(1)
     transformers.utils.logging.set_verbosity_error()
     transformers.utils.logging.disable_progress_bar()
-    summary = {name: write_case(name, *case) for name, case in CASES.items()}
+    wanted = sys.argv[1:] or list(CASES)
+    before = json.loads((OUT / "summary.json").read_text()) if sys.argv[1:] else {}
+    summary = {name: write_case(name, *CASES[name]) if name in wanted else before[name]
+               for name in CASES if name in wanted or name in before}
     summary["made_with"] = dict(torch=torch.__version__.split("+")[0], transformers=transformers.__version__)
     (OUT / "summary.json").write_text(json.dumps(summary, indent=2) + "\n")
     print(json.dumps(summary, indent=2))

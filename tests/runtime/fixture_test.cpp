@@ -7,9 +7,9 @@
 #include <set>
 
 #include "heddle/device/device.h"
-#include "heddle/train/model_json.h"
 #include "heddle/train/parameters.h"
 #include "heddle/train/released_model.h"
+#include "heddle/train/run_config.h"
 #include "heddle/train/safetensors.h"
 #include "tests/runtime/tiny_run.h"
 
@@ -87,7 +87,7 @@ class Fixture {
   Fixture(const std::string& name, const Setting& setting)
       : folder_(std::string(HEDDLE_SOURCE_DIR) + "/tests/fixtures/" + name),
         expected_(folder_ + "/expected.safetensors"),
-        config_(train::read_model_config(folder_ + "/config.json")),
+        config_(train::read_huggingface_config(folder_ + "/config.json")),
         setting_(setting) {
     if (name == "mtp") {
       config_.mtp_loss_weight = 0.3;
@@ -319,7 +319,9 @@ TEST_P(FixtureParity, EqualsTransformers) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, FixtureParity,
-                         testing::Combine(testing::Values("grouped", "yarn", "mtp"), testing::ValuesIn(settings())),
+                         testing::Combine(testing::Values("grouped", "yarn", "mtp", "yarn_mscale", "yarn_factor",
+                                                          "yarn_all_dim"),
+                                          testing::ValuesIn(settings())),
                          [](const auto& info) {
                            const Setting& s = std::get<1>(info.param);
                            return fmt::format("{}_{}_{}_{}{}", std::get<0>(info.param), s.backend, name_of(s.dtype),

@@ -60,7 +60,7 @@ TEST(ProfileFile, WhatIsBrokenIsRefusedInOneLine) {
         replaced(good, "\"threads\",2,64", "\"threads\",1,64"), replaced(good, ",12.5]", ",0]"),
         replaced(good, ",12.5]", "]"), replaced(good, "\"bf16\",2", "\"f7\",2")}) {
     const std::string said = refusal(text);
-    EXPECT_TRUE(said.starts_with("p.json: ")) << said;
+    EXPECT_TRUE(said.starts_with("p.json:")) << said;
     EXPECT_EQ(said.find('\n'), std::string::npos) << said;
   }
 }

@@ -214,6 +214,25 @@ TEST(ReleasedModel, ConfigurationsAreReadStrictly) {
   expect(R"({"model_type":"llama"})", "only 'deepseek_v3'");
   expect(R"({"hidden_act":"gelu"})", "only 'silu'");
   expect(R"({"attention_bias":true})", "not built");
+  expect(R"({"mlp_bias":true})", "'mlp_bias' is true");
+  expect(R"({"attention_dropout":0.1})", "'attention_dropout' is 0.1: dropout");
+  expect(R"({"moe_layer_freq":2})", "'moe_layer_freq' is 2");
+  expect(R"({"scoring_func":"tanh"})", "'scoring_func' is \"tanh\"");
+  expect(R"({"head_dim":64})", "must equal qk_rope_head_dim");
+  expect(R"({"qk_head_dim":64})", "the sum of");
+  expect(R"({"index_topk":64})", "sparse attention");
+  expect(R"({"sliding_window":64})", "windows");
+  expect(R"({"layer_types":["full_attention","sliding_attention"]})", "only 'full_attention'");
+  expect(R"({"partial_rotary_factor":0.5})", "rotated in part");
+  expect(R"({"rms_norm_eps":-1})", "model.rms_norm_eps is -1");
+  expect(R"({"rope_theta":0})", "model.rope_theta is 0");
+  expect(R"({"rope_scaling":{"type":"yarn","factor":2,"low_freq_factor":1}})", "'rope_scaling.low_freq_factor'");
+  expect(R"({"rope_scaling":{"type":"yarn","factor":2,"mscale_all_dims":1}})", "did you mean 'mscale_all_dim'?");
+  expect(R"({"rope_scaling":{"type":"yarn","factor":2,"attention_factor":0}})", "more than 0 is expected");
+  expect(R"({"rope_scaling":{"type":"yarn","factor":2,"mscale":-1}})", "'rope_scaling.mscale' is -1");
+  expect(R"({"rope_scaling":{"type":"yarn","factor":2,"truncate":1}})", "true or false is expected");
+  expect(R"({"rope_scaling":{"type":"default","partial_rotary_factor":0.5}})", "rotated in part");
+  expect(R"({"hidden_act":"\u001b[31m\n"})", "\\u001b[31m\\n");
   expect(R"({"num_key_value_heads":1})", "as many as heads");
   expect(R"({"quantization_config":{"quant_method":"fp8"}})", "quantised");
   expect(R"({"topk_method":"greedy"})", "only 'noaux_tc'");
@@ -225,11 +244,43 @@ TEST(ReleasedModel, ConfigurationsAreReadStrictly) {
   EXPECT_EQ(refused(R"({"_name_or_path":"anything","transformers_version":"4"})"), "");
 }
 
+// What is known not to matter is passed over without a word, what nobody knows is warned of.
+TEST(ReleasedModel, UnknownKeysAreWarnedOf) {
+  nlohmann::json json = nlohmann::json(model_config_to_json(Model(0).config));
+  json["use_cache"] = true;
+  json["bos_token_id"] = 0;
+  json["head_dim"] = json["qk_rope_head_dim"];
+  std::vector<std::string> warnings;
+  model_config_from_json(json, "x", &warnings);
+  EXPECT_EQ(warnings, std::vector<std::string>{});
+  json["n_shared_expert"] = 2;
+  json["\x1b[2J"] = 1;
+  model_config_from_json(json, "x", &warnings);
+  EXPECT_EQ(warnings,
+            (std::vector<std::string>{"x: the key '\\x1b[2J' is not known and passed over",
+                                      "x: the key 'n_shared_expert' is not known and passed over, did you mean "
+                                      "'n_shared_experts'?"}));
+}
+
+// Shared experts of width 0, as Transformers writes them, hold nothing that could be missed.
+TEST(ReleasedModel, TensorsWithoutElementsMayBeThere) {
+  const ScratchFolder folder;
+  const Model model(1);
+  model.leave(folder.path().string());
+  const std::string path = folder / "model.safetensors";
+  Tensors tensors = read(path);
+  tensors.push_back({{"model.layers.0.mlp.shared_experts.gate_proj.weight", Dtype::f32, {0, kHidden}}, {}});
+  write(path, tensors);
+  Model into(-1000);
+  EXPECT_EQ(refusal(path, into), "");
+  EXPECT_EQ(into, model);
+}
+
 // Both ways of writing YaRN are the same model; every value survives the way out and back.
 TEST(ReleasedModel, YarnIsReadInBothForms) {
   model::ModelConfig c = Model(0).config;
   c.rope_theta = 123.5;
-  c.rope_scaling = model::Yarn{40, 4096, 16, 2, 0.7, 0.8};
+  c.rope_scaling = model::Yarn{40, 4096, 16, 2, 0.7, 0.8, 1.25, false};
   c.topk_bias = false;
   c.q_lora_rank = 3;
   c.z_loss_weight = 1.0 / 3;
@@ -241,6 +292,8 @@ TEST(ReleasedModel, YarnIsReadInBothForms) {
   json["rope_parameters"].erase("type");
   json.erase("rope_scaling");
   json.erase("rope_theta");
+  EXPECT_EQ(model_config_from_json(json, "x"), c);
+  json["rope_theta"] = 7.0;  // the one inside holds
   EXPECT_EQ(model_config_from_json(json, "x"), c);
 }
 

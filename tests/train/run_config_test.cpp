@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
 
+#include <cmath>
 #include <filesystem>
 #include <fstream>
 
@@ -250,8 +251,106 @@ TEST_F(HuggingFace, Refusals) {
               sizes_ + "}"),
       ": 'topk_method' is \"group_limited_greedy\" with 3 of 8 groups, accepted is \"greedy\"");
   EXPECT_TRUE(refusal("[1]").starts_with(": not a JSON object"));
-  EXPECT_TRUE(refusal("{").starts_with(": not JSON"));
+  EXPECT_EQ(refusal("{\n \"a\" 1}"), ":2:6: not JSON: found '1', ':' is expected between a key and its value");
+  const std::string v2 = R"({"model_type": "deepseek_v2", )" + sizes_;
+  EXPECT_NE(refusal(v2 + R"(, "norm_topk_prob": true})").find("'norm_topk_prob' is true"), std::string::npos);
+  EXPECT_NE(refusal(v2 + R"(, "scoring_func": "sigmoid"})").find("has \"softmax\""), std::string::npos);
+  EXPECT_NE(refusal(v2 + R"(, "rope_interleave": false})").find("rotates neighbours"), std::string::npos);
+  const std::string v3 = R"({"model_type": "deepseek_v3", "n_group": 1, "topk_group": 1, )" + sizes_;
+  EXPECT_NE(refusal(v3 + R"(, "scoring_func": "softmax"})").find("has \"sigmoid\""), std::string::npos);
+  EXPECT_NE(refusal(v3 + R"(, "num_local_experts": 9})").find("they are one key"), std::string::npos);
+  EXPECT_NE(refusal(v3 + R"(, "heddle": 1})").find("'heddle' is 1"), std::string::npos);
   EXPECT_NE(refusal(std::string(1000, '[')), "accepted");
+}
+
+// Transformers writes one prediction layer by default; what lies beside the file tells whether it is there.
+TEST_F(HuggingFace, PredictionLayersAreThoseWithWeights) {
+  const std::string text =
+      R"({"model_type": "deepseek_v3", "n_group": 1, "topk_group": 1, "num_mtp_layers": 1, )" + sizes_ + "}";
+  std::vector<std::string> warnings;
+  EXPECT_EQ(read_huggingface_config(with(text), &warnings).num_nextn_predict_layers, 1);
+  const auto weights = [&](const std::string& last) {
+    std::ofstream(folder_ / "model.safetensors.index.json")
+        << R"({"weight_map": {"model.layers.1.input_layernorm.weight": "a.safetensors", ")" << last
+        << R"(": "a.safetensors"}})";
+  };
+  weights("model.layers.2.eh_proj.weight");
+  EXPECT_EQ(read_huggingface_config(with(text), &warnings).num_nextn_predict_layers, 1);
+  EXPECT_TRUE(warnings.empty());
+  weights("model.layers.0.input_layernorm.weight");
+  EXPECT_EQ(read_huggingface_config(with(text), &warnings).num_nextn_predict_layers, 0);
+  ASSERT_EQ(warnings.size(), 1u);
+  EXPECT_NE(warnings[0].find("taken as 0"), std::string::npos);
+}
+
+// The table that the released models' rotary scale follows: attention_factor, both mscales, or neither.
+TEST_F(HuggingFace, YarnScalesAsTransformersDoes) {
+  const auto scale = [&](const std::string& keys) {
+    const model::ModelConfig c = read_huggingface_config(with(
+        R"({"model_type": "deepseek_v3", "n_group": 1, "topk_group": 1, "rope_scaling": {"type": "yarn", "factor": 4)" +
+        keys + "}, " + sizes_ + "}"));
+    return std::pair(c.rope_scaling->rotary_scale(), c.softmax_scale() * std::sqrt(12.0));
+  };
+  const double ln4 = std::log(4.0);
+  const auto m = [&](double x) { return 0.1 * x * ln4 + 1; };
+  const auto expect = [&](const std::string& keys, double rotary, double softmax) {
+    EXPECT_NEAR(scale(keys).first, rotary, 1e-15) << keys;
+    EXPECT_NEAR(scale(keys).second, softmax, 1e-15) << keys;
+  };
+  expect("", m(1), 1);
+  expect(R"(, "mscale": 0.7)", m(1), 1);
+  expect(R"(, "mscale_all_dim": 0.7)", m(1), m(0.7) * m(0.7));
+  expect(R"(, "mscale": 0.9, "mscale_all_dim": 0.7)", m(0.9) / m(0.7), m(0.7) * m(0.7));
+  expect(R"(, "mscale": 0.9, "mscale_all_dim": 0.7, "attention_factor": 1.5)", 1.5, m(0.7) * m(0.7));
+}
+
+std::string refusal_of(const std::string& text) {
+  try {
+    parse_run_config(text, "t.toml");
+  } catch (const ConfigError& error) {
+    return error.what();
+  }
+  return "accepted";
+}
+
+TEST(RunConfigText, WhatTheLibraryMayNotSeeIsRefusedBefore) {
+  EXPECT_EQ(
+      refusal_of("seed = 1\né = 1\n"),
+      "t.toml:2:1: not TOML: found 'é' outside of quotes; keys there are of the letters A-Z a-z 0-9 _ -, others "
+      "go into double quotes");
+  EXPECT_TRUE(refusal_of("seed = 1 \x80").starts_with("t.toml:1:10: not TOML: found the byte '\\x80'"));
+  EXPECT_TRUE(
+      refusal_of("seed = \x1b[31m").starts_with("t.toml:1:8: not TOML: found the control character '\\x1b'"));
+  std::string deep = "a";
+  for (int i = 0; i < 100'000; ++i) deep += ".a";
+  EXPECT_NE(refusal_of(deep + " = 1").find("more than 32 parts"), std::string::npos);
+  EXPECT_NE(refusal_of("[" + deep + "]").find("more than 32 parts"), std::string::npos);
+  EXPECT_TRUE(refusal_of("seed = \n").starts_with("t.toml:1:")) << refusal_of("seed = \n");
+  EXPECT_NE(refusal_of("seed = \n").find("not TOML: "), std::string::npos) << refusal_of("seed = \n");
+  EXPECT_EQ(refusal_of(R"(name = "a\u001bb")"),
+            "t.toml:1:1: name is 'a\\x1bb', which holds the control character '\\x1b'");
+}
+
+// Letters where TOML has them, and quotes of all kinds around them.
+TEST(RunConfigText, LettersStandInStringsAndComments) {
+  for (const char* good :
+       {"# é\nname = \"é\" # ü\n", "name = 'é'", R"(name = "a\"é")", "\xef\xbb\xbfname = 'x'",
+        "[train]\nsample_prompt = \"\"\"é\n\"é\"\"\"\"\n", "[train]\nsample_prompt = '''é'é'''\n",
+        "[train]\r\nsample_prompt = \"\"\"\\\n é\"\"\"\r\n"}) {
+    EXPECT_EQ(refusal_of(good), "accepted") << good;
+  }
+}
+
+TEST(RunConfigText, ARouterThatCannotLearnIsWarnedOf) {
+  const auto warnings = [](const std::string& text) {
+    std::vector<std::string> found;
+    parse_run_config(text, "t.toml", {}, &found);
+    return found;
+  };
+  EXPECT_TRUE(warnings("[model]\nnum_experts_per_tok = 2\n").empty());
+  EXPECT_TRUE(warnings("[model]\nnum_experts_per_tok = 1\nnorm_topk_prob = false\n").empty());
+  ASSERT_EQ(warnings("[model]\nnum_experts_per_tok = 1\n").size(), 1u);
+  EXPECT_NE(warnings("[model]\nnum_experts_per_tok = 1\n")[0].find("model.norm_topk_prob"), std::string::npos);
 }
 
 TEST(Switches, EachIsAKeyOfTheConfigurationAndHasItsPage) {

@@ -133,6 +133,50 @@ TEST(TokenFile, EveryChangedHeaderByteIsSafe) {
   EXPECT_GT(refused, 300);
 }
 
+// A file cut while it is in use: what is left can be read, the rest is told, and nobody gets SIGBUS.
+TEST(TokenFile, ACutWhileInUseIsTold) {
+  ScratchFolder folder;
+  TokenFileWriter writer(folder / "t", 300);
+  const std::vector<TokenId> document(100'000, 7);
+  for (int d = 0; d < 3; ++d) writer.add_document(document);
+  writer.commit();
+  const auto told = [](const auto& body) {
+    try {
+      body();
+    } catch (const SystemError& error) {
+      return std::string(error.what());
+    }
+    return std::string("nothing");
+  };
+  const TokenFile file(folder / "t");
+  std::vector<TokenId> ids(10'000);
+  std::filesystem::resize_file(folder / "t.bin", 200'000);
+  file.read(90'000, ids);
+  EXPECT_EQ(ids.back(), 7);
+  EXPECT_EQ(told([&] { file.read(90'001, ids); }),
+            (folder / "t.bin") +
+                ": cut short while in use: it ends before byte 200001, it had 600000 when it was opened");
+  EXPECT_NE(told([&] { file.check_ids(0, file.tokens(), 300); }).find("cut short while in use"), std::string::npos);
+  EXPECT_EQ(file.document_begin(2), 200'000);
+  std::filesystem::resize_file(folder / "t.idx", 40);
+  EXPECT_NE(told([&] { file.document_begin(2); }).find("t.idx: cut short while in use"), std::string::npos);
+}
+
+TEST(TokenFile, BeginsOfManyDocumentsAreThoseOfEach) {
+  ScratchFolder folder;
+  TokenFileWriter writer(folder / "t", 300);
+  for (size_t d = 0; d < 500; ++d) writer.add_document(std::vector<TokenId>(d * d % 7, 1));
+  writer.commit();
+  const TokenFile file(folder / "t");
+  for (const int64_t first : {0, 1, 437, 500}) {
+    std::vector<int64_t> begins(static_cast<size_t>(501 - first));
+    file.document_begins(first, begins);
+    for (int64_t d = first; d <= 500; ++d) {
+      EXPECT_EQ(begins[static_cast<size_t>(d - first)], file.document_begin(d));
+    }
+  }
+}
+
 TEST(TokenFile, HugeCountsDoNotWrap) {
   ScratchFolder folder;
   write_three(folder / "t", 300);

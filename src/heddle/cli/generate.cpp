@@ -7,6 +7,7 @@
 #include "heddle/cli/commands.h"
 #include "heddle/cli/continue_text.h"
 #include "heddle/cli/run_checkpoint.h"
+#include "heddle/cli/run_data.h"
 #include "heddle/train/run_config_plan.h"
 #include "heddle/train/tokenizer_json.h"
 
@@ -21,6 +22,7 @@ int generate(const GenerateOptions& options) {
     config_error("{}: the run has no tokenizer.json; its data came as tokens", options.run);
   }
   const train::Tokenizer tokenizer(train::read_tokenizer(folder.tokenizer()), folder.tokenizer());
+  check_vocabulary(folder.tokenizer(), tokenizer.vocabulary(), config.model.vocab_size);
   std::vector<std::string> refused;
   const std::optional<train::Checkpoint> checkpoint = train::latest_checkpoint(folder.checkpoints(), &refused);
   for (const std::string& reason : refused) fmt::print(stderr, "heddle: passed over: {}\n", terminal_text(reason));

@@ -5,6 +5,7 @@
 #include <new>
 
 #include "heddle/base/error.h"
+#include "heddle/base/escaped.h"
 #include "heddle/cli/commands.h"
 
 int main(int count, char** arguments) {
@@ -19,17 +20,17 @@ int main(int count, char** arguments) {
     }
     return status;
   } catch (const ConfigError& error) {
-    fmt::print(stderr, "heddle: {}\n", error.what());
+    fmt::print(stderr, "heddle: {}\n", escaped_lines(error.what()));
     return cli::kBadInput;
   } catch (const InternalError& error) {
     fmt::print(stderr,
                "heddle: this is a bug of Heddle: {}\n"
                "heddle: please report it with the command and the output of `heddle doctor`\n",
-               error.what());
+               escaped_lines(error.what()));
   } catch (const std::bad_alloc&) {
     fmt::print(stderr, "heddle: out of memory on the host\n");
   } catch (const std::exception& error) {
-    fmt::print(stderr, "heddle: {}\n", error.what());
+    fmt::print(stderr, "heddle: {}\n", escaped_lines(error.what()));
   }
   return cli::kFailed;
 }

@@ -11,6 +11,7 @@
 #include <thread>
 #include <vector>
 
+#include "heddle/base/escaped.h"
 #include "heddle/base/failure.h"
 #include "heddle/cli/commands.h"
 #include "heddle/comm/mpi_world.h"
@@ -112,7 +113,9 @@ int run_under_mpi(const std::function<int(comm::World&)>& body) {
   options.report = [&](const std::string& reason, int accused) {
     const bool silent = told.exchange(true);
     // Not fmt::print, which throws where nobody reads any more.
-    if (accused == 0 ? rank == 1 : !silent) std::fputs(fmt::format("heddle: {}\n", reason).c_str(), stderr);
+    if (accused == 0 ? rank == 1 : !silent) {
+      std::fputs(fmt::format("heddle: {}\n", escaped_lines(reason)).c_str(), stderr);
+    }
   };
   std::unique_ptr<comm::World> world;
   try {

@@ -22,6 +22,7 @@ constexpr int64_t kMostTokenizerBytes = 64 << 20;
 int64_t place_tokenizer(const train::RunConfig& config) {
   const std::string text = train::read_file(config.data.tokenizer, kMostTokenizerBytes);
   const train::Tokenizer tokenizer(train::parse_tokenizer_json(text, config.data.tokenizer), config.data.tokenizer);
+  check_vocabulary(config.data.tokenizer, tokenizer.vocabulary(), config.model.vocab_size);
   const std::string place = config.data.folder + "/tokenizer.json";
   std::error_code error;
   fs::create_directories(config.data.folder, error);
@@ -67,6 +68,13 @@ std::vector<std::vector<int32_t>> RunData::heldout(int64_t count) const {
   return sequences;
 }
 
+void check_vocabulary(const std::string& path, int64_t tokens, int64_t vocabulary) {
+  if (tokens > vocabulary) {
+    config_error("{}: has token ids up to {}, model.vocab_size is {}: at least {} is needed", path, tokens - 1,
+                 vocabulary, tokens);
+  }
+}
+
 RunData open_run_data(const train::RunConfig& config) {
   RunData data;
   std::error_code ignored;
@@ -74,6 +82,10 @@ RunData open_run_data(const train::RunConfig& config) {
   std::string prefix = source;
   if (fs::exists(source + ".idx", ignored)) {
     data.tokenizer = config.data.tokenizer;
+    if (!data.tokenizer.empty()) {
+      const train::Tokenizer tokenizer(train::read_tokenizer(data.tokenizer), data.tokenizer);
+      check_vocabulary(data.tokenizer, tokenizer.vocabulary(), config.model.vocab_size);
+    }
   } else {
     int64_t vocabulary = config.data.vocabulary > 0 ? config.data.vocabulary : config.model.vocab_size;
     if (!config.data.tokenizer.empty()) vocabulary = place_tokenizer(config);
@@ -83,10 +95,7 @@ RunData open_run_data(const train::RunConfig& config) {
     end_preparation_progress();
     data.tokenizer = data.prepared->tokenizer;
     prefix = data.prepared->prefix;
-    if (data.prepared->vocabulary > config.model.vocab_size) {
-      config_error("{} has {} tokens, more than model.vocab_size ({})", data.tokenizer, data.prepared->vocabulary,
-                   config.model.vocab_size);
-    }
+    check_vocabulary(data.tokenizer, data.prepared->vocabulary, config.model.vocab_size);
   }
   train::DatasetOptions options;
   options.prefix = prefix;

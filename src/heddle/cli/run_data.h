@@ -28,6 +28,9 @@ struct RunData {
   std::vector<std::vector<int32_t>> heldout(int64_t count) const;
 };
 
+/// ConfigError when the tokenizer of that path has `tokens` ids, more than the model's vocabulary.
+void check_vocabulary(const std::string& path, int64_t tokens, int64_t vocabulary);
+
 /// ConfigError when source, tokenizer and model don't fit each other.
 RunData open_run_data(const train::RunConfig& config);
 

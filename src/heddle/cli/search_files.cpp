@@ -10,7 +10,9 @@
 
 #include "heddle/base/error.h"
 #include "heddle/model/shape_presets.h"
+#include "heddle/train/json_text.h"
 #include "heddle/train/output_file.h"
+#include "heddle/train/toml_text.h"
 
 namespace heddle::cli {
 
@@ -80,11 +82,13 @@ class Keys {
 };
 
 toml::table parsed(const std::string& file) {
+  const std::string text = train::read_file(file, kMostBytes);
+  train::check_toml(text, file);
   try {
-    return toml::parse(train::read_file(file, kMostBytes), file);
+    return toml::parse(text, file);
   } catch (const toml::parse_error& error) {
     config_error("{}:{}:{}: {}", file, error.source().begin.line, error.source().begin.column,
-                 std::string(error.description()).substr(0, 200));
+                 train::toml_complaint(error.description()));
   }
 }
 
@@ -276,7 +280,7 @@ model::Shape read_shape(const std::string& name) {
                  near.empty() ? fmt::format(", accepted: {}", fmt::join(names, ", ")) : near);
   }
   const std::string file = (path / "config.json").string();
-  const nlohmann::json json = nlohmann::json::parse(train::read_file(file, kMostBytes), nullptr, false);
+  const nlohmann::json json = train::parse_json(train::read_file(file, kMostBytes), file, 16);
   if (!json.is_object()) config_error("{}: no JSON object", file);
   const auto number = [&](std::initializer_list<const char*> keys, int64_t otherwise) {
     for (const char* key : keys) {
@@ -284,7 +288,7 @@ model::Shape read_shape(const std::string& name) {
       if (found == json.end() || found->is_null()) continue;
       if (!found->is_number_integer() || found->get<double>() < 0 || found->get<double>() > 1e9)
         config_error("{}: {} is {}, accepted: a whole number from 0 to 1000000000", file, key,
-                     found->dump(-1, ' ', false, nlohmann::json::error_handler_t::replace).substr(0, 40));
+                     train::shown(*found));
       return found->get<int64_t>();
     }
     return otherwise;

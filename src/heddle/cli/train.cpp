@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "heddle/base/error.h"
+#include "heddle/base/escaped.h"
 #include "heddle/cli/choose_plan.h"
 #include "heddle/cli/commands.h"
 #include "heddle/cli/rank_run.h"
@@ -93,6 +94,19 @@ train::Told told(const TrainOptions& options, std::vector<std::string> set) {
     if (!s.present || s.present(config)) all.emplace_back(s.key, s.text_of(s.get(config)));
   }
   return all;
+}
+
+// What the configuration says that is hardly meant, once.
+void warn(const TrainOptions& options, std::vector<std::string> set) {
+  if (!options.mode.empty()) {  // as above
+    const std::vector<std::string> base = base_settings(options.config, set);
+    set.insert(set.end(), base.begin(), base.end());
+  }
+  std::vector<std::string> warnings;
+  train::read_run_config(options.config, set, &warnings);
+  for (const std::string& warning : warnings) {
+    std::fputs(fmt::format("heddle: warning: {}\n", escaped(warning)).c_str(), stderr);
+  }
 }
 
 std::string profile_path(const TrainOptions& options) {
@@ -269,6 +283,7 @@ int train(const TrainOptions& options) {
       set = set_for(options.config, set, world.size());
       train::RankExchange ranks(&world);
       train::agree(ranks, told(options, set));
+      if (ranks.leads()) warn(options, set);
       Planned planned;
       if (options.mode.empty()) {
         planned.places = places_of(world, 0);
@@ -279,6 +294,7 @@ int train(const TrainOptions& options) {
       return world.rank() == 0 ? tell_summary() : kDone;
     });
   }
+  warn(options, set);
   const Planned planned = options.mode.empty() ? Planned{} : choose(options, set, nullptr);
   std::vector<std::string> all = set;
   all.insert(all.end(), planned.set.begin(), planned.set.end());

@@ -220,8 +220,11 @@ class Writer {
   }
 
   ValueId norm(ValueId x, const std::string& name, const std::string& out) {
+    return norm(x, name, out, c_.rms_norm_eps);
+  }
+  ValueId norm(ValueId x, const std::string& name, const std::string& out, double epsilon) {
     const int64_t width = text_.stage.value(x).shape.back().count;
-    return op("rms_norm", {x, gain(name, width)}, {out, out + "_rstd"}, {{"epsilon", c_.rms_norm_eps}})[0];
+    return op("rms_norm", {x, gain(name, width)}, {out, out + "_rstd"}, {{"epsilon", epsilon}})[0];
   }
 
   // DeepSeek-V2, arXiv 2405.04434, section 2.1.
@@ -235,14 +238,15 @@ class Writer {
     ValueId q;
     if (c_.q_lora_rank > 0) {
       const ValueId latent = linear(n_TH, prefix, "q_a_proj", c_.q_lora_rank);
-      const ValueId normed = norm(latent, prefix + "q_a_layernorm.weight", "q_latent");
+      const ValueId normed = norm(latent, prefix + "q_a_layernorm.weight", "q_latent", kLatentNormEpsilon);
       q = queries(gather(normed, "q_latent"), "q_b_proj");
     } else {
       q = queries(gather(n_TH, "n"), "q_proj");
     }
     const ValueId joint = linear(n_TH, prefix, "kv_a_proj_with_mqa", c_.kv_lora_rank + rope);
     const auto parts = op("split", {joint}, {"kv_latent_raw", "k_rope_raw"}, {{"first", c_.kv_lora_rank}});
-    const ValueId latent = gather(norm(parts[0], prefix + "kv_a_layernorm.weight", "kv_latent"), "kv_latent");
+    const ValueId normed = norm(parts[0], prefix + "kv_a_layernorm.weight", "kv_latent", kLatentNormEpsilon);
+    const ValueId latent = gather(normed, "kv_latent");
     const ValueId k_rope_raw = gather(parts[1], "k_rope_raw");
     const ValueId w_kv_b = matrix(prefix + "kv_b_proj.weight", all_heads * (nope + c_.v_head_dim), c_.kv_lora_rank,
                                   {}, {{0, Axis::tp}});

@@ -7,6 +7,12 @@
 
 namespace heddle::model {
 
+double Yarn::rotary_scale() const {
+  if (attention_factor != 0) return attention_factor;
+  if (mscale == 0 || mscale_all_dim == 0) return yarn_mscale(factor, 1);
+  return yarn_mscale(factor, mscale) / yarn_mscale(factor, mscale_all_dim);
+}
+
 double ModelConfig::softmax_scale() const {
   double scale = 1.0 / std::sqrt(static_cast<double>(qk_head_dim()));
   if (rope_scaling && rope_scaling->mscale_all_dim != 0) {
@@ -15,6 +21,29 @@ double ModelConfig::softmax_scale() const {
   }
   return scale;
 }
+
+namespace {
+
+void validate_rope(const ModelConfig& c) {
+  const auto within = [](const char* key, double value, double least, double most) {
+    if (!(value >= least && value <= most)) {
+      config_error("model.{} is {}, must be from {} to {}", key, value, least, most);
+    }
+  };
+  within("rope_theta", c.rope_theta, 1, 1e12);
+  if (!c.rope_scaling) return;
+  const Yarn& y = *c.rope_scaling;
+  within("rope_scaling.factor", y.factor, 1, 1e9);
+  within("rope_scaling.original_max_position_embeddings", y.original_max_position_embeddings, 1, 1e9);
+  within("rope_scaling.beta_fast", y.beta_fast, 1e-9, 1e9);
+  within("rope_scaling.beta_slow", y.beta_slow, 1e-9, 1e9);
+  within("rope_scaling.mscale", y.mscale, 0, 1e9);
+  within("rope_scaling.mscale_all_dim", y.mscale_all_dim, 0, 1e9);
+  within("rope_scaling.attention_factor", y.attention_factor, 0, 1e9);
+  if (c.rope_theta == 1) config_error("model.rope_theta is 1, must be more where model.rope_scaling stretches it");
+}
+
+}  // namespace
 
 void validate(const ModelConfig& c) {
   const auto positive = [](const char* key, int64_t value) {
@@ -40,6 +69,10 @@ void validate(const ModelConfig& c) {
   if (c.num_nextn_predict_layers < 0) {
     config_error("model.num_nextn_predict_layers is {}, must be 0 or more", c.num_nextn_predict_layers);
   }
+  if (!(c.rms_norm_eps >= 0 && c.rms_norm_eps <= 1)) {
+    config_error("model.rms_norm_eps is {}, must be from 0 to 1", c.rms_norm_eps);
+  }
+  validate_rope(c);
   if (!c.is_moe(c.num_hidden_layers - 1) && !(c.num_nextn_predict_layers > 0 && c.is_moe(c.num_hidden_layers)))
     return;
   positive("n_routed_experts", c.n_routed_experts);

@@ -7,16 +7,26 @@
 
 namespace heddle::model {
 
-/// YaRN (Peng et al., arXiv 2309.00071): rotary frequencies stretched for longer contexts.
+/// YaRN (Peng et al., arXiv 2309.00071): rotary frequencies stretched for longer contexts. Each key means what it
+/// means to Transformers (modeling_rope_utils.py).
 struct Yarn {
   double factor = 1;
   double original_max_position_embeddings = 4096;
   double beta_fast = 32;
   double beta_slow = 1;
-  double mscale = 1;
-  double mscale_all_dim = 0;
+  double mscale = 0;            // 0: not given
+  double mscale_all_dim = 0;    // 0: not given
+  double attention_factor = 0;  // 0: follows from the mscales
+  bool truncate = true;         // the ramp's ends are whole pairs
+
+  /// What cosines and sines are multiplied by: attention_factor, else m(mscale)/m(mscale_all_dim) where both are
+  /// given, else m(1); m(x) = 0.1·x·ln(factor) + 1.
+  double rotary_scale() const;
   bool operator==(const Yarn&) const = default;
 };
+
+/// Of the norms of attention's latents, whatever rms_norm_eps is: so the released models were trained.
+inline constexpr double kLatentNormEpsilon = 1e-6;
 
 struct ModelConfig {
   int64_t vocab_size = 8192;
@@ -64,6 +74,12 @@ struct ModelConfig {
   bool is_moe(int64_t layer) const { return layer >= first_k_dense_replace; }
   int64_t qk_head_dim() const { return qk_nope_head_dim + qk_rope_head_dim; }
   double softmax_scale() const;
+  /// The chosen gates are divided by their sum, which is one gate: they are 1 whatever the router says, and it
+  /// learns nothing from the loss.
+  bool router_is_without_gradient() const {
+    return norm_topk_prob && num_experts_per_tok == 1 &&
+           (is_moe(num_hidden_layers - 1) || num_nextn_predict_layers > 0);
+  }
   bool operator==(const ModelConfig&) const = default;
 };
 

@@ -23,8 +23,13 @@ std::vector<double> frequencies(const ModelConfig& config) {
     return width * std::log(yarn.original_max_position_embeddings / (turns * 2 * std::numbers::pi)) /
            (2 * std::log(config.rope_theta));
   };
-  const double low = std::max(std::floor(pair_of(yarn.beta_fast)), 0.0);
-  double high = std::min(std::ceil(pair_of(yarn.beta_slow)), width - 1);
+  double low = pair_of(yarn.beta_fast), high = pair_of(yarn.beta_slow);
+  if (yarn.truncate) {
+    low = std::floor(low);
+    high = std::ceil(high);
+  }
+  low = std::max(low, 0.0);
+  high = std::min(high, width - 1);
   if (high == low) high += 0.001;
   for (size_t i = 0; i < result.size(); ++i) {
     const double ramp = std::clamp((static_cast<double>(i) - low) / (high - low), 0.0, 1.0);
@@ -37,11 +42,7 @@ std::vector<double> frequencies(const ModelConfig& config) {
 
 std::vector<double> rope_table(const ModelConfig& config, int64_t sequence) {
   const std::vector<double> f = frequencies(config);
-  double scale = 1;
-  if (config.rope_scaling) {
-    const Yarn& yarn = *config.rope_scaling;
-    scale = yarn_mscale(yarn.factor, yarn.mscale) / yarn_mscale(yarn.factor, yarn.mscale_all_dim);
-  }
+  const double scale = config.rope_scaling ? config.rope_scaling->rotary_scale() : 1;
   std::vector<double> table;
   for (int64_t t = 0; t < sequence; ++t) {
     for (const double frequency : f) table.push_back(std::cos(static_cast<double>(t) * frequency) * scale);

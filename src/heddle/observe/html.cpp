@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include "heddle/observe/utf8.h"
+#include "heddle/base/letter.h"
 
 namespace heddle {
 namespace {

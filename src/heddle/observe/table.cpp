@@ -5,7 +5,7 @@
 #include <cstdint>
 
 #include "heddle/base/error.h"
-#include "heddle/observe/utf8.h"
+#include "heddle/base/letter.h"
 
 namespace heddle {
 namespace {

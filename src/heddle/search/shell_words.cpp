@@ -7,6 +7,7 @@
 #include <set>
 
 #include "heddle/base/error.h"
+#include "heddle/base/escaped.h"
 #include "heddle/search/shell_arithmetic.h"
 
 namespace heddle::search {
@@ -499,12 +500,7 @@ class Reader {
 
 }  // namespace
 
-std::string shown(std::string_view text) {
-  std::string out(text.substr(0, 60));
-  for (char& c : out)
-    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = ' ';
-  return out;
-}
+std::string shown(std::string_view text) { return escaped(text, 60); }
 
 ShellText read_shell(std::string_view text, std::string_view name,
                      const std::map<std::string, std::string>& given) {

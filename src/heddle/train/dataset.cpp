@@ -1,6 +1,7 @@
 #include "heddle/train/dataset.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <limits>
 
@@ -36,13 +37,19 @@ Dataset::Dataset(const DatasetOptions& options) : options_(options), file_(optio
   if (!(fraction >= 0 && fraction < 1))
     config_error("held-out fraction {}: accepted are 0 up to below 1", fraction);
 
+  constexpr int64_t kDocumentsAtOnce = 256 * kStride;
+  std::vector<int64_t> begins;
   for (int64_t document = 0; document < file_.documents(); ++document) {
+    const auto at = static_cast<size_t>(document % kDocumentsAtOnce);
+    if (at == 0) {
+      begins.resize(static_cast<size_t>(std::min(kDocumentsAtOnce, file_.documents() - document)) + 1);
+      file_.document_begins(document, begins);
+    }
     if (document % kStride == 0) {
       train_.tokens_before.push_back(train_.tokens);
       heldout_.tokens_before.push_back(heldout_.tokens);
     }
-    const int64_t tokens = file_.document_begin(document + 1) - file_.document_begin(document);
-    (is_heldout(document, fraction) ? heldout_ : train_).tokens += tokens;
+    (is_heldout(document, fraction) ? heldout_ : train_).tokens += begins[at + 1] - begins[at];
   }
   for (Side* side : {&train_, &heldout_}) {
     side->sequences = std::max<int64_t>(0, (side->tokens - 1 - depths) / length);
@@ -75,10 +82,16 @@ void Dataset::fill(const Side& side, int64_t position, std::span<int32_t> tokens
   const auto mark = static_cast<int64_t>(after - side.tokens_before.begin()) - 1;
   int64_t skip = position - side.tokens_before[static_cast<size_t>(mark)];
   size_t done = 0;
+  std::array<int64_t, kStride + 1> begins;
   for (int64_t document = mark * kStride; done < tokens.size(); ++document) {
     HEDDLE_CHECK(document < file_.documents(), "sequence at {} runs past the last document", position);
+    const auto at = static_cast<size_t>(document % kStride);
+    if (at == 0) {
+      const auto held = static_cast<size_t>(std::min(kStride, file_.documents() - document)) + 1;
+      file_.document_begins(document, {begins.data(), held});
+    }
     if (is_heldout(document, options_.heldout_fraction) != side.heldout) continue;
-    const int64_t begin = file_.document_begin(document), size = file_.document_begin(document + 1) - begin;
+    const int64_t begin = begins[at], size = begins[at + 1] - begin;
     if (skip >= size) {
       skip -= size;
       continue;

@@ -1,7 +1,7 @@
 // A file's bytes in memory, read-only, loaded by the system as they are touched.
 //
-// Sizes are checked against the file as it was when opened; a file that another process cuts short afterwards ends
-// the program with SIGBUS, as with any mapping.
+// Sizes are checked against the file as it was when opened. A file that another process cuts short afterwards ends
+// the program at the next touch of what is gone, by one line on standard error that names the file, and status 1.
 #pragma once
 
 #include <cstdint>

@@ -1,10 +1,13 @@
 #include "heddle/train/model_json.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "heddle/base/error.h"
+#include "heddle/base/escaped.h"
+#include "heddle/train/config_keys.h"
+#include "heddle/train/json_text.h"
 #include "heddle/train/output_file.h"
-#include "heddle/train/safetensors.h"
 
 namespace heddle::train {
 
@@ -15,10 +18,6 @@ using nlohmann::json;
 
 constexpr int64_t kMostConfigBytes = 1 << 20;
 constexpr int kMostNesting = 16;
-
-std::string shown(const json& value) {
-  return printable(value.dump(-1, ' ', true, json::error_handler_t::replace));
-}
 
 // The keys of one object, each asked for with the type that it must have.
 class Keys {
@@ -47,11 +46,19 @@ class Keys {
     return value == nullptr ? otherwise : as<T>(key, *value);
   }
 
-  /// For keys of which only one value is built.
-  template <class T>
-  void only(const char* key, const T& accepted, const char* reason) const {
-    if (const json* value = find(key); value != nullptr && as<T>(key, *value) != accepted) {
-      config_error("{}: '{}{}' is {}: {}", place_, prefix_, key, shown(*value), reason);
+  /// Zero stands for absent too.
+  double optional_positive(const char* key, double otherwise) const {
+    const double value = optional<double>(key, 0);
+    if (!(value >= 0)) config_error("{}: '{}{}' is {}, 0 or more is expected", place_, prefix_, key, value);
+    return value == 0 ? otherwise : value;
+  }
+
+  void refuse_others(const std::vector<std::string>& known) const {
+    for (const auto& [key, value] : object_.items()) {
+      if (value.is_null() || std::find(known.begin(), known.end(), key) != known.end()) continue;
+      const std::string near = did_you_mean(key, known);
+      config_error("{}: '{}{}' is not known{}", place_, prefix_, escaped(key, 60),
+                   near.empty() ? fmt::format(", accepted: {}", fmt::join(known, ", ")) : near);
     }
   }
 
@@ -83,32 +90,45 @@ class Keys {
   std::string place_, prefix_;
 };
 
-// Old files have rope_theta and rope_scaling; those of Transformers 5 have both in rope_parameters.
-void read_rope(const json& root, const Keys& keys, const std::string& place, ModelConfig& c) {
-  const json* scaling = keys.find("rope_parameters");
-  std::string name = "rope_parameters.";
-  if (scaling != nullptr) {
-    c.rope_theta = Keys(*scaling, place, name).optional<double>("rope_theta", c.rope_theta);
-  } else {
-    scaling = keys.find("rope_scaling");
-    name = "rope_scaling.";
-  }
+// Old files have rope_theta and rope_scaling; those of Transformers 5 have both in rope_parameters. Where both
+// stand, Transformers takes rope_scaling, and a rope_theta in it before the one outside.
+void read_rope(const Keys& keys, const std::string& place, ModelConfig& c) {
   c.rope_theta = keys.optional<double>("rope_theta", c.rope_theta);
+  const char* section = "rope_scaling";
+  const json* scaling = keys.find(section);
+  if (scaling == nullptr || scaling->empty()) scaling = keys.find(section = "rope_parameters");
   if (scaling == nullptr) return;
+  const std::string name = section + std::string(".");
   const Keys rope(*scaling, place, name);
+  c.rope_theta = rope.optional<double>("rope_theta", c.rope_theta);
   const std::string type = rope.optional<std::string>("rope_type", rope.optional<std::string>("type", "default"));
+  if (rope.optional<double>("partial_rotary_factor", 1) != 1) {
+    config_error("{}: '{}partial_rotary_factor': heads rotated in part by it are not built", place, name);
+  }
   if (type == "default") return;
   if (type != "yarn") {
-    config_error("{}: '{}type' is '{}', accepted are 'default' and 'yarn'", place, name, printable(type));
+    config_error("{}: '{}type' is '{}', accepted are 'default' and 'yarn'", place, name, escaped(type, 60));
   }
+  rope.refuse_others({"type", "rope_type", "rope_theta", "factor", "original_max_position_embeddings", "beta_fast",
+                      "beta_slow", "mscale", "mscale_all_dim", "attention_factor", "truncate",
+                      "partial_rotary_factor", "finetuned"});
   model::Yarn yarn;
   yarn.factor = rope.required<double>("factor");
-  yarn.original_max_position_embeddings = rope.optional<double>(
-      "original_max_position_embeddings", Keys(root, place, "").required<double>("max_position_embeddings"));
-  yarn.beta_fast = rope.optional<double>("beta_fast", yarn.beta_fast);
-  yarn.beta_slow = rope.optional<double>("beta_slow", yarn.beta_slow);
-  yarn.mscale = rope.optional<double>("mscale", yarn.mscale);
-  yarn.mscale_all_dim = rope.optional<double>("mscale_all_dim", yarn.mscale_all_dim);
+  // A key of that name outside goes before the one inside.
+  yarn.original_max_position_embeddings = keys.optional<double>(
+      "original_max_position_embeddings",
+      rope.optional<double>("original_max_position_embeddings", keys.required<double>("max_position_embeddings")));
+  yarn.beta_fast = rope.optional_positive("beta_fast", yarn.beta_fast);
+  yarn.beta_slow = rope.optional_positive("beta_slow", yarn.beta_slow);
+  yarn.mscale = rope.optional_positive("mscale", 0);
+  yarn.mscale_all_dim = rope.optional_positive("mscale_all_dim", 0);
+  if (rope.find("attention_factor") != nullptr) {
+    yarn.attention_factor = rope.required<double>("attention_factor");
+    if (!(yarn.attention_factor > 0)) {
+      config_error("{}: '{}attention_factor' is {}, more than 0 is expected", place, name, yarn.attention_factor);
+    }
+  }
+  yarn.truncate = rope.optional<bool>("truncate", yarn.truncate);
   if (!(yarn.factor >= 1) || !(yarn.original_max_position_embeddings >= 1)) {
     config_error("{}: '{}factor' is {} and its original length {}, both must be at least 1", place, name,
                  yarn.factor, yarn.original_max_position_embeddings);
@@ -125,55 +145,50 @@ void read_heddle(const Keys& keys, const std::string& place, ModelConfig& c) {
   c.sequence_aux_loss_alpha = ours.optional<double>("sequence_aux_loss_alpha", c.sequence_aux_loss_alpha);
   c.z_loss_weight = ours.optional<double>("z_loss_weight", c.z_loss_weight);
   c.bias_update_rate = ours.optional<double>("bias_update_rate", c.bias_update_rate);
+  ours.refuse_others(
+      {"topk_bias", "mtp_loss_weight", "sequence_aux_loss_alpha", "z_loss_weight", "bias_update_rate"});
 }
 
 }  // namespace
 
-ModelConfig model_config_from_json(const json& root, const std::string& place) {
+ModelConfig model_config_from_json(const json& root, const std::string& place, std::vector<std::string>* warnings) {
   const Keys keys(root, place, "");
-  keys.only<std::string>("model_type", "deepseek_v3", "only 'deepseek_v3' is built");
-  keys.only<std::string>("hidden_act", "silu", "only 'silu' is built");
-  keys.only<bool>("attention_bias", false, "biases in attention are not built");
-  keys.only<int64_t>("moe_layer_freq", 1, "every layer after the dense ones has experts");
-  keys.only<std::string>("topk_method", "noaux_tc", "only 'noaux_tc' is built");
-  if (keys.find("quantization_config") != nullptr) {
-    config_error("{}: 'quantization_config': quantised weights are not read; convert the model to BF16 first",
-                 place);
-  }
+  check_keys(root, place, warnings);
   ModelConfig c;
   c.vocab_size = keys.required<int64_t>("vocab_size");
   c.hidden_size = keys.required<int64_t>("hidden_size");
   c.num_hidden_layers = keys.required<int64_t>("num_hidden_layers");
   c.intermediate_size = keys.required<int64_t>("intermediate_size");
   c.first_k_dense_replace = keys.required<int64_t>("first_k_dense_replace");
-  c.rms_norm_eps = keys.required<double>("rms_norm_eps");
+  c.rms_norm_eps = keys.optional<double>("rms_norm_eps", 1e-6);
   c.initializer_range = keys.optional<double>("initializer_range", c.initializer_range);
   c.tie_word_embeddings = keys.optional<bool>("tie_word_embeddings", false);
   c.max_position_embeddings = keys.required<int64_t>("max_position_embeddings");
 
   c.num_attention_heads = keys.required<int64_t>("num_attention_heads");
-  keys.only<int64_t>("num_key_value_heads", c.num_attention_heads, "latent attention has as many as heads");
+  if (!root.contains("q_lora_rank")) {
+    config_error("{}: 'q_lora_rank' is missing; null stands for queries projected directly", place);
+  }
   c.q_lora_rank = keys.optional<int64_t>("q_lora_rank", 0);
   c.kv_lora_rank = keys.required<int64_t>("kv_lora_rank");
   c.qk_nope_head_dim = keys.required<int64_t>("qk_nope_head_dim");
   c.qk_rope_head_dim = keys.required<int64_t>("qk_rope_head_dim");
   c.v_head_dim = keys.required<int64_t>("v_head_dim");
-  c.rope_interleave = keys.optional<bool>("rope_interleave", true);
-  read_rope(root, keys, place, c);
+  read_rope(keys, place, c);
 
   c.n_routed_experts = keys.required<int64_t>("n_routed_experts");
   c.num_experts_per_tok = keys.required<int64_t>("num_experts_per_tok");
-  c.n_shared_experts = keys.optional<int64_t>("n_shared_experts", 0);
+  // A flag of null is off to Transformers.
+  const auto flag = [&](const char* key) { return keys.optional<bool>(key, !root.contains(key)); };
+  // What is absent is what Transformers takes it for; no shared experts are 0, or null in old files.
+  c.n_shared_experts = root.contains("n_shared_experts") ? keys.optional<int64_t>("n_shared_experts", 0) : 1;
   c.moe_intermediate_size = keys.required<int64_t>("moe_intermediate_size");
-  c.n_group = keys.optional<int64_t>("n_group", 1);
-  c.topk_group = keys.optional<int64_t>("topk_group", 1);
-  c.norm_topk_prob = keys.optional<bool>("norm_topk_prob", true);
-  const std::string scores = keys.optional<std::string>("scoring_func", "sigmoid");
-  if (scores != "sigmoid" && scores != "softmax") {
-    config_error("{}: 'scoring_func' is '{}', accepted are 'sigmoid' and 'softmax'", place, printable(scores));
-  }
-  c.sigmoid_scores = scores == "sigmoid";
-  c.routed_scaling_factor = keys.optional<double>("routed_scaling_factor", 1.0);
+  c.n_group = keys.optional<int64_t>("n_group", 8);
+  c.topk_group = keys.optional<int64_t>("topk_group", 4);
+  c.norm_topk_prob = flag("norm_topk_prob");
+  c.rope_interleave = flag("rope_interleave");
+  c.sigmoid_scores = keys.optional<std::string>("scoring_func", "sigmoid") == "sigmoid";
+  c.routed_scaling_factor = keys.optional<double>("routed_scaling_factor", 2.5);
   c.num_nextn_predict_layers = keys.optional<int64_t>("num_nextn_predict_layers", 0);
   read_heddle(keys, place, c);
   try {
@@ -185,18 +200,7 @@ ModelConfig model_config_from_json(const json& root, const std::string& place) {
 }
 
 ModelConfig read_model_config(const std::string& path) {
-  const std::string text = read_file(path, kMostConfigBytes);
-  const auto shallow = [&](int depth, json::parse_event_t, json&) {
-    if (depth > kMostNesting) config_error("{}: nested deeper than {}", path, kMostNesting);
-    return true;
-  };
-  json root;
-  try {
-    root = json::parse(text, shallow);
-  } catch (const json::exception& error) {
-    config_error("{}: not JSON: {}", path, printable(error.what()));
-  }
-  return model_config_from_json(root, path);
+  return model_config_from_json(parse_json(read_file(path, kMostConfigBytes), path, kMostNesting), path);
 }
 
 nlohmann::ordered_json model_config_to_json(const ModelConfig& c) {
@@ -232,9 +236,11 @@ nlohmann::ordered_json model_config_to_json(const ModelConfig& c) {
                          {"factor", y.factor},
                          {"original_max_position_embeddings", y.original_max_position_embeddings},
                          {"beta_fast", y.beta_fast},
-                         {"beta_slow", y.beta_slow},
-                         {"mscale", y.mscale},
-                         {"mscale_all_dim", y.mscale_all_dim}};
+                         {"beta_slow", y.beta_slow}};
+    if (y.mscale != 0) j["rope_scaling"]["mscale"] = y.mscale;
+    if (y.mscale_all_dim != 0) j["rope_scaling"]["mscale_all_dim"] = y.mscale_all_dim;
+    if (y.attention_factor != 0) j["rope_scaling"]["attention_factor"] = y.attention_factor;
+    if (!y.truncate) j["rope_scaling"]["truncate"] = false;
     if (y.original_max_position_embeddings ==
         static_cast<double>(static_cast<int64_t>(y.original_max_position_embeddings))) {
       j["rope_scaling"]["original_max_position_embeddings"] =

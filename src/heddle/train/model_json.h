@@ -6,15 +6,17 @@
 
 #include <nlohmann/json_fwd.hpp>
 #include <string>
+#include <vector>
 
 #include "heddle/model/model_config.h"
 
 namespace heddle::train {
 
 /// `place` (a file's name) begins every message. ConfigError names the key that is missing, of the wrong type, or
-/// asks for what is not built (quantised weights, attention biases, another architecture). Keys that do not bear on
-/// the model are passed over. The result is validated.
-model::ModelConfig model_config_from_json(const nlohmann::json& json, const std::string& place);
+/// asks for what is not built (see config_keys.h). Keys without a known meaning are added to `warnings` unless
+/// null; those that do not bear on the model are passed over. The result is validated.
+model::ModelConfig model_config_from_json(const nlohmann::json& json, const std::string& place,
+                                          std::vector<std::string>* warnings = nullptr);
 
 /// Reads a config.json.
 model::ModelConfig read_model_config(const std::string& path);

@@ -129,8 +129,9 @@ TokenizerSpec tokenizer_for(DocumentSource& source, int64_t vocabulary, const Pl
     const Tokenizer tokenizer(spec, places.tokenizer);
     // A tokenizer trained on little text may have fewer tokens than asked for; the record tells so.
     const Json record = read_record(places.record);
-    const bool asked_before = record.is_object() && record.contains("inputs") &&
-                              record["inputs"].value("vocabulary", int64_t{-1}) == vocabulary;
+    const bool asked_before = record.is_object() && record.contains("inputs") && record["inputs"].is_object() &&
+                              record["inputs"].contains("vocabulary") &&
+                              record["inputs"]["vocabulary"] == vocabulary;
     if (tokenizer.vocabulary() != vocabulary && !asked_before) {
       config_error("{} has {} tokens, {} are asked for: remove it, name another folder, or ask for {}",
                    places.tokenizer, tokenizer.vocabulary(), vocabulary, tokenizer.vocabulary());

@@ -3,7 +3,9 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
-#include "heddle/train/model_json.h"
+#include "heddle/base/error.h"
+#include "heddle/base/escaped.h"
+#include "heddle/train/json_text.h"
 #include "heddle/train/output_file.h"
 
 namespace heddle::train {
@@ -104,16 +106,7 @@ std::string profile_text(const cost::MachineProfile& p) {
 
 cost::MachineProfile parse_profile(const std::string& text, const std::string& place) {
   const Reader reader(place);
-  const auto shallow = [](int depth, Json::parse_event_t, Json&) {
-    if (depth > 8) throw std::length_error("nested too deeply");
-    return true;
-  };
-  Json json;
-  try {
-    json = Json::parse(text, shallow);
-  } catch (const std::exception& error) {
-    reader.refuse("no machine profile: {}", error.what());
-  }
+  const Json json = parse_json(text, place, 8);
   if (!json.is_object()) reader.refuse("no machine profile");
   const int version = static_cast<int>(reader.number(json, "heddle_profile", 0, 1e6));
   if (version != kProfileVersion) {
@@ -146,7 +139,7 @@ cost::MachineProfile parse_profile(const std::string& text, const std::string& p
       link.over = each;
       known = true;
     }
-    if (!known) reader.refuse("'links' over '{}', accepted: threads, node, nodes", over.substr(0, 40));
+    if (!known) reader.refuse("'links' over '{}', accepted: threads, node, nodes", escaped(over, 40));
     link.ranks = static_cast<int>(reader.value(row[1], "ranks", 2, 1e7));
     link.bytes = reader.value(row[2], "bytes", 1, 1e15);
     link.us = reader.value(row[3], "us", 0, 1e12);
@@ -165,7 +158,7 @@ cost::MachineProfile parse_profile(const std::string& text, const std::string& p
       s.dtype = each;
       known = true;
     }
-    if (!known) reader.refuse("'ops' of type '{}', accepted: bf16, f32, f64", dtype.substr(0, 40));
+    if (!known) reader.refuse("'ops' of type '{}', accepted: bf16, f32, f64", escaped(dtype, 40));
     time.threads = static_cast<int>(reader.value(row[2], "threads", 1, kMostCores));
     s.rows = reader.value(row[3], "rows", 0, 1e15);
     s.in = reader.value(row[4], "in", 0, 1e15);

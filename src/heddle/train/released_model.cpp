@@ -5,20 +5,18 @@
 #include <filesystem>
 #include <functional>
 #include <map>
-#include <memory>
 #include <nlohmann/json.hpp>
 #include <set>
 
 #include "heddle/base/error.h"
 #include "heddle/train/model_json.h"
 #include "heddle/train/output_file.h"
-#include "heddle/train/safetensors.h"
+#include "heddle/train/released_files.h"
 
 namespace heddle::train {
 
 namespace {
 
-constexpr int64_t kMostIndexBytes = 100'000'000;
 constexpr int64_t kMostTokenizerBytes = 1'000'000'000;
 constexpr int64_t kChunkElements = 1 << 16;
 constexpr std::string_view kEmbedding = "model.embed_tokens.weight", kHead = "lm_head.weight";
@@ -45,66 +43,6 @@ void for_each_run(const LogicalTensor& tensor, int64_t first, int64_t count,
   }
   HEDDLE_CHECK(count == 0, "'{}' ends {} elements too early", tensor.name, count);
 }
-
-// All files of a released model.
-class ReleasedFiles {
- public:
-  explicit ReleasedFiles(const std::string& path) : path_(path) {
-    namespace fs = std::filesystem;
-    std::error_code ignored;
-    if (!fs::is_directory(path, ignored)) {
-      open(path);
-      return;
-    }
-    const fs::path folder(path), whole = folder / "model.safetensors",
-                                 index = folder / "model.safetensors.index.json";
-    if (fs::exists(whole, ignored)) {
-      open(whole.string());
-    } else if (fs::exists(index, ignored)) {
-      for (const std::string& name : shards(index.string())) open((folder / name).string());
-    } else {
-      config_error("{}: neither model.safetensors nor model.safetensors.index.json in it", path);
-    }
-  }
-
-  const StoredTensor* find(std::string_view name) const {
-    const auto at = tensors_.find(name);
-    return at == tensors_.end() ? nullptr : at->second;
-  }
-  const std::map<std::string, const StoredTensor*, std::less<>>& tensors() const { return tensors_; }
-  const std::string& path() const { return path_; }
-
- private:
-  void open(const std::string& path) {
-    files_.push_back(std::make_unique<SafetensorsFile>(path));
-    for (const StoredTensor& tensor : files_.back()->tensors()) {
-      if (!tensors_.emplace(tensor.name, &tensor).second) {
-        config_error("{}: tensor '{}' stands in another file of the model too", path, printable(tensor.name));
-      }
-    }
-  }
-
-  // The files that an index names, each a plain name beside it.
-  static std::set<std::string> shards(const std::string& index) {
-    std::set<std::string> names;
-    try {
-      const nlohmann::json json = nlohmann::json::parse(read_file(index, kMostIndexBytes));
-      for (const auto& [tensor, file] : json.at("weight_map").items()) names.insert(file.get<std::string>());
-    } catch (const nlohmann::json::exception& error) {
-      config_error("{}: no index of tensors: {}", index, printable(error.what()));
-    }
-    for (const std::string& name : names) {
-      if (name.empty() || name.find('/') != std::string::npos || !name.ends_with(".safetensors")) {
-        config_error("{}: '{}' is no file beside it", index, printable(name));
-      }
-    }
-    return names;
-  }
-
-  std::string path_;
-  std::vector<std::unique_ptr<SafetensorsFile>> files_;
-  std::map<std::string, const StoredTensor*, std::less<>> tensors_;
-};
 
 // Copies that released files repeat: of the embedding and the head in every prediction module, of the embedding as
 // head of a tied model. The name of the original, or "".
@@ -176,6 +114,7 @@ void import_released(const std::string& path, const std::vector<ParameterTensor>
   const bool has_head = used.contains(kHead);
   for (const auto& [name, stored] : files.tensors()) {
     if (used.contains(name) || name.ends_with("rotary_emb.inv_freq")) continue;
+    if (stored->bytes.empty()) continue;  // Transformers stores shared experts of width 0
     const StoredTensor* original = files.find(original_of(name, has_head));
     if (original == nullptr) {
       unknown.push_back(printable(name));

@@ -36,7 +36,7 @@ std::vector<ReleasedSlice> released_slices(const std::vector<ParameterTensor>& p
 /// Values are converted to the parameter's type. ConfigError when a tensor is missing or has another shape, or when
 /// a tensor of the files goes nowhere; the message lists the first of each. Nothing is written before all is
 /// checked. Repeated copies of the embedding and the head (tied models, prediction modules) are checked to be
-/// copies.
+/// copies. Tensors without elements may be there.
 void import_released(const std::string& path, const std::vector<ParameterTensor>& parameters);
 
 /// Writes folder/config.json and folder/model.safetensors with values as `stored` (f32, bf16 or f64; the selection

@@ -11,7 +11,10 @@
 #include <map>
 
 #include "heddle/base/error.h"
+#include "heddle/base/escaped.h"
+#include "heddle/base/letter.h"
 #include "heddle/train/exact_layout.h"
+#include "heddle/train/toml_text.h"
 
 namespace heddle::train {
 
@@ -19,18 +22,19 @@ namespace {
 
 using Kind = Setting::Kind;
 
-// The beginning of a text from outside, on one line.
-std::string shown(std::string_view text) {
-  std::string out;
-  for (const char c : text.substr(0, 60)) out += static_cast<unsigned char>(c) < 0x20 || c == 0x7f ? '?' : c;
-  if (text.size() > 60) out += "...";
-  return out;
-}
+std::string shown(std::string_view text) { return escaped(text, 60); }
 
-// A message of ours about a text from outside.
-std::string shown_whole(std::string text) {
-  for (char& c : text) c = static_cast<unsigned char>(c) < 0x20 || c == 0x7f ? '?' : c;
-  return text;
+// What a word of a configuration may not hold: it goes into messages, the report and names of files.
+std::string forbidden(std::string_view word, bool text) {
+  for (size_t at = 0; at < word.size();) {
+    const Letter letter = first_letter(word.substr(at));
+    if (!letter.valid) return fmt::format("the byte '{}', which is no UTF-8", escaped(word.substr(at, 1)));
+    if (is_control(letter.code) && (!text || letter.code == 0)) {
+      return fmt::format("the control character '{}'", escaped(word.substr(at, letter.bytes)));
+    }
+    at += letter.bytes;
+  }
+  return "";
 }
 
 std::string leaf_of(std::string_view key) { return std::string(key.substr(key.rfind('.') + 1)); }
@@ -61,13 +65,15 @@ class Reader {
  public:
   Reader(std::string file) : file_(std::move(file)) {}
 
-  RunConfig read(std::string_view text, const std::vector<std::string>& overrides) {
+  RunConfig read(std::string_view text, const std::vector<std::string>& overrides,
+                 std::vector<std::string>* warnings) {
+    check_toml(text, file_);
     toml::table table;
     try {
       table = toml::parse(text, file_);
     } catch (const toml::parse_error& error) {
       config_error("{}:{}:{}: {}", file_, error.source().begin.line, error.source().begin.column,
-                   shown(error.description()));
+                   toml_complaint(error.description()));
     }
     collect(table, "");
     for (const std::string& given : overrides) collect(given);
@@ -85,7 +91,7 @@ class Reader {
     }
     if (const auto at = bases_.find("model.hf"); at != bases_.end()) {
       try {
-        config_.model = read_huggingface_config(at->second);
+        config_.model = read_huggingface_config(at->second, warnings);
       } catch (const ConfigError& error) {
         config_error("{}: model.hf: {}", place_of("model.hf"), error.what());
       }
@@ -96,6 +102,13 @@ class Reader {
     }
     for (const auto& [setting, value] : given_) setting->set(config_, value);
     check();
+    if (warnings != nullptr && config_.model.router_is_without_gradient()) {
+      warnings->push_back(
+          fmt::format("{}: model.norm_topk_prob with model.num_experts_per_tok = 1 makes every gate 1: the loss of "
+                      "tokens does not "
+                      "reach the router, which learns from balance losses alone",
+                      place_of("model.norm_topk_prob")));
+    }
     return config_;
   }
 
@@ -262,11 +275,13 @@ class Reader {
       }
       if (word.size() > 4096)
         config_error("{}: {} has {} bytes, at most 4096 are accepted", place, s.key, word.size());
-      if (word.find('\0') != std::string::npos) config_error("{}: {} holds a zero byte", place, s.key);
+      if (const std::string found = forbidden(word, s.text); !found.empty()) {
+        config_error("{}: {} is '{}', which holds {}", place, s.key, shown(word), found);
+      }
       try {
         if (s.check) s.check(word);
       } catch (const ConfigError& error) {
-        config_error("{}: {}: {}", place, s.key, shown_whole(error.what()));
+        config_error("{}: {}: {}", place, s.key, escaped(error.what()));
       }
     } else if (s.kind == Kind::boolean) {
       if (s.words == std::vector<std::string>{"true"} && !std::get<bool>(value)) {
@@ -365,21 +380,22 @@ class Reader {
 }  // namespace
 
 RunConfig parse_run_config(std::string_view text, const std::string& place,
-                           const std::vector<std::string>& overrides) {
+                           const std::vector<std::string>& overrides, std::vector<std::string>* warnings) {
   if (text.size() > static_cast<size_t>(kMostConfigBytes)) {
     config_error("{}: larger than {} bytes, no configuration", place, kMostConfigBytes);
   }
-  return Reader(place).read(text, overrides);
+  return Reader(place).read(text, overrides, warnings);
 }
 
-RunConfig read_run_config(const std::string& path, const std::vector<std::string>& overrides) {
+RunConfig read_run_config(const std::string& path, const std::vector<std::string>& overrides,
+                          std::vector<std::string>* warnings) {
   std::ifstream file(path, std::ios::binary);
   if (!file) config_error("{}: cannot be read: {}", path, std::strerror(errno));
   std::string text(static_cast<size_t>(kMostConfigBytes) + 1, '\0');
   file.read(text.data(), static_cast<std::streamsize>(text.size()));
   if (file.bad()) config_error("{}: cannot be read: {}", path, std::strerror(errno));
   text.resize(static_cast<size_t>(file.gcount()));
-  return parse_run_config(text, path, overrides);
+  return parse_run_config(text, path, overrides, warnings);
 }
 
 }  // namespace heddle::train

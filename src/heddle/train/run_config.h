@@ -127,6 +127,7 @@ struct Setting {
   std::string meaning;
   double least = 0, most = 0;      // of numbers, both accepted
   std::vector<std::string> words;  // accepted words; empty: any. Of a list: those that may stand in it
+  bool text = false;               // of words: control characters are accepted, for it is never part of a message
   /// Of a list, as one text with commas: ConfigError, without a place, when it is not accepted. Null: always.
   std::function<void(const std::string&)> check;
   std::function<Value(const RunConfig&)> get;
@@ -151,14 +152,19 @@ model::ModelConfig preset(std::string_view name);
 
 /// The model of a Hugging Face config.json of the DeepSeek-V2 and V3 families. ConfigError naming file and key
 /// where it is broken, too large, of another architecture, or asks for something that Heddle computes otherwise.
-model::ModelConfig read_huggingface_config(const std::string& path);
+/// What was passed over or taken otherwise is added to `warnings` unless null. Prediction layers that the weights
+/// in the same folder lack are not counted.
+model::ModelConfig read_huggingface_config(const std::string& path, std::vector<std::string>* warnings = nullptr);
 
 /// Reads and checks a file with `overrides` ("key=value") on top. ConfigError, always one line that begins with the
-/// place ("file:line:column: " or "--set key=value: ").
-RunConfig read_run_config(const std::string& path, const std::vector<std::string>& overrides = {});
+/// place ("file:line:column: " or "--set key=value: "). What is accepted but hardly meant is added to `warnings`,
+/// one line each, unless null.
+RunConfig read_run_config(const std::string& path, const std::vector<std::string>& overrides = {},
+                          std::vector<std::string>* warnings = nullptr);
 /// The same from a text; `place` stands for the file's name.
 RunConfig parse_run_config(std::string_view text, const std::string& place,
-                           const std::vector<std::string>& overrides = {});
+                           const std::vector<std::string>& overrides = {},
+                           std::vector<std::string>* warnings = nullptr);
 
 /// The whole configuration as TOML; parsing it gives the same configuration.
 std::string toml_of(const RunConfig& config);

@@ -2,13 +2,17 @@
 //
 // Sources: the config.json files released with DeepSeek-V2-Lite and DeepSeek-V3. A file of the V2 family is put
 // into V3's words first; model_json reads those. What Heddle would compute otherwise is refused.
+#include <algorithm>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "heddle/base/error.h"
+#include "heddle/base/escaped.h"
+#include "heddle/train/json_text.h"
 #include "heddle/train/model_json.h"
 #include "heddle/train/output_file.h"
+#include "heddle/train/released_files.h"
 #include "heddle/train/run_config.h"
-#include "heddle/train/safetensors.h"
 
 namespace heddle::train {
 
@@ -83,10 +87,6 @@ struct Preset {
 constexpr Preset kPresets[] = {
     {"demo", demo}, {"deepseek-v2-lite", deepseek_v2_lite}, {"deepseek-v3", deepseek_v3}};
 
-std::string shown(const Json& value) {
-  return printable(value.dump(-1, ' ', true, Json::error_handler_t::replace));
-}
-
 bool is_v2(const Json& json, const std::string& place) {
   std::string architecture;
   for (const char* key : {"model_type", "architectures"}) {
@@ -97,7 +97,7 @@ bool is_v2(const Json& json, const std::string& place) {
   if (architecture == "DeepseekV2ForCausalLM" || architecture == "deepseek_v2") return true;
   if (architecture == "DeepseekV3ForCausalLM" || architecture == "deepseek_v3") return false;
   config_error("{}: the architecture is '{}', accepted: DeepseekV2ForCausalLM, DeepseekV3ForCausalLM", place,
-               printable(architecture));
+               escaped(architecture, 60));
 }
 
 // The V2 family in the words of V3: softmax scores, no bias on the choice, other defaults.
@@ -108,7 +108,9 @@ void rewrite_v2(Json& json, const std::string& place) {
     return value;
   };
   json["model_type"] = "deepseek_v3";
-  or_default("scoring_func", "softmax");
+  if (or_default("scoring_func", "softmax") != "softmax") {
+    config_error("{}: 'scoring_func' is {}: the V2 family has \"softmax\"", place, shown(json["scoring_func"]));
+  }
   const Json method = or_default("topk_method", "greedy");
   // group_limited_greedy ranks a group by its best expert; Heddle ranks it by its best two.
   const bool all_groups = or_default("topk_group", 1) == or_default("n_group", 1);
@@ -118,14 +120,53 @@ void rewrite_v2(Json& json, const std::string& place) {
   }
   json["topk_method"] = "noaux_tc";
   json["n_group"] = json["topk_group"] = 1;
-  // The released code of V2 scales only gates that it did not normalise; later code scales both.
-  if (or_default("norm_topk_prob", false) == true && or_default("routed_scaling_factor", 1.0) != 1.0) {
-    config_error(
-        "{}: 'norm_topk_prob' with 'routed_scaling_factor' {} means two things in the V2 family, accepted is 1",
-        place, shown(json["routed_scaling_factor"]));
+  // The released code of V2 normalises gates and then does not scale them; Transformers scales and never
+  // normalises.
+  if (or_default("norm_topk_prob", false) != false) {
+    config_error("{}: 'norm_topk_prob' is {}: in the V2 family it means two things, accepted is false", place,
+                 shown(json["norm_topk_prob"]));
   }
+  or_default("routed_scaling_factor", 1.0);
+  if (or_default("rope_interleave", true) != true) {
+    config_error("{}: 'rope_interleave' is {}: the V2 family rotates neighbours", place,
+                 shown(json["rope_interleave"]));
+  }
+  if (!json.contains("n_shared_experts")) json["n_shared_experts"] = 2;
   or_default("first_k_dense_replace", 0);
   json["heddle"]["topk_bias"] = false;
+}
+
+// Transformers has second names for some keys.
+void rename_keys(Json& json, const std::string& place) {
+  constexpr std::pair<const char*, const char*> kNames[] = {{"num_local_experts", "n_routed_experts"},
+                                                            {"num_experts", "n_routed_experts"},
+                                                            {"num_mtp_layers", "num_nextn_predict_layers"}};
+  for (const auto& [other, ours] : kNames) {
+    const Json value = json.value(other, Json());
+    if (value.is_null()) continue;
+    Json& known = json[ours];
+    if (known.is_null()) known = value;
+    if (known != value) {
+      config_error("{}: '{}' is {} and '{}' {}: they are one key", place, other, shown(value), ours, shown(known));
+    }
+  }
+}
+
+// Transformers writes num_nextn_predict_layers = 1 unless told otherwise, also where no such layer was ever
+// trained. A released model has the layers that lie beside its configuration.
+void count_prediction_layers(ModelConfig& config, const std::string& path, std::vector<std::string>* warnings) {
+  if (config.num_nextn_predict_layers == 0) return;
+  const auto names = released_names(std::filesystem::path(path).parent_path().string());
+  if (!names) return;
+  const std::string layer = fmt::format("model.layers.{}.", config.num_hidden_layers);
+  if (std::any_of(names->begin(), names->end(), [&](const auto& name) { return name.starts_with(layer); })) return;
+  if (warnings != nullptr) {
+    warnings->push_back(
+        fmt::format("{}: 'num_nextn_predict_layers' is {}, but the weights beside it have no such "
+                    "layer: taken as 0",
+                    path, config.num_nextn_predict_layers));
+  }
+  config.num_nextn_predict_layers = 0;
 }
 
 }  // namespace
@@ -143,26 +184,32 @@ ModelConfig preset(std::string_view name) {
   config_error("no preset '{}', accepted: {}", name, fmt::join(preset_names(), ", "));
 }
 
-ModelConfig read_huggingface_config(const std::string& path) {
-  const std::string text = read_file(path, kMostConfigBytes);
-  const auto shallow = [&](int depth, Json::parse_event_t, Json&) {
-    if (depth > 16) config_error("{}: nested deeper than 16", path);
-    return true;
-  };
-  Json json;
-  try {
-    json = Json::parse(text, shallow);
-  } catch (const Json::exception& error) {
-    config_error("{}: not JSON: {}", path, printable(error.what()));
-  }
+ModelConfig read_huggingface_config(const std::string& path, std::vector<std::string>* warnings) {
+  constexpr int kMostNesting = 16;
+  Json json = parse_json(read_file(path, kMostConfigBytes), path, kMostNesting);
   if (!json.is_object()) config_error("{}: not a JSON object", path);
-  if (is_v2(json, path)) rewrite_v2(json, path);
+  const Json own = json.value("heddle", Json());
+  if (!own.is_null() && !own.is_object())
+    config_error("{}: 'heddle' is {}, an object is expected", path, shown(own));
+  rename_keys(json, path);
+  if (is_v2(json, path)) {
+    rewrite_v2(json, path);
+  } else if (own.is_null() && json.value("scoring_func", Json()) == "softmax") {
+    config_error("{}: 'scoring_func' is \"softmax\": the V3 family has \"sigmoid\"", path);
+  }
   json.erase("quantization_config");  // of the released weights, which are not read here
   const Json alpha = json.value("aux_loss_alpha", Json());
   if (alpha.is_number() && json.value("seq_aux", Json(true)) == true) {
     json["heddle"].emplace("sequence_aux_loss_alpha", alpha);
+  } else if (alpha.is_number() && alpha != 0 && warnings != nullptr) {
+    warnings->push_back(
+        fmt::format("{}: 'aux_loss_alpha' is {} over the whole batch (seq_aux is false), which is not "
+                    "built: taken as 0",
+                    path, shown(alpha)));
   }
-  return model_config_from_json(json, path);
+  ModelConfig config = model_config_from_json(json, path, warnings);
+  count_prediction_layers(config, path, warnings);
+  return config;
 }
 
 }  // namespace heddle::train

@@ -51,8 +51,10 @@ class Table {
     add<members...>(std::move(key), Setting::Kind::boolean, std::move(meaning));
   }
   template <auto... members>
-  void word(std::string key, std::string meaning, std::vector<std::string> accepted = {}) {
-    add<members...>(std::move(key), Setting::Kind::word, std::move(meaning)).words = std::move(accepted);
+  Setting& word(std::string key, std::string meaning, std::vector<std::string> accepted = {}) {
+    Setting& s = add<members...>(std::move(key), Setting::Kind::word, std::move(meaning));
+    s.words = std::move(accepted);
+    return s;
   }
   template <auto... members>
   void bytes(std::string key, double least, double most, std::string meaning) {
@@ -73,16 +75,17 @@ class Table {
   }
   template <auto member>
   void yarn(const char* name, double least, std::string meaning) {
+    using Member = std::decay_t<decltype(std::declval<Yarn&>().*member)>;
     Setting& s = all_.emplace_back();
     s.key = std::string("model.rope_scaling.") + name;
-    s.kind = Setting::Kind::number;
+    s.kind = std::is_same_v<Member, bool> ? Setting::Kind::boolean : Setting::Kind::number;
     s.meaning = std::move(meaning);
     s.least = least;
     s.most = 1e9;
     s.get = [](const RunConfig& c) { return Value(c.model.rope_scaling.value_or(Yarn{}).*member); };
     s.set = [](RunConfig& c, const Value& v) {
       if (!c.model.rope_scaling) c.model.rope_scaling.emplace();
-      (*c.model.rope_scaling).*member = std::get<double>(v);
+      (*c.model.rope_scaling).*member = std::get<Member>(v);
     };
     s.present = [](const RunConfig& c) { return c.model.rope_scaling.has_value(); };
   }
@@ -169,8 +172,14 @@ void model_settings(Table& t) {
                            "YaRN: rotations over the old context above which a frequency stays.");
   t.yarn<&Yarn::beta_slow>("beta_slow", kTiny,
                            "YaRN: rotations over the old context below which it is stretched whole.");
-  t.yarn<&Yarn::mscale>("mscale", 0, "YaRN: factor of the correction of attention's temperature.");
-  t.yarn<&Yarn::mscale_all_dim>("mscale_all_dim", 0, "YaRN: the same for all dimensions of a head.");
+  t.yarn<&Yarn::mscale>("mscale", 0,
+                        "YaRN: factor of the correction of attention's temperature; counts only beside "
+                        "mscale_all_dim. 0: not given.");
+  t.yarn<&Yarn::mscale_all_dim>("mscale_all_dim", 0, "YaRN: the same for all dimensions of a head. 0: not given.");
+  t.yarn<&Yarn::attention_factor>("attention_factor", 0,
+                                  "YaRN: what rotated queries and keys are multiplied by; 0 takes it from factor "
+                                  "and the mscales.");
+  t.yarn<&Yarn::truncate>("truncate", 0, "YaRN: the ramp between the two betas begins and ends at whole pairs.");
 }
 
 void data_settings(Table& t) {
@@ -218,7 +227,8 @@ void train_settings(Table& t) {
   t.integer<n, &Train::eval_every>("train.eval_every", 0, 1e12,
                                    "Steps between looks at the held-out text; 0: never.");
   t.integer<n, &Train::eval_sequences>("train.eval_sequences", 0, 1e9, "Held-out sequences of one look.");
-  t.word<n, &Train::sample_prompt>("train.sample_prompt", "Text that the model continues at each look.");
+  t.word<n, &Train::sample_prompt>("train.sample_prompt", "Text that the model continues at each look.").text =
+      true;
   t.integer<n, &Train::sample_tokens>("train.sample_tokens", 0, 1 << 20, "Tokens of that continuation; 0: none.");
   t.number<n, &Train::sample_temperature>("train.sample_temperature", 0, 100,
                                           "Its temperature; 0: always the likeliest token.");

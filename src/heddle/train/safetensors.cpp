@@ -9,6 +9,7 @@
 #include <tuple>
 
 #include "heddle/base/error.h"
+#include "heddle/base/escaped.h"
 
 namespace heddle::train {
 
@@ -206,14 +207,7 @@ int64_t size_of(StoredType type) {
   return kSizes[static_cast<size_t>(type)];
 }
 
-std::string printable(std::string_view name) {
-  constexpr size_t kMost = 100;
-  std::string text(name.substr(0, kMost));
-  for (char& c : text) {
-    if (static_cast<unsigned char>(c) < 32 || c == 127) c = '?';
-  }
-  return name.size() > kMost ? text + "…" : text;
-}
+std::string printable(std::string_view name) { return escaped(name, 100); }
 
 void StoredTensor::read(int64_t first, int64_t count, Dtype to, void* into) const {
   HEDDLE_CHECK(first >= 0 && count >= 0 && first <= elements() - count, "elements {}+{} of '{}', which has {}",

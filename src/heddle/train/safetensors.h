@@ -96,7 +96,7 @@ class SafetensorsWriter {
   int64_t promised_bytes_ = 0;
 };
 
-/// A name from outside as it may stand in a one-line message: control bytes shown as '?', cut after 100 bytes.
+/// A name from outside as it may stand in a one-line message (base/escaped.h), cut after 100 bytes.
 std::string printable(std::string_view name);
 
 }  // namespace heddle::train

@@ -14,7 +14,7 @@
 #include <string>
 #include <vector>
 
-#include "heddle/train/mapped_file.h"
+#include "heddle/train/input_file.h"
 #include "heddle/train/output_file.h"
 #include "heddle/train/tokenizer.h"
 
@@ -43,13 +43,16 @@ class TokenFileWriter {
 
 class TokenFile {
  public:
-  /// Maps PREFIX.bin and PREFIX.idx. ConfigError naming the file and what is wrong unless every size agrees.
+  /// Opens PREFIX.bin and PREFIX.idx, of which nothing is kept in memory. ConfigError naming the file and what is
+  /// wrong unless every size agrees. Reads below raise SystemError when a file was cut short since.
   explicit TokenFile(const std::string& prefix);
 
   int64_t documents() const { return documents_; }
   int64_t tokens() const { return tokens_; }
   /// The position of a document's first token; `documents()` gives tokens().
   int64_t document_begin(int64_t document) const;
+  /// The same for documents first, first + 1, …: two reads, mostly, for all of them.
+  void document_begins(int64_t first, std::span<int64_t> begins) const;
   /// Copies ids from `position` on. The ids are not checked.
   void read(int64_t position, std::span<TokenId> ids) const;
   /// ConfigError naming file, position, id and limit if an id within the range is negative or not below
@@ -59,13 +62,13 @@ class TokenFile {
   const std::string& bin_path() const { return bin_.path(); }
 
  private:
-  int64_t sequence_begin(int64_t sequence) const;
+  void check_sequences();
+  void check_marks() const;
 
-  MappedFile idx_, bin_;
+  InputFile idx_, bin_;
   bool narrow_ = false;
   int64_t sequences_ = 0, documents_ = 0, tokens_ = 0;
-  const uint8_t* offsets_ = nullptr;  // unaligned i64
-  const uint8_t* marks_ = nullptr;    // unaligned i64
+  int64_t offsets_at_ = 0, marks_at_ = 0;  // bytes of .idx at which these tables of i64 begin
 };
 
 }  // namespace heddle::train

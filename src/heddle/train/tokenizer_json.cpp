@@ -6,6 +6,8 @@
 #include <unordered_map>
 
 #include "heddle/base/error.h"
+#include "heddle/base/escaped.h"
+#include "heddle/train/json_text.h"
 #include "heddle/train/output_file.h"
 #include "heddle/train/utf8.h"
 
@@ -56,12 +58,6 @@ std::string to_alphabet(std::string_view bytes) {
   return text;
 }
 
-std::string shown(const Json& value) {
-  std::string text = value.dump(-1, ' ', true, Json::error_handler_t::replace);
-  if (text.size() > 60) text = text.substr(0, 57) + "...";
-  return text;
-}
-
 // A value of the document together with its path, so that each complaint can name it.
 struct Node {
   const Json* value;
@@ -70,7 +66,7 @@ struct Node {
 
   template <class... Args>
   [[noreturn]] void refuse(fmt::format_string<Args...> text, Args&&... args) const {
-    config_error("{}: {}: {}", *file, path, fmt::format(text, std::forward<Args>(args)...));
+    config_error("{}: {}: {}", *file, escaped(path, 200), escaped(fmt::format(text, std::forward<Args>(args)...)));
   }
   // The member, or a null value if there is none.
   Node at(const char* key) const {
@@ -111,19 +107,7 @@ Json parse_bounded(std::string_view text, const std::string& name) {
   if (text.size() > static_cast<size_t>(kMostFileBytes)) {
     config_error("{}: {} bytes, at most {} are read", name, text.size(), kMostFileBytes);
   }
-  const auto watch = [&](int depth, Json::parse_event_t, Json&) {
-    if (depth > kMostDepth) config_error("{}: nested more than {} deep", name, kMostDepth);
-    return true;
-  };
-  try {
-    return Json::parse(text.begin(), text.end(), watch);
-  } catch (const Json::exception& error) {
-    std::string what = error.what();  // "[json.exception.parse_error.101] parse error at line 1, column 2: ..."
-    const size_t from = what.find("] ");
-    if (from != std::string::npos) what = what.substr(from + 2);
-    if (what.size() > 160) what = what.substr(0, 157) + "...";
-    config_error("{}: not JSON: {}", name, replace_invalid_utf8(what));
-  }
+  return parse_json(text, name, kMostDepth);
 }
 
 void read_pre_tokenizer(const Node& node, TokenizerSpec& spec, bool& byte_level, int depth) {

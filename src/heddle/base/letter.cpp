@@ -1,4 +1,4 @@
-#include "heddle/observe/utf8.h"
+#include "heddle/base/letter.h"
 
 namespace heddle {
 
