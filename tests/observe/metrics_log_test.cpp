@@ -172,9 +172,9 @@ TEST_F(MetricsLogTest, FullDiskIsASystemError) {
 
 TEST_F(MetricsLogTest, AtomicWriteReplacesOrLeaves) {
   put("old");
-  write_file_atomically(path_, "new");
+  write_file(path_, "new");
   EXPECT_EQ(text(), "new");
-  EXPECT_THROW(write_file_atomically("/nowhere/x", "new"), SystemError);
+  EXPECT_THROW(write_file("/nowhere/x", "new"), SystemError);
   int strays = 0;
   const std::filesystem::path path(path_);
   for (const auto& entry : std::filesystem::directory_iterator(path.parent_path())) {

@@ -10,9 +10,9 @@
 #include <fstream>
 #include <thread>
 
+#include "heddle/base/output_file.h"
 #include "heddle/base/random.h"
 #include "heddle/train/crc32c.h"
-#include "heddle/train/output_file.h"
 #include "tests/train/scratch_folder.h"
 
 namespace heddle::train {
@@ -116,7 +116,7 @@ TEST(Checkpoint, LaterOfTheSameStepReplacesIt) {
 TEST(Checkpoint, KeepsTheNewestAndLeavesNothingElse) {
   const ScratchFolder folder;
   State(30).save(folder);  // of a run that went further: not the business of one that goes on from step 3
-  fs::create_directory(folder.path() / ".step-000001.part");
+  fs::create_directory(temporary_beside(folder / "step-000001"));
   fs::create_directory(folder.path() / "step-7");
   for (int64_t step = 1; step <= 5; ++step) State(step).save(folder, 2);
   std::set<std::string> names;

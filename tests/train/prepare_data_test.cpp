@@ -11,9 +11,9 @@
 #include <map>
 
 #include "heddle/base/error.h"
+#include "heddle/base/output_file.h"
 #include "heddle/base/random.h"
 #include "heddle/train/dataset.h"
-#include "heddle/train/output_file.h"
 #include "heddle/train/tokenizer_json.h"
 #include "tests/train/scratch_folder.h"
 

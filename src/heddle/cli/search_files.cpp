@@ -9,8 +9,8 @@
 #include <nlohmann/json.hpp>
 
 #include "heddle/base/error.h"
+#include "heddle/base/output_file.h"
 #include "heddle/model/shape_presets.h"
-#include "heddle/train/output_file.h"
 
 namespace heddle::cli {
 
@@ -81,7 +81,7 @@ class Keys {
 
 toml::table parsed(const std::string& file) {
   try {
-    return toml::parse(train::read_file(file, kMostBytes), file);
+    return toml::parse(read_file(file, kMostBytes), file);
   } catch (const toml::parse_error& error) {
     config_error("{}:{}:{}: {}", file, error.source().begin.line, error.source().begin.column,
                  std::string(error.description()).substr(0, 200));
@@ -262,7 +262,7 @@ void read_restriction(const std::string& words, search::Restriction& into, searc
 
 search::Calibration read_calibration(const std::string& file) {
   return file.empty() ? search::Calibration::built_in()
-                      : search::Calibration::read(train::read_file(file, kMostBytes), file);
+                      : search::Calibration::read(read_file(file, kMostBytes), file);
 }
 
 model::Shape read_shape(const std::string& name) {
@@ -276,7 +276,7 @@ model::Shape read_shape(const std::string& name) {
                  near.empty() ? fmt::format(", accepted: {}", fmt::join(names, ", ")) : near);
   }
   const std::string file = (path / "config.json").string();
-  const nlohmann::json json = nlohmann::json::parse(train::read_file(file, kMostBytes), nullptr, false);
+  const nlohmann::json json = nlohmann::json::parse(read_file(file, kMostBytes), nullptr, false);
   if (!json.is_object()) config_error("{}: no JSON object", file);
   const auto number = [&](std::initializer_list<const char*> keys, int64_t otherwise) {
     for (const char* key : keys) {

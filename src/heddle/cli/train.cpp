@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "heddle/base/error.h"
+#include "heddle/base/output_file.h"
 #include "heddle/cli/choose_plan.h"
 #include "heddle/cli/commands.h"
 #include "heddle/cli/rank_run.h"
@@ -16,7 +17,6 @@
 #include "heddle/observe/units.h"
 #include "heddle/train/agreement.h"
 #include "heddle/train/measure_machine.h"
-#include "heddle/train/output_file.h"
 #include "heddle/train/profile_file.h"
 
 namespace heddle::cli {
@@ -113,7 +113,7 @@ cost::MachineProfile job_profile(const TrainOptions& options, comm::World& world
            std::any_of(found.begin(), found.end(), [&](const cost::LinkTime& f) { return f.ranks == l.ranks; });
   });
   profile.links.insert(profile.links.end(), found.begin(), found.end());
-  train::write_file(profile_path(options), train::profile_text(profile));
+  write_file(profile_path(options), train::profile_text(profile));
   return profile;
 }
 
@@ -182,7 +182,7 @@ std::vector<std::string> learn(const TrainOptions& options, const std::vector<st
         return forecast_config(c, p, planned.places);
       },
       seen, kRefit_s);
-  train::write_file(profile_path(options), train::profile_text(found.profile));
+  write_file(profile_path(options), train::profile_text(found.profile));
   refitted_s = found.foretold_s;
   std::vector<std::string> lines{fmt::format("the profile refitted: {} foretold, {:+.1f} % off",
                                              duration_text(found.foretold_s),

@@ -3,7 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "heddle/base/error.h"
-#include "heddle/train/output_file.h"
+#include "heddle/base/output_file.h"
 #include "heddle/train/safetensors.h"
 
 namespace heddle::train {

@@ -3,8 +3,8 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "heddle/base/output_file.h"
 #include "heddle/train/model_json.h"
-#include "heddle/train/output_file.h"
 
 namespace heddle::train {
 

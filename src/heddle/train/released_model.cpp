@@ -10,8 +10,8 @@
 #include <set>
 
 #include "heddle/base/error.h"
+#include "heddle/base/output_file.h"
 #include "heddle/train/model_json.h"
-#include "heddle/train/output_file.h"
 #include "heddle/train/safetensors.h"
 
 namespace heddle::train {

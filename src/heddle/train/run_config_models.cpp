@@ -5,8 +5,8 @@
 #include <nlohmann/json.hpp>
 
 #include "heddle/base/error.h"
+#include "heddle/base/output_file.h"
 #include "heddle/train/model_json.h"
-#include "heddle/train/output_file.h"
 #include "heddle/train/run_config.h"
 #include "heddle/train/safetensors.h"
 

@@ -6,7 +6,7 @@
 #include <unordered_map>
 
 #include "heddle/base/error.h"
-#include "heddle/train/output_file.h"
+#include "heddle/base/output_file.h"
 #include "heddle/train/utf8.h"
 
 namespace heddle::train {
