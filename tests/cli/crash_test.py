@@ -33,7 +33,7 @@ CONFIG = """
 name = "tiny"
 output = "run"
 [model]
-vocab_size = 270
+vocab_size = 320
 hidden_size = 16
 num_hidden_layers = 2
 intermediate_size = 32
@@ -90,6 +90,8 @@ class Crashes(unittest.TestCase):
         done = cls.train(cls.whole)
         assert done.returncode == 0, done.stderr
         cls.expected = cls.weights(cls.whole)
+        made = json.loads((cls.whole / "prepared/data.json").read_text())
+        assert made["vocabulary"] < 320, "little text: fewer tokens than asked for, as a crash must not forget"
         cls.half = cls.base / "half"
         shutil.copytree(cls.template, cls.half)
         done = cls.train(cls.half, "--set", "train.keep_checkpoints=9")

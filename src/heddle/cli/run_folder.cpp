@@ -22,7 +22,8 @@ std::string numbered(const train::RunConfig& config, int number) {
 
 void make(const std::string& path) {
   std::error_code error;
-  fs::create_directories(path, error);
+  if (fs::create_directories(path, error))
+    flush_folder(fs::absolute(path).lexically_normal().parent_path().string());
   if (error) throw SystemError(error.value(), fmt::format("cannot make the folder {}: {}", path, error.message()));
 }
 

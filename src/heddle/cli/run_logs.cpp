@@ -10,11 +10,13 @@ namespace heddle::cli {
 RunLogs::RunLogs(const RunFolder& folder, std::function<void(const std::string&)> warn)
     : folder_(folder), warn_(std::move(warn)) {}
 
-void RunLogs::attempt(const std::string& what, const std::function<void()>& body) {
+bool RunLogs::attempt(const std::string& what, const std::function<void()>& body) {
   try {
     body();
+    return true;
   } catch (const SystemError& error) {
     if (told_.insert(what).second) warn_(fmt::format("{}; training goes on", error.what()));
+    return false;
   }
 }
 
@@ -39,8 +41,8 @@ void RunLogs::add(const StepMetrics& metrics) {
   history_.push_back(metrics);
 }
 
-void RunLogs::write_report(const ReportData& data) {
-  attempt("report", [&] { heddle::write_report(folder_.report(), data); });
+bool RunLogs::write_report(const ReportData& data) {
+  return attempt("report", [&] { heddle::write_report(folder_.report(), data); });
 }
 
 void RunLogs::write_trace(const Timeline& timeline) {

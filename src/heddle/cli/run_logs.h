@@ -25,10 +25,10 @@ class RunLogs {
   void resume(int64_t next_step);
 
   void add(const StepMetrics& metrics);
-  void write_report(const ReportData& data);
+  bool write_report(const ReportData& data);
   void write_trace(const Timeline& timeline);
-  /// Does what only serves those who look on, and tells a failure of it in the same way.
-  void attempt(const std::string& what, const std::function<void()>& body);
+  /// Does what only serves those who look on, tells a failure of it in the same way, and says whether it went well.
+  bool attempt(const std::string& what, const std::function<void()>& body);
 
   /// The steps so far, those before a resume included.
   const std::vector<StepMetrics>& history() const { return history_; }

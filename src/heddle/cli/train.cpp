@@ -57,7 +57,8 @@ void print(const RunSummary& s) {
   fmt::print("\nmedian {}, {}; arena {} (predicted {})\n", count_text(s.tokens_per_s, "tok/s"),
              count_text(s.flops_per_s, "FLOP/s"), bytes_text(static_cast<double>(s.reserved_bytes)),
              bytes_text(static_cast<double>(s.predicted_reserved_bytes)));
-  fmt::print("report      {}\ncheckpoint  {}\n", s.report, s.checkpoint);
+  fmt::print("report      {}\ncheckpoint  {}\n", s.report.empty() ? "could not be written" : s.report,
+             s.checkpoint);
   fmt::print("{}", s.interrupted ? "go on with --resume\n"
                                  : fmt::format("try         heddle generate {} --prompt \"The \"\n", s.folder));
 }

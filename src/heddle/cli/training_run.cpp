@@ -348,7 +348,6 @@ RunSummary TrainingRun::run() {
   summary_.flops_per_s =
       summary_.tokens_per_s * trainer_->flops_per_step() / static_cast<double>(config_.tokens_per_step());
   report();
-  summary_.report = folder_.report();
   if (leads()) progress_->finish();
   return summary_;
 }
@@ -406,7 +405,7 @@ ReportData TrainingRun::report_data() const {
 }
 
 void TrainingRun::report() {
-  if (leads()) logs_->write_report(report_data());
+  if (leads()) summary_.report = logs_->write_report(report_data()) ? folder_.report() : "";
 }
 
 }  // namespace heddle::cli

@@ -40,8 +40,8 @@ struct RankPlace {
 
 /// What a run comes to.
 struct RunSummary {
-  std::string folder, checkpoint, report;
-  int64_t first_step = 0, steps = 0;  // done before, done now in all
+  std::string folder, checkpoint, report;  // report: "" when the disk refused it
+  int64_t first_step = 0, steps = 0;       // done before, done now in all
   bool interrupted = false;
   double seconds = 0;
   double loss = 0;  // of the last step
