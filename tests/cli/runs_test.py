@@ -3,6 +3,7 @@
 
     runs_test.py HEDDLE
 """
+import fcntl
 import hashlib
 import json
 import os
@@ -82,9 +83,10 @@ class Runs(unittest.TestCase):
     def tearDown(self):
         shutil.rmtree(self.folder)
 
-    def begin(self, *flags):
-        return subprocess.Popen([HEDDLE, "train", "tiny.toml", *flags], cwd=self.folder, stdout=subprocess.PIPE,
-                                stderr=subprocess.PIPE, text=True)
+    def begin(self, *flags, launcher=()):
+        own = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "OMP_WAIT_POLICY": "passive"}
+        return subprocess.Popen([*launcher, HEDDLE, "train", "tiny.toml", *flags], cwd=self.folder, text=True,
+                                stdout=subprocess.PIPE, stderr=subprocess.PIPE, env={**os.environ, **own})
 
     def train(self, *flags, status=0):
         running = self.begin(*flags)
@@ -99,6 +101,14 @@ class Runs(unittest.TestCase):
     def weights(self, step=40):
         path = self.folder / f"run/checkpoints/step-{step:06}/model.safetensors"
         return hashlib.sha256(path.read_bytes()).hexdigest()
+
+    def held(self):
+        with open(self.folder / "run/.lock") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return False
+            except BlockingIOError:
+                return True
 
     def wait_for_step(self, step):
         log = self.folder / "run/metrics.jsonl"
@@ -146,6 +156,30 @@ class Runs(unittest.TestCase):
             running.kill()
             running.communicate()
         self.train("--resume", "--steps", "1000")
+
+    # Rank 0 holds the folder for all, whether ranks are threads or processes.
+    def test_ranks_hold_one_folder(self):
+        doctor = json.loads(subprocess.run([HEDDLE, "doctor", "--json"], capture_output=True, check=True).stdout)
+        by_mpi = {f["what"]: f["found"] for f in doctor["backends"]}["messages by MPI"]
+        launchers = [((), ["--ranks", "2"])]
+        if shutil.which("mpirun") and not by_mpi.startswith("not available"):
+            launchers.append((("mpirun", "-np", "2", "--oversubscribe", "--bind-to", "none"), []))
+        ranks = ["--set", "train.microbatch=1", "--set", "train.eval_every=0"]
+        for launcher, flags in launchers:
+            with self.subTest(launcher):
+                shutil.rmtree(self.folder / "run", ignore_errors=True)
+                running = self.begin(*ranks, *flags, "--steps", "1000000", launcher=launcher)
+                try:
+                    self.wait_for_step(5)
+                    other = self.begin(*ranks, *flags, launcher=launcher)
+                    said = [line for line in other.communicate(timeout=120)[1].splitlines() if line.startswith("heddle: ")]
+                    self.assertNotEqual(other.returncode, 0)
+                    self.assertEqual(len(said), 1)
+                    self.assertRegex(said[0], r"^heddle: run is in use: process \d+ on host ")
+                finally:
+                    running.send_signal(signal.SIGINT)
+                    running.communicate(timeout=60)
+                self.assertFalse(self.held(), "the lock outlives the run")
 
     def test_runs_without_a_folder_of_their_own_take_the_next(self):
         (self.folder / "tiny.toml").write_text(CONFIG.replace('output = "run"\n', ""))
