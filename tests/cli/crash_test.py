@@ -14,17 +14,16 @@ import os
 import pathlib
 import random
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
-import time
 import unittest
+
+from program import HEDDLE, MACHINE_SECONDS
 
 COUNT = "--count" in sys.argv
 if COUNT:
     sys.argv.remove("--count")
-HEDDLE = pathlib.Path(sys.argv.pop(1)).resolve()
 SHIM = pathlib.Path(sys.argv.pop(1)).resolve()
 ALL = os.environ.get("HEDDLE_CRASH_POINTS") == "all"
 FEW = 10  # points of a mode where not all are taken
@@ -106,7 +105,7 @@ class Crashes(unittest.TestCase):
     @staticmethod
     def train(folder, *flags, **more):
         return subprocess.run([HEDDLE, "train", "tiny.toml", *flags], cwd=folder, env=environment(**more),
-                              capture_output=True, text=True, errors="replace", timeout=120)
+                              capture_output=True, text=True, errors="replace", timeout=MACHINE_SECONDS)
 
     @staticmethod
     def weights(folder):

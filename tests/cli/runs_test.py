@@ -13,12 +13,12 @@ import shutil
 import signal
 import stat
 import subprocess
-import sys
 import tempfile
 import time
 import unittest
 
-HEDDLE = pathlib.Path(sys.argv.pop(1)).resolve()
+from program import HEDDLE, MACHINE_SECONDS
+
 PAIRS = 20
 
 CONFIG = """
@@ -90,7 +90,7 @@ class Runs(unittest.TestCase):
 
     def train(self, *flags, status=0):
         running = self.begin(*flags)
-        out, err = running.communicate(timeout=120)
+        out, err = running.communicate(timeout=MACHINE_SECONDS)
         self.assertEqual(running.returncode, status, f"{flags}\n{out}\n{err}")
         return err
 
@@ -112,7 +112,7 @@ class Runs(unittest.TestCase):
 
     def wait_for_step(self, step):
         log = self.folder / "run/metrics.jsonl"
-        until = time.monotonic() + 60
+        until = time.monotonic() + MACHINE_SECONDS
         while not (log.exists() and log.read_text().count("\n") >= step):
             self.assertLess(time.monotonic(), until, "the run does not come on")
             time.sleep(0.01)
@@ -131,7 +131,7 @@ class Runs(unittest.TestCase):
             else:
                 shutil.copytree(half, self.folder / "run")
             both = [self.begin(*(["--resume"] if pair % 2 else [])) for _ in range(2)]
-            said = [one.communicate(timeout=120)[1] for one in both]
+            said = [one.communicate(timeout=MACHINE_SECONDS)[1] for one in both]
             self.assertEqual(sorted(one.returncode for one in both), [0, 2], said)
             lines = [line for line in said[both[0].returncode == 0].splitlines() if line.startswith("heddle: ")]
             self.assertEqual(len(lines), 1, said)
@@ -155,7 +155,9 @@ class Runs(unittest.TestCase):
         finally:
             running.kill()
             running.communicate()
-        self.train("--resume", "--steps", "1000")
+        self.assertFalse(self.held())
+        done = max(int(p.name[5:]) for p in (self.folder / "run/checkpoints").glob("step-*"))
+        self.train("--resume", "--steps", str(done + 1))
 
     # Rank 0 holds the folder for all, whether ranks are threads or processes.
     def test_ranks_hold_one_folder(self):
@@ -172,19 +174,19 @@ class Runs(unittest.TestCase):
                 try:
                     self.wait_for_step(5)
                     other = self.begin(*ranks, *flags, launcher=launcher)
-                    said = [line for line in other.communicate(timeout=120)[1].splitlines() if line.startswith("heddle: ")]
+                    said = [line for line in other.communicate(timeout=MACHINE_SECONDS)[1].splitlines() if line.startswith("heddle: ")]
                     self.assertNotEqual(other.returncode, 0)
                     self.assertEqual(len(said), 1)
                     self.assertRegex(said[0], r"^heddle: run is in use: process \d+ on host ")
                 finally:
                     running.send_signal(signal.SIGINT)
-                    running.communicate(timeout=60)
+                    running.communicate(timeout=MACHINE_SECONDS)
                 self.assertFalse(self.held(), "the lock outlives the run")
 
     def test_runs_without_a_folder_of_their_own_take_the_next(self):
         (self.folder / "tiny.toml").write_text(CONFIG.replace('output = "run"\n', ""))
         both = [self.begin() for _ in range(2)]
-        said = [one.communicate(timeout=120) for one in both]
+        said = [one.communicate(timeout=MACHINE_SECONDS) for one in both]
         self.assertEqual([one.returncode for one in both], [0, 0], said)
         self.assertEqual(sorted(p.name for p in (self.folder / "runs").iterdir()), ["tiny", "tiny-2"])
 

@@ -73,7 +73,7 @@ std::optional<FolderLock> FolderLock::take(const std::string& folder, std::strin
   }
   // Only for people: a disk without room for a line has a lock all the same.
   const std::string line = this_process() + '\n';
-  if (::ftruncate(file, 0) != 0 || ::pwrite(file, line.data(), line.size(), 0) < 0) (void)::ftruncate(file, 0);
+  if (::ftruncate(file, 0) != 0 || ::pwrite(file, line.data(), line.size(), 0) < 0) errno = 0;
   return FolderLock(file, true);
 }
 
