@@ -23,10 +23,10 @@
 
 #include "bench/paced_run.h"
 #include "bench/stated_device.h"
+#include "heddle/base/output_file.h"
 #include "heddle/cli/choose_plan.h"
 #include "heddle/train/measure_machine.h"
 #include "heddle/train/measure_ops.h"
-#include "heddle/train/output_file.h"
 #include "heddle/train/profile_file.h"
 #include "tests/train/rank_trainers.h"
 
@@ -184,7 +184,7 @@ class CaseFile {
   CaseFile(const Case& c, const std::string& config)
       : path_((std::filesystem::temp_directory_path() / fmt::format("heddle-{}-{}.toml", getpid(), c.name))
                   .string()) {
-    train::write_file(path_, train::toml_of(train::read_run_config(config, c.set)));
+    write_file(path_, train::toml_of(train::read_run_config(config, c.set)));
   }
   ~CaseFile() { std::remove(path_.c_str()); }
   CaseFile(const CaseFile&) = delete;

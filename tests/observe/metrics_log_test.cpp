@@ -146,6 +146,28 @@ TEST_F(MetricsLogTest, BrokenLinesNameTheirPlace) {
   }
 }
 
+TEST_F(MetricsLogTest, BrokenLinesDoNotKeepARunFromGoingOn) {
+  const std::string one = metrics_line(step(1, 3)) + "\n", two = metrics_line(step(2, 2)) + "\n";
+  const std::string endless = std::string(17 << 20, 'x') + "\n";
+  for (const std::string& broken :
+       {std::string("nonsense\n"), std::string("\0\0\n", 3), std::string("{}\n"), endless}) {
+    put(one + broken + two + broken + metrics_line(step(3, 1)) + "\n");
+    const MetricsHistory history = read_metrics(path_, BrokenLines::skip);
+    EXPECT_EQ(history.steps.size(), 3u);
+    ASSERT_EQ(history.warnings.size(), 1u);
+    EXPECT_EQ(history.warnings[0].find(path_ + ":2: "), 0u) << history.warnings[0];
+    EXPECT_NE(history.warnings[0].find("this and 1 more lines are passed over"), std::string::npos);
+    std::vector<std::string> warnings;
+    MetricsLog::resume(path_, 3, warnings).add(step(3, 0.5));
+    EXPECT_EQ(warnings.size(), 2u) << "what is broken, and what was cut";
+    EXPECT_EQ(text(), one + broken + two + broken + metrics_line(step(3, 0.5)) + "\n");
+  }
+  put(one + endless.substr(0, endless.size() - 1));
+  std::vector<std::string> warnings;
+  MetricsLog::resume(path_, 2, warnings).add(step(2, 2));
+  EXPECT_EQ(text(), one + two) << "too long and torn";
+}
+
 TEST_F(MetricsLogTest, UnknownKeysAreSkipped) {
   put("{\"step\":3,\"new_figure\":{\"a\":[1]},\"lm_loss\":null}\n");
   const MetricsHistory history = read_metrics(path_);
@@ -168,19 +190,6 @@ TEST_F(MetricsLogTest, FullDiskIsASystemError) {
   } catch (const SystemError& error) {
     EXPECT_EQ(error.code, ENOSPC);
   }
-}
-
-TEST_F(MetricsLogTest, AtomicWriteReplacesOrLeaves) {
-  put("old");
-  write_file_atomically(path_, "new");
-  EXPECT_EQ(text(), "new");
-  EXPECT_THROW(write_file_atomically("/nowhere/x", "new"), SystemError);
-  int strays = 0;
-  const std::filesystem::path path(path_);
-  for (const auto& entry : std::filesystem::directory_iterator(path.parent_path())) {
-    strays += entry.path().string().starts_with(path_ + ".partial");
-  }
-  EXPECT_EQ(strays, 0);
 }
 
 }  // namespace

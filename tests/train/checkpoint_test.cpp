@@ -10,9 +10,9 @@
 #include <fstream>
 #include <thread>
 
+#include "heddle/base/output_file.h"
 #include "heddle/base/random.h"
 #include "heddle/train/crc32c.h"
-#include "heddle/train/output_file.h"
 #include "tests/train/scratch_folder.h"
 
 namespace heddle::train {
@@ -116,7 +116,7 @@ TEST(Checkpoint, LaterOfTheSameStepReplacesIt) {
 TEST(Checkpoint, KeepsTheNewestAndLeavesNothingElse) {
   const ScratchFolder folder;
   State(30).save(folder);  // of a run that went further: not the business of one that goes on from step 3
-  fs::create_directory(folder.path() / ".step-000001.part");
+  fs::create_directory(temporary_beside(folder / "step-000001"));
   fs::create_directory(folder.path() / "step-7");
   for (int64_t step = 1; step <= 5; ++step) State(step).save(folder, 2);
   std::set<std::string> names;
@@ -278,6 +278,49 @@ TEST(Checkpoint, ReadersSeeOnlyWholeOnes) {
   reader.join();
   EXPECT_EQ(failure, "");
   EXPECT_GT(seen, 0);
+}
+
+TEST(Checkpoint, KeepsItsNameAndItsBytes) {
+  const ScratchFolder folder;
+  const State state(2);
+  const std::string path = state.save(folder), other = folder / "step-000004";
+  fs::rename(path, other);
+  EXPECT_NE(refusal([&] { Checkpoint{other}; }).find("named as of step 4, it holds step 2"), std::string::npos);
+  EXPECT_NE(refusal([&] { Checkpoint{other + "/"}; }).find("named as of step 4"), std::string::npos);
+  fs::rename(other, path);
+  for (const char* name : {"/state.json", "/model.safetensors"}) {
+    const std::string whole = bytes_of(path + name);
+    for (const std::string& more :
+         {std::string(1, '\0'), std::string(" "), std::string("\n"), std::string("\0{}", 3)}) {
+      overwrite(path + name, whole + more);
+      EXPECT_NE(refusal([&] { Checkpoint{path}; }), "") << name << " and " << more.size() << " bytes";
+    }
+    overwrite(path + name, whole);
+  }
+  expect_whole(Checkpoint(path), state);
+}
+
+TEST(Checkpoint, IsItsOwnersAndNoLink) {
+  const ScratchFolder folder, elsewhere;
+  const std::string path = State(1).save(folder);
+  for (const auto& entry : fs::directory_iterator(path)) {
+    EXPECT_EQ(entry.status().permissions(), fs::perms::owner_read | fs::perms::owner_write) << entry.path();
+  }
+  fs::create_directory_symlink(State(2).save(elsewhere), folder / "step-000002");
+  std::vector<std::string> refused;
+  EXPECT_EQ(latest_checkpoint(folder.path().string(), &refused)->state().step, 1);
+  EXPECT_EQ(refused.size(), 1u);
+  fs::create_directory_symlink(elsewhere.path(), folder / "link");
+  EXPECT_NE(refusal([&] { latest_checkpoint(folder / "link"); }), "");
+  const State later(3);
+  EXPECT_NE(refusal([&] { save_checkpoint(folder / "link", later.state, later.tensors); }), "");
+  EXPECT_EQ(std::distance(fs::directory_iterator(elsewhere.path()), fs::directory_iterator()), 1);
+}
+
+TEST(Checkpoint, AFolderThatCannotBeReadIsNotEmpty) {
+  const ScratchFolder folder;
+  overwrite(folder / "checkpoints", "");
+  EXPECT_THROW(latest_checkpoint(folder / "checkpoints"), SystemError);
 }
 
 TEST(Checkpoint, EmptyFolderHasNone) {

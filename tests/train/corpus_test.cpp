@@ -9,9 +9,9 @@
 #include <set>
 
 #include "heddle/base/error.h"
+#include "heddle/base/output_file.h"
 #include "heddle/base/random.h"
 #include "heddle/train/markup.h"
-#include "heddle/train/output_file.h"
 #include "heddle/train/utf8.h"
 #include "tests/train/scratch_folder.h"
 

@@ -4,16 +4,19 @@
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 
+#include <atomic>
 #include <cmath>
 #include <csignal>
 #include <filesystem>
 #include <fstream>
 #include <map>
+#include <set>
+#include <thread>
 
 #include "heddle/base/error.h"
+#include "heddle/base/output_file.h"
 #include "heddle/base/random.h"
 #include "heddle/train/dataset.h"
-#include "heddle/train/output_file.h"
 #include "heddle/train/tokenizer_json.h"
 #include "tests/train/scratch_folder.h"
 
@@ -165,8 +168,22 @@ TEST(PrepareData, ADiskThatFillsUpLeavesNoHalf) {
   std::signal(SIGXFSZ, signal_before);
   EXPECT_EQ(read_file(before.prefix + ".bin", 1 << 30), bin);
   EXPECT_NO_THROW(TokenFile(before.prefix));
-  EXPECT_EQ(std::distance(fs::directory_iterator(folder / "out"), {}), 3);  // no data.json, nothing half-written
+  std::set<std::string> names;
+  for (const auto& entry : fs::directory_iterator(folder / "out")) names.insert(entry.path().filename().string());
+  EXPECT_EQ(names, (std::set<std::string>{".lock", "data.json", "text.bin", "text.idx", "tokenizer.json"}));
   EXPECT_FALSE(prepare_text_data(folder / "in.txt", folder / "out", 300).was_up_to_date);
+}
+
+TEST(PrepareData, TwoAtOnceMakeItOnce) {
+  ScratchFolder folder;
+  write_input(folder / "in.txt");
+  std::atomic<int> made = 0;
+  std::vector<std::thread> both;
+  for (int i = 0; i < 2; ++i) {
+    both.emplace_back([&] { made += !prepare_text_data(folder / "in.txt", folder / "out", 300).was_up_to_date; });
+  }
+  for (std::thread& one : both) one.join();
+  EXPECT_EQ(made, 1);
 }
 
 TEST(PrepareData, TheDemoComesFromInstalledPackages) {

@@ -5,7 +5,7 @@
 #include <cmath>
 #include <cstring>
 
-#include "heddle/train/output_file.h"
+#include "heddle/base/output_file.h"
 #include "heddle/train/trainer_checkpoint.h"
 #include "tests/train/rank_trainers.h"
 #include "tests/train/scratch_folder.h"

@@ -7,8 +7,8 @@
 #include <nlohmann/json.hpp>
 
 #include "heddle/base/error.h"
+#include "heddle/base/output_file.h"
 #include "heddle/train/model_json.h"
-#include "heddle/train/output_file.h"
 #include "heddle/train/safetensors.h"
 #include "tests/train/scratch_folder.h"
 

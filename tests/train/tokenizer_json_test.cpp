@@ -8,8 +8,8 @@
 #include <nlohmann/json.hpp>
 
 #include "heddle/base/error.h"
+#include "heddle/base/output_file.h"
 #include "heddle/base/random.h"
-#include "heddle/train/output_file.h"
 #include "heddle/train/tokenizer_train.h"
 #include "tests/train/scratch_folder.h"
 

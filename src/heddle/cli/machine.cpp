@@ -8,10 +8,10 @@
 #include <thread>
 
 #include "heddle/base/error.h"
+#include "heddle/base/output_file.h"
 #include "heddle/runtime/predict.h"
 #include "heddle/train/measure_machine.h"
 #include "heddle/train/measure_ops.h"
-#include "heddle/train/output_file.h"
 #include "heddle/train/profile_file.h"
 #include "heddle/train/run_config_plan.h"
 
@@ -35,7 +35,7 @@ cost::MachineProfile machine_profile(const std::string& path, double seconds) {
   options.seconds = seconds;
   cost::MachineProfile profile = train::measure_machine(options);
   std::filesystem::create_directories(std::filesystem::path(at).parent_path(), ignored);
-  train::write_file(at, train::profile_text(profile));
+  write_file(at, train::profile_text(profile));
   return profile;
 }
 

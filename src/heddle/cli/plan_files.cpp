@@ -1,7 +1,7 @@
 #include "heddle/cli/plan_files.h"
 
 #include "heddle/base/error.h"
-#include "heddle/observe/output_file.h"
+#include "heddle/base/output_file.h"
 #include "heddle/observe/plan_page.h"
 #include "heddle/search/emit.h"
 
@@ -22,8 +22,8 @@ std::string write_plan_files(const SearchOptions& o, const std::vector<search::E
                    o.emit, search::refusals_of(plans.front().launch, o.emit).front());
     emitted = search::emit(sayable->launch, o.emit);
   }
-  if (!o.explain.empty()) write_file_atomically(o.explain, plan_page(plans));
-  if (!o.out.empty()) write_file_atomically(o.out, emitted);
+  if (!o.explain.empty()) write_file(o.explain, plan_page(plans));
+  if (!o.out.empty()) write_file(o.out, emitted);
   return emitted;
 }
 

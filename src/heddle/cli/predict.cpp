@@ -3,11 +3,11 @@
 #include <nlohmann/json.hpp>
 
 #include "heddle/base/error.h"
+#include "heddle/base/output_file.h"
 #include "heddle/cli/commands.h"
 #include "heddle/observe/progress.h"
 #include "heddle/observe/table.h"
 #include "heddle/search/prediction.h"
-#include "heddle/train/output_file.h"
 
 namespace heddle::cli {
 
@@ -111,21 +111,21 @@ void print(const Summary& s) {
 }  // namespace
 
 int predict(const PredictOptions& o) {
-  const search::PointTable table = search::read_points(train::read_file(o.points, kMostBytes), o.points);
+  const search::PointTable table = search::read_points(read_file(o.points, kMostBytes), o.points);
   for (const char* added : {"predicted_tokens_per_s_per_gpu", "predicted_peak_mem_gb", "reason"})
     if (table.column(added) >= 0) config_error("{}:1: column '{}' is one that predict adds", o.points, added);
   const search::Calibration calibration =
       o.calibration.empty() ? search::Calibration::built_in()
-                            : search::Calibration::read(train::read_file(o.calibration, kMostBytes), o.calibration);
+                            : search::Calibration::read(read_file(o.calibration, kMostBytes), o.calibration);
   std::vector<PredictedPoint> points = search::predict_points(table, calibration);
   Summary summary = summarize(table, points);
   summary.scalars = calibration.groups();
   if (o.held_out == "rows") search::hold_out(points, table, HoldOut::rows);
   if (o.held_out == "models") search::hold_out(points, table, HoldOut::models);
-  if (!o.out.empty()) train::write_file(o.out, written(table, points));
+  if (!o.out.empty()) write_file(o.out, written(table, points));
   if (!o.calibrate.empty()) {
     const search::Calibration fitted = search::calibrate(points);
-    train::write_file(o.calibrate, fitted.text());
+    write_file(o.calibrate, fitted.text());
     if (!o.json) fmt::print("{} scalars of {} rows in {}\n\n", fitted.groups(), table.rows.size(), o.calibrate);
   }
   if (o.json) {

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "heddle/base/error.h"
+#include "heddle/base/output_file.h"
 #include "heddle/cli/commands.h"
 #include "heddle/cli/machine.h"
 #include "heddle/cli/rank_run.h"
@@ -15,7 +16,6 @@
 #include "heddle/observe/units.h"
 #include "heddle/train/measure_machine.h"
 #include "heddle/train/measure_ops.h"
-#include "heddle/train/output_file.h"
 #include "heddle/train/profile_file.h"
 
 namespace heddle::cli {
@@ -100,7 +100,7 @@ int profile(const ProfileOptions& options) {
       cost::MachineProfile p = train::read_profile(path);
       std::erase_if(p.links, [&](const cost::LinkTime& l) { return l.over == over; });
       p.links.insert(p.links.end(), found.begin(), found.end());
-      train::write_file(path, train::profile_text(p));
+      write_file(path, train::profile_text(p));
       fmt::print("{} ranks over {}: {} sizes of messages added to {}\n", world.size(), name_of(over), found.size(),
                  path);
       return kDone;
@@ -128,7 +128,7 @@ int profile(const ProfileOptions& options) {
     std::error_code ignored;  // writing says what is wrong
     std::filesystem::create_directories(folder, ignored);
   }
-  train::write_file(path, train::profile_text(p));
+  write_file(path, train::profile_text(p));
   if (options.json) {
     Json json{{"profile", path},
               {"machine", p.machine},

@@ -6,8 +6,8 @@
 #include <filesystem>
 
 #include "heddle/base/error.h"
+#include "heddle/base/output_file.h"
 #include "heddle/observe/progress.h"
-#include "heddle/train/output_file.h"
 #include "heddle/train/tokenizer_json.h"
 
 namespace heddle::cli {
@@ -16,19 +16,19 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int64_t kMostTokenizerBytes = 64 << 20;
-
 // A tokenizer of the user's own goes where the preparation looks for one.
 int64_t place_tokenizer(const train::RunConfig& config) {
-  const std::string text = train::read_file(config.data.tokenizer, kMostTokenizerBytes);
+  const std::string text = read_file(config.data.tokenizer, kMostTokenizerBytes);
   const train::Tokenizer tokenizer(train::parse_tokenizer_json(text, config.data.tokenizer), config.data.tokenizer);
   check_vocabulary(config.data.tokenizer, tokenizer.vocabulary(), config.model.vocab_size);
   const std::string place = config.data.folder + "/tokenizer.json";
   std::error_code error;
   fs::create_directories(config.data.folder, error);
+  if (fs::exists(place, error) && read_file(place, kMostTokenizerBytes) == text) return tokenizer.vocabulary();
+  const FolderLock lock = train::hold_data_folder(config.data.folder);
   if (!fs::exists(place, error)) {
-    train::write_file(place, text);
-  } else if (train::read_file(place, kMostTokenizerBytes) != text) {
+    write_file(place, text);
+  } else if (read_file(place, kMostTokenizerBytes) != text) {
     config_error("data.folder: {} was made with another tokenizer than data.tokenizer ({}); name another folder",
                  config.data.folder, config.data.tokenizer);
   }

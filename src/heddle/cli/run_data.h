@@ -12,6 +12,8 @@
 
 namespace heddle::cli {
 
+inline constexpr int64_t kMostTokenizerBytes = 64 << 20;
+
 /// How far the preparation is, on one line of standard error that is rewritten; nothing off a terminal.
 train::Progress preparation_progress();
 /// Takes that line away.

@@ -8,8 +8,8 @@
 #include <sstream>
 
 #include "heddle/base/error.h"
+#include "heddle/base/output_file.h"
 #include "heddle/cli/commands.h"
-#include "heddle/observe/output_file.h"
 #include "heddle/observe/progress.h"
 #include "heddle/observe/svg_schedule.h"
 #include "heddle/observe/table.h"
@@ -401,7 +401,7 @@ int schedule(const ScheduleOptions& options) {
   if (options.name.empty()) return print_names(options.json);
   const Result result = chosen(options, given);
   if (!options.svg.empty())
-    write_file_atomically(options.svg, svg_schedule(result.schedule, result.timing, line_of(result.timing)));
+    write_file(options.svg, svg_schedule(result.schedule, result.timing, line_of(result.timing)));
   if (options.json) {
     fmt::print("{}\n", json_of(result, given, true).dump(2));
   } else if (options.text) {

@@ -9,9 +9,9 @@
 #include <nlohmann/json.hpp>
 
 #include "heddle/base/error.h"
+#include "heddle/base/output_file.h"
 #include "heddle/model/shape_presets.h"
 #include "heddle/train/json_text.h"
-#include "heddle/train/output_file.h"
 #include "heddle/train/toml_text.h"
 
 namespace heddle::cli {
@@ -82,7 +82,7 @@ class Keys {
 };
 
 toml::table parsed(const std::string& file) {
-  const std::string text = train::read_file(file, kMostBytes);
+  const std::string text = read_file(file, kMostBytes);
   train::check_toml(text, file);
   try {
     return toml::parse(text, file);
@@ -266,7 +266,7 @@ void read_restriction(const std::string& words, search::Restriction& into, searc
 
 search::Calibration read_calibration(const std::string& file) {
   return file.empty() ? search::Calibration::built_in()
-                      : search::Calibration::read(train::read_file(file, kMostBytes), file);
+                      : search::Calibration::read(read_file(file, kMostBytes), file);
 }
 
 model::Shape read_shape(const std::string& name) {
@@ -280,7 +280,7 @@ model::Shape read_shape(const std::string& name) {
                  near.empty() ? fmt::format(", accepted: {}", fmt::join(names, ", ")) : near);
   }
   const std::string file = (path / "config.json").string();
-  const nlohmann::json json = train::parse_json(train::read_file(file, kMostBytes), file, 16);
+  const nlohmann::json json = train::parse_json(read_file(file, kMostBytes), file, 16);
   if (!json.is_object()) config_error("{}: no JSON object", file);
   const auto number = [&](std::initializer_list<const char*> keys, int64_t otherwise) {
     for (const char* key : keys) {

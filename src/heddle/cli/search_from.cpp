@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "heddle/base/error.h"
+#include "heddle/base/output_file.h"
 #include "heddle/cli/commands.h"
 #include "heddle/cli/plan_files.h"
 #include "heddle/cli/search_files.h"
@@ -13,7 +14,6 @@
 #include "heddle/search/better.h"
 #include "heddle/search/explain.h"
 #include "heddle/search/launch_script.h"
-#include "heddle/train/output_file.h"
 #include "heddle/train/run_config.h"
 
 namespace heddle::cli {
@@ -75,7 +75,7 @@ int search_from(const SearchOptions& o) {
   constexpr int64_t kMostBytes = int64_t{1} << 20;
   check_plan_files(o);
   const search::LaunchScript script =
-      search::read_launch_script(train::read_file(o.from, kMostBytes), o.from, context_of(o));
+      search::read_launch_script(read_file(o.from, kMostBytes), o.from, context_of(o));
   const search::Calibration calibration = read_calibration(o.calibration);
   search::ExplainRequest request;
   request.calibration = &calibration;

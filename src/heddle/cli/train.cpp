@@ -7,6 +7,7 @@
 
 #include "heddle/base/error.h"
 #include "heddle/base/escaped.h"
+#include "heddle/base/output_file.h"
 #include "heddle/cli/choose_plan.h"
 #include "heddle/cli/commands.h"
 #include "heddle/cli/rank_run.h"
@@ -17,7 +18,6 @@
 #include "heddle/observe/units.h"
 #include "heddle/train/agreement.h"
 #include "heddle/train/measure_machine.h"
-#include "heddle/train/output_file.h"
 #include "heddle/train/profile_file.h"
 
 namespace heddle::cli {
@@ -62,7 +62,8 @@ void print(const RunSummary& s) {
              s.grown_bytes > 0
                  ? fmt::format("; {} beyond the forecast", bytes_text(static_cast<double>(s.grown_bytes)))
                  : "");
-  fmt::print("report      {}\ncheckpoint  {}\n", s.report, s.checkpoint);
+  fmt::print("report      {}\ncheckpoint  {}\n", s.report.empty() ? "could not be written" : s.report,
+             s.checkpoint);
   fmt::print("{}", s.interrupted ? "go on with --resume\n"
                                  : fmt::format("try         heddle generate {} --prompt \"The \"\n", s.folder));
 }
@@ -131,7 +132,7 @@ cost::MachineProfile job_profile(const TrainOptions& options, comm::World& world
            std::any_of(found.begin(), found.end(), [&](const cost::LinkTime& f) { return f.ranks == l.ranks; });
   });
   profile.links.insert(profile.links.end(), found.begin(), found.end());
-  train::write_file(profile_path(options), train::profile_text(profile));
+  write_file(profile_path(options), train::profile_text(profile));
   return profile;
 }
 
@@ -200,7 +201,7 @@ std::vector<std::string> learn(const TrainOptions& options, const std::vector<st
         return forecast_config(c, p, planned.places);
       },
       seen, kRefit_s);
-  train::write_file(profile_path(options), train::profile_text(found.profile));
+  write_file(profile_path(options), train::profile_text(found.profile));
   refitted_s = found.foretold_s;
   std::vector<std::string> lines{fmt::format("the profile refitted: {} foretold, {:+.1f} % off",
                                              duration_text(found.foretold_s),

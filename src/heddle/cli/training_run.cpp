@@ -11,15 +11,14 @@
 #include <numeric>
 
 #include "heddle/base/error.h"
+#include "heddle/base/output_file.h"
 #include "heddle/cli/continue_text.h"
 #include "heddle/cli/rank_run.h"
 #include "heddle/cli/run_checkpoint.h"
 #include "heddle/ir/print.h"
-#include "heddle/observe/perfetto.h"
 #include "heddle/observe/table.h"
 #include "heddle/observe/units.h"
 #include "heddle/train/agreement.h"
-#include "heddle/train/output_file.h"
 #include "heddle/train/run_config_plan.h"
 #include "heddle/train/tokenizer_json.h"
 
@@ -95,11 +94,7 @@ train::TrainerOptions TrainingRun::options_that_fit(int rank) {
 void TrainingRun::open_data() {
   data_ = open_run_data(config_);
   if (!data_.tokenizer.empty()) tokenizer_.emplace(train::read_tokenizer(data_.tokenizer), data_.tokenizer);
-  data_identity_ = {{"source", config_.data.source},
-                    {"tokens", fmt::format("{}", data_.dataset->file().tokens())},
-                    {"documents", fmt::format("{}", data_.dataset->file().documents())},
-                    {"heldout_fraction", fmt::format("{}", config_.data.heldout_fraction)},
-                    {"sequence_length", fmt::format("{}", config_.train.sequence_length)}};
+  data_identity_ = identity_of(data_, config_);
 }
 
 // The text of the program too: ranks whose processors or builds differ may have written another.
@@ -112,59 +107,50 @@ void TrainingRun::agree_on_data() {
 }
 
 void TrainingRun::open_folder(bool resume) {
-  if (leads()) folder_ = resume ? existing_run_folder(config_) : new_run_folder(config_);
+  if (leads()) {
+    HeldFolder held = resume ? existing_run_folder(config_) : new_run_folder(config_);
+    folder_ = std::move(held.folder);
+    lock_.emplace(std::move(held.lock));
+    for (const std::string& warning : held.warnings) warn(warning);
+  }
   folder_.path = trainer_->ranks().told_by_first(folder_.path);
+}
+
+void TrainingRun::warn(const std::string& text) {
+  if (progress_) {
+    progress_->line("warning: " + terminal_text(text));
+  } else {
+    warnings_.push_back(text);  // to be told with the introduction
+  }
 }
 
 void TrainingRun::begin_logs(bool resume) {
   if (!leads()) return;
   if (resume) {
-    log_ =
-        std::make_unique<MetricsLog>(MetricsLog::resume(folder_.metrics(), trainer_->steps_done() + 1, warnings_));
-    history_ = read_metrics(folder_.metrics()).steps;
-  } else {
-    log_ = std::make_unique<MetricsLog>(MetricsLog::begin(folder_.metrics()));
+    if (const std::string changed = changed_settings(folder_, config_); !changed.empty()) warn(changed);
   }
-  train::write_file(folder_.config(), train::toml_of(config_));
-  if (!data_.tokenizer.empty()) train::write_file(folder_.tokenizer(), train::read_file(data_.tokenizer, 64 << 20));
-  tensorboard_ = std::make_unique<TensorboardFile>(folder_.tensorboard());
+  write_file(folder_.config(), train::toml_of(config_));  // from here on the folder holds a run
+  if (!data_.tokenizer.empty()) write_file(folder_.tokenizer(), read_file(data_.tokenizer, kMostTokenizerBytes));
+  logs_ = std::make_unique<RunLogs>(folder_, [this](const std::string& text) { warn(text); });
+  if (resume) {
+    logs_->resume(trainer_->steps_done() + 1);
+  } else {
+    logs_->begin();
+  }
 }
 
 TrainingRun::~TrainingRun() = default;
 
+// Every rank from the same checkpoint, which rank 0 has read whole and names to the others; "": from the beginning.
 void TrainingRun::restore() {
-  if (leads()) {
-    const train::Checkpoint checkpoint = chosen_checkpoint();
-    summary_.checkpoint = trainer_->ranks().told_by_first(checkpoint.path());
-    train::load_trainer(checkpoint, *trainer_);
-  } else {
-    summary_.checkpoint = trainer_->ranks().told_by_first("");
-    train::load_trainer(train::Checkpoint(summary_.checkpoint, train::Checkpoint::Verify::headings), *trainer_);
-  }
+  std::optional<train::Checkpoint> checkpoint =
+      leads() ? checkpoint_to_go_on_from(folder_, config_, data_identity_, warnings_) : std::nullopt;
+  const std::string path = trainer_->ranks().told_by_first(checkpoint ? checkpoint->path() : "");
+  if (path.empty()) return trainer_->initialise();
+  if (!checkpoint) checkpoint.emplace(path, train::Checkpoint::Verify::headings);
+  train::load_trainer(*checkpoint, *trainer_);
+  summary_.checkpoint = path;
   saved_step_ = trainer_->steps_done();
-}
-
-train::Checkpoint TrainingRun::chosen_checkpoint() {
-  std::vector<std::string> refused;
-  std::optional<train::Checkpoint> checkpoint = train::latest_checkpoint(folder_.checkpoints(), &refused);
-  for (const std::string& reason : refused) warnings_.push_back("passed over: " + reason);
-  if (!checkpoint) config_error("--resume: no checkpoint in {}", folder_.checkpoints());
-  const train::CheckpointState& state = checkpoint->state();
-  for (const auto& [key, value] : data_identity_) {
-    const auto at = state.data.find(key);
-    if (at == state.data.end() || at->second == value) continue;
-    config_error("--resume: {} was trained on other data: {} is {}, was {}", checkpoint->path(), key, value,
-                 at->second);
-  }
-  if (state.consumed_sequences != state.step * config_.train.global_batch) {
-    config_error("--resume: {} consumed {} sequences in {} steps, train.global_batch is {}", checkpoint->path(),
-                 state.consumed_sequences, state.step, config_.train.global_batch);
-  }
-  if (state.step >= config_.train.steps) {
-    config_error("--resume: {} has done {} steps, train.steps is {}: nothing is left to do", folder_.path,
-                 state.step, config_.train.steps);
-  }
-  return std::move(*checkpoint);
 }
 
 void TrainingRun::introduce() {
@@ -233,10 +219,7 @@ void TrainingRun::trace(int64_t step, int64_t began_ns, double step_s) {
   compute_share_ /= static_cast<double>(spans.size());
   traced_ = trace_of(trainer_->lowered().program, spans, step);
   pipeline_ = pipeline_pictures(*trainer_, spans);
-  if (!trace_) return;
-  PerfettoTrace file(folder_.trace());
-  file.add(traced_->timeline);
-  file.close();
+  if (trace_) logs_->write_trace(traced_->timeline);
 }
 
 // What the first steps take, beside what was said when the plan was made.
@@ -252,7 +235,9 @@ void TrainingRun::compare_with_plan(double step_s) {
                               100 * (summary_.foretold_s / summary_.first_steps_s - 1)));
   if (!place_.learn) return;
   const FirstSteps seen{summary_.first_steps_s, compute_share_ * summary_.first_steps_s};
-  for (const std::string& line : place_.learn(seen)) progress_->line(line);
+  logs_->attempt("profile", [&] {
+    for (const std::string& line : place_.learn(seen)) progress_->line(line);
+  });
 }
 
 // What any rank was asked, for all of them.
@@ -340,10 +325,8 @@ bool TrainingRun::step() {
     look(metrics);
   }
   if (leads()) {
-    log_->add(metrics);
-    tensorboard_->add(metrics);
+    logs_->add(metrics);
     progress_->update(metrics);
-    history_.push_back(std::move(metrics));
   }
   const bool saves = due(config_.train.checkpoint_every, number);
   if (saves) save();
@@ -380,7 +363,6 @@ RunSummary TrainingRun::run() {
   summary_.flops_per_s =
       summary_.tokens_per_s * trainer_->flops_per_step() / static_cast<double>(config_.tokens_per_step());
   report();
-  summary_.report = folder_.report();
   if (leads()) progress_->finish();
   return summary_;
 }
@@ -397,7 +379,7 @@ ReportData TrainingRun::report_data() const {
       {"experts", fmt::format("{} of {}", config_.model.num_experts_per_tok, config_.model.n_routed_experts)},
       {"type", std::string(name_of(trainer_->options().plan.dtype))}};
   if (trainer_->ranks().size() > 1) d.model.emplace_back("layout", plan::text_of(trainer_->options().plan.mesh));
-  d.steps = history_;
+  d.steps = logs_->history();
   if (data_.prepared) d.unigram_entropy = data_.prepared->unigram_nats_per_token;
   d.predicted_peak_bytes = static_cast<double>(summary_.predicted_reserved_bytes);
   if (summary_.reserved_bytes > 0) d.measured_peak_bytes = static_cast<double>(summary_.reserved_bytes);
@@ -441,7 +423,7 @@ ReportData TrainingRun::report_data() const {
 }
 
 void TrainingRun::report() {
-  if (leads()) write_report(folder_.report(), report_data());
+  if (leads()) summary_.report = logs_->write_report(report_data()) ? folder_.report() : "";
 }
 
 }  // namespace heddle::cli

@@ -11,12 +11,10 @@
 
 #include "heddle/cli/run_data.h"
 #include "heddle/cli/run_folder.h"
+#include "heddle/cli/run_logs.h"
 #include "heddle/cli/run_pipeline.h"
 #include "heddle/cli/signals.h"
-#include "heddle/observe/metrics_log.h"
 #include "heddle/observe/progress.h"
-#include "heddle/observe/report.h"
-#include "heddle/observe/tensorboard.h"
 #include "heddle/runtime/predict.h"
 #include "heddle/train/tokenizer.h"
 #include "heddle/train/trainer_checkpoint.h"
@@ -42,8 +40,8 @@ struct RankPlace {
 
 /// What a run comes to.
 struct RunSummary {
-  std::string folder, checkpoint, report;
-  int64_t first_step = 0, steps = 0;  // done before, done now in all
+  std::string folder, checkpoint, report;  // report: "" when the disk refused it
+  int64_t first_step = 0, steps = 0;       // done before, done now in all
   bool interrupted = false;
   double seconds = 0;
   double loss = 0;  // of the last step
@@ -59,7 +57,8 @@ struct RunSummary {
 class TrainingRun {
  public:
   /// Prepares everything up to the first step. With `resume` goes on from the newest whole checkpoint of the
-  /// folder. With `trace` the traced step is also written for Perfetto.
+  /// folder, or from the beginning where there is none yet. With `trace` the traced step is also written for
+  /// Perfetto.
   TrainingRun(train::RunConfig config, bool resume, bool trace, const RankPlace& place = {});
   ~TrainingRun();
 
@@ -75,7 +74,7 @@ class TrainingRun {
   void open_folder(bool resume);
   void begin_logs(bool resume);
   void restore();
-  train::Checkpoint chosen_checkpoint();
+  void warn(const std::string& text);
   void introduce();
   void trace(int64_t step, int64_t began_ns, double step_s);
   bool step();
@@ -97,10 +96,9 @@ class TrainingRun {
   std::optional<train::Tokenizer> tokenizer_;
   std::unique_ptr<train::Trainer> trainer_;
   runtime::MemoryPrediction predicted_;  // of this rank
-  std::unique_ptr<MetricsLog> log_;
-  std::unique_ptr<TensorboardFile> tensorboard_;
+  std::optional<FolderLock> lock_;       // of the folder, rank 0's
+  std::unique_ptr<RunLogs> logs_;        // rank 0's
   std::unique_ptr<Progress> progress_;
-  std::vector<StepMetrics> history_;
   std::vector<SampleText> samples_;
   std::optional<StepTrace> traced_;
   PipelinePictures pipeline_;  // of the traced step

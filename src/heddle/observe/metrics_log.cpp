@@ -71,9 +71,28 @@ StepMetrics parse_line(std::string_view line) {
   return metrics;
 }
 
+// Lines that are no steps: the first is told of, or thrown at once.
+struct Broken {
+  BrokenLines what;
+  int64_t count = 0;
+  std::string first;
+
+  void add(const std::string& path, int64_t line, std::string_view why) {
+    const std::string message = fmt::format("{}:{}: {}", path, line, why);
+    if (what == BrokenLines::refuse) throw ConfigError(message);
+    if (count++ == 0) first = message;
+  }
+  void tell(std::vector<std::string>& warnings) const {
+    if (count == 0) return;
+    warnings.push_back(count == 1 ? fmt::format("{}; the line is passed over", first)
+                                  : fmt::format("{}; this and {} more lines are passed over", first, count - 1));
+  }
+};
+
 // Walks the lines of a log. `visit` gets each step and the offset of its line, and says whether to go on; the
 // result is the offset at which the torn line begins, if there is one.
-std::optional<int64_t> walk(const std::string& path, const std::function<bool(StepMetrics&&, int64_t)>& visit) {
+std::optional<int64_t> walk(const std::string& path, Broken& broken,
+                            const std::function<bool(StepMetrics&&, int64_t)>& visit) {
   // A read of a directory fails only later, without saying why.
   if (std::filesystem::is_directory(path))
     throw SystemError(EISDIR, fmt::format("cannot read {}: a directory", path));
@@ -82,25 +101,31 @@ std::optional<int64_t> walk(const std::string& path, const std::function<bool(St
   if (!in) throw SystemError(errno, fmt::format("cannot read {}: {}", path, std::strerror(errno)));
   std::string chunk(1 << 16, '\0');
   std::string line;
+  bool too_long = false;  // the line's rest is only read over
   int64_t line_start = 0, offset = 0, number = 1;
   while (in.read(chunk.data(), static_cast<std::streamsize>(chunk.size())), in.gcount() > 0) {
     std::string_view rest(chunk.data(), static_cast<size_t>(in.gcount()));
     while (!rest.empty()) {
       const size_t end = rest.find('\n');
-      line += rest.substr(0, end);
+      if (!too_long) line += rest.substr(0, end);
       offset += static_cast<int64_t>(end == rest.npos ? rest.size() : end + 1);
       if (line.size() > kLongestLineBytes) {
-        config_error("{}:{}: a line of more than {} bytes is no step", path, number, kLongestLineBytes);
+        broken.add(path, number, fmt::format("a line of more than {} bytes is no step", kLongestLineBytes));
+        too_long = true;
+        line.clear();
       }
       if (end == rest.npos) break;
       rest.remove_prefix(end + 1);
-      StepMetrics metrics;
-      try {
-        metrics = parse_line(line);
-      } catch (const ConfigError& error) {
-        config_error("{}:{}: {}", path, number, error.what());
+      if (!too_long) {
+        std::optional<StepMetrics> metrics;
+        try {
+          metrics = parse_line(line);
+        } catch (const ConfigError& error) {
+          broken.add(path, number, error.what());
+        }
+        if (metrics && !visit(std::move(*metrics), line_start)) return std::nullopt;
       }
-      if (!visit(std::move(metrics), line_start)) return std::nullopt;
+      too_long = false;
       line.clear();
       line_start = offset;
       ++number;
@@ -108,7 +133,7 @@ std::optional<int64_t> walk(const std::string& path, const std::function<bool(St
   }
   if (in.bad()) throw SystemError(errno, fmt::format("cannot read {}: {}", path, std::strerror(errno)));
   // A line without its end was being written when the run died, even if what is there happens to parse.
-  return line.empty() ? std::nullopt : std::optional(line_start);
+  return line_start == offset ? std::nullopt : std::optional(line_start);
 }
 
 }  // namespace
@@ -135,19 +160,21 @@ std::string metrics_line(const StepMetrics& metrics) {
 }
 
 MetricsLog MetricsLog::begin(const std::string& path) {
-  return MetricsLog(OutputFile(path, OutputFile::Open::truncate));
+  return MetricsLog(OutputFile(path, OutputFile::Open::begin));
 }
 
 MetricsLog MetricsLog::resume(const std::string& path, int64_t next_step, std::vector<std::string>& warnings) {
   if (!std::filesystem::exists(path)) return begin(path);
   std::optional<int64_t> cut;
   int64_t first_cut_step = 0;
-  const std::optional<int64_t> torn = walk(path, [&](StepMetrics&& metrics, int64_t at) {
+  Broken broken{BrokenLines::skip};
+  const std::optional<int64_t> torn = walk(path, broken, [&](StepMetrics&& metrics, int64_t at) {
     if (metrics.step < next_step) return true;
     cut = at;
     first_cut_step = metrics.step;
     return false;
   });
+  broken.tell(warnings);
   OutputFile file(path, OutputFile::Open::append);
   if (cut) {
     warnings.push_back(
@@ -162,11 +189,12 @@ MetricsLog MetricsLog::resume(const std::string& path, int64_t next_step, std::v
 
 void MetricsLog::add(const StepMetrics& metrics) { file_.write_whole(metrics_line(metrics) + '\n'); }
 
-MetricsHistory read_metrics(const std::string& path) {
+MetricsHistory read_metrics(const std::string& path, BrokenLines what) {
   MetricsHistory history;
+  Broken broken{what};
   std::vector<StepMetrics>& steps = history.steps;
   std::optional<size_t> with_loads;
-  const std::optional<int64_t> torn = walk(path, [&](StepMetrics&& metrics, int64_t) {
+  const std::optional<int64_t> torn = walk(path, broken, [&](StepMetrics&& metrics, int64_t) {
     if (!steps.empty() && metrics.step <= steps.back().step) {
       const size_t before = steps.size();
       while (!steps.empty() && metrics.step <= steps.back().step) steps.pop_back();
@@ -174,6 +202,7 @@ MetricsHistory read_metrics(const std::string& path) {
       history.warnings.push_back(fmt::format("{}: step {} comes again; {} earlier lines are dropped", path,
                                              metrics.step, before - steps.size()));
     }
+    if (steps.size() >= kMostSteps && broken.what == BrokenLines::skip) return false;
     if (steps.size() >= kMostSteps) config_error("{}: more than {} steps", path, kMostSteps);
     if (!metrics.expert_loads_LE.empty()) {
       if (with_loads) std::vector<std::vector<double>>().swap(steps[*with_loads].expert_loads_LE);
@@ -182,6 +211,7 @@ MetricsHistory read_metrics(const std::string& path) {
     steps.push_back(std::move(metrics));
     return true;
   });
+  broken.tell(history.warnings);
   if (torn) history.warnings.push_back(fmt::format("{}: the last line is torn; it is dropped", path));
   return history;
 }

@@ -6,10 +6,11 @@
 // numbers) and "expert_loads" (rows of numbers); a reader skips keys it doesn't know.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
-#include "heddle/observe/output_file.h"
+#include "heddle/base/output_file.h"
 #include "heddle/observe/step_metrics.h"
 
 namespace heddle {
@@ -20,8 +21,8 @@ class MetricsLog {
   static MetricsLog begin(const std::string& path);
 
   /// Goes on with a log (or begins one, if there is none): a torn last line and all lines from the first of
-  /// `next_step` or later are cut off, for those steps will run again. What was cut is told in `warnings`.
-  /// Throws ConfigError when the file is no metrics log, SystemError.
+  /// `next_step` or later are cut off, for those steps will run again. Other broken lines stay where they are. What
+  /// was cut or is broken is told in `warnings`. Throws SystemError.
   static MetricsLog resume(const std::string& path, int64_t next_step, std::vector<std::string>& warnings);
 
   /// Throws SystemError; the log then ends with the line before.
@@ -42,9 +43,12 @@ struct MetricsHistory {
   std::vector<std::string> warnings;
 };
 
+/// What becomes of a line that is no step: the file is refused, or the line passed over with a warning.
+enum class BrokenLines : uint8_t { refuse, skip };
+
 /// Reads a log. A last line that is torn is dropped with a warning; where a step comes again (a run was resumed),
-/// the later one holds. Any other broken line, one longer than 16 MiB or more than 20 million steps is a
-/// ConfigError with the line's number; a file that can't be read a SystemError.
-MetricsHistory read_metrics(const std::string& path);
+/// the later one holds. Any other broken line or one longer than 16 MiB is refused, in a ConfigError with the
+/// line's number, or skipped; so are more than 20 million steps. A file that can't be read is a SystemError.
+MetricsHistory read_metrics(const std::string& path, BrokenLines broken = BrokenLines::refuse);
 
 }  // namespace heddle

@@ -71,7 +71,7 @@ int32_t process_id(int32_t rank) { return rank + 1; }
 
 }  // namespace
 
-PerfettoTrace::PerfettoTrace(const std::string& path) : file_(path, OutputFile::Open::truncate) {
+PerfettoTrace::PerfettoTrace(const std::string& path) : file_(path, OutputFile::Open::begin) {
   buffer_.reserve(kBufferBytes + 4096);
   std::string body;
   protozero::pbf_writer first(body);

@@ -9,8 +9,8 @@
 #include <numeric>
 
 #include "heddle/base/error.h"
+#include "heddle/base/output_file.h"
 #include "heddle/observe/html.h"
-#include "heddle/observe/output_file.h"
 #include "heddle/observe/report_style.h"
 #include "heddle/observe/svg_chart.h"
 #include "heddle/observe/units.h"
@@ -436,7 +436,8 @@ std::string report_html(const ReportData& data) {
 }
 
 void write_report(const std::string& path, const ReportData& data) {
-  write_file_atomically(path, report_html(data));
+  // It is written again and again, and can be made anew: not worth a wait for the disk.
+  write_file(path, report_html(data), OutputFile::Flush::to_system);
 }
 
 }  // namespace heddle

@@ -66,7 +66,7 @@ std::string tensorboard_record(std::string_view payload) {
   return record;
 }
 
-TensorboardFile::TensorboardFile(const std::string& folder) : file_(new_path(folder), OutputFile::Open::truncate) {
+TensorboardFile::TensorboardFile(const std::string& folder) : file_(new_path(folder), OutputFile::Open::begin) {
   std::string payload;
   protozero::pbf_writer event(payload);
   event.add_double(1, wall_time_now_s());

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <stdio.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -13,9 +14,9 @@
 #include <set>
 
 #include "heddle/base/error.h"
+#include "heddle/base/output_file.h"
 #include "heddle/train/crc32c.h"
 #include "heddle/train/model_json.h"
-#include "heddle/train/output_file.h"
 
 namespace heddle::train {
 
@@ -27,7 +28,7 @@ using nlohmann::json;
 constexpr int kFormat = 1;
 constexpr int kMostNesting = 16;
 constexpr int64_t kMostStateBytes = 1 << 24;
-constexpr std::string_view kPrefix = "step-", kUnfinished = ".part";
+constexpr std::string_view kPrefix = "step-";
 constexpr const char *kTensorFile = "model.safetensors", *kStateFile = "state.json";
 
 std::string name_of_step(int64_t step) { return fmt::format("{}{:06}", kPrefix, step); }
@@ -41,34 +42,35 @@ int64_t step_of_name(const std::string& name) {
   return error == std::errc() && end == last && step >= 0 && name == name_of_step(step) ? step : -1;
 }
 
-// Steps that have a checkpoint, newest first.
+// A link could be led elsewhere between two looks at it, and what is replaced or removed would be another folder's.
+void refuse_link(const std::string& path) {
+  std::error_code ignored;
+  if (!fs::is_symlink(path, ignored)) return;
+  config_error("{} is a symbolic link; checkpoints stand in folders of their own (the run's folder may be a link)",
+               path);
+}
+
+// Steps that have a checkpoint, newest first. A folder that is there but can't be read is not taken for an empty
+// one.
 std::vector<int64_t> steps_in(const std::string& folder) {
+  refuse_link(folder);
   std::vector<int64_t> steps;
   std::error_code failed;
   for (fs::directory_iterator at(folder, failed), end; !failed && at != end; at.increment(failed)) {
     const int64_t step = step_of_name(at->path().filename().string());
     if (step >= 0) steps.push_back(step);
   }
+  if (failed && failed != std::errc::no_such_file_or_directory) {
+    throw SystemError(failed.value(), fmt::format("cannot read {}: {}", folder, failed.message()));
+  }
   std::sort(steps.rbegin(), steps.rend());
   return steps;
-}
-
-std::string unfinished_name(const std::string& folder, int64_t step) {
-  return (fs::path(folder) / fmt::format(".{}{}", name_of_step(step), kUnfinished)).string();
 }
 
 std::string hex(uint32_t checksum) { return fmt::format("{:08x}", checksum); }
 
 [[noreturn]] void fail(const char* doing, const std::string& path, int code) {
   throw SystemError(code, fmt::format("cannot {} {}: {}", doing, path, std::strerror(code)));
-}
-
-void flush_folder(const std::string& path) {
-  const int folder = ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (folder < 0) fail("open", path, errno);
-  const int code = ::fsync(folder) == 0 ? 0 : errno;
-  ::close(folder);
-  if (code != 0 && code != EINVAL) fail("flush to disk", path, code);  // EINVAL: a file system without it
 }
 
 json json_of(const CheckpointState& s) {
@@ -81,13 +83,16 @@ json json_of(const CheckpointState& s) {
           {"layout", s.layout}};
 }
 
+// The text of state.json: read back, it must be this text again, so that nothing can stand in it beside the state.
+std::string state_text(const json& state) {
+  const std::string dump = state.dump();
+  return json{{"checksum", hex(crc32c(dump.data(), dump.size()))}, {"state", state}}.dump(1) + "\n";
+}
+
 // Removed when the scope ends, unless it was given its name.
 struct UnfinishedFolder {
   explicit UnfinishedFolder(std::string at) : path(std::move(at)) {
-    std::error_code failed;
-    fs::remove_all(path, failed);
-    fs::create_directories(path, failed);
-    if (failed) fail("create", path, failed.value());
+    if (::mkdir(path.c_str(), 0755) != 0) fail("create", path, errno);
   }
   ~UnfinishedFolder() {
     std::error_code ignored;
@@ -129,24 +134,23 @@ void give_name(const std::string& unfinished, const std::string& path) {
   if (::rename(unfinished.c_str(), path.c_str()) != 0) fail("finish", path, errno);
 }
 
+// The new one stands: what can't be removed now is tried again at the next.
 void remove_old(const std::string& folder, int64_t newest, int keep) {
   std::error_code ignored;
   int kept = 1;
-  for (const int64_t step : steps_in(folder)) {
+  std::vector<int64_t> steps;
+  try {
+    steps = steps_in(folder);
+  } catch (const SystemError&) {
+    return;
+  }
+  for (const int64_t step : steps) {
     if (step >= newest || ++kept <= keep) continue;
     // Under a hidden name first: a reader must not meet it half removed.
-    const std::string path = (fs::path(folder) / name_of_step(step)).string(),
-                      hidden = unfinished_name(folder, step);
-    fs::remove_all(hidden, ignored);
+    const std::string path = (fs::path(folder) / name_of_step(step)).string(), hidden = temporary_beside(path);
     if (::rename(path.c_str(), hidden.c_str()) == 0) fs::remove_all(hidden, ignored);
   }
-  // What a crash left behind.
-  std::vector<fs::path> left;
-  for (const fs::directory_entry& entry : fs::directory_iterator(folder, ignored)) {
-    const std::string name = entry.path().filename().string();
-    if (name.starts_with(fmt::format(".{}", kPrefix)) && name.ends_with(kUnfinished)) left.push_back(entry.path());
-  }
-  for (const fs::path& path : left) fs::remove_all(path, ignored);
+  remove_temporaries(folder);  // what a crash left behind
 }
 
 }  // namespace
@@ -170,17 +174,18 @@ std::string save_checkpoint(const std::string& folder, const CheckpointState& st
   sort_for_file(headings);
   HEDDLE_CHECK(state.step >= 0 && keep >= 1, "step {}, keep {}", state.step, keep);
   const std::string path = (fs::path(folder) / name_of_step(state.step)).string();
+  refuse_link(folder);
   std::error_code failed;
-  fs::create_directories(folder, failed);
+  if (fs::create_directories(folder, failed)) flush_folder(fs::absolute(folder).lexically_normal().parent_path());
   if (failed) fail("create", folder, failed.value());
   {
-    const UnfinishedFolder unfinished(unfinished_name(folder, state.step));
+    const UnfinishedFolder unfinished(temporary_beside(path));
     json json = json_of(state);
     write_tensors((fs::path(unfinished.path) / kTensorFile).string(), headings, bytes_of, json);
-    const std::string dump = json.dump(), checksum = hex(crc32c(dump.data(), dump.size()));
-    write_file((fs::path(unfinished.path) / kStateFile).string(),
-               nlohmann::json{{"checksum", checksum}, {"state", std::move(json)}}.dump(1) + "\n");
-    flush_folder(unfinished.path);
+    OutputFile file((fs::path(unfinished.path) / kStateFile).string(), OutputFile::Open::replace,
+                    OutputFile::Access::owner);
+    file.write(state_text(json));
+    file.commit();  // and with it the names of both files
     try {
       const Checkpoint read_back(unfinished.path);
     } catch (const ConfigError& error) {
@@ -197,6 +202,12 @@ std::string save_checkpoint(const std::string& folder, const CheckpointState& st
 Checkpoint::Checkpoint(const std::string& path, Verify what)
     : path_(path), file_((fs::path(path) / kTensorFile).string()) {
   verify((fs::path(path) / kStateFile).string(), what);
+  const fs::path at = fs::path(path).lexically_normal();
+  const std::string name = (at.has_filename() ? at : at.parent_path()).filename().string();
+  if (const int64_t named = step_of_name(name); named >= 0 && named != state_.step) {
+    config_error("{}: named as of step {}, it holds step {}: a checkpoint keeps its name", path, named,
+                 state_.step);
+  }
 }
 
 void Checkpoint::verify(const std::string& path, Verify what) {
@@ -212,6 +223,10 @@ void Checkpoint::verify(const std::string& path, Verify what) {
     if (root.size() != 2 || root.at("checksum").get<std::string>() != found) {
       config_error("{}: its content has the checksum {}, {} is expected; the file is damaged", path, found,
                    printable(root.at("checksum").get<std::string>()));
+    }
+    if (text != state_text(state)) {
+      config_error("{}: {} bytes, of which the state is {}: something was added; the file is damaged", path,
+                   text.size(), state_text(state).size());
     }
     if (state.at("format").get<int>() != kFormat) {
       config_error("{}: format {}, this program reads format {}", path, state.at("format").get<int>(), kFormat);
@@ -299,7 +314,9 @@ std::optional<Checkpoint> latest_checkpoint(const std::string& folder, std::vect
     std::vector<std::string> reasons;
     for (const int64_t step : steps) {
       try {
-        Checkpoint checkpoint((fs::path(folder) / name_of_step(step)).string());
+        const std::string path = (fs::path(folder) / name_of_step(step)).string();
+        refuse_link(path);
+        Checkpoint checkpoint(path);
         if (refused != nullptr) *refused = std::move(reasons);
         return checkpoint;
       } catch (const InternalError&) {

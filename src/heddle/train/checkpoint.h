@@ -6,9 +6,12 @@
 //   of
 //                                          itself
 //
+// Both files are for their owner alone to read.
+//
 // A checkpoint is written under a hidden name, flushed to disk, read back and compared with its checksums, and only
 // then renamed: what bears the name step-… is whole, for a reader at any moment and after any crash. One run writes
-// into a folder at a time; any number may read.
+// into a folder at a time (it holds the run's FolderLock); any number may read. Neither the folder nor a step's may
+// be a symbolic link.
 #pragma once
 
 #include <functional>
@@ -74,7 +77,8 @@ class Checkpoint {
 };
 
 /// The newest whole checkpoint of a folder, none when there is none at all. Each newer one that is refused adds its
-/// reason to `refused`. ConfigError when there are checkpoints but none is whole.
+/// reason to `refused`. ConfigError when there are checkpoints but none is whole; SystemError when the folder can't
+/// be read.
 std::optional<Checkpoint> latest_checkpoint(const std::string& folder, std::vector<std::string>* refused = nullptr);
 
 /// `path` is one checkpoint, or a folder of them, of which the newest whole one is taken. ConfigError when there is

@@ -6,10 +6,10 @@
 #include <unordered_set>
 
 #include "heddle/base/error.h"
+#include "heddle/base/output_file.h"
 #include "heddle/train/byte_hash.h"
 #include "heddle/train/gzip_reader.h"
 #include "heddle/train/markup.h"
-#include "heddle/train/output_file.h"
 #include "heddle/train/utf8.h"
 
 namespace heddle::train {

@@ -1,6 +1,7 @@
 #include "heddle/train/prepare_data.h"
 
 #include <cmath>
+#include <cstdio>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <numbers>
@@ -8,9 +9,9 @@
 #include <unordered_set>
 
 #include "heddle/base/error.h"
+#include "heddle/base/output_file.h"
 #include "heddle/train/byte_hash.h"
 #include "heddle/train/dataset.h"
-#include "heddle/train/output_file.h"
 #include "heddle/train/tokenizer_json.h"
 #include "heddle/train/tokenizer_train.h"
 
@@ -121,6 +122,14 @@ std::optional<PreparedData> up_to_date(const DocumentSource& source, int64_t voc
   }
 }
 
+// A record that describes no files, and only says which vocabulary was asked for. It stands while they are made, so
+// that after a crash the tokenizer in the folder is known for the one that was asked for, though it has fewer
+// tokens.
+void begin_record(int64_t vocabulary, const Places& places) {
+  const Json record{{"inputs", {{"vocabulary", vocabulary}}}};
+  write_file(places.record, record.dump(1) + "\n");
+}
+
 // The tokenizer in the folder, or one trained on the text.
 TokenizerSpec tokenizer_for(DocumentSource& source, int64_t vocabulary, const Places& places,
                             const Progress& progress) {
@@ -149,6 +158,7 @@ TokenizerSpec tokenizer_for(DocumentSource& source, int64_t vocabulary, const Pl
   source.rewind();
   progress("learning the vocabulary", 0);
   TokenizerSpec spec = train_tokenizer(counts, vocabulary);
+  begin_record(vocabulary, places);
   write_tokenizer(places.tokenizer, spec);
   return spec;
 }
@@ -170,11 +180,17 @@ PreparedData prepare(DocumentSource& source, Corpus* corpus, const std::string& 
   if (error)
     throw SystemError(error.value(), fmt::format("cannot make the folder {}: {}", folder, error.message()));
   const Places places(folder);
-  if (auto done = up_to_date(source, vocabulary, places)) {
+  const auto made = [&]() -> std::optional<PreparedData> {
+    std::optional<PreparedData> done = up_to_date(source, vocabulary, places);
+    if (!done) return done;
     done->tokenizer = places.tokenizer;
     done->prefix = places.prefix;
-    return *done;
-  }
+    return done;
+  };
+  if (const auto done = made()) return *done;  // even where nothing can be written
+  const FolderLock lock = hold_data_folder(folder);
+  if (const auto done = made()) return *done;  // by the process that held it
+  remove_temporaries(folder);
   progress("reading text", 0);
   const Tokenizer tokenizer(tokenizer_for(source, vocabulary, places, progress), places.tokenizer);
   if (tokenizer.end_of_text() < 0) {
@@ -220,8 +236,7 @@ PreparedData prepare(DocumentSource& source, Corpus* corpus, const std::string& 
   if (corpus != nullptr) data.packages = corpus->packages();
 
   // From here to its return the record must not describe files that it doesn't know.
-  fs::remove(places.record, error);
-  if (error) throw SystemError(error.value(), fmt::format("cannot replace {}: {}", places.record, error.message()));
+  begin_record(vocabulary, places);
   writer.commit();
   Json record = to_json(data);
   record["inputs"] = inputs_of(source, vocabulary, places);
@@ -230,6 +245,11 @@ PreparedData prepare(DocumentSource& source, Corpus* corpus, const std::string& 
 }
 
 }  // namespace
+
+FolderLock hold_data_folder(const std::string& folder) {
+  return FolderLock::wait(
+      folder, [&](const std::string& holder) { fmt::print(stderr, "waiting: {} prepares {}\n", holder, folder); });
+}
 
 PreparedData prepare_demo_data(const std::string& folder, int64_t vocabulary, const Progress& progress,
                                const CorpusOptions& options) {

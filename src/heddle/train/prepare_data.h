@@ -2,8 +2,8 @@
 // them.
 //
 // Done once: a folder that is up to date (same input files, same settings, files of the sizes written) is left
-// alone. Each file appears whole or not at all, data.json last, so that an interrupted preparation is simply done
-// again.
+// alone. Each file appears whole or not at all, and data.json is complete only when the others are, so that an
+// interrupted preparation is simply done again. One process prepares a folder at a time; others wait for it.
 #pragma once
 
 #include <cstdint>
@@ -12,6 +12,7 @@
 #include <string_view>
 #include <vector>
 
+#include "heddle/base/folder_lock.h"
 #include "heddle/train/corpus.h"
 
 namespace heddle::train {
@@ -44,6 +45,9 @@ PreparedData prepare_demo_data(const std::string& folder, int64_t vocabulary, co
 /// The same from a file or folder of .txt or .jsonl. The tokenizer is trained on the first kTokenizerTextBytes.
 PreparedData prepare_text_data(const std::string& input, const std::string& folder, int64_t vocabulary,
                                const Progress& progress = {});
+
+/// The folder for this process alone to prepare. Waits for another that does so, and says that on standard error.
+FolderLock hold_data_folder(const std::string& folder);
 
 inline constexpr int64_t kTokenizerTextBytes = 256 << 20;
 

@@ -5,8 +5,8 @@
 
 #include "heddle/base/error.h"
 #include "heddle/base/escaped.h"
+#include "heddle/base/output_file.h"
 #include "heddle/train/json_text.h"
-#include "heddle/train/output_file.h"
 
 namespace heddle::train {
 

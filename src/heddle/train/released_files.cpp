@@ -6,7 +6,7 @@
 
 #include "heddle/base/error.h"
 #include "heddle/train/json_text.h"
-#include "heddle/train/output_file.h"
+#include "heddle/base/output_file.h"
 
 namespace heddle::train {
 

@@ -9,8 +9,8 @@
 #include <set>
 
 #include "heddle/base/error.h"
+#include "heddle/base/output_file.h"
 #include "heddle/train/model_json.h"
-#include "heddle/train/output_file.h"
 #include "heddle/train/released_files.h"
 
 namespace heddle::train {

@@ -8,9 +8,9 @@
 
 #include "heddle/base/error.h"
 #include "heddle/base/escaped.h"
+#include "heddle/base/output_file.h"
 #include "heddle/train/json_text.h"
 #include "heddle/train/model_json.h"
-#include "heddle/train/output_file.h"
 #include "heddle/train/released_files.h"
 #include "heddle/train/run_config.h"
 

@@ -320,7 +320,7 @@ void sort_for_file(std::vector<TensorHeading>& headings) {
 
 SafetensorsWriter::SafetensorsWriter(const std::string& path, const std::vector<TensorHeading>& headings,
                                      const std::map<std::string, std::string>& metadata)
-    : file_(path) {
+    : file_(path, OutputFile::Open::replace, OutputFile::Access::owner) {
   nlohmann::ordered_json header = nlohmann::ordered_json::object();
   if (!metadata.empty()) header[std::string(kMetadata)] = metadata;
   std::map<std::string_view, int> names;
@@ -347,8 +347,8 @@ SafetensorsWriter::SafetensorsWriter(const std::string& path, const std::vector<
 void SafetensorsWriter::write(const void* data, size_t size_bytes) { file_.write(data, size_bytes); }
 
 void SafetensorsWriter::commit() {
-  HEDDLE_CHECK(file_.written_bytes() == promised_bytes_, "{}: {} bytes written, {} promised", file_.path(),
-               file_.written_bytes(), promised_bytes_);
+  HEDDLE_CHECK(file_.size_bytes() == promised_bytes_, "{}: {} bytes written, {} promised", file_.path(),
+               file_.size_bytes(), promised_bytes_);
   file_.commit();
 }
 

@@ -14,9 +14,9 @@
 #include <string_view>
 #include <vector>
 
+#include "heddle/base/output_file.h"
 #include "heddle/train/logical_tensor.h"
 #include "heddle/train/mapped_file.h"
-#include "heddle/train/output_file.h"
 
 namespace heddle::train {
 

@@ -14,8 +14,8 @@
 #include <string>
 #include <vector>
 
+#include "heddle/base/output_file.h"
 #include "heddle/train/input_file.h"
-#include "heddle/train/output_file.h"
 #include "heddle/train/tokenizer.h"
 
 namespace heddle::train {

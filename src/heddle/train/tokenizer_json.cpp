@@ -7,8 +7,8 @@
 
 #include "heddle/base/error.h"
 #include "heddle/base/escaped.h"
+#include "heddle/base/output_file.h"
 #include "heddle/train/json_text.h"
-#include "heddle/train/output_file.h"
 #include "heddle/train/utf8.h"
 
 namespace heddle::train {

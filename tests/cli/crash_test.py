@@ -1,0 +1,215 @@
+#!/usr/bin/env python3
+"""Ends a run at every call into the file system, lets every call fail, and starts pairs of runs on one folder.
+
+    crash_test.py HEDDLE LIBFAIL_CALLS [--count]
+
+After each the folder is started anew or gone on with, as its own message says, and must end with the weights of a
+run that nothing happened to, bit for bit, with a whole log and no stray files. HEDDLE_CRASH_POINTS=all takes every
+call; else as many, evenly spread, as fit in some seconds. --count prints how many points end how, and fails none.
+"""
+import collections
+import hashlib
+import json
+import os
+import pathlib
+import random
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+
+from program import HEDDLE, MACHINE_SECONDS
+
+COUNT = "--count" in sys.argv
+if COUNT:
+    sys.argv.remove("--count")
+SHIM = pathlib.Path(sys.argv.pop(1)).resolve()
+ALL = os.environ.get("HEDDLE_CRASH_POINTS") == "all"
+FEW = 10  # points of a mode where not all are taken
+
+CONFIG = """
+name = "tiny"
+output = "run"
+[model]
+vocab_size = 320
+hidden_size = 16
+num_hidden_layers = 2
+intermediate_size = 32
+num_attention_heads = 1
+kv_lora_rank = 8
+qk_nope_head_dim = 8
+qk_rope_head_dim = 8
+v_head_dim = 8
+n_routed_experts = 2
+num_experts_per_tok = 1
+moe_intermediate_size = 16
+[data]
+source = "text.txt"
+folder = "prepared"
+[train]
+steps = 3
+global_batch = 2
+microbatch = 2
+sequence_length = 16
+warmup_steps = 1
+decay_steps = 1
+eval_every = 2
+eval_sequences = 2
+checkpoint_every = 1
+keep_checkpoints = 2
+sample_tokens = 2
+[device]
+threads = 1
+"""
+STEPS = 3
+OURS = {"config.toml", "metrics.jsonl", "tokenizer.json", "report.html", "trace.perfetto", "checkpoints", "tensorboard",
+        ".lock", "text.bin", "text.idx", "data.json"}
+
+
+def environment(**more):
+    kept = {k: v for k, v in os.environ.items() if not k.startswith("FAIL_")}
+    # Sanitizers want to be loaded first; that this comes before them is meant.
+    return {**kept, "NO_COLOR": "1", "ASAN_OPTIONS": "verify_asan_link_order=0", **more}
+
+
+class Crashes(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.base = pathlib.Path(tempfile.mkdtemp(prefix="heddle-crash-")).resolve()
+        cls.template = cls.base / "template"
+        cls.template.mkdir()
+        (cls.template / "tiny.toml").write_text(CONFIG)
+        draw = random.Random(1)
+        words = "the shuttle passes between warp and weft".split()
+        (cls.template / "text.txt").write_text(
+            "\n\n".join(" ".join(draw.choices(words, k=30)) + "." for _ in range(60)))
+        cls.whole = cls.base / "whole"
+        shutil.copytree(cls.template, cls.whole)
+        done = cls.train(cls.whole)
+        assert done.returncode == 0, done.stderr
+        cls.expected = cls.weights(cls.whole)
+        made = json.loads((cls.whole / "prepared/data.json").read_text())
+        assert made["vocabulary"] < 320, "little text: fewer tokens than asked for, as a crash must not forget"
+        cls.half = cls.base / "half"
+        shutil.copytree(cls.template, cls.half)
+        done = cls.train(cls.half, "--set", "train.keep_checkpoints=9")
+        assert done.returncode == 0, done.stderr
+        for step in range(2, STEPS + 1):
+            shutil.rmtree(cls.half / f"run/checkpoints/step-{step:06}")
+
+    @classmethod
+    def tearDownClass(cls):
+        shutil.rmtree(cls.base)
+
+    @staticmethod
+    def train(folder, *flags, **more):
+        return subprocess.run([HEDDLE, "train", "tiny.toml", *flags], cwd=folder, env=environment(**more),
+                              capture_output=True, text=True, errors="replace", timeout=MACHINE_SECONDS)
+
+    @staticmethod
+    def weights(folder):
+        path = folder / f"run/checkpoints/step-{STEPS:06}/model.safetensors"
+        return hashlib.sha256(path.read_bytes()).hexdigest() if path.exists() else None
+
+    def struck(self, folder, number, how, flags):
+        return self.train(folder, *flags, LD_PRELOAD=str(SHIM), FAIL_FOLDER=str(folder), FAIL_AT=str(number), FAIL_HOW=how)
+
+    def calls(self, start, flags):
+        """The calls of a run that nothing happens to, and its weights."""
+        folder, log = self.base / "counted", self.base / "log"
+        shutil.copytree(start, folder)
+        done = self.train(folder, *flags, LD_PRELOAD=str(SHIM), FAIL_FOLDER=str(folder), FAIL_LOG=str(log))
+        self.assertEqual(done.returncode, 0, done.stderr)
+        lines, weights = log.read_text().splitlines(), self.weights(folder)
+        log.unlink()
+        shutil.rmtree(folder)
+        return lines, weights
+
+    def go_on(self, folder, layout, expected):
+        """Does what the program's message says until the run is done; what is wrong with the result, or ''."""
+        done = self.train(folder, *layout)
+        if done.returncode == 2 and "holds a run already: --resume" in done.stderr:
+            done = self.train(folder, "--resume", *layout)
+            if done.returncode == 2 and "nothing is left to do" in done.stderr:
+                done.returncode = 0
+        if done.returncode != 0:
+            return f"dead: {done.stderr.strip()}"
+        if self.weights(folder) != expected:
+            return "other weights"
+        strays = [str(p.relative_to(folder)) for p in folder.glob("run/*") if p.name not in OURS]
+        strays += [str(p.relative_to(folder)) for p in folder.glob("prepared/*") if p.name not in OURS]
+        strays += [str(p.relative_to(folder)) for p in folder.glob("run/checkpoints/*") if not p.name.startswith("step-")]
+        if strays:
+            return f"strays: {strays}"
+        return ""
+
+    def log_of(self, folder):
+        steps = [json.loads(line)["step"] for line in (folder / "run/metrics.jsonl").read_text().splitlines()]
+        return "" if steps == list(range(1, STEPS + 1)) else f"log of the steps {steps}"
+
+    def strike_all(self, start, how, *flags):
+        calls, expected = self.calls(start, flags)
+        layout = [flag for flag in flags if flag != "--resume"]
+        if not layout:
+            self.assertEqual(expected, self.expected)  # resumed or not
+        numbers = range(1, len(calls) + 1)
+        if not ALL and not COUNT:
+            stride = len(calls) / FEW
+            numbers = sorted({1 + int(i * stride + stride / 2) for i in range(FEW)})
+        found = collections.Counter()
+        examples = {}
+        for number in numbers:
+            folder = self.base / "struck"
+            shutil.copytree(start, folder)
+            struck = self.struck(folder, number, how, flags)
+            wrong = ""
+            if how == "kill":
+                if struck.returncode != 137:
+                    wrong = f"status {struck.returncode} where it was killed: {struck.stderr}"
+            elif struck.returncode not in (0, 1, 2):
+                wrong = f"status {struck.returncode}: {struck.stderr}"
+            elif struck.returncode != 0 and sum(l.startswith("heddle: ") for l in struck.stderr.splitlines()) != 1:
+                wrong = f"not one message: {struck.stderr}"
+            wrong = wrong or self.go_on(folder, layout, expected)
+            if not wrong and how == "kill":
+                wrong = self.log_of(folder)
+            kind = wrong.split(":")[0] if wrong else "well"
+            found[kind] += 1
+            if kind != "well":
+                examples.setdefault((kind, wrong[-60:]), f"call {calls[number - 1]}: {wrong}")
+            shutil.rmtree(folder)
+        if COUNT:
+            print(f"{how}, {start.name} {' '.join(flags)}: {len(calls)} calls, {dict(found)}")
+            for example in list(examples.values())[:6]:
+                print("   ", example)
+        else:
+            self.assertEqual(list(examples.values()), [])
+
+    def test_killed(self):
+        self.strike_all(self.template, "kill")
+
+    def test_killed_when_resuming(self):
+        self.strike_all(self.half, "kill", "--resume")
+
+    def test_killed_on_two_ranks(self):
+        self.strike_all(self.half, "kill", "--resume", "--ranks", "2", "--set", "train.microbatch=1")
+
+    def test_no_space(self):
+        self.strike_all(self.template, "ENOSPC")
+
+    def test_no_space_when_resuming(self):
+        self.strike_all(self.half, "ENOSPC", "--resume")
+
+    def test_no_space_from_then_on(self):
+        self.strike_all(self.half, "onwards", "--resume")
+
+    def test_broken_disk(self):
+        self.strike_all(self.template, "EIO")
+
+    def test_broken_disk_when_resuming(self):
+        self.strike_all(self.half, "EIO", "--resume")
+
+
+if __name__ == "__main__":
+    unittest.main()
