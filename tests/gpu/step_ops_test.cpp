@@ -139,8 +139,9 @@ TEST_F(StepOps, casts_copies_and_sums) {
   }
   like_reference({"router_bias_update",
                   "router_bias_update",
-                  {metadata(Tensor(Dtype::f64, {4}, std::vector<double>{1, 2, 3, 2}))},
-                  {{"rate", 0.25}},
+                  {metadata(Tensor(Dtype::f64, {4}, std::vector<double>{1, 2, 3, 2})),
+                   metadata(Tensor(Dtype::f64, {4}, std::vector<double>{7, 7, 7, 0.25}))},
+                  {},
                   {Tensor(Dtype::f32, {4}, 1.0)}},
                  0);
 }

@@ -76,6 +76,9 @@ int run_command_line(int count, char** arguments) {
   set(sub, train_options.set);
   sub->add_option("--steps", train_options.steps, "Steps of the whole run, the same as --set train.steps=N")
       ->check(CLI::PositiveNumber);
+  sub->add_option("--minutes", train_options.minutes,
+                  "Minutes in training steps of the whole run, the same as --set train.minutes=N")
+      ->check(CLI::PositiveNumber);
   sub->add_option(
          "--ranks", train_options.ranks,
          "Ranks as threads of this process, the same as --set mesh.ranks=N; under mpirun or srun there are as "

@@ -73,6 +73,7 @@ ModelConfig deepseek_v3() {
   c.routed_scaling_factor = 2.5;
   c.num_nextn_predict_layers = 1;
   c.sequence_aux_loss_alpha = 1e-4;
+  c.bias_update_rate = 0.001;  // for all but the last of its steps
   return c;
 }
 
@@ -156,13 +157,16 @@ ModelConfig read_huggingface_config(const std::string& path) {
     config_error("{}: not JSON: {}", path, printable(error.what()));
   }
   if (!json.is_object()) config_error("{}: not a JSON object", path);
-  if (is_v2(json, path)) rewrite_v2(json, path);
+  const bool v2 = is_v2(json, path);
+  if (v2) rewrite_v2(json, path);
   json.erase("quantization_config");  // of the released weights, which are not read here
   const Json alpha = json.value("aux_loss_alpha", Json());
   if (alpha.is_number() && json.value("seq_aux", Json(true)) == true) {
     json["heddle"].emplace("sequence_aux_loss_alpha", alpha);
   }
-  return model_config_from_json(json, path);
+  ModelConfig config = model_config_from_json(json, path);
+  if (!v2 && !config.bias_update_rate) config.bias_update_rate = deepseek_v3().bias_update_rate;
+  return config;
 }
 
 }  // namespace heddle::train

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "heddle/runtime/mesh_communicators.h"
+#include "heddle/train/bias_rate.h"
 #include "heddle/train/learning_rate.h"
 #include "heddle/train/parameters.h"
 #include "heddle/train/rank_exchange.h"
@@ -29,6 +30,7 @@ struct TrainerOptions {
   int threads = 1;
   bool graphs = false;       // as device.graphs
   int64_t memory_bytes = 0;  // capacity of a rank's arena; 0: what the machine has
+  RunLength length;
   LearningRate learning_rate;
   uint64_t seed = 0;
 };
@@ -41,6 +43,7 @@ struct StepResult {
   std::vector<double> depth_losses;  // multi-token prediction, by depth
   double gradient_norm = 0;          // before clipping
   double learning_rate = 0;
+  double bias_rate = 0;
   int64_t tokens = 0;
   double seconds = 0;                               // of the slowest rank
   double flops = 0;                                 // matrix products of the step
@@ -69,8 +72,10 @@ class Trainer {
   /// Logits of the token after `tokens` (at most sequence_length of them).
   std::vector<float> next_logits(std::span<const int32_t> tokens);
 
-  int64_t steps_done() const { return steps_done_; }
-  void set_steps_done(int64_t steps) { steps_done_ = steps; }
+  const RunProgress& done() const { return done_; }
+  int64_t steps_done() const { return done_.steps; }
+  /// Where a run that goes on takes up; the same on every rank.
+  void set_done(const RunProgress& done) { done_ = done; }
   /// State in this rank's arena; after writing it call weights_changed().
   std::vector<StateTensor> state();
   std::vector<model::Run> held_runs(const StateTensor& tensor) const;
@@ -105,7 +110,7 @@ class Trainer {
   std::unique_ptr<comm::World> device_world_;  // where ranks talk from device to device
   std::unique_ptr<runtime::MeshCommunicators> communicators_;
   std::unique_ptr<runtime::Executor> executor_;
-  int64_t steps_done_ = 0;
+  RunProgress done_;
   double flops_per_step_ = 0;
   model::ParameterCount parameter_count_;
 };
