@@ -52,14 +52,14 @@ Json json_of(const RunSummary& s) {
 
 // What a run by the clock would come to that is longer.
 std::string longer_text(const RunSummary& s, const std::string& config) {
-  constexpr double kLonger = 3.5;
-  const double minutes = std::ceil(s.length_s / 60 * kLonger - 0.5);
-  const double times = minutes * 60 / s.length_s;
+  constexpr double times = 10.0 / 3;
+  const double minutes = s.length_s / 60 * times;
   return fmt::format(
       "longer      heddle train {} --resume --minutes {}: about {} steps in all, {} tokens in place of {}; the "
       "text "
       "has {}\n",
-      config, minutes, grouped_text(std::llround(static_cast<double>(s.steps) * times)),
+      config, minutes < 10 ? fmt::format("{:.2g}", minutes) : fmt::format("{:.0f}", minutes),
+      grouped_text(std::llround(static_cast<double>(s.steps) * times)),
       count_text(static_cast<double>(s.tokens) * times), count_text(static_cast<double>(s.tokens)),
       count_text(static_cast<double>(s.text_tokens)));
 }

@@ -165,7 +165,7 @@ train::Checkpoint TrainingRun::chosen_checkpoint() {
   }
   if (length.reached({state.step, state.trained_s})) {
     config_error("--resume: {} has done {}: nothing is left to do", folder_.path,
-                 length.by_clock() ? fmt::format("{:.1f} minutes, train.minutes is {}", state.trained_s / 60,
+                 length.by_clock() ? fmt::format("{:.3g} minutes, train.minutes is {}", state.trained_s / 60,
                                                  config_.train.minutes)
                                    : fmt::format("{} steps, train.steps is {}", state.step, length.steps));
   }

@@ -63,6 +63,22 @@ std::vector<std::string> raw_texts(const std::string& path) {
   return {read_possibly_gzipped(path, kMostFileBytes)};
 }
 
+// Whether a text is UTF-8, or all but a few characters of it, which are replaced.
+bool mended(std::string& text) {
+  constexpr size_t kBytesABrokenOne = 10'000;
+  if (is_valid_utf8(text)) return true;
+  std::string whole = replace_invalid_utf8(text);
+  const auto marks = [](std::string_view in) {
+    size_t count = 0;
+    for (size_t at = in.find("\xef\xbf\xbd"); at != std::string_view::npos; at = in.find("\xef\xbf\xbd", at + 3))
+      ++count;
+    return count;
+  };
+  if ((marks(whole) - marks(text)) * kBytesABrokenOne > text.size()) return false;
+  text = std::move(whole);
+  return true;
+}
+
 // Documents from all over, in their order, so that they come to no more than `most_bytes`.
 void thin_out(std::vector<Document>& documents, int64_t most_bytes) {
   double total = 0, seen = 0, kept = 0;
@@ -147,15 +163,15 @@ void Corpus::read() {
   std::unordered_set<uint64_t> seen;
   int64_t total_bytes = 0;
   for (const Found& found : found_) {
-    if (total_bytes >= options_.enough_bytes) break;
+    if (total_bytes >= options_.enough_bytes - options_.enough_bytes / 50) break;  // whole documents rarely fill it
     const PackageTexts& texts = kPackages[found.package];
     CorpusPackage use;
     use.name = texts.package;
     use.licence = licence_of(found.root, texts.package);
     std::vector<Document> documents;
     for (const std::string& path : found.files) {
-      for (const std::string& raw : raw_texts(path)) {
-        if (!is_valid_utf8(raw)) {
+      for (std::string& raw : raw_texts(path)) {
+        if (!mended(raw)) {
           ++use.broken_documents;
           continue;
         }
@@ -173,7 +189,7 @@ void Corpus::read() {
     total_bytes += use.text_bytes;
     packages_.push_back(std::move(use));
   }
-  if (documents_.empty()) config_error("the installed documentation holds no text to train on");
+  if (documents_.empty()) config_error("the packages found hold no text to train on");
 }
 
 bool Corpus::next(Document& document) {

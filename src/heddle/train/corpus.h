@@ -38,7 +38,7 @@ struct CorpusPackage {
   std::string licence;  // "GPL-2", "PostgreSQL, BSD-3-Clause"
   int64_t files = 0;
   int64_t text_bytes = 0;           // kept
-  int64_t repeated_paragraphs = 0;  // dropped, as were whole documents that are no UTF-8
+  int64_t repeated_paragraphs = 0;  // dropped, as were whole documents that are not mostly UTF-8
   int64_t broken_documents = 0;
 };
 

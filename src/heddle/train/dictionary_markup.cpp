@@ -11,6 +11,11 @@ bool is_space(char c) { return c == ' ' || c == '\n' || c == '\t' || c == '\r'; 
 
 constexpr size_t kLongestPronunciation = 120, kLongestSubject = 60, kLongestAccent = 4;
 
+bool is_accented(std::string_view inside) {
+  return inside.size() <= kLongestAccent && inside.find_first_of(" .") == std::string_view::npos &&
+         std::any_of(inside.begin(), inside.end(), [](char c) { return c >= 'a' && c <= 'z'; });  // else initials
+}
+
 // "'e" and the like in brackets are letters: an accent and a letter, a letter and the name of its accent ("aum",
 // "add"), or two joined ones ("ae").
 std::string letters_of(std::string_view accent) {
@@ -64,8 +69,7 @@ std::string dictionary_prose(std::string_view text) {
     } else if (c == '[') {
       const size_t behind = behind_bracket(text, i);
       const std::string_view inside = text.substr(i + 1, behind - i - 2);
-      const bool accent = behind - i - 2 <= kLongestAccent && inside.find(' ') == std::string_view::npos;
-      if (accent) out += letters_of(inside);
+      if (is_accented(inside)) out += letters_of(inside);
       i = behind;
     } else if (const size_t end = c == '<' ? text.find('>', i) : std::string_view::npos;
                end != std::string_view::npos && is_subject(text.substr(i + 1, end - i - 1))) {
