@@ -18,7 +18,9 @@ SHOWN = (10, 25, 50, 75, 100, 150, 200, 300, 400, 500, 640)
 
 
 def run(heddle, folder, seed, rate, arguments):
-    settings = [f"seed={seed}", f"output={folder}", "train.eval_every=1000000000", "train.checkpoint_every=0",
+    steps = arguments.steps
+    settings = [f"seed={seed}", f"output={folder}", f"train.warmup_steps={steps * 8 // 100}",
+                f"train.decay_steps={steps // 4}", "train.eval_every=1000000000", "train.checkpoint_every=0",
                 "train.sample_tokens=0", "train.trace_step=0"] + arguments.set
     if rate != "auto":
         settings.append(f"model.bias_update_rate={rate}")
