@@ -363,6 +363,47 @@ class Cli(Program):
         text = self.heddle("generate", "run", "--prompt", "the shuttle", "--tokens", "6").stdout
         self.assertTrue(text.startswith("the shuttle"))
 
+    def test_a_run_by_the_clock(self):
+        train = ["train", "tiny.toml", "--json", "--set", "data.folder=prepared-clock", "--set", "output=clock", "--set",
+                 "train.eval_every=0", "--set", "train.checkpoint_every=0"]
+
+        def rate(seconds, before, n):  # of step n, from what was recorded before it
+            expected = seconds * (n - 1) / before if before > 0 else 1000
+            now, warmup, decay = before + seconds / expected, 0.05 * seconds, 0.25 * seconds
+            if now <= warmup:
+                return 1e-3 * now / warmup
+            fallen = min(1, max(0, (now - (seconds - decay)) / decay))
+            return 1e-4 + 9e-4 * (1 - fallen)
+
+        def check(seconds, first):
+            steps = [json.loads(line) for line in (self.folder / "clock/metrics.jsonl").read_text().splitlines()]
+            self.assertEqual([step["step"] for step in steps], list(range(1, len(steps) + 1)))
+            for before, step in zip(steps[first - 1:] if first else [{"trained_s": 0}] + steps, steps[first:]):
+                self.assertAlmostEqual(step["learning_rate"] / rate(seconds, before["trained_s"], step["step"]), 1, 12)
+                self.assertAlmostEqual(step["trained_s"], before["trained_s"] + step["step_s"], 9)
+                self.assertLess(before["trained_s"], seconds)
+            self.assertGreaterEqual(steps[-1]["trained_s"], seconds)
+            return steps
+
+        summary = json.loads(self.heddle(*train, "--minutes", "0.01").stdout)
+        steps = check(0.6, 0)
+        self.assertEqual(summary["steps"], len(steps))
+        self.assertEqual(summary["trained_seconds"], steps[-1]["trained_s"])
+        # By the rule: 6.4 over the steps to be expected, within its bounds.
+        for before, step in zip(steps, steps[1:]):
+            expected = 0.6 * before["step"] / before["trained_s"]
+            self.assertAlmostEqual(step["extra"]["bias_update_rate"], min(max(6.4 / expected, 1e-3), 2e-2), 12)
+        self.assertRegex(self.heddle(*train, "--minutes", "0.01", "--resume", status=2).stderr,
+                         r"^heddle: --resume: clock has done 0\.\d+ minutes, train.minutes is 0.01: nothing is left to do$")
+        summary = json.loads(self.heddle(*train, "--minutes", "0.015", "--resume", "--ranks", "2").stdout)
+        self.assertEqual(summary["first_step"], len(steps))
+        self.assertEqual(summary["steps"], len(check(0.9, len(steps))))
+        self.refused("--set train.minutes=1: train.minutes and train.steps are both given; a run is as long as the one or "
+                     "the other says", *train, "--minutes", "1", "--steps", "9")
+        self.refused("--set train.decay_steps=3: train.decay_steps is of a run that is counted in steps, and this one's "
+                     "length is train.minutes; set train.decay_fraction", *train, "--minutes", "1", "--set",
+                     "train.decay_steps=3")
+
     def test_ranks_as_threads(self):
         train = ["train", "tiny.toml", "--json", "--set", "data.folder=prepared-ranks", "--set", "train.steps=3"]
         self.heddle(*train, "--set", "output=alone")

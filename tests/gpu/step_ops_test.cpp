@@ -53,6 +53,7 @@ TEST_F(StepOps, batch) {
       {.tokens = {10, 11, 12, 13, 14, 20, 21, -1, 23, 24}, .masked = {0, 0, 1, 0, 0, 0, 0, 0, 0, 0}});
   batch.scales = {0.5, 0.1};
   batch.hyper = {1e-3, 0.1, 0.001};
+  batch.bias_rate = 0.25;
   like_reference({"load_tokens", "load_tokens", {}, {{"rows", 6}, {"sequence", 3}, {"depths", 1}}, {}}, 0, false,
                  ir::Phase::F, &batch);
   like_reference({"load_scales", "load_scales", {}, {{"count", 2}, {"dtype", "f32"}}, {}}, 0, false, ir::Phase::F,
@@ -139,8 +140,9 @@ TEST_F(StepOps, casts_copies_and_sums) {
   }
   like_reference({"router_bias_update",
                   "router_bias_update",
-                  {metadata(Tensor(Dtype::f64, {4}, std::vector<double>{1, 2, 3, 2}))},
-                  {{"rate", 0.25}},
+                  {metadata(Tensor(Dtype::f64, {4}, std::vector<double>{1, 2, 3, 2})),
+                   metadata(Tensor(Dtype::f64, {4}, std::vector<double>{7, 7, 7, 0.25}))},
+                  {},
                   {Tensor(Dtype::f32, {4}, 1.0)}},
                  0);
 }

@@ -131,8 +131,8 @@ TEST(HostRouter, load_and_bias) {
   const Tensor load(Dtype::f64, {4}, std::vector<double>{1, 2, 3, 2});
   expect_like_reference({"router_bias_update",
                          "router_bias_update",
-                         {{load, Role::statistic}},
-                         {{"rate", 1e-3}},
+                         {{load, Role::statistic}, {random_tensor(Dtype::f64, {4}, 9), Role::input}},
+                         {},
                          {random_tensor(Dtype::f32, {4}, 8)}},
                         0, false, ir::Phase::end);
 }

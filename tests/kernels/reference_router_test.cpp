@@ -226,8 +226,8 @@ TEST(ReferenceRouterBiasUpdate, moves_by_the_sign) {
   for (const Dtype A : {Dtype::f32, Dtype::f64}) {
     const OpCase op{"",
                     "router_bias_update",
-                    {metadata(load)},
-                    {{"rate", 0.25}},
+                    {metadata(load), metadata(Tensor(Dtype::f64, {4}, std::vector<double>{7, 7, 7, 0.25}))},
+                    {},
                     {Tensor(A, {4}, std::vector<double>{1, 1, 1, -1})}};
     EXPECT_EQ(run_op(op, reference(), true, ir::Phase::end).updates[0].values,
               (std::vector<double>{1.25, 0.75, 1, -0.75}));

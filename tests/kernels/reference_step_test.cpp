@@ -35,6 +35,7 @@ TEST(ReferenceLoadScales, and_step) {
   device::Batch batch;
   batch.scales = {0.5, 0.1};
   batch.hyper = {1e-3, 0.1, 0.001};
+  batch.bias_rate = 0.25;
   for (const auto& [word, dtype] : {std::pair{"f32", Dtype::f32}, std::pair{"f64", Dtype::f64}}) {
     const OpCase op{"", "load_scales", {}, {{"count", 2}, {"dtype", word}}, {}};
     const OpResult result = run_op(op, reference(), false, ir::Phase::F, &batch);
@@ -44,7 +45,7 @@ TEST(ReferenceLoadScales, and_step) {
     EXPECT_THROW(run_op(more, reference(), false, ir::Phase::F, &batch), InternalError);
   }
   EXPECT_EQ(run_op({"", "load_step", {}, {}, {}}, reference(), false, ir::Phase::end, &batch).out[0].values,
-            (std::vector<double>{1e-3, 0.1, 0.001}));
+            (std::vector<double>{1e-3, 0.1, 0.001, 0.25}));
 }
 
 TEST(ReferenceGradSquareSum, sums_the_uses_first) {

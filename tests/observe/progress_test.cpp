@@ -71,6 +71,25 @@ TEST(ProgressBar, DrawsBlocks) {
             "\r\x1b[K100/100 ██████████████████████████████ 100%  loss 1.0000  ETA 0:00\n");
 }
 
+TEST(ProgressBar, FollowsTheClock) {
+  Screen screen;
+  Progress progress(
+      {.first_step = 3, .first_s = 6, .total_s = 200}, {.interactive = false},
+      [&](std::string_view text) { screen.text += text; }, [] { return 80; });
+  StepMetrics metrics;
+  metrics.lm_loss = 1;
+  metrics.step = 4;
+  metrics.trained_s = 50;
+  metrics.step_s = 44;
+  progress.update(metrics, 0);
+  EXPECT_EQ(screen.text, "step 4, 0:50/3:20  loss 1.0000  ETA 2:30\n");
+  screen.text.clear();
+  metrics.step = 5;
+  metrics.trained_s = 201.5;  // the last step ends after the time is up
+  progress.update(metrics, 160);
+  EXPECT_EQ(screen.text, "step 5, 3:20/3:20  loss 1.0000  ETA 0:00\n");
+}
+
 TEST(ProgressBar, NeverWiderThanTheTerminal) {
   for (const bool unicode : {false, true}) {
     for (int columns = 1; columns < 220; ++columns) {

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <zlib.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <set>
@@ -12,6 +13,7 @@
 #include "heddle/base/output_file.h"
 #include "heddle/base/random.h"
 #include "heddle/train/markup.h"
+#include "heddle/train/r_strings.h"
 #include "heddle/train/utf8.h"
 #include "tests/train/scratch_folder.h"
 
@@ -96,14 +98,15 @@ TEST(Markup, Rst) {
 }
 
 TEST(Markup, AnythingGoesThrough) {
-  const char parts[] = "<>&;[]()*_`\\|=#.:- \n\nabL<C<<>>E1\"'!/\xc3\xa9";
+  const char parts[] = "<>&;[]()*_`\\|=#.:- \n\nabL<C<<>>E1\"'!/{}\xc3\xa9";
   const RandomKey key(4);
   for (uint64_t round = 0; round < 3000; ++round) {
     std::string text;
     for (uint64_t i = 0; i < key.bits(round) % 80; ++i) {
       text += parts[key.with(round).bits(i) % (sizeof parts - 1)];
     }
-    for (const Markup markup : {Markup::plain, Markup::markdown, Markup::html, Markup::pod, Markup::rst}) {
+    for (const Markup markup :
+         {Markup::plain, Markup::markdown, Markup::html, Markup::pod, Markup::rst, Markup::dictionary}) {
       ASSERT_TRUE(is_valid_utf8(plain_text(text, markup)) || !is_valid_utf8(text)) << text;
     }
   }
@@ -120,60 +123,156 @@ std::string paragraphs(int first, int count) {
 
 TEST(Corpus, ReadsPackagesAndDropsRepetitions) {
   ScratchFolder root;
-  const std::string doc = root / "usr/share/doc/anarchism/";
-  spill_gzipped(doc + "markdown/a.md.gz", paragraphs(0, 400));
-  spill(doc + "markdown/b.md", paragraphs(390, 20));
-  spill(doc + "markdown/broken.md", paragraphs(900, 20) + "\xff");
-  spill(doc + "markdown/c.md", paragraphs(0, 400));  // a second rendering
-  spill(doc + "html/a.html", paragraphs(2000, 9));   // not where the corpus looks
+  const std::string doc = root / "usr/share/doc/jargon-text/";
+  spill_gzipped(doc + "a.txt.gz", paragraphs(0, 400));
+  spill(doc + "few.txt", paragraphs(3000, 300) + "\xff\n\n");
+  spill(doc + "b.txt", paragraphs(390, 20));
+  spill(doc + "broken.txt", paragraphs(900, 20) + "\xff");
+  spill(doc + "c.txt", paragraphs(0, 400));         // a second rendering
+  spill(doc + "html/a.html", paragraphs(2000, 9));  // not where the corpus looks
   spill(doc + "copyright",
         "Format: x\nFiles: *\nCopyright: y\nLicense: GPL-2\n text\n\nLicense: GPL-2\n\nLicense: CC0\n");
   CorpusOptions options;
-  options.root = root.path().string();
+  options.roots = {root / "nothing", root.path().string()};
   Corpus corpus(options);
   const std::vector<Document> documents = all(corpus);
   std::string text;
   for (const Document& document : documents) {
-    EXPECT_EQ(document.source, "anarchism");
+    EXPECT_EQ(document.source, "jargon-text");
     EXPECT_LE(document.text.size(), 2 * kLeastDocumentBytes + 200);
     text += document.text + "\n\n";
   }
   EXPECT_GT(documents.size(), 3u);
-  EXPECT_TRUE(text == paragraphs(0, 410)) << text.size();
+  EXPECT_TRUE(text == paragraphs(0, 410) + paragraphs(3000, 300) + "\xef\xbf\xbd\n\n") << text.size();
   ASSERT_EQ(corpus.packages().size(), 1u);
   const CorpusPackage& package = corpus.packages()[0];
   EXPECT_EQ(package.licence, "GPL-2, CC0");
-  EXPECT_EQ(package.files, 2);
+  EXPECT_EQ(package.files, 3);
   EXPECT_EQ(package.repeated_paragraphs, 410);
-  EXPECT_EQ(package.broken_documents, 1);
+  EXPECT_EQ(package.broken_documents, 1) << "one bad byte in 2 KB, but 1 in 30 KB is mended";
   corpus.rewind();
   EXPECT_EQ(all(corpus).size(), documents.size());
 
   const uint64_t before = Corpus(options).fingerprint();
   EXPECT_EQ(Corpus(options).fingerprint(), before);
-  spill(doc + "markdown/d.md", "more");
+  spill(doc + "d.txt", "more");
   EXPECT_NE(Corpus(options).fingerprint(), before);
+}
+
+// An entry of a dictionary, as long as a document.
+std::string entries(int first, int count) {
+  std::string text = "00-database-info\n   About the dictionary.\n\n";
+  for (int i = first; i < first + count; ++i)
+    text +=
+        "Loom" + std::to_string(i) + " \\Loom\\, n. [OE.]\n   A frame for weaving, of which there are many.\n\n";
+  return text;
+}
+
+TEST(Corpus, NoPackageGivesMoreThanAThird) {
+  ScratchFolder root;
+  spill_gzipped(root / "usr/share/dictd/gcide.dict.dz", entries(0, 20000));
+  spill_gzipped(root / "usr/share/dictd/foldoc.dict.dz", entries(50000, 20000));
+  spill(root / "usr/share/doc/jargon-text/j.txt", paragraphs(100, 1000));
+  spill(root / "usr/share/doc/jargon-text/copyright", "This is in the public domain.");
+  CorpusOptions options;
+  options.roots = {root.path().string()};
+  options.enough_bytes = 600'000;
+  Corpus corpus(options);
+  const std::vector<Document> documents = all(corpus);
+  ASSERT_EQ(corpus.packages().size(), 3u);
+  for (const CorpusPackage& package : corpus.packages()) EXPECT_LE(package.text_bytes, 200'000) << package.name;
+  EXPECT_GT(corpus.packages()[0].text_bytes, 180'000);
+  EXPECT_EQ(corpus.packages()[1].licence, "public domain");
+  EXPECT_EQ(corpus.packages()[0].licence, "see /usr/share/doc/dict-gcide/copyright");
+  EXPECT_NE(documents[0].text.find(", n. A frame"), std::string::npos) << documents[0].text.substr(0, 99);
+  const auto last = std::find_if(documents.rbegin(), documents.rend(),
+                                 [](const Document& d) { return d.source == "dict-gcide"; });
+  ASSERT_NE(last, documents.rend());
+  EXPECT_GT(std::stoi(last->text.substr(4)), 18'500) << "not from all over the dictionary";
 }
 
 TEST(Corpus, StopsAtEnough) {
   ScratchFolder root;
-  spill(root / "usr/share/doc/anarchism/markdown/a.md", paragraphs(0, 40));
-  spill(root / "usr/share/doc/jargon-text/j.txt", paragraphs(100, 40));
-  spill(root / "usr/share/doc/jargon-text/copyright", "This is in the public domain.");
+  for (const char* name : {"gcide", "foldoc"})
+    spill(root / ("usr/share/dictd/" + std::string(name) + ".dict.dz"), entries(name[0] * 100'000, 5000));
+  for (const char* folder : {"usr/share/doc/jargon-text/a.txt", "usr/share/doc/postgresql-doc-15/html/a.html"})
+    spill(root / folder,
+          (std::string(folder).ends_with("html") ? "<p>" : "") + paragraphs(folder[14] * 10'000, 3000));
   CorpusOptions options;
-  options.root = root.path().string();
-  EXPECT_EQ(Corpus(options).packages().size(), 2u);
-  EXPECT_EQ(Corpus(options).packages()[1].licence, "public domain");
-  EXPECT_EQ(Corpus(options).packages()[0].licence, "see /usr/share/doc/anarchism/copyright");
-  options.enough_bytes = 1000;
-  EXPECT_EQ(Corpus(options).packages().size(), 1u);
+  options.roots = {root.path().string()};
+  EXPECT_EQ(Corpus(options).packages().size(), 4u);
+  options.enough_bytes = 300'000;
+  Corpus corpus(options);
+  int64_t total = 0;
+  for (const CorpusPackage& package : corpus.packages()) total += package.text_bytes;
+  EXPECT_LE(total, 300'000);
+  EXPECT_GT(total, 250'000);
+}
+
+void append_number(std::string& out, uint32_t number) {
+  for (int shift = 24; shift >= 0; shift -= 8) out += static_cast<char>(number >> shift & 0xff);
+}
+
+// A vector of texts in R's serialisation.
+std::string r_vector(const std::vector<std::string>& lines, uint32_t type = 16) {
+  std::string out = "X\n";
+  for (const uint32_t number : {3u, 0x40201u, 0x30500u, 5u}) append_number(out, number);
+  out += "UTF-8";
+  append_number(out, type);
+  append_number(out, static_cast<uint32_t>(lines.size()));
+  for (const std::string& line : lines) {
+    append_number(out, 0x40009);
+    append_number(out, static_cast<uint32_t>(line.size()));
+    out += line;
+  }
+  return out;
+}
+
+std::string r_object(const std::string& serialised) {
+  std::string out;
+  append_number(out, static_cast<uint32_t>(serialised.size()));
+  std::string packed(compressBound(serialised.size()), '\0');
+  uLongf size = packed.size();
+  EXPECT_EQ(compress(reinterpret_cast<Bytef*>(packed.data()), &size,
+                     reinterpret_cast<const Bytef*>(serialised.data()), serialised.size()),
+            Z_OK);
+  return out + packed.substr(0, size);
+}
+
+TEST(RTexts, ReadsVectorsOfTexts) {
+  const std::string database = r_object(r_vector({"EMMA", "", "by"})) + r_object(r_vector({"x"}, 24)) +
+                               r_object("no serialisation") + r_object(r_vector({"end"}));
+  EXPECT_EQ(r_texts(database, "f", 1 << 20), (std::vector<std::string>{"EMMA\n\nby\n", "end\n"}));
+  EXPECT_TRUE(r_texts("", "f", 1).empty());
+  EXPECT_THROW(r_texts(database, "f", 50), ConfigError);
+  std::string grown = r_vector({"abc"});
+  grown[27] = '\x7f';  // so many texts that there are not
+  EXPECT_TRUE(r_texts(r_object(grown), "f", 1 << 20).empty());
+  for (size_t cut = 1; cut < database.size(); ++cut) {
+    try {
+      r_texts(database.substr(0, cut), "f", 1 << 20);
+    } catch (const ConfigError& error) {
+      EXPECT_TRUE(std::string(error.what()).starts_with("f: damaged")) << error.what();
+    }
+  }
+}
+
+TEST(Markup, Dictionary) {
+  EXPECT_EQ(plain_text("00-database-info\nAbout it.\n\n   More.\n\n"
+                       "Davit \\Dav\"it\\ (d[add]), n. [Cf. F. davier [x] forceps.] (Naut.)\n"
+                       "   (a) A spar formerly used on board of {ships}, of\n       C[ae]sar's caf['e].\n"
+                       "   [1913 Webster]\n\n         A lady writing.    --A. B.\n   [1913 Webster]\n\n   [PJC]\n\n"
+                       "GECOM\n\n   <language, history> A language, x <3> y.\n\n   (1996-09-15)\n",
+                       Markup::dictionary),
+            "Davit, n. (Naut.) (a) A spar formerly used on board of ships, of Caesar's cafe.\n\n"
+            "A lady writing. --A. B.\n\nGECOM: A language, x <3> y.\n");
 }
 
 TEST(Corpus, SaysWhatToInstall) {
   ScratchFolder root;
   try {
     CorpusOptions options;
-    options.root = root.path().string();
+    options.roots = {root.path().string()};
     Corpus corpus(options);
     FAIL() << "found text";
   } catch (const ConfigError& error) {

@@ -192,7 +192,7 @@ TEST(PrepareData, TheDemoComesFromInstalledPackages) {
   std::ofstream(folder / "root/usr/share/doc/jargon-text/j.txt") << story(3, 30000);
   std::ofstream(folder / "root/usr/share/doc/jargon-text/copyright") << "in the public domain\n";
   CorpusOptions options;
-  options.root = folder / "root";
+  options.roots = {folder / "root"};
   for (int round = 0; round < 2; ++round) {
     const PreparedData data = prepare_demo_data(folder / "out", 300, {}, options);
     EXPECT_EQ(data.was_up_to_date, round == 1);
@@ -201,7 +201,7 @@ TEST(PrepareData, TheDemoComesFromInstalledPackages) {
     EXPECT_EQ(data.packages[0].licence, "public domain");
     EXPECT_EQ(data.packages[0].text_bytes, data.text_bytes);
   }
-  options.root = folder / "nowhere";
+  options.roots = {folder / "nowhere"};
   EXPECT_THROW(prepare_demo_data(folder / "out", 300, {}, options), ConfigError);
   std::ofstream(folder / "file") << "x";
   EXPECT_THROW(prepare_text_data(folder / "file", folder / "file", 300), SystemError);

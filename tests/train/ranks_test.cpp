@@ -43,7 +43,8 @@ TrainerOptions options_for(const plan::Degrees& mesh, const std::string& backend
   o.plan.dtype = dtype;
   o.backend = backend;
   o.memory_bytes = 32 << 20;
-  o.learning_rate = {.shape = LearningRate::Shape::constant, .peak = 1e-3, .steps = 100};
+  o.length = {100};
+  o.learning_rate = {.shape = LearningRate::Shape::constant, .peak = 1e-3};
   o.seed = 5;
   return o;
 }

@@ -35,7 +35,8 @@ TrainerOptions options_for(const std::string& backend, Dtype dtype, uint64_t see
   o.plan.dtype = dtype;
   o.backend = backend;
   o.memory_bytes = 64 << 20;
-  o.learning_rate = {.shape = LearningRate::Shape::constant, .peak = 5e-3, .steps = 100};
+  o.length = {100};
+  o.learning_rate = {.shape = LearningRate::Shape::constant, .peak = 5e-3};
   o.seed = seed;
   return o;
 }

@@ -78,6 +78,48 @@ TEST(RunConfig, MessagesNameThePlaceAndWhatIsAccepted) {
             "run.toml:2:1: train.learning_rate is nan, must be a number from 0 to 100");
 }
 
+TEST(RunConfig, ARunIsCountedInStepsOrEndsByTheClock) {
+  const std::string clock = "[train]\nminutes = 3\nwarmup_fraction = 0.1\n";
+  const RunConfig by_clock = parse_run_config(clock, "run.toml");
+  EXPECT_EQ(by_clock.length().seconds, 180);
+  EXPECT_EQ(by_clock.train.warmup_fraction, 0.1);
+  EXPECT_EQ(parse_run_config(toml_of(by_clock), "written.toml"), by_clock);
+  EXPECT_EQ(toml_of(by_clock).find("steps"), std::string::npos) << toml_of(by_clock);
+  // What is set over the file decides, and the file's other measure is left out.
+  const RunConfig in_steps = parse_run_config(clock, "run.toml", {"train.steps=20", "train.warmup_steps=3"});
+  EXPECT_EQ(in_steps.length().steps, 20);
+  EXPECT_FALSE(in_steps.length().by_clock());
+  EXPECT_EQ(in_steps.train.warmup_steps, 3);
+  EXPECT_EQ(in_steps.train.warmup_fraction, RunConfig().train.warmup_fraction);
+  EXPECT_TRUE(parse_run_config("[train]\nsteps = 9\ndecay_steps = 2\n", "run.toml", {"train.minutes=0.5"})
+                  .length()
+                  .by_clock());
+  EXPECT_EQ(message("[train]\nminutes = 3\nsteps = 9\n"),
+            "run.toml:2:1: train.minutes and train.steps are both given; a run is as long as the one or the other "
+            "says");
+  EXPECT_EQ(
+      message(clock, {"train.steps=9", "train.minutes=1"}),
+      "--set train.minutes=1: train.minutes and train.steps are both given; a run is as long as the one or the "
+      "other says");
+  EXPECT_EQ(message(clock, {"train.warmup_steps=9"}),
+            "--set train.warmup_steps=9: train.warmup_steps is of a run that is counted in steps, and this one's "
+            "length is train.minutes; set train.warmup_fraction");
+  EXPECT_EQ(
+      message("[train]\ndecay_fraction = 0.5\n"),
+      "run.toml:2:1: train.decay_fraction is of a run by the clock, and this one's length is train.steps; set "
+      "train.decay_steps");
+  EXPECT_EQ(message("[train]\nminutes = 0\n"), "run.toml:2:1: train.minutes is 0.0, must be a number above 0");
+}
+
+TEST(RunConfig, TheRateOfTheBiasesIsOpenUnlessGiven) {
+  EXPECT_FALSE(parse_run_config("", "run.toml").model.bias_update_rate);
+  EXPECT_EQ(parse_run_config("", "run.toml", {"model.bias_update_rate=0"}).model.bias_update_rate, 0.0);
+  EXPECT_EQ(preset("deepseek-v3").bias_update_rate, 0.001) << "the report's own recipe";
+  RunConfig given;
+  given.model.bias_update_rate = 0.25;
+  EXPECT_EQ(parse_run_config(toml_of(given), "written.toml"), given);
+}
+
 TEST(RunConfig, Lists) {
   const auto recompute = [](const std::string& text, const std::vector<std::string>& set = {}) {
     return parse_run_config("[memory]\nrecompute = " + text + "\n", "run.toml", set).memory.recompute;
@@ -155,6 +197,10 @@ RC_GTEST_PROP(RunConfig, ReadsBackWhatItWrites, ()) {
   std::erase_if(c.train.sample_prompt, [](char x) { return x == '\0' || static_cast<unsigned char>(x) > 0x7e; });
   c.train.learning_rate = *rc::gen::inRange<int64_t>(1, 1 << 30) * 1e-9;
   c.train.min_learning_rate = c.train.learning_rate / 3;
+  if (*rc::gen::arbitrary<bool>()) {
+    c.train.steps = 0;
+    c.train.minutes = *rc::gen::inRange<int64_t>(1, 1 << 20) / 60.0;
+  }
   c.train.weight_decay = 1.0 / *rc::gen::inRange<int64_t>(1, 1000);
   c.device.memory_bytes = *rc::gen::inRange<int64_t>(0, int64_t{1} << 50);
   c.device.pack_weights = *rc::gen::arbitrary<bool>();

@@ -35,7 +35,8 @@ TrainerOptions options_for(const std::string& backend, Dtype dtype) {
   o.backend = backend;
   o.threads = 2;
   o.memory_bytes = 64 << 20;
-  o.learning_rate = {.shape = LearningRate::Shape::constant, .peak = 5e-3, .steps = 100};
+  o.length = {100};
+  o.learning_rate = {.shape = LearningRate::Shape::constant, .peak = 5e-3};
   o.seed = 5;
   return o;
 }
@@ -97,18 +98,6 @@ TEST(Trainer, NamesTheFirstValueThatIsNotFinite) {
     EXPECT_NE(std::string(error.what()).find("layer 1"), std::string::npos) << error.what();
     EXPECT_NE(std::string(error.what()).find("grouped_linear"), std::string::npos) << error.what();
   }
-}
-
-TEST(LearningRate, WarmsUpAndDecays) {
-  const LearningRate wsd{LearningRate::Shape::wsd, 1.0, 0.1, 10, 20, 100};
-  EXPECT_DOUBLE_EQ(wsd.at(0), 0.1);
-  EXPECT_DOUBLE_EQ(wsd.at(9), 1.0);
-  EXPECT_DOUBLE_EQ(wsd.at(79), 1.0);
-  EXPECT_NEAR(wsd.at(89), 0.55, 1e-12);
-  EXPECT_NEAR(wsd.at(99), 0.1, 1e-12);
-  const LearningRate cosine{LearningRate::Shape::cosine, 1.0, 0.0, 0, 0, 100};
-  EXPECT_NEAR(cosine.at(49), 0.5, 1e-12);
-  EXPECT_NEAR(cosine.at(99), 0.0, 1e-12);
 }
 
 }  // namespace

@@ -76,6 +76,9 @@ int run_command_line(int count, char** arguments) {
   set(sub, train_options.set);
   sub->add_option("--steps", train_options.steps, "Steps of the whole run, the same as --set train.steps=N")
       ->check(CLI::PositiveNumber);
+  sub->add_option("--minutes", train_options.minutes,
+                  "Minutes in training steps of the whole run, the same as --set train.minutes=N")
+      ->check(CLI::PositiveNumber);
   sub->add_option(
          "--ranks", train_options.ranks,
          "Ranks as threads of this process, the same as --set mesh.ranks=N; under mpirun or srun there are as "
@@ -162,7 +165,7 @@ int run_command_line(int count, char** arguments) {
   sub = command("data", "Prepare text: train a tokenizer and write the token file", std::as_const(data_options),
                 data);
   sub->add_option("SOURCE", data_options.source,
-                  "\"demo\" (installed documentation), a .txt or .jsonl file, or a folder")
+                  "\"demo\" (texts of Debian packages), a .txt or .jsonl file, or a folder")
       ->required();
   sub->add_option("--out", data_options.out, "The folder to prepare it in")->required()->type_name("DIR");
   sub->add_option("--vocabulary", data_options.vocabulary, "Tokens of the tokenizer")

@@ -14,6 +14,7 @@ struct TrainOptions {
   std::string config;
   std::vector<std::string> set;  // key=value
   int64_t steps = 0;             // 0: as configured
+  double minutes = 0;            // 0: as configured
   int64_t ranks = 0;             // 0: as configured, or as many as the launcher has started
   std::string mode;              // auto, save-memory, overlap: the plan is chosen; empty: as configured
   std::string profile;           // for that; empty: the one that `heddle profile` keeps

@@ -33,7 +33,7 @@ std::vector<Entry> entries() {
   for (const Setting& s : train::settings()) {
     const bool present = !s.present || s.present(defaults);
     all.push_back(
-        {s.key, s.accepted(), present ? s.text_of(s.get(defaults)) : "off", s.meaning, plan::find_switch(s.key)});
+        {s.key, s.accepted(), present ? s.text_of(s.get(defaults)) : s.unset, s.meaning, plan::find_switch(s.key)});
   }
   return all;
 }

@@ -75,9 +75,15 @@ std::optional<train::Checkpoint> checkpoint_to_go_on_from(const RunFolder& folde
     config_error("--resume: {} consumed {} sequences in {} steps, train.global_batch is {}", checkpoint->path(),
                  state.consumed_sequences, state.step, config.train.global_batch);
   }
-  if (state.step >= config.train.steps) {
-    config_error("--resume: {} has done {} steps, train.steps is {}: nothing is left to do", folder.path,
-                 state.step, config.train.steps);
+  const train::RunLength length = config.length();
+  if (length.by_clock() && state.step > 0 && state.trained_s == 0) {
+    config_error("--resume: {} doesn't say how long it was trained; go on with --steps N", checkpoint->path());
+  }
+  if (length.reached({state.step, state.trained_s})) {
+    config_error("--resume: {} has done {}: nothing is left to do", folder.path,
+                 length.by_clock() ? fmt::format("{:.3g} minutes, train.minutes is {}", state.trained_s / 60,
+                                                 config.train.minutes)
+                                   : fmt::format("{} steps, train.steps is {}", state.step, length.steps));
   }
   return checkpoint;
 }

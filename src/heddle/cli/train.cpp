@@ -36,6 +36,7 @@ Json json_of(const RunSummary& s) {
             {"steps", s.steps},
             {"interrupted", s.interrupted},
             {"seconds", s.seconds},
+            {"trained_seconds", s.trained_s},
             {"loss", s.loss},
             {"held_out_loss", nullptr},
             {"tokens_per_s", s.tokens_per_s},
@@ -52,7 +53,21 @@ Json json_of(const RunSummary& s) {
   return json;
 }
 
-void print(const RunSummary& s) {
+// What a run by the clock would come to that is longer.
+std::string longer_text(const RunSummary& s, const std::string& config) {
+  constexpr double times = 10.0 / 3;
+  const double minutes = s.length_s / 60 * times;
+  return fmt::format(
+      "longer      heddle train {} --resume --minutes {}: about {} steps in all, {} tokens in place of {}; the "
+      "text "
+      "has {}\n",
+      config, minutes < 10 ? fmt::format("{:.2g}", minutes) : fmt::format("{:.0f}", minutes),
+      grouped_text(std::llround(static_cast<double>(s.steps) * times)),
+      count_text(static_cast<double>(s.tokens) * times), count_text(static_cast<double>(s.tokens)),
+      count_text(static_cast<double>(s.text_tokens)));
+}
+
+void print(const RunSummary& s, const std::string& config) {
   fmt::print("{} after {} steps in {}: loss {}", s.interrupted ? "stopped" : "done", s.steps,
              duration_text(s.seconds), number_text(s.loss));
   if (s.held_out_loss) fmt::print(", held-out {}", number_text(*s.held_out_loss));
@@ -66,6 +81,7 @@ void print(const RunSummary& s) {
              s.checkpoint);
   fmt::print("{}", s.interrupted ? "go on with --resume\n"
                                  : fmt::format("try         heddle generate {} --prompt \"The \"\n", s.folder));
+  if (!s.interrupted && s.length_s > 0) fmt::print("{}", longer_text(s, config));
 }
 
 // The settings of a job whose launcher has decided on the number of ranks.
@@ -249,6 +265,7 @@ std::string remedy(const TrainOptions& options, const std::vector<std::string>& 
 int train(const TrainOptions& options) {
   std::vector<std::string> set = options.set;
   if (options.steps > 0) set.push_back(fmt::format("train.steps={}", options.steps));
+  if (options.minutes > 0) set.push_back(fmt::format("train.minutes={}", options.minutes));
   if (options.ranks > 0) set.push_back(fmt::format("mesh.ranks={}", options.ranks));
   const Signals signals;
   RunSummary summary;
@@ -256,7 +273,7 @@ int train(const TrainOptions& options) {
     if (options.json) {
       fmt::print("{}\n", json_of(summary).dump(2, ' ', false, Json::error_handler_t::replace));
     } else {
-      print(summary);
+      print(summary, options.config);
     }
     return summary.interrupted ? kInterrupted : kDone;
   };

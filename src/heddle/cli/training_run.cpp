@@ -278,7 +278,8 @@ bool TrainingRun::step() {
   const int64_t first = trainer_->steps_done() * config_.train.global_batch;
   const int64_t number = trainer_->steps_done() + 1;
   const bool traced = config_.train.trace_step > 0 &&
-                      number == std::min(summary_.first_step + config_.train.trace_step, config_.train.steps);
+                      (number == summary_.first_step + config_.train.trace_step ||
+                       (number == config_.train.steps && number < summary_.first_step + config_.train.trace_step));
   if (traced) trainer_->executor().set_trace(true);
   if (traced) trainer_->ranks().any(false);  // all begin together: the start is where their clocks meet
   const int64_t began_ns = std::chrono::steady_clock::now().time_since_epoch().count();
@@ -305,10 +306,12 @@ bool TrainingRun::step() {
   metrics.learning_rate = result.learning_rate;
   metrics.gradient_norm = result.gradient_norm;
   metrics.step_s = result.seconds;
+  metrics.trained_s = trainer_->done().seconds;
   metrics.tokens = static_cast<double>(number * result.tokens);
   metrics.tokens_per_s = static_cast<double>(result.tokens) / result.seconds;
   metrics.flops_per_s = result.flops / result.seconds;
   if (!result.load_LE.empty()) metrics.expert_imbalance = result.imbalance();
+  if (!result.load_LE.empty() && config_.model.topk_bias) metrics.extra["bias_update_rate"] = result.bias_rate;
   metrics.arena_live_peak_bytes = static_cast<double>(result.peak_live_bytes);
   metrics.arena_reserved_peak_bytes = static_cast<double>(result.reserved_bytes);
   summary_.loss = result.next_token_loss;
@@ -318,8 +321,7 @@ bool TrainingRun::step() {
     metrics.extra["arena_beyond_forecast_bytes"] = static_cast<double>(result.grown_bytes);
   tokens_per_s_.push_back(*metrics.tokens_per_s);
   compare_with_plan(result.seconds);
-  const bool looks =
-      due(config_.train.eval_every, number) || (config_.train.eval_every > 0 && number == config_.train.steps);
+  const bool looks = due(config_.train.eval_every, number) || (config_.train.eval_every > 0 && is_over());
   if (looks) {
     metrics.expert_loads_LE = result.load_LE;
     look(metrics);
@@ -336,13 +338,16 @@ bool TrainingRun::step() {
 
 RunSummary TrainingRun::run() {
   if (leads()) {
-    progress_ = std::make_unique<Progress>(
-        ProgressOptions{.first_step = trainer_->steps_done(), .total_steps = config_.train.steps}, 2);
+    progress_ = std::make_unique<Progress>(ProgressOptions{.first_step = trainer_->steps_done(),
+                                                           .total_steps = config_.train.steps,
+                                                           .first_s = trainer_->done().seconds,
+                                                           .total_s = config_.length().seconds},
+                                           2);
     introduce();
   }
   const double start_s = now_s();
   double longest_s = 0;  // of the plain steps
-  for (int64_t done = 0; trainer_->steps_done() < config_.train.steps; ++done) {
+  for (int64_t done = 0; !is_over(); ++done) {
     const Wishes wished = wishes();
     if (wished.save && saved_step_ != trainer_->steps_done()) save();
     if (wished.stop) break;
@@ -355,10 +360,14 @@ RunSummary TrainingRun::run() {
     if (done == 2) warn_of_launcher(longest_s);
   }
   if (place_.world != nullptr) place_.world->set_patience(kPreparing_s);
-  summary_.interrupted = trainer_->steps_done() < config_.train.steps;
+  summary_.interrupted = !is_over();
   if (saved_step_ != trainer_->steps_done()) save();
   summary_.seconds = now_s() - start_s;
   summary_.steps = trainer_->steps_done();
+  summary_.trained_s = trainer_->done().seconds;
+  summary_.length_s = config_.length().seconds;
+  summary_.tokens = summary_.steps * config_.tokens_per_step();
+  summary_.text_tokens = data_.dataset->train_sequences() * config_.train.sequence_length;
   summary_.tokens_per_s = median(tokens_per_s_);
   summary_.flops_per_s =
       summary_.tokens_per_s * trainer_->flops_per_step() / static_cast<double>(config_.tokens_per_step());

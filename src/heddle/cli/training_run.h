@@ -44,7 +44,10 @@ struct RunSummary {
   int64_t first_step = 0, steps = 0;       // done before, done now in all
   bool interrupted = false;
   double seconds = 0;
-  double loss = 0;  // of the last step
+  double trained_s = 0;                 // of all runs on the folder, in steps
+  double length_s = 0;                  // of a run by the clock, else 0
+  int64_t tokens = 0, text_tokens = 0;  // trained on, and in the training text
+  double loss = 0;                      // of the last step
   std::optional<double> held_out_loss;
   double tokens_per_s = 0;  // median of the steps
   double flops_per_s = 0;
@@ -67,6 +70,7 @@ class TrainingRun {
   RunSummary run();
 
  private:
+  bool is_over() const { return config_.length().reached(trainer_->done()); }
   bool leads() const { return trainer_->ranks().leads(); }
   train::TrainerOptions options_that_fit(int rank);
   void open_data();

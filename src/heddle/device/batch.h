@@ -18,6 +18,7 @@ struct Batch {
   std::vector<Microbatch> microbatches;  // indexed by KernelCall::microbatch
   std::vector<double> scales;            // one factor a loss term: 1 ÷ its denominator over the global batch
   std::array<double, 3> hyper{};         // learning rate, 1 − β₁ᵗ, 1 − β₂ᵗ; t counts steps from 1
+  double bias_rate = 1e-3;               // of the routers' balancing biases
 };
 
 }  // namespace heddle::device

@@ -67,9 +67,9 @@ struct ModelConfig {
 
   // Training losses
   double mtp_loss_weight = 0.3;
-  double sequence_aux_loss_alpha = 0;  // 0: off
-  double z_loss_weight = 0;            // 0: off
-  double bias_update_rate = 0.001;
+  double sequence_aux_loss_alpha = 0;      // 0: off
+  double z_loss_weight = 0;                // 0: off
+  std::optional<double> bias_update_rate;  // none: by the length of the run (train/bias_rate)
 
   bool is_moe(int64_t layer) const { return layer >= first_k_dense_replace; }
   int64_t qk_head_dim() const { return qk_nope_head_dim + qk_rope_head_dim; }

@@ -67,6 +67,14 @@ std::vector<Field> fields_of(const StepMetrics& metrics, double eta_s) {
   return fields;
 }
 
+// "2:05", "1:02:05".
+std::string clock_text(double seconds) {
+  const auto whole = static_cast<int64_t>(seconds);
+  const int64_t hours = whole / 3600, minutes = whole / 60 % 60;
+  return hours > 0 ? fmt::format("{}:{:02}:{:02}", hours, minutes, whole % 60)
+                   : fmt::format("{}:{:02}", minutes, whole % 60);
+}
+
 std::string blocks(double fraction, int columns, bool unicode) {
   static constexpr std::array<const char*, 8> eighths = {"", "▏", "▎", "▍", "▌", "▋", "▊", "▉"};
   const int filled = static_cast<int>(std::lround(std::clamp(fraction, 0.0, 1.0) * columns * 8));
@@ -136,17 +144,17 @@ void Progress::update(const StepMetrics& metrics) {
 void Progress::update(const StepMetrics& metrics, double now_s) {
   const std::lock_guard lock(mutex_);
   if (finished_) return;
-  const int64_t before = any_ ? last_.step : options_.first_step;
-  const double steps = static_cast<double>(metrics.step - before);
+  const double before = any_ ? done() : by_clock() ? options_.first_s : static_cast<double>(options_.first_step);
+  const bool is_first = !any_;
   // Without a step's own time the first update can't tell how long it took.
-  if (any_) {
-    eta_.add(now_s - last_update_s_, steps);
-  } else if (metrics.step_s) {
-    eta_.add(*metrics.step_s, 1);
-  }
   last_ = metrics;
+  if (any_) {
+    eta_.add(now_s - last_update_s_, done() - before);
+  } else if (metrics.step_s) {
+    eta_.add(*metrics.step_s, by_clock() ? *metrics.step_s : 1);
+  }
   last_update_s_ = now_s;
-  const bool is_first = !any_, is_last = metrics.step >= options_.total_steps;
+  const bool is_last = done() >= total();
   any_ = true;
   if (terminal_.interactive) {
     if (!is_first && !is_last && now_s - last_drawn_s_ < options_.redraw_every_s) return;
@@ -164,24 +172,36 @@ void Progress::draw() {
   shown_ = true;
 }
 
+double Progress::done() const {
+  return by_clock() ? last_.trained_s.value_or(options_.first_s) : static_cast<double>(last_.step);
+}
+
+double Progress::total() const { return by_clock() ? options_.total_s : static_cast<double>(options_.total_steps); }
+
+double Progress::eta_s() const { return eta_.remaining_s(std::max(0.0, total() - done())); }
+
+// "120/640", or "120, 0:32/3:00".
+std::string Progress::place() const {
+  if (!by_clock()) {
+    const std::string total = grouped_text(options_.total_steps);
+    return fmt::format("{:>{}}/{}", grouped_text(last_.step), terminal_.interactive ? total.size() : 0, total);
+  }
+  return fmt::format("{}, {}/{}", grouped_text(last_.step), clock_text(std::min(done(), total())),
+                     clock_text(total()));
+}
+
 std::string Progress::fields_line() const {
-  std::string text = fmt::format("step {}/{}", grouped_text(last_.step), grouped_text(options_.total_steps));
-  const double eta_s =
-      eta_.remaining_s(static_cast<double>(std::max<int64_t>(0, options_.total_steps - last_.step)));
-  for (const Field& field : fields_of(last_, eta_s)) text += "  " + field.text;
+  std::string text = "step " + place();
+  for (const Field& field : fields_of(last_, eta_s())) text += "  " + field.text;
   return text;
 }
 
 std::string Progress::bar(int columns) const {
   constexpr int shortest_bar = 8, longest_bar = 30;
-  const double fraction =
-      options_.total_steps > 0 ? static_cast<double>(last_.step) / static_cast<double>(options_.total_steps) : 0;
-  const std::string total = grouped_text(options_.total_steps);
-  const std::string head = fmt::format("{:>{}}/{} ", grouped_text(last_.step), total.size(), total);
+  const double fraction = total() > 0 ? done() / total() : 0;
+  const std::string head = place() + " ";
   const std::string percent = fmt::format(" {:3.0f}%", std::floor(100 * std::clamp(fraction, 0.0, 1.0)));
-  const double eta_s =
-      eta_.remaining_s(static_cast<double>(std::max<int64_t>(0, options_.total_steps - last_.step)));
-  std::vector<Field> fields = fields_of(last_, eta_s);
+  std::vector<Field> fields = fields_of(last_, eta_s());
   const auto used = [&] {
     int width = display_width(head) + display_width(percent);
     for (const Field& field : fields) width += 2 + display_width(field.text);

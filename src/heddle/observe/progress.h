@@ -47,6 +47,8 @@ class EtaEstimate {
 struct ProgressOptions {
   int64_t first_step = 0;  // steps already done when this run began
   int64_t total_steps = 0;
+  // Of a run by the clock, in place of total_steps: the time that its steps may take.
+  double first_s = 0, total_s = 0;
   int64_t line_every_steps = 10;  // off a terminal
   double redraw_every_s = 0.1;    // on a terminal
 };
@@ -73,6 +75,11 @@ class Progress {
   void finish();
 
  private:
+  bool by_clock() const { return options_.total_s > 0; }
+  double done() const;   // in steps, or in seconds
+  double total() const;  // likewise
+  std::string place() const;
+  double eta_s() const;
   std::string bar(int columns) const;
   std::string fields_line() const;
   void draw();

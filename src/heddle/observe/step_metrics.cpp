@@ -11,6 +11,7 @@ std::span<const MetricField> metric_fields() {
       {"learning_rate", "optimizer/learning_rate", &StepMetrics::learning_rate},
       {"gradient_norm", "optimizer/gradient_norm", &StepMetrics::gradient_norm},
       {"step_s", "speed/step_s", &StepMetrics::step_s},
+      {"trained_s", "speed/trained_s", &StepMetrics::trained_s},
       {"tokens", "speed/tokens", &StepMetrics::tokens},
       {"tokens_per_s", "speed/tokens_per_s", &StepMetrics::tokens_per_s},
       {"flops_per_s", "speed/flops_per_s", &StepMetrics::flops_per_s},

@@ -25,7 +25,8 @@ struct StepMetrics {
   std::optional<double> learning_rate;
   std::optional<double> gradient_norm;
   std::optional<double> step_s;
-  std::optional<double> tokens;  // seen since the run began
+  std::optional<double> trained_s;  // spent in steps since the run began
+  std::optional<double> tokens;     // seen since the run began
   std::optional<double> tokens_per_s;
   std::optional<double> flops_per_s;       // model FLOPs, recompute not counted
   std::optional<double> expert_imbalance;  // max load over mean load, the worst layer

@@ -40,7 +40,7 @@ const OpDef load_step{
     .stream = StreamKind::copy_in,
     .infer = [](const Stage& stage, const Op& op) {
       Rule(stage, op).counts(0);
-      return std::vector{output(Dtype::f64, {fixed(3)}, Role::input)};
+      return std::vector{output(Dtype::f64, {fixed(4)}, Role::input)};
     },
     .cost = operand_cost,
 };

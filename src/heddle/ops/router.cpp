@@ -141,8 +141,9 @@ const OpDef router_bias_update{
     .kind = "router_bias_update",
     .infer = [](const Stage& stage, const Op& op) {
       const Rule rule(stage, op);
-      rule.counts(1, 1);
+      rule.counts(2, 1);
       rule.require(rule.in(0).shape == rule.updated(0).shape, "load and bias differ in shape");
+      rule.require(rule.in(1).shape == ir::Shape{fixed(4)}, "hyper is not [4]");
       return std::vector<Value>{};
     },
     .cost = operand_cost,

@@ -44,7 +44,7 @@ class Writer {
     for (const model::Parameter& p : text_.parameters) {
       if (p.trained) step(p, norm[1], hyper);
     }
-    if (o_.bias_update_rate > 0) update_biases();
+    if (o_.move_biases) update_biases(hyper);
     phase_ = Phase::begin;
     gather_weights();
   }
@@ -187,7 +187,7 @@ class Writer {
     op(packed ? "pack_weight" : "cast_weight", {master}, {}, {}, {p.value});
   }
 
-  void update_biases() {
+  void update_biases(ValueId hyper) {
     for (const model::Parameter& p : text_.parameters) {
       if (!p.name.ends_with("e_score_correction_bias")) continue;
       const int layer = layer_of(p.value), ranks = ranks_of(p);
@@ -196,7 +196,7 @@ class Writer {
         load = op("all_reduce", {load}, {fmt::format("load_all.{}", layer)}, {{"ranks", int64_t{ranks}}}, {},
                   p.copies)[0];
       }
-      op("router_bias_update", {load}, {}, {{"rate", o_.bias_update_rate}}, {p.value});
+      op("router_bias_update", {load, hyper}, {}, {}, {p.value});
     }
   }
 

@@ -18,7 +18,7 @@ namespace heddle::passes {
 struct UpdateOptions {
   double beta1 = 0.9, beta2 = 0.95, epsilon = 1e-8, weight_decay = 0.1;
   double clip_norm = 1.0;                    // 0: off
-  double bias_update_rate = 0.0;             // of the routers' balancing biases; 0: off
+  bool move_biases = false;                  // the routers' balancing biases, by the step's rate
   bool fuse_copy = true;                     // adamw writes the weight's rounded copy itself
   bool exact_sums = false;                   // accumulators are those of passes/exact_sums
   std::map<std::string, int> group_ranks;    // size of each mesh group; one that is not named has one rank

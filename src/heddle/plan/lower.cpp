@@ -211,7 +211,7 @@ void add_passes(model::StageText& text, const model::ModelConfig& config, const 
   for (const model::Parameter& p : text.parameters) {
     options.group_ranks[p.copies] = static_cast<int>(mesh.group(p.copies, rank).size());
   }
-  options.bias_update_rate = config.bias_update_rate;
+  options.move_biases = config.bias_update_rate != 0.0;
   options.fuse_copy = plan.fusions.contains("adamw");
   passes::update(text, options);
   if (!plan.exact_sums) set_order(text.stage, shared.order);

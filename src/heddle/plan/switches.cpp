@@ -172,7 +172,9 @@ std::vector<Switch> make_switches() {
       {"model.bias_update_rate",
        {},
        changes_maths,
-       "How far a step moves each expert's selection bias against its load; 0 holds the biases still.",
+       "How far a step moves each expert's selection bias against its load; 0 holds the biases still. Left out, "
+       "biases "
+       "may travel as far in a run of any length.",
        "one small op a MoE layer at the end of the step",
        page("bias_balance")},
       {"model.num_nextn_predict_layers",

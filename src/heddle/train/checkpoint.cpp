@@ -76,6 +76,7 @@ std::string hex(uint32_t checksum) { return fmt::format("{:08x}", checksum); }
 json json_of(const CheckpointState& s) {
   return {{"format", kFormat},
           {"step", s.step},
+          {"trained_seconds", s.trained_s},
           {"consumed_sequences", s.consumed_sequences},
           {"seed", s.seed},
           {"model", json(model_config_to_json(s.model))},
@@ -232,10 +233,12 @@ void Checkpoint::verify(const std::string& path, Verify what) {
       config_error("{}: format {}, this program reads format {}", path, state.at("format").get<int>(), kFormat);
     }
     state_.step = state.at("step").get<int64_t>();
+    state_.trained_s = state.value("trained_seconds", 0.0);
     state_.consumed_sequences = state.at("consumed_sequences").get<int64_t>();
     state_.seed = state.at("seed").get<uint64_t>();
-    if (state_.step < 0 || state_.consumed_sequences < 0) {
-      config_error("{}: step {}, {} sequences consumed", path, state_.step, state_.consumed_sequences);
+    if (state_.step < 0 || state_.consumed_sequences < 0 || !(state_.trained_s >= 0)) {
+      config_error("{}: step {}, {} sequences consumed, {} s of training", path, state_.step,
+                   state_.consumed_sequences, state_.trained_s);
     }
     state_.model = model_config_from_json(state.at("model"), path);
     state_.data = state.at("data").get<std::map<std::string, std::string>>();

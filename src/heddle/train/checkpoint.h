@@ -29,6 +29,7 @@ namespace heddle::train {
 
 struct CheckpointState {
   int64_t step = 0;                // steps done
+  double trained_s = 0;            // spent in them; 0 in checkpoints that don't say
   int64_t consumed_sequences = 0;  // of the data, in its shuffled order
   uint64_t seed = 0;               // random numbers are functions of seed and step: there is no other state of them
   model::ModelConfig model;

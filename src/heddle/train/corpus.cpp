@@ -10,6 +10,7 @@
 #include "heddle/train/byte_hash.h"
 #include "heddle/train/gzip_reader.h"
 #include "heddle/train/markup.h"
+#include "heddle/train/r_strings.h"
 #include "heddle/train/utf8.h"
 
 namespace heddle::train {
@@ -25,10 +26,12 @@ struct PackageTexts {
   bool preferred;
 };
 
-// In order of preference: long-form prose first. One rendering of each; the packages have others.
-constexpr std::array<PackageTexts, 5> kPackages{{
-    {"anarchism", "usr/share/doc/anarchism/markdown", ".md", Markup::markdown, true},
+// In order of preference: prose on many things first. One rendering of each; the packages have others.
+constexpr std::array<PackageTexts, 7> kPackages{{
+    {"r-cran-janeaustenr", "usr/lib/R/site-library/janeaustenr/data", ".rdb", Markup::plain, true},
+    {"dict-gcide", "usr/share/dictd", "gcide.dict.dz", Markup::dictionary, true},
     {"jargon-text", "usr/share/doc/jargon-text", ".txt", Markup::plain, true},
+    {"dict-foldoc", "usr/share/dictd", "foldoc.dict.dz", Markup::dictionary, true},
     {"postgresql-doc-15", "usr/share/doc/postgresql-doc-15/html", ".html", Markup::html, false},
     {"perl-doc", "usr/share/perl/5.36.0/pod", ".pod", Markup::pod, false},
     {"python3.11-doc", "usr/share/doc/python3.11/html/_sources", ".rst.txt", Markup::rst, false},
@@ -40,6 +43,55 @@ constexpr size_t kLeastTextBytes = 256;     // of a file
 
 bool ends_with(const std::string& name, const std::string& ending) {
   return name.size() >= ending.size() && name.compare(name.size() - ending.size(), ending.size(), ending) == 0;
+}
+
+std::vector<std::string> files_in(const fs::path& folder, const std::string& ending) {
+  std::vector<std::string> files;
+  std::error_code error;
+  for (fs::recursive_directory_iterator at(folder, error), end; !error && at != end; at.increment(error)) {
+    const std::string path = at->path().string();
+    std::error_code ignored;
+    const bool plain = at->is_regular_file(ignored) && !at->is_symlink(ignored);
+    if (plain && (ends_with(path, ending) || ends_with(path, ending + ".gz"))) files.push_back(path);
+  }
+  return files;
+}
+
+// What a file holds, before its markup is taken out.
+std::vector<std::string> raw_texts(const std::string& path) {
+  if (ends_with(path, ".rdb")) return r_texts(read_file(path, kMostFileBytes), path, kMostFileBytes);
+  return {read_possibly_gzipped(path, kMostFileBytes)};
+}
+
+// Whether a text is UTF-8, or all but a few characters of it, which are replaced.
+bool mended(std::string& text) {
+  constexpr size_t kBytesABrokenOne = 10'000;
+  if (is_valid_utf8(text)) return true;
+  std::string whole = replace_invalid_utf8(text);
+  const auto marks = [](std::string_view in) {
+    size_t count = 0;
+    for (size_t at = in.find("\xef\xbf\xbd"); at != std::string_view::npos; at = in.find("\xef\xbf\xbd", at + 3))
+      ++count;
+    return count;
+  };
+  if ((marks(whole) - marks(text)) * kBytesABrokenOne > text.size()) return false;
+  text = std::move(whole);
+  return true;
+}
+
+// Documents from all over, in their order, so that they come to no more than `most_bytes`.
+void thin_out(std::vector<Document>& documents, int64_t most_bytes) {
+  double total = 0, seen = 0, kept = 0;
+  for (const Document& document : documents) total += static_cast<double>(document.text.size());
+  const double share = static_cast<double>(most_bytes) / total;
+  if (share >= 1) return;
+  std::erase_if(documents, [&](const Document& document) {
+    const auto bytes = static_cast<double>(document.text.size());
+    seen += bytes;
+    if (kept + bytes > seen * share) return true;
+    kept += bytes;
+    return false;
+  });
 }
 
 // The text without paragraphs seen before.
@@ -60,6 +112,18 @@ std::string without_repeats(std::string_view text, std::unordered_set<uint64_t>&
   return kept;
 }
 
+// Long texts are cut at paragraphs, so that a share of documents can be held out evenly.
+void cut(const std::string& text, const std::string& source, std::vector<Document>& documents) {
+  size_t begin = 0;
+  while (begin < text.size()) {
+    size_t end = text.size() - begin <= 2 * kLeastDocumentBytes ? std::string::npos
+                                                                : text.find("\n\n", begin + kLeastDocumentBytes);
+    end = std::min(end, text.size());
+    documents.push_back({text.substr(begin, end - begin), source});
+    begin = end == text.size() ? end : end + 2;
+  }
+}
+
 }  // namespace
 
 std::vector<std::string> Corpus::preferred_packages() {
@@ -74,16 +138,11 @@ Corpus::Corpus(const CorpusOptions& options) : options_(options) {
   fingerprint_ = mix_bits(static_cast<uint64_t>(options_.enough_bytes));
   for (size_t package = 0; package < kPackages.size(); ++package) {
     const PackageTexts& texts = kPackages[package];
-    std::error_code error;
-    Found found{package, {}};
-    for (fs::recursive_directory_iterator at(fs::path(options_.root) / texts.folder, error), end;
-         !error && at != end; at.increment(error)) {
-      const std::string path = at->path().string();
-      std::error_code ignored;
-      const bool plain = at->is_regular_file(ignored) && !at->is_symlink(ignored);
-      if (plain && (ends_with(path, texts.ending) || ends_with(path, std::string(texts.ending) + ".gz"))) {
-        found.files.push_back(path);
-      }
+    Found found{package, "", {}};
+    for (const std::string& root : options_.roots) {
+      found.root = root;
+      found.files = files_in(fs::path(root) / texts.folder, texts.ending);
+      if (!found.files.empty()) break;
     }
     // A folder lists its files in any order; the corpus has one.
     std::sort(found.files.begin(), found.files.end());
@@ -92,8 +151,9 @@ Corpus::Corpus(const CorpusOptions& options) : options_(options) {
   }
   if (found_.empty()) {
     config_error(
-        "no text to train on is installed; apt-get install {} gives some, or name a .txt or .jsonl of your own",
-        fmt::join(preferred_packages(), " "));
+        "no text to train on is in {}; ./dev setup puts the packages {} there, or name a .txt or .jsonl of your "
+        "own",
+        fmt::join(options_.roots, " or "), fmt::join(preferred_packages(), ", "));
   }
 }
 
@@ -103,36 +163,33 @@ void Corpus::read() {
   std::unordered_set<uint64_t> seen;
   int64_t total_bytes = 0;
   for (const Found& found : found_) {
-    if (total_bytes >= options_.enough_bytes) break;
+    if (total_bytes >= options_.enough_bytes - options_.enough_bytes / 50) break;  // whole documents rarely fill it
     const PackageTexts& texts = kPackages[found.package];
     CorpusPackage use;
     use.name = texts.package;
-    use.licence = licence_of(options_.root, texts.package);
+    use.licence = licence_of(found.root, texts.package);
+    std::vector<Document> documents;
     for (const std::string& path : found.files) {
-      const std::string raw = read_possibly_gzipped(path, kMostFileBytes);
-      if (!is_valid_utf8(raw)) {
-        ++use.broken_documents;
-        continue;
+      for (std::string& raw : raw_texts(path)) {
+        if (!mended(raw)) {
+          ++use.broken_documents;
+          continue;
+        }
+        const std::string text = without_repeats(plain_text(raw, texts.markup), seen, use.repeated_paragraphs);
+        if (text.size() < kLeastTextBytes) continue;
+        ++use.files;
+        cut(text, texts.package, documents);
       }
-      const std::string text = without_repeats(plain_text(raw, texts.markup), seen, use.repeated_paragraphs);
-      if (text.size() < kLeastTextBytes) continue;
-      ++use.files;
-      // Long files are cut at paragraphs, so that a share of documents can be held out evenly.
-      size_t begin = 0;
-      while (begin < text.size()) {
-        size_t end = text.size() - begin <= 2 * kLeastDocumentBytes
-                         ? std::string::npos
-                         : text.find("\n\n", begin + kLeastDocumentBytes);
-        end = std::min(end, text.size());
-        documents_.push_back({text.substr(begin, end - begin), texts.package});
-        use.text_bytes += static_cast<int64_t>(end - begin);
-        begin = end == text.size() ? end : end + 2;
-      }
+    }
+    thin_out(documents, std::min(options_.enough_bytes / 3, options_.enough_bytes - total_bytes));
+    for (Document& document : documents) {
+      use.text_bytes += static_cast<int64_t>(document.text.size());
+      documents_.push_back(std::move(document));
     }
     total_bytes += use.text_bytes;
     packages_.push_back(std::move(use));
   }
-  if (documents_.empty()) config_error("the installed documentation holds no text to train on");
+  if (documents_.empty()) config_error("the packages found hold no text to train on");
 }
 
 bool Corpus::next(Document& document) {

@@ -1,5 +1,5 @@
-// Text to train on: documents, one after another, out of the documentation that Debian packages have installed, or
-// out of the user's own files.
+// Text to train on: documents, one after another, out of what Debian packages have installed (novels, dictionaries,
+// documentation), or out of the user's own files.
 //
 // Nothing is shipped or downloaded: the text is read where it lies, its licences come from the packages' copyright
 // files.
@@ -38,16 +38,19 @@ struct CorpusPackage {
   std::string licence;  // "GPL-2", "PostgreSQL, BSD-3-Clause"
   int64_t files = 0;
   int64_t text_bytes = 0;           // kept
-  int64_t repeated_paragraphs = 0;  // dropped, as were whole documents that are no UTF-8
+  int64_t repeated_paragraphs = 0;  // dropped, as were whole documents that are not mostly UTF-8
   int64_t broken_documents = 0;
 };
 
 struct CorpusOptions {
-  std::string root = "/";             // where the packages are installed
-  int64_t enough_bytes = 12'000'000;  // packages are read in order of preference until so much text is there
+  /// Where packages are unpacked (by ./dev) or installed; of each the first that has it.
+  std::vector<std::string> roots = {"data/packages", "/"};
+  /// Packages are read in order of preference until so much text is there; none gives more than a third of it, of a
+  /// larger one documents from all over it.
+  int64_t enough_bytes = 12'000'000;
 };
 
-/// Documentation of installed packages: markup stripped, repeated paragraphs dropped, cut into documents at
+/// Texts of installed packages: markup stripped, repeated paragraphs dropped, cut into documents at
 /// paragraphs.
 class Corpus : public DocumentSource {
  public:
@@ -68,6 +71,7 @@ class Corpus : public DocumentSource {
  private:
   struct Found {
     size_t package;  // of the table
+    std::string root;
     std::vector<std::string> files;
   };
   void read();

@@ -6,14 +6,15 @@
 
 namespace heddle::train {
 
-double LearningRate::at(int64_t step) const {
-  if (step < warmup_steps) return peak * static_cast<double>(step + 1) / static_cast<double>(warmup_steps);
+double LearningRate::at(const RunLength& length, const RunProgress& done) const {
+  const double now = length.end_of_next(done);
+  const double whole = length.by_clock() ? length.seconds : static_cast<double>(length.steps);
+  if (now <= warmup) return peak * now / warmup;
   if (shape == Shape::constant) return peak;
-  const int64_t begin = shape == Shape::cosine ? warmup_steps : std::max(warmup_steps, steps - decay_steps);
-  if (step < begin) return peak;
-  const double done = std::min(
-      1.0, static_cast<double>(step + 1 - begin) / static_cast<double>(std::max<int64_t>(1, steps - begin)));
-  const double left = shape == Shape::cosine ? 0.5 * (1 + std::cos(std::numbers::pi * done)) : 1 - done;
+  const double begin = shape == Shape::cosine ? warmup : std::max(warmup, whole - decay);
+  if (now <= begin) return peak;
+  const double fallen = whole > begin ? std::min(1.0, (now - begin) / (whole - begin)) : 1.0;
+  const double left = shape == Shape::cosine ? 0.5 * (1 + std::cos(std::numbers::pi * fallen)) : 1 - fallen;
   return least + (peak - least) * left;
 }
 

@@ -1,9 +1,8 @@
 // The learning rate of a step: linear warm-up, then constant, a cosine, or warm-up–stable–decay (Hu et al.,
-// arXiv 2404.06395).
+// arXiv 2404.06395); over the steps of a run, or over its time.
 #pragma once
 
-#include <cstdint>
-#include <string>
+#include "heddle/train/run_length.h"
 
 namespace heddle::train {
 
@@ -11,12 +10,12 @@ struct LearningRate {
   enum class Shape : uint8_t { constant, cosine, wsd } shape = Shape::cosine;
   double peak = 1e-3;
   double least = 1e-4;  // at the end of cosine and wsd
-  int64_t warmup_steps = 0;
-  int64_t decay_steps = 0;  // of wsd: the last ones
-  int64_t steps = 1;        // of the whole run
+  // In the measure of the run's length: steps, or seconds.
+  double warmup = 0;
+  double decay = 0;  // of wsd: the last ones
 
-  /// Of step `step`, counted from 0.
-  double at(int64_t step) const;
+  /// Of the step that follows `done`: as it will be when that step ends.
+  double at(const RunLength& length, const RunProgress& done) const;
 };
 
 }  // namespace heddle::train

@@ -6,6 +6,7 @@
 #include <charconv>
 #include <vector>
 
+#include "heddle/train/dictionary_markup.h"
 #include "heddle/train/utf8.h"
 
 namespace heddle::train {
@@ -511,6 +512,30 @@ void read_rst(std::string_view document, Text& text) {
   end_paragraph();
 }
 
+// ---- Dictionaries ----
+
+void read_dictionary(std::string_view document, Text& text) {
+  std::string headword;  // that stands alone in its block and begins the next one
+  bool passed_over = false;
+  for_each_block(document, [&](std::string_view block) {
+    if (!is_space(block[0])) {
+      passed_over = is_about_dictionary(block);
+      headword.clear();
+    }
+    if (passed_over) return;
+    const std::string prose = dictionary_prose(block);
+    const std::string_view inner = trimmed(prose);
+    if (!has_letter(inner)) return;
+    const bool alone = !is_space(block[0]) && inner.find('\n') == std::string_view::npos && inner.back() != '.';
+    if (alone) {
+      headword = std::string(inner) + ": ";
+      return;
+    }
+    text.prose(headword + std::string(inner));
+    headword.clear();
+  });
+}
+
 }  // namespace
 
 std::string plain_text(std::string_view document, Markup markup) {
@@ -522,6 +547,7 @@ std::string plain_text(std::string_view document, Markup markup) {
     case Markup::html: read_html(document, text); break;
     case Markup::pod: read_pod(document, text); break;
     case Markup::rst: read_rst(document, text); break;
+    case Markup::dictionary: read_dictionary(document, text); break;
   }
   return text.take();
 }

@@ -11,7 +11,7 @@
 
 namespace heddle::train {
 
-enum class Markup : uint8_t { plain, markdown, html, pod, rst };
+enum class Markup : uint8_t { plain, markdown, html, pod, rst, dictionary };
 
 /// The text of a document in valid UTF-8. Ends with a line end unless empty.
 std::string plain_text(std::string_view document, Markup markup);

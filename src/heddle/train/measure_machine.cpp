@@ -82,7 +82,8 @@ TrainerOptions draw_program(uint64_t number, Dtype dtype, int threads) {
   if (of({0, 1, 2}) == 0) plan.fusions.clear();
   options.threads = threads;
   options.memory_bytes = int64_t{4} << 30;
-  options.learning_rate = {LearningRate::Shape::constant, 1e-5, 1e-5, 0, 0, 1000};
+  options.length = {1000};
+  options.learning_rate = {LearningRate::Shape::constant, 1e-5, 1e-5};
   options.seed = number;
   return options;
 }

@@ -144,7 +144,7 @@ void read_heddle(const Keys& keys, const std::string& place, ModelConfig& c) {
   c.mtp_loss_weight = ours.optional<double>("mtp_loss_weight", c.mtp_loss_weight);
   c.sequence_aux_loss_alpha = ours.optional<double>("sequence_aux_loss_alpha", c.sequence_aux_loss_alpha);
   c.z_loss_weight = ours.optional<double>("z_loss_weight", c.z_loss_weight);
-  c.bias_update_rate = ours.optional<double>("bias_update_rate", c.bias_update_rate);
+  if (ours.find("bias_update_rate") != nullptr) c.bias_update_rate = ours.required<double>("bias_update_rate");
   ours.refuse_others(
       {"topk_bias", "mtp_loss_weight", "sequence_aux_loss_alpha", "z_loss_weight", "bias_update_rate"});
 }
@@ -261,8 +261,8 @@ nlohmann::ordered_json model_config_to_json(const ModelConfig& c) {
   j["heddle"] = {{"topk_bias", c.topk_bias},
                  {"mtp_loss_weight", c.mtp_loss_weight},
                  {"sequence_aux_loss_alpha", c.sequence_aux_loss_alpha},
-                 {"z_loss_weight", c.z_loss_weight},
-                 {"bias_update_rate", c.bias_update_rate}};
+                 {"z_loss_weight", c.z_loss_weight}};
+  if (c.bias_update_rate) j["heddle"]["bias_update_rate"] = *c.bias_update_rate;
   return j;
 }
 

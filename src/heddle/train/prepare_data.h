@@ -36,9 +36,9 @@ struct PreparedData {
   bool was_up_to_date = false;
 };
 
-/// Prepares installed documentation in `folder` (made if missing). An existing tokenizer.json is used; otherwise
-/// one of `vocabulary` tokens is trained. ConfigError if no documentation is installed or an existing tokenizer has
-/// another vocabulary; SystemError if a file can't be written.
+/// Prepares the texts of installed packages in `folder` (made if missing). An existing tokenizer.json is used;
+/// otherwise one of `vocabulary` tokens is trained. ConfigError if no such text is there or an existing tokenizer
+/// has another vocabulary; SystemError if a file can't be written.
 PreparedData prepare_demo_data(const std::string& folder, int64_t vocabulary, const Progress& progress = {},
                                const CorpusOptions& options = {});
 

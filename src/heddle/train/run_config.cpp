@@ -3,6 +3,8 @@
 
 #include <toml++/toml.h>
 
+#include <algorithm>
+#include <array>
 #include <cerrno>
 #include <charconv>
 #include <cmath>
@@ -76,7 +78,9 @@ class Reader {
                    toml_complaint(error.description()));
     }
     collect(table, "");
+    const size_t of_file = given_.size();
     for (const std::string& given : overrides) collect(given);
+    settle_length(of_file);
     // The base of the model first, then what is set on it, in the order in which it came.
     if (const auto at = bases_.find("model.preset"); at != bases_.end()) {
       if (bases_.contains("model.hf")) {
@@ -294,6 +298,38 @@ class Reader {
         config_error("{}: {} is {}, must be {}", place, s.key, s.text_of(value), s.accepted());
       }
     }
+  }
+
+  // A run is counted in steps or ends by the clock, as the layer says that was read last: the file, or what was set
+  // over it. Keys of the other measure are left out where an earlier layer gave them, and refused elsewhere.
+  void settle_length(size_t of_file) {
+    constexpr std::string_view kSteps = "train.steps", kMinutes = "train.minutes";
+    const auto layer = [&](std::string_view key) {  // 0: not given, 1: in the file, 2: set over it
+      int found = 0;
+      for (size_t i = 0; i < given_.size(); ++i)
+        if (given_[i].first->key == key) found = i < of_file ? 1 : 2;
+      return found;
+    };
+    const int steps = layer(kSteps), minutes = layer(kMinutes);
+    if (minutes > 0 && steps == minutes) {
+      config_error(
+          "{}: train.minutes and train.steps are both given; a run is as long as the one or the other says",
+          place_of(std::string(kMinutes)));
+    }
+    const bool by_clock = minutes > steps;
+    constexpr std::array<std::pair<std::string_view, std::string_view>, 3> kPairs{
+        {{kSteps, kMinutes},
+         {"train.warmup_steps", "train.warmup_fraction"},
+         {"train.decay_steps", "train.decay_fraction"}}};
+    for (const auto& [of_steps, of_clock] : kPairs) {
+      const std::string other(by_clock ? of_steps : of_clock), own(by_clock ? of_clock : of_steps);
+      if (layer(other) > 0 && layer(other) >= std::max(steps, minutes)) {
+        config_error("{}: {} is of a run {}, and this one's length is {}; set {}", place_of(other), other,
+                     by_clock ? "that is counted in steps" : "by the clock", by_clock ? kMinutes : kSteps, own);
+      }
+      std::erase_if(given_, [&](const auto& one) { return one.first->key == other; });
+    }
+    if (by_clock) config_.train.steps = 0;
   }
 
   // What no key alone can tell.

@@ -16,6 +16,7 @@
 
 #include "heddle/model/model_config.h"
 #include "heddle/passes/fuse.h"
+#include "heddle/train/run_length.h"
 
 namespace heddle::train {
 
@@ -28,7 +29,7 @@ struct RunConfig {
 
   struct Data {
     std::string source =
-        "demo";  // installed documentation, a .txt or .jsonl file or folder, or a prefix of .bin and .idx
+        "demo";  // texts of Debian packages, a .txt or .jsonl file or folder, or a prefix of .bin and .idx
     std::string folder = "data";  // where prepared tokens lie
     std::string tokenizer;        // a tokenizer.json; empty: one is trained, in `folder`
     int64_t vocabulary = 0;       // of a tokenizer that is trained; 0: the model's
@@ -37,7 +38,8 @@ struct RunConfig {
   } data;
 
   struct Train {
-    int64_t steps = 1000;
+    int64_t steps = 1000;       // 0 where the clock ends the run
+    double minutes = 0;         // 0 where steps do
     int64_t global_batch = 16;  // sequences a step
     int64_t microbatch = 8;     // sequences at a time
     int64_t sequence_length = 256;
@@ -46,6 +48,8 @@ struct RunConfig {
     std::string schedule = "wsd";
     int64_t warmup_steps = 50;
     int64_t decay_steps = 200;  // of wsd, at the end
+    // The same of a run by the clock, as parts of its time.
+    double warmup_fraction = 0.05, decay_fraction = 0.25;
     double beta1 = 0.9, beta2 = 0.95, epsilon = 1e-8;
     double weight_decay = 0.1;
     double clip_norm = 1.0;
@@ -112,6 +116,7 @@ struct RunConfig {
   /// Of one rank, a step.
   int64_t microbatches() const { return train.global_batch / (train.microbatch * data_ranks()); }
   int64_t tokens_per_step() const { return train.global_batch * train.sequence_length; }
+  RunLength length() const { return {train.steps, train.minutes * 60}; }
   std::string folder() const { return output.empty() ? "runs/" + name : output; }
   bool operator==(const RunConfig&) const = default;
 };
@@ -134,6 +139,7 @@ struct Setting {
   std::function<void(RunConfig&, const Value&)> set;
   /// Null: always. A key of an optional group (model.rope_scaling) exists only where the group does.
   std::function<bool(const RunConfig&)> present;
+  std::string unset = "off";  // what holds where it is not present
 
   /// "an integer of 1 or more"
   std::string accepted() const;

@@ -77,6 +77,7 @@ ModelConfig deepseek_v3() {
   c.routed_scaling_factor = 2.5;
   c.num_nextn_predict_layers = 1;
   c.sequence_aux_loss_alpha = 1e-4;
+  c.bias_update_rate = 0.001;  // for all but the last of its steps
   return c;
 }
 
@@ -192,7 +193,8 @@ ModelConfig read_huggingface_config(const std::string& path, std::vector<std::st
   if (!own.is_null() && !own.is_object())
     config_error("{}: 'heddle' is {}, an object is expected", path, shown(own));
   rename_keys(json, path);
-  if (is_v2(json, path)) {
+  const bool v2 = is_v2(json, path);
+  if (v2) {
     rewrite_v2(json, path);
   } else if (own.is_null() && json.value("scoring_func", Json()) == "softmax") {
     config_error("{}: 'scoring_func' is \"softmax\": the V3 family has \"sigmoid\"", path);
@@ -209,6 +211,7 @@ ModelConfig read_huggingface_config(const std::string& path, std::vector<std::st
   }
   ModelConfig config = model_config_from_json(json, path, warnings);
   count_prediction_layers(config, path, warnings);
+  if (!v2 && !config.bias_update_rate) config.bias_update_rate = deepseek_v3().bias_update_rate;
   return config;
 }
 

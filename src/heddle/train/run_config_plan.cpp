@@ -137,9 +137,11 @@ TrainerOptions trainer_options_of(const RunConfig& config, int rank, const Shari
                                                  : LearningRate::Shape::constant;
   rate.peak = config.train.learning_rate;
   rate.least = config.train.min_learning_rate;
-  rate.warmup_steps = config.train.warmup_steps;
-  rate.decay_steps = config.train.decay_steps;
-  rate.steps = config.train.steps;
+  options.length = config.length();
+  const RunConfig::Train& t = config.train;
+  const double whole_s = options.length.seconds;
+  rate.warmup = options.length.by_clock() ? t.warmup_fraction * whole_s : static_cast<double>(t.warmup_steps);
+  rate.decay = options.length.by_clock() ? t.decay_fraction * whole_s : static_cast<double>(t.decay_steps);
   return options;
 }
 

@@ -5,6 +5,7 @@
 #include "heddle/base/error.h"
 #include "heddle/passes/offload.h"
 #include "heddle/plan/switches.h"
+#include "heddle/train/bias_rate.h"
 #include "heddle/train/run_config.h"
 
 namespace heddle::train {
@@ -39,12 +40,12 @@ void bind(Setting& s) {
 class Table {
  public:
   template <auto... members>
-  void integer(std::string key, double least, double most, std::string meaning) {
-    add<members...>(std::move(key), Setting::Kind::integer, std::move(meaning), least, most);
+  Setting& integer(std::string key, double least, double most, std::string meaning) {
+    return add<members...>(std::move(key), Setting::Kind::integer, std::move(meaning), least, most);
   }
   template <auto... members>
-  void number(std::string key, double least, double most, std::string meaning) {
-    add<members...>(std::move(key), Setting::Kind::number, std::move(meaning), least, most);
+  Setting& number(std::string key, double least, double most, std::string meaning) {
+    return add<members...>(std::move(key), Setting::Kind::number, std::move(meaning), least, most);
   }
   template <auto... members>
   void boolean(std::string key, std::string meaning) {
@@ -88,6 +89,27 @@ class Table {
       (*c.model.rope_scaling).*member = std::get<Member>(v);
     };
     s.present = [](const RunConfig& c) { return c.model.rope_scaling.has_value(); };
+  }
+  // Keys of a run whose length is counted in steps, and of one that ends by the clock.
+  static Setting& of_steps(Setting& s) {
+    s.present = [](const RunConfig& c) { return !c.length().by_clock(); };
+    return s;
+  }
+  static Setting& of_clock(Setting& s) {
+    s.present = [](const RunConfig& c) { return c.length().by_clock(); };
+    return s;
+  }
+  void bias_update_rate() {
+    Setting& s = all_.emplace_back();
+    s.key = "model.bias_update_rate";
+    s.kind = Setting::Kind::number;
+    s.meaning = "Step of the balancing biases; 0 holds them still.";
+    s.most = 1e6;
+    s.unset =
+        fmt::format("{} ÷ the run's steps, from {} to {}", BiasRate::kTravel, BiasRate::kLeast, BiasRate::kMost);
+    s.get = [](const RunConfig& c) { return Value(c.model.bias_update_rate.value_or(BiasRate::kLeast)); };
+    s.set = [](RunConfig& c, const Value& v) { c.model.bias_update_rate = std::get<double>(v); };
+    s.present = [](const RunConfig& c) { return c.model.bias_update_rate.has_value(); };
   }
   void fusion(const std::string& name) {
     const plan::Switch* known = plan::find_switch("fusions." + name);
@@ -163,8 +185,7 @@ void model_settings(Table& t) {
   t.number<m, &C::sequence_aux_loss_alpha>("model.sequence_aux_loss_alpha", 0, 1e6,
                                            "Weight of the balance loss within a sequence; 0 is off.");
   t.number<m, &C::z_loss_weight>("model.z_loss_weight", 0, 1e6, "Weight of the router's z-loss; 0 is off.");
-  t.number<m, &C::bias_update_rate>("model.bias_update_rate", 0, 1e6,
-                                    "Step of the balancing biases; 0 holds them still.");
+  t.bias_update_rate();
   t.yarn<&Yarn::factor>("factor", 1, "YaRN: how many times the context is stretched.");
   t.yarn<&Yarn::original_max_position_embeddings>("original_max_position_embeddings", 1,
                                                   "YaRN: the context before stretching.");
@@ -184,10 +205,10 @@ void model_settings(Table& t) {
 
 void data_settings(Table& t) {
   constexpr auto d = &RunConfig::data;
-  t.word<d, &Data::source>(
-      "data.source",
-      "\"demo\" (installed documentation), a .txt or .jsonl file or a folder of them, or the prefix "
-      "of a token file (PREFIX.bin and PREFIX.idx).");
+  t.word<d, &Data::source>("data.source",
+                           "\"demo\" (novels and dictionaries of Debian packages), a .txt or .jsonl file or a "
+                           "folder of them, or the prefix "
+                           "of a token file (PREFIX.bin and PREFIX.idx).");
   t.word<d, &Data::folder>("data.folder", "Where tokenizer and token file are prepared.");
   t.word<d, &Data::tokenizer>("data.tokenizer", "A tokenizer.json to use; empty: one is trained on the text.");
   t.integer<d, &Data::vocabulary>("data.vocabulary", 0, 1 << 21,
@@ -197,7 +218,14 @@ void data_settings(Table& t) {
 
 void train_settings(Table& t) {
   constexpr auto n = &RunConfig::train;
-  t.integer<n, &Train::steps>("train.steps", 1, 1e12, "Optimizer steps of the whole run.");
+  t.of_steps(t.integer<n, &Train::steps>("train.steps", 1, 1e12,
+                                         "Optimizer steps of the whole run; train.minutes in its place ends it by "
+                                         "the clock."));
+  t.of_clock(t.number<n, &Train::minutes>(
+      "train.minutes", kTiny, 1e8,
+      "Minutes spent in training steps, in place of train.steps: the learning rate follows the clock, and steps "
+      "come "
+      "out as they do. Looks at the held-out text, checkpoints and reports are not counted."));
   t.integer<n, &Train::global_batch>("train.global_batch", 1, 1 << 24, "Sequences of one step.");
   t.integer<n, &Train::microbatch>("train.microbatch", 1, 1 << 20, "Sequences computed at a time.");
   t.integer<n, &Train::sequence_length>("train.sequence_length", 1, 1 << 24, "Tokens of a sequence.");
@@ -207,12 +235,20 @@ void train_settings(Table& t) {
   t.word<n, &Train::schedule>(
       "train.schedule",
       "How the learning rate goes after the warm-up: cosine falls all the time, wsd is constant "
-      "and falls in the last train.decay_steps.",
+      "and falls in the last train.decay_steps (train.decay_fraction by the clock).",
       {"cosine", "wsd", "constant"});
-  t.integer<n, &Train::warmup_steps>("train.warmup_steps", 0, 1e12,
-                                     "Steps in which the learning rate rises from 0.");
-  t.integer<n, &Train::decay_steps>("train.decay_steps", 0, 1e12,
-                                    "Last steps of wsd, in which the learning rate falls.");
+  t.of_steps(t.integer<n, &Train::warmup_steps>("train.warmup_steps", 0, 1e12,
+                                                "Steps in which the learning rate rises from 0."));
+  t.of_steps(t.integer<n, &Train::decay_steps>("train.decay_steps", 0, 1e12,
+                                               "Last steps of wsd, in which the learning rate falls."));
+  t.of_clock(t.number<n, &Train::warmup_fraction>(
+                 "train.warmup_fraction", 0, 1,
+                 "With train.minutes: the first part of the time, in which the learning rate rises from 0."))
+      .unset = "0.05";
+  t.of_clock(t.number<n, &Train::decay_fraction>(
+                 "train.decay_fraction", 0, 1,
+                 "With train.minutes: the last part of the time, in which the learning rate of wsd falls."))
+      .unset = "0.25";
   t.number<n, &Train::beta1>("train.beta1", 0, 0.999999, "AdamW: decay of the first moment.");
   t.number<n, &Train::beta2>("train.beta2", 0, 0.99999999, "AdamW: decay of the second moment.");
   t.number<n, &Train::epsilon>("train.epsilon", 1e-30, 1, "AdamW: added to the root of the second moment.");

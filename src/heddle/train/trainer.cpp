@@ -186,7 +186,7 @@ Trainer::~Trainer() = default;
 
 void Trainer::initialise() {
   train::initialise(options_.model, lowered_, *executor_, options_.seed, mesh_, ranks_.rank());
-  steps_done_ = 0;
+  done_ = {};
 }
 
 int Trainer::stage() const { return mesh_.at(ranks_.rank()).at(ir::Axis::pp); }
@@ -249,9 +249,10 @@ StepResult Trainer::step(const std::vector<std::vector<int32_t>>& sequences) {
                sequences_per_step(), sequences.size());
   device::Batch batch = batch_of(sequences, options_.plan.microbatches);
   const passes::UpdateOptions& update = options_.plan.update;
-  const double rate = options_.learning_rate.at(steps_done_);
-  const auto t = static_cast<double>(steps_done_ + 1);
+  const double rate = options_.learning_rate.at(options_.length, done_);
+  const auto t = static_cast<double>(done_.steps + 1);
   batch.hyper = {rate, 1 - std::pow(update.beta1, t), 1 - std::pow(update.beta2, t)};
+  batch.bias_rate = BiasRate{options_.model.bias_update_rate}.at(options_.length, done_);
 
   const auto start = std::chrono::steady_clock::now();
   executor_->run_step(batch);
@@ -259,6 +260,7 @@ StepResult Trainer::step(const std::vector<std::vector<int32_t>>& sequences) {
   StepResult result;
   result.flops = flops_per_step_;
   result.learning_rate = rate;
+  result.bias_rate = batch.bias_rate;
   result.tokens = sequences_per_step() * options_.plan.sequence_length;
 
   Statistics statistics(lowered_.program, 0, options_.plan.mesh.pp);
@@ -311,7 +313,8 @@ StepResult Trainer::step(const std::vector<std::vector<int32_t>>& sequences) {
   // From sums that are the same on all ranks: all of them go on, or all of them look for the cause.
   if (!std::isfinite(result.next_token_loss) || !std::isfinite(result.gradient_norm))
     explain_not_finite(batch, result);
-  ++steps_done_;
+  ++done_.steps;
+  done_.seconds += result.seconds;  // summed over ranks above: the same bits on all
   return result;
 }
 
@@ -359,7 +362,7 @@ void Trainer::explain_not_finite(const device::Batch& batch, const StepResult& r
     found = places[r];
   }
   throw Error(fmt::format("step {}: loss {}, gradient norm {}: the first value that is not finite is {}",
-                          steps_done_ + 1, result.next_token_loss, result.gradient_norm, found));
+                          done_.steps + 1, result.next_token_loss, result.gradient_norm, found));
 }
 
 double Trainer::evaluate(const std::vector<std::vector<int32_t>>& sequences) {

@@ -66,6 +66,7 @@ void gather_tensor(Trainer& trainer, const StateTensor& tensor,
 
 std::string save_trainer(const std::string& folder, CheckpointState state, Trainer& trainer, int keep) {
   state.step = trainer.steps_done();
+  state.trained_s = trainer.done().seconds;
   state.model = trainer.options().model;
   const std::vector<StateTensor> tensors = trainer.state();
   std::map<std::string_view, const StateTensor*> by_name;
@@ -101,7 +102,7 @@ void load_trainer(const Checkpoint& checkpoint, Trainer& trainer) {
   fill_rope_table(trainer.options().model, trainer.lowered(), trainer.executor(), trainer.mesh(),
                   trainer.ranks().rank());
   trainer.weights_changed();
-  trainer.set_steps_done(checkpoint.state().step);
+  trainer.set_done({checkpoint.state().step, checkpoint.state().trained_s});
 }
 
 }  // namespace heddle::train

@@ -124,8 +124,8 @@ void count_load_op(const KernelCall& call) {
 
 void bias_update_op(const KernelCall& call) {
   launch(router_bias_update, {},
-         {numbers<const double>(call.in[0]), numbers<float>(call.updates[0]), call.in[0].elements(),
-          static_cast<float>(call.op->attributes.number("rate"))},
+         {numbers<const double>(call.in[0]), numbers<const double>(call.in[1]), numbers<float>(call.updates[0]),
+          call.in[0].elements()},
          call.stream);
 }
 

@@ -253,9 +253,10 @@ HEDDLE_KERNEL void router_bias_update(BiasUpdateArgs args) {
   double sum = 0;  // whole numbers: exact
   for (int64_t e = 0; e < args.E; ++e) sum += args.load_E[e];
   const double mean = sum / static_cast<double>(args.E);
+  const auto rate = static_cast<float>(args.hyper[3]);
   for (int64_t e = threadIdx.x; e < args.E; e += blockDim.x) {
-    if (args.load_E[e] < mean) args.bias_E[e] += args.rate;
-    if (args.load_E[e] > mean) args.bias_E[e] -= args.rate;
+    if (args.load_E[e] < mean) args.bias_E[e] += rate;
+    if (args.load_E[e] > mean) args.bias_E[e] -= rate;
   }
 }
 

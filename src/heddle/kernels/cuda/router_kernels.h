@@ -62,10 +62,9 @@ struct LoadArgs {
 HEDDLE_KERNEL void count_load(LoadArgs args);
 
 struct BiasUpdateArgs {
-  const double* load_E;
+  const double *load_E, *hyper;
   float* bias_E;
   int64_t E;
-  float rate;
 };
 HEDDLE_KERNEL void router_bias_update(BiasUpdateArgs args);
 

@@ -315,12 +315,12 @@ void count_load(const KernelCall& call) {
   }
 }
 
-/// bias_e += rate·sign(mean(load) − load_e).
+/// in: load, hyper. bias_e += rate·sign(mean(load) − load_e), rate = hyper[3].
 void router_bias_update(const KernelCall& call) {
   const auto* load_E = call.in[0].as<const double>();
   const int64_t E = call.in[0].elements();
   auto* bias_E = call.updates[0].as<float>();
-  const auto rate = static_cast<float>(call.op->attributes.number("rate"));
+  const auto rate = static_cast<float>(call.in[1].as<const double>()[3]);
   double sum = 0;
   for (int64_t e = 0; e < E; ++e) sum += load_E[e];
   const double mean = sum / static_cast<double>(E);
@@ -341,7 +341,7 @@ std::vector<KernelEntry> router_kernels() {
           {"router", "host", "highway", routes<"aa", 0>, choice_scratch, router},
           {"router_dgrad", "host", "highway", routes<"aaai", 2>, nullptr, router_dgrad},
           {"count_load", "host", "plain", takes<"i", "d">, nullptr, count_load},
-          {"router_bias_update", "host", "plain", takes<"d", "a">, nullptr, router_bias_update}};
+          {"router_bias_update", "host", "plain", takes<"dd", "a">, nullptr, router_bias_update}};
 }
 
 }  // namespace heddle::kernels::host

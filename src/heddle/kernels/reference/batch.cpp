@@ -64,8 +64,8 @@ void load_scales(const KernelCall& call) {
 }
 
 void load_step(const KernelCall& call) {
-  const auto& hyper = batch_of(call).hyper;
-  std::copy(hyper.begin(), hyper.end(), call.out[0].as<double>());
+  const device::Batch& batch = batch_of(call);
+  *std::copy(batch.hyper.begin(), batch.hyper.end(), call.out[0].as<double>()) = batch.bias_rate;
 }
 
 }  // namespace

@@ -211,13 +211,13 @@ void count_load(const KernelCall& call) {
   }
 }
 
-/// bias_e += rate·sign(mean(load) − load_e).
+/// in: load, hyper. bias_e += rate·sign(mean(load) − load_e), rate = hyper[3].
 template <class A>
 void router_bias_update(const KernelCall& call) {
   const auto* load_E = call.in[0].as<const double>();
   const int64_t E = call.in[0].elements();
   A* bias_E = accumulator<A>(call.updates[0]);
-  const A rate = static_cast<A>(call.op->attributes.number("rate"));
+  const A rate = static_cast<A>(call.in[1].as<const double>()[3]);
   double sum = 0;
   for (int64_t e = 0; e < E; ++e) sum += load_E[e];
   const double mean = sum / static_cast<double>(E);

@@ -1,0 +1,77 @@
+#!/usr/bin/env python3
+"""How soon the experts of the demo are balanced, and what that costs: runs over several seeds with DeepSeek-V3's own
+rate of the balancing biases and with the one that follows the run's length, in turn.
+
+    ./dev bench balance [--seeds 5] [--steps 300] [--rates 0.001,auto] [--set KEY=VALUE …]
+"""
+
+import argparse
+import json
+import pathlib
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+
+SHOWN = (10, 25, 50, 75, 100, 150, 200, 300, 400, 500, 640)
+
+
+def run(heddle, folder, seed, rate, arguments):
+    steps = arguments.steps
+    settings = [f"seed={seed}", f"output={folder}", f"train.warmup_steps={steps * 8 // 100}",
+                f"train.decay_steps={steps // 4}", "train.eval_every=1000000000", "train.checkpoint_every=0",
+                "train.sample_tokens=0", "train.trace_step=0"] + arguments.set
+    if rate != "auto":
+        settings.append(f"model.bias_update_rate={rate}")
+    command = [heddle, "train", "examples/demo.toml", "--steps", str(arguments.steps)]
+    for setting in settings:
+        command += ["--set", setting]
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode != 0:
+        sys.exit(f"{' '.join(command)}\n{done.stderr[-2000:]}")
+    steps = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    imbalance = {step["step"]: step["expert_imbalance"] for step in steps}
+    even = next((n for n in imbalance if all(imbalance.get(k, 9) < 2 for k in range(n, n + 5))), None)
+    return {"imbalance": imbalance, "even": even,
+            "end": statistics.mean(step["expert_imbalance"] for step in steps[-20:]),
+            "held_out": steps[-1]["held_out_loss"]}
+
+
+def main():
+    parse = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parse.add_argument("--heddle", default="build/heddle")
+    parse.add_argument("--seeds", type=int, default=5)
+    parse.add_argument("--steps", type=int, default=300)
+    parse.add_argument("--rates", default="0.001,auto")
+    parse.add_argument("--set", action="append", default=[])
+    arguments = parse.parse_args()
+    rates = arguments.rates.split(",")
+    shown = [n for n in SHOWN if n <= arguments.steps]
+    results = {rate: [] for rate in rates}
+    folder = pathlib.Path(tempfile.mkdtemp(prefix="heddle-balance-"))
+    print("busiest expert over the mean, worst layer, by step; `even`: the first step from which it stays below 2;\n"
+          "`end`: mean of the last 20 steps")
+    print(f"{'rate':>8} {'seed':>4} " + "".join(f"{n:>6}" for n in shown) + f"{'even':>6}{'end':>7} held-out")
+    try:
+        for seed in range(1, arguments.seeds + 1):
+            for rate in rates:
+                found = run(arguments.heddle, folder / f"{rate}-{seed}", seed, rate, arguments)
+                results[rate].append(found)
+                print(f"{rate:>8} {seed:>4} " + "".join(f"{found['imbalance'][n]:6.2f}" for n in shown) +
+                      f"{found['even'] or '-':>6}{found['end']:7.2f} {found['held_out']:8.4f}", flush=True)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    for rate in rates:
+        mean = lambda key: statistics.mean(found[key] for found in results[rate])
+        print(f"{rate:>8} mean " + "".join(
+            f"{statistics.mean(found['imbalance'][n] for found in results[rate]):6.2f}" for n in shown) +
+            f"{'':6}{mean('end'):7.2f} {mean('held_out'):8.4f}")
+    for rate in rates[1:]:
+        less = [a["held_out"] - b["held_out"] for a, b in zip(results[rate], results[rates[0]])]
+        spread = statistics.stdev(less) if len(less) > 1 else float("nan")
+        print(f"held-out loss at {rate} less that at {rates[0]}: {statistics.mean(less):+.4f} (deviation {spread:.4f})")
+
+
+if __name__ == "__main__":
+    main()
