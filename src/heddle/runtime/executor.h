@@ -110,11 +110,11 @@ class Executor : private ir::Issuer {
   std::unique_ptr<device::Arena> host_arena_;  // only where some value lies on the host
   device::HostCopies host_copies_;
   mutable std::map<std::byte*, std::vector<std::byte>> handed_out_;  // by view(), by address on the device
-  std::vector<std::unique_ptr<device::Stream>> streams_;
-  std::vector<std::vector<Prepared>> prepared_;  // [stage][op]
-  std::atomic<bool> failed_{false};              // an op has thrown, and failure_ is what to tell
+  std::atomic<bool> failed_{false};  // an op has thrown, and failure_ is what to tell; streams write it
   std::mutex failure_mutex_;
   std::exception_ptr failure_;
+  std::vector<std::unique_ptr<device::Stream>> streams_;
+  std::vector<std::vector<Prepared>> prepared_;  // [stage][op]
   std::vector<std::vector<int64_t>> pace_ns_;
   const device::Batch* batch_ = nullptr;
   const std::function<void(const ir::Issue&, const device::KernelCall&)>* look_ = nullptr;
