@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 
+#include <cstring>
 #include <thread>
 
 #include "heddle/base/failure.h"
@@ -80,7 +81,7 @@ TEST(World, AbortReachesEverybody) {
 // they have.
 TEST(World, WhoIsStoppedWaitsForItsReaders) {
   constexpr int64_t kBytes = int64_t{64} << 20;
-  for (int turn = 0; turn < 4; ++turn) {
+  for (const int stopped_ms : {0, 1, 2, 3, 5, 8, 12}) {  // some of these fall into the copies
     ThreadBoard board(3);
     on_threads(board, [&](World& world) {
       const auto group = world.communicator({0, 1, 2}, "test.readers");
@@ -91,10 +92,12 @@ TEST(World, WhoIsStoppedWaitsForItsReaders) {
       if (shows) sends = {{1, 0, kBytes}, {2, 0, kBytes}};
       std::vector<std::byte> into(shows ? 1 : kBytes);
       if (!shows) receives = {{0, 0, kBytes}};
+      std::memset(shown, 1, kBytes);
+      group->exchange(nullptr, {}, nullptr, {});  // all are there, with memory that they have touched
       std::thread stopper;
       if (shows) {
-        stopper = std::thread([&board, turn] {
-          std::this_thread::sleep_for(std::chrono::milliseconds(2 + 3 * turn));
+        stopper = std::thread([&board, stopped_ms] {
+          std::this_thread::sleep_for(std::chrono::milliseconds(stopped_ms));
           board.abort("enough");
         });
       }
