@@ -235,14 +235,15 @@ Line measure(const Shape& shape, Dtype dtype, Product product, int repeats) {
   const int64_t n = shape.n, k = shape.k, rows = shape.rows(), experts = shape.experts(), bytes = size_of(dtype);
   Buffer x(rows * k * bytes), dy(rows * n * bytes), w(experts * n * k * bytes), master(experts * n * k * 4);
   const bool split = best_engine(dtype) == Engine::amx_bf16x3;
-  const Engine native = avx512() ? Engine::avx512 : Engine::avx2;
+  const Engine native = avx512() ? Engine::avx512 : Engine::highway;
   Buffer packed(packed_bytes(dtype, experts, n, k)), scratch(gemm_scratch_bytes(experts));
   Buffer native_packed(split ? packed_bytes(dtype, experts, n, k, native) : 0);
   fill(x.data, dtype, rows * k, 1);
   fill(dy.data, dtype, rows * n, 2);
   fill(w.data, dtype, experts * n * k, 3);
   fill(master.data, Dtype::f32, experts * n * k, 3);
-  pack_weights(dtype, master.data, Dtype::f32, experts, n, k, packed.data);
+  const auto packs = [&](Engine engine) { return packed_bytes(dtype, 1, n, k, engine) > 0; };
+  if (packs(Engine::best)) pack_weights(dtype, master.data, Dtype::f32, experts, n, k, packed.data);
   if (split) {
     pack_weights(dtype, master.data, Dtype::f32, experts, n, k, native_packed.data, native);
   }
@@ -254,7 +255,7 @@ Line measure(const Shape& shape, Dtype dtype, Product product, int repeats) {
   const RowGroups groups{std::span(shape.offsets)};
   const Scratch memory{scratch.data, gemm_scratch_bytes(experts)};
   const auto run = [&](Engine engine, const Buffer& panels) {
-    const Weights weights{panels.data, dtype, true};
+    const Weights weights{packs(engine) ? panels.data : w.data, dtype, packs(engine)};
     if (product == Product::forward) {
       linear_forward({.groups = groups,
                       .n = n,

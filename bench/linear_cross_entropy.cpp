@@ -183,6 +183,7 @@ int main(int count, char** arguments) {
               "scratchMB");
   for (const Dtype X : {Dtype::bf16, Dtype::f32}) {
     for (const bool packed : {true, false}) {
+      if (packed && kernels::host::packed_bytes(X, 1, 8, 8) == 0) continue;  // the engine reads rows
       for (const Shape& s : {Shape{2048, 256, 8192}, Shape{2048, 512, 8192}, Shape{2048, 1024, 8192},
                              Shape{1024, 512, 32768}, Shape{512, 2048, 129280}}) {
         const std::string title =

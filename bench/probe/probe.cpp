@@ -71,7 +71,7 @@ MatrixProbe::MatrixProbe(Dtype dtype, int threads) : dtype_(dtype), threads_(thr
                                                      n,
                                                      k,
                                                      buffer(t * k * size_of(dtype)),
-                                                     buffer(packed_bytes(dtype, 1, n, k)),
+                                                     buffer(n * k * size_of(dtype) + packed_bytes(dtype, 1, n, k)),
                                                      buffer(t * n * size_of(dtype)),
                                                      buffer(gemm_scratch_bytes(1, threads)),
                                                      {}});
@@ -85,7 +85,15 @@ MatrixProbe::MatrixProbe(Dtype dtype, int threads) : dtype_(dtype), threads_(thr
     }
     std::vector<float> master(static_cast<size_t>(n * k));
     for (int64_t i = 0; i < n * k; ++i) master[static_cast<size_t>(i)] = value(i + 11);
-    on_own_thread(threads, [&] { pack_weights(dtype, master.data(), Dtype::f32, 1, n, k, product->w.get()); });
+    on_own_thread(threads, [&] {
+      if (packed_bytes(dtype, 1, n, k) > 0) {
+        pack_weights(dtype, master.data(), Dtype::f32, 1, n, k, product->w.get());
+      } else if (dtype == Dtype::bf16) {  // an engine that reads rows
+        std::copy(master.begin(), master.end(), reinterpret_cast<bf16*>(product->w.get()));
+      } else {
+        std::copy(master.begin(), master.end(), reinterpret_cast<float*>(product->w.get()));
+      }
+    });
     products_.push_back(std::move(product));
   }
 }
@@ -100,7 +108,7 @@ void MatrixProbe::sample() {
           .n = p->n,
           .k = p->k,
           .x = {p->x.get(), dtype_},
-          .w = {p->w.get(), dtype_, true},
+          .w = {p->w.get(), dtype_, packed_bytes(dtype_, 1, p->n, p->k) > 0},
           .y = {p->y.get(), dtype_},
           .scratch = {p->scratch.get(), kernels::host::gemm_scratch_bytes(1, threads_)}};
       linear_forward(call);  // the team and the caches are warm in a step, too

@@ -109,7 +109,7 @@ Errors errors(const std::vector<float>& c, int64_t m, int64_t n, int64_t k, cons
 }
 
 TEST_F(GemmSplit, IsAsAccurateAsNativeFp32) {
-  const Engine native = engine_supported(Engine::avx512, Dtype::f32) ? Engine::avx512 : Engine::portable;
+  const Engine native = engine_supported(Engine::avx512, Dtype::f32) ? Engine::avx512 : Engine::highway;
   std::mt19937_64 random(1);
   std::normal_distribution<float> normal;
   std::uniform_int_distribution<int> exponent(-30, 30);

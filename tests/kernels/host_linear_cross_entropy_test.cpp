@@ -113,6 +113,7 @@ TEST(HostLinearCrossEntropy, LosesNoNan) {
 
 TEST(HostLinearCrossEntropy, PackedWeightsGiveTheSameBits) {
   for (const Dtype X : {Dtype::f32, Dtype::bf16}) {
+    if (kernels::host::packed_bytes(X, 1, 8, 8) == 0) GTEST_SKIP() << "this machine's engine reads rows";
     Head head(X, 70, 1300, 33);
     const auto train = [&] {
       return head.run(kernels::host_kernels(), "linear_cross_entropy_train",

@@ -79,10 +79,8 @@ std::vector<Finding> machine_findings() {
     add(false, "processor quota", fmt::format("the control group limits processor time (cpu.max: {})", quota));
   }
   using namespace kernels::host;
-  for (const auto& [name, support] :
-       {std::pair{"AVX2 and FMA", &avx2_fma()}, std::pair{"AVX-512", &avx512()},
-        std::pair{"AVX-512 bf16", &avx512_bf16()}, std::pair{"AMX bf16", &amx_bf16()}}) {
-    add(support->ok, name, support->ok ? "yes" : "no: " + support->reason);
+  for (const auto& [name, support] : processor_features()) {
+    add(support.ok, name, support.ok ? "yes" : "no: " + support.reason);
   }
   if (!masked_features().empty()) {
     add(false, "masked features", fmt::format("{} (HEDDLE_CPU_WITHOUT)", fmt::join(masked_features(), ", ")));

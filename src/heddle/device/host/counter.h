@@ -26,7 +26,7 @@ class Counter {
   void wait_for(uint64_t target) const {
     for (int i = 0; i < kSpins; ++i) {
       if (value() >= target) return;
-      __builtin_ia32_pause();
+      pause();
     }
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [&] {
@@ -36,6 +36,15 @@ class Counter {
   }
 
  private:
+  /// Lets the other thread of the core run.
+  static void pause() {
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    asm volatile("isb" ::: "memory");  // `yield` does nothing on most; this waits about as long as x86's pause
+#endif
+  }
+
   static constexpr int kSpins = 2000;
   std::atomic<uint64_t> value_{0};
   static constexpr uint64_t kNobody = UINT64_MAX;

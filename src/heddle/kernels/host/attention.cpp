@@ -8,8 +8,6 @@
 
 namespace heddle::kernels::host {
 
-#if defined(__x86_64__)
-
 namespace {
 
 using attention::BackwardPath;
@@ -65,12 +63,23 @@ struct Way {
   int64_t chunk_unit() const { return std::max(forward.steps_per_block, backward.steps_per_block) * kStep; }
 };
 
+#if defined(__x86_64__)
 constexpr Way kAmx{"amx", Dtype::bf16, amx_bf16, attention::kForwardAmx, attention::kBackwardAmx};
 constexpr Way kAvx512Bf16{"avx512_bf16", Dtype::bf16, avx512_bf16, attention::kForwardAvx512Bf16,
                           attention::kBackwardAvx512Bf16};
 constexpr Way kAvx512Widened{"avx512_widened", Dtype::bf16, avx512, attention::kForwardAvx512Widened,
                              attention::kBackwardAvx512Widened};
 constexpr Way kAvx512{"avx512", Dtype::f32, avx512, attention::kForwardAvx512, attention::kBackwardAvx512};
+#endif
+/// Any processor: AVX2, NEON, SSE4 or plain numbers.
+const Support& any_processor() {
+  static const Support yes = (mask_highway(), Support::yes());
+  return yes;
+}
+constexpr Way kHighway{"highway", Dtype::f32, any_processor, attention::kForwardHighway,
+                       attention::kBackwardHighway};
+constexpr Way kHighwayWidened{"highway_widened", Dtype::bf16, any_processor, attention::kForwardHighwayWidened,
+                              attention::kBackwardHighwayWidened};
 
 Support accepts(const ir::Stage& stage, const ir::Op& op, size_t tensors, const Way& way) {
   for (size_t i = 0; i < tensors; ++i) {
@@ -167,22 +176,17 @@ void append(std::vector<KernelEntry>& list) {
 const std::vector<KernelEntry>& attention_kernels() {
   static const std::vector<KernelEntry> entries = [] {
     std::vector<KernelEntry> list;
+#if defined(__x86_64__)
     append<kAmx>(list);
     append<kAvx512Bf16>(list);
     append<kAvx512Widened>(list);
     append<kAvx512>(list);
+#endif
+    append<kHighway>(list);
+    append<kHighwayWidened>(list);
     return list;
   }();
   return entries;
 }
-
-#else
-
-const std::vector<KernelEntry>& attention_kernels() {
-  static const std::vector<KernelEntry> entries;
-  return entries;
-}
-
-#endif
 
 }  // namespace heddle::kernels::host

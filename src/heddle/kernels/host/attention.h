@@ -1,5 +1,6 @@
 // Attention on the CPU, forward and backward: for bf16 AMX tiles ("amx"), dot products of pairs ("avx512_bf16") or
-// fp32 products of widened operands ("avx512_widened"); for fp32 AVX-512 ("avx512").
+// fp32 products of widened operands ("avx512_widened"); for fp32 AVX-512 ("avx512"); where there is none of these,
+// Highway ("highway" for fp32, "highway_widened" for bf16).
 //
 //   o = softmax(scale·q kᵀ) v,  lse = ln Σ exp(scale·q kᵀ)       per sequence and head, causal or not
 //

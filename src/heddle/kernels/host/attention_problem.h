@@ -129,6 +129,8 @@ struct BackwardPath {
 
 extern const ForwardPath kForwardAmx, kForwardAvx512, kForwardAvx512Widened, kForwardAvx512Bf16;
 extern const BackwardPath kBackwardAmx, kBackwardAvx512, kBackwardAvx512Widened, kBackwardAvx512Bf16;
+extern const ForwardPath kForwardHighway, kForwardHighwayWidened;
+extern const BackwardPath kBackwardHighway, kBackwardHighwayWidened;
 
 /// Bytes that run_forward and run_backward need at `scratch`, for any number of threads of this process.
 int64_t scratch_bytes(const Problem&, const ForwardPath&);

@@ -13,6 +13,8 @@
 #include <cpuid.h>
 #include <sys/syscall.h>
 #include <unistd.h>
+#elif defined(__aarch64__) && defined(__linux__)
+#include <sys/auxv.h>
 #endif
 
 namespace heddle::kernels::host {
@@ -30,7 +32,8 @@ constexpr int64_t kAboveAvx2 = HWY_AVX2 - 1;
 constexpr int64_t kAboveAvx2 = 0;
 #endif
 constexpr std::array kMaskable = {Maskable{"amx"}, Maskable{"avx512_bf16"}, Maskable{"avx512", kAboveAvx2},
-                                  Maskable{"avx2", kAboveAvx2 != 0 ? kAboveAvx2 | HWY_AVX2 : 0}};
+                                  Maskable{"avx2", kAboveAvx2 != 0 ? kAboveAvx2 | HWY_AVX2 : 0},
+                                  Maskable{"neon_bf16"}};
 constexpr const char* kVariable = "HEDDLE_CPU_WITHOUT";
 
 std::vector<std::string_view> read_mask() {
@@ -41,7 +44,7 @@ std::vector<std::string_view> read_mask() {
     const std::string_view name = left.substr(0, comma);
     left.remove_prefix(std::min(comma + 1, left.size()));
     if (std::none_of(kMaskable.begin(), kMaskable.end(), [&](const Maskable& m) { return m.name == name; })) {
-      config_error("{}: '{}' is none of amx, avx512_bf16, avx512, avx2", kVariable, name);
+      config_error("{}: '{}' is none of amx, avx512_bf16, avx512, avx2, neon_bf16", kVariable, name);
     }
     masked.push_back(name);
   }
@@ -65,13 +68,29 @@ void mask_highway() {
   hwy::GetChosenTarget().Update(hwy::SupportedTargets());
 }
 
-#if defined(__x86_64__)
 namespace {
-
 Support unless_masked(std::string_view name, Support (*find)()) {
   if (std::ranges::count(masked_features(), name) == 0) return find();
   return Support::no(fmt::format("{} is masked by {}", name, kVariable));
 }
+
+Support find_neon_bf16() {
+#if defined(__aarch64__) && defined(__linux__)
+  constexpr unsigned long kBf16 = 1ul << 14;  // HWCAP2_BF16
+  return (getauxval(AT_HWCAP2) & kBf16) != 0 ? Support::yes() : Support::no("the processor lacks bf16 products");
+#else
+  return Support::no("not an aarch64 processor");
+#endif
+}
+}  // namespace
+
+const Support& neon_bf16() {
+  static const Support found = unless_masked("neon_bf16", find_neon_bf16);
+  return found;
+}
+
+#if defined(__x86_64__)
+namespace {
 
 struct Leaves {
   uint32_t ecx_1 = 0, ebx_7 = 0, edx_7 = 0, eax_7_1 = 0;
@@ -180,6 +199,17 @@ const Support& avx512_bf16() { return kOtherArchitecture; }
 const Support& amx_bf16() { return kOtherArchitecture; }
 
 #endif
+
+std::vector<std::pair<std::string, Support>> processor_features() {
+#if defined(__aarch64__)
+  return {{"NEON bf16", neon_bf16()}};
+#else
+  return {{"AVX2 and FMA", avx2_fma()},
+          {"AVX-512", avx512()},
+          {"AVX-512 bf16", avx512_bf16()},
+          {"AMX bf16", amx_bf16()}};
+#endif
+}
 
 std::string highway_text() {
   std::string sets;

@@ -1,12 +1,14 @@
 // What the processor under us can do, asked once. A feature counts only when the operating system lets us use it,
 // so that a kernel may be chosen on the answer alone.
 //
-// The variable HEDDLE_CPU_WITHOUT names features to take as absent (amx, avx512_bf16, avx512, avx2; with commas),
-// and with each what stands on it: so that a processor that has them all can try what the others would run.
+// The variable HEDDLE_CPU_WITHOUT names features to take as absent (amx, avx512_bf16, avx512, avx2, neon_bf16; with
+// commas), and with each what stands on it: so that a processor that has them all can try what the others would
+// run.
 #pragma once
 
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "heddle/base/error.h"
@@ -22,6 +24,12 @@ const Support& avx512_bf16();
 /// avx512_bf16() and the bf16 tile products. The first call asks the kernel for permission to use tile state, once
 /// for the whole process.
 const Support& amx_bf16();
+
+/// The bf16 products of aarch64 (BFMMLA, FEAT_BF16).
+const Support& neon_bf16();
+
+/// Those of this architecture, by names for people.
+std::vector<std::pair<std::string, Support>> processor_features();
 
 /// What HEDDLE_CPU_WITHOUT names. ConfigError when it names something else.
 const std::vector<std::string_view>& masked_features();

@@ -47,6 +47,8 @@ Engine resolve(Engine wanted, Dtype left, Dtype right) {
 Engine resolve(Engine wanted, Dtype left, const Weights& w) {
   if (!w.packed) return resolve(wanted, left, w.dtype);
   const Engine packer = wanted == Engine::best ? best_engine(w.dtype) : wanted;
+  HEDDLE_CHECK(panel_bytes(packer, 1, 1) > 0, "matrix product: a packed weight, but engine {} reads rows",
+               name_of(packer));
   const bool narrow = takes_bf16_only(packer);
   HEDDLE_CHECK(!narrow || left == Dtype::bf16,
                "matrix product: a packed bf16 weight with an f32 operand; use the weight's rows");
@@ -214,8 +216,8 @@ std::string_view name_of(Engine engine) {
     case Engine::avx512_bf16: return "avx512-bf16";
     case Engine::avx512_widen: return "avx512-widen";
     case Engine::avx512: return "avx512";
-    case Engine::avx2: return "avx2";
-    case Engine::portable: return "portable";
+    case Engine::neon_bf16: return "neon_bf16";
+    case Engine::highway: return "highway";
   }
   return "?";
 }
@@ -233,28 +235,32 @@ Support engine_supported(Engine engine, Dtype dtype) {
       return dtype == Dtype::bf16 ? avx512() : Support::no("avx512-widen multiplies bf16 only");
     case Engine::avx512:
       return dtype == Dtype::f32 ? avx512() : Support::no("avx512 is for f32; avx512-widen takes bf16");
-    case Engine::avx2: return avx2_fma();
+    case Engine::neon_bf16:
+      return dtype == Dtype::bf16 ? neon_bf16() : Support::no("neon_bf16 multiplies bf16 only");
     case Engine::best:
-    case Engine::portable: return Support::yes();
+    case Engine::highway: return Support::yes();
   }
   return Support::no("no such engine");
 }
 
 Engine best_engine(Dtype dtype) {
-  for (const Engine engine :
-       {Engine::amx, Engine::amx_bf16x3, Engine::avx512_bf16, Engine::avx512_widen, Engine::avx512, Engine::avx2}) {
+  for (const Engine engine : {Engine::amx, Engine::amx_bf16x3, Engine::avx512_bf16, Engine::avx512_widen,
+                              Engine::avx512, Engine::neon_bf16}) {
     if (engine_supported(engine, dtype)) return engine;
   }
-  return Engine::portable;
+  return Engine::highway;
 }
 
 bool takes_bf16_only(Engine engine) {
-  return engine == Engine::amx || engine == Engine::avx512_bf16 || engine == Engine::avx512_widen;
+  return engine == Engine::amx || engine == Engine::avx512_bf16 || engine == Engine::avx512_widen ||
+         engine == Engine::neon_bf16;
 }
 
-bool multiplies_bf16(Engine engine) { return engine == Engine::amx || engine == Engine::avx512_bf16; }
+bool multiplies_bf16(Engine engine) {
+  return engine == Engine::amx || engine == Engine::avx512_bf16 || engine == Engine::neon_bf16;
+}
 
-Support gemm_supported(Dtype dtype) { return engine_supported(Engine::portable, dtype); }
+Support gemm_supported(Dtype dtype) { return engine_supported(Engine::highway, dtype); }
 
 RowGroups RowGroups::one(int64_t rows) {
   RowGroups groups;
@@ -279,12 +285,8 @@ int64_t panel_bytes(Engine engine, int64_t depth, int64_t columns) {
     case Engine::avx512_bf16: return avx512_bf16_engine::panel_bytes(depth, columns);
     case Engine::avx512_widen: return avx512_engine::panel_bytes(avx512_engine::Form::widened, depth, columns);
     case Engine::avx512: return avx512_engine::panel_bytes(avx512_engine::Form::floats, depth, columns);
-    default: return fp32::panel_bytes(depth, columns);
+    default: return 0;  // reads rows
   }
-}
-
-static fp32::BlockKernel block_kernel(Engine engine) {
-  return engine == Engine::avx2 ? fp32::block_avx2 : fp32::block_portable;
 }
 
 void run_piece(Engine engine, const ProductPiece& piece) {
@@ -294,7 +296,8 @@ void run_piece(Engine engine, const ProductPiece& piece) {
     case Engine::avx512_bf16: return avx512_bf16_engine::product(piece);
     case Engine::avx512_widen: return avx512_engine::product(avx512_engine::Form::widened, piece);
     case Engine::avx512: return avx512_engine::product(avx512_engine::Form::floats, piece);
-    default: return fp32::product(block_kernel(engine), piece);
+    case Engine::neon_bf16: return neon::product(piece);
+    default: return highway::product(piece);
   }
 }
 
@@ -303,7 +306,8 @@ static void run_piece(Engine engine, const WgradPiece& piece, std::byte* scratch
     case Engine::avx512_bf16: return avx512_bf16_engine::wgrad(piece, scratch);
     case Engine::avx512_widen: return avx512_engine::wgrad(avx512_engine::Form::widened, piece, scratch);
     case Engine::avx512: return avx512_engine::wgrad(avx512_engine::Form::floats, piece, scratch);
-    default: return fp32::wgrad(block_kernel(engine), piece, scratch);
+    case Engine::neon_bf16: return neon::wgrad(piece, scratch);
+    default: return highway::wgrad(piece, scratch);
   }
 }
 
@@ -321,7 +325,7 @@ void run_piece(Engine engine, const PackPiece& piece) {
     case Engine::avx512_bf16: return avx512_bf16_engine::pack(piece);
     case Engine::avx512_widen: return avx512_engine::pack(avx512_engine::Form::widened, piece);
     case Engine::avx512: return avx512_engine::pack(avx512_engine::Form::floats, piece);
-    default: return fp32::pack(piece);
+    default: internal_error("pack: engine {} reads rows", name_of(engine));
   }
 }
 
@@ -336,6 +340,7 @@ void pack_weights(Dtype dtype, const void* source, Dtype source_dtype, int64_t e
   check_type("the packed weight", dtype);
   check_type("the weight to pack", source_dtype);
   const Engine packer = resolve(engine, dtype, dtype);
+  HEDDLE_CHECK(panel_bytes(packer, k, n) > 0, "pack: engine {} reads rows", name_of(packer));
   const int64_t forward_bytes = panel_bytes(packer, k, n), dgrad_bytes = panel_bytes(packer, n, k);
   constexpr int64_t kColumns = 128;
   const int64_t forward_pieces = (n + kColumns - 1) / kColumns, dgrad_pieces = (k + kColumns - 1) / kColumns;

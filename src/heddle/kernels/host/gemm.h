@@ -12,18 +12,19 @@
 // operands' three bf16 parts, with fp32 sums; as accurate as fp32 (see gemm_amx_split.h, also for what becomes of
 // infinities, which give NaN, and of numbers below 2^-102, which lose bits). avx512-bf16: bf16 dot products of
 // pairs with fp32 sums. avx512-widen: bf16 operands, of which packed weights stay bf16, widened exactly in
-// registers, and fp32 multiply-adds. avx512, avx2, portable: fp32 multiply-adds of fp32 operands, or one of them
-// bf16, widened exactly; avx2 and portable take two bf16 operands, too. A weight packed by an engine can be read by
-// that engine only.
+// registers, and fp32 multiply-adds. neon_bf16: bf16 products of 2 × 4 by 4 × 2 numbers with fp32 sums. avx512,
+// highway (AVX2, NEON and what Highway knows below them): fp32 multiply-adds of fp32 operands, or one of them bf16,
+// widened exactly; highway takes two bf16 operands, too. A weight packed by an engine can be read by that engine
+// only; neon_bf16 and highway read rows and pack nothing.
 //
 // Sums and bits. An element of y or dx is one chain of fp32 additions in increasing k, whose links depend on
 // nothing but k: it has the same bits in any group, row position, split into calls and number of threads. An
 // element of dw is such a chain over the rows of its group, from the group's first row on; where dw is added to,
 // the finished sum is added, once. Engines differ among each other: amx adds products in links of 32 k (even and
 // odd ones apart), amx-bf16x3 in six such links for each 32 k, avx512-bf16 in pairs (k even and the next, rounded
-// as the processor's instruction does), the others one by one (fused, where the machine has it). Both amx engines
-// and avx512-bf16 take fp32 and bf16 denormals as zero and flush results to zero, and so do amx's and avx512-bf16's
-// conversions to bf16.
+// as the processor's instruction does), neon_bf16 in links of four, the others one by one (fused, where the machine
+// has it). Both amx engines, avx512-bf16 and neon_bf16 take fp32 and bf16 denormals as zero and flush results to
+// zero, and so do amx's and avx512-bf16's conversions to bf16.
 //
 // Memory. Nothing is allocated here; scratch comes from the caller, 64-byte aligned, uninitialised, as large as
 // gemm_scratch_bytes says. Fewer threads run when the scratch is smaller than that (at least one thread's share is
@@ -41,7 +42,7 @@
 
 namespace heddle::kernels::host {
 
-enum class Engine : uint8_t { best, amx, amx_bf16x3, avx512_bf16, avx512_widen, avx512, avx2, portable };
+enum class Engine : uint8_t { best, amx, amx_bf16x3, avx512_bf16, avx512_widen, avx512, neon_bf16, highway };
 std::string_view name_of(Engine engine);
 
 /// Whether the engine runs on this machine with operands of this type (bf16 or f32), or why not.
@@ -50,7 +51,8 @@ Support engine_supported(Engine engine, Dtype dtype);
 bool takes_bf16_only(Engine engine);
 /// The fastest engine for operands of this type; never `best`.
 Engine best_engine(Dtype dtype);
-/// Whether the engine's instructions multiply bf16 numbers as such, rather than the fp32 numbers that they widen to.
+/// Whether the engine's instructions multiply bf16 numbers as such, rather than the fp32 numbers that they widen
+/// to.
 bool multiplies_bf16(Engine engine);
 /// Whether there is any engine for the type.
 Support gemm_supported(Dtype dtype);
@@ -101,11 +103,11 @@ struct Scratch {
   int64_t bytes = 0;
 };
 
-/// Bytes of a packed weight: a blocking for forward and one for dgrad.
+/// Bytes of a packed weight: a blocking for forward and one for dgrad. 0 when the engine reads rows.
 int64_t packed_bytes(Dtype dtype, int64_t experts, int64_t n, int64_t k, Engine engine = Engine::best);
 
-/// Rounds or widens the rows [E,N,K] of `source`, bf16 or f32 and next to each other, to `dtype` and blocks them,
-/// with all threads. `packed` is 64-byte aligned.
+/// For an engine that packs: rounds or widens the rows [E,N,K] of `source`, bf16 or f32 and next to each other, to
+/// `dtype` and blocks them, with all threads. `packed` is 64-byte aligned.
 void pack_weights(Dtype dtype, const void* source, Dtype source_dtype, int64_t experts, int64_t n, int64_t k,
                   void* packed, Engine engine = Engine::best);
 

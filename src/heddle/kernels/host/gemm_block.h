@@ -108,17 +108,15 @@ void wgrad(const WgradPiece& piece, std::byte* scratch);
 void pack(const PackPiece& piece);
 }  // namespace avx512_bf16_engine
 
-namespace fp32 {
-/// C[12,32] += A[depth,12]ᵀ · B[depth,32], all contiguous: one block of the fp32 engines.
-using BlockKernel = void (*)(int64_t depth, const float* a, const float* b, float* c);
-constexpr int64_t kBlockRows = 12;
-void block_avx2(int64_t depth, const float* a, const float* b, float* c);
-void block_portable(int64_t depth, const float* a, const float* b, float* c);
+// Engines that read rows: of weights, too.
+namespace neon {
+void product(const ProductPiece& piece);  // of bf16 operands
+void wgrad(const WgradPiece& piece, std::byte* scratch);
+}  // namespace neon
 
-int64_t panel_bytes(int64_t depth, int64_t columns);
-void product(BlockKernel kernel, const ProductPiece& piece);
-void wgrad(BlockKernel kernel, const WgradPiece& piece, std::byte* scratch);
-void pack(const PackPiece& piece);
-}  // namespace fp32
+namespace highway {
+void product(const ProductPiece& piece);
+void wgrad(const WgradPiece& piece, std::byte* scratch);
+}  // namespace highway
 
 }  // namespace heddle::kernels::host

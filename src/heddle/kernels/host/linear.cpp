@@ -130,6 +130,9 @@ Support pack_weight_supports(const ir::Stage& stage, const ir::Op& op) {
   if (w.layout != ir::Layout::packed) return Support::no("the weight is not packed; cast_weight rounds rows");
   if (const Support support = gemm_supported(w.dtype); !support) return support;
   const WeightSizes sizes = weight_sizes(master);
+  if (packed_bytes(w.dtype, 1, 1, 1) == 0) {
+    return Support::no(fmt::format("this machine's engine {} reads rows", name_of(best_engine(w.dtype))));
+  }
   if (w.packed_bytes != packed_bytes(w.dtype, sizes.experts, sizes.n, sizes.k)) {
     return Support::no(fmt::format("'{}' has {} packed bytes, this machine's engine {} packs to {}", w.name,
                                    w.packed_bytes, name_of(best_engine(w.dtype)),

@@ -36,9 +36,9 @@ HWY_INLINE Pairs load_pairs(const X* x_r, int64_t r, int64_t i, Lanes lanes) {
       std::memcpy(pairs, from, static_cast<size_t>(lanes.count) * 8);
       from = pairs;
     }
-    Pairs found;
-    hn::LoadInterleaved2(Floats(), from, found.a, found.b);
-    return found;
+    V a = zero(), b = zero();  // a Pairs of its own accord would be made without vectors
+    hn::LoadInterleaved2(Floats(), from, a, b);
+    return {a, b};
   }
 }
 
