@@ -4,11 +4,11 @@
 //
 // Where fp32 runs on bf16 tiles (amx-bf16x3), the best engine of fp32 multiply-adds takes its turn too: "native".
 // Clocks of shared machines wander, so ours, oneDNN's and a roof probe (independent multiply-adds from registers:
-// AMX tiles for bf16, vectors for fp32) take turns and medians are printed; compare within a row only. oneDNN gets
-// its best case: primitives made beforehand, weights in its own format, an exact primitive for each group. Weight
-// gradients are added to (its post-op sum). --cpu-time counts the process's time on a core instead of the wall's,
-// for a machine that others load too; it means something with OMP_NUM_THREADS=1. Results are checked against each
-// other before any time is taken.
+// for bf16 AMX tiles or dot products of pairs, where there are any, else fp32 vectors) take turns and medians are
+// printed; compare within a row only. oneDNN gets its best case: primitives made beforehand, weights in its own
+// format, an exact primitive for each group. Weight gradients are added to (its post-op sum). --cpu-time counts the
+// process's time on a core instead of the wall's, for a machine that others load too; it means something with
+// OMP_NUM_THREADS=1. Results are checked against each other before any time is taken.
 #include "heddle/kernels/host/gemm.h"
 
 #include <omp.h>
@@ -124,17 +124,29 @@ double median(std::vector<double> values) {
   return static_cast<double>(turns) * 4 * 2 * 16 * 16 * 32;
 }
 
-[[gnu::target("avx512f")]] double avx512_probe_flops(int64_t turns) {
-  const __m512 factor = _mm512_set1_ps(1e-3f);
-  __m512 a = factor, b = factor, c = factor, d = factor, e = factor, f = factor, g = factor, h = factor;
-  for (int64_t i = 0; i < turns; ++i) {
-    asm volatile(
-        "vfmadd231ps %8, %8, %0\n vfmadd231ps %8, %8, %1\n vfmadd231ps %8, %8, %2\n vfmadd231ps %8, %8, %3\n"
-        "vfmadd231ps %8, %8, %4\n vfmadd231ps %8, %8, %5\n vfmadd231ps %8, %8, %6\n vfmadd231ps %8, %8, %7\n"
-        : "+v"(a), "+v"(b), "+v"(c), "+v"(d), "+v"(e), "+v"(f), "+v"(g), "+v"(h)
-        : "v"(factor));
+// Twelve chains: two units of up to six cycles.
+#define HEDDLE_PROBE(INSTRUCTION)                                                                            \
+  const __m512 factor = _mm512_set1_ps(1e-3f);                                                               \
+  __m512 a = factor, b = factor, c = factor, d = factor, e = factor, f = factor;                             \
+  __m512 g = factor, h = factor, i = factor, j = factor, k = factor, l = factor;                             \
+  for (int64_t turn = 0; turn < turns; ++turn) {                                                             \
+    asm volatile(INSTRUCTION                                                                                 \
+                 " %12, %12, %0\n" INSTRUCTION " %12, %12, %1\n" INSTRUCTION " %12, %12, %2\n" INSTRUCTION   \
+                 " %12, %12, %3\n" INSTRUCTION " %12, %12, %4\n" INSTRUCTION " %12, %12, %5\n" INSTRUCTION   \
+                 " %12, %12, %6\n" INSTRUCTION " %12, %12, %7\n" INSTRUCTION " %12, %12, %8\n" INSTRUCTION   \
+                 " %12, %12, %9\n" INSTRUCTION " %12, %12, %10\n" INSTRUCTION " %12, %12, %11\n"             \
+                 : "+v"(a), "+v"(b), "+v"(c), "+v"(d), "+v"(e), "+v"(f), "+v"(g), "+v"(h), "+v"(i), "+v"(j), \
+                   "+v"(k), "+v"(l)                                                                          \
+                 : "v"(factor));                                                                             \
   }
-  return static_cast<double>(turns) * 8 * 2 * 16;
+
+[[gnu::target("avx512f")]] double avx512_probe_flops(int64_t turns) {
+  HEDDLE_PROBE("vfmadd231ps")
+  return static_cast<double>(turns) * 12 * 2 * 16;
+}
+[[gnu::target("avx512f,avx512bf16")]] double avx512_bf16_probe_flops(int64_t turns) {
+  HEDDLE_PROBE("vdpbf16ps")
+  return static_cast<double>(turns) * 12 * 2 * 32;
 }
 #endif
 
@@ -142,11 +154,11 @@ double median(std::vector<double> values) {
 double roof(Dtype dtype) {
   double total = 0;
 #if defined(__x86_64__)
-  const bool tiles = dtype == Dtype::bf16 && amx_bf16();
+  const bool tiles = dtype == Dtype::bf16 && amx_bf16(), pairs = dtype == Dtype::bf16 && avx512_bf16();
   if (!tiles && !avx512()) return 0;
   const double begin = seconds();
 #pragma omp parallel reduction(+ : total)
-  total += tiles ? amx_probe_flops(10000) : avx512_probe_flops(60000);
+  total += tiles ? amx_probe_flops(10000) : pairs ? avx512_bf16_probe_flops(40000) : avx512_probe_flops(40000);
   total /= seconds() - begin;
 #endif
   (void)dtype;

@@ -3,10 +3,12 @@
 //   bench_step [--json] [--dtype bf16|f32] [--shape FILE.json] [--steps 15] [--seconds 60] [--threads 2]
 //              [--backend host|reference] [--no-fusions] [--detail] [--capacity-mib N]
 //
-// Roofline efficiency = (sum over the ops of a step of max(FLOPs / matrix rate, least bytes / copy bandwidth)) /
-// (median step time). The rates are medians of probes run in turn with the steps: our own best product over large
-// shapes and a memcpy larger than the caches. An op whose operands lie in a cache can so exceed 100 %. The table
-// lists op kinds by the time they lose to that bound. A shape file is one of torch_peer/shapes.
+// Roofline efficiency of a step = (sum over its ops of max(FLOPs / matrix rate, least bytes / copy bandwidth)) /
+// (its time); the median of the steps is reported. A step's rates are the means of two samples, taken right before
+// and right after it: of our own best product of the type over large shapes, by whatever engine this processor has,
+// and of a memcpy larger than the caches. So a processor that slows down for a while slows both sides. The table's
+// bounds take the medians of all samples. An op whose operands lie in a cache can so exceed 100 %. The table lists
+// op kinds by the time they lose to that bound. A shape file is one of torch_peer/shapes.
 //
 // enqueue_us_per_op is the host's own work for an op while the queue has work for the streams: what it waits for
 // room in a full queue is left out. compute_starved_share is the compute stream's time with nothing to do, from the
@@ -240,6 +242,8 @@ ordered_json measure(const Options& options) {
     for (const auto& [name, s] : time_s) lines[name].step_s.push_back(s);
     if (seconds() - begin > options.seconds && measured >= 3) break;
   }
+  matrix.sample();
+  copy.sample();
   const ir::ValueId loss_id = stage.find("loss.next_token");
   const double tokens = static_cast<double>(shape.microbatches * shape.sequences * shape.sequence);
   const double loss = executor.view(0, loss_id).as<const double>()[0] / tokens;
@@ -249,12 +253,14 @@ ordered_json measure(const Options& options) {
   machine.copy_bytes_per_s = copy.bytes_per_s();
   (options.dtype == Dtype::bf16 ? machine.bf16_flops_per_s : machine.f32_flops_per_s) = matrix.best_flops_per_s();
   double bound_s = 0, flops = 0;
+  std::vector<ir::Cost> costs;
   for (const simulate::RecordedOp& recorded : predicted.ops) {
     const ir::Op& op = stage.ops[recorded.op];
     ir::Cost cost = op.def->cost(stage, op, ir::FixedRows());
     if (recorded.overwrite) {  // written, not read
       for (const ir::ValueId id : op.updates) cost.bytes -= static_cast<double>(stage.bytes(id, ir::FixedRows()));
     }
+    costs.push_back(cost);
     const double op_s = 1e-6 * cost::roofline_us(machine, cost, options.dtype);
     Line& line = lines[name_of_line(stage, op, options.detail)];
     line.name = name_of_line(stage, op, options.detail);
@@ -269,6 +275,17 @@ ordered_json measure(const Options& options) {
     flops += cost.flops;
   }
   const double step_time_s = bench::median(step_s);
+  std::vector<double> efficiency;
+  for (size_t i = 0; i < step_s.size(); ++i) {
+    // Sample 0 came before a step that was not measured.
+    const auto around = [i](const std::vector<double>& rates) { return (rates[i + 1] + rates[i + 2]) / 2; };
+    cost::MachineProfile then;
+    then.copy_bytes_per_s = around(copy.rates());
+    (options.dtype == Dtype::bf16 ? then.bf16_flops_per_s : then.f32_flops_per_s) = around(matrix.best_rates());
+    double bound = 0;
+    for (const ir::Cost& cost : costs) bound += 1e-6 * cost::roofline_us(then, cost, options.dtype);
+    efficiency.push_back(bound / step_s[i]);
+  }
 
   std::vector<Line> sorted;
   bool primitives = false;
@@ -293,7 +310,9 @@ ordered_json measure(const Options& options) {
                   {"sequence", shape.sequence},
                   {"sequences", shape.sequences},
                   {"microbatches", shape.microbatches}};
-  out["roofline_efficiency"] = bound_s / step_time_s;
+  out["roofline_efficiency"] = bench::median(efficiency);
+  out["roofline_efficiency_least"] = *std::min_element(efficiency.begin(), efficiency.end());
+  out["roofline_efficiency_most"] = *std::max_element(efficiency.begin(), efficiency.end());
   out["step_seconds"] = step_time_s;
   out["least_step_seconds"] = *std::min_element(step_s.begin(), step_s.end());
   out["first_step_seconds"] = first_step_s;
@@ -340,10 +359,11 @@ void print(const ordered_json& r) {
       r["dtype"].get<std::string>().c_str(), r["backend"].get<std::string>().c_str(), r["threads"].get<int>(),
       r["steps"].get<int>(), 1e3 * number(r, "step_seconds"), 1e3 * number(r, "least_step_seconds"),
       number(r, "tokens_per_second"), 1e-9 * number(r, "model_flops_per_second"), number(r, "loss"));
-  std::printf("probes: %.1f GFLOP/s (%s), copy %.1f GB/s; bound %.1f ms: roofline efficiency %.3f\n",
+  std::printf("probes: %.1f GFLOP/s (%s), copy %.1f GB/s; bound %.1f ms: roofline efficiency %.3f (%.3f to %.3f)\n",
               1e-9 * number(r, "matrix_flops_per_second"), r["matrix_shape"].get<std::string>().c_str(),
               1e-9 * number(r, "copy_bytes_per_second"), 1e3 * number(r, "bound_seconds"),
-              number(r, "roofline_efficiency"));
+              number(r, "roofline_efficiency"), number(r, "roofline_efficiency_least"),
+              number(r, "roofline_efficiency_most"));
   std::printf("in ops %.1f %%, starved %.2f %%, %d ops, %.2f us to enqueue one\n",
               100 * number(r, "compute_in_ops_share"), 100 * number(r, "compute_starved_share"),
               r["ops"].get<int>(), number(r, "enqueue_us_per_op"));

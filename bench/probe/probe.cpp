@@ -128,7 +128,8 @@ size_t MatrixProbe::best() const {
   return best;
 }
 
-double MatrixProbe::best_flops_per_s() const { return median(products_[best()]->rates); }
+double MatrixProbe::best_flops_per_s() const { return median(best_rates()); }
+const std::vector<double>& MatrixProbe::best_rates() const { return products_[best()]->rates; }
 
 std::string MatrixProbe::best_shape() const {
   const Product& p = *products_[best()];

@@ -34,6 +34,8 @@ class MatrixProbe {
   /// The best of the shapes' medians, in FLOP/s, and its shape.
   double best_flops_per_s() const;
   std::string best_shape() const;
+  /// FLOP/s of that shape, one for each sample.
+  const std::vector<double>& best_rates() const;
 
  private:
   struct Product;
@@ -48,7 +50,8 @@ class CopyProbe {
  public:
   explicit CopyProbe(int threads);
   void sample();
-  double bytes_per_s() const;  // median
+  double bytes_per_s() const;                                  // median
+  const std::vector<double>& rates() const { return rates_; }  // one for each sample
 
  private:
   static constexpr int64_t kBytes = int64_t{512} << 20;

@@ -444,6 +444,25 @@ TEST_P(Gemm, NaNsStayInTheirRow) {
   }
 }
 
+TEST(GemmEngines, Bf16PanelsTakeTwoBytesANumber) {
+  for (const Engine engine : {Engine::amx, Engine::avx512_bf16, Engine::avx512_widen}) {
+    if (!engine_supported(engine, Dtype::bf16)) continue;
+    EXPECT_EQ(packed_bytes(Dtype::bf16, 3, 64, 96, engine), 2 * 2 * 3 * 64 * 96) << name_of(engine);
+    EXPECT_FALSE(engine_supported(engine, Dtype::f32)) << name_of(engine);
+  }
+}
+
+// Widened in registers or before: the same chain of fused multiply-adds.
+TEST(GemmEngines, WideningGivesTheBitsOfFp32) {
+  if (!engine_supported(Engine::avx512_widen, Dtype::bf16)) GTEST_SKIP() << "no AVX-512";
+  const Sizes s{{0, 19, 19, 61}, 45, 67};
+  const Matrix x(Dtype::bf16, s.rows() * s.k, 1), dy(Dtype::bf16, s.rows() * s.n, 2);
+  const Matrix w(Dtype::bf16, s.experts() * s.n * s.k, 3);
+  const Products narrow = all_products({Engine::avx512_widen, Dtype::bf16}, s, x, dy, w, 1);
+  const Products wide = all_products({Engine::avx2, Dtype::bf16}, s, x, dy, w, 1);
+  EXPECT_TRUE(narrow == wide);
+}
+
 TEST(GemmMixed, RouterTakesNarrowRowsAndWideWeights) {
   const int64_t rows = 77, n = 24, k = 96;
   const Matrix x(Dtype::bf16, rows * k, 19), w(Dtype::f32, n * k, 20), dy(Dtype::f32, rows * n, 21);

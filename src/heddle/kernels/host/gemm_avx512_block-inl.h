@@ -63,6 +63,8 @@ struct BlockCall {
   int64_t a_stride = 0;            // bytes from row to row, when A is read in place
   const uint32_t* tail = nullptr;  // one more step, packed, for a depth that ends amid a pair; or null
   const uint32_t* b = nullptr;
+  const uint32_t* fetch = nullptr;  // a line asked for at each step, some words apart, when A is read in place
+  int64_t fetch_stride = 0;
   float* sums = nullptr;  // [12][32], where sums wait between runs of the depth
   bool load = false;      // the sums go on; else they begin at zero
   bool store = false;     // the sums wait; else they are finished and written to C
@@ -133,6 +135,7 @@ template <Form kForm, int kRows, bool kInPlace>
   const uint32_t* b = call.b;
   if constexpr (kInPlace) {
     const int64_t stride = call.a_stride;
+    const uint32_t* fetch = call.fetch;
     const std::byte* rows[4] = {call.a, call.a + 3 * stride, call.a + 6 * stride, call.a + 9 * stride};
     for (int64_t step = 0; step < call.steps; ++step, b += kPanelColumns) {
       const __m512i b_left = _mm512_loadu_si512(b), b_right = _mm512_loadu_si512(b + 16);
@@ -144,6 +147,8 @@ template <Form kForm, int kRows, bool kInPlace>
       }
 #pragma GCC unroll 4
       for (auto& row : rows) row += 4;
+      _mm_prefetch(fetch, _MM_HINT_T1);
+      fetch += call.fetch_stride;
     }
   } else {
     const std::byte* a = call.a;

@@ -88,8 +88,12 @@ template <Form kForm, class T>
 HEDDLE_512 void pack_down(const T* rows, int64_t stride, int64_t depth, int64_t columns, uint32_t* out) {
   if constexpr (kForm == Form::floats) {
     for (int64_t d = 0; d < depth; ++d, rows += stride, out += kPanelColumns) {
-      _mm_prefetch(rows + 8 * stride, _MM_HINT_T0);
-      if constexpr (sizeof(T) == 4) _mm_prefetch(rows + 8 * stride + 16, _MM_HINT_T0);
+      _mm_prefetch(rows + 16 * stride, _MM_HINT_T0);
+      _mm_prefetch(rows + kPanelColumns, _MM_HINT_T1);
+      if constexpr (sizeof(T) == 4) {
+        _mm_prefetch(rows + 16 * stride + 16, _MM_HINT_T0);
+        _mm_prefetch(rows + kPanelColumns + 16, _MM_HINT_T1);
+      }
       _mm512_storeu_ps(reinterpret_cast<float*>(out), load_16(rows, columns));
       _mm512_storeu_ps(reinterpret_cast<float*>(out) + 16, load_16(rows + 16, columns - 16));
     }
@@ -98,8 +102,10 @@ HEDDLE_512 void pack_down(const T* rows, int64_t stride, int64_t depth, int64_t 
                                          37, 5, 36, 4, 35, 3, 34, 2, 33, 1, 32, 0);
     const __m512i high = _mm512_add_epi16(low, _mm512_set1_epi16(16));
     for (int64_t d = 0; d < depth; d += 2, rows += 2 * stride, out += kPanelColumns) {
-      _mm_prefetch(rows + 8 * stride, _MM_HINT_T0);
-      _mm_prefetch(rows + 9 * stride, _MM_HINT_T0);
+      _mm_prefetch(rows + 16 * stride, _MM_HINT_T0);
+      _mm_prefetch(rows + 17 * stride, _MM_HINT_T0);
+      _mm_prefetch(rows + kPanelColumns, _MM_HINT_T1);
+      _mm_prefetch(rows + stride + kPanelColumns, _MM_HINT_T1);
       const __m512i even = load_32(rows, columns);
       const __m512i odd = d + 1 < depth ? load_32(rows + stride, columns) : _mm512_setzero_si512();
       _mm512_storeu_si512(out, _mm512_permutex2var_epi16(even, low, odd));
@@ -154,9 +160,9 @@ HEDDLE_512 void strip_turned(const T* a, int64_t stride, int64_t rows, int64_t d
 /// whole step), or pairs [t / 2][12].
 template <Form kForm, class T>
 HEDDLE_512 void strip_down(const T* a, int64_t stride, int64_t depth, int64_t columns, uint32_t* out) {
+  const __mmask16 lanes = first_lanes_16(columns);
   for (int64_t d = 0; d < depth; d += depth_of_step(kForm), a += depth_of_step(kForm) * stride) {
     if constexpr (kForm == Form::pairs) {
-      const __mmask16 lanes = first_lanes_16(columns);
       const __m512i even = _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(lanes, a));
       const __m512i odd = d + 1 < depth ? _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(lanes, a + stride))
                                         : _mm512_setzero_si512();

@@ -19,13 +19,16 @@ namespace heddle::kernels::host::avx512_engine {
 namespace {
 
 constexpr int64_t kRunSteps = 256;
+/// Words from strip to strip of packed A: not a multiple of 4 KiB, or the strips' lines would fall on the same few
+/// sets of the cache while all are written side by side.
+template <Form kForm>
+constexpr int64_t kStripWords = (kForm == Form::widened ? 2 : 1) * kRunSteps* kStripRows + 16;
 constexpr int64_t kMostStrips = (kMostPieceRows + kStripRows - 1) / kStripRows;
 static_assert(kMostDeepWgradRows <= kMostPieceRows && kMostWgradColumns <= kMostPieceColumns);
 
 /// What a piece keeps in its scratch.
 struct PieceScratch {
-  // Packed strips hold up to two words a step.
-  static constexpr int64_t kLeft = kMostStrips * kStripRows * 2 * kRunSteps * 4;
+  static constexpr int64_t kLeft = kMostStrips * kStripWords<Form::widened> * 4;
   static constexpr int64_t kRight = kPanelColumns * kRunSteps * 4;
   static constexpr int64_t kSums = kMostStrips * kStripRows * kMostPieceColumns * 4;
   static constexpr int64_t kTails = kMostStrips * kStripRows * 4;
@@ -88,6 +91,14 @@ HEDDLE_512 void pack_left(const Rows& a, const Strips& strips, int64_t depth, in
   }
 }
 
+/// Asks for the lines of some columns of a row.
+HEDDLE_512 void fetch_row(const Rows& m, int64_t row, int64_t column_begin, int64_t column_end) {
+  const auto* const first = static_cast<const std::byte*>(m.data) + row * m.stride * size_of(m.dtype);
+  for (int64_t at = column_begin * size_of(m.dtype); at < column_end * size_of(m.dtype); at += 64) {
+    _mm_prefetch(first + at, _MM_HINT_T0);
+  }
+}
+
 template <Form kForm>
 HEDDLE_512 void run_product(const ProductPiece& piece) {
   constexpr int64_t kDeep = depth_of_step(kForm);
@@ -100,13 +111,12 @@ HEDDLE_512 void run_product(const ProductPiece& piece) {
   const bool in_place = kForm == Form::pairs || (kForm == Form::floats && piece.a.dtype == Dtype::f32);
   const bool tail = kForm == Form::pairs && piece.depth % kDeep != 0;
   if (tail) pack_tails(piece.a, strips, piece.depth, own.tails);
-  constexpr int64_t kStripWords = (kForm == Form::widened ? 2 : 1) * kRunSteps * kStripRows;
 
   for (int64_t step = 0; step < steps; step += run) {
     const int64_t run_end = std::min(step + run, steps);
     const int64_t depth = step * kDeep, depth_end = std::min(run_end * kDeep, piece.depth);
     const bool last = run_end == steps;
-    if (!in_place) pack_left(piece.a, strips, depth, depth_end - depth, kStripWords, own.left);
+    if (!in_place) pack_left(piece.a, strips, depth, depth_end - depth, kStripWords<kForm>, own.left);
     BlockCall call;
     call.steps = run_end - step - (last && tail);
     call.load = step > 0;
@@ -125,8 +135,18 @@ HEDDLE_512 void run_product(const ProductPiece& piece) {
         call.b = own.right;
       }
       call.bias = piece.bias ? piece.bias + column : nullptr;
+      const bool more_panels = piece.panels && p + 1 < panels;
       for (int64_t s = 0; s < strips.count; ++s) {
         const int64_t row = strips.begin(s);
+        // The next panel comes from far: the first two strips ask for it, a line a step.
+        const bool fetch = more_panels && s < 2;
+        call.fetch = fetch ? call.b + steps * kPanelColumns + s * call.steps * 16 : call.b;
+        call.fetch_stride = fetch ? 16 : 0;
+        if (in_place && p == 0 && s + 1 < strips.count) {  // the next rows of A
+          for (int64_t r = 0; r < strips.size(s + 1); ++r) {
+            fetch_row(piece.a, strips.begin(s + 1) + r, depth, depth_end);
+          }
+        }
         call.sums = own.sums + (s * panels + p) * kBlockWords;
         call.c = static_cast<std::byte*>(piece.c.data) + row * call.c_stride + column * c_size;
         if (in_place) {
@@ -134,7 +154,7 @@ HEDDLE_512 void run_product(const ProductPiece& piece) {
           call.tail = last && tail ? own.tails + s * kStripRows : nullptr;
           if constexpr (kForm != Form::widened) multiply_rows<kForm, true>(strips.size(s), call);
         } else {
-          call.a = reinterpret_cast<const std::byte*>(own.left + s * kStripWords);
+          call.a = reinterpret_cast<const std::byte*>(own.left + s * kStripWords<kForm>);
           if constexpr (kForm != Form::pairs) multiply_rows<kForm, false>(strips.size(s), call);
         }
       }
@@ -145,8 +165,8 @@ HEDDLE_512 void run_product(const ProductPiece& piece) {
 template <Form kForm>
 HEDDLE_512 void run_wgrad(const WgradPiece& piece, std::byte* scratch) {
   constexpr int64_t kDeep = depth_of_step(kForm);
+  constexpr int64_t kRowsAhead = 24;    // of dy and x, fetched before they are packed
   constexpr int64_t kRowsTogether = 8;  // of dy, so that the lines that strips share are still near
-  constexpr int64_t kStripWords = (kForm == Form::widened ? 2 : 1) * kRunSteps * kStripRows;
   constexpr int64_t kRowWords = kForm == Form::pairs ? kStripRows / 2 : kStripRows;  // of a strip
   if (piece.rows == 0) {
     for (int64_t n = piece.n_begin; piece.overwrite && n < piece.n_end; ++n) {
@@ -162,8 +182,14 @@ HEDDLE_512 void run_wgrad(const WgradPiece& piece, std::byte* scratch) {
     const int64_t run_end = std::min(step + run, steps);
     const int64_t t_begin = step * kDeep, t_end = std::min(run_end * kDeep, piece.rows);
     for (int64_t t = t_begin; t < t_end; t += kRowsTogether) {
+      // Rows of both operands that are packed soon, from wherever they are.
+      const int64_t ahead = std::min(t + kRowsAhead, piece.rows);
+      for (int64_t row = ahead; row < std::min(ahead + kRowsTogether, piece.rows); ++row) {
+        fetch_row(piece.dy, row, piece.n_begin, piece.n_end);
+        fetch_row(piece.x, row, piece.k_begin, piece.k_begin + kPanelColumns);
+      }
       for (int64_t s = 0; s < strips.count; ++s) {
-        uint32_t* const to = own.left + s * kStripWords + (t - t_begin) * kRowWords;
+        uint32_t* const to = own.left + s * kStripWords<kForm> + (t - t_begin) * kRowWords;
         const int64_t at = t * piece.dy.stride + piece.n_begin + strips.begin(s);
         const int64_t deep = std::min(t_end - t, kRowsTogether), wide = strips.size(s);
         if (piece.dy.dtype == Dtype::bf16) {
@@ -185,7 +211,7 @@ HEDDLE_512 void run_wgrad(const WgradPiece& piece, std::byte* scratch) {
       call.columns = std::min(piece.k_end - k, kPanelColumns);
       pack_panel<kForm>(piece.x, false, t_begin, t_end, k, call.columns, own.right);
       for (int64_t s = 0; s < strips.count; ++s) {
-        call.a = reinterpret_cast<const std::byte*>(own.left + s * kStripWords);
+        call.a = reinterpret_cast<const std::byte*>(own.left + s * kStripWords<kForm>);
         call.sums = own.sums + (s * panels + p) * kBlockWords;
         call.c = reinterpret_cast<std::byte*>(piece.dw + (piece.n_begin + strips.begin(s)) * piece.dw_stride + k);
         multiply_rows<kForm, false>(strips.size(s), call);
