@@ -27,6 +27,7 @@
 
 #include "heddle/base/random.h"
 #include "heddle/cost/machine_profile.h"
+#include "heddle/device/host/host_memory.h"
 #include "heddle/ir/print.h"
 #include "heddle/plan/plan.h"
 #include "heddle/runtime/executor.h"
