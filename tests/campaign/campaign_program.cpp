@@ -87,7 +87,6 @@ Run drawn_run(uint64_t number, int most_ranks, int ranks) {
   o.pack_weights = !dice.one_in(4);
   o.threads = dice.one_in(4) ? 2 : 1;
   o.learning_rate = {train::LearningRate::Shape::constant, 1e-3, 1e-3};
-  o.length.steps = 100;
   o.seed = number;
   if (o.pack_weights) {
     o.plan.packed_bytes = [backend = o.backend](const ir::Value& weight) {

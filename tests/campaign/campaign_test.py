@@ -17,7 +17,7 @@ PROGRAM = sys.argv[1]
 COUNT = int(os.environ.get("HEDDLE_CAMPAIGN_RUNS") or (sys.argv[2] if len(sys.argv) > 2 else 8))
 FIRST = int(sys.argv[3]) if len(sys.argv) > 3 else 0
 JOBS = int(sys.argv[4]) if len(sys.argv) > 4 else 2
-SECONDS = 300  # that a run may take on a machine that others use: it hangs
+SECONDS = 1800  # after which a run hangs: on a machine that is busy twenty times over one took more than 300
 MPI = shutil.which("mpirun") is not None
 
 

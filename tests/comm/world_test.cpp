@@ -93,15 +93,15 @@ TEST(World, WhoIsStoppedWaitsForItsReaders) {
       std::vector<std::byte> into(shows ? 1 : kBytes);
       if (!shows) receives = {{0, 0, kBytes}};
       std::memset(shown, 1, kBytes);
-      group->exchange(nullptr, {}, nullptr, {});  // all are there, with memory that they have touched
       std::thread stopper;
-      if (shows) {
-        stopper = std::thread([&board, stopped_ms] {
-          std::this_thread::sleep_for(std::chrono::milliseconds(stopped_ms));
-          board.abort("enough");
-        });
-      }
       try {
+        group->exchange(nullptr, {}, nullptr, {});  // all are there, with memory that they have touched
+        if (shows) {
+          stopper = std::thread([&board, stopped_ms] {
+            std::this_thread::sleep_for(std::chrono::milliseconds(stopped_ms));
+            board.abort("enough");
+          });
+        }
         group->exchange(shown, sends, into.data(), receives);
       } catch (const PeerError& error) {
         EXPECT_EQ(error.reason, "enough");
