@@ -108,7 +108,7 @@ void MatrixProbe::sample() {
           .n = p->n,
           .k = p->k,
           .x = {p->x.get(), dtype_},
-          .w = {p->w.get(), dtype_, packed_bytes(dtype_, 1, p->n, p->k) > 0},
+          .w = {p->w.get(), dtype_, kernels::host::packed_bytes(dtype_, 1, p->n, p->k) > 0},
           .y = {p->y.get(), dtype_},
           .scratch = {p->scratch.get(), kernels::host::gemm_scratch_bytes(1, threads_)}};
       linear_forward(call);  // the team and the caches are warm in a step, too
