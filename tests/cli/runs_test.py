@@ -36,6 +36,7 @@ qk_rope_head_dim = 8
 v_head_dim = 8
 n_routed_experts = 2
 num_experts_per_tok = 1
+norm_topk_prob = false
 moe_intermediate_size = 16
 [data]
 source = "text.txt"

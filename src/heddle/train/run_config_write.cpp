@@ -11,7 +11,7 @@ namespace heddle::train {
 namespace {
 
 // A TOML basic string.
-std::string quoted(std::string_view text) {
+std::string toml_string(std::string_view text) {
   std::string out = "\"";
   for (const char c : text) {
     const auto byte = static_cast<unsigned char>(c);
@@ -44,7 +44,7 @@ std::string Setting::text_of(const Value& value) const {
   if (const auto* b = std::get_if<bool>(&value)) return *b ? "true" : "false";
   if (const auto* i = std::get_if<int64_t>(&value)) return fmt::format("{}", *i);
   if (const auto* d = std::get_if<double>(&value)) return number(*d);
-  return quoted(std::get<std::string>(value));
+  return toml_string(std::get<std::string>(value));
 }
 
 std::string toml_of(const RunConfig& config) {
