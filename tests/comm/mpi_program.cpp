@@ -81,7 +81,8 @@ void run(World& world, const std::string& scenario, uint64_t seed) {
     group->receive(to.data(), 10, 0);
   }
   if (scenario == "hang") world.set_patience(2);
-  if ((scenario == "late" || scenario == "hang") && me != n - 1) group->exchange(from.data(), sends, to.data(), receives);
+  if ((scenario == "late" || scenario == "hang") && me != n - 1)
+    group->exchange(from.data(), sends, to.data(), receives);
   if (scenario == "late" || scenario == "hang" || (scenario == "busy" && me == 0)) sleep_seconds(1000);
   for (;;) {
     group->exchange(from.data(), sends, to.data(), receives);

@@ -2,8 +2,8 @@
 
 #include <gtest/gtest.h>
 
-#include <ctime>
 #include <cmath>
+#include <ctime>
 
 #include "heddle/model/shape_presets.h"
 

@@ -24,12 +24,12 @@ class World {
   /// stream waited: "comm.tp".
   virtual std::unique_ptr<Communicator> communicator(const std::vector<int>& ranks, const std::string& name) = 0;
 
-  /// Ends every pending and later call of every rank with this reason: with ConfigError where the user's `input` is to
-  /// blame, so that all end with the same status, else with SystemError.
+  /// Ends every pending and later call of every rank with this reason: with ConfigError where the user's `input` is
+  /// to blame, so that all end with the same status, else with SystemError.
   virtual void abort(const std::string& reason, bool input = false) = 0;
 
-  /// From now on a call of this rank that waits longer for a peer whose process is alive ends every rank. Where ranks
-  /// are threads of one process it says nothing: they hang together.
+  /// From now on a call of this rank that waits longer for a peer whose process is alive ends every rank. Where
+  /// ranks are threads of one process it says nothing: they hang together.
   virtual void set_patience(double /*seconds*/) {}
 };
 

@@ -41,8 +41,8 @@ const device::RowWork* cuda_row_work();
 const KernelEntry& select_kernel(std::string_view backend, const ir::Stage& stage, const ir::Op& op,
                                  std::vector<std::string>* refusals = nullptr);
 
-/// The element type that the backend trains in fastest on this machine: bf16 where its matrix products multiply bf16
-/// numbers as such, f32 where they would widen them first.
+/// The element type that the backend trains in fastest on this machine: bf16 where its matrix products multiply
+/// bf16 numbers as such, f32 where they would widen them first.
 Dtype fast_dtype(std::string_view backend);
 
 /// Bytes of a weight in the backend's packed form, 0 when the backend reads it in rows.

@@ -5,8 +5,8 @@
 #include <set>
 
 #include "heddle/base/error.h"
-#include "heddle/train/json_text.h"
 #include "heddle/base/output_file.h"
+#include "heddle/train/json_text.h"
 
 namespace heddle::train {
 

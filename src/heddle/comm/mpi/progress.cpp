@@ -287,8 +287,8 @@ void Progress::fail(const Failure& failure, bool tell_others, std::exception_ptr
     }
   }
   const std::lock_guard lock(mutex_);
-  failure_ = input ? std::make_exception_ptr(ConfigError(reason))
-                   : std::make_exception_ptr(PeerError(reason, accused));
+  failure_ =
+      input ? std::make_exception_ptr(ConfigError(reason)) : std::make_exception_ptr(PeerError(reason, accused));
   failed_ = true;
   for (const auto& call : active_) call->finish(call.get() == of ? own : failure_);
   for (const auto& call : inbox_) call->finish(failure_);
