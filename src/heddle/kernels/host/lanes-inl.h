@@ -192,15 +192,32 @@ struct Sum {
   }
 };
 
+/// x, but at least `limit`. A NaN stays one: Highway's own prefer the number on NEON.
+HWY_INLINE V at_least(V limit, V x) {
+#if HWY_ARCH_X86 && HWY_TARGET != HWY_SCALAR
+  return hn::Max(limit, x);  // this order keeps a NaN
+#else
+  return hn::IfThenElse(hn::Lt(x, limit), limit, x);
+#endif
+}
+/// x, but at most `limit`. A NaN stays one.
+HWY_INLINE V at_most(V limit, V x) {
+#if HWY_ARCH_X86 && HWY_TARGET != HWY_SCALAR
+  return hn::Min(limit, x);
+#else
+  return hn::IfThenElse(hn::Lt(limit, x), limit, x);
+#endif
+}
+
 /// e^x for x up to 88.7, within 2 units in the last place; 0 from about −104 (−87.3 without AVX-512) down. NaN
 /// stays NaN. x = n·ln 2 + r with ln 2 in two parts (Cody and Waite), a polynomial in r (interpolated in
 /// Chebyshev's points, relative error 1e-8), times 2ⁿ.
 HWY_INLINE V exp_up_to_88(V x) {
 #if HWY_TARGET <= HWY_AVX3
-  x = hn::Max(set(-120.0f), x);  // this order keeps a NaN
+  x = at_least(set(-120.0f), x);
 #else
   const auto flushed = hn::Lt(x, set(-87.3f));
-  x = hn::Max(set(-87.3f), x);
+  x = at_least(set(-87.3f), x);
 #endif
   const V rounder = set(0x1.8p23f);
   const V rounded = hn::MulAdd(x, set(1.44269504f), rounder);
@@ -233,7 +250,7 @@ HWY_INLINE V reciprocal(V x) {
 }
 
 /// 1/(1 + e^-x), never below e^-87.
-HWY_INLINE V sigmoid(V x) { return reciprocal(hn::Add(set(1.0f), exp_up_to_88(hn::Min(set(87.0f), hn::Neg(x))))); }
+HWY_INLINE V sigmoid(V x) { return reciprocal(hn::Add(set(1.0f), exp_up_to_88(at_most(set(87.0f), hn::Neg(x))))); }
 
 /// 1/(1 + e^-x) for results that are rounded to X. For bf16 within 1.4e-4 of itself, a fourteenth of that rounding:
 /// 2^t as 2^⌊t⌋ times a cubic (relative error 7.5e-5), and an estimate of the reciprocal (6.1e-5). 0 from x = −89

@@ -17,7 +17,7 @@ constexpr float kRounder = 0x1.8p23f;  // adding it rounds to an integer, which 
 
 /// e^x · 2^-power. `rounder` is kRounder less the power; x below `lowest` is raised to it. NaN stays NaN.
 HWY_INLINE V exponential(V x, V rounder, V lowest) {
-  x = hn::Max(lowest, x);  // this order keeps a NaN
+  x = at_least(lowest, x);
   const V rounded = hn::MulAdd(x, set(1.44269504f), rounder);
   const V n = hn::Sub(rounded, rounder);
   V r = hn::NegMulAdd(n, set(0.693359375f), x);

@@ -29,7 +29,7 @@ struct Normal {
 /// For a = |z| and t = 1/(1 + 0.31a): Φ(−a) = e^(−a²/2)·t·P(t). P was fitted by interpolation in Chebyshev's points
 /// on 0 ≤ a ≤ 13; its relative error is 2e-7, also where Φ is tiny.
 HWY_INLINE Normal normal(V z) {
-  const V a = hn::Min(set(14.0f), hn::Abs(z));
+  const V a = at_most(set(14.0f), hn::Abs(z));
   const V t = reciprocal(hn::MulAdd(a, set(0.31f), set(1.0f)));
   V p = hn::MulAdd(set(3.6131346e-2f), t, set(-1.42878284e-1f));
   p = hn::MulAdd(p, t, set(1.57378017e-1f));
