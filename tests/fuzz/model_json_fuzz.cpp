@@ -19,9 +19,14 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   static const int file = memfd_create("fuzz", 0);
   static const std::string path = fmt::format("/proc/self/fd/{}", file);
   if (ftruncate(file, 0) != 0 || pwrite(file, data, size, 0) != static_cast<ssize_t>(size)) std::abort();
-  for (auto* read : {read_huggingface_config, read_model_config}) {
+  for (const bool released : {true, false}) {
     try {
-      const heddle::model::ModelConfig config = read(path);
+      std::vector<std::string> warnings;
+      const heddle::model::ModelConfig config =
+          released ? read_huggingface_config(path, &warnings) : read_model_config(path);
+      for (const std::string& warning : warnings) {
+        if (warning.find('\n') != std::string::npos) std::abort();
+      }
       heddle::model::validate(config);
       if (!(model_config_from_json(model_config_to_json(config), "again") == config)) std::abort();
     } catch (const heddle::ConfigError& error) {
