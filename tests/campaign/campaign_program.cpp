@@ -132,18 +132,12 @@ int64_t arena_of(const train::TrainerOptions& options, int rank, int64_t memory)
 void train_rank(comm::World& world, const Run& run, int steps) {
   train::TrainerOptions options = run.options;
   const int rank = world.rank();
-  if (rank == harm.rank) {
-    options.substitute = [](int stage, uint32_t op, device::Kernel kernel) {
-      if (stage != harm.stage || op != harm.op) return kernel;
-      harmed = kernel;
-      return device::Kernel{run_or_fail};
-    };
-  }
   const int64_t memory = device::host_memory_bytes();
   options.memory_bytes = arena_of(options, rank, memory);
   if (run.draw.seed % 2 == 1) options.memory_bytes = options.memory_bytes * 7 / 8;  // a forecast that does not hold
   options.memory_limit_bytes = memory;
   train::Trainer trainer(options, &world);
+  if (rank == harm.rank) harmed = trainer.executor().replace(harm.stage, harm.op, run_or_fail);
   trainer.initialise();
   const RandomKey key = RandomKey(run.draw.seed).with("tokens");
   uint64_t drawn = 0;

@@ -57,16 +57,15 @@ void fail_in_every_kind(const plan::Plan& plan) {
         options.capacity_bytes = 1 << 22;
         options.communicators = communicators.by_channel();
         options.poison = true;
-        if (r == kFailing) {
-          options.substitute = [&](int stage, uint32_t i, device::Kernel own) {
-            const ir::Op& op = lowered.program.stages[static_cast<size_t>(stage)].ops[i];
-            if (op.kind() != kind) return own;
-            kernels_of_broken[&op] = own;
-            return device::Kernel{fail};
-          };
-        }
         try {
-          runtime::Executor(lowered.program, options).run_step(batches[static_cast<size_t>(r)]);
+          runtime::Executor executor(lowered.program, options);
+          for (const int s : lowered.program.stages_of(r)) {
+            const ir::Stage& stage = lowered.program.stages[static_cast<size_t>(s)];
+            for (uint32_t i = 0; r == kFailing && i < stage.ops.size(); ++i) {
+              if (stage.ops[i].kind() == kind) kernels_of_broken[&stage.ops[i]] = executor.replace(s, i, fail);
+            }
+          }
+          executor.run_step(batches[static_cast<size_t>(r)]);
         } catch (const PeerError& error) {
           is_effect[static_cast<size_t>(r)] = true;
           said[static_cast<size_t>(r)] = error.reason;
@@ -116,19 +115,21 @@ TEST(Failure, ImpossibleCountsAreRefused) {
       options.backend = "reference";
       options.capacity_bytes = 1 << 22;
       options.communicators = communicators.by_channel();
-      options.substitute = [&](int stage, uint32_t i, device::Kernel own) {
-        const bool counts =
-            run.lowered().program.stages[static_cast<size_t>(stage)].ops[i].kind() == "counts_to_host";
-        if (r != 0 || !counts) return own;
-        return device::Kernel{[](const device::KernelCall& call) {
-          for (const device::TensorView& out : call.out) {
-            for (int64_t j = 0; j < out.elements(); ++j) out.as<int32_t>()[j] = 1 << 20;
-          }
-        }};
+      const device::Kernel too_many = [](const device::KernelCall& call) {
+        for (const device::TensorView& out : call.out) {
+          for (int64_t j = 0; j < out.elements(); ++j) out.as<int32_t>()[j] = 1 << 20;
+        }
       };
       try {
-        runtime::Executor(run.lowered().program, options)
-            .run_step(tiny_batches(config, plan, 5)[static_cast<size_t>(r)]);
+        const ir::StepProgram& program = run.lowered().program;
+        runtime::Executor executor(program, options);
+        for (const int s : program.stages_of(r)) {
+          const ir::Stage& stage = program.stages[static_cast<size_t>(s)];
+          for (uint32_t i = 0; r == 0 && i < stage.ops.size(); ++i) {
+            if (stage.ops[i].kind() == "counts_to_host") executor.replace(s, i, too_many);
+          }
+        }
+        executor.run_step(tiny_batches(config, plan, 5)[static_cast<size_t>(r)]);
       } catch (const std::exception& error) {
         said[static_cast<size_t>(r)] = error.what();
       }

@@ -103,7 +103,6 @@ Executor::Executor(const ir::StepProgram& program, ExecutorOptions options)
         p.run = p.entry->run;
         p.scratch = p.entry->scratch_bytes;
       }
-      if (options_.substitute) p.run = options_.substitute(s, i, p.run);
       if (op.def->host_stall) p.most_rows = most_rows(stage, op);
       const auto views = [&](const std::vector<ir::ValueId>& ids, std::vector<TensorView>& into) {
         for (const ir::ValueId id : ids) {
@@ -133,8 +132,8 @@ const kernels::KernelEntry* Executor::kernel(int stage, uint32_t op) const {
   return prepared_[static_cast<size_t>(stage)][op].entry;
 }
 
-void Executor::replace(int stage, uint32_t op, device::Kernel kernel) {
-  prepared_.at(static_cast<size_t>(stage)).at(op).run = kernel;
+device::Kernel Executor::replace(int stage, uint32_t op, device::Kernel kernel) {
+  return std::exchange(prepared_.at(static_cast<size_t>(stage)).at(op).run, kernel);
 }
 
 TensorView Executor::view(int stage, ir::ValueId id) const {

@@ -41,8 +41,6 @@ struct ExecutorOptions {
   ir::Coordinates place;             // of the rank in the mesh
   device::Device* device = nullptr;  // not owned; null: the backend's
   bool poison = false;               // fill the arena with NaN first (tests)
-  /// Puts another kernel in the place of an op's (tests). Null: each has its own.
-  std::function<device::Kernel(int stage, uint32_t op, device::Kernel own)> substitute;
 };
 
 class Executor : private ir::Issuer {
@@ -76,8 +74,9 @@ class Executor : private ir::Issuer {
   void set_trace(bool on);
   /// Paced mode: least duration of each op, by (stage, op), in nanoseconds. Empty switches it off.
   void set_pace(std::vector<std::vector<int64_t>> pace_ns) { pace_ns_ = std::move(pace_ns); }
-  /// Runs `kernel` in the place of an op's own from now on: a measurement's stand-in for work that is only paced.
-  void replace(int stage, uint32_t op, device::Kernel kernel);
+  /// Runs `kernel` in the place of an op's own from now on, which is returned: for measurements, where work is only
+  /// paced, and for tests.
+  device::Kernel replace(int stage, uint32_t op, device::Kernel kernel);
   /// What the last step took in paced mode; its seconds() refuses when the process kept its cores too busy.
   const device::PacedTime& paced_time() const { return paced_time_; }
   /// Host time spent enqueueing the ops of the last step, and their count. Left out is what the host waited for:

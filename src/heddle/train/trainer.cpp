@@ -151,7 +151,6 @@ Trainer::Trainer(TrainerOptions options, comm::World* world)
   executor.threads = options_.threads;
   executor.capacity_bytes = options_.memory_bytes;
   executor.limit_bytes = options_.memory_limit_bytes;
-  executor.substitute = options_.substitute;
   if (world != nullptr) {
     if (!device_->shares_memory()) device_world_ = comm::device_world(*world);
     communicators_ = std::make_unique<runtime::MeshCommunicators>(device_world_ ? *device_world_ : *world,

@@ -34,8 +34,6 @@ struct TrainerOptions {
   RunLength length;
   LearningRate learning_rate;
   uint64_t seed = 0;
-  /// As runtime::ExecutorOptions::substitute.
-  std::function<device::Kernel(int stage, uint32_t op, device::Kernel own)> substitute;
 };
 
 /// What one step gave. Losses are means: of labels, of sequences (auxiliary), of tokens (z), before weights.
