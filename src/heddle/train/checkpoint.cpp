@@ -16,6 +16,7 @@
 #include "heddle/base/error.h"
 #include "heddle/base/output_file.h"
 #include "heddle/train/crc32c.h"
+#include "heddle/train/json_text.h"
 #include "heddle/train/model_json.h"
 
 namespace heddle::train {
@@ -212,13 +213,9 @@ Checkpoint::Checkpoint(const std::string& path, Verify what)
 }
 
 void Checkpoint::verify(const std::string& path, Verify what) {
-  const auto shallow = [&](int depth, json::parse_event_t, json&) {
-    if (depth > kMostNesting) config_error("{}: nested deeper than {}", path, kMostNesting);
-    return true;
-  };
   const std::string text = read_file(path, kMostStateBytes);
   try {
-    const json root = json::parse(text, shallow);
+    const json root = parse_json(text, path, kMostNesting);
     const json& state = root.at("state");
     const std::string dump = state.dump(), found = hex(crc32c(dump.data(), dump.size()));
     if (root.size() != 2 || root.at("checksum").get<std::string>() != found) {
@@ -264,8 +261,8 @@ void Checkpoint::verify(const std::string& path, Verify what) {
       check(fmt::format("tensor '{}'", printable(tensor.name)), tensor.bytes,
             checksums.at(tensor.name).get<std::string>());
     }
-  } catch (const json::exception& error) {
-    config_error("{}: not the state of a checkpoint: {}", path, printable(error.what()));
+  } catch (const json::exception&) {
+    config_error("{}: not the state of a checkpoint: a key is missing or its value is of another type", path);
   }
 }
 
