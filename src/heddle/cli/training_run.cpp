@@ -19,6 +19,7 @@
 #include "heddle/observe/table.h"
 #include "heddle/observe/units.h"
 #include "heddle/train/agreement.h"
+#include "heddle/train/byte_hash.h"
 #include "heddle/train/run_config_plan.h"
 #include "heddle/train/tokenizer_json.h"
 
@@ -100,8 +101,8 @@ void TrainingRun::open_data() {
 // The text of the program too: ranks whose processors or builds differ may have written another.
 void TrainingRun::agree_on_data() {
   if (trainer_->ranks().size() == 1) return;
-  train::Told told{{"the step's program",
-                    fmt::format("{:016x}", std::hash<std::string>()(ir::text_of(trainer_->lowered().program)))}};
+  train::Told told{
+      {"the step's program", fmt::format("{:016x}", train::hash_bytes(ir::text_of(trainer_->lowered().program)))}};
   for (const auto& [name, value] : data_identity_) told.emplace_back("data: " + name, value);
   train::agree(trainer_->ranks(), told);
 }

@@ -4,6 +4,7 @@
 #include <map>
 
 #include "heddle/base/error.h"
+#include "heddle/train/byte_hash.h"
 
 namespace heddle::train {
 
@@ -29,18 +30,12 @@ Told parted(const std::string& text) {
   return told;
 }
 
-uint64_t hash_of(const std::string& text) {  // FNV-1a
-  uint64_t hash = 0xcbf29ce484222325;
-  for (const char c : text) hash = (hash ^ static_cast<uint8_t>(c)) * 0x100000001b3;
-  return hash;
-}
-
 }  // namespace
 
 void agree(RankExchange& ranks, const Told& told) {
   if (ranks.size() == 1) return;
   const std::string mine = joined(told);
-  const auto hash = static_cast<double>(hash_of(mine) >> 11);  // exact in a double
+  const auto hash = static_cast<double>(hash_bytes(mine) >> 11);  // exact in a double
   std::vector<double> hashes(static_cast<size_t>(ranks.size()), 0);
   hashes[static_cast<size_t>(ranks.rank())] = hash;
   ranks.sum(hashes);
