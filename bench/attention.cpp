@@ -7,7 +7,7 @@
 // turn with every kernel, so that a share of it means something on a shared machine. Medians of `--rounds`.
 //
 //   bench_attention [--json] [--rounds N]         threads: OMP_NUM_THREADS
-#include "heddle/kernels/host/attention.h"
+#include "heddle/kernels/host/attention/attention.h"
 
 #include <fmt/format.h>
 #include <omp.h>
@@ -20,7 +20,7 @@
 #include <vector>
 
 #include "heddle/base/random.h"
-#include "heddle/kernels/host/attention_amx_tiles.h"
+#include "heddle/kernels/host/attention/attention_amx_tiles.h"
 #include "heddle/kernels/host/cpu_features.h"
 
 namespace heddle::kernels::host {

@@ -19,7 +19,7 @@ struct Variant {
   std::unique_ptr<test::TinyRun> run;
   std::vector<device::Batch> batches;
 
-  Variant(const train::RunConfig& config, int ranks, bool exact) {
+  Variant(const config::RunConfig& config, int ranks, bool exact) {
     plan::Plan plan = train::plan_of(config);
     plan.mesh = {};
     plan.mesh.dp = plan.mesh.ep = ranks;
@@ -48,9 +48,9 @@ struct Variant {
 };
 
 int run(const std::string& path, int rounds, bool as_json) {
-  const train::RunConfig config = train::read_run_config(path);
+  const config::RunConfig config = config::read_run_config(path);
   nlohmann::ordered_json found;
-  Table table({{"ranks"}, {"step, on over off", Align::right}, {"peak memory, on over off", Align::right}});
+  observe::Table table({{"ranks"}, {"step, on over off", observe::Align::right}, {"peak memory, on over off", observe::Align::right}});
   for (const int ranks : {1, 2}) {
     Variant off(config, ranks, false), on(config, ranks, true);
     std::vector<double> ratios;

@@ -21,8 +21,8 @@
 #include "heddle/device/host/paced_time.h"
 #include "heddle/kernels/registry.h"
 #include "heddle/runtime/forecast.h"
-#include "heddle/train/measure_machine.h"
-#include "heddle/train/profile_file.h"
+#include "heddle/planner/measure_machine.h"
+#include "heddle/planner/profile_file.h"
 
 namespace heddle {
 namespace {
@@ -127,7 +127,7 @@ int run(const Options& options) {
 
   std::map<std::string, std::vector<double>> seconds, exchange;
   const double cpu = processor_seconds();
-  const train::OthersWatch others;
+  const planner::OthersWatch others;
   const auto began = Clock::now();
   for (int round = 0; round < options.rounds; ++round) {
     for (size_t i = 0; i < names.size(); ++i) {
@@ -157,7 +157,7 @@ int run(const Options& options) {
   found["link_bytes_per_s"] = options.link_bytes_per_s;
   for (const std::string& name : names) found["step_seconds"][name] = median(seconds.at(name));
   if (!options.profile.empty()) {
-    const cost::MachineProfile profile = train::read_profile(options.profile);
+    const cost::MachineProfile profile = planner::read_profile(options.profile);
     for (const std::string& name : names) {
       runtime::ForecastInput input;
       input.over = cost::Link::nodes;

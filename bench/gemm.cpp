@@ -9,7 +9,7 @@
 // format, an exact primitive for each group. Weight gradients are added to (its post-op sum). --cpu-time counts the
 // process's time on a core instead of the wall's, for a machine that others load too; it means something with
 // OMP_NUM_THREADS=1. Results are checked against each other before any time is taken.
-#include "heddle/kernels/host/gemm.h"
+#include "heddle/kernels/host/gemm/gemm.h"
 
 #include <omp.h>
 

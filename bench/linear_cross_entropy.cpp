@@ -21,7 +21,7 @@
 #include <vector>
 
 #include "heddle/ir/stage.h"
-#include "heddle/kernels/host/gemm.h"
+#include "heddle/kernels/host/gemm/gemm.h"
 #include "heddle/kernels/registry.h"
 #include "heddle/ops/ops.h"
 

@@ -24,18 +24,18 @@
 #include "bench/paced_run.h"
 #include "bench/stated_device.h"
 #include "heddle/base/output_file.h"
-#include "heddle/cli/choose_plan.h"
-#include "heddle/train/measure_machine.h"
-#include "heddle/train/measure_ops.h"
-#include "heddle/train/profile_file.h"
+#include "heddle/planner/choose_plan.h"
+#include "heddle/planner/measure_machine.h"
+#include "heddle/planner/measure_ops.h"
+#include "heddle/planner/profile_file.h"
 #include "tests/train/rank_trainers.h"
 
 namespace heddle {
 namespace {
 
 using bench::median;
-using cli::Candidate;
-using cli::PlanMode;
+using planner::Candidate;
+using planner::PlanMode;
 using nlohmann::ordered_json;
 constexpr double kPaced_s = 0.3;  // of computation of the configured plan's busiest rank
 
@@ -84,7 +84,7 @@ double covered(std::vector<Span>& spans) {
 // A plan that runs.
 class Running {
  public:
-  Running(Candidate candidate, const train::RunConfig& config, const cli::JobPlaces& places)
+  Running(Candidate candidate, const config::RunConfig& config, const planner::JobPlaces& places)
       : foretold(std::move(candidate)) {
     const int ranks = static_cast<int>(config.ranks());
     train::TrainerOptions options = train::trainer_options_of(config, 0, {.memory = ranks, .cores = ranks});
@@ -94,7 +94,7 @@ class Running {
     }
     trainers_ = std::make_unique<train::RankTrainers>(options);
     trainers_->each([](train::Trainer& t) { t.initialise(); });
-    sequences_ = train::random_sequences((*trainers_)[0], 1);
+    sequences_ = planner::random_sequences((*trainers_)[0], 1);
     trainers_->step(sequences_);
     train::Trainer& first = (*trainers_)[0];
     for (int r = 0; r < ranks; ++r) {
@@ -108,8 +108,8 @@ class Running {
     // As fast as the machine is: again while other programs have it, and the quietest counts.
     train::StepResult result;
     double quietest = 1e9;
-    for (int i = 0; i < (paced ? 1 : 3) && quietest > train::kQuiet; ++i) {
-      const train::OthersWatch others;
+    for (int i = 0; i < (paced ? 1 : 3) && quietest > planner::kQuiet; ++i) {
+      const planner::OthersWatch others;
       train::StepResult found = trainers_->step(sequences_);
       if (const double share = others.share(); share < quietest) {
         quietest = share;
@@ -184,7 +184,7 @@ class CaseFile {
   CaseFile(const Case& c, const std::string& config)
       : path_((std::filesystem::temp_directory_path() / fmt::format("heddle-{}-{}.toml", getpid(), c.name))
                   .string()) {
-    write_file(path_, train::toml_of(train::read_run_config(config, c.set)));
+    write_file(path_, config::toml_of(config::read_run_config(config, c.set)));
   }
   ~CaseFile() { std::remove(path_.c_str()); }
   CaseFile(const CaseFile&) = delete;
@@ -202,10 +202,10 @@ ordered_json run_case(const Case& c, const Options& o, const cost::MachineProfil
   std::vector<std::string> set{fmt::format("mesh.ranks={}", o.ranks)};
   if (o.paced) set.push_back("device.threads=1");
   // What the case file leaves to be no plan of so many ranks.
-  const std::vector<std::string> base = cli::base_settings(file.path(), set);
-  cli::JobPlaces places;
+  const std::vector<std::string> base = planner::base_settings(file.path(), set);
+  planner::JobPlaces places;
   if (o.paced) {
-    const train::RunConfig config = train::read_run_config(file.path(), [&] {
+    const config::RunConfig config = config::read_run_config(file.path(), [&] {
       std::vector<std::string> all = set;
       all.insert(all.end(), base.begin(), base.end());
       return all;
@@ -217,8 +217,8 @@ ordered_json run_case(const Case& c, const Options& o, const cost::MachineProfil
     };
     places.threads = 1;
   }
-  const cli::Foresee foresee = [&](const train::RunConfig& config, bool tried) {
-    return cli::forecast_config(config, profile, places, tried);
+  const planner::Foresee foresee = [&](const config::RunConfig& config, bool tried) {
+    return planner::forecast_config(config, profile, places, tried);
   };
   const std::vector<std::pair<std::string, PlanMode>> modes{
       {"auto", PlanMode::automatic}, {"save-memory", PlanMode::save_memory}, {"overlap", PlanMode::overlap}};
@@ -228,7 +228,7 @@ ordered_json run_case(const Case& c, const Options& o, const cost::MachineProfil
   for (const auto& [name, mode] : modes) {
     if (o.ranks == 1 && mode == PlanMode::overlap) continue;
     const auto began = std::chrono::steady_clock::now();
-    const cli::PlanChoice choice = cli::choose_plan(file.path(), set, foresee, mode, 10);
+    const planner::PlanChoice choice = planner::choose_plan(file.path(), set, foresee, mode, 10);
     chose_s = std::max(chose_s, std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count());
     chosen.push_back(choice.chosen);
     for (const Candidate& candidate : choice.all) {
@@ -245,7 +245,7 @@ ordered_json run_case(const Case& c, const Options& o, const cost::MachineProfil
   for (const auto& [key, candidate] : all) left.push_back(candidate);
   const size_t best_few = wanted.size() + static_cast<size_t>(o.plans) / 3;
   while (!left.empty() && wanted.size() < best_few) {
-    const Candidate* best = cli::best_of(left, modes[wanted.size() % chosen.size()].second);
+    const Candidate* best = planner::best_of(left, modes[wanted.size() % chosen.size()].second);
     take(*best);
     left.erase(left.begin() + (best - left.data()));
   }
@@ -257,7 +257,7 @@ ordered_json run_case(const Case& c, const Options& o, const cost::MachineProfil
   for (const Candidate& candidate : wanted) {
     std::vector<std::string> every = set;
     every.insert(every.end(), candidate.set.begin(), candidate.set.end());
-    plans.push_back(std::make_unique<Running>(candidate, train::read_run_config(file.path(), every), places));
+    plans.push_back(std::make_unique<Running>(candidate, config::read_run_config(file.path(), every), places));
   }
   for (int round = 0; round < o.rounds; ++round) {
     for (const auto& plan : plans) plan->step(o.paced);
@@ -286,7 +286,7 @@ ordered_json run_case(const Case& c, const Options& o, const cost::MachineProfil
   const auto over_shortest = [&](const Running& plan) { return relative(plan, 1) / relative(*shortest, 1); };
   double least_bytes = 1e300, least_exposed = 1e300;
   for (const auto& plan : plans) {
-    if (over_shortest(*plan) > cli::kMostSlower) continue;
+    if (over_shortest(*plan) > planner::kMostSlower) continue;
     least_bytes = std::min(least_bytes, static_cast<double>(plan->reserved_bytes));
     least_exposed = std::min(least_exposed, plan->exposed());
   }
@@ -370,7 +370,7 @@ int main(int argc, char** argv) {
       return 2;
     }
   }
-  const cost::MachineProfile profile = train::read_profile(o.profile);
+  const cost::MachineProfile profile = planner::read_profile(o.profile);
   ordered_json results = ordered_json::array();
   for (const Case& c : kCases) {
     if (!o.only.empty() && c.name != o.only) continue;

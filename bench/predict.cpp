@@ -29,9 +29,9 @@
 #include "heddle/device/host/paced_time.h"
 #include "heddle/passes/op_groups.h"
 #include "heddle/runtime/forecast.h"
-#include "heddle/train/measure_machine.h"
-#include "heddle/train/measure_ops.h"
-#include "heddle/train/profile_file.h"
+#include "heddle/planner/measure_machine.h"
+#include "heddle/planner/measure_ops.h"
+#include "heddle/planner/profile_file.h"
 #include "tests/parity/draw.h"
 #include "tests/train/rank_trainers.h"
 
@@ -159,7 +159,7 @@ struct Measured {
 
 Measured measure(train::Trainer& trainer, const std::vector<std::vector<int64_t>>& pace, int steps) {
   trainer.initialise();
-  const auto sequences = train::random_sequences(trainer, trainer.options().seed);
+  const auto sequences = planner::random_sequences(trainer, trainer.options().seed);
   trainer.step(sequences);
   trainer.executor().set_pace(pace);
   Measured m;
@@ -183,8 +183,8 @@ Measured measure(train::Trainer& trainer, const std::vector<std::vector<int64_t>
   constexpr int kStretches = 4;
   constexpr double kStretch_s = 1.5;
   m.others_share = 1e9;
-  for (int i = 0; i < kStretches && m.others_share > train::kQuiet; ++i) {
-    const train::OthersWatch others;
+  for (int i = 0; i < kStretches && m.others_share > planner::kQuiet; ++i) {
+    const planner::OthersWatch others;
     const double step_s = median_step_s(kStretch_s);
     if (const double share = others.share(); share < m.others_share) {
       m.others_share = share;
@@ -289,7 +289,7 @@ void bench_one(const Options& o, const cost::MachineProfile& profile, Results& r
   foretell(reference, profile, false, false);
   train::Trainer probe(reference.options);
   probe.initialise();
-  const auto sequences = train::random_sequences(probe, 1);
+  const auto sequences = planner::random_sequences(probe, 1);
   const auto probe_s = [&] {
     std::vector<double> took;
     for (int i = 0; i < 5; ++i) took.push_back(probe.step(sequences).seconds);
@@ -362,7 +362,7 @@ int main(int argc, char** argv) {
       return 2;
     }
   }
-  const cost::MachineProfile profile = train::read_profile(o.profile);
+  const cost::MachineProfile profile = planner::read_profile(o.profile);
   const bool mpi = comm::launched_by_mpi();
   Results results(mpi && comm::launched_rank() > 0 ? "" : o.results);
   if (mpi) {

@@ -40,7 +40,7 @@ double seconds_of(Variant& v) {
 }
 
 int run(const std::string& path, int rounds, bool offloads, bool as_json) {
-  const train::RunConfig config = train::read_run_config(path);
+  const config::RunConfig config = config::read_run_config(path);
   std::vector<std::string> words{""};
   if (offloads) words = {"", passes::kLayerInput, "input,layer"};
   for (const passes::GroupWord& word : passes::group_words()) {
@@ -75,10 +75,10 @@ int run(const std::string& path, int rounds, bool offloads, bool as_json) {
     }
   }
   nlohmann::ordered_json found = nlohmann::ordered_json::array();
-  Table table({{offloads ? "on the host" : "made again"},
-               {"step, over keeping all", Align::right},
-               {"activations, MiB", Align::right},
-               {"over keeping all", Align::right}});
+  observe::Table table({{offloads ? "on the host" : "made again"},
+               {"step, over keeping all", observe::Align::right},
+               {"activations, MiB", observe::Align::right},
+               {"over keeping all", observe::Align::right}});
   for (size_t i = 1; i < variants.size(); ++i) {
     const double over = median(variants[i].over_kept);
     const double mib = static_cast<double>(variants[i].activation_bytes()) / (1 << 20);

@@ -205,12 +205,12 @@ Measured measure(const Options& options, const std::string& axis) {
 int run(const Options& options) {
   nlohmann::ordered_json json;
   json["operations_a_byte"] = kOpsAByte;
-  Table table({{"axis"},
+  observe::Table table({{"axis"},
                {"scaling"},
-               {"1 rank, s", Align::right},
-               {"2", Align::right},
-               {"4", Align::right},
-               {"8", Align::right}});
+               {"1 rank, s", observe::Align::right},
+               {"2", observe::Align::right},
+               {"4", observe::Align::right},
+               {"8", observe::Align::right}});
   double use = 0;
   for (const std::string& axis : options.axes) {
     const Measured found = measure(options, axis);

@@ -13,7 +13,7 @@
 #include "heddle/device/host/paced_time.h"
 #include "heddle/kernels/registry.h"
 #include "heddle/observe/table.h"
-#include "heddle/schedule/generators.h"
+#include "heddle/schedule/generators/generators.h"
 #include "heddle/simulate/simulate.h"
 
 namespace heddle {
@@ -144,11 +144,11 @@ int run(const Options& options) {
     }
   }
   nlohmann::ordered_json found;
-  Table table({{"schedule"},
-               {"step, over 1f1b", Align::right},
-               {"foretold", Align::right},
-               {"step, over foretold", Align::right},
-               {"activations, over 1f1b", Align::right}});
+  observe::Table table({{"schedule"},
+               {"step, over 1f1b", observe::Align::right},
+               {"foretold", observe::Align::right},
+               {"step, over foretold", observe::Align::right},
+               {"activations, over 1f1b", observe::Align::right}});
   const double base_us = base.foretold(work_per_s).step_us;
   for (const auto& variant : variants) {
     const double seconds = median(variant->seconds), us = variant->foretold(work_per_s).step_us;

@@ -9,18 +9,23 @@ import re
 import sys
 
 # floor -> the floors it may include, beside itself
-PURE = ["base", "ir", "ops", "model", "schedule", "passes", "plan", "cost", "simulate", "search"]
+PURE = ["base", "ir", "ops", "cost", "model", "schedule", "passes", "plan", "simulate", "search"]
 ALLOWED = {floor: set(PURE[:i]) for i, floor in enumerate(PURE)}
+ALLOWED["cost"] = {"base", "ir"}
 ALLOWED["model"] = {"base", "ir", "ops"}
 ALLOWED["schedule"] = {"base", "ir", "ops"}
 ALLOWED["device"] = {"base", "ir"}
 ALLOWED["kernels"] = {"base", "ir", "ops", "device"}
 ALLOWED["comm"] = {"base", "ir", "device"}
 ALLOWED["runtime"] = set(PURE) | {"device", "kernels", "comm"}
-ALLOWED["train"] = ALLOWED["runtime"] | {"runtime"}
-ALLOWED["observe"] = ALLOWED["train"] | {"train"}
-ALLOWED["cli"] = ALLOWED["observe"] | {"observe"}
-ALLOWED["search"] = set(PURE[:-1])
+ALLOWED["formats"] = {"base", "device"}
+ALLOWED["data"] = {"base", "formats"}
+ALLOWED["config"] = {"base", "ir", "ops", "cost", "model", "schedule", "passes", "plan", "device", "comm", "formats"}
+ALLOWED["train"] = ALLOWED["runtime"] | {"runtime", "formats", "config"}
+ALLOWED["observe"] = set(PURE)
+ALLOWED["planner"] = ALLOWED["train"] | {"train", "observe"}
+ALLOWED["session"] = ALLOWED["planner"] | {"planner", "data"}
+ALLOWED["cli"] = ALLOWED["session"] | {"session"}
 
 # header prefix -> folders (below src/heddle) that may include it
 VENDOR = {
@@ -28,8 +33,9 @@ VENDOR = {
     "mpi.h": ["comm/mpi"], "nccl.h": ["comm/nccl"],
     "cuda": ["device/cuda", "kernels/cuda", "comm/nccl"], "cublas": ["kernels/cuda"], "cudnn": ["kernels/cuda"],
     "omp.h": ["kernels/host", "device/host"], "immintrin.h": ["kernels/host"],
-    "toml++": ["train", "cli", "plan"], "nlohmann": ["train", "observe", "cli", "model"], "CLI/": ["cli"],
-    "pcre2": ["train"], "protozero": ["observe", "cli"],
+    "toml++": ["formats", "config", "cli"],
+    "nlohmann": ["formats", "data", "config", "train", "observe", "planner", "session", "cli"], "CLI/": ["cli"],
+    "pcre2": ["data"], "protozero": ["observe", "cli"],
 }
 MOST_LINES = 800
 

@@ -10,7 +10,7 @@
 #include <functional>
 #include <thread>
 
-#include "heddle/kernels/host/gemm.h"
+#include "heddle/kernels/host/gemm/gemm.h"
 
 namespace heddle::bench {
 

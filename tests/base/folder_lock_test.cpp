@@ -12,7 +12,7 @@
 #include <thread>
 
 #include "heddle/base/error.h"
-#include "tests/train/scratch_folder.h"
+#include "tests/support/scratch_folder.h"
 
 namespace heddle {
 namespace {

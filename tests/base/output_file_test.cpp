@@ -9,7 +9,7 @@
 #include <fstream>
 
 #include "heddle/base/error.h"
-#include "tests/train/scratch_folder.h"
+#include "tests/support/scratch_folder.h"
 
 namespace heddle {
 namespace {

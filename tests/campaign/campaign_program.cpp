@@ -13,7 +13,7 @@
 #include <mutex>
 
 #include "heddle/base/failure.h"
-#include "heddle/cli/rank_run.h"
+#include "heddle/session/rank_run.h"
 #include "heddle/comm/mpi_world.h"
 #include "heddle/device/host/host_memory.h"
 #include "heddle/kernels/registry.h"
@@ -190,12 +190,12 @@ int run(int count, char** arguments) {
   if (speaks) fmt::print("{}\n", drawn.draw.text());
   std::fflush(stdout);
   if (launched) {
-    return cli::run_under_mpi([&](comm::World& world) {
+    return heddle::session::run_under_mpi([&](comm::World& world) {
       train_rank(world, drawn, steps);
       return 0;
     });
   }
-  cli::run_on_threads(
+  heddle::session::run_on_threads(
       drawn.options.plan.ranks(), [&](comm::World& world) { train_rank(world, drawn, steps); }, drawn.draw.node_of);
   return 0;
 }

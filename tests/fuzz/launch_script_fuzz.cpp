@@ -7,8 +7,8 @@
 #include <cstring>
 
 #include "heddle/base/error.h"
-#include "heddle/search/emit.h"
-#include "heddle/search/launch_script.h"
+#include "heddle/search/launch/emit.h"
+#include "heddle/search/launch/launch_script.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace heddle::search;

@@ -13,7 +13,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   static const std::string path = fmt::format("/proc/self/fd/{}", file);
   if (ftruncate(file, 0) != 0 || pwrite(file, data, size, 0) != static_cast<ssize_t>(size)) std::abort();
   try {
-    heddle::read_metrics(path);
+    heddle::observe::read_metrics(path);
   } catch (const heddle::ConfigError& error) {
     if (std::strchr(error.what(), '\n') != nullptr) std::abort();
   }

@@ -11,8 +11,8 @@
 #include <nlohmann/json.hpp>
 
 #include "heddle/base/error.h"
-#include "heddle/train/model_json.h"
-#include "heddle/train/run_config.h"
+#include "heddle/config/model_json.h"
+#include "heddle/config/run_config.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace heddle::train;
@@ -23,12 +23,12 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     try {
       std::vector<std::string> warnings;
       const heddle::model::ModelConfig config =
-          released ? read_huggingface_config(path, &warnings) : read_model_config(path);
+          released ? heddle::config::read_huggingface_config(path, &warnings) : heddle::config::read_model_config(path);
       for (const std::string& warning : warnings) {
         if (warning.find('\n') != std::string::npos) std::abort();
       }
       heddle::model::validate(config);
-      if (!(model_config_from_json(model_config_to_json(config), "again") == config)) std::abort();
+      if (!(heddle::config::model_config_from_json(heddle::config::model_config_to_json(config), "again") == config)) std::abort();
     } catch (const heddle::ConfigError& error) {
       if (std::strchr(error.what(), '\n') != nullptr) std::abort();
     }

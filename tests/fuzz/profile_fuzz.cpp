@@ -4,18 +4,18 @@
 #include <cstring>
 
 #include "heddle/base/error.h"
-#include "heddle/train/profile_file.h"
+#include "heddle/planner/profile_file.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace heddle;
   cost::MachineProfile profile;
   try {
-    profile = train::parse_profile({reinterpret_cast<const char*>(data), size}, "fuzz");
+    profile = heddle::planner::parse_profile({reinterpret_cast<const char*>(data), size}, "fuzz");
   } catch (const ConfigError& error) {
     if (std::strchr(error.what(), '\n') != nullptr) std::abort();
     return 0;
   }
-  const std::string text = train::profile_text(profile);
-  if (train::profile_text(train::parse_profile(text, "again")) != text) std::abort();
+  const std::string text = heddle::planner::profile_text(profile);
+  if (heddle::planner::profile_text(heddle::planner::parse_profile(text, "again")) != text) std::abort();
   return 0;
 }

@@ -8,7 +8,7 @@
 #include <cstring>
 
 #include "heddle/base/error.h"
-#include "heddle/train/run_config.h"
+#include "heddle/config/run_config.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace heddle::train;
@@ -21,13 +21,13 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     at = end + 1;
   }
   if (all.find("hf") != std::string_view::npos) return 0;  // names a file to read; model_json_fuzz reads those
-  RunConfig config;
+  heddle::config::RunConfig config;
   try {
-    config = parse_run_config(text, "fuzz.toml", overrides);
+    config = heddle::config::parse_run_config(text, "fuzz.toml", overrides);
   } catch (const heddle::ConfigError& error) {
     if (std::strchr(error.what(), '\n') != nullptr) std::abort();
     return 0;
   }
-  if (!(parse_run_config(toml_of(config), "again.toml") == config)) std::abort();
+  if (!(heddle::config::parse_run_config(heddle::config::toml_of(config), "again.toml") == config)) std::abort();
   return 0;
 }

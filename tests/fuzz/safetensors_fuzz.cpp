@@ -10,7 +10,7 @@
 #include <cstring>
 #include <vector>
 
-#include "heddle/train/safetensors.h"
+#include "heddle/formats/safetensors.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace heddle::train;
@@ -18,10 +18,10 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   static const std::string path = fmt::format("/proc/self/fd/{}", file);
   if (ftruncate(file, 0) != 0 || pwrite(file, data, size, 0) != static_cast<ssize_t>(size)) std::abort();
   try {
-    const SafetensorsFile opened(path);
+    const heddle::formats::SafetensorsFile opened(path);
     size_t sum = opened.header().size();
     std::vector<double> values;
-    for (const StoredTensor& tensor : opened.tensors()) {
+    for (const heddle::formats::StoredTensor& tensor : opened.tensors()) {
       sum += tensor.bytes.size();
       values.resize(static_cast<size_t>(tensor.elements()));
       try {

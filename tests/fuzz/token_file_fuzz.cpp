@@ -8,7 +8,7 @@
 #include <fstream>
 
 #include "heddle/base/error.h"
-#include "heddle/train/token_file.h"
+#include "heddle/data/token_file.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace heddle::train;
@@ -27,8 +27,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   write(".idx", data + 2, index);
   write(".bin", data + 2 + index, size - 2 - index);
   try {
-    const TokenFile file(prefix);
-    std::vector<TokenId> ids(static_cast<size_t>(file.tokens()));
+    const heddle::data::TokenFile file(prefix);
+    std::vector<heddle::data::TokenId> ids(static_cast<size_t>(file.tokens()));
     file.read(0, ids);
     std::vector<int64_t> begins(static_cast<size_t>(file.documents() + 1));
     file.document_begins(0, begins);

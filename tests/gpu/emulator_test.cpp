@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "heddle/kernels/cuda/launch.h"
-#include "heddle/kernels/cuda/tile.h"
+#include "heddle/kernels/cuda/products/tile.h"
 
 namespace heddle::kernels::cuda {
 namespace {

@@ -1,5 +1,5 @@
 // The CPU attention kernels against plain double loops: forward, backward, odd sizes, poisoned memory, threads.
-#include "heddle/kernels/host/attention.h"
+#include "heddle/kernels/host/attention/attention.h"
 
 #include <gtest/gtest.h>
 #include <omp.h>

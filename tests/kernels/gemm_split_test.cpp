@@ -11,7 +11,7 @@
 #include <random>
 #include <vector>
 
-#include "heddle/kernels/host/gemm.h"
+#include "heddle/kernels/host/gemm/gemm.h"
 
 namespace heddle::kernels::host {
 namespace {

@@ -3,7 +3,7 @@
 // Tolerance. Operands are exact in the engine's type (bf16 values, or fp32 ones), so products differ from fp64 only
 // by the fp32 sums: a chain of L additions errs by at most L·2⁻²⁴·Σ|a·b|, the bound that is checked, with L the
 // depth plus a few for bias and joining. A bf16 result adds half a unit in its last place, 2⁻⁸ relative.
-#include "heddle/kernels/host/gemm.h"
+#include "heddle/kernels/host/gemm/gemm.h"
 
 #include <gtest/gtest.h>
 #include <omp.h>
@@ -16,7 +16,7 @@
 #include <random>
 #include <vector>
 
-#include "heddle/kernels/host/gemm_block.h"
+#include "heddle/kernels/host/gemm/gemm_block.h"
 
 namespace heddle::kernels::host {
 namespace {

@@ -5,7 +5,7 @@
 // bits.
 #include <limits>
 
-#include "heddle/kernels/host/gemm.h"
+#include "heddle/kernels/host/gemm/gemm.h"
 #include "tests/kernels/host_stream.h"
 
 namespace heddle::op_runner {

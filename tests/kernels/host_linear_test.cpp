@@ -4,7 +4,7 @@
 // round nearly the same fp32 sum, hence to the same or to neighbouring bf16 numbers: 2⁻⁷.
 #include <cmath>
 
-#include "heddle/kernels/host/gemm.h"
+#include "heddle/kernels/host/gemm/gemm.h"
 #include "tests/kernels/op_cases.h"
 
 namespace heddle::op_runner {

@@ -14,8 +14,8 @@
 namespace heddle {
 namespace {
 
-StepMetrics metrics_at(int64_t step) {
-  StepMetrics metrics;
+observe::StepMetrics metrics_at(int64_t step) {
+  observe::StepMetrics metrics;
   metrics.step = step;
   metrics.lm_loss = 3.25;
   metrics.learning_rate = 2.2e-4;
@@ -30,7 +30,7 @@ StepMetrics metrics_at(int64_t step) {
 struct Screen {
   std::string text;
   int columns = 200;
-  Progress progress(Terminal terminal, int64_t total = 100) {
+  Progress progress(observe::Terminal terminal, int64_t total = 100) {
     return Progress(
         {.total_steps = total, .line_every_steps = 10, .redraw_every_s = 0}, terminal,
         [this](std::string_view bytes) { text += bytes; }, [this] { return columns; });
@@ -57,7 +57,7 @@ TEST(ProgressLines, OneEveryTenStepsOffATerminal) {
 TEST(ProgressBar, DrawsBlocks) {
   Screen screen;
   Progress progress = screen.progress({.interactive = true, .colour = false, .unicode = true});
-  StepMetrics metrics;
+  observe::StepMetrics metrics;
   metrics.step = 55;
   metrics.lm_loss = 1;
   progress.update(metrics, 0);
@@ -76,7 +76,7 @@ TEST(ProgressBar, FollowsTheClock) {
   Progress progress(
       {.first_step = 3, .first_s = 6, .total_s = 200}, {.interactive = false},
       [&](std::string_view text) { screen.text += text; }, [] { return 80; });
-  StepMetrics metrics;
+  observe::StepMetrics metrics;
   metrics.lm_loss = 1;
   metrics.step = 4;
   metrics.trained_s = 50;
@@ -99,7 +99,7 @@ TEST(ProgressBar, NeverWiderThanTheTerminal) {
       progress.update(metrics_at(50000), 0);
       progress.update(metrics_at(50001), 3600);
       const std::string last = screen.text.substr(screen.text.rfind("\x1b[K") + 3);
-      EXPECT_LE(display_width(last), columns - 1) << columns << ": " << last;
+      EXPECT_LE(observe::display_width(last), columns - 1) << columns << ": " << last;
       if (columns > 45) {
         EXPECT_NE(last.find("loss"), std::string::npos) << "the loss goes last";
       }

@@ -4,7 +4,7 @@
 
 #include <cmath>
 
-#include "heddle/schedule/generators.h"
+#include "heddle/schedule/generators/generators.h"
 #include "tests/parity/exact_run.h"
 
 namespace heddle::parity {

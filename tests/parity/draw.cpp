@@ -4,8 +4,8 @@
 
 #include "heddle/kernels/registry.h"
 #include "heddle/passes/offload.h"
-#include "heddle/schedule/generators.h"
-#include "heddle/train/exact_layout.h"
+#include "heddle/schedule/generators/generators.h"
+#include "heddle/config/exact_layout.h"
 #include "tests/parity/random_schedule.h"
 
 namespace heddle::parity {
@@ -181,7 +181,7 @@ Draw draw_bf16(uint64_t number, int most_ranks, Rounding rounding, int ranks) {
   Draw d;
   for (uint64_t seed = 1'000'000 + 1000 * number;; ++seed) {
     d = draw(seed, most_ranks, ranks);
-    const bool same = train::why_not_exact(d.model, d.plan.mesh, d.node_of).empty();
+    const bool same = config::why_not_exact(d.model, d.plan.mesh, d.node_of).empty();
     if (same == (rounding == Rounding::same)) break;
   }
   Dice dice(d.seed + 1);

@@ -6,7 +6,7 @@
 
 #include "heddle/base/random.h"
 #include "heddle/kernels/exact_grid.h"
-#include "heddle/train/exact_layout.h"
+#include "heddle/config/exact_layout.h"
 #include "tests/parity/exact_run.h"
 
 namespace heddle::parity {
@@ -113,7 +113,7 @@ TEST(ExactSums, AreRefusedJustWhereTheyDoNotHold) {
     ExactSetting setting{.experts = c.experts, .top_k = c.top_k, .steps = 4, .microbatches = 12};
     const std::string text = fmt::format("{}, {} experts, top {}, nodes {}", plan::text_of(c.mesh), c.experts,
                                          c.top_k, fmt::join(c.node_of, " "));
-    const std::string why = train::why_not_exact(exact_model(setting), c.mesh, c.node_of);
+    const std::string why = config::why_not_exact(exact_model(setting), c.mesh, c.node_of);
     EXPECT_EQ(why.empty(), std::string(c.named).empty()) << text << ": " << why;
     EXPECT_NE(why.find(c.named), std::string::npos) << text << ": " << why;
     EXPECT_EQ(train_on_threads(c.mesh, setting, c.node_of) == train_on_threads({}, setting), why.empty()) << text;

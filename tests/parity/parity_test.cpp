@@ -5,7 +5,7 @@
 
 #include <cstdlib>
 
-#include "heddle/schedule/generators.h"
+#include "heddle/schedule/generators/generators.h"
 
 namespace heddle::parity {
 namespace {

@@ -9,8 +9,8 @@
 #include "heddle/device/device.h"
 #include "heddle/train/parameters.h"
 #include "heddle/train/released_model.h"
-#include "heddle/train/run_config.h"
-#include "heddle/train/safetensors.h"
+#include "heddle/config/run_config.h"
+#include "heddle/formats/safetensors.h"
 #include "tests/runtime/tiny_run.h"
 
 namespace heddle {
@@ -49,9 +49,9 @@ const std::vector<Setting>& settings() {
   return all;
 }
 
-std::vector<double> values_of(const train::StoredTensor& tensor) {
+std::vector<double> values_of(const formats::StoredTensor& tensor) {
   std::vector<double> values(static_cast<size_t>(tensor.elements()));
-  if (tensor.type == train::StoredType::i64) {
+  if (tensor.type == formats::StoredType::i64) {
     for (size_t i = 0; i < values.size(); ++i) {
       int64_t value;
       std::memcpy(&value, tensor.bytes.data() + 8 * i, 8);
@@ -87,7 +87,7 @@ class Fixture {
   Fixture(const std::string& name, const Setting& setting)
       : folder_(std::string(HEDDLE_SOURCE_DIR) + "/tests/fixtures/" + name),
         expected_(folder_ + "/expected.safetensors"),
-        config_(train::read_huggingface_config(folder_ + "/config.json")),
+        config_(config::read_huggingface_config(folder_ + "/config.json")),
         setting_(setting) {
     if (name == "mtp") {
       config_.mtp_loss_weight = 0.3;
@@ -222,7 +222,7 @@ class Fixture {
         expected_squares += expected[i] * expected[i];
       }
     }
-    for (const train::StoredTensor& tensor : expected_.tensors()) {
+    for (const formats::StoredTensor& tensor : expected_.tensors()) {
       const bool empty = tensor.elements() == 0;  // experts shared by width 0 are none
       EXPECT_TRUE(!tensor.name.starts_with("grad.") || empty || found.contains(tensor.name)) << tensor.name;
     }
@@ -296,7 +296,7 @@ class Fixture {
   }
 
   std::string folder_;
-  train::SafetensorsFile expected_;
+  formats::SafetensorsFile expected_;
   model::ModelConfig config_;
   Setting setting_;
   int64_t sequences_ = 0, length_ = 0;

@@ -2,8 +2,8 @@
 #include <gtest/gtest.h>
 
 #include "heddle/base/error.h"
-#include "heddle/schedule/generators.h"
-#include "heddle/schedule/interleaved.h"
+#include "heddle/schedule/generators/generators.h"
+#include "heddle/schedule/generators/interleaved.h"
 #include "heddle/schedule/text.h"
 
 namespace heddle::schedule {

@@ -7,13 +7,13 @@
 #include <map>
 
 #include "heddle/base/error.h"
-#include "heddle/schedule/dual_pipe.h"
-#include "heddle/schedule/dual_pipe_v.h"
+#include "heddle/schedule/generators/dual_pipe.h"
+#include "heddle/schedule/generators/dual_pipe_v.h"
 #include "heddle/schedule/text.h"
 #include "heddle/schedule/timing.h"
-#include "heddle/schedule/v_pattern.h"
-#include "heddle/schedule/zb_v.h"
-#include "heddle/schedule/zero_bubble.h"
+#include "heddle/schedule/generators/v_pattern.h"
+#include "heddle/schedule/generators/zb_v.h"
+#include "heddle/schedule/generators/zero_bubble.h"
 #include "tests/schedule/zero_bubble_rates.h"
 
 using namespace heddle;

@@ -1,15 +1,15 @@
 // Orders as words, their bounds and their search. The bubbles to reach are those of pipeline schedules found by
 // long annealing from nothing, for caps between those of the named schedules.
-#include "heddle/schedule/synthesis.h"
+#include "heddle/schedule/synthesis/synthesis.h"
 
 #include <gtest/gtest.h>
 
 #include <random>
 
 #include "heddle/base/error.h"
-#include "heddle/schedule/anneal.h"
-#include "heddle/schedule/capped_greedy.h"
-#include "heddle/schedule/generators.h"
+#include "heddle/schedule/synthesis/anneal.h"
+#include "heddle/schedule/synthesis/capped_greedy.h"
+#include "heddle/schedule/generators/generators.h"
 
 using namespace heddle;
 using namespace heddle::schedule;

@@ -7,7 +7,7 @@
 #include <cmath>
 
 #include "heddle/base/error.h"
-#include "heddle/schedule/generators.h"
+#include "heddle/schedule/generators/generators.h"
 #include "heddle/schedule/text.h"
 #include "tests/schedule/zero_bubble_rates.h"
 

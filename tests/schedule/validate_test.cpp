@@ -10,8 +10,8 @@
 #include <set>
 
 #include "heddle/base/error.h"
-#include "heddle/schedule/generators.h"
-#include "heddle/schedule/interleaved.h"
+#include "heddle/schedule/generators/generators.h"
+#include "heddle/schedule/generators/interleaved.h"
 #include "heddle/schedule/text.h"
 #include "heddle/schedule/timing.h"
 

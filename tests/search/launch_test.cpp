@@ -1,4 +1,4 @@
-#include "heddle/search/launch.h"
+#include "heddle/search/launch/launch.h"
 
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
@@ -8,8 +8,8 @@
 #include "heddle/base/error.h"
 #include "heddle/model/shape_presets.h"
 #include "heddle/plan/layout.h"
-#include "heddle/search/emit.h"
-#include "heddle/search/launch_script.h"
+#include "heddle/search/launch/emit.h"
+#include "heddle/search/launch/launch_script.h"
 
 namespace heddle::search {
 namespace {

@@ -1,12 +1,12 @@
 // Tables of points from outside: what is read, what is refused and how, and what becomes of odd rows.
-#include "heddle/search/points.h"
+#include "heddle/search/predict/points.h"
 
 #include <gtest/gtest.h>
 
 #include <cmath>
 
 #include "heddle/base/error.h"
-#include "heddle/search/prediction.h"
+#include "heddle/search/predict/prediction.h"
 
 namespace heddle::search {
 namespace {

@@ -9,7 +9,7 @@
 
 #include "heddle/base/error.h"
 #include "heddle/model/shape_presets.h"
-#include "heddle/schedule/generators.h"
+#include "heddle/schedule/generators/generators.h"
 #include "heddle/search/block_work.h"
 
 namespace heddle::search {

@@ -7,7 +7,7 @@
 #include "heddle/base/error.h"
 #include "heddle/model/shape_presets.h"
 #include "heddle/search/better.h"
-#include "heddle/search/emit.h"
+#include "heddle/search/launch/emit.h"
 
 namespace heddle::search {
 namespace {

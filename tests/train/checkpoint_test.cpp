@@ -12,8 +12,8 @@
 
 #include "heddle/base/output_file.h"
 #include "heddle/base/random.h"
-#include "heddle/train/crc32c.h"
-#include "tests/train/scratch_folder.h"
+#include "heddle/base/crc32c.h"
+#include "tests/support/scratch_folder.h"
 
 namespace heddle::train {
 namespace {
@@ -46,7 +46,7 @@ struct State {
   }
 
   void add(const std::string& name, Dtype dtype, std::vector<int64_t> shape, size_t pieces) {
-    LogicalTensor tensor{name, dtype, std::move(shape), {}};
+    formats::LogicalTensor tensor{name, dtype, std::move(shape), {}};
     const auto size = static_cast<size_t>(tensor.size_bytes());
     memory.push_back(std::make_unique<std::vector<uint8_t>>(size));
     for (size_t p = 0; p < pieces; ++p) {
@@ -67,7 +67,7 @@ struct State {
   }
 
   CheckpointState state;
-  std::vector<LogicalTensor> tensors;
+  std::vector<formats::LogicalTensor> tensors;
   std::vector<std::unique_ptr<std::vector<uint8_t>>> memory;
 };
 

@@ -8,7 +8,7 @@
 #include "heddle/base/output_file.h"
 #include "heddle/train/trainer_checkpoint.h"
 #include "tests/train/rank_trainers.h"
-#include "tests/train/scratch_folder.h"
+#include "tests/support/scratch_folder.h"
 
 namespace heddle::train {
 namespace {

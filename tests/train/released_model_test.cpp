@@ -8,9 +8,9 @@
 
 #include "heddle/base/error.h"
 #include "heddle/base/output_file.h"
-#include "heddle/train/model_json.h"
-#include "heddle/train/safetensors.h"
-#include "tests/train/scratch_folder.h"
+#include "heddle/config/model_json.h"
+#include "heddle/formats/safetensors.h"
+#include "tests/support/scratch_folder.h"
 
 namespace heddle::train {
 namespace {
@@ -43,7 +43,7 @@ struct Model {
   }
 
   void add(const model::Parameter& p, std::vector<int64_t> shape, size_t pieces) {
-    LogicalTensor tensor{p.name, Dtype::f32, std::move(shape), {}};
+    formats::LogicalTensor tensor{p.name, Dtype::f32, std::move(shape), {}};
     memories.push_back(std::make_unique<std::vector<float>>(static_cast<size_t>(tensor.elements())));
     auto* bytes = reinterpret_cast<uint8_t*>(memories.back()->data());
     const size_t each = static_cast<size_t>(tensor.size_bytes()) / pieces;
@@ -73,20 +73,20 @@ std::string refusal(const std::string& path, const Model& model) {
   return "";
 }
 
-using Tensors = std::vector<std::pair<TensorHeading, std::vector<float>>>;
+using Tensors = std::vector<std::pair<formats::TensorHeading, std::vector<float>>>;
 
 void write(const std::string& path, const Tensors& tensors) {
-  std::vector<TensorHeading> headings;
+  std::vector<formats::TensorHeading> headings;
   for (const auto& [heading, values] : tensors) headings.push_back(heading);
-  SafetensorsWriter writer(path, headings);
+  formats::SafetensorsWriter writer(path, headings);
   for (const auto& [heading, values] : tensors) writer.write(values.data(), values.size() * sizeof(float));
   writer.commit();
 }
 
 Tensors read(const std::string& path) {
-  const SafetensorsFile file(path);
+  const formats::SafetensorsFile file(path);
   Tensors tensors;
-  for (const StoredTensor& t : file.tensors()) {
+  for (const formats::StoredTensor& t : file.tensors()) {
     std::vector<float> values(static_cast<size_t>(t.elements()));
     t.read(0, t.elements(), Dtype::f32, values.data());
     tensors.push_back({{t.name, Dtype::f32, t.shape}, std::move(values)});
@@ -98,9 +98,9 @@ TEST(ReleasedModel, ExpertsLeaveOneByOneAndComeBack) {
   const ScratchFolder folder;
   const Model model(1);
   model.leave(folder.path().string());
-  const SafetensorsFile file(folder / "model.safetensors");
+  const formats::SafetensorsFile file(folder / "model.safetensors");
   EXPECT_EQ(file.tensors().size(), 2 + 2 * kExperts + 2);  // and the module's copies of embedding and head
-  const StoredTensor& up = file.at("model.layers.0.mlp.experts.1.up_proj.weight");
+  const formats::StoredTensor& up = file.at("model.layers.0.mlp.experts.1.up_proj.weight");
   EXPECT_EQ(up.shape, (std::vector<int64_t>{kWidth, kHidden}));
   float first = 0;
   up.read(0, 1, Dtype::f32, &first);
@@ -109,7 +109,7 @@ TEST(ReleasedModel, ExpertsLeaveOneByOneAndComeBack) {
   import_released(folder.path().string(), back.parameters);
   EXPECT_EQ(back, model);
   import_released(folder / "model.safetensors", back.parameters);
-  EXPECT_EQ(read_model_config(folder / "config.json"), model.config);
+  EXPECT_EQ(config::read_model_config(folder / "config.json"), model.config);
 }
 
 TEST(ReleasedModel, TiedHeadIsTheEmbedding) {
@@ -189,13 +189,13 @@ TEST(ReleasedModel, EveryTensorIsAccountedFor) {
 }
 
 TEST(ReleasedModel, ConfigurationsAreReadStrictly) {
-  const nlohmann::json good = nlohmann::json(model_config_to_json(Model(0).config));
-  EXPECT_EQ(model_config_from_json(good, "x"), Model(0).config);
+  const nlohmann::json good = nlohmann::json(config::model_config_to_json(Model(0).config));
+  EXPECT_EQ(config::model_config_from_json(good, "x"), Model(0).config);
   const auto refused = [&](const char* change) {
     nlohmann::json json = good;
     json.merge_patch(nlohmann::json::parse(change));
     try {
-      model_config_from_json(json, "x/config.json");
+      config::model_config_from_json(json, "x/config.json");
     } catch (const ConfigError& error) {
       EXPECT_TRUE(std::string(error.what()).starts_with("x/config.json: ")) << error.what();
       return std::string(error.what());
@@ -246,16 +246,16 @@ TEST(ReleasedModel, ConfigurationsAreReadStrictly) {
 
 // What is known not to matter is passed over without a word, what nobody knows is warned of.
 TEST(ReleasedModel, UnknownKeysAreWarnedOf) {
-  nlohmann::json json = nlohmann::json(model_config_to_json(Model(0).config));
+  nlohmann::json json = nlohmann::json(config::model_config_to_json(Model(0).config));
   json["use_cache"] = true;
   json["bos_token_id"] = 0;
   json["head_dim"] = json["qk_rope_head_dim"];
   std::vector<std::string> warnings;
-  model_config_from_json(json, "x", &warnings);
+  config::model_config_from_json(json, "x", &warnings);
   EXPECT_EQ(warnings, std::vector<std::string>{});
   json["n_shared_expert"] = 2;
   json["\x1b[2J"] = 1;
-  model_config_from_json(json, "x", &warnings);
+  config::model_config_from_json(json, "x", &warnings);
   EXPECT_EQ(warnings,
             (std::vector<std::string>{"x: the key '\\x1b[2J' is not known and passed over",
                                       "x: the key 'n_shared_expert' is not known and passed over, did you mean "
@@ -284,17 +284,17 @@ TEST(ReleasedModel, YarnIsReadInBothForms) {
   c.topk_bias = false;
   c.q_lora_rank = 3;
   c.z_loss_weight = 1.0 / 3;
-  nlohmann::json json = nlohmann::json(model_config_to_json(c));
-  EXPECT_EQ(model_config_from_json(json, "x"), c);
+  nlohmann::json json = nlohmann::json(config::model_config_to_json(c));
+  EXPECT_EQ(config::model_config_from_json(json, "x"), c);
   json["rope_parameters"] = json["rope_scaling"];
   json["rope_parameters"]["rope_type"] = "yarn";
   json["rope_parameters"]["rope_theta"] = 123.5;
   json["rope_parameters"].erase("type");
   json.erase("rope_scaling");
   json.erase("rope_theta");
-  EXPECT_EQ(model_config_from_json(json, "x"), c);
+  EXPECT_EQ(config::model_config_from_json(json, "x"), c);
   json["rope_theta"] = 7.0;  // the one inside holds
-  EXPECT_EQ(model_config_from_json(json, "x"), c);
+  EXPECT_EQ(config::model_config_from_json(json, "x"), c);
 }
 
 }  // namespace

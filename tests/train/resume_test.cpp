@@ -6,10 +6,10 @@
 
 #include "heddle/base/random.h"
 #include "heddle/train/checkpoint.h"
-#include "heddle/train/model_json.h"
+#include "heddle/config/model_json.h"
 #include "heddle/train/released_model.h"
 #include "heddle/train/trainer_checkpoint.h"
-#include "tests/train/scratch_folder.h"
+#include "tests/support/scratch_folder.h"
 
 namespace heddle::train {
 namespace {
@@ -57,8 +57,8 @@ void expect_same_state(Trainer& a, Trainer& b, bool moments = true) {
   ASSERT_EQ(left.size(), right.size());
   for (size_t i = 0; i < left.size(); ++i) {
     if (!moments && !left[i].is_master) continue;
-    const LogicalTensor x = logical_tensor(left[i].name, left[i].view),
-                        y = logical_tensor(right[i].name, right[i].view);
+    const formats::LogicalTensor x = formats::logical_tensor(left[i].name, left[i].view),
+                        y = formats::logical_tensor(right[i].name, right[i].view);
     EXPECT_EQ(std::memcmp(x.pieces[0].data(), y.pieces[0].data(), x.pieces[0].size()), 0) << x.name;
   }
 }
@@ -90,7 +90,7 @@ TEST_P(Resume, LeavesAndComesBackAsTheSameModel) {
   for (int i = 0; i < 2; ++i) step(first);
   const Dtype wide = dtype == Dtype::f64 ? Dtype::f64 : Dtype::f32;
   export_released(folder.path().string(), first.options().model, master_tensors(first.state()), wide);
-  EXPECT_EQ(read_model_config(folder / "config.json"), first.options().model);
+  EXPECT_EQ(config::read_model_config(folder / "config.json"), first.options().model);
   import_released(folder.path().string(), master_tensors(second.state()));
   if (dtype == Dtype::f64) {  // the balancing bias leaves as F32
     for (const StateTensor& t : first.state()) {

@@ -46,7 +46,7 @@ struct Outcome {
 };
 
 Outcome train_with(const std::vector<std::string>& set) {
-  const RunConfig config = parse_run_config(kSmall, "small.toml", set);
+  const config::RunConfig config = config::parse_run_config(kSmall, "small.toml", set);
   Trainer trainer(trainer_options_of(config));
   trainer.initialise();
   Outcome outcome;

@@ -12,9 +12,9 @@
 #include "heddle/model/shape_presets.h"
 #include "heddle/observe/progress.h"
 #include "heddle/observe/table.h"
-#include "heddle/schedule/generators.h"
+#include "heddle/schedule/generators/generators.h"
 #include "heddle/search/block_work.h"
-#include "heddle/search/launch.h"
+#include "heddle/search/launch/launch.h"
 
 namespace heddle::cli {
 
@@ -190,8 +190,8 @@ int print_claims(const ClaimsOptions& o) {
   if (!o.name.empty() && std::find(names.begin(), names.end(), o.name) == names.end())
     config_error("claims: '{}' is not known, accepted: {}{}", o.name.substr(0, 60), fmt::join(names, ", "),
                  did_you_mean(o.name, names));
-  Table table(
-      {{"claim"}, {"ours", Align::right}, {"published", Align::right}, {"of what"}, {"where"}, {"by"}, {"source"}});
+  observe::Table table(
+      {{"claim"}, {"ours", observe::Align::right}, {"published", observe::Align::right}, {"of what"}, {"where"}, {"by"}, {"source"}});
   Json all = Json::array();
   const auto percent = [](double part) { return fmt::format("{:+.1f} %", 100 * part); };
   for (const Claim& c : claims()) {
@@ -208,7 +208,7 @@ int print_claims(const ClaimsOptions& o) {
                    {"by", c.by},
                    {"source", c.source}});
   }
-  fmt::print("{}", o.json ? all.dump(2) + "\n" : table.text(describe_terminal(1).unicode));
+  fmt::print("{}", o.json ? all.dump(2) + "\n" : table.text(observe::describe_terminal(1).unicode));
   return kDone;
 }
 

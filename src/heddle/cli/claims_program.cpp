@@ -9,14 +9,14 @@
 #include "heddle/plan/plan.h"
 #include "heddle/runtime/dry_run.h"
 #include "heddle/simulate/simulate.h"
-#include "heddle/train/run_config.h"
+#include "heddle/config/run_config.h"
 
 namespace heddle::cli {
 
 namespace {
 
 double step_us(const std::function<void(plan::Plan&)>& change) {
-  model::ModelConfig config = train::preset("deepseek-v3");
+  model::ModelConfig config = config::preset("deepseek-v3");
   config.num_hidden_layers = 3;
   config.first_k_dense_replace = 1;
   config.num_nextn_predict_layers = 0;

@@ -6,9 +6,9 @@
 #include <string>
 #include <vector>
 
-namespace heddle::cli {
+#include "heddle/base/exit_status.h"
 
-inline constexpr int kDone = 0, kFailed = 1, kBadInput = 2, kInterrupted = 130;  // exit statuses
+namespace heddle::cli {
 
 struct TrainOptions {
   std::string config;

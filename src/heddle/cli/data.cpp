@@ -4,11 +4,11 @@
 
 #include "heddle/base/error.h"
 #include "heddle/cli/commands.h"
-#include "heddle/cli/run_data.h"
+#include "heddle/session/run_data.h"
 #include "heddle/observe/progress.h"
 #include "heddle/observe/table.h"
 #include "heddle/observe/units.h"
-#include "heddle/train/prepare_data.h"
+#include "heddle/data/prepare_data.h"
 
 namespace heddle::cli {
 
@@ -16,7 +16,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-Json json_of(const train::PreparedData& d) {
+Json json_of(const data::PreparedData& d) {
   Json json{{"tokenizer", d.tokenizer},
             {"prefix", d.prefix},
             {"was_up_to_date", d.was_up_to_date},
@@ -30,29 +30,29 @@ Json json_of(const train::PreparedData& d) {
             {"unigram_nats_per_token", d.unigram_nats_per_token},
             {"unigram_bits_per_byte", d.unigram_bits_per_byte},
             {"packages", Json::array()}};
-  for (const train::CorpusPackage& p : d.packages) {
+  for (const data::CorpusPackage& p : d.packages) {
     json["packages"].push_back(
         {{"name", p.name}, {"licence", p.licence}, {"files", p.files}, {"text_bytes", p.text_bytes}});
   }
   return json;
 }
 
-void print(const train::PreparedData& d) {
-  const bool unicode = describe_terminal(1).unicode;
+void print(const data::PreparedData& d) {
+  const bool unicode = observe::describe_terminal(1).unicode;
   if (!d.packages.empty()) {
-    Table table({{"package"}, {"licence"}, {"files", Align::right}, {"text", Align::right}});
-    for (const train::CorpusPackage& p : d.packages) {
-      table.row({p.name, cut_to_width(p.licence, 48), fmt::format("{}", p.files),
-                 bytes_text(static_cast<double>(p.text_bytes))});
+    observe::Table table({{"package"}, {"licence"}, {"files", observe::Align::right}, {"text", observe::Align::right}});
+    for (const data::CorpusPackage& p : d.packages) {
+      table.row({p.name, observe::cut_to_width(p.licence, 48), fmt::format("{}", p.files),
+                 observe::bytes_text(static_cast<double>(p.text_bytes))});
     }
     fmt::print("{}\n", table.text(unicode));
   }
   fmt::print("{}{} documents ({} held out, {} repeated ones dropped), {} of text\n",
-             d.was_up_to_date ? "up to date: " : "", grouped_text(d.documents, unicode),
-             grouped_text(d.heldout_documents, unicode), grouped_text(d.repeated_documents, unicode),
-             bytes_text(static_cast<double>(d.text_bytes)));
-  fmt::print("{} tokens of a vocabulary of {}, {:.2f} bytes a token\n", grouped_text(d.tokens, unicode),
-             grouped_text(d.vocabulary, unicode), d.bytes_per_token);
+             d.was_up_to_date ? "up to date: " : "", observe::grouped_text(d.documents, unicode),
+             observe::grouped_text(d.heldout_documents, unicode), observe::grouped_text(d.repeated_documents, unicode),
+             observe::bytes_text(static_cast<double>(d.text_bytes)));
+  fmt::print("{} tokens of a vocabulary of {}, {:.2f} bytes a token\n", observe::grouped_text(d.tokens, unicode),
+             observe::grouped_text(d.vocabulary, unicode), d.bytes_per_token);
   fmt::print("knowing word frequencies alone: {:.3f} nats a token, {:.3f} bits a byte\n", d.unigram_nats_per_token,
              d.unigram_bits_per_byte);
   fmt::print("tokenizer   {}\ntoken file  {}.bin, .idx\n", d.tokenizer, d.prefix);
@@ -61,12 +61,12 @@ void print(const train::PreparedData& d) {
 }  // namespace
 
 int data(const DataOptions& options) {
-  const train::Progress progress = preparation_progress();
-  const train::PreparedData prepared =
+  const data::Progress progress = session::preparation_progress();
+  const data::PreparedData prepared =
       options.source == "demo"
-          ? train::prepare_demo_data(options.out, options.vocabulary, progress)
-          : train::prepare_text_data(options.source, options.out, options.vocabulary, progress);
-  end_preparation_progress();
+          ? data::prepare_demo_data(options.out, options.vocabulary, progress)
+          : data::prepare_text_data(options.source, options.out, options.vocabulary, progress);
+  session::end_preparation_progress();
   if (options.json) {
     fmt::print("{}\n", json_of(prepared).dump(2, ' ', false, Json::error_handler_t::replace));
   } else {

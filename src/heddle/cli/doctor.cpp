@@ -27,7 +27,7 @@
 #include "heddle/observe/table.h"
 #include "heddle/observe/units.h"
 #include "heddle/train/run_config_plan.h"
-#include "heddle/train/split_pattern.h"
+#include "heddle/data/tokenizer/split_pattern.h"
 
 namespace heddle::cli {
 
@@ -87,8 +87,8 @@ std::vector<Finding> machine_findings() {
   }
   const int64_t memory = device::host_memory_bytes(), available = device::host_memory_left_bytes();
   add(available * 4 > memory, "memory",
-      fmt::format("{}, {} available", bytes_text(static_cast<double>(memory)),
-                  bytes_text(static_cast<double>(available))));
+      fmt::format("{}, {} available", observe::bytes_text(static_cast<double>(memory)),
+                  observe::bytes_text(static_cast<double>(available))));
   rlimit address_space{};
   const bool known = getrlimit(RLIMIT_AS, &address_space) == 0;
   const bool limited =
@@ -96,9 +96,9 @@ std::vector<Finding> machine_findings() {
   // Without overcommitment a mapping counts in full, touched or not.
   const bool strict = first_line("/proc/sys/vm/overcommit_memory") == "2";
   add(!limited && !strict, "arena at most",
-      fmt::format("{}{}{}", bytes_text(static_cast<double>(memory)),
+      fmt::format("{}{}{}", observe::bytes_text(static_cast<double>(memory)),
                   limited ? fmt::format("; the process may map {} (ulimit -v)",
-                                        bytes_text(static_cast<double>(address_space.rlim_cur)))
+                                        observe::bytes_text(static_cast<double>(address_space.rlim_cur)))
                           : "",
                   strict ? "; the system doesn't overcommit: set device.memory_bytes to what a run needs" : ""));
   const std::string huge = first_line("/sys/kernel/mm/transparent_hugepage/enabled");
@@ -130,7 +130,7 @@ std::vector<Finding> library_findings() {
   all.push_back({true, "toml++", fmt::format("{}.{}.{}", TOML_LIB_MAJOR, TOML_LIB_MINOR, TOML_LIB_PATCH)});
   all.push_back({true, "CLI11", CLI11_VERSION});
   all.push_back({true, "protozero", PROTOZERO_VERSION_STRING});
-  all.push_back({true, "PCRE2", train::pattern_library_text()});
+  all.push_back({true, "PCRE2", data::pattern_library_text()});
   all.push_back({true, "zlib", zlibVersion()});
   return all;
 }
@@ -163,8 +163,8 @@ struct Choice {
 
 // What the kernels of a backend say to every op of the small model's step.
 std::map<std::string, Choice> choices(const char* backend, const char* dtype) {
-  train::RunConfig config;
-  config.model = train::preset("demo");
+  config::RunConfig config;
+  config.model = config::preset("demo");
   config.device.backend = backend;
   config.device.dtype = dtype;
   const plan::Lowered lowered = plan::lower(config.model, train::plan_of(config));
@@ -192,7 +192,7 @@ std::map<std::string, Choice> choices(const char* backend, const char* dtype) {
 }
 
 struct Marks {
-  Terminal terminal = describe_terminal(1);
+  observe::Terminal terminal = observe::describe_terminal(1);
   std::string sign(bool good) const {
     return good ? (terminal.unicode ? "✓" : "ok") : (terminal.unicode ? "!" : "!!");
   }
@@ -226,7 +226,7 @@ int doctor(const DoctorOptions& options) {
                              backends = backend_findings();
   std::vector<std::map<std::string, Choice>> chosen;
   for (const BackendColumn& c : kColumns) chosen.push_back(choices(c.backend, c.dtype));
-  train::RunConfig defaults;
+  config::RunConfig defaults;
   const std::string_view dtype = name_of(train::resolved_dtype(defaults));
   if (options.json) {
     Json json{{"machine", json_of(machine)},
@@ -250,7 +250,7 @@ int doctor(const DoctorOptions& options) {
   fmt::print("\nbackends\n");
   print(backends, marks);
   fmt::print("\nkernels of the small model's step (device.dtype = \"auto\" is {} here)\n", dtype);
-  Table table({{"op"}, {kColumns[0].title}, {kColumns[1].title}});
+  observe::Table table({{"op"}, {kColumns[0].title}, {kColumns[1].title}});
   const auto cell = [&](const Choice& choice) {
     return choice.loops ? fmt::format("{} {}", marks.sign(false), choice.chosen) : choice.chosen;
   };

@@ -7,14 +7,14 @@
 #include "heddle/observe/progress.h"
 #include "heddle/observe/table.h"
 #include "heddle/plan/switches.h"
-#include "heddle/train/run_config.h"
+#include "heddle/config/run_config.h"
 
 namespace heddle::cli {
 
 namespace {
 
 using Json = nlohmann::ordered_json;
-using train::Setting;
+using config::Setting;
 
 // The two keys that name a whole model are no members of the configuration.
 struct Entry {
@@ -23,14 +23,14 @@ struct Entry {
 };
 
 std::vector<Entry> entries() {
-  const train::RunConfig defaults;
+  const config::RunConfig defaults;
   std::vector<Entry> all;
-  all.push_back({"model.preset", fmt::format("{}", fmt::join(train::preset_names(), ", ")), "none",
+  all.push_back({"model.preset", fmt::format("{}", fmt::join(config::preset_names(), ", ")), "none",
                  "A model by name; the other keys of [model] are set on top of it."});
   all.push_back(
       {"model.hf", "a path", "none",
        "A Hugging Face config.json of DeepSeek-V2 or V3; the other keys of [model] are set on top of it."});
-  for (const Setting& s : train::settings()) {
+  for (const Setting& s : config::settings()) {
     const bool present = !s.present || s.present(defaults);
     all.push_back(
         {s.key, s.accepted(), present ? s.text_of(s.get(defaults)) : s.unset, s.meaning, plan::find_switch(s.key)});
@@ -101,11 +101,11 @@ int explain(const ExplainOptions& options) {
     print(found[0]);
     return kDone;
   }
-  Table table({{"key"}, {"default"}, {"maths"}, {"meaning"}});
+  observe::Table table({{"key"}, {"default"}, {"maths"}, {"meaning"}});
   for (const Entry& e : found) {
     table.row({e.key, e.standard, e.known == nullptr ? "" : std::string(plan::name_of(e.known->maths)), e.meaning});
   }
-  fmt::print("{}", table.text(describe_terminal(1).unicode));
+  fmt::print("{}", table.text(observe::describe_terminal(1).unicode));
   return kDone;
 }
 

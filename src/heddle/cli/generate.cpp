@@ -5,45 +5,45 @@
 
 #include "heddle/base/error.h"
 #include "heddle/cli/commands.h"
-#include "heddle/cli/continue_text.h"
-#include "heddle/cli/run_checkpoint.h"
-#include "heddle/cli/run_data.h"
+#include "heddle/session/continue_text.h"
+#include "heddle/session/run_checkpoint.h"
+#include "heddle/session/run_data.h"
 #include "heddle/train/run_config_plan.h"
-#include "heddle/train/tokenizer_json.h"
+#include "heddle/data/tokenizer/tokenizer_json.h"
 
 namespace heddle::cli {
 
 int generate(const GenerateOptions& options) {
-  const RunFolder folder{options.run};
+  const session::RunFolder folder{options.run};
   if (!std::filesystem::exists(folder.config()))
     config_error("{}: no run folder (it has no config.toml)", options.run);
-  train::RunConfig config = train::read_run_config(folder.config(), options.set);
+  config::RunConfig config = config::read_run_config(folder.config(), options.set);
   if (!std::filesystem::exists(folder.tokenizer())) {
     config_error("{}: the run has no tokenizer.json; its data came as tokens", options.run);
   }
-  const train::Tokenizer tokenizer(train::read_tokenizer(folder.tokenizer()), folder.tokenizer());
-  check_vocabulary(folder.tokenizer(), tokenizer.vocabulary(), config.model.vocab_size);
+  const data::Tokenizer tokenizer(data::read_tokenizer(folder.tokenizer()), folder.tokenizer());
+  session::check_vocabulary(folder.tokenizer(), tokenizer.vocabulary(), config.model.vocab_size);
   std::vector<std::string> refused;
   const std::optional<train::Checkpoint> checkpoint = train::latest_checkpoint(folder.checkpoints(), &refused);
-  for (const std::string& reason : refused) fmt::print(stderr, "heddle: passed over: {}\n", terminal_text(reason));
+  for (const std::string& reason : refused) fmt::print(stderr, "heddle: passed over: {}\n", session::terminal_text(reason));
   if (!checkpoint) config_error("{}: no checkpoint in {}", options.run, folder.checkpoints());
   config.mesh = {};  // one rank, whatever the run had
   config.parallel = {};
   train::Trainer trainer(train::trainer_options_of(config));
   train::load_trainer(*checkpoint, trainer);
 
-  const Continuation how{options.tokens, options.temperature, static_cast<uint64_t>(options.seed)};
+  const session::Continuation how{options.tokens, options.temperature, static_cast<uint64_t>(options.seed)};
   if (options.json) {
-    const std::string text = continue_text(trainer, tokenizer, options.prompt, how);
+    const std::string text = session::continue_text(trainer, tokenizer, options.prompt, how);
     const nlohmann::ordered_json json{
         {"run", options.run},   {"step", trainer.steps_done()},       {"prompt", options.prompt},
         {"continuation", text}, {"temperature", options.temperature}, {"seed", options.seed}};
     fmt::print("{}\n", json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace));
     return kDone;
   }
-  fmt::print("{}", terminal_text(options.prompt));
-  continue_text(trainer, tokenizer, options.prompt, how, [](std::string_view piece) {
-    fmt::print("{}", terminal_text(piece));
+  fmt::print("{}", session::terminal_text(options.prompt));
+  session::continue_text(trainer, tokenizer, options.prompt, how, [](std::string_view piece) {
+    fmt::print("{}", session::terminal_text(piece));
     std::fflush(stdout);
   });
   fmt::print("\n");

@@ -3,9 +3,9 @@
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
-#include "heddle/cli/account.h"
+#include "heddle/plan/account.h"
 #include "heddle/cli/commands.h"
-#include "heddle/cli/machine.h"
+#include "heddle/planner/machine.h"
 #include "heddle/device/host/host_memory.h"
 #include "heddle/ir/print.h"
 #include "heddle/observe/progress.h"
@@ -31,11 +31,11 @@ struct RankClass {
 };
 
 struct Account {
-  train::RunConfig config;
+  config::RunConfig config;
   plan::Plan plan;
-  std::vector<PartParameters> parts;
-  std::vector<KindFlops> flops;
-  std::vector<RoleBytes> roles;  // of the rank that needs most memory; likewise below
+  std::vector<plan::PartParameters> parts;
+  std::vector<plan::KindFlops> flops;
+  std::vector<plan::RoleBytes> roles;  // of the rank that needs most memory; likewise below
   std::vector<RankClass> classes;
   size_t most = 0;  // its class
   int64_t capacity_bytes = 0;
@@ -45,18 +45,18 @@ struct Account {
     return std::all_of(classes.begin(), classes.end(), [](const RankClass& c) { return c.fits; });
   }
 
-  PartParameters parameters(bool with_further_tokens) const {
-    PartParameters sum;
-    for (const PartParameters& p : parts) {
+  plan::PartParameters parameters(bool with_further_tokens) const {
+    plan::PartParameters sum;
+    for (const plan::PartParameters& p : parts) {
       if (!with_further_tokens && p.part.starts_with("further")) continue;
       sum.total += p.total;
       sum.active += p.active;
     }
     return sum;
   }
-  KindFlops all_flops() const {
-    KindFlops sum;
-    for (const KindFlops& k : flops) {
+  plan::KindFlops all_flops() const {
+    plan::KindFlops sum;
+    for (const plan::KindFlops& k : flops) {
       sum.forward += k.forward;
       sum.training += k.training;
     }
@@ -68,17 +68,17 @@ Json json_of(const Account& a) {
   Json json;
   json["name"] = a.config.name;
   json["dtype"] = name_of(a.plan.dtype);
-  const PartParameters all = a.parameters(true), main = a.parameters(false);
+  const plan::PartParameters all = a.parameters(true), main = a.parameters(false);
   json["parameters"] = {{"total", all.total},
                         {"active", all.active},
                         {"without_mtp", {{"total", main.total}, {"active", main.active}}},
                         {"parts", Json::array()}};
-  for (const PartParameters& p : a.parts) {
+  for (const plan::PartParameters& p : a.parts) {
     json["parameters"]["parts"].push_back({{"part", p.part}, {"total", p.total}, {"active", p.active}});
   }
-  const KindFlops flops = a.all_flops();
+  const plan::KindFlops flops = a.all_flops();
   json["flops_per_token"] = {{"forward", flops.forward}, {"training", flops.training}, {"kinds", Json::array()}};
-  for (const KindFlops& k : a.flops) {
+  for (const plan::KindFlops& k : a.flops) {
     json["flops_per_token"]["kinds"].push_back(
         {{"kind", k.kind}, {"forward", k.forward}, {"training", k.training}});
   }
@@ -97,7 +97,7 @@ Json json_of(const Account& a) {
   }
   json["tokens_per_step"] = a.config.tokens_per_step();
   Json roles = Json::object(), at_peak = Json::array();
-  for (const RoleBytes& r : a.roles) roles[std::string(name_of(r.role))] = r.bytes;
+  for (const plan::RoleBytes& r : a.roles) roles[std::string(name_of(r.role))] = r.bytes;
   for (const ir::Walk::Live& live : a.largest().memory.at_peak) {
     at_peak.push_back({{"name", live.name},
                        {"role", name_of(live.role)},
@@ -122,14 +122,14 @@ std::string share(double part, double whole) {
 }
 
 void print_parameters(const Account& a, bool unicode) {
-  const PartParameters all = a.parameters(true), main = a.parameters(false);
-  Table table({{"parameters"}, {"total", Align::right}, {"share", Align::right}, {"active a token", Align::right}});
-  const auto row = [&](const std::string& name, const PartParameters& p) {
-    table.row({name, count_text(static_cast<double>(p.total)),
+  const plan::PartParameters all = a.parameters(true), main = a.parameters(false);
+  observe::Table table({{"parameters"}, {"total", observe::Align::right}, {"share", observe::Align::right}, {"active a token", observe::Align::right}});
+  const auto row = [&](const std::string& name, const plan::PartParameters& p) {
+    table.row({name, observe::count_text(static_cast<double>(p.total)),
                share(static_cast<double>(p.total), static_cast<double>(all.total)),
-               count_text(static_cast<double>(p.active))});
+               observe::count_text(static_cast<double>(p.active))});
   };
-  for (const PartParameters& p : a.parts) row(p.part, p);
+  for (const plan::PartParameters& p : a.parts) row(p.part, p);
   table.rule();
   row("all", all);
   if (main.total != all.total) row("without further tokens", main);
@@ -137,32 +137,32 @@ void print_parameters(const Account& a, bool unicode) {
 }
 
 void print_flops(const Account& a, bool unicode) {
-  const KindFlops all = a.all_flops();
-  Table table({{"FLOPs a token"}, {"forward", Align::right}, {"training", Align::right}, {"share", Align::right}});
-  for (const KindFlops& k : a.flops) {
-    table.row({k.kind, count_text(k.forward), count_text(k.training), share(k.training, all.training)});
+  const plan::KindFlops all = a.all_flops();
+  observe::Table table({{"FLOPs a token"}, {"forward", observe::Align::right}, {"training", observe::Align::right}, {"share", observe::Align::right}});
+  for (const plan::KindFlops& k : a.flops) {
+    table.row({k.kind, observe::count_text(k.forward), observe::count_text(k.training), share(k.training, all.training)});
   }
   table.rule();
-  table.row({"all", count_text(all.forward), count_text(all.training), ""});
+  table.row({"all", observe::count_text(all.forward), observe::count_text(all.training), ""});
   fmt::print("{}", table.text(unicode));
   const auto tokens = static_cast<double>(a.config.tokens_per_step());
-  fmt::print("a step: {} tokens, {}\n\n", grouped_text(a.config.tokens_per_step(), unicode),
-             count_text(all.training * tokens, "FLOP"));
+  fmt::print("a step: {} tokens, {}\n\n", observe::grouped_text(a.config.tokens_per_step(), unicode),
+             observe::count_text(all.training * tokens, "FLOP"));
 }
 
 void print_ranks(const Account& a, bool unicode) {
-  Table table({{"stage"},
-               {"ranks", Align::right},
-               {"parameters each", Align::right},
-               {"persistent", Align::right},
-               {"live at the peak", Align::right},
-               {"reserved", Align::right}});
+  observe::Table table({{"stage"},
+               {"ranks", observe::Align::right},
+               {"parameters each", observe::Align::right},
+               {"persistent", observe::Align::right},
+               {"live at the peak", observe::Align::right},
+               {"reserved", observe::Align::right}});
   for (const RankClass& c : a.classes) {
     table.row({fmt::format("{}", c.stage), fmt::format("{}", c.ranks),
-               count_text(static_cast<double>(c.parameters)),
-               bytes_text(static_cast<double>(c.memory.persistent_bytes)),
-               bytes_text(static_cast<double>(c.memory.peak_live_bytes)),
-               bytes_text(static_cast<double>(c.memory.reserved_bytes))});
+               observe::count_text(static_cast<double>(c.parameters)),
+               observe::bytes_text(static_cast<double>(c.memory.persistent_bytes)),
+               observe::bytes_text(static_cast<double>(c.memory.peak_live_bytes)),
+               observe::bytes_text(static_cast<double>(c.memory.reserved_bytes))});
   }
   fmt::print("{}\n{}", plan::text_of(a.plan.mesh), table.text(unicode));
   if (a.plan.mesh.ep * a.plan.mesh.etp > 1) fmt::print("with as many rows for each rank's experts\n");
@@ -172,9 +172,9 @@ void print_ranks(const Account& a, bool unicode) {
 void print_memory(const Account& a, bool unicode) {
   constexpr size_t kShown = 16;
   const std::string of = a.plan.ranks() > 1 ? fmt::format(" of rank {}", a.largest().rank) : "";
-  Table table({{"memory" + of}, {"role"}, {"microbatch", Align::right}, {"bytes", Align::right}});
-  for (const RoleBytes& r : a.roles) {
-    table.row({"persistent", std::string(name_of(r.role)), "", bytes_text(static_cast<double>(r.bytes))});
+  observe::Table table({{"memory" + of}, {"role"}, {"microbatch", observe::Align::right}, {"bytes", observe::Align::right}});
+  for (const plan::RoleBytes& r : a.roles) {
+    table.row({"persistent", std::string(name_of(r.role)), "", observe::bytes_text(static_cast<double>(r.bytes))});
   }
   table.rule();
   size_t shown = 0;
@@ -185,20 +185,20 @@ void print_memory(const Account& a, bool unicode) {
       ++shown;
       table.row({live.name, std::string(name_of(live.role)),
                  live.microbatch < 0 ? "" : fmt::format("{}", live.microbatch),
-                 bytes_text(static_cast<double>(live.bytes))});
+                 observe::bytes_text(static_cast<double>(live.bytes))});
     } else {
       ++rest;
       rest_bytes += live.bytes;
     }
   }
   if (rest > 0)
-    table.row({fmt::format("{} smaller tensors", rest), "", "", bytes_text(static_cast<double>(rest_bytes))});
+    table.row({fmt::format("{} smaller tensors", rest), "", "", observe::bytes_text(static_cast<double>(rest_bytes))});
   table.rule();
-  table.row({"persistent", "", "", bytes_text(static_cast<double>(a.largest().memory.persistent_bytes))});
-  table.row({"live at the peak", "", "", bytes_text(static_cast<double>(a.largest().memory.peak_live_bytes))});
-  table.row({"reserved", "", "", bytes_text(static_cast<double>(a.largest().memory.reserved_bytes))});
+  table.row({"persistent", "", "", observe::bytes_text(static_cast<double>(a.largest().memory.persistent_bytes))});
+  table.row({"live at the peak", "", "", observe::bytes_text(static_cast<double>(a.largest().memory.peak_live_bytes))});
+  table.row({"reserved", "", "", observe::bytes_text(static_cast<double>(a.largest().memory.reserved_bytes))});
   if (const int64_t there = a.largest().memory.host_reserved_bytes; there > 0) {
-    table.row({"reserved on the host", "", "", bytes_text(static_cast<double>(there))});
+    table.row({"reserved on the host", "", "", observe::bytes_text(static_cast<double>(there))});
   }
   fmt::print("{}", table.text(unicode));
   fmt::print(
@@ -206,7 +206,7 @@ void print_memory(const Account& a, bool unicode) {
       a.config.device.memory_bytes > 0 ? "device.memory_bytes"
       : a.plan.ranks() > 1             ? "a rank's share of the machine's memory, as threads,"
                                        : "the machine's memory",
-      bytes_text(static_cast<double>(a.capacity_bytes)),
+      observe::bytes_text(static_cast<double>(a.capacity_bytes)),
       a.fits() ? "it fits" : "it does not fit; train.microbatch, device.dtype or a smaller model would help");
 }
 
@@ -237,7 +237,7 @@ int inspect(const InspectOptions& options) {
   if (!options.model.empty()) return inspect_shape(options);
   if (options.config.empty()) config_error("inspect: neither CONFIG nor --model (see heddle inspect --help)");
   Account a;
-  a.config = train::read_run_config(options.config, options.set);
+  a.config = config::read_run_config(options.config, options.set);
   a.plan = train::plan_of(a.config);
   const plan::Lowered lowered = plan::lower(a.config.model, a.plan);
   if (options.program) {
@@ -247,21 +247,21 @@ int inspect(const InspectOptions& options) {
   plan::Plan alone = a.plan.on_one_rank();  // the whole model, and a step's work
   alone.microbatches = 1;                   // of all that are alike
   const plan::Lowered whole = plan::lower(a.config.model, alone);
-  a.parts = parameters_by_part(a.config.model, whole);
-  a.flops = flops_by_kind(alone, whole, int64_t{a.plan.microbatches} * a.plan.mesh.dp);
+  a.parts = plan::parameters_by_part(a.config.model, whole);
+  a.flops = plan::flops_by_kind(alone, whole, int64_t{a.plan.microbatches} * a.plan.mesh.dp);
   a.capacity_bytes = train::memory_limit_of(a.config, {.memory = a.plan.ranks()});
   a.classes.resize(static_cast<size_t>(a.plan.mesh.pp));
-  each_stage(a.plan.mesh.pp,
+  planner::each_stage(a.plan.mesh.pp,
              [&](int stage) { a.classes[static_cast<size_t>(stage)] = class_of(a, lowered, stage); });
   for (size_t c = 1; c < a.classes.size(); ++c) {
     if (a.classes[c].memory.reserved_bytes > a.largest().memory.reserved_bytes) a.most = c;
   }
-  a.roles = persistent_by_role(lowered.program, a.largest().rank);
+  a.roles = plan::persistent_by_role(lowered.program, a.largest().rank);
   if (options.json) {
     fmt::print("{}\n", json_of(a).dump(2));
     return kDone;
   }
-  const bool unicode = describe_terminal(1).unicode;
+  const bool unicode = observe::describe_terminal(1).unicode;
   fmt::print("{}: {} layers, hidden {}, {} weights and activations, {} microbatches{} of {} x {} tokens\n\n",
              a.config.name, a.config.model.num_hidden_layers, a.config.model.hidden_size, name_of(a.plan.dtype),
              a.plan.microbatches, a.plan.mesh.dp > 1 ? " a data rank" : "", a.plan.sequences,

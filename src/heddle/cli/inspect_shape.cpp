@@ -42,14 +42,14 @@ int inspect_shape(const InspectOptions& o) {
     fmt::print("{}\n", json.dump(2));
     return kDone;
   }
-  Table table({{s->name}, {"", Align::right}});
+  observe::Table table({{s->name}, {"", observe::Align::right}});
   table.row({"parameters", fmt::format("{:.0f}", all)});
   if (s->mtp > 0)
     table.row({"with multi-token prediction", fmt::format("{:.0f}", model::total_parameters(*s, true))});
   table.row({"active in a token", fmt::format("{:.0f}", active)});
   table.row({"training GFLOP a token, sequence 4096", fmt::format("{:.2f}", flops_4k / 1e9)});
   table.row({"training GFLOP a token, sequence 8192", fmt::format("{:.2f}", flops_8k / 1e9)});
-  fmt::print("{}", table.text(describe_terminal(1).unicode));
+  fmt::print("{}", table.text(observe::describe_terminal(1).unicode));
   return kDone;
 }
 

@@ -16,12 +16,12 @@ int main(int count, char** arguments) {
     const int status = cli::run_command_line(count, arguments);
     if (std::fflush(stdout) != 0) {
       fmt::print(stderr, "heddle: the output could not be written\n");
-      return cli::kFailed;
+      return kFailed;
     }
     return status;
   } catch (const ConfigError& error) {
     fmt::print(stderr, "heddle: {}\n", escaped_lines(error.what()));
-    return cli::kBadInput;
+    return kBadInput;
   } catch (const InternalError& error) {
     fmt::print(stderr,
                "heddle: this is a bug of Heddle: {}\n"
@@ -32,5 +32,5 @@ int main(int count, char** arguments) {
   } catch (const std::exception& error) {
     fmt::print(stderr, "heddle: {}\n", escaped_lines(error.what()));
   }
-  return cli::kFailed;
+  return kFailed;
 }

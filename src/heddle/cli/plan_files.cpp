@@ -3,7 +3,7 @@
 #include "heddle/base/error.h"
 #include "heddle/base/output_file.h"
 #include "heddle/observe/plan_page.h"
-#include "heddle/search/emit.h"
+#include "heddle/search/launch/emit.h"
 
 namespace heddle::cli {
 
@@ -22,7 +22,7 @@ std::string write_plan_files(const SearchOptions& o, const std::vector<search::E
                    o.emit, search::refusals_of(plans.front().launch, o.emit).front());
     emitted = search::emit(sayable->launch, o.emit);
   }
-  if (!o.explain.empty()) write_file(o.explain, plan_page(plans));
+  if (!o.explain.empty()) write_file(o.explain, observe::plan_page(plans));
   if (!o.out.empty()) write_file(o.out, emitted);
   return emitted;
 }

@@ -7,7 +7,7 @@
 #include "heddle/cli/commands.h"
 #include "heddle/observe/progress.h"
 #include "heddle/observe/table.h"
-#include "heddle/search/prediction.h"
+#include "heddle/search/predict/prediction.h"
 
 namespace heddle::cli {
 
@@ -85,11 +85,11 @@ Json json_of(const Summary& s, const PredictOptions& o) {
 }
 
 void print(const Summary& s) {
-  Table table({{"predictor"},
+  observe::Table table({{"predictor"},
                {"calibrated without"},
-               {"rows", Align::right},
-               {"median", Align::right},
-               {"p90", Align::right}});
+               {"rows", observe::Align::right},
+               {"median", observe::Align::right},
+               {"p90", observe::Align::right}});
   const auto row = [&](const char* what, const char* without, const ErrorSummary& e) {
     table.row({what, without, fmt::format("{}", e.rows), fmt::format("{:.1f} %", 100 * e.median),
                fmt::format("{:.1f} %", 100 * e.p90)});
@@ -101,7 +101,7 @@ void print(const Summary& s) {
   table.rule();
   row("as written", "nothing", s.as_calibrated);
   row("peak memory", "(no calibration)", s.memory);
-  fmt::print("{}", table.text(describe_terminal(1).unicode));
+  fmt::print("{}", table.text(observe::describe_terminal(1).unicode));
   fmt::print("\n{} of {} rows predicted; of {} with all their dimensions {}\n", s.predicted, s.rows, s.complete,
              s.complete_predicted);
   if (s.sweep_rank != 0)

@@ -8,15 +8,15 @@
 #include "heddle/base/error.h"
 #include "heddle/base/output_file.h"
 #include "heddle/cli/commands.h"
-#include "heddle/cli/machine.h"
-#include "heddle/cli/rank_run.h"
+#include "heddle/planner/machine.h"
+#include "heddle/session/rank_run.h"
 #include "heddle/comm/mpi_world.h"
 #include "heddle/observe/progress.h"
 #include "heddle/observe/table.h"
 #include "heddle/observe/units.h"
-#include "heddle/train/measure_machine.h"
-#include "heddle/train/measure_ops.h"
-#include "heddle/train/profile_file.h"
+#include "heddle/planner/measure_machine.h"
+#include "heddle/planner/measure_ops.h"
+#include "heddle/planner/profile_file.h"
 
 namespace heddle::cli {
 
@@ -49,33 +49,33 @@ std::vector<Rate> rates_of(const cost::MachineProfile& profile) {
 }
 
 void print(const cost::MachineProfile& p, const std::string& path) {
-  const bool unicode = describe_terminal(1).unicode;
-  Table table({{"op"},
+  const bool unicode = observe::describe_terminal(1).unicode;
+  observe::Table table({{"op"},
                {"type"},
-               {"threads", Align::right},
-               {"sizes", Align::right},
-               {"least", Align::right},
-               {"best products", Align::right},
-               {"best traffic", Align::right}});
+               {"threads", observe::Align::right},
+               {"sizes", observe::Align::right},
+               {"least", observe::Align::right},
+               {"best products", observe::Align::right},
+               {"best traffic", observe::Align::right}});
   for (const Rate& r : rates_of(p)) {
     table.row({r.kind, std::string(name_of(r.dtype)), fmt::format("{}", r.threads), fmt::format("{}", r.measured),
-               fmt::format("{:.1f} us", r.least_us), r.flops_per_s > 0 ? count_text(r.flops_per_s, "FLOP/s") : "",
-               count_text(r.bytes_per_s, "B/s")});
+               fmt::format("{:.1f} us", r.least_us), r.flops_per_s > 0 ? observe::count_text(r.flops_per_s, "FLOP/s") : "",
+               observe::count_text(r.bytes_per_s, "B/s")});
   }
   fmt::print("{}\n", table.text(unicode));
-  Table links({{"messages over"},
-               {"ranks", Align::right},
-               {"bytes a rank", Align::right},
-               {"time", Align::right},
-               {"rate", Align::right}});
+  observe::Table links({{"messages over"},
+               {"ranks", observe::Align::right},
+               {"bytes a rank", observe::Align::right},
+               {"time", observe::Align::right},
+               {"rate", observe::Align::right}});
   for (const cost::LinkTime& l : p.links) {
-    links.row({std::string(name_of(l.over)), fmt::format("{}", l.ranks), bytes_text(l.bytes),
-               fmt::format("{:.1f} us", l.us), count_text(l.bytes / l.us * 1e6, "B/s")});
+    links.row({std::string(name_of(l.over)), fmt::format("{}", l.ranks), observe::bytes_text(l.bytes),
+               fmt::format("{:.1f} us", l.us), observe::count_text(l.bytes / l.us * 1e6, "B/s")});
   }
   if (!p.links.empty()) fmt::print("{}\n", links.text(unicode));
   fmt::print("{}, {} cores: products {} in bf16, {} in f32; copies {}\n", p.machine, p.cores,
-             count_text(p.bf16_flops_per_s, "FLOP/s"), count_text(p.f32_flops_per_s, "FLOP/s"),
-             count_text(p.copy_bytes_per_s, "B/s"));
+             observe::count_text(p.bf16_flops_per_s, "FLOP/s"), observe::count_text(p.f32_flops_per_s, "FLOP/s"),
+             observe::count_text(p.copy_bytes_per_s, "B/s"));
   std::string together;
   for (const double speed : p.together) together += fmt::format("{}{:.2f}", together.empty() ? "" : ", ", speed);
   fmt::print(
@@ -91,29 +91,29 @@ void print(const cost::MachineProfile& p, const std::string& path) {
 }  // namespace
 
 int profile(const ProfileOptions& options) {
-  const std::string path = options.out.empty() ? machine_profile_path() : options.out;
+  const std::string path = options.out.empty() ? planner::machine_profile_path() : options.out;
   if (comm::launched_by_mpi()) {  // the links of this job join a profile of the machine
-    return run_under_mpi([&](comm::World& world) {
+    return session::run_under_mpi([&](comm::World& world) {
       const cost::Link over = world.node_of(world.size() - 1) > 0 ? cost::Link::nodes : cost::Link::node;
-      const std::vector<cost::LinkTime> found = train::measure_links(world, over);
+      const std::vector<cost::LinkTime> found = planner::measure_links(world, over);
       if (world.rank() != 0) return kDone;
-      cost::MachineProfile p = train::read_profile(path);
+      cost::MachineProfile p = planner::read_profile(path);
       std::erase_if(p.links, [&](const cost::LinkTime& l) { return l.over == over; });
       p.links.insert(p.links.end(), found.begin(), found.end());
-      write_file(path, train::profile_text(p));
+      write_file(path, planner::profile_text(p));
       fmt::print("{} ranks over {}: {} sizes of messages added to {}\n", world.size(), name_of(over), found.size(),
                  path);
       return kDone;
     });
   }
-  const bool shown = describe_terminal(2).interactive;
+  const bool shown = observe::describe_terminal(2).interactive;
   cost::MachineProfile p;
   if (!options.config.empty()) {
-    const train::RunConfig config = train::read_run_config(options.config, options.set);
-    p = train::read_profile(path);
-    for (cost::OpTime& op : measure_config(config)) p.ops.add(std::move(op));
+    const config::RunConfig config = config::read_run_config(options.config, options.set);
+    p = planner::read_profile(path);
+    for (cost::OpTime& op : planner::measure_config(config)) p.ops.add(std::move(op));
   } else {
-    train::MeasureOptions measure;
+    planner::MeasureOptions measure;
     measure.seconds = options.seconds;
     if (shown) {
       measure.progress = [](std::string_view what, double share) {
@@ -121,14 +121,14 @@ int profile(const ProfileOptions& options) {
         std::fflush(stderr);
       };
     }
-    p = train::measure_machine(measure);
+    p = planner::measure_machine(measure);
     if (shown) fmt::print(stderr, "\r\x1b[K");
   }
   if (const auto folder = std::filesystem::path(path).parent_path(); !folder.empty()) {
     std::error_code ignored;  // writing says what is wrong
     std::filesystem::create_directories(folder, ignored);
   }
-  write_file(path, train::profile_text(p));
+  write_file(path, planner::profile_text(p));
   if (options.json) {
     Json json{{"profile", path},
               {"machine", p.machine},

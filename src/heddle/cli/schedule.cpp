@@ -11,13 +11,13 @@
 #include "heddle/base/output_file.h"
 #include "heddle/cli/commands.h"
 #include "heddle/observe/progress.h"
-#include "heddle/observe/svg_schedule.h"
+#include "heddle/observe/charts/svg_schedule.h"
 #include "heddle/observe/table.h"
 #include "heddle/observe/text_schedule.h"
 #include "heddle/observe/units.h"
 #include "heddle/plan/layout.h"
-#include "heddle/schedule/generators.h"
-#include "heddle/schedule/synthesis.h"
+#include "heddle/schedule/generators/generators.h"
+#include "heddle/schedule/synthesis/synthesis.h"
 #include "heddle/schedule/text.h"
 #include "heddle/schedule/timing.h"
 #include "heddle/schedule/validate.h"
@@ -153,7 +153,7 @@ Schedule read_file(const std::string& path) {
   if (!file.read(text.data(), static_cast<std::streamsize>(text.size())) && !file.eof())
     throw SystemError(errno, fmt::format("{}: can't be read", path));
   text.resize(static_cast<size_t>(file.gcount()));
-  if (text.size() > kMostBytes) config_error("{}: more than {}", path, bytes_text(kMostBytes));
+  if (text.size() > kMostBytes) config_error("{}: more than {}", path, observe::bytes_text(kMostBytes));
   try {
     return read_schedule(text);
   } catch (const ConfigError& error) {
@@ -283,7 +283,7 @@ std::string runs_text(const std::vector<double>& values) {
   std::string text;
   for (size_t i = 0, end = 0; i < values.size(); i = end) {
     for (end = i + 1; end < values.size() && values[end] == values[i];) ++end;
-    text += fmt::format("{}{}", text.empty() ? "" : ", ", number_text(values[i]));
+    text += fmt::format("{}{}", text.empty() ? "" : ", ", observe::number_text(values[i]));
     if (i == 0 && end == values.size()) return text + (end > 1 ? " on every rank" : "");
     text += end - i == 1 ? fmt::format(" on rank {}", i) : fmt::format(" on ranks {}-{}", i, end - 1);
   }
@@ -292,8 +292,8 @@ std::string runs_text(const std::vector<double>& values) {
 
 std::string line_of(const Timing& t) {
   return fmt::format("bubble {} synchronous, {} staggered; makespan {}, of it work {}; efficiency {}",
-                     percent(t.synchronous_rate()), percent(t.staggered_rate()), number_text(t.makespan, 6),
-                     number_text(t.work, 6), percent(t.efficiency()));
+                     percent(t.synchronous_rate()), percent(t.staggered_rate()), observe::number_text(t.makespan, 6),
+                     observe::number_text(t.work, 6), percent(t.efficiency()));
 }
 
 void print(const Result& r, const Given& given) {
@@ -301,27 +301,27 @@ void print(const Result& r, const Given& given) {
   fmt::print("{}: {}{}\n", r.schedule.name, r.what, r.source.empty() ? "" : fmt::format(" ({})", r.source));
   fmt::print("{} rank{}, {} stages, {} microbatches; F {}, I {}, W {}", placement.ranks,
              placement.ranks == 1 ? "" : "s", placement.stages, r.schedule.microbatches,
-             number_text(given.rank.forward, 6), number_text(given.rank.input_grad, 6),
-             number_text(given.rank.weight_grad, 6));
-  fmt::print(", pair {}, message {}, all-to-all {}\n\n", number_text(given.pair, 6), number_text(given.hop),
-             number_text(given.rank.all_to_all));
-  const Terminal terminal = describe_terminal(1);
-  fmt::print("{}\n", text_schedule(r.schedule, r.timing, terminal_columns(1, 160), terminal));
+             observe::number_text(given.rank.forward, 6), observe::number_text(given.rank.input_grad, 6),
+             observe::number_text(given.rank.weight_grad, 6));
+  fmt::print(", pair {}, message {}, all-to-all {}\n\n", observe::number_text(given.pair, 6), observe::number_text(given.hop),
+             observe::number_text(given.rank.all_to_all));
+  const observe::Terminal terminal = observe::describe_terminal(1);
+  fmt::print("{}\n", observe::text_schedule(r.schedule, r.timing, observe::terminal_columns(1, 160), terminal));
   const Certificate& c = r.certificate;
   fmt::print("bubble       synchronous {} ({}), staggered {} ({})\n", percent(r.timing.synchronous_rate()),
-             number_text(r.timing.synchronous()), percent(r.timing.staggered_rate()),
-             number_text(r.timing.staggered()));
+             observe::number_text(r.timing.synchronous()), percent(r.timing.staggered_rate()),
+             observe::number_text(r.timing.staggered()));
   fmt::print("time         {}, of it {} work of the busiest rank; efficiency {}\n",
-             number_text(r.timing.makespan, 6), number_text(r.timing.work, 6), percent(r.timing.efficiency()));
+             observe::number_text(r.timing.makespan, 6), observe::number_text(r.timing.work, 6), percent(r.timing.efficiency()));
   fmt::print("peak         {}\n", runs_text(numbers(c.peaks, &Peak::bytes)));
   fmt::print("  for W      {}\n", runs_text(numbers(c.peaks, &Peak::for_weight_grad)));
   if (r.synthesis) {
     const NamedOrder* best = r.synthesis->best_named();
     fmt::print("bound        no order is faster than {}; at most {} to gain\n",
-               number_text(r.synthesis->bounds.makespan(), 6), percent(r.synthesis->gap()));
+               observe::number_text(r.synthesis->bounds.makespan(), 6), percent(r.synthesis->gap()));
     fmt::print("named        {}\n",
                best == nullptr ? "none of this placement fits"
-                               : fmt::format("{} takes {}, {} more", best->name, number_text(best->makespan, 6),
+                               : fmt::format("{} takes {}, {} more", best->name, observe::number_text(best->makespan, 6),
                                              percent(best->makespan / r.timing.makespan - 1)));
   }
   fmt::print("weights      {}\n", placement.routes == 1 ? "once" : "twice, every stage on two ranks");
@@ -339,16 +339,16 @@ int print_all(const ScheduleOptions& options, const Given& given) {
     config_error("schedule: --all needs --ranks and --microbatches");
   if (!options.svg.empty() || options.text || !options.layout.empty())
     config_error("schedule: --all with --svg, --text or --layout; accepted with one schedule");
-  Table table({{"schedule"},
-               {"stages", Align::right},
-               {"bubble", Align::right},
-               {"synchronous", Align::right},
-               {"staggered", Align::right},
-               {"efficiency", Align::right},
-               {"peak", Align::right},
-               {"for W", Align::right},
-               {"weights", Align::right},
-               {"room", Align::right}});
+  observe::Table table({{"schedule"},
+               {"stages", observe::Align::right},
+               {"bubble", observe::Align::right},
+               {"synchronous", observe::Align::right},
+               {"staggered", observe::Align::right},
+               {"efficiency", observe::Align::right},
+               {"peak", observe::Align::right},
+               {"for W", observe::Align::right},
+               {"weights", observe::Align::right},
+               {"room", observe::Align::right}});
   Json all = Json::array();
   std::string refused;
   for (const Generator& generator : generators()) {
@@ -361,9 +361,9 @@ int print_all(const ScheduleOptions& options, const Given& given) {
       all.push_back(json_of(r, given, false));
       double for_w = 0;
       for (const Peak& peak : r.certificate.peaks) for_w = std::max(for_w, peak.for_weight_grad);
-      table.row({generator.name, std::to_string(r.schedule.placement.stages), number_text(r.timing.synchronous()),
+      table.row({generator.name, std::to_string(r.schedule.placement.stages), observe::number_text(r.timing.synchronous()),
                  percent(r.timing.synchronous_rate()), percent(r.timing.staggered_rate()),
-                 percent(r.timing.efficiency()), number_text(r.largest_peak()), number_text(for_w),
+                 percent(r.timing.efficiency()), observe::number_text(r.largest_peak()), observe::number_text(for_w),
                  std::to_string(r.schedule.placement.routes), std::to_string(r.certificate.least_buffers)});
     } catch (const ConfigError& error) {
       all.push_back({{"schedule", generator.name}, {"refused", error.what()}});
@@ -374,19 +374,19 @@ int print_all(const ScheduleOptions& options, const Given& given) {
   if (options.json) {
     fmt::print("{}\n", all.dump(2));
   } else {
-    fmt::print("{}{}{}", table.text(describe_terminal(1).unicode), refused.empty() ? "" : "\n", refused);
+    fmt::print("{}{}{}", table.text(observe::describe_terminal(1).unicode), refused.empty() ? "" : "\n", refused);
   }
   return kDone;
 }
 
 int print_names(bool json) {
-  Table table({{"schedule"}, {"stages a rank", Align::right}, {"what"}, {"source"}});
+  observe::Table table({{"schedule"}, {"stages a rank", observe::Align::right}, {"what"}, {"source"}});
   Json all = Json::array();
   for (const Generator& g : generators()) {
     table.row({g.name, fmt::format("{}{}", g.chunks, g.any_chunks ? " or more" : ""), g.what, g.source});
     all.push_back({{"schedule", g.name}, {"what", g.what}, {"source", g.source}});
   }
-  fmt::print("{}", json ? all.dump(2) + "\n" : table.text(describe_terminal(1).unicode));
+  fmt::print("{}", json ? all.dump(2) + "\n" : table.text(observe::describe_terminal(1).unicode));
   return kDone;
 }
 
@@ -401,7 +401,7 @@ int schedule(const ScheduleOptions& options) {
   if (options.name.empty()) return print_names(options.json);
   const Result result = chosen(options, given);
   if (!options.svg.empty())
-    write_file(options.svg, svg_schedule(result.schedule, result.timing, line_of(result.timing)));
+    write_file(options.svg, observe::svg_schedule(result.schedule, result.timing, line_of(result.timing)));
   if (options.json) {
     fmt::print("{}\n", json_of(result, given, true).dump(2));
   } else if (options.text) {

@@ -9,13 +9,13 @@
 #include "heddle/cli/commands.h"
 #include "heddle/cli/plan_files.h"
 #include "heddle/cli/search_files.h"
-#include "heddle/cli/signals.h"
+#include "heddle/session/signals.h"
 #include "heddle/observe/progress.h"
 #include "heddle/observe/table.h"
 #include "heddle/observe/units.h"
 #include "heddle/search/better.h"
 #include "heddle/search/explain.h"
-#include "heddle/train/run_config.h"
+#include "heddle/config/run_config.h"
 
 namespace heddle::cli {
 
@@ -125,18 +125,18 @@ void print(const Answer& a, double scale) {
     return;
   }
   const bool experts = a.top.front().job.shape.moe_blocks() > 0;
-  Table table({{"", Align::right},
+  observe::Table table({{"", observe::Align::right},
                {"layout"},
                {"schedule"},
-               {"mbs", Align::right},
+               {"mbs", observe::Align::right},
                {"recompute"},
-               {"step", Align::right},
-               {"tokens/s/device", Align::right},
-               {"MFU", Align::right},
-               {"memory", Align::right},
-               {"exposed", Align::right},
-               {"bubble", Align::right},
-               {"step p99", Align::right}});
+               {"step", observe::Align::right},
+               {"tokens/s/device", observe::Align::right},
+               {"MFU", observe::Align::right},
+               {"memory", observe::Align::right},
+               {"exposed", observe::Align::right},
+               {"bubble", observe::Align::right},
+               {"step p99", observe::Align::right}});
   int rank = 0;
   for (const Ranked& r : a.top) {
     const double step = r.exact.step_s;
@@ -144,12 +144,12 @@ void print(const Answer& a, double scale) {
         {fmt::format("{}", ++rank), layout_text(r.job.layout, experts), schedule_text(r),
          fmt::format("{}", r.job.microbatch),
          r.by_stage.empty() ? keeping_text({r.recompute, {{}, r.job.software.offload_activations}}) : "by stage",
-         duration_text(step * scale), fmt::format("{:.0f}", r.tokens_per_s_per_device / scale),
-         fmt::format("{:.1f} %", 100 * r.model_flops_utilization / scale), bytes_text(r.exact.peak_bytes),
+         observe::duration_text(step * scale), fmt::format("{:.0f}", r.tokens_per_s_per_device / scale),
+         fmt::format("{:.1f} %", 100 * r.model_flops_utilization / scale), observe::bytes_text(r.exact.peak_bytes),
          fmt::format("{:.1f} %", 100 * r.exact.exposed_s / step),
-         fmt::format("{:.1f} %", 100 * r.exact.bubble_s / step), duration_text(r.p99_step_s * scale)});
+         fmt::format("{:.1f} %", 100 * r.exact.bubble_s / step), observe::duration_text(r.p99_step_s * scale)});
   }
-  fmt::print("{}", table.text(describe_terminal(1).unicode));
+  fmt::print("{}", table.text(observe::describe_terminal(1).unicode));
   fmt::print("\nlayers of the stages of 1: {}\n", stages_text(a.top.front().exact.layers));
   rank = 0;
   for (const Ranked& r : a.top) {
@@ -165,10 +165,10 @@ void print(const Answer& a, double scale) {
   fmt::print(
       "{} plans of {} layouts estimated in {} on {} cores, {:.0f} a second and core; {} fit {}; {} timed "
       "exactly, {} also by stage, in {}\n",
-      grouped_text(static_cast<long long>(a.plans)), grouped_text(static_cast<long long>(a.layouts)),
-      duration_text(a.estimate_s), a.threads, a.plans_per_s_per_core(),
-      grouped_text(static_cast<long long>(a.fitting)), bytes_text(a.memory_bytes), a.timed, a.by_stage,
-      duration_text(a.exact_s));
+      observe::grouped_text(static_cast<long long>(a.plans)), observe::grouped_text(static_cast<long long>(a.layouts)),
+      observe::duration_text(a.estimate_s), a.threads, a.plans_per_s_per_core(),
+      observe::grouped_text(static_cast<long long>(a.fitting)), observe::bytes_text(a.memory_bytes), a.timed, a.by_stage,
+      observe::duration_text(a.exact_s));
   if (scale != 1) fmt::print("times are the closed forms' × {:.3f}, the nearest calibration\n", scale);
   fmt::print("not considered: {}\n", fmt::join(search::not_considered(), "; "));
 }
@@ -208,7 +208,7 @@ int search_plans(const SearchOptions& o) {
   if (!o.emit.empty()) search::restrict_to(o.emit, query.space.restriction, job);
   query.space.devices = static_cast<int>(o.devices);
   query.space.routing.spread = o.routing;
-  if (!o.memory.empty()) query.memory_bytes = static_cast<double>(train::parse_bytes(o.memory));
+  if (!o.memory.empty()) query.memory_bytes = static_cast<double>(config::parse_bytes(o.memory));
   query.top = static_cast<int>(o.top);
   query.short_list = std::max(query.top, static_cast<int>(o.short_list));
   query.threads = static_cast<int>(o.threads);
@@ -216,23 +216,23 @@ int search_plans(const SearchOptions& o) {
   const search::Calibration calibration = read_calibration(o.calibration);
   const double scale = calibration.scale({job.device.name, job.device.family, "megatron", "", 0, job.precision});
 
-  const Signals signals;
+  const session::Signals signals;
   const auto begin = std::chrono::steady_clock::now();
   std::unique_ptr<Progress> bar;
-  const bool shows = !o.json && describe_terminal(2).interactive;
+  const bool shows = !o.json && observe::describe_terminal(2).interactive;
   const Answer answer = search::search(
       query,
       [&](size_t done, size_t of, uint64_t plans) {
         if (!shows) return;
-        if (!bar) bar = std::make_unique<Progress>(ProgressOptions{0, static_cast<int64_t>(of), 1, 0.1}, 2);
+        if (!bar) bar = std::make_unique<Progress>(observe::ProgressOptions{0, static_cast<int64_t>(of), 1, 0.1}, 2);
         const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-        StepMetrics metrics;
+        observe::StepMetrics metrics;
         metrics.step = static_cast<int64_t>(done);
         metrics.step_s = seconds / static_cast<double>(done);
         metrics.extra["plans"] = static_cast<double>(plans);
         bar->update(metrics);
       },
-      [] { return Signals::take().stop; });
+      [] { return session::Signals::take().stop; });
   if (bar) bar->finish();
   const std::string emitted = write_plans(o, answer, calibration);
   if (o.json) {

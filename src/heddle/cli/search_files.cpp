@@ -11,8 +11,8 @@
 #include "heddle/base/error.h"
 #include "heddle/base/output_file.h"
 #include "heddle/model/shape_presets.h"
-#include "heddle/train/json_text.h"
-#include "heddle/train/toml_text.h"
+#include "heddle/formats/json_text.h"
+#include "heddle/formats/toml_text.h"
 
 namespace heddle::cli {
 
@@ -83,12 +83,12 @@ class Keys {
 
 toml::table parsed(const std::string& file) {
   const std::string text = read_file(file, kMostBytes);
-  train::check_toml(text, file);
+  formats::check_toml(text, file);
   try {
     return toml::parse(text, file);
   } catch (const toml::parse_error& error) {
     config_error("{}:{}:{}: {}", file, error.source().begin.line, error.source().begin.column,
-                 train::toml_complaint(error.description()));
+                 formats::toml_complaint(error.description()));
   }
 }
 
@@ -280,7 +280,7 @@ model::Shape read_shape(const std::string& name) {
                  near.empty() ? fmt::format(", accepted: {}", fmt::join(names, ", ")) : near);
   }
   const std::string file = (path / "config.json").string();
-  const nlohmann::json json = train::parse_json(read_file(file, kMostBytes), file, 16);
+  const nlohmann::json json = formats::parse_json(read_file(file, kMostBytes), file, 16);
   if (!json.is_object()) config_error("{}: no JSON object", file);
   const auto number = [&](std::initializer_list<const char*> keys, int64_t otherwise) {
     for (const char* key : keys) {
@@ -288,7 +288,7 @@ model::Shape read_shape(const std::string& name) {
       if (found == json.end() || found->is_null()) continue;
       if (!found->is_number_integer() || found->get<double>() < 0 || found->get<double>() > 1e9)
         config_error("{}: {} is {}, accepted: a whole number from 0 to 1000000000", file, key,
-                     train::shown(*found));
+                     formats::shown(*found));
       return found->get<int64_t>();
     }
     return otherwise;

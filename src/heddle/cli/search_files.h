@@ -5,7 +5,7 @@
 #include <string>
 
 #include "heddle/cost/accelerator.h"
-#include "heddle/search/calibration.h"
+#include "heddle/search/predict/calibration.h"
 #include "heddle/search/space.h"
 
 namespace heddle::cli {

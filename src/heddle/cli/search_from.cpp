@@ -7,14 +7,14 @@
 #include "heddle/cli/commands.h"
 #include "heddle/cli/plan_files.h"
 #include "heddle/cli/search_files.h"
-#include "heddle/cli/signals.h"
+#include "heddle/session/signals.h"
 #include "heddle/observe/plan_page.h"
 #include "heddle/observe/progress.h"
 #include "heddle/observe/units.h"
 #include "heddle/search/better.h"
 #include "heddle/search/explain.h"
-#include "heddle/search/launch_script.h"
-#include "heddle/train/run_config.h"
+#include "heddle/search/launch/launch_script.h"
+#include "heddle/config/run_config.h"
 
 namespace heddle::cli {
 
@@ -79,17 +79,17 @@ int search_from(const SearchOptions& o) {
   const search::Calibration calibration = read_calibration(o.calibration);
   search::ExplainRequest request;
   request.calibration = &calibration;
-  if (!o.memory.empty()) request.memory_bytes = static_cast<double>(train::parse_bytes(o.memory));
+  if (!o.memory.empty()) request.memory_bytes = static_cast<double>(config::parse_bytes(o.memory));
   std::vector<Explanation> plans{search::explain(script.launch, request)};
   const Explanation given = plans.front();
   // What its own trainer can run, unless --emit names another.
   const std::string own = script.dialect == search::Dialect::megatron ? "megatron" : "mindspeed";
   const std::string target = o.emit.empty() ? own : o.emit;
-  const Signals signals;
+  const session::Signals signals;
   const search::BetterAnswer found = search::search_better(
       script.launch, target,
       o.memory.empty() ? search::usable_bytes(script.launch.job.device) : request.memory_bytes,
-      [] { return Signals::take().stop; });
+      [] { return session::Signals::take().stop; });
   const std::optional<search::Better>& better = found.best;
   if (better) plans.insert(plans.begin(), search::explain(better->launch, request));
   const Explanation& best = plans.front();
@@ -116,19 +116,19 @@ int search_from(const SearchOptions& o) {
   fmt::print("{}:{}: a {} job\n", o.from, script.line, search::name_of(script.dialect));
   for (const std::string& note : script.notes) fmt::print("  {}\n", note);
   if (!script.unknown.empty()) fmt::print("  flags not known here: {}\n", fmt::join(script.unknown, " "));
-  fmt::print("\n{}", plan_text(given, describe_terminal(1).unicode));
+  fmt::print("\n{}", observe::plan_text(given, observe::describe_terminal(1).unicode));
   fmt::print("\n{} plans of {} layouts that {} could run searched in {}: ",
-             grouped_text(static_cast<long long>(found.answer.plans)),
-             grouped_text(static_cast<long long>(found.answer.layouts)), target,
-             duration_text(found.answer.estimate_s + found.answer.exact_s));
+             observe::grouped_text(static_cast<long long>(found.answer.plans)),
+             observe::grouped_text(static_cast<long long>(found.answer.layouts)), target,
+             observe::duration_text(found.answer.estimate_s + found.answer.exact_s));
   if (!better) {
     fmt::print("none is better.\n");
   } else {
     fmt::print("better is\n{}\n", search::layout_line(best.launch.job));
     for (const std::string& change : better->changes) fmt::print("  {}\n", change);
     fmt::print("{} a step in place of {}, {:.0f} tokens/s a device in place of {:.0f}{}\n",
-               duration_text(better->ratio * found.given_step_s * given.scale.scale),
-               duration_text(found.given_step_s * given.scale.scale),
+               observe::duration_text(better->ratio * found.given_step_s * given.scale.scale),
+               observe::duration_text(found.given_step_s * given.scale.scale),
                given.tokens_per_s_per_device() * given.estimate.step_s / found.given_step_s / better->ratio,
                given.tokens_per_s_per_device() * given.estimate.step_s / found.given_step_s,
                given.fits ? "" : ", which does not fit");

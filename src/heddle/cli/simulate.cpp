@@ -7,8 +7,8 @@
 
 #include "heddle/base/error.h"
 #include "heddle/cli/commands.h"
-#include "heddle/cli/machine.h"
-#include "heddle/cli/run_trace.h"
+#include "heddle/planner/machine.h"
+#include "heddle/session/run_trace.h"
 #include "heddle/observe/metrics_log.h"
 #include "heddle/observe/perfetto.h"
 #include "heddle/observe/progress.h"
@@ -81,7 +81,7 @@ runtime::Uncertainty uncertainty_of(const SimulateOptions& options) {
       u.spread = 0;
       const std::filesystem::path path(options.routing);
       u.counted_in = (std::filesystem::is_directory(path, ignored) ? path / "metrics.jsonl" : path).string();
-      for (const StepMetrics& step : read_metrics(u.counted_in).steps) {
+      for (const observe::StepMetrics& step : observe::read_metrics(u.counted_in).steps) {
         if (!step.expert_loads_LE.empty()) u.counted_LE = step.expert_loads_LE;
       }
       if (u.counted_LE.empty())
@@ -96,7 +96,7 @@ runtime::Uncertainty uncertainty_of(const SimulateOptions& options) {
   return u;
 }
 
-Json json_of(const train::RunConfig& config, const ConfigForecast& c) {
+Json json_of(const config::RunConfig& config, const planner::ConfigForecast& c) {
   const runtime::Forecast& f = c.forecast;
   Json json{{"name", config.name},
             {"layout", plan::text_of(c.plan.mesh)},
@@ -140,17 +140,17 @@ Json json_of(const train::RunConfig& config, const ConfigForecast& c) {
   return json;
 }
 
-void print(const train::RunConfig& config, const ConfigForecast& c, const cost::MachineProfile& profile) {
+void print(const config::RunConfig& config, const planner::ConfigForecast& c, const cost::MachineProfile& profile) {
   const runtime::Forecast& f = c.forecast;
-  const bool unicode = describe_terminal(1).unicode;
+  const bool unicode = observe::describe_terminal(1).unicode;
   fmt::print("{}: {}; a step of {} tokens on {} ({})\n\n", config.name,
              c.plan.ranks() == 1 ? "one rank" : plan::text_of(c.plan.mesh),
-             grouped_text(config.tokens_per_step(), unicode), profile.machine, profile.date);
-  fmt::print("step {}, {}, MFU {:.1f} %\n\n", duration_text(f.step_us * 1e-6), count_text(f.tokens_per_s, "tok/s"),
+             observe::grouped_text(config.tokens_per_step(), unicode), profile.machine, profile.date);
+  fmt::print("step {}, {}, MFU {:.1f} %\n\n", observe::duration_text(f.step_us * 1e-6), observe::count_text(f.tokens_per_s, "tok/s"),
              100 * f.mfu);
-  Table table({{"compute streams, mean of the ranks"}, {"time", Align::right}, {"share", Align::right}});
+  observe::Table table({{"compute streams, mean of the ranks"}, {"time", observe::Align::right}, {"share", observe::Align::right}});
   const auto row = [&](const std::string& what, double us) {
-    table.row({what, duration_text(us * 1e-6), fmt::format("{:.1f} %", 100 * us / f.step_us)});
+    table.row({what, observe::duration_text(us * 1e-6), fmt::format("{:.1f} %", 100 * us / f.step_us)});
   };
   double busy_us = f.step_us - f.bubble_us - f.host_us - f.exposed_total_us();
   row("computing", busy_us);
@@ -162,17 +162,17 @@ void print(const train::RunConfig& config, const ConfigForecast& c, const cost::
   row("waiting for the host", f.host_us);
   fmt::print("{}\n", table.text(unicode));
   if (const runtime::Draws& d = f.draws; d.step_us.size() + static_cast<size_t>(d.out_of_memory) > 1) {
-    Table drawn({{fmt::format("{} draws", d.step_us.size())},
-                 {"median", Align::right},
-                 {"p90", Align::right},
-                 {"p99", Align::right}});
+    observe::Table drawn({{fmt::format("{} draws", d.step_us.size())},
+                 {"median", observe::Align::right},
+                 {"p90", observe::Align::right},
+                 {"p99", observe::Align::right}});
     const auto quantiles = [&](const std::string& what, const std::vector<double>& of, const auto& text) {
       const auto at = [&](double part) { return text(runtime::Draws::quantile(of, part)); };
       drawn.row({what, at(0.5), at(0.9), at(0.99)});
     };
-    quantiles("step", d.step_us, [](double us) { return duration_text(us * 1e-6); });
+    quantiles("step", d.step_us, [](double us) { return observe::duration_text(us * 1e-6); });
     quantiles("memory at the peak", {d.peak_live_bytes.begin(), d.peak_live_bytes.end()},
-              [](double bytes) { return bytes_text(bytes); });
+              [](double bytes) { return observe::bytes_text(bytes); });
     fmt::print("{}", drawn.text(unicode));
     if (d.out_of_memory > 0) fmt::print("{} draws more do not fit into memory\n", d.out_of_memory);
     fmt::print("\n");
@@ -180,18 +180,18 @@ void print(const train::RunConfig& config, const ConfigForecast& c, const cost::
   if (f.exchange.size() > 0 && f.exchange != c.plan.exchange.topology)
     fmt::print("exchange {}: {}\n\n", c.plan.exchange.topology, f.exchange);
   constexpr size_t kShown = 10;
-  Table memory({{fmt::format("memory of rank {}", f.largest_rank)}, {"role"}, {"bytes", Align::right}});
+  observe::Table memory({{fmt::format("memory of rank {}", f.largest_rank)}, {"role"}, {"bytes", observe::Align::right}});
   size_t shown = 0;
   for (const ir::Walk::Live& live : f.simulation.of(f.largest_rank).live_at_peak) {
     if (ir::is_persistent(live.role)) continue;
     if (++shown > kShown) break;
-    memory.row({live.name, std::string(name_of(live.role)), bytes_text(static_cast<double>(live.bytes))});
+    memory.row({live.name, std::string(name_of(live.role)), observe::bytes_text(static_cast<double>(live.bytes))});
   }
   memory.rule();
-  memory.row({"persistent", "", bytes_text(static_cast<double>(f.persistent_bytes))});
-  memory.row({"live at the peak", "", bytes_text(static_cast<double>(f.peak_live_bytes))});
-  memory.row({"reserved", "", bytes_text(static_cast<double>(f.reserved_bytes))});
-  memory.row({"a caching allocator's", "", bytes_text(static_cast<double>(f.caching_reserved_bytes))});
+  memory.row({"persistent", "", observe::bytes_text(static_cast<double>(f.persistent_bytes))});
+  memory.row({"live at the peak", "", observe::bytes_text(static_cast<double>(f.peak_live_bytes))});
+  memory.row({"reserved", "", observe::bytes_text(static_cast<double>(f.reserved_bytes))});
+  memory.row({"a caching allocator's", "", observe::bytes_text(static_cast<double>(f.caching_reserved_bytes))});
   fmt::print("{}", memory.text(unicode));
 }
 
@@ -200,20 +200,20 @@ void print(const train::RunConfig& config, const ConfigForecast& c, const cost::
 int simulate(const SimulateOptions& options) {
   std::vector<std::string> set = options.set;
   if (options.ranks > 0) set.push_back(fmt::format("mesh.ranks={}", options.ranks));
-  const train::RunConfig config = train::read_run_config(options.config, set);
-  const cost::MachineProfile profile = machine_profile(options.profile, kMeasure_s);
-  ConfigForecast c;
+  const config::RunConfig config = config::read_run_config(options.config, set);
+  const cost::MachineProfile profile = planner::machine_profile(options.profile, kMeasure_s);
+  planner::ConfigForecast c;
   try {
-    JobPlaces places = on_hosts(static_cast<int>(config.ranks()), static_cast<int>(options.hosts), profile);
+    planner::JobPlaces places = planner::on_hosts(static_cast<int>(config.ranks()), static_cast<int>(options.hosts), profile);
     places.uncertainty = uncertainty_of(options);
     places.caching_allocator = true;
-    c = forecast_config(config, profile, places);
+    c = planner::forecast_config(config, profile, places);
   } catch (const ir::OutOfMemory& error) {
     config_error("{}: {}", options.config, error.what());
   }
   if (!options.trace.empty()) {
-    PerfettoTrace file(options.trace);
-    file.add(trace_of(c.lowered.program, spans_of(c.forecast.simulation), 1).timeline);
+    observe::PerfettoTrace file(options.trace);
+    file.add(session::trace_of(c.lowered.program, session::spans_of(c.forecast.simulation), 1).timeline);
     file.close();
   }
   if (options.json) {

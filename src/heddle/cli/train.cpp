@@ -8,17 +8,17 @@
 #include "heddle/base/error.h"
 #include "heddle/base/escaped.h"
 #include "heddle/base/output_file.h"
-#include "heddle/cli/choose_plan.h"
+#include "heddle/planner/choose_plan.h"
 #include "heddle/cli/commands.h"
-#include "heddle/cli/rank_run.h"
-#include "heddle/cli/refit.h"
-#include "heddle/cli/training_run.h"
+#include "heddle/session/rank_run.h"
+#include "heddle/session/refit.h"
+#include "heddle/session/training_run.h"
 #include "heddle/comm/mpi_world.h"
 #include "heddle/device/host/paced_time.h"
 #include "heddle/observe/units.h"
 #include "heddle/train/agreement.h"
-#include "heddle/train/measure_machine.h"
-#include "heddle/train/profile_file.h"
+#include "heddle/planner/measure_machine.h"
+#include "heddle/planner/profile_file.h"
 
 namespace heddle::cli {
 
@@ -28,7 +28,7 @@ using Json = nlohmann::ordered_json;
 
 constexpr int kMostThreadRanks = 256;
 
-Json json_of(const RunSummary& s) {
+Json json_of(const session::RunSummary& s) {
   Json json{{"folder", s.folder},
             {"checkpoint", s.checkpoint},
             {"report", s.report},
@@ -54,7 +54,7 @@ Json json_of(const RunSummary& s) {
 }
 
 // What a run by the clock would come to that is longer.
-std::string longer_text(const RunSummary& s, const std::string& config) {
+std::string longer_text(const session::RunSummary& s, const std::string& config) {
   constexpr double times = 10.0 / 3;
   const double minutes = s.length_s / 60 * times;
   return fmt::format(
@@ -62,20 +62,20 @@ std::string longer_text(const RunSummary& s, const std::string& config) {
       "text "
       "has {}\n",
       config, minutes < 10 ? fmt::format("{:.2g}", minutes) : fmt::format("{:.0f}", minutes),
-      grouped_text(std::llround(static_cast<double>(s.steps) * times)),
-      count_text(static_cast<double>(s.tokens) * times), count_text(static_cast<double>(s.tokens)),
-      count_text(static_cast<double>(s.text_tokens)));
+      observe::grouped_text(std::llround(static_cast<double>(s.steps) * times)),
+      observe::count_text(static_cast<double>(s.tokens) * times), observe::count_text(static_cast<double>(s.tokens)),
+      observe::count_text(static_cast<double>(s.text_tokens)));
 }
 
-void print(const RunSummary& s, const std::string& config) {
+void print(const session::RunSummary& s, const std::string& config) {
   fmt::print("{} after {} steps in {}: loss {}", s.interrupted ? "stopped" : "done", s.steps,
-             duration_text(s.seconds), number_text(s.loss));
-  if (s.held_out_loss) fmt::print(", held-out {}", number_text(*s.held_out_loss));
-  fmt::print("\nmedian {}, {}; arena {} (predicted {}{})\n", count_text(s.tokens_per_s, "tok/s"),
-             count_text(s.flops_per_s, "FLOP/s"), bytes_text(static_cast<double>(s.reserved_bytes)),
-             bytes_text(static_cast<double>(s.predicted_reserved_bytes)),
+             observe::duration_text(s.seconds), observe::number_text(s.loss));
+  if (s.held_out_loss) fmt::print(", held-out {}", observe::number_text(*s.held_out_loss));
+  fmt::print("\nmedian {}, {}; arena {} (predicted {}{})\n", observe::count_text(s.tokens_per_s, "tok/s"),
+             observe::count_text(s.flops_per_s, "FLOP/s"), observe::bytes_text(static_cast<double>(s.reserved_bytes)),
+             observe::bytes_text(static_cast<double>(s.predicted_reserved_bytes)),
              s.grown_bytes > 0
-                 ? fmt::format("; {} beyond the forecast", bytes_text(static_cast<double>(s.grown_bytes)))
+                 ? fmt::format("; {} beyond the forecast", observe::bytes_text(static_cast<double>(s.grown_bytes)))
                  : "");
   fmt::print("report      {}\ncheckpoint  {}\n", s.report.empty() ? "could not be written" : s.report,
              s.checkpoint);
@@ -86,7 +86,7 @@ void print(const RunSummary& s, const std::string& config) {
 
 // The settings of a job whose launcher has decided on the number of ranks.
 std::vector<std::string> set_for(const std::string& path, std::vector<std::string> set, int ranks) {
-  const train::RunConfig config = train::read_run_config(path, set);
+  const config::RunConfig config = config::read_run_config(path, set);
   if (config.mesh.ranks != 0 && config.mesh.ranks != ranks) {
     config_error("{}: mesh.ranks is {}, the launcher has started {} processes", path, config.mesh.ranks, ranks);
   }
@@ -97,16 +97,16 @@ std::vector<std::string> set_for(const std::string& path, std::vector<std::strin
 // What all ranks of a launcher's job must be told alike. Threads and memory are a rank's own.
 train::Told told(const TrainOptions& options, std::vector<std::string> set) {
   if (!options.mode.empty()) {  // as configured it need be no plan yet
-    const std::vector<std::string> base = base_settings(options.config, set);
+    const std::vector<std::string> base = planner::base_settings(options.config, set);
     set.insert(set.end(), base.begin(), base.end());
   }
-  const train::RunConfig config = train::read_run_config(options.config, set);
+  const config::RunConfig config = config::read_run_config(options.config, set);
   train::Told all{{"heddle", HEDDLE_VERSION " " HEDDLE_BUILD},
                   {"--mode", options.mode},
                   {"--resume", options.resume ? "given" : "not given"},
                   {"--trace", options.trace ? "given" : "not given"},
                   {"device.dtype", std::string(name_of(train::resolved_dtype(config)))}};
-  for (const train::Setting& s : train::settings()) {
+  for (const config::Setting& s : config::settings()) {
     if (s.key == "device.threads" || s.key == "device.memory_bytes" || s.key == "device.dtype") continue;
     if (!s.present || s.present(config)) all.emplace_back(s.key, s.text_of(s.get(config)));
   }
@@ -116,55 +116,55 @@ train::Told told(const TrainOptions& options, std::vector<std::string> set) {
 // What the configuration says that is hardly meant, once.
 void warn(const TrainOptions& options, std::vector<std::string> set) {
   if (!options.mode.empty()) {  // as above
-    const std::vector<std::string> base = base_settings(options.config, set);
+    const std::vector<std::string> base = planner::base_settings(options.config, set);
     set.insert(set.end(), base.begin(), base.end());
   }
   std::vector<std::string> warnings;
-  train::read_run_config(options.config, set, &warnings);
+  config::read_run_config(options.config, set, &warnings);
   for (const std::string& warning : warnings) {
     std::fputs(fmt::format("heddle: warning: {}\n", escaped(warning)).c_str(), stderr);
   }
 }
 
 std::string profile_path(const TrainOptions& options) {
-  return options.profile.empty() ? machine_profile_path() : options.profile;
+  return options.profile.empty() ? planner::machine_profile_path() : options.profile;
 }
 
 // The profile with the times of the job's links. All ranks call it together.
-cost::MachineProfile job_profile(const TrainOptions& options, comm::World& world, JobPlaces& places) {
+cost::MachineProfile job_profile(const TrainOptions& options, comm::World& world, planner::JobPlaces& places) {
   constexpr double kMeasure_s = 45;
   train::RankExchange ranks(&world);
   cost::MachineProfile profile;
-  if (ranks.leads()) profile = machine_profile(options.profile, kMeasure_s);
-  places = places_of(world, profile.cores);
+  if (ranks.leads()) profile = planner::machine_profile(options.profile, kMeasure_s);
+  places = session::places_of(world, profile.cores);
   const bool known = std::any_of(profile.links.begin(), profile.links.end(), [&](const cost::LinkTime& l) {
     return l.over == places.over && l.ranks == world.size();
   });
   if (world.size() == 1 || !ranks.any(ranks.leads() && !known)) return profile;
-  const std::vector<cost::LinkTime> found = train::measure_links(world, places.over);
+  const std::vector<cost::LinkTime> found = planner::measure_links(world, places.over);
   if (!ranks.leads()) return profile;
   std::erase_if(profile.links, [&](const cost::LinkTime& l) {
     return l.over == places.over &&
            std::any_of(found.begin(), found.end(), [&](const cost::LinkTime& f) { return f.ranks == l.ranks; });
   });
   profile.links.insert(profile.links.end(), found.begin(), found.end());
-  write_file(profile_path(options), train::profile_text(profile));
+  write_file(profile_path(options), planner::profile_text(profile));
   return profile;
 }
 
 // What --mode comes to. Rank 0 alone has more than the settings.
 struct Planned {
   std::vector<std::string> set;  // of the plan, over the user's
-  PlanMode mode = PlanMode::automatic;
-  JobPlaces places;
+  planner::PlanMode mode = planner::PlanMode::automatic;
+  planner::JobPlaces places;
   cost::MachineProfile profile;
-  PlanChoice choice;
+  planner::PlanChoice choice;
 };
 
-void tell(const TrainOptions& options, const PlanChoice& choice, bool is_plan) {
-  const auto cost = [](const Candidate& c) {
-    return fmt::format("{}, {}", duration_text(c.step_us * 1e-6),
-                       bytes_text(static_cast<double>(c.reserved_bytes)));
+void tell(const TrainOptions& options, const planner::PlanChoice& choice, bool is_plan) {
+  const auto cost = [](const planner::Candidate& c) {
+    return fmt::format("{}, {}", observe::duration_text(c.step_us * 1e-6),
+                       observe::bytes_text(static_cast<double>(c.reserved_bytes)));
   };
   std::string line = fmt::format(
       "mode {}: {} plans simulated, {} do not fit; {}: a step of {} a rank", options.mode, choice.all.size(),
@@ -183,17 +183,17 @@ void tell(const TrainOptions& options, const PlanChoice& choice, bool is_plan) {
 Planned choose(const TrainOptions& options, const std::vector<std::string>& set, comm::World* world) {
   constexpr double kMeasure_s = 45, kChoose_s = 30;
   Planned planned;
-  planned.mode = plan_mode_named(options.mode);
+  planned.mode = planner::plan_mode_named(options.mode);
   if (options.resume) config_error("--mode: a run that goes on keeps its plan; leave out --mode with --resume");
-  const std::vector<std::string> base = base_settings(options.config, set);  // before anything is measured
+  const std::vector<std::string> base = planner::base_settings(options.config, set);  // before anything is measured
   planned.profile = world != nullptr ? job_profile(options, *world, planned.places)
-                                     : machine_profile(options.profile, kMeasure_s);
+                                     : planner::machine_profile(options.profile, kMeasure_s);
   train::RankExchange ranks(world);
   if (ranks.leads()) {
-    planned.choice = choose_plan(
+    planned.choice = planner::choose_plan(
         options.config, set,
-        [&](const train::RunConfig& c, bool tried) {
-          return forecast_config(c, planned.profile, planned.places, tried);
+        [&](const config::RunConfig& c, bool tried) {
+          return planner::forecast_config(c, planned.profile, planned.places, tried);
         },
         planned.mode, kChoose_s);
     tell(options, planned.choice, base.empty());
@@ -209,23 +209,23 @@ Planned choose(const TrainOptions& options, const std::vector<std::string>& set,
 
 // The profile learns what the first steps took; lines for the log.
 std::vector<std::string> learn(const TrainOptions& options, const std::vector<std::string>& set,
-                               const Planned& planned, double& refitted_s, const FirstSteps& seen) {
+                               const Planned& planned, double& refitted_s, const session::FirstSteps& seen) {
   constexpr double kRefit_s = 5;
-  const Refit found = refit(
+  const session::Refit found = session::refit(
       options.config, set, planned.choice, planned.mode, planned.profile, planned.places.over,
-      [&](const train::RunConfig& c, const cost::MachineProfile& p) {
-        return forecast_config(c, p, planned.places);
+      [&](const config::RunConfig& c, const cost::MachineProfile& p) {
+        return planner::forecast_config(c, p, planned.places);
       },
       seen, kRefit_s);
-  write_file(profile_path(options), train::profile_text(found.profile));
+  write_file(profile_path(options), planner::profile_text(found.profile));
   refitted_s = found.foretold_s;
   std::vector<std::string> lines{fmt::format("the profile refitted: {} foretold, {:+.1f} % off",
-                                             duration_text(found.foretold_s),
+                                             observe::duration_text(found.foretold_s),
                                              100 * (found.foretold_s / seen.step_s - 1))};
   if (found.better) {
-    const auto cost = [](const Candidate& c) {
-      return fmt::format("{}, {}", duration_text(c.step_us * 1e-6),
-                         bytes_text(static_cast<double>(c.reserved_bytes)));
+    const auto cost = [](const planner::Candidate& c) {
+      return fmt::format("{}, {}", observe::duration_text(c.step_us * 1e-6),
+                         observe::bytes_text(static_cast<double>(c.reserved_bytes)));
     };
     lines.push_back(fmt::format(
         "by it another plan is better than this one ({}): {}, {}; a new run takes it", cost(found.chosen),
@@ -248,15 +248,15 @@ cost::MachineProfile rated_profile() {
 }
 
 // What would make a configuration fit; `places` of its ranks.
-std::string remedy(const TrainOptions& options, const std::vector<std::string>& set, const JobPlaces& places) {
+std::string remedy(const TrainOptions& options, const std::vector<std::string>& set, const planner::JobPlaces& places) {
   constexpr double kChoose_s = 10;
   std::error_code ignored;
   const bool measured = std::filesystem::exists(profile_path(options), ignored);
-  const cost::MachineProfile profile = measured ? train::read_profile(profile_path(options)) : rated_profile();
-  const Foresee foresee = [&](const train::RunConfig& c, bool tried) {
-    return forecast_config(c, profile, places, tried);
+  const cost::MachineProfile profile = measured ? planner::read_profile(profile_path(options)) : rated_profile();
+  const planner::Foresee foresee = [&](const config::RunConfig& c, bool tried) {
+    return planner::forecast_config(c, profile, places, tried);
   };
-  return cheapest_remedy(options.config, set, foresee, kChoose_s) +
+  return planner::cheapest_remedy(options.config, set, foresee, kChoose_s) +
          (measured ? "" : " (about: heddle profile has not measured this machine)");
 }
 
@@ -267,8 +267,8 @@ int train(const TrainOptions& options) {
   if (options.steps > 0) set.push_back(fmt::format("train.steps={}", options.steps));
   if (options.minutes > 0) set.push_back(fmt::format("train.minutes={}", options.minutes));
   if (options.ranks > 0) set.push_back(fmt::format("mesh.ranks={}", options.ranks));
-  const Signals signals;
-  RunSummary summary;
+  const session::Signals signals;
+  session::RunSummary summary;
   const auto tell_summary = [&] {
     if (options.json) {
       fmt::print("{}\n", json_of(summary).dump(2, ' ', false, Json::error_handler_t::replace));
@@ -283,28 +283,28 @@ int train(const TrainOptions& options) {
     std::vector<std::string> all = set;
     all.insert(all.end(), planned.set.begin(), planned.set.end());
     double refitted_s = 0;
-    RankPlace place;
+    session::RankPlace place;
     place.world = world;
     place.threads = threads;
     place.remedy = [&] { return remedy(options, all, planned.places); };
     if (!options.mode.empty() && leads) {
       place.foretold_s = planned.choice.chosen.step_us * 1e-6;
-      place.learn = [&](const FirstSteps& seen) { return learn(options, set, planned, refitted_s, seen); };
+      place.learn = [&](const session::FirstSteps& seen) { return learn(options, set, planned, refitted_s, seen); };
     }
-    RunSummary own =
-        TrainingRun(train::read_run_config(options.config, all), options.resume, options.trace, place).run();
+    session::RunSummary own =
+        session::TrainingRun(config::read_run_config(options.config, all), options.resume, options.trace, place).run();
     own.refitted_s = refitted_s;
     if (leads) summary = std::move(own);
   };
   if (comm::launched_by_mpi()) {
-    return run_under_mpi([&](comm::World& world) {
+    return session::run_under_mpi([&](comm::World& world) {
       set = set_for(options.config, set, world.size());
       train::RankExchange ranks(&world);
       train::agree(ranks, told(options, set));
       if (ranks.leads()) warn(options, set);
       Planned planned;
       if (options.mode.empty()) {
-        planned.places = places_of(world, 0);
+        planned.places = session::places_of(world, 0);
       } else {
         planned = choose(options, set, &world);
       }
@@ -316,7 +316,7 @@ int train(const TrainOptions& options) {
   const Planned planned = options.mode.empty() ? Planned{} : choose(options, set, nullptr);
   std::vector<std::string> all = set;
   all.insert(all.end(), planned.set.begin(), planned.set.end());
-  const auto ranks = static_cast<int>(train::read_run_config(options.config, all).ranks());
+  const auto ranks = static_cast<int>(config::read_run_config(options.config, all).ranks());
   if (ranks > kMostThreadRanks) {
     config_error("{}: {} ranks are too many for threads of one process (at most {}); mpirun or srun can start them",
                  options.config, ranks, kMostThreadRanks);
@@ -324,7 +324,7 @@ int train(const TrainOptions& options) {
   if (ranks == 1) {
     run(planned, nullptr, false);
   } else {
-    run_on_threads(ranks, [&](comm::World& world) { run(planned, &world, true); });
+    session::run_on_threads(ranks, [&](comm::World& world) { run(planned, &world, true); });
   }
   return tell_summary();
 }

@@ -1,4 +1,4 @@
-#include "heddle/kernels/host/gemm.h"
+#include "heddle/kernels/host/gemm/gemm.h"
 #include "heddle/kernels/registry.h"
 
 namespace heddle::kernels {

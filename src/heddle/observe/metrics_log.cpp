@@ -12,7 +12,7 @@
 
 #include "heddle/base/error.h"
 
-namespace heddle {
+namespace heddle::observe {
 namespace {
 
 using nlohmann::ordered_json;
@@ -216,4 +216,4 @@ MetricsHistory read_metrics(const std::string& path, BrokenLines what) {
   return history;
 }
 
-}  // namespace heddle
+}  // namespace heddle::observe

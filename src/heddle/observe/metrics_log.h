@@ -13,7 +13,7 @@
 #include "heddle/base/output_file.h"
 #include "heddle/observe/step_metrics.h"
 
-namespace heddle {
+namespace heddle::observe {
 
 class MetricsLog {
  public:
@@ -51,4 +51,4 @@ enum class BrokenLines : uint8_t { refuse, skip };
 /// line's number, or skipped; so are more than 20 million steps. A file that can't be read is a SystemError.
 MetricsHistory read_metrics(const std::string& path, BrokenLines broken = BrokenLines::refuse);
 
-}  // namespace heddle
+}  // namespace heddle::observe

@@ -7,7 +7,7 @@
 
 #include "heddle/base/error.h"
 
-namespace heddle {
+namespace heddle::observe {
 namespace {
 
 constexpr size_t kBufferBytes = 1 << 20;
@@ -259,4 +259,4 @@ void PerfettoTrace::close() {
   file_.close();
 }
 
-}  // namespace heddle
+}  // namespace heddle::observe

@@ -19,7 +19,7 @@
 #include "heddle/base/output_file.h"
 #include "heddle/observe/timeline.h"
 
-namespace heddle {
+namespace heddle::observe {
 
 class PerfettoTrace {
  public:
@@ -59,4 +59,4 @@ class PerfettoTrace {
   uint64_t next_uuid_ = 1;
 };
 
-}  // namespace heddle
+}  // namespace heddle::observe

@@ -7,14 +7,14 @@
 #include <cmath>
 
 #include "heddle/base/error.h"
-#include "heddle/observe/html.h"
+#include "heddle/observe/charts/html.h"
 #include "heddle/observe/plan_picture.h"
-#include "heddle/observe/report_style.h"
-#include "heddle/observe/svg_chart.h"
+#include "heddle/observe/charts/report_style.h"
+#include "heddle/observe/charts/svg_chart.h"
 #include "heddle/observe/units.h"
-#include "heddle/search/emit.h"
+#include "heddle/search/launch/emit.h"
 
-namespace heddle {
+namespace heddle::observe {
 
 namespace {
 
@@ -191,4 +191,4 @@ std::string plan_page(const std::vector<Explanation>& plans) {
       escape_html(title), report_style(), j.global_batch, j.sequence, body, chart_script());
 }
 
-}  // namespace heddle
+}  // namespace heddle::observe

@@ -6,12 +6,12 @@
 #include <cmath>
 #include <map>
 
-#include "heddle/observe/svg_schedule.h"
+#include "heddle/observe/charts/svg_schedule.h"
 #include "heddle/plan/layout.h"
-#include "heddle/schedule/generators.h"
+#include "heddle/schedule/generators/generators.h"
 #include "heddle/search/block_work.h"
 
-namespace heddle {
+namespace heddle::observe {
 
 namespace {
 
@@ -110,4 +110,4 @@ std::string svg_of(const PlanPicture& p) {
   return svg_schedule(p.schedule, p.timing, part, "seconds");
 }
 
-}  // namespace heddle
+}  // namespace heddle::observe

@@ -6,9 +6,9 @@
 #include <vector>
 
 #include "heddle/schedule/timing.h"
-#include "heddle/search/launch.h"
+#include "heddle/search/launch/launch.h"
 
-namespace heddle {
+namespace heddle::observe {
 
 struct PlanPicture {
   schedule::Schedule schedule;
@@ -26,4 +26,4 @@ PlanPicture picture_of(const search::Launch& launch);
 /// The schedule as the SVG that `heddle schedule --svg` writes.
 std::string svg_of(const PlanPicture& picture);
 
-}  // namespace heddle
+}  // namespace heddle::observe

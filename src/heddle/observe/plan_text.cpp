@@ -6,7 +6,7 @@
 #include "heddle/observe/table.h"
 #include "heddle/observe/units.h"
 
-namespace heddle {
+namespace heddle::observe {
 
 namespace {
 
@@ -64,4 +64,4 @@ std::string plan_text(const search::Explanation& x, bool unicode) {
   return out + neighbours.text(unicode);
 }
 
-}  // namespace heddle
+}  // namespace heddle::observe

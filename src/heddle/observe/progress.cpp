@@ -16,7 +16,7 @@
 #include "heddle/observe/table.h"
 #include "heddle/observe/units.h"
 
-namespace heddle {
+namespace heddle::observe {
 namespace {
 
 constexpr double kHalfLifeSteps = 20;
@@ -239,4 +239,4 @@ void Progress::finish() {
   if (shown_) write_(fmt::format("{}{}\n", kClearLine, bar(columns_() - 1)));
 }
 
-}  // namespace heddle
+}  // namespace heddle::observe

@@ -16,7 +16,7 @@
 
 #include "heddle/observe/step_metrics.h"
 
-namespace heddle {
+namespace heddle::observe {
 
 /// What the other end of a descriptor can show.
 struct Terminal {
@@ -99,4 +99,4 @@ class Progress {
   bool finished_ = false;
 };
 
-}  // namespace heddle
+}  // namespace heddle::observe

@@ -10,12 +10,12 @@
 
 #include "heddle/base/error.h"
 #include "heddle/base/output_file.h"
-#include "heddle/observe/html.h"
-#include "heddle/observe/report_style.h"
-#include "heddle/observe/svg_chart.h"
+#include "heddle/observe/charts/html.h"
+#include "heddle/observe/charts/report_style.h"
+#include "heddle/observe/charts/svg_chart.h"
 #include "heddle/observe/units.h"
 
-namespace heddle {
+namespace heddle::observe {
 namespace {
 
 constexpr int kHalfWidth = 560, kFullWidth = 1140;
@@ -440,4 +440,4 @@ void write_report(const std::string& path, const ReportData& data) {
   write_file(path, report_html(data), OutputFile::Flush::to_system);
 }
 
-}  // namespace heddle
+}  // namespace heddle::observe

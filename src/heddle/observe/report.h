@@ -13,7 +13,7 @@
 #include "heddle/observe/step_metrics.h"
 #include "heddle/observe/timeline.h"
 
-namespace heddle {
+namespace heddle::observe {
 
 using Facts = std::vector<std::pair<std::string, std::string>>;  // name, value
 
@@ -80,4 +80,4 @@ std::string report_html(const ReportData& data);
 /// Writes it atomically. Throws SystemError.
 void write_report(const std::string& path, const ReportData& data);
 
-}  // namespace heddle
+}  // namespace heddle::observe

@@ -1,6 +1,6 @@
 #include "heddle/observe/step_metrics.h"
 
-namespace heddle {
+namespace heddle::observe {
 
 std::span<const MetricField> metric_fields() {
   static constexpr MetricField fields[] = {
@@ -22,4 +22,4 @@ std::span<const MetricField> metric_fields() {
   return fields;
 }
 
-}  // namespace heddle
+}  // namespace heddle::observe

@@ -13,7 +13,7 @@
 #include <string_view>
 #include <vector>
 
-namespace heddle {
+namespace heddle::observe {
 
 struct StepMetrics {
   int64_t step = 0;
@@ -45,4 +45,4 @@ struct MetricField {
 /// All optional figures, in the order in which they are written.
 std::span<const MetricField> metric_fields();
 
-}  // namespace heddle
+}  // namespace heddle::observe

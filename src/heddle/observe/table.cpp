@@ -7,7 +7,7 @@
 #include "heddle/base/error.h"
 #include "heddle/base/letter.h"
 
-namespace heddle {
+namespace heddle::observe {
 namespace {
 
 struct CodeRange {
@@ -149,4 +149,4 @@ std::string Table::text(bool unicode) const {
   return text;
 }
 
-}  // namespace heddle
+}  // namespace heddle::observe

@@ -12,7 +12,7 @@
 #include <string_view>
 #include <vector>
 
-namespace heddle {
+namespace heddle::observe {
 
 /// The columns a terminal uses for this UTF-8 text. A byte that is no UTF-8 counts as one.
 int display_width(std::string_view text);
@@ -45,4 +45,4 @@ class Table {
   std::vector<std::vector<std::string>> rows_;  // an empty row is a rule
 };
 
-}  // namespace heddle
+}  // namespace heddle::observe

@@ -11,7 +11,7 @@
 
 #include "heddle/base/error.h"
 
-namespace heddle {
+namespace heddle::observe {
 namespace {
 
 constexpr std::array<uint32_t, 256> crc_table() {
@@ -99,4 +99,4 @@ void TensorboardFile::add(const StepMetrics& metrics) {
   add(metrics.step, metrics.wall_time_s, scalars);
 }
 
-}  // namespace heddle
+}  // namespace heddle::observe

@@ -14,7 +14,7 @@
 #include "heddle/base/output_file.h"
 #include "heddle/observe/step_metrics.h"
 
-namespace heddle {
+namespace heddle::observe {
 
 struct Scalar {
   std::string tag;
@@ -46,4 +46,4 @@ class TensorboardFile {
   OutputFile file_;
 };
 
-}  // namespace heddle
+}  // namespace heddle::observe

@@ -7,10 +7,10 @@
 #include <cmath>
 #include <limits>
 
-#include "heddle/observe/svg_axis.h"
+#include "heddle/observe/charts/svg_axis.h"
 #include "heddle/schedule/text.h"
 
-namespace heddle {
+namespace heddle::observe {
 
 namespace {
 
@@ -147,4 +147,4 @@ std::string text_schedule(const schedule::Schedule& s, const schedule::Timing& t
   return text;
 }
 
-}  // namespace heddle
+}  // namespace heddle::observe

@@ -15,10 +15,10 @@
 #include "heddle/observe/progress.h"
 #include "heddle/schedule/timing.h"
 
-namespace heddle {
+namespace heddle::observe {
 
 /// At most `columns` wide (at least 40), at most 64 ranks; every line ends in a newline.
 std::string text_schedule(const schedule::Schedule& schedule, const schedule::Timing& timing, int columns,
                           const Terminal& terminal);
 
-}  // namespace heddle
+}  // namespace heddle::observe

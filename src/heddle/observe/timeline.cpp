@@ -4,7 +4,7 @@
 
 #include "heddle/base/error.h"
 
-namespace heddle {
+namespace heddle::observe {
 
 std::string_view span_phase_name(SpanPhase phase) {
   switch (phase) {
@@ -56,4 +56,4 @@ Timeline& Timeline::operator=(const Timeline& other) {
   return *this;
 }
 
-}  // namespace heddle
+}  // namespace heddle::observe

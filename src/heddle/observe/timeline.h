@@ -12,7 +12,7 @@
 #include <unordered_map>
 #include <vector>
 
-namespace heddle {
+namespace heddle::observe {
 
 /// The phase an op bears; `other` is for what belongs to no phase (a stall, a copy of metadata).
 enum class SpanPhase : uint8_t { F, I, W, end, other };
@@ -76,4 +76,4 @@ class Timeline {
   std::unordered_map<std::string_view, uint32_t> number_of_;
 };
 
-}  // namespace heddle
+}  // namespace heddle::observe

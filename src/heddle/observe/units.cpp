@@ -6,7 +6,7 @@
 #include <cmath>
 #include <cstdint>
 
-namespace heddle {
+namespace heddle::observe {
 namespace {
 
 // `scale` moves up once more when rounding to one decimal would print the base itself (1023.97 KiB is 1.0 MiB).
@@ -89,4 +89,4 @@ std::string number_text(double number, int digits) {
   return text;
 }
 
-}  // namespace heddle
+}  // namespace heddle::observe

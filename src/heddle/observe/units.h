@@ -7,7 +7,7 @@
 #include <string>
 #include <string_view>
 
-namespace heddle {
+namespace heddle::observe {
 
 /// 512 B, 1.2 GiB: powers of 1024.
 std::string bytes_text(double bytes);
@@ -24,4 +24,4 @@ std::string grouped_text(long long number, bool unicode = false);
 /// Up to `digits` significant digits, no trailing zeros: 3.214, 0.00022 as 2.2e-04.
 std::string number_text(double number, int digits = 4);
 
-}  // namespace heddle
+}  // namespace heddle::observe

@@ -15,7 +15,7 @@
 #include "heddle/passes/reuse_lists.h"
 #include "heddle/plan/durations.h"
 #include "heddle/plan/plan.h"
-#include "heddle/schedule/generators.h"
+#include "heddle/schedule/generators/generators.h"
 #include "heddle/schedule/timing.h"
 #include "heddle/schedule/validate.h"
 

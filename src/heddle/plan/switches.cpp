@@ -1,7 +1,7 @@
 #include "heddle/plan/switches.h"
 
 #include "heddle/passes/offload.h"
-#include "heddle/schedule/generators.h"
+#include "heddle/schedule/generators/generators.h"
 
 namespace heddle::plan {
 

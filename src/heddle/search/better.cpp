@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "heddle/base/error.h"
-#include "heddle/search/emit.h"
+#include "heddle/search/launch/emit.h"
 
 namespace heddle::search {
 

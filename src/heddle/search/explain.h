@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "heddle/search/calibration.h"
-#include "heddle/search/launch.h"
+#include "heddle/search/predict/calibration.h"
+#include "heddle/search/launch/launch.h"
 #include "heddle/search/neighbours.h"
 #include "heddle/search/plan_memory.h"
 

@@ -7,7 +7,7 @@
 #include <functional>
 #include <map>
 
-#include "heddle/search/launch.h"
+#include "heddle/search/launch/launch.h"
 #include "heddle/search/plan_memory.h"
 
 namespace heddle::search {

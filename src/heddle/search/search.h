@@ -13,7 +13,7 @@
 #include <string>
 #include <vector>
 
-#include "heddle/search/launch.h"
+#include "heddle/search/launch/launch.h"
 #include "heddle/search/space.h"
 #include "heddle/search/staging.h"
 

@@ -5,7 +5,7 @@
 #include <tuple>
 
 #include "heddle/base/error.h"
-#include "heddle/schedule/generators.h"
+#include "heddle/schedule/generators/generators.h"
 
 namespace heddle::search {
 

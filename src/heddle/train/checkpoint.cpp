@@ -15,9 +15,9 @@
 
 #include "heddle/base/error.h"
 #include "heddle/base/output_file.h"
-#include "heddle/train/crc32c.h"
-#include "heddle/train/json_text.h"
-#include "heddle/train/model_json.h"
+#include "heddle/base/crc32c.h"
+#include "heddle/formats/json_text.h"
+#include "heddle/config/model_json.h"
 
 namespace heddle::train {
 
@@ -80,7 +80,7 @@ json json_of(const CheckpointState& s) {
           {"trained_seconds", s.trained_s},
           {"consumed_sequences", s.consumed_sequences},
           {"seed", s.seed},
-          {"model", json(model_config_to_json(s.model))},
+          {"model", json(config::model_config_to_json(s.model))},
           {"data", s.data},
           {"layout", s.layout}};
 }
@@ -103,11 +103,11 @@ struct UnfinishedFolder {
   std::string path;
 };
 
-void write_tensors(const std::string& path, const std::vector<TensorHeading>& headings, const TensorBytes& bytes_of,
+void write_tensors(const std::string& path, const std::vector<formats::TensorHeading>& headings, const TensorBytes& bytes_of,
                    json& state) {
-  SafetensorsWriter writer(path, headings);
+  formats::SafetensorsWriter writer(path, headings);
   json checksums = json::object();
-  for (const TensorHeading& heading : headings) {
+  for (const formats::TensorHeading& heading : headings) {
     uint32_t checksum = 0;
     int64_t bytes = 0;
     bytes_of(heading, [&](const void* data, size_t size_bytes) {
@@ -158,22 +158,22 @@ void remove_old(const std::string& folder, int64_t newest, int keep) {
 }  // namespace
 
 std::string save_checkpoint(const std::string& folder, const CheckpointState& state,
-                            const std::vector<LogicalTensor>& tensors, int keep) {
-  std::vector<TensorHeading> headings;
-  std::map<std::string_view, const LogicalTensor*> by_name;
-  for (const LogicalTensor& tensor : tensors) {
+                            const std::vector<formats::LogicalTensor>& tensors, int keep) {
+  std::vector<formats::TensorHeading> headings;
+  std::map<std::string_view, const formats::LogicalTensor*> by_name;
+  for (const formats::LogicalTensor& tensor : tensors) {
     headings.push_back({tensor.name, tensor.dtype, tensor.shape});
     by_name[tensor.name] = &tensor;
   }
-  const TensorBytes bytes_of = [&](const TensorHeading& heading, const auto& write) {
+  const TensorBytes bytes_of = [&](const formats::TensorHeading& heading, const auto& write) {
     for (const auto& piece : by_name.at(heading.name)->pieces) write(piece.data(), piece.size());
   };
   return save_checkpoint(folder, state, std::move(headings), bytes_of, keep);
 }
 
 std::string save_checkpoint(const std::string& folder, const CheckpointState& state,
-                            std::vector<TensorHeading> headings, const TensorBytes& bytes_of, int keep) {
-  sort_for_file(headings);
+                            std::vector<formats::TensorHeading> headings, const TensorBytes& bytes_of, int keep) {
+  formats::sort_for_file(headings);
   HEDDLE_CHECK(state.step >= 0 && keep >= 1, "step {}, keep {}", state.step, keep);
   const std::string path = (fs::path(folder) / name_of_step(state.step)).string();
   refuse_link(folder);
@@ -215,12 +215,12 @@ Checkpoint::Checkpoint(const std::string& path, Verify what)
 void Checkpoint::verify(const std::string& path, Verify what) {
   const std::string text = read_file(path, kMostStateBytes);
   try {
-    const json root = parse_json(text, path, kMostNesting);
+    const json root = formats::parse_json(text, path, kMostNesting);
     const json& state = root.at("state");
     const std::string dump = state.dump(), found = hex(crc32c(dump.data(), dump.size()));
     if (root.size() != 2 || root.at("checksum").get<std::string>() != found) {
       config_error("{}: its content has the checksum {}, {} is expected; the file is damaged", path, found,
-                   printable(root.at("checksum").get<std::string>()));
+                   formats::printable(root.at("checksum").get<std::string>()));
     }
     if (text != state_text(state)) {
       config_error("{}: {} bytes, of which the state is {}: something was added; the file is damaged", path,
@@ -237,7 +237,7 @@ void Checkpoint::verify(const std::string& path, Verify what) {
       config_error("{}: step {}, {} sequences consumed, {} s of training", path, state_.step,
                    state_.consumed_sequences, state_.trained_s);
     }
-    state_.model = model_config_from_json(state.at("model"), path);
+    state_.model = config::model_config_from_json(state.at("model"), path);
     state_.data = state.at("data").get<std::map<std::string, std::string>>();
     state_.layout = state.at("layout").get<std::map<std::string, std::string>>();
 
@@ -253,12 +253,12 @@ void Checkpoint::verify(const std::string& path, Verify what) {
     if (checksums.size() != file_.tensors().size()) {
       config_error("{}: {} tensors, {} are expected", file_.path(), file_.tensors().size(), checksums.size());
     }
-    for (const StoredTensor& tensor : file_.tensors()) {
+    for (const formats::StoredTensor& tensor : file_.tensors()) {
       if (!checksums.contains(tensor.name)) {
-        config_error("{}: tensor '{}' is not listed in {}", file_.path(), printable(tensor.name), kStateFile);
+        config_error("{}: tensor '{}' is not listed in {}", file_.path(), formats::printable(tensor.name), kStateFile);
       }
       if (what == Verify::headings) continue;
-      check(fmt::format("tensor '{}'", printable(tensor.name)), tensor.bytes,
+      check(fmt::format("tensor '{}'", formats::printable(tensor.name)), tensor.bytes,
             checksums.at(tensor.name).get<std::string>());
     }
   } catch (const json::exception&) {
@@ -266,39 +266,39 @@ void Checkpoint::verify(const std::string& path, Verify what) {
   }
 }
 
-void Checkpoint::check_fits(const model::ModelConfig& model, const std::vector<TensorHeading>& headings) const {
-  if (const std::string other = difference(state_.model, model); !other.empty()) {
+void Checkpoint::check_fits(const model::ModelConfig& model, const std::vector<formats::TensorHeading>& headings) const {
+  if (const std::string other = config::difference(state_.model, model); !other.empty()) {
     config_error("{}: a checkpoint of another model: {}", path_, other);
   }
   std::set<std::string_view> wanted;
-  for (const TensorHeading& heading : headings) {
-    const StoredTensor* stored = file_.find(heading.name);
+  for (const formats::TensorHeading& heading : headings) {
+    const formats::StoredTensor* stored = file_.find(heading.name);
     if (stored == nullptr) config_error("{}: no tensor '{}' in it", path_, heading.name);
-    if (stored->type != stored_type(heading.dtype) || stored->shape != heading.shape) {
+    if (stored->type != formats::stored_type(heading.dtype) || stored->shape != heading.shape) {
       config_error("{}: tensor '{}' is {} [{}], {} [{}] is expected", path_, heading.name, name_of(stored->type),
-                   fmt::join(stored->shape, ", "), name_of(stored_type(heading.dtype)),
+                   fmt::join(stored->shape, ", "), name_of(formats::stored_type(heading.dtype)),
                    fmt::join(heading.shape, ", "));
     }
     wanted.insert(heading.name);
   }
-  for (const StoredTensor& stored : file_.tensors()) {
+  for (const formats::StoredTensor& stored : file_.tensors()) {
     if (!wanted.contains(stored.name)) {
-      config_error("{}: tensor '{}' belongs nowhere in this model", path_, printable(stored.name));
+      config_error("{}: tensor '{}' belongs nowhere in this model", path_, formats::printable(stored.name));
     }
   }
 }
 
-void Checkpoint::load_into(const model::ModelConfig& model, const std::vector<LogicalTensor>& tensors) const {
-  std::vector<TensorHeading> headings;
-  for (const LogicalTensor& tensor : tensors) headings.push_back({tensor.name, tensor.dtype, tensor.shape});
+void Checkpoint::load_into(const model::ModelConfig& model, const std::vector<formats::LogicalTensor>& tensors) const {
+  std::vector<formats::TensorHeading> headings;
+  for (const formats::LogicalTensor& tensor : tensors) headings.push_back({tensor.name, tensor.dtype, tensor.shape});
   check_fits(model, headings);
-  for (const LogicalTensor& tensor : tensors) {
+  for (const formats::LogicalTensor& tensor : tensors) {
     int64_t bytes = 0;
     for (const auto& piece : tensor.pieces) bytes += std::ssize(piece);
     HEDDLE_CHECK(bytes == tensor.size_bytes(), "the pieces of '{}' have {} bytes, the tensor {}", tensor.name,
                  bytes, tensor.size_bytes());
   }
-  for (const LogicalTensor& tensor : tensors) {
+  for (const formats::LogicalTensor& tensor : tensors) {
     const uint8_t* from = file_.at(tensor.name).bytes.data();
     for (const auto& piece : tensor.pieces) {
       if (!piece.empty()) std::memcpy(piece.data(), from, piece.size());

@@ -21,9 +21,9 @@
 #include <vector>
 
 #include "heddle/model/model_config.h"
-#include "heddle/train/logical_tensor.h"
+#include "heddle/formats/logical_tensor.h"
 #include "heddle/train/parameters.h"
-#include "heddle/train/safetensors.h"
+#include "heddle/formats/safetensors.h"
 
 namespace heddle::train {
 
@@ -39,17 +39,17 @@ struct CheckpointState {
 };
 
 /// Hands the bytes of a whole tensor to `write`, in order and in any number of parts.
-using TensorBytes = std::function<void(const TensorHeading& tensor,
+using TensorBytes = std::function<void(const formats::TensorHeading& tensor,
                                        const std::function<void(const void* data, size_t size_bytes)>& write)>;
 
 /// Writes FOLDER/step-NNNNNN, replacing one of the same step, and returns its path. Then removes older ones but the
 /// newest `keep` − 1; later ones (of a run that went on from further back) stay. Holds no copy of the tensors.
 /// SystemError when the disk says no; what stood in the folder before then still stands.
 std::string save_checkpoint(const std::string& folder, const CheckpointState& state,
-                            const std::vector<LogicalTensor>& tensors, int keep = 3);
+                            const std::vector<formats::LogicalTensor>& tensors, int keep = 3);
 /// The same of tensors that come when they are asked for, in the order of sort_for_file.
 std::string save_checkpoint(const std::string& folder, const CheckpointState& state,
-                            std::vector<TensorHeading> headings, const TensorBytes& bytes_of, int keep = 3);
+                            std::vector<formats::TensorHeading> headings, const TensorBytes& bytes_of, int keep = 3);
 
 class Checkpoint {
  public:
@@ -61,19 +61,19 @@ class Checkpoint {
 
   const CheckpointState& state() const { return state_; }
   const std::string& path() const { return path_; }
-  const SafetensorsFile& file() const { return file_; }
+  const formats::SafetensorsFile& file() const { return file_; }
 
   /// ConfigError when the checkpoint is of another model, or its tensors are not these by name, type and shape.
-  void check_fits(const model::ModelConfig& model, const std::vector<TensorHeading>& headings) const;
+  void check_fits(const model::ModelConfig& model, const std::vector<formats::TensorHeading>& headings) const;
   /// Copies every tensor into its place, bit by bit. ConfigError when the checkpoint is of another model or the
   /// tensors differ in name, type or shape; nothing is written then.
-  void load_into(const model::ModelConfig& model, const std::vector<LogicalTensor>& tensors) const;
+  void load_into(const model::ModelConfig& model, const std::vector<formats::LogicalTensor>& tensors) const;
 
  private:
   void verify(const std::string& path, Verify what);
 
   std::string path_;
-  SafetensorsFile file_;
+  formats::SafetensorsFile file_;
   CheckpointState state_;
 };
 

@@ -6,7 +6,7 @@
 
 namespace heddle::train {
 
-double LearningRate::at(const RunLength& length, const RunProgress& done) const {
+double LearningRate::at(const config::RunLength& length, const config::RunProgress& done) const {
   const double now = length.end_of_next(done);
   const double whole = length.by_clock() ? length.seconds : static_cast<double>(length.steps);
   if (now <= warmup) return peak * now / warmup;

@@ -2,7 +2,7 @@
 // arXiv 2404.06395); over the steps of a run, or over its time.
 #pragma once
 
-#include "heddle/train/run_length.h"
+#include "heddle/config/run_length.h"
 
 namespace heddle::train {
 
@@ -15,7 +15,7 @@ struct LearningRate {
   double decay = 0;  // of wsd: the last ones
 
   /// Of the step that follows `done`: as it will be when that step ends.
-  double at(const RunLength& length, const RunProgress& done) const;
+  double at(const config::RunLength& length, const config::RunProgress& done) const;
 };
 
 }  // namespace heddle::train

@@ -10,8 +10,8 @@
 
 #include "heddle/base/error.h"
 #include "heddle/base/output_file.h"
-#include "heddle/train/model_json.h"
-#include "heddle/train/released_files.h"
+#include "heddle/config/model_json.h"
+#include "heddle/formats/released_files.h"
 
 namespace heddle::train {
 
@@ -28,7 +28,7 @@ std::string with_expert(std::string name, int64_t expert) {
 }
 
 // Elements [first, first + count) of a tensor, piece by piece: body(bytes, elements).
-void for_each_run(const LogicalTensor& tensor, int64_t first, int64_t count,
+void for_each_run(const formats::LogicalTensor& tensor, int64_t first, int64_t count,
                   const std::function<void(uint8_t*, int64_t)>& body) {
   const int64_t width = size_of(tensor.dtype);
   for (const std::span<uint8_t>& piece : tensor.pieces) {
@@ -68,7 +68,7 @@ void list_some(std::string& text, const char* what, const std::vector<std::strin
 std::vector<ParameterTensor> master_tensors(const std::vector<StateTensor>& state) {
   std::vector<ParameterTensor> masters;
   for (const StateTensor& tensor : state) {
-    if (tensor.is_master) masters.push_back({*tensor.parameter, logical_tensor(tensor.name, tensor.view)});
+    if (tensor.is_master) masters.push_back({*tensor.parameter, formats::logical_tensor(tensor.name, tensor.view)});
   }
   return masters;
 }
@@ -77,7 +77,7 @@ std::vector<ReleasedSlice> released_slices(const std::vector<ParameterTensor>& p
   std::vector<ReleasedSlice> slices;
   for (size_t i = 0; i < parameters.size(); ++i) {
     const model::Parameter& p = parameters[i].parameter;
-    const LogicalTensor& tensor = parameters[i].tensor;
+    const formats::LogicalTensor& tensor = parameters[i].tensor;
     const int64_t experts = std::max<int64_t>(1, p.experts);
     HEDDLE_CHECK(p.experts == 0 || (!tensor.shape.empty() && tensor.shape[0] == p.experts),
                  "'{}' is not all experts", p.name);
@@ -97,13 +97,13 @@ std::vector<ReleasedSlice> released_slices(const std::vector<ParameterTensor>& p
 }
 
 void import_released(const std::string& path, const std::vector<ParameterTensor>& parameters) {
-  const ReleasedFiles files(path);
+  const formats::ReleasedFiles files(path);
   const std::vector<ReleasedSlice> slices = released_slices(parameters);
   std::set<std::string_view> used;
   std::vector<std::string> missing, misshapen, copies, unknown;
   for (const ReleasedSlice& slice : slices) {
     HEDDLE_CHECK(used.insert(slice.name).second, "two parameters want '{}'", slice.name);
-    const StoredTensor* stored = files.find(slice.name);
+    const formats::StoredTensor* stored = files.find(slice.name);
     if (stored == nullptr) {
       missing.push_back(slice.name);
     } else if (stored->shape != slice.shape) {
@@ -115,9 +115,9 @@ void import_released(const std::string& path, const std::vector<ParameterTensor>
   for (const auto& [name, stored] : files.tensors()) {
     if (used.contains(name) || name.ends_with("rotary_emb.inv_freq")) continue;
     if (stored->bytes.empty()) continue;  // Transformers stores shared experts of width 0
-    const StoredTensor* original = files.find(original_of(name, has_head));
+    const formats::StoredTensor* original = files.find(original_of(name, has_head));
     if (original == nullptr) {
-      unknown.push_back(printable(name));
+      unknown.push_back(formats::printable(name));
     } else if (original->type != stored->type || !std::ranges::equal(original->bytes, stored->bytes)) {
       copies.push_back(name);
     }
@@ -130,8 +130,8 @@ void import_released(const std::string& path, const std::vector<ParameterTensor>
   if (!wrong.empty()) config_error("{}: not this model: {}", files.path(), wrong);
 
   for (const ReleasedSlice& slice : slices) {
-    const StoredTensor& stored = *files.find(slice.name);
-    const LogicalTensor& into = parameters[slice.parameter].tensor;
+    const formats::StoredTensor& stored = *files.find(slice.name);
+    const formats::LogicalTensor& into = parameters[slice.parameter].tensor;
     int64_t done = 0;
     for_each_run(into, slice.first, slice.count, [&](uint8_t* bytes, int64_t elements) {
       stored.read(done, elements, into.dtype, bytes);
@@ -166,29 +166,29 @@ void export_released(const std::string& folder, const model::ModelConfig& config
     if (config.is_moe(l)) zeros.insert(fmt::format("model.layers.{}.mlp.gate.e_score_correction_bias", l));
   }
 
-  std::vector<TensorHeading> headings;
+  std::vector<formats::TensorHeading> headings;
   for (const auto& [name, slice] : source) {
     const bool bias = name.ends_with("e_score_correction_bias");
     headings.push_back({name, bias ? Dtype::f32 : stored, slice->shape});
   }
   for (const std::string& name : zeros) headings.push_back({name, Dtype::f32, {config.n_routed_experts}});
-  sort_for_file(headings);
+  formats::sort_for_file(headings);
 
   // config.json comes last: a folder with it is complete.
-  SafetensorsWriter writer((std::filesystem::path(folder) / "model.safetensors").string(), headings,
+  formats::SafetensorsWriter writer((std::filesystem::path(folder) / "model.safetensors").string(), headings,
                            {{"format", "pt"}});
   std::vector<uint8_t> chunk(static_cast<size_t>(kChunkElements) * 8);
-  for (const TensorHeading& heading : headings) {
+  for (const formats::TensorHeading& heading : headings) {
     if (zeros.contains(heading.name)) {
       const std::vector<float> none(static_cast<size_t>(config.n_routed_experts), 0.0F);
       writer.write(none.data(), none.size() * sizeof(float));
       continue;
     }
     const ReleasedSlice& slice = *source.at(heading.name);
-    const LogicalTensor& from = parameters[slice.parameter].tensor;
+    const formats::LogicalTensor& from = parameters[slice.parameter].tensor;
     for_each_run(from, slice.first, slice.count, [&](uint8_t* bytes, int64_t elements) {
-      const StoredTensor run{slice.name,
-                             stored_type(from.dtype),
+      const formats::StoredTensor run{slice.name,
+                             formats::stored_type(from.dtype),
                              {elements},
                              {bytes, static_cast<size_t>(elements * size_of(from.dtype))}};
       for (int64_t first = 0; first < elements; first += kChunkElements) {
@@ -203,7 +203,7 @@ void export_released(const std::string& folder, const model::ModelConfig& config
     write_file((std::filesystem::path(folder) / "tokenizer.json").string(),
                read_file(tokenizer, kMostTokenizerBytes));
   }
-  nlohmann::ordered_json json = model_config_to_json(config);
+  nlohmann::ordered_json json = config::model_config_to_json(config);
   json["torch_dtype"] = stored == Dtype::bf16 ? "bfloat16" : stored == Dtype::f32 ? "float32" : "float64";
   json["use_cache"] = true;
   write_file((std::filesystem::path(folder) / "config.json").string(), json.dump(2) + "\n");

@@ -7,7 +7,7 @@
 
 #include "heddle/model/model_config.h"
 #include "heddle/model/parameter.h"
-#include "heddle/train/logical_tensor.h"
+#include "heddle/formats/logical_tensor.h"
 #include "heddle/train/parameters.h"
 
 namespace heddle::train {
@@ -15,7 +15,7 @@ namespace heddle::train {
 /// A parameter of the whole model and where it lies. The shape's first dim is all experts for experts' parameters.
 struct ParameterTensor {
   model::Parameter parameter;
-  LogicalTensor tensor;
+  formats::LogicalTensor tensor;
 };
 
 /// The masters of a model's state; moments have no place in released files.

@@ -14,7 +14,7 @@
 
 namespace heddle::train {
 
-Dtype resolved_dtype(const RunConfig& config) {
+Dtype resolved_dtype(const config::RunConfig& config) {
   if (config.device.dtype == "bf16") return Dtype::bf16;
   if (config.device.dtype == "f32") return Dtype::f32;
   if (config.device.dtype == "f64") return Dtype::f64;
@@ -40,9 +40,9 @@ schedule::Schedule read_schedule_file(const std::string& path) {
 
 }  // namespace
 
-plan::Plan plan_of(const RunConfig& config) {
+plan::Plan plan_of(const config::RunConfig& config) {
   plan::Plan plan;
-  const RunConfig::Mesh& mesh = config.mesh;
+  const config::RunConfig::Mesh& mesh = config.mesh;
   plan.mesh.tp = static_cast<int>(mesh.tp);
   plan.mesh.cp = static_cast<int>(mesh.cp);
   plan.mesh.dp = static_cast<int>(config.data_ranks());
@@ -90,17 +90,17 @@ plan::Plan plan_of(const RunConfig& config) {
   return plan;
 }
 
-int64_t memory_limit_of(const RunConfig& config, const Sharing& sharing) {
+int64_t memory_limit_of(const config::RunConfig& config, const Sharing& sharing) {
   if (config.device.memory_bytes > 0) return config.device.memory_bytes;
   if (config.device.backend == "cuda" && device::cuda_available()) return device::cuda_device(0)->memory_bytes();
   return device::host_memory_bytes() / sharing.memory;
 }
 
-int64_t growth_limit_of(const RunConfig& config) {
+int64_t growth_limit_of(const config::RunConfig& config) {
   return memory_limit_of(config);  // nobody has reserved what other ranks leave
 }
 
-int64_t arena_bytes_of(const RunConfig& config, int rank, const Sharing& sharing) {
+int64_t arena_bytes_of(const config::RunConfig& config, int rank, const Sharing& sharing) {
   const plan::Lowered lowered = plan::lower(config.model, plan_of(config));
   const std::string& backend = config.device.backend;
   int64_t limit_bytes = memory_limit_of(config, sharing);
@@ -118,7 +118,7 @@ int64_t arena_bytes_of(const RunConfig& config, int rank, const Sharing& sharing
   }
 }
 
-TrainerOptions trainer_options_of(const RunConfig& config, int rank, const Sharing& sharing) {
+TrainerOptions trainer_options_of(const config::RunConfig& config, int rank, const Sharing& sharing) {
   TrainerOptions options;
   options.model = config.model;
   options.plan = plan_of(config);
@@ -138,7 +138,7 @@ TrainerOptions trainer_options_of(const RunConfig& config, int rank, const Shari
   rate.peak = config.train.learning_rate;
   rate.least = config.train.min_learning_rate;
   options.length = config.length();
-  const RunConfig::Train& t = config.train;
+  const config::RunConfig::Train& t = config.train;
   const double whole_s = options.length.seconds;
   rate.warmup = options.length.by_clock() ? t.warmup_fraction * whole_s : static_cast<double>(t.warmup_steps);
   rate.decay = options.length.by_clock() ? t.decay_fraction * whole_s : static_cast<double>(t.decay_steps);

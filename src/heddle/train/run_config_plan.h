@@ -3,16 +3,16 @@
 
 #include "heddle/base/error.h"
 #include "heddle/plan/plan.h"
-#include "heddle/train/run_config.h"
+#include "heddle/config/run_config.h"
 #include "heddle/train/trainer.h"
 
 namespace heddle::train {
 
 /// What device.dtype stands for on this machine: "auto" is bf16 where the backend multiplies it in hardware.
-Dtype resolved_dtype(const RunConfig& config);
+Dtype resolved_dtype(const config::RunConfig& config);
 
 /// The plan of all ranks, as the trainer runs it: with evaluation and prediction.
-plan::Plan plan_of(const RunConfig& config);
+plan::Plan plan_of(const config::RunConfig& config);
 
 /// How many ranks, this one among them, share a machine's memory, and the cores of this process.
 struct Sharing {
@@ -20,9 +20,9 @@ struct Sharing {
 };
 
 /// The most that a rank's arena may be planned to have: its share of the memory.
-int64_t memory_limit_of(const RunConfig& config, const Sharing& sharing = {});
+int64_t memory_limit_of(const config::RunConfig& config, const Sharing& sharing = {});
 /// The most that it may grow to where steps need more than was planned: what the user allows, else what there is.
-int64_t growth_limit_of(const RunConfig& config);
+int64_t growth_limit_of(const config::RunConfig& config);
 
 /// device.memory_bytes, or the machine's memory, is not enough.
 class DoesNotFit : public ConfigError {
@@ -30,9 +30,9 @@ class DoesNotFit : public ConfigError {
 };
 
 /// The arena that the trainer of a rank needs. DoesNotFit, with the largest tensors, where there is no room for it.
-int64_t arena_bytes_of(const RunConfig& config, int rank = 0, const Sharing& sharing = {});
+int64_t arena_bytes_of(const config::RunConfig& config, int rank = 0, const Sharing& sharing = {});
 
 /// With that arena.
-TrainerOptions trainer_options_of(const RunConfig& config, int rank = 0, const Sharing& sharing = {});
+TrainerOptions trainer_options_of(const config::RunConfig& config, int rank = 0, const Sharing& sharing = {});
 
 }  // namespace heddle::train

@@ -10,7 +10,7 @@
 
 #include "heddle/comm/device_world.h"
 #include "heddle/kernels/registry.h"
-#include "heddle/train/exact_layout.h"
+#include "heddle/config/exact_layout.h"
 
 namespace heddle::train {
 
@@ -160,7 +160,7 @@ Trainer::Trainer(TrainerOptions options, comm::World* world)
     config_error("mesh: {} ranks are needed, one is running", mesh_.ranks());
   }
   if (options_.plan.exact_sums) {
-    const std::string why = why_not_exact(options_.model, options_.plan.mesh, nodes_of(world));
+    const std::string why = config::why_not_exact(options_.model, options_.plan.mesh, nodes_of(world));
     if (!why.empty()) config_error("train.exact_sums does not hold with {}", why);
   }
   executor.place = mesh_.at(ranks_.rank());
@@ -251,7 +251,7 @@ StepResult Trainer::step(const std::vector<std::vector<int32_t>>& sequences) {
   const double rate = options_.learning_rate.at(options_.length, done_);
   const auto t = static_cast<double>(done_.steps + 1);
   batch.hyper = {rate, 1 - std::pow(update.beta1, t), 1 - std::pow(update.beta2, t)};
-  batch.bias_rate = BiasRate{options_.model.bias_update_rate}.at(options_.length, done_);
+  batch.bias_rate = config::BiasRate{options_.model.bias_update_rate}.at(options_.length, done_);
 
   const auto start = std::chrono::steady_clock::now();
   executor_->run_step(batch);

@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "heddle/runtime/mesh_communicators.h"
-#include "heddle/train/bias_rate.h"
+#include "heddle/config/bias_rate.h"
 #include "heddle/train/learning_rate.h"
 #include "heddle/train/parameters.h"
 #include "heddle/train/rank_exchange.h"
@@ -31,7 +31,7 @@ struct TrainerOptions {
   bool graphs = false;             // as device.graphs
   int64_t memory_bytes = 0;        // capacity of a rank's arena, as foretold; 0: what the machine has
   int64_t memory_limit_bytes = 0;  // to which it may grow beyond; 0: not at all
-  RunLength length;
+  config::RunLength length;
   LearningRate learning_rate;
   uint64_t seed = 0;
 };
@@ -75,10 +75,10 @@ class Trainer {
   /// Logits of the token after `tokens` (at most sequence_length of them).
   std::vector<float> next_logits(std::span<const int32_t> tokens);
 
-  const RunProgress& done() const { return done_; }
+  const config::RunProgress& done() const { return done_; }
   int64_t steps_done() const { return done_.steps; }
   /// Where a run that goes on takes up; the same on every rank.
-  void set_done(const RunProgress& done) { done_ = done; }
+  void set_done(const config::RunProgress& done) { done_ = done; }
   /// State in this rank's arena; after writing it call weights_changed().
   std::vector<StateTensor> state();
   std::vector<model::Run> held_runs(const StateTensor& tensor) const;
@@ -113,7 +113,7 @@ class Trainer {
   std::unique_ptr<comm::World> device_world_;  // where ranks talk from device to device
   std::unique_ptr<runtime::MeshCommunicators> communicators_;
   std::unique_ptr<runtime::Executor> executor_;
-  RunProgress done_;
+  config::RunProgress done_;
   double flops_per_step_ = 0;
   model::ParameterCount parameter_count_;
 };

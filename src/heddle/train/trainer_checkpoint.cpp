@@ -23,8 +23,8 @@ void runs_between(const std::vector<model::Run>& runs, int64_t first, int64_t la
   }
 }
 
-std::vector<TensorHeading> headings_of(const std::vector<StateTensor>& state) {
-  std::vector<TensorHeading> headings;
+std::vector<formats::TensorHeading> headings_of(const std::vector<StateTensor>& state) {
+  std::vector<formats::TensorHeading> headings;
   for (const StateTensor& tensor : state) headings.push_back({tensor.name, tensor.dtype, tensor.shape});
   return headings;
 }
@@ -71,16 +71,16 @@ std::string save_trainer(const std::string& folder, CheckpointState state, Train
   const std::vector<StateTensor> tensors = trainer.state();
   std::map<std::string_view, const StateTensor*> by_name;
   for (const StateTensor& tensor : tensors) by_name[tensor.name] = &tensor;
-  std::vector<TensorHeading> headings = headings_of(tensors);
+  std::vector<formats::TensorHeading> headings = headings_of(tensors);
   std::string path;
   if (trainer.ranks().leads()) {
-    const TensorBytes bytes_of = [&](const TensorHeading& heading, const auto& write) {
+    const TensorBytes bytes_of = [&](const formats::TensorHeading& heading, const auto& write) {
       gather_tensor(trainer, *by_name.at(heading.name), write);
     };
     path = save_checkpoint(folder, state, std::move(headings), bytes_of, keep);
   } else {
-    sort_for_file(headings);
-    for (const TensorHeading& heading : headings) gather_tensor(trainer, *by_name.at(heading.name), {});
+    formats::sort_for_file(headings);
+    for (const formats::TensorHeading& heading : headings) gather_tensor(trainer, *by_name.at(heading.name), {});
   }
   return trainer.ranks().told_by_first(path);
 }

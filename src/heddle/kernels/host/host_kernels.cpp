@@ -1,6 +1,6 @@
 // The list of CPU kernels, fastest first for each op kind: a family of kernels joins by appending its own list
 // here.
-#include "heddle/kernels/host/attention.h"
+#include "heddle/kernels/host/attention/attention.h"
 #include "heddle/kernels/host/cpu_features.h"
 #include "heddle/kernels/host/host.h"
 #include "heddle/kernels/host/linear_operands.h"

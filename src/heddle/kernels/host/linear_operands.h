@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "heddle/kernels/host/gemm.h"
+#include "heddle/kernels/host/gemm/gemm.h"
 #include "heddle/kernels/registry.h"
 
 namespace heddle::kernels::host {

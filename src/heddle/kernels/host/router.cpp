@@ -13,7 +13,7 @@
 #include "hwy/foreach_target.h"
 // The order matters: these are compiled for each target.
 #include "heddle/kernels/host/lanes-inl.h"
-#include "heddle/kernels/host/softmax-inl.h"
+#include "heddle/kernels/host/loss/softmax-inl.h"
 #include "heddle/kernels/host/top-inl.h"
 
 HWY_BEFORE_NAMESPACE();

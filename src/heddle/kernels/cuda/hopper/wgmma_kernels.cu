@@ -6,7 +6,7 @@
 //
 // Instructions and descriptors: NVIDIA, PTX ISA 8.x, "Asynchronous Warpgroup Level Matrix Instructions" and "Tensor
 // copies"; layouts by k and by column as there.
-#include "heddle/kernels/cuda/group_tiles.h"
+#include "heddle/kernels/cuda/products/group_tiles.h"
 #include "heddle/kernels/cuda/hopper/wgmma_kernels.h"
 
 namespace heddle::kernels::cuda {

@@ -3,7 +3,7 @@
 
 #include <cuda.h>
 
-#include "heddle/kernels/cuda/product_kernels.h"
+#include "heddle/kernels/cuda/products/product_kernels.h"
 
 namespace heddle::kernels::cuda {
 

@@ -1,0 +1,96 @@
+// Values as TOML text, and sizes in bytes as people write them.
+#include <array>
+#include <charconv>
+#include <cmath>
+
+#include "heddle/base/error.h"
+#include "heddle/config/run_config.h"
+
+namespace heddle::config {
+
+namespace {
+
+// A TOML basic string.
+std::string toml_string(std::string_view text) {
+  std::string out = "\"";
+  for (const char c : text) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (c == '"' || c == '\\') {
+      out += '\\';
+      out += c;
+    } else if (c == '\n') {
+      out += "\\n";
+    } else if (c == '\t') {
+      out += "\\t";
+    } else if (byte < 0x20 || byte == 0x7f) {
+      out += fmt::format("\\u{:04X}", byte);
+    } else {
+      out += c;
+    }
+  }
+  return out + '"';
+}
+
+// The shortest decimal that reads back as the same double; TOML wants a point or an exponent.
+std::string number(double value) {
+  std::string text = fmt::format("{}", value);
+  if (text.find_first_of(".e") == std::string::npos) text += ".0";
+  return text;
+}
+
+}  // namespace
+
+std::string Setting::text_of(const Value& value) const {
+  if (const auto* b = std::get_if<bool>(&value)) return *b ? "true" : "false";
+  if (const auto* i = std::get_if<int64_t>(&value)) return fmt::format("{}", *i);
+  if (const auto* d = std::get_if<double>(&value)) return number(*d);
+  return toml_string(std::get<std::string>(value));
+}
+
+std::string toml_of(const RunConfig& config) {
+  std::string out, section;
+  for (const Setting& s : settings()) {
+    if (s.present && !s.present(config)) continue;
+    const size_t dot = s.key.rfind('.');
+    const std::string name = s.key.substr(dot == std::string::npos ? 0 : dot + 1);
+    const std::string own = dot == std::string::npos ? "" : s.key.substr(0, dot);
+    if (own != section) {
+      out += fmt::format("\n[{}]\n", own);
+      section = own;
+    }
+    out += fmt::format("{} = {}\n", name, s.text_of(s.get(config)));
+  }
+  return out;
+}
+
+int64_t parse_bytes(std::string_view text) {
+  double count = 0;
+  const char* end = text.data() + text.size();
+  const auto [rest, error] = std::from_chars(text.data(), end, count);
+  std::string_view unit(rest, static_cast<size_t>(end - rest));
+  while (unit.starts_with(' ')) unit.remove_prefix(1);
+  static constexpr std::array<std::pair<std::string_view, double>, 12> units{{{"", 1},
+                                                                              {"B", 1},
+                                                                              {"KiB", 0x1p10},
+                                                                              {"MiB", 0x1p20},
+                                                                              {"GiB", 0x1p30},
+                                                                              {"TiB", 0x1p40},
+                                                                              {"PiB", 0x1p50},
+                                                                              {"KB", 1e3},
+                                                                              {"MB", 1e6},
+                                                                              {"GB", 1e9},
+                                                                              {"TB", 1e12},
+                                                                              {"PB", 1e15}}};
+  double factor = 0;
+  for (const auto& [name, size] : units) {
+    if (name == unit) factor = size;
+  }
+  const double bytes = count * factor;
+  if (error != std::errc() || factor == 0 || !(bytes >= 0) || bytes > 9e18) {
+    config_error("'{}' is no size, accepted: bytes or a number with KiB, MiB, GiB, TiB, KB, MB, GB or TB",
+                 text.substr(0, 40));
+  }
+  return static_cast<int64_t>(std::llround(bytes));
+}
+
+}  // namespace heddle::config

@@ -1,0 +1,266 @@
+#include "heddle/data/prepare_data.h"
+
+#include <cmath>
+#include <cstdio>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <numbers>
+#include <optional>
+#include <unordered_set>
+
+#include "heddle/base/error.h"
+#include "heddle/base/output_file.h"
+#include "heddle/base/byte_hash.h"
+#include "heddle/data/dataset.h"
+#include "heddle/data/tokenizer/tokenizer_json.h"
+#include "heddle/data/tokenizer/tokenizer_train.h"
+
+namespace heddle::data {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::ordered_json;
+
+constexpr int kForm = 1;  // raised when what is written for the same input changes
+constexpr int64_t kMostRecordBytes = 1 << 20;
+
+struct Places {
+  std::string tokenizer, prefix, record;
+  explicit Places(const std::string& folder)
+      : tokenizer((fs::path(folder) / "tokenizer.json").string()),
+        prefix((fs::path(folder) / "text").string()),
+        record((fs::path(folder) / "data.json").string()) {}
+};
+
+int64_t size_of(const std::string& path) {
+  std::error_code error;
+  const auto size = fs::file_size(path, error);
+  return error ? -1 : static_cast<int64_t>(size);
+}
+
+bool exists(const std::string& path) { return size_of(path) >= 0; }
+
+uint64_t hash_of_tokenizer(const std::string& path) { return hash_bytes(read_file(path, 64 << 20)); }
+
+Json to_json(const PreparedData& data) {
+  Json packages = Json::array();
+  for (const CorpusPackage& package : data.packages) {
+    packages.push_back({{"name", package.name},
+                        {"licence", package.licence},
+                        {"files", package.files},
+                        {"text_bytes", package.text_bytes},
+                        {"repeated_paragraphs", package.repeated_paragraphs},
+                        {"broken_documents", package.broken_documents}});
+  }
+  return {{"vocabulary", data.vocabulary},
+          {"documents", data.documents},
+          {"repeated_documents", data.repeated_documents},
+          {"heldout_documents", data.heldout_documents},
+          {"tokens", data.tokens},
+          {"text_bytes", data.text_bytes},
+          {"bytes_per_token", data.bytes_per_token},
+          {"unigram_nats_per_token", data.unigram_nats_per_token},
+          {"unigram_bits_per_byte", data.unigram_bits_per_byte},
+          {"packages", packages}};
+}
+
+PreparedData from_json(const Json& record) {
+  PreparedData data;
+  record.at("vocabulary").get_to(data.vocabulary);
+  record.at("documents").get_to(data.documents);
+  record.at("repeated_documents").get_to(data.repeated_documents);
+  record.at("heldout_documents").get_to(data.heldout_documents);
+  record.at("tokens").get_to(data.tokens);
+  record.at("text_bytes").get_to(data.text_bytes);
+  record.at("bytes_per_token").get_to(data.bytes_per_token);
+  record.at("unigram_nats_per_token").get_to(data.unigram_nats_per_token);
+  record.at("unigram_bits_per_byte").get_to(data.unigram_bits_per_byte);
+  for (const Json& stored : record.at("packages")) {
+    CorpusPackage package;
+    stored.at("name").get_to(package.name);
+    stored.at("licence").get_to(package.licence);
+    stored.at("files").get_to(package.files);
+    stored.at("text_bytes").get_to(package.text_bytes);
+    stored.at("repeated_paragraphs").get_to(package.repeated_paragraphs);
+    stored.at("broken_documents").get_to(package.broken_documents);
+    data.packages.push_back(std::move(package));
+  }
+  return data;
+}
+
+// The record of an earlier run: null unless it can be read.
+Json read_record(const std::string& path) {
+  if (!exists(path)) return nullptr;
+  try {
+    return Json::parse(read_file(path, kMostRecordBytes));
+  } catch (const std::exception&) {
+    return nullptr;  // a damaged record only means that the work is done again
+  }
+}
+
+// What the run would be made from; equal means that the files need not be made again.
+Json inputs_of(const DocumentSource& source, int64_t vocabulary, const Places& places) {
+  return {{"form", kForm},
+          {"text", source.fingerprint()},
+          {"vocabulary", vocabulary},
+          {"heldout_fraction", kHeldoutFraction},
+          {"tokenizer", exists(places.tokenizer) ? hash_of_tokenizer(places.tokenizer) : 0},
+          {"bin_bytes", size_of(places.prefix + ".bin")},
+          {"idx_bytes", size_of(places.prefix + ".idx")}};
+}
+
+std::optional<PreparedData> up_to_date(const DocumentSource& source, int64_t vocabulary, const Places& places) {
+  const Json record = read_record(places.record);
+  if (!record.is_object() || !record.contains("inputs") || !exists(places.tokenizer)) return {};
+  if (record["inputs"] != inputs_of(source, vocabulary, places)) return {};
+  try {
+    PreparedData data = from_json(record);
+    data.was_up_to_date = true;
+    return data;
+  } catch (const Json::exception&) {
+    return {};
+  }
+}
+
+// A record that describes no files, and only says which vocabulary was asked for. It stands while they are made, so
+// that after a crash the tokenizer in the folder is known for the one that was asked for, though it has fewer
+// tokens.
+void begin_record(int64_t vocabulary, const Places& places) {
+  const Json record{{"inputs", {{"vocabulary", vocabulary}}}};
+  write_file(places.record, record.dump(1) + "\n");
+}
+
+// The tokenizer in the folder, or one trained on the text.
+TokenizerSpec tokenizer_for(DocumentSource& source, int64_t vocabulary, const Places& places,
+                            const Progress& progress) {
+  if (exists(places.tokenizer)) {
+    TokenizerSpec spec = read_tokenizer(places.tokenizer);
+    const Tokenizer tokenizer(spec, places.tokenizer);
+    // A tokenizer trained on little text may have fewer tokens than asked for; the record tells so.
+    const Json record = read_record(places.record);
+    const bool asked_before = record.is_object() && record.contains("inputs") && record["inputs"].is_object() &&
+                              record["inputs"].contains("vocabulary") &&
+                              record["inputs"]["vocabulary"] == vocabulary;
+    if (tokenizer.vocabulary() != vocabulary && !asked_before) {
+      config_error("{} has {} tokens, {} are asked for: remove it, name another folder, or ask for {}",
+                   places.tokenizer, tokenizer.vocabulary(), vocabulary, tokenizer.vocabulary());
+    }
+    return spec;
+  }
+  WordCounts counts;
+  Document document;
+  int64_t bytes = 0;
+  while (bytes < kTokenizerTextBytes && source.next(document)) {
+    counts.add(document.text);
+    bytes += static_cast<int64_t>(document.text.size());
+    progress("counting words", source.progress());
+  }
+  source.rewind();
+  progress("learning the vocabulary", 0);
+  TokenizerSpec spec = train_tokenizer(counts, vocabulary);
+  begin_record(vocabulary, places);
+  write_tokenizer(places.tokenizer, spec);
+  return spec;
+}
+
+double entropy_nats(const std::vector<int64_t>& counts) {
+  double total = 0, sum = 0;
+  for (const int64_t count : counts) total += static_cast<double>(count);
+  for (const int64_t count : counts) {
+    if (count > 0) sum -= static_cast<double>(count) / total * std::log(static_cast<double>(count) / total);
+  }
+  return sum;
+}
+
+PreparedData prepare(DocumentSource& source, Corpus* corpus, const std::string& folder, int64_t vocabulary,
+                     const Progress& wanted_progress) {
+  const Progress progress = wanted_progress ? wanted_progress : [](std::string_view, double) {};
+  std::error_code error;
+  fs::create_directories(folder, error);
+  if (error)
+    throw SystemError(error.value(), fmt::format("cannot make the folder {}: {}", folder, error.message()));
+  const Places places(folder);
+  const auto made = [&]() -> std::optional<PreparedData> {
+    std::optional<PreparedData> done = up_to_date(source, vocabulary, places);
+    if (!done) return done;
+    done->tokenizer = places.tokenizer;
+    done->prefix = places.prefix;
+    return done;
+  };
+  if (const auto done = made()) return *done;  // even where nothing can be written
+  const FolderLock lock = hold_data_folder(folder);
+  if (const auto done = made()) return *done;  // by the process that held it
+  remove_temporaries(folder);
+  progress("reading text", 0);
+  const Tokenizer tokenizer(tokenizer_for(source, vocabulary, places, progress), places.tokenizer);
+  if (tokenizer.end_of_text() < 0) {
+    config_error("{}: no added token ends a text (such as {})", places.tokenizer, kEndOfText);
+  }
+
+  PreparedData data;
+  data.tokenizer = places.tokenizer;
+  data.prefix = places.prefix;
+  data.vocabulary = tokenizer.vocabulary();
+  Encoder encoder(tokenizer);
+  TokenFileWriter writer(places.prefix, tokenizer.vocabulary());
+  std::unordered_set<uint64_t> seen;  // documents by hash: a repeated one could stand on both sides of the split
+  std::vector<int64_t> train_counts(static_cast<size_t>(tokenizer.vocabulary()));
+  int64_t train_bytes = 0, train_tokens = 0;
+  std::vector<TokenId> ids;
+  Document document;
+  while (source.next(document)) {
+    if (!seen.insert(hash_bytes(document.text)).second) {
+      ++data.repeated_documents;
+      continue;
+    }
+    ids.clear();
+    encoder.encode(document.text, ids);
+    ids.push_back(tokenizer.end_of_text());
+    const bool heldout = is_heldout(writer.documents(), kHeldoutFraction);
+    writer.add_document(ids);
+    data.text_bytes += static_cast<int64_t>(document.text.size());
+    data.heldout_documents += heldout;
+    if (!heldout) {
+      train_bytes += static_cast<int64_t>(document.text.size());
+      train_tokens += static_cast<int64_t>(ids.size());
+      for (const TokenId id : ids) ++train_counts[static_cast<size_t>(id)];
+    }
+    progress("tokenizing", source.progress());
+  }
+  data.documents = writer.documents();
+  data.tokens = writer.tokens();
+  data.bytes_per_token = static_cast<double>(data.text_bytes) / static_cast<double>(data.tokens);
+  data.unigram_nats_per_token = entropy_nats(train_counts);
+  data.unigram_bits_per_byte = data.unigram_nats_per_token / std::numbers::ln2 * static_cast<double>(train_tokens) /
+                               static_cast<double>(train_bytes);
+  if (corpus != nullptr) data.packages = corpus->packages();
+
+  // From here to its return the record must not describe files that it doesn't know.
+  begin_record(vocabulary, places);
+  writer.commit();
+  Json record = to_json(data);
+  record["inputs"] = inputs_of(source, vocabulary, places);
+  write_file(places.record, record.dump(1) + "\n");
+  return data;
+}
+
+}  // namespace
+
+FolderLock hold_data_folder(const std::string& folder) {
+  return FolderLock::wait(
+      folder, [&](const std::string& holder) { fmt::print(stderr, "waiting: {} prepares {}\n", holder, folder); });
+}
+
+PreparedData prepare_demo_data(const std::string& folder, int64_t vocabulary, const Progress& progress,
+                               const CorpusOptions& options) {
+  Corpus corpus(options);
+  return prepare(corpus, &corpus, folder, vocabulary, progress);
+}
+
+PreparedData prepare_text_data(const std::string& input, const std::string& folder, int64_t vocabulary,
+                               const Progress& progress) {
+  const std::unique_ptr<DocumentSource> source = open_text(input);
+  return prepare(*source, nullptr, folder, vocabulary, progress);
+}
+
+}  // namespace heddle::data

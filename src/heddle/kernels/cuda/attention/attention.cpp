@@ -1,0 +1,125 @@
+// Entries of attention, whole or by parts as keys come round a ring.
+#include "heddle/kernels/cuda/attention/attention_kernels.h"
+#include "heddle/kernels/cuda/backend.h"
+#include "heddle/kernels/seen_keys.h"
+
+namespace heddle::kernels::cuda {
+
+namespace {
+
+Support fits(const ir::Stage& stage, const ir::Op& op) {
+  if (const Support types = narrow<Among::in, 0>(stage, op); !types) return types;
+  const int64_t d = op.attributes.integer("head_dim"), v = op.attributes.integer("value_dim");
+  if (d <= kWidestHead && v <= kWidestValue) return Support::yes();
+  return Support::no(
+      fmt::format("heads of {} and values of {}, at most {} and {}", d, v, kWidestHead, kWidestValue));
+}
+
+struct Problem {
+  explicit Problem(const KernelCall& call)
+      : keys(*call.op, call.place),
+        h(call.op->attributes.integer("heads")),
+        hk(call.op->attributes.integer("kv_heads")),
+        d(call.op->attributes.integer("head_dim")),
+        v(call.op->attributes.integer("value_dim")),
+        S(keys.keys()),
+        Sq(keys.queries()),
+        B(call.in[0].dim(0) / Sq),
+        scale(static_cast<float>(call.op->attributes.number("scale"))),
+        seen{keys.length, keys.cp, keys.index, keys.owner, keys.causal} {}
+  SeenKeys keys;
+  int64_t h, hk, d, v, S, Sq, B;
+  float scale;
+  SeenArgs seen;
+};
+
+void forward(const KernelCall& call) {
+  const Problem p(call);
+  by_type(call.in[0].dtype, [&]<class X>(X) {
+    AttentionArgs args{};
+    args.q = numbers<const X>(call.in[0]);
+    args.k = numbers<const X>(call.in[1]);
+    args.v = numbers<const X>(call.in[2]);
+    args.o = call.out[0].data;
+    args.wide_o = call.out[0].dtype == Dtype::f32;
+    args.lse = numbers<float>(call.out[1]);
+    args.o_before = numbers<const float>(operand(call.in, 3));
+    args.lse_before = numbers<const float>(operand(call.in, 4));
+    args.B = p.B;
+    args.S = p.S;
+    args.Sq = p.Sq;
+    args.h = p.h;
+    args.hk = p.hk;
+    args.d = p.d;
+    args.dv = p.v;
+    args.scale = p.scale;
+    args.seen = p.seen;
+    launch(attention<X>,
+           {.blocks_x = blocks_for(p.Sq, kQueryTile),
+            .blocks_y = p.h,
+            .blocks_z = p.B,
+            .threads = kAttentionThreads,
+            .shared_bytes = attention_shared_bytes(p.d, p.v, sizeof(X))},
+           args, call.stream);
+  });
+}
+
+/// do, q, k, v, o, lse, and for a part the dq of the parts before.
+void backward(const KernelCall& call) {
+  const Problem p(call);
+  by_type(call.in[1].dtype, [&]<class X>(X) {
+    AttentionGradArgs args{};
+    args.d_o = numbers<const X>(call.in[0]);
+    args.q = numbers<const X>(call.in[1]);
+    args.k = numbers<const X>(call.in[2]);
+    args.v = numbers<const X>(call.in[3]);
+    args.o = numbers<const X>(call.in[4]);
+    args.lse = numbers<const float>(call.in[5]);
+    args.dq_before = numbers<const float>(operand(call.in, 6));
+    args.delta = reinterpret_cast<float*>(call.scratch);
+    args.dq = call.out[0].data;
+    args.wide_dq = call.out[0].dtype == Dtype::f32;
+    args.dk = numbers<X>(call.out[1]);
+    args.dv = numbers<X>(call.out[2]);
+    args.B = p.B;
+    args.S = p.S;
+    args.Sq = p.Sq;
+    args.h = p.h;
+    args.hk = p.hk;
+    args.d = p.d;
+    args.v_dim = p.v;
+    args.scale = p.scale;
+    args.seen = p.seen;
+    const int64_t shared = attention_grad_shared_bytes(p.d, p.v, sizeof(X));
+    launch(attention_delta<X>,
+           {.blocks_x = blocks_for(p.B * p.Sq * p.h, kAttentionThreads / 32), .threads = kAttentionThreads}, args,
+           call.stream);
+    launch(attention_dkv<X>,
+           {.blocks_x = blocks_for(p.S, kKeyTile),
+            .blocks_y = p.hk,
+            .blocks_z = p.B,
+            .threads = kAttentionThreads,
+            .shared_bytes = shared},
+           args, call.stream);
+    launch(attention_dq<X>,
+           {.blocks_x = blocks_for(p.Sq, kQueryTile),
+            .blocks_y = p.h,
+            .blocks_z = p.B,
+            .threads = kAttentionThreads,
+            .shared_bytes = shared},
+           args, call.stream);
+  });
+}
+int64_t backward_scratch(const ir::Stage& stage, const ir::Op& op, const ir::RowCounts& rows) {
+  return stage.elements(op.in[5], rows) * 4;
+}
+
+}  // namespace
+
+std::vector<KernelEntry> attention_entries() {
+  return {entry("attention", "tiles", forward, fits), entry("attention_part", "tiles", forward, fits),
+          entry("attention_dgrad", "tiles", backward, fits, backward_scratch),
+          entry("attention_part_dgrad", "tiles", backward, fits, backward_scratch)};
+}
+
+}  // namespace heddle::kernels::cuda

@@ -1,0 +1,346 @@
+// The router and its balancing losses: a warp a token, values of a token in shared memory. See router_kernels.h.
+// Source: DeepSeek-V3 report, arXiv 2412.19437, section 2.1.2 and equations 17–20.
+#include "heddle/kernels/cuda/language.h"
+#include "heddle/kernels/cuda/experts/router_kernels.h"
+
+namespace heddle::kernels::cuda {
+
+namespace {
+
+constexpr double kLeastSum = 1e-20;
+constexpr int kThreads = kRouterWarps * kWarp;
+
+/// What a warp has of its token: two rows of E numbers and E marks.
+struct WarpMemory {
+  float *a, *b;
+  unsigned char* taken;
+};
+HEDDLE_DEVICE WarpMemory memory_of_warp(unsigned char* shared, int64_t E) {
+  float* floats = reinterpret_cast<float*>(shared) + threadIdx.x / kWarp * 2 * E;
+  return {floats, floats + E, shared + kRouterWarps * E * 8 + threadIdx.x / kWarp * E};
+}
+
+/// Whether x at index i comes before the champion: higher, or as high with a lower index; a NaN after all numbers.
+HEDDLE_DEVICE bool better(float x, int i, float champion, int at) {
+  if (i < 0) return false;
+  if (at < 0) return true;
+  const bool nan = x != x, champion_nan = champion != champion;
+  if (nan != champion_nan) return champion_nan;
+  if (!nan && x != champion) return x > champion;
+  return i < at;
+}
+
+/// The index of the best of values[0 … count) that is not taken, for every lane; −1 if there is none.
+HEDDLE_DEVICE int best_open(const float* values, const unsigned char* taken, int count) {
+  float best = 0;
+  int at = -1;
+  for (int i = static_cast<int>(threadIdx.x) % kWarp; i < count; i += kWarp) {
+    if (taken[i] == 0 && better(values[i], i, best, at)) {
+      best = values[i];
+      at = i;
+    }
+  }
+  for (int step = kWarp / 2; step > 0; step /= 2) {
+    const float other = __shfl_xor_sync(kFullWarp, best, step);
+    const int other_at = __shfl_xor_sync(kFullWarp, at, step);
+    if (better(other, other_at, best, at)) {
+      best = other;
+      at = other_at;
+    }
+  }
+  return at;
+}
+
+/// Marks as taken what lies outside of the top groups.
+HEDDLE_DEVICE void close_groups(const float* biased, unsigned char* taken, float* scores, int E, int groups,
+                                int top_groups, int score_top) {
+  const int lane = static_cast<int>(threadIdx.x) % kWarp, size = E / groups;
+  for (int g = lane; g < groups; g += kWarp) {
+    const int first = g * size;
+    float sum = 0;
+    for (int n = 0; n < min(score_top, size); ++n) {
+      int at = -1;
+      for (int e = first; e < first + size; ++e) {
+        if (taken[e] == 0 && better(biased[e], e, at < 0 ? 0.0f : biased[at], at)) at = e;
+      }
+      taken[at] = 1;
+      sum += biased[at];
+    }
+    scores[g] = sum;
+  }
+  __syncwarp();
+  for (int e = lane; e < E; e += kWarp) taken[e] = 0;
+  __syncwarp();
+  for (int n = 0; n < top_groups; ++n) {  // a group is marked at its own index first
+    const int g = best_open(scores, taken, groups);
+    __syncwarp();
+    if (lane == 0 && g >= 0) taken[g] = 1;
+    __syncwarp();
+  }
+  unsigned open[kMostExperts / kWarp];  // one bit a group; every lane reads before any writes
+  const int words = (groups + kWarp - 1) / kWarp;
+  for (int w = 0; w < words; ++w) {
+    const int g = w * kWarp + lane;
+    open[w] = __ballot_sync(kFullWarp, g < groups && taken[g] != 0);
+  }
+  __syncwarp();
+  for (int e = lane; e < E; e += kWarp) {
+    const int g = e / size;
+    taken[e] = (open[g / kWarp] >> (g % kWarp) & 1u) != 0 ? 0 : 1;
+  }
+  __syncwarp();
+}
+
+HEDDLE_DEVICE float row_max(const float* x, int64_t E) {
+  float most = x[0];
+  for (int64_t e = threadIdx.x % kWarp; e < E; e += kWarp) most = fmaxf(most, x[e]);
+  return warp_max(most);
+}
+
+}  // namespace
+
+HEDDLE_KERNEL void HEDDLE_BOUNDS(kThreads) route(RouteArgs args) {
+  HEDDLE_DYNAMIC_SHARED(shared);
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  const int64_t t = static_cast<int64_t>(blockIdx.x) * kRouterWarps + threadIdx.x / kWarp, E = args.E;
+  if (t >= args.T) return;
+  const WarpMemory mine = memory_of_warp(shared, E);
+  float *s = mine.a, *biased = mine.b;
+  if (args.logits_TE != nullptr) {
+    const float* x = args.logits_TE + t * E;
+    if (args.scores == Scores::sigmoid) {
+      for (int64_t e = lane; e < E; e += kWarp) s[e] = 1.0f / (1.0f + expf(-x[e]));
+    } else {
+      const float most = row_max(x, E);
+      float sum = 0;
+      for (int64_t e = lane; e < E; e += kWarp) sum += s[e] = expf(x[e] - most);
+      sum = warp_sum(sum);
+      for (int64_t e = lane; e < E; e += kWarp) s[e] /= sum;
+    }
+  } else {
+    for (int64_t e = lane; e < E; e += kWarp) s[e] = args.s_in_TE[t * E + e];
+  }
+  for (int64_t e = lane; e < E; e += kWarp) {
+    if (args.s_TE != nullptr) args.s_TE[t * E + e] = s[e];
+    biased[e] = args.bias_E != nullptr ? s[e] + args.bias_E[e] : s[e];
+    mine.taken[e] = 0;
+  }
+  __syncwarp();
+  const int k = args.k;
+  int32_t own = -1;  // lane j: the expert of slot j
+  if (args.experts_Tk != nullptr) {
+    if (args.groups > 1) {
+      // The scores of groups stand where s is; what they overwrote is read again.
+      close_groups(biased, mine.taken, s, static_cast<int>(E), args.groups, args.top_groups, args.group_score_top);
+      for (int64_t e = lane; e < E; e += kWarp) {
+        if (e < args.groups) s[e] = args.s_TE != nullptr ? args.s_TE[t * E + e] : args.s_in_TE[t * E + e];
+      }
+      __syncwarp();
+    }
+    for (int j = 0; j < k; ++j) {
+      const int e = best_open(biased, mine.taken, static_cast<int>(E));
+      if (lane == j) own = e;
+      __syncwarp();
+      if (lane == 0 && e >= 0) mine.taken[e] = 1;
+      __syncwarp();
+    }
+    int rank = 0;  // in increasing id
+    for (int j = 0; j < k; ++j) {
+      const int other = __shfl_sync(kFullWarp, own, j);
+      if (other < own) ++rank;
+    }
+    int32_t sorted = -1;
+    for (int j = 0; j < k; ++j) {
+      const int to = __shfl_sync(kFullWarp, rank, j), e = __shfl_sync(kFullWarp, own, j);
+      if (to == lane) sorted = e;
+    }
+    own = sorted;
+    if (lane < k) args.experts_Tk[t * k + lane] = own;
+  } else if (args.chosen_Tk != nullptr && lane < k) {
+    own = args.chosen_Tk[t * k + lane];
+  }
+  if (args.g_Tk == nullptr) return;
+  const float chosen = lane < k ? s[own] : 0.0f;
+  float sum = 0;
+  for (int j = 0; j < k; ++j) sum += __shfl_sync(kFullWarp, chosen, j);
+  sum += static_cast<float>(kLeastSum);
+  if (lane < k) args.g_Tk[t * k + lane] = (args.normalize ? chosen / sum : chosen) * args.scale;
+}
+
+HEDDLE_KERNEL void HEDDLE_BOUNDS(kThreads) route_dgrad(RouteGradArgs args) {
+  HEDDLE_DYNAMIC_SHARED(shared);
+  const int lane = static_cast<int>(threadIdx.x) % kWarp, k = args.k;
+  const int64_t t = static_cast<int64_t>(blockIdx.x) * kRouterWarps + threadIdx.x / kWarp, E = args.E;
+  if (t >= args.T) return;
+  float* ds = memory_of_warp(shared, E).a;
+  const float* s = args.s_TE + t * E;
+  for (int64_t e = lane; e < E; e += kWarp) ds[e] = 0;
+  __syncwarp();
+  if (args.dg_Tk != nullptr) {
+    const int32_t own = lane < k ? args.experts_Tk[t * k + lane] : 0;
+    const float chosen = lane < k ? s[own] : 0.0f, dg = lane < k ? args.dg_Tk[t * k + lane] : 0.0f;
+    float sum = 0, dot = 0;
+    for (int j = 0; j < k; ++j) {
+      const float s_j = __shfl_sync(kFullWarp, chosen, j), dg_j = __shfl_sync(kFullWarp, dg, j);
+      sum += s_j;
+      dot += dg_j * s_j;
+    }
+    sum += static_cast<float>(kLeastSum);
+    if (lane < k) ds[own] += args.scale * (args.normalize ? (dg - dot / sum) / sum : dg);
+    __syncwarp();
+  }
+  float along = 0;
+  for (int64_t e = lane; e < E; e += kWarp) {
+    if (args.ds_TE != nullptr) ds[e] += args.ds_TE[t * E + e];
+    along += ds[e] * s[e];
+  }
+  along = warp_sum(along);
+  for (int64_t e = lane; e < E; e += kWarp) {
+    args.d_TE[t * E + e] = args.scores == Scores::none      ? ds[e]
+                           : args.scores == Scores::sigmoid ? ds[e] * s[e] * (1.0f - s[e])
+                                                            : s[e] * (ds[e] - along);
+  }
+}
+
+HEDDLE_KERNEL void HEDDLE_BOUNDS(256) count_rows(SortRowsArgs args) {
+  HEDDLE_SHARED(int, board, 256 / kWarp);
+  const auto e = static_cast<int32_t>(blockIdx.x);
+  int count = 0;
+  for (int64_t i = threadIdx.x; i < args.T * args.k; i += 256) count += args.experts_Tk[i] == e ? 1 : 0;
+  count = block_sum(count, board);
+  if (threadIdx.x == 0) args.offsets[e + 1] = count;
+}
+
+HEDDLE_KERNEL void sum_rows(SortRowsArgs args) {
+  if (threadIdx.x > 0) return;
+  int32_t sum = args.offsets[0] = 0;
+  for (int64_t e = 1; e <= args.E; ++e) args.offsets[e] = sum += args.offsets[e];
+}
+
+HEDDLE_KERNEL void HEDDLE_BOUNDS(256) sort_rows(SortRowsArgs args) {
+  HEDDLE_SHARED(unsigned, votes, 256 / kWarp);
+  const auto e = static_cast<int32_t>(blockIdx.x);
+  const int warp = static_cast<int>(threadIdx.x) / kWarp, lane = static_cast<int>(threadIdx.x) % kWarp;
+  int32_t next = args.offsets[e];
+  for (int64_t first = 0; first < args.T * args.k; first += 256) {
+    const int64_t i = first + threadIdx.x;
+    const bool mine = i < args.T * args.k && args.experts_Tk[i] == e;
+    const unsigned vote = __ballot_sync(kFullWarp, mine);
+    if (lane == 0) votes[warp] = vote;
+    __syncthreads();
+    int before = __popc(vote & ((1u << lane) - 1u)), all = 0;
+    for (int w = 0; w < 256 / kWarp; ++w) {
+      if (w < warp) before += __popc(votes[w]);
+      all += __popc(votes[w]);
+    }
+    if (mine) {
+      args.row_of_Tk[i] = next + before;
+      if (args.token_of_R != nullptr) args.token_of_R[next + before] = static_cast<int32_t>(i / args.k);
+    }
+    next += all;
+    __syncthreads();
+  }
+}
+
+HEDDLE_KERNEL void count_load(LoadArgs args) {
+  for (int64_t e = threadIdx.x; e < args.E; e += blockDim.x) {
+    const double rows = args.offsets[e + 1] - args.offsets[e];
+    args.load_E[e] = args.overwrite ? rows : args.load_E[e] + rows;
+  }
+}
+
+HEDDLE_KERNEL void router_bias_update(BiasUpdateArgs args) {
+  double sum = 0;  // whole numbers: exact
+  for (int64_t e = 0; e < args.E; ++e) sum += args.load_E[e];
+  const double mean = sum / static_cast<double>(args.E);
+  const auto rate = static_cast<float>(args.hyper[3]);
+  for (int64_t e = threadIdx.x; e < args.E; e += blockDim.x) {
+    if (args.load_E[e] < mean) args.bias_E[e] += rate;
+    if (args.load_E[e] > mean) args.bias_E[e] -= rate;
+  }
+}
+
+HEDDLE_KERNEL void HEDDLE_BOUNDS(kThreads) balance_tokens(BalanceArgs args) {
+  HEDDLE_DYNAMIC_SHARED(shared);
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  const int64_t t = static_cast<int64_t>(blockIdx.x) * kRouterWarps + threadIdx.x / kWarp, E = args.E;
+  if (t >= args.T) return;
+  unsigned char* taken = memory_of_warp(shared, E).taken;
+  const float* s = args.s_TE + t * E;
+  double sum = 0;
+  for (int64_t e = lane; e < E; e += kWarp) {
+    taken[e] = 0;
+    sum += s[e];
+  }
+  sum = warp_sum(sum);
+  if (lane == 0) args.Z_T[t] = sum + kLeastSum;
+  if (args.load_BE != nullptr) return;
+  __syncwarp();
+  for (int j = 0; j < args.k; ++j) {
+    const int e = best_open(s, taken, static_cast<int>(E));
+    __syncwarp();
+    if (lane == 0) {
+      if (e >= 0) taken[e] = 1;
+      args.chosen_Tk[t * args.k + j] = e;
+    }
+    __syncwarp();
+  }
+}
+
+HEDDLE_KERNEL void HEDDLE_BOUNDS(256) balance_sequences(BalanceArgs args) {
+  HEDDLE_SHARED(double, board, 256 / kWarp);
+  const int64_t b = blockIdx.x, E = args.E, S = args.S;
+  double dot = 0;
+  for (int64_t e = threadIdx.x; e < E; e += 256) {
+    double count = 0;
+    if (args.load_BE != nullptr) {
+      count = args.load_BE[b * E + e];
+    } else {
+      for (int64_t i = b * S * args.k; i < (b + 1) * S * args.k; ++i) count += args.chosen_Tk[i] == e ? 1 : 0;
+    }
+    args.count_BE[b * E + e] = count;
+    if (args.loss_B == nullptr) continue;
+    double share = 0;
+    for (int64_t t = b * S; t < (b + 1) * S; ++t) share += static_cast<double>(args.s_TE[t * E + e]) / args.Z_T[t];
+    const double f = count * (static_cast<double>(E) / static_cast<double>(args.k * args.whole));
+    dot += f * (share / static_cast<double>(args.whole));
+  }
+  if (args.loss_B == nullptr) return;
+  dot = block_sum(dot, board);
+  if (threadIdx.x == 0) args.loss_B[b] = args.alpha * dot;
+}
+
+HEDDLE_KERNEL void HEDDLE_BOUNDS(kThreads) balance_dgrad(BalanceArgs args) {
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  const int64_t t = static_cast<int64_t>(blockIdx.x) * kRouterWarps + threadIdx.x / kWarp, E = args.E;
+  if (t >= args.T) return;
+  const double* count_E = args.count_BE + t / args.S * E;
+  const double share = static_cast<double>(E) / static_cast<double>(args.k * args.whole), Z = args.Z_T[t];
+  const double scale = static_cast<double>(args.scales[args.scale_index]) * args.alpha;
+  double mean = 0;
+  for (int64_t e = lane; e < E; e += kWarp) mean += count_E[e] * share * static_cast<double>(args.s_TE[t * E + e]);
+  mean = warp_sum(mean) / Z;
+  for (int64_t e = lane; e < E; e += kWarp) {
+    args.ds_TE[t * E + e] =
+        static_cast<float>(scale / (static_cast<double>(args.whole) * Z) * (count_E[e] * share - mean));
+  }
+}
+
+HEDDLE_KERNEL void HEDDLE_BOUNDS(kThreads) z_loss(ZLossArgs args) {
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  const int64_t t = static_cast<int64_t>(blockIdx.x) * kRouterWarps + threadIdx.x / kWarp, E = args.E;
+  if (t >= args.T) return;
+  const float* x = args.logits_TE + t * E;
+  const float most = row_max(x, E);
+  float sum = 0;
+  for (int64_t e = lane; e < E; e += kWarp) sum += expf(x[e] - most);
+  const float lse = most + logf(warp_sum(sum));
+  if (args.loss_T != nullptr) {
+    if (lane == 0) args.loss_T[t] = args.weight * static_cast<double>(lse) * static_cast<double>(lse);
+    return;
+  }
+  const float factor = args.scales[args.scale_index] * static_cast<float>(2 * args.weight);
+  for (int64_t e = lane; e < E; e += kWarp) args.dlogits_TE[t * E + e] = factor * lse * expf(x[e] - lse);
+}
+
+}  // namespace heddle::kernels::cuda

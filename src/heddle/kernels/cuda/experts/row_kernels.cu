@@ -1,0 +1,134 @@
+// Rows gathered, scattered and summed. See row_kernels.h. Sums have one order; nothing is added atomically.
+#include "heddle/kernels/cuda/experts/leaves.h"
+#include "heddle/kernels/cuda/experts/row_kernels.h"
+
+namespace heddle::kernels::cuda {
+
+template <class X>
+HEDDLE_KERNEL void HEDDLE_BOUNDS(256) gather_rows(GatherArgs args) {
+  const int64_t packs = (args.H + kPack - 1) / kPack, count = args.R * packs;
+  const int64_t step = static_cast<int64_t>(gridDim.x) * blockDim.x;
+  const bool wide = wide_rows<X>(args.from, args.H) && wide_rows<X>(args.to_RH, args.H);
+  for (int64_t i = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < count; i += step) {
+    const int64_t r = i / packs, at = (i - r * packs) * kPack, left = args.H - at;
+    const int64_t index = args.index_R[r], from = index < 0 ? index : index / args.each;
+    float v[kPack];
+    if (from < 0 || from >= args.limit) {
+      HEDDLE_UNROLL
+      for (int c = 0; c < kPack; ++c) v[c] = from < 0 ? 0.0f : not_a_number();
+    } else {
+      load_pack(static_cast<const X*>(args.from) + from * args.H + at, left, wide, v);
+    }
+    store_pack(static_cast<X*>(args.to_RH) + r * args.H + at, left, wide, v);
+  }
+}
+
+template <class X>
+HEDDLE_KERNEL void HEDDLE_BOUNDS(256) embedding_wgrad(EmbeddingGradArgs args) {
+  HEDDLE_SHARED(int, earlier, 1);
+  HEDDLE_SHARED(int32_t, found, 256);
+  HEDDLE_SHARED(unsigned, votes, 8);
+  const int64_t own = blockIdx.x, H = args.H;
+  const int32_t id = args.ids_T[own];
+  if (id < 0 || id >= args.V) return;
+  const int thread = static_cast<int>(threadIdx.x);
+  if (thread == 0) earlier[0] = 0;
+  __syncthreads();
+  for (int64_t t = thread; t < own; t += 256) {
+    if (args.ids_T[t] == id) earlier[0] = 1;  // whoever writes writes this
+  }
+  __syncthreads();
+  if (earlier[0] != 0) return;
+  const bool wide = wide_rows<X>(args.dx_TH, H) && wide_rows<float>(args.acc_VH, H);
+  for (int64_t first = own; first < args.T; first += 256) {
+    const bool mine = first + thread < args.T && args.ids_T[first + thread] == id;
+    const unsigned vote = __ballot_sync(kFullWarp, mine);
+    if (thread % kWarp == 0) votes[thread / kWarp] = vote;
+    __syncthreads();
+    int before = 0, all = 0;
+    for (int w = 0; w < 8; ++w) {
+      if (w < thread / kWarp) before += __popc(votes[w]);
+      all += __popc(votes[w]);
+    }
+    before += __popc(vote & ((1u << (thread % kWarp)) - 1u));
+    if (mine) found[before] = static_cast<int32_t>(first + thread);
+    __syncthreads();
+    if (all > 0) {
+      for (int64_t at = thread * kPack; at < H; at += 256 * kPack) {
+        float* to = args.acc_VH + id * H + at;
+        float sum[kPack], v[kPack];
+        load_pack(to, H - at, wide, sum);
+        for (int i = 0; i < all; ++i) {
+          load_pack(static_cast<const X*>(args.dx_TH) + found[i] * H + at, H - at, wide, v);
+          HEDDLE_UNROLL
+          for (int c = 0; c < kPack; ++c) sum[c] += v[c];
+        }
+        store_pack(to, H - at, wide, sum);
+      }
+    }
+    __syncthreads();
+  }
+}
+
+template <class X>
+HEDDLE_KERNEL void HEDDLE_BOUNDS(128) tree_sum(TreeSumArgs args) {
+  HEDDLE_SHARED(Leaves, leaves, 1);
+  const int64_t t = blockIdx.x, H = args.H;
+  const X* rows = static_cast<const X*>(args.rows);
+  if (threadIdx.x == 0) {
+    LeafList list(leaves[0]);
+    for (int64_t slot = t * args.k; slot < (t + 1) * args.k; ++slot) {
+      list.add(args.experts_Tk[slot], rows + static_cast<int64_t>(args.row_of_Tk[slot]) * H,
+               args.g_Tk == nullptr ? 1.0f : args.g_Tk[slot], false);
+    }
+    list.finish();
+  }
+  __syncthreads();
+  const bool wide = wide_rows<X>(rows, H) && wide_rows<X>(args.to_TH, H) && wide_rows<X>(args.residual_TH, H);
+  for (int64_t at = static_cast<int64_t>(threadIdx.x) * kPack; at < H; at += 128 * kPack) {
+    const int64_t left = H - at;
+    float sum[kPack];
+    add_leaves<X>(leaves[0], args.g_Tk != nullptr, at, left, wide, sum);
+    if (args.residual_TH != nullptr) {
+      float r[kPack];
+      load_pack(static_cast<const X*>(args.residual_TH) + t * H + at, left, wide, r);
+      HEDDLE_UNROLL
+      for (int c = 0; c < kPack; ++c) sum[c] += r[c];
+    }
+    store_pack(static_cast<X*>(args.to_TH) + t * H + at, left, wide, sum);
+  }
+}
+
+template <class X>
+HEDDLE_KERNEL void HEDDLE_BOUNDS(128) weigh_dgrad(WeighArgs args) {
+  HEDDLE_SHARED(float, board, 128 / kWarp);
+  const int64_t slot = blockIdx.x, t = slot / args.k, H = args.H;
+  const int64_t row = args.row_of_Tk == nullptr ? slot : args.row_of_Tk[slot];
+  const float g = args.g[slot];
+  const bool wide = wide_rows<X>(args.d_rows, H) && wide_rows<X>(args.rows, H) && wide_rows<X>(args.dy_RH, H);
+  float dot = 0;
+  for (int64_t at = static_cast<int64_t>(threadIdx.x) * kPack; at < H; at += 128 * kPack) {
+    float d[kPack], y[kPack];
+    load_pack(static_cast<const X*>(args.d_rows) + t * H + at, H - at, wide, d);
+    load_pack(static_cast<const X*>(args.rows) + row * H + at, H - at, wide, y);
+    HEDDLE_UNROLL
+    for (int c = 0; c < kPack; ++c) {
+      dot += d[c] * y[c];
+      d[c] = g * d[c];
+    }
+    store_pack(static_cast<X*>(args.dy_RH) + row * H + at, H - at, wide, d);
+  }
+  dot = block_sum(dot, board);
+  if (threadIdx.x == 0) args.dg[slot] = dot;
+}
+
+#define ROWS(X)                                                           \
+  template HEDDLE_KERNEL void gather_rows<X>(GatherArgs args);            \
+  template HEDDLE_KERNEL void embedding_wgrad<X>(EmbeddingGradArgs args); \
+  template HEDDLE_KERNEL void tree_sum<X>(TreeSumArgs args);              \
+  template HEDDLE_KERNEL void weigh_dgrad<X>(WeighArgs args);
+ROWS(float)
+ROWS(Bf16)
+#undef ROWS
+
+}  // namespace heddle::kernels::cuda

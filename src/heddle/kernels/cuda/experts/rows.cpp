@@ -1,0 +1,91 @@
+// Entries of embedding and of the ways of rows to their experts and back.
+#include "heddle/kernels/cuda/backend.h"
+#include "heddle/kernels/cuda/experts/row_kernels.h"
+
+namespace heddle::kernels::cuda {
+
+namespace {
+
+constexpr int64_t kGatherBlocks = 1 << 16;
+
+void gather(const TensorView& from, const TensorView& index, const TensorView& to, void* stream) {
+  by_type(to.dtype, [&]<class X>(X) {
+    const int64_t R = index.elements(), H = to.columns();
+    launch(gather_rows<X>, {.blocks_x = std::min(blocks_for(R * blocks_for(H, 8), 256), kGatherBlocks)},
+           {numbers<const X>(from), numbers<const int32_t>(index), numbers<X>(to), R, H, from.rows(), 1}, stream);
+  });
+}
+
+void embedding(const KernelCall& call) { gather(call.in[1], call.in[0], call.out[0], call.stream); }
+void permute(const KernelCall& call) { gather(call.in[0], call.in[2], call.out[0], call.stream); }
+
+void embedding_dgrad(const KernelCall& call) {
+  const TensorView& acc = call.updates[0];
+  if (call.overwrite) fill_bytes(acc.data, 0, acc.elements() * 4, call.stream);
+  by_type(call.in[0].dtype, [&]<class X>(X) {
+    launch(embedding_wgrad<X>, {.blocks_x = call.in[1].elements()},
+           {numbers<const X>(call.in[0]), numbers<const int32_t>(call.in[1]), numbers<float>(acc),
+            call.in[1].elements(), acc.dim(0), acc.dim(1)},
+           call.stream);
+  });
+}
+
+Support sums_few(const ir::Stage& stage, const ir::Op& op) {
+  if (const Support types = narrow<Among::in, 0>(stage, op); !types) return types;
+  const int64_t k = stage.value(op.in[op.kind() == "unpermute" ? 2 : 1]).shape.back().count;
+  if (k <= kMostSummed) return Support::yes();
+  return Support::no(fmt::format("{} experts a token, at most {} are summed", k, kMostSummed));
+}
+
+/// permute_dgrad: dp, row_of, experts. unpermute: y, g, row_of, experts, residual?.
+void sum_rows_of_tokens(const KernelCall& call) {
+  const bool weighed = call.op->kind() == "unpermute";
+  const size_t i = weighed ? 2 : 1;
+  by_type(call.out[0].dtype, [&]<class X>(X) {
+    TreeSumArgs args{};
+    args.rows = numbers<const X>(call.in[0]);
+    if (weighed) {
+      args.g_Tk = numbers<const float>(call.in[1]);
+      args.residual_TH = numbers<const X>(operand(call.in, 4));
+    }
+    args.row_of_Tk = numbers<const int32_t>(call.in[i]);
+    args.experts_Tk = numbers<const int32_t>(call.in[i + 1]);
+    args.to_TH = numbers<X>(call.out[0]);
+    args.T = call.in[i].dim(0);
+    args.k = call.in[i].dim(1);
+    args.H = call.out[0].columns();
+    launch(tree_sum<X>, {.blocks_x = args.T, .threads = 128}, args, call.stream);
+  });
+}
+
+/// unpermute_dgrad: dc, y, g, row_of. weigh_dgrad: dr, e, g.
+void weigh(const KernelCall& call) {
+  const TensorView row_of = operand(call.in, 3);
+  by_type(call.in[0].dtype, [&]<class X>(X) {
+    WeighArgs args{};
+    args.d_rows = numbers<const X>(call.in[0]);
+    args.rows = numbers<const X>(call.in[1]);
+    args.g = numbers<const float>(call.in[2]);
+    args.row_of_Tk = numbers<const int32_t>(row_of);
+    args.dy_RH = numbers<X>(call.out[0]);
+    args.dg = numbers<float>(call.out[1]);
+    args.k = row_of ? row_of.dim(1) : 1;
+    args.T = call.in[2].elements() / std::max<int64_t>(1, args.k);
+    args.H = call.in[1].columns();
+    launch(weigh_dgrad<X>, {.blocks_x = call.in[2].elements(), .threads = 128}, args, call.stream);
+  });
+}
+
+}  // namespace
+
+std::vector<KernelEntry> row_entries() {
+  return {entry("embedding", "gather", embedding, narrow<Among::in, 1>),
+          entry("embedding_wgrad", "first token", embedding_dgrad),
+          entry("permute", "gather", permute),
+          entry("permute_dgrad", "tree", sum_rows_of_tokens, sums_few),
+          entry("unpermute", "tree", sum_rows_of_tokens, sums_few),
+          entry("unpermute_dgrad", "slot", weigh),
+          entry("weigh_dgrad", "slot", weigh)};
+}
+
+}  // namespace heddle::kernels::cuda

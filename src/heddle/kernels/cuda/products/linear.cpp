@@ -1,0 +1,240 @@
+// Entries of matrix products: linear and grouped_linear with their gradients, and the products of experts whose
+// sums are exact. T rows, K in, N out; R rows sorted by expert.
+//
+// Where one operand is bf16 and the other f32 (the router's linear), the former is widened into scratch first.
+#include <algorithm>
+
+#include "heddle/kernels/cuda/backend.h"
+#include "heddle/kernels/cuda/map_kernels.h"
+#include "heddle/kernels/cuda/products/product_kernels.h"
+#include "heddle/kernels/cuda/step_kernels.h"
+
+namespace heddle::kernels::cuda {
+
+namespace {
+
+template <class X>
+constexpr int64_t product_shared_bytes(bool a_by_k, bool b_by_k) {
+  constexpr int64_t depth = 64 / sizeof(X), pad = 16 / sizeof(X);
+  const int64_t a = a_by_k ? depth * (kProductM + pad) : kProductM * (depth + pad);
+  const int64_t b = b_by_k ? depth * (kProductN + pad) : kProductN * (depth + pad);
+  return kProductStages * (a + b) * static_cast<int64_t>(sizeof(X));
+}
+
+void launch_product(Dtype X, bool a_by_k, bool b_by_k, int64_t row_tiles, int64_t groups, const ProductArgs& args,
+                    void* stream) {
+  by_type(X, [&]<class T>(T) {
+    auto* kernel = a_by_k ? product<T, true, true> : b_by_k ? product<T, false, true> : product<T, false, false>;
+    launch(kernel,
+           {.blocks_x = blocks_for(args.N, kProductN),
+            .blocks_y = row_tiles,
+            .blocks_z = groups,
+            .threads = kProductThreads,
+            .shared_bytes = product_shared_bytes<T>(a_by_k, b_by_k)},
+           args, stream);
+  });
+}
+
+void set_output(ProductArgs& args, const TensorView& c, Dtype X) {
+  args.c = c.data;
+  args.wide = c.dtype == Dtype::f32;
+  args.narrow = c.dtype == Dtype::bf16 && X == Dtype::f32;
+  HEDDLE_CHECK(args.wide || c.dtype == Dtype::bf16, "a product in {}", name_of(c.dtype));
+}
+
+}  // namespace
+
+void multiply(const ProductCall& call, void* workspace, void* stream) {
+  HEDDLE_CHECK(call.a.dtype == call.b.dtype, "a product of {} and {}", name_of(call.a.dtype),
+               name_of(call.b.dtype));
+  if (call.M == 0 || call.N == 0) return;
+  if (call.K > 0 && library_multiply(call, workspace, stream)) return;
+  ProductArgs args{};
+  args.a = call.a.data;
+  args.b = call.b.data;
+  args.bias_N = call.bias;
+  args.M = call.M;
+  args.N = call.N;
+  args.K = call.K;
+  args.a_pitch = call.a_by_k ? call.M : call.K;
+  args.b_pitch = call.b_by_k ? call.N : call.K;
+  args.c_pitch = call.N;
+  args.add = call.add;
+  set_output(args, call.c, call.a.dtype);
+  launch_product(call.a.dtype, call.a_by_k, call.b_by_k, blocks_for(call.M, kProductM), 1, args, stream);
+}
+
+namespace {
+
+/// The operands of a product in one type: where the types differ, the bf16 one widened into scratch.
+struct Pair {
+  TensorView a, b;
+};
+Pair alike(TensorView a, TensorView b, Scratch& scratch, void* stream) {
+  if (a.dtype == b.dtype) return {a, b};
+  TensorView& small = a.dtype == Dtype::bf16 ? a : b;
+  auto* to = scratch.take<float>(small.elements());
+  launch(cast<Bf16, float>, {.blocks_x = blocks_for(small.elements(), 256 * 8)}, {small.data, to, small.elements()},
+         stream);
+  small.data = to;
+  small.dtype = Dtype::f32;
+  return {a, b};
+}
+
+int64_t linear_scratch(const ir::Stage& stage, const ir::Op& op, const ir::RowCounts& rows) {
+  Scratch scratch(nullptr);
+  scratch.take<std::byte>(product_workspace_bytes());
+  const Dtype a = stage.value(op.in[0]).dtype, b = stage.value(op.in[1]).dtype;
+  if (a != b) scratch.take<float>(stage.elements(op.in[a == Dtype::bf16 ? 0 : 1], rows));
+  if (op.updates.size() > 1 && op.updates[1] != ir::none) {
+    const MatrixSize dy(stage, op.in[1], rows);
+    scratch.take<float>(blocks_for(dy.rows, kMapRows) * dy.columns);
+  }
+  return scratch.bytes();
+}
+
+void linear(const KernelCall& call) {
+  Scratch scratch(call.scratch);
+  void* workspace = scratch.take<std::byte>(product_workspace_bytes());
+  const int64_t N = call.in[1].dim(0), K = call.in[1].dim(1);
+  const Pair pair = alike(call.in[0], call.in[1], scratch, call.stream);
+  multiply({.a = pair.a,
+            .b = pair.b,
+            .c = call.out[0],
+            .M = call.out[0].rows(),
+            .N = N,
+            .K = K,
+            .bias = numbers<const float>(operand(call.in, 2))},
+           workspace, call.stream);
+}
+
+void linear_dgrad(const KernelCall& call) {
+  Scratch scratch(call.scratch);
+  void* workspace = scratch.take<std::byte>(product_workspace_bytes());
+  const int64_t N = call.in[1].dim(0), K = call.in[1].dim(1);
+  const Pair pair = alike(call.in[0], call.in[1], scratch, call.stream);
+  multiply({.a = pair.a, .b = pair.b, .c = call.out[0], .b_by_k = true, .M = call.out[0].rows(), .N = K, .K = N},
+           workspace, call.stream);
+}
+
+void linear_wgrad(const KernelCall& call) {
+  Scratch scratch(call.scratch);
+  void* workspace = scratch.take<std::byte>(product_workspace_bytes());
+  const int64_t T = call.in[0].rows(), K = call.in[0].columns(), N = call.in[1].columns();
+  const Pair pair = alike(call.in[0], call.in[1], scratch, call.stream);
+  multiply({.a = pair.b,
+            .b = pair.a,
+            .c = call.updates[0],
+            .a_by_k = true,
+            .b_by_k = true,
+            .M = N,
+            .N = K,
+            .K = T,
+            .add = !call.overwrite},
+           workspace, call.stream);
+  const TensorView bias = operand(call.updates, 1);
+  if (!bias) return;
+  const int64_t parts = blocks_for(T, kMapRows);
+  auto* sums = scratch.take<float>(parts * N);
+  by_type(call.in[1].dtype, [&]<class X>(X) {
+    launch(column_parts<X>, {.blocks_x = blocks_for(N, kMapThreads * 8), .blocks_y = parts, .threads = kMapThreads},
+           {call.in[1].data, sums, T, N}, call.stream);
+  });
+  add_column_parts(sums, parts, N, numbers<float>(bias), !call.overwrite, call.stream);
+}
+
+Support groups_fit(const ir::Stage& stage, const ir::Op& op) {
+  if (const Support types = narrow<Among::in, 0>(stage, op); !types) return types;
+  if (stage.value(op.in[0]).dtype != stage.value(op.in[1]).dtype) return Support::no("operands of two types");
+  return Support::yes();
+}
+
+/// grouped_linear: x, w, offsets -> y. grouped_linear_dgrad: dy, w, offsets -> dx.
+template <bool backward>
+void grouped_rows(const KernelCall& call) {
+  const TensorView &x = call.in[0], &w = call.in[1];
+  const int64_t E = w.dim(0), N = w.dim(1), K = w.dim(2);
+  ProductArgs args{};
+  args.a = x.data;
+  args.b = w.data;
+  args.offsets = numbers<const int32_t>(call.in[2]);
+  args.M = x.rows();
+  args.N = backward ? K : N;
+  args.K = backward ? N : K;
+  args.a_pitch = args.K;
+  args.b_pitch = K;
+  args.c_pitch = args.N;
+  args.group_stride = N * K;
+  args.groups = E;
+  args.cut = Groups::rows;
+  set_output(args, call.out[0], x.dtype);
+  if (args.M == 0) return;
+  if (x.dtype == Dtype::bf16 && hopper_grouped_rows(args, backward, call.stream)) return;
+  launch_product(x.dtype, false, backward, blocks_for(args.M, kProductM) + E, 1, args, call.stream);
+}
+
+/// acc_e (+)= dyᵀ x over the rows first[e] … first[e+1].
+void grouped_sums(const TensorView& x, const TensorView& dy, const int32_t* first, int64_t E, float* acc, bool add,
+                  void* stream) {
+  ProductArgs args{};
+  args.a = dy.data;
+  args.b = x.data;
+  args.c = acc;
+  args.offsets = first;
+  args.M = dy.columns();
+  args.N = x.columns();
+  args.a_pitch = args.M;
+  args.b_pitch = args.c_pitch = args.N;
+  args.group_stride = args.M * args.N;
+  args.groups = E;
+  args.cut = Groups::sums;
+  args.wide = true;
+  args.add = add;
+  launch_product(x.dtype, true, true, blocks_for(args.M, kProductM), E, args, stream);
+}
+
+void grouped_wgrad(const KernelCall& call) {
+  grouped_sums(call.in[0], call.in[1], numbers<const int32_t>(call.in[2]), call.updates[0].dim(0),
+               numbers<float>(call.updates[0]), !call.overwrite, call.stream);
+}
+
+/// x, dy, offsets, n?: for each expert and source a partial of its own, put on the grid.
+void grouped_wgrad_exact(const KernelCall& call) {
+  const TensorView n = operand(call.in, 3);
+  const int64_t E = call.updates[0].dim(0), sources = n ? n.dim(1) : 1;
+  const int64_t each = call.in[0].columns() * call.in[1].columns();
+  Scratch scratch(call.scratch);
+  auto* first = scratch.take<int32_t>(E * sources + 1);
+  auto* partial = scratch.take<float>(each);
+  launch(segments, {.threads = 32},
+         {numbers<const int32_t>(call.in[2]), numbers<const int32_t>(n), first, E, sources}, call.stream);
+  for (int64_t i = 0; i < E * sources; ++i) {
+    grouped_sums(call.in[0], call.in[1], first + i, 1, partial, false, call.stream);
+    launch(
+        add_on_grid, {.blocks_x = std::min<int64_t>(blocks_for(each, 256), 1 << 16)},
+        {partial, numbers<double>(call.updates[0]) + i / sources * each, each, call.overwrite && i % sources == 0},
+        call.stream);
+  }
+}
+int64_t exact_scratch(const ir::Stage& stage, const ir::Op& op, const ir::RowCounts&) {
+  const ir::Shape& acc = stage.value(op.updates[0]).shape;
+  const int64_t sources = op.in.size() > 3 && op.in[3] != ir::none ? stage.value(op.in[3]).shape[1].count : 1;
+  Scratch scratch(nullptr);
+  scratch.take<int32_t>(acc[0].count * sources + 1);
+  scratch.take<float>(acc[1].count * acc[2].count);
+  return scratch.bytes();
+}
+
+}  // namespace
+
+std::vector<KernelEntry> linear_entries() {
+  return {entry("linear", "tiles", linear, narrow<Among::in, 0>, linear_scratch),
+          entry("linear_dgrad", "tiles", linear_dgrad, narrow<Among::in, 0>, linear_scratch),
+          entry("linear_wgrad", "tiles", linear_wgrad, narrow<Among::in, 0>, linear_scratch),
+          entry("grouped_linear", "tiles", grouped_rows<false>, groups_fit),
+          entry("grouped_linear_dgrad", "tiles", grouped_rows<true>, groups_fit),
+          entry("grouped_linear_wgrad", "tiles", grouped_wgrad, groups_fit),
+          entry("grouped_linear_wgrad_exact", "tiles", grouped_wgrad_exact, groups_fit, exact_scratch)};
+}
+
+}  // namespace heddle::kernels::cuda

@@ -1,0 +1,192 @@
+// The entries of the attention kernels: what they accept, what scratch they need, and how a call is read.
+#include "heddle/kernels/host/attention/attention.h"
+
+#include <algorithm>
+
+#include "heddle/kernels/host/attention/attention_problem.h"
+#include "heddle/kernels/host/cpu_features.h"
+
+namespace heddle::kernels::host {
+
+namespace {
+
+using attention::BackwardPath;
+using attention::ForwardPath;
+using attention::kStep;
+using attention::Operands;
+using attention::Problem;
+
+/// `rows`: of queries. The place matters to the mask, not to scratch.
+Problem read_problem(const ir::Op& op, int64_t rows, const ir::Coordinates* place = nullptr) {
+  Problem problem;
+  const int64_t cp = op.attributes.integer_or("cp", 1);
+  problem.keys = op.attributes.integer("sequence");
+  problem.queries = problem.keys / cp;
+  const int64_t chunk_steps = problem.keys / (2 * cp) / kStep,
+                index = place == nullptr ? 0 : place->at(ir::Axis::cp);
+  const int64_t chunks[2] = {index, 2 * cp - 1 - index};  // of the queries
+  problem.causal = op.attributes.integer("causal") != 0;
+  if (const int64_t turn = op.attributes.integer_or("turn", -1); turn >= 0) {
+    problem.keys = problem.queries;
+    if (problem.causal && turn > 0) {
+      problem.of_others = true;
+      problem.chunk_steps = chunk_steps;
+      const int64_t owner = (index + cp - turn) % cp;
+      for (int c = 0; c < 2; ++c) {
+        problem.chunk_seen[c] =
+            ((owner < chunks[c] ? 1 : 0) + (2 * cp - 1 - owner < chunks[c] ? 1 : 0)) * chunk_steps;
+      }
+    }
+  } else if (cp > 1) {
+    problem.chunk_steps = chunk_steps;
+    for (int c = 0; c < 2; ++c) problem.chunk_begin[c] = chunks[c] * chunk_steps;
+  }
+  problem.heads = op.attributes.integer("heads");
+  problem.kv_heads = op.attributes.integer("kv_heads");
+  problem.head_dim = op.attributes.integer("head_dim");
+  problem.value_dim = op.attributes.integer("value_dim");
+  problem.scale = static_cast<float>(op.attributes.number("scale"));
+  HEDDLE_CHECK(rows % problem.queries == 0, "{}: {} rows are no whole number of sequences of {}", op.kind(), rows,
+               problem.queries);
+  problem.sequences = rows / problem.queries;
+  return problem;
+}
+
+/// One way to compute both passes: what it takes, what it needs of the processor, and its paths.
+struct Way {
+  std::string_view name;
+  Dtype dtype;
+  const Support& (*machine)();
+  const ForwardPath& forward;
+  const BackwardPath& backward;
+  /// Rows of which a chunk of a cut sequence is a multiple: the largest block of queries.
+  int64_t chunk_unit() const { return std::max(forward.steps_per_block, backward.steps_per_block) * kStep; }
+};
+
+#if defined(__x86_64__)
+constexpr Way kAmx{"amx", Dtype::bf16, amx_bf16, attention::kForwardAmx, attention::kBackwardAmx};
+constexpr Way kAvx512Bf16{"avx512_bf16", Dtype::bf16, avx512_bf16, attention::kForwardAvx512Bf16,
+                          attention::kBackwardAvx512Bf16};
+constexpr Way kAvx512Widened{"avx512_widened", Dtype::bf16, avx512, attention::kForwardAvx512Widened,
+                             attention::kBackwardAvx512Widened};
+constexpr Way kAvx512{"avx512", Dtype::f32, avx512, attention::kForwardAvx512, attention::kBackwardAvx512};
+#endif
+/// Any processor: AVX2, NEON, SSE4 or plain numbers.
+const Support& any_processor() {
+  static const Support yes = (mask_highway(), Support::yes());
+  return yes;
+}
+constexpr Way kHighway{"highway", Dtype::f32, any_processor, attention::kForwardHighway,
+                       attention::kBackwardHighway};
+constexpr Way kHighwayWidened{"highway_widened", Dtype::bf16, any_processor, attention::kForwardHighwayWidened,
+                              attention::kBackwardHighwayWidened};
+
+Support accepts(const ir::Stage& stage, const ir::Op& op, size_t tensors, const Way& way) {
+  for (size_t i = 0; i < tensors; ++i) {
+    const Dtype found = stage.value(op.in.at(i)).dtype;
+    if (found != way.dtype)
+      return Support::no(fmt::format("takes {}, input {} is {}", name_of(way.dtype), i, name_of(found)));
+  }
+  const ir::Attributes& a = op.attributes;
+  for (const char* name : {"sequence", "heads", "kv_heads", "head_dim", "value_dim"}) {
+    if (a.integer(name) < 1) return Support::no(fmt::format("{} is {}, wanted at least 1", name, a.integer(name)));
+  }
+  if (a.integer("heads") % a.integer("kv_heads") != 0) return Support::no("kv_heads does not divide heads");
+  const int64_t cp = a.integer_or("cp", 1), unit = way.chunk_unit();
+  if (cp > 1 && a.integer("sequence") % (2 * cp * unit) != 0) {
+    return Support::no(
+        fmt::format("chunks of {} ÷ {} positions are no multiple of {}", a.integer("sequence"), 2 * cp, unit));
+  }
+  // The running maximum is taken before the scale.
+  if (!(a.number("scale") > 0)) return Support::no("the scale is not positive");
+  return Support::yes();
+}
+
+/// What the parts before have given; null where there are none.
+const float* before(const device::KernelCall& call, size_t at) {
+  return at < call.in.size() ? call.in[at].as<const float>() : nullptr;
+}
+
+template <const Way& way, size_t tensors>
+Support supports(const ir::Stage& stage, const ir::Op& op) {
+  const Support& machine = way.machine();
+  return machine ? accepts(stage, op, tensors, way) : machine;
+}
+
+/// Rows of q, which stands at input `q_at`.
+int64_t rows_of(const ir::Stage& stage, const ir::Op& op, const ir::RowCounts& rows, size_t q_at) {
+  return stage.elements(op.in.at(q_at), rows) /
+         (op.attributes.integer("heads") * op.attributes.integer("head_dim"));
+}
+
+template <const Way& way>
+int64_t forward_bytes(const ir::Stage& stage, const ir::Op& op, const ir::RowCounts& rows) {
+  return attention::scratch_bytes(read_problem(op, rows_of(stage, op, rows, 0)), way.forward);
+}
+
+template <const Way& way>
+int64_t backward_bytes(const ir::Stage& stage, const ir::Op& op, const ir::RowCounts& rows) {
+  return attention::scratch_bytes(read_problem(op, rows_of(stage, op, rows, 1)), way.backward);
+}
+
+template <const Way& way>
+void forward(const device::KernelCall& call) {
+  Operands operands;
+  operands.q = call.in[0].data;
+  operands.k = call.in[1].data;
+  operands.v = call.in[2].data;
+  operands.out = call.out[0].data;
+  operands.lse = call.out[1].as<float>();
+  operands.out_before = before(call, 3);
+  operands.lse_before = before(call, 4);
+  operands.wide_out = call.out[0].dtype == Dtype::f32;
+  attention::run(read_problem(*call.op, call.in[0].rows(), call.place), operands, way.forward, call.scratch);
+}
+
+template <const Way& way>
+void backward(const device::KernelCall& call) {
+  Operands operands;
+  operands.dout = call.in[0].data;
+  operands.q = call.in[1].data;
+  operands.k = call.in[2].data;
+  operands.v = call.in[3].data;
+  operands.out_saved = call.in[4].data;
+  operands.lse_saved = call.in[5].as<float>();
+  operands.dq = call.out[0].data;
+  operands.dk = call.out[1].data;
+  operands.dv = call.out[2].data;
+  operands.dq_before = before(call, 6);
+  operands.wide_dq = call.out[0].dtype == Dtype::f32;
+  attention::run(read_problem(*call.op, call.in[1].rows(), call.place), operands, way.backward, call.scratch);
+}
+
+template <const Way& way>
+void append(std::vector<KernelEntry>& list) {
+  list.push_back({"attention", "host", way.name, supports<way, 3>, forward_bytes<way>, forward<way>});
+  list.push_back({"attention_dgrad", "host", way.name, supports<way, 5>, backward_bytes<way>, backward<way>});
+  if (way.forward.takes_parts && way.backward.takes_parts) {
+    list.push_back({"attention_part", "host", way.name, supports<way, 3>, forward_bytes<way>, forward<way>});
+    list.push_back(
+        {"attention_part_dgrad", "host", way.name, supports<way, 5>, backward_bytes<way>, backward<way>});
+  }
+}
+
+}  // namespace
+
+const std::vector<KernelEntry>& attention_kernels() {
+  static const std::vector<KernelEntry> entries = [] {
+    std::vector<KernelEntry> list;
+#if defined(__x86_64__)
+    append<kAmx>(list);
+    append<kAvx512Bf16>(list);
+    append<kAvx512Widened>(list);
+    append<kAvx512>(list);
+#endif
+    append<kHighway>(list);
+    append<kHighwayWidened>(list);
+    return list;
+  }();
+  return entries;
+}
+
+}  // namespace heddle::kernels::host

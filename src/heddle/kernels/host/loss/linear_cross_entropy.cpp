@@ -1,0 +1,399 @@
+// linear_cross_entropy and its gradients: the output projection and the loss over blocks of rows, so that T×V is
+// never held. T tokens, V vocabulary, H hidden; a block has B rows, a chunk C columns of the vocabulary.
+//
+//   logits[B,V] = x wᵀ     lse = log Σ_v e^logits     loss = Σ_{labels ≥ 0} lse − logits[label]
+//   dlogits = scale·(softmax − onehot)     dx = dlogits w     dw (+)= dlogitsᵀ x
+//
+// fp32 logits exist only as a tile of the cache, a chunk at a time; what is kept of a block is q = e^logits · 2^-p
+// in the type of x, with a power p for each row, chosen before the row's largest logit is known: its first chunk's
+// (or lse, where that is given). As bf16 has fp32's exponents, q loses nothing by that, and where a later chunk's
+// largest exceeds it by so much that q might not be held, p is mended and the rows are swept once more. So one
+// product, one exponential and one sweep give both the sum and the gradient: with Q = Σ q and f = scale / Q,
+//   q[label] −= Q     dx = f·(q w)     dw (+)= qᵀ (f x)
+// Powers of two leave all other bits alone, and f and Q come from lse: one op and several give the same bits
+// (unless a probability is below 2^-60 of its row's largest). Softmax as a scale of the other operand: the
+// observation behind online softmax (Milakov and Gimelshein, 2018).
+#include <omp.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "heddle/kernels/host/gemm/gemm_block.h"
+#include "heddle/kernels/host/host.h"
+#include "heddle/kernels/host/loss/linear_cross_entropy_rows.h"
+#include "heddle/kernels/host/linear_operands.h"
+#include "heddle/kernels/host/row_pieces.h"
+
+namespace heddle::kernels::host {
+namespace {
+
+using device::KernelCall;
+using device::TensorView;
+
+constexpr int64_t kBlockBytes = 48 << 20;
+constexpr int64_t kChunk = kMostPieceColumns;
+constexpr int64_t kMostParts = 8;     // of the vocabulary, beside its first chunk
+constexpr float kMostPowerOver = 60;  // a row's largest q is at most 2^60
+constexpr double kLn2 = 0.69314718055994531;
+
+constexpr int64_t kTileBytes = kMostPieceRows * kChunk * 4;
+constexpr int64_t kThreadBytes = kPieceScratchBytes + kTileBytes;
+
+int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+int64_t aligned(int64_t bytes) { return ceil_div(bytes, 64) * 64; }
+
+/// How T rows are cut and where everything lies in scratch.
+struct Layout {
+  int64_t block_rows = 0, stride = 0;  // of q, in elements
+  int64_t parts = 0;
+  int64_t q = 0, scaled_x = 0, losses = 0, rows = 0, shares = 0, threads = 0, bytes = 0;  // offsets, then the end
+
+  Layout(int64_t T, int64_t V, int64_t H, int64_t size, bool backward) {
+    // An odd number of cache lines, so that the lines of a column spread over the cache.
+    stride = ceil_div(V * size, 128) * 128 / size + 64 / size;
+    const int64_t most = std::clamp<int64_t>(kBlockBytes / (stride * size), 256, 4096);
+    const int64_t blocks = std::max<int64_t>(1, ceil_div(T, most));
+    block_rows = ceil_div(ceil_div(T, blocks), 16) * 16;  // blocks of like size
+    parts = 1 + std::min(kMostParts, ceil_div(V, kChunk) - 1);
+    const auto take = [this](int64_t wanted) {
+      const int64_t at = bytes;
+      bytes += aligned(wanted);
+      return at;
+    };
+    q = take(backward ? block_rows * stride * size : 0);
+    scaled_x = take(backward ? block_rows * H * size : 0);
+    losses = take(T * 8);
+    rows = take(block_rows * 16);
+    shares = take(block_rows * parts * 16);
+    const int64_t processors = std::max(1, omp_get_num_procs());
+    threads = take(std::max(processors * kThreadBytes, product_scratch_bytes(1)));
+  }
+  /// Chunks of part p: the first chunk is part 0.
+  int64_t first_chunk(int64_t part, int64_t V) const {
+    if (part == 0) return 0;
+    const int64_t others = ceil_div(V, kChunk) - 1;
+    return 1 + (parts == 1 ? 0 : others * (part - 1) / (parts - 1));
+  }
+};
+
+/// What is known of a row of the block.
+struct Row {
+  int32_t power = 0;
+  float factor = 0;  // scale / Q, or 0 where the label is masked
+  float label_logit = 0;
+  float unused = 0;
+};
+/// Of a row in one part.
+struct Share {
+  double sum = 0;
+  float largest = 0;
+  float unused = 0;
+};
+
+int64_t scratch_bytes(const ir::Stage& stage, const ir::Op& op, const ir::RowCounts& rows) {
+  const ir::Value &x = stage.value(op.in[0]), &w = stage.value(op.in[1]);
+  return Layout(stage.elements(op.in[2], rows), w.shape[0].count, w.shape[1].count, size_of(x.dtype),
+                op.kind() != "linear_cross_entropy")
+      .bytes;
+}
+
+// One call's operands; absent outputs are null.
+struct Operands {
+  TensorView x_TH, w_VH, labels_T, scales;
+  const float* lse_T = nullptr;  // given, when the forward pass has made it
+  float* lse_out_T = nullptr;
+  double* loss = nullptr;
+  TensorView dx_TH;
+  float* dw_VH = nullptr;
+};
+
+/// The power of two nearest e^logit.
+int32_t power_of(float logit) {
+  if (!(std::abs(logit) < kMostLogit)) return 0;  // NaN too; the row's sum says that it is lost
+  return static_cast<int32_t>(std::lround(logit / kLn2));
+}
+
+class Head {
+ public:
+  Head(const KernelCall& call, const Operands& operands)
+      : call_(call),
+        o_(operands),
+        T_(o_.x_TH.dim(0)),
+        H_(o_.x_TH.dim(1)),
+        V_(o_.w_VH.dim(0)),
+        X_(o_.x_TH.dtype),
+        backward_(o_.dx_TH.data != nullptr || o_.dw_VH != nullptr),
+        layout_(T_, V_, H_, size_of(X_), backward_),
+        engine_(best_engine(X_ == Dtype::bf16 && o_.w_VH.dtype == Dtype::bf16 ? Dtype::bf16 : Dtype::f32)),
+        rows_(reinterpret_cast<Row*>(call.scratch + layout_.rows)),
+        shares_(reinterpret_cast<Share*>(call.scratch + layout_.shares)),
+        losses_T_(reinterpret_cast<double*>(call.scratch + layout_.losses)),
+        labels_T_(o_.labels_T.as<const int32_t>()) {
+    if (backward_) scale_ = o_.scales.as<const float>()[call.op->attributes.integer("scale_index")];
+  }
+
+  void run() {
+    for (int64_t t = 0; t < T_; ++t) {
+      HEDDLE_CHECK(labels_T_[t] < V_ + (o_.lse_T != nullptr),
+                   "linear_cross_entropy: the label of row {} is {}, the vocabulary has {}", t, labels_T_[t], V_);
+    }
+    if (T_ == 0 && o_.dw_VH != nullptr && call_.overwrite) std::fill_n(o_.dw_VH, V_ * H_, 0.0f);
+    for (first_ = 0; first_ < T_; first_ += layout_.block_rows) {
+      block_ = std::min(layout_.block_rows, T_ - first_);
+      exponentials_of_block();
+      over_rows(block_, H_ * 4, [this](int64_t begin, int64_t end) {
+        for (int64_t b = begin; b < end; ++b) finish_row(b);
+      });
+      if (o_.dx_TH.data != nullptr) input_gradient();
+      if (o_.dw_VH != nullptr) weight_gradient();
+    }
+    if (o_.loss == nullptr) return;
+    *o_.loss = 0;
+    for (int64_t t = 0; t < T_; ++t) *o_.loss += losses_T_[t];
+  }
+
+ private:
+  std::byte* q_row(int64_t b) const { return call_.scratch + layout_.q + b * layout_.stride * size_of(X_); }
+  std::byte* scaled_x_row(int64_t b) const { return call_.scratch + layout_.scaled_x + b * H_ * size_of(X_); }
+  const std::byte* x_row(int64_t b) const {
+    return o_.x_TH.as<const std::byte>() + (first_ + b) * H_ * size_of(X_);
+  }
+  std::byte* thread_scratch() const {
+    return call_.scratch + layout_.threads + omp_get_thread_num() * kThreadBytes;
+  }
+  static float* tile_of(std::byte* thread_scratch) {
+    return reinterpret_cast<float*>(thread_scratch + kPieceScratchBytes);
+  }
+
+  /// Calls body(row_begin, row_end, i) for pieces of the block's rows and i in 0 .. others, in parallel.
+  template <class Body>
+  void over_pieces(int64_t others, double flops, const Body& body) const {
+    const auto threads = flops < 4e5 ? 1 : std::min(omp_get_max_threads(), std::max(1, omp_get_num_procs()));
+    int64_t pieces = ceil_div(block_, kMostPieceRows);
+    while (threads > 1 && pieces * others < 4 * threads && block_ / pieces > 64) pieces *= 2;
+    const int64_t length = ceil_div(ceil_div(block_, pieces), 32) * 32;
+    const int64_t count = ceil_div(block_, length) * others;
+#pragma omp parallel for num_threads(threads) schedule(dynamic, 1)
+    for (int64_t i = 0; i < count; ++i) {
+      const int64_t begin = i / others * length;
+      body(begin, std::min(begin + length, block_), i % others);
+    }
+  }
+
+  void exponentials_of_block() {
+    const double flops = 2.0 * static_cast<double>(block_) * static_cast<double>(V_) * static_cast<double>(H_);
+    const auto all_parts = [&](int64_t first_part) {
+      if (first_part == layout_.parts) return;
+      over_pieces(layout_.parts - first_part, flops, [&](int64_t begin, int64_t end, int64_t part) {
+        exponentials_of_part(begin, end, part + first_part, false);
+      });
+    };
+    if (o_.lse_T != nullptr) {
+      for (int64_t b = 0; b < block_; ++b) rows_[b].power = power_of(o_.lse_T[first_ + b]);
+      return all_parts(0);
+    }
+    over_pieces(1, flops / static_cast<double>(layout_.parts),
+                [&](int64_t begin, int64_t end, int64_t) { exponentials_of_part(begin, end, 0, true); });
+    all_parts(1);
+    if (mend_powers()) all_parts(0);
+  }
+
+  /// Logits, then q and its sums, of some rows and one part.
+  void exponentials_of_part(int64_t begin, int64_t end, int64_t part, bool choose_power) {
+    std::byte* const scratch = thread_scratch();
+    float* const tile = tile_of(scratch);
+    const int64_t size = size_of(X_);
+    const int64_t last = part + 1 == layout_.parts ? ceil_div(V_, kChunk) : layout_.first_chunk(part + 1, V_);
+    for (int64_t b = begin; b < end; ++b) share(b, part) = {0, -std::numeric_limits<float>::max(), 0};
+    for (int64_t chunk = layout_.first_chunk(part, V_); chunk < last; ++chunk) {
+      const int64_t v = chunk * kChunk, columns = std::min(kChunk, V_ - v);
+      product(begin, end, v, columns, H_, V_, true, {x_row(begin), X_, H_}, scratch);
+      for (int64_t b = begin; b < end; ++b) {
+        const float* logits = tile + (b - begin) * kChunk;
+        Row& row = rows_[b];
+        if (choose_power) row.power = power_of(largest_logit(logits, columns));
+        const RowShare found =
+            exponentials(logits, columns, row.power, backward_ ? q_row(b) + v * size : nullptr, X_);
+        Share& sums = share(b, part);
+        sums.sum += static_cast<double>(found.sum);
+        sums.largest = std::max(sums.largest, found.largest);
+        const int64_t label = labels_T_[first_ + b] - v;
+        if (label >= 0 && label < columns) row.label_logit = logits[label];
+      }
+    }
+  }
+
+  /// The thread's tile = A · B over the columns column .. column + columns, forward or input gradient.
+  void product(int64_t begin, int64_t end, int64_t column, int64_t columns, int64_t depth, int64_t all_columns,
+               bool forward, const Rows& a, std::byte* scratch) const {
+    ProductPiece piece;
+    piece.rows = end - begin;
+    piece.depth = depth;
+    piece.columns = all_columns;
+    piece.column_begin = column;
+    piece.column_end = column + columns;
+    piece.a = a;
+    const auto* w = o_.w_VH.as<const std::byte>();
+    if (o_.w_VH.layout == ir::Layout::packed) {
+      piece.panels = w + (forward ? 0 : panel_bytes(engine_, H_, V_));
+    } else {
+      piece.b = {w, o_.w_VH.dtype, H_};
+      piece.b_transposed = forward;
+    }
+    piece.c = {tile_of(scratch) - column, Dtype::f32, kChunk};
+    piece.scratch = scratch;
+    run_piece(engine_, piece);
+  }
+
+  /// Whether a row's largest logit was so far beyond its power that q may not hold it; its power is then mended.
+  bool mend_powers() {
+    bool mended = false;
+    for (int64_t b = 0; b < block_; ++b) {
+      float largest = share(b, 0).largest;
+      for (int64_t p = 1; p < layout_.parts; ++p) largest = std::max(largest, share(b, p).largest);
+      const int32_t power = power_of(largest);
+      if (static_cast<float>(power) - static_cast<float>(rows_[b].power) <= kMostPowerOver) continue;
+      rows_[b].power = power;
+      mended = true;
+    }
+    return mended;
+  }
+
+  /// lse, loss, factor; the label's q; and x scaled.
+  void finish_row(int64_t b) {
+    Row& row = rows_[b];
+    const int64_t t = first_ + b;
+    const int32_t label = labels_T_[t];
+    const float lse = o_.lse_T != nullptr ? o_.lse_T[t] : log_sum(b);
+    if (o_.lse_out_T != nullptr) o_.lse_out_T[t] = lse;
+    losses_T_[t] = label >= 0 ? static_cast<double>(lse) - static_cast<double>(row.label_logit) : 0.0;
+    if (!backward_) return;
+    row.factor = 0;
+    if (label >= 0) {
+      // Q = e^lse · 2^-power, its bits from lse alone, then the power, exactly.
+      const int32_t whole = power_of(lse);
+      const double rest = static_cast<double>(lse) - whole * kLn2;
+      row.factor = std::ldexp(scale_ * static_cast<float>(std::exp(-rest)), row.power - whole);
+      const float less =
+          static_cast<float>(std::exp(rest) * std::expm1(static_cast<double>(row.label_logit) - lse));
+      const float at_label = std::ldexp(less, whole - row.power);
+      if (label == V_) {  // another rank's part of the vocabulary has it
+      } else if (X_ == Dtype::bf16) {
+        reinterpret_cast<bf16*>(q_row(b))[label] = bf16(at_label);
+      } else {
+        reinterpret_cast<float*>(q_row(b))[label] = at_label;
+      }
+    }
+    if (o_.dw_VH != nullptr) scale_row(x_row(b), X_, H_, row.factor, scaled_x_row(b), X_);
+  }
+
+  float log_sum(int64_t b) const {
+    double sum = 0;
+    float largest = -std::numeric_limits<float>::max();
+    for (int64_t p = 0; p < layout_.parts; ++p) {
+      sum += share(b, p).sum;
+      largest = std::max(largest, share(b, p).largest);
+    }
+    if (!(largest < kMostLogit)) return std::numeric_limits<float>::quiet_NaN();
+    return static_cast<float>(rows_[b].power * kLn2 + std::log(sum));
+  }
+
+  void input_gradient() {
+    const int64_t chunks = ceil_div(H_, kChunk), size = size_of(X_);
+    const double flops = 2.0 * static_cast<double>(block_) * static_cast<double>(V_) * static_cast<double>(H_);
+    over_pieces(chunks, flops, [&](int64_t begin, int64_t end, int64_t chunk) {
+      std::byte* const scratch = thread_scratch();
+      const int64_t h = chunk * kChunk, columns = std::min(kChunk, H_ - h);
+      product(begin, end, h, columns, V_, H_, false, {q_row(begin), X_, layout_.stride}, scratch);
+      for (int64_t b = begin; b < end; ++b) {
+        scale_row(tile_of(scratch) + (b - begin) * kChunk, Dtype::f32, columns, rows_[b].factor,
+                  o_.dx_TH.as<std::byte>() + ((first_ + b) * H_ + h) * size, o_.dx_TH.dtype);
+      }
+    });
+  }
+
+  void weight_gradient() const {
+    linear_wgrad({.groups = RowGroups::one(block_),
+                  .n = V_,
+                  .k = H_,
+                  .dy = {q_row(0), X_, layout_.stride},
+                  .x = {scaled_x_row(0), X_},
+                  .dw = o_.dw_VH,
+                  .overwrite = call_.overwrite && first_ == 0,
+                  .scratch = {call_.scratch + layout_.threads, product_scratch_bytes(1)}});
+  }
+
+  Share& share(int64_t b, int64_t part) { return shares_[b * layout_.parts + part]; }
+  const Share& share(int64_t b, int64_t part) const { return shares_[b * layout_.parts + part]; }
+
+  const KernelCall& call_;
+  const Operands& o_;
+  const int64_t T_, H_, V_;
+  const Dtype X_;
+  const bool backward_;
+  const Layout layout_;
+  const Engine engine_;
+  Row* const rows_;
+  Share* const shares_;
+  double* const losses_T_;
+  const int32_t* const labels_T_;
+  float scale_ = 0;
+  int64_t first_ = 0, block_ = 0;  // the block's first row, its rows
+};
+
+void forward(const KernelCall& call) {
+  const Operands operands{.x_TH = call.in[0],
+                          .w_VH = call.in[1],
+                          .labels_T = call.in[2],
+                          .lse_out_T = call.out[1].as<float>(),
+                          .loss = call.out[0].as<double>()};
+  Head(call, operands).run();
+}
+void dgrad(const KernelCall& call) {
+  const Operands operands{.x_TH = call.in[0],
+                          .w_VH = call.in[1],
+                          .labels_T = call.in[2],
+                          .scales = call.in[4],
+                          .lse_T = call.in[3].as<const float>(),
+                          .dx_TH = call.out[0]};
+  Head(call, operands).run();
+}
+void wgrad(const KernelCall& call) {
+  const Operands operands{.x_TH = call.in[0],
+                          .w_VH = call.in[1],
+                          .labels_T = call.in[2],
+                          .scales = call.in[4],
+                          .lse_T = call.in[3].as<const float>(),
+                          .dw_VH = call.updates[0].as<float>()};
+  Head(call, operands).run();
+}
+void train(const KernelCall& call) {
+  const Operands operands{.x_TH = call.in[0],
+                          .w_VH = call.in[1],
+                          .labels_T = call.in[2],
+                          .scales = call.in[3],
+                          .loss = call.out[0].as<double>(),
+                          .dx_TH = call.out[1],
+                          .dw_VH = call.updates[0].as<float>()};
+  Head(call, operands).run();
+}
+
+Support supports(const ir::Stage& stage, const ir::Op& op) {
+  for (const ir::ValueId id : op.updates) {
+    if (stage.value(id).dtype != Dtype::f32) return Support::no("the accumulator is not f32");
+  }
+  return product_support(stage, op.in[0], op.in[1], ir::none);
+}
+
+}  // namespace
+
+std::vector<KernelEntry> linear_cross_entropy_kernels() {
+  return {{"linear_cross_entropy", "host", "gemm", supports, scratch_bytes, forward, product_engine},
+          {"linear_cross_entropy_part", "host", "gemm", supports, scratch_bytes, forward, product_engine},
+          {"linear_cross_entropy_dgrad", "host", "gemm", supports, scratch_bytes, dgrad, product_engine},
+          {"linear_cross_entropy_wgrad", "host", "gemm", supports, scratch_bytes, wgrad, product_engine},
+          {"linear_cross_entropy_train", "host", "gemm", supports, scratch_bytes, train, product_engine}};
+}
+
+}  // namespace heddle::kernels::host

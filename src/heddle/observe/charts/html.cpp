@@ -1,0 +1,72 @@
+#include "heddle/observe/charts/html.h"
+
+#include <fmt/format.h>
+
+#include "heddle/base/letter.h"
+
+namespace heddle::observe {
+namespace {
+
+template <class Escape>
+std::string escaped(std::string_view text, Escape&& escape) {
+  std::string out;
+  out.reserve(text.size() + text.size() / 16);
+  while (!text.empty()) {
+    const Letter letter = first_letter(text);
+    if (!letter.valid) {
+      out += "\ufffd";
+    } else if (!escape(out, letter.code)) {
+      out += text.substr(0, letter.bytes);
+    }
+    text.remove_prefix(letter.bytes);
+  }
+  return out;
+}
+
+}  // namespace
+
+std::string escape_html(std::string_view text) {
+  return escaped(text, [](std::string& out, uint32_t code) {
+    switch (code) {
+      case '&': out += "&amp;"; return true;
+      case '<': out += "&lt;"; return true;
+      case '>': out += "&gt;"; return true;
+      case '"': out += "&quot;"; return true;
+      case '\'': out += "&#39;"; return true;
+      case '\n':
+      case '\t': return false;
+      default: return is_control(code);
+    }
+  });
+}
+
+std::string svg_data_uri(std::string_view svg) {
+  std::string uri = "data:image/svg+xml,";
+  for (const char c : svg) {
+    const auto byte = static_cast<unsigned char>(c);
+    const bool plain = (byte >= '0' && byte <= '9') || (byte >= 'a' && byte <= 'z') ||
+                       (byte >= 'A' && byte <= 'Z') ||
+                       std::string_view("-._~ /:=;,()").find(c) != std::string_view::npos;
+    if (plain) {
+      uri += c;
+    } else {
+      uri += fmt::format("%{:02X}", byte);
+    }
+  }
+  return uri;
+}
+
+std::string json_string(std::string_view text) {
+  return '"' +
+         escaped(text,
+                 [](std::string& out, uint32_t code) {
+                   const bool special = code == '"' || code == '\\' || code == '<' || code == '>' || code == '&';
+                   // U+2028 and U+2029 end a line in old readings of script.
+                   if (!special && !is_control(code) && code != 0x2028 && code != 0x2029) return false;
+                   out += fmt::format("\\u{:04x}", code);
+                   return true;
+                 }) +
+         '"';
+}
+
+}  // namespace heddle::observe

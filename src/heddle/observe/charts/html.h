@@ -1,0 +1,19 @@
+// Text from outside made harmless inside an HTML page.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace heddle::observe {
+
+/// For element content and quoted attributes: & < > " ' become entities, bytes that are no UTF-8 U+FFFD; control
+/// characters but newline and tab are dropped.
+std::string escape_html(std::string_view text);
+
+/// A picture that brings its own style, for the src of an <img>.
+std::string svg_data_uri(std::string_view svg);
+
+/// A JSON string literal, quotes included, that is also safe inside <script>: < > & are \u escapes.
+std::string json_string(std::string_view text);
+
+}  // namespace heddle::observe

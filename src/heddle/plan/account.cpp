@@ -1,0 +1,111 @@
+#include "heddle/plan/account.h"
+
+#include <algorithm>
+#include <charconv>
+
+#include "heddle/ir/storage.h"
+
+namespace heddle::plan {
+
+namespace {
+
+bool contains(std::string_view text, std::string_view part) { return text.find(part) != std::string_view::npos; }
+
+// "model.layers.7.mlp…" -> 7, else -1.
+int64_t layer_of(std::string_view name) {
+  constexpr std::string_view prefix = "model.layers.";
+  if (!name.starts_with(prefix)) return -1;
+  int64_t layer = -1;
+  std::from_chars(name.data() + prefix.size(), name.data() + name.size(), layer);
+  return layer;
+}
+
+std::string_view part_of(const model::ModelConfig& config, std::string_view name) {
+  if (layer_of(name) >= config.num_hidden_layers) return "further tokens (MTP)";
+  if (contains(name, "embed_tokens")) return "embedding";
+  if (contains(name, "lm_head")) return "output head";
+  if (contains(name, "norm")) return "norms";
+  if (contains(name, "self_attn")) return "attention";
+  if (contains(name, "shared_experts")) return "shared experts";
+  if (contains(name, "mlp.experts")) return "routed experts";
+  if (contains(name, "mlp.gate.")) return "router";
+  if (contains(name, "mlp.")) return "dense MLP";
+  return "other";
+}
+
+std::string_view kind_of(std::string_view op) {
+  if (op.starts_with("attention")) return "attention";
+  if (op.starts_with("grouped_linear")) return "routed experts";
+  if (op.starts_with("linear_cross_entropy")) return "output head";
+  return "other products";
+}
+
+template <class T>
+T& named(std::vector<T>& list, std::string T::*name, std::string_view wanted) {
+  const auto at = std::find_if(list.begin(), list.end(), [&](const T& t) { return t.*name == wanted; });
+  if (at != list.end()) return *at;
+  list.emplace_back().*name = wanted;
+  return list.back();
+}
+
+}  // namespace
+
+std::vector<PartParameters> parameters_by_part(const model::ModelConfig& config, const plan::Lowered& lowered) {
+  std::vector<PartParameters> parts;
+  for (const char* part : {"embedding", "attention", "dense MLP", "router", "routed experts", "shared experts",
+                           "norms", "output head", "further tokens (MTP)"}) {
+    parts.push_back({part});
+  }
+  for (size_t s = 0; s < lowered.parameters.size(); ++s) {
+    for (const model::Parameter& p : lowered.parameters[s]) {
+      const model::ParameterCount count = model::count_parameters(config, {p}, lowered.program.stages[s]);
+      PartParameters& part = named(parts, &PartParameters::part, part_of(config, p.name));
+      part.total += count.total;
+      part.active += count.active;
+    }
+  }
+  std::erase_if(parts, [](const PartParameters& p) { return p.total == 0; });
+  return parts;
+}
+
+std::vector<KindFlops> flops_by_kind(const plan::Plan& plan, const plan::Lowered& lowered, int64_t microbatches) {
+  const ir::StepProgram& program = lowered.program;
+  const double sequence_tokens = static_cast<double>(plan.sequences * plan.sequence_length);
+  std::vector<KindFlops> kinds;
+  for (const char* kind : {"attention", "routed experts", "other products", "output head"}) kinds.push_back({kind});
+  const auto add = [&](ir::Purpose purpose, double tokens, double KindFlops::*into) {
+    for (const ir::Action& action : program.actions_of(0, purpose)) {
+      const ir::Block& block = program.blocks[static_cast<size_t>(action.block)];
+      for (const ir::Step& step : block.steps) {
+        const ir::Stage& stage = program.stages[static_cast<size_t>(block.stages[step.slot])];
+        const ir::Op& op = stage.ops[step.op];
+        if (op.def->cost == nullptr) continue;
+        const double a_step = ir::once_a_step(op.phase) ? static_cast<double>(microbatches) : 1;
+        named(kinds, &KindFlops::kind, kind_of(op.kind())).*into +=
+            op.def->cost(stage, op, ir::FixedRows()).flops / (tokens * a_step);
+      }
+    }
+  };
+  add(ir::Purpose::train, sequence_tokens * plan.microbatches, &KindFlops::training);
+  add(ir::Purpose::evaluate, sequence_tokens, &KindFlops::forward);
+  std::erase_if(kinds, [](const KindFlops& k) { return k.training == 0; });
+  return kinds;
+}
+
+std::vector<RoleBytes> persistent_by_role(const ir::StepProgram& program, int rank) {
+  std::vector<RoleBytes> roles;
+  for (const int s : program.stages_of(rank)) {
+    const ir::Stage& stage = program.stages[static_cast<size_t>(s)];
+    for (size_t v = 0; v < stage.values.size(); ++v) {
+      const ir::Value& value = stage.values[v];
+      if (!ir::is_persistent(value.role) || value.shared_with_stage >= 0) continue;
+      auto at = std::find_if(roles.begin(), roles.end(), [&](const RoleBytes& r) { return r.role == value.role; });
+      if (at == roles.end()) at = roles.insert(roles.end(), {value.role, 0});
+      at->bytes += ir::storage_bytes(stage.bytes(static_cast<ir::ValueId>(v), ir::FixedRows()));
+    }
+  }
+  std::sort(roles.begin(), roles.end(), [](const RoleBytes& a, const RoleBytes& b) { return a.role < b.role; });
+  return roles;
+}
+
+}  // namespace heddle::plan

@@ -1,0 +1,306 @@
+#include "heddle/planner/choose_plan.h"
+
+#include <algorithm>
+#include <chrono>
+#include <set>
+#include <variant>
+
+#include "heddle/base/error.h"
+#include "heddle/observe/units.h"
+
+namespace heddle::planner {
+
+namespace {
+
+double now_s() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+// Small is better.
+double cost_of(const Candidate& c, PlanMode mode) {
+  switch (mode) {
+    case PlanMode::automatic: return c.step_us;
+    case PlanMode::save_memory: return static_cast<double>(c.reserved_bytes);
+    case PlanMode::overlap: return c.exposed_us + 1e-3 * c.step_us;  // of two that expose as much the shorter
+  }
+  return 0;
+}
+
+// As --set takes it.
+std::string word_of(const config::Setting& setting, const config::RunConfig& config) {
+  const config::Value value = setting.get(config);
+  const auto* word = std::get_if<std::string>(&value);
+  return word != nullptr ? *word : setting.text_of(value);
+}
+
+std::vector<std::string> differences(const config::RunConfig& from, const config::RunConfig& to) {
+  std::vector<std::string> set;
+  for (const config::Setting& s : config::settings()) {
+    if (s.present && (!s.present(from) || !s.present(to))) continue;
+    if (word_of(s, from) != word_of(s, to)) set.push_back(s.key + "=" + word_of(s, to));
+  }
+  return set;
+}
+
+bool sets(const std::vector<std::string>& settings, const std::string& key) {
+  return std::any_of(settings.begin(), settings.end(), [&](const auto& s) { return s.starts_with(key + "="); });
+}
+
+std::string set_text(const std::vector<std::string>& set) {
+  std::string text;
+  for (const std::string& one : set) text += " --set " + one;
+  return text;
+}
+
+template <class... Lists>
+std::vector<std::string> joined(const Lists&... lists) {
+  std::vector<std::string> all;
+  (all.insert(all.end(), lists.begin(), lists.end()), ...);
+  return all;
+}
+
+class Chooser {
+ public:
+  Chooser(const std::string& path, const std::vector<std::string>& set, const Foresee& foresee, PlanMode mode,
+          double seconds)
+      : path_(path),
+        set_(set),
+        foresee_(foresee),
+        mode_(mode),
+        until_s_(now_s() + seconds),
+        base_(base_settings(path, set)),
+        configured_(config::read_run_config(path, joined(set, base_))) {
+    for (const std::string& one : set) {
+      const std::string key = one.substr(0, one.find('='));
+      if (key != "mesh.ranks") fixed_.insert(key);
+    }
+  }
+
+  std::vector<Candidate> all;
+  int refused = 0;
+  bool time_left() const { return now_s() < until_s_; }
+  const config::RunConfig& configured() const { return configured_; }
+
+  // Simulates the plan that these settings make, unless it is known, can't be, or sets what the user has set.
+  void attempt(std::vector<std::string> settings) {
+    std::erase_if(settings, [&](const std::string& s) { return fixed_.contains(s.substr(0, s.find('='))); });
+    try {
+      settings = differences(configured_, config::read_run_config(path_, joined(set_, base_, settings)));
+      if (!base_.empty() && !sets(settings, "train.microbatch")) settings.push_back(base_[0]);
+      if (!seen_.insert(settings).second) return;
+      all.push_back(foreseen(path_, set_, settings, foresee_, false));
+      refused += !all.back().fits();
+    } catch (const ConfigError&) {  // no plan: the axes don't fit the model, a schedule wants other microbatches
+      if (all.empty()) throw;
+    }
+  }
+
+  // The best few with each of these words in turn.
+  void vary(const std::string& key, const std::vector<std::string>& words) {
+    for (const Candidate& c : best_few()) {
+      for (const std::string& word : words) {
+        if (!time_left()) return;
+        std::vector<std::string> settings = c.set;
+        std::erase_if(settings, [&](const std::string& s) { return s.starts_with(key + "="); });
+        settings.push_back(key + "=" + word);
+        attempt(std::move(settings));
+      }
+    }
+  }
+
+  // Of all that were attempted, with its arena tried: it may need more than it seemed to. Null: none fits.
+  const Candidate* best(PlanMode mode) {
+    std::set<std::vector<std::string>> tried;
+    while (const Candidate* found = best_of(all, mode)) {
+      if (!tried.insert(found->set).second) return found;
+      Candidate& candidate = all[static_cast<size_t>(found - all.data())];
+      candidate = foreseen(path_, set_, candidate.set, foresee_);
+      refused += !candidate.fits();
+    }
+    return nullptr;
+  }
+
+ private:
+  // By what the mode seeks, and the shortest two, for what is sought is bounded by them.
+  std::vector<Candidate> best_few() const {
+    constexpr size_t kKept = 4, kShortest = 2;
+    std::vector<Candidate> left, few;
+    for (const Candidate& c : all) {
+      if (c.fits()) left.push_back(c);
+    }
+    if (left.empty()) {  // nothing fits yet
+      few = all;
+      few.resize(std::min(few.size(), 2 * kKept));
+    }
+    while (!left.empty() && few.size() < kKept + kShortest) {
+      const Candidate* best = best_of(left, few.size() < kKept ? mode_ : PlanMode::automatic);
+      few.push_back(*best);
+      left.erase(left.begin() + (best - left.data()));
+    }
+    return few;
+  }
+
+  const std::string& path_;
+  const std::vector<std::string>& set_;
+  const Foresee& foresee_;
+  const PlanMode mode_;
+  const double until_s_;
+  const std::vector<std::string> base_;
+  const config::RunConfig configured_;
+  std::set<std::string> fixed_;
+  std::set<std::vector<std::string>> seen_;
+};
+
+std::vector<int64_t> divisors(int64_t n) {
+  std::vector<int64_t> found;
+  for (int64_t d = 1; d <= n; ++d) {
+    if (n % d == 0) found.push_back(d);
+  }
+  return found;
+}
+
+void attempt_all(Chooser& chooser) {
+  const config::RunConfig& config = chooser.configured();
+  const int64_t ranks = config.ranks();
+  chooser.attempt({});
+  constexpr int64_t kMostTp = 8;
+  for (const int64_t pp : divisors(ranks)) {
+    for (const int64_t tp : divisors(ranks / pp)) {
+      for (const int64_t cp : divisors(ranks / pp / tp)) {
+        if (tp * cp > kMostTp) continue;
+        for (const int64_t ep : divisors(ranks / pp)) {
+          if (!chooser.time_left()) break;
+          if (config.model.n_routed_experts == 0 && ep > 1) continue;
+          // The configured microbatch may be too large for so many data ranks.
+          const int64_t share = config.train.global_batch / std::max<int64_t>(1, ranks / (pp * tp * cp));
+          const int64_t most = std::min(config.train.microbatch, share);
+          int64_t microbatch = 1;
+          for (const int64_t d : divisors(std::max<int64_t>(1, share))) {
+            if (d <= most) microbatch = d;
+          }
+          chooser.attempt({fmt::format("mesh.pp={}", pp), fmt::format("mesh.tp={}", tp),
+                           fmt::format("mesh.cp={}", cp), fmt::format("mesh.ep={}", ep), "mesh.dp=0", "mesh.etp=1",
+                           fmt::format("train.microbatch={}", microbatch)});
+        }
+      }
+    }
+  }
+  std::vector<std::string> sizes;
+  for (const int64_t d : divisors(config.train.global_batch)) {
+    if (d <= 4 * config.train.microbatch) sizes.push_back(fmt::format("{}", d));
+  }
+  chooser.vary("train.microbatch", sizes);
+  if (ranks > 1) {
+    chooser.vary("parallel.schedule", {"1f1b", "interleaved", "interleaved_fused", "zb_h1", "zb_v", "dual_pipe_v"});
+    chooser.vary("parallel.exchange", {"plain", "rank"});
+    chooser.vary("parallel.weave", {"off", "layers", "pairs"});
+  }
+  chooser.vary("memory.recompute", {"norm,activation", "medium", "moe", "full"});
+  // On the CPU what waits on the host fills the same memory.
+  if (config.device.backend != "host") chooser.vary("memory.offload", {"input", "layer", "input,layer"});
+  chooser.vary("train.microbatch", sizes);
+}
+
+const std::vector<std::string> kUnlimited{fmt::format("device.memory_bytes={}", int64_t{1} << 50)};
+
+std::string longer_text(double us, double than_us) {
+  return fmt::format("a step of {}, {:+.0f} % against", observe::duration_text(us * 1e-6), 100 * (us / than_us - 1));
+}
+
+// What the smallest of these needs where memory has no limit, and its price.
+std::string least_memory(const std::string& path, const std::vector<std::string>& set, const Foresee& foresee,
+                         const std::vector<Candidate>& candidates, double seconds) {
+  const std::vector<std::string> unlimited = joined(set, kUnlimited);
+  const double until_s = now_s() + seconds;
+  std::vector<Candidate> all;
+  for (const Candidate& c : candidates) {
+    if (!all.empty() && now_s() > until_s) break;
+    all.push_back(foreseen(path, unlimited, c.set, foresee, false));
+    if (!all.back().fits()) all.pop_back();
+  }
+  if (all.empty()) return "the cheapest remedy: a smaller model";  // beyond what a machine can address
+  const auto smallest = std::min_element(all.begin(), all.end(), [](const Candidate& a, const Candidate& b) {
+    return a.reserved_bytes < b.reserved_bytes;
+  });
+  return fmt::format(
+      "the cheapest remedy: memory of {} MiB a rank (device.memory_bytes){}{}: {} the shortest plan's",
+      (smallest->reserved_bytes >> 20) + 1, smallest->set.empty() ? "" : " with", set_text(smallest->set),
+      longer_text(smallest->step_us, best_of(all, PlanMode::automatic)->step_us));
+}
+
+}  // namespace
+
+PlanMode plan_mode_named(const std::string& name) {
+  if (name == "auto") return PlanMode::automatic;
+  if (name == "save-memory") return PlanMode::save_memory;
+  if (name == "overlap") return PlanMode::overlap;
+  config_error("--mode is '{}', accepted: auto, save-memory, overlap", name.substr(0, 40));
+}
+
+const Candidate* best_of(const std::vector<Candidate>& candidates, PlanMode mode) {
+  double shortest_us = 0;
+  for (const Candidate& c : candidates) {
+    if (c.refusal.empty() && (shortest_us == 0 || c.step_us < shortest_us)) shortest_us = c.step_us;
+  }
+  const Candidate* best = nullptr;
+  for (const Candidate& c : candidates) {
+    if (!c.refusal.empty() || c.step_us > kMostSlower * shortest_us) continue;
+    if (best == nullptr || cost_of(c, mode) < cost_of(*best, mode)) best = &c;
+  }
+  return best;
+}
+
+std::vector<std::string> base_settings(const std::string& path, const std::vector<std::string>& set) {
+  try {
+    config::read_run_config(path, set);
+    return {};
+  } catch (const ConfigError&) {
+    const std::vector<std::string> least{"train.microbatch=1"};
+    if (sets(set, "train.microbatch")) throw;
+    config::read_run_config(path, joined(set, least));
+    return least;
+  }
+}
+
+Candidate foreseen(const std::string& path, const std::vector<std::string>& set,
+                   const std::vector<std::string>& more, const Foresee& foresee, bool tried) {
+  Candidate c;
+  c.set = more;
+  const config::RunConfig config = config::read_run_config(path, joined(set, more));
+  try {
+    const ConfigForecast found = foresee(config, tried);
+    c.step_us = found.forecast.step_us;
+    c.exposed_us = found.forecast.exposed_total_us();
+    c.reserved_bytes = found.forecast.reserved_bytes;
+  } catch (const ir::OutOfMemory& error) {
+    c.refusal = error.what();
+  }
+  return c;
+}
+
+PlanChoice choose_plan(const std::string& path, const std::vector<std::string>& set, const Foresee& foresee,
+                       PlanMode mode, double seconds) {
+  Chooser chooser(path, set, foresee, mode, seconds);
+  attempt_all(chooser);
+  const Candidate* best = chooser.best(mode);
+  const Candidate& configured = chooser.all.at(0);
+  if (best == nullptr) {
+    config_error("{}: none of {} plans of {} ranks fits the memory limit; the configured one: {}\n{}", path,
+                 chooser.all.size(), chooser.configured().ranks(), configured.refusal,
+                 least_memory(path, set, foresee, chooser.all, seconds));
+  }
+  return {*best, configured, chooser.all, chooser.refused};
+}
+
+std::string cheapest_remedy(const std::string& path, const std::vector<std::string>& set, const Foresee& foresee,
+                            double seconds) {
+  Chooser chooser(path, set, foresee, PlanMode::automatic, seconds);
+  attempt_all(chooser);
+  const Candidate* best = chooser.best(PlanMode::automatic);
+  if (best == nullptr) return least_memory(path, set, foresee, chooser.all, seconds);
+  const Candidate configured = foreseen(path, joined(set, kUnlimited), {}, foresee);
+  return fmt::format("the cheapest remedy:{}: {} the configured plan's, were there memory for it",
+                     set_text(best->set), longer_text(best->step_us, configured.step_us));
+}
+
+}  // namespace heddle::planner

@@ -1,0 +1,60 @@
+// heddle train --mode: the plan for a run, chosen by simulating candidates on the profile of this machine. All of
+// them train on the same global batch.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "heddle/planner/machine.h"
+
+namespace heddle::planner {
+
+/// What is sought: the shortest step; the least memory within kMostSlower of it; the least exposed communication
+/// within the same.
+enum class PlanMode : uint8_t { automatic, save_memory, overlap };
+inline constexpr double kMostSlower = 1.3;
+/// "auto", "save-memory" or "overlap"; ConfigError for another word.
+PlanMode plan_mode_named(const std::string& name);
+
+struct Candidate {
+  std::vector<std::string> set;  // "mesh.tp=2", …: what differs from the configuration
+  double step_us = 0, exposed_us = 0;
+  int64_t reserved_bytes = 0;
+  std::string refusal;  // why it does not fit; empty: it does
+  bool fits() const { return refusal.empty(); }
+};
+
+struct PlanChoice {
+  Candidate chosen;
+  Candidate configured;        // as the configuration stands; with base_settings where it is no plan
+  std::vector<Candidate> all;  // that were simulated
+  int refused = 0;             // of them, what did not fit
+};
+
+/// The candidate that `mode` seeks among those that fit. Null: none fits.
+const Candidate* best_of(const std::vector<Candidate>& candidates, PlanMode mode);
+
+/// What a configuration comes to, with its arena `tried` or not; ir::OutOfMemory where it does not fit, ConfigError
+/// where it is no plan.
+using Foresee = std::function<ConfigForecast(const config::RunConfig&, bool tried)>;
+/// Nothing, or the settings without which the configuration is no plan: "train.microbatch=1" where the configured
+/// one does not divide a data rank's share of the batch. ConfigError where that is not all that is wrong.
+std::vector<std::string> base_settings(const std::string& path, const std::vector<std::string>& set);
+
+/// The plan that these settings make of the configuration. ConfigError where they make none.
+Candidate foreseen(const std::string& path, const std::vector<std::string>& set,
+                   const std::vector<std::string>& more, const Foresee& foresee, bool tried = true);
+
+/// Layouts of the configured number of ranks, microbatches, schedules, recompute words and dispatchers, at most
+/// `seconds` long. What `set` sets stays as it is. ConfigError when none fits the memory limit: with the tensors to
+/// blame, the limit that would do and what a step would then take.
+PlanChoice choose_plan(const std::string& path, const std::vector<std::string>& set, const Foresee& foresee,
+                       PlanMode mode, double seconds);
+
+/// Of a configuration that does not fit: the settings with which it does at the least price in time, with that
+/// price; else the memory that it needs. One line.
+std::string cheapest_remedy(const std::string& path, const std::vector<std::string>& set, const Foresee& foresee,
+                            double seconds);
+
+}  // namespace heddle::planner

@@ -1,0 +1,122 @@
+#include "heddle/planner/machine.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cstdlib>
+#include <exception>
+#include <filesystem>
+#include <thread>
+
+#include "heddle/base/error.h"
+#include "heddle/base/output_file.h"
+#include "heddle/runtime/predict.h"
+#include "heddle/planner/measure_machine.h"
+#include "heddle/planner/measure_ops.h"
+#include "heddle/planner/profile_file.h"
+#include "heddle/train/run_config_plan.h"
+
+namespace heddle::planner {
+
+std::string machine_profile_path() {
+  const auto of = [](const char* name) {
+    const char* value = std::getenv(name);
+    return std::string(value != nullptr ? value : "");
+  };
+  if (const std::string cache = of("XDG_CACHE_HOME"); !cache.empty()) return cache + "/heddle/machine.json";
+  if (const std::string home = of("HOME"); !home.empty()) return home + "/.cache/heddle/machine.json";
+  return "machine.json";
+}
+
+cost::MachineProfile machine_profile(const std::string& path, double seconds) {
+  const std::string at = path.empty() ? machine_profile_path() : path;
+  std::error_code ignored;
+  if (!path.empty() || std::filesystem::exists(at, ignored)) return read_profile(at);
+  MeasureOptions options;
+  options.seconds = seconds;
+  cost::MachineProfile profile = measure_machine(options);
+  std::filesystem::create_directories(std::filesystem::path(at).parent_path(), ignored);
+  write_file(at, profile_text(profile));
+  return profile;
+}
+
+std::vector<cost::OpTime> measure_config(const config::RunConfig& config) {
+  const int ranks = static_cast<int>(config.ranks());
+  const train::TrainerOptions options = train::trainer_options_of(config, 0, {.memory = ranks, .cores = ranks});
+  return ranks == 1 ? measure_steps(options, 5).ops : measure_rank_ops(options, 5);
+}
+
+void each_stage(int stages, const std::function<void(int stage)>& work) {
+  std::vector<std::exception_ptr> failures(static_cast<size_t>(stages));
+  std::atomic<int> next = 0;
+  {
+    std::vector<std::jthread> threads;
+    const int most = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
+    for (int t = 0; t < std::min(most, stages); ++t) {
+      threads.emplace_back([&] {
+        for (int stage = next++; stage < stages; stage = next++) {
+          try {
+            work(stage);
+          } catch (...) {
+            failures[static_cast<size_t>(stage)] = std::current_exception();
+          }
+        }
+      });
+    }
+  }
+  for (const std::exception_ptr& failure : failures) {
+    if (failure) std::rethrow_exception(failure);
+  }
+}
+
+JobPlaces on_hosts(int ranks, int hosts, const cost::MachineProfile& profile) {
+  if (ranks % hosts != 0) config_error("--hosts {} does not divide {} ranks", hosts, ranks);
+  JobPlaces places;
+  if (hosts == 1) return places;
+  if (cost::link_bytes_per_us(profile, cost::Link::nodes, hosts) <= 0)
+    config_error(
+        "--hosts {}: the profile has no messages between hosts; `heddle profile --out FILE` under mpirun, on "
+        "ranks of several hosts, adds them",
+        hosts);
+  places.over = cost::Link::nodes;
+  const int each = ranks / hosts;
+  for (int r = 0; r < ranks; ++r) places.node_of.push_back(r / each);
+  places.machine_of = places.node_of;
+  places.sharing_memory = each;
+  places.threads = std::max(1, profile.cores / each);
+  return places;
+}
+
+ConfigForecast forecast_config(const config::RunConfig& config, const cost::MachineProfile& profile,
+                               const JobPlaces& places, bool tried) {
+  ConfigForecast f;
+  f.plan = train::plan_of(config);
+  f.lowered = plan::lower(config.model, f.plan);
+  const int ranks = f.plan.ranks();
+  f.limit_bytes = train::memory_limit_of(
+      config, {.memory = places.sharing_memory > 0 ? places.sharing_memory : ranks, .cores = ranks});
+  runtime::ForecastInput input;
+  input.backend = config.device.backend;
+  input.threads = config.device.threads > 0 ? static_cast<int>(config.device.threads)
+                  : places.threads > 0      ? places.threads
+                                            : std::max(1, profile.cores / std::max(1, ranks));
+  input.over = places.over;
+  input.machine_of = places.machine_of;
+  input.node_of = places.node_of;
+  if (places.pace) input.pace_ns = places.pace(f.plan, f.lowered);
+  input.scalar = profile.scalar;
+  std::vector<int64_t> arenas(static_cast<size_t>(f.plan.mesh.pp));
+  each_stage(f.plan.mesh.pp, [&](int stage) {
+    const auto& classes = f.lowered.program.class_of_rank;
+    const int rank = static_cast<int>(std::find(classes.begin(), classes.end(), stage) - classes.begin());
+    arenas[static_cast<size_t>(stage)] =
+        runtime::arena_bytes(f.lowered.program, rank, input.backend, f.limit_bytes, tried);
+  });
+  input.uncertainty = places.uncertainty;
+  input.caching_allocator = places.caching_allocator;
+  input.capacity_bytes = *std::max_element(arenas.begin(), arenas.end());
+  input.limit_bytes = f.limit_bytes;
+  f.forecast = runtime::forecast(config.model, f.plan, f.lowered, profile, input);
+  return f;
+}
+
+}  // namespace heddle::planner

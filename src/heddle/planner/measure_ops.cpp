@@ -1,0 +1,170 @@
+#include "heddle/planner/measure_ops.h"
+
+#include <algorithm>
+#include <chrono>
+#include <mutex>
+#include <thread>
+
+#include "heddle/base/random.h"
+#include "heddle/comm/collectives.h"
+#include "heddle/comm/threads/thread_world.h"
+#include "heddle/device/host/host_stream.h"
+#include "heddle/simulate/recording.h"
+
+namespace heddle::planner {
+
+namespace {
+
+double median(std::vector<double> values) {
+  if (values.empty()) return 0;
+  const auto middle = values.begin() + std::ssize(values) / 2;
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
+}
+
+// What tells ops apart.
+using Key = std::tuple<std::string, Dtype, double, double, double, double, double, double>;
+Key key_of(const cost::OpShape& s) { return {s.kind, s.dtype, s.rows, s.in, s.out, s.groups, s.flops, s.bytes}; }
+
+struct Samples {
+  cost::OpShape shape;
+  std::vector<double> us;
+};
+
+std::vector<cost::OpTime> medians(const std::map<Key, Samples>& samples, int threads, double resident_bytes) {
+  std::vector<cost::OpTime> times;
+  for (const auto& [key, seen] : samples) {
+    times.push_back({seen.shape, threads, resident_bytes, std::max(1e-3, median(seen.us))});
+  }
+  return times;
+}
+
+}  // namespace
+
+std::vector<std::vector<int32_t>> random_sequences(const Trainer& trainer, uint64_t seed) {
+  std::vector<std::vector<int32_t>> sequences;
+  const RandomKey key = RandomKey(seed).with("sequences");
+  uint64_t at = 0;
+  for (int64_t i = 0; i < trainer.sequences_per_step(); ++i) {
+    std::vector<int32_t>& ids = sequences.emplace_back();
+    for (int64_t t = 0; t < trainer.sequence_tokens(); ++t) {
+      ids.push_back(
+          static_cast<int32_t>(key.bits(at++) % static_cast<uint64_t>(trainer.options().model.vocab_size)));
+    }
+  }
+  return sequences;
+}
+
+StepMeasure measure_steps(const TrainerOptions& options, int steps) {
+  Trainer trainer(options);
+  trainer.initialise();
+  runtime::Executor& executor = trainer.executor();
+  const ir::StepProgram& program = trainer.lowered().program;
+  std::map<std::tuple<int, uint32_t, int>, bool> overwrites;
+  {
+    simulate::RecordOptions dry;
+    dry.rows = [](int, const ir::Issue&, size_t) { return 0; };
+    for (const simulate::RecordedOp& op : simulate::record(program, 0, dry).ops) {
+      overwrites[{op.stage, op.op, op.microbatch}] = op.overwrite;
+    }
+  }
+  const std::vector<std::vector<int32_t>> sequences = random_sequences(trainer, options.seed);
+  trainer.step(sequences);
+  executor.set_trace(true);
+  std::map<Key, Samples> samples;
+  std::vector<double> step_us, between_us, enqueue_us;
+  const ir::FixedRows no_rows;
+  for (int step = 0; step < steps; ++step) {
+    step_us.push_back(1e6 * trainer.step(sequences).seconds);
+    enqueue_us.push_back(static_cast<double>(executor.enqueue_ns()) * 1e-3 /
+                         static_cast<double>(std::max<int64_t>(1, executor.enqueued_ops())));
+    const std::vector<device::Span> spans = executor.stream(ir::StreamTable::compute).take_spans();
+    for (size_t i = 0; i < spans.size(); ++i) {
+      const device::Span& span = spans[i];
+      if (i > 0) between_us.push_back(static_cast<double>(span.start_ns - spans[i - 1].end_ns) * 1e-3);
+      const ir::Stage& stage = program.stages[static_cast<size_t>(span.stage)];
+      const cost::OpShape shape = cost::shape_of(stage, stage.ops[span.op_index], no_rows,
+                                                 overwrites[{span.stage, span.op_index, span.microbatch}]);
+      Samples& seen = samples[key_of(shape)];
+      seen.shape = shape;
+      seen.us.push_back(static_cast<double>(span.end_ns - span.start_ns) * 1e-3);
+    }
+  }
+  const auto resident = static_cast<double>(executor.walk().storage().peak_live_bytes());
+  return {medians(samples, options.threads, resident), median(step_us), median(between_us), median(enqueue_us)};
+}
+
+std::vector<cost::OpTime> measure_rank_ops(const TrainerOptions& options, int runs) {
+  if (options.backend == "cuda") {
+    config_error("device.backend is \"cuda\": the ops of several ranks are measured on the CPU's kernels only");
+  }
+  const int ranks = options.plan.ranks();
+  comm::ThreadBoard board(ranks);
+  std::mutex turn;  // of one op on the whole machine
+  std::map<Key, Samples> samples;
+  double resident = 0;
+  std::exception_ptr first;
+  const auto run = [&](int rank) {
+    const std::unique_ptr<comm::World> world = board.world(rank);
+    Trainer trainer(options, world.get());
+    trainer.initialise();
+    device::HostStream probe("profile", options.threads);
+    probe.set_trace(true);
+    const plan::Mesh& mesh = trainer.mesh();
+    device::Batch batch;
+    const RandomKey key = RandomKey(options.seed).with(static_cast<uint64_t>(mesh.at(rank).at(ir::Axis::dp)));
+    uint64_t at = 0;
+    for (int m = 0; m < options.plan.microbatches; ++m) {
+      std::vector<int32_t>& tokens = batch.microbatches.emplace_back().tokens;
+      for (int64_t i = 0; i < options.plan.sequences * trainer.sequence_tokens(); ++i) {
+        tokens.push_back(static_cast<int32_t>(key.bits(at++) % static_cast<uint64_t>(options.model.vocab_size)));
+      }
+    }
+    batch.scales.assign(3 + static_cast<size_t>(options.model.num_nextn_predict_layers), 1e-4);
+    batch.hyper = {0, 0.1, 0.05};
+    const ir::StepProgram& program = trainer.lowered().program;
+    const kernels::KernelEntry* kernel = nullptr;
+    trainer.executor().run_step(batch, [&](const ir::Issue& issue, const device::KernelCall& call) {
+      const std::lock_guard alone(turn);
+      kernel = trainer.executor().kernel(issue.stage, issue.op_index);
+      if (kernel == nullptr || issue.op->def->stream != ir::StreamKind::compute) return;
+      const cost::OpShape shape =
+          cost::shape_of(program.stages[static_cast<size_t>(issue.stage)], *issue.op, *issue.rows, issue.overwrite);
+      Samples& seen = samples[key_of(shape)];
+      if (std::ssize(seen.us) >= 4 * runs) return;
+      seen.shape = shape;
+      for (int i = 0; i <= runs; ++i) {
+        device::Launch launch;
+        launch.run = kernel->run;
+        launch.call = call;
+        probe.launch(launch);
+      }
+      probe.synchronize(0);
+      const std::vector<device::Span> spans = probe.take_spans();
+      for (size_t i = 1; i < spans.size(); ++i) {
+        seen.us.push_back(static_cast<double>(spans[i].end_ns - spans[i].start_ns) * 1e-3);
+      }
+    });
+    const std::lock_guard alone(turn);
+    resident = std::max(resident, static_cast<double>(trainer.executor().walk().storage().peak_live_bytes()));
+  };
+  std::vector<std::thread> threads;
+  for (int r = 0; r < ranks; ++r) {
+    threads.emplace_back([&, r] {
+      try {
+        run(r);
+      } catch (...) {
+        {
+          const std::lock_guard lock(turn);
+          if (!first) first = std::current_exception();
+        }
+        board.abort("another rank failed");
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  if (first) std::rethrow_exception(first);
+  return medians(samples, options.threads, resident);
+}
+
+}  // namespace heddle::planner

@@ -1,0 +1,18 @@
+#include "heddle/schedule/generators/gpipe.h"
+
+#include "heddle/schedule/links.h"
+
+namespace heddle::schedule {
+
+Schedule gpipe(int ranks, int microbatches) {
+  Schedule s{"gpipe", loop_placement(ranks), microbatches, {}};
+  check_size(s.placement, microbatches);
+  for (int r = 0; r < ranks; ++r) {
+    std::vector<Action>& order = s.order.emplace_back();
+    for (int m = 0; m < microbatches; ++m) order.push_back({{Kind::F, r, m}, {}});
+    for (int m = 0; m < microbatches; ++m) order.push_back({{Kind::B, r, m}, {}});
+  }
+  return s;
+}
+
+}  // namespace heddle::schedule

@@ -1,0 +1,29 @@
+// A launch as text that a training program runs: a configuration of Heddle, or a bash script for Megatron-LM or
+// MindSpeed. What the target can't do is refused in one line, never left out.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "heddle/search/launch/launch.h"
+
+namespace heddle::search {
+
+/// "heddle", "megatron", "mindspeed"
+const std::vector<std::string>& emit_targets();
+
+/// Why this launch can't be said to the target, a line each; empty when it can. ConfigError for an unknown target.
+std::vector<std::string> refusals_of(const Launch& launch, std::string_view target);
+
+/// The text. ConfigError with the first refusal.
+std::string emit(const Launch& launch, std::string_view target);
+
+/// The two kinds of text, without the check.
+std::string heddle_text(const Launch& launch);
+std::string script_text(const Launch& launch, Dialect dialect);
+
+std::vector<std::string> heddle_refusals(const Launch& launch);
+std::vector<std::string> script_refusals(const Launch& launch, Dialect dialect);
+
+}  // namespace heddle::search

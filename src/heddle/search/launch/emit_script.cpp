@@ -1,0 +1,201 @@
+// Bash scripts for Megatron-LM and MindSpeed, and what these can't do. The flags come from the table
+// (launch_flags); here is what stands around them.
+//
+// Refusals follow the programs' own argument checks: Megatron-LM's arguments.py and transformer_config.py,
+// MindSpeed's feature managers; those about recompute and offload beside other features also stand in
+// Megatron-Bridge's documentation.
+#include <algorithm>
+#include <cctype>
+#include <cmath>
+
+#include "heddle/base/error.h"
+#include "heddle/search/launch/emit.h"
+#include "heddle/search/launch/launch_flags.h"
+#include "heddle/search/launch/shell_words.h"
+
+namespace heddle::search {
+
+namespace {
+
+std::string upper(std::string text) {
+  for (char& c : text) c = static_cast<char>(c >= 'a' && c <= 'z' ? c - 'a' + 'A' : c);
+  return text;
+}
+
+// Single-quoted where a shell would read more into it.
+std::string quoted(const std::string& word) {
+  const bool plain = !word.empty() && std::all_of(word.begin(), word.end(), [](unsigned char c) {
+    return std::isalnum(c) != 0 || std::string_view("-_.,:/+").find(static_cast<char>(c)) != std::string_view::npos;
+  });
+  return plain ? word : "'" + word + "'";
+}
+
+class Refusals {
+ public:
+  template <class... Args>
+  void when(bool wrong, fmt::format_string<Args...> text, Args&&... args) {
+    if (wrong) all.push_back(fmt::format(text, std::forward<Args>(args)...));
+  }
+  std::vector<std::string> all;
+};
+
+void refuse_model(const Launch& launch, Dialect dialect, Refusals& no) {
+  const Job& j = launch.job;
+  const model::Shape& s = j.shape;
+  const bool megatron = dialect == Dialect::megatron;
+  no.when(s.is_hybrid(), "the order of a hybrid model's blocks is not known here");
+  no.when(j.frozen_base, "frozen base weights (LoRA) are not a matter of flags");
+  no.when(megatron && s.alibi, "Megatron-LM has no ALiBi positions");
+  no.when(megatron && s.embedding_norm, "Megatron-LM has no norm after the embedding");
+  no.when(s.moe.count > 0 && s.moe.gated != s.gated, "experts gated otherwise than dense layers");
+  const bool bias = s.out_bias || (s.dense_blocks() > 0 && s.ffn_bias) || (s.moe.count > 0 && s.moe.bias);
+  const bool all = (s.is_mla() || (s.out_bias && s.qkv_bias)) && (s.dense_blocks() == 0 || s.ffn_bias) &&
+                   (s.moe.count == 0 || (s.moe.bias && s.moe.router_bias));
+  no.when(bias && !all, "biases on some linears only: --disable-bias-linear is all or nothing");
+  no.when(s.mla.kv_rank > 0 && s.window > 0, "a sliding window with latent attention");
+  no.when(s.moe.most_nodes > 0 && s.moe.count % s.moe.most_nodes != 0,
+          "{} experts don't divide into groups of which a token may reach {}", s.moe.count, s.moe.most_nodes);
+}
+
+void refuse_degrees(const Launch& launch, Dialect dialect, Refusals& no) {
+  const Job& j = launch.job;
+  const Layout& l = j.layout;
+  const model::Shape& s = j.shape;
+  const bool mindspeed = dialect == Dialect::mindspeed, experts = s.moe.count > 0;
+  no.when(s.heads % l.tp != 0, "{} heads are no multiple of tp {}", s.heads, l.tp);
+  no.when(!s.is_mla() && s.kv_heads % l.tp != 0 && l.tp % s.kv_heads != 0,
+          "{} key and value heads and tp {} don't divide one another", s.kv_heads, l.tp);
+  no.when(experts && s.moe.count % l.ep != 0, "{} experts are no multiple of ep {}", s.moe.count, l.ep);
+  no.when(l.tp * l.cp * l.dp % (l.ep * l.etp) != 0, "ep x etp = {} does not divide a stage's {} ranks",
+          l.ep * l.etp, l.tp * l.cp * l.dp);
+  no.when(j.global_batch % (int64_t{l.dp} * j.microbatch) != 0,
+          "a global batch of {} is no multiple of dp x microbatch = {}", j.global_batch,
+          int64_t{l.dp} * j.microbatch);
+  no.when(l.vpp > 1 && l.pp == 1, "several chunks a rank need more than one rank");
+  no.when(l.vpp > 1 && launch.layout.empty() && s.layers % (int64_t{l.pp} * l.vpp) != 0,
+          "{} layers don't divide into {} equal chunks", s.layers, l.pp * l.vpp);
+  no.when(experts && l.tp > 1 && !j.software.sequence_parallel,
+          "{} wants sequence parallelism for experts beside tp > 1", name_of(dialect));
+  no.when(std::fmod(j.sequence, 1) != 0, "a sequence of {} tokens", j.sequence);
+  no.when(l.cp > 1 && std::fmod(j.sequence, 2.0 * l.cp) != 0, "a sequence of {} is no multiple of 2 x cp = {}",
+          j.sequence, 2 * l.cp);
+
+  static const std::vector<std::string> megatron_orders{"1f1b", "interleaved", "interleaved_fused"},
+      mindspeed_orders{"1f1b", "interleaved", "interleaved_fused", "dual_pipe_v"};
+  const std::vector<std::string>& orders = mindspeed ? mindspeed_orders : megatron_orders;
+  no.when(std::find(orders.begin(), orders.end(), launch.schedule) == orders.end(),
+          "{} has no pipeline schedule '{}', accepted: {}", name_of(dialect), launch.schedule,
+          fmt::join(orders, ", "));
+  const bool dual = launch.schedule == "dual_pipe_v";
+  no.when(dual && (l.pp < 2 || s.layers % (2 * l.pp) != 0), "DualPipeV wants layers that are a multiple of 2 x pp");
+  no.when(dual && !launch.layout.empty(), "DualPipeV takes equal stages only");
+  no.when(!dual && (launch.schedule != "1f1b") != (l.vpp > 1), "the schedule {} with {} chunks a rank",
+          launch.schedule, l.vpp);
+  no.when(name_of(j.pipeline) != launch.schedule, "the schedule {} with an estimate of {}", launch.schedule,
+          name_of(j.pipeline));
+  const bool overlap = experts && l.ep > 1 && j.software.overlap_exchange;
+  no.when(l.pp > 1 && !dual && overlap != (launch.schedule == "interleaved_fused"),
+          "overlap of the experts' exchange and the schedule interleaved_fused go together");
+}
+
+void refuse_features(const Launch& launch, Dialect dialect, Refusals& no) {
+  const Job& j = launch.job;
+  const Layout& l = j.layout;
+  const Software& w = j.software;
+  const bool mindspeed = dialect == Dialect::mindspeed, experts = j.shape.moe.count > 0;
+  const bool overlap = experts && l.ep > 1 && w.overlap_exchange;
+  no.when(overlap && j.recompute.experts,
+          "recompute of whole mixture layers does not go with overlap of the experts' exchange");
+  no.when(overlap && !mindspeed && j.recompute.full,
+          "full recompute does not go with overlap of the experts' exchange");
+  no.when(overlap && launch.schedule != "dual_pipe_v" && l.pp > 1 && l.vpp < 2,
+          "overlap of the experts' exchange in a pipeline needs two chunks a rank or more");
+  no.when(overlap && !mindspeed && j.with_mtp && j.shape.mtp > 1,
+          "overlap of the experts' exchange takes one depth of multi-token prediction at most");
+  no.when(!mindspeed && w.offload_activations && l.pp > 1,
+          "Megatron-LM offloads activations without pipeline only");
+  no.when(!mindspeed && w.offload_activations && (j.recompute.full || j.recompute.scores || j.recompute.experts),
+          "Megatron-LM does not recompute beside offloaded activations");
+  no.when(mindspeed && experts && l.ep > 1 && w.once_a_node,
+          "MindSpeed has no exchange that crosses to a node once");
+  no.when(mindspeed && w.captured != 0, "MindSpeed captures no graphs");
+  no.when(mindspeed && j.precision != cost::Precision::bf16 && j.precision != cost::Precision::fp16,
+          "{} products: flags for bf16 and fp16 only", cost::name_of(j.precision));
+  no.when(mindspeed && j.recompute.experts, "MindSpeed recomputes whole mixture layers by count of tokens only");
+  no.when(mindspeed && w.sharded_weights && l.pp > 1, "MindSpeed shards weights without pipeline only");
+  no.when(w.reduce_scatter != (w.sharded_states || w.sharded_weights),
+          "gradients are scattered exactly where the optimizer is sharded");
+  no.when(!gradients_sayable(w), "gradients of {} bytes reduced as {} bytes, accepted: 4 and 4, 2 and 2",
+          w.gradient_bytes, w.reduce_bytes);
+  no.when(!states_sayable(w, dialect), "{} bytes of optimizer states a parameter, accepted: {}", w.state_bytes,
+          mindspeed ? "12, 10" : "12, 8, 6");
+  no.when(!capture_sayable(w.captured), "{} of the launches captured, accepted: 0, 0.5 (attention), 0.95 (all)",
+          w.captured);
+  no.when(w.launch_factor != 1 || w.attention_speed != 1 || w.reserve != 1 || w.context_bytes != 0,
+          "the job describes other software's speed or reports");
+  no.when(!launch.by_stage.empty(), "{} computes the same again on all stages", name_of(dialect));
+  no.when(j.recompute.latent_up && !j.recompute.full && !j.shape.is_mla(),
+          "recompute of latent attention's projections in a model without them");
+  no.when(j.recompute.full && j.recompute != model::Recompute{.full = true, .every = j.recompute.every},
+          "full recompute of some layers and of parts of the others");
+  const double stage = static_cast<double>(j.shape.layers) / (l.pp * l.vpp);
+  no.when(j.recompute.full && j.recompute.every != 1 &&
+              std::abs(j.recompute.every * stage - std::round(j.recompute.every * stage)) > 1e-9,
+          "full recompute of {} of a stage's {} layers", j.recompute.every * stage, stage);
+}
+
+}  // namespace
+
+std::vector<std::string> script_refusals(const Launch& given, Dialect dialect) {
+  const Launch launch = normalized(given);
+  Refusals no;
+  refuse_model(launch, dialect, no);
+  refuse_degrees(launch, dialect, no);
+  refuse_features(launch, dialect, no);
+  return no.all;
+}
+
+std::string script_text(const Launch& given, Dialect dialect) {
+  const Launch launch = normalized(given);
+  const Job& j = launch.job;
+  const Layout& l = j.layout;
+  int node = std::max(1, std::min(8, l.devices));
+  while (l.devices % node != 0) --node;
+  std::string out = "#!/bin/bash\n";
+  out += fmt::format("# {} for {}: {} x {}, tp {} pp {} vpp {} cp {} dp {} ep {} etp {}, {}.\n", name_of(dialect),
+                     shown(j.shape.name), l.devices, shown(j.device.name), l.tp, l.pp, l.vpp, l.cp, l.dp, l.ep,
+                     l.etp, launch.schedule);
+  out += "# Written by heddle search; MOCK_ARGS are a stand-in for data, tokenizer and rates.\n";
+  out += dialect == Dialect::megatron ? "export CUDA_DEVICE_MAX_CONNECTIONS=1\n"
+                                      : "export HCCL_CONNECT_TIMEOUT=1800\n";
+  // Overlap of the exchange wants several hardware queues, tensor parallelism without it one.
+  if (dialect == Dialect::megatron && j.software.overlap_exchange) out.replace(out.rfind("=1\n"), 3, "=32\n");
+  out += fmt::format("\nGPUS_PER_NODE={}\nNNODES={}\n", node, l.devices / node);
+  out +=
+      "\nDISTRIBUTED_ARGS=(\n  --nproc_per_node $GPUS_PER_NODE\n  --nnodes $NNODES\n"
+      "  --node_rank ${NODE_RANK:-0}\n  --master_addr ${MASTER_ADDR:-localhost}\n"
+      "  --master_port ${MASTER_PORT:-6000}\n)\n";
+  const std::vector<Flag> flags = flags_of(launch, dialect);
+  std::string command;
+  for (const char* group : {"model", "experts", "parallel", "memory", "training"}) {
+    std::string lines;
+    for (const Flag& f : flags) {
+      if (f.group != group) continue;
+      lines += "  " + f.name;
+      for (const std::string& v : f.values) lines += " " + quoted(v);
+      lines += "\n";
+    }
+    if (lines.empty()) continue;
+    out += fmt::format("\n{}_ARGS=(\n{})\n", upper(group), lines);
+    command += fmt::format(" \\\n  \"${{{}_ARGS[@]}}\"", upper(group));
+  }
+  out +=
+      "\nMOCK_ARGS=(\n  --mock-data\n  --tokenizer-type NullTokenizer\n  --train-iters 100\n  --lr 1e-4\n"
+      "  --split 99,1,0\n  --log-interval 1\n)\n";
+  if (dialect == Dialect::megatron)
+    out.insert(out.find("  --mock-data"), "  --use-mcore-models\n  --transformer-impl transformer_engine\n");
+  out += "\ntorchrun \"${DISTRIBUTED_ARGS[@]}\" pretrain_gpt.py" + command + " \\\n  \"${MOCK_ARGS[@]}\" \"$@\"\n";
+  return out;
+}
+
+}  // namespace heddle::search

@@ -1,0 +1,140 @@
+#include "heddle/session/rank_run.h"
+
+#include <sched.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstdio>
+#include <exception>
+#include <map>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "heddle/base/escaped.h"
+#include "heddle/base/failure.h"
+#include "heddle/base/exit_status.h"
+#include "heddle/comm/mpi_world.h"
+#include "heddle/comm/threads/thread_world.h"
+
+namespace heddle::session {
+
+namespace {
+
+// Of a peer that is alive but has nothing to say: rank 0 may be preparing data all that time.
+constexpr double kPatience_s = 1800;
+
+// The cores that this process may use.
+std::string own_cores() {
+  cpu_set_t cores;
+  CPU_ZERO(&cores);
+  std::string text;
+  if (sched_getaffinity(0, sizeof cores, &cores) != 0) return text;  // more than CPU_SETSIZE: taken for all
+  for (int i = 0; i < CPU_SETSIZE; ++i) text += CPU_ISSET(i, &cores) ? '1' : '0';
+  return text;
+}
+
+}  // namespace
+
+train::Sharing sharing_of(comm::World* world) {
+  train::Sharing sharing;
+  if (world == nullptr) return sharing;
+  const std::vector<std::string> cores = train::RankExchange(world).share(own_cores());
+  sharing = {0, 0};
+  for (int r = 0; r < world->size(); ++r) {
+    if (world->node_of(r) != world->node_of(world->rank())) continue;
+    ++sharing.memory;
+    sharing.cores += cores[static_cast<size_t>(r)] == cores[static_cast<size_t>(world->rank())];
+  }
+  return sharing;
+}
+
+planner::JobPlaces places_of(comm::World& world, int profiled_cores) {
+  planner::JobPlaces places;
+  const std::vector<std::string> cores = train::RankExchange(&world).share(own_cores());
+  const auto own = static_cast<int>(std::count(cores[0].begin(), cores[0].end(), '1'));
+  std::map<std::pair<int, std::string>, int> machines;
+  std::map<int, int> on_node;
+  for (int r = 0; r < world.size(); ++r) {
+    const std::string& set = profiled_cores > own ? std::string() : cores[static_cast<size_t>(r)];
+    const int next = static_cast<int>(machines.size());
+    places.machine_of.push_back(machines.try_emplace({world.node_of(r), set}, next).first->second);
+    places.node_of.push_back(world.node_of(r));
+    places.sharing_memory = std::max(places.sharing_memory, ++on_node[world.node_of(r)]);
+  }
+  places.over = on_node.size() > 1 ? cost::Link::nodes : cost::Link::node;
+  int beside = 0;  // ranks of the first one's node on the same cores
+  for (int r = 0; r < world.size(); ++r) {
+    beside += world.node_of(r) == world.node_of(0) && cores[static_cast<size_t>(r)] == cores[0];
+  }
+  places.threads = std::max(1, own / std::max(1, beside));
+  return places;
+}
+
+void run_on_threads(int ranks, const std::function<void(comm::World&)>& body, std::vector<int> node_of) {
+  node_of.resize(static_cast<size_t>(ranks), 0);
+  comm::ThreadBoard board(std::move(node_of));
+  std::mutex mutex;
+  std::exception_ptr first, first_stopped;
+  const auto run = [&](int rank) {
+    try {
+      const std::unique_ptr<comm::World> world = board.world(rank);
+      body(*world);
+    } catch (const PeerError& error) {
+      {
+        const std::lock_guard lock(mutex);
+        if (!first_stopped) first_stopped = std::current_exception();
+      }
+      board.abort(error.reason);
+    } catch (const std::exception& error) {
+      {
+        const std::lock_guard lock(mutex);
+        if (!first) first = std::current_exception();
+      }
+      board.abort(fmt::format("rank {}: {}", rank, error.what()),
+                  dynamic_cast<const ConfigError*>(&error) != nullptr);
+    }
+  };
+  std::vector<std::thread> threads;
+  for (int r = 1; r < ranks; ++r) threads.emplace_back(run, r);
+  run(0);
+  for (std::thread& thread : threads) thread.join();
+  if (!first) first = first_stopped;
+  if (first) std::rethrow_exception(first);
+}
+
+int run_under_mpi(const std::function<int(comm::World&)>& body) {
+  const int rank = comm::launched_rank();
+  const bool first = rank == 0;
+  std::atomic<bool> told = !first;
+  comm::MpiOptions options;
+  options.timeout_seconds = kPatience_s;
+  // Rank 0 speaks for all, and where it can't the next one does.
+  options.report = [&](const std::string& reason, int accused) {
+    const bool silent = told.exchange(true);
+    // Not fmt::print, which throws where nobody reads any more.
+    if (accused == 0 ? rank == 1 : !silent) {
+      std::fputs(fmt::format("heddle: {}\n", escaped_lines(reason)).c_str(), stderr);
+    }
+  };
+  std::unique_ptr<comm::World> world;
+  try {
+    world = comm::mpi_world(options);
+  } catch (const Error&) {
+    if (first) throw;
+    return kDone;  // no rank has come far: a status would make the launcher end rank 0 before it has spoken
+  }
+  try {
+    return body(*world);
+  } catch (const std::exception& error) {
+    const bool speaks = !told.exchange(true);
+    // All ranks end with one status, or the launcher's would be that of whichever ends first.
+    const bool input = dynamic_cast<const ConfigError*>(&error) != nullptr;
+    world->abort(fmt::format("rank {}: {}", world->rank(), error.what()), input);
+    world.reset();
+    if (speaks) throw;
+    return input ? kBadInput : kFailed;
+  }
+}
+
+}  // namespace heddle::session

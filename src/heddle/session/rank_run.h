@@ -1,0 +1,30 @@
+// The ranks of one run: threads of this process, or the processes that a launcher has started. Whatever fails on
+// one rank ends all, and is told once.
+#pragma once
+
+#include <functional>
+#include <vector>
+
+#include "heddle/planner/machine.h"
+#include "heddle/comm/world.h"
+
+namespace heddle::session {
+
+/// Calls `body` once for each rank, each on a thread of its own. When all have ended the first failure is thrown:
+/// of a rank that failed by itself, where there is one, for those that it stopped only say so.
+/// `node_of`: the node that each stands for; empty: all one.
+void run_on_threads(int ranks, const std::function<void(comm::World&)>& body, std::vector<int> node_of = {});
+
+/// Calls `body` with this process' rank of the launcher's job and returns the exit status. A failure is thrown on
+/// rank 0 alone (or printed there, where it is another rank's); the others return silently.
+int run_under_mpi(const std::function<int(comm::World&)>& body);
+
+/// With whom a rank shares memory and cores: those of its machine, and those of them that may run on the same
+/// cores. All ranks call it together; null: it is alone.
+train::Sharing sharing_of(comm::World* world);
+
+/// Where the processes of a launcher's job stand. All ranks call it together. `profiled_cores`: of the machine's
+/// profile; ranks that were bound to fewer cores than that still share the memory of one machine.
+planner::JobPlaces places_of(comm::World& world, int profiled_cores);
+
+}  // namespace heddle::session

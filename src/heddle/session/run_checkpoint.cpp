@@ -1,0 +1,109 @@
+#include "heddle/session/run_checkpoint.h"
+
+#include "heddle/base/error.h"
+#include "heddle/base/output_file.h"
+#include "heddle/base/byte_hash.h"
+#include "heddle/data/content_hash.h"
+
+namespace heddle::session {
+
+namespace {
+
+constexpr const char *kSource = "source", *kTokenizer = "hash of tokenizer.json";
+
+std::string hex(uint64_t hash) { return fmt::format("{:016x}", hash); }
+
+}  // namespace
+
+std::map<std::string, std::string> identity_of(const RunData& data, const config::RunConfig& config) {
+  const data::TokenFile& tokens = data.dataset->file();
+  std::map<std::string, std::string> identity{{kSource, config.data.source},
+                                              {"tokens", fmt::format("{}", tokens.tokens())},
+                                              {"documents", fmt::format("{}", tokens.documents())},
+                                              {"hash of the token ids", hex(data::content_hash(tokens))},
+                                              {"heldout_fraction", fmt::format("{}", config.data.heldout_fraction)},
+                                              {"sequence_length", fmt::format("{}", config.train.sequence_length)}};
+  if (!data.tokenizer.empty()) {
+    identity[kTokenizer] = hex(hash_bytes(read_file(data.tokenizer, kMostTokenizerBytes)));
+  }
+  return identity;
+}
+
+std::string save_run(const RunFolder& folder, const config::RunConfig& config,
+                     const std::map<std::string, std::string>& data, train::Trainer& trainer) {
+  train::CheckpointState state;
+  state.consumed_sequences = trainer.steps_done() * config.train.global_batch;
+  state.seed = static_cast<uint64_t>(config.seed);
+  state.data = data;
+  state.layout = {{"ranks", plan::text_of(trainer.options().plan.mesh)},
+                  {"backend", config.device.backend},
+                  {"dtype", std::string(name_of(trainer.options().plan.dtype))},
+                  {"global_batch", fmt::format("{}", config.train.global_batch)},
+                  {"microbatch", fmt::format("{}", config.train.microbatch)},
+                  {"sequence_length", fmt::format("{}", config.train.sequence_length)}};
+  return train::save_trainer(folder.checkpoints(), std::move(state), trainer,
+                             static_cast<int>(config.train.keep_checkpoints));
+}
+
+std::optional<train::Checkpoint> checkpoint_to_go_on_from(const RunFolder& folder, const config::RunConfig& config,
+                                                          const std::map<std::string, std::string>& data,
+                                                          std::vector<std::string>& warnings) {
+  std::vector<std::string> refused;
+  std::optional<train::Checkpoint> checkpoint = train::latest_checkpoint(folder.checkpoints(), &refused);
+  for (const std::string& reason : refused) warnings.push_back("passed over: " + reason);
+  if (!checkpoint) {
+    warnings.push_back(fmt::format("{}: the run ended before its first checkpoint; it begins anew", folder.path));
+    return checkpoint;
+  }
+  const train::CheckpointState& state = checkpoint->state();
+  for (const auto& [key, value] : data) {
+    if (key == kSource) continue;
+    const auto at = state.data.find(key);
+    if (at == state.data.end()) {
+      // A run whose tokens came without a tokenizer trains on the same with one; else it is of an older version.
+      if (key != kTokenizer) warnings.push_back(fmt::format("{} does not say the {}", checkpoint->path(), key));
+    } else if (at->second != value) {
+      config_error("--resume: {} was trained {}: {} is {}, was {}", checkpoint->path(),
+                   key == kTokenizer ? "with another tokenizer" : "on other data", key, value, at->second);
+    }
+  }
+  if (const auto seed = static_cast<uint64_t>(config.seed); state.seed != seed) {
+    config_error("--resume: {} was trained with another seed: seed is {}, was {}", checkpoint->path(), seed,
+                 state.seed);
+  }
+  if (state.consumed_sequences != state.step * config.train.global_batch) {
+    config_error("--resume: {} consumed {} sequences in {} steps, train.global_batch is {}", checkpoint->path(),
+                 state.consumed_sequences, state.step, config.train.global_batch);
+  }
+  const config::RunLength length = config.length();
+  if (length.by_clock() && state.step > 0 && state.trained_s == 0) {
+    config_error("--resume: {} doesn't say how long it was trained; go on with --steps N", checkpoint->path());
+  }
+  if (length.reached({state.step, state.trained_s})) {
+    config_error("--resume: {} has done {}: nothing is left to do", folder.path,
+                 length.by_clock() ? fmt::format("{:.3g} minutes, train.minutes is {}", state.trained_s / 60,
+                                                 config.train.minutes)
+                                   : fmt::format("{} steps, train.steps is {}", state.step, length.steps));
+  }
+  return checkpoint;
+}
+
+std::string changed_settings(const RunFolder& folder, const config::RunConfig& config) {
+  std::optional<config::RunConfig> was;
+  try {
+    was = config::read_run_config(folder.config());
+  } catch (const Error& error) {
+    return fmt::format("{}; it is written anew", error.what());
+  }
+  std::vector<std::string> changed;
+  for (const config::Setting& s : config::settings()) {
+    const auto text = [&](const config::RunConfig& c) {
+      return s.present && !s.present(c) ? std::string("unset") : s.text_of(s.get(c));
+    };
+    if (text(*was) != text(config))
+      changed.push_back(fmt::format("{} {} (was {})", s.key, text(config), text(*was)));
+  }
+  return changed.empty() ? "" : fmt::format("other settings than before: {}", fmt::join(changed, ", "));
+}
+
+}  // namespace heddle::session

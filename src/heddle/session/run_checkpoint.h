@@ -1,0 +1,36 @@
+// A trainer's state to the checkpoints of its run, and which of them a run may go on from.
+//
+// What must be the same when a run goes on: the model, the seed, the token ids, their documents and the share of
+// them held out, the tokenizer (where both times there is one), the length of the sequences and how many a step
+// takes. Everything else may change: number of steps, rates, ranks and their layout, microbatch, dtype of the
+// kernels, where the data lies, what is looked at and when.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "heddle/session/run_data.h"
+#include "heddle/session/run_folder.h"
+#include "heddle/train/trainer_checkpoint.h"
+
+namespace heddle::session {
+
+/// What identifies data and tokenizer by content; it stands in every checkpoint.
+std::map<std::string, std::string> identity_of(const RunData& data, const config::RunConfig& config);
+
+/// Writes the checkpoint of the steps done and returns its path; every rank calls it. `data` is the identity.
+std::string save_run(const RunFolder& folder, const config::RunConfig& config,
+                     const std::map<std::string, std::string>& data, train::Trainer& trainer);
+
+/// The checkpoint to go on from, the newest whole one; none when the run ended before it wrote any. ConfigError
+/// when what must be the same is not, or no step is left. `warnings` is told what was passed over.
+std::optional<train::Checkpoint> checkpoint_to_go_on_from(const RunFolder& folder, const config::RunConfig& config,
+                                                          const std::map<std::string, std::string>& data,
+                                                          std::vector<std::string>& warnings);
+
+/// One line on the settings that differ from those in the run's config.toml, "" where none does.
+std::string changed_settings(const RunFolder& folder, const config::RunConfig& config);
+
+}  // namespace heddle::session

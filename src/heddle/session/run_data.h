@@ -1,0 +1,39 @@
+// The text of a run: prepared where needed, opened for the trainer.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "heddle/data/dataset.h"
+#include "heddle/data/prepare_data.h"
+#include "heddle/config/run_config.h"
+
+namespace heddle::session {
+
+inline constexpr int64_t kMostTokenizerBytes = 64 << 20;
+
+/// How far the preparation is, on one line of standard error that is rewritten; nothing off a terminal.
+data::Progress preparation_progress();
+/// Takes that line away.
+void end_preparation_progress();
+
+struct RunData {
+  std::string tokenizer;                        // path of tokenizer.json, "" when the tokens come without one
+  std::optional<data::PreparedData> prepared;  // none when the tokens came ready
+  std::unique_ptr<data::Dataset> dataset;
+
+  /// `count` training sequences from `first` on.
+  std::vector<std::vector<int32_t>> train(int64_t first, int64_t count) const;
+  /// The first `count` held-out sequences, or as many as there are.
+  std::vector<std::vector<int32_t>> heldout(int64_t count) const;
+};
+
+/// ConfigError when the tokenizer of that path has `tokens` ids, more than the model's vocabulary.
+void check_vocabulary(const std::string& path, int64_t tokens, int64_t vocabulary);
+
+/// ConfigError when source, tokenizer and model don't fit each other.
+RunData open_run_data(const config::RunConfig& config);
+
+}  // namespace heddle::session

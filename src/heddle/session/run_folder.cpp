@@ -1,0 +1,83 @@
+#include "heddle/session/run_folder.h"
+
+#include <filesystem>
+
+#include "heddle/base/error.h"
+#include "heddle/base/output_file.h"
+
+namespace heddle::session {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+bool holds_run(const std::string& path) {
+  std::error_code ignored;
+  return fs::exists(RunFolder{path}.config(), ignored);
+}
+
+std::string numbered(const config::RunConfig& config, int number) {
+  return number == 1 ? config.folder() : fmt::format("{}-{}", config.folder(), number);
+}
+
+void make(const std::string& path) {
+  std::error_code error;
+  if (fs::create_directories(path, error))
+    flush_folder(fs::absolute(path).lexically_normal().parent_path().string());
+  if (error) throw SystemError(error.value(), fmt::format("cannot make the folder {}: {}", path, error.message()));
+}
+
+[[noreturn]] void in_use(const std::string& path, const std::string& holder) {
+  config_error("{} is in use: {} writes there; --set output=FOLDER takes another", path, holder);
+}
+
+HeldFolder held(const std::string& path, FolderLock lock) {
+  const RunFolder folder{path};
+  for (const std::string& inner : {folder.checkpoints(), folder.tensorboard(), folder.metrics()}) {
+    std::error_code ignored;
+    if (!fs::is_symlink(inner, ignored)) continue;
+    config_error("{} is a symbolic link, and a run writes only below its own folder; the folder itself may be one",
+                 inner);
+  }
+  remove_temporaries(path);
+  remove_temporaries(folder.checkpoints());
+  HeldFolder found{folder, std::move(lock), {}};
+  if (!found.lock.locked()) {
+    found.warnings.push_back(
+        fmt::format("{}: the file system has no locks; nothing keeps another run from writing there", path));
+  }
+  return found;
+}
+
+}  // namespace
+
+HeldFolder new_run_folder(const config::RunConfig& config) {
+  for (int number = 1;; ++number) {
+    const std::string path = numbered(config, number);
+    const bool named = !config.output.empty();
+    if (!named && holds_run(path)) continue;
+    make(path);
+    std::string holder;
+    std::optional<FolderLock> lock = FolderLock::take(path, holder);
+    if (!lock && named) in_use(path, holder);
+    if (!lock) continue;
+    if (!holds_run(path)) return held(path, std::move(*lock));  // asked again: it may have come before the lock
+    if (named) {
+      config_error("{} holds a run already: --resume goes on with it, --set output=FOLDER begins another", path);
+    }
+  }
+}
+
+HeldFolder existing_run_folder(const config::RunConfig& config) {
+  std::string path = config.folder();
+  if (config.output.empty()) {
+    for (int number = 2; holds_run(numbered(config, number)); ++number) path = numbered(config, number);
+  }
+  if (!holds_run(path)) config_error("--resume: no run in {}", path);
+  std::string holder;
+  std::optional<FolderLock> lock = FolderLock::take(path, holder);
+  if (!lock) in_use(path, holder);
+  return held(path, std::move(*lock));
+}
+
+}  // namespace heddle::session

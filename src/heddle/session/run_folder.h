@@ -1,0 +1,48 @@
+// Where a run keeps what it makes, and who may write there.
+//
+//   config.toml     the whole configuration      metrics.jsonl   a line a step        tokenizer.json
+//   checkpoints/    step-000123/                 tensorboard/    events               trace.perfetto
+//   report.html     loss, speed, memory, ops of one step, sample text
+//   .lock           held by the run that writes here
+//
+// config.toml comes first: a folder with it holds a run, which `--resume` goes on with, from its beginning where no
+// checkpoint was written yet; a folder without it is free, whatever else a run that was killed has left there.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "heddle/base/folder_lock.h"
+#include "heddle/config/run_config.h"
+
+namespace heddle::session {
+
+struct RunFolder {
+  std::string path;
+
+  std::string config() const { return path + "/config.toml"; }
+  std::string metrics() const { return path + "/metrics.jsonl"; }
+  std::string tokenizer() const { return path + "/tokenizer.json"; }
+  std::string checkpoints() const { return path + "/checkpoints"; }
+  std::string tensorboard() const { return path + "/tensorboard"; }
+  std::string trace() const { return path + "/trace.perfetto"; }
+  std::string report() const { return path + "/report.html"; }
+};
+
+/// A run's folder that no other run writes into as long as this lives; what a run that was killed left unfinished
+/// there is gone.
+struct HeldFolder {
+  RunFolder folder;
+  FolderLock lock;
+  std::vector<std::string> warnings;
+};
+
+/// The folder of a new run, made: `config.output`, which must not hold a run yet (ConfigError), or the first free
+/// one of runs/NAME, runs/NAME-2, … SystemError when it can't be made.
+HeldFolder new_run_folder(const config::RunConfig& config);
+
+/// The folder of the run to go on with: `config.output`, or the newest of runs/NAME, runs/NAME-2, … ConfigError
+/// when there is none, or when another run writes there.
+HeldFolder existing_run_folder(const config::RunConfig& config);
+
+}  // namespace heddle::session

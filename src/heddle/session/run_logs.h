@@ -1,0 +1,45 @@
+// What a run writes only to be looked at: metrics, TensorBoard's events, the report, the trace. The disk may refuse
+// any of it without harm to the training: the first failure of each is told, and the run goes on.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "heddle/session/run_folder.h"
+#include "heddle/observe/metrics_log.h"
+#include "heddle/observe/report.h"
+#include "heddle/observe/tensorboard.h"
+
+namespace heddle::session {
+
+class RunLogs {
+ public:
+  /// `warn` is told each failure once, in one line.
+  RunLogs(const RunFolder& folder, std::function<void(const std::string&)> warn);
+
+  void begin();
+  /// Goes on with the logs of a run whose next step this is.
+  void resume(int64_t next_step);
+
+  void add(const observe::StepMetrics& metrics);
+  bool observe::write_report(const observe::ReportData& data);
+  void write_trace(const observe::Timeline& timeline);
+  /// Does what only serves those who look on, tells a failure of it in the same way, and says whether it went well.
+  bool attempt(const std::string& what, const std::function<void()>& body);
+
+  /// The steps so far, those before a resume included.
+  const std::vector<observe::StepMetrics>& history() const { return history_; }
+
+ private:
+  RunFolder folder_;
+  std::function<void(const std::string&)> warn_;
+  std::unique_ptr<observe::MetricsLog> metrics_;
+  std::unique_ptr<observe::TensorboardFile> tensorboard_;
+  std::vector<observe::StepMetrics> history_;
+  std::set<std::string> told_;
+};
+
+}  // namespace heddle::session

@@ -1,0 +1,439 @@
+#include "heddle/session/training_run.h"
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <functional>
+#include <numeric>
+
+#include "heddle/base/error.h"
+#include "heddle/base/output_file.h"
+#include "heddle/session/continue_text.h"
+#include "heddle/session/rank_run.h"
+#include "heddle/session/run_checkpoint.h"
+#include "heddle/ir/print.h"
+#include "heddle/observe/table.h"
+#include "heddle/observe/units.h"
+#include "heddle/train/agreement.h"
+#include "heddle/base/byte_hash.h"
+#include "heddle/train/run_config_plan.h"
+#include "heddle/data/tokenizer/tokenizer_json.h"
+
+namespace heddle::session {
+
+namespace {
+
+// How long a rank waits for one that is alive and does not come: while rank 0 prepares data or writes, as long as
+// that may take; between plain steps many times what such a step has taken, for then it hangs.
+constexpr double kPreparing_s = 1800, kLeastPatience_s = 60, kStepsOfPatience = 20;
+
+double now_s() {
+  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+}
+
+double median(std::vector<double> values) {
+  if (values.empty()) return 0;
+  const auto middle = values.begin() + std::ssize(values) / 2;
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
+}
+
+bool due(int64_t every, int64_t step) { return every > 0 && step % every == 0; }
+
+}  // namespace
+
+TrainingRun::TrainingRun(config::RunConfig config, bool resume, bool trace, const RankPlace& place)
+    : config_(std::move(config)), trace_(trace), place_(place) {
+  const int rank = place.world != nullptr ? place.world->rank() : 0;
+  if (rank == 0) open_data();  // what can be wrong with the input shows before memory is taken
+  const train::TrainerOptions options = options_that_fit(rank);
+  trainer_ = std::make_unique<train::Trainer>(options, place.world);
+  predicted_ = runtime::predict_memory(trainer_->lowered().program, rank, config_.device.backend,
+                                       options.memory_bytes, 1, options.memory_limit_bytes);
+  std::array<double, 1> all_ready{0};
+  trainer_->ranks().sum(all_ready);
+  if (!leads()) open_data();  // rank 0 has prepared it
+  agree_on_data();
+  open_folder(resume);
+  if (resume) {
+    restore();
+  } else {
+    trainer_->initialise();
+  }
+  begin_logs(resume);
+  summary_.folder = folder_.path;
+  summary_.first_step = trainer_->steps_done();
+  std::vector<double> reserved(static_cast<size_t>(trainer_->ranks().size()), 0);
+  reserved[static_cast<size_t>(rank)] = static_cast<double>(predicted_.reserved_bytes);
+  trainer_->ranks().sum(reserved);
+  summary_.predicted_reserved_bytes = static_cast<int64_t>(*std::max_element(reserved.begin(), reserved.end()));
+}
+
+// Where one rank has no room for its part, rank 0 says so, and what would help.
+train::TrainerOptions TrainingRun::options_that_fit(int rank) {
+  train::TrainerOptions options;
+  std::string unfit;
+  const train::Sharing sharing = sharing_of(place_.world);
+  try {
+    options = train::trainer_options_of(config_, rank, sharing);
+  } catch (const train::DoesNotFit& error) {
+    unfit = error.what();
+  }
+  train::RankExchange ranks(place_.world);
+  for (const std::string& why : ranks.share(unfit)) {
+    if (why.empty()) continue;
+    if (ranks.leads()) throw train::DoesNotFit(place_.remedy ? fmt::format("{}\n{}", why, place_.remedy()) : why);
+    ranks.told_by_first("");  // rank 0 ends all
+  }
+  return options;
+}
+
+void TrainingRun::open_data() {
+  data_ = open_run_data(config_);
+  if (!data_.tokenizer.empty()) tokenizer_.emplace(data::read_tokenizer(data_.tokenizer), data_.tokenizer);
+  data_identity_ = identity_of(data_, config_);
+}
+
+// The text of the program too: ranks whose processors or builds differ may have written another.
+void TrainingRun::agree_on_data() {
+  if (trainer_->ranks().size() == 1) return;
+  train::Told told{
+      {"the step's program", fmt::format("{:016x}", hash_bytes(ir::text_of(trainer_->lowered().program)))}};
+  for (const auto& [name, value] : data_identity_) told.emplace_back("data: " + name, value);
+  train::agree(trainer_->ranks(), told);
+}
+
+void TrainingRun::open_folder(bool resume) {
+  if (leads()) {
+    HeldFolder held = resume ? existing_run_folder(config_) : new_run_folder(config_);
+    folder_ = std::move(held.folder);
+    lock_.emplace(std::move(held.lock));
+    for (const std::string& warning : held.warnings) warn(warning);
+  }
+  folder_.path = trainer_->ranks().told_by_first(folder_.path);
+}
+
+void TrainingRun::warn(const std::string& text) {
+  if (progress_) {
+    progress_->line("warning: " + terminal_text(text));
+  } else {
+    warnings_.push_back(text);  // to be told with the introduction
+  }
+}
+
+void TrainingRun::begin_logs(bool resume) {
+  if (!leads()) return;
+  if (resume) {
+    if (const std::string changed = changed_settings(folder_, config_); !changed.empty()) warn(changed);
+  }
+  write_file(folder_.config(), config::toml_of(config_));  // from here on the folder holds a run
+  if (!data_.tokenizer.empty()) write_file(folder_.tokenizer(), read_file(data_.tokenizer, kMostTokenizerBytes));
+  logs_ = std::make_unique<RunLogs>(folder_, [this](const std::string& text) { warn(text); });
+  if (resume) {
+    logs_->resume(trainer_->steps_done() + 1);
+  } else {
+    logs_->begin();
+  }
+}
+
+TrainingRun::~TrainingRun() = default;
+
+// Every rank from the same checkpoint, which rank 0 has read whole and names to the others; "": from the beginning.
+void TrainingRun::restore() {
+  std::optional<train::Checkpoint> checkpoint =
+      leads() ? checkpoint_to_go_on_from(folder_, config_, data_identity_, warnings_) : std::nullopt;
+  const std::string path = trainer_->ranks().told_by_first(checkpoint ? checkpoint->path() : "");
+  if (path.empty()) return trainer_->initialise();
+  if (!checkpoint) checkpoint.emplace(path, train::Checkpoint::Verify::headings);
+  train::load_trainer(*checkpoint, *trainer_);
+  summary_.checkpoint = path;
+  saved_step_ = trainer_->steps_done();
+}
+
+void TrainingRun::introduce() {
+  const model::ParameterCount count = trainer_->parameter_count();
+  progress_->line(fmt::format("{}: {} parameters, {} active a token, {} on {} thread{}", config_.name,
+                              observe::count_text(static_cast<double>(count.total)),
+                              observe::count_text(static_cast<double>(count.active)),
+                              name_of(trainer_->options().plan.dtype), trainer_->options().threads,
+                              trainer_->options().threads == 1 ? "" : "s"));
+  const plan::Degrees& mesh = trainer_->options().plan.mesh;
+  if (mesh.ranks() > 1) {
+    progress_->line(fmt::format("{}, {}; a step: {} x {} sequences each", plan::text_of(mesh),
+                                place_.threads ? "as threads" : "under MPI", config_.microbatches(),
+                                config_.train.microbatch));
+  }
+  progress_->line(fmt::format("data: {} tokens, {} sequences to train on, {} held out",
+                              observe::count_text(static_cast<double>(data_.dataset->file().tokens())),
+                              observe::grouped_text(data_.dataset->train_sequences()),
+                              observe::grouped_text(data_.dataset->heldout_sequences())));
+  progress_->line(fmt::format("memory: {} to be reserved{}; a step: {} tokens, {}",
+                              observe::bytes_text(static_cast<double>(summary_.predicted_reserved_bytes)),
+                              mesh.ranks() > 1 ? " by a rank at most" : "", observe::grouped_text(config_.tokens_per_step()),
+                              observe::count_text(trainer_->flops_per_step(), "FLOP")));
+  progress_->line(
+      fmt::format("run folder: {}{}", folder_.path,
+                  summary_.first_step > 0 ? fmt::format(", going on after step {}", summary_.first_step) : ""));
+  for (const std::string& warning : warnings_) progress_->line("warning: " + terminal_text(warning));
+}
+
+void TrainingRun::look(observe::StepMetrics& metrics) {
+  const std::vector<std::vector<int32_t>> heldout = data_.heldout(config_.train.eval_sequences);
+  std::string line = fmt::format("step {}", metrics.step);
+  if (!heldout.empty()) {
+    metrics.held_out_loss = trainer_->evaluate(heldout);
+    summary_.held_out_loss = metrics.held_out_loss;
+    line += fmt::format(": held-out loss {}", observe::number_text(*metrics.held_out_loss));
+  }
+  if (leads()) progress_->line(line);
+  if (!tokenizer_ || config_.train.sample_tokens == 0) return;
+  observe::SampleText sample{config_.train.sample_prompt, "", metrics.step};
+  sample.continuation = continue_text(*trainer_, *tokenizer_, sample.prompt,
+                                      {.tokens = config_.train.sample_tokens,
+                                       .temperature = config_.train.sample_temperature,
+                                       .seed = static_cast<uint64_t>(config_.seed)});
+  if (!leads()) return;
+  std::string shown = terminal_text(sample.prompt + sample.continuation);
+  std::replace(shown.begin(), shown.end(), '\n', ' ');
+  progress_->line("  " + observe::cut_to_width(shown, std::max(20, observe::terminal_columns(2) - 2)));
+  samples_.push_back(std::move(sample));
+}
+
+void TrainingRun::save() {
+  summary_.checkpoint = save_run(folder_, config_, data_identity_, *trainer_);
+  saved_step_ = trainer_->steps_done();
+}
+
+void TrainingRun::trace(int64_t step, int64_t began_ns, double step_s) {
+  trainer_->executor().set_trace(false);
+  const std::vector<RankSpans> spans = take_spans(*trainer_, began_ns);
+  if (!leads()) return;
+  for (const RankSpans& rank : spans) {
+    for (const device::Span& span : rank.of_stream[ir::StreamTable::compute]) {
+      compute_share_ += static_cast<double>(span.end_ns - span.start_ns) * 1e-9 / step_s;
+    }
+  }
+  compute_share_ /= static_cast<double>(spans.size());
+  traced_ = trace_of(trainer_->lowered().program, spans, step);
+  pipeline_ = pipeline_pictures(*trainer_, spans);
+  if (trace_) logs_->write_trace(traced_->timeline);
+}
+
+// What the first steps take, beside what was said when the plan was made.
+void TrainingRun::compare_with_plan(double step_s) {
+  constexpr size_t kSteps = 5;
+  if (place_.foretold_s <= 0 || tokens_per_s_.size() < 2 || first_steps_s_.size() == kSteps) return;
+  first_steps_s_.push_back(step_s);
+  summary_.foretold_s = place_.foretold_s;
+  summary_.first_steps_s = median(first_steps_s_);
+  if (first_steps_s_.size() < kSteps || !leads()) return;
+  progress_->line(fmt::format("a step: {} foretold, {} measured: the forecast was {:+.1f} % off",
+                              observe::duration_text(summary_.foretold_s), observe::duration_text(summary_.first_steps_s),
+                              100 * (summary_.foretold_s / summary_.first_steps_s - 1)));
+  if (!place_.learn) return;
+  const FirstSteps seen{summary_.first_steps_s, compute_share_ * summary_.first_steps_s};
+  logs_->attempt("profile", [&] {
+    for (const std::string& line : place_.learn(seen)) progress_->line(line);
+  });
+}
+
+// What any rank was asked, for all of them.
+Wishes TrainingRun::wishes() {
+  const Wishes mine = Signals::take();
+  std::array<double, 2> asked{mine.stop ? 1.0 : 0.0, mine.save ? 1.0 : 0.0};
+  trainer_->ranks().sum(asked);
+  return {asked[0] > 0, asked[1] > 0};
+}
+
+// Open MPI's mpirun kills its ranks soon after Ctrl-C or SIGTERM: too soon for a step that lasts longer.
+void TrainingRun::warn_of_launcher(double step_s) {
+  if (!leads() || place_.threads || std::getenv("OMPI_COMM_WORLD_SIZE") == nullptr) return;
+  const char* set = std::getenv("OMPI_MCA_odls_base_sigkill_timeout");
+  const double leaves_s = set != nullptr ? std::atof(set) : 1;
+  if (2 * step_s < leaves_s) return;
+  progress_->line(fmt::format(
+      "warning: mpirun kills its ranks {:.0f} s after Ctrl-C, a step takes {}: what is done since the last "
+      "checkpoint would "
+      "be lost. End the run with `pkill -USR2 mpirun`, or start it with --mca odls_base_sigkill_timeout {:.0f}",
+      leaves_s, observe::duration_text(step_s), std::ceil(10 + 3 * step_s)));
+}
+
+// Experts' rows come in other numbers than foretold: an arena that had to grow for them is told once, as it does.
+void TrainingRun::compare_with_arena(const train::StepResult& result) {
+  const bool first = summary_.grown_bytes == 0 && result.grown_bytes > 0;
+  summary_.grown_bytes = std::max(summary_.grown_bytes, result.grown_bytes);
+  if (!first || !leads()) return;
+  const std::string whose =
+      trainer_->ranks().size() > 1 ? fmt::format("rank {}'s arena", result.grown_rank) : "the arena";
+  progress_->line(fmt::format("step {}: {} has grown by {} beyond its forecast, of at most {}",
+                              trainer_->steps_done(), whose, observe::bytes_text(static_cast<double>(result.grown_bytes)),
+                              observe::bytes_text(static_cast<double>(trainer_->options().memory_limit_bytes))));
+}
+
+// Whether it was nothing but a step.
+bool TrainingRun::step() {
+  const int64_t first = trainer_->steps_done() * config_.train.global_batch;
+  const int64_t number = trainer_->steps_done() + 1;
+  const bool traced = config_.train.trace_step > 0 &&
+                      (number == summary_.first_step + config_.train.trace_step ||
+                       (number == config_.train.steps && number < summary_.first_step + config_.train.trace_step));
+  if (traced) trainer_->executor().set_trace(true);
+  if (traced) trainer_->ranks().any(false);  // all begin together: the start is where their clocks meet
+  const int64_t began_ns = std::chrono::steady_clock::now().time_since_epoch().count();
+  const auto sequences = data_.train(first, config_.train.global_batch);
+  const train::StepResult result = [&] {
+    try {
+      return trainer_->step(sequences);
+    } catch (const Error&) {
+      const std::string stood = leads() && config_.mesh.pp > 1 ? trainer_->executor().stood_at() : "";
+      if (!stood.empty()) progress_->line(fmt::format("step {}: rank 0 stood at {}", number, stood));
+      throw;
+    }
+  }();
+  if (traced) trace(number, began_ns, result.seconds);
+  observe::StepMetrics metrics;
+  metrics.step = number;
+  metrics.wall_time_s = now_s();
+  metrics.lm_loss = result.next_token_loss;
+  if (config_.model.sequence_aux_loss_alpha > 0) metrics.auxiliary_loss = result.sequence_aux_loss;
+  if (config_.model.z_loss_weight > 0) metrics.extra["z_loss"] = result.z_loss;
+  if (const auto& depths = result.depth_losses; !depths.empty()) {
+    metrics.mtp_loss = std::accumulate(depths.begin(), depths.end(), 0.0) / static_cast<double>(depths.size());
+  }
+  metrics.learning_rate = result.learning_rate;
+  metrics.gradient_norm = result.gradient_norm;
+  metrics.step_s = result.seconds;
+  metrics.trained_s = trainer_->done().seconds;
+  metrics.tokens = static_cast<double>(number * result.tokens);
+  metrics.tokens_per_s = static_cast<double>(result.tokens) / result.seconds;
+  metrics.flops_per_s = result.flops / result.seconds;
+  if (!result.load_LE.empty()) metrics.expert_imbalance = result.imbalance();
+  if (!result.load_LE.empty() && config_.model.topk_bias) metrics.extra["bias_update_rate"] = result.bias_rate;
+  metrics.arena_live_peak_bytes = static_cast<double>(result.peak_live_bytes);
+  metrics.arena_reserved_peak_bytes = static_cast<double>(result.reserved_bytes);
+  summary_.loss = result.next_token_loss;
+  summary_.reserved_bytes = std::max(summary_.reserved_bytes, result.reserved_bytes);
+  compare_with_arena(result);
+  if (result.grown_bytes > 0)
+    metrics.extra["arena_beyond_forecast_bytes"] = static_cast<double>(result.grown_bytes);
+  tokens_per_s_.push_back(*metrics.tokens_per_s);
+  compare_with_plan(result.seconds);
+  const bool looks = due(config_.train.eval_every, number) || (config_.train.eval_every > 0 && is_over());
+  if (looks) {
+    metrics.expert_loads_LE = result.load_LE;
+    look(metrics);
+  }
+  if (leads()) {
+    logs_->add(metrics);
+    progress_->update(metrics);
+  }
+  const bool saves = due(config_.train.checkpoint_every, number);
+  if (saves) save();
+  if (looks) report();
+  return !looks && !saves && !traced;
+}
+
+RunSummary TrainingRun::run() {
+  if (leads()) {
+    progress_ = std::make_unique<Progress>(observe::ProgressOptions{.first_step = trainer_->steps_done(),
+                                                           .total_steps = config_.train.steps,
+                                                           .first_s = trainer_->done().seconds,
+                                                           .total_s = config_.length().seconds},
+                                           2);
+    introduce();
+  }
+  const double start_s = now_s();
+  double longest_s = 0;  // of the plain steps
+  for (int64_t done = 0; !is_over(); ++done) {
+    const Wishes wished = wishes();
+    if (wished.save && saved_step_ != trainer_->steps_done()) save();
+    if (wished.stop) break;
+    const double began_s = now_s();
+    const bool plain = step() && !wished.save;
+    if (plain && done > 0) longest_s = std::max(longest_s, now_s() - began_s);
+    if (place_.world == nullptr) continue;
+    place_.world->set_patience(plain && done > 1 ? std::max(kLeastPatience_s, kStepsOfPatience * longest_s)
+                                                 : kPreparing_s);
+    if (done == 2) warn_of_launcher(longest_s);
+  }
+  if (place_.world != nullptr) place_.world->set_patience(kPreparing_s);
+  summary_.interrupted = !is_over();
+  if (saved_step_ != trainer_->steps_done()) save();
+  summary_.seconds = now_s() - start_s;
+  summary_.steps = trainer_->steps_done();
+  summary_.trained_s = trainer_->done().seconds;
+  summary_.length_s = config_.length().seconds;
+  summary_.tokens = summary_.steps * config_.tokens_per_step();
+  summary_.text_tokens = data_.dataset->train_sequences() * config_.train.sequence_length;
+  summary_.tokens_per_s = median(tokens_per_s_);
+  summary_.flops_per_s =
+      summary_.tokens_per_s * trainer_->flops_per_step() / static_cast<double>(config_.tokens_per_step());
+  report();
+  if (leads()) progress_->finish();
+  return summary_;
+}
+
+observe::ReportData TrainingRun::report_data() const {
+  observe::ReportData d;
+  d.run_name = config_.name;
+  d.subtitle = folder_.path;
+  const model::ParameterCount count = trainer_->parameter_count();
+  d.model = {
+      {"parameters", observe::count_text(static_cast<double>(count.total))},
+      {"active a token", observe::count_text(static_cast<double>(count.active))},
+      {"layers", fmt::format("{}", config_.model.num_hidden_layers)},
+      {"experts", fmt::format("{} of {}", config_.model.num_experts_per_tok, config_.model.n_routed_experts)},
+      {"type", std::string(name_of(trainer_->options().plan.dtype))}};
+  if (trainer_->ranks().size() > 1) d.model.emplace_back("layout", plan::text_of(trainer_->options().plan.mesh));
+  d.steps = logs_->history();
+  if (data_.prepared) d.unigram_entropy = data_.prepared->unigram_nats_per_token;
+  d.predicted_peak_bytes = static_cast<double>(summary_.predicted_reserved_bytes);
+  if (summary_.reserved_bytes > 0) d.measured_peak_bytes = static_cast<double>(summary_.reserved_bytes);
+  for (int64_t layer = 0; layer < config_.model.num_hidden_layers + config_.model.num_nextn_predict_layers;
+       ++layer) {
+    if (config_.model.is_moe(layer)) d.expert_layers.push_back(fmt::format("layer {}", layer));
+  }
+  for (const ir::Walk::Live& live : predicted_.at_peak) {
+    const ir::Stage& stage = trainer_->lowered().program.stages[static_cast<size_t>(live.stage)];
+    const ir::ValueId id = stage.find(live.name);
+    observe::PeakTensor tensor{live.name, "", "", std::string(ir::name_of(live.role)), static_cast<double>(live.bytes)};
+    if (id != ir::none) {
+      tensor.dtype = name_of(stage.value(id).dtype);
+      for (const ir::Dim& dim : stage.value(id).shape)
+        tensor.shape += fmt::format("{}{}", tensor.shape.empty() ? "" : " x ", dim.count);
+    }
+    d.peak_tensors.push_back(std::move(tensor));
+  }
+  if (traced_) {
+    d.memory = traced_->memory;
+    d.timeline = traced_->timeline;
+    d.timeline_title = fmt::format("step {}", traced_->step);
+    if (!pipeline_.measured_svg.empty()) d.pipeline = {pipeline_.measured_svg, pipeline_.predicted_svg};
+  }
+  d.samples = samples_;
+  for (const config::Setting& s : config::settings()) {
+    if (!s.present || s.present(config_)) d.configuration.emplace_back(s.key, s.text_of(s.get(config_)));
+  }
+  d.environment = {{"heddle", HEDDLE_VERSION},
+                   {"backend", config_.device.backend},
+                   {"threads", fmt::format("{}", trainer_->options().threads)}};
+  if (summary_.grown_bytes > 0) {
+    d.environment.emplace_back("arena beyond its forecast", observe::bytes_text(static_cast<double>(summary_.grown_bytes)));
+  }
+  if (summary_.first_steps_s > 0) {
+    d.environment.emplace_back("step foretold", observe::duration_text(summary_.foretold_s));
+    d.environment.emplace_back("forecast off by",
+                               fmt::format("{:+.1f} %", 100 * (summary_.foretold_s / summary_.first_steps_s - 1)));
+  }
+  return d;
+}
+
+void TrainingRun::report() {
+  if (leads()) summary_.report = logs_->write_report(report_data()) ? folder_.report() : "";
+}
+
+}  // namespace heddle::session

@@ -1,0 +1,117 @@
+// One run of `heddle train`: data, trainer, logs, looks at the held-out text, checkpoints and the report. Each rank
+// has one and goes through the same steps; rank 0 alone prints, and writes into the run's folder.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "heddle/session/run_data.h"
+#include "heddle/session/run_folder.h"
+#include "heddle/session/run_logs.h"
+#include "heddle/session/run_pipeline.h"
+#include "heddle/session/signals.h"
+#include "heddle/observe/progress.h"
+#include "heddle/runtime/predict.h"
+#include "heddle/data/tokenizer/tokenizer.h"
+#include "heddle/train/trainer_checkpoint.h"
+
+namespace heddle::session {
+
+/// What the first steps took, as rank 0 sees it.
+struct FirstSteps {
+  double step_s = 0;     // median
+  double compute_s = 0;  // that the compute streams were busy, mean of the ranks; 0: no step of them was traced
+};
+
+/// Where one rank of a run stands.
+struct RankPlace {
+  comm::World* world = nullptr;  // null: the only rank
+  bool threads = false;          // the ranks are threads of this process
+  double foretold_s = 0;         // what a step was said to take; 0: nobody has asked
+  /// On rank 0, told once what the first steps took: lines for the log.
+  std::function<std::vector<std::string>(const FirstSteps&)> learn;
+  /// On rank 0, for a plan that does not fit: what would do. One line.
+  std::function<std::string()> remedy;
+};
+
+/// What a run comes to.
+struct RunSummary {
+  std::string folder, checkpoint, report;  // report: "" when the disk refused it
+  int64_t first_step = 0, steps = 0;       // done before, done now in all
+  bool interrupted = false;
+  double seconds = 0;
+  double trained_s = 0;                 // of all runs on the folder, in steps
+  double length_s = 0;                  // of a run by the clock, else 0
+  int64_t tokens = 0, text_tokens = 0;  // trained on, and in the training text
+  double loss = 0;                      // of the last step
+  std::optional<double> held_out_loss;
+  double tokens_per_s = 0;  // median of the steps
+  double flops_per_s = 0;
+  int64_t predicted_reserved_bytes = 0, reserved_bytes = 0;
+  int64_t grown_bytes = 0;                   // of the arena that grew most beyond its forecast
+  double foretold_s = 0, first_steps_s = 0;  // of a step: as planned, and median of the first ones
+  double refitted_s = 0;                     // foretold by what those taught
+};
+
+class TrainingRun {
+ public:
+  /// Prepares everything up to the first step. With `resume` goes on from the newest whole checkpoint of the
+  /// folder, or from the beginning where there is none yet. With `trace` the traced step is also written for
+  /// Perfetto.
+  TrainingRun(config::RunConfig config, bool resume, bool trace, const RankPlace& place = {});
+  ~TrainingRun();
+
+  /// Trains to the last step, or until a process is asked to stop (Signals): then the step under way ends and
+  /// a checkpoint is written. The summary is rank 0's.
+  RunSummary run();
+
+ private:
+  bool is_over() const { return config_.length().reached(trainer_->done()); }
+  bool leads() const { return trainer_->ranks().leads(); }
+  train::TrainerOptions options_that_fit(int rank);
+  void open_data();
+  void agree_on_data();
+  void open_folder(bool resume);
+  void begin_logs(bool resume);
+  void restore();
+  void warn(const std::string& text);
+  void introduce();
+  void trace(int64_t step, int64_t began_ns, double step_s);
+  bool step();
+  void compare_with_plan(double step_s);
+  void warn_of_launcher(double step_s);
+  Wishes wishes();
+  void compare_with_arena(const train::StepResult& result);
+  void look(observe::StepMetrics& metrics);
+  void save();
+  void report();
+  observe::ReportData report_data() const;
+
+  config::RunConfig config_;
+  RunFolder folder_;
+  bool trace_;
+  RankPlace place_;
+  RunData data_;
+  std::map<std::string, std::string> data_identity_;
+  std::optional<data::Tokenizer> tokenizer_;
+  std::unique_ptr<train::Trainer> trainer_;
+  runtime::MemoryPrediction predicted_;  // of this rank
+  std::optional<FolderLock> lock_;       // of the folder, rank 0's
+  std::unique_ptr<RunLogs> logs_;        // rank 0's
+  std::unique_ptr<Progress> progress_;
+  std::vector<observe::SampleText> samples_;
+  std::optional<StepTrace> traced_;
+  PipelinePictures pipeline_;  // of the traced step
+  std::vector<std::string> warnings_;
+  std::vector<double> tokens_per_s_;
+  std::vector<double> first_steps_s_;  // but the very first
+  double compute_share_ = 0;           // of the traced step, as FirstSteps::compute_s
+  int64_t saved_step_ = -1;
+  RunSummary summary_;
+};
+
+}  // namespace heddle::session

@@ -1,0 +1,422 @@
+// The configuration: layers, types, bounds, every message with its place, and writing it back.
+#include "heddle/config/run_config.h"
+
+#include <gtest/gtest.h>
+#include <rapidcheck/gtest.h>
+
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+
+#include "heddle/base/error.h"
+#include "heddle/plan/switches.h"
+#include "heddle/train/run_config_plan.h"
+#include "tests/support/scratch_folder.h"
+
+namespace heddle::train {
+namespace {
+
+std::string message(const std::string& text, const std::vector<std::string>& overrides = {}) {
+  try {
+    config::parse_run_config(text, "run.toml", overrides);
+  } catch (const ConfigError& error) {
+    const std::string what = error.what();
+    EXPECT_EQ(what.find('\n'), std::string::npos) << what;
+    return what;
+  }
+  return "accepted";
+}
+
+TEST(config::RunConfig, TheEmptyFileIsTheDefaults) { EXPECT_EQ(config::parse_run_config("", "run.toml"), config::RunConfig()); }
+
+TEST(config::RunConfig, FileOverDefaultsAndFlagsOverFile) {
+  const config::RunConfig c =
+      config::parse_run_config("name = \"a\"\n[train]\nsteps = 7\nlearning_rate = 1\n[fusions]\nnorm = false\n", "run.toml",
+                       {"train.steps=9", "device.memory_bytes=2 GiB", "model.topk_bias=false"});
+  EXPECT_EQ(c.name, "a");
+  EXPECT_EQ(c.train.steps, 9);
+  EXPECT_EQ(c.train.learning_rate, 1.0);
+  EXPECT_EQ(c.device.memory_bytes, int64_t{2} << 30);
+  EXPECT_FALSE(c.model.topk_bias);
+  EXPECT_FALSE(c.fusions.contains("norm"));
+  EXPECT_TRUE(c.fusions.contains("swiglu"));
+}
+
+TEST(config::RunConfig, APresetIsTheBaseOfTheKeysAroundIt) {
+  const std::string text = "[model]\nnum_hidden_layers = 2\npreset = \"deepseek-v3\"\n";
+  EXPECT_EQ(config::parse_run_config(text, "run.toml").model.num_hidden_layers, 2);
+  EXPECT_EQ(config::parse_run_config(text, "run.toml").model.hidden_size, 7168);
+  const config::RunConfig other = config::parse_run_config(text, "run.toml", {"model.preset=deepseek-v2-lite"});
+  EXPECT_EQ(other.model.hidden_size, 2048);
+  EXPECT_EQ(other.model.num_hidden_layers, 2);
+}
+
+TEST(config::RunConfig, MessagesNameThePlaceAndWhatIsAccepted) {
+  EXPECT_EQ(message("[train]\n  stepz = 3\n"),
+            "run.toml:2:3: unknown key 'train.stepz', did you mean 'train.steps'?");
+  EXPECT_EQ(message("[trian]\nsteps = 3\n"), "run.toml:1:2: unknown section 'trian', did you mean 'train'?");
+  EXPECT_EQ(message("learning_rate = 1\n"),
+            "run.toml:1:1: unknown key 'learning_rate', did you mean 'train.learning_rate'?");
+  EXPECT_EQ(message("[train]\nsteps = 1.5\n"),
+            "run.toml:2:1: train.steps takes an integer of 1 or more, found the number 1.5");
+  EXPECT_EQ(message("[train]\nsteps = [1]\n"),
+            "run.toml:2:1: train.steps takes an integer of 1 or more, found an array");
+  EXPECT_EQ(message("[train.steps]\n"), "run.toml:1:8: train.steps takes an integer of 1 or more, found a table");
+  EXPECT_EQ(message("[train]\nsteps = 0\n"), "run.toml:2:1: train.steps is 0, must be an integer of 1 or more");
+  EXPECT_EQ(message("[train]\nbeta1 = 1.5\n"),
+            "run.toml:2:1: train.beta1 is 1.5, must be a number from 0 to 0.999999");
+  EXPECT_EQ(message("[train]\nschedule = \"cosin\"\n"),
+            "run.toml:2:1: train.schedule is 'cosin', accepted: cosine, wsd, constant, did you mean 'cosine'?");
+  EXPECT_EQ(message("", {"train.steps=ten"}),
+            "--set train.steps=ten: train.steps takes an integer of 1 or more, found 'ten'");
+  EXPECT_EQ(message("", {"train.steps"}), "--set train.steps: expected key=value");
+  EXPECT_EQ(message("", {"model.topk_bias=yes"}),
+            "--set model.topk_bias=yes: model.topk_bias takes true or false, found 'yes'");
+  EXPECT_EQ(message("[device]\ndeterministic = false\n"),
+            "run.toml:2:1: device.deterministic is false, accepted: true (there is no other mode)");
+  EXPECT_EQ(message("[train]\nlearning_rate = nan\n"),
+            "run.toml:2:1: train.learning_rate is nan, must be a number from 0 to 100");
+}
+
+TEST(config::RunConfig, ARunIsCountedInStepsOrEndsByTheClock) {
+  const std::string clock = "[train]\nminutes = 3\nwarmup_fraction = 0.1\n";
+  const config::RunConfig by_clock = config::parse_run_config(clock, "run.toml");
+  EXPECT_EQ(by_clock.length().seconds, 180);
+  EXPECT_EQ(by_clock.train.warmup_fraction, 0.1);
+  EXPECT_EQ(config::parse_run_config(config::toml_of(by_clock), "written.toml"), by_clock);
+  EXPECT_EQ(config::toml_of(by_clock).find("steps"), std::string::npos) << config::toml_of(by_clock);
+  // What is set over the file decides, and the file's other measure is left out.
+  const config::RunConfig in_steps = config::parse_run_config(clock, "run.toml", {"train.steps=20", "train.warmup_steps=3"});
+  EXPECT_EQ(in_steps.length().steps, 20);
+  EXPECT_FALSE(in_steps.length().by_clock());
+  EXPECT_EQ(in_steps.train.warmup_steps, 3);
+  EXPECT_EQ(in_steps.train.warmup_fraction, config::RunConfig().train.warmup_fraction);
+  EXPECT_TRUE(config::parse_run_config("[train]\nsteps = 9\ndecay_steps = 2\n", "run.toml", {"train.minutes=0.5"})
+                  .length()
+                  .by_clock());
+  EXPECT_EQ(message("[train]\nminutes = 3\nsteps = 9\n"),
+            "run.toml:2:1: train.minutes and train.steps are both given; a run is as long as the one or the other "
+            "says");
+  EXPECT_EQ(
+      message(clock, {"train.steps=9", "train.minutes=1"}),
+      "--set train.minutes=1: train.minutes and train.steps are both given; a run is as long as the one or the "
+      "other says");
+  EXPECT_EQ(message(clock, {"train.warmup_steps=9"}),
+            "--set train.warmup_steps=9: train.warmup_steps is of a run that is counted in steps, and this one's "
+            "length is train.minutes; set train.warmup_fraction");
+  EXPECT_EQ(
+      message("[train]\ndecay_fraction = 0.5\n"),
+      "run.toml:2:1: train.decay_fraction is of a run by the clock, and this one's length is train.steps; set "
+      "train.decay_steps");
+  EXPECT_EQ(message("[train]\nminutes = 0\n"), "run.toml:2:1: train.minutes is 0.0, must be a number above 0");
+}
+
+TEST(config::RunConfig, TheRateOfTheBiasesIsOpenUnlessGiven) {
+  EXPECT_FALSE(config::parse_run_config("", "run.toml").model.bias_update_rate);
+  EXPECT_EQ(config::parse_run_config("", "run.toml", {"model.bias_update_rate=0"}).model.bias_update_rate, 0.0);
+  EXPECT_EQ(config::preset("deepseek-v3").bias_update_rate, 0.001) << "the report's own recipe";
+  config::RunConfig given;
+  given.model.bias_update_rate = 0.25;
+  EXPECT_EQ(config::parse_run_config(config::toml_of(given), "written.toml"), given);
+}
+
+TEST(config::RunConfig, Lists) {
+  const auto recompute = [](const std::string& text, const std::vector<std::string>& set = {}) {
+    return config::parse_run_config("[memory]\nrecompute = " + text + "\n", "run.toml", set).memory.recompute;
+  };
+  EXPECT_EQ(recompute("[\"norm\", \"gather:0-3\"]"), "norm,gather:0-3");
+  EXPECT_EQ(recompute("\"medium\""), "medium");
+  EXPECT_EQ(recompute("[]"), "");
+  EXPECT_EQ(recompute("\"\"", {"memory.recompute=mlp, moe"}), "mlp, moe");
+  EXPECT_EQ(
+      message("[memory]\nrecompute = [\"atention\"]\n"),
+      "run.toml:2:1: memory.recompute: 'atention' is nothing to recompute, accepted: norm, activation, gather, "
+      "mla_up, attention, router, permute, expert_up, shared, mlp, moe, layer, light, medium, full, did you "
+      "mean 'attention'?");
+  EXPECT_EQ(message("[memory]\nrecompute = [\"norm\", 3]\n"),
+            "run.toml:2:1: memory.recompute takes a list of norm, activation, gather, mla_up, attention, router, "
+            "permute, expert_up, shared, mlp, moe, layer, light, medium, full, found the integer 3 in the list");
+  EXPECT_TRUE(message("", {"memory.recompute=norm:9-1"}).ends_with("accepted: 'norm:3' or 'norm:0-3'"));
+}
+
+TEST(config::RunConfig, WhatWaitsOnTheHostNeedsRoomThere) {
+  const auto refusal = [](const std::vector<std::string>& set) -> std::string {
+    try {
+      arena_bytes_of(config::parse_run_config("", "run.toml", set), 0, {.memory = 1 << 20});
+    } catch (const DoesNotFit& error) {
+      return error.what();
+    }
+    return "it fits";
+  };
+  EXPECT_NE(refusal({"memory.offload=layer", "device.memory_bytes=8GiB"}).find("memory.offload puts"),
+            std::string::npos);
+  EXPECT_EQ(refusal({"device.memory_bytes=8GiB"}), "it fits");
+}
+
+TEST(config::RunConfig, WhatNoKeyAloneCanTell) {
+  EXPECT_EQ(message("[model]\nnum_experts_per_tok = 20\n"),
+            "run.toml:2:1: model.num_experts_per_tok is 20, more than model.n_routed_experts (16)");
+  EXPECT_EQ(message("[train]\nsequence_length = 5000\n"),
+            "run.toml:2:1: train.sequence_length is 5000, more than model.max_position_embeddings (4096)");
+  EXPECT_EQ(message("[train]\nglobal_batch = 10\n"),
+            "run.toml:2:1: train.global_batch is 10, not a multiple of train.microbatch (8)");
+  EXPECT_EQ(message("[data]\nvocabulary = 9000\n"),
+            "run.toml:2:1: data.vocabulary is 9000, more ids than model.vocab_size (8192)");
+  EXPECT_EQ(message("[device]\ndtype = \"f64\"\n"),
+            "run.toml:2:1: device.dtype is f64, which needs device.backend = \"reference\"");
+  EXPECT_EQ(message("[model]\npreset = \"deepsek-v3\"\n"),
+            "run.toml:2:1: no preset 'deepsek-v3', accepted: demo, deepseek-v2-lite, deepseek-v3, did you mean "
+            "'deepseek-v3'?");
+  EXPECT_EQ(
+      message("[train]\nexact_sums = true\n[mesh]\ncp = 2\n"),
+      "run.toml:2:1: train.exact_sums does not hold with mesh.cp = 2 (it cuts a microbatch's partial gradients), "
+      "it needs mesh.cp = 1");
+  EXPECT_EQ(
+      message("[train]\nexact_sums = true\nmicrobatch = 1\n[model]\nn_routed_experts = 24\n[mesh]\ndp = 4\nep = 2"),
+      "run.toml:2:1: train.exact_sums does not hold with mesh.ep = 2 (a rank's 12 of 24 experts sum a token's rows "
+      "in another order than one rank), it needs a power of two experts a rank: mesh.ep 1");
+  EXPECT_EQ(message("name = \"../x\"\n"),
+            "run.toml:1:1: name is '../x', must be the name of a folder (no '/', no '.' in front)");
+}
+
+TEST(config::RunConfig, BrokenTomlIsOneLineWithItsPlace) {
+  for (const char* text :
+       {"[train\n", "a = ", "a = 1\na = 2\n", "\"\x01\" = 3\n", "= 3\n", "[a]\n[a]\n", "x = \"\xff\"\n"}) {
+    EXPECT_TRUE(message(text).starts_with("run.toml:")) << message(text);
+  }
+  EXPECT_EQ(message(std::string(static_cast<size_t>(config::kMostConfigBytes) + 1, ' ')),
+            "run.toml: larger than 1048576 bytes, no configuration");
+}
+
+// What a run wrote down is what runs again, whatever the values.
+RC_GTEST_PROP(config::RunConfig, ReadsBackWhatItWrites, ()) {
+  config::RunConfig c;
+  c.model = config::preset(*rc::gen::elementOf(config::preset_names()));
+  c.seed = *rc::gen::inRange<int64_t>(0, INT64_MAX);
+  c.train.sample_prompt = *rc::gen::string<std::string>();
+  std::erase_if(c.train.sample_prompt, [](char x) { return x == '\0' || static_cast<unsigned char>(x) > 0x7e; });
+  c.train.learning_rate = *rc::gen::inRange<int64_t>(1, 1 << 30) * 1e-9;
+  c.train.min_learning_rate = c.train.learning_rate / 3;
+  if (*rc::gen::arbitrary<bool>()) {
+    c.train.steps = 0;
+    c.train.minutes = *rc::gen::inRange<int64_t>(1, 1 << 20) / 60.0;
+  }
+  c.train.weight_decay = 1.0 / *rc::gen::inRange<int64_t>(1, 1000);
+  c.device.memory_bytes = *rc::gen::inRange<int64_t>(0, int64_t{1} << 50);
+  c.device.pack_weights = *rc::gen::arbitrary<bool>();
+  c.device.graphs = *rc::gen::arbitrary<bool>();
+  for (const std::string& name : passes::fusion_names()) {
+    if (*rc::gen::arbitrary<bool>()) c.fusions.erase(name);
+  }
+  RC_ASSERT(config::parse_run_config(config::toml_of(c), "written.toml") == c);
+}
+
+TEST(config::RunConfig, SizesInBytes) {
+  EXPECT_EQ(config::parse_bytes("4GiB"), int64_t{4} << 30);
+  EXPECT_EQ(config::parse_bytes("1.5 KiB"), 1536);
+  EXPECT_EQ(config::parse_bytes("7"), 7);
+  EXPECT_EQ(config::parse_bytes("2e9 B"), 2'000'000'000);
+  for (const char* text : {"", "GiB", "4 gib", "-1", "1e40", "nan", "4GiB4"})
+    EXPECT_THROW(config::parse_bytes(text), ConfigError) << text;
+}
+
+TEST(config::RunConfig, EverySettingHasAMeaningAndReadsBack) {
+  const config::RunConfig defaults;
+  for (const config::Setting& s : config::settings()) {
+    EXPECT_FALSE(s.meaning.empty()) << s.key;
+    EXPECT_FALSE(s.accepted().empty()) << s.key;
+    config::RunConfig copy;
+    if (s.present && !s.present(defaults)) continue;
+    s.set(copy, s.get(defaults));
+    EXPECT_EQ(copy, defaults) << s.key;
+  }
+}
+
+TEST(config::RunConfig, ExamplesAreAccepted) {
+  int found = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(std::string(HEDDLE_SOURCE_DIR) + "/examples")) {
+    if (entry.path().extension() != ".toml") continue;
+    ++found;
+    EXPECT_NO_THROW(config::read_run_config(entry.path().string())) << entry.path();
+  }
+  EXPECT_GE(found, 1);
+}
+
+class HuggingFace : public testing::Test {
+ protected:
+  std::string with(const std::string& text) {
+    std::ofstream(folder_ / "config.json") << text;
+    return folder_ / "config.json";
+  }
+  std::string refusal(const std::string& text) {
+    try {
+      config::read_huggingface_config(with(text));
+    } catch (const ConfigError& error) {
+      const std::string what = error.what();
+      EXPECT_TRUE(what.starts_with(folder_ / "config.json")) << what;
+      return what.substr((folder_ / "config.json").size());
+    }
+    return "accepted";
+  }
+  ScratchFolder folder_;
+  const std::string sizes_ =
+      R"("vocab_size": 100, "hidden_size": 32, "num_hidden_layers": 2, "intermediate_size": 48,
+    "first_k_dense_replace": 1, "rms_norm_eps": 1e-6, "max_position_embeddings": 64, "num_attention_heads": 4,
+    "num_key_value_heads": 4, "q_lora_rank": null, "kv_lora_rank": 12, "qk_nope_head_dim": 8, "qk_rope_head_dim": 4,
+    "v_head_dim": 8, "n_routed_experts": 8, "num_experts_per_tok": 3, "n_shared_experts": 1, "moe_intermediate_size": 12)";
+};
+
+TEST_F(HuggingFace, TheFixturesAreRead) {
+  const std::string folder = std::string(HEDDLE_SOURCE_DIR) + "/tests/fixtures/";
+  const config::RunConfig c = config::parse_run_config(
+      "[model]\nhf = \"" + folder + "mtp/config.json\"\nvocab_size = 70\n[train]\nsequence_length = 16\n",
+      "run.toml");
+  EXPECT_EQ(c.model.hidden_size, 32);
+  EXPECT_EQ(c.model.n_group, 4);
+  EXPECT_EQ(c.model.vocab_size, 70);
+  EXPECT_EQ(config::read_huggingface_config(folder + "yarn/config.json").rope_scaling->beta_slow, 0.05);
+}
+
+TEST_F(HuggingFace, V2InTheWordsOfV3) {
+  const model::ModelConfig c = config::read_huggingface_config(with(
+      R"({"architectures": ["DeepseekV2ForCausalLM"], "model_type": "deepseek_v2", "topk_method": "greedy", "n_group": 1,
+      "topk_group": 1, "aux_loss_alpha": 0.001, "seq_aux": true, )" +
+      sizes_ + "}"));
+  EXPECT_FALSE(c.sigmoid_scores);
+  EXPECT_FALSE(c.topk_bias);
+  EXPECT_FALSE(c.norm_topk_prob);
+  EXPECT_EQ(c.sequence_aux_loss_alpha, 0.001);
+}
+
+TEST_F(HuggingFace, Refusals) {
+  EXPECT_EQ(refusal(R"({"architectures": ["LlamaForCausalLM"]})"),
+            ": the architecture is 'LlamaForCausalLM', accepted: DeepseekV2ForCausalLM, DeepseekV3ForCausalLM");
+  EXPECT_EQ(
+      refusal(R"({"architectures": ["DeepseekV2ForCausalLM"], "topk_method": "group_limited_greedy", "n_group": 8,
+      "topk_group": 3, )" +
+              sizes_ + "}"),
+      ": 'topk_method' is \"group_limited_greedy\" with 3 of 8 groups, accepted is \"greedy\"");
+  EXPECT_TRUE(refusal("[1]").starts_with(": not a JSON object"));
+  EXPECT_EQ(refusal("{\n \"a\" 1}"), ":2:6: not JSON: found '1', ':' is expected between a key and its value");
+  const std::string v2 = R"({"model_type": "deepseek_v2", )" + sizes_;
+  EXPECT_NE(refusal(v2 + R"(, "norm_topk_prob": true})").find("'norm_topk_prob' is true"), std::string::npos);
+  EXPECT_NE(refusal(v2 + R"(, "scoring_func": "sigmoid"})").find("has \"softmax\""), std::string::npos);
+  EXPECT_NE(refusal(v2 + R"(, "rope_interleave": false})").find("rotates neighbours"), std::string::npos);
+  const std::string v3 = R"({"model_type": "deepseek_v3", "n_group": 1, "topk_group": 1, )" + sizes_;
+  EXPECT_NE(refusal(v3 + R"(, "scoring_func": "softmax"})").find("has \"sigmoid\""), std::string::npos);
+  EXPECT_NE(refusal(v3 + R"(, "num_local_experts": 9})").find("they are one key"), std::string::npos);
+  EXPECT_NE(refusal(v3 + R"(, "heddle": 1})").find("'heddle' is 1"), std::string::npos);
+  EXPECT_NE(refusal(std::string(1000, '[')), "accepted");
+}
+
+// Transformers writes one prediction layer by default; what lies beside the file tells whether it is there.
+TEST_F(HuggingFace, PredictionLayersAreThoseWithWeights) {
+  const std::string text =
+      R"({"model_type": "deepseek_v3", "n_group": 1, "topk_group": 1, "num_mtp_layers": 1, )" + sizes_ + "}";
+  std::vector<std::string> warnings;
+  EXPECT_EQ(config::read_huggingface_config(with(text), &warnings).num_nextn_predict_layers, 1);
+  const auto weights = [&](const std::string& last) {
+    std::ofstream(folder_ / "model.safetensors.index.json")
+        << R"({"weight_map": {"model.layers.1.input_layernorm.weight": "a.safetensors", ")" << last
+        << R"(": "a.safetensors"}})";
+  };
+  weights("model.layers.2.eh_proj.weight");
+  EXPECT_EQ(config::read_huggingface_config(with(text), &warnings).num_nextn_predict_layers, 1);
+  EXPECT_TRUE(warnings.empty());
+  weights("model.layers.0.input_layernorm.weight");
+  EXPECT_EQ(config::read_huggingface_config(with(text), &warnings).num_nextn_predict_layers, 0);
+  ASSERT_EQ(warnings.size(), 1u);
+  EXPECT_NE(warnings[0].find("taken as 0"), std::string::npos);
+}
+
+// The table that the released models' rotary scale follows: attention_factor, both mscales, or neither.
+TEST_F(HuggingFace, YarnScalesAsTransformersDoes) {
+  const auto scale = [&](const std::string& keys) {
+    const model::ModelConfig c = config::read_huggingface_config(with(
+        R"({"model_type": "deepseek_v3", "n_group": 1, "topk_group": 1, "rope_scaling": {"type": "yarn", "factor": 4)" +
+        keys + "}, " + sizes_ + "}"));
+    return std::pair(c.rope_scaling->rotary_scale(), c.softmax_scale() * std::sqrt(12.0));
+  };
+  const double ln4 = std::log(4.0);
+  const auto m = [&](double x) { return 0.1 * x * ln4 + 1; };
+  const auto expect = [&](const std::string& keys, double rotary, double softmax) {
+    EXPECT_NEAR(scale(keys).first, rotary, 1e-15) << keys;
+    EXPECT_NEAR(scale(keys).second, softmax, 1e-15) << keys;
+  };
+  expect("", m(1), 1);
+  expect(R"(, "mscale": 0.7)", m(1), 1);
+  expect(R"(, "mscale_all_dim": 0.7)", m(1), m(0.7) * m(0.7));
+  expect(R"(, "mscale": 0.9, "mscale_all_dim": 0.7)", m(0.9) / m(0.7), m(0.7) * m(0.7));
+  expect(R"(, "mscale": 0.9, "mscale_all_dim": 0.7, "attention_factor": 1.5)", 1.5, m(0.7) * m(0.7));
+}
+
+std::string refusal_of(const std::string& text) {
+  try {
+    config::parse_run_config(text, "t.toml");
+  } catch (const ConfigError& error) {
+    return error.what();
+  }
+  return "accepted";
+}
+
+TEST(RunConfigText, WhatTheLibraryMayNotSeeIsRefusedBefore) {
+  EXPECT_EQ(
+      refusal_of("seed = 1\né = 1\n"),
+      "t.toml:2:1: not TOML: found 'é' outside of quotes; keys there are of the letters A-Z a-z 0-9 _ -, others "
+      "go into double quotes");
+  EXPECT_TRUE(refusal_of("seed = 1 \x80").starts_with("t.toml:1:10: not TOML: found the byte '\\x80'"));
+  EXPECT_TRUE(
+      refusal_of("seed = \x1b[31m").starts_with("t.toml:1:8: not TOML: found the control character '\\x1b'"));
+  std::string deep = "a";
+  for (int i = 0; i < 100'000; ++i) deep += ".a";
+  EXPECT_NE(refusal_of(deep + " = 1").find("more than 32 parts"), std::string::npos);
+  EXPECT_NE(refusal_of("[" + deep + "]").find("more than 32 parts"), std::string::npos);
+  EXPECT_TRUE(refusal_of("seed = \n").starts_with("t.toml:1:")) << refusal_of("seed = \n");
+  EXPECT_NE(refusal_of("seed = \n").find("not TOML: "), std::string::npos) << refusal_of("seed = \n");
+  EXPECT_EQ(refusal_of(R"(name = "a\u001bb")"),
+            "t.toml:1:1: name is 'a\\x1bb', which holds the control character '\\x1b'");
+}
+
+// Letters where TOML has them, and quotes of all kinds around them.
+TEST(RunConfigText, LettersStandInStringsAndComments) {
+  for (const char* good :
+       {"# é\nname = \"é\" # ü\n", "name = 'é'", R"(name = "a\"é")", "\xef\xbb\xbfname = 'x'",
+        "[train]\nsample_prompt = \"\"\"é\n\"é\"\"\"\"\n", "[train]\nsample_prompt = '''é'é'''\n",
+        "[train]\r\nsample_prompt = \"\"\"\\\n é\"\"\"\r\n"}) {
+    EXPECT_EQ(refusal_of(good), "accepted") << good;
+  }
+}
+
+TEST(RunConfigText, ARouterThatCannotLearnIsWarnedOf) {
+  const auto warnings = [](const std::string& text) {
+    std::vector<std::string> found;
+    config::parse_run_config(text, "t.toml", {}, &found);
+    return found;
+  };
+  EXPECT_TRUE(warnings("[model]\nnum_experts_per_tok = 2\n").empty());
+  EXPECT_TRUE(warnings("[model]\nnum_experts_per_tok = 1\nnorm_topk_prob = false\n").empty());
+  ASSERT_EQ(warnings("[model]\nnum_experts_per_tok = 1\n").size(), 1u);
+  EXPECT_NE(warnings("[model]\nnum_experts_per_tok = 1\n")[0].find("model.norm_topk_prob"), std::string::npos);
+}
+
+TEST(Switches, EachIsAKeyOfTheConfigurationAndHasItsPage) {
+  for (const plan::Switch& s : plan::switches()) {
+    EXPECT_NE(config::find_setting(s.key), nullptr) << s.key;
+    const std::string path = std::string(HEDDLE_SOURCE_DIR) + "/" + s.page;
+    std::ifstream page(path);
+    const std::string text{std::istreambuf_iterator<char>(page), {}};
+    EXPECT_NE(text.find("`" + s.key + "`"), std::string::npos) << path << " does not name " << s.key;
+    EXPECT_NE(text.find(std::string(plan::name_of(s.maths))), std::string::npos)
+        << path << " does not give the class";
+    EXPECT_NE(text.find("## Tests"), std::string::npos) << path;
+    EXPECT_NE(text.find("## Measure"), std::string::npos) << path;
+  }
+}
+
+TEST(Switches, EachFusionIsASwitch) {
+  for (const std::string& name : passes::fusion_names())
+    EXPECT_NE(plan::find_switch("fusions." + name), nullptr) << name;
+}
+
+}  // namespace
+}  // namespace heddle::train

@@ -1,0 +1,69 @@
+// The length of a run in steps and by the clock, and the rates that follow it.
+#include "heddle/config/run_length.h"
+
+#include <gtest/gtest.h>
+
+#include "heddle/config/bias_rate.h"
+#include "heddle/train/learning_rate.h"
+
+namespace heddle::train {
+namespace {
+
+TEST(LearningRate, WarmsUpAndDecaysOverSteps) {
+  const config::RunLength length{100};
+  const LearningRate wsd{LearningRate::Shape::wsd, 1.0, 0.1, 10, 20};
+  EXPECT_DOUBLE_EQ(wsd.at(length, {0}), 0.1);
+  EXPECT_DOUBLE_EQ(wsd.at(length, {9}), 1.0);
+  EXPECT_DOUBLE_EQ(wsd.at(length, {79}), 1.0);
+  EXPECT_NEAR(wsd.at(length, {89}), 0.55, 1e-12);
+  EXPECT_NEAR(wsd.at(length, {99}), 0.1, 1e-12);
+  const LearningRate cosine{LearningRate::Shape::cosine, 1.0, 0.0, 0, 0};
+  EXPECT_NEAR(cosine.at(length, {49}), 0.5, 1e-12);
+  EXPECT_NEAR(cosine.at(length, {99}), 0.0, 1e-12);
+}
+
+TEST(LearningRate, FollowsTheClock) {
+  // Steps of a second are the same run as that many steps, but for the first, whose time nobody knows yet.
+  const config::RunLength steps{100}, clock{0, 100};
+  for (const auto shape : {LearningRate::Shape::wsd, LearningRate::Shape::cosine, LearningRate::Shape::constant}) {
+    const LearningRate rate{shape, 1.0, 0.1, 10, 20};
+    for (int64_t n = 1; n < 100; ++n)
+      EXPECT_NEAR(rate.at(clock, {n, static_cast<double>(n)}), rate.at(steps, {n}), 1e-12) << n;
+    EXPECT_GT(rate.at(clock, {}), 0);
+  }
+  // Slower steps are fewer and go further each.
+  const LearningRate wsd{LearningRate::Shape::wsd, 1.0, 0.1, 10, 20};
+  EXPECT_NEAR(wsd.at(clock, {1, 4.0}), 0.8, 1e-12);
+  EXPECT_NEAR(wsd.at(clock, {22, 88.0}), 0.1 + 0.9 * 0.4, 1e-12);
+  EXPECT_NEAR(wsd.at(clock, {25, 100.0}), 0.1, 1e-12);
+}
+
+TEST(config::RunLength, IsReachedBySteps) {
+  const config::RunLength length{3};
+  EXPECT_FALSE(length.by_clock());
+  EXPECT_FALSE(length.reached({2, 1e9}));
+  EXPECT_TRUE(length.reached({3, 0}));
+  EXPECT_NEAR(length.share({1, 5}), 1.0 / 3, 1e-12);
+}
+
+TEST(config::RunLength, IsReachedByTheClock) {
+  const config::RunLength length{0, 60};
+  EXPECT_FALSE(length.reached({}));
+  EXPECT_FALSE(length.reached({1000, 59.9}));
+  EXPECT_TRUE(length.reached({1, 60}));
+  EXPECT_EQ(length.share({1, 90}), 1);
+  EXPECT_DOUBLE_EQ(length.expected_steps({4, 2.0}), 120);
+}
+
+TEST(config::BiasRate, TravelsAsFarInARunOfAnyLength) {
+  const config::BiasRate open;
+  EXPECT_NEAR(open.at({640}, {}), 0.01, 1e-12);
+  EXPECT_NEAR(open.at({1280}, {17, 3.0}), 0.005, 1e-12);
+  EXPECT_EQ(open.at({200'000}, {}), 0.001) << "long runs: the report's rate";
+  EXPECT_EQ(open.at({20}, {}), config::BiasRate::kMost);
+  EXPECT_NEAR(open.at({0, 100}, {64, 10.0}), 0.01, 1e-12) << "640 steps are to be expected";
+  EXPECT_EQ((config::BiasRate{0.5}.at({640}, {})), 0.5);
+}
+
+}  // namespace
+}  // namespace heddle::train

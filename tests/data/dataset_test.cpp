@@ -1,0 +1,190 @@
+// Sequences: every token in its place, held-out documents apart, and orders that depend on nothing but numbers.
+#include "heddle/data/dataset.h"
+
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <set>
+
+#include "heddle/base/error.h"
+#include "heddle/data/shuffled_order.h"
+#include "tests/support/scratch_folder.h"
+
+namespace heddle::train {
+namespace {
+
+constexpr int32_t kVocabulary = 5000;
+
+// Document d is `sizes(d)` tokens of value d and an end token 4999.
+void write_numbered(const std::string& prefix, int documents) {
+  data::TokenFileWriter writer(prefix, kVocabulary);
+  for (int d = 0; d < documents; ++d) {
+    std::vector<data::TokenId> ids(static_cast<size_t>(d * 37 % 23), d);
+    ids.push_back(kVocabulary - 1);
+    writer.add_document(ids);
+  }
+  writer.commit();
+}
+
+data::DatasetOptions options(const std::string& prefix, int64_t length, int64_t depths, double fraction) {
+  return {.prefix = prefix,
+          .sequence_length = length,
+          .prediction_depths = depths,
+          .vocabulary = kVocabulary,
+          .heldout_fraction = fraction,
+          .seed = 11};
+}
+
+TEST(data::ShuffledOrder, IsAPermutation) {
+  for (const int64_t count : {1, 2, 3, 4, 5, 15, 16, 17, 1000, 4097}) {
+    const data::ShuffledOrder order(RandomKey(5), count);
+    std::set<int64_t> seen;
+    for (int64_t i = 0; i < count; ++i) {
+      const int64_t at = order.at(i);
+      ASSERT_GE(at, 0);
+      ASSERT_LT(at, count);
+      seen.insert(at);
+    }
+    EXPECT_EQ(static_cast<int64_t>(seen.size()), count);
+  }
+}
+
+TEST(data::ShuffledOrder, IsSpreadEvenly) {
+  // Mean distance of a random permutation's neighbours is count / 3; the order of places must not show through.
+  const int64_t count = 20000;
+  const data::ShuffledOrder order(RandomKey(6), count);
+  double distance = 0, covariance = 0;
+  for (int64_t i = 0; i + 1 < count; ++i) {
+    distance += std::abs(static_cast<double>(order.at(i + 1) - order.at(i)));
+    covariance += (static_cast<double>(i) / count - 0.5) * (static_cast<double>(order.at(i)) / count - 0.5);
+  }
+  EXPECT_NEAR(distance / (count - 1), count / 3.0, count * 0.01);
+  EXPECT_NEAR(covariance / (count - 1) * 12, 0, 0.03);
+}
+
+TEST(data::Dataset, CoversEachSideOnceInOrder) {
+  ScratchFolder folder;
+  const int documents = 700;
+  write_numbered(folder / "t", documents);
+  const data::TokenFile file(folder / "t");
+  for (const auto& [length, depths] : {std::pair<int64_t, int64_t>{16, 0}, {16, 2}, {1, 0}, {7, 5}, {300, 1}}) {
+    const data::Dataset data(options(folder / "t", length, depths, 0.2));
+    std::vector<data::TokenId> streams[2];
+    for (int64_t d = 0; d < documents; ++d) {
+      std::vector<data::TokenId> ids(static_cast<size_t>(file.document_begin(d + 1) - file.document_begin(d)));
+      file.read(file.document_begin(d), ids);
+      auto& stream = streams[data::is_heldout(d, 0.2) ? 1 : 0];
+      stream.insert(stream.end(), ids.begin(), ids.end());
+    }
+    EXPECT_EQ(data.train_tokens(), static_cast<int64_t>(streams[0].size()));
+    EXPECT_EQ(data.heldout_tokens(), static_cast<int64_t>(streams[1].size()));
+    EXPECT_EQ(data.train_sequences(), (data.train_tokens() - 1 - depths) / length);
+    EXPECT_EQ(data.heldout_sequences(), (data.heldout_tokens() - 1 - depths) / length);
+    std::vector<int32_t> tokens(static_cast<size_t>(data.sequence_tokens()));
+    for (int64_t i = 0; i < data.heldout_sequences(); ++i) {
+      data.heldout_sequence(i, tokens);
+      ASSERT_TRUE(std::equal(tokens.begin(), tokens.end(), streams[1].begin() + i * length));
+    }
+    // An epoch of training sequences is the stream's sequences, each once.
+    std::multiset<std::vector<int32_t>> wanted, found;
+    for (int64_t i = 0; i < data.train_sequences(); ++i) {
+      const auto begin = streams[0].begin() + i * length;
+      wanted.emplace(begin, begin + data.sequence_tokens());
+      data.train_sequence(i, tokens);
+      found.insert(tokens);
+    }
+    ASSERT_EQ(found, wanted);
+  }
+}
+
+TEST(data::Dataset, HeldOutDocumentsAreNeverTrainedOn) {
+  ScratchFolder folder;
+  write_numbered(folder / "t", 900);
+  const data::Dataset data(options(folder / "t", 32, 1, 0.1));
+  std::vector<int32_t> tokens(static_cast<size_t>(data.sequence_tokens()));
+  for (int64_t i = 0; i < data.train_sequences(); ++i) {
+    data.train_sequence(i, tokens);
+    for (const int32_t id : tokens) ASSERT_TRUE(id == kVocabulary - 1 || !data::is_heldout(id, 0.1));
+  }
+  for (int64_t i = 0; i < data.heldout_sequences(); ++i) {
+    data.heldout_sequence(i, tokens);
+    for (const int32_t id : tokens) ASSERT_TRUE(id == kVocabulary - 1 || data::is_heldout(id, 0.1));
+  }
+  int64_t heldout = 0;
+  for (int64_t d = 0; d < 100000; ++d) heldout += data::is_heldout(d, 0.02);
+  EXPECT_NEAR(static_cast<double>(heldout), 2000, 150);
+}
+
+TEST(data::Dataset, ResumesFromOneNumber) {
+  ScratchFolder folder;
+  write_numbered(folder / "t", 300);
+  const data::Dataset first(options(folder / "t", 8, 0, 0.1)), second(options(folder / "t", 8, 0, 0.1));
+  data::DatasetOptions other = options(folder / "t", 8, 0, 0.1);
+  other.seed = 12;
+  const data::Dataset third(other);
+  const int64_t epoch = first.train_sequences();
+  std::vector<int32_t> a(9), b(9);
+  int64_t same_as_first_epoch = 0, same_as_other_seed = 0;
+  for (int64_t i = epoch - 20; i < 2 * epoch; ++i) {
+    first.train_sequence(i, a);
+    second.train_sequence(i, b);
+    ASSERT_EQ(a, b);
+    third.train_sequence(i, b);
+    same_as_other_seed += a == b;
+    if (i < epoch) continue;
+    first.train_sequence(i - epoch, b);
+    same_as_first_epoch += a == b;
+  }
+  EXPECT_LT(same_as_first_epoch, epoch / 10);
+  EXPECT_LT(same_as_other_seed, epoch / 10);
+}
+
+TEST(data::Dataset, RefusesIdsBeyondTheModel) {
+  ScratchFolder folder;
+  write_numbered(folder / "t", 300);
+  data::DatasetOptions small = options(folder / "t", 8, 0, 0.1);
+  small.vocabulary = 4999;
+  try {
+    data::Dataset data(small);
+    FAIL() << "accepted";
+  } catch (const ConfigError& error) {
+    const std::string what = error.what();
+    for (const char* part : {"t.bin", "position 0", "4999"}) EXPECT_NE(what.find(part), std::string::npos) << what;
+  }
+}
+
+TEST(data::Dataset, ChecksIdsAgainAsSequencesAreRead) {
+  ScratchFolder folder;
+  write_numbered(folder / "t", 300);
+  const data::Dataset data(options(folder / "t", 8, 0, 0));
+  std::vector<int32_t> tokens(9);
+  EXPECT_NO_THROW(data.train_sequence(0, tokens));
+  // What a file too long to be checked when opened may hold: every id becomes 65535.
+  std::string bytes(static_cast<size_t>(data.file().tokens()) * 2, '\xff');
+  std::fstream(folder / "t.bin", std::ios::in | std::ios::out | std::ios::binary)
+      .write(bytes.data(), 2 * data.file().tokens());
+  try {
+    data.train_sequence(0, tokens);
+    FAIL() << "accepted";
+  } catch (const ConfigError& error) {
+    EXPECT_NE(std::string(error.what()).find("65535"), std::string::npos) << error.what();
+  }
+}
+
+TEST(data::Dataset, RefusesLessThanOneSequence) {
+  ScratchFolder folder;
+  write_numbered(folder / "t", 3);
+  EXPECT_THROW(data::Dataset(options(folder / "t", 1000, 0, 0)), ConfigError);
+  const data::TokenFile file(folder / "t");
+  EXPECT_EQ(data::Dataset(options(folder / "t", file.tokens() - 1, 0, 0)).train_sequences(), 1);
+  EXPECT_EQ(data::Dataset(options(folder / "t", file.tokens() - 3, 2, 0)).train_sequences(), 1);
+  EXPECT_THROW(data::Dataset(options(folder / "t", file.tokens() - 2, 2, 0)), ConfigError);
+  EXPECT_THROW(data::Dataset(options(folder / "t", file.tokens(), 0, 0)), ConfigError);
+  EXPECT_THROW(data::Dataset(options(folder / "t", 0, 0, 0)), ConfigError);
+  EXPECT_THROW(data::Dataset(options(folder / "t", 4, -1, 0)), ConfigError);
+  EXPECT_THROW(data::Dataset(options(folder / "t", 4, 0, 1.0)), ConfigError);
+  EXPECT_THROW(data::Dataset(options(folder / "none", 4, 0, 0)), ConfigError);
+}
+
+}  // namespace
+}  // namespace heddle::train

@@ -1,0 +1,211 @@
+// Preparation end to end: what is written can be read, is left alone when up to date, and is made again when not.
+#include "heddle/data/prepare_data.h"
+
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+
+#include <atomic>
+#include <cmath>
+#include <csignal>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <set>
+#include <thread>
+
+#include "heddle/base/error.h"
+#include "heddle/base/output_file.h"
+#include "heddle/base/random.h"
+#include "heddle/data/dataset.h"
+#include "heddle/data/tokenizer/tokenizer_json.h"
+#include "tests/support/scratch_folder.h"
+
+namespace heddle::train {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string story(uint64_t seed, int words) {
+  static const char* const kWords[] = {"loom", "thread", "weaver", "shuttle", "the",
+                                       "of",   "and",    "passes", "lifts"};
+  std::string text;
+  for (int i = 0; i < words; ++i) {
+    text += kWords[RandomKey(seed).bits(static_cast<uint64_t>(i)) % std::size(kWords)];
+    text += i % 13 == 12 ? ".\n\n" : " ";
+  }
+  return text;
+}
+
+void write_input(const std::string& path, uint64_t seed = 1) { std::ofstream(path) << story(seed, 60000); }
+
+TEST(PrepareData, WritesWhatTheDatasetReads) {
+  ScratchFolder folder;
+  write_input(folder / "in.txt");
+  std::vector<std::string> heard;
+  const data::PreparedData data =
+      data::prepare_text_data(folder / "in.txt", folder / "out", 300, [&](std::string_view doing, double fraction) {
+        EXPECT_GE(fraction, 0);
+        EXPECT_LE(fraction, 1);
+        if (heard.empty() || heard.back() != doing) heard.emplace_back(doing);
+      });
+  EXPECT_EQ(heard,
+            (std::vector<std::string>{"reading text", "counting words", "learning the vocabulary", "tokenizing"}));
+  EXPECT_FALSE(data.was_up_to_date);
+
+  // The token file holds the text.
+  const data::Tokenizer tokenizer(data::read_tokenizer(data.tokenizer));
+  EXPECT_EQ(tokenizer.vocabulary(), data.vocabulary);
+  const data::TokenFile file(data.prefix);
+  EXPECT_EQ(file.documents(), data.documents);
+  EXPECT_EQ(file.tokens(), data.tokens);
+  const auto source = data::open_text(folder / "in.txt");
+  data::Document document;
+  int64_t bytes = 0, heldout = 0;
+  std::map<data::TokenId, double> counts;
+  double train_tokens = 0, train_bytes = 0;
+  for (int64_t d = 0; source->next(document); ++d) {
+    std::vector<data::TokenId> ids(static_cast<size_t>(file.document_begin(d + 1) - file.document_begin(d)));
+    file.read(file.document_begin(d), ids);
+    ASSERT_EQ(ids.back(), tokenizer.end_of_text());
+    ASSERT_EQ(tokenizer.decode(std::span(ids).first(ids.size() - 1)), document.text);
+    bytes += static_cast<int64_t>(document.text.size());
+    if (data::is_heldout(d, data::kHeldoutFraction)) {
+      ++heldout;
+      continue;
+    }
+    for (const data::TokenId id : ids) counts[id] += 1;
+    train_tokens += static_cast<double>(ids.size());
+    train_bytes += static_cast<double>(document.text.size());
+  }
+  double nats = 0;
+  for (const auto& [id, count] : counts) nats -= count / train_tokens * std::log(count / train_tokens);
+  EXPECT_EQ(data.text_bytes, bytes);
+  EXPECT_EQ(data.heldout_documents, heldout);
+  EXPECT_NEAR(data.unigram_nats_per_token, nats, 1e-12);
+  EXPECT_NEAR(data.unigram_bits_per_byte, nats / std::log(2.0) * train_tokens / train_bytes, 1e-12);
+  EXPECT_NEAR(data.bytes_per_token, static_cast<double>(bytes) / static_cast<double>(data.tokens), 1e-12);
+
+  const data::Dataset dataset({.prefix = data.prefix, .sequence_length = 64, .vocabulary = data.vocabulary});
+  EXPECT_EQ(dataset.train_tokens(), static_cast<int64_t>(train_tokens));
+}
+
+TEST(PrepareData, LeavesAloneWhatIsUpToDate) {
+  ScratchFolder folder;
+  write_input(folder / "in.txt");
+  const auto prepare = [&](int64_t vocabulary = 300) {
+    return data::prepare_text_data(folder / "in.txt", folder / "out", vocabulary);
+  };
+  const data::PreparedData first = prepare();
+  const auto time = fs::last_write_time(folder / "out/text.bin");
+  const data::PreparedData second = prepare();
+  EXPECT_TRUE(second.was_up_to_date);
+  EXPECT_EQ(fs::last_write_time(folder / "out/text.bin"), time);
+  EXPECT_EQ(second.tokens, first.tokens);
+  EXPECT_EQ(second.unigram_nats_per_token, first.unigram_nats_per_token);
+  EXPECT_EQ(second.prefix, first.prefix);
+
+  for (const char* name : {"text.bin", "text.idx", "data.json", "tokenizer.json"}) {
+    const std::string before = read_file(folder / ("out/" + std::string(name)), 1 << 30);
+    fs::remove(folder / ("out/" + std::string(name)));
+    EXPECT_FALSE(prepare().was_up_to_date) << name;
+    EXPECT_EQ(read_file(folder / ("out/" + std::string(name)), 1 << 30), before) << name;
+    EXPECT_TRUE(prepare().was_up_to_date) << name;
+  }
+  fs::resize_file(folder / "out/text.bin", 100);
+  EXPECT_FALSE(prepare().was_up_to_date);
+  std::ofstream(folder / "out/data.json") << "{\"inputs\": 3";
+  EXPECT_FALSE(prepare().was_up_to_date);
+  write_input(folder / "in.txt", 2);
+  EXPECT_FALSE(prepare().was_up_to_date);
+  EXPECT_THROW(prepare(299), ConfigError);  // the folder's tokenizer is another
+  EXPECT_TRUE(prepare().was_up_to_date);
+}
+
+TEST(PrepareData, KeepsASmallVocabularyOfLittleText) {
+  ScratchFolder folder;
+  std::ofstream(folder / "in.txt") << "a few words, a few words";
+  const data::PreparedData data = data::prepare_text_data(folder / "in.txt", folder / "out", 5000);
+  EXPECT_LT(data.vocabulary, 300);
+  EXPECT_TRUE(data::prepare_text_data(folder / "in.txt", folder / "out", 5000).was_up_to_date);
+  std::ofstream(folder / "in.txt") << "a few words, a few other words";
+  EXPECT_FALSE(data::prepare_text_data(folder / "in.txt", folder / "out", 5000).was_up_to_date);
+}
+
+TEST(PrepareData, UsesATokenizerThatIsThere) {
+  ScratchFolder folder;
+  write_input(folder / "in.txt");
+  fs::create_directory(folder / "out");
+  const std::string given = std::string(HEDDLE_SOURCE_DIR) + "/tests/fixtures/tokenizers/deepseek.json";
+  fs::copy_file(given, folder / "out/tokenizer.json");
+  const data::PreparedData data = data::prepare_text_data(folder / "in.txt", folder / "out", 422);
+  EXPECT_EQ(data.vocabulary, 422);
+  EXPECT_EQ(read_file(data.tokenizer, 1 << 20), read_file(given, 1 << 20));
+}
+
+TEST(PrepareData, DropsRepeatedDocuments) {
+  ScratchFolder folder;
+  std::ofstream input(folder / "in.jsonl");
+  for (int i = 0; i < 40; ++i) input << "{\"text\": \"document number " << i % 25 << " of a few\"}\n";
+  input.close();
+  const data::PreparedData data = data::prepare_text_data(folder / "in.jsonl", folder / "out", 270);
+  EXPECT_EQ(data.documents, 25);
+  EXPECT_EQ(data.repeated_documents, 15);
+}
+
+TEST(PrepareData, ADiskThatFillsUpLeavesNoHalf) {
+  ScratchFolder folder;
+  write_input(folder / "in.txt");
+  const data::PreparedData before = data::prepare_text_data(folder / "in.txt", folder / "out", 300);
+  const std::string bin = read_file(before.prefix + ".bin", 1 << 30);
+  write_input(folder / "in.txt", 5);
+  rlimit limit;
+  ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &limit), 0);
+  const auto signal_before = std::signal(SIGXFSZ, SIG_IGN);
+  const rlimit small{1 << 16, limit.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &small), 0);
+  EXPECT_THROW(data::prepare_text_data(folder / "in.txt", folder / "out", 300), SystemError);
+  setrlimit(RLIMIT_FSIZE, &limit);
+  std::signal(SIGXFSZ, signal_before);
+  EXPECT_EQ(read_file(before.prefix + ".bin", 1 << 30), bin);
+  EXPECT_NO_THROW(data::TokenFile(before.prefix));
+  std::set<std::string> names;
+  for (const auto& entry : fs::directory_iterator(folder / "out")) names.insert(entry.path().filename().string());
+  EXPECT_EQ(names, (std::set<std::string>{".lock", "data.json", "text.bin", "text.idx", "tokenizer.json"}));
+  EXPECT_FALSE(data::prepare_text_data(folder / "in.txt", folder / "out", 300).was_up_to_date);
+}
+
+TEST(PrepareData, TwoAtOnceMakeItOnce) {
+  ScratchFolder folder;
+  write_input(folder / "in.txt");
+  std::atomic<int> made = 0;
+  std::vector<std::thread> both;
+  for (int i = 0; i < 2; ++i) {
+    both.emplace_back([&] { made += !data::prepare_text_data(folder / "in.txt", folder / "out", 300).was_up_to_date; });
+  }
+  for (std::thread& one : both) one.join();
+  EXPECT_EQ(made, 1);
+}
+
+TEST(PrepareData, TheDemoComesFromInstalledPackages) {
+  ScratchFolder folder;
+  fs::create_directories(folder / "root/usr/share/doc/jargon-text");
+  std::ofstream(folder / "root/usr/share/doc/jargon-text/j.txt") << story(3, 30000);
+  std::ofstream(folder / "root/usr/share/doc/jargon-text/copyright") << "in the public domain\n";
+  data::CorpusOptions options;
+  options.roots = {folder / "root"};
+  for (int round = 0; round < 2; ++round) {
+    const data::PreparedData data = data::prepare_demo_data(folder / "out", 300, {}, options);
+    EXPECT_EQ(data.was_up_to_date, round == 1);
+    ASSERT_EQ(data.packages.size(), 1u);
+    EXPECT_EQ(data.packages[0].name, "jargon-text");
+    EXPECT_EQ(data.packages[0].licence, "public domain");
+    EXPECT_EQ(data.packages[0].text_bytes, data.text_bytes);
+  }
+  options.roots = {folder / "nowhere"};
+  EXPECT_THROW(data::prepare_demo_data(folder / "out", 300, {}, options), ConfigError);
+  std::ofstream(folder / "file") << "x";
+  EXPECT_THROW(data::prepare_text_data(folder / "file", folder / "file", 300), SystemError);
+}
+
+}  // namespace
+}  // namespace heddle::train

@@ -1,0 +1,264 @@
+// Byte-level BPE: hand-checked merges, exact inverses, hostile and broken text, and the trainer against a slow one.
+#include "heddle/data/tokenizer/tokenizer.h"
+
+#include <gtest/gtest.h>
+#include <rapidcheck.h>
+
+#include <map>
+
+#include "heddle/base/error.h"
+#include "heddle/base/random.h"
+#include "heddle/data/tokenizer/tokenizer_train.h"
+#include "heddle/base/utf8.h"
+
+namespace heddle::train {
+namespace {
+
+data::TokenizerSpec bytes_only() {
+  data::TokenizerSpec spec;
+  for (int byte = 0; byte < 256; ++byte) spec.tokens.emplace_back(1, static_cast<char>(byte));
+  spec.splits = {kSplitWords};
+  return spec;
+}
+
+data::TokenizerSpec with_merges(const std::vector<std::pair<std::string, std::string>>& merges) {
+  data::TokenizerSpec spec = bytes_only();
+  const auto id = [&](const std::string& bytes) {
+    return static_cast<data::TokenId>(std::find(spec.tokens.begin(), spec.tokens.end(), bytes) - spec.tokens.begin());
+  };
+  for (const auto& [left, right] : merges) {
+    spec.merges.emplace_back(id(left), id(right));
+    spec.tokens.push_back(left + right);
+  }
+  return spec;
+}
+
+// English-like text out of a small random vocabulary.
+std::string random_text(uint64_t seed, int words) {
+  const RandomKey key(seed);
+  std::string text;
+  for (int i = 0; i < words; ++i) {
+    const auto rank = static_cast<uint64_t>(40.0 * std::pow(key.uniform(static_cast<uint64_t>(i)), 3.0));
+    const RandomKey word = key.with(rank);
+    for (uint64_t c = 0; c < 1 + word.bits(99) % 7; ++c) text += static_cast<char>('a' + word.bits(c) % 6);
+    text += i % 11 == 10 ? ".\n" : " ";
+  }
+  return text;
+}
+
+std::vector<std::string> pieces(const data::Tokenizer& tokenizer, std::string_view text,
+                                data::AddedTokens added = data::AddedTokens::plain) {
+  std::vector<std::string> out;
+  for (const data::TokenId id : data::Encoder(tokenizer).encode(text, added)) out.emplace_back(tokenizer.token_bytes(id));
+  return out;
+}
+
+using Pieces = std::vector<std::string>;
+
+TEST(Utf8, AgreesWithTheStandard) {
+  for (const char* good : {"", "plain", "\xc2\x80", "\xdf\xbf", "\xe0\xa0\x80", "\xed\x9f\xbf", "\xee\x80\x80",
+                           "\xf0\x90\x80\x80", "\xf4\x8f\xbf\xbf"}) {
+    EXPECT_TRUE(is_valid_utf8(good)) << good;
+    EXPECT_EQ(replace_invalid_utf8(good), good);
+  }
+  for (const char* bad : {"\x80", "\xc0\x80", "\xc1\xbf", "\xc2", "\xe0\x9f\xbf", "\xed\xa0\x80",
+                          "\xf0\x8f\xbf\xbf", "\xf4\x90\x80\x80", "\xf5\x80\x80\x80", "\xff", "12345678\xe2\x82"}) {
+    EXPECT_FALSE(is_valid_utf8(bad)) << bad;
+    EXPECT_TRUE(is_valid_utf8(replace_invalid_utf8(bad)));
+  }
+  const std::string mark = "\xef\xbf\xbd";
+  EXPECT_EQ(replace_invalid_utf8("a\xe2\x82z"), "a" + mark + "z");  // one broken character, one mark
+  EXPECT_EQ(replace_invalid_utf8("\xed\xa0\x80"), mark + mark + mark);
+  for (uint32_t code_point = 0; code_point < 0x110000; code_point += 7) {
+    if (code_point >= 0xd800 && code_point < 0xe000) continue;
+    std::string text;
+    append_utf8(text, code_point);
+    ASSERT_TRUE(is_valid_utf8(text));
+    size_t at = 0;
+    ASSERT_EQ(next_code_point(text, at), code_point);
+    ASSERT_EQ(at, text.size());
+  }
+}
+
+TEST(data::Tokenizer, MergesTheEarliestPairFirst) {
+  const data::Tokenizer tokenizer(with_merges({{"b", "c"}, {"a", "b"}, {"a", "bc"}, {"c", "d"}}));
+  EXPECT_EQ(pieces(tokenizer, "abc"), (Pieces{"abc"}));
+  EXPECT_EQ(pieces(tokenizer, "abd"), (Pieces{"ab", "d"}));
+  EXPECT_EQ(pieces(tokenizer, "abcd"), (Pieces{"abc", "d"}));
+  EXPECT_EQ(pieces(tokenizer, "cdcd"), (Pieces{"cd", "cd"}));
+}
+
+TEST(data::Tokenizer, MergesLeftmostAmongEquals) {
+  const data::Tokenizer tokenizer(with_merges({{"a", "a"}}));
+  EXPECT_EQ(pieces(tokenizer, "aaa"), (Pieces{"aa", "a"}));
+  EXPECT_EQ(pieces(tokenizer, "aaaaa"), (Pieces{"aa", "aa", "a"}));
+}
+
+TEST(data::Tokenizer, NeverMergesAcrossPieces) {
+  const data::Tokenizer tokenizer(with_merges({{"a", " "}, {" ", "b"}, {"1", "2"}, {"3", "4"}}));
+  EXPECT_EQ(pieces(tokenizer, "a b"), (Pieces{"a", " b"}));
+  EXPECT_EQ(pieces(tokenizer, "1234"), (Pieces{"12", "3", "4"}));  // digits go by threes: 123|4
+}
+
+TEST(data::Tokenizer, SplitsLikeItsFamily) {
+  const data::SplitPattern pattern(kSplitWords, "test");
+  data::SplitPattern::Scratch scratch;
+  const std::string text = "I'LL say: it's 12345 o'clock\r\n\n  \"Déjà vu\"  end \t";
+  Pieces found;
+  size_t done = 0, begin = 0, end = 0;
+  while (pattern.find(text, done, scratch, begin, end)) {
+    EXPECT_EQ(begin, done);  // this pattern leaves no gaps
+    found.push_back(text.substr(begin, end - begin));
+    done = end;
+  }
+  EXPECT_EQ(found, (Pieces{"I",      "'LL",    " say", ":",   " it",  "'s",  " ",  "123", "45",   " o",
+                           "'clock", "\r\n\n", " ",    " \"", "Déjà", " vu", "\"", " ",   " end", " \t"}));
+}
+
+TEST(data::Tokenizer, FindsAddedTokensOnlyWhenAsked) {
+  data::TokenizerSpec spec = bytes_only();
+  spec.added = {{300, "<|endoftext|>", true, false}, {301, "<|end", true, false}, {400, "zz", false, true}};
+  const data::Tokenizer tokenizer(spec);
+  EXPECT_EQ(tokenizer.vocabulary(), 401);
+  EXPECT_EQ(tokenizer.end_of_text(), 300);
+  data::Encoder encoder(tokenizer);
+  EXPECT_EQ(encoder.encode("<|endoftext|>", data::AddedTokens::parse), (std::vector<data::TokenId>{300}));
+  EXPECT_EQ(encoder.encode("<|endo", data::AddedTokens::parse), (std::vector<data::TokenId>{301, 'o'}));
+  EXPECT_EQ(encoder.encode("azzz<|end", data::AddedTokens::parse), (std::vector<data::TokenId>{'a', 400, 'z', 301}));
+  EXPECT_EQ(encoder.encode("<|endoftext|>").size(), 13u);
+  EXPECT_EQ(tokenizer.decode(std::vector<data::TokenId>{'a', 300, 400}), "a<|endoftext|>zz");
+  EXPECT_THROW(tokenizer.decode(std::vector<data::TokenId>{401}), ConfigError);
+  EXPECT_THROW(tokenizer.decode(std::vector<data::TokenId>{-1}), ConfigError);
+}
+
+TEST(data::Tokenizer, RefusesWhatIsNoVocabulary) {
+  data::TokenizerSpec lacks_byte = bytes_only();
+  lacks_byte.tokens[7].clear();
+  EXPECT_THROW(data::Tokenizer{lacks_byte}, ConfigError);
+  data::TokenizerSpec twice = bytes_only();
+  twice.tokens.emplace_back("a");
+  EXPECT_THROW(data::Tokenizer{twice}, ConfigError);
+  data::TokenizerSpec nowhere = bytes_only();
+  nowhere.merges.emplace_back('a', 'b');
+  EXPECT_THROW(data::Tokenizer{nowhere}, ConfigError);
+  data::TokenizerSpec outside = with_merges({{"a", "b"}});
+  outside.merges.emplace_back(-3, 70000);
+  EXPECT_THROW(data::Tokenizer{outside}, ConfigError);
+  data::TokenizerSpec pattern = bytes_only();
+  pattern.splits = {"(unclosed"};
+  EXPECT_THROW(data::Tokenizer{pattern}, ConfigError);
+}
+
+TEST(data::Tokenizer, AHostilePatternEndsInAnError) {
+  data::TokenizerSpec spec = bytes_only();
+  spec.splits = {"(a+)+$"};
+  const data::Tokenizer tokenizer(spec);
+  EXPECT_THROW(data::Encoder(tokenizer).encode(std::string(60, 'a') + "b"), ConfigError);
+  spec.splits = {"(?=a\\K)|x*"};  // matches nothing, or begins late
+  EXPECT_THROW(data::Tokenizer{spec}, ConfigError);
+  spec.splits = {"x*|(?=y)"};  // empty matches are passed over
+  const data::Tokenizer empty(spec);
+  EXPECT_EQ(empty.decode(data::Encoder(empty).encode("aéxxby")), "aéxxby");
+}
+
+TEST(data::Tokenizer, LongWordsTakeNearLinearTime) {
+  const data::Tokenizer tokenizer(with_merges({{"a", "a"}, {"aa", "aa"}, {"aaaa", "aaaa"}}));
+  const std::vector<data::TokenId> ids = data::Encoder(tokenizer).encode(std::string(1 << 20, 'a'));
+  EXPECT_EQ(ids.size(), (1u << 20) / 8);
+}
+
+TEST(data::Tokenizer, DecodingGivesTheTextBack) {
+  data::WordCounts counts;
+  counts.add(random_text(1, 5000));
+  const data::Tokenizer tokenizer(data::train_tokenizer(counts, 400));
+  data::Encoder encoder(tokenizer);
+  rc::check([&](const std::vector<uint32_t>& code_points) {
+    std::string text;
+    for (const uint32_t wild : code_points) {
+      const uint32_t code_point = wild % 3 == 0 ? wild % 0x110000 : wild % 128;
+      if (code_point < 0xd800 || code_point >= 0xe000) append_utf8(text, code_point);
+    }
+    RC_ASSERT(tokenizer.decode(encoder.encode(text)) == text);
+  });
+  rc::check([&](const std::string& bytes) {
+    RC_ASSERT(tokenizer.decode(encoder.encode(bytes)) == replace_invalid_utf8(bytes));
+  });
+}
+
+TEST(data::Tokenizer, TheCacheChangesNothing) {
+  data::WordCounts counts;
+  const std::string text = random_text(2, 20000);
+  counts.add(text);
+  const data::Tokenizer tokenizer(data::train_tokenizer(counts, 350));
+  data::Encoder one(tokenizer);
+  const std::vector<data::TokenId> once = one.encode(text);
+  EXPECT_EQ(one.encode(text), once);
+  std::string many;  // overflows the cache
+  for (int i = 0; i < 200000; ++i) many += " w" + std::to_string(i) + "x" + std::to_string(i % 977);
+  EXPECT_EQ(tokenizer.decode(one.encode(many)), many);
+  EXPECT_EQ(one.encode(text), once);
+}
+
+// The definition, word by word: count all pairs, take the commonest, smaller ids among equals.
+data::TokenizerSpec train_slowly(const data::WordCounts& counts, int64_t vocabulary) {
+  data::TokenizerSpec spec = bytes_only();
+  std::vector<std::pair<std::vector<data::TokenId>, int64_t>> words;
+  for (const auto& word : counts.words()) {
+    std::vector<data::TokenId> ids;
+    for (const char c : counts.bytes(word)) ids.push_back(static_cast<uint8_t>(c));
+    words.emplace_back(ids, word.count);
+  }
+  while (static_cast<int64_t>(spec.tokens.size()) < vocabulary - 1) {
+    std::map<std::pair<data::TokenId, data::TokenId>, int64_t> pairs;
+    for (const auto& [ids, count] : words) {
+      for (size_t i = 0; i + 1 < ids.size(); ++i) pairs[{ids[i], ids[i + 1]}] += count;
+    }
+    std::pair<data::TokenId, data::TokenId> best;
+    int64_t most = 1;
+    for (const auto& [pair, count] : pairs) {
+      if (count > most) most = count, best = pair;
+    }
+    if (most == 1) break;
+    const std::string joined =
+        spec.tokens[static_cast<size_t>(best.first)] + spec.tokens[static_cast<size_t>(best.second)];
+    auto known = std::find(spec.tokens.begin(), spec.tokens.end(), joined);
+    const auto id = static_cast<data::TokenId>(known - spec.tokens.begin());
+    if (known == spec.tokens.end()) spec.tokens.push_back(joined);
+    spec.merges.push_back(best);
+    for (auto& [ids, count] : words) {
+      std::vector<data::TokenId> out;
+      for (size_t i = 0; i < ids.size();) {
+        const bool here = i + 1 < ids.size() && ids[i] == best.first && ids[i + 1] == best.second;
+        out.push_back(here ? id : ids[i]);
+        i += here ? 2 : 1;
+      }
+      ids = out;
+    }
+  }
+  return spec;
+}
+
+TEST(TokenizerTraining, EqualsTheDefinition) {
+  for (uint64_t seed = 0; seed < 8; ++seed) {
+    data::WordCounts counts;
+    counts.add(random_text(seed, 1500));
+    const data::TokenizerSpec fast = data::train_tokenizer(counts, 420), slow = train_slowly(counts, 420);
+    ASSERT_EQ(fast.merges, slow.merges) << seed;
+    ASSERT_EQ(fast.tokens, slow.tokens) << seed;
+  }
+}
+
+TEST(TokenizerTraining, EndsWhereNoPairRepeats) {
+  data::WordCounts counts;
+  counts.add("abc");
+  const data::TokenizerSpec spec = data::train_tokenizer(counts, 1000);
+  EXPECT_TRUE(spec.merges.empty());
+  const data::Tokenizer tokenizer(spec);
+  EXPECT_EQ(tokenizer.vocabulary(), 257);
+  EXPECT_EQ(tokenizer.end_of_text(), 256);
+  EXPECT_THROW(data::train_tokenizer(counts, 256), ConfigError);
+  EXPECT_THROW(data::train_tokenizer(counts, int64_t{1} << 40), ConfigError);
+}
+
+}  // namespace
+}  // namespace heddle::train
