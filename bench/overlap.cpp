@@ -131,7 +131,7 @@ Seen look_at(PacedRun& run) {
   for (size_t i = 0; i < executor.walk().streams().names().size(); ++i) {
     for (const device::Span& span : executor.stream(static_cast<int>(i)).take_spans()) {
       const ir::Op& op = run.program().stages[static_cast<size_t>(span.stage)].ops[span.op_index];
-      if (!ir::once_a_step(op.phase) && op.def->stream != ir::StreamKind::host) {
+      if (!ir::once_a_step(op.phase)) {
         events.push_back({&op, span.start_ns, span.end_ns});
       }
     }

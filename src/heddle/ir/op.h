@@ -17,8 +17,34 @@ constexpr bool once_a_step(Phase phase) { return phase == Phase::begin || phase 
 std::string_view name_of(Phase phase);
 
 /// Where an op runs. Each kind is one in-order stream of the rank; collectives have one stream a mesh axis.
-enum class StreamKind : uint8_t { compute, comm, copy_in, copy_out, host };
+enum class StreamKind : uint8_t { compute, comm, copy_in, copy_out };
 std::string_view name_of(StreamKind kind);
+
+/// What an op moves, and whither; `nothing` where it computes.
+enum class Moves : uint8_t {
+  nothing,
+  to_neighbour,    // a message to the rank that stands `step` places on along the op's group, which takes it
+  from_neighbour,  // by an op of this kind
+  to_host,         // between the arenas
+  from_host,
+  counts,        // how many rows an exchange will move, from every rank of the group to every other
+  to_experts,    // rows of an exchange, from the ranks of their tokens
+  from_experts,  // and back
+};
+constexpr bool is_message(Moves moves) { return moves == Moves::to_neighbour || moves == Moves::from_neighbour; }
+constexpr bool is_copy(Moves moves) { return moves == Moves::to_host || moves == Moves::from_host; }
+constexpr bool is_exchange(Moves moves) { return moves == Moves::to_experts || moves == Moves::from_experts; }
+
+/// What work an op does in a layer, as the words of recompute and offload tell ops apart (passes/op_groups).
+enum class Work : uint8_t {
+  other,
+  norm,
+  activation,  // elementwise, between the products of an MLP
+  attention,
+  gather,   // brings rows together that lie on other ranks of tp or cp
+  heads,    // brings all rows of some heads back to all heads of some rows, after attention
+  permute,  // brings rows into the order of their experts
+};
 
 struct Op;
 class Stage;
@@ -41,11 +67,24 @@ struct RowCounts {
 /// The definition of an op kind; one instance a kind, static.
 struct OpDef {
   std::string_view kind;
+  /// Names of Op::in, out and updates, in their order, and of the attributes: "x w bias?". What ends in `?` may be
+  /// absent; a last one that ends in `*` stands for any number.
+  std::string_view operands, results, updates, attributes;
   StreamKind stream = StreamKind::compute;
   bool collective = false;  // every rank of `group` runs it, in one order
   bool host_stall = false;  // the host waits for its outputs before it can go on (row counts)
   bool replayable = true;   // false: a replay must reuse the first output (routing, counting)
   bool is_loss = false;     // its gradient starts from the loss scales, not from an output gradient
+  Moves moves = Moves::nothing;
+  Work work = Work::other;
+  bool chooses_experts = false;
+  std::string_view packable;  // the operand, a weight, that it can also read in the backend's own blocking
+  std::string_view exact;     // the kind to take its place under exact sums, with the row counts as a last operand
+
+  /// What a fused op stands for, a line an op, in its own names and those of values that it does not show:
+  /// "s = add a b\ny rstd = rms_norm s g". Each line takes the attributes that its definition names. Where one of
+  /// the lines is of the op's own kind, the op stands for them only with the operands that it adds.
+  std::string_view stands_for;
 
   /// Checks operands and attributes and returns the outputs (unnamed). Rerun by the verifier after every pass.
   /// InternalError when an operand has a wrong rank, dtype or size.
@@ -76,9 +115,24 @@ struct Op {
   int chunk = 0;       // of the stage; kAllChunks: before any of them begins
   std::string part;    // of the layer, for passes that choose ops: "mla_up", "router", …; "" for the rest
   bool again = false;  // makes anew, in I or W, what an op of F has made (passes/recompute)
+  bool ahead = false;  // may begin before its phase does: a block of its own, which the schedule places
+  bool fresh = false;  // overwrites what it updates in every microbatch
   Attributes attributes;
 
   std::string_view kind() const { return def->kind; }
+  /// The operand, result or updated value of that name in the definition; none where it is absent. InternalError
+  /// when the definition has no such name.
+  ValueId operand(std::string_view name) const;
+  ValueId result(std::string_view name) const;
+  ValueId updated(std::string_view name) const;
 };
+
+/// The names of a list of OpDef, one by one, as written there.
+std::vector<std::string_view> names_in(std::string_view list);
+/// Where a name stands in such a list, with or without its mark; -1 when it doesn't.
+int place_of(std::string_view name, std::string_view list);
+
+/// InternalError unless operands, updates and attributes are as many and are named as the definition has them.
+void check_names(const Op& op);
 
 }  // namespace heddle::ir

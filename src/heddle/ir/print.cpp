@@ -50,6 +50,8 @@ std::string text_of(const Stage& stage, const Op& op) {
   if (!op.updates.empty()) line += " -> " + joined(stage, op.updates);
   if (!op.mentions.empty()) line += " (" + joined(stage, op.mentions) + ")";
   line += text_of(op.attributes);
+  if (op.fresh) line += " fresh";
+  if (op.ahead) line += " ahead";
   return fmt::format("{:<100}  {}{}", line, stream_name(op), op.def->host_stall ? "  stall" : "");
 }
 

@@ -29,7 +29,7 @@ std::vector<int> StepProgram::stages_of(int rank) const {
 
 namespace {
 bool holds(BlockKind kind, const Op& op) {
-  const bool receive = op.kind() == "receive", ahead = op.attributes.has("ahead");
+  const bool receive = op.def->moves == Moves::from_neighbour, ahead = op.ahead;
   switch (kind) {
     case BlockKind::begin: return op.phase == Phase::begin;
     case BlockKind::F: return op.phase == Phase::F && !receive;

@@ -15,8 +15,7 @@
 namespace heddle::ir {
 
 /// Which ops of a chunk a block holds. Sends stand behind what makes their operand; receives are blocks of their
-/// own, so that a schedule places them, and so are copies from the host that are to begin before I or W does
-/// (attribute "ahead").
+/// own, so that a schedule places them, and so are ops that may begin before I or W does (Op::ahead).
 enum class BlockKind : uint8_t { begin, F, I, W, IW, receive_F, receive_I, fetch_I, fetch_W, end };
 std::string_view name_of(BlockKind kind);
 

@@ -16,7 +16,7 @@ std::string_view name_of(Phase phase) {
 }
 
 std::string_view name_of(StreamKind kind) {
-  static constexpr std::string_view names[] = {"compute", "comm", "copy_in", "copy_out", "host"};
+  static constexpr std::string_view names[] = {"compute", "comm", "copy_in", "copy_out"};
   return names[static_cast<int>(kind)];
 }
 
@@ -42,6 +42,7 @@ ValueId Stage::find(std::string_view name) const {
 }
 
 std::vector<ValueId> Stage::append(Op op, const std::vector<std::string>& names) {
+  check_names(op);
   std::vector<Value> outputs = op.def->infer(*this, op);
   HEDDLE_CHECK(names.size() == outputs.size(), "op '{}' has {} outputs, {} names given", op.kind(), outputs.size(),
                names.size());

@@ -7,7 +7,7 @@ namespace heddle::ir {
 
 std::string stream_name(const Op& op) {
   if (op.def->stream != StreamKind::comm) return std::string(name_of(op.def->stream));
-  if (!op.attributes.has("step")) return "comm." + op.group;
+  if (!is_message(op.def->moves)) return "comm." + op.group;
   return fmt::format("comm.{}.{}.{}", op.group, op.phase == Phase::F ? "forward" : "backward", op.kind());
 }
 

@@ -12,6 +12,7 @@ namespace heddle::ir {
 namespace {
 
 void verify_inference(const Stage& stage, const Op& op) {
+  check_names(op);
   const std::vector<Value> expected = op.def->infer(stage, op);
   HEDDLE_CHECK(expected.size() == op.out.size(), "'{}' has {} outputs, its definition {}", text_of(stage, op),
                op.out.size(), expected.size());
@@ -26,16 +27,16 @@ void verify_inference(const Stage& stage, const Op& op) {
 
 // Only the copies between the arenas touch what lies on the host.
 void verify_spaces(const Stage& stage, const Op& op) {
-  const auto hold = [&](const std::vector<ValueId>& ids, std::string_view copy) {
+  const auto hold = [&](const std::vector<ValueId>& ids, Moves copy) {
     for (const ValueId id : ids) {
       if (id == none) continue;
-      const Space wanted = op.kind() == copy ? Space::host : Space::device;
+      const Space wanted = op.def->moves == copy ? Space::host : Space::device;
       HEDDLE_CHECK(stage.value(id).space == wanted, "'{}': '{}' lies on the {}", text_of(stage, op),
                    stage.value(id).name, name_of(stage.value(id).space));
     }
   };
-  hold(op.in, "copy_in");
-  hold(op.out, "copy_out");
+  hold(op.in, Moves::from_host);
+  hold(op.out, Moves::to_host);
   for (const ValueId id : op.updates) {
     HEDDLE_CHECK(stage.value(id).space == Space::device, "'{}' updates '{}' on the host", text_of(stage, op),
                  stage.value(id).name);
@@ -146,9 +147,9 @@ void verify_actions(const StepProgram& program, const StepProgram::ActionLists& 
                        stage.value(id).name, microbatch);
         }
         for (const ValueId id : op.out) values[static_cast<size_t>(id)] = 1;
-        if (op.attributes.has("step")) {
+        if (is_message(op.def->moves)) {
           const int step_by = static_cast<int>(op.attributes.integer("step"));
-          const bool sends = op.kind() == "send";
+          const bool sends = op.def->moves == Moves::to_neighbour;
           const int here = static_cast<int>(c), there = here + step_by;
           auto& [sent, received] =
               links[{sends ? here : there, sends ? there : here, channel_of_stream(stream_name(op))}];

@@ -221,7 +221,7 @@ void Walk::run_op(Issuer& issuer, int stage, uint32_t op_index, int microbatch) 
   const auto sums_over_the_step = [&](ValueId id) {
     return text.value(id).role == Role::accumulator || text.value(id).role == Role::statistic;
   };
-  issue.overwrite = (touched_[s][op_index] == 0 || op.attributes.has("fresh")) && !op.updates.empty() &&
+  issue.overwrite = (touched_[s][op_index] == 0 || op.fresh) && !op.updates.empty() &&
                     sums_over_the_step(op.updates[0]);
   touched_[s][op_index] = 1;
   issue.in = in_;
@@ -231,8 +231,8 @@ void Walk::run_op(Issuer& issuer, int stage, uint32_t op_index, int microbatch) 
   issue.rows = &f;
   issue.live_bytes = arena.live_bytes();
   issue.reserved_bytes = arena.reserved_bytes();
-  if (op.kind() == "copy_out") copied_out_bytes_ += slot_of(op.out[0]).bytes;
-  if (op.kind() == "copy_in") copied_in_bytes_ += slot_of(op.out[0]).bytes;
+  if (op.def->moves == Moves::to_host) copied_out_bytes_ += slot_of(op.out[0]).bytes;
+  if (op.def->moves == Moves::from_host) copied_in_bytes_ += slot_of(op.out[0]).bytes;
   issuer.issue(issue);
   for (size_t i = 0; op.def->host_stall && i < op.out.size(); ++i) {
     f.rows_of[static_cast<size_t>(op.out[i])] = issuer.read_rows(issue, i);

@@ -55,9 +55,11 @@ double backward_widths(const Op& op) {
 
 const OpDef attention{
     .kind = "attention",
+    .operands = "q k v", .results = "o lse",
+    .attributes = "heads kv_heads head_dim value_dim sequence causal scale cp? rank?",
+    .work = ir::Work::attention,
     .infer = [](const Stage& stage, const Op& op) {
       const Rule rule(stage, op);
-      rule.counts(3);
       const auto [rows, columns] = check_heads(rule, op.attributes, 0, true);
       return std::vector{output(rule.dtype(0), {rows, columns}),
                          output(wide(rule.dtype(0)), {rows, fixed(op.attributes.integer("heads"))}, Role::metadata)};
@@ -76,9 +78,10 @@ const OpDef attention{
 
 const OpDef attention_dgrad{
     .kind = "attention_dgrad",
+    .operands = "do q k v o lse", .results = "dq dk dv",
+    .attributes = "heads kv_heads head_dim value_dim sequence causal scale cp? rank?",
     .infer = [](const Stage& stage, const Op& op) {
       const Rule rule(stage, op);
-      rule.counts(6);
       return std::vector{rule.like(1), rule.like(2),
                          rule.like(3)};
     },
@@ -91,9 +94,11 @@ const OpDef attention_dgrad{
 
 const OpDef attention_part{
     .kind = "attention_part",
+    .operands = "q k v o_before? lse_before?", .results = "o lse",
+    .attributes = "heads kv_heads head_dim value_dim sequence causal scale cp? turn",
+    .work = ir::Work::attention,
     .infer = [](const Stage& stage, const Op& op) {
       const Rule rule(stage, op);
-      rule.counts(5);
       const auto [rows, columns] = check_heads(rule, op.attributes, 0, false);
       const Dtype A = wide(rule.dtype(0));
       const std::vector out{output(A, {rows, columns}, Role::metadata),
@@ -115,9 +120,11 @@ const OpDef attention_part{
 // Mentions: lse, q, then k and v of each part.
 const OpDef attention_finish{
     .kind = "attention_finish",
+    .operands = "o", .results = "y",
+    .attributes = "heads kv_heads head_dim value_dim sequence causal scale cp? turn?",
+    .work = ir::Work::attention,
     .infer = [](const Stage& stage, const Op& op) {
       const Rule rule(stage, op);
-      rule.counts(1);
       rule.require(op.mentions.size() >= 4 && op.mentions.size() % 2 == 0, "mentions are not lse, q and pairs of k, v");
       return std::vector{output(stage.value(op.mentions[1]).dtype, rule.in(0).shape)};
     },
@@ -144,9 +151,10 @@ const OpDef attention_finish{
 
 const OpDef attention_part_dgrad{
     .kind = "attention_part_dgrad",
+    .operands = "do q k v o lse dq_before?", .results = "dq dk dv",
+    .attributes = "heads kv_heads head_dim value_dim sequence causal scale cp? turn last",
     .infer = [](const Stage& stage, const Op& op) {
       const Rule rule(stage, op);
-      rule.counts(7);
       check_heads(rule, op.attributes, 1, false);
       Value dq = rule.like(1);
       if (op.attributes.integer("last") == 0) dq.dtype = wide(dq.dtype);

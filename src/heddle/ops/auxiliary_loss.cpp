@@ -21,14 +21,12 @@ void check_balance(const Rule& rule, const Op& op) {
 
 std::vector<Value> loss_output(const Stage& stage, const Op& op) {
   const Rule rule(stage, op);
-  rule.counts(3);
   check_balance(rule, op);
   return {output(Dtype::f64, {fixed(1)}, Role::metadata)};
 }
 
 std::vector<Value> gradient_output(const Stage& stage, const Op& op) {
   const Rule rule(stage, op);
-  rule.counts(3);
   check_balance(rule, op);
   return {rule.like(0)};
 }
@@ -37,10 +35,10 @@ std::vector<Value> gradient_output(const Stage& stage, const Op& op) {
 // ranks share a sequence their sums are the third operand of the loss.
 const OpDef sequence_load{
     .kind = "sequence_load",
+    .operands = "s", .results = "load", .attributes = "top_k sequence",
     .replayable = false,
     .infer = [](const Stage& stage, const Op& op) {
       const Rule rule(stage, op);
-      rule.counts(1);
       check_balance(rule, op);
       return std::vector{output(Dtype::f64,
                                 {fixed(rule.size(0, 0) / op.attributes.integer("sequence")), rule.dim(0, 1)},
@@ -53,6 +51,7 @@ const OpDef sequence_load{
 // the length of a sequence of which this rank holds `sequence` rows.
 const OpDef sequence_aux_loss{
     .kind = "sequence_aux_loss",
+    .operands = "s scales load?", .results = "loss", .attributes = "top_k sequence alpha scale_index",
     .is_loss = true,
     .infer = loss_output,
     .differentiate = [](GradientWriter& writer, const Op& op, const std::vector<ValueId>&) {
@@ -64,10 +63,13 @@ const OpDef sequence_aux_loss{
 };
 
 const OpDef sequence_aux_loss_dgrad{
-    .kind = "sequence_aux_loss_dgrad", .infer = gradient_output, .cost = operand_cost};
+    .kind = "sequence_aux_loss_dgrad",
+    .operands = "s scales load?", .results = "ds", .attributes = "top_k sequence alpha scale_index",
+    .infer = gradient_output, .cost = operand_cost};
 
 const OpDef z_loss{
     .kind = "z_loss",
+    .operands = "logits scales", .results = "loss", .attributes = "weight scale_index",
     .is_loss = true,
     .infer = loss_output,
     .differentiate = [](GradientWriter& writer, const Op& op, const std::vector<ValueId>&) {
@@ -77,7 +79,10 @@ const OpDef z_loss{
     .cost = operand_cost,
 };
 
-const OpDef z_loss_dgrad{.kind = "z_loss_dgrad", .infer = gradient_output, .cost = operand_cost};
+const OpDef z_loss_dgrad{
+    .kind = "z_loss_dgrad",
+    .operands = "logits scales", .results = "dlogits", .attributes = "weight scale_index",
+    .infer = gradient_output, .cost = operand_cost};
 
 }  // namespace
 

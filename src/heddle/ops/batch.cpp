@@ -8,10 +8,10 @@ namespace {
 
 const OpDef load_tokens{
     .kind = "load_tokens",
+    .results = "ids_and_labels*", .attributes = "rows sequence depths cp?",
     .stream = StreamKind::copy_in,
     .infer = [](const Stage& stage, const Op& op) {
       const Rule rule(stage, op);
-      rule.counts(0);
       const int64_t rows = op.attributes.integer("rows");
       rule.require(rows * op.attributes.integer_or("cp", 1) % op.attributes.integer("sequence") == 0,
                    "rows are not whole sequences");
@@ -26,9 +26,9 @@ const OpDef load_tokens{
 
 const OpDef load_scales{
     .kind = "load_scales",
+    .results = "scales", .attributes = "count dtype",
     .stream = StreamKind::copy_in,
     .infer = [](const Stage& stage, const Op& op) {
-      Rule(stage, op).counts(0);
       const Dtype dtype = op.attributes.word("dtype") == "f64" ? Dtype::f64 : Dtype::f32;
       return std::vector{output(dtype, {fixed(op.attributes.integer("count"))}, Role::input)};
     },
@@ -37,9 +37,9 @@ const OpDef load_scales{
 
 const OpDef load_step{
     .kind = "load_step",
+    .results = "hyper",
     .stream = StreamKind::copy_in,
     .infer = [](const Stage& stage, const Op& op) {
-      Rule(stage, op).counts(0);
       return std::vector{output(Dtype::f64, {fixed(4)}, Role::input)};
     },
     .cost = operand_cost,

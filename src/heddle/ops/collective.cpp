@@ -35,11 +35,12 @@ double others(const Op& op) {
 
 const OpDef all_gather{
     .kind = "all_gather",
+    .operands = "x", .results = "y", .attributes = "ranks runs zigzag?",
     .stream = StreamKind::comm,
     .collective = true,
+    .work = ir::Work::gather,
     .infer = [](const Stage& stage, const Op& op) {
       const Rule rule(stage, op);
-      rule.counts(1);
       return std::vector{joined(rule, op, false)};
     },
     .differentiate = [](GradientWriter& writer, const Op& op, const std::vector<ValueId>& d_out) {
@@ -54,11 +55,11 @@ const OpDef all_gather{
 
 const OpDef reduce_scatter{
     .kind = "reduce_scatter",
+    .operands = "x", .results = "y", .attributes = "ranks runs zigzag?",
     .stream = StreamKind::comm,
     .collective = true,
     .infer = [](const Stage& stage, const Op& op) {
       const Rule rule(stage, op);
-      rule.counts(1);
       return std::vector{joined(rule, op, true)};
     },
     .differentiate = [](GradientWriter& writer, const Op& op, const std::vector<ValueId>& d_out) {
@@ -96,11 +97,11 @@ extern const OpDef sequence_to_heads;
 
 const OpDef heads_to_sequence{
     .kind = "heads_to_sequence",
+    .operands = "x", .results = "y", .attributes = "ranks runs zigzag?",
     .stream = StreamKind::comm,
     .collective = true,
     .infer = [](const Stage& stage, const Op& op) {
       const Rule rule(stage, op);
-      rule.counts(1);
       return std::vector{turned(rule, op, true)};
     },
     .differentiate = [](GradientWriter& writer, const Op& op, const std::vector<ValueId>& d_out) {
@@ -111,11 +112,12 @@ const OpDef heads_to_sequence{
 
 const OpDef sequence_to_heads{
     .kind = "sequence_to_heads",
+    .operands = "x", .results = "y", .attributes = "ranks runs zigzag?",
     .stream = StreamKind::comm,
     .collective = true,
+    .work = ir::Work::heads,
     .infer = [](const Stage& stage, const Op& op) {
       const Rule rule(stage, op);
-      rule.counts(1);
       return std::vector{turned(rule, op, false)};
     },
     .differentiate = [](GradientWriter& writer, const Op& op, const std::vector<ValueId>& d_out) {
@@ -127,11 +129,12 @@ const OpDef sequence_to_heads{
 // To the rank `by` places on in the group, from the one as many places before.
 const OpDef ring_shift{
     .kind = "ring_shift",
+    .operands = "x", .results = "y", .attributes = "ranks by",
     .stream = StreamKind::comm,
     .collective = true,
+    .work = ir::Work::gather,
     .infer = [](const Stage& stage, const Op& op) {
       const Rule rule(stage, op);
-      rule.counts(1);
       Value v = rule.like(0);
       v.role = role_like(rule.in(0));
       return std::vector{std::move(v)};
@@ -151,11 +154,11 @@ const OpDef ring_shift{
 // In any phase: sums over tokens in F, statistics and the norm at the end. Not differentiable.
 const OpDef all_reduce{
     .kind = "all_reduce",
+    .operands = "x", .results = "y", .attributes = "ranks",
     .stream = StreamKind::comm,
     .collective = true,
     .infer = [](const Stage& stage, const Op& op) {
       const Rule rule(stage, op);
-      rule.counts(1);
       Value v = rule.like(0);
       v.role = Role::metadata;
       return std::vector{std::move(v)};
@@ -179,6 +182,7 @@ int64_t static_elements(const Value& v) {
 
 const OpDef reduce_gradients{
     .kind = "reduce_gradients",
+    .operands = "accumulators*", .results = "shards*", .attributes = "ranks one order?",
     .stream = StreamKind::comm,
     .collective = true,
     .infer = [](const Stage& stage, const Op& op) {
@@ -211,6 +215,7 @@ const OpDef reduce_gradients{
 
 const OpDef gather_weights{
     .kind = "gather_weights",
+    .operands = "shards*", .updates = "weights*", .attributes = "ranks",
     .stream = StreamKind::comm,
     .collective = true,
     .infer = [](const Stage& stage, const Op& op) {
@@ -238,11 +243,11 @@ const OpDef gather_weights{
 // One weight whole, for a backend that packs it.
 const OpDef gather_rows{
     .kind = "gather_rows",
+    .operands = "shard", .results = "w", .attributes = "ranks dim0 dim1? dim2?",
     .stream = StreamKind::comm,
     .collective = true,
     .infer = [](const Stage& stage, const Op& op) {
       const Rule rule(stage, op);
-      rule.counts(1);
       ir::Shape shape;
       for (int i = 0; op.attributes.has(fmt::format("dim{}", i)); ++i) {
         shape.push_back(fixed(op.attributes.integer(fmt::format("dim{}", i))));
@@ -262,9 +267,9 @@ const OpDef gather_rows{
 // `outside`, padding stays below zero.
 const OpDef shift_ids{
     .kind = "shift_ids",
+    .operands = "ids", .results = "shifted", .attributes = "size outside",
     .infer = [](const Stage& stage, const Op& op) {
       const Rule rule(stage, op);
-      rule.counts(1);
       Value v = rule.like(0);
       v.role = Role::input;
       return std::vector{std::move(v)};

@@ -9,7 +9,6 @@ namespace {
 
 std::vector<Value> copied(const Stage& stage, const Op& op, ir::Space from, ir::Space to) {
   const Rule rule(stage, op);
-  rule.counts(1);
   const Value& x = rule.in(0);
   rule.require(x.layout == ir::Layout::rows, "packed weights stay on the device");
   HEDDLE_CHECK(x.space == from, "op '{}' copies '{}' from the {}, where it is not", op.kind(), x.name,
@@ -22,14 +21,18 @@ std::vector<Value> copied(const Stage& stage, const Op& op, ir::Space from, ir::
 
 const OpDef copy_out{
     .kind = "copy_out",
+    .operands = "x", .results = "y",
     .stream = StreamKind::copy_out,
+    .moves = ir::Moves::to_host,
     .infer = [](const Stage& stage, const Op& op) { return copied(stage, op, ir::Space::device, ir::Space::host); },
     .cost = operand_cost,
 };
 
 const OpDef copy_in{
     .kind = "copy_in",
+    .operands = "x", .results = "y",
     .stream = StreamKind::copy_in,
+    .moves = ir::Moves::from_host,
     .infer = [](const Stage& stage, const Op& op) { return copied(stage, op, ir::Space::host, ir::Space::device); },
     .cost = operand_cost,
 };

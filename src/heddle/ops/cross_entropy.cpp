@@ -26,10 +26,10 @@ Cost products(const Stage& stage, const Op& op, const RowCounts& rows, double co
 // Operands: logits, labels, scales. Only the gradient reads scales.
 const OpDef cross_entropy{
     .kind = "cross_entropy",
+    .operands = "logits labels scales", .results = "loss lse", .attributes = "scale_index?",
     .is_loss = true,
     .infer = [](const Stage& stage, const Op& op) {
       const Rule rule(stage, op);
-      rule.counts(3);
       rule.shape(1, {rule.dim(0, 0)});
       return loss_and_lse(rule);
     },
@@ -44,9 +44,9 @@ const OpDef cross_entropy{
 
 const OpDef cross_entropy_dgrad{
     .kind = "cross_entropy_dgrad",
+    .operands = "logits labels lse scales", .results = "dlogits", .attributes = "scale_index",
     .infer = [](const Stage& stage, const Op& op) {
       const Rule rule(stage, op);
-      rule.counts(4);
       return std::vector{rule.like(0)};
     },
     .cost = operand_cost,
@@ -55,10 +55,13 @@ const OpDef cross_entropy_dgrad{
 // Operands: x, w, labels, scales. Only the gradients read scales.
 const OpDef linear_cross_entropy{
     .kind = "linear_cross_entropy",
+    .operands = "x w labels scales", .results = "loss lse", .attributes = "scale_index?",
     .is_loss = true,
+    .packable = "w",
+    .stands_for = "logits = linear x w\n"
+                  "loss lse = cross_entropy logits labels scales",
     .infer = [](const Stage& stage, const Op& op) {
       const Rule rule(stage, op);
-      rule.counts(4);
       rule.require(rule.size(0, 1) == rule.size(1, 1), "x and w differ in their last dim");
       rule.shape(2, {rule.dim(0, 0)});
       return loss_and_lse(rule);
@@ -75,9 +78,10 @@ const OpDef linear_cross_entropy{
 
 const OpDef linear_cross_entropy_dgrad{
     .kind = "linear_cross_entropy_dgrad",
+    .operands = "x w labels lse scales", .results = "dx", .attributes = "scale_index",
+    .packable = "w",
     .infer = [](const Stage& stage, const Op& op) {
       const Rule rule(stage, op);
-      rule.counts(5);
       return std::vector{rule.like(0)};
     },
     .cost = [](const Stage& stage, const Op& op, const RowCounts& rows) { return products(stage, op, rows, 2); },
@@ -85,9 +89,10 @@ const OpDef linear_cross_entropy_dgrad{
 
 const OpDef linear_cross_entropy_wgrad{
     .kind = "linear_cross_entropy_wgrad",
+    .operands = "x w labels lse scales", .updates = "acc", .attributes = "scale_index",
+    .packable = "w",
     .infer = [](const Stage& stage, const Op& op) {
       const Rule rule(stage, op);
-      rule.counts(5, 1);
       return std::vector<Value>{};
     },
     .cost = [](const Stage& stage, const Op& op, const RowCounts& rows) { return products(stage, op, rows, 2); },
@@ -99,10 +104,11 @@ const OpDef linear_cross_entropy_wgrad{
 // labels (V where another part has the label), scales, lse_parts, labels_part, lse_part.
 const OpDef sharded_loss{
     .kind = "sharded_loss",
+    .operands = "x w? labels scales lse_parts labels_part lse_part", .results = "loss lse",
+    .attributes = "scale_index",
     .is_loss = true,
     .infer = [](const Stage& stage, const Op& op) {
       const Rule rule(stage, op);
-      rule.counts(7);
       rule.shape(2, {rule.dim(0, 0)});
       rule.shape(5, {rule.dim(0, 0)});
       rule.shape(6, {rule.dim(0, 0)});
@@ -128,15 +134,23 @@ const OpDef sharded_loss{
 
 // A part's own loss and lse; their gradient is written by sharded_loss.
 const OpDef cross_entropy_part{
-    .kind = "cross_entropy_part", .infer = cross_entropy.infer, .cost = operand_cost};
+    .kind = "cross_entropy_part",
+    .operands = "logits labels scales", .results = "loss lse", .attributes = "scale_index?",
+    .infer = cross_entropy.infer, .cost = operand_cost};
 const OpDef linear_cross_entropy_part{
-    .kind = "linear_cross_entropy_part", .infer = linear_cross_entropy.infer, .cost = linear_cross_entropy.cost};
+    .kind = "linear_cross_entropy_part",
+    .operands = "x w labels scales", .results = "loss lse", .attributes = "scale_index?",
+    .infer = linear_cross_entropy.infer, .cost = linear_cross_entropy.cost};
 
 const OpDef linear_cross_entropy_train{
     .kind = "linear_cross_entropy_train",
+    .operands = "x w labels scales", .results = "loss dx", .updates = "acc", .attributes = "scale_index",
+    .packable = "w",
+    .stands_for = "loss lse = linear_cross_entropy x w labels scales\n"
+                  "dx = linear_cross_entropy_dgrad x w labels lse scales\n"
+                  "linear_cross_entropy_wgrad x w labels lse scales -> acc",
     .infer = [](const Stage& stage, const Op& op) {
       const Rule rule(stage, op);
-      rule.counts(4, 1);
       rule.shape(2, {rule.dim(0, 0)});
       return std::vector{output(Dtype::f64, {fixed(1)}, Role::metadata), rule.like(0)};
     },

@@ -10,9 +10,9 @@ extern const OpDef embedding_wgrad;
 
 const OpDef embedding{
     .kind = "embedding",
+    .operands = "ids w", .results = "x",
     .infer = [](const Stage& stage, const Op& op) {
       const Rule rule(stage, op);
-      rule.counts(2);
       return std::vector{output(rule.dtype(1), {rule.dim(0, 0), rule.dim(1, 1)})};
     },
     .differentiate = [](GradientWriter& writer, const Op& op, const std::vector<ValueId>& d_out) {
@@ -26,9 +26,9 @@ const OpDef embedding{
 
 const OpDef embedding_wgrad{
     .kind = "embedding_wgrad",
+    .operands = "dx ids", .updates = "acc",
     .infer = [](const Stage& stage, const Op& op) {
       const Rule rule(stage, op);
-      rule.counts(2, 1);
       rule.shape(1, {rule.dim(0, 0)});
       return std::vector<Value>{};
     },

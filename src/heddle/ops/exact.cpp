@@ -8,9 +8,9 @@ namespace {
 
 const OpDef add_exact{
     .kind = "add_exact",
+    .operands = "partial", .updates = "sum",
     .infer = [](const Stage& stage, const Op& op) {
       const Rule rule(stage, op);
-      rule.counts(1, 1);
       rule.require(rule.in(0).shape == rule.updated(0).shape, "partial and sum differ in shape");
       rule.require(rule.updated(0).dtype == Dtype::f64, "the sum is not f64");
       return std::vector<Value>{};
@@ -21,9 +21,9 @@ const OpDef add_exact{
 // x[R,K], dy[R,N], offsets i32[E+1], n i32[2,G,E] (absent: one source); updates sum f64[E,N,K].
 const OpDef grouped_linear_wgrad_exact{
     .kind = "grouped_linear_wgrad_exact",
+    .operands = "x dy offsets counts?", .updates = "sum",
     .infer = [](const Stage& stage, const Op& op) {
       const Rule rule(stage, op);
-      rule.counts(4, 1);
       rule.require(rule.dim(0, 0) == rule.dim(1, 0), "x and dy differ in rows");
       const ir::Shape& sum = rule.updated(0).shape;
       rule.require(sum.size() == 3 && sum[1] == rule.dim(1, 1) && sum[2] == rule.dim(0, 1), "the sum is not [E, N, K]");
@@ -40,6 +40,7 @@ const OpDef grouped_linear_wgrad_exact{
 
 const OpDef round_gradient{
     .kind = "round_gradient",
+    .operands = "sums*", .results = "g", .attributes = "dtype",
     .infer = [](const Stage& stage, const Op& op) {
       const Rule rule(stage, op);
       rule.require(!op.in.empty(), "needs a sum");

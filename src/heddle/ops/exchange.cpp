@@ -15,12 +15,14 @@ extern const OpDef dispatch_dgrad, collect_dgrad;
 
 const OpDef share_counts{
     .kind = "share_counts",
+    .operands = "experts", .results = "counts route",
+    .attributes = "ranks slices experts topology row_bytes? sum_bytes? within_rate? across_rate? within_latency? across_latency?",
     .stream = StreamKind::comm,
     .collective = true,
     .replayable = false,
+    .moves = ir::Moves::counts,
     .infer = [](const Stage& stage, const Op& op) {
       const Rule rule(stage, op);
-      rule.counts(1);
       const int64_t ranks = op.attributes.integer("ranks"), slices = op.attributes.integer("slices");
       const int64_t experts = op.attributes.integer("experts");
       rule.require(ranks % slices == 0 && experts % (ranks / slices) == 0, "experts is not a multiple of the ranks");
@@ -35,12 +37,12 @@ const OpDef share_counts{
 
 const OpDef counts_to_host{
     .kind = "counts_to_host",
+    .operands = "counts route", .results = "rows route_n forwards local_offsets",
     .stream = StreamKind::copy_out,
     .host_stall = true,
     .replayable = false,
     .infer = [](const Stage& stage, const Op& op) {
       const Rule rule(stage, op);
-      rule.counts(2);
       return std::vector{output(Dtype::i32, rule.in(0).shape, Role::metadata),
                          output(Dtype::i32, rule.in(1).shape, Role::metadata),
                          output(Dtype::i32, {fixed(1)}, Role::metadata),
@@ -77,11 +79,14 @@ void check_plan(const Rule& rule, size_t i, bool made) {
 
 const OpDef dispatch{
     .kind = "dispatch",
+    .operands = "rows gates experts counts route forwards", .results = "q gates_of_rows token_of_rows passing",
+    .attributes = "ranks slices experts topology",
     .stream = StreamKind::comm,
     .collective = true,
+    .moves = ir::Moves::to_experts,
+    .work = ir::Work::permute,
     .infer = [](const Stage& stage, const Op& op) {
       const Rule rule(stage, op);
-      rule.counts(6);
       check_plan(rule, 2, false);
       rule.shape(1, rule.in(2).shape);
       const Dim received{1, op.in[3]}, passing{1, op.in[4]};
@@ -102,11 +107,13 @@ const OpDef dispatch{
 
 const OpDef dispatch_dgrad{
     .kind = "dispatch_dgrad",
+    .operands = "rows dgates experts counts route forwards token_of_rows passing",
+    .results = "dx dgates_of_tokens", .attributes = "ranks slices experts topology",
     .stream = StreamKind::comm,
     .collective = true,
+    .moves = ir::Moves::from_experts,
     .infer = [](const Stage& stage, const Op& op) {
       const Rule rule(stage, op);
-      rule.counts(8);
       check_plan(rule, 2, true);
       return std::vector{output(rule.dtype(0), {rule.dim(2, 0), rule.dim(0, 1)}),
                          output(rule.dtype(1), rule.in(2).shape)};
@@ -116,11 +123,15 @@ const OpDef dispatch_dgrad{
 
 const OpDef collect{
     .kind = "collect",
+    .operands = "rows gates_of_rows gates experts counts route forwards token_of_rows passing residual?",
+    .results = "c", .attributes = "ranks slices experts topology",
     .stream = StreamKind::comm,
     .collective = true,
+    .moves = ir::Moves::from_experts,
+    .stands_for = "sum = collect rows gates_of_rows gates experts counts route forwards token_of_rows passing\n"
+                  "c = add sum residual",
     .infer = [](const Stage& stage, const Op& op) {
       const Rule rule(stage, op);
-      rule.counts(10);
       check_plan(rule, 3, true);
       rule.shape(2, rule.in(3).shape);
       const ir::Shape shape{rule.dim(3, 0), rule.dim(0, 1)};
@@ -145,11 +156,13 @@ const OpDef collect{
 
 const OpDef collect_dgrad{
     .kind = "collect_dgrad",
+    .operands = "rows experts counts route forwards token_of_rows passing", .results = "dr",
+    .attributes = "ranks slices experts topology",
     .stream = StreamKind::comm,
     .collective = true,
+    .moves = ir::Moves::to_experts,
     .infer = [](const Stage& stage, const Op& op) {
       const Rule rule(stage, op);
-      rule.counts(7);
       check_plan(rule, 1, true);
       return std::vector{output(rule.dtype(0), {Dim{1, op.in[2]}, rule.dim(0, 1)})};
     },

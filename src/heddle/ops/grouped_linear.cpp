@@ -24,9 +24,10 @@ Cost product_cost(const Stage& stage, const Op& op, const RowCounts& rows) {
 
 const OpDef grouped_linear{
     .kind = "grouped_linear",
+    .operands = "x w offsets", .results = "y",
+    .packable = "w",
     .infer = [](const Stage& stage, const Op& op) {
       const Rule rule(stage, op);
-      rule.counts(3);
       rule.require(rule.size(0, 1) == rule.size(1, 2), "x and w differ in their last dim");
       check_offsets(rule, 2, rule.size(1, 0));
       return std::vector{output(rule.dtype(0), {rule.dim(0, 0), rule.dim(1, 1)})};
@@ -42,9 +43,10 @@ const OpDef grouped_linear{
 
 const OpDef grouped_linear_dgrad{
     .kind = "grouped_linear_dgrad",
+    .operands = "dy w offsets", .results = "dx",
+    .packable = "w",
     .infer = [](const Stage& stage, const Op& op) {
       const Rule rule(stage, op);
-      rule.counts(3);
       rule.require(rule.size(0, 1) == rule.size(1, 1), "dy's columns are not w's rows");
       check_offsets(rule, 2, rule.size(1, 0));
       return std::vector{output(rule.dtype(0), {rule.dim(0, 0), rule.dim(1, 2)})};
@@ -54,9 +56,10 @@ const OpDef grouped_linear_dgrad{
 
 const OpDef grouped_linear_wgrad{
     .kind = "grouped_linear_wgrad",
+    .operands = "x dy offsets", .updates = "acc",
+    .exact = "grouped_linear_wgrad_exact",
     .infer = [](const Stage& stage, const Op& op) {
       const Rule rule(stage, op);
-      rule.counts(3, 1);
       rule.require(rule.dim(0, 0) == rule.dim(1, 0), "x and dy differ in rows");
       const ir::Shape& acc = rule.updated(0).shape;
       rule.require(acc.size() == 3 && acc[1] == rule.dim(1, 1) && acc[2] == rule.dim(0, 1), "acc is not [E, N, K]");

@@ -21,9 +21,10 @@ Cost product_cost(const Stage& stage, const Op& op, const RowCounts& rows) {
 
 const OpDef linear{
     .kind = "linear",
+    .operands = "x w bias?", .results = "y", .attributes = "wide?",
+    .packable = "w",
     .infer = [](const Stage& stage, const Op& op) {
       const Rule rule(stage, op);
-      rule.counts(3);
       rule.require(rule.size(0, 1) == rule.size(1, 1), "x and w differ in their last dim");
       if (rule.has(2)) rule.shape(2, {rule.dim(1, 0)});
       const Dtype dtype = op.attributes.integer_or("wide", 0) ? wide(rule.dtype(0)) : rule.dtype(0);
@@ -46,9 +47,10 @@ const OpDef linear{
 
 const OpDef linear_dgrad{
     .kind = "linear_dgrad",
+    .operands = "dy w", .results = "dx", .attributes = "dtype",
+    .packable = "w",
     .infer = [](const Stage& stage, const Op& op) {
       const Rule rule(stage, op);
-      rule.counts(2);
       rule.require(rule.size(0, 1) == rule.size(1, 0), "dy's columns are not w's rows");
       return std::vector{output(dtype_named(op.attributes.word("dtype")), {rule.dim(0, 0), rule.dim(1, 1)})};
     },
@@ -57,6 +59,7 @@ const OpDef linear_dgrad{
 
 const OpDef linear_wgrad{
     .kind = "linear_wgrad",
+    .operands = "x dy", .updates = "acc bias_acc?",
     .infer = [](const Stage& stage, const Op& op) {
       const Rule rule(stage, op);
       rule.require(op.in.size() == 2 && (op.updates.size() == 1 || op.updates.size() == 2), "needs x, dy and acc");

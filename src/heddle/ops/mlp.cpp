@@ -24,7 +24,6 @@ std::vector<ValueId> biased_gradient(GradientWriter& writer, const OpDef& def, c
 }
 
 std::vector<Value> biased_gradient_outputs(const Rule& rule) {
-  rule.counts(3);
   std::vector<Value> out{rule.like(1)};
   if (rule.has(2)) out.push_back(output(wide(rule.dtype(1)), {rule.dim(1, 1)}));
   return out;
@@ -32,9 +31,13 @@ std::vector<Value> biased_gradient_outputs(const Rule& rule) {
 
 const OpDef swiglu{
     .kind = "swiglu",
+    .operands = "u bias?", .results = "a",
+    .work = ir::Work::activation,
+    .stands_for = "gate up = split u\n"
+                  "half = silu gate\n"
+                  "a = multiply half up",
     .infer = [](const Stage& stage, const Op& op) {
       const Rule rule(stage, op);
-      rule.counts(2);
       rule.require(rule.size(0, 1) % 2 == 0, "columns are odd");
       if (rule.has(1)) rule.shape(1, {rule.dim(0, 1)});
       return std::vector{output(rule.dtype(0), {rule.dim(0, 0), fixed(rule.size(0, 1) / 2)})};
@@ -47,15 +50,17 @@ const OpDef swiglu{
 
 const OpDef swiglu_dgrad{
     .kind = "swiglu_dgrad",
+    .operands = "da u bias?", .results = "du dbias?",
     .infer = [](const Stage& stage, const Op& op) { return biased_gradient_outputs(Rule(stage, op)); },
     .cost = operand_cost,
 };
 
 const OpDef silu{
     .kind = "silu",
+    .operands = "x", .results = "y",
+    .work = ir::Work::activation,
     .infer = [](const Stage& stage, const Op& op) {
       const Rule rule(stage, op);
-      rule.counts(1);
       return std::vector{rule.like(0)};
     },
     .differentiate = [](GradientWriter& writer, const Op& op, const std::vector<ValueId>& d_out) {
@@ -66,9 +71,9 @@ const OpDef silu{
 
 const OpDef silu_dgrad{
     .kind = "silu_dgrad",
+    .operands = "dy x", .results = "dx",
     .infer = [](const Stage& stage, const Op& op) {
       const Rule rule(stage, op);
-      rule.counts(2);
       rule.same(0, 1);
       return std::vector{rule.like(1)};
     },
@@ -77,9 +82,10 @@ const OpDef silu_dgrad{
 
 const OpDef multiply{
     .kind = "multiply",
+    .operands = "a b", .results = "y",
+    .work = ir::Work::activation,
     .infer = [](const Stage& stage, const Op& op) {
       const Rule rule(stage, op);
-      rule.counts(2);
       rule.same(0, 1);
       return std::vector{rule.like(0)};
     },
@@ -92,9 +98,9 @@ const OpDef multiply{
 
 const OpDef multiply_dgrad{
     .kind = "multiply_dgrad",
+    .operands = "dy a b", .results = "da db",
     .infer = [](const Stage& stage, const Op& op) {
       const Rule rule(stage, op);
-      rule.counts(3);
       rule.same(0, 1);
       rule.same(1, 2);
       return std::vector{rule.like(1), rule.like(2)};
@@ -104,9 +110,10 @@ const OpDef multiply_dgrad{
 
 const OpDef gelu{
     .kind = "gelu",
+    .operands = "x bias?", .results = "y",
+    .work = ir::Work::activation,
     .infer = [](const Stage& stage, const Op& op) {
       const Rule rule(stage, op);
-      rule.counts(2);
       if (rule.has(1)) rule.shape(1, {rule.dim(0, 1)});
       return std::vector{rule.like(0)};
     },
@@ -118,6 +125,7 @@ const OpDef gelu{
 
 const OpDef gelu_dgrad{
     .kind = "gelu_dgrad",
+    .operands = "dy x bias?", .results = "dx dbias?",
     .infer = [](const Stage& stage, const Op& op) { return biased_gradient_outputs(Rule(stage, op)); },
     .cost = operand_cost,
 };

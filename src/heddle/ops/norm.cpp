@@ -18,9 +18,10 @@ ValueId norm_gradient(GradientWriter& writer, ValueId dy, ValueId x, ValueId g, 
 
 const OpDef rms_norm{
     .kind = "rms_norm",
+    .operands = "x g", .results = "y rstd", .attributes = "epsilon",
+    .work = ir::Work::norm,
     .infer = [](const Stage& stage, const Op& op) {
       const Rule rule(stage, op);
-      rule.counts(2);
       rule.shape(1, {rule.dim(0, 1)});
       return std::vector{rule.like(0),
                          output(wide(rule.dtype(0)), {rule.dim(0, 0)}, Role::metadata)};
@@ -33,9 +34,11 @@ const OpDef rms_norm{
 
 const OpDef add_rms_norm{
     .kind = "add_rms_norm",
+    .operands = "a b g", .results = "s y rstd", .attributes = "epsilon",
+    .stands_for = "s = add a b\n"
+                  "y rstd = rms_norm s g",
     .infer = [](const Stage& stage, const Op& op) {
       const Rule rule(stage, op);
-      rule.counts(3);
       rule.same(0, 1);
       rule.shape(2, {rule.dim(0, 1)});
       return std::vector{rule.like(0), rule.like(0),
@@ -51,9 +54,11 @@ const OpDef add_rms_norm{
 
 const OpDef rms_norm_dgrad{
     .kind = "rms_norm_dgrad",
+    .operands = "dy x g rstd dres?", .results = "dx dg",
+    .stands_for = "own dg = rms_norm_dgrad dy x g rstd\n"
+                  "dx = add dres own",
     .infer = [](const Stage& stage, const Op& op) {
       const Rule rule(stage, op);
-      rule.counts(5);
       rule.same(0, 1);
       rule.shape(2, {rule.dim(1, 1)});
       rule.shape(3, {rule.dim(1, 0)});
@@ -65,9 +70,9 @@ const OpDef rms_norm_dgrad{
 
 const OpDef add{
     .kind = "add",
+    .operands = "a b", .results = "y",
     .infer = [](const Stage& stage, const Op& op) {
       const Rule rule(stage, op);
-      rule.counts(2);
       rule.same(0, 1);
       return std::vector{rule.like(0)};
     },
@@ -79,9 +84,9 @@ const OpDef add{
 
 const OpDef accumulate{
     .kind = "accumulate",
+    .operands = "p", .updates = "acc",
     .infer = [](const Stage& stage, const Op& op) {
       const Rule rule(stage, op);
-      rule.counts(1, 1);
       rule.require(rule.in(0).shape == rule.updated(0).shape, "operand and accumulator differ in shape");
       return std::vector<Value>{};
     },

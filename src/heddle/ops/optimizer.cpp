@@ -11,6 +11,7 @@ std::vector<Value> nothing(const Stage&, const Op&) { return {}; }
 
 const OpDef grad_square_sum{
     .kind = "grad_square_sum",
+    .operands = "accumulators*", .results = "part",
     .infer = [](const Stage& stage, const Op& op) {
       const Rule rule(stage, op);
       rule.require(!op.in.empty(), "needs an accumulator");
@@ -23,8 +24,8 @@ const OpDef grad_square_sum{
 // The same in fixed point, as four limbs; sum_parts adds limbs up, grad_norm reads them.
 const OpDef grad_square_sum_exact{
     .kind = "grad_square_sum_exact",
+    .operands = "g", .results = "part",
     .infer = [](const Stage& stage, const Op& op) {
-      Rule(stage, op).counts(1);
       return std::vector{output(Dtype::f64, {fixed(4)}, Role::metadata)};
     },
     .cost = operand_cost,
@@ -32,6 +33,7 @@ const OpDef grad_square_sum_exact{
 
 const OpDef sum_parts{
     .kind = "sum_parts",
+    .operands = "parts*", .results = "sum", .attributes = "size",
     .infer = [](const Stage& stage, const Op& op) {
       const Rule rule(stage, op);
       const ir::Shape shape{fixed(op.attributes.integer("size"))};
@@ -43,6 +45,7 @@ const OpDef sum_parts{
 
 const OpDef grad_norm{
     .kind = "grad_norm",
+    .operands = "parts*", .results = "norm clip", .attributes = "max_norm",
     .infer = [](const Stage&, const Op&) {
       return std::vector{output(Dtype::f64, {fixed(1)}, Role::metadata),
                          output(Dtype::f64, {fixed(1)}, Role::metadata)};
@@ -52,6 +55,8 @@ const OpDef grad_norm{
 
 const OpDef adamw{
     .kind = "adamw",
+    .operands = "clip hyper accumulators*", .updates = "master m v copy?",
+    .attributes = "beta1 beta2 epsilon decay copy",
     .infer = [](const Stage& stage, const Op& op) {
       const Rule rule(stage, op);
       rule.require(op.in.size() >= 3, "needs clip, hyper and an accumulator");
@@ -70,8 +75,14 @@ Cost remake_cost(const Stage& stage, const Op& op, const RowCounts& rows) {
   return Cost{.bytes = static_cast<double>(stage.bytes(op.in[0], rows) + stage.bytes(op.updates[0], rows))};
 }
 
-const OpDef pack_weight{.kind = "pack_weight", .infer = nothing, .cost = remake_cost};
-const OpDef cast_weight{.kind = "cast_weight", .infer = nothing, .cost = remake_cost};
+const OpDef pack_weight{
+    .kind = "pack_weight",
+    .operands = "master", .updates = "w",
+    .infer = nothing, .cost = remake_cost};
+const OpDef cast_weight{
+    .kind = "cast_weight",
+    .operands = "master", .updates = "w",
+    .infer = nothing, .cost = remake_cost};
 
 }  // namespace
 

@@ -30,11 +30,12 @@ Attributes shape_of(const Stage& stage, ValueId id, Attributes attributes) {
 
 const OpDef send{
     .kind = "send",
+    .operands = "x", .attributes = "step edge? state?",
     .stream = StreamKind::comm,
     .is_loss = true,  // its gradient arrives from the neighbour
+    .moves = ir::Moves::to_neighbour,
     .infer = [](const Stage& stage, const Op& op) {
       const Rule rule(stage, op);
-      rule.counts(1);
       return std::vector<Value>{};
     },
     .differentiate = [](GradientWriter& writer, const Op& op, const std::vector<ValueId>&) {
@@ -46,10 +47,11 @@ const OpDef send{
 
 const OpDef receive{
     .kind = "receive",
+    .results = "x", .attributes = "step edge? state? dtype rows columns",
     .stream = StreamKind::comm,
+    .moves = ir::Moves::from_neighbour,
     .infer = [](const Stage& stage, const Op& op) {
       const Rule rule(stage, op);
-      rule.counts(0);
       const std::string& word = op.attributes.word("dtype");
       const Dtype dtype = word == "f64" ? Dtype::f64 : word == "f32" ? Dtype::f32 : Dtype::bf16;
       return std::vector{

@@ -12,9 +12,10 @@ extern const OpDef mla_assemble_dgrad, mla_rope_dgrad;
 
 const OpDef rope{
     .kind = "rope",
+    .operands = "x table", .results = "y",
+    .attributes = "heads head_dim rope_dim sequence interleaved inverse?",
     .infer = [](const Stage& stage, const Op& op) {
       const Rule rule(stage, op);
-      rule.counts(2);
       const Attributes& a = op.attributes;
       rule.require(rule.size(0, 1) == a.integer("heads") * a.integer("head_dim"), "columns are not heads × head_dim");
       rule.require(a.integer("rope_dim") % 2 == 0 && a.integer("rope_dim") <= a.integer("head_dim"),
@@ -42,9 +43,9 @@ struct Heads {
 
 const OpDef mla_assemble{
     .kind = "mla_assemble",
+    .operands = "kv k_rope", .results = "k v", .attributes = "heads nope rope value_dim",
     .infer = [](const Stage& stage, const Op& op) {
       const Rule rule(stage, op);
-      rule.counts(2);
       const Heads h(op.attributes);
       rule.shape(0, {rule.dim(0, 0), h.kv()});
       rule.shape(1, {rule.dim(0, 0), fixed(h.rope)});
@@ -60,9 +61,9 @@ const OpDef mla_assemble{
 
 const OpDef mla_assemble_dgrad{
     .kind = "mla_assemble_dgrad",
+    .operands = "dk dv", .results = "dkv dk_rope", .attributes = "heads nope rope value_dim",
     .infer = [](const Stage& stage, const Op& op) {
       const Rule rule(stage, op);
-      rule.counts(2);
       const Heads h(op.attributes);
       return std::vector{output(rule.dtype(0), {rule.dim(0, 0), h.kv()}),
                          output(rule.dtype(0), {rule.dim(0, 0), fixed(h.rope)})};
@@ -72,9 +73,13 @@ const OpDef mla_assemble_dgrad{
 
 const OpDef mla_rope{
     .kind = "mla_rope",
+    .operands = "q kv k_rope table", .results = "q_turned k v",
+    .attributes = "heads nope rope value_dim sequence interleaved",
+    .stands_for = "q_turned = rope q table\n"
+                  "turned = rope k_rope table\n"
+                  "k v = mla_assemble kv turned",
     .infer = [](const Stage& stage, const Op& op) {
       const Rule rule(stage, op);
-      rule.counts(4);
       const Heads h(op.attributes);
       rule.shape(0, {rule.dim(0, 0), h.q()});
       rule.shape(1, {rule.dim(0, 0), h.kv()});
@@ -96,9 +101,10 @@ const OpDef mla_rope{
 
 const OpDef mla_rope_dgrad{
     .kind = "mla_rope_dgrad",
+    .operands = "dq_turned dk dv table", .results = "dq dkv dk_rope",
+    .attributes = "heads nope rope value_dim sequence interleaved",
     .infer = [](const Stage& stage, const Op& op) {
       const Rule rule(stage, op);
-      rule.counts(4);
       const Heads h(op.attributes);
       const Dtype dtype = rule.dtype(0);
       const Dim rows = rule.dim(0, 0);

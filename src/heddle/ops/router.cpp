@@ -29,9 +29,9 @@ std::vector<Value> choice_outputs(const Rule& rule, int64_t top_k) {
 
 const OpDef router_scores{
     .kind = "router_scores",
+    .operands = "logits", .results = "s", .attributes = "function",
     .infer = [](const Stage& stage, const Op& op) {
       const Rule rule(stage, op);
-      rule.counts(1);
       return std::vector{rule.like(0)};
     },
     .differentiate = [](GradientWriter& writer, const Op& op, const std::vector<ValueId>& d_out) {
@@ -42,9 +42,9 @@ const OpDef router_scores{
 
 const OpDef router_scores_dgrad{
     .kind = "router_scores_dgrad",
+    .operands = "ds s", .results = "dlogits", .attributes = "function",
     .infer = [](const Stage& stage, const Op& op) {
       const Rule rule(stage, op);
-      rule.counts(2);
       rule.same(0, 1);
       return std::vector{rule.like(1)};
     },
@@ -53,10 +53,12 @@ const OpDef router_scores_dgrad{
 
 const OpDef choose{
     .kind = "choose",
+    .operands = "s bias?", .results = "experts row_of token_of offsets",
+    .attributes = "top_k groups top_groups group_score_top",
     .replayable = false,
+    .chooses_experts = true,
     .infer = [](const Stage& stage, const Op& op) {
       const Rule rule(stage, op);
-      rule.counts(2);
       if (rule.has(1)) rule.shape(1, {rule.dim(0, 1)});
       check_choice(rule, op.attributes, rule.size(0, 1));
       return choice_outputs(rule, op.attributes.integer("top_k"));
@@ -66,9 +68,9 @@ const OpDef choose{
 
 const OpDef gate{
     .kind = "gate",
+    .operands = "s experts", .results = "gates", .attributes = "normalize scale",
     .infer = [](const Stage& stage, const Op& op) {
       const Rule rule(stage, op);
-      rule.counts(2);
       return std::vector{output(rule.dtype(0), rule.in(1).shape)};
     },
     .differentiate = [](GradientWriter& writer, const Op& op, const std::vector<ValueId>& d_out) {
@@ -81,9 +83,9 @@ const OpDef gate{
 
 const OpDef gate_dgrad{
     .kind = "gate_dgrad",
+    .operands = "dgates s experts", .results = "ds", .attributes = "normalize scale",
     .infer = [](const Stage& stage, const Op& op) {
       const Rule rule(stage, op);
-      rule.counts(3);
       return std::vector{rule.like(1)};
     },
     .cost = operand_cost,
@@ -91,10 +93,15 @@ const OpDef gate_dgrad{
 
 const OpDef router{
     .kind = "router",
+    .operands = "logits bias?", .results = "s gates experts row_of token_of offsets",
+    .attributes = "function top_k groups top_groups group_score_top normalize scale",
     .replayable = false,
+    .chooses_experts = true,
+    .stands_for = "s = router_scores logits\n"
+                  "experts row_of token_of offsets = choose s bias\n"
+                  "gates = gate s experts",
     .infer = [](const Stage& stage, const Op& op) {
       const Rule rule(stage, op);
-      rule.counts(2);
       if (rule.has(1)) rule.shape(1, {rule.dim(0, 1)});
       check_choice(rule, op.attributes, rule.size(0, 1));
       const int64_t top_k = op.attributes.integer("top_k");
@@ -116,9 +123,10 @@ const OpDef router{
 
 const OpDef router_dgrad{
     .kind = "router_dgrad",
+    .operands = "dgates? ds? s experts", .results = "dlogits",
+    .attributes = "function top_k groups top_groups group_score_top normalize scale",
     .infer = [](const Stage& stage, const Op& op) {
       const Rule rule(stage, op);
-      rule.counts(4);
       rule.require(rule.has(0) || rule.has(1), "neither dg nor ds is given");
       return std::vector{rule.like(2)};
     },
@@ -127,10 +135,10 @@ const OpDef router_dgrad{
 
 const OpDef count_load{
     .kind = "count_load",
+    .operands = "offsets", .updates = "load",
     .replayable = false,
     .infer = [](const Stage& stage, const Op& op) {
       const Rule rule(stage, op);
-      rule.counts(1, 1);
       rule.require(rule.updated(0).shape == ir::Shape{fixed(rule.size(0, 0) - 1)}, "load is not [E]");
       return std::vector<Value>{};
     },
@@ -139,9 +147,9 @@ const OpDef count_load{
 
 const OpDef router_bias_update{
     .kind = "router_bias_update",
+    .operands = "load hyper", .updates = "bias",
     .infer = [](const Stage& stage, const Op& op) {
       const Rule rule(stage, op);
-      rule.counts(2, 1);
       rule.require(rule.in(0).shape == rule.updated(0).shape, "load and bias differ in shape");
       rule.require(rule.in(1).shape == ir::Shape{fixed(4)}, "hyper is not [4]");
       return std::vector<Value>{};

@@ -38,12 +38,6 @@ int64_t Rule::size(size_t i, size_t axis) const {
 
 Value Rule::like(size_t i) const { return output(dtype(i), in(i).shape); }
 
-void Rule::counts(size_t in, size_t updates) const {
-  HEDDLE_CHECK(op_.in.size() <= in, "op '{}' takes at most {} operands, {} given", op_.kind(), in, op_.in.size());
-  HEDDLE_CHECK(op_.updates.size() == updates, "op '{}' updates {} operands, {} given", op_.kind(), updates,
-               op_.updates.size());
-}
-
 void Rule::shape(size_t i, const ir::Shape& expected) const {
   HEDDLE_CHECK(in(i).shape == expected, "op '{}': operand '{}' has shape {}, expected {}", op_.kind(), in(i).name,
                text(in(i).shape), text(expected));

@@ -40,7 +40,6 @@ class Rule {
   Dtype dtype(size_t i) const { return in(i).dtype; }
   Value like(size_t i) const;  // an output of operand i's shape and type
 
-  void counts(size_t in, size_t updates = 0) const;       // at most `in` operands, exactly `updates`
   void shape(size_t i, const ir::Shape& expected) const;  // exact
   void same(size_t i, size_t j) const;                    // shape and dtype
   void require(bool holds, std::string_view what) const;

@@ -10,9 +10,10 @@ extern const OpDef concat;
 
 const OpDef split{
     .kind = "split",
+    .operands = "x", .results = "left right", .attributes = "first",
+    .work = ir::Work::activation,  // of gate and up
     .infer = [](const Stage& stage, const Op& op) {
       const Rule rule(stage, op);
-      rule.counts(1);
       const int64_t first = op.attributes.integer("first");
       rule.require(first > 0 && first < rule.size(0, 1), "first is outside the columns");
       return std::vector{output(rule.dtype(0), {rule.dim(0, 0), fixed(first)}),
@@ -28,9 +29,9 @@ const OpDef split{
 
 const OpDef concat{
     .kind = "concat",
+    .operands = "left? right?", .results = "y", .attributes = "first second",
     .infer = [](const Stage& stage, const Op& op) {
       const Rule rule(stage, op);
-      rule.counts(2);
       const int64_t first = op.attributes.integer("first"), second = op.attributes.integer("second");
       const size_t present = rule.has(0) ? 0 : 1;
       if (rule.has(0)) rule.shape(0, {rule.dim(present, 0), fixed(first)});

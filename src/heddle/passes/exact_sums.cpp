@@ -18,7 +18,7 @@ ValueId exact_beside(ir::Stage& stage, ValueId accumulator) {
 }
 
 // The value that counts the rows of an expert product's operand, or none on one rank.
-ValueId counts_of(const ir::Stage& stage, const Op& op) { return stage.value(op.in[0]).shape[0].rows_of; }
+ValueId counts_of(const ir::Stage& stage, const Op& op) { return stage.value(op.in.front()).shape[0].rows_of; }
 
 }  // namespace
 
@@ -37,14 +37,14 @@ void exact_sums(ir::Stage& stage) {
       ops.push_back(std::move(op));
       continue;
     }
-    if (op.kind() == "grouped_linear_wgrad") {  // its rows come from several ranks: each is a partial of its own
+    if (!op.def->exact.empty()) {  // its rows come from several ranks: each is a partial of its own
       op.in.push_back(counts_of(stage, op));
-      op.def = &ops::find("grouped_linear_wgrad_exact");
+      op.def = &ops::find(op.def->exact);
       op.updates = {exact.at(summed[0])};
       ops.push_back(std::move(op));
       continue;
     }
-    op.attributes.set("fresh", int64_t{1});
+    op.fresh = true;
     const ir::Phase phase = op.phase;
     const int layer = op.layer, chunk = op.chunk;
     ops.push_back(std::move(op));

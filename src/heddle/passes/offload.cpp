@@ -4,6 +4,7 @@
 #include <map>
 
 #include "heddle/ops/ops.h"
+#include "heddle/passes/stands_for.h"
 
 namespace heddle::passes {
 
@@ -48,7 +49,7 @@ class Offloader {
  public:
   Offloader(Stage& stage, const std::vector<OpGroup>& groups, bool deferred, const std::vector<bool>& apart,
             const Durations& duration_us)
-      : stage_(stage), groups_(groups), deferred_(deferred), apart_(apart), duration_us_(duration_us) {}
+      : stage_(stage), uses_(stage), groups_(groups), deferred_(deferred), apart_(apart), duration_us_(duration_us) {}
 
   void run() {
     find_candidates();
@@ -63,28 +64,27 @@ class Offloader {
     bool elsewhere = false;         // in another chunk, phase or the output head
   };
 
-  void find_candidates() {
-    std::map<ValueId, Readers> readers;
-    for (size_t i = 0; i < stage_.ops.size(); ++i) {
-      const Op& op = stage_.ops[i];
-      for (const ValueId id : op.in) {
-        if (id == none || is_persistent(stage_.value(id).role)) continue;
-        Readers& of = readers[id];
-        of.elsewhere = of.elsewhere || op.part == "head" || ir::once_a_step(op.phase);
-        if (op.phase == Phase::F) {
-          of.in_F.push_back(i);
-        } else {
-          of.first.try_emplace(op.phase, i);
-        }
+  Readers readers_of(ValueId id) const {
+    Readers of;
+    for (const int i : uses_.readers(id)) {
+      const Op& op = uses_.op(i);
+      of.elsewhere = of.elsewhere || op.part == "head" || ir::once_a_step(op.phase);
+      if (op.phase == Phase::F) {
+        of.in_F.push_back(static_cast<size_t>(i));
+      } else {
+        of.first.try_emplace(op.phase, i);
       }
     }
+    return of;
+  }
+
+  void find_candidates() {
     for (size_t i = 0; i < stage_.ops.size(); ++i) {
       const Op& op = stage_.ops[i];
       if (op.phase != Phase::F || op.part == "head") continue;
       for (size_t o = 0; o < op.out.size(); ++o) {
-        const auto of = readers.find(op.out[o]);
-        if (of == readers.end() || of->second.first.empty() || !chosen(op, o, of->second)) continue;
-        add(op.out[o], i, of->second);
+        const Readers of = readers_of(op.out[o]);
+        if (!of.first.empty() && chosen(op, o, of)) add(op.out[o], i, of);
       }
     }
   }
@@ -98,11 +98,7 @@ class Offloader {
                      [&](const auto& r) { return same_chunk(r.second); })) {
       return false;
     }
-    // A norm that was fused with the addition before it belongs to the layer that reads it.
-    const bool norm = op.kind() == "add_rms_norm" && output == 1;
-    Op maker = op;
-    if (norm) maker.def = &ops::find("rms_norm");
-    if (norm && !readers.in_F.empty()) maker.layer = stage_.ops[readers.in_F[0]].layer;
+    const Op maker = maker_of(uses_, op, output);
     for (const size_t reader : readers.in_F) {
       const int layer = stage_.ops[reader].layer;
       if (layer == maker.layer) continue;
@@ -215,7 +211,7 @@ class Offloader {
           const ValueId value = fetch.of->value;
           Op copy = copy_op("copy_in", on_host.at(value), ops[i]);
           copy.phase = fetch.phase;
-          if (fetch.ahead) copy.attributes.set("ahead", int64_t{1});
+          copy.ahead = fetch.ahead;
           back[{value, copy.phase}] = stage_.append(std::move(copy), {stage_.value(value).name + ".back"})[0];
         }
       }
@@ -236,6 +232,7 @@ class Offloader {
   }
 
   Stage& stage_;
+  const ir::Uses uses_;  // before anything is written
   const std::vector<OpGroup>& groups_;
   const bool deferred_;
   const std::vector<bool>& apart_;

@@ -9,6 +9,7 @@ namespace heddle::passes {
 namespace {
 
 using ir::Op;
+using ir::Work;
 
 bool is_one_of(std::string_view word, std::initializer_list<std::string_view> words) {
   return std::find(words.begin(), words.end(), word) != words.end();
@@ -21,30 +22,26 @@ struct Group {
 
 const std::vector<Group>& groups() {
   static const std::vector<Group> all{
-      {"norm", "normed rows, of layers and latents", [](const Op& op) { return op.kind() == "rms_norm"; }},
+      {"norm", "normed rows, of layers and latents", [](const Op& op) { return op.def->work == Work::norm; }},
       {"activation", "silu(gate) * up of MLPs and experts",
        [](const Op& op) {
-         return is_one_of(op.kind(), {"swiglu", "split", "silu", "multiply"}) &&
-                is_one_of(op.part, {"mlp", "shared", "expert_up"});
+         return op.def->work == Work::activation && is_one_of(op.part, {"mlp", "shared", "expert_up"});
        }},
       {"gather", "rows that come from other ranks of tp and cp, and keys and values made from them",
        [](const Op& op) {
-         return is_one_of(op.kind(), {"all_gather", "ring_shift", "sequence_to_heads"}) ||
-                op.part == "sequence_keys";
+         return op.def->work == Work::gather || op.def->work == Work::heads || op.part == "sequence_keys";
        }},
       {"mla_up", "queries, keys and values from their latents, with positions",
        [](const Op& op) {
-         return is_one_of(op.part, {"mla_up", "sequence_keys"}) && op.kind() != "sequence_to_heads";
+         return is_one_of(op.part, {"mla_up", "sequence_keys"}) && op.def->work != Work::heads;
        }},
       {"attention", "the core of attention",
        [](const Op& op) {
-         return is_one_of(op.kind(), {"attention", "attention_part", "attention_finish", "sequence_to_heads"});
+         return op.def->work == Work::attention || op.def->work == Work::heads;
        }},
       {"router", "logits, scores and gates; never the choice", [](const Op& op) { return op.part == "router"; }},
       {"permute", "rows in the experts' order, from other ranks where experts are spread",
-       [](const Op& op) {
-         return is_one_of(op.kind(), {"permute", "dispatch"});
-       }},
+       [](const Op& op) { return op.def->work == Work::permute; }},
       {"expert_up", "the routed experts' first product and activation",
        [](const Op& op) { return op.part == "expert_up"; }},
       {"shared", "the shared expert", [](const Op& op) { return op.part == "shared"; }},
@@ -52,7 +49,7 @@ const std::vector<Group>& groups() {
       {"moe", "all of a layer's experts, but the choice",
        [](const Op& op) {
          return is_one_of(op.part, {"router", "expert_up", "expert_down", "shared"}) ||
-                is_one_of(op.kind(), {"permute", "dispatch"});
+                op.def->work == Work::permute;
        }},
       {"layer", "all but the layer's input and the choice of experts", [](const Op&) { return true; }},
   };

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <map>
 
-#include "heddle/ops/ops.h"
+#include "heddle/passes/stands_for.h"
 
 namespace heddle::passes {
 
@@ -16,10 +16,6 @@ using ir::Role;
 using ir::Stage;
 using ir::ValueId;
 
-bool is_one_of(std::string_view word, std::initializer_list<std::string_view> words) {
-  return std::find(words.begin(), words.end(), word) != words.end();
-}
-
 // An op that makes a value of F again, in terms of values of F. Its outputs are those that it stands for.
 struct Replay {
   Op op;
@@ -29,7 +25,7 @@ struct Replay {
 class Recomputer {
  public:
   Recomputer(Stage& stage, const std::vector<OpGroup>& groups, bool deferred)
-      : stage_(stage), groups_(groups), deferred_(deferred) {}
+      : stage_(stage), uses_(stage), groups_(groups), deferred_(deferred) {}
 
   void run() {
     find_replays();
@@ -47,7 +43,7 @@ class Recomputer {
  private:
   bool chosen(const Op& op, int layer) const {
     if (layer < 0 || op.part == "head" || !op.def->replayable || op.def->is_loss || !op.updates.empty() ||
-        is_one_of(op.kind(), {"send", "receive"})) {
+        ir::is_message(op.def->moves)) {
       return false;
     }
     return holds(groups_, op, layer);
@@ -55,23 +51,16 @@ class Recomputer {
 
   // Whether another layer, another rank or the output head reads what the op makes: then it is an input, and kept.
   bool leaves_its_layer(const Op& op) const {
-    for (const ValueId id : op.out) {
-      const auto [first, last] = readers_.equal_range(id);
-      for (auto at = first; at != last; ++at) {
-        const Op& reader = *at->second;
-        if (reader.layer != op.layer || reader.chunk != op.chunk || reader.part == "head") return true;
-      }
-    }
-    return false;
+    return std::any_of(op.out.begin(), op.out.end(), [&](ValueId id) {
+      const auto readers = uses_.readers(id);
+      return std::any_of(readers.begin(), readers.end(), [&](int index) {
+        const Op& reader = uses_.op(index);
+        return reader.phase == Phase::F &&
+               (reader.layer != op.layer || reader.chunk != op.chunk || reader.part == "head");
+      });
+    });
   }
 
-  static Op made_of(const Op& op, std::string_view kind, std::vector<ValueId> in, std::vector<ValueId> out) {
-    Op part = op;
-    part.def = &ops::find(kind);
-    part.in = std::move(in);
-    part.out = std::move(out);
-    return part;
-  }
 
   void add(Op op) {
     for (const ValueId id : op.out) replay_of_[id] = replays_.size();
@@ -80,30 +69,13 @@ class Recomputer {
 
   void find_replays() {
     for (const Op& op : stage_.ops) {
-      for (const ValueId id : op.in) {
-        if (op.phase == Phase::F && id != none) readers_.emplace(id, &op);
-      }
-    }
-    for (const Op& op : stage_.ops) {
       if (op.phase != Phase::F) continue;
-      if (op.kind() == "add_rms_norm") {
-        if (!leaves_its_layer(op) && chosen(op, op.layer)) {
-          add(op);
-          continue;
-        }
-        const auto reader = readers_.find(op.out[1]);
-        if (reader == readers_.end()) continue;
-        Op norm = made_of(op, "rms_norm", {op.out[0], op.in[2]}, {op.out[1], op.out[2]});
-        norm.part = reader->second->part == "head" ? "head" : "";
-        if (chosen(norm, reader->second->layer)) add(std::move(norm));
-      } else if (op.kind() == "router") {
-        const Op scores = made_of(op, "router_scores", {op.in[0]}, {op.out[0]});
-        const Op gate = made_of(op, "gate", {op.out[0], op.out[2]}, {op.out[1]});
-        for (const Op& part : {scores, gate}) {
-          if (chosen(part, op.layer)) add(part);
-        }
-      } else if (chosen(op, op.layer) && !leaves_its_layer(op)) {
+      if (chosen(op, op.layer) && !leaves_its_layer(op)) {
         add(op);
+        continue;
+      }
+      for (Op& part : shown_ops(uses_, op)) {  // of a fused op that is kept
+        if (chosen(part, part.layer) && !leaves_its_layer(part)) add(std::move(part));
       }
     }
   }
@@ -151,11 +123,11 @@ class Recomputer {
   }
 
   Stage& stage_;
+  const ir::Uses uses_;  // before anything is made again
   const std::vector<OpGroup>& groups_;
   const bool deferred_;
   std::vector<Replay> replays_;
   std::map<ValueId, size_t> replay_of_;
-  std::multimap<ValueId, const Op*> readers_;                            // in F
   std::map<ValueId, ValueId> again_[static_cast<size_t>(Phase::W) + 1];  // by phase: the clone's value
 };
 

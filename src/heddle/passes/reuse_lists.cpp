@@ -11,7 +11,7 @@ void reuse_lists(ir::Stage& stage) {
   std::vector<ir::Op> kept, counting;
   for (ir::Op& op : stage.ops) {
     for (ir::ValueId& id : op.in) now(id);
-    if (op.kind() == "share_counts" || op.kind() == "counts_to_host") {
+    if (op.def->moves == ir::Moves::counts || op.def->host_stall) {
       const ir::Op* same = nullptr;
       for (const ir::Op& earlier : counting) {
         if (earlier.def == op.def && earlier.in == op.in && earlier.attributes == op.attributes) same = &earlier;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <tuple>
 
+#include "heddle/ir/uses.h"
 #include "heddle/ops/ops.h"
 
 namespace heddle::passes {
@@ -16,7 +17,8 @@ using ir::ValueId;
 
 class Writer {
  public:
-  Writer(model::StageText& text, const UpdateOptions& options) : stage_(text.stage), text_(text), o_(options) {}
+  Writer(model::StageText& text, const UpdateOptions& options)
+      : stage_(text.stage), uses_(text.stage), text_(text), o_(options) {}
 
   void write() {
     for (const model::Parameter& p : text_.parameters) {
@@ -128,12 +130,7 @@ class Writer {
   }
 
   /// The op that uses a weight first, or null.
-  const ir::Op* first_use(ValueId weight) const {
-    for (const ir::Op& op : stage_.ops) {
-      if (std::find(op.in.begin(), op.in.end(), weight) != op.in.end()) return &op;
-    }
-    return nullptr;
-  }
+  const ir::Op* first_use(ValueId weight) const { return uses_.first_reader(weight); }
   int layer_of(ValueId weight) const { return first_use(weight) == nullptr ? -1 : first_use(weight)->layer; }
   /// In whose beginning a weight is gathered. One that other pipeline ranks hold too must not wait for what they
   /// wait for, so it is gathered before anything else.
@@ -228,6 +225,7 @@ class Writer {
   }
 
   ir::Stage& stage_;
+  const ir::Uses uses_;  // of the values that were there before
   model::StageText& text_;
   const UpdateOptions& o_;
   Phase phase_ = Phase::end;

@@ -117,15 +117,15 @@ class Weaver {
       auto [ran, first_run] = last_run_.try_emplace(op_index, at);
       if (!first_run) after(std::exchange(ran->second, at));
       // Messages of a channel are received in the order of the text, and of the blocks.
-      if (op.kind() == "send") {
+      if (op.def->moves == ir::Moves::to_neighbour) {
         auto [last, first] = last_send_.try_emplace(node.stream, at);
         if (!first) after(std::exchange(last->second, at));
       }
       // What is made again needs nothing of the backward: it waits for its layer's turn, lest all be made at once.
       if (op.again && before_layer) after(*before_layer);
       // What comes back from the host is not to come earlier than the text has it.
-      if (op.kind() == "copy_in" && latest) after(*latest);
-      const bool copies = op.kind() == "copy_in" || op.kind() == "copy_out";
+      if (op.def->moves == ir::Moves::from_host && latest) after(*latest);
+      const bool copies = ir::is_copy(op.def->moves);
       const bool paces =
           !op.again && !copies && (op.phase != Phase::W || !latest || nodes_[*latest].weight_gradient);
       if (paces) latest = at;

@@ -11,8 +11,8 @@ constexpr double kLaunchUs = 2;
 // Rows that the experts of this rank get when all get as many.
 int64_t balanced_rows(const ir::Stage& stage) {
   for (const ir::Op& op : stage.ops) {
-    if (op.kind() != "share_counts") continue;
-    const ir::Shape& chosen = stage.value(op.in[0]).shape;
+    if (op.def->moves != ir::Moves::counts) continue;
+    const ir::Shape& chosen = stage.value(op.operand("experts")).shape;
     return chosen[0].count * chosen[1].count * op.attributes.integer("slices");
   }
   return 0;
@@ -28,8 +28,8 @@ passes::Durations nominal_durations(const model::Exchange& links, const DeviceRa
       return cost.message_bytes / (far ? links.across_bytes_per_us : links.within_bytes_per_us) +
              (far ? links.across_latency_us : links.within_latency_us);
     }
-    const bool copies = op.kind() == "copy_in" || op.kind() == "copy_out";
-    if (copies) return kLaunchUs + cost.bytes / 2 / rates.host_bytes_per_us;  // read here, written there
+    if (ir::is_copy(op.def->moves))
+      return kLaunchUs + cost.bytes / 2 / rates.host_bytes_per_us;  // read here, written there
     return kLaunchUs + std::max(cost.flops / rates.flops_per_us, cost.bytes / rates.bytes_per_us);
   };
 }

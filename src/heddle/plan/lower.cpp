@@ -7,6 +7,7 @@
 
 #include "heddle/ir/gradient.h"
 #include "heddle/ir/verify.h"
+#include "heddle/ir/uses.h"
 #include "heddle/ops/ops.h"
 #include "heddle/passes/exact_sums.h"
 #include "heddle/passes/offload.h"
@@ -84,11 +85,9 @@ std::vector<model::StageSpec> stage_specs(const model::ModelConfig& config, cons
 }
 
 // Of the first stage of the pipeline, or of the first copy, that a rank runs and that uses the parameter.
-int first_stage_of(const model::Parameter& p, const ir::Stage& stage, const std::vector<int>& own) {
-  for (const ir::Op& op : stage.ops) {
-    if (std::find(op.in.begin(), op.in.end(), p.value) != op.in.end()) return own[static_cast<size_t>(op.chunk)];
-  }
-  return own[0];
+int first_stage_of(const model::Parameter& p, const ir::Uses& uses, const std::vector<int>& own) {
+  const ir::Op* first = uses.first_reader(p.value);
+  return own[first == nullptr ? 0 : static_cast<size_t>(first->chunk)];
 }
 
 // What is to be known of parameters that several pipeline ranks hold.
@@ -107,7 +106,7 @@ std::string order_of_uses(const std::string& name, const std::vector<model::Stag
     const ir::ValueId weight = stage.find(name);
     for (const ir::Op& op : stage.ops) {
       if (std::find(op.in.begin(), op.in.end(), weight) == op.in.end()) continue;
-      uses.emplace_back(op.layer, op.kind() != "embedding", static_cast<int>(copy));
+      uses.emplace_back(op.layer, op.part == "head", static_cast<int>(copy));
     }
   }
   if (uses.size() <= 2) return "";  // two have one sum
@@ -124,12 +123,11 @@ Shared join_copies(std::vector<model::StageText>& texts, const schedule::Placeme
   std::map<std::string, std::set<std::set<std::string_view>>> uses;  // name -> op kinds, of each holder
   for (size_t r = 0; r < texts.size(); ++r) {
     const std::vector<int> own = placement.stages_of(static_cast<int>(r));
+    const ir::Uses of_text(texts[r].stage);
     for (const model::Parameter& p : texts[r].parameters) {
-      holders[p.name].emplace_back(first_stage_of(p, texts[r].stage, own), static_cast<int>(r));
+      holders[p.name].emplace_back(first_stage_of(p, of_text, own), static_cast<int>(r));
       std::set<std::string_view> kinds;
-      for (const ir::Op& op : texts[r].stage.ops) {
-        if (std::find(op.in.begin(), op.in.end(), p.value) != op.in.end()) kinds.insert(op.kind());
-      }
+      for (const int op : of_text.readers(p.value)) kinds.insert(of_text.op(op).kind());
       uses[p.name].insert(kinds);
     }
   }

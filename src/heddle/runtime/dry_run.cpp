@@ -4,6 +4,7 @@
 #include <memory>
 
 #include "heddle/comm/collectives.h"
+#include "heddle/ir/print.h"
 #include "heddle/kernels/registry.h"
 
 namespace heddle::runtime {
@@ -27,18 +28,18 @@ simulate::ScratchBytes kernel_scratch(const ir::StepProgram& program, std::strin
 }
 
 const ir::Op& shared_counts_of(const ir::Stage& stage, const ir::Op& to_host) {
+  const ir::ValueId counts = to_host.operand("counts");
   const ir::Op* counted = nullptr;
   for (const ir::Op& op : stage.ops) {
-    if (!op.out.empty() && op.out[0] == to_host.in[0]) counted = &op;
+    if (op.def->moves == ir::Moves::counts && op.result("counts") == counts) counted = &op;
   }
-  HEDDLE_CHECK(counted != nullptr && counted->kind() == "share_counts", "'{}' copies no shared counts",
-               stage.value(to_host.out[0]).name);
+  HEDDLE_CHECK(counted != nullptr, "'{}' copies no shared counts", ir::text_of(stage, to_host));
   return *counted;
 }
 
 int64_t balanced_rows_of(const ir::Stage& stage, const ir::Op& counted, size_t output, double crowding) {
   const std::string& topology = counted.attributes.word("topology");
-  const ir::Shape& chosen = stage.value(counted.in[0]).shape;
+  const ir::Shape& chosen = stage.value(counted.operand("experts")).shape;
   const int64_t tokens = chosen[0].count, rows = tokens * chosen[1].count * counted.attributes.integer("slices");
   const bool passes = topology != "plain" && topology != "rank";
   const int64_t balanced = output == 0 ? rows : !passes ? 0 : output == 1 ? tokens : output == 2 ? rows : 0;

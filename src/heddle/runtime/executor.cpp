@@ -209,7 +209,7 @@ void Executor::issue(const ir::Issue& issue) {
   if (!pace_ns_.empty()) {
     launch.pace_ns = pace_ns_[static_cast<size_t>(issue.stage)][issue.op_index];
     launch.pace = issue.op->def->collective    ? device::Pace::after
-                  : issue.op->kind() == "send" ? device::Pace::before
+                  : issue.op->def->moves == ir::Moves::to_neighbour ? device::Pace::before
                                                : device::Pace::around;
   }
   device::KernelCall& call = launch.call;

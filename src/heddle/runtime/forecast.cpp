@@ -80,7 +80,7 @@ class Durations {
     time.us = us * input_.scalar;
     const double pace = pace_us(issue);
     if (pace <= 0) return time;
-    const bool apart = op.def->collective || op.kind() == "send";  // asleep before or after its work
+    const bool apart = op.def->collective || op.def->moves == ir::Moves::to_neighbour;  // asleep before or after its work
     time.us = apart ? time.us + pace + profile_.oversleep_us : std::max(time.us, pace + profile_.oversleep_us);
     return time;
   }
@@ -216,7 +216,7 @@ std::string exchanges_of(const ir::StepProgram& program, ExpectedRows& rows) {
     for (const int s : program.stages_of(rank)) {
       const ir::Stage& stage = program.stages[static_cast<size_t>(s)];
       for (const ir::Op& op : stage.ops) {
-        if (op.kind() == "dispatch") taken.insert(names[static_cast<size_t>(rows.of(rank, stage, op).topology)]);
+        if (op.def->moves == ir::Moves::to_experts) taken.insert(names[static_cast<size_t>(rows.of(rank, stage, op).topology)]);
       }
     }
   }

@@ -14,7 +14,8 @@ void operator+=(MessageTime& sum, const MessageTime& more) {
   sum.link.in_us += more.link.in_us;
 }
 
-bool moves_rows(std::string_view kind) { return kind.starts_with("dispatch") || kind.starts_with("collect"); }
+// The first exchange of a layer also sends what the others find their rows by.
+bool makes_lists(const ir::Op& op) { return ir::place_of("passing", op.def->results) >= 0; }
 
 }  // namespace
 
@@ -66,11 +67,11 @@ MessageTime Messages::exchange(int rank, const ir::Stage& stage, const ir::Op& o
   const ExpectedExchange& e = rows_.of(rank, stage, op);
   const int position = rows_.position(rank), ranks = static_cast<int>(e.places.node.size());
   MessageTime time;
-  const bool there = op.kind() == "dispatch" || op.kind() == "collect_dgrad";
+  const bool there = op.def->moves == ir::Moves::to_experts;
   for (const comm::Hop& h : there ? e.hops.there : e.hops.back) time += hop(h, e.places, position);
-  if (op.kind() != "dispatch" || e.topology == Topology::plain) return time;
+  if (!makes_lists(op) || e.topology == Topology::plain) return time;
   // Headers go ahead: gates and tokens of the rows, or experts and gates of all tokens to every node.
-  const double wide = stage.value(op.in[0]).dtype == Dtype::f64 ? 8 : 4;
+  const double wide = stage.value(op.operand("rows")).dtype == Dtype::f64 ? 8 : 4;
   comm::Hop headers{std::vector<comm::Hop::Of>(e.places.node.size())};
   for (int p = 0; p < ranks; ++p) {
     if (e.topology == Topology::rank) {
@@ -128,15 +129,15 @@ MessageTime Messages::letter(int rank, const ir::Op& op, double bytes) {
   }
   time.us = cost::message_us(profile_, over_, 2, bytes);
   const double rate = cost::link_bytes_per_us(profile_, over_, 2);
-  if (op.kind() == "send" && rate > 0) time.link = {bytes / rate, bytes / rate};  // the receiver's in
+  if (op.def->moves == ir::Moves::to_neighbour && rate > 0) time.link = {bytes / rate, bytes / rate};  // the receiver's in
   return time;
 }
 
 MessageTime Messages::of(int rank, const ir::Stage& stage, const ir::Op& op, double message_bytes) {
   if (!op.def->collective) return letter(rank, op, message_bytes);
-  if (moves_rows(op.kind())) return exchange(rank, stage, op);
+  if (ir::is_exchange(op.def->moves)) return exchange(rank, stage, op);
   MessageTime time = collective(rank, op, message_bytes);
-  if (op.kind() == "share_counts" && op.attributes.word("topology") != "plain") {  // numbers of every source, too
+  if (op.def->moves == ir::Moves::counts && op.attributes.word("topology") != "plain") {  // numbers of every source, too
     const comm::SourceCounts<double>& counts = rows_.of(rank, stage, op).counts;
     time += collective(rank, op, static_cast<double>(counts.each() * 4 * (counts.ranks() - 1)));
   }

@@ -6,6 +6,7 @@
 #include <set>
 
 #include "heddle/base/error.h"
+#include "heddle/runtime/dry_run.h"
 
 namespace heddle::runtime {
 
@@ -13,39 +14,22 @@ namespace {
 
 using device::Topology;
 
-// The op whose counts a counts_to_host copies.
-const ir::Op& counted_by(const ir::Stage& stage, const ir::Op& op) {
-  for (const ir::Op& counts : stage.ops) {
-    if (!counts.out.empty() && counts.out[0] == op.in[0]) return counts;
-  }
-  internal_error("'{}' copies what nothing has counted", stage.value(op.out[0]).name);
-}
-
-std::set<int> expert_layers(const ir::StepProgram& program) {
-  std::set<int> layers;
+// The layers that choose experts, with how many there are to choose from.
+std::map<int, int64_t> expert_layers(const ir::StepProgram& program) {
+  std::map<int, int64_t> layers;
   for (const ir::Stage& stage : program.stages) {
     for (const ir::Op& op : stage.ops) {
-      if (op.kind() == "router") layers.insert(op.layer);
+      if (op.def->chooses_experts) layers[op.layer] = stage.value(op.result("offsets")).shape[0].count - 1;
     }
   }
   return layers;
-}
-
-int64_t experts_of(const ir::StepProgram& program) {
-  for (const ir::Stage& stage : program.stages) {
-    for (const ir::Op& op : stage.ops) {
-      if (op.kind() == "router") return stage.value(op.in[0]).shape.back().count;
-    }
-  }
-  return 0;
 }
 
 }  // namespace
 
 ExpertShares drawn_shares(const ir::StepProgram& program, const cost::Routing& routing, uint64_t seed) {
   ExpertShares shares;
-  const int64_t experts = experts_of(program);
-  for (const int layer : expert_layers(program)) {
+  for (const auto& [layer, experts] : expert_layers(program)) {
     shares[layer] = routing.shares(experts, RandomKey(seed).with("routing").with(static_cast<uint64_t>(layer)));
   }
   return shares;
@@ -53,13 +37,12 @@ ExpertShares drawn_shares(const ir::StepProgram& program, const cost::Routing& r
 
 ExpertShares counted_shares(const ir::StepProgram& program, const std::vector<std::vector<double>>& rows_LE,
                             const std::string& from) {
-  const std::set<int> layers = expert_layers(program);
-  const int64_t experts = experts_of(program);
+  const std::map<int, int64_t> layers = expert_layers(program);
   if (rows_LE.size() != layers.size())
     config_error("{} has the rows of {} MoE layers, the configuration has {}", from, rows_LE.size(), layers.size());
   ExpertShares shares;
   auto row = rows_LE.begin();
-  for (const int layer : layers) {
+  for (const auto& [layer, experts] : layers) {
     if (std::ssize(*row) != experts)
       config_error("{} has the rows of {} experts in layer {}, the configuration has {}", from, row->size(), layer,
                    experts);
@@ -189,17 +172,14 @@ ExpectedExchange ExpectedRows::expect(const Key& key, const ir::Op& op) const {
 }
 
 const ExpectedExchange& ExpectedRows::of(int rank, const ir::Stage& stage, const ir::Op& op) {
-  const std::string_view kind = op.kind();
-  const bool moves = kind != "share_counts";
-  const size_t chosen_at = kind == "share_counts" ? 0 : kind == "collect" ? 3 : kind == "collect_dgrad" ? 1 : 2;
-  const ir::Shape& chosen = stage.value(op.in[chosen_at]).shape;
+  const ir::Shape& chosen = stage.value(op.operand("experts")).shape;
   Key key{};
   key.pattern = pattern(rank);
   key.layer = shares_.contains(op.layer) ? op.layer : -1;
   key.tokens = chosen[0].count;
   key.chosen = chosen[1].count;
-  if (moves) {
-    const ir::Value& x = stage.value(op.in[0]);
+  if (ir::is_exchange(op.def->moves)) {
+    const ir::Value& x = stage.value(op.operand("rows"));
     key.row_bytes = x.shape.back().count * size_of(x.dtype);
     key.sum_bytes = x.shape.back().count * (x.dtype == Dtype::f64 ? 8 : 4);
   }
@@ -211,7 +191,7 @@ const ExpectedExchange& ExpectedRows::of(int rank, const ir::Stage& stage, const
 int64_t ExpectedRows::read(int rank, const ir::Issue& issue, size_t output) {
   if (output > 2) return 0;
   const ir::Stage& stage = program_.stages[static_cast<size_t>(issue.stage)];
-  const ExpectedExchange& e = of(rank, stage, counted_by(stage, *issue.op));
+  const ExpectedExchange& e = of(rank, stage, shared_counts_of(stage, *issue.op));
   return e.rows[static_cast<size_t>(position(rank))][output];
 }
 
@@ -227,7 +207,8 @@ std::vector<int> ExpectedRows::alike() {
       for (const int s : program_.stages_of(rank)) {
         const ir::Stage& stage = program_.stages[static_cast<size_t>(s)];
         for (const ir::Op& op : stage.ops) {
-          if (op.phase != ir::Phase::F || (op.kind() != "share_counts" && op.kind() != "dispatch")) continue;
+          const ir::Moves moves = op.def->moves;
+          if (op.phase != ir::Phase::F || (moves != ir::Moves::counts && moves != ir::Moves::to_experts)) continue;
           const ExpectedExchange& e = of(rank, stage, op);
           const auto own = static_cast<size_t>(position(rank));
           seen.insert(seen.end(), e.rows[own].begin(), e.rows[own].end());

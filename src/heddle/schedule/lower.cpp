@@ -53,7 +53,7 @@ class Lowerer {
       for (const Action& action : schedule.order[static_cast<size_t>(r)]) {
         for (const Compute& c : action.computes()) {
           if (c.kind == Kind::W) continue;
-          const Op* send = message_op(r, chunk(c), phase_of(c), "send");
+          const Op* send = message_op(r, chunk(c), phase_of(c), ir::Moves::to_neighbour);
           if (send != nullptr) sent_[channel(r, *send)].push_back({edge_of(*send), c.microbatch});
         }
       }
@@ -96,18 +96,18 @@ class Lowerer {
     return static_cast<int>(program_.stages[static_cast<size_t>(text_of(rank))].chunks.size());
   }
 
-  const Op* message_op(int rank, int chunk, Phase phase, std::string_view kind) {
-    auto [at, fresh] = messages_.try_emplace({rank, chunk, phase, kind}, nullptr);
+  const Op* message_op(int rank, int chunk, Phase phase, ir::Moves moves) {
+    auto [at, fresh] = messages_.try_emplace({rank, chunk, phase, moves}, nullptr);
     if (!fresh) return at->second;
     for (const Op& op : program_.stages[static_cast<size_t>(text_of(rank))].ops) {
-      if (op.chunk == chunk && op.phase == phase && op.kind() == kind && at->second == nullptr) at->second = &op;
+      if (op.chunk == chunk && op.phase == phase && op.def->moves == moves && at->second == nullptr) at->second = &op;
     }
     return at->second;
   }
   /// Of a send or receive of `rank`.
   static Channel channel(int rank, const Op& op) {
     const int there = rank + static_cast<int>(op.attributes.integer("step"));
-    return op.kind() == "send" ? Channel{rank, there, op.phase} : Channel{there, rank, op.phase};
+    return op.def->moves == ir::Moves::to_neighbour ? Channel{rank, there, op.phase} : Channel{there, rank, op.phase};
   }
 
   struct Key {
@@ -136,7 +136,7 @@ class Lowerer {
 
   void receive(const Compute& c) {
     if (c.kind == Kind::W) return;
-    const Op* wanted = message_op(rank_, chunk(c), phase_of(c), "receive");
+    const Op* wanted = message_op(rank_, chunk(c), phase_of(c), ir::Moves::from_neighbour);
     if (wanted == nullptr) return;
     const Channel from = channel(rank_, *wanted);
     const std::vector<Message>& queue = sent_[from];
@@ -149,7 +149,7 @@ class Lowerer {
                    rank_, message.microbatch, message.edge, from.from);
       const Message next = queue[arrived.size()];
       for (int k = 0; k < chunks_of(rank_); ++k) {
-        const Op* op = message_op(rank_, k, from.phase, "receive");
+        const Op* op = message_op(rank_, k, from.phase, ir::Moves::from_neighbour);
         if (op == nullptr || edge_of(*op) != next.edge) continue;
         act(from.phase == Phase::F ? BlockKind::receive_F : BlockKind::receive_I, k, next.microbatch);
       }
@@ -249,7 +249,7 @@ class Lowerer {
   const Lowering& lowering_;
   std::vector<int> chunk_of_;  // by pipeline stage
   std::map<Key, int> made_;
-  std::map<std::tuple<int, int, Phase, std::string_view>, const Op*> messages_;
+  std::map<std::tuple<int, int, Phase, ir::Moves>, const Op*> messages_;
   std::map<Channel, std::vector<Message>> sent_;
   int rank_ = 0;
   std::vector<ir::Action> actions_;

@@ -330,7 +330,7 @@ class Simulator {
       const LinkUse& link = run.recording->ops[one.index].link;
       const ir::Op& op = op_of(run.ops[one.index]);
       int receiver = one.rank;  // a message arrives where it is sent
-      if (!op.def->collective && op.kind() == "send") {
+      if (op.def->moves == ir::Moves::to_neighbour) {
         const Lane& lane = run.lanes[static_cast<size_t>(run.ops[one.index].stream)];
         receiver =
             boards_[static_cast<size_t>(lane.member.group)].kinds[static_cast<size_t>(peer_of(lane, op, one.rank))];
@@ -389,9 +389,9 @@ class Simulator {
       const int stream = run.ops[one.index].stream;
       Lane& lane = run.lanes[static_cast<size_t>(stream)];
       const ir::Op& op = op_of(run.ops[one.index]);
-      if (op.kind() == "receive" && op.def->stream == ir::StreamKind::comm && !received(lane, one)) continue;
+      if (op.def->moves == ir::Moves::from_neighbour && !received(lane, one)) continue;
       complete(one, work.start_us, one.rank == work.last.rank ? run.cause[one.index] : work.last);
-      if (op.kind() == "send" && op.def->stream == ir::StreamKind::comm) deliver(lane, one);
+      if (op.def->moves == ir::Moves::to_neighbour) deliver(lane, one);
     }
   }
 

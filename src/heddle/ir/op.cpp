@@ -1,0 +1,67 @@
+#include "heddle/ir/op.h"
+
+#include <algorithm>
+
+#include "heddle/base/error.h"
+
+namespace heddle::ir {
+
+namespace {
+
+std::string_view bare(std::string_view name) {
+  return name.ends_with('?') || name.ends_with('*') ? name.substr(0, name.size() - 1) : name;
+}
+
+ValueId named(const Op& op, std::string_view name, std::string_view list, const std::vector<ValueId>& values) {
+  const int place = place_of(name, list);
+  HEDDLE_CHECK(place >= 0, "'{}' has no '{}' among '{}'", op.kind(), name, list);
+  return static_cast<size_t>(place) < values.size() ? values[static_cast<size_t>(place)] : none;
+}
+
+void check_count(const Op& op, std::string_view what, std::string_view list, const std::vector<ValueId>& values) {
+  const std::vector<std::string_view> names = names_in(list);
+  const bool any = !names.empty() && names.back().ends_with('*');
+  HEDDLE_CHECK(values.size() <= names.size() || any, "'{}' has {} {}, at most '{}'", op.kind(), values.size(), what,
+               list);
+  for (size_t i = 0; i < names.size(); ++i) {
+    const bool may_lack = names[i].ends_with('?') || names[i].ends_with('*');
+    HEDDLE_CHECK(may_lack || (i < values.size() && values[i] != none), "'{}' lacks '{}' of its {}", op.kind(),
+                 names[i], what);
+  }
+}
+
+}  // namespace
+
+std::vector<std::string_view> names_in(std::string_view list) {
+  std::vector<std::string_view> names;
+  for (size_t from = 0; from < list.size();) {
+    const size_t end = std::min(list.find(' ', from), list.size());
+    names.push_back(list.substr(from, end - from));
+    from = end + 1;
+  }
+  return names;
+}
+
+int place_of(std::string_view name, std::string_view list) {
+  const std::vector<std::string_view> names = names_in(list);
+  const auto at = std::find_if(names.begin(), names.end(), [&](std::string_view n) { return bare(n) == bare(name); });
+  return at == names.end() ? -1 : static_cast<int>(at - names.begin());
+}
+
+ValueId Op::operand(std::string_view name) const { return named(*this, name, def->operands, in); }
+ValueId Op::result(std::string_view name) const { return named(*this, name, def->results, out); }
+ValueId Op::updated(std::string_view name) const { return named(*this, name, def->updates, updates); }
+
+void check_names(const Op& op) {
+  check_count(op, "operands", op.def->operands, op.in);
+  check_count(op, "updates", op.def->updates, op.updates);
+  for (const auto& [name, item] : op.attributes.items()) {
+    HEDDLE_CHECK(place_of(name, op.def->attributes) >= 0, "'{}' has no attribute '{}', only '{}'", op.kind(), name,
+                 op.def->attributes);
+  }
+  for (const std::string_view name : names_in(op.def->attributes)) {
+    HEDDLE_CHECK(name.ends_with('?') || op.attributes.has(name), "'{}' lacks the attribute '{}'", op.kind(), name);
+  }
+}
+
+}  // namespace heddle::ir

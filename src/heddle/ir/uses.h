@@ -1,0 +1,40 @@
+// Who writes and who reads each value of a stage, as the ops stand now. Passes that change the list make a new one.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "heddle/ir/stage.h"
+
+namespace heddle::ir {
+
+class Uses {
+ public:
+  explicit Uses(const Stage& stage);
+
+  /// The op that has the value among its outputs, or null. For a persistent value null.
+  const Op* writer(ValueId id) const { return writer_[static_cast<size_t>(id)] < 0 ? nullptr : &op(writer_index(id)); }
+  /// Its index in the stage's list, or -1.
+  int writer_index(ValueId id) const { return writer_[static_cast<size_t>(id)]; }
+  /// Indices of the ops that read the value, in list order; one that reads it twice is there twice.
+  std::span<const int> readers(ValueId id) const { return of(readers_, id); }
+  /// Of those that mention it.
+  std::span<const int> mentions(ValueId id) const { return of(mentions_, id); }
+  /// Of those that update it.
+  std::span<const int> updaters(ValueId id) const { return of(updaters_, id); }
+
+  const Op& op(int index) const { return stage_.ops[static_cast<size_t>(index)]; }
+  /// The op that reads the value first, or null.
+  const Op* first_reader(ValueId id) const { return readers(id).empty() ? nullptr : &op(readers(id)[0]); }
+
+ private:
+  using Lists = std::vector<std::vector<int>>;  // by value
+  static std::span<const int> of(const Lists& lists, ValueId id) { return lists[static_cast<size_t>(id)]; }
+
+  const Stage& stage_;
+  std::vector<int> writer_;
+  Lists readers_, mentions_, updaters_;
+};
+
+}  // namespace heddle::ir
