@@ -51,7 +51,7 @@ const OpDef sequence_load{
 // the length of a sequence of which this rank holds `sequence` rows.
 const OpDef sequence_aux_loss{
     .kind = "sequence_aux_loss",
-    .operands = "s scales load?", .results = "loss", .attributes = "top_k sequence alpha scale_index",
+    .operands = "s scales load?", .results = "loss", .attributes = "top_k sequence alpha scale_index whole?",
     .is_loss = true,
     .infer = loss_output,
     .differentiate = [](GradientWriter& writer, const Op& op, const std::vector<ValueId>&) {
@@ -64,7 +64,7 @@ const OpDef sequence_aux_loss{
 
 const OpDef sequence_aux_loss_dgrad{
     .kind = "sequence_aux_loss_dgrad",
-    .operands = "s scales load?", .results = "ds", .attributes = "top_k sequence alpha scale_index",
+    .operands = "s scales load?", .results = "ds", .attributes = "top_k sequence alpha scale_index whole?",
     .infer = gradient_output, .cost = operand_cost};
 
 const OpDef z_loss{

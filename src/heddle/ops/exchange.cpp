@@ -13,10 +13,14 @@ namespace {
 
 extern const OpDef dispatch_dgrad, collect_dgrad;
 
+constexpr std::string_view kExchange =
+    "ranks slices experts topology row_bytes? sum_bytes? within_bytes_per_us? across_bytes_per_us? "
+    "within_latency_us? across_latency_us?";
+
 const OpDef share_counts{
     .kind = "share_counts",
     .operands = "experts", .results = "counts route",
-    .attributes = "ranks slices experts topology row_bytes? sum_bytes? within_rate? across_rate? within_latency? across_latency?",
+    .attributes = kExchange,
     .stream = StreamKind::comm,
     .collective = true,
     .replayable = false,
@@ -80,7 +84,7 @@ void check_plan(const Rule& rule, size_t i, bool made) {
 const OpDef dispatch{
     .kind = "dispatch",
     .operands = "rows gates experts counts route forwards", .results = "q gates_of_rows token_of_rows passing",
-    .attributes = "ranks slices experts topology",
+    .attributes = kExchange,
     .stream = StreamKind::comm,
     .collective = true,
     .moves = ir::Moves::to_experts,
@@ -108,7 +112,7 @@ const OpDef dispatch{
 const OpDef dispatch_dgrad{
     .kind = "dispatch_dgrad",
     .operands = "rows dgates experts counts route forwards token_of_rows passing",
-    .results = "dx dgates_of_tokens", .attributes = "ranks slices experts topology",
+    .results = "dx dgates_of_tokens", .attributes = kExchange,
     .stream = StreamKind::comm,
     .collective = true,
     .moves = ir::Moves::from_experts,
@@ -124,7 +128,7 @@ const OpDef dispatch_dgrad{
 const OpDef collect{
     .kind = "collect",
     .operands = "rows gates_of_rows gates experts counts route forwards token_of_rows passing residual?",
-    .results = "c", .attributes = "ranks slices experts topology",
+    .results = "c", .attributes = kExchange,
     .stream = StreamKind::comm,
     .collective = true,
     .moves = ir::Moves::from_experts,
@@ -157,7 +161,7 @@ const OpDef collect{
 const OpDef collect_dgrad{
     .kind = "collect_dgrad",
     .operands = "rows experts counts route forwards token_of_rows passing", .results = "dr",
-    .attributes = "ranks slices experts topology",
+    .attributes = kExchange,
     .stream = StreamKind::comm,
     .collective = true,
     .moves = ir::Moves::to_experts,

@@ -49,14 +49,21 @@ class Recomputer {
     return holds(groups_, op, layer);
   }
 
+  static bool is_outside(const Op& reader, const Op& maker) {
+    return reader.layer != maker.layer || reader.chunk != maker.chunk || reader.part == "head";
+  }
+  static bool reads_any(const Op& reader, const std::vector<ValueId>& values) {
+    return std::any_of(values.begin(), values.end(), [&](ValueId id) {
+      return std::find(reader.in.begin(), reader.in.end(), id) != reader.in.end();
+    });
+  }
+
   // Whether another layer, another rank or the output head reads what the op makes: then it is an input, and kept.
   bool leaves_its_layer(const Op& op) const {
     return std::any_of(op.out.begin(), op.out.end(), [&](ValueId id) {
       const auto readers = uses_.readers(id);
-      return std::any_of(readers.begin(), readers.end(), [&](int index) {
-        const Op& reader = uses_.op(index);
-        return reader.phase == Phase::F &&
-               (reader.layer != op.layer || reader.chunk != op.chunk || reader.part == "head");
+      return std::any_of(readers.begin(), readers.end(), [&](int reader) {
+        return uses_.op(reader).phase == Phase::F && is_outside(uses_.op(reader), op);
       });
     });
   }
@@ -74,8 +81,12 @@ class Recomputer {
         add(op);
         continue;
       }
-      for (Op& part : shown_ops(uses_, op)) {  // of a fused op that is kept
-        if (chosen(part, part.layer) && !leaves_its_layer(part)) add(std::move(part));
+      const std::vector<Op> parts = shown_ops(uses_, op);  // of a fused op that is kept
+      for (const Op& part : parts) {
+        const bool leaves = leaves_its_layer(part) || std::any_of(parts.begin(), parts.end(), [&](const Op& other) {
+          return reads_any(other, part.out) && is_outside(other, part);
+        });
+        if (chosen(part, part.layer) && !leaves) add(part);
       }
     }
   }

@@ -143,6 +143,7 @@ std::vector<ValueId> values_of(const Match& match, std::string_view list) {
     const auto at = match.value_of.find(name);
     values.push_back(at == match.value_of.end() ? none : at->second);
   }
+  while (!values.empty() && values.back() == none) values.pop_back();
   return values;
 }
 
@@ -161,20 +162,21 @@ std::optional<Match> find_match(const ir::Stage& stage, const ir::Uses& uses, co
 }
 
 Op fused_op(const ir::Stage& stage, const OpDef& fused, const Match& match) {
-  const Op& last = stage.ops[static_cast<size_t>(match.ops.back())];
+  const Op& first = stage.ops[static_cast<size_t>(match.ops.front())];
   Op op;
   op.def = &fused;
   op.in = values_of(match, fused.operands);
   op.out = values_of(match, fused.results);
   op.updates = values_of(match, fused.updates);
-  op.phase = last.phase;
-  op.layer = last.layer;
-  op.chunk = last.chunk;
-  op.part = last.part;
+  op.phase = first.phase;
+  op.layer = first.layer;
+  op.chunk = first.chunk;
+  op.part = first.part;
   for (const int index : match.ops) {
     const Op& part = stage.ops[static_cast<size_t>(index)];
     if (op.group.empty()) op.group = part.group;
-    for (const auto& [name, item] : named_by(fused, part.attributes).items()) op.attributes.set(name, item);
+    const ir::Attributes own = named_by(fused, part.attributes);
+    for (const auto& [name, item] : own.items()) op.attributes.set(name, item);
   }
   return op;
 }

@@ -21,7 +21,7 @@ struct Match {
 /// chunk, or when a value that the fused op would not show has readers besides them.
 std::optional<Match> find_match(const ir::Stage& stage, const ir::Uses& uses, const ir::OpDef& fused, int last);
 
-/// The fused op, with the phase, layer and part of the last of those that it stands for.
+/// The fused op, with the phase, layer and part of the first of those that it stands for.
 ir::Op fused_op(const ir::Stage& stage, const ir::OpDef& fused, const Match& match);
 
 /// Those of the ops that a fused op stands for whose operands and results it shows, with its phase, layer and part.
