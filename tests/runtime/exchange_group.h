@@ -204,7 +204,7 @@ class ExchangeRank {
     ir::Op op;
     op.def = &ops::find(kind);
     op.in = std::move(in);
-    op.attributes = attributes_;
+    if (!op.def->attributes.empty()) op.attributes = attributes_;
     const auto outputs = op.def->infer(stage_, op).size();
     std::vector<std::string> names;
     for (size_t i = 0; i < outputs; ++i) names.push_back(fmt::format("{} {} {}", kind, i, stage_.values.size()));

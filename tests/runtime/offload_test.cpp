@@ -21,7 +21,7 @@ passes::Durations copies_last(double us) {
 int count(const ir::StepProgram& program, std::string_view kind, bool ahead = false) {
   int found = 0;
   for (const ir::Stage& stage : program.stages) {
-    for (const ir::Op& op : stage.ops) found += op.kind() == kind && (!ahead || op.attributes.has("ahead")) ? 1 : 0;
+    for (const ir::Op& op : stage.ops) found += op.kind() == kind && (!ahead || op.ahead) ? 1 : 0;
   }
   return found;
 }
@@ -126,7 +126,7 @@ TEST(OffloadPeak, CopiesGoAheadWhereTheScheduleHasRoom) {
   const plan::Lowered lowered = plan::lower(small(), plan);
   const auto ahead = [&](int r) {
     int found = 0;
-    for (const ir::Op& op : lowered.program.stages[static_cast<size_t>(r)].ops) found += op.attributes.has("ahead");
+    for (const ir::Op& op : lowered.program.stages[static_cast<size_t>(r)].ops) found += op.ahead;
     return found;
   };
   EXPECT_GT(ahead(0), 0);

@@ -17,12 +17,38 @@ inline std::vector<ir::Value> one_number(const ir::Stage&, const ir::Op&) {
   return {value};
 }
 
-inline const ir::OpDef work{.kind = "work", .infer = one_number};
-inline const ir::OpDef fetch{.kind = "fetch", .stream = ir::StreamKind::copy_in, .infer = one_number};
-inline const ir::OpDef stall{
-    .kind = "stall", .stream = ir::StreamKind::copy_out, .host_stall = true, .infer = one_number};
-inline const ir::OpDef meet{
-    .kind = "meet", .stream = ir::StreamKind::comm, .collective = true, .infer = one_number};
+inline const ir::OpDef work{.kind = "work", .operands = "in*", .results = "out", .attributes = "us", .infer = one_number};
+inline const ir::OpDef fetch{.kind = "fetch",
+                             .operands = "in*",
+                             .results = "out",
+                             .attributes = "us",
+                             .stream = ir::StreamKind::copy_in,
+                             .infer = one_number};
+inline const ir::OpDef stall{.kind = "stall",
+                             .operands = "in*",
+                             .results = "out",
+                             .attributes = "us",
+                             .stream = ir::StreamKind::copy_out,
+                             .host_stall = true,
+                             .infer = one_number};
+inline const ir::OpDef meet{.kind = "meet",
+                            .operands = "in*",
+                            .results = "out",
+                            .attributes = "us",
+                            .stream = ir::StreamKind::comm,
+                            .collective = true,
+                            .infer = one_number};
+
+/// A message whose duration stands in the text.
+inline const ir::OpDef& timed(std::string_view kind) {
+  static const auto with_us = [](std::string_view of, std::string_view attributes) {
+    ir::OpDef def = ops::find(of);
+    def.attributes = attributes;
+    return def;
+  };
+  static const ir::OpDef send = with_us("send", "step us"), receive = with_us("receive", "step us dtype rows columns");
+  return kind == "send" ? send : receive;
+}
 
 /// Appends an op that lasts `us`; returns its output.
 inline ir::ValueId put(ir::Stage& stage, const ir::OpDef& def, ir::Phase phase, std::vector<ir::ValueId> in,
@@ -39,7 +65,7 @@ inline ir::ValueId put(ir::Stage& stage, const ir::OpDef& def, ir::Phase phase, 
 /// Appends a send (of `value`) or, without a value, a receive, to or from the neighbour `step` away.
 inline ir::ValueId message(ir::Stage& stage, ir::Phase phase, ir::ValueId value, int64_t step, double us) {
   ir::Op op;
-  op.def = &ops::find(value == ir::none ? "receive" : "send");
+  op.def = &timed(value == ir::none ? "receive" : "send");
   op.phase = phase;
   op.group = "pp";
   op.attributes = {{"step", step}, {"us", us}};

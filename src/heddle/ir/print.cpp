@@ -99,8 +99,7 @@ std::string text_of(const StepProgram& program) {
   for (int p = 0; p < kPurposes; ++p) {
     const StepProgram::ActionLists& lists = program.actions[static_cast<size_t>(p)];
     for (size_t c = 0; c < lists.size(); ++c) {
-      static constexpr std::string_view purposes[] = {"train", "evaluate", "predict"};
-      out += fmt::format("{}, ranks of class {}:", purposes[p], c);
+      out += fmt::format("{}, ranks of class {}:", name_of(static_cast<Purpose>(p)), c);
       for (const Action& action : lists[c]) {
         out += " " + text_of(program, action);
       }

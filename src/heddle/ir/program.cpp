@@ -11,6 +11,11 @@ std::string_view name_of(BlockKind kind) {
   return names[static_cast<int>(kind)];
 }
 
+std::string_view name_of(Purpose purpose) {
+  static constexpr std::string_view names[] = {"train", "evaluate", "predict", "restore"};
+  return names[static_cast<int>(purpose)];
+}
+
 const std::vector<Action>& StepProgram::actions_of(int rank, Purpose purpose) const {
   static const std::vector<Action> none;
   const ActionLists& lists = actions[static_cast<size_t>(purpose)];

@@ -36,10 +36,12 @@ struct Action {
   std::vector<int> microbatches;
 };
 
-/// What a program can be run for: a training step, the losses of a batch, the logits of a sequence. Each has stages
-/// of its own, which share the training stages' weights.
-enum class Purpose : uint8_t { train, evaluate, predict };
-constexpr int kPurposes = 3;
+/// What a program can be run for: a training step, the losses of a batch, the logits of a sequence; and what kernels
+/// read made anew of the master weights, after those were set from outside. Each has stages of its own, which share the
+/// training stages' weights.
+enum class Purpose : uint8_t { train, evaluate, predict, restore };
+constexpr int kPurposes = 4;
+std::string_view name_of(Purpose purpose);
 
 struct StepProgram {
   std::vector<Stage> stages;
@@ -47,10 +49,15 @@ struct StepProgram {
   using ActionLists = std::vector<std::vector<Action>>;  // one list a class of ranks that do the same
   std::array<ActionLists, kPurposes> actions;
   std::vector<int> class_of_rank{0};
+  std::array<int, kPurposes> first_stage{};  // of each purpose's stages, one a class
   int microbatches = 1;
 
   /// Empty when the program has no actions for the purpose.
   const std::vector<Action>& actions_of(int rank, Purpose purpose = Purpose::train) const;
+  /// The stage that a rank runs for a purpose that the program has.
+  int stage_of(int rank, Purpose purpose) const {
+    return first_stage[static_cast<size_t>(purpose)] + class_of_rank.at(static_cast<size_t>(rank));
+  }
   /// The stages that a rank's actions touch, for any purpose, in order.
   std::vector<int> stages_of(int rank) const;
 };

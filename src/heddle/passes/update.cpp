@@ -20,7 +20,7 @@ class Writer {
   Writer(model::StageText& text, const UpdateOptions& options)
       : stage_(text.stage), uses_(text.stage), text_(text), o_(options) {}
 
-  void write() {
+  std::vector<ir::Op> write() {
     for (const model::Parameter& p : text_.parameters) {
       if (!p.trained) continue;
       HEDDLE_CHECK(stage_.accumulators.contains(p.value), "nothing makes a gradient of '{}'", p.name);
@@ -49,6 +49,7 @@ class Writer {
     if (o_.move_biases) update_biases(hyper);
     phase_ = Phase::begin;
     gather_weights();
+    return std::move(restores_);
   }
 
  private:
@@ -180,8 +181,20 @@ class Writer {
         {"decay", p.decays ? o_.weight_decay : 0.0},
         {"copy", int64_t{copy}}},
        updates);
+    if (copy) restores_.push_back(remake("cast_weight", master, updates.back()));
     if (sharded || own_master || copy) return;
-    op(packed ? "pack_weight" : "cast_weight", {master}, {}, {}, {p.value});
+    restores_.push_back(remake(packed ? "pack_weight" : "cast_weight", master, p.value));
+    stage_.append(restores_.back(), {});
+  }
+
+  ir::Op remake(std::string_view kind, ValueId master, ValueId weight) const {
+    ir::Op op;
+    op.def = &ops::find(kind);
+    op.in = {master};
+    op.updates = {weight};
+    op.phase = phase_;
+    op.chunk = chunk_;
+    return op;
   }
 
   void update_biases(ValueId hyper) {
@@ -228,6 +241,7 @@ class Writer {
   const ir::Uses uses_;  // of the values that were there before
   model::StageText& text_;
   const UpdateOptions& o_;
+  std::vector<ir::Op> restores_;
   Phase phase_ = Phase::end;
   int chunk_ = 0;
   std::map<ValueId, std::vector<ValueId>> gradients_;  // of a weight: its accumulators, or its shard
@@ -236,6 +250,28 @@ class Writer {
 
 }  // namespace
 
-void update(model::StageText& text, const UpdateOptions& options) { Writer(text, options).write(); }
+std::vector<ir::Op> update(model::StageText& text, const UpdateOptions& options) {
+  return Writer(text, options).write();
+}
+
+ir::Stage restore_stage(const std::vector<ir::Op>& restores, const ir::Stage& owner, int index) {
+  ir::Stage stage;
+  stage.name = owner.name + ", restore";
+  const auto shared = [&](ValueId& id) {
+    const ir::Value& owned = owner.value(id);
+    id = stage.find(owned.name);
+    if (id != none) return;
+    ir::Value value = owned;
+    value.shared_with_stage = index;
+    id = stage.add_value(std::move(value));
+  };
+  for (ir::Op op : restores) {
+    for (ValueId& id : op.in) shared(id);
+    for (ValueId& id : op.updates) shared(id);
+    op.chunk = 0;
+    stage.append(std::move(op), {});
+  }
+  return stage;
+}
 
 }  // namespace heddle::passes

@@ -33,6 +33,10 @@ struct UpdateOptions {
 /// itself is wide, in rows and on one rank, then it is its own master), and the ops of the end and of the
 /// beginning. State of a parameter with copies on G ranks is a run of ceil(elements ÷ G). The norm of all gradients
 /// before clipping is the statistic "grad_norm". A parameter whose gradient nothing makes is InternalError.
-void update(model::StageText& text, const UpdateOptions& options);
+/// Returns the ops that make anew, of master weights alone, what the end of a step makes of them.
+std::vector<ir::Op> update(model::StageText& text, const UpdateOptions& options);
+
+/// A stage that runs such ops on what `owner`, stage number `index` of its program, holds.
+ir::Stage restore_stage(const std::vector<ir::Op>& restores, const ir::Stage& owner, int index);
 
 }  // namespace heddle::passes

@@ -185,7 +185,7 @@ void set_order(ir::Stage& stage, const std::map<std::string, std::string>& order
   }
 }
 
-void add_passes(model::StageText& text, const model::ModelConfig& config, const Plan& plan, const Mesh& mesh,
+std::vector<ir::Op> add_passes(model::StageText& text, const model::ModelConfig& config, const Plan& plan, const Mesh& mesh,
                 int stage, bool deferred, const std::vector<bool>& apart, const passes::Durations& durations,
                 const Shared& shared) {
   ir::differentiate(text.stage, ops::find("add"), {}, {});
@@ -211,8 +211,9 @@ void add_passes(model::StageText& text, const model::ModelConfig& config, const 
   }
   options.move_biases = config.bias_update_rate != 0.0;
   options.fuse_copy = plan.fusions.contains("adamw");
-  passes::update(text, options);
+  std::vector<ir::Op> restores = passes::update(text, options);
   if (!plan.exact_sums) set_order(text.stage, shared.order);
+  return restores;
 }
 
 // What the stages of the pipeline last, from the ops that they run.
@@ -249,6 +250,19 @@ void share_weights(ir::Stage& stage, const ir::Stage& owner, int owner_index) {
     value.layout = owned.layout;
     value.packed_bytes = owned.packed_bytes;
     value.shared_with_stage = owner_index;
+  }
+}
+
+// What kernels read is made anew of the masters in one block of each pipeline rank.
+void add_restore(ir::StepProgram& program, const std::vector<std::vector<ir::Op>>& restores) {
+  constexpr auto purpose = static_cast<size_t>(ir::Purpose::restore);
+  program.first_stage[purpose] = static_cast<int>(program.stages.size());
+  for (int r = 0; r < std::ssize(restores); ++r) {
+    const auto at = static_cast<size_t>(r);
+    program.stages.push_back(passes::restore_stage(restores[at], program.stages[at], r));
+    program.actions[purpose].push_back({{static_cast<int>(program.blocks.size()), {-1}}});
+    program.blocks.push_back(
+        ir::make_block(program, static_cast<int>(program.stages.size()) - 1, ir::BlockKind::end));
   }
 }
 
@@ -301,6 +315,7 @@ Lowered lower(const model::ModelConfig& config, const Plan& plan) {
   lowered.placement = training.placement;
   const passes::Durations durations =
       plan.durations ? plan.durations : nominal_durations(plan.exchange, plan.rates);
+  std::vector<std::vector<ir::Op>> restores;  // by pipeline rank
   for (const ir::Purpose purpose : {ir::Purpose::train, ir::Purpose::evaluate, ir::Purpose::predict}) {
     if ((purpose == ir::Purpose::evaluate && !plan.evaluates) ||
         (purpose == ir::Purpose::predict && !plan.predicts)) {
@@ -310,6 +325,7 @@ Lowered lower(const model::ModelConfig& config, const Plan& plan) {
     const schedule::Schedule order = trains ? training : schedule::forward_only(training.placement);
     schedule::Lowering lowering;
     lowering.first_stage = static_cast<int>(program.stages.size());
+    program.first_stage[static_cast<size_t>(purpose)] = lowering.first_stage;
     if (plan.weave != "off" && trains) {
       lowering.weave = [&](const ir::StepProgram& p, const std::vector<ir::Block>& blocks, bool in_order) {
         if (plan.weave == "pairs") return passes::weave(p, blocks, durations, in_order);
@@ -329,12 +345,12 @@ Lowered lower(const model::ModelConfig& config, const Plan& plan) {
       model::StageText& text = texts[static_cast<size_t>(r)];
       if (trains) {
         const std::vector<schedule::Action>& actions = order.order[static_cast<size_t>(r)];
-        add_passes(text, config, plan, mesh, r, defers_weight_gradients(actions),
-                   stands_apart(actions, order.placement.stages_of(r)), durations, shared);
+        restores.push_back(add_passes(text, config, plan, mesh, r, defers_weight_gradients(actions),
+                                      stands_apart(actions, order.placement.stages_of(r)), durations, shared));
         lowered.parameters.push_back(std::move(text.parameters));
       } else {
         if (plan.reuse_lists) passes::reuse_lists(text.stage);
-        text.stage.name += purpose == ir::Purpose::evaluate ? ", evaluate" : ", predict";
+        text.stage.name += fmt::format(", {}", name_of(purpose));
         share_weights(text.stage, program.stages[static_cast<size_t>(r)], r);
       }
       program.stages.push_back(std::move(text.stage));
@@ -349,6 +365,7 @@ Lowered lower(const model::ModelConfig& config, const Plan& plan) {
     }
     schedule::lower(program, program.actions[static_cast<size_t>(purpose)], order, lowering);
   }
+  add_restore(program, restores);
   program.class_of_rank.clear();
   for (int r = 0; r < plan.ranks(); ++r) program.class_of_rank.push_back(mesh.at(r).at(ir::Axis::pp));
   ir::verify(program);

@@ -304,32 +304,7 @@ void Executor::stop_peers(const std::exception_ptr& failure) {
 
 void Executor::make_weights() {
   write_back();
-  const std::unique_ptr<device::Stream> maker = device_->stream("make_weights", options_.threads);
-  const auto at_device = [&](int s, ir::ValueId id) {
-    return view_of(program_.stages[static_cast<size_t>(s)], id, walk_.offset_of(s, id), ir::FixedRows());
-  };
-  for (const int s : program_.stages_of(options_.rank)) {
-    const ir::Stage& stage = program_.stages[static_cast<size_t>(s)];
-    for (const ir::Op& op : stage.ops) {
-      if (op.phase != ir::Phase::end) continue;  // weights made of shards are gathered as the step begins
-      ir::Op make = op;
-      if (op.kind() == "adamw" && op.attributes.integer("copy") != 0) {
-        make.def = &ops::find("cast_weight");
-        make.in = {op.updates[0]};
-        make.updates = {op.updates[3]};
-      } else if (op.kind() != "pack_weight" && op.kind() != "cast_weight") {
-        continue;
-      }
-      const TensorView master = at_device(s, make.in[0]), weight = at_device(s, make.updates[0]);
-      device::Launch launch;
-      launch.run = kernels::select_kernel(options_.backend, stage, make).run;
-      launch.call.op = &make;
-      launch.call.in = {&master, 1};
-      launch.call.updates = {&weight, 1};
-      maker->launch(launch);
-      maker->synchronize(0);
-    }
-  }
+  run_step(device::Batch{}, ir::Purpose::restore);
 }
 
 void Executor::run_step(const device::Batch& batch, ir::Purpose purpose) {

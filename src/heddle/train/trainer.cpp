@@ -374,7 +374,7 @@ double Trainer::evaluate(const std::vector<std::vector<int32_t>>& sequences) {
     const device::Batch batch = batch_of(
         {sequences.begin() + static_cast<long>(first), sequences.begin() + static_cast<long>(first + count)}, 1);
     executor_->run_step(batch, ir::Purpose::evaluate);
-    const int stage = mesh.pp + this->stage();
+    const int stage = lowered_.program.stage_of(ranks_.rank(), ir::Purpose::evaluate);
     const ir::ValueId loss = lowered_.program.stages[static_cast<size_t>(stage)].find("loss.next_token");
     if (loss != ir::none) sum[0] += read(executor_->view(stage, loss), 0);
     if (batch.scales[0] > 0) labels += 1 / batch.scales[0];
@@ -396,7 +396,8 @@ std::vector<float> Trainer::next_logits(std::span<const int32_t> tokens) {
   // vocabulary.
   std::vector<double> all(static_cast<size_t>(options_.model.vocab_size), 0);
   const ir::Coordinates& place = mesh_.at(ranks_.rank());
-  const int stage = 2 * options_.plan.mesh.pp + this->stage(), cp = place.of(ir::Axis::cp);
+  const int stage = lowered_.program.stage_of(ranks_.rank(), ir::Purpose::predict);
+  const int cp = place.of(ir::Axis::cp);
   const ir::ValueId id = lowered_.program.stages[static_cast<size_t>(stage)].find("logits");
   if (id != ir::none && place.at(ir::Axis::dp) == 0) {
     const device::TensorView logits = executor_->view(stage, id);
