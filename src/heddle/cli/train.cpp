@@ -8,17 +8,17 @@
 #include "heddle/base/error.h"
 #include "heddle/base/escaped.h"
 #include "heddle/base/output_file.h"
-#include "heddle/planner/choose_plan.h"
 #include "heddle/cli/commands.h"
-#include "heddle/session/rank_run.h"
-#include "heddle/session/refit.h"
-#include "heddle/session/training_run.h"
 #include "heddle/comm/mpi_world.h"
 #include "heddle/device/host/paced_time.h"
 #include "heddle/observe/units.h"
-#include "heddle/train/agreement.h"
+#include "heddle/planner/choose_plan.h"
 #include "heddle/planner/measure_machine.h"
 #include "heddle/planner/profile_file.h"
+#include "heddle/session/rank_run.h"
+#include "heddle/session/refit.h"
+#include "heddle/session/training_run.h"
+#include "heddle/train/agreement.h"
 
 namespace heddle::cli {
 
@@ -63,8 +63,8 @@ std::string longer_text(const session::RunSummary& s, const std::string& config)
       "has {}\n",
       config, minutes < 10 ? fmt::format("{:.2g}", minutes) : fmt::format("{:.0f}", minutes),
       observe::grouped_text(std::llround(static_cast<double>(s.steps) * times)),
-      observe::count_text(static_cast<double>(s.tokens) * times), observe::count_text(static_cast<double>(s.tokens)),
-      observe::count_text(static_cast<double>(s.text_tokens)));
+      observe::count_text(static_cast<double>(s.tokens) * times),
+      observe::count_text(static_cast<double>(s.tokens)), observe::count_text(static_cast<double>(s.text_tokens)));
 }
 
 void print(const session::RunSummary& s, const std::string& config) {
@@ -72,7 +72,8 @@ void print(const session::RunSummary& s, const std::string& config) {
              observe::duration_text(s.seconds), observe::number_text(s.loss));
   if (s.held_out_loss) fmt::print(", held-out {}", observe::number_text(*s.held_out_loss));
   fmt::print("\nmedian {}, {}; arena {} (predicted {}{})\n", observe::count_text(s.tokens_per_s, "tok/s"),
-             observe::count_text(s.flops_per_s, "FLOP/s"), observe::bytes_text(static_cast<double>(s.reserved_bytes)),
+             observe::count_text(s.flops_per_s, "FLOP/s"),
+             observe::bytes_text(static_cast<double>(s.reserved_bytes)),
              observe::bytes_text(static_cast<double>(s.predicted_reserved_bytes)),
              s.grown_bytes > 0
                  ? fmt::format("; {} beyond the forecast", observe::bytes_text(static_cast<double>(s.grown_bytes)))
@@ -248,7 +249,8 @@ cost::MachineProfile rated_profile() {
 }
 
 // What would make a configuration fit; `places` of its ranks.
-std::string remedy(const TrainOptions& options, const std::vector<std::string>& set, const planner::JobPlaces& places) {
+std::string remedy(const TrainOptions& options, const std::vector<std::string>& set,
+                   const planner::JobPlaces& places) {
   constexpr double kChoose_s = 10;
   std::error_code ignored;
   const bool measured = std::filesystem::exists(profile_path(options), ignored);
@@ -292,7 +294,8 @@ int train(const TrainOptions& options) {
       place.learn = [&](const session::FirstSteps& seen) { return learn(options, set, planned, refitted_s, seen); };
     }
     session::RunSummary own =
-        session::TrainingRun(config::read_run_config(options.config, all), options.resume, options.trace, place).run();
+        session::TrainingRun(config::read_run_config(options.config, all), options.resume, options.trace, place)
+            .run();
     own.refitted_s = refitted_s;
     if (leads) summary = std::move(own);
   };
@@ -324,7 +327,7 @@ int train(const TrainOptions& options) {
   if (ranks == 1) {
     run(planned, nullptr, false);
   } else {
-    session::run_on_threads(ranks, [&](comm::World& world) { run(planned, &world, true); });
+    comm::run_on_threads(ranks, [&](comm::World& world) { run(planned, &world, true); });
   }
   return tell_summary();
 }
