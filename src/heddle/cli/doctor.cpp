@@ -15,6 +15,7 @@
 
 #include "heddle/base/error.h"
 #include "heddle/base/text.h"
+#include "heddle/cli/command.h"
 #include "heddle/cli/commands.h"
 #include "heddle/comm/collectives.h"
 #include "heddle/comm/device_world.h"
@@ -33,6 +34,10 @@
 namespace heddle::cli {
 
 namespace {
+
+struct DoctorOptions {
+  bool json = false;
+};
 
 using Json = nlohmann::ordered_json;
 
@@ -215,8 +220,6 @@ struct BackendColumn {
 };
 constexpr BackendColumn kColumns[] = {{"host, bf16", "host", "bf16"}, {"host, f32", "host", "f32"}};
 
-}  // namespace
-
 int doctor(const DoctorOptions& options) {
   const std::vector<Finding> machine = machine_findings(), libraries = library_findings(),
                              backends = backend_findings();
@@ -276,6 +279,14 @@ int doctor(const DoctorOptions& options) {
     }
   }
   return kDone;
+}
+
+}  // namespace
+
+void add_doctor(CLI::App& app) {
+  auto [command, options] =
+      add_command(app, "doctor", "What this machine can do, and which kernels are chosen on it", doctor);
+  add_json(command, options.json);
 }
 
 }  // namespace heddle::cli

@@ -4,7 +4,9 @@
 #include <nlohmann/json.hpp>
 
 #include "heddle/base/parallel.h"
+#include "heddle/cli/command.h"
 #include "heddle/cli/commands.h"
+#include "heddle/cli/inspect_shape.h"
 #include "heddle/device/host/host_memory.h"
 #include "heddle/ir/print.h"
 #include "heddle/observe/progress.h"
@@ -18,6 +20,14 @@
 namespace heddle::cli {
 
 namespace {
+
+struct InspectOptions {
+  std::string config;
+  std::vector<std::string> set;  // key=value
+  bool program = false;
+  bool json = false;
+  std::string model;  // a published model by name, in place of a configuration
+};
 
 using Json = nlohmann::ordered_json;
 
@@ -242,10 +252,8 @@ RankClass class_of(const Account& a, const plan::Lowered& lowered, int stage) {
   return c;
 }
 
-}  // namespace
-
 int inspect(const InspectOptions& options) {
-  if (!options.model.empty()) return inspect_shape(options);
+  if (!options.model.empty()) return inspect_shape(options.model, options.json);
   if (options.config.empty()) config_error("inspect: neither CONFIG nor --model (see heddle inspect --help)");
   Account a;
   a.config = config::read_run_config(options.config, options.set);
@@ -283,6 +291,19 @@ int inspect(const InspectOptions& options) {
   if (a.plan.ranks() > 1) print_ranks(a, unicode);
   print_memory(a, unicode);
   return kDone;
+}
+
+}  // namespace
+
+void add_inspect(CLI::App& app) {
+  auto [command, options] =
+      add_command(app, "inspect", "Parameters, FLOPs and memory of a configuration; nothing is allocated", inspect);
+  CLI::Option* config = command.add_option("CONFIG", options.config, "The configuration file");
+  command.add_option("--model", options.model, "Instead: a published model by name, such as DeepSeek-V3")
+      ->excludes(config);
+  add_set(command, options.set);
+  command.add_flag("--program", options.program, "Print the step program");
+  add_json(command, options.json);
 }
 
 }  // namespace heddle::cli

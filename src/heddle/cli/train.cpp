@@ -8,8 +8,10 @@
 #include "heddle/base/error.h"
 #include "heddle/base/escaped.h"
 #include "heddle/base/output_file.h"
+#include "heddle/cli/command.h"
 #include "heddle/cli/commands.h"
 #include "heddle/comm/mpi_world.h"
+#include "heddle/comm/threads/thread_world.h"
 #include "heddle/device/host/paced_time.h"
 #include "heddle/observe/units.h"
 #include "heddle/planner/choose_plan.h"
@@ -23,6 +25,19 @@
 namespace heddle::cli {
 
 namespace {
+
+struct TrainOptions {
+  std::string config;
+  std::vector<std::string> set;  // key=value
+  int64_t steps = 0;             // 0: as configured
+  double minutes = 0;            // 0: as configured
+  int64_t ranks = 0;             // 0: as configured, or as many as the launcher has started
+  std::string mode;              // auto, save-memory, overlap: the plan is chosen; empty: as configured
+  std::string profile;           // for that; empty: the one that `heddle profile` keeps
+  bool resume = false;
+  bool trace = false;
+  bool json = false;
+};
 
 using Json = nlohmann::ordered_json;
 
@@ -262,8 +277,6 @@ std::string remedy(const TrainOptions& options, const std::vector<std::string>& 
          (measured ? "" : " (about: heddle profile has not measured this machine)");
 }
 
-}  // namespace
-
 int train(const TrainOptions& options) {
   std::vector<std::string> set = options.set;
   if (options.steps > 0) set.push_back(fmt::format("train.steps={}", options.steps));
@@ -330,6 +343,36 @@ int train(const TrainOptions& options) {
     comm::run_on_threads(ranks, [&](comm::World& world) { run(planned, &world, true); });
   }
   return tell_summary();
+}
+
+}  // namespace
+
+void add_train(CLI::App& app) {
+  auto [command, options] = add_command(app, "train", "Train a model", train);
+  command.add_option("CONFIG", options.config, "The configuration file")->required();
+  add_set(command, options.set);
+  command.add_option("--steps", options.steps, "Steps of the whole run, the same as --set train.steps=N")
+      ->check(CLI::PositiveNumber);
+  command
+      .add_option("--minutes", options.minutes,
+                  "Minutes in training steps of the whole run, the same as --set train.minutes=N")
+      ->check(CLI::PositiveNumber);
+  command
+      .add_option(
+          "--ranks", options.ranks,
+          "Ranks as threads of this process, the same as --set mesh.ranks=N; under mpirun or srun there are as "
+          "many as were started")
+      ->check(CLI::PositiveNumber);
+  command
+      .add_option("--mode", options.mode,
+                  "Choose the plan by simulating candidates on this machine: the fastest (auto), the least memory "
+                  "(save-memory) or the least exposed communication (overlap) within 1.3 times of it")
+      ->type_name("MODE");
+  command.add_option("--profile", options.profile, "For --mode: what `heddle profile --out` wrote")
+      ->type_name("FILE");
+  command.add_flag("--resume", options.resume, "Go on from the newest whole checkpoint of the run");
+  command.add_flag("--trace", options.trace, "Also write the ops of step train.trace_step as a Perfetto trace");
+  add_json(command, options.json);
 }
 
 }  // namespace heddle::cli
