@@ -99,7 +99,7 @@ std::optional<double> typical(std::vector<double> values) {
 
 // Steps are alike once warm: the later half speaks for the run.
 std::optional<double> later_median(const Series& series) {
-  return median({series.y.begin() + static_cast<std::ptrdiff_t>(series.y.size() / 2), series.y.end()});
+  return typical({series.y.begin() + static_cast<std::ptrdiff_t>(series.y.size() / 2), series.y.end()});
 }
 
 // Curves whose peaks would flatten everything else go on a logarithmic axis.
