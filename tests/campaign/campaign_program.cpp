@@ -12,12 +12,13 @@
 #include <map>
 #include <mutex>
 
+#include "heddle/comm/threads/thread_world.h"
 #include "heddle/base/failure.h"
-#include "heddle/session/rank_run.h"
 #include "heddle/comm/mpi_world.h"
 #include "heddle/device/host/host_memory.h"
 #include "heddle/kernels/registry.h"
 #include "heddle/runtime/predict.h"
+#include "heddle/session/rank_run.h"
 #include "heddle/train/trainer.h"
 #include "tests/parity/draw.h"
 
@@ -195,7 +196,7 @@ int run(int count, char** arguments) {
       return 0;
     });
   }
-  heddle::session::run_on_threads(
+  heddle::comm::run_on_threads(
       drawn.options.plan.ranks(), [&](comm::World& world) { train_rank(world, drawn, steps); }, drawn.draw.node_of);
   return 0;
 }

@@ -26,6 +26,11 @@ size_t edit_distance(std::string_view a, std::string_view b) {
 
 }  // namespace
 
+void throw_internal_error(const std::string& message, std::string_view file, int line) {
+  if (const size_t ours = file.rfind("heddle/"); ours != std::string_view::npos) file.remove_prefix(ours);
+  throw InternalError(fmt::format("{} ({}:{})", message, file, line));
+}
+
 std::string nearest_name(std::string_view found, const std::vector<std::string>& accepted) {
   std::string best;
   size_t least = std::max<size_t>(2, found.size() / 3) + 1;

@@ -12,6 +12,7 @@
 #include <stdexcept>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <vector>
 
 namespace heddle {
@@ -49,9 +50,23 @@ template <class... Args>
   throw ConfigError(fmt::format(text, std::forward<Args>(args)...));
 }
 
+/// A message's form, and the line that states it (by what Clang 14 knows as well, which lacks source_location).
 template <class... Args>
-[[noreturn]] void internal_error(fmt::format_string<Args...> text, Args&&... args) {
-  throw InternalError(fmt::format(text, std::forward<Args>(args)...));
+struct PlacedText {
+  template <class Text>
+  consteval PlacedText(const Text& text, const char* file = __builtin_FILE(), int line = __builtin_LINE())  // NOLINT
+      : text(text), file(file), line(line) {}
+  fmt::format_string<Args...> text;
+  const char* file;
+  int line;
+};
+
+/// InternalError with " (heddle/ir/verify.cpp:84)" behind the message.
+[[noreturn]] void throw_internal_error(const std::string& message, std::string_view file, int line);
+
+template <class... Args>
+[[noreturn]] void internal_error(PlacedText<std::type_identity_t<Args>...> text, Args&&... args) {
+  throw_internal_error(fmt::format(text.text, std::forward<Args>(args)...), text.file, text.line);
 }
 
 /// The name of `accepted` nearest to `found` by edit distance, or "" when none is near.
@@ -62,7 +77,7 @@ std::string did_you_mean(std::string_view found, const std::vector<std::string>&
 
 }  // namespace heddle
 
-/// Raises InternalError with the message when `condition` is false.
+/// Raises InternalError with the message, the condition and the line when `condition` is false.
 #define HEDDLE_CHECK(condition, ...)                                                             \
   do {                                                                                           \
     if (!(condition)) ::heddle::internal_error("{} [{}]", fmt::format(__VA_ARGS__), #condition); \

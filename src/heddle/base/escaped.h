@@ -12,7 +12,10 @@ namespace heddle {
 /// On one line: "\n", "\x1b", "\u009b". Longer texts than `most_bytes` are cut at a letter and end with "…".
 std::string escaped(std::string_view text, size_t most_bytes = std::string_view::npos);
 
-/// The same for a message that may have several lines: ends of lines stay.
+/// What was found, as part of a message: cut after 60 bytes.
+inline std::string shown(std::string_view text) { return escaped(text, 60); }
+
+/// The same as `escaped` for a message that may have several lines: ends of lines stay.
 std::string escaped_lines(std::string_view text);
 
 }  // namespace heddle

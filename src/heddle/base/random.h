@@ -1,7 +1,7 @@
 // Counter-based random numbers: each number is a pure function of a key and a counter, so that any layout,
 // schedule or replay draws the same ones.
 //
-// The mixer is the finaliser of SplitMix64 (Steele, Lea, Flood 2014), applied to key and counter in turn.
+// The mixer is SplitMix64's, applied to key and counter in turn.
 #pragma once
 
 #include <cmath>
@@ -9,25 +9,16 @@
 #include <numbers>
 #include <string_view>
 
-namespace heddle {
+#include "heddle/base/hash.h"
 
-constexpr uint64_t mix_bits(uint64_t x) {
-  x += 0x9e3779b97f4a7c15ull;
-  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ull;
-  x = (x ^ (x >> 27)) * 0x94d049bb133111ebull;
-  return x ^ (x >> 31);
-}
+namespace heddle {
 
 /// A stream of random numbers named by a seed and a path of words and numbers.
 class RandomKey {
  public:
   explicit constexpr RandomKey(uint64_t seed) : key_(mix_bits(seed)) {}
   constexpr RandomKey with(uint64_t part) const { return RandomKey(key_ ^ mix_bits(part), 0); }
-  constexpr RandomKey with(std::string_view part) const {
-    uint64_t hash = 0xcbf29ce484222325ull;
-    for (const char c : part) hash = (hash ^ static_cast<uint8_t>(c)) * 0x100000001b3ull;
-    return with(hash);
-  }
+  constexpr RandomKey with(std::string_view part) const { return with(fnv1a(part)); }
 
   constexpr uint64_t bits(uint64_t counter) const { return mix_bits(key_ ^ mix_bits(counter)); }
   /// In [0, 1).

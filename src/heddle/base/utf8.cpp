@@ -36,6 +36,13 @@ size_t character_length(const uint8_t* text, size_t size, size_t& good) {
 
 }  // namespace
 
+Letter first_letter(std::string_view text) {
+  size_t good, end = 0;
+  const size_t length = character_length(reinterpret_cast<const uint8_t*>(text.data()), text.size(), good);
+  if (length == 0) return {};
+  return {next_code_point(text, end), static_cast<uint32_t>(length), true};
+}
+
 size_t valid_utf8_prefix(std::string_view text) {
   const auto* bytes = reinterpret_cast<const uint8_t*>(text.data());
   size_t i = 0;

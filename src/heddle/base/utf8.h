@@ -1,4 +1,4 @@
-// UTF-8: checked before anything else reads outside text, since the regex engine may trust its subject only then.
+// UTF-8, taken apart when nobody vouches for it; the regex engine may trust its subject only once it was checked.
 //
 // Valid means the Unicode standard's table 3-7: no overlong forms, no surrogates, nothing above U+10FFFF.
 #pragma once
@@ -8,6 +8,18 @@
 #include <string_view>
 
 namespace heddle {
+
+struct Letter {
+  uint32_t code = 0xfffd;  // U+FFFD for a byte that begins no valid sequence
+  uint32_t bytes = 1;
+  bool valid = false;
+};
+
+/// The first letter of a text that is not empty.
+Letter first_letter(std::string_view text);
+
+/// C0 and C1 control codes and DEL.
+constexpr bool is_control(uint32_t code) { return code < 0x20 || (code >= 0x7f && code < 0xa0); }
 
 /// The length of the longest valid prefix of `text` that ends at a character's end.
 size_t valid_utf8_prefix(std::string_view text);

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "heddle/base/error.h"
+#include "heddle/cli/command.h"
 #include "heddle/cli/commands.h"
 #include "heddle/cost/collective.h"
 #include "heddle/model/shape_presets.h"
@@ -19,6 +20,11 @@
 namespace heddle::cli {
 
 namespace {
+
+struct ClaimsOptions {
+  std::string name;  // empty: all
+  bool json = false;
+};
 
 using search::Job;
 using search::Pipeline;
@@ -183,6 +189,8 @@ const std::vector<Claim>& claims() {
   return all;
 }
 
+namespace {
+
 int print_claims(const ClaimsOptions& o) {
   using Json = nlohmann::ordered_json;
   std::vector<std::string> names;
@@ -190,8 +198,13 @@ int print_claims(const ClaimsOptions& o) {
   if (!o.name.empty() && std::find(names.begin(), names.end(), o.name) == names.end())
     config_error("claims: '{}' is not known, accepted: {}{}", o.name.substr(0, 60), fmt::join(names, ", "),
                  did_you_mean(o.name, names));
-  observe::Table table(
-      {{"claim"}, {"ours", observe::Align::right}, {"published", observe::Align::right}, {"of what"}, {"where"}, {"by"}, {"source"}});
+  observe::Table table({{"claim"},
+                        {"ours", observe::Align::right},
+                        {"published", observe::Align::right},
+                        {"of what"},
+                        {"where"},
+                        {"by"},
+                        {"source"}});
   Json all = Json::array();
   const auto percent = [](double part) { return fmt::format("{:+.1f} %", 100 * part); };
   for (const Claim& c : claims()) {
@@ -210,6 +223,15 @@ int print_claims(const ClaimsOptions& o) {
   }
   fmt::print("{}", o.json ? all.dump(2) + "\n" : table.text(observe::describe_terminal(1).unicode));
   return kDone;
+}
+
+}  // namespace
+
+void add_claims(CLI::App& app) {
+  auto [command, options] =
+      add_command(app, "claims", "Published claims beside what is computed here for their settings", print_claims);
+  command.add_option("NAME", options.name, "One claim, such as merging; without it, all");
+  add_json(command, options.json);
 }
 
 }  // namespace heddle::cli

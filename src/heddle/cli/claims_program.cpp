@@ -2,6 +2,7 @@
 // ranks, lowered as it would run and simulated with an Ascend 910B's rated figures. Hosts issue every op by itself,
 // as an eager framework does.
 #include "heddle/cli/claims.h"
+#include "heddle/config/run_config.h"
 #include "heddle/cost/accelerator.h"
 #include "heddle/cost/device_time.h"
 #include "heddle/cost/machine_profile.h"
@@ -9,7 +10,6 @@
 #include "heddle/plan/plan.h"
 #include "heddle/runtime/dry_run.h"
 #include "heddle/simulate/simulate.h"
-#include "heddle/config/run_config.h"
 
 namespace heddle::cli {
 

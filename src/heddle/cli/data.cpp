@@ -3,16 +3,24 @@
 #include <nlohmann/json.hpp>
 
 #include "heddle/base/error.h"
+#include "heddle/cli/command.h"
 #include "heddle/cli/commands.h"
-#include "heddle/session/run_data.h"
+#include "heddle/data/prepare_data.h"
 #include "heddle/observe/progress.h"
 #include "heddle/observe/table.h"
 #include "heddle/observe/units.h"
-#include "heddle/data/prepare_data.h"
+#include "heddle/session/run_data.h"
 
 namespace heddle::cli {
 
 namespace {
+
+struct DataOptions {
+  std::string source;
+  std::string out;
+  int64_t vocabulary = 8192;
+  bool json = false;
+};
 
 using Json = nlohmann::ordered_json;
 
@@ -40,7 +48,8 @@ Json json_of(const data::PreparedData& d) {
 void print(const data::PreparedData& d) {
   const bool unicode = observe::describe_terminal(1).unicode;
   if (!d.packages.empty()) {
-    observe::Table table({{"package"}, {"licence"}, {"files", observe::Align::right}, {"text", observe::Align::right}});
+    observe::Table table(
+        {{"package"}, {"licence"}, {"files", observe::Align::right}, {"text", observe::Align::right}});
     for (const data::CorpusPackage& p : d.packages) {
       table.row({p.name, observe::cut_to_width(p.licence, 48), fmt::format("{}", p.files),
                  observe::bytes_text(static_cast<double>(p.text_bytes))});
@@ -49,7 +58,8 @@ void print(const data::PreparedData& d) {
   }
   fmt::print("{}{} documents ({} held out, {} repeated ones dropped), {} of text\n",
              d.was_up_to_date ? "up to date: " : "", observe::grouped_text(d.documents, unicode),
-             observe::grouped_text(d.heldout_documents, unicode), observe::grouped_text(d.repeated_documents, unicode),
+             observe::grouped_text(d.heldout_documents, unicode),
+             observe::grouped_text(d.repeated_documents, unicode),
              observe::bytes_text(static_cast<double>(d.text_bytes)));
   fmt::print("{} tokens of a vocabulary of {}, {:.2f} bytes a token\n", observe::grouped_text(d.tokens, unicode),
              observe::grouped_text(d.vocabulary, unicode), d.bytes_per_token);
@@ -58,14 +68,11 @@ void print(const data::PreparedData& d) {
   fmt::print("tokenizer   {}\ntoken file  {}.bin, .idx\n", d.tokenizer, d.prefix);
 }
 
-}  // namespace
-
 int data(const DataOptions& options) {
   const data::Progress progress = session::preparation_progress();
   const data::PreparedData prepared =
-      options.source == "demo"
-          ? data::prepare_demo_data(options.out, options.vocabulary, progress)
-          : data::prepare_text_data(options.source, options.out, options.vocabulary, progress);
+      options.source == "demo" ? data::prepare_demo_data(options.out, options.vocabulary, progress)
+                               : data::prepare_text_data(options.source, options.out, options.vocabulary, progress);
   session::end_preparation_progress();
   if (options.json) {
     fmt::print("{}\n", json_of(prepared).dump(2, ' ', false, Json::error_handler_t::replace));
@@ -73,6 +80,21 @@ int data(const DataOptions& options) {
     print(prepared);
   }
   return kDone;
+}
+
+}  // namespace
+
+void add_data(CLI::App& app) {
+  auto [command, options] =
+      add_command(app, "data", "Prepare text: train a tokenizer and write the token file", data);
+  command
+      .add_option("SOURCE", options.source,
+                  "\"demo\" (texts of Debian packages), a .txt or .jsonl file, or a folder")
+      ->required();
+  command.add_option("--out", options.out, "The folder to prepare it in")->required()->type_name("DIR");
+  command.add_option("--vocabulary", options.vocabulary, "Tokens of the tokenizer")
+      ->check(CLI::Range(258, 1 << 21));
+  add_json(command, options.json);
 }
 
 }  // namespace heddle::cli

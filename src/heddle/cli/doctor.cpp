@@ -14,10 +14,13 @@
 #include <protozero/version.hpp>
 
 #include "heddle/base/error.h"
+#include "heddle/base/text.h"
+#include "heddle/cli/command.h"
 #include "heddle/cli/commands.h"
 #include "heddle/comm/collectives.h"
 #include "heddle/comm/device_world.h"
 #include "heddle/comm/mpi_world.h"
+#include "heddle/data/tokenizer/split_pattern.h"
 #include "heddle/device/device.h"
 #include "heddle/device/host/host_memory.h"
 #include "heddle/device/host/paced_time.h"
@@ -27,11 +30,14 @@
 #include "heddle/observe/table.h"
 #include "heddle/observe/units.h"
 #include "heddle/train/run_config_plan.h"
-#include "heddle/data/tokenizer/split_pattern.h"
 
 namespace heddle::cli {
 
 namespace {
+
+struct DoctorOptions {
+  bool json = false;
+};
 
 using Json = nlohmann::ordered_json;
 
@@ -41,17 +47,12 @@ struct Finding {
   std::string found;
 };
 
-std::string trimmed(std::string text) {
-  text.erase(0, text.find_first_not_of(" \t"));
-  text.erase(text.find_last_not_of(" \t\n") + 1);
-  return text;
-}
-
 std::string processor_name() {
   std::ifstream file("/proc/cpuinfo");
   for (std::string line; std::getline(file, line);) {
     const size_t colon = line.find(':');
-    if (colon != std::string::npos && line.starts_with("model name")) return trimmed(line.substr(colon + 1));
+    if (colon != std::string::npos && line.starts_with("model name"))
+      return std::string(trimmed(std::string_view(line).substr(colon + 1)));
   }
   return "unknown";
 }
@@ -60,7 +61,7 @@ std::string first_line(const char* path) {
   std::ifstream file(path);
   std::string line;
   std::getline(file, line);
-  return trimmed(line);
+  return std::string(trimmed(line));
 }
 
 std::vector<Finding> machine_findings() {
@@ -219,8 +220,6 @@ struct BackendColumn {
 };
 constexpr BackendColumn kColumns[] = {{"host, bf16", "host", "bf16"}, {"host, f32", "host", "f32"}};
 
-}  // namespace
-
 int doctor(const DoctorOptions& options) {
   const std::vector<Finding> machine = machine_findings(), libraries = library_findings(),
                              backends = backend_findings();
@@ -280,6 +279,14 @@ int doctor(const DoctorOptions& options) {
     }
   }
   return kDone;
+}
+
+}  // namespace
+
+void add_doctor(CLI::App& app) {
+  auto [command, options] =
+      add_command(app, "doctor", "What this machine can do, and which kernels are chosen on it", doctor);
+  add_json(command, options.json);
 }
 
 }  // namespace heddle::cli

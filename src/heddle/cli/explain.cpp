@@ -3,15 +3,21 @@
 #include <nlohmann/json.hpp>
 
 #include "heddle/base/error.h"
+#include "heddle/cli/command.h"
 #include "heddle/cli/commands.h"
+#include "heddle/config/run_config.h"
 #include "heddle/observe/progress.h"
 #include "heddle/observe/table.h"
 #include "heddle/plan/switches.h"
-#include "heddle/config/run_config.h"
 
 namespace heddle::cli {
 
 namespace {
+
+struct ExplainOptions {
+  std::string key;  // empty: all keys
+  bool json = false;
+};
 
 using Json = nlohmann::ordered_json;
 using config::Setting;
@@ -61,8 +67,6 @@ void print(const Entry& e) {
   fmt::print("  page     {}\n", e.known->page);
 }
 
-}  // namespace
-
 int explain(const ExplainOptions& options) {
   std::vector<Entry> found;
   std::vector<std::string> names;
@@ -107,6 +111,15 @@ int explain(const ExplainOptions& options) {
   }
   fmt::print("{}", table.text(observe::describe_terminal(1).unicode));
   return kDone;
+}
+
+}  // namespace
+
+void add_explain(CLI::App& app) {
+  auto [command, options] =
+      add_command(app, "explain", "What a configuration key does; without KEY, all of them", explain);
+  command.add_option("KEY", options.key, "A key such as train.clip_norm, or a section");
+  add_json(command, options.json);
 }
 
 }  // namespace heddle::cli

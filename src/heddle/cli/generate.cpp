@@ -4,14 +4,27 @@
 #include <nlohmann/json.hpp>
 
 #include "heddle/base/error.h"
+#include "heddle/cli/command.h"
 #include "heddle/cli/commands.h"
+#include "heddle/data/tokenizer/tokenizer_json.h"
 #include "heddle/session/continue_text.h"
 #include "heddle/session/run_checkpoint.h"
 #include "heddle/session/run_data.h"
 #include "heddle/train/run_config_plan.h"
-#include "heddle/data/tokenizer/tokenizer_json.h"
 
 namespace heddle::cli {
+
+namespace {
+
+struct GenerateOptions {
+  std::string run;  // folder
+  std::vector<std::string> set;
+  std::string prompt = "The ";
+  int64_t tokens = 128;
+  double temperature = 0.8;
+  int64_t seed = 1;
+  bool json = false;
+};
 
 int generate(const GenerateOptions& options) {
   const session::RunFolder folder{options.run};
@@ -25,7 +38,8 @@ int generate(const GenerateOptions& options) {
   session::check_vocabulary(folder.tokenizer(), tokenizer.vocabulary(), config.model.vocab_size);
   std::vector<std::string> refused;
   const std::optional<train::Checkpoint> checkpoint = train::latest_checkpoint(folder.checkpoints(), &refused);
-  for (const std::string& reason : refused) fmt::print(stderr, "heddle: passed over: {}\n", session::terminal_text(reason));
+  for (const std::string& reason : refused)
+    fmt::print(stderr, "heddle: passed over: {}\n", session::terminal_text(reason));
   if (!checkpoint) config_error("{}: no checkpoint in {}", options.run, folder.checkpoints());
   config.mesh = {};  // one rank, whatever the run had
   config.parallel = {};
@@ -48,6 +62,20 @@ int generate(const GenerateOptions& options) {
   });
   fmt::print("\n");
   return kDone;
+}
+
+}  // namespace
+
+void add_generate(CLI::App& app) {
+  auto [command, options] = add_command(app, "generate", "Continue a text with a trained run", generate);
+  command.add_option("RUN", options.run, "The run's folder, such as runs/demo")->required();
+  add_set(command, options.set);
+  command.add_option("--prompt", options.prompt, "The text to continue");
+  command.add_option("--tokens", options.tokens, "At most so many tokens")->check(CLI::Range(1, 1 << 20));
+  command.add_option("--temperature", options.temperature, "0: always the likeliest token")
+      ->check(CLI::Range(0.0, 100.0));
+  command.add_option("--seed", options.seed, "Of the draws")->check(CLI::NonNegativeNumber);
+  add_json(command, options.json);
 }
 
 }  // namespace heddle::cli

@@ -3,20 +3,31 @@
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
-#include "heddle/plan/account.h"
+#include "heddle/base/parallel.h"
+#include "heddle/cli/command.h"
 #include "heddle/cli/commands.h"
-#include "heddle/planner/machine.h"
+#include "heddle/cli/inspect_shape.h"
 #include "heddle/device/host/host_memory.h"
 #include "heddle/ir/print.h"
 #include "heddle/observe/progress.h"
 #include "heddle/observe/table.h"
 #include "heddle/observe/units.h"
+#include "heddle/plan/account.h"
+#include "heddle/planner/machine.h"
 #include "heddle/runtime/predict.h"
 #include "heddle/train/run_config_plan.h"
 
 namespace heddle::cli {
 
 namespace {
+
+struct InspectOptions {
+  std::string config;
+  std::vector<std::string> set;  // key=value
+  bool program = false;
+  bool json = false;
+  std::string model;  // a published model by name, in place of a configuration
+};
 
 using Json = nlohmann::ordered_json;
 
@@ -123,7 +134,10 @@ std::string share(double part, double whole) {
 
 void print_parameters(const Account& a, bool unicode) {
   const plan::PartParameters all = a.parameters(true), main = a.parameters(false);
-  observe::Table table({{"parameters"}, {"total", observe::Align::right}, {"share", observe::Align::right}, {"active a token", observe::Align::right}});
+  observe::Table table({{"parameters"},
+                        {"total", observe::Align::right},
+                        {"share", observe::Align::right},
+                        {"active a token", observe::Align::right}});
   const auto row = [&](const std::string& name, const plan::PartParameters& p) {
     table.row({name, observe::count_text(static_cast<double>(p.total)),
                share(static_cast<double>(p.total), static_cast<double>(all.total)),
@@ -138,9 +152,13 @@ void print_parameters(const Account& a, bool unicode) {
 
 void print_flops(const Account& a, bool unicode) {
   const plan::KindFlops all = a.all_flops();
-  observe::Table table({{"FLOPs a token"}, {"forward", observe::Align::right}, {"training", observe::Align::right}, {"share", observe::Align::right}});
+  observe::Table table({{"FLOPs a token"},
+                        {"forward", observe::Align::right},
+                        {"training", observe::Align::right},
+                        {"share", observe::Align::right}});
   for (const plan::KindFlops& k : a.flops) {
-    table.row({k.kind, observe::count_text(k.forward), observe::count_text(k.training), share(k.training, all.training)});
+    table.row(
+        {k.kind, observe::count_text(k.forward), observe::count_text(k.training), share(k.training, all.training)});
   }
   table.rule();
   table.row({"all", observe::count_text(all.forward), observe::count_text(all.training), ""});
@@ -152,11 +170,11 @@ void print_flops(const Account& a, bool unicode) {
 
 void print_ranks(const Account& a, bool unicode) {
   observe::Table table({{"stage"},
-               {"ranks", observe::Align::right},
-               {"parameters each", observe::Align::right},
-               {"persistent", observe::Align::right},
-               {"live at the peak", observe::Align::right},
-               {"reserved", observe::Align::right}});
+                        {"ranks", observe::Align::right},
+                        {"parameters each", observe::Align::right},
+                        {"persistent", observe::Align::right},
+                        {"live at the peak", observe::Align::right},
+                        {"reserved", observe::Align::right}});
   for (const RankClass& c : a.classes) {
     table.row({fmt::format("{}", c.stage), fmt::format("{}", c.ranks),
                observe::count_text(static_cast<double>(c.parameters)),
@@ -172,7 +190,8 @@ void print_ranks(const Account& a, bool unicode) {
 void print_memory(const Account& a, bool unicode) {
   constexpr size_t kShown = 16;
   const std::string of = a.plan.ranks() > 1 ? fmt::format(" of rank {}", a.largest().rank) : "";
-  observe::Table table({{"memory" + of}, {"role"}, {"microbatch", observe::Align::right}, {"bytes", observe::Align::right}});
+  observe::Table table(
+      {{"memory" + of}, {"role"}, {"microbatch", observe::Align::right}, {"bytes", observe::Align::right}});
   for (const plan::RoleBytes& r : a.roles) {
     table.row({"persistent", std::string(name_of(r.role)), "", observe::bytes_text(static_cast<double>(r.bytes))});
   }
@@ -192,10 +211,12 @@ void print_memory(const Account& a, bool unicode) {
     }
   }
   if (rest > 0)
-    table.row({fmt::format("{} smaller tensors", rest), "", "", observe::bytes_text(static_cast<double>(rest_bytes))});
+    table.row(
+        {fmt::format("{} smaller tensors", rest), "", "", observe::bytes_text(static_cast<double>(rest_bytes))});
   table.rule();
   table.row({"persistent", "", "", observe::bytes_text(static_cast<double>(a.largest().memory.persistent_bytes))});
-  table.row({"live at the peak", "", "", observe::bytes_text(static_cast<double>(a.largest().memory.peak_live_bytes))});
+  table.row(
+      {"live at the peak", "", "", observe::bytes_text(static_cast<double>(a.largest().memory.peak_live_bytes))});
   table.row({"reserved", "", "", observe::bytes_text(static_cast<double>(a.largest().memory.reserved_bytes))});
   if (const int64_t there = a.largest().memory.host_reserved_bytes; there > 0) {
     table.row({"reserved on the host", "", "", observe::bytes_text(static_cast<double>(there))});
@@ -231,10 +252,8 @@ RankClass class_of(const Account& a, const plan::Lowered& lowered, int stage) {
   return c;
 }
 
-}  // namespace
-
 int inspect(const InspectOptions& options) {
-  if (!options.model.empty()) return inspect_shape(options);
+  if (!options.model.empty()) return inspect_shape(options.model, options.json);
   if (options.config.empty()) config_error("inspect: neither CONFIG nor --model (see heddle inspect --help)");
   Account a;
   a.config = config::read_run_config(options.config, options.set);
@@ -251,8 +270,9 @@ int inspect(const InspectOptions& options) {
   a.flops = plan::flops_by_kind(alone, whole, int64_t{a.plan.microbatches} * a.plan.mesh.dp);
   a.capacity_bytes = train::memory_limit_of(a.config, {.memory = a.plan.ranks()});
   a.classes.resize(static_cast<size_t>(a.plan.mesh.pp));
-  planner::each_stage(a.plan.mesh.pp,
-             [&](int stage) { a.classes[static_cast<size_t>(stage)] = class_of(a, lowered, stage); });
+  for_each_index(a.plan.mesh.pp, [&](int64_t stage) {
+    a.classes[static_cast<size_t>(stage)] = class_of(a, lowered, static_cast<int>(stage));
+  });
   for (size_t c = 1; c < a.classes.size(); ++c) {
     if (a.classes[c].memory.reserved_bytes > a.largest().memory.reserved_bytes) a.most = c;
   }
@@ -271,6 +291,19 @@ int inspect(const InspectOptions& options) {
   if (a.plan.ranks() > 1) print_ranks(a, unicode);
   print_memory(a, unicode);
   return kDone;
+}
+
+}  // namespace
+
+void add_inspect(CLI::App& app) {
+  auto [command, options] =
+      add_command(app, "inspect", "Parameters, FLOPs and memory of a configuration; nothing is allocated", inspect);
+  CLI::Option* config = command.add_option("CONFIG", options.config, "The configuration file");
+  command.add_option("--model", options.model, "Instead: a published model by name, such as DeepSeek-V3")
+      ->excludes(config);
+  add_set(command, options.set);
+  command.add_flag("--program", options.program, "Print the step program");
+  add_json(command, options.json);
 }
 
 }  // namespace heddle::cli

@@ -1,9 +1,11 @@
 // heddle inspect --model NAME: a published model by its dimensions alone.
+#include "heddle/cli/inspect_shape.h"
+
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
 #include "heddle/base/error.h"
-#include "heddle/cli/commands.h"
+#include "heddle/base/exit_status.h"
 #include "heddle/model/shape_presets.h"
 #include "heddle/observe/progress.h"
 #include "heddle/observe/table.h"
@@ -22,24 +24,24 @@ std::vector<std::string> names() {
 
 }  // namespace
 
-int inspect_shape(const InspectOptions& o) {
-  const model::Shape* s = model::find_shape(o.model);
+int inspect_shape(const std::string& model, bool json) {
+  const model::Shape* s = model::find_shape(model);
   if (s == nullptr) {
-    const std::string near = did_you_mean(o.model, names());
-    config_error("inspect: model '{}' is not known{}", o.model.substr(0, 60),
+    const std::string near = did_you_mean(model, names());
+    config_error("inspect: model '{}' is not known{}", model.substr(0, 60),
                  near.empty() ? fmt::format(", accepted: {}", fmt::join(names(), ", ")) : near);
   }
   const double all = model::total_parameters(*s), active = model::active_parameters(*s);
   const double flops_4k = model::training_flops_per_token(*s, 4096),
                flops_8k = model::training_flops_per_token(*s, 8192);
-  if (o.json) {
-    Json json{{"model", s->name},
+  if (json) {
+    Json told{{"model", s->name},
               {"parameters", static_cast<int64_t>(all)},
               {"active", static_cast<int64_t>(active)},
               {"training_flops_per_token_4096", flops_4k},
               {"training_flops_per_token_8192", flops_8k}};
-    if (s->mtp > 0) json["parameters_with_mtp"] = static_cast<int64_t>(model::total_parameters(*s, true));
-    fmt::print("{}\n", json.dump(2));
+    if (s->mtp > 0) told["parameters_with_mtp"] = static_cast<int64_t>(model::total_parameters(*s, true));
+    fmt::print("{}\n", told.dump(2));
     return kDone;
   }
   observe::Table table({{s->name}, {"", observe::Align::right}});

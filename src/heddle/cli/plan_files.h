@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "heddle/cli/commands.h"
+#include "heddle/cli/search_options.h"
 #include "heddle/search/explain.h"
 
 namespace heddle::cli {

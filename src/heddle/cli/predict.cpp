@@ -4,6 +4,7 @@
 
 #include "heddle/base/error.h"
 #include "heddle/base/output_file.h"
+#include "heddle/cli/command.h"
 #include "heddle/cli/commands.h"
 #include "heddle/observe/progress.h"
 #include "heddle/observe/table.h"
@@ -12,6 +13,15 @@
 namespace heddle::cli {
 
 namespace {
+
+struct PredictOptions {
+  std::string points;
+  std::string out;          // empty: only the statistics
+  std::string calibration;  // empty: the built-in one
+  std::string calibrate;    // where to write the scalars that `points` give; empty: nowhere
+  std::string held_out;     // "", "rows" or "models"
+  bool json = false;
+};
 
 using Json = nlohmann::ordered_json;
 using search::ErrorSummary;
@@ -86,10 +96,10 @@ Json json_of(const Summary& s, const PredictOptions& o) {
 
 void print(const Summary& s) {
   observe::Table table({{"predictor"},
-               {"calibrated without"},
-               {"rows", observe::Align::right},
-               {"median", observe::Align::right},
-               {"p90", observe::Align::right}});
+                        {"calibrated without"},
+                        {"rows", observe::Align::right},
+                        {"median", observe::Align::right},
+                        {"p90", observe::Align::right}});
   const auto row = [&](const char* what, const char* without, const ErrorSummary& e) {
     table.row({what, without, fmt::format("{}", e.rows), fmt::format("{:.1f} %", 100 * e.median),
                fmt::format("{:.1f} %", 100 * e.p90)});
@@ -107,8 +117,6 @@ void print(const Summary& s) {
   if (s.sweep_rank != 0)
     fmt::print("rank correlation over the BLOOM layout sweep, held out: {:.3f}\n", s.sweep_rank);
 }
-
-}  // namespace
 
 int predict(const PredictOptions& o) {
   const search::PointTable table = search::read_points(read_file(o.points, kMostBytes), o.points);
@@ -135,6 +143,28 @@ int predict(const PredictOptions& o) {
     if (!o.out.empty()) fmt::print("written: {}\n", o.out);
   }
   return kDone;
+}
+
+}  // namespace
+
+void add_predict(CLI::App& app) {
+  auto [command, options] =
+      add_command(app, "predict", "Throughput and memory of training runs, from closed forms", predict);
+  command.add_option("--points", options.points, "Comma-separated runs, a header line, one run a line")
+      ->required()
+      ->type_name("FILE");
+  command.add_option("--out", options.out, "The same runs with predictions as further columns")->type_name("FILE");
+  command
+      .add_option(
+          "--held-out", options.held_out,
+          "In --out, predict each run by a calibration that has seen neither its fifth of the rows (rows) nor "
+          "its model (models)")
+      ->check(CLI::IsMember({"rows", "models"}));
+  command.add_option("--calibration", options.calibration, "Scalars to use in place of the built-in ones")
+      ->type_name("FILE");
+  command.add_option("--calibrate", options.calibrate, "Write the scalars that these runs' measurements give")
+      ->type_name("FILE");
+  add_json(command, options.json);
 }
 
 }  // namespace heddle::cli

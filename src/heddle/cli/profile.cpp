@@ -7,20 +7,29 @@
 
 #include "heddle/base/error.h"
 #include "heddle/base/output_file.h"
+#include "heddle/cli/command.h"
 #include "heddle/cli/commands.h"
-#include "heddle/planner/machine.h"
-#include "heddle/session/rank_run.h"
 #include "heddle/comm/mpi_world.h"
 #include "heddle/observe/progress.h"
 #include "heddle/observe/table.h"
 #include "heddle/observe/units.h"
+#include "heddle/planner/machine.h"
 #include "heddle/planner/measure_machine.h"
 #include "heddle/planner/measure_ops.h"
 #include "heddle/planner/profile_file.h"
+#include "heddle/session/rank_run.h"
 
 namespace heddle::cli {
 
 namespace {
+
+struct ProfileOptions {
+  std::string config;  // its own ops are added to the profile; empty: the machine is measured
+  std::vector<std::string> set;
+  std::string out;  // empty: the user's cache folder
+  double seconds = 90;
+  bool json = false;
+};
 
 using Json = nlohmann::ordered_json;
 
@@ -51,23 +60,24 @@ std::vector<Rate> rates_of(const cost::MachineProfile& profile) {
 void print(const cost::MachineProfile& p, const std::string& path) {
   const bool unicode = observe::describe_terminal(1).unicode;
   observe::Table table({{"op"},
-               {"type"},
-               {"threads", observe::Align::right},
-               {"sizes", observe::Align::right},
-               {"least", observe::Align::right},
-               {"best products", observe::Align::right},
-               {"best traffic", observe::Align::right}});
+                        {"type"},
+                        {"threads", observe::Align::right},
+                        {"sizes", observe::Align::right},
+                        {"least", observe::Align::right},
+                        {"best products", observe::Align::right},
+                        {"best traffic", observe::Align::right}});
   for (const Rate& r : rates_of(p)) {
     table.row({r.kind, std::string(name_of(r.dtype)), fmt::format("{}", r.threads), fmt::format("{}", r.measured),
-               fmt::format("{:.1f} us", r.least_us), r.flops_per_s > 0 ? observe::count_text(r.flops_per_s, "FLOP/s") : "",
+               fmt::format("{:.1f} us", r.least_us),
+               r.flops_per_s > 0 ? observe::count_text(r.flops_per_s, "FLOP/s") : "",
                observe::count_text(r.bytes_per_s, "B/s")});
   }
   fmt::print("{}\n", table.text(unicode));
   observe::Table links({{"messages over"},
-               {"ranks", observe::Align::right},
-               {"bytes a rank", observe::Align::right},
-               {"time", observe::Align::right},
-               {"rate", observe::Align::right}});
+                        {"ranks", observe::Align::right},
+                        {"bytes a rank", observe::Align::right},
+                        {"time", observe::Align::right},
+                        {"rate", observe::Align::right}});
   for (const cost::LinkTime& l : p.links) {
     links.row({std::string(name_of(l.over)), fmt::format("{}", l.ranks), observe::bytes_text(l.bytes),
                fmt::format("{:.1f} us", l.us), observe::count_text(l.bytes / l.us * 1e6, "B/s")});
@@ -87,8 +97,6 @@ void print(const cost::MachineProfile& p, const std::string& path) {
                100 * p.others_share);
   }
 }
-
-}  // namespace
 
 int profile(const ProfileOptions& options) {
   const std::string path = options.out.empty() ? planner::machine_profile_path() : options.out;
@@ -149,6 +157,20 @@ int profile(const ProfileOptions& options) {
     print(p, path);
   }
   return kDone;
+}
+
+}  // namespace
+
+void add_profile(CLI::App& app) {
+  auto [command, options] = add_command(
+      app, "profile", "Measure this machine: products, traffic, messages; under mpirun its links", profile);
+  command.add_option("CONFIG", options.config,
+                     "Add the ops of this configuration, each by itself, to the machine's profile");
+  add_set(command, options.set);
+  command.add_option("--out", options.out, "The profile; else machine.json in the user's cache folder")
+      ->type_name("FILE");
+  command.add_option("--seconds", options.seconds, "How long to measure, about")->check(CLI::Range(1.0, 3600.0));
+  add_json(command, options.json);
 }
 
 }  // namespace heddle::cli

@@ -9,9 +9,10 @@
 
 #include "heddle/base/error.h"
 #include "heddle/base/output_file.h"
+#include "heddle/cli/command.h"
 #include "heddle/cli/commands.h"
-#include "heddle/observe/progress.h"
 #include "heddle/observe/charts/svg_schedule.h"
+#include "heddle/observe/progress.h"
 #include "heddle/observe/table.h"
 #include "heddle/observe/text_schedule.h"
 #include "heddle/observe/units.h"
@@ -25,6 +26,23 @@
 namespace heddle::cli {
 
 namespace {
+
+struct ScheduleOptions {
+  std::string name;  // of a schedule, or a file with its text; empty: lists the names
+  bool all = false;  // a table of all schedules
+  int64_t ranks = 0, microbatches = 0;
+  int64_t chunks = 0, group = 0;     // 0: as usual for the schedule
+  std::string times = "1,1,1";       // F,I,W,FB,COMM of all layers of a rank
+  double all_to_all = 0;             // of all layers of a rank, exposed in F and again in I unless in a pair
+  std::string layout;                // empty: equal stages
+  std::string memory = "0.57,0.43";  // kept until I, and until W, of all layers of a rank
+  int64_t buffers = 0;               // 0: as many as it takes
+  std::string cap;                   // of synthesis: room of each rank, in the unit of memory
+  double effort = 1;                 // of synthesis
+  std::string svg;                   // file
+  bool text = false;
+  bool json = false;
+};
 
 using Json = nlohmann::ordered_json;
 using namespace heddle::schedule;  // NOLINT: this file speaks of nothing else
@@ -292,8 +310,8 @@ std::string runs_text(const std::vector<double>& values) {
 
 std::string line_of(const Timing& t) {
   return fmt::format("bubble {} synchronous, {} staggered; makespan {}, of it work {}; efficiency {}",
-                     percent(t.synchronous_rate()), percent(t.staggered_rate()), observe::number_text(t.makespan, 6),
-                     observe::number_text(t.work, 6), percent(t.efficiency()));
+                     percent(t.synchronous_rate()), percent(t.staggered_rate()),
+                     observe::number_text(t.makespan, 6), observe::number_text(t.work, 6), percent(t.efficiency()));
 }
 
 void print(const Result& r, const Given& given) {
@@ -303,8 +321,8 @@ void print(const Result& r, const Given& given) {
              placement.ranks == 1 ? "" : "s", placement.stages, r.schedule.microbatches,
              observe::number_text(given.rank.forward, 6), observe::number_text(given.rank.input_grad, 6),
              observe::number_text(given.rank.weight_grad, 6));
-  fmt::print(", pair {}, message {}, all-to-all {}\n\n", observe::number_text(given.pair, 6), observe::number_text(given.hop),
-             observe::number_text(given.rank.all_to_all));
+  fmt::print(", pair {}, message {}, all-to-all {}\n\n", observe::number_text(given.pair, 6),
+             observe::number_text(given.hop), observe::number_text(given.rank.all_to_all));
   const observe::Terminal terminal = observe::describe_terminal(1);
   fmt::print("{}\n", observe::text_schedule(r.schedule, r.timing, observe::terminal_columns(1, 160), terminal));
   const Certificate& c = r.certificate;
@@ -312,17 +330,18 @@ void print(const Result& r, const Given& given) {
              observe::number_text(r.timing.synchronous()), percent(r.timing.staggered_rate()),
              observe::number_text(r.timing.staggered()));
   fmt::print("time         {}, of it {} work of the busiest rank; efficiency {}\n",
-             observe::number_text(r.timing.makespan, 6), observe::number_text(r.timing.work, 6), percent(r.timing.efficiency()));
+             observe::number_text(r.timing.makespan, 6), observe::number_text(r.timing.work, 6),
+             percent(r.timing.efficiency()));
   fmt::print("peak         {}\n", runs_text(numbers(c.peaks, &Peak::bytes)));
   fmt::print("  for W      {}\n", runs_text(numbers(c.peaks, &Peak::for_weight_grad)));
   if (r.synthesis) {
     const NamedOrder* best = r.synthesis->best_named();
     fmt::print("bound        no order is faster than {}; at most {} to gain\n",
                observe::number_text(r.synthesis->bounds.makespan(), 6), percent(r.synthesis->gap()));
-    fmt::print("named        {}\n",
-               best == nullptr ? "none of this placement fits"
-                               : fmt::format("{} takes {}, {} more", best->name, observe::number_text(best->makespan, 6),
-                                             percent(best->makespan / r.timing.makespan - 1)));
+    fmt::print("named        {}\n", best == nullptr ? "none of this placement fits"
+                                                    : fmt::format("{} takes {}, {} more", best->name,
+                                                                  observe::number_text(best->makespan, 6),
+                                                                  percent(best->makespan / r.timing.makespan - 1)));
   }
   fmt::print("weights      {}\n", placement.routes == 1 ? "once" : "twice, every stage on two ranks");
   fmt::print("messages     {}\n",
@@ -340,15 +359,15 @@ int print_all(const ScheduleOptions& options, const Given& given) {
   if (!options.svg.empty() || options.text || !options.layout.empty())
     config_error("schedule: --all with --svg, --text or --layout; accepted with one schedule");
   observe::Table table({{"schedule"},
-               {"stages", observe::Align::right},
-               {"bubble", observe::Align::right},
-               {"synchronous", observe::Align::right},
-               {"staggered", observe::Align::right},
-               {"efficiency", observe::Align::right},
-               {"peak", observe::Align::right},
-               {"for W", observe::Align::right},
-               {"weights", observe::Align::right},
-               {"room", observe::Align::right}});
+                        {"stages", observe::Align::right},
+                        {"bubble", observe::Align::right},
+                        {"synchronous", observe::Align::right},
+                        {"staggered", observe::Align::right},
+                        {"efficiency", observe::Align::right},
+                        {"peak", observe::Align::right},
+                        {"for W", observe::Align::right},
+                        {"weights", observe::Align::right},
+                        {"room", observe::Align::right}});
   Json all = Json::array();
   std::string refused;
   for (const Generator& generator : generators()) {
@@ -361,9 +380,10 @@ int print_all(const ScheduleOptions& options, const Given& given) {
       all.push_back(json_of(r, given, false));
       double for_w = 0;
       for (const Peak& peak : r.certificate.peaks) for_w = std::max(for_w, peak.for_weight_grad);
-      table.row({generator.name, std::to_string(r.schedule.placement.stages), observe::number_text(r.timing.synchronous()),
-                 percent(r.timing.synchronous_rate()), percent(r.timing.staggered_rate()),
-                 percent(r.timing.efficiency()), observe::number_text(r.largest_peak()), observe::number_text(for_w),
+      table.row({generator.name, std::to_string(r.schedule.placement.stages),
+                 observe::number_text(r.timing.synchronous()), percent(r.timing.synchronous_rate()),
+                 percent(r.timing.staggered_rate()), percent(r.timing.efficiency()),
+                 observe::number_text(r.largest_peak()), observe::number_text(for_w),
                  std::to_string(r.schedule.placement.routes), std::to_string(r.certificate.least_buffers)});
     } catch (const ConfigError& error) {
       all.push_back({{"schedule", generator.name}, {"refused", error.what()}});
@@ -390,8 +410,6 @@ int print_names(bool json) {
   return kDone;
 }
 
-}  // namespace
-
 int schedule(const ScheduleOptions& options) {
   const Given given = given_by(options);
   if (options.all) {
@@ -411,6 +429,54 @@ int schedule(const ScheduleOptions& options) {
     if (!options.svg.empty()) fmt::print("picture      {}\n", options.svg);
   }
   return kDone;
+}
+
+}  // namespace
+
+void add_schedule(CLI::App& app) {
+  auto [command, options] =
+      add_command(app, "schedule", "Order, bubbles and memory of a pipeline schedule, and its picture", schedule);
+  command.add_option("NAME", options.name,
+                     "A schedule such as 1f1b, a file with the text of one, or synthesis; without it, the names");
+  command.add_flag("--all", options.all, "One table of all schedules");
+  command.add_option("--ranks", options.ranks, "Ranks of the pipeline")->check(CLI::PositiveNumber);
+  command.add_option("--microbatches", options.microbatches, "Of one step")->check(CLI::PositiveNumber);
+  command.add_option("--chunks", options.chunks, "Stages a rank, for interleaved schedules")
+      ->check(CLI::PositiveNumber);
+  command.add_option("--group", options.group, "Microbatches a group of interleaved schedules; as many as ranks")
+      ->check(CLI::PositiveNumber);
+  command
+      .add_option(
+          "--times", options.times,
+          "Forward, input gradient and weight gradient of all layers of a rank; then, if wanted, of a fused "
+          "pair, and of a message")
+      ->type_name("F,I,W[,FB[,COMM]]");
+  command
+      .add_option("--a2a", options.all_to_all,
+                  "All-to-all of all layers of a rank, in F and again in I; hidden in fused pairs")
+      ->check(CLI::NonNegativeNumber);
+  command.add_option(
+      "--layout", options.layout,
+      "Layers of the stages, such as \"Et*3|(tt|)*6tt|tmL\"; t and m take time, --times is a rank's mean");
+  command
+      .add_option(
+          "--memory", options.memory,
+          "What a microbatch keeps on all layers of a rank until its input gradient, and until its weight "
+          "gradient; the default is the Zero Bubble papers' split, with flash attention it is near 0.06,0.94")
+      ->type_name("UNTIL_I,UNTIL_W");
+  command
+      .add_option("--buffers", options.buffers,
+                  "Refuse the schedule if so many messages between two ranks don't do")
+      ->check(CLI::PositiveNumber);
+  command
+      .add_option("--cap", options.cap,
+                  "synthesis: the room each rank has for activations, in the unit of --memory; one or one a rank")
+      ->type_name("N[,N...]");
+  command.add_option("--effort", options.effort, "synthesis: how long to search, 1 is some ten seconds")
+      ->check(CLI::Range(0.0, 1000.0));
+  command.add_option("--svg", options.svg, "Write the picture to this file")->type_name("FILE");
+  command.add_flag("--text", options.text, "Print the order, as a file that this command reads");
+  add_json(command, options.json);
 }
 
 }  // namespace heddle::cli

@@ -6,16 +6,18 @@
 #include <nlohmann/json.hpp>
 
 #include "heddle/base/error.h"
+#include "heddle/cli/command.h"
 #include "heddle/cli/commands.h"
 #include "heddle/cli/plan_files.h"
 #include "heddle/cli/search_files.h"
-#include "heddle/session/signals.h"
+#include "heddle/cli/search_options.h"
+#include "heddle/config/run_config.h"
 #include "heddle/observe/progress.h"
 #include "heddle/observe/table.h"
 #include "heddle/observe/units.h"
 #include "heddle/search/better.h"
 #include "heddle/search/explain.h"
-#include "heddle/config/run_config.h"
+#include "heddle/session/signals.h"
 
 namespace heddle::cli {
 
@@ -126,17 +128,17 @@ void print(const Answer& a, double scale) {
   }
   const bool experts = a.top.front().job.shape.moe_blocks() > 0;
   observe::Table table({{"", observe::Align::right},
-               {"layout"},
-               {"schedule"},
-               {"mbs", observe::Align::right},
-               {"recompute"},
-               {"step", observe::Align::right},
-               {"tokens/s/device", observe::Align::right},
-               {"MFU", observe::Align::right},
-               {"memory", observe::Align::right},
-               {"exposed", observe::Align::right},
-               {"bubble", observe::Align::right},
-               {"step p99", observe::Align::right}});
+                        {"layout"},
+                        {"schedule"},
+                        {"mbs", observe::Align::right},
+                        {"recompute"},
+                        {"step", observe::Align::right},
+                        {"tokens/s/device", observe::Align::right},
+                        {"MFU", observe::Align::right},
+                        {"memory", observe::Align::right},
+                        {"exposed", observe::Align::right},
+                        {"bubble", observe::Align::right},
+                        {"step p99", observe::Align::right}});
   int rank = 0;
   for (const Ranked& r : a.top) {
     const double step = r.exact.step_s;
@@ -165,10 +167,10 @@ void print(const Answer& a, double scale) {
   fmt::print(
       "{} plans of {} layouts estimated in {} on {} cores, {:.0f} a second and core; {} fit {}; {} timed "
       "exactly, {} also by stage, in {}\n",
-      observe::grouped_text(static_cast<long long>(a.plans)), observe::grouped_text(static_cast<long long>(a.layouts)),
-      observe::duration_text(a.estimate_s), a.threads, a.plans_per_s_per_core(),
-      observe::grouped_text(static_cast<long long>(a.fitting)), observe::bytes_text(a.memory_bytes), a.timed, a.by_stage,
-      observe::duration_text(a.exact_s));
+      observe::grouped_text(static_cast<long long>(a.plans)),
+      observe::grouped_text(static_cast<long long>(a.layouts)), observe::duration_text(a.estimate_s), a.threads,
+      a.plans_per_s_per_core(), observe::grouped_text(static_cast<long long>(a.fitting)),
+      observe::bytes_text(a.memory_bytes), a.timed, a.by_stage, observe::duration_text(a.exact_s));
   if (scale != 1) fmt::print("times are the closed forms' × {:.3f}, the nearest calibration\n", scale);
   fmt::print("not considered: {}\n", fmt::join(search::not_considered(), "; "));
 }
@@ -183,8 +185,6 @@ std::string write_plans(const SearchOptions& o, const Answer& a, const search::C
     for (const Ranked& r : a.top) plans.push_back(search::explain(search::launch_of(r), request));
   return plans.empty() ? "" : write_plan_files(o, plans);
 }
-
-}  // namespace
 
 int search_plans(const SearchOptions& o) {
   if (!o.from.empty()) return search_from(o);
@@ -224,7 +224,9 @@ int search_plans(const SearchOptions& o) {
       query,
       [&](size_t done, size_t of, uint64_t plans) {
         if (!shows) return;
-        if (!bar) bar = std::make_unique<observe::Progress>(observe::ProgressOptions{0, static_cast<int64_t>(of), 1, 0.1}, 2);
+        if (!bar)
+          bar =
+              std::make_unique<observe::Progress>(observe::ProgressOptions{0, static_cast<int64_t>(of), 1, 0.1}, 2);
         const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
         observe::StepMetrics metrics;
         metrics.step = static_cast<int64_t>(done);
@@ -246,6 +248,65 @@ int search_plans(const SearchOptions& o) {
     print(answer, scale);
   }
   return answer.top.empty() ? kFailed : kDone;
+}
+
+CLI::Option* add_count(CLI::App& command, const char* flag, int64_t& into, const char* what, int64_t most) {
+  return command.add_option(flag, into, what)->check(CLI::Range(int64_t{1}, most));
+}
+
+}  // namespace
+
+void add_search(CLI::App& app) {
+  auto [command, options] = add_command(
+      app, "search", "The best plans for a model on a cluster, or what is better than another trainer's job",
+      search_plans);
+  CLI::Option* script =
+      command.add_option("--from", options.from, "A launch script of Megatron-LM or MindSpeed; read, never run")
+          ->type_name("SCRIPT");
+  command.add_option("--model", options.model, "A published model by name, or a folder with its config.json")
+      ->excludes(script);
+  command.add_option("--cluster", options.cluster, "An accelerator such as H800, or a TOML file of a cluster")
+      ->type_name("NAME|FILE");
+  add_count(command, "--devices", options.devices, "Accelerators", 1 << 20);
+  add_count(command, "--global-batch", options.global_batch, "Sequences of a step", 1 << 24)->excludes(script);
+  add_count(command, "--sequence", options.sequence, "Tokens of a sequence", 100'000'000)->excludes(script);
+  command.add_option("--precision", options.precision, "Of the matrix products")
+      ->check(CLI::IsMember({"bf16", "fp16", "fp8", "mxfp8", "block8", "nvfp4"}))
+      ->excludes(script);
+  command.add_option("--memory", options.memory, "Of a device, such as 80GiB; else 92 % of the accelerator's")
+      ->type_name("BYTES");
+  command
+      .add_option("--routing", options.routing,
+                  "Relative deviation of the experts' loads; 0: forced balance, natural routing is near 0.13")
+      ->check(CLI::Range(0.0, 10.0))
+      ->excludes(script);
+  command
+      .add_option("--restrict", options.restrict,
+                  "Values of an axis, such as tp=1,2 or schedule=dual_pipe, or a TOML file; may be given again")
+      ->type_name("NAME=VALUES")
+      ->excludes(script)
+      ->expected(1)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  command.add_option("--calibration", options.calibration, "Scalars to use in place of the built-in ones")
+      ->type_name("FILE");
+  add_count(command, "--top", options.top, "Plans shown", 1000)->excludes(script);
+  add_count(command, "--short-list", options.short_list, "Plans timed action by action", 100'000)->excludes(script);
+  add_count(command, "--threads", options.threads, "In place of one a core", 4096)->excludes(script);
+  command
+      .add_option("--imbalance", options.imbalance,
+                  "Of the script's job: rows of the fullest expert rank over the mean")
+      ->check(CLI::Range(1.0, 100.0))
+      ->needs(script);
+  command.add_option("--set", options.set, "A variable that the script's environment sets; may be given again")
+      ->type_name("NAME=VALUE")
+      ->needs(script)
+      ->expected(1)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  command.add_option("--explain", options.explain, "Write the explanation as one HTML page")->type_name("FILE");
+  command.add_option("--emit", options.emit, "Print the best plan as heddle (TOML), megatron or mindspeed (bash)")
+      ->check(CLI::IsMember({"heddle", "megatron", "mindspeed"}));
+  command.add_option("--out", options.out, "Where --emit writes to; standard output")->type_name("FILE");
+  add_json(command, options.json);
 }
 
 }  // namespace heddle::cli

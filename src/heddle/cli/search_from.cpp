@@ -7,14 +7,15 @@
 #include "heddle/cli/commands.h"
 #include "heddle/cli/plan_files.h"
 #include "heddle/cli/search_files.h"
-#include "heddle/session/signals.h"
+#include "heddle/cli/search_options.h"
+#include "heddle/config/run_config.h"
 #include "heddle/observe/plan_page.h"
 #include "heddle/observe/progress.h"
 #include "heddle/observe/units.h"
 #include "heddle/search/better.h"
 #include "heddle/search/explain.h"
 #include "heddle/search/launch/launch_script.h"
-#include "heddle/config/run_config.h"
+#include "heddle/session/signals.h"
 
 namespace heddle::cli {
 

@@ -6,18 +6,33 @@
 #include <nlohmann/json.hpp>
 
 #include "heddle/base/error.h"
+#include "heddle/cli/command.h"
 #include "heddle/cli/commands.h"
-#include "heddle/planner/machine.h"
-#include "heddle/session/run_trace.h"
 #include "heddle/observe/metrics_log.h"
 #include "heddle/observe/perfetto.h"
 #include "heddle/observe/progress.h"
 #include "heddle/observe/table.h"
 #include "heddle/observe/units.h"
+#include "heddle/planner/machine.h"
+#include "heddle/session/run_trace.h"
 
 namespace heddle::cli {
 
 namespace {
+
+struct SimulateOptions {
+  std::string config;
+  std::vector<std::string> set;
+  std::string profile;               // empty: the one that `heddle profile` keeps
+  int64_t ranks = 0;                 // 0: as configured
+  int64_t hosts = 1;                 // over which they are spread
+  std::string routing = "balanced";  // or the relative deviation of the experts' shares, or a run's metrics
+  double jitter = 0;                 // relative deviation of each op's time
+  int64_t draws = 0;                 // 0: one, or 20 where something is drawn
+  int64_t seed = 1;
+  std::string trace;  // file
+  bool json = false;
+};
 
 using Json = nlohmann::ordered_json;
 constexpr double kMeasure_s = 45;  // where the machine has no profile yet
@@ -146,9 +161,10 @@ void print(const config::RunConfig& config, const planner::ConfigForecast& c, co
   fmt::print("{}: {}; a step of {} tokens on {} ({})\n\n", config.name,
              c.plan.ranks() == 1 ? "one rank" : plan::text_of(c.plan.mesh),
              observe::grouped_text(config.tokens_per_step(), unicode), profile.machine, profile.date);
-  fmt::print("step {}, {}, MFU {:.1f} %\n\n", observe::duration_text(f.step_us * 1e-6), observe::count_text(f.tokens_per_s, "tok/s"),
-             100 * f.mfu);
-  observe::Table table({{"compute streams, mean of the ranks"}, {"time", observe::Align::right}, {"share", observe::Align::right}});
+  fmt::print("step {}, {}, MFU {:.1f} %\n\n", observe::duration_text(f.step_us * 1e-6),
+             observe::count_text(f.tokens_per_s, "tok/s"), 100 * f.mfu);
+  observe::Table table(
+      {{"compute streams, mean of the ranks"}, {"time", observe::Align::right}, {"share", observe::Align::right}});
   const auto row = [&](const std::string& what, double us) {
     table.row({what, observe::duration_text(us * 1e-6), fmt::format("{:.1f} %", 100 * us / f.step_us)});
   };
@@ -163,9 +179,9 @@ void print(const config::RunConfig& config, const planner::ConfigForecast& c, co
   fmt::print("{}\n", table.text(unicode));
   if (const runtime::Draws& d = f.draws; d.step_us.size() + static_cast<size_t>(d.out_of_memory) > 1) {
     observe::Table drawn({{fmt::format("{} draws", d.step_us.size())},
-                 {"median", observe::Align::right},
-                 {"p90", observe::Align::right},
-                 {"p99", observe::Align::right}});
+                          {"median", observe::Align::right},
+                          {"p90", observe::Align::right},
+                          {"p99", observe::Align::right}});
     const auto quantiles = [&](const std::string& what, const std::vector<double>& of, const auto& text) {
       const auto at = [&](double part) { return text(runtime::Draws::quantile(of, part)); };
       drawn.row({what, at(0.5), at(0.9), at(0.99)});
@@ -180,7 +196,8 @@ void print(const config::RunConfig& config, const planner::ConfigForecast& c, co
   if (f.exchange.size() > 0 && f.exchange != c.plan.exchange.topology)
     fmt::print("exchange {}: {}\n\n", c.plan.exchange.topology, f.exchange);
   constexpr size_t kShown = 10;
-  observe::Table memory({{fmt::format("memory of rank {}", f.largest_rank)}, {"role"}, {"bytes", observe::Align::right}});
+  observe::Table memory(
+      {{fmt::format("memory of rank {}", f.largest_rank)}, {"role"}, {"bytes", observe::Align::right}});
   size_t shown = 0;
   for (const ir::Walk::Live& live : f.simulation.of(f.largest_rank).live_at_peak) {
     if (ir::is_persistent(live.role)) continue;
@@ -195,8 +212,6 @@ void print(const config::RunConfig& config, const planner::ConfigForecast& c, co
   fmt::print("{}", memory.text(unicode));
 }
 
-}  // namespace
-
 int simulate(const SimulateOptions& options) {
   std::vector<std::string> set = options.set;
   if (options.ranks > 0) set.push_back(fmt::format("mesh.ranks={}", options.ranks));
@@ -204,7 +219,8 @@ int simulate(const SimulateOptions& options) {
   const cost::MachineProfile profile = planner::machine_profile(options.profile, kMeasure_s);
   planner::ConfigForecast c;
   try {
-    planner::JobPlaces places = planner::on_hosts(static_cast<int>(config.ranks()), static_cast<int>(options.hosts), profile);
+    planner::JobPlaces places =
+        planner::on_hosts(static_cast<int>(config.ranks()), static_cast<int>(options.hosts), profile);
     places.uncertainty = uncertainty_of(options);
     places.caching_allocator = true;
     c = planner::forecast_config(config, profile, places);
@@ -222,6 +238,32 @@ int simulate(const SimulateOptions& options) {
     print(config, c, profile);
   }
   return kDone;
+}
+
+}  // namespace
+
+void add_simulate(CLI::App& app) {
+  auto [command, options] = add_command(
+      app, "simulate", "A training step on this machine, before it runs: time, where it goes, memory", simulate);
+  command.add_option("CONFIG", options.config, "The configuration file")->required();
+  add_set(command, options.set);
+  command.add_option("--profile", options.profile, "What `heddle profile --out` wrote")->type_name("FILE");
+  command.add_option("--ranks", options.ranks, "The same as --set mesh.ranks=N")->check(CLI::PositiveNumber);
+  command.add_option("--hosts", options.hosts, "Hosts over which the ranks are spread; else threads of one")
+      ->check(CLI::PositiveNumber);
+  command
+      .add_option(
+          "--routing", options.routing,
+          "Rows of the experts: balanced, the relative deviation of their shares, or a run whose counts to take")
+      ->type_name("balanced|SPREAD|RUN")
+      ->capture_default_str();
+  command.add_option("--jitter", options.jitter, "Relative deviation of each op's time")
+      ->check(CLI::Range(0.0, 10.0));
+  command.add_option("--draws", options.draws, "Steps to draw with a spread or jitter; their quantiles are told")
+      ->check(CLI::Range(1, 100'000));
+  command.add_option("--seed", options.seed, "Of the draws")->check(CLI::NonNegativeNumber);
+  command.add_option("--trace", options.trace, "Write the step as a Perfetto trace")->type_name("FILE");
+  add_json(command, options.json);
 }
 
 }  // namespace heddle::cli

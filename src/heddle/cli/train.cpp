@@ -8,21 +8,36 @@
 #include "heddle/base/error.h"
 #include "heddle/base/escaped.h"
 #include "heddle/base/output_file.h"
-#include "heddle/planner/choose_plan.h"
+#include "heddle/cli/command.h"
 #include "heddle/cli/commands.h"
+#include "heddle/comm/mpi_world.h"
+#include "heddle/comm/threads/thread_world.h"
+#include "heddle/device/host/paced_time.h"
+#include "heddle/observe/units.h"
+#include "heddle/planner/choose_plan.h"
+#include "heddle/planner/measure_machine.h"
+#include "heddle/planner/profile_file.h"
 #include "heddle/session/rank_run.h"
 #include "heddle/session/refit.h"
 #include "heddle/session/training_run.h"
-#include "heddle/comm/mpi_world.h"
-#include "heddle/device/host/paced_time.h"
-#include "heddle/observe/units.h"
 #include "heddle/train/agreement.h"
-#include "heddle/planner/measure_machine.h"
-#include "heddle/planner/profile_file.h"
 
 namespace heddle::cli {
 
 namespace {
+
+struct TrainOptions {
+  std::string config;
+  std::vector<std::string> set;  // key=value
+  int64_t steps = 0;             // 0: as configured
+  double minutes = 0;            // 0: as configured
+  int64_t ranks = 0;             // 0: as configured, or as many as the launcher has started
+  std::string mode;              // auto, save-memory, overlap: the plan is chosen; empty: as configured
+  std::string profile;           // for that; empty: the one that `heddle profile` keeps
+  bool resume = false;
+  bool trace = false;
+  bool json = false;
+};
 
 using Json = nlohmann::ordered_json;
 
@@ -63,8 +78,8 @@ std::string longer_text(const session::RunSummary& s, const std::string& config)
       "has {}\n",
       config, minutes < 10 ? fmt::format("{:.2g}", minutes) : fmt::format("{:.0f}", minutes),
       observe::grouped_text(std::llround(static_cast<double>(s.steps) * times)),
-      observe::count_text(static_cast<double>(s.tokens) * times), observe::count_text(static_cast<double>(s.tokens)),
-      observe::count_text(static_cast<double>(s.text_tokens)));
+      observe::count_text(static_cast<double>(s.tokens) * times),
+      observe::count_text(static_cast<double>(s.tokens)), observe::count_text(static_cast<double>(s.text_tokens)));
 }
 
 void print(const session::RunSummary& s, const std::string& config) {
@@ -72,7 +87,8 @@ void print(const session::RunSummary& s, const std::string& config) {
              observe::duration_text(s.seconds), observe::number_text(s.loss));
   if (s.held_out_loss) fmt::print(", held-out {}", observe::number_text(*s.held_out_loss));
   fmt::print("\nmedian {}, {}; arena {} (predicted {}{})\n", observe::count_text(s.tokens_per_s, "tok/s"),
-             observe::count_text(s.flops_per_s, "FLOP/s"), observe::bytes_text(static_cast<double>(s.reserved_bytes)),
+             observe::count_text(s.flops_per_s, "FLOP/s"),
+             observe::bytes_text(static_cast<double>(s.reserved_bytes)),
              observe::bytes_text(static_cast<double>(s.predicted_reserved_bytes)),
              s.grown_bytes > 0
                  ? fmt::format("; {} beyond the forecast", observe::bytes_text(static_cast<double>(s.grown_bytes)))
@@ -248,7 +264,8 @@ cost::MachineProfile rated_profile() {
 }
 
 // What would make a configuration fit; `places` of its ranks.
-std::string remedy(const TrainOptions& options, const std::vector<std::string>& set, const planner::JobPlaces& places) {
+std::string remedy(const TrainOptions& options, const std::vector<std::string>& set,
+                   const planner::JobPlaces& places) {
   constexpr double kChoose_s = 10;
   std::error_code ignored;
   const bool measured = std::filesystem::exists(profile_path(options), ignored);
@@ -259,8 +276,6 @@ std::string remedy(const TrainOptions& options, const std::vector<std::string>& 
   return planner::cheapest_remedy(options.config, set, foresee, kChoose_s) +
          (measured ? "" : " (about: heddle profile has not measured this machine)");
 }
-
-}  // namespace
 
 int train(const TrainOptions& options) {
   std::vector<std::string> set = options.set;
@@ -292,7 +307,8 @@ int train(const TrainOptions& options) {
       place.learn = [&](const session::FirstSteps& seen) { return learn(options, set, planned, refitted_s, seen); };
     }
     session::RunSummary own =
-        session::TrainingRun(config::read_run_config(options.config, all), options.resume, options.trace, place).run();
+        session::TrainingRun(config::read_run_config(options.config, all), options.resume, options.trace, place)
+            .run();
     own.refitted_s = refitted_s;
     if (leads) summary = std::move(own);
   };
@@ -324,9 +340,39 @@ int train(const TrainOptions& options) {
   if (ranks == 1) {
     run(planned, nullptr, false);
   } else {
-    session::run_on_threads(ranks, [&](comm::World& world) { run(planned, &world, true); });
+    comm::run_on_threads(ranks, [&](comm::World& world) { run(planned, &world, true); });
   }
   return tell_summary();
+}
+
+}  // namespace
+
+void add_train(CLI::App& app) {
+  auto [command, options] = add_command(app, "train", "Train a model", train);
+  command.add_option("CONFIG", options.config, "The configuration file")->required();
+  add_set(command, options.set);
+  command.add_option("--steps", options.steps, "Steps of the whole run, the same as --set train.steps=N")
+      ->check(CLI::PositiveNumber);
+  command
+      .add_option("--minutes", options.minutes,
+                  "Minutes in training steps of the whole run, the same as --set train.minutes=N")
+      ->check(CLI::PositiveNumber);
+  command
+      .add_option(
+          "--ranks", options.ranks,
+          "Ranks as threads of this process, the same as --set mesh.ranks=N; under mpirun or srun there are as "
+          "many as were started")
+      ->check(CLI::PositiveNumber);
+  command
+      .add_option("--mode", options.mode,
+                  "Choose the plan by simulating candidates on this machine: the fastest (auto), the least memory "
+                  "(save-memory) or the least exposed communication (overlap) within 1.3 times of it")
+      ->type_name("MODE");
+  command.add_option("--profile", options.profile, "For --mode: what `heddle profile --out` wrote")
+      ->type_name("FILE");
+  command.add_flag("--resume", options.resume, "Go on from the newest whole checkpoint of the run");
+  command.add_flag("--trace", options.trace, "Also write the ops of step train.trace_step as a Perfetto trace");
+  add_json(command, options.json);
 }
 
 }  // namespace heddle::cli

@@ -14,7 +14,7 @@
 
 #include "heddle/base/error.h"
 #include "heddle/base/escaped.h"
-#include "heddle/base/letter.h"
+#include "heddle/base/utf8.h"
 #include "heddle/config/exact_layout.h"
 #include "heddle/formats/toml_text.h"
 
@@ -23,8 +23,6 @@ namespace heddle::config {
 namespace {
 
 using Kind = Setting::Kind;
-
-std::string shown(std::string_view text) { return escaped(text, 60); }
 
 // What a word of a configuration may not hold: it goes into messages, the report and names of files.
 std::string forbidden(std::string_view word, bool text) {

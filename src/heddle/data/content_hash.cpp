@@ -4,7 +4,7 @@
 #include <string_view>
 #include <vector>
 
-#include "heddle/base/byte_hash.h"
+#include "heddle/base/hash.h"
 
 namespace heddle::data {
 

@@ -81,13 +81,8 @@ class LaunchRun {
   };
   /// Two mixes of 64 bits with different constants (the finalizers of SplitMix64 and of MurmurHash3).
   void take_in(uint64_t word) {
-    const auto mixed = [](uint64_t z, uint64_t a, uint64_t b, int s, int t, int u) {
-      z = (z ^ (z >> s)) * a;
-      z = (z ^ (z >> t)) * b;
-      return z ^ (z >> u);
-    };
-    key_[0] = mixed((key_[0] + 0x9e3779b97f4a7c15) ^ word, 0xbf58476d1ce4e5b9, 0x94d049bb133111eb, 30, 27, 31);
-    key_[1] = mixed((key_[1] * 5 + 0x52dce729) ^ word, 0xff51afd7ed558ccd, 0xc4ceb9fe1a85ec53, 33, 33, 33);
+    key_[0] = finalised((key_[0] + 0x9e3779b97f4a7c15) ^ word);
+    key_[1] = finalised((key_[1] * 5 + 0x52dce729) ^ word, 33, 0xff51afd7ed558ccd, 33, 0xc4ceb9fe1a85ec53, 33);
   }
 
   std::vector<Kept> kept_;

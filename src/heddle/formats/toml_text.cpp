@@ -2,7 +2,7 @@
 
 #include "heddle/base/error.h"
 #include "heddle/base/escaped.h"
-#include "heddle/base/letter.h"
+#include "heddle/base/utf8.h"
 
 namespace heddle::formats {
 

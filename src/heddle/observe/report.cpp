@@ -10,6 +10,7 @@
 
 #include "heddle/base/error.h"
 #include "heddle/base/output_file.h"
+#include "heddle/base/statistics.h"
 #include "heddle/observe/charts/html.h"
 #include "heddle/observe/charts/report_style.h"
 #include "heddle/observe/charts/svg_chart.h"
@@ -90,17 +91,15 @@ void add_noisy(std::vector<Series>& into, Series series) {
   if (!series.y.empty()) into.push_back(std::move(series));
 }
 
-std::optional<double> median(std::vector<double> values) {
+std::optional<double> typical(std::vector<double> values) {
   values = finite(values);
   if (values.empty()) return std::nullopt;
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
+  return median(std::move(values));
 }
 
 // Steps are alike once warm: the later half speaks for the run.
 std::optional<double> later_median(const Series& series) {
-  return median({series.y.begin() + static_cast<std::ptrdiff_t>(series.y.size() / 2), series.y.end()});
+  return typical({series.y.begin() + static_cast<std::ptrdiff_t>(series.y.size() / 2), series.y.end()});
 }
 
 // Curves whose peaks would flatten everything else go on a logarithmic axis.
@@ -115,7 +114,7 @@ AxisScale scale_for(const std::vector<Series>& curves) {
       all.push_back(v);
     }
   }
-  const std::optional<double> middle = median(std::move(all));
+  const std::optional<double> middle = typical(std::move(all));
   return middle && high > 15 * *middle && high > 30 * low ? AxisScale::log : AxisScale::linear;
 }
 

@@ -5,7 +5,7 @@
 #include <cstdint>
 
 #include "heddle/base/error.h"
-#include "heddle/base/letter.h"
+#include "heddle/base/utf8.h"
 
 namespace heddle::observe {
 namespace {

@@ -4,35 +4,25 @@
 
 #include <array>
 #include <atomic>
-#include <chrono>
 #include <filesystem>
 #include <protozero/pbf_writer.hpp>
 #include <vector>
 
+#include "heddle/base/clock.h"
+#include "heddle/base/crc32c.h"
 #include "heddle/base/error.h"
 
 namespace heddle::observe {
 namespace {
 
-constexpr std::array<uint32_t, 256> crc_table() {
-  std::array<uint32_t, 256> table{};
-  for (uint32_t byte = 0; byte < 256; ++byte) {
-    uint32_t crc = byte;
-    for (int bit = 0; bit < 8; ++bit) crc = (crc >> 1) ^ (crc & 1 ? 0x82f63b78u : 0u);
-    table[byte] = crc;
-  }
-  return table;
+uint32_t masked_crc(std::string_view bytes) {
+  const uint32_t crc = crc32c(bytes.data(), bytes.size());
+  return ((crc >> 15) | (crc << 17)) + 0xa282ead8u;
 }
-
-uint32_t masked(uint32_t crc) { return ((crc >> 15) | (crc << 17)) + 0xa282ead8u; }
 
 template <class Number>
 void append_little_endian(std::string& out, Number number) {
   for (size_t i = 0; i < sizeof(Number); ++i) out += static_cast<char>(number >> (8 * i) & 0xff);
-}
-
-double wall_time_now_s() {
-  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
 }
 
 std::string new_path(const std::string& folder) {
@@ -43,33 +33,26 @@ std::string new_path(const std::string& folder) {
   if (::gethostname(host.data(), host.size() - 1) != 0) host = {'h', 'o', 's', 't'};
   static std::atomic<int> count = 0;
   // The reader takes files in the order of their names; ten digits of seconds keep that until 2286.
-  return fmt::format("{}/events.out.tfevents.{:010d}.{}.{}.{}", folder, static_cast<int64_t>(wall_time_now_s()),
+  return fmt::format("{}/events.out.tfevents.{:010d}.{}.{}.{}", folder, static_cast<int64_t>(wall_time_s()),
                      host.data(), ::getpid(), count++);
 }
 
 }  // namespace
 
-uint32_t crc32c(std::string_view bytes) {
-  static constexpr std::array<uint32_t, 256> table = crc_table();
-  uint32_t crc = 0xffffffffu;
-  for (const char byte : bytes) crc = (crc >> 8) ^ table[(crc ^ static_cast<uint8_t>(byte)) & 0xff];
-  return ~crc;
-}
-
 std::string tensorboard_record(std::string_view payload) {
   std::string record;
   record.reserve(payload.size() + 16);
   append_little_endian(record, static_cast<uint64_t>(payload.size()));
-  append_little_endian(record, masked(crc32c(record)));
+  append_little_endian(record, masked_crc(record));
   record += payload;
-  append_little_endian(record, masked(crc32c(payload)));
+  append_little_endian(record, masked_crc(payload));
   return record;
 }
 
 TensorboardFile::TensorboardFile(const std::string& folder) : file_(new_path(folder), OutputFile::Open::begin) {
   std::string payload;
   protozero::pbf_writer event(payload);
-  event.add_double(1, wall_time_now_s());
+  event.add_double(1, wall_time_s());
   event.add_string(3, "brain.Event:2");
   file_.write_whole(tensorboard_record(payload));
 }

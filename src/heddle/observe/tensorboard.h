@@ -21,9 +21,6 @@ struct Scalar {
   double value = 0;
 };
 
-/// CRC with Castagnoli's polynomial (0x1EDC6F41, reflected).
-uint32_t crc32c(std::string_view bytes);
-
 /// One record with this payload.
 std::string tensorboard_record(std::string_view payload);
 

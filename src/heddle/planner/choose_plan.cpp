@@ -1,20 +1,16 @@
 #include "heddle/planner/choose_plan.h"
 
 #include <algorithm>
-#include <chrono>
 #include <set>
 #include <variant>
 
+#include "heddle/base/clock.h"
 #include "heddle/base/error.h"
 #include "heddle/observe/units.h"
 
 namespace heddle::planner {
 
 namespace {
-
-double now_s() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
 
 // Small is better.
 double cost_of(const Candidate& c, PlanMode mode) {
@@ -204,7 +200,8 @@ void attempt_all(Chooser& chooser) {
 const std::vector<std::string> kUnlimited{fmt::format("device.memory_bytes={}", int64_t{1} << 50)};
 
 std::string longer_text(double us, double than_us) {
-  return fmt::format("a step of {}, {:+.0f} % against", observe::duration_text(us * 1e-6), 100 * (us / than_us - 1));
+  return fmt::format("a step of {}, {:+.0f} % against", observe::duration_text(us * 1e-6),
+                     100 * (us / than_us - 1));
 }
 
 // What the smallest of these needs where memory has no limit, and its price.

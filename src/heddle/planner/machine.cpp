@@ -1,18 +1,16 @@
 #include "heddle/planner/machine.h"
 
 #include <algorithm>
-#include <atomic>
 #include <cstdlib>
-#include <exception>
 #include <filesystem>
-#include <thread>
 
 #include "heddle/base/error.h"
 #include "heddle/base/output_file.h"
-#include "heddle/runtime/predict.h"
+#include "heddle/base/parallel.h"
 #include "heddle/planner/measure_machine.h"
 #include "heddle/planner/measure_ops.h"
 #include "heddle/planner/profile_file.h"
+#include "heddle/runtime/predict.h"
 #include "heddle/train/run_config_plan.h"
 
 namespace heddle::planner {
@@ -43,29 +41,6 @@ std::vector<cost::OpTime> measure_config(const config::RunConfig& config) {
   const int ranks = static_cast<int>(config.ranks());
   const train::TrainerOptions options = train::trainer_options_of(config, 0, {.memory = ranks, .cores = ranks});
   return ranks == 1 ? measure_steps(options, 5).ops : measure_rank_ops(options, 5);
-}
-
-void each_stage(int stages, const std::function<void(int stage)>& work) {
-  std::vector<std::exception_ptr> failures(static_cast<size_t>(stages));
-  std::atomic<int> next = 0;
-  {
-    std::vector<std::jthread> threads;
-    const int most = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
-    for (int t = 0; t < std::min(most, stages); ++t) {
-      threads.emplace_back([&] {
-        for (int stage = next++; stage < stages; stage = next++) {
-          try {
-            work(stage);
-          } catch (...) {
-            failures[static_cast<size_t>(stage)] = std::current_exception();
-          }
-        }
-      });
-    }
-  }
-  for (const std::exception_ptr& failure : failures) {
-    if (failure) std::rethrow_exception(failure);
-  }
 }
 
 JobPlaces on_hosts(int ranks, int hosts, const cost::MachineProfile& profile) {
@@ -105,7 +80,7 @@ ConfigForecast forecast_config(const config::RunConfig& config, const cost::Mach
   if (places.pace) input.pace_ns = places.pace(f.plan, f.lowered);
   input.scalar = profile.scalar;
   std::vector<int64_t> arenas(static_cast<size_t>(f.plan.mesh.pp));
-  each_stage(f.plan.mesh.pp, [&](int stage) {
+  for_each_index(f.plan.mesh.pp, [&](int64_t stage) {
     const auto& classes = f.lowered.program.class_of_rank;
     const int rank = static_cast<int>(std::find(classes.begin(), classes.end(), stage) - classes.begin());
     arenas[static_cast<size_t>(stage)] =

@@ -35,9 +35,6 @@ struct JobPlaces {
 /// `ranks` spread evenly over hosts like this one. ConfigError where they can't be, or no link was measured.
 JobPlaces on_hosts(int ranks, int hosts, const cost::MachineProfile& profile);
 
-/// Calls `work` for every pipeline stage, on as many threads as there are cores; rethrows what the first one threw.
-void each_stage(int stages, const std::function<void(int stage)>& work);
-
 /// What a step of a configuration takes.
 struct ConfigForecast {
   plan::Plan plan;

@@ -9,7 +9,10 @@
 #include <ctime>
 #include <thread>
 
+#include "heddle/base/clock.h"
+#include "heddle/base/parallel.h"
 #include "heddle/base/random.h"
+#include "heddle/base/statistics.h"
 #include "heddle/comm/threads/thread_world.h"
 #include "heddle/device/host/host_arena.h"
 #include "heddle/device/host/host_stream.h"
@@ -20,17 +23,6 @@
 namespace heddle::planner {
 
 namespace {
-
-double now_s() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
-
-double median(std::vector<double> values) {
-  if (values.empty()) return 0;
-  const auto middle = values.begin() + std::ssize(values) / 2;
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
-}
 
 // A model of two or three layers and its batch, of sizes drawn evenly in their logarithms.
 train::TrainerOptions draw_program(uint64_t number, Dtype dtype, int threads) {
@@ -98,13 +90,10 @@ double copy_bytes_per_s(int threads) {
   std::vector<double> rates;
   for (int round = 0; round < 5; ++round) {
     const double began = now_s();
-    std::vector<std::thread> workers;
     const int64_t share = kBytes / threads;
-    for (int t = 0; t < threads; ++t) {
-      workers.emplace_back(
-          [&, t] { std::memcpy(to.base() + t * share, from.base() + t * share, static_cast<size_t>(share)); });
-    }
-    for (std::thread& worker : workers) worker.join();
+    on_threads(threads, [&](int t) {
+      std::memcpy(to.base() + t * share, from.base() + t * share, static_cast<size_t>(share));
+    });
     rates.push_back(2.0 * static_cast<double>(share * threads) / (now_s() - began));
   }
   return median(rates);
@@ -142,28 +131,24 @@ void measure_sleep(cost::MachineProfile& profile) {
 // Seconds of a step of a one-thread program while `programs` of them run, each for itself.
 double step_together(int programs) {
   std::vector<double> steps_s(static_cast<size_t>(programs), 0);
-  std::vector<std::thread> threads;
   std::atomic<int> ready = 0;
   const Dtype dtype = kernels::fast_dtype("host");
-  for (int p = 0; p < programs; ++p) {
-    threads.emplace_back([&, p] {
-      train::TrainerOptions options = draw_program(1, dtype, 1);
-      options.model.hidden_size = 256;
-      options.model.vocab_size = 2048;
-      options.plan.sequence_length = 128;
-      options.plan.sequences = 4;
-      train::Trainer trainer(options);
-      trainer.initialise();
-      const auto sequences = random_sequences(trainer, 1);
-      trainer.step(sequences);
-      ++ready;
-      while (ready < programs) std::this_thread::yield();
-      std::vector<double> own;
-      for (int i = 0; i < 24; ++i) own.push_back(trainer.step(sequences).seconds);
-      steps_s[static_cast<size_t>(p)] = median(own);
-    });
-  }
-  for (std::thread& thread : threads) thread.join();
+  on_threads(programs, [&](int p) {
+    train::TrainerOptions options = draw_program(1, dtype, 1);
+    options.model.hidden_size = 256;
+    options.model.vocab_size = 2048;
+    options.plan.sequence_length = 128;
+    options.plan.sequences = 4;
+    train::Trainer trainer(options);
+    trainer.initialise();
+    const auto sequences = random_sequences(trainer, 1);
+    trainer.step(sequences);
+    ++ready;
+    while (ready < programs) std::this_thread::yield();
+    std::vector<double> own;
+    for (int i = 0; i < 24; ++i) own.push_back(trainer.step(sequences).seconds);
+    steps_s[static_cast<size_t>(p)] = median(own);
+  });
   return median(steps_s);
 }
 
@@ -325,16 +310,10 @@ cost::MachineProfile measure_machine(const MeasureOptions& options) {
   profile.together = speeds_together(profile.cores, options.seconds < 20 ? 1 : 3);
   tell("messages");
   constexpr int kThreadRanks = 8;
-  comm::ThreadBoard board(kThreadRanks);
-  std::vector<std::thread> workers;
-  for (int r = 0; r < kThreadRanks; ++r) {
-    workers.emplace_back([&, r] {
-      const std::unique_ptr<comm::World> world = board.world(r);
-      const auto found = measure_links(*world, cost::Link::threads);
-      if (r == 0) profile.links = found;
-    });
-  }
-  for (std::thread& worker : workers) worker.join();
+  comm::run_on_threads(kThreadRanks, [&](comm::World& world) {
+    const auto found = measure_links(world, cost::Link::threads);
+    if (world.rank() == 0) profile.links = found;
+  });
   std::vector<Dtype> dtypes{Dtype::f32};
   if (kernels::fast_dtype("host") == Dtype::bf16) dtypes.push_back(Dtype::bf16);
   std::vector<int> teams{1};

@@ -1,11 +1,10 @@
 #include "heddle/planner/measure_ops.h"
 
 #include <algorithm>
-#include <chrono>
 #include <mutex>
-#include <thread>
 
 #include "heddle/base/random.h"
+#include "heddle/base/statistics.h"
 #include "heddle/comm/collectives.h"
 #include "heddle/comm/threads/thread_world.h"
 #include "heddle/device/host/host_stream.h"
@@ -14,13 +13,6 @@
 namespace heddle::planner {
 
 namespace {
-
-double median(std::vector<double> values) {
-  if (values.empty()) return 0;
-  const auto middle = values.begin() + std::ssize(values) / 2;
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
-}
 
 // What tells ops apart.
 using Key = std::tuple<std::string, Dtype, double, double, double, double, double, double>;
@@ -99,20 +91,18 @@ std::vector<cost::OpTime> measure_rank_ops(const train::TrainerOptions& options,
     config_error("device.backend is \"cuda\": the ops of several ranks are measured on the CPU's kernels only");
   }
   const int ranks = options.plan.ranks();
-  comm::ThreadBoard board(ranks);
   std::mutex turn;  // of one op on the whole machine
   std::map<Key, Samples> samples;
   double resident = 0;
-  std::exception_ptr first;
-  const auto run = [&](int rank) {
-    const std::unique_ptr<comm::World> world = board.world(rank);
-    train::Trainer trainer(options, world.get());
+  comm::run_on_threads(ranks, [&](comm::World& world) {
+    train::Trainer trainer(options, &world);
     trainer.initialise();
     device::HostStream probe("profile", options.threads);
     probe.set_trace(true);
     const plan::Mesh& mesh = trainer.mesh();
     device::Batch batch;
-    const RandomKey key = RandomKey(options.seed).with(static_cast<uint64_t>(mesh.at(rank).at(ir::Axis::dp)));
+    const RandomKey key =
+        RandomKey(options.seed).with(static_cast<uint64_t>(mesh.at(world.rank()).at(ir::Axis::dp)));
     uint64_t at = 0;
     for (int m = 0; m < options.plan.microbatches; ++m) {
       std::vector<int32_t>& tokens = batch.microbatches.emplace_back().tokens;
@@ -147,23 +137,7 @@ std::vector<cost::OpTime> measure_rank_ops(const train::TrainerOptions& options,
     });
     const std::lock_guard alone(turn);
     resident = std::max(resident, static_cast<double>(trainer.executor().walk().storage().peak_live_bytes()));
-  };
-  std::vector<std::thread> threads;
-  for (int r = 0; r < ranks; ++r) {
-    threads.emplace_back([&, r] {
-      try {
-        run(r);
-      } catch (...) {
-        {
-          const std::lock_guard lock(turn);
-          if (!first) first = std::current_exception();
-        }
-        board.abort("another rank failed");
-      }
-    });
-  }
-  for (std::thread& thread : threads) thread.join();
-  if (first) std::rethrow_exception(first);
+  });
   return medians(samples, options.threads, resident);
 }
 

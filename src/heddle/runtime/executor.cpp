@@ -1,8 +1,8 @@
 #include "heddle/runtime/executor.h"
 
 #include <algorithm>
-#include <chrono>
 
+#include "heddle/base/clock.h"
 #include "heddle/base/failure.h"
 #include "heddle/comm/collectives.h"
 #include "heddle/ir/print.h"
@@ -13,11 +13,6 @@ namespace heddle::runtime {
 
 namespace {
 using device::TensorView;
-
-int64_t now_ns() {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch())
-      .count();
-}
 
 // The rows that each output of an op with a host stall can count at most: all that are there.
 std::vector<int64_t> most_rows(const ir::Stage& stage, const ir::Op& op) {

@@ -2,18 +2,17 @@
 
 #include <algorithm>
 #include <atomic>
-#include <chrono>
-#include <exception>
 #include <functional>
 #include <limits>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
-#include <thread>
 #include <tuple>
 
+#include "heddle/base/clock.h"
 #include "heddle/base/error.h"
+#include "heddle/base/parallel.h"
 #include "heddle/search/block_work.h"
 #include "heddle/search/stage_keeping.h"
 
@@ -24,10 +23,6 @@ namespace {
 constexpr double kUsable = 0.92;
 // The estimate's memory is the fullest rank's by closed form; exact peaks may be a little lower.
 constexpr double kMemorySlack = 1.05;
-
-double now_s() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
 
 struct Choice {
   int recompute = 0;  // index
@@ -315,26 +310,6 @@ std::vector<size_t> best_of(const std::vector<std::optional<Ranked>>& timed, int
   return best;
 }
 
-/// Runs `each(thread)` on so many threads and passes on the first error.
-template <class Each>
-void on_threads(int threads, const Each& each) {
-  std::exception_ptr error;
-  std::mutex mutex;
-  std::vector<std::jthread> running;
-  running.reserve(static_cast<size_t>(threads));
-  for (int t = 0; t < threads; ++t)
-    running.emplace_back([&, t] {
-      try {
-        each(t);
-      } catch (...) {
-        const std::lock_guard lock(mutex);
-        if (!error) error = std::current_exception();
-      }
-    });
-  running.clear();
-  if (error) std::rethrow_exception(error);
-}
-
 Task task_of(const Query& query) {
   const Space& space = query.space;
   if (space.devices < 1 || space.devices > 1 << 20)
@@ -382,8 +357,7 @@ Answer search(const Query& query, const SearchProgress& progress, const std::fun
   const Task task = task_of(query);
   Answer answer;
   answer.memory_bytes = task.memory_bytes;
-  answer.threads =
-      query.threads > 0 ? query.threads : std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+  answer.threads = query.threads > 0 ? query.threads : hardware_threads();
   const auto asked_to_stop = [&] { return stop && stop(); };
 
   double began = now_s();

@@ -4,8 +4,8 @@
 #include <cmath>
 
 #include "heddle/base/error.h"
-#include "heddle/base/letter.h"
 #include "heddle/base/random.h"
+#include "heddle/base/utf8.h"
 
 namespace heddle::session {
 

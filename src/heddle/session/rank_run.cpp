@@ -7,15 +7,12 @@
 #include <cstdio>
 #include <exception>
 #include <map>
-#include <mutex>
-#include <thread>
 #include <vector>
 
 #include "heddle/base/escaped.h"
-#include "heddle/base/failure.h"
 #include "heddle/base/exit_status.h"
+#include "heddle/base/failure.h"
 #include "heddle/comm/mpi_world.h"
-#include "heddle/comm/threads/thread_world.h"
 
 namespace heddle::session {
 
@@ -69,38 +66,6 @@ planner::JobPlaces places_of(comm::World& world, int profiled_cores) {
   }
   places.threads = std::max(1, own / std::max(1, beside));
   return places;
-}
-
-void run_on_threads(int ranks, const std::function<void(comm::World&)>& body, std::vector<int> node_of) {
-  node_of.resize(static_cast<size_t>(ranks), 0);
-  comm::ThreadBoard board(std::move(node_of));
-  std::mutex mutex;
-  std::exception_ptr first, first_stopped;
-  const auto run = [&](int rank) {
-    try {
-      const std::unique_ptr<comm::World> world = board.world(rank);
-      body(*world);
-    } catch (const PeerError& error) {
-      {
-        const std::lock_guard lock(mutex);
-        if (!first_stopped) first_stopped = std::current_exception();
-      }
-      board.abort(error.reason);
-    } catch (const std::exception& error) {
-      {
-        const std::lock_guard lock(mutex);
-        if (!first) first = std::current_exception();
-      }
-      board.abort(fmt::format("rank {}: {}", rank, error.what()),
-                  dynamic_cast<const ConfigError*>(&error) != nullptr);
-    }
-  };
-  std::vector<std::thread> threads;
-  for (int r = 1; r < ranks; ++r) threads.emplace_back(run, r);
-  run(0);
-  for (std::thread& thread : threads) thread.join();
-  if (!first) first = first_stopped;
-  if (first) std::rethrow_exception(first);
 }
 
 int run_under_mpi(const std::function<int(comm::World&)>& body) {

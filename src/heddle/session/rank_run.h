@@ -1,19 +1,13 @@
-// The ranks of one run: threads of this process, or the processes that a launcher has started. Whatever fails on
-// one rank ends all, and is told once.
+// The ranks of one run where they are the processes that a launcher has started, and with whom each shares what.
 #pragma once
 
 #include <functional>
 #include <vector>
 
-#include "heddle/planner/machine.h"
 #include "heddle/comm/world.h"
+#include "heddle/planner/machine.h"
 
 namespace heddle::session {
-
-/// Calls `body` once for each rank, each on a thread of its own. When all have ended the first failure is thrown:
-/// of a rank that failed by itself, where there is one, for those that it stopped only say so.
-/// `node_of`: the node that each stands for; empty: all one.
-void run_on_threads(int ranks, const std::function<void(comm::World&)>& body, std::vector<int> node_of = {});
 
 /// Calls `body` with this process' rank of the launcher's job and returns the exit status. A failure is thrown on
 /// rank 0 alone (or printed there, where it is another rank's); the others return silently.

@@ -1,9 +1,9 @@
 #include "heddle/session/refit.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 
+#include "heddle/base/clock.h"
 #include "heddle/base/error.h"
 
 namespace heddle::session {
@@ -12,10 +12,6 @@ namespace {
 
 constexpr double kMostFactor = 4;  // of one run: more is no error of the profile but a machine that others use
 constexpr double kLeastScalar = 0.25, kMostScalar = 4;
-
-double now_s() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
 
 cost::MachineProfile scaled(cost::MachineProfile profile, double ops, double messages, cost::Link over) {
   profile.scalar = std::clamp(profile.scalar * ops, kLeastScalar, kMostScalar);
@@ -35,9 +31,9 @@ double compute_us(const runtime::Forecast& forecast) {
 
 }  // namespace
 
-Refit refit(const std::string& path, const std::vector<std::string>& set, const planner::PlanChoice& choice, planner::PlanMode mode,
-            const cost::MachineProfile& profile, cost::Link over, const ForeseeBy& foresee, const FirstSteps& seen,
-            double seconds) {
+Refit refit(const std::string& path, const std::vector<std::string>& set, const planner::PlanChoice& choice,
+            planner::PlanMode mode, const cost::MachineProfile& profile, cost::Link over, const ForeseeBy& foresee,
+            const FirstSteps& seen, double seconds) {
   const double until_s = now_s() + seconds;
   std::vector<std::string> every = set;
   every.insert(every.end(), choice.chosen.set.begin(), choice.chosen.set.end());
@@ -78,7 +74,8 @@ Refit refit(const std::string& path, const std::vector<std::string>& set, const 
   }
   constexpr size_t kFew = 12;
   while (!left.empty() && few.size() < kFew && now_s() < until_s) {
-    const planner::Candidate* next = planner::best_of(left, few.size() % 2 == 0 ? planner::PlanMode::automatic : mode);
+    const planner::Candidate* next =
+        planner::best_of(left, few.size() % 2 == 0 ? planner::PlanMode::automatic : mode);
     few.push_back(planner::foreseen(path, set, next->set, again));
     left.erase(left.begin() + (next - left.data()));
   }

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <chrono>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
@@ -10,18 +9,20 @@
 #include <functional>
 #include <numeric>
 
+#include "heddle/base/clock.h"
 #include "heddle/base/error.h"
+#include "heddle/base/hash.h"
 #include "heddle/base/output_file.h"
-#include "heddle/session/continue_text.h"
-#include "heddle/session/rank_run.h"
-#include "heddle/session/run_checkpoint.h"
+#include "heddle/base/statistics.h"
+#include "heddle/data/tokenizer/tokenizer_json.h"
 #include "heddle/ir/print.h"
 #include "heddle/observe/table.h"
 #include "heddle/observe/units.h"
+#include "heddle/session/continue_text.h"
+#include "heddle/session/rank_run.h"
+#include "heddle/session/run_checkpoint.h"
 #include "heddle/train/agreement.h"
-#include "heddle/base/byte_hash.h"
 #include "heddle/train/run_config_plan.h"
-#include "heddle/data/tokenizer/tokenizer_json.h"
 
 namespace heddle::session {
 
@@ -30,17 +31,6 @@ namespace {
 // How long a rank waits for one that is alive and does not come: while rank 0 prepares data or writes, as long as
 // that may take; between plain steps many times what such a step has taken, for then it hangs.
 constexpr double kPreparing_s = 1800, kLeastPatience_s = 60, kStepsOfPatience = 20;
-
-double now_s() {
-  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
-}
-
-double median(std::vector<double> values) {
-  if (values.empty()) return 0;
-  const auto middle = values.begin() + std::ssize(values) / 2;
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
-}
 
 bool due(int64_t every, int64_t step) { return every > 0 && step % every == 0; }
 
@@ -173,7 +163,8 @@ void TrainingRun::introduce() {
                               observe::grouped_text(data_.dataset->heldout_sequences())));
   progress_->line(fmt::format("memory: {} to be reserved{}; a step: {} tokens, {}",
                               observe::bytes_text(static_cast<double>(summary_.predicted_reserved_bytes)),
-                              mesh.ranks() > 1 ? " by a rank at most" : "", observe::grouped_text(config_.tokens_per_step()),
+                              mesh.ranks() > 1 ? " by a rank at most" : "",
+                              observe::grouped_text(config_.tokens_per_step()),
                               observe::count_text(trainer_->flops_per_step(), "FLOP")));
   progress_->line(
       fmt::format("run folder: {}{}", folder_.path,
@@ -232,7 +223,8 @@ void TrainingRun::compare_with_plan(double step_s) {
   summary_.first_steps_s = median(first_steps_s_);
   if (first_steps_s_.size() < kSteps || !leads()) return;
   progress_->line(fmt::format("a step: {} foretold, {} measured: the forecast was {:+.1f} % off",
-                              observe::duration_text(summary_.foretold_s), observe::duration_text(summary_.first_steps_s),
+                              observe::duration_text(summary_.foretold_s),
+                              observe::duration_text(summary_.first_steps_s),
                               100 * (summary_.foretold_s / summary_.first_steps_s - 1)));
   if (!place_.learn) return;
   const FirstSteps seen{summary_.first_steps_s, compute_share_ * summary_.first_steps_s};
@@ -270,7 +262,8 @@ void TrainingRun::compare_with_arena(const train::StepResult& result) {
   const std::string whose =
       trainer_->ranks().size() > 1 ? fmt::format("rank {}'s arena", result.grown_rank) : "the arena";
   progress_->line(fmt::format("step {}: {} has grown by {} beyond its forecast, of at most {}",
-                              trainer_->steps_done(), whose, observe::bytes_text(static_cast<double>(result.grown_bytes)),
+                              trainer_->steps_done(), whose,
+                              observe::bytes_text(static_cast<double>(result.grown_bytes)),
                               observe::bytes_text(static_cast<double>(trainer_->options().memory_limit_bytes))));
 }
 
@@ -283,7 +276,7 @@ bool TrainingRun::step() {
                        (number == config_.train.steps && number < summary_.first_step + config_.train.trace_step));
   if (traced) trainer_->executor().set_trace(true);
   if (traced) trainer_->ranks().any(false);  // all begin together: the start is where their clocks meet
-  const int64_t began_ns = std::chrono::steady_clock::now().time_since_epoch().count();
+  const int64_t began_ns = now_ns();
   const auto sequences = data_.train(first, config_.train.global_batch);
   const train::StepResult result = [&] {
     try {
@@ -297,7 +290,7 @@ bool TrainingRun::step() {
   if (traced) trace(number, began_ns, result.seconds);
   observe::StepMetrics metrics;
   metrics.step = number;
-  metrics.wall_time_s = now_s();
+  metrics.wall_time_s = wall_time_s();
   metrics.lm_loss = result.next_token_loss;
   if (config_.model.sequence_aux_loss_alpha > 0) metrics.auxiliary_loss = result.sequence_aux_loss;
   if (config_.model.z_loss_weight > 0) metrics.extra["z_loss"] = result.z_loss;
@@ -340,10 +333,10 @@ bool TrainingRun::step() {
 RunSummary TrainingRun::run() {
   if (leads()) {
     progress_ = std::make_unique<observe::Progress>(observe::ProgressOptions{.first_step = trainer_->steps_done(),
-                                                           .total_steps = config_.train.steps,
-                                                           .first_s = trainer_->done().seconds,
-                                                           .total_s = config_.length().seconds},
-                                           2);
+                                                                             .total_steps = config_.train.steps,
+                                                                             .first_s = trainer_->done().seconds,
+                                                                             .total_s = config_.length().seconds},
+                                                    2);
     introduce();
   }
   const double start_s = now_s();
@@ -400,7 +393,8 @@ observe::ReportData TrainingRun::report_data() const {
   for (const ir::Walk::Live& live : predicted_.at_peak) {
     const ir::Stage& stage = trainer_->lowered().program.stages[static_cast<size_t>(live.stage)];
     const ir::ValueId id = stage.find(live.name);
-    observe::PeakTensor tensor{live.name, "", "", std::string(ir::name_of(live.role)), static_cast<double>(live.bytes)};
+    observe::PeakTensor tensor{live.name, "", "", std::string(ir::name_of(live.role)),
+                               static_cast<double>(live.bytes)};
     if (id != ir::none) {
       tensor.dtype = name_of(stage.value(id).dtype);
       for (const ir::Dim& dim : stage.value(id).shape)
@@ -422,7 +416,8 @@ observe::ReportData TrainingRun::report_data() const {
                    {"backend", config_.device.backend},
                    {"threads", fmt::format("{}", trainer_->options().threads)}};
   if (summary_.grown_bytes > 0) {
-    d.environment.emplace_back("arena beyond its forecast", observe::bytes_text(static_cast<double>(summary_.grown_bytes)));
+    d.environment.emplace_back("arena beyond its forecast",
+                               observe::bytes_text(static_cast<double>(summary_.grown_bytes)));
   }
   if (summary_.first_steps_s > 0) {
     d.environment.emplace_back("step foretold", observe::duration_text(summary_.foretold_s));

@@ -4,7 +4,7 @@
 #include <map>
 
 #include "heddle/base/error.h"
-#include "heddle/base/byte_hash.h"
+#include "heddle/base/hash.h"
 
 namespace heddle::train {
 

@@ -10,23 +10,16 @@
 #include <chrono>
 #include <cstdlib>
 
+#include "heddle/base/clock.h"
 #include "heddle/base/failure.h"
+#include "heddle/base/hash.h"
 #include "heddle/comm/mpi/control.h"
 
 namespace heddle::comm::mpi {
 
 namespace {
 
-double seconds() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
-
 std::chrono::duration<double> for_seconds(double s) { return std::chrono::duration<double>(s); }
-
-uint64_t mixed(uint64_t hash, const void* data, size_t bytes) {  // FNV-1a
-  for (size_t i = 0; i < bytes; ++i) hash = (hash ^ static_cast<const uint8_t*>(data)[i]) * 0x100000001b3;
-  return hash;
-}
 
 constexpr double spin_seconds = 20e-6;
 constexpr double shortest_nap = 10e-6, longest_nap = 250e-6, idle_nap = 5e-3;
@@ -91,8 +84,8 @@ Channel& Progress::channel(const std::vector<int>& ranks, const std::string& nam
   channel->their_number.assign(ranks.size(), -1);
   for (size_t i = 0; i < 2; ++i) {
     uint64_t& hash = channel->hash[i];
-    hash = mixed(0xcbf29ce484222325 + i, name.data(), name.size());
-    hash = mixed(hash, ranks.data(), ranks.size() * sizeof(int));
+    hash = fnv1a(name, kFnvStart + i);
+    hash = fnv1a({reinterpret_cast<const char*>(ranks.data()), ranks.size() * sizeof(int)}, hash);
   }
   return *channel;
 }
@@ -138,14 +131,14 @@ void Progress::run() {
     fail({fmt::format("{}: {}", named(rank_), error.what()), rank_}, true);
   }
   if (failed_) {
-    const double began = seconds();
+    const double began = now_s();
     std::unique_lock lock(mutex_);
     if (!wake_.wait_for(lock, for_seconds(options_.grace_seconds), [&] { return stopping_; })) {
       lock.unlock();
       force_end();
     }
     lock.unlock();
-    std::this_thread::sleep_for(for_seconds(std::max(0.0, began + linger_seconds - seconds())));
+    std::this_thread::sleep_for(for_seconds(std::max(0.0, began + linger_seconds - now_s())));
   } else {
     finish_mpi();
   }
@@ -213,7 +206,7 @@ void Progress::start() {
 void Progress::loop() {
   std::deque<std::shared_ptr<Call>> taken;
   while (true) {
-    watch_->advance(seconds());
+    watch_->advance(now_s());
     std::optional<Failure> asked;
     {
       const std::lock_guard lock(mutex_);
@@ -252,7 +245,7 @@ void Progress::finish_mpi() {
 }
 
 void Progress::nap(bool moved) {
-  const double now = seconds();
+  const double now = now_s();
   if (moved) moved_at_ = now;
   const bool busy = !active_.empty() || ends_;
   const double waited = now - moved_at_;
@@ -279,7 +272,7 @@ void Progress::fail(const Failure& failure, bool tell_others, std::exception_ptr
       const int code = MPI_Isend(last_words_.get(), last_words_->bytes(), MPI_BYTE, peer, 0, control_, &request);
       if (code == MPI_SUCCESS && peer != accused) under_way.push_back(request);
     }
-    for (const double began = seconds(); seconds() - began < telling_seconds;) {
+    for (const double began = now_s(); now_s() - began < telling_seconds;) {
       int done = 0;
       if (MPI_Testall(static_cast<int>(under_way.size()), under_way.data(), &done, MPI_STATUSES_IGNORE) || done)
         break;

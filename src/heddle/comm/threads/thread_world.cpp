@@ -4,8 +4,10 @@
 #include <condition_variable>
 #include <cstring>
 #include <deque>
+#include <exception>
 
 #include "heddle/base/failure.h"
+#include "heddle/base/parallel.h"
 
 namespace heddle::comm {
 
@@ -205,6 +207,35 @@ void ThreadBoard::abort(const std::string& reason, bool input) {
     input_ = input;
   }
   for (auto& [key, group] : groups_) group->abort(reason_, input_);
+}
+
+void run_on_threads(int ranks, const std::function<void(World&)>& body, std::vector<int> node_of) {
+  node_of.resize(static_cast<size_t>(ranks), 0);
+  ThreadBoard board(std::move(node_of));
+  std::mutex mutex;
+  std::exception_ptr first, first_stopped;
+  const auto run = [&](int rank) {
+    try {
+      const std::unique_ptr<World> world = board.world(rank);
+      body(*world);
+    } catch (const PeerError& error) {
+      {
+        const std::lock_guard lock(mutex);
+        if (!first_stopped) first_stopped = std::current_exception();
+      }
+      board.abort(error.reason);
+    } catch (const std::exception& error) {
+      {
+        const std::lock_guard lock(mutex);
+        if (!first) first = std::current_exception();
+      }
+      board.abort(fmt::format("rank {}: {}", rank, error.what()),
+                  dynamic_cast<const ConfigError*>(&error) != nullptr);
+    }
+  };
+  on_threads(ranks, run);
+  if (!first) first = first_stopped;
+  if (first) std::rethrow_exception(first);
 }
 
 }  // namespace heddle::comm

@@ -2,6 +2,7 @@
 // each copies what it is to receive. Waiting ranks sleep.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -38,5 +39,10 @@ class ThreadBoard {
   std::string reason_;
   bool input_ = false;  // to blame for it
 };
+
+/// Calls `body` once for each rank, each on a thread of its own. Whatever fails on one rank ends all; then the
+/// first failure is thrown: of a rank that failed by itself, where there is one, for those that it stopped only say
+/// so. `node_of`: the node that each stands for; empty: all one.
+void run_on_threads(int ranks, const std::function<void(World&)>& body, std::vector<int> node_of = {});
 
 }  // namespace heddle::comm

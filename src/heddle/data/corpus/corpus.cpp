@@ -6,12 +6,12 @@
 #include <unordered_set>
 
 #include "heddle/base/error.h"
+#include "heddle/base/hash.h"
 #include "heddle/base/output_file.h"
-#include "heddle/base/byte_hash.h"
+#include "heddle/base/utf8.h"
 #include "heddle/data/corpus/gzip_reader.h"
 #include "heddle/data/corpus/markup.h"
 #include "heddle/data/corpus/r_strings.h"
-#include "heddle/base/utf8.h"
 
 namespace heddle::data {
 namespace {

@@ -8,8 +8,8 @@
 #include <cstring>
 
 #include "heddle/base/error.h"
+#include "heddle/base/hash.h"
 #include "heddle/base/random.h"
-#include "heddle/base/byte_hash.h"
 
 namespace heddle::data {
 

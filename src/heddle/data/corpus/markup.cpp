@@ -6,8 +6,9 @@
 #include <charconv>
 #include <vector>
 
-#include "heddle/data/corpus/dictionary_markup.h"
+#include "heddle/base/text.h"
 #include "heddle/base/utf8.h"
+#include "heddle/data/corpus/dictionary_markup.h"
 
 namespace heddle::data {
 namespace {
@@ -16,12 +17,6 @@ bool is_space(char c) { return c == ' ' || c == '\t' || c == '\n' || c == '\r' |
 bool is_letter(char c) { return std::isalpha(static_cast<unsigned char>(c)) != 0 || (c & 0x80) != 0; }
 bool is_word(char c) { return is_letter(c) || std::isdigit(static_cast<unsigned char>(c)) != 0; }
 bool has_letter(std::string_view text) { return std::any_of(text.begin(), text.end(), is_letter); }
-
-std::string_view trimmed(std::string_view text) {
-  while (!text.empty() && is_space(text.front())) text.remove_prefix(1);
-  while (!text.empty() && is_space(text.back())) text.remove_suffix(1);
-  return text;
-}
 
 std::vector<std::string_view> lines_of(std::string_view text) {
   std::vector<std::string_view> lines;
@@ -253,10 +248,6 @@ void append_entity(std::string_view name, std::string& out) {
   out += '&';
   out += name;
   out += ';';
-}
-
-bool is_one_of(std::string_view name, std::initializer_list<std::string_view> names) {
-  return std::find(names.begin(), names.end(), name) != names.end();
 }
 
 void read_html(std::string_view document, Text& text) {

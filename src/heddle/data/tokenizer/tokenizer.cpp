@@ -4,7 +4,7 @@
 #include <limits>
 
 #include "heddle/base/error.h"
-#include "heddle/base/byte_hash.h"
+#include "heddle/base/hash.h"
 #include "heddle/base/utf8.h"
 
 namespace heddle::data {

@@ -5,7 +5,7 @@
 #include <unordered_map>
 
 #include "heddle/base/error.h"
-#include "heddle/base/byte_hash.h"
+#include "heddle/base/hash.h"
 #include "heddle/base/utf8.h"
 
 namespace heddle::data {

@@ -1,7 +1,6 @@
 #include "heddle/device/cuda/cuda_stream.h"
 
-#include <chrono>
-
+#include "heddle/base/clock.h"
 #include "heddle/device/event_ring.h"
 
 namespace heddle::device {
@@ -11,11 +10,6 @@ namespace {
 constexpr uint64_t kRing = 1024;      // launches that the host may be ahead, too
 constexpr size_t kLeastRun = 4;       // launches that a graph is worth
 constexpr size_t kMostGraphs = 4096;  // graphs take memory of the device that no arena accounts for
-
-int64_t now_ns() {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch())
-      .count();
-}
 
 }  // namespace
 

@@ -4,6 +4,8 @@
 
 #include <chrono>
 
+#include "heddle/base/clock.h"
+
 namespace heddle::device {
 
 namespace {
@@ -11,10 +13,6 @@ constexpr uint64_t kRing = 4096;   // commands the host may run ahead
 constexpr uint64_t kRefill = 256;  // places that must be free before a host that found none goes on
 constexpr int kInlineViews = 16;
 
-int64_t now_ns() {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch())
-      .count();
-}
 }  // namespace
 
 struct HostStream::Command {

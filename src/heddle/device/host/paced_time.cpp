@@ -5,19 +5,14 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <chrono>
 #include <thread>
 
+#include "heddle/base/clock.h"
 #include "heddle/base/error.h"
 
 namespace heddle::device {
 
 namespace {
-
-int64_t wall_ns() {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch())
-      .count();
-}
 
 int64_t processor_ns() {
   rusage usage{};
@@ -53,11 +48,11 @@ double PacedTime::seconds() const {
 
 PacedTimer::PacedTimer(int cores)
     : cores_(cores > 0 ? cores : allowed_cores()),
-      wall_ns_(heddle::device::wall_ns()),
+      wall_ns_(heddle::now_ns()),
       processor_ns_(heddle::device::processor_ns()) {}
 
 PacedTime PacedTimer::elapsed() const {
-  return {heddle::device::wall_ns() - wall_ns_, heddle::device::processor_ns() - processor_ns_, cores_};
+  return {heddle::now_ns() - wall_ns_, heddle::device::processor_ns() - processor_ns_, cores_};
 }
 
 }  // namespace heddle::device

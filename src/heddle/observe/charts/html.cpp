@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include "heddle/base/letter.h"
+#include "heddle/base/utf8.h"
 
 namespace heddle::observe {
 namespace {

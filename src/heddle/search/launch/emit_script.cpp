@@ -9,6 +9,7 @@
 #include <cmath>
 
 #include "heddle/base/error.h"
+#include "heddle/base/escaped.h"
 #include "heddle/search/launch/emit.h"
 #include "heddle/search/launch/launch_flags.h"
 #include "heddle/search/launch/shell_words.h"

@@ -3,6 +3,7 @@
 #include <charconv>
 
 #include "heddle/base/error.h"
+#include "heddle/base/escaped.h"
 #include "heddle/model/shape_presets.h"
 #include "heddle/search/launch/launch_flag_row.h"
 #include "heddle/search/launch/shell_words.h"

@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "heddle/base/error.h"
+#include "heddle/base/escaped.h"
 #include "heddle/plan/layout.h"
 #include "heddle/search/launch/launch_flag_row.h"
 #include "heddle/search/launch/shell_words.h"

@@ -500,8 +500,6 @@ class Reader {
 
 }  // namespace
 
-std::string shown(std::string_view text) { return escaped(text, 60); }
-
 ShellText read_shell(std::string_view text, std::string_view name,
                      const std::map<std::string, std::string>& given) {
   if (text.size() > kMostBytes) config_error("{}: {} bytes, accepted: up to {}", name, text.size(), kMostBytes);

@@ -27,7 +27,4 @@ struct ShellText {
 ShellText read_shell(std::string_view text, std::string_view name,
                      const std::map<std::string, std::string>& given = {});
 
-/// Text of a script as part of a message: on one line, without control characters, cut at 60 bytes.
-std::string shown(std::string_view text);
-
 }  // namespace heddle::search

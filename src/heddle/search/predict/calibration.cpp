@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "heddle/base/error.h"
+#include "heddle/base/statistics.h"
 #include "heddle/search/predict/built_in_calibration.h"
 
 namespace heddle::search {
@@ -84,15 +85,6 @@ int steps_between(const CalibrationKey& a, const CalibrationKey& b) {
   if (a.family != b.family) return 4;
   if (a.device != b.device) return 3;
   return a.precision != b.precision || a.stack != b.stack ? 2 : 1;
-}
-
-double quantile(std::vector<double> values, double q) {
-  if (values.empty()) return 0;
-  std::sort(values.begin(), values.end());
-  const double at = q * static_cast<double>(values.size() - 1);
-  const auto low = static_cast<size_t>(at);
-  const size_t high = std::min(low + 1, values.size() - 1);
-  return values[low] + (at - static_cast<double>(low)) * (values[high] - values[low]);
 }
 
 }  // namespace

@@ -5,19 +5,13 @@
 #include <cmath>
 
 #include "heddle/base/error.h"
+#include "heddle/base/text.h"
 
 namespace heddle::search {
 
 namespace {
 
 constexpr size_t kMostBytes = size_t{64} << 20, kMostColumns = 256, kMostRows = 1'000'000;
-
-std::string_view trimmed(std::string_view s) {
-  const auto blank = [](char c) { return c == ' ' || c == '\t' || c == '\r'; };
-  while (!s.empty() && blank(s.front())) s.remove_prefix(1);
-  while (!s.empty() && blank(s.back())) s.remove_suffix(1);
-  return s;
-}
 
 // Reads one record from `at`; false at the end of the text.
 class Reader {

@@ -6,6 +6,7 @@
 #include <numeric>
 #include <set>
 
+#include "heddle/base/hash.h"
 #include "heddle/model/shape_presets.h"
 
 namespace heddle::search {
@@ -14,11 +15,10 @@ namespace {
 
 constexpr uint64_t kParts = 5;
 
-// FNV-1a over the row's fields: a row lies in the same part wherever it stands in a file.
+// By a hash of the row's fields: a row lies in the same part wherever it stands in a file.
 uint64_t part_of(const std::vector<std::string>& row) {
-  uint64_t hash = 14695981039346656037ull;
-  for (const std::string& field : row)
-    for (const char c : field + ",") hash = (hash ^ static_cast<unsigned char>(c)) * 1099511628211ull;
+  uint64_t hash = kFnvStart;
+  for (const std::string& field : row) hash = fnv1a(field + ",", hash);
   return (hash >> 20) % kParts;
 }
 

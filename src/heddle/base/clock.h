@@ -1,0 +1,23 @@
+// What time it is: durations by a clock that only goes forward, dates by the one that people set.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+
+namespace heddle {
+
+/// Of the steady clock, whose zero means nothing.
+inline int64_t now_ns() {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch())
+      .count();
+}
+inline double now_s() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+/// Seconds since 1970 (UTC), for what is shown or kept; may jump, so differences of it are no durations.
+inline double wall_time_s() {
+  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+}
+
+}  // namespace heddle

@@ -1,0 +1,33 @@
+// What `heddle search` is asked, whether for a model on a cluster or for what a script's job would do.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace heddle::cli {
+
+struct SearchOptions {
+  std::string model;    // by name, or a folder with config.json
+  std::string from;     // instead: a launch script of Megatron-LM or MindSpeed
+  std::string cluster;  // an accelerator by name, or a TOML file; with --from empty: as usual for the script
+  int64_t devices = 0, global_batch = 0, sequence = 0;  // 0: as the script says
+  std::string precision = "bf16";
+  std::string memory;       // of a device, such as 80GiB; empty: what its software leaves of the accelerator's
+  double routing = 0.13;    // relative deviation of the experts' loads
+  std::string calibration;  // file; empty: the built-in one
+  std::vector<std::string> restrict;
+  int64_t top = 5, short_list = 300;
+  int64_t threads = 0;           // 0: one a core
+  double imbalance = 1;          // of the script's job: rows of the fullest expert rank over the mean
+  std::vector<std::string> set;  // variables of the script, NAME=VALUE
+  std::string explain;           // HTML file
+  std::string emit;              // heddle, megatron or mindspeed
+  std::string out;               // what --emit writes; empty: standard output
+  bool json = false;
+};
+
+/// With `from`: what that script's job would do, and what near it would be better. Returns the exit status.
+int search_from(const SearchOptions& options);
+
+}  // namespace heddle::cli
