@@ -7,6 +7,7 @@
 #include <set>
 
 #include "heddle/device/device.h"
+#include "heddle/model/loss_scale.h"
 #include "heddle/train/parameters.h"
 #include "heddle/train/released_model.h"
 #include "heddle/config/run_config.h"

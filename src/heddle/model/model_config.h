@@ -73,6 +73,8 @@ struct ModelConfig {
 
   bool is_moe(int64_t layer) const { return layer >= first_k_dense_replace; }
   int64_t qk_head_dim() const { return qk_nope_head_dim + qk_rope_head_dim; }
+  /// Of the elements of a head that have positions.
+  int64_t rotary_width() const { return qk_rope_head_dim; }
   double softmax_scale() const;
   /// The chosen gates are divided by their sum, which is one gate: they are 1 whatever the router says, and it
   /// learns nothing from the loss.

@@ -7,6 +7,7 @@
 
 #include "heddle/ir/gradient.h"
 #include "heddle/ir/verify.h"
+#include "heddle/model/decoder.h"
 #include "heddle/ops/ops.h"
 #include "heddle/passes/exact_sums.h"
 #include "heddle/passes/offload.h"
@@ -322,7 +323,7 @@ Lowered lower(const model::ModelConfig& config, const Plan& plan) {
     }
     std::vector<model::StageText> texts;
     for (const model::StageSpec& spec : stage_specs(config, plan, mesh, order.placement, purpose)) {
-      texts.push_back(deepseek_v3_stage(config, spec));
+      texts.push_back(decoder_stage(config, spec));
       passes::fuse(texts.back().stage, plan.fusions);
     }
     Shared shared;
