@@ -218,13 +218,13 @@ int search_plans(const SearchOptions& o) {
 
   const session::Signals signals;
   const auto begin = std::chrono::steady_clock::now();
-  std::unique_ptr<Progress> bar;
+  std::unique_ptr<observe::Progress> bar;
   const bool shows = !o.json && observe::describe_terminal(2).interactive;
   const Answer answer = search::search(
       query,
       [&](size_t done, size_t of, uint64_t plans) {
         if (!shows) return;
-        if (!bar) bar = std::make_unique<Progress>(observe::ProgressOptions{0, static_cast<int64_t>(of), 1, 0.1}, 2);
+        if (!bar) bar = std::make_unique<observe::Progress>(observe::ProgressOptions{0, static_cast<int64_t>(of), 1, 0.1}, 2);
         const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
         observe::StepMetrics metrics;
         metrics.step = static_cast<int64_t>(done);

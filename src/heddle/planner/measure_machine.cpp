@@ -33,13 +33,13 @@ double median(std::vector<double> values) {
 }
 
 // A model of two or three layers and its batch, of sizes drawn evenly in their logarithms.
-TrainerOptions draw_program(uint64_t number, Dtype dtype, int threads) {
+train::TrainerOptions draw_program(uint64_t number, Dtype dtype, int threads) {
   const RandomKey key = RandomKey(number).with("profile");
   uint64_t at = 0;
   const auto of = [&](std::initializer_list<int64_t> choices) {
     return choices.begin()[key.bits(at++) % choices.size()];
   };
-  TrainerOptions options;
+  train::TrainerOptions options;
   model::ModelConfig& c = options.model;
   plan::Plan& plan = options.plan;
   constexpr double kMostFlops = 2.5e10;
@@ -83,7 +83,7 @@ TrainerOptions draw_program(uint64_t number, Dtype dtype, int threads) {
   options.threads = threads;
   options.memory_bytes = int64_t{4} << 30;
   options.length = {1000};
-  options.learning_rate = {LearningRate::Shape::constant, 1e-5, 1e-5};
+  options.learning_rate = {train::LearningRate::Shape::constant, 1e-5, 1e-5};
   options.seed = number;
   return options;
 }
@@ -147,12 +147,12 @@ double step_together(int programs) {
   const Dtype dtype = kernels::fast_dtype("host");
   for (int p = 0; p < programs; ++p) {
     threads.emplace_back([&, p] {
-      TrainerOptions options = draw_program(1, dtype, 1);
+      train::TrainerOptions options = draw_program(1, dtype, 1);
       options.model.hidden_size = 256;
       options.model.vocab_size = 2048;
       options.plan.sequence_length = 128;
       options.plan.sequences = 4;
-      Trainer trainer(options);
+      train::Trainer trainer(options);
       trainer.initialise();
       const auto sequences = random_sequences(trainer, 1);
       trainer.step(sequences);
@@ -235,7 +235,7 @@ double OthersWatch::share() const {
 }
 
 // Groups of `size` neighbours, all at once.
-static std::vector<cost::LinkTime> measure_groups(comm::World& world, RankExchange& ranks, cost::Link over,
+static std::vector<cost::LinkTime> measure_groups(comm::World& world, train::RankExchange& ranks, cost::Link over,
                                                   int size) {
   std::vector<cost::LinkTime> found;
   const int first = world.rank() / size * size;
@@ -294,7 +294,7 @@ static std::vector<cost::LinkTime> measure_groups(comm::World& world, RankExchan
 
 std::vector<cost::LinkTime> measure_links(comm::World& world, cost::Link over) {
   std::vector<cost::LinkTime> found;
-  RankExchange ranks(&world);
+  train::RankExchange ranks(&world);
   std::vector<int> sizes;
   for (int size = 2; size < world.size(); size *= 2) {
     if (world.size() % size == 0) sizes.push_back(size);

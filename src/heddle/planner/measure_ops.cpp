@@ -41,7 +41,7 @@ std::vector<cost::OpTime> medians(const std::map<Key, Samples>& samples, int thr
 
 }  // namespace
 
-std::vector<std::vector<int32_t>> random_sequences(const Trainer& trainer, uint64_t seed) {
+std::vector<std::vector<int32_t>> random_sequences(const train::Trainer& trainer, uint64_t seed) {
   std::vector<std::vector<int32_t>> sequences;
   const RandomKey key = RandomKey(seed).with("sequences");
   uint64_t at = 0;
@@ -55,8 +55,8 @@ std::vector<std::vector<int32_t>> random_sequences(const Trainer& trainer, uint6
   return sequences;
 }
 
-StepMeasure measure_steps(const TrainerOptions& options, int steps) {
-  Trainer trainer(options);
+StepMeasure measure_steps(const train::TrainerOptions& options, int steps) {
+  train::Trainer trainer(options);
   trainer.initialise();
   runtime::Executor& executor = trainer.executor();
   const ir::StepProgram& program = trainer.lowered().program;
@@ -94,7 +94,7 @@ StepMeasure measure_steps(const TrainerOptions& options, int steps) {
   return {medians(samples, options.threads, resident), median(step_us), median(between_us), median(enqueue_us)};
 }
 
-std::vector<cost::OpTime> measure_rank_ops(const TrainerOptions& options, int runs) {
+std::vector<cost::OpTime> measure_rank_ops(const train::TrainerOptions& options, int runs) {
   if (options.backend == "cuda") {
     config_error("device.backend is \"cuda\": the ops of several ranks are measured on the CPU's kernels only");
   }
@@ -106,7 +106,7 @@ std::vector<cost::OpTime> measure_rank_ops(const TrainerOptions& options, int ru
   std::exception_ptr first;
   const auto run = [&](int rank) {
     const std::unique_ptr<comm::World> world = board.world(rank);
-    Trainer trainer(options, world.get());
+    train::Trainer trainer(options, world.get());
     trainer.initialise();
     device::HostStream probe("profile", options.threads);
     probe.set_trace(true);

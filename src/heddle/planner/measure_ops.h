@@ -19,13 +19,13 @@ struct StepMeasure {
 };
 
 /// Runs `steps` steps after one that warms up.
-StepMeasure measure_steps(const TrainerOptions& options, int steps);
+StepMeasure measure_steps(const train::TrainerOptions& options, int steps);
 
 /// The ops of a program of several ranks, one at a time, while all other ranks wait: each (kind, sizes) `runs`
 /// times. Ranks are threads of this process.
-std::vector<cost::OpTime> measure_rank_ops(const TrainerOptions& options, int runs);
+std::vector<cost::OpTime> measure_rank_ops(const train::TrainerOptions& options, int runs);
 
 /// Tokens for one step.
-std::vector<std::vector<int32_t>> random_sequences(const Trainer& trainer, uint64_t seed);
+std::vector<std::vector<int32_t>> random_sequences(const train::Trainer& trainer, uint64_t seed);
 
 }  // namespace heddle::planner

@@ -25,7 +25,7 @@ class RunLogs {
   void resume(int64_t next_step);
 
   void add(const observe::StepMetrics& metrics);
-  bool observe::write_report(const observe::ReportData& data);
+  bool write_report(const observe::ReportData& data);
   void write_trace(const observe::Timeline& timeline);
   /// Does what only serves those who look on, tells a failure of it in the same way, and says whether it went well.
   bool attempt(const std::string& what, const std::function<void()>& body);

@@ -339,7 +339,7 @@ bool TrainingRun::step() {
 
 RunSummary TrainingRun::run() {
   if (leads()) {
-    progress_ = std::make_unique<Progress>(observe::ProgressOptions{.first_step = trainer_->steps_done(),
+    progress_ = std::make_unique<observe::Progress>(observe::ProgressOptions{.first_step = trainer_->steps_done(),
                                                            .total_steps = config_.train.steps,
                                                            .first_s = trainer_->done().seconds,
                                                            .total_s = config_.length().seconds},

@@ -102,7 +102,7 @@ class TrainingRun {
   runtime::MemoryPrediction predicted_;  // of this rank
   std::optional<FolderLock> lock_;       // of the folder, rank 0's
   std::unique_ptr<RunLogs> logs_;        // rank 0's
-  std::unique_ptr<Progress> progress_;
+  std::unique_ptr<observe::Progress> progress_;
   std::vector<observe::SampleText> samples_;
   std::optional<StepTrace> traced_;
   PipelinePictures pipeline_;  // of the traced step
