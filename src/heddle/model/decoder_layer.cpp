@@ -2,6 +2,7 @@
 
 #include "heddle/model/experts.h"
 #include "heddle/model/feed_forward.h"
+#include "heddle/model/grouped_attention.h"
 #include "heddle/model/latent_attention.h"
 
 namespace heddle::model {
@@ -13,7 +14,8 @@ ValueId decoder_layer(Writer& w, int64_t index, ValueId x_TH) {
   w.begin_layer(index);
   const std::string prefix = fmt::format("model.layers.{}.", index);
   const ValueId n_TH = w.norm(x_TH, prefix + "input_layernorm.weight", "n");
-  const ValueId a_TH = latent_attention(w, n_TH, prefix + "self_attn.");
+  const auto attention = c.is_latent() ? latent_attention : grouped_attention;
+  const ValueId a_TH = attention(w, n_TH, prefix + "self_attn.");
   const ValueId x2_TH = w.op("add", {x_TH, a_TH}, {"x_mid"})[0];
   const ValueId n2_TH = w.norm(x2_TH, prefix + "post_attention_layernorm.weight", "n_mid");
   const ValueId y_TH = c.is_moe(index)

@@ -31,6 +31,8 @@ void check_sizes(const model::ModelConfig& config, const Plan& plan) {
     if (size % degree != 0) config_error("{} ({}) is not a multiple of {} ({})", what, size, by, degree);
   };
   divides("model.num_attention_heads", config.num_attention_heads, "mesh.tp", mesh.tp);
+  const int64_t keys = config.is_latent() ? config.num_attention_heads : config.num_key_value_heads;
+  if (!config.is_latent()) divides("model.num_key_value_heads", keys, "mesh.tp", mesh.tp);
   divides("model.vocab_size", config.vocab_size, "mesh.tp", mesh.tp);
   divides("model.intermediate_size", config.intermediate_size, "mesh.tp", mesh.tp);
   divides("model.n_shared_experts × moe_intermediate_size", config.n_shared_experts * config.moe_intermediate_size,
@@ -45,6 +47,8 @@ void check_sizes(const model::ModelConfig& config, const Plan& plan) {
   if (plan.context == "ulysses") {
     divides("model.num_attention_heads", config.num_attention_heads,
             "mesh.tp × mesh.cp, as parallel.context 'ulysses' needs", int64_t{mesh.tp} * mesh.cp);
+    divides("model.num_key_value_heads", keys, "mesh.tp × mesh.cp, as parallel.context 'ulysses' needs",
+            int64_t{mesh.tp} * mesh.cp);
   }
   divides("the sequence length", plan.sequence_length, mesh.cp > 1 ? "2 × mesh.cp × mesh.tp" : "mesh.tp",
           (mesh.cp > 1 ? 2 * mesh.cp : 1) * mesh.tp);
