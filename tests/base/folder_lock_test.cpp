@@ -17,7 +17,6 @@
 namespace heddle {
 namespace {
 
-using train::ScratchFolder;
 
 TEST(FolderLock, OneAtATimeAndTheHolderIsNamed) {
   const ScratchFolder folder;

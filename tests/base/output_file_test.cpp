@@ -16,7 +16,6 @@ namespace {
 
 namespace fs = std::filesystem;
 using Open = OutputFile::Open;
-using train::ScratchFolder;
 
 int64_t entries(const ScratchFolder& folder) {
   return std::distance(fs::directory_iterator(folder.path()), fs::directory_iterator());

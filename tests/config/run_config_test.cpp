@@ -13,12 +13,12 @@
 #include "heddle/train/run_config_plan.h"
 #include "tests/support/scratch_folder.h"
 
-namespace heddle::train {
+namespace heddle::config {
 namespace {
 
 std::string message(const std::string& text, const std::vector<std::string>& overrides = {}) {
   try {
-    config::parse_run_config(text, "run.toml", overrides);
+    parse_run_config(text, "run.toml", overrides);
   } catch (const ConfigError& error) {
     const std::string what = error.what();
     EXPECT_EQ(what.find('\n'), std::string::npos) << what;
@@ -27,11 +27,11 @@ std::string message(const std::string& text, const std::vector<std::string>& ove
   return "accepted";
 }
 
-TEST(config::RunConfig, TheEmptyFileIsTheDefaults) { EXPECT_EQ(config::parse_run_config("", "run.toml"), config::RunConfig()); }
+TEST(RunConfig, TheEmptyFileIsTheDefaults) { EXPECT_EQ(parse_run_config("", "run.toml"), RunConfig()); }
 
-TEST(config::RunConfig, FileOverDefaultsAndFlagsOverFile) {
-  const config::RunConfig c =
-      config::parse_run_config("name = \"a\"\n[train]\nsteps = 7\nlearning_rate = 1\n[fusions]\nnorm = false\n", "run.toml",
+TEST(RunConfig, FileOverDefaultsAndFlagsOverFile) {
+  const RunConfig c =
+      parse_run_config("name = \"a\"\n[train]\nsteps = 7\nlearning_rate = 1\n[fusions]\nnorm = false\n", "run.toml",
                        {"train.steps=9", "device.memory_bytes=2 GiB", "model.topk_bias=false"});
   EXPECT_EQ(c.name, "a");
   EXPECT_EQ(c.train.steps, 9);
@@ -42,16 +42,16 @@ TEST(config::RunConfig, FileOverDefaultsAndFlagsOverFile) {
   EXPECT_TRUE(c.fusions.contains("swiglu"));
 }
 
-TEST(config::RunConfig, APresetIsTheBaseOfTheKeysAroundIt) {
+TEST(RunConfig, APresetIsTheBaseOfTheKeysAroundIt) {
   const std::string text = "[model]\nnum_hidden_layers = 2\npreset = \"deepseek-v3\"\n";
-  EXPECT_EQ(config::parse_run_config(text, "run.toml").model.num_hidden_layers, 2);
-  EXPECT_EQ(config::parse_run_config(text, "run.toml").model.hidden_size, 7168);
-  const config::RunConfig other = config::parse_run_config(text, "run.toml", {"model.preset=deepseek-v2-lite"});
+  EXPECT_EQ(parse_run_config(text, "run.toml").model.num_hidden_layers, 2);
+  EXPECT_EQ(parse_run_config(text, "run.toml").model.hidden_size, 7168);
+  const RunConfig other = parse_run_config(text, "run.toml", {"model.preset=deepseek-v2-lite"});
   EXPECT_EQ(other.model.hidden_size, 2048);
   EXPECT_EQ(other.model.num_hidden_layers, 2);
 }
 
-TEST(config::RunConfig, MessagesNameThePlaceAndWhatIsAccepted) {
+TEST(RunConfig, MessagesNameThePlaceAndWhatIsAccepted) {
   EXPECT_EQ(message("[train]\n  stepz = 3\n"),
             "run.toml:2:3: unknown key 'train.stepz', did you mean 'train.steps'?");
   EXPECT_EQ(message("[trian]\nsteps = 3\n"), "run.toml:1:2: unknown section 'trian', did you mean 'train'?");
@@ -78,20 +78,20 @@ TEST(config::RunConfig, MessagesNameThePlaceAndWhatIsAccepted) {
             "run.toml:2:1: train.learning_rate is nan, must be a number from 0 to 100");
 }
 
-TEST(config::RunConfig, ARunIsCountedInStepsOrEndsByTheClock) {
+TEST(RunConfig, ARunIsCountedInStepsOrEndsByTheClock) {
   const std::string clock = "[train]\nminutes = 3\nwarmup_fraction = 0.1\n";
-  const config::RunConfig by_clock = config::parse_run_config(clock, "run.toml");
+  const RunConfig by_clock = parse_run_config(clock, "run.toml");
   EXPECT_EQ(by_clock.length().seconds, 180);
   EXPECT_EQ(by_clock.train.warmup_fraction, 0.1);
-  EXPECT_EQ(config::parse_run_config(config::toml_of(by_clock), "written.toml"), by_clock);
-  EXPECT_EQ(config::toml_of(by_clock).find("steps"), std::string::npos) << config::toml_of(by_clock);
+  EXPECT_EQ(parse_run_config(toml_of(by_clock), "written.toml"), by_clock);
+  EXPECT_EQ(toml_of(by_clock).find("steps"), std::string::npos) << toml_of(by_clock);
   // What is set over the file decides, and the file's other measure is left out.
-  const config::RunConfig in_steps = config::parse_run_config(clock, "run.toml", {"train.steps=20", "train.warmup_steps=3"});
+  const RunConfig in_steps = parse_run_config(clock, "run.toml", {"train.steps=20", "train.warmup_steps=3"});
   EXPECT_EQ(in_steps.length().steps, 20);
   EXPECT_FALSE(in_steps.length().by_clock());
   EXPECT_EQ(in_steps.train.warmup_steps, 3);
-  EXPECT_EQ(in_steps.train.warmup_fraction, config::RunConfig().train.warmup_fraction);
-  EXPECT_TRUE(config::parse_run_config("[train]\nsteps = 9\ndecay_steps = 2\n", "run.toml", {"train.minutes=0.5"})
+  EXPECT_EQ(in_steps.train.warmup_fraction, RunConfig().train.warmup_fraction);
+  EXPECT_TRUE(parse_run_config("[train]\nsteps = 9\ndecay_steps = 2\n", "run.toml", {"train.minutes=0.5"})
                   .length()
                   .by_clock());
   EXPECT_EQ(message("[train]\nminutes = 3\nsteps = 9\n"),
@@ -111,18 +111,18 @@ TEST(config::RunConfig, ARunIsCountedInStepsOrEndsByTheClock) {
   EXPECT_EQ(message("[train]\nminutes = 0\n"), "run.toml:2:1: train.minutes is 0.0, must be a number above 0");
 }
 
-TEST(config::RunConfig, TheRateOfTheBiasesIsOpenUnlessGiven) {
-  EXPECT_FALSE(config::parse_run_config("", "run.toml").model.bias_update_rate);
-  EXPECT_EQ(config::parse_run_config("", "run.toml", {"model.bias_update_rate=0"}).model.bias_update_rate, 0.0);
-  EXPECT_EQ(config::preset("deepseek-v3").bias_update_rate, 0.001) << "the report's own recipe";
-  config::RunConfig given;
+TEST(RunConfig, TheRateOfTheBiasesIsOpenUnlessGiven) {
+  EXPECT_FALSE(parse_run_config("", "run.toml").model.bias_update_rate);
+  EXPECT_EQ(parse_run_config("", "run.toml", {"model.bias_update_rate=0"}).model.bias_update_rate, 0.0);
+  EXPECT_EQ(preset("deepseek-v3").bias_update_rate, 0.001) << "the report's own recipe";
+  RunConfig given;
   given.model.bias_update_rate = 0.25;
-  EXPECT_EQ(config::parse_run_config(config::toml_of(given), "written.toml"), given);
+  EXPECT_EQ(parse_run_config(toml_of(given), "written.toml"), given);
 }
 
-TEST(config::RunConfig, Lists) {
+TEST(RunConfig, Lists) {
   const auto recompute = [](const std::string& text, const std::vector<std::string>& set = {}) {
-    return config::parse_run_config("[memory]\nrecompute = " + text + "\n", "run.toml", set).memory.recompute;
+    return parse_run_config("[memory]\nrecompute = " + text + "\n", "run.toml", set).memory.recompute;
   };
   EXPECT_EQ(recompute("[\"norm\", \"gather:0-3\"]"), "norm,gather:0-3");
   EXPECT_EQ(recompute("\"medium\""), "medium");
@@ -139,11 +139,11 @@ TEST(config::RunConfig, Lists) {
   EXPECT_TRUE(message("", {"memory.recompute=norm:9-1"}).ends_with("accepted: 'norm:3' or 'norm:0-3'"));
 }
 
-TEST(config::RunConfig, WhatWaitsOnTheHostNeedsRoomThere) {
+TEST(RunConfig, WhatWaitsOnTheHostNeedsRoomThere) {
   const auto refusal = [](const std::vector<std::string>& set) -> std::string {
     try {
-      arena_bytes_of(config::parse_run_config("", "run.toml", set), 0, {.memory = 1 << 20});
-    } catch (const DoesNotFit& error) {
+      train::arena_bytes_of(parse_run_config("", "run.toml", set), 0, {.memory = 1 << 20});
+    } catch (const train::DoesNotFit& error) {
       return error.what();
     }
     return "it fits";
@@ -153,7 +153,7 @@ TEST(config::RunConfig, WhatWaitsOnTheHostNeedsRoomThere) {
   EXPECT_EQ(refusal({"device.memory_bytes=8GiB"}), "it fits");
 }
 
-TEST(config::RunConfig, WhatNoKeyAloneCanTell) {
+TEST(RunConfig, WhatNoKeyAloneCanTell) {
   EXPECT_EQ(message("[model]\nnum_experts_per_tok = 20\n"),
             "run.toml:2:1: model.num_experts_per_tok is 20, more than model.n_routed_experts (16)");
   EXPECT_EQ(message("[train]\nsequence_length = 5000\n"),
@@ -179,19 +179,19 @@ TEST(config::RunConfig, WhatNoKeyAloneCanTell) {
             "run.toml:1:1: name is '../x', must be the name of a folder (no '/', no '.' in front)");
 }
 
-TEST(config::RunConfig, BrokenTomlIsOneLineWithItsPlace) {
+TEST(RunConfig, BrokenTomlIsOneLineWithItsPlace) {
   for (const char* text :
        {"[train\n", "a = ", "a = 1\na = 2\n", "\"\x01\" = 3\n", "= 3\n", "[a]\n[a]\n", "x = \"\xff\"\n"}) {
     EXPECT_TRUE(message(text).starts_with("run.toml:")) << message(text);
   }
-  EXPECT_EQ(message(std::string(static_cast<size_t>(config::kMostConfigBytes) + 1, ' ')),
+  EXPECT_EQ(message(std::string(static_cast<size_t>(kMostConfigBytes) + 1, ' ')),
             "run.toml: larger than 1048576 bytes, no configuration");
 }
 
 // What a run wrote down is what runs again, whatever the values.
-RC_GTEST_PROP(config::RunConfig, ReadsBackWhatItWrites, ()) {
-  config::RunConfig c;
-  c.model = config::preset(*rc::gen::elementOf(config::preset_names()));
+RC_GTEST_PROP(RunConfig, ReadsBackWhatItWrites, ()) {
+  RunConfig c;
+  c.model = preset(*rc::gen::elementOf(preset_names()));
   c.seed = *rc::gen::inRange<int64_t>(0, INT64_MAX);
   c.train.sample_prompt = *rc::gen::string<std::string>();
   std::erase_if(c.train.sample_prompt, [](char x) { return x == '\0' || static_cast<unsigned char>(x) > 0x7e; });
@@ -208,36 +208,36 @@ RC_GTEST_PROP(config::RunConfig, ReadsBackWhatItWrites, ()) {
   for (const std::string& name : passes::fusion_names()) {
     if (*rc::gen::arbitrary<bool>()) c.fusions.erase(name);
   }
-  RC_ASSERT(config::parse_run_config(config::toml_of(c), "written.toml") == c);
+  RC_ASSERT(parse_run_config(toml_of(c), "written.toml") == c);
 }
 
-TEST(config::RunConfig, SizesInBytes) {
-  EXPECT_EQ(config::parse_bytes("4GiB"), int64_t{4} << 30);
-  EXPECT_EQ(config::parse_bytes("1.5 KiB"), 1536);
-  EXPECT_EQ(config::parse_bytes("7"), 7);
-  EXPECT_EQ(config::parse_bytes("2e9 B"), 2'000'000'000);
+TEST(RunConfig, SizesInBytes) {
+  EXPECT_EQ(parse_bytes("4GiB"), int64_t{4} << 30);
+  EXPECT_EQ(parse_bytes("1.5 KiB"), 1536);
+  EXPECT_EQ(parse_bytes("7"), 7);
+  EXPECT_EQ(parse_bytes("2e9 B"), 2'000'000'000);
   for (const char* text : {"", "GiB", "4 gib", "-1", "1e40", "nan", "4GiB4"})
-    EXPECT_THROW(config::parse_bytes(text), ConfigError) << text;
+    EXPECT_THROW(parse_bytes(text), ConfigError) << text;
 }
 
-TEST(config::RunConfig, EverySettingHasAMeaningAndReadsBack) {
-  const config::RunConfig defaults;
-  for (const config::Setting& s : config::settings()) {
+TEST(RunConfig, EverySettingHasAMeaningAndReadsBack) {
+  const RunConfig defaults;
+  for (const Setting& s : settings()) {
     EXPECT_FALSE(s.meaning.empty()) << s.key;
     EXPECT_FALSE(s.accepted().empty()) << s.key;
-    config::RunConfig copy;
+    RunConfig copy;
     if (s.present && !s.present(defaults)) continue;
     s.set(copy, s.get(defaults));
     EXPECT_EQ(copy, defaults) << s.key;
   }
 }
 
-TEST(config::RunConfig, ExamplesAreAccepted) {
+TEST(RunConfig, ExamplesAreAccepted) {
   int found = 0;
   for (const auto& entry : std::filesystem::directory_iterator(std::string(HEDDLE_SOURCE_DIR) + "/examples")) {
     if (entry.path().extension() != ".toml") continue;
     ++found;
-    EXPECT_NO_THROW(config::read_run_config(entry.path().string())) << entry.path();
+    EXPECT_NO_THROW(read_run_config(entry.path().string())) << entry.path();
   }
   EXPECT_GE(found, 1);
 }
@@ -250,7 +250,7 @@ class HuggingFace : public testing::Test {
   }
   std::string refusal(const std::string& text) {
     try {
-      config::read_huggingface_config(with(text));
+      read_huggingface_config(with(text));
     } catch (const ConfigError& error) {
       const std::string what = error.what();
       EXPECT_TRUE(what.starts_with(folder_ / "config.json")) << what;
@@ -268,17 +268,17 @@ class HuggingFace : public testing::Test {
 
 TEST_F(HuggingFace, TheFixturesAreRead) {
   const std::string folder = std::string(HEDDLE_SOURCE_DIR) + "/tests/fixtures/";
-  const config::RunConfig c = config::parse_run_config(
+  const RunConfig c = parse_run_config(
       "[model]\nhf = \"" + folder + "mtp/config.json\"\nvocab_size = 70\n[train]\nsequence_length = 16\n",
       "run.toml");
   EXPECT_EQ(c.model.hidden_size, 32);
   EXPECT_EQ(c.model.n_group, 4);
   EXPECT_EQ(c.model.vocab_size, 70);
-  EXPECT_EQ(config::read_huggingface_config(folder + "yarn/config.json").rope_scaling->beta_slow, 0.05);
+  EXPECT_EQ(read_huggingface_config(folder + "yarn/config.json").rope_scaling->beta_slow, 0.05);
 }
 
 TEST_F(HuggingFace, V2InTheWordsOfV3) {
-  const model::ModelConfig c = config::read_huggingface_config(with(
+  const model::ModelConfig c = read_huggingface_config(with(
       R"({"architectures": ["DeepseekV2ForCausalLM"], "model_type": "deepseek_v2", "topk_method": "greedy", "n_group": 1,
       "topk_group": 1, "aux_loss_alpha": 0.001, "seq_aux": true, )" +
       sizes_ + "}"));
@@ -315,17 +315,17 @@ TEST_F(HuggingFace, PredictionLayersAreThoseWithWeights) {
   const std::string text =
       R"({"model_type": "deepseek_v3", "n_group": 1, "topk_group": 1, "num_mtp_layers": 1, )" + sizes_ + "}";
   std::vector<std::string> warnings;
-  EXPECT_EQ(config::read_huggingface_config(with(text), &warnings).num_nextn_predict_layers, 1);
+  EXPECT_EQ(read_huggingface_config(with(text), &warnings).num_nextn_predict_layers, 1);
   const auto weights = [&](const std::string& last) {
     std::ofstream(folder_ / "model.safetensors.index.json")
         << R"({"weight_map": {"model.layers.1.input_layernorm.weight": "a.safetensors", ")" << last
         << R"(": "a.safetensors"}})";
   };
   weights("model.layers.2.eh_proj.weight");
-  EXPECT_EQ(config::read_huggingface_config(with(text), &warnings).num_nextn_predict_layers, 1);
+  EXPECT_EQ(read_huggingface_config(with(text), &warnings).num_nextn_predict_layers, 1);
   EXPECT_TRUE(warnings.empty());
   weights("model.layers.0.input_layernorm.weight");
-  EXPECT_EQ(config::read_huggingface_config(with(text), &warnings).num_nextn_predict_layers, 0);
+  EXPECT_EQ(read_huggingface_config(with(text), &warnings).num_nextn_predict_layers, 0);
   ASSERT_EQ(warnings.size(), 1u);
   EXPECT_NE(warnings[0].find("taken as 0"), std::string::npos);
 }
@@ -333,7 +333,7 @@ TEST_F(HuggingFace, PredictionLayersAreThoseWithWeights) {
 // The table that the released models' rotary scale follows: attention_factor, both mscales, or neither.
 TEST_F(HuggingFace, YarnScalesAsTransformersDoes) {
   const auto scale = [&](const std::string& keys) {
-    const model::ModelConfig c = config::read_huggingface_config(with(
+    const model::ModelConfig c = read_huggingface_config(with(
         R"({"model_type": "deepseek_v3", "n_group": 1, "topk_group": 1, "rope_scaling": {"type": "yarn", "factor": 4)" +
         keys + "}, " + sizes_ + "}"));
     return std::pair(c.rope_scaling->rotary_scale(), c.softmax_scale() * std::sqrt(12.0));
@@ -353,7 +353,7 @@ TEST_F(HuggingFace, YarnScalesAsTransformersDoes) {
 
 std::string refusal_of(const std::string& text) {
   try {
-    config::parse_run_config(text, "t.toml");
+    parse_run_config(text, "t.toml");
   } catch (const ConfigError& error) {
     return error.what();
   }
@@ -391,7 +391,7 @@ TEST(RunConfigText, LettersStandInStringsAndComments) {
 TEST(RunConfigText, ARouterThatCannotLearnIsWarnedOf) {
   const auto warnings = [](const std::string& text) {
     std::vector<std::string> found;
-    config::parse_run_config(text, "t.toml", {}, &found);
+    parse_run_config(text, "t.toml", {}, &found);
     return found;
   };
   EXPECT_TRUE(warnings("[model]\nnum_experts_per_tok = 2\n").empty());
@@ -402,7 +402,7 @@ TEST(RunConfigText, ARouterThatCannotLearnIsWarnedOf) {
 
 TEST(Switches, EachIsAKeyOfTheConfigurationAndHasItsPage) {
   for (const plan::Switch& s : plan::switches()) {
-    EXPECT_NE(config::find_setting(s.key), nullptr) << s.key;
+    EXPECT_NE(find_setting(s.key), nullptr) << s.key;
     const std::string path = std::string(HEDDLE_SOURCE_DIR) + "/" + s.page;
     std::ifstream page(path);
     const std::string text{std::istreambuf_iterator<char>(page), {}};
@@ -420,4 +420,4 @@ TEST(Switches, EachFusionIsASwitch) {
 }
 
 }  // namespace
-}  // namespace heddle::train
+}  // namespace heddle::config

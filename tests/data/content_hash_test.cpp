@@ -7,15 +7,15 @@
 
 #include "tests/support/scratch_folder.h"
 
-namespace heddle::train {
+namespace heddle::data {
 namespace {
 
-uint64_t hash_of(const std::vector<std::vector<data::TokenId>>& documents, int64_t vocabulary = 1000) {
+uint64_t hash_of(const std::vector<std::vector<TokenId>>& documents, int64_t vocabulary = 1000) {
   const ScratchFolder folder;
-  data::TokenFileWriter writer(folder / "text", vocabulary);
-  for (const std::vector<data::TokenId>& ids : documents) writer.add_document(ids);
+  TokenFileWriter writer(folder / "text", vocabulary);
+  for (const std::vector<TokenId>& ids : documents) writer.add_document(ids);
   writer.commit();
-  return data::content_hash(data::TokenFile(folder / "text"));
+  return content_hash(TokenFile(folder / "text"));
 }
 
 TEST(ContentHash, IdsTheirOrderAndTheirDocumentsCount) {
@@ -28,7 +28,7 @@ TEST(ContentHash, IdsTheirOrderAndTheirDocumentsCount) {
 }
 
 TEST(ContentHash, EveryPartCounts) {
-  std::vector<data::TokenId> ids(200'000, 7);
+  std::vector<TokenId> ids(200'000, 7);
   const uint64_t before = hash_of({ids});
   for (const size_t at : {size_t{0}, size_t{65'535}, size_t{65'536}, size_t{131'072}, ids.size() - 1}) {
     ids[at] = 8;
@@ -38,4 +38,4 @@ TEST(ContentHash, EveryPartCounts) {
 }
 
 }  // namespace
-}  // namespace heddle::train
+}  // namespace heddle::data

@@ -17,7 +17,7 @@
 #include "heddle/base/utf8.h"
 #include "tests/support/scratch_folder.h"
 
-namespace heddle::train {
+namespace heddle::data {
 namespace {
 
 void spill(const std::string& path, const std::string& text) {
@@ -32,72 +32,72 @@ void spill_gzipped(const std::string& path, const std::string& text) {
   ASSERT_EQ(gzclose(file), Z_OK);
 }
 
-std::vector<data::Document> all(data::DocumentSource& source) {
-  std::vector<data::Document> documents;
-  data::Document document;
+std::vector<Document> all(DocumentSource& source) {
+  std::vector<Document> documents;
+  Document document;
   while (source.next(document)) documents.push_back(document);
   return documents;
 }
 
 std::string complaint(const std::string& path) {
   try {
-    all(*data::open_text(path));
+    all(*open_text(path));
   } catch (const ConfigError& error) {
     return error.what();
   }
   return "";
 }
 
-TEST(data::Markup, PlainTextJoinsProseAndKeepsDrawings) {
-  EXPECT_EQ(data::plain_text("   One sentence that is\n   wrapped in a co-\n   operative way.\n\n\n  +---+   +---+   +\n"
+TEST(Markup, PlainTextJoinsProseAndKeepsDrawings) {
+  EXPECT_EQ(plain_text("   One sentence that is\n   wrapped in a co-\n   operative way.\n\n\n  +---+   +---+   +\n"
                        "  | a |   | b |   |\n\n----------------\n",
-                       data::Markup::plain),
+                       Markup::plain),
             "One sentence that is wrapped in a co-operative way.\n\n+---+   +---+   +\n| a |   | b |   |\n");
-  EXPECT_EQ(data::plain_text("", data::Markup::plain), "");
-  EXPECT_EQ(data::plain_text("bad \xff byte", data::Markup::plain), "bad \xef\xbf\xbd byte\n");
+  EXPECT_EQ(plain_text("", Markup::plain), "");
+  EXPECT_EQ(plain_text("bad \xff byte", Markup::plain), "bad \xef\xbf\xbd byte\n");
 }
 
-TEST(data::Markup, Markdown) {
-  EXPECT_EQ(data::plain_text("## A.1 _What_ **is** it?\n\n> _\"Quoted\n> words\"_ [ **Title** , p. 3]\n\n"
+TEST(Markup, Markdown) {
+  EXPECT_EQ(plain_text("## A.1 _What_ **is** it?\n\n> _\"Quoted\n> words\"_ [ **Title** , p. 3]\n\n"
                        "  * first [item](x.md)\n  * second snake_case\n\n[only](a.md) [links](b.md)\n\n"
                        "---|---\n| cell |\n\n![picture](p.png) after\\_it\n\n```\n  code *here*\n```\nlast\n",
-                       data::Markup::markdown),
+                       Markup::markdown),
             "A.1 What is it?\n\n\"Quoted words\" [Title, p. 3]\n\nfirst item\n\nsecond snake_case\n\nafter_it\n\n"
             "code *here*\n\nlast\n");
 }
 
-TEST(data::Markup, Html) {
+TEST(Markup, Html) {
   EXPECT_EQ(
-      data::plain_text("<!DOCTYPE html><html><head><title>no</title><script>1<2</script></head><body><div "
+      plain_text("<!DOCTYPE html><html><head><title>no</title><script>1<2</script></head><body><div "
                  "class=\"navheader\"><div>menu</div>"
                  "menu</div><h2>Title</h2><p>Some <b>bold</b> &amp; plain&nbsp;text,\n  &#8220;quoted&#x201d; "
                  "&unknown; 1 &lt; 2.</p><!-- <p>gone</p> --><pre>\n  if (a)\n    b;\n</pre><script>x<1</script>"
                  "<ul><li>one<li>two</ul><table><tr><td>a</td><td>b</td></tr></table>tail",
-                 data::Markup::html),
+                 Markup::html),
       "Title\n\nSome bold & plain text, “quoted” &unknown; 1 < 2.\n\nif (a)\n  b;\n\none\n\ntwo\n\na b\n\ntail\n");
 }
 
-TEST(data::Markup, Pod) {
-  EXPECT_EQ(data::plain_text(
+TEST(Markup, Pod) {
+  EXPECT_EQ(plain_text(
                 "#!/usr/bin/perl\n\n=head1 The B<name>\n\nSee L<perlfunc/open>, L<this|http://x>, C<< a->b >> and\n"
                 "E<lt>I<nested B<bold>>E<gt>.X<index>\n\n  my $x = 1;\n  my $y;\n\n=over 4\n\n=item *\n\nbullet\n\n"
                 "=back\n\n=begin html\n\n<b>no</b>\n\n=end html\n\n=cut\n\nsub code {}\n",
-                data::Markup::pod),
+                Markup::pod),
             "The name\n\nSee perlfunc/open, this, a->b and <nested bold>.\n\nmy $x = 1;\nmy $y;\n\nbullet\n");
 }
 
-TEST(data::Markup, Rst) {
+TEST(Markup, Rst) {
   EXPECT_EQ(
-      data::plain_text("Title\n=====\n\n.. index:: gone\n   also gone\n\nUse :func:`~os.open` and ``x = 1`` from\n"
+      plain_text("Title\n=====\n\n.. index:: gone\n   also gone\n\nUse :func:`~os.open` and ``x = 1`` from\n"
                  "`the site <http://x>`_, *really*::\n\n    code(here)\n      more\n\n.. note::\n   Mind this.\n\n"
                  ">>> 1 + 1\n2\n\nEnd.\n",
-                 data::Markup::rst),
+                 Markup::rst),
       "Title\n\nUse os.open and x = 1 from the site, really:\n\ncode(here)\n  more\n\nMind this.\n\n>>> 1 + "
       "1\n2\n\n"
       "End.\n");
 }
 
-TEST(data::Markup, AnythingGoesThrough) {
+TEST(Markup, AnythingGoesThrough) {
   const char parts[] = "<>&;[]()*_`\\|=#.:- \n\nabL<C<<>>E1\"'!/{}\xc3\xa9";
   const RandomKey key(4);
   for (uint64_t round = 0; round < 3000; ++round) {
@@ -105,9 +105,9 @@ TEST(data::Markup, AnythingGoesThrough) {
     for (uint64_t i = 0; i < key.bits(round) % 80; ++i) {
       text += parts[key.with(round).bits(i) % (sizeof parts - 1)];
     }
-    for (const data::Markup markup :
-         {data::Markup::plain, data::Markup::markdown, data::Markup::html, data::Markup::pod, data::Markup::rst, data::Markup::dictionary}) {
-      ASSERT_TRUE(is_valid_utf8(data::plain_text(text, markup)) || !is_valid_utf8(text)) << text;
+    for (const Markup markup :
+         {Markup::plain, Markup::markdown, Markup::html, Markup::pod, Markup::rst, Markup::dictionary}) {
+      ASSERT_TRUE(is_valid_utf8(plain_text(text, markup)) || !is_valid_utf8(text)) << text;
     }
   }
 }
@@ -121,7 +121,7 @@ std::string paragraphs(int first, int count) {
   return text;
 }
 
-TEST(data::Corpus, ReadsPackagesAndDropsRepetitions) {
+TEST(Corpus, ReadsPackagesAndDropsRepetitions) {
   ScratchFolder root;
   const std::string doc = root / "usr/share/doc/jargon-text/";
   spill_gzipped(doc + "a.txt.gz", paragraphs(0, 400));
@@ -132,20 +132,20 @@ TEST(data::Corpus, ReadsPackagesAndDropsRepetitions) {
   spill(doc + "html/a.html", paragraphs(2000, 9));  // not where the corpus looks
   spill(doc + "copyright",
         "Format: x\nFiles: *\nCopyright: y\nLicense: GPL-2\n text\n\nLicense: GPL-2\n\nLicense: CC0\n");
-  data::CorpusOptions options;
+  CorpusOptions options;
   options.roots = {root / "nothing", root.path().string()};
-  data::Corpus corpus(options);
-  const std::vector<data::Document> documents = all(corpus);
+  Corpus corpus(options);
+  const std::vector<Document> documents = all(corpus);
   std::string text;
-  for (const data::Document& document : documents) {
+  for (const Document& document : documents) {
     EXPECT_EQ(document.source, "jargon-text");
-    EXPECT_LE(document.text.size(), 2 * data::kLeastDocumentBytes + 200);
+    EXPECT_LE(document.text.size(), 2 * kLeastDocumentBytes + 200);
     text += document.text + "\n\n";
   }
   EXPECT_GT(documents.size(), 3u);
   EXPECT_TRUE(text == paragraphs(0, 410) + paragraphs(3000, 300) + "\xef\xbf\xbd\n\n") << text.size();
   ASSERT_EQ(corpus.packages().size(), 1u);
-  const data::CorpusPackage& package = corpus.packages()[0];
+  const CorpusPackage& package = corpus.packages()[0];
   EXPECT_EQ(package.licence, "GPL-2, CC0");
   EXPECT_EQ(package.files, 3);
   EXPECT_EQ(package.repeated_paragraphs, 410);
@@ -153,10 +153,10 @@ TEST(data::Corpus, ReadsPackagesAndDropsRepetitions) {
   corpus.rewind();
   EXPECT_EQ(all(corpus).size(), documents.size());
 
-  const uint64_t before = data::Corpus(options).fingerprint();
-  EXPECT_EQ(data::Corpus(options).fingerprint(), before);
+  const uint64_t before = Corpus(options).fingerprint();
+  EXPECT_EQ(Corpus(options).fingerprint(), before);
   spill(doc + "d.txt", "more");
-  EXPECT_NE(data::Corpus(options).fingerprint(), before);
+  EXPECT_NE(Corpus(options).fingerprint(), before);
 }
 
 // An entry of a dictionary, as long as a document.
@@ -168,43 +168,43 @@ std::string entries(int first, int count) {
   return text;
 }
 
-TEST(data::Corpus, NoPackageGivesMoreThanAThird) {
+TEST(Corpus, NoPackageGivesMoreThanAThird) {
   ScratchFolder root;
   spill_gzipped(root / "usr/share/dictd/gcide.dict.dz", entries(0, 20000));
   spill_gzipped(root / "usr/share/dictd/foldoc.dict.dz", entries(50000, 20000));
   spill(root / "usr/share/doc/jargon-text/j.txt", paragraphs(100, 1000));
   spill(root / "usr/share/doc/jargon-text/copyright", "This is in the public domain.");
-  data::CorpusOptions options;
+  CorpusOptions options;
   options.roots = {root.path().string()};
   options.enough_bytes = 600'000;
-  data::Corpus corpus(options);
-  const std::vector<data::Document> documents = all(corpus);
+  Corpus corpus(options);
+  const std::vector<Document> documents = all(corpus);
   ASSERT_EQ(corpus.packages().size(), 3u);
-  for (const data::CorpusPackage& package : corpus.packages()) EXPECT_LE(package.text_bytes, 200'000) << package.name;
+  for (const CorpusPackage& package : corpus.packages()) EXPECT_LE(package.text_bytes, 200'000) << package.name;
   EXPECT_GT(corpus.packages()[0].text_bytes, 180'000);
   EXPECT_EQ(corpus.packages()[1].licence, "public domain");
   EXPECT_EQ(corpus.packages()[0].licence, "see /usr/share/doc/dict-gcide/copyright");
   EXPECT_NE(documents[0].text.find(", n. A frame"), std::string::npos) << documents[0].text.substr(0, 99);
   const auto last = std::find_if(documents.rbegin(), documents.rend(),
-                                 [](const data::Document& d) { return d.source == "dict-gcide"; });
+                                 [](const Document& d) { return d.source == "dict-gcide"; });
   ASSERT_NE(last, documents.rend());
   EXPECT_GT(std::stoi(last->text.substr(4)), 18'500) << "not from all over the dictionary";
 }
 
-TEST(data::Corpus, StopsAtEnough) {
+TEST(Corpus, StopsAtEnough) {
   ScratchFolder root;
   for (const char* name : {"gcide", "foldoc"})
     spill(root / ("usr/share/dictd/" + std::string(name) + ".dict.dz"), entries(name[0] * 100'000, 5000));
   for (const char* folder : {"usr/share/doc/jargon-text/a.txt", "usr/share/doc/postgresql-doc-15/html/a.html"})
     spill(root / folder,
           (std::string(folder).ends_with("html") ? "<p>" : "") + paragraphs(folder[14] * 10'000, 3000));
-  data::CorpusOptions options;
+  CorpusOptions options;
   options.roots = {root.path().string()};
-  EXPECT_EQ(data::Corpus(options).packages().size(), 4u);
+  EXPECT_EQ(Corpus(options).packages().size(), 4u);
   options.enough_bytes = 300'000;
-  data::Corpus corpus(options);
+  Corpus corpus(options);
   int64_t total = 0;
-  for (const data::CorpusPackage& package : corpus.packages()) total += package.text_bytes;
+  for (const CorpusPackage& package : corpus.packages()) total += package.text_bytes;
   EXPECT_LE(total, 300'000);
   EXPECT_GT(total, 250'000);
 }
@@ -242,53 +242,53 @@ std::string r_object(const std::string& serialised) {
 TEST(RTexts, ReadsVectorsOfTexts) {
   const std::string database = r_object(r_vector({"EMMA", "", "by"})) + r_object(r_vector({"x"}, 24)) +
                                r_object("no serialisation") + r_object(r_vector({"end"}));
-  EXPECT_EQ(data::r_texts(database, "f", 1 << 20), (std::vector<std::string>{"EMMA\n\nby\n", "end\n"}));
-  EXPECT_TRUE(data::r_texts("", "f", 1).empty());
-  EXPECT_THROW(data::r_texts(database, "f", 50), ConfigError);
+  EXPECT_EQ(r_texts(database, "f", 1 << 20), (std::vector<std::string>{"EMMA\n\nby\n", "end\n"}));
+  EXPECT_TRUE(r_texts("", "f", 1).empty());
+  EXPECT_THROW(r_texts(database, "f", 50), ConfigError);
   std::string grown = r_vector({"abc"});
   grown[27] = '\x7f';  // so many texts that there are not
-  EXPECT_TRUE(data::r_texts(r_object(grown), "f", 1 << 20).empty());
+  EXPECT_TRUE(r_texts(r_object(grown), "f", 1 << 20).empty());
   for (size_t cut = 1; cut < database.size(); ++cut) {
     try {
-      data::r_texts(database.substr(0, cut), "f", 1 << 20);
+      r_texts(database.substr(0, cut), "f", 1 << 20);
     } catch (const ConfigError& error) {
       EXPECT_TRUE(std::string(error.what()).starts_with("f: damaged")) << error.what();
     }
   }
 }
 
-TEST(data::Markup, Dictionary) {
-  EXPECT_EQ(data::plain_text("00-database-info\nAbout it.\n\n   More.\n\n"
+TEST(Markup, Dictionary) {
+  EXPECT_EQ(plain_text("00-database-info\nAbout it.\n\n   More.\n\n"
                        "Davit \\Dav\"it\\ (d[add]), n. [Cf. F. davier [x] forceps.] (Naut.)\n"
                        "   (a) A spar formerly used on board of {ships}, of\n       C[ae]sar's caf['e].\n"
                        "   [1913 Webster]\n\n         A lady writing.    --A. B.\n   [1913 Webster]\n\n   [PJC]\n\n"
                        "GECOM\n\n   <language, history> A language, x <3> y.\n\n   (1996-09-15)\n",
-                       data::Markup::dictionary),
+                       Markup::dictionary),
             "Davit, n. (Naut.) (a) A spar formerly used on board of ships, of Caesar's cafe.\n\n"
             "A lady writing. --A. B.\n\nGECOM: A language, x <3> y.\n");
 }
 
-TEST(data::Corpus, SaysWhatToInstall) {
+TEST(Corpus, SaysWhatToInstall) {
   ScratchFolder root;
   try {
-    data::CorpusOptions options;
+    CorpusOptions options;
     options.roots = {root.path().string()};
-    data::Corpus corpus(options);
+    Corpus corpus(options);
     FAIL() << "found text";
   } catch (const ConfigError& error) {
-    for (const std::string& name : data::Corpus::preferred_packages()) {
+    for (const std::string& name : Corpus::preferred_packages()) {
       EXPECT_NE(std::string(error.what()).find(name), std::string::npos) << error.what();
     }
   }
 }
 
-TEST(data::Corpus, TheListOfPackagesIsTheSame) {
+TEST(Corpus, TheListOfPackagesIsTheSame) {
   std::ifstream list(std::string(HEDDLE_SOURCE_DIR) + "/tools/corpus_packages.txt");
   std::vector<std::string> names;
   for (std::string line; std::getline(list, line);) {
     if (!line.empty() && line[0] != '#') names.push_back(line.substr(0, line.find(' ')));
   }
-  EXPECT_EQ(names, data::Corpus::preferred_packages());
+  EXPECT_EQ(names, Corpus::preferred_packages());
 }
 
 TEST(TextFiles, CutsTextAtBlankLines) {
@@ -297,16 +297,16 @@ TEST(TextFiles, CutsTextAtBlankLines) {
   spill(folder / "a.txt", text);
   spill_gzipped(folder / "sub/b.txt.gz", "short");
   spill(folder / "c.md", "not read");
-  const auto source = data::open_text(folder.path().string());
-  const std::vector<data::Document> documents = all(*source);
+  const auto source = open_text(folder.path().string());
+  const std::vector<Document> documents = all(*source);
   ASSERT_GT(documents.size(), 5u);
   EXPECT_EQ(documents.back().text, "short");
   std::string joined;
   for (size_t i = 0; i + 1 < documents.size(); ++i) {
     if (i + 2 < documents.size()) {
-      EXPECT_GE(documents[i].text.size(), data::kLeastDocumentBytes);
+      EXPECT_GE(documents[i].text.size(), kLeastDocumentBytes);
     }
-    EXPECT_LT(documents[i].text.size(), data::kLeastDocumentBytes + 200);
+    EXPECT_LT(documents[i].text.size(), kLeastDocumentBytes + 200);
     EXPECT_EQ(documents[i].text.substr(0, 9), "Paragraph");
     joined += documents[i].text + "\n";
   }
@@ -319,11 +319,11 @@ TEST(TextFiles, CutsTextAtBlankLines) {
 TEST(TextFiles, CutsLongLinesBetweenCharacters) {
   ScratchFolder folder;
   std::string text = "a";
-  while (text.size() < 5 * data::kMostDocumentBytes / 2) text += "\xe4\xb8\xad";
+  while (text.size() < 5 * kMostDocumentBytes / 2) text += "\xe4\xb8\xad";
   spill(folder / "a.txt", text);
   std::string joined;
-  for (const data::Document& document : all(*data::open_text(folder / "a.txt"))) {
-    EXPECT_LE(document.text.size(), data::kMostDocumentBytes);
+  for (const Document& document : all(*open_text(folder / "a.txt"))) {
+    EXPECT_LE(document.text.size(), kMostDocumentBytes);
     EXPECT_TRUE(is_valid_utf8(document.text));
     joined += document.text;
   }
@@ -336,14 +336,14 @@ TEST(TextFiles, KnowsWindowsLineEnds) {
   for (int i = 0; i < 1000; ++i)
     text += "A line of some length for the test, number " + std::to_string(i) + ".\r\n\r\n";
   spill(folder / "a.txt", text);
-  EXPECT_GT(all(*data::open_text(folder / "a.txt")).size(), 4u);
+  EXPECT_GT(all(*open_text(folder / "a.txt")).size(), 4u);
 }
 
 TEST(TextFiles, ReadsJsonLines) {
   ScratchFolder folder;
   spill(folder / "a.jsonl",
         "{\"text\": \"one\\nline\", \"id\": 3}\n\n{\"text\": \"\"}\r\n{\"id\": 4, \"text\": \"zw\\u00e9i\"}");
-  const std::vector<data::Document> documents = all(*data::open_text(folder / "a.jsonl"));
+  const std::vector<Document> documents = all(*open_text(folder / "a.jsonl"));
   ASSERT_EQ(documents.size(), 2u);
   EXPECT_EQ(documents[0].text, "one\nline");
   EXPECT_EQ(documents[1].text, "zwéi");
@@ -389,4 +389,4 @@ TEST(TextFiles, NoticesDamagedGzip) {
 }
 
 }  // namespace
-}  // namespace heddle::train
+}  // namespace heddle::data

@@ -10,23 +10,23 @@
 #include "heddle/data/shuffled_order.h"
 #include "tests/support/scratch_folder.h"
 
-namespace heddle::train {
+namespace heddle::data {
 namespace {
 
 constexpr int32_t kVocabulary = 5000;
 
 // Document d is `sizes(d)` tokens of value d and an end token 4999.
 void write_numbered(const std::string& prefix, int documents) {
-  data::TokenFileWriter writer(prefix, kVocabulary);
+  TokenFileWriter writer(prefix, kVocabulary);
   for (int d = 0; d < documents; ++d) {
-    std::vector<data::TokenId> ids(static_cast<size_t>(d * 37 % 23), d);
+    std::vector<TokenId> ids(static_cast<size_t>(d * 37 % 23), d);
     ids.push_back(kVocabulary - 1);
     writer.add_document(ids);
   }
   writer.commit();
 }
 
-data::DatasetOptions options(const std::string& prefix, int64_t length, int64_t depths, double fraction) {
+DatasetOptions options(const std::string& prefix, int64_t length, int64_t depths, double fraction) {
   return {.prefix = prefix,
           .sequence_length = length,
           .prediction_depths = depths,
@@ -35,9 +35,9 @@ data::DatasetOptions options(const std::string& prefix, int64_t length, int64_t 
           .seed = 11};
 }
 
-TEST(data::ShuffledOrder, IsAPermutation) {
+TEST(ShuffledOrder, IsAPermutation) {
   for (const int64_t count : {1, 2, 3, 4, 5, 15, 16, 17, 1000, 4097}) {
-    const data::ShuffledOrder order(RandomKey(5), count);
+    const ShuffledOrder order(RandomKey(5), count);
     std::set<int64_t> seen;
     for (int64_t i = 0; i < count; ++i) {
       const int64_t at = order.at(i);
@@ -49,10 +49,10 @@ TEST(data::ShuffledOrder, IsAPermutation) {
   }
 }
 
-TEST(data::ShuffledOrder, IsSpreadEvenly) {
+TEST(ShuffledOrder, IsSpreadEvenly) {
   // Mean distance of a random permutation's neighbours is count / 3; the order of places must not show through.
   const int64_t count = 20000;
-  const data::ShuffledOrder order(RandomKey(6), count);
+  const ShuffledOrder order(RandomKey(6), count);
   double distance = 0, covariance = 0;
   for (int64_t i = 0; i + 1 < count; ++i) {
     distance += std::abs(static_cast<double>(order.at(i + 1) - order.at(i)));
@@ -62,18 +62,18 @@ TEST(data::ShuffledOrder, IsSpreadEvenly) {
   EXPECT_NEAR(covariance / (count - 1) * 12, 0, 0.03);
 }
 
-TEST(data::Dataset, CoversEachSideOnceInOrder) {
+TEST(Dataset, CoversEachSideOnceInOrder) {
   ScratchFolder folder;
   const int documents = 700;
   write_numbered(folder / "t", documents);
-  const data::TokenFile file(folder / "t");
+  const TokenFile file(folder / "t");
   for (const auto& [length, depths] : {std::pair<int64_t, int64_t>{16, 0}, {16, 2}, {1, 0}, {7, 5}, {300, 1}}) {
-    const data::Dataset data(options(folder / "t", length, depths, 0.2));
-    std::vector<data::TokenId> streams[2];
+    const Dataset data(options(folder / "t", length, depths, 0.2));
+    std::vector<TokenId> streams[2];
     for (int64_t d = 0; d < documents; ++d) {
-      std::vector<data::TokenId> ids(static_cast<size_t>(file.document_begin(d + 1) - file.document_begin(d)));
+      std::vector<TokenId> ids(static_cast<size_t>(file.document_begin(d + 1) - file.document_begin(d)));
       file.read(file.document_begin(d), ids);
-      auto& stream = streams[data::is_heldout(d, 0.2) ? 1 : 0];
+      auto& stream = streams[is_heldout(d, 0.2) ? 1 : 0];
       stream.insert(stream.end(), ids.begin(), ids.end());
     }
     EXPECT_EQ(data.train_tokens(), static_cast<int64_t>(streams[0].size()));
@@ -97,31 +97,31 @@ TEST(data::Dataset, CoversEachSideOnceInOrder) {
   }
 }
 
-TEST(data::Dataset, HeldOutDocumentsAreNeverTrainedOn) {
+TEST(Dataset, HeldOutDocumentsAreNeverTrainedOn) {
   ScratchFolder folder;
   write_numbered(folder / "t", 900);
-  const data::Dataset data(options(folder / "t", 32, 1, 0.1));
+  const Dataset data(options(folder / "t", 32, 1, 0.1));
   std::vector<int32_t> tokens(static_cast<size_t>(data.sequence_tokens()));
   for (int64_t i = 0; i < data.train_sequences(); ++i) {
     data.train_sequence(i, tokens);
-    for (const int32_t id : tokens) ASSERT_TRUE(id == kVocabulary - 1 || !data::is_heldout(id, 0.1));
+    for (const int32_t id : tokens) ASSERT_TRUE(id == kVocabulary - 1 || !is_heldout(id, 0.1));
   }
   for (int64_t i = 0; i < data.heldout_sequences(); ++i) {
     data.heldout_sequence(i, tokens);
-    for (const int32_t id : tokens) ASSERT_TRUE(id == kVocabulary - 1 || data::is_heldout(id, 0.1));
+    for (const int32_t id : tokens) ASSERT_TRUE(id == kVocabulary - 1 || is_heldout(id, 0.1));
   }
   int64_t heldout = 0;
-  for (int64_t d = 0; d < 100000; ++d) heldout += data::is_heldout(d, 0.02);
+  for (int64_t d = 0; d < 100000; ++d) heldout += is_heldout(d, 0.02);
   EXPECT_NEAR(static_cast<double>(heldout), 2000, 150);
 }
 
-TEST(data::Dataset, ResumesFromOneNumber) {
+TEST(Dataset, ResumesFromOneNumber) {
   ScratchFolder folder;
   write_numbered(folder / "t", 300);
-  const data::Dataset first(options(folder / "t", 8, 0, 0.1)), second(options(folder / "t", 8, 0, 0.1));
-  data::DatasetOptions other = options(folder / "t", 8, 0, 0.1);
+  const Dataset first(options(folder / "t", 8, 0, 0.1)), second(options(folder / "t", 8, 0, 0.1));
+  DatasetOptions other = options(folder / "t", 8, 0, 0.1);
   other.seed = 12;
-  const data::Dataset third(other);
+  const Dataset third(other);
   const int64_t epoch = first.train_sequences();
   std::vector<int32_t> a(9), b(9);
   int64_t same_as_first_epoch = 0, same_as_other_seed = 0;
@@ -139,13 +139,13 @@ TEST(data::Dataset, ResumesFromOneNumber) {
   EXPECT_LT(same_as_other_seed, epoch / 10);
 }
 
-TEST(data::Dataset, RefusesIdsBeyondTheModel) {
+TEST(Dataset, RefusesIdsBeyondTheModel) {
   ScratchFolder folder;
   write_numbered(folder / "t", 300);
-  data::DatasetOptions small = options(folder / "t", 8, 0, 0.1);
+  DatasetOptions small = options(folder / "t", 8, 0, 0.1);
   small.vocabulary = 4999;
   try {
-    data::Dataset data(small);
+    Dataset data(small);
     FAIL() << "accepted";
   } catch (const ConfigError& error) {
     const std::string what = error.what();
@@ -153,10 +153,10 @@ TEST(data::Dataset, RefusesIdsBeyondTheModel) {
   }
 }
 
-TEST(data::Dataset, ChecksIdsAgainAsSequencesAreRead) {
+TEST(Dataset, ChecksIdsAgainAsSequencesAreRead) {
   ScratchFolder folder;
   write_numbered(folder / "t", 300);
-  const data::Dataset data(options(folder / "t", 8, 0, 0));
+  const Dataset data(options(folder / "t", 8, 0, 0));
   std::vector<int32_t> tokens(9);
   EXPECT_NO_THROW(data.train_sequence(0, tokens));
   // What a file too long to be checked when opened may hold: every id becomes 65535.
@@ -171,20 +171,20 @@ TEST(data::Dataset, ChecksIdsAgainAsSequencesAreRead) {
   }
 }
 
-TEST(data::Dataset, RefusesLessThanOneSequence) {
+TEST(Dataset, RefusesLessThanOneSequence) {
   ScratchFolder folder;
   write_numbered(folder / "t", 3);
-  EXPECT_THROW(data::Dataset(options(folder / "t", 1000, 0, 0)), ConfigError);
-  const data::TokenFile file(folder / "t");
-  EXPECT_EQ(data::Dataset(options(folder / "t", file.tokens() - 1, 0, 0)).train_sequences(), 1);
-  EXPECT_EQ(data::Dataset(options(folder / "t", file.tokens() - 3, 2, 0)).train_sequences(), 1);
-  EXPECT_THROW(data::Dataset(options(folder / "t", file.tokens() - 2, 2, 0)), ConfigError);
-  EXPECT_THROW(data::Dataset(options(folder / "t", file.tokens(), 0, 0)), ConfigError);
-  EXPECT_THROW(data::Dataset(options(folder / "t", 0, 0, 0)), ConfigError);
-  EXPECT_THROW(data::Dataset(options(folder / "t", 4, -1, 0)), ConfigError);
-  EXPECT_THROW(data::Dataset(options(folder / "t", 4, 0, 1.0)), ConfigError);
-  EXPECT_THROW(data::Dataset(options(folder / "none", 4, 0, 0)), ConfigError);
+  EXPECT_THROW(Dataset(options(folder / "t", 1000, 0, 0)), ConfigError);
+  const TokenFile file(folder / "t");
+  EXPECT_EQ(Dataset(options(folder / "t", file.tokens() - 1, 0, 0)).train_sequences(), 1);
+  EXPECT_EQ(Dataset(options(folder / "t", file.tokens() - 3, 2, 0)).train_sequences(), 1);
+  EXPECT_THROW(Dataset(options(folder / "t", file.tokens() - 2, 2, 0)), ConfigError);
+  EXPECT_THROW(Dataset(options(folder / "t", file.tokens(), 0, 0)), ConfigError);
+  EXPECT_THROW(Dataset(options(folder / "t", 0, 0, 0)), ConfigError);
+  EXPECT_THROW(Dataset(options(folder / "t", 4, -1, 0)), ConfigError);
+  EXPECT_THROW(Dataset(options(folder / "t", 4, 0, 1.0)), ConfigError);
+  EXPECT_THROW(Dataset(options(folder / "none", 4, 0, 0)), ConfigError);
 }
 
 }  // namespace
-}  // namespace heddle::train
+}  // namespace heddle::data

@@ -20,7 +20,7 @@
 #include "heddle/data/tokenizer/tokenizer_json.h"
 #include "tests/support/scratch_folder.h"
 
-namespace heddle::train {
+namespace heddle::data {
 namespace {
 
 namespace fs = std::filesystem;
@@ -42,8 +42,8 @@ TEST(PrepareData, WritesWhatTheDatasetReads) {
   ScratchFolder folder;
   write_input(folder / "in.txt");
   std::vector<std::string> heard;
-  const data::PreparedData data =
-      data::prepare_text_data(folder / "in.txt", folder / "out", 300, [&](std::string_view doing, double fraction) {
+  const PreparedData data =
+      prepare_text_data(folder / "in.txt", folder / "out", 300, [&](std::string_view doing, double fraction) {
         EXPECT_GE(fraction, 0);
         EXPECT_LE(fraction, 1);
         if (heard.empty() || heard.back() != doing) heard.emplace_back(doing);
@@ -53,27 +53,27 @@ TEST(PrepareData, WritesWhatTheDatasetReads) {
   EXPECT_FALSE(data.was_up_to_date);
 
   // The token file holds the text.
-  const data::Tokenizer tokenizer(data::read_tokenizer(data.tokenizer));
+  const Tokenizer tokenizer(read_tokenizer(data.tokenizer));
   EXPECT_EQ(tokenizer.vocabulary(), data.vocabulary);
-  const data::TokenFile file(data.prefix);
+  const TokenFile file(data.prefix);
   EXPECT_EQ(file.documents(), data.documents);
   EXPECT_EQ(file.tokens(), data.tokens);
-  const auto source = data::open_text(folder / "in.txt");
-  data::Document document;
+  const auto source = open_text(folder / "in.txt");
+  Document document;
   int64_t bytes = 0, heldout = 0;
-  std::map<data::TokenId, double> counts;
+  std::map<TokenId, double> counts;
   double train_tokens = 0, train_bytes = 0;
   for (int64_t d = 0; source->next(document); ++d) {
-    std::vector<data::TokenId> ids(static_cast<size_t>(file.document_begin(d + 1) - file.document_begin(d)));
+    std::vector<TokenId> ids(static_cast<size_t>(file.document_begin(d + 1) - file.document_begin(d)));
     file.read(file.document_begin(d), ids);
     ASSERT_EQ(ids.back(), tokenizer.end_of_text());
     ASSERT_EQ(tokenizer.decode(std::span(ids).first(ids.size() - 1)), document.text);
     bytes += static_cast<int64_t>(document.text.size());
-    if (data::is_heldout(d, data::kHeldoutFraction)) {
+    if (is_heldout(d, kHeldoutFraction)) {
       ++heldout;
       continue;
     }
-    for (const data::TokenId id : ids) counts[id] += 1;
+    for (const TokenId id : ids) counts[id] += 1;
     train_tokens += static_cast<double>(ids.size());
     train_bytes += static_cast<double>(document.text.size());
   }
@@ -85,7 +85,7 @@ TEST(PrepareData, WritesWhatTheDatasetReads) {
   EXPECT_NEAR(data.unigram_bits_per_byte, nats / std::log(2.0) * train_tokens / train_bytes, 1e-12);
   EXPECT_NEAR(data.bytes_per_token, static_cast<double>(bytes) / static_cast<double>(data.tokens), 1e-12);
 
-  const data::Dataset dataset({.prefix = data.prefix, .sequence_length = 64, .vocabulary = data.vocabulary});
+  const Dataset dataset({.prefix = data.prefix, .sequence_length = 64, .vocabulary = data.vocabulary});
   EXPECT_EQ(dataset.train_tokens(), static_cast<int64_t>(train_tokens));
 }
 
@@ -93,11 +93,11 @@ TEST(PrepareData, LeavesAloneWhatIsUpToDate) {
   ScratchFolder folder;
   write_input(folder / "in.txt");
   const auto prepare = [&](int64_t vocabulary = 300) {
-    return data::prepare_text_data(folder / "in.txt", folder / "out", vocabulary);
+    return prepare_text_data(folder / "in.txt", folder / "out", vocabulary);
   };
-  const data::PreparedData first = prepare();
+  const PreparedData first = prepare();
   const auto time = fs::last_write_time(folder / "out/text.bin");
-  const data::PreparedData second = prepare();
+  const PreparedData second = prepare();
   EXPECT_TRUE(second.was_up_to_date);
   EXPECT_EQ(fs::last_write_time(folder / "out/text.bin"), time);
   EXPECT_EQ(second.tokens, first.tokens);
@@ -124,11 +124,11 @@ TEST(PrepareData, LeavesAloneWhatIsUpToDate) {
 TEST(PrepareData, KeepsASmallVocabularyOfLittleText) {
   ScratchFolder folder;
   std::ofstream(folder / "in.txt") << "a few words, a few words";
-  const data::PreparedData data = data::prepare_text_data(folder / "in.txt", folder / "out", 5000);
+  const PreparedData data = prepare_text_data(folder / "in.txt", folder / "out", 5000);
   EXPECT_LT(data.vocabulary, 300);
-  EXPECT_TRUE(data::prepare_text_data(folder / "in.txt", folder / "out", 5000).was_up_to_date);
+  EXPECT_TRUE(prepare_text_data(folder / "in.txt", folder / "out", 5000).was_up_to_date);
   std::ofstream(folder / "in.txt") << "a few words, a few other words";
-  EXPECT_FALSE(data::prepare_text_data(folder / "in.txt", folder / "out", 5000).was_up_to_date);
+  EXPECT_FALSE(prepare_text_data(folder / "in.txt", folder / "out", 5000).was_up_to_date);
 }
 
 TEST(PrepareData, UsesATokenizerThatIsThere) {
@@ -137,7 +137,7 @@ TEST(PrepareData, UsesATokenizerThatIsThere) {
   fs::create_directory(folder / "out");
   const std::string given = std::string(HEDDLE_SOURCE_DIR) + "/tests/fixtures/tokenizers/deepseek.json";
   fs::copy_file(given, folder / "out/tokenizer.json");
-  const data::PreparedData data = data::prepare_text_data(folder / "in.txt", folder / "out", 422);
+  const PreparedData data = prepare_text_data(folder / "in.txt", folder / "out", 422);
   EXPECT_EQ(data.vocabulary, 422);
   EXPECT_EQ(read_file(data.tokenizer, 1 << 20), read_file(given, 1 << 20));
 }
@@ -147,7 +147,7 @@ TEST(PrepareData, DropsRepeatedDocuments) {
   std::ofstream input(folder / "in.jsonl");
   for (int i = 0; i < 40; ++i) input << "{\"text\": \"document number " << i % 25 << " of a few\"}\n";
   input.close();
-  const data::PreparedData data = data::prepare_text_data(folder / "in.jsonl", folder / "out", 270);
+  const PreparedData data = prepare_text_data(folder / "in.jsonl", folder / "out", 270);
   EXPECT_EQ(data.documents, 25);
   EXPECT_EQ(data.repeated_documents, 15);
 }
@@ -155,7 +155,7 @@ TEST(PrepareData, DropsRepeatedDocuments) {
 TEST(PrepareData, ADiskThatFillsUpLeavesNoHalf) {
   ScratchFolder folder;
   write_input(folder / "in.txt");
-  const data::PreparedData before = data::prepare_text_data(folder / "in.txt", folder / "out", 300);
+  const PreparedData before = prepare_text_data(folder / "in.txt", folder / "out", 300);
   const std::string bin = read_file(before.prefix + ".bin", 1 << 30);
   write_input(folder / "in.txt", 5);
   rlimit limit;
@@ -163,15 +163,15 @@ TEST(PrepareData, ADiskThatFillsUpLeavesNoHalf) {
   const auto signal_before = std::signal(SIGXFSZ, SIG_IGN);
   const rlimit small{1 << 16, limit.rlim_max};
   ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &small), 0);
-  EXPECT_THROW(data::prepare_text_data(folder / "in.txt", folder / "out", 300), SystemError);
+  EXPECT_THROW(prepare_text_data(folder / "in.txt", folder / "out", 300), SystemError);
   setrlimit(RLIMIT_FSIZE, &limit);
   std::signal(SIGXFSZ, signal_before);
   EXPECT_EQ(read_file(before.prefix + ".bin", 1 << 30), bin);
-  EXPECT_NO_THROW(data::TokenFile(before.prefix));
+  EXPECT_NO_THROW(TokenFile(before.prefix));
   std::set<std::string> names;
   for (const auto& entry : fs::directory_iterator(folder / "out")) names.insert(entry.path().filename().string());
   EXPECT_EQ(names, (std::set<std::string>{".lock", "data.json", "text.bin", "text.idx", "tokenizer.json"}));
-  EXPECT_FALSE(data::prepare_text_data(folder / "in.txt", folder / "out", 300).was_up_to_date);
+  EXPECT_FALSE(prepare_text_data(folder / "in.txt", folder / "out", 300).was_up_to_date);
 }
 
 TEST(PrepareData, TwoAtOnceMakeItOnce) {
@@ -180,7 +180,7 @@ TEST(PrepareData, TwoAtOnceMakeItOnce) {
   std::atomic<int> made = 0;
   std::vector<std::thread> both;
   for (int i = 0; i < 2; ++i) {
-    both.emplace_back([&] { made += !data::prepare_text_data(folder / "in.txt", folder / "out", 300).was_up_to_date; });
+    both.emplace_back([&] { made += !prepare_text_data(folder / "in.txt", folder / "out", 300).was_up_to_date; });
   }
   for (std::thread& one : both) one.join();
   EXPECT_EQ(made, 1);
@@ -191,10 +191,10 @@ TEST(PrepareData, TheDemoComesFromInstalledPackages) {
   fs::create_directories(folder / "root/usr/share/doc/jargon-text");
   std::ofstream(folder / "root/usr/share/doc/jargon-text/j.txt") << story(3, 30000);
   std::ofstream(folder / "root/usr/share/doc/jargon-text/copyright") << "in the public domain\n";
-  data::CorpusOptions options;
+  CorpusOptions options;
   options.roots = {folder / "root"};
   for (int round = 0; round < 2; ++round) {
-    const data::PreparedData data = data::prepare_demo_data(folder / "out", 300, {}, options);
+    const PreparedData data = prepare_demo_data(folder / "out", 300, {}, options);
     EXPECT_EQ(data.was_up_to_date, round == 1);
     ASSERT_EQ(data.packages.size(), 1u);
     EXPECT_EQ(data.packages[0].name, "jargon-text");
@@ -202,10 +202,10 @@ TEST(PrepareData, TheDemoComesFromInstalledPackages) {
     EXPECT_EQ(data.packages[0].text_bytes, data.text_bytes);
   }
   options.roots = {folder / "nowhere"};
-  EXPECT_THROW(data::prepare_demo_data(folder / "out", 300, {}, options), ConfigError);
+  EXPECT_THROW(prepare_demo_data(folder / "out", 300, {}, options), ConfigError);
   std::ofstream(folder / "file") << "x";
-  EXPECT_THROW(data::prepare_text_data(folder / "file", folder / "file", 300), SystemError);
+  EXPECT_THROW(prepare_text_data(folder / "file", folder / "file", 300), SystemError);
 }
 
 }  // namespace
-}  // namespace heddle::train
+}  // namespace heddle::data

@@ -12,7 +12,7 @@
 #include "heddle/base/random.h"
 #include "tests/support/scratch_folder.h"
 
-namespace heddle::train {
+namespace heddle::data {
 namespace {
 
 std::string slurp(const std::string& path) { return read_file(path, 1 << 30); }
@@ -22,23 +22,23 @@ void spill(const std::string& path, const std::string& bytes) {
 }
 
 void write_three(const std::string& prefix, int64_t vocabulary) {
-  data::TokenFileWriter writer(prefix, vocabulary);
-  writer.add_document(std::vector<data::TokenId>{1, 2, 3});
-  writer.add_document(std::vector<data::TokenId>{});
-  writer.add_document(std::vector<data::TokenId>{4, 5});
+  TokenFileWriter writer(prefix, vocabulary);
+  writer.add_document(std::vector<TokenId>{1, 2, 3});
+  writer.add_document(std::vector<TokenId>{});
+  writer.add_document(std::vector<TokenId>{4, 5});
   writer.commit();
 }
 
 std::string complaint(const std::string& prefix) {
   try {
-    data::TokenFile file(prefix);
+    TokenFile file(prefix);
   } catch (const ConfigError& error) {
     return error.what();
   }
   return "";
 }
 
-TEST(data::TokenFile, IsMegatronsToTheByte) {
+TEST(TokenFile, IsMegatronsToTheByte) {
   ScratchFolder folder;
   write_three(folder / "t", 300);
   const char bin[] = {1, 0, 2, 0, 3, 0, 4, 0, 5, 0};
@@ -54,30 +54,30 @@ TEST(data::TokenFile, IsMegatronsToTheByte) {
   EXPECT_EQ(slurp(folder / "t.idx"), idx);
 }
 
-TEST(data::TokenFile, GivesBackWhatWasWritten) {
+TEST(TokenFile, GivesBackWhatWasWritten) {
   for (const int64_t vocabulary : {65499, 65500, 1 << 20}) {
     ScratchFolder folder;
     const RandomKey key(3);
-    std::vector<std::vector<data::TokenId>> documents;
+    std::vector<std::vector<TokenId>> documents;
     {
-      data::TokenFileWriter writer(folder / "t", vocabulary);
+      TokenFileWriter writer(folder / "t", vocabulary);
       for (uint64_t d = 0; d < 300; ++d) {
         documents.emplace_back();
         for (uint64_t i = 0; i < key.bits(d) % 90; ++i) {
-          documents.back().push_back(static_cast<data::TokenId>(key.with(d).bits(i) % static_cast<uint64_t>(vocabulary)));
+          documents.back().push_back(static_cast<TokenId>(key.with(d).bits(i) % static_cast<uint64_t>(vocabulary)));
         }
-        documents.back().push_back(static_cast<data::TokenId>(vocabulary - 1));
+        documents.back().push_back(static_cast<TokenId>(vocabulary - 1));
         writer.add_document(documents.back());
       }
       writer.commit();
     }
-    const data::TokenFile file(folder / "t");
+    const TokenFile file(folder / "t");
     EXPECT_EQ(std::filesystem::file_size(folder / "t.bin"),
               static_cast<size_t>(file.tokens() * (vocabulary < 65500 ? 2 : 4)));
     ASSERT_EQ(file.documents(), 300);
     for (int64_t d = 0; d < 300; ++d) {
-      const std::vector<data::TokenId>& wanted = documents[static_cast<size_t>(d)];
-      std::vector<data::TokenId> found(wanted.size());
+      const std::vector<TokenId>& wanted = documents[static_cast<size_t>(d)];
+      std::vector<TokenId> found(wanted.size());
       ASSERT_EQ(file.document_begin(d + 1) - file.document_begin(d), static_cast<int64_t>(wanted.size()));
       file.read(file.document_begin(d), found);
       ASSERT_EQ(found, wanted);
@@ -88,7 +88,7 @@ TEST(data::TokenFile, GivesBackWhatWasWritten) {
   }
 }
 
-TEST(data::TokenFile, EveryCutIsRefused) {
+TEST(TokenFile, EveryCutIsRefused) {
   ScratchFolder folder;
   write_three(folder / "t", 300);
   const std::string idx = slurp(folder / "t.idx"), bin = slurp(folder / "t.bin");
@@ -109,7 +109,7 @@ TEST(data::TokenFile, EveryCutIsRefused) {
   EXPECT_NE(complaint(folder / "t"), "");
 }
 
-TEST(data::TokenFile, EveryChangedHeaderByteIsSafe) {
+TEST(TokenFile, EveryChangedHeaderByteIsSafe) {
   ScratchFolder folder;
   write_three(folder / "t", 300);
   const std::string idx = slurp(folder / "t.idx");
@@ -124,8 +124,8 @@ TEST(data::TokenFile, EveryChangedHeaderByteIsSafe) {
         ++refused;
         continue;
       }
-      const data::TokenFile file(folder / "t");  // then everything in it can be read
-      std::vector<data::TokenId> ids(static_cast<size_t>(file.tokens()));
+      const TokenFile file(folder / "t");  // then everything in it can be read
+      std::vector<TokenId> ids(static_cast<size_t>(file.tokens()));
       file.read(0, ids);
       for (int64_t d = 0; d <= file.documents(); ++d) file.document_begin(d);
     }
@@ -134,10 +134,10 @@ TEST(data::TokenFile, EveryChangedHeaderByteIsSafe) {
 }
 
 // A file cut while it is in use: what is left can be read, the rest is told, and nobody gets SIGBUS.
-TEST(data::TokenFile, ACutWhileInUseIsTold) {
+TEST(TokenFile, ACutWhileInUseIsTold) {
   ScratchFolder folder;
-  data::TokenFileWriter writer(folder / "t", 300);
-  const std::vector<data::TokenId> document(100'000, 7);
+  TokenFileWriter writer(folder / "t", 300);
+  const std::vector<TokenId> document(100'000, 7);
   for (int d = 0; d < 3; ++d) writer.add_document(document);
   writer.commit();
   const auto told = [](const auto& body) {
@@ -148,8 +148,8 @@ TEST(data::TokenFile, ACutWhileInUseIsTold) {
     }
     return std::string("nothing");
   };
-  const data::TokenFile file(folder / "t");
-  std::vector<data::TokenId> ids(10'000);
+  const TokenFile file(folder / "t");
+  std::vector<TokenId> ids(10'000);
   std::filesystem::resize_file(folder / "t.bin", 200'000);
   file.read(90'000, ids);
   EXPECT_EQ(ids.back(), 7);
@@ -162,12 +162,12 @@ TEST(data::TokenFile, ACutWhileInUseIsTold) {
   EXPECT_NE(told([&] { file.document_begin(2); }).find("t.idx: cut short while in use"), std::string::npos);
 }
 
-TEST(data::TokenFile, BeginsOfManyDocumentsAreThoseOfEach) {
+TEST(TokenFile, BeginsOfManyDocumentsAreThoseOfEach) {
   ScratchFolder folder;
-  data::TokenFileWriter writer(folder / "t", 300);
-  for (size_t d = 0; d < 500; ++d) writer.add_document(std::vector<data::TokenId>(d * d % 7, 1));
+  TokenFileWriter writer(folder / "t", 300);
+  for (size_t d = 0; d < 500; ++d) writer.add_document(std::vector<TokenId>(d * d % 7, 1));
   writer.commit();
-  const data::TokenFile file(folder / "t");
+  const TokenFile file(folder / "t");
   for (const int64_t first : {0, 1, 437, 500}) {
     std::vector<int64_t> begins(static_cast<size_t>(501 - first));
     file.document_begins(first, begins);
@@ -177,7 +177,7 @@ TEST(data::TokenFile, BeginsOfManyDocumentsAreThoseOfEach) {
   }
 }
 
-TEST(data::TokenFile, HugeCountsDoNotWrap) {
+TEST(TokenFile, HugeCountsDoNotWrap) {
   ScratchFolder folder;
   write_three(folder / "t", 300);
   std::string idx = slurp(folder / "t.idx");
@@ -191,7 +191,7 @@ TEST(data::TokenFile, HugeCountsDoNotWrap) {
   }
 }
 
-TEST(data::TokenFile, ADiskThatFillsUpLeavesTheOldFiles) {
+TEST(TokenFile, ADiskThatFillsUpLeavesTheOldFiles) {
   ScratchFolder folder;
   write_three(folder / "t", 300);
   const std::string bin = slurp(folder / "t.bin"), idx = slurp(folder / "t.idx");
@@ -203,8 +203,8 @@ TEST(data::TokenFile, ADiskThatFillsUpLeavesTheOldFiles) {
   ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &small), 0);
   std::string what;
   try {
-    data::TokenFileWriter writer(folder / "t", 300);
-    for (int i = 0; i < 40; ++i) writer.add_document(std::vector<data::TokenId>(1000, 7));
+    TokenFileWriter writer(folder / "t", 300);
+    for (int i = 0; i < 40; ++i) writer.add_document(std::vector<TokenId>(1000, 7));
     writer.commit();
   } catch (const SystemError& error) {
     EXPECT_EQ(error.code, EFBIG);
@@ -235,4 +235,4 @@ TEST(OutputFile, IsThereOnlyOnceCommitted) {
 }
 
 }  // namespace
-}  // namespace heddle::train
+}  // namespace heddle::data

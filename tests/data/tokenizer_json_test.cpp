@@ -13,7 +13,7 @@
 #include "heddle/data/tokenizer/tokenizer_train.h"
 #include "tests/support/scratch_folder.h"
 
-namespace heddle::train {
+namespace heddle::data {
 namespace {
 
 using Json = nlohmann::json;
@@ -27,22 +27,22 @@ TEST(TokenizerJson, GivesTheIdsOfTheLibrary) {
   const Json ids = Json::parse(fixture("ids.json"));
   ASSERT_EQ(ids.size(), 6u);
   for (const auto& [name, wanted] : ids.items()) {
-    const data::Tokenizer tokenizer(data::read_tokenizer(kFolder + name + ".json"));
-    const std::vector<data::TokenId> found = data::Encoder(tokenizer).encode(text, data::AddedTokens::parse);
-    EXPECT_EQ(found, wanted.get<std::vector<data::TokenId>>()) << name;
+    const Tokenizer tokenizer(read_tokenizer(kFolder + name + ".json"));
+    const std::vector<TokenId> found = Encoder(tokenizer).encode(text, AddedTokens::parse);
+    EXPECT_EQ(found, wanted.get<std::vector<TokenId>>()) << name;
     EXPECT_GT(found.size(), 1000u);
     if (name != "gpt2_space") {  // which adds spaces
       EXPECT_EQ(tokenizer.decode(found), text) << name;
-      EXPECT_EQ(tokenizer.decode(data::Encoder(tokenizer).encode(text)), text) << name;
+      EXPECT_EQ(tokenizer.decode(Encoder(tokenizer).encode(text)), text) << name;
     }
     EXPECT_GE(tokenizer.end_of_text(), 0) << name;
   }
 }
 
 TEST(TokenizerJson, WritesWhatTheLibraryLoads) {
-  data::WordCounts counts;
+  WordCounts counts;
   counts.add(fixture("text.txt"));
-  const std::string written = data::tokenizer_json(data::train_tokenizer(counts, 420));
+  const std::string written = tokenizer_json(train_tokenizer(counts, 420));
   if (std::getenv("HEDDLE_WRITE_FIXTURES") != nullptr) write_file(kFolder + "heddle.json", written);
   EXPECT_EQ(written, fixture("heddle.json"));
 }
@@ -50,9 +50,9 @@ TEST(TokenizerJson, WritesWhatTheLibraryLoads) {
 TEST(TokenizerJson, ComesBackAsItWas) {
   ScratchFolder folder;
   for (const char* name : {"heddle", "llama3", "deepseek", "gpt2_space"}) {
-    const data::TokenizerSpec spec = data::read_tokenizer(kFolder + name + ".json");
-    data::write_tokenizer(folder / "tokenizer.json", spec);
-    const data::TokenizerSpec again = data::read_tokenizer(folder / "tokenizer.json");
+    const TokenizerSpec spec = read_tokenizer(kFolder + name + ".json");
+    write_tokenizer(folder / "tokenizer.json", spec);
+    const TokenizerSpec again = read_tokenizer(folder / "tokenizer.json");
     EXPECT_EQ(again.tokens, spec.tokens) << name;
     EXPECT_EQ(again.merges, spec.merges) << name;
     EXPECT_EQ(again.splits, spec.splits) << name;
@@ -69,7 +69,7 @@ TEST(TokenizerJson, ComesBackAsItWas) {
 
 std::string complaint(const std::string& text) {
   try {
-    data::Tokenizer tokenizer(data::parse_tokenizer_json(text, "t.json"));
+    Tokenizer tokenizer(parse_tokenizer_json(text, "t.json"));
   } catch (const ConfigError& error) {
     return error.what();
   }
@@ -160,8 +160,8 @@ TEST(TokenizerJson, DamageNeverCrashes) {
       }
     }
     try {
-      const data::Tokenizer tokenizer(data::parse_tokenizer_json(bad, "t.json"));
-      data::Encoder(tokenizer).encode("The loom is loud 123.\n", data::AddedTokens::parse);
+      const Tokenizer tokenizer(parse_tokenizer_json(bad, "t.json"));
+      Encoder(tokenizer).encode("The loom is loud 123.\n", AddedTokens::parse);
     } catch (const ConfigError&) {
       ++refused;
     }
@@ -170,4 +170,4 @@ TEST(TokenizerJson, DamageNeverCrashes) {
 }
 
 }  // namespace
-}  // namespace heddle::train
+}  // namespace heddle::data

@@ -11,20 +11,20 @@
 #include "heddle/data/tokenizer/tokenizer_train.h"
 #include "heddle/base/utf8.h"
 
-namespace heddle::train {
+namespace heddle::data {
 namespace {
 
-data::TokenizerSpec bytes_only() {
-  data::TokenizerSpec spec;
+TokenizerSpec bytes_only() {
+  TokenizerSpec spec;
   for (int byte = 0; byte < 256; ++byte) spec.tokens.emplace_back(1, static_cast<char>(byte));
   spec.splits = {kSplitWords};
   return spec;
 }
 
-data::TokenizerSpec with_merges(const std::vector<std::pair<std::string, std::string>>& merges) {
-  data::TokenizerSpec spec = bytes_only();
+TokenizerSpec with_merges(const std::vector<std::pair<std::string, std::string>>& merges) {
+  TokenizerSpec spec = bytes_only();
   const auto id = [&](const std::string& bytes) {
-    return static_cast<data::TokenId>(std::find(spec.tokens.begin(), spec.tokens.end(), bytes) - spec.tokens.begin());
+    return static_cast<TokenId>(std::find(spec.tokens.begin(), spec.tokens.end(), bytes) - spec.tokens.begin());
   };
   for (const auto& [left, right] : merges) {
     spec.merges.emplace_back(id(left), id(right));
@@ -46,10 +46,10 @@ std::string random_text(uint64_t seed, int words) {
   return text;
 }
 
-std::vector<std::string> pieces(const data::Tokenizer& tokenizer, std::string_view text,
-                                data::AddedTokens added = data::AddedTokens::plain) {
+std::vector<std::string> pieces(const Tokenizer& tokenizer, std::string_view text,
+                                AddedTokens added = AddedTokens::plain) {
   std::vector<std::string> out;
-  for (const data::TokenId id : data::Encoder(tokenizer).encode(text, added)) out.emplace_back(tokenizer.token_bytes(id));
+  for (const TokenId id : Encoder(tokenizer).encode(text, added)) out.emplace_back(tokenizer.token_bytes(id));
   return out;
 }
 
@@ -80,29 +80,29 @@ TEST(Utf8, AgreesWithTheStandard) {
   }
 }
 
-TEST(data::Tokenizer, MergesTheEarliestPairFirst) {
-  const data::Tokenizer tokenizer(with_merges({{"b", "c"}, {"a", "b"}, {"a", "bc"}, {"c", "d"}}));
+TEST(Tokenizer, MergesTheEarliestPairFirst) {
+  const Tokenizer tokenizer(with_merges({{"b", "c"}, {"a", "b"}, {"a", "bc"}, {"c", "d"}}));
   EXPECT_EQ(pieces(tokenizer, "abc"), (Pieces{"abc"}));
   EXPECT_EQ(pieces(tokenizer, "abd"), (Pieces{"ab", "d"}));
   EXPECT_EQ(pieces(tokenizer, "abcd"), (Pieces{"abc", "d"}));
   EXPECT_EQ(pieces(tokenizer, "cdcd"), (Pieces{"cd", "cd"}));
 }
 
-TEST(data::Tokenizer, MergesLeftmostAmongEquals) {
-  const data::Tokenizer tokenizer(with_merges({{"a", "a"}}));
+TEST(Tokenizer, MergesLeftmostAmongEquals) {
+  const Tokenizer tokenizer(with_merges({{"a", "a"}}));
   EXPECT_EQ(pieces(tokenizer, "aaa"), (Pieces{"aa", "a"}));
   EXPECT_EQ(pieces(tokenizer, "aaaaa"), (Pieces{"aa", "aa", "a"}));
 }
 
-TEST(data::Tokenizer, NeverMergesAcrossPieces) {
-  const data::Tokenizer tokenizer(with_merges({{"a", " "}, {" ", "b"}, {"1", "2"}, {"3", "4"}}));
+TEST(Tokenizer, NeverMergesAcrossPieces) {
+  const Tokenizer tokenizer(with_merges({{"a", " "}, {" ", "b"}, {"1", "2"}, {"3", "4"}}));
   EXPECT_EQ(pieces(tokenizer, "a b"), (Pieces{"a", " b"}));
   EXPECT_EQ(pieces(tokenizer, "1234"), (Pieces{"12", "3", "4"}));  // digits go by threes: 123|4
 }
 
-TEST(data::Tokenizer, SplitsLikeItsFamily) {
-  const data::SplitPattern pattern(kSplitWords, "test");
-  data::SplitPattern::Scratch scratch;
+TEST(Tokenizer, SplitsLikeItsFamily) {
+  const SplitPattern pattern(kSplitWords, "test");
+  SplitPattern::Scratch scratch;
   const std::string text = "I'LL say: it's 12345 o'clock\r\n\n  \"Déjà vu\"  end \t";
   Pieces found;
   size_t done = 0, begin = 0, end = 0;
@@ -115,63 +115,63 @@ TEST(data::Tokenizer, SplitsLikeItsFamily) {
                            "'clock", "\r\n\n", " ",    " \"", "Déjà", " vu", "\"", " ",   " end", " \t"}));
 }
 
-TEST(data::Tokenizer, FindsAddedTokensOnlyWhenAsked) {
-  data::TokenizerSpec spec = bytes_only();
+TEST(Tokenizer, FindsAddedTokensOnlyWhenAsked) {
+  TokenizerSpec spec = bytes_only();
   spec.added = {{300, "<|endoftext|>", true, false}, {301, "<|end", true, false}, {400, "zz", false, true}};
-  const data::Tokenizer tokenizer(spec);
+  const Tokenizer tokenizer(spec);
   EXPECT_EQ(tokenizer.vocabulary(), 401);
   EXPECT_EQ(tokenizer.end_of_text(), 300);
-  data::Encoder encoder(tokenizer);
-  EXPECT_EQ(encoder.encode("<|endoftext|>", data::AddedTokens::parse), (std::vector<data::TokenId>{300}));
-  EXPECT_EQ(encoder.encode("<|endo", data::AddedTokens::parse), (std::vector<data::TokenId>{301, 'o'}));
-  EXPECT_EQ(encoder.encode("azzz<|end", data::AddedTokens::parse), (std::vector<data::TokenId>{'a', 400, 'z', 301}));
+  Encoder encoder(tokenizer);
+  EXPECT_EQ(encoder.encode("<|endoftext|>", AddedTokens::parse), (std::vector<TokenId>{300}));
+  EXPECT_EQ(encoder.encode("<|endo", AddedTokens::parse), (std::vector<TokenId>{301, 'o'}));
+  EXPECT_EQ(encoder.encode("azzz<|end", AddedTokens::parse), (std::vector<TokenId>{'a', 400, 'z', 301}));
   EXPECT_EQ(encoder.encode("<|endoftext|>").size(), 13u);
-  EXPECT_EQ(tokenizer.decode(std::vector<data::TokenId>{'a', 300, 400}), "a<|endoftext|>zz");
-  EXPECT_THROW(tokenizer.decode(std::vector<data::TokenId>{401}), ConfigError);
-  EXPECT_THROW(tokenizer.decode(std::vector<data::TokenId>{-1}), ConfigError);
+  EXPECT_EQ(tokenizer.decode(std::vector<TokenId>{'a', 300, 400}), "a<|endoftext|>zz");
+  EXPECT_THROW(tokenizer.decode(std::vector<TokenId>{401}), ConfigError);
+  EXPECT_THROW(tokenizer.decode(std::vector<TokenId>{-1}), ConfigError);
 }
 
-TEST(data::Tokenizer, RefusesWhatIsNoVocabulary) {
-  data::TokenizerSpec lacks_byte = bytes_only();
+TEST(Tokenizer, RefusesWhatIsNoVocabulary) {
+  TokenizerSpec lacks_byte = bytes_only();
   lacks_byte.tokens[7].clear();
-  EXPECT_THROW(data::Tokenizer{lacks_byte}, ConfigError);
-  data::TokenizerSpec twice = bytes_only();
+  EXPECT_THROW(Tokenizer{lacks_byte}, ConfigError);
+  TokenizerSpec twice = bytes_only();
   twice.tokens.emplace_back("a");
-  EXPECT_THROW(data::Tokenizer{twice}, ConfigError);
-  data::TokenizerSpec nowhere = bytes_only();
+  EXPECT_THROW(Tokenizer{twice}, ConfigError);
+  TokenizerSpec nowhere = bytes_only();
   nowhere.merges.emplace_back('a', 'b');
-  EXPECT_THROW(data::Tokenizer{nowhere}, ConfigError);
-  data::TokenizerSpec outside = with_merges({{"a", "b"}});
+  EXPECT_THROW(Tokenizer{nowhere}, ConfigError);
+  TokenizerSpec outside = with_merges({{"a", "b"}});
   outside.merges.emplace_back(-3, 70000);
-  EXPECT_THROW(data::Tokenizer{outside}, ConfigError);
-  data::TokenizerSpec pattern = bytes_only();
+  EXPECT_THROW(Tokenizer{outside}, ConfigError);
+  TokenizerSpec pattern = bytes_only();
   pattern.splits = {"(unclosed"};
-  EXPECT_THROW(data::Tokenizer{pattern}, ConfigError);
+  EXPECT_THROW(Tokenizer{pattern}, ConfigError);
 }
 
-TEST(data::Tokenizer, AHostilePatternEndsInAnError) {
-  data::TokenizerSpec spec = bytes_only();
+TEST(Tokenizer, AHostilePatternEndsInAnError) {
+  TokenizerSpec spec = bytes_only();
   spec.splits = {"(a+)+$"};
-  const data::Tokenizer tokenizer(spec);
-  EXPECT_THROW(data::Encoder(tokenizer).encode(std::string(60, 'a') + "b"), ConfigError);
+  const Tokenizer tokenizer(spec);
+  EXPECT_THROW(Encoder(tokenizer).encode(std::string(60, 'a') + "b"), ConfigError);
   spec.splits = {"(?=a\\K)|x*"};  // matches nothing, or begins late
-  EXPECT_THROW(data::Tokenizer{spec}, ConfigError);
+  EXPECT_THROW(Tokenizer{spec}, ConfigError);
   spec.splits = {"x*|(?=y)"};  // empty matches are passed over
-  const data::Tokenizer empty(spec);
-  EXPECT_EQ(empty.decode(data::Encoder(empty).encode("aéxxby")), "aéxxby");
+  const Tokenizer empty(spec);
+  EXPECT_EQ(empty.decode(Encoder(empty).encode("aéxxby")), "aéxxby");
 }
 
-TEST(data::Tokenizer, LongWordsTakeNearLinearTime) {
-  const data::Tokenizer tokenizer(with_merges({{"a", "a"}, {"aa", "aa"}, {"aaaa", "aaaa"}}));
-  const std::vector<data::TokenId> ids = data::Encoder(tokenizer).encode(std::string(1 << 20, 'a'));
+TEST(Tokenizer, LongWordsTakeNearLinearTime) {
+  const Tokenizer tokenizer(with_merges({{"a", "a"}, {"aa", "aa"}, {"aaaa", "aaaa"}}));
+  const std::vector<TokenId> ids = Encoder(tokenizer).encode(std::string(1 << 20, 'a'));
   EXPECT_EQ(ids.size(), (1u << 20) / 8);
 }
 
-TEST(data::Tokenizer, DecodingGivesTheTextBack) {
-  data::WordCounts counts;
+TEST(Tokenizer, DecodingGivesTheTextBack) {
+  WordCounts counts;
   counts.add(random_text(1, 5000));
-  const data::Tokenizer tokenizer(data::train_tokenizer(counts, 400));
-  data::Encoder encoder(tokenizer);
+  const Tokenizer tokenizer(train_tokenizer(counts, 400));
+  Encoder encoder(tokenizer);
   rc::check([&](const std::vector<uint32_t>& code_points) {
     std::string text;
     for (const uint32_t wild : code_points) {
@@ -185,13 +185,13 @@ TEST(data::Tokenizer, DecodingGivesTheTextBack) {
   });
 }
 
-TEST(data::Tokenizer, TheCacheChangesNothing) {
-  data::WordCounts counts;
+TEST(Tokenizer, TheCacheChangesNothing) {
+  WordCounts counts;
   const std::string text = random_text(2, 20000);
   counts.add(text);
-  const data::Tokenizer tokenizer(data::train_tokenizer(counts, 350));
-  data::Encoder one(tokenizer);
-  const std::vector<data::TokenId> once = one.encode(text);
+  const Tokenizer tokenizer(train_tokenizer(counts, 350));
+  Encoder one(tokenizer);
+  const std::vector<TokenId> once = one.encode(text);
   EXPECT_EQ(one.encode(text), once);
   std::string many;  // overflows the cache
   for (int i = 0; i < 200000; ++i) many += " w" + std::to_string(i) + "x" + std::to_string(i % 977);
@@ -200,20 +200,20 @@ TEST(data::Tokenizer, TheCacheChangesNothing) {
 }
 
 // The definition, word by word: count all pairs, take the commonest, smaller ids among equals.
-data::TokenizerSpec train_slowly(const data::WordCounts& counts, int64_t vocabulary) {
-  data::TokenizerSpec spec = bytes_only();
-  std::vector<std::pair<std::vector<data::TokenId>, int64_t>> words;
+TokenizerSpec train_slowly(const WordCounts& counts, int64_t vocabulary) {
+  TokenizerSpec spec = bytes_only();
+  std::vector<std::pair<std::vector<TokenId>, int64_t>> words;
   for (const auto& word : counts.words()) {
-    std::vector<data::TokenId> ids;
+    std::vector<TokenId> ids;
     for (const char c : counts.bytes(word)) ids.push_back(static_cast<uint8_t>(c));
     words.emplace_back(ids, word.count);
   }
   while (static_cast<int64_t>(spec.tokens.size()) < vocabulary - 1) {
-    std::map<std::pair<data::TokenId, data::TokenId>, int64_t> pairs;
+    std::map<std::pair<TokenId, TokenId>, int64_t> pairs;
     for (const auto& [ids, count] : words) {
       for (size_t i = 0; i + 1 < ids.size(); ++i) pairs[{ids[i], ids[i + 1]}] += count;
     }
-    std::pair<data::TokenId, data::TokenId> best;
+    std::pair<TokenId, TokenId> best;
     int64_t most = 1;
     for (const auto& [pair, count] : pairs) {
       if (count > most) most = count, best = pair;
@@ -222,11 +222,11 @@ data::TokenizerSpec train_slowly(const data::WordCounts& counts, int64_t vocabul
     const std::string joined =
         spec.tokens[static_cast<size_t>(best.first)] + spec.tokens[static_cast<size_t>(best.second)];
     auto known = std::find(spec.tokens.begin(), spec.tokens.end(), joined);
-    const auto id = static_cast<data::TokenId>(known - spec.tokens.begin());
+    const auto id = static_cast<TokenId>(known - spec.tokens.begin());
     if (known == spec.tokens.end()) spec.tokens.push_back(joined);
     spec.merges.push_back(best);
     for (auto& [ids, count] : words) {
-      std::vector<data::TokenId> out;
+      std::vector<TokenId> out;
       for (size_t i = 0; i < ids.size();) {
         const bool here = i + 1 < ids.size() && ids[i] == best.first && ids[i + 1] == best.second;
         out.push_back(here ? id : ids[i]);
@@ -240,25 +240,25 @@ data::TokenizerSpec train_slowly(const data::WordCounts& counts, int64_t vocabul
 
 TEST(TokenizerTraining, EqualsTheDefinition) {
   for (uint64_t seed = 0; seed < 8; ++seed) {
-    data::WordCounts counts;
+    WordCounts counts;
     counts.add(random_text(seed, 1500));
-    const data::TokenizerSpec fast = data::train_tokenizer(counts, 420), slow = train_slowly(counts, 420);
+    const TokenizerSpec fast = train_tokenizer(counts, 420), slow = train_slowly(counts, 420);
     ASSERT_EQ(fast.merges, slow.merges) << seed;
     ASSERT_EQ(fast.tokens, slow.tokens) << seed;
   }
 }
 
 TEST(TokenizerTraining, EndsWhereNoPairRepeats) {
-  data::WordCounts counts;
+  WordCounts counts;
   counts.add("abc");
-  const data::TokenizerSpec spec = data::train_tokenizer(counts, 1000);
+  const TokenizerSpec spec = train_tokenizer(counts, 1000);
   EXPECT_TRUE(spec.merges.empty());
-  const data::Tokenizer tokenizer(spec);
+  const Tokenizer tokenizer(spec);
   EXPECT_EQ(tokenizer.vocabulary(), 257);
   EXPECT_EQ(tokenizer.end_of_text(), 256);
-  EXPECT_THROW(data::train_tokenizer(counts, 256), ConfigError);
-  EXPECT_THROW(data::train_tokenizer(counts, int64_t{1} << 40), ConfigError);
+  EXPECT_THROW(train_tokenizer(counts, 256), ConfigError);
+  EXPECT_THROW(train_tokenizer(counts, int64_t{1} << 40), ConfigError);
 }
 
 }  // namespace
-}  // namespace heddle::train
+}  // namespace heddle::data

@@ -7,12 +7,12 @@
 
 #include "heddle/base/error.h"
 
-namespace heddle::train {
+namespace heddle::formats {
 namespace {
 
 std::string refusal(const std::string& text) {
   try {
-    formats::parse_json(text, "f", 3);
+    parse_json(text, "f", 3);
   } catch (const ConfigError& error) {
     return error.what();
   }
@@ -40,8 +40,8 @@ TEST(JsonText, EveryKindOfErrorIsTold) {
 
 TEST(JsonText, ValuesAreShownOnOneLine) {
   EXPECT_EQ(shown(nlohmann::json("a\n\x1b")), R"("a\n\u001b")");
-  EXPECT_EQ(formats::shown(nlohmann::json(std::string(200, 'a'))), "\"" + std::string(99, 'a') + "…");
+  EXPECT_EQ(shown(nlohmann::json(std::string(200, 'a'))), "\"" + std::string(99, 'a') + "…");
 }
 
 }  // namespace
-}  // namespace heddle::train
+}  // namespace heddle::formats

@@ -12,7 +12,7 @@
 #include "heddle/base/random.h"
 #include "tests/support/scratch_folder.h"
 
-namespace heddle::train {
+namespace heddle::formats {
 namespace {
 
 std::string file_of(const std::string& header, size_t data_bytes, uint64_t length) {
@@ -24,7 +24,7 @@ std::string refusal(const std::string& bytes) {
   const ScratchFolder folder;
   std::ofstream(folder / "x.safetensors", std::ios::binary) << bytes;
   try {
-    const formats::SafetensorsFile file(folder / "x.safetensors");
+    const SafetensorsFile file(folder / "x.safetensors");
   } catch (const ConfigError& error) {
     const std::string text = error.what();
     EXPECT_EQ(text.find('\n'), std::string::npos) << text;
@@ -46,14 +46,14 @@ void expect_refused(const std::string& header, size_t data_bytes, const std::str
 TEST(Safetensors, WhatIsWrittenIsReadBack) {
   const ScratchFolder folder;
   const std::string path = folder / "x.safetensors";
-  std::vector<formats::TensorHeading> headings{{"b", Dtype::bf16, {3}},    {"a", Dtype::f32, {2, 2}},
+  std::vector<TensorHeading> headings{{"b", Dtype::bf16, {3}},    {"a", Dtype::f32, {2, 2}},
                                       {"scalar", Dtype::f64, {}}, {"none", Dtype::i64, {0}},
                                       {"i", Dtype::i32, {1}},     {"u", Dtype::u8, {5}}};
-  formats::sort_for_file(headings);
+  sort_for_file(headings);
   std::vector<std::string> order;
-  formats::SafetensorsWriter writer(path, headings, {{"format", "pt"}, {"quote", "\"\n"}});
+  SafetensorsWriter writer(path, headings, {{"format", "pt"}, {"quote", "\"\n"}});
   uint8_t next = 0;
-  for (const formats::TensorHeading& heading : headings) {
+  for (const TensorHeading& heading : headings) {
     order.push_back(heading.name);
     for (int64_t i = 0; i < heading.size_bytes(); ++i) writer.write(&++next, 1);
   }
@@ -61,16 +61,16 @@ TEST(Safetensors, WhatIsWrittenIsReadBack) {
   writer.commit();
   EXPECT_EQ(order, (std::vector<std::string>{"none", "scalar", "a", "i", "b", "u"}));
 
-  const formats::SafetensorsFile file(path);
+  const SafetensorsFile file(path);
   EXPECT_EQ(file.metadata(), (std::map<std::string, std::string>{{"format", "pt"}, {"quote", "\"\n"}}));
   EXPECT_EQ(file.header().size() % 8, 0u);
   ASSERT_EQ(file.tensors().size(), headings.size());
   uint8_t expected = 0;
   for (size_t i = 0; i < headings.size(); ++i) {
-    const formats::StoredTensor& tensor = file.tensors()[i];
+    const StoredTensor& tensor = file.tensors()[i];
     EXPECT_EQ(tensor.name, headings[i].name);
     EXPECT_EQ(tensor.shape, headings[i].shape);
-    EXPECT_EQ(tensor.type, formats::stored_type(headings[i].dtype));
+    EXPECT_EQ(tensor.type, stored_type(headings[i].dtype));
     for (const uint8_t byte : tensor.bytes) EXPECT_EQ(byte, ++expected);
   }
   EXPECT_EQ(file.find("c"), nullptr);
@@ -153,9 +153,9 @@ TEST(Safetensors, ChangedBytesNeverReachOutsideOfTheFile) {
     const std::string path = folder / "x.safetensors";
     std::ofstream(path, std::ios::binary) << bytes;
     try {
-      const formats::SafetensorsFile file(path);
+      const SafetensorsFile file(path);
       size_t sum = file.header().size();
-      for (const formats::StoredTensor& tensor : file.tensors()) sum += tensor.bytes.size();
+      for (const StoredTensor& tensor : file.tensors()) sum += tensor.bytes.size();
       EXPECT_EQ(sum, bytes.size());
       ++accepted;
     } catch (const ConfigError&) {
@@ -166,7 +166,7 @@ TEST(Safetensors, ChangedBytesNeverReachOutsideOfTheFile) {
 }
 
 template <class T>
-formats::StoredTensor stored(formats::StoredType type, const std::vector<T>& values) {
+StoredTensor stored(StoredType type, const std::vector<T>& values) {
   return {"x",
           type,
           {std::ssize(values)},
@@ -177,38 +177,38 @@ TEST(Safetensors, ConvertsBetweenFloats) {
   const std::vector<uint16_t> half{0x0000, 0x8000, 0x3c00, 0xc000, 0x7bff, 0x0001, 0x0400, 0x7c00, 0x3555};
   const std::vector<double> expected{0, -0.0, 1, -2, 65504, 0x1p-24, 0x1p-14, INFINITY, 0.333251953125};
   std::vector<double> found(half.size());
-  stored(formats::StoredType::f16, half).read(0, std::ssize(half), Dtype::f64, found.data());
+  stored(StoredType::f16, half).read(0, std::ssize(half), Dtype::f64, found.data());
   EXPECT_EQ(std::memcmp(found.data(), expected.data(), 8 * half.size()), 0);
   const std::vector<uint16_t> not_a_number{0x7e00};
-  stored(formats::StoredType::f16, not_a_number).read(0, 1, Dtype::f64, found.data());
+  stored(StoredType::f16, not_a_number).read(0, 1, Dtype::f64, found.data());
   EXPECT_TRUE(std::isnan(found[0]));
 
   // Just above the middle of two bf16, by less than a float tells: rounding twice would go down.
   const std::vector<double> wide{1.00390625 + 0x1p-40, 1.00390625, -1.00390625 - 0x1p-40, 1.5, 1e300};
   std::vector<bf16> narrow(wide.size());
-  stored(formats::StoredType::f64, wide).read(0, std::ssize(wide), Dtype::bf16, narrow.data());
+  stored(StoredType::f64, wide).read(0, std::ssize(wide), Dtype::bf16, narrow.data());
   const std::vector<float> rounded{1.0078125F, 1.0F, -1.0078125F, 1.5F, INFINITY};
   for (size_t i = 0; i < wide.size(); ++i) EXPECT_EQ(static_cast<float>(narrow[i]), rounded[i]) << i;
 
   float single = 0;
-  stored(formats::StoredType::f64, wide).read(3, 1, Dtype::f32, &single);
+  stored(StoredType::f64, wide).read(3, 1, Dtype::f32, &single);
   EXPECT_EQ(single, 1.5F);
   const std::vector<int64_t> whole{1};
-  EXPECT_THROW(stored(formats::StoredType::i64, whole).read(0, 1, Dtype::f32, &single), ConfigError);
-  EXPECT_THROW(stored(formats::StoredType::f64, wide).read(4, 2, Dtype::f32, &single), InternalError);
+  EXPECT_THROW(stored(StoredType::i64, whole).read(0, 1, Dtype::f32, &single), ConfigError);
+  EXPECT_THROW(stored(StoredType::f64, wide).read(4, 2, Dtype::f32, &single), InternalError);
 }
 
 TEST(Safetensors, PromisesAreKeptOrNothingIsWritten) {
   const ScratchFolder folder;
   {
-    formats::SafetensorsWriter writer(folder / "x.safetensors", {{"a", Dtype::f32, {2}}});
+    SafetensorsWriter writer(folder / "x.safetensors", {{"a", Dtype::f32, {2}}});
     writer.write("1234", 4);
     EXPECT_THROW(writer.commit(), InternalError);
   }
-  EXPECT_THROW(formats::SafetensorsWriter(folder / "x.safetensors", {{"a", Dtype::f32, {2}}, {"a", Dtype::f32, {2}}}),
+  EXPECT_THROW(SafetensorsWriter(folder / "x.safetensors", {{"a", Dtype::f32, {2}}, {"a", Dtype::f32, {2}}}),
                InternalError);
   EXPECT_TRUE(std::filesystem::is_empty(folder.path()));
-  EXPECT_THROW(formats::SafetensorsWriter(folder / "none/x.safetensors", {}), SystemError);
+  EXPECT_THROW(SafetensorsWriter(folder / "none/x.safetensors", {}), SystemError);
 }
 
 // Checkpoints and weights are mapped: what another program cuts away ends this one with a line, not by a bare
@@ -218,12 +218,12 @@ TEST(SafetensorsDeathTest, ACutWhileInUseEndsWithOneLine) {
   const ScratchFolder folder;
   const std::string path = folder / "cut.safetensors";
   const std::vector<float> values(1 << 16, 1.0F);
-  formats::SafetensorsWriter writer(path, {{"a", Dtype::f32, {1 << 16}}});
+  SafetensorsWriter writer(path, {{"a", Dtype::f32, {1 << 16}}});
   writer.write(values.data(), values.size() * sizeof(float));
   writer.commit();
   EXPECT_EXIT(
       {
-        const formats::SafetensorsFile file(path);
+        const SafetensorsFile file(path);
         std::filesystem::resize_file(path, 4096);
         float last = 0;
         file.at("a").read((1 << 16) - 1, 1, Dtype::f32, &last);
@@ -233,4 +233,4 @@ TEST(SafetensorsDeathTest, ACutWhileInUseEndsWithOneLine) {
 }
 
 }  // namespace
-}  // namespace heddle::train
+}  // namespace heddle::formats

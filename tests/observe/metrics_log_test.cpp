@@ -13,7 +13,7 @@
 
 #include "heddle/base/error.h"
 
-namespace heddle {
+namespace heddle::observe {
 namespace {
 
 class MetricsLogTest : public ::testing::Test {
@@ -33,8 +33,8 @@ class MetricsLogTest : public ::testing::Test {
   }
 };
 
-observe::StepMetrics step(int64_t number, double loss) {
-  observe::StepMetrics metrics;
+StepMetrics step(int64_t number, double loss) {
+  StepMetrics metrics;
   metrics.step = number;
   metrics.wall_time_s = 1.5;
   metrics.lm_loss = loss;
@@ -42,30 +42,30 @@ observe::StepMetrics step(int64_t number, double loss) {
 }
 
 TEST_F(MetricsLogTest, GoldenLine) {
-  observe::StepMetrics metrics = step(7, 3.25);
+  StepMetrics metrics = step(7, 3.25);
   metrics.learning_rate = 2.2e-4;
   metrics.gradient_norm = std::numeric_limits<double>::infinity();
   metrics.tokens = 4096;
   metrics.extra["exchange_wait_us"] = 12.5;
   metrics.expert_loads_LE = {{1, 2}, {3, 0}};
   EXPECT_EQ(
-      observe::metrics_line(metrics),
+      metrics_line(metrics),
       R"({"step":7,"wall_time_s":1.5,"lm_loss":3.25,"learning_rate":0.00022,"gradient_norm":"inf","tokens":4096,)"
       R"("extra":{"exchange_wait_us":12.5},"expert_loads":[[1,2],[3,0]]})");
 }
 
 TEST_F(MetricsLogTest, ReadsWhatItWrote) {
   {
-    observe::MetricsLog log = observe::MetricsLog::begin(path_);
+    MetricsLog log = MetricsLog::begin(path_);
     for (int i = 1; i <= 3; ++i) {
-      observe::StepMetrics metrics = step(i, 1.0 / i);
+      StepMetrics metrics = step(i, 1.0 / i);
       metrics.expert_loads_LE = {{double(i), 1}};
       metrics.extra["x"] = -1e300;
       log.add(metrics);
     }
     log.add(step(4, std::numeric_limits<double>::quiet_NaN()));
   }
-  const observe::MetricsHistory history = observe::read_metrics(path_);
+  const MetricsHistory history = read_metrics(path_);
   EXPECT_TRUE(history.warnings.empty());
   ASSERT_EQ(history.steps.size(), 4u);
   EXPECT_EQ(history.steps[2].lm_loss, 1.0 / 3) << "doubles survive exactly";
@@ -77,42 +77,42 @@ TEST_F(MetricsLogTest, ReadsWhatItWrote) {
 }
 
 TEST_F(MetricsLogTest, TornLastLineIsDroppedWithAWarning) {
-  const std::string whole = observe::metrics_line(step(1, 2)) + "\n";
-  const std::string next = observe::metrics_line(step(2, 1.9));
+  const std::string whole = metrics_line(step(1, 2)) + "\n";
+  const std::string next = metrics_line(step(2, 1.9));
   // Torn anywhere, even right before the line's end.
   for (size_t length = 1; length <= next.size(); ++length) {
     put(whole + next.substr(0, length));
-    const observe::MetricsHistory history = observe::read_metrics(path_);
+    const MetricsHistory history = read_metrics(path_);
     ASSERT_EQ(history.steps.size(), 1u);
     ASSERT_EQ(history.warnings.size(), 1u);
     EXPECT_NE(history.warnings[0].find("torn"), std::string::npos);
   }
   std::vector<std::string> warnings;
-  observe::MetricsLog::resume(path_, 2, warnings).add(step(2, 1.8));
+  MetricsLog::resume(path_, 2, warnings).add(step(2, 1.8));
   EXPECT_EQ(warnings.size(), 1u);
-  EXPECT_EQ(text(), whole + observe::metrics_line(step(2, 1.8)) + "\n");
+  EXPECT_EQ(text(), whole + metrics_line(step(2, 1.8)) + "\n");
 }
 
 TEST_F(MetricsLogTest, ResumeCutsStepsThatRunAgain) {
-  put(observe::metrics_line(step(1, 3)) + "\n" + observe::metrics_line(step(2, 2)) + "\n" + observe::metrics_line(step(3, 1)) + "\n{\"st");
+  put(metrics_line(step(1, 3)) + "\n" + metrics_line(step(2, 2)) + "\n" + metrics_line(step(3, 1)) + "\n{\"st");
   std::vector<std::string> warnings;
-  observe::MetricsLog::resume(path_, 2, warnings).add(step(2, 2.5));
+  MetricsLog::resume(path_, 2, warnings).add(step(2, 2.5));
   EXPECT_EQ(warnings.size(), 1u);
-  EXPECT_EQ(text(), observe::metrics_line(step(1, 3)) + "\n" + observe::metrics_line(step(2, 2.5)) + "\n");
-  observe::MetricsLog::resume(path_, 3, warnings).add(step(3, 1.5));
+  EXPECT_EQ(text(), metrics_line(step(1, 3)) + "\n" + metrics_line(step(2, 2.5)) + "\n");
+  MetricsLog::resume(path_, 3, warnings).add(step(3, 1.5));
   EXPECT_EQ(warnings.size(), 1u) << "nothing to cut, nothing to say";
-  EXPECT_EQ(observe::read_metrics(path_).steps.size(), 3u);
+  EXPECT_EQ(read_metrics(path_).steps.size(), 3u);
 }
 
 TEST_F(MetricsLogTest, ResumeWithoutALogBeginsOne) {
   std::vector<std::string> warnings;
-  observe::MetricsLog::resume(path_, 1, warnings).add(step(1, 2));
-  EXPECT_EQ(observe::read_metrics(path_).steps.size(), 1u);
+  MetricsLog::resume(path_, 1, warnings).add(step(1, 2));
+  EXPECT_EQ(read_metrics(path_).steps.size(), 1u);
 }
 
 TEST_F(MetricsLogTest, LaterOfTwinStepsHolds) {
-  put(observe::metrics_line(step(1, 3)) + "\n" + observe::metrics_line(step(2, 2)) + "\n" + observe::metrics_line(step(2, 1)) + "\n");
-  const observe::MetricsHistory history = observe::read_metrics(path_);
+  put(metrics_line(step(1, 3)) + "\n" + metrics_line(step(2, 2)) + "\n" + metrics_line(step(2, 1)) + "\n");
+  const MetricsHistory history = read_metrics(path_);
   ASSERT_EQ(history.steps.size(), 2u);
   EXPECT_EQ(history.steps[1].lm_loss, 1.0);
   EXPECT_EQ(history.warnings.size(), 1u);
@@ -137,7 +137,7 @@ TEST_F(MetricsLogTest, BrokenLinesNameTheirPlace) {
   for (const auto& [line, said] : cases) {
     put("{\"step\":0}\n" + line);
     try {
-      observe::read_metrics(path_);
+      read_metrics(path_);
       ADD_FAILURE() << "accepted " << line.substr(0, 40);
     } catch (const ConfigError& error) {
       EXPECT_NE(std::string(error.what()).find(path_ + ":2: "), std::string::npos) << error.what();
@@ -147,43 +147,43 @@ TEST_F(MetricsLogTest, BrokenLinesNameTheirPlace) {
 }
 
 TEST_F(MetricsLogTest, BrokenLinesDoNotKeepARunFromGoingOn) {
-  const std::string one = observe::metrics_line(step(1, 3)) + "\n", two = observe::metrics_line(step(2, 2)) + "\n";
+  const std::string one = metrics_line(step(1, 3)) + "\n", two = metrics_line(step(2, 2)) + "\n";
   const std::string endless = std::string(17 << 20, 'x') + "\n";
   for (const std::string& broken :
        {std::string("nonsense\n"), std::string("\0\0\n", 3), std::string("{}\n"), endless}) {
-    put(one + broken + two + broken + observe::metrics_line(step(3, 1)) + "\n");
-    const observe::MetricsHistory history = observe::read_metrics(path_, observe::BrokenLines::skip);
+    put(one + broken + two + broken + metrics_line(step(3, 1)) + "\n");
+    const MetricsHistory history = read_metrics(path_, BrokenLines::skip);
     EXPECT_EQ(history.steps.size(), 3u);
     ASSERT_EQ(history.warnings.size(), 1u);
     EXPECT_EQ(history.warnings[0].find(path_ + ":2: "), 0u) << history.warnings[0];
     EXPECT_NE(history.warnings[0].find("this and 1 more lines are passed over"), std::string::npos);
     std::vector<std::string> warnings;
-    observe::MetricsLog::resume(path_, 3, warnings).add(step(3, 0.5));
+    MetricsLog::resume(path_, 3, warnings).add(step(3, 0.5));
     EXPECT_EQ(warnings.size(), 2u) << "what is broken, and what was cut";
-    EXPECT_EQ(text(), one + broken + two + broken + observe::metrics_line(step(3, 0.5)) + "\n");
+    EXPECT_EQ(text(), one + broken + two + broken + metrics_line(step(3, 0.5)) + "\n");
   }
   put(one + endless.substr(0, endless.size() - 1));
   std::vector<std::string> warnings;
-  observe::MetricsLog::resume(path_, 2, warnings).add(step(2, 2));
+  MetricsLog::resume(path_, 2, warnings).add(step(2, 2));
   EXPECT_EQ(text(), one + two) << "too long and torn";
 }
 
 TEST_F(MetricsLogTest, UnknownKeysAreSkipped) {
   put("{\"step\":3,\"new_figure\":{\"a\":[1]},\"lm_loss\":null}\n");
-  const observe::MetricsHistory history = observe::read_metrics(path_);
+  const MetricsHistory history = read_metrics(path_);
   ASSERT_EQ(history.steps.size(), 1u);
   EXPECT_FALSE(history.steps[0].lm_loss.has_value());
 }
 
 TEST_F(MetricsLogTest, FilesThatCantBeOpenedAreSystemErrors) {
-  EXPECT_THROW(observe::read_metrics(path_), SystemError);
-  EXPECT_THROW(observe::read_metrics("/"), SystemError);
-  EXPECT_THROW(observe::MetricsLog::begin("/nowhere/at/all.jsonl"), SystemError);
+  EXPECT_THROW(read_metrics(path_), SystemError);
+  EXPECT_THROW(read_metrics("/"), SystemError);
+  EXPECT_THROW(MetricsLog::begin("/nowhere/at/all.jsonl"), SystemError);
 }
 
 TEST_F(MetricsLogTest, FullDiskIsASystemError) {
   if (!std::filesystem::exists("/dev/full")) GTEST_SKIP() << "no /dev/full here";
-  observe::MetricsLog log = observe::MetricsLog::begin("/dev/full");
+  MetricsLog log = MetricsLog::begin("/dev/full");
   try {
     log.add(step(1, 1));
     FAIL() << "a full disk took a line";
@@ -193,4 +193,4 @@ TEST_F(MetricsLogTest, FullDiskIsASystemError) {
 }
 
 }  // namespace
-}  // namespace heddle
+}  // namespace heddle::observe

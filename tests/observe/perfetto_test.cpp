@@ -16,7 +16,7 @@
 
 #include "heddle/base/error.h"
 
-namespace heddle {
+namespace heddle::observe {
 namespace {
 
 struct Event {
@@ -125,15 +125,15 @@ class PerfettoTest : public ::testing::Test {
   }
 };
 
-observe::Timeline small_timeline() {
-  observe::Timeline timeline;
+Timeline small_timeline() {
+  Timeline timeline;
   const uint32_t compute = timeline.track(0, "compute"), comm = timeline.track(0, "comm.ep");
   const uint32_t other = timeline.track(1, "compute");
   timeline.spans = {
-      {timeline.intern("moe.1 exchange"), timeline.intern("exchange"), comm, 5, 9.5, observe::SpanPhase::F, 0, 3, 1, 7},
-      {timeline.intern("linear"), timeline.intern("linear"), compute, 0, 5, observe::SpanPhase::F, 0, 3, 1, 7},
-      {timeline.intern("linear"), timeline.intern("linear"), compute, 5, 8, observe::SpanPhase::W, 0, 2, -1, 7},
-      {timeline.intern("update"), timeline.intern("adamw"), other, 2, 4, observe::SpanPhase::end, -1, -1, -1, 7},
+      {timeline.intern("moe.1 exchange"), timeline.intern("exchange"), comm, 5, 9.5, SpanPhase::F, 0, 3, 1, 7},
+      {timeline.intern("linear"), timeline.intern("linear"), compute, 0, 5, SpanPhase::F, 0, 3, 1, 7},
+      {timeline.intern("linear"), timeline.intern("linear"), compute, 5, 8, SpanPhase::W, 0, 2, -1, 7},
+      {timeline.intern("update"), timeline.intern("adamw"), other, 2, 4, SpanPhase::end, -1, -1, -1, 7},
   };
   timeline.arena = {{0, 1, 100, 200}, {0, 2, 50, 200}};
   return timeline;
@@ -141,7 +141,7 @@ observe::Timeline small_timeline() {
 
 TEST_F(PerfettoTest, SlicesCarryWhatTheSpansSay) {
   {
-    observe::PerfettoTrace trace(path_);
+    PerfettoTrace trace(path_);
     trace.add(small_timeline());
   }
   const Trace trace = read_trace(bytes());
@@ -169,7 +169,7 @@ TEST_F(PerfettoTest, SlicesCarryWhatTheSpansSay) {
 }
 
 TEST_F(PerfettoTest, SlicesAlwaysNest) {
-  observe::Timeline timeline;
+  Timeline timeline;
   const uint32_t name = timeline.intern("x"), track = timeline.track(0, "compute");
   const auto span = [&](double start_us, double end_us) {
     timeline.spans.push_back({name, name, track, start_us, end_us});
@@ -179,7 +179,7 @@ TEST_F(PerfettoTest, SlicesAlwaysNest) {
   span(3, 6);    // crosses the end of the one before
   span(10, 10);  // empty
   {
-    observe::PerfettoTrace trace(path_);
+    PerfettoTrace trace(path_);
     trace.add(timeline);
     trace.add(timeline, 100);
   }
@@ -196,11 +196,11 @@ TEST_F(PerfettoTest, SlicesAlwaysNest) {
 }
 
 TEST_F(PerfettoTest, ManyStepsKeepTheBufferSmall) {
-  observe::PerfettoTrace trace(path_);
-  observe::Timeline timeline = small_timeline();
-  const std::vector<observe::Span> spans = timeline.spans;
+  PerfettoTrace trace(path_);
+  Timeline timeline = small_timeline();
+  const std::vector<Span> spans = timeline.spans;
   for (int i = 1; i < 100; ++i) {
-    for (observe::Span span : spans) {
+    for (Span span : spans) {
       span.start_us += i * 10;
       span.end_us += i * 10;
       timeline.spans.push_back(span);
@@ -219,23 +219,23 @@ TEST_F(PerfettoTest, ManyStepsKeepTheBufferSmall) {
 }
 
 TEST_F(PerfettoTest, BrokenTimelinesAreRefused) {
-  observe::PerfettoTrace trace(path_);
+  PerfettoTrace trace(path_);
   for (int broken = 0; broken < 4; ++broken) {
-    observe::Timeline timeline = small_timeline();
-    observe::Span& span = timeline.spans[1];
+    Timeline timeline = small_timeline();
+    Span& span = timeline.spans[1];
     if (broken == 0) span.track = 9;
     if (broken == 1) span.kind = 1000;
     if (broken == 2) span.end_us = -1;
     if (broken == 3) span.start_us = std::numeric_limits<double>::quiet_NaN();
     EXPECT_THROW(trace.add(timeline), InternalError) << broken;
   }
-  EXPECT_THROW(observe::PerfettoTrace("/nowhere/trace"), SystemError);
+  EXPECT_THROW(PerfettoTrace("/nowhere/trace"), SystemError);
 }
 
 TEST_F(PerfettoTest, ProtocDecodesIt) {
   if (std::system("protoc --version > /dev/null 2>&1") != 0) GTEST_SKIP() << "no protoc here";
   {
-    observe::PerfettoTrace trace(path_);
+    PerfettoTrace trace(path_);
     trace.add(small_timeline());
   }
   const std::string command = "protoc --decode_raw < " + path_ + " 2>&1";
@@ -251,9 +251,9 @@ TEST_F(PerfettoTest, ProtocDecodesIt) {
 }
 
 TEST(TimelineNames, CopiesStandOnTheirOwn) {
-  observe::Timeline copy;
+  Timeline copy;
   {
-    observe::Timeline first = small_timeline();
+    Timeline first = small_timeline();
     copy = first;
     first.intern("only in the first");
   }
@@ -265,4 +265,4 @@ TEST(TimelineNames, CopiesStandOnTheirOwn) {
 }
 
 }  // namespace
-}  // namespace heddle
+}  // namespace heddle::observe

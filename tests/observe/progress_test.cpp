@@ -11,11 +11,11 @@
 
 #include "heddle/observe/table.h"
 
-namespace heddle {
+namespace heddle::observe {
 namespace {
 
-observe::StepMetrics metrics_at(int64_t step) {
-  observe::StepMetrics metrics;
+StepMetrics metrics_at(int64_t step) {
+  StepMetrics metrics;
   metrics.step = step;
   metrics.lm_loss = 3.25;
   metrics.learning_rate = 2.2e-4;
@@ -30,8 +30,8 @@ observe::StepMetrics metrics_at(int64_t step) {
 struct Screen {
   std::string text;
   int columns = 200;
-  observe::Progress progress(observe::Terminal terminal, int64_t total = 100) {
-    return observe::Progress(
+  Progress progress(Terminal terminal, int64_t total = 100) {
+    return Progress(
         {.total_steps = total, .line_every_steps = 10, .redraw_every_s = 0}, terminal,
         [this](std::string_view bytes) { text += bytes; }, [this] { return columns; });
   }
@@ -39,7 +39,7 @@ struct Screen {
 
 TEST(ProgressLines, OneEveryTenStepsOffATerminal) {
   Screen screen;
-  observe::Progress progress = screen.progress({});
+  Progress progress = screen.progress({});
   for (int i = 1; i <= 25; ++i) progress.update(metrics_at(i), i * 2.0);
   progress.line("saved");
   progress.finish();
@@ -56,8 +56,8 @@ TEST(ProgressLines, OneEveryTenStepsOffATerminal) {
 
 TEST(ProgressBar, DrawsBlocks) {
   Screen screen;
-  observe::Progress progress = screen.progress({.interactive = true, .colour = false, .unicode = true});
-  observe::StepMetrics metrics;
+  Progress progress = screen.progress({.interactive = true, .colour = false, .unicode = true});
+  StepMetrics metrics;
   metrics.step = 55;
   metrics.lm_loss = 1;
   progress.update(metrics, 0);
@@ -73,10 +73,10 @@ TEST(ProgressBar, DrawsBlocks) {
 
 TEST(ProgressBar, FollowsTheClock) {
   Screen screen;
-  observe::Progress progress(
+  Progress progress(
       {.first_step = 3, .first_s = 6, .total_s = 200}, {.interactive = false},
       [&](std::string_view text) { screen.text += text; }, [] { return 80; });
-  observe::StepMetrics metrics;
+  StepMetrics metrics;
   metrics.lm_loss = 1;
   metrics.step = 4;
   metrics.trained_s = 50;
@@ -95,11 +95,11 @@ TEST(ProgressBar, NeverWiderThanTheTerminal) {
     for (int columns = 1; columns < 220; ++columns) {
       Screen screen;
       screen.columns = columns;
-      observe::Progress progress = screen.progress({.interactive = true, .colour = false, .unicode = unicode}, 100000);
+      Progress progress = screen.progress({.interactive = true, .colour = false, .unicode = unicode}, 100000);
       progress.update(metrics_at(50000), 0);
       progress.update(metrics_at(50001), 3600);
       const std::string last = screen.text.substr(screen.text.rfind("\x1b[K") + 3);
-      EXPECT_LE(observe::display_width(last), columns - 1) << columns << ": " << last;
+      EXPECT_LE(display_width(last), columns - 1) << columns << ": " << last;
       if (columns > 45) {
         EXPECT_NE(last.find("loss"), std::string::npos) << "the loss goes last";
       }
@@ -109,7 +109,7 @@ TEST(ProgressBar, NeverWiderThanTheTerminal) {
 
 TEST(ProgressBar, LogLinesStandAbove) {
   Screen screen;
-  observe::Progress progress = screen.progress({.interactive = true});
+  Progress progress = screen.progress({.interactive = true});
   progress.line("before");
   progress.update(metrics_at(1), 0);
   screen.text.clear();
@@ -123,7 +123,7 @@ TEST(ProgressBar, LogLinesStandAbove) {
 
 TEST(ProgressBar, LinesFromManyThreadsStayWhole) {
   Screen screen;
-  observe::Progress progress = screen.progress({.interactive = true});
+  Progress progress = screen.progress({.interactive = true});
   progress.update(metrics_at(1), 0);
   std::vector<std::thread> threads;
   for (int t = 0; t < 4; ++t) {
@@ -141,7 +141,7 @@ TEST(ProgressBar, LinesFromManyThreadsStayWhole) {
 TEST(ProgressBar, ColourOnlyWhereAsked) {
   for (const bool colour : {false, true}) {
     Screen screen;
-    observe::Progress progress = screen.progress({.interactive = true, .colour = colour});
+    Progress progress = screen.progress({.interactive = true, .colour = colour});
     progress.update(metrics_at(1), 0);
     EXPECT_EQ(screen.text.find("\x1b[32m") != std::string::npos, colour);
   }
@@ -163,7 +163,7 @@ TEST(ProgressBar, DescribesTheTerminal) {
 
 TEST(ProgressBar, ShowsDivergence) {
   Screen screen;
-  observe::Progress progress = screen.progress({.interactive = true, .colour = true});
+  Progress progress = screen.progress({.interactive = true, .colour = true});
   StepMetrics metrics = metrics_at(1);
   metrics.lm_loss = std::numeric_limits<double>::quiet_NaN();
   progress.update(metrics, 0);
@@ -193,4 +193,4 @@ TEST(Eta, SlowStartIsForgotten) {
 }
 
 }  // namespace
-}  // namespace heddle
+}  // namespace heddle::observe

@@ -10,7 +10,7 @@
 #include "heddle/schedule/generators/generators.h"
 #include "heddle/schedule/text.h"
 
-namespace heddle {
+namespace heddle::observe {
 namespace {
 
 using schedule::make_schedule;
@@ -20,7 +20,7 @@ schedule::Timing timing(const Schedule& s) { return timing_of(s, even_times(s.pl
 
 TEST(SchedulePicture, LettersLineUpWithTime) {
   const Schedule s = make_schedule("zb_h1", {.ranks = 3, .microbatches = 4});
-  EXPECT_EQ(observe::text_schedule(s, timing(s), 100, {.unicode = true}),
+  EXPECT_EQ(text_schedule(s, timing(s), 100, {.unicode = true}),
             "  0 │F0─F1─F2─      I0─W0─F3─I1─W1─I2─W2─I3─W3─\n"
             "  1 │   F0─F1─   I0─F2─I1─W0─F3─I2─W1─I3─W2─W3─\n"
             "  2 │      F0─I0─F1─I1─F2─I2─W0─F3─I3─W1─W2─W3─\n"
@@ -30,7 +30,7 @@ TEST(SchedulePicture, LettersLineUpWithTime) {
 
 TEST(SchedulePicture, PairsStandAsHalves) {
   const Schedule s = make_schedule("interleaved_fused", {.ranks = 2, .microbatches = 2});
-  const std::string text = observe::text_schedule(s, timing(s), 200, {});
+  const std::string text = text_schedule(s, timing(s), 200, {});
   EXPECT_NE(text.find("F1.0-F1.1----B1.0---B1.1------B0.0"), std::string::npos) << text;
   EXPECT_EQ(text.find("─"), std::string::npos) << "no letters beyond ASCII where the terminal has none";
 }
@@ -38,10 +38,10 @@ TEST(SchedulePicture, PairsStandAsHalves) {
 TEST(SchedulePicture, KeepsToTheColumns) {
   for (const char* name : {"1f1b", "interleaved", "dual_pipe_v"}) {
     const Schedule s = make_schedule(name, {.ranks = 100, .microbatches = 300});
-    for (const observe::Terminal& terminal : {observe::Terminal{}, observe::Terminal{.unicode = true}}) {
-      std::istringstream lines(observe::text_schedule(s, timing(s), 90, terminal));
+    for (const Terminal& terminal : {Terminal{}, Terminal{.unicode = true}}) {
+      std::istringstream lines(text_schedule(s, timing(s), 90, terminal));
       int count = 0;
-      for (std::string line; std::getline(lines, line); ++count) EXPECT_LE(observe::display_width(line), 90);
+      for (std::string line; std::getline(lines, line); ++count) EXPECT_LE(display_width(line), 90);
       EXPECT_EQ(count, 64 + 3) << "64 ranks, the axis, and a word about the rest";
     }
   }
@@ -49,7 +49,7 @@ TEST(SchedulePicture, KeepsToTheColumns) {
 
 TEST(SchedulePicture, ColoursEndWhereTheyShould) {
   const Schedule s = make_schedule("dual_pipe_v", {.ranks = 2, .microbatches = 4});
-  std::istringstream lines(observe::text_schedule(s, timing(s), 90, {.colour = true, .unicode = true}));
+  std::istringstream lines(text_schedule(s, timing(s), 90, {.colour = true, .unicode = true}));
   std::string line;
   for (int r = 0; r < 2; ++r) {
     std::getline(lines, line);
@@ -67,7 +67,7 @@ size_t occurrences(const std::string& text, const std::string& of) {
 TEST(SchedulePicture, SvgHoldsEveryAction) {
   Schedule s = make_schedule("dual_pipe_v", {.ranks = 2, .microbatches = 5});
   s.name = "a < b & \"c\"";
-  const std::string svg = observe::svg_schedule(s, timing(s), "of two ranks & more");
+  const std::string svg = svg_schedule(s, timing(s), "of two ranks & more");
   size_t parts = 0;
   for (const auto& list : s.order) {
     for (const schedule::Action& action : list) parts += action.with ? 2 : 1;
@@ -81,7 +81,7 @@ TEST(SchedulePicture, SvgHoldsEveryAction) {
 
 TEST(SchedulePicture, SvgOfAHugeScheduleStaysSmall) {
   const Schedule s = make_schedule("interleaved", {.ranks = 64, .microbatches = 512, .chunks = 8});
-  const std::string svg = observe::svg_schedule(s, timing(s), "");
+  const std::string svg = svg_schedule(s, timing(s), "");
   EXPECT_LT(svg.size(), 4U << 20);
   EXPECT_NE(svg.find("too narrow to tell apart"), std::string::npos);
 }
@@ -89,9 +89,9 @@ TEST(SchedulePicture, SvgOfAHugeScheduleStaysSmall) {
 TEST(SchedulePicture, NothingTakesTime) {
   const Schedule s = make_schedule("1f1b", {.ranks = 2, .microbatches = 2});
   const schedule::Timing t = timing_of(s, even_times(s.placement, {0, 0, 0}));
-  EXPECT_EQ(observe::text_schedule(s, t, 80, {}), "nothing takes time\n");
-  EXPECT_NE(observe::svg_schedule(s, t, "").find("</svg>"), std::string::npos);
+  EXPECT_EQ(text_schedule(s, t, 80, {}), "nothing takes time\n");
+  EXPECT_NE(svg_schedule(s, t, "").find("</svg>"), std::string::npos);
 }
 
 }  // namespace
-}  // namespace heddle
+}  // namespace heddle::observe

@@ -13,15 +13,15 @@
 #include "heddle/observe/charts/html.h"
 #include "tests/observe/synthetic_run.h"
 
-namespace heddle {
+namespace heddle::observe {
 namespace {
 
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 constexpr double kInf = std::numeric_limits<double>::infinity();
 
-std::string labels(const observe::Axis& axis) {
+std::string labels(const Axis& axis) {
   std::string text;
-  for (const observe::Tick& tick : axis.ticks) text += fmt::format("{}{}", text.empty() ? "" : "|", tick.label);
+  for (const Tick& tick : axis.ticks) text += fmt::format("{}{}", text.empty() ? "" : "|", tick.label);
   return text;
 }
 
@@ -39,25 +39,25 @@ nlohmann::json data_of(const std::string& figure) {
 }
 
 TEST(SvgAxis, RoundTicksInOneUnit) {
-  EXPECT_EQ(labels(observe::make_axis({0, 0.93})), "0|0.2|0.4|0.6|0.8|1");
-  EXPECT_EQ(labels(observe::make_axis({0, 61000, observe::AxisScale::linear, observe::AxisUnit::count})),
+  EXPECT_EQ(labels(make_axis({0, 0.93})), "0|0.2|0.4|0.6|0.8|1");
+  EXPECT_EQ(labels(make_axis({0, 61000, AxisScale::linear, AxisUnit::count})),
             "0|10 K|20 K|30 K|40 K|50 K|60 K|70 K");
-  EXPECT_EQ(labels(observe::make_axis({0, 6.2 * (1 << 30), observe::AxisScale::linear, observe::AxisUnit::bytes})),
+  EXPECT_EQ(labels(make_axis({0, 6.2 * (1 << 30), AxisScale::linear, AxisUnit::bytes})),
             "0|1 GiB|2 GiB|3 GiB|4 GiB|5 GiB|6 GiB|7 GiB");
-  EXPECT_EQ(labels(observe::make_axis({0, 1.5e6, observe::AxisScale::linear, observe::AxisUnit::microseconds})),
+  EXPECT_EQ(labels(make_axis({0, 1.5e6, AxisScale::linear, AxisUnit::microseconds})),
             "0|0.2 s|0.4 s|0.6 s|0.8 s|1 s|1.2 s|1.4 s|1.6 s");
-  EXPECT_EQ(labels(observe::make_axis({-0.3, 0.3, observe::AxisScale::linear, observe::AxisUnit::plain, 6})), "-0.3|-0.2|-0.1|0|0.1|0.2|0.3");
-  EXPECT_EQ(labels(observe::make_axis({0, 4e-5})), "0|1e-5|2e-5|3e-5|4e-5");
+  EXPECT_EQ(labels(make_axis({-0.3, 0.3, AxisScale::linear, AxisUnit::plain, 6})), "-0.3|-0.2|-0.1|0|0.1|0.2|0.3");
+  EXPECT_EQ(labels(make_axis({0, 4e-5})), "0|1e-5|2e-5|3e-5|4e-5");
 }
 
 TEST(SvgAxis, Logarithms) {
-  const observe::Axis axis = observe::make_axis({0.02, 700, observe::AxisScale::log});
+  const Axis axis = make_axis({0.02, 700, AxisScale::log});
   EXPECT_EQ(labels(axis), "0.01|0.1|1|10|100|1000");
   EXPECT_NEAR(axis.position(1), 0.4, 1e-12);
   EXPECT_TRUE(std::isnan(axis.position(0)));
   EXPECT_TRUE(std::isnan(axis.position(-1)));
-  EXPECT_EQ(labels(observe::make_axis({2, 60, observe::AxisScale::log})), "1|2|5|10|20|50|100");
-  EXPECT_EQ(observe::make_axis({0, 5, observe::AxisScale::log}).scale, observe::AxisScale::linear);
+  EXPECT_EQ(labels(make_axis({2, 60, AxisScale::log})), "1|2|5|10|20|50|100");
+  EXPECT_EQ(make_axis({0, 5, AxisScale::log}).scale, AxisScale::linear);
 }
 
 TEST(SvgAxis, OddRanges) {
@@ -70,7 +70,7 @@ TEST(SvgAxis, OddRanges) {
                                                                         {-1e300, 1e300},
                                                                         {-1e200, 1e200},
                                                                         {1e-300, 2e-300}}) {
-    const observe::Axis axis = observe::make_axis({low, high});
+    const Axis axis = make_axis({low, high});
     EXPECT_LT(axis.low, axis.high) << low << " " << high;
     EXPECT_GE(axis.ticks.size(), 2u) << low << " " << high;
     EXPECT_LE(axis.ticks.size(), 20u) << low << " " << high;
@@ -80,8 +80,8 @@ TEST(SvgAxis, OddRanges) {
 RC_GTEST_PROP(SvgAxis, TicksLieInsideAndAscend, ()) {
   const double low = *rc::gen::inRange(-1'000'000, 1'000'000) * std::pow(10.0, *rc::gen::inRange(-12, 12));
   const double high = low + *rc::gen::inRange(1, 1'000'000) * std::pow(10.0, *rc::gen::inRange(-12, 12));
-  const auto unit = static_cast<observe::AxisUnit>(*rc::gen::inRange(0, 4));
-  const observe::Axis axis = observe::make_axis({low, high, observe::AxisScale::linear, unit});
+  const auto unit = static_cast<AxisUnit>(*rc::gen::inRange(0, 4));
+  const Axis axis = make_axis({low, high, AxisScale::linear, unit});
   const double slack = (high - low) * 1e-8 + std::abs(low) * 1e-9;
   RC_ASSERT(axis.low <= low + slack && axis.high >= high - slack);
   RC_ASSERT(axis.ticks.size() <= 20u);
@@ -89,14 +89,14 @@ RC_GTEST_PROP(SvgAxis, TicksLieInsideAndAscend, ()) {
 }
 
 TEST(LineChartSvg, GoldenFigure) {
-  observe::LineChart chart;
+  LineChart chart;
   chart.title = "Loss";
   chart.x_label = "step";
-  chart.series = {{"lm", {0, 1, 2}, {4, 2, 0}, 0, observe::Mark::line}};
+  chart.series = {{"lm", {0, 1, 2}, {4, 2, 0}, 0, Mark::line}};
   chart.width = 200;
   chart.height = 100;
   EXPECT_EQ(
-      observe::line_chart(chart),
+      line_chart(chart),
       "<figure class=\"chart\" data-kind=\"line\">\n"
       "<figcaption><span class=\"title\">Loss</span><span class=\"legend\"><span><i class=\"swatch "
       "c0\"></i>lm</span>"
@@ -127,9 +127,9 @@ TEST(LineChartSvg, GoldenFigure) {
 
 TEST(LineChartSvg, WhatIsNoNumberLeavesAGap) {
   for (const double broken : {kNan, kInf, -kInf, 1e250}) {
-    observe::LineChart chart;
-    chart.series = {{"lm", {0, 1, 2, 3, 4, 5}, {4, 3, broken, 2, 1, 1}, 0, observe::Mark::line}};
-    const std::string text = observe::line_chart(chart);
+    LineChart chart;
+    chart.series = {{"lm", {0, 1, 2, 3, 4, 5}, {4, 3, broken, 2, 1, 1}, 0, Mark::line}};
+    const std::string text = line_chart(chart);
     const size_t path = text.find("class=\"line c0\" d=\"");
     ASSERT_NE(path, std::string::npos);
     EXPECT_EQ(occurrences(text.substr(path, text.find("/>", path) - path), "M"), 2) << broken;
@@ -137,31 +137,31 @@ TEST(LineChartSvg, WhatIsNoNumberLeavesAGap) {
     EXPECT_EQ(text.find("inf"), std::string::npos);
     EXPECT_NO_THROW(data_of(text));
   }
-  observe::LineChart lonely;
-  lonely.series = {{"lm", {0, 1, 2}, {kNan, 3, kNan}, 0, observe::Mark::line}};
-  EXPECT_EQ(occurrences(observe::line_chart(lonely), "<circle class=\"point c0\""), 1) << "one point alone is a dot";
-  observe::LineChart log;
-  log.y_scale = observe::AxisScale::log;
-  log.series = {{"lm", {0, 1, 2, 3}, {10, 0, 1000, 1}, 0, observe::Mark::line}};
-  EXPECT_NE(observe::line_chart(log).find("<path"), std::string::npos);
+  LineChart lonely;
+  lonely.series = {{"lm", {0, 1, 2}, {kNan, 3, kNan}, 0, Mark::line}};
+  EXPECT_EQ(occurrences(line_chart(lonely), "<circle class=\"point c0\""), 1) << "one point alone is a dot";
+  LineChart log;
+  log.y_scale = AxisScale::log;
+  log.series = {{"lm", {0, 1, 2, 3}, {10, 0, 1000, 1}, 0, Mark::line}};
+  EXPECT_NE(line_chart(log).find("<path"), std::string::npos);
 }
 
 TEST(LineChartSvg, NothingToDrawIsNoFigure) {
-  EXPECT_EQ(observe::line_chart({}), "");
-  observe::LineChart chart;
-  chart.series = {{"lm", {0, 1}, {kNan, kInf}, 0, observe::Mark::line}};
-  EXPECT_EQ(observe::line_chart(chart), "");
+  EXPECT_EQ(line_chart({}), "");
+  LineChart chart;
+  chart.series = {{"lm", {0, 1}, {kNan, kInf}, 0, Mark::line}};
+  EXPECT_EQ(line_chart(chart), "");
   chart.series[0].x.pop_back();
-  EXPECT_THROW(observe::line_chart(chart), InternalError);
+  EXPECT_THROW(line_chart(chart), InternalError);
 }
 
 TEST(LineChartSvg, EscapesItsText) {
-  observe::LineChart chart;
+  LineChart chart;
   chart.title = "<script>alert(1)</script>";
   chart.x_label = "a&b";
-  chart.series = {{"</script><b>\"x\"", {0, 1}, {0, 1}, 0, observe::Mark::line}};
+  chart.series = {{"</script><b>\"x\"", {0, 1}, {0, 1}, 0, Mark::line}};
   chart.levels = {{"<i>", 0.5}};
-  const std::string text = observe::line_chart(chart);
+  const std::string text = line_chart(chart);
   EXPECT_EQ(occurrences(text, "<script"), 1) << "only the figure's own data";
   EXPECT_EQ(occurrences(text, "</script"), 1);
   EXPECT_EQ(text.find("<b>"), std::string::npos);
@@ -170,15 +170,15 @@ TEST(LineChartSvg, EscapesItsText) {
 }
 
 TEST(LineChartSvg, ALongCurveKeepsItsPeaksAndStaysSmall) {
-  observe::LineChart chart;
-  chart.series = {{"lm", {}, {}, 0, observe::Mark::line}};
+  LineChart chart;
+  chart.series = {{"lm", {}, {}, 0, Mark::line}};
   for (int i = 0; i < 300'000; ++i) {
     chart.series[0].x.push_back(i);
     chart.series[0].y.push_back(i == 123'456 ? 100 : i == 200'001 ? kNan : std::sin(i * 0.01));
   }
-  const std::string text = observe::line_chart(chart);
+  const std::string text = line_chart(chart);
   EXPECT_LT(text.size(), 120'000u);
-  const std::vector<size_t> kept = observe::thin_indices(chart.series[0].x, chart.series[0].y, 0, 299'999, 500);
+  const std::vector<size_t> kept = thin_indices(chart.series[0].x, chart.series[0].y, 0, 299'999, 500);
   EXPECT_LE(kept.size(), 2020u);
   EXPECT_TRUE(std::binary_search(kept.begin(), kept.end(), 123'456u)) << "the peak";
   EXPECT_TRUE(std::binary_search(kept.begin(), kept.end(), 200'001u)) << "the gap";
@@ -186,30 +186,30 @@ TEST(LineChartSvg, ALongCurveKeepsItsPeaksAndStaysSmall) {
 }
 
 TEST(StackedAreaSvg, StacksAndTellsOfAFarCapacity) {
-  observe::StackedArea chart;
+  StackedArea chart;
   chart.title = "Memory";
   chart.x = {0, 1, 2};
-  chart.layers = {{"weights", {}, {100, 100, 100}, 0, observe::Mark::line},
-                  {"activations", {}, {0, 300, kNan}, 1, observe::Mark::line}};
-  chart.lines = {{"reserved", {}, {400, 400, 400}, observe::kInkColour, observe::Mark::line}};
+  chart.layers = {{"weights", {}, {100, 100, 100}, 0, Mark::line},
+                  {"activations", {}, {0, 300, kNan}, 1, Mark::line}};
+  chart.lines = {{"reserved", {}, {400, 400, 400}, kInkColour, Mark::line}};
   chart.levels = {{"capacity", 8.0 * (1 << 30)}};
-  const std::string text = observe::stacked_area(chart);
+  const std::string text = stacked_area(chart);
   EXPECT_EQ(occurrences(text, "class=\"area "), 2);
   EXPECT_EQ(occurrences(text, "class=\"line ink\""), 1);
   EXPECT_EQ(occurrences(text, "class=\"level\""), 0);
   EXPECT_NE(text.find("capacity 8.0 GiB"), std::string::npos);
   EXPECT_EQ(data_of(text)["series"].size(), 3u);
-  EXPECT_EQ(observe::stacked_area({}), "");
+  EXPECT_EQ(stacked_area({}), "");
   chart.layers[0].y.pop_back();
-  EXPECT_THROW(observe::stacked_area(chart), InternalError);
+  EXPECT_THROW(stacked_area(chart), InternalError);
 }
 
 TEST(HeatMapSvg, ShadesByTheLogarithm) {
-  observe::HeatMap map;
+  HeatMap map;
   map.title = "load";
   map.rows = {"a<b"};
   map.ratio = {{0, 0.25, 1, 1, 4, 1e9, kNan}, {1}};
-  const std::string text = observe::heat_map(map);
+  const std::string text = heat_map(map);
   const auto cells = [&](const std::string& shade) {
     const size_t path = text.find("<path class=\"" + shade + "\"");
     return path == std::string::npos ? 0 : occurrences(text.substr(path, text.find("/>", path) - path), "M");
@@ -220,39 +220,39 @@ TEST(HeatMapSvg, ShadesByTheLogarithm) {
   EXPECT_EQ(occurrences(text, "<path"), 3);
   EXPECT_NE(text.find("a&lt;b"), std::string::npos);
   EXPECT_TRUE(data_of(text)["ratio"][0][6].is_null());
-  EXPECT_EQ(observe::heat_map({}), "");
+  EXPECT_EQ(heat_map({}), "");
 }
 
 TEST(HeatMapSvg, LargeModelStaysSmall) {
-  observe::HeatMap map;
+  HeatMap map;
   SyntheticNoise noise;
   for (int layer = 0; layer < 61; ++layer) {
     map.rows.push_back(std::to_string(layer));
     map.ratio.emplace_back();
     for (int expert = 0; expert < 256; ++expert) map.ratio.back().push_back(std::exp(noise.next()));
   }
-  EXPECT_LT(observe::heat_map(map).size(), 600'000u);
+  EXPECT_LT(heat_map(map).size(), 600'000u);
 }
 
 TEST(LanesSvg, DrawsEveryStreamOnce) {
-  const observe::Timeline timeline = synthetic_timeline(2, 2, 1);
-  const std::string text = observe::lanes({"step", &timeline});
+  const Timeline timeline = synthetic_timeline(2, 2, 1);
+  const std::string text = lanes({"step", &timeline});
   EXPECT_EQ(occurrences(text, "class=\"lane\""), 6);
   const nlohmann::json data = data_of(text);
   EXPECT_EQ(data["spans"].size(), 9 * timeline.spans.size());
   EXPECT_EQ(data["lanes"][0], "rank 0 · compute");
-  observe::Timeline empty;
-  EXPECT_EQ(observe::lanes({"step", &empty}), "");
-  EXPECT_EQ(observe::lanes({}), "");
+  Timeline empty;
+  EXPECT_EQ(lanes({"step", &empty}), "");
+  EXPECT_EQ(lanes({}), "");
 }
 
 TEST(LanesSvg, ManySpansAreJoinedAndBounded) {
-  observe::Timeline timeline;
+  Timeline timeline;
   const uint32_t name = timeline.intern("</script>"), track = timeline.track(0, "compute");
   for (int i = 0; i < 60'000; ++i) {
-    timeline.spans.push_back({name, name, track, i * 10.0, i * 10.0 + 9, observe::SpanPhase::F});
+    timeline.spans.push_back({name, name, track, i * 10.0, i * 10.0 + 9, SpanPhase::F});
   }
-  const std::string text = observe::lanes({"step", &timeline});
+  const std::string text = lanes({"step", &timeline});
   EXPECT_EQ(occurrences(text, "class=\"p0\" d="), 1);
   EXPECT_LT(text.find("</svg>"), 10'000u) << "one bar, not sixty thousand";
   EXPECT_EQ(data_of(text)["spans"].size(), 9u * 20'000);
@@ -261,28 +261,28 @@ TEST(LanesSvg, ManySpansAreJoinedAndBounded) {
 }
 
 TEST(LanesSvg, ZeroLengthAndLateSteps) {
-  observe::Timeline timeline;
+  Timeline timeline;
   const uint32_t name = timeline.intern("x"), track = timeline.track(3, "compute");
-  timeline.spans.push_back({name, name, track, 5e9, 5e9, observe::SpanPhase::F});
-  const std::string text = observe::lanes({"step", &timeline});
+  timeline.spans.push_back({name, name, track, 5e9, 5e9, SpanPhase::F});
+  const std::string text = lanes({"step", &timeline});
   EXPECT_EQ(text.find("nan"), std::string::npos);
   EXPECT_EQ(data_of(text)["spans"][1], 0) << "time is told from the step's start";
 }
 
 TEST(Html, Escapes) {
-  EXPECT_EQ(observe::escape_html("<a href=\"x\">'&\n\t\x01\x7f"), "&lt;a href=&quot;x&quot;&gt;&#39;&amp;\n\t");
-  EXPECT_EQ(observe::escape_html("é漢🙂"), "é漢🙂");
-  EXPECT_EQ(observe::escape_html("a\xff\xc0\xaf\xed\xa0\x80z"), "a\ufffd\ufffd\ufffd\ufffd\ufffd\ufffdz");
-  EXPECT_EQ(observe::json_string("\"\\</script>\n\u2028"), "\"\\u0022\\u005c\\u003c/script\\u003e\\u000a\\u2028\"");
+  EXPECT_EQ(escape_html("<a href=\"x\">'&\n\t\x01\x7f"), "&lt;a href=&quot;x&quot;&gt;&#39;&amp;\n\t");
+  EXPECT_EQ(escape_html("é漢🙂"), "é漢🙂");
+  EXPECT_EQ(escape_html("a\xff\xc0\xaf\xed\xa0\x80z"), "a\ufffd\ufffd\ufffd\ufffd\ufffd\ufffdz");
+  EXPECT_EQ(json_string("\"\\</script>\n\u2028"), "\"\\u0022\\u005c\\u003c/script\\u003e\\u000a\\u2028\"");
 }
 
 RC_GTEST_PROP(Html, NothingBreaksOut, (const std::string& text)) {
-  const std::string html = observe::escape_html(text);
+  const std::string html = escape_html(text);
   RC_ASSERT(html.find_first_of("<>\"'") == std::string::npos);
-  const std::string json = observe::json_string(text);
+  const std::string json = json_string(text);
   RC_ASSERT(json.find('<') == std::string::npos);
   RC_ASSERT(nlohmann::json::accept(json));
 }
 
 }  // namespace
-}  // namespace heddle
+}  // namespace heddle::observe

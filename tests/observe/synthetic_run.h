@@ -10,7 +10,7 @@
 
 #include "heddle/observe/report.h"
 
-namespace heddle {
+namespace heddle::observe {
 
 class SyntheticNoise {
  public:
@@ -25,8 +25,8 @@ class SyntheticNoise {
 };
 
 /// One step of 1F1B over `ranks` stages with an expert exchange overlapped: compute, exchange and copy streams.
-inline observe::Timeline synthetic_timeline(int ranks, int microbatches, int layers) {
-  observe::Timeline timeline;
+inline Timeline synthetic_timeline(int ranks, int microbatches, int layers) {
+  Timeline timeline;
   SyntheticNoise noise;
   struct Work {
     const char* kind;
@@ -41,7 +41,7 @@ inline observe::Timeline synthetic_timeline(int ranks, int microbatches, int lay
     const uint32_t compute = timeline.track(rank, "compute"), comm = timeline.track(rank, "comm.ep"),
                    copy = timeline.track(rank, "copy");
     double now_us = rank * 900.0 * layers / 4, comm_us = now_us;
-    const auto run = [&](observe::SpanPhase phase, int microbatch, double scale) {
+    const auto run = [&](SpanPhase phase, int microbatch, double scale) {
       for (int layer = 0; layer < layers; ++layer) {
         for (const Work& work : forward) {
           const double length_us = work.us * scale * (1 + 0.08 * noise.next());
@@ -55,38 +55,38 @@ inline observe::Timeline synthetic_timeline(int ranks, int microbatches, int lay
         }
         now_us = std::max(now_us, comm_us - 150);
       }
-      if (phase == observe::SpanPhase::F) {
+      if (phase == SpanPhase::F) {
         timeline.spans.push_back({timeline.intern("copy_out"), timeline.intern("copy_out"), copy, now_us - 300,
-                                  now_us + 250, observe::SpanPhase::other, rank, microbatch, -1, 5000});
+                                  now_us + 250, SpanPhase::other, rank, microbatch, -1, 5000});
       }
     };
     int begun = 0, ended = 0;
-    for (; begun < std::min(microbatches, ranks - rank); ++begun) run(observe::SpanPhase::F, begun, 1);
+    for (; begun < std::min(microbatches, ranks - rank); ++begun) run(SpanPhase::F, begun, 1);
     now_us += (ranks - rank - 1) * 900.0 * layers / 2;
     while (ended < microbatches) {
-      run(observe::SpanPhase::I, ended, 1.1);
-      run(observe::SpanPhase::W, ended++, 0.8);
-      if (begun < microbatches) run(observe::SpanPhase::F, begun++, 1);
+      run(SpanPhase::I, ended, 1.1);
+      run(SpanPhase::W, ended++, 0.8);
+      if (begun < microbatches) run(SpanPhase::F, begun++, 1);
     }
     now_us = std::max(now_us, comm_us);
     timeline.spans.push_back({timeline.intern("reduce_scatter gradients"), timeline.intern("reduce_scatter"), comm,
-                              now_us, now_us + 2400, observe::SpanPhase::end, rank, -1, -1, 5000});
+                              now_us, now_us + 2400, SpanPhase::end, rank, -1, -1, 5000});
     timeline.spans.push_back({timeline.intern("adamw"), timeline.intern("adamw"), compute, now_us + 2400,
-                              now_us + 4100, observe::SpanPhase::end, rank, -1, -1, 5000});
+                              now_us + 4100, SpanPhase::end, rank, -1, -1, 5000});
   }
   return timeline;
 }
 
-inline observe::ReportData synthetic_run() {
+inline ReportData synthetic_run() {
   constexpr double kMiB = 1048576.0;
-  observe::ReportData data;
+  ReportData data;
   SyntheticNoise noise;
   data.run_name = "moe-1b-fineweb · 1F1B, experts over 4";
   data.subtitle = "21 November 2026, 02:10 to 14:26 UTC on 4 ranks of one node";
   data.model = {{"parameters", "1.3 G"},      {"active", "310 M"},          {"layers", "12"},
                 {"experts", "64, top 6 + 1"}, {"sequence", "2,048 tokens"}, {"batch", "256 sequences"}};
   for (int i = 1; i <= 5000; ++i) {
-    observe::StepMetrics step;
+    StepMetrics step;
     step.step = i;
     step.wall_time_s = 1.76e9 + i * 8.8;
     const double t = i / 5000.0;
@@ -172,4 +172,4 @@ inline observe::ReportData synthetic_run() {
   return data;
 }
 
-}  // namespace heddle
+}  // namespace heddle::observe

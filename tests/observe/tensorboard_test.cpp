@@ -13,7 +13,7 @@
 
 #include "heddle/base/error.h"
 
-namespace heddle {
+namespace heddle::observe {
 namespace {
 
 std::string hex(std::string_view bytes) {
@@ -33,7 +33,7 @@ std::string take_record(std::string& bytes) {
   uint64_t length = 0;
   std::memcpy(&length, bytes.data(), 8);
   const std::string payload = bytes.substr(8 + 4, length);
-  EXPECT_EQ(bytes.substr(0, 16 + length), observe::tensorboard_record(payload));
+  EXPECT_EQ(bytes.substr(0, 16 + length), tensorboard_record(payload));
   bytes.erase(0, 16 + length);
   return payload;
 }
@@ -53,7 +53,7 @@ TEST(Tensorboard, KnownRecord) {
       "\x1a\x0d"
       "brain.Event:2";
   ASSERT_EQ(payload.size(), 24u);
-  EXPECT_EQ(hex(observe::tensorboard_record(payload)),
+  EXPECT_EQ(hex(tensorboard_record(payload)),
             "1800000000000000a37f4b22"
             "0900000000000000001a0d627261696e2e4576656e743a32"
             "eedf28a3");
@@ -62,17 +62,17 @@ TEST(Tensorboard, KnownRecord) {
 TEST(Tensorboard, WritesEvents) {
   const std::string folder =
       (std::filesystem::temp_directory_path() / fmt::format("heddle-tensorboard-{}", ::getpid())).string();
-  observe::StepMetrics metrics;
+  StepMetrics metrics;
   metrics.step = 12;
   metrics.wall_time_s = 1.7e9;
   metrics.lm_loss = 2.5;
   metrics.extra["x"] = -1;
   std::string path;
   {
-    observe::TensorboardFile file(folder + "/run");
+    TensorboardFile file(folder + "/run");
     file.add(metrics);
     path = file.path();
-    EXPECT_NE(observe::TensorboardFile(folder + "/run").path(), path) << "a new file each time";
+    EXPECT_NE(TensorboardFile(folder + "/run").path(), path) << "a new file each time";
   }
   std::string bytes = read_all(path);
   const std::string version = take_record(bytes);
@@ -99,7 +99,7 @@ TEST(Tensorboard, WritesEvents) {
   std::filesystem::remove_all(folder);
 }
 
-TEST(Tensorboard, FolderThatCantBeMade) { EXPECT_THROW(observe::TensorboardFile("/proc/none/such"), SystemError); }
+TEST(Tensorboard, FolderThatCantBeMade) { EXPECT_THROW(TensorboardFile("/proc/none/such"), SystemError); }
 
 }  // namespace
-}  // namespace heddle
+}  // namespace heddle::observe

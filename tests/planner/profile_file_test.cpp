@@ -4,7 +4,7 @@
 
 #include "heddle/base/random.h"
 
-namespace heddle::train {
+namespace heddle::planner {
 namespace {
 
 cost::MachineProfile example() {
@@ -22,7 +22,7 @@ cost::MachineProfile example() {
 }
 
 TEST(ProfileFile, ComesBack) {
-  const cost::MachineProfile p = planner::parse_profile(planner::profile_text(example()), "p.json");
+  const cost::MachineProfile p = parse_profile(profile_text(example()), "p.json");
   EXPECT_EQ(p.machine, "a \"machine\"");
   EXPECT_EQ(p.cores, 2);
   EXPECT_DOUBLE_EQ(p.bf16_flops_per_s, 2e12);
@@ -31,12 +31,12 @@ TEST(ProfileFile, ComesBack) {
   EXPECT_EQ(p.links[1].over, cost::Link::nodes);
   ASSERT_EQ(p.ops.all().size(), 1u);
   EXPECT_DOUBLE_EQ(p.ops.us(example().ops.all()[0].shape, 2, 1e6), 12.5);
-  EXPECT_EQ(planner::profile_text(p), planner::profile_text(example()));
+  EXPECT_EQ(profile_text(p), profile_text(example()));
 }
 
 std::string refusal(const std::string& text) {
   try {
-    (void)planner::parse_profile(text, "p.json");
+    (void)parse_profile(text, "p.json");
   } catch (const ConfigError& error) {
     return error.what();
   }
@@ -50,7 +50,7 @@ std::string replaced(std::string text, const std::string& from, const std::strin
 }
 
 TEST(ProfileFile, WhatIsBrokenIsRefusedInOneLine) {
-  const std::string good = planner::profile_text(example());
+  const std::string good = profile_text(example());
   for (const std::string& text :
        {std::string(""), std::string("[1]"), std::string("{"), std::string(100000, '['),
         replaced(good, "_profile\": 1", "_profile\": 7"), replaced(good, "\"cores\": 2", "\"cores\": -2"),
@@ -66,7 +66,7 @@ TEST(ProfileFile, WhatIsBrokenIsRefusedInOneLine) {
 }
 
 TEST(ProfileFile, CutOrChangedAnywhereItIsReadOrRefused) {
-  const std::string good = planner::profile_text(example());
+  const std::string good = profile_text(example());
   for (size_t at = 0; at < good.size(); ++at) {
     (void)refusal(good.substr(0, at));
     std::string changed = good;
@@ -76,4 +76,4 @@ TEST(ProfileFile, CutOrChangedAnywhereItIsReadOrRefused) {
 }
 
 }  // namespace
-}  // namespace heddle::train
+}  // namespace heddle::planner

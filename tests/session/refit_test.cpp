@@ -5,7 +5,7 @@
 
 #include <cmath>
 
-namespace heddle::cli {
+namespace heddle::session {
 namespace {
 
 constexpr double kOps_us = 4000, kMessages_us = 1000;
@@ -30,43 +30,43 @@ planner::ConfigForecast foresee(const config::RunConfig&, const cost::MachinePro
   return found;
 }
 
-session::Refit refitted(const session::FirstSteps& seen, int ranks, double scalar = 1) {
+Refit refitted(const FirstSteps& seen, int ranks, double scalar = 1) {
   const std::vector<std::string> set{"mesh.ranks=" + std::to_string(ranks)};
   planner::PlanChoice choice;
-  return session::refit(kConfig, set, choice, planner::PlanMode::automatic, profile(scalar), cost::Link::threads, foresee, seen, 60);
+  return refit(kConfig, set, choice, planner::PlanMode::automatic, profile(scalar), cost::Link::threads, foresee, seen, 60);
 }
 
-TEST(session::Refit, OfOneRankMovesAllOpsHalfOfTheWay) {
+TEST(Refit, OfOneRankMovesAllOpsHalfOfTheWay) {
   const double took_s = 2 * (kOps_us + kMessages_us) * 1e-6;
-  const session::Refit found = refitted({took_s, 0}, 1);
+  const Refit found = refitted({took_s, 0}, 1);
   EXPECT_DOUBLE_EQ(found.profile.scalar, std::sqrt(2.0));
   EXPECT_DOUBLE_EQ(found.profile.links[0].us, kMessages_us);
   EXPECT_DOUBLE_EQ(found.foretold_s, (kOps_us * std::sqrt(2.0) + kMessages_us) * 1e-6);
   EXPECT_FALSE(found.better);
 }
 
-TEST(session::Refit, OfSeveralRanksTellsOpsFromMessages) {
-  const session::FirstSteps seen{(1.5 * kOps_us + 3 * kMessages_us) * 1e-6, 1.5 * kOps_us * 1e-6};
-  const session::Refit found = refitted(seen, 2);
+TEST(Refit, OfSeveralRanksTellsOpsFromMessages) {
+  const FirstSteps seen{(1.5 * kOps_us + 3 * kMessages_us) * 1e-6, 1.5 * kOps_us * 1e-6};
+  const Refit found = refitted(seen, 2);
   EXPECT_DOUBLE_EQ(found.profile.scalar, std::sqrt(1.5));
   EXPECT_NEAR(found.profile.links[0].us, kMessages_us * std::sqrt(3.0), 0.03 * kMessages_us);
   const double before_s = (kOps_us + kMessages_us) * 1e-6;
   EXPECT_LT(std::abs(found.foretold_s - seen.step_s), std::abs(before_s - seen.step_s));
 }
 
-TEST(session::Refit, WhatNoMessageExplainsIsTheOps) {
-  const session::FirstSteps seen{1.1 * kOps_us * 1e-6, 1.5 * kOps_us * 1e-6};  // shorter than its ops
-  const session::Refit found = refitted(seen, 2);
+TEST(Refit, WhatNoMessageExplainsIsTheOps) {
+  const FirstSteps seen{1.1 * kOps_us * 1e-6, 1.5 * kOps_us * 1e-6};  // shorter than its ops
+  const Refit found = refitted(seen, 2);
   EXPECT_DOUBLE_EQ(found.profile.links[0].us, kMessages_us);
   EXPECT_DOUBLE_EQ(found.profile.scalar, std::sqrt(1.1 * kOps_us / (kOps_us + kMessages_us)));
 }
 
 // A step that took a hundred times as long says more about who else was there than about the machine.
-TEST(session::Refit, OneRunMovesItByNoMoreThanTwo) {
+TEST(Refit, OneRunMovesItByNoMoreThanTwo) {
   const double took_s = 100 * (kOps_us + kMessages_us) * 1e-6;
   EXPECT_DOUBLE_EQ(refitted({took_s, 0}, 1).profile.scalar, 2);
   EXPECT_DOUBLE_EQ(refitted({took_s, 0}, 1, 3).profile.scalar, 4);  // the most that a scalar can be
 }
 
 }  // namespace
-}  // namespace heddle::cli
+}  // namespace heddle::session

@@ -6,7 +6,7 @@
 #include <filesystem>
 #include <string>
 
-namespace heddle::train {
+namespace heddle {
 
 class ScratchFolder {
  public:
@@ -30,4 +30,4 @@ class ScratchFolder {
   std::filesystem::path path_;
 };
 
-}  // namespace heddle::train
+}  // namespace heddle

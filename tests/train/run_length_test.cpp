@@ -38,7 +38,7 @@ TEST(LearningRate, FollowsTheClock) {
   EXPECT_NEAR(wsd.at(clock, {25, 100.0}), 0.1, 1e-12);
 }
 
-TEST(config::RunLength, IsReachedBySteps) {
+TEST(RunLength, IsReachedBySteps) {
   const config::RunLength length{3};
   EXPECT_FALSE(length.by_clock());
   EXPECT_FALSE(length.reached({2, 1e9}));
@@ -46,7 +46,7 @@ TEST(config::RunLength, IsReachedBySteps) {
   EXPECT_NEAR(length.share({1, 5}), 1.0 / 3, 1e-12);
 }
 
-TEST(config::RunLength, IsReachedByTheClock) {
+TEST(RunLength, IsReachedByTheClock) {
   const config::RunLength length{0, 60};
   EXPECT_FALSE(length.reached({}));
   EXPECT_FALSE(length.reached({1000, 59.9}));
@@ -55,7 +55,7 @@ TEST(config::RunLength, IsReachedByTheClock) {
   EXPECT_DOUBLE_EQ(length.expected_steps({4, 2.0}), 120);
 }
 
-TEST(config::BiasRate, TravelsAsFarInARunOfAnyLength) {
+TEST(BiasRate, TravelsAsFarInARunOfAnyLength) {
   const config::BiasRate open;
   EXPECT_NEAR(open.at({640}, {}), 0.01, 1e-12);
   EXPECT_NEAR(open.at({1280}, {17, 3.0}), 0.005, 1e-12);
