@@ -9,6 +9,7 @@
 #include <fstream>
 
 #include "heddle/base/error.h"
+#include "heddle/config/model_json.h"
 #include "heddle/plan/switches.h"
 #include "heddle/train/run_config_plan.h"
 #include "tests/support/scratch_folder.h"
