@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Write tests/fixtures/: tiny DeepSeek-V3 models with logits, losses and gradients made by another implementation.
+"""Write tests/fixtures/: tiny DeepSeek-V3 and Qwen3 models with logits, losses and gradients made by another implementation.
 
-The model is Hugging Face Transformers' DeepseekV3ForCausalLM (eager attention, eager experts) under autograd. Each
+The models are Hugging Face Transformers' (eager attention, eager experts) under autograd. Each
 case is computed twice from the same parameters: in float64, which is what gets stored (rounded to float32), and in
 float32, which must agree with it. Transformers casts to float32 in many places (norms, router, softmax, loss, rotary
 angles); for the float64 run a function mode turns each of those casts into one to float64.
@@ -24,7 +24,7 @@ import transformers
 from safetensors.torch import load_file, save_file
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
-from transformers import DeepseekV3Config, DeepseekV3ForCausalLM
+from transformers import DeepseekV3ForCausalLM, Qwen3ForCausalLM, Qwen3MoeForCausalLM
 from transformers.models.deepseek_v3 import modeling_deepseek_v3 as hf
 
 OUT = pathlib.Path(__file__).resolve().parent.parent / "tests" / "fixtures"
@@ -81,6 +81,22 @@ def as_transformers_5_writes(config):
                 output_router_logits=False, pad_token_id=None, rope_interleave=True, transformers_version="5.23.0")
 
 
+# The released Qwen3 config.json's keys. Heads wider than hidden ÷ heads, so that the two are not taken for each other.
+QWEN3 = dict(
+    architectures=["Qwen3ForCausalLM"], model_type="qwen3", torch_dtype="float32", hidden_act="silu",
+    attention_bias=False, attention_dropout=0.0, initializer_range=0.02, rms_norm_eps=1e-2, use_cache=False,
+    tie_word_embeddings=True, bos_token_id=0, eos_token_id=1, vocab_size=59, hidden_size=24, intermediate_size=40,
+    num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, head_dim=12, max_position_embeddings=64,
+    rope_theta=1000.0, rope_scaling=None, use_sliding_window=False, sliding_window=None, max_window_layers=2,
+)
+QWEN3_MOE = dict(
+    QWEN3, architectures=["Qwen3MoeForCausalLM"], model_type="qwen3_moe", tie_word_embeddings=False,
+    rms_norm_eps=1e-6, num_hidden_layers=3, num_attention_heads=6, head_dim=8, num_experts=8, num_experts_per_tok=3,
+    moe_intermediate_size=12, norm_topk_prob=True, decoder_sparse_step=1, mlp_only_layers=[0],
+    output_router_logits=False, router_aux_loss_coef=0.001,
+)
+CLASSES = {"deepseek_v3": DeepseekV3ForCausalLM, "qwen3": Qwen3ForCausalLM, "qwen3_moe": Qwen3MoeForCausalLM}
+
 CASES = {  # name: (config, batch, sequence, parameters stored as)
     "grouped": (GROUPED, 2, 19, torch.float32),
     "yarn": (YARN, 2, 23, torch.bfloat16),
@@ -92,6 +108,8 @@ CASES = {  # name: (config, batch, sequence, parameters stored as)
                     torch.bfloat16),
     "yarn_all_dim": (as_transformers_5_writes(dict(SMALL_YARN, n_shared_experts=0,
                                                    rope_scaling=yarn(mscale_all_dim=0.7))), 1, 23, torch.bfloat16),
+    "qwen3": (QWEN3, 2, 19, torch.bfloat16),
+    "qwen3_moe": (QWEN3_MOE, 2, 19, torch.float32),
 }
 MODULES = {"mtp": 1}    # prediction modules whose weights are stored; a configuration may name more
 
@@ -128,6 +146,8 @@ class MultiTokenPrediction(torch.nn.Module):
 def parameter_shapes(config, modules):
     """Checkpoint name -> shape, as the released weights are named; routed experts one by one."""
     c = config
+    if c["model_type"] != "deepseek_v3":
+        return qwen3_shapes(c)
     h, heads, qk = c["hidden_size"], c["num_attention_heads"], c["qk_nope_head_dim"] + c["qk_rope_head_dim"]
     shapes = {"model.embed_tokens.weight": (c["vocab_size"], h), "model.norm.weight": (h,),
               "lm_head.weight": (c["vocab_size"], h)}
@@ -161,6 +181,33 @@ def parameter_shapes(config, modules):
             for norm in ("enorm", "hnorm", "shared_head.norm"):
                 shapes[f"{p}.{norm}.weight"] = (h,)
             shapes[f"{p}.eh_proj.weight"] = (h, 2 * h)
+    return shapes
+
+
+def qwen3_shapes(c):
+    h, width, heads, kv_heads = c["hidden_size"], c["head_dim"], c["num_attention_heads"], c["num_key_value_heads"]
+    shapes = {"model.embed_tokens.weight": (c["vocab_size"], h), "model.norm.weight": (h,)}
+    if not c["tie_word_embeddings"]:
+        shapes["lm_head.weight"] = (c["vocab_size"], h)
+
+    def mlp(prefix, width):
+        shapes[f"{prefix}.gate_proj.weight"] = shapes[f"{prefix}.up_proj.weight"] = (width, h)
+        shapes[f"{prefix}.down_proj.weight"] = (h, width)
+
+    for layer in range(c["num_hidden_layers"]):
+        p = f"model.layers.{layer}"
+        shapes[f"{p}.self_attn.q_proj.weight"] = (heads * width, h)
+        for name in "kv":
+            shapes[f"{p}.self_attn.{name}_proj.weight"] = (kv_heads * width, h)
+        shapes[f"{p}.self_attn.o_proj.weight"] = (h, heads * width)
+        shapes[f"{p}.self_attn.q_norm.weight"] = shapes[f"{p}.self_attn.k_norm.weight"] = (width,)
+        shapes[f"{p}.input_layernorm.weight"] = shapes[f"{p}.post_attention_layernorm.weight"] = (h,)
+        if "num_experts" not in c or layer in c["mlp_only_layers"]:
+            mlp(f"{p}.mlp", c["intermediate_size"])
+            continue
+        shapes[f"{p}.mlp.gate.weight"] = (c["num_experts"], h)
+        for expert in range(c["num_experts"]):
+            mlp(f"{p}.mlp.experts.{expert}", c["moe_intermediate_size"])
     return shapes
 
 
@@ -201,8 +248,9 @@ def checkpoint_names(named, config):
 
 def load(directory, dtype):
     """The model as Transformers itself loads the checkpoint, and the MTP module, which it doesn't load."""
-    model = DeepseekV3ForCausalLM.from_pretrained(directory, dtype=dtype, attn_implementation="eager",
-                                                  experts_implementation="eager")
+    kind = json.loads((directory / "config.json").read_text())["model_type"]
+    experts = {} if kind == "qwen3" else {"experts_implementation": "eager"}
+    model = CLASSES[kind].from_pretrained(directory, dtype=dtype, attn_implementation="eager", **experts)
     config = model.config
     stored = load_file(directory / "model.safetensors")
     if not any(name.startswith(f"model.layers.{config.num_hidden_layers}.") for name in stored):
@@ -231,11 +279,18 @@ def router_losses(logits_TE, batch, top_k):
     return (f_BE * p_BE).sum(-1).mean(), logits_TE.logsumexp(-1).square().mean()
 
 
-def margin(logits_TE, bias_E, config, plain_too):
+def scores(logits_TE, config):
+    return logits_TE.sigmoid() if config.model_type == "deepseek_v3" else logits_TE.softmax(-1)
+
+
+def margin(logits_TE, gate, config, plain_too):
     """Smallest gap between a taken and a refused candidate in any decision of this router."""
-    s_TE = logits_TE.sigmoid().double()
+    s_TE = scores(logits_TE, config).double()
     gap = lambda x, k: float("inf") if k >= x.shape[-1] else (lambda v: (v[:, k - 1] - v[:, k]).min().item())(
         x.sort(dim=-1, descending=True).values)
+    if config.model_type != "deepseek_v3":
+        return gap(s_TE, config.num_experts_per_tok)
+    bias_E = gate.e_score_correction_bias.double()
     biased = s_TE + bias_E
     groups = biased.view(len(s_TE), config.n_group, -1)
     group_scores = groups.topk(2, dim=-1).values.sum(-1)
@@ -264,7 +319,7 @@ def run(model, mtp, tokens):
     for index, block in enumerate(blocks):
         block.register_forward_hook(keep(f"layer.{index}.output"))
         block.self_attn.register_forward_hook(keep(f"layer.{index}.attention", lambda y: y[0]))
-        if isinstance(block.mlp, hf.DeepseekV3MoE):
+        if hasattr(block.mlp, "gate"):
             block.mlp.gate.register_forward_hook(
                 lambda module, args, y, index=index: routers.__setitem__(index, (module, *y)))
     main = {}
@@ -295,14 +350,14 @@ def run(model, mtp, tokens):
 
     for i, (gate, logits, weights, chosen) in routers.items():
         by_expert = chosen.sort(dim=-1)
-        out[f"layer.{i}.router_scores"] = logits.sigmoid()
+        out[f"layer.{i}.router_scores"] = scores(logits, config)
         out[f"layer.{i}.chosen"] = by_expert.values
         out[f"layer.{i}.gates"] = weights.gather(1, by_expert.indices)
     named = list(model.named_parameters()) + (list(mtp.named_parameters(prefix="mtp")) if mtp else [])
     grads = [(name, p.grad) for name, p in named]
     out |= {f"grad.{name}": g for name, g in checkpoint_names(grads, config).items()}
-    smallest = min(margin(r[1].detach(), r[0].e_score_correction_bias.double(), config, mtp is not None)
-                   for r in routers.values())
+    smallest = min((margin(r[1].detach(), r[0], config, mtp is not None) for r in routers.values()),
+                   default=float("inf"))
     return {name: t.detach() for name, t in out.items()}, smallest
 
 
@@ -344,7 +399,7 @@ def write_case(name, config, batch, sequence, stored_as):
     idle = sorted({n.split(".gate_proj")[0].removeprefix("grad.") for n, g in grads.items() if g == 0})
     idle = [n for n in idle if "proj" not in n]
     return dict(seed=seed, loss={n: round(t.item(), 12) for n, t in exact.items() if n.startswith("loss")},
-                smallest_routing_margin=round(smallest, 6), parameters=sum(t.numel() for t in parameters.values()),
+                smallest_routing_margin=round(smallest, 6) if smallest < 1 else None, parameters=sum(t.numel() for t in parameters.values()),
                 experts_without_tokens=idle,
                 smallest_largest_gradient=float(f"{min(g for g in grads.values() if g > 0):.2e}"),
                 float32_against_float64=dict(tensor=worst[0], relative_norm=float(f"{worst[1]:.1e}")))

@@ -181,23 +181,24 @@ torchrun --nproc_per_node 8 --nnodes $((1 + 1)) pretrain_gpt.py $ARGS --new-flag
         self.assertEqual(found["unknown_flags"], [])
 
     def test_a_configuration_runs_as_it_is(self):
-        script = self.SCRIPT.replace("--group-query-attention --num-query-groups 8", "--multi-latent-attention "
+        latent = self.SCRIPT.replace("--group-query-attention --num-query-groups 8", "--multi-latent-attention "
                                      "--num-experts 16 --moe-router-topk 4 --moe-ffn-hidden-size 1024 "
                                      "--expert-tensor-parallel-size 1 --sequence-parallel "
                                      "--moe-shared-expert-intermediate-size 1024 --expert-model-parallel-size 4")
-        done, _ = self.search(script, "--cluster", "H100", "--emit", "heddle")
-        self.assertEqual(done.returncode, 0, done.stderr)
-        with tempfile.TemporaryDirectory() as folder:
-            config = pathlib.Path(folder) / "plan.toml"
-            config.write_text(done.stdout)
-            counted = subprocess.run([HEDDLE, "inspect", config, "--set", "device.memory_bytes=1TiB", "--json"],
-                                     capture_output=True, text=True, timeout=MACHINE_SECONDS)
-            self.assertEqual(counted.returncode, 0, counted.stderr)
+        for script in (latent, self.SCRIPT):
+            done, _ = self.search(script, "--cluster", "H100", "--emit", "heddle")
+            self.assertEqual(done.returncode, 0, done.stderr)
+            with tempfile.TemporaryDirectory() as folder:
+                config = pathlib.Path(folder) / "plan.toml"
+                config.write_text(done.stdout)
+                counted = subprocess.run([HEDDLE, "inspect", config, "--set", "device.memory_bytes=1TiB", "--json"],
+                                         capture_output=True, text=True, timeout=MACHINE_SECONDS)
+                self.assertEqual(counted.returncode, 0, counted.stderr)
 
     def test_refusals(self):
         for script, more, said in (("echo", [], "launch script"), (self.SCRIPT, ["--cluster", "H1000"], "H100"),
                                    (self.SCRIPT, ["--set", "TP"], "NAME=VALUE"),
-                                   (self.SCRIPT, ["--emit", "heddle"], "latent attention")):
+                                   (self.SCRIPT.replace("--swiglu", ""), ["--emit", "heddle"], "gated")):
             done, _ = self.search(script, *more)
             self.assertEqual(done.returncode, 2, done.stdout)
             self.assertIn(said, done.stderr)

@@ -9,6 +9,7 @@
 #include <fstream>
 
 #include "heddle/base/error.h"
+#include "heddle/config/model_json.h"
 #include "heddle/plan/switches.h"
 #include "heddle/train/run_config_plan.h"
 #include "tests/support/scratch_folder.h"
@@ -290,7 +291,8 @@ TEST_F(HuggingFace, V2InTheWordsOfV3) {
 
 TEST_F(HuggingFace, Refusals) {
   EXPECT_EQ(refusal(R"({"architectures": ["LlamaForCausalLM"]})"),
-            ": the architecture is 'LlamaForCausalLM', accepted: DeepseekV2ForCausalLM, DeepseekV3ForCausalLM");
+            ": the architecture is 'LlamaForCausalLM', accepted: 'DeepseekV3ForCausalLM', 'DeepseekV2ForCausalLM', "
+            "'Qwen3ForCausalLM', 'Qwen3MoeForCausalLM'");
   EXPECT_EQ(
       refusal(R"({"architectures": ["DeepseekV2ForCausalLM"], "topk_method": "group_limited_greedy", "n_group": 8,
       "topk_group": 3, )" +

@@ -23,6 +23,9 @@ TEST_P(HostStream, norms) {
     const std::string size = fmt::format(" {}x{}", T, W);
     expect_gradient_like_reference({"rms_norm" + size, "rms_norm", {x, g}, {{"epsilon", 0.25}}, {}},
                                    stream_tolerance(X));
+    const Operand heads = activation(random_tensor(X, {T, 3 * W}, 2));
+    expect_gradient_like_reference({"rms_norm of heads" + size, "rms_norm", {heads, g}, {{"epsilon", 0.25}}, {}},
+                                   stream_tolerance(X));
     expect_gradient_like_reference({"add_rms_norm" + size, "add_rms_norm", {x, r, g}, {{"epsilon", 0.25}}, {}},
                                    stream_tolerance(X));
     expect_gradient_like_reference(

@@ -153,6 +153,14 @@ inline std::vector<CaseMaker> norm_and_shape_cases() {
                            {}};
                      }});
   }
+  cases.push_back(
+      {"rms_norm_of_heads", [](Dtype X, int64_t B) {
+         return OpCase{"rms_norm_of_heads",
+                       "rms_norm",
+                       {activation(random_tensor(X, {B * 5, 3 * 6}, 11)), weight(random_tensor(wide(X), {6}, 12))},
+                       {{"epsilon", 1e-2}},
+                       {}};
+       }});
   cases.push_back({"add_rms_norm", [](Dtype X, int64_t B) {
                      return OpCase{
                          "add_rms_norm",

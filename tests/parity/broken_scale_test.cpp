@@ -30,6 +30,8 @@ Draw all_axes() {
   d.token_kinds = 48;
   d.tolerance = 1e-10;
   model::ModelConfig& c = d.model;
+  c.attention = model::ModelConfig::Attention::latent;
+  c.rope_interleave = true;
   c.first_k_dense_replace = 1;
   c.n_shared_experts = 1;
   c.num_experts_per_tok = 3;

@@ -2,10 +2,10 @@
 
 #include <algorithm>
 
+#include "heddle/config/exact_layout.h"
 #include "heddle/kernels/registry.h"
 #include "heddle/passes/offload.h"
 #include "heddle/schedule/generators/generators.h"
-#include "heddle/config/exact_layout.h"
 #include "tests/parity/random_schedule.h"
 
 namespace heddle::parity {
@@ -16,7 +16,7 @@ constexpr int64_t kSequences = 2, kSequence = 48;
 
 class Dice {
  public:
-  explicit Dice(uint64_t seed) : key_(RandomKey(seed).with("draw")) {}
+  explicit Dice(uint64_t seed, const std::string& of = "draw") : key_(RandomKey(seed).with(of)) {}
   int below(int count) { return static_cast<int>(key_.bits(at_++) % static_cast<uint64_t>(count)); }
   bool one_in(int count) { return below(count) == 0; }
   int of(const std::vector<int>& choices) {
@@ -106,6 +106,24 @@ std::string draw_groups(Dice& dice, const std::string& further) {
   return text;
 }
 
+// In a third of the draws, heads that share keys and values, as many as tp and the way of cp can cut. From dice of
+// its own: what the number drew before stays.
+void draw_grouped(uint64_t number, const plan::Plan& p, model::ModelConfig& c) {
+  Dice dice(number, "attention");
+  if (!dice.one_in(3)) return;
+  c.attention = model::ModelConfig::Attention::grouped;
+  const int64_t ranks = int64_t{p.mesh.tp} * (p.context == "ulysses" ? p.mesh.cp : 1);
+  std::vector<int> fitting;
+  for (const int heads : {1, 2, 3, 4, 6, 12}) {
+    if (heads % ranks == 0) fitting.push_back(heads);
+  }
+  c.num_key_value_heads = dice.of(fitting);
+  c.head_dim = dice.of({4, 6});
+  c.qk_norm = !dice.one_in(4);
+  c.rope_interleave = dice.one_in(3);
+  if (dice.one_in(4)) c.first_k_dense_replace = c.num_hidden_layers + c.num_nextn_predict_layers;
+}
+
 }  // namespace
 
 Draw draw(uint64_t number, int most_ranks, int ranks) {
@@ -148,6 +166,7 @@ Draw draw(uint64_t number, int most_ranks, int ranks) {
   p.sequence_length = kSequence;
   p.context = std::vector<std::string>{"gather", "ulysses", "ring"}[static_cast<size_t>(dice.below(3))];
   if (p.context == "ulysses" && c.num_attention_heads / p.mesh.tp % p.mesh.cp != 0) p.context = "ring";
+  draw_grouped(number, p, c);
   const std::vector<std::string> topologies{"plain", "rank", "node", "merge", "auto"};
   p.exchange.topology = topologies[static_cast<size_t>(dice.below(5))];
   p.reuse_lists = !dice.one_in(4);
@@ -221,14 +240,17 @@ std::string Draw::text() const {
   return fmt::format(
       "draw {}: {} ranks, tp {} cp {} ({}) dp {} pp {} ep {} etp {} ({}, lists reused {}, {} nodes), order {} / "
       "{}, top {} of 12, {} token kinds, "
-      "routing {}, q_lora {}, shared {}, depths {}, tied {}, {} fusions, {} on {}, {} of layers {} woven {}, "
+      "routing {}, {}, shared {}, depths {}, tied {}, {} fusions, {} on {}, {} of layers {} woven {}, "
       "recomputed '{}', offloaded '{}'{}{}",
       seed, plan.ranks(), m.tp, m.cp, plan.context, m.dp, m.pp, m.ep, m.etp, plan.exchange.topology,
       plan.reuse_lists, node_of.back() + 1, m.order, m.expert_order, model.num_experts_per_tok, token_kinds,
-      static_cast<int>(routing), model.q_lora_rank, model.n_shared_experts, model.num_nextn_predict_layers,
-      model.tie_word_embeddings, plan.fusions.size(), heddle::name_of(plan.dtype), backend,
-      plan.order ? plan.order->name : plan.schedule, plan.layout, plan.weave, plan.recompute, plan.offload,
-      plan.exact_sums ? ", exact sums" : "",
+      static_cast<int>(routing),
+      model.is_latent()
+          ? fmt::format("q_lora {}", model.q_lora_rank)
+          : fmt::format("12 heads on {}{}", model.num_key_value_heads, model.qk_norm ? " normed" : ""),
+      model.n_shared_experts, model.num_nextn_predict_layers, model.tie_word_embeddings, plan.fusions.size(),
+      heddle::name_of(plan.dtype), backend, plan.order ? plan.order->name : plan.schedule, plan.layout, plan.weave,
+      plan.recompute, plan.offload, plan.exact_sums ? ", exact sums" : "",
       same_state  ? ", same state"
       : same_bits ? ", same bits"
                   : "");

@@ -7,9 +7,10 @@
 #include <set>
 
 #include "heddle/device/device.h"
+#include "heddle/model/loss_scale.h"
 #include "heddle/train/parameters.h"
 #include "heddle/train/released_model.h"
-#include "heddle/config/run_config.h"
+#include "heddle/config/model_json.h"
 #include "heddle/formats/safetensors.h"
 #include "tests/runtime/tiny_run.h"
 
@@ -321,7 +322,7 @@ TEST_P(FixtureParity, EqualsTransformers) {
 
 INSTANTIATE_TEST_SUITE_P(All, FixtureParity,
                          testing::Combine(testing::Values("grouped", "yarn", "mtp", "yarn_mscale", "yarn_factor",
-                                                          "yarn_all_dim"),
+                                                          "yarn_all_dim", "qwen3", "qwen3_moe"),
                                           testing::ValuesIn(settings())),
                          [](const auto& info) {
                            const Setting& s = std::get<1>(info.param);

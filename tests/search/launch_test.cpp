@@ -168,7 +168,9 @@ TEST(Launch, HeddleConfigurationOfDeepSeek) {
   const std::string text = emit(launch_of(deepseek()), "heddle");
   EXPECT_NE(text.find("preset = \"deepseek-v3\""), std::string::npos);
   EXPECT_NE(text.find("schedule = \"interleaved\""), std::string::npos);
-  EXPECT_NE(refusal(job_of("Llama-3-8B", "H100", {8, 1, 1, 1, 1, 8}, 1, 8), "heddle", "latent attention"), "");
+  EXPECT_NE(emit(launch_of(job_of("Llama-3-8B", "H100", {8, 1, 1, 1, 1, 8}, 1, 8)), "heddle").find("grouped"),
+            std::string::npos);
+  EXPECT_NE(refusal(job_of("GPT-OSS-20B", "H100", {8, 1, 1, 1, 1, 8}, 1, 8), "heddle", "no sinks"), "");
 }
 
 TEST(Launch, RefusesWhatTheTargetsCantDo) {

@@ -17,6 +17,7 @@
 namespace heddle::config {
 
 struct BiasRate {
+  // model/keys.cpp says them too, to those who ask for the key's default.
   static constexpr double kTravel = 6.4, kLeast = 1e-3, kMost = 2e-2;
 
   std::optional<double> given;  // model.bias_update_rate

@@ -1,4 +1,4 @@
-// The model's configuration as JSON: Hugging Face's config.json of DeepseekV3ForCausalLM, and our training
+// The model's configuration as JSON: Hugging Face's config.json of a family (config/families), and our training
 // constants.
 //
 // Our own constants, which that format does not have, stand in an object "heddle"; Transformers passes over it.
@@ -13,16 +13,26 @@
 namespace heddle::config {
 
 /// `place` (a file's name) begins every message. ConfigError names the key that is missing, of the wrong type, or
-/// asks for what is not built (see config_keys.h). Keys without a known meaning are added to `warnings` unless
-/// null; those that do not bear on the model are passed over. The result is validated.
+/// asks for what is not built. Keys without a known meaning are added to `warnings` unless null; those that do not
+/// bear on the model are passed over. A file that names no family is one of DeepSeek-V3. The result is validated.
 model::ModelConfig model_config_from_json(const nlohmann::json& json, const std::string& place,
                                           std::vector<std::string>* warnings = nullptr);
 
-/// Reads a config.json.
+/// Reads a config.json that Heddle wrote.
 model::ModelConfig read_model_config(const std::string& path);
 
-/// What model_config_from_json reads back as the same configuration, and Transformers as the same model.
+/// The model of a released config.json: its words mean what they mean to Transformers, beyond the model itself too
+/// (auxiliary losses). ConfigError naming file and key where it is broken, too large, of another architecture, or
+/// asks for something that Heddle computes otherwise. What was passed over or taken otherwise is added to
+/// `warnings` unless null. Prediction layers that the weights in the same folder lack are not counted.
+model::ModelConfig read_huggingface_config(const std::string& path, std::vector<std::string>* warnings = nullptr);
+
+/// What model_config_from_json reads back as the same configuration, and Transformers as the same model where
+/// why_unpublished has nothing against it.
 nlohmann::ordered_json model_config_to_json(const model::ModelConfig& config);
+
+/// "" where a published family has the model, else what of it none has.
+std::string why_unpublished(const model::ModelConfig& config);
 
 /// "" when parameters of the one fit the other (training constants may differ), else the first key that differs
 /// with both values.

@@ -16,7 +16,9 @@
 #include "heddle/base/escaped.h"
 #include "heddle/base/utf8.h"
 #include "heddle/config/exact_layout.h"
+#include "heddle/config/model_json.h"
 #include "heddle/formats/toml_text.h"
+#include "heddle/model/keys.h"
 
 namespace heddle::config {
 
@@ -103,6 +105,8 @@ class Reader {
       }
     }
     for (const auto& [setting, value] : given_) setting->set(config_, value);
+    refuse_foreign_keys();
+    model::reset_foreign_keys(config_.model);
     check();
     if (warnings != nullptr && config_.model.router_is_without_gradient()) {
       warnings->push_back(
@@ -328,6 +332,16 @@ class Reader {
       std::erase_if(given_, [&](const auto& one) { return one.first->key == other; });
     }
     if (by_clock) config_.train.steps = 0;
+  }
+
+  // A key of the other kind of attention would do nothing.
+  void refuse_foreign_keys() const {
+    for (const auto& [setting, value] : given_) {
+      if (!setting->key.starts_with("model.") || setting->present(config_)) continue;
+      config_error("{}: {} is of {} attention, and model.attention is \"{}\"", place_of(setting->key), setting->key,
+                   config_.model.is_latent() ? "grouped" : "latent",
+                   config_.model.is_latent() ? "latent" : "grouped");
+    }
   }
 
   // What no key alone can tell.

@@ -14,9 +14,9 @@
 #include <variant>
 #include <vector>
 
+#include "heddle/config/run_length.h"
 #include "heddle/model/model_config.h"
 #include "heddle/passes/fuse.h"
-#include "heddle/config/run_length.h"
 
 namespace heddle::config {
 
@@ -155,12 +155,6 @@ std::vector<std::string> setting_keys();
 /// Named models for `model.preset`.
 std::vector<std::string> preset_names();
 model::ModelConfig preset(std::string_view name);
-
-/// The model of a Hugging Face config.json of the DeepSeek-V2 and V3 families. ConfigError naming file and key
-/// where it is broken, too large, of another architecture, or asks for something that Heddle computes otherwise.
-/// What was passed over or taken otherwise is added to `warnings` unless null. Prediction layers that the weights
-/// in the same folder lack are not counted.
-model::ModelConfig read_huggingface_config(const std::string& path, std::vector<std::string>* warnings = nullptr);
 
 /// Reads and checks a file with `overrides` ("key=value") on top. ConfigError, always one line that begins with the
 /// place ("file:line:column: " or "--set key=value: "). What is accepted but hardly meant is added to `warnings`,

@@ -3,24 +3,21 @@
 #include <limits>
 
 #include "heddle/base/error.h"
+#include "heddle/config/run_config.h"
+#include "heddle/model/keys.h"
 #include "heddle/passes/offload.h"
 #include "heddle/plan/switches.h"
-#include "heddle/config/bias_rate.h"
-#include "heddle/config/run_config.h"
 
 namespace heddle::config {
 
 namespace {
 
 constexpr double kAny = std::numeric_limits<double>::infinity();
-constexpr double kMostCount = 1 << 30;  // keeps products of two counts within 64 bits
 constexpr double kTiny = std::numeric_limits<double>::min();
 
 using Data = RunConfig::Data;
 using Train = RunConfig::Train;
 using Device = RunConfig::Device;
-using model::ModelConfig;
-using model::Yarn;
 
 template <class T>
 Value value_of(const T& t) {
@@ -74,21 +71,26 @@ class Table {
     bind<members...>(s);
     return s;
   }
-  template <auto member>
-  void yarn(const char* name, double least, std::string meaning) {
-    using Member = std::decay_t<decltype(std::declval<Yarn&>().*member)>;
+  void model(const model::Key& key) {
     Setting& s = all_.emplace_back();
-    s.key = std::string("model.rope_scaling.") + name;
-    s.kind = std::is_same_v<Member, bool> ? Setting::Kind::boolean : Setting::Kind::number;
-    s.meaning = std::move(meaning);
-    s.least = least;
-    s.most = 1e9;
-    s.get = [](const RunConfig& c) { return Value(c.model.rope_scaling.value_or(Yarn{}).*member); };
-    s.set = [](RunConfig& c, const Value& v) {
-      if (!c.model.rope_scaling) c.model.rope_scaling.emplace();
-      (*c.model.rope_scaling).*member = std::get<Member>(v);
+    s.key = "model." + key.name;
+    switch (key.kind) {
+      case model::Key::Kind::boolean: s.kind = Setting::Kind::boolean; break;
+      case model::Key::Kind::integer: s.kind = Setting::Kind::integer; break;
+      case model::Key::Kind::number: s.kind = Setting::Kind::number; break;
+      case model::Key::Kind::word: s.kind = Setting::Kind::word; break;
+    }
+    s.meaning = key.meaning;
+    s.least = key.least;
+    s.most = key.most;
+    s.words = key.words;
+    if (!key.open.empty()) s.unset = key.open;
+    if (key.of == model::Key::Of::grouped) s.unset = s.text_of(key.get(model::ModelConfig()));
+    s.get = [&key](const RunConfig& c) { return key.get(c.model); };
+    s.set = [&key](RunConfig& c, const Value& v) { key.set(c.model, v); };
+    s.present = [&key](const RunConfig& c) {
+      return model::has_key(c.model, key) && (key.given == nullptr || key.given(c.model));
     };
-    s.present = [](const RunConfig& c) { return c.model.rope_scaling.has_value(); };
   }
   // Keys of a run whose length is counted in steps, and of one that ends by the clock.
   static Setting& of_steps(Setting& s) {
@@ -98,18 +100,6 @@ class Table {
   static Setting& of_clock(Setting& s) {
     s.present = [](const RunConfig& c) { return c.length().by_clock(); };
     return s;
-  }
-  void bias_update_rate() {
-    Setting& s = all_.emplace_back();
-    s.key = "model.bias_update_rate";
-    s.kind = Setting::Kind::number;
-    s.meaning = "Step of the balancing biases; 0 holds them still.";
-    s.most = 1e6;
-    s.unset =
-        fmt::format("{} ÷ the run's steps, from {} to {}", BiasRate::kTravel, BiasRate::kLeast, BiasRate::kMost);
-    s.get = [](const RunConfig& c) { return Value(c.model.bias_update_rate.value_or(BiasRate::kLeast)); };
-    s.set = [](RunConfig& c, const Value& v) { c.model.bias_update_rate = std::get<double>(v); };
-    s.present = [](const RunConfig& c) { return c.model.bias_update_rate.has_value(); };
   }
   void fusion(const std::string& name) {
     const plan::Switch* known = plan::find_switch("fusions." + name);
@@ -140,67 +130,7 @@ void run_settings(Table& t) {
 }
 
 void model_settings(Table& t) {
-  constexpr auto m = &RunConfig::model;
-  using C = ModelConfig;
-  t.integer<m, &C::vocab_size>("model.vocab_size", 1, 1 << 21, "Token ids that the model knows.");
-  t.integer<m, &C::hidden_size>("model.hidden_size", 1, 1 << 20, "Width of the residual stream.");
-  t.integer<m, &C::num_hidden_layers>("model.num_hidden_layers", 1, 4096, "Layers, those of further tokens aside.");
-  t.integer<m, &C::intermediate_size>("model.intermediate_size", 1, 1 << 24, "Width of the dense layers' MLP.");
-  t.integer<m, &C::first_k_dense_replace>("model.first_k_dense_replace", 0, 1 << 20,
-                                          "So many layers from the first on are dense, the others have experts.");
-  t.number<m, &C::rms_norm_eps>("model.rms_norm_eps", 0, 1, "Added to the mean square before its root.");
-  t.number<m, &C::initializer_range>("model.initializer_range", 0, 10, "Standard deviation of a weight's start.");
-  t.boolean<m, &C::tie_word_embeddings>("model.tie_word_embeddings", "The output head is the embedding.");
-  t.integer<m, &C::max_position_embeddings>("model.max_position_embeddings", 1, kMostCount,
-                                            "The longest sequence that the model is made for.");
-  t.integer<m, &C::num_attention_heads>("model.num_attention_heads", 1, 1 << 16, "Attention heads.");
-  t.integer<m, &C::q_lora_rank>("model.q_lora_rank", 0, 1 << 20,
-                                "Width of the queries' latent; 0 projects queries directly.");
-  t.integer<m, &C::kv_lora_rank>("model.kv_lora_rank", 1, 1 << 20, "Width of the latent of keys and values.");
-  t.integer<m, &C::qk_nope_head_dim>("model.qk_nope_head_dim", 1, 1 << 16,
-                                     "Width of a head's query and key without rotation.");
-  t.integer<m, &C::qk_rope_head_dim>("model.qk_rope_head_dim", 2, 1 << 16,
-                                     "Width of a head's rotated part of query and key; even.");
-  t.integer<m, &C::v_head_dim>("model.v_head_dim", 1, 1 << 16, "Width of a head's value.");
-  t.number<m, &C::rope_theta>("model.rope_theta", 1, 1e12, "Base of the rotary frequencies.");
-  t.boolean<m, &C::rope_interleave>("model.rope_interleave",
-                                    "Rotate neighbours (2i, 2i+1); otherwise the halves (i, i + half).");
-  t.integer<m, &C::n_routed_experts>("model.n_routed_experts", 1, 1 << 16, "Routed experts of a layer.");
-  t.integer<m, &C::num_experts_per_tok>("model.num_experts_per_tok", 1, 1 << 16,
-                                        "Experts that a token passes through.");
-  t.integer<m, &C::n_shared_experts>("model.n_shared_experts", 0, 1 << 16,
-                                     "Experts that every token passes through.");
-  t.integer<m, &C::moe_intermediate_size>("model.moe_intermediate_size", 1, 1 << 24, "Width of one expert's MLP.");
-  t.integer<m, &C::n_group>("model.n_group", 1, 1 << 16, "Groups that the experts are cut into.");
-  t.integer<m, &C::topk_group>("model.topk_group", 1, 1 << 16, "Groups whose experts a token may choose.");
-  t.boolean<m, &C::norm_topk_prob>("model.norm_topk_prob",
-                                   "Gates of the chosen experts sum to one before scaling.");
-  t.boolean<m, &C::sigmoid_scores>("model.sigmoid_scores", "Router scores are sigmoids; otherwise a softmax.");
-  t.boolean<m, &C::topk_bias>("model.topk_bias", "Balance the load by a bias on the choice (auxiliary-loss-free).");
-  t.number<m, &C::routed_scaling_factor>("model.routed_scaling_factor", 0, 1e6, "Factor on the gates.");
-  t.integer<m, &C::num_nextn_predict_layers>("model.num_nextn_predict_layers", 0, 16,
-                                             "Layers that predict further tokens than the next while training.");
-  t.number<m, &C::mtp_loss_weight>("model.mtp_loss_weight", 0, 1e6,
-                                   "Weight of the further tokens' losses, of their mean.");
-  t.number<m, &C::sequence_aux_loss_alpha>("model.sequence_aux_loss_alpha", 0, 1e6,
-                                           "Weight of the balance loss within a sequence; 0 is off.");
-  t.number<m, &C::z_loss_weight>("model.z_loss_weight", 0, 1e6, "Weight of the router's z-loss; 0 is off.");
-  t.bias_update_rate();
-  t.yarn<&Yarn::factor>("factor", 1, "YaRN: how many times the context is stretched.");
-  t.yarn<&Yarn::original_max_position_embeddings>("original_max_position_embeddings", 1,
-                                                  "YaRN: the context before stretching.");
-  t.yarn<&Yarn::beta_fast>("beta_fast", kTiny,
-                           "YaRN: rotations over the old context above which a frequency stays.");
-  t.yarn<&Yarn::beta_slow>("beta_slow", kTiny,
-                           "YaRN: rotations over the old context below which it is stretched whole.");
-  t.yarn<&Yarn::mscale>("mscale", 0,
-                        "YaRN: factor of the correction of attention's temperature; counts only beside "
-                        "mscale_all_dim. 0: not given.");
-  t.yarn<&Yarn::mscale_all_dim>("mscale_all_dim", 0, "YaRN: the same for all dimensions of a head. 0: not given.");
-  t.yarn<&Yarn::attention_factor>("attention_factor", 0,
-                                  "YaRN: what rotated queries and keys are multiplied by; 0 takes it from factor "
-                                  "and the mscales.");
-  t.yarn<&Yarn::truncate>("truncate", 0, "YaRN: the ramp between the two betas begins and ends at whole pairs.");
+  for (const model::Key& key : model::keys()) t.model(key);
 }
 
 void data_settings(Table& t) {

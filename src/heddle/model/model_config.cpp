@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "heddle/base/error.h"
+#include "heddle/model/keys.h"
 #include "heddle/model/rope_table.h"
 
 namespace heddle::model {
@@ -15,7 +16,7 @@ double Yarn::rotary_scale() const {
 
 double ModelConfig::softmax_scale() const {
   double scale = 1.0 / std::sqrt(static_cast<double>(qk_head_dim()));
-  if (rope_scaling && rope_scaling->mscale_all_dim != 0) {
+  if (is_latent() && rope_scaling && rope_scaling->mscale_all_dim != 0) {
     const double m = yarn_mscale(rope_scaling->factor, rope_scaling->mscale_all_dim);
     scale *= m * m;
   }
@@ -24,63 +25,42 @@ double ModelConfig::softmax_scale() const {
 
 namespace {
 
-void validate_rope(const ModelConfig& c) {
-  const auto within = [](const char* key, double value, double least, double most) {
-    if (!(value >= least && value <= most)) {
-      config_error("model.{} is {}, must be from {} to {}", key, value, least, most);
+void validate_bounds(const ModelConfig& c) {
+  for (const Key& key : keys()) {
+    if (!has_key(c, key) || (key.of == Key::Of::experts && !c.has_experts()) || (key.given && !key.given(c)))
+      continue;
+    const KeyValue value = key.get(c);
+    if (key.kind == Key::Kind::integer) {
+      const int64_t size = std::get<int64_t>(value);
+      const auto least = static_cast<int64_t>(key.least), most = static_cast<int64_t>(key.most);
+      if (size < least) {
+        config_error("model.{} is {}, must be {}", key.name, size,
+                     least == 0 ? "0 or more" : fmt::format("at least {}", least));
+      }
+      if (size > most) config_error("model.{} is {}, must be at most {}", key.name, size, most);
+    } else if (key.kind == Key::Kind::number) {
+      const double number = std::get<double>(value);
+      if (!(number >= key.least && number <= key.most)) {
+        config_error("model.{} is {}, must be from {:.3g} to {:.3g}", key.name, number, key.least, key.most);
+      }
     }
-  };
-  within("rope_theta", c.rope_theta, 1, 1e12);
-  if (!c.rope_scaling) return;
-  const Yarn& y = *c.rope_scaling;
-  within("rope_scaling.factor", y.factor, 1, 1e9);
-  within("rope_scaling.original_max_position_embeddings", y.original_max_position_embeddings, 1, 1e9);
-  within("rope_scaling.beta_fast", y.beta_fast, 1e-9, 1e9);
-  within("rope_scaling.beta_slow", y.beta_slow, 1e-9, 1e9);
-  within("rope_scaling.mscale", y.mscale, 0, 1e9);
-  within("rope_scaling.mscale_all_dim", y.mscale_all_dim, 0, 1e9);
-  within("rope_scaling.attention_factor", y.attention_factor, 0, 1e9);
-  if (c.rope_theta == 1) config_error("model.rope_theta is 1, must be more where model.rope_scaling stretches it");
+  }
 }
 
-}  // namespace
+void validate_attention(const ModelConfig& c) {
+  if (c.rotary_width() % 2 != 0) {
+    config_error("model.{} is {}, must be even", c.is_latent() ? "qk_rope_head_dim" : "head_dim", c.rotary_width());
+  }
+  if (!c.is_latent() && c.num_attention_heads % c.num_key_value_heads != 0) {
+    config_error("model.num_attention_heads ({}) is not a multiple of model.num_key_value_heads ({})",
+                 c.num_attention_heads, c.num_key_value_heads);
+  }
+  if (c.rope_scaling && c.rope_theta == 1) {
+    config_error("model.rope_theta is 1, must be more where model.rope_scaling stretches it");
+  }
+}
 
-void validate(const ModelConfig& c) {
-  const auto positive = [](const char* key, int64_t value) {
-    if (value < 1) config_error("model.{} is {}, must be at least 1", key, value);
-  };
-  positive("vocab_size", c.vocab_size);
-  positive("hidden_size", c.hidden_size);
-  positive("num_hidden_layers", c.num_hidden_layers);
-  positive("intermediate_size", c.intermediate_size);
-  positive("num_attention_heads", c.num_attention_heads);
-  positive("kv_lora_rank", c.kv_lora_rank);
-  positive("qk_nope_head_dim", c.qk_nope_head_dim);
-  positive("qk_rope_head_dim", c.qk_rope_head_dim);
-  positive("v_head_dim", c.v_head_dim);
-  positive("max_position_embeddings", c.max_position_embeddings);
-  if (c.qk_rope_head_dim % 2 != 0) {
-    config_error("model.qk_rope_head_dim is {}, must be even", c.qk_rope_head_dim);
-  }
-  if (c.q_lora_rank < 0) config_error("model.q_lora_rank is {}, must be 0 (off) or more", c.q_lora_rank);
-  if (c.first_k_dense_replace < 0) {
-    config_error("model.first_k_dense_replace is {}, must be 0 or more", c.first_k_dense_replace);
-  }
-  if (c.num_nextn_predict_layers < 0) {
-    config_error("model.num_nextn_predict_layers is {}, must be 0 or more", c.num_nextn_predict_layers);
-  }
-  if (!(c.rms_norm_eps >= 0 && c.rms_norm_eps <= 1)) {
-    config_error("model.rms_norm_eps is {}, must be from 0 to 1", c.rms_norm_eps);
-  }
-  validate_rope(c);
-  if (!c.is_moe(c.num_hidden_layers - 1) && !(c.num_nextn_predict_layers > 0 && c.is_moe(c.num_hidden_layers)))
-    return;
-  positive("n_routed_experts", c.n_routed_experts);
-  positive("num_experts_per_tok", c.num_experts_per_tok);
-  positive("moe_intermediate_size", c.moe_intermediate_size);
-  positive("n_group", c.n_group);
-  positive("topk_group", c.topk_group);
-  if (c.n_shared_experts < 0) config_error("model.n_shared_experts is {}, must be 0 or more", c.n_shared_experts);
+void validate_experts(const ModelConfig& c) {
   if (c.num_experts_per_tok > c.n_routed_experts) {
     config_error("model.num_experts_per_tok is {}, more than model.n_routed_experts ({})", c.num_experts_per_tok,
                  c.n_routed_experts);
@@ -97,6 +77,14 @@ void validate(const ModelConfig& c) {
     config_error("model.num_experts_per_tok is {}, more than the {} experts of model.topk_group = {} groups",
                  c.num_experts_per_tok, reachable, c.topk_group);
   }
+}
+
+}  // namespace
+
+void validate(const ModelConfig& c) {
+  validate_bounds(c);
+  validate_attention(c);
+  if (c.has_experts()) validate_experts(c);
 }
 
 }  // namespace heddle::model

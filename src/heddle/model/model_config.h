@@ -1,5 +1,5 @@
-// What a model is: sizes and constants, named as in the Hugging Face config.json of the DeepSeek-V3 family, plus
-// the constants of its training losses.
+// What a model is: sizes and constants, named as in the Hugging Face config.json of the DeepSeek-V3 family (of
+// Qwen3, where that has no name), plus the constants of its training losses. model/keys.h has what each means.
 #pragma once
 
 #include <cstdint>
@@ -39,13 +39,21 @@ struct ModelConfig {
   bool tie_word_embeddings = false;
   int64_t max_position_embeddings = 4096;
 
-  // Multi-head latent attention
+  enum class Attention : uint8_t { latent, grouped } attention = Attention::latent;
   int64_t num_attention_heads = 4;
+
+  // Multi-head latent attention
   int64_t q_lora_rank = 0;  // 0: queries are projected directly
   int64_t kv_lora_rank = 64;
   int64_t qk_nope_head_dim = 32;
   int64_t qk_rope_head_dim = 16;
   int64_t v_head_dim = 32;
+
+  // Grouped attention: heads share keys and values
+  int64_t num_key_value_heads = 4;
+  int64_t head_dim = 64;
+  bool qk_norm = true;  // queries and keys are normed head by head
+
   double rope_theta = 10000;
   bool rope_interleave = true;
   std::optional<Yarn> rope_scaling;
@@ -72,7 +80,13 @@ struct ModelConfig {
   std::optional<double> bias_update_rate;  // none: by the length of the run (train/bias_rate)
 
   bool is_moe(int64_t layer) const { return layer >= first_k_dense_replace; }
-  int64_t qk_head_dim() const { return qk_nope_head_dim + qk_rope_head_dim; }
+  bool has_experts() const {
+    return is_moe(num_hidden_layers - 1) || (num_nextn_predict_layers > 0 && is_moe(num_hidden_layers));
+  }
+  bool is_latent() const { return attention == Attention::latent; }
+  int64_t qk_head_dim() const { return is_latent() ? qk_nope_head_dim + qk_rope_head_dim : head_dim; }
+  /// Of the elements of a head that have positions, its last ones.
+  int64_t rotary_width() const { return is_latent() ? qk_rope_head_dim : head_dim; }
   double softmax_scale() const;
   /// The chosen gates are divided by their sum, which is one gate: they are 1 whatever the router says, and it
   /// learns nothing from the loss.
@@ -83,7 +97,8 @@ struct ModelConfig {
   bool operator==(const ModelConfig&) const = default;
 };
 
-/// ConfigError naming the key when a size is impossible (top-k > experts, odd rotary width, …).
+/// ConfigError naming the key when a value is out of its bounds (model/keys.h) or a size is impossible (top-k >
+/// experts, odd rotary width, …).
 void validate(const ModelConfig& config);
 
 }  // namespace heddle::model

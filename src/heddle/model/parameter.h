@@ -27,21 +27,29 @@ struct Cut {
 struct Parameter {
   std::string name;  // also the name of the stage's value
   ir::ValueId value = ir::none;
+  int layer = -1;  // depths of multi-token prediction come after the layers; −1 outside of them
+  enum class Part : uint8_t {
+    embedding,
+    attention,
+    mlp,  // of dense layers
+    router,
+    experts,
+    shared_experts,
+    norm,
+    join,  // of a depth: the states before it and the next token's embedding
+    head,
+    rope_table,
+  } part = Part::attention;
   enum class Start : uint8_t { normal, ones, zeros, rope_table } start = Start::normal;
   double deviation = 0;  // of `normal`
   bool trained = true;   // by the optimizer; the balancing bias and the rotary table are not
   bool decays = false;
+  bool balances = false;  // it moves the choice of experts towards balance, by the load alone
   int64_t experts = 0;    // leading dim when the parameter holds experts: how many in the whole model
   std::vector<Cut> cuts;  // of the whole tensor into a rank's
   /// The mesh group whose ranks hold copies of this tensor: their gradients are summed.
   std::string copies = "stage";
   std::vector<ReleasedPart> released;
-};
-
-/// A stage's forward text with its parameters, in the order in which they are used.
-struct StageText {
-  ir::Stage stage;
-  std::vector<Parameter> parameters;
 };
 
 }  // namespace heddle::model

@@ -11,9 +11,9 @@ double yarn_mscale(double factor, double x) { return factor <= 1 ? 1.0 : 0.1 * x
 namespace {
 
 std::vector<double> frequencies(const ModelConfig& config) {
-  const auto width = static_cast<double>(config.qk_rope_head_dim);
+  const auto width = static_cast<double>(config.rotary_width());
   std::vector<double> result;
-  for (int64_t i = 0; i < config.qk_rope_head_dim / 2; ++i) {
+  for (int64_t i = 0; i < config.rotary_width() / 2; ++i) {
     result.push_back(std::pow(config.rope_theta, -2.0 * static_cast<double>(i) / width));
   }
   if (!config.rope_scaling) return result;

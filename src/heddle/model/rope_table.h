@@ -11,7 +11,7 @@ namespace heddle::model {
 /// 0.1·x·ln(factor) + 1, or 1 for factors up to 1.
 double yarn_mscale(double factor, double x);
 
-/// [sequence, r], r = qk_rope_head_dim: r/2 cosines, then r/2 sines, scaled by Yarn::rotary_scale.
+/// [sequence, r], r = rotary_width(): r/2 cosines, then r/2 sines, scaled by Yarn::rotary_scale.
 std::vector<double> rope_table(const ModelConfig& config, int64_t sequence);
 
 }  // namespace heddle::model

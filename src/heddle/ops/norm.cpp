@@ -1,5 +1,6 @@
 // RMSNorm (Zhang and Sennrich, arXiv 1910.07467), alone and fused with the residual addition before it; plain
-// addition; and the accumulation of small sums. T rows, H columns, g the gain.
+// addition; and the accumulation of small sums. T rows, H columns, g the gain. A gain of w columns norms each run of w
+// columns by itself, such as the heads of queries: h = H/w norms a row.
 #include "heddle/ops/ops.h"
 #include "heddle/ops/rule.h"
 
@@ -16,15 +17,23 @@ ValueId norm_gradient(GradientWriter& writer, ValueId dy, ValueId x, ValueId g, 
   return out[0];
 }
 
+// The shape of rstd: [T], or [T, h] where a row has h > 1 norms.
+ir::Shape norms_of(const Rule& rule, size_t x, size_t g) {
+  const int64_t columns = rule.size(x, 1), width = rule.size(g, 0);
+  rule.require(width > 0 && columns % width == 0, "columns are not whole runs of the gain's width");
+  rule.shape(g, {fixed(width)});
+  if (columns == width) return {rule.dim(x, 0)};
+  return {rule.dim(x, 0), fixed(columns / width)};
+}
+
 const OpDef rms_norm{
     .kind = "rms_norm",
     .operands = "x g", .results = "y rstd", .attributes = "epsilon",
     .work = ir::Work::norm,
     .infer = [](const Stage& stage, const Op& op) {
       const Rule rule(stage, op);
-      rule.shape(1, {rule.dim(0, 1)});
       return std::vector{rule.like(0),
-                         output(wide(rule.dtype(0)), {rule.dim(0, 0)}, Role::metadata)};
+                         output(wide(rule.dtype(0)), norms_of(rule, 0, 1), Role::metadata)};
     },
     .differentiate = [](GradientWriter& writer, const Op& op, const std::vector<ValueId>& d_out) {
       return std::vector{norm_gradient(writer, d_out[0], op.in[0], op.in[1], op.out[1], none), none};
@@ -60,10 +69,9 @@ const OpDef rms_norm_dgrad{
     .infer = [](const Stage& stage, const Op& op) {
       const Rule rule(stage, op);
       rule.same(0, 1);
-      rule.shape(2, {rule.dim(1, 1)});
-      rule.shape(3, {rule.dim(1, 0)});
+      rule.shape(3, norms_of(rule, 1, 2));
       if (rule.has(4)) rule.same(4, 1);
-      return std::vector{rule.like(1), output(wide(rule.dtype(1)), {rule.dim(1, 1)})};
+      return std::vector{rule.like(1), output(wide(rule.dtype(1)), {rule.dim(2, 0)})};
     },
     .cost = operand_cost,
 };

@@ -199,7 +199,7 @@ class Writer {
 
   void update_biases(ValueId hyper) {
     for (const model::Parameter& p : text_.parameters) {
-      if (!p.name.ends_with("e_score_correction_bias")) continue;
+      if (!p.balances) continue;
       const int layer = layer_of(p.value), ranks = ranks_of(p);
       ValueId load = stage_.find(fmt::format("load.{}", layer));
       if (ranks > 1) {

@@ -11,7 +11,7 @@
 #include <map>
 #include <string>
 
-#include "heddle/model/parameter.h"
+#include "heddle/model/stage_text.h"
 
 namespace heddle::passes {
 

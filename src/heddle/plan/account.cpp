@@ -1,35 +1,29 @@
 #include "heddle/plan/account.h"
 
 #include <algorithm>
-#include <charconv>
 
 #include "heddle/ir/storage.h"
+#include "heddle/model/parameter_count.h"
 
 namespace heddle::plan {
 
 namespace {
 
-bool contains(std::string_view text, std::string_view part) { return text.find(part) != std::string_view::npos; }
-
-// "model.layers.7.mlp…" -> 7, else -1.
-int64_t layer_of(std::string_view name) {
-  constexpr std::string_view prefix = "model.layers.";
-  if (!name.starts_with(prefix)) return -1;
-  int64_t layer = -1;
-  std::from_chars(name.data() + prefix.size(), name.data() + name.size(), layer);
-  return layer;
-}
-
-std::string_view part_of(const model::ModelConfig& config, std::string_view name) {
-  if (layer_of(name) >= config.num_hidden_layers) return "further tokens (MTP)";
-  if (contains(name, "embed_tokens")) return "embedding";
-  if (contains(name, "lm_head")) return "output head";
-  if (contains(name, "norm")) return "norms";
-  if (contains(name, "self_attn")) return "attention";
-  if (contains(name, "shared_experts")) return "shared experts";
-  if (contains(name, "mlp.experts")) return "routed experts";
-  if (contains(name, "mlp.gate.")) return "router";
-  if (contains(name, "mlp.")) return "dense MLP";
+std::string_view part_of(const model::ModelConfig& config, const model::Parameter& p) {
+  using Part = model::Parameter::Part;
+  if (p.layer >= config.num_hidden_layers) return "further tokens (MTP)";
+  switch (p.part) {
+    case Part::embedding: return "embedding";
+    case Part::attention: return "attention";
+    case Part::mlp: return "dense MLP";
+    case Part::router: return "router";
+    case Part::experts: return "routed experts";
+    case Part::shared_experts: return "shared experts";
+    case Part::norm: return "norms";
+    case Part::head: return "output head";
+    case Part::join:
+    case Part::rope_table: break;
+  }
   return "other";
 }
 
@@ -59,7 +53,7 @@ std::vector<PartParameters> parameters_by_part(const model::ModelConfig& config,
   for (size_t s = 0; s < lowered.parameters.size(); ++s) {
     for (const model::Parameter& p : lowered.parameters[s]) {
       const model::ParameterCount count = model::count_parameters(config, {p}, lowered.program.stages[s]);
-      PartParameters& part = named(parts, &PartParameters::part, part_of(config, p.name));
+      PartParameters& part = named(parts, &PartParameters::part, part_of(config, p));
       part.total += count.total;
       part.active += count.active;
     }

@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "heddle/base/error.h"
+#include "heddle/model/decoder.h"
 
 namespace heddle::plan {
 
@@ -109,7 +110,7 @@ std::vector<double> costs_of(const model::ModelConfig& config, const std::string
                    .loss = true};
   spec.chunks = {{all, {}, {}, {}}};
   spec.sequence_length = std::min<int64_t>(config.max_position_embeddings, 4096);
-  const model::StageText text = deepseek_v3_stage(config, spec);
+  const model::StageText text = decoder_stage(config, spec);
   std::vector<double> costs(letters.size(), 0);
   for (const ir::Op& op : text.stage.ops) {
     const bool head = op.layer < 0 || op.part == "head";  // of a depth too

@@ -4,7 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "heddle/model/deepseek_v3.h"
+#include "heddle/model/model_config.h"
+#include "heddle/model/piece.h"
 
 namespace heddle::plan {
 

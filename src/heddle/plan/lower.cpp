@@ -6,8 +6,9 @@
 #include <tuple>
 
 #include "heddle/ir/gradient.h"
-#include "heddle/ir/verify.h"
 #include "heddle/ir/uses.h"
+#include "heddle/ir/verify.h"
+#include "heddle/model/decoder.h"
 #include "heddle/ops/ops.h"
 #include "heddle/passes/exact_sums.h"
 #include "heddle/passes/offload.h"
@@ -31,6 +32,8 @@ void check_sizes(const model::ModelConfig& config, const Plan& plan) {
     if (size % degree != 0) config_error("{} ({}) is not a multiple of {} ({})", what, size, by, degree);
   };
   divides("model.num_attention_heads", config.num_attention_heads, "mesh.tp", mesh.tp);
+  const int64_t keys = config.is_latent() ? config.num_attention_heads : config.num_key_value_heads;
+  if (!config.is_latent()) divides("model.num_key_value_heads", keys, "mesh.tp", mesh.tp);
   divides("model.vocab_size", config.vocab_size, "mesh.tp", mesh.tp);
   divides("model.intermediate_size", config.intermediate_size, "mesh.tp", mesh.tp);
   divides("model.n_shared_experts × moe_intermediate_size", config.n_shared_experts * config.moe_intermediate_size,
@@ -45,6 +48,8 @@ void check_sizes(const model::ModelConfig& config, const Plan& plan) {
   if (plan.context == "ulysses") {
     divides("model.num_attention_heads", config.num_attention_heads,
             "mesh.tp × mesh.cp, as parallel.context 'ulysses' needs", int64_t{mesh.tp} * mesh.cp);
+    divides("model.num_key_value_heads", keys, "mesh.tp × mesh.cp, as parallel.context 'ulysses' needs",
+            int64_t{mesh.tp} * mesh.cp);
   }
   divides("the sequence length", plan.sequence_length, mesh.cp > 1 ? "2 × mesh.cp × mesh.tp" : "mesh.tp",
           (mesh.cp > 1 ? 2 * mesh.cp : 1) * mesh.tp);
@@ -336,7 +341,7 @@ Lowered lower(const model::ModelConfig& config, const Plan& plan) {
     }
     std::vector<model::StageText> texts;
     for (const model::StageSpec& spec : stage_specs(config, plan, mesh, order.placement, purpose)) {
-      texts.push_back(deepseek_v3_stage(config, spec));
+      texts.push_back(decoder_stage(config, spec));
       passes::fuse(texts.back().stage, plan.fusions);
     }
     Shared shared;

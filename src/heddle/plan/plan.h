@@ -8,7 +8,9 @@
 #include <vector>
 
 #include "heddle/ir/program.h"
-#include "heddle/model/deepseek_v3.h"
+#include "heddle/model/exchange.h"
+#include "heddle/model/model_config.h"
+#include "heddle/model/parameter.h"
 #include "heddle/passes/fuse.h"
 #include "heddle/passes/update.h"
 #include "heddle/passes/weave.h"

@@ -10,6 +10,7 @@
 
 #include "heddle/base/error.h"
 #include "heddle/base/output_file.h"
+#include "heddle/config/families/family.h"
 #include "heddle/config/model_json.h"
 #include "heddle/formats/released_files.h"
 
@@ -144,6 +145,9 @@ void export_released(const std::string& folder, const model::ModelConfig& config
                      const std::vector<ParameterTensor>& parameters, Dtype stored, const std::string& tokenizer) {
   HEDDLE_CHECK(stored == Dtype::f64 || stored == Dtype::f32 || stored == Dtype::bf16, "export as {}",
                name_of(stored));
+  if (const std::string why = config::why_unpublished(config); !why.empty()) {
+    config_error("{}: no published architecture is this model: {}", folder, why);
+  }
   std::error_code failed;
   std::filesystem::create_directories(folder, failed);
   if (failed) throw SystemError(failed.value(), fmt::format("cannot create {}: {}", folder, failed.message()));
@@ -151,36 +155,27 @@ void export_released(const std::string& folder, const model::ModelConfig& config
   const std::vector<ReleasedSlice> slices = released_slices(parameters);
   std::map<std::string, const ReleasedSlice*> source;
   for (const ReleasedSlice& slice : slices) source[slice.name] = &slice;
-  const auto copy = [&](const std::string& name, std::string_view original) {
-    source[name] = source.at(std::string(original));
-  };
-  const std::string_view head = config.tie_word_embeddings ? kEmbedding : kHead;
-  for (int64_t d = 0; d < config.num_nextn_predict_layers; ++d) {
-    const std::string prefix = fmt::format("model.layers.{}.", config.num_hidden_layers + d);
-    copy(prefix + "embed_tokens.weight", kEmbedding);
-    copy(prefix + "shared_head.head.weight", head);
-  }
-  // A router that chooses by score alone is one whose bias is zero.
-  std::set<std::string> zeros;
-  for (int64_t l = 0; !config.topk_bias && l < config.num_hidden_layers + config.num_nextn_predict_layers; ++l) {
-    if (config.is_moe(l)) zeros.insert(fmt::format("model.layers.{}.mlp.gate.e_score_correction_bias", l));
-  }
+  const config::Family& family = config::family_of(config);
+  const config::FurtherTensors further = family.further ? family.further(config) : config::FurtherTensors{};
+  for (const auto& [name, original] : further.copies) source[name] = source.at(original);
+  std::map<std::string, int64_t> zeros;
+  for (const auto& [name, count] : further.zeros) zeros[name] = count;
 
   std::vector<formats::TensorHeading> headings;
   for (const auto& [name, slice] : source) {
-    const bool bias = name.ends_with("e_score_correction_bias");
+    const bool bias = parameters[slice->parameter].parameter.balances;
     headings.push_back({name, bias ? Dtype::f32 : stored, slice->shape});
   }
-  for (const std::string& name : zeros) headings.push_back({name, Dtype::f32, {config.n_routed_experts}});
+  for (const auto& [name, count] : zeros) headings.push_back({name, Dtype::f32, {count}});
   formats::sort_for_file(headings);
 
   // config.json comes last: a folder with it is complete.
   formats::SafetensorsWriter writer((std::filesystem::path(folder) / "model.safetensors").string(), headings,
-                           {{"format", "pt"}});
+                                    {{"format", "pt"}});
   std::vector<uint8_t> chunk(static_cast<size_t>(kChunkElements) * 8);
   for (const formats::TensorHeading& heading : headings) {
     if (zeros.contains(heading.name)) {
-      const std::vector<float> none(static_cast<size_t>(config.n_routed_experts), 0.0F);
+      const std::vector<float> none(static_cast<size_t>(zeros.at(heading.name)), 0.0F);
       writer.write(none.data(), none.size() * sizeof(float));
       continue;
     }
@@ -188,9 +183,9 @@ void export_released(const std::string& folder, const model::ModelConfig& config
     const formats::LogicalTensor& from = parameters[slice.parameter].tensor;
     for_each_run(from, slice.first, slice.count, [&](uint8_t* bytes, int64_t elements) {
       const formats::StoredTensor run{slice.name,
-                             formats::stored_type(from.dtype),
-                             {elements},
-                             {bytes, static_cast<size_t>(elements * size_of(from.dtype))}};
+                                      formats::stored_type(from.dtype),
+                                      {elements},
+                                      {bytes, static_cast<size_t>(elements * size_of(from.dtype))}};
       for (int64_t first = 0; first < elements; first += kChunkElements) {
         const int64_t count = std::min(kChunkElements, elements - first);
         run.read(first, count, heading.dtype, chunk.data());

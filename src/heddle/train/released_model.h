@@ -5,9 +5,9 @@
 #include <string>
 #include <vector>
 
+#include "heddle/formats/logical_tensor.h"
 #include "heddle/model/model_config.h"
 #include "heddle/model/parameter.h"
-#include "heddle/formats/logical_tensor.h"
 #include "heddle/train/parameters.h"
 
 namespace heddle::train {
@@ -41,8 +41,8 @@ void import_released(const std::string& path, const std::vector<ParameterTensor>
 
 /// Writes folder/config.json and folder/model.safetensors with values as `stored` (f32, bf16 or f64; the selection
 /// bias always F32, as released), and copies `tokenizer` (a tokenizer.json) into it unless "". Prediction modules
-/// come with their copies of the embedding and the head, as in the released model. SystemError when the disk says
-/// no.
+/// come with their copies of the embedding and the head, as in the released model. ConfigError when no
+/// published architecture is the model, SystemError when the disk says no.
 void export_released(const std::string& folder, const model::ModelConfig& config,
                      const std::vector<ParameterTensor>& parameters, Dtype stored,
                      const std::string& tokenizer = "");

@@ -11,6 +11,7 @@
 #include "heddle/comm/device_world.h"
 #include "heddle/kernels/registry.h"
 #include "heddle/config/exact_layout.h"
+#include "heddle/model/loss_scale.h"
 
 namespace heddle::train {
 

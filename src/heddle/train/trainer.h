@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "heddle/model/parameter_count.h"
 #include "heddle/runtime/mesh_communicators.h"
 #include "heddle/config/bias_rate.h"
 #include "heddle/train/learning_rate.h"

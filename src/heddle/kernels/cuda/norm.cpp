@@ -6,9 +6,10 @@ namespace heddle::kernels::cuda {
 
 namespace {
 
+template <size_t gain>
 Support fits(const ir::Stage& stage, const ir::Op& op) {
   if (const Support types = narrow<Among::in, 0>(stage, op); !types) return types;
-  const int64_t H = stage.value(op.in[0]).shape.back().count;
+  const int64_t H = stage.value(op.in[gain]).shape[0].count;
   if (H <= kWidestNorm) return Support::yes();
   return Support::no(fmt::format("rows of {} numbers, at most {} stay in registers", H, kWidestNorm));
 }
@@ -26,8 +27,8 @@ void norm(const KernelCall& call, bool added) {
     args.g_H = numbers<const float>(call.in[1 + i]);
     args.y_TH = numbers<X>(y);
     args.rstd_T = numbers<float>(call.out[1 + i]);
-    args.T = y.rows();
-    args.H = y.columns();
+    args.H = call.in[1 + i].elements();
+    args.T = y.elements() / args.H;
     args.epsilon = static_cast<float>(call.op->attributes.number("epsilon"));
     launch(rms_norm<X>, {.blocks_x = args.T, .threads = kNormThreads}, args, call.stream);
   });
@@ -44,8 +45,8 @@ void norm_dgrad(const KernelCall& call) {
     args.dres_TH = numbers<const X>(operand(call.in, 4));
     args.dx_TH = numbers<X>(dx);
     args.dg_parts = reinterpret_cast<float*>(call.scratch);
-    args.T = dx.rows();
-    args.H = dx.columns();
+    args.H = call.in[2].elements();
+    args.T = dx.elements() / args.H;
     const int64_t parts = blocks_for(args.T, kNormGradRows);
     launch(rms_norm_dgrad<X>, {.blocks_x = parts, .threads = kNormThreads}, args, call.stream);
     add_column_parts(args.dg_parts, parts, args.H, numbers<float>(call.out[1]), false, call.stream);
@@ -53,18 +54,18 @@ void norm_dgrad(const KernelCall& call) {
 }
 
 int64_t dgrad_scratch(const ir::Stage& stage, const ir::Op& op, const ir::RowCounts& rows) {
-  const MatrixSize size(stage, op.in[0], rows);
-  return blocks_for(size.rows, kNormGradRows) * size.columns * 4;
+  const int64_t H = stage.value(op.in[2]).shape[0].count;
+  return blocks_for(stage.elements(op.in[3], rows), kNormGradRows) * H * 4;
 }
 
 }  // namespace
 
 std::vector<KernelEntry> norm_entries() {
   return {entry(
-              "rms_norm", "registers", [](const KernelCall& call) { norm(call, false); }, fits),
+              "rms_norm", "registers", [](const KernelCall& call) { norm(call, false); }, fits<1>),
           entry(
-              "add_rms_norm", "registers", [](const KernelCall& call) { norm(call, true); }, fits),
-          entry("rms_norm_dgrad", "registers", norm_dgrad, fits, dgrad_scratch)};
+              "add_rms_norm", "registers", [](const KernelCall& call) { norm(call, true); }, fits<2>),
+          entry("rms_norm_dgrad", "registers", norm_dgrad, fits<2>, dgrad_scratch)};
 }
 
 }  // namespace heddle::kernels::cuda

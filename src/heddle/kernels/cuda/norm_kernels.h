@@ -1,4 +1,4 @@
-// RMS norms. T rows, H columns, at most kWidestNorm.
+// RMS norms. H is the gain's width, at most kWidestNorm; T rows of that width.
 #pragma once
 
 #include "heddle/kernels/cuda/arguments.h"

@@ -1,4 +1,5 @@
-// RMSNorm, alone and fused with the residual addition before it, and its gradient. T rows, H columns, g the gain.
+// RMSNorm, alone and fused with the residual addition before it, and its gradient. g the gain, H its width, T rows
+// of that width: a row of several norms counts as so many.
 //   rstd = (mean x² + ε)^−½, y = x·rstd·g
 //   dx = dres + rstd·(g·dy − x·rstd²·mean(g·dy·x)), dg = Σ_t dy·x·rstd
 // A row is read twice, the second time from the nearest cache. dg comes out of the same read as dx: blocks of
@@ -34,7 +35,7 @@ HWY_INLINE void scale_row(const X* x_H, const float* g_H, float rstd, int64_t H,
 
 template <class X>
 void norm(const KernelCall& call, int64_t begin, int64_t end) {
-  const int64_t H = call.in[0].columns();
+  const int64_t H = call.in[1].elements();
   const double epsilon = call.op->attributes.number("epsilon");
   const auto* g_H = call.in[1].as<const float>();
   for (int64_t t = begin; t < end; ++t) {
@@ -72,7 +73,7 @@ void add_norm(const KernelCall& call, int64_t begin, int64_t end) {
 /// `count` rows from row t on; adds their share of dg to dg_H, or sets it when they are the `first` of a block.
 template <int count, class X>
 HWY_INLINE void dgrad_rows(const KernelCall& call, int64_t t, bool first, float* dg_H) {
-  const int64_t H = call.in[0].columns();
+  const int64_t H = call.in[2].elements();
   const X *dy = call.in[0].as<const X>() + t * H, *x = call.in[1].as<const X>() + t * H;
   const X* dres = call.in.size() > 4 && call.in[4] ? call.in[4].as<const X>() + t * H : nullptr;
   const auto* g_H = call.in[2].as<const float>();
@@ -117,7 +118,7 @@ HWY_INLINE void dgrad_rows(const KernelCall& call, int64_t t, bool first, float*
 
 template <class X>
 void norm_dgrad(const KernelCall& call, int64_t begin, int64_t end) {
-  const int64_t H = call.in[0].columns();
+  const int64_t H = call.in[2].elements();
   for (int64_t block = begin; block < end; block += kRowsPerPartial) {
     float* dg_H = partial_sum(call.scratch, block / kRowsPerPartial, H);
     const int64_t stop = std::min(end, block + kRowsPerPartial);
@@ -157,7 +158,8 @@ HWY_EXPORT(NormAddPartials);
 int64_t row_bytes(const KernelCall& call) { return call.in[0].columns() * size_of(call.in[0].dtype); }
 
 void rms_norm(const KernelCall& call) {
-  over_rows(call.in[0].rows(), 2 * row_bytes(call), [&](int64_t begin, int64_t end) {
+  const int64_t H = call.in[1].elements(), T = call.in[0].elements() / H;
+  over_rows(T, 2 * H * size_of(call.in[0].dtype), [&](int64_t begin, int64_t end) {
     HWY_DYNAMIC_DISPATCH(NormRows)(call, begin, end);
   });
 }
@@ -169,9 +171,9 @@ void add_rms_norm(const KernelCall& call) {
 }
 
 void rms_norm_dgrad(const KernelCall& call) {
-  const int64_t T = call.in[0].rows(), H = call.in[0].columns();
+  const int64_t H = call.in[2].elements(), T = call.in[0].elements() / H;
   over_rows(
-      T, 4 * row_bytes(call),
+      T, 4 * H * size_of(call.in[0].dtype),
       [&](int64_t begin, int64_t end) {
         HWY_DYNAMIC_DISPATCH(NormDgradRows)
         (call, begin, end);

@@ -1,4 +1,4 @@
-// rms_norm, add_rms_norm, rms_norm_dgrad, add, accumulate. T rows, H hidden.
+// rms_norm, add_rms_norm, rms_norm_dgrad, add, accumulate. H is the gain's width, T the runs of that width.
 #include <cmath>
 
 #include "heddle/kernels/reference/operands.h"
@@ -18,7 +18,7 @@ void norm_row(const A* x_H, const Input<A>& g_H, int64_t H, double epsilon, A* y
 template <class A>
 void rms_norm(const KernelCall& call) {
   const Input<A> x_TH(call.in[0]), g_H(call.in[1]);
-  const int64_t T = call.in[0].dim(0), H = call.in[0].dim(1);
+  const int64_t H = call.in[1].elements(), T = call.in[0].elements() / H;
   const double epsilon = call.op->attributes.number("epsilon");
   const Output<A> y_TH(call.out[0]), rstd_T(call.out[1]);
   for (int64_t t = 0; t < T; ++t) norm_row(x_TH.at(t * H), g_H, H, epsilon, y_TH.at(t * H), rstd_T.at(t));
@@ -44,7 +44,7 @@ template <class A>
 void rms_norm_dgrad(const KernelCall& call) {
   const Input<A> dy_TH(call.in[0]), x_TH(call.in[1]), g_H(call.in[2]), rstd_T(call.in[3]);
   const Input<A> dres_TH(operand(call.in, 4));
-  const int64_t T = call.in[0].dim(0), H = call.in[0].dim(1);
+  const int64_t H = call.in[2].elements(), T = call.in[0].elements() / H;
   const Output<A> dx_TH(call.out[0]), dg_H(call.out[1]);
   dg_H.fill(A(0));
   for (int64_t t = 0; t < T; ++t) {

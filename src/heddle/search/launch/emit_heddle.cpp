@@ -1,5 +1,6 @@
-// A launch as a configuration that `heddle train` and `heddle inspect` read as it is. Heddle trains the DeepSeek
-// family: latent attention, sigmoid or softmax routing, RMSNorm; what lies outside is refused.
+// A launch as a configuration that `heddle train` and `heddle inspect` read as it is. Heddle trains
+// latent and grouped attention, dense layers and experts, sigmoid or softmax routing, RMSNorm; what lies outside is
+// refused.
 #include <algorithm>
 #include <cmath>
 
@@ -115,12 +116,10 @@ std::vector<std::string> heddle_refusals(const Launch& given) {
     if (wrong) no.push_back(why);
   };
   when(s.is_hybrid(), "Heddle trains no hybrid models");
-  when(!s.is_mla(), fmt::format("Heddle trains models with latent attention, and {} has none",
-                                s.name.empty() ? "this one" : s.name.substr(0, 60)));
-  when(s.moe.count == 0, "Heddle trains models with experts");
   when(!s.gated || !s.moe.gated, "Heddle's feed-forward blocks are gated");
-  when(s.norm_bias || s.ffn_bias || s.moe.bias || s.alibi || s.positions > 0 || s.embedding_norm || s.window > 0 ||
-           s.moe.latent > 0 || s.moe.shared_gate,
+  when(s.sinks, "Heddle's attention has no sinks");
+  when(s.norm_bias || s.ffn_bias || (!s.is_mla() && (s.qkv_bias || s.out_bias)) || s.moe.bias || s.alibi ||
+           s.positions > 0 || s.embedding_norm || s.window > 0 || s.moe.latent > 0 || s.moe.shared_gate,
        "Heddle has rotary positions, RMSNorm and no biases, windows or latent experts");
   when(s.moe.count > 0 && s.moe.shared_ffn % std::max<int64_t>(1, s.moe.ffn) != 0,
        "shared experts are as wide as routed ones");
@@ -136,8 +135,9 @@ std::vector<std::string> heddle_refusals(const Launch& given) {
        fmt::format("a global batch of {} is no multiple of dp x microbatch = {}", j.global_batch,
                    int64_t{l.dp} * j.microbatch));
   for (const auto& [what, size, degree] :
-       {std::tuple("attention heads", s.heads, int64_t{l.tp}), std::tuple("vocabulary", s.vocab, int64_t{l.tp}),
-        std::tuple("width of dense layers", s.ffn, int64_t{l.tp}),
+       {std::tuple("attention heads", s.heads, int64_t{l.tp}),
+        std::tuple("heads of keys and values", s.is_mla() ? s.heads : s.kv_heads, int64_t{l.tp}),
+        std::tuple("vocabulary", s.vocab, int64_t{l.tp}), std::tuple("width of dense layers", s.ffn, int64_t{l.tp}),
         std::tuple("width of shared experts", s.moe.shared_ffn, int64_t{l.tp}),
         std::tuple("experts", s.moe.count, int64_t{l.ep}),
         std::tuple("width of experts", s.moe.ffn, int64_t{l.etp}),
@@ -189,19 +189,29 @@ std::string heddle_text(const Launch& given) {
     key("tie_word_embeddings", s.tied);
     key("max_position_embeddings", static_cast<int64_t>(j.sequence));
     key("num_attention_heads", s.heads);
-    key("q_lora_rank", s.mla.q_rank);
-    key("kv_lora_rank", s.mla.kv_rank);
-    key("qk_nope_head_dim", s.mla.nope_dim);
-    key("qk_rope_head_dim", s.mla.rope_dim);
-    key("v_head_dim", s.mla.v_dim);
-    key("n_routed_experts", s.moe.count);
-    key("num_experts_per_tok", s.moe.chosen);
-    key("n_shared_experts", s.moe.shared_ffn / s.moe.ffn);
-    key("moe_intermediate_size", s.moe.ffn);
-    key("n_group", s.moe.most_nodes > 0 ? 2 * s.moe.most_nodes : 1);
-    key("topk_group", s.moe.most_nodes > 0 ? s.moe.most_nodes : 1);
-    key("topk_bias", s.moe.router_bias);
-    key("sigmoid_scores", s.moe.router_bias);
+    if (s.is_mla()) {
+      key("q_lora_rank", s.mla.q_rank);
+      key("kv_lora_rank", s.mla.kv_rank);
+      key("qk_nope_head_dim", s.mla.nope_dim);
+      key("qk_rope_head_dim", s.mla.rope_dim);
+      key("v_head_dim", s.mla.v_dim);
+    } else {
+      key("attention", toml_text("grouped"));
+      key("num_key_value_heads", s.kv_heads);
+      key("head_dim", s.head_dim);
+      key("qk_norm", s.qk_norm);
+      key("rope_interleave", false);
+    }
+    if (s.moe.count > 0) {
+      key("n_routed_experts", s.moe.count);
+      key("num_experts_per_tok", s.moe.chosen);
+      key("n_shared_experts", s.moe.shared_ffn / s.moe.ffn);
+      key("moe_intermediate_size", s.moe.ffn);
+      key("n_group", s.moe.most_nodes > 0 ? 2 * s.moe.most_nodes : 1);
+      key("topk_group", s.moe.most_nodes > 0 ? s.moe.most_nodes : 1);
+      key("topk_bias", s.moe.router_bias);
+      key("sigmoid_scores", s.moe.router_bias);
+    }
     key("num_nextn_predict_layers", s.mtp);
   }
   out += "\n[train]\n";

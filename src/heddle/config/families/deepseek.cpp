@@ -1,0 +1,252 @@
+// DeepSeek-V3, and DeepSeek-V2, which is put into V3's words first.
+//
+// Sources: the config.json files released with DeepSeek-V2-Lite and DeepSeek-V3; DeepseekV2Config and
+// DeepseekV3Config of Transformers 5, gone through key by key; the code released with the models.
+#include <algorithm>
+#include <filesystem>
+
+#include "heddle/base/error.h"
+#include "heddle/config/families/family.h"
+#include "heddle/formats/json_text.h"
+#include "heddle/formats/released_files.h"
+
+namespace heddle::config {
+
+namespace {
+
+using model::ModelConfig;
+using Written = nlohmann::ordered_json;
+
+constexpr const char* kEmbedding = "model.embed_tokens.weight";
+
+// The sum of sizes that the file itself gives; files with other types are refused where those are read.
+Only sum_of(const char* name, std::vector<const char*> keys, const char* reason) {
+  const auto accepted = [keys](const Json& value, const Json& root) {
+    int64_t sum = 0;
+    for (const char* key : keys) {
+      const auto at = root.find(key);
+      if (at == root.end() || !at->is_number_integer() || at->get<double>() > 1e15 || at->get<double>() < -1e15) {
+        return true;
+      }
+      sum += at->get<int64_t>();
+    }
+    return value == sum;
+  };
+  return {name, accepted, reason};
+}
+
+void read_queries(const JsonKeys& keys, ModelConfig& c) {
+  if (!keys.contains("q_lora_rank")) {
+    config_error("{}: 'q_lora_rank' is missing; null stands for queries projected directly", keys.place());
+  }
+  if (keys.find("q_lora_rank") == nullptr) {
+    c.q_lora_rank = 0;
+  } else {
+    c.q_lora_rank = std::get<int64_t>(keys.required("q_lora_rank", model::Key::Kind::integer));
+  }
+}
+
+Written write_queries(const ModelConfig& c) {
+  return c.q_lora_rank > 0 ? Written(c.q_lora_rank) : Written(nullptr);
+}
+
+void rewrite_v3(Json& json, const std::string& place) {
+  // Transformers has second names for some keys.
+  constexpr std::pair<const char*, const char*> kNames[] = {{"num_local_experts", "n_routed_experts"},
+                                                            {"num_experts", "n_routed_experts"},
+                                                            {"num_mtp_layers", "num_nextn_predict_layers"}};
+  for (const auto& [other, ours] : kNames) {
+    const Json value = json.value(other, Json());
+    if (value.is_null()) continue;
+    Json& known = json[ours];
+    if (known.is_null()) known = value;
+    if (known != value) {
+      config_error("{}: '{}' is {} and '{}' {}: they are one key", place, other, formats::shown(value), ours,
+                   formats::shown(known));
+    }
+  }
+}
+
+// Softmax scores, no bias on the choice, other defaults.
+void rewrite_v2(Json& json, const std::string& place) {
+  rewrite_v3(json, place);
+  const auto or_default = [&](const char* key, const Json& standard) -> Json& {
+    Json& value = json[key];
+    if (value.is_null()) value = standard;
+    return value;
+  };
+  if (or_default("scoring_func", "softmax") != "softmax") {
+    config_error("{}: 'scoring_func' is {}: the V2 family has \"softmax\"", place,
+                 formats::shown(json["scoring_func"]));
+  }
+  const Json method = or_default("topk_method", "greedy");
+  // group_limited_greedy ranks a group by its best expert; Heddle ranks it by its best two.
+  const bool all_groups = or_default("topk_group", 1) == or_default("n_group", 1);
+  if (method != "greedy" && !(method == "group_limited_greedy" && all_groups)) {
+    config_error("{}: 'topk_method' is {} with {} of {} groups, accepted is \"greedy\"", place,
+                 formats::shown(method), formats::shown(json["topk_group"]), formats::shown(json["n_group"]));
+  }
+  json["topk_method"] = "noaux_tc";
+  json["n_group"] = json["topk_group"] = 1;
+  // The released code of V2 normalises gates and then does not scale them; Transformers scales and never
+  // normalises.
+  if (or_default("norm_topk_prob", false) != false) {
+    config_error("{}: 'norm_topk_prob' is {}: in the V2 family it means two things, accepted is false", place,
+                 formats::shown(json["norm_topk_prob"]));
+  }
+  or_default("routed_scaling_factor", 1.0);
+  if (or_default("rope_interleave", true) != true) {
+    config_error("{}: 'rope_interleave' is {}: the V2 family rotates neighbours", place,
+                 formats::shown(json["rope_interleave"]));
+  }
+  if (!json.contains("n_shared_experts")) json["n_shared_experts"] = 2;
+  or_default("first_k_dense_replace", 0);
+  json["heddle"]["topk_bias"] = false;
+}
+
+void adopt_v2(Json& json, const std::string& place, std::vector<std::string>* warnings) {
+  json.erase("quantization_config");  // of the released weights, which are not read here
+  const Json alpha = json.value("aux_loss_alpha", Json());
+  if (alpha.is_number() && json.value("seq_aux", Json(true)) == true) {
+    json["heddle"].emplace("sequence_aux_loss_alpha", alpha);
+  } else if (alpha.is_number() && alpha != 0 && warnings != nullptr) {
+    warnings->push_back(
+        fmt::format("{}: 'aux_loss_alpha' is {} over the whole batch (seq_aux is false), which is not "
+                    "built: taken as 0",
+                    place, formats::shown(alpha)));
+  }
+}
+
+void adopt_v3(Json& json, const std::string& place, std::vector<std::string>* warnings) {
+  if (json.value("heddle", Json()).is_null() && json.value("scoring_func", Json()) == "softmax") {
+    config_error("{}: 'scoring_func' is \"softmax\": the V3 family has \"sigmoid\"", place);
+  }
+  adopt_v2(json, place, warnings);
+}
+
+// Transformers writes num_nextn_predict_layers = 1 unless told otherwise, also where no such layer was ever
+// trained. A released model has the layers that lie beside its configuration.
+void count_prediction_layers(ModelConfig& config, const std::string& path, std::vector<std::string>* warnings) {
+  if (config.num_nextn_predict_layers == 0) return;
+  const auto names = formats::released_names(std::filesystem::path(path).parent_path().string());
+  if (!names) return;
+  const std::string layer = fmt::format("model.layers.{}.", config.num_hidden_layers);
+  if (std::any_of(names->begin(), names->end(), [&](const auto& name) { return name.starts_with(layer); })) return;
+  if (warnings != nullptr) {
+    warnings->push_back(
+        fmt::format("{}: 'num_nextn_predict_layers' is {}, but the weights beside it have no such "
+                    "layer: taken as 0",
+                    path, config.num_nextn_predict_layers));
+  }
+  config.num_nextn_predict_layers = 0;
+}
+
+void complete_v3(ModelConfig& config, const std::string& path, std::vector<std::string>* warnings) {
+  count_prediction_layers(config, path, warnings);
+  if (!config.bias_update_rate) config.bias_update_rate = 0.001;  // for all but the last of the report's steps
+}
+
+// Prediction modules repeat the embedding and the head. A router that chooses by score alone is one whose bias is
+// zero.
+FurtherTensors further_tensors(const ModelConfig& c) {
+  FurtherTensors further;
+  const int64_t layers = c.num_hidden_layers + c.num_nextn_predict_layers;
+  for (int64_t l = c.num_hidden_layers; l < layers; ++l) {
+    const std::string prefix = fmt::format("model.layers.{}.", l);
+    further.copies.push_back({prefix + "embed_tokens.weight", kEmbedding});
+    further.copies.push_back(
+        {prefix + "shared_head.head.weight", c.tie_word_embeddings ? kEmbedding : "lm_head.weight"});
+  }
+  for (int64_t l = 0; !c.topk_bias && l < layers; ++l) {
+    if (!c.is_moe(l)) continue;
+    further.zeros.push_back(
+        {fmt::format("model.layers.{}.mlp.gate.e_score_correction_bias", l), c.n_routed_experts});
+  }
+  return further;
+}
+
+}  // namespace
+
+Family deepseek_v3() {
+  Family f;
+  f.architecture = "DeepseekV3ForCausalLM";
+  f.model_type = "deepseek_v3";
+  // A flag of null is off to Transformers. What is absent is what Transformers takes it for; no shared experts are
+  // 0, or null in old files.
+  f.keys = {
+      key("vocab_size"),
+      key("hidden_size"),
+      key("num_hidden_layers"),
+      key("intermediate_size"),
+      key("first_k_dense_replace"),
+      fixed("moe_layer_freq", 1),
+      fixed("hidden_act", "silu"),
+      key("rms_norm_eps", "rms_norm_eps", 1e-6),
+      key("initializer_range", "initializer_range", 0.02),
+      key("tie_word_embeddings", "tie_word_embeddings", false),
+      key("max_position_embeddings"),
+      fixed("attention_bias", false),
+      fixed("attention_dropout", 0.0),
+      key("num_attention_heads"),
+      {.name = "num_key_value_heads", .write = [](const ModelConfig& c) { return Written(c.num_attention_heads); }},
+      {.name = "q_lora_rank", .ours = "q_lora_rank", .read = read_queries, .write = write_queries},
+      key("kv_lora_rank"),
+      key("qk_nope_head_dim"),
+      key("qk_rope_head_dim"),
+      key("v_head_dim"),
+      rope_theta_key(),
+      key("rope_interleave", "rope_interleave", true, false),
+      rope_scaling_key(),
+      key("n_routed_experts"),
+      key("num_experts_per_tok"),
+      key("n_shared_experts", "n_shared_experts", 1, 0),
+      key("moe_intermediate_size"),
+      key("n_group", "n_group", 8),
+      key("topk_group", "topk_group", 4),
+      key("norm_topk_prob", "norm_topk_prob", true, false),
+      {.name = "scoring_func",
+       .ours = "sigmoid_scores",
+       .read = [](const JsonKeys& keys,
+                  ModelConfig& c) { c.sigmoid_scores = keys.word("scoring_func", "sigmoid") == "sigmoid"; },
+       .write = [](const ModelConfig& c) { return Written(c.sigmoid_scores ? "sigmoid" : "softmax"); }},
+      fixed("topk_method", "noaux_tc"),
+      key("routed_scaling_factor", "routed_scaling_factor", 2.5),
+      key("num_nextn_predict_layers", "num_nextn_predict_layers", 0),
+  };
+  f.only = {
+      is("moe_layer_freq", 1, "every layer after the dense ones has experts"),
+      is("topk_method", "noaux_tc", "only 'noaux_tc' is built"),
+      {"scoring_func",
+       [](const Json& v, const Json& root) {
+         return v == "sigmoid" || (v == "softmax" && root.contains("heddle"));
+       },
+       "the V3 family has 'sigmoid'"},
+      sum_of("num_key_value_heads", {"num_attention_heads"}, "latent attention has as many as heads"),
+      sum_of("head_dim", {"qk_rope_head_dim"},
+             "it stands for the rotated part of a head and must equal qk_rope_head_dim"),
+      sum_of("qk_head_dim", {"qk_nope_head_dim", "qk_rope_head_dim"},
+             "it must be the sum of qk_nope_head_dim and qk_rope_head_dim"),
+      never("mlp_layer_types", "first_k_dense_replace alone says which layers are dense"),
+      never("index_topk", "sparse attention (V3.2) is not built"),
+  };
+  f.read_besides = {"aux_loss_alpha", "seq_aux", "num_local_experts", "num_experts", "num_mtp_layers"};
+  f.holds = [](const ModelConfig& c) { return c.is_latent(); };
+  f.rewrite = rewrite_v3;
+  f.adopt = adopt_v3;
+  f.complete = complete_v3;
+  f.further = further_tensors;
+  return f;
+}
+
+Family deepseek_v2() {
+  Family f = deepseek_v3();
+  f.architecture = "DeepseekV2ForCausalLM";
+  f.model_type = "deepseek_v2";
+  f.rewrite = rewrite_v2;
+  f.adopt = adopt_v2;
+  f.complete = count_prediction_layers;
+  f.holds = [](const ModelConfig&) { return false; };
+  return f;
+}
+
+}  // namespace heddle::config

@@ -1,0 +1,179 @@
+#include "heddle/config/families/family.h"
+
+#include <algorithm>
+
+#include "heddle/base/error.h"
+#include "heddle/base/escaped.h"
+#include "heddle/config/families/rope_json.h"
+#include "heddle/formats/json_text.h"
+
+namespace heddle::config {
+
+namespace {
+
+bool is_off(const Json& value) { return value == false || (value.is_number() && value == 0); }
+
+// What no family that is built may ask for.
+const std::vector<Only>& of_every_family() {
+  static const std::vector<Only> all{
+      is("hidden_act", "silu", "only 'silu' is built"),
+      off("attention_bias", "biases in attention are not built"),
+      off("mlp_bias", "biases in MLPs are not built"),
+      off("attention_dropout", "dropout is not built"),
+      off("hidden_dropout", "dropout is not built"),
+      off("embd_pdrop", "dropout is not built"),
+      off("resid_pdrop", "dropout is not built"),
+      is("partial_rotary_factor", 1, "heads rotated in part by it are not built"),
+      off("use_sliding_window", "attention in windows is not built"),
+      {"sliding_window",
+       [](const Json&, const Json& root) { return root.contains("use_sliding_window"); },  // then that one tells
+       "attention in windows is not built"},
+      {"layer_types",
+       [](const Json& v, const Json&) {
+         return v.is_array() &&
+                std::all_of(v.begin(), v.end(), [](const Json& t) { return t == "full_attention"; });
+       },
+       "only 'full_attention' is built"},
+      never("attn_logit_softcapping", "capped logits are not built"),
+      never("final_logit_softcapping", "capped logits are not built"),
+      off("router_jitter_noise", "noise in the router is not built"),
+      never("quantization_config", "quantised weights are not read; convert the model to BF16 first"),
+  };
+  return all;
+}
+
+// Of storage, of generation, of other programs' parallelism, of who wrote the file: nothing of the computation.
+constexpr const char* kHarmless[] = {"architectures",
+                                     "auto_map",
+                                     "torch_dtype",
+                                     "dtype",
+                                     "transformers_version",
+                                     "_name_or_path",
+                                     "name_or_path",
+                                     "_attn_implementation",
+                                     "_attn_implementation_autoset",
+                                     "_experts_implementation",
+                                     "use_cache",
+                                     "bos_token_id",
+                                     "eos_token_id",
+                                     "pad_token_id",
+                                     "sep_token_id",
+                                     "cls_token_id",
+                                     "decoder_start_token_id",
+                                     "pretraining_tp",
+                                     "ep_size",
+                                     "output_attentions",
+                                     "output_hidden_states",
+                                     "output_router_logits",
+                                     "return_dict",
+                                     "return_dict_in_generate",
+                                     "chunk_size_feed_forward",
+                                     "is_encoder_decoder",
+                                     "is_decoder",
+                                     "id2label",
+                                     "label2id",
+                                     "num_labels",
+                                     "problem_type",
+                                     "task_specific_params",
+                                     "tokenizer_class",
+                                     "prefix",
+                                     "max_window_layers",
+                                     "gradient_checkpointing",
+                                     "base_model_tp_plan",
+                                     "base_model_pp_plan",
+                                     "base_model_ep_plan",
+                                     "max_length",
+                                     "min_length",
+                                     "temperature",
+                                     "top_p",
+                                     "top_k",
+                                     "do_sample",
+                                     "unsloth_version",
+                                     "unsloth_fixed"};
+
+template <size_t n>
+bool is_among(const std::string& key, const char* const (&list)[n]) {
+  return std::find(std::begin(list), std::end(list), key) != std::end(list);
+}
+
+}  // namespace
+
+Only is(const char* name, Json value, const char* reason) {
+  return {name, [value = std::move(value)](const Json& v, const Json&) { return v == value; }, reason};
+}
+Only off(const char* name, const char* reason) {
+  return {name, [](const Json& v, const Json&) { return is_off(v); }, reason};
+}
+Only never(const char* name, const char* reason) {
+  return {name, [](const Json&, const Json&) { return false; }, reason};
+}
+
+PublishedKey key(const char* name) { return key(name, name); }
+PublishedKey key(const char* name, const char* ours, Json standard, Json where_null) {
+  HEDDLE_CHECK(model::find_key(ours) != nullptr, "no key '{}'", ours);
+  return {.name = name, .ours = ours, .standard = std::move(standard), .where_null = std::move(where_null)};
+}
+PublishedKey rope_theta_key() { return {.name = "rope_theta", .ours = "rope_theta", .read = read_rope}; }
+PublishedKey rope_scaling_key() { return {.name = "rope_scaling", .write = rope_scaling_json}; }
+PublishedKey fixed(const char* name, Json value) {
+  return {.name = name,
+          .write = [value = nlohmann::ordered_json(value)](const model::ModelConfig&) { return value; }};
+}
+
+const std::vector<Family>& families() {
+  static const std::vector<Family> all{deepseek_v3(), deepseek_v2(), qwen3(), qwen3_moe()};
+  return all;
+}
+
+const Family* find_family(const Json& root) {
+  const Json type = root.value("model_type", Json()), list = root.value("architectures", Json());
+  const Json architecture = list.is_array() && list.size() == 1 ? list[0] : Json();
+  if (type.is_null() && architecture.is_null()) return nullptr;
+  const auto at = std::find_if(families().begin(), families().end(), [&](const Family& family) {
+    return (type.is_null() || type == family.model_type) &&
+           (architecture.is_null() || architecture == family.architecture);
+  });
+  return at == families().end() ? nullptr : &*at;
+}
+
+const Family& family_of(const model::ModelConfig& config) {
+  const auto at = std::find_if(families().begin(), families().end(),
+                               [&](const Family& family) { return family.holds(config); });
+  HEDDLE_CHECK(at != families().end(), "no family holds the model");
+  return *at;
+}
+
+std::vector<std::string> unsaid_keys(const Family& family) {
+  std::vector<std::string> names;
+  for (const model::Key& key : model::keys()) {
+    const bool said = std::any_of(family.keys.begin(), family.keys.end(),
+                                  [&](const PublishedKey& each) { return each.ours == key.name; });
+    const bool fixed = key.name == "attention" || key.of == model::Key::Of::yarn;
+    if (!said && !fixed && model::has_key(family.base, key)) names.push_back(key.name);
+  }
+  return names;
+}
+
+void check_keys(const Family& family, const Json& root, const std::string& place,
+                std::vector<std::string>* warnings) {
+  std::vector<std::string> known{"heddle", "model_type", "rope_parameters", "original_max_position_embeddings"};
+  for (const std::vector<Only>* list : {&family.only, &of_every_family()}) {
+    for (const Only& each : *list) {
+      known.push_back(each.name);
+      const auto at = root.find(each.name);
+      if (at == root.end() || at->is_null() || each.accepted(*at, root)) continue;
+      config_error("{}: '{}' is {}: {}", place, each.name, formats::shown(*at), each.reason);
+    }
+  }
+  if (warnings == nullptr) return;
+  for (const PublishedKey& each : family.keys) known.push_back(each.name);
+  known.insert(known.end(), family.read_besides.begin(), family.read_besides.end());
+  for (const auto& [name, value] : root.items()) {
+    if (value.is_null() || is_among(name, kHarmless)) continue;
+    if (std::find(known.begin(), known.end(), name) != known.end()) continue;
+    warnings->push_back(fmt::format("{}: the key '{}' is not known and passed over{}", place, escaped(name, 60),
+                                    did_you_mean(name, known)));
+  }
+}
+
+}  // namespace heddle::config

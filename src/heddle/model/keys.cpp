@@ -1,0 +1,196 @@
+#include "heddle/model/keys.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "heddle/base/error.h"
+
+namespace heddle::model {
+
+namespace {
+
+constexpr double kMostCount = 1 << 30;  // keeps products of two counts within 64 bits
+constexpr double kTiny = std::numeric_limits<double>::min();
+
+using C = ModelConfig;
+using Kind = Key::Kind;
+using Of = Key::Of;
+
+template <class T>
+constexpr Kind kind_of() {
+  return std::is_same_v<T, bool> ? Kind::boolean : std::is_same_v<T, double> ? Kind::number : Kind::integer;
+}
+
+template <auto member>
+Key row(std::string name, double least, double most, std::string meaning, Of of = Of::any) {
+  using T = std::decay_t<decltype(std::declval<C&>().*member)>;
+  return {.name = std::move(name),
+          .kind = kind_of<T>(),
+          .least = least,
+          .most = most,
+          .meaning = std::move(meaning),
+          .get = [](const C& c) { return KeyValue(c.*member); },
+          .set = [](C& c, const KeyValue& v) { c.*member = std::get<T>(v); },
+          .of = of};
+}
+template <auto member>
+Key flag(std::string name, std::string meaning, Of of = Of::any) {
+  return row<member>(std::move(name), 0, 1, std::move(meaning), of);
+}
+template <auto member>
+Key yarn(const std::string& name, double least, std::string meaning) {
+  using T = std::decay_t<decltype(std::declval<Yarn&>().*member)>;
+  return {.name = "rope_scaling." + name,
+          .kind = kind_of<T>(),
+          .least = least,
+          .most = 1e9,
+          .meaning = std::move(meaning),
+          .get = [](const C& c) { return KeyValue(c.rope_scaling.value_or(Yarn{}).*member); },
+          .set =
+              [](C& c, const KeyValue& v) {
+                if (!c.rope_scaling) c.rope_scaling.emplace();
+                (*c.rope_scaling).*member = std::get<T>(v);
+              },
+          .of = Of::yarn,
+          .given = [](const C& c) { return c.rope_scaling.has_value(); },
+          .open = "off"};
+}
+
+Key of_training(Key key) {
+  key.trains = true;
+  return key;
+}
+
+Key attention() {
+  return {
+      .name = "attention",
+      .kind = Kind::word,
+      .meaning = "latent: keys and values from a latent (DeepSeek); grouped: heads in groups share them (Qwen3).",
+      .get = [](const C& c) { return KeyValue(std::string(c.is_latent() ? "latent" : "grouped")); },
+      .set =
+          [](C& c, const KeyValue& v) {
+            c.attention = v == KeyValue(std::string("grouped")) ? C::Attention::grouped : C::Attention::latent;
+          },
+      .words = {"latent", "grouped"}};
+}
+
+Key bias_update_rate() {
+  return {.name = "bias_update_rate",
+          .kind = Kind::number,
+          .most = 1e6,
+          .meaning = "Step of the balancing biases; 0 holds them still.",
+          .get = [](const C& c) { return KeyValue(c.bias_update_rate.value_or(0)); },
+          .set = [](C& c, const KeyValue& v) { c.bias_update_rate = std::get<double>(v); },
+          .of = Of::experts,
+          .given = [](const C& c) { return c.bias_update_rate.has_value(); },
+          .open = "6.4 ÷ the run's steps, from 0.001 to 0.02",
+          .trains = true};
+}
+
+}  // namespace
+
+const std::vector<Key>& keys() {
+  static const std::vector<Key> all{
+      row<&C::vocab_size>("vocab_size", 1, 1 << 21, "Token ids that the model knows."),
+      row<&C::hidden_size>("hidden_size", 1, 1 << 20, "Width of the residual stream."),
+      row<&C::num_hidden_layers>("num_hidden_layers", 1, 4096, "Layers, those of further tokens aside."),
+      row<&C::intermediate_size>("intermediate_size", 1, 1 << 24, "Width of the dense layers' MLP."),
+      row<&C::first_k_dense_replace>("first_k_dense_replace", 0, 1 << 20,
+                                     "So many layers from the first on are dense, the others have experts."),
+      row<&C::rms_norm_eps>("rms_norm_eps", 0, 1, "Added to the mean square before its root."),
+      of_training(
+          row<&C::initializer_range>("initializer_range", 0, 10, "Standard deviation of a weight's start.")),
+      flag<&C::tie_word_embeddings>("tie_word_embeddings", "The output head is the embedding."),
+      of_training(row<&C::max_position_embeddings>("max_position_embeddings", 1, kMostCount,
+                                                   "The longest sequence that the model is made for.")),
+      attention(),
+      row<&C::num_attention_heads>("num_attention_heads", 1, 1 << 16, "Attention heads."),
+      row<&C::q_lora_rank>("q_lora_rank", 0, 1 << 20, "Width of the queries' latent; 0 projects queries directly.",
+                           Of::latent),
+      row<&C::kv_lora_rank>("kv_lora_rank", 1, 1 << 20, "Width of the latent of keys and values.", Of::latent),
+      row<&C::qk_nope_head_dim>("qk_nope_head_dim", 1, 1 << 16, "Width of a head's query and key without rotation.",
+                                Of::latent),
+      row<&C::qk_rope_head_dim>("qk_rope_head_dim", 2, 1 << 16,
+                                "Width of a head's rotated part of query and key; even.", Of::latent),
+      row<&C::v_head_dim>("v_head_dim", 1, 1 << 16, "Width of a head's value.", Of::latent),
+      row<&C::num_key_value_heads>("num_key_value_heads", 1, 1 << 16,
+                                   "Heads of keys and values, each shared by as many heads of queries.",
+                                   Of::grouped),
+      row<&C::head_dim>("head_dim", 2, 1 << 16, "Width of a head's query, key and value; even.", Of::grouped),
+      flag<&C::qk_norm>("qk_norm", "Queries and keys are normed head by head.", Of::grouped),
+      row<&C::rope_theta>("rope_theta", 1, 1e12, "Base of the rotary frequencies."),
+      flag<&C::rope_interleave>("rope_interleave",
+                                "Rotate neighbours (2i, 2i+1); otherwise the halves (i, i + half)."),
+      row<&C::n_routed_experts>("n_routed_experts", 1, 1 << 16, "Routed experts of a layer.", Of::experts),
+      row<&C::num_experts_per_tok>("num_experts_per_tok", 1, 1 << 16, "Experts that a token passes through.",
+                                   Of::experts),
+      row<&C::n_shared_experts>("n_shared_experts", 0, 1 << 16, "Experts that every token passes through.",
+                                Of::experts),
+      row<&C::moe_intermediate_size>("moe_intermediate_size", 1, 1 << 24, "Width of one expert's MLP.",
+                                     Of::experts),
+      row<&C::n_group>("n_group", 1, 1 << 16, "Groups that the experts are cut into.", Of::experts),
+      row<&C::topk_group>("topk_group", 1, 1 << 16, "Groups whose experts a token may choose.", Of::experts),
+      flag<&C::norm_topk_prob>("norm_topk_prob", "Gates of the chosen experts sum to one before scaling.",
+                               Of::experts),
+      flag<&C::sigmoid_scores>("sigmoid_scores", "Router scores are sigmoids; otherwise a softmax.", Of::experts),
+      flag<&C::topk_bias>("topk_bias", "Balance the load by a bias on the choice (auxiliary-loss-free).",
+                          Of::experts),
+      row<&C::routed_scaling_factor>("routed_scaling_factor", 0, 1e6, "Factor on the gates.", Of::experts),
+      row<&C::num_nextn_predict_layers>("num_nextn_predict_layers", 0, 16,
+                                        "Layers that predict further tokens than the next while training."),
+      of_training(row<&C::mtp_loss_weight>("mtp_loss_weight", 0, 1e6,
+                                           "Weight of the further tokens' losses, of their mean.")),
+      of_training(row<&C::sequence_aux_loss_alpha>("sequence_aux_loss_alpha", 0, 1e6,
+                                                   "Weight of the balance loss within a sequence; 0 is off.")),
+      of_training(row<&C::z_loss_weight>("z_loss_weight", 0, 1e6, "Weight of the router's z-loss; 0 is off.")),
+      bias_update_rate(),
+      yarn<&Yarn::factor>("factor", 1, "YaRN: how many times the context is stretched."),
+      yarn<&Yarn::original_max_position_embeddings>("original_max_position_embeddings", 1,
+                                                    "YaRN: the context before stretching."),
+      yarn<&Yarn::beta_fast>("beta_fast", kTiny,
+                             "YaRN: rotations over the old context above which a frequency stays."),
+      yarn<&Yarn::beta_slow>("beta_slow", kTiny,
+                             "YaRN: rotations over the old context below which it is stretched whole."),
+      yarn<&Yarn::mscale>("mscale", 0,
+                          "YaRN: factor of the correction of attention's temperature; counts only beside "
+                          "mscale_all_dim. 0: not given."),
+      yarn<&Yarn::mscale_all_dim>("mscale_all_dim", 0,
+                                  "YaRN: the same for all dimensions of a head. 0: not given."),
+      yarn<&Yarn::attention_factor>("attention_factor", 0,
+                                    "YaRN: what rotated queries and keys are multiplied by; 0 takes it from factor "
+                                    "and the mscales."),
+      yarn<&Yarn::truncate>("truncate", 0, "YaRN: the ramp between the two betas begins and ends at whole pairs."),
+  };
+  return all;
+}
+
+const Key* find_key(std::string_view name) {
+  const auto at = std::find_if(keys().begin(), keys().end(), [&](const Key& key) { return key.name == name; });
+  return at == keys().end() ? nullptr : &*at;
+}
+
+bool has_key(const ModelConfig& config, const Key& key) {
+  switch (key.of) {
+    case Of::latent: return config.is_latent();
+    case Of::grouped: return !config.is_latent();
+    case Of::yarn: return config.rope_scaling.has_value();
+    case Of::any:
+    case Of::experts: break;
+  }
+  return true;
+}
+
+void reset_foreign_keys(ModelConfig& config) {
+  for (const Key& key : keys()) {
+    if (key.of != Of::yarn && !has_key(config, key)) key.set(config, key.get(ModelConfig()));
+  }
+}
+
+std::string shown(const KeyValue& value) {
+  if (const auto* b = std::get_if<bool>(&value)) return *b ? "true" : "false";
+  if (const auto* i = std::get_if<int64_t>(&value)) return fmt::format("{}", *i);
+  if (const auto* d = std::get_if<double>(&value)) return fmt::format("{}", *d);
+  return fmt::format("\"{}\"", std::get<std::string>(value));
+}
+
+}  // namespace heddle::model

@@ -1,0 +1,23 @@
+#include "heddle/model/parameter_count.h"
+
+namespace heddle::model {
+
+ParameterCount count_parameters(const ModelConfig& config, const std::vector<Parameter>& parameters,
+                                const ir::Stage& stage) {
+  ParameterCount count;
+  for (const Parameter& p : parameters) {
+    if (!p.trained) continue;
+    int64_t elements = stage.elements(p.value, ir::FixedRows());
+    if (p.experts == 0) {
+      count.total += elements;
+      count.active += elements;
+    } else {
+      elements = elements / stage.value(p.value).shape[0].count;  // of one expert
+      count.total += elements * p.experts;
+      count.active += elements * config.num_experts_per_tok;
+    }
+  }
+  return count;
+}
+
+}  // namespace heddle::model

@@ -1,0 +1,21 @@
+// How many parameters a model has.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "heddle/ir/stage.h"
+#include "heddle/model/model_config.h"
+#include "heddle/model/parameter.h"
+
+namespace heddle::model {
+
+/// Trained parameters of the whole model, and those that a token passes through.
+struct ParameterCount {
+  int64_t total = 0;
+  int64_t active = 0;
+};
+ParameterCount count_parameters(const ModelConfig& config, const std::vector<Parameter>& parameters,
+                                const ir::Stage& stage);
+
+}  // namespace heddle::model

@@ -1,0 +1,40 @@
+// What the text of a pipeline rank is written from, besides the model.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "heddle/base/dtype.h"
+#include "heddle/ir/axes.h"
+#include "heddle/ir/program.h"
+#include "heddle/model/exchange.h"
+#include "heddle/model/piece.h"
+
+namespace heddle::model {
+
+/// Where a piece's hidden states come from, or go to: another chunk of the same rank, or a pipeline rank `step`
+/// away. `edge` is the pipeline stage that makes them, −1 without any.
+struct Hop {
+  int step = 0;
+  int64_t edge = -1;
+};
+
+/// The pieces of one pipeline rank, its chunks, and the shape of its microbatches.
+struct StageSpec {
+  struct Chunk {
+    Piece piece;
+    Hop from, to;
+    ir::Chunk microbatches;
+  };
+  int stage = 0;
+  std::vector<Chunk> chunks;
+  int64_t sequences = 1;           // a microbatch of a tp × cp group
+  int64_t sequence_length = 128;   // whole
+  std::string context = "gather";  // plan::Plan::context
+  Dtype dtype = Dtype::f32;        // the compute type X
+  ir::Coordinates mesh;            // its degrees; > 1 writes that axis' collectives out
+  ir::Purpose purpose = ir::Purpose::train;
+  Exchange exchange;
+};
+
+}  // namespace heddle::model

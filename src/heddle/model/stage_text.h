@@ -1,0 +1,17 @@
+// What the model's writer hands to the passes.
+#pragma once
+
+#include <vector>
+
+#include "heddle/ir/stage.h"
+#include "heddle/model/parameter.h"
+
+namespace heddle::model {
+
+/// A stage's forward text with its parameters, in the order in which they are used.
+struct StageText {
+  ir::Stage stage;
+  std::vector<Parameter> parameters;
+};
+
+}  // namespace heddle::model

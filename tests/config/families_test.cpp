@@ -1,0 +1,171 @@
+// Families of published models and the table of keys: every key survives TOML and JSON, by whatever family it goes;
+// what a family's files say and what is refused.
+#include <gtest/gtest.h>
+
+#include <fstream>
+
+#include "heddle/base/error.h"
+#include "heddle/config/families/family.h"
+#include "heddle/config/model_json.h"
+#include "heddle/config/run_config.h"
+#include "tests/support/scratch_folder.h"
+
+namespace heddle::config {
+namespace {
+
+using model::ModelConfig;
+
+const std::string kFixtures = std::string(HEDDLE_SOURCE_DIR) + "/tests/fixtures/";
+
+std::vector<ModelConfig> models() {
+  std::vector<ModelConfig> all;
+  for (const std::string& name : preset_names()) all.push_back(preset(name));
+  for (const char* name : {"grouped", "yarn", "qwen3", "qwen3_moe"}) {
+    all.push_back(read_huggingface_config(kFixtures + name + "/config.json"));
+  }
+  return all;
+}
+
+// The same model with another value of a key; nullopt where that is no model.
+std::optional<ModelConfig> with_another(const ModelConfig& model, const model::Key& key) {
+  model::KeyValue value = key.get(model);
+  if (auto* flag = std::get_if<bool>(&value)) *flag = !*flag;
+  if (auto* size = std::get_if<int64_t>(&value)) *size = *size > key.least + 1 ? *size / 2 / 2 * 2 : *size * 2 + 2;
+  if (auto* number = std::get_if<double>(&value)) *number = *number / 2 + 0.25;
+  if (auto* word = std::get_if<std::string>(&value)) *word = key.words[*word == key.words[0] ? 1 : 0];
+  ModelConfig other = model;
+  key.set(other, value);
+  model::reset_foreign_keys(other);
+  try {
+    model::validate(other);
+  } catch (const ConfigError&) {
+    return std::nullopt;
+  }
+  return other;
+}
+
+TEST(ModelKeys, SurviveTomlAndJson) {
+  for (const ModelConfig& model : models()) {
+    for (const model::Key& key : model::keys()) {
+      if (!model::has_key(model, key)) continue;
+      const std::optional<ModelConfig> other = with_another(model, key);
+      if (!other) continue;
+      EXPECT_EQ(model_config_from_json(model_config_to_json(*other), "x"), *other) << key.name;
+      RunConfig run;
+      run.model = *other;
+      run.train.sequence_length = 1;
+      run.data.vocabulary = 0;
+      EXPECT_EQ(parse_run_config(toml_of(run), "written.toml").model, *other) << key.name;
+    }
+  }
+}
+
+// What makes parameters of another shape or meaning is a difference, what only training reads is none.
+TEST(ModelKeys, DifferWhereParametersDo) {
+  const ModelConfig model = read_huggingface_config(kFixtures + "qwen3_moe/config.json");
+  EXPECT_EQ(difference(model, model), "");
+  for (const model::Key& key : model::keys()) {
+    const std::optional<ModelConfig> other = model::has_key(model, key) ? with_another(model, key) : std::nullopt;
+    if (!other) continue;
+    EXPECT_EQ(difference(model, *other).empty(), key.trains) << key.name << ": " << difference(model, *other);
+  }
+}
+
+TEST(ModelKeys, BoundsAreThoseOfTheTable) {
+  for (const model::Key& key : model::keys()) {
+    ModelConfig model;
+    if (key.of == model::Key::Of::grouped) model.attention = ModelConfig::Attention::grouped;
+    if (key.of == model::Key::Of::yarn) model.rope_scaling.emplace();
+    if (key.kind == model::Key::Kind::integer) {
+      key.set(model, static_cast<int64_t>(key.most) + 1);
+    } else if (key.kind == model::Key::Kind::number) {
+      key.set(model, key.most * 2);
+    } else {
+      continue;
+    }
+    EXPECT_THROW(model::validate(model), ConfigError) << key.name;
+  }
+}
+
+class Qwen3 : public testing::Test {
+ protected:
+  std::string refusal(const std::string& change, const char* fixture = "qwen3_moe") {
+    Json json = Json::parse(std::ifstream(kFixtures + fixture + "/config.json"));
+    json.merge_patch(Json::parse(change));
+    std::ofstream(folder_ / "config.json") << json.dump();
+    warnings_.clear();
+    try {
+      read_ = read_huggingface_config(folder_ / "config.json", &warnings_);
+    } catch (const ConfigError& error) {
+      return error.what();
+    }
+    return "";
+  }
+  void expect(const std::string& change, const char* part) {
+    EXPECT_NE(refusal(change).find(part), std::string::npos) << change << ": " << refusal(change);
+  }
+  ScratchFolder folder_;
+  ModelConfig read_;
+  std::vector<std::string> warnings_;
+};
+
+TEST_F(Qwen3, IsRead) {
+  EXPECT_EQ(refusal("{}"), "");
+  EXPECT_EQ(warnings_, std::vector<std::string>{});
+  EXPECT_EQ(read_.attention, ModelConfig::Attention::grouped);
+  EXPECT_EQ(read_.num_key_value_heads, 2);
+  EXPECT_EQ(read_.first_k_dense_replace, 1);
+  EXPECT_TRUE(read_.qk_norm);
+  EXPECT_FALSE(read_.sigmoid_scores);
+  EXPECT_EQ(refusal("{}", "qwen3"), "");
+  EXPECT_EQ(warnings_, std::vector<std::string>{});
+  EXPECT_FALSE(read_.has_experts());
+  EXPECT_TRUE(read_.tie_word_embeddings);
+  EXPECT_EQ(refusal(R"({"num_experts": null, "num_local_experts": 6, "output_router_logits": true})"), "");
+  EXPECT_EQ(read_.n_routed_experts, 6);
+  ASSERT_EQ(warnings_.size(), 1u);
+  EXPECT_NE(warnings_[0].find("router_aux_loss_coef"), std::string::npos);
+}
+
+TEST_F(Qwen3, RefusesWhatItComputesOtherwise) {
+  expect(R"({"mlp_only_layers": [1]})", "the first layers may be dense");
+  expect(R"({"mlp_only_layers": 1})", "the first layers may be dense");
+  expect(R"({"decoder_sparse_step": 2})", "'decoder_sparse_step' is 2");
+  expect(R"({"attention_bias": true})", "biases in attention");
+  expect(R"({"use_sliding_window": true})", "windows");
+  expect(R"({"num_key_value_heads": 4})", "not a multiple of model.num_key_value_heads");
+  expect(R"({"head_dim": 7})", "must be even");
+  expect(R"({"head_dim": null})", "'head_dim' is missing");
+  expect(R"({"num_local_experts": 9})", "they are one key");
+  expect(R"({"model_type": "qwen3"})", "the architecture is 'Qwen3MoeForCausalLM'");
+}
+
+TEST(Published, IsWhatAFamilyHas) {
+  for (const ModelConfig& model : models()) EXPECT_EQ(why_unpublished(model), "");
+  ModelConfig model = read_huggingface_config(kFixtures + "qwen3_moe/config.json");
+  model.z_loss_weight = 1;
+  EXPECT_EQ(why_unpublished(model), "");
+  model.n_shared_experts = 1;
+  EXPECT_EQ(why_unpublished(model), "model.n_shared_experts is 1, which Qwen3MoeForCausalLM does not have");
+  EXPECT_EQ(model_config_from_json(model_config_to_json(model), "x"), model);
+}
+
+// A key of the other kind of attention would do nothing.
+TEST(Attention, HasItsOwnKeys) {
+  const auto message = [](const std::string& text) -> std::string {
+    try {
+      parse_run_config(text, "run.toml");
+    } catch (const ConfigError& error) {
+      return error.what();
+    }
+    return "accepted";
+  };
+  EXPECT_EQ(message("[model]\nattention = \"grouped\"\nkv_lora_rank = 8\n"),
+            "run.toml:3:1: model.kv_lora_rank is of latent attention, and model.attention is \"grouped\"");
+  EXPECT_EQ(message("[model]\nhead_dim = 8\n"),
+            "run.toml:2:1: model.head_dim is of grouped attention, and model.attention is \"latent\"");
+  EXPECT_EQ(message("[model]\nattention = \"grouped\"\npreset = \"deepseek-v2-lite\"\n"), "accepted");
+}
+
+}  // namespace
+}  // namespace heddle::config
