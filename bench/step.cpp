@@ -33,7 +33,7 @@
 #include "heddle/runtime/executor.h"
 #include "heddle/simulate/recording.h"
 #include "heddle/train/parameters.h"
-#include "probe/probe.h"
+#include "support/probe.h"
 
 namespace {
 using namespace heddle;
