@@ -5,8 +5,8 @@
 #include <cmath>
 
 #include "heddle/base/random.h"
-#include "heddle/kernels/exact_grid.h"
 #include "heddle/config/exact_layout.h"
+#include "heddle/kernels/exact_grid.h"
 #include "tests/parity/exact_run.h"
 
 namespace heddle::parity {

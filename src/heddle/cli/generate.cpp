@@ -27,8 +27,10 @@ int generate(const GenerateOptions& options) {
   const std::optional<train::Checkpoint> checkpoint = train::latest_checkpoint(folder.checkpoints(), &refused);
   for (const std::string& reason : refused) fmt::print(stderr, "heddle: passed over: {}\n", session::terminal_text(reason));
   if (!checkpoint) config_error("{}: no checkpoint in {}", options.run, folder.checkpoints());
-  config.mesh = {};  // one rank, whatever the run had
-  config.parallel = {};
+  const config::RunConfig usual;  // one rank, whatever the run had
+  config.mesh_ranks = usual.mesh_ranks;
+  config.plan.mesh = usual.plan.mesh;
+  config.plan.parallel = usual.plan.parallel;
   train::Trainer trainer(train::trainer_options_of(config));
   train::load_trainer(*checkpoint, trainer);
 

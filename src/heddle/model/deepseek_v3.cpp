@@ -278,7 +278,7 @@ class Writer {
   }
 
   // Keys and values of other ranks' tokens are a part of their own.
-  std::string keys_part() const { return cp() > 1 && spec_.context != "ulysses" ? "sequence_keys" : "mla_up"; }
+  std::string keys_part() const { return cp() > 1 && spec_.context != Context::ulysses ? "sequence_keys" : "mla_up"; }
 
   std::vector<ValueId> assemble(ValueId kv, ValueId k_rope, int64_t heads) {
     const Part part(*this, keys_part());
@@ -309,7 +309,7 @@ class Writer {
     const auto gather_cp = [&](ValueId x, const std::string& name) {
       return op("all_gather", {x}, {name + "_sequence"}, whole, "cp")[0];
     };
-    if (spec_.context == "ulysses") {
+    if (spec_.context == Context::ulysses) {
       const auto turn = [&](const char* kind, ValueId x, const std::string& name) {
         const Part part(*this, "mla_up");
         return op(kind, {x}, {name}, whole, "cp")[0];
@@ -322,12 +322,11 @@ class Writer {
     }
     Attributes attributes = sizes(heads);
     attributes.set("cp", cp());
-    if (spec_.context == "gather") {
+    if (spec_.context == Context::gather) {
       const ValueId latent_all = gather_cp(latent, "kv_latent"), k_rope_all = gather_cp(k_rope, "k_rope");
       const auto k_v = assemble(linear_kv(latent_all), k_rope_all, heads);
       return op("attention", {q, k_v[0], k_v[1]}, {"o", "lse"}, attributes)[0];
     }
-    HEDDLE_CHECK(spec_.context == "ring", "context '{}'", spec_.context);
     ValueId o = none, lse = none;
     std::vector<ValueId> mentions{none, q};
     for (int64_t turn = 0; turn < cp(); ++turn) {
@@ -475,12 +474,12 @@ class Writer {
     Attributes attributes{{"ranks", expert_ranks()},
                           {"slices", int64_t{spec_.mesh.of(Axis::etp)}},
                           {"experts", c_.n_routed_experts},
-                          {"topology", exchange.topology}};
-    if (exchange.topology == "auto") {
+                          {"topology", std::string(word_of(exchange.topology))}};
+    if (exchange.topology == ir::Topology::automatic) {
       attributes.set("row_bytes", c_.hidden_size * size_of(spec_.dtype))
           .set("sum_bytes", c_.hidden_size * size_of(wide_))
-          .set("within_bytes_per_us", exchange.within_bytes_per_us)
-          .set("across_bytes_per_us", exchange.across_bytes_per_us)
+          .set("within_bytes_per_us", exchange.within_bytes_per_us())
+          .set("across_bytes_per_us", exchange.across_bytes_per_us())
           .set("within_latency_us", exchange.within_latency_us)
           .set("across_latency_us", exchange.across_latency_us);
     }

@@ -4,17 +4,12 @@
 
 #include "heddle/base/dtype.h"
 #include "heddle/ir/program.h"
+#include "heddle/model/context.h"
+#include "heddle/model/exchange.h"
 #include "heddle/model/model_config.h"
 #include "heddle/model/parameter.h"
 
 namespace heddle::model {
-
-/// How rows reach their experts on other ranks: docs/features/moe_exchange.md.
-struct Exchange {
-  std::string topology = "plain";  // plain, rank, node, merge; auto weighs them by these rates
-  double within_bytes_per_us = 10000, within_latency_us = 5;  // of a rank, to others of its node
-  double across_bytes_per_us = 1000, across_latency_us = 20;  // of a node, to others
-};
 
 /// What a pipeline stage holds of the model, in this order; nothing is an empty stage.
 struct Piece {
@@ -42,11 +37,11 @@ struct StageSpec {
   };
   int stage = 0;
   std::vector<Chunk> chunks;
-  int64_t sequences = 1;           // a microbatch of a tp × cp group
-  int64_t sequence_length = 128;   // whole
-  std::string context = "gather";  // plan::Plan::context
-  Dtype dtype = Dtype::f32;        // the compute type X
-  ir::Coordinates mesh;            // its degrees; > 1 writes that axis' collectives out
+  int64_t sequences = 1;          // a microbatch of a tp × cp group
+  int64_t sequence_length = 128;  // whole
+  Context context = Context::gather;
+  Dtype dtype = Dtype::f32;  // the compute type X
+  ir::Coordinates mesh;      // its degrees; > 1 writes that axis' collectives out
   ir::Purpose purpose = ir::Purpose::train;
   Exchange exchange;
 };
