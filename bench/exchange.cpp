@@ -66,10 +66,10 @@ plan::Plan plan_of(int ranks, const Options& options) {
   plan.sequence_length = 512;
   plan.dtype = Dtype::bf16;
   plan.packed_bytes = [](const ir::Value& weight) { return kernels::packed_weight_bytes("host", weight); };
-  plan.exchange.across_bytes_per_us = options.link_bytes_per_s * 1e-6;
-  plan.exchange.within_bytes_per_us = 3000;
-  plan.exchange.across_latency_us = 100;
-  plan.exchange.within_latency_us = 20;
+  plan.parallel.exchange.across_rate = (options.link_bytes_per_s * 1e-6) / 1000;
+  plan.parallel.exchange.within_rate = 3;
+  plan.parallel.exchange.across_latency_us = 100;
+  plan.parallel.exchange.within_latency_us = 20;
   return plan;
 }
 
@@ -105,8 +105,8 @@ int run(const Options& options) {
   std::map<std::string, std::unique_ptr<PacedRun>> variants;
   for (const std::string& name : names) {
     plan::Plan plan = plan_of(world->size(), options);
-    plan.exchange.topology = name == "plain_four_lists" ? "plain" : name;
-    plan.reuse_lists = name != "plain_four_lists";
+    plan.parallel.exchange.topology = from_word<ir::Topology>(name == "plain_four_lists" ? "plain" : name);
+    plan.parallel.reuse_lists = name != "plain_four_lists";
     variants[name] = std::make_unique<PacedRun>(config, plan, *world);
   }
   PacedRun& plain = *variants.at("plain");

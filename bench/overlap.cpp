@@ -75,8 +75,8 @@ plan::Plan plan_of(const Entry& entry) {
   plan::Plan plan;
   plan.mesh.dp = plan.mesh.ep = kExpertRanks;
   plan.mesh.pp = kPipelineRanks;
-  plan.schedule = entry.schedule;
-  plan.weave = entry.weave;
+  plan.parallel.schedule = entry.schedule;
+  plan.parallel.weave = from_word<plan::Weave>(entry.weave);
   plan.microbatches = kMicrobatches;
   plan.sequences = 1;
   plan.sequence_length = 64;

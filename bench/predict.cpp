@@ -91,7 +91,7 @@ Drawn draw_one(uint64_t number, int cores) {
   if (of({0, 1, 2}) == 0) p.fusions.clear();
   if (of({0, 1}) == 1) {
     const auto& words = passes::group_words();
-    p.recompute = words[static_cast<size_t>(key.bits(at++) % words.size())].name;
+    p.memory.recompute = {{words[static_cast<size_t>(key.bits(at++) % words.size())].name}};
   }
   d.options.threads = of({0, 1}) == 1 ? cores : 1;
   d.options.seed = number;
@@ -100,7 +100,7 @@ Drawn draw_one(uint64_t number, int cores) {
       "fusions, recomputed '{}'",
       d.options.threads, name_of(p.dtype), c.num_hidden_layers, c.hidden_size, p.microbatches, p.sequences,
       p.sequence_length, c.num_experts_per_tok, c.n_routed_experts, c.moe_intermediate_size, p.fusions.size(),
-      p.recompute);
+      passes::text_of(p.memory.recompute));
   return d;
 }
 

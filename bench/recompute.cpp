@@ -10,6 +10,7 @@
 
 #include "heddle/observe/table.h"
 #include "heddle/passes/offload.h"
+#include "heddle/passes/recompute.h"
 #include "heddle/train/run_config_plan.h"
 #include "tests/simulate/tiny_step.h"
 
@@ -52,7 +53,11 @@ int run(const std::string& path, int rounds, bool offloads, bool as_json) {
     plan.mesh = {};
     plan.microbatches = 1;
     plan.evaluates = plan.predicts = false;
-    (offloads ? plan.offload : plan.recompute) = word;
+    if (offloads) {
+      plan.memory.offload = passes::offload_groups(word);
+    } else {
+      plan.memory.recompute = passes::recompute_groups(word);
+    }
     Variant& v = variants.emplace_back();
     v.words = word;
     v.run = std::make_unique<test::TinyRun>(config.model, plan, "host", int64_t{2} << 30, 2, false);

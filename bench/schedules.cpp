@@ -55,8 +55,8 @@ class Variant {
       : name(schedule), config_(model_config(options)), board_(options.ranks) {
     plan::Plan plan;
     plan.mesh.pp = options.ranks;
-    plan.schedule = schedule;
-    plan.weave = "off";
+    plan.parallel.schedule = schedule;
+    plan.parallel.weave = plan::Weave::off;
     plan.microbatches = options.microbatches;
     plan.sequence_length = 64;
     plan.dtype = Dtype::bf16;

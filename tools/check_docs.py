@@ -2,7 +2,7 @@
 """Holds the documentation to the code.
 
 - every op kind defined in src/heddle/ops has a row in docs/ops.md, and every row an op
-- every switch of src/heddle/plan/switches.cpp has its page, and every page of docs/features a switch
+- every switch has its page, and every page of docs/features a switch
 - links between documents lead to a file, and #anchors to a heading
 - paths of this repository named in `code` exist
 - commands named in documents (`./dev …`, `heddle …`) exist
@@ -44,15 +44,13 @@ def check_ops():
 
 
 def check_switches():
-    table = ROOT / "src/heddle/plan/switches.cpp"
-    if not table.exists():
-        return
-    text = table.read_text()
-    pages = {f"docs/features/{name}.md" for name in re.findall(r'page\("(\w+)"\)', text)}
-    pages |= set(re.findall(r'"(docs/features/\w+\.md)"', text))
+    pages = {}
+    for table in sorted((ROOT / "src/heddle").rglob("*.cpp")):
+        for name in re.findall(r'\bpage\("(\w+)"\)', table.read_text()):
+            pages[f"docs/features/{name}.md"] = table
     if not pages:
-        yield f"{table}:1: no pages were found; has their form changed?"
-    yield from (f"{table}:1: page {page} does not exist" for page in sorted(pages) if not (ROOT / page).exists())
+        yield f"{ROOT}/src/heddle:1: no pages were found; has their form changed?"
+    yield from (f"{pages[page]}:1: page {page} does not exist" for page in sorted(pages) if not (ROOT / page).exists())
     for path in sorted((ROOT / "docs/features").glob("*.md")):
         if path.name != "README.md" and str(path.relative_to(ROOT)) not in pages:
             yield f"{path}:1: no switch names this page"

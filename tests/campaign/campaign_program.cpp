@@ -80,20 +80,13 @@ Run drawn_run(uint64_t number, int most_ranks, int ranks) {
   const plan::Degrees& mesh = d.plan.mesh;
   const bool few_sums = mesh.tp * mesh.cp * mesh.etp == 1 && std::has_single_bit(static_cast<unsigned>(mesh.ep));
   d.plan.exact_sums = few_sums && dice.one_in(3);
-  d.plan.evaluates = d.plan.predicts = true;
   train::TrainerOptions& o = run.options;
   o.model = d.model;
-  o.plan = d.plan;
   o.backend = d.backend;
-  o.pack_weights = !dice.one_in(4);
+  o.plan = train::as_trained(d.plan, d.backend);
   o.threads = dice.one_in(4) ? 2 : 1;
   o.learning_rate = {train::LearningRate::Shape::constant, 1e-3, 1e-3};
   o.seed = number;
-  if (o.pack_weights) {
-    o.plan.packed_bytes = [backend = o.backend](const ir::Value& weight) {
-      return kernels::packed_weight_bytes(backend, weight);
-    };
-  }
   return run;
 }
 

@@ -39,8 +39,8 @@ TEST(RunConfig, FileOverDefaultsAndFlagsOverFile) {
   EXPECT_EQ(c.train.learning_rate, 1.0);
   EXPECT_EQ(c.device.memory_bytes, int64_t{2} << 30);
   EXPECT_FALSE(c.model.topk_bias);
-  EXPECT_FALSE(c.fusions.contains("norm"));
-  EXPECT_TRUE(c.fusions.contains("swiglu"));
+  EXPECT_FALSE(c.plan.fusions.contains("norm"));
+  EXPECT_TRUE(c.plan.fusions.contains("swiglu"));
 }
 
 TEST(RunConfig, APresetIsTheBaseOfTheKeysAroundIt) {
@@ -123,12 +123,14 @@ TEST(RunConfig, TheRateOfTheBiasesIsOpenUnlessGiven) {
 
 TEST(RunConfig, Lists) {
   const auto recompute = [](const std::string& text, const std::vector<std::string>& set = {}) {
-    return parse_run_config("[memory]\nrecompute = " + text + "\n", "run.toml", set).memory.recompute;
+    const RunConfig c = parse_run_config("[memory]\nrecompute = " + text + "\n", "run.toml", set);
+    EXPECT_EQ(parse_run_config(toml_of(c), "written.toml"), c);
+    return passes::text_of(c.plan.memory.recompute);
   };
   EXPECT_EQ(recompute("[\"norm\", \"gather:0-3\"]"), "norm,gather:0-3");
   EXPECT_EQ(recompute("\"medium\""), "medium");
   EXPECT_EQ(recompute("[]"), "");
-  EXPECT_EQ(recompute("\"\"", {"memory.recompute=mlp, moe"}), "mlp, moe");
+  EXPECT_EQ(recompute("\"\"", {"memory.recompute=mlp, moe:3, light:1-2"}), "mlp,moe:3,light:1-2");
   EXPECT_EQ(
       message("[memory]\nrecompute = [\"atention\"]\n"),
       "run.toml:2:1: memory.recompute: 'atention' is nothing to recompute, accepted: norm, activation, gather, "
@@ -202,12 +204,11 @@ RC_GTEST_PROP(RunConfig, ReadsBackWhatItWrites, ()) {
     c.train.steps = 0;
     c.train.minutes = *rc::gen::inRange<int64_t>(1, 1 << 20) / 60.0;
   }
-  c.train.weight_decay = 1.0 / *rc::gen::inRange<int64_t>(1, 1000);
+  c.plan.update.weight_decay = 1.0 / *rc::gen::inRange<int64_t>(1, 1000);
   c.device.memory_bytes = *rc::gen::inRange<int64_t>(0, int64_t{1} << 50);
-  c.device.pack_weights = *rc::gen::arbitrary<bool>();
-  c.device.graphs = *rc::gen::arbitrary<bool>();
-  for (const std::string& name : passes::fusion_names()) {
-    if (*rc::gen::arbitrary<bool>()) c.fusions.erase(name);
+  for (const Setting& s : settings()) {
+    if (s.is_switch(plan::MathsClass::changes_maths) || !s.as_switch || s.key.starts_with("mesh.")) continue;
+    if (s.key != "train.exact_sums") s.set(c, *rc::gen::elementOf(s.tried_values()));
   }
   RC_ASSERT(parse_run_config(toml_of(c), "written.toml") == c);
 }
@@ -401,14 +402,14 @@ TEST(RunConfigText, ARouterThatCannotLearnIsWarnedOf) {
   EXPECT_NE(warnings("[model]\nnum_experts_per_tok = 1\n")[0].find("model.norm_topk_prob"), std::string::npos);
 }
 
-TEST(Switches, EachIsAKeyOfTheConfigurationAndHasItsPage) {
-  for (const plan::Switch& s : plan::switches()) {
-    EXPECT_NE(find_setting(s.key), nullptr) << s.key;
-    const std::string path = std::string(HEDDLE_SOURCE_DIR) + "/" + s.page;
+TEST(Switches, EachHasItsPage) {
+  for (const Setting& s : settings()) {
+    if (!s.as_switch) continue;
+    const std::string path = std::string(HEDDLE_SOURCE_DIR) + "/" + s.as_switch->page;
     std::ifstream page(path);
     const std::string text{std::istreambuf_iterator<char>(page), {}};
     EXPECT_NE(text.find("`" + s.key + "`"), std::string::npos) << path << " does not name " << s.key;
-    EXPECT_NE(text.find(std::string(plan::name_of(s.maths))), std::string::npos)
+    EXPECT_NE(text.find(std::string(plan::name_of(s.as_switch->maths))), std::string::npos)
         << path << " does not give the class";
     EXPECT_NE(text.find("## Tests"), std::string::npos) << path;
     EXPECT_NE(text.find("## Measure"), std::string::npos) << path;
@@ -416,8 +417,26 @@ TEST(Switches, EachIsAKeyOfTheConfigurationAndHasItsPage) {
 }
 
 TEST(Switches, EachFusionIsASwitch) {
-  for (const std::string& name : passes::fusion_names())
-    EXPECT_NE(plan::find_switch("fusions." + name), nullptr) << name;
+  for (const std::string& name : passes::fusion_names()) {
+    const Setting* s = find_setting("fusions." + name);
+    EXPECT_TRUE(s != nullptr && s->as_switch) << name;
+  }
+}
+
+TEST(Switches, EveryRowOfThePlanIsAKey) {
+  for (const plan::Setting<plan::Choices>& s : plan::settings())
+    EXPECT_NE(find_setting(s.key), nullptr) << s.key;
+}
+
+// What tests try is what a user may write: each value alone is accepted and read back.
+TEST(Switches, TriedValuesAreAccepted) {
+  for (const Setting& s : settings()) {
+    if (!s.as_switch || s.is_switch(plan::MathsClass::changes_maths)) continue;
+    for (const Value& value : s.tried_values()) {
+      const RunConfig c = parse_run_config("", "run.toml", {s.key + "=" + plan::text_of(value)});
+      EXPECT_EQ(s.get(c), value) << s.key;
+    }
+  }
 }
 
 }  // namespace

@@ -16,8 +16,8 @@ std::unique_ptr<test::TinyRun> run_of(const plan::Degrees& mesh, Dtype dtype, co
                                       const std::string& topology = "plain", std::vector<int> node_of = {}) {
   const model::ModelConfig c = test::tiny_model();
   plan::Plan plan = test::tiny_plan(mesh, dtype);
-  plan.exchange.topology = topology;
-  plan.context = context;
+  plan.parallel.exchange.topology = from_word<ir::Topology>(topology);
+  plan.parallel.context = from_word<model::Context>(context);
   plan.exact_sums = exact;
   auto run = std::make_unique<test::TinyRun>(c, plan, backend, 1 << 24, 1, true, std::move(node_of));
   run->fill([&](const model::Parameter& p, int64_t i) { return test::tiny_value(c, p, i); });

@@ -67,7 +67,7 @@ void step(comm::World& control, comm::World& devices, const plan::Degrees& degre
   one.run({test::tiny_batch(one.plan(), 0)});
 
   plan::Plan plan = test::tiny_plan(degrees, Dtype::f32);
-  plan.exchange.topology = topology;
+  plan.parallel.exchange.topology = from_word<ir::Topology>(topology);
   const plan::Mesh mesh(plan.mesh);
   const plan::Lowered lowered = plan::lower(c, plan);
   test::RankRun many(plan, mesh, lowered, devices, "cuda", int64_t{1} << 29);

@@ -64,7 +64,7 @@ inline plan::Plan tiny_plan(const plan::Degrees& mesh, Dtype dtype) {
   plan.microbatches = kMicrobatches / mesh.dp;
   plan.sequence_length = kSequence;
   plan.dtype = dtype;
-  plan.exchange.topology = "plain";
+  plan.parallel.exchange.topology = ir::Topology::plain;
   return plan;
 }
 

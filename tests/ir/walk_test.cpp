@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include "heddle/passes/offload.h"
 #include "tests/simulate/tiny_step.h"
 
 namespace heddle::test {
@@ -95,7 +96,7 @@ TEST(Walk, AnArenaThatGrowsGivesTheSameBits) {
   for (const char* offload : {"", "input"}) {
     for (const auto& [pipeline, experts] : {std::pair{1, 1}, {2, 2}, {1, 4}}) {
       Prepared p(pipeline, experts, true, 13);
-      p.plan.offload = offload;
+      p.plan.memory.offload = passes::offload_groups(offload);
       TinyRun roomy(p.config, p.plan, "reference", 1 << 24);
       fill(roomy, p.config, 13);
       roomy.run(p.batches);

@@ -4,8 +4,7 @@
 
 #include "heddle/config/exact_layout.h"
 #include "heddle/kernels/registry.h"
-#include "heddle/passes/offload.h"
-#include "heddle/schedule/generators/generators.h"
+#include "heddle/plan/switches.h"
 #include "tests/parity/random_schedule.h"
 
 namespace heddle::parity {
@@ -16,7 +15,7 @@ constexpr int64_t kSequences = 2, kSequence = 48;
 
 class Dice {
  public:
-  explicit Dice(uint64_t seed, const std::string& of = "draw") : key_(RandomKey(seed).with(of)) {}
+  explicit Dice(uint64_t seed, std::string_view what = "draw") : key_(RandomKey(seed).with(what)) {}
   int below(int count) { return static_cast<int>(key_.bits(at_++) % static_cast<uint64_t>(count)); }
   bool one_in(int count) { return below(count) == 0; }
   int of(const std::vector<int>& choices) {
@@ -73,31 +72,8 @@ std::string draw_layout(Dice& dice, const model::ModelConfig& c, int stages, boo
   return layout + letters.substr(from);
 }
 
-void draw_schedule(Dice& dice, const model::ModelConfig& c, plan::Plan& p) {
-  p.weave = std::vector<std::string>{"off", "layers", "pairs", "pairs"}[static_cast<size_t>(dice.below(4))];
-  if (dice.one_in(4)) return;  // 1F1B
-  const std::vector<std::string> names = schedule::generator_names();
-  p.schedule = names[static_cast<size_t>(dice.below(static_cast<int>(names.size())))];
-  bool fits = true;
-  try {
-    (void)plan::schedule_of(p);
-  } catch (const ConfigError&) {  // too few microbatches
-    fits = false;
-  }
-  if (fits && dice.one_in(2)) return;
-  p.schedule = "1f1b";
-  const int kind = dice.below(3);
-  schedule::Placement placement = schedule::loop_placement(p.mesh.pp, 1 + dice.below(3));
-  if (kind == 1) placement = schedule::v_placement(p.mesh.pp);
-  if (kind == 2 && p.microbatches % 2 == 0 && p.mesh.pp % 2 == 0)
-    placement = schedule::two_way_placement(p.mesh.pp);
-  p.order = random_schedule(placement, p.microbatches, [&](int count) { return dice.below(count); });
-  p.layout = draw_layout(dice, c, placement.stages);
-}
-
-std::string draw_groups(Dice& dice, const std::string& further) {
-  std::vector<std::string> words{further};
-  for (const passes::GroupWord& word : passes::group_words()) words.push_back(word.name);
+// Words of a list, some of them for some layers only.
+std::string draw_list(Dice& dice, const std::vector<std::string>& words) {
   std::string text;
   for (int count = dice.of({0, 1, 2, 4}); count > 0; --count) {
     text += (text.empty() ? "" : ",") + words[static_cast<size_t>(dice.below(static_cast<int>(words.size())))] +
@@ -106,22 +82,77 @@ std::string draw_groups(Dice& dice, const std::string& further) {
   return text;
 }
 
-// In a third of the draws, heads that share keys and values, as many as tp and the way of cp can cut. From dice of
+// In a third of the draws, heads that share keys and values, as many as tp can cut. From dice of
 // its own: what the number drew before stays.
 void draw_grouped(uint64_t number, const plan::Plan& p, model::ModelConfig& c) {
   Dice dice(number, "attention");
   if (!dice.one_in(3)) return;
   c.attention = model::ModelConfig::Attention::grouped;
-  const int64_t ranks = int64_t{p.mesh.tp} * (p.context == "ulysses" ? p.mesh.cp : 1);
   std::vector<int> fitting;
   for (const int heads : {1, 2, 3, 4, 6, 12}) {
-    if (heads % ranks == 0) fitting.push_back(heads);
+    if (heads % p.mesh.tp == 0) fitting.push_back(heads);
   }
   c.num_key_value_heads = dice.of(fitting);
   c.head_dim = dice.of({4, 6});
   c.qk_norm = !dice.one_in(4);
   c.rope_interleave = dice.one_in(3);
   if (dice.one_in(4)) c.first_k_dense_replace = c.num_hidden_layers + c.num_nextn_predict_layers;
+}
+
+void pack(Draw& d) {
+  d.plan.packed_bytes = [backend = d.backend](const ir::Value& weight) {
+    return kernels::packed_weight_bytes(backend, weight);
+  };
+}
+
+bool fits(const Draw& d) {
+  try {
+    plan::check(d.model, d.plan);
+  } catch (const ConfigError&) {
+    return false;
+  }
+  // The grid of exact sums is coarser than fp64.
+  return !d.plan.exact_sums ||
+         (d.plan.dtype != Dtype::f64 && config::why_not_exact(d.model, d.plan.mesh, d.node_of).empty());
+}
+
+// Every switch of the table that keeps the maths, from dice of its own, so that a new one leaves the others' draws
+// as they were. What model and mesh, or the switches before it, don't allow stays as it is by default.
+void draw_switches(Draw& d, int one_in) {
+  for (const plan::Setting<plan::Choices>& s : plan::settings()) {
+    const bool drawn = s.is_switch(plan::MathsClass::bitwise) || s.is_switch(plan::MathsClass::reassociates);
+    if (!drawn || s.key.starts_with("mesh.")) continue;  // draw_mesh
+    Dice dice(d.seed, s.key);
+    if (!dice.one_in(one_in)) continue;
+    const plan::Choices before = d.plan;
+    if (s.kind == plan::Row::Kind::list) {
+      s.set(d.plan, draw_list(dice, s.words));
+    } else {
+      const std::vector<plan::Value> values = s.tried_values();
+      s.set(d.plan, values[static_cast<size_t>(dice.below(static_cast<int>(values.size())))]);
+    }
+    if (!fits(d)) static_cast<plan::Choices&>(d.plan) = before;
+  }
+}
+
+// What no switch has a name for: an order of one's own, and any cut of the model.
+void draw_order(Dice& dice, Draw& d) {
+  plan::Plan& p = d.plan;
+  if (dice.one_in(3)) {
+    const plan::Parallel usual;
+    p.parallel.schedule = usual.schedule;
+    p.parallel.chunks = usual.chunks;
+    p.parallel.group = usual.group;
+    const int kind = dice.below(3);
+    schedule::Placement placement = schedule::loop_placement(p.mesh.pp, 1 + dice.below(3));
+    if (kind == 1) placement = schedule::v_placement(p.mesh.pp);
+    if (kind == 2 && p.microbatches % 2 == 0 && p.mesh.pp % 2 == 0)
+      placement = schedule::two_way_placement(p.mesh.pp);
+    p.order = random_schedule(placement, p.microbatches, [&](int count) { return dice.below(count); });
+  } else if (dice.one_in(2)) {
+    return;
+  }
+  p.parallel.layout = draw_layout(dice, d.model, plan::schedule_of(p).placement.stages);
 }
 
 }  // namespace
@@ -161,26 +192,12 @@ Draw draw(uint64_t number, int most_ranks, int ranks) {
   c.num_nextn_predict_layers = dice.of({0, 0, 0, 1, 1, 2});
   plan::Plan& p = d.plan;
   p.microbatches = d.microbatches / p.mesh.dp;
-  draw_schedule(dice, c, p);
   p.sequences = kSequences;
   p.sequence_length = kSequence;
-  p.context = std::vector<std::string>{"gather", "ulysses", "ring"}[static_cast<size_t>(dice.below(3))];
-  if (p.context == "ulysses" && c.num_attention_heads / p.mesh.tp % p.mesh.cp != 0) p.context = "ring";
-  draw_grouped(number, p, c);
-  const std::vector<std::string> topologies{"plain", "rank", "node", "merge", "auto"};
-  p.exchange.topology = topologies[static_cast<size_t>(dice.below(5))];
-  p.reuse_lists = !dice.one_in(4);
   const int node_ranks = dice.of({1, 2, 3, 4, 16});
   for (int r = 0; r < p.ranks(); ++r) d.node_of.push_back(r / node_ranks);
   p.update.bucket_bytes = dice.of({1, 3000, 1 << 20});
   p.update.clip_norm = dice.one_in(2) ? 0.05 : 0;
-  if (dice.one_in(3)) {
-    p.fusions.clear();
-  } else if (dice.one_in(2)) {
-    for (const std::string& name : passes::fusion_names()) {
-      if (dice.one_in(2)) p.fusions.erase(name);
-    }
-  }
   d.token_kinds = dice.of({48, 48, 5, 1});
   d.routing = static_cast<Routing>(dice.of({0, 0, 1, 2}));
   p.dtype = Dtype::f64;
@@ -191,8 +208,10 @@ Draw draw(uint64_t number, int most_ranks, int ranks) {
     if (d.routing == Routing::zeros) d.routing = Routing::ties;
     if (dice.one_in(2)) d.backend = "host";
   }
-  p.recompute = draw_groups(dice, "layer");
-  p.offload = draw_groups(dice, passes::kLayerInput);
+  pack(d);
+  draw_grouped(number, p, c);
+  draw_switches(d, dice.of({1, 1, 3}));
+  draw_order(dice, d);
   return d;
 }
 
@@ -206,9 +225,7 @@ Draw draw_bf16(uint64_t number, int most_ranks, Rounding rounding, int ranks) {
   Dice dice(d.seed + 1);
   d.plan.dtype = Dtype::bf16;
   d.backend = dice.one_in(2) ? "host" : "reference";
-  if (d.backend == "host") {
-    d.plan.packed_bytes = [](const ir::Value& weight) { return kernels::packed_weight_bytes("host", weight); };
-  }
+  pack(d);
   if (d.routing == Routing::zeros) d.routing = Routing::ties;
   if (rounding == Rounding::others) {
     // A rounding more or less would send tokens to other experts: here all take all of them.
@@ -222,7 +239,7 @@ Draw draw_bf16(uint64_t number, int most_ranks, Rounding rounding, int ranks) {
   }
   if (d.plan.mesh.pp > 1 && !dice.one_in(3)) {  // depths, and cuts among them
     d.model.num_nextn_predict_layers = dice.of({1, 1, 2});
-    d.plan.layout = draw_layout(dice, d.model, plan::schedule_of(d.plan).placement.stages, dice.one_in(2));
+    d.plan.parallel.layout = draw_layout(dice, d.model, plan::schedule_of(d.plan).placement.stages, dice.one_in(2));
   }
   // Activations and their gradients have the same bits; what differs is the order in which fp32 sums them over
   // microbatches and ranks, and losses, which fp64 sums over data ranks.
@@ -236,31 +253,30 @@ Draw draw_bf16(uint64_t number, int most_ranks, Rounding rounding, int ranks) {
 }
 
 std::string Draw::text() const {
-  const plan::Degrees& m = plan.mesh;
+  std::string set;
+  const plan::Choices usual;
+  for (const plan::Setting<plan::Choices>& s : plan::settings()) {
+    const plan::Value value = s.get(plan);
+    if (value != s.get(usual)) set += fmt::format(", {} {}", s.key, plan::text_of(value));
+  }
   return fmt::format(
-      "draw {}: {} ranks, tp {} cp {} ({}) dp {} pp {} ep {} etp {} ({}, lists reused {}, {} nodes), order {} / "
-      "{}, top {} of 12, {} token kinds, "
-      "routing {}, {}, shared {}, depths {}, tied {}, {} fusions, {} on {}, {} of layers {} woven {}, "
-      "recomputed '{}', offloaded '{}'{}{}",
-      seed, plan.ranks(), m.tp, m.cp, plan.context, m.dp, m.pp, m.ep, m.etp, plan.exchange.topology,
-      plan.reuse_lists, node_of.back() + 1, m.order, m.expert_order, model.num_experts_per_tok, token_kinds,
-      static_cast<int>(routing),
+      "draw {}: {} ranks on {} nodes{}{}, top {} of 12, {} token kinds, routing {}, {}, shared {}, depths "
+      "{}, "
+      "tied {}, {} on {}{}",
+      seed, plan.ranks(), node_of.back() + 1, set, plan.order ? ", order " + plan.order->name : "",
+      model.num_experts_per_tok, token_kinds, static_cast<int>(routing),
       model.is_latent()
           ? fmt::format("q_lora {}", model.q_lora_rank)
           : fmt::format("12 heads on {}{}", model.num_key_value_heads, model.qk_norm ? " normed" : ""),
-      model.n_shared_experts, model.num_nextn_predict_layers, model.tie_word_embeddings, plan.fusions.size(),
-      heddle::name_of(plan.dtype), backend, plan.order ? plan.order->name : plan.schedule, plan.layout, plan.weave,
-      plan.recompute, plan.offload, plan.exact_sums ? ", exact sums" : "",
+      model.n_shared_experts,
+      model.num_nextn_predict_layers, model.tie_word_embeddings, heddle::name_of(plan.dtype), backend,
       same_state  ? ", same state"
       : same_bits ? ", same bits"
                   : "");
 }
 
 plan::Plan Draw::one_rank() const {
-  plan::Plan one = plan.on_one_rank();
-  one.weave = "off";
-  one.recompute.clear();
-  one.offload.clear();
+  plan::Plan one = plan.plain();
   one.microbatches = microbatches;
   return one;
 }

@@ -90,9 +90,9 @@ plan::Plan exact_plan(const plan::Degrees& mesh, const ExactSetting& setting) {
   plan.sequence_length = kSequence;
   plan.dtype = setting.dtype;
   plan.exact_sums = setting.exact;
-  plan.exchange.topology = setting.topology;
-  plan.schedule = setting.schedule;
-  plan.layout = setting.layout;
+  plan.parallel.exchange.topology = from_word<ir::Topology>(setting.topology);
+  plan.parallel.schedule = setting.schedule;
+  plan.parallel.layout = setting.layout;
   plan.evaluates = plan.predicts = true;
   plan.update.bucket_bytes = 4000;
   // Clips; without exact sums the order of the norm's sum may show in its last place.

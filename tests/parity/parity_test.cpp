@@ -4,7 +4,11 @@
 #include <gtest/gtest.h>
 
 #include <cstdlib>
+#include <map>
+#include <set>
 
+#include "heddle/config/run_config.h"
+#include "heddle/passes/offload.h"
 #include "heddle/schedule/generators/generators.h"
 
 namespace heddle::parity {
@@ -13,6 +17,29 @@ namespace {
 uint64_t draws() {
   const char* asked = std::getenv("HEDDLE_PARITY_DRAWS");
   return asked == nullptr ? 24 : std::strtoull(asked, nullptr, 10);
+}
+
+// A switch that promises to keep the maths can't be left out: whatever tests try of it is drawn.
+TEST(Draws, HaveEveryValueOfEverySwitch) {
+  std::map<std::string, std::set<std::string>> drawn;
+  for (uint64_t number = 0; number < 600; ++number) {
+    const Draw d = draw(number, 16);
+    config::RunConfig config;
+    config.plan = d.plan;
+    config.mesh_ranks = d.plan.ranks();
+    for (const config::Setting& s : config::settings()) {
+      const std::string text = plan::text_of(s.get(config));
+      drawn[s.key].insert(text);
+      if (s.kind != plan::Row::Kind::list) continue;
+      for (const passes::OpGroup& group : passes::parse_groups(text, "draw", {passes::kLayerInput}))
+        drawn[s.key].insert(group.name);
+    }
+  }
+  for (const config::Setting& s : config::settings()) {
+    if (!s.is_switch(plan::MathsClass::bitwise) && !s.is_switch(plan::MathsClass::reassociates)) continue;
+    for (const plan::Value& value : s.tried_values())
+      EXPECT_TRUE(drawn[s.key].contains(plan::text_of(value))) << s.key << " = " << plan::text_of(value);
+  }
 }
 
 TEST(Parity, RandomLayoutsEqualOneRank) {
@@ -35,7 +62,7 @@ TEST(Parity, LayoutsInBf16HaveTheBitsOfOneRank) {
   int apart = 0;
   for (uint64_t number = 0; number < draws(); ++number) {
     const Draw d = draw_bf16(number, 8, Rounding::same);
-    apart += d.model.num_nextn_predict_layers > 0 && d.plan.layout.find("m|") != std::string::npos;
+    apart += d.model.num_nextn_predict_layers > 0 && d.plan.parallel.layout.find("m|") != std::string::npos;
     for (const std::string& difference : differences_on_threads(d)) ADD_FAILURE() << difference;
   }
   EXPECT_GT(apart, 0) << "depths that do not stand with all that reads them";
@@ -73,9 +100,9 @@ TEST(Parity, NamedSchedulesGiveTheBitsOfOneRank) {
   while (!plain(draw(number, 2, 2))) ++number;
   for (const auto& [ranks, microbatches] : {std::pair{2, 5}, {3, 7}, {4, 6}, {8, 11}}) {
     for (const std::string& name : schedule::generator_names()) {
-      for (const char* weave : {"off", "pairs"}) {
+      for (const plan::Weave weave : {plan::Weave::off, plan::Weave::pairs}) {
         const bool copies = name == "dual_pipe", usual = draws() <= 24;
-        if ((copies && ranks % 2 != 0) || (usual && (ranks % 3 == 1) == (weave[0] == 'o'))) continue;
+        if ((copies && ranks % 2 != 0) || (usual && (ranks % 3 == 1) == (weave == plan::Weave::off))) continue;
         Draw d = draw(number, 2, 2);
         d.model.num_hidden_layers = ranks + 1;
         d.model.num_nextn_predict_layers = 0;
@@ -83,9 +110,10 @@ TEST(Parity, NamedSchedulesGiveTheBitsOfOneRank) {
         d.node_of.assign(static_cast<size_t>(ranks), 0);
         d.microbatches = d.plan.microbatches = copies ? 2 * ranks : microbatches;
         d.plan.order.reset();
-        d.plan.schedule = name;
-        d.plan.layout = "even";
-        d.plan.weave = weave;
+        d.plan.parallel.schedule = name;
+        d.plan.parallel.layout = "even";
+        d.plan.parallel.chunks = d.plan.parallel.group = 0;
+        d.plan.parallel.weave = weave;
         d.same_bits = !copies;
         d.same_state = !copies && d.plan.update.clip_norm == 0;
         for (const std::string& difference : differences_on_threads(d)) ADD_FAILURE() << difference;

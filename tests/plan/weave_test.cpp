@@ -40,8 +40,8 @@ Lowered lowered(const std::string& weave, const std::string& schedule) {
   Plan plan;
   plan.mesh = kMesh;
   plan.microbatches = 16;
-  plan.schedule = schedule;
-  plan.weave = weave;
+  plan.parallel.schedule = schedule;
+  plan.parallel.weave = from_word<Weave>(weave);
   plan.durations = duration_us;
   return lower(moe_model(), plan);
 }
@@ -85,9 +85,9 @@ TEST(Weave, MessagesKeepTheirOrder) {
     Plan plan;
     plan.mesh = {.tp = 2, .pp = 2, .ep = 2};
     plan.microbatches = 8;
-    plan.schedule = "interleaved";
-    plan.layout = "E||ttttm|mL";
-    plan.weave = weave;
+    plan.parallel.schedule = "interleaved";
+    plan.parallel.layout = "E||ttttm|mL";
+    plan.parallel.weave = from_word<Weave>(weave);
     EXPECT_NO_THROW(lower(c, plan)) << weave;
   }
 }

@@ -6,6 +6,7 @@
 #include <set>
 #include <thread>
 
+#include "heddle/passes/offload.h"
 #include "tests/simulate/tiny_step.h"
 
 namespace heddle::test {
@@ -88,8 +89,8 @@ void fail_in_every_kind(const plan::Plan& plan) {
 
 TEST(Failure, OfAnyOpOfADataRankIsToldOnce) {
   plan::Plan plan = tiny_plan(1, kRanks, true);
-  plan.exchange.topology = "rank";
-  plan.offload = "input";
+  plan.parallel.exchange.topology = ir::Topology::rank;
+  plan.memory.offload = passes::offload_groups("input");
   fail_in_every_kind(plan);
 }
 

@@ -27,7 +27,7 @@ inline plan::Plan plan_of_four(const plan::Degrees& mesh, const std::string& sch
   plan.microbatches = 4;
   plan.sequences = 2;
   plan.sequence_length = kTinySequence;
-  plan.schedule = schedule;
+  plan.parallel.schedule = schedule;
   plan.update.bucket_bytes = 4000;
   return plan;
 }
@@ -52,13 +52,14 @@ inline Outcome outcome_of(const model::ModelConfig& c, const plan::Plan& plan, c
 
 inline void expect_same_bits(const model::ModelConfig& c, const plan::Plan& plan, const std::string& backend) {
   plan::Plan kept = plan;
-  kept.recompute.clear();
-  kept.offload.clear();
+  kept.memory.recompute.clear();
+  kept.memory.offload.clear();
   // What is kept does not depend on the words: once for all of them.
   static std::map<std::string, Outcome> known;
-  const std::string key = fmt::format("{} {} {} {} {} {} {} {} {}", plan::text_of(plan.mesh), plan.context,
-                                      plan.exchange.topology, plan.schedule, name_of(plan.dtype),
-                                      plan.fusions.size(), backend, c.q_lora_rank, c.num_nextn_predict_layers);
+  const std::string key =
+      fmt::format("{} {} {} {} {} {} {} {} {}", plan::text_of(plan.mesh), word_of(plan.parallel.context),
+                  word_of(plan.parallel.exchange.topology), plan.parallel.schedule, name_of(plan.dtype),
+                  plan.fusions.size(), backend, c.q_lora_rank, c.num_nextn_predict_layers);
   if (!known.contains(key)) known[key] = outcome_of(c, kept, backend);
   const Outcome with = outcome_of(c, plan, backend);
   const Outcome& without = known.at(key);
@@ -66,8 +67,8 @@ inline void expect_same_bits(const model::ModelConfig& c, const plan::Plan& plan
   for (size_t i = 0; i < with.values.size(); ++i) {
     EXPECT_EQ(with.values[i].first, without.values[i].first);
     EXPECT_EQ(with.values[i].second, without.values[i].second)
-        << with.values[i].first << " with '" << plan.recompute << "' made again and '" << plan.offload
-        << "' on the host";
+        << with.values[i].first << " with '" << passes::text_of(plan.memory.recompute) << "' made again and '"
+        << passes::text_of(plan.memory.offload) << "' on the host";
   }
 }
 

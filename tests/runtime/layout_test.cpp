@@ -85,7 +85,7 @@ double relative(const std::vector<double>& a, const std::vector<double>& b) {
 plan::Plan plan_for(const plan::Degrees& mesh, const std::set<std::string>& fusions, const std::string& context) {
   plan::Plan plan;
   plan.mesh = mesh;
-  plan.context = context;
+  plan.parallel.context = from_word<model::Context>(context);
   plan.microbatches = kMicrobatches / mesh.dp;
   plan.sequences = kSequences;
   plan.sequence_length = kSequence;

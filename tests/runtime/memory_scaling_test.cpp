@@ -2,6 +2,7 @@
 // activations with tp × cp when gathered rows are made again. Figures are the arena's.
 #include <gtest/gtest.h>
 
+#include "heddle/passes/recompute.h"
 #include "heddle/runtime/predict.h"
 #include "tests/simulate/tiny_step.h"
 
@@ -70,10 +71,10 @@ model::ModelConfig deep(bool experts) {
 plan::Plan activation_plan(const plan::Degrees& mesh, const std::string& context, const std::string& words) {
   plan::Plan plan;
   plan.mesh = mesh;
-  plan.context = context;
+  plan.parallel.context = from_word<model::Context>(context);
   plan.sequence_length = 128;
   plan.microbatches = 1;
-  plan.recompute = words;
+  plan.memory.recompute = passes::recompute_groups(words);
   return plan;
 }
 

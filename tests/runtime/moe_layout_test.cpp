@@ -53,8 +53,8 @@ std::unique_ptr<test::TinyRun> make(const model::ModelConfig& c, const Setting& 
   plan.sequence_length = kSequence;
   plan.dtype = s.dtype;
   plan.fusions = s.fusions;
-  plan.exchange.topology = s.topology;
-  plan.reuse_lists = s.reuse_lists;
+  plan.parallel.exchange.topology = from_word<ir::Topology>(s.topology);
+  plan.parallel.reuse_lists = s.reuse_lists;
   auto run = std::make_unique<test::TinyRun>(c, plan, s.backend, 1 << 24, 1, true, s.node_of);
   const std::vector<double> table = model::rope_table(c, kSequence);
   run->fill([&](const model::Parameter& p, int64_t i) {

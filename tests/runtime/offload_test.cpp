@@ -2,6 +2,7 @@
 // and state, in any layout and schedule; fewer bytes live on the device, and as many as the walk foretells.
 #include "heddle/passes/offload.h"
 
+#include "heddle/passes/recompute.h"
 #include "tests/runtime/kept_bits.h"
 
 namespace heddle::test {
@@ -9,7 +10,7 @@ namespace {
 
 plan::Plan plan_for(const plan::Degrees& mesh, const std::string& words, const std::string& schedule = "1f1b") {
   plan::Plan plan = plan_of_four(mesh, schedule);
-  plan.offload = words;
+  plan.memory.offload = passes::offload_groups(words);
   return plan;
 }
 
@@ -55,11 +56,11 @@ TEST_P(Offload, OneRankKeepsEveryBit) {
 TEST_P(Offload, LayoutsKeepEveryBit) {
   for (const char* context : {"gather", "ring"}) {
     plan::Plan plan = plan_for({.tp = 2, .cp = 2}, GetParam());
-    plan.context = context;
+    plan.parallel.context = from_word<model::Context>(context);
     expect_same_bits(small(), plan, "reference");
   }
   plan::Plan merged = plan_for({.dp = 4, .ep = 4}, GetParam());
-  merged.exchange.topology = "merge";
+  merged.parallel.exchange.topology = ir::Topology::merge;
   expect_same_bits(small(), merged, "reference");
 }
 
@@ -74,7 +75,8 @@ TEST_P(Offload, SchedulesKeepEveryBit) {
 
 TEST_P(Offload, WhatIsMadeAgainReadsWhatCameBack) {
   plan::Plan plan = plan_for({.pp = 2}, GetParam());
-  plan.recompute = GetParam() == "layer" || GetParam() == "moe" ? "norm,activation" : "layer";
+  plan.memory.recompute =
+      passes::recompute_groups(GetParam() == "layer" || GetParam() == "moe" ? "norm,activation" : "layer");
   expect_same_bits(small(), plan, "reference");
 }
 
@@ -95,9 +97,9 @@ TEST(OffloadPeak, FallsToTheLayersAtWork) {
   plan.sequences = 16;
   const int64_t kept = foretold_peak(c, plan);
   plan.durations = copies_last(0.2);
-  plan.offload = "expert_up";
+  plan.memory.offload = passes::offload_groups("expert_up");
   const int64_t some = foretold_peak(c, plan);
-  plan.offload = "input,layer";
+  plan.memory.offload = passes::offload_groups("input,layer");
   const int64_t all = foretold_peak(c, plan);
   EXPECT_LT(some, kept);
   EXPECT_LT(all * 3, kept);

@@ -11,7 +11,7 @@ namespace {
 
 plan::Plan plan_for(const plan::Degrees& mesh, const std::string& words, const std::string& schedule = "1f1b") {
   plan::Plan plan = plan_of_four(mesh, schedule);
-  plan.recompute = words;
+  plan.memory.recompute = passes::recompute_groups(words);
   return plan;
 }
 
@@ -52,12 +52,12 @@ TEST_P(Recompute, OneRankKeepsEveryBit) {
 TEST_P(Recompute, LayoutsKeepEveryBit) {
   for (const char* context : {"gather", "ulysses", "ring"}) {
     plan::Plan plan = plan_for({.tp = 2, .cp = 2}, GetParam());
-    plan.context = context;
+    plan.parallel.context = from_word<model::Context>(context);
     expect_same_bits(small(), plan, "reference");
   }
   expect_same_bits(small(), plan_for({.tp = 2, .dp = 2, .ep = 2, .etp = 2}, GetParam()), "reference");
   plan::Plan merged = plan_for({.dp = 4, .ep = 4}, GetParam());
-  merged.exchange.topology = "merge";
+  merged.parallel.exchange.topology = ir::Topology::merge;
   expect_same_bits(small(), merged, "reference");
 }
 
@@ -91,7 +91,7 @@ TEST(RecomputePeak, FallsWithEachLevel) {
   plan.sequences = 16;
   std::vector<int64_t> peaks;
   for (const char* words : {"", "light", "medium", "full", "norm,mla_up,attention,mlp,full", "layer"}) {
-    plan.recompute = words;
+    plan.memory.recompute = passes::recompute_groups(words);
     peaks.push_back(foretold_peak(c, plan));
   }
   for (size_t i = 1; i < peaks.size(); ++i) EXPECT_LT(peaks[i], peaks[i - 1]) << "level " << i;
@@ -124,10 +124,10 @@ TEST(RecomputePeak, DeferredWeightGradientsMakeTheirOwn) {
   plan::Plan plan = plan_for({.pp = 2}, "layer", "zb_h1");
   EXPECT_GT(replays(c, plan, ir::Phase::W), 0);
   const int64_t split = foretold_peak(c, plan);
-  plan.recompute.clear();
+  plan.memory.recompute.clear();
   EXPECT_LT(split, foretold_peak(c, plan));
-  plan.recompute = "layer";
-  plan.schedule = "1f1b";
+  plan.memory.recompute = passes::recompute_groups("layer");
+  plan.parallel.schedule = "1f1b";
   EXPECT_LT(replays(c, plan, ir::Phase::W), replays(c, plan, ir::Phase::I));
 }
 

@@ -33,7 +33,7 @@ Prepared prepared(int ranks, int slices, int64_t experts, int64_t chosen, int64_
   p.plan.sequences = 1;
   p.config.max_position_embeddings = std::max<int64_t>(p.config.max_position_embeddings, tokens);
   p.plan.dtype = dtype;
-  p.plan.exchange.topology = topology;
+  p.plan.parallel.exchange.topology = from_word<ir::Topology>(topology);
   p.lowered = plan::lower(p.config, p.plan);
   return p;
 }
@@ -203,9 +203,9 @@ TEST(Forecast, TopologiesTakeTheTimeOfTheirBytes) {
   std::map<std::string, std::string> taken;
   for (const char* topology : {"plain", "rank", "node", "merge", "auto"}) {
     Prepared p = prepared(4, 1, 16, 6, 64, Dtype::f32, topology);
-    p.plan.exchange.across_bytes_per_us = 1024.0 / 200;
-    p.plan.exchange.within_bytes_per_us = 10240;
-    p.plan.exchange.across_latency_us = p.plan.exchange.within_latency_us = 20;
+    p.plan.parallel.exchange.across_rate = 1.024 / 200;
+    p.plan.parallel.exchange.within_rate = 10.24;
+    p.plan.parallel.exchange.across_latency_us = p.plan.parallel.exchange.within_latency_us = 20;
     p.lowered = plan::lower(p.config, p.plan);
     const runtime::Forecast f = forecast_of(p, profile, input);
     step_us[topology] = f.step_us;

@@ -14,7 +14,7 @@ void expect_equal_memory(int pipeline, int experts, bool fused, uint64_t seed, c
   const model::ModelConfig c = tiny_model();
   const int64_t capacity = 1 << 23;
   plan::Plan plan = tiny_plan(pipeline, experts, fused);
-  plan.exchange.topology = topology;
+  plan.parallel.exchange.topology = from_word<ir::Topology>(topology);
   TinyRun run(c, plan, backend, capacity, 1, true, node_of);
   fill(run, c, seed);
   const std::vector<device::Batch> batches = tiny_batches(c, run.plan(), seed);

@@ -41,7 +41,7 @@ inline plan::Plan tiny_plan(int pipeline, int experts, bool fused, int microbatc
   plan.sequences = 2;
   plan.sequence_length = kTinySequence;
   if (!fused) plan.fusions.clear();
-  plan.weave = weave;
+  plan.parallel.weave = from_word<plan::Weave>(weave);
   return plan;
 }
 

@@ -35,8 +35,8 @@ TrainerOptions options_for(const plan::Degrees& mesh, const std::string& backend
   o.model.z_loss_weight = 1e-3;
   o.model.initializer_range = 0.1;
   o.plan.mesh = mesh;
-  o.plan.context = context;
-  o.plan.schedule = schedule;
+  o.plan.parallel.context = from_word<model::Context>(context);
+  o.plan.parallel.schedule = schedule;
   o.plan.sequences = 2;
   o.plan.microbatches = static_cast<int>(kBatch / (o.plan.sequences * mesh.dp));
   o.plan.sequence_length = 16;

@@ -1,13 +1,13 @@
-// Every switch of the table that claims to keep the maths keeps it: a small model is trained with the switch on and
-// off.
+// Every switch of the table that claims to keep the maths keeps it: a small model is trained with each of its
+// values and without, on as many ranks as it takes for the switch to have something to do.
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <cmath>
+#include <map>
+#include <set>
 
-#include "heddle/base/random.h"
-#include "heddle/plan/switches.h"
 #include "heddle/train/run_config_plan.h"
+#include "tests/train/rank_trainers.h"
 
 namespace heddle::train {
 namespace {
@@ -41,34 +41,41 @@ threads = 1
 
 struct Outcome {
   std::vector<double> losses;
-  std::vector<std::string> names;
-  std::vector<std::vector<double>> state;  // masters and moments after the last step
+  std::map<std::string, std::vector<double>> state;  // whole masters and moments after the last step
 };
 
 Outcome train_with(const std::vector<std::string>& set) {
   const config::RunConfig config = config::parse_run_config(kSmall, "small.toml", set);
-  Trainer trainer(trainer_options_of(config));
-  trainer.initialise();
+  std::vector<int> node_of;  // two ranks on a node
+  for (int r = 0; r < config.ranks(); ++r) node_of.push_back(r / 2);
+  RankTrainers ranks(trainer_options_of(config), node_of);
+  ranks.each([](Trainer& trainer) { trainer.initialise(); });
   Outcome outcome;
   for (uint64_t step = 0; step < 2; ++step) {
-    std::vector<std::vector<int32_t>> sequences;
-    for (int64_t i = 0; i < trainer.sequences_per_step(); ++i) {
-      std::vector<int32_t>& s = sequences.emplace_back();
-      const RandomKey key = RandomKey(11).with(step).with(static_cast<uint64_t>(i));
-      for (int64_t t = 0; t < trainer.sequence_tokens(); ++t) {
-        s.push_back(static_cast<int32_t>(key.bits(static_cast<uint64_t>(t)) % 96));
-      }
-    }
-    outcome.losses.push_back(trainer.step(sequences).next_token_loss);
+    outcome.losses.push_back(
+        ranks.step(random_sequences(ranks[0], ranks[0].sequences_per_step(), 11 + step)).next_token_loss);
   }
-  for (const StateTensor& tensor : trainer.state()) {
-    outcome.names.push_back(tensor.name);
-    std::vector<double>& values = outcome.state.emplace_back();
-    for (int64_t i = 0; i < tensor.view.elements(); ++i) {
-      values.push_back(tensor.view.dtype == Dtype::f64 ? tensor.view.as<double>()[i] : tensor.view.as<float>()[i]);
+  for (int r = 0; r < ranks.size(); ++r) {
+    for (const StateTensor& tensor : ranks[r].state()) {
+      std::vector<double>& whole = outcome.state[tensor.name];
+      whole.resize(static_cast<size_t>(tensor.elements()));
+      for (const model::Run& run : ranks[r].held_runs(tensor)) {
+        for (int64_t i = 0; i < run.count; ++i) {
+          whole[static_cast<size_t>(run.whole + i)] = tensor.view.dtype == Dtype::f64
+                                                          ? tensor.view.as<double>()[run.local + i]
+                                                          : tensor.view.as<float>()[run.local + i];
+        }
+      }
     }
   }
   return outcome;
+}
+
+// What the same set gives without a switch is trained once.
+const Outcome& without(const std::vector<std::string>& set) {
+  static std::map<std::vector<std::string>, Outcome> known;
+  const auto at = known.find(set);
+  return at != known.end() ? at->second : known.emplace(set, train_with(set)).first->second;
 }
 
 double relative(const std::vector<double>& a, const std::vector<double>& b) {
@@ -80,64 +87,76 @@ double relative(const std::vector<double>& a, const std::vector<double>& b) {
   return std::sqrt(difference / std::max(norm, 1e-300));
 }
 
-std::vector<plan::Switch> on_off_switches(plan::MathsClass maths) {
-  std::vector<plan::Switch> found;
-  for (const plan::Switch& s : plan::switches()) {
-    if (s.values == std::vector<std::string>{"true", "false"} && s.maths == maths) found.push_back(s);
+struct Trial {
+  std::string key, set;
+  plan::MathsClass maths;
+  std::vector<std::string> beside;
+  friend std::ostream& operator<<(std::ostream& out, const Trial& trial) { return out << trial.set; }
+};
+
+// Every value but the default of every such switch; of a switch that has no other its only one, done twice.
+std::vector<Trial> trials() {
+  std::vector<Trial> all;
+  const config::RunConfig usual;
+  for (const config::Setting& s : config::settings()) {
+    if (!s.as_switch || s.is_switch(plan::MathsClass::changes_maths)) continue;
+    const std::vector<config::Value> values = s.tried_values();
+    for (const config::Value& value : values) {
+      if (values.size() > 1 && value == s.get(usual)) continue;
+      const bool reassociates = std::ranges::count(s.as_switch->reassociating, value) > 0;
+      all.push_back({s.key, s.key + "=" + plan::text_of(value),
+                     reassociates ? plan::MathsClass::reassociates : s.as_switch->maths, s.as_switch->beside});
+    }
   }
-  return found;
+  return all;
 }
 
-std::string test_name(const testing::TestParamInfo<plan::Switch>& info) {
-  std::string name = info.param.key;
-  std::replace(name.begin(), name.end(), '.', '_');
-  return name;
+std::vector<std::string> joined(std::vector<std::string> set, const std::vector<std::string>& more) {
+  set.insert(set.end(), more.begin(), more.end());
+  return set;
 }
 
-class SwitchParity : public testing::TestWithParam<plan::Switch> {};
+class SwitchParity : public testing::TestWithParam<Trial> {};
 
 // The first moments are sums of gradients, so they show what the gradients do. Masters don't: AdamW divides a
 // gradient near zero by its own size.
-// The grid of exact sums is coarser than fp64, and is held in fp32.
-TEST_P(SwitchParity, HoldsOnReference) {
-  const bool grid = GetParam().key == "train.exact_sums";
-  const std::string dtype = grid ? "device.dtype=f32" : "device.dtype=f64";
-  const Outcome on = train_with({"device.backend=reference", dtype, GetParam().key + "=true"});
-  const Outcome off = train_with({"device.backend=reference", dtype, GetParam().key + "=false"});
-  ASSERT_EQ(on.names, off.names);
-  EXPECT_LE(relative(on.losses, off.losses), grid ? 1e-6 : 1e-12);
-  for (size_t i = 0; i < on.state.size(); ++i) {
-    if (!on.names[i].starts_with("m.")) continue;
-    EXPECT_LE(relative(on.state[i], off.state[i]), grid ? 1e-5 : 1e-10) << on.names[i];
+void expect_near(const Outcome& on, const Outcome& off, bool in_floats) {
+  ASSERT_EQ(on.state.size(), off.state.size());
+  EXPECT_LE(relative(on.losses, off.losses), in_floats ? 1e-6 : 1e-12);
+  for (const auto& [name, values] : on.state) {
+    if (!name.starts_with("m.")) continue;
+    EXPECT_LE(relative(values, off.state.at(name)), in_floats ? 1e-5 : 1e-10) << name;
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Table, SwitchParity, testing::ValuesIn(on_off_switches(plan::MathsClass::reassociates)),
-                         test_name);
-
-class BitwiseSwitch : public testing::TestWithParam<plan::Switch> {};
-
-TEST_P(BitwiseSwitch, KeepsEveryBit) {
-  for (const std::vector<std::string>& set : std::vector<std::vector<std::string>>{
+TEST_P(SwitchParity, HoldsItsClass) {
+  const Trial& trial = GetParam();
+  if (trial.maths == plan::MathsClass::reassociates) {
+    const std::vector<std::string> set = joined({"device.backend=reference", "device.dtype=f64"}, trial.beside);
+    const bool in_floats = std::ranges::count(trial.beside, "device.dtype=f32") > 0;
+    return expect_near(train_with(joined(set, {trial.set})), without(set), in_floats);
+  }
+  for (const std::vector<std::string>& dtype : std::vector<std::vector<std::string>>{
            {"device.backend=reference", "device.dtype=f64"}, {"device.dtype=f32"}, {"device.dtype=bf16"}}) {
-    std::vector<std::string> without = set;
-    without.push_back(GetParam().key + "=false");
-    const Outcome on = train_with(set), off = train_with(without);
-    EXPECT_EQ(on.losses, off.losses) << set.back();
-    EXPECT_EQ(on.state, off.state) << set.back();
+    const std::vector<std::string> set = joined(dtype, trial.beside);
+    const Outcome on = train_with(joined(set, {trial.set}));
+    const Outcome& off = without(set);
+    EXPECT_EQ(on.losses, off.losses) << dtype.back();
+    EXPECT_TRUE(on.state == off.state) << dtype.back();
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Table, BitwiseSwitch, testing::ValuesIn(on_off_switches(plan::MathsClass::bitwise)),
-                         test_name);
+INSTANTIATE_TEST_SUITE_P(Table, SwitchParity, testing::ValuesIn(trials()), [](const auto& info) {
+  std::string name = info.param.set;
+  for (char& c : name) c = std::isalnum(static_cast<unsigned char>(c)) != 0 ? c : '_';
+  return name;
+});
 
-TEST(RecomputeSwitch, EachWordKeepsEveryBit) {
-  const std::vector<std::string> set{"device.dtype=bf16"};
-  const Outcome kept = train_with(set);
-  for (const std::string& word : plan::find_switch("memory.recompute")->values) {
-    const Outcome again = train_with({set[0], "memory.recompute=" + word});
-    EXPECT_EQ(again.losses, kept.losses) << word;
-    EXPECT_EQ(again.state, kept.state) << word;
+TEST(SwitchParityItself, TriesEverySwitchThatKeepsTheMaths) {
+  std::set<std::string> tried;
+  for (const Trial& trial : trials()) tried.insert(trial.key);
+  for (const config::Setting& s : config::settings()) {
+    if (s.as_switch) EXPECT_EQ(tried.contains(s.key), !s.is_switch(plan::MathsClass::changes_maths)) << s.key;
   }
 }
 
@@ -146,8 +165,8 @@ TEST(SwitchParityItself, SeesAChangedFactor) {
   const Outcome a = train_with({"device.backend=reference", "device.dtype=f64"});
   const Outcome b = train_with({"device.backend=reference", "device.dtype=f64", "model.z_loss_weight=1.001e-3"});
   double worst = 0;
-  for (size_t i = 0; i < a.state.size(); ++i) {
-    if (a.names[i].starts_with("m.")) worst = std::max(worst, relative(a.state[i], b.state[i]));
+  for (const auto& [name, values] : a.state) {
+    if (name.starts_with("m.")) worst = std::max(worst, relative(values, b.state.at(name)));
   }
   EXPECT_GT(worst, 1e-6);
 }

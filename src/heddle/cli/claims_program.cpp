@@ -26,7 +26,7 @@ double step_us(const std::function<void(plan::Plan&)>& change) {
   plan.sequences = 1;
   plan.sequence_length = 4096;
   plan.dtype = Dtype::bf16;
-  plan.weave = "off";
+  plan.parallel.weave = plan::Weave::off;
   change(plan);
 
   const cost::Accelerator& device = *cost::accelerator_named("Ascend-910B");
@@ -68,11 +68,13 @@ double gain(const std::function<void(plan::Plan&)>& on, const std::function<void
 }  // namespace
 
 double gain_of_list_reuse() {
-  return gain([](plan::Plan& p) { p.reuse_lists = true; }, [](plan::Plan& p) { p.reuse_lists = false; });
+  return gain([](plan::Plan& p) { p.parallel.reuse_lists = true; },
+              [](plan::Plan& p) { p.parallel.reuse_lists = false; });
 }
 
 double gain_of_weaving() {
-  return gain([](plan::Plan& p) { p.weave = "layers"; }, [](plan::Plan& p) { p.weave = "off"; });
+  return gain([](plan::Plan& p) { p.parallel.weave = plan::Weave::layers; },
+              [](plan::Plan& p) { p.parallel.weave = plan::Weave::off; });
 }
 
 }  // namespace heddle::cli

@@ -167,7 +167,7 @@ std::map<std::string, Choice> choices(const char* backend, const char* dtype) {
   config::RunConfig config;
   config.model = config::preset("demo");
   config.device.backend = backend;
-  config.device.dtype = dtype;
+  config.device.dtype = from_word<std::optional<Dtype>>(dtype);
   const plan::Lowered lowered = plan::lower(config.model, train::plan_of(config));
   std::map<std::string, Choice> of;
   for (const ir::Stage& stage : lowered.program.stages) {

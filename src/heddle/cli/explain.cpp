@@ -8,7 +8,6 @@
 #include "heddle/config/run_config.h"
 #include "heddle/observe/progress.h"
 #include "heddle/observe/table.h"
-#include "heddle/plan/switches.h"
 
 namespace heddle::cli {
 
@@ -25,7 +24,7 @@ using config::Setting;
 // The two keys that name a whole model are no members of the configuration.
 struct Entry {
   std::string key, accepted, standard, meaning;
-  const plan::Switch* known = nullptr;
+  const plan::Switch* known = nullptr;  // where it is one
 };
 
 std::vector<Entry> entries() {
@@ -38,8 +37,8 @@ std::vector<Entry> entries() {
        "A Hugging Face config.json of DeepSeek-V2 or V3, Qwen3 or Qwen3-MoE; the other keys of [model] are set on top of it."});
   for (const Setting& s : config::settings()) {
     const bool present = !s.present || s.present(defaults);
-    all.push_back(
-        {s.key, s.accepted(), present ? s.text_of(s.get(defaults)) : s.unset, s.meaning, plan::find_switch(s.key)});
+    all.push_back({s.key, s.accepted(), present ? s.text_of(s.get(defaults)) : s.unset, s.meaning,
+                   s.as_switch ? &*s.as_switch : nullptr});
   }
   return all;
 }

@@ -41,8 +41,10 @@ int generate(const GenerateOptions& options) {
   for (const std::string& reason : refused)
     fmt::print(stderr, "heddle: passed over: {}\n", session::terminal_text(reason));
   if (!checkpoint) config_error("{}: no checkpoint in {}", options.run, folder.checkpoints());
-  config.mesh = {};  // one rank, whatever the run had
-  config.parallel = {};
+  const config::RunConfig usual;  // one rank, whatever the run had
+  config.mesh_ranks = usual.mesh_ranks;
+  config.plan.mesh = usual.plan.mesh;
+  config.plan.parallel = usual.plan.parallel;
   train::Trainer trainer(train::trainer_options_of(config));
   train::load_trainer(*checkpoint, trainer);
 

@@ -193,8 +193,8 @@ void print(const config::RunConfig& config, const planner::ConfigForecast& c, co
     if (d.out_of_memory > 0) fmt::print("{} draws more do not fit into memory\n", d.out_of_memory);
     fmt::print("\n");
   }
-  if (f.exchange.size() > 0 && f.exchange != c.plan.exchange.topology)
-    fmt::print("exchange {}: {}\n\n", c.plan.exchange.topology, f.exchange);
+  const std::string_view asked = word_of(c.plan.parallel.exchange.topology);
+  if (f.exchange.size() > 0 && f.exchange != asked) fmt::print("exchange {}: {}\n\n", asked, f.exchange);
   constexpr size_t kShown = 10;
   observe::Table memory(
       {{fmt::format("memory of rank {}", f.largest_rank)}, {"role"}, {"bytes", observe::Align::right}});

@@ -103,8 +103,8 @@ void print(const session::RunSummary& s, const std::string& config) {
 // The settings of a job whose launcher has decided on the number of ranks.
 std::vector<std::string> set_for(const std::string& path, std::vector<std::string> set, int ranks) {
   const config::RunConfig config = config::read_run_config(path, set);
-  if (config.mesh.ranks != 0 && config.mesh.ranks != ranks) {
-    config_error("{}: mesh.ranks is {}, the launcher has started {} processes", path, config.mesh.ranks, ranks);
+  if (config.mesh_ranks != 0 && config.mesh_ranks != ranks) {
+    config_error("{}: mesh.ranks is {}, the launcher has started {} processes", path, config.mesh_ranks, ranks);
   }
   set.push_back(fmt::format("mesh.ranks={}", ranks));
   return set;

@@ -1,5 +1,6 @@
 // share_counts and counts_to_host on the memory of a device. The topology is chosen there too, from the same
 // gathered numbers on every rank: the host learns of it with the counts.
+#include "heddle/comm/exchange_choice.h"
 #include "heddle/comm/exchange_kernels.h"
 #include "heddle/comm/parcels.h"
 #include "heddle/comm/places.h"
@@ -31,15 +32,6 @@ struct Scratch {
   int32_t *every_G, *node_of_G, *own_first, *gate_GN, *numbers;
   int64_t bytes;
 };
-
-/// Inside one node, to go by node is to go by rank.
-int32_t named(const std::string& word, const Places& places) {
-  if (word == "auto") return -1;
-  if (word == "plain") return static_cast<int32_t>(device::Topology::plain);
-  if (word == "rank" || places.nodes() == 1) return static_cast<int32_t>(device::Topology::rank);
-  HEDDLE_CHECK(word == "node" || word == "merge", "no exchange topology is named '{}'", word);
-  return static_cast<int32_t>(word == "node" ? device::Topology::node : device::Topology::merge);
-}
 
 void share_counts(const KernelCall& call) {
   const device::RowWork& work = device_work(call);
@@ -122,7 +114,8 @@ void share_counts(const KernelCall& call) {
   choose.G = G;
   choose.N = N;
   choose.self = communicator.rank();
-  choose.topology = named(a.word("topology"), places);
+  const std::optional<device::Topology> named = topology_named(a.word("topology"), places);
+  choose.topology = named ? static_cast<int32_t>(*named) : -1;
   if (choose.topology < 0) {
     choose.row_bytes = static_cast<double>(a.integer("row_bytes"));
     choose.sum_bytes = static_cast<double>(a.integer("sum_bytes"));

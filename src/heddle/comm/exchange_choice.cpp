@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "heddle/base/error.h"
+#include "heddle/ir/topology.h"
 
 namespace heddle::comm {
 
@@ -107,11 +108,17 @@ Topology cheapest(const SourceCounts<Number>& all, const Places& places, const i
   return best;
 }
 
-Topology topology_named(const std::string& word, const Places& places) {
-  if (word == "plain") return Topology::plain;
-  if (word == "rank" || places.nodes() == 1) return Topology::rank;
-  HEDDLE_CHECK(word == "node" || word == "merge", "no exchange topology is named '{}'", word);
-  return word == "node" ? Topology::node : Topology::merge;
+std::optional<Topology> topology_named(std::string_view word, const Places& places) {
+  const std::optional<ir::Topology> named = find_word<ir::Topology>(word);
+  HEDDLE_CHECK(named, "no exchange topology is named '{}'", word);
+  switch (*named) {
+    case ir::Topology::automatic: return std::nullopt;
+    case ir::Topology::plain: return Topology::plain;
+    case ir::Topology::rank: return Topology::rank;
+    case ir::Topology::node: return places.nodes() == 1 ? Topology::rank : Topology::node;
+    case ir::Topology::merge: return places.nodes() == 1 ? Topology::rank : Topology::merge;
+  }
+  internal_error("topology {}", static_cast<int>(*named));
 }
 
 template Hops hops_of(Topology, const SourceCounts<int32_t>&, const Places&, double, double);

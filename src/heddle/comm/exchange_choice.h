@@ -3,6 +3,8 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
+#include <string_view>
 #include <vector>
 
 #include "heddle/comm/places.h"
@@ -66,7 +68,8 @@ double exchange_us(const Hops& hops, const Places& places, const ir::Attributes&
 template <class Number>
 device::Topology cheapest(const SourceCounts<Number>& all, const Places& places, const ir::Attributes& a);
 
-/// What any other word stands for. Inside one node, to go by node is to go by rank.
-device::Topology topology_named(const std::string& word, const Places& places);
+/// What the word of an op's attribute stands for among these ranks; nothing for "auto". Inside one node, to go by
+/// node is to go by rank.
+std::optional<device::Topology> topology_named(std::string_view word, const Places& places);
 
 }  // namespace heddle::comm

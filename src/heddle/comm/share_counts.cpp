@@ -61,7 +61,8 @@ void share_counts(const KernelCall& call) {
   }
   parcels.exchange(communicator);
 
-  const Topology topology = word == "auto" ? cheapest(all, places, a) : topology_named(word, places);
+  const std::optional<Topology> named = topology_named(word, places);
+  const Topology topology = named ? *named : cheapest(all, places, a);
   route[device::kRouteTopology] = static_cast<int32_t>(topology);
   for (int64_t r = 0; r < plan.ranks; ++r) route[device::kRouteTokens + r] = static_cast<int32_t>(all.tokens(r));
   if (topology != Topology::node && topology != Topology::merge) return;

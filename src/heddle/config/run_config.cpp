@@ -358,7 +358,7 @@ class Reader {
                    place_of("train.sequence_length"), c.train.sequence_length, c.model.max_position_embeddings);
     }
     check_mesh();
-    if (c.train.exact_sums) check_exact_sums();
+    if (c.plan.exact_sums) check_exact_sums();
     if (c.train.global_batch % c.train.microbatch != 0) {
       config_error("{}: train.global_batch is {}, not a multiple of train.microbatch ({})",
                    place_of("train.global_batch"), c.train.global_batch, c.train.microbatch);
@@ -366,8 +366,8 @@ class Reader {
     if (c.train.global_batch % (c.train.microbatch * c.data_ranks()) != 0) {
       config_error("{}: train.global_batch is {}, not a multiple of train.microbatch × {} ({} × {})",
                    place_of("train.global_batch"), c.train.global_batch,
-                   c.mesh.dp > 0 ? "mesh.dp" : "the data parallel ranks that mesh.ranks leaves", c.train.microbatch,
-                   c.data_ranks());
+                   c.plan.mesh.dp > 0 ? "mesh.dp" : "the data parallel ranks that mesh.ranks leaves",
+                   c.train.microbatch, c.data_ranks());
     }
     if (c.data.vocabulary > c.model.vocab_size) {
       config_error("{}: data.vocabulary is {}, more ids than model.vocab_size ({})", place_of("data.vocabulary"),
@@ -377,7 +377,7 @@ class Reader {
       config_error("{}: train.min_learning_rate is {}, more than train.learning_rate ({})",
                    place_of("train.min_learning_rate"), c.train.min_learning_rate, c.train.learning_rate);
     }
-    if (c.device.dtype == "f64" && c.device.backend != "reference") {
+    if (c.device.dtype == Dtype::f64 && c.device.backend != "reference") {
       config_error("{}: device.dtype is f64, which needs device.backend = \"reference\"", place_of("device.dtype"));
     }
     if (c.name.empty() || c.name.find('/') != std::string::npos || c.name.starts_with('.')) {
@@ -388,28 +388,20 @@ class Reader {
   }
 
   void check_exact_sums() const {
-    const RunConfig::Mesh& m = config_.mesh;
-    plan::Degrees degrees;
-    degrees.tp = static_cast<int>(m.tp);
-    degrees.cp = static_cast<int>(m.cp);
-    degrees.dp = static_cast<int>(config_.data_ranks());
-    degrees.pp = static_cast<int>(m.pp);
-    degrees.ep = static_cast<int>(m.ep);
-    degrees.etp = static_cast<int>(m.etp);
-    const std::string why = why_not_exact(config_.model, degrees);
+    const std::string why = why_not_exact(config_.model, config_.degrees());
     if (!why.empty()) config_error("{}: train.exact_sums does not hold with {}", place_of("train.exact_sums"), why);
   }
 
   void check_mesh() const {
-    const RunConfig::Mesh& m = config_.mesh;
-    const int64_t others = m.tp * m.cp * m.pp;
+    const plan::Degrees& m = config_.plan.mesh;
+    const int64_t asked = config_.mesh_ranks, others = config_.copy_ranks();
     const std::string named =
         fmt::format("mesh.tp × mesh.cp × mesh.pp ({} × {} × {} = {})", m.tp, m.cp, m.pp, others);
-    if (m.dp == 0 && m.ranks % others != 0) {
-      config_error("{}: mesh.ranks is {}, not a multiple of {}", place_of("mesh.ranks"), m.ranks, named);
+    if (m.dp == 0 && asked % others != 0) {
+      config_error("{}: mesh.ranks is {}, not a multiple of {}", place_of("mesh.ranks"), asked, named);
     }
-    if (m.dp > 0 && m.ranks > 0 && m.ranks != others * m.dp) {
-      config_error("{}: mesh.ranks is {}, but mesh.dp is {}, times {}: {} ranks", place_of("mesh.ranks"), m.ranks,
+    if (m.dp > 0 && asked > 0 && asked != others * m.dp) {
+      config_error("{}: mesh.ranks is {}, but mesh.dp is {}, times {}: {} ranks", place_of("mesh.ranks"), asked,
                    m.dp, named, others * m.dp);
     }
     if (config_.ranks() > kMostRanks) {

@@ -7,16 +7,27 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <functional>
-#include <set>
+#include <optional>
 #include <string>
 #include <string_view>
-#include <variant>
 #include <vector>
 
+#include "heddle/base/dtype.h"
+#include "heddle/config/learning_rate.h"
 #include "heddle/config/run_length.h"
 #include "heddle/model/model_config.h"
-#include "heddle/passes/fuse.h"
+#include "heddle/plan/choices.h"
+#include "heddle/plan/setting.h"
+
+namespace heddle {
+
+/// Of weights and activations; nothing is the faster one here.
+constexpr auto words_of(std::optional<Dtype>) {
+  return std::to_array<Word<std::optional<Dtype>>>(
+      {{std::nullopt, "auto"}, {Dtype::bf16, "bf16"}, {Dtype::f32, "f32"}, {Dtype::f64, "f64"}});
+}
+
+}  // namespace heddle
 
 namespace heddle::config {
 
@@ -45,15 +56,11 @@ struct RunConfig {
     int64_t sequence_length = 256;
     double learning_rate = 1e-3;
     double min_learning_rate = 1e-4;
-    std::string schedule = "wsd";
+    RateShape schedule = RateShape::wsd;
     int64_t warmup_steps = 50;
     int64_t decay_steps = 200;  // of wsd, at the end
     // The same of a run by the clock, as parts of its time.
     double warmup_fraction = 0.05, decay_fraction = 0.25;
-    double beta1 = 0.9, beta2 = 0.95, epsilon = 1e-8;
-    double weight_decay = 0.1;
-    double clip_norm = 1.0;
-    bool exact_sums = false;
     int64_t checkpoint_every = 200;
     int64_t keep_checkpoints = 2;
     int64_t eval_every = 100;
@@ -68,51 +75,28 @@ struct RunConfig {
   struct Device {
     std::string backend = "host";
     int64_t threads = 0;  // 0: every core
-    std::string dtype = "auto";
+    std::optional<Dtype> dtype;
     int64_t memory_bytes = 0;  // 0: the machine's
-    bool pack_weights = true;
-    bool graphs = false;
     bool deterministic = true;
     bool operator==(const Device&) const = default;
   } device;
 
-  /// How many ranks, and along which axes they lie: plan::Degrees with what may be left open.
-  struct Mesh {
-    int64_t ranks = 0;  // 0: as many as the degrees multiply to
-    int64_t tp = 1, cp = 1;
-    int64_t dp = 0;  // 0: what the other degrees leave of the ranks
-    int64_t pp = 1, ep = 1, etp = 1;
-    std::string order = "tp-cp-dp-pp", expert_order = "etp-ep-edp";
-    bool operator==(const Mesh&) const = default;
-  } mesh;
+  int64_t mesh_ranks = 0;                 // 0: as many as the degrees multiply to
+  plan::Choices plan{.mesh = {.dp = 0}};  // dp 0: what the other degrees leave of the ranks
 
-  struct Parallel {
-    std::string schedule = "1f1b";
-    int64_t chunks = 0, group = 0;
-    std::string layout = "even";
-    std::string weave = "pairs";
-    std::string context = "gather";
-    std::string exchange = "plain";
-    bool reuse_lists = true;
-    double within_rate = 10, across_rate = 1;  // GB/s
-    double within_latency_us = 5, across_latency_us = 20;
-    bool operator==(const Parallel&) const = default;
-  } parallel;
-
-  struct Memory {
-    std::string recompute, offload;  // passes/op_groups
-    double host_rate = 0;            // GB/s between device and host; 0: usual for the backend
-    bool operator==(const Memory&) const = default;
-  } memory;
-
-  std::set<std::string> fusions{passes::fusion_names().begin(), passes::fusion_names().end()};
-
+  /// Ranks that have one copy of the model.
+  int64_t copy_ranks() const { return int64_t{plan.mesh.tp} * plan.mesh.cp * plan.mesh.pp; }
   /// Copies of the model, each of which takes its share of a step's sequences.
   int64_t data_ranks() const {
-    const int64_t others = mesh.tp * mesh.cp * mesh.pp;
-    return mesh.dp > 0 ? mesh.dp : std::max<int64_t>(1, mesh.ranks / others);
+    return plan.mesh.dp > 0 ? plan.mesh.dp : std::max<int64_t>(1, mesh_ranks / copy_ranks());
   }
-  int64_t ranks() const { return mesh.tp * mesh.cp * data_ranks() * mesh.pp; }
+  int64_t ranks() const { return copy_ranks() * data_ranks(); }
+  /// With what was left open.
+  plan::Degrees degrees() const {
+    plan::Degrees all = plan.mesh;
+    all.dp = static_cast<int>(data_ranks());
+    return all;
+  }
   /// Of one rank, a step.
   int64_t microbatches() const { return train.global_batch / (train.microbatch * data_ranks()); }
   int64_t tokens_per_step() const { return train.global_batch * train.sequence_length; }
@@ -121,31 +105,9 @@ struct RunConfig {
   bool operator==(const RunConfig&) const = default;
 };
 
-/// A value of a configuration key.
-using Value = std::variant<bool, int64_t, double, std::string>;
-
-/// One configuration key: how it is typed, bounded, read and set. `explain` and the parser read the same table.
-struct Setting {
-  enum class Kind : uint8_t { boolean, integer, number, word, bytes, list };
-  std::string key;  // "train.learning_rate"
-  Kind kind = Kind::word;
-  std::string meaning;
-  double least = 0, most = 0;      // of numbers, both accepted
-  std::vector<std::string> words;  // accepted words; empty: any. Of a list: those that may stand in it
-  bool text = false;               // of words: control characters are accepted, for it is never part of a message
-  /// Of a list, as one text with commas: ConfigError, without a place, when it is not accepted. Null: always.
-  std::function<void(const std::string&)> check;
-  std::function<Value(const RunConfig&)> get;
-  std::function<void(RunConfig&, const Value&)> set;
-  /// Null: always. A key of an optional group (model.rope_scaling) exists only where the group does.
-  std::function<bool(const RunConfig&)> present;
-  std::string unset = "off";  // what holds where it is not present
-
-  /// "an integer of 1 or more"
-  std::string accepted() const;
-  /// As it stands in TOML.
-  std::string text_of(const Value& value) const;
-};
+using plan::Value;
+/// A row of the table of keys. `explain` and the parser read the same.
+using Setting = plan::Setting<RunConfig>;
 
 /// Every key, section by section.
 const std::vector<Setting>& settings();

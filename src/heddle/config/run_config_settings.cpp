@@ -1,86 +1,41 @@
-// The table of configuration keys: type, bounds, meaning.
-#include <cmath>
-#include <limits>
+// The table of a run's keys. Those of the plan stand in plan/switches.
+#include <algorithm>
 
 #include "heddle/base/error.h"
+#include "heddle/config/bias_rate.h"
 #include "heddle/config/run_config.h"
 #include "heddle/model/keys.h"
-#include "heddle/passes/offload.h"
+#include "heddle/plan/setting_table.h"
 #include "heddle/plan/switches.h"
 
 namespace heddle::config {
 
 namespace {
 
-constexpr double kAny = std::numeric_limits<double>::infinity();
-constexpr double kTiny = std::numeric_limits<double>::min();
+using enum plan::MathsClass;
+using plan::page;
+
+constexpr double kMostCount = 1 << 30;  // keeps products of two counts within 64 bits
+constexpr double kTiny = plan::Row::kTiny;
 
 using Data = RunConfig::Data;
 using Train = RunConfig::Train;
 using Device = RunConfig::Device;
 
-template <class T>
-Value value_of(const T& t) {
-  return Value(t);
-}
-
-// A key that is a member of RunConfig, or a member of one of its sections.
-template <auto... members>
-void bind(Setting& s) {
-  s.get = [](const RunConfig& c) { return value_of((c.*....*members)); };
-  s.set = [](RunConfig& c, const Value& v) {
-    auto& field = (c.*....*members);
-    field = std::get<std::remove_reference_t<decltype(field)>>(v);
-  };
-}
-
-class Table {
+class Table : public plan::SettingTable<RunConfig> {
  public:
-  template <auto... members>
-  Setting& integer(std::string key, double least, double most, std::string meaning) {
-    return add<members...>(std::move(key), Setting::Kind::integer, std::move(meaning), least, most);
-  }
-  template <auto... members>
-  Setting& number(std::string key, double least, double most, std::string meaning) {
-    return add<members...>(std::move(key), Setting::Kind::number, std::move(meaning), least, most);
-  }
-  template <auto... members>
-  void boolean(std::string key, std::string meaning) {
-    add<members...>(std::move(key), Setting::Kind::boolean, std::move(meaning));
-  }
-  template <auto... members>
-  Setting& word(std::string key, std::string meaning, std::vector<std::string> accepted = {}) {
-    Setting& s = add<members...>(std::move(key), Setting::Kind::word, std::move(meaning));
-    s.words = std::move(accepted);
-    return s;
-  }
-  template <auto... members>
-  void bytes(std::string key, double least, double most, std::string meaning) {
-    add<members...>(std::move(key), Setting::Kind::bytes, std::move(meaning), least, most);
-  }
-  template <auto... members>
-  Setting& add(std::string key, Setting::Kind kind, std::string meaning, double least = 0, double most = 0) {
-    Setting& s = all_.emplace_back();
-    s.key = std::move(key);
-    s.kind = kind;
-    s.meaning = std::move(meaning);
-    s.least = least;
-    s.most = most;
-    if (const plan::Switch* known = plan::find_switch(s.key)) s.words = known->values;
-    if (kind == Setting::Kind::boolean && s.words.size() == 2) s.words.clear();
-    bind<members...>(s);
-    return s;
+  /// The plan's rows of a section.
+  void of_plan(std::string_view section) {
+    for (const plan::Setting<plan::Choices>& s : plan::settings()) {
+      if (s.key.substr(0, s.key.find('.')) != section) continue;
+      Setting& here = all_.emplace_back();
+      static_cast<plan::Row&>(here) = s;
+      here.get = [get = s.get](const RunConfig& c) { return get(c.plan); };
+      here.set = [set = s.set](RunConfig& c, const Value& v) { set(c.plan, v); };
+    }
   }
   void model(const model::Key& key) {
-    Setting& s = all_.emplace_back();
-    s.key = "model." + key.name;
-    switch (key.kind) {
-      case model::Key::Kind::boolean: s.kind = Setting::Kind::boolean; break;
-      case model::Key::Kind::integer: s.kind = Setting::Kind::integer; break;
-      case model::Key::Kind::number: s.kind = Setting::Kind::number; break;
-      case model::Key::Kind::word: s.kind = Setting::Kind::word; break;
-    }
-    s.meaning = key.meaning;
+    Setting& s = add("model." + key.name, kind_of(key.kind), key.meaning);
     s.least = key.least;
     s.most = key.most;
     s.words = key.words;
@@ -101,26 +56,22 @@ class Table {
     s.present = [](const RunConfig& c) { return c.length().by_clock(); };
     return s;
   }
-  void fusion(const std::string& name) {
-    const plan::Switch* known = plan::find_switch("fusions." + name);
-    HEDDLE_CHECK(known != nullptr, "the fusion '{}' is no switch", name);
-    Setting& s = all_.emplace_back();
-    s.key = known->key;
-    s.kind = Setting::Kind::boolean;
-    s.meaning = known->effect;
-    s.get = [name](const RunConfig& c) { return Value(c.fusions.contains(name)); };
-    s.set = [name](RunConfig& c, const Value& v) {
-      if (std::get<bool>(v)) {
-        c.fusions.insert(name);
-      } else {
-        c.fusions.erase(name);
-      }
-    };
+  Setting& row(std::string_view key) {
+    const auto at = std::find_if(all_.begin(), all_.end(), [&](const Setting& s) { return s.key == key; });
+    HEDDLE_CHECK(at != all_.end(), "no row is called '{}'", key);
+    return *at;
   }
-  std::vector<Setting> take() { return std::move(all_); }
 
  private:
-  std::vector<Setting> all_;
+  static plan::Row::Kind kind_of(model::Key::Kind kind) {
+    switch (kind) {
+      case model::Key::Kind::boolean: return plan::Row::Kind::boolean;
+      case model::Key::Kind::integer: return plan::Row::Kind::integer;
+      case model::Key::Kind::number: return plan::Row::Kind::number;
+      case model::Key::Kind::word: return plan::Row::Kind::word;
+    }
+    return plan::Row::Kind::word;
+  }
 };
 
 void run_settings(Table& t) {
@@ -131,6 +82,22 @@ void run_settings(Table& t) {
 
 void model_settings(Table& t) {
   for (const model::Key& key : model::keys()) t.model(key);
+  t.row("model.num_nextn_predict_layers")
+      .acts(changes_maths, "Layers that predict further tokens than the next while training; 0 switches it off.",
+            "each depth costs a layer and another output head", page("multi_token_prediction"));
+  t.row("model.sequence_aux_loss_alpha")
+      .acts(changes_maths, "Weight of the balance loss within each sequence; 0 switches it off.",
+            "one small op a MoE layer each way", page("sequence_aux_loss"));
+  t.row("model.z_loss_weight")
+      .acts(changes_maths, "Weight of the penalty on large router logits; 0 switches it off.",
+            "one small op a MoE layer each way", page("z_loss"));
+  t.row("model.bias_update_rate")
+      .acts(changes_maths,
+            "How far a step moves each expert's selection bias against its load; 0 holds the biases still. Left out, "
+            "biases may travel as far in a run of any length.",
+            "one small op a MoE layer at the end of the step", page("bias_balance"))
+      .unset =
+      fmt::format("{} ÷ the run's steps, from {} to {}", BiasRate::kTravel, BiasRate::kLeast, BiasRate::kMost);
 }
 
 void data_settings(Table& t) {
@@ -165,8 +132,7 @@ void train_settings(Table& t) {
   t.word<n, &Train::schedule>(
       "train.schedule",
       "How the learning rate goes after the warm-up: cosine falls all the time, wsd is constant "
-      "and falls in the last train.decay_steps (train.decay_fraction by the clock).",
-      {"cosine", "wsd", "constant"});
+      "and falls in the last train.decay_steps (train.decay_fraction by the clock).");
   t.of_steps(t.integer<n, &Train::warmup_steps>("train.warmup_steps", 0, 1e12,
                                                 "Steps in which the learning rate rises from 0."));
   t.of_steps(t.integer<n, &Train::decay_steps>("train.decay_steps", 0, 1e12,
@@ -179,13 +145,7 @@ void train_settings(Table& t) {
                  "train.decay_fraction", 0, 1,
                  "With train.minutes: the last part of the time, in which the learning rate of wsd falls."))
       .unset = "0.25";
-  t.number<n, &Train::beta1>("train.beta1", 0, 0.999999, "AdamW: decay of the first moment.");
-  t.number<n, &Train::beta2>("train.beta2", 0, 0.99999999, "AdamW: decay of the second moment.");
-  t.number<n, &Train::epsilon>("train.epsilon", 1e-30, 1, "AdamW: added to the root of the second moment.");
-  t.number<n, &Train::weight_decay>("train.weight_decay", 0, 100,
-                                    "AdamW: decay of matrices, apart from the gradient.");
-  t.number<n, &Train::clip_norm>("train.clip_norm", 0, 1e12, "Largest norm of the whole gradient; 0 is off.");
-  t.boolean<n, &Train::exact_sums>("train.exact_sums", "Sums of weight gradients that no layout of ranks changes.");
+  t.of_plan("train");
   t.integer<n, &Train::checkpoint_every>("train.checkpoint_every", 0, 1e12,
                                          "Steps between checkpoints; 0: only at the end.");
   t.integer<n, &Train::keep_checkpoints>("train.keep_checkpoints", 1, 1e6,
@@ -213,76 +173,36 @@ void device_settings(Table& t) {
       {"host", "cuda", "reference"});
   t.integer<d, &Device::threads>("device.threads", 0, 4096, "Threads of the compute stream; 0: every core.");
   t.word<d, &Device::dtype>(
-      "device.dtype",
-      "Element type of weights and activations; auto is bf16 where the processor multiplies it, "
-      "else f32.",
-      {"auto", "bf16", "f32", "f64"});
+       "device.dtype",
+       "Element type of weights and activations; auto is bf16 where the processor multiplies it, "
+       "else f32.")
+      .acts(changes_maths,
+            "Element type of weights and activations; sums, norms, router and optimizer are fp32 (fp64 with f64). "
+            "auto is the faster one here: bf16 where matrix products multiply bf16 numbers (a GPU, AMX, AVX-512 "
+            "bf16), else f32.",
+            "bf16 halves activations and kernel weights but keeps fp32 masters beside them; f64 runs on the "
+            "reference backend only",
+            page("dtype"));
   t.bytes<d, &Device::memory_bytes>("device.memory_bytes", 0, 9e18,
                                     "The most that a rank's arena may take, such as \"4GiB\"; 0: what the "
                                     "machine has.");
-  t.boolean<d, &Device::pack_weights>("device.pack_weights", "Keep weights in the matrix products' own blocking.");
-  t.boolean<d, &Device::graphs>("device.graphs",
-                                "On cuda, put runs of launches that repeat on a stream as one CUDA graph.");
-  t.boolean<d, &Device::deterministic>("device.deterministic", "Every sum has one fixed order; always on.");
+  t.of_plan("device");
+  t.boolean<d, &Device::deterministic>("device.deterministic", "Every sum has one fixed order; always on.")
+      .acts(bitwise,
+            "Every sum has one fixed order, so that a run repeats bit for bit. Always on: there is no unordered "
+            "mode.",
+            "none", page("deterministic"))
+      .words = {"true"};
 }
 
 void mesh_settings(Table& t) {
-  constexpr auto m = &RunConfig::mesh;
-  using Mesh = RunConfig::Mesh;
-  t.integer<m, &Mesh::ranks>("mesh.ranks", 0, kMostRanks,
-                             "Ranks of the run; 0: as many as the degrees multiply to. The same as --ranks.");
-  t.integer<m, &Mesh::tp>("mesh.tp", 1, 4096, "Tensor parallel ranks: heads, widths and vocabulary are cut.");
-  t.integer<m, &Mesh::cp>("mesh.cp", 1, 4096, "Context parallel ranks: sequences are cut.");
-  t.integer<m, &Mesh::dp>("mesh.dp", 0, 4096,
-                          "Data parallel ranks: the batch is cut; 0: what tp, cp and pp leave of the ranks.");
-  t.integer<m, &Mesh::pp>("mesh.pp", 1, 4096, "Pipeline stages: layers are cut.");
-  t.integer<m, &Mesh::ep>("mesh.ep", 1, 4096, "Expert parallel ranks: a stage's experts are cut among them.");
-  t.integer<m, &Mesh::etp>("mesh.etp", 1, 4096, "Tensor parallel ranks of an expert: its width is cut.");
-  t.word<m, &Mesh::order>("mesh.order", "The axes of the ranks, neighbours first.");
-  t.word<m, &Mesh::expert_order>("mesh.expert_order",
-                                 "The axes of a stage's ranks as the experts see them, neighbours first.");
-}
-
-void parallel_settings(Table& t) {
-  constexpr auto p = &RunConfig::parallel;
-  using P = RunConfig::Parallel;
-  t.word<p, &P::schedule>(
-      "parallel.schedule",
-      "Order of forwards and backwards in the pipeline: a name of `heddle schedule`, or a file with "
-      "a schedule's text form.");
-  t.integer<p, &P::chunks>("parallel.chunks", 0, 1024,
-                           "Pipeline stages a rank, where the schedule leaves it open; 0: its usual number.");
-  t.integer<p, &P::group>("parallel.group", 0, 1 << 20,
-                          "Microbatches that an interleaved schedule takes at a time; 0: as many as mesh.pp.");
-  t.word<p, &P::layout>("parallel.layout",
-                        "Layers of each pipeline stage: even, balanced, or letters such as \"Ettt|tt|ttL\".");
-  t.word<p, &P::weave>("parallel.weave",
-                       "Which blocks are rearranged so that communication runs beside computation.",
-                       {"off", "layers", "pairs"});
-  t.word<p, &P::context>("parallel.context",
-                         "How attention meets the keys that other ranks of the context axis hold.",
-                         {"gather", "ulysses", "ring"});
-  t.word<p, &P::exchange>("parallel.exchange", "How rows reach experts on other ranks.",
-                          {"plain", "rank", "node", "merge", "auto"});
-  t.boolean<p, &P::reuse_lists>("parallel.reuse_lists",
-                                "The counts of a MoE layer's rows go to the host once a microbatch.");
-  t.number<p, &P::within_rate>("parallel.within_rate", 1e-6, 1e6,
-                               "GB/s of a rank to others of its node; what exchange auto reckons with.");
-  t.number<p, &P::across_rate>("parallel.across_rate", 1e-6, 1e6, "GB/s of a node to others; likewise.");
-  t.number<p, &P::within_latency_us>("parallel.within_latency_us", 0, 1e9, "Of a hop within a node; likewise.");
-  t.number<p, &P::across_latency_us>("parallel.across_latency_us", 0, 1e9, "Of a hop across nodes; likewise.");
-}
-
-void memory_settings(Table& t) {
-  Setting& recompute = t.add<&RunConfig::memory, &RunConfig::Memory::recompute>(
-      "memory.recompute", Setting::Kind::list, "What the backward makes again instead of keeping it.");
-  recompute.check = [](const std::string& text) { passes::parse_groups(text, "recompute"); };
-  Setting& offload = t.add<&RunConfig::memory, &RunConfig::Memory::offload>(
-      "memory.offload", Setting::Kind::list, "What waits for the backward on the host.");
-  t.number<&RunConfig::memory, &RunConfig::Memory::host_rate>(
-      "memory.host_rate", 0, 1e6,
-      "GB/s between device and host, by which offload reckons what may go; 0: usual for the backend.");
-  offload.check = [](const std::string& text) { passes::parse_groups(text, "offload", {passes::kLayerInput}); };
+  t.integer<&RunConfig::mesh_ranks>("mesh.ranks", 0, kMostRanks,
+                                    "Ranks of the run; 0: as many as the degrees multiply to. The same as --ranks.")
+      .acts(reassociates, "How many ranks work on the run, as threads of one process or under MPI.",
+            "none by itself: what the ranks do is said by the degrees, and by mesh.dp where they leave it open",
+            page("mesh"))
+      .tried({2});
+  t.of_plan("mesh");
 }
 
 }  // namespace
@@ -296,9 +216,7 @@ const std::vector<Setting>& settings() {
     train_settings(t);
     device_settings(t);
     mesh_settings(t);
-    parallel_settings(t);
-    memory_settings(t);
-    for (const std::string& name : passes::fusion_names()) t.fusion(name);
+    for (const char* section : {"parallel", "memory", "fusions"}) t.of_plan(section);
     return t.take();
   }();
   return all;
@@ -315,26 +233,6 @@ std::vector<std::string> setting_keys() {
   std::vector<std::string> keys{"model.preset", "model.hf"};
   for (const Setting& s : settings()) keys.push_back(s.key);
   return keys;
-}
-
-std::string Setting::accepted() const {
-  if (kind == Kind::list) return fmt::format("a list of {}", fmt::join(words, ", "));
-  if (!words.empty()) return fmt::format("{}", fmt::join(words, ", "));
-  const auto range = [&](std::string_view what) {
-    const bool bounded = most < (kind == Kind::number ? 1e6 : 1e9) && most < kAny;
-    if (bounded) return fmt::format("{} from {} to {}", what, least == kTiny ? 0 : least, most);
-    if (least == kTiny) return fmt::format("{} above 0", what);
-    return fmt::format("{} of {} or more", what, least);
-  };
-  switch (kind) {
-    case Kind::boolean: return "true or false";
-    case Kind::integer: return range("an integer");
-    case Kind::number: return range("a number");
-    case Kind::bytes: return "a size such as \"4GiB\", or bytes";
-    case Kind::word: return "a text";
-    case Kind::list: break;
-  }
-  return "?";
 }
 
 }  // namespace heddle::config

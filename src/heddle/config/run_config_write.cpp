@@ -1,4 +1,4 @@
-// Values as TOML text, and sizes in bytes as people write them.
+// The whole configuration as TOML, and sizes in bytes as people write them.
 #include <array>
 #include <charconv>
 #include <cmath>
@@ -7,45 +7,6 @@
 #include "heddle/config/run_config.h"
 
 namespace heddle::config {
-
-namespace {
-
-// A TOML basic string.
-std::string toml_string(std::string_view text) {
-  std::string out = "\"";
-  for (const char c : text) {
-    const auto byte = static_cast<unsigned char>(c);
-    if (c == '"' || c == '\\') {
-      out += '\\';
-      out += c;
-    } else if (c == '\n') {
-      out += "\\n";
-    } else if (c == '\t') {
-      out += "\\t";
-    } else if (byte < 0x20 || byte == 0x7f) {
-      out += fmt::format("\\u{:04X}", byte);
-    } else {
-      out += c;
-    }
-  }
-  return out + '"';
-}
-
-// The shortest decimal that reads back as the same double; TOML wants a point or an exponent.
-std::string number(double value) {
-  std::string text = fmt::format("{}", value);
-  if (text.find_first_of(".e") == std::string::npos) text += ".0";
-  return text;
-}
-
-}  // namespace
-
-std::string Setting::text_of(const Value& value) const {
-  if (const auto* b = std::get_if<bool>(&value)) return *b ? "true" : "false";
-  if (const auto* i = std::get_if<int64_t>(&value)) return fmt::format("{}", *i);
-  if (const auto* d = std::get_if<double>(&value)) return number(*d);
-  return toml_string(std::get<std::string>(value));
-}
 
 std::string toml_of(const RunConfig& config) {
   std::string out, section;

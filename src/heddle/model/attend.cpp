@@ -45,12 +45,11 @@ ValueId attend_across(Writer& writer, ValueId q, std::vector<Travelling> travell
   Attributes attributes = attention_attributes(writer, sizes);
   attributes.set("cp", writer.cp());
   std::vector<ValueId> rows;
-  if (writer.spec().context == "gather") {
+  if (writer.spec().context == Context::gather) {
     for (const Travelling& each : travelling) rows.push_back(gather_sequence(writer, each.rows, each.name));
     const auto k_v = keys_values(rows);
     return writer.op("attention", {q, k_v[0], k_v[1]}, {"o", "lse"}, attributes)[0];
   }
-  HEDDLE_CHECK(writer.spec().context == "ring", "context '{}'", writer.spec().context);
   ValueId o = none, lse = none;
   std::vector<ValueId> mentions{none, q};
   for (int64_t turn = 0; turn < writer.cp(); ++turn) {

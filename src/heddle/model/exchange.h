@@ -2,14 +2,19 @@
 // docs/features/moe_exchange.md.
 #pragma once
 
-#include <string>
+#include "heddle/ir/topology.h"
 
 namespace heddle::model {
 
 struct Exchange {
-  std::string topology = "plain";  // plain, rank, node, merge; auto weighs them by these rates
-  double within_bytes_per_us = 10000, within_latency_us = 5;  // of a rank, to others of its node
-  double across_bytes_per_us = 1000, across_latency_us = 20;  // of a node, to others
+  ir::Topology topology = ir::Topology::plain;
+  double within_rate = 10, within_latency_us = 5;  // of a rank, to others of its node: GB/s
+  double across_rate = 1, across_latency_us = 20;  // of a node, to others: GB/s
+  double within_bytes_per_us() const { return within_rate * kBytesPerUs; }
+  double across_bytes_per_us() const { return across_rate * kBytesPerUs; }
+  bool operator==(const Exchange&) const = default;
+
+  static constexpr double kBytesPerUs = 1000;  // of 1 GB/s
 };
 
 }  // namespace heddle::model

@@ -134,12 +134,12 @@ Attributes exchange_attributes(const Writer& w) {
   Attributes attributes{{"ranks", expert_ranks(w)},
                         {"slices", int64_t{w.spec().mesh.of(Axis::etp)}},
                         {"experts", w.config().n_routed_experts},
-                        {"topology", exchange.topology}};
-  if (exchange.topology == "auto") {
+                        {"topology", std::string(word_of(exchange.topology))}};
+  if (exchange.topology == ir::Topology::automatic) {
     attributes.set("row_bytes", hidden * size_of(w.spec().dtype))
         .set("sum_bytes", hidden * size_of(w.wide()))
-        .set("within_bytes_per_us", exchange.within_bytes_per_us)
-        .set("across_bytes_per_us", exchange.across_bytes_per_us)
+        .set("within_bytes_per_us", exchange.within_bytes_per_us())
+        .set("across_bytes_per_us", exchange.across_bytes_per_us())
         .set("within_latency_us", exchange.within_latency_us)
         .set("across_latency_us", exchange.across_latency_us);
   }

@@ -33,7 +33,7 @@ ValueId grouped_attention(Writer& w, ValueId n_TH, const std::string& prefix) {
   ValueId o;
   if (w.cp() == 1) {
     o = w.op("attention", {q, k, v}, {"o", "lse"}, attention_attributes(w, sizes))[0];
-  } else if (w.spec().context == "ulysses") {
+  } else if (w.spec().context == Context::ulysses) {
     const ValueId q_heads = heads_to_sequence(w, q, "q_heads"), k_heads = heads_to_sequence(w, k, "k_heads");
     const ValueId v_heads = heads_to_sequence(w, v, "v_heads");
     const HeadSizes here{sizes.heads / w.cp(), sizes.kv_heads / w.cp(), width, width};

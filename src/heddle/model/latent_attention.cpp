@@ -16,7 +16,7 @@ constexpr auto kAttention = Parameter::Part::attention;
 
 // Keys and values of other ranks' tokens are a part of their own.
 OpPart keys_part(const Writer& w) {
-  return w.cp() > 1 && w.spec().context != "ulysses" ? OpPart::sequence_keys : OpPart::queries_keys;
+  return w.cp() > 1 && w.spec().context != Context::ulysses ? OpPart::sequence_keys : OpPart::queries_keys;
 }
 
 std::vector<ValueId> assemble(Writer& w, ValueId kv, ValueId k_rope, int64_t heads) {
@@ -72,7 +72,7 @@ ValueId latent_attention(Writer& w, ValueId n_TH, const std::string& prefix) {
     const ValueId kv = linear_kv(latent), q_rotated = rotated_queries();
     const auto k_v = assemble(w, kv, rotated_key(), heads);
     o = w.op("attention", {q_rotated, k_v[0], k_v[1]}, {"o", "lse"}, attention_attributes(w, sizes(w, heads)))[0];
-  } else if (w.spec().context == "ulysses") {
+  } else if (w.spec().context == Context::ulysses) {
     const ValueId q_rotated = rotated_queries(), k_rope = rotated_key();
     const ValueId k_rope_all = gather_sequence(w, k_rope, "k_rope");
     const ValueId q_heads = heads_to_sequence(w, q_rotated, "q_heads");

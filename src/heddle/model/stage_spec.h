@@ -7,6 +7,7 @@
 #include "heddle/base/dtype.h"
 #include "heddle/ir/axes.h"
 #include "heddle/ir/program.h"
+#include "heddle/model/context.h"
 #include "heddle/model/exchange.h"
 #include "heddle/model/piece.h"
 
@@ -30,7 +31,7 @@ struct StageSpec {
   std::vector<Chunk> chunks;
   int64_t sequences = 1;           // a microbatch of a tp × cp group
   int64_t sequence_length = 128;   // whole
-  std::string context = "gather";  // plan::Plan::context
+  Context context = Context::gather;
   Dtype dtype = Dtype::f32;        // the compute type X
   ir::Coordinates mesh;            // its degrees; > 1 writes that axis' collectives out
   ir::Purpose purpose = ir::Purpose::train;

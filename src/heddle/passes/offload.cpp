@@ -243,6 +243,15 @@ class Offloader {
 
 }  // namespace
 
+std::vector<std::string> offload_words() {
+  std::vector<std::string> words;
+  for (const GroupWord& word : group_words()) words.push_back(word.name);
+  words.emplace_back(kLayerInput);
+  return words;
+}
+
+std::vector<OpGroup> offload_groups(std::string_view text) { return parse_groups(text, "offload", {kLayerInput}); }
+
 void offload(Stage& stage, const std::vector<OpGroup>& groups, bool deferred, const std::vector<bool>& apart,
              const Durations& duration_us) {
   if (!groups.empty()) Offloader(stage, groups, deferred, apart, duration_us).run();

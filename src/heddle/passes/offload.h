@@ -21,6 +21,10 @@ namespace heddle::passes {
 
 constexpr const char* kLayerInput = "input";  // the word that offload knows besides group_words()
 
+/// What the switch memory.offload takes.
+std::vector<std::string> offload_words();
+std::vector<OpGroup> offload_groups(std::string_view text);
+
 /// On a differentiated stage, after recompute. `deferred`: its schedule runs I and W of a microbatch apart.
 /// `apart`, of each chunk: in the schedule, some action always stands between a microbatch's F and its I. Lossless:
 /// the backward reads the bytes that the forward made.

@@ -122,26 +122,38 @@ std::vector<OpGroup> parse_groups(std::string_view text, std::string_view purpos
       group.first_layer = *first;
       group.last_layer = *last;
     }
-    const auto level =
-        std::find_if(levels().begin(), levels().end(), [&](const Level& l) { return l.name == group.name; });
-    if (level == levels().end()) {
-      chosen.push_back(group);
-      continue;
-    }
-    for (const std::string& name : level->groups) {
-      group.name = name;
-      chosen.push_back(group);
-    }
+    chosen.push_back(group);
   }
   return chosen;
+}
+
+std::string text_of(const std::vector<OpGroup>& chosen) {
+  std::string text;
+  for (const OpGroup& group : chosen) {
+    if (!text.empty()) text += ',';
+    text += group.name;
+    const bool to_the_end = group.last_layer == OpGroup().last_layer;
+    if (group.first_layer == group.last_layer) {
+      text += fmt::format(":{}", group.first_layer);
+    } else if (group.first_layer != 0 || !to_the_end) {
+      text += fmt::format(":{}-{}", group.first_layer, group.last_layer);
+    }
+  }
+  return text;
 }
 
 bool holds(const std::vector<OpGroup>& chosen, const ir::Op& op, int layer) {
   return std::any_of(chosen.begin(), chosen.end(), [&](const OpGroup& group) {
     if (layer < group.first_layer || layer > group.last_layer) return false;
-    const auto named =
-        std::find_if(groups().begin(), groups().end(), [&](const Group& g) { return g.name == group.name; });
-    return named != groups().end() && named->holds(op);
+    const auto is_of = [&](const std::string& name) {
+      const auto named =
+          std::find_if(groups().begin(), groups().end(), [&](const Group& g) { return g.name == name; });
+      return named != groups().end() && named->holds(op);
+    };
+    const auto level =
+        std::find_if(levels().begin(), levels().end(), [&](const Level& l) { return l.name == group.name; });
+    if (level == levels().end()) return is_of(group.name);
+    return std::any_of(level->groups.begin(), level->groups.end(), is_of);
   });
 }
 

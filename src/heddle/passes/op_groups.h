@@ -11,9 +11,9 @@
 
 namespace heddle::passes {
 
-/// The ops of a group in layers first to last.
+/// The ops of a group, or of a level, in layers first to last.
 struct OpGroup {
-  std::string name;
+  std::string name;  // one of group_words()
   int first_layer = 0, last_layer = std::numeric_limits<int>::max();
   bool operator==(const OpGroup&) const = default;
 };
@@ -25,10 +25,12 @@ struct GroupWord {
 };
 const std::vector<GroupWord>& group_words();
 
-/// ":5" is layer 5 alone, ":0-3" four layers; "" is nothing; levels become their groups. `more`: words besides
-/// group_words(). ConfigError "'…' is nothing to `purpose`" with what is accepted.
+/// ":5" is layer 5 alone, ":0-3" four layers; "" is nothing. `more`: words besides group_words(). ConfigError "'…'
+/// is nothing to `purpose`" with what is accepted.
 std::vector<OpGroup> parse_groups(std::string_view text, std::string_view purpose,
                                   const std::vector<std::string>& more = {});
+/// What parse_groups reads as the same: "norm,gather:0-3".
+std::string text_of(const std::vector<OpGroup>& groups);
 
 /// Whether one of the groups has this op, counted as one of `layer`. `more` of parse_groups have none.
 bool holds(const std::vector<OpGroup>& groups, const ir::Op& op, int layer);

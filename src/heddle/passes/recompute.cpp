@@ -144,6 +144,14 @@ class Recomputer {
 
 }  // namespace
 
+std::vector<std::string> recompute_words() {
+  std::vector<std::string> words;
+  for (const GroupWord& word : group_words()) words.push_back(word.name);
+  return words;
+}
+
+std::vector<OpGroup> recompute_groups(std::string_view text) { return parse_groups(text, "recompute"); }
+
 void recompute(Stage& stage, const std::vector<OpGroup>& groups, bool deferred) {
   if (!groups.empty()) Recomputer(stage, groups, deferred).run();
 }

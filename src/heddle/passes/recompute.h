@@ -17,6 +17,10 @@
 
 namespace heddle::passes {
 
+/// What the switch memory.recompute takes.
+std::vector<std::string> recompute_words();
+std::vector<OpGroup> recompute_groups(std::string_view text);
+
 /// On a differentiated stage. `deferred`: its schedule runs I and W of a microbatch apart.
 void recompute(ir::Stage& stage, const std::vector<OpGroup>& groups, bool deferred);
 

@@ -15,14 +15,19 @@
 
 namespace heddle::passes {
 
-struct UpdateOptions {
+/// What is chosen of it.
+struct Optimizer {
   double beta1 = 0.9, beta2 = 0.95, epsilon = 1e-8, weight_decay = 0.1;
   double clip_norm = 1.0;                    // 0: off
-  bool move_biases = false;                  // the routers' balancing biases, by the step's rate
-  bool fuse_copy = true;                     // adamw writes the weight's rounded copy itself
-  bool exact_sums = false;                   // accumulators are those of passes/exact_sums
-  std::map<std::string, int> group_ranks;    // size of each mesh group; one that is not named has one rank
   int64_t bucket_bytes = int64_t{16} << 20;  // of gradients in one reduction
+  bool operator==(const Optimizer&) const = default;
+};
+
+struct UpdateOptions : Optimizer {
+  bool move_biases = false;                // the routers' balancing biases, by the step's rate
+  bool fuse_copy = true;                   // adamw writes the weight's rounded copy itself
+  bool exact_sums = false;                 // accumulators are those of passes/exact_sums
+  std::map<std::string, int> group_ranks;  // size of each mesh group; one that is not named has one rank
   int ranks_of(const std::string& group) const {
     const auto at = group_ranks.find(group);
     return at == group_ranks.end() ? 1 : at->second;

@@ -25,7 +25,7 @@ passes::Durations nominal_durations(const model::Exchange& links, const DeviceRa
     const ir::Cost cost = op.def->cost(stage, op, ir::FixedRows(balanced_rows(stage)));
     if (op.def->stream == ir::StreamKind::comm) {
       const bool far = op.group == "experts" || op.group == "pp";
-      return cost.message_bytes / (far ? links.across_bytes_per_us : links.within_bytes_per_us) +
+      return cost.message_bytes / (far ? links.across_bytes_per_us() : links.within_bytes_per_us()) +
              (far ? links.across_latency_us : links.within_latency_us);
     }
     if (ir::is_copy(op.def->moves))

@@ -17,6 +17,7 @@
 #include "heddle/passes/reuse_lists.h"
 #include "heddle/plan/durations.h"
 #include "heddle/plan/plan.h"
+#include "heddle/plan/switches.h"
 #include "heddle/schedule/generators/generators.h"
 #include "heddle/schedule/timing.h"
 #include "heddle/schedule/validate.h"
@@ -40,12 +41,7 @@ void check_sizes(const model::ModelConfig& config, const Plan& plan) {
           "mesh.tp", mesh.tp);
   divides("model.n_routed_experts", config.n_routed_experts, "mesh.ep", mesh.ep);
   divides("model.moe_intermediate_size", config.moe_intermediate_size, "mesh.etp", mesh.etp);
-  const std::vector<std::string> contexts{"gather", "ulysses", "ring"};
-  if (std::find(contexts.begin(), contexts.end(), plan.context) == contexts.end()) {
-    config_error("parallel.context is '{}', accepted are gather, ulysses and ring{}", plan.context,
-                 did_you_mean(plan.context, contexts));
-  }
-  if (plan.context == "ulysses") {
+  if (plan.parallel.context == model::Context::ulysses) {
     divides("model.num_attention_heads", config.num_attention_heads,
             "mesh.tp × mesh.cp, as parallel.context 'ulysses' needs", int64_t{mesh.tp} * mesh.cp);
     divides("model.num_key_value_heads", keys, "mesh.tp × mesh.cp, as parallel.context 'ulysses' needs",
@@ -55,10 +51,21 @@ void check_sizes(const model::ModelConfig& config, const Plan& plan) {
           (mesh.cp > 1 ? 2 * mesh.cp : 1) * mesh.tp);
 }
 
+// All that can be told without a schedule.
+void check_model(const model::ModelConfig& config, const Plan& plan) {
+  model::validate(config);
+  if (plan.sequence_length > config.max_position_embeddings) {
+    config_error("sequence length {} exceeds model.max_position_embeddings ({})", plan.sequence_length,
+                 config.max_position_embeddings);
+  }
+  (void)Mesh(plan.mesh);  // refuses degrees that don't go together
+  check_sizes(config, plan);
+}
+
 // What of the model each pipeline rank holds, and where its hidden states come from and go to.
 std::vector<model::StageSpec> stage_specs(const model::ModelConfig& config, const Plan& plan, const Mesh& mesh,
                                           const schedule::Placement& placement, ir::Purpose purpose) {
-  const std::vector<model::Piece> pieces = layout_of(plan.layout, config, placement.stages);
+  const std::vector<model::Piece> pieces = layout_of(plan.parallel.layout, config, placement.stages);
   std::vector<int> filled;  // stages with something to do
   for (int s = 0; s < placement.stages; ++s) {
     if (!pieces[static_cast<size_t>(s)].is_empty()) filled.push_back(s);
@@ -81,10 +88,10 @@ std::vector<model::StageSpec> stage_specs(const model::ModelConfig& config, cons
     spec.sequences = purpose == ir::Purpose::predict ? 1 : plan.sequences;
     spec.purpose = purpose;
     spec.sequence_length = plan.sequence_length;
-    spec.context = plan.context;
+    spec.context = plan.parallel.context;
     spec.dtype = plan.dtype;
     spec.mesh = mesh.at(0);
-    spec.exchange = plan.exchange;
+    spec.exchange = plan.parallel.exchange;
   }
   return specs;
 }
@@ -195,18 +202,17 @@ std::vector<ir::Op> add_passes(model::StageText& text, const model::ModelConfig&
                 const Shared& shared) {
   ir::differentiate(text.stage, ops::find("add"), {}, {});
   if (plan.fusions.contains("norm")) passes::fuse_norm_gradient(text.stage);
-  if (plan.reuse_lists) passes::reuse_lists(text.stage);
-  passes::recompute(text.stage, passes::parse_groups(plan.recompute, "recompute"), deferred);
+  if (plan.parallel.reuse_lists) passes::reuse_lists(text.stage);
+  passes::recompute(text.stage, plan.memory.recompute, deferred);
   if (plan.fusions.contains("loss")) passes::fuse_loss(text.stage);
-  if (plan.packed_bytes) {
+  if (plan.device.pack_weights && plan.packed_bytes) {
     passes::pack_weights(text.stage, [&](const ir::Value& weight) {
       return shared.unlike.contains(weight.name) ? 0 : plan.packed_bytes(weight);
     });
   }
   if (plan.exact_sums) passes::exact_sums(text.stage);
-  passes::offload(text.stage, passes::parse_groups(plan.offload, "offload", {passes::kLayerInput}), deferred, apart,
-                  durations);
-  passes::UpdateOptions options = plan.update;
+  passes::offload(text.stage, plan.memory.offload, deferred, apart, durations);
+  passes::UpdateOptions options{plan.update};
   options.exact_sums = plan.exact_sums;
   int rank = 0;
   while (mesh.at(rank).at(ir::Axis::pp) != stage) ++rank;
@@ -277,12 +283,21 @@ Plan Plan::on_one_rank() const {
   const Plan usual;
   Plan one = *this;
   one.mesh = usual.mesh;
-  one.schedule = usual.schedule;
   one.order.reset();
-  one.chunks = usual.chunks;
-  one.group = usual.group;
-  one.layout = usual.layout;
+  one.parallel.schedule = usual.parallel.schedule;
+  one.parallel.chunks = usual.parallel.chunks;
+  one.parallel.group = usual.parallel.group;
+  one.parallel.layout = usual.parallel.layout;
   return one;
+}
+
+Plan Plan::plain() const {
+  const Choices usual;
+  Plan plain = on_one_rank();
+  for (const Setting<Choices>& s : settings()) {
+    if (s.is_switch(MathsClass::bitwise)) s.set(plain, s.get(usual));
+  }
+  return plain;
 }
 
 schedule::Schedule schedule_of(const Plan& plan) {
@@ -297,29 +312,29 @@ schedule::Schedule schedule_of(const Plan& plan) {
     schedule::GeneratorOptions options;
     options.ranks = plan.mesh.pp;
     options.microbatches = plan.microbatches;
-    options.chunks = plan.chunks;
-    options.group = plan.group;
-    made = schedule::make_schedule(plan.schedule, options);
+    options.chunks = plan.parallel.chunks;
+    options.group = plan.parallel.group;
+    made = schedule::make_schedule(plan.parallel.schedule, options);
   }
   schedule::validate(made);
   return made;
 }
 
+void check(const model::ModelConfig& config, const Plan& plan) {
+  check_model(config, plan);
+  layout_of(plan.parallel.layout, config, schedule_of(plan).placement.stages);
+}
+
 Lowered lower(const model::ModelConfig& config, const Plan& plan) {
-  model::validate(config);
-  if (plan.sequence_length > config.max_position_embeddings) {
-    config_error("sequence length {} exceeds model.max_position_embeddings ({})", plan.sequence_length,
-                 config.max_position_embeddings);
-  }
+  check_model(config, plan);
   const Mesh mesh(plan.mesh);
-  check_sizes(config, plan);
   Lowered lowered;
   ir::StepProgram& program = lowered.program;
   program.microbatches = plan.microbatches;
   const schedule::Schedule training = schedule_of(plan);
   lowered.placement = training.placement;
   const passes::Durations durations =
-      plan.durations ? plan.durations : nominal_durations(plan.exchange, plan.rates);
+      plan.durations ? plan.durations : nominal_durations(plan.parallel.exchange, plan.rates);
   std::vector<std::vector<ir::Op>> restores;  // by pipeline rank
   for (const ir::Purpose purpose : {ir::Purpose::train, ir::Purpose::evaluate, ir::Purpose::predict}) {
     if ((purpose == ir::Purpose::evaluate && !plan.evaluates) ||
@@ -331,9 +346,9 @@ Lowered lower(const model::ModelConfig& config, const Plan& plan) {
     schedule::Lowering lowering;
     lowering.first_stage = static_cast<int>(program.stages.size());
     program.first_stage[static_cast<size_t>(purpose)] = lowering.first_stage;
-    if (plan.weave != "off" && trains) {
+    if (plan.parallel.weave != Weave::off && trains) {
       lowering.weave = [&](const ir::StepProgram& p, const std::vector<ir::Block>& blocks, bool in_order) {
-        if (plan.weave == "pairs") return passes::weave(p, blocks, durations, in_order);
+        if (plan.parallel.weave == Weave::pairs) return passes::weave(p, blocks, durations, in_order);
         std::vector<ir::Block> alone;
         for (const ir::Block& block : blocks) alone.push_back(passes::weave(p, {block}, durations));
         return ir::joined(alone);
@@ -354,14 +369,14 @@ Lowered lower(const model::ModelConfig& config, const Plan& plan) {
                                       stands_apart(actions, order.placement.stages_of(r)), durations, shared));
         lowered.parameters.push_back(std::move(text.parameters));
       } else {
-        if (plan.reuse_lists) passes::reuse_lists(text.stage);
+        if (plan.parallel.reuse_lists) passes::reuse_lists(text.stage);
         text.stage.name += fmt::format(", {}", name_of(purpose));
         share_weights(text.stage, program.stages[static_cast<size_t>(r)], r);
       }
       program.stages.push_back(std::move(text.stage));
     }
     schedule::Timing timing;
-    if (trains && plan.weave == "pairs" && plan.mesh.pp > 1) {
+    if (trains && plan.parallel.weave == Weave::pairs && plan.mesh.pp > 1) {
       timing = schedule::timing_of(order, stage_times(program, order.placement, durations));
       lowering.at_once = [&](int rank, size_t action) {
         const std::vector<schedule::Interval>& of = timing.of[static_cast<size_t>(rank)];

@@ -3,8 +3,6 @@
 
 #include <functional>
 #include <optional>
-#include <set>
-#include <string>
 #include <vector>
 
 #include "heddle/ir/program.h"
@@ -14,8 +12,8 @@
 #include "heddle/passes/fuse.h"
 #include "heddle/passes/update.h"
 #include "heddle/passes/weave.h"
+#include "heddle/plan/choices.h"
 #include "heddle/plan/layout.h"
-#include "heddle/plan/mesh.h"
 #include "heddle/schedule/schedule.h"
 
 namespace heddle::plan {
@@ -26,36 +24,24 @@ struct DeviceRates {
   bool operator==(const DeviceRates&) const = default;
 };
 
-struct Plan {
-  Degrees mesh;
+struct Plan : Choices {
   int microbatches = 1;   // of one rank, a step
   int64_t sequences = 1;  // a microbatch, shared by the ranks of tp × cp
   int64_t sequence_length = 128;
-  std::string schedule = "1f1b";            // a name that schedule/generators knows
-  std::optional<schedule::Schedule> order;  // an order of one's own instead
-  int chunks = 0;                           // stages a rank where the schedule leaves it open; 0: its usual number
-  int group = 0;                // microbatches that an interleaved schedule takes at a time; 0: as many as ranks
-  std::string layout = "even";  // of the layers on the stages (plan/layout)
-  std::string weave = "pairs";  // off; layers: each block alone; pairs: those and the schedule's fused pairs
+  Dtype dtype = Dtype::f32;                 // of weights and activations
+  std::optional<schedule::Schedule> order;  // instead of the one that parallel.schedule names
   DeviceRates rates;
-  passes::Durations durations;     // for weaving and offload; null: nominal ones, of `rates`
-  std::string context = "gather";  // how attention meets the keys of other cp ranks: gather, ulysses or ring
-  Dtype dtype = Dtype::f32;        // of weights and activations
-  std::set<std::string> fusions{passes::fusion_names().begin(), passes::fusion_names().end()};
-  bool exact_sums = false;   // weight gradients that no layout changes (passes/exact_sums)
-  model::Exchange exchange;  // of the experts' rows
-  std::string recompute;     // what the backward makes again (passes/op_groups)
-  std::string offload;       // what waits for the backward on the host (passes/offload)
-  bool reuse_lists = true;   // the counts of a MoE layer's rows go to the host once a microbatch, not four times
-  bool evaluates = false;    // adds the forward-only program of a batch (one microbatch) with its losses
-  bool predicts = false;     // adds the program of one sequence's logits
-  passes::UpdateOptions update;
+  passes::Durations durations;  // for weaving and offload; null: nominal ones, of `rates`
+  bool evaluates = false;       // adds the forward-only program of a batch (one microbatch) with its losses
+  bool predicts = false;        // adds the program of one sequence's logits
   /// Size of the backend's packed form of a weight, 0 to leave it in rows. Null: nothing is packed.
   std::function<int64_t(const ir::Value&)> packed_bytes;
 
   int ranks() const { return mesh.ranks(); }
   /// The same on one rank: no mesh, and nothing that speaks of its pipeline.
   Plan on_one_rank() const;
+  /// The same step done plainly: on one rank, each switch that keeps every bit as it is by default.
+  Plan plain() const;
 };
 
 struct Lowered {
@@ -66,6 +52,9 @@ struct Lowered {
 
 /// The pipeline schedule that a plan asks for. ConfigError when there is none such.
 schedule::Schedule schedule_of(const Plan& plan);
+
+/// ConfigError when the plan does not fit the model.
+void check(const model::ModelConfig& config, const Plan& plan);
 
 /// The step program of all ranks, verified. ConfigError when the plan does not fit the model.
 Lowered lower(const model::ModelConfig& config, const Plan& plan);

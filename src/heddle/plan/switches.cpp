@@ -1,221 +1,228 @@
 #include "heddle/plan/switches.h"
 
 #include "heddle/passes/offload.h"
+#include "heddle/passes/recompute.h"
+#include "heddle/plan/setting_table.h"
 #include "heddle/schedule/generators/generators.h"
 
 namespace heddle::plan {
 
 namespace {
 
-std::vector<std::string> recompute_names() {
-  std::vector<std::string> names;
-  for (const passes::GroupWord& word : passes::group_words()) names.push_back(word.name);
-  return names;
+using enum MathsClass;
+
+class Table : public SettingTable<Choices> {
+ public:
+  /// A list of groups of ops, refused as a whole where `parse` refuses it.
+  template <auto member>
+  Setting<Choices>& groups(std::string key, std::string meaning, std::vector<std::string> words,
+                           std::vector<passes::OpGroup> (*parse)(std::string_view)) {
+    Setting<Choices>& s = add(std::move(key), Row::Kind::list, std::move(meaning));
+    s.words = std::move(words);
+    s.check = [parse](const std::string& text) { parse(text); };
+    s.get = [](const Choices& c) { return Value(passes::text_of(c.memory.*member)); };
+    s.set = [parse](Choices& c, const Value& value) { c.memory.*member = parse(std::get<std::string>(value)); };
+    return s;
+  }
+  void fusion(const std::string& name, MathsClass maths, const std::string& effect, std::string cost,
+              std::string page) {
+    Setting<Choices>& s = add("fusions." + name, Row::Kind::boolean, effect);
+    s.acts(maths, effect, std::move(cost), std::move(page));
+    s.get = [name](const Choices& c) { return Value(c.fusions.contains(name)); };
+    s.set = [name](Choices& c, const Value& value) {
+      if (std::get<bool>(value)) {
+        c.fusions.insert(name);
+      } else {
+        c.fusions.erase(name);
+      }
+    };
+  }
+};
+
+void train_settings(Table& t) {
+  constexpr auto u = &Choices::update;
+  using O = passes::Optimizer;
+  t.number<u, &O::beta1>("train.beta1", 0, 0.999999, "AdamW: decay of the first moment.");
+  t.number<u, &O::beta2>("train.beta2", 0, 0.99999999, "AdamW: decay of the second moment.");
+  t.number<u, &O::epsilon>("train.epsilon", 1e-30, 1, "AdamW: added to the root of the second moment.");
+  t.number<u, &O::weight_decay>("train.weight_decay", 0, 100, "AdamW: decay of matrices, apart from the gradient.");
+  t.number<u, &O::clip_norm>("train.clip_norm", 0, 1e12, "Largest norm of the whole gradient; 0 is off.")
+      .acts(changes_maths,
+            "Scales the gradient of all parameters down so that its norm is at most this; 0 switches it off.",
+            "one reading of the gradients; the norm is measured in any case", page("clip_norm"));
+  t.boolean<&Choices::exact_sums>("train.exact_sums", "Sums of weight gradients that no layout of ranks changes.")
+      .acts(reassociates,
+            "Makes sums of weight gradients exact: every degree of data, expert and pipeline parallelism gives the "
+            "same bits.",
+            "8 bytes a parameter and one more sweep over the gradients a microbatch; twice the bytes of their "
+            "reduction",
+            page("exact_sums"))
+      .beside({"device.dtype=f32"});  // its grid is coarser than fp64
 }
 
-std::vector<std::string> offload_names() {
-  std::vector<std::string> names = recompute_names();
-  names.push_back(passes::kLayerInput);
-  return names;
+void device_settings(Table& t) {
+  constexpr auto d = &Choices::device;
+  t.boolean<d, &OnDevice::pack_weights>("device.pack_weights", "Keep weights in the matrix products' own blocking.")
+      .acts(bitwise, "Keeps weights in the matrix products' own blocking, made once a step from the fp32 masters.",
+            "a second blocking of each weight, for the input gradient; repacking at the end of each step",
+            page("pack_weights"));
+  t.boolean<d, &OnDevice::graphs>("device.graphs",
+                                  "On cuda, put runs of launches that repeat on a stream as one CUDA graph.")
+      .acts(bitwise, "On cuda, puts runs of launches that repeat on a stream as one CUDA graph.",
+            "memory of the device for the graphs; what waits for a launch waits for its run", page("cuda_graphs"));
 }
 
-std::string page(std::string_view name) { return "docs/features/" + std::string(name) + ".md"; }
+void mesh_settings(Table& t) {
+  constexpr auto m = &Choices::mesh;
+  t.integer<m, &Degrees::tp>("mesh.tp", 1, 4096, "Tensor parallel ranks: heads, widths and vocabulary are cut.")
+      .acts(reassociates,
+            "Cuts heads, widths and vocabulary among ranks, and the tokens between the blocks (sequence parallel).",
+            "gathers and scatters activations four times a layer each way; weights and activations shrink",
+            page("tensor_parallel"))
+      .tried({1, 2});
+  t.integer<m, &Degrees::cp>("mesh.cp", 1, 4096, "Context parallel ranks: sequences are cut.");
+  t.integer<m, &Degrees::dp>("mesh.dp", 0, 4096,
+                             "Data parallel ranks: the batch is cut; 0: what tp, cp and pp leave of the ranks.")
+      .acts(reassociates,
+            "Copies of the model, each on its share of the batch; gradients are summed, the optimizer is sharded "
+            "over them.",
+            "a step sends each gradient and each weight once around; moments and masters shrink with the copies",
+            page("data_parallel"))
+      .tried({1, 2});
+  t.integer<m, &Degrees::pp>("mesh.pp", 1, 4096, "Pipeline stages: layers are cut.");
+  t.integer<m, &Degrees::ep>("mesh.ep", 1, 4096, "Expert parallel ranks: a stage's experts are cut among them.");
+  t.integer<m, &Degrees::etp>("mesh.etp", 1, 4096, "Tensor parallel ranks of an expert: its width is cut.");
+  t.word<m, &Degrees::order>("mesh.order", "The axes of the ranks, neighbours first.");
+  t.word<m, &Degrees::expert_order>("mesh.expert_order",
+                                    "The axes of a stage's ranks as the experts see them, neighbours first.");
+}
 
-std::vector<Switch> make_switches() {
-  using enum MathsClass;
-  const std::vector<std::string> on_off{"true", "false"};
-  return {
-      {"fusions.norm", on_off, reassociates,
-       "Adds the residual and normalises in one op; the residual's gradient joins inside the norm's.",
-       "none in memory; one pass less over the hidden state each way", page("fusion_norm")},
-      {"fusions.swiglu", on_off, reassociates,
-       "Computes silu(gate) * up in one op straight from the joint projection.",
-       "saves three activations of the MLP's width; the backward computes silu again", page("fusion_swiglu")},
-      {"fusions.rope", on_off, reassociates,
-       "Rotates queries and the shared key and assembles all keys and values in one op.",
-       "none; saves copies of queries and of the rotary key", page("fusion_rope")},
-      {"fusions.router", on_off, reassociates, "Scores, top-k choice and gate weights in one op.",
-       "none; fewer small ops", page("fusion_router")},
-      {"fusions.combine", on_off, reassociates,
-       "Adds the shared expert's output while the routed rows are summed, so that the sum is rounded once.",
-       "none; saves one activation of hidden size", page("fusion_combine")},
-      {"fusions.loss", on_off, reassociates,
-       "Output head, cross-entropy and both their gradients in one sweep over blocks of rows.",
-       "never holds tokens x vocabulary; the head's weight gradient runs together with the input gradient",
-       page("fusion_loss")},
-      {"fusions.adamw", on_off, bitwise,
-       "The optimizer writes the rounded copy of the weight that the kernels read.",
-       "none; one pass less over the weights", page("fusion_adamw")},
-      {"device.pack_weights", on_off, bitwise,
-       "Keeps weights in the matrix products' own blocking, made once a step from the fp32 masters.",
-       "a second blocking of each weight, for the input gradient; repacking at the end of each step",
-       page("pack_weights")},
-      {"device.graphs", on_off, bitwise,
-       "On cuda, puts runs of launches that repeat on a stream as one CUDA graph.",
-       "memory of the device for the graphs; what waits for a launch waits for its run", page("cuda_graphs")},
-      {"device.dtype",
-       {"auto", "bf16", "f32", "f64"},
-       changes_maths,
-       "Element type of weights and activations; sums, norms, router and optimizer are fp32 (fp64 with f64). auto "
-       "is "
-       "the faster one here: bf16 where matrix products multiply bf16 numbers (a GPU, AMX, AVX-512 bf16), else "
-       "f32.",
-       "bf16 halves activations and kernel weights but keeps fp32 masters beside them; f64 runs on the reference "
-       "backend only",
-       page("dtype")},
-      {"device.deterministic",
-       {"true"},
-       bitwise,
-       "Every sum has one fixed order, so that a run repeats bit for bit. Always on: there is no unordered mode.",
-       "none",
-       page("deterministic")},
-      {"mesh.ranks",
-       {},
-       reassociates,
-       "How many ranks work on the run, as threads of one process or under MPI.",
-       "none by itself: what the ranks do is said by the degrees, and by mesh.dp where they leave it open",
-       page("mesh")},
-      {"mesh.dp",
-       {},
-       reassociates,
-       "Copies of the model, each on its share of the batch; gradients are summed, the optimizer is sharded over "
-       "them.",
-       "a step sends each gradient and each weight once around; moments and masters shrink with the copies",
-       page("data_parallel")},
-      {"mesh.tp",
-       {},
-       reassociates,
-       "Cuts heads, widths and vocabulary among ranks, and the tokens between the blocks (sequence parallel).",
-       "gathers and scatters activations four times a layer each way; weights and activations shrink",
-       page("tensor_parallel")},
-      {"parallel.schedule", schedule::generator_names(), bitwise,
-       "In what order the ranks of the pipeline run forwards and backwards, and how many stages each has.",
-       "bubble against memory: heddle schedule prints both; dual_pipe holds every weight twice and reassociates",
-       page("schedules")},
-      {"parallel.chunks",
-       {},
-       bitwise,
-       "Pipeline stages a rank, where the schedule leaves it open.",
-       "a shorter bubble; more messages between ranks",
-       page("schedules")},
-      {"parallel.group",
-       {},
-       bitwise,
-       "Microbatches that an interleaved schedule takes through a stage before it turns to the next.",
-       "larger groups hold more activations",
-       page("schedules")},
-      {"parallel.layout",
-       {"even", "balanced"},
-       bitwise,
-       "Which layers each pipeline stage holds; any cut, empty stages too, as letters.",
-       "none by itself: the costliest stage sets the pace",
-       page("stage_layout")},
-      {"parallel.weave",
-       {"off", "layers", "pairs"},
-       bitwise,
-       "Rearranges a block, or the forward and backward that a schedule fuses, so that their communication runs "
-       "beside "
-       "computation.",
-       "weight gradients run up to two layers later, which keeps their activations for as long",
-       page("weave")},
-      {"parallel.context",
-       {"gather", "ulysses", "ring"},
-       reassociates,
-       "How attention meets the keys of a sequence that is cut among ranks.",
-       "gather and ring send the latent and make keys and values of the whole sequence on every rank; ulysses "
-       "sends "
-       "queries, keys, values and outputs by heads and repeats nothing",
-       page("context_parallel")},
-      {"parallel.exchange",
-       {"plain", "rank", "node", "merge", "auto"},
-       bitwise,
-       "How rows reach experts on other ranks: one by one, once a rank, once a node, all to every node, or as "
-       "counts "
-       "and links tell, for each layer and microbatch.",
-       "node and merge hold the rows that pass through a rank, and take a second hop; all but plain send sums in "
-       "the "
-       "wide type",
-       page("moe_exchange")},
-      {"parallel.reuse_lists", on_off, bitwise,
-       "Combining and both backward exchanges of a MoE layer use the row counts that the first one copied to the "
-       "host.",
-       "none; off, the host waits four times a layer and microbatch instead of once", page("reuse_lists")},
-      {"memory.recompute", recompute_names(), bitwise,
-       "The backward makes these values again from what is kept, instead of keeping them since the forward.",
-       "the ops run twice; gathers and exchanges send twice", page("recompute")},
-      {"memory.offload", offload_names(), bitwise,
-       "These values wait for the backward on the host; what could not be back in time stays.",
-       "two copies of each beside the computation, and the host's memory", page("offload")},
-      {"train.clip_norm",
-       {},
-       changes_maths,
-       "Scales the gradient of all parameters down so that its norm is at most this; 0 switches it off.",
-       "one reading of the gradients; the norm is measured in any case",
-       page("clip_norm")},
-      {"model.sequence_aux_loss_alpha",
-       {},
-       changes_maths,
-       "Weight of the balance loss within each sequence; 0 switches it off.",
-       "one small op a MoE layer each way",
-       page("sequence_aux_loss")},
-      {"train.exact_sums", on_off, reassociates,
-       "Makes sums of weight gradients exact: every degree of data, expert and pipeline parallelism gives the same "
-       "bits.",
-       "8 bytes a parameter and one more sweep over the gradients a microbatch; twice the bytes of their reduction",
-       page("exact_sums")},
-      {"model.z_loss_weight",
-       {},
-       changes_maths,
-       "Weight of the penalty on large router logits; 0 switches it off.",
-       "one small op a MoE layer each way",
-       page("z_loss")},
-      {"model.bias_update_rate",
-       {},
-       changes_maths,
-       "How far a step moves each expert's selection bias against its load; 0 holds the biases still. Left out, "
-       "biases "
-       "may travel as far in a run of any length.",
-       "one small op a MoE layer at the end of the step",
-       page("bias_balance")},
-      {"model.num_nextn_predict_layers",
-       {},
-       changes_maths,
-       "Layers that predict further tokens than the next while training; 0 switches it off.",
-       "each depth costs a layer and another output head",
-       page("multi_token_prediction")},
-  };
+void parallel_settings(Table& t) {
+  constexpr auto p = &Choices::parallel;
+  using P = Parallel;
+  const std::vector<std::string> names = schedule::generator_names();
+  // The norm by which gradients are clipped is a sum over ranks: its last place depends on where the stages lie.
+  const std::vector<std::string> pipeline{"mesh.pp=2", "train.microbatch=1", "train.clip_norm=0"};
+  std::vector<std::string> interleaved = pipeline;
+  interleaved.emplace_back("parallel.schedule=interleaved");
+  t.word<p, &P::schedule>("parallel.schedule",
+                          "Order of forwards and backwards in the pipeline: a name of `heddle schedule`, or a file "
+                          "with a schedule's text form.")
+      .acts(
+          bitwise,
+          "In what order the ranks of the pipeline run forwards and backwards, and how many stages each has.",
+          "bubble against memory: heddle schedule prints both; dual_pipe holds every weight twice and reassociates",
+          page("schedules"))
+      .tried({names.begin(), names.end()})
+      .beside(pipeline)
+      .as_switch->reassociating = {"dual_pipe"};
+  t.integer<p, &P::chunks>("parallel.chunks", 0, 1024,
+                           "Pipeline stages a rank, where the schedule leaves it open; 0: its usual number.")
+      .acts(bitwise, "Pipeline stages a rank, where the schedule leaves it open.",
+            "a shorter bubble; more messages between ranks", page("schedules"))
+      .tried({0, 2, 3})
+      .beside(interleaved);
+  t.integer<p, &P::group>("parallel.group", 0, 1 << 20,
+                          "Microbatches that an interleaved schedule takes at a time; 0: as many as mesh.pp.")
+      .acts(bitwise, "Microbatches that an interleaved schedule takes through a stage before it turns to the next.",
+            "larger groups hold more activations", page("schedules"))
+      .tried({0, 3, 4})
+      .beside(interleaved);
+  t.word<p, &P::layout>("parallel.layout",
+                        "Layers of each pipeline stage: even, balanced, or letters such as \"Ettt|tt|ttL\".")
+      .acts(bitwise, "Which layers each pipeline stage holds; any cut, empty stages too, as letters.",
+            "none by itself: the costliest stage sets the pace", page("stage_layout"))
+      .tried({"even", "balanced"})
+      .beside(pipeline);
+  t.word<p, &P::weave>("parallel.weave",
+                       "Which blocks are rearranged so that communication runs beside computation.")
+      .acts(
+          bitwise,
+          "Rearranges a block, or the forward and backward that a schedule fuses, so that their communication runs "
+          "beside computation.",
+          "weight gradients run up to two layers later, which keeps their activations for as long", page("weave"))
+      .beside({"mesh.pp=2", "mesh.dp=2", "mesh.ep=2", "train.microbatch=1"});
+  t.word<p, &P::context>("parallel.context",
+                         "How attention meets the keys that other ranks of the context axis hold.")
+      .acts(reassociates, "How attention meets the keys of a sequence that is cut among ranks.",
+            "gather and ring send the latent and make keys and values of the whole sequence on every rank; ulysses "
+            "sends queries, keys, values and outputs by heads and repeats nothing",
+            page("context_parallel"))
+      .beside({"mesh.cp=2"});
+  t.word<p, &P::exchange, &model::Exchange::topology>("parallel.exchange", "How rows reach experts on other ranks.")
+      .acts(bitwise,
+            "How rows reach experts on other ranks: one by one, once a rank, once a node, all to every node, or as "
+            "counts and links tell, for each layer and microbatch.",
+            "node and merge hold the rows that pass through a rank, and take a second hop; all but plain send sums "
+            "in the wide type",
+            page("moe_exchange"))
+      .beside({"mesh.dp=4", "mesh.ep=4", "train.microbatch=1"});
+  t.boolean<p, &P::reuse_lists>("parallel.reuse_lists",
+                                "The counts of a MoE layer's rows go to the host once a microbatch.")
+      .acts(bitwise,
+            "Combining and both backward exchanges of a MoE layer use the row counts that the first one copied to "
+            "the host.",
+            "none; off, the host waits four times a layer and microbatch instead of once", page("reuse_lists"))
+      .beside({"mesh.dp=2", "mesh.ep=2"});
+  constexpr auto e = &P::exchange;
+  using E = model::Exchange;
+  t.number<p, e, &E::within_rate>("parallel.within_rate", 1e-6, 1e6,
+                                  "GB/s of a rank to others of its node; what exchange auto reckons with.");
+  t.number<p, e, &E::across_rate>("parallel.across_rate", 1e-6, 1e6, "GB/s of a node to others; likewise.");
+  t.number<p, e, &E::within_latency_us>("parallel.within_latency_us", 0, 1e9, "Of a hop within a node; likewise.");
+  t.number<p, e, &E::across_latency_us>("parallel.across_latency_us", 0, 1e9, "Of a hop across nodes; likewise.");
+}
+
+void memory_settings(Table& t) {
+  t.groups<&Memory::recompute>("memory.recompute", "What the backward makes again instead of keeping it.",
+                               passes::recompute_words(), passes::recompute_groups)
+      .acts(bitwise,
+            "The backward makes these values again from what is kept, instead of keeping them since the forward.",
+            "the ops run twice; gathers and exchanges send twice", page("recompute"));
+  t.groups<&Memory::offload>("memory.offload", "What waits for the backward on the host.", passes::offload_words(),
+                             passes::offload_groups)
+      .acts(bitwise, "These values wait for the backward on the host; what could not be back in time stays.",
+            "two copies of each beside the computation, and the host's memory", page("offload"));
+  t.number<&Choices::memory, &Memory::host_rate>(
+      "memory.host_rate", 0, 1e6,
+      "GB/s between device and host, by which offload reckons what may go; 0: usual for the backend.");
+}
+
+void fusion_settings(Table& t) {
+  t.fusion("norm", reassociates,
+           "Adds the residual and normalises in one op; the residual's gradient joins inside the norm's.",
+           "none in memory; one pass less over the hidden state each way", page("fusion_norm"));
+  t.fusion("swiglu", reassociates, "Computes silu(gate) * up in one op straight from the joint projection.",
+           "saves three activations of the MLP's width; the backward computes silu again", page("fusion_swiglu"));
+  t.fusion("rope", reassociates, "Rotates queries and the shared key and assembles all keys and values in one op.",
+           "none; saves copies of queries and of the rotary key", page("fusion_rope"));
+  t.fusion("router", reassociates, "Scores, top-k choice and gate weights in one op.", "none; fewer small ops",
+           page("fusion_router"));
+  t.fusion("combine", reassociates,
+           "Adds the shared expert's output while the routed rows are summed, so that the sum is rounded once.",
+           "none; saves one activation of hidden size", page("fusion_combine"));
+  t.fusion("loss", reassociates,
+           "Output head, cross-entropy and both their gradients in one sweep over blocks of rows.",
+           "never holds tokens x vocabulary; the head's weight gradient runs together with the input gradient",
+           page("fusion_loss"));
+  t.fusion("adamw", bitwise, "The optimizer writes the rounded copy of the weight that the kernels read.",
+           "none; one pass less over the weights", page("fusion_adamw"));
 }
 
 }  // namespace
 
-std::string_view name_of(MathsClass maths) {
-  switch (maths) {
-    case MathsClass::bitwise: return "bitwise";
-    case MathsClass::reassociates: return "reassociates";
-    case MathsClass::changes_maths: return "changes_maths";
-  }
-  return "?";
-}
-
-std::string_view promise_of(MathsClass maths) {
-  switch (maths) {
-    case MathsClass::bitwise: return "loss and gradients keep the same bits";
-    case MathsClass::reassociates: return "the same sums, rounded at other places";
-    case MathsClass::changes_maths: return "trains another function or in other numbers";
-  }
-  return "?";
-}
-
-const std::vector<Switch>& switches() {
-  static const std::vector<Switch> all = make_switches();
+const std::vector<Setting<Choices>>& settings() {
+  static const std::vector<Setting<Choices>> all = [] {
+    Table t;
+    train_settings(t);
+    device_settings(t);
+    mesh_settings(t);
+    parallel_settings(t);
+    memory_settings(t);
+    fusion_settings(t);
+    return t.take();
+  }();
   return all;
-}
-
-const Switch* find_switch(std::string_view key) {
-  for (const Switch& s : switches()) {
-    if (s.key == key) return &s;
-  }
-  return nullptr;
 }
 
 }  // namespace heddle::plan

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <set>
-#include <variant>
 
 #include "heddle/base/clock.h"
 #include "heddle/base/error.h"
@@ -22,18 +21,11 @@ double cost_of(const Candidate& c, PlanMode mode) {
   return 0;
 }
 
-// As --set takes it.
-std::string word_of(const config::Setting& setting, const config::RunConfig& config) {
-  const config::Value value = setting.get(config);
-  const auto* word = std::get_if<std::string>(&value);
-  return word != nullptr ? *word : setting.text_of(value);
-}
-
 std::vector<std::string> differences(const config::RunConfig& from, const config::RunConfig& to) {
   std::vector<std::string> set;
   for (const config::Setting& s : config::settings()) {
     if (s.present && (!s.present(from) || !s.present(to))) continue;
-    if (word_of(s, from) != word_of(s, to)) set.push_back(s.key + "=" + word_of(s, to));
+    if (s.get(from) != s.get(to)) set.push_back(s.key + "=" + plan::text_of(s.get(to)));
   }
   return set;
 }
@@ -189,7 +181,7 @@ void attempt_all(Chooser& chooser) {
   if (ranks > 1) {
     chooser.vary("parallel.schedule", {"1f1b", "interleaved", "interleaved_fused", "zb_h1", "zb_v", "dual_pipe_v"});
     chooser.vary("parallel.exchange", {"plain", "rank"});
-    chooser.vary("parallel.weave", {"off", "layers", "pairs"});
+    chooser.vary("parallel.weave", all_words<plan::Weave>());
   }
   chooser.vary("memory.recompute", {"norm,activation", "medium", "moe", "full"});
   // On the CPU what waits on the host fills the same memory.

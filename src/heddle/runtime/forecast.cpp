@@ -95,13 +95,7 @@ class Durations {
 };
 
 double model_flops(const model::ModelConfig& config, const plan::Plan& plan) {
-  plan::Plan one = plan;
-  one.mesh = {};
-  one.schedule = "1f1b";
-  one.order.reset();
-  one.layout = "even";
-  one.weave = "off";
-  one.recompute.clear();
+  plan::Plan one = plan.plain();
   one.microbatches = 1;
   one.evaluates = one.predicts = false;
   const plan::Lowered lowered = plan::lower(config, one);
@@ -208,7 +202,6 @@ class Scene {
 
 // "node", or "node, plain" where layers choose apart.
 std::string exchanges_of(const ir::StepProgram& program, ExpectedRows& rows) {
-  constexpr std::string_view names[] = {"plain", "rank", "node", "merge"};
   std::set<std::string_view> taken;
   for (size_t r = 0; r < program.class_of_rank.size(); ++r) {
     const int rank = static_cast<int>(r);
@@ -216,7 +209,8 @@ std::string exchanges_of(const ir::StepProgram& program, ExpectedRows& rows) {
     for (const int s : program.stages_of(rank)) {
       const ir::Stage& stage = program.stages[static_cast<size_t>(s)];
       for (const ir::Op& op : stage.ops) {
-        if (op.def->moves == ir::Moves::to_experts) taken.insert(names[static_cast<size_t>(rows.of(rank, stage, op).topology)]);
+        if (op.def->moves == ir::Moves::to_experts)
+          taken.insert(word_of(static_cast<ir::Topology>(rows.of(rank, stage, op).topology)));
       }
     }
   }

@@ -151,8 +151,8 @@ ExpectedExchange ExpectedRows::expect(const Key& key, const ir::Op& op) const {
     numbers.insert(numbers.end(), more->begin(), more->end());
   for (int64_t p = 0; p < ranks; ++p) std::copy(numbers.begin(), numbers.end(), e.counts.of(p));
 
-  e.topology =
-      key.topology == "auto" ? comm::cheapest(e.counts, e.places, a) : comm::topology_named(key.topology, e.places);
+  const std::optional<Topology> named = comm::topology_named(key.topology, e.places);
+  e.topology = named ? *named : comm::cheapest(e.counts, e.places, a);
   e.hops = comm::hops_of(e.topology, e.counts, e.places, static_cast<double>(key.row_bytes),
                          static_cast<double>(key.sum_bytes));
   const bool passes = e.topology == Topology::node || e.topology == Topology::merge;

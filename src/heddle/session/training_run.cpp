@@ -282,7 +282,7 @@ bool TrainingRun::step() {
     try {
       return trainer_->step(sequences);
     } catch (const Error&) {
-      const std::string stood = leads() && config_.mesh.pp > 1 ? trainer_->executor().stood_at() : "";
+      const std::string stood = leads() && config_.plan.mesh.pp > 1 ? trainer_->executor().stood_at() : "";
       if (!stood.empty()) progress_->line(fmt::format("step {}: rank 0 stood at {}", number, stood));
       throw;
     }

@@ -15,10 +15,7 @@
 namespace heddle::train {
 
 Dtype resolved_dtype(const config::RunConfig& config) {
-  if (config.device.dtype == "bf16") return Dtype::bf16;
-  if (config.device.dtype == "f32") return Dtype::f32;
-  if (config.device.dtype == "f64") return Dtype::f64;
-  return kernels::fast_dtype(config.device.backend);
+  return config.device.dtype ? *config.device.dtype : kernels::fast_dtype(config.device.backend);
 }
 
 namespace {
@@ -41,53 +38,19 @@ schedule::Schedule read_schedule_file(const std::string& path) {
 }  // namespace
 
 plan::Plan plan_of(const config::RunConfig& config) {
-  plan::Plan plan;
-  const config::RunConfig::Mesh& mesh = config.mesh;
-  plan.mesh.tp = static_cast<int>(mesh.tp);
-  plan.mesh.cp = static_cast<int>(mesh.cp);
-  plan.mesh.dp = static_cast<int>(config.data_ranks());
-  plan.mesh.pp = static_cast<int>(mesh.pp);
-  plan.mesh.ep = static_cast<int>(mesh.ep);
-  plan.mesh.etp = static_cast<int>(mesh.etp);
-  plan.mesh.order = mesh.order;
-  plan.mesh.expert_order = mesh.expert_order;
+  plan::Plan plan{config.plan};
+  plan.mesh = config.degrees();
   plan.microbatches = static_cast<int>(config.microbatches());
   plan.sequences = config.train.microbatch;
   plan.sequence_length = config.train.sequence_length;
   plan.dtype = resolved_dtype(config);
-  plan.fusions = config.fusions;
-  plan.schedule = config.parallel.schedule;
-  if (plan.schedule.find('/') != std::string::npos || plan.schedule.ends_with(".txt")) {
-    plan.order = read_schedule_file(plan.schedule);
-  }
-  plan.chunks = static_cast<int>(config.parallel.chunks);
-  plan.group = static_cast<int>(config.parallel.group);
-  plan.layout = config.parallel.layout;
-  plan.weave = config.parallel.weave;
-  plan.context = config.parallel.context;
-  constexpr double kBytesPerUs = 1000;  // of 1 GB/s
-  plan.exchange = {config.parallel.exchange, config.parallel.within_rate * kBytesPerUs,
-                   config.parallel.within_latency_us, config.parallel.across_rate * kBytesPerUs,
-                   config.parallel.across_latency_us};
-  plan.reuse_lists = config.parallel.reuse_lists;
-  plan.recompute = config.memory.recompute;
-  plan.offload = config.memory.offload;
+  const std::string& schedule = plan.parallel.schedule;
+  if (schedule.find('/') != std::string::npos || schedule.ends_with(".txt"))
+    plan.order = read_schedule_file(schedule);
   if (config.device.backend == "cuda") plan.rates = {400e6, 3e6, 25e3};
-  if (config.memory.host_rate > 0) plan.rates.host_bytes_per_us = config.memory.host_rate * kBytesPerUs;
-  plan.update.beta1 = config.train.beta1;
-  plan.update.beta2 = config.train.beta2;
-  plan.update.epsilon = config.train.epsilon;
-  plan.update.weight_decay = config.train.weight_decay;
-  plan.update.clip_norm = config.train.clip_norm;
-  plan.exact_sums = config.train.exact_sums;
-  plan.evaluates = true;
-  plan.predicts = true;
-  if (config.device.pack_weights) {
-    plan.packed_bytes = [backend = config.device.backend](const ir::Value& weight) {
-      return kernels::packed_weight_bytes(backend, weight);
-    };
-  }
-  return plan;
+  constexpr double kBytesPerUs = 1000;  // of 1 GB/s
+  if (plan.memory.host_rate > 0) plan.rates.host_bytes_per_us = plan.memory.host_rate * kBytesPerUs;
+  return as_trained(std::move(plan), config.device.backend);
 }
 
 int64_t memory_limit_of(const config::RunConfig& config, const Sharing& sharing) {
@@ -105,7 +68,7 @@ int64_t arena_bytes_of(const config::RunConfig& config, int rank, const Sharing&
   const std::string& backend = config.device.backend;
   int64_t limit_bytes = memory_limit_of(config, sharing);
   try {
-    if (!config.memory.offload.empty()) {  // what waits on the host needs room there
+    if (!config.plan.memory.offload.empty()) {  // what waits on the host needs room there
       const int64_t there = runtime::predict_memory(lowered.program, rank, backend).host_reserved_bytes;
       const int64_t left = device::host_memory_bytes() / sharing.memory - there;
       if (left < 0) throw ir::OutOfMemory(fmt::format("memory.offload puts {} bytes on the host", there));
@@ -123,8 +86,6 @@ TrainerOptions trainer_options_of(const config::RunConfig& config, int rank, con
   options.model = config.model;
   options.plan = plan_of(config);
   options.backend = config.device.backend;
-  options.pack_weights = config.device.pack_weights;
-  options.graphs = config.device.graphs;
   options.threads = config.device.threads > 0
                         ? static_cast<int>(config.device.threads)
                         : std::max(1, static_cast<int>(std::thread::hardware_concurrency()) / sharing.cores);
@@ -132,9 +93,7 @@ TrainerOptions trainer_options_of(const config::RunConfig& config, int rank, con
   options.memory_limit_bytes = growth_limit_of(config);
   options.seed = static_cast<uint64_t>(config.seed);
   LearningRate& rate = options.learning_rate;
-  rate.shape = config.train.schedule == "cosine" ? LearningRate::Shape::cosine
-               : config.train.schedule == "wsd"  ? LearningRate::Shape::wsd
-                                                 : LearningRate::Shape::constant;
+  rate.shape = config.train.schedule;
   rate.peak = config.train.learning_rate;
   rate.least = config.train.min_learning_rate;
   options.length = config.length();

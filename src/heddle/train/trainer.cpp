@@ -113,17 +113,18 @@ std::vector<int> nodes_of(const comm::World* world) {
 }
 
 TrainerOptions completed(TrainerOptions options) {
-  options.plan.evaluates = true;
-  options.plan.predicts = true;
-  if (options.pack_weights) {
-    options.plan.packed_bytes = [backend = options.backend](const ir::Value& weight) {
-      return kernels::packed_weight_bytes(backend, weight);
-    };
-  }
+  options.plan = as_trained(std::move(options.plan), options.backend);
   return options;
 }
 
 }  // namespace
+
+plan::Plan as_trained(plan::Plan plan, const std::string& backend) {
+  plan.evaluates = true;
+  plan.predicts = true;
+  plan.packed_bytes = [backend](const ir::Value& weight) { return kernels::packed_weight_bytes(backend, weight); };
+  return plan;
+}
 
 double StepResult::imbalance() const {
   double worst = 1;
@@ -147,7 +148,7 @@ Trainer::Trainer(TrainerOptions options, comm::World* world)
   executor.rank = ranks_.rank();
   executor.backend = options_.backend;
   device_ = device::open_device(options_.backend, ranks_.rank());
-  device_->set_graphs(options_.graphs);
+  device_->set_graphs(options_.plan.device.graphs);
   executor.device = device_.get();
   executor.threads = options_.threads;
   executor.capacity_bytes = options_.memory_bytes;
@@ -248,7 +249,7 @@ StepResult Trainer::step(const std::vector<std::vector<int32_t>>& sequences) {
   HEDDLE_CHECK(std::ssize(sequences) == sequences_per_step(), "a step takes {} sequences, {} given",
                sequences_per_step(), sequences.size());
   device::Batch batch = batch_of(sequences, options_.plan.microbatches);
-  const passes::UpdateOptions& update = options_.plan.update;
+  const passes::Optimizer& update = options_.plan.update;
   const double rate = options_.learning_rate.at(options_.length, done_);
   const auto t = static_cast<double>(done_.steps + 1);
   batch.hyper = {rate, 1 - std::pow(update.beta1, t), 1 - std::pow(update.beta2, t)};

@@ -16,20 +16,19 @@
 #include "heddle/model/parameter_count.h"
 #include "heddle/runtime/mesh_communicators.h"
 #include "heddle/config/bias_rate.h"
-#include "heddle/train/learning_rate.h"
+#include "heddle/config/learning_rate.h"
 #include "heddle/train/parameters.h"
 #include "heddle/train/rank_exchange.h"
 
 namespace heddle::train {
 
+using config::LearningRate;
+
 struct TrainerOptions {
   model::ModelConfig model;
-  /// evaluates, predicts and packed_bytes are set by the trainer.
-  plan::Plan plan;
+  plan::Plan plan;  // the trainer completes it
   std::string backend = "host";
-  bool pack_weights = true;
   int threads = 1;
-  bool graphs = false;             // as device.graphs
   int64_t memory_bytes = 0;        // capacity of a rank's arena, as foretold; 0: what the machine has
   int64_t memory_limit_bytes = 0;  // to which it may grow beyond; 0: not at all
   config::RunLength length;
@@ -57,6 +56,9 @@ struct StepResult {
   /// Highest over mean load of the worst layer; 1 when there is no MoE layer.
   double imbalance() const;
 };
+
+/// The plan as a trainer runs it: with evaluation, prediction, and weights packed as the backend has them.
+plan::Plan as_trained(plan::Plan plan, const std::string& backend);
 
 class Trainer {
  public:

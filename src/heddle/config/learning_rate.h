@@ -2,12 +2,21 @@
 // arXiv 2404.06395); over the steps of a run, or over its time.
 #pragma once
 
+#include "heddle/base/words.h"
 #include "heddle/config/run_length.h"
 
-namespace heddle::train {
+namespace heddle::config {
+
+/// How it goes after the warm-up.
+enum class RateShape : uint8_t { constant, cosine, wsd };
+constexpr auto words_of(RateShape) {
+  return std::to_array<Word<RateShape>>(
+      {{RateShape::cosine, "cosine"}, {RateShape::wsd, "wsd"}, {RateShape::constant, "constant"}});
+}
 
 struct LearningRate {
-  enum class Shape : uint8_t { constant, cosine, wsd } shape = Shape::cosine;
+  using Shape = RateShape;
+  Shape shape = Shape::cosine;
   double peak = 1e-3;
   double least = 1e-4;  // at the end of cosine and wsd
   // In the measure of the run's length: steps, or seconds.
@@ -15,7 +24,7 @@ struct LearningRate {
   double decay = 0;  // of wsd: the last ones
 
   /// Of the step that follows `done`: as it will be when that step ends.
-  double at(const config::RunLength& length, const config::RunProgress& done) const;
+  double at(const RunLength& length, const RunProgress& done) const;
 };
 
-}  // namespace heddle::train
+}  // namespace heddle::config

@@ -4,13 +4,13 @@
 #include <gtest/gtest.h>
 
 #include "heddle/config/bias_rate.h"
-#include "heddle/train/learning_rate.h"
+#include "heddle/config/learning_rate.h"
 
-namespace heddle::train {
+namespace heddle::config {
 namespace {
 
 TEST(LearningRate, WarmsUpAndDecaysOverSteps) {
-  const config::RunLength length{100};
+  const RunLength length{100};
   const LearningRate wsd{LearningRate::Shape::wsd, 1.0, 0.1, 10, 20};
   EXPECT_DOUBLE_EQ(wsd.at(length, {0}), 0.1);
   EXPECT_DOUBLE_EQ(wsd.at(length, {9}), 1.0);
@@ -24,7 +24,7 @@ TEST(LearningRate, WarmsUpAndDecaysOverSteps) {
 
 TEST(LearningRate, FollowsTheClock) {
   // Steps of a second are the same run as that many steps, but for the first, whose time nobody knows yet.
-  const config::RunLength steps{100}, clock{0, 100};
+  const RunLength steps{100}, clock{0, 100};
   for (const auto shape : {LearningRate::Shape::wsd, LearningRate::Shape::cosine, LearningRate::Shape::constant}) {
     const LearningRate rate{shape, 1.0, 0.1, 10, 20};
     for (int64_t n = 1; n < 100; ++n)
@@ -39,7 +39,7 @@ TEST(LearningRate, FollowsTheClock) {
 }
 
 TEST(RunLength, IsReachedBySteps) {
-  const config::RunLength length{3};
+  const RunLength length{3};
   EXPECT_FALSE(length.by_clock());
   EXPECT_FALSE(length.reached({2, 1e9}));
   EXPECT_TRUE(length.reached({3, 0}));
@@ -47,7 +47,7 @@ TEST(RunLength, IsReachedBySteps) {
 }
 
 TEST(RunLength, IsReachedByTheClock) {
-  const config::RunLength length{0, 60};
+  const RunLength length{0, 60};
   EXPECT_FALSE(length.reached({}));
   EXPECT_FALSE(length.reached({1000, 59.9}));
   EXPECT_TRUE(length.reached({1, 60}));
@@ -56,14 +56,14 @@ TEST(RunLength, IsReachedByTheClock) {
 }
 
 TEST(BiasRate, TravelsAsFarInARunOfAnyLength) {
-  const config::BiasRate open;
+  const BiasRate open;
   EXPECT_NEAR(open.at({640}, {}), 0.01, 1e-12);
   EXPECT_NEAR(open.at({1280}, {17, 3.0}), 0.005, 1e-12);
   EXPECT_EQ(open.at({200'000}, {}), 0.001) << "long runs: the report's rate";
-  EXPECT_EQ(open.at({20}, {}), config::BiasRate::kMost);
+  EXPECT_EQ(open.at({20}, {}), BiasRate::kMost);
   EXPECT_NEAR(open.at({0, 100}, {64, 10.0}), 0.01, 1e-12) << "640 steps are to be expected";
-  EXPECT_EQ((config::BiasRate{0.5}.at({640}, {})), 0.5);
+  EXPECT_EQ((BiasRate{0.5}.at({640}, {})), 0.5);
 }
 
 }  // namespace
-}  // namespace heddle::train
+}  // namespace heddle::config

@@ -1,12 +1,12 @@
-#include "heddle/train/learning_rate.h"
+#include "heddle/config/learning_rate.h"
 
 #include <algorithm>
 #include <cmath>
 #include <numbers>
 
-namespace heddle::train {
+namespace heddle::config {
 
-double LearningRate::at(const config::RunLength& length, const config::RunProgress& done) const {
+double LearningRate::at(const RunLength& length, const RunProgress& done) const {
   const double now = length.end_of_next(done);
   const double whole = length.by_clock() ? length.seconds : static_cast<double>(length.steps);
   if (now <= warmup) return peak * now / warmup;
@@ -18,4 +18,4 @@ double LearningRate::at(const config::RunLength& length, const config::RunProgre
   return least + (peak - least) * left;
 }
 
-}  // namespace heddle::train
+}  // namespace heddle::config

@@ -1,0 +1,66 @@
+// What of a plan is chosen: each member is set by a row of plan/switches, or is a number beside one. A run's
+// configuration contains it as it is; a plan adds what is worked out.
+#pragma once
+
+#include <set>
+#include <string>
+#include <vector>
+
+#include "heddle/base/words.h"
+#include "heddle/model/context.h"
+#include "heddle/model/exchange.h"
+#include "heddle/passes/fuse.h"
+#include "heddle/passes/op_groups.h"
+#include "heddle/passes/update.h"
+#include "heddle/plan/mesh.h"
+
+namespace heddle::plan {
+
+/// Which blocks are rearranged so that communication runs beside computation.
+enum class Weave : uint8_t {
+  off,
+  layers,  // each block alone
+  pairs,   // those, and the schedule's fused pairs
+};
+constexpr auto words_of(Weave) {
+  return std::to_array<Word<Weave>>({{Weave::off, "off"}, {Weave::layers, "layers"}, {Weave::pairs, "pairs"}});
+}
+
+struct Parallel {
+  std::string schedule = "1f1b";  // a name that schedule/generators knows, or a file
+  int chunks = 0;                 // stages a rank where the schedule leaves it open; 0: its usual number
+  int group = 0;                  // microbatches that an interleaved schedule takes at a time; 0: as many as ranks
+  std::string layout = "even";    // of the layers on the stages (plan/layout)
+  Weave weave = Weave::pairs;
+  model::Context context = model::Context::gather;
+  model::Exchange exchange;  // of the experts' rows
+  bool reuse_lists = true;   // the counts of a MoE layer's rows go to the host once a microbatch, not four times
+  bool operator==(const Parallel&) const = default;
+};
+
+struct Memory {
+  std::vector<passes::OpGroup> recompute;  // what the backward makes again
+  std::vector<passes::OpGroup> offload;    // what waits for the backward on the host
+  double host_rate = 0;                    // GB/s between device and host; 0: usual for the backend
+  bool operator==(const Memory&) const = default;
+};
+
+/// How the program runs where it runs.
+struct OnDevice {
+  bool pack_weights = true;  // where the backend has a packed form
+  bool graphs = false;       // repeated launches as CUDA graphs
+  bool operator==(const OnDevice&) const = default;
+};
+
+struct Choices {
+  Degrees mesh;
+  Parallel parallel;
+  Memory memory;
+  OnDevice device;
+  std::set<std::string> fusions{passes::fusion_names().begin(), passes::fusion_names().end()};
+  passes::Optimizer update;
+  bool exact_sums = false;  // weight gradients that no layout changes (passes/exact_sums)
+  bool operator==(const Choices&) const = default;
+};
+
+}  // namespace heddle::plan

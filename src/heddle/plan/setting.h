@@ -1,0 +1,97 @@
+// One row for everything that a user may set: key, type, what is accepted, what it means and the member that it
+// sets; of a switch also what it does to the numbers, what it costs, its page, and what tests try.
+//
+// TOML in and out, `--set`, `heddle explain` and refusals walk the rows (config/run_config.h), and so do the tests:
+// tests/parity draws every switch, tests/train/switch_parity_test.cpp holds each to its class. A new row is in all
+// of them.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <limits>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+namespace heddle::plan {
+
+/// What a switch does to loss and gradients.
+enum class MathsClass : uint8_t {
+  bitwise,        // nothing: the same bits
+  reassociates,   // the same sums, rounded at other places
+  changes_maths,  // another function is trained
+};
+std::string_view name_of(MathsClass maths);
+/// What the class promises, as a sentence.
+std::string_view promise_of(MathsClass maths);
+
+/// What is set: numbers as they are, enumerations and lists as their words.
+using Value = std::variant<bool, int64_t, double, std::string>;
+/// As `--set` takes it.
+std::string text_of(const Value& value);
+
+struct Switch {
+  MathsClass maths = MathsClass::bitwise;
+  std::string effect;  // one sentence
+  std::string cost;
+  std::string page;  // "docs/features/fusion_norm.md"
+  /// For tests: values, where type and words don't tell them all; settings with which the switch has something to
+  /// do
+  /// ("mesh.pp=2"); and those values of a bitwise switch that reassociate nevertheless.
+  std::vector<Value> tried;
+  std::vector<std::string> beside;
+  std::vector<Value> reassociating;
+};
+inline std::string page(std::string_view name) { return "docs/features/" + std::string(name) + ".md"; }
+
+/// A row but for its member.
+struct Row {
+  enum class Kind : uint8_t { boolean, integer, number, word, bytes, list };
+  std::string key;  // "train.learning_rate"
+  Kind kind = Kind::word;
+  std::string meaning;
+  double least = 0, most = 0;      // of numbers, both accepted
+  std::vector<std::string> words;  // accepted words; empty: any. Of a list: those that may stand in it
+  bool text = false;               // of words: control characters are accepted, for it is never part of a message
+  /// Of a list, as one text with commas: ConfigError, without a place, when it is not accepted. Null: always.
+  std::function<void(const std::string&)> check;
+  std::string unset = "off";  // what holds where the key is not present
+  std::optional<Switch> as_switch;
+
+  /// "an integer of 1 or more"
+  std::string accepted() const;
+  /// As it stands in TOML.
+  std::string text_of(const Value& value) const;
+  bool is_switch(MathsClass maths) const { return as_switch && as_switch->maths == maths; }
+  /// What tests set a switch to: each is accepted by itself, though not by every model and mesh.
+  std::vector<Value> tried_values() const;
+
+  /// The bounds of what has none, and of what must be above 0.
+  static constexpr double kAny = std::numeric_limits<double>::infinity();
+  static constexpr double kTiny = std::numeric_limits<double>::min();
+};
+
+template <class Owner>
+struct Setting : Row {
+  std::function<Value(const Owner&)> get;
+  std::function<void(Owner&, const Value&)> set;
+  /// Null: always. A key of an optional group (model.rope_scaling) exists only where the group does.
+  std::function<bool(const Owner&)> present;
+
+  Setting& acts(MathsClass maths, std::string effect, std::string cost, std::string page) {
+    as_switch = Switch{maths, std::move(effect), std::move(cost), std::move(page), {}, {}, {}};
+    return *this;
+  }
+  Setting& tried(std::vector<Value> values) {
+    as_switch->tried = std::move(values);
+    return *this;
+  }
+  Setting& beside(std::vector<std::string> settings) {
+    as_switch->beside = std::move(settings);
+    return *this;
+  }
+};
+
+}  // namespace heddle::plan
