@@ -134,7 +134,7 @@ Attributes exchange_attributes(const Writer& w) {
   Attributes attributes{{"ranks", expert_ranks(w)},
                         {"slices", int64_t{w.spec().mesh.of(Axis::etp)}},
                         {"experts", w.config().n_routed_experts},
-                        {"topology", std::string(word_of(exchange.topology))}};
+                        {"topology", std::string(heddle::word_of(exchange.topology))}};
   if (exchange.topology == ir::Topology::automatic) {
     attributes.set("row_bytes", hidden * size_of(w.spec().dtype))
         .set("sum_bytes", hidden * size_of(w.wide()))
