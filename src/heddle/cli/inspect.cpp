@@ -25,6 +25,8 @@ struct InspectOptions {
   std::string config;
   std::vector<std::string> set;  // key=value
   bool program = false;
+  std::string after;  // a pass: the program as it left it
+  bool passes = false;
   bool json = false;
   std::string model;  // a published model by name, in place of a configuration
 };
@@ -252,15 +254,39 @@ RankClass class_of(const Account& a, const plan::Lowered& lowered, int stage) {
   return c;
 }
 
+void print_passes(const plan::Lowered& lowered, bool as_json) {
+  Json json = Json::array();
+  observe::Table table({{"pass"},
+                        {"of"},
+                        {"ops before", observe::Align::right},
+                        {"ops after", observe::Align::right},
+                        {"ms", observe::Align::right}});
+  for (const plan::PassNote& note : lowered.passes) {
+    const std::string_view purpose = ir::name_of(note.purpose);
+    json.push_back({{"pass", note.name},
+                    {"purpose", purpose},
+                    {"ops_before", note.ops_before},
+                    {"ops_after", note.ops_after},
+                    {"seconds", note.seconds}});
+    table.row({std::string(note.name), std::string(purpose), fmt::format("{}", note.ops_before),
+               fmt::format("{}", note.ops_after), fmt::format("{:.2f}", note.seconds * 1e3)});
+  }
+  fmt::print("{}", as_json ? json.dump(2) + "\n" : table.text(observe::describe_terminal(1).unicode));
+}
+
 int inspect(const InspectOptions& options) {
   if (!options.model.empty()) return inspect_shape(options.model, options.json);
   if (options.config.empty()) config_error("inspect: neither CONFIG nor --model (see heddle inspect --help)");
   Account a;
   a.config = config::read_run_config(options.config, options.set);
   a.plan = train::plan_of(a.config);
-  const plan::Lowered lowered = plan::lower(a.config.model, a.plan);
+  const plan::Lowered lowered = plan::lower(a.config.model, a.plan, options.after);
   if (options.program) {
     fmt::print("{}", ir::text_of(lowered.program));
+    return kDone;
+  }
+  if (options.passes) {
+    print_passes(lowered, options.json);
     return kDone;
   }
   plan::Plan alone = a.plan.on_one_rank();  // the whole model, and a step's work
@@ -302,7 +328,13 @@ void add_inspect(CLI::App& app) {
   command.add_option("--model", options.model, "Instead: a published model by name, such as DeepSeek-V3")
       ->excludes(config);
   add_set(command, options.set);
-  command.add_flag("--program", options.program, "Print the step program");
+  CLI::Option* program = command.add_flag("--program", options.program, "Print the step program");
+  command
+      .add_option("--after", options.after,
+                  "With --program: as this pass leaves it, such as recompute (--passes lists them)")
+      ->needs(program);
+  command.add_flag("--passes", options.passes, "List the passes that write the program: what each took and added")
+      ->excludes(program);
   add_json(command, options.json);
 }
 

@@ -82,6 +82,13 @@ Block joined(const std::vector<Block>& blocks) {
   return all;
 }
 
+std::vector<Block> parted(const Block& block) {
+  std::vector<Block> parts(block.stages.size());
+  for (size_t slot = 0; slot < parts.size(); ++slot) parts[slot].stages = {block.stages[slot]};
+  for (const Step& step : block.steps) parts[step.slot].steps.push_back({0, step.op});
+  return parts;
+}
+
 Block make_first_block(const StepProgram& program, int stage, int chunk) {
   Block block;
   block.name = name_of_block("begin_F", program, stage, chunk);

@@ -25,9 +25,13 @@ struct Step {
 };
 
 struct Block {
+  /// How its steps may be rearranged (passes/weave): not at all; as their operands allow; or so that only the weight
+  /// gradients of a slot run beside the slots after it.
+  enum class Mixing : uint8_t { none, free, in_order };
   std::string name;
   std::vector<int> stages;  // one a slot
   std::vector<Step> steps;
+  Mixing mixing = Mixing::none;
 };
 
 /// One block run on one microbatch a slot. The beginning and the end of the step have microbatch -1.
@@ -67,6 +71,8 @@ Block make_block(const StepProgram& program, int stage, BlockKind kind, int chun
 
 /// Blocks one after the other, their slots side by side. Each is of one slot.
 Block joined(const std::vector<Block>& blocks);
+/// Its slots as blocks of their own.
+std::vector<Block> parted(const Block& block);
 
 /// The beginning of the step woven with the first forward of a chunk (slots: -1, microbatch): what communicates
 /// first, then each computation of the beginning right before the op that needs it, so that weights arrive under

@@ -115,9 +115,10 @@ class Writer {
         names.push_back("shard.grad." + p->name);
       }
       const bool one = bucket.size() == 1;
-      const auto shards =
-          op("reduce_gradients", in, names, {{"ranks", int64_t{ranks_of(*bucket[0])}}, {"one", int64_t{one}}}, {},
-             bucket[0]->copies);
+      ir::Attributes attributes{{"ranks", int64_t{ranks_of(*bucket[0])}}, {"one", int64_t{one}}};
+      const auto order = o_.order_of_uses.find(bucket[0]->name);
+      if (one && order != o_.order_of_uses.end()) attributes.set("order", order->second);
+      const auto shards = op("reduce_gradients", in, names, attributes, {}, bucket[0]->copies);
       for (size_t i = 0; i < bucket.size(); ++i) gradients_[bucket[i]->value] = {shards[i]};
     }
   }

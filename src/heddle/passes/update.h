@@ -28,6 +28,8 @@ struct UpdateOptions : Optimizer {
   bool fuse_copy = true;                   // adamw writes the weight's rounded copy itself
   bool exact_sums = false;                 // accumulators are those of passes/exact_sums
   std::map<std::string, int> group_ranks;  // size of each mesh group; one that is not named has one rank
+  /// By parameter: the order in which the copies of its uses are added up, see the op reduce_gradients.
+  std::map<std::string, std::string> order_of_uses;
   int ranks_of(const std::string& group) const {
     const auto at = group_ranks.find(group);
     return at == group_ranks.end() ? 1 : at->second;

@@ -229,16 +229,24 @@ class Weaver {
 
 }  // namespace
 
-ir::Block weave(const ir::StepProgram& program, const std::vector<ir::Block>& blocks, const Durations& duration_us,
-                bool in_order) {
-  ir::Block woven = ir::joined(blocks);
-  const auto communicates = [&](const ir::Step& step) {
-    const ir::Stage& stage = program.stages[static_cast<size_t>(woven.stages[step.slot])];
-    return stage.ops[step.op].def->stream == ir::StreamKind::comm;
+void weave(const ir::StepProgram& program, ir::Block& block, const Durations& duration_us, bool pairs) {
+  if (block.mixing == ir::Block::Mixing::none) return;
+  const auto weave_steps = [&](ir::Block& woven) {
+    const auto communicates = [&](const ir::Step& step) {
+      const ir::Stage& stage = program.stages[static_cast<size_t>(woven.stages[step.slot])];
+      return stage.ops[step.op].def->stream == ir::StreamKind::comm;
+    };
+    if (std::none_of(woven.steps.begin(), woven.steps.end(), communicates)) return;
+    const bool in_order = block.mixing == ir::Block::Mixing::in_order;
+    woven.steps = Weaver(program, ir::parted(woven), duration_us, in_order).order();
   };
-  if (std::none_of(woven.steps.begin(), woven.steps.end(), communicates)) return woven;
-  woven.steps = Weaver(program, blocks, duration_us, in_order).order();
-  return woven;
+  if (pairs) {
+    weave_steps(block);
+    return;
+  }
+  std::vector<ir::Block> alone = ir::parted(block);
+  for (ir::Block& part : alone) weave_steps(part);
+  block.steps = ir::joined(alone).steps;
 }
 
 }  // namespace heddle::passes

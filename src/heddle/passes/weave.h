@@ -20,11 +20,9 @@ namespace heddle::passes {
 /// collectives would come in different orders.
 using Durations = std::function<double(const ir::Stage& stage, const ir::Op& op)>;
 
-/// One block with the blocks' slots side by side. Each is of one slot. Where nothing communicates they run as they
-/// are, one after the other.
-/// With `in_order` a block begins where the one before it has ended, but for weight gradients, which go wherever
-/// there is room.
-ir::Block weave(const ir::StepProgram& program, const std::vector<ir::Block>& blocks, const Durations& duration_us,
-                bool in_order = false);
+/// Rearranges a block as far as its Mixing allows: all of its slots together, or, without `pairs`, each by itself.
+/// Where nothing communicates it stays as it is. In order, a slot begins where the one before it has ended, but for
+/// weight gradients, which go wherever there is room.
+void weave(const ir::StepProgram& program, ir::Block& block, const Durations& duration_us, bool pairs);
 
 }  // namespace heddle::passes

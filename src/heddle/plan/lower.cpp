@@ -1,21 +1,11 @@
 #include "heddle/schedule/lower.h"
 
 #include <algorithm>
-#include <map>
-#include <set>
-#include <tuple>
 
-#include "heddle/ir/gradient.h"
-#include "heddle/ir/uses.h"
 #include "heddle/ir/verify.h"
 #include "heddle/model/decoder.h"
-#include "heddle/ops/ops.h"
-#include "heddle/passes/exact_sums.h"
-#include "heddle/passes/offload.h"
-#include "heddle/passes/pack_weights.h"
-#include "heddle/passes/recompute.h"
-#include "heddle/passes/reuse_lists.h"
 #include "heddle/plan/durations.h"
+#include "heddle/plan/passes.h"
 #include "heddle/plan/plan.h"
 #include "heddle/plan/switches.h"
 #include "heddle/schedule/generators/generators.h"
@@ -96,137 +86,6 @@ std::vector<model::StageSpec> stage_specs(const model::ModelConfig& config, cons
   return specs;
 }
 
-// Of the first stage of the pipeline, or of the first copy, that a rank runs and that uses the parameter.
-int first_stage_of(const model::Parameter& p, const ir::Uses& uses, const std::vector<int>& own) {
-  const ir::Op* first = uses.first_reader(p.value);
-  return own[first == nullptr ? 0 : static_cast<size_t>(first->chunk)];
-}
-
-// What is to be known of parameters that several pipeline ranks hold.
-struct Shared {
-  std::set<std::string> unlike;              // names of those that not all of them use alike
-  std::map<std::string, std::string> order;  // of those with three uses or more: see the op reduce_gradients
-};
-
-// The copies of which pipeline ranks one rank would meet, as it adds up the uses of a parameter: last written
-// first. Uses are told apart by their layer, and within one by what they do: embeddings come before heads.
-std::string order_of_uses(const std::string& name, const std::vector<model::StageText>& texts,
-                          const std::vector<std::pair<int, int>>& holders) {
-  std::vector<std::tuple<int, bool, int>> uses;  // layer, head, copy
-  for (size_t copy = 0; copy < holders.size(); ++copy) {
-    const ir::Stage& stage = texts[static_cast<size_t>(holders[copy].second)].stage;
-    const ir::ValueId weight = stage.find(name);
-    for (const ir::Op& op : stage.ops) {
-      if (std::find(op.in.begin(), op.in.end(), weight) == op.in.end()) continue;
-      uses.emplace_back(op.layer, op.part == "head", static_cast<int>(copy));
-    }
-  }
-  if (uses.size() <= 2) return "";  // two have one sum
-  std::sort(uses.rbegin(), uses.rend());
-  std::string order;
-  for (const auto& [layer, head, copy] : uses) order += fmt::format("{}{}", order.empty() ? "" : ",", copy);
-  return order;
-}
-
-// Parameters that several pipeline ranks hold (tied embeddings, those of multi-token prediction, second copies of
-// stages) have copies on the ranks of all of them, the one with the earliest stage first.
-Shared join_copies(std::vector<model::StageText>& texts, const schedule::Placement& placement) {
-  std::map<std::string, std::vector<std::pair<int, int>>> holders;   // name -> (stage, pipeline rank)
-  std::map<std::string, std::set<std::set<std::string_view>>> uses;  // name -> op kinds, of each holder
-  for (size_t r = 0; r < texts.size(); ++r) {
-    const std::vector<int> own = placement.stages_of(static_cast<int>(r));
-    const ir::Uses of_text(texts[r].stage);
-    for (const model::Parameter& p : texts[r].parameters) {
-      holders[p.name].emplace_back(first_stage_of(p, of_text, own), static_cast<int>(r));
-      std::set<std::string_view> kinds;
-      for (const int op : of_text.readers(p.value)) kinds.insert(of_text.op(op).kind());
-      uses[p.name].insert(kinds);
-    }
-  }
-  for (model::StageText& text : texts) {
-    for (model::Parameter& p : text.parameters) {
-      std::vector<std::pair<int, int>>& of = holders.at(p.name);
-      if (of.size() == 1 || p.start == model::Parameter::Start::rope_table) continue;
-      std::sort(of.begin(), of.end());
-      for (size_t i = 0; i < of.size(); ++i) p.copies += fmt::format("{}{}", i == 0 ? '@' : '+', of[i].second);
-    }
-  }
-  Shared shared;
-  for (const auto& [name, kinds] : uses) {
-    if (kinds.size() > 1) shared.unlike.insert(name);
-  }
-  for (const auto& [name, of] : holders) {
-    if (of.size() == 1) continue;
-    if (const std::string order = order_of_uses(name, texts, of); !order.empty()) shared.order[name] = order;
-  }
-  return shared;
-}
-
-// Whether a pipeline rank runs input and weight gradients of a microbatch apart.
-bool defers_weight_gradients(const std::vector<schedule::Action>& order) {
-  return std::any_of(order.begin(), order.end(), [](const schedule::Action& action) {
-    return action.first.kind == schedule::Kind::W || (action.with && action.with->kind == schedule::Kind::W);
-  });
-}
-
-// Of each of a pipeline rank's stages: whether some action always stands between a microbatch's F and its I.
-std::vector<bool> stands_apart(const std::vector<schedule::Action>& order, const std::vector<int>& own) {
-  std::vector<bool> apart(own.size(), true);
-  const auto chunk = [&](const schedule::Compute& c) {
-    return static_cast<size_t>(std::find(own.begin(), own.end(), c.stage) - own.begin());
-  };
-  for (size_t i = 0; i + 1 < order.size(); ++i) {
-    for (const schedule::Compute& made : order[i].computes()) {
-      for (const schedule::Compute& next : order[i + 1].computes()) {
-        if (made.kind == schedule::Kind::F && next.stage == made.stage && next.microbatch == made.microbatch) {
-          apart[chunk(made)] = false;
-        }
-      }
-    }
-  }
-  return apart;
-}
-
-// The order in which the uses of a shared parameter are added up is written where they are.
-void set_order(ir::Stage& stage, const std::map<std::string, std::string>& order) {
-  const std::string_view prefix = "shard.grad.";
-  for (ir::Op& op : stage.ops) {
-    if (op.kind() != "reduce_gradients" || op.out.size() != 1) continue;
-    const auto at = order.find(stage.value(op.out[0]).name.substr(prefix.size()));
-    if (at != order.end()) op.attributes.set("order", at->second);
-  }
-}
-
-std::vector<ir::Op> add_passes(model::StageText& text, const model::ModelConfig& config, const Plan& plan, const Mesh& mesh,
-                int stage, bool deferred, const std::vector<bool>& apart, const passes::Durations& durations,
-                const Shared& shared) {
-  ir::differentiate(text.stage, ops::find("add"), {}, {});
-  if (plan.fusions.contains("norm")) passes::fuse_norm_gradient(text.stage);
-  if (plan.parallel.reuse_lists) passes::reuse_lists(text.stage);
-  passes::recompute(text.stage, plan.memory.recompute, deferred);
-  if (plan.fusions.contains("loss")) passes::fuse_loss(text.stage);
-  if (plan.device.pack_weights && plan.packed_bytes) {
-    passes::pack_weights(text.stage, [&](const ir::Value& weight) {
-      return shared.unlike.contains(weight.name) ? 0 : plan.packed_bytes(weight);
-    });
-  }
-  if (plan.exact_sums) passes::exact_sums(text.stage);
-  passes::offload(text.stage, plan.memory.offload, deferred, apart, durations);
-  passes::UpdateOptions options{plan.update};
-  options.exact_sums = plan.exact_sums;
-  int rank = 0;
-  while (mesh.at(rank).at(ir::Axis::pp) != stage) ++rank;
-  options.group_ranks["world"] = mesh.ranks();
-  for (const model::Parameter& p : text.parameters) {
-    options.group_ranks[p.copies] = static_cast<int>(mesh.group(p.copies, rank).size());
-  }
-  options.move_biases = config.bias_update_rate != 0.0;
-  options.fuse_copy = plan.fusions.contains("adamw");
-  std::vector<ir::Op> restores = passes::update(text, options);
-  if (!plan.exact_sums) set_order(text.stage, shared.order);
-  return restores;
-}
-
 // What the stages of the pipeline last, from the ops that they run.
 schedule::Times stage_times(const ir::StepProgram& program, const schedule::Placement& placement,
                             const passes::Durations& duration_us) {
@@ -241,7 +100,7 @@ schedule::Times stage_times(const ir::StepProgram& program, const schedule::Plac
       if (s >= placement.stages) continue;  // a second copy
       schedule::StageTimes& of = times.stages[static_cast<size_t>(s)];
       const double us = duration_us(stage, op);
-      if (op.attributes.has("step")) {
+      if (ir::is_message(op.def->moves)) {
         times.hop = std::max(times.hop, us);
       } else if (op.def->stream == ir::StreamKind::comm) {
         if (op.phase == ir::Phase::F) of.all_to_all += us;
@@ -251,17 +110,6 @@ schedule::Times stage_times(const ir::StepProgram& program, const schedule::Plac
     }
   }
   return times;
-}
-
-// The weights of a stage for another purpose are those of the training stage, in its layout.
-void share_weights(ir::Stage& stage, const ir::Stage& owner, int owner_index) {
-  for (ir::Value& value : stage.values) {
-    if (value.role != ir::Role::weight) continue;
-    const ir::Value& owned = owner.value(owner.find(value.name));
-    value.layout = owned.layout;
-    value.packed_bytes = owned.packed_bytes;
-    value.shared_with_stage = owner_index;
-  }
 }
 
 // What kernels read is made anew of the masters in one block of each pipeline rank.
@@ -325,12 +173,19 @@ void check(const model::ModelConfig& config, const Plan& plan) {
   layout_of(plan.parallel.layout, config, schedule_of(plan).placement.stages);
 }
 
-Lowered lower(const model::ModelConfig& config, const Plan& plan) {
+Lowered lower(const model::ModelConfig& config, const Plan& plan, std::string_view until) {
   check_model(config, plan);
+  const std::vector<std::string> names = pass_names();
+  if (!until.empty() && std::find(names.begin(), names.end(), until) == names.end()) {
+    config_error("no pass is called '{}', accepted: {}{}", until, fmt::join(names, ", "),
+                 did_you_mean(std::string(until), names));
+  }
   const Mesh mesh(plan.mesh);
   Lowered lowered;
   ir::StepProgram& program = lowered.program;
   program.microbatches = plan.microbatches;
+  program.class_of_rank.clear();
+  for (int r = 0; r < plan.ranks(); ++r) program.class_of_rank.push_back(mesh.at(r).at(ir::Axis::pp));
   const schedule::Schedule training = schedule_of(plan);
   lowered.placement = training.placement;
   const passes::Durations durations =
@@ -341,42 +196,26 @@ Lowered lower(const model::ModelConfig& config, const Plan& plan) {
         (purpose == ir::Purpose::predict && !plan.predicts)) {
       continue;
     }
-    const bool trains = purpose == ir::Purpose::train;
-    const schedule::Schedule order = trains ? training : schedule::forward_only(training.placement);
+    const schedule::Schedule order =
+        purpose == ir::Purpose::train ? training : schedule::forward_only(training.placement);
+    Draft draft{config, plan, mesh, order, durations, purpose, {}, {}, {}, program};
+    for (const model::StageSpec& spec : stage_specs(config, plan, mesh, order.placement, purpose)) {
+      draft.texts.push_back(model::decoder_stage(config, spec));
+    }
+    const bool stops = run_passes(draft, Pass::Level::text, until, lowered.passes);
     schedule::Lowering lowering;
     lowering.first_stage = static_cast<int>(program.stages.size());
     program.first_stage[static_cast<size_t>(purpose)] = lowering.first_stage;
-    if (plan.parallel.weave != Weave::off && trains) {
-      lowering.weave = [&](const ir::StepProgram& p, const std::vector<ir::Block>& blocks, bool in_order) {
-        if (plan.parallel.weave == Weave::pairs) return passes::weave(p, blocks, durations, in_order);
-        std::vector<ir::Block> alone;
-        for (const ir::Block& block : blocks) alone.push_back(passes::weave(p, {block}, durations));
-        return ir::joined(alone);
-      };
-    }
-    std::vector<model::StageText> texts;
-    for (const model::StageSpec& spec : stage_specs(config, plan, mesh, order.placement, purpose)) {
-      texts.push_back(decoder_stage(config, spec));
-      passes::fuse(texts.back().stage, plan.fusions);
-    }
-    Shared shared;
-    if (trains) shared = join_copies(texts, order.placement);
-    for (int r = 0; r < plan.mesh.pp; ++r) {
-      model::StageText& text = texts[static_cast<size_t>(r)];
-      if (trains) {
-        const std::vector<schedule::Action>& actions = order.order[static_cast<size_t>(r)];
-        restores.push_back(add_passes(text, config, plan, mesh, r, defers_weight_gradients(actions),
-                                      stands_apart(actions, order.placement.stages_of(r)), durations, shared));
-        lowered.parameters.push_back(std::move(text.parameters));
-      } else {
-        if (plan.parallel.reuse_lists) passes::reuse_lists(text.stage);
-        text.stage.name += fmt::format(", {}", name_of(purpose));
-        share_weights(text.stage, program.stages[static_cast<size_t>(r)], r);
-      }
+    for (model::StageText& text : draft.texts) {
+      if (!draft.trains()) text.stage.name += fmt::format(", {}", name_of(purpose));
+      if (draft.trains()) lowered.parameters.push_back(std::move(text.parameters));
       program.stages.push_back(std::move(text.stage));
     }
+    if (stops) return lowered;
+    draft.texts.clear();
+    if (draft.trains()) restores = std::move(draft.restores);
     schedule::Timing timing;
-    if (trains && plan.parallel.weave == Weave::pairs && plan.mesh.pp > 1) {
+    if (draft.trains() && plan.parallel.weave == Weave::pairs && plan.mesh.pp > 1) {
       timing = schedule::timing_of(order, stage_times(program, order.placement, durations));
       lowering.at_once = [&](int rank, size_t action) {
         const std::vector<schedule::Interval>& of = timing.of[static_cast<size_t>(rank)];
@@ -384,10 +223,9 @@ Lowered lower(const model::ModelConfig& config, const Plan& plan) {
       };
     }
     schedule::lower(program, program.actions[static_cast<size_t>(purpose)], order, lowering);
+    if (run_passes(draft, Pass::Level::blocks, until, lowered.passes)) return lowered;
   }
   add_restore(program, restores);
-  program.class_of_rank.clear();
-  for (int r = 0; r < plan.ranks(); ++r) program.class_of_rank.push_back(mesh.at(r).at(ir::Axis::pp));
   ir::verify(program);
   return lowered;
 }

@@ -44,10 +44,19 @@ struct Plan : Choices {
   Plan plain() const;
 };
 
+/// What a pass of lowering did to the texts of one purpose.
+struct PassNote {
+  std::string_view name;
+  ir::Purpose purpose = ir::Purpose::train;
+  size_t ops_before = 0, ops_after = 0;
+  double seconds = 0;
+};
+
 struct Lowered {
   ir::StepProgram program;
   schedule::Placement placement;                          // of the pipeline's stages
   std::vector<std::vector<model::Parameter>> parameters;  // by pipeline rank
+  std::vector<PassNote> passes;                           // in the order in which they ran
 };
 
 /// The pipeline schedule that a plan asks for. ConfigError when there is none such.
@@ -56,7 +65,10 @@ schedule::Schedule schedule_of(const Plan& plan);
 /// ConfigError when the plan does not fit the model.
 void check(const model::ModelConfig& config, const Plan& plan);
 
-/// The step program of all ranks, verified. ConfigError when the plan does not fit the model.
-Lowered lower(const model::ModelConfig& config, const Plan& plan);
+/// The step program of all ranks, verified after each pass and as a whole. ConfigError when the plan does not fit the
+/// model. With the name of a pass, the training stages as that one left them, without actions to run.
+Lowered lower(const model::ModelConfig& config, const Plan& plan, std::string_view until = "");
+/// The names that `until` accepts.
+std::vector<std::string> pass_names();
 
 }  // namespace heddle::plan

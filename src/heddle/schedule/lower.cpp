@@ -239,7 +239,9 @@ class Lowerer {
     const int made = block(key, [&] {
       std::vector<Block> blocks;
       for (const auto& [kind, chunk] : key.parts) blocks.push_back(ir::make_block(program_, text, kind, chunk));
-      return lowering_.weave ? lowering_.weave(program_, blocks, group.in_order) : ir::joined(blocks);
+      Block all = ir::joined(blocks);  // a fused pair, or neighbours
+      all.mixing = group.in_order ? Block::Mixing::in_order : Block::Mixing::free;
+      return all;
     });
     add(made, std::move(microbatches));
   }

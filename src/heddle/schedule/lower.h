@@ -11,10 +11,6 @@ namespace heddle::schedule {
 
 struct Lowering {
   int first_stage = 0;  // the program's stage of pipeline rank r is first_stage + r; its beginning that of stage r
-  /// Rearranges a block, or joins several (slots in this order): a fused pair, or, `in_order`, neighbours of which
-  /// only the weight gradients may run beside the others. Null: one after the other.
-  std::function<ir::Block(const ir::StepProgram& program, const std::vector<ir::Block>& blocks, bool in_order)>
-      weave;
   /// Whether action i of a rank follows the one before it at once, without waiting for another rank: then the
   /// weight gradients of that one may fill gaps here. Null: none does.
   std::function<bool(int rank, size_t action)> at_once;

@@ -1,0 +1,29 @@
+// A program on its way: what the passes have to go by, and what they change.
+#pragma once
+
+#include <vector>
+
+#include "heddle/model/stage_text.h"
+#include "heddle/plan/mesh.h"
+#include "heddle/plan/plan.h"
+#include "heddle/plan/shared_parameters.h"
+
+namespace heddle::plan {
+
+struct Draft {
+  const model::ModelConfig& model;
+  const Plan& plan;
+  const Mesh& mesh;
+  const schedule::Schedule& order;
+  const passes::Durations& durations;
+  ir::Purpose purpose = ir::Purpose::train;
+
+  std::vector<model::StageText> texts;         // by pipeline rank; they move into the program once they are written
+  SharedParameters shared;                     // what join_copies finds
+  std::vector<std::vector<ir::Op>> restores;   // by pipeline rank: what update returns
+  ir::StepProgram& program;
+
+  bool trains() const { return purpose == ir::Purpose::train; }
+};
+
+}  // namespace heddle::plan

@@ -1,0 +1,223 @@
+#include "heddle/plan/passes.h"
+
+#include <algorithm>
+#include <chrono>
+
+#include "heddle/ir/gradient.h"
+#include "heddle/ir/verify.h"
+#include "heddle/ops/ops.h"
+#include "heddle/passes/exact_sums.h"
+#include "heddle/passes/offload.h"
+#include "heddle/passes/pack_weights.h"
+#include "heddle/passes/recompute.h"
+#include "heddle/passes/reuse_lists.h"
+
+namespace heddle::plan {
+
+namespace {
+
+// Whether a pipeline rank runs input and weight gradients of a microbatch apart.
+bool defers_weight_gradients(const std::vector<schedule::Action>& order) {
+  return std::any_of(order.begin(), order.end(), [](const schedule::Action& action) {
+    return action.first.kind == schedule::Kind::W || (action.with && action.with->kind == schedule::Kind::W);
+  });
+}
+
+// Of each of a pipeline rank's stages: whether some action always stands between a microbatch's F and its I.
+std::vector<bool> stands_apart(const std::vector<schedule::Action>& order, const std::vector<int>& own) {
+  std::vector<bool> apart(own.size(), true);
+  const auto chunk = [&](const schedule::Compute& c) {
+    return static_cast<size_t>(std::find(own.begin(), own.end(), c.stage) - own.begin());
+  };
+  for (size_t i = 0; i + 1 < order.size(); ++i) {
+    for (const schedule::Compute& made : order[i].computes()) {
+      for (const schedule::Compute& next : order[i + 1].computes()) {
+        if (made.kind == schedule::Kind::F && next.stage == made.stage && next.microbatch == made.microbatch) {
+          apart[chunk(made)] = false;
+        }
+      }
+    }
+  }
+  return apart;
+}
+
+// The weights of a stage for another purpose are those of the training stage, in its layout.
+void share_weights(ir::Stage& stage, const ir::Stage& owner, int owner_index) {
+  for (ir::Value& value : stage.values) {
+    if (value.role != ir::Role::weight) continue;
+    const ir::Value& owned = owner.value(owner.find(value.name));
+    value.layout = owned.layout;
+    value.packed_bytes = owned.packed_bytes;
+    value.shared_with_stage = owner_index;
+  }
+}
+
+template <class Run>
+void on_each(Draft& d, const Run& run) {
+  for (int r = 0; r < std::ssize(d.texts); ++r) run(d.texts[static_cast<size_t>(r)], r);
+}
+const std::vector<schedule::Action>& actions_of(const Draft& d, int rank) {
+  return d.order.order[static_cast<size_t>(rank)];
+}
+
+bool always(const Draft&) { return true; }
+bool trains(const Draft& d) { return d.trains(); }
+
+void fuse(Draft& d) {
+  on_each(d, [&](model::StageText& text, int) { passes::fuse(text.stage, d.plan.fusions); });
+}
+
+void join_copies_of(Draft& d) { d.shared = join_copies(d.texts, d.order.placement); }
+
+void differentiate(Draft& d) {
+  on_each(d, [](model::StageText& text, int) { ir::differentiate(text.stage, ops::find("add"), {}, {}); });
+}
+
+void fuse_norm_gradient(Draft& d) {
+  on_each(d, [](model::StageText& text, int) { passes::fuse_norm_gradient(text.stage); });
+}
+
+void reuse_lists(Draft& d) {
+  on_each(d, [](model::StageText& text, int) { passes::reuse_lists(text.stage); });
+}
+
+void recompute(Draft& d) {
+  on_each(d, [&](model::StageText& text, int r) {
+    passes::recompute(text.stage, d.plan.memory.recompute, defers_weight_gradients(actions_of(d, r)));
+  });
+}
+
+void fuse_loss(Draft& d) {
+  on_each(d, [](model::StageText& text, int) { passes::fuse_loss(text.stage); });
+}
+
+void pack_weights(Draft& d) {
+  on_each(d, [&](model::StageText& text, int) {
+    passes::pack_weights(text.stage, [&](const ir::Value& weight) {
+      return d.shared.unlike.contains(weight.name) ? 0 : d.plan.packed_bytes(weight);
+    });
+  });
+}
+
+void exact_sums(Draft& d) {
+  on_each(d, [](model::StageText& text, int) { passes::exact_sums(text.stage); });
+}
+
+void offload(Draft& d) {
+  on_each(d, [&](model::StageText& text, int r) {
+    passes::offload(text.stage, d.plan.memory.offload, defers_weight_gradients(actions_of(d, r)),
+                    stands_apart(actions_of(d, r), d.order.placement.stages_of(r)), d.durations);
+  });
+}
+
+void update(Draft& d) {
+  on_each(d, [&](model::StageText& text, int r) {
+    passes::UpdateOptions options{d.plan.update};
+    options.exact_sums = d.plan.exact_sums;
+    int rank = 0;
+    while (d.mesh.at(rank).at(ir::Axis::pp) != r) ++rank;
+    options.group_ranks["world"] = d.mesh.ranks();
+    for (const model::Parameter& p : text.parameters) {
+      options.group_ranks[p.copies] = static_cast<int>(d.mesh.group(p.copies, rank).size());
+    }
+    options.move_biases = d.model.bias_update_rate != 0.0;
+    options.fuse_copy = d.plan.fusions.contains("adamw");
+    if (!d.plan.exact_sums) options.order_of_uses = d.shared.order;
+    d.restores.push_back(passes::update(text, options));
+  });
+}
+
+void share_weights_of_training(Draft& d) {
+  on_each(d, [&](model::StageText& text, int r) {
+    share_weights(text.stage, d.program.stages[static_cast<size_t>(r)], r);
+  });
+}
+
+void weave(Draft& d) {
+  for (ir::Block& block : d.program.blocks) {
+    passes::weave(d.program, block, d.durations, d.plan.parallel.weave == Weave::pairs);
+  }
+}
+
+const std::vector<Pass> kPasses{
+    {"fuse", "", Pass::Level::text, always, fuse},
+    {"join_copies", "fuse", Pass::Level::text, trains, join_copies_of},
+    {"differentiate", "fuse", Pass::Level::text, trains, differentiate},
+    {"fuse_norm_gradient", "differentiate", Pass::Level::text,
+     [](const Draft& d) { return d.trains() && d.plan.fusions.contains("norm"); }, fuse_norm_gradient},
+    {"reuse_lists", "differentiate", Pass::Level::text,
+     [](const Draft& d) { return d.plan.parallel.reuse_lists; }, reuse_lists},
+    {"recompute", "differentiate reuse_lists", Pass::Level::text,
+     [](const Draft& d) { return d.trains() && !d.plan.memory.recompute.empty(); }, recompute},
+    {"fuse_loss", "differentiate recompute", Pass::Level::text,
+     [](const Draft& d) { return d.trains() && d.plan.fusions.contains("loss"); }, fuse_loss},
+    {"pack_weights", "join_copies differentiate", Pass::Level::text,
+     [](const Draft& d) { return d.trains() && d.plan.device.pack_weights && d.plan.packed_bytes != nullptr; },
+     pack_weights},
+    {"exact_sums", "differentiate fuse_loss", Pass::Level::text,
+     [](const Draft& d) { return d.trains() && d.plan.exact_sums; }, exact_sums},
+    {"offload", "recompute", Pass::Level::text,
+     [](const Draft& d) { return d.trains() && !d.plan.memory.offload.empty(); }, offload},
+    {"update", "join_copies pack_weights exact_sums", Pass::Level::text, trains, update},
+    {"share_weights", "", Pass::Level::text, [](const Draft& d) { return !d.trains(); }, share_weights_of_training},
+    {"weave", "", Pass::Level::blocks,
+     [](const Draft& d) { return d.trains() && d.plan.parallel.weave != Weave::off; }, weave},
+};
+
+size_t ops_of(const Draft& d) {
+  size_t ops = 0;
+  for (const model::StageText& text : d.texts) ops += text.stage.ops.size();
+  for (const ir::Block& block : d.program.blocks) ops += block.steps.size();
+  return ops;
+}
+
+void check_order() {
+  std::vector<std::string_view> before;
+  for (const Pass& pass : kPasses) {
+    for (const std::string_view name : ir::names_in(pass.after)) {
+      HEDDLE_CHECK(std::find(before.begin(), before.end(), name) != before.end(), "pass '{}' comes before '{}'",
+                   pass.name, name);
+    }
+    before.push_back(pass.name);
+  }
+}
+
+}  // namespace
+
+const std::vector<Pass>& passes() {
+  static const bool ordered = (check_order(), true);
+  (void)ordered;
+  return kPasses;
+}
+
+std::vector<std::string> pass_names() {
+  std::vector<std::string> names;
+  for (const Pass& pass : passes()) names.emplace_back(pass.name);
+  return names;
+}
+
+bool run_passes(Draft& draft, Pass::Level level, std::string_view until, std::vector<PassNote>& notes) {
+  using Clock = std::chrono::steady_clock;
+  for (const Pass& pass : passes()) {
+    if (pass.level != level) continue;
+    if (pass.wanted(draft)) {
+      PassNote& note = notes.emplace_back();
+      note.name = pass.name;
+      note.purpose = draft.purpose;
+      note.ops_before = ops_of(draft);
+      const Clock::time_point start = Clock::now();
+      pass.run(draft);
+      note.seconds = std::chrono::duration<double>(Clock::now() - start).count();
+      note.ops_after = ops_of(draft);
+      try {
+        for (const model::StageText& text : draft.texts) ir::verify(text.stage);
+      } catch (const InternalError& error) {
+        internal_error("after pass '{}': {}", pass.name, error.what());
+      }
+    }
+    if (pass.name == until) return true;
+  }
+  return false;
+}
+
+}  // namespace heddle::plan
