@@ -164,10 +164,13 @@ const std::vector<Pass> kPasses{
      [](const Draft& d) { return d.trains() && d.plan.parallel.weave != Weave::off; }, weave},
 };
 
-size_t ops_of(const Draft& d) {
+size_t ops_of(const Draft& d, Pass::Level level) {
   size_t ops = 0;
-  for (const model::StageText& text : d.texts) ops += text.stage.ops.size();
-  for (const ir::Block& block : d.program.blocks) ops += block.steps.size();
+  if (level == Pass::Level::text) {
+    for (const model::StageText& text : d.texts) ops += text.stage.ops.size();
+  } else {
+    for (const ir::Block& block : d.program.blocks) ops += block.steps.size();
+  }
   return ops;
 }
 
@@ -204,11 +207,11 @@ bool run_passes(Draft& draft, Pass::Level level, std::string_view until, std::ve
       PassNote& note = notes.emplace_back();
       note.name = pass.name;
       note.purpose = draft.purpose;
-      note.ops_before = ops_of(draft);
+      note.ops_before = ops_of(draft, level);
       const Clock::time_point start = Clock::now();
       pass.run(draft);
       note.seconds = std::chrono::duration<double>(Clock::now() - start).count();
-      note.ops_after = ops_of(draft);
+      note.ops_after = ops_of(draft, level);
       try {
         for (const model::StageText& text : draft.texts) ir::verify(text.stage);
       } catch (const InternalError& error) {
