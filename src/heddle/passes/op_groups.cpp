@@ -32,7 +32,7 @@ const std::vector<Group>& groups() {
          return is_one_of(op.kind(), {"all_gather", "ring_shift", "sequence_to_heads"}) ||
                 op.part == "sequence_keys";
        }},
-      {"mla_up", "queries, keys and values from their latents, with positions",
+      {"mla_up", "queries, keys and values from their latents, or from a layer's normed rows, with positions",
        [](const Op& op) {
          return is_one_of(op.part, {"mla_up", "sequence_keys"}) && op.kind() != "sequence_to_heads";
        }},
