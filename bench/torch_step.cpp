@@ -17,6 +17,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "bench/shape_file.h"
 #include "heddle/base/random.h"
 #include "heddle/kernels/registry.h"
 #include "heddle/model/rope_table.h"
@@ -37,30 +38,7 @@ struct Arguments {
 };
 
 model::ModelConfig config_of(const json& shape) {
-  model::ModelConfig c;
-  const auto take = [&](const char* key, auto& into) { shape.at(key).get_to(into); };
-  take("vocab_size", c.vocab_size);
-  take("hidden_size", c.hidden_size);
-  take("num_hidden_layers", c.num_hidden_layers);
-  take("intermediate_size", c.intermediate_size);
-  take("first_k_dense_replace", c.first_k_dense_replace);
-  take("rms_norm_eps", c.rms_norm_eps);
-  take("initializer_range", c.initializer_range);
-  take("num_attention_heads", c.num_attention_heads);
-  c.q_lora_rank = shape.at("q_lora_rank").is_null() ? 0 : shape.at("q_lora_rank").get<int64_t>();
-  take("kv_lora_rank", c.kv_lora_rank);
-  take("qk_nope_head_dim", c.qk_nope_head_dim);
-  take("qk_rope_head_dim", c.qk_rope_head_dim);
-  take("v_head_dim", c.v_head_dim);
-  take("rope_theta", c.rope_theta);
-  take("n_routed_experts", c.n_routed_experts);
-  take("num_experts_per_tok", c.num_experts_per_tok);
-  take("n_shared_experts", c.n_shared_experts);
-  take("moe_intermediate_size", c.moe_intermediate_size);
-  take("n_group", c.n_group);
-  take("topk_group", c.topk_group);
-  take("norm_topk_prob", c.norm_topk_prob);
-  take("routed_scaling_factor", c.routed_scaling_factor);
+  model::ModelConfig c = bench::model_of(shape);
   c.max_position_embeddings = shape.at("sequence").get<int64_t>();
   return c;
 }

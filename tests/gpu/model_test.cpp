@@ -14,7 +14,7 @@ namespace {
 std::unique_ptr<test::TinyRun> run_of(const plan::Degrees& mesh, Dtype dtype, const std::string& backend = "cuda",
                                       const std::string& context = "gather", bool exact = false,
                                       const std::string& topology = "plain", std::vector<int> node_of = {}) {
-  const model::ModelConfig c = test::tiny_model();
+  const model::ModelConfig c = test::step_model();
   plan::Plan plan = test::tiny_plan(mesh, dtype);
   plan.parallel.exchange.topology = from_word<ir::Topology>(topology);
   plan.parallel.context = from_word<model::Context>(context);

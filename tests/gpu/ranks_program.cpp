@@ -60,7 +60,7 @@ void exchanges(comm::World& devices, device::Device& device) {
 
 void step(comm::World& control, comm::World& devices, const plan::Degrees& degrees,
           const std::string& topology = "plain") {
-  const model::ModelConfig c = test::tiny_model();
+  const model::ModelConfig c = test::step_model();
   const auto value = [&](const model::Parameter& p, int64_t i) { return test::tiny_value(c, p, i); };
   test::TinyRun one(c, test::tiny_plan({}, Dtype::f32), "reference", 1 << 24);
   one.fill(value);

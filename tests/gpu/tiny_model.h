@@ -4,30 +4,16 @@
 #include "heddle/base/random.h"
 #include "heddle/model/rope_table.h"
 #include "tests/runtime/tiny_run.h"
+#include "tests/support/tiny_models.h"
 
 namespace heddle::test {
 
 constexpr int64_t kSequence = 16;
 constexpr int kMicrobatches = 4;  // of one sequence, in the whole batch
 
-inline model::ModelConfig tiny_model() {
-  model::ModelConfig c;
-  c.vocab_size = 48;
-  c.hidden_size = 16;
-  c.num_hidden_layers = 2;
+inline model::ModelConfig step_model() {
+  model::ModelConfig c = tiny_balanced_model();
   c.first_k_dense_replace = 1;
-  c.intermediate_size = 24;
-  c.num_attention_heads = 2;
-  c.kv_lora_rank = 8;
-  c.qk_nope_head_dim = 6;
-  c.qk_rope_head_dim = 4;
-  c.v_head_dim = 6;
-  c.n_routed_experts = 8;
-  c.num_experts_per_tok = 3;
-  c.n_shared_experts = 1;
-  c.moe_intermediate_size = 12;
-  c.sequence_aux_loss_alpha = 0.01;
-  c.z_loss_weight = 0.001;
   return c;
 }
 

@@ -311,7 +311,7 @@ double Draw::parameter(const model::Parameter& p, int64_t element, const std::ve
   const auto normal = [&](int64_t i) {
     return 0.3 * RandomKey(seed).with(p.name).normal(static_cast<uint64_t>(i));
   };
-  if (!p.name.ends_with("gate.weight")) return normal(element);
+  if (p.part != model::Parameter::Part::router) return normal(element);
   const int64_t expert = element / model.hidden_size, column = element % model.hidden_size;
   if (routing == Routing::ties) return normal(expert / 2 * model.hidden_size + column);
   if (routing == Routing::zeros && expert % 2 == 1) return 2000 * normal(element);

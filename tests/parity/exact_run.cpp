@@ -6,6 +6,7 @@
 #include "heddle/kernels/registry.h"
 #include "heddle/model/rope_table.h"
 #include "tests/parity/parity.h"
+#include "tests/support/tiny_models.h"
 
 namespace heddle::parity {
 
@@ -61,23 +62,12 @@ std::vector<double> statistic(test::RankRun& of, const plan::Lowered& lowered, i
 }  // namespace
 
 model::ModelConfig exact_model(const ExactSetting& setting) {
-  model::ModelConfig c;
-  c.vocab_size = 48;
-  c.hidden_size = 16;
+  model::ModelConfig c = test::tiny_balanced_model();
   c.num_hidden_layers = 3;
   c.first_k_dense_replace = 1;
-  c.intermediate_size = 24;
-  c.num_attention_heads = 2;
   c.q_lora_rank = 8;
-  c.kv_lora_rank = 8;
-  c.qk_nope_head_dim = 6;
-  c.qk_rope_head_dim = 4;
-  c.v_head_dim = 6;
   c.n_routed_experts = setting.experts;
   c.num_experts_per_tok = setting.top_k;
-  c.moe_intermediate_size = 12;
-  c.sequence_aux_loss_alpha = 0.01;
-  c.z_loss_weight = 0.001;
   c.num_nextn_predict_layers = setting.depths;
   c.tie_word_embeddings = setting.tied;
   return c;

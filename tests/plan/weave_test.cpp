@@ -7,25 +7,16 @@
 
 #include "heddle/plan/plan.h"
 #include "heddle/simulate/simulate.h"
+#include "tests/support/tiny_models.h"
 
 namespace heddle::plan {
 namespace {
 
 model::ModelConfig moe_model() {
-  model::ModelConfig c;
-  c.vocab_size = 64;
-  c.hidden_size = 32;
+  model::ModelConfig c = test::small_model();
   c.num_hidden_layers = 4;
   c.first_k_dense_replace = 0;
   c.num_attention_heads = 4;
-  c.kv_lora_rank = 16;
-  c.qk_nope_head_dim = 8;
-  c.qk_rope_head_dim = 8;
-  c.v_head_dim = 8;
-  c.n_routed_experts = 8;
-  c.num_experts_per_tok = 2;
-  c.n_shared_experts = 1;
-  c.moe_intermediate_size = 32;
   return c;
 }
 

@@ -6,13 +6,14 @@
 #include <cstring>
 #include <set>
 
+#include "heddle/config/model_json.h"
 #include "heddle/device/device.h"
+#include "heddle/formats/safetensors.h"
 #include "heddle/model/loss_scale.h"
 #include "heddle/train/parameters.h"
 #include "heddle/train/released_model.h"
-#include "heddle/config/model_json.h"
-#include "heddle/formats/safetensors.h"
 #include "tests/runtime/tiny_run.h"
+#include "tests/support/scratch_folder.h"
 
 namespace heddle {
 namespace {
@@ -231,6 +232,22 @@ class Fixture {
     EXPECT_GT(dot / std::sqrt(squares * expected_squares), setting_.dtype == Dtype::bf16 ? 0.95 : 1 - 1e-9);
   }
 
+  // What is written of the parameters is what was read: the same tensors, and a configuration of the same model.
+  void check_export() {
+    fill();
+    const ScratchFolder folder;
+    train::export_released(folder.path().string(), config_,
+                           train::master_tensors(train::state_tensors(run_->lowered(), run_->executor(0))),
+                           Dtype::f32);
+    const formats::SafetensorsFile written(folder / "model.safetensors"), read(folder_ + "/model.safetensors");
+    for (const formats::StoredTensor& tensor : read.tensors()) {
+      if (tensor.elements() == 0) continue;
+      ASSERT_NE(written.find(tensor.name), nullptr) << tensor.name;
+      EXPECT_EQ(values_of(*written.find(tensor.name)), values_of(tensor)) << tensor.name;
+    }
+    EXPECT_EQ(config::read_model_config(folder / "config.json"), config_);
+  }
+
  private:
   int64_t layers() const { return config_.num_hidden_layers + config_.num_nextn_predict_layers; }
 
@@ -318,6 +335,7 @@ TEST_P(FixtureParity, EqualsTransformers) {
   fixture.check_layers();
   fixture.check_gradients();
   fixture.check_other_purposes();
+  fixture.check_export();
 }
 
 INSTANTIATE_TEST_SUITE_P(All, FixtureParity,

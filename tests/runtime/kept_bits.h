@@ -21,6 +21,13 @@ inline model::ModelConfig small(int64_t latent_queries = 8) {
   return c;
 }
 
+inline model::ModelConfig small_grouped() {
+  model::ModelConfig c = tiny_grouped_model();
+  c.num_hidden_layers = 3;
+  c.first_k_dense_replace = 1;
+  return c;
+}
+
 inline plan::Plan plan_of_four(const plan::Degrees& mesh, const std::string& schedule = "1f1b") {
   plan::Plan plan;
   plan.mesh = mesh;
@@ -59,7 +66,7 @@ inline void expect_same_bits(const model::ModelConfig& c, const plan::Plan& plan
   const std::string key =
       fmt::format("{} {} {} {} {} {} {} {} {}", plan::text_of(plan.mesh), word_of(plan.parallel.context),
                   word_of(plan.parallel.exchange.topology), plan.parallel.schedule, name_of(plan.dtype),
-                  plan.fusions.size(), backend, c.q_lora_rank, c.num_nextn_predict_layers);
+                  plan.fusions.size(), backend, c.is_latent() ? c.q_lora_rank : -1, c.num_nextn_predict_layers);
   if (!known.contains(key)) known[key] = outcome_of(c, kept, backend);
   const Outcome with = outcome_of(c, plan, backend);
   const Outcome& without = known.at(key);

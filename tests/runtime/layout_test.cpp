@@ -8,27 +8,14 @@
 #include "heddle/ir/print.h"
 #include "heddle/model/rope_table.h"
 #include "tests/runtime/tiny_run.h"
+#include "tests/support/tiny_models.h"
 
 namespace heddle {
 namespace {
 
 model::ModelConfig tiny() {
-  model::ModelConfig c;
-  c.vocab_size = 48;
-  c.hidden_size = 16;
-  c.num_hidden_layers = 2;
-  c.first_k_dense_replace = 0;
-  c.intermediate_size = 24;
+  model::ModelConfig c = test::tiny_balanced_model();
   c.num_attention_heads = 4;
-  c.kv_lora_rank = 8;
-  c.qk_nope_head_dim = 6;
-  c.qk_rope_head_dim = 4;
-  c.v_head_dim = 6;
-  c.n_routed_experts = 8;
-  c.num_experts_per_tok = 3;
-  c.moe_intermediate_size = 12;
-  c.sequence_aux_loss_alpha = 0.01;
-  c.z_loss_weight = 0.001;
   return c;
 }
 

@@ -53,6 +53,12 @@ TEST_P(Offload, OneRankKeepsEveryBit) {
   expect_same_bits(small(0), unfused, "reference");
 }
 
+TEST_P(Offload, GroupedAttentionKeepsEveryBit) {
+  plan::Plan plan = plan_for({}, GetParam());
+  plan.durations = copies_last(0);
+  expect_same_bits(small_grouped(), plan, "reference");
+}
+
 TEST_P(Offload, LayoutsKeepEveryBit) {
   for (const char* context : {"gather", "ring"}) {
     plan::Plan plan = plan_for({.tp = 2, .cp = 2}, GetParam());

@@ -74,6 +74,17 @@ TEST_P(Recompute, FurtherTokensKeepEveryBit) {
   expect_same_bits(c, plan_for({.tp = 2}, GetParam()), "reference");
 }
 
+// Heads that share keys and values: a word that speaks of latents means what queries and keys are made of here.
+TEST_P(Recompute, GroupedAttentionKeepsEveryBit) {
+  expect_same_bits(small_grouped(), plan_for({.tp = 2}, GetParam()), "reference");
+  plan::Plan ring = plan_for({.cp = 2}, GetParam());
+  ring.context = "ring";
+  expect_same_bits(small_grouped(), ring, "reference");
+  if (GetParam() == "gather" || GetParam() == "shared") return;  // there is none to make again
+  const plan::Plan plan = plan_for({}, GetParam());
+  EXPECT_GT(replays(small_grouped(), plan, ir::Phase::I) + replays(small_grouped(), plan, ir::Phase::W), 0);
+}
+
 // The walk without streams foretells the peak of the run, and it is lower.
 TEST_P(Recompute, ThePeakIsForetoldToTheByte) {
   const model::ModelConfig c = small();

@@ -9,28 +9,11 @@
 #include "heddle/model/rope_table.h"
 #include "heddle/simulate/simulate.h"
 #include "tests/runtime/tiny_run.h"
+#include "tests/support/tiny_models.h"
 
 namespace heddle::test {
 
 constexpr int64_t kTinySequence = 8;
-
-inline model::ModelConfig tiny_model() {
-  model::ModelConfig c;
-  c.vocab_size = 40;
-  c.hidden_size = 16;
-  c.num_hidden_layers = 2;
-  c.first_k_dense_replace = 0;
-  c.intermediate_size = 24;
-  c.num_attention_heads = 2;
-  c.kv_lora_rank = 8;
-  c.qk_nope_head_dim = 6;
-  c.qk_rope_head_dim = 4;
-  c.v_head_dim = 6;
-  c.n_routed_experts = 4;
-  c.num_experts_per_tok = 2;
-  c.moe_intermediate_size = 10;
-  return c;
-}
 
 inline plan::Plan tiny_plan(int pipeline, int experts, bool fused, int microbatches = 3,
                             const std::string& weave = "off") {

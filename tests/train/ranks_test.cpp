@@ -7,8 +7,9 @@
 
 #include "heddle/base/output_file.h"
 #include "heddle/train/trainer_checkpoint.h"
-#include "tests/train/rank_trainers.h"
 #include "tests/support/scratch_folder.h"
+#include "tests/support/tiny_models.h"
+#include "tests/train/rank_trainers.h"
 
 namespace heddle::train {
 namespace {
@@ -18,19 +19,8 @@ constexpr int64_t kBatch = 8;  // sequences
 TrainerOptions options_for(const plan::Degrees& mesh, const std::string& backend, Dtype dtype,
                            const std::string& context = "gather", const std::string& schedule = "1f1b") {
   TrainerOptions o;
-  o.model.vocab_size = 64;
-  o.model.hidden_size = 32;
-  o.model.num_hidden_layers = 2;
-  o.model.first_k_dense_replace = 1;
-  o.model.intermediate_size = 64;
+  o.model = test::small_model();
   o.model.num_attention_heads = 4;
-  o.model.kv_lora_rank = 16;
-  o.model.qk_nope_head_dim = 8;
-  o.model.qk_rope_head_dim = 8;
-  o.model.v_head_dim = 8;
-  o.model.n_routed_experts = 8;
-  o.model.num_experts_per_tok = 2;
-  o.model.moe_intermediate_size = 32;
   o.model.sequence_aux_loss_alpha = 1e-3;
   o.model.z_loss_weight = 1e-3;
   o.model.initializer_range = 0.1;

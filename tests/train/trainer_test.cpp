@@ -8,24 +8,14 @@
 #include <cmath>
 
 #include "heddle/base/random.h"
+#include "tests/support/tiny_models.h"
 
 namespace heddle::train {
 namespace {
 
 TrainerOptions options_for(const std::string& backend, Dtype dtype) {
   TrainerOptions o;
-  o.model.vocab_size = 64;
-  o.model.hidden_size = 32;
-  o.model.num_hidden_layers = 2;
-  o.model.intermediate_size = 64;
-  o.model.num_attention_heads = 2;
-  o.model.kv_lora_rank = 16;
-  o.model.qk_nope_head_dim = 8;
-  o.model.qk_rope_head_dim = 8;
-  o.model.v_head_dim = 8;
-  o.model.n_routed_experts = 8;
-  o.model.num_experts_per_tok = 2;
-  o.model.moe_intermediate_size = 32;
+  o.model = test::small_model();
   o.model.num_nextn_predict_layers = 1;
   o.model.sequence_aux_loss_alpha = 1e-3;
   o.plan.microbatches = 2;

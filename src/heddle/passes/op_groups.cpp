@@ -31,7 +31,7 @@ const std::vector<Group>& groups() {
        [](const Op& op) {
          return op.def->work == Work::gather || op.def->work == Work::heads || op.part == "sequence_keys";
        }},
-      {"mla_up", "queries, keys and values from their latents, with positions",
+      {"mla_up", "queries, keys and values from their latents, or from a layer's normed rows, with positions",
        [](const Op& op) {
          return is_one_of(op.part, {"mla_up", "sequence_keys"}) && op.def->work != Work::heads;
        }},

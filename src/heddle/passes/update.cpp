@@ -133,7 +133,6 @@ class Writer {
 
   /// The op that uses a weight first, or null.
   const ir::Op* first_use(ValueId weight) const { return uses_.first_reader(weight); }
-  int layer_of(ValueId weight) const { return first_use(weight) == nullptr ? -1 : first_use(weight)->layer; }
   /// In whose beginning a weight is gathered. One that other pipeline ranks hold too must not wait for what they
   /// wait for, so it is gathered before anything else.
   int chunk_of(const model::Parameter& p) const {
@@ -201,10 +200,10 @@ class Writer {
   void update_biases(ValueId hyper) {
     for (const model::Parameter& p : text_.parameters) {
       if (!p.balances) continue;
-      const int layer = layer_of(p.value), ranks = ranks_of(p);
-      ValueId load = stage_.find(fmt::format("load.{}", layer));
+      const int ranks = ranks_of(p);
+      ValueId load = stage_.find(fmt::format("load.{}", p.layer));
       if (ranks > 1) {
-        load = op("all_reduce", {load}, {fmt::format("load_all.{}", layer)}, {{"ranks", int64_t{ranks}}}, {},
+        load = op("all_reduce", {load}, {fmt::format("load_all.{}", p.layer)}, {{"ranks", int64_t{ranks}}}, {},
                   p.copies)[0];
       }
       op("router_bias_update", {load, hyper}, {}, {}, {p.value});

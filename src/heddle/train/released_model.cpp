@@ -20,7 +20,7 @@ namespace {
 
 constexpr int64_t kMostTokenizerBytes = 1'000'000'000;
 constexpr int64_t kChunkElements = 1 << 16;
-constexpr std::string_view kEmbedding = "model.embed_tokens.weight", kHead = "lm_head.weight";
+constexpr std::string_view kHead = "lm_head.weight";
 
 std::string with_expert(std::string name, int64_t expert) {
   const size_t at = name.find("{}");
@@ -43,15 +43,6 @@ void for_each_run(const formats::LogicalTensor& tensor, int64_t first, int64_t c
     first -= std::min(first, elements);
   }
   HEDDLE_CHECK(count == 0, "'{}' ends {} elements too early", tensor.name, count);
-}
-
-// Copies that released files repeat: of the embedding and the head in every prediction module, of the embedding as
-// head of a tied model. The name of the original, or "".
-std::string_view original_of(std::string_view name, bool has_head) {
-  if (name == kHead && !has_head) return kEmbedding;
-  if (name.ends_with(".embed_tokens.weight") && name.starts_with("model.layers.")) return kEmbedding;
-  if (name.ends_with(".shared_head.head.weight")) return has_head ? kHead : kEmbedding;
-  return "";
 }
 
 void list_some(std::string& text, const char* what, const std::vector<std::string>& names) {
@@ -116,7 +107,7 @@ void import_released(const std::string& path, const std::vector<ParameterTensor>
   for (const auto& [name, stored] : files.tensors()) {
     if (used.contains(name) || name.ends_with("rotary_emb.inv_freq")) continue;
     if (stored->bytes.empty()) continue;  // Transformers stores shared experts of width 0
-    const formats::StoredTensor* original = files.find(original_of(name, has_head));
+    const formats::StoredTensor* original = files.find(config::original_of(name, has_head));
     if (original == nullptr) {
       unknown.push_back(formats::printable(name));
     } else if (original->type != stored->type || !std::ranges::equal(original->bytes, stored->bytes)) {

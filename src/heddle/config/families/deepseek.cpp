@@ -17,8 +17,6 @@ namespace {
 using model::ModelConfig;
 using Written = nlohmann::ordered_json;
 
-constexpr const char* kEmbedding = "model.embed_tokens.weight";
-
 // The sum of sizes that the file itself gives; files with other types are refused where those are read.
 Only sum_of(const char* name, std::vector<const char*> keys, const char* reason) {
   const auto accepted = [keys](const Json& value, const Json& root) {
@@ -165,6 +163,12 @@ FurtherTensors further_tensors(const ModelConfig& c) {
   return further;
 }
 
+std::string_view repeated(std::string_view name, std::string_view head) {
+  if (name.ends_with(".embed_tokens.weight") && name.starts_with("model.layers.")) return kEmbedding;
+  if (name.ends_with(".shared_head.head.weight")) return head;
+  return "";
+}
+
 }  // namespace
 
 Family deepseek_v3() {
@@ -235,6 +239,7 @@ Family deepseek_v3() {
   f.adopt = adopt_v3;
   f.complete = complete_v3;
   f.further = further_tensors;
+  f.repeats = repeated;
   return f;
 }
 

@@ -143,6 +143,17 @@ const Family& family_of(const model::ModelConfig& config) {
   return *at;
 }
 
+std::string_view original_of(std::string_view name, bool has_head) {
+  constexpr std::string_view kHead = "lm_head.weight";
+  if (name == kHead && !has_head) return kEmbedding;
+  for (const Family& family : families()) {
+    if (family.repeats == nullptr) continue;
+    const std::string_view original = family.repeats(name, has_head ? kHead : kEmbedding);
+    if (!original.empty()) return original;
+  }
+  return "";
+}
+
 std::vector<std::string> unsaid_keys(const Family& family) {
   std::vector<std::string> names;
   for (const model::Key& key : model::keys()) {

@@ -15,6 +15,9 @@ namespace heddle::config {
 
 using Json = nlohmann::json;
 
+/// What every family calls it.
+inline constexpr const char* kEmbedding = "model.embed_tokens.weight";
+
 /// A published key that says something of the model.
 struct PublishedKey {
   std::string name;
@@ -78,6 +81,8 @@ struct Family {
   /// For a released file, after reading. Null: nothing.
   void (*complete)(model::ModelConfig&, const std::string& path, std::vector<std::string>* warnings) = nullptr;
   FurtherTensors (*further)(const model::ModelConfig&) = nullptr;
+  /// The name of the tensor that `name` of a released folder repeats, or "". `head` is what the head is called.
+  std::string_view (*repeats)(std::string_view name, std::string_view head) = nullptr;
 };
 
 /// Every family.
@@ -85,6 +90,10 @@ const std::vector<Family>& families();
 /// By "architectures" and "model_type", of which one alone will do; null when none has them.
 const Family* find_family(const Json& root);
 const Family& family_of(const model::ModelConfig& config);
+
+/// Copies that released files repeat: of the embedding as head of a tied model, and whatever a family repeats. The
+/// name of the original, or "".
+std::string_view original_of(std::string_view name, bool has_head);
 
 /// The names of model keys that no key of the family says: they stand in an object "heddle".
 std::vector<std::string> unsaid_keys(const Family& family);
