@@ -14,9 +14,9 @@
 #include <variant>
 #include <vector>
 
+#include "heddle/config/run_length.h"
 #include "heddle/model/model_config.h"
 #include "heddle/passes/fuse.h"
-#include "heddle/config/run_length.h"
 
 namespace heddle::config {
 
@@ -174,6 +174,8 @@ RunConfig parse_run_config(std::string_view text, const std::string& place,
 
 /// The whole configuration as TOML; parsing it gives the same configuration.
 std::string toml_of(const RunConfig& config);
+/// Only the keys that are not as in `usual`.
+std::string toml_of(const RunConfig& config, const RunConfig& usual);
 
 /// "4GiB", "512 MiB", "1.5e9" or plain bytes. ConfigError without a place.
 int64_t parse_bytes(std::string_view text);
