@@ -17,13 +17,14 @@ ALLOWED["schedule"] = {"base", "ir", "ops"}
 ALLOWED["device"] = {"base", "ir"}
 ALLOWED["kernels"] = {"base", "ir", "ops", "device"}
 ALLOWED["comm"] = {"base", "ir", "device"}
-ALLOWED["runtime"] = set(PURE) | {"device", "kernels", "comm"}
+ALLOWED["backends"] = {"base", "ir", "ops", "cost", "plan", "device", "kernels", "comm"}
+ALLOWED["runtime"] = set(PURE) - {"search"} | {"device", "kernels", "comm", "backends"}
 ALLOWED["formats"] = {"base", "device"}
 ALLOWED["data"] = {"base", "formats"}
 ALLOWED["config"] = {"base", "ir", "ops", "cost", "model", "schedule", "passes", "plan", "device", "comm", "formats"}
 ALLOWED["train"] = ALLOWED["runtime"] | {"runtime", "formats", "config"}
 ALLOWED["observe"] = set(PURE)
-ALLOWED["planner"] = ALLOWED["train"] | {"train", "observe"}
+ALLOWED["planner"] = ALLOWED["train"] | {"train", "observe", "search"}
 ALLOWED["session"] = ALLOWED["planner"] | {"planner", "data"}
 ALLOWED["cli"] = ALLOWED["session"] | {"session"}
 

@@ -12,11 +12,11 @@
 #include <map>
 #include <mutex>
 
-#include "heddle/comm/threads/thread_world.h"
+#include "heddle/backends/backend.h"
 #include "heddle/base/failure.h"
 #include "heddle/comm/mpi_world.h"
+#include "heddle/comm/threads/thread_world.h"
 #include "heddle/device/host/host_memory.h"
-#include "heddle/kernels/registry.h"
 #include "heddle/runtime/predict.h"
 #include "heddle/session/rank_run.h"
 #include "heddle/train/trainer.h"
@@ -90,9 +90,7 @@ Run drawn_run(uint64_t number, int most_ranks, int ranks) {
   o.learning_rate = {train::LearningRate::Shape::constant, 1e-3, 1e-3};
   o.seed = number;
   if (o.pack_weights) {
-    o.plan.packed_bytes = [backend = o.backend](const ir::Value& weight) {
-      return kernels::packed_weight_bytes(backend, weight);
-    };
+    o.plan.packed_bytes = backends::named(o.backend).packed_bytes;
   }
   return run;
 }

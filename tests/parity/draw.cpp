@@ -2,10 +2,10 @@
 
 #include <algorithm>
 
-#include "heddle/kernels/registry.h"
+#include "heddle/backends/backend.h"
+#include "heddle/config/exact_layout.h"
 #include "heddle/passes/offload.h"
 #include "heddle/schedule/generators/generators.h"
-#include "heddle/config/exact_layout.h"
 #include "tests/parity/random_schedule.h"
 
 namespace heddle::parity {
@@ -188,7 +188,7 @@ Draw draw_bf16(uint64_t number, int most_ranks, Rounding rounding, int ranks) {
   d.plan.dtype = Dtype::bf16;
   d.backend = dice.one_in(2) ? "host" : "reference";
   if (d.backend == "host") {
-    d.plan.packed_bytes = [](const ir::Value& weight) { return kernels::packed_weight_bytes("host", weight); };
+    d.plan.packed_bytes = backends::named("host").packed_bytes;
   }
   if (d.routing == Routing::zeros) d.routing = Routing::ties;
   if (rounding == Rounding::others) {

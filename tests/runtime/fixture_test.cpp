@@ -6,11 +6,12 @@
 #include <cstring>
 #include <set>
 
+#include "heddle/backends/backend.h"
+#include "heddle/config/run_config.h"
 #include "heddle/device/device.h"
+#include "heddle/formats/safetensors.h"
 #include "heddle/train/parameters.h"
 #include "heddle/train/released_model.h"
-#include "heddle/config/run_config.h"
-#include "heddle/formats/safetensors.h"
 #include "tests/runtime/tiny_run.h"
 
 namespace heddle {
@@ -104,9 +105,7 @@ class Fixture {
     if (!setting.fused) plan.fusions.clear();
     plan.evaluates = plan.predicts = true;
     if (setting.packed) {
-      plan.packed_bytes = [&](const ir::Value& weight) {
-        return kernels::packed_weight_bytes(setting.backend, weight);
-      };
+      plan.packed_bytes = backends::named(setting.backend).packed_bytes;
     }
     run_ = std::make_unique<test::TinyRun>(config_, plan, setting.backend,
                                            setting.backend == "cuda" ? 1 << 28 : 1 << 25);

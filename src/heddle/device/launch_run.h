@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "heddle/base/hash.h"
 #include "heddle/device/stream.h"
 #include "heddle/ir/op.h"
 #include "heddle/ir/stage.h"

@@ -4,6 +4,7 @@
 #include <set>
 #include <variant>
 
+#include "heddle/backends/backend.h"
 #include "heddle/base/clock.h"
 #include "heddle/base/error.h"
 #include "heddle/observe/units.h"
@@ -193,7 +194,8 @@ void attempt_all(Chooser& chooser) {
   }
   chooser.vary("memory.recompute", {"norm,activation", "medium", "moe", "full"});
   // On the CPU what waits on the host fills the same memory.
-  if (config.device.backend != "host") chooser.vary("memory.offload", {"input", "layer", "input,layer"});
+  if (!backends::named(config.device.backend).shares_memory)
+    chooser.vary("memory.offload", {"input", "layer", "input,layer"});
   chooser.vary("train.microbatch", sizes);
 }
 

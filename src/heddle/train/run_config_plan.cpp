@@ -6,9 +6,9 @@
 #include <fstream>
 #include <thread>
 
+#include "heddle/backends/backend.h"
 #include "heddle/device/device.h"
 #include "heddle/device/host/host_memory.h"
-#include "heddle/kernels/registry.h"
 #include "heddle/runtime/predict.h"
 #include "heddle/schedule/text.h"
 
@@ -18,7 +18,7 @@ Dtype resolved_dtype(const config::RunConfig& config) {
   if (config.device.dtype == "bf16") return Dtype::bf16;
   if (config.device.dtype == "f32") return Dtype::f32;
   if (config.device.dtype == "f64") return Dtype::f64;
-  return kernels::fast_dtype(config.device.backend);
+  return backends::named(config.device.backend).usual_dtype();
 }
 
 namespace {
@@ -72,7 +72,7 @@ plan::Plan plan_of(const config::RunConfig& config) {
   plan.reuse_lists = config.parallel.reuse_lists;
   plan.recompute = config.memory.recompute;
   plan.offload = config.memory.offload;
-  if (config.device.backend == "cuda") plan.rates = {400e6, 3e6, 25e3};
+  plan.rates = backends::named(config.device.backend).rates;
   if (config.memory.host_rate > 0) plan.rates.host_bytes_per_us = config.memory.host_rate * kBytesPerUs;
   plan.update.beta1 = config.train.beta1;
   plan.update.beta2 = config.train.beta2;
@@ -83,16 +83,15 @@ plan::Plan plan_of(const config::RunConfig& config) {
   plan.evaluates = true;
   plan.predicts = true;
   if (config.device.pack_weights) {
-    plan.packed_bytes = [backend = config.device.backend](const ir::Value& weight) {
-      return kernels::packed_weight_bytes(backend, weight);
-    };
+    plan.packed_bytes = backends::named(config.device.backend).packed_bytes;
   }
   return plan;
 }
 
 int64_t memory_limit_of(const config::RunConfig& config, const Sharing& sharing) {
   if (config.device.memory_bytes > 0) return config.device.memory_bytes;
-  if (config.device.backend == "cuda" && device::cuda_available()) return device::cuda_device(0)->memory_bytes();
+  const backends::Backend& backend = backends::named(config.device.backend);
+  if (!backend.shares_memory && backend.available()) return backend.open(0)->memory_bytes();
   return device::host_memory_bytes() / sharing.memory;
 }
 
@@ -109,7 +108,7 @@ int64_t arena_bytes_of(const config::RunConfig& config, int rank, const Sharing&
       const int64_t there = runtime::predict_memory(lowered.program, rank, backend).host_reserved_bytes;
       const int64_t left = device::host_memory_bytes() / sharing.memory - there;
       if (left < 0) throw ir::OutOfMemory(fmt::format("memory.offload puts {} bytes on the host", there));
-      if (backend == "host") limit_bytes = std::min(limit_bytes, left);  // the same memory
+      if (backends::named(backend).shares_memory) limit_bytes = std::min(limit_bytes, left);  // the same memory
     }
     return runtime::arena_bytes(lowered.program, rank, backend, limit_bytes);
   } catch (const ir::OutOfMemory& error) {

@@ -8,8 +8,8 @@
 #include <map>
 #include <set>
 
+#include "heddle/backends/backend.h"
 #include "heddle/comm/device_world.h"
-#include "heddle/kernels/registry.h"
 #include "heddle/config/exact_layout.h"
 
 namespace heddle::train {
@@ -115,9 +115,7 @@ TrainerOptions completed(TrainerOptions options) {
   options.plan.evaluates = true;
   options.plan.predicts = true;
   if (options.pack_weights) {
-    options.plan.packed_bytes = [backend = options.backend](const ir::Value& weight) {
-      return kernels::packed_weight_bytes(backend, weight);
-    };
+    options.plan.packed_bytes = backends::named(options.backend).packed_bytes;
   }
   return options;
 }
@@ -145,7 +143,7 @@ Trainer::Trainer(TrainerOptions options, comm::World* world)
   runtime::ExecutorOptions executor;
   executor.rank = ranks_.rank();
   executor.backend = options_.backend;
-  device_ = device::open_device(options_.backend, ranks_.rank());
+  device_ = backends::named(options_.backend).open(ranks_.rank());
   device_->set_graphs(options_.graphs);
   executor.device = device_.get();
   executor.threads = options_.threads;
