@@ -13,13 +13,14 @@
 #include <omp.h>
 
 #include <algorithm>
-#include <chrono>
-#include <cstdlib>
 #include <functional>
 #include <string_view>
 #include <vector>
 
+#include "bench/support/main.h"
+#include "heddle/base/clock.h"
 #include "heddle/base/random.h"
+#include "heddle/base/statistics.h"
 #include "heddle/kernels/host/attention/attention_amx_tiles.h"
 #include "heddle/kernels/host/cpu_features.h"
 
@@ -36,9 +37,9 @@ constexpr Shape kShapes[] = {
     {8, 256, 4, 4, 48, 32}, {8, 512, 8, 8, 96, 64}, {4, 512, 8, 8, 64, 64}, {2, 2048, 8, 8, 192, 128}};
 
 double seconds(const std::function<void()>& work) {
-  const auto begin = std::chrono::steady_clock::now();
+  const double begin = now_s();
   work();
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  return now_s() - begin;
 }
 
 /// Rows × columns of one dtype, filled with normal numbers.
@@ -156,11 +157,6 @@ double tile_rate() {
   return 2.0 * 16 * 16 * 32 * 4 * kDepth * kTimes * omp_get_max_threads() / seconds(work) * 1e-9;
 }
 
-double median(std::vector<double> x) {
-  std::nth_element(x.begin(), x.begin() + static_cast<std::ptrdiff_t>(x.size() / 2), x.end());
-  return x[x.size() / 2];
-}
-
 int run(bool json, int rounds) {
   if (!json) {
     fmt::print("{} threads, medians of {} rounds; share: of the rate of tile products alone\n",
@@ -217,19 +213,11 @@ int run(bool json, int rounds) {
 }  // namespace
 }  // namespace heddle::kernels::host
 
-int main(int argc, char** argv) {
+int heddle::bench::run(Arguments& arguments) {
   bool json = false;
   int rounds = 21;
-  for (int i = 1; i < argc; ++i) {
-    const std::string_view word = argv[i];
-    if (word == "--json") {
-      json = true;
-    } else if (word == "--rounds" && i + 1 < argc && std::atoi(argv[i + 1]) > 0) {
-      rounds = std::atoi(argv[++i]);
-    } else {
-      fmt::print(stderr, "usage: bench_attention [--json] [--rounds N]\n");
-      return 2;
-    }
-  }
-  return heddle::kernels::host::run(json, rounds);
+  arguments.flag("--json", json);
+  arguments.number("--rounds", rounds);
+  arguments.read();
+  return kernels::host::run(json, rounds);
 }

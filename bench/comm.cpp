@@ -16,21 +16,16 @@
 #include <numeric>
 #include <thread>
 
+#include "bench/support/main.h"
+#include "heddle/base/clock.h"
+#include "heddle/base/statistics.h"
 #include "heddle/comm/mpi_world.h"
 #include "heddle/comm/threads/thread_world.h"
 
 namespace heddle::comm {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
-double now() { return std::chrono::duration<double>(Clock::now().time_since_epoch()).count(); }
 void sleep_seconds(double s) { std::this_thread::sleep_for(std::chrono::duration<double>(s)); }
-
-double median(std::vector<double> x) {
-  std::nth_element(x.begin(), x.begin() + std::ssize(x) / 2, x.end());
-  return x[x.size() / 2];
-}
 
 /// Seconds of CPU that the progress thread of this process has used, from the kernel's account; 0 without one.
 double progress_seconds() {
@@ -65,9 +60,9 @@ struct Bench {
     std::vector<double> took;
     for (int i = 0; i < rounds; ++i) {
       together();
-      const double began = now();
+      const double began = now_s();
       body();
-      took.push_back(now() - began);
+      took.push_back(now_s() - began);
     }
     return median(took);
   }
@@ -91,9 +86,9 @@ struct Bench {
   /// Share of a core of the progress thread while `body` runs.
   double share(const std::function<void()>& body) {
     together();
-    const double cpu = progress_seconds(), began = now();
+    const double cpu = progress_seconds(), began = now_s();
     body();
-    return (progress_seconds() - cpu) / (now() - began);
+    return (progress_seconds() - cpu) / (now_s() - began);
   }
 
   void run() {
@@ -151,37 +146,22 @@ struct Bench {
   }
 };
 
-int main(int argc, char** argv) {
-  const bool json = argc > 1 && std::string_view(argv[1]) == "--json";
-  if (argc > 1 && !json) {
-    fmt::print(stderr, "usage: [mpirun -np 2] bench_comm [--json]\n");
-    return 2;
-  }
-  const auto print = [&](const Bench& bench) {
-    if (bench.group->rank() == bench.group->size() - 1) fmt::print("{}\n", bench.found.dump(json ? -1 : 2));
-  };
-  if (launched_by_mpi()) {
-    const auto world = mpi_world();
-    Bench bench(*world);
-    bench.run();
-    print(bench);
-    return 0;
-  }
-  ThreadBoard board(2);
-  std::vector<std::thread> threads;
-  for (int r = 0; r < 2; ++r) {
-    threads.emplace_back([&, r] {
-      const auto world = board.world(r);
-      Bench bench(*world);
-      bench.run();
-      print(bench);
-    });
-  }
-  for (std::thread& thread : threads) thread.join();
-  return 0;
-}
-
 }  // namespace
 }  // namespace heddle::comm
 
-int main(int argc, char** argv) { return heddle::comm::main(argc, argv); }
+int heddle::bench::run(Arguments& arguments) {
+  bool json = false;
+  arguments.flag("--json", json);
+  arguments.read();
+  const auto measure = [&](comm::World& world) {
+    comm::Bench bench(world);
+    bench.run();
+    if (world.rank() == world.size() - 1) fmt::print("{}\n", bench.found.dump(json ? -1 : 2));
+  };
+  if (comm::launched_by_mpi()) {
+    measure(*comm::mpi_world());
+  } else {
+    comm::run_on_threads(2, measure);
+  }
+  return 0;
+}

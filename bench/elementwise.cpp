@@ -10,7 +10,6 @@
 #include <omp.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
@@ -23,6 +22,10 @@
 #include <string>
 #include <vector>
 
+#include "bench/support/main.h"
+#include "heddle/backends/backend.h"
+#include "heddle/base/clock.h"
+#include "heddle/base/statistics.h"
 #include "heddle/kernels/registry.h"
 #include "heddle/ops/ops.h"
 
@@ -33,13 +36,8 @@ bool cpu_time = false;
 
 double seconds() {
   if (cpu_time) return static_cast<double>(std::clock()) / CLOCKS_PER_SEC;
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+  return now_s();
 }
-double median(std::vector<double> values) {
-  std::nth_element(values.begin(), values.begin() + static_cast<long>(values.size() / 2), values.end());
-  return values[values.size() / 2];
-}
-
 struct Free {
   void operator()(std::byte* p) const { std::free(p); }
 };
@@ -187,7 +185,7 @@ class Ready {
     for (const ir::ValueId id : appended().in)
       views_[1].push_back(id == ir::none ? device::TensorView{} : view(id, id));
     for (const ir::ValueId id : appended().updates) views_[2].push_back(view(id, id));
-    kernel_ = &kernels::select_kernel("host", stage_, appended());
+    kernel_ = &backends::named("host").select_kernel(stage_, appended());
     const int64_t scratch = kernel_->scratch_bytes ? kernel_->scratch_bytes(stage_, appended(), rows) : 0;
     memory_.push_back(allocate(scratch));
     scratch_ = memory_.back().get();
@@ -295,34 +293,25 @@ Line measure(const Ready& ready, int repeats) {
 
 }  // namespace
 
-int main(int count, char** arguments) {
+int heddle::bench::run(Arguments& arguments) {
   bool json = false;
   int repeats = 15;
-  std::string only, dtype = "bf16";
-  for (int i = 1; i < count; ++i) {
-    const std::string word = arguments[i];
-    if (word == "--json") {
-      json = true;
-    } else if (word == "--cpu-time") {
-      cpu_time = true;
-    } else if (word == "--repeats" && i + 1 < count) {
-      repeats = std::max(1, std::atoi(arguments[++i]));
-    } else if (word == "--only" && i + 1 < count) {
-      only = arguments[++i];
-    } else if (word == "--dtype" && i + 1 < count && (dtype = arguments[++i], dtype == "bf16" || dtype == "f32")) {
-    } else {
-      std::fprintf(stderr,
-                   "bench_elementwise [--json] [--repeats N] [--only SUBSTRING] [--dtype bf16|f32] [--cpu-time]\n");
-      return 2;
-    }
-  }
+  std::string only;
+  Dtype dtype = Dtype::bf16;
+  arguments.flag("--json", json);
+  arguments.flag("--cpu-time", cpu_time);
+  arguments.number("--repeats", repeats);
+  arguments.word("--only", "SUBSTRING", only);
+  arguments.dtype("--dtype", dtype);
+  arguments.read();
   if (!json) {
-    std::printf("%s, %d threads, medians of %d\n%-20s %6s %9s %9s %8s %8s %8s\n", dtype.c_str(),
-                omp_get_max_threads(), repeats, "op", "tokens", "MB", "us", "GB/s", "copy", "share");
+    std::printf("%s, %d threads, medians of %d\n%-20s %6s %9s %9s %8s %8s %8s\n",
+                std::string(name_of(dtype)).c_str(), omp_get_max_threads(), repeats, "op", "tokens", "MB", "us",
+                "GB/s", "copy", "share");
   }
   const char* separator = "[";
   for (const int64_t T : {int64_t{4096}, int64_t{128}}) {
-    for (const Case& c : cases(dtype == "bf16" ? Dtype::bf16 : Dtype::f32, T)) {
+    for (const Case& c : cases(dtype, T)) {
       if (c.name.find(only) == std::string::npos) continue;
       const Ready ready(c);
       const Line line = measure(ready, repeats);
@@ -330,8 +319,9 @@ int main(int count, char** arguments) {
         std::printf(
             "%s\n  {\"op\": \"%s\", \"kernel\": \"%s\", \"dtype\": \"%s\", \"tokens\": %lld, \"threads\": %d, "
             "\"bytes\": %.0f, \"us\": %.2f, \"gb_per_s\": %.2f, \"copy_gb_per_s\": %.2f, \"share\": %.3f}",
-            separator, c.name.c_str(), ready.kernel().c_str(), dtype.c_str(), static_cast<long long>(T),
-            omp_get_max_threads(), ready.bytes(), line.us, line.gb_per_s, line.copy_gb_per_s, line.share);
+            separator, c.name.c_str(), ready.kernel().c_str(), std::string(name_of(dtype)).c_str(),
+            static_cast<long long>(T), omp_get_max_threads(), ready.bytes(), line.us, line.gb_per_s,
+            line.copy_gb_per_s, line.share);
         separator = ",";
       } else {
         std::printf("%-20s %6lld %9.2f %9.1f %8.1f %8.1f %7.0f%%\n", c.name.c_str(), static_cast<long long>(T),

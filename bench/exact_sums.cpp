@@ -5,9 +5,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
 #include <nlohmann/json.hpp>
 
+#include "bench/support/main.h"
+#include "heddle/base/clock.h"
+#include "heddle/base/statistics.h"
 #include "heddle/observe/table.h"
 #include "heddle/train/run_config_plan.h"
 #include "tests/simulate/tiny_step.h"
@@ -40,9 +42,9 @@ struct Variant {
   }
 
   double step_seconds() {
-    const auto began = std::chrono::steady_clock::now();
+    const double began = now_s();
     run->run(batches);
-    return std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
+    return now_s() - began;
   }
   int64_t peak_bytes() const { return run->executor(0).walk().storage().peak_live_bytes(); }
 };
@@ -50,7 +52,9 @@ struct Variant {
 int run(const std::string& path, int rounds, bool as_json) {
   const config::RunConfig config = config::read_run_config(path);
   nlohmann::ordered_json found;
-  observe::Table table({{"ranks"}, {"step, on over off", observe::Align::right}, {"peak memory, on over off", observe::Align::right}});
+  observe::Table table({{"ranks"},
+                        {"step, on over off", observe::Align::right},
+                        {"peak memory, on over off", observe::Align::right}});
   for (const int ranks : {1, 2}) {
     Variant off(config, ranks, false), on(config, ranks, true);
     std::vector<double> ratios;
@@ -59,8 +63,7 @@ int run(const std::string& path, int rounds, bool as_json) {
       const double first = (off_first ? off : on).step_seconds(), second = (off_first ? on : off).step_seconds();
       ratios.push_back(off_first ? second / first : first / second);
     }
-    std::nth_element(ratios.begin(), ratios.begin() + std::ssize(ratios) / 2, ratios.end());
-    const double step = ratios[ratios.size() / 2];
+    const double step = median(ratios);
     const double peak = static_cast<double>(on.peak_bytes()) / static_cast<double>(off.peak_bytes());
     const std::string name = plan::text_of(on.run->plan().mesh);
     found[name] = {{"step_on_over_off", step}, {"peak_on_over_off", peak}};
@@ -74,34 +77,17 @@ int run(const std::string& path, int rounds, bool as_json) {
   return 0;
 }
 
-int main(int argc, char** argv) {
+}  // namespace
+
+int bench::run(Arguments& arguments) {
   bool json = false;
   int rounds = 9;
   std::string path = "examples/demo.toml";
-  for (int i = 1; i < argc; ++i) {
-    const std::string_view word = argv[i];
-    if (word == "--json") {
-      json = true;
-    } else if (word == "--rounds" && i + 1 < argc) {
-      rounds = std::max(1, std::atoi(argv[++i]));
-    } else if (!word.starts_with("--")) {
-      path = word;
-    } else {
-      fmt::print(stderr, "usage: bench_exact_sums [--json] [--rounds N] [CONFIG]\n");
-      return word == "--help" ? 0 : 2;
-    }
-  }
-  return run(path, rounds, json);
+  arguments.flag("--json", json);
+  arguments.number("--rounds", rounds);
+  arguments.place("CONFIG", path);
+  arguments.read();
+  return heddle::run(path, rounds, json);
 }
 
-}  // namespace
 }  // namespace heddle
-
-int main(int argc, char** argv) {
-  try {
-    return heddle::main(argc, argv);
-  } catch (const std::exception& error) {
-    fmt::print(stderr, "bench_exact_sums: {}\n", error.what());
-    return 1;
-  }
-}

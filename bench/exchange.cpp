@@ -12,24 +12,24 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cstring>
 #include <map>
 #include <nlohmann/json.hpp>
 
 #include "bench/paced_run.h"
+#include "bench/support/main.h"
+#include "heddle/backends/backend.h"
+#include "heddle/base/clock.h"
+#include "heddle/base/statistics.h"
 #include "heddle/device/host/paced_time.h"
-#include "heddle/kernels/registry.h"
-#include "heddle/runtime/forecast.h"
 #include "heddle/planner/measure_machine.h"
 #include "heddle/planner/profile_file.h"
+#include "heddle/runtime/forecast.h"
 
 namespace heddle {
 namespace {
 
-using bench::Gather, bench::median, bench::PacedRun, bench::processor_seconds;
-
-using Clock = std::chrono::steady_clock;
+using bench::Gather, bench::PacedRun, bench::processor_seconds;
 
 struct Options {
   bool json = false;
@@ -65,7 +65,7 @@ plan::Plan plan_of(int ranks, const Options& options) {
   plan.sequences = 2;
   plan.sequence_length = 512;
   plan.dtype = Dtype::bf16;
-  plan.packed_bytes = [](const ir::Value& weight) { return kernels::packed_weight_bytes("host", weight); };
+  plan.packed_bytes = backends::named("host").packed_bytes;
   plan.parallel.exchange.across_rate = (options.link_bytes_per_s * 1e-6) / 1000;
   plan.parallel.exchange.within_rate = 3;
   plan.parallel.exchange.across_latency_us = 100;
@@ -128,7 +128,7 @@ int run(const Options& options) {
   std::map<std::string, std::vector<double>> seconds, exchange;
   const double cpu = processor_seconds();
   const planner::OthersWatch others;
-  const auto began = Clock::now();
+  const double began = now_s();
   for (int round = 0; round < options.rounds; ++round) {
     for (size_t i = 0; i < names.size(); ++i) {
       const std::string& name = names[(i + static_cast<size_t>(round)) % names.size()];
@@ -138,7 +138,7 @@ int run(const Options& options) {
       exchange[name].push_back(gather.most(variants.at(name)->exchange_seconds()));
     }
   }
-  const double wall = std::chrono::duration<double>(Clock::now() - began).count();
+  const double wall = now_s() - began;
   const double use = gather.sum(processor_seconds() - cpu) / (wall * device::allowed_cores());
   // Of all programs that are not this rank; the other ranks are counted with the run.
   const double others_share =
@@ -185,39 +185,17 @@ int run(const Options& options) {
   return use <= 0.7 ? 0 : 1;
 }
 
-int main(int argc, char** argv) {
-  Options options;
-  for (int i = 1; i < argc; ++i) {
-    const std::string_view word = argv[i];
-    if (word == "--json") {
-      options.json = true;
-    } else if (word == "--rounds" && i + 1 < argc) {
-      options.rounds = std::max(1, std::atoi(argv[++i]));
-    } else if (word == "--profile" && i + 1 < argc) {
-      options.profile = argv[++i];
-    } else if (word == "--link" && i + 1 < argc) {
-      options.link_bytes_per_s = std::atof(argv[++i]);
-    } else {
-      fmt::print(stderr,
-                 "usage: mpirun … bench_exchange [--json] [--rounds N] [--link BYTES_PER_S] [--profile FILE]\n");
-      return 2;
-    }
-  }
-  if (!comm::launched_by_mpi()) {
-    fmt::print(stderr, "bench_exchange: start it with tools/hosts or mpirun\n");
-    return 2;
-  }
-  return run(options);
-}
-
 }  // namespace
-}  // namespace heddle
 
-int main(int argc, char** argv) {
-  try {
-    return heddle::main(argc, argv);
-  } catch (const std::exception& error) {
-    fmt::print(stderr, "bench_exchange: {}\n", error.what());
-    return 1;
-  }
+int bench::run(Arguments& arguments) {
+  Options options;
+  arguments.flag("--json", options.json);
+  arguments.number("--rounds", options.rounds);
+  arguments.number("--link", options.link_bytes_per_s);
+  arguments.word("--profile", "FILE", options.profile);
+  arguments.read();
+  check_launched();
+  return heddle::run(options);
 }
+
+}  // namespace heddle

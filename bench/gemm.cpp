@@ -14,7 +14,6 @@
 #include <omp.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
@@ -27,6 +26,9 @@
 #include <string>
 #include <vector>
 
+#include "bench/support/main.h"
+#include "heddle/base/clock.h"
+#include "heddle/base/statistics.h"
 #include "heddle/kernels/host/cpu_features.h"
 #if defined(__x86_64__)
 #include <immintrin.h>
@@ -88,12 +90,7 @@ bool cpu_time = false;
 
 double seconds() {
   if (cpu_time) return static_cast<double>(std::clock()) / CLOCKS_PER_SEC;
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
-
-double median(std::vector<double> values) {
-  std::nth_element(values.begin(), values.begin() + static_cast<long>(values.size() / 2), values.end());
-  return values[values.size() / 2];
+  return now_s();
 }
 
 #if defined(__x86_64__)
@@ -343,25 +340,15 @@ Line measure(const Shape& shape, Dtype dtype, Product product, int repeats) {
 
 }  // namespace
 
-int main(int count, char** arguments) {
+int heddle::bench::run(Arguments& arguments) {
   bool json = false;
   int repeats = 21;
   std::string only;
-  for (int i = 1; i < count; ++i) {
-    const std::string word = arguments[i];
-    if (word == "--json") {
-      json = true;
-    } else if (word == "--cpu-time") {
-      cpu_time = true;
-    } else if (word == "--repeats" && i + 1 < count) {
-      repeats = std::max(1, std::atoi(arguments[++i]));
-    } else if (word == "--only" && i + 1 < count) {
-      only = arguments[++i];
-    } else {
-      std::fprintf(stderr, "bench_gemm [--json] [--repeats N] [--only SUBSTRING] [--cpu-time]\n");
-      return 2;
-    }
-  }
+  arguments.flag("--json", json);
+  arguments.flag("--cpu-time", cpu_time);
+  arguments.number("--repeats", repeats);
+  arguments.word("--only", "SUBSTRING", only);
+  arguments.read();
   const std::vector<Shape> shapes = {
       dense(1024, 1024, 1024),     dense(4096, 512, 512),       dense(2048, 1536, 512),
       dense(2048, 512, 1536),      dense(4096, 8192, 512),      dense(2048, 256, 256),

@@ -8,7 +8,6 @@
 // is predicted before it runs and compared with what the arena and the device say then. `./dev bench gpu --peers`
 // is another program: bench/torch_bench.py on the device.
 #include <algorithm>
-#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -16,7 +15,11 @@
 #include <string>
 #include <vector>
 
+#include "bench/support/main.h"
+#include "heddle/backends/backend.h"
+#include "heddle/base/clock.h"
 #include "heddle/base/random.h"
+#include "heddle/base/statistics.h"
 #include "heddle/device/device.h"
 #include "heddle/kernels/registry.h"
 #include "heddle/ops/ops.h"
@@ -32,12 +35,6 @@ struct Options {
   int repeats = 15, steps = 5;
   int64_t tokens = 8192, layers = 4;
 };
-
-double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
-double median(std::vector<double> values) {
-  std::nth_element(values.begin(), values.begin() + static_cast<long>(values.size() / 2), values.end());
-  return values[values.size() / 2];
-}
 
 /// Ops with operands in one arena, run many times.
 class Bench {
@@ -81,7 +78,7 @@ class Bench {
       op.out.push_back(stage.add_value(std::move(value)));
       place(stage, op.out.back(), at, offsets);
     }
-    const kernels::KernelEntry& kernel = kernels::select_kernel("cuda", stage, op);
+    const kernels::KernelEntry& kernel = backends::named("cuda").select_kernel(stage, op);
     const ir::FixedRows rows(0);
     const int64_t scratch = at;
     at += kernel.scratch_bytes ? kernel.scratch_bytes(stage, op, rows) : 0;
@@ -114,10 +111,10 @@ class Bench {
     const auto time = [&](const device::Launch& l) {
       constexpr int kTimes = 10;
       stream_->synchronize();
-      const double start = now();
+      const double start = now_s();
       for (int i = 0; i < kTimes; ++i) stream_->launch(l);
       stream_->synchronize();
-      return (now() - start) / kTimes;
+      return (now_s() - start) / kTimes;
     };
     time(launch);
     time(copy);
@@ -302,9 +299,9 @@ void step_of(const Options& options) {
   executor.run_step(batch);
   std::vector<double> seconds, idle, enqueue;
   for (int s = 0; s < options.steps; ++s) {
-    const double start = now();
+    const double start = now_s();
     executor.run_step(batch);
-    seconds.push_back(now() - start);
+    seconds.push_back(now_s() - start);
     enqueue.push_back(static_cast<double>(executor.enqueue_ns()) * 1e-9);
     executor.set_trace(true);
     executor.run_step(batch);
@@ -331,40 +328,19 @@ void step_of(const Options& options) {
 
 }  // namespace
 
-int main(int argc, char** argv) {
-  const char* usage = "bench_gpu [--repeats 15] [--tokens 8192] [--layers 4] [--steps 5]";
+int heddle::bench::run(Arguments& arguments) {
   Options options;
-  try {
-    for (int i = 1; i < argc; ++i) {
-      const std::string word = argv[i];
-      if (word == "--help") {
-        std::puts(usage);
-        return 0;
-      }
-      if (i + 1 == argc) config_error("{}", usage);
-      const long value = std::strtol(argv[++i], nullptr, 10);
-      if (value < 1) config_error("{} is '{}', wanted a number from 1 on", word, argv[i]);
-      if (word == "--repeats") {
-        options.repeats = static_cast<int>(value);
-      } else if (word == "--tokens") {
-        options.tokens = std::max<int64_t>(4096, value / 4096 * 4096);
-      } else if (word == "--layers") {
-        options.layers = value;
-      } else if (word == "--steps") {
-        options.steps = static_cast<int>(value);
-      } else {
-        config_error("no option {}: {}", word, usage);
-      }
-    }
-    if (const Support there = device::cuda_available(); !there) {
-      std::fprintf(stderr, "bench_gpu: skipped: %s\n", there.reason.c_str());
-      return 77;
-    }
-    kernels_of(options);
-    step_of(options);
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "bench_gpu: %s\n", error.what());
-    return 1;
+  arguments.number("--repeats", options.repeats);
+  arguments.number("--tokens", options.tokens);
+  arguments.number("--layers", options.layers);
+  arguments.number("--steps", options.steps);
+  arguments.read();
+  options.tokens = std::max<int64_t>(4096, options.tokens / 4096 * 4096);
+  if (const Support there = device::cuda_available(); !there) {
+    std::fprintf(stderr, "bench_gpu: skipped: %s\n", there.reason.c_str());
+    return 77;
   }
+  kernels_of(options);
+  step_of(options);
   return 0;
 }

@@ -9,7 +9,6 @@
 #include <omp.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
@@ -20,6 +19,10 @@
 #include <string>
 #include <vector>
 
+#include "bench/support/main.h"
+#include "heddle/backends/backend.h"
+#include "heddle/base/clock.h"
+#include "heddle/base/statistics.h"
 #include "heddle/ir/stage.h"
 #include "heddle/kernels/host/gemm/gemm.h"
 #include "heddle/kernels/registry.h"
@@ -59,12 +62,7 @@ void fill(std::byte* to, Dtype dtype, int64_t count, float deviation, uint32_t s
 
 double seconds() {
   if (!wall) return static_cast<double>(std::clock()) / CLOCKS_PER_SEC / omp_get_max_threads();
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
-
-double median(std::vector<double> values) {
-  std::nth_element(values.begin(), values.begin() + static_cast<long>(values.size() / 2), values.end());
-  return values[values.size() / 2];
+  return now_s();
 }
 
 struct Shape {
@@ -110,7 +108,7 @@ void measure(const Shape& s, Dtype X, bool packed, int repeats) {
   if (packed) in[1].layout = ir::Layout::packed;
   const std::vector<device::TensorView> out{view(&loss, Dtype::f64, 1), view(dx.data, X, s.T, s.H)};
   const std::vector<device::TensorView> updates{view(dw.data, Dtype::f32, s.V, s.H)};
-  const kernels::KernelEntry& kernel = kernels::select_kernel("host", stage, op);
+  const kernels::KernelEntry& kernel = backends::named("host").select_kernel(stage, op);
   const int64_t scratch_bytes = kernel.scratch_bytes(stage, op, ir::FixedRows(0));
   Buffer scratch(scratch_bytes), logits(s.T * s.V * size), product_scratch(gemm_scratch_bytes(1));
   const auto fused = [&] {
@@ -162,22 +160,13 @@ void measure(const Shape& s, Dtype X, bool packed, int repeats) {
 
 }  // namespace
 
-int main(int count, char** arguments) {
+int heddle::bench::run(Arguments& arguments) {
   int repeats = 9;
   std::string only;
-  for (int i = 1; i < count; ++i) {
-    const std::string word = arguments[i];
-    if (word == "--wall") {
-      wall = true;
-    } else if (word == "--repeats" && i + 1 < count) {
-      repeats = std::max(1, std::atoi(arguments[++i]));
-    } else if (word == "--only" && i + 1 < count) {
-      only = arguments[++i];
-    } else {
-      std::fprintf(stderr, "bench_linear_cross_entropy [--repeats N] [--only SUBSTRING] [--wall]\n");
-      return 2;
-    }
-  }
+  arguments.flag("--wall", wall);
+  arguments.number("--repeats", repeats);
+  arguments.word("--only", "SUBSTRING", only);
+  arguments.read();
   std::printf("%d threads, medians of %d\n%-5s %-7s %5s %5s %7s %9s %9s %8s %8s %8s %9s\n", omp_get_max_threads(),
               repeats, "type", "weight", "T", "H", "V", "fused ms", "prod. ms", "GFLOP/s", "products", "ratio",
               "scratchMB");
@@ -192,4 +181,5 @@ int main(int count, char** arguments) {
       }
     }
   }
+  return 0;
 }

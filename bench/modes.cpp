@@ -23,7 +23,10 @@
 
 #include "bench/paced_run.h"
 #include "bench/stated_device.h"
+#include "bench/support/main.h"
+#include "heddle/base/clock.h"
 #include "heddle/base/output_file.h"
+#include "heddle/base/statistics.h"
 #include "heddle/planner/choose_plan.h"
 #include "heddle/planner/measure_machine.h"
 #include "heddle/planner/measure_ops.h"
@@ -33,10 +36,9 @@
 namespace heddle {
 namespace {
 
-using bench::median;
+using nlohmann::ordered_json;
 using planner::Candidate;
 using planner::PlanMode;
-using nlohmann::ordered_json;
 constexpr double kPaced_s = 0.3;  // of computation of the configured plan's busiest rank
 
 struct Case {
@@ -227,9 +229,9 @@ ordered_json run_case(const Case& c, const Options& o, const cost::MachineProfil
   double chose_s = 0;
   for (const auto& [name, mode] : modes) {
     if (o.ranks == 1 && mode == PlanMode::overlap) continue;
-    const auto began = std::chrono::steady_clock::now();
+    const double began = now_s();
     const planner::PlanChoice choice = planner::choose_plan(file.path(), set, foresee, mode, 10);
-    chose_s = std::max(chose_s, std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count());
+    chose_s = std::max(chose_s, now_s() - began);
     chosen.push_back(choice.chosen);
     for (const Candidate& candidate : choice.all) {
       if (candidate.fits()) all.try_emplace(candidate.set, candidate);
@@ -341,35 +343,19 @@ void print(const ordered_json& r) {
   }
 }
 
-int main(int argc, char** argv) {
+}  // namespace
+
+int bench::run(Arguments& arguments) {
   Options o;
-  for (int i = 1; i < argc; ++i) {
-    const std::string_view word = argv[i];
-    const auto next = [&]() -> const char* { return i + 1 < argc ? argv[++i] : ""; };
-    if (word == "--json")
-      o.json = true;
-    else if (word == "--paced")
-      o.paced = true;
-    else if (word == "--profile")
-      o.profile = next();
-    else if (word == "--config")
-      o.config = next();
-    else if (word == "--case")
-      o.only = next();
-    else if (word == "--ranks")
-      o.ranks = std::max(1, std::atoi(next()));
-    else if (word == "--plans")
-      o.plans = std::max(4, std::atoi(next()));
-    else if (word == "--rounds")
-      o.rounds = std::max(2, std::atoi(next()));
-    else {
-      fmt::print(
-          stderr,
-          "usage: bench_modes --profile FILE [--config FILE] [--case NAME] [--ranks N] [--paced] [--plans N] "
-          "[--rounds N] [--json]\n");
-      return 2;
-    }
-  }
+  arguments.word("--profile", "FILE", o.profile);
+  arguments.word("--config", "FILE", o.config);
+  arguments.word("--case", "NAME", o.only);
+  arguments.number("--ranks", o.ranks);
+  arguments.flag("--paced", o.paced);
+  arguments.number("--plans", o.plans, 4);
+  arguments.number("--rounds", o.rounds, 2);
+  arguments.flag("--json", o.json);
+  arguments.read();
   const cost::MachineProfile profile = planner::read_profile(o.profile);
   ordered_json results = ordered_json::array();
   for (const Case& c : kCases) {
@@ -382,14 +368,4 @@ int main(int argc, char** argv) {
   return 0;
 }
 
-}  // namespace
 }  // namespace heddle
-
-int main(int argc, char** argv) {
-  try {
-    return heddle::main(argc, argv);
-  } catch (const std::exception& error) {
-    fmt::print(stderr, "bench_modes: {}\n", error.what());
-    return 1;
-  }
-}

@@ -20,8 +20,11 @@
 #include <nlohmann/json.hpp>
 
 #include "bench/paced_run.h"
+#include "bench/support/main.h"
+#include "heddle/backends/backend.h"
+#include "heddle/base/clock.h"
+#include "heddle/base/statistics.h"
 #include "heddle/device/host/paced_time.h"
-#include "heddle/kernels/registry.h"
 #include "heddle/passes/weave.h"
 #include "heddle/schedule/timing.h"
 #include "heddle/simulate/simulate.h"
@@ -29,8 +32,7 @@
 namespace heddle {
 namespace {
 
-using bench::Gather, bench::median, bench::PacedRun, bench::processor_seconds;
-using Clock = std::chrono::steady_clock;
+using bench::Gather, bench::PacedRun, bench::processor_seconds;
 
 constexpr int kPipelineRanks = 4, kExpertRanks = 2, kMicrobatches = 32;
 constexpr int64_t kSmallBytes = 8192;  // what is free is larger: counts always go
@@ -81,7 +83,7 @@ plan::Plan plan_of(const Entry& entry) {
   plan.sequences = 1;
   plan.sequence_length = 64;
   plan.dtype = Dtype::bf16;
-  plan.packed_bytes = [](const ir::Value& weight) { return kernels::packed_weight_bytes("host", weight); };
+  plan.packed_bytes = backends::named("host").packed_bytes;
   return plan;
 }
 
@@ -298,7 +300,7 @@ nlohmann::ordered_json bench_ratio(double ratio, const Options& options, comm::W
   }
   const comm::Traffic before = pairs.at("1f1b").real->traffic();
   const double cpu = processor_seconds();
-  const auto began = Clock::now();
+  const double began = now_s();
   for (int round = 0; round < options.rounds; ++round) {
     for (const Entry& entry : kEntries) {
       Pair& pair = pairs.at(entry.name);
@@ -324,7 +326,7 @@ nlohmann::ordered_json bench_ratio(double ratio, const Options& options, comm::W
       }
     }
   }
-  const double wall = std::chrono::duration<double>(Clock::now() - began).count();
+  const double wall = now_s() - began;
   const double use = gather.sum(processor_seconds() - cpu) / (wall * device::allowed_cores());
   const double sent = gather.sum(static_cast<double>(pairs.at("1f1b").real->traffic().across_nodes_bytes -
                                                      before.across_nodes_bytes)) /
@@ -375,38 +377,19 @@ int run(const Options& options) {
   return believable ? 0 : 1;
 }
 
-int main(int argc, char** argv) {
-  Options options;
-  for (int i = 1; i < argc; ++i) {
-    const std::string_view word = argv[i];
-    if (word == "--json") {
-      options.json = true;
-    } else if (word == "--rounds" && i + 1 < argc) {
-      options.rounds = std::max(1, std::atoi(argv[++i]));
-    } else if (word == "--link" && i + 1 < argc) {
-      options.link_bytes_per_s = std::atof(argv[++i]);
-    } else if (word == "--ratio" && i + 1 < argc) {
-      options.ratios = {std::atof(argv[++i])};
-    } else {
-      fmt::print(stderr, "usage: mpirun … bench_overlap [--json] [--rounds N] [--link BYTES_PER_S] [--ratio R]\n");
-      return 2;
-    }
-  }
-  if (!comm::launched_by_mpi()) {
-    fmt::print(stderr, "bench_overlap: start it with tools/hosts or mpirun\n");
-    return 2;
-  }
-  return run(options);
-}
-
 }  // namespace
-}  // namespace heddle
 
-int main(int argc, char** argv) {
-  try {
-    return heddle::main(argc, argv);
-  } catch (const std::exception& error) {
-    fmt::print(stderr, "bench_overlap: {}\n", error.what());
-    return 1;
-  }
+int bench::run(Arguments& arguments) {
+  Options options;
+  double ratio = 0;
+  arguments.flag("--json", options.json);
+  arguments.number("--rounds", options.rounds);
+  arguments.number("--link", options.link_bytes_per_s);
+  arguments.number("--ratio", ratio);
+  arguments.read();
+  if (ratio > 0) options.ratios = {ratio};
+  check_launched();
+  return heddle::run(options);
 }
+
+}  // namespace heddle

@@ -7,7 +7,6 @@
 #include <sys/resource.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cstring>
 #include <functional>
 #include <map>
@@ -16,7 +15,9 @@
 #include <string>
 #include <vector>
 
+#include "heddle/base/clock.h"
 #include "heddle/base/random.h"
+#include "heddle/base/statistics.h"
 #include "heddle/comm/mpi_world.h"
 #include "heddle/model/rope_table.h"
 #include "heddle/plan/plan.h"
@@ -30,11 +31,6 @@ inline double processor_seconds() {
   getrusage(RUSAGE_SELF, &use);
   return static_cast<double>(use.ru_utime.tv_sec + use.ru_stime.tv_sec) +
          1e-6 * static_cast<double>(use.ru_utime.tv_usec + use.ru_stime.tv_usec);
-}
-
-inline double median(std::vector<double> x) {
-  std::nth_element(x.begin(), x.begin() + std::ssize(x) / 2, x.end());
-  return x[x.size() / 2];
 }
 
 /// What every rank says, on every rank.
@@ -130,9 +126,9 @@ class PacedRun {
   runtime::Executor& executor() { return *executor_; }
 
   double step() {
-    const auto began = std::chrono::steady_clock::now();
+    const double began = now_s();
     executor_->run_step(batch_);
-    return std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
+    return now_s() - began;
   }
   void look(const std::function<void(const ir::Issue&, const device::KernelCall&)>& at) {
     executor_->run_step(batch_, at);

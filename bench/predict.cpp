@@ -18,7 +18,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -26,19 +25,21 @@
 
 #include "bench/paced_run.h"
 #include "bench/stated_device.h"
+#include "bench/support/main.h"
+#include "heddle/backends/backend.h"
+#include "heddle/base/statistics.h"
 #include "heddle/device/host/paced_time.h"
 #include "heddle/passes/op_groups.h"
-#include "heddle/runtime/forecast.h"
 #include "heddle/planner/measure_machine.h"
 #include "heddle/planner/measure_ops.h"
 #include "heddle/planner/profile_file.h"
+#include "heddle/runtime/forecast.h"
 #include "tests/parity/draw.h"
 #include "tests/train/rank_trainers.h"
 
 namespace heddle {
 namespace {
 
-using bench::median;
 using nlohmann::ordered_json;
 constexpr double kPaced_s = 0.8;  // of computation of the rank that has most
 constexpr int64_t kLimit_bytes = int64_t{4} << 30;
@@ -125,9 +126,7 @@ struct Foretold {
 Foretold foretell(Drawn& d, const cost::MachineProfile& profile, bool paced, bool hosts) {
   // As the trainer lowers it.
   d.options.plan.evaluates = d.options.plan.predicts = true;
-  d.options.plan.packed_bytes = [](const ir::Value& weight) {
-    return kernels::packed_weight_bytes("host", weight);
-  };
+  d.options.plan.packed_bytes = backends::named("host").packed_bytes;
   const plan::Lowered lowered = plan::lower(d.options.model, d.options.plan);
   Foretold f;
   f.input.threads = d.options.threads;
@@ -336,32 +335,20 @@ void bench_hosts(const Options& o, const cost::MachineProfile& profile, Results&
   }
 }
 
-int main(int argc, char** argv) {
+}  // namespace
+
+int bench::run(Arguments& arguments) {
   Options o;
-  for (int i = 1; i < argc; ++i) {
-    const std::string_view word = argv[i];
-    const auto next = [&]() -> const char* { return i + 1 < argc ? argv[++i] : ""; };
-    if (word == "--json")
-      o.json = true;
-    else if (word == "--profile")
-      o.profile = next();
-    else if (word == "--results")
-      o.results = next();
-    else if (word == "--one")
-      o.one = std::atoi(next());
-    else if (word == "--threads")
-      o.threads = std::atoi(next());
-    else if (word == "--hosts")
-      o.hosts = std::atoi(next());
-    else if (word == "--first")
-      o.first = std::strtoull(next(), nullptr, 10);
-    else {
-      fmt::print(stderr,
-                 "usage: bench_predict --profile FILE [--one N] [--threads N] [--hosts N] [--first NUMBER] "
-                 "[--results FILE] [--json]\n");
-      return 2;
-    }
-  }
+  int64_t first = 1;
+  arguments.word("--profile", "FILE", o.profile);
+  arguments.number("--one", o.one);
+  arguments.number("--threads", o.threads);
+  arguments.number("--hosts", o.hosts);
+  arguments.number("--first", first);
+  arguments.word("--results", "FILE", o.results);
+  arguments.flag("--json", o.json);
+  arguments.read();
+  o.first = static_cast<uint64_t>(first);
   const cost::MachineProfile profile = planner::read_profile(o.profile);
   const bool mpi = comm::launched_by_mpi();
   Results results(mpi && comm::launched_rank() > 0 ? "" : o.results);
@@ -388,14 +375,4 @@ int main(int argc, char** argv) {
   return 0;
 }
 
-}  // namespace
 }  // namespace heddle
-
-int main(int argc, char** argv) {
-  try {
-    return heddle::main(argc, argv);
-  } catch (const std::exception& error) {
-    fmt::print(stderr, "bench_predict: {}\n", error.what());
-    return 1;
-  }
-}

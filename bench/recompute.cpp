@@ -5,9 +5,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
 #include <nlohmann/json.hpp>
 
+#include "bench/support/main.h"
+#include "heddle/base/clock.h"
+#include "heddle/base/statistics.h"
 #include "heddle/observe/table.h"
 #include "heddle/passes/offload.h"
 #include "heddle/passes/recompute.h"
@@ -29,15 +31,10 @@ struct Variant {
   }
 };
 
-double median(std::vector<double> x) {
-  std::nth_element(x.begin(), x.begin() + std::ssize(x) / 2, x.end());
-  return x[x.size() / 2];
-}
-
 double seconds_of(Variant& v) {
-  const auto began = std::chrono::steady_clock::now();
+  const double began = now_s();
   v.run->run(v.batches);
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
+  return now_s() - began;
 }
 
 int run(const std::string& path, int rounds, bool offloads, bool as_json) {
@@ -81,9 +78,9 @@ int run(const std::string& path, int rounds, bool offloads, bool as_json) {
   }
   nlohmann::ordered_json found = nlohmann::ordered_json::array();
   observe::Table table({{offloads ? "on the host" : "made again"},
-               {"step, over keeping all", observe::Align::right},
-               {"activations, MiB", observe::Align::right},
-               {"over keeping all", observe::Align::right}});
+                        {"step, over keeping all", observe::Align::right},
+                        {"activations, MiB", observe::Align::right},
+                        {"over keeping all", observe::Align::right}});
   for (size_t i = 1; i < variants.size(); ++i) {
     const double over = median(variants[i].over_kept);
     const double mib = static_cast<double>(variants[i].activation_bytes()) / (1 << 20);
@@ -103,36 +100,18 @@ int run(const std::string& path, int rounds, bool offloads, bool as_json) {
   return 0;
 }
 
-int main(int argc, char** argv) {
+}  // namespace
+
+int bench::run(Arguments& arguments) {
   bool json = false, offloads = false;
   int rounds = 9;
   std::string path = "examples/demo.toml";
-  for (int i = 1; i < argc; ++i) {
-    const std::string_view word = argv[i];
-    if (word == "--json") {
-      json = true;
-    } else if (word == "--offload") {
-      offloads = true;
-    } else if (word == "--rounds" && i + 1 < argc) {
-      rounds = std::max(1, std::atoi(argv[++i]));
-    } else if (!word.starts_with("--")) {
-      path = word;
-    } else {
-      fmt::print(stderr, "usage: bench_recompute [--offload] [--json] [--rounds N] [CONFIG]\n");
-      return word == "--help" ? 0 : 2;
-    }
-  }
-  return run(path, rounds, offloads, json);
+  arguments.flag("--offload", offloads);
+  arguments.flag("--json", json);
+  arguments.number("--rounds", rounds);
+  arguments.place("CONFIG", path);
+  arguments.read();
+  return heddle::run(path, rounds, offloads, json);
 }
 
-}  // namespace
 }  // namespace heddle
-
-int main(int argc, char** argv) {
-  try {
-    return heddle::main(argc, argv);
-  } catch (const std::exception& error) {
-    fmt::print(stderr, "bench_recompute: {}\n", error.what());
-    return 1;
-  }
-}

@@ -14,6 +14,8 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "bench/support/main.h"
+#include "heddle/base/statistics.h"
 #include "heddle/device/host/paced_time.h"
 #include "heddle/observe/table.h"
 #include "tests/simulate/tiny_step.h"
@@ -135,11 +137,7 @@ class Variant {
 
   const Case& of() const { return of_; }
   double use() const { return use_; }
-  double seconds() const {
-    std::vector<double> s = seconds_;
-    std::nth_element(s.begin(), s.begin() + std::ssize(s) / 2, s.end());
-    return s[s.size() / 2];
-  }
+  double seconds() const { return median(seconds_); }
   /// Work a rank and second.
   double rate() const { return step_work_ / of_.ranks / seconds(); }
 
@@ -206,11 +204,11 @@ int run(const Options& options) {
   nlohmann::ordered_json json;
   json["operations_a_byte"] = kOpsAByte;
   observe::Table table({{"axis"},
-               {"scaling"},
-               {"1 rank, s", observe::Align::right},
-               {"2", observe::Align::right},
-               {"4", observe::Align::right},
-               {"8", observe::Align::right}});
+                        {"scaling"},
+                        {"1 rank, s", observe::Align::right},
+                        {"2", observe::Align::right},
+                        {"4", observe::Align::right},
+                        {"8", observe::Align::right}});
   double use = 0;
   for (const std::string& axis : options.axes) {
     const Measured found = measure(options, axis);
@@ -231,34 +229,18 @@ int run(const Options& options) {
   return believable ? 0 : 1;
 }
 
-int main(int argc, char** argv) {
-  Options options;
-  for (int i = 1; i < argc; ++i) {
-    const std::string_view word = argv[i];
-    if (word == "--json") {
-      options.json = true;
-    } else if (word == "--rounds" && i + 1 < argc) {
-      options.rounds = std::max(1, std::atoi(argv[++i]));
-    } else if (word == "--step-seconds" && i + 1 < argc) {
-      options.step_seconds = std::max(0.01, std::atof(argv[++i]));
-    } else if (word == "--axis" && i + 1 < argc && std::ranges::count(options.axes, argv[i + 1])) {
-      options.axes = {argv[++i]};
-    } else {
-      fmt::print(stderr, "usage: bench_scaling [--json] [--rounds N] [--step-seconds S] [--axis dp|tp|cp|ep|pp]\n");
-      return word == "--help" ? 0 : 2;
-    }
-  }
-  return run(options);
-}
-
 }  // namespace
-}  // namespace heddle
 
-int main(int argc, char** argv) {
-  try {
-    return heddle::main(argc, argv);
-  } catch (const std::exception& error) {
-    fmt::print(stderr, "bench_scaling: {}\n", error.what());
-    return 1;
-  }
+int bench::run(Arguments& arguments) {
+  Options options;
+  std::string axis;
+  arguments.flag("--json", options.json);
+  arguments.number("--rounds", options.rounds);
+  arguments.number("--step-seconds", options.step_seconds, 0.01);
+  arguments.word("--axis", "dp|tp|cp|ep|pp", axis, {"dp", "tp", "cp", "ep", "pp"});
+  arguments.read();
+  if (!axis.empty()) options.axes = {axis};
+  return heddle::run(options);
 }
+
+}  // namespace heddle

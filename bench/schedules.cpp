@@ -6,12 +6,14 @@
 #include <fmt/format.h>
 
 #include <nlohmann/json.hpp>
-#include <thread>
 
 #include "bench/paced_run.h"
+#include "bench/support/main.h"
+#include "heddle/backends/backend.h"
+#include "heddle/base/parallel.h"
+#include "heddle/base/statistics.h"
 #include "heddle/comm/threads/thread_world.h"
 #include "heddle/device/host/paced_time.h"
-#include "heddle/kernels/registry.h"
 #include "heddle/observe/table.h"
 #include "heddle/schedule/generators/generators.h"
 #include "heddle/simulate/simulate.h"
@@ -19,7 +21,7 @@
 namespace heddle {
 namespace {
 
-using bench::median, bench::PacedRun;
+using bench::PacedRun;
 
 constexpr double kMessageUs = 50;  // of an op that communicates between threads
 
@@ -60,7 +62,7 @@ class Variant {
     plan.microbatches = options.microbatches;
     plan.sequence_length = 64;
     plan.dtype = Dtype::bf16;
-    plan.packed_bytes = [](const ir::Value& weight) { return kernels::packed_weight_bytes("host", weight); };
+    plan.packed_bytes = backends::named("host").packed_bytes;
     worlds_.resize(static_cast<size_t>(options.ranks));
     runs_.resize(static_cast<size_t>(options.ranks));
     each([&](size_t r) {
@@ -110,9 +112,7 @@ class Variant {
 
  private:
   void each(const std::function<void(size_t)>& what) {
-    std::vector<std::thread> threads;
-    for (size_t r = 0; r < runs_.size(); ++r) threads.emplace_back(what, r);
-    for (std::thread& thread : threads) thread.join();
+    on_threads(static_cast<int>(runs_.size()), [&](int r) { what(static_cast<size_t>(r)); });
   }
 
   model::ModelConfig config_;
@@ -145,10 +145,10 @@ int run(const Options& options) {
   }
   nlohmann::ordered_json found;
   observe::Table table({{"schedule"},
-               {"step, over 1f1b", observe::Align::right},
-               {"foretold", observe::Align::right},
-               {"step, over foretold", observe::Align::right},
-               {"activations, over 1f1b", observe::Align::right}});
+                        {"step, over 1f1b", observe::Align::right},
+                        {"foretold", observe::Align::right},
+                        {"step, over foretold", observe::Align::right},
+                        {"activations, over 1f1b", observe::Align::right}});
   const double base_us = base.foretold(work_per_s).step_us;
   for (const auto& variant : variants) {
     const double seconds = median(variant->seconds), us = variant->foretold(work_per_s).step_us;
@@ -173,39 +173,19 @@ int run(const Options& options) {
   return found["believable"] ? 0 : 1;
 }
 
-int main(int argc, char** argv) {
-  Options options;
-  for (int i = 1; i < argc; ++i) {
-    const std::string_view word = argv[i];
-    const bool more = i + 1 < argc;
-    if (word == "--json") {
-      options.json = true;
-    } else if (word == "--rounds" && more) {
-      options.rounds = std::max(1, std::atoi(argv[++i]));
-    } else if (word == "--ranks" && more) {
-      options.ranks = std::clamp(std::atoi(argv[++i]), 2, 16);
-    } else if (word == "--microbatches" && more) {
-      options.microbatches = std::clamp(std::atoi(argv[++i]), 1, 1024);
-    } else if (word == "--step-seconds" && more) {
-      options.step_seconds = std::max(0.01, std::atof(argv[++i]));
-    } else {
-      fmt::print(
-          stderr,
-          "usage: bench_schedules [--json] [--rounds N] [--ranks P] [--microbatches M] [--step-seconds S]\n");
-      return word == "--help" ? 0 : 2;
-    }
-  }
-  return run(options);
-}
-
 }  // namespace
-}  // namespace heddle
 
-int main(int argc, char** argv) {
-  try {
-    return heddle::main(argc, argv);
-  } catch (const std::exception& error) {
-    fmt::print(stderr, "bench_schedules: {}\n", error.what());
-    return 1;
-  }
+int bench::run(Arguments& arguments) {
+  Options options;
+  arguments.flag("--json", options.json);
+  arguments.number("--rounds", options.rounds);
+  arguments.number("--ranks", options.ranks, 2);
+  arguments.number("--microbatches", options.microbatches);
+  arguments.number("--step-seconds", options.step_seconds, 0.01);
+  arguments.read();
+  options.ranks = std::min(options.ranks, 16);
+  options.microbatches = std::min(options.microbatches, 1024);
+  return heddle::run(options);
 }
+
+}  // namespace heddle

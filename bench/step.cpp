@@ -1,8 +1,5 @@
 // Training steps of a DeepSeek-V3-style model on the CPU device, held against what the machine can do.
 //
-//   bench_step [--json] [--dtype bf16|f32] [--shape FILE.json] [--steps 15] [--seconds 60] [--threads 2]
-//              [--backend host|reference] [--no-fusions] [--detail] [--capacity-mib N]
-//
 // Roofline efficiency of a step = (sum over its ops of max(FLOPs / matrix rate, least bytes / copy bandwidth)) /
 // (its time); the median of the steps is reported. A step's rates are the means of two samples, taken right before
 // and right after it: of our own best product of the type over large shapes, by whatever engine this processor has,
@@ -25,8 +22,13 @@
 #include <string>
 #include <vector>
 
-#include "bench/shape_file.h"
+#include "bench/support/main.h"
+#include "bench/support/probe.h"
+#include "bench/support/shape.h"
+#include "heddle/backends/backend.h"
+#include "heddle/base/clock.h"
 #include "heddle/base/random.h"
+#include "heddle/base/statistics.h"
 #include "heddle/cost/machine_profile.h"
 #include "heddle/device/host/host_memory.h"
 #include "heddle/ir/print.h"
@@ -34,7 +36,6 @@
 #include "heddle/runtime/executor.h"
 #include "heddle/simulate/recording.h"
 #include "heddle/train/parameters.h"
-#include "support/probe.h"
 
 namespace {
 using namespace heddle;
@@ -49,15 +50,7 @@ struct Options {
   int64_t capacity_bytes = 0;
 };
 
-struct Shape {
-  model::ModelConfig model;
-  int64_t sequence = 512, sequences = 4;
-  int microbatches = 2;
-};
-
-double seconds() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
+using bench::Shape;
 
 Shape default_shape() {
   Shape shape;
@@ -74,21 +67,6 @@ Shape default_shape() {
   m.num_experts_per_tok = 4;
   m.moe_intermediate_size = 256;
   m.routed_scaling_factor = 2.5;
-  return shape;
-}
-
-Shape read_shape(const std::string& path) {
-  std::ifstream file(path);
-  if (!file) config_error("cannot read the shape file '{}'", path);
-  const nlohmann::json json = nlohmann::json::parse(file);
-  Shape shape;
-  shape.model = bench::model_of(json);
-  const auto read = [&](const char* key, auto& into) {
-    if (json.contains(key) && !json.at(key).is_null()) json.at(key).get_to(into);
-  };
-  read("sequence", shape.sequence);
-  read("microbatch", shape.sequences);
-  read("microbatches", shape.microbatches);
   return shape;
 }
 
@@ -117,8 +95,8 @@ struct Line {
   int count = 0;  // in a step
   double flops = 0, bytes = 0;
   double bound_s = 0;
-  std::vector<double> step_s;                                              // time in each step
-  double time_s() const { return std::max(1e-9, bench::median(step_s)); }  // of the clock
+  std::vector<double> step_s;                                       // time in each step
+  double time_s() const { return std::max(1e-9, median(step_s)); }  // of the clock
 };
 
 std::string name_of_line(const ir::Stage& stage, const ir::Op& op, bool detail) {
@@ -136,7 +114,7 @@ std::set<std::string> refused_packed(const ir::StepProgram& program, const std::
     for (const ir::Op& op : stage.ops) {
       if (op.def->stream != ir::StreamKind::compute) continue;
       try {
-        kernels::select_kernel(backend, stage, op);
+        backends::named(backend).select_kernel(stage, op);
       } catch (const InternalError&) {
         for (const ir::ValueId id : op.in) {
           if (id != ir::none && stage.value(id).layout == ir::Layout::packed) refused.insert(stage.value(id).name);
@@ -148,7 +126,7 @@ std::set<std::string> refused_packed(const ir::StepProgram& program, const std::
 }
 
 ordered_json measure(const Options& options) {
-  const Shape shape = options.shape.empty() ? default_shape() : read_shape(options.shape);
+  const Shape shape = options.shape.empty() ? default_shape() : bench::read_shape(options.shape);
   plan::Plan plan;
   plan.microbatches = shape.microbatches;
   plan.sequences = shape.sequences;
@@ -157,7 +135,7 @@ ordered_json measure(const Options& options) {
   if (!options.fusions) plan.fusions.clear();
   std::set<std::string> in_rows;  // weights that some kernel can't read packed
   plan.packed_bytes = [&](const ir::Value& weight) -> int64_t {
-    return in_rows.contains(weight.name) ? 0 : kernels::packed_weight_bytes(options.backend, weight);
+    return in_rows.contains(weight.name) ? 0 : backends::named(options.backend).packed_bytes(weight);
   };
   plan::Lowered lowered = plan::lower(shape.model, plan);
   for (const std::string& name : refused_packed(lowered.program, options.backend)) in_rows.insert(name);
@@ -169,7 +147,7 @@ ordered_json measure(const Options& options) {
   dry.scratch_bytes = [&](int s, uint32_t i, const ir::RowCounts& rows) -> int64_t {
     const ir::Stage& text = lowered.program.stages[static_cast<size_t>(s)];
     if (text.ops[i].def->stream != ir::StreamKind::compute) return 0;
-    const kernels::KernelEntry& kernel = kernels::select_kernel(options.backend, text, text.ops[i]);
+    const kernels::KernelEntry& kernel = backends::named(options.backend).select_kernel(text, text.ops[i]);
     return kernel.scratch_bytes ? kernel.scratch_bytes(text, text.ops[i], rows) : 0;
   };
   dry.steps = options.steps;
@@ -182,9 +160,9 @@ ordered_json measure(const Options& options) {
   executor_options.capacity_bytes = dry.capacity_bytes;
   runtime::Executor executor(lowered.program, executor_options);
   train::initialise(shape.model, lowered, executor, 1);
-  const double first_begin = seconds();
+  const double first_begin = now_s();
   executor.run_step(random_batch(shape, 0));
-  const double first_step_s = seconds() - first_begin;
+  const double first_step_s = now_s() - first_begin;
   const bench::ResidentBytes resident_after = bench::resident_bytes();
 
   bench::MatrixProbe matrix(options.dtype, options.threads);
@@ -194,15 +172,15 @@ ordered_json measure(const Options& options) {
   std::map<std::string, Line> lines;
   std::vector<double> step_s, starved, enqueue_us, in_ops;
   int64_t last_end_ns = 0, enqueued_ops = 0;
-  const double begin = seconds();
+  const double begin = now_s();
   int measured = 0;
   for (int step = 1; step <= options.steps + 1; ++step) {
     const device::Batch batch = random_batch(shape, step);
     matrix.sample();
     copy.sample();
-    const double step_begin = seconds();
+    const double step_begin = now_s();
     executor.run_step(batch);
-    const double took = seconds() - step_begin;
+    const double took = now_s() - step_begin;
     const std::vector<device::Span> spans = compute.take_spans();
     const device::StreamTimes times = compute.take_times();
     const int64_t idle_before_ns = spans.front().start_ns - last_end_ns;
@@ -220,7 +198,7 @@ ordered_json measure(const Options& options) {
           static_cast<double>(span.end_ns - span.start_ns) * 1e-9;
     }
     for (const auto& [name, s] : time_s) lines[name].step_s.push_back(s);
-    if (seconds() - begin > options.seconds && measured >= 3) break;
+    if (now_s() - begin > options.seconds && measured >= 3) break;
   }
   matrix.sample();
   copy.sample();
@@ -254,7 +232,7 @@ ordered_json measure(const Options& options) {
     bound_s += op_s;
     flops += cost.flops;
   }
-  const double step_time_s = bench::median(step_s);
+  const double step_time_s = median(step_s);
   std::vector<double> efficiency;
   for (size_t i = 0; i < step_s.size(); ++i) {
     // Sample 0 came before a step that was not measured.
@@ -290,7 +268,7 @@ ordered_json measure(const Options& options) {
                   {"sequence", shape.sequence},
                   {"sequences", shape.sequences},
                   {"microbatches", shape.microbatches}};
-  out["roofline_efficiency"] = bench::median(efficiency);
+  out["roofline_efficiency"] = median(efficiency);
   out["roofline_efficiency_least"] = *std::min_element(efficiency.begin(), efficiency.end());
   out["roofline_efficiency_most"] = *std::max_element(efficiency.begin(), efficiency.end());
   out["step_seconds"] = step_time_s;
@@ -304,9 +282,9 @@ ordered_json measure(const Options& options) {
   out["copy_bytes_per_second"] = copy.bytes_per_s();
   out["loss"] = loss;
   out["ops"] = enqueued_ops;
-  out["enqueue_us_per_op"] = bench::median(enqueue_us);
-  out["compute_in_ops_share"] = bench::median(in_ops);
-  out["compute_starved_share"] = bench::median(starved);
+  out["enqueue_us_per_op"] = median(enqueue_us);
+  out["compute_in_ops_share"] = median(in_ops);
+  out["compute_starved_share"] = median(starved);
   // Kernels of ours make no primitives; a kernel named onednn would have to say what its primitives cost.
   out["primitive_creation_share"] = primitives ? ordered_json(nullptr) : ordered_json(0);
   out["peak_predicted_bytes"] = predicted.peak_live_bytes;
@@ -363,63 +341,30 @@ void print(const ordered_json& r) {
   }
 }
 
-constexpr const char* kUsage =
-    "bench_step [--json] [--dtype bf16|f32] [--shape FILE.json] [--steps 15] [--seconds 60] [--threads 2]\n"
-    "           [--backend host|reference] [--no-fusions] [--detail] [--capacity-mib N]";
-
-Options parse(int count, char** arguments) {
-  Options options;
-  for (int i = 1; i < count; ++i) {
-    const std::string word = arguments[i];
-    const auto next = [&]() -> std::string {
-      if (i + 1 >= count) config_error("{} needs a value", word);
-      return arguments[++i];
-    };
-    if (word == "--help") {
-      std::printf("%s\n", kUsage);
-      std::exit(0);
-    } else if (word == "--json") {
-      options.json = true;
-    } else if (word == "--detail") {
-      options.detail = true;
-    } else if (word == "--no-fusions") {
-      options.fusions = false;
-    } else if (word == "--dtype") {
-      const std::string name = next();
-      if (name != "bf16" && name != "f32") config_error("--dtype is '{}', accepted are bf16 and f32", name);
-      options.dtype = name == "bf16" ? Dtype::bf16 : Dtype::f32;
-    } else if (word == "--shape") {
-      options.shape = next();
-    } else if (word == "--backend") {
-      options.backend = next();
-    } else if (word == "--steps") {
-      options.steps = std::max(1, std::atoi(next().c_str()));
-    } else if (word == "--threads") {
-      options.threads = std::max(1, std::atoi(next().c_str()));
-    } else if (word == "--seconds") {
-      options.seconds = std::atof(next().c_str());
-    } else if (word == "--capacity-mib") {
-      options.capacity_bytes = std::atoll(next().c_str()) << 20;
-    } else {
-      config_error("unknown option '{}'\n{}", word, kUsage);
-    }
-  }
-  return options;
-}
-
 }  // namespace
 
-int main(int count, char** arguments) {
-  try {
-    const Options options = parse(count, arguments);
-    const ordered_json result = measure(options);
-    if (options.json) {
-      std::printf("%s\n", result.dump(2).c_str());
-    } else {
-      print(result);
-    }
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "bench_step: %s\n", error.what());
-    return 1;
+int heddle::bench::run(Arguments& arguments) {
+  Options options;
+  int64_t capacity_mib = 0;
+  bool unfused = false;
+  arguments.flag("--json", options.json);
+  arguments.flag("--detail", options.detail);
+  arguments.flag("--no-fusions", unfused);
+  arguments.dtype("--dtype", options.dtype);
+  arguments.word("--shape", "FILE", options.shape);
+  arguments.word("--backend", "host|reference|cuda", options.backend, {"host", "reference", "cuda"});
+  arguments.number("--steps", options.steps);
+  arguments.number("--threads", options.threads);
+  arguments.number("--seconds", options.seconds);
+  arguments.number("--capacity-mib", capacity_mib);
+  arguments.read();
+  options.fusions = !unfused;
+  options.capacity_bytes = capacity_mib << 20;
+  const ordered_json result = measure(options);
+  if (options.json) {
+    std::printf("%s\n", result.dump(2).c_str());
+  } else {
+    print(result);
   }
+  return 0;
 }

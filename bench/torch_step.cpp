@@ -10,16 +10,17 @@
 // ends it. Between steps every thread sleeps.
 #include <fmt/format.h>
 
-#include <chrono>
 #include <ctime>
 #include <fstream>
 #include <iostream>
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "bench/shape_file.h"
+#include "bench/support/main.h"
+#include "bench/support/shape.h"
+#include "heddle/backends/backend.h"
+#include "heddle/base/clock.h"
 #include "heddle/base/random.h"
-#include "heddle/kernels/registry.h"
 #include "heddle/model/rope_table.h"
 #include "heddle/plan/plan.h"
 #include "heddle/runtime/executor.h"
@@ -30,32 +31,25 @@ namespace {
 
 using nlohmann::json;
 
-struct Arguments {
-  std::string shape;
+struct Options {
+  std::string shape, device = "cpu";
   Dtype dtype = Dtype::bf16;
   int threads = 1;
-  std::string backend = "host";
 };
-
-model::ModelConfig config_of(const json& shape) {
-  model::ModelConfig c = bench::model_of(shape);
-  c.max_position_embeddings = shape.at("sequence").get<int64_t>();
-  return c;
-}
 
 class Training {
  public:
-  Training(const json& shape, Dtype dtype, int threads, const std::string& backend) : config_(config_of(shape)) {
-    plan_.microbatches = shape.at("microbatches").get<int>();
-    plan_.sequences = shape.at("microbatch").get<int64_t>();
-    plan_.sequence_length = shape.at("sequence").get<int64_t>();
+  Training(const bench::Shape& shape, Dtype dtype, int threads, const std::string& backend) : config_(shape.model) {
+    plan_.microbatches = shape.microbatches;
+    plan_.sequences = shape.sequences;
+    plan_.sequence_length = shape.sequence;
     plan_.dtype = dtype;
-    plan_.packed_bytes = [&](const ir::Value& weight) { return kernels::packed_weight_bytes(backend, weight); };
+    plan_.packed_bytes = backends::named(backend).packed_bytes;
     lowered_ = plan::lower(config_, plan_);
     runtime::ExecutorOptions options;
     options.threads = threads;
     options.backend = backend;
-    device_ = device::open_device(backend, 0);
+    device_ = backends::named(backend).open(0);
     options.device = device_.get();
     free_bytes_ = device_->memory_bytes();
     predicted_bytes_ =
@@ -99,12 +93,12 @@ class Training {
     ++steps_;
     batch_.hyper = {1e-4, 1 - std::pow(0.9, steps_), 1 - std::pow(0.95, steps_)};
     const double cpu = cpu_seconds();
-    const auto start = std::chrono::steady_clock::now();
+    const double start = now_s();
     executor_->run_step(batch_);
-    const std::chrono::duration<double> wall = std::chrono::steady_clock::now() - start;
+    const double wall = now_s() - start;
     const double loss = statistic("loss.next_token") / static_cast<double>(tokens());
     HEDDLE_CHECK(std::isfinite(loss), "the loss of step {} is {}", steps_, loss);
-    return {{"seconds", wall.count()}, {"cpu_seconds", cpu_seconds() - cpu}, {"loss", loss}};
+    return {{"seconds", wall}, {"cpu_seconds", cpu_seconds() - cpu}, {"loss", loss}};
   }
 
  private:
@@ -158,46 +152,23 @@ class Training {
   int64_t parameters_ = 0;
 };
 
-Arguments parse(int count, char** words) {
-  Arguments arguments;
-  for (int i = 1; i + 1 < count; i += 2) {
-    const std::string key = words[i], value = words[i + 1];
-    if (key == "--shape") {
-      arguments.shape = value;
-    } else if (key == "--dtype" && (value == "bf16" || value == "f32")) {
-      arguments.dtype = value == "bf16" ? Dtype::bf16 : Dtype::f32;
-    } else if (key == "--threads" && std::atoi(value.c_str()) > 0) {
-      arguments.threads = std::atoi(value.c_str());
-    } else if (key == "--device" && (value == "cpu" || value == "cuda")) {
-      arguments.backend = value == "cpu" ? "host" : "cuda";
-    } else {
-      config_error(
-          "{} {}: accepted are --shape FILE, --dtype bf16|f32, --threads N, "
-          "--device cpu|cuda",
-          key, value);
-    }
-  }
-  if (arguments.shape.empty()) config_error("--shape FILE is needed");
-  return arguments;
-}
-
 void say(const json& object) { std::cout << object.dump() << std::endl; }
 
-void serve(const Arguments& arguments) {
-  std::ifstream file(arguments.shape);
-  if (!file) config_error("cannot read {}", arguments.shape);
-  const auto start = std::chrono::steady_clock::now();
-  Training training(json::parse(file), arguments.dtype, arguments.threads, arguments.backend);
+void serve(const Options& options) {
+  if (options.shape.empty()) config_error("--shape FILE is needed");
+  const double start = now_s();
+  Training training(bench::read_shape(options.shape), options.dtype, options.threads,
+                    options.device == "cpu" ? "host" : options.device);
   for (int i = 0; i < 3; ++i) training.step();
-  const std::chrono::duration<double> warm_up = std::chrono::steady_clock::now() - start;
+  const double warm_up = now_s() - start;
   json facts{{"ready", true},
              {"peer", "heddle"},
-             {"dtype", name_of(arguments.dtype)},
-             {"threads", arguments.threads},
+             {"dtype", name_of(options.dtype)},
+             {"threads", options.threads},
              {"parameters", training.parameters()},
              {"tokens_per_step", training.tokens()},
              {"flops_per_step", training.flops()},
-             {"warm_up_seconds", warm_up.count()}};
+             {"warm_up_seconds", warm_up}};
   facts.update(training.memory());
   say(facts);
   for (std::string line; std::getline(std::cin, line) && line != "quit";) {
@@ -207,15 +178,22 @@ void serve(const Arguments& arguments) {
 }
 
 }  // namespace
-}  // namespace heddle
 
-int main(int count, char** words) {
+// What goes wrong is told to the peer that asks, which reads standard output.
+int bench::run(Arguments& arguments) {
+  Options options;
+  arguments.word("--shape", "FILE", options.shape);
+  arguments.dtype("--dtype", options.dtype);
+  arguments.number("--threads", options.threads);
+  arguments.word("--device", "cpu|cuda", options.device, {"cpu", "cuda"});
+  arguments.read();
   try {
-    heddle::serve(heddle::parse(count, words));
-    return 0;
+    serve(options);
   } catch (const std::exception& error) {
-    heddle::say({{"error", error.what()}});
-    fmt::print(stderr, "{}\n", error.what());
-    return 1;
+    say({{"error", error.what()}});
+    throw;
   }
+  return 0;
 }
+
+}  // namespace heddle

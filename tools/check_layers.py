@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """Holds the floors and the file sizes.
 
-A file of src/heddle/<floor> may include only its own floor and the floors it stands on; vendor headers appear only
-in the folders named for them; no file exceeds 800 lines. Prints each breach as `file:line: what`, exits 1 on any.
+A file of src/heddle/<floor> may include only its own floor and the floors it stands on, and CMake links what may be
+included and no more; vendor headers appear only in the folders named for them; no file exceeds 800 lines, no folder of
+src/heddle 25 files. Prints each breach as `file:line: what`, exits 1 on any.
 """
 import pathlib
 import re
@@ -17,13 +18,14 @@ ALLOWED["schedule"] = {"base", "ir", "ops"}
 ALLOWED["device"] = {"base", "ir"}
 ALLOWED["kernels"] = {"base", "ir", "ops", "device"}
 ALLOWED["comm"] = {"base", "ir", "device"}
-ALLOWED["runtime"] = set(PURE) | {"device", "kernels", "comm"}
+ALLOWED["backends"] = {"base", "ir", "ops", "cost", "plan", "device", "kernels", "comm"}
+ALLOWED["runtime"] = set(PURE) - {"search"} | {"device", "kernels", "comm", "backends"}
 ALLOWED["formats"] = {"base", "device"}
 ALLOWED["data"] = {"base", "formats"}
 ALLOWED["config"] = {"base", "ir", "ops", "cost", "model", "schedule", "passes", "plan", "device", "comm", "formats"}
 ALLOWED["train"] = ALLOWED["runtime"] | {"runtime", "formats", "config"}
 ALLOWED["observe"] = set(PURE)
-ALLOWED["planner"] = ALLOWED["train"] | {"train", "observe"}
+ALLOWED["planner"] = ALLOWED["train"] | {"train", "observe", "search"}
 ALLOWED["session"] = ALLOWED["planner"] | {"planner", "data"}
 ALLOWED["cli"] = ALLOWED["session"] | {"session"}
 
@@ -38,9 +40,47 @@ VENDOR = {
     "pcre2": ["data"], "protozero": ["observe", "cli"],
 }
 MOST_LINES = 800
+MOST_FILES = 25
+
+
+def links(text):
+    """The floors that the library of each floor links by name, and the program, from src/heddle/CMakeLists.txt."""
+    found = {}
+    for name, words in re.findall(r"heddle_floor\((\w+) FOLDERS ([^)]*)\)", text):
+        floor = "kernels" if name == "kernels_host" else name  # one floor, two libraries
+        found.setdefault(floor, set()).update(re.findall(r"\bheddle_(\w+)", words))
+    for name, words in re.findall(r"target_link_libraries\(heddle (\w[^)]*)()\)", text):
+        found["cli"] = set(re.findall(r"heddle_(\w+)", name))
+    for names in found.values():
+        names -= {"options", "device_code", "hopper_code"}
+        if "kernels_host" in names:
+            names.remove("kernels_host")
+            names.add("kernels")
+    return found
+
+
+def link_breaches(path):
+    direct = links(path.read_text())
+    for floor, allowed in ALLOWED.items():
+        own = direct.get(floor, set()) - {floor}
+        for other in sorted(own - allowed):
+            yield f"{path}:1: {floor} links {other}, which it must not include"
+        reached, left = set(), list(own)
+        while left:
+            other = left.pop()
+            if other not in reached:
+                reached.add(other)
+                left += direct.get(other, ())
+        for other in sorted(allowed - reached - {floor}):
+            yield f"{path}:1: {floor} may include {other}, which it does not link"
 
 
 def breaches(root):
+    yield from link_breaches(root / "src/heddle/CMakeLists.txt")
+    for folder in sorted(path for path in (root / "src/heddle").rglob("*") if path.is_dir()):
+        files = sum(path.is_file() for path in folder.iterdir())
+        if files > MOST_FILES:
+            yield f"{folder}:{files}: more than {MOST_FILES} files"
     for path in sorted((root / "src/heddle").rglob("*")):
         if path.suffix not in (".h", ".cpp", ".cu", ".cuh"):
             continue

@@ -1,24 +1,21 @@
-#include "probe.h"
+#include "bench/support/probe.h"
 
 #include <omp.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
 #include <functional>
 #include <thread>
 
+#include "heddle/base/clock.h"
+#include "heddle/base/statistics.h"
 #include "heddle/kernels/host/gemm/gemm.h"
 
 namespace heddle::bench {
 
 namespace {
-
-double seconds() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
 
 void on_own_thread(int threads, const std::function<void()>& work) {
   std::thread([&] {
@@ -38,13 +35,6 @@ Buffer buffer(int64_t bytes) {
 }
 
 }  // namespace
-
-double median(std::vector<double> values) {
-  if (values.empty()) return 0;
-  const auto middle = values.begin() + static_cast<long>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
-}
 
 ResidentBytes resident_bytes() {
   ResidentBytes found;
@@ -112,10 +102,10 @@ void MatrixProbe::sample() {
           .y = {p->y.get(), dtype_},
           .scratch = {p->scratch.get(), kernels::host::gemm_scratch_bytes(1, threads_)}};
       linear_forward(call);  // the team and the caches are warm in a step, too
-      const double begin = seconds();
+      const double begin = now_s();
       linear_forward(call);
       const double flops = 2.0 * static_cast<double>(p->t) * static_cast<double>(p->n) * static_cast<double>(p->k);
-      p->rates.push_back(flops / (seconds() - begin));
+      p->rates.push_back(flops / (now_s() - begin));
     }
   });
 }
@@ -151,12 +141,12 @@ void CopyProbe::sample() {
     {
 #pragma omp barrier
 #pragma omp master
-      begin = seconds();
+      begin = now_s();
 #pragma omp barrier
       const int64_t at = omp_get_thread_num() * share;
       std::memcpy(to_.base() + at, from_.base() + at, static_cast<size_t>(share));
     }
-    rates_.push_back(2.0 * static_cast<double>(share * threads_) / (seconds() - begin));
+    rates_.push_back(2.0 * static_cast<double>(share * threads_) / (now_s() - begin));
   });
 }
 

@@ -15,8 +15,6 @@
 
 namespace heddle::bench {
 
-double median(std::vector<double> values);
-
 /// Bytes of this process in memory: at most so far, and now (VmHWM and VmRSS of /proc/self/status).
 struct ResidentBytes {
   int64_t most = 0;

@@ -4,7 +4,6 @@
 #include <cstdint>
 #include <vector>
 
-#include "heddle/base/crc32c.h"
 #include "heddle/base/hash.h"
 #include "heddle/base/statistics.h"
 

@@ -12,11 +12,11 @@
 #include <map>
 #include <mutex>
 
-#include "heddle/comm/threads/thread_world.h"
+#include "heddle/backends/backend.h"
 #include "heddle/base/failure.h"
 #include "heddle/comm/mpi_world.h"
+#include "heddle/comm/threads/thread_world.h"
 #include "heddle/device/host/host_memory.h"
-#include "heddle/kernels/registry.h"
 #include "heddle/runtime/predict.h"
 #include "heddle/session/rank_run.h"
 #include "heddle/train/trainer.h"

@@ -95,7 +95,7 @@ void there_and_back(Communicator& group, const std::string& topology, uint64_t s
     call.out = out;
     call.communicator = &group;
     call.scratch = reinterpret_cast<std::byte*>(scratch.data());
-    find_collective(kind)->run(call);
+    find_collective(host_collectives(), kind)->run(call);
   };
   run("share_counts", {experts.view()}, {counts.view(), route.view()});
   run("counts_to_host", {counts.view(), route.view()}, {n.view(), route_n.view(), forwards.view(), offsets.view()});

@@ -41,16 +41,16 @@ TEST(HostCopies, stand_for_what_lies_on_the_device) {
   EXPECT_THROW(HostCopies::on_host(call, view), InternalError) << "less was copied";
 }
 
-TEST(OpenDevice, says_in_one_line_that_there_is_no_gpu) {
+TEST(CudaDevice, says_in_one_line_that_there_is_no_gpu) {
   if (cuda_available()) GTEST_SKIP() << "there is one";
   try {
-    open_device("cuda", 0);
+    cuda_device(0);
     FAIL() << "no error";
   } catch (const ConfigError& error) {
     EXPECT_EQ(std::string(error.what()).find('\n'), std::string::npos) << error.what();
     EXPECT_NE(std::string(error.what()).find("cuda"), std::string::npos) << error.what();
   }
-  EXPECT_TRUE(open_device("host", 0)->shares_memory());
+  EXPECT_TRUE(host_device()->shares_memory());
 }
 
 }  // namespace

@@ -24,7 +24,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (!refusals_of(read.launch, target).empty()) return 0;
   context.device = read.launch.job.device;
   context.imbalance = read.launch.job.imbalance;
-  const LaunchScript again = read_launch_script(emit(read.launch, target), "again", context);
+  const LaunchScript again = read_launch_script(emit(read.launch, read.dialect), "again", context);
   if (normalized(again.launch) != normalized(read.launch)) std::abort();
   return 0;
 }

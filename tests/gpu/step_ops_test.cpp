@@ -1,5 +1,6 @@
 // Ops that have no gradient, on the cuda backend against reference: the ends of a step, sums, copies, exact sums,
 // the parts of a cut vocabulary. And: every op kind that computes has an entry.
+#include "heddle/backends/backend.h"
 #include "heddle/kernels/exact_grid.h"
 #include "tests/gpu/on_device.h"
 #include "tests/kernels/op_cases.h"
@@ -42,7 +43,7 @@ TEST(CudaRegistry, refuses_with_a_reason) {
   const ValueId x = stage.add_value({.name = "x", .dtype = Dtype::f64, .shape = {{4}, {4}}});
   const ir::Op op{.def = &ops::find("silu"), .in = {x}};
   std::vector<std::string> refusals;
-  EXPECT_THROW(kernels::select_kernel("cuda", stage, op, &refusals), InternalError);
+  EXPECT_THROW(backends::named("cuda").select_kernel(stage, op, &refusals), InternalError);
   ASSERT_EQ(refusals.size(), 1u);
   EXPECT_NE(refusals[0].find("f64"), std::string::npos) << refusals[0];
 }

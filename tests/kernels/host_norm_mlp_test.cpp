@@ -1,5 +1,6 @@
 // Norms, activations, additions and column movers of the CPU against reference, over widths that are no multiple of
 // a vector, row counts around the blocks of partial sums, and no rows at all.
+#include "heddle/backends/backend.h"
 #include "tests/kernels/host_stream.h"
 
 namespace heddle::op_runner {
@@ -107,12 +108,12 @@ TEST(HostStreamTypes, f64_and_mixed_operands_are_refused_with_a_reason) {
   const ValueId narrow = runner.add(Tensor(Dtype::bf16, {2, 4}, 1), Role::activation, "narrow");
   ir::Op op{.def = &ops::find("rms_norm"), .in = {x, g}, .attributes = {{"epsilon", 1e-3}}};
   std::vector<std::string> refusals;
-  EXPECT_EQ(kernels::select_kernel("host", runner.stage, op, &refusals).backend, "reference");
+  EXPECT_EQ(backends::named("host").select_kernel(runner.stage, op, &refusals).backend, "reference");
   ASSERT_EQ(refusals.size(), 1u);
   EXPECT_NE(refusals[0].find("input 0 is f64, wanted bf16 or f32"), std::string::npos) << refusals[0];
   op.in = {narrow, g};
   refusals.clear();
-  EXPECT_EQ(kernels::select_kernel("host", runner.stage, op, &refusals).backend, "reference");
+  EXPECT_EQ(backends::named("host").select_kernel(runner.stage, op, &refusals).backend, "reference");
   ASSERT_EQ(refusals.size(), 1u);
   EXPECT_NE(refusals[0].find("input 1 is f64, wanted f32"), std::string::npos) << refusals[0];
 }

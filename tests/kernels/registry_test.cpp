@@ -1,4 +1,5 @@
 // Every op that computes has a reference kernel, and a kernel is chosen with reasons for those passed over.
+#include "heddle/backends/backend.h"
 #include "tests/kernels/op_cases.h"
 
 namespace heddle::op_runner {
@@ -25,16 +26,16 @@ TEST(Registry, refuses_packed_weights_with_a_reason) {
   const ir::ValueId x = add("x", ir::Layout::rows), rows = add("rows", ir::Layout::rows);
   const ir::ValueId packed = add("packed", ir::Layout::packed);
   ir::Op op{.def = &ops::find("linear"), .in = {x, rows, ir::none}};
-  EXPECT_EQ(kernels::select_kernel("reference", stage, op).name, "loops");
+  EXPECT_EQ(backends::named("reference").select_kernel(stage, op).name, "loops");
   op.in[1] = packed;
   std::vector<std::string> refusals;
-  EXPECT_THROW(kernels::select_kernel("reference", stage, op, &refusals), InternalError);
+  EXPECT_THROW(backends::named("reference").select_kernel(stage, op, &refusals), InternalError);
   ASSERT_EQ(refusals.size(), 1u);
   EXPECT_NE(refusals[0].find("row-major"), std::string::npos) << refusals[0];
   op.in[1] = rows;
-  EXPECT_THROW(kernels::select_kernel("abacus", stage, op), InternalError);
+  EXPECT_THROW(backends::named("abacus").select_kernel(stage, op), InternalError);
   op.def = &ops::find("send");
-  EXPECT_THROW(kernels::select_kernel("reference", stage, op), InternalError);
+  EXPECT_THROW(backends::named("reference").select_kernel(stage, op), InternalError);
 }
 
 TEST(Registry, prefers_the_backend_and_falls_back_to_reference) {
@@ -50,8 +51,8 @@ TEST(Registry, prefers_the_backend_and_falls_back_to_reference) {
   }
   ASSERT_FALSE(able.empty());
   EXPECT_EQ(able.back(), "reference");
-  EXPECT_EQ(kernels::select_kernel("host", stage, op).backend, able.front());
-  EXPECT_EQ(kernels::select_kernel("reference", stage, op).backend, "reference");
+  EXPECT_EQ(backends::named("host").select_kernel(stage, op).backend, able.front());
+  EXPECT_EQ(backends::named("reference").select_kernel(stage, op).backend, "reference");
 }
 
 }  // namespace

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
+#include "heddle/backends/backend.h"
 #include "heddle/config/exact_layout.h"
-#include "heddle/kernels/registry.h"
 #include "heddle/plan/switches.h"
 #include "tests/parity/random_schedule.h"
 
@@ -100,9 +100,7 @@ void draw_grouped(uint64_t number, const plan::Plan& p, model::ModelConfig& c) {
 }
 
 void pack(Draw& d) {
-  d.plan.packed_bytes = [backend = d.backend](const ir::Value& weight) {
-    return kernels::packed_weight_bytes(backend, weight);
-  };
+  d.plan.packed_bytes = backends::named(d.backend).packed_bytes;
 }
 
 bool fits(const Draw& d) {

@@ -2,8 +2,8 @@
 
 #include <cmath>
 
+#include "heddle/backends/backend.h"
 #include "heddle/base/random.h"
-#include "heddle/kernels/registry.h"
 #include "heddle/model/rope_table.h"
 #include "tests/parity/parity.h"
 #include "tests/support/tiny_models.h"
@@ -88,7 +88,7 @@ plan::Plan exact_plan(const plan::Degrees& mesh, const ExactSetting& setting) {
   // Clips; without exact sums the order of the norm's sum may show in its last place.
   plan.update.clip_norm = setting.exact ? 0.05 : 0;
   if (setting.backend == "host") {
-    plan.packed_bytes = [](const ir::Value& weight) { return kernels::packed_weight_bytes("host", weight); };
+    plan.packed_bytes = backends::named("host").packed_bytes;
   }
   return plan;
 }

@@ -8,8 +8,8 @@
 #include <map>
 #include <thread>
 
+#include "heddle/backends/backend.h"
 #include "heddle/base/random.h"
-#include "heddle/comm/collectives.h"
 #include "heddle/comm/threads/thread_world.h"
 #include "heddle/device/routing_plan.h"
 #include "heddle/kernels/registry.h"
@@ -216,7 +216,7 @@ class ExchangeRank {
       place(id);
       out_views.push_back(view(id));
     }
-    const comm::Collective* collective = comm::find_collective(kind, kExchangeBackend);
+    const comm::Collective* collective = backends::named(kExchangeBackend).find_collective(kind);
     const int64_t scratch_bytes = collective->scratch_bytes ? collective->scratch_bytes(stage_, op, rows_) : 0;
     std::vector<std::byte> scratch(static_cast<size_t>(scratch_bytes) + 64, std::byte{0xff});
     device::KernelCall call;
@@ -225,7 +225,7 @@ class ExchangeRank {
     call.out = out_views;
     call.scratch = scratch.data();
     call.communicator = communicator_.get();
-    call.row_work = kWidest == Dtype::f32 ? kernels::cuda_row_work() : nullptr;
+    call.row_work = backends::named(kExchangeBackend).row_work();
     collective->run(call);
     const auto guarded = [](const std::vector<std::byte>& bytes, int64_t used) {
       return std::all_of(bytes.begin() + used, bytes.end(), [](std::byte b) { return b == std::byte{0xff}; });

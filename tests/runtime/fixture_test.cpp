@@ -6,6 +6,7 @@
 #include <cstring>
 #include <set>
 
+#include "heddle/backends/backend.h"
 #include "heddle/config/model_json.h"
 #include "heddle/device/device.h"
 #include "heddle/formats/safetensors.h"
@@ -106,9 +107,7 @@ class Fixture {
     if (!setting.fused) plan.fusions.clear();
     plan.evaluates = plan.predicts = true;
     if (setting.packed) {
-      plan.packed_bytes = [&](const ir::Value& weight) {
-        return kernels::packed_weight_bytes(setting.backend, weight);
-      };
+      plan.packed_bytes = backends::named(setting.backend).packed_bytes;
     }
     run_ = std::make_unique<test::TinyRun>(config_, plan, setting.backend,
                                            setting.backend == "cuda" ? 1 << 28 : 1 << 25);

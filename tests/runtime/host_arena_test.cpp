@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <set>
 
+#include "heddle/backends/backend.h"
 #include "heddle/ir/verify.h"
 #include "heddle/ops/ops.h"
 #include "heddle/schedule/lower.h"
@@ -90,7 +91,7 @@ class HostArena : public testing::Test {
     made.steps = 3;
     made.scratch_bytes = [&program](int s, uint32_t i, const ir::RowCounts& rows) -> int64_t {
       const ir::Stage& stage = program.stages[static_cast<size_t>(s)];
-      const kernels::KernelEntry& kernel = kernels::select_kernel("reference", stage, stage.ops[i]);
+      const kernels::KernelEntry& kernel = backends::named("reference").select_kernel(stage, stage.ops[i]);
       return kernel.scratch_bytes ? kernel.scratch_bytes(stage, stage.ops[i], rows) : 0;
     };
     return made;

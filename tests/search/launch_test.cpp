@@ -114,12 +114,13 @@ RC_GTEST_PROP(Launch, ScriptsReadBackTheSame, (uint32_t seed)) {
   for (int i = 0; i < 40; ++i) {
     const Job job = draw(rng);
     const Launch launch = launch_of(job);
-    for (const char* target : {"megatron", "mindspeed"}) {
+    for (const auto& [target, dialect] :
+         {std::pair("megatron", Dialect::megatron), std::pair("mindspeed", Dialect::mindspeed)}) {
       if (!refusals_of(launch, target).empty()) continue;
       ++said;
-      const LaunchScript read = read_launch_script(emit(launch, target), "script.sh", context_of(job));
+      const LaunchScript read = read_launch_script(emit(launch, dialect), "script.sh", context_of(job));
       RC_ASSERT(read.unknown == std::vector<std::string>{});
-      RC_ASSERT(read.dialect == (target == std::string("megatron") ? Dialect::megatron : Dialect::mindspeed));
+      RC_ASSERT(read.dialect == dialect);
       Launch back = normalized(read.launch), sent = normalized(launch);
       back.job.shape.name = sent.job.shape.name;
       RC_ASSERT(back.schedule == sent.schedule);
@@ -151,7 +152,7 @@ TEST(Launch, PublishedJobsHaveScripts) {
   Job d = deepseek();
   for (const Job& j : {d, job_of("Llama-3.1-405B", "H100", {1024, 8, 8, 2, 2, 8, 1, 1}, 1, 512),
                        job_of("Qwen3-235B-A22B", "H100", {256, 2, 8, 1, 1, 16, 32, 1}, 1, 2048)}) {
-    const std::string text = emit(launch_of(j), "megatron");
+    const std::string text = emit(launch_of(j), Dialect::megatron);
     const LaunchScript read = read_launch_script(text, "x.sh", context_of(j));
     EXPECT_EQ(read.launch.job.shape.name, j.shape.name);
     EXPECT_EQ(estimate(read.launch.job).step_s, estimate(j).step_s);
@@ -164,12 +165,22 @@ TEST(Launch, PublishedJobsHaveScripts) {
   EXPECT_EQ(layers, 61);
 }
 
-TEST(Launch, HeddleConfigurationOfDeepSeek) {
-  const std::string text = emit(launch_of(deepseek()), "heddle");
-  EXPECT_NE(text.find("preset = \"deepseek-v3\""), std::string::npos);
-  EXPECT_NE(text.find("schedule = \"interleaved\""), std::string::npos);
-  EXPECT_NE(emit(launch_of(job_of("Llama-3-8B", "H100", {8, 1, 1, 1, 1, 8}, 1, 8)), "heddle").find("grouped"),
-            std::string::npos);
+TEST(Launch, HeddleSettingsOfDeepSeek) {
+  Job job = deepseek();
+  const auto says = [&](const char* setting) {
+    const std::vector<std::string> all = heddle_settings(launch_of(job));
+    return std::find(all.begin(), all.end(), setting) != all.end();
+  };
+  EXPECT_TRUE(says("model.preset=deepseek-v3"));
+  EXPECT_TRUE(says("parallel.schedule=interleaved"));
+  EXPECT_FALSE(says("device.graphs=true"));
+  job.software.captured = 0.5;
+  EXPECT_EQ(refusal(job, "heddle", ""), "");
+  EXPECT_TRUE(says("device.graphs=true"));
+  job.layout.vpp = 1;
+  job.pipeline = Pipeline::dual_pipe;
+  EXPECT_EQ(refusal(job, "heddle", ""), "");
+  EXPECT_TRUE(says("parallel.schedule=dual_pipe"));
   EXPECT_NE(refusal(job_of("GPT-OSS-20B", "H100", {8, 1, 1, 1, 1, 8}, 1, 8), "heddle", "no sinks"), "");
 }
 
@@ -195,7 +206,7 @@ TEST(Launch, RefusesWhatTheTargetsCantDo) {
   EXPECT_NE(refusal(offload, "megatron", "without pipeline"), "");
   Job alibi = job_of("MPT-7B", "H100", {8, 1, 1, 1, 1, 8}, 1, 8);
   EXPECT_NE(refusal(alibi, "megatron", "ALiBi"), "");
-  EXPECT_THROW(emit(launch_of(alibi), "megatron"), ConfigError);
+  EXPECT_THROW(emit(launch_of(alibi), Dialect::megatron), ConfigError);
   EXPECT_THROW(refusals_of(launch_of(alibi), "deepspeed"), ConfigError);
 }
 

@@ -97,7 +97,7 @@ inline simulate::ScratchBytes scratch_of(TinyRun& tiny) {
     const ir::Stage& text = tiny.lowered().program.stages[static_cast<size_t>(stage)];
     for (int r = 0; r < tiny.plan().ranks(); ++r) {
       if (tiny.stage_of(r) != stage) continue;
-      const comm::Collective* collective = comm::find_collective(text.ops[op].kind());
+      const comm::Collective* collective = comm::find_collective(comm::host_collectives(), text.ops[op].kind());
       if (collective && collective->scratch_bytes) return collective->scratch_bytes(text, text.ops[op], rows);
       const kernels::KernelEntry* kernel = tiny.executor(r).kernel(stage, op);
       return kernel && kernel->scratch_bytes ? kernel->scratch_bytes(text, text.ops[op], rows) : 0;

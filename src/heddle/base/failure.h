@@ -1,4 +1,4 @@
-// How a failure goes from the op that threw to whoever tells of it.
+// How a failure goes from the op that threw to whoever tells of it, and what the program exits with.
 #pragma once
 
 #include <exception>
@@ -7,6 +7,9 @@
 #include "heddle/base/error.h"
 
 namespace heddle {
+
+/// What `heddle` exits with, whichever rank says so.
+inline constexpr int kDone = 0, kFailed = 1, kBadInput = 2, kInterrupted = 130;
 
 /// Raised where a rank is told that another has failed: an effect, never the cause. `reason` is that of the rank
 /// which failed first, as it said it.

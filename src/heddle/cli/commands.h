@@ -3,7 +3,7 @@
 // errors.
 #pragma once
 
-#include "heddle/base/exit_status.h"
+#include "heddle/base/failure.h"
 
 namespace CLI {
 class App;

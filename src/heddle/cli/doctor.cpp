@@ -13,11 +13,11 @@
 #include <nlohmann/json.hpp>
 #include <protozero/version.hpp>
 
+#include "heddle/backends/backend.h"
 #include "heddle/base/error.h"
 #include "heddle/base/text.h"
 #include "heddle/cli/command.h"
 #include "heddle/cli/commands.h"
-#include "heddle/comm/collectives.h"
 #include "heddle/comm/device_world.h"
 #include "heddle/comm/mpi_world.h"
 #include "heddle/data/tokenizer/split_pattern.h"
@@ -25,7 +25,6 @@
 #include "heddle/device/host/host_memory.h"
 #include "heddle/device/host/paced_time.h"
 #include "heddle/kernels/host/cpu_features.h"
-#include "heddle/kernels/registry.h"
 #include "heddle/observe/progress.h"
 #include "heddle/observe/table.h"
 #include "heddle/observe/units.h"
@@ -169,15 +168,17 @@ std::map<std::string, Choice> choices(const char* backend, const char* dtype) {
   config.device.backend = backend;
   config.device.dtype = from_word<std::optional<Dtype>>(dtype);
   const plan::Lowered lowered = plan::lower(config.model, train::plan_of(config));
+  const backends::Backend& runs = backends::named(backend);
+  const std::vector<kernels::KernelEntry>& plain = kernels::reference_kernels();
   std::map<std::string, Choice> of;
   for (const ir::Stage& stage : lowered.program.stages) {
     for (const ir::Op& op : stage.ops) {
-      if (comm::find_collective(op.kind()) != nullptr) continue;
+      if (runs.find_collective(op.kind()) != nullptr) continue;
       std::vector<std::string> refusals;
-      const kernels::KernelEntry& kernel = kernels::select_kernel(backend, stage, op, &refusals);
+      const kernels::KernelEntry& kernel = runs.select_kernel(stage, op, &refusals);
       Choice& choice = of[std::string(op.kind())];
       // What reads nothing but the batch copies it, wherever it runs.
-      choice.loops |= kernel.backend == "reference" && !op.in.empty();
+      choice.loops |= !op.in.empty() && &kernel >= &plain.front() && &kernel <= &plain.back();
       std::string name = fmt::format("{}.{}", kernel.backend, kernel.name);
       if (kernel.engine) name += fmt::format(":{}", kernel.engine(stage, op));
       if (choice.chosen.find(name) == std::string::npos)

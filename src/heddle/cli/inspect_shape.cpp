@@ -5,7 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "heddle/base/error.h"
-#include "heddle/base/exit_status.h"
+#include "heddle/base/failure.h"
 #include "heddle/model/shape_presets.h"
 #include "heddle/observe/progress.h"
 #include "heddle/observe/table.h"

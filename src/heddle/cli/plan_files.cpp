@@ -1,9 +1,8 @@
-#include "heddle/cli/plan_files.h"
-
 #include "heddle/base/error.h"
 #include "heddle/base/output_file.h"
+#include "heddle/cli/search_options.h"
 #include "heddle/observe/plan_page.h"
-#include "heddle/search/launch/emit.h"
+#include "heddle/planner/launch_text.h"
 
 namespace heddle::cli {
 
@@ -20,9 +19,9 @@ std::string write_plan_files(const SearchOptions& o, const std::vector<search::E
     if (sayable == nullptr)
       config_error("{} can run none of these plans, the first for this: {}; narrow the search with --restrict",
                    o.emit, search::refusals_of(plans.front().launch, o.emit).front());
-    emitted = search::emit(sayable->launch, o.emit);
+    emitted = planner::launch_text(sayable->launch, o.emit);
   }
-  if (!o.explain.empty()) write_file(o.explain, observe::plan_page(plans));
+  if (!o.explain.empty()) write_file(o.explain, observe::plan_page(plans, planner::launch_text));
   if (!o.out.empty()) write_file(o.out, emitted);
   return emitted;
 }

@@ -5,7 +5,6 @@
 #include "heddle/base/error.h"
 #include "heddle/base/output_file.h"
 #include "heddle/cli/commands.h"
-#include "heddle/cli/plan_files.h"
 #include "heddle/cli/search_files.h"
 #include "heddle/cli/search_options.h"
 #include "heddle/config/run_config.h"

@@ -1,9 +1,13 @@
-// What `heddle search` is asked, whether for a model on a cluster or for what a script's job would do.
+// What `heddle search` is asked, whether for a model on a cluster or for what a script's job would do, and the
+// files that it leaves behind besides its table: the explanation as a page, the best plan as another program's
+// input.
 #pragma once
 
 #include <cstdint>
 #include <string>
 #include <vector>
+
+#include "heddle/search/explain.h"
 
 namespace heddle::cli {
 
@@ -29,5 +33,12 @@ struct SearchOptions {
 
 /// With `from`: what that script's job would do, and what near it would be better. Returns the exit status.
 int search_from(const SearchOptions& options);
+
+/// ConfigError for --out without --emit.
+void check_plan_files(const SearchOptions& options);
+
+/// Writes --explain and --out, and returns what --emit asks for: the first plan that the target can run.
+/// ConfigError with the first one's refusal where there is none.
+std::string write_plan_files(const SearchOptions& options, const std::vector<search::Explanation>& plans);
 
 }  // namespace heddle::cli

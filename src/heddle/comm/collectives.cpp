@@ -1,5 +1,7 @@
 #include "heddle/comm/collectives.h"
 
+#include <algorithm>
+#include <initializer_list>
 #include <vector>
 
 #include "heddle/comm/communicator.h"
@@ -26,22 +28,28 @@ void receive(const KernelCall& call) {
   call.communicator->receive(x.data, x.elements() * size_of(x.dtype), neighbour(call));
 }
 
+std::vector<Collective> together(std::initializer_list<const std::vector<Collective>*> exchange) {
+  std::vector<Collective> all{{"send", send}, {"receive", receive}};
+  all.insert(all.end(), row_collectives().begin(), row_collectives().end());
+  for (const auto* list : exchange) all.insert(all.end(), list->begin(), list->end());
+  return all;
+}
+
 }  // namespace
 
-const Collective* find_collective(std::string_view kind, std::string_view backend) {
-  static const std::vector<Collective> own{{"send", send}, {"receive", receive}};
-  std::vector<const std::vector<Collective>*> lists{&own, &row_collectives()};
-  if (backend == "cuda") {
-    for (const auto* list : {&device_count_kernels(), &device_exchange_kernels()}) lists.push_back(list);
-  } else {
-    for (const auto* list : {&count_kernels(), &dispatch_kernels(), &collect_kernels()}) lists.push_back(list);
-  }
-  for (const auto* list : lists) {
-    for (const Collective& collective : *list) {
-      if (collective.kind == kind) return &collective;
-    }
-  }
-  return nullptr;
+const std::vector<Collective>& host_collectives() {
+  static const auto all = together({&count_kernels(), &dispatch_kernels(), &collect_kernels()});
+  return all;
+}
+
+const std::vector<Collective>& device_collectives() {
+  static const auto all = together({&device_count_kernels(), &device_exchange_kernels()});
+  return all;
+}
+
+const Collective* find_collective(const std::vector<Collective>& of, std::string_view kind) {
+  const auto at = std::find_if(of.begin(), of.end(), [&](const Collective& c) { return c.kind == kind; });
+  return at == of.end() ? nullptr : &*at;
 }
 
 }  // namespace heddle::comm

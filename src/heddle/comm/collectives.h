@@ -1,4 +1,4 @@
-// What the communication ops do on host memory, written over a Communicator. See docs/ops.md.
+// What the communication ops do, written over a Communicator. See docs/ops.md.
 #pragma once
 
 #include <string_view>
@@ -19,8 +19,11 @@ struct Collective {
   Support (*supports)(const ir::Op& op) = nullptr;
 };
 
-/// The kernel of a communication op on the memory of a backend's device, or null when `kind` is none.
-const Collective* find_collective(std::string_view kind, std::string_view backend = "host");
+/// The kernels of all communication ops: on memory of the host, and on that of a device that has a RowWork.
+const std::vector<Collective>& host_collectives();
+const std::vector<Collective>& device_collectives();
+/// Null where `kind` is none of them.
+const Collective* find_collective(const std::vector<Collective>& of, std::string_view kind);
 /// Of rows and of tensors cut into shards.
 const std::vector<Collective>& row_collectives();
 

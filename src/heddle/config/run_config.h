@@ -130,6 +130,8 @@ RunConfig parse_run_config(std::string_view text, const std::string& place,
 
 /// The whole configuration as TOML; parsing it gives the same configuration.
 std::string toml_of(const RunConfig& config);
+/// Only the keys that are not as in `usual`.
+std::string toml_of(const RunConfig& config, const RunConfig& usual);
 
 /// "4GiB", "512 MiB", "1.5e9" or plain bytes. ConfigError without a place.
 int64_t parse_bytes(std::string_view text);

@@ -8,10 +8,15 @@
 
 namespace heddle::config {
 
-std::string toml_of(const RunConfig& config) {
+namespace {
+
+// Null: whole.
+std::string written(const RunConfig& config, const RunConfig* usual) {
   std::string out, section;
   for (const Setting& s : settings()) {
     if (s.present && !s.present(config)) continue;
+    const bool both = usual != nullptr && (!s.present || s.present(*usual));
+    if (both && s.get(config) == s.get(*usual)) continue;
     const size_t dot = s.key.rfind('.');
     const std::string name = s.key.substr(dot == std::string::npos ? 0 : dot + 1);
     const std::string own = dot == std::string::npos ? "" : s.key.substr(0, dot);
@@ -23,6 +28,11 @@ std::string toml_of(const RunConfig& config) {
   }
   return out;
 }
+
+}  // namespace
+
+std::string toml_of(const RunConfig& config) { return written(config, nullptr); }
+std::string toml_of(const RunConfig& config, const RunConfig& usual) { return written(config, &usual); }
 
 int64_t parse_bytes(std::string_view text) {
   double count = 0;

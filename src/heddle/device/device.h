@@ -34,11 +34,9 @@ class Device {
   virtual void upload(void* to, const void* from, int64_t bytes) = 0;
 };
 
-/// The device that kernels of a backend run on: "host" and "reference" on the CPU, "cuda" on the CUDA device that
-/// HEDDLE_DEVICE names, or else number `rank` modulo their count. ConfigError, in one line, where there is none.
-std::unique_ptr<Device> open_device(std::string_view backend, int rank);
-
 std::unique_ptr<Device> host_device();
+/// The one that HEDDLE_DEVICE names, or else number `rank` modulo their count. ConfigError, in one line, where
+/// there is none.
 std::unique_ptr<Device> cuda_device(int rank);
 /// Whether there is a CUDA device that this build can use, or why not.
 Support cuda_available();

@@ -8,9 +8,9 @@
 
 #include "heddle/base/error.h"
 #include "heddle/observe/charts/html.h"
-#include "heddle/observe/plan_picture.h"
 #include "heddle/observe/charts/report_style.h"
 #include "heddle/observe/charts/svg_chart.h"
+#include "heddle/observe/plan_picture.h"
 #include "heddle/observe/units.h"
 #include "heddle/search/launch/emit.h"
 
@@ -140,13 +140,13 @@ std::string tables(const Explanation& x) {
          panel(remedies.text()) + panel(neighbours.text());
 }
 
-std::string launches(const Explanation& x) {
+std::string launches(const Explanation& x, const LaunchText& launch_text) {
   std::string out;
   for (const std::string& target : search::emit_targets()) {
     const std::vector<std::string> refusals = search::refusals_of(x.launch, target);
     if (refusals.empty()) {
       out += fmt::format("<details><summary>{}</summary><pre class=\"mono\">{}</pre></details>\n",
-                         escape_html(target), escape_html(search::emit(x.launch, target)));
+                         escape_html(target), escape_html(launch_text(x.launch, target)));
     } else {
       out += fmt::format("<p>{}: not possible, {}</p>\n", escape_html(target), escape_html(refusals.front()));
     }
@@ -154,7 +154,7 @@ std::string launches(const Explanation& x) {
   return panel(out);
 }
 
-std::string section(const Explanation& x, size_t number) {
+std::string section(const Explanation& x, size_t number, const LaunchText& launch_text) {
   const search::Job& j = x.launch.job;
   const double step = x.estimate.step_s;
   std::string out = fmt::format("<h2>{}. {}, {}</h2>\n<div class=\"cards\">\n", number,
@@ -168,18 +168,18 @@ std::string section(const Explanation& x, size_t number) {
   out += card("peak memory", bytes_text(x.estimate.peak_bytes), "of " + bytes_text(x.memory_bytes),
               x.fits ? "good" : "bad");
   out += card("bound by", x.binding, x.binding_why, "");
-  return out + "</div>\n" + panel(waterfall(x)) + pictures(x) + tables(x) + launches(x);
+  return out + "</div>\n" + panel(waterfall(x)) + pictures(x) + tables(x) + launches(x, launch_text);
 }
 
 }  // namespace
 
-std::string plan_page(const std::vector<Explanation>& plans) {
+std::string plan_page(const std::vector<Explanation>& plans, const LaunchText& launch_text) {
   HEDDLE_CHECK(!plans.empty(), "a page of no plan");
   const search::Job& j = plans.front().launch.job;
   const std::string title =
       fmt::format("{} on {} × {}", j.shape.name.empty() ? "Model" : j.shape.name, j.layout.devices, j.device.name);
   std::string body;
-  for (size_t i = 0; i < plans.size(); ++i) body += section(plans[i], i + 1);
+  for (size_t i = 0; i < plans.size(); ++i) body += section(plans[i], i + 1, launch_text);
   return fmt::format(
       "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" "
       "content=\"width=device-width\"><title>{0}</title>\n<style>{1}\n.panel {{ margin-top: 16px; }} td.number, "

@@ -1,7 +1,9 @@
 // The explanation of a plan, as text for a terminal and as one HTML file that needs nothing else.
 #pragma once
 
+#include <functional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "heddle/search/explain.h"
@@ -11,7 +13,10 @@ namespace heddle::observe {
 /// Waterfall, what binds, sensitivities, memory, remedies and neighbours, as aligned tables.
 std::string plan_text(const search::Explanation& plan, bool unicode);
 
+/// A launch as text for a target that can run it.
+using LaunchText = std::function<std::string(const search::Launch& launch, std::string_view target)>;
+
 /// The same with the pipeline's picture and memory over time; the best plan first, others below it in short.
-std::string plan_page(const std::vector<search::Explanation>& plans);
+std::string plan_page(const std::vector<search::Explanation>& plans, const LaunchText& launch_text);
 
 }  // namespace heddle::observe

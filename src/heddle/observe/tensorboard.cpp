@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "heddle/base/clock.h"
-#include "heddle/base/crc32c.h"
 #include "heddle/base/error.h"
+#include "heddle/base/hash.h"
 
 namespace heddle::observe {
 namespace {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <set>
 
+#include "heddle/backends/backend.h"
 #include "heddle/base/clock.h"
 #include "heddle/base/error.h"
 #include "heddle/observe/units.h"
@@ -185,7 +186,8 @@ void attempt_all(Chooser& chooser) {
   }
   chooser.vary("memory.recompute", {"norm,activation", "medium", "moe", "full"});
   // On the CPU what waits on the host fills the same memory.
-  if (config.device.backend != "host") chooser.vary("memory.offload", {"input", "layer", "input,layer"});
+  if (!backends::named(config.device.backend).shares_memory)
+    chooser.vary("memory.offload", {"input", "layer", "input,layer"});
   chooser.vary("train.microbatch", sizes);
 }
 

@@ -9,6 +9,7 @@
 #include <ctime>
 #include <thread>
 
+#include "heddle/backends/backend.h"
 #include "heddle/base/clock.h"
 #include "heddle/base/parallel.h"
 #include "heddle/base/random.h"
@@ -17,7 +18,6 @@
 #include "heddle/device/host/host_arena.h"
 #include "heddle/device/host/host_stream.h"
 #include "heddle/device/host/paced_time.h"
-#include "heddle/kernels/registry.h"
 #include "heddle/planner/measure_ops.h"
 
 namespace heddle::planner {
@@ -132,7 +132,7 @@ void measure_sleep(cost::MachineProfile& profile) {
 double step_together(int programs) {
   std::vector<double> steps_s(static_cast<size_t>(programs), 0);
   std::atomic<int> ready = 0;
-  const Dtype dtype = kernels::fast_dtype("host");
+  const Dtype dtype = backends::all().front().usual_dtype();
   on_threads(programs, [&](int p) {
     train::TrainerOptions options = draw_program(1, dtype, 1);
     options.model.hidden_size = 256;
@@ -315,7 +315,7 @@ cost::MachineProfile measure_machine(const MeasureOptions& options) {
     if (world.rank() == 0) profile.links = found;
   });
   std::vector<Dtype> dtypes{Dtype::f32};
-  if (kernels::fast_dtype("host") == Dtype::bf16) dtypes.push_back(Dtype::bf16);
+  if (backends::all().front().usual_dtype() == Dtype::bf16) dtypes.push_back(Dtype::bf16);
   std::vector<int> teams{1};
   if (threads > 1) teams.push_back(threads);
   // A program of its own each time: more sizes. Those that others disturbed most are left out, at most half.

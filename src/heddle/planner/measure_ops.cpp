@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <mutex>
 
+#include "heddle/backends/backend.h"
 #include "heddle/base/random.h"
 #include "heddle/base/statistics.h"
 #include "heddle/comm/collectives.h"
@@ -87,8 +88,9 @@ StepMeasure measure_steps(const train::TrainerOptions& options, int steps) {
 }
 
 std::vector<cost::OpTime> measure_rank_ops(const train::TrainerOptions& options, int runs) {
-  if (options.backend == "cuda") {
-    config_error("device.backend is \"cuda\": the ops of several ranks are measured on the CPU's kernels only");
+  if (!backends::named(options.backend).shares_memory) {
+    config_error("device.backend is \"{}\": the ops of several ranks are measured on the CPU's kernels only",
+                 options.backend);
   }
   const int ranks = options.plan.ranks();
   std::mutex turn;  // of one op on the whole machine

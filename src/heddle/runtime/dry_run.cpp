@@ -3,21 +3,20 @@
 #include <cmath>
 #include <memory>
 
-#include "heddle/comm/collectives.h"
+#include "heddle/backends/backend.h"
 #include "heddle/ir/print.h"
-#include "heddle/kernels/registry.h"
 
 namespace heddle::runtime {
 
 simulate::ScratchBytes kernel_scratch(const ir::StepProgram& program, std::string_view backend) {
   using Scratch = int64_t (*)(const ir::Stage&, const ir::Op&, const ir::RowCounts&);
   auto scratch = std::make_shared<std::vector<std::vector<Scratch>>>();
+  const backends::Backend& runs = backends::named(backend);
   for (const ir::Stage& stage : program.stages) {
     std::vector<Scratch>& of = scratch->emplace_back();
     for (const ir::Op& op : stage.ops) {
-      const comm::Collective* collective = comm::find_collective(op.kind(), backend);
-      of.push_back(collective != nullptr ? collective->scratch_bytes
-                                         : kernels::select_kernel(backend, stage, op).scratch_bytes);
+      const comm::Collective* collective = runs.find_collective(op.kind());
+      of.push_back(collective != nullptr ? collective->scratch_bytes : runs.select_kernel(stage, op).scratch_bytes);
     }
   }
   return [&program, scratch](int stage, uint32_t op, const ir::RowCounts& rows) -> int64_t {

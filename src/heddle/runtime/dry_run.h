@@ -7,7 +7,7 @@
 
 namespace heddle::runtime {
 
-/// Of every op of the program; `backend` as for kernels::select_kernel. InternalError when an op has no kernel.
+/// Of every op of the program; `backend` as in backends/backend.h. InternalError when an op has no kernel.
 simulate::ScratchBytes kernel_scratch(const ir::StepProgram& program, std::string_view backend);
 
 /// The op whose counts one with a host stall copies for the host.

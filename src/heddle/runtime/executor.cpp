@@ -61,7 +61,8 @@ TensorView Executor::view_of(const ir::Stage& stage, ir::ValueId id, int64_t off
 Executor::Executor(const ir::StepProgram& program, ExecutorOptions options)
     : program_(program),
       options_(std::move(options)),
-      own_device_(options_.device != nullptr ? nullptr : device::open_device(options_.backend, options_.rank)),
+      backend_(backends::named(options_.backend)),
+      own_device_(options_.device != nullptr ? nullptr : backend_.open(options_.rank)),
       device_(options_.device != nullptr ? options_.device : own_device_.get()),
       arena_(arena_of_size(*device_, options_)),
       walk_(program, options_.rank,
@@ -83,9 +84,9 @@ Executor::Executor(const ir::StepProgram& program, ExecutorOptions options)
     for (uint32_t i = 0; i < stage.ops.size(); ++i) {
       const ir::Op& op = stage.ops[i];
       Prepared p;
-      if (const comm::Collective* collective = comm::find_collective(op.kind(), options_.backend)) {
+      if (const comm::Collective* collective = backend_.find_collective(op.kind())) {
         if (const Support does = collective->supports ? collective->supports(op) : Support::yes(); !does) {
-          config_error("device.backend is \"{}\": {}", options_.backend, does.reason);
+          config_error("device.backend is \"{}\": {}", backend_.name, does.reason);
         }
         p.run = collective->run;
         p.scratch = collective->scratch_bytes;
@@ -94,7 +95,7 @@ Executor::Executor(const ir::StepProgram& program, ExecutorOptions options)
         HEDDLE_CHECK(p.communicator != nullptr || op.def->stream != ir::StreamKind::comm,
                      "no communicator for '{}' of group '{}'", op.kind(), op.group);
       } else {
-        p.entry = &kernels::select_kernel(options_.backend, stage, op);
+        p.entry = &backend_.select_kernel(stage, op);
         p.run = p.entry->run;
         p.scratch = p.entry->scratch_bytes;
       }
@@ -218,7 +219,7 @@ void Executor::issue(const ir::Issue& issue) {
   call.batch = batch_;
   call.communicator = p.communicator;
   call.place = &options_.place;
-  call.row_work = options_.backend == "cuda" ? kernels::cuda_row_work() : nullptr;
+  call.row_work = backend_.row_work();
   call.host_copies = device_->shares_memory() ? nullptr : &host_copies_;
   if (p.communicator != nullptr) p.communicator->run_on(stream.handle());
   stream.launch(launch);

@@ -19,13 +19,13 @@
 #include <string>
 #include <vector>
 
+#include "heddle/backends/backend.h"
 #include "heddle/comm/communicator.h"
 #include "heddle/device/batch.h"
 #include "heddle/device/device.h"
 #include "heddle/device/host/paced_time.h"
 #include "heddle/device/host_copies.h"
 #include "heddle/ir/walk.h"
-#include "heddle/kernels/registry.h"
 
 namespace heddle::runtime {
 
@@ -100,6 +100,7 @@ class Executor : private ir::Issuer {
 
   const ir::StepProgram& program_;
   ExecutorOptions options_;
+  const backends::Backend& backend_;
   std::unique_ptr<device::Device> own_device_;
   device::Device* device_;
   std::unique_ptr<device::Arena> arena_;

@@ -22,7 +22,7 @@ struct MemoryPrediction {
   int64_t host_peak_live_bytes = 0, host_reserved_bytes = 0;  // of the arena of values on the host
 };
 
-/// `backend` as for kernels::select_kernel, which gives each op's scratch. With a capacity (0: unlimited) the
+/// `backend` as in backends/backend.h; its kernels give each op's scratch. With a capacity (0: unlimited) the
 /// values are placed as the executor places them in an arena of that size, which grows to `limit_bytes` where they
 /// don't fit (0: it does not grow); OutOfMemory when they don't fit then. InternalError when an op has no kernel.
 /// `crowding`: the rows that experts receive, over balanced ones.

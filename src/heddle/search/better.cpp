@@ -67,8 +67,7 @@ void restrict_to(std::string_view target, Restriction& space, Job& job) {
   const bool mindspeed = target == "mindspeed";
   if (space.schedule.empty()) {
     if (target == "heddle") {
-      for (const Pipeline p : pipelines())
-        if (p != Pipeline::dual_pipe) space.schedule.push_back(p);  // keeps two copies of the weights
+      space.schedule.assign(pipelines().begin(), pipelines().end());
     } else {
       space.schedule = {Pipeline::one_f_one_b, Pipeline::interleaved, Pipeline::interleaved_fused};
       // MindSpeed's DualPipeV wants equal stages, two a rank.

@@ -10,7 +10,6 @@
 #include <vector>
 
 #include "heddle/base/escaped.h"
-#include "heddle/base/exit_status.h"
 #include "heddle/base/failure.h"
 #include "heddle/comm/mpi_world.h"
 

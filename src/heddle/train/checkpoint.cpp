@@ -14,10 +14,10 @@
 #include <set>
 
 #include "heddle/base/error.h"
+#include "heddle/base/hash.h"
 #include "heddle/base/output_file.h"
-#include "heddle/base/crc32c.h"
-#include "heddle/formats/json_text.h"
 #include "heddle/config/model_json.h"
+#include "heddle/formats/json_text.h"
 
 namespace heddle::train {
 
@@ -103,8 +103,8 @@ struct UnfinishedFolder {
   std::string path;
 };
 
-void write_tensors(const std::string& path, const std::vector<formats::TensorHeading>& headings, const TensorBytes& bytes_of,
-                   json& state) {
+void write_tensors(const std::string& path, const std::vector<formats::TensorHeading>& headings,
+                   const TensorBytes& bytes_of, json& state) {
   formats::SafetensorsWriter writer(path, headings);
   json checksums = json::object();
   for (const formats::TensorHeading& heading : headings) {
@@ -255,7 +255,8 @@ void Checkpoint::verify(const std::string& path, Verify what) {
     }
     for (const formats::StoredTensor& tensor : file_.tensors()) {
       if (!checksums.contains(tensor.name)) {
-        config_error("{}: tensor '{}' is not listed in {}", file_.path(), formats::printable(tensor.name), kStateFile);
+        config_error("{}: tensor '{}' is not listed in {}", file_.path(), formats::printable(tensor.name),
+                     kStateFile);
       }
       if (what == Verify::headings) continue;
       check(fmt::format("tensor '{}'", formats::printable(tensor.name)), tensor.bytes,
@@ -266,7 +267,8 @@ void Checkpoint::verify(const std::string& path, Verify what) {
   }
 }
 
-void Checkpoint::check_fits(const model::ModelConfig& model, const std::vector<formats::TensorHeading>& headings) const {
+void Checkpoint::check_fits(const model::ModelConfig& model,
+                            const std::vector<formats::TensorHeading>& headings) const {
   if (const std::string other = config::difference(state_.model, model); !other.empty()) {
     config_error("{}: a checkpoint of another model: {}", path_, other);
   }
@@ -288,9 +290,11 @@ void Checkpoint::check_fits(const model::ModelConfig& model, const std::vector<f
   }
 }
 
-void Checkpoint::load_into(const model::ModelConfig& model, const std::vector<formats::LogicalTensor>& tensors) const {
+void Checkpoint::load_into(const model::ModelConfig& model,
+                           const std::vector<formats::LogicalTensor>& tensors) const {
   std::vector<formats::TensorHeading> headings;
-  for (const formats::LogicalTensor& tensor : tensors) headings.push_back({tensor.name, tensor.dtype, tensor.shape});
+  for (const formats::LogicalTensor& tensor : tensors)
+    headings.push_back({tensor.name, tensor.dtype, tensor.shape});
   check_fits(model, headings);
   for (const formats::LogicalTensor& tensor : tensors) {
     int64_t bytes = 0;

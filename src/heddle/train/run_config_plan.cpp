@@ -6,16 +6,16 @@
 #include <fstream>
 #include <thread>
 
+#include "heddle/backends/backend.h"
 #include "heddle/device/device.h"
 #include "heddle/device/host/host_memory.h"
-#include "heddle/kernels/registry.h"
 #include "heddle/runtime/predict.h"
 #include "heddle/schedule/text.h"
 
 namespace heddle::train {
 
 Dtype resolved_dtype(const config::RunConfig& config) {
-  return config.device.dtype ? *config.device.dtype : kernels::fast_dtype(config.device.backend);
+  return config.device.dtype ? *config.device.dtype : backends::named(config.device.backend).usual_dtype();
 }
 
 namespace {
@@ -47,7 +47,7 @@ plan::Plan plan_of(const config::RunConfig& config) {
   const std::string& schedule = plan.parallel.schedule;
   if (schedule.find('/') != std::string::npos || schedule.ends_with(".txt"))
     plan.order = read_schedule_file(schedule);
-  if (config.device.backend == "cuda") plan.rates = {400e6, 3e6, 25e3};
+  plan.rates = backends::named(config.device.backend).rates;
   constexpr double kBytesPerUs = 1000;  // of 1 GB/s
   if (plan.memory.host_rate > 0) plan.rates.host_bytes_per_us = plan.memory.host_rate * kBytesPerUs;
   return as_trained(std::move(plan), config.device.backend);
@@ -55,7 +55,8 @@ plan::Plan plan_of(const config::RunConfig& config) {
 
 int64_t memory_limit_of(const config::RunConfig& config, const Sharing& sharing) {
   if (config.device.memory_bytes > 0) return config.device.memory_bytes;
-  if (config.device.backend == "cuda" && device::cuda_available()) return device::cuda_device(0)->memory_bytes();
+  const backends::Backend& backend = backends::named(config.device.backend);
+  if (!backend.shares_memory && backend.available()) return backend.open(0)->memory_bytes();
   return device::host_memory_bytes() / sharing.memory;
 }
 
@@ -72,7 +73,7 @@ int64_t arena_bytes_of(const config::RunConfig& config, int rank, const Sharing&
       const int64_t there = runtime::predict_memory(lowered.program, rank, backend).host_reserved_bytes;
       const int64_t left = device::host_memory_bytes() / sharing.memory - there;
       if (left < 0) throw ir::OutOfMemory(fmt::format("memory.offload puts {} bytes on the host", there));
-      if (backend == "host") limit_bytes = std::min(limit_bytes, left);  // the same memory
+      if (backends::named(backend).shares_memory) limit_bytes = std::min(limit_bytes, left);  // the same memory
     }
     return runtime::arena_bytes(lowered.program, rank, backend, limit_bytes);
   } catch (const ir::OutOfMemory& error) {

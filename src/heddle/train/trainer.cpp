@@ -8,8 +8,8 @@
 #include <map>
 #include <set>
 
+#include "heddle/backends/backend.h"
 #include "heddle/comm/device_world.h"
-#include "heddle/kernels/registry.h"
 #include "heddle/config/exact_layout.h"
 #include "heddle/model/loss_scale.h"
 
@@ -122,7 +122,7 @@ TrainerOptions completed(TrainerOptions options) {
 plan::Plan as_trained(plan::Plan plan, const std::string& backend) {
   plan.evaluates = true;
   plan.predicts = true;
-  plan.packed_bytes = [backend](const ir::Value& weight) { return kernels::packed_weight_bytes(backend, weight); };
+  plan.packed_bytes = backends::named(backend).packed_bytes;
   return plan;
 }
 
@@ -147,7 +147,7 @@ Trainer::Trainer(TrainerOptions options, comm::World* world)
   runtime::ExecutorOptions executor;
   executor.rank = ranks_.rank();
   executor.backend = options_.backend;
-  device_ = device::open_device(options_.backend, ranks_.rank());
+  device_ = backends::named(options_.backend).open(ranks_.rank());
   device_->set_graphs(options_.plan.device.graphs);
   executor.device = device_.get();
   executor.threads = options_.threads;

@@ -1,4 +1,4 @@
-// The CPU as a device; and which device a backend runs on.
+// The CPU as a device.
 #include <cstring>
 
 #include "heddle/device/device.h"
@@ -33,9 +33,5 @@ class HostDevice : public Device {
 }  // namespace
 
 std::unique_ptr<Device> host_device() { return std::make_unique<HostDevice>(); }
-
-std::unique_ptr<Device> open_device(std::string_view backend, int rank) {
-  return backend == "cuda" ? cuda_device(rank) : host_device();
-}
 
 }  // namespace heddle::device

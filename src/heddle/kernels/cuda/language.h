@@ -1,6 +1,6 @@
-// The language that kernels are written in: CUDA C++ where nvcc compiles them, or plain C++ over the emulator,
-// which runs a block's threads as fibers on the CPU. Kernels use nothing of CUDA but what stands here, so that one
-// text is both run on a device and held to `reference` on machines without one.
+// The language that kernels are written in: CUDA C++ where nvcc compiles them, or plain C++ over an emulator, which
+// runs a block's threads as fibers on the CPU (the tests' own: tests/gpu/emulator.h). Kernels use nothing of CUDA but
+// what stands here, so that one text is both run on a device and held to `reference` on machines without one.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@
 #define HEDDLE_SHARED(T, name, count) __shared__ T name[count]
 #define HEDDLE_DYNAMIC_SHARED(name) extern __shared__ __align__(16) unsigned char name[]
 #else
-#include "heddle/kernels/cuda/emulator/emulator.h"
+#include HEDDLE_EMULATOR
 
 #define HEDDLE_DEVICE inline
 #define HEDDLE_BOUNDS(threads)

@@ -22,11 +22,11 @@ std::vector<std::string> refusals_of(const Launch& launch, std::string_view targ
                did_you_mean(target, emit_targets()));
 }
 
-std::string emit(const Launch& launch, std::string_view target) {
+std::string emit(const Launch& launch, Dialect dialect) {
+  const std::string_view target = dialect == Dialect::megatron ? "megatron" : "mindspeed";
   if (const std::vector<std::string> refusals = refusals_of(launch, target); !refusals.empty())
     config_error("{} can't run this: {}", target, refusals.front());
-  if (target == "heddle") return heddle_text(launch);
-  return script_text(launch, target == "megatron" ? Dialect::megatron : Dialect::mindspeed);
+  return script_text(launch, dialect);
 }
 
 }  // namespace heddle::search

@@ -1,5 +1,5 @@
-// A launch as text that a training program runs: a configuration of Heddle, or a bash script for Megatron-LM or
-// MindSpeed. What the target can't do is refused in one line, never left out.
+// A launch as what a training program runs: settings of Heddle, or a bash script for Megatron-LM or MindSpeed. What
+// the target can't do is refused in one line, never left out. planner/launch_text.h writes Heddle's configuration.
 #pragma once
 
 #include <string>
@@ -16,12 +16,13 @@ const std::vector<std::string>& emit_targets();
 /// Why this launch can't be said to the target, a line each; empty when it can. ConfigError for an unknown target.
 std::vector<std::string> refusals_of(const Launch& launch, std::string_view target);
 
-/// The text. ConfigError with the first refusal.
-std::string emit(const Launch& launch, std::string_view target);
+/// The script of another trainer. ConfigError with the first refusal.
+std::string emit(const Launch& launch, Dialect dialect);
 
-/// The two kinds of text, without the check.
-std::string heddle_text(const Launch& launch);
+/// The script, without the check.
 std::string script_text(const Launch& launch, Dialect dialect);
+/// "key=value" as `heddle train --set` takes them, without the check.
+std::vector<std::string> heddle_settings(const Launch& launch);
 
 std::vector<std::string> heddle_refusals(const Launch& launch);
 std::vector<std::string> script_refusals(const Launch& launch, Dialect dialect);

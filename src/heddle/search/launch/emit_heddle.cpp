@@ -1,6 +1,5 @@
-// A launch as a configuration that `heddle train` and `heddle inspect` read as it is. Heddle trains
-// latent and grouped attention, dense layers and experts, sigmoid or softmax routing, RMSNorm; what lies outside is
-// refused.
+// A launch as settings of a run of Heddle's, which trains latent and grouped attention, dense layers and experts, sigmoid
+// or softmax routing, RMSNorm; what lies outside is refused.
 #include <algorithm>
 #include <cmath>
 
@@ -86,15 +85,6 @@ Words words_of(const Launch& launch) {
   return words;
 }
 
-std::string toml_text(const std::string& text) {
-  std::string out = "\"";
-  for (const char c : text) {
-    if (c == '"' || c == '\\') out += '\\';
-    if (static_cast<unsigned char>(c) >= 0x20 && c != 0x7f) out += c;
-  }
-  return out + '"';
-}
-
 // A folder's name from the model's: letters, digits and dashes.
 std::string folder_name(const std::string& text) {
   std::string out;
@@ -129,7 +119,6 @@ std::vector<std::string> heddle_refusals(const Launch& given) {
   when(j.precision != cost::Precision::bf16,
        fmt::format("Heddle multiplies in bf16, f32 and f64, not {}", cost::name_of(j.precision)));
   when(w.sharded_weights, "Heddle does not shard weights over data ranks");
-  when(w.captured > 0, "Heddle captures no graphs");
   when(std::fmod(j.sequence, 1) != 0, "a sequence is a whole number of tokens");
   when(j.global_batch % (int64_t{l.dp} * j.microbatch) != 0,
        fmt::format("a global batch of {} is no multiple of dp x microbatch = {}", j.global_batch,
@@ -145,7 +134,6 @@ std::vector<std::string> heddle_refusals(const Launch& given) {
     when(size % degree != 0, fmt::format("{} ({}) no multiple of {}", what, size, degree));
   when(l.tp * l.cp * l.dp % (l.ep * l.etp) != 0,
        fmt::format("ep x etp = {} does not divide a stage's {} ranks", l.ep * l.etp, l.tp * l.cp * l.dp));
-  when(l.pp > 1 && launch.schedule == "dual_pipe", "DualPipe keeps two copies of the weights; take dual_pipe_v");
   const std::vector<std::string> names = schedule::generator_names();
   const bool known = std::find(names.begin(), names.end(), launch.schedule) != names.end();
   when(!known,
@@ -169,17 +157,21 @@ std::vector<std::string> heddle_refusals(const Launch& given) {
   return no;
 }
 
-std::string heddle_text(const Launch& given) {
+std::vector<std::string> heddle_settings(const Launch& given) {
   const Launch launch = normalized(given);
   const Job& j = launch.job;
   const Layout& l = j.layout;
   const model::Shape& s = j.shape;
-  std::string out = "# Written by heddle search. `heddle inspect` counts it, `heddle train` runs it.\n";
-  out += fmt::format("name = {}\n\n[model]\n", toml_text(folder_name(s.name)));
+  std::vector<std::string> out;
+  std::string section;
+  const auto key = [&](const char* name, const auto& value) {
+    out.push_back(fmt::format("{}{}={}", section, name, value));
+  };
+  key("name", folder_name(s.name));
+  section = "model.";
   const std::string preset = preset_of(s);
-  const auto key = [&](const char* name, const auto& value) { out += fmt::format("{} = {}\n", name, value); };
   if (!preset.empty()) {
-    key("preset", toml_text(preset));
+    key("preset", preset);
   } else {
     key("vocab_size", s.vocab);
     key("hidden_size", s.hidden);
@@ -214,41 +206,38 @@ std::string heddle_text(const Launch& given) {
     }
     key("num_nextn_predict_layers", s.mtp);
   }
-  out += "\n[train]\n";
+  section = "train.";
   key("global_batch", j.global_batch);
   key("microbatch", j.microbatch);
   key("sequence_length", static_cast<int64_t>(j.sequence));
-  out += "\n[device]\n";
-  key("dtype", toml_text("bf16"));
-  out += "\n[mesh]\n";
+  section = "device.";
+  key("dtype", "bf16");
+  if (j.software.captured > 0) key("graphs", true);
+  section = "mesh.";
   for (const auto& [name, degree] : {std::pair("tp", l.tp), std::pair("cp", l.cp), std::pair("dp", l.dp),
                                      std::pair("pp", l.pp), std::pair("ep", l.ep), std::pair("etp", l.etp)})
     key(name, degree);
-  out += "\n[parallel]\n";
+  section = "parallel.";
   if (l.pp > 1) {
-    key("schedule", toml_text(launch.schedule));
+    key("schedule", launch.schedule);
     if (schedule::find_generator(launch.schedule).any_chunks) key("chunks", l.vpp);
-    if (!launch.layout.empty()) key("layout", toml_text(launch.layout));
+    if (!launch.layout.empty()) key("layout", launch.layout);
   }
-  key("weave", toml_text(j.software.overlap_exchange ? "pairs" : "layers"));
-  if (l.cp > 1) key("context", toml_text(j.software.context_all_to_all ? "ulysses" : "ring"));
+  key("weave", j.software.overlap_exchange ? "pairs" : "layers");
+  if (l.cp > 1) key("context", j.software.context_all_to_all ? "ulysses" : "ring");
   if (l.ep > 1) {
-    key("exchange", toml_text(j.software.once_a_node ? "node" : "plain"));
+    key("exchange", j.software.once_a_node ? "node" : "plain");
     // What the exchange has from here to there: the device's own links.
     key("within_rate", fmt::format("{:.1f}", j.device.inner.bytes_per_s / 1e9));
     key("across_rate", fmt::format("{:.1f}", j.device.outer.bytes_per_s / 1e9));
   }
   const Words words = words_of(launch);
-  const auto list = [&](const char* name, const std::vector<std::string>& of) {
-    if (of.empty()) return;
-    out += fmt::format("{} = [", name);
-    for (size_t i = 0; i < of.size(); ++i) out += (i > 0 ? ", " : "") + toml_text(of[i]);
-    out += "]\n";
-  };
-  if (!words.recompute.empty() || !words.offload.empty()) out += "\n[memory]\n";
-  list("recompute", words.recompute);
-  list("offload", words.offload);
-  if (!words.offload.empty()) key("host_rate", fmt::format("{:.1f}", j.device.host_bytes_per_s / 1e9));
+  section = "memory.";
+  if (!words.recompute.empty()) key("recompute", fmt::format("{}", fmt::join(words.recompute, ", ")));
+  if (!words.offload.empty()) {
+    key("offload", fmt::format("{}", fmt::join(words.offload, ", ")));
+    key("host_rate", fmt::format("{:.1f}", j.device.host_bytes_per_s / 1e9));
+  }
   return out;
 }
 

@@ -1,14 +1,17 @@
+#include "heddle/kernels/host/gemm/packing.h"
+
 #include "heddle/kernels/host/gemm/gemm.h"
-#include "heddle/kernels/registry.h"
 
-namespace heddle::kernels {
+namespace heddle::kernels::host {
 
-int64_t packed_weight_bytes(std::string_view backend, const ir::Value& weight) {
-  if (backend != "host" || !host::gemm_supported(weight.dtype)) return 0;
+int64_t packed_weight_bytes(const ir::Value& weight) {
+  if (!gemm_supported(weight.dtype)) return 0;
   const ir::Shape& shape = weight.shape;
   const bool grouped = shape.size() == 3;
-  return host::packed_bytes(weight.dtype, grouped ? shape[0].count : 1, shape[grouped ? 1 : 0].count,
-                            shape[grouped ? 2 : 1].count);
+  return packed_bytes(weight.dtype, grouped ? shape[0].count : 1, shape[grouped ? 1 : 0].count,
+                      shape[grouped ? 2 : 1].count);
 }
 
-}  // namespace heddle::kernels
+Dtype fast_dtype() { return multiplies_bf16(best_engine(Dtype::bf16)) ? Dtype::bf16 : Dtype::f32; }
+
+}  // namespace heddle::kernels::host

@@ -1,4 +1,4 @@
-#include "heddle/base/crc32c.h"
+#include "heddle/base/hash.h"
 
 #include <array>
 #include <cstring>

@@ -1,5 +1,5 @@
 // Fibers of the emulator, and the launch of a grid on them.
-#include "heddle/kernels/cuda/emulator/emulator.h"
+#include "tests/gpu/emulator.h"
 
 #include <cstdio>
 #include <cstdlib>

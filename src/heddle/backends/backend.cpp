@@ -1,0 +1,76 @@
+#include "heddle/backends/backend.h"
+
+#include <algorithm>
+
+#include "heddle/kernels/host/gemm/packing.h"
+
+namespace heddle::backends {
+
+const std::vector<Backend>& all() {
+  static const std::vector<Backend> rows{
+      {.name = "host",
+       .shares_memory = true,
+       .kernels = kernels::host_kernels,
+       .collectives = comm::host_collectives,
+       .row_work = [] { return static_cast<const device::RowWork*>(nullptr); },
+       .packed_bytes = kernels::host::packed_weight_bytes,
+       .usual_dtype = kernels::host::fast_dtype,
+       .open = [](int) { return device::host_device(); },
+       .available = Support::yes},
+      {.name = "reference",
+       .shares_memory = true,
+       .kernels = kernels::reference_kernels,
+       .collectives = comm::host_collectives,
+       .row_work = [] { return static_cast<const device::RowWork*>(nullptr); },
+       .packed_bytes = [](const ir::Value&) { return int64_t{0}; },
+       .usual_dtype = [] { return Dtype::f32; },
+       .open = [](int) { return device::host_device(); },
+       .available = Support::yes},
+      {.name = "cuda",
+       .shares_memory = false,
+       .kernels = kernels::cuda_kernels,
+       .collectives = comm::device_collectives,
+       .row_work = kernels::cuda_row_work,
+       .packed_bytes = [](const ir::Value&) { return int64_t{0}; },
+       .usual_dtype = [] { return Dtype::bf16; },
+       .open = device::cuda_device,
+       .available = device::cuda_available,
+       .rates = {400e6, 3e6, 25e3}},
+  };
+  return rows;
+}
+
+const Backend& named(std::string_view name) {
+  const auto at = std::find_if(all().begin(), all().end(), [&](const Backend& b) { return b.name == name; });
+  HEDDLE_CHECK(at != all().end(), "no backend '{}'", name);
+  return *at;
+}
+
+const comm::Collective* Backend::find_collective(std::string_view kind) const {
+  return comm::find_collective(collectives(), kind);
+}
+
+const kernels::KernelEntry& Backend::select_kernel(const ir::Stage& stage, const ir::Op& op,
+                                                   std::vector<std::string>* refusals) const {
+  if (kernels().empty()) {
+    config_error("device.backend is \"{}\": {}", name, available().reason);
+  }
+  std::vector<const std::vector<kernels::KernelEntry>*> lists{&kernels()};
+  const bool falls_back = shares_memory && kernels != kernels::reference_kernels;
+  if (falls_back) lists.push_back(&kernels::reference_kernels());
+  std::string passed_over;
+  for (const auto* list : lists) {
+    for (const kernels::KernelEntry& kernel : *list) {
+      if (kernel.op_kind != op.kind()) continue;
+      const Support support = kernel.supports ? kernel.supports(stage, op) : Support::yes();
+      if (support) return kernel;
+      std::string refusal = fmt::format("{}.{}: {}", kernel.backend, kernel.name, support.reason);
+      passed_over += "\n  " + refusal;
+      if (refusals) refusals->push_back(std::move(refusal));
+    }
+  }
+  internal_error("no kernel of '{}'{} runs op '{}'{}", name, falls_back ? " or reference" : "", op.kind(),
+                 passed_over.empty() ? ": none is listed" : passed_over);
+}
+
+}  // namespace heddle::backends
