@@ -393,4 +393,5 @@ int heddle::bench::run(Arguments& arguments) {
     std::printf("geometric mean of the ratio: %.2f\n",
                 std::exp(std::accumulate(ratios.begin(), ratios.end(), 0.0) / static_cast<double>(ratios.size())));
   }
+  return 0;
 }

@@ -132,7 +132,7 @@ class StageRunner {
     return id;
   }
 
-  std::vector<ValueId> append(std::string_view kind, std::vector<ValueId> in, ir::Attributes attributes,
+  std::vector<ValueId> append(std::string_view kind, std::vector<ValueId> in, const ir::Attributes& attributes,
                               std::vector<ValueId> updates = {}, ir::Phase phase = ir::Phase::F,
                               std::vector<ValueId> mentions = {}) {
     ir::Op op;
@@ -140,7 +140,10 @@ class StageRunner {
     op.in = std::move(in);
     op.updates = std::move(updates);
     op.mentions = std::move(mentions);
-    op.attributes = std::move(attributes);
+    // A case may state what its op shares with the others of its family.
+    for (const auto& [name, item] : attributes.items()) {
+      if (ir::place_of(name, op.def->attributes) >= 0) op.attributes.set(name, item);
+    }
     op.phase = phase;
     std::vector<std::string> names;
     for (size_t i = 0; i < op.def->infer(stage, op).size(); ++i) names.push_back(fmt::format("{}.out{}", kind, i));

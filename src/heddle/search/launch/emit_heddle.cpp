@@ -188,7 +188,7 @@ std::vector<std::string> heddle_settings(const Launch& given) {
       key("qk_rope_head_dim", s.mla.rope_dim);
       key("v_head_dim", s.mla.v_dim);
     } else {
-      key("attention", toml_text("grouped"));
+      key("attention", "grouped");
       key("num_key_value_heads", s.kv_heads);
       key("head_dim", s.head_dim);
       key("qk_norm", s.qk_norm);
