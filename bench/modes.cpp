@@ -25,7 +25,7 @@
 #include "bench/stated_device.h"
 #include "bench/support/main.h"
 #include "heddle/base/clock.h"
-#include "heddle/base/output_file.h"
+#include "heddle/base/files/output_file.h"
 #include "heddle/base/statistics.h"
 #include "heddle/planner/choose_plan.h"
 #include "heddle/planner/measure_machine.h"

@@ -1,5 +1,5 @@
 // One holder of a folder at a time, whichever way the one before ended.
-#include "heddle/base/folder_lock.h"
+#include "heddle/base/files/folder_lock.h"
 
 #include <gtest/gtest.h>
 #include <sys/wait.h>

@@ -1,5 +1,5 @@
 // Files that appear whole or not at all, and those written at their place: what others may put in the way.
-#include "heddle/base/output_file.h"
+#include "heddle/base/files/output_file.h"
 
 #include <gtest/gtest.h>
 #include <sys/stat.h>

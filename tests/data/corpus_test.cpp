@@ -10,7 +10,7 @@
 #include <set>
 
 #include "heddle/base/error.h"
-#include "heddle/base/output_file.h"
+#include "heddle/base/files/output_file.h"
 #include "heddle/base/random.h"
 #include "heddle/data/corpus/markup.h"
 #include "heddle/data/corpus/r_strings.h"

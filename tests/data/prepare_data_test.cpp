@@ -14,7 +14,7 @@
 #include <thread>
 
 #include "heddle/base/error.h"
-#include "heddle/base/output_file.h"
+#include "heddle/base/files/output_file.h"
 #include "heddle/base/random.h"
 #include "heddle/data/dataset.h"
 #include "heddle/data/tokenizer/tokenizer_json.h"

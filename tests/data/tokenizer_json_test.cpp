@@ -8,7 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "heddle/base/error.h"
-#include "heddle/base/output_file.h"
+#include "heddle/base/files/output_file.h"
 #include "heddle/base/random.h"
 #include "heddle/data/tokenizer/tokenizer_train.h"
 #include "tests/support/scratch_folder.h"

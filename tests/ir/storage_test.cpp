@@ -1,5 +1,5 @@
 // Storage: places never overlap, what is reused is waited for, and the high water only grows.
-#include "heddle/ir/storage.h"
+#include "heddle/ir/walk/storage.h"
 
 #include <gtest/gtest.h>
 

@@ -1,6 +1,6 @@
 // The walk in a tight arena: reused storage is waited for, what doesn't fit is told, and the walk can go on
 // afterwards.
-#include "heddle/ir/walk.h"
+#include "heddle/ir/walk/walk.h"
 
 #include <gtest/gtest.h>
 

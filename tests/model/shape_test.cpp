@@ -1,12 +1,12 @@
 // Closed forms against published counts, vendors' FLOPs, and the tables of arXiv 2205.05198.
-#include "heddle/model/shape.h"
+#include "heddle/model/shapes/shape.h"
 
 #include <gtest/gtest.h>
 
 #include <cmath>
 
-#include "heddle/model/saved_bytes.h"
-#include "heddle/model/shape_presets.h"
+#include "heddle/model/shapes/saved_bytes.h"
+#include "heddle/model/shapes/shape_presets.h"
 
 namespace heddle::model {
 namespace {

@@ -6,7 +6,7 @@
 
 #include <map>
 
-#include "heddle/model/shape_presets.h"
+#include "heddle/model/shapes/shape_presets.h"
 #include "heddle/search/search.h"
 
 namespace heddle::search {

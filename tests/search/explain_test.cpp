@@ -5,7 +5,7 @@
 #include <cmath>
 
 #include "heddle/base/error.h"
-#include "heddle/model/shape_presets.h"
+#include "heddle/model/shapes/shape_presets.h"
 
 namespace heddle::search {
 namespace {

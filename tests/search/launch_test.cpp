@@ -6,7 +6,7 @@
 #include <random>
 
 #include "heddle/base/error.h"
-#include "heddle/model/shape_presets.h"
+#include "heddle/model/shapes/shape_presets.h"
 #include "heddle/plan/layout.h"
 #include "heddle/search/launch/emit.h"
 #include "heddle/search/launch/launch_script.h"

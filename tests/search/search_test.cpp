@@ -8,7 +8,7 @@
 #include <set>
 
 #include "heddle/base/error.h"
-#include "heddle/model/shape_presets.h"
+#include "heddle/model/shapes/shape_presets.h"
 #include "heddle/schedule/generators/generators.h"
 #include "heddle/search/block_work.h"
 

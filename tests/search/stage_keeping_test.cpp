@@ -5,7 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "heddle/base/error.h"
-#include "heddle/model/shape_presets.h"
+#include "heddle/model/shapes/shape_presets.h"
 #include "heddle/search/better.h"
 #include "heddle/search/launch/emit.h"
 

@@ -10,7 +10,7 @@
 #include <fstream>
 #include <thread>
 
-#include "heddle/base/output_file.h"
+#include "heddle/base/files/output_file.h"
 #include "heddle/base/random.h"
 #include "tests/support/scratch_folder.h"
 

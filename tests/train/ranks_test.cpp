@@ -5,7 +5,7 @@
 #include <cmath>
 #include <cstring>
 
-#include "heddle/base/output_file.h"
+#include "heddle/base/files/output_file.h"
 #include "heddle/train/trainer_checkpoint.h"
 #include "tests/support/scratch_folder.h"
 #include "tests/support/tiny_models.h"

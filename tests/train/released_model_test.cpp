@@ -7,7 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "heddle/base/error.h"
-#include "heddle/base/output_file.h"
+#include "heddle/base/files/output_file.h"
 #include "heddle/config/model_json.h"
 #include "heddle/formats/safetensors.h"
 #include "tests/support/scratch_folder.h"

@@ -10,7 +10,7 @@
 #include "heddle/cli/command.h"
 #include "heddle/cli/commands.h"
 #include "heddle/cost/collective.h"
-#include "heddle/model/shape_presets.h"
+#include "heddle/model/shapes/shape_presets.h"
 #include "heddle/observe/progress.h"
 #include "heddle/observe/table.h"
 #include "heddle/schedule/generators/generators.h"

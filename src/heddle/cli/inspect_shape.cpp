@@ -6,7 +6,7 @@
 
 #include "heddle/base/error.h"
 #include "heddle/base/failure.h"
-#include "heddle/model/shape_presets.h"
+#include "heddle/model/shapes/shape_presets.h"
 #include "heddle/observe/progress.h"
 #include "heddle/observe/table.h"
 

@@ -1,5 +1,5 @@
 #include "heddle/base/error.h"
-#include "heddle/base/output_file.h"
+#include "heddle/base/files/output_file.h"
 #include "heddle/cli/search_options.h"
 #include "heddle/observe/plan_page.h"
 #include "heddle/planner/launch_text.h"

@@ -3,7 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "heddle/base/error.h"
-#include "heddle/base/output_file.h"
+#include "heddle/base/files/output_file.h"
 #include "heddle/cli/command.h"
 #include "heddle/cli/commands.h"
 #include "heddle/observe/progress.h"

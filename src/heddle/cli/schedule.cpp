@@ -8,7 +8,7 @@
 #include <sstream>
 
 #include "heddle/base/error.h"
-#include "heddle/base/output_file.h"
+#include "heddle/base/files/output_file.h"
 #include "heddle/cli/command.h"
 #include "heddle/cli/commands.h"
 #include "heddle/observe/charts/svg_schedule.h"

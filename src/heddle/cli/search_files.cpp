@@ -9,10 +9,10 @@
 #include <nlohmann/json.hpp>
 
 #include "heddle/base/error.h"
-#include "heddle/base/output_file.h"
+#include "heddle/base/files/output_file.h"
 #include "heddle/formats/json_text.h"
 #include "heddle/formats/toml_text.h"
-#include "heddle/model/shape_presets.h"
+#include "heddle/model/shapes/shape_presets.h"
 
 namespace heddle::cli {
 

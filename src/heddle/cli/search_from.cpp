@@ -3,7 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "heddle/base/error.h"
-#include "heddle/base/output_file.h"
+#include "heddle/base/files/output_file.h"
 #include "heddle/cli/commands.h"
 #include "heddle/cli/search_files.h"
 #include "heddle/cli/search_options.h"

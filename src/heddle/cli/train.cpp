@@ -7,7 +7,7 @@
 
 #include "heddle/base/error.h"
 #include "heddle/base/escaped.h"
-#include "heddle/base/output_file.h"
+#include "heddle/base/files/output_file.h"
 #include "heddle/cli/command.h"
 #include "heddle/cli/commands.h"
 #include "heddle/comm/mpi_world.h"

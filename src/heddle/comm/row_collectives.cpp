@@ -9,7 +9,7 @@
 #include "heddle/comm/collectives.h"
 #include "heddle/comm/communicator.h"
 #include "heddle/device/row_work.h"
-#include "heddle/ir/use_order.h"
+#include "heddle/ir/walk/use_order.h"
 
 namespace heddle::comm {
 

@@ -12,7 +12,7 @@
 #include <string_view>
 #include <vector>
 
-#include "heddle/base/folder_lock.h"
+#include "heddle/base/files/folder_lock.h"
 #include "heddle/data/corpus/corpus.h"
 
 namespace heddle::data {

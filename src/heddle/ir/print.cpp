@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "heddle/ir/streams.h"
+#include "heddle/ir/walk/streams.h"
 
 namespace heddle::ir {
 

@@ -5,7 +5,7 @@
 #include <set>
 
 #include "heddle/ir/print.h"
-#include "heddle/ir/streams.h"
+#include "heddle/ir/walk/streams.h"
 
 namespace heddle::ir {
 

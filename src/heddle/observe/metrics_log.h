@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "heddle/base/output_file.h"
+#include "heddle/base/files/output_file.h"
 #include "heddle/observe/step_metrics.h"
 
 namespace heddle::observe {

@@ -16,7 +16,7 @@
 #include <utility>
 #include <vector>
 
-#include "heddle/base/output_file.h"
+#include "heddle/base/files/output_file.h"
 #include "heddle/observe/timeline.h"
 
 namespace heddle::observe {

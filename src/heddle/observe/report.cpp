@@ -9,7 +9,7 @@
 #include <numeric>
 
 #include "heddle/base/error.h"
-#include "heddle/base/output_file.h"
+#include "heddle/base/files/output_file.h"
 #include "heddle/base/statistics.h"
 #include "heddle/observe/charts/html.h"
 #include "heddle/observe/charts/report_style.h"

@@ -11,7 +11,7 @@
 #include <string>
 #include <string_view>
 
-#include "heddle/base/output_file.h"
+#include "heddle/base/files/output_file.h"
 #include "heddle/observe/step_metrics.h"
 
 namespace heddle::observe {

@@ -11,7 +11,7 @@
 #include <map>
 #include <string>
 
-#include "heddle/model/stage_text.h"
+#include "heddle/model/text/stage_text.h"
 
 namespace heddle::passes {
 

@@ -6,7 +6,7 @@
 #include <string>
 #include <utility>
 
-#include "heddle/ir/streams.h"
+#include "heddle/ir/walk/streams.h"
 
 namespace heddle::passes {
 

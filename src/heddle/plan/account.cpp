@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "heddle/ir/storage.h"
+#include "heddle/ir/walk/storage.h"
 #include "heddle/model/parameter_count.h"
 
 namespace heddle::plan {

@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "heddle/model/stage_text.h"
+#include "heddle/model/text/stage_text.h"
 #include "heddle/plan/mesh.h"
 #include "heddle/plan/plan.h"
 #include "heddle/plan/shared_parameters.h"

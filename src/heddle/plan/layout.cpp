@@ -4,7 +4,7 @@
 #include <limits>
 
 #include "heddle/base/error.h"
-#include "heddle/model/decoder.h"
+#include "heddle/model/text/decoder.h"
 
 namespace heddle::plan {
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "heddle/ir/verify.h"
-#include "heddle/model/decoder.h"
+#include "heddle/model/text/decoder.h"
 #include "heddle/plan/durations.h"
 #include "heddle/plan/passes.h"
 #include "heddle/plan/plan.h"

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "heddle/model/stage_text.h"
+#include "heddle/model/text/stage_text.h"
 #include "heddle/schedule/schedule.h"
 
 namespace heddle::plan {

@@ -5,7 +5,7 @@
 #include <filesystem>
 
 #include "heddle/base/error.h"
-#include "heddle/base/output_file.h"
+#include "heddle/base/files/output_file.h"
 #include "heddle/base/parallel.h"
 #include "heddle/planner/measure_machine.h"
 #include "heddle/planner/measure_ops.h"

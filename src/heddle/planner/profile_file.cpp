@@ -5,7 +5,7 @@
 
 #include "heddle/base/error.h"
 #include "heddle/base/escaped.h"
-#include "heddle/base/output_file.h"
+#include "heddle/base/files/output_file.h"
 #include "heddle/formats/json_text.h"
 
 namespace heddle::planner {

@@ -25,7 +25,7 @@
 #include "heddle/device/device.h"
 #include "heddle/device/host/paced_time.h"
 #include "heddle/device/host_copies.h"
-#include "heddle/ir/walk.h"
+#include "heddle/ir/walk/walk.h"
 
 namespace heddle::runtime {
 

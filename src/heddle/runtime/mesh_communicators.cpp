@@ -1,7 +1,7 @@
 #include "heddle/runtime/mesh_communicators.h"
 
 #include "heddle/base/error.h"
-#include "heddle/ir/streams.h"
+#include "heddle/ir/walk/streams.h"
 
 namespace heddle::runtime {
 

@@ -10,7 +10,7 @@
 #include <string_view>
 #include <vector>
 
-#include "heddle/ir/walk.h"
+#include "heddle/ir/walk/walk.h"
 
 namespace heddle::runtime {
 

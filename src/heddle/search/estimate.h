@@ -11,8 +11,8 @@
 
 #include "heddle/cost/accelerator.h"
 #include "heddle/cost/collective.h"
-#include "heddle/model/saved_bytes.h"
-#include "heddle/model/shape.h"
+#include "heddle/model/shapes/saved_bytes.h"
+#include "heddle/model/shapes/shape.h"
 #include "heddle/search/pipeline.h"
 
 namespace heddle::search {

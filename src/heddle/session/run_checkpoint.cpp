@@ -2,7 +2,7 @@
 
 #include "heddle/base/error.h"
 #include "heddle/base/hash.h"
-#include "heddle/base/output_file.h"
+#include "heddle/base/files/output_file.h"
 #include "heddle/data/content_hash.h"
 
 namespace heddle::session {

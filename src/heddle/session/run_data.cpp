@@ -6,7 +6,7 @@
 #include <filesystem>
 
 #include "heddle/base/error.h"
-#include "heddle/base/output_file.h"
+#include "heddle/base/files/output_file.h"
 #include "heddle/observe/progress.h"
 #include "heddle/data/tokenizer/tokenizer_json.h"
 

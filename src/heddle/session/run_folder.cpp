@@ -3,7 +3,7 @@
 #include <filesystem>
 
 #include "heddle/base/error.h"
-#include "heddle/base/output_file.h"
+#include "heddle/base/files/output_file.h"
 
 namespace heddle::session {
 

@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "heddle/base/folder_lock.h"
+#include "heddle/base/files/folder_lock.h"
 #include "heddle/config/run_config.h"
 
 namespace heddle::session {

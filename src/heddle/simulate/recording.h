@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "heddle/ir/walk.h"
+#include "heddle/ir/walk/walk.h"
 
 namespace heddle::simulate {
 

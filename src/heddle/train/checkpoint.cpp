@@ -15,7 +15,7 @@
 
 #include "heddle/base/error.h"
 #include "heddle/base/hash.h"
-#include "heddle/base/output_file.h"
+#include "heddle/base/files/output_file.h"
 #include "heddle/config/model_json.h"
 #include "heddle/formats/json_text.h"
 

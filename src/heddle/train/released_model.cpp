@@ -9,7 +9,7 @@
 #include <set>
 
 #include "heddle/base/error.h"
-#include "heddle/base/output_file.h"
+#include "heddle/base/files/output_file.h"
 #include "heddle/config/families/family.h"
 #include "heddle/config/model_json.h"
 #include "heddle/formats/released_files.h"

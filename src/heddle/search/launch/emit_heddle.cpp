@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "heddle/base/error.h"
-#include "heddle/model/shape_presets.h"
+#include "heddle/model/shapes/shape_presets.h"
 #include "heddle/schedule/generators/generators.h"
 #include "heddle/search/launch/emit.h"
 

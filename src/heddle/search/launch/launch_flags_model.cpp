@@ -4,7 +4,7 @@
 
 #include "heddle/base/error.h"
 #include "heddle/base/escaped.h"
-#include "heddle/model/shape_presets.h"
+#include "heddle/model/shapes/shape_presets.h"
 #include "heddle/search/launch/launch_flag_row.h"
 #include "heddle/search/launch/shell_words.h"
 

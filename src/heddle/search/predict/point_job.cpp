@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "heddle/base/error.h"
-#include "heddle/model/shape_presets.h"
+#include "heddle/model/shapes/shape_presets.h"
 
 namespace heddle::search {
 

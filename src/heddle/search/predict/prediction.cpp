@@ -7,7 +7,7 @@
 #include <set>
 
 #include "heddle/base/hash.h"
-#include "heddle/model/shape_presets.h"
+#include "heddle/model/shapes/shape_presets.h"
 
 namespace heddle::search {
 

@@ -1,0 +1,104 @@
+// Where values lie in a device arena: offsets decided in program order, without memory of its own.
+//
+// Freed storage may still be in use by ops enqueued earlier, so each free interval remembers, per stream, the last
+// op that touched it. Storage last used on the asking stream alone is reusable at once; storage of another stream
+// only after some more ops have been enqueued, so that a wait on it is seldom felt; then the arena grows; where it
+// can't, the longest released is taken. Within a class the lowest address wins. Neighbouring intervals used by
+// different streams stay apart, lest one that nobody would wait for becomes one that somebody must; a place may
+// span them. The same object decides for the executor and for the simulator, so that the predicted high water is
+// the real one.
+//
+// The capacity is a forecast: within it things are packed as tightly as waits allow. Where even that leaves no
+// place, because rows came in other numbers than foretold, the arena grows beyond it, as far as the limit.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+
+#include "heddle/ir/walk/streams.h"
+
+namespace heddle::ir {
+
+constexpr int64_t kStorageAlignment = 128;  // two cache lines: the adjacent-line prefetcher works in pairs
+constexpr int64_t storage_bytes(int64_t bytes) {
+  return (bytes + kStorageAlignment - 1) / kStorageAlignment * kStorageAlignment;
+}
+
+class Storage {
+ public:
+  /// `capacity` in bytes; 0 means unlimited. Two-ended (with a capacity): what is brief lies at the top, the rest
+  /// at the bottom, so that small things that stay do not part the room that large ones come and go in; all of it
+  /// is reserved at once. `limit`: to which it may grow where the capacity is not enough; 0: not at all.
+  explicit Storage(int64_t capacity, bool two_ended = false, int64_t limit = 0);
+
+  struct Place {
+    int64_t offset = 0;
+    Marks wait_for{};  // ops that must have ended before the place is written
+  };
+  /// A place for `bytes` (rounded up to the alignment), or nothing when the limit does not allow it. `waited`:
+  /// ops of other streams that `stream` has waited for already; what they used is as good as its own.
+  /// `brief`: it is given back before the block that makes it ends.
+  std::optional<Place> place(int64_t bytes, int stream, const Marks& waited = {}, bool brief = false);
+  /// Gives a place back; `used` are the last ops that read or wrote it.
+  void release(int64_t offset, int64_t bytes, const Marks& used);
+
+  /// Is told of every place that is taken (with the bytes that were asked for) and given back.
+  class Watcher {
+   public:
+    virtual ~Watcher() = default;
+    virtual void placed(int64_t offset, int64_t bytes, int stream) = 0;
+    virtual void released(int64_t offset, const Marks& used) = 0;
+  };
+  Watcher* watcher = nullptr;
+
+  /// All ops enqueued so far have ended: nothing that is free needs to be waited for, and what is free at the top
+  /// has never been used. Every step then lays its values out as the first did.
+  void settle();
+
+  int64_t limit() const { return limit_; }
+  /// By how much the capacity was passed: 0 as long as the forecast holds.
+  int64_t grown_bytes() const { return capacity_ - foretold_; }
+  int64_t live_bytes() const { return live_; }
+  int64_t peak_live_bytes() const { return peak_live_; }
+  int64_t reserved_bytes() const { return high_water_; }  // never falls
+  int64_t largest_free_bytes() const;                     // within the limit, if there is one
+  void reset_peak() { peak_live_ = live_; }
+
+ private:
+  struct Free {
+    int64_t bytes = 0;
+    Marks used{};
+    uint64_t released_at = 0;
+    uint32_t streams = 0;  // a bit for each that `used` names
+  };
+  static_assert(kMostStreams <= 32);
+  static constexpr uint64_t kSettled = 64;    // placements after which another stream's storage counts as settled
+  using Fragments = std::map<int64_t, Free>;  // by offset
+
+  // Where a run of neighbours begins that holds `bytes`, or the end: the lowest of those free to the stream, else
+  // of those that are settled; the one whose newest was released first; the usable ones that touch the high water,
+  // whatever they hold.
+  Fragments::iterator first_run(int64_t bytes, int stream, const Marks& waited);
+  std::pair<Fragments::iterator, uint64_t> oldest_run(int64_t bytes);  // and when that was
+  template <class Usable>
+  Fragments::iterator top_run(const Usable& usable);
+  static bool free_to(const Free& free, int stream, const Marks& waited);
+  std::optional<Place> find_place(int64_t bytes, int stream, const Marks& waited);
+  std::optional<Place> find_place_two_ended(int64_t bytes, int stream, const Marks& waited, bool brief);
+  std::optional<Place> grow(int64_t bytes);
+  Place take(Fragments::iterator at, int64_t offset, int64_t bytes);  // `at` holds the offset, or is the end
+  void join(Fragments::iterator at);  // with its next, if the same streams used both
+
+  Fragments free_;
+  int64_t capacity_;  // with what it has grown by
+  int64_t foretold_, limit_;
+  bool two_ended_;
+  int64_t extent_ = 0;      // what lies above has not been used since settle()
+  int64_t high_water_ = 0;  // of the extent
+  int64_t live_ = 0;
+  int64_t peak_live_ = 0;
+  uint64_t clock_ = 0;
+};
+
+}  // namespace heddle::ir

@@ -1,0 +1,313 @@
+#include "heddle/ir/walk/walk.h"
+
+#include <algorithm>
+
+namespace heddle::ir {
+
+struct Walk::Slot {
+  int64_t offset = -1;
+  int64_t bytes = 0;
+  int32_t uses_left = 0;
+  Marks written{};  // the op that wrote it
+  Marks read{};     // the ops that read it since
+};
+
+struct Walk::Frame : RowCounts {
+  int64_t rows(ValueId value) const override { return rows_of[static_cast<size_t>(value)]; }
+  std::vector<Slot> slots;
+  std::vector<int64_t> rows_of;  // by counting value
+};
+
+namespace {
+bool puts_on_host(const StepProgram& program, int rank) {
+  for (const int s : program.stages_of(rank)) {
+    const std::vector<Value>& values = program.stages[static_cast<size_t>(s)].values;
+    if (std::any_of(values.begin(), values.end(), [](const Value& v) { return v.space == Space::host; }))
+      return true;
+  }
+  return false;
+}
+}  // namespace
+
+Walk::Walk(const StepProgram& program, int rank, int64_t capacity_bytes, int64_t host_capacity_bytes,
+           int64_t limit_bytes)
+    : program_(program),
+      streams_(program, program.stages_of(rank)),
+      storage_{Storage(capacity_bytes, puts_on_host(program, rank), limit_bytes), Storage(host_capacity_bytes)},
+      uses_host_(puts_on_host(program, rank)),
+      stages_(program.stages_of(rank)),
+      rank_(rank) {
+  const size_t stages = program.stages.size();
+  uses_.resize(stages);
+  outlives_.resize(stages);
+  persistent_.resize(stages);
+  touched_.resize(stages);
+  frames_.resize(stages);
+  for (const int s : stages_) {
+    const auto at = static_cast<size_t>(s);
+    const Stage& stage = program.stages[at];
+    uses_[at].assign(stage.values.size(), 0);
+    outlives_[at].assign(stage.values.size(), 0);
+    std::vector<const Op*> maker(stage.values.size(), nullptr);
+    for (const Op& op : stage.ops) {
+      for (const ValueId id : op.out) maker[static_cast<size_t>(id)] = &op;
+      for (const ValueId id : op.in) {
+        if (id == none) continue;
+        const auto v = static_cast<size_t>(id);
+        ++uses_[at][v];
+        if (maker[v] != nullptr && (maker[v]->phase != op.phase || maker[v]->chunk != op.chunk))
+          outlives_[at][v] = 1;
+      }
+    }
+    persistent_[at].resize(stage.values.size());
+    touched_[at].assign(stage.ops.size(), 0);
+    frames_[at].resize(static_cast<size_t>(program.microbatches) + 1);
+    for (size_t v = 0; v < stage.values.size(); ++v) {
+      if (!is_persistent(stage.values[v].role) || stage.values[v].shared_with_stage >= 0) continue;
+      Slot& slot = persistent_[at][v];
+      slot.bytes = stage.bytes(static_cast<ValueId>(v), FixedRows());
+      const Value& value = stage.values[v];
+      slot.offset = place(value.name, slot.bytes, value.space, StreamTable::compute, s, false).offset;
+    }
+  }
+  for (int i = 0; i < kSpaces; ++i)
+    persistent_bytes_[static_cast<size_t>(i)] = storage(static_cast<Space>(i)).live_bytes();
+}
+
+Walk::~Walk() = default;
+
+Walk::Slot& Walk::persistent(int stage, ValueId id) {
+  const Value& value = program_.stages[static_cast<size_t>(stage)].value(id);
+  if (value.shared_with_stage < 0) return persistent_[static_cast<size_t>(stage)][static_cast<size_t>(id)];
+  const ValueId owned = program_.stages[static_cast<size_t>(value.shared_with_stage)].find(value.name);
+  return persistent_[static_cast<size_t>(value.shared_with_stage)][static_cast<size_t>(owned)];
+}
+
+int64_t Walk::offset_of(int stage, ValueId id) const {
+  return const_cast<Walk*>(this)->persistent(stage, id).offset;
+}
+
+Walk::Frame& Walk::frame(int stage, int microbatch) {
+  std::unique_ptr<Frame>& frame = frames_[static_cast<size_t>(stage)].at(static_cast<size_t>(microbatch + 1));
+  if (!frame) {
+    frame = std::make_unique<Frame>();
+    const size_t count = program_.stages[static_cast<size_t>(stage)].values.size();
+    frame->slots.resize(count);
+    frame->rows_of.resize(count);
+  }
+  return *frame;
+}
+
+std::vector<Walk::Live> Walk::live_now(Space space) const {
+  std::vector<Live> live;
+  const auto add = [&](int stage, int microbatch, const std::vector<Slot>& slots) {
+    for (size_t v = 0; v < slots.size(); ++v) {
+      if (slots[v].offset < 0) continue;
+      const Value& value = program_.stages[static_cast<size_t>(stage)].values[v];
+      if (value.space == space) live.push_back({value.name, value.role, stage, microbatch, slots[v].bytes});
+    }
+  };
+  for (const int s : stages_) {
+    add(s, -1, persistent_[static_cast<size_t>(s)]);
+    const auto& frames = frames_[static_cast<size_t>(s)];
+    for (size_t m = 0; m < frames.size(); ++m) {
+      if (frames[m]) add(s, static_cast<int>(m) - 1, frames[m]->slots);
+    }
+  }
+  std::stable_sort(live.begin(), live.end(), [](const Live& a, const Live& b) { return a.bytes > b.bytes; });
+  return live;
+}
+
+Storage::Place Walk::place(const std::string& name, int64_t bytes, Space space, int stream, int stage, bool brief) {
+  Storage& arena = storage(space);
+  const std::optional<Storage::Place> place =
+      arena.place(bytes, stream, waited_[static_cast<size_t>(stream)], brief);
+  if (place) return *place;
+  constexpr double kMiB = 1024.0 * 1024.0;
+  std::string largest;
+  const std::vector<Live> live = live_now(space);
+  for (size_t i = 0; i < live.size() && i < 8; ++i) {
+    largest +=
+        fmt::format("{}{} {:.1f} MiB", i == 0 ? "" : ", ", live[i].name, static_cast<double>(live[i].bytes) / kMiB);
+  }
+  throw OutOfMemory(fmt::format(
+      "out of {} memory{}: '{}' of stage {} needs {:.1f} MiB; capacity {:.1f} MiB, live {:.1f} MiB in {} tensors, "
+      "largest free piece {:.1f} MiB; the largest tensors: {}",
+      name_of(space), program_.class_of_rank.size() > 1 ? fmt::format(" on rank {}", rank_) : "", name, stage,
+      static_cast<double>(bytes) / kMiB, static_cast<double>(arena.limit()) / kMiB,
+      static_cast<double>(arena.live_bytes()) / kMiB, live.size(),
+      static_cast<double>(arena.largest_free_bytes()) / kMiB, largest));
+}
+
+void Walk::run_op(Issuer& issuer, int stage, uint32_t op_index, int microbatch) {
+  const auto s = static_cast<size_t>(stage);
+  const Stage& text = program_.stages[s];
+  const Op& op = text.ops[op_index];
+  Frame& f = frame(stage, microbatch);
+  const int stream = streams_.of(stage, op_index);
+  const auto slot_of = [&](ValueId id) -> Slot& {
+    return is_persistent(text.values[static_cast<size_t>(id)].role) ? persistent(stage, id)
+                                                                    : f.slots[static_cast<size_t>(id)];
+  };
+
+  Marks wait_for{};
+  in_.clear();
+  out_.clear();
+  updates_.clear();
+  for (const ValueId id : op.in) {
+    if (id == none) {
+      in_.push_back({});
+      continue;
+    }
+    Slot& slot = slot_of(id);
+    HEDDLE_CHECK(slot.offset >= 0, "op '{}' of stage {} reads '{}', which is not alive", op.kind(), stage,
+                 text.value(id).name);
+    merge(wait_for, slot.written);
+    in_.push_back({id, slot.offset});
+  }
+  for (const ValueId id : op.updates) {
+    Slot& slot = slot_of(id);
+    merge(wait_for, slot.written);
+    merge(wait_for, slot.read);
+    updates_.push_back({id, slot.offset});
+  }
+  // A value that counts rows is known to the host before the ops whose sizes need it are issued.
+  for (const ValueId id : op.out) {
+    Slot& slot = slot_of(id);
+    slot.bytes = text.bytes(id, f);
+    const Storage::Place at = place(text.value(id).name, slot.bytes, text.value(id).space, stream, stage,
+                                    outlives_[s][static_cast<size_t>(id)] == 0);
+    slot.offset = at.offset;
+    slot.uses_left = uses_[s][static_cast<size_t>(id)];
+    slot.written = {};
+    slot.read = {};
+    merge(wait_for, at.wait_for);
+    out_.push_back({id, slot.offset});
+  }
+  Issue issue;
+  issue.scratch_bytes = issuer.scratch_bytes(stage, op_index, f);
+  if (issue.scratch_bytes > 0) {
+    const Storage::Place at =
+        place("scratch of " + std::string(op.kind()), issue.scratch_bytes, Space::device, stream, stage, true);
+    issue.scratch_offset = at.offset;
+    merge(wait_for, at.wait_for);
+  }
+  const Storage& arena = storage();
+  if (keep_peak && arena.live_bytes() > peak_seen_ && arena.live_bytes() >= peak_from_bytes) {
+    peak_seen_ = arena.live_bytes();
+    at_peak_ = live_now(Space::device);
+    if (issue.scratch_bytes > 0) {
+      at_peak_.push_back(
+          {"scratch of " + std::string(op.kind()), Role::activation, stage, microbatch, issue.scratch_bytes});
+    }
+  }
+
+  waits_.clear();
+  Marks& waited = waited_[static_cast<size_t>(stream)];
+  for (int i = 0; i < streams_.count(); ++i) {
+    const auto k = static_cast<size_t>(i);
+    if (i == stream || wait_for[k] <= waited[k]) continue;
+    waited[k] = wait_for[k];
+    waits_.push_back({i, wait_for[k]});
+  }
+
+  const auto own = static_cast<size_t>(stream);
+  issue.stage = stage;
+  issue.op_index = op_index;
+  issue.op = &op;
+  issue.microbatch = microbatch;
+  issue.stream = stream;
+  issue.count = ++issued_[own];
+  const auto sums_over_the_step = [&](ValueId id) {
+    return text.value(id).role == Role::accumulator || text.value(id).role == Role::statistic;
+  };
+  issue.overwrite = (touched_[s][op_index] == 0 || op.fresh) && !op.updates.empty() &&
+                    sums_over_the_step(op.updates[0]);
+  touched_[s][op_index] = 1;
+  issue.in = in_;
+  issue.out = out_;
+  issue.updates = updates_;
+  issue.waits = waits_;
+  issue.rows = &f;
+  issue.live_bytes = arena.live_bytes();
+  issue.reserved_bytes = arena.reserved_bytes();
+  if (op.def->moves == Moves::to_host) copied_out_bytes_ += slot_of(op.out[0]).bytes;
+  if (op.def->moves == Moves::from_host) copied_in_bytes_ += slot_of(op.out[0]).bytes;
+  issuer.issue(issue);
+  for (size_t i = 0; op.def->host_stall && i < op.out.size(); ++i) {
+    f.rows_of[static_cast<size_t>(op.out[i])] = issuer.read_rows(issue, i);
+  }
+
+  const uint64_t count = issue.count;
+  if (issue.scratch_bytes > 0) {
+    Marks used{};
+    used[own] = count;
+    storage().release(issue.scratch_offset, issue.scratch_bytes, used);
+  }
+  for (const ValueId id : op.updates) {
+    Slot& slot = slot_of(id);
+    slot.written = {};
+    slot.read = {};
+    slot.written[own] = count;
+  }
+  const auto release = [&](ValueId id, Slot& slot) {
+    Marks used = slot.written;
+    merge(used, slot.read);
+    storage(text.value(id).space).release(slot.offset, slot.bytes, used);
+    slot.offset = -1;
+  };
+  for (const ValueId id : op.out) {
+    Slot& slot = slot_of(id);
+    slot.written[own] = count;
+    if (slot.uses_left == 0) release(id, slot);
+  }
+  for (const ValueId id : op.in) {
+    if (id == none) continue;
+    Slot& slot = slot_of(id);
+    slot.read[own] = count;
+    if (!is_persistent(text.values[static_cast<size_t>(id)].role) && --slot.uses_left == 0) release(id, slot);
+  }
+}
+
+void Walk::drop_frames() {
+  for (size_t s = 0; s < frames_.size(); ++s) {
+    for (auto& frame : frames_[s]) {
+      if (!frame) continue;
+      for (size_t v = 0; v < frame->slots.size(); ++v) {
+        Slot& slot = frame->slots[v];
+        if (slot.offset >= 0) {
+          storage(program_.stages[s].values[v].space).release(slot.offset, slot.bytes, issued_);
+        }
+        slot.offset = -1;
+      }
+    }
+  }
+}
+
+void Walk::run_step(Issuer& issuer, Purpose purpose) {
+  for (auto& stage : touched_) std::fill(stage.begin(), stage.end(), 0);
+  for (Storage& arena : storage_) {
+    arena.settle();
+    arena.reset_peak();
+  }
+  copied_out_bytes_ = copied_in_bytes_ = 0;
+  peak_seen_ = 0;
+  try {
+    for (const Action& action : program_.actions_of(rank_, purpose)) {
+      const Block& block = program_.blocks[static_cast<size_t>(action.block)];
+      for (const Step& step : block.steps) {
+        run_op(issuer, block.stages[step.slot], step.op, action.microbatches[step.slot]);
+      }
+    }
+  } catch (...) {
+    drop_frames();
+    throw;
+  }
+  for (int i = 0; i < kSpaces; ++i) {
+    const auto space = static_cast<Space>(i);
+    const int64_t left = storage(space).live_bytes() - persistent_bytes(space);
+    HEDDLE_CHECK(left == 0, "{} bytes of activations outlive the step on the {}", left, name_of(space));
+  }
+}
+
+}  // namespace heddle::ir

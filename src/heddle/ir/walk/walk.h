@@ -1,0 +1,132 @@
+// The one interpreter skeleton: walks a rank's actions in program order, places values in the arena, works out
+// which ops an op must wait for, and hands each op to an Issuer. The executor issues to real streams, the simulator
+// to virtual ones; memory and waits are the same for both because they are decided here.
+//
+// A frame value is placed when its op is issued and released when its last reader (in any phase) has been issued.
+// Persistent values are placed once, when the walk is made. Values on the host have an arena of their own, placed
+// and accounted for in the same way.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "heddle/ir/walk/storage.h"
+#include "heddle/ir/walk/streams.h"
+
+namespace heddle::ir {
+
+struct Operand {
+  ValueId id = none;
+  int64_t offset = -1;  // in the arena of the value's space; -1 when absent
+};
+
+struct Wait {
+  int stream = 0;
+  uint64_t count = 0;  // until this many ops of that stream have ended
+};
+
+/// One op on its way to a stream.
+struct Issue {
+  int stage = 0;
+  uint32_t op_index = 0;
+  const Op* op = nullptr;
+  int microbatch = 0;
+  int stream = 0;
+  uint64_t count = 0;  // this op is the count-th on its stream
+  bool overwrite = false;
+  std::span<const Operand> in, out, updates;
+  int64_t scratch_offset = -1;
+  int64_t scratch_bytes = 0;
+  std::span<const Wait> waits;
+  const RowCounts* rows = nullptr;
+  int64_t live_bytes = 0;  // after the outputs were placed
+  int64_t reserved_bytes = 0;
+};
+
+class Issuer {
+ public:
+  virtual ~Issuer() = default;
+  virtual int64_t scratch_bytes(int stage, uint32_t op, const RowCounts& rows) = 0;
+  virtual void issue(const Issue& issue) = 0;
+  /// Called after issuing an op with a host stall, for each of its outputs: the rows that it counts, or 0. May
+  /// block.
+  virtual int64_t read_rows(const Issue& issue, size_t output) = 0;
+};
+
+/// Raised when the arena is full; the message names the tensors that fill it.
+class OutOfMemory : public Error {
+  using Error::Error;
+};
+
+class Walk {
+ public:
+  /// Places the persistent values. Capacities of the two arenas; 0 means unlimited. `limit_bytes`: as far as the
+  /// device's may grow beyond its capacity; 0: not at all. The program must outlive the walk.
+  Walk(const StepProgram& program, int rank, int64_t capacity_bytes, int64_t host_capacity_bytes = 0,
+       int64_t limit_bytes = 0);
+  ~Walk();
+
+  /// Walks one step; all ops of the step before must have ended. Throws OutOfMemory; frames are then given back,
+  /// and the walk can be used again.
+  void run_step(Issuer& issuer, Purpose purpose = Purpose::train);
+
+  const StreamTable& streams() const { return streams_; }
+  bool uses_host() const { return uses_host_; }
+  const Storage& storage(Space space = Space::device) const { return storage_[static_cast<size_t>(space)]; }
+  Storage& storage(Space space = Space::device) { return storage_[static_cast<size_t>(space)]; }
+  int64_t persistent_bytes(Space space = Space::device) const {
+    return persistent_bytes_[static_cast<size_t>(space)];
+  }
+  /// Bytes that the last step copied to the host, and from it.
+  int64_t copied_out_bytes() const { return copied_out_bytes_; }
+  int64_t copied_in_bytes() const { return copied_in_bytes_; }
+  /// Arena offset of a persistent value.
+  int64_t offset_of(int stage, ValueId id) const;
+
+  struct Live {
+    std::string name;
+    Role role;
+    int stage, microbatch;
+    int64_t bytes;
+  };
+  /// What fills the device's arena at the moment of the highest live bytes of the last step (largest first).
+  const std::vector<Live>& live_at_peak() const { return at_peak_; }
+  /// Keep live_at_peak() (costs a copy whenever the peak rises, from `peak_from_bytes` on: the peak, where it is
+  /// known from a step before).
+  bool keep_peak = false;
+  int64_t peak_from_bytes = 0;
+
+ private:
+  struct Slot;
+  struct Frame;
+  Frame& frame(int stage, int microbatch);
+  Slot& persistent(int stage, ValueId id);
+  void run_op(Issuer& issuer, int stage, uint32_t op, int microbatch);
+  Storage::Place place(const std::string& name, int64_t bytes, Space space, int stream, int stage, bool brief);
+  std::vector<Live> live_now(Space space) const;
+  void drop_frames();
+
+  const StepProgram& program_;
+  StreamTable streams_;
+  std::array<Storage, kSpaces> storage_;
+  std::array<int64_t, kSpaces> persistent_bytes_{};
+  bool uses_host_;  // some value of this rank lies there
+  int64_t copied_out_bytes_ = 0, copied_in_bytes_ = 0;
+  std::vector<int> stages_;
+  int rank_;
+  std::vector<std::vector<int32_t>> uses_;                   // [stage][value]
+  std::vector<std::vector<uint8_t>> outlives_;               // [stage][value]: read after its block
+  std::vector<std::vector<Slot>> persistent_;                // [stage][value]; a shared one is in its owner's
+  std::vector<std::vector<uint8_t>> touched_;                // [stage][op]: ran in this step
+  std::vector<std::vector<std::unique_ptr<Frame>>> frames_;  // [stage][microbatch + 1]
+  Marks issued_{};                                           // ops enqueued on each stream
+  std::array<Marks, kMostStreams> waited_{};                 // [stream]: what it has already waited for
+  std::vector<Operand> in_, out_, updates_;
+  std::vector<Wait> waits_;
+  std::vector<Live> at_peak_;
+  int64_t peak_seen_ = 0;
+};
+
+}  // namespace heddle::ir

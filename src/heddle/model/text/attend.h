@@ -1,0 +1,38 @@
+// The core of attention, on one rank or with the keys and values of each sequence spread over the ranks of cp.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "heddle/model/text/writer.h"
+
+namespace heddle::model {
+
+/// Heads of this rank and their widths.
+struct HeadSizes {
+  int64_t heads = 1, kv_heads = 1, head_dim = 1, value_dim = 1;
+};
+/// Attributes of the ops `attention` and `attention_part`.
+ir::Attributes attention_attributes(const Writer& writer, const HeadSizes& sizes);
+
+/// What goes between ranks of a token: rows of this rank's share of each sequence.
+struct Travelling {
+  ir::ValueId rows = ir::none;
+  std::string name;
+};
+/// Keys and values out of what travelled.
+using MakeKeys = std::function<std::vector<ir::ValueId>(const std::vector<ir::ValueId>& rows)>;
+
+/// Attention of this rank's queries to the keys of all cp ranks (cp > 1), in the ways `gather` and `ring` of
+/// parallel.context: what travels is gathered, or goes round.
+ir::ValueId attend_across(Writer& writer, ir::ValueId q, std::vector<Travelling> travelling,
+                          const MakeKeys& keys_values, const HeadSizes& sizes);
+
+/// `ulysses`: rows of the whole sequence with this rank's part of the heads, and back.
+ir::ValueId heads_to_sequence(Writer& writer, ir::ValueId x, const std::string& name);
+ir::ValueId sequence_to_heads(Writer& writer, ir::ValueId x, const std::string& name);
+/// Rows of the whole sequence, in order.
+ir::ValueId gather_sequence(Writer& writer, ir::ValueId x, const std::string& name);
+
+}  // namespace heddle::model

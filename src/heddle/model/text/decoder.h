@@ -1,0 +1,17 @@
+// A decoder as forward text: the pieces of a pipeline rank, what it sends and receives, and what each is made of.
+// Straight-line and unfused; passes do the rest.
+#pragma once
+
+#include "heddle/model/model_config.h"
+#include "heddle/model/text/stage_spec.h"
+#include "heddle/model/text/stage_text.h"
+
+namespace heddle::model {
+
+/// Forward text of one stage. For `predict` it ends in the statistic "logits" [T, V] of the next token, without
+/// losses or depths; with tp ranks, all rows of the group by this rank's part of the vocabulary. Else the
+/// statistics it updates are: "loss.next_token", "loss.depth.D" (sums over labels), "loss.sequence_aux.L",
+/// "loss.z.L" (sums), and "load.L" [E] for each MoE layer L.
+StageText decoder_stage(const ModelConfig& config, const StageSpec& spec);
+
+}  // namespace heddle::model

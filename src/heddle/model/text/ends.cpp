@@ -1,0 +1,81 @@
+#include "heddle/model/text/ends.h"
+
+namespace heddle::model {
+
+using ir::Axis;
+using ir::none;
+using ir::ValueId;
+
+void Ends::load_tokens() {
+  std::vector<std::string> names;
+  for (int64_t d = 0; d <= w_.depths(); ++d) names.push_back(fmt::format("ids_{}", d));
+  for (int64_t d = 1; d <= w_.depths() + 1; ++d) names.push_back(fmt::format("labels_{}", d));
+  tokens_of_ = w_.op("load_tokens", {}, names,
+                     {{"rows", w_.runs() * w_.local()},
+                      {"sequence", w_.spec().sequence_length},
+                      {"depths", w_.depths()},
+                      {"cp", w_.cp()}});
+}
+
+ValueId Ends::embedding() {
+  return w_.matrix(Parameter::Part::embedding, "model.embed_tokens.weight", w_.config().vocab_size,
+                   w_.config().hidden_size, {}, {{0, Axis::tp}});
+}
+
+ValueId Ends::embed(int64_t depth, const std::string& name) {
+  ValueId here = ids(depth);
+  if (w_.tp() > 1) {
+    here = w_.op("shift_ids", {here}, {fmt::format("ids_{}_here", depth)},
+                 {{"size", w_.config().vocab_size / w_.tp()}, {"outside", int64_t{-1}}})[0];
+  }
+  return w_.scatter_sum(w_.op("embedding", {here, embedding()}, {w_.partial(name)})[0], name);
+}
+
+void Ends::load_head() {
+  const ModelConfig& c = w_.config();
+  head_ = c.tie_word_embeddings ? embedding()
+                                : w_.matrix(Parameter::Part::head, "lm_head.weight", c.vocab_size, c.hidden_size,
+                                            {}, {{0, Axis::tp}});
+}
+
+void Ends::predict(ValueId h_TH, const std::string& norm_name, int64_t distance, int scale,
+                   const std::string& name) {
+  const Writer::Part part(w_, OpPart::head);
+  const ValueId labels_T = labels(distance);
+  const ValueId n_TH = w_.gather(w_.norm(h_TH, norm_name, "n_" + name), "n_" + name);
+  if (w_.tp() > 1) return predict_part(n_TH, labels_T, scale, name);
+  const ValueId logits_TV = w_.op("linear", {n_TH, head_}, {"logits_" + name})[0];
+  if (w_.predicts()) {
+    w_.op("accumulate", {logits_TV}, {}, {}, "",
+          {w_.statistic("logits", {w_.tokens(), w_.config().vocab_size}, w_.wide())});
+    return;
+  }
+  const ValueId loss = w_.op("cross_entropy", {logits_TV, labels_T, w_.scales()}, {"ce_" + name, "lse_" + name},
+                             {{"scale_index", int64_t{scale}}})[0];
+  w_.keep(loss, "loss." + name);
+}
+
+// This rank's part of the vocabulary; see the op sharded_loss.
+void Ends::predict_part(ValueId n_UH, ValueId labels, int scale, const std::string& name) {
+  const int64_t part = w_.config().vocab_size / w_.tp();
+  if (w_.predicts()) {
+    const ValueId logits_UV = w_.op("linear", {n_UH, head_}, {"logits_" + name})[0];
+    const int64_t rows = w_.value(logits_UV).shape[0].count;
+    w_.op("accumulate", {logits_UV}, {}, {}, "", {w_.statistic("logits", {rows, part}, w_.wide())});
+    return;
+  }
+  const auto shifted = [&](int64_t outside, const std::string& as) {
+    return w_.op("shift_ids", {labels}, {as + name}, {{"size", part}, {"outside", outside}})[0];
+  };
+  const ValueId own = shifted(-1, "labels_here_"), all = shifted(part, "labels_");
+  const ValueId logits_UV = w_.op("linear", {n_UH, head_}, {"logits_" + name})[0];
+  const auto loss = w_.op("cross_entropy_part", {logits_UV, own, w_.scales()},
+                          {"ce_part_" + name, "lse_part_" + name}, {{"scale_index", int64_t{scale}}});
+  const ValueId parts =
+      w_.op("all_gather", {loss[1]}, {"lse_parts_" + name}, {{"ranks", w_.tp()}, {"runs", int64_t{1}}}, "tp")[0];
+  const auto rest = w_.op("sharded_loss", {logits_UV, none, all, w_.scales(), parts, own, loss[1]},
+                          {"ce_rest_" + name, "lse_" + name}, {{"scale_index", int64_t{scale}}});
+  w_.keep(w_.op("add", {loss[0], rest[0]}, {"ce_sum_" + name})[0], "loss." + name);
+}
+
+}  // namespace heddle::model

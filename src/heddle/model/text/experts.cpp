@@ -1,0 +1,178 @@
+#include "heddle/model/text/experts.h"
+
+#include <algorithm>
+#include <optional>
+
+#include "heddle/model/text/feed_forward.h"
+#include "heddle/model/loss_scale.h"
+
+namespace heddle::model {
+
+using ir::Attributes;
+using ir::Axis;
+using ir::none;
+using ir::ValueId;
+
+namespace {
+
+// A router's decision: logits and scores [T, E], chosen experts and gates [T, k], and the order of the rows.
+struct Routing {
+  ValueId logits = none, scores = none, experts = none, row_of = none, token_of = none, offsets = none,
+          gates = none;
+};
+
+Routing route(Writer& w, ValueId x_TH, const std::string& prefix) {
+  const ModelConfig& c = w.config();
+  const int64_t experts = c.n_routed_experts;
+  const std::string function = c.sigmoid_scores ? "sigmoid" : "softmax";
+  const ValueId w_router = w.parameter({.name = prefix + "gate.weight",
+                                        .part = Parameter::Part::router,
+                                        .deviation = c.initializer_range,
+                                        .decays = true},
+                                       w.wide(), {experts, c.hidden_size});
+  const ValueId bias = c.topk_bias ? w.parameter({.name = prefix + "gate.e_score_correction_bias",
+                                                  .part = Parameter::Part::router,
+                                                  .start = Parameter::Start::zeros,
+                                                  .trained = false,
+                                                  .balances = true},
+                                                 w.wide(), {experts})
+                                   : none;
+  const Writer::Part part(w, OpPart::router);
+  Routing r;
+  r.logits = w.op("linear", {x_TH, w_router}, {"logits"}, {{"wide", int64_t{1}}})[0];
+  r.scores = w.op("router_scores", {r.logits}, {"scores"}, {{"function", function}})[0];
+  const auto choice = w.op("choose", {r.scores, bias}, {"experts", "row_of", "token_of", "offsets"},
+                           {{"top_k", c.num_experts_per_tok},
+                            {"groups", c.n_group},
+                            {"top_groups", c.topk_group},
+                            {"group_score_top", std::min<int64_t>(2, experts / c.n_group)}});
+  r.experts = choice[0];
+  r.row_of = choice[1];
+  r.token_of = choice[2];
+  r.offsets = choice[3];
+  r.gates = w.op("gate", {r.scores, r.experts}, {"gates"},
+                 {{"normalize", int64_t{c.norm_topk_prob}}, {"scale", c.routed_scaling_factor}})[0];
+  return r;
+}
+
+void balance_losses(Writer& w, const Routing& r) {
+  const ModelConfig& c = w.config();
+  if (w.predicts()) return;
+  w.op("count_load", {r.offsets}, {}, {}, "",
+       {w.statistic(fmt::format("load.{}", w.layer()), {c.n_routed_experts})});
+  const int64_t sequence = w.tokens() / w.runs();
+  if (c.sequence_aux_loss_alpha > 0) {
+    const int64_t sharing = w.cp() * w.tp();
+    std::vector<ValueId> in{r.scores, w.scales()};
+    if (sharing > 1) {
+      const ValueId load = w.op("sequence_load", {r.scores}, {"sequence_load"},
+                                {{"top_k", c.num_experts_per_tok}, {"sequence", sequence}})[0];
+      in.push_back(w.op("all_reduce", {load}, {"sequence_load_all"}, {{"ranks", sharing}}, "sequence")[0]);
+    }
+    const ValueId loss = w.op("sequence_aux_loss", in, {"sequence_aux"},
+                              {{"top_k", c.num_experts_per_tok},
+                               {"sequence", sequence},
+                               {"whole", w.spec().sequence_length},
+                               {"alpha", c.sequence_aux_loss_alpha},
+                               {"scale_index", int64_t{kScaleSequenceAux}}})[0];
+    w.keep(loss, fmt::format("loss.sequence_aux.{}", w.layer()));
+  }
+  if (c.z_loss_weight > 0) {
+    const ValueId loss = w.op("z_loss", {r.logits, w.scales()}, {"z"},
+                              {{"weight", c.z_loss_weight}, {"scale_index", int64_t{kScaleZ}}})[0];
+    w.keep(loss, fmt::format("loss.z.{}", w.layer()));
+  }
+}
+
+// [E, n, k], the width cut as `width_cut` says.
+ValueId weight(Writer& w, const std::string& prefix, const std::string& name, int64_t n, int64_t k,
+               std::vector<ReleasedPart> parts, Cut width_cut) {
+  const int64_t experts = w.config().n_routed_experts;
+  for (ReleasedPart& part : parts) part.name = prefix + "experts.{}." + part.name + ".weight";
+  return w.parameter({.name = prefix + "experts." + name + ".weight",
+                      .part = Parameter::Part::experts,
+                      .deviation = w.config().initializer_range,
+                      .decays = true,
+                      .experts = experts,
+                      .cuts = {{0, Axis::ep}, width_cut},
+                      .copies = "edp",
+                      .released = std::move(parts)},
+                     w.spec().dtype, {experts, n, k});
+}
+
+struct Outputs {
+  ValueId e_SH = none, shared_TH = none;
+};
+
+// The shared expert stands between dispatch and the experts, so that it runs while rows are under way.
+Outputs run(Writer& w, ValueId x_TH, ValueId q_SH, ValueId offsets, const std::string& prefix) {
+  const ModelConfig& c = w.config();
+  const int64_t width = c.moe_intermediate_size;
+  Outputs out;
+  if (c.n_shared_experts > 0) {
+    out.shared_TH =
+        feed_forward(w, x_TH, prefix + "shared_experts.", width * c.n_shared_experts, "shared", OpPart::shared);
+  }
+  std::optional<Writer::Part> part(std::in_place, w, OpPart::expert_up);
+  const ValueId w_gate_up = weight(w, prefix, "gate_up_proj", 2 * width, c.hidden_size,
+                                   {{"gate_proj", 0, width}, {"up_proj", width, width}}, {1, Axis::etp, 2});
+  const ValueId u_S2F = w.op("grouped_linear", {q_SH, w_gate_up, offsets}, {"u"})[0];
+  const ValueId a_SF = swiglu(w, u_S2F, "a");
+  part.reset();
+  part.emplace(w, OpPart::expert_down);
+  const ValueId w_down =
+      weight(w, prefix, "down_proj", c.hidden_size, width, {{"down_proj", 0, c.hidden_size}}, {2, Axis::etp});
+  out.e_SH = w.op("grouped_linear", {a_SF, w_down, offsets}, {"e"})[0];
+  return out;
+}
+
+int64_t expert_ranks(const Writer& w) { return int64_t{w.spec().mesh.of(Axis::ep)} * w.spec().mesh.of(Axis::etp); }
+
+Attributes exchange_attributes(const Writer& w) {
+  const Exchange& exchange = w.spec().exchange;
+  const int64_t hidden = w.config().hidden_size;
+  Attributes attributes{{"ranks", expert_ranks(w)},
+                        {"slices", int64_t{w.spec().mesh.of(Axis::etp)}},
+                        {"experts", w.config().n_routed_experts},
+                        {"topology", std::string(heddle::word_of(exchange.topology))}};
+  if (exchange.topology == ir::Topology::automatic) {
+    attributes.set("row_bytes", hidden * size_of(w.spec().dtype))
+        .set("sum_bytes", hidden * size_of(w.wide()))
+        .set("within_bytes_per_us", exchange.within_bytes_per_us())
+        .set("across_bytes_per_us", exchange.across_bytes_per_us())
+        .set("within_latency_us", exchange.within_latency_us)
+        .set("across_latency_us", exchange.across_latency_us);
+  }
+  return attributes;
+}
+
+}  // namespace
+
+ValueId experts(Writer& w, ValueId x_TH, const std::string& prefix) {
+  const Routing r = route(w, x_TH, prefix);
+  balance_losses(w, r);
+  const auto with_shared = [&](ValueId c_TH, ValueId h_TH) {
+    return h_TH == none ? c_TH : w.op("add", {c_TH, h_TH}, {"y"})[0];
+  };
+  if (expert_ranks(w) == 1) {
+    const ValueId p_RH = w.op("permute", {x_TH, r.row_of, r.token_of, r.experts}, {"p"})[0];
+    const Outputs out = run(w, x_TH, p_RH, r.offsets, prefix);
+    return with_shared(w.op("unpermute", {out.e_SH, r.gates, r.row_of, r.experts}, {"c"})[0], out.shared_TH);
+  }
+  const Attributes exchange = exchange_attributes(w);
+  const auto lists = [&] {  // n, route, forwards, local offsets
+    const auto counts = w.op("share_counts", {r.experts}, {"counts", "route"}, exchange, "experts");
+    return w.op("counts_to_host", counts, {"n", "route_n", "forwards", "local_offsets"});
+  };
+  const auto there = lists();
+  const auto rows = w.op("dispatch", {x_TH, r.gates, r.experts, there[0], there[1], there[2]},
+                         {"q", "g_rows", "token_of_rows", "passing"}, exchange, "experts");
+  const Outputs out = run(w, x_TH, rows[0], there[3], prefix);
+  const auto back = lists();
+  const ValueId c_TH =
+      w.op("collect", {out.e_SH, rows[1], r.gates, r.experts, back[0], back[1], back[2], rows[2], rows[3]}, {"c"},
+           exchange, "experts")[0];
+  return with_shared(c_TH, out.shared_TH);
+}
+
+}  // namespace heddle::model

@@ -1,0 +1,14 @@
+// A mixture of experts: the router with its losses, the exchange of rows, routed and shared experts.
+#pragma once
+
+#include <string>
+
+#include "heddle/model/text/writer.h"
+
+namespace heddle::model {
+
+/// Updates the statistics "load.L" [E], "loss.sequence_aux.L" and "loss.z.L" of the writer's layer L, where it
+/// trains or evaluates.
+ir::ValueId experts(Writer& writer, ir::ValueId x_TH, const std::string& prefix);
+
+}  // namespace heddle::model

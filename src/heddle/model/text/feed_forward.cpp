@@ -1,0 +1,25 @@
+#include "heddle/model/text/feed_forward.h"
+
+namespace heddle::model {
+
+using ir::ValueId;
+
+ValueId swiglu(Writer& w, ValueId u, const std::string& name) {
+  const int64_t width = w.columns(u) / 2;
+  const auto parts = w.op("split", {u}, {name + "_gate", name + "_up"}, {{"first", width}});
+  const ValueId s = w.op("silu", {parts[0]}, {name + "_silu"})[0];
+  return w.op("multiply", {s, parts[1]}, {name})[0];
+}
+
+ValueId feed_forward(Writer& w, ValueId x_TH, const std::string& prefix, int64_t width, const std::string& name,
+                     OpPart part) {
+  const Writer::Part while_here(w, part);
+  const Parameter::Part of = part == OpPart::shared ? Parameter::Part::shared_experts : Parameter::Part::mlp;
+  const ValueId w_gate_up = w.matrix(
+      of, prefix + "gate_up_proj.weight", 2 * width, w.config().hidden_size,
+      {{prefix + "gate_proj.weight", 0, width}, {prefix + "up_proj.weight", width, width}}, {{0, ir::Axis::tp, 2}});
+  const ValueId u = w.op("linear", {w.gather(x_TH, name + "_in"), w_gate_up}, {name + "_u"})[0];
+  return w.row_linear(swiglu(w, u, name + "_a"), of, prefix, "down_proj", width, name);
+}
+
+}  // namespace heddle::model

@@ -1,0 +1,17 @@
+// A gated MLP: down(silu(gate(x)) · up(x)).
+#pragma once
+
+#include <string>
+
+#include "heddle/model/text/writer.h"
+
+namespace heddle::model {
+
+/// Of a dense layer or of the shared experts (`part` mlp or shared); its width is cut among tp.
+ir::ValueId feed_forward(Writer& writer, ir::ValueId x_TH, const std::string& prefix, int64_t width,
+                         const std::string& name, OpPart part);
+
+/// silu(gate)·up of rows gate | up, in its parts; the pass `fuse` makes it one op.
+ir::ValueId swiglu(Writer& writer, ir::ValueId u, const std::string& name);
+
+}  // namespace heddle::model

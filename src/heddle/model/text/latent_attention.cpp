@@ -1,0 +1,94 @@
+// What goes between ranks of cp is latent and rotary key (576 numbers a token in DeepSeek-V3, keys and values 40960
+// ÷ tp), for which each rank makes the keys and values of the whole sequence itself; but in `ulysses` they go by
+// heads, and no rank makes any twice.
+#include "heddle/model/text/latent_attention.h"
+
+#include "heddle/model/text/attend.h"
+#include "heddle/model/text/rotate.h"
+
+namespace heddle::model {
+
+using ir::ValueId;
+
+namespace {
+
+constexpr auto kAttention = Parameter::Part::attention;
+
+// Keys and values of other ranks' tokens are a part of their own.
+OpPart keys_part(const Writer& w) {
+  return w.cp() > 1 && w.spec().context != Context::ulysses ? OpPart::sequence_keys : OpPart::queries_keys;
+}
+
+std::vector<ValueId> assemble(Writer& w, ValueId kv, ValueId k_rope, int64_t heads) {
+  const ModelConfig& c = w.config();
+  const Writer::Part part(w, keys_part(w));
+  return w.op(
+      "mla_assemble", {kv, k_rope}, {"k", "v"},
+      {{"heads", heads}, {"nope", c.qk_nope_head_dim}, {"rope", c.qk_rope_head_dim}, {"value_dim", c.v_head_dim}});
+}
+
+HeadSizes sizes(const Writer& w, int64_t heads) {
+  return {heads, heads, w.config().qk_head_dim(), w.config().v_head_dim};
+}
+
+ValueId queries(Writer& w, ValueId n_TH, const std::string& prefix) {
+  const ModelConfig& c = w.config();
+  const auto project = [&](ValueId from, const char* name) {
+    const Writer::Part part(w, OpPart::queries_keys);
+    return w.column_linear(from, kAttention, prefix, name, c.num_attention_heads * c.qk_head_dim());
+  };
+  if (c.q_lora_rank == 0) return project(w.gather(n_TH, "n"), "q_proj");
+  const ValueId latent = w.linear(n_TH, kAttention, prefix, "q_a_proj", c.q_lora_rank);
+  const ValueId normed =
+      w.norm(latent, prefix + "q_a_layernorm.weight", "q_latent", kLatentNormEpsilon, c.q_lora_rank);
+  return project(w.gather(normed, "q_latent"), "q_b_proj");
+}
+
+}  // namespace
+
+ValueId latent_attention(Writer& w, ValueId n_TH, const std::string& prefix) {
+  const ModelConfig& c = w.config();
+  const int64_t all_heads = c.num_attention_heads, heads = all_heads / w.tp();
+  const int64_t head_dim = c.qk_head_dim(), rope = c.qk_rope_head_dim;
+  const ValueId q = queries(w, n_TH, prefix);
+  const ValueId joint = w.linear(n_TH, kAttention, prefix, "kv_a_proj_with_mqa", c.kv_lora_rank + rope);
+  const auto parts = w.op("split", {joint}, {"kv_latent_raw", "k_rope_raw"}, {{"first", c.kv_lora_rank}});
+  const ValueId normed =
+      w.norm(parts[0], prefix + "kv_a_layernorm.weight", "kv_latent", kLatentNormEpsilon, c.kv_lora_rank);
+  const ValueId latent = w.gather(normed, "kv_latent");
+  const ValueId k_rope_raw = w.gather(parts[1], "k_rope_raw");
+  const ValueId w_kv_b =
+      w.matrix(kAttention, prefix + "kv_b_proj.weight", all_heads * (c.qk_nope_head_dim + c.v_head_dim),
+               c.kv_lora_rank, {}, {{0, ir::Axis::tp}});
+
+  const auto linear_kv = [&](ValueId rows) {
+    const Writer::Part part(w, keys_part(w));
+    return w.op("linear", {rows, w_kv_b}, {"kv_b_proj"})[0];
+  };
+  const auto rotated_queries = [&] { return rotate(w, q, heads, head_dim, "q"); };
+  const auto rotated_key = [&] { return rotate(w, k_rope_raw, 1, rope, "k_rope"); };
+  ValueId o;
+  if (w.cp() == 1) {
+    const ValueId kv = linear_kv(latent), q_rotated = rotated_queries();
+    const auto k_v = assemble(w, kv, rotated_key(), heads);
+    o = w.op("attention", {q_rotated, k_v[0], k_v[1]}, {"o", "lse"}, attention_attributes(w, sizes(w, heads)))[0];
+  } else if (w.spec().context == Context::ulysses) {
+    const ValueId q_rotated = rotated_queries(), k_rope = rotated_key();
+    const ValueId k_rope_all = gather_sequence(w, k_rope, "k_rope");
+    const ValueId q_heads = heads_to_sequence(w, q_rotated, "q_heads");
+    const ValueId kv_heads = heads_to_sequence(w, linear_kv(latent), "kv_heads");
+    const auto k_v = assemble(w, kv_heads, k_rope_all, heads / w.cp());
+    const ValueId o_heads = w.op("attention", {q_heads, k_v[0], k_v[1]}, {"o_heads", "lse"},
+                                 attention_attributes(w, sizes(w, heads / w.cp())))[0];
+    o = sequence_to_heads(w, o_heads, "o");
+  } else {
+    const ValueId q_rotated = rotated_queries(), k_rope = rotated_key();
+    const auto keys_values = [&](const std::vector<ValueId>& rows) {
+      return assemble(w, linear_kv(rows[0]), rows[1], heads);
+    };
+    o = attend_across(w, q_rotated, {{latent, "kv_latent"}, {k_rope, "k_rope"}}, keys_values, sizes(w, heads));
+  }
+  return w.row_linear(o, kAttention, prefix, "o_proj", all_heads * c.v_head_dim, "o_proj");
+}
+
+}  // namespace heddle::model

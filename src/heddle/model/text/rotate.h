@@ -1,0 +1,13 @@
+// Rotary positions of queries and keys.
+#pragma once
+
+#include <string>
+
+#include "heddle/model/text/writer.h"
+
+namespace heddle::model {
+
+/// x [U, heads · head_dim] with the last rotary_width() elements of each head rotated by their positions.
+ir::ValueId rotate(Writer& writer, ir::ValueId x, int64_t heads, int64_t head_dim, const std::string& name);
+
+}  // namespace heddle::model

@@ -1,0 +1,152 @@
+#include "heddle/model/text/writer.h"
+
+#include "heddle/model/loss_scale.h"
+#include "heddle/ops/ops.h"
+
+namespace heddle::model {
+
+using ir::Axis;
+using ir::none;
+using ir::ValueId;
+
+std::string_view word_of(OpPart part) {
+  switch (part) {
+    case OpPart::none: return "";
+    case OpPart::queries_keys: return "mla_up";
+    case OpPart::sequence_keys: return "sequence_keys";
+    case OpPart::mlp: return "mlp";
+    case OpPart::router: return "router";
+    case OpPart::shared: return "shared";
+    case OpPart::expert_up: return "expert_up";
+    case OpPart::expert_down: return "expert_down";
+    case OpPart::head: return "head";
+  }
+  return "";
+}
+
+Writer::Writer(const ModelConfig& config, const StageSpec& spec) : config_(config), spec_(spec) {
+  text_.stage.name = fmt::format("stage {}", spec.stage);
+  text_.stage.chunks.clear();
+  runs_ = spec.sequences;
+  local_ = spec.sequence_length / spec.mesh.of(Axis::cp);
+  tokens_ = runs_ * local_ / tp();
+  wide_ = spec.dtype == Dtype::f64 ? Dtype::f64 : Dtype::f32;
+}
+
+int Writer::begin_chunk(const ir::Chunk& microbatches) {
+  chunk_ = static_cast<int>(text_.stage.chunks.size());
+  text_.stage.chunks.push_back(microbatches);
+  return chunk_;
+}
+
+std::vector<ValueId> Writer::op(std::string_view kind, std::vector<ValueId> in, std::vector<std::string> names,
+                                ir::Attributes attributes, std::string group, std::vector<ValueId> updates,
+                                std::vector<ValueId> mentions) {
+  ir::Op op;
+  op.def = &ops::find(kind);
+  op.in = std::move(in);
+  op.updates = std::move(updates);
+  op.mentions = std::move(mentions);
+  op.group = std::move(group);
+  op.layer = layer_;
+  op.chunk = chunk_;
+  op.part = word_of(part_);
+  op.attributes = std::move(attributes);
+  if (layer_ >= 0) {
+    for (std::string& name : names) name = fmt::format("{}.{}", layer_, name);
+  }
+  return text_.stage.append(std::move(op), names);
+}
+
+ValueId Writer::gather(ValueId x_T, const std::string& name) {
+  if (tp() == 1) return x_T;
+  return op("all_gather", {x_T}, {name + "_all"}, {{"ranks", tp()}, {"runs", runs_}}, "tp")[0];
+}
+
+ValueId Writer::scatter_sum(ValueId x_U, const std::string& name) {
+  if (tp() == 1) return x_U;
+  return op("reduce_scatter", {x_U}, {name}, {{"ranks", tp()}, {"runs", runs_}}, "tp")[0];
+}
+
+ValueId Writer::parameter(Parameter p, Dtype dtype, std::vector<int64_t> shape) {
+  if (const ValueId known = text_.stage.find(p.name); known != none) return known;
+  const int64_t rows = shape[0];
+  std::erase_if(p.cuts, [&](const Cut& cut) { return spec_.mesh.of(cut.axis) == 1; });
+  for (const Cut& cut : p.cuts) {
+    shape[static_cast<size_t>(cut.dim)] /= spec_.mesh.of(cut.axis);
+    if (cut.axis == Axis::tp) p.copies = "dense";
+  }
+  ir::Value value;
+  value.name = p.name;
+  value.dtype = dtype;
+  for (const int64_t size : shape) value.shape.push_back({size, none});
+  value.role = ir::Role::weight;
+  p.value = text_.stage.add_value(std::move(value));
+  // The ends serve the depths too, but are of no layer.
+  p.layer = p.part == Parameter::Part::embedding || p.part == Parameter::Part::head ? -1 : layer_;
+  if (p.released.empty() && p.start != Parameter::Start::rope_table) p.released = {{p.name, 0, rows}};
+  text_.parameters.push_back(p);
+  return p.value;
+}
+
+ValueId Writer::matrix(Parameter::Part part, const std::string& name, int64_t n, int64_t k,
+                       std::vector<ReleasedPart> released, std::vector<Cut> cuts) {
+  return parameter({.name = name,
+                    .part = part,
+                    .deviation = config_.initializer_range,
+                    .decays = true,
+                    .cuts = std::move(cuts),
+                    .released = std::move(released)},
+                   spec_.dtype, {n, k});
+}
+
+ValueId Writer::linear(ValueId x, Parameter::Part part, const std::string& prefix, const std::string& name,
+                       int64_t n) {
+  return op("linear", {x, matrix(part, prefix + name + ".weight", n, columns(x))}, {name})[0];
+}
+
+ValueId Writer::column_linear(ValueId x_U, Parameter::Part part, const std::string& prefix, const std::string& name,
+                              int64_t n) {
+  const ValueId w = matrix(part, prefix + name + ".weight", n, columns(x_U), {}, {{0, Axis::tp}});
+  return op("linear", {x_U, w}, {name})[0];
+}
+
+ValueId Writer::row_linear(ValueId x_U, Parameter::Part part, const std::string& prefix, const std::string& name,
+                           int64_t k, const std::string& out) {
+  const ValueId w = matrix(part, prefix + name + ".weight", config_.hidden_size, k, {}, {{1, Axis::tp}});
+  return scatter_sum(op("linear", {x_U, w}, {partial(out)})[0], out);
+}
+
+ValueId Writer::norm(ValueId x, const std::string& name, const std::string& out, double epsilon, int64_t width) {
+  const ValueId gain =
+      parameter({.name = name, .part = Parameter::Part::norm, .start = Parameter::Start::ones}, wide_, {width});
+  return op("rms_norm", {x, gain}, {out, out + "_rstd"}, {{"epsilon", epsilon}})[0];
+}
+
+ValueId Writer::statistic(const std::string& name, const std::vector<int64_t>& shape, Dtype dtype) {
+  ir::Value value;
+  value.name = name;
+  value.dtype = dtype;
+  for (const int64_t size : shape) value.shape.push_back({size, none});
+  value.role = ir::Role::statistic;
+  return text_.stage.add_value(std::move(value));
+}
+
+void Writer::keep(ValueId loss, const std::string& name) {
+  op("accumulate", {loss}, {}, {}, "", {statistic(name, {1})});
+}
+
+void Writer::load_scales() {
+  scales_ = op("load_scales", {}, {"scales"},
+               {{"count", kScaleDepth + depths()}, {"dtype", std::string(heddle::name_of(wide_))}})[0];
+}
+
+void Writer::load_rope_table() {
+  rope_ = parameter({.name = "rope_table",
+                     .part = Parameter::Part::rope_table,
+                     .start = Parameter::Start::rope_table,
+                     .trained = false},
+                    wide_, {local_, config_.rotary_width()});
+}
+
+}  // namespace heddle::model

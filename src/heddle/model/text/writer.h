@@ -1,0 +1,110 @@
+// Writes forward ops and their parameters: what every part of a model is made of. Straight-line and unfused.
+//
+// Shape legend, here and in the parts: T tokens of a microbatch on this rank, U those of its tp group (U = T
+// without tensor parallelism), H hidden, E experts, k chosen, R = T·k rows, S rows received, F width.
+//
+// Tensor parallel (Korthikanti et al., arXiv 2205.05198): between the blocks each rank of tp has its own T tokens;
+// a block gathers them, works on its heads or its part of the width, and scatters the sum back.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "heddle/model/model_config.h"
+#include "heddle/model/op_part.h"
+#include "heddle/model/text/stage_spec.h"
+#include "heddle/model/text/stage_text.h"
+
+namespace heddle::model {
+
+class Writer {
+ public:
+  Writer(const ModelConfig& config, const StageSpec& spec);
+
+  const ModelConfig& config() const { return config_; }
+  const StageSpec& spec() const { return spec_; }
+  int64_t runs() const { return runs_; }      // sequences of a microbatch
+  int64_t local() const { return local_; }    // positions of each that a tp group has
+  int64_t tokens() const { return tokens_; }  // of this rank
+  Dtype wide() const { return wide_; }        // of sums, norms and the router
+  int64_t tp() const { return spec_.mesh.of(ir::Axis::tp); }
+  int64_t cp() const { return spec_.mesh.of(ir::Axis::cp); }
+  bool predicts() const { return spec_.purpose == ir::Purpose::predict; }
+  int64_t depths() const { return predicts() ? 0 : config_.num_nextn_predict_layers; }
+
+  /// Chunks are written in order; what follows belongs to the new one. Returns its index.
+  int begin_chunk(const ir::Chunk& microbatches);
+  /// What follows belongs to this layer, −1 to none; values get its number in front of their names.
+  void begin_layer(int64_t layer) { layer_ = static_cast<int>(layer); }
+  int layer() const { return layer_; }
+  StageText take() { return std::move(text_); }
+
+  /// What is written while it lives belongs to a part of the layer.
+  class Part {
+   public:
+    Part(Writer& writer, OpPart part) : writer_(writer), before_(writer.part_) { writer.part_ = part; }
+    ~Part() { writer_.part_ = before_; }
+    Part(const Part&) = delete;
+
+   private:
+    Writer& writer_;
+    OpPart before_;
+  };
+
+  std::vector<ir::ValueId> op(std::string_view kind, std::vector<ir::ValueId> in, std::vector<std::string> names,
+                              ir::Attributes attributes = {}, std::string group = "",
+                              std::vector<ir::ValueId> updates = {}, std::vector<ir::ValueId> mentions = {});
+  const ir::Value& value(ir::ValueId id) const { return text_.stage.value(id); }
+  int64_t columns(ir::ValueId id) const { return value(id).shape.back().count; }
+
+  /// Rows of this rank to those of its tp group, and sums over the group back to this rank's rows.
+  ir::ValueId gather(ir::ValueId x_T, const std::string& name);
+  ir::ValueId scatter_sum(ir::ValueId x_U, const std::string& name);
+  /// What a sum that scatter_sum takes is called.
+  std::string partial(const std::string& name) const { return tp() == 1 ? name : name + "_part"; }
+
+  /// `shape` is the whole tensor's; what is added is this rank's. One that the rank has already serves all its
+  /// uses.
+  ir::ValueId parameter(Parameter p, Dtype dtype, std::vector<int64_t> shape);
+  ir::ValueId matrix(Parameter::Part part, const std::string& name, int64_t n, int64_t k,
+                     std::vector<ReleasedPart> released = {}, std::vector<Cut> cuts = {});
+
+  /// prefix + name is what the weight is called, `name` what comes out.
+  ir::ValueId linear(ir::ValueId x, Parameter::Part part, const std::string& prefix, const std::string& name,
+                     int64_t n);
+  /// Output features cut among tp; x is of the whole group.
+  ir::ValueId column_linear(ir::ValueId x_U, Parameter::Part part, const std::string& prefix,
+                            const std::string& name, int64_t n);
+  /// Input features cut among tp, the sum scattered to each rank's rows.
+  ir::ValueId row_linear(ir::ValueId x_U, Parameter::Part part, const std::string& prefix, const std::string& name,
+                         int64_t k, const std::string& out);
+
+  ir::ValueId norm(ir::ValueId x, const std::string& name, const std::string& out) {
+    return norm(x, name, out, config_.rms_norm_eps, columns(x));
+  }
+  /// Of each run of `width` columns by itself.
+  ir::ValueId norm(ir::ValueId x, const std::string& name, const std::string& out, double epsilon, int64_t width);
+
+  /// A sum that lasts to the end of the step, and one loss added to it.
+  ir::ValueId statistic(const std::string& name, const std::vector<int64_t>& shape, Dtype dtype = Dtype::f64);
+  void keep(ir::ValueId loss, const std::string& name);
+
+  /// The factors of the loss terms and the rotary table of the chunk that is being written.
+  ir::ValueId scales() const { return scales_; }
+  ir::ValueId rope_table() const { return rope_; }
+  void load_scales();
+  void load_rope_table();
+
+ private:
+  const ModelConfig& config_;
+  const StageSpec& spec_;
+  StageText text_;
+  int64_t runs_ = 0, local_ = 0, tokens_ = 0;
+  Dtype wide_ = Dtype::f32;
+  int layer_ = -1, chunk_ = 0;
+  OpPart part_ = OpPart::none;
+  ir::ValueId scales_ = ir::none, rope_ = ir::none;
+};
+
+}  // namespace heddle::model
