@@ -34,7 +34,8 @@ class Files(Program):
         (self.folder / "hf.toml").write_text('[model]\nhf = "config.json"\n')
         for message, content in (
                 (":2:6: not JSON: found '1', ':' is expected between a key and its value", '{\n "a" 1}'),
-                (": the architecture is '\\x1b[31mllama', accepted: DeepseekV2ForCausalLM, DeepseekV3ForCausalLM",
+                (": the architecture is '\\x1b[31mllama', accepted: 'DeepseekV2ForCausalLM', 'DeepseekV3ForCausalLM', "
+                 "'Qwen3ForCausalLM', 'Qwen3MoeForCausalLM'",
                  '{"model_type": "\\u001b[31mllama"}')):
             (self.folder / "config.json").write_text(content)
             self.refused(f"hf.toml:2:1: model.hf: config.json{message}", "inspect", "hf.toml")

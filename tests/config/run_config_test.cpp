@@ -292,7 +292,7 @@ TEST_F(HuggingFace, V2InTheWordsOfV3) {
 
 TEST_F(HuggingFace, Refusals) {
   EXPECT_EQ(refusal(R"({"architectures": ["LlamaForCausalLM"]})"),
-            ": the architecture is 'LlamaForCausalLM', accepted: 'DeepseekV3ForCausalLM', 'DeepseekV2ForCausalLM', "
+            ": the architecture is 'LlamaForCausalLM', accepted: 'DeepseekV2ForCausalLM', 'DeepseekV3ForCausalLM', "
             "'Qwen3ForCausalLM', 'Qwen3MoeForCausalLM'");
   EXPECT_EQ(
       refusal(R"({"architectures": ["DeepseekV2ForCausalLM"], "topk_method": "group_limited_greedy", "n_group": 8,

@@ -78,7 +78,7 @@ TEST_P(Recompute, FurtherTokensKeepEveryBit) {
 TEST_P(Recompute, GroupedAttentionKeepsEveryBit) {
   expect_same_bits(small_grouped(), plan_for({.tp = 2}, GetParam()), "reference");
   plan::Plan ring = plan_for({.cp = 2}, GetParam());
-  ring.context = "ring";
+  ring.parallel.context = model::Context::ring;
   expect_same_bits(small_grouped(), ring, "reference");
   if (GetParam() == "gather" || GetParam() == "shared") return;  // there is none to make again
   const plan::Plan plan = plan_for({}, GetParam());

@@ -285,6 +285,19 @@ TEST(Forecast, CountedRowsBecomeRowsOfRanks) {
   EXPECT_EQ(none.at(1), std::vector<double>(8, 1));
 }
 
+TEST(Forecast, RoutingIsThatOfAnyRouter) {
+  const Prepared p = prepared(4, 1, 8, 2, 64, Dtype::f32, "plain");
+  plan::Plan in_parts = p.plan;
+  in_parts.fusions.erase("router");
+  const plan::Lowered apart = plan::lower(p.config, in_parts);
+  const std::vector<std::vector<double>> counted(2, {80, 80, 10, 10, 10, 10, 20, 36});
+  EXPECT_EQ(runtime::counted_shares(apart.program, counted, "a run"),
+            runtime::counted_shares(p.lowered.program, counted, "a run"));
+  const cost::Routing routing{0.13};
+  EXPECT_EQ(runtime::drawn_shares(apart.program, routing, 3), runtime::drawn_shares(p.lowered.program, routing, 3));
+  EXPECT_EQ(runtime::drawn_shares(apart.program, routing, 3).size(), 2u);
+}
+
 TEST(Forecast, JitterSpreadsSteps) {
   const Prepared p = prepared(4, 1, 8, 2, 64, Dtype::f32, "plain");
   runtime::ForecastInput input;

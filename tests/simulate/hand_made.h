@@ -17,7 +17,8 @@ inline std::vector<ir::Value> one_number(const ir::Stage&, const ir::Op&) {
   return {value};
 }
 
-inline const ir::OpDef work{.kind = "work", .operands = "in*", .results = "out", .attributes = "us", .infer = one_number};
+inline const ir::OpDef work{
+    .kind = "work", .operands = "in*", .results = "out", .attributes = "us", .infer = one_number};
 inline const ir::OpDef fetch{.kind = "fetch",
                              .operands = "in*",
                              .results = "out",
@@ -46,7 +47,8 @@ inline const ir::OpDef& timed(std::string_view kind) {
     def.attributes = attributes;
     return def;
   };
-  static const ir::OpDef send = with_us("send", "step us"), receive = with_us("receive", "step us dtype rows columns");
+  static const ir::OpDef send = with_us("send", "step us"),
+                         receive = with_us("receive", "step us dtype rows columns");
   return kind == "send" ? send : receive;
 }
 

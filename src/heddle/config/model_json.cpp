@@ -115,7 +115,7 @@ ModelConfig model_config_from_json(const Json& root, const std::string& place, s
       config_error("{}: 'model_type' is {}: only {} are built", place, formats::shown(*type),
                    names_of_families(&Family::model_type));
     }
-    family = &families().front();
+    family = &family_of(ModelConfig());
   }
   Json words = root;
   if (family->rewrite != nullptr) family->rewrite(words, place);
@@ -164,6 +164,7 @@ nlohmann::ordered_json model_config_to_json(const ModelConfig& c) {
 std::string why_unpublished(const ModelConfig& c) {
   const Family& family = family_of(c);
   for (const model::Key* key : beyond(family, published(family, c), c)) {
+    if (key->of == model::Key::Of::experts && !c.has_experts()) continue;
     // A choice without a bias is one whose bias is zero; DeepSeek's released files hold that.
     if (key->trains || (key->name == "topk_bias" && family.further != nullptr)) continue;
     return fmt::format("model.{} is {}, which {} does not have", key->name, model::shown(key->get(c)),

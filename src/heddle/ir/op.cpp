@@ -44,7 +44,8 @@ std::vector<std::string_view> names_in(std::string_view list) {
 
 int place_of(std::string_view name, std::string_view list) {
   const std::vector<std::string_view> names = names_in(list);
-  const auto at = std::find_if(names.begin(), names.end(), [&](std::string_view n) { return bare(n) == bare(name); });
+  const auto at =
+      std::find_if(names.begin(), names.end(), [&](std::string_view n) { return bare(n) == bare(name); });
   return at == names.end() ? -1 : static_cast<int>(at - names.begin());
 }
 

@@ -25,8 +25,8 @@ struct Step {
 };
 
 struct Block {
-  /// How its steps may be rearranged (passes/weave): not at all; as their operands allow; or so that only the weight
-  /// gradients of a slot run beside the slots after it.
+  /// How its steps may be rearranged (passes/weave): not at all; as their operands allow; or so that only the
+  /// weight gradients of a slot run beside the slots after it.
   enum class Mixing : uint8_t { none, free, in_order };
   std::string name;
   std::vector<int> stages;  // one a slot
@@ -40,9 +40,9 @@ struct Action {
   std::vector<int> microbatches;
 };
 
-/// What a program can be run for: a training step, the losses of a batch, the logits of a sequence; and what kernels
-/// read made anew of the master weights, after those were set from outside. Each has stages of its own, which share the
-/// training stages' weights.
+/// What a program can be run for: a training step, the losses of a batch, the logits of a sequence; and what
+/// kernels read made anew of the master weights, after those were set from outside. Each has stages of its own,
+/// which share the training stages' weights.
 enum class Purpose : uint8_t { train, evaluate, predict, restore };
 constexpr int kPurposes = 4;
 std::string_view name_of(Purpose purpose);

@@ -14,7 +14,9 @@ class Uses {
   explicit Uses(const Stage& stage);
 
   /// The op that has the value among its outputs, or null. For a persistent value null.
-  const Op* writer(ValueId id) const { return writer_[static_cast<size_t>(id)] < 0 ? nullptr : &op(writer_index(id)); }
+  const Op* writer(ValueId id) const {
+    return writer_[static_cast<size_t>(id)] < 0 ? nullptr : &op(writer_index(id));
+  }
   /// Its index in the stage's list, or -1.
   int writer_index(ValueId id) const { return writer_[static_cast<size_t>(id)]; }
   /// Indices of the ops that read the value, in list order; one that reads it twice is there twice.

@@ -98,85 +98,123 @@ namespace {
 // What one rank puts on and takes off one pipeline channel, in order: (the stage that it comes from, which of its
 // states, microbatch).
 using Traffic = std::vector<std::tuple<int64_t, int64_t, int>>;
+// (from, to, channel): sent, received
+using Links = std::map<std::tuple<int, int, std::string>, std::pair<Traffic, Traffic>>;
 
-}  // namespace
+// The actions of one class of ranks, for one purpose.
+class ActionsVerifier {
+ public:
+  ActionsVerifier(const StepProgram& program, int rank_class, int microbatches, Links& links)
+      : program_(program), class_(rank_class), microbatches_(microbatches), links_(links) {}
 
-namespace {
-void verify_actions(const StepProgram& program, const StepProgram::ActionLists& lists, int microbatches) {
-  std::map<std::tuple<int, int, std::string>, std::pair<Traffic, Traffic>>
-      links;  // (from, to, channel): sent, received
-  for (size_t c = 0; c < lists.size(); ++c) {
-    constexpr int kNever = -1;
-    std::map<int, std::vector<int>> next_of;  // stage -> op -> next microbatch
-    const auto first_of = [&](const Stage& stage, const Op& op,
-                              int after) {  // microbatch of the chunk, or after it
-      if (once_a_step(op.phase)) return after;
-      const Chunk& chunk = stage.chunks.at(static_cast<size_t>(op.chunk));
-      return microbatches * (chunk.route + after) / chunk.routes;
-    };
-    std::map<int, std::vector<std::vector<uint8_t>>> written;  // stage -> microbatch + 1 -> value
-    bool ended = false;
-    for (const Action& action : lists[c]) {
-      HEDDLE_CHECK(action.block >= 0 && static_cast<size_t>(action.block) < program.blocks.size(),
-                   "action of class {} names block {}", c, action.block);
-      const Block& block = program.blocks[static_cast<size_t>(action.block)];
+  void verify(const std::vector<Action>& actions) {
+    for (const Action& action : actions) {
+      HEDDLE_CHECK(action.block >= 0 && static_cast<size_t>(action.block) < program_.blocks.size(),
+                   "action of class {} names block {}", class_, action.block);
+      const Block& block = program_.blocks[static_cast<size_t>(action.block)];
       HEDDLE_CHECK(action.microbatches.size() == block.stages.size(), "action {} binds {} microbatches, needs {}",
                    block.name, action.microbatches.size(), block.stages.size());
-      for (const Step& step : block.steps) {
-        const int s = block.stages[step.slot], microbatch = action.microbatches[step.slot];
-        const Stage& stage = program.stages[static_cast<size_t>(s)];
-        const Op& op = stage.ops[step.op];
-        const bool end = op.phase == Phase::end, once = once_a_step(op.phase);
-        HEDDLE_CHECK(once == (microbatch == -1) && microbatch < program.microbatches, "{}: microbatch {}",
-                     block.name, microbatch);
-        HEDDLE_CHECK(once || !ended, "{}: microbatch {} after the end of the step", block.name, microbatch);
-        ended = ended || end;
-        std::vector<int>& nexts = next_of.try_emplace(s, stage.ops.size(), kNever).first->second;
-        int& next = nexts[step.op];
-        if (next == kNever) next = first_of(stage, op, 0);
-        HEDDLE_CHECK(once ? next == 0 : next == microbatch, "{}: '{}' runs microbatch {}, expected {}", block.name,
-                     text_of(stage, op), microbatch, next);
-        ++next;
-        auto& frames = written[s];
-        frames.resize(static_cast<size_t>(program.microbatches) + 1);
-        auto& values = frames[static_cast<size_t>(microbatch + 1)];
-        values.resize(stage.values.size());
-        for (const ValueId id : op.in) {
-          HEDDLE_CHECK(id == none || is_persistent(stage.value(id).role) || values[static_cast<size_t>(id)],
-                       "{}: '{}' reads '{}' of microbatch {} before it is written", block.name, text_of(stage, op),
-                       stage.value(id).name, microbatch);
-        }
-        for (const ValueId id : op.out) values[static_cast<size_t>(id)] = 1;
-        if (is_message(op.def->moves)) {
-          const int step_by = static_cast<int>(op.attributes.integer("step"));
-          const bool sends = op.def->moves == Moves::to_neighbour;
-          const int here = static_cast<int>(c), there = here + step_by;
-          auto& [sent, received] =
-              links[{sends ? here : there, sends ? there : here, channel_of_stream(stream_name(op))}];
-          (sends ? sent : received)
-              .emplace_back(op.attributes.integer_or("edge", 0), op.attributes.integer_or("state", 0), microbatch);
-        }
-      }
+      for (const Step& step : block.steps) run(block, step, action.microbatches[step.slot]);
     }
-    for (const auto& [s, frames] : written) {
-      const Stage& stage = program.stages[static_cast<size_t>(s)];
-      const std::vector<int>& nexts = next_of.at(s);
-      bool begins_only = true;
-      for (uint32_t i = 0; i < stage.ops.size(); ++i)
-        begins_only = begins_only && (nexts[i] == kNever || stage.ops[i].phase == Phase::begin);
-      for (uint32_t i = 0; i < stage.ops.size() && !begins_only; ++i) {
-        const int first = first_of(stage, stage.ops[i], 0), wanted = first_of(stage, stage.ops[i], 1);
-        const int next = nexts[i] == kNever ? first : nexts[i];
-        HEDDLE_CHECK(next == wanted, "stage {}: '{}' runs {} of {} times", s, text_of(stage, stage.ops[i]),
-                     next - first, wanted - first);
-      }
+    for (const auto& [stage, ran] : ran_) all_have_run(stage, ran);
+  }
+
+ private:
+  struct Ran {
+    std::vector<int> next;                      // by op: the microbatch that it runs next; kNever before it has run
+    std::vector<std::vector<uint8_t>> written;  // by microbatch + 1 and value
+  };
+  static constexpr int kNever = -1;
+
+  const Stage& stage_of(int index) const { return program_.stages[static_cast<size_t>(index)]; }
+
+  // The microbatch that an op of a chunk runs first, and the one after its last.
+  int first_of(const Stage& stage, const Op& op) const { return bound_of(stage, op, 0); }
+  int end_of(const Stage& stage, const Op& op) const { return bound_of(stage, op, 1); }
+  int bound_of(const Stage& stage, const Op& op, int after) const {
+    if (once_a_step(op.phase)) return after;
+    const Chunk& chunk = stage.chunks.at(static_cast<size_t>(op.chunk));
+    return microbatches_ * (chunk.route + after) / chunk.routes;
+  }
+
+  void run(const Block& block, const Step& step, int microbatch) {
+    const int index = block.stages[step.slot];
+    const Stage& stage = stage_of(index);
+    const Op& op = stage.ops[step.op];
+    Ran& ran = ran_[index];
+    if (ran.next.empty()) {
+      ran.next.assign(stage.ops.size(), kNever);
+      ran.written.assign(static_cast<size_t>(program_.microbatches) + 1,
+                         std::vector<uint8_t>(stage.values.size(), 0));
     }
+    in_order(block, stage, op, microbatch, ran.next[step.op]);
+    reads_what_is_written(block, stage, op, microbatch, ran.written[static_cast<size_t>(microbatch + 1)]);
+    if (is_message(op.def->moves)) note_message(op, microbatch);
+  }
+
+  void in_order(const Block& block, const Stage& stage, const Op& op, int microbatch, int& next) {
+    const bool once = once_a_step(op.phase);
+    HEDDLE_CHECK(once == (microbatch == -1) && microbatch < program_.microbatches, "{}: microbatch {}", block.name,
+                 microbatch);
+    HEDDLE_CHECK(once || !ended_, "{}: microbatch {} after the end of the step", block.name, microbatch);
+    ended_ = ended_ || op.phase == Phase::end;
+    if (next == kNever) next = first_of(stage, op);
+    HEDDLE_CHECK(next == (once ? 0 : microbatch), "{}: '{}' runs microbatch {}, expected {}", block.name,
+                 text_of(stage, op), microbatch, next);
+    ++next;
+  }
+
+  static void reads_what_is_written(const Block& block, const Stage& stage, const Op& op, int microbatch,
+                                    std::vector<uint8_t>& written) {
+    for (const ValueId id : op.in) {
+      HEDDLE_CHECK(id == none || is_persistent(stage.value(id).role) || written[static_cast<size_t>(id)],
+                   "{}: '{}' reads '{}' of microbatch {} before it is written", block.name, text_of(stage, op),
+                   stage.value(id).name, microbatch);
+    }
+    for (const ValueId id : op.out) written[static_cast<size_t>(id)] = 1;
+  }
+
+  void note_message(const Op& op, int microbatch) {
+    const bool sends = op.def->moves == Moves::to_neighbour;
+    const int there = class_ + static_cast<int>(op.attributes.integer("step"));
+    auto& [sent, received] =
+        links_[{sends ? class_ : there, sends ? there : class_, channel_of_stream(stream_name(op))}];
+    (sends ? sent : received)
+        .emplace_back(op.attributes.integer_or("edge", 0), op.attributes.integer_or("state", 0), microbatch);
+  }
+
+  // A stage of which no more than the beginning runs belongs to another purpose.
+  void all_have_run(int index, const Ran& ran) const {
+    const Stage& stage = stage_of(index);
+    bool begins_only = true;
+    for (size_t i = 0; i < stage.ops.size(); ++i)
+      begins_only = begins_only && (ran.next[i] == kNever || stage.ops[i].phase == Phase::begin);
+    for (size_t i = 0; i < stage.ops.size() && !begins_only; ++i) {
+      const int first = first_of(stage, stage.ops[i]), end = end_of(stage, stage.ops[i]);
+      const int next = ran.next[i] == kNever ? first : ran.next[i];
+      HEDDLE_CHECK(next == end, "stage {}: '{}' runs {} of {} times", index, text_of(stage, stage.ops[i]),
+                   next - first, end - first);
+    }
+  }
+
+  const StepProgram& program_;
+  const int class_, microbatches_;
+  Links& links_;
+  std::map<int, Ran> ran_;  // by stage
+  bool ended_ = false;
+};
+
+void verify_actions(const StepProgram& program, const StepProgram::ActionLists& lists, int microbatches) {
+  Links links;
+  for (size_t c = 0; c < lists.size(); ++c) {
+    ActionsVerifier(program, static_cast<int>(c), microbatches, links).verify(lists[c]);
   }
   for (const auto& [link, traffic] : links) {
     HEDDLE_CHECK(traffic.first == traffic.second, "sends and receives from pipeline rank {} to {} differ on {}",
                  std::get<0>(link), std::get<1>(link), std::get<2>(link));
   }
 }
+
 }  // namespace
 
 void verify(const StepProgram& program) {

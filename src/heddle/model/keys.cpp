@@ -96,7 +96,8 @@ const std::vector<Key>& keys() {
       row<&C::num_hidden_layers>("num_hidden_layers", 1, 4096, "Layers, those of further tokens aside."),
       row<&C::intermediate_size>("intermediate_size", 1, 1 << 24, "Width of the dense layers' MLP."),
       row<&C::first_k_dense_replace>("first_k_dense_replace", 0, 1 << 20,
-                                     "So many layers from the first on are dense, the others have experts."),
+                                     "So many layers from the first on are dense, the others have experts.",
+                                     Of::experts),
       row<&C::rms_norm_eps>("rms_norm_eps", 0, 1, "Added to the mean square before its root."),
       of_training(
           row<&C::initializer_range>("initializer_range", 0, 10, "Standard deviation of a weight's start.")),

@@ -18,9 +18,9 @@ struct Fusion {
 };
 
 // `combine` comes before `norm`: both want the addition that follows the experts.
-constexpr Fusion kForward[] = {{"combine", "unpermute"}, {"combine", "collect"}, {"norm", "add_rms_norm"},
-                               {"swiglu", "swiglu"},     {"rope", "mla_rope"},   {"router", "router"},
-                               {"loss", "linear_cross_entropy"}};
+constexpr Fusion kForward[] = {
+    {"combine", "unpermute"}, {"combine", "collect"}, {"norm", "add_rms_norm"},        {"swiglu", "swiglu"},
+    {"rope", "mla_rope"},     {"router", "router"},   {"loss", "linear_cross_entropy"}};
 
 // Where a fused op stands: with the first of its parts, or right behind what writes the last of its operands.
 int place_of(const ir::Uses& uses, const Match& match, const Op& fused) {
@@ -48,7 +48,8 @@ void fuse_all(Stage& stage, const ir::OpDef& def) {
   std::multimap<int, Op> fused_at;
   for (int i = 0; i < std::ssize(stage.ops); ++i) {
     const std::optional<Match> match = find_match(stage, uses, def, i);
-    if (!match || std::any_of(match->ops.begin(), match->ops.end(), [&](int op) { return gone[static_cast<size_t>(op)]; }))
+    if (!match ||
+        std::any_of(match->ops.begin(), match->ops.end(), [&](int op) { return gone[static_cast<size_t>(op)]; }))
       continue;
     Op fused = fused_op(stage, def, *match);
     const int place = place_of(uses, *match, fused);

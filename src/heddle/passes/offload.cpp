@@ -49,7 +49,12 @@ class Offloader {
  public:
   Offloader(Stage& stage, const std::vector<OpGroup>& groups, bool deferred, const std::vector<bool>& apart,
             const Durations& duration_us)
-      : stage_(stage), uses_(stage), groups_(groups), deferred_(deferred), apart_(apart), duration_us_(duration_us) {}
+      : stage_(stage),
+        uses_(stage),
+        groups_(groups),
+        deferred_(deferred),
+        apart_(apart),
+        duration_us_(duration_us) {}
 
   void run() {
     find_candidates();

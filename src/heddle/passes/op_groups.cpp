@@ -36,9 +36,7 @@ const std::vector<Group>& groups() {
          return is_one_of(op.part, {"mla_up", "sequence_keys"}) && op.def->work != Work::heads;
        }},
       {"attention", "the core of attention",
-       [](const Op& op) {
-         return op.def->work == Work::attention || op.def->work == Work::heads;
-       }},
+       [](const Op& op) { return op.def->work == Work::attention || op.def->work == Work::heads; }},
       {"router", "logits, scores and gates; never the choice", [](const Op& op) { return op.part == "router"; }},
       {"permute", "rows in the experts' order, from other ranks where experts are spread",
        [](const Op& op) { return op.def->work == Work::permute; }},

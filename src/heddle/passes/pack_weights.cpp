@@ -24,7 +24,8 @@ void pack_weights(ir::Stage& stage, const std::function<int64_t(const ir::Value&
     ir::Value& value = stage.value(id);
     const auto readers = uses.readers(id);
     if (value.role != ir::Role::weight || value.shape.size() < 2 || readers.empty() ||
-        !std::all_of(readers.begin(), readers.end(), [&](int op) { return reads_packed(stage, uses.op(op), id); })) {
+        !std::all_of(readers.begin(), readers.end(),
+                     [&](int op) { return reads_packed(stage, uses.op(op), id); })) {
       continue;
     }
     const int64_t bytes = packed_bytes(value);

@@ -68,7 +68,6 @@ class Recomputer {
     });
   }
 
-
   void add(Op op) {
     for (const ValueId id : op.out) replay_of_[id] = replays_.size();
     replays_.push_back({std::move(op), false});
@@ -84,8 +83,8 @@ class Recomputer {
       const std::vector<Op> parts = shown_ops(uses_, op);  // of a fused op that is kept
       for (const Op& part : parts) {
         const bool leaves = leaves_its_layer(part) || std::any_of(parts.begin(), parts.end(), [&](const Op& other) {
-          return reads_any(other, part.out) && is_outside(other, part);
-        });
+                              return reads_any(other, part.out) && is_outside(other, part);
+                            });
         if (chosen(part, part.layer) && !leaves) add(part);
       }
     }

@@ -109,7 +109,8 @@ class Matcher {
   bool find(size_t line) {
     for (const std::string_view name : lines_[line].out) {
       const auto at = match_.value_of.find(name);
-      if (at != match_.value_of.end()) return uses_.writer_index(at->second) >= 0 && take(line, uses_.writer_index(at->second));
+      if (at != match_.value_of.end())
+        return uses_.writer_index(at->second) >= 0 && take(line, uses_.writer_index(at->second));
     }
     for (const std::string_view name : lines_[line].in) {
       const auto at = match_.value_of.find(name);

@@ -21,8 +21,8 @@ struct Pass {
 /// In the order in which they run.
 const std::vector<Pass>& passes();
 
-/// Runs the wanted passes of a level in order and verifies every text after each; InternalError names the pass that left
-/// a wrong one. Stops after `until`, if that is not empty, and says so by returning true. Adds a note a pass.
+/// Runs the wanted passes of a level in order and verifies every text after each; InternalError names the pass that
+/// left a wrong one. Stops after `until`, if that is not empty, and says so by returning true. Adds a note a pass.
 bool run_passes(Draft& draft, Pass::Level level, std::string_view until, std::vector<PassNote>& notes);
 
 }  // namespace heddle::plan

@@ -65,8 +65,8 @@ schedule::Schedule schedule_of(const Plan& plan);
 /// ConfigError when the plan does not fit the model.
 void check(const model::ModelConfig& config, const Plan& plan);
 
-/// The step program of all ranks, verified after each pass and as a whole. ConfigError when the plan does not fit the
-/// model. With the name of a pass, the training stages as that one left them, without actions to run.
+/// The step program of all ranks, verified after each pass and as a whole. ConfigError when the plan does not fit
+/// the model. With the name of a pass, the training stages as that one left them, without actions to run.
 Lowered lower(const model::ModelConfig& config, const Plan& plan, std::string_view until = "");
 /// The names that `until` accepts.
 std::vector<std::string> pass_names();

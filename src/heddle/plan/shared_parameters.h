@@ -1,5 +1,5 @@
-// Parameters that several ranks of a pipeline hold: tied embeddings, those of multi-token prediction, second copies of
-// stages.
+// Parameters that several ranks of a pipeline hold: tied embeddings, those of multi-token prediction, second copies
+// of stages.
 #pragma once
 
 #include <map>
@@ -17,8 +17,8 @@ struct SharedParameters {
   std::map<std::string, std::string> order;  // of those with three uses or more: see the op reduce_gradients
 };
 
-/// Gives each such parameter its copies on all ranks that hold it, the one with the earliest stage first. `texts` are
-/// those of the pipeline's ranks.
+/// Gives each such parameter its copies on all ranks that hold it, the one with the earliest stage first. `texts`
+/// are those of the pipeline's ranks.
 SharedParameters join_copies(std::vector<model::StageText>& texts, const schedule::Placement& placement);
 
 }  // namespace heddle::plan

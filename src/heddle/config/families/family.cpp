@@ -121,7 +121,7 @@ PublishedKey fixed(const char* name, Json value) {
 }
 
 const std::vector<Family>& families() {
-  static const std::vector<Family> all{deepseek_v3(), deepseek_v2(), qwen3(), qwen3_moe()};
+  static const std::vector<Family> all{deepseek_v2(), deepseek_v3(), qwen3(), qwen3_moe()};
   return all;
 }
 

@@ -61,6 +61,12 @@ struct FurtherTensors {
   std::vector<Zeros> zeros;
 };
 
+/// A published model by name, for `model.preset`.
+struct Preset {
+  std::string name;
+  model::ModelConfig model;
+};
+
 struct Family {
   std::string architecture, model_type;  // "DeepseekV3ForCausalLM", "deepseek_v3"
   /// What its models are where no key of theirs says it.
@@ -69,6 +75,8 @@ struct Family {
   std::vector<PublishedKey> keys;
   std::vector<Only> only;
   std::vector<std::string> read_besides;  // further keys with a meaning here
+
+  std::vector<Preset> presets;
 
   /// Whether it is the family that a model is written as.
   bool (*holds)(const model::ModelConfig&) = nullptr;

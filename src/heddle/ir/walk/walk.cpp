@@ -139,134 +139,171 @@ Storage::Place Walk::place(const std::string& name, int64_t bytes, Space space, 
       static_cast<double>(arena.largest_free_bytes()) / kMiB, largest));
 }
 
-void Walk::run_op(Issuer& issuer, int stage, uint32_t op_index, int microbatch) {
-  const auto s = static_cast<size_t>(stage);
-  const Stage& text = program_.stages[s];
-  const Op& op = text.ops[op_index];
-  Frame& f = frame(stage, microbatch);
-  const int stream = streams_.of(stage, op_index);
-  const auto slot_of = [&](ValueId id) -> Slot& {
-    return is_persistent(text.values[static_cast<size_t>(id)].role) ? persistent(stage, id)
-                                                                    : f.slots[static_cast<size_t>(id)];
-  };
+// One op of one microbatch on its way through the walk.
+struct Walk::Running {
+  const int stage;
+  const uint32_t index;
+  const int microbatch;
+  const Stage& text;
+  const Op& op;
+  Frame& frame;
+  const int stream;
+  Marks wait_for{};  // what must have ended before the op begins
+};
 
-  Marks wait_for{};
+Walk::Slot& Walk::slot_of(const Running& r, ValueId id) {
+  const auto v = static_cast<size_t>(id);
+  return is_persistent(r.text.values[v].role) ? persistent(r.stage, id) : r.frame.slots[v];
+}
+
+void Walk::read_operands(Running& r) {
   in_.clear();
-  out_.clear();
   updates_.clear();
-  for (const ValueId id : op.in) {
+  for (const ValueId id : r.op.in) {
     if (id == none) {
       in_.push_back({});
       continue;
     }
-    Slot& slot = slot_of(id);
-    HEDDLE_CHECK(slot.offset >= 0, "op '{}' of stage {} reads '{}', which is not alive", op.kind(), stage,
-                 text.value(id).name);
-    merge(wait_for, slot.written);
+    const Slot& slot = slot_of(r, id);
+    HEDDLE_CHECK(slot.offset >= 0, "op '{}' of stage {} reads '{}', which is not alive", r.op.kind(), r.stage,
+                 r.text.value(id).name);
+    merge(r.wait_for, slot.written);
     in_.push_back({id, slot.offset});
   }
-  for (const ValueId id : op.updates) {
-    Slot& slot = slot_of(id);
-    merge(wait_for, slot.written);
-    merge(wait_for, slot.read);
+  for (const ValueId id : r.op.updates) {
+    const Slot& slot = slot_of(r, id);
+    merge(r.wait_for, slot.written);
+    merge(r.wait_for, slot.read);
     updates_.push_back({id, slot.offset});
   }
-  // A value that counts rows is known to the host before the ops whose sizes need it are issued.
-  for (const ValueId id : op.out) {
-    Slot& slot = slot_of(id);
-    slot.bytes = text.bytes(id, f);
-    const Storage::Place at = place(text.value(id).name, slot.bytes, text.value(id).space, stream, stage,
-                                    outlives_[s][static_cast<size_t>(id)] == 0);
+}
+
+// A value that counts rows is known to the host before the ops whose sizes need it are issued.
+void Walk::place_outputs(Running& r) {
+  out_.clear();
+  const auto s = static_cast<size_t>(r.stage);
+  for (const ValueId id : r.op.out) {
+    const auto v = static_cast<size_t>(id);
+    const Value& value = r.text.values[v];
+    Slot& slot = slot_of(r, id);
+    slot.bytes = r.text.bytes(id, r.frame);
+    const Storage::Place at = place(value.name, slot.bytes, value.space, r.stream, r.stage, outlives_[s][v] == 0);
     slot.offset = at.offset;
-    slot.uses_left = uses_[s][static_cast<size_t>(id)];
+    slot.uses_left = uses_[s][v];
     slot.written = {};
     slot.read = {};
-    merge(wait_for, at.wait_for);
+    merge(r.wait_for, at.wait_for);
     out_.push_back({id, slot.offset});
   }
-  Issue issue;
-  issue.scratch_bytes = issuer.scratch_bytes(stage, op_index, f);
-  if (issue.scratch_bytes > 0) {
-    const Storage::Place at =
-        place("scratch of " + std::string(op.kind()), issue.scratch_bytes, Space::device, stream, stage, true);
-    issue.scratch_offset = at.offset;
-    merge(wait_for, at.wait_for);
-  }
-  const Storage& arena = storage();
-  if (keep_peak && arena.live_bytes() > peak_seen_ && arena.live_bytes() >= peak_from_bytes) {
-    peak_seen_ = arena.live_bytes();
-    at_peak_ = live_now(Space::device);
-    if (issue.scratch_bytes > 0) {
-      at_peak_.push_back(
-          {"scratch of " + std::string(op.kind()), Role::activation, stage, microbatch, issue.scratch_bytes});
-    }
-  }
+}
 
+void Walk::place_scratch(Running& r, Issue& issue) {
+  const Storage& arena = storage();
+  const std::string name = issue.scratch_bytes > 0 || keep_peak ? "scratch of " + std::string(r.op.kind()) : "";
+  if (issue.scratch_bytes > 0) {
+    const Storage::Place at = place(name, issue.scratch_bytes, Space::device, r.stream, r.stage, true);
+    issue.scratch_offset = at.offset;
+    merge(r.wait_for, at.wait_for);
+  }
+  if (!keep_peak || arena.live_bytes() <= peak_seen_ || arena.live_bytes() < peak_from_bytes) return;
+  peak_seen_ = arena.live_bytes();
+  at_peak_ = live_now(Space::device);
+  if (issue.scratch_bytes > 0) {
+    at_peak_.push_back({name, Role::activation, r.stage, r.microbatch, issue.scratch_bytes});
+  }
+}
+
+// What its stream has not waited for already.
+void Walk::find_waits(const Running& r) {
   waits_.clear();
-  Marks& waited = waited_[static_cast<size_t>(stream)];
+  Marks& waited = waited_[static_cast<size_t>(r.stream)];
   for (int i = 0; i < streams_.count(); ++i) {
     const auto k = static_cast<size_t>(i);
-    if (i == stream || wait_for[k] <= waited[k]) continue;
-    waited[k] = wait_for[k];
-    waits_.push_back({i, wait_for[k]});
+    if (i == r.stream || r.wait_for[k] <= waited[k]) continue;
+    waited[k] = r.wait_for[k];
+    waits_.push_back({i, r.wait_for[k]});
   }
+}
 
-  const auto own = static_cast<size_t>(stream);
-  issue.stage = stage;
-  issue.op_index = op_index;
-  issue.op = &op;
-  issue.microbatch = microbatch;
-  issue.stream = stream;
-  issue.count = ++issued_[own];
-  const auto sums_over_the_step = [&](ValueId id) {
-    return text.value(id).role == Role::accumulator || text.value(id).role == Role::statistic;
-  };
-  issue.overwrite = (touched_[s][op_index] == 0 || op.fresh) && !op.updates.empty() &&
-                    sums_over_the_step(op.updates[0]);
-  touched_[s][op_index] = 1;
-  issue.in = in_;
-  issue.out = out_;
-  issue.updates = updates_;
-  issue.waits = waits_;
-  issue.rows = &f;
-  issue.live_bytes = arena.live_bytes();
-  issue.reserved_bytes = arena.reserved_bytes();
-  if (op.def->moves == Moves::to_host) copied_out_bytes_ += slot_of(op.out[0]).bytes;
-  if (op.def->moves == Moves::from_host) copied_in_bytes_ += slot_of(op.out[0]).bytes;
-  issuer.issue(issue);
-  for (size_t i = 0; op.def->host_stall && i < op.out.size(); ++i) {
-    f.rows_of[static_cast<size_t>(op.out[i])] = issuer.read_rows(issue, i);
-  }
+// The first run in a step overwrites what is summed over the step.
+bool Walk::overwrites(const Running& r) {
+  uint8_t& touched = touched_[static_cast<size_t>(r.stage)][r.index];
+  const bool first = touched == 0 || r.op.fresh;
+  touched = 1;
+  if (!first || r.op.updates.empty()) return false;
+  const Role role = r.text.value(r.op.updates[0]).role;
+  return role == Role::accumulator || role == Role::statistic;
+}
 
-  const uint64_t count = issue.count;
+// Notes that the op, the count-th of its stream, uses its values, and gives back what has had its last reader.
+void Walk::release_operands(const Running& r, const Issue& issue) {
+  const auto own = static_cast<size_t>(r.stream);
   if (issue.scratch_bytes > 0) {
     Marks used{};
-    used[own] = count;
+    used[own] = issue.count;
     storage().release(issue.scratch_offset, issue.scratch_bytes, used);
   }
-  for (const ValueId id : op.updates) {
-    Slot& slot = slot_of(id);
+  for (const ValueId id : r.op.updates) {
+    Slot& slot = slot_of(r, id);
     slot.written = {};
     slot.read = {};
-    slot.written[own] = count;
+    slot.written[own] = issue.count;
   }
   const auto release = [&](ValueId id, Slot& slot) {
     Marks used = slot.written;
     merge(used, slot.read);
-    storage(text.value(id).space).release(slot.offset, slot.bytes, used);
+    storage(r.text.value(id).space).release(slot.offset, slot.bytes, used);
     slot.offset = -1;
   };
-  for (const ValueId id : op.out) {
-    Slot& slot = slot_of(id);
-    slot.written[own] = count;
+  for (const ValueId id : r.op.out) {
+    Slot& slot = slot_of(r, id);
+    slot.written[own] = issue.count;
     if (slot.uses_left == 0) release(id, slot);
   }
-  for (const ValueId id : op.in) {
+  for (const ValueId id : r.op.in) {
     if (id == none) continue;
-    Slot& slot = slot_of(id);
-    slot.read[own] = count;
-    if (!is_persistent(text.values[static_cast<size_t>(id)].role) && --slot.uses_left == 0) release(id, slot);
+    Slot& slot = slot_of(r, id);
+    slot.read[own] = issue.count;
+    if (!is_persistent(r.text.values[static_cast<size_t>(id)].role) && --slot.uses_left == 0) release(id, slot);
   }
+}
+
+void Walk::run_op(Issuer& issuer, int stage, uint32_t op_index, int microbatch) {
+  const Stage& text = program_.stages[static_cast<size_t>(stage)];
+  Running r{stage,
+            op_index,
+            microbatch,
+            text,
+            text.ops[op_index],
+            frame(stage, microbatch),
+            streams_.of(stage, op_index)};
+  read_operands(r);
+  place_outputs(r);
+  Issue issue;
+  issue.scratch_bytes = issuer.scratch_bytes(stage, op_index, r.frame);
+  place_scratch(r, issue);
+  find_waits(r);
+  issue.stage = stage;
+  issue.op_index = op_index;
+  issue.op = &r.op;
+  issue.microbatch = microbatch;
+  issue.stream = r.stream;
+  issue.count = ++issued_[static_cast<size_t>(r.stream)];
+  issue.overwrite = overwrites(r);
+  issue.in = in_;
+  issue.out = out_;
+  issue.updates = updates_;
+  issue.waits = waits_;
+  issue.rows = &r.frame;
+  issue.live_bytes = storage().live_bytes();
+  issue.reserved_bytes = storage().reserved_bytes();
+  if (r.op.def->moves == Moves::to_host) copied_out_bytes_ += slot_of(r, r.op.out[0]).bytes;
+  if (r.op.def->moves == Moves::from_host) copied_in_bytes_ += slot_of(r, r.op.out[0]).bytes;
+  issuer.issue(issue);
+  for (size_t i = 0; r.op.def->host_stall && i < r.op.out.size(); ++i) {
+    r.frame.rows_of[static_cast<size_t>(r.op.out[i])] = issuer.read_rows(issue, i);
+  }
+  release_operands(r, issue);
 }
 
 void Walk::drop_frames() {

@@ -101,9 +101,17 @@ class Walk {
  private:
   struct Slot;
   struct Frame;
+  struct Running;
   Frame& frame(int stage, int microbatch);
   Slot& persistent(int stage, ValueId id);
+  Slot& slot_of(const Running& r, ValueId id);
   void run_op(Issuer& issuer, int stage, uint32_t op, int microbatch);
+  void read_operands(Running& r);
+  void place_outputs(Running& r);
+  void place_scratch(Running& r, Issue& issue);
+  void find_waits(const Running& r);
+  bool overwrites(const Running& r);
+  void release_operands(const Running& r, const Issue& issue);
   Storage::Place place(const std::string& name, int64_t bytes, Space space, int stream, int stage, bool brief);
   std::vector<Live> live_now(Space space) const;
   void drop_frames();
