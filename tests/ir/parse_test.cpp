@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "heddle/base/random.h"
 #include "heddle/ir/print.h"
 #include "heddle/ir/verify.h"
 #include "heddle/passes/offload.h"
@@ -191,6 +192,37 @@ TEST(Parse, SaysWhereAndWhy) {
     EXPECT_TRUE(found.starts_with("program text, line 4: ")) << row << ": " << found;
   }
   EXPECT_TRUE(refusal("  stage").starts_with("program text, line 1: "));
+}
+
+// Numbers, words and lines of a program's text, changed at random: it is refused, or read.
+TEST(Parse, ChangedTexts) {
+  const std::string text =
+      text_of(plan::lower(test::tiny_model(), plan_on({.dp = 2, .ep = 2}), "differentiate").program.stages[0]);
+  uint64_t refused = 0;
+  constexpr uint64_t kTexts = 400;
+  for (uint64_t number = 0; number < kTexts; ++number) {
+    uint64_t drawn = 0;
+    const auto draw = [&](size_t below) { return RandomKey(7).with(number).bits(drawn++) % below; };
+    std::string changed = text;
+    const auto span = [&](std::string_view ends) {  // of a word or a line, drawn
+      const size_t at = draw(changed.size());
+      const size_t begin = changed.find_last_of(ends, at) + 1,
+                   end = std::min(changed.find_first_of(ends, begin), changed.size());
+      return std::pair(begin, end - begin);
+    };
+    const std::string_view kWords = " ,{}\n", kNumbers = " ,{}[]\n";
+    const auto [begin, length] = span(draw(3) == 0 ? "\n" : draw(2) == 0 ? kWords : kNumbers);
+    const auto [other, other_length] = span(kWords);
+    static constexpr const char* kOthers[] = {"0", "-1", "1", "7", "9223372036854775807", "none", "", "·", "\""};
+    const std::string with = draw(2) == 0 ? kOthers[draw(std::size(kOthers))] : changed.substr(other, other_length);
+    changed.replace(begin, length, with);
+    try {
+      parse_stages(changed, ops::find);
+    } catch (const ConfigError&) {
+      ++refused;
+    }
+  }
+  EXPECT_GT(refused, kTexts / 4);
 }
 
 TEST(Parse, OneStage) {

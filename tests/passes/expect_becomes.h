@@ -73,8 +73,8 @@ inline void expect_becomes(const std::string& before, const Rewrite& pass, const
   ir::Stage stage = stage_of(before);
   ir::verify(stage);
   pass(stage);
-  ir::verify(stage);
   expect_text(stage, after);
+  ir::verify(stage);
 }
 
 inline void expect_stays(const std::string& text, const Rewrite& pass) { expect_becomes(text, pass, text); }
