@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "heddle/ir/parse.h"
 #include "heddle/ir/walk/streams.h"
 
 namespace heddle::ir {
@@ -17,16 +18,39 @@ std::string joined(const Stage& stage, const std::vector<ValueId>& ids) {
   return out;
 }
 
-std::string text_of(const Attributes& attributes) {
+std::string braced(const Attributes& attributes) {
   std::string out;
   for (const auto& [name, item] : attributes.items()) {
     out += out.empty() ? "" : ", ";
-    out += name + " " + std::visit([](const auto& value) { return fmt::format("{}", value); }, item);
+    out += name + " " + text_of(item);
   }
   return out.empty() ? "" : " {" + out + "}";
 }
 
+// Where an op belongs: "  @router #1".
+std::string tags_of(const Op& op) {
+  std::string tags = op.part.empty() ? "" : " @" + op.part;
+  if (op.chunk == kAllChunks) {
+    tags += " #all";
+  } else if (op.chunk != 0) {
+    tags += fmt::format(" #{}", op.chunk);
+  }
+  return tags.empty() ? "" : " " + tags;
+}
+
+bool has_usual_chunk(const Stage& stage) {
+  return stage.chunks.size() == 1 && stage.chunks[0].route == 0 && stage.chunks[0].routes == 1;
+}
+
 }  // namespace
+
+std::string text_of(const Attributes::Item& item) {
+  const std::string* word = std::get_if<std::string>(&item);
+  if (word == nullptr) return std::visit([](const auto& value) { return fmt::format("{}", value); }, item);
+  const bool is_plain = !word->empty() && word->find_first_of(" ,{}()\"") == std::string::npos &&
+                        std::holds_alternative<std::string>(item_of(*word));
+  return is_plain ? *word : fmt::format("\"{}\"", *word);
+}
 
 std::string text_of(const Stage& stage, const Value& value) {
   std::string dims;
@@ -38,8 +62,12 @@ std::string text_of(const Stage& stage, const Value& value) {
       dims += (dim.count == 1 ? "" : fmt::format("{}·", dim.count)) + "rows " + stage.value(dim.rows_of).name;
     }
   }
-  return fmt::format("{}[{}]{}{}", heddle::name_of(value.dtype), dims,
-                     value.layout == Layout::packed ? " packed" : "", value.space == Space::host ? " host" : "");
+  std::string text = fmt::format("{}[{}]", heddle::name_of(value.dtype), dims);
+  if (value.layout == Layout::packed) text += " packed";
+  if (value.packed_bytes != 0) text += fmt::format(" in {} bytes", value.packed_bytes);
+  if (value.space == Space::host) text += " host";
+  if (value.shared_with_stage >= 0) text += fmt::format(" of stage {}", value.shared_with_stage);
+  return text;
 }
 
 std::string text_of(const Stage& stage, const Op& op) {
@@ -49,25 +77,33 @@ std::string text_of(const Stage& stage, const Op& op) {
   if (!op.in.empty()) line += " " + joined(stage, op.in);
   if (!op.updates.empty()) line += " -> " + joined(stage, op.updates);
   if (!op.mentions.empty()) line += " (" + joined(stage, op.mentions) + ")";
-  line += text_of(op.attributes);
+  line += braced(op.attributes);
   if (op.fresh) line += " fresh";
   if (op.ahead) line += " ahead";
-  return fmt::format("{:<100}  {}{}", line, stream_name(op), op.def->host_stall ? "  stall" : "");
+  if (op.again) line += " again";
+  return fmt::format("{:<100}  {}{}{}", line, stream_name(op), op.def->host_stall ? "  stall" : "", tags_of(op));
 }
 
 std::string text_of(const Stage& stage) {
   std::string out = stage.name + "\n";
+  if (!has_usual_chunk(stage)) {
+    out += "  chunks";
+    for (const Chunk& chunk : stage.chunks) out += fmt::format(" {}/{}", chunk.route, chunk.routes);
+    out += "\n";
+  }
   for (const Value& value : stage.values) {
     if (is_persistent(value.role)) {
       out += fmt::format("  {:<11} {:<44} {}\n", name_of(value.role), value.name, text_of(stage, value));
     }
   }
   for (const Phase phase : {Phase::begin, Phase::F, Phase::I, Phase::W, Phase::end}) {
-    int layer = -2;
+    bool begins = true;
+    int layer = -1;
     for (const Op& op : stage.ops) {
       if (op.phase != phase) continue;
-      if (layer == -2) out += fmt::format("{}, {}\n", stage.name, name_of(phase));
-      if (op.layer != layer && op.layer >= 0) out += fmt::format("  layer {}\n", op.layer);
+      if (begins) out += fmt::format("{}, {}\n", stage.name, name_of(phase));
+      if (op.layer != layer) out += op.layer < 0 ? "  no layer\n" : fmt::format("  layer {}\n", op.layer);
+      begins = false;
       layer = op.layer;
       out += "    " + text_of(stage, op) + "\n";
     }

@@ -1,4 +1,6 @@
-// The text form of stages, blocks and actions: one op a line, stable, the stream at the end.
+// The text form of stages, blocks and actions: one op a line, stable, the stream at the end. A stage's can be read
+// back (ir/parse.h). Behind the stream stand the op's part of the layer and its chunk, where it has them: "@router
+// #1".
 #pragma once
 
 #include <string>
@@ -7,10 +9,14 @@
 
 namespace heddle::ir {
 
-/// "bf16[2048, 256]", dynamic dims as "rows n".
+/// "1", "0.25", "rows"; a word that would be read as something else stands in quotes.
+std::string text_of(const Attributes::Item& item);
+/// "bf16[2048, 256] packed in 1048576 bytes host of stage 0", dynamic dims as "rows n".
 std::string text_of(const Stage& stage, const Value& value);
 /// "y, rstd = rms_norm x, w {epsilon 1e-06}  compute"
 std::string text_of(const Stage& stage, const Op& op);
+/// The table of persistent values, then the ops of each phase under their layers. Of the ops of two phases it
+/// doesn't say how they stand in the one list.
 std::string text_of(const Stage& stage);
 std::string text_of(const StepProgram& program);
 /// The training actions of a rank about the one that holds this op of this microbatch, which stands between > and

@@ -1,0 +1,389 @@
+#include "heddle/ir/parse.h"
+
+#include <algorithm>
+#include <charconv>
+#include <optional>
+
+#include "heddle/ir/walk/streams.h"
+
+namespace heddle::ir {
+
+namespace {
+
+constexpr size_t kMostBytes = size_t{64} << 20;
+constexpr int64_t kMostElements = int64_t{1} << 48;
+constexpr int kMostChunks = 4096;
+constexpr std::string_view kMarks = ",{}()";
+
+template <class Enum>
+std::optional<Enum> named(std::string_view name, Enum last) {
+  for (int i = 0; i <= static_cast<int>(last); ++i) {
+    if (name_of(static_cast<Enum>(i)) == name) return static_cast<Enum>(i);
+  }
+  return std::nullopt;
+}
+
+// What is not yet read of a line, word by word. Each of the marks is a word of its own, and so is what quotes hold.
+class Words {
+ public:
+  explicit Words(std::string_view text) : rest_(text) {}
+
+  std::string_view peek() const { return Words(*this).next(); }
+  /// "" at the end.
+  std::string_view next() {
+    rest_.remove_prefix(std::min(rest_.find_first_not_of(' '), rest_.size()));
+    if (rest_.empty()) return rest_;
+    size_t length = 0;
+    if (rest_[0] == '"') {
+      const size_t end = rest_.find('"', 1);
+      length = end == std::string_view::npos ? rest_.size() : end + 1;
+    } else {
+      length = std::min(rest_.find_first_of(" ,{}()"), rest_.size());
+    }
+    const std::string_view word = rest_.substr(0, std::max(length, size_t{1}));
+    rest_.remove_prefix(word.size());
+    return word;
+  }
+  bool take(std::string_view word) {
+    if (peek() != word) return false;
+    next();
+    return true;
+  }
+  std::string_view rest() const { return rest_; }
+
+ private:
+  std::string_view rest_;
+};
+
+bool is_flag(std::string_view word) { return word == "fresh" || word == "ahead" || word == "again"; }
+bool is_name(std::string_view word) {
+  return !word.empty() && word != "=" && word != "->" && word[0] != '"' && !is_flag(word) &&
+         kMarks.find(word[0]) == std::string_view::npos;
+}
+bool ends_stages(std::string_view line) { return line.find(", ranks of class ") != std::string_view::npos; }
+
+class Parser {
+ public:
+  Parser(std::string_view text, const FindOp& find_op) : text_(text), find_op_(find_op) {
+    if (text.size() > kMostBytes) config_error("a program's text of {} bytes, at most {}", text.size(), kMostBytes);
+    advance();
+  }
+
+  std::vector<Stage> stages() {
+    std::vector<Stage> stages;
+    while (!at_end_) {
+      if (is_blank() || ends_stages(line_)) {
+        advance();
+      } else {
+        stages.push_back(stage());
+      }
+    }
+    return stages;
+  }
+
+ private:
+  bool is_blank() const { return line_.find_first_not_of(' ') == std::string_view::npos; }
+
+  void advance() {
+    at_end_ = text_.empty();
+    const size_t end = std::min(text_.find('\n'), text_.size());
+    line_ = text_.substr(0, end);
+    text_.remove_prefix(std::min(end + 1, text_.size()));
+    ++number_;
+  }
+
+  [[noreturn]] void refuse(std::string_view found, std::string_view expected) const {
+    config_error("program text, line {}: '{}', expected {}", number_, found.substr(0, 60), expected);
+  }
+
+  int64_t integer(std::string_view word, int64_t least, int64_t most, std::string_view what) const {
+    int64_t value = 0;
+    const auto read = std::from_chars(word.data(), word.data() + word.size(), value);
+    if (word.empty() || read.ec != std::errc() || read.ptr != word.data() + word.size() || value < least ||
+        value > most) {
+      refuse(word, fmt::format("{} from {} to {}", what, least, most));
+    }
+    return value;
+  }
+
+  // Up to a blank line or the end.
+  Stage stage() {
+    stage_ = Stage();
+    stage_.name = std::string(line_);
+    phase_.reset();
+    if (line_.starts_with(' ')) refuse(line_, "the name of a stage");
+    for (advance(); !at_end_ && !is_blank(); advance()) {
+      const size_t indent = line_.find_first_not_of(' ');
+      if (indent == 0) {
+        section();
+      } else if (indent == 2 && !phase_) {
+        table_row();
+      } else if (indent == 2) {
+        layer_row();
+      } else if (indent == 4 && phase_) {
+        op_row();
+      } else {
+        refuse(line_, phase_ ? "'  layer', '  no layer' or an op after four blanks" : "a value after two blanks");
+      }
+    }
+    find_accumulators();
+    return std::move(stage_);
+  }
+
+  void section() {
+    const std::string begin = stage_.name + ", ";
+    phase_ = line_.starts_with(begin) ? named(line_.substr(begin.size()), Phase::end) : std::nullopt;
+    if (!phase_) refuse(line_, fmt::format("'{}' and one of begin, F, I, W, end", begin));
+    layer_ = -1;
+  }
+
+  void layer_row() {
+    Words words(line_);
+    const std::string_view word = words.next();
+    if (word == "layer") {
+      layer_ = static_cast<int>(integer(words.next(), 0, 1 << 30, "a layer"));
+    } else if (word == "no" && words.take("layer")) {
+      layer_ = -1;
+    } else {
+      refuse(line_, "'layer' and its number, or 'no layer'");
+    }
+    expect_end(words);
+  }
+
+  void table_row() {
+    Words words(line_);
+    const std::string_view first = words.next();
+    if (first == "chunks") {
+      chunks(words);
+      return;
+    }
+    Value value;
+    const std::optional<Role> role = named(first, Role::statistic);
+    if (!role || !is_persistent(*role)) refuse(first, "'chunks', weight, accumulator, optimizer or statistic");
+    value.role = *role;
+    value.name = new_name(words.next());
+    value.shape = shape_after(words, value.dtype);
+    if (words.take("packed")) value.layout = Layout::packed;
+    if (words.take("in")) {
+      value.packed_bytes = integer(words.next(), 1, int64_t{1} << 60, "a number of bytes");
+      if (!words.take("bytes")) refuse(words.peek(), "'bytes'");
+    }
+    if (words.take("host")) value.space = Space::host;
+    if (words.take("of")) {
+      if (!words.take("stage")) refuse(words.peek(), "'stage'");
+      value.shared_with_stage = static_cast<int>(integer(words.next(), 0, 1 << 30, "a stage's number"));
+    }
+    expect_end(words);
+    stage_.add_value(std::move(value));
+  }
+
+  void chunks(Words words) {
+    stage_.chunks.clear();
+    for (std::string_view word = words.next(); !word.empty(); word = words.next()) {
+      const size_t bar = std::min(word.find('/'), word.size());
+      Chunk chunk;
+      chunk.route = static_cast<int>(integer(word.substr(0, bar), 0, kMostChunks, "a route"));
+      chunk.routes = static_cast<int>(integer(word.substr(std::min(bar + 1, word.size())), chunk.route + 1,
+                                              kMostChunks, "the number of routes"));
+      stage_.chunks.push_back(chunk);
+    }
+    if (stage_.chunks.empty()) refuse(line_, "chunks such as 0/1");
+    if (stage_.chunks.size() > kMostChunks) refuse(line_, "fewer chunks");
+  }
+
+  // "bf16[3·rows n, 4]"
+  Shape shape_after(Words& words, Dtype& dtype) const {
+    std::string_view rest = words.rest();
+    rest.remove_prefix(std::min(rest.find_first_not_of(' '), rest.size()));
+    const size_t open = rest.find('['), close = rest.find(']');
+    const std::optional<Dtype> found = named(rest.substr(0, std::min(open, rest.size())), Dtype::u8);
+    if (!found || open == std::string_view::npos || close == std::string_view::npos) {
+      refuse(rest, "a type and a shape, such as f32[16, 4]");
+    }
+    dtype = *found;
+    Shape shape;
+    int64_t elements = 1;
+    Words dims(rest.substr(open + 1, close - open - 1));
+    while (!dims.peek().empty()) {
+      shape.push_back(dim(dims));
+      if (shape.back().count > kMostElements / std::max(elements, int64_t{1})) refuse(rest, "fewer elements");
+      elements *= shape.back().count;
+      if (!dims.take(",")) break;
+    }
+    if (!dims.peek().empty()) refuse(rest, "dims with commas between them");
+    words = Words(rest.substr(close + 1));
+    return shape;
+  }
+
+  Dim dim(Words& words) const {
+    constexpr std::string_view times = "·";
+    Dim dim;
+    std::string_view word = words.next();
+    if (const size_t at = word.find(times); at != std::string_view::npos) {
+      dim.count = integer(word.substr(0, at), 0, kMostElements, "a number of rows");
+      word = word.substr(at + times.size());
+    }
+    if (word == "rows") {
+      dim.rows_of = known(words.next());
+    } else {
+      dim.count = integer(word, 0, kMostElements, "a dim");
+    }
+    return dim;
+  }
+
+  // "a, b = kind c, d -> e (f) {g 1} fresh", then, after two blanks, stream and tags.
+  void op_row() {
+    const std::string_view row = line_.substr(4);
+    const size_t gap = std::min(row.find("  "), row.size());
+    Words words(row.substr(0, gap));
+    Op op;
+    op.phase = *phase_;
+    op.layer = layer_;
+    std::vector<std::string> names;
+    if (row.substr(0, gap).find(" = ") != std::string_view::npos) {
+      do names.push_back(new_name(words.next()));
+      while (words.take(","));
+      if (!words.take("=")) refuse(words.peek(), "',' or '='");
+    }
+    try {
+      op.def = &find_op_(words.next());
+    } catch (const InternalError& error) {
+      config_error("program text, line {}: {}", number_, error.what());
+    }
+    if (is_name(words.peek())) op.in = values(words, true);
+    if (words.take("->")) op.updates = values(words, false);
+    if (words.take("(")) {
+      op.mentions = values(words, false);
+      if (!words.take(")")) refuse(words.peek(), "')'");
+    }
+    if (words.take("{")) attributes(words, op);
+    op.fresh = words.take("fresh");
+    op.ahead = words.take("ahead");
+    op.again = words.take("again");
+    expect_end(words);
+    tail(Words(row.substr(gap)), op);
+    append(std::move(op), names);
+  }
+
+  void attributes(Words& words, Op& op) const {
+    do {
+      const std::string_view name = words.next(), item = words.next();
+      if (!is_name(name) || item.empty() || kMarks.find(item[0]) != std::string_view::npos) {
+        refuse(name, "an attribute and what it is");
+      }
+      op.attributes.set(std::string(name), item_of(item));
+    } while (words.take(","));
+    if (!words.take("}")) refuse(words.peek(), "',' or '}'");
+  }
+
+  void tail(Words words, Op& op) const {
+    if (is_name(words.peek()) && words.peek()[0] != '@' && words.peek()[0] != '#') {
+      const std::string stream(words.next());
+      op.group = group_of_stream(stream);
+      if (stream_name(op) != stream)
+        refuse(stream, fmt::format("the stream of '{}', such as '{}'", op.kind(), stream_name(op)));
+    } else if (op.def->stream == StreamKind::comm) {
+      refuse(words.peek(), fmt::format("two blanks and the stream of '{}', which communicates", op.kind()));
+    }
+    if (words.take("stall") && !op.def->host_stall) refuse("stall", fmt::format("no stall of '{}'", op.kind()));
+    if (words.peek().starts_with('@')) op.part = words.next().substr(1);
+    if (words.take("#all")) {
+      op.chunk = kAllChunks;
+    } else if (words.peek().starts_with('#')) {
+      op.chunk = static_cast<int>(integer(words.next().substr(1), 0, std::ssize(stage_.chunks) - 1, "a chunk"));
+    }
+    expect_end(words);
+  }
+
+  void append(Op op, const std::vector<std::string>& names) {
+    // Differentiation calls what its ops make gradients; what a pass makes again, or brings back, stays what it is.
+    const bool makes_gradients = op.phase == Phase::I && !op.again && !is_copy(op.def->moves);
+    try {
+      const std::vector<ValueId> out = stage_.append(std::move(op), names);
+      for (size_t i = 0; i < out.size(); ++i) {
+        Value& value = stage_.value(out[i]);
+        if (value.name != names[i]) refuse(names[i], "a name only once");
+        if (makes_gradients && value.role == Role::activation) value.role = Role::gradient;
+      }
+    } catch (const InternalError& error) {
+      config_error("program text, line {}: {}", number_, error.what());
+    }
+  }
+
+  std::vector<ValueId> values(Words& words, bool may_lack) const {
+    std::vector<ValueId> ids;
+    do {
+      const std::string_view name = words.next();
+      ids.push_back(may_lack && name == "none" ? none : known(name));
+    } while (words.take(","));
+    return ids;
+  }
+
+  ValueId known(std::string_view name) const {
+    const ValueId id = stage_.find(name);
+    if (id != none) return id;
+    std::vector<std::string> names;
+    for (const Value& value : stage_.values) names.push_back(value.name);
+    refuse(name, "a value of the table, or one that an op above makes" + did_you_mean(name.substr(0, 60), names));
+  }
+
+  std::string new_name(std::string_view name) const {
+    if (!is_name(name) || name == "none") refuse(name, "the name of a value");
+    if (stage_.find(name) != none) refuse(name, "a name that no value above has");
+    return std::string(name);
+  }
+
+  void expect_end(Words words) const {
+    if (!words.peek().empty()) refuse(words.peek(), "the end of the line");
+  }
+
+  void find_accumulators() {
+    for (ValueId id = 0; id < std::ssize(stage_.values); ++id) {
+      if (stage_.value(id).role != Role::weight) continue;
+      for (int use = 1;; ++use) {
+        const std::string name = "grad." + stage_.value(id).name + (use == 1 ? "" : fmt::format(".use{}", use));
+        const ValueId exact = stage_.find("exact." + name), sum = exact != none ? exact : stage_.find(name);
+        if (sum == none || stage_.value(sum).role != Role::accumulator) break;
+        stage_.accumulators[id].push_back(sum);
+      }
+    }
+  }
+
+  std::string_view text_, line_;
+  int number_ = 0;  // of the line
+  bool at_end_ = false;
+  const FindOp& find_op_;
+  Stage stage_;
+  std::optional<Phase> phase_;
+  int layer_ = -1;
+};
+
+}  // namespace
+
+Attributes::Item item_of(std::string_view text) {
+  if (text.size() >= 2 && text.front() == '"' && text.back() == '"') {
+    return std::string(text.substr(1, text.size() - 2));
+  }
+  const char* const end = text.data() + text.size();
+  int64_t integer = 0;
+  if (const auto read = std::from_chars(text.data(), end, integer); read.ec == std::errc() && read.ptr == end) {
+    return integer;
+  }
+  double number = 0;
+  if (const auto read = std::from_chars(text.data(), end, number); read.ec == std::errc() && read.ptr == end) {
+    return number;
+  }
+  return std::string(text);
+}
+
+Stage parse_stage(std::string_view text, const FindOp& find_op) {
+  std::vector<Stage> stages = parse_stages(text, find_op);
+  if (stages.size() != 1) config_error("program text: {} stages, expected one", stages.size());
+  return std::move(stages[0]);
+}
+
+std::vector<Stage> parse_stages(std::string_view text, const FindOp& find_op) {
+  return Parser(text, find_op).stages();
+}
+
+}  // namespace heddle::ir

@@ -1,0 +1,92 @@
+// What only the backward still reads waits for it on the host.
+#include "heddle/passes/offload.h"
+
+#include "tests/passes/expect_becomes.h"
+
+namespace heddle::passes {
+namespace {
+
+using test::expect_becomes;
+using test::expect_stays;
+
+// Ops that compute last 1 µs, copies `copy_us`.
+test::Rewrite offloaded(const std::string& words, double copy_us = 1, bool apart = true) {
+  return [=](ir::Stage& stage) {
+    offload(stage, offload_groups(words), false, {apart}, [=](const ir::Stage&, const ir::Op& op) {
+      return op.def->stream == ir::StreamKind::compute ? 1 : copy_us;
+    });
+  };
+}
+
+constexpr const char* kBefore = R"(
+stage 0
+  weight      g        f32[8]
+  weight      up       f32[16, 8]
+  weight      down     f32[8, 16]
+  accumulator grad.up  f32[16, 8]
+  accumulator grad.down f32[8, 16]
+stage 0, F
+    x = receive {columns 8, dtype f32, rows 4, step -1}  comm.pp.forward.receive
+  layer 0
+    n, rstd = rms_norm x, g {epsilon 1e-06}
+    u = linear n, up                                     compute @mlp
+    a = silu u                                           compute @expert_up
+    y = linear a, down                                   compute @expert_up
+  no layer
+    send y {step 1}                                      comm.pp.forward.send
+stage 0, I
+    dy = receive {columns 8, dtype f32, rows 4, step 1}  comm.pp.backward.receive
+  layer 0
+    da = linear_dgrad dy, down {dtype f32}
+    du = silu_dgrad da, u
+    dn = linear_dgrad du, up {dtype f32}
+    dx, dg = rms_norm_dgrad dn, x, g, rstd, none
+stage 0, W
+  layer 0
+    linear_wgrad a, dy -> grad.down
+    linear_wgrad n, du -> grad.up
+)";
+
+// The text with `lines` behind the first line that contains `at`, and `from` for `to` behind them.
+std::string with(std::string text, std::string_view at, const std::string& lines, std::string_view from = "",
+                 std::string_view to = "") {
+  const size_t end = text.find('\n', text.find(at)) + 1;
+  text.insert(end, lines);
+  if (!from.empty()) text.replace(text.find(from, end + lines.size()), from.size(), to);
+  return text;
+}
+
+TEST(Offload, FromItsLastUseToItsFirstReader) {
+  std::string after = with(kBefore, "u = linear", "    n.host = copy_out n  copy_out\n");
+  after =
+      with(after, "stage 0, W", "  layer 0\n    n.back = copy_in n.host  copy_in\n", "wgrad n,", "wgrad n.back,");
+  expect_becomes(kBefore, offloaded("norm"), after);
+}
+
+TEST(Offload, TheLayersInput) {
+  std::string after = with(kBefore, "n, rstd", "    x.host = copy_out x  copy_out\n");
+  after = with(after, "da = linear_dgrad", "    x.back = copy_in x.host  copy_in\n", "dn, x,", "dn, x.back,");
+  expect_becomes(kBefore, offloaded("input"), after);
+}
+
+// It would have to leave before the backward begins: a block of its own, where the schedule leaves room for one.
+TEST(Offload, Ahead) {
+  std::string after = with(kBefore, "a = silu", "    u.host = copy_out u  copy_out\n");
+  after = with(after, "stage 0, I", "    u.back = copy_in u.host ahead  copy_in\n", "da, u", "da, u.back");
+  expect_becomes(kBefore, offloaded("mlp"), after);
+  expect_stays(kBefore, offloaded("mlp", 1, false));
+}
+
+TEST(Offload, NotWhatCopiesCannotCarryInTime) { expect_stays(kBefore, offloaded("norm, input", 10)); }
+
+TEST(Offload, NotOtherLayersNorOtherGroups) {
+  expect_stays(kBefore, offloaded("norm:1"));
+  expect_stays(kBefore, offloaded("attention"));
+}
+
+TEST(Offload, NotWhatTheHeadReads) {
+  expect_stays(with(kBefore, "u = linear", "    more = silu n  compute @head\n"), offloaded("norm"));
+}
+
+}  // namespace
+}  // namespace heddle::passes

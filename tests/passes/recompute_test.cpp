@@ -1,0 +1,140 @@
+// What the backward reads is made again from what is kept.
+#include "heddle/passes/recompute.h"
+
+#include "tests/passes/expect_becomes.h"
+
+namespace heddle::passes {
+namespace {
+
+using test::expect_becomes;
+using test::expect_stays;
+
+test::Rewrite again(const std::string& words, bool deferred = false) {
+  return [=](ir::Stage& stage) { recompute(stage, recompute_groups(words), deferred); };
+}
+
+// A norm and an MLP of one layer, with what differentiation adds; `rest` are further ops of the forward.
+std::string layer(const std::string& rest = "") {
+  return R"(
+stage 0
+  weight      g        f32[8]
+  weight      up       f32[16, 8]
+  weight      down     f32[8, 16]
+  accumulator grad.up  f32[16, 8]
+  accumulator grad.down f32[8, 16]
+stage 0, F
+    x = receive {columns 8, dtype f32, rows 4, step -1}  comm.pp.forward.receive
+  layer 0
+    n, rstd = rms_norm x, g {epsilon 1e-06}
+    u = linear n, up                                     compute @mlp
+    a = silu u                                           compute @mlp
+    y = linear a, down                                   compute @mlp
+)" + rest +
+         R"(
+  no layer
+    send y {step 1}                                      comm.pp.forward.send
+stage 0, I
+    dy = receive {columns 8, dtype f32, rows 4, step 1}  comm.pp.backward.receive
+  layer 0
+    da = linear_dgrad dy, down {dtype f32}
+)";
+}
+
+TEST(Recompute, TheNormAheadOfItsFirstReader) {
+  const std::string backward = R"(
+    du = silu_dgrad da, u
+    dn = linear_dgrad du, up {dtype f32}
+    dx, dg = rms_norm_dgrad dn, x, g, rstd, none
+stage 0, W
+  layer 0
+    linear_wgrad a, dy -> grad.down
+)";
+  expect_becomes(layer() + backward + R"(
+    linear_wgrad n, du -> grad.up
+)",
+                 again("norm"), layer() + backward + R"(
+    n.again, rstd.again = rms_norm x, g {epsilon 1e-06} again
+    linear_wgrad n.again, du -> grad.up
+)");
+}
+
+constexpr const char* kWholeBackward = R"(
+    du = silu_dgrad da, u
+    dn = linear_dgrad du, up {dtype f32}
+    dx, dg = rms_norm_dgrad dn, x, g, rstd, none
+stage 0, W
+  layer 0
+    linear_wgrad a, dy -> grad.down
+    linear_wgrad n, du -> grad.up
+)";
+
+// What I makes again, W reads too.
+TEST(Recompute, AChainOnce) {
+  expect_becomes(layer() + kWholeBackward, again("layer"), layer() + R"(
+    n.again, rstd.again = rms_norm x, g {epsilon 1e-06} again
+    u.again = linear n.again, up again                   compute @mlp
+    du = silu_dgrad da, u.again
+    dn = linear_dgrad du, up {dtype f32}
+    dx, dg = rms_norm_dgrad dn, x, g, rstd, none
+stage 0, W
+  layer 0
+    a.again = silu u.again again                         compute @mlp
+    linear_wgrad a.again, dy -> grad.down
+    linear_wgrad n.again, du -> grad.up
+)");
+}
+
+TEST(Recompute, OnceAPhaseWhereTheyRunApart) {
+  expect_becomes(layer() + kWholeBackward, again("layer", true), layer() + R"(
+    n.again, rstd.again = rms_norm x, g {epsilon 1e-06} again
+    u.again = linear n.again, up again                   compute @mlp
+    du = silu_dgrad da, u.again
+    dn = linear_dgrad du, up {dtype f32}
+    dx, dg = rms_norm_dgrad dn, x, g, rstd, none
+stage 0, W
+  layer 0
+    n.again.2, rstd.again.2 = rms_norm x, g {epsilon 1e-06} again
+    u.again.2 = linear n.again.2, up again               compute @mlp
+    a.again = silu u.again.2 again                       compute @mlp
+    linear_wgrad a.again, dy -> grad.down
+    linear_wgrad n.again.2, du -> grad.up
+)");
+}
+
+// Of a fused addition and norm only the norm: the sum, which goes on to the next layer, is kept.
+TEST(Recompute, PartOfAFusedOp) {
+  const std::string text = R"(
+stage 0
+  weight      g        f32[8]
+  weight      w        f32[8, 8]
+  accumulator grad.w   f32[8, 8]
+stage 0, F
+    x = receive {columns 8, dtype f32, rows 4, step -1}  comm.pp.forward.receive
+  layer 0
+    a = linear x, w
+    s, y, rstd = add_rms_norm x, a, g {epsilon 1e-06}
+    b = linear y, w
+  layer 1
+    z = add s, b
+stage 0, I
+    dz = receive {columns 8, dtype f32, rows 4, step 1}  comm.pp.backward.receive
+stage 0, W
+  layer 0
+)";
+  expect_becomes(text + "    linear_wgrad y, dz -> grad.w\n", again("norm"), text + R"(
+    y.again, rstd.again = rms_norm s, g {epsilon 1e-06} again
+    linear_wgrad y.again, dz -> grad.w
+)");
+}
+
+TEST(Recompute, NotWhatAnotherLayerReads) {
+  expect_stays(layer("  layer 1\n    z = silu n\n") + kWholeBackward, again("norm"));
+}
+
+TEST(Recompute, NotOtherLayersNorOtherGroups) {
+  expect_stays(layer() + kWholeBackward, again("norm:1-3"));
+  expect_stays(layer() + kWholeBackward, again("attention"));
+}
+
+}  // namespace
+}  // namespace heddle::passes
