@@ -2,6 +2,8 @@
 // training steps of a configuration on one rank, all variants taking turns in one run.
 //
 //   build/bench_recompute [--offload] [--json] [--rounds N] [CONFIG]      (examples/demo.toml)
+#include "heddle/passes/recompute.h"
+
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -12,7 +14,6 @@
 #include "heddle/base/statistics.h"
 #include "heddle/observe/table.h"
 #include "heddle/passes/offload.h"
-#include "heddle/passes/recompute.h"
 #include "heddle/train/run_config_plan.h"
 #include "tests/simulate/tiny_step.h"
 

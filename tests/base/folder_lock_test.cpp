@@ -17,7 +17,6 @@
 namespace heddle {
 namespace {
 
-
 TEST(FolderLock, OneAtATimeAndTheHolderIsNamed) {
   const ScratchFolder folder;
   std::string holder;

@@ -424,8 +424,7 @@ TEST(Switches, EachFusionIsASwitch) {
 }
 
 TEST(Switches, EveryRowOfThePlanIsAKey) {
-  for (const plan::Setting<plan::Choices>& s : plan::settings())
-    EXPECT_NE(find_setting(s.key), nullptr) << s.key;
+  for (const plan::Setting<plan::Choices>& s : plan::settings()) EXPECT_NE(find_setting(s.key), nullptr) << s.key;
 }
 
 // What tests try is what a user may write: each value alone is accepted and read back.

@@ -12,9 +12,9 @@
 #include "heddle/base/error.h"
 #include "heddle/base/files/output_file.h"
 #include "heddle/base/random.h"
+#include "heddle/base/utf8.h"
 #include "heddle/data/corpus/markup.h"
 #include "heddle/data/corpus/r_strings.h"
-#include "heddle/base/utf8.h"
 #include "tests/support/scratch_folder.h"
 
 namespace heddle::data {

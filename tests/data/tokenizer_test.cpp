@@ -8,8 +8,8 @@
 
 #include "heddle/base/error.h"
 #include "heddle/base/random.h"
-#include "heddle/data/tokenizer/tokenizer_train.h"
 #include "heddle/base/utf8.h"
+#include "heddle/data/tokenizer/tokenizer_train.h"
 
 namespace heddle::data {
 namespace {

@@ -22,13 +22,15 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   for (const bool released : {true, false}) {
     try {
       std::vector<std::string> warnings;
-      const heddle::model::ModelConfig config =
-          released ? heddle::config::read_huggingface_config(path, &warnings) : heddle::config::read_model_config(path);
+      const heddle::model::ModelConfig config = released ? heddle::config::read_huggingface_config(path, &warnings)
+                                                         : heddle::config::read_model_config(path);
       for (const std::string& warning : warnings) {
         if (warning.find('\n') != std::string::npos) std::abort();
       }
       heddle::model::validate(config);
-      if (!(heddle::config::model_config_from_json(heddle::config::model_config_to_json(config), "again") == config)) std::abort();
+      if (!(heddle::config::model_config_from_json(heddle::config::model_config_to_json(config), "again") ==
+            config))
+        std::abort();
     } catch (const heddle::ConfigError& error) {
       if (std::strchr(error.what(), '\n') != nullptr) std::abort();
     }

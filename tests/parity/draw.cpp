@@ -99,9 +99,7 @@ void draw_grouped(uint64_t number, const plan::Plan& p, model::ModelConfig& c) {
   if (dice.one_in(4)) c.first_k_dense_replace = c.num_hidden_layers + c.num_nextn_predict_layers;
 }
 
-void pack(Draw& d) {
-  d.plan.packed_bytes = backends::named(d.backend).packed_bytes;
-}
+void pack(Draw& d) { d.plan.packed_bytes = backends::named(d.backend).packed_bytes; }
 
 bool fits(const Draw& d) {
   try {
@@ -266,8 +264,8 @@ std::string Draw::text() const {
       model.is_latent()
           ? fmt::format("q_lora {}", model.q_lora_rank)
           : fmt::format("12 heads on {}{}", model.num_key_value_heads, model.qk_norm ? " normed" : ""),
-      model.n_shared_experts,
-      model.num_nextn_predict_layers, model.tie_word_embeddings, heddle::name_of(plan.dtype), backend,
+      model.n_shared_experts, model.num_nextn_predict_layers, model.tie_word_embeddings,
+      heddle::name_of(plan.dtype), backend,
       same_state  ? ", same state"
       : same_bits ? ", same bits"
                   : "");

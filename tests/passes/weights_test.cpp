@@ -8,7 +8,6 @@ namespace heddle::passes {
 namespace {
 
 using test::expect_becomes;
-using test::expect_stays;
 
 TEST(PackWeights, WhatOnlyProductsRead) {
   const auto packed = [](ir::Stage& stage) {

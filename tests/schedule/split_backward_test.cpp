@@ -9,11 +9,11 @@
 #include "heddle/base/error.h"
 #include "heddle/schedule/generators/dual_pipe.h"
 #include "heddle/schedule/generators/dual_pipe_v.h"
-#include "heddle/schedule/text.h"
-#include "heddle/schedule/timing.h"
 #include "heddle/schedule/generators/v_pattern.h"
 #include "heddle/schedule/generators/zb_v.h"
 #include "heddle/schedule/generators/zero_bubble.h"
+#include "heddle/schedule/text.h"
+#include "heddle/schedule/timing.h"
 #include "tests/schedule/zero_bubble_rates.h"
 
 using namespace heddle;

@@ -7,9 +7,9 @@
 #include <random>
 
 #include "heddle/base/error.h"
+#include "heddle/schedule/generators/generators.h"
 #include "heddle/schedule/synthesis/anneal.h"
 #include "heddle/schedule/synthesis/capped_greedy.h"
-#include "heddle/schedule/generators/generators.h"
 
 using namespace heddle;
 using namespace heddle::schedule;

@@ -33,7 +33,8 @@ planner::ConfigForecast foresee(const config::RunConfig&, const cost::MachinePro
 Refit refitted(const FirstSteps& seen, int ranks, double scalar = 1) {
   const std::vector<std::string> set{"mesh.ranks=" + std::to_string(ranks)};
   planner::PlanChoice choice;
-  return refit(kConfig, set, choice, planner::PlanMode::automatic, profile(scalar), cost::Link::threads, foresee, seen, 60);
+  return refit(kConfig, set, choice, planner::PlanMode::automatic, profile(scalar), cost::Link::threads, foresee,
+               seen, 60);
 }
 
 TEST(Refit, OfOneRankMovesAllOpsHalfOfTheWay) {

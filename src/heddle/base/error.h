@@ -54,7 +54,8 @@ template <class... Args>
 template <class... Args>
 struct PlacedText {
   template <class Text>
-  consteval PlacedText(const Text& text, const char* file = __builtin_FILE(), int line = __builtin_LINE())  // NOLINT
+  consteval PlacedText(const Text& text, const char* file = __builtin_FILE(),
+                       int line = __builtin_LINE())  // NOLINT
       : text(text), file(file), line(line) {}
   fmt::format_string<Args...> text;
   const char* file;

@@ -32,9 +32,9 @@ std::vector<Entry> entries() {
   std::vector<Entry> all;
   all.push_back({"model.preset", fmt::format("{}", fmt::join(config::preset_names(), ", ")), "none",
                  "A model by name; the other keys of [model] are set on top of it."});
-  all.push_back(
-      {"model.hf", "a path", "none",
-       "A Hugging Face config.json of DeepSeek-V2 or V3, Qwen3 or Qwen3-MoE; the other keys of [model] are set on top of it."});
+  all.push_back({"model.hf", "a path", "none",
+                 "A Hugging Face config.json of DeepSeek-V2 or V3, Qwen3 or Qwen3-MoE; the other keys of [model] "
+                 "are set on top of it."});
   for (const Setting& s : config::settings()) {
     const bool present = !s.present || s.present(defaults);
     all.push_back({s.key, s.accepted(), present ? s.text_of(s.get(defaults)) : s.unset, s.meaning,

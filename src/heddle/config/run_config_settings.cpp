@@ -92,10 +92,11 @@ void model_settings(Table& t) {
       .acts(changes_maths, "Weight of the penalty on large router logits; 0 switches it off.",
             "one small op a MoE layer each way", page("z_loss"));
   t.row("model.bias_update_rate")
-      .acts(changes_maths,
-            "How far a step moves each expert's selection bias against its load; 0 holds the biases still. Left out, "
-            "biases may travel as far in a run of any length.",
-            "one small op a MoE layer at the end of the step", page("bias_balance"))
+      .acts(
+          changes_maths,
+          "How far a step moves each expert's selection bias against its load; 0 holds the biases still. Left out, "
+          "biases may travel as far in a run of any length.",
+          "one small op a MoE layer at the end of the step", page("bias_balance"))
       .unset =
       fmt::format("{} ÷ the run's steps, from {} to {}", BiasRate::kTravel, BiasRate::kLeast, BiasRate::kMost);
 }

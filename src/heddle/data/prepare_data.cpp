@@ -9,8 +9,8 @@
 #include <unordered_set>
 
 #include "heddle/base/error.h"
-#include "heddle/base/hash.h"
 #include "heddle/base/files/output_file.h"
+#include "heddle/base/hash.h"
 #include "heddle/data/dataset.h"
 #include "heddle/data/tokenizer/tokenizer_json.h"
 #include "heddle/data/tokenizer/tokenizer_train.h"

@@ -14,8 +14,8 @@
 #include <string>
 #include <vector>
 
-#include "heddle/base/files/output_file.h"
 #include "heddle/base/files/input_file.h"
+#include "heddle/base/files/output_file.h"
 #include "heddle/data/tokenizer/tokenizer.h"
 
 namespace heddle::data {

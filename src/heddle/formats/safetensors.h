@@ -14,9 +14,9 @@
 #include <string_view>
 #include <vector>
 
+#include "heddle/base/files/mapped_file.h"
 #include "heddle/base/files/output_file.h"
 #include "heddle/formats/logical_tensor.h"
-#include "heddle/base/files/mapped_file.h"
 
 namespace heddle::formats {
 

@@ -204,9 +204,9 @@ void Executor::issue(const ir::Issue& issue) {
   launch.reserved_bytes = issue.reserved_bytes;
   if (!pace_ns_.empty()) {
     launch.pace_ns = pace_ns_[static_cast<size_t>(issue.stage)][issue.op_index];
-    launch.pace = issue.op->def->collective    ? device::Pace::after
+    launch.pace = issue.op->def->collective                         ? device::Pace::after
                   : issue.op->def->moves == ir::Moves::to_neighbour ? device::Pace::before
-                                               : device::Pace::around;
+                                                                    : device::Pace::around;
   }
   device::KernelCall& call = launch.call;
   call.op = issue.op;

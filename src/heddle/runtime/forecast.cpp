@@ -80,7 +80,8 @@ class Durations {
     time.us = us * input_.scalar;
     const double pace = pace_us(issue);
     if (pace <= 0) return time;
-    const bool apart = op.def->collective || op.def->moves == ir::Moves::to_neighbour;  // asleep before or after its work
+    const bool apart =
+        op.def->collective || op.def->moves == ir::Moves::to_neighbour;  // asleep before or after its work
     time.us = apart ? time.us + pace + profile_.oversleep_us : std::max(time.us, pace + profile_.oversleep_us);
     return time;
   }

@@ -129,7 +129,8 @@ MessageTime Messages::letter(int rank, const ir::Op& op, double bytes) {
   }
   time.us = cost::message_us(profile_, over_, 2, bytes);
   const double rate = cost::link_bytes_per_us(profile_, over_, 2);
-  if (op.def->moves == ir::Moves::to_neighbour && rate > 0) time.link = {bytes / rate, bytes / rate};  // the receiver's in
+  if (op.def->moves == ir::Moves::to_neighbour && rate > 0)
+    time.link = {bytes / rate, bytes / rate};  // the receiver's in
   return time;
 }
 
@@ -137,7 +138,8 @@ MessageTime Messages::of(int rank, const ir::Stage& stage, const ir::Op& op, dou
   if (!op.def->collective) return letter(rank, op, message_bytes);
   if (ir::is_exchange(op.def->moves)) return exchange(rank, stage, op);
   MessageTime time = collective(rank, op, message_bytes);
-  if (op.def->moves == ir::Moves::counts && op.attributes.word("topology") != "plain") {  // numbers of every source, too
+  if (op.def->moves == ir::Moves::counts &&
+      op.attributes.word("topology") != "plain") {  // numbers of every source, too
     const comm::SourceCounts<double>& counts = rows_.of(rank, stage, op).counts;
     time += collective(rank, op, static_cast<double>(counts.each() * 4 * (counts.ranks() - 1)));
   }

@@ -63,7 +63,8 @@ double crowding_of(const ir::StepProgram& program, int rank) {
   double most = 1;
   for (const int s : program.stages_of(rank)) {
     for (const ir::Op& op : program.stages[static_cast<size_t>(s)].ops) {
-      if (op.def->moves == ir::Moves::counts) most = std::max(most, static_cast<double>(op.attributes.integer("ranks")));
+      if (op.def->moves == ir::Moves::counts)
+        most = std::max(most, static_cast<double>(op.attributes.integer("ranks")));
     }
   }
   return std::min(most, kMostCrowding);

@@ -100,14 +100,16 @@ class Lowerer {
     auto [at, fresh] = messages_.try_emplace({rank, chunk, phase, moves}, nullptr);
     if (!fresh) return at->second;
     for (const Op& op : program_.stages[static_cast<size_t>(text_of(rank))].ops) {
-      if (op.chunk == chunk && op.phase == phase && op.def->moves == moves && at->second == nullptr) at->second = &op;
+      if (op.chunk == chunk && op.phase == phase && op.def->moves == moves && at->second == nullptr)
+        at->second = &op;
     }
     return at->second;
   }
   /// Of a send or receive of `rank`.
   static Channel channel(int rank, const Op& op) {
     const int there = rank + static_cast<int>(op.attributes.integer("step"));
-    return op.def->moves == ir::Moves::to_neighbour ? Channel{rank, there, op.phase} : Channel{there, rank, op.phase};
+    return op.def->moves == ir::Moves::to_neighbour ? Channel{rank, there, op.phase}
+                                                    : Channel{there, rank, op.phase};
   }
 
   struct Key {

@@ -5,10 +5,10 @@
 #include <string>
 #include <vector>
 
-#include "heddle/search/predict/calibration.h"
 #include "heddle/search/launch/launch.h"
 #include "heddle/search/neighbours.h"
 #include "heddle/search/plan_memory.h"
+#include "heddle/search/predict/calibration.h"
 
 namespace heddle::search {
 

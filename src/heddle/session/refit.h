@@ -18,14 +18,14 @@ using ForeseeBy = std::function<planner::ConfigForecast(const config::RunConfig&
 
 struct Refit {
   cost::MachineProfile profile;
-  double foretold_s = 0;            // of the chosen plan, by it
+  double foretold_s = 0;                     // of the chosen plan, by it
   planner::Candidate chosen;                 // by it
   std::optional<planner::Candidate> better;  // that the mode would now choose instead
 };
 
 /// `chosen` among `candidates`, of which the best few are simulated again, at most `seconds` long.
-Refit refit(const std::string& path, const std::vector<std::string>& set, const planner::PlanChoice& choice, planner::PlanMode mode,
-            const cost::MachineProfile& profile, cost::Link over, const ForeseeBy& foresee, const FirstSteps& seen,
-            double seconds);
+Refit refit(const std::string& path, const std::vector<std::string>& set, const planner::PlanChoice& choice,
+            planner::PlanMode mode, const cost::MachineProfile& profile, cost::Link over, const ForeseeBy& foresee,
+            const FirstSteps& seen, double seconds);
 
 }  // namespace heddle::session

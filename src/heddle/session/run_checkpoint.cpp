@@ -1,8 +1,8 @@
 #include "heddle/session/run_checkpoint.h"
 
 #include "heddle/base/error.h"
-#include "heddle/base/hash.h"
 #include "heddle/base/files/output_file.h"
+#include "heddle/base/hash.h"
 #include "heddle/data/content_hash.h"
 
 namespace heddle::session {

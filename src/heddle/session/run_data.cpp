@@ -7,8 +7,8 @@
 
 #include "heddle/base/error.h"
 #include "heddle/base/files/output_file.h"
-#include "heddle/observe/progress.h"
 #include "heddle/data/tokenizer/tokenizer_json.h"
+#include "heddle/observe/progress.h"
 
 namespace heddle::session {
 
@@ -38,15 +38,16 @@ int64_t place_tokenizer(const config::RunConfig& config) {
 }  // namespace
 
 data::Progress preparation_progress() {
-  return [last = std::string(), drawn = std::chrono::steady_clock::time_point(),
-          interactive = observe::describe_terminal(2).interactive](std::string_view doing, double fraction) mutable {
-    const auto now = std::chrono::steady_clock::now();
-    if (!interactive || (doing == last && now - drawn < std::chrono::milliseconds(100))) return;
-    drawn = now;
-    last = doing;
-    fmt::print(stderr, "\r\x1b[K{} {:3.0f} %", doing, 100 * fraction);
-    std::fflush(stderr);
-  };
+  return
+      [last = std::string(), drawn = std::chrono::steady_clock::time_point(),
+       interactive = observe::describe_terminal(2).interactive](std::string_view doing, double fraction) mutable {
+        const auto now = std::chrono::steady_clock::now();
+        if (!interactive || (doing == last && now - drawn < std::chrono::milliseconds(100))) return;
+        drawn = now;
+        last = doing;
+        fmt::print(stderr, "\r\x1b[K{} {:3.0f} %", doing, 100 * fraction);
+        std::fflush(stderr);
+      };
 }
 
 void end_preparation_progress() {

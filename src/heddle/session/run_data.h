@@ -6,9 +6,9 @@
 #include <string>
 #include <vector>
 
+#include "heddle/config/run_config.h"
 #include "heddle/data/dataset.h"
 #include "heddle/data/prepare_data.h"
-#include "heddle/config/run_config.h"
 
 namespace heddle::session {
 
@@ -20,7 +20,7 @@ data::Progress preparation_progress();
 void end_preparation_progress();
 
 struct RunData {
-  std::string tokenizer;                        // path of tokenizer.json, "" when the tokens come without one
+  std::string tokenizer;                       // path of tokenizer.json, "" when the tokens come without one
   std::optional<data::PreparedData> prepared;  // none when the tokens came ready
   std::unique_ptr<data::Dataset> dataset;
 

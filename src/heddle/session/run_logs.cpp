@@ -21,14 +21,16 @@ bool RunLogs::attempt(const std::string& what, const std::function<void()>& body
 }
 
 void RunLogs::begin() {
-  attempt("metrics", [&] { metrics_ = std::make_unique<observe::MetricsLog>(observe::MetricsLog::begin(folder_.metrics())); });
+  attempt("metrics",
+          [&] { metrics_ = std::make_unique<observe::MetricsLog>(observe::MetricsLog::begin(folder_.metrics())); });
   attempt("tensorboard", [&] { tensorboard_ = std::make_unique<observe::TensorboardFile>(folder_.tensorboard()); });
 }
 
 void RunLogs::resume(int64_t next_step) {
   attempt("metrics", [&] {
     std::vector<std::string> warnings;
-    metrics_ = std::make_unique<observe::MetricsLog>(observe::MetricsLog::resume(folder_.metrics(), next_step, warnings));
+    metrics_ =
+        std::make_unique<observe::MetricsLog>(observe::MetricsLog::resume(folder_.metrics(), next_step, warnings));
     for (const std::string& warning : warnings) warn_(warning);
     history_ = observe::read_metrics(folder_.metrics(), observe::BrokenLines::skip).steps;
   });

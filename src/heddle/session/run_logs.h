@@ -8,10 +8,10 @@
 #include <string>
 #include <vector>
 
-#include "heddle/session/run_folder.h"
 #include "heddle/observe/metrics_log.h"
 #include "heddle/observe/report.h"
 #include "heddle/observe/tensorboard.h"
+#include "heddle/session/run_folder.h"
 
 namespace heddle::session {
 

@@ -11,8 +11,8 @@
 
 #include "heddle/base/clock.h"
 #include "heddle/base/error.h"
-#include "heddle/base/hash.h"
 #include "heddle/base/files/output_file.h"
+#include "heddle/base/hash.h"
 #include "heddle/base/statistics.h"
 #include "heddle/data/tokenizer/tokenizer_json.h"
 #include "heddle/ir/print.h"

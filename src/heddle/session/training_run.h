@@ -9,14 +9,14 @@
 #include <string>
 #include <vector>
 
+#include "heddle/data/tokenizer/tokenizer.h"
+#include "heddle/observe/progress.h"
+#include "heddle/runtime/predict.h"
 #include "heddle/session/run_data.h"
 #include "heddle/session/run_folder.h"
 #include "heddle/session/run_logs.h"
 #include "heddle/session/run_pipeline.h"
 #include "heddle/session/signals.h"
-#include "heddle/observe/progress.h"
-#include "heddle/runtime/predict.h"
-#include "heddle/data/tokenizer/tokenizer.h"
 #include "heddle/train/trainer_checkpoint.h"
 
 namespace heddle::session {

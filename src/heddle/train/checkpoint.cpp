@@ -14,8 +14,8 @@
 #include <set>
 
 #include "heddle/base/error.h"
-#include "heddle/base/hash.h"
 #include "heddle/base/files/output_file.h"
+#include "heddle/base/hash.h"
 #include "heddle/config/model_json.h"
 #include "heddle/formats/json_text.h"
 

@@ -20,10 +20,10 @@
 #include <string>
 #include <vector>
 
-#include "heddle/model/model_config.h"
 #include "heddle/formats/logical_tensor.h"
-#include "heddle/train/parameters.h"
 #include "heddle/formats/safetensors.h"
+#include "heddle/model/model_config.h"
+#include "heddle/train/parameters.h"
 
 namespace heddle::train {
 
@@ -49,7 +49,8 @@ std::string save_checkpoint(const std::string& folder, const CheckpointState& st
                             const std::vector<formats::LogicalTensor>& tensors, int keep = 3);
 /// The same of tensors that come when they are asked for, in the order of sort_for_file.
 std::string save_checkpoint(const std::string& folder, const CheckpointState& state,
-                            std::vector<formats::TensorHeading> headings, const TensorBytes& bytes_of, int keep = 3);
+                            std::vector<formats::TensorHeading> headings, const TensorBytes& bytes_of,
+                            int keep = 3);
 
 class Checkpoint {
  public:

@@ -2,8 +2,8 @@
 #pragma once
 
 #include "heddle/base/error.h"
-#include "heddle/plan/plan.h"
 #include "heddle/config/run_config.h"
+#include "heddle/plan/plan.h"
 #include "heddle/train/trainer.h"
 
 namespace heddle::train {

@@ -13,10 +13,10 @@
 #include <string>
 #include <vector>
 
-#include "heddle/model/parameter_count.h"
-#include "heddle/runtime/mesh_communicators.h"
 #include "heddle/config/bias_rate.h"
 #include "heddle/config/learning_rate.h"
+#include "heddle/model/parameter_count.h"
+#include "heddle/runtime/mesh_communicators.h"
 #include "heddle/train/parameters.h"
 #include "heddle/train/rank_exchange.h"
 

@@ -6,8 +6,8 @@
 #include <unordered_set>
 
 #include "heddle/base/error.h"
-#include "heddle/base/hash.h"
 #include "heddle/base/files/output_file.h"
+#include "heddle/base/hash.h"
 #include "heddle/base/utf8.h"
 #include "heddle/data/corpus/gzip_reader.h"
 #include "heddle/data/corpus/markup.h"

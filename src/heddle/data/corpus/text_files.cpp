@@ -4,9 +4,9 @@
 #include <nlohmann/json.hpp>
 
 #include "heddle/base/error.h"
+#include "heddle/base/utf8.h"
 #include "heddle/data/corpus/corpus.h"
 #include "heddle/data/corpus/gzip_reader.h"
-#include "heddle/base/utf8.h"
 
 namespace heddle::data {
 namespace {

@@ -8,8 +8,8 @@
 #include "heddle/base/error.h"
 #include "heddle/base/escaped.h"
 #include "heddle/base/files/output_file.h"
-#include "heddle/formats/json_text.h"
 #include "heddle/base/utf8.h"
+#include "heddle/formats/json_text.h"
 
 namespace heddle::data {
 namespace {
@@ -257,7 +257,8 @@ void read_model(const Node& model, TokenizerSpec& spec) {
       merges.at(i).refuse("\"a b\" or [\"a\", \"b\"] is expected, found {}", formats::shown(merge));
     }
     const auto a = ids.find(left), b = ids.find(right);
-    if (a == ids.end() || b == ids.end()) merges.at(i).refuse("{} names what is not in model.vocab", formats::shown(merge));
+    if (a == ids.end() || b == ids.end())
+      merges.at(i).refuse("{} names what is not in model.vocab", formats::shown(merge));
     spec.merges.emplace_back(a->second, b->second);
   }
 }

@@ -1,6 +1,6 @@
 // The language that kernels are written in: CUDA C++ where nvcc compiles them, or plain C++ over an emulator, which
-// runs a block's threads as fibers on the CPU (the tests' own: tests/gpu/emulator.h). Kernels use nothing of CUDA but
-// what stands here, so that one text is both run on a device and held to `reference` on machines without one.
+// runs a block's threads as fibers on the CPU (the tests' own: tests/gpu/emulator.h). Kernels use nothing of CUDA
+// but what stands here, so that one text is both run on a device and held to `reference` on machines without one.
 #pragma once
 
 #include <cstdint>

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <optional>
 
-#include "heddle/model/text/feed_forward.h"
 #include "heddle/model/loss_scale.h"
+#include "heddle/model/text/feed_forward.h"
 
 namespace heddle::model {
 

@@ -1,7 +1,7 @@
 #include "heddle/model/text/next_tokens.h"
 
-#include "heddle/model/text/decoder_layer.h"
 #include "heddle/model/loss_scale.h"
+#include "heddle/model/text/decoder_layer.h"
 
 namespace heddle::model {
 

@@ -29,11 +29,11 @@ struct StageSpec {
   };
   int stage = 0;
   std::vector<Chunk> chunks;
-  int64_t sequences = 1;           // a microbatch of a tp × cp group
-  int64_t sequence_length = 128;   // whole
+  int64_t sequences = 1;          // a microbatch of a tp × cp group
+  int64_t sequence_length = 128;  // whole
   Context context = Context::gather;
-  Dtype dtype = Dtype::f32;        // the compute type X
-  ir::Coordinates mesh;            // its degrees; > 1 writes that axis' collectives out
+  Dtype dtype = Dtype::f32;  // the compute type X
+  ir::Coordinates mesh;      // its degrees; > 1 writes that axis' collectives out
   ir::Purpose purpose = ir::Purpose::train;
   Exchange exchange;
 };

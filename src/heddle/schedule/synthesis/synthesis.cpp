@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "heddle/base/error.h"
-#include "heddle/schedule/synthesis/anneal.h"
 #include "heddle/schedule/generators/generators.h"
+#include "heddle/schedule/synthesis/anneal.h"
 #include "heddle/schedule/synthesis/rule_search.h"
 
 namespace heddle::schedule {

@@ -1,5 +1,5 @@
-// A launch as settings of a run of Heddle's, which trains latent and grouped attention, dense layers and experts, sigmoid
-// or softmax routing, RMSNorm; what lies outside is refused.
+// A launch as settings of a run of Heddle's, which trains latent and grouped attention, dense layers and experts,
+// sigmoid or softmax routing, RMSNorm; what lies outside is refused.
 #include <algorithm>
 #include <cmath>
 

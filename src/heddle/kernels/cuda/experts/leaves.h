@@ -2,8 +2,8 @@
 // every thread adds its columns of them.
 #pragma once
 
-#include "heddle/kernels/cuda/language.h"
 #include "heddle/kernels/cuda/experts/row_kernels.h"
+#include "heddle/kernels/cuda/language.h"
 
 namespace heddle::kernels::cuda {
 

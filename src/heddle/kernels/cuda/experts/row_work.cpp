@@ -5,10 +5,10 @@
 
 #include "heddle/kernels/cuda/backend.h"
 #include "heddle/kernels/cuda/experts/exchange_kernels.h"
-#include "heddle/kernels/cuda/map_kernels.h"
 #include "heddle/kernels/cuda/experts/routing_kernels.h"
 #include "heddle/kernels/cuda/experts/row_kernels.h"
 #include "heddle/kernels/cuda/experts/way_home_kernels.h"
+#include "heddle/kernels/cuda/map_kernels.h"
 
 namespace heddle::kernels::cuda {
 

@@ -21,8 +21,8 @@
 
 #include "heddle/kernels/host/gemm/gemm_block.h"
 #include "heddle/kernels/host/host.h"
-#include "heddle/kernels/host/loss/linear_cross_entropy_rows.h"
 #include "heddle/kernels/host/linear_operands.h"
+#include "heddle/kernels/host/loss/linear_cross_entropy_rows.h"
 #include "heddle/kernels/host/row_pieces.h"
 
 namespace heddle::kernels::host {
