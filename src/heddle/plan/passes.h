@@ -1,4 +1,4 @@
-// The passes of lowering, a row each: CONTRIBUTING.md tells how to add one.
+// The passes of lowering, a row each: docs/extending.md tells how to add one.
 #pragma once
 
 #include <string_view>

@@ -1,7 +1,7 @@
 // The phases of a rank in DualPipe and DualPipeV, which differ only in how far a rank is from the turning point.
 #pragma once
 
-#include "heddle/schedule/generators/lane.h"
+#include "heddle/schedule/lane.h"
 
 namespace heddle::schedule {
 

@@ -1,6 +1,6 @@
 #include "heddle/schedule/generators/zb_v.h"
 
-#include "heddle/schedule/generators/lane.h"
+#include "heddle/schedule/lane.h"
 #include "heddle/schedule/synthesis/trim.h"
 
 namespace heddle::schedule {

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "heddle/schedule/generators/lane.h"
+#include "heddle/schedule/lane.h"
 
 namespace heddle::schedule {
 

@@ -1,4 +1,4 @@
-#include "heddle/schedule/generators/lane.h"
+#include "heddle/schedule/lane.h"
 
 #include "heddle/schedule/links.h"
 
