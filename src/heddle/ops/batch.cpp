@@ -28,7 +28,7 @@ const OpDef load_scales{
     .kind = "load_scales",
     .results = "scales", .attributes = "count dtype",
     .stream = StreamKind::copy_in,
-    .infer = [](const Stage& stage, const Op& op) {
+    .infer = [](const Stage&, const Op& op) {
       const Dtype dtype = op.attributes.word("dtype") == "f64" ? Dtype::f64 : Dtype::f32;
       return std::vector{output(dtype, {fixed(op.attributes.integer("count"))}, Role::input)};
     },
@@ -39,7 +39,7 @@ const OpDef load_step{
     .kind = "load_step",
     .results = "hyper",
     .stream = StreamKind::copy_in,
-    .infer = [](const Stage& stage, const Op& op) {
+    .infer = [](const Stage&, const Op&) {
       return std::vector{output(Dtype::f64, {fixed(4)}, Role::input)};
     },
     .cost = operand_cost,

@@ -25,7 +25,7 @@ const OpDef grad_square_sum{
 const OpDef grad_square_sum_exact{
     .kind = "grad_square_sum_exact",
     .operands = "g", .results = "part",
-    .infer = [](const Stage& stage, const Op& op) {
+    .infer = [](const Stage&, const Op&) {
       return std::vector{output(Dtype::f64, {fixed(4)}, Role::metadata)};
     },
     .cost = operand_cost,
