@@ -41,6 +41,17 @@ bool read_before(const ir::Uses& uses, const Match& match, const Op& fused, int 
   });
 }
 
+// Leaves out the ops that are gone; each new op comes ahead of the old one with its index.
+void rewrite(Stage& stage, const std::vector<bool>& gone, std::multimap<int, Op> ahead_of) {
+  std::vector<Op> ops;
+  for (int i = 0; i < std::ssize(stage.ops); ++i) {
+    const auto [first, last] = ahead_of.equal_range(i);
+    for (auto at = first; at != last; ++at) ops.push_back(std::move(at->second));
+    if (!gone[static_cast<size_t>(i)]) ops.push_back(std::move(stage.ops[static_cast<size_t>(i)]));
+  }
+  stage.ops = std::move(ops);
+}
+
 // Puts the fused op in the place of all ops of a stage that it can stand for.
 void fuse_all(Stage& stage, const ir::OpDef& def) {
   const ir::Uses uses(stage);
@@ -57,14 +68,7 @@ void fuse_all(Stage& stage, const ir::OpDef& def) {
     for (const int op : match->ops) gone[static_cast<size_t>(op)] = true;
     fused_at.emplace(place, std::move(fused));
   }
-  if (fused_at.empty()) return;
-  std::vector<Op> ops;
-  for (int i = 0; i < std::ssize(stage.ops); ++i) {
-    const auto [first, last] = fused_at.equal_range(i);
-    for (auto at = first; at != last; ++at) ops.push_back(std::move(at->second));
-    if (!gone[static_cast<size_t>(i)]) ops.push_back(std::move(stage.ops[static_cast<size_t>(i)]));
-  }
-  stage.ops = std::move(ops);
+  if (!fused_at.empty()) rewrite(stage, gone, std::move(fused_at));
 }
 
 }  // namespace
@@ -109,13 +113,7 @@ void fuse_loss(Stage& stage) {
     }
     instead.emplace(dgrad, std::move(fused));
   }
-  std::vector<Op> ops;
-  for (int i = 0; i < std::ssize(stage.ops); ++i) {
-    const auto [first, last] = instead.equal_range(i);
-    for (auto at = first; at != last; ++at) ops.push_back(std::move(at->second));
-    if (!gone[static_cast<size_t>(i)]) ops.push_back(std::move(stage.ops[static_cast<size_t>(i)]));
-  }
-  stage.ops = std::move(ops);
+  rewrite(stage, gone, std::move(instead));
 }
 
 }  // namespace heddle::passes

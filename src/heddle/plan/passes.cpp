@@ -188,9 +188,8 @@ void check_order() {
 }  // namespace
 
 const std::vector<Pass>& passes() {
-  static const bool ordered = (check_order(), true);
-  (void)ordered;
-  return kPasses;
+  static const std::vector<Pass>& ordered = (check_order(), kPasses);
+  return ordered;
 }
 
 std::vector<std::string> pass_names() {

@@ -199,7 +199,7 @@ void Walk::place_outputs(Running& r) {
 
 void Walk::place_scratch(Running& r, Issue& issue) {
   const Storage& arena = storage();
-  const std::string name = issue.scratch_bytes > 0 || keep_peak ? "scratch of " + std::string(r.op.kind()) : "";
+  const std::string name = issue.scratch_bytes > 0 ? "scratch of " + std::string(r.op.kind()) : "";
   if (issue.scratch_bytes > 0) {
     const Storage::Place at = place(name, issue.scratch_bytes, Space::device, r.stream, r.stage, true);
     issue.scratch_offset = at.offset;
