@@ -184,7 +184,7 @@ TEST(Parse, SaysWhereAndWhy) {
   EXPECT_EQ(refusal(table + "stage 1, F\n"),
             "program text, line 4: 'stage 1, F', expected 'stage 0, ' and one of begin, F, I, W, end");
   for (const char* row :
-       {"  activation a f32[4]", "  weight a f33[4]", "  weight a f32[4", "  weight a f32[-1]",
+       {"  activity a f32[4]", "  weight a f33[4]", "  weight a f32[4", "  weight a f32[-1]",
         "  weight a f32[4 4]", "  weight a f32[1000000000000, 1000000000000]", "  weight a f32[rows b]",
         "  weight a f32[4] packed in 8", "  weight a f32[4] of stage -1", "  chunks 1/1", "  chunks",
         "   weight a f32[4]", "    y = linear x, map"}) {

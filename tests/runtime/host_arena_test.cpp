@@ -148,7 +148,7 @@ TEST_F(HostArena, WhatWentAndCameBackIsTheSame) {
   const auto other = executor(offloaded, kRoom, kRoom);
   const std::vector<double> expected = results(*one, plain.program.stages[0]);
   EXPECT_EQ(results(*other, offloaded.stages[0]), expected);
-  EXPECT_FALSE(one->walk().uses_host());
+  EXPECT_FALSE(one->walk().uses(ir::Space::host));
   EXPECT_EQ(one->walk().copied_out_bytes(), 0);
   ASSERT_GT(bytes, 0);
   EXPECT_EQ(other->walk().copied_out_bytes(), bytes * plan.microbatches);

@@ -22,7 +22,8 @@ namespace heddle::test {
 class RankRun {
  public:
   RankRun(const plan::Plan& plan, const plan::Mesh& mesh, const plan::Lowered& lowered, comm::World& world,
-          const std::string& backend, int64_t capacity, int threads = 1, bool poison = true, int64_t limit = 0)
+          const std::string& backend, int64_t capacity, int threads = 1, bool poison = true, int64_t limit = 0,
+          const std::string& shared_file = "")
       : plan_(plan),
         mesh_(mesh),
         lowered_(lowered),
@@ -36,6 +37,7 @@ class RankRun {
     options.capacity_bytes = capacity;
     options.host_capacity_bytes = std::max(capacity, limit);
     options.limit_bytes = limit;
+    options.shared_file = shared_file;
     options.communicators = communicators_.by_channel();
     options.poison = poison;
     executor_ = std::make_unique<runtime::Executor>(lowered.program, options);
@@ -163,16 +165,21 @@ class RankRun {
 /// The ranks of a plan, on one thread each.
 class TinyRun {
  public:
-  /// `node_of`: the node that each rank stands for; empty: all one.
+  using Edit = std::function<void(plan::Lowered&)>;
+  /// `node_of`: the node that each rank stands for; empty: all one. `edit` changes the program before it runs;
+  /// `shared_file` and the number of a rank name its memory that outlives the process.
   TinyRun(const model::ModelConfig& config, const plan::Plan& plan, const std::string& backend, int64_t capacity,
-          int threads = 1, bool poison = true, std::vector<int> node_of = {}, int64_t limit = 0)
+          int threads = 1, bool poison = true, std::vector<int> node_of = {}, int64_t limit = 0, const Edit& edit = {},
+          const std::string& shared_file = "")
       : plan_(plan), mesh_(plan.mesh), lowered_(plan::lower(config, plan)) {
+    if (edit) edit(lowered_);
     node_of.resize(static_cast<size_t>(plan.ranks()), 0);
     board_ = std::make_unique<comm::ThreadBoard>(node_of);
     for (int r = 0; r < plan.ranks(); ++r) {
       worlds_.push_back(board_->world(r));
       ranks_.push_back(std::make_unique<RankRun>(plan_, mesh_, lowered_, *worlds_.back(), backend, capacity,
-                                                 threads, poison, limit));
+                                                 threads, poison, limit,
+                                                 shared_file.empty() ? "" : fmt::format("{}{}", shared_file, r)));
     }
   }
 

@@ -52,7 +52,7 @@ double op_us(const MachineProfile& profile, const ir::Stage& stage, const ir::Op
   const ir::Cost cost = op.def->cost(stage, op, rows);
   double us = profile.launch_us + roofline_us(profile, cost, product_dtype(stage, op));
   if (op.def->stream == ir::StreamKind::compute) us += profile.fork_us;
-  if (op.def->stream == ir::StreamKind::comm) {
+  if (ir::communicates(*op.def)) {
     // Through shared memory a message is read once and written once.
     const double message_s = profile.link_bytes_per_s > 0   ? cost.message_bytes / profile.link_bytes_per_s
                              : profile.copy_bytes_per_s > 0 ? 2 * cost.message_bytes / profile.copy_bytes_per_s

@@ -7,6 +7,7 @@
 
 #include "heddle/base/error.h"
 #include "heddle/device/arena.h"
+#include "heddle/device/host/shared_arena.h"
 #include "heddle/device/stream.h"
 
 namespace heddle::device {
@@ -20,6 +21,10 @@ class Device {
   virtual std::unique_ptr<Arena> arena(int64_t capacity_bytes, int64_t foretold_bytes = 0) = 0;
   /// Of values that lie on the host; copies between both arenas run beside kernels.
   virtual std::unique_ptr<Arena> host_arena(int64_t capacity_bytes) = 0;
+  /// Of values that outlive the process, in a file; copies to it run beside kernels.
+  virtual std::unique_ptr<SharedArena> shared_arena(const std::string& path, int64_t bytes, uint64_t layout) {
+    return std::make_unique<SharedArena>(path, bytes, layout);
+  }
   /// `threads`: size of the OpenMP team of its kernels, where these run on the CPU.
   virtual std::unique_ptr<Stream> stream(const std::string& name, int threads) = 0;
   /// Whether streams made from now on may replay runs of launches that repeat. No more than a wish.

@@ -1,5 +1,7 @@
 #include "heddle/ir/gradient.h"
 
+#include <algorithm>
+
 namespace heddle::ir {
 
 bool GradientWriter::wants_gradient(ValueId id) const {
@@ -14,7 +16,7 @@ std::vector<ValueId> GradientWriter::input_gradient(const OpDef& def, std::vecto
   op.def = &def;
   op.in = std::move(in);
   op.phase = Phase::I;
-  if (def.stream == StreamKind::comm) op.group = group_;
+  if (communicates(def)) op.group = group_;
   op.layer = layer_;
   op.chunk = chunk_;
   op.attributes = std::move(attributes);
@@ -31,7 +33,7 @@ void GradientWriter::weight_gradient(const OpDef& def, std::vector<ValueId> in, 
   op.def = &def;
   op.in = std::move(in);
   op.phase = Phase::W;
-  if (def.stream == StreamKind::comm) op.group = group_;
+  if (communicates(def)) op.group = group_;
   op.layer = layer_;
   op.chunk = chunk_;
   op.attributes = std::move(attributes);
@@ -77,6 +79,10 @@ std::vector<ValueId> differentiate(Stage& stage, const OpDef& add,
   for (size_t i = stage.ops.size(); i-- > 0;) {
     const Op forward = stage.ops[i];  // a copy: the rules append to the list
     if (forward.phase != Phase::F || forward.def->differentiate == nullptr) continue;
+    const auto is_part = [&](ValueId id) { return id != none && stage.value(id).part_of != none; };
+    HEDDLE_CHECK(!forward.condition && std::none_of(forward.in.begin(), forward.in.end(), is_part) &&
+                     std::none_of(forward.out.begin(), forward.out.end(), is_part),
+                 "'{}' is differentiated before passes cut values or set conditions, not after", forward.kind());
     std::vector<ValueId> d_out;
     bool any = forward.def->is_loss;
     for (const ValueId out : forward.out) {

@@ -16,7 +16,8 @@ enum class Phase : uint8_t { begin, F, I, W, end };
 constexpr bool once_a_step(Phase phase) { return phase == Phase::begin || phase == Phase::end; }
 std::string_view name_of(Phase phase);
 
-/// Where an op runs. Each kind is one in-order stream of the rank; collectives have one stream a mesh axis.
+/// Where an op usually runs. Each kind is one in-order stream of the rank; collectives have one stream a mesh axis
+/// (ir/walk/streams.h).
 enum class StreamKind : uint8_t { compute, comm, copy_in, copy_out };
 std::string_view name_of(StreamKind kind);
 
@@ -25,8 +26,8 @@ enum class Moves : uint8_t {
   nothing,
   to_neighbour,    // a message to the rank that stands `step` places on along the op's group, which takes it
   from_neighbour,  // by an op of this kind
-  to_host,         // between the arenas
-  from_host,
+  to_host,         // from the device's arena to one on the host
+  from_host,       // and back
   counts,        // how many rows an exchange will move, from every rank of the group to every other
   to_experts,    // rows of an exchange, from the ranks of their tokens
   from_experts,  // and back
@@ -78,6 +79,8 @@ struct OpDef {
   Moves moves = Moves::nothing;
   Work work = Work::other;
   bool chooses_experts = false;
+  bool drops = false;      // runs nowhere: gives the storage of its operands back, although they are read again
+  std::string_view alike;  // the results and updates that a collective leaves the same on all ranks of its group
   std::string_view packable;  // the operand, a weight, that it can also read in the backend's own blocking
   std::string_view exact;     // the kind to take its place under exact sums, with the row counts as a last operand
 
@@ -99,7 +102,23 @@ struct OpDef {
   Cost (*cost)(const Stage& stage, const Op& op, const RowCounts& rows) = nullptr;
 };
 
+/// Whether ops of a definition use a communicator, that of their group; on a stream of their own or while they
+/// compute.
+constexpr bool communicates(const OpDef& def) { return def.collective || is_message(def.moves); }
+
 constexpr int kAllChunks = -1;
+
+/// When an op runs at all: if, of the rows that the host has read of `rows_of` (an output of an op with a host
+/// stall), there are more than `limit`, or no more than that. Several ops may write one value, and an op may drop one
+/// that is written again, as long as in every outcome each read finds what it reads (ir/verify).
+struct Condition {
+  ValueId rows_of = none;  // none: it always runs
+  int64_t limit = 0;
+  bool more = true;
+  explicit operator bool() const { return rows_of != none; }
+  bool holds(int64_t rows) const { return (rows > limit) == more; }
+  bool operator==(const Condition&) const = default;
+};
 
 struct Op {
   const OpDef* def = nullptr;
@@ -110,7 +129,9 @@ struct Op {
   /// gradients after those of `in`.
   std::vector<ValueId> mentions;
   Phase phase = Phase::F;
-  std::string group;   // the mesh axis of a collective, "" for a local op
+  std::string group;   // the mesh axis whose ranks it communicates with, "" for a local op
+  std::string stream;  // on which it runs, "" for the usual one of its definition and group
+  Condition condition;
   int layer = -1;      // global layer, -1 outside the layers
   int chunk = 0;       // of the stage; kAllChunks: before any of them begins
   std::string part;    // of the layer, for passes that choose ops: "mla_up", "router", …; "" for the rest

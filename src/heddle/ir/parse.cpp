@@ -55,7 +55,9 @@ class Words {
   std::string_view rest_;
 };
 
-bool is_flag(std::string_view word) { return word == "fresh" || word == "ahead" || word == "again"; }
+bool is_flag(std::string_view word) {
+  return word == "fresh" || word == "ahead" || word == "again" || word == "if";
+}
 bool is_name(std::string_view word) {
   return !word.empty() && word != "=" && word != "->" && word[0] != '"' && !is_flag(word) &&
          kMarks.find(word[0]) == std::string_view::npos;
@@ -159,7 +161,7 @@ class Parser {
     }
     Value value;
     const std::optional<Role> role = named(first, Role::statistic);
-    if (!role || !is_persistent(*role)) refuse(first, "'chunks', weight, accumulator, optimizer or statistic");
+    if (!role) refuse(first, "'chunks' or a role such as weight, accumulator, optimizer, statistic or activation");
     value.role = *role;
     value.name = new_name(words.next());
     value.shape = shape_after(words, value.dtype);
@@ -168,7 +170,9 @@ class Parser {
       value.packed_bytes = integer(words.next(), 1, int64_t{1} << 60, "a number of bytes");
       if (!words.take("bytes")) refuse(words.peek(), "'bytes'");
     }
-    if (words.take("host")) value.space = Space::host;
+    for (const Space space : {Space::host, Space::shared}) {
+      if (words.take(name_of(space))) value.space = space;
+    }
     if (words.take("of")) {
       if (!words.take("stage")) refuse(words.peek(), "'stage'");
       value.shared_with_stage = static_cast<int>(integer(words.next(), 0, 1 << 30, "a stage's number"));
@@ -192,7 +196,7 @@ class Parser {
   }
 
   // "bf16[3·rows n, 4]"
-  Shape shape_after(Words& words, Dtype& dtype) const {
+  Shape shape_after(Words& words, Dtype& dtype) {
     std::string_view rest = words.rest();
     rest.remove_prefix(std::min(rest.find_first_not_of(' '), rest.size()));
     const size_t open = rest.find('['), close = rest.find(']');
@@ -215,7 +219,7 @@ class Parser {
     return shape;
   }
 
-  Dim dim(Words& words) const {
+  Dim dim(Words& words) {
     constexpr std::string_view times = "·";
     Dim dim;
     std::string_view word = words.next();
@@ -241,8 +245,10 @@ class Parser {
     op.layer = layer_;
     std::vector<std::string> names;
     if (row.substr(0, gap).find(" = ") != std::string_view::npos) {
-      do names.push_back(new_name(words.next()));
-      while (words.take(","));
+      do {
+        names.emplace_back(words.next());
+        op.out.push_back(written(names.back()));
+      } while (words.take(","));
       if (!words.take("=")) refuse(words.peek(), "',' or '='");
     }
     try {
@@ -260,7 +266,12 @@ class Parser {
     op.fresh = words.take("fresh");
     op.ahead = words.take("ahead");
     op.again = words.take("again");
+    if (words.take("if")) condition(words, op);
     expect_end(words);
+    for (size_t i = 0; i < op.out.size() && !op.condition; ++i) {
+      if (op.out[i] != none && stage_.value(op.out[i]).part_of == none)
+        refuse(names[i], "a name that no value above has, or a condition");
+    }
     tail(Words(row.substr(gap)), op);
     append(std::move(op), names);
   }
@@ -276,15 +287,29 @@ class Parser {
     if (!words.take("}")) refuse(words.peek(), "',' or '}'");
   }
 
+  // "n > 4096", "n <= 4096"
+  void condition(Words& words, Op& op) {
+    op.condition.rows_of = known(words.next());
+    const std::string_view relation = words.next();
+    if (relation != ">" && relation != "<=") refuse(relation, "'>' or '<='");
+    op.condition.more = relation == ">";
+    op.condition.limit = integer(words.next(), 0, kMostElements, "a number of rows");
+  }
+
   void tail(Words words, Op& op) const {
-    if (is_name(words.peek()) && words.peek()[0] != '@' && words.peek()[0] != '#') {
+    if (words.take("on")) {
+      op.stream = words.next();
+      if (!is_name(op.stream)) refuse(op.stream, "the name of a stream");
+      over(words, op);
+    } else if (is_name(words.peek()) && words.peek()[0] != '@' && words.peek()[0] != '#') {
       const std::string stream(words.next());
       op.group = group_of_stream(stream);
-      if (stream_name(op) != stream)
-        refuse(stream, fmt::format("the stream of '{}', such as '{}'", op.kind(), stream_name(op)));
-    } else if (op.def->stream == StreamKind::comm) {
-      refuse(words.peek(), fmt::format("two blanks and the stream of '{}', which communicates", op.kind()));
+      over(words, op);
+      if (usual_stream(op) != stream)
+        refuse(stream, fmt::format("the stream of '{}', such as '{}'", op.kind(), usual_stream(op)));
     }
+    if (communicates(*op.def) && op.group.empty())
+      refuse(words.peek(), fmt::format("two blanks and the stream of '{}', which communicates", op.kind()));
     if (words.take("stall") && !op.def->host_stall) refuse("stall", fmt::format("no stall of '{}'", op.kind()));
     if (words.peek().starts_with('@')) op.part = words.next().substr(1);
     if (words.take("#all")) {
@@ -295,22 +320,31 @@ class Parser {
     expect_end(words);
   }
 
+  void over(Words& words, Op& op) const {
+    if (!words.take("over")) return;
+    op.group = words.next();
+    if (!is_name(op.group) || !communicates(*op.def))
+      refuse(op.group, communicates(*op.def) ? "the name of a group" : "no group: the op doesn't communicate");
+  }
+
   void append(Op op, const std::vector<std::string>& names) {
     // Differentiation calls what its ops make gradients; what a pass makes again, or brings back, stays what it is.
     const bool makes_gradients = op.phase == Phase::I && !op.again && !is_copy(op.def->moves);
+    const std::vector<ValueId> before = op.out;
     try {
       const std::vector<ValueId> out = stage_.append(std::move(op), names);
       for (size_t i = 0; i < out.size(); ++i) {
         Value& value = stage_.value(out[i]);
         if (value.name != names[i]) refuse(names[i], "a name only once");
-        if (makes_gradients && value.role == Role::activation) value.role = Role::gradient;
+        const bool is_new = i >= before.size() || before[i] == none;
+        if (is_new && makes_gradients && value.role == Role::activation) value.role = Role::gradient;
       }
     } catch (const InternalError& error) {
       config_error("program text, line {}: {}", number_, error.what());
     }
   }
 
-  std::vector<ValueId> values(Words& words, bool may_lack) const {
+  std::vector<ValueId> values(Words& words, bool may_lack) {
     std::vector<ValueId> ids;
     do {
       const std::string_view name = words.next();
@@ -319,12 +353,41 @@ class Parser {
     return ids;
   }
 
-  ValueId known(std::string_view name) const {
+  // "x", "x.rows[0:4]", "x.elements[0:1024]"
+  ValueId known(std::string_view name) {
     const ValueId id = stage_.find(name);
     if (id != none) return id;
+    if (const ValueId part = part_named(name); part != none) return part;
     std::vector<std::string> names;
     for (const Value& value : stage_.values) names.push_back(value.name);
     refuse(name, "a value of the table, or one that an op above makes" + did_you_mean(name.substr(0, 60), names));
+  }
+
+  // A part comes into being where it is first named.
+  ValueId part_named(std::string_view name) {
+    const size_t open = name.rfind('['), dot = name.rfind('.', open), colon = name.find(':', std::min(open, name.size()));
+    if (open == std::string_view::npos || dot == std::string_view::npos || colon == std::string_view::npos ||
+        !name.ends_with(']')) {
+      return none;
+    }
+    const std::string_view what = name.substr(dot + 1, open - dot - 1);
+    if (what != "rows" && what != "elements") return none;
+    const ValueId base = known(name.substr(0, dot));
+    const int64_t begin = integer(name.substr(open + 1, colon - open - 1), 0, kMostElements, "a part's beginning");
+    const int64_t end = integer(name.substr(colon + 1, name.size() - colon - 2), 0, kMostElements, "a part's end");
+    try {
+      return what == "rows" ? stage_.rows(base, begin, end) : stage_.elements_of(base, begin, end);
+    } catch (const InternalError& error) {
+      config_error("program text, line {}: {}", number_, error.what());
+    }
+  }
+
+  // What an op writes: none where it is new. What was written before may be written again, under conditions.
+  ValueId written(std::string_view name) {
+    if (const ValueId id = stage_.find(name); id != none && !is_persistent(stage_.value(id).role)) return id;
+    if (const ValueId part = part_named(name); part != none) return part;
+    new_name(name);
+    return none;
   }
 
   std::string new_name(std::string_view name) const {

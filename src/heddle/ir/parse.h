@@ -20,8 +20,7 @@ using FindOp = std::function<const OpDef&(std::string_view kind)>;
 /// fraction comes back as an integer, which Attributes::number takes as well.
 Attributes::Item item_of(std::string_view text);
 /// The stage of such a text. Roles of what ops make, and the accumulators of weights, follow from definitions and
-/// names
-/// ("grad.NAME", "grad.NAME.use2"). ConfigError with line, found and expected.
+/// names ("grad.NAME", "grad.NAME.use2"). ConfigError with line, found and expected.
 Stage parse_stage(std::string_view text, const FindOp& find_op);
 /// All stages of a program's text, such as `heddle inspect --program` prints; what ranks do with them is left out.
 std::vector<Stage> parse_stages(std::string_view text, const FindOp& find_op);

@@ -38,6 +38,27 @@ std::string tags_of(const Op& op) {
   return tags.empty() ? "" : " " + tags;
 }
 
+// "  comm.tp", or "  on comm.quiet over tp" where it says itself on which stream it runs.
+std::string place_of(const Op& op) {
+  const std::string usual = usual_stream(op);
+  std::string text = op.stream.empty() ? usual : "on " + op.stream;
+  if (communicates(*op.def) && (!op.stream.empty() || group_of_stream(usual) != op.group)) text += " over " + op.group;
+  return text;
+}
+
+// The values that no op writes as a whole, but parts of them.
+std::vector<bool> made_of_parts(const Stage& stage) {
+  std::vector<bool> made(stage.values.size(), false), whole(stage.values.size(), false);
+  for (const Op& op : stage.ops) {
+    for (const ValueId id : op.out) {
+      whole[static_cast<size_t>(id)] = true;
+      if (stage.value(id).part_of != none) made[static_cast<size_t>(stage.base(id))] = true;
+    }
+  }
+  for (size_t v = 0; v < made.size(); ++v) made[v] = made[v] && !whole[v];
+  return made;
+}
+
 bool has_usual_chunk(const Stage& stage) {
   return stage.chunks.size() == 1 && stage.chunks[0].route == 0 && stage.chunks[0].routes == 1;
 }
@@ -65,7 +86,7 @@ std::string text_of(const Stage& stage, const Value& value) {
   std::string text = fmt::format("{}[{}]", heddle::name_of(value.dtype), dims);
   if (value.layout == Layout::packed) text += " packed";
   if (value.packed_bytes != 0) text += fmt::format(" in {} bytes", value.packed_bytes);
-  if (value.space == Space::host) text += " host";
+  if (value.space != Space::device) text += fmt::format(" {}", name_of(value.space));
   if (value.shared_with_stage >= 0) text += fmt::format(" of stage {}", value.shared_with_stage);
   return text;
 }
@@ -81,7 +102,10 @@ std::string text_of(const Stage& stage, const Op& op) {
   if (op.fresh) line += " fresh";
   if (op.ahead) line += " ahead";
   if (op.again) line += " again";
-  return fmt::format("{:<100}  {}{}{}", line, stream_name(op), op.def->host_stall ? "  stall" : "", tags_of(op));
+  if (const Condition& condition = op.condition) {
+    line += fmt::format(" if {} {} {}", stage.value(condition.rows_of).name, condition.more ? ">" : "<=", condition.limit);
+  }
+  return fmt::format("{:<100}  {}{}{}", line, place_of(op), op.def->host_stall ? "  stall" : "", tags_of(op));
 }
 
 std::string text_of(const Stage& stage) {
@@ -91,8 +115,10 @@ std::string text_of(const Stage& stage) {
     for (const Chunk& chunk : stage.chunks) out += fmt::format(" {}/{}", chunk.route, chunk.routes);
     out += "\n";
   }
-  for (const Value& value : stage.values) {
-    if (is_persistent(value.role)) {
+  const std::vector<bool> of_parts = made_of_parts(stage);
+  for (size_t v = 0; v < stage.values.size(); ++v) {
+    const Value& value = stage.values[v];
+    if (of_parts[v] || (is_persistent(value.role) && value.part_of == none)) {
       out += fmt::format("  {:<11} {:<44} {}\n", name_of(value.role), value.name, text_of(stage, value));
     }
   }

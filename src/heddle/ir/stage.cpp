@@ -1,5 +1,7 @@
 #include "heddle/ir/stage.h"
 
+#include <algorithm>
+
 namespace heddle::ir {
 
 std::string_view name_of(Role role) {
@@ -8,7 +10,10 @@ std::string_view name_of(Role role) {
   return names[static_cast<int>(role)];
 }
 
-std::string_view name_of(Space space) { return space == Space::device ? "device" : "host"; }
+std::string_view name_of(Space space) {
+  static constexpr std::string_view names[] = {"device", "host", "shared"};
+  return names[static_cast<int>(space)];
+}
 
 std::string_view name_of(Phase phase) {
   static constexpr std::string_view names[] = {"begin", "F", "I", "W", "end"};
@@ -41,14 +46,56 @@ ValueId Stage::find(std::string_view name) const {
   return at == by_name_.end() ? none : at->second;
 }
 
+ValueId Stage::rows(ValueId id, int64_t begin, int64_t end) {
+  HEDDLE_CHECK(!value(id).shape.empty(), "'{}' has no rows", value(id).name);
+  Shape shape = value(id).shape;
+  shape[0].count = end - begin;
+  int64_t step = 1;
+  for (size_t i = 1; i < shape.size(); ++i) step *= shape[i].count;
+  return part(id, "rows", begin, end, std::move(shape), step);
+}
+
+ValueId Stage::elements_of(ValueId id, int64_t begin, int64_t end) {
+  return part(id, "elements", begin, end, {{end - begin, none}}, 1);
+}
+
+ValueId Stage::part(ValueId id, std::string_view what, int64_t begin, int64_t end, Shape shape, int64_t step) {
+  const Value& whole = value(id);
+  std::string name = fmt::format("{}.{}[{}:{}]", whole.name, what, begin, end);
+  if (const ValueId known = find(name); known != none) return known;
+  const bool fixed =
+      std::all_of(whole.shape.begin(), whole.shape.end(), [](const Dim& dim) { return dim.is_static(); });
+  HEDDLE_CHECK(fixed && whole.layout == Layout::rows && whole.part_of == none, "'{}' can't be taken in parts",
+               whole.name);
+  HEDDLE_CHECK(begin >= 0 && begin < end && end * step <= elements(id, FixedRows()), "'{}' has no {} {} to {}",
+               whole.name, what, begin, end);
+  Value value = whole;
+  value.name = std::move(name);
+  value.shape = std::move(shape);
+  value.part_of = id;
+  value.first_element = begin * step;
+  return add_value(std::move(value));
+}
+
+bool Stage::overlap(ValueId a, ValueId b) const {
+  if (base(a) != base(b)) return false;
+  const Value &x = value(a), &y = value(b);
+  if (x.part_of == none || y.part_of == none) return true;
+  const FixedRows rows;
+  return x.first_element < y.first_element + elements(b, rows) &&
+         y.first_element < x.first_element + elements(a, rows);
+}
+
 std::vector<ValueId> Stage::append(Op op, const std::vector<std::string>& names) {
   check_names(op);
   std::vector<Value> outputs = op.def->infer(*this, op);
   HEDDLE_CHECK(names.size() == outputs.size(), "op '{}' has {} outputs, {} names given", op.kind(), outputs.size(),
                names.size());
+  op.out.resize(outputs.size(), none);
   for (size_t i = 0; i < outputs.size(); ++i) {
+    if (op.out[i] != none) continue;
     outputs[i].name = unique_name(names[i]);
-    op.out.push_back(add_value(std::move(outputs[i])));
+    op.out[i] = add_value(std::move(outputs[i]));
   }
   ops.push_back(std::move(op));
   return ops.back().out;

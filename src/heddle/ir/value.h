@@ -40,12 +40,16 @@ using Shape = std::vector<Dim>;
 /// How a weight lies in memory. `packed` is the backend's own blocking, made by a pack op.
 enum class Layout : uint8_t { rows, packed };
 
-/// Which memory a value lies in: the device's arena, or the host's. Kernels compute on the device's; values go to
-/// the host and come back by copy_out and copy_in only.
-enum class Space : uint8_t { device, host };
-constexpr int kSpaces = 2;
+/// Which memory a value lies in: the device's arena, the host's, or one on the host that outlives the process and
+/// holds persistent values only. Kernels compute on the device's; values go to the other two and come back by
+/// copies (Moves::to_host, from_host).
+enum class Space : uint8_t { device, host, shared };
+constexpr int kSpaces = 3;
 std::string_view name_of(Space space);
 
+/// A tensor, or a part of one: contiguous elements of another value, with a shape of their own. A part has no storage
+/// but its base's, which is there from the first write into any part to the last use of any; of its base it takes
+/// type, role and space. Ops on parts that don't overlap don't wait for each other.
 struct Value {
   std::string name;
   Dtype dtype = Dtype::f32;
@@ -57,6 +61,8 @@ struct Value {
   int64_t packed_bytes = 0;
   /// A persistent value that another stage of the same rank owns: the same storage under the same name.
   int shared_with_stage = -1;
+  ValueId part_of = none;     // the base, which is no part itself and has a static shape
+  int64_t first_element = 0;  // of the base
 };
 
 }  // namespace heddle::ir

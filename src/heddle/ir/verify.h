@@ -1,6 +1,8 @@
 // The checks that every program passes before it runs, and after every pass.
 #pragma once
 
+#include <functional>
+
 #include "heddle/ir/program.h"
 
 namespace heddle::ir {
@@ -14,5 +16,11 @@ void verify(const Stage& stage);
 /// other purposes than training: on one microbatch), F before I before W, microbatches of a phase in increasing
 /// order, receives before what reads them, the end last; sends and receives of neighbouring ranks pair up in order.
 void verify(const StepProgram& program);
+
+/// The ranks with which a rank communicates in a group, itself among them; none where it isn't of any such group.
+using Members = std::function<std::vector<int>(const std::string& group, int rank)>;
+/// Collectives of each channel come in one order on all ranks of its group, for every purpose, whichever streams carry
+/// them. InternalError with the two ranks and the ops that differ.
+void verify_channels(const StepProgram& program, const Members& members);
 
 }  // namespace heddle::ir

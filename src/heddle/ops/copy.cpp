@@ -1,5 +1,6 @@
-// Copies between the device's arena and the host's, each on a stream of its own. What lies on the host keeps its
-// shape and type; passes write these ops around values that needn't stay on the device.
+// Copies between the device's arena and those on the host, each way on a stream of its own, and the word that gives up
+// a value. What lies on the host keeps its shape and type; passes write these ops around values that needn't stay on the
+// device.
 #include "heddle/ops/ops.h"
 #include "heddle/ops/rule.h"
 
@@ -7,38 +8,66 @@ namespace heddle::ops {
 
 namespace {
 
-std::vector<Value> copied(const Stage& stage, const Op& op, ir::Space from, ir::Space to) {
+// A copy makes a value in the other space, or updates one that persists there.
+std::vector<Value> copied(const Stage& stage, const Op& op, bool to_host) {
   const Rule rule(stage, op);
   const Value& x = rule.in(0);
   rule.require(x.layout == ir::Layout::rows, "packed weights stay on the device");
-  HEDDLE_CHECK(x.space == from, "op '{}' copies '{}' from the {}, where it is not", op.kind(), x.name,
-               name_of(from));
+  const auto check = [&](const Value& value, bool on_host) {
+    HEDDLE_CHECK((value.space != ir::Space::device) == on_host, "op '{}' finds '{}' on the {}", op.kind(), value.name,
+                 name_of(value.space));
+  };
+  check(x, !to_host);
+  if (!op.updates.empty()) {
+    const Value& y = rule.updated(0);
+    check(y, to_host);
+    rule.require(y.dtype == x.dtype && y.shape == x.shape && y.layout == x.layout, "a copy is like what it is of");
+    return {};
+  }
   Value y = rule.like(0);
   if (!is_persistent(x.role)) y.role = x.role;
-  y.space = to;
+  y.space = to_host ? ir::Space::host : ir::Space::device;
   return {std::move(y)};
+}
+
+Cost copy_cost(const Stage& stage, const Op& op, const RowCounts& rows) {
+  return Cost{.bytes = 2.0 * static_cast<double>(stage.bytes(op.in[0], rows))};
 }
 
 const OpDef copy_out{
     .kind = "copy_out",
-    .operands = "x", .results = "y",
+    .operands = "x", .results = "y?", .updates = "y?",
     .stream = StreamKind::copy_out,
     .moves = ir::Moves::to_host,
-    .infer = [](const Stage& stage, const Op& op) { return copied(stage, op, ir::Space::device, ir::Space::host); },
-    .cost = operand_cost,
+    .infer = [](const Stage& stage, const Op& op) { return copied(stage, op, true); },
+    .cost = copy_cost,
 };
 
 const OpDef copy_in{
     .kind = "copy_in",
-    .operands = "x", .results = "y",
+    .operands = "x", .results = "y?", .updates = "y?",
     .stream = StreamKind::copy_in,
     .moves = ir::Moves::from_host,
-    .infer = [](const Stage& stage, const Op& op) { return copied(stage, op, ir::Space::host, ir::Space::device); },
-    .cost = operand_cost,
+    .infer = [](const Stage& stage, const Op& op) { return copied(stage, op, false); },
+    .cost = copy_cost,
+};
+
+const OpDef drop{
+    .kind = "drop",
+    .operands = "x*",
+    .drops = true,
+    .infer = [](const Stage& stage, const Op& op) {
+      for (const ValueId x : op.in) {
+        HEDDLE_CHECK(x != none && !is_persistent(stage.value(x).role), "'drop' of '{}', which persists",
+                     x == none ? "none" : stage.value(x).name);
+      }
+      return std::vector<Value>{};
+    },
+    .cost = [](const Stage&, const Op&, const RowCounts&) { return Cost{}; },
 };
 
 }  // namespace
 
-std::vector<const OpDef*> copy_ops() { return {&copy_out, &copy_in}; }
+std::vector<const OpDef*> copy_ops() { return {&copy_out, &copy_in, &drop}; }
 
 }  // namespace heddle::ops

@@ -87,24 +87,33 @@ class Weaver {
       const auto after = [&](size_t other) {
         if (other != at) node.before.push_back(other);
       };
-      const auto uses_of = [&](ValueId id) -> Uses& {
-        return ir::is_persistent(stage.value(id).role) ? persistent_ : own;
+      // Of the value and its parts: what was used before, by the base.
+      const auto uses_of = [&](ValueId id) -> Uses::mapped_type& {
+        return (ir::is_persistent(stage.value(id).role) ? persistent_ : own)[stage.base(id)];
       };
       const auto reads = [&](ValueId id) {
         if (id == ir::none) return;
-        Uses& uses = uses_of(id);
-        if (const auto from = uses.written.find(id); from != uses.written.end()) after(from->second);
-        uses.read[id].push_back(at);
+        Uses::mapped_type& uses = uses_of(id);
+        for (const Use& use : uses) {
+          if (use.writes && stage.overlap(use.id, id)) after(use.node);
+        }
+        uses.push_back({id, at, false});
       };
       const auto writes = [&](ValueId id) {
-        Uses& uses = uses_of(id);
-        if (const auto from = uses.written.find(id); from != uses.written.end()) after(from->second);
-        for (const size_t reader : uses.read[id]) after(reader);
-        uses.read[id].clear();
-        uses.written[id] = at;
+        Uses::mapped_type& uses = uses_of(id);
+        for (const Use& use : uses) {
+          if (stage.overlap(use.id, id)) after(use.node);
+        }
+        std::erase_if(uses, [&](const Use& use) { return use.id == id; });  // what comes later comes after this
+        uses.push_back({id, at, true});
       };
+      reads(op.condition.rows_of);
       for (const ValueId id : op.in) {
-        reads(id);
+        if (op.def->drops) {
+          writes(id);
+        } else {
+          reads(id);
+        }
         if (id == ir::none) continue;
         for (const ir::Dim& dim : stage.value(id).shape) reads(dim.rows_of);
       }
@@ -118,7 +127,7 @@ class Weaver {
       if (!first_run) after(std::exchange(ran->second, at));
       // Messages of a channel are received in the order of the text, and of the blocks.
       if (op.def->moves == ir::Moves::to_neighbour) {
-        auto [last, first] = last_send_.try_emplace(node.stream, at);
+        auto [last, first] = last_send_.try_emplace(ir::channel_name(op), at);
         if (!first) after(std::exchange(last->second, at));
       }
       // What is made again needs nothing of the backward: it waits for its layer's turn, lest all be made at once.
@@ -212,12 +221,14 @@ class Weaver {
 
   static constexpr double kOverdue = 1e30;
   std::vector<Node> nodes_;
-  struct Uses {
-    std::map<ValueId, size_t> written;            // the node that wrote or updated it last
-    std::map<ValueId, std::vector<size_t>> read;  // those that read it since
+  struct Use {
+    ValueId id;
+    size_t node;
+    bool writes;
   };
-  Uses persistent_;                      // by all blocks, which are of one stage
-  std::map<int, size_t> last_send_;      // by stream
+  using Uses = std::map<ValueId, std::vector<Use>>;  // by base: the last writes of each part and the reads since
+  Uses persistent_;                                  // by all blocks, which are of one stage
+  std::map<std::string, size_t> last_send_;          // by channel
   std::map<uint32_t, size_t> last_run_;  // of an op, in the blocks before
   std::vector<size_t> ends_, sends_;     // of the last block in order
   std::vector<size_t> ready_;
@@ -234,7 +245,7 @@ void weave(const ir::StepProgram& program, ir::Block& block, const Durations& du
   const auto weave_steps = [&](ir::Block& woven) {
     const auto communicates = [&](const ir::Step& step) {
       const ir::Stage& stage = program.stages[static_cast<size_t>(woven.stages[step.slot])];
-      return stage.ops[step.op].def->stream == ir::StreamKind::comm;
+      return ir::communicates(*stage.ops[step.op].def);
     };
     if (std::none_of(woven.steps.begin(), woven.steps.end(), communicates)) return;
     const bool in_order = block.mixing == ir::Block::Mixing::in_order;

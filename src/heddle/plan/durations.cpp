@@ -23,14 +23,17 @@ int64_t balanced_rows(const ir::Stage& stage) {
 passes::Durations nominal_durations(const model::Exchange& links, const DeviceRates& rates) {
   return [links, rates](const ir::Stage& stage, const ir::Op& op) {
     const ir::Cost cost = op.def->cost(stage, op, ir::FixedRows(balanced_rows(stage)));
-    if (op.def->stream == ir::StreamKind::comm) {
+    double messages_us = 0;
+    if (ir::communicates(*op.def)) {
       const bool far = op.group == "experts" || op.group == "pp";
-      return cost.message_bytes / (far ? links.across_bytes_per_us() : links.within_bytes_per_us()) +
-             (far ? links.across_latency_us : links.within_latency_us);
+      messages_us = cost.message_bytes / (far ? links.across_bytes_per_us() : links.within_bytes_per_us()) +
+                    (far ? links.across_latency_us : links.within_latency_us);
     }
+    if (op.def->stream == ir::StreamKind::comm) return messages_us;
     if (ir::is_copy(op.def->moves))
       return kLaunchUs + cost.bytes / 2 / rates.host_bytes_per_us;  // read here, written there
-    return kLaunchUs + std::max(cost.flops / rates.flops_per_us, cost.bytes / rates.bytes_per_us);
+    return std::max(messages_us,
+                    kLaunchUs + std::max(cost.flops / rates.flops_per_us, cost.bytes / rates.bytes_per_us));
   };
 }
 

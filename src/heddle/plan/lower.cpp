@@ -227,6 +227,7 @@ Lowered lower(const model::ModelConfig& config, const Plan& plan, std::string_vi
   }
   add_restore(program, restores);
   ir::verify(program);
+  ir::verify_channels(program, [&](const std::string& group, int rank) { return mesh.group(group, rank); });
   return lowered;
 }
 

@@ -4,6 +4,7 @@
 
 #include "heddle/base/clock.h"
 #include "heddle/base/failure.h"
+#include "heddle/base/hash.h"
 #include "heddle/comm/collectives.h"
 #include "heddle/ir/print.h"
 #include "heddle/ops/ops.h"
@@ -26,6 +27,20 @@ std::vector<int64_t> most_rows(const ir::Stage& stage, const ir::Op& op) {
 std::unique_ptr<device::Arena> arena_of_size(device::Device& device, const ExecutorOptions& options) {
   const int64_t foretold = options.capacity_bytes > 0 ? options.capacity_bytes : device.memory_bytes();
   return device.arena(std::max(foretold, options.limit_bytes), foretold);
+}
+// Of what lies where in the memory that outlives the process: what was left there is of use only to a program that has
+// the same values in the same places.
+uint64_t digest_of_shared(const ir::StepProgram& program, const ir::Walk& walk, int rank) {
+  std::string text;
+  for (const int s : program.stages_of(rank)) {
+    const ir::Stage& stage = program.stages[static_cast<size_t>(s)];
+    for (ir::ValueId id = 0; id < std::ssize(stage.values); ++id) {
+      const ir::Value& value = stage.value(id);
+      if (value.space == ir::Space::shared && value.part_of == ir::none)
+        text += fmt::format("{} {} at {}\n", value.name, ir::text_of(stage, value), walk.offset_of(s, id));
+    }
+  }
+  return hash_bytes(text);
 }
 }  // namespace
 
@@ -64,18 +79,22 @@ Executor::Executor(const ir::StepProgram& program, ExecutorOptions options)
       backend_(backends::named(options_.backend)),
       own_device_(options_.device != nullptr ? nullptr : backend_.open(options_.rank)),
       device_(options_.device != nullptr ? options_.device : own_device_.get()),
-      arena_(arena_of_size(*device_, options_)),
+      arenas_{arena_of_size(*device_, options_)},
       walk_(program, options_.rank,
-            options_.capacity_bytes > 0 ? options_.capacity_bytes : arena_->capacity_bytes(),
+            options_.capacity_bytes > 0 ? options_.capacity_bytes : arenas_[0]->capacity_bytes(),
             options_.host_capacity_bytes > 0 ? options_.host_capacity_bytes : device_->host_memory_bytes(),
-            options_.limit_bytes > 0 ? arena_->capacity_bytes() : 0) {
-  arena_->reach(walk_.storage().reserved_bytes());
-  if (walk_.uses_host()) {
-    host_arena_ = device_->host_arena(walk_.storage(ir::Space::host).limit());
-    host_arena_->reach(walk_.storage(ir::Space::host).reserved_bytes());
+            options_.limit_bytes > 0 ? arenas_[0]->capacity_bytes() : 0) {
+  if (walk_.uses(ir::Space::host)) arenas_[1] = device_->host_arena(walk_.storage(ir::Space::host).limit());
+  if (walk_.uses(ir::Space::shared)) {
+    HEDDLE_CHECK(!options_.shared_file.empty(), "no file for the memory that outlives the process");
+    auto shared = device_->shared_arena(options_.shared_file, walk_.storage(ir::Space::shared).reserved_bytes(),
+                                        digest_of_shared(program, walk_, options_.rank));
+    found_shared_ = shared->found();
+    arenas_[2] = std::move(shared);
   }
-  for (device::Arena* arena : {arena_.get(), host_arena_.get()}) {
-    if (options_.poison && arena != nullptr) arena->poison();
+  reach();
+  for (size_t i = 0; i < 2; ++i) {
+    if (options_.poison && arenas_[i] != nullptr) arenas_[i]->poison();
   }
   prepared_.resize(program.stages.size());
   const ir::FixedRows no_rows;
@@ -90,14 +109,16 @@ Executor::Executor(const ir::StepProgram& program, ExecutorOptions options)
         }
         p.run = collective->run;
         p.scratch = collective->scratch_bytes;
-        const auto at = options_.communicators.find(ir::channel_of_stream(ir::stream_name(op)));
-        if (at != options_.communicators.end()) p.communicator = at->second;
-        HEDDLE_CHECK(p.communicator != nullptr || op.def->stream != ir::StreamKind::comm,
-                     "no communicator for '{}' of group '{}'", op.kind(), op.group);
-      } else {
+      } else if (!op.def->drops) {
         p.entry = &backend_.select_kernel(stage, op);
         p.run = p.entry->run;
         p.scratch = p.entry->scratch_bytes;
+      }
+      if (ir::communicates(*op.def)) {
+        const auto at = options_.communicators.find(ir::channel_name(op));
+        HEDDLE_CHECK(at != options_.communicators.end() && at->second != nullptr,
+                     "no communicator for '{}' of group '{}'", op.kind(), op.group);
+        p.communicator = at->second;
       }
       if (op.def->host_stall) p.most_rows = most_rows(stage, op);
       const auto views = [&](const std::vector<ir::ValueId>& ids, std::vector<TensorView>& into) {
@@ -123,6 +144,12 @@ Executor::Executor(const ir::StepProgram& program, ExecutorOptions options)
 }
 
 Executor::~Executor() = default;
+
+void Executor::reach() {
+  for (size_t i = 0; i < arenas_.size(); ++i) {
+    if (arenas_[i]) arenas_[i]->reach(walk_.storage(static_cast<ir::Space>(i)).reserved_bytes());
+  }
+}
 
 const kernels::KernelEntry* Executor::kernel(int stage, uint32_t op) const {
   return prepared_[static_cast<size_t>(stage)][op].entry;
@@ -192,8 +219,7 @@ void Executor::issue(const ir::Issue& issue) {
   bind(issue.out, p.out);
   bind(issue.updates, p.updates);
 
-  arena_->reach(walk_.storage().reserved_bytes());
-  if (host_arena_) host_arena_->reach(walk_.storage(ir::Space::host).reserved_bytes());
+  reach();
   device::Stream& stream = *streams_[static_cast<size_t>(issue.stream)];
   for (const ir::Wait& wait : issue.waits) stream.wait(*streams_[static_cast<size_t>(wait.stream)], wait.count);
   device::Launch launch;
@@ -215,7 +241,7 @@ void Executor::issue(const ir::Issue& issue) {
   call.updates = p.updates;
   call.overwrite = issue.overwrite;
   call.microbatch = issue.microbatch;
-  call.scratch = issue.scratch_bytes > 0 ? arena_->base() + issue.scratch_offset : nullptr;
+  call.scratch = issue.scratch_bytes > 0 ? arenas_[0]->base() + issue.scratch_offset : nullptr;
   call.batch = batch_;
   call.communicator = p.communicator;
   call.place = &options_.place;

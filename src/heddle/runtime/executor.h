@@ -1,5 +1,5 @@
-// Runs a rank's step program on a device: its streams, one arena for everything but what the program puts on the
-// host, which has another.
+// Runs a rank's step program on a device: its streams, an arena for each memory in which the program puts values. The
+// one that outlives the process is found again by the next executor that is given its file.
 //
 // Kernels are chosen once, when the executor is made. run_step walks the program, enqueues every op with the
 // waits that the walk worked out, and returns when all have ended; the only other times the host waits are the
@@ -10,6 +10,7 @@
 // cause: the op's own exception with the op and the rank behind it, or PeerError where it was another rank's.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <exception>
 #include <functional>
@@ -36,6 +37,8 @@ struct ExecutorOptions {
   int64_t capacity_bytes = 0;       // of the arena, as foretold; 0 means the memory of the machine
   int64_t limit_bytes = 0;          // to which it may grow beyond; 0: not at all
   int64_t host_capacity_bytes = 0;  // of the arena of values on the host, likewise
+  /// Of the memory that outlives the process; needed where the program puts something there.
+  std::string shared_file;
   /// Communicator of each channel ("comm.experts", "comm.pp.forward", …). Not owned.
   std::map<std::string, comm::Communicator*> communicators;
   ir::Coordinates place;             // of the rank in the mesh
@@ -61,7 +64,9 @@ class Executor : private ir::Issuer {
   /// copy made now, which stands until the next step; what is written to it counts once make_weights() has run.
   device::TensorView view(int stage, ir::ValueId id) const;
   /// Memory that the device has put behind the arena, where it says so; else 0.
-  int64_t held_bytes() const { return arena_->held_bytes(); }
+  int64_t held_bytes() const { return arenas_[0]->held_bytes(); }
+  /// Whether the memory that outlives the process was there already, with what an executor before left in it.
+  bool found_shared() const { return found_shared_; }
 
   const ir::Walk& walk() const { return walk_; }
   ir::Walk& walk() { return walk_; }
@@ -103,11 +108,12 @@ class Executor : private ir::Issuer {
   const backends::Backend& backend_;
   std::unique_ptr<device::Device> own_device_;
   device::Device* device_;
-  std::unique_ptr<device::Arena> arena_;
+  std::array<std::unique_ptr<device::Arena>, ir::kSpaces> arenas_;  // by space; null where nothing lies there
   ir::Walk walk_;
-  std::byte* arena_of(ir::Space space) const { return (space == ir::Space::host ? host_arena_ : arena_)->base(); }
+  std::byte* arena_of(ir::Space space) const { return arenas_[static_cast<size_t>(space)]->base(); }
+  void reach();
 
-  std::unique_ptr<device::Arena> host_arena_;  // only where some value lies on the host
+  bool found_shared_ = false;
   device::HostCopies host_copies_;
   mutable std::map<std::byte*, std::vector<std::byte>> handed_out_;  // by view(), by address on the device
   std::atomic<bool> failed_{false};  // an op has thrown, and failure_ is what to tell; streams write it

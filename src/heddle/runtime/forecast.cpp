@@ -55,7 +55,7 @@ class Durations {
       }
     }
     // Where ranks send, it matters who they are.
-    const int who = op.def->stream == ir::StreamKind::comm ? rank : -1;
+    const int who = ir::communicates(*op.def) ? rank : -1;
     const auto [at, fresh] = known_.try_emplace({issue.stage, issue.op_index, issue.overwrite, rows, who});
     if (fresh) at->second = worked_out(rank, issue, stage, op);
     return at->second;
@@ -69,13 +69,14 @@ class Durations {
         cost.bytes / profile_.copy_bytes_per_s * 1e6 * std::max(1, profile_.cores);  // one core
     if (op.def->stream == ir::StreamKind::compute) {
       us += cost::measured_us(profile_, stage, op, *issue.rows, issue.overwrite, input_.threads, resident_bytes_);
-    } else if (op.def->stream == ir::StreamKind::comm) {
-      time = messages_.of(rank, stage, op, cost.message_bytes);
-      us += time.us;
-      const auto ranks = static_cast<double>(op.def->collective ? mesh_.group(op.group, rank).size() : 2);
-      if (op.def->collective) us += copies_us / profile_.speed(input_.over == cost::Link::nodes ? 1 : ranks);
-    } else {
+    } else if (!ir::communicates(*op.def)) {
       us += copies_us;
+    }
+    if (ir::communicates(*op.def)) {  // beside what it computes, if it does
+      time = messages_.of(rank, stage, op, cost.message_bytes);
+      const auto ranks = static_cast<double>(op.def->collective ? mesh_.group(op.group, rank).size() : 2);
+      if (op.def->collective) time.us += copies_us / profile_.speed(input_.over == cost::Link::nodes ? 1 : ranks);
+      us = std::max(us, profile_.launch_us + time.us);
     }
     time.us = us * input_.scalar;
     const double pace = pace_us(issue);
@@ -138,7 +139,7 @@ void account_gaps(const ir::StepProgram& program, const simulate::RankResult& ra
       const double from = std::max(at, o.start_us), to = std::min(b.start_us, o.end_us);
       into.bubble_us += ranks * std::max(0.0, o.start_us - at);
       (o.op->def->collective                       ? into.exposed_us[std::string(o.op->kind())]
-       : o.op->def->stream == ir::StreamKind::comm ? into.bubble_us
+       : ir::communicates(*o.op->def) ? into.bubble_us
                                                    : into.host_us) += ranks * std::max(0.0, to - from);
       at = std::max(at, to);
     }

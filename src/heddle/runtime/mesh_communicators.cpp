@@ -12,11 +12,8 @@ MeshCommunicators::MeshCommunicators(comm::World& world, const ir::StepProgram& 
                  d.pp, mesh.ranks(), world.size());
   }
   const ir::StreamTable streams(program, program.stages_of(world.rank()));
-  for (const std::string& stream : streams.names()) {
-    const std::string group = ir::group_of_stream(stream), channel = ir::channel_of_stream(stream);
-    if (group.empty() || owned_.contains(channel)) continue;
+  for (const auto& [channel, group] : streams.channels())
     owned_[channel] = world.communicator(mesh.group(group, world.rank()), channel);
-  }
 }
 
 std::map<std::string, comm::Communicator*> MeshCommunicators::by_channel() const {

@@ -96,7 +96,7 @@ std::map<std::pair<int, uint32_t>, double> durations_of(const ir::StepProgram& p
   std::map<std::pair<int, uint32_t>, double> us;
   for (const auto& [at, s] : seen) {
     const ir::Op& op = program.stages[static_cast<size_t>(at.first)].ops[at.second];
-    us[at] = op.def->stream == ir::StreamKind::comm ? s.least : s.sum / static_cast<double>(s.count);
+    us[at] = ir::communicates(*op.def) ? s.least : s.sum / static_cast<double>(s.count);
   }
   return us;
 }

@@ -19,9 +19,7 @@ namespace heddle::simulate {
 Groups groups_of(const ir::StepProgram& program, const plan::Mesh& mesh) {
   Groups groups;
   const ir::StreamTable streams(program);
-  for (const std::string& stream : streams.names()) {
-    const std::string name = ir::group_of_stream(stream), channel = ir::channel_of_stream(stream);
-    if (name.empty() || groups.contains(channel)) continue;
+  for (const auto& [channel, name] : streams.channels()) {
     std::vector<bool> seen(static_cast<size_t>(mesh.ranks()), false);
     for (int r = 0; r < mesh.ranks(); ++r) {
       if (seen[static_cast<size_t>(r)]) continue;
@@ -104,6 +102,7 @@ class Simulator {
   Simulator(const ir::StepProgram& program, const SimulationInput& input, const Recordings& recordings)
       : program_(program),
         input_(input),
+        table_(program),
         fold_(folded(program, input)),
         sharing_(1 + most(input.machine_of), input.link_use ? hosts(input, recordings.size()) : 0, input.speed) {
     HEDDLE_CHECK(recordings.size() == program.class_of_rank.size(), "{} recordings of {} ranks", recordings.size(),
@@ -144,7 +143,6 @@ class Simulator {
     bool running = false;       // the op at `next`
     bool met = false;           // the op to run has arrived at its meeting
     std::vector<int> sleepers;  // lanes of this rank that wait for this one to go on
-    Member member;
     double busy_us = 0, waiting_us = 0;
   };
   struct Run {  // a rank
@@ -152,6 +150,7 @@ class Simulator {
     std::vector<SimulatedOp> ops;
     std::vector<Link> cause;  // whose end let each op start
     std::vector<Lane> lanes;
+    std::vector<Member> members;  // by channel
     size_t issued = 0;  // ops that the host has enqueued
     double host_us = 0;
     double stalled_us = 0;
@@ -181,6 +180,7 @@ class Simulator {
   void start(int rank) {
     Run& run = runs_[static_cast<size_t>(rank)];
     run.lanes.resize(run.recording->streams.size());
+    run.members.resize(table_.channels().size());
     run.cause.assign(run.recording->ops.size(), kNobody);
     for (const RecordedOp& op : run.recording->ops) {
       SimulatedOp& made = run.ops.emplace_back();
@@ -196,12 +196,15 @@ class Simulator {
 
   // One board for all groups of the same kinds.
   void join_groups() {
-    for (const auto& [channel, groups] : input_.groups) {
+    for (size_t channel = 0; channel < table_.channels().size(); ++channel) {
+      const std::string& name = table_.channels()[channel].name;
+      const auto at = input_.groups.find(name);
+      if (at == input_.groups.end()) continue;
       std::map<std::vector<int>, bool> known;
-      for (const std::vector<int>& ranks : groups) {
+      for (const std::vector<int>& ranks : at->second) {
         std::vector<int> kinds;
         for (const int rank : ranks) {
-          HEDDLE_CHECK(rank >= 0 && static_cast<size_t>(rank) < fold_.kind_of.size(), "{} has a rank {}", channel,
+          HEDDLE_CHECK(rank >= 0 && static_cast<size_t>(rank) < fold_.kind_of.size(), "{} has a rank {}", name,
                        rank);
           kinds.push_back(fold_.kind_of[static_cast<size_t>(rank)]);
         }
@@ -210,12 +213,8 @@ class Simulator {
         board.kinds = kinds;
         for (size_t i = 0; i < kinds.size(); ++i) {
           if (!board.met.try_emplace(kinds[i], 0).second) continue;
-          Run& run = runs_[static_cast<size_t>(kinds[i])];
-          const auto& names = run.recording->streams;
-          for (size_t lane = 0; lane < names.size(); ++lane) {
-            if (ir::channel_of_stream(names[lane]) != channel) continue;
-            run.lanes[lane].member = {static_cast<int>(boards_.size()) - 1, static_cast<int>(i)};
-          }
+          runs_[static_cast<size_t>(kinds[i])].members[channel] = {static_cast<int>(boards_.size()) - 1,
+                                                                   static_cast<int>(i)};
         }
         board.distinct = board.met.size();
       }
@@ -331,9 +330,8 @@ class Simulator {
       const ir::Op& op = op_of(run.ops[one.index]);
       int receiver = one.rank;  // a message arrives where it is sent
       if (op.def->moves == ir::Moves::to_neighbour) {
-        const Lane& lane = run.lanes[static_cast<size_t>(run.ops[one.index].stream)];
-        receiver =
-            boards_[static_cast<size_t>(lane.member.group)].kinds[static_cast<size_t>(peer_of(lane, op, one.rank))];
+        const Member& member = member_of(one);
+        receiver = boards_[static_cast<size_t>(member.group)].kinds[static_cast<size_t>(peer_of(member, op, one.rank))];
       }
       on(one.rank, on_hosts_, link.out_us / work.left_us, out_of);
       on(receiver, on_hosts_, link.in_us / work.left_us, into);
@@ -386,12 +384,10 @@ class Simulator {
     sharing_.give_back(work.demands);
     for (const Link& one : work.members) {
       Run& run = runs_[static_cast<size_t>(one.rank)];
-      const int stream = run.ops[one.index].stream;
-      Lane& lane = run.lanes[static_cast<size_t>(stream)];
       const ir::Op& op = op_of(run.ops[one.index]);
-      if (op.def->moves == ir::Moves::from_neighbour && !received(lane, one)) continue;
+      if (op.def->moves == ir::Moves::from_neighbour && !received(one)) continue;
       complete(one, work.start_us, one.rank == work.last.rank ? run.cause[one.index] : work.last);
-      if (op.def->moves == ir::Moves::to_neighbour) deliver(lane, one);
+      if (op.def->moves == ir::Moves::to_neighbour) deliver(one);
     }
   }
 
@@ -422,11 +418,12 @@ class Simulator {
     if (!others_ended(run, recorded, stream)) return;
     run.cause[index] = cause_of({rank, index});
     const ir::Op& op = op_of(run.ops[index]);
-    if (op.def->stream == ir::StreamKind::comm) {
-      HEDDLE_CHECK(lane.member.group >= 0, "rank {} runs '{}' on '{}', which has no group", first_of(rank),
-                   op.kind(), run.recording->streams[static_cast<size_t>(stream)]);
+    if (ir::communicates(*op.def)) {
+      const Member& member = member_of({rank, index});
+      HEDDLE_CHECK(member.group >= 0, "rank {} runs '{}' over '{}', which has no group", first_of(rank), op.kind(),
+                   ir::channel_name(op));
       if (op.def->collective) return meet(lane, {rank, index});
-      peer_of(lane, op, rank);
+      peer_of(member, op, rank);
     }
     // A stream that has slept until another woke it is late.
     const bool slept = now_us_ > std::max(lane.free_us, run.ops[index].issued_us);
@@ -437,37 +434,45 @@ class Simulator {
            .demands = {}});
   }
 
-  int peer_of(const Lane& lane, const ir::Op& op, int rank) const {
+  // The place of an op's rank in the group over whose channel it goes.
+  const Member& member_of(Link who) const {
+    const Run& run = runs_[static_cast<size_t>(who.rank)];
+    const SimulatedOp& op = run.ops[who.index];
+    return run.members[static_cast<size_t>(table_.channel_of(op.stage, op.op))];
+  }
+
+  int peer_of(const Member& member, const ir::Op& op, int rank) const {
     const auto step = op.attributes.integer("step");
-    const int64_t peer = lane.member.position + step;
-    const Board& board = boards_[static_cast<size_t>(lane.member.group)];
+    const int64_t peer = member.position + step;
+    const Board& board = boards_[static_cast<size_t>(member.group)];
     HEDDLE_CHECK(peer >= 0 && peer < std::ssize(board.kinds), "rank {} has no neighbour {:+}", first_of(rank),
                  step);
     return static_cast<int>(peer);
   }
 
   // A send has ended: its letter lies there.
-  void deliver(const Lane& lane, Link who) {
-    Board& board = boards_[static_cast<size_t>(lane.member.group)];
-    const int peer = peer_of(lane, op_of(runs_[static_cast<size_t>(who.rank)].ops[who.index]), who.rank);
-    Board::Mail& mail = board.mail[{lane.member.position, peer}];
+  void deliver(Link who) {
+    const Member& member = member_of(who);
+    Board& board = boards_[static_cast<size_t>(member.group)];
+    const int peer = peer_of(member, op_of(runs_[static_cast<size_t>(who.rank)].ops[who.index]), who.rank);
+    Board::Mail& mail = board.mail[{member.position, peer}];
     mail.sent.push_back(who);
     if (!mail.waited_for) return;
     mail.waited_for = false;
     const int rank = board.kinds[static_cast<size_t>(peer)];
     Run& run = runs_[static_cast<size_t>(rank)];
-    Lane& receives = run.lanes[static_cast<size_t>(lane_of(rank, lane.member))];
-    const Link one{rank, receives.ops[receives.next]};
+    const Link one = receive_of(rank, member.group);
     ++mail.received;
     complete(one, std::max(run.ops[one.index].start_us, now_us_ - duration_us(one)), who);
   }
 
   // A receive is over as far as it is up to it: is the letter there?
-  bool received(const Lane& lane, Link one) {
+  bool received(Link one) {
     Run& run = runs_[static_cast<size_t>(one.rank)];
-    Board& board = boards_[static_cast<size_t>(lane.member.group)];
-    const int peer = peer_of(lane, op_of(run.ops[one.index]), one.rank);
-    Board::Mail& mail = board.mail[{peer, lane.member.position}];
+    const Member& member = member_of(one);
+    Board& board = boards_[static_cast<size_t>(member.group)];
+    const int peer = peer_of(member, op_of(run.ops[one.index]), one.rank);
+    Board::Mail& mail = board.mail[{peer, member.position}];
     if (mail.received < mail.sent.size()) {
       ++mail.received;
       return true;
@@ -479,14 +484,15 @@ class Simulator {
 
   int first_of(int kind) const { return fold_.first[static_cast<size_t>(kind)]; }
 
-  // The lane on which `rank` receives in the same group.
-  int lane_of(int rank, const Member& member) const {
+  // What `rank` is receiving over the group's channel just now.
+  Link receive_of(int rank, int group) const {
     const Run& run = runs_[static_cast<size_t>(rank)];
-    for (size_t i = 0; i < run.lanes.size(); ++i) {
-      const bool receives = run.recording->streams[i].ends_with(".receive");
-      if (receives && run.lanes[i].member.group == member.group) return static_cast<int>(i);
+    for (const Lane& lane : run.lanes) {
+      if (!lane.running) continue;
+      const Link one{rank, lane.ops[lane.next]};
+      if (op_of(run.ops[one.index]).def->moves == ir::Moves::from_neighbour && member_of(one).group == group) return one;
     }
-    internal_error("rank {} is not in its group", first_of(rank));
+    internal_error("rank {} receives nothing", first_of(rank));
   }
 
   // Whether all that the op waits for has ended; a lane that isn't there yet will wake us.
@@ -505,7 +511,7 @@ class Simulator {
   // Arrives at the group's next collective; the last to arrive begins it for all.
   void meet(Lane& lane, Link who) {
     lane.met = true;
-    Board& board = boards_[static_cast<size_t>(lane.member.group)];
+    Board& board = boards_[static_cast<size_t>(member_of(who).group)];
     const size_t turn = board.met.at(who.rank)++;
     if (board.meetings.size() <= turn) board.meetings.resize(turn + 1);
     Board::Meeting& meeting = board.meetings[turn];
@@ -643,7 +649,7 @@ class Simulator {
                               run.recording->streams[static_cast<size_t>(wait.stream)]);
           }
         }
-        if (why.empty()) why = absent_peers(static_cast<int>(r), lane, op);
+        if (why.empty()) why = absent_peers(static_cast<int>(r), op);
         report += fmt::format("rank {}, {}: {} waits for {}\n", fold_.first[r], run.recording->streams[s],
                               name(index), why);
       }
@@ -651,11 +657,13 @@ class Simulator {
     return report;
   }
 
-  std::string absent_peers(int kind, const Lane& lane, const RecordedOp& recorded) const {
+  std::string absent_peers(int kind, const RecordedOp& recorded) const {
     const ir::Op& op = program_.stages[static_cast<size_t>(recorded.stage)].ops[recorded.op];
-    const Board& board = boards_[static_cast<size_t>(lane.member.group)];
+    const int channel = table_.channel_of(recorded.stage, recorded.op);
+    const Member& member = runs_[static_cast<size_t>(kind)].members[static_cast<size_t>(channel)];
+    const Board& board = boards_[static_cast<size_t>(member.group)];
     if (!op.def->collective) {
-      const int64_t peer = lane.member.position + op.attributes.integer("step");
+      const int64_t peer = member.position + op.attributes.integer("step");
       return fmt::format("a send of rank {}", first_of(board.kinds[static_cast<size_t>(peer)]));
     }
     std::string absent;
@@ -668,6 +676,7 @@ class Simulator {
 
   const ir::StepProgram& program_;
   const SimulationInput& input_;
+  const ir::StreamTable table_;  // of all stages: channels are numbered by it
   const Fold fold_;
   Sharing sharing_;
   std::vector<Run> runs_;                                                 // of each kind of rank

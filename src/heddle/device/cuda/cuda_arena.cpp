@@ -110,4 +110,12 @@ void PinnedArena::poison() {
   std::memset(base_, 0xff, static_cast<size_t>(held_bytes_));
 }
 
+PinnedSharedArena::PinnedSharedArena(const std::string& path, int64_t bytes, uint64_t layout)
+    : SharedArena(path, bytes, layout) {
+  check_cuda(cudaHostRegister(base(), static_cast<size_t>(capacity_bytes()), cudaHostRegisterPortable),
+             "page-locking memory that outlives the process");
+}
+
+PinnedSharedArena::~PinnedSharedArena() { cudaHostUnregister(base()); }
+
 }  // namespace heddle::device

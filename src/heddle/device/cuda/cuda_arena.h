@@ -8,6 +8,7 @@
 
 #include "heddle/device/arena.h"
 #include "heddle/device/cuda/cuda_check.h"
+#include "heddle/device/host/shared_arena.h"
 
 namespace heddle::device {
 
@@ -55,6 +56,13 @@ class PinnedArena : public Arena {
   std::byte* base_ = nullptr;
   int64_t capacity_bytes_, held_bytes_ = 0;
   bool poisoned_ = false;
+};
+
+/// Memory that outlives the process, page-locked while this one has it.
+class PinnedSharedArena : public SharedArena {
+ public:
+  PinnedSharedArena(const std::string& path, int64_t bytes, uint64_t layout);
+  ~PinnedSharedArena() override;
 };
 
 }  // namespace heddle::device

@@ -26,6 +26,10 @@ class CudaDevice : public Device {
     use();
     return std::make_unique<PinnedArena>(bytes);
   }
+  std::unique_ptr<SharedArena> shared_arena(const std::string& path, int64_t bytes, uint64_t layout) override {
+    use();
+    return std::make_unique<PinnedSharedArena>(path, bytes, layout);
+  }
   std::unique_ptr<Stream> stream(const std::string& name, int) override {
     return std::make_unique<CudaStream>(ordinal_, name, graphs_);
   }

@@ -5,16 +5,18 @@
 
 namespace heddle::ir {
 
-std::string stream_name(const Op& op) {
-  if (op.def->stream != StreamKind::comm) return std::string(name_of(op.def->stream));
+std::string channel_name(const Op& op) {
+  if (!communicates(*op.def)) return "";
   if (!is_message(op.def->moves)) return "comm." + op.group;
-  return fmt::format("comm.{}.{}.{}", op.group, op.phase == Phase::F ? "forward" : "backward", op.kind());
+  return fmt::format("comm.{}.{}", op.group, op.phase == Phase::F ? "forward" : "backward");
 }
 
-std::string channel_of_stream(const std::string& stream) {
-  const size_t end = stream.rfind('.');
-  return stream.ends_with(".send") || stream.ends_with(".receive") ? stream.substr(0, end) : stream;
+std::string usual_stream(const Op& op) {
+  if (op.def->stream != StreamKind::comm) return std::string(name_of(op.def->stream));
+  return is_message(op.def->moves) ? fmt::format("{}.{}", channel_name(op), op.kind()) : channel_name(op);
 }
+
+std::string stream_name(const Op& op) { return op.stream.empty() ? usual_stream(op) : op.stream; }
 
 std::string group_of_stream(const std::string& stream) {
   if (!stream.starts_with("comm.")) return "";
@@ -31,17 +33,22 @@ std::vector<int> all_stages(const StepProgram& program) {
 
 StreamTable::StreamTable(const StepProgram& program) : StreamTable(program, all_stages(program)) {}
 
-StreamTable::StreamTable(const StepProgram& program, const std::vector<int>& stages) : of_(program.stages.size()) {
+StreamTable::StreamTable(const StepProgram& program, const std::vector<int>& stages)
+    : of_(program.stages.size()), channel_of_(program.stages.size()) {
   for (const int s : stages) {
-    std::vector<uint8_t>& of = of_[static_cast<size_t>(s)];
     for (const Op& op : program.stages[static_cast<size_t>(s)].ops) {
-      const std::string name = stream_name(op);
+      const std::string name = stream_name(op), channel = channel_name(op);
       auto at = std::find(names_.begin(), names_.end(), name);
       if (at == names_.end()) at = names_.insert(names_.end(), name);
-      of.push_back(static_cast<uint8_t>(at - names_.begin()));
+      of_[static_cast<size_t>(s)].push_back(static_cast<uint8_t>(at - names_.begin()));
+      auto over = std::find_if(channels_.begin(), channels_.end(), [&](const Channel& c) { return c.name == channel; });
+      if (over == channels_.end() && !channel.empty()) over = channels_.insert(over, {channel, op.group});
+      channel_of_[static_cast<size_t>(s)].push_back(
+          channel.empty() ? int8_t{-1} : static_cast<int8_t>(over - channels_.begin()));
     }
   }
   HEDDLE_CHECK(names_.size() <= kMostStreams, "{} streams, at most {}", names_.size(), kMostStreams);
+  HEDDLE_CHECK(channels_.size() <= kMostStreams, "{} channels, at most {}", channels_.size(), kMostStreams);
 }
 
 }  // namespace heddle::ir

@@ -1,7 +1,9 @@
 // The in-order streams of a rank. Ops on different streams overlap; the walk says which must wait for which.
 //
-// Collectives have one stream a mesh axis. On a pipeline axis activations and gradients have a channel each, and
-// each channel one stream that sends and one that receives, so that nothing queues behind what goes another way.
+// What communicates does so over a channel: the communicator of its group, of which a pipeline axis has two, one for
+// activations and one for gradients. A channel usually has a stream of its own, or one that sends and one that
+// receives, so that nothing queues behind what goes another way. An op may also name a stream: several channels may
+// then share one, and several streams one channel, whose ops run in the order in which they are issued.
 #pragma once
 
 #include <array>
@@ -21,7 +23,7 @@ inline void merge(Marks& into, const Marks& from) {
   for (size_t i = 0; i < into.size(); ++i) into[i] = into[i] < from[i] ? from[i] : into[i];
 }
 
-/// The streams that a program uses, named, and the stream of each op.
+/// The streams and channels that a program uses, named, and those of each op.
 class StreamTable {
  public:
   explicit StreamTable(const StepProgram& program);
@@ -32,16 +34,28 @@ class StreamTable {
   int of(int stage, uint32_t op) const { return of_[static_cast<size_t>(stage)][op]; }
   static constexpr int compute = 0;
 
+  struct Channel {
+    std::string name, group;
+  };
+  const std::vector<Channel>& channels() const { return channels_; }
+  /// The index of the op's channel, or -1.
+  int channel_of(int stage, uint32_t op) const { return channel_of_[static_cast<size_t>(stage)][op]; }
+
  private:
   std::vector<std::string> names_{"compute"};
+  std::vector<Channel> channels_;
   std::vector<std::vector<uint8_t>> of_;
+  std::vector<std::vector<int8_t>> channel_of_;
 };
 
-/// "compute", "copy_in", "comm.tp", "comm.pp.forward.send", …
+/// The communicator that an op uses: "comm.tp", "comm.pp.forward"; "" when it doesn't communicate.
+std::string channel_name(const Op& op);
+/// Where an op runs: on the stream that it names, else "compute", "copy_in", "comm.tp", "comm.pp.forward.send", …
 std::string stream_name(const Op& op);
-/// Which communicator an op on a communicating stream uses: "comm.tp", "comm.pp.forward".
-std::string channel_of_stream(const std::string& stream);
-/// "tp" of "comm.tp", "pp" of "comm.pp.forward.send"; empty when the stream does not communicate.
+/// Where it would run if it named no stream.
+std::string usual_stream(const Op& op);
+/// The group whose channel, or sends and receives, have a stream of that name: "pp" of "comm.pp.forward.send"; "" when
+/// none has.
 std::string group_of_stream(const std::string& stream);
 
 }  // namespace heddle::ir

@@ -5,11 +5,15 @@
 namespace heddle::ir {
 
 struct Walk::Slot {
-  int64_t offset = -1;
+  struct Piece {
+    Marks written{};  // the ops that wrote it
+    Marks read{};     // the ops that read it since
+  };
+  int64_t offset = -1;  // -1: not there
   int64_t bytes = 0;
-  int32_t uses_left = 0;
-  Marks written{};  // the op that wrote it
-  Marks read{};     // the ops that read it since
+  int32_t uses_left = 0;  // 0: none has come yet, or all have
+  Piece whole;
+  std::vector<Piece> pieces;  // instead, where its parts cut it
 };
 
 struct Walk::Frame : RowCounts {
@@ -19,13 +23,25 @@ struct Walk::Frame : RowCounts {
 };
 
 namespace {
-bool puts_on_host(const StepProgram& program, int rank) {
+template <class Is>
+bool has_value(const StepProgram& program, int rank, const Is& is) {
   for (const int s : program.stages_of(rank)) {
     const std::vector<Value>& values = program.stages[static_cast<size_t>(s)].values;
-    if (std::any_of(values.begin(), values.end(), [](const Value& v) { return v.space == Space::host; }))
-      return true;
+    if (std::any_of(values.begin(), values.end(), is)) return true;
   }
   return false;
+}
+
+std::array<bool, kSpaces> used_spaces(const StepProgram& program, int rank) {
+  std::array<bool, kSpaces> used{};
+  for (size_t i = 0; i < used.size(); ++i)
+    used[i] = has_value(program, rank, [&](const Value& v) { return v.space == static_cast<Space>(i); });
+  return used;
+}
+
+// Values of a microbatch come back from the host.
+bool comes_and_goes(const StepProgram& program, int rank) {
+  return has_value(program, rank, [](const Value& v) { return v.space == Space::host && !is_persistent(v.role); });
 }
 }  // namespace
 
@@ -33,40 +49,32 @@ Walk::Walk(const StepProgram& program, int rank, int64_t capacity_bytes, int64_t
            int64_t limit_bytes)
     : program_(program),
       streams_(program, program.stages_of(rank)),
-      storage_{Storage(capacity_bytes, puts_on_host(program, rank), limit_bytes), Storage(host_capacity_bytes)},
-      uses_host_(puts_on_host(program, rank)),
+      storage_{Storage(capacity_bytes, comes_and_goes(program, rank), limit_bytes), Storage(host_capacity_bytes),
+               Storage(0)},
+      uses_space_(used_spaces(program, rank)),
       stages_(program.stages_of(rank)),
-      rank_(rank) {
+      rank_(rank),
+      pieces_(program, stages_),
+      last_of_channel_(streams_.channels().size(), Wait{-1, 0}) {
   const size_t stages = program.stages.size();
-  uses_.resize(stages);
-  outlives_.resize(stages);
+  lifetimes_.resize(stages);
   persistent_.resize(stages);
   touched_.resize(stages);
   frames_.resize(stages);
   for (const int s : stages_) {
     const auto at = static_cast<size_t>(s);
     const Stage& stage = program.stages[at];
-    uses_[at].assign(stage.values.size(), 0);
-    outlives_[at].assign(stage.values.size(), 0);
-    std::vector<const Op*> maker(stage.values.size(), nullptr);
-    for (const Op& op : stage.ops) {
-      for (const ValueId id : op.out) maker[static_cast<size_t>(id)] = &op;
-      for (const ValueId id : op.in) {
-        if (id == none) continue;
-        const auto v = static_cast<size_t>(id);
-        ++uses_[at][v];
-        if (maker[v] != nullptr && (maker[v]->phase != op.phase || maker[v]->chunk != op.chunk))
-          outlives_[at][v] = 1;
-      }
-    }
+    lifetimes_[at] = std::make_unique<Lifetimes>(stage);
     persistent_[at].resize(stage.values.size());
     touched_[at].assign(stage.ops.size(), 0);
     frames_[at].resize(static_cast<size_t>(program.microbatches) + 1);
     for (size_t v = 0; v < stage.values.size(); ++v) {
-      if (!is_persistent(stage.values[v].role) || stage.values[v].shared_with_stage >= 0) continue;
-      Slot& slot = persistent_[at][v];
-      slot.bytes = stage.bytes(static_cast<ValueId>(v), FixedRows());
       const Value& value = stage.values[v];
+      if (!is_persistent(value.role) || value.shared_with_stage >= 0 || value.part_of != none) continue;
+      Slot& slot = persistent_[at][v];
+      const uint32_t pieces = pieces_.count(s, static_cast<ValueId>(v));
+      if (pieces > 1) slot.pieces.resize(pieces);
+      slot.bytes = stage.bytes(static_cast<ValueId>(v), FixedRows());
       slot.offset = place(value.name, slot.bytes, value.space, StreamTable::compute, s, false).offset;
     }
   }
@@ -76,15 +84,22 @@ Walk::Walk(const StepProgram& program, int rank, int64_t capacity_bytes, int64_t
 
 Walk::~Walk() = default;
 
-Walk::Slot& Walk::persistent(int stage, ValueId id) {
+Walk::Slot& Walk::persistent(int stage, ValueId part) {
+  const ValueId id = program_.stages[static_cast<size_t>(stage)].base(part);
   const Value& value = program_.stages[static_cast<size_t>(stage)].value(id);
   if (value.shared_with_stage < 0) return persistent_[static_cast<size_t>(stage)][static_cast<size_t>(id)];
   const ValueId owned = program_.stages[static_cast<size_t>(value.shared_with_stage)].find(value.name);
   return persistent_[static_cast<size_t>(value.shared_with_stage)][static_cast<size_t>(owned)];
 }
 
+namespace {
+// Of a part, behind the offset of its base.
+int64_t offset_in_base(const Value& value) { return value.first_element * size_of(value.dtype); }
+}  // namespace
+
 int64_t Walk::offset_of(int stage, ValueId id) const {
-  return const_cast<Walk*>(this)->persistent(stage, id).offset;
+  return const_cast<Walk*>(this)->persistent(stage, id).offset +
+         offset_in_base(program_.stages[static_cast<size_t>(stage)].value(id));
 }
 
 Walk::Frame& Walk::frame(int stage, int microbatch) {
@@ -152,8 +167,16 @@ struct Walk::Running {
 };
 
 Walk::Slot& Walk::slot_of(const Running& r, ValueId id) {
-  const auto v = static_cast<size_t>(id);
+  const auto v = static_cast<size_t>(r.text.base(id));
   return is_persistent(r.text.values[v].role) ? persistent(r.stage, id) : r.frame.slots[v];
+}
+
+template <class Visit>
+void Walk::each_piece(const Running& r, ValueId id, const Visit& visit) {
+  Slot& slot = slot_of(r, id);
+  if (slot.pieces.empty()) return visit(slot.whole);
+  const Pieces::Range range = pieces_.range(r.stage, id);
+  for (uint32_t i = range.begin; i < range.end; ++i) visit(slot.pieces[i]);
 }
 
 void Walk::read_operands(Running& r) {
@@ -167,33 +190,46 @@ void Walk::read_operands(Running& r) {
     const Slot& slot = slot_of(r, id);
     HEDDLE_CHECK(slot.offset >= 0, "op '{}' of stage {} reads '{}', which is not alive", r.op.kind(), r.stage,
                  r.text.value(id).name);
-    merge(r.wait_for, slot.written);
-    in_.push_back({id, slot.offset});
+    each_piece(r, id, [&](const Slot::Piece& piece) { merge(r.wait_for, piece.written); });
+    in_.push_back({id, slot.offset + offset_in_base(r.text.value(id))});
   }
   for (const ValueId id : r.op.updates) {
-    const Slot& slot = slot_of(r, id);
-    merge(r.wait_for, slot.written);
-    merge(r.wait_for, slot.read);
-    updates_.push_back({id, slot.offset});
+    each_piece(r, id, [&](const Slot::Piece& piece) {
+      merge(r.wait_for, piece.written);
+      merge(r.wait_for, piece.read);
+    });
+    updates_.push_back({id, slot_of(r, id).offset + offset_in_base(r.text.value(id))});
   }
 }
 
 // A value that counts rows is known to the host before the ops whose sizes need it are issued.
 void Walk::place_outputs(Running& r) {
   out_.clear();
-  const auto s = static_cast<size_t>(r.stage);
   for (const ValueId id : r.op.out) {
-    const auto v = static_cast<size_t>(id);
-    const Value& value = r.text.values[v];
-    Slot& slot = slot_of(r, id);
-    slot.bytes = r.text.bytes(id, r.frame);
-    const Storage::Place at = place(value.name, slot.bytes, value.space, r.stream, r.stage, outlives_[s][v] == 0);
-    slot.offset = at.offset;
-    slot.uses_left = uses_[s][v];
-    slot.written = {};
-    slot.read = {};
+    place_output(r, r.text.base(id));
+    each_piece(r, id, [&](const Slot::Piece& piece) {
+      merge(r.wait_for, piece.written);
+      merge(r.wait_for, piece.read);
+    });
+    out_.push_back({id, slot_of(r, id).offset + offset_in_base(r.text.value(id))});
+  }
+}
+
+// Where a part of it has been written, it is there.
+void Walk::place_output(Running& r, ValueId base) {
+  Slot& slot = r.frame.slots[static_cast<size_t>(base)];
+  if (slot.offset >= 0) return;
+  const Value& value = r.text.value(base);
+  slot.bytes = r.text.bytes(base, r.frame);
+  const bool brief = lifetimes_[static_cast<size_t>(r.stage)]->outlives[static_cast<size_t>(base)] == 0;
+  const Storage::Place at = place(value.name, slot.bytes, value.space, r.stream, r.stage, brief);
+  slot.offset = at.offset;
+  slot.whole = {};
+  const uint32_t pieces = pieces_.count(r.stage, base);
+  if (pieces > 1) {
+    slot.pieces.assign(pieces, {at.wait_for, {}});  // whoever writes one waits for those that were there before
+  } else {
     merge(r.wait_for, at.wait_for);
-    out_.push_back({id, slot.offset});
   }
 }
 
@@ -235,37 +271,76 @@ bool Walk::overwrites(const Running& r) {
   return role == Role::accumulator || role == Role::statistic;
 }
 
-// Notes that the op, the count-th of its stream, uses its values, and gives back what has had its last reader.
-void Walk::release_operands(const Running& r, const Issue& issue) {
+// Several streams may carry one channel: its ops go over it in the order in which they are issued. Messages have a
+// stream each way, where they keep to it anyway.
+void Walk::order_channel(Running& r) {
+  const int channel = streams_.channel_of(r.stage, r.index);
+  if (channel < 0 || is_message(r.op.def->moves)) return;
+  const Wait& last = last_of_channel_[static_cast<size_t>(channel)];
+  if (last.stream < 0) return;
+  uint64_t& until = r.wait_for[static_cast<size_t>(last.stream)];
+  until = std::max(until, last.count);
+}
+
+void Walk::drop(const Running& r, ValueId id) {
+  Slot& slot = slot_of(r, id);
+  Marks used{};
+  each_piece(r, r.text.base(id), [&](const Slot::Piece& piece) {
+    merge(used, piece.written);
+    merge(used, piece.read);
+  });
+  storage(r.text.value(id).space).release(slot.offset, slot.bytes, used);
+  slot.offset = -1;
+}
+
+// One of the uses of a value of the frame is over, whether its op ran or not; the last one gives the storage back.
+void Walk::use(const Running& r, ValueId id) {
+  if (id == none || is_persistent(r.text.values[static_cast<size_t>(id)].role)) return;
+  Slot& slot = slot_of(r, id);
+  if (slot.uses_left == 0)
+    slot.uses_left = lifetimes_[static_cast<size_t>(r.stage)]->uses[static_cast<size_t>(r.text.base(id))];
+  if (--slot.uses_left == 0 && slot.offset >= 0) drop(r, id);
+}
+
+// Notes that the op, the count-th of its stream, uses its values, and gives back what has had its last use.
+void Walk::note_uses(const Running& r, const Issue& issue) {
   const auto own = static_cast<size_t>(r.stream);
   if (issue.scratch_bytes > 0) {
     Marks used{};
     used[own] = issue.count;
     storage().release(issue.scratch_offset, issue.scratch_bytes, used);
   }
-  for (const ValueId id : r.op.updates) {
-    Slot& slot = slot_of(r, id);
-    slot.written = {};
-    slot.read = {};
-    slot.written[own] = issue.count;
-  }
-  const auto release = [&](ValueId id, Slot& slot) {
-    Marks used = slot.written;
-    merge(used, slot.read);
-    storage(r.text.value(id).space).release(slot.offset, slot.bytes, used);
-    slot.offset = -1;
+  if (const int channel = streams_.channel_of(r.stage, r.index); channel >= 0)
+    last_of_channel_[static_cast<size_t>(channel)] = {r.stream, issue.count};
+  const auto write = [&](Slot::Piece& piece) {
+    piece = {};
+    piece.written[own] = issue.count;
   };
+  for (const ValueId id : r.op.updates) each_piece(r, id, write);
   for (const ValueId id : r.op.out) {
-    Slot& slot = slot_of(r, id);
-    slot.written[own] = issue.count;
-    if (slot.uses_left == 0) release(id, slot);
+    each_piece(r, id, write);
+    use(r, id);
   }
   for (const ValueId id : r.op.in) {
     if (id == none) continue;
-    Slot& slot = slot_of(r, id);
-    slot.read[own] = issue.count;
-    if (!is_persistent(r.text.values[static_cast<size_t>(id)].role) && --slot.uses_left == 0) release(id, slot);
+    each_piece(r, id, [&](Slot::Piece& piece) { piece.read[own] = issue.count; });
+    use(r, id);
   }
+}
+
+// Ops that aren't to be issued: those whose condition doesn't hold, and those that only drop values.
+bool Walk::passed_over(const Running& r) {
+  const Condition& condition = r.op.condition;
+  const bool holds = !condition || condition.holds(r.frame.rows(condition.rows_of));
+  if (holds && !r.op.def->drops) return false;
+  for (const std::vector<ValueId>* ids : {&r.op.out, &r.op.in}) {
+    for (const ValueId id : *ids) {
+      if (id == none) continue;
+      if (holds && slot_of(r, id).offset >= 0) drop(r, id);
+      use(r, id);
+    }
+  }
+  return true;
 }
 
 void Walk::run_op(Issuer& issuer, int stage, uint32_t op_index, int microbatch) {
@@ -277,8 +352,10 @@ void Walk::run_op(Issuer& issuer, int stage, uint32_t op_index, int microbatch) 
             text.ops[op_index],
             frame(stage, microbatch),
             streams_.of(stage, op_index)};
+  if (passed_over(r)) return;
   read_operands(r);
   place_outputs(r);
+  order_channel(r);
   Issue issue;
   issue.scratch_bytes = issuer.scratch_bytes(stage, op_index, r.frame);
   place_scratch(r, issue);
@@ -297,13 +374,14 @@ void Walk::run_op(Issuer& issuer, int stage, uint32_t op_index, int microbatch) 
   issue.rows = &r.frame;
   issue.live_bytes = storage().live_bytes();
   issue.reserved_bytes = storage().reserved_bytes();
-  if (r.op.def->moves == Moves::to_host) copied_out_bytes_ += slot_of(r, r.op.out[0]).bytes;
-  if (r.op.def->moves == Moves::from_host) copied_in_bytes_ += slot_of(r, r.op.out[0]).bytes;
+  if (is_copy(r.op.def->moves)) {
+    (r.op.def->moves == Moves::to_host ? copied_out_bytes_ : copied_in_bytes_) += r.text.bytes(r.op.in[0], r.frame);
+  }
   issuer.issue(issue);
   for (size_t i = 0; r.op.def->host_stall && i < r.op.out.size(); ++i) {
     r.frame.rows_of[static_cast<size_t>(r.op.out[i])] = issuer.read_rows(issue, i);
   }
-  release_operands(r, issue);
+  note_uses(r, issue);
 }
 
 void Walk::drop_frames() {
@@ -316,6 +394,7 @@ void Walk::drop_frames() {
           storage(program_.stages[s].values[v].space).release(slot.offset, slot.bytes, issued_);
         }
         slot.offset = -1;
+        slot.uses_left = 0;
       }
     }
   }

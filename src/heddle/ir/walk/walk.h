@@ -2,9 +2,10 @@
 // which ops an op must wait for, and hands each op to an Issuer. The executor issues to real streams, the simulator
 // to virtual ones; memory and waits are the same for both because they are decided here.
 //
-// A frame value is placed when its op is issued and released when its last reader (in any phase) has been issued.
-// Persistent values are placed once, when the walk is made. Values on the host have an arena of their own, placed
-// and accounted for in the same way.
+// A frame value is placed when its op is issued, or the first that writes a part of it, and released when its last
+// reader (in any phase) has been issued, or an op that drops it. Persistent values are placed once, when the walk is
+// made. Each space has an arena of its own, placed and accounted for in the same way. An op whose condition doesn't
+// hold is passed over: the host knows the rows that it asks for.
 #pragma once
 
 #include <memory>
@@ -12,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "heddle/ir/walk/lifetimes.h"
 #include "heddle/ir/walk/storage.h"
 #include "heddle/ir/walk/streams.h"
 
@@ -73,7 +75,8 @@ class Walk {
   void run_step(Issuer& issuer, Purpose purpose = Purpose::train);
 
   const StreamTable& streams() const { return streams_; }
-  bool uses_host() const { return uses_host_; }
+  /// Whether some value of the rank lies there.
+  bool uses(Space space) const { return uses_space_[static_cast<size_t>(space)]; }
   const Storage& storage(Space space = Space::device) const { return storage_[static_cast<size_t>(space)]; }
   Storage& storage(Space space = Space::device) { return storage_[static_cast<size_t>(space)]; }
   int64_t persistent_bytes(Space space = Space::device) const {
@@ -105,13 +108,20 @@ class Walk {
   Frame& frame(int stage, int microbatch);
   Slot& persistent(int stage, ValueId id);
   Slot& slot_of(const Running& r, ValueId id);
+  template <class Visit>
+  void each_piece(const Running& r, ValueId id, const Visit& visit);
+  bool passed_over(const Running& r);
   void run_op(Issuer& issuer, int stage, uint32_t op, int microbatch);
   void read_operands(Running& r);
   void place_outputs(Running& r);
+  void place_output(Running& r, ValueId id);
   void place_scratch(Running& r, Issue& issue);
   void find_waits(const Running& r);
   bool overwrites(const Running& r);
-  void release_operands(const Running& r, const Issue& issue);
+  void order_channel(Running& r);
+  void note_uses(const Running& r, const Issue& issue);
+  void use(const Running& r, ValueId id);
+  void drop(const Running& r, ValueId id);
   Storage::Place place(const std::string& name, int64_t bytes, Space space, int stream, int stage, bool brief);
   std::vector<Live> live_now(Space space) const;
   void drop_frames();
@@ -120,16 +130,17 @@ class Walk {
   StreamTable streams_;
   std::array<Storage, kSpaces> storage_;
   std::array<int64_t, kSpaces> persistent_bytes_{};
-  bool uses_host_;  // some value of this rank lies there
+  std::array<bool, kSpaces> uses_space_;
   int64_t copied_out_bytes_ = 0, copied_in_bytes_ = 0;
   std::vector<int> stages_;
   int rank_;
-  std::vector<std::vector<int32_t>> uses_;                   // [stage][value]
-  std::vector<std::vector<uint8_t>> outlives_;               // [stage][value]: read after its block
+  std::vector<std::unique_ptr<Lifetimes>> lifetimes_;        // [stage]
+  Pieces pieces_;
   std::vector<std::vector<Slot>> persistent_;                // [stage][value]; a shared one is in its owner's
   std::vector<std::vector<uint8_t>> touched_;                // [stage][op]: ran in this step
   std::vector<std::vector<std::unique_ptr<Frame>>> frames_;  // [stage][microbatch + 1]
   Marks issued_{};                                           // ops enqueued on each stream
+  std::vector<Wait> last_of_channel_;                        // the last op that went over it
   std::array<Marks, kMostStreams> waited_{};                 // [stream]: what it has already waited for
   std::vector<Operand> in_, out_, updates_;
   std::vector<Wait> waits_;

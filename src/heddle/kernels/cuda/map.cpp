@@ -106,7 +106,8 @@ void concat_op(const KernelCall& call) {
 }
 
 void copy_op(const KernelCall& call) {
-  copy_bytes(call.out[0].data, call.in[0].data, call.out[0].elements() * size_of(call.out[0].dtype), call.stream);
+  const TensorView &x = call.in[0], &y = call.out.empty() ? call.updates[0] : call.out[0];
+  copy_bytes(y.data, x.data, y.elements() * size_of(y.dtype), call.stream);
 }
 
 /// Losses are f64, and few: their sum is that of the end of a step.

@@ -1,0 +1,222 @@
+#include "heddle/ir/outcomes.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <utility>
+
+#include "heddle/ir/print.h"
+
+namespace heddle::ir {
+
+namespace {
+
+constexpr size_t kMostOutcomes = 1024;  // of what one value depends on
+
+// Rows by counting value: one number of each stretch in which no condition changes.
+using Outcome = std::map<ValueId, int64_t>;
+
+// What ops do with a value and its parts, in list order.
+struct Event {
+  enum class Kind : uint8_t { write, read, drop } kind;
+  const Op* op;
+  ValueId id;
+};
+
+std::vector<Outcome> outcomes_of(const Stage& stage, const std::vector<Event>& events) {
+  std::map<ValueId, std::set<int64_t>> limits;
+  for (const Event& event : events) {
+    const Condition& condition = event.op->condition;
+    if (condition) limits[condition.rows_of].insert(condition.limit);
+  }
+  std::vector<Outcome> outcomes{{}};
+  for (const auto& [rows_of, bounds] : limits) {
+    std::vector<Outcome> more;
+    for (const Outcome& outcome : outcomes) {
+      std::vector<int64_t> samples(bounds.begin(), bounds.end());
+      samples.push_back(samples.back() + 1);
+      for (const int64_t rows : samples) {
+        more.push_back(outcome);
+        more.back()[rows_of] = rows;
+      }
+    }
+    outcomes = std::move(more);
+    HEDDLE_CHECK(outcomes.size() <= kMostOutcomes, "'{}' depends on more than {} outcomes",
+                 stage.value(events[0].id).name, kMostOutcomes);
+  }
+  return outcomes;
+}
+
+std::string shown(const Stage& stage, const Outcome& outcome) {
+  std::string text;
+  for (const auto& [rows_of, rows] : outcome)
+    text += fmt::format("{}{} rows of '{}'", text.empty() ? ", at " : " and ", rows, stage.value(rows_of).name);
+  return text;
+}
+
+// Which elements of a value are there: stretches that don't touch, by their beginning, with their end and the phase
+// in which they were written.
+class Elements {
+ public:
+  struct Stretch {
+    int64_t end;
+    const Op* by;
+  };
+  bool has_any(int64_t begin, int64_t end) const {
+    const auto next = there_.lower_bound(begin);
+    return (next != there_.end() && next->first < end) ||
+           (next != there_.begin() && std::prev(next)->second.end > begin);
+  }
+  /// Calls `visit` with the op that wrote each stretch; false where some are missing.
+  template <class Visit>
+  bool all(int64_t begin, int64_t end, const Visit& visit) const {
+    auto at = there_.upper_bound(begin);
+    if (at != there_.begin()) --at;
+    for (; at != there_.end() && begin < end; ++at) {
+      if (at->first > begin || at->second.end <= begin) return false;
+      visit(*at->second.by);
+      begin = at->second.end;
+    }
+    return begin >= end;
+  }
+  void add(int64_t begin, int64_t end, const Op& by) { there_[begin] = {end, &by}; }
+  void clear() { there_.clear(); }
+
+ private:
+  std::map<int64_t, Stretch> there_;
+};
+
+void check_phases(const Stage& stage, const Op& reader, const Op& writer, const Value& value) {
+  HEDDLE_CHECK(writer.phase <= reader.phase, "'{}' in phase {} reads '{}' of phase {}", text_of(stage, reader),
+               name_of(reader.phase), value.name, name_of(writer.phase));
+  HEDDLE_CHECK((!once_a_step(reader.phase) && !once_a_step(writer.phase)) || writer.phase == reader.phase,
+               "'{}' in phase {} reads '{}' of phase {}", text_of(stage, reader), name_of(reader.phase), value.name,
+               name_of(writer.phase));
+}
+
+void verify_value(const Stage& stage, const std::vector<Event>& events) {
+  const FixedRows one(1);  // a value whose rows are counted has no parts
+  for (const Outcome& outcome : outcomes_of(stage, events)) {
+    Elements there;
+    for (const Event& event : events) {
+      const Op& op = *event.op;
+      if (op.condition && !op.condition.holds(outcome.at(op.condition.rows_of))) continue;
+      const Value& value = stage.value(event.id);
+      const int64_t begin = value.first_element, end = begin + std::max<int64_t>(stage.elements(event.id, one), 1);
+      switch (event.kind) {
+        case Event::Kind::write:
+          HEDDLE_CHECK(!there.has_any(begin, end), "'{}' is written twice{}", value.name, shown(stage, outcome));
+          there.add(begin, end, op);
+          break;
+        case Event::Kind::read: {
+          const bool all = there.all(begin, end, [&](const Op& by) { check_phases(stage, op, by, value); });
+          HEDDLE_CHECK(all, "'{}' reads '{}' before it is written{}", text_of(stage, op), value.name,
+                       shown(stage, outcome));
+          break;
+        }
+        case Event::Kind::drop:
+          HEDDLE_CHECK(value.part_of == none, "'{}' drops '{}', a part", text_of(stage, op), value.name);
+          HEDDLE_CHECK(there.has_any(begin, end), "'{}' drops '{}', which is not there{}", text_of(stage, op), value.name,
+                       shown(stage, outcome));
+          there.clear();
+          break;
+      }
+    }
+  }
+}
+
+// Decisions: who makes them, and who must make them alike.
+class Decisions {
+ public:
+  explicit Decisions(const Stage& stage) : stage_(stage), writers_(stage.values.size()) {
+    for (const Op& op : stage.ops) {
+      for (const ValueId id : op.out) writers_[static_cast<size_t>(id)].push_back(&op);
+    }
+  }
+
+  void verify(const Op& op) {
+    const Condition& condition = op.condition;
+    if (!condition) return;
+    const std::vector<const Op*>& counted = writers_.at(static_cast<size_t>(condition.rows_of));
+    HEDDLE_CHECK(counted.size() == 1 && counted[0]->def->host_stall && !counted[0]->condition,
+                 "'{}' depends on '{}', which the host doesn't read always", text_of(stage_, op),
+                 stage_.value(condition.rows_of).name);
+    HEDDLE_CHECK(counted[0] < &op, "'{}' depends on '{}', which is counted later", text_of(stage_, op),
+                 stage_.value(condition.rows_of).name);
+    check_phases(stage_, op, *counted[0], stage_.value(condition.rows_of));
+    HEDDLE_CHECK(!op.def->host_stall, "'{}' counts rows under a condition", text_of(stage_, op));
+    HEDDLE_CHECK(!is_message(op.def->moves), "'{}' is a message under a condition: its peer would wait",
+                 text_of(stage_, op));
+    for (const ValueId id : op.updates) {
+      const Role role = stage_.value(id).role;
+      HEDDLE_CHECK(role != Role::accumulator && role != Role::statistic,
+                   "'{}' sums into '{}' under a condition: nobody might begin the sum", text_of(stage_, op),
+                   stage_.value(id).name);
+    }
+    HEDDLE_CHECK(!communicates(*op.def) || alike(condition.rows_of, op.group),
+                 "'{}' is run by all of '{}', of which each counts its own '{}'", text_of(stage_, op), op.group,
+                 stage_.value(condition.rows_of).name);
+  }
+
+ private:
+  // Whether all ranks of a group hold the same value: a collective among them leaves it so, or it is worked out from
+  // values that are.
+  bool alike(ValueId id, const std::string& group) {
+    const auto [known, fresh] = alike_.try_emplace({id, group}, false);
+    if (!fresh) return known->second;
+    const std::vector<const Op*>& writers = writers_[static_cast<size_t>(id)];
+    const bool is = !writers.empty() && std::all_of(writers.begin(), writers.end(), [&](const Op* op) {
+      if (communicates(*op->def)) return op->group == group && leaves_alike(*op, id);
+      return !op->in.empty() && std::all_of(op->in.begin(), op->in.end(), [&](ValueId in) {
+        return in == none || alike(in, group);
+      });
+    });
+    return alike_[{id, group}] = is;
+  }
+
+  static bool leaves_alike(const Op& op, ValueId id) {
+    for (const std::string_view name : names_in(op.def->alike)) {
+      if (place_of(name, op.def->results) >= 0 && op.result(name) == id) return true;
+    }
+    return false;
+  }
+
+  const Stage& stage_;
+  std::vector<std::vector<const Op*>> writers_;  // by value
+  std::map<std::pair<ValueId, std::string>, bool> alike_;
+};
+
+}  // namespace
+
+void verify_outcomes(const Stage& stage) {
+  // Most values are written once, as a whole, and always: those are not looked at again (ir/verify).
+  std::set<ValueId> bases;
+  bool decides = false;
+  for (const Op& op : stage.ops) {
+    decides = decides || op.condition;
+    for (const std::vector<ValueId>* ids : {&op.out, &op.in}) {
+      for (const ValueId id : *ids) {
+        if (id == none || is_persistent(stage.value(id).role)) continue;
+        if (op.condition || op.def->drops || stage.value(id).part_of != none) bases.insert(stage.base(id));
+      }
+    }
+  }
+  if (decides) {
+    Decisions decisions(stage);
+    for (const Op& op : stage.ops) decisions.verify(op);
+  }
+  if (bases.empty()) return;
+  std::map<ValueId, std::vector<Event>> events;
+  for (const Op& op : stage.ops) {
+    const auto note = [&](const std::vector<ValueId>& ids, Event::Kind kind) {
+      for (const ValueId id : ids) {
+        if (id != none && bases.contains(stage.base(id))) events[stage.base(id)].push_back({kind, &op, id});
+      }
+    };
+    note(op.in, op.def->drops ? Event::Kind::drop : Event::Kind::read);
+    note(op.out, Event::Kind::write);
+  }
+  for (const auto& [base, of] : events) verify_value(stage, of);
+}
+
+}  // namespace heddle::ir

@@ -1,0 +1,227 @@
+#include "heddle/ir/verify_actions.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <tuple>
+
+#include "heddle/ir/print.h"
+#include "heddle/ir/verify.h"
+#include "heddle/ir/walk/streams.h"
+
+namespace heddle::ir {
+
+namespace {
+
+// What one rank puts on and takes off one pipeline channel, in order: (the stage that it comes from, which of its
+// states, microbatch).
+using Traffic = std::vector<std::tuple<int64_t, int64_t, int>>;
+// (from, to, channel): sent, received
+using Links = std::map<std::tuple<int, int, std::string>, std::pair<Traffic, Traffic>>;
+
+// The actions of one class of ranks, for one purpose.
+class ActionsVerifier {
+ public:
+  ActionsVerifier(const StepProgram& program, int rank_class, int microbatches, Links& links)
+      : program_(program), class_(rank_class), microbatches_(microbatches), links_(links) {}
+
+  void verify(const std::vector<Action>& actions) {
+    for (const Action& action : actions) {
+      HEDDLE_CHECK(action.block >= 0 && static_cast<size_t>(action.block) < program_.blocks.size(),
+                   "action of class {} names block {}", class_, action.block);
+      const Block& block = program_.blocks[static_cast<size_t>(action.block)];
+      HEDDLE_CHECK(action.microbatches.size() == block.stages.size(), "action {} binds {} microbatches, needs {}",
+                   block.name, action.microbatches.size(), block.stages.size());
+      for (const Step& step : block.steps) run(block, step, action.microbatches[step.slot]);
+    }
+    for (const auto& [stage, ran] : ran_) all_have_run(stage, ran);
+  }
+
+ private:
+  struct Ran {
+    std::vector<int> next;                   // by op: the microbatch that it runs next; kNever before it has run
+    std::vector<std::vector<uint8_t>> done;  // by microbatch + 1 and op
+    std::vector<std::vector<uint32_t>> after;  // by op: those that come before it in each microbatch
+  };
+  static constexpr int kNever = -1;
+
+  const Stage& stage_of(int index) const { return program_.stages[static_cast<size_t>(index)]; }
+
+  // The microbatch that an op of a chunk runs first, and the one after its last.
+  int first_of(const Stage& stage, const Op& op) const { return bound_of(stage, op, 0); }
+  int end_of(const Stage& stage, const Op& op) const { return bound_of(stage, op, 1); }
+  int bound_of(const Stage& stage, const Op& op, int after) const {
+    if (once_a_step(op.phase)) return after;
+    const Chunk& chunk = stage.chunks.at(static_cast<size_t>(op.chunk));
+    return microbatches_ * (chunk.route + after) / chunk.routes;
+  }
+
+  void run(const Block& block, const Step& step, int microbatch) {
+    const int index = block.stages[step.slot];
+    const Stage& stage = stage_of(index);
+    const Op& op = stage.ops[step.op];
+    Ran& ran = ran_[index];
+    if (ran.next.empty()) {
+      ran.next.assign(stage.ops.size(), kNever);
+      ran.done.assign(static_cast<size_t>(program_.microbatches) + 1, std::vector<uint8_t>(stage.ops.size(), 0));
+      ran.after = before_each(stage);
+    }
+    in_order(block, stage, op, microbatch, ran.next[step.op]);
+    std::vector<uint8_t>& done = ran.done[static_cast<size_t>(microbatch + 1)];
+    for (const uint32_t other : ran.after[step.op]) {
+      HEDDLE_CHECK(done[other], "{}: '{}' runs microbatch {} before '{}', which comes before it", block.name,
+                   text_of(stage, op), microbatch, text_of(stage, stage.ops[other]));
+    }
+    done[step.op] = 1;
+    if (is_message(op.def->moves)) note_message(op, microbatch);
+  }
+
+  void in_order(const Block& block, const Stage& stage, const Op& op, int microbatch, int& next) {
+    const bool once = once_a_step(op.phase);
+    HEDDLE_CHECK(once == (microbatch == -1) && microbatch < program_.microbatches, "{}: microbatch {}", block.name,
+                 microbatch);
+    HEDDLE_CHECK(once || !ended_, "{}: microbatch {} after the end of the step", block.name, microbatch);
+    ended_ = ended_ || op.phase == Phase::end;
+    if (next == kNever) next = first_of(stage, op);
+    HEDDLE_CHECK(next == (once ? 0 : microbatch), "{}: '{}' runs microbatch {}, expected {}", block.name,
+                 text_of(stage, op), microbatch, next);
+    ++next;
+  }
+
+  // What an op reads was written before; and what drops a value or writes it again comes after those that used it.
+  static std::vector<std::vector<uint32_t>> before_each(const Stage& stage) {
+    struct Use {
+      uint32_t op;
+      ValueId id;
+      bool writes;
+    };
+    std::vector<std::vector<Use>> uses(stage.values.size());  // by base
+    std::vector<std::vector<uint32_t>> before(stage.ops.size());
+    const auto use = [&](uint32_t op, ValueId id, bool writes) {
+      if (id == none || is_persistent(stage.value(id).role)) return;
+      std::vector<Use>& of = uses[static_cast<size_t>(stage.base(id))];
+      for (const Use& other : of) {
+        if (other.op != op && (other.writes || writes) && stage.overlap(other.id, id)) before[op].push_back(other.op);
+      }
+      of.push_back({op, id, writes});
+    };
+    for (uint32_t i = 0; i < stage.ops.size(); ++i) {
+      const Op& op = stage.ops[i];
+      for (const ValueId id : op.in) use(i, id, op.def->drops);
+      use(i, op.condition.rows_of, false);
+      for (const ValueId id : op.out) use(i, id, true);
+    }
+    return before;
+  }
+
+  void note_message(const Op& op, int microbatch) {
+    const bool sends = op.def->moves == Moves::to_neighbour;
+    const int there = class_ + static_cast<int>(op.attributes.integer("step"));
+    auto& [sent, received] = links_[{sends ? class_ : there, sends ? there : class_, channel_name(op)}];
+    (sends ? sent : received)
+        .emplace_back(op.attributes.integer_or("edge", 0), op.attributes.integer_or("state", 0), microbatch);
+  }
+
+  // A stage of which no more than the beginning runs belongs to another purpose.
+  void all_have_run(int index, const Ran& ran) const {
+    const Stage& stage = stage_of(index);
+    bool begins_only = true;
+    for (size_t i = 0; i < stage.ops.size(); ++i)
+      begins_only = begins_only && (ran.next[i] == kNever || stage.ops[i].phase == Phase::begin);
+    for (size_t i = 0; i < stage.ops.size() && !begins_only; ++i) {
+      const int first = first_of(stage, stage.ops[i]), end = end_of(stage, stage.ops[i]);
+      const int next = ran.next[i] == kNever ? first : ran.next[i];
+      HEDDLE_CHECK(next == end, "stage {}: '{}' runs {} of {} times", index, text_of(stage, stage.ops[i]),
+                   next - first, end - first);
+    }
+  }
+
+  const StepProgram& program_;
+  const int class_, microbatches_;
+  Links& links_;
+  std::map<int, Ran> ran_;  // by stage
+  bool ended_ = false;
+};
+
+}  // namespace
+
+void verify_actions(const StepProgram& program, const StepProgram::ActionLists& lists, int microbatches) {
+  Links links;
+  for (size_t c = 0; c < lists.size(); ++c) {
+    ActionsVerifier(program, static_cast<int>(c), microbatches, links).verify(lists[c]);
+  }
+  for (const auto& [link, traffic] : links) {
+    HEDDLE_CHECK(traffic.first == traffic.second, "sends and receives from pipeline rank {} to {} differ on {}",
+                 std::get<0>(link), std::get<1>(link), std::get<2>(link));
+  }
+}
+
+namespace {
+
+// A collective of a rank: what it is, and what it is of.
+struct Meeting {
+  const Stage* stage;
+  const Op* op;
+  int microbatch;
+  bool is_like(const Meeting& other) const {
+    if (op->def != other.op->def || microbatch != other.microbatch || op->out.size() != other.op->out.size()) return false;
+    return op->attributes == other.op->attributes;
+  }
+};
+using Meetings = std::map<std::string, std::pair<std::string, std::vector<Meeting>>>;  // by channel: group, in order
+
+Meetings meetings_of(const StepProgram& program, const std::vector<Action>& actions) {
+  Meetings meetings;
+  for (const Action& action : actions) {
+    const Block& block = program.blocks[static_cast<size_t>(action.block)];
+    for (const Step& step : block.steps) {
+      const Stage& stage = program.stages[static_cast<size_t>(block.stages[step.slot])];
+      const Op& op = stage.ops[step.op];
+      if (!op.def->collective) continue;
+      auto& [group, of] = meetings[channel_name(op)];
+      group = op.group;
+      of.push_back({&stage, &op, action.microbatches[step.slot]});
+    }
+  }
+  return meetings;
+}
+
+void verify_meetings(const std::string& channel, const std::vector<Meeting>& one, const std::vector<Meeting>& other,
+                     int rank, int peer) {
+  const auto text = [](const std::vector<Meeting>& of, size_t i) {
+    return i < of.size() ? fmt::format("'{}' of microbatch {}", text_of(*of[i].stage, *of[i].op), of[i].microbatch)
+                         : std::string("nothing");
+  };
+  for (size_t i = 0; i < std::max(one.size(), other.size()); ++i) {
+    HEDDLE_CHECK(i < one.size() && i < other.size() && one[i].is_like(other[i]),
+                 "over {}, rank {} runs {} where rank {} runs {}", channel, rank, text(one, i), peer, text(other, i));
+  }
+}
+
+}  // namespace
+
+// Ranks of a class do the same: of each class, its first rank is held to those that it meets of other classes.
+void verify_channels(const StepProgram& program, const Members& members) {
+  const std::vector<int>& class_of = program.class_of_rank;
+  for (const StepProgram::ActionLists& lists : program.actions) {
+    std::vector<Meetings> meetings;
+    for (const std::vector<Action>& actions : lists) meetings.push_back(meetings_of(program, actions));
+    std::set<int> seen;
+    for (int rank = 0; rank < std::ssize(class_of) && !lists.empty(); ++rank) {
+      const int own = class_of[static_cast<size_t>(rank)];
+      if (!seen.insert(own).second) continue;
+      for (const auto& [channel, met] : meetings[static_cast<size_t>(own)]) {
+        for (const int peer : members(met.first, rank)) {
+          const int other = class_of[static_cast<size_t>(peer)];
+          if (other == own) continue;
+          const auto at = meetings[static_cast<size_t>(other)].find(channel);
+          static const std::vector<Meeting> none;
+          verify_meetings(channel, met.second, at == meetings[static_cast<size_t>(other)].end() ? none : at->second.second,
+                          rank, peer);
+        }
+      }
+    }
+  }
+}
+
+}  // namespace heddle::ir

@@ -1,0 +1,44 @@
+// What a walk knows of the values of a stage beforehand: how often each is used, and into which pieces its parts cut it.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "heddle/ir/program.h"
+
+namespace heddle::ir {
+
+/// Of one stage, by value. Parts count for their base.
+struct Lifetimes {
+  explicit Lifetimes(const Stage& stage);
+
+  /// How often ops write, read and drop the value, whether they run or not. Its storage goes with the last time.
+  std::vector<int32_t> uses;
+  /// Some use is of another phase or chunk than the first: it is there beyond its block.
+  std::vector<uint8_t> outlives;
+};
+
+/// The pieces of values of all stages that a rank runs: the ends of the parts cut their base, and what one stage
+/// shares with another is cut by the parts of both. A value without parts is one piece.
+class Pieces {
+ public:
+  Pieces(const StepProgram& program, const std::vector<int>& stages);
+
+  struct Range {
+    uint32_t begin = 0, end = 1;
+  };
+  /// Of the base of a value.
+  uint32_t count(int stage, ValueId id) const { return of(stage, id).count; }
+  /// Those of its base that a value covers.
+  Range range(int stage, ValueId id) const { return of(stage, id).range; }
+
+ private:
+  struct Of {
+    uint32_t count = 1;
+    Range range;
+  };
+  const Of& of(int stage, ValueId id) const { return of_[static_cast<size_t>(stage)][static_cast<size_t>(id)]; }
+  std::vector<std::vector<Of>> of_;  // [stage][value]
+};
+
+}  // namespace heddle::ir
