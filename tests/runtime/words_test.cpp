@@ -7,6 +7,7 @@
 
 #include "heddle/ir/verify.h"
 #include "heddle/ops/ops.h"
+#include "heddle/runtime/predict.h"
 #include "heddle/schedule/lower.h"
 #include "tests/simulate/tiny_step.h"
 
@@ -128,7 +129,7 @@ void drop_where_many(ir::Stage& stage, int64_t limit) {
 }
 
 TEST(Words, WhatIsDroppedByADecisionAndMadeAgainHasTheSameBits) {
-  for (const auto& [pipeline, experts] : {std::pair{1, 1}, {2, 2}, {1, 4}}) {
+  for (const auto& [pipeline, experts] : {std::pair{1, 2}, {2, 2}, {1, 4}}) {
     const plan::Plan plan = tiny_plan(pipeline, experts, true);
     const Result kept = result(plan, {}, 2);
     std::vector<int64_t> more;  // ops, by limit
@@ -141,10 +142,26 @@ TEST(Words, WhatIsDroppedByADecisionAndMadeAgainHasTheSameBits) {
     EXPECT_GT(more.front(), 0);  // all were made again
     EXPECT_EQ(more.back(), 0);   // none
     EXPECT_TRUE(std::is_sorted(more.rbegin(), more.rend()));
-    if (experts > 1) {
-      EXPECT_GT(std::set<int64_t>(more.begin(), more.end()).size(), 2u);  // some, here and there
-    }
+    EXPECT_GT(std::set<int64_t>(more.begin(), more.end()).size(), 2u);  // some, here and there
   }
+}
+
+// The forecast takes the worse outcome: what is dropped beyond a limit is there as a whole at the limit.
+TEST(Words, TheForecastCountsBothOutcomes) {
+  model::ModelConfig config = tiny_model();
+  config.moe_intermediate_size = 512;  // what the experts make is most of a step
+  const plan::Plan plan = tiny_plan(1, 4, true);
+  const auto peak = [&](int64_t limit) {
+    plan::Lowered lowered = plan::lower(config, plan);
+    if (limit >= 0) drop_where_many(lowered.program.stages[0], limit);
+    take_in(lowered, plan);
+    return runtime::predict_memory(lowered.program, 0, "reference", 0, 4).peak_live_bytes;
+  };
+  const int64_t kept = peak(-1), dropped = peak(0), most = 4 * 16 * config.num_experts_per_tok;
+  EXPECT_LT(dropped, kept);
+  EXPECT_GT(peak(most - 1), dropped + (kept - dropped) / 2);
+  EXPECT_LT(peak(most - 1), kept);
+  EXPECT_EQ(peak(most), kept);
 }
 
 // The masters, and on the way a half of one after the other.

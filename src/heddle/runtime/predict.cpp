@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "heddle/base/random.h"
 #include "heddle/runtime/dry_run.h"
@@ -10,13 +11,18 @@ namespace heddle::runtime {
 
 namespace {
 
+// How many rows come: those, any share of them, or no more than leave the conditions that ask for them as they are where
+// few come. What is given up where many come is there as a whole at the limit.
+enum class Come : uint8_t { all, any_share, up_to_limits };
+
 // Answers what the walk asks and issues nothing.
 class DryIssuer : public ir::Issuer {
  public:
   DryIssuer(const ir::StepProgram& program, int rank, std::string_view backend, double crowding,
-            bool uneven = false)
+            Come come = Come::all)
       : rank_(rank),
-        uneven_(uneven),
+        come_(come),
+        program_(program),
         scratch_(kernel_scratch(program, backend)),
         rows_(balanced_rows(program, crowding)) {}
 
@@ -25,14 +31,25 @@ class DryIssuer : public ir::Issuer {
   }
   void issue(const ir::Issue&) override {}
   int64_t read_rows(const ir::Issue& issue, size_t output) override {
-    const double share = uneven_ ? RandomKey(1).uniform(reads_++) : 1;
-    return static_cast<int64_t>(std::ceil(share * static_cast<double>(rows_(rank_, issue, output))));
+    const double share = come_ == Come::any_share ? RandomKey(1).uniform(reads_++) : 1;
+    const auto rows = static_cast<int64_t>(std::ceil(share * static_cast<double>(rows_(rank_, issue, output))));
+    return come_ == Come::up_to_limits ? std::min(rows, limit_of(issue.stage, issue.op->out[output])) : rows;
   }
 
  private:
+  // The least number of rows beyond which some op of the stage does otherwise.
+  int64_t limit_of(int stage, ir::ValueId counted) const {
+    int64_t limit = std::numeric_limits<int64_t>::max();
+    for (const ir::Op& op : program_.stages[static_cast<size_t>(stage)].ops) {
+      if (op.condition.rows_of == counted) limit = std::min(limit, op.condition.limit);
+    }
+    return limit;
+  }
+
   const int rank_;
-  const bool uneven_;  // any share of those rows instead
+  const Come come_;
   uint64_t reads_ = 0;
+  const ir::StepProgram& program_;
   const simulate::ScratchBytes scratch_;
   const simulate::RowsRead rows_;
 };
@@ -46,7 +63,7 @@ int uneven_steps(const ir::StepProgram& program) {
 // Values of other sizes than foretold lie elsewhere, and what stays among them parts the free space.
 void place_uneven_steps(const ir::StepProgram& program, int rank, std::string_view backend, int64_t capacity_bytes,
                         double crowding) {
-  DryIssuer issuer(program, rank, backend, crowding, true);
+  DryIssuer issuer(program, rank, backend, crowding, Come::any_share);
   ir::Walk walk(program, rank, capacity_bytes);
   for (int step = 0, steps = uneven_steps(program); step < steps; ++step) {
     for (int p = 0; p < ir::kPurposes; ++p) {
@@ -70,11 +87,19 @@ double crowding_of(const ir::StepProgram& program, int rank) {
   return std::min(most, kMostCrowding);
 }
 
+bool decides(const ir::StepProgram& program, int rank) {
+  const std::vector<int> stages = program.stages_of(rank);
+  return std::any_of(stages.begin(), stages.end(), [&](int s) {
+    const std::vector<ir::Op>& ops = program.stages[static_cast<size_t>(s)].ops;
+    return std::any_of(ops.begin(), ops.end(), [](const ir::Op& op) { return static_cast<bool>(op.condition); });
+  });
+}
+
 // One step of each purpose: where its values lie, every later one's do. With `tensors` a second one, which knows
 // the peak at which to look at them.
-MemoryPrediction walked(const ir::StepProgram& program, int rank, std::string_view backend, int64_t capacity_bytes,
-                        double crowding, bool tensors, int64_t limit_bytes = 0) {
-  DryIssuer issuer(program, rank, backend, crowding);
+MemoryPrediction walked_once(const ir::StepProgram& program, int rank, std::string_view backend,
+                             int64_t capacity_bytes, double crowding, bool tensors, int64_t limit_bytes, Come come) {
+  DryIssuer issuer(program, rank, backend, crowding, come);
   ir::Walk walk(program, rank, capacity_bytes, 0, limit_bytes);
   MemoryPrediction prediction;
   for (int round = 0; round < (tensors ? 2 : 1); ++round) {
@@ -95,6 +120,21 @@ MemoryPrediction walked(const ir::StepProgram& program, int rank, std::string_vi
   prediction.reserved_bytes = walk.storage().reserved_bytes();
   prediction.host_reserved_bytes = walk.storage(ir::Space::host).reserved_bytes();
   return prediction;
+}
+
+// With either outcome of its conditions: the worse.
+MemoryPrediction walked(const ir::StepProgram& program, int rank, std::string_view backend, int64_t capacity_bytes,
+                        double crowding, bool tensors, int64_t limit_bytes = 0) {
+  MemoryPrediction all =
+      walked_once(program, rank, backend, capacity_bytes, crowding, tensors, limit_bytes, Come::all);
+  if (!decides(program, rank)) return all;
+  MemoryPrediction few =
+      walked_once(program, rank, backend, capacity_bytes, crowding, tensors, limit_bytes, Come::up_to_limits);
+  MemoryPrediction& worse = few.peak_live_bytes > all.peak_live_bytes ? few : all;
+  worse.reserved_bytes = std::max(all.reserved_bytes, few.reserved_bytes);
+  worse.host_peak_live_bytes = std::max(all.host_peak_live_bytes, few.host_peak_live_bytes);
+  worse.host_reserved_bytes = std::max(all.host_reserved_bytes, few.host_reserved_bytes);
+  return worse;
 }
 
 }  // namespace
