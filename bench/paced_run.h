@@ -220,27 +220,26 @@ class PacedRun {
   void fill() {
     const std::vector<double> table = model::rope_table(config_, plan_.sequence_length);
     using Start = model::Parameter::Start;
-    for (const int s : lowered_.program.stages_of(rank_)) {
-      const ir::Stage& stage = lowered_.program.stages[static_cast<size_t>(s)];
-      std::map<std::string, Start> starts;  // moments have none
-      for (const model::Parameter& p : lowered_.parameters.at(static_cast<size_t>(s))) {
-        starts[p.name] = starts["master." + p.name] = p.start;
-      }
-      for (size_t v = 0; v < stage.values.size(); ++v) {
-        const ir::Value& value = stage.values[v];
-        const bool state = value.role == ir::Role::weight || value.role == ir::Role::optimizer;
-        if (!state || value.layout == ir::Layout::packed || value.dtype == Dtype::bf16) continue;
-        const device::TensorView view = executor_->view(s, static_cast<ir::ValueId>(v));
-        const auto at = starts.find(value.name);
-        const Start start = at == starts.end() ? Start::zeros : at->second;
-        const RandomKey key = RandomKey(2).with(value.name);
-        for (int64_t i = 0; i < view.elements(); ++i) {
-          view.as<float>()[i] = start == Start::rope_table ? static_cast<float>(table[static_cast<size_t>(i)])
-                                : start == Start::zeros    ? 0.0f
-                                : start == Start::ones
-                                    ? 1.0f
-                                    : static_cast<float>(0.05 * key.normal(static_cast<uint64_t>(i)));
-        }
+    const int s = lowered_.program.stage_of(rank_, ir::Purpose::train);
+    const ir::Stage& stage = lowered_.program.stages[static_cast<size_t>(s)];
+    std::map<std::string, Start> starts;  // moments have none
+    for (const model::Parameter& p : lowered_.parameters.at(static_cast<size_t>(s))) {
+      starts[p.name] = starts["master." + p.name] = p.start;
+    }
+    for (size_t v = 0; v < stage.values.size(); ++v) {
+      const ir::Value& value = stage.values[v];
+      const bool state = value.role == ir::Role::weight || value.role == ir::Role::optimizer;
+      if (!state || value.layout == ir::Layout::packed || value.dtype == Dtype::bf16) continue;
+      const device::TensorView view = executor_->view(s, static_cast<ir::ValueId>(v));
+      const auto at = starts.find(value.name);
+      const Start start = at == starts.end() ? Start::zeros : at->second;
+      const RandomKey key = RandomKey(2).with(value.name);
+      for (int64_t i = 0; i < view.elements(); ++i) {
+        view.as<float>()[i] = start == Start::rope_table ? static_cast<float>(table[static_cast<size_t>(i)])
+                              : start == Start::zeros    ? 0.0f
+                              : start == Start::ones
+                                  ? 1.0f
+                                  : static_cast<float>(0.05 * key.normal(static_cast<uint64_t>(i)));
       }
     }
     executor_->make_weights();

@@ -1,5 +1,5 @@
-// What a text can say beyond ops on whole values: parts, copies that update what persists, conditions, channels. Read,
-// printed and read again; and what the verifier must not let through.
+// What a text can say beyond ops on whole values: parts, copies that update what persists, conditions, channels.
+// Read, printed and read again; and what the verifier must not let through.
 #include <gtest/gtest.h>
 
 #include <string>
@@ -82,29 +82,39 @@ TEST(Words, AreRefusedWithLineAndReason) {
 }
 
 TEST(Parts, MustBeThereWhenTheyAreRead) {
-  const std::string table = "s\n  activation  y  f32[8, 4]\n  weight  w  f32[4, 4]\ns, F\n  no layer\n"
-                            "    x = source {columns 4, rows 8}\n";
-  expect_right(table + "    y.rows[0:3] = linear x.rows[0:3], w\n    y.rows[3:8] = linear x.rows[3:8], w\n    u = linear y, w\n");
+  const std::string table =
+      "s\n  activation  y  f32[8, 4]\n  weight  w  f32[4, 4]\ns, F\n  no layer\n"
+      "    x = source {columns 4, rows 8}\n";
+  expect_right(
+      table +
+      "    y.rows[0:3] = linear x.rows[0:3], w\n    y.rows[3:8] = linear x.rows[3:8], w\n    u = linear y, w\n");
   expect_right(table + "    y.rows[0:3] = linear x.rows[0:3], w\n    u = linear y.rows[0:2], w\n");
-  expect_right(table + "    y.rows[3:8] = linear x.rows[3:8], w\n    y.rows[0:3] = linear x.rows[0:3], w\n    u = linear y.rows[2:4], w\n");
+  expect_right(table +
+               "    y.rows[3:8] = linear x.rows[3:8], w\n    y.rows[0:3] = linear x.rows[0:3], w\n    u = linear "
+               "y.rows[2:4], w\n");
   expect_wrong(table + "    y.rows[0:3] = linear x.rows[0:3], w\n    u = linear y, w\n", "before it is written");
-  expect_wrong(table + "    y.rows[0:3] = linear x.rows[0:3], w\n    u = linear y.rows[2:4], w\n", "before it is written");
+  expect_wrong(table + "    y.rows[0:3] = linear x.rows[0:3], w\n    u = linear y.rows[2:4], w\n",
+               "before it is written");
   expect_wrong(table + "    u = linear y.rows[2:4], w\n    y.rows[0:8] = linear x, w\n", "before it is written");
-  expect_wrong(table + "    y.rows[0:3] = linear x.rows[0:3], w\n    y.rows[2:5] = linear x.rows[2:5], w\n", "written twice");
+  expect_wrong(table + "    y.rows[0:3] = linear x.rows[0:3], w\n    y.rows[2:5] = linear x.rows[2:5], w\n",
+               "written twice");
   expect_wrong(table + "    y.rows[0:3] = linear x.rows[0:2], w\n", "inferred");
 }
 
 TEST(Parts, OfAValueThatAPhaseBehindMakes) {
-  expect_wrong("s\n  activation  y  f32[8, 4]\n  weight  w  f32[4, 4]\ns, F\n  no layer\n    x = source {columns 4, rows 8}\n"
-               "s, W\n  no layer\n    y.rows[0:8] = linear x, w\ns, I\n  no layer\n    u = linear y.rows[0:2], w\n",
-               "of phase W");
+  expect_wrong(
+      "s\n  activation  y  f32[8, 4]\n  weight  w  f32[4, 4]\ns, F\n  no layer\n    x = source {columns 4, rows "
+      "8}\n"
+      "s, W\n  no layer\n    y.rows[0:8] = linear x, w\ns, I\n  no layer\n    u = linear y.rows[0:2], w\n",
+      "of phase W");
 }
 
 TEST(Parts, CountForTheirBase) {
-  const Stage stage = test::text_stage("s\n  activation  y  f32[8, 4]\n  weight  w  f32[4, 4]\ns, F\n  no layer\n"
-                                       "    x = source {columns 4, rows 8}\n    y.rows[0:3] = linear x.rows[0:3], w\n"
-                                       "    y.rows[3:8] = linear x.rows[3:8], w\n    u = linear y.rows[2:4], w\n"
-                                       "    z = linear y.rows[6:8], w\n");
+  const Stage stage = test::text_stage(
+      "s\n  activation  y  f32[8, 4]\n  weight  w  f32[4, 4]\ns, F\n  no layer\n"
+      "    x = source {columns 4, rows 8}\n    y.rows[0:3] = linear x.rows[0:3], w\n"
+      "    y.rows[3:8] = linear x.rows[3:8], w\n    u = linear y.rows[2:4], w\n"
+      "    z = linear y.rows[6:8], w\n");
   const Uses uses(stage);
   const auto readers = [&](const char* name) {
     const auto of = uses.readers(stage.find(name));
@@ -119,16 +129,19 @@ TEST(Parts, CountForTheirBase) {
 }
 
 TEST(Parts, OfAnAccumulatorHaveOneWriterEach) {
-  const std::string table = "s\n  weight  w  f32[4, 4]\n  accumulator  grad.w  f32[4, 4]\ns, F\n  no layer\n"
-                            "    x = source {columns 4, rows 8}\ns, W\n  no layer\n";
+  const std::string table =
+      "s\n  weight  w  f32[4, 4]\n  accumulator  grad.w  f32[4, 4]\ns, F\n  no layer\n"
+      "    x = source {columns 4, rows 8}\ns, W\n  no layer\n";
   expect_right(table + "    summed x -> grad.w.rows[0:2]\n    summed x -> grad.w.rows[2:4]\n");
   expect_wrong(table + "    summed x -> grad.w.rows[0:3]\n    summed x -> grad.w.rows[2:4]\n", "two writers");
 }
 
 TEST(Copies, UpdateWhatPersistsWhereItLies) {
-  const std::string table = "s\n  optimizer  m  f32[16]\n  optimizer  kept  f32[16] host\n  optimizer  short  f32[8] host\n"
-                            "  optimizer  saved  f32[16] shared\ns, end\n  no layer\n";
-  expect_right(table + "    copy_out m -> kept\n    copy_in kept -> m\n    copy_out m -> saved\n    copy_in saved -> m\n");
+  const std::string table =
+      "s\n  optimizer  m  f32[16]\n  optimizer  kept  f32[16] host\n  optimizer  short  f32[8] host\n"
+      "  optimizer  saved  f32[16] shared\ns, end\n  no layer\n";
+  expect_right(table +
+               "    copy_out m -> kept\n    copy_in kept -> m\n    copy_out m -> saved\n    copy_in saved -> m\n");
   const auto refused = [&](const std::string& line) {
     EXPECT_THROW(verify(test::text_stage(table + line)), ConfigError) << line;
   };
@@ -137,8 +150,10 @@ TEST(Copies, UpdateWhatPersistsWhereItLies) {
   refused("    copy_in m -> kept\n");
   refused("    copy_out m -> m\n");
   expect_wrong(table + "    adamw_like kept\n", "lies on the host");
-  expect_wrong("s\n  activation  y  f32[8] shared\n  optimizer  m  f32[8]\ns, F\n  no layer\n"
-               "    copy_out m -> y\n", "in shared memory for a while");
+  expect_wrong(
+      "s\n  activation  y  f32[8] shared\n  optimizer  m  f32[8]\ns, F\n  no layer\n"
+      "    copy_out m -> y\n",
+      "in shared memory for a while");
 }
 
 const std::string kCounted = "    n = counted  copy_out  stall\n";
@@ -146,24 +161,34 @@ const std::string kCounted = "    n = counted  copy_out  stall\n";
 TEST(Conditions, EveryReadFindsWhatItReadsInEveryOutcome) {
   const std::string head = test::kHead;
   // Kept where rows are few, else dropped and made again.
-  expect_right(head + "    y = linear x, w\n    u = linear y, w\n    drop y if n > 4\ns, I\n  no layer\n"
+  expect_right(head +
+               "    y = linear x, w\n    u = linear y, w\n    drop y if n > 4\ns, I\n  no layer\n"
                "    y = linear x, w again if n > 4\n    du = linear y, w\n");
-  expect_wrong(head + "    y = linear x, w\n    u = linear y, w\n    drop y if n > 4\ns, I\n  no layer\n"
-               "    y = linear x, w again if n > 5\n    du = linear y, w\n", "before it is written, at 5 rows of 'n'");
-  expect_wrong(head + "    y = linear x, w\n    u = linear y, w\n    drop y if n > 4\ns, I\n  no layer\n"
-               "    y = linear x, w again if n <= 4\n    du = linear y, w\n", "'y' is written twice, at 4 rows of 'n'");
-  expect_wrong(head + "    y = linear x, w\n    drop y if n > 4\n    u = linear y, w\n", "before it is written, at 5");
+  expect_wrong(head +
+                   "    y = linear x, w\n    u = linear y, w\n    drop y if n > 4\ns, I\n  no layer\n"
+                   "    y = linear x, w again if n > 5\n    du = linear y, w\n",
+               "before it is written, at 5 rows of 'n'");
+  expect_wrong(head +
+                   "    y = linear x, w\n    u = linear y, w\n    drop y if n > 4\ns, I\n  no layer\n"
+                   "    y = linear x, w again if n <= 4\n    du = linear y, w\n",
+               "'y' is written twice, at 4 rows of 'n'");
+  expect_wrong(head + "    y = linear x, w\n    drop y if n > 4\n    u = linear y, w\n",
+               "before it is written, at 5");
   expect_right(head + "    y = linear x, w\n    drop y if n > 4\n    u = linear y, w if n <= 4\n");
   expect_wrong(head + "    y = linear x, w if n > 4\n    drop y\n", "drops 'y', which is not there, at 4 rows");
   // One of two ops makes it.
   expect_right(head + "    y = linear x, w if n > 4\n    y = scaled x if n <= 4\n    u = linear y, w\n");
-  expect_wrong(head + "    y = linear x, w if n > 4\n    y = scaled x if n <= 3\n    u = linear y, w\n", "at 4 rows of 'n'");
+  expect_wrong(head + "    y = linear x, w if n > 4\n    y = scaled x if n <= 3\n    u = linear y, w\n",
+               "at 4 rows of 'n'");
   expect_wrong(head + "    y = linear x, w if n > 4\n    u = linear y, w\n", "at 4 rows of 'n'");
   expect_right(head + "    y = linear x, w if n > 4\n    u = linear y, w if n > 6\n");
   // Several decisions.
   const std::string two = "    k = counted  copy_out  stall\n";
-  expect_right(head + two + "    y = linear x, w if n > 4\n    y = scaled x if n <= 4\n    drop y if k > 1\n    u = linear y, w if k <= 1\n");
-  expect_wrong(head + two + "    y = linear x, w if n > 4\n    y = scaled x if k > 1\n", "written twice, at 5 rows of 'n' and 2 rows of 'k'");
+  expect_right(head + two +
+               "    y = linear x, w if n > 4\n    y = scaled x if n <= 4\n    drop y if k > 1\n    u = linear y, w "
+               "if k <= 1\n");
+  expect_wrong(head + two + "    y = linear x, w if n > 4\n    y = scaled x if k > 1\n",
+               "written twice, at 5 rows of 'n' and 2 rows of 'k'");
 }
 
 TEST(Conditions, AskForRowsThatTheHostHasRead) {
@@ -178,21 +203,28 @@ TEST(Conditions, AskForRowsThatTheHostHasRead) {
 
 TEST(Conditions, SumsAndMessagesHaveNone) {
   const std::string head = test::kHead;
-  expect_wrong("s\n  weight  w  f32[4, 4]\n  accumulator  grad.w  f32[4, 4]\ns, F\n  no layer\n    x = source {columns 4, rows 8}\n" +
-                   kCounted + "s, W\n  no layer\n    summed x -> grad.w if n > 2\n", "nobody might begin the sum");
+  expect_wrong(
+      "s\n  weight  w  f32[4, 4]\n  accumulator  grad.w  f32[4, 4]\ns, F\n  no layer\n    x = source {columns 4, "
+      "rows 8}\n" +
+          kCounted + "s, W\n  no layer\n    summed x -> grad.w if n > 2\n",
+      "nobody might begin the sum");
   expect_wrong(head + "    send x {step 1} if n > 2  comm.pp.forward.send\n", "its peer would wait");
 }
 
 TEST(Conditions, OfAGroupComeFromWhatAllOfItHold) {
   const std::string head = test::kHead;
-  expect_wrong(head + "    y = joined x if n > 2  comm.tp\n", "run by all of 'tp', of which each counts its own 'n'");
+  expect_wrong(head + "    y = joined x if n > 2  comm.tp\n",
+               "run by all of 'tp', of which each counts its own 'n'");
   // `same` is a collective that leaves the same on all of its group.
-  const std::string agreed = head + "    s = agreed x  comm.tp\n    t = scaled s\n    k = counted t  copy_out  stall\n";
+  const std::string agreed =
+      head + "    s = agreed x  comm.tp\n    t = scaled s\n    k = counted t  copy_out  stall\n";
   expect_right(agreed + "    y = joined x if k > 2  comm.tp\n");
   expect_right(agreed + "    y = linear x, w if k > 2\n");
   expect_wrong(agreed + "    y = joined x if k > 2  comm.dp\n", "run by all of 'dp'");
-  expect_wrong(head + "    s = agreed x  comm.tp\n    t = linear s, w\n    k = counted t  copy_out  stall\n"
-               "    y = joined x if k > 2  comm.tp\n", "run by all of 'tp'");  // the weight may be another on each
+  expect_wrong(head +
+                   "    s = agreed x  comm.tp\n    t = linear s, w\n    k = counted t  copy_out  stall\n"
+                   "    y = joined x if k > 2  comm.tp\n",
+               "run by all of 'tp'");  // the weight may be another on each
 }
 
 }  // namespace

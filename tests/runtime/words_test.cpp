@@ -1,5 +1,5 @@
-// Real steps whose programs were changed by hand: products in panels, activations that are dropped where many rows come
-// and made again, state that is copied to memory that outlives the run. The bits stay.
+// Real steps whose programs were changed by hand: products in panels, activations that are dropped where many rows
+// come and made again, state that is copied to memory that outlives the run. The bits stay.
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -32,7 +32,8 @@ std::map<std::string, std::vector<double>> results(TinyRun& run) {
   for (int r = 0; r < run.plan().ranks(); ++r) {
     for (const ir::Value& value : run.stage(r).values) {
       const bool sums = value.role == ir::Role::accumulator || value.role == ir::Role::statistic;
-      if (sums && value.part_of == ir::none) all[fmt::format("{} of rank {}", value.name, r)] = run.read(r, value.name);
+      if (sums && value.part_of == ir::none)
+        all[fmt::format("{} of rank {}", value.name, r)] = run.read(r, value.name);
     }
   }
   return all;
@@ -94,8 +95,8 @@ TEST(Words, ProductsInPanelsHaveTheSameBits) {
   }
 }
 
-// What the experts' first product makes is dropped behind its last reader in F where more than `limit` rows came, and
-// made again before I reads it.
+// What the experts' first product makes is dropped behind its last reader in F where more than `limit` rows came,
+// and made again before I reads it.
 void drop_where_many(ir::Stage& stage, int64_t limit) {
   std::vector<ir::Op> ops = stage.ops;
   for (size_t i = 0; i < ops.size(); ++i) {
@@ -134,7 +135,8 @@ TEST(Words, WhatIsDroppedByADecisionAndMadeAgainHasTheSameBits) {
     const Result kept = result(plan, {}, 2);
     std::vector<int64_t> more;  // ops, by limit
     for (const int64_t limit : {0, 20, 30, 40, 1000}) {
-      const Result dropped = result(plan, [&](ir::Stage& stage) { drop_where_many(stage, limit); }, 2);
+      const Result dropped = result(
+          plan, [&](ir::Stage& stage) { drop_where_many(stage, limit); }, 2);
       EXPECT_EQ(dropped.values, kept.values) << limit;
       EXPECT_LE(dropped.peak_bytes, kept.peak_bytes) << limit;
       more.push_back(dropped.ops - kept.ops);
@@ -168,7 +170,8 @@ TEST(Words, TheForecastCountsBothOutcomes) {
 void snapshot(ir::Stage& stage) {
   for (ir::ValueId id = 0, count = static_cast<ir::ValueId>(stage.values.size()); id < count; ++id) {
     ir::Value value = stage.value(id);
-    if (value.role != ir::Role::optimizer || value.part_of != ir::none || value.layout != ir::Layout::rows) continue;
+    if (value.role != ir::Role::optimizer || value.part_of != ir::none || value.layout != ir::Layout::rows)
+      continue;
     value.name = "saved." + value.name;
     value.space = ir::Space::shared;
     const ir::ValueId saved = stage.add_value(value);

@@ -1,5 +1,5 @@
-// Parts of values, copies that update what persists, conditions and channels on their way through the walk and in virtual
-// time: where things lie, who waits for whom, when they go, what a step lasts.
+// Parts of values, copies that update what persists, conditions and channels on their way through the walk and in
+// virtual time: where things lie, who waits for whom, when they go, what a step lasts.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -120,7 +120,8 @@ TEST(Copies, StreamStateThroughSlots) {
   for (int k = 0; k < 6; ++k) {
     const std::string of_m = fmt::format("m.elements[{}:{}]", 16 * k, 16 * k + 16);
     const std::string slot = fmt::format("slots.elements[{}:{}]", 32 * (k % 3), 32 * (k % 3) + 16);
-    text += fmt::format("    copy_in {0} -> {1}\n    stepped -> {1} {{us 10}}\n    copy_out {1} -> {0}\n", of_m, slot);
+    text +=
+        fmt::format("    copy_in {0} -> {1}\n    stepped -> {1} {{us 10}}\n    copy_out {1} -> {0}\n", of_m, slot);
   }
   const ir::StepProgram program = program_of({text});
   const std::vector<Issued> ops = walked(program);
@@ -128,7 +129,7 @@ TEST(Copies, StreamStateThroughSlots) {
   EXPECT_EQ(ops[0].updates[0], ops[9].updates[0]);  // the fourth is where the first was
   EXPECT_EQ(ops[3].waits, Waits{});
   EXPECT_EQ(ops[1].waits, (Waits{{"copy_in", 1}}));
-  EXPECT_EQ(ops[2].waits, (Waits{{"compute", 1}, {"copy_in", 1}}));  // which read what is stored over
+  EXPECT_EQ(ops[2].waits, (Waits{{"compute", 1}, {"copy_in", 1}}));   // which read what is stored over
   EXPECT_EQ(ops[9].waits, (Waits{{"compute", 1}, {"copy_out", 1}}));  // until the slot was stored
   ir::Walk walk(program, 0, 0);
   EXPECT_EQ(walk.persistent_bytes(), 96 * 4);
@@ -198,10 +199,12 @@ TEST(Channels, AreCarriedInOneOrder) {
 
 // Ranks that use a channel in different orders never meet.
 TEST(Channels, OfRanksThatDifferAreFoundOut) {
-  const std::string other = "s\ns, F\n  no layer\n    x = source {columns 4, rows 8, us 1}\n"
-                            "    b = agreed x {us 10}  comm.tp\n    a = joined x {us 10}  comm.tp\n";
-  const std::string one = "s\ns, F\n  no layer\n    x = source {columns 4, rows 8, us 1}\n"
-                          "    a = joined x {us 10}  comm.tp\n    b = agreed x {us 10}  comm.tp\n";
+  const std::string other =
+      "s\ns, F\n  no layer\n    x = source {columns 4, rows 8, us 1}\n"
+      "    b = agreed x {us 10}  comm.tp\n    a = joined x {us 10}  comm.tp\n";
+  const std::string one =
+      "s\ns, F\n  no layer\n    x = source {columns 4, rows 8, us 1}\n"
+      "    a = joined x {us 10}  comm.tp\n    b = agreed x {us 10}  comm.tp\n";
   const ir::StepProgram program = program_of({one, other});
   EXPECT_THROW(step_us(program), InternalError);
   const auto all = [](const std::string&, int) { return std::vector{0, 1}; };
@@ -212,10 +215,12 @@ TEST(Channels, OfRanksThatDifferAreFoundOut) {
 }
 
 TEST(Channels, AnOpThatComputesMeetsItsGroup) {
-  const std::string early = "s\ns, F\n  no layer\n    x = source {columns 4, rows 8, us 1}\n"
-                            "    a = fused_join x {us 10}  compute over tp\n    b = scaled a {us 2}\n";
-  const std::string late = "s\ns, F\n  no layer\n    x = source {columns 4, rows 8, us 5}\n"
-                           "    a = fused_join x {us 10}  compute over tp\n";
+  const std::string early =
+      "s\ns, F\n  no layer\n    x = source {columns 4, rows 8, us 1}\n"
+      "    a = fused_join x {us 10}  compute over tp\n    b = scaled a {us 2}\n";
+  const std::string late =
+      "s\ns, F\n  no layer\n    x = source {columns 4, rows 8, us 5}\n"
+      "    a = fused_join x {us 10}  compute over tp\n";
   EXPECT_DOUBLE_EQ(step_us(program_of({early, late})), 5 + 10 + 2);
 }
 

@@ -31,7 +31,8 @@ inline const ir::OpDef source{.kind = "source",
                                     return std::vector{x};
                                   },
                               .cost = no_cost};
-inline const ir::OpDef scaled{.kind = "scaled", .operands = "x", .results = "y", .attributes = "us?", .infer = like_first, .cost = no_cost};
+inline const ir::OpDef scaled{
+    .kind = "scaled", .operands = "x", .results = "y", .attributes = "us?", .infer = like_first, .cost = no_cost};
 /// What the host reads.
 inline const ir::OpDef counted{.kind = "counted",
                                .operands = "x?",
@@ -83,7 +84,8 @@ inline const ir::OpDef stepped{
     .kind = "stepped", .updates = "m", .attributes = "us?", .infer = nothing, .cost = no_cost};
 
 inline const ir::OpDef& text_op(std::string_view kind) {
-  for (const ir::OpDef* def : {&source, &scaled, &counted, &joined, &agreed, &fused_join, &summed, &adamw_like, &stepped}) {
+  for (const ir::OpDef* def :
+       {&source, &scaled, &counted, &joined, &agreed, &fused_join, &summed, &adamw_like, &stepped}) {
     if (def->kind == kind) return *def;
   }
   return ops::find(kind);

@@ -28,9 +28,9 @@ enum class Moves : uint8_t {
   from_neighbour,  // by an op of this kind
   to_host,         // from the device's arena to one on the host
   from_host,       // and back
-  counts,        // how many rows an exchange will move, from every rank of the group to every other
-  to_experts,    // rows of an exchange, from the ranks of their tokens
-  from_experts,  // and back
+  counts,          // how many rows an exchange will move, from every rank of the group to every other
+  to_experts,      // rows of an exchange, from the ranks of their tokens
+  from_experts,    // and back
 };
 constexpr bool is_message(Moves moves) { return moves == Moves::to_neighbour || moves == Moves::from_neighbour; }
 constexpr bool is_copy(Moves moves) { return moves == Moves::to_host || moves == Moves::from_host; }
@@ -79,8 +79,8 @@ struct OpDef {
   Moves moves = Moves::nothing;
   Work work = Work::other;
   bool chooses_experts = false;
-  bool drops = false;      // runs nowhere: gives the storage of its operands back, although they are read again
-  std::string_view alike;  // the results and updates that a collective leaves the same on all ranks of its group
+  bool drops = false;         // runs nowhere: gives the storage of its operands back, although they are read again
+  std::string_view alike;     // the results and updates that a collective leaves the same on all ranks of its group
   std::string_view packable;  // the operand, a weight, that it can also read in the backend's own blocking
   std::string_view exact;     // the kind to take its place under exact sums, with the row counts as a last operand
 
@@ -109,8 +109,8 @@ constexpr bool communicates(const OpDef& def) { return def.collective || is_mess
 constexpr int kAllChunks = -1;
 
 /// When an op runs at all: if, of the rows that the host has read of `rows_of` (an output of an op with a host
-/// stall), there are more than `limit`, or no more than that. Several ops may write one value, and an op may drop one
-/// that is written again, as long as in every outcome each read finds what it reads (ir/verify).
+/// stall), there are more than `limit`, or no more than that. Several ops may write one value, and an op may drop
+/// one that is written again, as long as in every outcome each read finds what it reads (ir/verify).
 struct Condition {
   ValueId rows_of = none;  // none: it always runs
   int64_t limit = 0;

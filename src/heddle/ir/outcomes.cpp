@@ -116,8 +116,8 @@ void verify_value(const Stage& stage, const std::vector<Event>& events) {
         }
         case Event::Kind::drop:
           HEDDLE_CHECK(value.part_of == none, "'{}' drops '{}', a part", text_of(stage, op), value.name);
-          HEDDLE_CHECK(there.has_any(begin, end), "'{}' drops '{}', which is not there{}", text_of(stage, op), value.name,
-                       shown(stage, outcome));
+          HEDDLE_CHECK(there.has_any(begin, end), "'{}' drops '{}', which is not there{}", text_of(stage, op),
+                       value.name, shown(stage, outcome));
           there.clear();
           break;
       }
@@ -159,17 +159,16 @@ class Decisions {
   }
 
  private:
-  // Whether all ranks of a group hold the same value: a collective among them leaves it so, or it is worked out from
-  // values that are.
+  // Whether all ranks of a group hold the same value: a collective among them leaves it so, or it is worked out
+  // from values that are.
   bool alike(ValueId id, const std::string& group) {
     const auto [known, fresh] = alike_.try_emplace({id, group}, false);
     if (!fresh) return known->second;
     const std::vector<const Op*>& writers = writers_[static_cast<size_t>(id)];
     const bool is = !writers.empty() && std::all_of(writers.begin(), writers.end(), [&](const Op* op) {
       if (communicates(*op->def)) return op->group == group && leaves_alike(*op, id);
-      return !op->in.empty() && std::all_of(op->in.begin(), op->in.end(), [&](ValueId in) {
-        return in == none || alike(in, group);
-      });
+      return !op->in.empty() &&
+             std::all_of(op->in.begin(), op->in.end(), [&](ValueId in) { return in == none || alike(in, group); });
     });
     return alike_[{id, group}] = is;
   }

@@ -1,14 +1,14 @@
-// Whether every read finds what it reads, whichever way the conditions of a stage turn out, part by part; and whether
-// ranks that communicate under a condition come to the same decision.
+// Whether every read finds what it reads, whichever way the conditions of a stage turn out, part by part; and
+// whether ranks that communicate under a condition come to the same decision.
 #pragma once
 
 #include "heddle/ir/stage.h"
 
 namespace heddle::ir {
 
-/// InternalError where in some outcome an op reads, or drops, what is not there, or writes what is there already; where
-/// a condition asks for rows that the host hasn't read by then; or where an op that several ranks must run together is
-/// run by the word of one.
+/// InternalError where in some outcome an op reads, or drops, what is not there, or writes what is there already;
+/// where a condition asks for rows that the host hasn't read by then; or where an op that several ranks must run
+/// together is run by the word of one.
 void verify_outcomes(const Stage& stage);
 
 }  // namespace heddle::ir

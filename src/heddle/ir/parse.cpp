@@ -365,7 +365,8 @@ class Parser {
 
   // A part comes into being where it is first named.
   ValueId part_named(std::string_view name) {
-    const size_t open = name.rfind('['), dot = name.rfind('.', open), colon = name.find(':', std::min(open, name.size()));
+    const size_t open = name.rfind('['), dot = name.rfind('.', open),
+                 colon = name.find(':', std::min(open, name.size()));
     if (open == std::string_view::npos || dot == std::string_view::npos || colon == std::string_view::npos ||
         !name.ends_with(']')) {
       return none;

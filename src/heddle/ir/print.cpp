@@ -42,7 +42,8 @@ std::string tags_of(const Op& op) {
 std::string place_of(const Op& op) {
   const std::string usual = usual_stream(op);
   std::string text = op.stream.empty() ? usual : "on " + op.stream;
-  if (communicates(*op.def) && (!op.stream.empty() || group_of_stream(usual) != op.group)) text += " over " + op.group;
+  if (communicates(*op.def) && (!op.stream.empty() || group_of_stream(usual) != op.group))
+    text += " over " + op.group;
   return text;
 }
 
@@ -103,7 +104,8 @@ std::string text_of(const Stage& stage, const Op& op) {
   if (op.ahead) line += " ahead";
   if (op.again) line += " again";
   if (const Condition& condition = op.condition) {
-    line += fmt::format(" if {} {} {}", stage.value(condition.rows_of).name, condition.more ? ">" : "<=", condition.limit);
+    line += fmt::format(" if {} {} {}", stage.value(condition.rows_of).name,
+                        condition.more ? ">" : "<=", condition.limit);
   }
   return fmt::format("{:<100}  {}{}{}", line, place_of(op), op.def->host_stall ? "  stall" : "", tags_of(op));
 }

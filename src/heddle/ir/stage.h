@@ -39,8 +39,8 @@ class Stage {
   /// The value of that name, or none.
   ValueId find(std::string_view name) const;
 
-  /// Rows `begin` to `end` of a value as a value: "x.rows[0:4]", made on first asking. InternalError where the value
-  /// has no such rows, is a part itself, or has no static shape in rows.
+  /// Rows `begin` to `end` of a value as a value: "x.rows[0:4]", made on first asking. InternalError where the
+  /// value has no such rows, is a part itself, or has no static shape in rows.
   ValueId rows(ValueId id, int64_t begin, int64_t end);
   /// The same of its elements in their order, as a vector: "x.elements[0:1024]".
   ValueId elements_of(ValueId id, int64_t begin, int64_t end);
@@ -49,8 +49,8 @@ class Stage {
   /// Whether both use some of the same elements.
   bool overlap(ValueId a, ValueId b) const;
 
-  /// Appends an op: infers its outputs and names them `names[i]` (a suffix makes them unique). Where `op.out` holds a
-  /// value already, a part or one that is written again, that one is written. Returns the op's outputs.
+  /// Appends an op: infers its outputs and names them `names[i]` (a suffix makes them unique). Where `op.out` holds
+  /// a value already, a part or one that is written again, that one is written. Returns the op's outputs.
   std::vector<ValueId> append(Op op, const std::vector<std::string>& names);
 
   /// Elements of a shape at given run-time rows.

@@ -13,7 +13,8 @@ Uses::Uses(const Stage& stage)
       updaters_(stage.values.size()) {
   std::map<ValueId, std::vector<ValueId>> of_base;
   for (ValueId id = 0; id < std::ssize(stage.values); ++id) {
-    if (stage.value(id).part_of != none) of_base.try_emplace(stage.base(id), 1, stage.base(id)).first->second.push_back(id);
+    if (stage.value(id).part_of != none)
+      of_base.try_emplace(stage.base(id), 1, stage.base(id)).first->second.push_back(id);
   }
   for (const auto& [base, values] : of_base) {
     for (const ValueId id : values) {
@@ -38,7 +39,8 @@ void Uses::note(Lists& lists, const std::vector<ValueId>& ids, int op) {
   for (const ValueId id : ids) {
     if (id == none) continue;
     lists[static_cast<size_t>(id)].push_back(op);
-    for (const ValueId other : overlapping_[static_cast<size_t>(id)]) lists[static_cast<size_t>(other)].push_back(op);
+    for (const ValueId other : overlapping_[static_cast<size_t>(id)])
+      lists[static_cast<size_t>(other)].push_back(op);
   }
 }
 

@@ -13,15 +13,15 @@ class Uses {
  public:
   explicit Uses(const Stage& stage);
 
-  /// The op that has the value among its outputs, the last one where several write it or parts of it, or null. For a
-  /// persistent value null.
+  /// The op that has the value among its outputs, the last one where several write it or parts of it, or null. For
+  /// a persistent value null.
   const Op* writer(ValueId id) const {
     return writer_[static_cast<size_t>(id)] < 0 ? nullptr : &op(writer_index(id));
   }
   /// Its index in the stage's list, or -1.
   int writer_index(ValueId id) const { return writer_[static_cast<size_t>(id)]; }
-  /// Indices of the ops that read the value, or a part that overlaps with it, in list order; one that reads it twice is
-  /// there twice.
+  /// Indices of the ops that read the value, or a part that overlaps with it, in list order; one that reads it
+  /// twice is there twice.
   std::span<const int> readers(ValueId id) const { return of(readers_, id); }
   /// Of those that mention it.
   std::span<const int> mentions(ValueId id) const { return of(mentions_, id); }

@@ -47,9 +47,9 @@ enum class Space : uint8_t { device, host, shared };
 constexpr int kSpaces = 3;
 std::string_view name_of(Space space);
 
-/// A tensor, or a part of one: contiguous elements of another value, with a shape of their own. A part has no storage
-/// but its base's, which is there from the first write into any part to the last use of any; of its base it takes
-/// type, role and space. Ops on parts that don't overlap don't wait for each other.
+/// A tensor, or a part of one: contiguous elements of another value, with a shape of their own. A part has no
+/// storage but its base's, which is there from the first write into any part to the last use of any; of its base it
+/// takes type, role and space. Ops on parts that don't overlap don't wait for each other.
 struct Value {
   std::string name;
   Dtype dtype = Dtype::f32;

@@ -32,8 +32,8 @@ void verify_spaces(const Stage& stage, const Op& op) {
       const Value& value = stage.value(id);
       HEDDLE_CHECK((value.space != Space::device) == on_host, "'{}': '{}' lies on the {}", text_of(stage, op),
                    value.name, name_of(value.space));
-      HEDDLE_CHECK(value.space != Space::shared || is_persistent(value.role), "'{}' lies in shared memory for a while",
-                   value.name);
+      HEDDLE_CHECK(value.space != Space::shared || is_persistent(value.role),
+                   "'{}' lies in shared memory for a while", value.name);
     }
   };
   hold(op.in, op.def->moves == Moves::from_host);

@@ -19,8 +19,8 @@ void verify(const StepProgram& program);
 
 /// The ranks with which a rank communicates in a group, itself among them; none where it isn't of any such group.
 using Members = std::function<std::vector<int>(const std::string& group, int rank)>;
-/// Collectives of each channel come in one order on all ranks of its group, for every purpose, whichever streams carry
-/// them. InternalError with the two ranks and the ops that differ.
+/// Collectives of each channel come in one order on all ranks of its group, for every purpose, whichever streams
+/// carry them. InternalError with the two ranks and the ops that differ.
 void verify_channels(const StepProgram& program, const Members& members);
 
 }  // namespace heddle::ir

@@ -39,8 +39,8 @@ class ActionsVerifier {
 
  private:
   struct Ran {
-    std::vector<int> next;                   // by op: the microbatch that it runs next; kNever before it has run
-    std::vector<std::vector<uint8_t>> done;  // by microbatch + 1 and op
+    std::vector<int> next;                     // by op: the microbatch that it runs next; kNever before it has run
+    std::vector<std::vector<uint8_t>> done;    // by microbatch + 1 and op
     std::vector<std::vector<uint32_t>> after;  // by op: those that come before it in each microbatch
   };
   static constexpr int kNever = -1;
@@ -101,7 +101,8 @@ class ActionsVerifier {
       if (id == none || is_persistent(stage.value(id).role)) return;
       std::vector<Use>& of = uses[static_cast<size_t>(stage.base(id))];
       for (const Use& other : of) {
-        if (other.op != op && (other.writes || writes) && stage.overlap(other.id, id)) before[op].push_back(other.op);
+        if (other.op != op && (other.writes || writes) && stage.overlap(other.id, id))
+          before[op].push_back(other.op);
       }
       of.push_back({op, id, writes});
     };
@@ -164,11 +165,13 @@ struct Meeting {
   const Op* op;
   int microbatch;
   bool is_like(const Meeting& other) const {
-    if (op->def != other.op->def || microbatch != other.microbatch || op->out.size() != other.op->out.size()) return false;
+    if (op->def != other.op->def || microbatch != other.microbatch || op->out.size() != other.op->out.size())
+      return false;
     return op->attributes == other.op->attributes;
   }
 };
-using Meetings = std::map<std::string, std::pair<std::string, std::vector<Meeting>>>;  // by channel: group, in order
+using Meetings =
+    std::map<std::string, std::pair<std::string, std::vector<Meeting>>>;  // by channel: group, in order
 
 Meetings meetings_of(const StepProgram& program, const std::vector<Action>& actions) {
   Meetings meetings;
@@ -194,7 +197,8 @@ void verify_meetings(const std::string& channel, const std::vector<Meeting>& one
   };
   for (size_t i = 0; i < std::max(one.size(), other.size()); ++i) {
     HEDDLE_CHECK(i < one.size() && i < other.size() && one[i].is_like(other[i]),
-                 "over {}, rank {} runs {} where rank {} runs {}", channel, rank, text(one, i), peer, text(other, i));
+                 "over {}, rank {} runs {} where rank {} runs {}", channel, rank, text(one, i), peer,
+                 text(other, i));
   }
 }
 
@@ -216,8 +220,8 @@ void verify_channels(const StepProgram& program, const Members& members) {
           if (other == own) continue;
           const auto at = meetings[static_cast<size_t>(other)].find(channel);
           static const std::vector<Meeting> none;
-          verify_meetings(channel, met.second, at == meetings[static_cast<size_t>(other)].end() ? none : at->second.second,
-                          rank, peer);
+          verify_meetings(channel, met.second,
+                          at == meetings[static_cast<size_t>(other)].end() ? none : at->second.second, rank, peer);
         }
       }
     }

@@ -1,5 +1,5 @@
-// Whether the ranks of a program may run their actions: every op of a purpose as often as it must and in the order that
-// its operands ask for, and what is sent, received, in one order on both sides.
+// Whether the ranks of a program may run their actions: every op of a purpose as often as it must and in the order
+// that its operands ask for, and what is sent, received, in one order on both sides.
 #pragma once
 
 #include "heddle/ir/program.h"

@@ -229,8 +229,8 @@ class Weaver {
   using Uses = std::map<ValueId, std::vector<Use>>;  // by base: the last writes of each part and the reads since
   Uses persistent_;                                  // by all blocks, which are of one stage
   std::map<std::string, size_t> last_send_;          // by channel
-  std::map<uint32_t, size_t> last_run_;  // of an op, in the blocks before
-  std::vector<size_t> ends_, sends_;     // of the last block in order
+  std::map<uint32_t, size_t> last_run_;              // of an op, in the blocks before
+  std::vector<size_t> ends_, sends_;                 // of the last block in order
   std::vector<size_t> ready_;
   std::map<std::string, int> streams_;
   std::vector<double> free_us_;

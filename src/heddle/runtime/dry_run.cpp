@@ -16,7 +16,9 @@ simulate::ScratchBytes kernel_scratch(const ir::StepProgram& program, std::strin
     std::vector<Scratch>& of = scratch->emplace_back();
     for (const ir::Op& op : stage.ops) {
       const comm::Collective* collective = runs.find_collective(op.kind());
-      of.push_back(op.def->drops ? nullptr : collective != nullptr ? collective->scratch_bytes : runs.select_kernel(stage, op).scratch_bytes);
+      of.push_back(op.def->drops           ? nullptr
+                   : collective != nullptr ? collective->scratch_bytes
+                                           : runs.select_kernel(stage, op).scratch_bytes);
     }
   }
   return [&program, scratch](int stage, uint32_t op, const ir::RowCounts& rows) -> int64_t {

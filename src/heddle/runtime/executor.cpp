@@ -28,8 +28,8 @@ std::unique_ptr<device::Arena> arena_of_size(device::Device& device, const Execu
   const int64_t foretold = options.capacity_bytes > 0 ? options.capacity_bytes : device.memory_bytes();
   return device.arena(std::max(foretold, options.limit_bytes), foretold);
 }
-// Of what lies where in the memory that outlives the process: what was left there is of use only to a program that has
-// the same values in the same places.
+// Of what lies where in the memory that outlives the process: what was left there is of use only to a program that
+// has the same values in the same places.
 uint64_t digest_of_shared(const ir::StepProgram& program, const ir::Walk& walk, int rank) {
   std::string text;
   for (const int s : program.stages_of(rank)) {

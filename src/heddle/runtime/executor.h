@@ -1,5 +1,5 @@
-// Runs a rank's step program on a device: its streams, an arena for each memory in which the program puts values. The
-// one that outlives the process is found again by the next executor that is given its file.
+// Runs a rank's step program on a device: its streams, an arena for each memory in which the program puts values.
+// The one that outlives the process is found again by the next executor that is given its file.
 //
 // Kernels are chosen once, when the executor is made. run_step walks the program, enqueues every op with the
 // waits that the walk worked out, and returns when all have ended; the only other times the host waits are the

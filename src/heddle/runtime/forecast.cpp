@@ -138,9 +138,9 @@ void account_gaps(const ir::StepProgram& program, const simulate::RankResult& ra
       if (o.end_us <= at) continue;
       const double from = std::max(at, o.start_us), to = std::min(b.start_us, o.end_us);
       into.bubble_us += ranks * std::max(0.0, o.start_us - at);
-      (o.op->def->collective                       ? into.exposed_us[std::string(o.op->kind())]
+      (o.op->def->collective          ? into.exposed_us[std::string(o.op->kind())]
        : ir::communicates(*o.op->def) ? into.bubble_us
-                                                   : into.host_us) += ranks * std::max(0.0, to - from);
+                                      : into.host_us) += ranks * std::max(0.0, to - from);
       at = std::max(at, to);
     }
     into.bubble_us += ranks * std::max(0.0, b.start_us - at);

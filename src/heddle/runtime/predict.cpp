@@ -11,8 +11,8 @@ namespace heddle::runtime {
 
 namespace {
 
-// How many rows come: those, any share of them, or no more than leave the conditions that ask for them as they are where
-// few come. What is given up where many come is there as a whole at the limit.
+// How many rows come: those, any share of them, or no more than leave the conditions that ask for them as they are
+// where few come. What is given up where many come is there as a whole at the limit.
 enum class Come : uint8_t { all, any_share, up_to_limits };
 
 // Answers what the walk asks and issues nothing.
@@ -98,7 +98,8 @@ bool decides(const ir::StepProgram& program, int rank) {
 // One step of each purpose: where its values lie, every later one's do. With `tensors` a second one, which knows
 // the peak at which to look at them.
 MemoryPrediction walked_once(const ir::StepProgram& program, int rank, std::string_view backend,
-                             int64_t capacity_bytes, double crowding, bool tensors, int64_t limit_bytes, Come come) {
+                             int64_t capacity_bytes, double crowding, bool tensors, int64_t limit_bytes,
+                             Come come) {
   DryIssuer issuer(program, rank, backend, crowding, come);
   ir::Walk walk(program, rank, capacity_bytes, 0, limit_bytes);
   MemoryPrediction prediction;

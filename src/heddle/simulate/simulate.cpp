@@ -151,7 +151,7 @@ class Simulator {
     std::vector<Link> cause;  // whose end let each op start
     std::vector<Lane> lanes;
     std::vector<Member> members;  // by channel
-    size_t issued = 0;  // ops that the host has enqueued
+    size_t issued = 0;            // ops that the host has enqueued
     double host_us = 0;
     double stalled_us = 0;
     int64_t stalled_on = -1;
@@ -331,7 +331,8 @@ class Simulator {
       int receiver = one.rank;  // a message arrives where it is sent
       if (op.def->moves == ir::Moves::to_neighbour) {
         const Member& member = member_of(one);
-        receiver = boards_[static_cast<size_t>(member.group)].kinds[static_cast<size_t>(peer_of(member, op, one.rank))];
+        receiver =
+            boards_[static_cast<size_t>(member.group)].kinds[static_cast<size_t>(peer_of(member, op, one.rank))];
       }
       on(one.rank, on_hosts_, link.out_us / work.left_us, out_of);
       on(receiver, on_hosts_, link.in_us / work.left_us, into);
@@ -490,7 +491,8 @@ class Simulator {
     for (const Lane& lane : run.lanes) {
       if (!lane.running) continue;
       const Link one{rank, lane.ops[lane.next]};
-      if (op_of(run.ops[one.index]).def->moves == ir::Moves::from_neighbour && member_of(one).group == group) return one;
+      if (op_of(run.ops[one.index]).def->moves == ir::Moves::from_neighbour && member_of(one).group == group)
+        return one;
     }
     internal_error("rank {} receives nothing", first_of(rank));
   }

@@ -51,8 +51,8 @@ SharedArena::SharedArena(const std::string& path, int64_t bytes, uint64_t layout
         refuse(path, fmt::format("has no room for {} MiB", (size >> 20) + 1).c_str(), error);
       }
     } else if (is.st_size != size) {
-      throw SystemError(EINVAL, fmt::format("'{}' has {} bytes, this program needs {}; delete it to begin anew", path,
-                                            is.st_size, size));
+      throw SystemError(EINVAL, fmt::format("'{}' has {} bytes, this program needs {}; delete it to begin anew",
+                                            path, is.st_size, size));
     }
     void* mapped = mmap(nullptr, static_cast<size_t>(size), PROT_READ | PROT_WRITE, MAP_SHARED, file_, 0);
     if (mapped == MAP_FAILED) refuse(path, "can't be mapped", errno);

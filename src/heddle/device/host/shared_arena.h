@@ -1,7 +1,8 @@
-// Memory that outlives the process: a file that is mapped, in a file system that lies in memory (/dev/shm) or on disk.
+// Memory that outlives the process: a file that is mapped, in a file system that lies in memory (/dev/shm) or on
+// disk.
 //
-// Whoever opens the file next finds what was written, even if the process before was killed in between. A page at the
-// beginning says of which layout it is; one process has it at a time. It goes when somebody deletes the file.
+// Whoever opens the file next finds what was written, even if the process before was killed in between. A page at
+// the beginning says of which layout it is; one process has it at a time. It goes when somebody deletes the file.
 #pragma once
 
 #include <string>
@@ -12,8 +13,8 @@ namespace heddle::device {
 
 class SharedArena : public Arena {
  public:
-  /// `layout` tells what lies where. SystemError, in one line, where the file holds memory of another layout or size, is
-  /// another user's or no plain file, is in use, or where there is no room for it: room is taken at once.
+  /// `layout` tells what lies where. SystemError, in one line, where the file holds memory of another layout or
+  /// size, is another user's or no plain file, is in use, or where there is no room for it: room is taken at once.
   SharedArena(const std::string& path, int64_t bytes, uint64_t layout);
   ~SharedArena() override;
   SharedArena(const SharedArena&) = delete;

@@ -41,7 +41,8 @@ Pieces::Pieces(const StepProgram& program, const std::vector<int>& stages) : of_
   };
   each_part([&](int s, const Stage& stage, ValueId id) {
     const int64_t first = stage.value(id).first_element;
-    cuts[owner_of(s, id)].insert({0, stage.elements(stage.base(id), rows), first, first + stage.elements(id, rows)});
+    cuts[owner_of(s, id)].insert(
+        {0, stage.elements(stage.base(id), rows), first, first + stage.elements(id, rows)});
   });
   for (const int s : stages) {
     const Stage& stage = program.stages[static_cast<size_t>(s)];

@@ -1,4 +1,5 @@
-// What a walk knows of the values of a stage beforehand: how often each is used, and into which pieces its parts cut it.
+// What a walk knows of the values of a stage beforehand: how often each is used, and into which pieces its parts
+// cut it.
 #pragma once
 
 #include <cstdint>

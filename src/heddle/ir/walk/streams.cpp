@@ -41,7 +41,8 @@ StreamTable::StreamTable(const StepProgram& program, const std::vector<int>& sta
       auto at = std::find(names_.begin(), names_.end(), name);
       if (at == names_.end()) at = names_.insert(names_.end(), name);
       of_[static_cast<size_t>(s)].push_back(static_cast<uint8_t>(at - names_.begin()));
-      auto over = std::find_if(channels_.begin(), channels_.end(), [&](const Channel& c) { return c.name == channel; });
+      auto over =
+          std::find_if(channels_.begin(), channels_.end(), [&](const Channel& c) { return c.name == channel; });
       if (over == channels_.end() && !channel.empty()) over = channels_.insert(over, {channel, op.group});
       channel_of_[static_cast<size_t>(s)].push_back(
           channel.empty() ? int8_t{-1} : static_cast<int8_t>(over - channels_.begin()));

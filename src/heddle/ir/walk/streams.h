@@ -1,7 +1,7 @@
 // The in-order streams of a rank. Ops on different streams overlap; the walk says which must wait for which.
 //
-// What communicates does so over a channel: the communicator of its group, of which a pipeline axis has two, one for
-// activations and one for gradients. A channel usually has a stream of its own, or one that sends and one that
+// What communicates does so over a channel: the communicator of its group, of which a pipeline axis has two, one
+// for activations and one for gradients. A channel usually has a stream of its own, or one that sends and one that
 // receives, so that nothing queues behind what goes another way. An op may also name a stream: several channels may
 // then share one, and several streams one channel, whose ops run in the order in which they are issued.
 #pragma once
@@ -54,8 +54,8 @@ std::string channel_name(const Op& op);
 std::string stream_name(const Op& op);
 /// Where it would run if it named no stream.
 std::string usual_stream(const Op& op);
-/// The group whose channel, or sends and receives, have a stream of that name: "pp" of "comm.pp.forward.send"; "" when
-/// none has.
+/// The group whose channel, or sends and receives, have a stream of that name: "pp" of "comm.pp.forward.send"; ""
+/// when none has.
 std::string group_of_stream(const std::string& stream);
 
 }  // namespace heddle::ir

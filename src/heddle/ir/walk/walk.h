@@ -3,9 +3,9 @@
 // to virtual ones; memory and waits are the same for both because they are decided here.
 //
 // A frame value is placed when its op is issued, or the first that writes a part of it, and released when its last
-// reader (in any phase) has been issued, or an op that drops it. Persistent values are placed once, when the walk is
-// made. Each space has an arena of its own, placed and accounted for in the same way. An op whose condition doesn't
-// hold is passed over: the host knows the rows that it asks for.
+// reader (in any phase) has been issued, or an op that drops it. Persistent values are placed once, when the walk
+// is made. Each space has an arena of its own, placed and accounted for in the same way. An op whose condition
+// doesn't hold is passed over: the host knows the rows that it asks for.
 #pragma once
 
 #include <memory>
@@ -134,7 +134,7 @@ class Walk {
   int64_t copied_out_bytes_ = 0, copied_in_bytes_ = 0;
   std::vector<int> stages_;
   int rank_;
-  std::vector<std::unique_ptr<Lifetimes>> lifetimes_;        // [stage]
+  std::vector<std::unique_ptr<Lifetimes>> lifetimes_;  // [stage]
   Pieces pieces_;
   std::vector<std::vector<Slot>> persistent_;                // [stage][value]; a shared one is in its owner's
   std::vector<std::vector<uint8_t>> touched_;                // [stage][op]: ran in this step

@@ -1,0 +1,45 @@
+// What the benches of many ranks run: a step of each rank, its weights made, ops of some duration.
+#include "bench/paced_run.h"
+
+#include <gtest/gtest.h>
+
+#include "tests/simulate/tiny_step.h"
+
+namespace heddle::test {
+namespace {
+
+TEST(PacedRun, StepsOnRanksOfEachKindOfStage) {
+  for (const auto& [pipeline, experts] : {std::pair{1, 1}, {2, 2}}) {
+    const plan::Plan plan = tiny_plan(pipeline, experts, true);
+    comm::ThreadBoard board(std::vector<int>(static_cast<size_t>(plan.ranks()), 0));
+    std::vector<std::thread> ranks;
+    std::vector<std::exception_ptr> failures(static_cast<size_t>(plan.ranks()));
+    for (int r = 0; r < plan.ranks(); ++r) {
+      ranks.emplace_back([&, r] {
+        try {
+          const auto world = board.world(r);
+          bench::PacedRun run(tiny_model(), plan, *world);
+          run.step();
+          const ir::Stage& stage =
+              run.program().stages[static_cast<size_t>(run.program().stage_of(r, ir::Purpose::train))];
+          for (ir::ValueId id = 0; id < std::ssize(stage.values); ++id) {
+            if (stage.value(id).role != ir::Role::weight || !stage.value(id).name.ends_with("norm.weight"))
+              continue;
+            EXPECT_EQ(run.executor().view(run.program().stage_of(r, ir::Purpose::train), id).as<float>()[0], 1.0F)
+                << stage.value(id).name;
+          }
+        } catch (...) {
+          failures[static_cast<size_t>(r)] = std::current_exception();
+          board.abort("a rank failed");
+        }
+      });
+    }
+    for (std::thread& rank : ranks) rank.join();
+    for (const std::exception_ptr& failure : failures) {
+      if (failure) std::rethrow_exception(failure);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace heddle::test
