@@ -22,6 +22,15 @@ TEST(LearningRate, WarmsUpAndDecaysOverSteps) {
   EXPECT_NEAR(cosine.at(length, {99}), 0.0, 1e-12);
 }
 
+TEST(LearningRate, SaysWhatIsLeftOfItsPeak) {
+  const LearningRate wsd{LearningRate::Shape::wsd, 2.0, 0.2, 10, 20};
+  const RunLength length{100};
+  EXPECT_EQ(wsd.left(length, {2}), 1) << "while it warms up";
+  EXPECT_EQ(wsd.left(length, {50}), 1);
+  EXPECT_DOUBLE_EQ(wsd.left(length, {89}), wsd.at(length, {89}) / 2);
+  EXPECT_DOUBLE_EQ(wsd.left(length, {99}), 0.1);
+}
+
 TEST(LearningRate, FollowsTheClock) {
   // Steps of a second are the same run as that many steps, but for the first, whose time nobody knows yet.
   const RunLength steps{100}, clock{0, 100};
@@ -63,6 +72,8 @@ TEST(BiasRate, TravelsAsFarInARunOfAnyLength) {
   EXPECT_EQ(open.at({20}, {}), BiasRate::kMost);
   EXPECT_NEAR(open.at({0, 100}, {64, 10.0}), 0.01, 1e-12) << "640 steps are to be expected";
   EXPECT_EQ((BiasRate{0.5}.at({640}, {})), 0.5);
+  EXPECT_NEAR(open.at({640}, {600, 6.0}, 0.25), 0.0025, 1e-12) << "it falls with the learning rate";
+  EXPECT_EQ((BiasRate{0.5}.at({640}, {600, 6.0}, 0.25)), 0.5);
 }
 
 }  // namespace

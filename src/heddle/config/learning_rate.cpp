@@ -18,4 +18,8 @@ double LearningRate::at(const RunLength& length, const RunProgress& done) const 
   return least + (peak - least) * left;
 }
 
+double LearningRate::left(const RunLength& length, const RunProgress& done) const {
+  return length.end_of_next(done) <= warmup || peak <= 0 ? 1 : at(length, done) / peak;
+}
+
 }  // namespace heddle::config

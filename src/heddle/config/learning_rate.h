@@ -25,6 +25,8 @@ struct LearningRate {
 
   /// Of the step that follows `done`: as it will be when that step ends.
   double at(const RunLength& length, const RunProgress& done) const;
+  /// How much of the peak it has come down to by then: 1 until it falls.
+  double left(const RunLength& length, const RunProgress& done) const;
 };
 
 }  // namespace heddle::config

@@ -253,7 +253,8 @@ StepResult Trainer::step(const std::vector<std::vector<int32_t>>& sequences) {
   const double rate = options_.learning_rate.at(options_.length, done_);
   const auto t = static_cast<double>(done_.steps + 1);
   batch.hyper = {rate, 1 - std::pow(update.beta1, t), 1 - std::pow(update.beta2, t)};
-  batch.bias_rate = config::BiasRate{options_.model.bias_update_rate}.at(options_.length, done_);
+  batch.bias_rate = config::BiasRate{options_.model.bias_update_rate}.at(
+      options_.length, done_, options_.learning_rate.left(options_.length, done_));
 
   const auto start = std::chrono::steady_clock::now();
   executor_->run_step(batch);
