@@ -30,7 +30,7 @@ TEST(Simulate, OneForwardOneBackwardTakesItsFormula) {
         EXPECT_DOUBLE_EQ(rank.streams[0].waiting_us + rank.streams[0].idle_us, (ranks - 1) * 30.0);
       }
       double on_path_us = 0;
-      for (const simulate::Link& link : s.critical_path) {
+      for (const simulate::OpRef& link : s.critical_path) {
         const simulate::SimulatedOp& op = s.ranks[static_cast<size_t>(link.rank)].ops[link.index];
         on_path_us += op.end_us - op.start_us;
       }

@@ -4,127 +4,44 @@
 #include <cmath>
 #include <deque>
 #include <limits>
-#include <memory>
-#include <numeric>
 #include <queue>
-#include <set>
 
 #include "heddle/base/error.h"
 #include "heddle/base/random.h"
 #include "heddle/ir/print.h"
+#include "heddle/simulate/running.h"
 #include "heddle/simulate/sharing.h"
 
 namespace heddle::simulate {
 
-Groups groups_of(const ir::StepProgram& program, const plan::Mesh& mesh) {
-  Groups groups;
-  const ir::StreamTable streams(program);
-  for (const auto& [channel, name] : streams.channels()) {
-    std::vector<bool> seen(static_cast<size_t>(mesh.ranks()), false);
-    for (int r = 0; r < mesh.ranks(); ++r) {
-      if (seen[static_cast<size_t>(r)]) continue;
-      const std::vector<int> ranks = mesh.group(name, r);
-      if (ranks.empty()) continue;
-      for (const int member : ranks) seen[static_cast<size_t>(member)] = true;
-      groups[channel].push_back(ranks);
-    }
-  }
-  return groups;
-}
-
-Recordings record_all(const ir::StepProgram& program, const SimulationInput& input) {
-  const size_t ranks = program.class_of_rank.size();
-  HEDDLE_CHECK(input.alike.empty() || input.alike.size() == ranks, "{} of {} ranks are alike", input.alike.size(),
-               ranks);
-  const auto key_of = [&](size_t r) {
-    const int alike = input.ranks_differ ? static_cast<int>(r) : input.alike.empty() ? 0 : input.alike[r];
-    return std::pair{program.class_of_rank[r], alike};
-  };
-  std::map<int, std::set<int>> apart;  // of each class
-  for (size_t r = 0; r < ranks; ++r) apart[key_of(r).first].insert(key_of(r).second);
-  Recordings recordings;
-  std::map<std::pair<int, int>, std::shared_ptr<const Recording>> known;
-  std::set<int> seen;
-  size_t ops = 0;
-  for (size_t r = 0; r < ranks; ++r) {  // those of a class run as many ops: tell before they are all walked
-    const int c = program.class_of_rank[r];
-    if (!seen.insert(c).second) continue;
-    auto& recording = known[key_of(r)];
-    recording = std::make_shared<Recording>(record(program, static_cast<int>(r), input));
-    ops += recording->ops.size() * apart.at(c).size();
-    if (ops > kMostOps)
-      config_error(
-          "simulate: {} of {} ranks differ; those of {} stages alone run {} ops, at most {} can be simulated: "
-          "fewer "
-          "ranks or microbatches, or balanced routing",
-          std::accumulate(apart.begin(), apart.end(), size_t{0},
-                          [](size_t n, const auto& of) { return n + of.second.size(); }),
-          ranks, seen.size(), ops, kMostOps);
-  }
-  for (size_t r = 0; r < ranks; ++r) {
-    auto& recording = known[key_of(r)];
-    if (!recording) recording = std::make_shared<Recording>(record(program, static_cast<int>(r), input));
-    recordings.push_back(recording);
-  }
-  return recordings;
-}
-
 namespace {
 
-constexpr Link kNobody{-1, 0};  // of links within, `rank` is a kind of rank
-
-// A place in a group's communicator.
-struct Member {
-  int group = -1;
-  int position = 0;
-};
-
-// What ranks of a group put on their communicator: collectives by order, letters by sender and receiver. It stands
-// for all groups of the same kinds.
-struct Board {
-  std::vector<int> kinds;  // by position
-  size_t distinct = 0;     // kinds
-  struct Meeting {
-    std::vector<Link> arrived;
-  };
-  std::vector<Meeting> meetings;
-  std::map<int, size_t> met;  // by kind: collectives begun
-  struct Mail {
-    std::vector<Link> sent;  // ended sends
-    size_t received = 0;
-    bool waited_for = false;
-  };
-  std::map<std::pair<int, int>, Mail> mail;
-};
-
-class Simulator {
+class Simulator : Running {
  public:
   Simulator(const ir::StepProgram& program, const SimulationInput& input, const Recordings& recordings)
-      : program_(program),
+      : Running{program, ir::StreamTable(program), folded(program, input), {}, {}},
         input_(input),
-        table_(program),
-        fold_(folded(program, input)),
         sharing_(1 + most(input.machine_of), input.link_use ? hosts(input, recordings.size()) : 0, input.speed) {
     HEDDLE_CHECK(recordings.size() == program.class_of_rank.size(), "{} recordings of {} ranks", recordings.size(),
                  program.class_of_rank.size());
-    runs_.resize(static_cast<size_t>(fold_.kinds()));
+    ranks.resize(static_cast<size_t>(fold.kinds()));
     size_t ops = 0;
-    for (size_t k = 0; k < runs_.size(); ++k) {
-      runs_[k].recording = recordings[static_cast<size_t>(fold_.first[k])];
-      ops += runs_[k].recording->ops.size();
+    for (size_t k = 0; k < ranks.size(); ++k) {
+      ranks[k].recording = recordings[static_cast<size_t>(fold.first[k])];
+      ops += ranks[k].recording->ops.size();
     }
     if (ops > kMostOps)
       config_error(
           "simulate: {} ranks that differ run {} ops, at most {}; fewer ranks or microbatches, or no jitter, "
           "can be simulated",
-          runs_.size(), ops, kMostOps);
-    for (size_t k = 0; k < runs_.size(); ++k) start(static_cast<int>(k));
+          ranks.size(), ops, kMostOps);
+    for (size_t k = 0; k < ranks.size(); ++k) start(static_cast<int>(k));
     join_groups();
     place();
   }
 
   Simulation simulate() {
-    for (size_t r = 0; r < runs_.size(); ++r) issue(static_cast<int>(r));
+    for (size_t r = 0; r < ranks.size(); ++r) issue(static_cast<int>(r));
     do {
       while (!ready_.empty()) {
         const auto [rank, stream] = ready_.front();
@@ -132,31 +49,10 @@ class Simulator {
         advance(rank, stream);
       }
     } while (to_next_event());
-    return finish();
+    return report_of(*this);
   }
 
  private:
-  struct Lane {                 // a stream of a rank
-    std::vector<uint32_t> ops;  // indices into the recording
-    size_t next = 0;            // the op that is to run
-    double free_us = 0;         // end of the op before it
-    bool running = false;       // the op at `next`
-    bool met = false;           // the op to run has arrived at its meeting
-    std::vector<int> sleepers;  // lanes of this rank that wait for this one to go on
-    double busy_us = 0, waiting_us = 0;
-  };
-  struct Run {  // a rank
-    std::shared_ptr<const Recording> recording;
-    std::vector<SimulatedOp> ops;
-    std::vector<Link> cause;  // whose end let each op start
-    std::vector<Lane> lanes;
-    std::vector<Member> members;  // by channel
-    size_t issued = 0;            // ops that the host has enqueued
-    double host_us = 0;
-    double stalled_us = 0;
-    int64_t stalled_on = -1;
-  };
-
   static int most(const std::vector<int>& of) { return of.empty() ? 0 : *std::max_element(of.begin(), of.end()); }
   static int hosts(const SimulationInput& input, size_t ranks) {
     return input.host_of.empty() ? static_cast<int>(ranks) : 1 + most(input.host_of);
@@ -174,13 +70,13 @@ class Simulator {
       const std::pair<int, int> key{classes[r], input.alike.empty() ? 0 : input.alike[r]};
       alike.push_back(numbers.try_emplace(key, static_cast<int>(numbers.size())).first->second);
     }
-    return fold(alike, input.groups, {input.machine_of, input.host_of});
+    return simulate::fold(alike, input.groups, {input.machine_of, input.host_of});
   }
 
   void start(int rank) {
-    Run& run = runs_[static_cast<size_t>(rank)];
+    RankState& run = ranks[static_cast<size_t>(rank)];
     run.lanes.resize(run.recording->streams.size());
-    run.members.resize(table_.channels().size());
+    run.members.resize(table.channels().size());
     run.cause.assign(run.recording->ops.size(), kNobody);
     for (const RecordedOp& op : run.recording->ops) {
       SimulatedOp& made = run.ops.emplace_back();
@@ -196,24 +92,24 @@ class Simulator {
 
   // One board for all groups of the same kinds.
   void join_groups() {
-    for (size_t channel = 0; channel < table_.channels().size(); ++channel) {
-      const std::string& name = table_.channels()[channel].name;
+    for (size_t channel = 0; channel < table.channels().size(); ++channel) {
+      const std::string& name = table.channels()[channel].name;
       const auto at = input_.groups.find(name);
       if (at == input_.groups.end()) continue;
       std::map<std::vector<int>, bool> known;
-      for (const std::vector<int>& ranks : at->second) {
+      for (const std::vector<int>& members : at->second) {
         std::vector<int> kinds;
-        for (const int rank : ranks) {
-          HEDDLE_CHECK(rank >= 0 && static_cast<size_t>(rank) < fold_.kind_of.size(), "{} has a rank {}", name,
+        for (const int rank : members) {
+          HEDDLE_CHECK(rank >= 0 && static_cast<size_t>(rank) < fold.kind_of.size(), "{} has a rank {}", name,
                        rank);
-          kinds.push_back(fold_.kind_of[static_cast<size_t>(rank)]);
+          kinds.push_back(fold.kind_of[static_cast<size_t>(rank)]);
         }
         if (!known.try_emplace(kinds, true).second) continue;
-        Board& board = boards_.emplace_back();
+        Board& board = boards.emplace_back();
         board.kinds = kinds;
         for (size_t i = 0; i < kinds.size(); ++i) {
           if (!board.met.try_emplace(kinds[i], 0).second) continue;
-          runs_[static_cast<size_t>(kinds[i])].members[channel] = {static_cast<int>(boards_.size()) - 1,
+          ranks[static_cast<size_t>(kinds[i])].members[channel] = {static_cast<int>(boards.size()) - 1,
                                                                    static_cast<int>(i)};
         }
         board.distinct = board.met.size();
@@ -225,18 +121,18 @@ class Simulator {
   void place() {
     std::map<std::pair<int, int>, int> on_machine, on_host;  // by (kind, place)
     std::vector<bool> machine_used(static_cast<size_t>(1 + most(input_.machine_of)), false);
-    std::vector<bool> host_used(static_cast<size_t>(hosts(input_, fold_.kind_of.size())), false);
-    for (const int first : fold_.first) {
+    std::vector<bool> host_used(static_cast<size_t>(hosts(input_, fold.kind_of.size())), false);
+    for (const int first : fold.first) {
       machine_used[static_cast<size_t>(machine_of(first))] = true;
       host_used[static_cast<size_t>(host_of(first))] = true;
     }
-    for (size_t r = 0; r < fold_.kind_of.size(); ++r) {
-      const int rank = static_cast<int>(r), kind = fold_.kind_of[r];
+    for (size_t r = 0; r < fold.kind_of.size(); ++r) {
+      const int rank = static_cast<int>(r), kind = fold.kind_of[r];
       if (machine_used[static_cast<size_t>(machine_of(rank))]) ++on_machine[{kind, machine_of(rank)}];
       if (host_used[static_cast<size_t>(host_of(rank))]) ++on_host[{kind, host_of(rank)}];
     }
-    on_machines_.resize(runs_.size());
-    on_hosts_.resize(runs_.size());
+    on_machines_.resize(ranks.size());
+    on_hosts_.resize(ranks.size());
     for (const auto& [at, count] : on_machine)
       on_machines_[static_cast<size_t>(at.first)].push_back({at.second, count});
     for (const auto& [at, count] : on_host) on_hosts_[static_cast<size_t>(at.first)].push_back({at.second, count});
@@ -248,16 +144,12 @@ class Simulator {
   int host_of(int rank) const { return input_.host_of.empty() ? rank : input_.host_of[static_cast<size_t>(rank)]; }
 
   // Microseconds of an op alone.
-  double duration_us(Link who) const {
-    const double us = runs_[static_cast<size_t>(who.rank)].recording->ops[who.index].duration_us;
+  double duration_us(OpRef who) const {
+    const double us = ranks[static_cast<size_t>(who.rank)].recording->ops[who.index].duration_us;
     if (input_.jitter <= 0) return us;
     const double variance = std::log1p(input_.jitter * input_.jitter);
     const RandomKey key = RandomKey(input_.seed).with("jitter").with(static_cast<uint64_t>(who.rank));
     return us * std::exp(std::sqrt(variance) * key.normal(who.index) - variance / 2);
-  }
-
-  const ir::Op& op_of(const SimulatedOp& op) const {
-    return program_.stages[static_cast<size_t>(op.stage)].ops[op.op];
   }
 
   void wake(int rank, int lane) { ready_.emplace_back(rank, lane); }
@@ -274,11 +166,11 @@ class Simulator {
   };
   // What runs: an op, or a collective with all who take part.
   struct Work {
-    std::vector<Link> members;
+    std::vector<OpRef> members;
     double start_us = 0;
-    double left_us = 0;   // alone on the machine
-    double threads = 0;   // of each member
-    Link last = kNobody;  // who came last
+    double left_us = 0;    // alone on the machine
+    double threads = 0;    // of each member
+    OpRef last = kNobody;  // who came last
     std::vector<Sharing::Demand> demands;
   };
 
@@ -288,9 +180,9 @@ class Simulator {
 
   void begin(Work work) {
     work.start_us = now_us_;
-    for (const Link& one : work.members) {
-      const Run& run = runs_[static_cast<size_t>(one.rank)];
-      runs_[static_cast<size_t>(one.rank)].lanes[static_cast<size_t>(run.ops[one.index].stream)].running = true;
+    for (const OpRef& one : work.members) {
+      const RankState& run = ranks[static_cast<size_t>(one.rank)];
+      ranks[static_cast<size_t>(one.rank)].lanes[static_cast<size_t>(run.ops[one.index].stream)].running = true;
     }
     demand(work);
     sharing_.take(work.demands);
@@ -322,17 +214,17 @@ class Simulator {
     const auto cores = [&](int machine) { return sharing_.cores(machine); };
     const auto out_of = [&](int host) { return sharing_.out_of(host); };
     const auto into = [&](int host) { return sharing_.into(host); };
-    for (const Link& one : work.members) {
+    for (const OpRef& one : work.members) {
       if (input_.speed) on(one.rank, on_machines_, work.threads, cores);
       if (!input_.link_use || work.left_us <= 0) continue;
-      const Run& run = runs_[static_cast<size_t>(one.rank)];
+      const RankState& run = ranks[static_cast<size_t>(one.rank)];
       const LinkUse& link = run.recording->ops[one.index].link;
       const ir::Op& op = op_of(run.ops[one.index]);
       int receiver = one.rank;  // a message arrives where it is sent
       if (op.def->moves == ir::Moves::to_neighbour) {
         const Member& member = member_of(one);
         receiver =
-            boards_[static_cast<size_t>(member.group)].kinds[static_cast<size_t>(peer_of(member, op, one.rank))];
+            boards[static_cast<size_t>(member.group)].kinds[static_cast<size_t>(peer_of(member, op, one.rank))];
       }
       on(one.rank, on_hosts_, link.out_us / work.left_us, out_of);
       on(receiver, on_hosts_, link.in_us / work.left_us, into);
@@ -383,8 +275,8 @@ class Simulator {
     const Work work = std::move(works_[static_cast<size_t>(index)]);
     free_works_.push_back(index);
     sharing_.give_back(work.demands);
-    for (const Link& one : work.members) {
-      Run& run = runs_[static_cast<size_t>(one.rank)];
+    for (const OpRef& one : work.members) {
+      RankState& run = ranks[static_cast<size_t>(one.rank)];
       const ir::Op& op = op_of(run.ops[one.index]);
       if (op.def->moves == ir::Moves::from_neighbour && !received(one)) continue;
       complete(one, work.start_us, one.rank == work.last.rank ? run.cause[one.index] : work.last);
@@ -394,7 +286,7 @@ class Simulator {
 
   // The host goes on: enqueues until it must wait for an op.
   void issue(int rank) {
-    Run& run = runs_[static_cast<size_t>(rank)];
+    RankState& run = ranks[static_cast<size_t>(rank)];
     while (run.issued < run.ops.size()) {
       SimulatedOp& op = run.ops[run.issued];
       run.host_us += input_.enqueue_us;
@@ -409,7 +301,7 @@ class Simulator {
 
   // Begins what can run on a stream of a rank.
   void advance(int rank, int stream) {
-    Run& run = runs_[static_cast<size_t>(rank)];
+    RankState& run = ranks[static_cast<size_t>(rank)];
     Lane& lane = run.lanes[static_cast<size_t>(stream)];
     if (lane.running || lane.met || lane.next == lane.ops.size()) return;
     const uint32_t index = lane.ops[lane.next];
@@ -436,42 +328,42 @@ class Simulator {
   }
 
   // The place of an op's rank in the group over whose channel it goes.
-  const Member& member_of(Link who) const {
-    const Run& run = runs_[static_cast<size_t>(who.rank)];
+  const Member& member_of(OpRef who) const {
+    const RankState& run = ranks[static_cast<size_t>(who.rank)];
     const SimulatedOp& op = run.ops[who.index];
-    return run.members[static_cast<size_t>(table_.channel_of(op.stage, op.op))];
+    return run.members[static_cast<size_t>(table.channel_of(op.stage, op.op))];
   }
 
   int peer_of(const Member& member, const ir::Op& op, int rank) const {
     const auto step = op.attributes.integer("step");
     const int64_t peer = member.position + step;
-    const Board& board = boards_[static_cast<size_t>(member.group)];
+    const Board& board = boards[static_cast<size_t>(member.group)];
     HEDDLE_CHECK(peer >= 0 && peer < std::ssize(board.kinds), "rank {} has no neighbour {:+}", first_of(rank),
                  step);
     return static_cast<int>(peer);
   }
 
   // A send has ended: its letter lies there.
-  void deliver(Link who) {
+  void deliver(OpRef who) {
     const Member& member = member_of(who);
-    Board& board = boards_[static_cast<size_t>(member.group)];
-    const int peer = peer_of(member, op_of(runs_[static_cast<size_t>(who.rank)].ops[who.index]), who.rank);
+    Board& board = boards[static_cast<size_t>(member.group)];
+    const int peer = peer_of(member, op_of(ranks[static_cast<size_t>(who.rank)].ops[who.index]), who.rank);
     Board::Mail& mail = board.mail[{member.position, peer}];
     mail.sent.push_back(who);
     if (!mail.waited_for) return;
     mail.waited_for = false;
     const int rank = board.kinds[static_cast<size_t>(peer)];
-    Run& run = runs_[static_cast<size_t>(rank)];
-    const Link one = receive_of(rank, member.group);
+    RankState& run = ranks[static_cast<size_t>(rank)];
+    const OpRef one = receive_of(rank, member.group);
     ++mail.received;
     complete(one, std::max(run.ops[one.index].start_us, now_us_ - duration_us(one)), who);
   }
 
   // A receive is over as far as it is up to it: is the letter there?
-  bool received(Link one) {
-    Run& run = runs_[static_cast<size_t>(one.rank)];
+  bool received(OpRef one) {
+    RankState& run = ranks[static_cast<size_t>(one.rank)];
     const Member& member = member_of(one);
-    Board& board = boards_[static_cast<size_t>(member.group)];
+    Board& board = boards[static_cast<size_t>(member.group)];
     const int peer = peer_of(member, op_of(run.ops[one.index]), one.rank);
     Board::Mail& mail = board.mail[{peer, member.position}];
     if (mail.received < mail.sent.size()) {
@@ -483,14 +375,12 @@ class Simulator {
     return false;
   }
 
-  int first_of(int kind) const { return fold_.first[static_cast<size_t>(kind)]; }
-
   // What `rank` is receiving over the group's channel just now.
-  Link receive_of(int rank, int group) const {
-    const Run& run = runs_[static_cast<size_t>(rank)];
+  OpRef receive_of(int rank, int group) const {
+    const RankState& run = ranks[static_cast<size_t>(rank)];
     for (const Lane& lane : run.lanes) {
       if (!lane.running) continue;
-      const Link one{rank, lane.ops[lane.next]};
+      const OpRef one{rank, lane.ops[lane.next]};
       if (op_of(run.ops[one.index]).def->moves == ir::Moves::from_neighbour && member_of(one).group == group)
         return one;
     }
@@ -498,7 +388,7 @@ class Simulator {
   }
 
   // Whether all that the op waits for has ended; a lane that isn't there yet will wake us.
-  bool others_ended(Run& run, const RecordedOp& op, int stream) {
+  bool others_ended(RankState& run, const RecordedOp& op, int stream) {
     for (uint32_t w = op.first_wait; w < op.first_wait + op.waits; ++w) {
       const ir::Wait& wait = run.recording->waits[w];
       Lane& other = run.lanes[static_cast<size_t>(wait.stream)];
@@ -511,9 +401,9 @@ class Simulator {
   }
 
   // Arrives at the group's next collective; the last to arrive begins it for all.
-  void meet(Lane& lane, Link who) {
+  void meet(Lane& lane, OpRef who) {
     lane.met = true;
-    Board& board = boards_[static_cast<size_t>(member_of(who).group)];
+    Board& board = boards[static_cast<size_t>(member_of(who).group)];
     const size_t turn = board.met.at(who.rank)++;
     if (board.meetings.size() <= turn) board.meetings.resize(turn + 1);
     Board::Meeting& meeting = board.meetings[turn];
@@ -521,13 +411,13 @@ class Simulator {
     if (meeting.arrived.size() < board.distinct) return;
     Work work{.members = std::move(meeting.arrived), .last = who, .demands = {}};
     bool slept = false;
-    for (const Link& one : work.members) {
-      Run& run = runs_[static_cast<size_t>(one.rank)];
+    for (const OpRef& one : work.members) {
+      RankState& run = ranks[static_cast<size_t>(one.rank)];
       const RecordedOp& recorded = run.recording->ops[one.index];
-      HEDDLE_CHECK(op_of(run.ops[one.index]).def == op_of(runs_[static_cast<size_t>(who.rank)].ops[who.index]).def,
+      HEDDLE_CHECK(op_of(run.ops[one.index]).def == op_of(ranks[static_cast<size_t>(who.rank)].ops[who.index]).def,
                    "rank {} runs '{}' where rank {} runs '{}'", first_of(one.rank),
                    op_of(run.ops[one.index]).kind(), first_of(who.rank),
-                   op_of(runs_[static_cast<size_t>(who.rank)].ops[who.index]).kind());
+                   op_of(ranks[static_cast<size_t>(who.rank)].ops[who.index]).kind());
       Lane& of = run.lanes[static_cast<size_t>(run.ops[one.index].stream)];
       of.met = false;
       slept = slept || now_us_ > std::max(of.free_us, run.ops[one.index].issued_us);
@@ -539,13 +429,13 @@ class Simulator {
   }
 
   // Whose end let an op begin that can begin now.
-  Link cause_of(Link who) const {
-    const Run& run = runs_[static_cast<size_t>(who.rank)];
+  OpRef cause_of(OpRef who) const {
+    const RankState& run = ranks[static_cast<size_t>(who.rank)];
     const RecordedOp& op = run.recording->ops[who.index];
     const Lane& lane = run.lanes[static_cast<size_t>(op.stream)];
-    Link cause = lane.next > 0 && lane.free_us >= run.ops[who.index].issued_us
-                     ? Link{who.rank, lane.ops[lane.next - 1]}
-                     : kNobody;
+    OpRef cause = lane.next > 0 && lane.free_us >= run.ops[who.index].issued_us
+                      ? OpRef{who.rank, lane.ops[lane.next - 1]}
+                      : kNobody;
     double from_us = std::max(lane.free_us, run.ops[who.index].issued_us);
     for (uint32_t w = op.first_wait; w < op.first_wait + op.waits; ++w) {
       const ir::Wait& wait = run.recording->waits[w];
@@ -558,9 +448,9 @@ class Simulator {
     return cause;
   }
 
-  void complete(Link who, double start_us, Link cause) {
+  void complete(OpRef who, double start_us, OpRef cause) {
     const auto [rank, index] = who;
-    Run& run = runs_[static_cast<size_t>(rank)];
+    RankState& run = ranks[static_cast<size_t>(rank)];
     SimulatedOp& op = run.ops[index];
     Lane& lane = run.lanes[static_cast<size_t>(op.stream)];
     const double end_us = now_us_, could_us = std::max(lane.free_us, op.issued_us);
@@ -584,106 +474,9 @@ class Simulator {
     }
   }
 
-  Simulation finish() {
-    Simulation result;
-    result.kind_of = fold_.kind_of;
-    Link last = kNobody;
-    for (size_t r = 0; r < runs_.size(); ++r) {
-      Run& run = runs_[r];
-      RankResult& rank = result.ranks.emplace_back();
-      rank.rank = fold_.first[r];
-      rank.count = fold_.count[r];
-      for (uint32_t i = 0; i < run.ops.size(); ++i) {
-        const SimulatedOp& op = run.ops[i];
-        if (!op.ran) continue;
-        rank.end_us = std::max(rank.end_us, op.end_us);
-        if (last.rank < 0 || op.end_us > result.step_us) {
-          result.step_us = op.end_us;
-          last = {static_cast<int>(r), i};
-        }
-      }
-      rank.host_stalled_us = run.stalled_us;
-      rank.persistent_bytes = run.recording->persistent_bytes;
-      rank.peak_live_bytes = run.recording->peak_live_bytes;
-      rank.reserved_bytes = run.recording->reserved_bytes;
-      rank.live_at_peak = run.recording->live_at_peak;
-      rank.caching_reserved_bytes = run.recording->caching_reserved_bytes;
-      rank.ops = std::move(run.ops);
-    }
-    for (size_t r = 0; r < runs_.size(); ++r) {
-      for (size_t s = 0; s < runs_[r].lanes.size(); ++s) {
-        const Lane& lane = runs_[r].lanes[s];
-        const double idle_us = std::max(0.0, result.step_us - lane.busy_us - lane.waiting_us);
-        result.ranks[r].streams.push_back({runs_[r].recording->streams[s], lane.busy_us, lane.waiting_us, idle_us});
-      }
-    }
-    for (Link at = last; at.rank >= 0; at = runs_[static_cast<size_t>(at.rank)].cause[at.index]) {
-      result.critical_path.push_back({first_of(at.rank), at.index});
-    }
-    std::reverse(result.critical_path.begin(), result.critical_path.end());
-    result.deadlock = deadlock(result);
-    return result;
-  }
-
-  std::string deadlock(const Simulation& result) const {
-    std::string report;
-    for (size_t r = 0; r < runs_.size(); ++r) {
-      const Run& run = runs_[r];
-      const auto name = [&](uint32_t index) {
-        const SimulatedOp& op = result.ranks[r].ops[index];
-        const ir::Stage& stage = program_.stages[static_cast<size_t>(op.stage)];
-        return fmt::format("'{}' of {}, microbatch {}", op_of(op).kind(), stage.name, op.microbatch);
-      };
-      for (size_t s = 0; s < run.lanes.size(); ++s) {
-        const Lane& lane = run.lanes[s];
-        if (lane.next == lane.ops.size()) continue;
-        const uint32_t index = lane.ops[lane.next];
-        const RecordedOp& op = run.recording->ops[index];
-        std::string why;
-        if (index >= run.issued) {
-          why = fmt::format("the host, which waits for {}", name(static_cast<uint32_t>(run.stalled_on)));
-        }
-        for (uint32_t w = op.first_wait; why.empty() && w < op.first_wait + op.waits; ++w) {
-          const ir::Wait& wait = run.recording->waits[w];
-          const Lane& other = run.lanes[static_cast<size_t>(wait.stream)];
-          if (other.next < wait.count) {
-            why = fmt::format("{} on {}", name(other.ops[wait.count - 1]),
-                              run.recording->streams[static_cast<size_t>(wait.stream)]);
-          }
-        }
-        if (why.empty()) why = absent_peers(static_cast<int>(r), op);
-        report += fmt::format("rank {}, {}: {} waits for {}\n", fold_.first[r], run.recording->streams[s],
-                              name(index), why);
-      }
-    }
-    return report;
-  }
-
-  std::string absent_peers(int kind, const RecordedOp& recorded) const {
-    const ir::Op& op = program_.stages[static_cast<size_t>(recorded.stage)].ops[recorded.op];
-    const int channel = table_.channel_of(recorded.stage, recorded.op);
-    const Member& member = runs_[static_cast<size_t>(kind)].members[static_cast<size_t>(channel)];
-    const Board& board = boards_[static_cast<size_t>(member.group)];
-    if (!op.def->collective) {
-      const int64_t peer = member.position + op.attributes.integer("step");
-      return fmt::format("a send of rank {}", first_of(board.kinds[static_cast<size_t>(peer)]));
-    }
-    std::string absent;
-    const size_t turn = board.met.at(kind) - 1;
-    for (const auto& [other, met] : board.met) {
-      if (met <= turn) absent += fmt::format("{}{}", absent.empty() ? "rank " : ", ", first_of(other));
-    }
-    return absent;
-  }
-
-  const ir::StepProgram& program_;
   const SimulationInput& input_;
-  const ir::StreamTable table_;  // of all stages: channels are numbered by it
-  const Fold fold_;
   Sharing sharing_;
-  std::vector<Run> runs_;                                                 // of each kind of rank
   std::vector<std::vector<std::pair<int, int>>> on_machines_, on_hosts_;  // of each kind: place, ranks there
-  std::vector<Board> boards_;
   std::deque<std::pair<int, int>> ready_;
   double now_us_ = 0;
   uint64_t turn_ = 0;

@@ -82,16 +82,16 @@ struct RankResult {
 };
 
 /// One op of the longest chain: each begins when the one before it ends.
-struct Link {
+struct OpRef {
   int rank = 0;
   uint32_t index = 0;  // of RankResult::ops
 };
 
 struct Simulation {
   double step_us = 0;
-  std::vector<RankResult> ranks;    // one for each kind of rank
-  std::vector<int> kind_of;         // of each rank: which of them
-  std::vector<Link> critical_path;  // from the start of the step to its end; host time lies in the gaps
+  std::vector<RankResult> ranks;     // one for each kind of rank
+  std::vector<int> kind_of;          // of each rank: which of them
+  std::vector<OpRef> critical_path;  // from the start of the step to its end; host time lies in the gaps
   /// Empty, or what every stuck stream waits for, one a line.
   std::string deadlock;
 

@@ -21,7 +21,7 @@ Lifetimes::Lifetimes(const Stage& stage) : uses(stage.values.size(), 0), outlive
   }
 }
 
-Pieces::Pieces(const StepProgram& program, const std::vector<int>& stages) : of_(program.stages.size()) {
+Segments::Segments(const StepProgram& program, const std::vector<int>& stages) : of_(program.stages.size()) {
   const FixedRows rows;
   const auto owner_of = [&](int s, ValueId id) {
     const Stage& stage = program.stages[static_cast<size_t>(s)];

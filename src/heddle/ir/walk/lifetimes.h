@@ -1,4 +1,4 @@
-// What a walk knows of the values of a stage beforehand: how often each is used, and into which pieces its parts
+// What a walk knows of the values of a stage beforehand: how often each is used, and into which segments its parts
 // cut it.
 #pragma once
 
@@ -19,11 +19,11 @@ struct Lifetimes {
   std::vector<uint8_t> outlives;
 };
 
-/// The pieces of values of all stages that a rank runs: the ends of the parts cut their base, and what one stage
-/// shares with another is cut by the parts of both. A value without parts is one piece.
-class Pieces {
+/// The segments of values of all stages that a rank runs: the ends of the parts cut their base, and what one stage
+/// shares with another is cut by the parts of both. A value without parts is one segment.
+class Segments {
  public:
-  Pieces(const StepProgram& program, const std::vector<int>& stages);
+  Segments(const StepProgram& program, const std::vector<int>& stages);
 
   struct Range {
     uint32_t begin = 0, end = 1;

@@ -33,11 +33,11 @@ bool Storage::free_to(const Free& free, int stream, const Marks& waited) {
 }
 
 Storage::Fragments::iterator Storage::first_run(int64_t bytes, int stream, const Marks& waited) {
-  struct Run {
+  struct Stretch {
     Fragments::iterator start;
     int64_t bytes = 0, end = -1;
   };
-  const auto grows = [&](Run& run, Fragments::iterator at, bool usable) {  // until it holds them
+  const auto grows = [&](Stretch& run, Fragments::iterator at, bool usable) {  // until it holds them
     if (!usable) {
       run.end = -1;
       return false;
@@ -50,7 +50,7 @@ Storage::Fragments::iterator Storage::first_run(int64_t bytes, int stream, const
     run.end = at->first + at->second.bytes;
     return run.bytes >= bytes;
   };
-  Run own, settled;
+  Stretch own, settled;
   auto found = free_.end();
   for (auto at = free_.begin(); at != free_.end(); ++at) {
     const bool is_own = free_to(at->second, stream, waited);

@@ -5,15 +5,15 @@
 namespace heddle::ir {
 
 struct Walk::Slot {
-  struct Piece {
+  struct Segment {
     Marks written{};  // the ops that wrote it
     Marks read{};     // the ops that read it since
   };
   int64_t offset = -1;  // -1: not there
   int64_t bytes = 0;
   int32_t uses_left = 0;  // 0: none has come yet, or all have
-  Piece whole;
-  std::vector<Piece> pieces;  // instead, where its parts cut it
+  Segment whole;
+  std::vector<Segment> segments;  // instead, where its parts cut it
 };
 
 struct Walk::Frame : RowCounts {
@@ -54,7 +54,7 @@ Walk::Walk(const StepProgram& program, int rank, int64_t capacity_bytes, int64_t
       uses_space_(used_spaces(program, rank)),
       stages_(program.stages_of(rank)),
       rank_(rank),
-      pieces_(program, stages_),
+      segments_(program, stages_),
       last_of_channel_(streams_.channels().size(), Wait{-1, 0}) {
   const size_t stages = program.stages.size();
   lifetimes_.resize(stages);
@@ -72,8 +72,8 @@ Walk::Walk(const StepProgram& program, int rank, int64_t capacity_bytes, int64_t
       const Value& value = stage.values[v];
       if (!is_persistent(value.role) || value.shared_with_stage >= 0 || value.part_of != none) continue;
       Slot& slot = persistent_[at][v];
-      const uint32_t pieces = pieces_.count(s, static_cast<ValueId>(v));
-      if (pieces > 1) slot.pieces.resize(pieces);
+      const uint32_t segments = segments_.count(s, static_cast<ValueId>(v));
+      if (segments > 1) slot.segments.resize(segments);
       slot.bytes = stage.bytes(static_cast<ValueId>(v), FixedRows());
       slot.offset = place(value.name, slot.bytes, value.space, StreamTable::compute, s, false).offset;
     }
@@ -147,7 +147,7 @@ Storage::Place Walk::place(const std::string& name, int64_t bytes, Space space, 
   }
   throw OutOfMemory(fmt::format(
       "out of {} memory{}: '{}' of stage {} needs {:.1f} MiB; capacity {:.1f} MiB, live {:.1f} MiB in {} tensors, "
-      "largest free piece {:.1f} MiB; the largest tensors: {}",
+      "largest free segment {:.1f} MiB; the largest tensors: {}",
       name_of(space), program_.class_of_rank.size() > 1 ? fmt::format(" on rank {}", rank_) : "", name, stage,
       static_cast<double>(bytes) / kMiB, static_cast<double>(arena.limit()) / kMiB,
       static_cast<double>(arena.live_bytes()) / kMiB, live.size(),
@@ -172,11 +172,11 @@ Walk::Slot& Walk::slot_of(const Running& r, ValueId id) {
 }
 
 template <class Visit>
-void Walk::each_piece(const Running& r, ValueId id, const Visit& visit) {
+void Walk::each_segment(const Running& r, ValueId id, const Visit& visit) {
   Slot& slot = slot_of(r, id);
-  if (slot.pieces.empty()) return visit(slot.whole);
-  const Pieces::Range range = pieces_.range(r.stage, id);
-  for (uint32_t i = range.begin; i < range.end; ++i) visit(slot.pieces[i]);
+  if (slot.segments.empty()) return visit(slot.whole);
+  const Segments::Range range = segments_.range(r.stage, id);
+  for (uint32_t i = range.begin; i < range.end; ++i) visit(slot.segments[i]);
 }
 
 void Walk::read_operands(Running& r) {
@@ -190,13 +190,13 @@ void Walk::read_operands(Running& r) {
     const Slot& slot = slot_of(r, id);
     HEDDLE_CHECK(slot.offset >= 0, "op '{}' of stage {} reads '{}', which is not alive", r.op.kind(), r.stage,
                  r.text.value(id).name);
-    each_piece(r, id, [&](const Slot::Piece& piece) { merge(r.wait_for, piece.written); });
+    each_segment(r, id, [&](const Slot::Segment& segment) { merge(r.wait_for, segment.written); });
     in_.push_back({id, slot.offset + offset_in_base(r.text.value(id))});
   }
   for (const ValueId id : r.op.updates) {
-    each_piece(r, id, [&](const Slot::Piece& piece) {
-      merge(r.wait_for, piece.written);
-      merge(r.wait_for, piece.read);
+    each_segment(r, id, [&](const Slot::Segment& segment) {
+      merge(r.wait_for, segment.written);
+      merge(r.wait_for, segment.read);
     });
     updates_.push_back({id, slot_of(r, id).offset + offset_in_base(r.text.value(id))});
   }
@@ -207,9 +207,9 @@ void Walk::place_outputs(Running& r) {
   out_.clear();
   for (const ValueId id : r.op.out) {
     place_output(r, r.text.base(id));
-    each_piece(r, id, [&](const Slot::Piece& piece) {
-      merge(r.wait_for, piece.written);
-      merge(r.wait_for, piece.read);
+    each_segment(r, id, [&](const Slot::Segment& segment) {
+      merge(r.wait_for, segment.written);
+      merge(r.wait_for, segment.read);
     });
     out_.push_back({id, slot_of(r, id).offset + offset_in_base(r.text.value(id))});
   }
@@ -225,9 +225,9 @@ void Walk::place_output(Running& r, ValueId base) {
   const Storage::Place at = place(value.name, slot.bytes, value.space, r.stream, r.stage, brief);
   slot.offset = at.offset;
   slot.whole = {};
-  const uint32_t pieces = pieces_.count(r.stage, base);
-  if (pieces > 1) {
-    slot.pieces.assign(pieces, {at.wait_for, {}});  // whoever writes one waits for those that were there before
+  const uint32_t segments = segments_.count(r.stage, base);
+  if (segments > 1) {
+    slot.segments.assign(segments, {at.wait_for, {}});  // whoever writes one waits for those that were there before
   } else {
     merge(r.wait_for, at.wait_for);
   }
@@ -285,9 +285,9 @@ void Walk::order_channel(Running& r) {
 void Walk::drop(const Running& r, ValueId id) {
   Slot& slot = slot_of(r, id);
   Marks used{};
-  each_piece(r, r.text.base(id), [&](const Slot::Piece& piece) {
-    merge(used, piece.written);
-    merge(used, piece.read);
+  each_segment(r, r.text.base(id), [&](const Slot::Segment& segment) {
+    merge(used, segment.written);
+    merge(used, segment.read);
   });
   storage(r.text.value(id).space).release(slot.offset, slot.bytes, used);
   slot.offset = -1;
@@ -312,18 +312,18 @@ void Walk::note_uses(const Running& r, const Issue& issue) {
   }
   if (const int channel = streams_.channel_of(r.stage, r.index); channel >= 0)
     last_of_channel_[static_cast<size_t>(channel)] = {r.stream, issue.count};
-  const auto write = [&](Slot::Piece& piece) {
-    piece = {};
-    piece.written[own] = issue.count;
+  const auto write = [&](Slot::Segment& segment) {
+    segment = {};
+    segment.written[own] = issue.count;
   };
-  for (const ValueId id : r.op.updates) each_piece(r, id, write);
+  for (const ValueId id : r.op.updates) each_segment(r, id, write);
   for (const ValueId id : r.op.out) {
-    each_piece(r, id, write);
+    each_segment(r, id, write);
     use(r, id);
   }
   for (const ValueId id : r.op.in) {
     if (id == none) continue;
-    each_piece(r, id, [&](Slot::Piece& piece) { piece.read[own] = issue.count; });
+    each_segment(r, id, [&](Slot::Segment& segment) { segment.read[own] = issue.count; });
     use(r, id);
   }
 }

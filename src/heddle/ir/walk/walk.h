@@ -109,7 +109,7 @@ class Walk {
   Slot& persistent(int stage, ValueId id);
   Slot& slot_of(const Running& r, ValueId id);
   template <class Visit>
-  void each_piece(const Running& r, ValueId id, const Visit& visit);
+  void each_segment(const Running& r, ValueId id, const Visit& visit);
   bool passed_over(const Running& r);
   void run_op(Issuer& issuer, int stage, uint32_t op, int microbatch);
   void read_operands(Running& r);
@@ -135,7 +135,7 @@ class Walk {
   std::vector<int> stages_;
   int rank_;
   std::vector<std::unique_ptr<Lifetimes>> lifetimes_;  // [stage]
-  Pieces pieces_;
+  Segments segments_;
   std::vector<std::vector<Slot>> persistent_;                // [stage][value]; a shared one is in its owner's
   std::vector<std::vector<uint8_t>> touched_;                // [stage][op]: ran in this step
   std::vector<std::vector<std::unique_ptr<Frame>>> frames_;  // [stage][microbatch + 1]

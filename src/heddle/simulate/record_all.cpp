@@ -1,0 +1,64 @@
+// Recordings of all ranks, one for those that do the same; and who communicates with whom.
+#include <map>
+#include <numeric>
+#include <set>
+
+#include "heddle/base/error.h"
+#include "heddle/simulate/simulate.h"
+
+namespace heddle::simulate {
+
+Groups groups_of(const ir::StepProgram& program, const plan::Mesh& mesh) {
+  Groups groups;
+  const ir::StreamTable streams(program);
+  for (const auto& [channel, name] : streams.channels()) {
+    std::vector<bool> seen(static_cast<size_t>(mesh.ranks()), false);
+    for (int r = 0; r < mesh.ranks(); ++r) {
+      if (seen[static_cast<size_t>(r)]) continue;
+      const std::vector<int> ranks = mesh.group(name, r);
+      if (ranks.empty()) continue;
+      for (const int member : ranks) seen[static_cast<size_t>(member)] = true;
+      groups[channel].push_back(ranks);
+    }
+  }
+  return groups;
+}
+
+Recordings record_all(const ir::StepProgram& program, const SimulationInput& input) {
+  const size_t ranks = program.class_of_rank.size();
+  HEDDLE_CHECK(input.alike.empty() || input.alike.size() == ranks, "{} of {} ranks are alike", input.alike.size(),
+               ranks);
+  const auto key_of = [&](size_t r) {
+    const int alike = input.ranks_differ ? static_cast<int>(r) : input.alike.empty() ? 0 : input.alike[r];
+    return std::pair{program.class_of_rank[r], alike};
+  };
+  std::map<int, std::set<int>> apart;  // of each class
+  for (size_t r = 0; r < ranks; ++r) apart[key_of(r).first].insert(key_of(r).second);
+  Recordings recordings;
+  std::map<std::pair<int, int>, std::shared_ptr<const Recording>> known;
+  std::set<int> seen;
+  size_t ops = 0;
+  for (size_t r = 0; r < ranks; ++r) {  // those of a class run as many ops: tell before they are all walked
+    const int c = program.class_of_rank[r];
+    if (!seen.insert(c).second) continue;
+    auto& recording = known[key_of(r)];
+    recording = std::make_shared<Recording>(record(program, static_cast<int>(r), input));
+    ops += recording->ops.size() * apart.at(c).size();
+    if (ops > kMostOps)
+      config_error(
+          "simulate: {} of {} ranks differ; those of {} stages alone run {} ops, at most {} can be simulated: "
+          "fewer "
+          "ranks or microbatches, or balanced routing",
+          std::accumulate(apart.begin(), apart.end(), size_t{0},
+                          [](size_t n, const auto& of) { return n + of.second.size(); }),
+          ranks, seen.size(), ops, kMostOps);
+  }
+  for (size_t r = 0; r < ranks; ++r) {
+    auto& recording = known[key_of(r)];
+    if (!recording) recording = std::make_shared<Recording>(record(program, static_cast<int>(r), input));
+    recordings.push_back(recording);
+  }
+  return recordings;
+}
+
+}  // namespace heddle::simulate
