@@ -48,7 +48,7 @@ struct Account {
   plan::Plan plan;
   std::vector<plan::PartParameters> parts;
   std::vector<plan::KindFlops> flops;
-  std::vector<plan::RoleBytes> roles;  // of the rank that needs most memory; likewise below
+  std::vector<plan::RoleBytes> roles, host_roles;  // of the rank that needs most memory; likewise below
   std::vector<RankClass> classes;
   size_t most = 0;  // its class
   int64_t capacity_bytes = 0;
@@ -109,8 +109,9 @@ Json json_of(const Account& a) {
                              {"fits", c.fits}});
   }
   json["tokens_per_step"] = a.config.tokens_per_step();
-  Json roles = Json::object(), at_peak = Json::array();
+  Json roles = Json::object(), host_roles = Json::object(), at_peak = Json::array();
   for (const plan::RoleBytes& r : a.roles) roles[std::string(name_of(r.role))] = r.bytes;
+  for (const plan::RoleBytes& r : a.host_roles) host_roles[std::string(name_of(r.role))] = r.bytes;
   for (const ir::Walk::Live& live : a.largest().memory.at_peak) {
     at_peak.push_back({{"name", live.name},
                        {"role", name_of(live.role)},
@@ -122,6 +123,7 @@ Json json_of(const Account& a) {
                     {"persistent_by_role", roles},
                     {"peak_live_bytes", a.largest().memory.peak_live_bytes},
                     {"reserved_bytes", a.largest().memory.reserved_bytes},
+                    {"host_persistent_by_role", host_roles},
                     {"host_peak_live_bytes", a.largest().memory.host_peak_live_bytes},
                     {"host_reserved_bytes", a.largest().memory.host_reserved_bytes},
                     {"capacity_bytes", a.capacity_bytes},
@@ -196,6 +198,10 @@ void print_memory(const Account& a, bool unicode) {
       {{"memory" + of}, {"role"}, {"microbatch", observe::Align::right}, {"bytes", observe::Align::right}});
   for (const plan::RoleBytes& r : a.roles) {
     table.row({"persistent", std::string(name_of(r.role)), "", observe::bytes_text(static_cast<double>(r.bytes))});
+  }
+  for (const plan::RoleBytes& r : a.host_roles) {
+    table.row({"persistent, on the host", std::string(name_of(r.role)), "",
+               observe::bytes_text(static_cast<double>(r.bytes))});
   }
   table.rule();
   size_t shown = 0;
@@ -303,6 +309,7 @@ int inspect(const InspectOptions& options) {
     if (a.classes[c].memory.reserved_bytes > a.largest().memory.reserved_bytes) a.most = c;
   }
   a.roles = plan::persistent_by_role(lowered.program, a.largest().rank);
+  a.host_roles = plan::persistent_by_role(lowered.program, a.largest().rank, ir::Space::host);
   if (options.json) {
     fmt::print("{}\n", json_of(a).dump(2));
     return kDone;

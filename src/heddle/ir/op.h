@@ -82,6 +82,9 @@ struct OpDef {
   bool drops = false;         // runs nowhere: gives the storage of its operands back, although they are read again
   std::string_view alike;     // the results and updates that a collective leaves the same on all ranks of its group
   std::string_view packable;  // the operand, a weight, that it can also read in the backend's own blocking
+  /// Operands and updates, all of one size, on equal parts of which it may run one after the other; the others are
+  /// taken as a whole by each. "" where there is no such thing.
+  std::string_view by_element;
   std::string_view exact;     // the kind to take its place under exact sums, with the row counts as a last operand
 
   /// What a fused op stands for, a line an op, in its own names and those of values that it does not show:

@@ -86,13 +86,14 @@ std::vector<KindFlops> flops_by_kind(const plan::Plan& plan, const plan::Lowered
   return kinds;
 }
 
-std::vector<RoleBytes> persistent_by_role(const ir::StepProgram& program, int rank) {
+std::vector<RoleBytes> persistent_by_role(const ir::StepProgram& program, int rank, ir::Space space) {
   std::vector<RoleBytes> roles;
   for (const int s : program.stages_of(rank)) {
     const ir::Stage& stage = program.stages[static_cast<size_t>(s)];
     for (size_t v = 0; v < stage.values.size(); ++v) {
       const ir::Value& value = stage.values[v];
-      if (!ir::is_persistent(value.role) || value.shared_with_stage >= 0) continue;
+      const bool elsewhere = value.space != space || value.shared_with_stage >= 0 || value.part_of != ir::none;
+      if (!ir::is_persistent(value.role) || elsewhere) continue;
       auto at = std::find_if(roles.begin(), roles.end(), [&](const RoleBytes& r) { return r.role == value.role; });
       if (at == roles.end()) at = roles.insert(roles.end(), {value.role, 0});
       at->bytes += ir::storage_bytes(stage.bytes(static_cast<ir::ValueId>(v), ir::FixedRows()));

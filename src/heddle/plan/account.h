@@ -34,6 +34,8 @@ struct RoleBytes {
   ir::Role role;
   int64_t bytes = 0;
 };
-std::vector<RoleBytes> persistent_by_role(const ir::StepProgram& program, int rank);
+/// Of what lies in one memory.
+std::vector<RoleBytes> persistent_by_role(const ir::StepProgram& program, int rank,
+                                          ir::Space space = ir::Space::device);
 
 }  // namespace heddle::plan

@@ -38,9 +38,19 @@ struct Parallel {
   bool operator==(const Parallel&) const = default;
 };
 
+/// Where master weights and moments lie.
+enum class StateHome : uint8_t {
+  device,
+  swap,  // on the host; slices stream through slots on the device
+};
+constexpr auto words_of(StateHome) {
+  return std::to_array<Word<StateHome>>({{StateHome::device, "device"}, {StateHome::swap, "swap"}});
+}
+
 struct Memory {
   std::vector<passes::OpGroup> recompute;  // what the backward makes again
   std::vector<passes::OpGroup> offload;    // what waits for the backward on the host
+  StateHome optimizer = StateHome::device;
   double host_rate = 0;                    // GB/s between device and host; 0: usual for the backend
   bool operator==(const Memory&) const = default;
 };

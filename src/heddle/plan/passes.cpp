@@ -11,6 +11,7 @@
 #include "heddle/passes/pack_weights.h"
 #include "heddle/passes/recompute.h"
 #include "heddle/passes/reuse_lists.h"
+#include "heddle/passes/stream_state.h"
 
 namespace heddle::plan {
 
@@ -127,6 +128,10 @@ void update(Draft& d) {
   });
 }
 
+void stream_state(Draft& d) {
+  on_each(d, [&](model::StageText& text, int) { passes::stream_state(text.stage, d.plan.rates.host_bytes_per_us); });
+}
+
 void share_weights_of_training(Draft& d) {
   on_each(d, [&](model::StageText& text, int r) {
     share_weights(text.stage, d.program.stages[static_cast<size_t>(r)], r);
@@ -159,6 +164,8 @@ const std::vector<Pass> kPasses{
     {"offload", "recompute", Pass::Level::text,
      [](const Draft& d) { return d.trains() && !d.plan.memory.offload.empty(); }, offload},
     {"update", "join_copies pack_weights exact_sums", Pass::Level::text, trains, update},
+    {"stream_state", "update", Pass::Level::text,
+     [](const Draft& d) { return d.trains() && d.plan.memory.optimizer == StateHome::swap; }, stream_state},
     {"share_weights", "", Pass::Level::text, [](const Draft& d) { return !d.trains(); }, share_weights_of_training},
     {"weave", "", Pass::Level::blocks,
      [](const Draft& d) { return d.trains() && d.plan.parallel.weave != Weave::off; }, weave},

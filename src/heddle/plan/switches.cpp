@@ -183,6 +183,12 @@ void memory_settings(Table& t) {
                              passes::offload_groups)
       .acts(bitwise, "These values wait for the backward on the host; what could not be back in time stays.",
             "two copies of each beside the computation, and the host's memory", page("offload"));
+  t.word<&Choices::memory, &Memory::optimizer>("memory.optimizer", "Where master weights and moments lie.")
+      .acts(bitwise,
+            "Keeps master weights and moments on the host; slices of them stream through three slots on the device "
+            "while they are updated.",
+            "the state crosses the link to the host once each way a step, and takes the host's memory",
+            page("optimizer_state"));
   t.number<&Choices::memory, &Memory::host_rate>(
       "memory.host_rate", 0, 1e6,
       "GB/s between device and host, by which offload reckons what may go; 0: usual for the backend.");

@@ -70,8 +70,9 @@ class Lifetimes : public ir::Storage::Watcher {
       const ir::Stage& stage = program.stages[static_cast<size_t>(s)];
       for (size_t v = 0; v < stage.values.size(); ++v) {
         const ir::Value& value = stage.values[v];
-        if (!ir::is_persistent(value.role) || value.shared_with_stage >= 0 || value.space != ir::Space::device)
-          continue;
+        const bool elsewhere =
+            value.space != ir::Space::device || value.shared_with_stage >= 0 || value.part_of != ir::none;
+        if (!ir::is_persistent(value.role) || elsewhere) continue;
         allocator.allocate(stage.bytes(static_cast<ir::ValueId>(v), ir::FixedRows()), ir::StreamTable::compute);
       }
     }
