@@ -1,0 +1,132 @@
+// State of the optimizer on the host: what leaves, in which slices it comes by, and what stays.
+#include "heddle/passes/stream_state.h"
+
+#include "tests/passes/expect_becomes.h"
+
+namespace heddle::test {
+namespace {
+
+constexpr double kFast = 1e6;  // bytes a microsecond: the link doesn't bound a slot
+
+const std::string kTable =
+    "stage 0\n"
+    "  weight       w         bf16[64, 32]\n"
+    "  accumulator  grad.w    f32[64, 32]\n";
+// Sums come from somewhere.
+const std::string kSums =
+    "stage 0, F\n"
+    "  no layer\n"
+    "    x = receive {columns 32, dtype bf16, rows 4, step -1}  comm.pp.forward.receive\n"
+    "    y = receive {columns 64, dtype bf16, rows 4, step -1}  comm.pp.forward.receive\n"
+    "stage 0, W\n"
+    "  no layer\n"
+    "    linear_wgrad x, y -> grad.w\n"
+    "stage 0, end\n"
+    "  no layer\n"
+    "    square = grad_square_sum grad.w\n"
+    "    norm, clip = grad_norm square {max_norm 1}\n"
+    "    hyper = load_step  copy_in\n";
+const std::string kHow = "{beta1 0.9, beta2 0.95, copy 1, decay 0.1, epsilon 1e-08}";
+
+std::string state(const std::string& space) {
+  std::string text;
+  for (const char* name : {"master.w", "m.w", "v.w"})
+    text += fmt::format("  optimizer    {}  f32[64, 32]{}\n", name, space);
+  return text;
+}
+
+TEST(StreamState, ComesByInSlices) {
+  const std::string before =
+      kTable + state("") + kSums + "    adamw clip, hyper, grad.w -> master.w, m.w, v.w, w " + kHow + "\n";
+  std::string after = kTable + state(" host");
+  for (const char* name : {"master", "m", "v"})
+    after += fmt::format("  optimizer    slots.{}.f32  f32[3072]\n", name);
+  after += kSums;
+  for (int k = 0; k < 2; ++k) {  // of 1,024 elements
+    const int from = 1024 * k, to = from + 1024;
+    std::string in, out, slots;
+    for (const char* name : {"master", "m", "v"}) {
+      const std::string host = fmt::format("{}.w.elements[{}:{}]", name, from, to),
+                        slot = fmt::format("slots.{}.f32.elements[{}:{}]", name, from, to);
+      in += fmt::format("    copy_in {} -> {}\n", host, slot);
+      out += fmt::format("    copy_out {} -> {}\n", slot, host);
+      slots += slot + ", ";
+    }
+    after += in +
+             fmt::format("    adamw clip, hyper, grad.w.elements[{0}:{1}] -> {2}w.elements[{0}:{1}] {3}\n", from,
+                         to, slots, kHow) +
+             out;
+  }
+  expect_becomes(
+      before, [](ir::Stage& stage) { passes::stream_state(stage, kFast); }, after);
+}
+
+TEST(StreamState, ReusesItsSlots) {
+  std::string before =
+      kTable + state("") + kSums + "    adamw clip, hyper, grad.w -> master.w, m.w, v.w, w " + kHow + "\n";
+  for (size_t at = 0; (at = before.find("[64, 32]", at)) != std::string::npos;) before.replace(at, 8, "[64, 80]");
+  for (size_t at = 0; (at = before.find("columns 32", at)) != std::string::npos;)
+    before.replace(at, 10, "columns 80");
+  ir::Stage stage = stage_of(before);
+  passes::stream_state(stage, kFast);
+  ir::verify(stage);
+  std::vector<std::string> slots;
+  for (const ir::Op& op : stage.ops) {
+    if (op.kind() == "adamw") slots.push_back(stage.value(op.updated("m")).name);
+  }
+  EXPECT_EQ(slots, (std::vector<std::string>{"slots.m.f32.elements[0:1024]", "slots.m.f32.elements[1024:2048]",
+                                             "slots.m.f32.elements[2048:3072]", "slots.m.f32.elements[0:1024]",
+                                             "slots.m.f32.elements[1024:2048]"}));
+}
+
+// What is small stays, and so does a master that is its weight; what else reads a master at the end gets it back.
+TEST(StreamState, LeavesWhatIsSmallOrReadElsewhere) {
+  // Eight elements are less than a 64th part of a slot.
+  ir::Stage stage = stage_of(
+      "stage 0\n  weight  g  f32[8]\n  accumulator  grad.g  f32[8]\n  optimizer  m.g  f32[8]\n  optimizer  v.g  "
+      "f32[8]\n"
+      "stage 0, F\n  no layer\n    x = receive {columns 8, dtype f32, rows 4, step -1}  comm.pp.forward.receive\n"
+      "    y, rstd = rms_norm x, g {epsilon 1e-06}\n    dx, dg = rms_norm_dgrad x, x, g, rstd\n"
+      "    accumulate dg -> grad.g\nstage 0, end\n  no layer\n    square = grad_square_sum grad.g\n"
+      "    norm, clip = grad_norm square {max_norm 1}\n    hyper = load_step  copy_in\n"
+      "    adamw clip, hyper, grad.g -> g, m.g, v.g {beta1 0.9, beta2 0.95, copy 0, decay 0, epsilon 1e-08}\n");
+  passes::stream_state(stage, kFast);
+  for (const ir::Value& value : stage.values) EXPECT_EQ(value.space, ir::Space::device) << value.name;
+
+  const std::string packed =
+      kTable + state("") + kSums + "    adamw clip, hyper, grad.w -> master.w, m.w, v.w " +
+      "{beta1 0.9, beta2 0.95, copy 0, decay 0.1, epsilon 1e-08}\n    pack_weight master.w -> w\n";
+  stage = stage_of(packed);
+  passes::stream_state(stage, kFast);
+  ir::verify(stage);
+  ASSERT_GE(stage.ops.size(), 2u);
+  const ir::Op &back = stage.ops[stage.ops.size() - 2], &pack = stage.ops.back();
+  EXPECT_EQ(back.kind(), "copy_in");
+  EXPECT_EQ(stage.value(back.in[0]).name, "master.w");
+  EXPECT_EQ(pack.kind(), "pack_weight");
+  EXPECT_EQ(pack.in[0], back.out[0]);
+
+  stage = stage_of(packed.substr(0, packed.rfind("    pack_weight")) +
+                   "stage 0, begin\n  no layer\n    all = all_reduce master.w {ranks 2}  comm.dp\n");
+  passes::stream_state(stage, kFast);
+  EXPECT_EQ(stage.value(stage.find("master.w")).space, ir::Space::device);
+  EXPECT_EQ(stage.value(stage.find("m.w")).space, ir::Space::host);
+}
+
+TEST(StreamState, ASlotIsNoLargerThanTheLinkNeeds) {
+  std::string text =
+      kTable + state("") + kSums + "    adamw clip, hyper, grad.w -> master.w, m.w, v.w, w " + kHow + "\n";
+  for (size_t at = 0; (at = text.find("[64, 32]", at)) != std::string::npos;) text.replace(at, 8, "[64, 65536]");
+  for (size_t at = 0; (at = text.find("columns 32", at)) != std::string::npos;)
+    text.replace(at, 10, "columns 65536");
+  const auto slots = [&](double bytes_per_us) {
+    ir::Stage stage = stage_of(text);
+    passes::stream_state(stage, bytes_per_us);
+    return stage.value(stage.find("slots.m.f32")).shape[0].count;
+  };
+  EXPECT_EQ(slots(1e6), 3 * 64 * 65536 / 32);
+  EXPECT_EQ(slots(1024), 3 * 63 * 1024);  // 250 µs at 4 bytes an element, in whole 1,024s
+}
+
+}  // namespace
+}  // namespace heddle::test
