@@ -53,7 +53,7 @@ Outcome train_with(const std::vector<std::string>& set) {
   Outcome outcome;
   for (uint64_t step = 0; step < 2; ++step) {
     outcome.losses.push_back(
-        ranks.step(random_sequences(ranks[0], ranks[0].sequences_per_step(), 11 + step)).next_token_loss);
+        ranks.step(random_sequences(ranks[0], ranks[0].sequences_per_step(), 11 + step)).next_token_loss());
   }
   for (int r = 0; r < ranks.size(); ++r) {
     for (const StateTensor& tensor : ranks[r].state()) {
