@@ -1,13 +1,12 @@
 // Statistics are known by what they are: every one of a program is in its table, and each of a step says what the
 // whole job's is.
-#include "heddle/train/step/statistics.h"
-
 #include <gtest/gtest.h>
 
 #include <set>
 
 #include "heddle/model/loss_scale.h"
 #include "heddle/train/step/result.h"
+#include "heddle/train/step/statistics.h"
 #include "tests/support/tiny_models.h"
 
 namespace heddle::train {
