@@ -203,7 +203,7 @@ class Runs(unittest.TestCase):
         self.refused(f"--resume: {at} consumed 20 sequences in 10 steps, train.global_batch is 4", *ids, *tokenizer,
                      *on, "--set", "train.global_batch=4")
         self.refused(f"{at}: a checkpoint of another model: .*", *ids, *tokenizer, *on, "--set",
-                     "model.moe_intermediate_size=32")
+                     "model.moe_intermediate_size=48")
         # The same data elsewhere is the same data, a tokenizer only serves the samples; and what changed is told.
         shutil.move(self.folder / "ids", self.folder / "moved")
         said = self.train("--set", "data.source=moved/text", *on, "--set", "train.learning_rate=1e-4")
