@@ -155,7 +155,7 @@ void train_rank(comm::World& world, const Run& run, int steps) {
   const std::vector<int32_t> prompt{1, 2, 3};
   trainer.next_logits(prompt);
   if (rank == 0) {
-    fmt::print("done {} steps, loss {:.4f}, reserved {}, beyond the forecast {}\n", steps, last.next_token_loss,
+    fmt::print("done {} steps, loss {:.4f}, reserved {}, beyond the forecast {}\n", steps, last.next_token_loss(),
                last.reserved_bytes, grown);
   }
 }

@@ -19,7 +19,7 @@ import sys
 import tempfile
 import unittest
 
-from program import HEDDLE, MACHINE_SECONDS
+from program import HEDDLE, MACHINE_SECONDS, tiny_model
 
 COUNT = "--count" in sys.argv
 if COUNT:
@@ -28,23 +28,10 @@ SHIM = pathlib.Path(sys.argv.pop(1)).resolve()
 ALL = os.environ.get("HEDDLE_CRASH_POINTS") == "all"
 FEW = 10  # points of a mode where not all are taken
 
-CONFIG = """
+CONFIG = f"""
 name = "tiny"
 output = "run"
-[model]
-vocab_size = 320
-hidden_size = 16
-num_hidden_layers = 2
-intermediate_size = 32
-num_attention_heads = 1
-kv_lora_rank = 8
-qk_nope_head_dim = 8
-qk_rope_head_dim = 8
-v_head_dim = 8
-n_routed_experts = 2
-num_experts_per_tok = 1
-norm_topk_prob = false
-moe_intermediate_size = 16
+{tiny_model(vocab_size=320)}
 [data]
 source = "text.txt"
 folder = "prepared"

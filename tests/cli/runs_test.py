@@ -17,27 +17,14 @@ import tempfile
 import time
 import unittest
 
-from program import HEDDLE, MACHINE_SECONDS
+from program import HEDDLE, MACHINE_SECONDS, tiny_model
 
 PAIRS = 20
 
-CONFIG = """
+CONFIG = f"""
 name = "tiny"
 output = "run"
-[model]
-vocab_size = 270
-hidden_size = 16
-num_hidden_layers = 2
-intermediate_size = 32
-num_attention_heads = 1
-kv_lora_rank = 8
-qk_nope_head_dim = 8
-qk_rope_head_dim = 8
-v_head_dim = 8
-n_routed_experts = 2
-num_experts_per_tok = 1
-norm_topk_prob = false
-moe_intermediate_size = 16
+{tiny_model(vocab_size=270)}
 [data]
 source = "text.txt"
 folder = "prepared"
@@ -216,7 +203,7 @@ class Runs(unittest.TestCase):
         self.refused(f"--resume: {at} consumed 20 sequences in 10 steps, train.global_batch is 4", *ids, *tokenizer,
                      *on, "--set", "train.global_batch=4")
         self.refused(f"{at}: a checkpoint of another model: .*", *ids, *tokenizer, *on, "--set",
-                     "model.moe_intermediate_size=32")
+                     "model.moe_intermediate_size=48")
         # The same data elsewhere is the same data, a tokenizer only serves the samples; and what changed is told.
         shutil.move(self.folder / "ids", self.folder / "moved")
         said = self.train("--set", "data.source=moved/text", *on, "--set", "train.learning_rate=1e-4")

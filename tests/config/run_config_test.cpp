@@ -127,10 +127,10 @@ TEST(RunConfig, Lists) {
     EXPECT_EQ(parse_run_config(toml_of(c), "written.toml"), c);
     return passes::text_of(c.plan.memory.recompute);
   };
-  EXPECT_EQ(recompute("[\"norm\", \"gather:0-3\"]"), "norm,gather:0-3");
+  EXPECT_EQ(recompute("[\"norm\", \"gather:0-3\"]"), "norm, gather:0-3");
   EXPECT_EQ(recompute("\"medium\""), "medium");
   EXPECT_EQ(recompute("[]"), "");
-  EXPECT_EQ(recompute("\"\"", {"memory.recompute=mlp, moe:3, light:1-2"}), "mlp,moe:3,light:1-2");
+  EXPECT_EQ(recompute("\"\"", {"memory.recompute=mlp, moe:3, light:1-2"}), "mlp, moe:3, light:1-2");
   EXPECT_EQ(
       message("[memory]\nrecompute = [\"atention\"]\n"),
       "run.toml:2:1: memory.recompute: 'atention' is nothing to recompute, accepted: norm, activation, gather, "

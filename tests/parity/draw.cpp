@@ -6,6 +6,7 @@
 #include "heddle/config/exact_layout.h"
 #include "heddle/plan/switches.h"
 #include "tests/parity/random_schedule.h"
+#include "tests/support/tiny_models.h"
 
 namespace heddle::parity {
 
@@ -159,21 +160,11 @@ Draw draw(uint64_t number, int most_ranks, int ranks) {
   d.seed = number;
   d.plan.mesh = draw_mesh(dice, most_ranks, ranks);
   model::ModelConfig& c = d.model;
-  c.vocab_size = 48;
-  c.hidden_size = 24;
-  c.num_hidden_layers = 3;
+  c = test::divisible_model();
   c.first_k_dense_replace = dice.below(2);
-  c.intermediate_size = 24;
-  c.num_attention_heads = 12;
   c.q_lora_rank = dice.one_in(2) ? 8 : 0;
-  c.kv_lora_rank = 8;
-  c.qk_nope_head_dim = 4;
-  c.qk_rope_head_dim = 4;
-  c.v_head_dim = 4;
-  c.n_routed_experts = 12;
   c.num_experts_per_tok = dice.of({1, 2, 3, 5});
   c.n_shared_experts = dice.below(2);
-  c.moe_intermediate_size = 12;
   c.sigmoid_scores = !dice.one_in(3);
   c.topk_bias = dice.one_in(2);
   c.norm_topk_prob = !dice.one_in(3);

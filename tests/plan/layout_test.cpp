@@ -4,27 +4,15 @@
 #include <gtest/gtest.h>
 
 #include "heddle/base/error.h"
+#include "tests/support/tiny_models.h"
 
 namespace heddle::plan {
 namespace {
 
 model::ModelConfig model_of(int64_t layers, int64_t depths = 0) {
-  model::ModelConfig c;
-  c.vocab_size = 512;
-  c.hidden_size = 64;
+  model::ModelConfig c = test::small_model();
   c.num_hidden_layers = layers;
   c.first_k_dense_replace = std::min<int64_t>(layers, 1);
-  c.intermediate_size = 128;
-  c.num_attention_heads = 4;
-  c.q_lora_rank = 0;
-  c.kv_lora_rank = 16;
-  c.qk_nope_head_dim = 16;
-  c.qk_rope_head_dim = 8;
-  c.v_head_dim = 16;
-  c.n_routed_experts = 8;
-  c.num_experts_per_tok = 2;
-  c.n_shared_experts = 1;
-  c.moe_intermediate_size = 64;
   c.num_nextn_predict_layers = depths;
   return c;
 }

@@ -49,6 +49,20 @@ inline model::ModelConfig tiny_balanced_model() {
   return c;
 }
 
+/// Three layers of which every width divides by each small number of ranks.
+inline model::ModelConfig divisible_model() {
+  model::ModelConfig c = tiny_model();
+  c.vocab_size = 48;
+  c.hidden_size = 24;
+  c.num_hidden_layers = 3;
+  c.num_attention_heads = 12;
+  c.qk_nope_head_dim = 4;
+  c.v_head_dim = 4;
+  c.n_routed_experts = 12;
+  c.moe_intermediate_size = 12;
+  return c;
+}
+
 /// Large enough to learn: one dense layer and one with experts.
 inline model::ModelConfig small_model() {
   model::ModelConfig c;

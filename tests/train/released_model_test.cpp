@@ -11,11 +11,14 @@
 #include "heddle/config/model_json.h"
 #include "heddle/formats/safetensors.h"
 #include "tests/support/scratch_folder.h"
+#include "tests/support/tiny_models.h"
 
 namespace heddle::train {
 namespace {
 
-constexpr int64_t kHidden = 4, kWidth = 3, kExperts = 2, kVocabulary = 5;
+const model::ModelConfig kModel = test::tiny_model();
+const int64_t kHidden = kModel.hidden_size, kWidth = kModel.moe_intermediate_size,
+              kExperts = kModel.n_routed_experts, kVocabulary = kModel.vocab_size;
 
 // A model of few parameters: embedding, head, one layer's experts, and a prediction module's norm.
 struct Model {
@@ -32,13 +35,8 @@ struct Model {
     for (auto& memory : memories) {
       for (float& value : *memory) value = static_cast<float>(start++);
     }
-    config.vocab_size = kVocabulary;
-    config.hidden_size = kHidden;
     config.tie_word_embeddings = tied;
     config.num_hidden_layers = 1;
-    config.first_k_dense_replace = 0;
-    config.n_routed_experts = kExperts;
-    config.num_experts_per_tok = 1;
     config.num_nextn_predict_layers = 1;
   }
 
@@ -59,7 +57,7 @@ struct Model {
     return true;
   }
 
-  model::ModelConfig config;
+  model::ModelConfig config = kModel;
   std::vector<ParameterTensor> parameters;
   std::vector<std::unique_ptr<std::vector<float>>> memories;
 };
@@ -170,7 +168,7 @@ TEST(ReleasedModel, EveryTensorIsAccountedFor) {
             std::string::npos);
   EXPECT_NE(refused([&](Tensors& t) {
               at(t, expert)->first.shape = {kHidden, kWidth};
-            }).find("[4, 3] instead of [3, 4]"),
+            }).find(fmt::format("[{0}, {1}] instead of [{1}, {0}]", kHidden, kWidth)),
             std::string::npos);
   EXPECT_NE(refused([&](Tensors& t) {
               t.push_back({{"extra", Dtype::f32, {1}}, {1}});

@@ -39,7 +39,7 @@ double step(Trainer& trainer) {
     for (int64_t t = 0; t < trainer.sequence_tokens(); ++t)
       sequence.push_back(static_cast<int32_t>(key.bits(at++) % 64));
   }
-  return trainer.step(sequences).next_token_loss;
+  return trainer.step(sequences).next_token_loss();
 }
 
 void expect_same_state(Trainer& a, Trainer& b, bool moments = true) {

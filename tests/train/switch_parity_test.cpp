@@ -7,37 +7,26 @@
 #include <set>
 
 #include "heddle/train/run_config_plan.h"
+#include "tests/support/tiny_models.h"
 #include "tests/train/rank_trainers.h"
 
 namespace heddle::train {
 namespace {
 
-constexpr const char* kSmall = R"(
-[model]
-vocab_size = 96
-hidden_size = 32
-num_hidden_layers = 2
-intermediate_size = 64
-num_attention_heads = 2
-kv_lora_rank = 16
-qk_nope_head_dim = 8
-qk_rope_head_dim = 8
-v_head_dim = 8
-n_routed_experts = 4
-num_experts_per_tok = 2
-moe_intermediate_size = 32
-num_nextn_predict_layers = 1
-sequence_aux_loss_alpha = 1e-3
-z_loss_weight = 1e-3
-initializer_range = 0.2
-[train]
-global_batch = 4
-microbatch = 2
-sequence_length = 16
-warmup_steps = 0
-[device]
-threads = 1
-)";
+// The small model with all that a switch can have to do with, in a run of few steps.
+std::string small_run() {
+  config::RunConfig c;
+  c.model = test::small_model();
+  c.model.num_nextn_predict_layers = 1;
+  c.model.sequence_aux_loss_alpha = c.model.z_loss_weight = 1e-3;
+  c.model.initializer_range = 0.2;
+  c.train.global_batch = 4;
+  c.train.microbatch = 2;
+  c.train.sequence_length = 16;
+  c.train.warmup_steps = 0;
+  c.device.threads = 1;
+  return config::toml_of(c, config::RunConfig());
+}
 
 struct Outcome {
   std::vector<double> losses;
@@ -45,7 +34,7 @@ struct Outcome {
 };
 
 Outcome train_with(const std::vector<std::string>& set) {
-  const config::RunConfig config = config::parse_run_config(kSmall, "small.toml", set);
+  const config::RunConfig config = config::parse_run_config(small_run(), "small.toml", set);
   std::vector<int> node_of;  // two ranks on a node
   for (int r = 0; r < config.ranks(); ++r) node_of.push_back(r / 2);
   RankTrainers ranks(trainer_options_of(config), node_of);
@@ -53,7 +42,7 @@ Outcome train_with(const std::vector<std::string>& set) {
   Outcome outcome;
   for (uint64_t step = 0; step < 2; ++step) {
     outcome.losses.push_back(
-        ranks.step(random_sequences(ranks[0], ranks[0].sequences_per_step(), 11 + step)).next_token_loss);
+        ranks.step(random_sequences(ranks[0], ranks[0].sequences_per_step(), 11 + step)).next_token_loss());
   }
   for (int r = 0; r < ranks.size(); ++r) {
     for (const StateTensor& tensor : ranks[r].state()) {

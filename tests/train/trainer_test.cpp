@@ -48,7 +48,7 @@ std::vector<double> losses(Trainer& trainer, int steps) {
   std::vector<double> result;
   for (int i = 0; i < steps; ++i) {
     const auto seed = static_cast<uint64_t>(trainer.steps_done());
-    result.push_back(trainer.step(counting(trainer, trainer.sequences_per_step(), seed)).next_token_loss);
+    result.push_back(trainer.step(counting(trainer, trainer.sequences_per_step(), seed)).next_token_loss());
   }
   return result;
 }

@@ -88,6 +88,8 @@ struct ModelConfig {
   /// Of the elements of a head that have positions, its last ones.
   int64_t rotary_width() const { return is_latent() ? qk_rope_head_dim : head_dim; }
   double softmax_scale() const;
+  /// Of the loss of each depth of multi-token prediction; only where there is one.
+  double depth_loss_weight() const { return mtp_loss_weight / static_cast<double>(num_nextn_predict_layers); }
   /// The chosen gates are divided by their sum, which is one gate: they are 1 whatever the router says, and it
   /// learns nothing from the loss.
   bool router_is_without_gradient() const {

@@ -54,15 +54,16 @@ void rewrite(Stage& stage, const std::vector<bool>& gone, std::multimap<int, Op>
 
 // Puts the fused op in the place of all ops of a stage that it can stand for.
 void fuse_all(Stage& stage, const ir::OpDef& def) {
+  const Pattern pattern(def);
   const ir::Uses uses(stage);
   std::vector<bool> gone(stage.ops.size(), false);
   std::multimap<int, Op> fused_at;
   for (int i = 0; i < std::ssize(stage.ops); ++i) {
-    const std::optional<Match> match = find_match(stage, uses, def, i);
+    const std::optional<Match> match = pattern.find(uses, i);
     if (!match ||
         std::any_of(match->ops.begin(), match->ops.end(), [&](int op) { return gone[static_cast<size_t>(op)]; }))
       continue;
-    Op fused = fused_op(stage, def, *match);
+    Op fused = pattern.fused_op(uses, *match);
     const int place = place_of(uses, *match, fused);
     if (read_before(uses, *match, fused, place)) continue;
     for (const int op : match->ops) gone[static_cast<size_t>(op)] = true;
@@ -92,15 +93,15 @@ void fuse(Stage& stage, const std::set<std::string>& wanted) {
 void fuse_norm_gradient(Stage& stage) { fuse_all(stage, ops::find("rms_norm_dgrad")); }
 
 void fuse_loss(Stage& stage) {
-  const ir::OpDef& train = ops::find("linear_cross_entropy_train");
+  const Pattern pattern(ops::find("linear_cross_entropy_train"));
   const ir::Uses uses(stage);
   std::vector<bool> gone(stage.ops.size(), false);
   std::multimap<int, Op> instead;  // of the op with that index
   for (int i = 0; i < std::ssize(stage.ops); ++i) {
-    const std::optional<Match> match = find_match(stage, uses, train, i);
+    const std::optional<Match> match = pattern.find(uses, i);
     if (!match) continue;
     const int forward = match->ops[0], dgrad = match->ops[1], wgrad = match->ops[2];
-    Op fused = fused_op(stage, train, *match);
+    Op fused = pattern.fused_op(uses, *match);
     fused.phase = ir::Phase::I;
     fused.part = "";
     for (const int op : match->ops) gone[static_cast<size_t>(op)] = true;

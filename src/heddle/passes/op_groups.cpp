@@ -128,7 +128,7 @@ std::vector<OpGroup> parse_groups(std::string_view text, std::string_view purpos
 std::string text_of(const std::vector<OpGroup>& chosen) {
   std::string text;
   for (const OpGroup& group : chosen) {
-    if (!text.empty()) text += ',';
+    if (!text.empty()) text += ", ";
     text += group.name;
     const bool to_the_end = group.last_layer == OpGroup().last_layer;
     if (group.first_layer == group.last_layer) {

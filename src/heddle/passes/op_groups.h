@@ -29,7 +29,7 @@ const std::vector<GroupWord>& group_words();
 /// is nothing to `purpose`" with what is accepted.
 std::vector<OpGroup> parse_groups(std::string_view text, std::string_view purpose,
                                   const std::vector<std::string>& more = {});
-/// What parse_groups reads as the same: "norm,gather:0-3".
+/// What parse_groups reads as the same: "norm, gather:0-3".
 std::string text_of(const std::vector<OpGroup>& groups);
 
 /// Whether one of the groups has this op, counted as one of `layer`. `more` of parse_groups have none.

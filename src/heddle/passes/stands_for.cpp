@@ -14,11 +14,7 @@ using ir::OpDef;
 using ir::ValueId;
 using Names = std::vector<std::string_view>;
 
-// "y rstd = rms_norm s g -> acc"
-struct Line {
-  const OpDef* def = nullptr;
-  Names in, out, updates;
-};
+using Line = Pattern::Line;
 
 std::vector<Line> lines_of(const OpDef& fused) {
   std::vector<Line> lines;
@@ -59,8 +55,8 @@ ir::Attributes named_by(const OpDef& def, const ir::Attributes& attributes) {
 
 class Matcher {
  public:
-  Matcher(const ir::Stage& stage, const ir::Uses& uses, const OpDef& fused)
-      : stage_(stage), uses_(uses), lines_(lines_of(fused)), fused_(fused) {}
+  Matcher(const ir::Uses& uses, const Pattern& pattern)
+      : uses_(uses), lines_(pattern.lines()), fused_(pattern.fused()) {}
 
   std::optional<Match> at(int last) {
     match_.ops.assign(lines_.size(), -1);
@@ -130,9 +126,8 @@ class Matcher {
     return !uses_.mentions(id).empty() || !std::all_of(readers.begin(), readers.end(), is_inside);
   }
 
-  const ir::Stage& stage_;
   const ir::Uses& uses_;
-  const std::vector<Line> lines_;
+  const std::vector<Line>& lines_;
   const OpDef& fused_;
   Match match_;
 };
@@ -158,25 +153,30 @@ const Op* first_reader_in_F(const ir::Uses& uses, const Op& op) {
 
 }  // namespace
 
-std::optional<Match> find_match(const ir::Stage& stage, const ir::Uses& uses, const OpDef& fused, int last) {
-  return Matcher(stage, uses, fused).at(last);
+Pattern::Pattern(const OpDef& fused) : fused_(fused), lines_(lines_of(fused)) {
+  HEDDLE_CHECK(!lines_.empty(), "op '{}' stands for no others", fused.kind);
 }
 
-Op fused_op(const ir::Stage& stage, const OpDef& fused, const Match& match) {
-  const Op& first = stage.ops[static_cast<size_t>(match.ops.front())];
+std::optional<Match> Pattern::find(const ir::Uses& uses, int last) const {
+  if (uses.op(last).def != lines_.back().def) return std::nullopt;  // so it is for most ops of a stage
+  return Matcher(uses, *this).at(last);
+}
+
+Op Pattern::fused_op(const ir::Uses& uses, const Match& match) const {
+  const Op& first = uses.op(match.ops.front());
   Op op;
-  op.def = &fused;
-  op.in = values_of(match, fused.operands);
-  op.out = values_of(match, fused.results);
-  op.updates = values_of(match, fused.updates);
+  op.def = &fused_;
+  op.in = values_of(match, fused_.operands);
+  op.out = values_of(match, fused_.results);
+  op.updates = values_of(match, fused_.updates);
   op.phase = first.phase;
   op.layer = first.layer;
   op.chunk = first.chunk;
   op.part = first.part;
   for (const int index : match.ops) {
-    const Op& part = stage.ops[static_cast<size_t>(index)];
+    const Op& part = uses.op(index);
     if (op.group.empty()) op.group = part.group;
-    const ir::Attributes own = named_by(fused, part.attributes);
+    const ir::Attributes own = named_by(fused_, part.attributes);
     for (const auto& [name, item] : own.items()) op.attributes.set(name, item);
   }
   return op;

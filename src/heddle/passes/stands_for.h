@@ -17,12 +17,31 @@ struct Match {
   std::map<std::string_view, ir::ValueId> value_of;  // by name
 };
 
-/// The ops that `fused` could stand for, the last of them at `last`; nothing when some are missing or belong to
-/// another chunk, or when a value that the fused op would not show has readers besides them.
-std::optional<Match> find_match(const ir::Stage& stage, const ir::Uses& uses, const ir::OpDef& fused, int last);
+/// What a fused op stands for, read once out of its definition.
+class Pattern {
+ public:
+  /// An op that takes part: "y rstd = rms_norm s g -> acc".
+  struct Line {
+    const ir::OpDef* def = nullptr;
+    std::vector<std::string_view> in, out, updates;
+  };
 
-/// The fused op, with the phase, layer and part of the first of those that it stands for.
-ir::Op fused_op(const ir::Stage& stage, const ir::OpDef& fused, const Match& match);
+  /// InternalError for an op that stands for nothing.
+  explicit Pattern(const ir::OpDef& fused);
+
+  /// The ops that the fused one could stand for, the last of them at `last`; nothing when some are missing or
+  /// belong to another chunk, or when a value that the fused op would not show has readers besides them.
+  std::optional<Match> find(const ir::Uses& uses, int last) const;
+  /// The fused op, with the phase, layer and part of the first of those that it stands for.
+  ir::Op fused_op(const ir::Uses& uses, const Match& match) const;
+
+  const ir::OpDef& fused() const { return fused_; }
+  const std::vector<Line>& lines() const { return lines_; }
+
+ private:
+  const ir::OpDef& fused_;
+  std::vector<Line> lines_;
+};
 
 /// Those of the ops that a fused op stands for whose operands and results it shows, with its phase, layer and part.
 /// One that reads nothing but what the fused op makes belongs to the layer and part of the op of F that reads its

@@ -41,7 +41,8 @@ class Writer {
       parts = op("all_reduce", parts, {"square_all"}, {{"ranks", int64_t{world}}}, {}, "world");
     }
     const auto norm = op("grad_norm", parts, {"norm", "clip"}, {{"max_norm", o_.clip_norm}});
-    op("accumulate", {norm[0]}, {}, {}, {statistic("grad_norm")});
+    op("accumulate", {norm[0]}, {}, {},
+       {model::add_statistic(stage_, text_.statistics, {.kind = &model::kGradientNorm}, {{1, none}}, Dtype::f64)});
     const ValueId hyper = op("load_step", {}, {"hyper"})[0];
     for (const model::Parameter& p : text_.parameters) {
       if (p.trained) step(p, norm[1], hyper);
@@ -140,15 +141,6 @@ class Writer {
     return first_use(p.value) == nullptr ? 0 : first_use(p.value)->chunk;
   }
 
-  ValueId statistic(const std::string& name) {
-    ir::Value value;
-    value.name = name;
-    value.dtype = Dtype::f64;
-    value.shape = {{1, none}};
-    value.role = Role::statistic;
-    return stage_.add_value(std::move(value));
-  }
-
   ValueId state(const ir::Shape& shape, const std::string& name, Dtype dtype, Role role = Role::optimizer) {
     ir::Value value;
     value.name = name;
@@ -201,7 +193,8 @@ class Writer {
     for (const model::Parameter& p : text_.parameters) {
       if (!p.balances) continue;
       const int ranks = ranks_of(p);
-      ValueId load = stage_.find(fmt::format("load.{}", p.layer));
+      ValueId load = model::value_of(text_.statistics, model::kLoad, p.layer);
+      HEDDLE_CHECK(load != none, "nothing counts the load that '{}' balances", p.name);
       if (ranks > 1) {
         load = op("all_reduce", {load}, {fmt::format("load_all.{}", p.layer)}, {{"ranks", int64_t{ranks}}}, {},
                   p.copies)[0];

@@ -39,7 +39,7 @@ struct UpdateOptions : Optimizer {
 /// Adds for each trained parameter its moments "m.NAME", "v.NAME", its master "master.NAME" (unless the weight
 /// itself is wide, in rows and on one rank, then it is its own master), and the ops of the end and of the
 /// beginning. State of a parameter with copies on G ranks is a run of ceil(elements ÷ G). The norm of all gradients
-/// before clipping is the statistic "grad_norm". A parameter whose gradient nothing makes is InternalError.
+/// before clipping is a statistic. A parameter whose gradient nothing makes is InternalError.
 /// Returns the ops that make anew, of master weights alone, what the end of a step makes of them.
 std::vector<ir::Op> update(model::StageText& text, const UpdateOptions& options);
 

@@ -209,6 +209,7 @@ Lowered lower(const model::ModelConfig& config, const Plan& plan, std::string_vi
     for (model::StageText& text : draft.texts) {
       if (!draft.trains()) text.stage.name += fmt::format(", {}", name_of(purpose));
       if (draft.trains()) lowered.parameters.push_back(std::move(text.parameters));
+      lowered.statistics.push_back(std::move(text.statistics));
       program.stages.push_back(std::move(text.stage));
     }
     if (stops) return lowered;
@@ -226,6 +227,7 @@ Lowered lower(const model::ModelConfig& config, const Plan& plan, std::string_vi
     if (run_passes(draft, Pass::Level::blocks, until, lowered.passes)) return lowered;
   }
   add_restore(program, restores);
+  lowered.statistics.resize(program.stages.size());
   ir::verify(program);
   ir::verify_channels(program, [&](const std::string& group, int rank) { return mesh.group(group, rank); });
   return lowered;

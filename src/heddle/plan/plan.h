@@ -9,6 +9,7 @@
 #include "heddle/model/exchange.h"
 #include "heddle/model/model_config.h"
 #include "heddle/model/parameter.h"
+#include "heddle/model/statistic.h"
 #include "heddle/passes/fuse.h"
 #include "heddle/passes/update.h"
 #include "heddle/passes/weave.h"
@@ -56,6 +57,7 @@ struct Lowered {
   ir::StepProgram program;
   schedule::Placement placement;                          // of the pipeline's stages
   std::vector<std::vector<model::Parameter>> parameters;  // by pipeline rank
+  std::vector<std::vector<model::Statistic>> statistics;  // by stage of the program
   std::vector<PassNote> passes;                           // in the order in which they ran
 };
 

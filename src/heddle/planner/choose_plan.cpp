@@ -37,7 +37,10 @@ bool sets(const std::vector<std::string>& settings, const std::string& key) {
 
 std::string set_text(const std::vector<std::string>& set) {
   std::string text;
-  for (const std::string& one : set) text += " --set " + one;
+  for (const std::string& one : set) {  // as a shell takes it
+    const char* quote = one.find(' ') == std::string::npos ? "" : "'";
+    text += fmt::format(" --set {0}{1}{0}", quote, one);
+  }
   return text;
 }
 

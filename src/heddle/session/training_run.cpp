@@ -291,24 +291,28 @@ bool TrainingRun::step() {
   observe::StepMetrics metrics;
   metrics.step = number;
   metrics.wall_time_s = wall_time_s();
-  metrics.lm_loss = result.next_token_loss;
-  if (config_.model.sequence_aux_loss_alpha > 0) metrics.auxiliary_loss = result.sequence_aux_loss;
-  if (config_.model.z_loss_weight > 0) metrics.extra["z_loss"] = result.z_loss;
-  if (const auto& depths = result.depth_losses; !depths.empty()) {
+  metrics.lm_loss = result.next_token_loss();
+  if (config_.model.sequence_aux_loss_alpha > 0) metrics.auxiliary_loss = result.sequence_aux_loss();
+  if (const std::vector<double> depths = result.depth_losses(); !depths.empty()) {
     metrics.mtp_loss = std::accumulate(depths.begin(), depths.end(), 0.0) / static_cast<double>(depths.size());
   }
   metrics.learning_rate = result.learning_rate;
-  metrics.gradient_norm = result.gradient_norm;
+  metrics.gradient_norm = result.gradient_norm();
   metrics.step_s = result.seconds;
   metrics.trained_s = trainer_->done().seconds;
   metrics.tokens = static_cast<double>(number * result.tokens);
   metrics.tokens_per_s = static_cast<double>(result.tokens) / result.seconds;
   metrics.flops_per_s = result.flops / result.seconds;
-  if (!result.load_LE.empty()) metrics.expert_imbalance = result.imbalance();
-  if (!result.load_LE.empty() && config_.model.topk_bias) metrics.extra["bias_update_rate"] = result.bias_rate;
+  const std::vector<train::StepResult::Load> loads = result.loads();
+  if (!loads.empty()) metrics.expert_imbalance = result.imbalance();
+  if (!loads.empty() && config_.model.topk_bias) metrics.extra["bias_update_rate"] = result.bias_rate;
+  for (const train::Reading& reading : result.statistics) {
+    const std::string metric(reading.kind->metric);
+    if (!metric.empty()) metrics.extra[metric] = result.total(*reading.kind);
+  }
   metrics.arena_live_peak_bytes = static_cast<double>(result.peak_live_bytes);
   metrics.arena_reserved_peak_bytes = static_cast<double>(result.reserved_bytes);
-  summary_.loss = result.next_token_loss;
+  summary_.loss = result.next_token_loss();
   summary_.reserved_bytes = std::max(summary_.reserved_bytes, result.reserved_bytes);
   compare_with_arena(result);
   if (result.grown_bytes > 0)
@@ -317,7 +321,7 @@ bool TrainingRun::step() {
   compare_with_plan(result.seconds);
   const bool looks = due(config_.train.eval_every, number) || (config_.train.eval_every > 0 && is_over());
   if (looks) {
-    metrics.expert_loads_LE = result.load_LE;
+    for (const auto& [layer, rows_E] : loads) metrics.expert_loads_LE.emplace_back(rows_E.begin(), rows_E.end());
     look(metrics);
   }
   if (leads()) {

@@ -19,6 +19,7 @@
 #include "heddle/runtime/mesh_communicators.h"
 #include "heddle/train/parameters.h"
 #include "heddle/train/rank_exchange.h"
+#include "heddle/train/step/result.h"
 
 namespace heddle::train {
 
@@ -34,27 +35,6 @@ struct TrainerOptions {
   config::RunLength length;
   LearningRate learning_rate;
   uint64_t seed = 0;
-};
-
-/// What one step gave. Losses are means: of labels, of sequences (auxiliary), of tokens (z), before weights.
-struct StepResult {
-  double next_token_loss = 0;
-  double sequence_aux_loss = 0;      // summed over layers
-  double z_loss = 0;                 // summed over layers
-  std::vector<double> depth_losses;  // multi-token prediction, by depth
-  double gradient_norm = 0;          // before clipping
-  double learning_rate = 0;
-  double bias_rate = 0;
-  int64_t tokens = 0;
-  double seconds = 0;                               // of the slowest rank
-  double flops = 0;                                 // matrix products of the step
-  int64_t peak_live_bytes = 0, reserved_bytes = 0;  // of the rank's arena that holds most
-  int64_t grown_bytes = 0;                          // beyond its capacity, of the arena that grew most
-  int grown_rank = 0;                               // whose that is
-  std::vector<int> load_layers;                     // MoE layers
-  std::vector<std::vector<double>> load_LE;         // rows routed to each expert
-  /// Highest over mean load of the worst layer; 1 when there is no MoE layer.
-  double imbalance() const;
 };
 
 /// The plan as a trainer runs it: with evaluation, prediction, and weights packed as the backend has them.
@@ -103,14 +83,20 @@ class Trainer {
   model::ParameterCount parameter_count() const { return parameter_count_; }
 
  private:
-  device::Batch batch_of(const std::vector<std::vector<int32_t>>& sequences, int microbatches) const;
   int stage() const;
   void count_model();
-  [[noreturn]] void explain_not_finite(const device::Batch& batch, const StepResult& result);
+  device::Batch batch_of(const std::vector<std::vector<int32_t>>& sequences, int microbatches) const;
+  /// Those of the step that comes next.
+  void set_rates(device::Batch& batch) const;
+  /// Of the step that has run, in `seconds` on this rank; all ranks call it together.
+  StepResult gather_result(const device::Batch& batch, double seconds);
+  /// This rank's, of the stage that it runs for the purpose; without data where it has none of the kind.
+  device::TensorView statistic(ir::Purpose purpose, const model::StatisticKind& kind) const;
 
   TrainerOptions options_;
   plan::Mesh mesh_;
   plan::Lowered lowered_;
+  StepStatistics statistics_;
   RankExchange ranks_;
   std::unique_ptr<device::Device> device_;
   std::unique_ptr<comm::World> device_world_;  // where ranks talk from device to device

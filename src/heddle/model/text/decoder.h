@@ -8,10 +8,9 @@
 
 namespace heddle::model {
 
-/// Forward text of one stage. For `predict` it ends in the statistic "logits" [T, V] of the next token, without
-/// losses or depths; with tp ranks, all rows of the group by this rank's part of the vocabulary. Else the
-/// statistics it updates are: "loss.next_token", "loss.depth.D" (sums over labels), "loss.sequence_aux.L",
-/// "loss.z.L" (sums), and "load.L" [E] for each MoE layer L.
+/// Forward text of one stage. For `predict` it ends in the logits of the next token, without losses or depths; with
+/// tp ranks, all rows of the group by this rank's part of the vocabulary. Else it updates the statistics of the
+/// losses (sums over labels, sequences, tokens) and, for each MoE layer, of the load.
 StageText decoder_stage(const ModelConfig& config, const StageSpec& spec);
 
 }  // namespace heddle::model

@@ -38,30 +38,30 @@ void Ends::load_head() {
                                             {}, {{0, Axis::tp}});
 }
 
-void Ends::predict(ValueId h_TH, const std::string& norm_name, int64_t distance, int scale,
+void Ends::predict(ValueId h_TH, const std::string& norm_name, int64_t distance, const Statistic& loss,
                    const std::string& name) {
   const Writer::Part part(w_, OpPart::head);
   const ValueId labels_T = labels(distance);
   const ValueId n_TH = w_.gather(w_.norm(h_TH, norm_name, "n_" + name), "n_" + name);
-  if (w_.tp() > 1) return predict_part(n_TH, labels_T, scale, name);
+  if (w_.tp() > 1) return predict_part(n_TH, labels_T, loss, name);
   const ValueId logits_TV = w_.op("linear", {n_TH, head_}, {"logits_" + name})[0];
   if (w_.predicts()) {
     w_.op("accumulate", {logits_TV}, {}, {}, "",
-          {w_.statistic("logits", {w_.tokens(), w_.config().vocab_size}, w_.wide())});
+          {w_.statistic({.kind = &kLogits}, {w_.tokens(), w_.config().vocab_size}, w_.wide())});
     return;
   }
-  const ValueId loss = w_.op("cross_entropy", {logits_TV, labels_T, w_.scales()}, {"ce_" + name, "lse_" + name},
-                             {{"scale_index", int64_t{scale}}})[0];
-  w_.keep(loss, "loss." + name);
+  const ValueId sum = w_.op("cross_entropy", {logits_TV, labels_T, w_.scales()}, {"ce_" + name, "lse_" + name},
+                            {{"scale_index", int64_t{loss.scale}}})[0];
+  w_.keep(sum, loss);
 }
 
 // This rank's part of the vocabulary; see the op sharded_loss.
-void Ends::predict_part(ValueId n_UH, ValueId labels, int scale, const std::string& name) {
+void Ends::predict_part(ValueId n_UH, ValueId labels, const Statistic& loss, const std::string& name) {
   const int64_t part = w_.config().vocab_size / w_.tp();
   if (w_.predicts()) {
     const ValueId logits_UV = w_.op("linear", {n_UH, head_}, {"logits_" + name})[0];
     const int64_t rows = w_.value(logits_UV).shape[0].count;
-    w_.op("accumulate", {logits_UV}, {}, {}, "", {w_.statistic("logits", {rows, part}, w_.wide())});
+    w_.op("accumulate", {logits_UV}, {}, {}, "", {w_.statistic({.kind = &kLogits}, {rows, part}, w_.wide())});
     return;
   }
   const auto shifted = [&](int64_t outside, const std::string& as) {
@@ -69,13 +69,13 @@ void Ends::predict_part(ValueId n_UH, ValueId labels, int scale, const std::stri
   };
   const ValueId own = shifted(-1, "labels_here_"), all = shifted(part, "labels_");
   const ValueId logits_UV = w_.op("linear", {n_UH, head_}, {"logits_" + name})[0];
-  const auto loss = w_.op("cross_entropy_part", {logits_UV, own, w_.scales()},
-                          {"ce_part_" + name, "lse_part_" + name}, {{"scale_index", int64_t{scale}}});
+  const auto here = w_.op("cross_entropy_part", {logits_UV, own, w_.scales()},
+                          {"ce_part_" + name, "lse_part_" + name}, {{"scale_index", int64_t{loss.scale}}});
   const ValueId parts =
-      w_.op("all_gather", {loss[1]}, {"lse_parts_" + name}, {{"ranks", w_.tp()}, {"runs", int64_t{1}}}, "tp")[0];
-  const auto rest = w_.op("sharded_loss", {logits_UV, none, all, w_.scales(), parts, own, loss[1]},
-                          {"ce_rest_" + name, "lse_" + name}, {{"scale_index", int64_t{scale}}});
-  w_.keep(w_.op("add", {loss[0], rest[0]}, {"ce_sum_" + name})[0], "loss." + name);
+      w_.op("all_gather", {here[1]}, {"lse_parts_" + name}, {{"ranks", w_.tp()}, {"runs", int64_t{1}}}, "tp")[0];
+  const auto rest = w_.op("sharded_loss", {logits_UV, none, all, w_.scales(), parts, own, here[1]},
+                          {"ce_rest_" + name, "lse_" + name}, {{"scale_index", int64_t{loss.scale}}});
+  w_.keep(w_.op("add", {here[0], rest[0]}, {"ce_sum_" + name})[0], loss);
 }
 
 }  // namespace heddle::model

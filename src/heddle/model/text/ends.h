@@ -17,14 +17,14 @@ class Ends {
   ir::ValueId embed(int64_t depth, const std::string& name);
   /// The head's weight, which is the embedding in a tied model.
   void load_head();
-  /// Norm, head and loss "loss.NAME" of the tokens `distance` after each position, by the factor `scale`. Where the
-  /// writer predicts: the statistic "logits".
-  void predict(ir::ValueId h_TH, const std::string& norm_name, int64_t distance, int scale,
+  /// Norm, head and loss of the tokens `distance` after each position; NAME is in the names of its values. Where
+  /// the writer predicts: the logits.
+  void predict(ir::ValueId h_TH, const std::string& norm_name, int64_t distance, const Statistic& loss,
                const std::string& name);
 
  private:
   ir::ValueId embedding();
-  void predict_part(ir::ValueId n_UH, ir::ValueId labels, int scale, const std::string& name);
+  void predict_part(ir::ValueId n_UH, ir::ValueId labels, const Statistic& loss, const std::string& name);
   ir::ValueId ids(int64_t depth) const { return tokens_of_[static_cast<size_t>(depth)]; }
   ir::ValueId labels(int64_t distance) const { return tokens_of_[static_cast<size_t>(w_.depths() + distance)]; }
 

@@ -59,7 +59,7 @@ void balance_losses(Writer& w, const Routing& r) {
   const ModelConfig& c = w.config();
   if (w.predicts()) return;
   w.op("count_load", {r.offsets}, {}, {}, "",
-       {w.statistic(fmt::format("load.{}", w.layer()), {c.n_routed_experts})});
+       {w.statistic({.kind = &kLoad, .of = w.layer()}, {c.n_routed_experts})});
   const int64_t sequence = w.tokens() / w.runs();
   if (c.sequence_aux_loss_alpha > 0) {
     const int64_t sharing = w.cp() * w.tp();
@@ -75,12 +75,12 @@ void balance_losses(Writer& w, const Routing& r) {
                                {"whole", w.spec().sequence_length},
                                {"alpha", c.sequence_aux_loss_alpha},
                                {"scale_index", int64_t{kScaleSequenceAux}}})[0];
-    w.keep(loss, fmt::format("loss.sequence_aux.{}", w.layer()));
+    w.keep(loss, {.kind = &kSequenceAuxLoss, .of = w.layer(), .scale = kScaleSequenceAux});
   }
   if (c.z_loss_weight > 0) {
     const ValueId loss = w.op("z_loss", {r.logits, w.scales()}, {"z"},
                               {{"weight", c.z_loss_weight}, {"scale_index", int64_t{kScaleZ}}})[0];
-    w.keep(loss, fmt::format("loss.z.{}", w.layer()));
+    w.keep(loss, {.kind = &kZLoss, .of = w.layer(), .scale = kScaleZ});
   }
 }
 

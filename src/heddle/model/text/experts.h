@@ -7,8 +7,8 @@
 
 namespace heddle::model {
 
-/// Updates the statistics "load.L" [E], "loss.sequence_aux.L" and "loss.z.L" of the writer's layer L, where it
-/// trains or evaluates.
+/// Updates the statistics of the load, of the sequence-wise auxiliary loss and of the z-loss of the writer's layer,
+/// where it trains or evaluates.
 ir::ValueId experts(Writer& writer, ir::ValueId x_TH, const std::string& prefix);
 
 }  // namespace heddle::model

@@ -34,10 +34,16 @@ ValueId depth_states(Writer& w, Ends& ends, int64_t depth, ValueId normed_TH) {
 void predict_depth(Writer& w, Ends& ends, int64_t depth, ValueId h_TH) {
   if (depth == 0) {
     w.begin_layer(-1);
-    return ends.predict(h_TH, "model.norm.weight", 1, kScaleNextToken, "next_token");
+    return ends.predict(h_TH, "model.norm.weight", 1, {.kind = &kNextTokenLoss, .scale = kScaleNextToken},
+                        "next_token");
   }
   const std::string prefix = begin(w, depth);
-  ends.predict(h_TH, prefix + "shared_head.norm.weight", depth + 1, kScaleDepth + static_cast<int>(depth) - 1,
+  const auto number = static_cast<int>(depth);
+  ends.predict(h_TH, prefix + "shared_head.norm.weight", depth + 1,
+               {.kind = &kDepthLoss,
+                .of = number,
+                .scale = kScaleDepth + number - 1,
+                .weight = w.config().depth_loss_weight()},
                fmt::format("depth.{}", depth));
 }
 

@@ -123,17 +123,14 @@ ValueId Writer::norm(ValueId x, const std::string& name, const std::string& out,
   return op("rms_norm", {x, gain}, {out, out + "_rstd"}, {{"epsilon", epsilon}})[0];
 }
 
-ValueId Writer::statistic(const std::string& name, const std::vector<int64_t>& shape, Dtype dtype) {
-  ir::Value value;
-  value.name = name;
-  value.dtype = dtype;
-  for (const int64_t size : shape) value.shape.push_back({size, none});
-  value.role = ir::Role::statistic;
-  return text_.stage.add_value(std::move(value));
+ValueId Writer::statistic(const Statistic& what, const std::vector<int64_t>& shape, Dtype dtype) {
+  ir::Shape dims;
+  for (const int64_t size : shape) dims.push_back({size, none});
+  return add_statistic(text_.stage, text_.statistics, what, std::move(dims), dtype);
 }
 
-void Writer::keep(ValueId loss, const std::string& name) {
-  op("accumulate", {loss}, {}, {}, "", {statistic(name, {1})});
+void Writer::keep(ValueId loss, const Statistic& what) {
+  op("accumulate", {loss}, {}, {}, "", {statistic(what, {1})});
 }
 
 void Writer::load_scales() {

@@ -87,8 +87,8 @@ class Writer {
   ir::ValueId norm(ir::ValueId x, const std::string& name, const std::string& out, double epsilon, int64_t width);
 
   /// A sum that lasts to the end of the step, and one loss added to it.
-  ir::ValueId statistic(const std::string& name, const std::vector<int64_t>& shape, Dtype dtype = Dtype::f64);
-  void keep(ir::ValueId loss, const std::string& name);
+  ir::ValueId statistic(const Statistic& what, const std::vector<int64_t>& shape, Dtype dtype = Dtype::f64);
+  void keep(ir::ValueId loss, const Statistic& what);
 
   /// The factors of the loss terms and the rotary table of the chunk that is being written.
   ir::ValueId scales() const { return scales_; }

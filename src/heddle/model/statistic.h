@@ -1,0 +1,50 @@
+// What the host reads of a step: sums that last to its end, of ir::Role::statistic. Whoever makes one says what it
+// is, and whoever reads one asks for that, never for the value's name. A further kind is a row here and the line
+// that makes it: the trainer adds it up over the ranks, and a run's log has it where the row names a metric.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "heddle/ir/stage.h"
+
+namespace heddle::model {
+
+struct StatisticKind {
+  /// What the values are called in the program's text; the number of the layer or of the depth comes behind it.
+  std::string_view name;
+  /// Whether every rank holds the same, instead of a part of the sum.
+  bool same_on_ranks = false;
+  /// Under which the log has it, summed over the layers. "": the log has a place of its own for it, or none.
+  std::string_view metric = "";
+};
+
+inline constexpr StatisticKind kNextTokenLoss{.name = "loss.next_token"};
+inline constexpr StatisticKind kDepthLoss{.name = "loss.depth"};
+inline constexpr StatisticKind kSequenceAuxLoss{.name = "loss.sequence_aux"};
+inline constexpr StatisticKind kZLoss{.name = "loss.z", .metric = "z_loss"};
+inline constexpr StatisticKind kLoad{.name = "load"};  // [E]: rows routed to each expert
+inline constexpr StatisticKind kGradientNorm{.name = "grad_norm", .same_on_ranks = true};  // before clipping
+inline constexpr StatisticKind kLogits{.name = "logits"};  // [T, V]: of the next token
+
+struct Statistic {
+  const StatisticKind* kind = nullptr;
+  int of = -1;  // the layer, or the depth; −1 where there is one of the kind
+  /// Of a loss: which factor of the batch makes a mean of the sum (model/loss_scale.h), and the weight that the
+  /// factor has in it besides.
+  int scale = -1;
+  double weight = 1;
+  ir::ValueId value = ir::none;
+};
+
+std::string name_of(const Statistic& statistic);
+
+/// Adds the value of a statistic to a stage, and what it means to the list.
+ir::ValueId add_statistic(ir::Stage& stage, std::vector<Statistic>& statistics, Statistic statistic,
+                          ir::Shape shape, Dtype dtype);
+
+/// The value of the statistic of that kind, and layer or depth; none where there is no such.
+ir::ValueId value_of(const std::vector<Statistic>& statistics, const StatisticKind& kind, int of = -1);
+
+}  // namespace heddle::model

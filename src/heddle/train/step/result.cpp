@@ -1,0 +1,74 @@
+#include "heddle/train/step/result.h"
+
+#include <algorithm>
+
+namespace heddle::train {
+
+namespace {
+
+constexpr size_t kFigures = 4;  // numbers of RankFigures
+
+}  // namespace
+
+double StepResult::total(const model::StatisticKind& kind) const {
+  double sum = 0;
+  for (const Reading& reading : statistics) {
+    if (reading.kind != &kind) continue;
+    for (const double value : reading.values) sum += value;
+  }
+  return sum;
+}
+
+std::vector<double> StepResult::depth_losses() const {
+  std::vector<double> losses;
+  for (const Reading& reading : statistics) {
+    if (reading.kind == &model::kDepthLoss) losses.push_back(reading.values.at(0));
+  }
+  return losses;
+}
+
+std::vector<StepResult::Load> StepResult::loads() const {
+  std::vector<Load> loads;
+  for (const Reading& reading : statistics) {
+    if (reading.kind == &model::kLoad) loads.push_back({reading.of, reading.values});
+  }
+  std::sort(loads.begin(), loads.end(), [](const Load& a, const Load& b) { return a.layer < b.layer; });
+  return loads;
+}
+
+double StepResult::imbalance() const {
+  double worst = 1;
+  for (const Load& load : loads()) {
+    double sum = 0, most = 0;
+    for (const double rows : load.rows_E) {
+      sum += rows;
+      most = std::max(most, rows);
+    }
+    if (sum > 0) worst = std::max(worst, most * static_cast<double>(load.rows_E.size()) / sum);
+  }
+  return worst;
+}
+
+void append(std::vector<double>& row, const RankFigures& own, int rank, int ranks) {
+  for (int r = 0; r < ranks; ++r) {
+    const RankFigures& figures = r == rank ? own : RankFigures();
+    row.push_back(figures.seconds);
+    row.push_back(static_cast<double>(figures.peak_live_bytes));
+    row.push_back(static_cast<double>(figures.reserved_bytes));
+    row.push_back(static_cast<double>(figures.grown_bytes));
+  }
+}
+
+void take_worst(StepResult& result, std::span<const double> figures) {
+  for (size_t i = 0; i + kFigures <= figures.size(); i += kFigures) {
+    const auto bytes = [&](size_t at) { return static_cast<int64_t>(figures[i + at]); };
+    result.seconds = std::max(result.seconds, figures[i]);
+    result.peak_live_bytes = std::max(result.peak_live_bytes, bytes(1));
+    result.reserved_bytes = std::max(result.reserved_bytes, bytes(2));
+    if (bytes(3) <= result.grown_bytes) continue;
+    result.grown_bytes = bytes(3);
+    result.grown_rank = static_cast<int>(i / kFigures);
+  }
+}
+
+}  // namespace heddle::train

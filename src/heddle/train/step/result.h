@@ -1,0 +1,50 @@
+// What one step of training gave, for the whole job and the same on every rank.
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "heddle/train/step/statistics.h"
+
+namespace heddle::train {
+
+struct StepResult {
+  std::vector<Reading> statistics;
+  double learning_rate = 0;
+  double bias_rate = 0;
+  int64_t tokens = 0;
+  double seconds = 0;                               // of the slowest rank
+  double flops = 0;                                 // matrix products of the step
+  int64_t peak_live_bytes = 0, reserved_bytes = 0;  // of the rank's arena that holds most
+  int64_t grown_bytes = 0;                          // beyond its capacity, of the arena that grew most
+  int grown_rank = 0;                               // whose that is
+
+  /// Summed over layers and depths; 0 where the step has no such statistic.
+  double total(const model::StatisticKind& kind) const;
+  double next_token_loss() const { return total(model::kNextTokenLoss); }
+  double sequence_aux_loss() const { return total(model::kSequenceAuxLoss); }
+  double z_loss() const { return total(model::kZLoss); }
+  double gradient_norm() const { return total(model::kGradientNorm); }
+  std::vector<double> depth_losses() const;  // of multi-token prediction, by depth
+
+  /// Rows routed to each expert, of one MoE layer.
+  struct Load {
+    int layer = 0;
+    std::span<const double> rows_E;
+  };
+  std::vector<Load> loads() const;  // by layer
+  /// Highest over mean load of the worst layer; 1 when there is no MoE layer.
+  double imbalance() const;
+};
+
+/// What a rank measures of its own step.
+struct RankFigures {
+  double seconds = 0;
+  int64_t peak_live_bytes = 0, reserved_bytes = 0, grown_bytes = 0;  // of its arena
+};
+/// Puts a rank's behind its row: a place for each rank, zeros in those of the others.
+void append(std::vector<double>& row, const RankFigures& own, int rank, int ranks);
+/// The worst of those that stand at the end of the rows' sum.
+void take_worst(StepResult& result, std::span<const double> figures);
+
+}  // namespace heddle::train

@@ -1,0 +1,56 @@
+#include "heddle/train/step/statistics.h"
+
+#include <algorithm>
+
+#include "heddle/train/step/numbers.h"
+
+namespace heddle::train {
+
+namespace {
+
+double mean(const model::Statistic& what, double sum, const device::Batch& batch) {
+  if (what.scale < 0) return sum;
+  return what.weight == 0 ? 0 : sum * batch.scales.at(static_cast<size_t>(what.scale)) / what.weight;
+}
+
+}  // namespace
+
+StepStatistics::StepStatistics(const plan::Lowered& lowered, int first_stage, int stages) {
+  for (int s = first_stage; s < first_stage + stages; ++s) {
+    const ir::Stage& stage = lowered.program.stages.at(static_cast<size_t>(s));
+    for (const model::Statistic& what : lowered.statistics.at(static_cast<size_t>(s))) {
+      const auto before = std::find_if(places_.begin(), places_.end(), [&](const Place& place) {
+        return place.what.kind == what.kind && place.what.of == what.of;
+      });
+      const bool again = before != places_.end();
+      const auto size = static_cast<size_t>(stage.elements(what.value, ir::FixedRows()));
+      places_.push_back({what, s, again ? before->first : size_, size, again});
+      if (!again) size_ += size;
+    }
+  }
+}
+
+std::vector<double> StepStatistics::row(const runtime::Executor& executor, int stage) const {
+  std::vector<double> row(size_, 0);
+  for (const Place& place : places_) {
+    if (place.stage != stage) continue;
+    const device::TensorView view = executor.view(stage, place.what.value);
+    for (size_t i = 0; i < place.size; ++i) row[place.first + i] = number(view, static_cast<int64_t>(i));
+  }
+  return row;
+}
+
+std::vector<Reading> StepStatistics::read(std::span<const double> row, const device::Batch& batch,
+                                          int ranks) const {
+  std::vector<Reading> readings;
+  for (const Place& place : places_) {
+    if (place.again) continue;
+    Reading& reading = readings.emplace_back(Reading{place.what.kind, place.what.of, {}});
+    for (const double sum : row.subspan(place.first, place.size)) {
+      reading.values.push_back(mean(place.what, place.what.kind->same_on_ranks ? sum / ranks : sum, batch));
+    }
+  }
+  return readings;
+}
+
+}  // namespace heddle::train
