@@ -4,6 +4,7 @@
 #include <limits>
 #include <numeric>
 
+#include "heddle/base/error.h"
 #include "heddle/cost/op_seconds.h"
 #include "heddle/plan/durations.h"
 #include "heddle/runtime/forecast.h"
@@ -86,7 +87,10 @@ void simulate_best(search::Answer& answer, const search::Behaviour& behaviour, i
   for (auto plan = answer.top.begin(); plan != end; ++plan) {
     const search::Launch launch = search::launch_of(*plan);
     if (!search::refusals_of(launch, "heddle").empty()) continue;
-    plan->simulated_step_s = simulated_step_s(plan->job, launch, behaviour);
+    try {
+      plan->simulated_step_s = simulated_step_s(plan->job, launch, behaviour);
+    } catch (const Error&) {  // more ops or streams than the simulator holds: it comes after those that are known
+    }
   }
   std::stable_sort(answer.top.begin(), end, [](const search::Ranked& a, const search::Ranked& b) {
     const auto key = [](const search::Ranked& r) {
