@@ -31,6 +31,7 @@
 #include "heddle/planner/measure_machine.h"
 #include "heddle/planner/measure_ops.h"
 #include "heddle/planner/profile_file.h"
+#include "heddle/planner/searched_plans.h"
 #include "tests/train/rank_trainers.h"
 
 namespace heddle {
@@ -222,6 +223,9 @@ ordered_json run_case(const Case& c, const Options& o, const cost::MachineProfil
   const planner::Foresee foresee = [&](const config::RunConfig& config, bool tried) {
     return planner::forecast_config(config, profile, places, tried);
   };
+  const planner::Propose propose = [&](const config::RunConfig& config, const std::set<std::string>& fixed) {
+    return planner::searched_plans(config, fixed, profile, places);
+  };
   const std::vector<std::pair<std::string, PlanMode>> modes{
       {"auto", PlanMode::automatic}, {"save-memory", PlanMode::save_memory}, {"overlap", PlanMode::overlap}};
   std::map<std::vector<std::string>, Candidate> all;
@@ -230,7 +234,7 @@ ordered_json run_case(const Case& c, const Options& o, const cost::MachineProfil
   for (const auto& [name, mode] : modes) {
     if (o.ranks == 1 && mode == PlanMode::overlap) continue;
     const double began = now_s();
-    const planner::PlanChoice choice = planner::choose_plan(file.path(), set, foresee, mode, 10);
+    const planner::PlanChoice choice = planner::choose_plan(file.path(), set, foresee, propose, mode, 10);
     chose_s = std::max(chose_s, now_s() - began);
     chosen.push_back(choice.chosen);
     for (const Candidate& candidate : choice.all) {

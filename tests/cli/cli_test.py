@@ -276,6 +276,52 @@ class Cli(Program):
         said = [line for line in done.stderr.splitlines() if line.startswith("heddle")]
         self.assertEqual(said, ["heddle: --mode is 'fast', accepted: auto, save-memory, overlap"])
 
+    RATES = ("product_rate", "memory_rate", "host_rate", "message_rate", "message_latency_us")
+
+    def rates(self, output):
+        lines = (self.folder / output / "config.toml").read_text().splitlines()
+        return {key: float(line.split("=")[1].split("#")[0]) for line in lines for key in self.RATES
+                if line.startswith(key + " ")}
+
+    # Two profiles of other machines; what the first one measured.
+    def two_profiles(self):
+        measured = json.loads((self.folder / self.modes_profile()).read_text())
+        measured["links"] = [["threads", 2, 1000, 9], ["threads", 2, 1001000, 259], ["node", 2, 1000, 19],
+                             ["node", 2, 1001000, 519]]
+        (self.folder / "linked.json").write_text(json.dumps(measured))
+        other = dict(measured, copy_bytes_per_s=measured["copy_bytes_per_s"] / 7, links=[])
+        (self.folder / "other.json").write_text(json.dumps(other))
+        return measured
+
+    # Weaving and offload go by the profile, also when the run goes on; no bit does.
+    def test_measured_rates(self):
+        measured = self.two_profiles()
+        train = ["train", "tiny.toml", *self.MODES, "--set", "mesh.dp=2", "--set", "mesh.ep=2", "--set",
+                 "memory.offload=input", "--ranks", "2"]
+        none = dict(os.environ, XDG_CACHE_HOME=str(self.folder / "no-cache"))
+        self.heddle(*train, "--steps", "4", "--set", "output=nominal", environment=none)
+        self.assertEqual(self.rates("nominal"), dict.fromkeys(self.RATES, 0))
+        train += ["--set", "output=rated"]
+        self.heddle(*train, "--steps", "2", "--profile", "linked.json")
+        rated = self.rates("rated")
+        self.assertAlmostEqual(rated["memory_rate"] / (measured["copy_bytes_per_s"] / 2e9), 1, 2)
+        self.assertAlmostEqual(2 * rated["host_rate"] / rated["memory_rate"], 1, 2)
+        self.assertEqual((rated["message_rate"], rated["message_latency_us"]), (4, 9))
+        self.assertGreater(rated["product_rate"], 0)
+        self.heddle(*train, "--steps", "4", "--profile", "other.json", "--resume")
+        self.assertEqual(self.rates("rated"), rated)
+        self.assertEqual(self.losses("rated"), self.losses("nominal"))
+
+    # Ranks whose machines have other profiles lower the program of rank 0's rates: they compare its text.
+    def test_measured_rates_under_mpi(self):
+        self.needs_mpi()
+        measured = self.two_profiles()
+        train = ["train", "tiny.toml", *self.MODES, "--set", "mesh.ep=2", "--steps", "2", "--set", "output=rated-mpi"]
+        self.mpirun(*train, own=(["--profile", "linked.json"], ["--profile", "other.json"]))
+        found = self.rates("rated-mpi")
+        self.assertEqual((found["message_rate"], found["message_latency_us"]), (2, 19))
+        self.assertAlmostEqual(found["memory_rate"] / (measured["copy_bytes_per_s"] / 2e9), 1, 2)
+
     def doctor_without(self, features):
         environment = dict(os.environ, HEDDLE_CPU_WITHOUT=features)
         return (json.loads(self.heddle("doctor", "--json", environment=environment).stdout),

@@ -81,8 +81,8 @@ Job draw(std::mt19937& rng) {
   s.once_a_node = flip();
   s.dual_pipe = l.vpp == 1 && rng() % 16 == 0;
   if (l.pp > 1 && rng() % 2 == 0) {
-    j.pipeline = pipelines()[rng() % pipelines().size()];
-    if (j.pipeline == Pipeline::interleaved_fused) s.overlap_exchange = true;
+    j.pipeline = &schedule::pipelines()[rng() % schedule::pipelines().size()];
+    if (j.pipeline == interleaved_fused()) s.overlap_exchange = true;
   }
   s.context_all_to_all = flip();
   s.offload_activations = rng() % 4 == 0;
@@ -178,7 +178,7 @@ TEST(Launch, HeddleSettingsOfDeepSeek) {
   EXPECT_EQ(refusal(job, "heddle", ""), "");
   EXPECT_TRUE(says("device.graphs=true"));
   job.layout.vpp = 1;
-  job.pipeline = Pipeline::dual_pipe;
+  job.pipeline = schedule::find_pipeline("dual_pipe");
   EXPECT_EQ(refusal(job, "heddle", ""), "");
   EXPECT_TRUE(says("parallel.schedule=dual_pipe"));
   EXPECT_NE(refusal(job_of("GPT-OSS-20B", "H100", {8, 1, 1, 1, 1, 8}, 1, 8), "heddle", "no sinks"), "");
@@ -187,13 +187,13 @@ TEST(Launch, HeddleSettingsOfDeepSeek) {
 TEST(Launch, RefusesWhatTheTargetsCantDo) {
   Job dual = deepseek();
   dual.layout.vpp = 1;
-  dual.pipeline = Pipeline::dual_pipe_v;
+  dual.pipeline = schedule::find_pipeline("dual_pipe_v");
   EXPECT_NE(refusal(dual, "megatron", "no pipeline schedule 'dual_pipe_v'"), "");
   EXPECT_NE(refusal(dual, "mindspeed", "2 x pp"), "");
   Job experts = deepseek();
   experts.software.overlap_exchange = true;
   EXPECT_NE(refusal(experts, "megatron", "go together"), "");
-  experts.pipeline = Pipeline::interleaved_fused;
+  experts.pipeline = interleaved_fused();
   EXPECT_EQ(refusals_of(launch_of(experts), "megatron"), std::vector<std::string>{});
   experts.recompute.experts = true;
   EXPECT_NE(refusal(experts, "megatron", "does not go with overlap"), "");

@@ -29,7 +29,7 @@ const std::vector<Keeping>& three_ways() {
 }
 
 TEST(StageKeeping, IsNearTheBestOfAllChoices) {
-  for (const Pipeline pipeline : {Pipeline::one_f_one_b, Pipeline::zb_h1}) {
+  for (const Pipeline pipeline : {one_f_one_b(), schedule::find_pipeline("zb_h1")}) {
     const Job job = deepseek(4, pipeline);
     const PreparedSchedule prepared(job);
     const schedule::Placement& place = prepared.schedule.placement;
@@ -51,7 +51,7 @@ TEST(StageKeeping, IsNearTheBestOfAllChoices) {
       const std::optional<KeptByStage> kept = keep_by_stage(job, {}, prepared, three_ways(), limit);
       ASSERT_TRUE(kept.has_value()) << part;
       EXPECT_LE(kept->exact.peak_bytes, limit);
-      EXPECT_LE(kept->exact.step_s, best * 1.02) << name_of(pipeline) << " " << part;
+      EXPECT_LE(kept->exact.step_s, best * 1.02) << pipeline->name() << " " << part;
       EXPECT_GE(kept->exact.step_s, unbounded_step_s(job, {}, prepared, three_ways()) * 0.99);
     }
     EXPECT_FALSE(keep_by_stage(job, {}, prepared, three_ways(), heavy / 4).has_value());
@@ -59,7 +59,7 @@ TEST(StageKeeping, IsNearTheBestOfAllChoices) {
 }
 
 TEST(StageKeeping, EarlyStagesGiveUpMore) {
-  const Job job = deepseek(8, Pipeline::one_f_one_b);
+  const Job job = deepseek(8, one_f_one_b());
   const PreparedSchedule prepared(job);
   const auto alike = [&](const Keeping& keeping) {
     Job j = job;
@@ -79,7 +79,7 @@ TEST(StageKeeping, EarlyStagesGiveUpMore) {
 
 Query small_query() {
   Query q;
-  q.space.job = deepseek(8, Pipeline::usual);
+  q.space.job = deepseek(8, nullptr);
   q.space.devices = 512;
   q.space.restriction.set("microbatch=1");
   q.space.restriction.set("offload=0");
@@ -111,7 +111,7 @@ TEST(StageKeeping, TheSearchIsNeverSlowerForIt) {
 }
 
 TEST(StageKeeping, IsSaidByHeddleAndRefusedByOthers) {
-  Launch launch = launch_of(deepseek(4, Pipeline::one_f_one_b), {12, 15, 17, 17});
+  Launch launch = launch_of(deepseek(4, one_f_one_b()), {12, 15, 17, 17});
   launch.by_stage = {{12, {.full = true, .every = 0.5}},
                      {15, {.norms = true, .activations = true}},
                      {17, {.norms = true, .activations = true}},
@@ -146,7 +146,7 @@ TEST(StageKeeping, IsSaidByHeddleAndRefusedByOthers) {
 }
 
 TEST(Better, IsFasterSayableAndItsOwnAnswer) {
-  Job poor = deepseek(8, Pipeline::one_f_one_b);
+  Job poor = deepseek(8, one_f_one_b());
   poor.layout = {64, 4, 4, 1, 1, 4, 16, 1};
   poor.shape = *model::find_shape("DeepSeek-V2");
   poor.recompute.full = true;

@@ -27,7 +27,6 @@ struct ClaimsOptions {
 };
 
 using search::Job;
-using search::Pipeline;
 
 Job job_of(const char* model, const char* device, search::Layout layout, int global_batch) {
   Job j;
@@ -122,14 +121,14 @@ double dual_pipe_v_speed(bool over_overlap) {
   Job plain = published_deepseek(), v = plain;
   plain.layout.vpp = 2;
   plain.software.overlap_exchange = over_overlap;
-  v.pipeline = Pipeline::dual_pipe_v;
+  v.pipeline = schedule::find_pipeline("dual_pipe_v");
   return speedup(v, plain);
 }
 
 double dual_pipe_v_memory() {
   Job one = published_deepseek(), v = one;
-  one.pipeline = Pipeline::dual_pipe;
-  v.pipeline = Pipeline::dual_pipe_v;
+  one.pipeline = schedule::find_pipeline("dual_pipe");
+  v.pipeline = schedule::find_pipeline("dual_pipe_v");
   for (Job* j : {&one, &v}) j->recompute = {.norms = true, .latent_up = true, .activations = true};
   return possible(v).peak_bytes / possible(one).peak_bytes - 1;
 }

@@ -14,6 +14,7 @@
 #include "heddle/observe/progress.h"
 #include "heddle/observe/table.h"
 #include "heddle/observe/units.h"
+#include "heddle/planner/simulated_plans.h"
 #include "heddle/search/better.h"
 #include "heddle/search/explain.h"
 #include "heddle/session/signals.h"
@@ -79,6 +80,7 @@ Json json_of(const Ranked& r, double scale) {
               {"layers", r.exact.layers},
               {"step_s", r.exact.step_s * scale},
               {"p99_step_s", r.p99_step_s * scale},
+              {"simulated_step_s", r.simulated_step_s},
               {"tokens_per_s_per_device", r.tokens_per_s_per_device / scale},
               {"model_flops_utilization", r.model_flops_utilization / scale},
               {"peak_bytes", r.exact.peak_bytes},
@@ -158,6 +160,12 @@ void print(const Answer& a, double scale) {
     if (!r.by_stage.empty())
       fmt::print("recomputed by the stages of {}: {}\n", rank, stages_text(keeping_of_stages(r)));
   }
+  rank = 0;
+  for (const Ranked& r : a.top) {
+    ++rank;
+    if (r.simulated_step_s > 0)
+      fmt::print("the program of {} simulated: a step of {}\n", rank, observe::duration_text(r.simulated_step_s));
+  }
   if (experts)
     fmt::print(
         "rows of the fullest expert rank over the mean: {:.2f} half of the time, {:.2f} at the 99th percentile "
@@ -205,6 +213,10 @@ int search_plans(const SearchOptions& o) {
   job.sequence = static_cast<double>(o.sequence);
   for (const std::string& each : o.restrict) read_restriction(each, query.space.restriction, job.software);
   if (!o.emit.empty()) search::restrict_to(o.emit, query.space.restriction, job);
+  // Of Heddle itself layers are lowered, and the best plans simulated.
+  std::unique_ptr<search::LoweredBlocks> blocks;
+  if (o.emit == "heddle") blocks = planner::lowered_blocks(job);
+  job.software.lowered = blocks.get();
   query.space.devices = static_cast<int>(o.devices);
   query.space.routing.spread = o.routing;
   if (!o.memory.empty()) query.memory_bytes = static_cast<double>(config::parse_bytes(o.memory));
@@ -219,7 +231,7 @@ int search_plans(const SearchOptions& o) {
   const auto begin = std::chrono::steady_clock::now();
   std::unique_ptr<observe::Progress> bar;
   const bool shows = !o.json && observe::describe_terminal(2).interactive;
-  const Answer answer = search::search(
+  Answer answer = search::search(
       query,
       [&](size_t done, size_t of, uint64_t plans) {
         if (!shows) return;
@@ -235,6 +247,8 @@ int search_plans(const SearchOptions& o) {
       },
       [] { return session::Signals::take().stop; });
   if (bar) bar->finish();
+  constexpr int kSimulated = 3;
+  if (blocks) planner::simulate_best(answer, query.behaviour, kSimulated);
   const std::string emitted = write_plans(o, answer, calibration);
   if (o.json) {
     Json json = json_of(answer, scale);

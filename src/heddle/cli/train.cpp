@@ -16,9 +16,12 @@
 #include "heddle/observe/units.h"
 #include "heddle/planner/choose_plan.h"
 #include "heddle/planner/measure_machine.h"
+#include "heddle/planner/measured_rates.h"
 #include "heddle/planner/profile_file.h"
+#include "heddle/planner/searched_plans.h"
 #include "heddle/session/rank_run.h"
 #include "heddle/session/refit.h"
+#include "heddle/session/run_folder.h"
 #include "heddle/session/training_run.h"
 #include "heddle/train/agreement.h"
 
@@ -142,6 +145,16 @@ void warn(const TrainOptions& options, std::vector<std::string> set) {
   }
 }
 
+std::vector<std::string> lines_of(const std::string& text) {
+  std::vector<std::string> lines;
+  for (size_t at = 0; at < text.size();) {
+    const size_t end = std::min(text.find('\n', at), text.size());
+    lines.push_back(text.substr(at, end - at));
+    at = end + 1;
+  }
+  return lines;
+}
+
 std::string profile_path(const TrainOptions& options) {
   return options.profile.empty() ? planner::machine_profile_path() : options.profile;
 }
@@ -166,6 +179,46 @@ cost::MachineProfile job_profile(const TrainOptions& options, comm::World& world
   profile.links.insert(profile.links.end(), found.begin(), found.end());
   write_file(profile_path(options), planner::profile_text(profile));
   return profile;
+}
+
+// The profile of this machine where there is one. What can't be read is told and does without.
+std::optional<cost::MachineProfile> known_profile(const TrainOptions& options) {
+  std::error_code ignored;
+  if (!std::filesystem::exists(profile_path(options), ignored)) return std::nullopt;
+  try {
+    return planner::read_profile(profile_path(options));
+  } catch (const ConfigError& error) {
+    if (!options.profile.empty()) throw;
+    fmt::print(stderr, "heddle: warning: {}; weaving and offload go by nominal rates\n", escaped(error.what()));
+    return std::nullopt;
+  }
+}
+
+// The rates by which weaving and offload decide, as settings: those that the run was begun with, else those of the
+// machine's profile. Rank 0 tells the others, so that all lower the same program.
+std::vector<std::string> rates_of(const TrainOptions& options, const std::vector<std::string>& set,
+                                  const planner::JobPlaces& places, const cost::MachineProfile* measured,
+                                  comm::World* world) {
+  train::RankExchange ranks(world);
+  std::vector<std::string> rates;
+  if (ranks.leads()) {
+    const config::RunConfig config = config::read_run_config(options.config, set);
+    const std::string begun = options.resume ? session::path_of_existing_run(config) : "";
+    if (!begun.empty()) {
+      config::RunConfig kept = config;
+      const config::RunConfig was = config::read_run_config(session::RunFolder{begun}.config());
+      for (const std::string& key : planner::rate_keys()) {
+        const config::Setting& s = *config::find_setting(key);
+        if (std::get<double>(s.get(config)) == 0) s.set(kept, s.get(was));
+      }
+      rates = planner::rate_settings(config, kept);
+    } else if (measured != nullptr) {
+      rates = planner::rate_settings(config, planner::rated(config, *measured, places));
+    } else if (const std::optional<cost::MachineProfile> known = known_profile(options)) {
+      rates = planner::rate_settings(config, planner::rated(config, *known, places));
+    }
+  }
+  return lines_of(ranks.told_by_first(fmt::format("{}", fmt::join(rates, "\n"))));
 }
 
 // What --mode comes to. Rank 0 alone has more than the settings.
@@ -195,6 +248,12 @@ void tell(const TrainOptions& options, const planner::PlanChoice& choice, bool i
   fmt::print(stderr, "{}\n", line);
 }
 
+planner::Propose proposals(const cost::MachineProfile& profile, const planner::JobPlaces& places) {
+  return [&](const config::RunConfig& config, const std::set<std::string>& fixed) {
+    return planner::searched_plans(config, fixed, profile, places);
+  };
+}
+
 // Chooses the plan of `ranks` ranks and tells which: of a launcher's job all of them call it together.
 Planned choose(const TrainOptions& options, const std::vector<std::string>& set, comm::World* world) {
   constexpr double kMeasure_s = 45, kChoose_s = 30;
@@ -211,15 +270,10 @@ Planned choose(const TrainOptions& options, const std::vector<std::string>& set,
         [&](const config::RunConfig& c, bool tried) {
           return planner::forecast_config(c, planned.profile, planned.places, tried);
         },
-        planned.mode, kChoose_s);
+        proposals(planned.profile, planned.places), planned.mode, kChoose_s);
     tell(options, planned.choice, base.empty());
   }
-  std::string all = ranks.told_by_first(fmt::format("{}", fmt::join(planned.choice.chosen.set, "\n")));
-  for (size_t at = 0; at < all.size();) {
-    const size_t end = std::min(all.find('\n', at), all.size());
-    planned.set.push_back(all.substr(at, end - at));
-    at = end + 1;
-  }
+  planned.set = lines_of(ranks.told_by_first(fmt::format("{}", fmt::join(planned.choice.chosen.set, "\n"))));
   return planned;
 }
 
@@ -273,7 +327,7 @@ std::string remedy(const TrainOptions& options, const std::vector<std::string>& 
   const planner::Foresee foresee = [&](const config::RunConfig& c, bool tried) {
     return planner::forecast_config(c, profile, places, tried);
   };
-  return planner::cheapest_remedy(options.config, set, foresee, kChoose_s) +
+  return planner::cheapest_remedy(options.config, set, foresee, proposals(profile, places), kChoose_s) +
          (measured ? "" : " (about: heddle profile has not measured this machine)");
 }
 
@@ -293,10 +347,12 @@ int train(const TrainOptions& options) {
     return summary.interrupted ? kInterrupted : kDone;
   };
   // One rank's part, whichever way it was started.
-  const auto run = [&](const Planned& planned, comm::World* world, bool threads) {
+  const auto run = [&](const Planned& planned, const std::vector<std::string>& rates, comm::World* world,
+                       bool threads) {
     const bool leads = world == nullptr || world->rank() == 0;
     std::vector<std::string> all = set;
     all.insert(all.end(), planned.set.begin(), planned.set.end());
+    all.insert(all.end(), rates.begin(), rates.end());
     double refitted_s = 0;
     session::RankPlace place;
     place.world = world;
@@ -324,7 +380,10 @@ int train(const TrainOptions& options) {
       } else {
         planned = choose(options, set, &world);
       }
-      run(planned, &world, false);
+      std::vector<std::string> all = set;
+      all.insert(all.end(), planned.set.begin(), planned.set.end());
+      const cost::MachineProfile* measured = options.mode.empty() ? nullptr : &planned.profile;
+      run(planned, rates_of(options, all, planned.places, measured, &world), &world, false);
       return world.rank() == 0 ? tell_summary() : kDone;
     });
   }
@@ -337,10 +396,12 @@ int train(const TrainOptions& options) {
     config_error("{}: {} ranks are too many for threads of one process (at most {}); mpirun or srun can start them",
                  options.config, ranks, kMostThreadRanks);
   }
+  const cost::MachineProfile* measured = options.mode.empty() ? nullptr : &planned.profile;
+  const std::vector<std::string> rates = rates_of(options, all, planned.places, measured, nullptr);
   if (ranks == 1) {
-    run(planned, nullptr, false);
+    run(planned, rates, nullptr, false);
   } else {
-    comm::run_on_threads(ranks, [&](comm::World& world) { run(planned, &world, true); });
+    comm::run_on_threads(ranks, [&](comm::World& world) { run(planned, rates, &world, true); });
   }
   return tell_summary();
 }
@@ -368,7 +429,9 @@ void add_train(CLI::App& app) {
                   "Choose the plan by simulating candidates on this machine: the fastest (auto), the least memory "
                   "(save-memory) or the least exposed communication (overlap) within 1.3 times of it")
       ->type_name("MODE");
-  command.add_option("--profile", options.profile, "For --mode: what `heddle profile --out` wrote")
+  command
+      .add_option("--profile", options.profile,
+                  "What `heddle profile --out` wrote: for --mode, and for the rates that weaving and offload go by")
       ->type_name("FILE");
   command.add_flag("--resume", options.resume, "Go on from the newest whole checkpoint of the run");
   command.add_flag("--trace", options.trace, "Also write the ops of step train.trace_step as a Perfetto trace");

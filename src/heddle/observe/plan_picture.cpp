@@ -29,7 +29,7 @@ std::vector<int> stages_of(const search::Launch& launch, int stages) {
     return layers;
   }
   search::Job job = launch.job;
-  if (search::chunks_of(search::pipeline_of(job)) == 0) job.layout.vpp = stages / job.layout.pp;
+  if (search::pipeline_of(job)->chunks() == 0) job.layout.vpp = stages / job.layout.pp;
   return search::layers_of_stages(job);
 }
 

@@ -35,6 +35,8 @@ struct Parallel {
   model::Context context = model::Context::gather;
   model::Exchange exchange;  // of the experts' rows
   bool reuse_lists = true;   // the counts of a MoE layer's rows go to the host once a microbatch, not four times
+  double message_rate = 0;   // GB/s of a rank to others, for weaving; 0: as the exchange's links
+  double message_latency_us = 0;  // likewise
   bool operator==(const Parallel&) const = default;
 };
 
@@ -59,6 +61,8 @@ struct Memory {
 struct OnDevice {
   bool pack_weights = true;  // where the backend has a packed form
   bool graphs = false;       // repeated launches as CUDA graphs
+  double product_rate = 0;   // GFLOP/s, by which weaving and offload reckon; 0: usual for the backend
+  double memory_rate = 0;    // GB/s, likewise
   bool operator==(const OnDevice&) const = default;
 };
 

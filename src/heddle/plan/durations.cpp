@@ -8,7 +8,8 @@ namespace {
 
 constexpr double kLaunchUs = 2;
 
-// Rows that the experts of this rank get when all get as many.
+}  // namespace
+
 int64_t balanced_rows(const ir::Stage& stage) {
   for (const ir::Op& op : stage.ops) {
     if (op.def->moves != ir::Moves::counts) continue;
@@ -18,13 +19,13 @@ int64_t balanced_rows(const ir::Stage& stage) {
   return 0;
 }
 
-}  // namespace
-
 passes::Durations nominal_durations(const model::Exchange& links, const DeviceRates& rates) {
   return [links, rates](const ir::Stage& stage, const ir::Op& op) {
     const ir::Cost cost = op.def->cost(stage, op, ir::FixedRows(balanced_rows(stage)));
     double messages_us = 0;
-    if (ir::communicates(*op.def)) {
+    if (ir::communicates(*op.def) && rates.message_bytes_per_us > 0) {
+      messages_us = cost.message_bytes / rates.message_bytes_per_us + rates.message_latency_us;
+    } else if (ir::communicates(*op.def)) {
       const bool far = op.group == "experts" || op.group == "pp";
       messages_us = cost.message_bytes / (far ? links.across_bytes_per_us() : links.within_bytes_per_us()) +
                     (far ? links.across_latency_us : links.within_latency_us);

@@ -6,8 +6,11 @@
 
 namespace heddle::plan {
 
-/// Arithmetic and bytes at nominal rates, messages by the exchange's links, with as many rows for each rank's
-/// experts.
+/// Rows that the experts of a rank get when all get as many; 0 where experts are not spread.
+int64_t balanced_rows(const ir::Stage& stage);
+
+/// Arithmetic, bytes and messages at these rates, messages without one by the exchange's links, with as many rows
+/// for each rank's experts.
 passes::Durations nominal_durations(const model::Exchange& links, const DeviceRates& rates);
 
 }  // namespace heddle::plan

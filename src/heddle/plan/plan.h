@@ -19,9 +19,10 @@
 
 namespace heddle::plan {
 
-/// What passes reckon with where nothing was measured: products, memory, copies between device and host.
+/// What passes reckon with: products, memory, copies between device and host, messages. Nominal, or as measured.
 struct DeviceRates {
   double flops_per_us = 500e3, bytes_per_us = 20e3, host_bytes_per_us = 10e3;
+  double message_bytes_per_us = 0, message_latency_us = 0;  // of all links; 0: those of the exchange
   bool operator==(const DeviceRates&) const = default;
 };
 

@@ -98,4 +98,9 @@ std::vector<Value> Row::tried_values() const {
   return {words.begin(), words.end()};
 }
 
+std::vector<Value> Row::planned_values() const {
+  HEDDLE_CHECK(as_switch && as_switch->planned, "the row of {} says nothing to a planner", key);
+  return as_switch->planned->values.empty() ? tried_values() : as_switch->planned->values;
+}
+
 }  // namespace heddle::plan

@@ -32,6 +32,17 @@ using Value = std::variant<bool, int64_t, double, std::string>;
 /// As `--set` takes it.
 std::string text_of(const Value& value);
 
+/// What `heddle train --mode` tries of a switch on the plans that it found best.
+struct Planned {
+  enum class Where : uint8_t {
+    anywhere,
+    several_ranks,
+    own_memory,  // on a device whose memory is not the host's
+  };
+  std::vector<Value> values;  // empty: whatever tests try
+  Where where = Where::anywhere;
+};
+
 struct Switch {
   MathsClass maths = MathsClass::bitwise;
   std::string effect;  // one sentence
@@ -43,6 +54,7 @@ struct Switch {
   std::vector<Value> tried;
   std::vector<std::string> beside;
   std::vector<Value> reassociating;
+  std::optional<Planned> planned;  // none: it stays as it is configured
 };
 inline std::string page(std::string_view name) { return "docs/features/" + std::string(name) + ".md"; }
 
@@ -67,6 +79,8 @@ struct Row {
   bool is_switch(MathsClass maths) const { return as_switch && as_switch->maths == maths; }
   /// What tests set a switch to: each is accepted by itself, though not by every model and mesh.
   std::vector<Value> tried_values() const;
+  /// What a planner sets a switch to that it plans.
+  std::vector<Value> planned_values() const;
 
   /// The bounds of what has none, and of what must be above 0.
   static constexpr double kAny = std::numeric_limits<double>::infinity();
@@ -81,7 +95,11 @@ struct Setting : Row {
   std::function<bool(const Owner&)> present;
 
   Setting& acts(MathsClass maths, std::string effect, std::string cost, std::string page) {
-    as_switch = Switch{maths, std::move(effect), std::move(cost), std::move(page), {}, {}, {}};
+    as_switch = Switch{maths, std::move(effect), std::move(cost), std::move(page), {}, {}, {}, {}};
+    return *this;
+  }
+  Setting& planned(std::vector<Value> values = {}, Planned::Where where = Planned::Where::anywhere) {
+    as_switch->planned = Planned{std::move(values), where};
     return *this;
   }
   Setting& tried(std::vector<Value> values) {

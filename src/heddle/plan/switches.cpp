@@ -70,6 +70,11 @@ void device_settings(Table& t) {
                                   "On cuda, put runs of launches that repeat on a stream as one CUDA graph.")
       .acts(bitwise, "On cuda, puts runs of launches that repeat on a stream as one CUDA graph.",
             "memory of the device for the graphs; what waits for a launch waits for its run", page("cuda_graphs"));
+  t.number<d, &OnDevice::product_rate>(
+      "device.product_rate", 0, 1e9,
+      "GFLOP/s of a rank, by which weaving and offload reckon; 0: as this machine was measured, else usual.");
+  t.number<d, &OnDevice::memory_rate>("device.memory_rate", 0, 1e9,
+                                      "GB/s of a rank to its memory, read and written together; likewise.");
 }
 
 void mesh_settings(Table& t) {
@@ -141,6 +146,7 @@ void parallel_settings(Table& t) {
           "Rearranges a block, or the forward and backward that a schedule fuses, so that their communication runs "
           "beside computation.",
           "weight gradients run up to two layers later, which keeps their activations for as long", page("weave"))
+      .planned({}, Planned::Where::several_ranks)
       .beside({"mesh.pp=2", "mesh.dp=2", "mesh.ep=2", "train.microbatch=1"});
   t.word<p, &P::context>("parallel.context",
                          "How attention meets the keys that other ranks of the context axis hold.")
@@ -156,6 +162,7 @@ void parallel_settings(Table& t) {
             "node and merge hold the rows that pass through a rank, and take a second hop; all but plain send sums "
             "in the wide type",
             page("moe_exchange"))
+      .planned({}, Planned::Where::several_ranks)
       .beside({"mesh.dp=4", "mesh.ep=4", "train.microbatch=1"});
   t.boolean<p, &P::reuse_lists>("parallel.reuse_lists",
                                 "The counts of a MoE layer's rows go to the host once a microbatch.")
@@ -164,6 +171,10 @@ void parallel_settings(Table& t) {
             "the host.",
             "none; off, the host waits four times a layer and microbatch instead of once", page("reuse_lists"))
       .beside({"mesh.dp=2", "mesh.ep=2"});
+  t.number<p, &P::message_rate>("parallel.message_rate", 0, 1e6,
+                                "GB/s of a rank to others, by which weaving reckons; 0: as this machine was "
+                                "measured, else by the rates of exchange auto.");
+  t.number<p, &P::message_latency_us>("parallel.message_latency_us", 0, 1e9, "Of such a message; likewise.");
   constexpr auto e = &P::exchange;
   using E = model::Exchange;
   t.number<p, e, &E::within_rate>("parallel.within_rate", 1e-6, 1e6,
@@ -178,17 +189,20 @@ void memory_settings(Table& t) {
                                passes::recompute_words(), passes::recompute_groups)
       .acts(bitwise,
             "The backward makes these values again from what is kept, instead of keeping them since the forward.",
-            "the ops run twice; gathers and exchanges send twice", page("recompute"));
+            "the ops run twice; gathers and exchanges send twice", page("recompute"))
+      .planned({"norm,activation", "medium", "moe", "full"});
   t.groups<&Memory::offload>("memory.offload", "What waits for the backward on the host.", passes::offload_words(),
                              passes::offload_groups)
       .acts(bitwise, "These values wait for the backward on the host; what could not be back in time stays.",
-            "two copies of each beside the computation, and the host's memory", page("offload"));
+            "two copies of each beside the computation, and the host's memory", page("offload"))
+      .planned({"input", "layer", "input,layer"}, Planned::Where::own_memory);
   t.word<&Choices::memory, &Memory::optimizer>("memory.optimizer", "Where master weights and moments lie.")
       .acts(bitwise,
             "Keeps master weights and moments on the host; slices of them stream through three slots on the device "
             "while they are updated.",
             "the state crosses the link to the host once each way a step, and takes the host's memory",
-            page("optimizer_state"));
+            page("optimizer_state"))
+      .planned({"swap"}, Planned::Where::own_memory);
   t.number<&Choices::memory, &Memory::host_rate>(
       "memory.host_rate", 0, 1e6,
       "GB/s between device and host, by which offload reckons what may go; 0: usual for the backend.");

@@ -7,6 +7,7 @@
 #include "heddle/base/clock.h"
 #include "heddle/base/error.h"
 #include "heddle/observe/units.h"
+#include "heddle/search/space.h"
 
 namespace heddle::planner {
 
@@ -71,6 +72,8 @@ class Chooser {
   std::vector<Candidate> all;
   int refused = 0;
   bool time_left() const { return now_s() < until_s_; }
+  /// Keys that the user has set.
+  const std::set<std::string>& fixed() const { return fixed_; }
   const config::RunConfig& configured() const { return configured_; }
 
   // Simulates the plan that these settings make, unless it is known, can't be, or sets what the user has set.
@@ -143,54 +146,32 @@ class Chooser {
   std::set<std::vector<std::string>> seen_;
 };
 
-std::vector<int64_t> divisors(int64_t n) {
-  std::vector<int64_t> found;
-  for (int64_t d = 1; d <= n; ++d) {
-    if (n % d == 0) found.push_back(d);
+// Whether a switch does anything on these ranks and this device.
+bool matters(const plan::Planned& planned, const config::RunConfig& config) {
+  switch (planned.where) {
+    case plan::Planned::Where::anywhere: return true;
+    case plan::Planned::Where::several_ranks: return config.ranks() > 1;
+    case plan::Planned::Where::own_memory: return !backends::named(config.device.backend).shares_memory;
   }
-  return found;
+  return false;
 }
 
-void attempt_all(Chooser& chooser) {
+void attempt_all(Chooser& chooser, const Propose& propose) {
   const config::RunConfig& config = chooser.configured();
-  const int64_t ranks = config.ranks();
   chooser.attempt({});
-  constexpr int64_t kMostTp = 8;
-  for (const int64_t pp : divisors(ranks)) {
-    for (const int64_t tp : divisors(ranks / pp)) {
-      for (const int64_t cp : divisors(ranks / pp / tp)) {
-        if (tp * cp > kMostTp) continue;
-        for (const int64_t ep : divisors(ranks / pp)) {
-          if (!chooser.time_left()) break;
-          if (config.model.n_routed_experts == 0 && ep > 1) continue;
-          // The configured microbatch may be too large for so many data ranks.
-          const int64_t share = config.train.global_batch / std::max<int64_t>(1, ranks / (pp * tp * cp));
-          const int64_t most = std::min(config.train.microbatch, share);
-          int64_t microbatch = 1;
-          for (const int64_t d : divisors(std::max<int64_t>(1, share))) {
-            if (d <= most) microbatch = d;
-          }
-          chooser.attempt({fmt::format("mesh.pp={}", pp), fmt::format("mesh.tp={}", tp),
-                           fmt::format("mesh.cp={}", cp), fmt::format("mesh.ep={}", ep), "mesh.dp=0", "mesh.etp=1",
-                           fmt::format("train.microbatch={}", microbatch)});
-        }
-      }
-    }
+  for (std::vector<std::string>& settings : propose(config, chooser.fixed())) {
+    if (!chooser.time_left()) break;
+    chooser.attempt(std::move(settings));
   }
-  std::vector<std::string> sizes;
-  for (const int64_t d : divisors(config.train.global_batch)) {
-    if (d <= 4 * config.train.microbatch) sizes.push_back(fmt::format("{}", d));
-  }
+  const std::vector<std::string> sizes =
+      search::microbatch_words(config.train.global_batch, 4 * config.train.microbatch);
   chooser.vary("train.microbatch", sizes);
-  if (ranks > 1) {
-    chooser.vary("parallel.schedule", {"1f1b", "interleaved", "interleaved_fused", "zb_h1", "zb_v", "dual_pipe_v"});
-    chooser.vary("parallel.exchange", {"plain", "rank"});
-    chooser.vary("parallel.weave", all_words<plan::Weave>());
+  for (const config::Setting& s : config::settings()) {
+    if (!s.as_switch || !s.as_switch->planned || !matters(*s.as_switch->planned, config)) continue;
+    std::vector<std::string> words;
+    for (const plan::Value& value : s.planned_values()) words.push_back(plan::text_of(value));
+    chooser.vary(s.key, words);
   }
-  chooser.vary("memory.recompute", {"norm,activation", "medium", "moe", "full"});
-  // On the CPU what waits on the host fills the same memory.
-  if (!backends::named(config.device.backend).shares_memory)
-    chooser.vary("memory.offload", {"input", "layer", "input,layer"});
   chooser.vary("train.microbatch", sizes);
 }
 
@@ -273,9 +254,9 @@ Candidate foreseen(const std::string& path, const std::vector<std::string>& set,
 }
 
 PlanChoice choose_plan(const std::string& path, const std::vector<std::string>& set, const Foresee& foresee,
-                       PlanMode mode, double seconds) {
+                       const Propose& propose, PlanMode mode, double seconds) {
   Chooser chooser(path, set, foresee, mode, seconds);
-  attempt_all(chooser);
+  attempt_all(chooser, propose);
   const Candidate* best = chooser.best(mode);
   const Candidate& configured = chooser.all.at(0);
   if (best == nullptr) {
@@ -287,9 +268,9 @@ PlanChoice choose_plan(const std::string& path, const std::vector<std::string>& 
 }
 
 std::string cheapest_remedy(const std::string& path, const std::vector<std::string>& set, const Foresee& foresee,
-                            double seconds) {
+                            const Propose& propose, double seconds) {
   Chooser chooser(path, set, foresee, PlanMode::automatic, seconds);
-  attempt_all(chooser);
+  attempt_all(chooser, propose);
   const Candidate* best = chooser.best(PlanMode::automatic);
   if (best == nullptr) return least_memory(path, set, foresee, chooser.all, seconds);
   const Candidate configured = foreseen(path, joined(set, kUnlimited), {}, foresee);

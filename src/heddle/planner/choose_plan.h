@@ -3,6 +3,7 @@
 #pragma once
 
 #include <functional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -38,6 +39,9 @@ const Candidate* best_of(const std::vector<Candidate>& candidates, PlanMode mode
 /// What a configuration comes to, with its arena `tried` or not; ir::OutOfMemory where it does not fit, ConfigError
 /// where it is no plan.
 using Foresee = std::function<ConfigForecast(const config::RunConfig&, bool tried)>;
+/// Plans worth simulating, as settings, the most promising first. `fixed`: keys that stay as they are.
+using Propose = std::function<std::vector<std::vector<std::string>>(const config::RunConfig&,
+                                                                    const std::set<std::string>& fixed)>;
 /// Nothing, or the settings without which the configuration is no plan: "train.microbatch=1" where the configured
 /// one does not divide a data rank's share of the batch. ConfigError where that is not all that is wrong.
 std::vector<std::string> base_settings(const std::string& path, const std::vector<std::string>& set);
@@ -46,15 +50,15 @@ std::vector<std::string> base_settings(const std::string& path, const std::vecto
 Candidate foreseen(const std::string& path, const std::vector<std::string>& set,
                    const std::vector<std::string>& more, const Foresee& foresee, bool tried = true);
 
-/// Layouts of the configured number of ranks, microbatches, schedules, recompute words and dispatchers, at most
-/// `seconds` long. What `set` sets stays as it is. ConfigError when none fits the memory limit: with the tensors to
-/// blame, the limit that would do and what a step would then take.
+/// The plans proposed, and of the best few of those each value of what a plan sets beside (Switch::planned), at
+/// most `seconds` long. What `set` sets stays as it is. ConfigError when none fits the memory limit: with the
+/// tensors to blame, the limit that would do and what a step would then take.
 PlanChoice choose_plan(const std::string& path, const std::vector<std::string>& set, const Foresee& foresee,
-                       PlanMode mode, double seconds);
+                       const Propose& propose, PlanMode mode, double seconds);
 
 /// Of a configuration that does not fit: the settings with which it does at the least price in time, with that
 /// price; else the memory that it needs. One line.
 std::string cheapest_remedy(const std::string& path, const std::vector<std::string>& set, const Foresee& foresee,
-                            double seconds);
+                            const Propose& propose, double seconds);
 
 }  // namespace heddle::planner

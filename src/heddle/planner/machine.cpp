@@ -9,6 +9,7 @@
 #include "heddle/base/parallel.h"
 #include "heddle/planner/measure_machine.h"
 #include "heddle/planner/measure_ops.h"
+#include "heddle/planner/measured_rates.h"
 #include "heddle/planner/profile_file.h"
 #include "heddle/runtime/predict.h"
 #include "heddle/train/run_config_plan.h"
@@ -64,7 +65,7 @@ JobPlaces on_hosts(int ranks, int hosts, const cost::MachineProfile& profile) {
 ConfigForecast forecast_config(const config::RunConfig& config, const cost::MachineProfile& profile,
                                const JobPlaces& places, bool tried) {
   ConfigForecast f;
-  f.plan = train::plan_of(config);
+  f.plan = train::plan_of(rated(config, profile, places));  // as `heddle train` would have it
   f.lowered = plan::lower(config.model, f.plan);
   const int ranks = f.plan.ranks();
   f.limit_bytes = train::memory_limit_of(

@@ -21,6 +21,8 @@ namespace heddle::schedule {
 struct StageTimes {
   double forward = 1, input_grad = 1, weight_grad = 1;
   double all_to_all = 0;  // exposed in the forward, and again in the input gradient
+  /// Without exchanges.
+  double sum() const { return forward + input_grad + weight_grad; }
   bool operator==(const StageTimes&) const = default;
 };
 

@@ -5,6 +5,7 @@
 
 #include "heddle/base/error.h"
 #include "heddle/search/launch/emit.h"
+#include "heddle/search/launch/schedule_words.h"
 
 namespace heddle::search {
 
@@ -44,7 +45,7 @@ std::vector<std::string> changes_of(const Job& from, const Job& to) {
   number("tp", a.tp, b.tp), number("cp", a.cp, b.cp), number("pp", a.pp, b.pp), number("vpp", a.vpp, b.vpp);
   number("dp", a.dp, b.dp), number("ep", a.ep, b.ep), number("etp", a.etp, b.etp);
   number("microbatch", from.microbatch, to.microbatch);
-  if (b.pp > 1 || a.pp > 1) word("schedule", name_of(pipeline_of(from)), name_of(pipeline_of(to)));
+  if (b.pp > 1 || a.pp > 1) word("schedule", pipeline_of(from)->name(), pipeline_of(to)->name());
   if (from.recompute != to.recompute) word("recompute", recompute_text(from), recompute_text(to));
   const auto turned = [&](const char* name, bool was, bool is) {
     if (was != is) changes.push_back(fmt::format("{}{}", is ? "" : "no ", name));
@@ -65,14 +66,12 @@ void restrict_to(std::string_view target, Restriction& space, Job& job) {
   if (std::find(known.begin(), known.end(), target) == known.end())
     config_error("'{}' is no target, accepted: {}", target.substr(0, 40), fmt::join(known, ", "));
   const bool mindspeed = target == "mindspeed";
-  if (space.schedule.empty()) {
-    if (target == "heddle") {
-      space.schedule.assign(pipelines().begin(), pipelines().end());
-    } else {
-      space.schedule = {Pipeline::one_f_one_b, Pipeline::interleaved, Pipeline::interleaved_fused};
-      // MindSpeed's DualPipeV wants equal stages, two a rank.
-      if (mindspeed && job.shape.layers % 4 == 0) space.schedule.push_back(Pipeline::dual_pipe_v);
-    }
+  // Heddle has all of them.
+  if (space.schedule.empty() && target != "heddle") {
+    space.schedule = schedules_of(mindspeed ? Dialect::mindspeed : Dialect::megatron);
+    std::erase_if(space.schedule, [&](Pipeline p) {  // what wants equal stages, on two ranks or more
+      return !method_of(p->name()).empty() && job.shape.layers % (2 * p->chunks()) != 0;
+    });
   }
   if (mindspeed) job.software.once_a_node = false;
   if (target == "megatron" && space.offload.empty()) space.offload = {0};  // without pipeline only

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "heddle/cost/device_time.h"
+#include "heddle/search/lowered_blocks.h"
 
 namespace heddle::search {
 
@@ -223,15 +224,8 @@ BlockWork Pricing::moe() const {
     const cost::Exchange exchange{own, 2 * width, static_cast<int>(m.chosen), static_cast<int>(m.most_nodes),
                                   sw_.once_a_node};
     const double one = cost::exchange_s(j_.device, b_.net, {l_.ep, l_.etp}, exchange) * j_.imbalance;
-    // DualPipe pairs every forward with a backward: nearly all is hidden.
-    const Pipeline pipeline = pipeline_of(j_);
-    const bool dual = pipeline == Pipeline::dual_pipe || pipeline == Pipeline::dual_pipe_v;
-    const double hidden = dual ? 0.9 : sw_.overlap_exchange ? b_.exchange_hidden : 0;
-    const double exposed = 1 - hidden + (hidden > 0 ? b_.contention : 0);
-    for (Work* direction : {&w.forward, &w.backward}) {
-      direction->exchange += 2 * one * exposed;
-      direction->hidden_exchange += 2 * one * hidden;
-    }
+    add_exchange(w.forward, 2 * one, j_, b_);
+    add_exchange(w.backward, 2 * one, j_, b_);
   }
   if (l_.etp > 1) {
     const double gather = cost::gather_s(j_.device, b_.net, {l_.etp, 1}, 2 * own * k * l_.etp * width);
@@ -293,6 +287,7 @@ double block_s(const Work& w, const Job& j, const Behaviour& b) {
 }
 
 Prices prices_of(const Job& j, const model::Parameters& p, const Behaviour& b) {
+  if (j.software.lowered != nullptr) return j.software.lowered->prices(j, b);
   const Layout& l = j.layout;
   const Pricing price(j, b);
   Prices of;
@@ -312,6 +307,19 @@ Prices prices_of(const Job& j, const model::Parameters& p, const Behaviour& b) {
     price.shard_weights(of.moe, p.moe_routed / (l.ep * l.etp), expert);
   }
   return of;
+}
+
+void add_exchange(Work& to, double seconds, const Job& j, const Behaviour& b) {
+  // DualPipe pairs every forward with a backward: nearly all is hidden.
+  const double hidden = pipeline_of(j)->outline().hides_exchange ? 0.9
+                        : j.software.overlap_exchange            ? b.exchange_hidden
+                                                                 : 0;
+  to.exchange += seconds * (1 - hidden + (hidden > 0 ? b.contention : 0));
+  to.hidden_exchange += seconds * hidden;
+}
+
+Work backward_of(const Prices& prices, const BlockWork& block, BlockKind kind, const Job& j) {
+  return prices.saved ? block.backward : with_recompute(block, j.recompute, kind);
 }
 
 Work with_recompute(const BlockWork& b, const model::Recompute& r, BlockKind kind) {

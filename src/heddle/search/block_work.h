@@ -1,6 +1,8 @@
 // What one microbatch costs in one block of each kind, forward and backward, on one rank.
 #pragma once
 
+#include <optional>
+
 #include "heddle/search/estimate.h"
 
 namespace heddle::search {
@@ -27,6 +29,12 @@ struct BlockWork {
 /// where weights are sharded, have as many data ranks).
 struct Prices {
   BlockWork attention, dense, moe, mamba, head;
+  /// Bytes of a token without recomputation and with it, where the blocks are those of Heddle's own text: backwards
+  /// then are with what the job computes again, else without.
+  struct Saved {
+    model::SavedBytes whole, kept;
+  };
+  std::optional<Saved> saved;
 };
 Prices prices_of(const Job& job, const model::Parameters& parameters, const Behaviour& behaviour);
 
@@ -66,7 +74,7 @@ MemoryParts memory_parts(const Job& job, const model::Parameters& parameters, co
 /// Peak memory alone, into the three byte fields.
 void estimate_memory(const Job& job, const MemoryParts& parts, Estimate& into);
 /// Only the bytes saved, into `into`.
-void saved_bytes_of(const Job& job, Layers& into);
+void saved_bytes_of(const Job& job, const Prices& prices, Layers& into);
 
 class Pricing {
  public:
@@ -103,8 +111,14 @@ class Pricing {
 /// Device and host time blended: the slower of the two counts, and a little more where they are close.
 double block_s(const Work& work, const Job& job, const Behaviour& behaviour);
 
+/// Seconds of an exchange into both directions' place: what a pair or the overlap leaves exposed, and what it
+/// hides.
+void add_exchange(Work& to, double seconds, const Job& job, const Behaviour& behaviour);
+
 /// The backward with what it computes again.
 enum class BlockKind { attention, dense, moe, mamba };
 Work with_recompute(const BlockWork& block, const model::Recompute& recompute, BlockKind kind);
+/// The same of one of the job's blocks.
+Work backward_of(const Prices& prices, const BlockWork& block, BlockKind kind, const Job& job);
 
 }  // namespace heddle::search

@@ -5,6 +5,7 @@
 
 #include "heddle/cost/device_time.h"
 #include "heddle/search/block_work.h"
+#include "heddle/search/lowered_blocks.h"
 
 namespace heddle::search {
 
@@ -28,6 +29,7 @@ std::string impossible(const Job& j) {
   if (l.ep > std::max<int64_t>(1, j.shape.moe.count)) return "more expert ranks than experts";
   if (static_cast<int64_t>(l.ep) * l.etp > static_cast<int64_t>(l.tp) * l.cp * l.dp)
     return "ep x etp is more than a stage's ranks";
+  if (j.software.lowered != nullptr) return j.software.lowered->refusal(j);
   return "";
 }
 
@@ -57,10 +59,31 @@ StageLayers stage_layers(double layers, int stages, int chunks, double head_laye
   return {most, 0};
 }
 
+Pipeline one_f_one_b() {
+  static const Pipeline p = schedule::find_pipeline("1f1b");
+  return p;
+}
+
+Pipeline interleaved() {
+  static const Pipeline p = schedule::find_pipeline("interleaved");
+  return p;
+}
+
+Pipeline interleaved_fused() {
+  static const Pipeline p = schedule::find_pipeline("interleaved_fused");
+  return p;
+}
+
 Pipeline pipeline_of(const Job& j) {
-  if (j.pipeline != Pipeline::usual) return j.pipeline;
-  if (j.software.dual_pipe) return Pipeline::dual_pipe;
-  return j.layout.vpp > 1 ? Pipeline::interleaved : Pipeline::one_f_one_b;
+  static const Pipeline dual_pipe = schedule::find_pipeline("dual_pipe");
+  if (j.pipeline != nullptr) return j.pipeline;
+  if (j.software.dual_pipe) return dual_pipe;
+  return j.layout.vpp > 1 ? interleaved() : one_f_one_b();
+}
+
+schedule::PipelineSize pipeline_size(const Job& j) {
+  const int fixed = pipeline_of(j)->chunks();
+  return {j.layout.pp, fixed > 0 ? fixed : j.layout.vpp, microbatches(j)};
 }
 
 Layers layers_of(const Job& j, const Prices& prices, const Behaviour& b) {
@@ -68,7 +91,7 @@ Layers layers_of(const Job& j, const Prices& prices, const Behaviour& b) {
   const auto add = [&](const BlockWork& w, BlockKind kind, int64_t count) {
     if (count == 0) return;
     const double share = d(count) / d(j.shape.layers);
-    const Work backward = with_recompute(w, j.recompute, kind);
+    const Work backward = backward_of(prices, w, kind, j);
     const double forward_s = block_s(w.forward, j, b), backward_s = block_s(backward, j, b);
     of.forward_s += share * forward_s;
     of.layer_s += share * (forward_s + backward_s);
@@ -96,7 +119,7 @@ Layers layers_of(const Job& j, const Prices& prices, const Behaviour& b) {
     of.tail = of.tail.scaled(1 + mtp);
     of.tail += of.layer.scaled(mtp);
   }
-  saved_bytes_of(j, of);
+  saved_bytes_of(j, prices, of);
   if (j.software.offload_activations) {
     // To the host behind the forward, back behind the backward.
     const double kept = memory_parts(j, model::parameters_of(j.shape), of).mean.kept;
@@ -128,8 +151,9 @@ Estimate estimate(const Job& j, const model::Parameters& p, const Layers& of, co
 void estimate_time(const Job& j, const model::Parameters& p, const Layers& of, const Behaviour& b, Estimate& e) {
   const Layout& l = j.layout;
   const Software& sw = j.software;
-  const Pipeline pipeline = pipeline_of(j);
-  const int chunks = chunks_of(pipeline) > 0 ? chunks_of(pipeline) : l.vpp;
+  const schedule::Pipeline& pipeline = *pipeline_of(j);
+  const schedule::PipelineSize size = pipeline_size(j);
+  const int chunks = size.chunks;
   const int64_t n_attention = j.shape.attention_blocks(), n_dense = j.shape.dense_blocks(),
                 n_moe = j.shape.moe_blocks(), n_mamba = j.shape.mamba_blocks();
   const Group data_group{l.dp * l.cp, l.tp};
@@ -138,7 +162,7 @@ void estimate_time(const Job& j, const model::Parameters& p, const Layers& of, c
   const double layers = d(j.shape.layers), layer_s = of.layer_s, head_s = of.head_s;
 
   // With two routes two ranks share the work of two stages.
-  const int shared = pipeline == Pipeline::dual_pipe && l.pp > 1 ? 2 : 1;
+  const int shared = l.pp > 1 ? pipeline.routes() : 1;
   const StageLayers stage = stage_layers(layers, l.pp / shared, chunks, head_s / layer_s);
   const double full_s = stage.fullest * layer_s / shared, last_s = (stage.last * layer_s + head_s) / shared;
   const double slowest = std::max(full_s, last_s);
@@ -146,7 +170,7 @@ void estimate_time(const Job& j, const model::Parameters& p, const Layers& of, c
   if (last_s >= full_s) busy += of.tail;
   if (shared > 1) busy = busy.scaled(1.0 / shared);
 
-  const double m = microbatches(j);
+  const double m = size.microbatches;
   Waterfall& t = e.time;
   t.products = m * busy.products;
   t.attention = m * busy.attention;
@@ -154,7 +178,7 @@ void estimate_time(const Job& j, const model::Parameters& p, const Layers& of, c
   t.tensor = m * busy.tensor;
   t.exchange = m * busy.exchange;
   double alone_s = 0;  // exchange that no pair hides
-  if (pairs(pipeline) && l.pp > 1) alone_s = unpaired(pipeline, l.pp, chunks, m) * busy.hidden_exchange;
+  if (pipeline.pairs() && l.pp > 1) alone_s = pipeline.unpaired(size) * busy.hidden_exchange;
   t.context = m * busy.context;
   t.data = m * busy.data;
   t.launches = m * (slowest - busy.device_s()) + b.step_host_s;
@@ -165,9 +189,9 @@ void estimate_time(const Job& j, const model::Parameters& p, const Layers& of, c
     const double bytes = 2.0 * j.microbatch * j.sequence * d(j.shape.hidden) / l.cp;
     const double hop = cost::send_s(j.device, b.net, l.devices / l.pp, sw.sequence_parallel ? bytes / l.tp : bytes);
     const double forward = of.forward_s / layer_s * mean, weight = of.weight_s / layer_s * mean;
-    t.bubble = bubble_s(pipeline, l.pp, chunks, {forward, mean - forward - weight, weight});
+    t.bubble = pipeline.bubble(size, {forward, mean - forward - weight, weight});
     // Each microbatch is sent on and its gradient sent back, once a chunk; what isn't overlapped waits in line.
-    const bool overlapped = pairs(pipeline) || (sw.overlap_pp && chunks > 1);
+    const bool overlapped = pipeline.pairs() || (sw.overlap_pp && chunks > 1);
     t.pipeline = 2 * m * hop * chunks * (overlapped ? b.contention : 1) + 2 * (l.pp - 1) * hop;
   }
 

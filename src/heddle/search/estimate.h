@@ -13,9 +13,15 @@
 #include "heddle/cost/collective.h"
 #include "heddle/model/shapes/saved_bytes.h"
 #include "heddle/model/shapes/shape.h"
-#include "heddle/search/pipeline.h"
+#include "heddle/schedule/pipeline.h"
 
 namespace heddle::search {
+
+/// A schedule of schedule/generators. Null, the usual one: dual_pipe where the software says so, else interleaved
+/// where vpp > 1, else 1f1b.
+using Pipeline = const schedule::Pipeline*;
+
+class LoweredBlocks;
 
 struct Layout {
   int devices = 1;
@@ -53,6 +59,8 @@ struct Software {
   // What a report of memory counts beyond live tensors: 1 and 0 where it is the allocator's own count of those.
   double reserve = 1;
   double context_bytes = 0;
+  /// Heddle: its blocks, lowered. Null: other software, by closed forms. It must outlive whoever has the job.
+  const LoweredBlocks* lowered = nullptr;
   bool operator==(const Software&) const = default;
 };
 
@@ -60,7 +68,7 @@ struct Job {
   model::Shape shape;
   cost::Accelerator device;
   Layout layout;
-  Pipeline pipeline = Pipeline::usual;
+  Pipeline pipeline = nullptr;
   Software software;
   model::Recompute recompute;
   cost::Precision precision = cost::Precision::bf16;
@@ -113,11 +121,17 @@ struct Estimate {
 /// Fast: tens of microseconds. An impossible job gives an estimate with a reason.
 Estimate estimate(const Job& job, const Behaviour& behaviour = {});
 
-/// The schedule that `usual` stands for.
+/// The job's schedule, the usual one by what it stands for.
 Pipeline pipeline_of(const Job& job);
+/// Those that other trainers have, as rows of schedule/generators.
+Pipeline one_f_one_b();
+Pipeline interleaved();
+Pipeline interleaved_fused();
 
 /// Microbatches of a step on each pipeline.
 double microbatches(const Job& job);
+/// Ranks, chunks and microbatches of the job's pipeline.
+schedule::PipelineSize pipeline_size(const Job& job);
 
 /// Layers of the fullest stage and of the last one, which bears the head. Stages are even where that divides, also
 /// with embedding and head counted as a layer each; else the last stage takes fewer, its head being worth

@@ -13,7 +13,12 @@ double d(int64_t n) { return static_cast<double>(n); }
 
 }  // namespace
 
-void saved_bytes_of(const Job& j, Layers& into) {
+void saved_bytes_of(const Job& j, const Prices& prices, Layers& into) {
+  if (prices.saved) {
+    into.whole = prices.saved->whole;
+    into.kept = prices.saved->kept;
+    return;
+  }
   model::Saving saving;
   saving.fused_attention = j.software.fused_attention;
   saving.sequence_parallel = j.software.sequence_parallel;
@@ -45,7 +50,7 @@ MemoryParts memory_parts(const Job& j, const model::Parameters& p, const Layers&
                                                           trained * sw.state_bytes,
                                                           sw.sharded_weights || sw.sharded_states ? spread : 1);
   };
-  const double held = copies(pipeline_of(j)), tokens = j.microbatch * j.sequence / l.cp;
+  const double held = pipeline_of(j)->routes(), tokens = j.microbatch * j.sequence / l.cp;
   const model::SavedBytes &whole = of.whole, &kept = of.kept;
   MemoryParts parts;
   // A layer of so many blocks of each kind.
@@ -67,7 +72,7 @@ MemoryParts memory_parts(const Job& j, const model::Parameters& p, const Layers&
   parts.dense = s.is_hybrid() ? parts.mean : layer(1, 1, 0, 0);
   parts.moe = s.is_hybrid() ? parts.mean : layer(1, 0, 1, 0);
   // A last stage by itself is never the fullest; where the first rank has it too, what it has fewer counts.
-  parts.head_layers = folded(pipeline_of(j)) ? of.head_s / of.layer_s : 1;
+  parts.head_layers = pipeline_of(j)->folded() ? of.head_s / of.layer_s : 1;
   parts.embedding_fixed = bytes_of(p.embedding / l.tp, shards, 1);
   parts.head_fixed = bytes_of(p.head / l.tp, shards, 1);
   // While a layer is computed again all that it would have kept is alive; its gradients are, in any case.
@@ -82,16 +87,15 @@ MemoryParts memory_parts(const Job& j, const model::Parameters& p, const Layers&
 
 void estimate_memory(const Job& j, const MemoryParts& parts, Estimate& e) {
   const Layout& l = j.layout;
-  const Pipeline pipeline = pipeline_of(j);
-  const int chunks = chunks_of(pipeline) > 0 ? chunks_of(pipeline) : l.vpp;
-  const double m = microbatches(j);
-  const int shared = pipeline == Pipeline::dual_pipe && l.pp > 1 ? 2 : 1;  // of stages, as for time
-  StageLayers stage = stage_layers(d(j.shape.layers), l.pp / shared, chunks, parts.head_layers);
+  const schedule::Pipeline& pipeline = *pipeline_of(j);
+  const schedule::PipelineSize size = pipeline_size(j);
+  const int shared = l.pp > 1 ? pipeline.routes() : 1;  // of stages, as for time
+  StageLayers stage = stage_layers(d(j.shape.layers), l.pp / shared, size.chunks, parts.head_layers);
   stage = {stage.fullest / shared, stage.last / shared};
   const double mtp = j.with_mtp ? d(j.shape.mtp) : 0;
   e.peak_bytes = 0;
   for (const int i : {0, std::min(1, l.pp - 1), l.pp - 1}) {
-    const bool first = i == 0, last = i == (folded(pipeline) ? 0 : l.pp - 1);
+    const bool first = i == 0, last = i == (pipeline.folded() ? 0 : l.pp - 1);
     double n = last ? stage.last : stage.fullest;
     if (first && !last && stage.last < stage.fullest) n = stage.fullest - 1;
     double fixed = n * parts.mean.fixed + parts.mean.gathered;
@@ -99,9 +103,8 @@ void estimate_memory(const Job& j, const MemoryParts& parts, Estimate& e) {
     if (last) fixed += mtp * parts.mean.fixed_once + parts.head_fixed;
     // A tied matrix lies on both ends of a pipeline.
     if (first || (last && j.shape.tied)) fixed += parts.embedding_fixed;
-    const double active =
-        in_flight(pipeline, l.pp, chunks, m, i) * (n + (last ? mtp / shared : 0)) * parts.mean.kept +
-        (last ? parts.head_working : parts.working);
+    const double active = pipeline.in_flight(size, i) * (n + (last ? mtp / shared : 0)) * parts.mean.kept +
+                          (last ? parts.head_working : parts.working);
     if (fixed + active <= e.peak_bytes) continue;
     e.peak_bytes = fixed + active;
     e.static_bytes = fixed;

@@ -122,9 +122,9 @@ class Steps {
     if (l.pp == 1) l.vpp = 1;
     // Chunks make 1F1B interleaved and the other way round.
     const Pipeline p = j.pipeline;
-    if (p == Pipeline::one_f_one_b || p == Pipeline::interleaved || p == Pipeline::interleaved_fused) {
-      const bool fused = p == Pipeline::interleaved_fused;
-      j.pipeline = l.vpp == 1 ? Pipeline::one_f_one_b : fused ? p : Pipeline::interleaved;
+    if (p == one_f_one_b() || p == interleaved() || p == interleaved_fused()) {
+      const bool fused = p == interleaved_fused();
+      j.pipeline = l.vpp == 1 ? one_f_one_b() : fused ? p : interleaved();
       if (fused && l.vpp == 1 && l.pp > 1) j.software.overlap_exchange = false;
     }
     return true;
@@ -163,11 +163,11 @@ std::vector<Neighbour> neighbours_of(const Job& job, double memory, const Behavi
   const model::Shape& s = job.shape;
   const Layout& l = job.layout;
   const auto divides = [](int64_t whole) { return [whole](int n) { return whole % n == 0; }; };
-  const bool plain = pipeline_of(job) == Pipeline::one_f_one_b || pipeline_of(job) == Pipeline::interleaved;
+  const bool plain = pipeline_of(job) == one_f_one_b() || pipeline_of(job) == interleaved();
   steps.degree("tp", &Layout::tp, std::min<int64_t>(s.heads, 64), divides(s.heads));
   steps.degree("cp", &Layout::cp, 64, [&](int n) { return std::fmod(job.sequence, 2.0 * n) == 0; });
   steps.degree("pp", &Layout::pp, s.layers + 2, [](int) { return true; });
-  if (l.pp > 1 && chunks_of(plain ? Pipeline::interleaved : pipeline_of(job)) == 0)
+  if (l.pp > 1 && (plain ? interleaved() : pipeline_of(job))->chunks() == 0)
     steps.degree("vpp", &Layout::vpp, std::max<int64_t>(1, s.layers / l.pp), [](int) { return true; });
   if (s.moe.count > 0) {
     const int64_t stage = int64_t{l.tp} * l.cp * l.dp;
@@ -196,7 +196,7 @@ std::vector<Neighbour> neighbours_of(const Job& job, double memory, const Behavi
                    j.software.overlap_exchange = !j.software.overlap_exchange;
                    // In a pipeline that takes pairs of two microbatches.
                    if (j.layout.pp > 1 && j.layout.vpp > 1)
-                     j.pipeline = j.software.overlap_exchange ? Pipeline::interleaved_fused : Pipeline::interleaved;
+                     j.pipeline = j.software.overlap_exchange ? interleaved_fused() : interleaved();
                  });
     steps.change(job.software.once_a_node ? "a row for each expert crosses nodes" : "rows cross to a node once",
                  [](Job& j) { j.software.once_a_node = !j.software.once_a_node; });

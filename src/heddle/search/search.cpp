@@ -14,6 +14,7 @@
 #include "heddle/base/error.h"
 #include "heddle/base/parallel.h"
 #include "heddle/search/block_work.h"
+#include "heddle/search/lowered_blocks.h"
 #include "heddle/search/stage_keeping.h"
 
 namespace heddle::search {
@@ -23,6 +24,10 @@ namespace {
 constexpr double kUsable = 0.92;
 // The estimate's memory is the fullest rank's by closed form; exact peaks may be a little lower.
 constexpr double kMemorySlack = 1.05;
+// Heddle's layers are lowered for all plans where that makes at most so many texts. Else closed forms choose the
+// short list, with more room for what they know less of, and its plans alone are priced by lowering.
+constexpr size_t kMostTexts = 2000;
+constexpr double kUnloweredSlack = 1.25;
 
 struct Choice {
   int recompute = 0;  // index
@@ -35,7 +40,7 @@ struct Plan {
   size_t family = 0;
   int serial = 0;  // in the family
   int pp = 1, vpp = 1, dp = 1;
-  Pipeline pipeline = Pipeline::one_f_one_b;
+  Pipeline pipeline = one_f_one_b();
   Choice best;
 };
 
@@ -76,6 +81,13 @@ struct Task {
   model::Parameters parameters;
   double memory_bytes = 0;
 
+  const LoweredBlocks* lowered() const { return query.space.job.software.lowered; }
+  bool lowers_all() const { return families.size() * recompute.size() <= kMostTexts; }
+  /// Of the estimates that make the short list.
+  double most_bytes() const {
+    return memory_bytes * (lowered() != nullptr && !lowers_all() ? kUnloweredSlack : kMemorySlack);
+  }
+
   void set_routing(Job& job, double quantile) const {
     const Routing& routing = query.space.routing;
     const int64_t experts = job.shape.moe_blocks() > 0 ? job.shape.moe.count : 0;
@@ -84,7 +96,7 @@ struct Task {
   }
   // Computing the exchange again inside a pair is what no such schedule does.
   bool allows(Pipeline pipeline, const model::Recompute& r) const {
-    return !pairs(pipeline) || (!r.full && !r.experts);
+    return !pipeline->pairs() || (!r.full && !r.experts);
   }
 };
 
@@ -101,7 +113,11 @@ class Estimator {
     family_ = index;
     serial_ = 0;
     const Family& family = task_.families[index];
-    job_.layout.ep = family.ep;
+    Layout& l = job_.layout;
+    l.tp = family.tp, l.cp = family.cp, l.ep = family.ep, l.etp = family.etp;
+    job_.microbatch = family.microbatch;
+    if (task_.lowered() != nullptr && !task_.lowered()->refusal(job_).empty()) return;
+    if (!task_.lowers_all()) job_.software.lowered = nullptr;
     task_.set_routing(job_, 0.5);
     forget();
     for_each_layout(task_.query.space, family, job_, [&] { layout(); });
@@ -135,12 +151,12 @@ class Estimator {
       priced_dp_ = job_.layout.dp;
     }
     const Pipeline p = job_.pipeline;
-    const size_t kind = !pairs(p) ? 0 : p == Pipeline::interleaved_fused ? 1 : 2;  // of hiding the exchange
+    const size_t kind = !p->pairs() ? 0 : p->outline().hides_exchange ? 2 : 1;  // of hiding the exchange
     std::optional<Layers>& known =
         known_[(kind * task_.recompute.size() + recompute) * 2 + (job_.software.offload_activations ? 1 : 0)];
     if (!known) {
       std::optional<Prices>& prices = prices_[kind];
-      if (!prices) prices = prices_of(job_, task_.parameters, task_.query.behaviour);
+      if (!prices || prices->saved) prices = prices_of(job_, task_.parameters, task_.query.behaviour);
       known = layers_of(job_, *prices, task_.query.behaviour);
     }
     return *known;
@@ -173,7 +189,7 @@ class Estimator {
 
   void layout() {
     ++counts.layouts;
-    weigh(task_.memory_bytes * kMemorySlack);
+    weigh(task_.most_bytes());
     Plan plan{family_, serial_++, job_.layout.pp, job_.layout.vpp, job_.layout.dp, job_.pipeline, lightest_};
     if (fitting_.empty()) {
       if (lightest_.peak_bytes > 0 &&
@@ -204,7 +220,7 @@ Job job_of(const Task& task, const Plan& plan) {
   j.layout = {task.query.space.devices, f.tp, plan.pp, plan.vpp, f.cp, plan.dp, f.ep, f.etp};
   j.microbatch = f.microbatch;
   j.pipeline = plan.pipeline;
-  j.software.overlap_exchange = pairs(plan.pipeline);
+  j.software.overlap_exchange = plan.pipeline->pairs();
   j.software.even_stages = task.query.space.restriction.even();
   task.set_routing(j, 0.5);
   return j;
@@ -213,13 +229,18 @@ Job job_of(const Task& task, const Plan& plan) {
 /// Schedules that several plans share.
 class Schedules {
  public:
+  /// Null where the generator refuses to make it: figures that were gone on with don't show every refusal.
   std::shared_ptr<const PreparedSchedule> of(const Job& job) {
     const std::string key = PreparedSchedule::key(job);
     {
       const std::lock_guard lock(mutex_);
       if (const auto found = made_.find(key); found != made_.end()) return found->second;
     }
-    auto made = std::make_shared<const PreparedSchedule>(job);
+    std::shared_ptr<const PreparedSchedule> made;
+    try {
+      made = std::make_shared<const PreparedSchedule>(job);
+    } catch (const ConfigError&) {
+    }
     const std::lock_guard lock(mutex_);
     return made_.emplace(key, std::move(made)).first->second;
   }
@@ -231,7 +252,7 @@ class Schedules {
 
 /// What follows from the exact step.
 void rate(const Task& task, Ranked& r) {
-  r.schedule = name_of(r.job.pipeline);
+  r.schedule = r.job.pipeline->name();
   r.estimate = estimate(r.job, task.query.behaviour);
   r.tokens_per_s_per_device = r.job.global_batch * r.job.sequence / r.exact.step_s / r.job.layout.devices;
   r.model_flops_utilization = r.estimate.model_flops_utilization * r.estimate.step_s / r.exact.step_s;
@@ -243,6 +264,7 @@ std::optional<Ranked> time_exactly(const Task& task, const Plan& plan, Estimator
   r.job = job_of(task, plan);
   const std::vector<Choice> choices = estimator.choices(r.job, task.memory_bytes * kMemorySlack);
   const std::shared_ptr<const PreparedSchedule> schedule = schedules.of(r.job);
+  if (!schedule) return std::nullopt;
   for (const Choice& choice : choices) {
     const RecomputeChoice& recompute = task.recompute[static_cast<size_t>(choice.recompute)];
     r.job.recompute = recompute.recompute;
@@ -271,7 +293,7 @@ bool time_by_stage(const Task& task, const Plan& plan, Schedules& schedules, dou
         ways.push_back(choices.back().keeping);
       }
   const std::shared_ptr<const PreparedSchedule> schedule = schedules.of(r.job);
-  if (schedule->schedule.placement.stages < 2 || ways.size() < 2) return false;
+  if (!schedule || schedule->schedule.placement.stages < 2 || ways.size() < 2) return false;
   const double limit_s = known ? std::min(slowest_s, known->exact.step_s) : slowest_s;
   const Behaviour& behaviour = task.query.behaviour;
   if (unbounded_step_s(r.job, behaviour, *schedule, ways) >= limit_s) return false;
@@ -344,7 +366,7 @@ std::string said(const Task& task, const Plan& plan) {
   const Family& f = task.families[plan.family];
   return fmt::format(
       "{} with tp {} cp {} pp {} ep {} etp {}, microbatch {}, recomputing {}, needs {:.1f} GiB of {:.1f}",
-      name_of(plan.pipeline), f.tp, f.cp, plan.pp, f.ep, f.etp, f.microbatch,
+      plan.pipeline->name(), f.tp, f.cp, plan.pp, f.ep, f.etp, f.microbatch,
       task.recompute[static_cast<size_t>(plan.best.recompute)].name, plan.best.peak_bytes / (1 << 30),
       task.memory_bytes / (1 << 30));
 }
@@ -451,10 +473,13 @@ Launch launch_of(const Ranked& plan) {
 }
 
 const std::vector<std::string>& not_considered() {
+  std::vector<std::string_view> passed_over;
+  for (const schedule::Pipeline& p : schedule::pipelines())
+    if (!p.outline().passed_over.empty()) passed_over.push_back(p.name());
   static const std::vector<std::string> all = {
       "experts swapped to the host or replicated for hot ones",
       "recomputation and offload of single layers of a stage",
-      "synthesised orders, v_half, v_min and the searched zero-bubble schedules",
+      fmt::format("synthesised orders, and {} unless asked for", fmt::join(passed_over, ", ")),
       "placements other than tp, cp, dp, pp from the inside out",
       "both kinds of context exchange at once (a ring, or by heads where the software says so)",
       "fewer devices than given",

@@ -31,6 +31,7 @@ struct Ranked {
   std::vector<StageChoice> by_stage;  // of each stage where they differ, else empty
   Estimate estimate;                  // closed forms
   Exact exact;                        // what the ranking follows; memory holds routing's 99th percentile
+  double simulated_step_s = 0;        // of Heddle's whole step program; 0: it was not simulated
   double p99_step_s = 0;              // exact, all of the step's routing at its 99th percentile
   double tokens_per_s_per_device = 0, model_flops_utilization = 0;  // of exact.step_s
 };

@@ -83,12 +83,11 @@ void Restriction::set(std::string_view words) {
     if (axis.name == name) axis.values->clear();
   for_each_word(words.substr(equals + 1), [&](std::string_view word) {
     if (name == "schedule") {
-      std::vector<std::string> known;
-      for (const Pipeline p : pipelines()) known.emplace_back(name_of(p));
-      const std::optional<Pipeline> p = pipeline_named(word);
-      if (!p || *p == Pipeline::usual)
-        config_error("restriction schedule: '{}', accepted: {}", word.substr(0, 60), fmt::join(known, ", "));
-      schedule.push_back(*p);
+      const Pipeline p = schedule::find_pipeline(word);
+      if (p == nullptr)
+        config_error("restriction schedule: '{}', accepted: {}", word.substr(0, 60),
+                     fmt::join(schedule::generator_names(), ", "));
+      schedule.push_back(p);
       return;
     }
     if (name == "recompute") {
@@ -132,6 +131,13 @@ std::vector<int> divisors(int n) {
   }
   low.insert(low.end(), high.rbegin(), high.rend());
   return low;
+}
+
+std::vector<std::string> microbatch_words(int64_t global_batch, int64_t most) {
+  std::vector<std::string> words;
+  for (const int n : divisors(static_cast<int>(global_batch)))
+    if (n <= most) words.push_back(std::to_string(n));
+  return words;
 }
 
 std::vector<Family> families(const Space& space) {
@@ -196,24 +202,24 @@ void for_each_layout(const Space& space, const Family& family, Job& job, const s
     if (job.global_batch % (static_cast<int64_t>(dp) * family.microbatch) != 0) continue;
     l.pp = pp, l.dp = dp;
     const double m = microbatches(job);
-    for (const Pipeline pipeline : pipelines()) {
-      if (!only.schedule.empty() &&
-          std::find(only.schedule.begin(), only.schedule.end(), pipeline) == only.schedule.end())
+    for (const schedule::Pipeline& pipeline : schedule::pipelines()) {
+      const std::vector<Pipeline>& asked = only.schedule;
+      if (asked.empty() ? !pipeline.outline().passed_over.empty()
+                        : std::find(asked.begin(), asked.end(), &pipeline) == asked.end())
         continue;
       // Pairs are for exchanges.
-      if (pairs(pipeline) && family.ep == 1) continue;
-      const int fixed = chunks_of(pipeline);
-      const int least = fixed > 0 ? fixed : pipeline == Pipeline::interleaved_fused ? 1 : 2;
+      if (pipeline.pairs() && family.ep == 1) continue;
+      const int fixed = pipeline.chunks(), least = pipeline.least_chunks();
       const int most = fixed > 0 ? fixed : pp == 1 ? 1 : kMostChunks;
       for (int chunks = least;
            chunks <= most && static_cast<int64_t>(pp) * chunks <= std::max<int64_t>(pp, layers + 2); ++chunks) {
         if (fixed == 0 && !allowed(only.vpp, chunks)) continue;
-        if (!misfit(pipeline, pp, chunks, m).empty()) continue;
+        if (!pipeline.misfit({pp, chunks, m}).empty()) continue;
         const int64_t stages = static_cast<int64_t>(pp) * chunks;
         if (even && layers % stages != 0 && (layers + 2) % stages != 0) continue;
         l.vpp = fixed > 0 ? 1 : chunks;
-        job.pipeline = pipeline;
-        job.software.overlap_exchange = pairs(pipeline);
+        job.pipeline = &pipeline;
+        job.software.overlap_exchange = pipeline.pairs();
         job.software.even_stages = even;
         visit();
       }

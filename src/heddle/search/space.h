@@ -17,7 +17,7 @@ namespace heddle::search {
 /// What the search may choose from; an empty list leaves an axis free.
 struct Restriction {
   std::vector<int> tp, cp, dp, pp, vpp, ep, etp, microbatch;
-  std::vector<Pipeline> schedule;
+  std::vector<Pipeline> schedule;      // empty: those that no other one makes useless
   std::vector<std::string> recompute;  // words of `recompute_choices`
   std::vector<int> offload;            // 0, 1
   std::vector<int> uneven;             // 0: stages of equal layers only (embedding and head may stand for one each)
@@ -43,6 +43,8 @@ std::vector<RecomputeChoice> recompute_choices(const model::Shape& shape);
 
 /// Divisors in increasing order.
 std::vector<int> divisors(int n);
+/// Sequences that a microbatch may have, at most so many.
+std::vector<std::string> microbatch_words(int64_t global_batch, int64_t most);
 
 /// What all jobs of a search share, and what it may vary.
 struct Space {

@@ -5,7 +5,6 @@
 #include <tuple>
 
 #include "heddle/base/error.h"
-#include "heddle/schedule/generators/generators.h"
 
 namespace heddle::search {
 
@@ -20,10 +19,10 @@ constexpr double kKeptForWeights = 0.94;
 class LayerClock {
  public:
   LayerClock(const Job& job, const Behaviour& behaviour)
-      : j_(job), b_(behaviour), apart_(pairs(pipeline_of(job))) {}
+      : j_(job), b_(behaviour), apart_(pipeline_of(job)->pairs()) {}
 
-  LayerTimes of(const BlockWork& block, BlockKind kind) const {
-    return of(block.forward, with_recompute(block, j_.recompute, kind), block.weights);
+  LayerTimes of(const Prices& prices, const BlockWork& block, BlockKind kind) const {
+    return of(block.forward, backward_of(prices, block, kind, j_), block.weights);
   }
   LayerTimes of(Work forward, Work backward, const Work& weights) const {
     LayerTimes t;
@@ -47,14 +46,6 @@ class LayerClock {
   bool apart_;  // the exchange is timed apart
 };
 
-schedule::GeneratorOptions options_of(const Job& j, Pipeline pipeline) {
-  schedule::GeneratorOptions options;
-  options.ranks = j.layout.pp;
-  options.microbatches = static_cast<int>(microbatches(j));
-  options.chunks = chunks_of(pipeline) > 0 ? 0 : j.layout.vpp;
-  return options;
-}
-
 }  // namespace
 
 LayerTimes& LayerTimes::operator+=(const LayerTimes& t) {
@@ -69,7 +60,7 @@ LayerTimes LayerTimes::scaled(double f) const {
 
 StageCosts::StageCosts(const Job& job, const Behaviour& b, const std::vector<Keeping>& ways) : job_(job) {
   const model::Parameters p = model::parameters_of(job.shape);
-  const Prices prices = prices_of(job, p, b);
+  Prices prices = prices_of(job, p, b);
   const model::Shape& s = job.shape;
   const double n = d(s.layers), mtp = job.with_mtp ? d(s.mtp) : 0;
   if (const Layout& l = job.layout; l.pp > 1) {
@@ -81,11 +72,13 @@ StageCosts::StageCosts(const Job& job, const Behaviour& b, const std::vector<Kee
   for (const Keeping& keeping : ways) {
     job_.recompute = keeping.recompute;
     job_.software.offload_activations = keeping.offload;
+    if (prices.saved) prices = prices_of(job_, p, b);  // of what this way computes again
     const Layers layers = layers_of(job_, prices, b);
     const LayerClock clock(job_, b);
-    const LayerTimes attention = clock.of(prices.attention, BlockKind::attention),
-                     dense = clock.of(prices.dense, BlockKind::dense), moe = clock.of(prices.moe, BlockKind::moe),
-                     mamba = clock.of(prices.mamba, BlockKind::mamba);
+    const LayerTimes attention = clock.of(prices, prices.attention, BlockKind::attention),
+                     dense = clock.of(prices, prices.dense, BlockKind::dense),
+                     moe = clock.of(prices, prices.moe, BlockKind::moe),
+                     mamba = clock.of(prices, prices.mamba, BlockKind::mamba);
     const auto blocks = [&](double n_attention, double n_dense, double n_moe, double n_mamba) {
       LayerTimes t = attention.scaled(n_attention);
       t += dense.scaled(n_dense);
@@ -159,16 +152,16 @@ Staged StageCosts::staged(const schedule::Placement& place, const std::vector<in
                           std::vector<int> layers) const {
   Staged staged;
   const Layout& l = job_.layout;
-  const Pipeline pipeline = pipeline_of(job_);
+  const bool pairs = pipeline_of(job_)->pairs();
   const model::Shape& shape = job_.shape;
   const double mtp = job_.with_mtp ? d(shape.mtp) : 0;
   const Way& first = of(way_of_stage.front());
   // What isn't overlapped waits in line.
-  const bool overlapped = pairs(pipeline) || (job_.software.overlap_pp && place.stages > place.ranks);
+  const bool overlapped = pairs || (job_.software.overlap_pp && place.stages > place.ranks);
   const double waits = overlapped ? overlapped_hop_s_ : hop_s_;
   staged.layers = std::move(layers);
   staged.times.hop = hop_s_;
-  staged.times.pair = pairs(pipeline) ? 1 + first.mean.paired_exchange() / first.mean.sum() : 1;
+  staged.times.pair = pairs ? 1 + first.mean.paired_exchange() / first.mean.sum() : 1;
   const int64_t leading_dense = shape.is_hybrid() ? 0 : shape.dense_blocks();
   int64_t at = 0;
   staged.fixed_bytes.assign(static_cast<size_t>(place.ranks), first.memory.mean.gathered);
@@ -210,12 +203,12 @@ Staged stage_job(const Job& j, const Behaviour& b, const schedule::Placement& pl
 }
 
 PreparedSchedule::PreparedSchedule(const Job& j)
-    : schedule(schedule::make_schedule(name_of(pipeline_of(j)), options_of(j, pipeline_of(j)))),
+    : schedule(pipeline_of(j)->make(pipeline_size(j))),
       links(schedule::links_of(schedule)),
       order(schedule::running_order(schedule, links)) {}
 
 std::string PreparedSchedule::key(const Job& j) {
-  return fmt::format("{} {} {} {}", name_of(pipeline_of(j)), j.layout.pp, j.layout.vpp, microbatches(j));
+  return fmt::format("{} {} {} {}", pipeline_of(j)->name(), j.layout.pp, j.layout.vpp, microbatches(j));
 }
 
 Exact exact_of(const Job& j, const Behaviour& b) { return exact_of(j, b, PreparedSchedule(j)); }
@@ -234,7 +227,7 @@ Exact exact_of(const Job& j, const Behaviour& b, const PreparedSchedule& prepare
   e.bubble_s = timing.synchronous();
   const Waterfall& t = closed.time;
   e.exposed_s = t.tensor + t.context + t.pipeline + t.data +
-                (pairs(pipeline_of(j)) ? timing.work - timing.useful : t.exchange);
+                (pipeline_of(j)->pairs() ? timing.work - timing.useful : t.exchange);
   e.step_s =
       (timing.makespan + closed.beside_s) * (1 + b.jitter * std::log2(std::max(1.0, j.layout.devices / 8.0)));
   e.layers = staged.layers;

@@ -68,12 +68,17 @@ HeldFolder new_run_folder(const config::RunConfig& config) {
   }
 }
 
-HeldFolder existing_run_folder(const config::RunConfig& config) {
+std::string path_of_existing_run(const config::RunConfig& config) {
   std::string path = config.folder();
   if (config.output.empty()) {
     for (int number = 2; holds_run(numbered(config, number)); ++number) path = numbered(config, number);
   }
-  if (!holds_run(path)) config_error("--resume: no run in {}", path);
+  return holds_run(path) ? path : "";
+}
+
+HeldFolder existing_run_folder(const config::RunConfig& config) {
+  const std::string path = path_of_existing_run(config);
+  if (path.empty()) config_error("--resume: no run in {}", config.folder());
   std::string holder;
   std::optional<FolderLock> lock = FolderLock::take(path, holder);
   if (!lock) in_use(path, holder);

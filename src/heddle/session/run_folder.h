@@ -41,6 +41,9 @@ struct HeldFolder {
 /// one of runs/NAME, runs/NAME-2, … SystemError when it can't be made.
 HeldFolder new_run_folder(const config::RunConfig& config);
 
+/// Where the run to go on with lies, found as below but not held; "" where there is none.
+std::string path_of_existing_run(const config::RunConfig& config);
+
 /// The folder of the run to go on with: `config.output`, or the newest of runs/NAME, runs/NAME-2, … ConfigError
 /// when there is none, or when another run writes there.
 HeldFolder existing_run_folder(const config::RunConfig& config);

@@ -32,6 +32,16 @@ namespace {
 // that may take; between plain steps many times what such a step has taken, for then it hangs.
 constexpr double kPreparing_s = 1800, kLeastPatience_s = 60, kStepsOfPatience = 20;
 
+// In what order the blocks of a program run their ops: its text says nothing of how weaving has arranged them.
+std::string order_of_ops(const ir::StepProgram& program) {
+  std::string order;
+  for (const ir::Block& block : program.blocks) {
+    for (const ir::Step& step : block.steps) order += fmt::format("{} {}\n", step.slot, step.op);
+    order += '\n';
+  }
+  return order;
+}
+
 bool due(int64_t every, int64_t step) { return every > 0 && step % every == 0; }
 
 }  // namespace
@@ -91,8 +101,9 @@ void TrainingRun::open_data() {
 // The text of the program too: ranks whose processors or builds differ may have written another.
 void TrainingRun::agree_on_data() {
   if (trainer_->ranks().size() == 1) return;
-  train::Told told{
-      {"the step's program", fmt::format("{:016x}", hash_bytes(ir::text_of(trainer_->lowered().program)))}};
+  const ir::StepProgram& program = trainer_->lowered().program;
+  train::Told told{{"the step's program", fmt::format("{:016x}", hash_bytes(ir::text_of(program)))},
+                   {"the order of the program's ops", fmt::format("{:016x}", hash_bytes(order_of_ops(program)))}};
   for (const auto& [name, value] : data_identity_) told.emplace_back("data: " + name, value);
   train::agree(trainer_->ranks(), told);
 }

@@ -1,5 +1,7 @@
 #include "heddle/schedule/generators/dual_pipe.h"
 
+#include <algorithm>
+
 #include "heddle/schedule/generators/dual_pipe_lane.h"
 
 namespace heddle::schedule {
@@ -19,6 +21,25 @@ Schedule dual_pipe(int ranks, int microbatches) {
                            microbatches / 2, true});
   }
   return schedule;
+}
+
+Outline dual_pipe_outline() {
+  Outline o;
+  o.bubble = [](const PipelineSize& p, const StageTimes& t) {
+    return (p.ranks / 2.0 - 1) * std::max(t.forward, t.forward + 2 * t.input_grad - t.weight_grad);
+  };
+  o.in_flight = [](const PipelineSize& p, int) {
+    return p.ranks == 1 ? std::min(p.microbatches, 1.0) : std::min(p.microbatches, p.ranks + 1.0);
+  };
+  // As many as DualPipeV's, its halves having P/2 ranks and m/2 microbatches.
+  o.unpaired = [](const PipelineSize& p) { return std::min(p.microbatches, 1.25 * p.ranks); };
+  o.misfit = [](const PipelineSize& p) -> std::string_view {
+    if (p.ranks % 2 != 0 || static_cast<int64_t>(p.microbatches) % 2 != 0)
+      return "dual_pipe halves ranks and microbatches";
+    return p.microbatches < 2 * p.ranks ? "fewer microbatches than twice the ranks" : "";
+  };
+  o.hides_exchange = true;
+  return o;
 }
 
 }  // namespace heddle::schedule

@@ -8,11 +8,13 @@
 // a pair lasting FB.
 #pragma once
 
+#include "heddle/schedule/generators/outline.h"
 #include "heddle/schedule/schedule.h"
 
 namespace heddle::schedule {
 
 /// Throws ConfigError unless the constraints above hold.
 Schedule dual_pipe(int ranks, int microbatches);
+Outline dual_pipe_outline();
 
 }  // namespace heddle::schedule

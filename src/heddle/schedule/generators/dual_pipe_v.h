@@ -12,6 +12,7 @@
 //   MindSpeed (P−1)(fb + b − w): the cool-down's backwards are whole, so that their activations go at once.
 #pragma once
 
+#include "heddle/schedule/generators/outline.h"
 #include "heddle/schedule/schedule.h"
 
 namespace heddle::schedule {
@@ -20,5 +21,7 @@ namespace heddle::schedule {
 Schedule dual_pipe_v(int ranks, int microbatches);
 /// DualPipeV without the split backward in the cool-down.
 Schedule mindspeed_dual_pipe_v(int ranks, int microbatches);
+Outline dual_pipe_v_outline();
+Outline mindspeed_dual_pipe_v_outline();
 
 }  // namespace heddle::schedule

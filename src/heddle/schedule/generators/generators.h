@@ -6,6 +6,7 @@
 #include <string_view>
 #include <vector>
 
+#include "heddle/schedule/generators/outline.h"
 #include "heddle/schedule/schedule.h"
 #include "heddle/schedule/timing.h"
 
@@ -28,6 +29,7 @@ struct Generator {
   int chunks = 1;      // stages a rank; where free, the usual number
   bool any_chunks = false;
   std::function<Schedule(const GeneratorOptions&)> make;
+  Outline outline = {};  // formulas that spare a search to make it; what it lacks is worked out from its orders
 };
 
 const std::vector<Generator>& generators();
@@ -38,5 +40,6 @@ const Generator& find_generator(std::string_view name);
 
 /// The named schedule. ConfigError for an unknown name, and where the options don't suit it, with what does.
 Schedule make_schedule(std::string_view name, const GeneratorOptions& options);
+Schedule make_schedule(const Generator& generator, const GeneratorOptions& options);
 
 }  // namespace heddle::schedule

@@ -15,4 +15,12 @@ Schedule gpipe(int ranks, int microbatches) {
   return s;
 }
 
+Outline gpipe_outline() {
+  Outline o;
+  o.bubble = [](const PipelineSize& p, const StageTimes& t) { return (p.ranks - 1) * t.sum(); };
+  o.in_flight = [](const PipelineSize& p, int) { return p.microbatches; };
+  o.passed_over = "1f1b has the same bubble and holds less";
+  return o;
+}
+
 }  // namespace heddle::schedule

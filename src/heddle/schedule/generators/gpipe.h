@@ -2,11 +2,13 @@
 // every rank holds all m microbatches. Bubble (P − 1)(F + B).
 #pragma once
 
+#include "heddle/schedule/generators/outline.h"
 #include "heddle/schedule/schedule.h"
 
 namespace heddle::schedule {
 
 /// Any number of ranks and microbatches. The backwards run in increasing order of microbatches.
 Schedule gpipe(int ranks, int microbatches);
+Outline gpipe_outline();
 
 }  // namespace heddle::schedule

@@ -82,4 +82,39 @@ Schedule interleaved_fused(int ranks, int chunks, int microbatches, int group) {
   return checked("interleaved_fused", true, ranks, chunks, microbatches, group);
 }
 
+namespace {
+
+double chunked_bubble(const PipelineSize& p, const StageTimes& t) { return (p.ranks - 1) * t.sum() / p.chunks; }
+
+// The warm-up is 2(P − r − 1) + (v − 1)P chunks, and `at_work` more are at work.
+double chunked_in_flight(const PipelineSize& p, int rank, int at_work) {
+  return std::min(p.microbatches, ((p.chunks - 1.0) * p.ranks + 2.0 * (p.ranks - rank - 1) + at_work) / p.chunks);
+}
+
+std::string_view fewer_microbatches(const PipelineSize& p) {
+  return p.microbatches < p.ranks ? "fewer microbatches than ranks" : "";
+}
+
+}  // namespace
+
+Outline interleaved_outline() {
+  Outline o;
+  o.bubble = chunked_bubble;
+  o.in_flight = [](const PipelineSize& p, int rank) { return chunked_in_flight(p, rank, 1); };
+  o.misfit = fewer_microbatches;
+  return o;
+}
+
+Outline interleaved_fused_outline() {
+  Outline o;
+  o.bubble = chunked_bubble;
+  o.in_flight = [](const PipelineSize& p, int rank) {
+    return p.ranks == 1 ? std::min(p.microbatches, 2.0) : chunked_in_flight(p, rank, 2);
+  };
+  o.unpaired = [](const PipelineSize& p) { return chunked_in_flight(p, p.ranks / 2, 2); };
+  o.misfit = fewer_microbatches;
+  o.alone = true;
+  return o;
+}
+
 }  // namespace heddle::schedule

@@ -11,6 +11,7 @@
 // joins both to a pair [F|B] whose exchanges hide behind each other's compute. It holds one chunk more.
 #pragma once
 
+#include "heddle/schedule/generators/outline.h"
 #include "heddle/schedule/schedule.h"
 
 namespace heddle::schedule {
@@ -20,5 +21,7 @@ namespace heddle::schedule {
 Schedule interleaved(int ranks, int chunks, int microbatches, int group = 0);
 /// The same with pairs; chunks ≥ 1: with one chunk, 1F1B with a double warm-up.
 Schedule interleaved_fused(int ranks, int chunks, int microbatches, int group = 0);
+Outline interleaved_outline();
+Outline interleaved_fused_outline();
 
 }  // namespace heddle::schedule

@@ -20,4 +20,12 @@ Schedule one_f_one_b(int ranks, int microbatches) {
   return s;
 }
 
+Outline one_f_one_b_outline() {
+  Outline o;
+  o.bubble = [](const PipelineSize& p, const StageTimes& t) { return (p.ranks - 1) * t.sum() / p.chunks; };
+  o.in_flight = [](const PipelineSize& p, int rank) { return std::min<double>(p.microbatches, p.ranks - rank); };
+  o.alone = true;
+  return o;
+}
+
 }  // namespace heddle::schedule

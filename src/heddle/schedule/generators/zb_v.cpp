@@ -1,5 +1,7 @@
 #include "heddle/schedule/generators/zb_v.h"
 
+#include <algorithm>
+
 #include "heddle/schedule/lane.h"
 #include "heddle/schedule/synthesis/trim.h"
 
@@ -49,6 +51,19 @@ Schedule zb_v(int ranks, int microbatches) {
     write(lane, r, ranks, schedule.microbatches);
   }
   return trimmed(std::move(schedule), microbatches);
+}
+
+Outline zb_v_outline() {
+  Outline o;
+  o.bubble = [](const PipelineSize& p, const StageTimes& t) {
+    return (p.ranks - 1) * std::max({t.forward / 2, t.input_grad / 2, t.input_grad - t.weight_grad});
+  };
+  o.in_flight = [](const PipelineSize& p, int) { return std::min<double>(p.microbatches, p.ranks); };
+  // Below that it is a schedule of more microbatches, cut: its warm-up doesn't fill.
+  o.misfit = [](const PipelineSize& p) -> std::string_view {
+    return p.microbatches < 2 * p.ranks - 1 ? "fewer microbatches than twice the ranks" : "";
+  };
+  return o;
 }
 
 }  // namespace heddle::schedule

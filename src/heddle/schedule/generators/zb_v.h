@@ -9,11 +9,13 @@
 // allows. Weights once.
 #pragma once
 
+#include "heddle/schedule/generators/outline.h"
 #include "heddle/schedule/schedule.h"
 
 namespace heddle::schedule {
 
 /// Throws ConfigError unless ranks and microbatches are positive.
 Schedule zb_v(int ranks, int microbatches);
+Outline zb_v_outline();
 
 }  // namespace heddle::schedule

@@ -32,4 +32,23 @@ Schedule handmade(const char* name, int depth, int ranks, int microbatches) {
 Schedule zb_h1(int ranks, int microbatches) { return handmade("zb_h1", 1, ranks, microbatches); }
 Schedule zb_h2(int ranks, int microbatches) { return handmade("zb_h2", 2, ranks, microbatches); }
 
+// Nearly all activations stay until W, so that the later ranks hold as much as the first.
+Outline zb_h1_outline() {
+  Outline o;
+  o.bubble = [](const PipelineSize& p, const StageTimes& t) {
+    return (p.ranks - 1) * std::max(t.forward, t.forward + t.input_grad - t.weight_grad);
+  };
+  o.in_flight = [](const PipelineSize& p, int) { return std::min<double>(p.microbatches, p.ranks); };
+  return o;
+}
+
+Outline zb_h2_outline() {
+  Outline o;
+  o.bubble = [](const PipelineSize& p, const StageTimes& t) {
+    return (p.ranks - 1) * std::max(t.forward, t.forward + t.input_grad - 2 * t.weight_grad);
+  };
+  o.in_flight = [](const PipelineSize& p, int) { return std::min(p.microbatches, 2.0 * p.ranks - 1); };
+  return o;
+}
+
 }  // namespace heddle::schedule

@@ -9,6 +9,7 @@
 // The peak of rank r holds P − r (ZB-H2: 2P − 1 − 2r) whole microbatches and, of `lag` more, what only W reads.
 #pragma once
 
+#include "heddle/schedule/generators/outline.h"
 #include "heddle/schedule/schedule.h"
 
 namespace heddle::schedule {
@@ -16,5 +17,7 @@ namespace heddle::schedule {
 /// Any number of microbatches; the bubbles above are reached from P (ZB-H2: 2P − 1) on.
 Schedule zb_h1(int ranks, int microbatches);
 Schedule zb_h2(int ranks, int microbatches);
+Outline zb_h1_outline();
+Outline zb_h2_outline();
 
 }  // namespace heddle::schedule

@@ -7,6 +7,7 @@
 #include "heddle/model/shapes/shape_presets.h"
 #include "heddle/schedule/generators/generators.h"
 #include "heddle/search/launch/emit.h"
+#include "heddle/search/lowered_blocks.h"
 
 namespace heddle::search {
 
@@ -25,7 +26,8 @@ std::string preset_of(const model::Shape& s) {
   return "";
 }
 
-// Words of memory.recompute for layers first to last of `layers`; no numbers where these are all.
+}  // namespace
+
 std::vector<std::string> recompute_words_of(const model::Recompute& c, int64_t first, int64_t last,
                                             int64_t layers) {
   std::vector<std::string> words;
@@ -43,6 +45,8 @@ std::vector<std::string> recompute_words_of(const model::Recompute& c, int64_t f
   if (c.experts) add("moe", last);
   return words;
 }
+
+namespace {
 
 // What leaves for the host: at least the part of the kept bytes that the estimate takes away. What is computed
 // again is not there to be sent.

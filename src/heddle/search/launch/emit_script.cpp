@@ -12,6 +12,7 @@
 #include "heddle/base/escaped.h"
 #include "heddle/search/launch/emit.h"
 #include "heddle/search/launch/launch_flags.h"
+#include "heddle/search/launch/schedule_words.h"
 #include "heddle/search/launch/shell_words.h"
 
 namespace heddle::search {
@@ -62,7 +63,7 @@ void refuse_degrees(const Launch& launch, Dialect dialect, Refusals& no) {
   const Job& j = launch.job;
   const Layout& l = j.layout;
   const model::Shape& s = j.shape;
-  const bool mindspeed = dialect == Dialect::mindspeed, experts = s.moe.count > 0;
+  const bool experts = s.moe.count > 0;
   no.when(s.heads % l.tp != 0, "{} heads are no multiple of tp {}", s.heads, l.tp);
   no.when(!s.is_mla() && s.kv_heads % l.tp != 0 && l.tp % s.kv_heads != 0,
           "{} key and value heads and tp {} don't divide one another", s.kv_heads, l.tp);
@@ -81,19 +82,18 @@ void refuse_degrees(const Launch& launch, Dialect dialect, Refusals& no) {
   no.when(l.cp > 1 && std::fmod(j.sequence, 2.0 * l.cp) != 0, "a sequence of {} is no multiple of 2 x cp = {}",
           j.sequence, 2 * l.cp);
 
-  static const std::vector<std::string> megatron_orders{"1f1b", "interleaved", "interleaved_fused"},
-      mindspeed_orders{"1f1b", "interleaved", "interleaved_fused", "dual_pipe_v"};
-  const std::vector<std::string>& orders = mindspeed ? mindspeed_orders : megatron_orders;
+  std::vector<std::string_view> orders;
+  for (const Pipeline p : schedules_of(dialect)) orders.push_back(p->name());
   no.when(std::find(orders.begin(), orders.end(), launch.schedule) == orders.end(),
           "{} has no pipeline schedule '{}', accepted: {}", name_of(dialect), launch.schedule,
           fmt::join(orders, ", "));
-  const bool dual = launch.schedule == "dual_pipe_v";
+  const bool dual = !method_of(launch.schedule).empty();
   no.when(dual && (l.pp < 2 || s.layers % (2 * l.pp) != 0), "DualPipeV wants layers that are a multiple of 2 x pp");
   no.when(dual && !launch.layout.empty(), "DualPipeV takes equal stages only");
   no.when(!dual && (launch.schedule != "1f1b") != (l.vpp > 1), "the schedule {} with {} chunks a rank",
           launch.schedule, l.vpp);
-  no.when(name_of(j.pipeline) != launch.schedule, "the schedule {} with an estimate of {}", launch.schedule,
-          name_of(j.pipeline));
+  no.when(j.pipeline->name() != launch.schedule, "the schedule {} with an estimate of {}", launch.schedule,
+          j.pipeline->name());
   const bool overlap = experts && l.ep > 1 && j.software.overlap_exchange;
   no.when(l.pp > 1 && !dual && overlap != (launch.schedule == "interleaved_fused"),
           "overlap of the experts' exchange and the schedule interleaved_fused go together");
@@ -109,7 +109,7 @@ void refuse_features(const Launch& launch, Dialect dialect, Refusals& no) {
           "recompute of whole mixture layers does not go with overlap of the experts' exchange");
   no.when(overlap && !mindspeed && j.recompute.full,
           "full recompute does not go with overlap of the experts' exchange");
-  no.when(overlap && launch.schedule != "dual_pipe_v" && l.pp > 1 && l.vpp < 2,
+  no.when(overlap && method_of(launch.schedule).empty() && l.pp > 1 && l.vpp < 2,
           "overlap of the experts' exchange in a pipeline needs two chunks a rank or more");
   no.when(overlap && !mindspeed && j.with_mtp && j.shape.mtp > 1,
           "overlap of the experts' exchange takes one depth of multi-token prediction at most");

@@ -18,12 +18,10 @@ std::string letters(int n) {
 }  // namespace
 
 std::vector<int> layers_of_stages(const Job& j) {
-  const Pipeline pipeline = pipeline_of(j);
-  const int ranks = j.layout.pp, chunks = std::max(1, chunks_of(pipeline) > 0 ? chunks_of(pipeline) : j.layout.vpp),
-            stages = ranks * chunks;
+  const int ranks = j.layout.pp, chunks = std::max(1, pipeline_size(j).chunks), stages = ranks * chunks;
   const auto layers = static_cast<int>(j.shape.layers);
   std::vector<int> of_stage(static_cast<size_t>(stages), 0);
-  if (folded(pipeline) && chunks == 2) {
+  if (pipeline_of(j)->folded() && chunks == 2) {
     // The first rank bears both ends of the model: what doesn't divide goes to the middle, which the last ranks
     // hold.
     for (int s = 0; s < stages; ++s) of_stage[static_cast<size_t>(s)] = layers / stages;
@@ -74,18 +72,14 @@ std::string layout_text(const Job& j, const std::vector<int>& layers) {
   return out;
 }
 
-std::string_view misfit_of(const Job& j) {
-  const Pipeline pipeline = pipeline_of(j);
-  const int chunks = chunks_of(pipeline) > 0 ? chunks_of(pipeline) : j.layout.vpp;
-  return misfit(pipeline, j.layout.pp, chunks, microbatches(j));
-}
+std::string_view misfit_of(const Job& j) { return pipeline_of(j)->misfit(pipeline_size(j)); }
 
 Launch launch_of(const Job& job) {
   Launch l;
   l.job = job;
-  l.schedule = name_of(pipeline_of(job));
+  l.schedule = pipeline_of(job)->name();
   // Pairs of microbatches hide each other's exchange.
-  if (pairs(pipeline_of(job)) && job.layout.ep > 1) l.job.software.overlap_exchange = true;
+  if (pipeline_of(job)->pairs() && job.layout.ep > 1) l.job.software.overlap_exchange = true;
   l.layout = job.layout.pp > 1 ? layout_text(job) : "";
   return l;
 }
@@ -107,10 +101,9 @@ Launch normalized(Launch launch) {
   if (!s.sequence_parallel) s.overlap_tp = false;
   if (l.cp == 1) s.context_all_to_all = usual.context_all_to_all;
   j.pipeline = pipeline_of(j);
-  const bool dual = j.pipeline == Pipeline::dual_pipe || j.pipeline == Pipeline::dual_pipe_v;
   s.dual_pipe = false;
-  if (l.pp == 1 || chunks_of(j.pipeline) > 0) l.vpp = 1;
-  if (pairs(j.pipeline) || l.pp == 1 || std::max(l.vpp, chunks_of(j.pipeline)) == 1)
+  if (l.pp == 1 || j.pipeline->chunks() > 0) l.vpp = 1;
+  if (j.pipeline->pairs() || l.pp == 1 || std::max(l.vpp, j.pipeline->chunks()) == 1)
     s.overlap_pp = usual.overlap_pp;
   if (shape.moe.count == 0) {
     shape.moe = {};
@@ -123,7 +116,7 @@ Launch normalized(Launch launch) {
     if (shape.moe.shared_ffn == 0) shape.moe.shared_gate = false;
   }
   if (l.ep == 1) s.once_a_node = usual.once_a_node, s.overlap_exchange = false;
-  if (dual) s.overlap_exchange = l.ep > 1;
+  if (j.pipeline->outline().hides_exchange) s.overlap_exchange = l.ep > 1;
   if (shape.is_mla()) {
     shape.kv_heads = shape.heads;
     shape.head_dim = shape.mla.nope_dim + shape.mla.rope_dim;

@@ -7,6 +7,7 @@
 #include "heddle/base/escaped.h"
 #include "heddle/plan/layout.h"
 #include "heddle/search/launch/launch_flag_row.h"
+#include "heddle/search/launch/schedule_words.h"
 #include "heddle/search/launch/shell_words.h"
 
 namespace heddle::search {
@@ -58,17 +59,18 @@ void read_experts_parallel(const Reading& r) {
 
 void write_pipeline(const Writing& w) {
   const Layout& l = w.launch.job.layout;
+  const std::string_view method = method_of(w.launch.schedule);
   if (l.pp > 1 && !w.launch.layout.empty()) {
     w.add("--pipeline-model-parallel-layout", {w.launch.layout});
-  } else if (l.vpp > 1 && w.launch.schedule != "dual_pipe_v") {
+  } else if (l.vpp > 1 && method.empty()) {
     if (w.dialect == Dialect::megatron) {
       w.add("--num-virtual-stages-per-pipeline-rank", {text_of(l.vpp)});
     } else {
       w.add("--num-layers-per-virtual-pipeline-stage", {text_of(w.launch.job.shape.layers / l.pp / l.vpp)});
     }
   }
-  if (w.launch.schedule == "dual_pipe_v") {
-    w.add("--schedules-method", {"dualpipev"});
+  if (!method.empty()) {
+    w.add("--schedules-method", {std::string(method)});
   } else if (l.vpp > 1 && !w.launch.job.software.overlap_pp) {
     w.add("--no-overlap-p2p-communication");
   }
@@ -86,7 +88,7 @@ void read_pipeline(const Reading& r) {
   }
   if (int64_t{l.pp} * l.vpp > 100000) config_error("{} x {} pipeline stages", l.pp, l.vpp);
   launch.layout = r.given.text("--pipeline-model-parallel-layout");
-  const bool dual = r.given.text("--schedules-method") == "dualpipev";
+  const Pipeline named = pipeline_of_method(r.given.text("--schedules-method"));
   if (!launch.layout.empty()) {
     // Repeats hide bars: the number of stages is the multiple of the ranks that reading the string finds.
     std::optional<int64_t> held;
@@ -110,13 +112,13 @@ void read_pipeline(const Reading& r) {
     r.notes.emplace_back("--decoder-first/last-pipeline-num-layers: stages are balanced by the estimate instead");
   launch.job.software.overlap_pp = !r.given.has("--no-overlap-p2p-communication");
   const bool overlap = r.given.any({"--overlap-moe-expert-parallel-comm", "--moe-fb-overlap"});
-  if (dual) l.vpp = 1;
+  if (named != nullptr) l.vpp = 1;
   launch.job.software.dual_pipe = false;
-  launch.job.pipeline = dual                      ? Pipeline::dual_pipe_v
-                        : l.vpp == 1 || l.pp == 1 ? Pipeline::one_f_one_b
-                        : overlap && l.ep > 1     ? Pipeline::interleaved_fused
-                                                  : Pipeline::interleaved;
-  launch.schedule = name_of(launch.job.pipeline);
+  launch.job.pipeline = named != nullptr          ? named
+                        : l.vpp == 1 || l.pp == 1 ? one_f_one_b()
+                        : overlap && l.ep > 1     ? interleaved_fused()
+                                                  : interleaved();
+  launch.schedule = launch.job.pipeline->name();
   if (launch.layout.empty() && l.pp > 1) launch.layout = launch_of(launch.job).layout;
 }
 

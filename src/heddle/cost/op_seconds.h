@@ -1,0 +1,14 @@
+// What an op of a program takes on an accelerator that is only described: products by their shape, attention by its
+// width, all else by the bytes that it moves.
+#pragma once
+
+#include "heddle/cost/accelerator.h"
+#include "heddle/ir/stage.h"
+
+namespace heddle::cost {
+
+/// Of an op that computes.
+double op_s(const Accelerator& device, Precision precision, const ir::Stage& stage, const ir::Op& op,
+            const ir::RowCounts& rows);
+
+}  // namespace heddle::cost

@@ -1,0 +1,103 @@
+#include "heddle/planner/simulated_plans.h"
+
+#include <algorithm>
+#include <limits>
+#include <numeric>
+
+#include "heddle/base/error.h"
+#include "heddle/cost/op_seconds.h"
+#include "heddle/plan/durations.h"
+#include "heddle/runtime/forecast.h"
+#include "heddle/search/launch/emit.h"
+#include "heddle/train/run_config_plan.h"
+
+namespace heddle::planner {
+
+namespace {
+
+config::RunConfig config_of(const search::Launch& launch) {
+  return config::parse_run_config("", "", search::heddle_settings(launch));
+}
+
+plan::Plan trained_plan(const config::RunConfig& config) {
+  plan::Plan plan = train::plan_of(config);
+  plan.evaluates = plan.predicts = false;
+  plan.packed_bytes = nullptr;  // the described device reads rows
+  return plan;
+}
+
+// The accelerator as a machine that was measured: each op of the program as long as its description says, and
+// messages of two sizes, between which and beyond they are linear.
+cost::MachineProfile profile_of(const search::Job& job, const search::Behaviour& b, const plan::Lowered& lowered) {
+  const cost::Accelerator& device = job.device;
+  cost::MachineProfile p;
+  p.machine = device.name;
+  p.bf16_flops_per_s = p.f32_flops_per_s = p.f64_flops_per_s = device.flops(job.precision);
+  p.copy_bytes_per_s = device.memory_bytes_per_s;
+  p.enqueue_us = device.host_us * b.host_scale * job.software.launch_factor * (1 - job.software.captured);
+  for (const ir::Stage& stage : lowered.program.stages) {
+    const ir::FixedRows rows(plan::balanced_rows(stage));
+    for (const ir::Op& op : stage.ops) {
+      if (op.def->stream != ir::StreamKind::compute || op.def->cost == nullptr) continue;
+      const double us = 1e6 * cost::op_s(device, job.precision, stage, op, rows);
+      p.ops.add({cost::shape_of(stage, op, rows), 1, 0, std::max(1e-3, us)});
+    }
+  }
+  const auto link = [&](cost::Link over, double bytes_per_s, double latency_us) {
+    for (const double bytes : {1e3, 1e9})
+      p.links.push_back({over, 2, bytes, latency_us + 1e6 * bytes / bytes_per_s});
+  };
+  link(cost::Link::node, device.inner.bytes_per_s * b.net.inner, device.inner.latency_us);
+  // Of a node: all of its devices' cards together.
+  link(cost::Link::nodes, device.outer.bytes_per_s * b.net.outer * std::max(1, device.inner.ranks),
+       device.outer.latency_us);
+  return p;
+}
+
+double simulated_step_s(const search::Job& job, const search::Launch& launch, const search::Behaviour& behaviour) {
+  const config::RunConfig config = config_of(launch);
+  const plan::Plan plan = trained_plan(config);
+  const plan::Lowered lowered = plan::lower(config.model, plan);
+  const cost::MachineProfile profile = profile_of(job, behaviour, lowered);
+  runtime::ForecastInput input;
+  input.backend = config.device.backend;
+  const int inside = std::max(1, job.device.inner.ranks), ranks = plan.ranks();
+  input.over = ranks > inside ? cost::Link::nodes : cost::Link::node;
+  input.machine_of.resize(static_cast<size_t>(ranks));  // none shares its device
+  std::iota(input.machine_of.begin(), input.machine_of.end(), 0);
+  for (int r = 0; r < ranks; ++r) input.node_of.push_back(r / inside);
+  return runtime::forecast(config.model, plan, lowered, profile, input).step_us * 1e-6;
+}
+
+}  // namespace
+
+std::unique_ptr<search::LoweredBlocks> lowered_blocks(const search::Job& job) {
+  search::Job one = job;  // on a single rank, which any model can be cut to
+  one.layout = {};
+  one.microbatch = one.global_batch = 1;
+  one.pipeline = nullptr;
+  const search::Launch launch = search::launch_of(one);
+  if (!search::heddle_refusals(launch).empty()) return nullptr;
+  const config::RunConfig config = config_of(launch);
+  return std::make_unique<search::LoweredBlocks>(config.model, trained_plan(config));
+}
+
+void simulate_best(search::Answer& answer, const search::Behaviour& behaviour, int most) {
+  const auto end = answer.top.begin() + std::min<std::ptrdiff_t>(most, std::ssize(answer.top));
+  for (auto plan = answer.top.begin(); plan != end; ++plan) {
+    const search::Launch launch = search::launch_of(*plan);
+    if (!search::refusals_of(launch, "heddle").empty()) continue;
+    try {
+      plan->simulated_step_s = simulated_step_s(plan->job, launch, behaviour);
+    } catch (const Error&) {  // more ops or streams than the simulator holds: it comes after those that are known
+    }
+  }
+  std::stable_sort(answer.top.begin(), end, [](const search::Ranked& a, const search::Ranked& b) {
+    const auto key = [](const search::Ranked& r) {
+      return r.simulated_step_s > 0 ? r.simulated_step_s : std::numeric_limits<double>::infinity();
+    };
+    return key(a) < key(b);
+  });
+}
+
+}  // namespace heddle::planner

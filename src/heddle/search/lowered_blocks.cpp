@@ -1,0 +1,204 @@
+#include "heddle/search/lowered_blocks.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <set>
+
+#include "heddle/base/error.h"
+#include "heddle/cost/op_seconds.h"
+#include "heddle/passes/recompute.h"
+#include "heddle/plan/durations.h"
+
+namespace heddle::search {
+
+namespace {
+
+double d(int64_t n) { return static_cast<double>(n); }
+
+// The model cut to a layer of each kind that it has, the dense one first.
+model::ModelConfig one_of_each(model::ModelConfig c) {
+  const bool dense = c.first_k_dense_replace > 0, experts = c.has_experts();
+  c.first_k_dense_replace = dense ? 1 : 0;
+  c.num_hidden_layers = (dense ? 1 : 0) + (experts ? 1 : 0);
+  if (!experts) c.first_k_dense_replace = c.num_hidden_layers;
+  c.num_nextn_predict_layers = 0;
+  return c;
+}
+
+plan::Plan plan_of(plan::Plan plan, const Job& j) {
+  const Layout& l = j.layout;
+  plan.mesh.tp = l.tp, plan.mesh.cp = l.cp, plan.mesh.ep = l.ep, plan.mesh.etp = l.etp;
+  plan.mesh.pp = 1;
+  // A block costs the same on however many copies: as few as the experts' ranks need.
+  const int attention = l.tp * l.cp, experts = l.ep * l.etp;
+  plan.mesh.dp = experts / std::gcd(attention, experts);
+  plan.microbatches = 1;
+  plan.sequences = j.microbatch;
+  plan.sequence_length = static_cast<int64_t>(j.sequence);
+  plan.order.reset();
+  plan.parallel.schedule = "1f1b";
+  plan.parallel.chunks = plan.parallel.group = 0;
+  plan.parallel.layout = "even";
+  plan.evaluates = plan.predicts = false;
+  plan.packed_bytes = nullptr;
+  plan.memory.offload.clear();
+  plan.memory.recompute =
+      passes::recompute_groups(fmt::format("{}", fmt::join(recompute_words_of(j.recompute, 0, 0, 1), ",")));
+  return plan;
+}
+
+enum class Cause { products, attention, traffic, tensor, exchange, context };
+
+Cause cause_of(const ir::Op& op, const ir::Cost& cost, const Layout& l) {
+  if (op.def->stream != ir::StreamKind::comm) {
+    if (op.def->work == ir::Work::attention) return Cause::attention;
+    return cost.flops > 0 ? Cause::products : Cause::traffic;
+  }
+  if (op.group == "cp") return Cause::context;
+  if (op.group == "experts" && l.ep > 1) return Cause::exchange;
+  return Cause::tensor;
+}
+
+// Bytes of what F makes and I or W reads, by layer; the ends of the model are layer −1.
+std::map<int, double> kept_of(const ir::Stage& stage, const ir::RowCounts& rows) {
+  std::set<ir::ValueId> read_back;
+  for (const ir::Op& op : stage.ops)
+    if (op.phase == ir::Phase::I || op.phase == ir::Phase::W) read_back.insert(op.in.begin(), op.in.end());
+  std::map<int, double> bytes;
+  for (const ir::Op& op : stage.ops) {
+    if (op.phase != ir::Phase::F) continue;
+    for (const ir::ValueId id : op.out)
+      if (id != ir::none && read_back.contains(id)) bytes[op.layer] += d(stage.bytes(id, rows));
+  }
+  return bytes;
+}
+
+void add(Work& to, const Work& from, double times) { to += from.scaled(times); }
+
+// Parts of two ways of computing again, for layers of which some do it.
+BlockWork mixed(const BlockWork& a, const BlockWork& b, double part_of_b) {
+  BlockWork m = a;
+  m.backward = a.backward.scaled(1 - part_of_b);
+  add(m.backward, b.backward, part_of_b);
+  return m;
+}
+
+std::string text_of(const model::Recompute& r) {
+  return fmt::format("{}", fmt::join(recompute_words_of(r, 0, 0, 1), ","));
+}
+
+}  // namespace
+
+double accelerator_seconds(const Job& j, const Behaviour& b, const ir::Stage& stage, const ir::Op& op,
+                           const ir::RowCounts& rows) {
+  const Layout& l = j.layout;
+  if (op.def->stream == ir::StreamKind::compute) return cost::op_s(j.device, j.precision, stage, op, rows);
+  if (op.def->stream != ir::StreamKind::comm) return 0;  // counts to the host: a launch
+  const double sent = op.def->cost(stage, op, rows).message_bytes;
+  const cost::Group group = op.group == "tp"   ? cost::Group{l.tp, 1}
+                            : op.group == "cp" ? cost::Group{l.cp, l.tp}
+                                               : cost::Group{l.ep * l.etp, 1};
+  if (group.size <= 1) return 0;
+  const double whole = sent * group.size / (group.size - 1);
+  if (!ir::is_exchange(op.def->moves) || l.ep == 1) return cost::gather_s(j.device, b.net, group, whole);
+  const model::Experts& m = j.shape.moe;
+  const double own = j.microbatch * j.sequence / l.cp / l.tp;
+  return cost::exchange_s(j.device, b.net, {l.ep, l.etp},
+                          {own, whole / (own * d(m.chosen) * l.etp), static_cast<int>(m.chosen),
+                           static_cast<int>(m.most_nodes), j.software.once_a_node});
+}
+
+LoweredBlocks::LoweredBlocks(const model::ModelConfig& model, const plan::Plan& plan, OpSeconds seconds)
+    : model_(one_of_each(model)), plan_(plan), seconds_(seconds ? std::move(seconds) : accelerator_seconds) {}
+
+const std::string& LoweredBlocks::refusal(const Job& j) const {
+  const Layout& l = j.layout;
+  const std::string key = fmt::format("{} {} {} {}", l.tp, l.cp, l.ep, l.etp);
+  const std::lock_guard lock(mutex_);
+  const auto [at, fresh] = refusals_.try_emplace(key);
+  if (!fresh) return at->second;
+  try {
+    Job plain = j;
+    plain.recompute = {};
+    plan::check(model_, plan_of(plan_, plain));
+  } catch (const ConfigError& error) {
+    at->second = error.what();
+  }
+  return at->second;
+}
+
+const Prices& LoweredBlocks::prices(const Job& j, const Behaviour& b) const {
+  const Layout& l = j.layout;
+  const bool hides = pipeline_of(j)->outline().hides_exchange;
+  const std::string key =
+      fmt::format("{} {} {} {} {} {} {} {} {} {} {}", l.tp, l.cp, l.ep, l.etp, j.microbatch, text_of(j.recompute),
+                  j.recompute.every, j.imbalance, j.memory_imbalance, hides, j.software.overlap_exchange);
+  {
+    const std::lock_guard lock(mutex_);
+    if (const auto at = prices_.find(key); at != prices_.end()) return *at->second;
+  }
+  auto made = std::make_unique<const Prices>(priced(j, b));
+  const std::lock_guard lock(mutex_);
+  return *prices_.emplace(key, std::move(made)).first->second;
+}
+
+Prices LoweredBlocks::priced(const Job& j, const Behaviour& b) const {
+  Prices of = priced_alike(j, b);
+  Job other = j;
+  other.recompute = {};
+  Prices none;
+  if (!(other.recompute == j.recompute)) none = priced_alike(other, b);
+  const model::SavedBytes whole = none.saved ? none.saved->kept : of.saved->kept;
+  of.saved->whole = whole;
+  if (!j.recompute.full || j.recompute.every == 1) return of;
+  // Of some layers everything, of the others nothing.
+  const double part = j.recompute.every;
+  of.dense = mixed(none.dense, of.dense, part);
+  of.moe = mixed(none.moe, of.moe, part);
+  model::SavedBytes& kept = of.saved->kept;
+  kept.dense += (whole.dense - kept.dense) * (1 - part);
+  kept.moe += (whole.moe - kept.moe) * (1 - part);
+  return of;
+}
+
+Prices LoweredBlocks::priced_alike(const Job& given, const Behaviour& b) const {
+  Job j = given;
+  if (j.recompute.full) j.recompute.every = 1;
+  const plan::Lowered lowered = plan::lower(model_, plan_of(plan_, j), "fuse_loss");
+  const ir::Stage& stage = lowered.program.stages.at(0);
+  const double balanced = d(plan::balanced_rows(stage));
+  const auto rows_at = [&](double imbalance) { return ir::FixedRows(std::llround(balanced * imbalance)); };
+  const ir::FixedRows rows = rows_at(j.imbalance);
+  Prices of;
+  const auto block_of = [&](int layer) -> BlockWork& {
+    return layer < 0 ? of.head : model_.is_moe(layer) ? of.moe : of.dense;
+  };
+  for (const ir::Op& op : stage.ops) {
+    if (ir::once_a_step(op.phase) || op.def->cost == nullptr) continue;
+    const double seconds = seconds_(j, b, stage, op, rows);
+    Work w;
+    w.ops = 1;
+    switch (cause_of(op, op.def->cost(stage, op, rows), j.layout)) {
+      case Cause::products: w.products = seconds; break;
+      case Cause::attention: w.attention = seconds; break;
+      case Cause::traffic: w.traffic = seconds; break;
+      case Cause::tensor: w.tensor = seconds; break;
+      case Cause::context: w.context = seconds; break;
+      case Cause::exchange: add_exchange(w, seconds, j, b); break;
+    }
+    BlockWork& block = block_of(op.layer);
+    (op.phase == ir::Phase::F ? block.forward : block.backward) += w;
+    if (op.phase == ir::Phase::W) block.weights += w;
+  }
+  const double tokens = j.microbatch * j.sequence / j.layout.cp;
+  const ir::FixedRows worst = rows_at(j.memory_imbalance > 0 ? j.memory_imbalance : j.imbalance);
+  of.saved.emplace();
+  for (const auto& [layer, bytes] : kept_of(stage, worst)) {
+    if (layer < 0) continue;  // the head's backward follows its forward at once
+    (model_.is_moe(layer) ? of.saved->kept.moe : of.saved->kept.dense) += bytes / tokens;
+  }
+  return of;
+}
+
+}  // namespace heddle::search

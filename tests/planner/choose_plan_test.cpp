@@ -1,0 +1,95 @@
+// Plans that are proposed for a run's ranks: those of the search's space, as settings; and the choice among them.
+#include "heddle/planner/choose_plan.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <set>
+
+#include "heddle/planner/searched_plans.h"
+#include "tests/planner/planner_fixture.h"
+
+namespace heddle::planner {
+namespace {
+
+constexpr const char* kSmall =
+    "[model]\nhidden_size = 128\nnum_hidden_layers = 4\n[train]\nglobal_batch = 8\nmicrobatch = 2\n"
+    "sequence_length = 64\n[device]\ndtype = \"f32\"\nthreads = 1\n";
+
+std::vector<std::string> with(std::vector<std::string> set, const std::vector<std::string>& more) {
+  set.insert(set.end(), more.begin(), more.end());
+  return set;
+}
+
+TEST(SearchedPlans, ArePlansOfTheRanks) {
+  const ConfigFile file(kSmall);
+  const std::vector<std::string> ranks{"mesh.ranks=4"};
+  const config::RunConfig config = config::read_run_config(file.path(), ranks);
+  const cost::MachineProfile profile = made_profile();
+  const auto plans = searched_plans(config, {}, profile, {});
+  ASSERT_GE(plans.size(), 10u);
+  std::set<int> tp, pp, ep;
+  std::set<std::string> schedules;
+  for (const std::vector<std::string>& settings : plans) {
+    const config::RunConfig each = config::read_run_config(file.path(), with(ranks, settings));
+    EXPECT_EQ(each.ranks(), 4);
+    plan::check(each.model, train::plan_of(each));  // throws where it is none
+    tp.insert(each.plan.mesh.tp), pp.insert(each.plan.mesh.pp), ep.insert(each.plan.mesh.ep);
+    if (each.plan.mesh.pp > 1) schedules.insert(each.plan.parallel.schedule);
+  }
+  EXPECT_GE(tp.size(), 2u);
+  EXPECT_GE(pp.size(), 2u);
+  EXPECT_GE(ep.size(), 2u);
+  EXPECT_GE(schedules.size(), 3u);
+  EXPECT_EQ(searched_plans(config, {}, profile, {}), plans);
+}
+
+TEST(SearchedPlans, KeepWhatIsFixed) {
+  const ConfigFile file(kSmall);
+  const std::vector<std::string> set{"mesh.ranks=4", "mesh.pp=2", "parallel.schedule=zb_h1", "train.microbatch=1"};
+  const config::RunConfig config = config::read_run_config(file.path(), set);
+  const auto plans =
+      searched_plans(config, {"mesh.pp", "parallel.schedule", "train.microbatch"}, made_profile(), {});
+  ASSERT_FALSE(plans.empty());
+  for (const std::vector<std::string>& settings : plans) {
+    const config::RunConfig each = config::read_run_config(file.path(), with(set, settings));
+    EXPECT_EQ(each.plan.mesh.pp, 2);
+    EXPECT_EQ(each.plan.parallel.schedule, "zb_h1");
+    EXPECT_EQ(each.train.microbatch, 1);
+  }
+}
+
+// Each switch that says it is planned is tried, with its values, where it has something to do.
+TEST(ChoosePlan, TriesEverySwitchThatIsPlanned) {
+  const ConfigFile file(kSmall);
+  const cost::MachineProfile profile = made_profile();
+  const std::vector<std::string> set{"mesh.ranks=2"};
+  std::set<std::string> tried;
+  const Foresee foresee = [&](const config::RunConfig& config, bool arena) {
+    for (const config::Setting& s : config::settings())
+      if (s.as_switch && s.as_switch->planned) tried.insert(s.key + "=" + plan::text_of(s.get(config)));
+    return forecast_config(config, profile, {}, arena);
+  };
+  const Propose propose = [&](const config::RunConfig& config, const std::set<std::string>& fixed) {
+    auto few = searched_plans(config, fixed, profile, {});
+    few.resize(std::min<size_t>(few.size(), 4));
+    return few;
+  };
+  const PlanChoice choice = choose_plan(file.path(), set, foresee, propose, PlanMode::automatic, 300);
+  int planned = 0;
+  for (const config::Setting& s : config::settings()) {
+    if (!s.as_switch || !s.as_switch->planned) continue;
+    ++planned;
+    const bool elsewhere = s.as_switch->planned->where == plan::Planned::Where::own_memory;  // not on the CPU
+    for (const plan::Value& value : s.planned_values())
+      EXPECT_EQ(tried.contains(s.key + "=" + plan::text_of(value)), !elsewhere)
+          << s.key << " " << plan::text_of(value);
+  }
+  EXPECT_EQ(planned, 4);
+  ASSERT_TRUE(choice.chosen.fits());
+  EXPECT_LE(choice.chosen.step_us, choice.configured.step_us);
+  for (const Candidate& c : choice.all) EXPECT_TRUE(!c.fits() || choice.chosen.step_us <= c.step_us * (1 + 1e-9));
+}
+
+}  // namespace
+}  // namespace heddle::planner

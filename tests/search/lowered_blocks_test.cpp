@@ -1,0 +1,168 @@
+// Prices of Heddle's own layers, by lowering one of each kind.
+#include "heddle/search/lowered_blocks.h"
+
+#include <gtest/gtest.h>
+
+#include "heddle/base/error.h"
+#include "heddle/model/shapes/config_shape.h"
+#include "heddle/search/search.h"
+
+namespace heddle::search {
+namespace {
+
+model::ModelConfig mixture() {  // DeepSeek-V2-Lite's sizes
+  model::ModelConfig c;
+  c.vocab_size = 102400;
+  c.hidden_size = 2048;
+  c.num_hidden_layers = 27;
+  c.intermediate_size = 10944;
+  c.first_k_dense_replace = 1;
+  c.num_attention_heads = 16;
+  c.kv_lora_rank = 512;
+  c.qk_nope_head_dim = 128;
+  c.qk_rope_head_dim = 64;
+  c.v_head_dim = 128;
+  c.n_routed_experts = 64;
+  c.num_experts_per_tok = 6;
+  c.n_shared_experts = 2;
+  c.moe_intermediate_size = 1408;
+  return c;
+}
+
+plan::Plan bf16() {
+  plan::Plan plan;
+  plan.dtype = Dtype::bf16;
+  return plan;
+}
+
+Job job_of(const model::ModelConfig& c) {
+  Job j;
+  j.shape = model::shape_of(c, "test");
+  j.device = *cost::accelerator_named("H100");
+  j.sequence = 4096;
+  j.global_batch = 64;
+  return j;
+}
+
+double all_of(const BlockWork& b) { return b.forward.device_s() + b.backward.device_s(); }
+
+// The same kernels' costs, counted by other means: products and attention within a quarter of the closed forms, and
+// of what is kept within a half.
+TEST(LoweredBlocks, AreNearTheClosedForms) {
+  const model::ModelConfig c = mixture();
+  const LoweredBlocks blocks(c, bf16());
+  Job j = job_of(c);
+  const Prices closed = prices_of(j, model::parameters_of(j.shape), {});
+  const Prices& own = blocks.prices(j, {});
+  const auto compute = [](const BlockWork& b) {
+    return b.forward.products + b.forward.attention + b.backward.products + b.backward.attention;
+  };
+  EXPECT_NEAR(compute(own.dense) / (compute(closed.attention) + compute(closed.dense)), 1, 0.25);
+  EXPECT_NEAR(compute(own.moe) / (compute(closed.attention) + compute(closed.moe)), 1, 0.25);
+  EXPECT_NEAR(compute(own.head) / compute(closed.head), 1, 0.25);
+  Layers kept;
+  saved_bytes_of(j, closed, kept);
+  ASSERT_TRUE(own.saved);
+  EXPECT_NEAR(own.saved->kept.moe / (kept.kept.attention + kept.kept.moe), 1, 0.5);
+  EXPECT_NEAR(own.saved->kept.dense / (kept.kept.attention + kept.kept.dense), 1, 0.5);
+}
+
+TEST(LoweredBlocks, CommunicationHasItsCause) {
+  const model::ModelConfig c = mixture();
+  const LoweredBlocks blocks(c, bf16());
+  Job j = job_of(c);
+  const auto work = [&] {
+    const Prices& p = blocks.prices(j, {});
+    Work all = p.moe.forward;
+    all += p.moe.backward;
+    return all;
+  };
+  const Work alone = work();
+  EXPECT_EQ(alone.tensor + alone.context + alone.exchange, 0);
+  j.layout.tp = 2;
+  EXPECT_GT(work().tensor, 0);
+  EXPECT_NEAR(work().attention / alone.attention, 0.5, 0.05);
+  j.layout.tp = 1, j.layout.cp = 2;
+  EXPECT_GT(work().context, 0);
+  EXPECT_EQ(work().tensor, 0);
+  j.layout.cp = 1, j.layout.ep = 8;
+  const Work spread = work();
+  EXPECT_GT(spread.exchange, 0);
+  EXPECT_EQ(spread.hidden_exchange, 0);
+  j.software.overlap_exchange = true;
+  EXPECT_LT(work().exchange, spread.exchange);
+  EXPECT_GT(work().hidden_exchange, 0);
+}
+
+TEST(LoweredBlocks, RecomputeTradesBytesForTime) {
+  const model::ModelConfig c = mixture();
+  const LoweredBlocks blocks(c, bf16());
+  Job j = job_of(c);
+  const Prices none = blocks.prices(j, {});
+  double kept = none.saved->kept.moe;
+  for (const model::Recompute& r :
+       {model::Recompute{.norms = true}, {.norms = true, .experts = true}, {.full = true}}) {
+    j.recompute = r;
+    const Prices& p = blocks.prices(j, {});
+    EXPECT_LT(p.saved->kept.moe, kept);
+    EXPECT_GT(all_of(p.moe), all_of(none.moe));
+    EXPECT_EQ(p.saved->whole.moe, none.saved->kept.moe);
+    EXPECT_EQ(p.moe.forward.device_s(), none.moe.forward.device_s());
+    kept = p.saved->kept.moe;
+  }
+  const double full_s = all_of(blocks.prices(j, {}).moe);
+  j.recompute.every = 0.5;
+  const Prices& half = blocks.prices(j, {});
+  EXPECT_NEAR(all_of(half.moe), (full_s + all_of(none.moe)) / 2, 1e-9);
+  EXPECT_NEAR(half.saved->kept.moe, (kept + none.saved->kept.moe) / 2, 1e-6);
+}
+
+// What the passes do to a layer is in its price.
+TEST(LoweredBlocks, KnowFusions) {
+  const model::ModelConfig c = mixture();
+  plan::Plan plain = bf16();
+  plain.fusions.clear();
+  const LoweredBlocks fused(c, bf16()), unfused(c, plain);
+  const Job j = job_of(c);
+  const Prices &a = fused.prices(j, {}), &b = unfused.prices(j, {});
+  EXPECT_LT(a.moe.forward.traffic, b.moe.forward.traffic);
+  EXPECT_LT(a.moe.forward.ops, b.moe.forward.ops);
+  EXPECT_LT(a.saved->kept.moe, b.saved->kept.moe);
+  EXPECT_NEAR(a.moe.forward.products, b.moe.forward.products, 1e-9);
+}
+
+TEST(LoweredBlocks, SearchLeavesOutWhatCannotBeLowered) {
+  model::ModelConfig c = mixture();
+  c.vocab_size = 102398;  // by 2, not by 4
+  const LoweredBlocks blocks(c, bf16());
+  Query q;
+  q.space.job = job_of(c);
+  q.space.job.software.lowered = &blocks;
+  q.space.devices = 16;
+  q.space.restriction.set("microbatch=1,2");
+  q.space.restriction.set("recompute=none,norms,full");
+  Job wide = q.space.job;
+  wide.layout.tp = 4;
+  EXPECT_NE(blocks.refusal(wide).find("model.vocab_size"), std::string::npos);
+  EXPECT_NE(estimate(wide).reason, "");
+  const Answer answer = search(q);
+  ASSERT_FALSE(answer.top.empty());
+  for (const Ranked& r : answer.top) {
+    EXPECT_LE(r.job.layout.tp, 2);
+    EXPECT_EQ(blocks.refusal(r.job), "");
+    EXPECT_LE(r.exact.peak_bytes, answer.memory_bytes);
+  }
+  // What every op takes twice as long for makes a step longer, by nearly as much.
+  const LoweredBlocks slow(
+      c, bf16(),
+      [](const Job& j, const Behaviour& b, const ir::Stage& stage, const ir::Op& op, const ir::RowCounts& rows) {
+        return 2 * accelerator_seconds(j, b, stage, op, rows);
+      });
+  q.space.job.software.lowered = &slow;
+  const Answer slower = search(q);
+  ASSERT_FALSE(slower.top.empty());
+  EXPECT_GT(slower.top.front().exact.step_s, 1.5 * answer.top.front().exact.step_s);
+}
+
+}  // namespace
+}  // namespace heddle::search
