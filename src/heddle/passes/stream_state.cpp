@@ -19,7 +19,7 @@ using ir::Op;
 using ir::ValueId;
 
 constexpr int kSlots = 3;                 // one that fills, one that is worked on, one that empties
-constexpr int64_t kSlices = 32;           // at least, of all state together
+constexpr int64_t kFewest = 32, kMost = 2048;  // slices of all state together
 constexpr int64_t kLeastElements = 1024;  // of a slot
 constexpr double kMostUs = 250;           // that filling a slot takes: beyond, larger slots gain nothing
 constexpr int64_t kSmall = 64;            // what is less than this part of a slot isn't worth copies
@@ -85,7 +85,7 @@ class Streamer {
 
   void choose_slots() {
     const auto most = static_cast<int64_t>(kMostUs * bytes_per_us_ / 4);
-    const int64_t wanted = std::min(total_ / kSlices, most);
+    const int64_t wanted = std::clamp(most, total_ / kMost, total_ / kFewest);
     slot_ = std::max(kLeastElements, (wanted + kLeastElements - 1) / kLeastElements * kLeastElements);
     for (const auto& [i, state] : streams_) {
       for (const size_t u : state.updates) {
