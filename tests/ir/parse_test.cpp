@@ -5,12 +5,12 @@
 
 #include <algorithm>
 
-#include "heddle/base/random.h"
 #include "heddle/ir/print.h"
 #include "heddle/ir/verify.h"
 #include "heddle/passes/offload.h"
 #include "heddle/passes/recompute.h"
 #include "heddle/plan/plan.h"
+#include "tests/ir/changed_texts.h"
 #include "tests/ir/small_stage.h"
 #include "tests/support/tiny_models.h"
 
@@ -184,45 +184,20 @@ TEST(Parse, SaysWhereAndWhy) {
   EXPECT_EQ(refusal(table + "stage 1, F\n"),
             "program text, line 4: 'stage 1, F', expected 'stage 0, ' and one of begin, F, I, W, end");
   for (const char* row :
-       {"  activity a f32[4]", "  weight a f33[4]", "  weight a f32[4", "  weight a f32[-1]",
-        "  weight a f32[4 4]", "  weight a f32[1000000000000, 1000000000000]", "  weight a f32[rows b]",
-        "  weight a f32[4] packed in 8", "  weight a f32[4] of stage -1", "  chunks 1/1", "  chunks",
-        "   weight a f32[4]", "    y = linear x, map"}) {
+       {"  activity a f32[4]", "  weight a f33[4]", "  weight a f32[4", "  weight a f32[-1]", "  weight a f32[4 4]",
+        "  weight a f32[1000000000000, 1000000000000]", "  weight a f32[rows b]", "  weight a f32[4] packed in 8",
+        "  weight a f32[4] of stage -1", "  chunks 1/1", "  chunks", "   weight a f32[4]",
+        "    y = linear x, map"}) {
     const std::string found = refusal(table + row + "\n");
     EXPECT_TRUE(found.starts_with("program text, line 4: ")) << row << ": " << found;
   }
   EXPECT_TRUE(refusal("  stage").starts_with("program text, line 1: "));
 }
 
-// Numbers, words and lines of a program's text, changed at random: it is refused, or read.
 TEST(Parse, ChangedTexts) {
-  const std::string text =
-      text_of(plan::lower(test::tiny_model(), plan_on({.dp = 2, .ep = 2}), "differentiate").program.stages[0]);
-  uint64_t refused = 0;
-  constexpr uint64_t kTexts = 400;
-  for (uint64_t number = 0; number < kTexts; ++number) {
-    uint64_t drawn = 0;
-    const auto draw = [&](size_t below) { return RandomKey(7).with(number).bits(drawn++) % below; };
-    std::string changed = text;
-    const auto span = [&](std::string_view ends) {  // of a word or a line, drawn
-      const size_t at = draw(changed.size());
-      const size_t begin = changed.find_last_of(ends, at) + 1,
-                   end = std::min(changed.find_first_of(ends, begin), changed.size());
-      return std::pair(begin, end - begin);
-    };
-    const std::string_view kWords = " ,{}\n", kNumbers = " ,{}[]\n";
-    const auto [begin, length] = span(draw(3) == 0 ? "\n" : draw(2) == 0 ? kWords : kNumbers);
-    const auto [other, other_length] = span(kWords);
-    static constexpr const char* kOthers[] = {"0", "-1", "1", "7", "9223372036854775807", "none", "", "·", "\""};
-    const std::string with = draw(2) == 0 ? kOthers[draw(std::size(kOthers))] : changed.substr(other, other_length);
-    changed.replace(begin, length, with);
-    try {
-      parse_stages(changed, ops::find);
-    } catch (const ConfigError&) {
-      ++refused;
-    }
-  }
-  EXPECT_GT(refused, kTexts / 4);
+  test::expect_refused_or_read(
+      text_of(plan::lower(test::tiny_model(), plan_on({.dp = 2, .ep = 2}), "differentiate").program.stages[0]), 400,
+      ops::find);
 }
 
 TEST(Parse, OneStage) {

@@ -8,6 +8,7 @@
 #include "heddle/ir/print.h"
 #include "heddle/ir/uses.h"
 #include "heddle/ir/verify.h"
+#include "tests/ir/changed_texts.h"
 #include "tests/support/hand_made_text.h"
 
 namespace heddle::ir {
@@ -28,8 +29,8 @@ void expect_wrong(const std::string& text, const std::string& what) {
   EXPECT_NE(fault(text).find(what), std::string::npos) << text << "gives: " << fault(text);
 }
 
-TEST(Words, ArePrintedAsTheyAreRead) {
-  const std::string text = R"(s
+// All of them.
+const std::string kText = R"(s
   activation  y                                            f32[8, 4]
   weight      w                                            f32[4, 4]
   optimizer   m                                            f32[16]
@@ -48,12 +49,16 @@ s, end
     copy_in kept.elements[8:16] -> m.elements[8:16]  copy_in
     copy_out m -> saved  copy_out
 )";
-  const Stage stage = test::text_stage(text);
+
+TEST(Words, ArePrintedAsTheyAreRead) {
+  const Stage stage = test::text_stage(kText);
   verify(stage);
   const std::string printed = text_of(stage);
   EXPECT_EQ(text_of(test::text_stage(printed)), printed);
-  EXPECT_EQ(test::squeezed(printed), test::squeezed(text));
+  EXPECT_EQ(test::squeezed(printed), test::squeezed(kText));
 }
+
+TEST(Words, ChangedTexts) { test::expect_refused_or_read(kText, 20'000, test::text_op); }
 
 TEST(Words, AreRefusedWithLineAndReason) {
   const auto refusal = [](const std::string& line) -> std::string {
