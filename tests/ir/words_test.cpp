@@ -74,6 +74,8 @@ TEST(Words, AreRefusedWithLineAndReason) {
   };
   expect("    y = linear x.rows[4:12], w", "has no rows 4 to 12");
   expect("    y = linear x.rows[4:4], w", "has no rows");
+  expect("    y = linear x.rows[0:281474976710656], w", "has no rows");
+  expect("    e = source {columns 0, rows 8}\n    y = linear e.rows[0:4], w", "has no rows");
   expect("    y = linear x.rows[4:, w", "'x.rows[4:'");
   expect("    y = linear x.columns[0:2], w", "'x.columns[0:2]'");
   expect("    y = linear u.rows[0:2], w", "'u'");

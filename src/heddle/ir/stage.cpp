@@ -67,8 +67,8 @@ ValueId Stage::part(ValueId id, std::string_view what, int64_t begin, int64_t en
       std::all_of(whole.shape.begin(), whole.shape.end(), [](const Dim& dim) { return dim.is_static(); });
   HEDDLE_CHECK(fixed && whole.layout == Layout::rows && whole.part_of == none, "'{}' can't be taken in parts",
                whole.name);
-  HEDDLE_CHECK(begin >= 0 && begin < end && end <= elements(id, FixedRows()) / step, "'{}' has no {} {} to {}",
-               whole.name, what, begin, end);
+  HEDDLE_CHECK(begin >= 0 && begin < end && step > 0 && end <= elements(id, FixedRows()) / step,
+               "'{}' has no {} {} to {}", whole.name, what, begin, end);
   Value value = whole;
   value.name = std::move(name);
   value.shape = std::move(shape);
