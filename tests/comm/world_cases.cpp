@@ -151,7 +151,7 @@ void concurrent_groups(World& world, uint64_t seed) {
   std::vector<Stream> streams{{"all", everybody(world)}, {"again", everybody(world)}};
   std::vector<int> backwards = everybody(world);
   std::reverse(backwards.begin(), backwards.end());
-  streams.push_back({"all", backwards});  // the same name, another order: another group
+  if (n > 1) streams.push_back({"all", backwards});  // the same name, another order: another group
   for (int width = 2; width < n; width *= 2) {
     std::vector<int> neighbours, strided;
     for (int r = 0; r < n; ++r) {

@@ -63,9 +63,9 @@ std::string suggestion(const std::string& key) {
   return did_you_mean(key, setting_keys());
 }
 
-class Reader {
+class TomlReader {
  public:
-  Reader(std::string file) : file_(std::move(file)) {}
+  TomlReader(std::string file) : file_(std::move(file)) {}
 
   RunConfig read(std::string_view text, const std::vector<std::string>& overrides,
                  std::vector<std::string>* warnings) {
@@ -424,7 +424,7 @@ RunConfig parse_run_config(std::string_view text, const std::string& place,
   if (text.size() > static_cast<size_t>(kMostConfigBytes)) {
     config_error("{}: larger than {} bytes, no configuration", place, kMostConfigBytes);
   }
-  return Reader(place).read(text, overrides, warnings);
+  return TomlReader(place).read(text, overrides, warnings);
 }
 
 RunConfig read_run_config(const std::string& path, const std::vector<std::string>& overrides,

@@ -13,9 +13,9 @@ namespace {
 constexpr size_t kMostLetters = 100000;
 
 // "Et*3|(tt|)*2" to "Ettt|tt|tt|".
-class Reader {
+class LettersReader {
  public:
-  explicit Reader(const std::string& text) : text_(text) {}
+  explicit LettersReader(const std::string& text) : text_(text) {}
 
   std::string read() {
     const std::string letters = sequence();
@@ -156,7 +156,7 @@ std::vector<std::string> balanced(const model::ModelConfig& config, int stages) 
 }  // namespace
 
 std::vector<std::string> letters_of_layout(const std::string& layout, int stages) {
-  const std::string read = Reader(layout).read();
+  const std::string read = LettersReader(layout).read();
   std::vector<std::string> found{""};
   for (const char c : read) {
     if (c == '|') {

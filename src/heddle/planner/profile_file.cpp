@@ -18,9 +18,9 @@ constexpr int64_t kMostBytes = int64_t{64} << 20;
 constexpr size_t kMostOps = 200'000, kMostLinks = 10'000;
 constexpr int kMostCores = 1 << 16;
 
-class Reader {
+class ProfileReader {
  public:
-  explicit Reader(const std::string& place) : place_(place) {}
+  explicit ProfileReader(const std::string& place) : place_(place) {}
 
   template <class... Parts>
   [[noreturn]] void refuse(fmt::format_string<Parts...> text, Parts&&... parts) const {
@@ -105,7 +105,7 @@ std::string profile_text(const cost::MachineProfile& p) {
 }
 
 cost::MachineProfile parse_profile(const std::string& text, const std::string& place) {
-  const Reader reader(place);
+  const ProfileReader reader(place);
   const Json json = formats::parse_json(text, place, 8);
   if (!json.is_object()) reader.refuse("no machine profile");
   const int version = static_cast<int>(reader.number(json, "heddle_profile", 0, 1e6));

@@ -56,9 +56,9 @@ std::string quoted(std::string_view found) {
   return fmt::format("'{}{}'", text, found.size() > kMost ? "..." : "");
 }
 
-class Reader {
+class ScheduleReader {
  public:
-  explicit Reader(std::string_view text) : rest_(text) {}
+  explicit ScheduleReader(std::string_view text) : rest_(text) {}
 
   Schedule read() {
     if (!next_line()) fail("nothing", "a line such as 'NAME ranks=4 stages=4 microbatches=8 placement=loop'");
@@ -257,6 +257,6 @@ std::string text_of(const Schedule& schedule) {
   return text;
 }
 
-Schedule read_schedule(std::string_view text) { return Reader(text).read(); }
+Schedule read_schedule(std::string_view text) { return ScheduleReader(text).read(); }
 
 }  // namespace heddle::schedule

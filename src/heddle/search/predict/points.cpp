@@ -14,9 +14,9 @@ namespace {
 constexpr size_t kMostBytes = size_t{64} << 20, kMostColumns = 256, kMostRows = 1'000'000;
 
 // Reads one record from `at`; false at the end of the text.
-class Reader {
+class PointsReader {
  public:
-  Reader(std::string_view text, std::string_view name) : text_(text), name_(name) {}
+  PointsReader(std::string_view text, std::string_view name) : text_(text), name_(name) {}
 
   bool record(std::vector<std::string>& fields, int& line) {
     fields.clear();
@@ -84,7 +84,7 @@ PointTable read_points(std::string_view text, std::string_view name, const std::
   if (text.size() > kMostBytes) config_error("{}: {} bytes, accepted: up to {}", name, text.size(), kMostBytes);
   if (text.find('\0') != std::string_view::npos) config_error("{}: holds a zero byte, accepted: text", name);
   if (text.starts_with("\xef\xbb\xbf")) text.remove_prefix(3);
-  Reader reader(text, name);
+  PointsReader reader(text, name);
   PointTable table;
   std::vector<std::string> fields;
   int line = 0;
