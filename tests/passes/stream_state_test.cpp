@@ -128,5 +128,19 @@ TEST(StreamState, ASlotIsNoLargerThanTheLinkNeeds) {
   EXPECT_EQ(slots(1024), 3 * 63 * 1024);  // 250 µs at 4 bytes an element, in whole 1,024s
 }
 
+TEST(MapState, MovesTheMomentsAlone) {
+  const std::string before =
+      kTable + state("") + kSums + "    adamw clip, hyper, grad.w -> master.w, m.w, v.w, w " + kHow + "\n";
+  ir::Stage stage = stage_of(before);
+  passes::map_state(stage);
+  ir::verify(stage);
+  EXPECT_EQ(stage.value(stage.find("master.w")).space, ir::Space::device);
+  EXPECT_EQ(stage.value(stage.find("m.w")).space, ir::Space::host);
+  EXPECT_EQ(stage.value(stage.find("v.w")).space, ir::Space::host);
+  // Nothing but the moments may lie there.
+  stage.value(stage.find("master.w")).space = ir::Space::host;
+  EXPECT_THROW(ir::verify(stage), InternalError);
+}
+
 }  // namespace
 }  // namespace heddle::test

@@ -85,6 +85,8 @@ struct OpDef {
   /// Operands and updates, all of one size, on equal parts of which it may run one after the other; the others are
   /// taken as a whole by each. "" where there is no such thing.
   std::string_view by_element;
+  /// Updates that it may find on the host, for it goes over each element once: the device reaches them there.
+  std::string_view reaches_host;
   std::string_view exact;     // the kind to take its place under exact sums, with the row counts as a last operand
 
   /// What a fused op stands for, a line an op, in its own names and those of values that it does not show:

@@ -1,5 +1,6 @@
 #include "heddle/ir/verify.h"
 
+#include <algorithm>
 #include <map>
 
 #include "heddle/ir/outcomes.h"
@@ -38,7 +39,11 @@ void verify_spaces(const Stage& stage, const Op& op) {
   };
   hold(op.in, op.def->moves == Moves::from_host);
   hold(op.out, op.def->moves == Moves::to_host);
-  hold(op.updates, op.def->moves == Moves::to_host);
+  std::vector<ValueId> updates = op.updates;
+  for (const std::string_view name : names_in(op.def->reaches_host)) {
+    if (stage.value(op.updated(name)).space == Space::host) std::erase(updates, op.updated(name));
+  }
+  hold(updates, op.def->moves == Moves::to_host);
 }
 
 void verify_part(const Stage& stage, const Value& part) {

@@ -58,6 +58,7 @@ const OpDef adamw{
     .operands = "clip hyper accumulators*", .updates = "master m v copy?",
     .attributes = "beta1 beta2 epsilon decay copy",
     .by_element = "accumulators* master m v copy?",
+    .reaches_host = "m v",
     .infer = [](const Stage& stage, const Op& op) {
       const Rule rule(stage, op);
       rule.require(op.in.size() >= 3, "needs clip, hyper and an accumulator");

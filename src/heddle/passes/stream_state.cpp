@@ -18,11 +18,11 @@ using ir::none;
 using ir::Op;
 using ir::ValueId;
 
-constexpr int kSlots = 3;                 // one that fills, one that is worked on, one that empties
+constexpr int kSlots = 3;                      // one that fills, one that is worked on, one that empties
 constexpr int64_t kFewest = 32, kMost = 2048;  // slices of all state together
-constexpr int64_t kLeastElements = 1024;  // of a slot
-constexpr double kMostUs = 250;           // that filling a slot takes: beyond, larger slots gain nothing
-constexpr int64_t kSmall = 64;            // what is less than this part of a slot isn't worth copies
+constexpr int64_t kLeastElements = 1024;       // of a slot
+constexpr double kMostUs = 250;                // that filling a slot takes: beyond, larger slots gain nothing
+constexpr int64_t kSmall = 64;                 // what is less than this part of a slot isn't worth copies
 
 class Streamer {
  public:
@@ -183,6 +183,16 @@ class Streamer {
 };
 
 }  // namespace
+
+void map_state(ir::Stage& stage) {
+  const ir::Uses uses(stage);
+  for (const Op& op : stage.ops) {
+    for (const std::string_view name : ir::names_in(op.def->reaches_host)) {
+      const ValueId id = op.updated(name);
+      if (uses.readers(id).empty() && uses.updaters(id).size() == 1) stage.value(id).space = ir::Space::host;
+    }
+  }
+}
 
 void stream_state(ir::Stage& stage, double bytes_per_us) { Streamer(stage, bytes_per_us).run(); }
 

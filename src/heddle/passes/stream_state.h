@@ -13,4 +13,7 @@ namespace heddle::passes {
 /// `bytes_per_us`: of a copy, by which slots are made no larger than they need to be.
 void stream_state(ir::Stage& stage, double bytes_per_us);
 
+/// Moves to the host what ops of the end may update there (OpDef::reaches_host), where nothing else uses it.
+void map_state(ir::Stage& stage);
+
 }  // namespace heddle::passes

@@ -43,17 +43,19 @@ struct Parallel {
 /// Where master weights and moments lie.
 enum class StateHome : uint8_t {
   device,
-  swap,  // on the host; slices stream through slots on the device
+  swap,    // on the host; slices stream through slots on the device
+  mapped,  // moments on the host, where the update reads and writes them in place
 };
 constexpr auto words_of(StateHome) {
-  return std::to_array<Word<StateHome>>({{StateHome::device, "device"}, {StateHome::swap, "swap"}});
+  return std::to_array<Word<StateHome>>(
+      {{StateHome::device, "device"}, {StateHome::swap, "swap"}, {StateHome::mapped, "mapped"}});
 }
 
 struct Memory {
   std::vector<passes::OpGroup> recompute;  // what the backward makes again
   std::vector<passes::OpGroup> offload;    // what waits for the backward on the host
   StateHome optimizer = StateHome::device;
-  double host_rate = 0;                    // GB/s between device and host; 0: usual for the backend
+  double host_rate = 0;  // GB/s between device and host; 0: usual for the backend
   bool operator==(const Memory&) const = default;
 };
 

@@ -8,6 +8,15 @@ namespace {
 
 constexpr double kLaunchUs = 2;
 
+// What an op updates on the host crosses the link both ways at once.
+double host_bytes(const ir::Stage& stage, const ir::Op& op) {
+  double bytes = 0;
+  for (const ir::ValueId id : op.updates) {
+    if (stage.value(id).space == ir::Space::host) bytes += static_cast<double>(stage.bytes(id, ir::FixedRows()));
+  }
+  return bytes;
+}
+
 }  // namespace
 
 int64_t balanced_rows(const ir::Stage& stage) {
@@ -33,8 +42,9 @@ passes::Durations nominal_durations(const model::Exchange& links, const DeviceRa
     if (op.def->stream == ir::StreamKind::comm) return messages_us;
     if (ir::is_copy(op.def->moves))
       return kLaunchUs + cost.bytes / 2 / rates.host_bytes_per_us;  // read here, written there
-    return std::max(messages_us,
-                    kLaunchUs + std::max(cost.flops / rates.flops_per_us, cost.bytes / rates.bytes_per_us));
+    const double bytes_us =
+        std::max(cost.bytes / rates.bytes_per_us, host_bytes(stage, op) / rates.host_bytes_per_us);
+    return std::max(messages_us, kLaunchUs + std::max(cost.flops / rates.flops_per_us, bytes_us));
   };
 }
 

@@ -132,6 +132,10 @@ void stream_state(Draft& d) {
   on_each(d, [&](model::StageText& text, int) { passes::stream_state(text.stage, d.plan.rates.host_bytes_per_us); });
 }
 
+void map_state(Draft& d) {
+  on_each(d, [](model::StageText& text, int) { passes::map_state(text.stage); });
+}
+
 void share_weights_of_training(Draft& d) {
   on_each(d, [&](model::StageText& text, int r) {
     share_weights(text.stage, d.program.stages[static_cast<size_t>(r)], r);
@@ -166,6 +170,8 @@ const std::vector<Pass> kPasses{
     {"update", "join_copies pack_weights exact_sums", Pass::Level::text, trains, update},
     {"stream_state", "update", Pass::Level::text,
      [](const Draft& d) { return d.trains() && d.plan.memory.optimizer == StateHome::swap; }, stream_state},
+    {"map_state", "update", Pass::Level::text,
+     [](const Draft& d) { return d.trains() && d.plan.memory.optimizer == StateHome::mapped; }, map_state},
     {"share_weights", "", Pass::Level::text, [](const Draft& d) { return !d.trains(); }, share_weights_of_training},
     {"weave", "", Pass::Level::blocks,
      [](const Draft& d) { return d.trains() && d.plan.parallel.weave != Weave::off; }, weave},

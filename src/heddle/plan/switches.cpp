@@ -198,11 +198,12 @@ void memory_settings(Table& t) {
       .planned({"input", "layer", "input,layer"}, Planned::Where::own_memory);
   t.word<&Choices::memory, &Memory::optimizer>("memory.optimizer", "Where master weights and moments lie.")
       .acts(bitwise,
-            "Keeps master weights and moments on the host; slices of them stream through three slots on the device "
-            "while they are updated.",
-            "the state crosses the link to the host once each way a step, and takes the host's memory",
+            "swap keeps master weights and moments on the host, and slices of them stream through three slots on "
+            "the device while they are updated; mapped keeps the moments there, and updates them where they lie.",
+            "the state crosses the link to the host once each way a step, and takes the host's memory; mapped holds "
+            "up the device meanwhile",
             page("optimizer_state"))
-      .planned({"swap"}, Planned::Where::own_memory);
+      .planned({"swap", "mapped"}, Planned::Where::own_memory);
   t.number<&Choices::memory, &Memory::host_rate>(
       "memory.host_rate", 0, 1e6,
       "GB/s between device and host, by which offload reckons what may go; 0: usual for the backend.");
