@@ -19,7 +19,7 @@ class Extension(NamedTuple):
     made: int  # new units of src/heddle: a file, or a header and its .cpp
     changed: int  # files of src/heddle that were there
     lines: int  # added to those
-    tests: int  # files of tests/, new or changed
+    tests: int  # files of tests/, new or changed, with what makes them in tools/
     pages: int  # of docs/
     programs: dict  # test program -> filter
     onto: str = ""  # the patch that it is applied on top of
@@ -32,6 +32,8 @@ EXTENSIONS = {
     "schedule": Extension(1, 1, 3, 1, 1, {"schedule_test": "*"}),
     "switch": Extension(0, 3, 5, 1, 1, {"passes_test": "*", "config_test": "*"}),
     "key": Extension(0, 3, 5, 0, 0, {"config_test": "*"}),
+    "family": Extension(1, 2, 2, 8, 1, {"config_test": "*", "runtime_test": "*FixtureParity*"}),
+    "backend": Extension(1, 4, 14, 1, 0, {"kernels_test": "*ompensated*:Registry*"}),
 }
 
 
@@ -51,7 +53,7 @@ def counted(copy, patch):
         elif name.startswith("src/heddle/"):
             changed += 1
             lines += int(added)
-        elif name.startswith("tests/"):
+        elif name.startswith(("tests/", "tools/")):
             tests += 1
         elif name.startswith("docs/"):
             pages += 1

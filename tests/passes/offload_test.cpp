@@ -2,6 +2,7 @@
 #include "heddle/passes/offload.h"
 
 #include "tests/passes/expect_becomes.h"
+#include "tests/passes/one_layer.h"
 
 namespace heddle::passes {
 namespace {
@@ -18,34 +19,7 @@ test::Rewrite offloaded(const std::string& words, double copy_us = 1, bool apart
   };
 }
 
-constexpr const char* kBefore = R"(
-stage 0
-  weight      g        f32[8]
-  weight      up       f32[16, 8]
-  weight      down     f32[8, 16]
-  accumulator grad.up  f32[16, 8]
-  accumulator grad.down f32[8, 16]
-stage 0, F
-    x = receive {columns 8, dtype f32, rows 4, step -1}  comm.pp.forward.receive
-  layer 0
-    n, rstd = rms_norm x, g {epsilon 1e-06}
-    u = linear n, up                                     compute @mlp
-    a = silu u                                           compute @expert_up
-    y = linear a, down                                   compute @expert_up
-  no layer
-    send y {step 1}                                      comm.pp.forward.send
-stage 0, I
-    dy = receive {columns 8, dtype f32, rows 4, step 1}  comm.pp.backward.receive
-  layer 0
-    da = linear_dgrad dy, down {dtype f32}
-    du = silu_dgrad da, u
-    dn = linear_dgrad du, up {dtype f32}
-    dx, dg = rms_norm_dgrad dn, x, g, rstd, none
-stage 0, W
-  layer 0
-    linear_wgrad a, dy -> grad.down
-    linear_wgrad n, du -> grad.up
-)";
+const std::string kBefore = test::one_layer("", "expert_up") + test::kOneLayersBackward;
 
 // The text with `lines` behind the first line that contains `at`, and `from` for `to` behind them.
 std::string with(std::string text, std::string_view at, const std::string& lines, std::string_view from = "",

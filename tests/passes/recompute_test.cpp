@@ -2,42 +2,18 @@
 #include "heddle/passes/recompute.h"
 
 #include "tests/passes/expect_becomes.h"
+#include "tests/passes/one_layer.h"
 
 namespace heddle::passes {
 namespace {
 
 using test::expect_becomes;
 using test::expect_stays;
+using test::kOneLayersBackward;
+using test::one_layer;
 
 test::Rewrite again(const std::string& words, bool deferred = false) {
   return [=](ir::Stage& stage) { recompute(stage, recompute_groups(words), deferred); };
-}
-
-// A norm and an MLP of one layer, with what differentiation adds; `rest` are further ops of the forward.
-std::string layer(const std::string& rest = "") {
-  return R"(
-stage 0
-  weight      g        f32[8]
-  weight      up       f32[16, 8]
-  weight      down     f32[8, 16]
-  accumulator grad.up  f32[16, 8]
-  accumulator grad.down f32[8, 16]
-stage 0, F
-    x = receive {columns 8, dtype f32, rows 4, step -1}  comm.pp.forward.receive
-  layer 0
-    n, rstd = rms_norm x, g {epsilon 1e-06}
-    u = linear n, up                                     compute @mlp
-    a = silu u                                           compute @mlp
-    y = linear a, down                                   compute @mlp
-)" + rest +
-         R"(
-  no layer
-    send y {step 1}                                      comm.pp.forward.send
-stage 0, I
-    dy = receive {columns 8, dtype f32, rows 4, step 1}  comm.pp.backward.receive
-  layer 0
-    da = linear_dgrad dy, down {dtype f32}
-)";
 }
 
 TEST(Recompute, TheNormAheadOfItsFirstReader) {
@@ -49,28 +25,18 @@ stage 0, W
   layer 0
     linear_wgrad a, dy -> grad.down
 )";
-  expect_becomes(layer() + backward + R"(
+  expect_becomes(one_layer() + backward + R"(
     linear_wgrad n, du -> grad.up
 )",
-                 again("norm"), layer() + backward + R"(
+                 again("norm"), one_layer() + backward + R"(
     n.again, rstd.again = rms_norm x, g {epsilon 1e-06} again
     linear_wgrad n.again, du -> grad.up
 )");
 }
 
-constexpr const char* kWholeBackward = R"(
-    du = silu_dgrad da, u
-    dn = linear_dgrad du, up {dtype f32}
-    dx, dg = rms_norm_dgrad dn, x, g, rstd, none
-stage 0, W
-  layer 0
-    linear_wgrad a, dy -> grad.down
-    linear_wgrad n, du -> grad.up
-)";
-
 // What I makes again, W reads too.
 TEST(Recompute, AChainOnce) {
-  expect_becomes(layer() + kWholeBackward, again("layer"), layer() + R"(
+  expect_becomes(one_layer() + kOneLayersBackward, again("layer"), one_layer() + R"(
     n.again, rstd.again = rms_norm x, g {epsilon 1e-06} again
     u.again = linear n.again, up again                   compute @mlp
     du = silu_dgrad da, u.again
@@ -85,7 +51,7 @@ stage 0, W
 }
 
 TEST(Recompute, OnceAPhaseWhereTheyRunApart) {
-  expect_becomes(layer() + kWholeBackward, again("layer", true), layer() + R"(
+  expect_becomes(one_layer() + kOneLayersBackward, again("layer", true), one_layer() + R"(
     n.again, rstd.again = rms_norm x, g {epsilon 1e-06} again
     u.again = linear n.again, up again                   compute @mlp
     du = silu_dgrad da, u.again
@@ -128,12 +94,12 @@ stage 0, W
 }
 
 TEST(Recompute, NotWhatAnotherLayerReads) {
-  expect_stays(layer("  layer 1\n    z = silu n\n") + kWholeBackward, again("norm"));
+  expect_stays(one_layer("  layer 1\n    z = silu n\n") + kOneLayersBackward, again("norm"));
 }
 
 TEST(Recompute, NotOtherLayersNorOtherGroups) {
-  expect_stays(layer() + kWholeBackward, again("norm:1-3"));
-  expect_stays(layer() + kWholeBackward, again("attention"));
+  expect_stays(one_layer() + kOneLayersBackward, again("norm:1-3"));
+  expect_stays(one_layer() + kOneLayersBackward, again("attention"));
 }
 
 }  // namespace

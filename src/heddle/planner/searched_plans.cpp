@@ -1,6 +1,7 @@
 #include "heddle/planner/searched_plans.h"
 
 #include <algorithm>
+#include <iterator>
 #include <limits>
 
 #include "heddle/base/error.h"
@@ -14,7 +15,8 @@ namespace heddle::planner {
 
 namespace {
 
-constexpr int kPlans = 40, kShortList = 200;
+// As many for each number of stages, for of all that a plan comes to its pipeline is foretold least well.
+constexpr int kPlans = 36, kShortList = 200;
 // What the search takes for a little too large may fit: the simulation has the last word.
 constexpr double kRoom = 1.25;
 
@@ -128,6 +130,7 @@ std::vector<std::vector<std::string>> searched_plans(const config::RunConfig& co
   job.sequence = static_cast<double>(config.train.sequence_length);
   space.devices = shares.ranks;
   space.routing.spread = 0;  // as the simulation has it
+  space.fewest_tokens = 16;  // a processor's tiles are small
   space.restriction = kept(config, fixed);
   const double resident_bytes = 16 * model::total_parameters(job.shape) / shares.ranks;
   const search::LoweredBlocks blocks(config.model, plan, seconds_on(profile, shares, resident_bytes));
@@ -135,18 +138,29 @@ std::vector<std::vector<std::string>> searched_plans(const config::RunConfig& co
   const int ranks = shares.ranks;
   const auto limit = static_cast<double>(train::memory_limit_of(
       config, {.memory = places.sharing_memory > 0 ? places.sharing_memory : ranks, .cores = ranks}));
-  query.top = kPlans;
+  std::vector<int> stages = search::divisors(ranks);
+  if (!space.restriction.pp.empty()) stages = space.restriction.pp;
+  query.top = std::max(1, kPlans / static_cast<int>(stages.size()));
   query.short_list = kShortList;
-  std::vector<std::vector<std::string>> all;
+  std::vector<search::Ranked> found;
   // Where nothing fits, the fastest are a beginning: what they recompute and send away is varied.
   for (const double memory_bytes : {kRoom * limit, std::numeric_limits<double>::max()}) {
     query.memory_bytes = memory_bytes;
-    try {
-      for (const search::Ranked& found : search::search(query).top) all.push_back(settings_of(found));
-    } catch (const ConfigError&) {  // what is fixed leaves nothing to search
+    for (const int pp : stages) {
+      space.restriction.pp = {pp};
+      try {
+        search::Answer answer = search::search(query);
+        std::move(answer.top.begin(), answer.top.end(), std::back_inserter(found));
+      } catch (const ConfigError&) {  // what is fixed leaves nothing to search
+      }
     }
-    if (!all.empty()) break;
+    if (!found.empty()) break;
   }
+  std::stable_sort(found.begin(), found.end(), [](const search::Ranked& a, const search::Ranked& b) {
+    return a.exact.step_s < b.exact.step_s;
+  });
+  std::vector<std::vector<std::string>> all;
+  for (const search::Ranked& plan : found) all.push_back(settings_of(plan));
   return all;
 }
 

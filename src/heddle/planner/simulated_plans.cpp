@@ -56,7 +56,12 @@ cost::MachineProfile profile_of(const search::Job& job, const search::Behaviour&
 
 double simulated_step_s(const search::Job& job, const search::Launch& launch, const search::Behaviour& behaviour) {
   const config::RunConfig config = config_of(launch);
-  const plan::Plan plan = trained_plan(config);
+  plan::Plan plan = trained_plan(config);
+  // Woven as on that device. A machine's profile would say what its kernels reach; here it is a part of the rated.
+  constexpr double kReached = 0.7;
+  plan.rates.flops_per_us = kReached * 1e-6 * job.device.flops(job.precision);
+  plan.rates.bytes_per_us = kReached * 1e-6 * job.device.memory_bytes_per_s;
+  plan.rates.host_bytes_per_us = kReached * 1e-6 * job.device.host_bytes_per_s;
   const plan::Lowered lowered = plan::lower(config.model, plan);
   const cost::MachineProfile profile = profile_of(job, behaviour, lowered);
   runtime::ForecastInput input;

@@ -123,11 +123,12 @@ class Estimator {
     for_each_layout(task_.query.space, family, job_, [&] { layout(); });
   }
 
-  /// All choices of the job's layout by estimated time, of which none has more than `most_bytes`.
-  const std::vector<Choice>& choices(const Job& job, double most_bytes) {
+  /// Choices of the job's layout by estimated time, of which none has more than `most_bytes`: all of them, or none
+  /// but to keep everything where that fits.
+  const std::vector<Choice>& choices(const Job& job, double most_bytes, bool all) {
     job_ = job;
     forget();
-    weigh(most_bytes);
+    weigh(most_bytes, all);
     std::stable_sort(fitting_.begin(), fitting_.end(),
                      [](const Choice& a, const Choice& b) { return a.step_s < b.step_s; });
     return fitting_;
@@ -162,7 +163,7 @@ class Estimator {
     return *known;
   }
 
-  void weigh(double most_bytes) {
+  void weigh(double most_bytes, bool all) {
     fitting_.clear();
     lightest_.peak_bytes = 0;
     for (size_t r = 0; r < task_.recompute.size(); ++r) {
@@ -183,13 +184,15 @@ class Estimator {
         choice.step_s = e.step_s;
         fitting_.push_back(choice);
         ++counts.fitting;
+        if (!all && !offload && job_.recompute == model::Recompute{}) return;
       }
     }
   }
 
   void layout() {
     ++counts.layouts;
-    weigh(task_.most_bytes());
+    // Whatever is computed again or sent away takes time: where everything can be kept, nothing else is lowered.
+    weigh(task_.most_bytes(), job_.software.lowered == nullptr);
     Plan plan{family_, serial_++, job_.layout.pp, job_.layout.vpp, job_.layout.dp, job_.pipeline, lightest_};
     if (fitting_.empty()) {
       if (lightest_.peak_bytes > 0 &&
@@ -262,18 +265,21 @@ void rate(const Task& task, Ranked& r) {
 std::optional<Ranked> time_exactly(const Task& task, const Plan& plan, Estimator& estimator, Schedules& schedules) {
   Ranked r;
   r.job = job_of(task, plan);
-  const std::vector<Choice> choices = estimator.choices(r.job, task.memory_bytes * kMemorySlack);
   const std::shared_ptr<const PreparedSchedule> schedule = schedules.of(r.job);
   if (!schedule) return std::nullopt;
-  for (const Choice& choice : choices) {
-    const RecomputeChoice& recompute = task.recompute[static_cast<size_t>(choice.recompute)];
-    r.job.recompute = recompute.recompute;
-    r.job.software.offload_activations = choice.offload;
-    r.exact = exact_of(r.job, task.query.behaviour, *schedule);
-    if (r.exact.peak_bytes > task.memory_bytes) continue;
-    r.recompute = recompute.name;
-    rate(task, r);
-    return r;
+  for (const bool all : {false, true}) {
+    if (!all && task.lowered() == nullptr) continue;  // closed forms cost nothing
+    const Job job = job_of(task, plan);
+    for (const Choice& choice : estimator.choices(job, task.memory_bytes * kMemorySlack, all)) {
+      const RecomputeChoice& recompute = task.recompute[static_cast<size_t>(choice.recompute)];
+      r.job.recompute = recompute.recompute;
+      r.job.software.offload_activations = choice.offload;
+      r.exact = exact_of(r.job, task.query.behaviour, *schedule);
+      if (r.exact.peak_bytes > task.memory_bytes) continue;
+      r.recompute = recompute.name;
+      rate(task, r);
+      return r;
+    }
   }
   return std::nullopt;
 }

@@ -12,7 +12,6 @@ namespace {
 
 constexpr int kMostTensorRanks = 64, kMostContextRanks = 64, kMostExpertTensorRanks = 8, kMostChunks = 16;
 constexpr int kMostMicrobatch = 8, kMostStages = 256;
-constexpr double kFewestTokens = 256;  // of a microbatch on a context rank: less than a tile of rows is no use
 
 bool allowed(const std::vector<int>& axis, int value) {
   return axis.empty() || std::find(axis.begin(), axis.end(), value) != axis.end();
@@ -155,7 +154,7 @@ std::vector<Family> families(const Space& space) {
     return s.heads % n == 0 && groups && (s.ffn % n == 0 || s.dense_blocks() == 0);
   });
   const std::vector<int> cps = of(only.cp, kMostContextRanks, [&](int n) {
-    return n == 1 || (std::fmod(space.job.sequence, 2.0 * n) == 0 && space.job.sequence / n >= kFewestTokens);
+    return n == 1 || (std::fmod(space.job.sequence, 2.0 * n) == 0 && space.job.sequence / n >= space.fewest_tokens);
   });
   const bool moe = s.moe_blocks() > 0;
   const int64_t experts = moe ? s.moe.count : 1;

@@ -50,6 +50,7 @@ std::vector<std::string> microbatch_words(int64_t global_batch, int64_t most);
 struct Space {
   Job job;  // shape, device, software, precision, sequence, global batch; the rest is overwritten
   int devices = 1;
+  double fewest_tokens = 256;  // of a microbatch on a context rank: less than a tile of rows is no use
   Restriction restriction;
   Routing routing;
 };
