@@ -22,7 +22,7 @@ int main(int count, char** arguments) try {
   for (auto& sequence : sequences)
     for (int64_t t = 0; t < trainer.sequence_tokens(); ++t) sequence.push_back(t % config.model.vocab_size);
   for (int step = 1; step <= 3; ++step)
-    std::printf("step %d: loss %.4f\n", step, trainer.step(sequences).next_token_loss);
+    std::printf("step %d: loss %.4f\n", step, trainer.step(sequences).next_token_loss());
   return 0;
 } catch (const std::exception& error) {
   std::fprintf(stderr, "embed: %s\n", error.what());

@@ -190,12 +190,12 @@ void memory_settings(Table& t) {
       .acts(bitwise,
             "The backward makes these values again from what is kept, instead of keeping them since the forward.",
             "the ops run twice; gathers and exchanges send twice", page("recompute"))
-      .planned({"norm,activation", "medium", "moe", "full"});
+      .planned({"norm, activation", "medium", "moe", "full"});
   t.groups<&Memory::offload>("memory.offload", "What waits for the backward on the host.", passes::offload_words(),
                              passes::offload_groups)
       .acts(bitwise, "These values wait for the backward on the host; what could not be back in time stays.",
             "two copies of each beside the computation, and the host's memory", page("offload"))
-      .planned({"input", "layer", "input,layer"}, Planned::Where::own_memory);
+      .planned({"input", "layer", "input, layer"}, Planned::Where::own_memory);
   t.word<&Choices::memory, &Memory::optimizer>("memory.optimizer", "Where master weights and moments lie.")
       .acts(bitwise,
             "swap keeps master weights and moments on the host, and slices of them stream through three slots on "
