@@ -37,6 +37,8 @@ struct Switch {
   std::string effect;  // one sentence
   std::string cost;
   std::string page;  // "docs/features/fusion_norm.md"
+  /// Where the class does not hold whatever else is set: a sentence without its point; mostly "".
+  std::string unless;
   /// For tests: values, where type and words don't tell them all; settings with which the switch has something to
   /// do
   /// ("mesh.pp=2"); and those values of a bitwise switch that reassociate nevertheless.
@@ -81,7 +83,11 @@ struct Setting : Row {
   std::function<bool(const Owner&)> present;
 
   Setting& acts(MathsClass maths, std::string effect, std::string cost, std::string page) {
-    as_switch = Switch{maths, std::move(effect), std::move(cost), std::move(page), {}, {}, {}};
+    as_switch = Switch{maths, std::move(effect), std::move(cost), std::move(page), {}, {}, {}, {}};
+    return *this;
+  }
+  Setting& unless(std::string exception) {
+    as_switch->unless = std::move(exception);
     return *this;
   }
   Setting& tried(std::vector<Value> values) {
