@@ -150,6 +150,36 @@ TEST(SwitchParityItself, TriesEverySwitchThatKeepsTheMaths) {
   }
 }
 
+// What the rows say of clipping holds: without exact sums some value shows in the norm's last place, and no more
+// than that; with them none does.
+TEST(SwitchParityItself, ClippingShowsWhereStagesLie) {
+  const config::RunConfig usual;
+  for (const config::Setting& s : config::settings()) {
+    if (!s.as_switch || s.as_switch->unless.empty()) continue;
+    std::vector<std::string> set = joined({"device.backend=reference", "device.dtype=f64"}, s.as_switch->beside);
+    std::erase(set, "train.clip_norm=0");
+    set = joined(set, {"train.clip_norm=0.01", "model.num_hidden_layers=8"});
+    const std::vector<std::string> exact = joined(set, {"train.exact_sums=true"});
+    std::vector<std::string> trials;
+    for (const config::Value& value : s.tried_values()) {
+      if (value == s.get(usual) || std::ranges::count(s.as_switch->reassociating, value) > 0) continue;
+      trials.push_back(s.key + "=" + plan::text_of(value));
+    }
+    // Cuts of this model, which no row can know.
+    if (s.key == "parallel.layout") {
+      trials = {"parallel.layout=Et|tttttttmL", "parallel.layout=Ettt|tttttmL", "parallel.layout=Etttttt|ttmL"};
+    }
+    int seen = 0;
+    for (const std::string& on : trials) {
+      const Outcome plain = train_with(joined(set, {on}));
+      expect_near(plain, without(set), false);
+      seen += plain.state == without(set).state ? 0 : 1;
+      EXPECT_TRUE(train_with(joined(exact, {on})).state == without(exact).state) << on;
+    }
+    EXPECT_GT(seen, 0) << s.key << ": nothing shows, so nothing need be said";
+  }
+}
+
 // The comparison sees a change of the maths: the smallest of those that a switch could make by mistake.
 TEST(SwitchParityItself, SeesAChangedFactor) {
   const Outcome a = train_with({"device.backend=reference", "device.dtype=f64"});

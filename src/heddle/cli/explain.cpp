@@ -50,6 +50,7 @@ Json json_of(const Entry& e) {
                       {"effect", e.known->effect},
                       {"cost", e.known->cost},
                       {"page", e.known->page}};
+    if (!e.known->unless.empty()) json["switch"]["unless"] = e.known->unless;
   }
   return json;
 }
@@ -61,7 +62,8 @@ void print(const Entry& e) {
   fmt::print("  meaning  {}\n", e.meaning);
   if (e.known == nullptr) return;
   if (e.known->effect != e.meaning) fmt::print("  effect   {}\n", e.known->effect);
-  fmt::print("  maths    {}: {}\n", plan::name_of(e.known->maths), plan::promise_of(e.known->maths));
+  fmt::print("  maths    {}: {}{}{}\n", plan::name_of(e.known->maths), plan::promise_of(e.known->maths),
+             e.known->unless.empty() ? "" : "; ", e.known->unless);
   fmt::print("  cost     {}\n", e.known->cost);
   fmt::print("  page     {}\n", e.known->page);
 }

@@ -6,11 +6,10 @@
 #include <filesystem>
 #include <functional>
 #include <map>
-#include <nlohmann/json.hpp>
 
 #include "heddle/base/error.h"
 #include "heddle/base/files/output_file.h"
-#include "heddle/formats/json_text.h"
+#include "heddle/config/shape_json.h"
 #include "heddle/formats/toml_text.h"
 #include "heddle/model/shapes/shape_presets.h"
 
@@ -279,49 +278,9 @@ model::Shape read_shape(const std::string& name) {
     config_error("search: model '{}' is not known and no folder with a config.json{}", name.substr(0, 60),
                  near.empty() ? fmt::format(", accepted: {}", fmt::join(names, ", ")) : near);
   }
-  const std::string file = (path / "config.json").string();
-  const nlohmann::json json = formats::parse_json(read_file(file, kMostBytes), file, 16);
-  if (!json.is_object()) config_error("{}: no JSON object", file);
-  const auto number = [&](std::initializer_list<const char*> keys, int64_t otherwise) {
-    for (const char* key : keys) {
-      const auto found = json.find(key);
-      if (found == json.end() || found->is_null()) continue;
-      if (!found->is_number_integer() || found->get<double>() < 0 || found->get<double>() > 1e9)
-        config_error("{}: {} is {}, accepted: a whole number from 0 to 1000000000", file, key,
-                     formats::shown(*found));
-      return found->get<int64_t>();
-    }
-    return otherwise;
-  };
-  const auto flag = [&](const char* key) {
-    return json.contains(key) && json[key].is_boolean() && json[key].get<bool>();
-  };
-  model::Shape s;
-  s.name = path.filename().empty() ? path.parent_path().filename().string() : path.filename().string();
-  s.hidden = number({"hidden_size"}, 0);
-  s.layers = number({"num_hidden_layers"}, 0);
-  s.heads = number({"num_attention_heads"}, 0);
-  s.kv_heads = number({"num_key_value_heads"}, s.heads);
-  s.head_dim = number({"head_dim"}, s.heads > 0 ? s.hidden / s.heads : 0);
-  s.ffn = number({"intermediate_size"}, 0);
-  s.vocab = number({"vocab_size"}, 0);
-  s.tied = flag("tie_word_embeddings");
-  s.qkv_bias = flag("attention_bias");
-  s.mla = {number({"q_lora_rank"}, 0), number({"kv_lora_rank"}, 0), number({"qk_nope_head_dim"}, 0),
-           number({"qk_rope_head_dim"}, 0), number({"v_head_dim"}, 0)};
-  s.moe.count = number({"n_routed_experts", "num_experts", "num_local_experts"}, 0);
-  if (s.moe.count > 0) {
-    s.moe.chosen = number({"num_experts_per_tok"}, 0);
-    s.moe.ffn = number({"moe_intermediate_size"}, s.ffn);
-    s.moe.shared_ffn = number({"shared_expert_intermediate_size"}, number({"n_shared_experts"}, 0) * s.moe.ffn);
-    s.dense_layers = number({"first_k_dense_replace"}, 0);
-    // Groups of experts stand for nodes where routing is limited to some of them.
-    if (number({"n_group"}, 0) > 1) s.moe.most_nodes = number({"topk_group"}, 0);
-    s.mtp = number({"num_nextn_predict_layers"}, 0);
-  }
-  if (const std::string wrong = model::check_shape(s); !wrong.empty())
-    config_error("{}: the model's {}", file, wrong);
-  return s;
+  return config::read_shape_json((path / "config.json").string(), path.filename().empty()
+                                                                      ? path.parent_path().filename().string()
+                                                                      : path.filename().string());
 }
 
 }  // namespace heddle::cli

@@ -122,13 +122,18 @@ ModelConfig model_config_from_json(const Json& root, const std::string& place, s
   return read_checked(*family, words, place, warnings);
 }
 
+Json read_config_json(const std::string& path) {
+  Json json = formats::parse_json(read_file(path, kMostConfigBytes), path, kMostNesting);
+  if (!json.is_object()) config_error("{}: not a JSON object", path);
+  return json;
+}
+
 ModelConfig read_model_config(const std::string& path) {
-  return model_config_from_json(formats::parse_json(read_file(path, kMostConfigBytes), path, kMostNesting), path);
+  return model_config_from_json(read_config_json(path), path);
 }
 
 ModelConfig read_huggingface_config(const std::string& path, std::vector<std::string>* warnings) {
-  Json json = formats::parse_json(read_file(path, kMostConfigBytes), path, kMostNesting);
-  if (!json.is_object()) config_error("{}: not a JSON object", path);
+  Json json = read_config_json(path);
   const Json own = json.value("heddle", Json());
   if (!own.is_null() && !own.is_object())
     config_error("{}: 'heddle' is {}, an object is expected", path, formats::shown(own));

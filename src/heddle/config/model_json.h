@@ -18,6 +18,9 @@ namespace heddle::config {
 model::ModelConfig model_config_from_json(const nlohmann::json& json, const std::string& place,
                                           std::vector<std::string>* warnings = nullptr);
 
+/// A config.json as JSON: an object, of bounded size and depth. ConfigError naming file and place where it is none.
+nlohmann::json read_config_json(const std::string& path);
+
 /// Reads a config.json that Heddle wrote.
 model::ModelConfig read_model_config(const std::string& path);
 

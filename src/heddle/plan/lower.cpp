@@ -112,6 +112,13 @@ schedule::Times stage_times(const ir::StepProgram& program, const schedule::Plac
   return times;
 }
 
+void check_pass(std::string_view name) {
+  const std::vector<std::string> names = pass_names();
+  if (std::find(names.begin(), names.end(), name) != names.end()) return;
+  config_error("no pass is called '{}', accepted: {}{}", name, fmt::join(names, ", "),
+               did_you_mean(std::string(name), names));
+}
+
 // What kernels read is made anew of the masters in one block of each pipeline rank.
 void add_restore(ir::StepProgram& program, const std::vector<std::vector<ir::Op>>& restores) {
   constexpr auto purpose = static_cast<size_t>(ir::Purpose::restore);
@@ -175,11 +182,7 @@ void check(const model::ModelConfig& config, const Plan& plan) {
 
 Lowered lower(const model::ModelConfig& config, const Plan& plan, std::string_view until) {
   check_model(config, plan);
-  const std::vector<std::string> names = pass_names();
-  if (!until.empty() && std::find(names.begin(), names.end(), until) == names.end()) {
-    config_error("no pass is called '{}', accepted: {}{}", until, fmt::join(names, ", "),
-                 did_you_mean(std::string(until), names));
-  }
+  if (!until.empty()) check_pass(until);
   const Mesh mesh(plan.mesh);
   Lowered lowered;
   ir::StepProgram& program = lowered.program;

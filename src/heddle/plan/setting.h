@@ -48,6 +48,8 @@ struct Switch {
   std::string effect;  // one sentence
   std::string cost;
   std::string page;  // "docs/features/fusion_norm.md"
+  /// Where the class does not hold whatever else is set: a sentence without its point; mostly "".
+  std::string unless;
   /// For tests: values, where type and words don't tell them all; settings with which the switch has something to
   /// do
   /// ("mesh.pp=2"); and those values of a bitwise switch that reassociate nevertheless.
@@ -100,6 +102,10 @@ struct Setting : Row {
   }
   Setting& planned(std::vector<Value> values = {}, Planned::Where where = Planned::Where::anywhere) {
     as_switch->planned = Planned{std::move(values), where};
+    return *this;
+  }
+  Setting& unless(std::string exception) {
+    as_switch->unless = std::move(exception);
     return *this;
   }
   Setting& tried(std::vector<Value> values) {

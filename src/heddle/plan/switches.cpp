@@ -106,7 +106,9 @@ void parallel_settings(Table& t) {
   constexpr auto p = &Choices::parallel;
   using P = Parallel;
   const std::vector<std::string> names = schedule::generator_names();
-  // The norm by which gradients are clipped is a sum over ranks: its last place depends on where the stages lie.
+  const std::string clipped =
+      "what train.clip_norm clips may differ in the last place where stages lie on other ranks, whose squares the "
+      "norm adds up; with train.exact_sums it does not";
   const std::vector<std::string> pipeline{"mesh.pp=2", "train.microbatch=1", "train.clip_norm=0"};
   std::vector<std::string> interleaved = pipeline;
   interleaved.emplace_back("parallel.schedule=interleaved");
@@ -118,6 +120,7 @@ void parallel_settings(Table& t) {
           "In what order the ranks of the pipeline run forwards and backwards, and how many stages each has.",
           "bubble against memory: heddle schedule prints both; dual_pipe holds every weight twice and reassociates",
           page("schedules"))
+      .unless(clipped)
       .tried({names.begin(), names.end()})
       .beside(pipeline)
       .as_switch->reassociating = {"dual_pipe"};
@@ -125,6 +128,7 @@ void parallel_settings(Table& t) {
                            "Pipeline stages a rank, where the schedule leaves it open; 0: its usual number.")
       .acts(bitwise, "Pipeline stages a rank, where the schedule leaves it open.",
             "a shorter bubble; more messages between ranks", page("schedules"))
+      .unless(clipped)
       .tried({0, 2, 3})
       .beside(interleaved);
   t.integer<p, &P::group>("parallel.group", 0, 1 << 20,
@@ -137,6 +141,7 @@ void parallel_settings(Table& t) {
                         "Layers of each pipeline stage: even, balanced, or letters such as \"Ettt|tt|ttL\".")
       .acts(bitwise, "Which layers each pipeline stage holds; any cut, empty stages too, as letters.",
             "none by itself: the costliest stage sets the pace", page("stage_layout"))
+      .unless(clipped)
       .tried({"even", "balanced"})
       .beside(pipeline);
   t.word<p, &P::weave>("parallel.weave",

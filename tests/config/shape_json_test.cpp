@@ -1,0 +1,77 @@
+// The sizes of any model's config.json, for what reckons with them: families that are not built too.
+#include "heddle/config/shape_json.h"
+
+#include <gtest/gtest.h>
+
+#include <fstream>
+
+#include "heddle/base/error.h"
+#include "heddle/config/model_json.h"
+#include "tests/support/scratch_folder.h"
+
+namespace heddle::config {
+namespace {
+
+class ShapeJson : public testing::Test {
+ protected:
+  model::Shape read(const std::string& json) {
+    std::ofstream(folder_ / "config.json") << json;
+    return read_shape_json(folder_ / "config.json", "a model");
+  }
+  std::string refusal(const std::string& json) {
+    try {
+      read(json);
+    } catch (const ConfigError& error) {
+      return error.what();
+    }
+    return "accepted";
+  }
+  ScratchFolder folder_;
+};
+
+TEST_F(ShapeJson, OfAFamilyThatIsNotBuilt) {
+  const model::Shape s =
+      read(R"({"architectures": ["MixtralForCausalLM"], "model_type": "mixtral", "vocab_size": 64,
+      "hidden_size": 32, "num_hidden_layers": 3, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": null,
+      "intermediate_size": 48, "num_local_experts": 8, "num_experts_per_tok": 2, "tie_word_embeddings": true,
+      "sliding_window": "any"})");
+  EXPECT_EQ(s.name, "a model");
+  EXPECT_EQ(s.head_dim, 8) << "what the heads share";
+  EXPECT_EQ(s.kv_heads, 2);
+  EXPECT_EQ(s.moe.count, 8);
+  EXPECT_EQ(s.moe.ffn, 48) << "of a dense block, where nothing else is said";
+  EXPECT_TRUE(s.tied);
+  EXPECT_FALSE(s.is_mla());
+}
+
+// What the strict reader makes of a family's file and what this one does are one model.
+TEST_F(ShapeJson, IsTheModelOfTheStrictReader) {
+  for (const char* name : {"grouped", "mtp", "yarn", "qwen3", "qwen3_moe"}) {
+    const std::string path = std::string(HEDDLE_SOURCE_DIR) + "/tests/fixtures/" + name + "/config.json";
+    const model::Shape s = read_shape_json(path, name);
+    const model::ModelConfig c = read_huggingface_config(path);
+    EXPECT_EQ(s.hidden, c.hidden_size) << name;
+    EXPECT_EQ(s.layers, c.num_hidden_layers) << name;
+    EXPECT_EQ(s.heads, c.num_attention_heads) << name;
+    EXPECT_EQ(s.vocab, c.vocab_size) << name;
+    EXPECT_EQ(s.tied, c.tie_word_embeddings) << name;
+    EXPECT_EQ(s.is_mla(), c.is_latent()) << name;
+    EXPECT_EQ(s.moe.count, c.has_experts() ? c.n_routed_experts : 0) << name;
+    if (c.is_latent()) continue;
+    EXPECT_EQ(s.head_dim, c.head_dim) << name;
+  }
+}
+
+TEST_F(ShapeJson, RefusesWithTheKey) {
+  EXPECT_NE(refusal("[1]").find("not a JSON object"), std::string::npos);
+  EXPECT_NE(refusal(R"({"hidden_size": "many"})").find("'hidden_size' is \"many\", a whole number is expected"),
+            std::string::npos);
+  EXPECT_NE(refusal(R"({"hidden_size": -1})").find("'hidden_size' is -1, accepted: a whole number from 0 to"),
+            std::string::npos);
+  EXPECT_NE(refusal(R"({"hidden_size": 10000000000})").find("accepted: a whole number from 0 to 1000000000"),
+            std::string::npos);
+  EXPECT_NE(refusal("{}").find("the model's "), std::string::npos);
+}
+
+}  // namespace
+}  // namespace heddle::config
