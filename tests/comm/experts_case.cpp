@@ -8,6 +8,8 @@
 #include "heddle/base/error.h"
 #include "heddle/base/random.h"
 #include "heddle/comm/collectives.h"
+#include "heddle/comm/exchange/scratch.h"
+#include "heddle/comm/host/row_work.h"
 #include "heddle/device/routing_plan.h"
 #include "tests/comm/world_cases.h"
 
@@ -75,8 +77,9 @@ void there_and_back(Communicator& group, const std::string& topology, uint64_t s
     return ids;
   };
   const int64_t T = tokens_of(me);
-  Tensor<int32_t> experts({T, chosen_k}, 0), counts({2, G, each}, -1), route({3 + G}, -1),
-      n = counts, route_n = route, forwards({1}, -1), offsets({each + 1}, -1);
+  Tensor<int32_t> experts({T, chosen_k}, 0), counts({2, G, each}, -1),
+      route({device::route_size(G, topology == "plain")}, -1), n = counts, route_n = route, forwards({1}, -1),
+                                                               offsets({each + 1}, -1);
   Tensor<double> x({T, H}, 0), g({T, chosen_k}, 0.5);
   for (int64_t t = 0; t < T; ++t) {
     const auto ids = experts_of(me, t);
@@ -86,7 +89,8 @@ void there_and_back(Communicator& group, const std::string& topology, uint64_t s
   }
   ir::Op op;
   op.attributes = {{"ranks", G}, {"slices", int64_t{1}}, {"experts", E}, {"topology", topology}};
-  std::vector<double> scratch;
+  std::vector<double> scratch(static_cast<size_t>(G * (64 + device::numbers_each(G, G) + G)) +
+                              512);  // of the counts
   const auto run = [&](std::string_view kind, std::vector<device::TensorView> in,
                        std::vector<device::TensorView> out) {
     device::KernelCall call;
@@ -94,6 +98,7 @@ void there_and_back(Communicator& group, const std::string& topology, uint64_t s
     call.in = in;
     call.out = out;
     call.communicator = &group;
+    call.row_work = host_row_work();
     call.scratch = reinterpret_cast<std::byte*>(scratch.data());
     find_collective(host_collectives(), kind)->run(call);
   };
@@ -101,7 +106,22 @@ void there_and_back(Communicator& group, const std::string& topology, uint64_t s
   run("counts_to_host", {counts.view(), route.view()}, {n.view(), route_n.view(), forwards.view(), offsets.view()});
   const int64_t S = received_rows(n.view()), Q = counted_rows(1, route_n.view()),
                 F = counted_rows(2, forwards.view());
-  scratch.resize(static_cast<size_t>((S + T * chosen_k + F + Q + 2) * H));
+  const ExchangeSizes sizes{.T = T,
+                            .k = chosen_k,
+                            .slices = 1,
+                            .G = G,
+                            .P = each,
+                            .Q = Q,
+                            .S = S,
+                            .F = F,
+                            .row_bytes = H * 8,
+                            .sum_bytes = H * 8,
+                            .gate_bytes = 8,
+                            .plain = topology == "plain",
+                            .in_place = true,
+                            .gates = true};
+  const int64_t bytes = std::max(scratch_bytes_of<ThereScratch>(sizes), scratch_bytes_of<BackScratch>(sizes));
+  scratch.resize(std::max(scratch.size(), static_cast<size_t>(bytes / 8 + 1)));
   Tensor<double> q({S, H}, -1), g_S({S}, -1), c({T, H}, -1);
   Tensor<int32_t> token_S({S}, -1), passing({Q, chosen_k}, -1);
   run("dispatch", {x.view(), g.view(), experts.view(), n.view(), route_n.view(), forwards.view()},

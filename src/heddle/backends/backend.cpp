@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "heddle/comm/host/row_work.h"
 #include "heddle/kernels/host/gemm/packing.h"
 
 namespace heddle::backends {
@@ -12,7 +13,7 @@ const std::vector<Backend>& all() {
        .shares_memory = true,
        .kernels = kernels::host_kernels,
        .collectives = comm::host_collectives,
-       .row_work = [] { return static_cast<const device::RowWork*>(nullptr); },
+       .row_work = comm::host_row_work,
        .packed_bytes = kernels::host::packed_weight_bytes,
        .usual_dtype = kernels::host::fast_dtype,
        .open = [](int) { return device::host_device(); },
@@ -21,7 +22,7 @@ const std::vector<Backend>& all() {
        .shares_memory = true,
        .kernels = kernels::reference_kernels,
        .collectives = comm::host_collectives,
-       .row_work = [] { return static_cast<const device::RowWork*>(nullptr); },
+       .row_work = comm::host_row_work,
        .packed_bytes = [](const ir::Value&) { return int64_t{0}; },
        .usual_dtype = [] { return Dtype::f32; },
        .open = [](int) { return device::host_device(); },

@@ -22,7 +22,7 @@ struct Backend {
   const std::vector<kernels::KernelEntry>& (*kernels)();
   /// Of the communication ops, on the memory of its device.
   const std::vector<comm::Collective>& (*collectives)();
-  /// Its part of these; null where they need none.
+  /// Its part of these: what is done with rows between messages.
   const device::RowWork* (*row_work)();
   /// Bytes of a weight in its packed form, 0 where it reads the weight in rows.
   int64_t (*packed_bytes)(const ir::Value& weight);

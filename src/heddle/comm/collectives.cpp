@@ -1,11 +1,10 @@
 #include "heddle/comm/collectives.h"
 
 #include <algorithm>
-#include <initializer_list>
 #include <vector>
 
 #include "heddle/comm/communicator.h"
-#include "heddle/comm/exchange_kernels.h"
+#include "heddle/comm/exchange/kernels.h"
 
 namespace heddle::comm {
 
@@ -28,22 +27,24 @@ void receive(const KernelCall& call) {
   call.communicator->receive(x.data, x.elements() * size_of(x.dtype), neighbour(call));
 }
 
-std::vector<Collective> together(std::initializer_list<const std::vector<Collective>*> exchange) {
+std::vector<Collective> together(bool in_place) {
   std::vector<Collective> all{{"send", send}, {"receive", receive}};
-  all.insert(all.end(), row_collectives().begin(), row_collectives().end());
-  for (const auto* list : exchange) all.insert(all.end(), list->begin(), list->end());
+  for (const auto* list :
+       {&row_collectives(), &count_kernels(), &there_kernels(in_place), &back_kernels(in_place)}) {
+    all.insert(all.end(), list->begin(), list->end());
+  }
   return all;
 }
 
 }  // namespace
 
 const std::vector<Collective>& host_collectives() {
-  static const auto all = together({&count_kernels(), &dispatch_kernels(), &collect_kernels()});
+  static const auto all = together(true);
   return all;
 }
 
 const std::vector<Collective>& device_collectives() {
-  static const auto all = together({&device_count_kernels(), &device_exchange_kernels()});
+  static const auto all = together(false);
   return all;
 }
 

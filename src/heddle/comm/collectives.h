@@ -19,7 +19,8 @@ struct Collective {
   Support (*supports)(const ir::Op& op) = nullptr;
 };
 
-/// The kernels of all communication ops: on memory of the host, and on that of a device that has a RowWork.
+/// The kernels of all communication ops: on memory of the host, and on that of a device. A call has the RowWork of
+/// that memory.
 const std::vector<Collective>& host_collectives();
 const std::vector<Collective>& device_collectives();
 /// Null where `kind` is none of them.

@@ -2,7 +2,6 @@
 // reduce_gradients and gather_weights of whole tensors cut into runs of elements. Every sum is formed by the owner
 // in rank order, in A, and rounded once.
 #include <algorithm>
-#include <cstring>
 #include <vector>
 
 #include "heddle/base/error.h"
@@ -60,34 +59,10 @@ void all_gather(const KernelCall& call) {
   call.communicator->exchange(call.in[0].data, sends, call.out[0].data, receives);
 }
 
-/// out_i = Σ_r in order parts[r·stride + i].
-template <class X, class A>
-void sum_parts(const std::byte* parts, int64_t stride, int64_t ranks, int64_t count, void* out) {
-  const auto* x = reinterpret_cast<const X*>(parts);
-  auto* to = static_cast<X*>(out);
-  for (int64_t i = 0; i < count; ++i) {
-    A sum = static_cast<A>(x[i]);
-    for (int64_t r = 1; r < ranks; ++r) sum += static_cast<A>(x[r * stride + i]);
-    to[i] = X(sum);
-  }
-}
-
-void sum_parts(Dtype dtype, const std::byte* parts, int64_t stride, int64_t ranks, int64_t count, void* out) {
-  switch (dtype) {
-    case Dtype::f64: return sum_parts<double, double>(parts, stride, ranks, count, out);
-    case Dtype::f32: return sum_parts<float, float>(parts, stride, ranks, count, out);
-    case Dtype::bf16: return sum_parts<bf16, float>(parts, stride, ranks, count, out);
-    default: internal_error("a sum of {}", name_of(dtype));
-  }
-}
-
-// The same, where the memory of the call is.
+// As RowWork's, on the memory of the call.
 void sum_parts(const KernelCall& call, Dtype dtype, const std::byte* parts, int64_t stride, int64_t ranks,
                int64_t count, void* out) {
-  if (const device::RowWork* work = call.row_work) {
-    return work->sum_parts(dtype, parts, stride, ranks, count, out, call.stream);
-  }
-  sum_parts(dtype, parts, stride, ranks, count, out);
+  call.row_work->sum_parts(dtype, parts, stride, ranks, count, out, call.stream);
 }
 
 void reduce_scatter(const KernelCall& call) {
@@ -106,15 +81,7 @@ void reduce_scatter(const KernelCall& call) {
 // Between rows of all columns and, for each rank in turn, all rows of its columns.
 void cut_columns(const KernelCall& call, const TensorView& whole, int64_t ranks, std::byte* parts, bool join) {
   const int64_t count = whole.rows(), width = whole.columns() * size_of(whole.dtype) / ranks;
-  if (const device::RowWork* work = call.row_work) {
-    return work->cut_columns(bytes_of(whole), parts, count, width, ranks, join, call.stream);
-  }
-  for (int64_t r = 0; r < ranks; ++r) {
-    for (int64_t i = 0; i < count; ++i) {
-      std::byte *a = bytes_of(whole) + (i * ranks + r) * width, *b = parts + (r * count + i) * width;
-      std::memcpy(join ? a : b, join ? b : a, static_cast<size_t>(width));
-    }
-  }
+  call.row_work->cut_columns(bytes_of(whole), parts, count, width, ranks, join, call.stream);
 }
 
 void heads_to_sequence(const KernelCall& call) {
@@ -167,29 +134,15 @@ int64_t in_shard(int64_t count, int64_t shard, int64_t r) {
 }
 
 void clear(const KernelCall& call, std::byte* from, int64_t bytes) {
-  if (const device::RowWork* work = call.row_work) {
-    work->fill(from, 0, bytes, call.stream);
-  } else {
-    std::memset(from, 0, static_cast<size_t>(bytes));
-  }
+  call.row_work->fill(from, 0, bytes, call.stream);
 }
 
 // to = the sum of the tensors, in order.
 void add_up(const KernelCall& call, std::span<const TensorView> uses, std::byte* to) {
   const Dtype dtype = uses[0].dtype;
   const int64_t count = uses[0].elements();
-  if (const device::RowWork* work = call.row_work) {
-    work->copy(to, uses[0].data, count * size_of(dtype), call.stream);
-    for (size_t u = 1; u < uses.size(); ++u) work->add(dtype, to, uses[u].data, count, call.stream);
-    return;
-  }
-  const auto add = [&]<class A>(A* sum) {
-    std::copy_n(uses[0].as<const A>(), count, sum);
-    for (size_t u = 1; u < uses.size(); ++u) {
-      for (int64_t i = 0; i < count; ++i) sum[i] += uses[u].as<const A>()[i];
-    }
-  };
-  dtype == Dtype::f64 ? add(reinterpret_cast<double*>(to)) : add(reinterpret_cast<float*>(to));
+  call.row_work->copy(to, uses[0].data, count * size_of(dtype), call.stream);
+  for (size_t u = 1; u < uses.size(); ++u) call.row_work->add(dtype, to, uses[u].data, count, call.stream);
 }
 
 // The shard of one parameter with uses on several pipeline ranks, in the order in which one rank adds them. What

@@ -5,7 +5,7 @@
 #include <numeric>
 
 #include "heddle/base/error.h"
-#include "heddle/comm/places.h"
+#include "heddle/comm/exchange/places.h"
 #include "heddle/device/merge_tree.h"
 
 namespace heddle::config {

@@ -1,11 +1,12 @@
-// What the experts' exchange does on the memory of a device between its messages: lists of the tokens and rows that
-// go to each rank or node, places of what arrives, sums on the way back. Each struct is the argument of one kernel;
-// RowWork (row_work.h) has the functions. All memory is the device's.
+// What the experts' exchange does between its messages, where the rows are: lists of the tokens and rows that go to
+// each rank or node, places of what arrives, sums on the way back. Each struct is the argument of one function of a
+// RowWork (row_work.h), on a device of one kernel, whose memory all of it is.
 //
 // Lists are made where they are needed, from the experts of tokens; the host knows counts only (routing_plan.h). A
 // list of tokens begins with those of several rows there, by token, and ends with those of one, which may go back
 // as rows: so sums and rows lie in two runs, each in the order of the list. Q tokens of I sources with k experts
-// each; D destinations; G ranks, P experts on each, L rows of a token on a rank at most; S rows received; A is f32.
+// each; D destinations; G ranks, P experts on each, L rows of a token on a rank at most; S rows received. Gates and
+// sums are of A: f32, or f64 beside rows of f64.
 #pragma once
 
 #include <cstdint>
@@ -22,9 +23,9 @@ enum class Topology : int32_t {
 
 /// Layout of the value `route`, i32[route_size(…)]: these, then lists of G numbers. What is not used is 0.
 enum RouteField { kRouteTopology, kRoutePassing, kRouteForwarded, kRouteTokens };
-/// Numbers of each rank p: its tokens. The others are made on devices only: what this rank sends to p in the last
-/// hop to the experts (tokens, those of them that are alone, rows), tokens of source p that arrive here by it; what
-/// this rank sends to node p, and source p to this node, to be passed on.
+/// Numbers of each rank p: its tokens; what this rank sends to p in the last hop to the experts (tokens, those of
+/// them that are alone, rows), tokens of source p that arrive here by it; what this rank sends to node p, and
+/// source p to this node, to be passed on.
 enum class RouteList { tokens, leave, leave_alone, leave_rows, arrive, arrive_alone, out, out_alone, in, in_alone };
 constexpr int64_t kRouteLists = 10;
 constexpr int64_t route_size(int64_t ranks, bool plain) { return kRouteTokens + (plain ? 1 : kRouteLists) * ranks; }
@@ -68,22 +69,23 @@ struct ListRows {
   int32_t* offsets;                              // [D·I·P + 1]: counts at [… + 1]; then firsts
   int32_t* slot_of_R;                            // q·k + j
   int32_t* row_of_Qks;                           // of each (slot, slice); what goes elsewhere is not written
-  const float* g_Qk;                             // null: no headers
-  int32_t* header_R2;                            // gate's bits, code
-  const int32_t *place_DQ, *many_DI, *alone_DI;  // null: the code is not used
+  const void* g_Qk;                              // of A
+  int32_t* header_R;                             // gate's words, code; null: no headers
+  const int32_t *place_DQ, *many_DI, *alone_DI;  // null: headers have no code
+  int64_t L, gate_words;                         // the words of an i32 that a gate has
 };
 
-/// A row's token and its order among the token's rows on its rank, as sent ahead of the rows; ~code: it is alone.
-constexpr int32_t kRowsOfToken = 32;
-
+/// A code is what a row's header says of it: its token's place·L + its order among the token's rows on its rank;
+/// ~that where it is alone.
 struct PlaceRows {
   const int32_t* n_2GP;
   const int32_t* turn_G;                     // in which order sources arrive
   const int32_t *arrive_G, *arrive_alone_G;  // tokens that arrive; null: rows, one by one
   int64_t G, P, L;
-  bool marked;               // tokens that are alone come in a run of their own
-  const int32_t* header_S2;  // null: codes are known
-  float* g_S;
+  bool marked;              // tokens that are alone come in a run of their own
+  const int32_t* header_S;  // null: codes are known
+  int64_t gate_words;
+  void* g_S;
   int32_t* code_S;
   // Each may be null.
   int32_t* row_of_arrival;    // where the row that arrives at a place lies
@@ -95,9 +97,9 @@ struct PlaceRows {
 /// The sum of each arrived token over its rows here.
 struct SumTokens {
   const void* rows_SH;
-  const float* g_S;  // null: 1
+  const void* g_S;  // null: 1
   const int32_t *leaf_UL, *key_UL, *to_U;
-  float* sums;
+  void* sums;
   void* alone;
   int64_t U, L, H;
 };
@@ -106,10 +108,10 @@ struct SumTokens {
 struct SumNode {
   TokenRoutes routes;  // to the ranks of the node, in order
   const int32_t *place_DQ, *many_DI, *alone_DI;
-  const float* sums;  // as they came from the ranks
+  const void* sums;  // as they came from the ranks
   const void* alone;
   const int32_t *to_place_Q, *to_many_I, *to_alone_I;  // in the lists of what goes on to the sources
-  float* to_sums;
+  void* to_sums;
   void* to_alone;
   int64_t H;
   int32_t node;
@@ -120,9 +122,9 @@ struct SumHome {
   TokenRoutes routes;
   const int32_t* row_of_Tks;  // plain: rows, one by one; else null, and what comes home lies by list
   const int32_t *place_DQ, *many_DI, *alone_DI;
-  const float* sums;
+  const void* sums;
   const void* rows;
-  const float* g_Tk;  // null: 1
+  const void* g_Tk;  // null: 1
   const int32_t* key_of_G;
   int64_t keys_each;  // plain: keys of a rank
   const void* residual_TH;
@@ -134,9 +136,9 @@ struct SumHome {
 /// slices at home, from rows, or by node from what was spread.
 struct SlotNumbers {
   TokenRoutes routes;
-  const float* from;
+  const void* from;
   const int32_t* row_of_Qks;  // null: `from` lies by node, as it was spread
-  float* to;
+  void* to;
   bool spread;
   int32_t node;
 };
@@ -151,14 +153,19 @@ struct OwnNumbers {
   int64_t G, P, T;
 };
 
+/// What moving rows costs: the bytes of a row and of a sum of rows, and the links on a node and between nodes.
+struct ExchangeRates {
+  double row_bytes, sum_bytes, within_bytes_per_us, across_bytes_per_us, within_latency_us, across_latency_us;
+};
+
 /// The topology, and the route of this rank: routing_plan.h.
 struct ChooseRoute {
   const int32_t* numbers;  // of every rank
   const int32_t *node_of_G, *gate_GN;
   int32_t* route;
   int64_t G, N, self;
-  int32_t topology;  // -1: the cheapest
-  double row_bytes, sum_bytes, within_bytes_per_us, across_bytes_per_us, within_latency_us, across_latency_us;
+  int32_t topology;     // -1: the cheapest
+  ExchangeRates rates;  // where the cheapest is asked for
 };
 
 }  // namespace heddle::device

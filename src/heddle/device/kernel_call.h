@@ -58,7 +58,7 @@ struct KernelCall {
   const Batch* batch = nullptr;
   void* stream = nullptr;                      // the backend's own stream; null on the CPU
   const HostCopies* host_copies = nullptr;     // null where the host reads the device's memory
-  const RowWork* row_work = nullptr;           // of the device, for collectives; null on the CPU
+  const RowWork* row_work = nullptr;           // the backend's part of collectives
   comm::Communicator* communicator = nullptr;  // of the op's group, for communication ops
   const ir::Coordinates* place = nullptr;      // of this rank in the mesh; null: alone
 };

@@ -28,23 +28,22 @@ struct RoutingPlan {
   /// Rows that this rank sends to expert e of rank r; that it receives from rank s for its own expert e.
   int64_t sent(int64_t r, int64_t e) const { return counts_2GP[r * experts_each + e]; }
   int64_t received(int64_t s, int64_t e) const { return counts_2GP[(ranks + s) * experts_each + e]; }
+  int64_t rows_here() const {
+    int64_t rows = 0;
+    for (int64_t i = ranks * experts_each; i < 2 * ranks * experts_each; ++i) rows += counts_2GP[i];
+    return rows;
+  }
   Topology topology() const { return static_cast<Topology>(route[kRouteTopology]); }
+  bool over_nodes() const { return topology() == Topology::node || topology() == Topology::merge; }
   /// Tokens that rank r has. Not known where the topology is plain.
   int64_t tokens_of(int64_t r) const { return route[kRouteTokens + r]; }
-  /// On a device, and likewise.
+  /// Likewise.
   int64_t listed(RouteList list, int64_t r) const { return route[route_at(list, ranks) + r]; }
-  /// The rank that holds slice s of an expert, and the expert's index there.
-  int64_t rank_of(int64_t expert, int64_t slice) const { return expert / experts_each * slices + slice; }
-  int64_t index_of(int64_t expert) const { return expert % experts_each; }
 
   const int32_t* experts_Tk;
   int64_t tokens, top_k, ranks, experts_each, slices;
   const int32_t* counts_2GP;
   const int32_t* route;
-  // Written by dispatch unless the topology is plain: the token (of its source) of each row received; the experts
-  // of the tokens that pass through here, by source.
-  const int32_t* token_S = nullptr;
-  const int32_t* passing_Qk = nullptr;
 };
 
 }  // namespace heddle::device

@@ -1,6 +1,6 @@
-// What collectives do with rows between their exchanges, on the memory of a device: sums in rank order, columns cut
-// and joined, the lists and sums of the experts' exchange. The kernels belong to the device's backend, the
-// exchanges to a communicator; the executor brings both together. All run in the order of `stream`.
+// What collectives do with rows between their exchanges, where the rows are: sums in rank order, columns cut and
+// joined, the lists and sums of the experts' exchange. The functions belong to a backend, the exchanges to a
+// communicator; the executor brings both together. On a device all run in the order of `stream`.
 #pragma once
 
 #include <cstddef>
@@ -12,6 +12,10 @@
 namespace heddle::device {
 
 struct RowWork {
+  /// The host reads this memory, lists and all: rows can be sent from where they lie and received where they
+  /// belong.
+  bool in_place = false;
+
   /// out_i = Σ_r in order parts[r·stride + i], in A, rounded once.
   void (*sum_parts)(Dtype dtype, const std::byte* parts, int64_t stride, int64_t ranks, int64_t count, void* out,
                     void* stream);
@@ -38,7 +42,7 @@ struct RowWork {
   void (*sum_tokens)(Dtype rows, const SumTokens& args, void* stream);
   void (*sum_node)(Dtype rows, const SumNode& args, void* stream);
   void (*sum_home)(Dtype rows, const SumHome& args, void* stream);
-  void (*slot_numbers)(const SlotNumbers& args, void* stream);
+  void (*slot_numbers)(Dtype wide, const SlotNumbers& args, void* stream);
   void (*own_numbers)(const OwnNumbers& args, void* stream);
   void (*choose_route)(const ChooseRoute& args, void* stream);
   /// What counts_to_host makes beside copies: offsets of the P experts here over what all G ranks send.

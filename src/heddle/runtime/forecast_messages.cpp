@@ -140,8 +140,9 @@ MessageTime Messages::of(int rank, const ir::Stage& stage, const ir::Op& op, dou
   MessageTime time = collective(rank, op, message_bytes);
   if (op.def->moves == ir::Moves::counts &&
       op.attributes.word("topology") != "plain") {  // numbers of every source, too
-    const comm::SourceCounts<double>& counts = rows_.of(rank, stage, op).counts;
-    time += collective(rank, op, static_cast<double>(counts.each() * 4 * (counts.ranks() - 1)));
+    const ExpectedExchange& e = rows_.of(rank, stage, op);
+    const int64_t ranks = e.counts.ranks(), each = device::numbers_each(ranks, e.places.nodes());
+    time += collective(rank, op, static_cast<double>(each * 4 * (ranks - 1)));
   }
   return time;
 }

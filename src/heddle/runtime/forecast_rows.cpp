@@ -152,7 +152,7 @@ ExpectedExchange ExpectedRows::expect(const Key& key, const ir::Op& op) const {
   for (int64_t p = 0; p < ranks; ++p) std::copy(numbers.begin(), numbers.end(), e.counts.of(p));
 
   const std::optional<Topology> named = comm::topology_named(key.topology, e.places);
-  e.topology = named ? *named : comm::cheapest(e.counts, e.places, a);
+  e.topology = named ? *named : comm::cheapest(e.counts, e.places, comm::rates_of(a));
   e.hops = comm::hops_of(e.topology, e.counts, e.places, static_cast<double>(key.row_bytes),
                          static_cast<double>(key.sum_bytes));
   const bool passes = e.topology == Topology::node || e.topology == Topology::merge;
@@ -165,6 +165,8 @@ ExpectedExchange ExpectedRows::expect(const Key& key, const ir::Op& op) const {
         for (const int member : e.places.members[static_cast<size_t>(e.places.node[static_cast<size_t>(r)])])
           forwarded += e.counts.tokens_on(s, member);
       }
+      if (e.topology == Topology::merge)  // as the route has it: room for what comes home
+        forwarded = std::max(forwarded, static_cast<double>(e.places.nodes()) * e.counts.tokens(r));
     }
     e.rows.push_back({std::llround(received), std::llround(passing), std::llround(forwarded)});
   }

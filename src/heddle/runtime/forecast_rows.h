@@ -1,6 +1,6 @@
 // The rows of experts before a step runs: how many each rank of a group can expect, which way they would take, and
 // the bytes of every hop, from the shares of the experts. The topologies' hops and the choice of "auto" are those
-// of the exchange itself (comm/exchange_choice.h).
+// of the exchange itself (comm/exchange/choice.h).
 #pragma once
 
 #include <array>
@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "heddle/comm/exchange_choice.h"
+#include "heddle/comm/exchange/choice.h"
 #include "heddle/cost/routing.h"
 #include "heddle/plan/plan.h"
 #include "heddle/simulate/recording.h"

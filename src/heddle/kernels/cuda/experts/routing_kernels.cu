@@ -1,8 +1,8 @@
 // Lists of the tokens and rows of an exchange, and the choice of its topology. See routing_kernels.h. A block scans
 // the tokens of its source in order, so that lists are the same whatever runs beside it; nothing is added
 // atomically.
-#include "heddle/kernels/cuda/language.h"
 #include "heddle/kernels/cuda/experts/routing_kernels.h"
+#include "heddle/kernels/cuda/language.h"
 
 namespace heddle::kernels::cuda {
 
@@ -140,9 +140,11 @@ HEDDLE_KERNEL void HEDDLE_BOUNDS(kListThreads) list_slots(device::ListRows args)
     if (!mine) continue;
     args.slot_of_R[row] = static_cast<int32_t>(slot);
     args.row_of_Qks[slot * r.slices + slice] = row;
-    if (args.header_R2 == nullptr) continue;
-    args.header_R2[2 * row] = reinterpret_cast<const int32_t*>(args.g_Qk)[slot];
-    int32_t code = 0;
+    if (args.header_R == nullptr) continue;
+    int32_t* header = args.header_R + row * (args.gate_words + (args.place_DQ != nullptr ? 1 : 0));
+    for (int64_t w = 0; w < args.gate_words; ++w) {
+      header[w] = static_cast<const int32_t*>(args.g_Qk)[slot * args.gate_words + w];
+    }
     if (args.place_DQ != nullptr) {
       const int64_t q = slot / r.k, list = d * r.I + i;
       const int32_t found = args.place_DQ[d * r.Q + q];
@@ -150,10 +152,9 @@ HEDDLE_KERNEL void HEDDLE_BOUNDS(kListThreads) list_slots(device::ListRows args)
       for (int64_t j = q * r.k; j < (q + 1) * r.k; ++j) {
         earlier += r.experts_Qk[j] / r.P == holder && r.experts_Qk[j] < expert ? 1 : 0;
       }
-      code = found * device::kRowsOfToken + earlier;
-      if (found >= args.many_DI[list + 1] - args.many_DI[list]) code = ~code;
+      const auto code = static_cast<int32_t>(found * args.L + earlier);
+      header[args.gate_words] = found >= args.many_DI[list + 1] - args.many_DI[list] ? ~code : code;
     }
-    args.header_R2[2 * row + 1] = code;
   }
 }
 
@@ -187,23 +188,25 @@ HEDDLE_KERNEL void HEDDLE_BOUNDS(kListThreads) place_rows(device::PlaceRows args
     const int32_t row = before + i, arrival = arrived + i;
     if (args.row_of_arrival != nullptr) args.row_of_arrival[arrival] = row;
     int32_t code = 0;
-    if (args.header_S2 != nullptr) {
-      reinterpret_cast<int32_t*>(args.g_S)[row] = args.header_S2[2 * arrival];
+    if (args.header_S != nullptr) {
+      const int32_t* header = args.header_S + arrival * (args.gate_words + (args.arrive_G != nullptr ? 1 : 0));
+      for (int64_t w = 0; w < args.gate_words; ++w) {
+        static_cast<int32_t*>(args.g_S)[row * args.gate_words + w] = header[w];
+      }
       if (args.arrive_G != nullptr) {
-        code = args.header_S2[2 * arrival + 1];
-        const int32_t first = (many + alone) * device::kRowsOfToken;
+        code = header[args.gate_words];
+        const auto first = static_cast<int32_t>((many + alone) * args.L);
         code = code < 0 ? ~(~code + first) : code + first;
         args.code_S[row] = code;
       }
     } else if (args.arrive_G != nullptr) {
       code = args.code_S[row];
     }
-    const int32_t known = code < 0 ? ~code : code, token = known / device::kRowsOfToken;
+    const int32_t known = code < 0 ? ~code : code, token = known / static_cast<int32_t>(args.L);
     if (args.from_S != nullptr) args.from_S[row] = args.arrive_G == nullptr ? arrival : token;
     if (args.leaf_UL == nullptr) continue;
-    const int64_t leaf = token * args.L + known % device::kRowsOfToken;
-    args.leaf_UL[leaf] = row;
-    args.key_UL[leaf] = static_cast<int32_t>(e);
+    args.leaf_UL[known] = row;
+    args.key_UL[known] = static_cast<int32_t>(e);
     const int32_t in_list = token - many - alone;  // all rows of a token write the same
     args.to_U[token] = code < 0 ? ~(alone + in_list - own_many) : many + in_list;
   }
@@ -248,19 +251,19 @@ HEDDLE_DEVICE double bytes_of(const device::ChooseRoute& args, Hop hop, int64_t 
   const Gathered all(args);
   const int32_t here = args.node_of_G[a], there = args.node_of_G[b];
   const auto mixed = [&](double count, double alone) {
-    return alone * args.row_bytes + (count - alone) * args.sum_bytes;
+    return alone * args.rates.row_bytes + (count - alone) * args.rates.sum_bytes;
   };
   const bool back = hop == Hop::across_back || hop == Hop::merge_back;
   const bool gate = back ? args.gate_GN[b * args.N + here] == a : args.gate_GN[a * args.N + there] == b;
   switch (hop) {
-    case Hop::plain: return all.rows(a, b) * args.row_bytes;
-    case Hop::plain_back: return all.rows(b, a) * args.row_bytes;
-    case Hop::rank: return all.on(a, b) * args.row_bytes;
+    case Hop::plain: return all.rows(a, b) * args.rates.row_bytes;
+    case Hop::plain_back: return all.rows(b, a) * args.rates.row_bytes;
+    case Hop::rank: return all.on(a, b) * args.rates.row_bytes;
     case Hop::rank_back: return mixed(all.on(b, a), all.alone(b, a));
-    case Hop::across: return gate ? all.on_node(a, there) * args.row_bytes : 0;
+    case Hop::across: return gate ? all.on_node(a, there) * args.rates.row_bytes : 0;
     case Hop::across_back: return gate ? mixed(all.on_node(b, here), all.alone_on_node(b, here)) : 0;
-    case Hop::merge: return gate ? all.tokens(a) * args.row_bytes : 0;
-    case Hop::merge_back: return gate ? all.tokens(b) * args.sum_bytes : 0;
+    case Hop::merge: return gate ? all.tokens(a) * args.rates.row_bytes : 0;
+    case Hop::merge_back: return gate ? all.tokens(b) * args.rates.sum_bytes : 0;
     default: break;
   }
   if (here != there) return 0;
@@ -269,7 +272,7 @@ HEDDLE_DEVICE double bytes_of(const device::ChooseRoute& args, Hop hop, int64_t 
   for (int64_t p = 0; p < args.G; ++p) {
     if (args.gate_GN[p * args.N + here] == by) tokens += all.on(p, holder);
   }
-  return tokens * (hop == Hop::within ? args.row_bytes : args.sum_bytes);
+  return tokens * (hop == Hop::within ? args.rates.row_bytes : args.rates.sum_bytes);
 }
 
 /// The time of a hop: the busiest node's link to the others, and the busiest rank's to its neighbours, each in its
@@ -304,8 +307,8 @@ HEDDLE_DEVICE double hop_us(const device::ChooseRoute& args, Hop hop, double* li
     across = max(across, max(out, in));
   }
   __syncthreads();
-  return max(across == 0 ? 0.0 : args.across_latency_us + across / args.across_bytes_per_us,
-             within == 0 ? 0.0 : args.within_latency_us + within / args.within_bytes_per_us);
+  return max(across == 0 ? 0.0 : args.rates.across_latency_us + across / args.rates.across_bytes_per_us,
+             within == 0 ? 0.0 : args.rates.within_latency_us + within / args.rates.within_bytes_per_us);
 }
 
 HEDDLE_DEVICE Topology cheapest(const device::ChooseRoute& args, double* links) {

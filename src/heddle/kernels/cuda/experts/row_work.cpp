@@ -96,7 +96,8 @@ void sum_at_home(Dtype rows, const device::SumHome& args, void* stream) {
     config_error("{} rows of a token are summed, at most {} on a device", leaves, kMostSummed);
   by_type(rows, [&]<class X>(X) { launch(sum_home<X>, a_block_each(args.routes.Q), args, stream); });
 }
-void numbers_of_slots(const device::SlotNumbers& args, void* stream) {
+void numbers_of_slots(Dtype wide, const device::SlotNumbers& args, void* stream) {
+  HEDDLE_CHECK(wide == Dtype::f32, "gates of {}", name_of(wide));
   launch(slot_numbers, flat(args.routes.Q * args.routes.k), args, stream);
 }
 

@@ -26,14 +26,14 @@ struct Placed {
 
 /// The sum of the block's leaves, to a place among sums or among rows.
 template <class X>
-HEDDLE_DEVICE void hand_on(const Leaves& leaves, bool weighed, const Placed& to, float* sums, void* rows, int64_t H,
+HEDDLE_DEVICE void hand_on(const Leaves& leaves, bool weighed, const Placed& to, void* sums, void* rows, int64_t H,
                            bool wide) {
   const bool wide_out = to.is_sum ? wide_rows<float>(sums, H) : wide_rows<X>(rows, H);
   for (int64_t at = static_cast<int64_t>(threadIdx.x) * kPack; at < H; at += kSumThreads * kPack) {
     float sum[kPack];
     add_leaves<X>(leaves, weighed && to.is_sum, at, H - at, wide, sum);
     if (to.is_sum) {
-      store_pack(sums + to.row * H + at, H - at, wide_out, sum);
+      store_pack(static_cast<float*>(sums) + to.row * H + at, H - at, wide_out, sum);
     } else {
       store_pack(static_cast<X*>(rows) + to.row * H + at, H - at, wide_out, sum);
     }
@@ -50,8 +50,8 @@ HEDDLE_KERNEL void HEDDLE_BOUNDS(kSumThreads) sum_tokens(device::SumTokens args)
     LeafList list(leaves[0]);
     for (int64_t leaf = u * args.L; leaf < (u + 1) * args.L && args.leaf_UL[leaf] >= 0; ++leaf) {
       const int64_t row = args.leaf_UL[leaf];
-      list.add(args.key_UL[leaf], row_of<X>(args.rows_SH, row, H), args.g_S == nullptr ? 1.0f : args.g_S[row],
-               false);
+      list.add(args.key_UL[leaf], row_of<X>(args.rows_SH, row, H),
+               args.g_S == nullptr ? 1.0f : static_cast<const float*>(args.g_S)[row], false);
     }
     list.finish();
   }
@@ -101,7 +101,7 @@ HEDDLE_KERNEL void HEDDLE_BOUNDS(kSumThreads) sum_home(device::SumHome args) {
     LeafList list(leaves[0]);
     for (int64_t slot = t * r.k; slot < (t + 1) * r.k; ++slot) {
       const int64_t expert = r.experts_Qk[slot];
-      const float gate = args.g_Tk == nullptr ? 1.0f : args.g_Tk[slot];
+      const float gate = args.g_Tk == nullptr ? 1.0f : static_cast<const float*>(args.g_Tk)[slot];
       for (int64_t s = 0; s < r.slices; ++s) {
         const int64_t rank = expert / r.P * r.slices + s;
         if (args.row_of_Tks != nullptr) {
@@ -140,18 +140,20 @@ HEDDLE_KERNEL void HEDDLE_BOUNDS(kSumThreads) sum_home(device::SumHome args) {
 
 HEDDLE_KERNEL void HEDDLE_BOUNDS(256) slot_numbers(device::SlotNumbers args) {
   const device::TokenRoutes& r = args.routes;
+  const auto* from = static_cast<const float*>(args.from);
+  auto* to = static_cast<float*>(args.to);
   const int64_t slots = r.Q * r.k, step = static_cast<int64_t>(gridDim.x) * blockDim.x;
   for (int64_t slot = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; slot < slots; slot += step) {
     float sum = 0;
     for (int64_t s = 0; s < r.slices; ++s) {
       const int64_t at = slot * r.slices + s, node = r.node_of_G[r.experts_Qk[slot] / r.P * r.slices + s];
       if (args.spread) {
-        args.to[at] = node == args.node ? args.from[args.row_of_Qks[at]] : 0.0f;
+        to[at] = node == args.node ? from[args.row_of_Qks[at]] : 0.0f;
       } else {
-        sum += args.from[args.row_of_Qks == nullptr ? node * slots * r.slices + at : args.row_of_Qks[at]];
+        sum += from[args.row_of_Qks == nullptr ? node * slots * r.slices + at : args.row_of_Qks[at]];
       }
     }
-    if (!args.spread) args.to[slot] = sum;
+    if (!args.spread) to[slot] = sum;
   }
 }
 

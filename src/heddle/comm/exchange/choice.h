@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "heddle/comm/places.h"
+#include "heddle/comm/exchange/places.h"
 #include "heddle/ir/attributes.h"
 
 namespace heddle::comm {
@@ -24,7 +24,6 @@ class SourceCounts {
         numbers_(static_cast<size_t>(ranks * each_)) {}
   /// The numbers of a source, in the order of the functions below.
   Number* of(int64_t p) { return numbers_.data() + p * each_; }
-  int64_t each() const { return each_; }
   int64_t ranks() const { return ranks_; }
 
   Number tokens(int64_t p) const { return at(p, 0); }
@@ -61,12 +60,16 @@ template <class Number>
 Hops hops_of(device::Topology topology, const SourceCounts<Number>& all, const Places& places, double row_bytes,
              double sum_bytes);
 
-/// One hop after the other; within one, links work side by side. `a`: attributes of the exchange's ops.
-double exchange_us(const Hops& hops, const Places& places, const ir::Attributes& a);
+/// As the attributes of an exchange's ops say.
+device::ExchangeRates rates_of(const ir::Attributes& a);
+
+/// One hop after the other; within one, links work side by side.
+double exchange_us(const Hops& hops, const Places& places, const device::ExchangeRates& rates);
 
 /// What "auto" takes.
 template <class Number>
-device::Topology cheapest(const SourceCounts<Number>& all, const Places& places, const ir::Attributes& a);
+device::Topology cheapest(const SourceCounts<Number>& all, const Places& places,
+                          const device::ExchangeRates& rates);
 
 /// What the word of an op's attribute stands for among these ranks; nothing for "auto". Inside one node, to go by
 /// node is to go by rank.

@@ -1,4 +1,4 @@
-#include "heddle/comm/exchange_choice.h"
+#include "heddle/comm/exchange/choice.h"
 
 #include <algorithm>
 
@@ -80,26 +80,37 @@ Hops hops_of(Topology topology, const SourceCounts<Number>& all, const Places& p
   return hops;
 }
 
-double exchange_us(const Hops& hops, const Places& places, const ir::Attributes& a) {
+device::ExchangeRates rates_of(const ir::Attributes& a) {
+  return {.row_bytes = static_cast<double>(a.integer("row_bytes")),
+          .sum_bytes = static_cast<double>(a.integer("sum_bytes")),
+          .within_bytes_per_us = a.number("within_bytes_per_us"),
+          .across_bytes_per_us = a.number("across_bytes_per_us"),
+          .within_latency_us = a.number("within_latency_us"),
+          .across_latency_us = a.number("across_latency_us")};
+}
+
+double exchange_us(const Hops& hops, const Places& places, const device::ExchangeRates& rates) {
   double us = 0;
   for (const std::vector<Hop>* way : {&hops.there, &hops.back}) {
     for (const Hop& hop : *way) {
       const double across = hop.most_across(places), within = hop.most_within();
-      us += std::max(across == 0 ? 0 : a.number("across_latency_us") + across / a.number("across_bytes_per_us"),
-                     within == 0 ? 0 : a.number("within_latency_us") + within / a.number("within_bytes_per_us"));
+      us += std::max(across == 0 ? 0 : rates.across_latency_us + across / rates.across_bytes_per_us,
+                     within == 0 ? 0 : rates.within_latency_us + within / rates.within_bytes_per_us);
     }
   }
   return us;
 }
 
 template <class Number>
-Topology cheapest(const SourceCounts<Number>& all, const Places& places, const ir::Attributes& a) {
-  const double row = static_cast<double>(a.integer("row_bytes")), sum = static_cast<double>(a.integer("sum_bytes"));
+Topology cheapest(const SourceCounts<Number>& all, const Places& places, const device::ExchangeRates& rates) {
+  const auto us_of = [&](Topology topology) {
+    return exchange_us(hops_of(topology, all, places, rates.row_bytes, rates.sum_bytes), places, rates);
+  };
   Topology best = Topology::plain;
-  double best_us = exchange_us(hops_of(best, all, places, row, sum), places, a);
+  double best_us = us_of(best);
   for (const Topology topology : {Topology::rank, Topology::node, Topology::merge}) {
     if (places.nodes() == 1 && topology != Topology::rank) continue;
-    const double us = exchange_us(hops_of(topology, all, places, row, sum), places, a);
+    const double us = us_of(topology);
     if (us < best_us) {
       best = topology;
       best_us = us;
@@ -123,7 +134,7 @@ std::optional<Topology> topology_named(std::string_view word, const Places& plac
 
 template Hops hops_of(Topology, const SourceCounts<int32_t>&, const Places&, double, double);
 template Hops hops_of(Topology, const SourceCounts<double>&, const Places&, double, double);
-template Topology cheapest(const SourceCounts<int32_t>&, const Places&, const ir::Attributes&);
-template Topology cheapest(const SourceCounts<double>&, const Places&, const ir::Attributes&);
+template Topology cheapest(const SourceCounts<int32_t>&, const Places&, const device::ExchangeRates&);
+template Topology cheapest(const SourceCounts<double>&, const Places&, const device::ExchangeRates&);
 
 }  // namespace heddle::comm

@@ -1,0 +1,182 @@
+// share_counts: how many rows each rank has for each expert of the group, and which topology the exchanges of this
+// layer and microbatch take. counts_to_host: the host's copy, with the row counts that it needs.
+//
+// The choice is made on every rank from the same gathered numbers, so all make the same; where the counts are, and
+// so the host learns of it with them.
+#include <numeric>
+
+#include "heddle/base/error.h"
+#include "heddle/comm/exchange/choice.h"
+#include "heddle/comm/exchange/kernels.h"
+#include "heddle/comm/exchange/parcels.h"
+#include "heddle/comm/exchange/scratch.h"
+#include "heddle/device/routing_plan.h"
+#include "heddle/device/row_work.h"
+
+namespace heddle::comm {
+
+namespace {
+
+using device::Alone;
+using device::KernelCall;
+using device::TensorView;
+
+struct CountScratch {
+  CountScratch(Carver& room, int64_t G) {
+    every_G = room.take<int32_t>(G);
+    node_of_G = room.take<int32_t>(G);
+    own_first = room.take<int32_t>(2);
+    gate_GN = room.take<int32_t>(G * G);
+    numbers = room.take<int32_t>(G * device::numbers_each(G, G));
+  }
+  std::span<int32_t> every_G, node_of_G, own_first, gate_GN, numbers;
+};
+
+/// Tokens of this rank by rank, as the memory of the call has them.
+device::TokenRoutes routes_of(const KernelCall& call, const CountScratch& room) {
+  const TensorView &experts = call.in[0], &counts = call.out[0];
+  device::TokenRoutes routes{};
+  routes.experts_Qk = experts.as<const int32_t>();
+  routes.first_I = room.own_first.data();
+  routes.to_D = room.every_G.data();
+  routes.node_of_G = room.node_of_G.data();
+  routes.Q = experts.dim(0);
+  routes.k = experts.dim(1);
+  routes.I = 1;
+  routes.D = routes.G = counts.dim(1);
+  routes.P = counts.dim(2);
+  routes.slices = call.op->attributes.integer("slices");
+  return routes;
+}
+
+/// What this rank tells of its rows: exchange_work.h.
+void count_own(const KernelCall& call, const device::TokenRoutes& routes, int64_t nodes, int32_t* own) {
+  const int64_t G = routes.G;
+  call.row_work->own_numbers(
+      {.sent_GP = call.out[0].as<const int32_t>(), .numbers = own, .G = G, .P = routes.P, .T = routes.Q},
+      call.stream);
+  device::ListTokens tokens{};
+  tokens.routes = routes;
+  const auto count_tokens = [&](Alone alone, int64_t first) {
+    tokens.alone = alone;
+    tokens.many_DI = own + first - 1;  // what is counted first stands at 1
+    tokens.alone_DI = tokens.many_DI + tokens.routes.D;
+    call.row_work->list_tokens(tokens, call.stream);
+  };
+  count_tokens(Alone::on_rank, 1 + G);
+  count_tokens(Alone::on_node, 1 + 3 * G);
+  tokens.routes.by_node = true;
+  tokens.routes.D = nodes;
+  count_tokens(Alone::on_node, 1 + 5 * G);
+}
+
+void choose_route(const KernelCall& call, const CountScratch& room, const Places& places) {
+  const ir::Attributes& a = call.op->attributes;
+  const auto G = static_cast<int>(places.node.size());
+  std::vector<int32_t> gates;
+  for (int r = 0; r < G; ++r) {
+    for (int n = 0; n < places.nodes(); ++n) gates.push_back(places.gate_of(r, n));
+  }
+  call.row_work->upload(room.gate_GN.data(), gates.data(), std::ssize(gates) * 4, call.stream);
+  device::ChooseRoute choose{};
+  choose.numbers = room.numbers.data();
+  choose.node_of_G = room.node_of_G.data();
+  choose.gate_GN = room.gate_GN.data();
+  choose.route = call.out[1].as<int32_t>();
+  choose.G = G;
+  choose.N = places.nodes();
+  choose.self = places.self;
+  const std::optional<device::Topology> named = topology_named(a.word("topology"), places);
+  choose.topology = named ? static_cast<int32_t>(*named) : -1;
+  if (choose.topology < 0) choose.rates = rates_of(a);
+  call.row_work->choose_route(choose, call.stream);
+}
+
+void share_counts(const KernelCall& call) {
+  const device::RowWork& work = *call.row_work;
+  const TensorView &counts = call.out[0], &route = call.out[1];
+  Communicator& communicator = *call.communicator;
+  const int64_t G = counts.dim(1), P = counts.dim(2);
+  const bool plain = call.op->attributes.word("topology") == "plain";
+  HEDDLE_CHECK(communicator.size() == G && route.elements() == device::route_size(G, plain),
+               "an exchange among {} ranks on a communicator of {}, route of {}", G, communicator.size(),
+               route.elements());
+  Carver carver(call.scratch);
+  const CountScratch room(carver, G);
+  const Places places(communicator);
+  const auto upload = [&](std::span<int32_t> to, const std::vector<int32_t>& from) {
+    work.upload(to.data(), from.data(), std::ssize(from) * 4, call.stream);
+  };
+  std::vector<int32_t> every(static_cast<size_t>(G));
+  std::iota(every.begin(), every.end(), 0);
+  upload(room.every_G, every);
+  upload(room.node_of_G, {places.node.begin(), places.node.end()});
+  upload(room.own_first, {0, static_cast<int32_t>(call.in[0].dim(0))});
+  const device::TokenRoutes routes = routes_of(call, room);
+
+  auto* sent = counts.as<int32_t>();
+  device::ListRows count{};
+  count.routes = routes;
+  count.offsets = sent - 1;  // what is counted first stands at 1
+  work.list_rows(count, call.stream);
+  Parcels parcels;
+  for (int64_t r = 0; r < G; ++r) {
+    parcels.send(r, static_cast<const int32_t*>(sent + r * P), P);
+    parcels.receive(r, sent + (G + r) * P, P);
+  }
+  work.fill(route.data, 0, route.elements() * 4, call.stream);
+  if (plain) return parcels.exchange(communicator);
+
+  const int64_t each = device::numbers_each(G, places.nodes());
+  int32_t* const own = room.numbers.data() + communicator.rank() * each;
+  count_own(call, routes, places.nodes(), own);
+  for (int64_t r = 0; r < G; ++r) {
+    if (r == communicator.rank()) continue;
+    parcels.send(r, static_cast<const int32_t*>(own), each);
+    parcels.receive(r, room.numbers.data() + r * each, each);
+  }
+  parcels.exchange(communicator);
+  choose_route(call, room, places);
+}
+
+/// Where the host does not read this memory, the executor makes its copy; nothing is sent here, and this op has no
+/// communicator.
+void counts_to_host(const KernelCall& call) {
+  const device::RowWork& work = *call.row_work;
+  for (const size_t i : {size_t{0}, size_t{1}}) {
+    work.copy(call.out[i].data, call.in[i].data, call.out[i].elements() * 4, call.stream);
+  }
+  work.copy(call.out[2].data, call.in[1].as<const int32_t>() + device::kRouteForwarded, 4, call.stream);
+  const TensorView& n = call.in[0];
+  work.local_offsets(n.as<const int32_t>(), n.dim(1), n.dim(2), call.out[3].as<int32_t>(), call.stream);
+}
+
+int64_t scratch(const ir::Stage&, const ir::Op& op, const ir::RowCounts&) {
+  Carver room(nullptr);
+  [[maybe_unused]] const CountScratch layout(room, op.attributes.integer("ranks"));
+  return room.bytes();
+}
+
+}  // namespace
+
+const std::vector<Collective>& count_kernels() {
+  static const std::vector<Collective> list{{"share_counts", share_counts, scratch},
+                                            {"counts_to_host", counts_to_host, nullptr}};
+  return list;
+}
+
+int64_t received_rows(const TensorView& n) {
+  const int64_t half = n.elements() / 2;
+  return std::accumulate(n.as<const int32_t>() + half, n.as<const int32_t>() + 2 * half, int64_t{0});
+}
+
+int64_t counted_rows(size_t output, const TensorView& view) {
+  switch (output) {
+    case 0: return received_rows(view);
+    case 1: return view.as<const int32_t>()[device::kRoutePassing];
+    case 2: return *view.as<const int32_t>();
+    default: return 0;
+  }
+}
+
+}  // namespace heddle::comm

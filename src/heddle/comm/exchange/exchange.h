@@ -1,0 +1,95 @@
+// What the four ops that move experts' rows have in common: who sends how much to whom, and the lists of tokens and
+// rows on which both ways go by. There: dispatch and collect_dgrad (there.cpp). Back: collect and dispatch_dgrad
+// (back.cpp).
+//
+// The host knows from its copies of the counts how many tokens and rows go where, and no more: which these are, the
+// memory of the rows lists for itself (device/exchange_work.h, a RowWork's functions). Between two ranks rows
+// travel in one piece, sums that go back in at most two; what arrives is then put in its place. Where the host
+// reads that memory (RowWork::in_place), rows travel from where they lie to where they belong.
+#pragma once
+
+#include "heddle/comm/exchange/ends.h"
+#include "heddle/comm/exchange/scratch.h"
+#include "heddle/device/row_work.h"
+#include "heddle/ir/stage.h"
+
+namespace heddle::comm {
+
+/// Whether a sum of one row is sent back as that row: where this is shorter, in another type than sums, and where
+/// what crosses nodes need not be regular.
+inline bool rows_go_back_alone(device::Topology topology, Dtype rows) {
+  return rows == Dtype::bf16 && (topology == device::Topology::rank || topology == device::Topology::node);
+}
+
+/// The type of gates and sums beside rows of this type.
+inline Dtype wide_of(Dtype rows) { return rows == Dtype::f64 ? Dtype::f64 : Dtype::f32; }
+
+/// The same sizes from a text and from a call. `lists`: where `experts` stands among the operands; then the counts,
+/// the route and what is forwarded.
+template <bool in_place, bool gates>
+ExchangeSizes sizes_of(const ir::Stage& stage, const ir::Op& op, const ir::RowCounts& rows) {
+  const auto counted = [&](const char* name) { return rows.rows(op.operand(name)); };
+  const ir::ValueId experts = op.operand("experts");
+  const ir::Value& x = stage.value(op.operand("rows"));
+  const ir::Shape& n = stage.value(op.operand("counts")).shape;
+  const int64_t k = stage.value(experts).shape.back().count, H = x.shape.back().count;
+  return {.T = k == 0 ? 0 : stage.elements(experts, rows) / k,
+          .k = k,
+          .slices = op.attributes.integer("slices"),
+          .G = n[1].count,
+          .P = n[2].count,
+          .Q = counted("route"),
+          .S = counted("counts"),
+          .F = counted("forwards"),
+          .row_bytes = H * size_of(x.dtype),
+          .sum_bytes = H * size_of(wide_of(x.dtype)),
+          .gate_bytes = size_of(wide_of(x.dtype)),
+          .plain = op.attributes.word("topology") == "plain",
+          .in_place = in_place,
+          .gates = gates};
+}
+
+class Exchange {
+ public:
+  /// `lists`: where `experts` stands among the operands; behind it n, route, forwards and, but for dispatch, which
+  /// makes them, the codes of rows and the experts of passing tokens. `gates`: as ExchangeSizes.
+  Exchange(const device::KernelCall& call, size_t lists, bool gates);
+
+ protected:
+  using Topology = device::Topology;
+
+  /// Numbers of ranks and sources, to where the lists are made.
+  void upload_places(const RouteLists& to) const;
+
+  /// Tokens of this rank; tokens that leave from here for the ranks of experts.
+  device::TokenRoutes own_routes(const RouteLists& room, bool by_node) const;
+  device::TokenRoutes inner_routes(const RouteLists& room) const;
+
+  /// Tokens by rank of experts; tokens of this rank by node; tokens that pass through here, as they came.
+  void list_inner(const RouteLists& room) const;
+  void list_outer(const RouteLists& room) const { list_by_node(room, own_routes(room, true)); }
+  void list_passing(const RouteLists& room) const;
+
+  /// Rows by rank and expert, without headers; and how those that arrive are numbered.
+  device::ListRows listing(const RouteLists& room, const RowLists& rows) const;
+  device::PlaceRows placing(const RouteLists& room) const;
+
+  const std::vector<int>& own_members() const { return places_.members[static_cast<size_t>(places_.own_node())]; }
+
+  const device::KernelCall& call_;
+  const device::RowWork& work_;
+  device::RoutingPlan plan_;
+  Places places_;
+  Dtype dtype_, wide_;
+  int64_t H_;
+  const int32_t *n_, *route_;  // where the rows are
+  int32_t *code_S_, *passing_Qk_;
+  bool plain_, over_nodes_, marked_;
+  ExchangeEnds ends_;
+  ExchangeSizes size_;
+
+ private:
+  void list_by_node(const RouteLists& room, const device::TokenRoutes& routes) const;
+};
+
+}  // namespace heddle::comm

@@ -1,0 +1,33 @@
+// libFuzzer: any bytes as a program's text are either refused by a ConfigError of one line or give stages that are
+// printed and read back the same; the verifier refuses or takes them without harm.
+//
+//   cmake --preset fuzz && ninja -C build-fuzz program_text_fuzz
+//   build-fuzz/program_text_fuzz build-fuzz/program_text_corpus -max_len=4000
+#include <cstdlib>
+#include <cstring>
+
+#include "heddle/base/error.h"
+#include "heddle/ir/parse.h"
+#include "heddle/ir/print.h"
+#include "heddle/ir/verify.h"
+#include "heddle/ops/ops.h"
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  using namespace heddle;
+  std::vector<ir::Stage> stages;
+  try {
+    stages = ir::parse_stages({reinterpret_cast<const char*>(data), size}, ops::find);
+  } catch (const ConfigError& error) {
+    if (std::strchr(error.what(), '\n') != nullptr) std::abort();
+    return 0;
+  }
+  for (const ir::Stage& stage : stages) {
+    const std::string text = ir::text_of(stage);
+    if (ir::text_of(ir::parse_stage(text, ops::find)) != text) std::abort();
+    try {
+      ir::verify(stage);
+    } catch (const InternalError&) {
+    }
+  }
+  return 0;
+}
