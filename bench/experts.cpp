@@ -1,4 +1,4 @@
-// What the experts' exchange costs a rank, op by op: dispatch and collect, and the gradients of both, for rows of
+// What the experts' exchange costs a rank, op by op: dispatch and combine, and the gradients of both, for rows of
 // several widths and types in every topology. Nodes are pretended: half of the ranks on either. Under mpirun the
 // ranks are its processes, else threads. The choice of experts is drawn, the same in every build.
 //
@@ -69,8 +69,8 @@ class Rank {
     const ir::ValueId g = make(wide, {{c.tokens, ir::none}, {kChosen, ir::none}});
     const auto to = add("dispatch", {x, g, experts, lists[0], lists[1], lists[2]});
     run("dispatch");
-    add("collect", {to[0], to[1], g, experts, lists[0], lists[1], lists[2], to[2], to[3]});
-    add("collect_dgrad", {x, experts, lists[0], lists[1], lists[2], to[2], to[3]});
+    add("combine", {to[0], to[1], g, experts, lists[0], lists[1], lists[2], to[2], to[3]});
+    add("combine_dgrad", {x, experts, lists[0], lists[1], lists[2], to[2], to[3]});
     add("dispatch_dgrad", {to[0], to[1], experts, lists[0], lists[1], lists[2], to[2], to[3]});
   }
 
@@ -184,7 +184,7 @@ nlohmann::ordered_json measure(const Case& c, comm::Communicator& group, int rou
     for (int p = 0; p < group.size(); ++p) pieces.push_back({p, p, 1});
     group.exchange(data.data(), pieces, data.data() + group.size(), pieces);
   };
-  const std::vector<const char*> kinds{"share_counts", "dispatch", "collect", "collect_dgrad", "dispatch_dgrad"};
+  const std::vector<const char*> kinds{"share_counts", "dispatch", "combine", "combine_dgrad", "dispatch_dgrad"};
   std::map<std::string, std::vector<double>> took, worked;
   for (int i = 0; i < rounds + 2; ++i) {
     for (const char* kind : kinds) {

@@ -87,7 +87,7 @@ plan::Plan plan_of(const Entry& entry) {
   return plan;
 }
 
-bool is_exchange(const ir::Op& op) { return op.kind().starts_with("dispatch") || op.kind().starts_with("collect"); }
+bool is_exchange(const ir::Op& op) { return op.kind().starts_with("dispatch") || op.kind().starts_with("combine"); }
 
 /// Rows stay where they are: what would come from others is zero, at once.
 class FreeExchange : public comm::Communicator {

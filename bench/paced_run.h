@@ -142,7 +142,7 @@ class PacedRun {
     for (size_t i = 0; i < names.size(); ++i) {
       for (const device::Span& span : executor_->stream(static_cast<int>(i)).take_spans()) {
         const ir::Op& op = lowered_.program.stages[static_cast<size_t>(span.stage)].ops[span.op_index];
-        if (op.kind().starts_with("dispatch") || op.kind().starts_with("collect"))
+        if (op.kind().starts_with("dispatch") || op.kind().starts_with("combine"))
           sum += static_cast<double>(span.end_ns - span.start_ns) * 1e-9;
       }
     }

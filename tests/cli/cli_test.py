@@ -183,7 +183,7 @@ class Cli(Program):
         two = json.loads(self.heddle(*simulate, "--json", "--ranks", "2", "--set", "mesh.ep=2", "--trace",
                                      "step.perfetto").stdout)
         self.assertEqual([rank["alike"] for rank in two["ranks"]], [2])  # both do the same
-        self.assertIn("collect", two["exposed_seconds"])
+        self.assertIn("combine", two["exposed_seconds"])
         memory = two["ranks"][0]["memory"]
         self.assertEqual(max(memory["live_bytes"]), two["peak_live_bytes"])
         self.assertEqual(memory["at_seconds"], sorted(memory["at_seconds"]))

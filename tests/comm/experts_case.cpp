@@ -140,7 +140,7 @@ void there_and_back(Communicator& group, const std::string& topology, uint64_t s
     }
   }
   HEDDLE_CHECK(static_cast<int64_t>(s) == S * H, "{}: {} rows came, {} were sent", topology, S, s / H);
-  run("collect",
+  run("combine",
       {q.view(), g_S.view(), g.view(), experts.view(), n.view(), route_n.view(), forwards.view(), token_S.view(),
        passing.view()},
       {c.view()});

@@ -143,7 +143,7 @@ std::vector<Case> cases() {
        "grad.model.norm.weight"},
       {"context ranks' partial gradient of keys", left_out("d2.k_rope", at(Axis::cp, 1)),
        "grad.model.layers.2.self_attn.kv_a"},
-      {"experts' rows, brought back", written("collect", "2.c", kWrong, at(Axis::dp, 1)), "loss.next_token"},
+      {"experts' rows, brought back", written("combine", "2.c", kWrong, at(Axis::dp, 1)), "loss.next_token"},
       {"gradient between pipeline stages", written("receive", "d1.x"), "grad.model.layers.1.mlp.gate"},
       {"a tied weight's use by the prediction depth",
        written("embedding_wgrad", "grad.model.embed_tokens.weight.use2"), "grad.model.embed_tokens.weight"},

@@ -21,7 +21,7 @@ stage 0, F
     n, route_n, forwards, local = counts_to_host counts, route  copy_out  stall
     q, g, token_of_rows, passing = dispatch x, gates, experts, n, route_n, forwards {{experts 4, ranks 2, slices 1, topology plain}}  comm.experts
 {}
-    y = collect q, g, gates, {}, {}, token_of_rows, passing {{experts 4, ranks 2, slices 1, topology plain}}  comm.experts
+    y = combine q, g, gates, {}, {}, token_of_rows, passing {{experts 4, ranks 2, slices 1, topology plain}}  comm.experts
 )",
                      counting, experts, lists);
 }

@@ -23,7 +23,7 @@ model::ModelConfig moe_model() {
 const Degrees kMesh{.dp = 2, .pp = 2, .ep = 2};
 
 double duration_us(const ir::Stage&, const ir::Op& op) {
-  const bool exchanges = op.kind() == "dispatch" || op.kind() == "collect";
+  const bool exchanges = op.kind() == "dispatch" || op.kind() == "combine";
   return op.def->stream == ir::StreamKind::compute ? 10 : exchanges ? 50 : 0.1;
 }
 

@@ -97,16 +97,16 @@ class ExchangeRank {
     rows_out_ = run("dispatch", {x_, g_, experts_, lists_[0], lists_[1], lists_[2]});
   }
   /// e[s, h] of the received rows (and a residual) -> sums of the tokens.
-  std::vector<double> collect(const std::function<double(int64_t, int64_t)>& e,
+  std::vector<double> combine(const std::function<double(int64_t, int64_t)>& e,
                               const std::function<double(int64_t, int64_t)>& residual = nullptr) {
     const ir::ValueId made = filled_received(dtype_, routed_.width, e);
     std::vector<ir::ValueId> in{made,      rows_out_[1], g_,           experts_,    lists_[0],
                                 lists_[1], lists_[2],    rows_out_[2], rows_out_[3]};
     if (residual) in.push_back(filled(dtype_, tokens(), routed_.width, residual));
-    return values(run("collect", in)[0]);
+    return values(run("combine", in)[0]);
   }
-  std::vector<double> collect_dgrad(const std::function<double(int64_t, int64_t)>& dc) {
-    return values(run("collect_dgrad", {filled(dtype_, tokens(), routed_.width, dc), experts_, lists_[0], lists_[1],
+  std::vector<double> combine_dgrad(const std::function<double(int64_t, int64_t)>& dc) {
+    return values(run("combine_dgrad", {filled(dtype_, tokens(), routed_.width, dc), experts_, lists_[0], lists_[1],
                                         lists_[2], rows_out_[2], rows_out_[3]})[0]);
   }
   /// Gradients of x and of the gates.

@@ -107,7 +107,7 @@ TEST_P(Exchange, RowsArriveByExpertSourceAndToken) {
       rank.lists();
       rank.dispatch([p](int64_t t, int64_t h) { return x_of(p, t, h); },
                     [p](int64_t t, int64_t j) { return gate_of(p, t, j); });
-      const auto again = rank.collect_dgrad([p](int64_t t, int64_t h) { return -x_of(p, t, h); });
+      const auto again = rank.combine_dgrad([p](int64_t t, int64_t h) { return -x_of(p, t, h); });
       std::vector<double> rows, gates, negated;
       for (const Arrival& a : arrivals(routed, p)) {
         for (int64_t h = 0; h < routed.width; ++h) rows.push_back(x_of(a.source, a.token, h));
@@ -149,7 +149,7 @@ void expect_sums(const Routed& routed, Dtype dtype) {
         return made(a.source, a.token, a.expert, p % routed.slices, h);
       };
       const auto residual = [](int64_t t, int64_t h) { return static_cast<double>(t - h); };
-      const std::vector<double> sums = rank.collect(e), with_residual = rank.collect(e, residual);
+      const std::vector<double> sums = rank.combine(e), with_residual = rank.combine(e, residual);
       const auto [dx, dg] = rank.dispatch_dgrad(e, [&](int64_t s) { return e(s, 0); });
       std::vector<double> expected, expected_residual, expected_dx, expected_dg;
       for (int64_t t = 0; t < routed.tokens(p); ++t) {
@@ -284,9 +284,9 @@ TEST_P(Exchange, MovesWhatTheRoutingNeedsAndNoMore) {
         rank.lists();
         rank.dispatch([](int64_t, int64_t) { return 1.0; }, [](int64_t, int64_t) { return 1.0; });
         const comm::Traffic before = rank.traffic();
-        rank.collect_dgrad([](int64_t, int64_t) { return 1.0; });
+        rank.combine_dgrad([](int64_t, int64_t) { return 1.0; });
         const comm::Traffic between = rank.traffic();
-        rank.collect([](int64_t, int64_t) { return 1.0; });
+        rank.combine([](int64_t, int64_t) { return 1.0; });
         const comm::Traffic after = rank.traffic();
         const std::lock_guard lock(mutex);
         there.within += between.within_node_bytes - before.within_node_bytes;
@@ -349,7 +349,7 @@ TEST(ExchangeVolume, IsTheExpectedOneUnderUniformRouting) {
         rank.lists();
         rank.dispatch([](int64_t, int64_t) { return 1.0; }, [](int64_t, int64_t) { return 1.0; });
         const int64_t before = rank.traffic().across_nodes_bytes;
-        rank.collect_dgrad([](int64_t, int64_t) { return 1.0; });
+        rank.combine_dgrad([](int64_t, int64_t) { return 1.0; });
         const std::lock_guard lock(mutex);
         bytes += rank.traffic().across_nodes_bytes - before;
       });

@@ -106,9 +106,9 @@ TEST(ExpectedRows, BytesAreThoseThatAreSent) {
           rank.lists();
           rank.dispatch([](int64_t, int64_t) { return 1.0; }, [](int64_t, int64_t) { return 1.0; });
           const comm::Traffic before = rank.traffic();
-          rank.collect_dgrad([](int64_t, int64_t) { return 1.0; });
+          rank.combine_dgrad([](int64_t, int64_t) { return 1.0; });
           const comm::Traffic between = rank.traffic();
-          rank.collect([](int64_t, int64_t) { return 1.0; });
+          rank.combine([](int64_t, int64_t) { return 1.0; });
           const comm::Traffic after = rank.traffic();
           const std::lock_guard lock(mutex);
           counted[static_cast<size_t>(me)][0] = rank.received;

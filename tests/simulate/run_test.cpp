@@ -62,8 +62,8 @@ TEST(Run, APacedStepTakesThePredictedTime) {
                                                     {"grouped_linear_wgrad", 8000},
                                                     {"dispatch", 12000},
                                                     {"dispatch_dgrad", 12000},
-                                                    {"collect", 12000},
-                                                    {"collect_dgrad", 12000},
+                                                    {"combine", 12000},
+                                                    {"combine_dgrad", 12000},
                                                     {"send", 7000},
                                                     {"receive", 7000}};
   const model::ModelConfig c = tiny_model();

@@ -11,7 +11,7 @@ namespace heddle::ops {
 
 namespace {
 
-extern const OpDef dispatch_dgrad, collect_dgrad;
+extern const OpDef dispatch_dgrad, combine_dgrad;
 
 constexpr std::string_view kExchange =
     "ranks slices experts topology row_bytes? sum_bytes? within_bytes_per_us? across_bytes_per_us? "
@@ -59,7 +59,7 @@ const OpDef counts_to_host{
 Cost transport_cost(const Stage& stage, const Op& op, const RowCounts& rows) {
   const double ranks = static_cast<double>(op.attributes.integer("ranks"));
   Cost cost = operand_cost(stage, op, rows);
-  const bool out = op.kind() == "dispatch" || op.kind() == "collect_dgrad";
+  const bool out = op.kind() == "dispatch" || op.kind() == "combine_dgrad";
   cost.message_bytes = static_cast<double>(stage.bytes(out ? op.out[0] : op.in[0], rows)) * (ranks - 1) / ranks;
   return cost;
 }
@@ -125,14 +125,14 @@ const OpDef dispatch_dgrad{
     .cost = transport_cost,
 };
 
-const OpDef collect{
-    .kind = "collect",
+const OpDef combine{
+    .kind = "combine",
     .operands = "rows gates_of_rows gates experts counts route forwards token_of_rows passing residual?",
     .results = "c", .attributes = kExchange,
     .stream = StreamKind::comm,
     .collective = true,
     .moves = ir::Moves::from_experts,
-    .stands_for = "sum = collect rows gates_of_rows gates experts counts route forwards token_of_rows passing\n"
+    .stands_for = "sum = combine rows gates_of_rows gates experts counts route forwards token_of_rows passing\n"
                   "c = add sum residual",
     .infer = [](const Stage& stage, const Op& op) {
       const Rule rule(stage, op);
@@ -145,7 +145,7 @@ const OpDef collect{
     .differentiate = [](GradientWriter& writer, const Op& op, const std::vector<ValueId>& d_out) {
       const auto l = lists(writer, op, op.in[3]);
       const ValueId dr = writer.input_gradient(
-          collect_dgrad, {d_out[0], op.in[3], l[0], l[1], l[2], op.in[7], op.in[8]}, {writer.d(op.out[0]) + "_rows"},
+          combine_dgrad, {d_out[0], op.in[3], l[0], l[1], l[2], op.in[7], op.in[8]}, {writer.d(op.out[0]) + "_rows"},
           op.attributes)[0];
       const auto d = writer.input_gradient(find("weigh_dgrad"), {dr, op.in[0], op.in[1]},
                                            {writer.d(op.in[0]), writer.d(op.in[1])});
@@ -158,8 +158,8 @@ const OpDef collect{
     .cost = transport_cost,
 };
 
-const OpDef collect_dgrad{
-    .kind = "collect_dgrad",
+const OpDef combine_dgrad{
+    .kind = "combine_dgrad",
     .operands = "rows experts counts route forwards token_of_rows passing", .results = "dr",
     .attributes = kExchange,
     .stream = StreamKind::comm,
@@ -176,7 +176,7 @@ const OpDef collect_dgrad{
 }  // namespace
 
 std::vector<const OpDef*> exchange_ops() {
-  return {&share_counts, &counts_to_host, &dispatch, &dispatch_dgrad, &collect, &collect_dgrad};
+  return {&share_counts, &counts_to_host, &dispatch, &dispatch_dgrad, &combine, &combine_dgrad};
 }
 
 }  // namespace heddle::ops

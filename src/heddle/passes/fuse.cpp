@@ -19,7 +19,7 @@ struct Fusion {
 
 // `combine` comes before `norm`: both want the addition that follows the experts.
 constexpr Fusion kForward[] = {
-    {"combine", "unpermute"}, {"combine", "collect"}, {"norm", "add_rms_norm"},        {"swiglu", "swiglu"},
+    {"combine", "unpermute"}, {"combine", "combine"}, {"norm", "add_rms_norm"},        {"swiglu", "swiglu"},
     {"rope", "mla_rope"},     {"router", "router"},   {"loss", "linear_cross_entropy"}};
 
 // Where a fused op stands: with the first of its parts, or right behind what writes the last of its operands.

@@ -15,7 +15,7 @@ namespace heddle::passes {
 ///   swiglu   split, silu, multiply            -> swiglu
 ///   rope     rope, rope, mla_assemble         -> mla_rope
 ///   router   router_scores, choose, gate      -> router
-///   combine  unpermute (or collect), add      -> unpermute (or collect) with a residual
+///   combine  unpermute (or combine), add      -> unpermute (or combine) with a residual
 ///   loss     linear, cross_entropy            -> linear_cross_entropy; after differentiation its F, I and W
 ///                                                become linear_cross_entropy_train (fuse_loss)
 ///   adamw    adamw, cast_weight               -> adamw that writes the copy (see passes/update)

@@ -1,4 +1,4 @@
-// collect and dispatch_dgrad: for each token the sum over its experts (and their slices) of what they made of it.
+// combine and dispatch_dgrad: for each token the sum over its experts (and their slices) of what they made of it.
 // Every topology forms the same sum, in the tree of device/merge_tree.h: leaves have the key (node, slot, expert),
 // so that those of a rank, and those of a node, are summed among themselves first. Letters as in there.cpp; D
 // destinations, I sources.
@@ -25,7 +25,7 @@ class Back : Exchange {
  public:
   /// What goes home: rows of experts and, in dispatch_dgrad, the gradients of their gates.
   struct Home {
-    const void* g_S = nullptr;   // collect: gates that weigh the rows
+    const void* g_S = nullptr;   // combine: gates that weigh the rows
     const void* g_Tk = nullptr;  // the same, at home
     const void* residual_TH = nullptr;
     const void* dg_S = nullptr;
@@ -199,7 +199,7 @@ class Back : Exchange {
 };
 
 /// e, g_rows, g, experts, n, …, residual? -> c.
-void collect(const KernelCall& call) {
+void combine(const KernelCall& call) {
   Back::Home home;
   home.g_S = call.in[1].data;
   home.g_Tk = call.in[2].data;
@@ -222,9 +222,9 @@ int64_t scratch(const ir::Stage& stage, const ir::Op& op, const ir::RowCounts& r
 }  // namespace
 
 const std::vector<Collective>& back_kernels(bool in_place) {
-  static const std::vector<Collective> placed{{"collect", collect, scratch<true, false>},
+  static const std::vector<Collective> placed{{"combine", combine, scratch<true, false>},
                                               {"dispatch_dgrad", dispatch_dgrad, scratch<true, true>}};
-  static const std::vector<Collective> packed{{"collect", collect, scratch<false, false>},
+  static const std::vector<Collective> packed{{"combine", combine, scratch<false, false>},
                                               {"dispatch_dgrad", dispatch_dgrad, scratch<false, true>}};
   return in_place ? placed : packed;
 }

@@ -1,5 +1,5 @@
 // What the four ops that move experts' rows have in common: who sends how much to whom, and the lists of tokens and
-// rows on which both ways go by. There: dispatch and collect_dgrad (there.cpp). Back: collect and dispatch_dgrad
+// rows on which both ways go by. There: dispatch and combine_dgrad (there.cpp). Back: combine and dispatch_dgrad
 // (back.cpp).
 //
 // The host knows from its copies of the counts how many tokens and rows go where, and no more: which these are, the

@@ -7,7 +7,7 @@
 namespace heddle::comm {
 
 const std::vector<Collective>& count_kernels();               // share_counts, counts_to_host
-const std::vector<Collective>& there_kernels(bool in_place);  // dispatch, collect_dgrad
-const std::vector<Collective>& back_kernels(bool in_place);   // collect, dispatch_dgrad
+const std::vector<Collective>& there_kernels(bool in_place);  // dispatch, combine_dgrad
+const std::vector<Collective>& back_kernels(bool in_place);   // combine, dispatch_dgrad
 
 }  // namespace heddle::comm

@@ -1,4 +1,4 @@
-// dispatch and collect_dgrad: rows of tokens to the ranks of their experts, where they lie by (expert, source,
+// dispatch and combine_dgrad: rows of tokens to the ranks of their experts, where they lie by (expert, source,
 // token). T tokens, k experts a token, Q tokens that pass through here, R rows by (rank, source, expert, token), S
 // rows received, U tokens that leave or arrive.
 #include <algorithm>
@@ -199,7 +199,7 @@ void dispatch(const KernelCall& call) {
       .run(call.in[0].as<const std::byte>(), call.out[0].as<std::byte>(), call.in[1].data, call.out[1].data);
 }
 /// dc, experts, n, … -> dr.
-void collect_dgrad(const KernelCall& call) {
+void combine_dgrad(const KernelCall& call) {
   There(call, 1, false).run(call.in[0].as<const std::byte>(), call.out[0].as<std::byte>(), nullptr, nullptr);
 }
 
@@ -212,9 +212,9 @@ int64_t scratch(const ir::Stage& stage, const ir::Op& op, const ir::RowCounts& r
 
 const std::vector<Collective>& there_kernels(bool in_place) {
   static const std::vector<Collective> placed{{"dispatch", dispatch, scratch<true, true>},
-                                              {"collect_dgrad", collect_dgrad, scratch<true, false>}};
+                                              {"combine_dgrad", combine_dgrad, scratch<true, false>}};
   static const std::vector<Collective> packed{{"dispatch", dispatch, scratch<false, true>},
-                                              {"collect_dgrad", collect_dgrad, scratch<false, false>}};
+                                              {"combine_dgrad", combine_dgrad, scratch<false, false>}};
   return in_place ? placed : packed;
 }
 

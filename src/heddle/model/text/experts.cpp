@@ -170,7 +170,7 @@ ValueId experts(Writer& w, ValueId x_TH, const std::string& prefix) {
   const Outputs out = run(w, x_TH, rows[0], there[3], prefix);
   const auto back = lists();
   const ValueId c_TH =
-      w.op("collect", {out.e_SH, rows[1], r.gates, r.experts, back[0], back[1], back[2], rows[2], rows[3]}, {"c"},
+      w.op("combine", {out.e_SH, rows[1], r.gates, r.experts, back[0], back[1], back[2], rows[2], rows[3]}, {"c"},
            exchange, "experts")[0];
   return with_shared(c_TH, out.shared_TH);
 }
