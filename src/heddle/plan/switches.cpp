@@ -3,7 +3,7 @@
 #include "heddle/passes/offload.h"
 #include "heddle/passes/recompute.h"
 #include "heddle/plan/setting_table.h"
-#include "heddle/schedule/generators/generators.h"
+#include "heddle/schedule/pipeline.h"
 
 namespace heddle::plan {
 
@@ -105,7 +105,7 @@ void mesh_settings(Table& t) {
 void parallel_settings(Table& t) {
   constexpr auto p = &Choices::parallel;
   using P = Parallel;
-  const std::vector<std::string> names = schedule::generator_names();
+  const std::vector<std::string> names = schedule::generator_names(), searched = schedule::searched_names();
   // The norm by which gradients are clipped is a sum over ranks: its last place depends on where the stages lie.
   const std::vector<std::string> pipeline{"mesh.pp=2", "train.microbatch=1", "train.clip_norm=0"};
   std::vector<std::string> interleaved = pipeline;
@@ -118,6 +118,8 @@ void parallel_settings(Table& t) {
           "In what order the ranks of the pipeline run forwards and backwards, and how many stages each has.",
           "bubble against memory: heddle schedule prints both; dual_pipe holds every weight twice and reassociates",
           page("schedules"))
+      .planned({searched.begin(), searched.end()}, Planned::Where::several_ranks,
+               {"parallel.chunks=0", "parallel.layout=even"})
       .tried({names.begin(), names.end()})
       .beside(pipeline)
       .as_switch->reassociating = {"dual_pipe"};
