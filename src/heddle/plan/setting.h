@@ -41,6 +41,7 @@ struct Planned {
   };
   std::vector<Value> values;  // empty: whatever tests try
   Where where = Where::anywhere;
+  std::vector<std::string> beside;  // settings that go with whichever value: "parallel.chunks=0"
 };
 
 struct Switch {
@@ -100,8 +101,9 @@ struct Setting : Row {
     as_switch = Switch{maths, std::move(effect), std::move(cost), std::move(page), {}, {}, {}, {}};
     return *this;
   }
-  Setting& planned(std::vector<Value> values = {}, Planned::Where where = Planned::Where::anywhere) {
-    as_switch->planned = Planned{std::move(values), where};
+  Setting& planned(std::vector<Value> values = {}, Planned::Where where = Planned::Where::anywhere,
+                   std::vector<std::string> beside = {}) {
+    as_switch->planned = Planned{std::move(values), where, std::move(beside)};
     return *this;
   }
   Setting& unless(std::string exception) {

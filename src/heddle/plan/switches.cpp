@@ -3,7 +3,7 @@
 #include "heddle/passes/offload.h"
 #include "heddle/passes/recompute.h"
 #include "heddle/plan/setting_table.h"
-#include "heddle/schedule/generators/generators.h"
+#include "heddle/schedule/pipeline.h"
 
 namespace heddle::plan {
 
@@ -105,7 +105,7 @@ void mesh_settings(Table& t) {
 void parallel_settings(Table& t) {
   constexpr auto p = &Choices::parallel;
   using P = Parallel;
-  const std::vector<std::string> names = schedule::generator_names();
+  const std::vector<std::string> names = schedule::generator_names(), searched = schedule::searched_names();
   const std::string clipped =
       "what train.clip_norm clips may differ in the last place where stages lie on other ranks, whose squares the "
       "norm adds up; with train.exact_sums it does not";
@@ -121,6 +121,8 @@ void parallel_settings(Table& t) {
           "bubble against memory: heddle schedule prints both; dual_pipe holds every weight twice and reassociates",
           page("schedules"))
       .unless(clipped)
+      .planned({searched.begin(), searched.end()}, Planned::Where::several_ranks,
+               {"parallel.chunks=0", "parallel.layout=even"})
       .tried({names.begin(), names.end()})
       .beside(pipeline)
       .as_switch->reassociating = {"dual_pipe"};

@@ -90,14 +90,22 @@ class Chooser {
     }
   }
 
-  // The best few with each of these words in turn.
-  void vary(const std::string& key, const std::vector<std::string>& words) {
+  // The best few with each of these words in turn, and what goes beside them.
+  void vary(const std::string& key, const std::vector<std::string>& words,
+            const std::vector<std::string>& beside = {}) {
     for (const Candidate& c : best_few()) {
       for (const std::string& word : words) {
         if (!time_left()) return;
         std::vector<std::string> settings = c.set;
-        std::erase_if(settings, [&](const std::string& s) { return s.starts_with(key + "="); });
+        const auto drop = [&](const std::string& of) {
+          std::erase_if(settings, [&](const std::string& s) { return s.starts_with(of + "="); });
+        };
+        drop(key);
         settings.push_back(key + "=" + word);
+        for (const std::string& setting : beside) {
+          drop(setting.substr(0, setting.find('=')));
+          settings.push_back(setting);
+        }
         attempt(std::move(settings));
       }
     }
@@ -170,7 +178,7 @@ void attempt_all(Chooser& chooser, const Propose& propose) {
     if (!s.as_switch || !s.as_switch->planned || !matters(*s.as_switch->planned, config)) continue;
     std::vector<std::string> words;
     for (const plan::Value& value : s.planned_values()) words.push_back(plan::text_of(value));
-    chooser.vary(s.key, words);
+    chooser.vary(s.key, words, s.as_switch->planned->beside);
   }
   chooser.vary("train.microbatch", sizes);
 }
