@@ -178,6 +178,22 @@ TEST_P(Gemm, PacksTheSameBytesFromRowsOfEitherType) {
   }
 }
 
+// Enough bytes that they are written past the caches; the one weight of each expert is not.
+TEST_P(Gemm, PacksManyExpertsAsItPacksEach) {
+  const Case c = GetParam();
+  if (!packs(c)) GTEST_SKIP() << name_of(c.engine) << " reads rows";
+  const Sizes s{{0, 0, 0, 0, 0, 0, 0}, 530, 410};
+  const Matrix w(Dtype::bf16, s.experts() * s.n * s.k, 2);
+  Bytes all = packed(c, w, s);
+  const int64_t bytes = packed_bytes(c.dtype, 1, s.n, s.k, c.engine);
+  ASSERT_GT(s.experts() * bytes, 5 << 20);
+  for (int64_t e = 0; e < s.experts(); ++e) {
+    Bytes one(bytes);
+    pack_weights(c.dtype, w.values.data() + e * s.n * s.k, Dtype::f32, 1, s.n, s.k, one.get(), c.engine);
+    EXPECT_EQ(std::memcmp(one.get(), all.get() + e * bytes, static_cast<size_t>(bytes)), 0) << "expert " << e;
+  }
+}
+
 TEST_P(Gemm, ForwardMatchesPlainLoops) {
   const Case c = GetParam();
   for (const Sizes& s : sizes()) {
