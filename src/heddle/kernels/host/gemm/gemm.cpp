@@ -16,6 +16,8 @@ namespace {
 /// Below this a team costs more than it saves.
 constexpr double kLeastParallelFlops = 4e5;
 constexpr int64_t kScratchAlignment = 64;
+/// Packed weights or gradients of so many bytes are gone from the caches before they are next read.
+constexpr int64_t kLeastBytesPastCache = 4 << 20;
 
 int64_t aligned(int64_t bytes) { return (bytes + kScratchAlignment - 1) / kScratchAlignment * kScratchAlignment; }
 int64_t numbers_bytes(int64_t experts) { return aligned((experts + 1) * 8); }
@@ -176,6 +178,7 @@ class WgradShare final : public WgradPieces {
       piece.dw = call_.dw + cut.group * call_.n * call_.k;
       piece.dw_stride = call_.k;
       piece.overwrite = call_.overwrite;
+      piece.past_cache = call_.overwrite && call_.groups.count() * call_.n * call_.k * 4 >= kLeastBytesPastCache;
       return true;
     }
     return false;
@@ -333,9 +336,6 @@ int64_t packed_bytes(Dtype dtype, int64_t experts, int64_t n, int64_t k, Engine 
 }
 
 namespace {
-
-/// Packed weights of so many bytes are gone from the caches before the next step of training reads them.
-constexpr int64_t kLeastBytesPastCache = 4 << 20;
 
 void pack_by_rows(bool split, const void* source, Dtype source_dtype, int64_t experts, int64_t n, int64_t k,
                   std::byte* packed) {

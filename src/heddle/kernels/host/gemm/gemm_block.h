@@ -53,6 +53,7 @@ struct WgradPiece {
   float* dw = nullptr;
   int64_t dw_stride = 0;
   bool overwrite = false;
+  bool past_cache = false;  // whether what is overwritten is not to stay in the caches; a hint
 };
 
 /// Pieces for one thread, one after the other. An engine may ask for one while it works on the one before.
