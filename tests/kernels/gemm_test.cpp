@@ -178,6 +178,22 @@ TEST_P(Gemm, PacksTheSameBytesFromRowsOfEitherType) {
   }
 }
 
+// Enough bytes that they are written past the caches; the one weight of each expert is not.
+TEST_P(Gemm, PacksManyExpertsAsItPacksEach) {
+  const Case c = GetParam();
+  if (!packs(c)) GTEST_SKIP() << name_of(c.engine) << " reads rows";
+  const Sizes s{{0, 0, 0, 0, 0, 0, 0}, 530, 410};
+  const Matrix w(Dtype::bf16, s.experts() * s.n * s.k, 2);
+  Bytes all = packed(c, w, s);
+  const int64_t bytes = packed_bytes(c.dtype, 1, s.n, s.k, c.engine);
+  ASSERT_GT(s.experts() * bytes, 5 << 20);
+  for (int64_t e = 0; e < s.experts(); ++e) {
+    Bytes one(bytes);
+    pack_weights(c.dtype, w.values.data() + e * s.n * s.k, Dtype::f32, 1, s.n, s.k, one.get(), c.engine);
+    EXPECT_EQ(std::memcmp(one.get(), all.get() + e * bytes, static_cast<size_t>(bytes)), 0) << "expert " << e;
+  }
+}
+
 TEST_P(Gemm, ForwardMatchesPlainLoops) {
   const Case c = GetParam();
   for (const Sizes& s : sizes()) {
@@ -301,6 +317,37 @@ TEST_P(Gemm, WgradMatchesPlainLoops) {
           }
         }
       }
+    }
+  }
+}
+
+// Enough bytes that what is overwritten is written past the caches, where lines are whole; one expert's is not.
+TEST_P(Gemm, WgradOfManyExpertsIsThatOfEach) {
+  const Case c = GetParam();
+  const Sizes s{{0, 3, 3, 36, 37, 40, 75}, 510, 432};
+  const Matrix x(c.dtype, s.rows() * s.k, 6), dy(c.dtype, s.rows() * s.n, 7);
+  const int64_t each = s.n * s.k;
+  ASSERT_GT(s.experts() * each * 4, 5 << 20);
+  Bytes scratch(gemm_scratch_bytes(s.experts())), all(s.experts() * each * 4 + 64), one(each * 4);
+  const auto wgrad = [&](const RowGroups& groups, float* dw) {
+    linear_wgrad({.groups = groups,
+                  .n = s.n,
+                  .k = s.k,
+                  .dy = {dy.data(), c.dtype},
+                  .x = {x.data(), c.dtype},
+                  .dw = dw,
+                  .overwrite = true,
+                  .scratch = scratch.scratch(),
+                  .engine = c.engine});
+  };
+  for (const int64_t shift : {0, 1}) {  // from whole lines on, and not
+    float* const dw = reinterpret_cast<float*>(all.get()) + shift;
+    std::fill_n(dw, s.experts() * each, kPoison);
+    wgrad(RowGroups(std::span(s.offsets)), dw);
+    for (int64_t e = 0; e < s.experts(); ++e) {
+      const int32_t own[] = {s.offsets[size_t(e)], s.offsets[size_t(e) + 1]};
+      wgrad(RowGroups(std::span(own)), reinterpret_cast<float*>(one.get()));
+      EXPECT_EQ(std::memcmp(one.get(), dw + e * each, size_t(each * 4)), 0) << "expert " << e << " from " << shift;
     }
   }
 }

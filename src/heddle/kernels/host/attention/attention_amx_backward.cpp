@@ -14,6 +14,7 @@
 
 #include <algorithm>
 
+#include "heddle/kernels/host/attention/attention_ahead.h"
 #include "heddle/kernels/host/attention/attention_amx_tiles.h"
 
 namespace heddle::kernels::host::attention {
@@ -203,6 +204,12 @@ void accumulate(const Task& task, int64_t member, int64_t key_block, int64_t que
   };
   const auto store = [](float* to) { store_sums<2, 2>({to, kSide * kStep, kSide, kStep}); };
 
+  Ahead rows_ahead(task, count);
+  rows_ahead.add_keys(task.operands.k, p.head_dim);
+  rows_ahead.add_keys(task.operands.v, p.value_dim);
+  rows_ahead.add_queries(task.operands.q, p.head_dim);
+  rows_ahead.add_queries(task.operands.dout, p.value_dim);
+  rows_ahead.add_queries(task.operands.out_saved, p.value_dim);
   const TileState tiles;
   start_scores(pairs[0]);
   store(t.scores[0]);
@@ -226,6 +233,7 @@ void accumulate(const Task& task, int64_t member, int64_t key_block, int64_t que
     const auto weigh = w.diagonal || w.keys < kStep ? weigh_keys<true> : weigh_keys<false>;
     const bool ahead = n + 1 < count;
     if (ahead) start_scores(pairs[n + 1]);
+    rows_ahead.ask();
     weigh(w, scale_log2, 0, kStep / 2);
     if (ahead) {
       store(t.scores[(n + 1) & 1]);
@@ -273,6 +281,8 @@ HEDDLE_AVX512 void write_queries(const Task& task, int64_t member, int64_t first
   bf16* const dq = static_cast<bf16*>(task.operands.dq) + p.first_query(task.unit) * stride +
                    p.head(task.unit, member) * p.head_dim;
   for (int64_t step = first; step < end; ++step) {
+    const int64_t next_end = std::min((step + 2) * kStep, p.queries);
+    for (int64_t row = (step + 1) * kStep; row < next_end; ++row) claim_row(dq + row * stride, p.head_dim * 2);
     for (int64_t column = 0; column < s.width_tiles; ++column) {
       for (int64_t tile = 0; tile < 2; ++tile) {
         const float* const from = s.dq + ((step * s.width_tiles + column) * 2 + tile) * kSumsTile;
@@ -294,8 +304,10 @@ HEDDLE_AVX512 void write_queries(const Task& task, int64_t member, int64_t first
 /// Writes factor × sums ([key step][key tile][column tile]) to the rows of a head.
 HEDDLE_AVX512 void write_rows(const Problem& p, const float* sums, float factor, bf16* to, int64_t stride,
                               int64_t width, int64_t first, int64_t end) {
+  constexpr int64_t kRowsAhead = 8;
   const int64_t tiles = divide_up(width, kSide);
   for (int64_t row = first * kStep; row < std::min(end * kStep, p.keys); ++row) {
+    if (row + kRowsAhead < p.keys) claim_row(to + (row + kRowsAhead) * stride, width * 2);
     for (int64_t c = 0; c < tiles; ++c) {
       const float* const from = sums + (row / kSide * tiles + c) * kSumsTile + row % kSide * kSide;
       store_row(to + row * stride + c * kSide, width - c * kSide,

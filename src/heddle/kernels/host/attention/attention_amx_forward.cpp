@@ -17,6 +17,7 @@
 #include <cstring>
 #include <limits>
 
+#include "heddle/kernels/host/attention/attention_ahead.h"
 #include "heddle/kernels/host/attention/attention_amx_tiles.h"
 
 namespace heddle::kernels::host::attention {
@@ -179,6 +180,11 @@ void attend(const Task& task, int64_t member, int64_t block) {
     std::memset(r.sums, 0, static_cast<size_t>(kStep * 16) * sizeof(float));
     std::fill_n(r.reference, kStep, kLowest);
     std::fill_n(r.limit, kStep, kLowest);
+    const int64_t end_row = std::min((first_step + sub + 1) * kStep, p.queries);
+    for (int64_t row = (first_step + sub) * kStep; row < end_row; ++row) {
+      bf16* const out = static_cast<bf16*>(task.operands.out);
+      claim_row(out + ((p.first_query(task.unit) + row) * p.heads + head) * p.value_dim, p.value_dim * 2);
+    }
   }
   uint32_t allowed[kStep];
   for (int64_t row = 0; row < kStep; ++row) {
@@ -205,6 +211,10 @@ void attend(const Task& task, int64_t member, int64_t block) {
     store_sums<2, 2>(to);
   };
 
+  Ahead ahead(task, items * kGroup);
+  ahead.add_keys(task.operands.k, p.head_dim);
+  ahead.add_keys(task.operands.v, p.value_dim);
+  ahead.add_queries(task.operands.q, p.head_dim);
   const TileState tiles;
   for (int64_t s = 0; s < steps_of(0); ++s) {
     start_scores(0, s);
@@ -219,6 +229,7 @@ void attend(const Task& task, int64_t member, int64_t block) {
     const SoftenRows soften = kSoftenRows[masked][steps - 1];
     for (int64_t s = 0; s < kGroup; ++s) {
       if (s < steps_ahead) start_scores(item + 1, s);
+      ahead.ask();
       constexpr int64_t kShare = kStep / kGroup;
       soften(r, t.scores[item & 1], t.weights, s * kShare, (s + 1) * kShare, allowed, scale_log2, value_tiles);
       if (s < steps_ahead) store_scores(item + 1, s);

@@ -94,12 +94,20 @@ struct Operands {
   bool wide_out = false, wide_dq = false;                    // out or dq is f32
 };
 
+/// The unit that this thread will likely work on next: a path may ask for its rows meanwhile. Each call of a unit
+/// has its share of them.
+struct Next {
+  int64_t unit = -1;
+  int64_t share = 0, shares = 1;
+};
+
 struct Task {
   const Problem& problem;
   const Operands& operands;
   int64_t unit;
   std::byte* shared;
   std::byte* thread;
+  Next next = {};
 };
 
 /// Forward of one instruction set. Blocks of queries are independent once the unit's keys are packed.

@@ -63,10 +63,11 @@ void run(const Problem& problem, const Operands& operands, const ForwardPath& pa
     std::byte* const mine = regions.thread_of(me);
 #pragma omp for schedule(dynamic, 1)
     for (int64_t unit = 0; unit < whole; ++unit) {
-      const Task task{problem, operands, unit, regions.shared_of(me), mine};
+      Task task{problem, operands, unit, regions.shared_of(me), mine};
       path.pack_keys(task, 0, key_steps);
+      task.next = {unit + team < whole ? unit + team : -1, 0, members * blocks};
       for (int64_t member = 0; member < members; ++member) {
-        for (int64_t block = 0; block < blocks; ++block) path.attend(task, member, block);
+        for (int64_t block = 0; block < blocks; ++block, ++task.next.share) path.attend(task, member, block);
       }
     }
 #pragma omp for schedule(dynamic, 1)
@@ -100,12 +101,15 @@ void run(const Problem& problem, const Operands& operands, const BackwardPath& p
     std::byte* const mine = regions.thread_of(me);
 #pragma omp for schedule(dynamic, 1)
     for (int64_t unit = 0; unit < whole; ++unit) {
-      const Task task{problem, operands, unit, regions.shared_of(me), mine};
+      Task task{problem, operands, unit, regions.shared_of(me), mine};
       path.pack_keys(task, 0, key_steps);
+      task.next = {.unit = unit + team < whole ? unit + team : -1, .shares = 0};
+      for (int64_t j = 0; j < key_blocks; ++j) task.next.shares += members * (blocks - first_queries(j));
       for (int64_t member = 0; member < members; ++member) {
         path.pack_queries(task, member, 0, query_steps);
         for (int64_t j = 0; j < key_blocks; ++j) {
-          for (int64_t i = first_queries(j); i < blocks; ++i) path.accumulate(task, member, j, i);
+          for (int64_t i = first_queries(j); i < blocks; ++i, ++task.next.share)
+            path.accumulate(task, member, j, i);
         }
         path.write_queries(task, member, 0, query_steps);
       }

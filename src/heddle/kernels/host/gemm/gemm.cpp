@@ -16,6 +16,8 @@ namespace {
 /// Below this a team costs more than it saves.
 constexpr double kLeastParallelFlops = 4e5;
 constexpr int64_t kScratchAlignment = 64;
+/// Packed weights or gradients of so many bytes are gone from the caches before they are next read.
+constexpr int64_t kLeastBytesPastCache = 4 << 20;
 
 int64_t aligned(int64_t bytes) { return (bytes + kScratchAlignment - 1) / kScratchAlignment * kScratchAlignment; }
 int64_t numbers_bytes(int64_t experts) { return aligned((experts + 1) * 8); }
@@ -176,6 +178,7 @@ class WgradShare final : public WgradPieces {
       piece.dw = call_.dw + cut.group * call_.n * call_.k;
       piece.dw_stride = call_.k;
       piece.overwrite = call_.overwrite;
+      piece.past_cache = call_.overwrite && call_.groups.count() * call_.n * call_.k * 4 >= kLeastBytesPastCache;
       return true;
     }
     return false;
@@ -320,8 +323,6 @@ void run_pieces(Engine engine, WgradPieces& pieces, std::byte* scratch) {
 
 void run_piece(Engine engine, const PackPiece& piece) {
   switch (engine) {
-    case Engine::amx: return amx::pack(false, piece);
-    case Engine::amx_bf16x3: return amx::pack(true, piece);
     case Engine::avx512_bf16: return avx512_bf16_engine::pack(piece);
     case Engine::avx512_widen: return avx512_engine::pack(avx512_engine::Form::widened, piece);
     case Engine::avx512: return avx512_engine::pack(avx512_engine::Form::floats, piece);
@@ -334,6 +335,29 @@ int64_t packed_bytes(Dtype dtype, int64_t experts, int64_t n, int64_t k, Engine 
   return experts * (panel_bytes(packer, k, n) + panel_bytes(packer, n, k));
 }
 
+namespace {
+
+void pack_by_rows(bool split, const void* source, Dtype source_dtype, int64_t experts, int64_t n, int64_t k,
+                  std::byte* packed) {
+  const int64_t bytes = amx::panel_bytes(split, k, n) + amx::panel_bytes(split, n, k);
+  constexpr int64_t kRows = 4 * kPanelColumns;
+  const int64_t pieces = (n + kRows - 1) / kRows;
+#pragma omp parallel for schedule(dynamic, 1) if (experts * n * k > 65536)
+  for (int64_t i = 0; i < experts * pieces; ++i) {
+    const int64_t expert = i / pieces, row = i % pieces * kRows;
+    amx::pack(split, {.n = n,
+                      .k = k,
+                      .n_begin = row,
+                      .n_end = std::min(row + kRows, n),
+                      .w = {static_cast<const std::byte*>(source) + expert * n * k * size_of(source_dtype),
+                            source_dtype, k},
+                      .panels = packed + expert * bytes,
+                      .past_cache = experts * bytes >= kLeastBytesPastCache});
+  }
+}
+
+}  // namespace
+
 void pack_weights(Dtype dtype, const void* source, Dtype source_dtype, int64_t experts, int64_t n, int64_t k,
                   void* packed, Engine engine) {
   HEDDLE_CHECK(experts >= 0 && n >= 1 && k >= 1, "pack: {} experts of {} × {}", experts, n, k);
@@ -341,6 +365,10 @@ void pack_weights(Dtype dtype, const void* source, Dtype source_dtype, int64_t e
   check_type("the weight to pack", source_dtype);
   const Engine packer = resolve(engine, dtype, dtype);
   HEDDLE_CHECK(panel_bytes(packer, k, n) > 0, "pack: engine {} reads rows", name_of(packer));
+  if (packer == Engine::amx || packer == Engine::amx_bf16x3) {
+    return pack_by_rows(packer == Engine::amx_bf16x3, source, source_dtype, experts, n, k,
+                        static_cast<std::byte*>(packed));
+  }
   const int64_t forward_bytes = panel_bytes(packer, k, n), dgrad_bytes = panel_bytes(packer, n, k);
   constexpr int64_t kColumns = 128;
   const int64_t forward_pieces = (n + kColumns - 1) / kColumns, dgrad_pieces = (k + kColumns - 1) / kColumns;

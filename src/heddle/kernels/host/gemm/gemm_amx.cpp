@@ -1,8 +1,4 @@
-// The amx engines: packing, and forward and dgrad pieces.
-//
-// Panels: B in panels of 32 columns; a panel is ceil(depth/32) step pairs (see gemm_amx_tiles.h), zeros beyond the
-// edges, so that an odd depth or width costs nothing but the padding. In the split form (see gemm_amx_split.h)
-// three of them, one for each part, take the place of one.
+// The amx engines: forward and dgrad pieces.
 //
 // Order of a piece: runs of at most kRunDepth of the depth; within a run, blocks of 32 rows; within these the
 // panels. So 32 rows of A stay in the first-level cache while the run's panels stream from the second level; A is
@@ -13,17 +9,15 @@
 #if defined(__x86_64__)
 #include <type_traits>
 
+#include "heddle/kernels/host/gemm/gemm_amx_panels.h"
 #include "heddle/kernels/host/gemm/gemm_amx_side_work.h"
-#include "heddle/kernels/host/gemm/gemm_amx_split.h"
-#include "heddle/kernels/host/gemm/gemm_amx_tiles.h"
 
 namespace heddle::kernels::host::amx {
 namespace {
 
 constexpr int64_t kOneRunDepth = 1024;  // not cut up to here: letting sums wait costs more than a larger A
 constexpr int64_t kRunDepth = 640;
-constexpr int64_t kSplitRunDepth = 256;    // of split operands, three times as large: at once, or sums wait
-constexpr int64_t kBlock = kPanelColumns;  // rows and columns of a block
+constexpr int64_t kSplitRunDepth = 256;  // of split operands, three times as large: at once, or sums wait
 constexpr int64_t kBlockElements = kBlock * kBlock;
 
 /// What a piece keeps in its scratch, in bytes.
@@ -50,9 +44,6 @@ struct ProductScratch {
         left(reinterpret_cast<uint16_t*>(scratch + kSums + kPanels + kTail + kStaging)) {}
 };
 
-constexpr int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
-constexpr int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
-
 /// Depth of a run: the runs are as equal as whole steps allow.
 int64_t run_depth(int64_t depth, int64_t most_in_one, int64_t most) {
   const int64_t runs = depth <= most_in_one ? 1 : ceil_div(depth, most);
@@ -74,51 +65,6 @@ HEDDLE_AMX void copy_left(const uint16_t* a, int64_t stride, int64_t rows, int64
     for (int64_t step = 0; step < steps; ++step) {
       _mm512_store_si512(out + step * kPairElements + r * kStep, _mm512_loadu_si512(a + r * stride + step * kStep));
     }
-  }
-}
-
-/// Step pairs of the depths depth_begin .. depth_end and the panel that begins at `column`, to `out`.
-template <class T>
-HEDDLE_AMX void pack_panel(const T* b, int64_t stride, bool transposed, int64_t depth_begin, int64_t depth_end,
-                           int64_t column, int64_t columns, uint16_t* out) {
-  const int64_t wide = smaller(columns - column, kBlock);
-  for (int64_t d = depth_begin; d < depth_end; d += kStep, out += kPairElements) {
-    const int64_t deep = smaller(depth_end - d, kStep);
-    if (!transposed) {
-      interleave_pairs(b + d * stride + column, stride, deep, wide, out);
-      continue;
-    }
-    for (int64_t half = 0; half < 2; ++half) {
-      __m512i rows[16];
-      for (int64_t i = 0; i < kTile; ++i) {
-        const int64_t c = half * kTile + i;
-        rows[i] = c < wide ? load_bf16(b + (column + c) * stride + d, deep) : _mm512_setzero_si512();
-      }
-      transpose_dwords(rows);
-      for (int64_t i = 0; i < kTile; ++i) _mm512_store_si512(out + half * kTileElements + i * 32, rows[i]);
-    }
-  }
-}
-
-/// The same of either type, in either form.
-template <Numbers kNumbers>
-HEDDLE_AMX void pack_panel(const Rows& b, bool transposed, int64_t depth_begin, int64_t depth_end, int64_t column,
-                           int64_t columns, uint16_t* out) {
-  if constexpr (kNumbers == Numbers::split_fp32) {
-    const int64_t wide = columns - column;
-    for (int64_t d = depth_begin; d < depth_end; d += kStep, out += kSplitElements) {
-      if (transposed) {
-        split_unit<UnitForm::turned>(b, column, d, wide, depth_end - d, out);
-      } else {
-        split_unit<UnitForm::down>(b, d, column, depth_end - d, wide, out);
-      }
-    }
-  } else if (b.dtype == Dtype::bf16) {
-    pack_panel(static_cast<const uint16_t*>(b.data), b.stride, transposed, depth_begin, depth_end, column, columns,
-               out);
-  } else {
-    pack_panel(static_cast<const float*>(b.data), b.stride, transposed, depth_begin, depth_end, column, columns,
-               out);
   }
 }
 
@@ -234,33 +180,15 @@ HEDDLE_AMX void run_product(const ProductPiece& piece) {
   _tile_release();
 }
 
-template <Numbers kNumbers>
-HEDDLE_AMX void run_pack(const PackPiece& piece) {
-  const int64_t panel_elements = ceil_div(piece.depth, kStep) * parts_of(kNumbers) * kPairElements;
-  for (int64_t column = piece.column_begin; column < piece.column_end; column += kBlock) {
-    pack_panel<kNumbers>(piece.b, piece.b_transposed, 0, piece.depth, column, piece.column_end,
-                         reinterpret_cast<uint16_t*>(piece.panels) + column / kBlock * panel_elements);
-  }
-}
-
 }  // namespace
-
-int64_t panel_bytes(bool split, int64_t depth, int64_t columns) {
-  return ceil_div(depth, kStep) * ceil_div(columns, kBlock) * (split ? kSplitElements : kPairElements) * 2;
-}
 
 HEDDLE_AMX_TARGET void product(bool split, const ProductPiece& piece) {
   split ? run_product<Numbers::split_fp32>(piece) : run_product<Numbers::bf16>(piece);
-}
-HEDDLE_AMX_TARGET void pack(bool split, const PackPiece& piece) {
-  split ? run_pack<Numbers::split_fp32>(piece) : run_pack<Numbers::bf16>(piece);
 }
 
 }  // namespace heddle::kernels::host::amx
 #else
 namespace heddle::kernels::host::amx {
-int64_t panel_bytes(bool, int64_t, int64_t) { internal_error("amx on another processor"); }
 void product(bool, const ProductPiece&) { internal_error("amx on another processor"); }
-void pack(bool, const PackPiece&) { internal_error("amx on another processor"); }
 }  // namespace heddle::kernels::host::amx
 #endif

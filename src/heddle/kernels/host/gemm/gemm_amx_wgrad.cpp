@@ -7,7 +7,8 @@
 // within a run, blocks of 32 n; within these, blocks of 32 k. So 32 n of dy stay in the first-level cache while the
 // run's x streams from the second. The next piece's first rows are fetched meanwhile. (Packing as side work of the
 // products loses: its stores to the second-level cache, 100 cycles for 2 KiB, stall the operands' loads.) Sums wait
-// in blocks from run to run, exactly, so that dw is touched once.
+// in blocks from run to run, exactly, so that dw is touched once; where all of it is overwritten and too large for
+// the caches, it is written past them, for an ordinary store fetches first the line that it overwrites.
 #include "heddle/kernels/host/gemm/gemm_block.h"
 #if defined(__x86_64__)
 #include "heddle/kernels/host/gemm/gemm_amx_side_work.h"
@@ -59,7 +60,8 @@ struct PendingSums {
   float* to = nullptr;
   int64_t stride = 0;
   bool add = false;
-  bool in_order = false;  // whether the columns of sums are
+  bool past_cache = false;  // whole lines only
+  bool in_order = false;    // whether the columns of sums are
   __mmask16 low_lanes = 0, high_lanes = 0;
 
   HEDDLE_AMX_TARGET void set(const float* block, int64_t rows, int64_t columns, float* first) {
@@ -83,8 +85,13 @@ struct PendingSums {
       low = _mm512_add_ps(_mm512_maskz_loadu_ps(low_lanes, to), low);
       high = _mm512_add_ps(_mm512_maskz_loadu_ps(high_lanes, to + kTile), high);
     }
-    _mm512_mask_storeu_ps(to, low_lanes, low);
-    _mm512_mask_storeu_ps(to + kTile, high_lanes, high);
+    if (past_cache) {
+      _mm512_stream_ps(to, low);
+      _mm512_stream_ps(to + kTile, high);
+    } else {
+      _mm512_mask_storeu_ps(to, low_lanes, low);
+      _mm512_mask_storeu_ps(to + kTile, high_lanes, high);
+    }
     sums += kBlock;
     to += stride;
     --left;
@@ -211,7 +218,11 @@ HEDDLE_AMX void run_wgrad(WgradPieces& pieces, std::byte* scratch) {
       for (int64_t p = 0; p < panels; ++p, b += panel_elements) {
         const int64_t k = p * kBlock, wide = smaller(run.k() - k, kBlock);
         float* const to = piece.dw + (piece.n_begin + n) * piece.dw_stride + piece.k_begin + k;
-        if (last) work.claim = {reinterpret_cast<const char*>(to), piece.dw_stride * 4, tall, true, 0};
+        const bool past_cache =
+            piece.past_cache && wide == kBlock &&
+            (reinterpret_cast<uintptr_t>(to) | static_cast<uint64_t>(piece.dw_stride * 4)) % 64 == 0;
+        if (last && !past_cache)
+          work.claim = {reinterpret_cast<const char*>(to), piece.dw_stride * 4, tall, true, 0};
         float* const c = first && last ? own.staging + blocks_done++ % 2 * kBlockElements
                                        : own.sums + (i * panels + p) * kBlockElements;
         if (!first || !last) {
@@ -225,6 +236,7 @@ HEDDLE_AMX void run_wgrad(WgradPieces& pieces, std::byte* scratch) {
         work.pending.finish();
         if (last) {
           work.pending.add = !piece.overwrite;
+          work.pending.past_cache = past_cache;
           work.pending.stride = piece.dw_stride;
           work.pending.set(c, tall, wide, to);
         }
@@ -233,6 +245,7 @@ HEDDLE_AMX void run_wgrad(WgradPieces& pieces, std::byte* scratch) {
     run = next;
   }
   work.pending.finish();
+  _mm_sfence();
   _tile_release();
 }
 

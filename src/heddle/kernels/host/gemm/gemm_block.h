@@ -53,6 +53,7 @@ struct WgradPiece {
   float* dw = nullptr;
   int64_t dw_stride = 0;
   bool overwrite = false;
+  bool past_cache = false;  // whether what is overwritten is not to stay in the caches; a hint
 };
 
 /// Pieces for one thread, one after the other. An engine may ask for one while it works on the one before.
@@ -68,8 +69,18 @@ class WgradPieces {
 /// Bytes of one weight's panels for `depth` and `columns`.
 int64_t panel_bytes(Engine engine, int64_t depth, int64_t columns);
 
-/// Packs the columns column_begin .. column_end (rules as in ProductPiece) of B, given as rows of fp32 or bf16,
-/// into the panels of the whole B.
+/// For the amx engines: packs the rows n_begin .. n_end of a weight [n,k], fp32 or bf16, into both of its
+/// blockings. n_begin is a multiple of kPanelColumns.
+struct PackRowsPiece {
+  int64_t n = 0, k = 0;
+  int64_t n_begin = 0, n_end = 0;
+  Rows w;                       // stride given
+  std::byte* panels = nullptr;  // of the whole weight: forward's, then dgrad's
+  bool past_cache = false;      // whether what is written is not to stay in the caches
+};
+
+/// For the other engines: packs the columns column_begin .. column_end (rules as in ProductPiece) of B, given as
+/// rows of fp32 or bf16, into the panels of the whole B.
 struct PackPiece {
   int64_t depth = 0, columns = 0;
   int64_t column_begin = 0, column_end = 0;
@@ -89,7 +100,7 @@ namespace amx {
 int64_t panel_bytes(bool split, int64_t depth, int64_t columns);
 void product(bool split, const ProductPiece& piece);
 void wgrad(bool split, WgradPieces& pieces, std::byte* scratch);
-void pack(bool split, const PackPiece& piece);
+void pack(bool split, const PackRowsPiece& piece);
 }  // namespace amx
 
 namespace avx512_engine {
