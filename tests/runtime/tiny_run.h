@@ -169,8 +169,8 @@ class TinyRun {
   /// `node_of`: the node that each rank stands for; empty: all one. `edit` changes the program before it runs;
   /// `shared_file` and the number of a rank name its memory that outlives the process.
   TinyRun(const model::ModelConfig& config, const plan::Plan& plan, const std::string& backend, int64_t capacity,
-          int threads = 1, bool poison = true, std::vector<int> node_of = {}, int64_t limit = 0, const Edit& edit = {},
-          const std::string& shared_file = "")
+          int threads = 1, bool poison = true, std::vector<int> node_of = {}, int64_t limit = 0,
+          const Edit& edit = {}, const std::string& shared_file = "")
       : plan_(plan), mesh_(plan.mesh), lowered_(plan::lower(config, plan)) {
     if (edit) edit(lowered_);
     node_of.resize(static_cast<size_t>(plan.ranks()), 0);

@@ -6,9 +6,9 @@
 // distance that does not depend on the number of steps. At DeepSeek-V3's 0.001 a step that takes some 300 steps,
 // nothing in a run of 200,000 and half of one of 640. So the biases may travel kTravel within a run of any length:
 // a step moves them by kTravel ÷ steps, never by less than the report's rate, which long runs come to, nor by more
-// than kMost, at which the choice would jump to and fro between experts. When the learning rate falls, so does it: by
-// then the load is even, and what moves at the end is only noise to the weights that settle (the report, too, holds the
-// biases still at last).
+// than kMost, at which the choice would jump to and fro between experts. When the learning rate falls, so does it:
+// by then the load is even, and what moves at the end is only noise to the weights that settle (the report, too,
+// holds the biases still at last).
 #pragma once
 
 #include <algorithm>

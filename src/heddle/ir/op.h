@@ -87,7 +87,7 @@ struct OpDef {
   std::string_view by_element;
   /// Updates that it may find on the host, for it goes over each element once: the device reaches them there.
   std::string_view reaches_host;
-  std::string_view exact;     // the kind to take its place under exact sums, with the row counts as a last operand
+  std::string_view exact;  // the kind to take its place under exact sums, with the row counts as a last operand
 
   /// What a fused op stands for, a line an op, in its own names and those of values that it does not show:
   /// "s = add a b\ny rstd = rms_norm s g". Each line takes the attributes that its definition names. Where one of

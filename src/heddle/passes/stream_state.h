@@ -1,16 +1,16 @@
-// Optimizer state that lies on the host and streams through the device: of every op that works element by element on
-// state that persists (OpDef::by_element), a slice at a time is copied into one of three slots, updated there, and
-// copied back, so that copies both ways and the update run beside each other. Where a slice lies in the end, and every
-// bit of it, is as without.
+// Optimizer state that lies on the host and streams through the device: of every op that works element by element
+// on state that persists (OpDef::by_element), a slice at a time is copied into one of three slots, updated there,
+// and copied back, so that copies both ways and the update run beside each other. Where a slice lies in the end,
+// and every bit of it, is as without.
 #pragma once
 
 #include "heddle/ir/stage.h"
 
 namespace heddle::passes {
 
-/// Moves to the host what ops of the end update element by element and nothing else changes, unless something reads it in
-/// another phase, or it is small beside a slot. What else reads it at the end reads a copy that comes back for it.
-/// `bytes_per_us`: of a copy, by which slots are made no larger than they need to be.
+/// Moves to the host what ops of the end update element by element and nothing else changes, unless something reads
+/// it in another phase, or it is small beside a slot. What else reads it at the end reads a copy that comes back
+/// for it. `bytes_per_us`: of a copy, by which slots are made no larger than they need to be.
 void stream_state(ir::Stage& stage, double bytes_per_us);
 
 /// Moves to the host what ops of the end may update there (OpDef::reaches_host), where nothing else uses it.

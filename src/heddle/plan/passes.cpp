@@ -129,7 +129,8 @@ void update(Draft& d) {
 }
 
 void stream_state(Draft& d) {
-  on_each(d, [&](model::StageText& text, int) { passes::stream_state(text.stage, d.plan.rates.host_bytes_per_us); });
+  on_each(d,
+          [&](model::StageText& text, int) { passes::stream_state(text.stage, d.plan.rates.host_bytes_per_us); });
 }
 
 void map_state(Draft& d) {

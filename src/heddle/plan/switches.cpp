@@ -204,12 +204,13 @@ void memory_settings(Table& t) {
             "two copies of each beside the computation, and the host's memory", page("offload"))
       .planned({"input", "layer", "input, layer"}, Planned::Where::own_memory);
   t.word<&Choices::memory, &Memory::optimizer>("memory.optimizer", "Where master weights and moments lie.")
-      .acts(bitwise,
-            "swap keeps master weights and moments on the host, and slices of them stream through three slots on "
-            "the device while they are updated; mapped keeps the moments there, and updates them where they lie.",
-            "the state crosses the link to the host once each way a step, and takes the host's memory; mapped holds "
-            "up the device meanwhile",
-            page("optimizer_state"))
+      .acts(
+          bitwise,
+          "swap keeps master weights and moments on the host, and slices of them stream through three slots on "
+          "the device while they are updated; mapped keeps the moments there, and updates them where they lie.",
+          "the state crosses the link to the host once each way a step, and takes the host's memory; mapped holds "
+          "up the device meanwhile",
+          page("optimizer_state"))
       .planned({"swap", "mapped"}, Planned::Where::own_memory);
   t.number<&Choices::memory, &Memory::host_rate>(
       "memory.host_rate", 0, 1e6,
