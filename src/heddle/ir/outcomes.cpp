@@ -54,8 +54,8 @@ std::string shown(const Stage& stage, const Outcome& outcome) {
   return text;
 }
 
-// Which elements of a value are there: stretches that don't touch, by their beginning, with their end and the phase
-// in which they were written.
+// Which elements of a value are there: stretches that don't touch, by their beginning, with their end and the
+// op that wrote them.
 class Elements {
  public:
   struct Stretch {
@@ -86,14 +86,6 @@ class Elements {
   std::map<int64_t, Stretch> there_;
 };
 
-void check_phases(const Stage& stage, const Op& reader, const Op& writer, const Value& value) {
-  HEDDLE_CHECK(writer.phase <= reader.phase, "'{}' in phase {} reads '{}' of phase {}", text_of(stage, reader),
-               name_of(reader.phase), value.name, name_of(writer.phase));
-  HEDDLE_CHECK((!once_a_step(reader.phase) && !once_a_step(writer.phase)) || writer.phase == reader.phase,
-               "'{}' in phase {} reads '{}' of phase {}", text_of(stage, reader), name_of(reader.phase), value.name,
-               name_of(writer.phase));
-}
-
 void verify_value(const Stage& stage, const std::vector<Event>& events) {
   const FixedRows one(1);  // a value whose rows are counted has no parts
   for (const Outcome& outcome : outcomes_of(stage, events)) {
@@ -109,7 +101,7 @@ void verify_value(const Stage& stage, const std::vector<Event>& events) {
           there.add(begin, end, op);
           break;
         case Event::Kind::read: {
-          const bool all = there.all(begin, end, [&](const Op& by) { check_phases(stage, op, by, value); });
+          const bool all = there.all(begin, end, [&](const Op& by) { verify_phases(stage, op, value, by.phase); });
           HEDDLE_CHECK(all, "'{}' reads '{}' before it is written{}", text_of(stage, op), value.name,
                        shown(stage, outcome));
           break;
@@ -143,7 +135,7 @@ class Decisions {
                  stage_.value(condition.rows_of).name);
     HEDDLE_CHECK(counted[0] < &op, "'{}' depends on '{}', which is counted later", text_of(stage_, op),
                  stage_.value(condition.rows_of).name);
-    check_phases(stage_, op, *counted[0], stage_.value(condition.rows_of));
+    verify_phases(stage_, op, stage_.value(condition.rows_of), counted[0]->phase);
     HEDDLE_CHECK(!op.def->host_stall, "'{}' counts rows under a condition", text_of(stage_, op));
     HEDDLE_CHECK(!is_message(op.def->moves), "'{}' is a message under a condition: its peer would wait",
                  text_of(stage_, op));
@@ -186,6 +178,13 @@ class Decisions {
 };
 
 }  // namespace
+
+void verify_phases(const Stage& stage, const Op& reader, const Value& value, Phase written) {
+  const bool once = once_a_step(reader.phase) || once_a_step(written);
+  HEDDLE_CHECK(written <= reader.phase && (!once || written == reader.phase),
+               "'{}' in phase {} reads '{}' of phase {}", text_of(stage, reader), name_of(reader.phase), value.name,
+               name_of(written));
+}
 
 void verify_outcomes(const Stage& stage) {
   // Most values are written once, as a whole, and always: those are not looked at again (ir/verify).

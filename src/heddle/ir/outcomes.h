@@ -11,4 +11,8 @@ namespace heddle::ir {
 /// together is run by the word of one.
 void verify_outcomes(const Stage& stage);
 
+/// InternalError where an op reads, in its phase, what is written in one that comes later, or of which only one
+/// runs for each microbatch.
+void verify_phases(const Stage& stage, const Op& reader, const Value& value, Phase written);
+
 }  // namespace heddle::ir

@@ -121,12 +121,7 @@ class StageVerifier {
                    value.name, stage_.value(dim.rows_of).name);
     }
     if (varies(id)) return;
-    const Phase written = written_in_[static_cast<size_t>(stage_.base(id))];
-    HEDDLE_CHECK(written <= op.phase, "'{}' in phase {} reads '{}' of phase {}", text_of(stage_, op),
-                 name_of(op.phase), value.name, name_of(written));
-    HEDDLE_CHECK((!once_a_step(op.phase) && !once_a_step(written)) || written == op.phase,
-                 "'{}' in phase {} reads '{}' of phase {}", text_of(stage_, op), name_of(op.phase), value.name,
-                 name_of(written));
+    verify_phases(stage_, op, value, written_in_[static_cast<size_t>(stage_.base(id))]);
   }
 
   void write(const Op& op, ValueId id) {

@@ -4,6 +4,7 @@
 #include <map>
 
 #include "heddle/ops/ops.h"
+#include "heddle/passes/copies.h"
 #include "heddle/passes/stands_for.h"
 
 namespace heddle::passes {
@@ -124,18 +125,8 @@ class Offloader {
       c.first_in[Phase::I] = std::min(c.first_in[Phase::I], c.first_in[Phase::W]);
       c.first_in.erase(Phase::W);
     }
-    Op copy = copy_op("copy_in", value, stage_.ops[maker]);
+    Op copy = copy_beside("copy_in", value, stage_.ops[maker]);
     c.copy_us = kMargin * duration_us_(stage_, copy);
-  }
-
-  static Op copy_op(std::string_view kind, ValueId value, const Op& beside) {
-    Op copy;
-    copy.def = &ops::find(kind);
-    copy.in = {value};
-    copy.phase = beside.phase;
-    copy.layer = beside.layer;
-    copy.chunk = beside.chunk;
-    return copy;
   }
 
   Timeline timeline(int chunk, const std::vector<Phase>& phases) const {
@@ -214,7 +205,7 @@ class Offloader {
         for (const Fetch& fetch : at->second) {
           if (fetch.of->stays) continue;
           const ValueId value = fetch.of->value;
-          Op copy = copy_op("copy_in", on_host.at(value), ops[i]);
+          Op copy = copy_beside("copy_in", on_host.at(value), ops[i]);
           copy.phase = fetch.phase;
           copy.ahead = fetch.ahead;
           back[{value, copy.phase}] = stage_.append(std::move(copy), {stage_.value(value).name + ".back"})[0];
@@ -231,7 +222,7 @@ class Offloader {
       stage_.ops.push_back(std::move(ops[i]));
       for (const Candidate* c : leaving[i]) {
         const std::string name = stage_.value(c->value).name + ".host";
-        on_host[c->value] = stage_.append(copy_op("copy_out", c->value, beside), {name})[0];
+        on_host[c->value] = stage_.append(copy_beside("copy_out", c->value, beside), {name})[0];
       }
     }
   }

@@ -9,6 +9,7 @@
 
 #include "heddle/ir/uses.h"
 #include "heddle/ops/ops.h"
+#include "heddle/passes/copies.h"
 
 namespace heddle::passes {
 
@@ -146,18 +147,9 @@ class Streamer {
   }
 
   void copy(std::string_view kind, const Op& beside, ValueId from, ValueId to) {
-    Op copy = copy_beside(kind, beside, from);
+    Op copy = copy_beside(kind, from, beside);
     copy.updates = {to};
     stage_.append(std::move(copy), {});
-  }
-  static Op copy_beside(std::string_view kind, const Op& beside, ValueId from) {
-    Op copy;
-    copy.def = &ops::find(kind);
-    copy.in = {from};
-    copy.phase = beside.phase;
-    copy.layer = beside.layer;
-    copy.chunk = beside.chunk;
-    return copy;
   }
 
   // Ops that read state as a whole, but for the last `keep`: those wait until the next state is on its way, lest
@@ -168,7 +160,7 @@ class Streamer {
       late_.erase(late_.begin());
       for (ValueId& id : op.in) {
         if (id == none || stage_.value(id).space != ir::Space::host) continue;
-        id = stage_.append(copy_beside("copy_in", op, id), {stage_.value(id).name + ".back"})[0];
+        id = stage_.append(copy_beside("copy_in", id, op), {stage_.value(id).name + ".back"})[0];
       }
       stage_.ops.push_back(std::move(op));
     }

@@ -5,6 +5,7 @@
 
 #include "heddle/ir/uses.h"
 #include "heddle/ops/ops.h"
+#include "heddle/passes/copies.h"
 
 namespace heddle::passes {
 
@@ -259,17 +260,13 @@ ir::Stage restore_stage(const std::vector<ir::Op>& restores, const ir::Stage& ow
     id = stage.add_value(std::move(value));
   };
   for (ir::Op op : restores) {
+    op.chunk = 0;
     for (ValueId& id : op.in) {
       shared(id);
       if (stage.value(id).space == ir::Space::device) continue;
-      ir::Op copy;
-      copy.def = &ops::find("copy_in");
-      copy.in = {id};
-      copy.phase = op.phase;
-      id = stage.append(std::move(copy), {stage.value(id).name + ".back"})[0];
+      id = stage.append(copy_beside("copy_in", id, op), {stage.value(id).name + ".back"})[0];
     }
     for (ValueId& id : op.updates) shared(id);
-    op.chunk = 0;
     stage.append(std::move(op), {});
   }
   return stage;

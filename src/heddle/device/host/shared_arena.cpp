@@ -33,7 +33,7 @@ struct Header {
 }  // namespace
 
 SharedArena::SharedArena(const std::string& path, int64_t bytes, uint64_t layout)
-    : path_(path), bytes_(std::max<int64_t>(bytes, 1)) {
+    : bytes_(std::max<int64_t>(bytes, 1)) {
   file_ = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
   if (file_ < 0) refuse(path, "can't be opened as memory that outlives the process", errno);
   try {

@@ -30,7 +30,6 @@ class SharedArena : public Arena {
   bool found() const { return found_; }
 
  private:
-  std::string path_;
   int64_t bytes_;
   int file_ = -1;
   std::byte* mapped_ = nullptr;
