@@ -21,6 +21,7 @@
 #include "heddle/base/statistics.h"
 #include "heddle/comm/mpi_world.h"
 #include "heddle/comm/threads/thread_world.h"
+#include "heddle/device/value_view.h"
 #include "heddle/ops/ops.h"
 
 namespace heddle {
@@ -127,18 +128,7 @@ class Rank {
       std::sort(experts_Tk + t * kChosen, experts_Tk + (t + 1) * kChosen);
     }
   }
-  device::TensorView view(ir::ValueId id) {
-    const ir::Value& value = stage_.value(id);
-    device::TensorView v;
-    v.data = memory_.at(id).get();
-    v.dtype = value.dtype;
-    v.rank = static_cast<int8_t>(value.shape.size());
-    for (size_t i = 0; i < value.shape.size(); ++i) {
-      const ir::Dim& dim = value.shape[i];
-      v.dims[i] = dim.is_static() ? dim.count : dim.count * rows_.of.at(dim.rows_of);
-    }
-    return v;
-  }
+  device::TensorView view(ir::ValueId id) { return device::view_of(stage_.value(id), memory_.at(id).get(), rows_); }
   std::vector<ir::ValueId> add(std::string_view kind, std::vector<ir::ValueId> in) {
     ir::Op op;
     op.def = &ops::find(kind);

@@ -12,6 +12,7 @@
 #include "heddle/base/random.h"
 #include "heddle/comm/threads/thread_world.h"
 #include "heddle/device/routing_plan.h"
+#include "heddle/device/value_view.h"
 #include "heddle/kernels/registry.h"
 #include "heddle/ops/ops.h"
 
@@ -189,16 +190,7 @@ class ExchangeRank {
     return all;
   }
   device::TensorView view(ir::ValueId id) {
-    device::TensorView v;
-    const ir::Value& value = stage_.value(id);
-    v.data = memory_.at(id).data();
-    v.dtype = value.dtype;
-    v.rank = static_cast<int8_t>(value.shape.size());
-    for (size_t i = 0; i < value.shape.size(); ++i) {
-      const ir::Dim& dim = value.shape[i];
-      v.dims[i] = dim.is_static() ? dim.count : dim.count * rows_.of.at(dim.rows_of);
-    }
-    return v;
+    return device::view_of(stage_.value(id), memory_.at(id).data(), rows_);
   }
   std::vector<ir::ValueId> run(std::string_view kind, std::vector<ir::ValueId> in) {
     ir::Op op;

@@ -6,6 +6,7 @@
 #include "heddle/base/failure.h"
 #include "heddle/base/hash.h"
 #include "heddle/comm/collectives.h"
+#include "heddle/device/value_view.h"
 #include "heddle/ir/print.h"
 #include "heddle/ops/ops.h"
 #include "heddle/runtime/dry_run.h"
@@ -58,19 +59,9 @@ struct Executor::Prepared {
 
 TensorView Executor::view_of(const ir::Stage& stage, ir::ValueId id, int64_t offset,
                              const ir::RowCounts& rows) const {
-  TensorView view;
-  if (id == ir::none) return view;
+  if (id == ir::none) return {};
   const ir::Value& value = stage.value(id);
-  HEDDLE_CHECK(value.shape.size() <= TensorView::kMostDims, "'{}' has {} dims", value.name, value.shape.size());
-  view.data = offset < 0 ? nullptr : arena_of(value.space) + offset;
-  view.dtype = value.dtype;
-  view.layout = value.layout;
-  view.rank = static_cast<int8_t>(value.shape.size());
-  for (size_t i = 0; i < value.shape.size(); ++i) {
-    const ir::Dim& dim = value.shape[i];
-    view.dims[i] = dim.is_static() ? dim.count : dim.count * rows.rows(dim.rows_of);
-  }
-  return view;
+  return device::view_of(value, offset < 0 ? nullptr : arena_of(value.space) + offset, rows);
 }
 
 Executor::Executor(const ir::StepProgram& program, ExecutorOptions options)
