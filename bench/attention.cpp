@@ -92,7 +92,7 @@ class Case {
  private:
   struct Pass {
     ir::OpDef def;
-    ir::Stage stage;
+    ir::Listing listing;
     ir::Op op;
     const KernelEntry* entry = nullptr;
     std::vector<std::byte> scratch;

@@ -32,7 +32,8 @@ def run(heddle, folder, seed, rate, arguments):
         sys.exit(f"{' '.join(command)}\n{done.stderr[-2000:]}")
     steps = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     imbalance = {step["step"]: step["expert_imbalance"] for step in steps}
-    even = next((n for n in imbalance if all(imbalance.get(k, 9) < 2 for k in range(n, n + 5))), None)
+    uneven = [n for n in imbalance if imbalance[n] >= 2]
+    even = next((n for n in imbalance if n > max(uneven, default=0)), None)
     return {"imbalance": imbalance, "even": even,
             "end": statistics.mean(step["expert_imbalance"] for step in steps[-20:]),
             "held_out": steps[-1]["held_out_loss"]}

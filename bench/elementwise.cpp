@@ -238,7 +238,7 @@ class Ready {
     return v;
   }
 
-  ir::Stage stage_;
+  ir::Listing stage_;
   std::vector<Bytes> memory_;
   std::vector<std::byte*> filled_;
   std::vector<device::TensorView> views_[3];  // out, in, updates

@@ -80,8 +80,8 @@ double analytic_plain_bytes(PacedRun& variant, const model::ModelConfig& config,
   const int64_t each = config.n_routed_experts / world.size();
   variant.look([&](const ir::Issue& issue, const device::KernelCall& call) {
     for (size_t i = 0; i < issue.op->out.size(); ++i) {
-      const ir::Stage& stage = variant.program().stages[static_cast<size_t>(issue.stage)];
-      const std::string& name = stage.value(issue.op->out[i]).name;
+      const ir::Listing& listing = variant.program().listings[static_cast<size_t>(issue.listing)];
+      const std::string& name = listing.value(issue.op->out[i]).name;
       if (!name.ends_with(".experts") || issue.op->phase != ir::Phase::F) continue;
       for (int64_t k = 0; k < call.out[i].elements(); ++k) {
         const int owner = static_cast<int>(call.out[i].as<const int32_t>()[k] / each);

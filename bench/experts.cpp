@@ -152,7 +152,7 @@ class Rank {
 
   comm::Communicator& group_;
   ir::Attributes attributes_;
-  ir::Stage stage_;
+  ir::Listing stage_;
   Rows rows_;
   std::map<ir::ValueId, Memory> memory_;
   std::map<std::string, Prepared, std::less<>> ops_;

@@ -55,16 +55,16 @@ class Bench {
   void run(const std::string& name, const std::string& kind, const std::vector<Operand>& in,
            const ir::Attributes& attributes, const std::vector<Operand>& updates = {},
            ir::Phase phase = ir::Phase::F) {
-    ir::Stage stage;
+    ir::Listing listing;
     int64_t at = 0;
     std::vector<int64_t> offsets;
     const auto add = [&](const Operand& o, ir::Role role) -> ValueId {
       if (o.shape.empty()) return ir::none;
-      ir::Value value{.name = "v" + std::to_string(stage.values.size()), .dtype = o.dtype, .role = role};
+      ir::Value value{.name = "v" + std::to_string(listing.values.size()), .dtype = o.dtype, .role = role};
       for (const int64_t dim : o.shape) value.shape.push_back({dim, ir::none});
-      const ValueId id = stage.add_value(std::move(value));
-      place(stage, id, at, offsets);
-      fill(stage, id, offsets, o);
+      const ValueId id = listing.add_value(std::move(value));
+      place(listing, id, at, offsets);
+      fill(listing, id, offsets, o);
       return id;
     };
     ir::Op op;
@@ -73,23 +73,23 @@ class Bench {
     op.phase = phase;
     for (const Operand& o : in) op.in.push_back(add(o, ir::Role::activation));
     for (const Operand& o : updates) op.updates.push_back(add(o, ir::Role::accumulator));
-    for (ir::Value& value : op.def->infer(stage, op)) {
-      value.name = "out" + std::to_string(stage.values.size());
-      op.out.push_back(stage.add_value(std::move(value)));
-      place(stage, op.out.back(), at, offsets);
+    for (ir::Value& value : op.def->infer(listing, op)) {
+      value.name = "out" + std::to_string(listing.values.size());
+      op.out.push_back(listing.add_value(std::move(value)));
+      place(listing, op.out.back(), at, offsets);
     }
-    const kernels::KernelEntry& kernel = backends::named("cuda").select_kernel(stage, op);
+    const kernels::KernelEntry& kernel = backends::named("cuda").select_kernel(listing, op);
     const ir::FixedRows rows(0);
     const int64_t scratch = at;
-    at += kernel.scratch_bytes ? kernel.scratch_bytes(stage, op, rows) : 0;
-    const ir::Cost cost = op.def->cost(stage, op, rows);
+    at += kernel.scratch_bytes ? kernel.scratch_bytes(listing, op, rows) : 0;
+    const ir::Cost cost = op.def->cost(listing, op, rows);
     const auto bytes = static_cast<int64_t>(cost.bytes);
     const int64_t copy_from = (at + 255) / 256 * 256, copy_to = copy_from + bytes / 2;
     arena_->reach(copy_to + bytes / 2);
 
     const auto views = [&](const std::vector<ValueId>& ids) {
       std::vector<device::TensorView> found;
-      for (const ValueId id : ids) found.push_back(view(stage, id, offsets));
+      for (const ValueId id : ids) found.push_back(view(listing, id, offsets));
       return found;
     };
     const std::vector<device::TensorView> ins = views(op.in), outs = views(op.out), ups = views(op.updates);
@@ -135,15 +135,15 @@ class Bench {
   }
 
  private:
-  static void place(const ir::Stage& stage, ValueId id, int64_t& at, std::vector<int64_t>& offsets) {
-    offsets.resize(stage.values.size());
+  static void place(const ir::Listing& listing, ValueId id, int64_t& at, std::vector<int64_t>& offsets) {
+    offsets.resize(listing.values.size());
     offsets[static_cast<size_t>(id)] = at;
-    at += (stage.bytes(id, ir::FixedRows(0)) + 255) / 256 * 256;
+    at += (listing.bytes(id, ir::FixedRows(0)) + 255) / 256 * 256;
   }
-  device::TensorView view(const ir::Stage& stage, ValueId id, const std::vector<int64_t>& offsets) const {
+  device::TensorView view(const ir::Listing& listing, ValueId id, const std::vector<int64_t>& offsets) const {
     device::TensorView v;
     if (id == ir::none) return v;
-    const ir::Value& value = stage.value(id);
+    const ir::Value& value = listing.value(id);
     v.data = arena_->base() + offsets[static_cast<size_t>(id)];
     v.dtype = value.dtype;
     v.rank = static_cast<int8_t>(value.shape.size());
@@ -151,8 +151,8 @@ class Bench {
     return v;
   }
   /// Random numbers: zeros are faster than what a run sees.
-  void fill(const ir::Stage& stage, ValueId id, const std::vector<int64_t>& offsets, const Operand& o) {
-    const int64_t bytes = stage.bytes(id, ir::FixedRows(0));
+  void fill(const ir::Listing& listing, ValueId id, const std::vector<int64_t>& offsets, const Operand& o) {
+    const int64_t bytes = listing.bytes(id, ir::FixedRows(0));
     arena_->reach(offsets[static_cast<size_t>(id)] + bytes);
     std::vector<std::byte> values(static_cast<size_t>(bytes));
     const RandomKey key(static_cast<uint64_t>(id) + 1);
@@ -266,7 +266,7 @@ void step_of(const Options& options) {
   runtime::Executor executor(lowered.program, run);
   for (const model::Parameter& p : lowered.parameters[0]) {
     for (const char* prefix : {"", "master.", "m.", "v."}) {
-      const ValueId id = lowered.program.stages[0].find(prefix + p.name);
+      const ValueId id = lowered.program.listings[0].find(prefix + p.name);
       if (id == ir::none) continue;
       const device::TensorView view = executor.view(0, id);
       if (view.dtype != Dtype::f32) continue;
@@ -292,9 +292,9 @@ void step_of(const Options& options) {
   batch.scales = {1 / all, 1.0 / static_cast<double>(plan.microbatches * plan.sequences), 1 / all};
   batch.hyper = {1e-4, 0.1, 0.05};
   double flops = 0;
-  for (const ir::Op& op : lowered.program.stages[0].ops) {
+  for (const ir::Op& op : lowered.program.listings[0].ops) {
     flops += (ir::once_a_step(op.phase) ? 1 : plan.microbatches) *
-             op.def->cost(lowered.program.stages[0], op, ir::FixedRows()).flops;
+             op.def->cost(lowered.program.listings[0], op, ir::FixedRows()).flops;
   }
   executor.run_step(batch);
   std::vector<double> seconds, idle, enqueue;

@@ -23,7 +23,7 @@
 #include "heddle/backends/backend.h"
 #include "heddle/base/clock.h"
 #include "heddle/base/statistics.h"
-#include "heddle/ir/stage.h"
+#include "heddle/ir/listing.h"
 #include "heddle/kernels/host/gemm/gemm.h"
 #include "heddle/kernels/registry.h"
 #include "heddle/ops/ops.h"
@@ -91,12 +91,12 @@ void measure(const Shape& s, Dtype X, bool packed, int repeats) {
   float scale = 1 / static_cast<float>(s.T);
   double loss = 0;
 
-  ir::Stage stage;
+  ir::Listing listing;
   const auto value = [&](Dtype dtype, std::vector<int64_t> shape, bool pack = false) {
-    ir::Value v{.name = fmt::format("v{}", stage.values.size()), .dtype = dtype};
+    ir::Value v{.name = fmt::format("v{}", listing.values.size()), .dtype = dtype};
     for (const int64_t dim : shape) v.shape.push_back({dim, ir::none});
     if (pack) v.layout = ir::Layout::packed, v.packed_bytes = packed_bytes(X, 1, s.V, s.H);
-    return stage.add_value(std::move(v));
+    return listing.add_value(std::move(v));
   };
   ir::Op op;
   op.def = &ops::find("linear_cross_entropy_train");
@@ -108,8 +108,8 @@ void measure(const Shape& s, Dtype X, bool packed, int repeats) {
   if (packed) in[1].layout = ir::Layout::packed;
   const std::vector<device::TensorView> out{view(&loss, Dtype::f64, 1), view(dx.data, X, s.T, s.H)};
   const std::vector<device::TensorView> updates{view(dw.data, Dtype::f32, s.V, s.H)};
-  const kernels::KernelEntry& kernel = backends::named("host").select_kernel(stage, op);
-  const int64_t scratch_bytes = kernel.scratch_bytes(stage, op, ir::FixedRows(0));
+  const kernels::KernelEntry& kernel = backends::named("host").select_kernel(listing, op);
+  const int64_t scratch_bytes = kernel.scratch_bytes(listing, op, ir::FixedRows(0));
   Buffer scratch(scratch_bytes), logits(s.T * s.V * size), product_scratch(gemm_scratch_bytes(1));
   const auto fused = [&] {
     kernel.run({.op = &op, .in = in, .out = out, .updates = updates, .scratch = scratch.data});

@@ -132,7 +132,7 @@ Seen look_at(PacedRun& run) {
   runtime::Executor& executor = run.executor();
   for (size_t i = 0; i < executor.walk().streams().names().size(); ++i) {
     for (const device::Span& span : executor.stream(static_cast<int>(i)).take_spans()) {
-      const ir::Op& op = run.program().stages[static_cast<size_t>(span.stage)].ops[span.op_index];
+      const ir::Op& op = run.program().listings[static_cast<size_t>(span.listing)].ops[span.op_index];
       if (!ir::once_a_step(op.phase)) {
         events.push_back({&op, span.start_ns, span.end_ns});
       }
@@ -158,7 +158,7 @@ Seen look_at(PacedRun& run) {
 
 /// The shortest that an action can last whatever the order of its ops: the stream with most to do, or the longest
 /// way through its dependencies.
-double least_us(const ir::Stage& stage, const std::vector<std::vector<const ir::Op*>>& parts,
+double least_us(const ir::Listing& listing, const std::vector<std::vector<const ir::Op*>>& parts,
                 const passes::Durations& us) {
   std::map<std::string, double> busy;
   double longest = 0;
@@ -169,14 +169,14 @@ double least_us(const ir::Stage& stage, const std::vector<std::vector<const ir::
       for (const ir::ValueId id : op->in) {
         if (id == ir::none) continue;
         if (const auto at = made.find(id); at != made.end()) start = std::max(start, at->second);
-        for (const ir::Dim& dim : stage.value(id).shape) {
+        for (const ir::Dim& dim : listing.value(id).shape) {
           if (const auto at = made.find(dim.rows_of); at != made.end()) start = std::max(start, at->second);
         }
       }
-      const double end = start + us(stage, *op);
+      const double end = start + us(listing, *op);
       for (const ir::ValueId id : op->out) made[id] = end;
       longest = std::max(longest, end);
-      busy[ir::stream_name(*op)] += us(stage, *op);
+      busy[ir::stream_name(*op)] += us(listing, *op);
     }
   }
   for (const auto& [name, sum] : busy) longest = std::max(longest, sum);
@@ -193,7 +193,7 @@ double bound_us(const PacedRun& run, const passes::Durations& us) {
   for (const int a : schedule::running_order(s, links)) {
     const auto at = static_cast<size_t>(a);
     const auto rank = static_cast<size_t>(links.rank_of[at]);
-    const ir::Stage& stage = run.program().stages[rank];
+    const ir::Listing& listing = run.program().listings[rank];
     const std::vector<int> own = s.placement.stages_of(static_cast<int>(rank));
     const auto parts = schedule::parts_of(*links.at[at]);
     const auto chunk_of = [&](const schedule::Compute& c) {
@@ -207,7 +207,7 @@ double bound_us(const PacedRun& run, const passes::Durations& us) {
       std::vector<std::vector<const ir::Op*>> ops;
       for (const schedule::Compute& c : parts) {
         ops.emplace_back();
-        for (const ir::Op& op : stage.ops) {
+        for (const ir::Op& op : listing.ops) {
           const bool of = c.kind == schedule::Kind::F   ? op.phase == ir::Phase::F
                           : c.kind == schedule::Kind::I ? op.phase == ir::Phase::I
                           : c.kind == schedule::Kind::W ? op.phase == ir::Phase::W
@@ -215,7 +215,7 @@ double bound_us(const PacedRun& run, const passes::Durations& us) {
           if (of && op.chunk == chunk_of(c) && !op.attributes.has("step")) ops.back().push_back(&op);
         }
       }
-      known[key] = least_us(stage, ops, us);
+      known[key] = least_us(listing, ops, us);
     }
     double start = rank_free[rank];
     for (int i = links.begin[at]; i < links.begin[at + 1]; ++i) {
@@ -232,7 +232,7 @@ double predicted_us(const PacedRun& run, const passes::Durations& us) {
   input.groups = simulate::groups_of(run.program(), plan::Mesh(run.plan().mesh));
   input.enqueue_us = 2;
   input.duration_us = [&](int, const ir::Issue& issue) {
-    return us(run.program().stages[static_cast<size_t>(issue.stage)], *issue.op);
+    return us(run.program().listings[static_cast<size_t>(issue.listing)], *issue.op);
   };
   input.rows = [&](int, const ir::Issue&, size_t output) {
     return output == 0 ? run.plan().sequences * run.plan().sequence_length * model_config().num_experts_per_tok : 0;
@@ -255,22 +255,22 @@ nlohmann::ordered_json bench_ratio(double ratio, const Options& options, comm::W
   const double exchanges_of_forward_s = 2 * layers * exchange_s;
   const double exchanges_s = 2 * kMicrobatches * exchanges_of_forward_s;  // of a rank, a step
 
-  const auto work = [&](const ir::Stage& stage, const ir::Op& op) {
-    const ir::Cost cost = op.def->cost(stage, op, ir::FixedRows(tokens * config.num_experts_per_tok));
+  const auto work = [&](const ir::Listing& listing, const ir::Op& op) {
+    const ir::Cost cost = op.def->cost(listing, op, ir::FixedRows(tokens * config.num_experts_per_tok));
     return cost.flops + 30 * cost.bytes;
   };
   double forward_work = 0;
   const plan::Lowered lowered = plan::lower(config, shape);
-  for (const ir::Stage& stage : lowered.program.stages) {
-    for (const ir::Op& op : stage.ops) {
-      if (op.def->stream == ir::StreamKind::compute && op.phase == ir::Phase::F) forward_work += work(stage, op);
+  for (const ir::Listing& listing : lowered.program.listings) {
+    for (const ir::Op& op : listing.ops) {
+      if (op.def->stream == ir::StreamKind::compute && op.phase == ir::Phase::F) forward_work += work(listing, op);
     }
   }
   const double work_per_s = forward_work / kPipelineRanks / (exchanges_of_forward_s / ratio);
-  const auto op_us = [&](const ir::Stage& stage, const ir::Op& op) {
+  const auto op_us = [&](const ir::Listing& listing, const ir::Op& op) {
     if (is_exchange(op)) return exchange_s * 1e6;
     if (op.attributes.has("step")) return hop_s * 1e6;
-    return op.def->stream == ir::StreamKind::compute ? work(stage, op) / work_per_s * 1e6 : 300.0;
+    return op.def->stream == ir::StreamKind::compute ? work(listing, op) / work_per_s * 1e6 : 300.0;
   };
 
   struct Pair {
@@ -338,8 +338,8 @@ nlohmann::ordered_json bench_ratio(double ratio, const Options& options, comm::W
       sent / (exchange_bytes * 4 * static_cast<double>(config.num_hidden_layers) * kMicrobatches * kExpertRanks);
   for (const Entry& entry : kEntries) {
     Pair& pair = pairs.at(entry.name);
-    const passes::Durations free_us = [&](const ir::Stage& stage, const ir::Op& op) {
-      return is_exchange(op) ? 0 : op_us(stage, op);
+    const passes::Durations free_us = [&](const ir::Listing& listing, const ir::Op& op) {
+      return is_exchange(op) ? 0 : op_us(listing, op);
     };
     const double real = bound_us(*pair.real, op_us);
     const double free = bound_us(*pair.real, free_us);

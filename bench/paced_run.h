@@ -141,7 +141,7 @@ class PacedRun {
     const std::vector<std::string>& names = executor_->walk().streams().names();
     for (size_t i = 0; i < names.size(); ++i) {
       for (const device::Span& span : executor_->stream(static_cast<int>(i)).take_spans()) {
-        const ir::Op& op = lowered_.program.stages[static_cast<size_t>(span.stage)].ops[span.op_index];
+        const ir::Op& op = lowered_.program.listings[static_cast<size_t>(span.listing)].ops[span.op_index];
         if (op.kind().starts_with("dispatch") || op.kind().starts_with("combine"))
           sum += static_cast<double>(span.end_ns - span.start_ns) * 1e-9;
       }
@@ -150,27 +150,27 @@ class PacedRun {
   }
 
   /// Arithmetic of the ops that compute, at balanced rows; an op without products counts its bytes as 30 each.
-  double work(const ir::Stage& stage, const ir::Op& op) const {
+  double work(const ir::Listing& listing, const ir::Op& op) const {
     const int64_t rows = plan_.sequences * plan_.sequence_length * config_.num_experts_per_tok;
-    const ir::Cost cost = op.def->cost(stage, op, ir::FixedRows(rows));
+    const ir::Cost cost = op.def->cost(listing, op, ir::FixedRows(rows));
     return cost.flops + 30 * cost.bytes;
   }
   double work() const {
     double sum = 0;
-    for (const ir::Stage& stage : lowered_.program.stages) {
-      for (const ir::Op& op : stage.ops) {
-        if (op.def->stream == ir::StreamKind::compute) sum += work(stage, op);
+    for (const ir::Listing& listing : lowered_.program.listings) {
+      for (const ir::Op& op : listing.ops) {
+        if (op.def->stream == ir::StreamKind::compute) sum += work(listing, op);
       }
     }
     return sum;
   }
   void pace(double work_per_s) {
     std::vector<std::vector<int64_t>> pace_ns;
-    for (const ir::Stage& stage : lowered_.program.stages) {
+    for (const ir::Listing& listing : lowered_.program.listings) {
       pace_ns.emplace_back();
-      for (const ir::Op& op : stage.ops) {
+      for (const ir::Op& op : listing.ops) {
         const bool computes = op.def->stream == ir::StreamKind::compute;
-        pace_ns.back().push_back(computes ? static_cast<int64_t>(work(stage, op) / work_per_s * 1e9) : 0);
+        pace_ns.back().push_back(computes ? static_cast<int64_t>(work(listing, op) / work_per_s * 1e9) : 0);
       }
     }
     pace_ns_ = pace_ns;
@@ -184,34 +184,34 @@ class PacedRun {
     const auto computes = [](const ir::Op& op) {
       return op.def->stream == ir::StreamKind::compute && !op.def->collective && !op.in.empty();
     };
-    const auto routes = [](const ir::Stage& stage, const ir::Op& op) {
+    const auto routes = [](const ir::Listing& listing, const ir::Op& op) {
       return std::ranges::any_of(op.out, [&](ir::ValueId id) {
-        return stage.value(id).dtype == Dtype::i32 || stage.value(id).dtype == Dtype::i64;
+        return listing.value(id).dtype == Dtype::i32 || listing.value(id).dtype == Dtype::i64;
       });
     };
     look([&](const ir::Issue& issue, const device::KernelCall& call) {
-      const ir::Stage& stage = lowered_.program.stages[static_cast<size_t>(issue.stage)];
-      if (!computes(*call.op) || !routes(stage, *call.op)) return;
+      const ir::Listing& listing = lowered_.program.listings[static_cast<size_t>(issue.listing)];
+      if (!computes(*call.op) || !routes(listing, *call.op)) return;
       std::vector<std::vector<std::byte>>& values = recorded()[{call.op, call.microbatch}];
       for (const device::TensorView& out : call.out) {
         values.emplace_back(out.as<std::byte>(), out.as<std::byte>() + bytes_of(out));
       }
     });
-    for (const int s : lowered_.program.stages_of(rank_)) {
-      const ir::Stage& stage = lowered_.program.stages[static_cast<size_t>(s)];
-      std::vector<bool> sent(stage.values.size(), false);
-      for (const ir::Op& op : stage.ops) {
+    for (const int s : lowered_.program.listings_of(rank_)) {
+      const ir::Listing& listing = lowered_.program.listings[static_cast<size_t>(s)];
+      std::vector<bool> sent(listing.values.size(), false);
+      for (const ir::Op& op : listing.ops) {
         if (computes(op)) continue;
         for (const ir::ValueId id : op.in) {
           if (id != ir::none) sent[static_cast<size_t>(id)] = true;
         }
       }
-      for (uint32_t i = 0; i < stage.ops.size(); ++i) {
-        const ir::Op& op = stage.ops[i];
+      for (uint32_t i = 0; i < listing.ops.size(); ++i) {
+        const ir::Op& op = listing.ops[i];
         if (!computes(op)) continue;
         const bool is_sent =
             std::ranges::any_of(op.out, [&](ir::ValueId id) { return sent[static_cast<size_t>(id)]; });
-        executor_->replace(s, i, routes(stage, op) ? replay : is_sent ? put_zeros : put_nothing);
+        executor_->replace(s, i, routes(listing, op) ? replay : is_sent ? put_zeros : put_nothing);
       }
     }
   }
@@ -220,14 +220,14 @@ class PacedRun {
   void fill() {
     const std::vector<double> table = model::rope_table(config_, plan_.sequence_length);
     using Start = model::Parameter::Start;
-    const int s = lowered_.program.stage_of(rank_, ir::Purpose::train);
-    const ir::Stage& stage = lowered_.program.stages[static_cast<size_t>(s)];
+    const int s = lowered_.program.listing_of(rank_, ir::Purpose::train);
+    const ir::Listing& listing = lowered_.program.listings[static_cast<size_t>(s)];
     std::map<std::string, Start> starts;  // moments have none
     for (const model::Parameter& p : lowered_.parameters.at(static_cast<size_t>(s))) {
       starts[p.name] = starts["master." + p.name] = p.start;
     }
-    for (size_t v = 0; v < stage.values.size(); ++v) {
-      const ir::Value& value = stage.values[v];
+    for (size_t v = 0; v < listing.values.size(); ++v) {
+      const ir::Value& value = listing.values[v];
       const bool state = value.role == ir::Role::weight || value.role == ir::Role::optimizer;
       if (!state || value.layout == ir::Layout::packed || value.dtype == Dtype::bf16) continue;
       const device::TensorView view = executor_->view(s, static_cast<ir::ValueId>(v));

@@ -81,9 +81,9 @@ struct Case {
 };
 
 // Operations of an op at balanced rows; one without products counts its bytes as 30 each.
-double work(const plan::Plan& plan, const model::ModelConfig& c, const ir::Stage& stage, const ir::Op& op) {
+double work(const plan::Plan& plan, const model::ModelConfig& c, const ir::Listing& listing, const ir::Op& op) {
   const int64_t tokens = plan.sequences * plan.sequence_length / (plan.mesh.tp * plan.mesh.cp);
-  const ir::Cost cost = op.def->cost(stage, op, ir::FixedRows(tokens * c.num_experts_per_tok));
+  const ir::Cost cost = op.def->cost(listing, op, ir::FixedRows(tokens * c.num_experts_per_tok));
   return cost.flops + 30 * cost.bytes;
 }
 
@@ -94,8 +94,8 @@ double step_work(const model::ModelConfig& c, const plan::Plan& plan) {
   for (const ir::Action& action : lowered.program.actions_of(0)) {
     const ir::Block& block = lowered.program.blocks[static_cast<size_t>(action.block)];
     for (const ir::Step& step : block.steps) {
-      const ir::Stage& stage = lowered.program.stages[static_cast<size_t>(block.stages[step.slot])];
-      sum += work(plan, c, stage, stage.ops[step.op]);
+      const ir::Listing& listing = lowered.program.listings[static_cast<size_t>(block.listings[step.slot])];
+      sum += work(plan, c, listing, listing.ops[step.op]);
     }
   }
   return sum;
@@ -117,10 +117,10 @@ class Variant {
     for (device::Batch& batch : batches_) batch.hyper = {0, 0.1, 0.05};  // every step does the same
     run_->run(batches_);  // once without a pace: caches and memory are warm
     std::vector<std::vector<int64_t>> pace_ns;
-    for (const ir::Stage& stage : run_->lowered().program.stages) {
+    for (const ir::Listing& listing : run_->lowered().program.listings) {
       pace_ns.emplace_back();
-      for (const ir::Op& op : stage.ops)
-        pace_ns.back().push_back(static_cast<int64_t>(plan_.durations(stage, op) * 1e3));
+      for (const ir::Op& op : listing.ops)
+        pace_ns.back().push_back(static_cast<int64_t>(plan_.durations(listing, op) * 1e3));
     }
     for (int r = 0; r < of.ranks; ++r) run_->executor(r).set_pace(pace_ns);
     plan::Plan alone = of.plan(1);
@@ -144,12 +144,12 @@ class Variant {
  private:
   static plan::Plan paced(const model::ModelConfig& c, plan::Plan plan, double work_per_s, double step_seconds) {
     const plan::Plan at_balance = plan;
-    plan.durations = [=](const ir::Stage& stage, const ir::Op& op) -> double {
-      if (op.def->stream == ir::StreamKind::compute) return work(at_balance, c, stage, op) / work_per_s * 1e6;
+    plan.durations = [=](const ir::Listing& listing, const ir::Op& op) -> double {
+      if (op.def->stream == ir::StreamKind::compute) return work(at_balance, c, listing, op) / work_per_s * 1e6;
       if (op.def->stream != ir::StreamKind::comm) return 0;
       const int64_t tokens =
           at_balance.sequences * at_balance.sequence_length / (at_balance.mesh.tp * at_balance.mesh.cp);
-      const double bytes = op.def->cost(stage, op, ir::FixedRows(tokens * c.num_experts_per_tok)).message_bytes;
+      const double bytes = op.def->cost(listing, op, ir::FixedRows(tokens * c.num_experts_per_tok)).message_bytes;
       return bytes * kOpsAByte / work_per_s * 1e6 + kLatencyShare * step_seconds * 1e6;
     };
     return plan;

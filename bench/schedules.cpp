@@ -99,9 +99,9 @@ class Variant {
     input.groups = simulate::groups_of(run.program(), plan::Mesh(run.plan().mesh));
     input.enqueue_us = 2;
     input.duration_us = [&](int, const ir::Issue& issue) {
-      const ir::Stage& stage = run.program().stages[static_cast<size_t>(issue.stage)];
+      const ir::Listing& listing = run.program().listings[static_cast<size_t>(issue.listing)];
       if (issue.op->def->stream != ir::StreamKind::compute) return kMessageUs;
-      return run.work(stage, *issue.op) / work_per_s * 1e6;
+      return run.work(listing, *issue.op) / work_per_s * 1e6;
     };
     input.rows = [](int, const ir::Issue&, size_t) { return int64_t{128}; };
     return simulate::simulate(run.program(), input);

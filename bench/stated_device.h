@@ -9,9 +9,9 @@
 
 namespace heddle::bench {
 
-inline double stated_work(const plan::Plan& plan, const ir::Stage& stage, const ir::Op& op) {
+inline double stated_work(const plan::Plan& plan, const ir::Listing& listing, const ir::Op& op) {
   if (op.def->cost == nullptr) return 0;
-  const ir::Cost cost = op.def->cost(stage, op, ir::FixedRows(plan.sequences * plan.sequence_length));
+  const ir::Cost cost = op.def->cost(listing, op, ir::FixedRows(plan.sequences * plan.sequence_length));
   return op.def->stream == ir::StreamKind::comm ? 100 * cost.message_bytes : cost.flops + 30 * cost.bytes;
 }
 
@@ -19,11 +19,11 @@ inline double stated_work(const plan::Plan& plan, const ir::Stage& stage, const 
 inline double most_work(const plan::Plan& plan, const plan::Lowered& lowered) {
   double most = 0;
   for (int s = 0; s < plan.mesh.pp; ++s) {
-    const ir::Stage& stage = lowered.program.stages[static_cast<size_t>(s)];
+    const ir::Listing& listing = lowered.program.listings[static_cast<size_t>(s)];
     double sum = 0;
-    for (const ir::Op& op : stage.ops) {
+    for (const ir::Op& op : listing.ops) {
       if (op.def->stream == ir::StreamKind::compute)
-        sum += stated_work(plan, stage, op) * (ir::once_a_step(op.phase) ? 1 : plan.microbatches);
+        sum += stated_work(plan, listing, op) * (ir::once_a_step(op.phase) ? 1 : plan.microbatches);
     }
     most = std::max(most, sum);
   }
@@ -34,10 +34,10 @@ inline double most_work(const plan::Plan& plan, const plan::Lowered& lowered) {
 inline std::vector<std::vector<int64_t>> stated_pace(const plan::Plan& plan, const plan::Lowered& lowered,
                                                      double work_per_s, bool messages) {
   std::vector<std::vector<int64_t>> pace_ns;
-  for (const ir::Stage& stage : lowered.program.stages) {
+  for (const ir::Listing& listing : lowered.program.listings) {
     pace_ns.emplace_back();
-    for (const ir::Op& op : stage.ops) {
-      const double s = stated_work(plan, stage, op) / work_per_s;
+    for (const ir::Op& op : listing.ops) {
+      const double s = stated_work(plan, listing, op) / work_per_s;
       const bool computes = op.def->stream == ir::StreamKind::compute,
                  sends = op.def->stream == ir::StreamKind::comm;
       pace_ns.back().push_back(computes            ? static_cast<int64_t>(1e5 + 1e9 * s)

@@ -99,10 +99,10 @@ struct Line {
   double time_s() const { return std::max(1e-9, median(step_s)); }  // of the clock
 };
 
-std::string name_of_line(const ir::Stage& stage, const ir::Op& op, bool detail) {
+std::string name_of_line(const ir::Listing& listing, const ir::Op& op, bool detail) {
   if (!detail) return std::string(op.kind());
   const auto last = [&](const std::vector<ir::ValueId>& ids) {
-    return ids.empty() || ids[0] == ir::none ? "" : " " + ir::text_of(stage, stage.value(ids[0]));
+    return ids.empty() || ids[0] == ir::none ? "" : " " + ir::text_of(listing, listing.value(ids[0]));
   };
   return std::string(op.kind()) + last(op.in) + (op.out.empty() ? last(op.updates) : last(op.out));
 }
@@ -110,14 +110,14 @@ std::string name_of_line(const ir::Stage& stage, const ir::Op& op, bool detail) 
 /// Packed weights read by an op for which the backend has no kernel as long as they are packed.
 std::set<std::string> refused_packed(const ir::StepProgram& program, const std::string& backend) {
   std::set<std::string> refused;
-  for (const ir::Stage& stage : program.stages) {
-    for (const ir::Op& op : stage.ops) {
+  for (const ir::Listing& listing : program.listings) {
+    for (const ir::Op& op : listing.ops) {
       if (op.def->stream != ir::StreamKind::compute) continue;
       try {
-        backends::named(backend).select_kernel(stage, op);
+        backends::named(backend).select_kernel(listing, op);
       } catch (const InternalError&) {
         for (const ir::ValueId id : op.in) {
-          if (id != ir::none && stage.value(id).layout == ir::Layout::packed) refused.insert(stage.value(id).name);
+          if (id != ir::none && listing.value(id).layout == ir::Layout::packed) refused.insert(listing.value(id).name);
         }
       }
     }
@@ -140,12 +140,12 @@ ordered_json measure(const Options& options) {
   plan::Lowered lowered = plan::lower(shape.model, plan);
   for (const std::string& name : refused_packed(lowered.program, options.backend)) in_rows.insert(name);
   if (!in_rows.empty()) lowered = plan::lower(shape.model, plan);
-  const ir::Stage& stage = lowered.program.stages[0];
+  const ir::Listing& listing = lowered.program.listings[0];
 
   simulate::RecordOptions dry;
   dry.capacity_bytes = options.capacity_bytes > 0 ? options.capacity_bytes : device::host_memory_bytes();
   dry.scratch_bytes = [&](int s, uint32_t i, const ir::RowCounts& rows) -> int64_t {
-    const ir::Stage& text = lowered.program.stages[static_cast<size_t>(s)];
+    const ir::Listing& text = lowered.program.listings[static_cast<size_t>(s)];
     if (text.ops[i].def->stream != ir::StreamKind::compute) return 0;
     const kernels::KernelEntry& kernel = backends::named(options.backend).select_kernel(text, text.ops[i]);
     return kernel.scratch_bytes ? kernel.scratch_bytes(text, text.ops[i], rows) : 0;
@@ -194,7 +194,7 @@ ordered_json measure(const Options& options) {
     enqueue_us.push_back(static_cast<double>(executor.enqueue_ns()) * 1e-3 / static_cast<double>(enqueued_ops));
     std::map<std::string, double> time_s;
     for (const device::Span& span : spans) {
-      time_s[name_of_line(stage, stage.ops[span.op_index], options.detail)] +=
+      time_s[name_of_line(listing, listing.ops[span.op_index], options.detail)] +=
           static_cast<double>(span.end_ns - span.start_ns) * 1e-9;
     }
     for (const auto& [name, s] : time_s) lines[name].step_s.push_back(s);
@@ -202,7 +202,7 @@ ordered_json measure(const Options& options) {
   }
   matrix.sample();
   copy.sample();
-  const ir::ValueId loss_id = stage.find("loss.next_token");
+  const ir::ValueId loss_id = listing.find("loss.next_token");
   const double tokens = static_cast<double>(shape.microbatches * shape.sequences * shape.sequence);
   const double loss = executor.view(0, loss_id).as<const double>()[0] / tokens;
   HEDDLE_CHECK(std::isfinite(loss), "the loss is {}", loss);
@@ -213,15 +213,15 @@ ordered_json measure(const Options& options) {
   double bound_s = 0, flops = 0;
   std::vector<ir::Cost> costs;
   for (const simulate::RecordedOp& recorded : predicted.ops) {
-    const ir::Op& op = stage.ops[recorded.op];
-    ir::Cost cost = op.def->cost(stage, op, ir::FixedRows());
+    const ir::Op& op = listing.ops[recorded.op];
+    ir::Cost cost = op.def->cost(listing, op, ir::FixedRows());
     if (recorded.overwrite) {  // written, not read
-      for (const ir::ValueId id : op.updates) cost.bytes -= static_cast<double>(stage.bytes(id, ir::FixedRows()));
+      for (const ir::ValueId id : op.updates) cost.bytes -= static_cast<double>(listing.bytes(id, ir::FixedRows()));
     }
     costs.push_back(cost);
     const double op_s = 1e-6 * cost::roofline_us(machine, cost, options.dtype);
-    Line& line = lines[name_of_line(stage, op, options.detail)];
-    line.name = name_of_line(stage, op, options.detail);
+    Line& line = lines[name_of_line(listing, op, options.detail)];
+    line.name = name_of_line(listing, op, options.detail);
     const kernels::KernelEntry* kernel = executor.kernel(0, recorded.op);
     const std::string by = kernel ? fmt::format("{}.{}", kernel->backend, kernel->name) : "comm";
     if (line.kernel.find(by) == std::string::npos) line.kernel += (line.kernel.empty() ? "" : " ") + by;

@@ -102,13 +102,13 @@ class Training {
   }
 
  private:
-  const ir::Stage& stage() const { return lowered_.program.stages[0]; }
-  double statistic(const std::string& name) const { return *executor_->view(0, stage().find(name)).as<double>(); }
+  const ir::Listing& listing() const { return lowered_.program.listings[0]; }
+  double statistic(const std::string& name) const { return *executor_->view(0, listing().find(name)).as<double>(); }
 
   void start_parameters() {
     const std::vector<double> table = model::rope_table(config_, plan_.sequence_length);
     for (const model::Parameter& p : lowered_.parameters[0]) {
-      const ir::ValueId master = stage().find("master." + p.name);
+      const ir::ValueId master = listing().find("master." + p.name);
       const device::TensorView view = executor_->view(0, master == ir::none ? p.value : master);
       HEDDLE_CHECK(view.dtype == Dtype::f32, "'{}' has no fp32 master", p.name);
       if (p.trained) parameters_ += view.elements();
@@ -124,7 +124,7 @@ class Training {
         view.as<float>()[i] = static_cast<float>(start);
       }
       for (const char* moment : {"m.", "v."}) {
-        const ir::ValueId id = stage().find(moment + p.name);
+        const ir::ValueId id = listing().find(moment + p.name);
         if (id == ir::none) continue;
         const device::TensorView zeros = executor_->view(0, id);
         std::fill_n(zeros.as<float>(), zeros.elements(), 0.0f);

@@ -13,7 +13,7 @@ int main(int count, char** arguments) try {
   // Planned and lowered, a step is a text whose memory is known before anything is allocated.
   const auto lowered = heddle::plan::lower(config.model, heddle::train::plan_of(config));
   const auto memory = heddle::runtime::predict_memory(lowered.program, 0, config.device.backend);
-  std::printf("%zu ops, %.1f MB\n", lowered.program.stages[0].ops.size(), 1e-6 * memory.reserved_bytes);
+  std::printf("%zu ops, %.1f MB\n", lowered.program.listings[0].ops.size(), 1e-6 * memory.reserved_bytes);
 
   // The trainer lowers the same and runs it, here on tokens that count up.
   heddle::train::Trainer trainer(heddle::train::trainer_options_of(config));

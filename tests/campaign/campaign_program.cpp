@@ -40,7 +40,7 @@ class Dice {
 // Where a rank is made to fail. The kernel that stands in for the op's own is a plain function: what it needs is
 // here.
 struct Harm {
-  int rank = -1, stage = 0, step = 0, microbatch = 0;
+  int rank = -1, listing = 0, step = 0, microbatch = 0;
   uint32_t op = 0;
   std::string message;
 };
@@ -102,11 +102,11 @@ void draw_harm(uint64_t number, const Run& run, int steps) {
     block = &program.blocks[static_cast<size_t>(action->block)];
   }
   const ir::Step& at = block->steps[dice.below(block->steps.size())];
-  harm.stage = block->stages[at.slot];
+  harm.listing = block->listings[at.slot];
   harm.op = at.op;
   harm.microbatch = action->microbatches[at.slot];
   harm.step = 1 + static_cast<int>(dice.below(static_cast<size_t>(steps)));
-  const ir::Op& op = program.stages[static_cast<size_t>(harm.stage)].ops[at.op];
+  const ir::Op& op = program.listings[static_cast<size_t>(harm.listing)].ops[at.op];
   harm.message = fmt::format("a drawn failure (rank {}, {}{}, phase {}, microbatch {})", harm.rank, op.kind(),
                              op.layer >= 0 ? fmt::format(" in layer {}", op.layer) : "", ir::name_of(op.phase),
                              harm.microbatch);
@@ -131,7 +131,7 @@ void train_rank(comm::World& world, const Run& run, int steps) {
   if (run.draw.seed % 2 == 1) options.memory_bytes = options.memory_bytes * 7 / 8;  // a forecast that does not hold
   options.memory_limit_bytes = memory;
   train::Trainer trainer(options, &world);
-  if (rank == harm.rank) harmed = trainer.executor().replace(harm.stage, harm.op, run_or_fail);
+  if (rank == harm.rank) harmed = trainer.executor().replace(harm.listing, harm.op, run_or_fail);
   trainer.initialise();
   const RandomKey key = RandomKey(run.draw.seed).with("tokens");
   uint64_t drawn = 0;

@@ -155,7 +155,7 @@ class Cli(Program):
         self.assertEqual((found["mesh"]["dp"], found["mesh"]["ranks"]), (2, 8))
         self.assertEqual(found["parameters"], one["parameters"])
         self.assertEqual(found["flops_per_token"], one["flops_per_token"])
-        self.assertEqual([(r["stage"], r["ranks"]) for r in found["ranks"]], [(0, 4), (1, 4)])
+        self.assertEqual([(r["pipeline_rank"], r["ranks"]) for r in found["ranks"]], [(0, 4), (1, 4)])
         self.assertLess(max(r["parameters"] for r in found["ranks"]), one["parameters"]["total"] / 2)
         self.assertEqual(found["memory"]["reserved_bytes"], max(r["reserved_bytes"] for r in found["ranks"]))
         text = self.heddle("inspect", "tiny.toml", *mesh).stdout
@@ -549,7 +549,7 @@ class Cli(Program):
             done = self.heddle(*spread, "--set", "output=limited", "--set", f"device.memory_bytes={limit}", status=1)
             said = [line for line in done.stderr.splitlines() if line.startswith("heddle: ")]
             self.assertEqual(len(said), 1, done.stderr)
-            self.assertRegex(said[0], r"out of device memory on rank \d: '.+' of stage 0 needs .+; capacity ")
+            self.assertRegex(said[0], r"out of device memory on rank \d: '.+' of listing 0 needs .+; capacity ")
 
     # Of a job that trains: one rank is stopped or killed, all others end, and one says who it was and in what.
     def test_a_rank_that_stops_or_dies_ends_all(self):

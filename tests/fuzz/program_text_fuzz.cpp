@@ -14,18 +14,18 @@
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace heddle;
-  std::vector<ir::Stage> stages;
+  std::vector<ir::Listing> stages;
   try {
-    stages = ir::parse_stages({reinterpret_cast<const char*>(data), size}, ops::find);
+    stages = ir::parse_listings({reinterpret_cast<const char*>(data), size}, ops::find);
   } catch (const ConfigError& error) {
     if (std::strchr(error.what(), '\n') != nullptr) std::abort();
     return 0;
   }
-  for (const ir::Stage& stage : stages) {
-    const std::string text = ir::text_of(stage);
-    if (ir::text_of(ir::parse_stage(text, ops::find)) != text) std::abort();
+  for (const ir::Listing& listing : stages) {
+    const std::string text = ir::text_of(listing);
+    if (ir::text_of(ir::parse_listing(text, ops::find)) != text) std::abort();
     try {
-      ir::verify(stage);
+      ir::verify(listing);
     } catch (const InternalError&) {
     }
   }

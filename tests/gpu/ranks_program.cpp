@@ -93,7 +93,7 @@ void step(comm::World& control, comm::World& devices, const plan::Degrees& degre
     return mine;
   };
   const double loss =
-      sum_over_ranks({many.stage().find("loss.next_token") == ir::none ? 0 : many.read("loss.next_token")[0]})[0];
+      sum_over_ranks({many.listing().find("loss.next_token") == ir::none ? 0 : many.read("loss.next_token")[0]})[0];
   const double expected = one.total("loss.next_token");
   expect(std::abs(loss - expected) < 1e-5 * expected,
          fmt::format("{}: loss {}, {} expected", plan::text_of(degrees), loss, expected));

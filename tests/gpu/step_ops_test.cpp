@@ -39,11 +39,11 @@ TEST(CudaRegistry, lists_every_op_that_computes) {
 
 TEST(CudaRegistry, refuses_with_a_reason) {
   if (kernels::cuda_kernels().empty()) GTEST_SKIP() << "this build has no CUDA";
-  ir::Stage stage;
-  const ValueId x = stage.add_value({.name = "x", .dtype = Dtype::f64, .shape = {{4}, {4}}});
+  ir::Listing listing;
+  const ValueId x = listing.add_value({.name = "x", .dtype = Dtype::f64, .shape = {{4}, {4}}});
   const ir::Op op{.def = &ops::find("silu"), .in = {x}};
   std::vector<std::string> refusals;
-  EXPECT_THROW(backends::named("cuda").select_kernel(stage, op, &refusals), InternalError);
+  EXPECT_THROW(backends::named("cuda").select_kernel(listing, op, &refusals), InternalError);
   ASSERT_EQ(refusals.size(), 1u);
   EXPECT_NE(refusals[0].find("f64"), std::string::npos) << refusals[0];
 }

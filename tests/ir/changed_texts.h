@@ -32,9 +32,9 @@ inline void expect_refused_or_read(const std::string& text, uint64_t texts, cons
     const std::string with = draw(2) == 0 ? kOthers[draw(std::size(kOthers))] : changed.substr(other, other_length);
     changed.replace(begin, length, with);
     try {
-      for (const ir::Stage& stage : ir::parse_stages(changed, find_op)) {
+      for (const ir::Listing& listing : ir::parse_listings(changed, find_op)) {
         try {
-          ir::verify(stage);
+          ir::verify(listing);
         } catch (const InternalError&) {  // read, and wrong
           ++refused;
         }

@@ -6,7 +6,7 @@
 #include "heddle/base/error.h"
 #include "heddle/ir/uses.h"
 #include "heddle/ir/verify.h"
-#include "tests/ir/small_stage.h"
+#include "tests/ir/small_listing.h"
 
 namespace heddle::ir {
 namespace {
@@ -18,12 +18,12 @@ Op named(std::string_view kind) {
 }
 
 TEST(Op, OperandsHaveNames) {
-  test::SmallStage s = test::small_stage();
-  const Op& norm = s.stage.ops[1];
+  test::SmallListing s = test::small_listing();
+  const Op& norm = s.listing.ops[1];
   EXPECT_EQ(norm.operand("x"), s.x);
   EXPECT_EQ(norm.operand("g"), s.gain);
-  EXPECT_EQ(s.stage.value(norm.result("rstd")).name, "rstd");
-  EXPECT_EQ(s.stage.ops[2].operand("bias"), none);  // may be absent
+  EXPECT_EQ(s.listing.value(norm.result("rstd")).name, "rstd");
+  EXPECT_EQ(s.listing.ops[2].operand("bias"), none);  // may be absent
   EXPECT_THROW(norm.operand("bias"), InternalError);
 }
 
@@ -71,14 +71,14 @@ TEST(Op, EveryDefinitionNamesWhatItHas) {
 }
 
 TEST(Uses, AreThoseOfTheList) {
-  test::SmallStage s = test::small_stage();
-  const Uses uses(s.stage);
-  EXPECT_EQ(uses.writer(s.x), &s.stage.ops[0]);
+  test::SmallListing s = test::small_listing();
+  const Uses uses(s.listing);
+  EXPECT_EQ(uses.writer(s.x), &s.listing.ops[0]);
   EXPECT_EQ(uses.writer(s.w), nullptr);
   EXPECT_EQ(uses.writer_index(s.z), 4);
   EXPECT_EQ(std::vector<int>(uses.readers(s.w).begin(), uses.readers(s.w).end()), (std::vector{2, 3}));
   EXPECT_EQ(std::vector<int>(uses.readers(s.y).begin(), uses.readers(s.y).end()), (std::vector{3, 4}));
-  EXPECT_EQ(uses.first_reader(s.y), &s.stage.ops[3]);
+  EXPECT_EQ(uses.first_reader(s.y), &s.listing.ops[3]);
   EXPECT_EQ(uses.first_reader(s.z), nullptr);
 }
 

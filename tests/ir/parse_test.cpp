@@ -11,7 +11,7 @@
 #include "heddle/passes/recompute.h"
 #include "heddle/plan/plan.h"
 #include "tests/ir/changed_texts.h"
-#include "tests/ir/small_stage.h"
+#include "tests/ir/small_listing.h"
 #include "tests/support/tiny_models.h"
 
 namespace heddle::ir {
@@ -53,7 +53,7 @@ std::vector<Setting> settings() {
   all.back().plan.memory.recompute = passes::recompute_groups("norm,expert_up");
   all.push_back({"offloaded", plan_on({.pp = 2})});
   all.back().plan.memory.offload = passes::offload_groups("input,attention");
-  all.back().plan.durations = [](const Stage&, const Op&) { return 1.0; };
+  all.back().plan.durations = [](const Listing&, const Op&) { return 1.0; };
   all.push_back({"exact", plan_on({.dp = 2, .ep = 2})});
   all.back().plan.exact_sums = true;
   all.push_back({"packed bf16", plan_on({.dp = 2})});
@@ -67,16 +67,16 @@ std::vector<Setting> settings() {
 }
 
 // Ops as they stand within their phases; operands by name, for numbers of values differ.
-std::vector<std::string> facts(const Stage& stage) {
+std::vector<std::string> facts(const Listing& listing) {
   std::vector<std::string> facts;
-  const auto name = [&](ValueId id) { return id == none ? "none" : stage.value(id).name; };
+  const auto name = [&](ValueId id) { return id == none ? "none" : listing.value(id).name; };
   const auto fact = [&](const Op& op, ValueId id) {
-    const Value& v = stage.value(id);
-    facts.push_back(fmt::format("{} of '{}': {} {} {} {}", v.name, op.kind(), name_of(v.role), text_of(stage, v),
-                                v.packed_bytes, v.shared_with_stage));
+    const Value& v = listing.value(id);
+    facts.push_back(fmt::format("{} of '{}': {} {} {} {}", v.name, op.kind(), name_of(v.role), text_of(listing, v),
+                                v.packed_bytes, v.shared_with));
   };
   for (const Phase phase : {Phase::begin, Phase::F, Phase::I, Phase::W, Phase::end}) {
-    for (const Op& op : stage.ops) {
+    for (const Op& op : listing.ops) {
       if (op.phase != phase) continue;
       facts.push_back(fmt::format("{} {} group '{}' layer {} chunk {} part '{}' {}{}{}", name_of(phase), op.kind(),
                                   op.group, op.layer, op.chunk, op.part, op.again, op.ahead, op.fresh));
@@ -87,10 +87,10 @@ std::vector<std::string> facts(const Stage& stage) {
       }
     }
   }
-  for (const auto& [weight, sums] : stage.accumulators) {
+  for (const auto& [weight, sums] : listing.accumulators) {
     for (const ValueId sum : sums) facts.push_back(name(weight) + " sums up in " + name(sum));
   }
-  for (const Chunk& chunk : stage.chunks) facts.push_back(fmt::format("chunk {}/{}", chunk.route, chunk.routes));
+  for (const Chunk& chunk : listing.chunks) facts.push_back(fmt::format("chunk {}/{}", chunk.route, chunk.routes));
   return facts;
 }
 
@@ -98,11 +98,11 @@ TEST(Parse, ReadsWhatIsPrinted) {
   for (const Setting& setting : settings()) {
     SCOPED_TRACE(setting.name);
     const StepProgram program = plan::lower(setting.model, setting.plan).program;
-    const std::vector<Stage> read = parse_stages(text_of(program), ops::find);
-    ASSERT_EQ(read.size(), program.stages.size());
+    const std::vector<Listing> read = parse_listings(text_of(program), ops::find);
+    ASSERT_EQ(read.size(), program.listings.size());
     for (size_t i = 0; i < read.size(); ++i) {
-      EXPECT_EQ(text_of(read[i]), text_of(program.stages[i]));
-      EXPECT_EQ(facts(read[i]), facts(program.stages[i]));
+      EXPECT_EQ(text_of(read[i]), text_of(program.listings[i]));
+      EXPECT_EQ(facts(read[i]), facts(program.listings[i]));
       verify(read[i]);
     }
   }
@@ -113,21 +113,21 @@ TEST(Parse, ReadsWhatEveryPassLeaves) {
   plan.memory.recompute = passes::recompute_groups("norm");
   for (const std::string& pass : plan::pass_names()) {
     SCOPED_TRACE(pass);
-    for (const Stage& stage : plan::lower(test::tiny_model(), plan, pass).program.stages) {
-      const Stage read = parse_stage(text_of(stage), ops::find);
-      EXPECT_EQ(text_of(read), text_of(stage));
-      EXPECT_EQ(facts(read), facts(stage));
+    for (const Listing& listing : plan::lower(test::tiny_model(), plan, pass).program.listings) {
+      const Listing read = parse_listing(text_of(listing), ops::find);
+      EXPECT_EQ(text_of(read), text_of(listing));
+      EXPECT_EQ(facts(read), facts(listing));
     }
   }
 }
 
 TEST(Parse, KeepsTheOrderOfTheText) {
-  const std::string text = text_of(test::small_stage().stage);
-  const Stage stage = parse_stage(text, ops::find);
-  EXPECT_EQ(stage.ops.size(), test::small_stage().stage.ops.size());
-  const Stage twice =
-      parse_stage(text + "stage 0, I\n    dy = add y, z\nstage 0, F\n    v = add y, z\n", ops::find);
-  ASSERT_EQ(twice.ops.size(), stage.ops.size() + 2);
+  const std::string text = text_of(test::small_listing().listing);
+  const Listing listing = parse_listing(text, ops::find);
+  EXPECT_EQ(listing.ops.size(), test::small_listing().listing.ops.size());
+  const Listing twice =
+      parse_listing(text + "listing 0, I\n    dy = add y, z\nlisting 0, F\n    v = add y, z\n", ops::find);
+  ASSERT_EQ(twice.ops.size(), listing.ops.size() + 2);
   EXPECT_EQ(twice.ops.back().phase, Phase::F);
   EXPECT_EQ(twice.value(twice.find("dy")).role, Role::gradient);
   EXPECT_EQ(twice.value(twice.find("v")).role, Role::activation);
@@ -144,7 +144,7 @@ TEST(Parse, Attributes) {
 
 std::string refusal(const std::string& text) {
   try {
-    parse_stages(text, ops::find);
+    parse_listings(text, ops::find);
   } catch (const ConfigError& error) {
     return error.what();
   }
@@ -152,8 +152,8 @@ std::string refusal(const std::string& text) {
 }
 
 TEST(Parse, SaysWhereAndWhy) {
-  const std::string table = "stage 0\n  weight x f32[4, 8]\n  weight map f32[8, 8]\n";
-  const std::string begin = table + "stage 0, F\n";
+  const std::string table = "listing 0\n  weight x f32[4, 8]\n  weight map f32[8, 8]\n";
+  const std::string begin = table + "listing 0, F\n";
   const auto op = [&](const std::string& line) { return refusal(begin + "    " + line + "\n"); };
   EXPECT_EQ(op("y = linear x, map"), "none");
   EXPECT_EQ(
@@ -181,29 +181,29 @@ TEST(Parse, SaysWhereAndWhy) {
   }
   EXPECT_EQ(refusal(table + "  weight x f32[4]\n"),
             "program text, line 4: 'x', expected a name that no value above has");
-  EXPECT_EQ(refusal(table + "stage 1, F\n"),
-            "program text, line 4: 'stage 1, F', expected 'stage 0, ' and one of begin, F, I, W, end");
+  EXPECT_EQ(refusal(table + "listing 1, F\n"),
+            "program text, line 4: 'listing 1, F', expected 'listing 0, ' and one of begin, F, I, W, end");
   for (const char* row :
        {"  activity a f32[4]", "  weight a f33[4]", "  weight a f32[4", "  weight a f32[-1]", "  weight a f32[4 4]",
         "  weight a f32[1000000000000, 1000000000000]", "  weight a f32[rows b]", "  weight a f32[4] packed in 8",
-        "  weight a f32[4] of stage -1", "  chunks 1/1", "  chunks", "   weight a f32[4]",
+        "  weight a f32[4] of listing -1", "  chunks 1/1", "  chunks", "   weight a f32[4]",
         "    y = linear x, map"}) {
     const std::string found = refusal(table + row + "\n");
     EXPECT_TRUE(found.starts_with("program text, line 4: ")) << row << ": " << found;
   }
-  EXPECT_TRUE(refusal("  stage").starts_with("program text, line 1: "));
+  EXPECT_TRUE(refusal("  listing").starts_with("program text, line 1: "));
 }
 
 TEST(Parse, ChangedTexts) {
   test::expect_refused_or_read(
-      text_of(plan::lower(test::tiny_model(), plan_on({.dp = 2, .ep = 2}), "differentiate").program.stages[0]), 400,
+      text_of(plan::lower(test::tiny_model(), plan_on({.dp = 2, .ep = 2}), "differentiate").program.listings[0]), 400,
       ops::find);
 }
 
-TEST(Parse, OneStage) {
-  EXPECT_THROW(parse_stage("", ops::find), ConfigError);
-  EXPECT_THROW(parse_stage("stage 0\n\nstage 1\n", ops::find), ConfigError);
-  EXPECT_EQ(parse_stages("stage 0\n\nstage 1\n\ntrain, ranks of class 0: F0.0\n", ops::find).size(), 2u);
+TEST(Parse, OneListing) {
+  EXPECT_THROW(parse_listing("", ops::find), ConfigError);
+  EXPECT_THROW(parse_listing("listing 0\n\nlisting 1\n", ops::find), ConfigError);
+  EXPECT_EQ(parse_listings("listing 0\n\nlisting 1\n\ntrain, ranks of class 0: F0.0\n", ops::find).size(), 2u);
 }
 
 }  // namespace

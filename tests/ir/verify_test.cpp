@@ -15,9 +15,9 @@ plan::Lowered lowered(int pipeline = 1, int experts = 1, bool fused = true) {
   return plan::lower(test::tiny_model(), test::tiny_plan(pipeline, experts, fused));
 }
 
-bool rejected(const Stage& stage) {
+bool rejected(const Listing& listing) {
   try {
-    verify(stage);
+    verify(listing);
   } catch (const InternalError&) {
     return true;
   }
@@ -38,21 +38,21 @@ bool reads(const Op& op, const std::vector<ValueId>& values) {
   });
 }
 
-size_t first(const Stage& stage, std::string_view kind) {
-  for (size_t i = 0; i < stage.ops.size(); ++i) {
-    if (stage.ops[i].kind() == kind) return i;
+size_t first(const Listing& listing, std::string_view kind) {
+  for (size_t i = 0; i < listing.ops.size(); ++i) {
+    if (listing.ops[i].kind() == kind) return i;
   }
   internal_error("no '{}'", kind);
 }
 
-TEST(VerifyStage, AcceptsWhatIsLowered) {
+TEST(VerifyListing, AcceptsWhatIsLowered) {
   for (const bool fused : {false, true}) {
-    for (const Stage& stage : lowered(2, 2, fused).program.stages) EXPECT_FALSE(rejected(stage));
+    for (const Listing& listing : lowered(2, 2, fused).program.listings) EXPECT_FALSE(rejected(listing));
   }
 }
 
-TEST(VerifyStage, EveryOpThatIsReadMustStand) {
-  const Stage whole = lowered(1, 2).program.stages[0];
+TEST(VerifyListing, EveryOpThatIsReadMustStand) {
+  const Listing whole = lowered(1, 2).program.listings[0];
   int deleted = 0;
   for (size_t i = 0; i < whole.ops.size(); ++i) {
     const Op& op = whole.ops[i];
@@ -60,83 +60,83 @@ TEST(VerifyStage, EveryOpThatIsReadMustStand) {
         std::any_of(whole.ops.begin(), whole.ops.end(), [&](const Op& o) { return reads(o, op.out); });
     const bool sums = !op.updates.empty() && whole.value(op.updates[0]).role == Role::accumulator;
     if (!read && !sums) continue;
-    Stage stage = whole;
-    stage.ops.erase(stage.ops.begin() + static_cast<long>(i));
-    EXPECT_TRUE(rejected(stage)) << "without op " << i << ", '" << op.kind() << "'";
+    Listing listing = whole;
+    listing.ops.erase(listing.ops.begin() + static_cast<long>(i));
+    EXPECT_TRUE(rejected(listing)) << "without op " << i << ", '" << op.kind() << "'";
     ++deleted;
   }
   EXPECT_GT(deleted, 50);
 }
 
-TEST(VerifyStage, NoOpStandsTwice) {
-  const Stage whole = lowered(1, 2).program.stages[0];
+TEST(VerifyListing, NoOpStandsTwice) {
+  const Listing whole = lowered(1, 2).program.listings[0];
   for (size_t i = 0; i < whole.ops.size(); ++i) {
     const Op& op = whole.ops[i];
     const bool sums = !op.updates.empty() && whole.value(op.updates[0]).role == Role::accumulator;
     if (op.out.empty() && !sums) continue;
-    Stage stage = whole;
-    stage.ops.insert(stage.ops.begin() + static_cast<long>(i), op);
-    EXPECT_TRUE(rejected(stage)) << "with op " << i << ", '" << op.kind() << "' twice";
+    Listing listing = whole;
+    listing.ops.insert(listing.ops.begin() + static_cast<long>(i), op);
+    EXPECT_TRUE(rejected(listing)) << "with op " << i << ", '" << op.kind() << "' twice";
   }
 }
 
-TEST(VerifyStage, NoReadBeforeTheWrite) {
-  const Stage whole = lowered(1, 2).program.stages[0];
+TEST(VerifyListing, NoReadBeforeTheWrite) {
+  const Listing whole = lowered(1, 2).program.listings[0];
   for (size_t i = 0; i + 1 < whole.ops.size(); ++i) {
     if (!reads(whole.ops[i + 1], whole.ops[i].out)) continue;
-    Stage stage = whole;
-    std::swap(stage.ops[i], stage.ops[i + 1]);
-    EXPECT_TRUE(rejected(stage)) << "op " << i << ", '" << whole.ops[i].kind() << "' after its reader";
+    Listing listing = whole;
+    std::swap(listing.ops[i], listing.ops[i + 1]);
+    EXPECT_TRUE(rejected(listing)) << "op " << i << ", '" << whole.ops[i].kind() << "' after its reader";
   }
 }
 
-TEST(VerifyStage, OutputsAreWhatIsInferred) {
-  const Stage whole = lowered(1, 2).program.stages[0];
+TEST(VerifyListing, OutputsAreWhatIsInferred) {
+  const Listing whole = lowered(1, 2).program.listings[0];
   for (const Op& op : whole.ops) {
     for (const ValueId id : op.out) {
-      Stage stage = whole;
-      Value& value = stage.value(id);
+      Listing listing = whole;
+      Value& value = listing.value(id);
       value.dtype = value.dtype == Dtype::f64 ? Dtype::f32 : Dtype::f64;
-      EXPECT_TRUE(rejected(stage)) << "'" << value.name << "' in another type";
-      stage = whole;
-      stage.value(id).shape.push_back({2, none});
-      EXPECT_TRUE(rejected(stage)) << "'" << value.name << "' with one dim more";
+      EXPECT_TRUE(rejected(listing)) << "'" << value.name << "' in another type";
+      listing = whole;
+      listing.value(id).shape.push_back({2, none});
+      EXPECT_TRUE(rejected(listing)) << "'" << value.name << "' with one dim more";
     }
   }
 }
 
-TEST(VerifyStage, OneWriterAnAccumulator) {
-  Stage stage = lowered().program.stages[0];
-  const size_t wgrad = first(stage, "linear_wgrad");
+TEST(VerifyListing, OneWriterAnAccumulator) {
+  Listing listing = lowered().program.listings[0];
+  const size_t wgrad = first(listing, "linear_wgrad");
   size_t other = wgrad + 1;
-  const auto shape_of = [&](size_t i) { return stage.value(stage.ops[i].updates[0]).shape; };
-  while (stage.ops[other].kind() != "linear_wgrad" || shape_of(other) != shape_of(wgrad)) ++other;
-  stage.ops[other].updates = stage.ops[wgrad].updates;
-  EXPECT_TRUE(rejected(stage));
+  const auto shape_of = [&](size_t i) { return listing.value(listing.ops[i].updates[0]).shape; };
+  while (listing.ops[other].kind() != "linear_wgrad" || shape_of(other) != shape_of(wgrad)) ++other;
+  listing.ops[other].updates = listing.ops[wgrad].updates;
+  EXPECT_TRUE(rejected(listing));
 }
 
-TEST(VerifyStage, OnlyPersistentValuesAreUpdated) {
-  Stage stage = lowered().program.stages[0];
-  Op& op = stage.ops[first(stage, "linear_wgrad")];
-  const Value& accumulator = stage.value(op.updates[0]);
-  EXPECT_FALSE(rejected(stage));
-  stage.value(op.updates[0]).role = Role::activation;
-  EXPECT_TRUE(rejected(stage)) << accumulator.name;
+TEST(VerifyListing, OnlyPersistentValuesAreUpdated) {
+  Listing listing = lowered().program.listings[0];
+  Op& op = listing.ops[first(listing, "linear_wgrad")];
+  const Value& accumulator = listing.value(op.updates[0]);
+  EXPECT_FALSE(rejected(listing));
+  listing.value(op.updates[0]).role = Role::activation;
+  EXPECT_TRUE(rejected(listing)) << accumulator.name;
 }
 
-TEST(VerifyStage, NothingPersistentIsAnOutput) {
-  Stage stage = lowered().program.stages[0];
-  stage.value(stage.ops[first(stage, "embedding")].out[0]).role = Role::weight;
-  EXPECT_TRUE(rejected(stage));
+TEST(VerifyListing, NothingPersistentIsAnOutput) {
+  Listing listing = lowered().program.listings[0];
+  listing.value(listing.ops[first(listing, "embedding")].out[0]).role = Role::weight;
+  EXPECT_TRUE(rejected(listing));
 }
 
-TEST(VerifyStage, PhasesReadOnlyWhatCameBefore) {
-  Stage stage = lowered().program.stages[0];
-  stage.ops[first(stage, "embedding")].phase = Phase::I;  // F reads it
-  EXPECT_TRUE(rejected(stage));
-  stage = lowered().program.stages[0];
-  stage.ops[first(stage, "grad_norm")].phase = Phase::F;  // and reads what the end wrote
-  EXPECT_TRUE(rejected(stage));
+TEST(VerifyListing, PhasesReadOnlyWhatCameBefore) {
+  Listing listing = lowered().program.listings[0];
+  listing.ops[first(listing, "embedding")].phase = Phase::I;  // F reads it
+  EXPECT_TRUE(rejected(listing));
+  listing = lowered().program.listings[0];
+  listing.ops[first(listing, "grad_norm")].phase = Phase::F;  // and reads what the end wrote
+  EXPECT_TRUE(rejected(listing));
 }
 
 TEST(VerifyProgram, NoActionIsLeftOutOrDoneTwice) {
@@ -200,9 +200,9 @@ TEST(VerifyProgram, SharedWeightsAreTheOwners) {
   plan::Plan plan = test::tiny_plan(1, 1, true);
   plan.evaluates = true;
   StepProgram program = plan::lower(test::tiny_model(), plan).program;
-  ASSERT_EQ(program.stages.size(), 3u);  // training, evaluation, what restores the weights
-  for (Value& value : program.stages[1].values) {
-    if (value.shared_with_stage < 0) continue;
+  ASSERT_EQ(program.listings.size(), 3u);  // training, evaluation, what restores the weights
+  for (Value& value : program.listings[1].values) {
+    if (value.shared_with < 0) continue;
     value.layout = Layout::packed;
     value.packed_bytes = 64;
     break;

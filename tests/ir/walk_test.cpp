@@ -22,7 +22,7 @@ struct Prepared {
 std::vector<std::vector<double>> results(TinyRun& run) {
   std::vector<std::vector<double>> all;
   for (int r = 0; r < run.plan().ranks(); ++r) {
-    for (const ir::Value& value : run.stage(r).values) {
+    for (const ir::Value& value : run.listing(r).values) {
       if (value.role == ir::Role::accumulator || value.role == ir::Role::statistic)
         all.push_back(run.read(r, value.name));
     }
@@ -201,8 +201,8 @@ TEST(Walk, AnExecutorOutlivesOutOfMemory) {
   fill(tight, p.config, 6);
   const auto loss_of = [&](TinyRun& run) {
     run.executor(0).run_step(p.batches[0], ir::Purpose::evaluate);
-    const ir::Stage& stage = run.lowered().program.stages[1];
-    return TinyRun::get(run.executor(0).view(1, stage.find("loss.next_token")), 0);
+    const ir::Listing& listing = run.lowered().program.listings[1];
+    return TinyRun::get(run.executor(0).view(1, listing.find("loss.next_token")), 0);
   };
   EXPECT_THROW(tight.executor(0).run_step(p.batches[0]), ir::OutOfMemory);
   EXPECT_EQ(loss_of(tight), loss_of(roomy));

@@ -17,7 +17,7 @@ namespace {
 // Empty where the text is right.
 std::string fault(const std::string& text) {
   try {
-    verify(test::text_stage(text));
+    verify(test::text_listing(text));
   } catch (const InternalError& error) {
     return error.what();
   }
@@ -51,10 +51,10 @@ s, end
 )";
 
 TEST(Words, ArePrintedAsTheyAreRead) {
-  const Stage stage = test::text_stage(kText);
-  verify(stage);
-  const std::string printed = text_of(stage);
-  EXPECT_EQ(text_of(test::text_stage(printed)), printed);
+  const Listing listing = test::text_listing(kText);
+  verify(listing);
+  const std::string printed = text_of(listing);
+  EXPECT_EQ(text_of(test::text_listing(printed)), printed);
   EXPECT_EQ(test::squeezed(printed), test::squeezed(kText));
 }
 
@@ -63,7 +63,7 @@ TEST(Words, ChangedTexts) { test::expect_refused_or_read(kText, 20'000, test::te
 TEST(Words, AreRefusedWithLineAndReason) {
   const auto refusal = [](const std::string& line) -> std::string {
     try {
-      test::text_stage(test::kHead + line + "\n");
+      test::text_listing(test::kHead + line + "\n");
     } catch (const ConfigError& error) {
       return error.what();
     }
@@ -117,22 +117,22 @@ TEST(Parts, OfAValueThatAPhaseBehindMakes) {
 }
 
 TEST(Parts, CountForTheirBase) {
-  const Stage stage = test::text_stage(
+  const Listing listing = test::text_listing(
       "s\n  activation  y  f32[8, 4]\n  weight  w  f32[4, 4]\ns, F\n  no layer\n"
       "    x = source {columns 4, rows 8}\n    y.rows[0:3] = linear x.rows[0:3], w\n"
       "    y.rows[3:8] = linear x.rows[3:8], w\n    u = linear y.rows[2:4], w\n"
       "    z = linear y.rows[6:8], w\n");
-  const Uses uses(stage);
+  const Uses uses(listing);
   const auto readers = [&](const char* name) {
-    const auto of = uses.readers(stage.find(name));
+    const auto of = uses.readers(listing.find(name));
     return std::vector<int>(of.begin(), of.end());
   };
   EXPECT_EQ(readers("y"), (std::vector{3, 4}));
   EXPECT_EQ(readers("y.rows[0:3]"), (std::vector{3}));
   EXPECT_EQ(readers("y.rows[3:8]"), (std::vector{3, 4}));
   EXPECT_EQ(readers("x"), (std::vector{1, 2}));
-  EXPECT_EQ(uses.writer_index(stage.find("y")), 2);
-  EXPECT_EQ(uses.writer_index(stage.find("y.rows[0:3]")), 1);
+  EXPECT_EQ(uses.writer_index(listing.find("y")), 2);
+  EXPECT_EQ(uses.writer_index(listing.find("y.rows[0:3]")), 1);
 }
 
 TEST(Parts, OfAnAccumulatorHaveOneWriterEach) {
@@ -150,7 +150,7 @@ TEST(Copies, UpdateWhatPersistsWhereItLies) {
   expect_right(table +
                "    copy_out m -> kept\n    copy_in kept -> m\n    copy_out m -> saved\n    copy_in saved -> m\n");
   const auto refused = [&](const std::string& line) {
-    EXPECT_THROW(verify(test::text_stage(table + line)), ConfigError) << line;
+    EXPECT_THROW(verify(test::text_listing(table + line)), ConfigError) << line;
   };
   refused("    copy_out m -> short\n");
   refused("    copy_out kept -> m\n");
@@ -203,7 +203,7 @@ TEST(Conditions, AskForRowsThatTheHostHasRead) {
   expect_wrong(head + "    y = linear x, w\n    u = linear y, w if y > 4\n", "which the host doesn't read always");
   expect_wrong(head + "    k = counted if n > 2  copy_out  stall\n", "counts rows under a condition");
   expect_wrong(head + "s, end\n  no layer\n    adamw_like m if n > 2\n", "in phase end reads 'n' of phase F");
-  Stage late = test::text_stage(head + "    y = linear x, w if n > 4\n");
+  Listing late = test::text_listing(head + "    y = linear x, w if n > 4\n");
   std::swap(late.ops[1], late.ops[2]);
   EXPECT_THROW(verify(late), InternalError);
 }

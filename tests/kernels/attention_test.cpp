@@ -32,7 +32,7 @@ std::ostream& operator<<(std::ostream& out, const Shape& s) {
 
 const ir::OpDef kForward{"attention"}, kBackward{"attention_dgrad"};
 
-/// A stage with one attention op of the given dtype.
+/// A listing with one attention op of the given dtype.
 struct OneOp {
   OneOp(const Shape& s, Dtype dtype, bool backward, double scale) {
     const auto add = [&](const char* name, Dtype type, int64_t columns) {
@@ -40,7 +40,7 @@ struct OneOp {
       value.name = name;
       value.dtype = type;
       value.shape = {ir::Dim{s.rows()}, ir::Dim{columns}};
-      return stage.add_value(std::move(value));
+      return listing.add_value(std::move(value));
     };
     op.def = backward ? &kBackward : &kForward;
     if (backward) op.in.push_back(add("do", dtype, s.heads * s.value_dim));
@@ -59,7 +59,7 @@ struct OneOp {
         {"heads", s.heads},     {"kv_heads", s.kv_heads},      {"head_dim", s.head_dim}, {"value_dim", s.value_dim},
         {"sequence", s.length}, {"causal", int64_t{s.causal}}, {"scale", scale}};
   }
-  ir::Stage stage;
+  ir::Listing listing;
   ir::Op op;
 };
 
@@ -75,7 +75,7 @@ std::vector<std::string_view> ways(Dtype dtype) {
   const OneOp one({1, 8, 4, 2, 16, 16}, dtype, false, 1.0);
   std::vector<std::string_view> names;
   for (const KernelEntry& e : attention_kernels()) {
-    if (e.op_kind == "attention" && e.supports(one.stage, one.op)) names.push_back(e.name);
+    if (e.op_kind == "attention" && e.supports(one.listing, one.op)) names.push_back(e.name);
   }
   return names;
 }
@@ -172,7 +172,7 @@ device::TensorView view(void* data, Dtype dtype, int64_t rows, int64_t columns) 
 void run_guarded(const KernelEntry& kernel, const OneOp& one, device::KernelCall call) {
   constexpr size_t kGuard = 4096;
   const ir::FixedRows rows;
-  const auto bytes = static_cast<size_t>(kernel.scratch_bytes(one.stage, one.op, rows));
+  const auto bytes = static_cast<size_t>(kernel.scratch_bytes(one.listing, one.op, rows));
   std::vector<std::byte> memory(bytes + 2 * kGuard + 64, std::byte{0xff});
   auto* const base =
       reinterpret_cast<std::byte*>((reinterpret_cast<uintptr_t>(memory.data() + kGuard) + 63) / 64 * 64);
@@ -209,7 +209,7 @@ struct Trial {
   void forward() {
     const OneOp one(s, kDtype, false, scale);
     const KernelEntry& kernel = entry("attention", way);
-    ASSERT_TRUE(kernel.supports(one.stage, one.op)) << kernel.supports(one.stage, one.op).reason;
+    ASSERT_TRUE(kernel.supports(one.listing, one.op)) << kernel.supports(one.listing, one.op).reason;
     out.assign(static_cast<size_t>(s.rows() * s.heads * s.value_dim), poison<T>());
     lse.assign(static_cast<size_t>(s.rows() * s.heads), poison<float>());
     const device::TensorView in[] = {view(q.data(), kDtype, s.rows(), s.heads * s.head_dim),
@@ -223,7 +223,7 @@ struct Trial {
   void backward() {
     const OneOp one(s, kDtype, true, scale);
     const KernelEntry& kernel = entry("attention_dgrad", way);
-    ASSERT_TRUE(kernel.supports(one.stage, one.op)) << kernel.supports(one.stage, one.op).reason;
+    ASSERT_TRUE(kernel.supports(one.listing, one.op)) << kernel.supports(one.listing, one.op).reason;
     dq.assign(q.size(), poison<T>());
     dk.assign(k.size(), poison<T>());
     dv.assign(v.size(), poison<T>());
@@ -430,11 +430,11 @@ TEST_F(Attention, RefusesWithReason) {
   const OneOp f64(s, Dtype::f64, false, 1.0), f32(s, Dtype::f32, false, 1.0), flat(s, Dtype::bf16, false, 0.0);
   for (const KernelEntry& kernel : attention_kernels()) {
     if (kernel.op_kind != "attention") continue;
-    EXPECT_FALSE(kernel.supports(f64.stage, f64.op)) << kernel.name;
+    EXPECT_FALSE(kernel.supports(f64.listing, f64.op)) << kernel.name;
   }
   for (const std::string_view way : ways(Dtype::bf16)) {
-    EXPECT_EQ(entry("attention", way).supports(f32.stage, f32.op).reason, "takes bf16, input 0 is f32");
-    EXPECT_EQ(entry("attention", way).supports(flat.stage, flat.op).reason, "the scale is not positive");
+    EXPECT_EQ(entry("attention", way).supports(f32.listing, f32.op).reason, "takes bf16, input 0 is f32");
+    EXPECT_EQ(entry("attention", way).supports(flat.listing, flat.op).reason, "the scale is not positive");
   }
 }
 

@@ -33,9 +33,9 @@ ir::Attributes attributes_of(const Shape& s) {
 }
 
 /// Appends the op, its gradient for d_o, runs all and reads o, dq and the gradients of `keys`.
-std::vector<Tensor> run(StageRunner& runner, ValueId o, const Tensor& d_o, const std::vector<ValueId>& of) {
+std::vector<Tensor> run(ListingRunner& runner, ValueId o, const Tensor& d_o, const std::vector<ValueId>& of) {
   const ValueId seed = runner.add(d_o, Role::gradient, "do");
-  const std::vector<ValueId> d = ir::differentiate(runner.stage, ops::find("add"), {{o, seed}}, of);
+  const std::vector<ValueId> d = ir::differentiate(runner.listing, ops::find("add"), {{o, seed}}, of);
   runner.run();
   std::vector<Tensor> result{runner.read(o)};
   for (const ValueId id : d) result.push_back(runner.read(id));
@@ -49,7 +49,7 @@ Whole whole(const Shape& s, Dtype X, const std::vector<kernels::KernelEntry>& ke
   w.k = random_tensor(X, {rows, s.kv_heads * s.head_dim}, 2);
   w.v = random_tensor(X, {rows, s.kv_heads * s.value_dim}, 3);
   w.d_o = random_tensor(X, {rows, s.heads * s.value_dim}, 4);
-  StageRunner runner(kernels);
+  ListingRunner runner(kernels);
   const std::vector<ValueId> in{runner.add(w.q, Role::activation, "q"), runner.add(w.k, Role::activation, "k"),
                                 runner.add(w.v, Role::activation, "v")};
   const auto out = runner.append("attention", in, attributes_of(s));
@@ -93,7 +93,7 @@ void check_gathered(const Shape& s, Dtype X, const std::vector<kernels::KernelEn
   const Whole w = whole(s, X, kernels);
   Tensor dk(X, w.k.shape), dv(X, w.v.shape);
   for (int r = 0; r < s.cp; ++r) {
-    StageRunner runner(kernels);
+    ListingRunner runner(kernels);
     runner.place = place(s, r);
     const std::vector<ValueId> in{runner.add(share(s, w.q, r), Role::activation, "q"),
                                   runner.add(w.k, Role::activation, "k"), runner.add(w.v, Role::activation, "v")};
@@ -120,7 +120,7 @@ void check_ring(const Shape& s, Dtype X, const std::vector<kernels::KernelEntry>
     dv.emplace_back(X, share(s, w.v, r).shape);
   }
   for (int r = 0; r < s.cp; ++r) {
-    StageRunner runner(kernels);
+    ListingRunner runner(kernels);
     runner.place = place(s, r);
     ir::Attributes attributes = attributes_of(s);
     attributes.set("cp", int64_t{s.cp});
@@ -179,14 +179,14 @@ const std::vector<Shape> kBlocks{{1, 1, 256, 2, 1, 40, 32},
 
 /// The host's kernels by name, those of them that take the type here; each with what ends a ring.
 std::map<std::string_view, std::vector<kernels::KernelEntry>> ways(Dtype X) {
-  StageRunner probe(kernels::reference_kernels());
+  ListingRunner probe(kernels::reference_kernels());
   const auto tensor = [&](const char* as) {
     return probe.add(random_tensor(X, {64, 32}, 1), Role::activation, as);
   };
   probe.append("attention", {tensor("q"), tensor("k"), tensor("v")}, attributes_of({1, 1, 64, 1, 1, 32, 32}));
   std::map<std::string_view, std::vector<kernels::KernelEntry>> found;
   for (const kernels::KernelEntry& entry : kernels::host_kernels()) {
-    if (entry.op_kind == "attention" && entry.supports(probe.stage, probe.stage.ops.back())) found[entry.name];
+    if (entry.op_kind == "attention" && entry.supports(probe.listing, probe.listing.ops.back())) found[entry.name];
   }
   for (auto& [name, kernels] : found) {
     for (const kernels::KernelEntry& entry : kernels::host_kernels()) {

@@ -102,18 +102,18 @@ TEST_P(HostStream, sums_and_columns) {
 }
 
 TEST(HostStreamTypes, f64_and_mixed_operands_are_refused_with_a_reason) {
-  StageRunner runner(kernels::host_kernels());
+  ListingRunner runner(kernels::host_kernels());
   const ValueId x = runner.add(Tensor(Dtype::f64, {2, 4}, 1), Role::activation, "x");
   const ValueId g = runner.add(Tensor(Dtype::f64, {4}, 1), Role::weight, "g");
   const ValueId narrow = runner.add(Tensor(Dtype::bf16, {2, 4}, 1), Role::activation, "narrow");
   ir::Op op{.def = &ops::find("rms_norm"), .in = {x, g}, .attributes = {{"epsilon", 1e-3}}};
   std::vector<std::string> refusals;
-  EXPECT_EQ(backends::named("host").select_kernel(runner.stage, op, &refusals).backend, "reference");
+  EXPECT_EQ(backends::named("host").select_kernel(runner.listing, op, &refusals).backend, "reference");
   ASSERT_EQ(refusals.size(), 1u);
   EXPECT_NE(refusals[0].find("input 0 is f64, wanted bf16 or f32"), std::string::npos) << refusals[0];
   op.in = {narrow, g};
   refusals.clear();
-  EXPECT_EQ(backends::named("host").select_kernel(runner.stage, op, &refusals).backend, "reference");
+  EXPECT_EQ(backends::named("host").select_kernel(runner.listing, op, &refusals).backend, "reference");
   ASSERT_EQ(refusals.size(), 1u);
   EXPECT_NE(refusals[0].find("input 1 is f64, wanted f32"), std::string::npos) << refusals[0];
 }

@@ -1,4 +1,4 @@
-// Runs ops of a stage on the kernels of a backend, in hostile memory: outputs, fresh accumulators and scratch are
+// Runs ops of a listing on the kernels of a backend, in hostile memory: outputs, fresh accumulators and scratch are
 // poisoned with NaN bytes, and every buffer stands between guards that must survive.
 //
 // A test describes an op as an OpCase; `run_op` runs it alone, `run_with_gradient` also writes its gradient by the
@@ -28,7 +28,7 @@ namespace heddle::op_runner {
 using ir::Role;
 using ir::ValueId;
 
-/// A tensor outside of a stage. Values are rounded to `dtype` when they enter memory. The default one is absent.
+/// A tensor outside of a listing. Values are rounded to `dtype` when they enter memory. The default one is absent.
 struct Tensor {
   Dtype dtype = Dtype::f32;
   std::vector<int64_t> shape;
@@ -110,12 +110,12 @@ class GuardedBuffer {
   std::vector<std::byte> store_;
 };
 
-/// A stage whose values have memory, run op by op.
-class StageRunner {
+/// A listing whose values have memory, run op by op.
+class ListingRunner {
  public:
-  explicit StageRunner(const std::vector<kernels::KernelEntry>& kernels) : kernels_(&kernels) {}
+  explicit ListingRunner(const std::vector<kernels::KernelEntry>& kernels) : kernels_(&kernels) {}
 
-  ir::Stage stage;
+  ir::Listing listing;
   const device::Batch* batch = nullptr;
   int microbatch = 0;
   ir::Coordinates place;
@@ -127,7 +127,7 @@ class StageRunner {
     ir::Value value{.name = name, .dtype = tensor.dtype, .role = role, .layout = tensor.layout};
     for (const int64_t dim : tensor.shape) value.shape.push_back({dim, ir::none});
     if (tensor.layout == ir::Layout::packed) value.packed_bytes = std::ssize(tensor.packed);
-    const ValueId id = stage.add_value(std::move(value));
+    const ValueId id = listing.add_value(std::move(value));
     write(id, tensor);
     return id;
   }
@@ -146,14 +146,14 @@ class StageRunner {
     }
     op.phase = phase;
     std::vector<std::string> names;
-    for (size_t i = 0; i < op.def->infer(stage, op).size(); ++i) names.push_back(fmt::format("{}.out{}", kind, i));
-    return stage.append(std::move(op), names);
+    for (size_t i = 0; i < op.def->infer(listing, op).size(); ++i) names.push_back(fmt::format("{}.out{}", kind, i));
+    return listing.append(std::move(op), names);
   }
 
   /// Runs every op in order. Outputs are poisoned first, and accumulators too when `overwrite` is set.
   void run(bool overwrite = true) {
     ran.clear();
-    for (const ir::Op& op : stage.ops) run(op, overwrite);
+    for (const ir::Op& op : listing.ops) run(op, overwrite);
   }
 
   void write(ValueId id, const Tensor& tensor) {
@@ -177,7 +177,7 @@ class StageRunner {
   }
 
   Tensor read(ValueId id) {
-    const ir::Value& value = stage.value(id);
+    const ir::Value& value = listing.value(id);
     Tensor t;
     t.dtype = value.dtype;
     t.present = true;
@@ -209,13 +209,13 @@ class StageRunner {
  private:
   GuardedBuffer& memory(ValueId id) {
     auto& buffer = memory_[id];
-    if (!buffer) buffer = std::make_unique<GuardedBuffer>(stage.bytes(id, ir::FixedRows(0)));
+    if (!buffer) buffer = std::make_unique<GuardedBuffer>(listing.bytes(id, ir::FixedRows(0)));
     return *buffer;
   }
 
   device::TensorView view(ValueId id) {
     if (id == ir::none) return {};
-    const ir::Value& value = stage.value(id);
+    const ir::Value& value = listing.value(id);
     device::TensorView v{.data = memory(id).data(), .dtype = value.dtype, .layout = value.layout};
     v.rank = static_cast<int8_t>(value.shape.size());
     for (size_t i = 0; i < value.shape.size(); ++i) v.dims[i] = value.shape[i].count;
@@ -227,7 +227,7 @@ class StageRunner {
     std::string refusals;
     for (const kernels::KernelEntry& entry : *kernels_) {
       if (kernel || entry.op_kind != op.kind()) continue;
-      const Support support = entry.supports ? entry.supports(stage, op) : Support::yes();
+      const Support support = entry.supports ? entry.supports(listing, op) : Support::yes();
       if (support) {
         kernel = &entry;
       } else {
@@ -238,7 +238,7 @@ class StageRunner {
     ran.push_back(fmt::format("{}: {}.{}", op.kind(), kernel->backend, kernel->name));
 
     const ir::FixedRows rows(0);
-    GuardedBuffer scratch(kernel->scratch_bytes ? kernel->scratch_bytes(stage, op, rows) : 0);
+    GuardedBuffer scratch(kernel->scratch_bytes ? kernel->scratch_bytes(listing, op, rows) : 0);
     std::vector<device::TensorView> in, out, updates;
     for (const ValueId id : op.in) in.push_back(view(id));
     for (const ValueId id : op.out) {
@@ -262,7 +262,7 @@ class StageRunner {
                static_cast<int64_t>(scratch.size()));
     EXPECT_TRUE(scratch.guards_hold()) << ran.back() << " wrote outside its scratch";
     for (const auto& [id, buffer] : memory_) {
-      EXPECT_TRUE(buffer->guards_hold()) << ran.back() << " wrote outside '" << stage.value(id).name << "'";
+      EXPECT_TRUE(buffer->guards_hold()) << ran.back() << " wrote outside '" << listing.value(id).name << "'";
     }
   }
 
@@ -278,7 +278,7 @@ struct OpResult {
 /// Runs the op alone. With `overwrite` the contents of `updates` are poisoned first; end ops always see them.
 inline OpResult run_op(const OpCase& op, const std::vector<kernels::KernelEntry>& kernels, bool overwrite = false,
                        ir::Phase phase = ir::Phase::F, const device::Batch* batch = nullptr, int microbatch = 0) {
-  StageRunner runner(kernels);
+  ListingRunner runner(kernels);
   runner.batch = batch;
   runner.microbatch = microbatch;
   runner.place = op.place;
@@ -310,7 +310,7 @@ struct GradientResult {
 inline GradientResult run_with_gradient(const OpCase& op, const std::vector<kernels::KernelEntry>& kernels,
                                         int rounds = 1, uint64_t seed = 99,
                                         const std::function<bool(size_t)>& seeded = nullptr) {
-  StageRunner runner(kernels);
+  ListingRunner runner(kernels);
   runner.place = op.place;
   std::vector<ValueId> in;
   for (const Operand& operand : op.in)
@@ -319,7 +319,7 @@ inline GradientResult run_with_gradient(const OpCase& op, const std::vector<kern
   GradientResult result;
   std::vector<std::pair<ValueId, ValueId>> seeds;
   for (size_t i = 0; i < out.size(); ++i) {
-    const ir::Value& value = runner.stage.value(out[i]);
+    const ir::Value& value = runner.listing.value(out[i]);
     Tensor d_out;
     if (value.role == Role::activation && is_floating(value.dtype) && (!seeded || seeded(i))) {
       std::vector<int64_t> shape;
@@ -331,7 +331,7 @@ inline GradientResult run_with_gradient(const OpCase& op, const std::vector<kern
   }
   std::vector<ValueId> wanted(in);
   std::erase(wanted, ir::none);
-  const std::vector<ValueId> found = ir::differentiate(runner.stage, ops::find("add"), seeds, wanted);
+  const std::vector<ValueId> found = ir::differentiate(runner.listing, ops::find("add"), seeds, wanted);
   for (int round = 0; round < rounds; ++round) runner.run(round == 0);
 
   for (const ValueId id : out) result.out.push_back(runner.read(id));
@@ -341,8 +341,8 @@ inline GradientResult run_with_gradient(const OpCase& op, const std::vector<kern
     if (id != ir::none && found[static_cast<size_t>(at - wanted.begin())] != ir::none) {
       d_in = runner.read(found[static_cast<size_t>(at - wanted.begin())]);
     }
-    if (const auto uses = runner.stage.accumulators.find(id);
-        id != ir::none && uses != runner.stage.accumulators.end()) {
+    if (const auto uses = runner.listing.accumulators.find(id);
+        id != ir::none && uses != runner.listing.accumulators.end()) {
       EXPECT_EQ(uses->second.size(), 1u) << "one op, one use";
       d_in = runner.read(uses->second[0]);
     }

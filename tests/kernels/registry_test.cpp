@@ -19,40 +19,40 @@ TEST(Registry, reference_runs_every_op_that_computes) {
 }
 
 TEST(Registry, refuses_packed_weights_with_a_reason) {
-  ir::Stage stage;
+  ir::Listing listing;
   const auto add = [&](std::string name, ir::Layout layout) {
-    return stage.add_value({.name = std::move(name), .dtype = Dtype::f32, .shape = {{4}, {4}}, .layout = layout});
+    return listing.add_value({.name = std::move(name), .dtype = Dtype::f32, .shape = {{4}, {4}}, .layout = layout});
   };
   const ir::ValueId x = add("x", ir::Layout::rows), rows = add("rows", ir::Layout::rows);
   const ir::ValueId packed = add("packed", ir::Layout::packed);
   ir::Op op{.def = &ops::find("linear"), .in = {x, rows, ir::none}};
-  EXPECT_EQ(backends::named("reference").select_kernel(stage, op).name, "loops");
+  EXPECT_EQ(backends::named("reference").select_kernel(listing, op).name, "loops");
   op.in[1] = packed;
   std::vector<std::string> refusals;
-  EXPECT_THROW(backends::named("reference").select_kernel(stage, op, &refusals), InternalError);
+  EXPECT_THROW(backends::named("reference").select_kernel(listing, op, &refusals), InternalError);
   ASSERT_EQ(refusals.size(), 1u);
   EXPECT_NE(refusals[0].find("row-major"), std::string::npos) << refusals[0];
   op.in[1] = rows;
-  EXPECT_THROW(backends::named("abacus").select_kernel(stage, op), InternalError);
+  EXPECT_THROW(backends::named("abacus").select_kernel(listing, op), InternalError);
   op.def = &ops::find("send");
-  EXPECT_THROW(backends::named("reference").select_kernel(stage, op), InternalError);
+  EXPECT_THROW(backends::named("reference").select_kernel(listing, op), InternalError);
 }
 
 TEST(Registry, prefers_the_backend_and_falls_back_to_reference) {
-  ir::Stage stage;
-  const ir::ValueId x = stage.add_value({.name = "x", .dtype = Dtype::f64, .shape = {{4}, {4}}});
+  ir::Listing listing;
+  const ir::ValueId x = listing.add_value({.name = "x", .dtype = Dtype::f64, .shape = {{4}, {4}}});
   const ir::Op op{.def = &ops::find("add"), .in = {x, x}};
   std::vector<std::string_view> able;
   for (const auto* list : {&kernels::host_kernels(), &kernels::reference_kernels()}) {
     for (const kernels::KernelEntry& kernel : *list) {
-      if (kernel.op_kind == "add" && (!kernel.supports || kernel.supports(stage, op)))
+      if (kernel.op_kind == "add" && (!kernel.supports || kernel.supports(listing, op)))
         able.push_back(kernel.backend);
     }
   }
   ASSERT_FALSE(able.empty());
   EXPECT_EQ(able.back(), "reference");
-  EXPECT_EQ(backends::named("host").select_kernel(stage, op).backend, able.front());
-  EXPECT_EQ(backends::named("reference").select_kernel(stage, op).backend, "reference");
+  EXPECT_EQ(backends::named("host").select_kernel(listing, op).backend, able.front());
+  EXPECT_EQ(backends::named("reference").select_kernel(listing, op).backend, "reference");
 }
 
 }  // namespace

@@ -75,25 +75,25 @@ void multiply(const device::TensorView& view, double factor) {
 /// What ops of a kind write as `name`, or add to it.
 Fault written(const std::string& kind, const std::string& name, double factor = kWrong,
               const Where& where = kEverywhere) {
-  return {.after = [=](const ir::Stage& stage, const device::KernelCall& call) {
+  return {.after = [=](const ir::Listing& listing, const device::KernelCall& call) {
     const ir::Op& op = *call.op;
     if (op.kind() != kind || !where(*call.place)) return;
     for (size_t i = 0; i < op.out.size(); ++i) {
-      if (stage.value(op.out[i]).name == name) multiply(call.out[i], factor);
+      if (listing.value(op.out[i]).name == name) multiply(call.out[i], factor);
     }
     for (size_t i = 0; i < op.updates.size(); ++i) {
-      if (stage.value(op.updates[i]).name == name) multiply(call.updates[i], factor);
+      if (listing.value(op.updates[i]).name == name) multiply(call.updates[i], factor);
     }
   }};
 }
 
 /// What a rank brings to the sum `name` over a group is left out.
 Fault left_out(const std::string& name, const Where& where) {
-  return {.after = [=](const ir::Stage& stage, const device::KernelCall& call) {
-    const ir::ValueId sum = stage.find(name);
+  return {.after = [=](const ir::Listing& listing, const device::KernelCall& call) {
+    const ir::ValueId sum = listing.find(name);
     if (sum == ir::none || !where(*call.place)) return;
     const auto reduce =
-        std::ranges::find_if(stage.ops, [&](const ir::Op& op) { return std::ranges::count(op.out, sum) > 0; });
+        std::ranges::find_if(listing.ops, [&](const ir::Op& op) { return std::ranges::count(op.out, sum) > 0; });
     for (size_t i = 0; i < call.op->out.size(); ++i) {
       if (call.op->out[i] == reduce->in[0]) multiply(call.out[i], 0);
     }

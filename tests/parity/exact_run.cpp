@@ -52,7 +52,7 @@ std::vector<double> statistic(test::RankRun& of, const plan::Lowered& lowered, i
                               const std::string& name, int64_t elements) {
   std::vector<double> found(static_cast<size_t>(elements), 0.0);
   const int index = static_cast<int>(purpose) * lowered.placement.ranks + of.stage_index();
-  const ir::ValueId id = lowered.program.stages[static_cast<size_t>(index)].find(name);
+  const ir::ValueId id = lowered.program.listings[static_cast<size_t>(index)].find(name);
   if (id == ir::none) return found;
   const device::TensorView view = of.executor().view(index, id);
   for (int64_t i = 0; i < elements; ++i) found[static_cast<size_t>(i)] = test::RankRun::get(view, i);
@@ -114,7 +114,7 @@ std::map<std::string, std::vector<double>> train_on(comm::World& world, const pl
   std::map<std::string, std::vector<double>> masters;
   for (const model::Parameter& p : single.parameters[0]) {
     if (p.start == model::Parameter::Start::rope_table) continue;
-    const auto elements = static_cast<size_t>(single.program.stages[0].elements(p.value, ir::FixedRows()));
+    const auto elements = static_cast<size_t>(single.program.listings[0].elements(p.value, ir::FixedRows()));
     std::vector<double> sum(elements, 0.0), holders(elements, 0.0);
     run.add_to_whole("master.", p.name, sum, holders);
     sum = sum_to_first(*all, sum);

@@ -61,14 +61,14 @@ std::vector<std::string> differences(const Draw& draw, comm::World& world, const
     wide = std::make_unique<test::TinyRun>(draw.model, plan, "reference", kArenaBytes);
     wide->fill([&](const model::Parameter& p, int64_t i) {
       const double value = parameter(p, i);
-      const ir::Stage& stage = single.program.stages[0];
-      const bool rounded = stage.value(stage.find(p.name)).dtype == Dtype::bf16;
+      const ir::Listing& listing = single.program.listings[0];
+      const bool rounded = listing.value(listing.find(p.name)).dtype == Dtype::bf16;
       return rounded ? static_cast<float>(bf16(static_cast<float>(value))) : value;
     });
     wide->run({draw.batch(plan, 0)});
   }
-  for (ir::Stage& stage : lowered.program.stages) {
-    for (ir::Op& op : stage.ops) {
+  for (ir::Listing& listing : lowered.program.listings) {
+    for (ir::Op& op : listing.ops) {
       if (fault.text) fault.text(op);
     }
   }
@@ -81,7 +81,7 @@ std::vector<std::string> differences(const Draw& draw, comm::World& world, const
   if (fault.batch) fault.batch(run.place(), batch);
   if (fault.after) {
     run.executor().run_step(batch, [&](const ir::Issue& issue, const device::KernelCall& call) {
-      fault.after(lowered.program.stages[static_cast<size_t>(issue.stage)], call);
+      fault.after(lowered.program.listings[static_cast<size_t>(issue.listing)], call);
     });
   } else {
     run.executor().run_step(batch);
@@ -99,13 +99,13 @@ std::vector<std::string> differences(const Draw& draw, comm::World& world, const
   };
   bool flipped = false;
   std::vector<std::string> statistics;
-  for (const ir::Value& value : single.program.stages[0].values) {
+  for (const ir::Value& value : single.program.listings[0].values) {
     if (value.role == ir::Role::statistic && value.name != "grad_norm") statistics.push_back(value.name);
   }
   for (const std::string& name : statistics) {
-    const ir::Stage& stage = single.program.stages[0];
-    std::vector<double> own(static_cast<size_t>(stage.elements(stage.find(name), ir::FixedRows())), 0.0);
-    if (run.stage().find(name) != ir::none) own = run.read(name);
+    const ir::Listing& listing = single.program.listings[0];
+    std::vector<double> own(static_cast<size_t>(listing.elements(listing.find(name), ir::FixedRows())), 0.0);
+    if (run.listing().find(name) != ir::none) own = run.read(name);
     own = sum_to_first(*all, own);
     if (world.rank() != 0) continue;
     const std::vector<double> expected = one->read(0, name);
@@ -118,10 +118,10 @@ std::vector<std::string> differences(const Draw& draw, comm::World& world, const
   }
   for (const model::Parameter& p : single.parameters[0]) {
     if (!p.trained) continue;
-    const auto elements = static_cast<size_t>(single.program.stages[0].elements(p.value, ir::FixedRows()));
+    const auto elements = static_cast<size_t>(single.program.listings[0].elements(p.value, ir::FixedRows()));
     // Parts that lie on several ranks are added up here, three or more in any order: what the step makes of them
     // tells.
-    const bool many_uses = single.program.stages[0].accumulators.at(p.value).size() > 2 && !draw.plan.exact_sums;
+    const bool many_uses = single.program.listings[0].accumulators.at(p.value).size() > 2 && !draw.plan.exact_sums;
     std::vector<double> gradients;  // of one rank
     for (const std::string prefix : {"grad.", "m.", "v.", "master."}) {
       std::vector<double> sum(elements, 0.0), holders(elements, 0.0);

@@ -19,7 +19,7 @@ struct Fault {
   std::function<void(const ir::Coordinates& place, device::Batch& batch)> batch;
   std::function<void(ir::Op& op)> text;  // of the lowered program
   /// Called after each op has run, with what it has written.
-  std::function<void(const ir::Stage& stage, const device::KernelCall& call)> after;
+  std::function<void(const ir::Listing& listing, const device::KernelCall& call)> after;
 };
 
 /// Every rank of the world calls it. On rank 0: one line for each thing that differs; elsewhere nothing.

@@ -16,12 +16,12 @@
 
 namespace heddle::test {
 
-using Rewrite = std::function<void(ir::Stage&)>;
+using Rewrite = std::function<void(ir::Listing&)>;
 
-/// Blank lines, which end a stage elsewhere, don't count, so that texts can be put together of raw strings.
-inline ir::Stage stage_of(std::string text) {
+/// Blank lines, which end a listing elsewhere, don't count, so that texts can be put together of raw strings.
+inline ir::Listing listing_of(std::string text) {
   for (size_t at = 0; (at = text.find("\n\n", at)) != std::string::npos;) text.erase(at, 1);
-  return ir::parse_stage(text, ops::find);
+  return ir::parse_listing(text, ops::find);
 }
 
 /// Its lines, with two blanks in the place of more within one.
@@ -63,18 +63,18 @@ inline std::string difference(const std::vector<std::string>& wanted, const std:
   return text;
 }
 
-inline void expect_text(const ir::Stage& found, const std::string& wanted) {
-  const std::string text = ir::text_of(found), as_printed = ir::text_of(stage_of(wanted));
+inline void expect_text(const ir::Listing& found, const std::string& wanted) {
+  const std::string text = ir::text_of(found), as_printed = ir::text_of(listing_of(wanted));
   if (text != as_printed) ADD_FAILURE() << difference(lines_of(as_printed), lines_of(text));
 }
 
-/// Both texts as ir/parse.h reads them; both stages must be right.
+/// Both texts as ir/parse.h reads them; both listings must be right.
 inline void expect_becomes(const std::string& before, const Rewrite& pass, const std::string& after) {
-  ir::Stage stage = stage_of(before);
-  ir::verify(stage);
-  pass(stage);
-  expect_text(stage, after);
-  ir::verify(stage);
+  ir::Listing listing = listing_of(before);
+  ir::verify(listing);
+  pass(listing);
+  expect_text(listing, after);
+  ir::verify(listing);
 }
 
 inline void expect_stays(const std::string& text, const Rewrite& pass) { expect_becomes(text, pass, text); }

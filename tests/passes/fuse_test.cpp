@@ -11,14 +11,14 @@ using test::expect_becomes;
 using test::expect_stays;
 
 test::Rewrite fused(const std::string& name) {
-  return [name](ir::Stage& stage) { fuse(stage, {name}); };
+  return [name](ir::Listing& listing) { fuse(listing, {name}); };
 }
 
 TEST(FuseNorm, AnAdditionAndItsNorm) {
   expect_becomes(R"(
-stage 0
+listing 0
   weight      g       f32[8]
-stage 0, F
+listing 0, F
     a = receive {columns 8, dtype f32, rows 4, step -1}  comm.pp.forward.receive
     b = receive {columns 8, dtype f32, rows 4, step -1}  comm.pp.forward.receive
   layer 3
@@ -27,9 +27,9 @@ stage 0, F
     t = add s, y
 )",
                  fused("norm"), R"(
-stage 0
+listing 0
   weight      g       f32[8]
-stage 0, F
+listing 0, F
     a = receive {columns 8, dtype f32, rows 4, step -1}  comm.pp.forward.receive
     b = receive {columns 8, dtype f32, rows 4, step -1}  comm.pp.forward.receive
   layer 3
@@ -40,11 +40,11 @@ stage 0, F
 
 TEST(FuseNorm, NotOfAnotherChunk) {
   expect_stays(R"(
-stage 0
+listing 0
   chunks 0/1 0/1
   weight      a       f32[4, 8]
   weight      g       f32[8]
-stage 0, F
+listing 0, F
     s = add a, a
     y, rstd = rms_norm s, g {epsilon 1e-06}              compute  #1
 )",
@@ -54,20 +54,20 @@ stage 0, F
 // The norm of a sum, not of one of its parts; and nothing at all unless it is asked for.
 TEST(FuseNorm, NotBesideASum) {
   const char* text = R"(
-stage 0
+listing 0
   weight      a       f32[4, 8]
   weight      g       f32[8]
-stage 0, F
+listing 0, F
     s = add a, a
     y, rstd = rms_norm a, g {epsilon 1e-06}
     z, rstd_z = rms_norm s, g {epsilon 1e-06}
 )";
   expect_stays(text, fused("swiglu"));
   expect_becomes(text, fused("norm"), R"(
-stage 0
+listing 0
   weight      a       f32[4, 8]
   weight      g       f32[8]
-stage 0, F
+listing 0, F
     s, z, rstd_z = add_rms_norm a, a, g {epsilon 1e-06}
     y, rstd = rms_norm a, g {epsilon 1e-06}
 )");
@@ -75,9 +75,9 @@ stage 0, F
 
 TEST(FuseSwiglu, GateTimesUp) {
   expect_becomes(R"(
-stage 0
+listing 0
   weight      u       f32[4, 16]
-stage 0, F
+listing 0, F
   layer 0
     gate, up = split u {first 8}
     half = silu gate
@@ -85,9 +85,9 @@ stage 0, F
     b = silu a
 )",
                  fused("swiglu"), R"(
-stage 0
+listing 0
   weight      u       f32[4, 16]
-stage 0, F
+listing 0, F
   layer 0
     a = swiglu u
     b = silu a
@@ -97,9 +97,9 @@ stage 0, F
 TEST(FuseSwiglu, NotWithOtherReaders) {
   for (const char* inner : {"gate", "up", "half"}) {
     expect_stays(fmt::format(R"(
-stage 0
+listing 0
   weight      u       f32[4, 16]
-stage 0, F
+listing 0, F
     gate, up = split u {{first 8}}
     half = silu gate
     a = multiply half, up
@@ -112,9 +112,9 @@ stage 0, F
 
 TEST(FuseSwiglu, NotTheOtherWayRound) {
   expect_stays(R"(
-stage 0
+listing 0
   weight      u       f32[4, 16]
-stage 0, F
+listing 0, F
     gate, up = split u {first 8}
     half = silu up
     a = multiply half, gate
@@ -125,9 +125,9 @@ stage 0, F
 // Values that the gradient rule of some op names count as read.
 TEST(FuseSwiglu, NotWithAMention) {
   expect_stays(R"(
-stage 0
+listing 0
   weight      u       f32[4, 16]
-stage 0, F
+listing 0, F
     gate, up = split u {first 8}
     half = silu gate
     a = multiply half, up
@@ -137,12 +137,12 @@ stage 0, F
 }
 
 constexpr const char* kRope = R"(
-stage 0
+listing 0
   weight      q       f32[4, 12]
   weight      kv      f32[4, 16]
   weight      k_raw   f32[4, 2]
   weight      table   f32[4, 2]
-stage 0, F
+listing 0, F
   layer 0
 )";
 
@@ -168,10 +168,10 @@ TEST(FuseRope, NotWhereTurnedKeysAreRead) {
 }
 
 constexpr const char* kRouter = R"(
-stage 0
+listing 0
   weight      logits  f32[4, 8]
   weight      bias    f32[8]
-stage 0, F
+listing 0, F
   layer 0
 )";
 
@@ -199,11 +199,11 @@ TEST(FuseRouter, NotOfOtherScores) {
 }
 
 constexpr const char* kCombine = R"(
-stage 0
+listing 0
   weight      shared  f32[4, 8]
   weight      e       f32[8, 8]
   weight      s       f32[4, 4]
-stage 0, F
+listing 0, F
   layer 0
     experts, row_of, token_of, offsets = choose s, none {group_score_top 2, groups 1, top_groups 1, top_k 2}
     gates = gate s, experts {normalize 1, scale 1}
@@ -249,10 +249,10 @@ TEST(FuseCombine, BehindItsLastOperand) {
 }
 
 constexpr const char* kLoss = R"(
-stage 0
+listing 0
   weight      x       f32[4, 8]
   weight      w       f32[16, 8]
-stage 0, F
+listing 0, F
     ids, labels = load_tokens {depths 0, rows 4, sequence 4}
     scales = load_scales {count 4, dtype f32}
 )";
@@ -277,13 +277,13 @@ TEST(FuseLoss, NotWhereLogitsAreRead) {
 }
 
 constexpr const char* kNormGradient = R"(
-stage 0
+listing 0
   weight      x       f32[4, 8]
   weight      g       f32[8]
-stage 0, F
+listing 0, F
   layer 0
     y, rstd = rms_norm x, g {epsilon 1e-06}
-stage 0, I
+listing 0, I
   layer 0
     dy = linear_dgrad x, x_map {dtype f32}
     dres = silu x
@@ -292,7 +292,7 @@ stage 0, I
 // As kNormGradient, with a square map that dy comes of.
 std::string norm_gradient(const std::string& rest) {
   std::string text = kNormGradient;
-  text.insert(text.find("stage 0, F"), "  weight      x_map   f32[8, 8]\n");
+  text.insert(text.find("listing 0, F"), "  weight      x_map   f32[8, 8]\n");
   return text + rest;
 }
 
@@ -316,12 +316,12 @@ TEST(FuseNormGradient, NotWhereItsOwnPartIsRead) {
 }
 
 constexpr const char* kTrainedLoss = R"(
-stage 0
+listing 0
   weight      x       f32[4, 8]
   weight      w       f32[16, 8]
   accumulator grad.w  f32[16, 8]
   statistic   loss    f64[1]
-stage 0, F
+listing 0, F
     ids, labels = load_tokens {depths 0, rows 4, sequence 4}
     scales = load_scales {count 4, dtype f32}
 )";
@@ -330,14 +330,14 @@ TEST(FuseTrainedLoss, ForwardAndBothGradients) {
   expect_becomes(std::string(kTrainedLoss) + R"(
     own, lse = linear_cross_entropy x, w, labels, scales {scale_index 0}
     accumulate own -> loss
-stage 0, I
+listing 0, I
     dx = linear_cross_entropy_dgrad x, w, labels, lse, scales {scale_index 0}
     dz = silu dx
-stage 0, W
+listing 0, W
     linear_cross_entropy_wgrad x, w, labels, lse, scales -> grad.w {scale_index 0}
 )",
                  fuse_loss, std::string(kTrainedLoss) + R"(
-stage 0, I
+listing 0, I
     own, dx = linear_cross_entropy_train x, w, labels, scales -> grad.w {scale_index 0}
     dz = silu dx
     accumulate own -> loss
@@ -349,9 +349,9 @@ TEST(FuseTrainedLoss, NotWhereItsSumIsRead) {
     own, lse = linear_cross_entropy x, w, labels, scales {scale_index 0}
     accumulate own -> loss
     other = add lse, lse
-stage 0, I
+listing 0, I
     dx = linear_cross_entropy_dgrad x, w, labels, lse, scales {scale_index 0}
-stage 0, W
+listing 0, W
     linear_cross_entropy_wgrad x, w, labels, lse, scales -> grad.w {scale_index 0}
 )",
                fuse_loss);

@@ -12,8 +12,8 @@ using test::expect_stays;
 
 // Ops that compute last 1 µs, copies `copy_us`.
 test::Rewrite offloaded(const std::string& words, double copy_us = 1, bool apart = true) {
-  return [=](ir::Stage& stage) {
-    offload(stage, offload_groups(words), false, {apart}, [=](const ir::Stage&, const ir::Op& op) {
+  return [=](ir::Listing& listing) {
+    offload(listing, offload_groups(words), false, {apart}, [=](const ir::Listing&, const ir::Op& op) {
       return op.def->stream == ir::StreamKind::compute ? 1 : copy_us;
     });
   };
@@ -33,7 +33,7 @@ std::string with(std::string text, std::string_view at, const std::string& lines
 TEST(Offload, FromItsLastUseToItsFirstReader) {
   std::string after = with(kBefore, "u = linear", "    n.host = copy_out n  copy_out\n");
   after =
-      with(after, "stage 0, W", "  layer 0\n    n.back = copy_in n.host  copy_in\n", "wgrad n,", "wgrad n.back,");
+      with(after, "listing 0, W", "  layer 0\n    n.back = copy_in n.host  copy_in\n", "wgrad n,", "wgrad n.back,");
   expect_becomes(kBefore, offloaded("norm"), after);
 }
 
@@ -46,7 +46,7 @@ TEST(Offload, TheLayersInput) {
 // It would have to leave before the backward begins: a block of its own, where the schedule leaves room for one.
 TEST(Offload, Ahead) {
   std::string after = with(kBefore, "a = silu", "    u.host = copy_out u  copy_out\n");
-  after = with(after, "stage 0, I", "    u.back = copy_in u.host ahead  copy_in\n", "da, u", "da, u.back");
+  after = with(after, "listing 0, I", "    u.back = copy_in u.host ahead  copy_in\n", "da, u", "da, u.back");
   expect_becomes(kBefore, offloaded("mlp"), after);
   expect_stays(kBefore, offloaded("mlp", 1, false));
 }

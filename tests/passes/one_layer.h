@@ -10,13 +10,13 @@ namespace heddle::test {
 /// which what follows the first product belongs.
 inline std::string one_layer(const std::string& rest = "", const std::string& second = "mlp") {
   return R"(
-stage 0
+listing 0
   weight      g        f32[8]
   weight      up       f32[16, 8]
   weight      down     f32[8, 16]
   accumulator grad.up  f32[16, 8]
   accumulator grad.down f32[8, 16]
-stage 0, F
+listing 0, F
     x = receive {columns 8, dtype f32, rows 4, step -1}  comm.pp.forward.receive
   layer 0
     n, rstd = rms_norm x, g {epsilon 1e-06}
@@ -27,7 +27,7 @@ stage 0, F
          second + "\n" + rest + R"(
   no layer
     send y {step 1}                                      comm.pp.forward.send
-stage 0, I
+listing 0, I
     dy = receive {columns 8, dtype f32, rows 4, step 1}  comm.pp.backward.receive
   layer 0
     da = linear_dgrad dy, down {dtype f32}
@@ -39,7 +39,7 @@ inline constexpr const char* kOneLayersBackward = R"(
     du = silu_dgrad da, u
     dn = linear_dgrad du, up {dtype f32}
     dx, dg = rms_norm_dgrad dn, x, g, rstd, none
-stage 0, W
+listing 0, W
   layer 0
     linear_wgrad a, dy -> grad.down
     linear_wgrad n, du -> grad.up

@@ -13,7 +13,7 @@ using test::kOneLayersBackward;
 using test::one_layer;
 
 test::Rewrite again(const std::string& words, bool deferred = false) {
-  return [=](ir::Stage& stage) { recompute(stage, recompute_groups(words), deferred); };
+  return [=](ir::Listing& listing) { recompute(listing, recompute_groups(words), deferred); };
 }
 
 TEST(Recompute, TheNormAheadOfItsFirstReader) {
@@ -21,7 +21,7 @@ TEST(Recompute, TheNormAheadOfItsFirstReader) {
     du = silu_dgrad da, u
     dn = linear_dgrad du, up {dtype f32}
     dx, dg = rms_norm_dgrad dn, x, g, rstd, none
-stage 0, W
+listing 0, W
   layer 0
     linear_wgrad a, dy -> grad.down
 )";
@@ -42,7 +42,7 @@ TEST(Recompute, AChainOnce) {
     du = silu_dgrad da, u.again
     dn = linear_dgrad du, up {dtype f32}
     dx, dg = rms_norm_dgrad dn, x, g, rstd, none
-stage 0, W
+listing 0, W
   layer 0
     a.again = silu u.again again                         compute @mlp
     linear_wgrad a.again, dy -> grad.down
@@ -57,7 +57,7 @@ TEST(Recompute, OnceAPhaseWhereTheyRunApart) {
     du = silu_dgrad da, u.again
     dn = linear_dgrad du, up {dtype f32}
     dx, dg = rms_norm_dgrad dn, x, g, rstd, none
-stage 0, W
+listing 0, W
   layer 0
     n.again.2, rstd.again.2 = rms_norm x, g {epsilon 1e-06} again
     u.again.2 = linear n.again.2, up again               compute @mlp
@@ -70,11 +70,11 @@ stage 0, W
 // Of a fused addition and norm only the norm: the sum, which goes on to the next layer, is kept.
 TEST(Recompute, PartOfAFusedOp) {
   const std::string text = R"(
-stage 0
+listing 0
   weight      g        f32[8]
   weight      w        f32[8, 8]
   accumulator grad.w   f32[8, 8]
-stage 0, F
+listing 0, F
     x = receive {columns 8, dtype f32, rows 4, step -1}  comm.pp.forward.receive
   layer 0
     a = linear x, w
@@ -82,9 +82,9 @@ stage 0, F
     b = linear y, w
   layer 1
     z = add s, b
-stage 0, I
+listing 0, I
     dz = receive {columns 8, dtype f32, rows 4, step 1}  comm.pp.backward.receive
-stage 0, W
+listing 0, W
   layer 0
 )";
   expect_becomes(text + "    linear_wgrad y, dz -> grad.w\n", again("norm"), text + R"(

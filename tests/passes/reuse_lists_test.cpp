@@ -9,10 +9,10 @@ namespace {
 // The exchange of a layer there and back; the way back counts what `experts` chose and reads `lists`.
 std::string exchange(const std::string& experts, const std::string& counting, const std::string& lists) {
   return fmt::format(R"(
-stage 0
+listing 0
   weight      x       f32[4, 8]
   weight      s       f32[4, 4]
-stage 0, F
+listing 0, F
   layer 0
     experts, row_of, token_of, offsets = choose s, none {{group_score_top 2, groups 1, top_groups 1, top_k 2}}
     others, row_of.2, token_of.2, offsets.2 = choose s, none {{group_score_top 2, groups 1, top_groups 1, top_k 2}}

@@ -9,19 +9,19 @@ namespace {
 constexpr double kFast = 1e6;  // bytes a microsecond: the link doesn't bound a slot
 
 const std::string kTable =
-    "stage 0\n"
+    "listing 0\n"
     "  weight       w         bf16[64, 32]\n"
     "  accumulator  grad.w    f32[64, 32]\n";
 // Sums come from somewhere.
 const std::string kSums =
-    "stage 0, F\n"
+    "listing 0, F\n"
     "  no layer\n"
     "    x = receive {columns 32, dtype bf16, rows 4, step -1}  comm.pp.forward.receive\n"
     "    y = receive {columns 64, dtype bf16, rows 4, step -1}  comm.pp.forward.receive\n"
-    "stage 0, W\n"
+    "listing 0, W\n"
     "  no layer\n"
     "    linear_wgrad x, y -> grad.w\n"
-    "stage 0, end\n"
+    "listing 0, end\n"
     "  no layer\n"
     "    square = grad_square_sum grad.w\n"
     "    norm, clip = grad_norm square {max_norm 1}\n"
@@ -58,7 +58,7 @@ TEST(StreamState, ComesByInSlices) {
              out;
   }
   expect_becomes(
-      before, [](ir::Stage& stage) { passes::stream_state(stage, kFast); }, after);
+      before, [](ir::Listing& listing) { passes::stream_state(listing, kFast); }, after);
 }
 
 TEST(StreamState, ReusesItsSlots) {
@@ -67,12 +67,12 @@ TEST(StreamState, ReusesItsSlots) {
   for (size_t at = 0; (at = before.find("[64, 32]", at)) != std::string::npos;) before.replace(at, 8, "[64, 80]");
   for (size_t at = 0; (at = before.find("columns 32", at)) != std::string::npos;)
     before.replace(at, 10, "columns 80");
-  ir::Stage stage = stage_of(before);
-  passes::stream_state(stage, kFast);
-  ir::verify(stage);
+  ir::Listing listing = listing_of(before);
+  passes::stream_state(listing, kFast);
+  ir::verify(listing);
   std::vector<std::string> slots;
-  for (const ir::Op& op : stage.ops) {
-    if (op.kind() == "adamw") slots.push_back(stage.value(op.updated("m")).name);
+  for (const ir::Op& op : listing.ops) {
+    if (op.kind() == "adamw") slots.push_back(listing.value(op.updated("m")).name);
   }
   EXPECT_EQ(slots, (std::vector<std::string>{"slots.m.f32.elements[0:1024]", "slots.m.f32.elements[1024:2048]",
                                              "slots.m.f32.elements[2048:3072]", "slots.m.f32.elements[0:1024]",
@@ -82,35 +82,35 @@ TEST(StreamState, ReusesItsSlots) {
 // What is small stays, and so does a master that is its weight; what else reads a master at the end gets it back.
 TEST(StreamState, LeavesWhatIsSmallOrReadElsewhere) {
   // Eight elements are less than a 64th part of a slot.
-  ir::Stage stage = stage_of(
-      "stage 0\n  weight  g  f32[8]\n  accumulator  grad.g  f32[8]\n  optimizer  m.g  f32[8]\n  optimizer  v.g  "
+  ir::Listing listing = listing_of(
+      "listing 0\n  weight  g  f32[8]\n  accumulator  grad.g  f32[8]\n  optimizer  m.g  f32[8]\n  optimizer  v.g  "
       "f32[8]\n"
-      "stage 0, F\n  no layer\n    x = receive {columns 8, dtype f32, rows 4, step -1}  comm.pp.forward.receive\n"
+      "listing 0, F\n  no layer\n    x = receive {columns 8, dtype f32, rows 4, step -1}  comm.pp.forward.receive\n"
       "    y, rstd = rms_norm x, g {epsilon 1e-06}\n    dx, dg = rms_norm_dgrad x, x, g, rstd\n"
-      "    accumulate dg -> grad.g\nstage 0, end\n  no layer\n    square = grad_square_sum grad.g\n"
+      "    accumulate dg -> grad.g\nlisting 0, end\n  no layer\n    square = grad_square_sum grad.g\n"
       "    norm, clip = grad_norm square {max_norm 1}\n    hyper = load_step  copy_in\n"
       "    adamw clip, hyper, grad.g -> g, m.g, v.g {beta1 0.9, beta2 0.95, copy 0, decay 0, epsilon 1e-08}\n");
-  passes::stream_state(stage, kFast);
-  for (const ir::Value& value : stage.values) EXPECT_EQ(value.space, ir::Space::device) << value.name;
+  passes::stream_state(listing, kFast);
+  for (const ir::Value& value : listing.values) EXPECT_EQ(value.space, ir::Space::device) << value.name;
 
   const std::string packed =
       kTable + state("") + kSums + "    adamw clip, hyper, grad.w -> master.w, m.w, v.w " +
       "{beta1 0.9, beta2 0.95, copy 0, decay 0.1, epsilon 1e-08}\n    pack_weight master.w -> w\n";
-  stage = stage_of(packed);
-  passes::stream_state(stage, kFast);
-  ir::verify(stage);
-  ASSERT_GE(stage.ops.size(), 2u);
-  const ir::Op &back = stage.ops[stage.ops.size() - 2], &pack = stage.ops.back();
+  listing = listing_of(packed);
+  passes::stream_state(listing, kFast);
+  ir::verify(listing);
+  ASSERT_GE(listing.ops.size(), 2u);
+  const ir::Op &back = listing.ops[listing.ops.size() - 2], &pack = listing.ops.back();
   EXPECT_EQ(back.kind(), "copy_in");
-  EXPECT_EQ(stage.value(back.in[0]).name, "master.w");
+  EXPECT_EQ(listing.value(back.in[0]).name, "master.w");
   EXPECT_EQ(pack.kind(), "pack_weight");
   EXPECT_EQ(pack.in[0], back.out[0]);
 
-  stage = stage_of(packed.substr(0, packed.rfind("    pack_weight")) +
-                   "stage 0, begin\n  no layer\n    all = all_reduce master.w {ranks 2}  comm.dp\n");
-  passes::stream_state(stage, kFast);
-  EXPECT_EQ(stage.value(stage.find("master.w")).space, ir::Space::device);
-  EXPECT_EQ(stage.value(stage.find("m.w")).space, ir::Space::host);
+  listing = listing_of(packed.substr(0, packed.rfind("    pack_weight")) +
+                   "listing 0, begin\n  no layer\n    all = all_reduce master.w {ranks 2}  comm.dp\n");
+  passes::stream_state(listing, kFast);
+  EXPECT_EQ(listing.value(listing.find("master.w")).space, ir::Space::device);
+  EXPECT_EQ(listing.value(listing.find("m.w")).space, ir::Space::host);
 }
 
 TEST(StreamState, ASlotIsNoLargerThanTheLinkNeeds) {
@@ -120,9 +120,9 @@ TEST(StreamState, ASlotIsNoLargerThanTheLinkNeeds) {
   for (size_t at = 0; (at = text.find("columns 32", at)) != std::string::npos;)
     text.replace(at, 10, "columns 65536");
   const auto slots = [&](double bytes_per_us) {
-    ir::Stage stage = stage_of(text);
-    passes::stream_state(stage, bytes_per_us);
-    return stage.value(stage.find("slots.m.f32")).shape[0].count;
+    ir::Listing listing = listing_of(text);
+    passes::stream_state(listing, bytes_per_us);
+    return listing.value(listing.find("slots.m.f32")).shape[0].count;
   };
   EXPECT_EQ(slots(1e6), 3 * 64 * 65536 / 32);
   EXPECT_EQ(slots(1024), 3 * 63 * 1024);  // 250 µs at 4 bytes an element, in whole 1,024s
@@ -131,15 +131,15 @@ TEST(StreamState, ASlotIsNoLargerThanTheLinkNeeds) {
 TEST(MapState, MovesTheMomentsAlone) {
   const std::string before =
       kTable + state("") + kSums + "    adamw clip, hyper, grad.w -> master.w, m.w, v.w, w " + kHow + "\n";
-  ir::Stage stage = stage_of(before);
-  passes::map_state(stage);
-  ir::verify(stage);
-  EXPECT_EQ(stage.value(stage.find("master.w")).space, ir::Space::device);
-  EXPECT_EQ(stage.value(stage.find("m.w")).space, ir::Space::host);
-  EXPECT_EQ(stage.value(stage.find("v.w")).space, ir::Space::host);
+  ir::Listing listing = listing_of(before);
+  passes::map_state(listing);
+  ir::verify(listing);
+  EXPECT_EQ(listing.value(listing.find("master.w")).space, ir::Space::device);
+  EXPECT_EQ(listing.value(listing.find("m.w")).space, ir::Space::host);
+  EXPECT_EQ(listing.value(listing.find("v.w")).space, ir::Space::host);
   // Nothing but the moments may lie there.
-  stage.value(stage.find("master.w")).space = ir::Space::host;
-  EXPECT_THROW(ir::verify(stage), InternalError);
+  listing.value(listing.find("master.w")).space = ir::Space::host;
+  EXPECT_THROW(ir::verify(listing), InternalError);
 }
 
 }  // namespace

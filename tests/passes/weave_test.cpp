@@ -11,22 +11,22 @@ using test::expect_stays;
 
 // The forward of a text, in the order in which its block runs: ops that compute last 1 µs, others `else_us`.
 test::Rewrite woven(double else_us) {
-  return [=](ir::Stage& stage) {
+  return [=](ir::Listing& listing) {
     ir::StepProgram program;
-    program.stages.push_back(stage);
+    program.listings.push_back(listing);
     ir::Block block = ir::make_block(program, 0, ir::BlockKind::F);
     block.mixing = ir::Block::Mixing::free;
     weave(
         program, block,
-        [=](const ir::Stage&, const ir::Op& op) { return op.def->stream == ir::StreamKind::compute ? 1 : else_us; },
+        [=](const ir::Listing&, const ir::Op& op) { return op.def->stream == ir::StreamKind::compute ? 1 : else_us; },
         false);
-    stage.ops.clear();
-    for (const ir::Step& step : block.steps) stage.ops.push_back(program.stages[0].ops[step.op]);
+    listing.ops.clear();
+    for (const ir::Step& step : block.steps) listing.ops.push_back(program.listings[0].ops[step.op]);
   };
 }
 
 constexpr const char* kTable = R"(
-stage 0
+listing 0
   weight      x       f32[4, 8]
   weight      w       f32[8, 8]
   weight      up      f32[8, 8]
@@ -35,7 +35,7 @@ stage 0
 
 TEST(Weave, ComputesWhileRowsAreOnTheirWay) {
   expect_becomes(std::string(kTable) + R"(
-stage 0, F
+listing 0, F
   layer 0
     sent = linear x, w
     whole = all_gather sent {ranks 2, runs 1}            comm.tp
@@ -46,7 +46,7 @@ stage 0, F
     y = add back, shared
 )",
                  woven(2), std::string(kTable) + R"(
-stage 0, F
+listing 0, F
   layer 0
     sent = linear x, w
     whole = all_gather sent {ranks 2, runs 1}            comm.tp
@@ -60,7 +60,7 @@ stage 0, F
 
 TEST(Weave, NothingWhereNothingCommunicates) {
   expect_stays(std::string(kTable) + R"(
-stage 0, F
+listing 0, F
   layer 0
     a = silu x
     b = linear x, w
@@ -73,7 +73,7 @@ stage 0, F
 // A block begins with what it has longest to wait for, unless that reads what another op makes.
 TEST(Weave, NotAheadOfWhatItReads) {
   expect_stays(std::string(kTable) + R"(
-stage 0, F
+listing 0, F
   layer 0
     a = linear x, w
     b = linear a, up

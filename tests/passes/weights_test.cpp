@@ -10,12 +10,12 @@ namespace {
 using test::expect_becomes;
 
 TEST(PackWeights, WhatOnlyProductsRead) {
-  const auto packed = [](ir::Stage& stage) {
-    pack_weights(stage, [](const ir::Value& weight) { return weight.name == "rows" ? 0 : 1024; });
+  const auto packed = [](ir::Listing& listing) {
+    pack_weights(listing, [](const ir::Value& weight) { return weight.name == "rows" ? 0 : 1024; });
   };
   const auto text = [](const std::string& form) {
     return R"(
-stage 0
+listing 0
   weight      x       f32[4, 8]
   weight      g       f32[8]
   weight      map     f32[8, 8])" +
@@ -24,14 +24,14 @@ stage 0
   weight      gate    f32[8, 8]
   weight      shown   f32[8, 8]
   weight      narrow  bf16[8, 8]
-stage 0, F
+listing 0, F
     n, rstd = rms_norm x, g {epsilon 1e-06}
     a = linear n, map
     b = linear a, rows
     c = linear b, gate {wide 1}
     d = linear c, shown
     e = silu shown
-stage 0, I
+listing 0, I
     da = linear_dgrad a, map {dtype f32}
 )";
   };
@@ -40,24 +40,24 @@ stage 0, I
 
 TEST(ExactSums, RoundedPartsBesideTheirSum) {
   const std::string before = R"(
-stage 0
+listing 0
   weight      x       f32[4, 8]
   weight      w       f32[8, 8]
   weight      kept    f32[8, 8]
   accumulator grad.w  f32[8, 8]
 )";
   expect_becomes(before + R"(
-stage 0, F
+listing 0, F
     y = linear x, w
-stage 0, W
+listing 0, W
   layer 0
     linear_wgrad x, y -> grad.w
 )",
                  exact_sums, before + R"(
   accumulator exact.grad.w f64[8, 8]
-stage 0, F
+listing 0, F
     y = linear x, w
-stage 0, W
+listing 0, W
   layer 0
     linear_wgrad x, y -> grad.w fresh
     add_exact grad.w -> exact.grad.w
@@ -67,19 +67,19 @@ stage 0, W
 // An expert's partial sums are those of each rank that its rows come from, so the product makes them itself.
 TEST(ExactSums, OfExperts) {
   const std::string table = R"(
-stage 0
+listing 0
   weight      x       f32[4, 8]
   weight      s       f32[4, 4]
   weight      w       f32[4, 8, 8]
   accumulator grad.w  f32[4, 8, 8]
 )",
                     forward = R"(
-stage 0, F
+listing 0, F
   layer 0
     experts, row_of, token_of, offsets = choose s, none {group_score_top 2, groups 1, top_groups 1, top_k 2}
     p = permute x, row_of, token_of, experts
     y = grouped_linear p, w, offsets
-stage 0, W
+listing 0, W
   layer 0
 )";
   expect_becomes(table + forward + "    grouped_linear_wgrad p, y, offsets -> grad.w\n", exact_sums,
@@ -88,31 +88,31 @@ stage 0, W
 }
 
 test::Rewrite updated(const UpdateOptions& options) {
-  return [options](ir::Stage& stage) {
-    model::StageText text;
+  return [options](ir::Listing& listing) {
+    model::RankText text;
     for (const char* name : {"g", "w"}) {
       model::Parameter& p = text.parameters.emplace_back();
       p.name = name;
-      p.value = stage.find(name);
+      p.value = listing.find(name);
       p.trained = p.decays = p.name == "w";
     }
-    text.stage = std::move(stage);
+    text.listing = std::move(listing);
     update(text, options);
-    stage = std::move(text.stage);
+    listing = std::move(text.listing);
   };
 }
 
 std::string linear(const std::string& weight, const std::string& table, const std::string& rest) {
   return fmt::format(R"(
-stage 0
+listing 0
   weight      g       f32[8]
   weight      w       {0}
   accumulator grad.w  f32[8, 8]
 {1}
-stage 0, F
+listing 0, F
     x = receive {{columns 8, dtype {2}, rows 4, step -1}}  comm.pp.forward.receive
     y = linear x, w
-stage 0, W
+listing 0, W
     linear_wgrad x, y -> grad.w
 {3}
 )",
@@ -127,7 +127,7 @@ TEST(Update, AWeightThatIsItsOwnMaster) {
   optimizer   v.w     f32[8, 8]
 )",
                         R"(
-stage 0, end
+listing 0, end
     square.w = grad_square_sum grad.w
     norm, clip = grad_norm square.w {max_norm 1}
     accumulate norm -> grad_norm
@@ -145,7 +145,7 @@ constexpr const char* kState = R"(
 
 std::string end(const std::string& last) {
   return R"(
-stage 0, end
+listing 0, end
     square.w = grad_square_sum grad.w
     norm, clip = grad_norm square.w {max_norm 1}
     accumulate norm -> grad_norm
@@ -175,7 +175,7 @@ TEST(Update, APackedWeight) {
 
 TEST(Update, AWeightOfTwoRanks) {
   UpdateOptions options;
-  options.group_ranks = {{"stage", 2}, {"world", 2}};
+  options.group_ranks = {{"listing", 2}, {"world", 2}};
   expect_becomes(linear("f32[8, 8]", "", ""), updated(options),
                  linear("f32[8, 8]", R"(
   statistic   grad_norm f64[1]
@@ -184,10 +184,10 @@ TEST(Update, AWeightOfTwoRanks) {
   optimizer   v.w     f32[32]
 )",
                         R"(
-stage 0, begin
-    gather_weights master.w -> w {ranks 2}               comm.stage
-stage 0, end
-    shard.grad.w = reduce_gradients grad.w {one 1, ranks 2}  comm.stage
+listing 0, begin
+    gather_weights master.w -> w {ranks 2}               comm.listing
+listing 0, end
+    shard.grad.w = reduce_gradients grad.w {one 1, ranks 2}  comm.listing
     square.w = grad_square_sum shard.grad.w
     square = sum_parts square.w {size 1}
     square_all = all_reduce square {ranks 2}             comm.world

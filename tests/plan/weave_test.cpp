@@ -22,7 +22,7 @@ model::ModelConfig moe_model() {
 
 const Degrees kMesh{.dp = 2, .pp = 2, .ep = 2};
 
-double duration_us(const ir::Stage&, const ir::Op& op) {
+double duration_us(const ir::Listing&, const ir::Op& op) {
   const bool exchanges = op.kind() == "dispatch" || op.kind() == "combine";
   return op.def->stream == ir::StreamKind::compute ? 10 : exchanges ? 50 : 0.1;
 }
@@ -44,7 +44,7 @@ double waiting_us(const std::string& weave, const std::string& schedule) {
   input.groups = simulate::groups_of(made.program, Mesh(kMesh));
   input.ranks_differ = false;
   input.duration_us = [&](int, const ir::Issue& issue) {
-    return duration_us(made.program.stages[static_cast<size_t>(issue.stage)], *issue.op);
+    return duration_us(made.program.listings[static_cast<size_t>(issue.listing)], *issue.op);
   };
   input.rows = [](int, const ir::Issue&, size_t) { return int64_t{16}; };
   const simulate::Simulation s = simulate::simulate(made.program, input);
@@ -87,7 +87,7 @@ TEST(Weave, HoldsEachOpOnce) {
   const Lowered plain = lowered("off", "zb_h1"), woven = lowered("pairs", "zb_h1");
   const auto sorted = [](const ir::Block& block) {
     std::vector<std::pair<int, uint32_t>> steps;
-    for (const ir::Step& step : block.steps) steps.emplace_back(block.stages[step.slot], step.op);
+    for (const ir::Step& step : block.steps) steps.emplace_back(block.listings[step.slot], step.op);
     std::sort(steps.begin(), steps.end());
     return steps;
   };

@@ -65,7 +65,7 @@ struct Routed {
   }
 };
 
-/// One rank: its stage has the exchange's ops, in the order of the methods.
+/// One rank: its listing has the exchange's ops, in the order of the methods.
 class ExchangeRank {
  public:
   ExchangeRank(const Routed& routed, int64_t rank, Dtype dtype, ir::Attributes attributes, comm::ThreadBoard& board)
@@ -138,13 +138,13 @@ class ExchangeRank {
   };
 
   ir::ValueId add(ir::Value value) {
-    value.name = fmt::format("value {}", stage_.values.size());
-    const ir::ValueId id = stage_.add_value(std::move(value));
+    value.name = fmt::format("value {}", listing_.values.size());
+    const ir::ValueId id = listing_.add_value(std::move(value));
     place(id);
     return id;
   }
   void place(ir::ValueId id) {  // never a null pointer, and a guard behind
-    memory_[id].assign(static_cast<size_t>(stage_.bytes(id, rows_)) + 64, std::byte{0xff});
+    memory_[id].assign(static_cast<size_t>(listing_.bytes(id, rows_)) + 64, std::byte{0xff});
   }
   ir::ValueId make(Dtype dtype, std::vector<int64_t> shape, ir::Role role = ir::Role::activation) {
     ir::Value value;
@@ -172,7 +172,7 @@ class ExchangeRank {
     return reinterpret_cast<T*>(memory_.at(id).data());
   }
   void set(ir::ValueId id, int64_t i, double value) {
-    switch (stage_.value(id).dtype) {
+    switch (listing_.value(id).dtype) {
       case Dtype::f64: data<double>(id)[i] = value; break;
       case Dtype::f32: data<float>(id)[i] = static_cast<float>(value); break;
       default: data<bf16>(id)[i] = bf16(static_cast<float>(value));
@@ -180,8 +180,8 @@ class ExchangeRank {
   }
   std::vector<double> values(ir::ValueId id) {
     std::vector<double> all;
-    for (int64_t i = 0; i < stage_.elements(id, rows_); ++i) {
-      switch (stage_.value(id).dtype) {
+    for (int64_t i = 0; i < listing_.elements(id, rows_); ++i) {
+      switch (listing_.value(id).dtype) {
         case Dtype::f64: all.push_back(data<double>(id)[i]); break;
         case Dtype::f32: all.push_back(data<float>(id)[i]); break;
         default: all.push_back(static_cast<float>(data<bf16>(id)[i]));
@@ -190,18 +190,18 @@ class ExchangeRank {
     return all;
   }
   device::TensorView view(ir::ValueId id) {
-    return device::view_of(stage_.value(id), memory_.at(id).data(), rows_);
+    return device::view_of(listing_.value(id), memory_.at(id).data(), rows_);
   }
   std::vector<ir::ValueId> run(std::string_view kind, std::vector<ir::ValueId> in) {
     ir::Op op;
     op.def = &ops::find(kind);
     op.in = std::move(in);
     if (!op.def->attributes.empty()) op.attributes = attributes_;
-    const auto outputs = op.def->infer(stage_, op).size();
+    const auto outputs = op.def->infer(listing_, op).size();
     std::vector<std::string> names;
-    for (size_t i = 0; i < outputs; ++i) names.push_back(fmt::format("{} {} {}", kind, i, stage_.values.size()));
-    const std::vector<ir::ValueId> out = stage_.append(op, names);
-    op = stage_.ops.back();
+    for (size_t i = 0; i < outputs; ++i) names.push_back(fmt::format("{} {} {}", kind, i, listing_.values.size()));
+    const std::vector<ir::ValueId> out = listing_.append(op, names);
+    op = listing_.ops.back();
     std::vector<device::TensorView> in_views, out_views;
     for (const ir::ValueId id : op.in) in_views.push_back(view(id));
     for (const ir::ValueId id : out) {
@@ -209,7 +209,7 @@ class ExchangeRank {
       out_views.push_back(view(id));
     }
     const comm::Collective* collective = backends::named(kExchangeBackend).find_collective(kind);
-    const int64_t scratch_bytes = collective->scratch_bytes ? collective->scratch_bytes(stage_, op, rows_) : 0;
+    const int64_t scratch_bytes = collective->scratch_bytes ? collective->scratch_bytes(listing_, op, rows_) : 0;
     std::vector<std::byte> scratch(static_cast<size_t>(scratch_bytes) + 64, std::byte{0xff});
     device::KernelCall call;
     call.op = &op;
@@ -224,7 +224,7 @@ class ExchangeRank {
     };
     HEDDLE_CHECK(guarded(scratch, scratch_bytes), "{} writes beyond its scratch", kind);
     for (const ir::ValueId id : out) {
-      HEDDLE_CHECK(guarded(memory_.at(id), stage_.bytes(id, rows_)), "{} writes beyond an output", kind);
+      HEDDLE_CHECK(guarded(memory_.at(id), listing_.bytes(id, rows_)), "{} writes beyond an output", kind);
     }
     return out;
   }
@@ -235,7 +235,7 @@ class ExchangeRank {
   ir::Attributes attributes_;
   std::unique_ptr<comm::World> world_;
   std::unique_ptr<comm::Communicator> communicator_;
-  ir::Stage stage_;
+  ir::Listing listing_;
   Rows rows_;
   std::map<ir::ValueId, std::vector<std::byte>> memory_;
   ir::ValueId experts_, x_ = ir::none, g_ = ir::none;

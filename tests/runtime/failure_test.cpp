@@ -27,7 +27,7 @@ std::set<std::string> kinds_of(const ir::StepProgram& program) {
   for (const ir::Action& action : program.actions_of(kFailing)) {
     const ir::Block& block = program.blocks[static_cast<size_t>(action.block)];
     for (const ir::Step& step : block.steps) {
-      kinds.insert(std::string(program.stages[static_cast<size_t>(block.stages[step.slot])].ops[step.op].kind()));
+      kinds.insert(std::string(program.listings[static_cast<size_t>(block.listings[step.slot])].ops[step.op].kind()));
     }
   }
   return kinds;
@@ -60,10 +60,10 @@ void fail_in_every_kind(const plan::Plan& plan) {
         options.poison = true;
         try {
           runtime::Executor executor(lowered.program, options);
-          for (const int s : lowered.program.stages_of(r)) {
-            const ir::Stage& stage = lowered.program.stages[static_cast<size_t>(s)];
-            for (uint32_t i = 0; r == kFailing && i < stage.ops.size(); ++i) {
-              if (stage.ops[i].kind() == kind) kernels_of_broken[&stage.ops[i]] = executor.replace(s, i, fail);
+          for (const int s : lowered.program.listings_of(r)) {
+            const ir::Listing& listing = lowered.program.listings[static_cast<size_t>(s)];
+            for (uint32_t i = 0; r == kFailing && i < listing.ops.size(); ++i) {
+              if (listing.ops[i].kind() == kind) kernels_of_broken[&listing.ops[i]] = executor.replace(s, i, fail);
             }
           }
           executor.run_step(batches[static_cast<size_t>(r)]);
@@ -124,10 +124,10 @@ TEST(Failure, ImpossibleCountsAreRefused) {
       try {
         const ir::StepProgram& program = run.lowered().program;
         runtime::Executor executor(program, options);
-        for (const int s : program.stages_of(r)) {
-          const ir::Stage& stage = program.stages[static_cast<size_t>(s)];
-          for (uint32_t i = 0; r == 0 && i < stage.ops.size(); ++i) {
-            if (stage.ops[i].kind() == "counts_to_host") executor.replace(s, i, too_many);
+        for (const int s : program.listings_of(r)) {
+          const ir::Listing& listing = program.listings[static_cast<size_t>(s)];
+          for (uint32_t i = 0; r == 0 && i < listing.ops.size(); ++i) {
+            if (listing.ops[i].kind() == "counts_to_host") executor.replace(s, i, too_many);
           }
         }
         executor.run_step(tiny_batches(config, plan, 5)[static_cast<size_t>(r)]);

@@ -119,7 +119,7 @@ class Fixture {
     run_->executor(0).run_step(batch, [&](const ir::Issue& issue, const device::KernelCall& call) {
       for (size_t i = 0; i < issue.out.size(); ++i) {
         if (issue.out[i].id == ir::none) continue;
-        seen_[run_->stage(0).value(issue.out[i].id).name] = values_of(call.out[i]);
+        seen_[run_->listing(0).value(issue.out[i].id).name] = values_of(call.out[i]);
       }
     });
   }
@@ -193,13 +193,13 @@ class Fixture {
 
   // All parameters of the model, each with the gradient's accumulator in place of the weight.
   void check_gradients() {
-    const ir::Stage& stage = run_->stage(0);
+    const ir::Listing& listing = run_->listing(0);
     std::vector<train::ParameterTensor> tensors;
     std::vector<std::vector<double>> sums;
     for (const model::Parameter& p : run_->lowered().parameters[0]) {
       if (!p.trained) continue;
       std::vector<double> sum;
-      for (const ir::ValueId use : stage.accumulators.at(p.value)) {
+      for (const ir::ValueId use : listing.accumulators.at(p.value)) {
         const std::vector<double> one = values_of(run_->executor(0).view(0, use));
         sum.resize(one.size(), 0.0);
         for (size_t i = 0; i < one.size(); ++i) sum[i] += one[i];
@@ -252,7 +252,7 @@ class Fixture {
 
   std::vector<int64_t> shape_of(const model::Parameter& p) const {
     std::vector<int64_t> shape;
-    for (const ir::Dim& dim : run_->stage(0).value(p.value).shape) shape.push_back(dim.count);
+    for (const ir::Dim& dim : run_->listing(0).value(p.value).shape) shape.push_back(dim.count);
     return shape;
   }
 
@@ -288,10 +288,10 @@ class Fixture {
     return batch;
   }
 
-  std::vector<double> statistic(int stage, const std::string& name) const {
-    const ir::ValueId id = run_->lowered().program.stages[static_cast<size_t>(stage)].find(name);
+  std::vector<double> statistic(int listing, const std::string& name) const {
+    const ir::ValueId id = run_->lowered().program.listings[static_cast<size_t>(listing)].find(name);
     HEDDLE_CHECK(id != ir::none, "no statistic '{}'", name);
-    return values_of(run_->executor(0).view(stage, id));
+    return values_of(run_->executor(0).view(listing, id));
   }
 
   const std::vector<double>& seen(const std::string& name) {

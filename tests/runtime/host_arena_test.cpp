@@ -18,27 +18,27 @@ namespace {
 constexpr int64_t kRoom = 1 << 24;
 
 // Appends a copy and moves it to `place`.
-ir::ValueId copy(ir::Stage& stage, const char* kind, ir::ValueId x, size_t place, ir::Phase phase) {
+ir::ValueId copy(ir::Listing& listing, const char* kind, ir::ValueId x, size_t place, ir::Phase phase) {
   ir::Op op;
   op.def = &ops::find(kind);
   op.in = {x};
   op.phase = phase;
   const ir::ValueId y =
-      stage.append(std::move(op), {stage.value(x).name + (kind[5] == 'o' ? ".host" : ".back")})[0];
-  std::rotate(stage.ops.begin() + static_cast<ptrdiff_t>(place), stage.ops.end() - 1, stage.ops.end());
+      listing.append(std::move(op), {listing.value(x).name + (kind[5] == 'o' ? ".host" : ".back")})[0];
+  std::rotate(listing.ops.begin() + static_cast<ptrdiff_t>(place), listing.ops.end() - 1, listing.ops.end());
   return y;
 }
 
 // Sends every activation that the backward reads to the host once it is written, and fetches it before its first
 // reader there. Returns the bytes that go each way for a microbatch.
-int64_t offload(ir::Stage& stage) {
+int64_t offload(ir::Listing& listing) {
   std::set<ir::ValueId> wanted;
   std::map<ir::ValueId, ir::Phase> written_in;
-  for (const ir::Op& op : stage.ops) {
+  for (const ir::Op& op : listing.ops) {
     for (const ir::ValueId id : op.out) written_in[id] = op.phase;
     for (const ir::ValueId id : op.in) {
       const bool backward = op.phase == ir::Phase::I || op.phase == ir::Phase::W;
-      if (id != ir::none && backward && stage.value(id).role == ir::Role::activation && written_in.contains(id) &&
+      if (id != ir::none && backward && listing.value(id).role == ir::Role::activation && written_in.contains(id) &&
           written_in[id] == ir::Phase::F) {
         wanted.insert(id);
       }
@@ -46,32 +46,32 @@ int64_t offload(ir::Stage& stage) {
   }
   int64_t bytes = 0;
   for (const ir::ValueId id : wanted) {
-    const auto writer = std::find_if(stage.ops.begin(), stage.ops.end(), [&](const ir::Op& op) {
+    const auto writer = std::find_if(listing.ops.begin(), listing.ops.end(), [&](const ir::Op& op) {
       return std::find(op.out.begin(), op.out.end(), id) != op.out.end();
     });
     const ir::ValueId out =
-        copy(stage, "copy_out", id, static_cast<size_t>(writer - stage.ops.begin()) + 1, ir::Phase::F);
+        copy(listing, "copy_out", id, static_cast<size_t>(writer - listing.ops.begin()) + 1, ir::Phase::F);
     // I runs before W, whatever their order in the list.
-    auto reader = stage.ops.end();
+    auto reader = listing.ops.end();
     for (const ir::Phase phase : {ir::Phase::W, ir::Phase::I}) {
-      const auto found = std::find_if(stage.ops.begin(), stage.ops.end(), [&](const ir::Op& op) {
+      const auto found = std::find_if(listing.ops.begin(), listing.ops.end(), [&](const ir::Op& op) {
         return op.phase == phase && std::find(op.in.begin(), op.in.end(), id) != op.in.end();
       });
-      if (found != stage.ops.end() && (reader == stage.ops.end() || found < reader)) reader = found;
+      if (found != listing.ops.end() && (reader == listing.ops.end() || found < reader)) reader = found;
     }
-    const auto place = static_cast<size_t>(reader - stage.ops.begin());
+    const auto place = static_cast<size_t>(reader - listing.ops.begin());
     const ir::Phase phase =
-        std::any_of(stage.ops.begin(), stage.ops.end(),
+        std::any_of(listing.ops.begin(), listing.ops.end(),
                     [&](const ir::Op& op) {
                       return op.phase == ir::Phase::I && std::find(op.in.begin(), op.in.end(), id) != op.in.end();
                     })
             ? ir::Phase::I
             : ir::Phase::W;
-    const ir::ValueId back = copy(stage, "copy_in", out, place, phase);
-    for (ir::Op& op : stage.ops) {
+    const ir::ValueId back = copy(listing, "copy_in", out, place, phase);
+    for (ir::Op& op : listing.ops) {
       if (op.phase != ir::Phase::F) std::replace(op.in.begin(), op.in.end(), id, back);
     }
-    bytes += stage.bytes(id, ir::FixedRows());
+    bytes += listing.bytes(id, ir::FixedRows());
   }
   return bytes;
 }
@@ -80,9 +80,9 @@ class HostArena : public testing::Test {
  protected:
   HostArena() {
     plain = plan::lower(config, plan);
-    offloaded.stages = plain.program.stages;
+    offloaded.listings = plain.program.listings;
     offloaded.microbatches = plan.microbatches;
-    bytes = offload(offloaded.stages[0]);
+    bytes = offload(offloaded.listings[0]);
     schedule::lower(offloaded, offloaded.actions[0], plan::schedule_of(plan));
   }
 
@@ -90,9 +90,9 @@ class HostArena : public testing::Test {
     simulate::RecordOptions made;
     made.steps = 3;
     made.scratch_bytes = [&program](int s, uint32_t i, const ir::RowCounts& rows) -> int64_t {
-      const ir::Stage& stage = program.stages[static_cast<size_t>(s)];
-      const kernels::KernelEntry& kernel = backends::named("reference").select_kernel(stage, stage.ops[i]);
-      return kernel.scratch_bytes ? kernel.scratch_bytes(stage, stage.ops[i], rows) : 0;
+      const ir::Listing& listing = program.listings[static_cast<size_t>(s)];
+      const kernels::KernelEntry& kernel = backends::named("reference").select_kernel(listing, listing.ops[i]);
+      return kernel.scratch_bytes ? kernel.scratch_bytes(listing, listing.ops[i], rows) : 0;
     };
     return made;
   }
@@ -107,10 +107,10 @@ class HostArena : public testing::Test {
   }
 
   // Losses and gradients of the last of a few steps.
-  std::vector<double> results(runtime::Executor& executor, const ir::Stage& stage) {
+  std::vector<double> results(runtime::Executor& executor, const ir::Listing& listing) {
     const std::vector<double> table = model::rope_table(config, kTinySequence);
     for (const model::Parameter& p : plain.parameters[0]) {
-      const device::TensorView view = executor.view(0, stage.find(plain.program.stages[0].value(p.value).name));
+      const device::TensorView view = executor.view(0, listing.find(plain.program.listings[0].value(p.value).name));
       for (int64_t i = 0; i < view.elements(); ++i) {
         const auto at = static_cast<uint64_t>(i);
         TinyRun::set(view, i,
@@ -119,17 +119,17 @@ class HostArena : public testing::Test {
                                                                     : 0.3 * RandomKey(9).with(p.name).normal(at));
       }
     }
-    for (size_t v = 0; v < stage.values.size(); ++v) {
-      if (stage.values[v].role != ir::Role::optimizer) continue;
+    for (size_t v = 0; v < listing.values.size(); ++v) {
+      if (listing.values[v].role != ir::Role::optimizer) continue;
       const device::TensorView view = executor.view(0, static_cast<ir::ValueId>(v));
       for (int64_t i = 0; i < view.elements(); ++i) TinyRun::set(view, i, 0.0);
     }
     const std::vector<device::Batch> batches = tiny_batches(config, plan, 9);
     for (int step = 0; step < 3; ++step) executor.run_step(batches[0]);
     std::vector<double> all;
-    for (const ir::Value& value : stage.values) {
+    for (const ir::Value& value : listing.values) {
       if (value.role != ir::Role::accumulator && value.role != ir::Role::statistic) continue;
-      const device::TensorView view = executor.view(0, stage.find(value.name));
+      const device::TensorView view = executor.view(0, listing.find(value.name));
       for (int64_t i = 0; i < view.elements(); ++i) all.push_back(TinyRun::get(view, i));
     }
     return all;
@@ -146,8 +146,8 @@ TEST_F(HostArena, WhatWentAndCameBackIsTheSame) {
   ir::verify(offloaded);
   const auto one = executor(plain.program, kRoom, 0);
   const auto other = executor(offloaded, kRoom, kRoom);
-  const std::vector<double> expected = results(*one, plain.program.stages[0]);
-  EXPECT_EQ(results(*other, offloaded.stages[0]), expected);
+  const std::vector<double> expected = results(*one, plain.program.listings[0]);
+  EXPECT_EQ(results(*other, offloaded.listings[0]), expected);
   EXPECT_FALSE(one->walk().uses(ir::Space::host));
   EXPECT_EQ(one->walk().copied_out_bytes(), 0);
   ASSERT_GT(bytes, 0);
@@ -161,7 +161,7 @@ TEST_F(HostArena, BothArenasAreForetoldToTheByte) {
   o.host_capacity_bytes = kRoom;
   const simulate::Recording foretold = simulate::record(offloaded, 0, o);
   const auto run = executor(offloaded, kRoom, kRoom);
-  results(*run, offloaded.stages[0]);
+  results(*run, offloaded.listings[0]);
   const ir::Walk& walk = run->walk();
   EXPECT_EQ(foretold.peak_live_bytes, walk.storage().peak_live_bytes());
   EXPECT_EQ(foretold.reserved_bytes, walk.storage().reserved_bytes());
@@ -171,7 +171,7 @@ TEST_F(HostArena, BothArenasAreForetoldToTheByte) {
   EXPECT_EQ(walk.storage(ir::Space::host).live_bytes(), 0);
   // What lies on the host is rounded up to whole places; one microbatch is there at a time.
   EXPECT_GE(foretold.host_peak_live_bytes, bytes);
-  EXPECT_LE(foretold.host_peak_live_bytes, bytes + 128 * static_cast<int64_t>(offloaded.stages[0].values.size()));
+  EXPECT_LE(foretold.host_peak_live_bytes, bytes + 128 * static_cast<int64_t>(offloaded.listings[0].values.size()));
   EXPECT_LT(foretold.peak_live_bytes, simulate::record(plain.program, 0, options(plain.program)).peak_live_bytes);
   const std::set<std::string> streams(foretold.streams.begin(), foretold.streams.end());
   EXPECT_EQ(streams, (std::set<std::string>{"compute", "copy_out", "copy_in"}));
@@ -192,7 +192,7 @@ TEST_F(HostArena, TightArenasGiveTheSameBits) {
   for (o.capacity_bytes = roomy.peak_live_bytes; !fits();) o.capacity_bytes += ir::kStorageAlignment;
   const auto one = executor(plain.program, kRoom, 0);
   const auto other = executor(offloaded, o.capacity_bytes, o.host_capacity_bytes);
-  EXPECT_EQ(results(*other, offloaded.stages[0]), results(*one, plain.program.stages[0]));
+  EXPECT_EQ(results(*other, offloaded.listings[0]), results(*one, plain.program.listings[0]));
 }
 
 TEST_F(HostArena, AFullHostIsTold) {
@@ -209,13 +209,13 @@ TEST_F(HostArena, AFullHostIsTold) {
 }
 
 TEST_F(HostArena, OnlyCopiesTouchTheHost) {
-  ir::Stage& stage = offloaded.stages[0];
+  ir::Listing& listing = offloaded.listings[0];
   const auto fetch =
-      std::find_if(stage.ops.begin(), stage.ops.end(), [](const ir::Op& op) { return op.kind() == "copy_in"; });
+      std::find_if(listing.ops.begin(), listing.ops.end(), [](const ir::Op& op) { return op.kind() == "copy_in"; });
   const ir::ValueId host = fetch->in[0], back = fetch->out[0];
-  for (ir::Op& op : stage.ops) std::replace(op.in.begin(), op.in.end(), back, host);
+  for (ir::Op& op : listing.ops) std::replace(op.in.begin(), op.in.end(), back, host);
   try {
-    ir::verify(stage);
+    ir::verify(listing);
     FAIL() << "verified";
   } catch (const InternalError& error) {
     EXPECT_NE(std::string(error.what()).find("lies on the host"), std::string::npos) << error.what();

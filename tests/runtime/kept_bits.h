@@ -49,7 +49,7 @@ inline Outcome outcome_of(const model::ModelConfig& c, const plan::Plan& plan, c
   run.run(tiny_batches(c, plan, 5));
   Outcome outcome;
   for (int r = 0; r < plan.ranks(); ++r) {
-    for (const ir::Value& value : run.stage(r).values) {
+    for (const ir::Value& value : run.listing(r).values) {
       if (value.role < ir::Role::accumulator) continue;
       outcome.values.emplace_back(fmt::format("rank {} {}", r, value.name), run.read(r, value.name));
     }

@@ -22,11 +22,11 @@ double bytes_of(const plan::Degrees& mesh, ir::Role role) {
   plan.mesh = mesh;
   plan.sequence_length = 64;
   const plan::Lowered lowered = plan::lower(small(), plan);
-  const ir::Stage& stage = lowered.program.stages[0];
+  const ir::Listing& listing = lowered.program.listings[0];
   double sum = 0;
-  for (size_t v = 0; v < stage.values.size(); ++v) {
-    if (stage.values[v].role == role)
-      sum += static_cast<double>(stage.bytes(static_cast<ir::ValueId>(v), ir::FixedRows()));
+  for (size_t v = 0; v < listing.values.size(); ++v) {
+    if (listing.values[v].role == role)
+      sum += static_cast<double>(listing.bytes(static_cast<ir::ValueId>(v), ir::FixedRows()));
   }
   return sum;
 }

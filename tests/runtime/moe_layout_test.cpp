@@ -145,13 +145,13 @@ StepSeen look(const Setting& setting) {
   std::vector<std::thread> threads;
   for (size_t r = 0; r < batches.size(); ++r) {
     threads.emplace_back([&, r] {
-      const ir::Stage& stage = run->stage(static_cast<int>(r));
+      const ir::Listing& listing = run->listing(static_cast<int>(r));
       run->executor(static_cast<int>(r))
           .run_step(batches[r], [&](const ir::Issue& issue, const device::KernelCall& call) {
             seen[r].stalls += issue.op->def->host_stall;
             const ir::Phase phase = issue.op->phase;
             for (size_t i = 0; i < call.out.size() && (phase == ir::Phase::F || phase == ir::Phase::I); ++i) {
-              const ir::Value& value = stage.value(issue.op->out[i]);
+              const ir::Value& value = listing.value(issue.op->out[i]);
               const bool fixed = std::all_of(value.shape.begin(), value.shape.end(),
                                              [](const ir::Dim& d) { return d.is_static(); });
               if (!fixed || (value.role != ir::Role::activation && value.role != ir::Role::gradient)) continue;
@@ -209,8 +209,8 @@ TEST(MoeBits, AreTheSameForEveryTopologyWithWidthsCut) {
 
 TEST(ReuseLists, LeavesOneStallALayerAndMicrobatch) {
   const plan::Degrees mesh{.dp = 4, .ep = 4};
-  const auto stalls = [](const ir::Stage& stage, ir::Phase phase) {
-    return std::count_if(stage.ops.begin(), stage.ops.end(),
+  const auto stalls = [](const ir::Listing& listing, ir::Phase phase) {
+    return std::count_if(listing.ops.begin(), listing.ops.end(),
                          [&](const ir::Op& op) { return op.def->host_stall && op.phase == phase; });
   };
   const model::ModelConfig c = tiny();
@@ -220,11 +220,11 @@ TEST(ReuseLists, LeavesOneStallALayerAndMicrobatch) {
     Setting without = with;
     without.reuse_lists = false;
     const auto reused = make(c, with), anew = make(c, without);
-    EXPECT_EQ(stalls(reused->stage(0), ir::Phase::F), layers);
-    EXPECT_EQ(stalls(reused->stage(0), ir::Phase::I), 0);
-    EXPECT_EQ(stalls(reused->stage(0), ir::Phase::W), 0);
-    EXPECT_EQ(stalls(anew->stage(0), ir::Phase::F), 2 * layers);
-    EXPECT_EQ(stalls(anew->stage(0), ir::Phase::I), 2 * layers);
+    EXPECT_EQ(stalls(reused->listing(0), ir::Phase::F), layers);
+    EXPECT_EQ(stalls(reused->listing(0), ir::Phase::I), 0);
+    EXPECT_EQ(stalls(reused->listing(0), ir::Phase::W), 0);
+    EXPECT_EQ(stalls(anew->listing(0), ir::Phase::F), 2 * layers);
+    EXPECT_EQ(stalls(anew->listing(0), ir::Phase::I), 2 * layers);
     const StepSeen a = look(with), b = look(without);
     const int64_t microbatches = kMicrobatches / mesh.dp;
     EXPECT_EQ(a.stalls, layers * microbatches);

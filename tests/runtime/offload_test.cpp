@@ -16,13 +16,13 @@ plan::Plan plan_for(const plan::Degrees& mesh, const std::string& words, const s
 
 // Copies take no time, so that all that was chosen goes, or so long that nothing does.
 passes::Durations copies_last(double us) {
-  return [us](const ir::Stage&, const ir::Op& op) { return op.kind().starts_with("copy_") ? us : 1.0; };
+  return [us](const ir::Listing&, const ir::Op& op) { return op.kind().starts_with("copy_") ? us : 1.0; };
 }
 
 int count(const ir::StepProgram& program, std::string_view kind, bool ahead = false) {
   int found = 0;
-  for (const ir::Stage& stage : program.stages) {
-    for (const ir::Op& op : stage.ops) found += op.kind() == kind && (!ahead || op.ahead) ? 1 : 0;
+  for (const ir::Listing& listing : program.listings) {
+    for (const ir::Op& op : listing.ops) found += op.kind() == kind && (!ahead || op.ahead) ? 1 : 0;
   }
   return found;
 }
@@ -134,7 +134,7 @@ TEST(OffloadPeak, CopiesGoAheadWhereTheScheduleHasRoom) {
   const plan::Lowered lowered = plan::lower(small(), plan);
   const auto ahead = [&](int r) {
     int found = 0;
-    for (const ir::Op& op : lowered.program.stages[static_cast<size_t>(r)].ops) found += op.ahead;
+    for (const ir::Op& op : lowered.program.listings[static_cast<size_t>(r)].ops) found += op.ahead;
     return found;
   };
   EXPECT_GT(ahead(0), 0);
@@ -158,9 +158,9 @@ TEST(OffloadText, OnlyTheNamedLayers) {
     plan::Plan plan = plan_for({}, words);
     plan.durations = copies_last(0);
     const plan::Lowered lowered = plan::lower(small(), plan);
-    const ir::Stage& stage = lowered.program.stages[0];
-    for (const ir::Op& op : stage.ops) {
-      if (op.kind() == "copy_out") found.insert(stage.value(op.in[0]).name);
+    const ir::Listing& listing = lowered.program.listings[0];
+    for (const ir::Op& op : listing.ops) {
+      if (op.kind() == "copy_out") found.insert(listing.value(op.in[0]).name);
     }
     return found;
   };

@@ -20,13 +20,13 @@ TEST(PacedRun, StepsOnRanksOfEachKindOfStage) {
           const auto world = board.world(r);
           bench::PacedRun run(tiny_model(), plan, *world);
           run.step();
-          const ir::Stage& stage =
-              run.program().stages[static_cast<size_t>(run.program().stage_of(r, ir::Purpose::train))];
-          for (ir::ValueId id = 0; id < std::ssize(stage.values); ++id) {
-            if (stage.value(id).role != ir::Role::weight || !stage.value(id).name.ends_with("norm.weight"))
+          const ir::Listing& listing =
+              run.program().listings[static_cast<size_t>(run.program().listing_of(r, ir::Purpose::train))];
+          for (ir::ValueId id = 0; id < std::ssize(listing.values); ++id) {
+            if (listing.value(id).role != ir::Role::weight || !listing.value(id).name.ends_with("norm.weight"))
               continue;
-            EXPECT_EQ(run.executor().view(run.program().stage_of(r, ir::Purpose::train), id).as<float>()[0], 1.0F)
-                << stage.value(id).name;
+            EXPECT_EQ(run.executor().view(run.program().listing_of(r, ir::Purpose::train), id).as<float>()[0], 1.0F)
+                << listing.value(id).name;
           }
         } catch (...) {
           failures[static_cast<size_t>(r)] = std::current_exception();

@@ -17,8 +17,8 @@ plan::Plan plan_for(const plan::Degrees& mesh, const std::string& words, const s
 
 int replays(const model::ModelConfig& c, const plan::Plan& plan, ir::Phase phase) {
   int count = 0;
-  for (const ir::Stage& stage : plan::lower(c, plan).program.stages) {
-    for (const ir::Op& op : stage.ops) count += op.again && op.phase == phase ? 1 : 0;
+  for (const ir::Listing& listing : plan::lower(c, plan).program.listings) {
+    for (const ir::Op& op : listing.ops) count += op.again && op.phase == phase ? 1 : 0;
   }
   return count;
 }
@@ -145,7 +145,7 @@ TEST(RecomputePeak, DeferredWeightGradientsMakeTheirOwn) {
 TEST(RecomputeText, OnlyTheNamedLayers) {
   const auto layers = [](const std::string& words) {
     std::set<int> found;
-    for (const ir::Op& op : plan::lower(small(), plan_for({}, words)).program.stages[0].ops) {
+    for (const ir::Op& op : plan::lower(small(), plan_for({}, words)).program.listings[0].ops) {
       if (op.again) found.insert(op.layer);
     }
     return found;
@@ -159,8 +159,8 @@ TEST(RecomputeText, OnlyTheNamedLayers) {
 
 TEST(RecomputeText, NothingThatChoosesRunsTwice) {
   for (const plan::Degrees& mesh : std::vector<plan::Degrees>{{}, {.dp = 2, .ep = 2}}) {
-    for (const ir::Stage& stage : plan::lower(small(), plan_for(mesh, "layer")).program.stages) {
-      for (const ir::Op& op : stage.ops) EXPECT_TRUE(!op.again || op.def->replayable) << op.kind();
+    for (const ir::Listing& listing : plan::lower(small(), plan_for(mesh, "layer")).program.listings) {
+      for (const ir::Op& op : listing.ops) EXPECT_TRUE(!op.again || op.def->replayable) << op.kind();
     }
   }
 }

@@ -47,18 +47,18 @@ class RankRun {
   const ir::Coordinates& place() const { return mesh_.at(rank_); }
   runtime::Executor& executor() { return *executor_; }
   const runtime::MeshCommunicators& communicators() const { return communicators_; }
-  int stage_index() const { return place().at(ir::Axis::pp); }
-  const ir::Stage& stage() const { return lowered_.program.stages[static_cast<size_t>(stage_index())]; }
+  int listing_index() const { return place().at(ir::Axis::pp); }
+  const ir::Listing& listing() const { return lowered_.program.listings[static_cast<size_t>(listing_index())]; }
   const std::vector<model::Parameter>& parameters() const {
-    return lowered_.parameters[static_cast<size_t>(stage_index())];
+    return lowered_.parameters[static_cast<size_t>(listing_index())];
   }
 
   /// Where a value of this rank lies in the whole parameter: all of the rank's part, or its run of a sharded state.
   std::vector<model::Run> runs(const model::Parameter& p, const ir::Value& value) const {
     std::vector<int64_t> dims;
-    for (const ir::Dim& dim : stage().value(p.value).shape) dims.push_back(dim.count);
+    for (const ir::Dim& dim : listing().value(p.value).shape) dims.push_back(dim.count);
     std::vector<model::Run> runs = model::runs_of(p, dims, place());
-    if (value.shape == stage().value(p.value).shape) return runs;
+    if (value.shape == listing().value(p.value).shape) return runs;
     const std::vector<int> group = mesh_.group(p.copies, rank_);
     const int64_t at = std::find(group.begin(), group.end(), rank_) - group.begin();
     return model::runs_within(runs, at * value.shape[0].count, value.shape[0].count);
@@ -68,9 +68,9 @@ class RankRun {
   void fill(const std::function<double(const model::Parameter&, int64_t)>& value) {
     for (const model::Parameter& p : parameters()) {
       for (const std::string prefix : {"", "master.", "copy.", "m.", "v."}) {
-        const ir::ValueId id = stage().find(prefix + p.name);
-        if (id == ir::none || stage().value(id).layout == ir::Layout::packed) continue;
-        const device::TensorView view = executor_->view(stage_index(), id);
+        const ir::ValueId id = listing().find(prefix + p.name);
+        if (id == ir::none || listing().value(id).layout == ir::Layout::packed) continue;
+        const device::TensorView view = executor_->view(listing_index(), id);
         const bool moment = prefix == "m." || prefix == "v.";
         if (p.start == model::Parameter::Start::rope_table) {
           const int64_t width = view.dim(1);
@@ -81,7 +81,7 @@ class RankRun {
           }
           continue;
         }
-        for (const model::Run& run : runs(p, stage().value(id))) {
+        for (const model::Run& run : runs(p, listing().value(id))) {
           for (int64_t i = 0; i < run.count; ++i) set(view, run.local + i, moment ? 0 : value(p, run.whole + i));
         }
       }
@@ -98,14 +98,14 @@ class RankRun {
       if (p.name != name) continue;
       std::vector<ir::ValueId> ids;
       if (prefix == "grad.") {
-        ids = stage().accumulators.at(p.value);
+        ids = listing().accumulators.at(p.value);
       } else {
-        ids = {stage().find(prefix + name)};
+        ids = {listing().find(prefix + name)};
         if (ids[0] == ir::none && prefix == "master.") ids = {p.value};
       }
       for (const ir::ValueId id : ids) {
-        const device::TensorView view = executor_->view(stage_index(), id);
-        for (const model::Run& run : runs(p, stage().value(id))) {
+        const device::TensorView view = executor_->view(listing_index(), id);
+        for (const model::Run& run : runs(p, listing().value(id))) {
           for (int64_t i = 0; i < run.count; ++i) {
             sum.at(static_cast<size_t>(run.whole + i)) += get(view, run.local + i);
             ++holders[static_cast<size_t>(run.whole + i)];
@@ -114,12 +114,12 @@ class RankRun {
       }
     }
   }
-  /// Elements of the whole tensor of a parameter of this rank's stage, or 0.
+  /// Elements of the whole tensor of a parameter of this rank's listing, or 0.
   int64_t whole_elements(const std::string& name) const {
     for (const model::Parameter& p : parameters()) {
       if (p.name != name) continue;
       std::vector<int64_t> dims;
-      for (const ir::Dim& dim : stage().value(p.value).shape) dims.push_back(dim.count);
+      for (const ir::Dim& dim : listing().value(p.value).shape) dims.push_back(dim.count);
       int64_t product = 1;
       for (const int64_t size : model::whole_dims(p, dims, place())) product *= size;
       return product;
@@ -128,9 +128,9 @@ class RankRun {
   }
 
   std::vector<double> read(const std::string& name) {
-    const ir::ValueId id = stage().find(name);
+    const ir::ValueId id = listing().find(name);
     HEDDLE_CHECK(id != ir::none, "no value '{}'", name);
-    const device::TensorView view = executor_->view(stage_index(), id);
+    const device::TensorView view = executor_->view(listing_index(), id);
     std::vector<double> out;
     for (int64_t i = 0; i < view.elements(); ++i) out.push_back(get(view, i));
     return out;
@@ -190,8 +190,8 @@ class TinyRun {
   const RankRun& at(int rank) const { return *ranks_[static_cast<size_t>(rank)]; }
   runtime::Executor& executor(int rank) { return at(rank).executor(); }
   const runtime::MeshCommunicators& communicators(int rank) { return at(rank).communicators(); }
-  int stage_of(int rank) const { return mesh_.at(rank).at(ir::Axis::pp); }
-  const ir::Stage& stage(int rank) const { return at(rank).stage(); }
+  int listing_of(int rank) const { return mesh_.at(rank).at(ir::Axis::pp); }
+  const ir::Listing& listing(int rank) const { return at(rank).listing(); }
   const std::vector<model::Parameter>& parameters(int rank) const { return at(rank).parameters(); }
 
   void fill(const std::function<double(const model::Parameter&, int64_t)>& value) {
@@ -213,7 +213,7 @@ class TinyRun {
   double total(const std::string& name) {
     double sum = 0;
     for (int r = 0; r < plan_.ranks(); ++r) {
-      if (stage(r).find(name) != ir::none) sum += read(r, name)[0];
+      if (listing(r).find(name) != ir::none) sum += read(r, name)[0];
     }
     return sum;
   }

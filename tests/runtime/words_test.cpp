@@ -22,7 +22,7 @@ void take_in(plan::Lowered& lowered, const plan::Plan& plan) {
   for (auto& lists : program.actions) lists.clear();
   program.blocks.clear();
   schedule::lower(program, program.actions[0], plan::schedule_of(plan));
-  program.stages.resize(static_cast<size_t>(plan.mesh.pp));
+  program.listings.resize(static_cast<size_t>(plan.mesh.pp));
   ir::verify(program);
 }
 
@@ -30,7 +30,7 @@ void take_in(plan::Lowered& lowered, const plan::Plan& plan) {
 std::map<std::string, std::vector<double>> results(TinyRun& run) {
   std::map<std::string, std::vector<double>> all;
   for (int r = 0; r < run.plan().ranks(); ++r) {
-    for (const ir::Value& value : run.stage(r).values) {
+    for (const ir::Value& value : run.listing(r).values) {
       const bool sums = value.role == ir::Role::accumulator || value.role == ir::Role::statistic;
       if (sums && value.part_of == ir::none)
         all[fmt::format("{} of rank {}", value.name, r)] = run.read(r, value.name);
@@ -45,11 +45,11 @@ struct Result {
   int64_t ops = 0;         // that were run
 };
 
-Result result(const plan::Plan& plan, const std::function<void(ir::Stage&)>& change, int steps = 1) {
+Result result(const plan::Plan& plan, const std::function<void(ir::Listing&)>& change, int steps = 1) {
   const model::ModelConfig config = tiny_model();
   const auto edit = [&](plan::Lowered& lowered) {
     for (int r = 0; r < plan.mesh.pp; ++r) {
-      if (change) change(lowered.program.stages[static_cast<size_t>(r)]);
+      if (change) change(lowered.program.listings[static_cast<size_t>(r)]);
     }
     take_in(lowered, plan);
   };
@@ -65,22 +65,22 @@ Result result(const plan::Plan& plan, const std::function<void(ir::Stage&)>& cha
 }
 
 // Every linear of F as two products of half of the rows.
-void cut_linears(ir::Stage& stage, int64_t at) {
+void cut_linears(ir::Listing& listing, int64_t at) {
   std::vector<ir::Op> ops;
-  for (const ir::Op& whole : stage.ops) {
+  for (const ir::Op& whole : listing.ops) {
     if (whole.kind() != "linear" || whole.phase != ir::Phase::F) {
       ops.push_back(whole);
       continue;
     }
-    const int64_t rows = stage.value(whole.out[0]).shape[0].count;
+    const int64_t rows = listing.value(whole.out[0]).shape[0].count;
     for (const auto& [begin, end] : {std::pair<int64_t, int64_t>{0, at}, {at, rows}}) {
       ir::Op op = whole;
-      op.in[0] = stage.rows(whole.in[0], begin, end);
-      op.out[0] = stage.rows(whole.out[0], begin, end);
+      op.in[0] = listing.rows(whole.in[0], begin, end);
+      op.out[0] = listing.rows(whole.out[0], begin, end);
       ops.push_back(op);
     }
   }
-  stage.ops = std::move(ops);
+  listing.ops = std::move(ops);
 }
 
 TEST(Words, ProductsInPanelsHaveTheSameBits) {
@@ -88,7 +88,7 @@ TEST(Words, ProductsInPanelsHaveTheSameBits) {
     const plan::Plan plan = tiny_plan(pipeline, experts, true);
     const Result whole = result(plan, {});
     for (const int64_t at : {1, 8, 15}) {
-      const Result cut = result(plan, [&](ir::Stage& stage) { cut_linears(stage, at); });
+      const Result cut = result(plan, [&](ir::Listing& listing) { cut_linears(listing, at); });
       EXPECT_EQ(cut.values, whole.values) << at;
       EXPECT_EQ(cut.peak_bytes, whole.peak_bytes) << at;
     }
@@ -97,13 +97,13 @@ TEST(Words, ProductsInPanelsHaveTheSameBits) {
 
 // What the experts' first product makes is dropped behind its last reader in F where more than `limit` rows came,
 // and made again before I reads it.
-void drop_where_many(ir::Stage& stage, int64_t limit) {
-  std::vector<ir::Op> ops = stage.ops;
+void drop_where_many(ir::Listing& listing, int64_t limit) {
+  std::vector<ir::Op> ops = listing.ops;
   for (size_t i = 0; i < ops.size(); ++i) {
     const ir::Op made = ops[i];
     if (made.phase != ir::Phase::F || !made.kind().starts_with("grouped_linear") || made.again) continue;
     const ir::ValueId y = made.out[0];
-    const ir::ValueId n = stage.value(y).shape[0].rows_of;
+    const ir::ValueId n = listing.value(y).shape[0].rows_of;
     if (n == ir::none) continue;
     const auto reads = [&](const ir::Op& op) { return std::find(op.in.begin(), op.in.end(), y) != op.in.end(); };
     size_t last = i, first_behind = ops.size();
@@ -126,7 +126,7 @@ void drop_where_many(ir::Stage& stage, int64_t limit) {
     ops.insert(ops.begin() + static_cast<long>(last) + 1, drop);
     ++i;
   }
-  stage.ops = std::move(ops);
+  listing.ops = std::move(ops);
 }
 
 TEST(Words, WhatIsDroppedByADecisionAndMadeAgainHasTheSameBits) {
@@ -136,7 +136,7 @@ TEST(Words, WhatIsDroppedByADecisionAndMadeAgainHasTheSameBits) {
     std::vector<int64_t> more;  // ops, by limit
     for (const int64_t limit : {0, 20, 30, 40, 1000}) {
       const Result dropped = result(
-          plan, [&](ir::Stage& stage) { drop_where_many(stage, limit); }, 2);
+          plan, [&](ir::Listing& listing) { drop_where_many(listing, limit); }, 2);
       EXPECT_EQ(dropped.values, kept.values) << limit;
       EXPECT_LE(dropped.peak_bytes, kept.peak_bytes) << limit;
       more.push_back(dropped.ops - kept.ops);
@@ -155,7 +155,7 @@ TEST(Words, TheForecastCountsBothOutcomes) {
   const plan::Plan plan = tiny_plan(1, 4, true);
   const auto peak = [&](int64_t limit) {
     plan::Lowered lowered = plan::lower(config, plan);
-    if (limit >= 0) drop_where_many(lowered.program.stages[0], limit);
+    if (limit >= 0) drop_where_many(lowered.program.listings[0], limit);
     take_in(lowered, plan);
     return runtime::predict_memory(lowered.program, 0, "reference", 0, 4).peak_live_bytes;
   };
@@ -167,23 +167,23 @@ TEST(Words, TheForecastCountsBothOutcomes) {
 }
 
 // The masters, and on the way a half of one after the other.
-void snapshot(ir::Stage& stage) {
-  for (ir::ValueId id = 0, count = static_cast<ir::ValueId>(stage.values.size()); id < count; ++id) {
-    ir::Value value = stage.value(id);
+void snapshot(ir::Listing& listing) {
+  for (ir::ValueId id = 0, count = static_cast<ir::ValueId>(listing.values.size()); id < count; ++id) {
+    ir::Value value = listing.value(id);
     if (value.role != ir::Role::optimizer || value.part_of != ir::none || value.layout != ir::Layout::rows)
       continue;
     value.name = "saved." + value.name;
     value.space = ir::Space::shared;
-    const ir::ValueId saved = stage.add_value(value);
-    const int64_t elements = stage.elements(id, ir::FixedRows()), half = (elements + 1) / 2;
+    const ir::ValueId saved = listing.add_value(value);
+    const int64_t elements = listing.elements(id, ir::FixedRows()), half = (elements + 1) / 2;
     for (const auto& [begin, end] : {std::pair<int64_t, int64_t>{0, half}, {half, elements}}) {
       if (begin == end) continue;
       ir::Op op;
       op.def = &ops::find("copy_out");
       op.phase = ir::Phase::end;
-      op.in = {stage.elements_of(id, begin, end)};
-      op.updates = {stage.elements_of(saved, begin, end)};
-      stage.append(std::move(op), {});
+      op.in = {listing.elements_of(id, begin, end)};
+      op.updates = {listing.elements_of(saved, begin, end)};
+      listing.append(std::move(op), {});
     }
   }
 }
@@ -193,7 +193,7 @@ TEST(Words, WhatWasCopiedToSharedMemoryOutlivesTheRun) {
   const plan::Plan plan = tiny_plan(2, 1, true);
   const model::ModelConfig config = tiny_model();
   const auto edit = [&](plan::Lowered& lowered) {
-    for (int r = 0; r < 2; ++r) snapshot(lowered.program.stages[static_cast<size_t>(r)]);
+    for (int r = 0; r < 2; ++r) snapshot(lowered.program.listings[static_cast<size_t>(r)]);
     take_in(lowered, plan);
   };
   std::vector<std::map<std::string, std::vector<double>>> saved(2);
@@ -204,7 +204,7 @@ TEST(Words, WhatWasCopiedToSharedMemoryOutlivesTheRun) {
     fill(run, config, kSeed);
     run.run(tiny_batches(config, plan, kSeed));
     for (int r = 0; r < 2; ++r) {
-      for (const ir::Value& value : run.stage(r).values) {
+      for (const ir::Value& value : run.listing(r).values) {
         if (value.space != ir::Space::shared || value.part_of != ir::none) continue;
         saved[static_cast<size_t>(r)][value.name] = run.read(r, value.name);
         EXPECT_EQ(run.read(r, value.name), run.read(r, value.name.substr(6))) << value.name;
@@ -224,8 +224,8 @@ TEST(Words, WhatWasCopiedToSharedMemoryOutlivesTheRun) {
   // Another program has nothing to look for there.
   const auto renamed = [&](plan::Lowered& lowered) {
     edit(lowered);
-    for (ir::Stage& stage : lowered.program.stages) {
-      for (ir::Value& value : stage.values) {
+    for (ir::Listing& listing : lowered.program.listings) {
+      for (ir::Value& value : listing.values) {
         if (value.space == ir::Space::shared) value.name += ".other";
       }
     }

@@ -45,8 +45,8 @@ TEST(Fold, ALargeMeshHasAsManyKindsAsStages) {
   degrees.pp = 16;
   const plan::Mesh mesh(degrees);
   Groups groups;
-  std::vector<int> stage;
-  for (int r = 0; r < mesh.ranks(); ++r) stage.push_back(mesh.at(r).at(ir::Axis::pp));
+  std::vector<int> listing;
+  for (int r = 0; r < mesh.ranks(); ++r) listing.push_back(mesh.at(r).at(ir::Axis::pp));
   for (const char* name : {"experts", "dense", "edp", "world"}) {
     std::set<std::vector<int>> all;
     for (int r = 0; r < mesh.ranks(); ++r) all.insert(mesh.group(name, r));
@@ -55,7 +55,7 @@ TEST(Fold, ALargeMeshHasAsManyKindsAsStages) {
   std::set<std::vector<int>> lines;
   for (int r = 0; r < mesh.ranks(); ++r) lines.insert(mesh.group("pp", r));
   groups["comm.pp.forward"].assign(lines.begin(), lines.end());
-  const Fold fold = simulate::fold(stage, groups, {});
+  const Fold fold = simulate::fold(listing, groups, {});
   EXPECT_EQ(fold.kinds(), 16);
   for (const int count : fold.count) EXPECT_EQ(count, 128);
 }
@@ -86,7 +86,7 @@ TEST(Fold, TimesAreThoseOfEveryRankByItself) {
     input.host_of = layout.host_of;
     input.rows = [&](int, const ir::Issue&, size_t output) { return output == 0 ? 32 : 0; };
     const auto drawn = [](const ir::Issue& issue) {
-      return RandomKey(9).with(static_cast<uint64_t>(issue.stage)).uniform(issue.op_index);
+      return RandomKey(9).with(static_cast<uint64_t>(issue.listing)).uniform(issue.op_index);
     };
     input.duration_us = [&](int, const ir::Issue& issue) { return 10 + 90 * drawn(issue); };
     input.threads = [](int, const ir::Issue& issue) {

@@ -39,7 +39,7 @@ Prepared prepared(int ranks, int slices, int64_t experts, int64_t chosen, int64_
 }
 
 const ir::Op& first_op(const ir::StepProgram& program, std::string_view kind) {
-  for (const ir::Op& op : program.stages[0].ops) {
+  for (const ir::Op& op : program.listings[0].ops) {
     if (op.kind() == kind) return op;
   }
   internal_error("no '{}'", kind);
@@ -70,7 +70,7 @@ TEST(ExpectedRows, CopiesAcrossNodesAreThoseOfTheTable) {
       for (int r = 0; r < 8 * nodes; ++r) node_of.push_back(r / 8);
       runtime::ExpectedRows rows(p.config, p.plan, p.lowered.program, node_of, false, {});
       const runtime::ExpectedExchange& e =
-          rows.of(0, p.lowered.program.stages[0], first_op(p.lowered.program, "dispatch"));
+          rows.of(0, p.lowered.program.listings[0], first_op(p.lowered.program, "dispatch"));
       const double row_bytes = static_cast<double>(p.config.hidden_size) * 4;
       EXPECT_NEAR(sum_of(e.hops.there).across_out / (32 * 8 * nodes * row_bytes), copies[i], 0.0051)
           << topology << " over " << nodes;
@@ -96,7 +96,7 @@ TEST(ExpectedRows, BytesAreThoseThatAreSent) {
         const Prepared p = prepared(ranks, g.slices, ranks / g.slices * g.each, g.chosen, kTokens, dtype, topology);
         runtime::ExpectedRows rows(p.config, p.plan, p.lowered.program, g.node_of, false, {});
         const runtime::ExpectedExchange& e =
-            rows.of(0, p.lowered.program.stages[0], first_op(p.lowered.program, "dispatch"));
+            rows.of(0, p.lowered.program.listings[0], first_op(p.lowered.program, "dispatch"));
         const Routed routed =
             Routed::random(g.node_of, g.slices, g.each, g.chosen, p.config.hidden_size, {kTokens}, 77);
         std::mutex mutex;
@@ -149,7 +149,7 @@ TEST(ExpectedRows, AutoChoosesAsTheRunDoes) {
     Prepared p = prepared(ranks, 1, ranks * c.each, c.chosen, 64, Dtype::f64, "auto");
     const Routed routed = Routed::random(c.node_of, 1, c.each, c.chosen, p.config.hidden_size, {64}, 5);
     const ir::Attributes attributes = exchange_attributes(routed, "auto", c.across_rate, 5);
-    for (ir::Op& op : p.lowered.program.stages[0].ops) {
+    for (ir::Op& op : p.lowered.program.listings[0].ops) {
       if (!op.attributes.has("topology")) continue;
       for (const char* key :
            {"within_bytes_per_us", "across_bytes_per_us", "within_latency_us", "across_latency_us"})
@@ -165,7 +165,7 @@ TEST(ExpectedRows, AutoChoosesAsTheRunDoes) {
       const std::lock_guard lock(mutex);
       taken.push_back(rank.topology);
     });
-    const auto& e = rows.of(0, p.lowered.program.stages[0], first_op(p.lowered.program, "dispatch"));
+    const auto& e = rows.of(0, p.lowered.program.listings[0], first_op(p.lowered.program, "dispatch"));
     EXPECT_EQ(e.topology, taken[0]) << ranks << " ranks, " << c.chosen << " chosen";
   }
 }
@@ -261,7 +261,7 @@ TEST(Forecast, CountedRowsBecomeRowsOfRanks) {
   std::vector<std::vector<double>> counted(2, {80, 80, 10, 10, 10, 10, 20, 36});
   const runtime::ExpertShares shares = runtime::counted_shares(p.lowered.program, counted, "a run");
   runtime::ExpectedRows rows(p.config, p.plan, p.lowered.program, {}, false, shares);
-  const auto& e = rows.of(0, p.lowered.program.stages[0], first_op(p.lowered.program, "dispatch"));
+  const auto& e = rows.of(0, p.lowered.program.listings[0], first_op(p.lowered.program, "dispatch"));
   const int64_t all = 4 * 64 * 2;  // rows of the group
   EXPECT_EQ(e.rows[0][0], all * 160 / 256);
   EXPECT_EQ(e.rows[1][0], all * 20 / 256);

@@ -11,7 +11,7 @@
 
 namespace heddle::test {
 
-inline std::vector<ir::Value> one_number(const ir::Stage&, const ir::Op&) {
+inline std::vector<ir::Value> one_number(const ir::Listing&, const ir::Op&) {
   ir::Value value;
   value.shape = {{32, ir::none}};
   return {value};
@@ -53,7 +53,7 @@ inline const ir::OpDef& timed(std::string_view kind) {
 }
 
 /// Appends an op that lasts `us`; returns its output.
-inline ir::ValueId put(ir::Stage& stage, const ir::OpDef& def, ir::Phase phase, std::vector<ir::ValueId> in,
+inline ir::ValueId put(ir::Listing& listing, const ir::OpDef& def, ir::Phase phase, std::vector<ir::ValueId> in,
                        double us, const std::string& name, const std::string& group = "") {
   ir::Op op;
   op.def = &def;
@@ -61,11 +61,11 @@ inline ir::ValueId put(ir::Stage& stage, const ir::OpDef& def, ir::Phase phase, 
   op.phase = phase;
   op.group = group;
   op.attributes.set("us", us);
-  return stage.append(std::move(op), {name})[0];
+  return listing.append(std::move(op), {name})[0];
 }
 
 /// Appends a send (of `value`) or, without a value, a receive, to or from the neighbour `step` away.
-inline ir::ValueId message(ir::Stage& stage, ir::Phase phase, ir::ValueId value, int64_t step, double us) {
+inline ir::ValueId message(ir::Listing& listing, ir::Phase phase, ir::ValueId value, int64_t step, double us) {
   ir::Op op;
   op.def = &timed(value == ir::none ? "receive" : "send");
   op.phase = phase;
@@ -73,31 +73,31 @@ inline ir::ValueId message(ir::Stage& stage, ir::Phase phase, ir::ValueId value,
   op.attributes = {{"step", step}, {"us", us}};
   if (value != ir::none) {
     op.in = {value};
-    stage.append(std::move(op), {});
+    listing.append(std::move(op), {});
     return ir::none;
   }
   op.attributes.set("dtype", std::string("f32")).set("rows", int64_t{1}).set("columns", int64_t{32});
-  return stage.append(std::move(op), {"received"})[0];
+  return listing.append(std::move(op), {"received"})[0];
 }
 
-/// A pipeline of `ranks` equal stages under 1F1B: forward, backward and message times in microseconds.
+/// A pipeline of `ranks` equal listings under 1F1B: forward, backward and message times in microseconds.
 inline ir::StepProgram pipeline(int ranks, int microbatches, double forward_us, double backward_us,
                                 double message_us) {
   ir::StepProgram program;
   program.microbatches = microbatches;
   program.class_of_rank.clear();
   for (int s = 0; s < ranks; ++s) {
-    ir::Stage stage;
-    stage.name = fmt::format("stage {}", s);
+    ir::Listing listing;
+    listing.name = fmt::format("listing {}", s);
     std::vector<ir::ValueId> in;
-    if (s > 0) in.push_back(message(stage, ir::Phase::F, ir::none, -1, message_us));
-    const ir::ValueId y = put(stage, work, ir::Phase::F, in, forward_us, "y");
-    if (s + 1 < ranks) message(stage, ir::Phase::F, y, 1, message_us);
+    if (s > 0) in.push_back(message(listing, ir::Phase::F, ir::none, -1, message_us));
+    const ir::ValueId y = put(listing, work, ir::Phase::F, in, forward_us, "y");
+    if (s + 1 < ranks) message(listing, ir::Phase::F, y, 1, message_us);
     std::vector<ir::ValueId> back{y};
-    if (s + 1 < ranks) back.push_back(message(stage, ir::Phase::I, ir::none, 1, message_us));
-    const ir::ValueId dx = put(stage, work, ir::Phase::I, back, backward_us, "dx");
-    if (s > 0) message(stage, ir::Phase::I, dx, -1, message_us);
-    program.stages.push_back(std::move(stage));
+    if (s + 1 < ranks) back.push_back(message(listing, ir::Phase::I, ir::none, 1, message_us));
+    const ir::ValueId dx = put(listing, work, ir::Phase::I, back, backward_us, "dx");
+    if (s > 0) message(listing, ir::Phase::I, dx, -1, message_us);
+    program.listings.push_back(std::move(listing));
     program.class_of_rank.push_back(s);
   }
   plan::Plan plan;
@@ -107,13 +107,13 @@ inline ir::StepProgram pipeline(int ranks, int microbatches, double forward_us, 
   return program;
 }
 
-/// Each stage forward on one microbatch, one rank a stage.
-inline ir::StepProgram forward_only(std::vector<ir::Stage> stages) {
+/// Each listing forward on one microbatch, one rank a listing.
+inline ir::StepProgram forward_only(std::vector<ir::Listing> listings) {
   ir::StepProgram program;
   program.class_of_rank.clear();
-  const auto ranks = static_cast<int>(stages.size());
+  const auto ranks = static_cast<int>(listings.size());
   for (int r = 0; r < ranks; ++r) program.class_of_rank.push_back(r);
-  program.stages = std::move(stages);
+  program.listings = std::move(listings);
   schedule::lower(program, program.actions[0], schedule::forward_only(schedule::loop_placement(ranks)));
   return program;
 }

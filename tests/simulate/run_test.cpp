@@ -77,10 +77,10 @@ TEST(Run, APacedStepTakesThePredictedTime) {
   rows.run(run, batches);
   std::vector<std::vector<double>> measured_us;
   std::vector<std::vector<int64_t>> pace_ns;
-  for (const ir::Stage& stage : program.stages) {
-    measured_us.emplace_back(stage.ops.size(), 0.0);
+  for (const ir::Listing& listing : program.listings) {
+    measured_us.emplace_back(listing.ops.size(), 0.0);
     pace_ns.emplace_back();
-    for (const ir::Op& op : stage.ops) {
+    for (const ir::Op& op : listing.ops) {
       const auto at = pace_us.find(op.kind());
       pace_ns.back().push_back(at == pace_us.end() ? 0 : at->second * 1000);
     }
@@ -95,14 +95,14 @@ TEST(Run, APacedStepTakesThePredictedTime) {
   for (int r = 0; r < ranks; ++r) {
     for (size_t i = 0; i < names_of(r).size(); ++i) {
       for (const device::Span& span : run.executor(r).stream(static_cast<int>(i)).take_spans()) {
-        unpaced_us[{span.stage, span.op_index}].push_back(static_cast<double>(span.end_ns - span.start_ns) * 1e-3);
+        unpaced_us[{span.listing, span.op_index}].push_back(static_cast<double>(span.end_ns - span.start_ns) * 1e-3);
       }
     }
   }
   for (auto& [op, times] : unpaced_us) {
-    const auto stage = static_cast<size_t>(op.first);
-    if (program.stages[stage].ops[op.second].def->stream == ir::StreamKind::comm) continue;  // waiting, mostly
-    measured_us[stage][op.second] = *std::min_element(times.begin(), times.end());
+    const auto listing = static_cast<size_t>(op.first);
+    if (program.listings[listing].ops[op.second].def->stream == ir::StreamKind::comm) continue;  // waiting, mostly
+    measured_us[listing][op.second] = *std::min_element(times.begin(), times.end());
   }
 
   simulate::SimulationInput input;
@@ -112,8 +112,8 @@ TEST(Run, APacedStepTakesThePredictedTime) {
   input.scratch_bytes = scratch_of(run);
   input.rows = rows.read();
   input.duration_us = [&](int, const ir::Issue& issue) {
-    const auto stage = static_cast<size_t>(issue.stage);
-    return std::max(measured_us[stage][issue.op_index], static_cast<double>(pace_ns[stage][issue.op_index]) * 1e-3);
+    const auto listing = static_cast<size_t>(issue.listing);
+    return std::max(measured_us[listing][issue.op_index], static_cast<double>(pace_ns[listing][issue.op_index]) * 1e-3);
   };
   const simulate::Simulation predicted = simulate::simulate(program, input);
   ASSERT_EQ(predicted.deadlock, "");

@@ -39,7 +39,7 @@ TEST(Simulate, OneForwardOneBackwardTakesItsFormula) {
   }
 }
 
-// Forward down two stages and back, one microbatch: each message is in the way once, for its send alone (the
+// Forward down two listings and back, one microbatch: each message is in the way once, for its send alone (the
 // receive runs beside it).
 TEST(Simulate, MessagesDelayTheNeighbour) {
   const ir::StepProgram program = pipeline(2, 1, 10, 20, 3);
@@ -50,12 +50,12 @@ TEST(Simulate, MessagesDelayTheNeighbour) {
 }
 
 TEST(Simulate, StreamsOverlap) {
-  ir::Stage stage;
-  const ir::ValueId a = put(stage, fetch, Phase::F, {}, 10, "a");
-  const ir::ValueId b = put(stage, work, Phase::F, {}, 7, "b");
-  put(stage, work, Phase::F, {a, b}, 5, "c");
-  put(stage, fetch, Phase::F, {}, 4, "d");
-  const Simulation s = simulate::simulate(forward_only({stage}), written_durations());
+  ir::Listing listing;
+  const ir::ValueId a = put(listing, fetch, Phase::F, {}, 10, "a");
+  const ir::ValueId b = put(listing, work, Phase::F, {}, 7, "b");
+  put(listing, work, Phase::F, {a, b}, 5, "c");
+  put(listing, fetch, Phase::F, {}, 4, "d");
+  const Simulation s = simulate::simulate(forward_only({listing}), written_durations());
   const auto& ops = s.ranks[0].ops;
   EXPECT_DOUBLE_EQ(ops[0].start_us, 0);
   EXPECT_DOUBLE_EQ(ops[1].start_us, 0);
@@ -72,13 +72,13 @@ TEST(Simulate, StreamsOverlap) {
 }
 
 TEST(Simulate, TheHostIsAStream) {
-  ir::Stage stage;
-  const ir::ValueId a = put(stage, work, Phase::F, {}, 10, "a");
-  put(stage, stall, Phase::F, {a}, 5, "n");
-  put(stage, work, Phase::F, {}, 8, "b");
+  ir::Listing listing;
+  const ir::ValueId a = put(listing, work, Phase::F, {}, 10, "a");
+  put(listing, stall, Phase::F, {a}, 5, "n");
+  put(listing, work, Phase::F, {}, 8, "b");
   simulate::SimulationInput input = written_durations();
   input.enqueue_us = 1;
-  const Simulation s = simulate::simulate(forward_only({stage}), input);
+  const Simulation s = simulate::simulate(forward_only({listing}), input);
   const auto& ops = s.ranks[0].ops;
   EXPECT_DOUBLE_EQ(ops[0].start_us, 1);
   EXPECT_DOUBLE_EQ(ops[1].start_us, 11);
@@ -91,17 +91,17 @@ TEST(Simulate, TheHostIsAStream) {
 
 // Two streams with a thread each on one core: half speed while both run.
 TEST(Simulate, ThreadsShareTheCoresOfTheirMachine) {
-  ir::Stage stage;
-  put(stage, fetch, Phase::F, {}, 10, "a");
-  put(stage, work, Phase::F, {}, 4, "b");
+  ir::Listing listing;
+  put(listing, fetch, Phase::F, {}, 10, "a");
+  put(listing, work, Phase::F, {}, 4, "b");
   simulate::SimulationInput input = written_durations();
   input.threads = [](int, const ir::Issue&) { return 1.0; };
   input.speed = [](double threads) { return 1 / std::max(1.0, threads); };
-  Simulation s = simulate::simulate(forward_only({stage}), input);
+  Simulation s = simulate::simulate(forward_only({listing}), input);
   EXPECT_NEAR(s.ranks[0].ops[1].end_us, 8, 1e-6);
   EXPECT_NEAR(s.step_us, 14, 1e-6);
   // Two ranks of the kind: four threads on one machine, or two on each of two.
-  const ir::StepProgram two = forward_only({stage, stage});
+  const ir::StepProgram two = forward_only({listing, listing});
   EXPECT_NEAR(simulate::simulate(two, input).step_us, 28, 1e-6);
   input.machine_of = {0, 1};
   EXPECT_NEAR(simulate::simulate(two, input).step_us, 14, 1e-6);
@@ -110,10 +110,10 @@ TEST(Simulate, ThreadsShareTheCoresOfTheirMachine) {
 // Two pairs of ranks exchange between the same two hosts at the same time. What each would use of the links alone
 // fits beside the other up to half of the rate; beyond, both take longer.
 TEST(Simulate, MessagesShareTheLinksOfTheirHosts) {
-  std::vector<ir::Stage> stages(4);
+  std::vector<ir::Listing> listings(4);
   for (int r = 0; r < 4; ++r)
-    put(stages[static_cast<size_t>(r)], meet, Phase::F, {}, 10, "m", r % 2 == 0 ? "a" : "b");
-  const ir::StepProgram program = forward_only(stages);
+    put(listings[static_cast<size_t>(r)], meet, Phase::F, {}, 10, "m", r % 2 == 0 ? "a" : "b");
+  const ir::StepProgram program = forward_only(listings);
   simulate::SimulationInput input = written_durations();
   input.groups = {{"comm.a", {{0, 2}}}, {"comm.b", {{1, 3}}}};
   input.host_of = {0, 0, 1, 1};
@@ -143,18 +143,18 @@ TEST(Simulate, ASendTakesTheLinkOfItsReceiver) {
   };
   EXPECT_NEAR(simulate::simulate(program, input).step_us, 10 + 6 + 10 + 20 + 6 + 20, 1e-6);
   // A collective of rank 1 with itself keeps its host's link in busy for the time of the first message.
-  std::vector<ir::Stage> stages(2);
-  const ir::ValueId y = put(stages[0], work, Phase::F, {}, 1, "y");
-  message(stages[0], Phase::F, y, 1, 6);
-  message(stages[1], Phase::F, ir::none, -1, 6);
-  put(stages[1], meet, Phase::F, {}, 12, "m", "a");
+  std::vector<ir::Listing> listings(2);
+  const ir::ValueId y = put(listings[0], work, Phase::F, {}, 1, "y");
+  message(listings[0], Phase::F, y, 1, 6);
+  message(listings[1], Phase::F, ir::none, -1, 6);
+  put(listings[1], meet, Phase::F, {}, 12, "m", "a");
   input.groups["comm.a"] = {{1}};
   input.link_use = [](int, const ir::Issue& issue) {
     return issue.op->kind() == "send"   ? simulate::LinkUse{6, 6}
            : issue.op->kind() == "meet" ? simulate::LinkUse{0, 12}
                                         : simulate::LinkUse{};
   };
-  const Simulation s = simulate::simulate(forward_only(stages), input);
+  const Simulation s = simulate::simulate(forward_only(listings), input);
   EXPECT_NEAR(s.ranks[0].end_us, 1 + 12, 1e-6);  // at half the rate
   EXPECT_NEAR(s.step_us, 18, 1e-6);              // 12 + 6 of bytes through one link, begun at once
 }
@@ -162,9 +162,9 @@ TEST(Simulate, ASendTakesTheLinkOfItsReceiver) {
 // Each op of each rank draws its own: the mean of many is 1, their deviation the one asked for, and the same seed
 // gives the same step.
 TEST(Simulate, JitterLengthensAndShortensOps) {
-  ir::Stage stage;
-  for (int i = 0; i < 4000; ++i) put(stage, work, Phase::F, {}, 10, fmt::format("op {}", i));
-  const ir::StepProgram program = forward_only({stage, stage});
+  ir::Listing listing;
+  for (int i = 0; i < 4000; ++i) put(listing, work, Phase::F, {}, 10, fmt::format("op {}", i));
+  const ir::StepProgram program = forward_only({listing, listing});
   simulate::SimulationInput input = written_durations();
   input.jitter = 0.2;
   const Simulation s = simulate::simulate(program, input);
@@ -188,39 +188,39 @@ TEST(Simulate, JitterLengthensAndShortensOps) {
 }
 
 TEST(Simulate, AStepOfDaysEnds) {
-  ir::Stage stage;
-  put(stage, fetch, Phase::F, {}, 1e13, "a");
-  for (int i = 0; i < 10; ++i) put(stage, work, Phase::F, {}, 0.3, fmt::format("b{}", i));
+  ir::Listing listing;
+  put(listing, fetch, Phase::F, {}, 1e13, "a");
+  for (int i = 0; i < 10; ++i) put(listing, work, Phase::F, {}, 0.3, fmt::format("b{}", i));
   simulate::SimulationInput input = written_durations();
   input.threads = [](int, const ir::Issue&) { return 1.0; };
   input.speed = [](double threads) { return 1 / std::max(1.0, 3 * threads); };
-  std::vector<ir::Stage> stages(1, stage);
-  const ir::ValueId last = put(stages[0], work, Phase::F, {0}, 0.1, "c");
-  put(stages[0], work, Phase::F, {last}, 0.7, "d");
-  EXPECT_NEAR(simulate::simulate(forward_only(stages), input).step_us, 3e13, 1e3);
+  std::vector<ir::Listing> listings(1, listing);
+  const ir::ValueId last = put(listings[0], work, Phase::F, {0}, 0.1, "c");
+  put(listings[0], work, Phase::F, {last}, 0.7, "d");
+  EXPECT_NEAR(simulate::simulate(forward_only(listings), input).step_us, 3e13, 1e3);
 }
 
 TEST(Simulate, AStreamThatSleptIsLate) {
-  ir::Stage stage;
-  const ir::ValueId a = put(stage, fetch, Phase::F, {}, 10, "a");
-  const ir::ValueId b = put(stage, work, Phase::F, {a}, 5, "b");
-  put(stage, work, Phase::F, {b}, 5, "c");
+  ir::Listing listing;
+  const ir::ValueId a = put(listing, fetch, Phase::F, {}, 10, "a");
+  const ir::ValueId b = put(listing, work, Phase::F, {a}, 5, "b");
+  put(listing, work, Phase::F, {b}, 5, "c");
   simulate::SimulationInput input = written_durations();
   input.wake_us = 3;
-  EXPECT_DOUBLE_EQ(simulate::simulate(forward_only({stage}), input).step_us, 10 + 3 + 5 + 5);
+  EXPECT_DOUBLE_EQ(simulate::simulate(forward_only({listing}), input).step_us, 10 + 3 + 5 + 5);
 }
 
 TEST(Simulate, CollectivesBeginTogether) {
-  std::vector<ir::Stage> stages(2);
+  std::vector<ir::Listing> listings(2);
   for (int r = 0; r < 2; ++r) {
-    ir::Stage& stage = stages[static_cast<size_t>(r)];
-    const ir::ValueId a = put(stage, work, Phase::F, {}, r == 0 ? 10 : 30, "a");
-    const ir::ValueId m = put(stage, meet, Phase::F, {a}, 5, "m", "ep");
-    put(stage, work, Phase::F, {m}, 2, "b");
+    ir::Listing& listing = listings[static_cast<size_t>(r)];
+    const ir::ValueId a = put(listing, work, Phase::F, {}, r == 0 ? 10 : 30, "a");
+    const ir::ValueId m = put(listing, meet, Phase::F, {a}, 5, "m", "ep");
+    put(listing, work, Phase::F, {m}, 2, "b");
   }
   simulate::SimulationInput input = written_durations();
   input.groups = {{"comm.ep", {{0, 1}}}};
-  const Simulation s = simulate::simulate(forward_only(stages), input);
+  const Simulation s = simulate::simulate(forward_only(listings), input);
   EXPECT_EQ(s.deadlock, "");
   for (const simulate::RankResult& rank : s.ranks) {
     EXPECT_DOUBLE_EQ(rank.ops[1].start_us, 30);
@@ -232,16 +232,16 @@ TEST(Simulate, CollectivesBeginTogether) {
 
 // Rank 0 meets on a and then, with its result, on b; rank 1 the other way round.
 TEST(Simulate, ACircleOfGroupsIsADeadlock) {
-  std::vector<ir::Stage> stages(2);
-  const ir::ValueId a = put(stages[0], meet, Phase::F, {}, 1, "a", "a");
-  put(stages[0], meet, Phase::F, {a}, 1, "b", "b");
-  const ir::ValueId b = put(stages[1], meet, Phase::F, {}, 1, "b", "b");
-  put(stages[1], meet, Phase::F, {b}, 1, "a", "a");
-  stages[0].name = "left";
-  stages[1].name = "right";
+  std::vector<ir::Listing> listings(2);
+  const ir::ValueId a = put(listings[0], meet, Phase::F, {}, 1, "a", "a");
+  put(listings[0], meet, Phase::F, {a}, 1, "b", "b");
+  const ir::ValueId b = put(listings[1], meet, Phase::F, {}, 1, "b", "b");
+  put(listings[1], meet, Phase::F, {b}, 1, "a", "a");
+  listings[0].name = "left";
+  listings[1].name = "right";
   simulate::SimulationInput input = written_durations();
   input.groups = {{"comm.a", {{0, 1}}}, {"comm.b", {{0, 1}}}};
-  const Simulation s = simulate::simulate(forward_only(stages), input);
+  const Simulation s = simulate::simulate(forward_only(listings), input);
   EXPECT_NE(s.deadlock.find("rank 0, comm.a: 'meet' of left, microbatch 0 waits for rank 1\n"), std::string::npos)
       << s.deadlock;
   EXPECT_NE(s.deadlock.find("rank 1, comm.b: 'meet' of right, microbatch 0 waits for rank 0\n"), std::string::npos)
@@ -251,26 +251,26 @@ TEST(Simulate, ACircleOfGroupsIsADeadlock) {
 
 // Without the circle the same ops go through.
 TEST(Simulate, TheSameGroupsInOneOrderAreNone) {
-  std::vector<ir::Stage> stages(2);
-  for (ir::Stage& stage : stages) {
-    const ir::ValueId a = put(stage, meet, Phase::F, {}, 1, "a", "a");
-    put(stage, meet, Phase::F, {a}, 1, "b", "b");
+  std::vector<ir::Listing> listings(2);
+  for (ir::Listing& listing : listings) {
+    const ir::ValueId a = put(listing, meet, Phase::F, {}, 1, "a", "a");
+    put(listing, meet, Phase::F, {a}, 1, "b", "b");
   }
   simulate::SimulationInput input = written_durations();
   input.groups = {{"comm.a", {{0, 1}}}, {"comm.b", {{0, 1}}}};
-  const Simulation s = simulate::simulate(forward_only(stages), input);
+  const Simulation s = simulate::simulate(forward_only(listings), input);
   EXPECT_EQ(s.deadlock, "");
   EXPECT_DOUBLE_EQ(s.step_us, 2);
 }
 
 TEST(Simulate, TwoRanksThatBothReceiveFirstAreADeadlock) {
-  std::vector<ir::Stage> stages(2);
-  const ir::ValueId right = message(stages[0], Phase::F, ir::none, 1, 1);
-  message(stages[0], Phase::F, right, 1, 1);
-  const ir::ValueId left = message(stages[1], Phase::F, ir::none, -1, 1);
-  message(stages[1], Phase::F, left, -1, 1);
+  std::vector<ir::Listing> listings(2);
+  const ir::ValueId right = message(listings[0], Phase::F, ir::none, 1, 1);
+  message(listings[0], Phase::F, right, 1, 1);
+  const ir::ValueId left = message(listings[1], Phase::F, ir::none, -1, 1);
+  message(listings[1], Phase::F, left, -1, 1);
   ir::StepProgram program;
-  program.stages = stages;
+  program.listings = listings;
   program.class_of_rank = {0, 1};
   for (int s = 0; s < 2; ++s) {
     program.actions[0].emplace_back();
@@ -297,9 +297,9 @@ TEST(Simulate, RanksOfAClassCanBeWalkedOnce) {
 
 // Refused at once, not when the memory is full.
 TEST(Simulate, TooManyRanksThatDifferAreRefused) {
-  ir::Stage stage;
-  for (int i = 0; i < 400; ++i) put(stage, work, Phase::F, {}, 1, fmt::format("op {}", i));
-  ir::StepProgram program = forward_only({stage});
+  ir::Listing listing;
+  for (int i = 0; i < 400; ++i) put(listing, work, Phase::F, {}, 1, fmt::format("op {}", i));
+  ir::StepProgram program = forward_only({listing});
   program.class_of_rank.assign(40'000, 0);
   simulate::SimulationInput input = written_durations();
   EXPECT_THROW(simulate::simulate(program, input), ConfigError);

@@ -44,7 +44,7 @@ inline std::vector<device::Batch> tiny_batches(const model::ModelConfig& c, cons
   std::vector<device::Batch> batches;
   for (int r = 0; r < plan.ranks(); ++r) {
     device::Batch& batch = batches.emplace_back();
-    // Ranks of one data share (the stages of a pipeline) read the same tokens.
+    // Ranks of one data share (the listings of a pipeline) read the same tokens.
     const RandomKey key = RandomKey(seed).with(static_cast<uint64_t>(plan::Mesh(plan.mesh).at(r).at(ir::Axis::dp)));
     uint64_t at = 0;
     for (int m = 0; m < plan.microbatches; ++m) {
@@ -74,7 +74,7 @@ class RowsSeen {
             .run_step(batches[r], [&](const ir::Issue& issue, const device::KernelCall& call) {
               if (!issue.op->def->host_stall) return;
               for (size_t i = 0; i < call.out.size(); ++i) {
-                rows_[r][{issue.stage, issue.op_index, issue.microbatch, i}] = comm::counted_rows(i, call.out[i]);
+                rows_[r][{issue.listing, issue.op_index, issue.microbatch, i}] = comm::counted_rows(i, call.out[i]);
               }
             });
       });
@@ -83,7 +83,7 @@ class RowsSeen {
   }
   simulate::RowsRead read() const {
     return [this](int rank, const ir::Issue& issue, size_t output) {
-      return rows_[static_cast<size_t>(rank)].at({issue.stage, issue.op_index, issue.microbatch, output});
+      return rows_[static_cast<size_t>(rank)].at({issue.listing, issue.op_index, issue.microbatch, output});
     };
   }
 
@@ -93,13 +93,13 @@ class RowsSeen {
 
 /// Scratch as the executor's kernels ask for it.
 inline simulate::ScratchBytes scratch_of(TinyRun& tiny) {
-  return [&tiny](int stage, uint32_t op, const ir::RowCounts& rows) -> int64_t {
-    const ir::Stage& text = tiny.lowered().program.stages[static_cast<size_t>(stage)];
+  return [&tiny](int listing, uint32_t op, const ir::RowCounts& rows) -> int64_t {
+    const ir::Listing& text = tiny.lowered().program.listings[static_cast<size_t>(listing)];
     for (int r = 0; r < tiny.plan().ranks(); ++r) {
-      if (tiny.stage_of(r) != stage) continue;
+      if (tiny.listing_of(r) != listing) continue;
       const comm::Collective* collective = comm::find_collective(comm::host_collectives(), text.ops[op].kind());
       if (collective && collective->scratch_bytes) return collective->scratch_bytes(text, text.ops[op], rows);
-      const kernels::KernelEntry* kernel = tiny.executor(r).kernel(stage, op);
+      const kernels::KernelEntry* kernel = tiny.executor(r).kernel(listing, op);
       return kernel && kernel->scratch_bytes ? kernel->scratch_bytes(text, text.ops[op], rows) : 0;
     }
     return 0;

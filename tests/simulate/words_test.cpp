@@ -16,14 +16,14 @@ ir::StepProgram program_of(const std::vector<std::string>& texts, int microbatch
   program.microbatches = microbatches;
   program.class_of_rank.clear();
   for (size_t r = 0; r < texts.size(); ++r) {
-    program.stages.push_back(text_stage(texts[r]));
+    program.listings.push_back(text_listing(texts[r]));
     program.class_of_rank.push_back(static_cast<int>(r));
   }
   plan::Plan plan;
   plan.microbatches = microbatches;
   for (int r = 0; r < std::ssize(texts); ++r) {  // each a pipeline of its own
     ir::StepProgram::ActionLists one;
-    schedule::lower(program, one, plan::schedule_of(plan), {.first_stage = r});
+    schedule::lower(program, one, plan::schedule_of(plan), {.first_listing = r});
     program.actions[0].push_back(one[0]);
   }
   ir::verify(program);

@@ -9,23 +9,23 @@
 
 namespace heddle::test {
 
-inline std::vector<ir::Value> like_first(const ir::Stage& stage, const ir::Op& op) {
-  ir::Value value = stage.value(op.in[0]);
+inline std::vector<ir::Value> like_first(const ir::Listing& listing, const ir::Op& op) {
+  ir::Value value = listing.value(op.in[0]);
   value.name.clear();
   value.role = ir::Role::activation;
   value.part_of = ir::none;
   value.first_element = 0;
   return {value};
 }
-inline std::vector<ir::Value> nothing(const ir::Stage&, const ir::Op&) { return {}; }
-inline ir::Cost no_cost(const ir::Stage&, const ir::Op&, const ir::RowCounts&) { return {}; }
+inline std::vector<ir::Value> nothing(const ir::Listing&, const ir::Op&) { return {}; }
+inline ir::Cost no_cost(const ir::Listing&, const ir::Op&, const ir::RowCounts&) { return {}; }
 
 /// Rows of ones, as many as it says.
 inline const ir::OpDef source{.kind = "source",
                               .results = "x",
                               .attributes = "rows columns us?",
                               .infer =
-                                  [](const ir::Stage&, const ir::Op& op) {
+                                  [](const ir::Listing&, const ir::Op& op) {
                                     ir::Value x;
                                     x.shape = {{op.attributes.integer("rows")}, {op.attributes.integer("columns")}};
                                     return std::vector{x};
@@ -41,7 +41,7 @@ inline const ir::OpDef counted{.kind = "counted",
                                .stream = ir::StreamKind::copy_out,
                                .host_stall = true,
                                .infer =
-                                   [](const ir::Stage&, const ir::Op&) {
+                                   [](const ir::Listing&, const ir::Op&) {
                                      ir::Value n;
                                      n.dtype = Dtype::i32;
                                      n.shape = {{1}};
@@ -91,7 +91,7 @@ inline const ir::OpDef& text_op(std::string_view kind) {
   return ops::find(kind);
 }
 
-inline ir::Stage text_stage(const std::string& text) { return ir::parse_stage(text, text_op); }
+inline ir::Listing text_listing(const std::string& text) { return ir::parse_listing(text, text_op); }
 
 /// A table and the beginning of F: x is [8, 4], n is what the host has read.
 inline const std::string kHead =

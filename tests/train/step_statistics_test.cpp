@@ -29,17 +29,17 @@ plan::Lowered lowered(double depth_weight = 0.6) {
 
 TEST(Statistics, OfAProgramAreAllInItsTable) {
   const plan::Lowered all = lowered();
-  ASSERT_EQ(all.statistics.size(), all.program.stages.size());
+  ASSERT_EQ(all.statistics.size(), all.program.listings.size());
   size_t found = 0;
-  for (size_t s = 0; s < all.program.stages.size(); ++s) {
-    const ir::Stage& stage = all.program.stages[s];
+  for (size_t s = 0; s < all.program.listings.size(); ++s) {
+    const ir::Listing& listing = all.program.listings[s];
     std::set<ir::ValueId> known;
     for (const model::Statistic& statistic : all.statistics[s]) {
-      EXPECT_EQ(stage.value(statistic.value).name, model::name_of(statistic));
+      EXPECT_EQ(listing.value(statistic.value).name, model::name_of(statistic));
       known.insert(statistic.value);
     }
-    for (ir::ValueId id = 0; id < std::ssize(stage.values); ++id) {
-      EXPECT_EQ(stage.value(id).role == ir::Role::statistic, known.contains(id)) << stage.value(id).name;
+    for (ir::ValueId id = 0; id < std::ssize(listing.values); ++id) {
+      EXPECT_EQ(listing.value(id).role == ir::Role::statistic, known.contains(id)) << listing.value(id).name;
     }
     found += known.size();
   }

@@ -51,7 +51,7 @@ const comm::Collective* Backend::find_collective(std::string_view kind) const {
   return comm::find_collective(collectives(), kind);
 }
 
-const kernels::KernelEntry& Backend::select_kernel(const ir::Stage& stage, const ir::Op& op,
+const kernels::KernelEntry& Backend::select_kernel(const ir::Listing& listing, const ir::Op& op,
                                                    std::vector<std::string>* refusals) const {
   if (kernels().empty()) {
     config_error("device.backend is \"{}\": {}", name, available().reason);
@@ -63,7 +63,7 @@ const kernels::KernelEntry& Backend::select_kernel(const ir::Stage& stage, const
   for (const auto* list : lists) {
     for (const kernels::KernelEntry& kernel : *list) {
       if (kernel.op_kind != op.kind()) continue;
-      const Support support = kernel.supports ? kernel.supports(stage, op) : Support::yes();
+      const Support support = kernel.supports ? kernel.supports(listing, op) : Support::yes();
       if (support) return kernel;
       std::string refusal = fmt::format("{}.{}: {}", kernel.backend, kernel.name, support.reason);
       passed_over += "\n  " + refusal;

@@ -39,7 +39,7 @@ struct Backend {
   const comm::Collective* find_collective(std::string_view kind) const;
   /// The first kernel that supports the op. ConfigError in a build without the backend, InternalError with each
   /// refusal when none does. `refusals`, if given, receives "name: reason" of each kernel passed over.
-  const kernels::KernelEntry& select_kernel(const ir::Stage& stage, const ir::Op& op,
+  const kernels::KernelEntry& select_kernel(const ir::Listing& listing, const ir::Op& op,
                                             std::vector<std::string>* refusals = nullptr) const;
 };
 

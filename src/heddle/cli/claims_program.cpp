@@ -44,8 +44,8 @@ double step_us(const std::function<void(plan::Plan&)>& change) {
 
   const int64_t rows = plan.sequences * plan.sequence_length * config.num_experts_per_tok;
   // Blocks are woven for the same times that they are simulated with.
-  plan.durations = [&](const ir::Stage& stage, const ir::Op& op) {
-    return cost::op_us(profile, stage, op, ir::FixedRows(rows));
+  plan.durations = [&](const ir::Listing& listing, const ir::Op& op) {
+    return cost::op_us(profile, listing, op, ir::FixedRows(rows));
   };
   const plan::Lowered lowered = plan::lower(config, plan);
   simulate::SimulationInput input;
@@ -55,8 +55,8 @@ double step_us(const std::function<void(plan::Plan&)>& change) {
   input.ranks_differ = false;
   input.rows = runtime::balanced_rows(lowered.program);
   input.duration_us = [&](int, const ir::Issue& issue) {
-    const ir::Stage& stage = lowered.program.stages[static_cast<size_t>(issue.stage)];
-    return issue.op->def->cost == nullptr ? 0 : cost::op_us(profile, stage, *issue.op, *issue.rows);
+    const ir::Listing& listing = lowered.program.listings[static_cast<size_t>(issue.listing)];
+    return issue.op->def->cost == nullptr ? 0 : cost::op_us(profile, listing, *issue.op, *issue.rows);
   };
   return simulate::simulate(lowered.program, input).step_us;
 }

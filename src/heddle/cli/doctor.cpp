@@ -171,16 +171,16 @@ std::map<std::string, Choice> choices(const char* backend, const char* dtype) {
   const backends::Backend& runs = backends::named(backend);
   const std::vector<kernels::KernelEntry>& plain = kernels::reference_kernels();
   std::map<std::string, Choice> of;
-  for (const ir::Stage& stage : lowered.program.stages) {
-    for (const ir::Op& op : stage.ops) {
+  for (const ir::Listing& listing : lowered.program.listings) {
+    for (const ir::Op& op : listing.ops) {
       if (runs.find_collective(op.kind()) != nullptr) continue;
       std::vector<std::string> refusals;
-      const kernels::KernelEntry& kernel = runs.select_kernel(stage, op, &refusals);
+      const kernels::KernelEntry& kernel = runs.select_kernel(listing, op, &refusals);
       Choice& choice = of[std::string(op.kind())];
       // What reads nothing but the batch copies it, wherever it runs.
       choice.loops |= !op.in.empty() && &kernel >= &plain.front() && &kernel <= &plain.back();
       std::string name = fmt::format("{}.{}", kernel.backend, kernel.name);
-      if (kernel.engine) name += fmt::format(":{}", kernel.engine(stage, op));
+      if (kernel.engine) name += fmt::format(":{}", kernel.engine(listing, op));
       if (choice.chosen.find(name) == std::string::npos)
         choice.chosen += (choice.chosen.empty() ? "" : ", ") + name;
       for (std::string& refusal : refusals) {

@@ -33,9 +33,9 @@ struct InspectOptions {
 
 using Json = nlohmann::ordered_json;
 
-// The ranks of a pipeline stage: all alike.
+// The ranks of one pipeline rank: all alike.
 struct RankClass {
-  int stage = 0;
+  int pipeline_rank = 0;
   int rank = 0;  // the first of them
   int ranks = 0;
   int64_t parameters = 0;  // of one
@@ -100,7 +100,7 @@ Json json_of(const Account& a) {
                   {"pp", mesh.pp},         {"ep", mesh.ep}, {"etp", mesh.etp}};
   json["ranks"] = Json::array();
   for (const RankClass& c : a.classes) {
-    json["ranks"].push_back({{"stage", c.stage},
+    json["ranks"].push_back({{"pipeline_rank", c.pipeline_rank},
                              {"ranks", c.ranks},
                              {"parameters", c.parameters},
                              {"persistent_bytes", c.memory.persistent_bytes},
@@ -115,7 +115,7 @@ Json json_of(const Account& a) {
   for (const ir::Walk::Live& live : a.largest().memory.at_peak) {
     at_peak.push_back({{"name", live.name},
                        {"role", name_of(live.role)},
-                       {"stage", live.stage},
+                       {"listing", live.listing},
                        {"microbatch", live.microbatch},
                        {"bytes", live.bytes}});
   }
@@ -173,14 +173,14 @@ void print_flops(const Account& a, bool unicode) {
 }
 
 void print_ranks(const Account& a, bool unicode) {
-  observe::Table table({{"stage"},
+  observe::Table table({{"pipeline rank"},
                         {"ranks", observe::Align::right},
                         {"parameters each", observe::Align::right},
                         {"persistent", observe::Align::right},
                         {"live at the peak", observe::Align::right},
                         {"reserved", observe::Align::right}});
   for (const RankClass& c : a.classes) {
-    table.row({fmt::format("{}", c.stage), fmt::format("{}", c.ranks),
+    table.row({fmt::format("{}", c.pipeline_rank), fmt::format("{}", c.ranks),
                observe::count_text(static_cast<double>(c.parameters)),
                observe::bytes_text(static_cast<double>(c.memory.persistent_bytes)),
                observe::bytes_text(static_cast<double>(c.memory.peak_live_bytes)),
@@ -239,15 +239,15 @@ void print_memory(const Account& a, bool unicode) {
       a.fits() ? "it fits" : "it does not fit; train.microbatch, device.dtype or a smaller model would help");
 }
 
-RankClass class_of(const Account& a, const plan::Lowered& lowered, int stage) {
+RankClass class_of(const Account& a, const plan::Lowered& lowered, int pipeline_rank) {
   RankClass c;
-  c.stage = stage;
+  c.pipeline_rank = pipeline_rank;
   c.ranks = a.plan.mesh.stage_ranks();
   const std::vector<int>& classes = lowered.program.class_of_rank;
-  c.rank = static_cast<int>(std::find(classes.begin(), classes.end(), stage) - classes.begin());
-  for (const model::Parameter& p : lowered.parameters[static_cast<size_t>(stage)]) {
+  c.rank = static_cast<int>(std::find(classes.begin(), classes.end(), pipeline_rank) - classes.begin());
+  for (const model::Parameter& p : lowered.parameters[static_cast<size_t>(pipeline_rank)]) {
     if (p.trained)
-      c.parameters += lowered.program.stages[static_cast<size_t>(stage)].elements(p.value, ir::FixedRows());
+      c.parameters += lowered.program.listings[static_cast<size_t>(pipeline_rank)].elements(p.value, ir::FixedRows());
   }
   const std::string& backend = a.config.device.backend;
   try {  // in the arena that training would make
@@ -302,8 +302,8 @@ int inspect(const InspectOptions& options) {
   a.flops = plan::flops_by_kind(alone, whole, int64_t{a.plan.microbatches} * a.plan.mesh.dp);
   a.capacity_bytes = train::memory_limit_of(a.config, {.memory = a.plan.ranks()});
   a.classes.resize(static_cast<size_t>(a.plan.mesh.pp));
-  for_each_index(a.plan.mesh.pp, [&](int64_t stage) {
-    a.classes[static_cast<size_t>(stage)] = class_of(a, lowered, static_cast<int>(stage));
+  for_each_index(a.plan.mesh.pp, [&](int64_t pipeline_rank) {
+    a.classes[static_cast<size_t>(pipeline_rank)] = class_of(a, lowered, static_cast<int>(pipeline_rank));
   });
   for (size_t c = 1; c < a.classes.size(); ++c) {
     if (a.classes[c].memory.reserved_bytes > a.largest().memory.reserved_bytes) a.most = c;

@@ -229,7 +229,7 @@ int simulate(const SimulateOptions& options) {
   }
   if (!options.trace.empty()) {
     observe::PerfettoTrace file(options.trace);
-    file.add(session::trace_of(c.lowered.program, session::spans_of(c.forecast.simulation), 1).timeline);
+    file.add(session::trace_of(c.lowered, session::spans_of(c.forecast.simulation), 1).timeline);
     file.close();
   }
   if (options.json) {

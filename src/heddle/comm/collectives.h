@@ -6,7 +6,7 @@
 
 #include "heddle/base/error.h"
 #include "heddle/device/kernel_call.h"
-#include "heddle/ir/stage.h"
+#include "heddle/ir/listing.h"
 
 namespace heddle::comm {
 
@@ -14,7 +14,7 @@ struct Collective {
   std::string_view kind;
   device::Kernel run = nullptr;
   /// As kernels::KernelEntry. Null means none.
-  int64_t (*scratch_bytes)(const ir::Stage& stage, const ir::Op& op, const ir::RowCounts& rows) = nullptr;
+  int64_t (*scratch_bytes)(const ir::Listing& listing, const ir::Op& op, const ir::RowCounts& rows) = nullptr;
   /// Null means yes.
   Support (*supports)(const ir::Op& op) = nullptr;
 };

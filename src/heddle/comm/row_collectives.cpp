@@ -234,20 +234,20 @@ void gather(const KernelCall& call, std::span<const TensorView> whole) {
 void gather_weights(const KernelCall& call) { gather(call, call.updates); }
 void gather_rows(const KernelCall& call) { gather(call, call.out); }
 
-int64_t joined_scratch(const ir::Stage& stage, const ir::Op& op, const ir::RowCounts& rows) {
-  return stage.bytes(op.in[0], rows) * (op.kind() == "all_reduce" ? op.attributes.integer("ranks") : 1);
+int64_t joined_scratch(const ir::Listing& listing, const ir::Op& op, const ir::RowCounts& rows) {
+  return listing.bytes(op.in[0], rows) * (op.kind() == "all_reduce" ? op.attributes.integer("ranks") : 1);
 }
 
-int64_t gradient_scratch(const ir::Stage& stage, const ir::Op& op, const ir::RowCounts& rows) {
+int64_t gradient_scratch(const ir::Listing& listing, const ir::Op& op, const ir::RowCounts& rows) {
   int64_t bytes = 0;
   if (ir::UseOrder::given(op.attributes)) {
     const ir::UseOrder order(op.attributes);
     const int64_t each = op.attributes.integer("ranks") / order.copies;
-    bytes = std::ssize(order.parts) * each * stage.bytes(op.out[0], rows);
-    return order.first > 1 ? bytes + stage.bytes(op.in[0], rows) : bytes;
+    bytes = std::ssize(order.parts) * each * listing.bytes(op.out[0], rows);
+    return order.first > 1 ? bytes + listing.bytes(op.in[0], rows) : bytes;
   }
-  for (const ir::ValueId id : op.out) bytes += op.attributes.integer("ranks") * stage.bytes(id, rows);
-  return op.attributes.integer("one") != 0 && op.in.size() > 1 ? bytes + stage.bytes(op.in[0], rows) : bytes;
+  for (const ir::ValueId id : op.out) bytes += op.attributes.integer("ranks") * listing.bytes(id, rows);
+  return op.attributes.integer("one") != 0 && op.in.size() > 1 ? bytes + listing.bytes(op.in[0], rows) : bytes;
 }
 
 }  // namespace

@@ -76,7 +76,7 @@ class Table : public plan::SettingTable<RunConfig> {
 
 void run_settings(Table& t) {
   t.word<&RunConfig::name>("name", "What the run is called: in its report and in the name of its folder.");
-  t.integer<&RunConfig::seed>("seed", 0, 9.2e18, "Of the weights' start and the order of the data.");
+  t.integer<&RunConfig::seed>("seed", 0, 0x1p63, "Of the weights' start and the order of the data.");
   t.word<&RunConfig::output>("output", "The run's folder; empty stands for runs/NAME.");
 }
 

@@ -29,10 +29,10 @@ double MachineProfile::flops_per_s(Dtype dtype) const {
   return dtype == Dtype::bf16 ? bf16_flops_per_s : dtype == Dtype::f64 ? f64_flops_per_s : f32_flops_per_s;
 }
 
-Dtype product_dtype(const ir::Stage& stage, const ir::Op& op) {
+Dtype product_dtype(const ir::Listing& listing, const ir::Op& op) {
   for (const ir::ValueId id : op.in) {
     if (id == ir::none) continue;
-    const Dtype dtype = stage.value(id).dtype;
+    const Dtype dtype = listing.value(id).dtype;
     if (dtype == Dtype::bf16 || dtype == Dtype::f32 || dtype == Dtype::f64) return dtype;
   }
   return Dtype::f32;
@@ -47,10 +47,10 @@ double roofline_us(const MachineProfile& profile, const ir::Cost& cost, Dtype dt
   return 1e6 * std::max(products_s, traffic_s);
 }
 
-double op_us(const MachineProfile& profile, const ir::Stage& stage, const ir::Op& op, const ir::RowCounts& rows) {
+double op_us(const MachineProfile& profile, const ir::Listing& listing, const ir::Op& op, const ir::RowCounts& rows) {
   HEDDLE_CHECK(op.def->cost != nullptr, "op '{}' has no cost", op.kind());
-  const ir::Cost cost = op.def->cost(stage, op, rows);
-  double us = profile.launch_us + roofline_us(profile, cost, product_dtype(stage, op));
+  const ir::Cost cost = op.def->cost(listing, op, rows);
+  double us = profile.launch_us + roofline_us(profile, cost, product_dtype(listing, op));
   if (op.def->stream == ir::StreamKind::compute) us += profile.fork_us;
   if (ir::communicates(*op.def)) {
     // Through shared memory a message is read once and written once.
@@ -62,9 +62,9 @@ double op_us(const MachineProfile& profile, const ir::Stage& stage, const ir::Op
   return us;
 }
 
-double measured_us(const MachineProfile& profile, const ir::Stage& stage, const ir::Op& op,
+double measured_us(const MachineProfile& profile, const ir::Listing& listing, const ir::Op& op,
                    const ir::RowCounts& rows, bool overwrite, int threads, double resident_bytes) {
-  const OpShape shape = shape_of(stage, op, rows, overwrite);
+  const OpShape shape = shape_of(listing, op, rows, overwrite);
   if (profile.ops.knows(shape, threads)) return profile.ops.us(shape, threads, resident_bytes);
   ir::Cost cost{.flops = shape.flops, .bytes = shape.bytes};
   if (profile.flops_per_s(shape.dtype) <= 0) {  // a type that was not measured: as bytes

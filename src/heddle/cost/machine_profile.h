@@ -5,7 +5,7 @@
 
 #include "heddle/base/dtype.h"
 #include "heddle/cost/op_times.h"
-#include "heddle/ir/stage.h"
+#include "heddle/ir/listing.h"
 
 namespace heddle::cost {
 
@@ -50,17 +50,17 @@ struct MachineProfile {
 };
 
 /// The type in which an op multiplies: that of its first operand that is no index.
-Dtype product_dtype(const ir::Stage& stage, const ir::Op& op);
+Dtype product_dtype(const ir::Listing& listing, const ir::Op& op);
 
 /// max(FLOPs ÷ matrix rate, bytes ÷ copy bandwidth) of a cost, in microseconds, without launch and messages.
 double roofline_us(const MachineProfile& profile, const ir::Cost& cost, Dtype dtype);
 
 /// Time of an op alone on the machine, in microseconds. InternalError when the profile lacks a rate that it needs.
-double op_us(const MachineProfile& profile, const ir::Stage& stage, const ir::Op& op, const ir::RowCounts& rows);
+double op_us(const MachineProfile& profile, const ir::Listing& listing, const ir::Op& op, const ir::RowCounts& rows);
 
 /// The same of a machine that was measured, for a stream of `threads` threads within a program of
 /// `resident_bytes`, without launch and messages. Where the kind was not measured, the roofline.
-double measured_us(const MachineProfile& profile, const ir::Stage& stage, const ir::Op& op,
+double measured_us(const MachineProfile& profile, const ir::Listing& listing, const ir::Op& op,
                    const ir::RowCounts& rows, bool overwrite, int threads, double resident_bytes);
 
 /// Bytes a microsecond of a long message that was measured, sent by each of `ranks`. 0 where nothing was measured.

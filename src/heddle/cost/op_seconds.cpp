@@ -7,9 +7,9 @@
 
 namespace heddle::cost {
 
-double op_s(const Accelerator& device, Precision precision, const ir::Stage& stage, const ir::Op& op,
+double op_s(const Accelerator& device, Precision precision, const ir::Listing& listing, const ir::Op& op,
             const ir::RowCounts& rows) {
-  const OpShape s = shape_of(stage, op, rows);
+  const OpShape s = shape_of(listing, op, rows);
   const double moving = s.bytes > 0 ? traffic_s(device, s.bytes) : 0;
   if (s.flops <= 0) return moving;
   if (op.def->work == ir::Work::attention && op.attributes.has("head_dim")) {

@@ -3,12 +3,12 @@
 #pragma once
 
 #include "heddle/cost/accelerator.h"
-#include "heddle/ir/stage.h"
+#include "heddle/ir/listing.h"
 
 namespace heddle::cost {
 
 /// Of an op that computes.
-double op_s(const Accelerator& device, Precision precision, const ir::Stage& stage, const ir::Op& op,
+double op_s(const Accelerator& device, Precision precision, const ir::Listing& listing, const ir::Op& op,
             const ir::RowCounts& rows);
 
 }  // namespace heddle::cost

@@ -19,8 +19,8 @@ ir::ValueId first_of(const ir::Op& op) {
   return ir::none;
 }
 
-double columns_of(const ir::Stage& stage, ir::ValueId id) {
-  const ir::Shape& shape = stage.value(id).shape;
+double columns_of(const ir::Listing& listing, ir::ValueId id) {
+  const ir::Shape& shape = listing.value(id).shape;
   return shape.empty() ? 1 : static_cast<double>(std::max<int64_t>(1, shape.back().count));
 }
 
@@ -30,27 +30,27 @@ constexpr double kSame = 1e-9;  // squared distance of what is the same op
 
 }  // namespace
 
-OpShape shape_of(const ir::Stage& stage, const ir::Op& op, const ir::RowCounts& rows, bool overwrite) {
+OpShape shape_of(const ir::Listing& listing, const ir::Op& op, const ir::RowCounts& rows, bool overwrite) {
   OpShape shape;
   shape.kind = op.kind();
-  shape.dtype = product_dtype(stage, op);
-  const ir::Cost cost = op.def->cost != nullptr ? op.def->cost(stage, op, rows) : ir::Cost{};
+  shape.dtype = product_dtype(listing, op);
+  const ir::Cost cost = op.def->cost != nullptr ? op.def->cost(listing, op, rows) : ir::Cost{};
   shape.flops = cost.flops;
   shape.bytes = cost.bytes;
   if (overwrite) {  // written, not read
-    for (const ir::ValueId id : op.updates) shape.bytes -= static_cast<double>(stage.bytes(id, rows));
+    for (const ir::ValueId id : op.updates) shape.bytes -= static_cast<double>(listing.bytes(id, rows));
   }
   shape.bytes = std::max(0.0, shape.bytes);
   if (const ir::ValueId id = first_of(op); id != ir::none) {
-    shape.in = columns_of(stage, id);
-    shape.rows = static_cast<double>(stage.elements(id, rows)) / shape.in;
+    shape.in = columns_of(listing, id);
+    shape.rows = static_cast<double>(listing.elements(id, rows)) / shape.in;
   }
   const std::vector<ir::ValueId>& written = op.out.empty() ? op.updates : op.out;
-  if (!written.empty() && written[0] != ir::none) shape.out = columns_of(stage, written[0]);
+  if (!written.empty() && written[0] != ir::none) shape.out = columns_of(listing, written[0]);
   for (const std::vector<ir::ValueId>* ids : {&op.in, &op.updates}) {
     for (const ir::ValueId id : *ids) {
-      if (id != ir::none && stage.value(id).shape.size() == 3 && cost.flops > 0) {
-        shape.groups = std::max(shape.groups, static_cast<double>(stage.value(id).shape[0].count));
+      if (id != ir::none && listing.value(id).shape.size() == 3 && cost.flops > 0) {
+        shape.groups = std::max(shape.groups, static_cast<double>(listing.value(id).shape[0].count));
       }
     }
   }

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "heddle/base/dtype.h"
-#include "heddle/ir/stage.h"
+#include "heddle/ir/listing.h"
 
 namespace heddle::cost {
 
@@ -24,7 +24,7 @@ struct OpShape {
   double groups = 1;                 // experts whose rows are multiplied apart
   double flops = 0, bytes = 0;
 };
-OpShape shape_of(const ir::Stage& stage, const ir::Op& op, const ir::RowCounts& rows, bool overwrite = false);
+OpShape shape_of(const ir::Listing& listing, const ir::Op& op, const ir::RowCounts& rows, bool overwrite = false);
 
 struct OpTime {
   OpShape shape;

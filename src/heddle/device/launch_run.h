@@ -13,7 +13,7 @@
 #include "heddle/base/hash.h"
 #include "heddle/device/stream.h"
 #include "heddle/ir/op.h"
-#include "heddle/ir/stage.h"
+#include "heddle/ir/listing.h"
 
 namespace heddle::device {
 

@@ -22,7 +22,7 @@ enum class Pace : uint8_t { around, before, after };
 struct Launch {
   Kernel run = nullptr;
   KernelCall call;
-  int32_t stage = 0;  // for the trace
+  int32_t listing = 0;  // for the trace
   uint32_t op_index = 0;
   int64_t pace_ns = 0;  // paced mode: the op lasts at least this long, asleep
   Pace pace = Pace::around;
@@ -32,7 +32,7 @@ struct Launch {
 
 /// What a stream did, in order; times are of a steady clock, nanoseconds.
 struct Span {
-  int32_t stage = 0;
+  int32_t listing = 0;
   uint32_t op_index = 0;
   int32_t microbatch = 0;
   int64_t start_ns = 0;

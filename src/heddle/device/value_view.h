@@ -1,9 +1,9 @@
-// A value of a stage where it lies in memory, as kernels see it.
+// A value of a listing where it lies in memory, as kernels see it.
 #pragma once
 
 #include "heddle/base/error.h"
 #include "heddle/device/kernel_call.h"
-#include "heddle/ir/stage.h"
+#include "heddle/ir/listing.h"
 
 namespace heddle::device {
 

@@ -5,10 +5,10 @@
 namespace heddle::ir {
 
 bool GradientWriter::wants_gradient(ValueId id) const {
-  return id != none && stage_.value(id).role == Role::activation;
+  return id != none && listing_.value(id).role == Role::activation;
 }
 
-std::string GradientWriter::d(ValueId id) const { return "d" + stage_.value(id).name; }
+std::string GradientWriter::d(ValueId id) const { return "d" + listing_.value(id).name; }
 
 std::vector<ValueId> GradientWriter::input_gradient(const OpDef& def, std::vector<ValueId> in,
                                                     std::vector<std::string> names, Attributes attributes) {
@@ -20,9 +20,9 @@ std::vector<ValueId> GradientWriter::input_gradient(const OpDef& def, std::vecto
   op.layer = layer_;
   op.chunk = chunk_;
   op.attributes = std::move(attributes);
-  const std::vector<ValueId> out = stage_.append(std::move(op), names);
+  const std::vector<ValueId> out = listing_.append(std::move(op), names);
   for (const ValueId id : out) {
-    if (stage_.value(id).role == Role::activation) stage_.value(id).role = Role::gradient;
+    if (listing_.value(id).role == Role::activation) listing_.value(id).role = Role::gradient;
   }
   return out;
 }
@@ -38,25 +38,25 @@ void GradientWriter::weight_gradient(const OpDef& def, std::vector<ValueId> in, 
   op.chunk = chunk_;
   op.attributes = std::move(attributes);
   for (const ValueId weight : weights) {
-    std::vector<ValueId>& uses = stage_.accumulators[weight];
-    Value accumulator = stage_.value(weight);
+    std::vector<ValueId>& uses = listing_.accumulators[weight];
+    Value accumulator = listing_.value(weight);
     accumulator.name =
         uses.empty() ? "grad." + accumulator.name : fmt::format("grad.{}.use{}", accumulator.name, uses.size() + 1);
     accumulator.dtype = accumulator.dtype == Dtype::f64 ? Dtype::f64 : Dtype::f32;
     accumulator.role = Role::accumulator;
     accumulator.layout = Layout::rows;
     accumulator.packed_bytes = 0;
-    const ValueId id = stage_.add_value(std::move(accumulator));
+    const ValueId id = listing_.add_value(std::move(accumulator));
     uses.push_back(id);
     op.updates.push_back(id);
   }
-  stage_.append(std::move(op), {});
+  listing_.append(std::move(op), {});
 }
 
-std::vector<ValueId> differentiate(Stage& stage, const OpDef& add,
+std::vector<ValueId> differentiate(Listing& listing, const OpDef& add,
                                    const std::vector<std::pair<ValueId, ValueId>>& seeds,
                                    const std::vector<ValueId>& wanted) {
-  std::vector<ValueId> gradient_of(stage.values.size(), none);
+  std::vector<ValueId> gradient_of(listing.values.size(), none);
   const auto sum_in = [&](ValueId of, ValueId gradient, const Op* forward) {
     ValueId& sum = gradient_of[static_cast<size_t>(of)];
     if (sum == none) {
@@ -71,15 +71,15 @@ std::vector<ValueId> differentiate(Stage& stage, const OpDef& add,
       op.layer = forward->layer;
       op.chunk = forward->chunk;
     }
-    sum = stage.append(std::move(op), {"d" + stage.value(of).name})[0];
-    stage.value(sum).role = Role::gradient;
+    sum = listing.append(std::move(op), {"d" + listing.value(of).name})[0];
+    listing.value(sum).role = Role::gradient;
   };
   for (const auto& [value, gradient] : seeds) sum_in(value, gradient, nullptr);
 
-  for (size_t i = stage.ops.size(); i-- > 0;) {
-    const Op forward = stage.ops[i];  // a copy: the rules append to the list
+  for (size_t i = listing.ops.size(); i-- > 0;) {
+    const Op forward = listing.ops[i];  // a copy: the rules append to the list
     if (forward.phase != Phase::F || forward.def->differentiate == nullptr) continue;
-    const auto is_part = [&](ValueId id) { return id != none && stage.value(id).part_of != none; };
+    const auto is_part = [&](ValueId id) { return id != none && listing.value(id).part_of != none; };
     HEDDLE_CHECK(!forward.condition && std::none_of(forward.in.begin(), forward.in.end(), is_part) &&
                      std::none_of(forward.out.begin(), forward.out.end(), is_part),
                  "'{}' is differentiated before passes cut values or set conditions, not after", forward.kind());
@@ -90,7 +90,7 @@ std::vector<ValueId> differentiate(Stage& stage, const OpDef& add,
       any = any || d_out.back() != none;
     }
     if (!any) continue;
-    GradientWriter writer(stage, forward);
+    GradientWriter writer(listing, forward);
     const std::vector<ValueId> d_in = forward.def->differentiate(writer, forward, d_out);
     std::vector<ValueId> inputs = forward.in;
     inputs.insert(inputs.end(), forward.mentions.begin(), forward.mentions.end());

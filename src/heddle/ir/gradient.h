@@ -1,6 +1,6 @@
 // Reverse-mode differentiation of a forward text.
 //
-// `differentiate` walks the forward ops of a stage backwards and lets each op definition write its own I and W ops.
+// `differentiate` walks the forward ops of a listing backwards and lets each op definition write its own I and W ops.
 // Gradients of a value with several readers are summed in the order in which the walk meets them (last reader
 // first), by `add` ops in phase I. Saved values need no bookkeeping: an I or W op that reads an activation keeps it
 // alive, and liveness is a query.
@@ -10,17 +10,17 @@
 #include <string>
 #include <vector>
 
-#include "heddle/ir/stage.h"
+#include "heddle/ir/listing.h"
 
 namespace heddle::ir {
 
 /// What a gradient rule writes with. Ops inherit the forward op's layer.
 class GradientWriter {
  public:
-  GradientWriter(Stage& stage, const Op& forward)
-      : stage_(stage), layer_(forward.layer), chunk_(forward.chunk), group_(forward.group) {}
+  GradientWriter(Listing& listing, const Op& forward)
+      : listing_(listing), layer_(forward.layer), chunk_(forward.chunk), group_(forward.group) {}
 
-  const Stage& stage() const { return stage_; }
+  const Listing& listing() const { return listing_; }
   /// Whether the value wants a gradient: an activation, not metadata or a batch input.
   bool wants_gradient(ValueId id) const;
 
@@ -35,16 +35,16 @@ class GradientWriter {
   std::string d(ValueId id) const;
 
  private:
-  Stage& stage_;
+  Listing& listing_;
   int layer_, chunk_;
   std::string group_;
 };
 
 /// Appends the I and W ops of all F ops. `seeds`: gradients given from outside (the gradient received for the
-/// stage's output), as (value, its gradient). A loss op needs no seed: its rule reads the loss scale itself.
+/// listing's output), as (value, its gradient). A loss op needs no seed: its rule reads the loss scale itself.
 /// `add` is the op that sums two gradients. Returns the gradient of each value in `wanted` (none where it has
 /// none).
-std::vector<ValueId> differentiate(Stage& stage, const OpDef& add,
+std::vector<ValueId> differentiate(Listing& listing, const OpDef& add,
                                    const std::vector<std::pair<ValueId, ValueId>>& seeds,
                                    const std::vector<ValueId>& wanted);
 

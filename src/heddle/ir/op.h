@@ -48,7 +48,7 @@ enum class Work : uint8_t {
 };
 
 struct Op;
-class Stage;
+class Listing;
 class GradientWriter;
 
 /// Arithmetic and memory traffic of an op, at stated row counts. `bytes` is the least that must move.
@@ -96,7 +96,7 @@ struct OpDef {
 
   /// Checks operands and attributes and returns the outputs (unnamed). Rerun by the verifier after every pass.
   /// InternalError when an operand has a wrong rank, dtype or size.
-  std::vector<Value> (*infer)(const Stage& stage, const Op& op) = nullptr;
+  std::vector<Value> (*infer)(const Listing& listing, const Op& op) = nullptr;
 
   /// Writes I and W ops for the gradients `d_out` (none where an output has no gradient) and returns the gradient
   /// of each input, then of each mention (none where it has none). Null: the op is not differentiable and stops
@@ -104,7 +104,7 @@ struct OpDef {
   std::vector<ValueId> (*differentiate)(GradientWriter& writer, const Op& op,
                                         const std::vector<ValueId>& d_out) = nullptr;
 
-  Cost (*cost)(const Stage& stage, const Op& op, const RowCounts& rows) = nullptr;
+  Cost (*cost)(const Listing& listing, const Op& op, const RowCounts& rows) = nullptr;
 };
 
 /// Whether ops of a definition use a communicator, that of their group; on a stream of their own or while they
@@ -138,7 +138,7 @@ struct Op {
   std::string stream;  // on which it runs, "" for the usual one of its definition and group
   Condition condition;
   int layer = -1;      // global layer, -1 outside the layers
-  int chunk = 0;       // of the stage; kAllChunks: before any of them begins
+  int chunk = 0;       // of the listing; kAllChunks: before any of them begins
   std::string part;    // of the layer, for passes that choose ops: "mla_up", "router", …; "" for the rest
   bool again = false;  // makes anew, in I or W, what an op of F has made (passes/recompute)
   bool ahead = false;  // may begin before its phase does: a block of its own, which the schedule places

@@ -23,7 +23,7 @@ struct Event {
   ValueId id;
 };
 
-std::vector<Outcome> outcomes_of(const Stage& stage, const std::vector<Event>& events) {
+std::vector<Outcome> outcomes_of(const Listing& listing, const std::vector<Event>& events) {
   std::map<ValueId, std::set<int64_t>> limits;
   for (const Event& event : events) {
     const Condition& condition = event.op->condition;
@@ -42,15 +42,15 @@ std::vector<Outcome> outcomes_of(const Stage& stage, const std::vector<Event>& e
     }
     outcomes = std::move(more);
     HEDDLE_CHECK(outcomes.size() <= kMostOutcomes, "'{}' depends on more than {} outcomes",
-                 stage.value(events[0].id).name, kMostOutcomes);
+                 listing.value(events[0].id).name, kMostOutcomes);
   }
   return outcomes;
 }
 
-std::string shown(const Stage& stage, const Outcome& outcome) {
+std::string shown(const Listing& listing, const Outcome& outcome) {
   std::string text;
   for (const auto& [rows_of, rows] : outcome)
-    text += fmt::format("{}{} rows of '{}'", text.empty() ? ", at " : " and ", rows, stage.value(rows_of).name);
+    text += fmt::format("{}{} rows of '{}'", text.empty() ? ", at " : " and ", rows, listing.value(rows_of).name);
   return text;
 }
 
@@ -86,30 +86,30 @@ class Elements {
   std::map<int64_t, Stretch> there_;
 };
 
-void verify_value(const Stage& stage, const std::vector<Event>& events) {
+void verify_value(const Listing& listing, const std::vector<Event>& events) {
   const FixedRows one(1);  // a value whose rows are counted has no parts
-  for (const Outcome& outcome : outcomes_of(stage, events)) {
+  for (const Outcome& outcome : outcomes_of(listing, events)) {
     Elements there;
     for (const Event& event : events) {
       const Op& op = *event.op;
       if (op.condition && !op.condition.holds(outcome.at(op.condition.rows_of))) continue;
-      const Value& value = stage.value(event.id);
-      const int64_t begin = value.first_element, end = begin + std::max<int64_t>(stage.elements(event.id, one), 1);
+      const Value& value = listing.value(event.id);
+      const int64_t begin = value.first_element, end = begin + std::max<int64_t>(listing.elements(event.id, one), 1);
       switch (event.kind) {
         case Event::Kind::write:
-          HEDDLE_CHECK(!there.has_any(begin, end), "'{}' is written twice{}", value.name, shown(stage, outcome));
+          HEDDLE_CHECK(!there.has_any(begin, end), "'{}' is written twice{}", value.name, shown(listing, outcome));
           there.add(begin, end, op);
           break;
         case Event::Kind::read: {
-          const bool all = there.all(begin, end, [&](const Op& by) { verify_phases(stage, op, value, by.phase); });
-          HEDDLE_CHECK(all, "'{}' reads '{}' before it is written{}", text_of(stage, op), value.name,
-                       shown(stage, outcome));
+          const bool all = there.all(begin, end, [&](const Op& by) { verify_phases(listing, op, value, by.phase); });
+          HEDDLE_CHECK(all, "'{}' reads '{}' before it is written{}", text_of(listing, op), value.name,
+                       shown(listing, outcome));
           break;
         }
         case Event::Kind::drop:
-          HEDDLE_CHECK(value.part_of == none, "'{}' drops '{}', a part", text_of(stage, op), value.name);
-          HEDDLE_CHECK(there.has_any(begin, end), "'{}' drops '{}', which is not there{}", text_of(stage, op),
-                       value.name, shown(stage, outcome));
+          HEDDLE_CHECK(value.part_of == none, "'{}' drops '{}', a part", text_of(listing, op), value.name);
+          HEDDLE_CHECK(there.has_any(begin, end), "'{}' drops '{}', which is not there{}", text_of(listing, op),
+                       value.name, shown(listing, outcome));
           there.clear();
           break;
       }
@@ -120,8 +120,8 @@ void verify_value(const Stage& stage, const std::vector<Event>& events) {
 // Decisions: who makes them, and who must make them alike.
 class Decisions {
  public:
-  explicit Decisions(const Stage& stage) : stage_(stage), writers_(stage.values.size()) {
-    for (const Op& op : stage.ops) {
+  explicit Decisions(const Listing& listing) : listing_(listing), writers_(listing.values.size()) {
+    for (const Op& op : listing.ops) {
       for (const ValueId id : op.out) writers_[static_cast<size_t>(id)].push_back(&op);
     }
   }
@@ -131,23 +131,23 @@ class Decisions {
     if (!condition) return;
     const std::vector<const Op*>& counted = writers_.at(static_cast<size_t>(condition.rows_of));
     HEDDLE_CHECK(counted.size() == 1 && counted[0]->def->host_stall && !counted[0]->condition,
-                 "'{}' depends on '{}', which the host doesn't read always", text_of(stage_, op),
-                 stage_.value(condition.rows_of).name);
-    HEDDLE_CHECK(counted[0] < &op, "'{}' depends on '{}', which is counted later", text_of(stage_, op),
-                 stage_.value(condition.rows_of).name);
-    verify_phases(stage_, op, stage_.value(condition.rows_of), counted[0]->phase);
-    HEDDLE_CHECK(!op.def->host_stall, "'{}' counts rows under a condition", text_of(stage_, op));
+                 "'{}' depends on '{}', which the host doesn't read always", text_of(listing_, op),
+                 listing_.value(condition.rows_of).name);
+    HEDDLE_CHECK(counted[0] < &op, "'{}' depends on '{}', which is counted later", text_of(listing_, op),
+                 listing_.value(condition.rows_of).name);
+    verify_phases(listing_, op, listing_.value(condition.rows_of), counted[0]->phase);
+    HEDDLE_CHECK(!op.def->host_stall, "'{}' counts rows under a condition", text_of(listing_, op));
     HEDDLE_CHECK(!is_message(op.def->moves), "'{}' is a message under a condition: its peer would wait",
-                 text_of(stage_, op));
+                 text_of(listing_, op));
     for (const ValueId id : op.updates) {
-      const Role role = stage_.value(id).role;
+      const Role role = listing_.value(id).role;
       HEDDLE_CHECK(role != Role::accumulator && role != Role::statistic,
-                   "'{}' sums into '{}' under a condition: nobody might begin the sum", text_of(stage_, op),
-                   stage_.value(id).name);
+                   "'{}' sums into '{}' under a condition: nobody might begin the sum", text_of(listing_, op),
+                   listing_.value(id).name);
     }
     HEDDLE_CHECK(!communicates(*op.def) || alike(condition.rows_of, op.group),
-                 "'{}' is run by all of '{}', of which each counts its own '{}'", text_of(stage_, op), op.group,
-                 stage_.value(condition.rows_of).name);
+                 "'{}' is run by all of '{}', of which each counts its own '{}'", text_of(listing_, op), op.group,
+                 listing_.value(condition.rows_of).name);
   }
 
  private:
@@ -172,49 +172,49 @@ class Decisions {
     return false;
   }
 
-  const Stage& stage_;
+  const Listing& listing_;
   std::vector<std::vector<const Op*>> writers_;  // by value
   std::map<std::pair<ValueId, std::string>, bool> alike_;
 };
 
 }  // namespace
 
-void verify_phases(const Stage& stage, const Op& reader, const Value& value, Phase written) {
+void verify_phases(const Listing& listing, const Op& reader, const Value& value, Phase written) {
   const bool once = once_a_step(reader.phase) || once_a_step(written);
   HEDDLE_CHECK(written <= reader.phase && (!once || written == reader.phase),
-               "'{}' in phase {} reads '{}' of phase {}", text_of(stage, reader), name_of(reader.phase), value.name,
+               "'{}' in phase {} reads '{}' of phase {}", text_of(listing, reader), name_of(reader.phase), value.name,
                name_of(written));
 }
 
-void verify_outcomes(const Stage& stage) {
+void verify_outcomes(const Listing& listing) {
   // Most values are written once, as a whole, and always: those are not looked at again (ir/verify).
   std::set<ValueId> bases;
   bool decides = false;
-  for (const Op& op : stage.ops) {
+  for (const Op& op : listing.ops) {
     decides = decides || op.condition;
     for (const std::vector<ValueId>* ids : {&op.out, &op.in}) {
       for (const ValueId id : *ids) {
-        if (id == none || is_persistent(stage.value(id).role)) continue;
-        if (op.condition || op.def->drops || stage.value(id).part_of != none) bases.insert(stage.base(id));
+        if (id == none || is_persistent(listing.value(id).role)) continue;
+        if (op.condition || op.def->drops || listing.value(id).part_of != none) bases.insert(listing.base(id));
       }
     }
   }
   if (decides) {
-    Decisions decisions(stage);
-    for (const Op& op : stage.ops) decisions.verify(op);
+    Decisions decisions(listing);
+    for (const Op& op : listing.ops) decisions.verify(op);
   }
   if (bases.empty()) return;
   std::map<ValueId, std::vector<Event>> events;
-  for (const Op& op : stage.ops) {
+  for (const Op& op : listing.ops) {
     const auto note = [&](const std::vector<ValueId>& ids, Event::Kind kind) {
       for (const ValueId id : ids) {
-        if (id != none && bases.contains(stage.base(id))) events[stage.base(id)].push_back({kind, &op, id});
+        if (id != none && bases.contains(listing.base(id))) events[listing.base(id)].push_back({kind, &op, id});
       }
     };
     note(op.in, op.def->drops ? Event::Kind::drop : Event::Kind::read);
     note(op.out, Event::Kind::write);
   }
-  for (const auto& [base, of] : events) verify_value(stage, of);
+  for (const auto& [base, of] : events) verify_value(listing, of);
 }
 
 }  // namespace heddle::ir

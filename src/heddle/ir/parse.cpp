@@ -62,7 +62,7 @@ bool is_name(std::string_view word) {
   return !word.empty() && word != "=" && word != "->" && word[0] != '"' && !is_flag(word) &&
          kMarks.find(word[0]) == std::string_view::npos;
 }
-bool ends_stages(std::string_view line) { return line.find(", ranks of class ") != std::string_view::npos; }
+bool ends_listings(std::string_view line) { return line.find(", ranks of class ") != std::string_view::npos; }
 
 class Parser {
  public:
@@ -71,16 +71,16 @@ class Parser {
     advance();
   }
 
-  std::vector<Stage> stages() {
-    std::vector<Stage> stages;
+  std::vector<Listing> listings() {
+    std::vector<Listing> listings;
     while (!at_end_) {
-      if (is_blank() || ends_stages(line_)) {
+      if (is_blank() || ends_listings(line_)) {
         advance();
       } else {
-        stages.push_back(stage());
+        listings.push_back(listing());
       }
     }
-    return stages;
+    return listings;
   }
 
  private:
@@ -109,11 +109,11 @@ class Parser {
   }
 
   // Up to a blank line or the end.
-  Stage stage() {
-    stage_ = Stage();
-    stage_.name = std::string(line_);
+  Listing listing() {
+    listing_ = Listing();
+    listing_.name = std::string(line_);
     phase_.reset();
-    if (line_.starts_with(' ')) refuse(line_, "the name of a stage");
+    if (line_.starts_with(' ')) refuse(line_, "the name of a listing");
     for (advance(); !at_end_ && !is_blank(); advance()) {
       const size_t indent = line_.find_first_not_of(' ');
       if (indent == 0) {
@@ -129,11 +129,11 @@ class Parser {
       }
     }
     find_accumulators();
-    return std::move(stage_);
+    return std::move(listing_);
   }
 
   void section() {
-    const std::string begin = stage_.name + ", ";
+    const std::string begin = listing_.name + ", ";
     phase_ = line_.starts_with(begin) ? named(line_.substr(begin.size()), Phase::end) : std::nullopt;
     if (!phase_) refuse(line_, fmt::format("'{}' and one of begin, F, I, W, end", begin));
     layer_ = -1;
@@ -174,25 +174,25 @@ class Parser {
       if (words.take(name_of(space))) value.space = space;
     }
     if (words.take("of")) {
-      if (!words.take("stage")) refuse(words.peek(), "'stage'");
-      value.shared_with_stage = static_cast<int>(integer(words.next(), 0, 1 << 30, "a stage's number"));
+      if (!words.take("listing")) refuse(words.peek(), "'listing'");
+      value.shared_with = static_cast<int>(integer(words.next(), 0, 1 << 30, "a listing's number"));
     }
     expect_end(words);
-    stage_.add_value(std::move(value));
+    listing_.add_value(std::move(value));
   }
 
   void chunks(Words words) {
-    stage_.chunks.clear();
+    listing_.chunks.clear();
     for (std::string_view word = words.next(); !word.empty(); word = words.next()) {
       const size_t bar = std::min(word.find('/'), word.size());
       Chunk chunk;
       chunk.route = static_cast<int>(integer(word.substr(0, bar), 0, kMostChunks, "a route"));
       chunk.routes = static_cast<int>(integer(word.substr(std::min(bar + 1, word.size())), chunk.route + 1,
                                               kMostChunks, "the number of routes"));
-      stage_.chunks.push_back(chunk);
+      listing_.chunks.push_back(chunk);
     }
-    if (stage_.chunks.empty()) refuse(line_, "chunks such as 0/1");
-    if (stage_.chunks.size() > kMostChunks) refuse(line_, "fewer chunks");
+    if (listing_.chunks.empty()) refuse(line_, "chunks such as 0/1");
+    if (listing_.chunks.size() > kMostChunks) refuse(line_, "fewer chunks");
   }
 
   // "bf16[3·rows n, 4]"
@@ -269,7 +269,7 @@ class Parser {
     if (words.take("if")) condition(words, op);
     expect_end(words);
     for (size_t i = 0; i < op.out.size() && !op.condition; ++i) {
-      if (op.out[i] != none && stage_.value(op.out[i]).part_of == none)
+      if (op.out[i] != none && listing_.value(op.out[i]).part_of == none)
         refuse(names[i], "a name that no value above has, or a condition");
     }
     tail(Words(row.substr(gap)), op);
@@ -315,7 +315,7 @@ class Parser {
     if (words.take("#all")) {
       op.chunk = kAllChunks;
     } else if (words.peek().starts_with('#')) {
-      op.chunk = static_cast<int>(integer(words.next().substr(1), 0, std::ssize(stage_.chunks) - 1, "a chunk"));
+      op.chunk = static_cast<int>(integer(words.next().substr(1), 0, std::ssize(listing_.chunks) - 1, "a chunk"));
     }
     expect_end(words);
   }
@@ -332,9 +332,9 @@ class Parser {
     const bool makes_gradients = op.phase == Phase::I && !op.again && !is_copy(op.def->moves);
     const std::vector<ValueId> before = op.out;
     try {
-      const std::vector<ValueId> out = stage_.append(std::move(op), names);
+      const std::vector<ValueId> out = listing_.append(std::move(op), names);
       for (size_t i = 0; i < out.size(); ++i) {
-        Value& value = stage_.value(out[i]);
+        Value& value = listing_.value(out[i]);
         if (value.name != names[i]) refuse(names[i], "a name only once");
         const bool is_new = i >= before.size() || before[i] == none;
         if (is_new && makes_gradients && value.role == Role::activation) value.role = Role::gradient;
@@ -355,11 +355,11 @@ class Parser {
 
   // "x", "x.rows[0:4]", "x.elements[0:1024]"
   ValueId known(std::string_view name) {
-    const ValueId id = stage_.find(name);
+    const ValueId id = listing_.find(name);
     if (id != none) return id;
     if (const ValueId part = part_named(name); part != none) return part;
     std::vector<std::string> names;
-    for (const Value& value : stage_.values) names.push_back(value.name);
+    for (const Value& value : listing_.values) names.push_back(value.name);
     refuse(name, "a value of the table, or one that an op above makes" + did_you_mean(name.substr(0, 60), names));
   }
 
@@ -377,7 +377,7 @@ class Parser {
     const int64_t begin = integer(name.substr(open + 1, colon - open - 1), 0, kMostElements, "a part's beginning");
     const int64_t end = integer(name.substr(colon + 1, name.size() - colon - 2), 0, kMostElements, "a part's end");
     try {
-      return what == "rows" ? stage_.rows(base, begin, end) : stage_.elements_of(base, begin, end);
+      return what == "rows" ? listing_.rows(base, begin, end) : listing_.elements_of(base, begin, end);
     } catch (const InternalError& error) {
       config_error("program text, line {}: {}", number_, error.what());
     }
@@ -385,7 +385,7 @@ class Parser {
 
   // What an op writes: none where it is new. What was written before may be written again, under conditions.
   ValueId written(std::string_view name) {
-    if (const ValueId id = stage_.find(name); id != none && !is_persistent(stage_.value(id).role)) return id;
+    if (const ValueId id = listing_.find(name); id != none && !is_persistent(listing_.value(id).role)) return id;
     if (const ValueId part = part_named(name); part != none) return part;
     new_name(name);
     return none;
@@ -393,7 +393,7 @@ class Parser {
 
   std::string new_name(std::string_view name) const {
     if (!is_name(name) || name == "none") refuse(name, "the name of a value");
-    if (stage_.find(name) != none) refuse(name, "a name that no value above has");
+    if (listing_.find(name) != none) refuse(name, "a name that no value above has");
     return std::string(name);
   }
 
@@ -402,13 +402,13 @@ class Parser {
   }
 
   void find_accumulators() {
-    for (ValueId id = 0; id < std::ssize(stage_.values); ++id) {
-      if (stage_.value(id).role != Role::weight) continue;
+    for (ValueId id = 0; id < std::ssize(listing_.values); ++id) {
+      if (listing_.value(id).role != Role::weight) continue;
       for (int use = 1;; ++use) {
-        const std::string name = "grad." + stage_.value(id).name + (use == 1 ? "" : fmt::format(".use{}", use));
-        const ValueId exact = stage_.find("exact." + name), sum = exact != none ? exact : stage_.find(name);
-        if (sum == none || stage_.value(sum).role != Role::accumulator) break;
-        stage_.accumulators[id].push_back(sum);
+        const std::string name = "grad." + listing_.value(id).name + (use == 1 ? "" : fmt::format(".use{}", use));
+        const ValueId exact = listing_.find("exact." + name), sum = exact != none ? exact : listing_.find(name);
+        if (sum == none || listing_.value(sum).role != Role::accumulator) break;
+        listing_.accumulators[id].push_back(sum);
       }
     }
   }
@@ -417,7 +417,7 @@ class Parser {
   int number_ = 0;  // of the line
   bool at_end_ = false;
   const FindOp& find_op_;
-  Stage stage_;
+  Listing listing_;
   std::optional<Phase> phase_;
   int layer_ = -1;
 };
@@ -440,14 +440,14 @@ Attributes::Item item_of(std::string_view text) {
   return std::string(text);
 }
 
-Stage parse_stage(std::string_view text, const FindOp& find_op) {
-  std::vector<Stage> stages = parse_stages(text, find_op);
-  if (stages.size() != 1) config_error("program text: {} stages, expected one", stages.size());
-  return std::move(stages[0]);
+Listing parse_listing(std::string_view text, const FindOp& find_op) {
+  std::vector<Listing> listings = parse_listings(text, find_op);
+  if (listings.size() != 1) config_error("program text: {} listings, expected one", listings.size());
+  return std::move(listings[0]);
 }
 
-std::vector<Stage> parse_stages(std::string_view text, const FindOp& find_op) {
-  return Parser(text, find_op).stages();
+std::vector<Listing> parse_listings(std::string_view text, const FindOp& find_op) {
+  return Parser(text, find_op).listings();
 }
 
 }  // namespace heddle::ir

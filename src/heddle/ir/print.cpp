@@ -9,11 +9,11 @@ namespace heddle::ir {
 
 namespace {
 
-std::string joined(const Stage& stage, const std::vector<ValueId>& ids) {
+std::string joined(const Listing& listing, const std::vector<ValueId>& ids) {
   std::string out;
   for (const ValueId id : ids) {
     out += out.empty() ? "" : ", ";
-    out += id == none ? "none" : stage.value(id).name;
+    out += id == none ? "none" : listing.value(id).name;
   }
   return out;
 }
@@ -48,20 +48,20 @@ std::string place_of(const Op& op) {
 }
 
 // The values that no op writes as a whole, but parts of them.
-std::vector<bool> made_of_parts(const Stage& stage) {
-  std::vector<bool> made(stage.values.size(), false), whole(stage.values.size(), false);
-  for (const Op& op : stage.ops) {
+std::vector<bool> made_of_parts(const Listing& listing) {
+  std::vector<bool> made(listing.values.size(), false), whole(listing.values.size(), false);
+  for (const Op& op : listing.ops) {
     for (const ValueId id : op.out) {
       whole[static_cast<size_t>(id)] = true;
-      if (stage.value(id).part_of != none) made[static_cast<size_t>(stage.base(id))] = true;
+      if (listing.value(id).part_of != none) made[static_cast<size_t>(listing.base(id))] = true;
     }
   }
   for (size_t v = 0; v < made.size(); ++v) made[v] = made[v] && !whole[v];
   return made;
 }
 
-bool has_usual_chunk(const Stage& stage) {
-  return stage.chunks.size() == 1 && stage.chunks[0].route == 0 && stage.chunks[0].routes == 1;
+bool has_usual_chunk(const Listing& listing) {
+  return listing.chunks.size() == 1 && listing.chunks[0].route == 0 && listing.chunks[0].routes == 1;
 }
 
 }  // namespace
@@ -74,66 +74,66 @@ std::string text_of(const Attributes::Item& item) {
   return is_plain ? *word : fmt::format("\"{}\"", *word);
 }
 
-std::string text_of(const Stage& stage, const Value& value) {
+std::string text_of(const Listing& listing, const Value& value) {
   std::string dims;
   for (const Dim& dim : value.shape) {
     dims += dims.empty() ? "" : ", ";
     if (dim.is_static()) {
       dims += fmt::format("{}", dim.count);
     } else {
-      dims += (dim.count == 1 ? "" : fmt::format("{}·", dim.count)) + "rows " + stage.value(dim.rows_of).name;
+      dims += (dim.count == 1 ? "" : fmt::format("{}·", dim.count)) + "rows " + listing.value(dim.rows_of).name;
     }
   }
   std::string text = fmt::format("{}[{}]", heddle::name_of(value.dtype), dims);
   if (value.layout == Layout::packed) text += " packed";
   if (value.packed_bytes != 0) text += fmt::format(" in {} bytes", value.packed_bytes);
   if (value.space != Space::device) text += fmt::format(" {}", name_of(value.space));
-  if (value.shared_with_stage >= 0) text += fmt::format(" of stage {}", value.shared_with_stage);
+  if (value.shared_with >= 0) text += fmt::format(" of listing {}", value.shared_with);
   return text;
 }
 
-std::string text_of(const Stage& stage, const Op& op) {
+std::string text_of(const Listing& listing, const Op& op) {
   std::string line;
-  if (!op.out.empty()) line += joined(stage, op.out) + " = ";
+  if (!op.out.empty()) line += joined(listing, op.out) + " = ";
   line += op.kind();
-  if (!op.in.empty()) line += " " + joined(stage, op.in);
-  if (!op.updates.empty()) line += " -> " + joined(stage, op.updates);
-  if (!op.mentions.empty()) line += " (" + joined(stage, op.mentions) + ")";
+  if (!op.in.empty()) line += " " + joined(listing, op.in);
+  if (!op.updates.empty()) line += " -> " + joined(listing, op.updates);
+  if (!op.mentions.empty()) line += " (" + joined(listing, op.mentions) + ")";
   line += braced(op.attributes);
   if (op.fresh) line += " fresh";
   if (op.ahead) line += " ahead";
   if (op.again) line += " again";
   if (const Condition& condition = op.condition) {
-    line += fmt::format(" if {} {} {}", stage.value(condition.rows_of).name,
+    line += fmt::format(" if {} {} {}", listing.value(condition.rows_of).name,
                         condition.more ? ">" : "<=", condition.limit);
   }
   return fmt::format("{:<100}  {}{}{}", line, place_of(op), op.def->host_stall ? "  stall" : "", tags_of(op));
 }
 
-std::string text_of(const Stage& stage) {
-  std::string out = stage.name + "\n";
-  if (!has_usual_chunk(stage)) {
+std::string text_of(const Listing& listing) {
+  std::string out = listing.name + "\n";
+  if (!has_usual_chunk(listing)) {
     out += "  chunks";
-    for (const Chunk& chunk : stage.chunks) out += fmt::format(" {}/{}", chunk.route, chunk.routes);
+    for (const Chunk& chunk : listing.chunks) out += fmt::format(" {}/{}", chunk.route, chunk.routes);
     out += "\n";
   }
-  const std::vector<bool> of_parts = made_of_parts(stage);
-  for (size_t v = 0; v < stage.values.size(); ++v) {
-    const Value& value = stage.values[v];
+  const std::vector<bool> of_parts = made_of_parts(listing);
+  for (size_t v = 0; v < listing.values.size(); ++v) {
+    const Value& value = listing.values[v];
     if (of_parts[v] || (is_persistent(value.role) && value.part_of == none)) {
-      out += fmt::format("  {:<11} {:<44} {}\n", name_of(value.role), value.name, text_of(stage, value));
+      out += fmt::format("  {:<11} {:<44} {}\n", name_of(value.role), value.name, text_of(listing, value));
     }
   }
   for (const Phase phase : {Phase::begin, Phase::F, Phase::I, Phase::W, Phase::end}) {
     bool begins = true;
     int layer = -1;
-    for (const Op& op : stage.ops) {
+    for (const Op& op : listing.ops) {
       if (op.phase != phase) continue;
-      if (begins) out += fmt::format("{}, {}\n", stage.name, name_of(phase));
+      if (begins) out += fmt::format("{}, {}\n", listing.name, name_of(phase));
       if (op.layer != layer) out += op.layer < 0 ? "  no layer\n" : fmt::format("  layer {}\n", op.layer);
       begins = false;
       layer = op.layer;
-      out += "    " + text_of(stage, op) + "\n";
+      out += "    " + text_of(listing, op) + "\n";
     }
   }
   return out;
@@ -159,7 +159,7 @@ std::string text_of(const StepProgram& program, const Action& action) {
 
 std::string text_of(const StepProgram& program) {
   std::string out;
-  for (const Stage& stage : program.stages) out += text_of(stage) + "\n";
+  for (const Listing& listing : program.listings) out += text_of(listing) + "\n";
   for (int p = 0; p < kPurposes; ++p) {
     const StepProgram::ActionLists& lists = program.actions[static_cast<size_t>(p)];
     for (size_t c = 0; c < lists.size(); ++c) {
@@ -173,13 +173,13 @@ std::string text_of(const StepProgram& program) {
   return out;
 }
 
-std::string text_around(const StepProgram& program, int rank, int stage, uint32_t op, int microbatch) {
+std::string text_around(const StepProgram& program, int rank, int listing, uint32_t op, int microbatch) {
   constexpr size_t kAround = 6;
   const std::vector<Action>& actions = program.actions_of(rank);
   const auto holds = [&](const Action& action) {
     const Block& block = program.blocks[static_cast<size_t>(action.block)];
     return std::any_of(block.steps.begin(), block.steps.end(), [&](const Step& step) {
-      return step.op == op && block.stages[step.slot] == stage && action.microbatches[step.slot] == microbatch;
+      return step.op == op && block.listings[step.slot] == listing && action.microbatches[step.slot] == microbatch;
     });
   };
   const auto found = std::find_if(actions.begin(), actions.end(), holds);

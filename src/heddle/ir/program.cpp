@@ -22,11 +22,11 @@ const std::vector<Action>& StepProgram::actions_of(int rank, Purpose purpose) co
   return lists.empty() ? none : lists.at(static_cast<size_t>(class_of_rank.at(static_cast<size_t>(rank))));
 }
 
-std::vector<int> StepProgram::stages_of(int rank) const {
+std::vector<int> StepProgram::listings_of(int rank) const {
   std::set<int> found;
   for (int p = 0; p < kPurposes; ++p) {
     for (const Action& action : actions_of(rank, static_cast<Purpose>(p))) {
-      for (const int stage : blocks[static_cast<size_t>(action.block)].stages) found.insert(stage);
+      for (const int listing : blocks[static_cast<size_t>(action.block)].listings) found.insert(listing);
     }
   }
   return {found.begin(), found.end()};
@@ -52,18 +52,18 @@ bool holds(BlockKind kind, const Op& op) {
 }  // namespace
 
 namespace {
-std::string name_of_block(std::string_view kind, const StepProgram& program, int stage, int chunk) {
-  const bool several = program.stages.at(static_cast<size_t>(stage)).chunks.size() > 1;
-  return fmt::format("{}{}{}", kind, stage, several ? fmt::format(".{}", chunk) : "");
+std::string name_of_block(std::string_view kind, const StepProgram& program, int listing, int chunk) {
+  const bool several = program.listings.at(static_cast<size_t>(listing)).chunks.size() > 1;
+  return fmt::format("{}{}{}", kind, listing, several ? fmt::format(".{}", chunk) : "");
 }
 bool is_of(const Op& op, int chunk) { return op.chunk == chunk || op.phase == Phase::end; }
 }  // namespace
 
-Block make_block(const StepProgram& program, int stage, BlockKind kind, int chunk) {
+Block make_block(const StepProgram& program, int listing, BlockKind kind, int chunk) {
   Block block;
-  block.name = name_of_block(name_of(kind), program, stage, chunk);
-  block.stages = {stage};
-  const std::vector<Op>& ops = program.stages.at(static_cast<size_t>(stage)).ops;
+  block.name = name_of_block(name_of(kind), program, listing, chunk);
+  block.listings = {listing};
+  const std::vector<Op>& ops = program.listings.at(static_cast<size_t>(listing)).ops;
   for (uint32_t i = 0; i < ops.size(); ++i) {
     if (is_of(ops[i], chunk) && holds(kind, ops[i])) block.steps.push_back({0, i});
   }
@@ -73,27 +73,27 @@ Block make_block(const StepProgram& program, int stage, BlockKind kind, int chun
 Block joined(const std::vector<Block>& blocks) {
   Block all;
   for (const Block& block : blocks) {
-    HEDDLE_CHECK(block.stages.size() == 1, "block {} to join has {} slots", block.name, block.stages.size());
-    const auto slot = static_cast<uint8_t>(all.stages.size());
+    HEDDLE_CHECK(block.listings.size() == 1, "block {} to join has {} slots", block.name, block.listings.size());
+    const auto slot = static_cast<uint8_t>(all.listings.size());
     all.name += (all.name.empty() ? "" : "|") + block.name;
-    all.stages.push_back(block.stages[0]);
+    all.listings.push_back(block.listings[0]);
     for (const Step& step : block.steps) all.steps.push_back({slot, step.op});
   }
   return all;
 }
 
 std::vector<Block> parted(const Block& block) {
-  std::vector<Block> parts(block.stages.size());
-  for (size_t slot = 0; slot < parts.size(); ++slot) parts[slot].stages = {block.stages[slot]};
+  std::vector<Block> parts(block.listings.size());
+  for (size_t slot = 0; slot < parts.size(); ++slot) parts[slot].listings = {block.listings[slot]};
   for (const Step& step : block.steps) parts[step.slot].steps.push_back({0, step.op});
   return parts;
 }
 
-Block make_first_block(const StepProgram& program, int stage, int chunk) {
+Block make_first_block(const StepProgram& program, int listing, int chunk) {
   Block block;
-  block.name = name_of_block("begin_F", program, stage, chunk);
-  block.stages = {stage, stage};
-  const std::vector<Op>& ops = program.stages.at(static_cast<size_t>(stage)).ops;
+  block.name = name_of_block("begin_F", program, listing, chunk);
+  block.listings = {listing, listing};
+  const std::vector<Op>& ops = program.listings.at(static_cast<size_t>(listing)).ops;
   std::vector<uint32_t> computes;  // of the beginning, not yet placed
   for (uint32_t i = 0; i < ops.size(); ++i) {
     if (ops[i].chunk != chunk || !holds(BlockKind::begin, ops[i])) continue;

@@ -1,6 +1,6 @@
-// A training step as a program: stages, the blocks that run parts of them, and each rank's ordered actions.
+// A training step as a program: listings, the blocks that run parts of them, and each rank's ordered actions.
 //
-// A block is a template: steps over one stage, or an interleaving of several, in enqueue order, bound to
+// A block is a template: steps over one listing, or an interleaving of several, in enqueue order, bound to
 // microbatches when it runs. What stays alive between the blocks of a microbatch follows from the uses of each
 // value; nothing about it is kept by hand.
 #pragma once
@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "heddle/ir/stage.h"
+#include "heddle/ir/listing.h"
 
 namespace heddle::ir {
 
@@ -20,8 +20,8 @@ enum class BlockKind : uint8_t { begin, F, I, W, IW, receive_F, receive_I, fetch
 std::string_view name_of(BlockKind kind);
 
 struct Step {
-  uint8_t slot = 0;  // which of the block's (stage, microbatch) bindings
-  uint32_t op = 0;   // index into the stage's ops
+  uint8_t slot = 0;  // which of the block's (listing, microbatch) bindings
+  uint32_t op = 0;   // index into the listing's ops
 };
 
 struct Block {
@@ -29,7 +29,7 @@ struct Block {
   /// weight gradients of a slot run beside the slots after it.
   enum class Mixing : uint8_t { none, free, in_order };
   std::string name;
-  std::vector<int> stages;  // one a slot
+  std::vector<int> listings;  // one a slot
   std::vector<Step> steps;
   Mixing mixing = Mixing::none;
 };
@@ -41,33 +41,33 @@ struct Action {
 };
 
 /// What a program can be run for: a training step, the losses of a batch, the logits of a sequence; and what
-/// kernels read made anew of the master weights, after those were set from outside. Each has stages of its own,
-/// which share the training stages' weights.
+/// kernels read made anew of the master weights, after those were set from outside. Each has listings of its own,
+/// which share the training listings' weights.
 enum class Purpose : uint8_t { train, evaluate, predict, restore };
 constexpr int kPurposes = 4;
 std::string_view name_of(Purpose purpose);
 
 struct StepProgram {
-  std::vector<Stage> stages;
+  std::vector<Listing> listings;
   std::vector<Block> blocks;
   using ActionLists = std::vector<std::vector<Action>>;  // one list a class of ranks that do the same
   std::array<ActionLists, kPurposes> actions;
   std::vector<int> class_of_rank{0};
-  std::array<int, kPurposes> first_stage{};  // of each purpose's stages, one a class
+  std::array<int, kPurposes> first_listing{};  // of each purpose's listings, one a class
   int microbatches = 1;
 
   /// Empty when the program has no actions for the purpose.
   const std::vector<Action>& actions_of(int rank, Purpose purpose = Purpose::train) const;
-  /// The stage that a rank runs for a purpose that the program has.
-  int stage_of(int rank, Purpose purpose) const {
-    return first_stage[static_cast<size_t>(purpose)] + class_of_rank.at(static_cast<size_t>(rank));
+  /// The listing that a rank runs for a purpose that the program has.
+  int listing_of(int rank, Purpose purpose) const {
+    return first_listing[static_cast<size_t>(purpose)] + class_of_rank.at(static_cast<size_t>(rank));
   }
-  /// The stages that a rank's actions touch, for any purpose, in order.
-  std::vector<int> stages_of(int rank) const;
+  /// The listings that a rank's actions touch, for any purpose, in order.
+  std::vector<int> listings_of(int rank) const;
 };
 
 /// The ops of a chunk that a block of this kind holds, in list order. The end is that of all chunks.
-Block make_block(const StepProgram& program, int stage, BlockKind kind, int chunk = 0);
+Block make_block(const StepProgram& program, int listing, BlockKind kind, int chunk = 0);
 
 /// Blocks one after the other, their slots side by side. Each is of one slot.
 Block joined(const std::vector<Block>& blocks);
@@ -77,6 +77,6 @@ std::vector<Block> parted(const Block& block);
 /// The beginning of the step woven with the first forward of a chunk (slots: -1, microbatch): what communicates
 /// first, then each computation of the beginning right before the op that needs it, so that weights arrive under
 /// the layers before.
-Block make_first_block(const StepProgram& program, int stage, int chunk = 0);
+Block make_first_block(const StepProgram& program, int listing, int chunk = 0);
 
 }  // namespace heddle::ir

@@ -4,27 +4,27 @@
 
 namespace heddle::ir {
 
-Uses::Uses(const Stage& stage)
-    : stage_(stage),
-      writer_(stage.values.size(), -1),
-      overlapping_(stage.values.size()),
-      readers_(stage.values.size()),
-      mentions_(stage.values.size()),
-      updaters_(stage.values.size()) {
+Uses::Uses(const Listing& listing)
+    : listing_(listing),
+      writer_(listing.values.size(), -1),
+      overlapping_(listing.values.size()),
+      readers_(listing.values.size()),
+      mentions_(listing.values.size()),
+      updaters_(listing.values.size()) {
   std::map<ValueId, std::vector<ValueId>> of_base;
-  for (ValueId id = 0; id < std::ssize(stage.values); ++id) {
-    if (stage.value(id).part_of != none)
-      of_base.try_emplace(stage.base(id), 1, stage.base(id)).first->second.push_back(id);
+  for (ValueId id = 0; id < std::ssize(listing.values); ++id) {
+    if (listing.value(id).part_of != none)
+      of_base.try_emplace(listing.base(id), 1, listing.base(id)).first->second.push_back(id);
   }
   for (const auto& [base, values] : of_base) {
     for (const ValueId id : values) {
       for (const ValueId other : values) {
-        if (other != id && stage.overlap(id, other)) overlapping_[static_cast<size_t>(id)].push_back(other);
+        if (other != id && listing.overlap(id, other)) overlapping_[static_cast<size_t>(id)].push_back(other);
       }
     }
   }
-  for (int i = 0; i < std::ssize(stage.ops); ++i) {
-    const Op& op = stage.ops[static_cast<size_t>(i)];
+  for (int i = 0; i < std::ssize(listing.ops); ++i) {
+    const Op& op = listing.ops[static_cast<size_t>(i)];
     note(readers_, op.in, i);
     note(mentions_, op.mentions, i);
     note(updaters_, op.updates, i);

@@ -1,4 +1,4 @@
-// A value of a stage: a tensor that an op writes, or a persistent one that lives as long as the stage.
+// A value of a listing: a tensor that an op writes, or a persistent one that lives as long as the listing.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@ using ValueId = int32_t;
 constexpr ValueId none = -1;
 
 /// What a value is for. The last four persist across microbatches and steps; the others live in a frame, one a
-/// (stage, microbatch).
+/// (listing, microbatch).
 enum class Role : uint8_t {
   input,        // read from the batch: token ids, labels, loss scales
   activation,   // made in F
@@ -59,8 +59,8 @@ struct Value {
   Space space = Space::device;
   /// Bytes when `layout` is packed; 0 means the product of the shape times the element size.
   int64_t packed_bytes = 0;
-  /// A persistent value that another stage of the same rank owns: the same storage under the same name.
-  int shared_with_stage = -1;
+  /// A persistent value that another listing of the same rank owns: the same storage under the same name.
+  int shared_with = -1;
   ValueId part_of = none;     // the base, which is no part itself and has a static shape
   int64_t first_element = 0;  // of the base
 };

@@ -11,27 +11,27 @@ namespace heddle::ir {
 
 namespace {
 
-void verify_inference(const Stage& stage, const Op& op) {
+void verify_inference(const Listing& listing, const Op& op) {
   check_names(op);
-  const std::vector<Value> expected = op.def->infer(stage, op);
-  HEDDLE_CHECK(expected.size() == op.out.size(), "'{}' has {} outputs, its definition {}", text_of(stage, op),
+  const std::vector<Value> expected = op.def->infer(listing, op);
+  HEDDLE_CHECK(expected.size() == op.out.size(), "'{}' has {} outputs, its definition {}", text_of(listing, op),
                op.out.size(), expected.size());
   for (size_t i = 0; i < expected.size(); ++i) {
-    const Value& found = stage.value(op.out[i]);
+    const Value& found = listing.value(op.out[i]);
     HEDDLE_CHECK(
         found.dtype == expected[i].dtype && found.shape == expected[i].shape && found.space == expected[i].space,
-        "'{}': output '{}' is {}, inferred {}", text_of(stage, op), found.name, text_of(stage, found),
-        text_of(stage, expected[i]));
+        "'{}': output '{}' is {}, inferred {}", text_of(listing, op), found.name, text_of(listing, found),
+        text_of(listing, expected[i]));
   }
 }
 
 // Only the copies between the arenas touch what lies on the host, and what outlives the process persists.
-void verify_spaces(const Stage& stage, const Op& op) {
+void verify_spaces(const Listing& listing, const Op& op) {
   const auto hold = [&](const std::vector<ValueId>& ids, bool on_host) {
     for (const ValueId id : ids) {
       if (id == none) continue;
-      const Value& value = stage.value(id);
-      HEDDLE_CHECK((value.space != Space::device) == on_host, "'{}': '{}' lies on the {}", text_of(stage, op),
+      const Value& value = listing.value(id);
+      HEDDLE_CHECK((value.space != Space::device) == on_host, "'{}': '{}' lies on the {}", text_of(listing, op),
                    value.name, name_of(value.space));
       HEDDLE_CHECK(value.space != Space::shared || is_persistent(value.role),
                    "'{}' lies in shared memory for a while", value.name);
@@ -41,14 +41,14 @@ void verify_spaces(const Stage& stage, const Op& op) {
   hold(op.out, op.def->moves == Moves::to_host);
   std::vector<ValueId> updates = op.updates;
   for (const std::string_view name : names_in(op.def->reaches_host)) {
-    if (stage.value(op.updated(name)).space == Space::host) std::erase(updates, op.updated(name));
+    if (listing.value(op.updated(name)).space == Space::host) std::erase(updates, op.updated(name));
   }
   hold(updates, op.def->moves == Moves::to_host);
 }
 
-void verify_part(const Stage& stage, const Value& part) {
+void verify_part(const Listing& listing, const Value& part) {
   if (part.part_of == none) return;
-  const Value& base = stage.value(part.part_of);
+  const Value& base = listing.value(part.part_of);
   const FixedRows rows;
   const auto elements = [&](const Value& value) {
     int64_t count = 1;
@@ -60,7 +60,7 @@ void verify_part(const Stage& stage, const Value& part) {
   };
   HEDDLE_CHECK(base.part_of == none && base.layout == Layout::rows && part.dtype == base.dtype &&
                    part.role == base.role && part.space == base.space &&
-                   part.shared_with_stage == base.shared_with_stage,
+                   part.shared_with == base.shared_with,
                "'{}' is not a part of '{}'", part.name, base.name);
   HEDDLE_CHECK(part.first_element >= 0 && part.first_element + elements(part) <= elements(base),
                "'{}' goes beyond '{}'", part.name, base.name);
@@ -68,17 +68,17 @@ void verify_part(const Stage& stage, const Value& part) {
 
 // Whether all of a value, or of a part, has been written is left to verify_outcomes where an op writes less than a
 // whole value, or does not always run.
-class StageVerifier {
+class ListingVerifier {
  public:
-  explicit StageVerifier(const Stage& stage)
-      : stage_(stage),
-        writers_(stage.values.size(), 0),
-        written_in_(stage.values.size(), Phase::F),
-        varies_(stage.values.size(), false) {
-    for (const Value& value : stage.values) verify_part(stage, value);
-    for (const Op& op : stage.ops) {
+  explicit ListingVerifier(const Listing& listing)
+      : listing_(listing),
+        writers_(listing.values.size(), 0),
+        written_in_(listing.values.size(), Phase::F),
+        varies_(listing.values.size(), false) {
+    for (const Value& value : listing.values) verify_part(listing, value);
+    for (const Op& op : listing.ops) {
       for (const ValueId id : op.out) {
-        if (op.condition || stage.value(id).part_of != none) vary(id);
+        if (op.condition || listing.value(id).part_of != none) vary(id);
       }
       for (const ValueId id : op.in) {
         if (op.def->drops && id != none) vary(id);
@@ -87,64 +87,64 @@ class StageVerifier {
   }
 
   void verify() {
-    for (const Op& op : stage_.ops) {
-      verify_inference(stage_, op);
-      verify_spaces(stage_, op);
+    for (const Op& op : listing_.ops) {
+      verify_inference(listing_, op);
+      verify_spaces(listing_, op);
       for (const ValueId id : op.in) {
         if (id != none) read(op, id);
       }
       for (const ValueId id : op.mentions) {
-        HEDDLE_CHECK(writers(id) >= 1, "'{}' mentions '{}' before it is written", text_of(stage_, op),
-                     stage_.value(id).name);
+        HEDDLE_CHECK(writers(id) >= 1, "'{}' mentions '{}' before it is written", text_of(listing_, op),
+                     listing_.value(id).name);
       }
       for (const ValueId id : op.out) write(op, id);
       for (const ValueId id : op.updates) update(op, id);
     }
-    for (const auto& [weight, accumulators] : stage_.accumulators) {
+    for (const auto& [weight, accumulators] : listing_.accumulators) {
       for (const ValueId id : accumulators)
-        HEDDLE_CHECK(writers(id) >= 1, "accumulator '{}' has no writer", stage_.value(id).name);
+        HEDDLE_CHECK(writers(id) >= 1, "accumulator '{}' has no writer", listing_.value(id).name);
     }
-    verify_outcomes(stage_);
+    verify_outcomes(listing_);
   }
 
  private:
-  int& writers(ValueId id) { return writers_.at(static_cast<size_t>(stage_.base(id))); }
-  void vary(ValueId id) { varies_[static_cast<size_t>(stage_.base(id))] = true; }
-  bool varies(ValueId id) const { return varies_[static_cast<size_t>(stage_.base(id))]; }
+  int& writers(ValueId id) { return writers_.at(static_cast<size_t>(listing_.base(id))); }
+  void vary(ValueId id) { varies_[static_cast<size_t>(listing_.base(id))] = true; }
+  bool varies(ValueId id) const { return varies_[static_cast<size_t>(listing_.base(id))]; }
 
   void read(const Op& op, ValueId id) {
-    const Value& value = stage_.value(id);
+    const Value& value = listing_.value(id);
     if (is_persistent(value.role)) return;
-    HEDDLE_CHECK(writers(id) >= 1, "'{}' reads '{}' before it is written", text_of(stage_, op), value.name);
+    HEDDLE_CHECK(writers(id) >= 1, "'{}' reads '{}' before it is written", text_of(listing_, op), value.name);
     for (const Dim& dim : value.shape) {
       HEDDLE_CHECK(dim.is_static() || writers(dim.rows_of) == 1, "'{}' has rows that '{}' counts too late",
-                   value.name, stage_.value(dim.rows_of).name);
+                   value.name, listing_.value(dim.rows_of).name);
     }
     if (varies(id)) return;
-    verify_phases(stage_, op, value, written_in_[static_cast<size_t>(stage_.base(id))]);
+    verify_phases(listing_, op, value, written_in_[static_cast<size_t>(listing_.base(id))]);
   }
 
   void write(const Op& op, ValueId id) {
-    const Value& value = stage_.value(id);
-    HEDDLE_CHECK(!is_persistent(value.role), "'{}' writes the persistent '{}' as an output", text_of(stage_, op),
+    const Value& value = listing_.value(id);
+    HEDDLE_CHECK(!is_persistent(value.role), "'{}' writes the persistent '{}' as an output", text_of(listing_, op),
                  value.name);
     HEDDLE_CHECK(++writers(id) == 1 || varies(id), "'{}' is written twice", value.name);
-    written_in_[static_cast<size_t>(stage_.base(id))] = op.phase;
+    written_in_[static_cast<size_t>(listing_.base(id))] = op.phase;
   }
 
   void update(const Op& op, ValueId id) {
-    const Value& value = stage_.value(id);
-    HEDDLE_CHECK(is_persistent(value.role), "'{}' updates '{}', which does not persist", text_of(stage_, op),
+    const Value& value = listing_.value(id);
+    HEDDLE_CHECK(is_persistent(value.role), "'{}' updates '{}', which does not persist", text_of(listing_, op),
                  value.name);
     ++writers(id);
     if (value.role != Role::accumulator) return;
-    std::vector<ValueId>& sums = summed_[stage_.base(id)];
+    std::vector<ValueId>& sums = summed_[listing_.base(id)];
     for (const ValueId other : sums)
-      HEDDLE_CHECK(!stage_.overlap(id, other), "accumulator '{}' has two writers", value.name);
+      HEDDLE_CHECK(!listing_.overlap(id, other), "accumulator '{}' has two writers", value.name);
     sums.push_back(id);
   }
 
-  const Stage& stage_;
+  const Listing& listing_;
   std::vector<int> writers_;  // so far, of the value or of a part of it
   std::vector<Phase> written_in_;
   std::vector<bool> varies_;
@@ -153,19 +153,19 @@ class StageVerifier {
 
 }  // namespace
 
-void verify(const Stage& stage) { StageVerifier(stage).verify(); }
+void verify(const Listing& listing) { ListingVerifier(listing).verify(); }
 
 void verify(const StepProgram& program) {
-  for (const Stage& stage : program.stages) {
-    verify(stage);
-    for (const Value& value : stage.values) {
-      if (value.shared_with_stage < 0) continue;
-      const Stage& owner = program.stages.at(static_cast<size_t>(value.shared_with_stage));
+  for (const Listing& listing : program.listings) {
+    verify(listing);
+    for (const Value& value : listing.values) {
+      if (value.shared_with < 0) continue;
+      const Listing& owner = program.listings.at(static_cast<size_t>(value.shared_with));
       const ValueId id = owner.find(value.name);
       HEDDLE_CHECK(id != none && is_persistent(value.role) && owner.value(id).shape == value.shape &&
                        owner.value(id).dtype == value.dtype && owner.value(id).layout == value.layout &&
                        owner.value(id).space == value.space,
-                   "'{}' of {} is not that of {}", value.name, stage.name, owner.name);
+                   "'{}' of {} is not that of {}", value.name, listing.name, owner.name);
     }
   }
   for (int p = 0; p < kPurposes; ++p) {

@@ -7,13 +7,13 @@
 
 namespace heddle::ir {
 
-/// One stage: every op's outputs are what its definition infers; every frame value, or each part of it, is written
+/// One listing: every op's outputs are what its definition infers; every frame value, or each part of it, is written
 /// exactly once and before it is read, in every outcome of the conditions (ir/outcomes); phases only read what
 /// earlier phases (or their own) wrote; updates name persistent values and nothing else writes them; an accumulator
 /// has one writer. InternalError naming the op otherwise.
-void verify(const Stage& stage);
+void verify(const Listing& listing);
 
-/// All stages, and for each class of ranks: every (stage, microbatch) runs each phase it has exactly once (for
+/// All listings, and for each class of ranks: every (listing, microbatch) runs each phase it has exactly once (for
 /// other purposes than training: on one microbatch), F before I before W, microbatches of a phase in increasing
 /// order, receives before what reads them, the end last; sends and receives of neighbouring ranks pair up in order.
 void verify(const StepProgram& program);

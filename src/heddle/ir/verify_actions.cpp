@@ -13,7 +13,7 @@ namespace heddle::ir {
 
 namespace {
 
-// What one rank puts on and takes off one pipeline channel, in order: (the stage that it comes from, which of its
+// What one rank puts on and takes off one pipeline channel, in order: (the listing that it comes from, which of its
 // states, microbatch).
 using Traffic = std::vector<std::tuple<int64_t, int64_t, int>>;
 // (from, to, channel): sent, received
@@ -30,11 +30,11 @@ class ActionsVerifier {
       HEDDLE_CHECK(action.block >= 0 && static_cast<size_t>(action.block) < program_.blocks.size(),
                    "action of class {} names block {}", class_, action.block);
       const Block& block = program_.blocks[static_cast<size_t>(action.block)];
-      HEDDLE_CHECK(action.microbatches.size() == block.stages.size(), "action {} binds {} microbatches, needs {}",
-                   block.name, action.microbatches.size(), block.stages.size());
+      HEDDLE_CHECK(action.microbatches.size() == block.listings.size(), "action {} binds {} microbatches, needs {}",
+                   block.name, action.microbatches.size(), block.listings.size());
       for (const Step& step : block.steps) run(block, step, action.microbatches[step.slot]);
     }
-    for (const auto& [stage, ran] : ran_) all_have_run(stage, ran);
+    for (const auto& [listing, ran] : ran_) all_have_run(listing, ran);
   }
 
  private:
@@ -45,69 +45,69 @@ class ActionsVerifier {
   };
   static constexpr int kNever = -1;
 
-  const Stage& stage_of(int index) const { return program_.stages[static_cast<size_t>(index)]; }
+  const Listing& listing_of(int index) const { return program_.listings[static_cast<size_t>(index)]; }
 
   // The microbatch that an op of a chunk runs first, and the one after its last.
-  int first_of(const Stage& stage, const Op& op) const { return bound_of(stage, op, 0); }
-  int end_of(const Stage& stage, const Op& op) const { return bound_of(stage, op, 1); }
-  int bound_of(const Stage& stage, const Op& op, int after) const {
+  int first_of(const Listing& listing, const Op& op) const { return bound_of(listing, op, 0); }
+  int end_of(const Listing& listing, const Op& op) const { return bound_of(listing, op, 1); }
+  int bound_of(const Listing& listing, const Op& op, int after) const {
     if (once_a_step(op.phase)) return after;
-    const Chunk& chunk = stage.chunks.at(static_cast<size_t>(op.chunk));
+    const Chunk& chunk = listing.chunks.at(static_cast<size_t>(op.chunk));
     return microbatches_ * (chunk.route + after) / chunk.routes;
   }
 
   void run(const Block& block, const Step& step, int microbatch) {
-    const int index = block.stages[step.slot];
-    const Stage& stage = stage_of(index);
-    const Op& op = stage.ops[step.op];
+    const int index = block.listings[step.slot];
+    const Listing& listing = listing_of(index);
+    const Op& op = listing.ops[step.op];
     Ran& ran = ran_[index];
     if (ran.next.empty()) {
-      ran.next.assign(stage.ops.size(), kNever);
-      ran.done.assign(static_cast<size_t>(program_.microbatches) + 1, std::vector<uint8_t>(stage.ops.size(), 0));
-      ran.after = before_each(stage);
+      ran.next.assign(listing.ops.size(), kNever);
+      ran.done.assign(static_cast<size_t>(program_.microbatches) + 1, std::vector<uint8_t>(listing.ops.size(), 0));
+      ran.after = before_each(listing);
     }
-    in_order(block, stage, op, microbatch, ran.next[step.op]);
+    in_order(block, listing, op, microbatch, ran.next[step.op]);
     std::vector<uint8_t>& done = ran.done[static_cast<size_t>(microbatch + 1)];
     for (const uint32_t other : ran.after[step.op]) {
       HEDDLE_CHECK(done[other], "{}: '{}' runs microbatch {} before '{}', which comes before it", block.name,
-                   text_of(stage, op), microbatch, text_of(stage, stage.ops[other]));
+                   text_of(listing, op), microbatch, text_of(listing, listing.ops[other]));
     }
     done[step.op] = 1;
     if (is_message(op.def->moves)) note_message(op, microbatch);
   }
 
-  void in_order(const Block& block, const Stage& stage, const Op& op, int microbatch, int& next) {
+  void in_order(const Block& block, const Listing& listing, const Op& op, int microbatch, int& next) {
     const bool once = once_a_step(op.phase);
     HEDDLE_CHECK(once == (microbatch == -1) && microbatch < program_.microbatches, "{}: microbatch {}", block.name,
                  microbatch);
     HEDDLE_CHECK(once || !ended_, "{}: microbatch {} after the end of the step", block.name, microbatch);
     ended_ = ended_ || op.phase == Phase::end;
-    if (next == kNever) next = first_of(stage, op);
+    if (next == kNever) next = first_of(listing, op);
     HEDDLE_CHECK(next == (once ? 0 : microbatch), "{}: '{}' runs microbatch {}, expected {}", block.name,
-                 text_of(stage, op), microbatch, next);
+                 text_of(listing, op), microbatch, next);
     ++next;
   }
 
   // What an op reads was written before; and what drops a value or writes it again comes after those that used it.
-  static std::vector<std::vector<uint32_t>> before_each(const Stage& stage) {
+  static std::vector<std::vector<uint32_t>> before_each(const Listing& listing) {
     struct Use {
       uint32_t op;
       ValueId id;
       bool writes;
     };
-    std::vector<std::vector<Use>> uses(stage.values.size());  // by base
-    std::vector<std::vector<uint32_t>> before(stage.ops.size());
+    std::vector<std::vector<Use>> uses(listing.values.size());  // by base
+    std::vector<std::vector<uint32_t>> before(listing.ops.size());
     const auto use = [&](uint32_t op, ValueId id, bool writes) {
-      if (id == none || is_persistent(stage.value(id).role)) return;
-      std::vector<Use>& of = uses[static_cast<size_t>(stage.base(id))];
+      if (id == none || is_persistent(listing.value(id).role)) return;
+      std::vector<Use>& of = uses[static_cast<size_t>(listing.base(id))];
       for (const Use& other : of) {
-        if (other.op != op && (other.writes || writes) && stage.overlap(other.id, id))
+        if (other.op != op && (other.writes || writes) && listing.overlap(other.id, id))
           before[op].push_back(other.op);
       }
       of.push_back({op, id, writes});
     };
-    for (uint32_t i = 0; i < stage.ops.size(); ++i) {
-      const Op& op = stage.ops[i];
+    for (uint32_t i = 0; i < listing.ops.size(); ++i) {
+      const Op& op = listing.ops[i];
       for (const ValueId id : op.in) use(i, id, op.def->drops);
       use(i, op.condition.rows_of, false);
       for (const ValueId id : op.out) use(i, id, true);
@@ -123,16 +123,16 @@ class ActionsVerifier {
         .emplace_back(op.attributes.integer_or("edge", 0), op.attributes.integer_or("state", 0), microbatch);
   }
 
-  // A stage of which no more than the beginning runs belongs to another purpose.
+  // A listing of which no more than the beginning runs belongs to another purpose.
   void all_have_run(int index, const Ran& ran) const {
-    const Stage& stage = stage_of(index);
+    const Listing& listing = listing_of(index);
     bool begins_only = true;
-    for (size_t i = 0; i < stage.ops.size(); ++i)
-      begins_only = begins_only && (ran.next[i] == kNever || stage.ops[i].phase == Phase::begin);
-    for (size_t i = 0; i < stage.ops.size() && !begins_only; ++i) {
-      const int first = first_of(stage, stage.ops[i]), end = end_of(stage, stage.ops[i]);
+    for (size_t i = 0; i < listing.ops.size(); ++i)
+      begins_only = begins_only && (ran.next[i] == kNever || listing.ops[i].phase == Phase::begin);
+    for (size_t i = 0; i < listing.ops.size() && !begins_only; ++i) {
+      const int first = first_of(listing, listing.ops[i]), end = end_of(listing, listing.ops[i]);
       const int next = ran.next[i] == kNever ? first : ran.next[i];
-      HEDDLE_CHECK(next == end, "stage {}: '{}' runs {} of {} times", index, text_of(stage, stage.ops[i]),
+      HEDDLE_CHECK(next == end, "listing {}: '{}' runs {} of {} times", index, text_of(listing, listing.ops[i]),
                    next - first, end - first);
     }
   }
@@ -140,7 +140,7 @@ class ActionsVerifier {
   const StepProgram& program_;
   const int class_, microbatches_;
   Links& links_;
-  std::map<int, Ran> ran_;  // by stage
+  std::map<int, Ran> ran_;  // by listing
   bool ended_ = false;
 };
 
@@ -161,7 +161,7 @@ namespace {
 
 // A collective of a rank: what it is, and what it is of.
 struct Meeting {
-  const Stage* stage;
+  const Listing* listing;
   const Op* op;
   int microbatch;
   bool is_like(const Meeting& other) const {
@@ -178,12 +178,12 @@ Meetings meetings_of(const StepProgram& program, const std::vector<Action>& acti
   for (const Action& action : actions) {
     const Block& block = program.blocks[static_cast<size_t>(action.block)];
     for (const Step& step : block.steps) {
-      const Stage& stage = program.stages[static_cast<size_t>(block.stages[step.slot])];
-      const Op& op = stage.ops[step.op];
+      const Listing& listing = program.listings[static_cast<size_t>(block.listings[step.slot])];
+      const Op& op = listing.ops[step.op];
       if (!op.def->collective) continue;
       auto& [group, of] = meetings[channel_name(op)];
       group = op.group;
-      of.push_back({&stage, &op, action.microbatches[step.slot]});
+      of.push_back({&listing, &op, action.microbatches[step.slot]});
     }
   }
   return meetings;
@@ -192,7 +192,7 @@ Meetings meetings_of(const StepProgram& program, const std::vector<Action>& acti
 void verify_meetings(const std::string& channel, const std::vector<Meeting>& one, const std::vector<Meeting>& other,
                      int rank, int peer) {
   const auto text = [](const std::vector<Meeting>& of, size_t i) {
-    return i < of.size() ? fmt::format("'{}' of microbatch {}", text_of(*of[i].stage, *of[i].op), of[i].microbatch)
+    return i < of.size() ? fmt::format("'{}' of microbatch {}", text_of(*of[i].listing, *of[i].op), of[i].microbatch)
                          : std::string("nothing");
   };
   for (size_t i = 0; i < std::max(one.size(), other.size()); ++i) {

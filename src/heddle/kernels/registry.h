@@ -10,7 +10,7 @@
 #include "heddle/base/error.h"
 #include "heddle/device/kernel_call.h"
 #include "heddle/device/row_work.h"
-#include "heddle/ir/stage.h"
+#include "heddle/ir/listing.h"
 
 namespace heddle::kernels {
 
@@ -19,12 +19,12 @@ struct KernelEntry {
   std::string_view backend;  // that lists it
   std::string_view name;     // e.g. "amx", "highway", "loops"
   /// Null means yes.
-  Support (*supports)(const ir::Stage& stage, const ir::Op& op) = nullptr;
+  Support (*supports)(const ir::Listing& listing, const ir::Op& op) = nullptr;
   /// Bytes of scratch that a call with these row counts needs. Null means none.
-  int64_t (*scratch_bytes)(const ir::Stage& stage, const ir::Op& op, const ir::RowCounts& rows) = nullptr;
+  int64_t (*scratch_bytes)(const ir::Listing& listing, const ir::Op& op, const ir::RowCounts& rows) = nullptr;
   device::Kernel run = nullptr;
   /// What it runs on here for this op, e.g. "avx512", where a kernel has a choice. Null: there is none.
-  std::string_view (*engine)(const ir::Stage& stage, const ir::Op& op) = nullptr;
+  std::string_view (*engine)(const ir::Listing& listing, const ir::Op& op) = nullptr;
 };
 
 /// The kernels of a backend. A build without the backend has an empty list.

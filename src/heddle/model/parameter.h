@@ -1,11 +1,11 @@
-// The parameters of a stage: what each persistent weight is called outside, how it begins, and whether it decays.
+// The parameters of a listing: what each persistent weight is called outside, how it begins, and whether it decays.
 #pragma once
 
 #include <string>
 #include <vector>
 
 #include "heddle/ir/axes.h"
-#include "heddle/ir/stage.h"
+#include "heddle/ir/listing.h"
 
 namespace heddle::model {
 
@@ -25,7 +25,7 @@ struct Cut {
 };
 
 struct Parameter {
-  std::string name;  // also the name of the stage's value
+  std::string name;  // also the name of the listing's value
   ir::ValueId value = ir::none;
   int layer = -1;  // depths of multi-token prediction come after the layers; −1 outside of them
   enum class Part : uint8_t {

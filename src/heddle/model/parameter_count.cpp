@@ -3,16 +3,16 @@
 namespace heddle::model {
 
 ParameterCount count_parameters(const ModelConfig& config, const std::vector<Parameter>& parameters,
-                                const ir::Stage& stage) {
+                                const ir::Listing& listing) {
   ParameterCount count;
   for (const Parameter& p : parameters) {
     if (!p.trained) continue;
-    int64_t elements = stage.elements(p.value, ir::FixedRows());
+    int64_t elements = listing.elements(p.value, ir::FixedRows());
     if (p.experts == 0) {
       count.total += elements;
       count.active += elements;
     } else {
-      elements = elements / stage.value(p.value).shape[0].count;  // of one expert
+      elements = elements / listing.value(p.value).shape[0].count;  // of one expert
       count.total += elements * p.experts;
       count.active += elements * config.num_experts_per_tok;
     }

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "heddle/ir/stage.h"
+#include "heddle/ir/listing.h"
 #include "heddle/model/model_config.h"
 #include "heddle/model/parameter.h"
 
@@ -16,6 +16,6 @@ struct ParameterCount {
   int64_t active = 0;
 };
 ParameterCount count_parameters(const ModelConfig& config, const std::vector<Parameter>& parameters,
-                                const ir::Stage& stage);
+                                const ir::Listing& listing);
 
 }  // namespace heddle::model

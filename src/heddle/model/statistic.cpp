@@ -9,14 +9,14 @@ std::string name_of(const Statistic& statistic) {
   return statistic.of < 0 ? name : fmt::format("{}.{}", name, statistic.of);
 }
 
-ir::ValueId add_statistic(ir::Stage& stage, std::vector<Statistic>& statistics, Statistic statistic,
+ir::ValueId add_statistic(ir::Listing& listing, std::vector<Statistic>& statistics, Statistic statistic,
                           ir::Shape shape, Dtype dtype) {
   ir::Value value;
   value.name = name_of(statistic);
   value.dtype = dtype;
   value.shape = std::move(shape);
   value.role = ir::Role::statistic;
-  statistic.value = stage.add_value(std::move(value));
+  statistic.value = listing.add_value(std::move(value));
   statistics.push_back(statistic);
   return statistic.value;
 }

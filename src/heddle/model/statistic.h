@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "heddle/ir/stage.h"
+#include "heddle/ir/listing.h"
 
 namespace heddle::model {
 
@@ -40,8 +40,8 @@ struct Statistic {
 
 std::string name_of(const Statistic& statistic);
 
-/// Adds the value of a statistic to a stage, and what it means to the list.
-ir::ValueId add_statistic(ir::Stage& stage, std::vector<Statistic>& statistics, Statistic statistic,
+/// Adds the value of a statistic to a listing, and what it means to the list.
+ir::ValueId add_statistic(ir::Listing& listing, std::vector<Statistic>& statistics, Statistic statistic,
                           ir::Shape shape, Dtype dtype);
 
 /// The value of the statistic of that kind, and layer or depth; none where there is no such.

@@ -18,7 +18,7 @@ extern const OpDef attention_dgrad, attention_part_dgrad;
 
 // Multiply-adds of the scores of a sequence that are seen, for one product of width 1 over all heads, doubled. The
 // chunks of cp ranks are chosen so that all have equal shares.
-double score_flops(const Stage& stage, const Op& op, ValueId q, const RowCounts& rows) {
+double score_flops(const Listing& listing, const Op& op, ValueId q, const RowCounts& rows) {
   const double length = static_cast<double>(op.attributes.integer("sequence"));
   const double cp = static_cast<double>(op.attributes.integer_or("cp", 1));
   double visible = op.attributes.integer("causal") ? (length + 1) / 2 : length;
@@ -27,7 +27,7 @@ double score_flops(const Stage& stage, const Op& op, ValueId q, const RowCounts&
     const double own = length / cp;
     visible = !op.attributes.integer("causal") ? own : op.attributes.integer("turn") == 0 ? (own + 1) / 2 : own / 2;
   }
-  return 2.0 * rows_of(stage, q, rows) * visible * static_cast<double>(op.attributes.integer("heads"));
+  return 2.0 * rows_of(listing, q, rows) * visible * static_cast<double>(op.attributes.integer("heads"));
 }
 
 // q at operand 0: shapes of q, k, v; then o and lse.
@@ -58,8 +58,8 @@ const OpDef attention{
     .operands = "q k v", .results = "o lse",
     .attributes = "heads kv_heads head_dim value_dim sequence causal scale cp? rank?",
     .work = ir::Work::attention,
-    .infer = [](const Stage& stage, const Op& op) {
-      const Rule rule(stage, op);
+    .infer = [](const Listing& listing, const Op& op) {
+      const Rule rule(listing, op);
       const auto [rows, columns] = check_heads(rule, op.attributes, 0, true);
       return std::vector{output(rule.dtype(0), {rows, columns}),
                          output(wide(rule.dtype(0)), {rows, fixed(op.attributes.integer("heads"))}, Role::metadata)};
@@ -69,9 +69,9 @@ const OpDef attention{
                                    {d_out[0], op.in[0], op.in[1], op.in[2], op.out[0], op.out[1]},
                                    {writer.d(op.in[0]), writer.d(op.in[1]), writer.d(op.in[2])}, op.attributes);
     },
-    .cost = [](const Stage& stage, const Op& op, const RowCounts& rows) {
-      Cost cost = operand_cost(stage, op, rows);
-      cost.flops = score_flops(stage, op, op.in[0], rows) * forward_widths(op);
+    .cost = [](const Listing& listing, const Op& op, const RowCounts& rows) {
+      Cost cost = operand_cost(listing, op, rows);
+      cost.flops = score_flops(listing, op, op.in[0], rows) * forward_widths(op);
       return cost;
     },
 };
@@ -80,14 +80,14 @@ const OpDef attention_dgrad{
     .kind = "attention_dgrad",
     .operands = "do q k v o lse", .results = "dq dk dv",
     .attributes = "heads kv_heads head_dim value_dim sequence causal scale cp? rank?",
-    .infer = [](const Stage& stage, const Op& op) {
-      const Rule rule(stage, op);
+    .infer = [](const Listing& listing, const Op& op) {
+      const Rule rule(listing, op);
       return std::vector{rule.like(1), rule.like(2),
                          rule.like(3)};
     },
-    .cost = [](const Stage& stage, const Op& op, const RowCounts& rows) {
-      Cost cost = operand_cost(stage, op, rows);
-      cost.flops = score_flops(stage, op, op.in[1], rows) * backward_widths(op);
+    .cost = [](const Listing& listing, const Op& op, const RowCounts& rows) {
+      Cost cost = operand_cost(listing, op, rows);
+      cost.flops = score_flops(listing, op, op.in[1], rows) * backward_widths(op);
       return cost;
     },
 };
@@ -97,8 +97,8 @@ const OpDef attention_part{
     .operands = "q k v o_before? lse_before?", .results = "o lse",
     .attributes = "heads kv_heads head_dim value_dim sequence causal scale cp? turn",
     .work = ir::Work::attention,
-    .infer = [](const Stage& stage, const Op& op) {
-      const Rule rule(stage, op);
+    .infer = [](const Listing& listing, const Op& op) {
+      const Rule rule(listing, op);
       const auto [rows, columns] = check_heads(rule, op.attributes, 0, false);
       const Dtype A = wide(rule.dtype(0));
       const std::vector out{output(A, {rows, columns}, Role::metadata),
@@ -110,9 +110,9 @@ const OpDef attention_part{
       }
       return out;
     },
-    .cost = [](const Stage& stage, const Op& op, const RowCounts& rows) {
-      Cost cost = operand_cost(stage, op, rows);
-      cost.flops = score_flops(stage, op, op.in[0], rows) * forward_widths(op);
+    .cost = [](const Listing& listing, const Op& op, const RowCounts& rows) {
+      Cost cost = operand_cost(listing, op, rows);
+      cost.flops = score_flops(listing, op, op.in[0], rows) * forward_widths(op);
       return cost;
     },
 };
@@ -123,10 +123,10 @@ const OpDef attention_finish{
     .operands = "o", .results = "y",
     .attributes = "heads kv_heads head_dim value_dim sequence causal scale cp? turn?",
     .work = ir::Work::attention,
-    .infer = [](const Stage& stage, const Op& op) {
-      const Rule rule(stage, op);
+    .infer = [](const Listing& listing, const Op& op) {
+      const Rule rule(listing, op);
       rule.require(op.mentions.size() >= 4 && op.mentions.size() % 2 == 0, "mentions are not lse, q and pairs of k, v");
-      return std::vector{output(stage.value(op.mentions[1]).dtype, rule.in(0).shape)};
+      return std::vector{output(listing.value(op.mentions[1]).dtype, rule.in(0).shape)};
     },
     .differentiate = [](GradientWriter& writer, const Op& op, const std::vector<ValueId>& d_out) {
       const ValueId lse = op.mentions[0], q = op.mentions[1];
@@ -153,8 +153,8 @@ const OpDef attention_part_dgrad{
     .kind = "attention_part_dgrad",
     .operands = "do q k v o lse dq_before?", .results = "dq dk dv",
     .attributes = "heads kv_heads head_dim value_dim sequence causal scale cp? turn last",
-    .infer = [](const Stage& stage, const Op& op) {
-      const Rule rule(stage, op);
+    .infer = [](const Listing& listing, const Op& op) {
+      const Rule rule(listing, op);
       check_heads(rule, op.attributes, 1, false);
       Value dq = rule.like(1);
       if (op.attributes.integer("last") == 0) dq.dtype = wide(dq.dtype);
@@ -164,9 +164,9 @@ const OpDef attention_part_dgrad{
       }
       return std::vector{dq, rule.like(2), rule.like(3)};
     },
-    .cost = [](const Stage& stage, const Op& op, const RowCounts& rows) {
-      Cost cost = operand_cost(stage, op, rows);
-      cost.flops = score_flops(stage, op, op.in[1], rows) * backward_widths(op);
+    .cost = [](const Listing& listing, const Op& op, const RowCounts& rows) {
+      Cost cost = operand_cost(listing, op, rows);
+      cost.flops = score_flops(listing, op, op.in[1], rows) * backward_widths(op);
       return cost;
     },
 };

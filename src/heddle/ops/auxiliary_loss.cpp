@@ -19,14 +19,14 @@ void check_balance(const Rule& rule, const Op& op) {
   rule.require(op.attributes.integer("top_k") <= rule.size(0, 1), "top_k exceeds the experts");
 }
 
-std::vector<Value> loss_output(const Stage& stage, const Op& op) {
-  const Rule rule(stage, op);
+std::vector<Value> loss_output(const Listing& listing, const Op& op) {
+  const Rule rule(listing, op);
   check_balance(rule, op);
   return {output(Dtype::f64, {fixed(1)}, Role::metadata)};
 }
 
-std::vector<Value> gradient_output(const Stage& stage, const Op& op) {
-  const Rule rule(stage, op);
+std::vector<Value> gradient_output(const Listing& listing, const Op& op) {
+  const Rule rule(listing, op);
   check_balance(rule, op);
   return {rule.like(0)};
 }
@@ -37,8 +37,8 @@ const OpDef sequence_load{
     .kind = "sequence_load",
     .operands = "s", .results = "load", .attributes = "top_k sequence",
     .replayable = false,
-    .infer = [](const Stage& stage, const Op& op) {
-      const Rule rule(stage, op);
+    .infer = [](const Listing& listing, const Op& op) {
+      const Rule rule(listing, op);
       check_balance(rule, op);
       return std::vector{output(Dtype::f64,
                                 {fixed(rule.size(0, 0) / op.attributes.integer("sequence")), rule.dim(0, 1)},

@@ -10,8 +10,8 @@ const OpDef load_tokens{
     .kind = "load_tokens",
     .results = "ids_and_labels*", .attributes = "rows sequence depths cp?",
     .stream = StreamKind::copy_in,
-    .infer = [](const Stage& stage, const Op& op) {
-      const Rule rule(stage, op);
+    .infer = [](const Listing& listing, const Op& op) {
+      const Rule rule(listing, op);
       const int64_t rows = op.attributes.integer("rows");
       rule.require(rows * op.attributes.integer_or("cp", 1) % op.attributes.integer("sequence") == 0,
                    "rows are not whole sequences");
@@ -28,7 +28,7 @@ const OpDef load_scales{
     .kind = "load_scales",
     .results = "scales", .attributes = "count dtype",
     .stream = StreamKind::copy_in,
-    .infer = [](const Stage&, const Op& op) {
+    .infer = [](const Listing&, const Op& op) {
       const Dtype dtype = op.attributes.word("dtype") == "f64" ? Dtype::f64 : Dtype::f32;
       return std::vector{output(dtype, {fixed(op.attributes.integer("count"))}, Role::input)};
     },
@@ -39,7 +39,7 @@ const OpDef load_step{
     .kind = "load_step",
     .results = "hyper",
     .stream = StreamKind::copy_in,
-    .infer = [](const Stage&, const Op&) {
+    .infer = [](const Listing&, const Op&) {
       return std::vector{output(Dtype::f64, {fixed(4)}, Role::input)};
     },
     .cost = operand_cost,

@@ -39,16 +39,16 @@ const OpDef all_gather{
     .stream = StreamKind::comm,
     .collective = true,
     .work = ir::Work::gather,
-    .infer = [](const Stage& stage, const Op& op) {
-      const Rule rule(stage, op);
+    .infer = [](const Listing& listing, const Op& op) {
+      const Rule rule(listing, op);
       return std::vector{joined(rule, op, false)};
     },
     .differentiate = [](GradientWriter& writer, const Op& op, const std::vector<ValueId>& d_out) {
       return writer.input_gradient(reduce_scatter, {d_out[0]}, {writer.d(op.in[0])}, op.attributes);
     },
-    .cost = [](const Stage& stage, const Op& op, const RowCounts& rows) {
-      Cost cost = operand_cost(stage, op, rows);
-      cost.message_bytes = static_cast<double>(stage.bytes(op.out[0], rows)) * others(op);
+    .cost = [](const Listing& listing, const Op& op, const RowCounts& rows) {
+      Cost cost = operand_cost(listing, op, rows);
+      cost.message_bytes = static_cast<double>(listing.bytes(op.out[0], rows)) * others(op);
       return cost;
     },
 };
@@ -58,16 +58,16 @@ const OpDef reduce_scatter{
     .operands = "x", .results = "y", .attributes = "ranks runs zigzag?",
     .stream = StreamKind::comm,
     .collective = true,
-    .infer = [](const Stage& stage, const Op& op) {
-      const Rule rule(stage, op);
+    .infer = [](const Listing& listing, const Op& op) {
+      const Rule rule(listing, op);
       return std::vector{joined(rule, op, true)};
     },
     .differentiate = [](GradientWriter& writer, const Op& op, const std::vector<ValueId>& d_out) {
       return writer.input_gradient(all_gather, {d_out[0]}, {writer.d(op.in[0])}, op.attributes);
     },
-    .cost = [](const Stage& stage, const Op& op, const RowCounts& rows) {
-      Cost cost = operand_cost(stage, op, rows);
-      cost.message_bytes = static_cast<double>(stage.bytes(op.in[0], rows)) * others(op);
+    .cost = [](const Listing& listing, const Op& op, const RowCounts& rows) {
+      Cost cost = operand_cost(listing, op, rows);
+      cost.message_bytes = static_cast<double>(listing.bytes(op.in[0], rows)) * others(op);
       return cost;
     },
 };
@@ -87,9 +87,9 @@ Value turned(const Rule& rule, const Op& op, bool to_sequence) {
   return v;
 }
 
-Cost all_to_all_cost(const Stage& stage, const Op& op, const RowCounts& rows) {
-  Cost cost = operand_cost(stage, op, rows);
-  cost.message_bytes = static_cast<double>(stage.bytes(op.in[0], rows)) * others(op);
+Cost all_to_all_cost(const Listing& listing, const Op& op, const RowCounts& rows) {
+  Cost cost = operand_cost(listing, op, rows);
+  cost.message_bytes = static_cast<double>(listing.bytes(op.in[0], rows)) * others(op);
   return cost;
 }
 
@@ -100,8 +100,8 @@ const OpDef heads_to_sequence{
     .operands = "x", .results = "y", .attributes = "ranks runs zigzag?",
     .stream = StreamKind::comm,
     .collective = true,
-    .infer = [](const Stage& stage, const Op& op) {
-      const Rule rule(stage, op);
+    .infer = [](const Listing& listing, const Op& op) {
+      const Rule rule(listing, op);
       return std::vector{turned(rule, op, true)};
     },
     .differentiate = [](GradientWriter& writer, const Op& op, const std::vector<ValueId>& d_out) {
@@ -116,8 +116,8 @@ const OpDef sequence_to_heads{
     .stream = StreamKind::comm,
     .collective = true,
     .work = ir::Work::heads,
-    .infer = [](const Stage& stage, const Op& op) {
-      const Rule rule(stage, op);
+    .infer = [](const Listing& listing, const Op& op) {
+      const Rule rule(listing, op);
       return std::vector{turned(rule, op, false)};
     },
     .differentiate = [](GradientWriter& writer, const Op& op, const std::vector<ValueId>& d_out) {
@@ -133,8 +133,8 @@ const OpDef ring_shift{
     .stream = StreamKind::comm,
     .collective = true,
     .work = ir::Work::gather,
-    .infer = [](const Stage& stage, const Op& op) {
-      const Rule rule(stage, op);
+    .infer = [](const Listing& listing, const Op& op) {
+      const Rule rule(listing, op);
       Value v = rule.like(0);
       v.role = role_like(rule.in(0));
       return std::vector{std::move(v)};
@@ -144,9 +144,9 @@ const OpDef ring_shift{
       back.set("by", -op.attributes.integer("by"));
       return writer.input_gradient(ring_shift, {d_out[0]}, {writer.d(op.in[0])}, std::move(back));
     },
-    .cost = [](const Stage& stage, const Op& op, const RowCounts& rows) {
-      Cost cost = operand_cost(stage, op, rows);
-      cost.message_bytes = static_cast<double>(stage.bytes(op.in[0], rows));
+    .cost = [](const Listing& listing, const Op& op, const RowCounts& rows) {
+      Cost cost = operand_cost(listing, op, rows);
+      cost.message_bytes = static_cast<double>(listing.bytes(op.in[0], rows));
       return cost;
     },
 };
@@ -157,16 +157,16 @@ const OpDef all_reduce{
     .operands = "x", .results = "y", .attributes = "ranks",
     .stream = StreamKind::comm,
     .collective = true,
-    .infer = [](const Stage& stage, const Op& op) {
-      const Rule rule(stage, op);
+    .infer = [](const Listing& listing, const Op& op) {
+      const Rule rule(listing, op);
       Value v = rule.like(0);
       v.role = Role::metadata;
       return std::vector{std::move(v)};
     },
-    .cost = [](const Stage& stage, const Op& op, const RowCounts& rows) {
-      Cost cost = operand_cost(stage, op, rows);
+    .cost = [](const Listing& listing, const Op& op, const RowCounts& rows) {
+      Cost cost = operand_cost(listing, op, rows);
       // Everybody sends all to everybody: what is summed this way is small.
-      cost.message_bytes = static_cast<double>(stage.bytes(op.in[0], rows) * (op.attributes.integer("ranks") - 1));
+      cost.message_bytes = static_cast<double>(listing.bytes(op.in[0], rows) * (op.attributes.integer("ranks") - 1));
       return cost;
     },
 };
@@ -185,8 +185,8 @@ const OpDef reduce_gradients{
     .operands = "accumulators*", .results = "shards*", .attributes = "ranks one order?",
     .stream = StreamKind::comm,
     .collective = true,
-    .infer = [](const Stage& stage, const Op& op) {
-      const Rule rule(stage, op);
+    .infer = [](const Listing& listing, const Op& op) {
+      const Rule rule(listing, op);
       const int64_t ranks = op.attributes.integer("ranks");
       rule.require(!op.in.empty(), "needs an accumulator");
       std::vector<Value> out;
@@ -200,12 +200,12 @@ const OpDef reduce_gradients{
       }
       return out;
     },
-    .cost = [](const Stage& stage, const Op& op, const RowCounts& rows) {
-      Cost cost = operand_cost(stage, op, rows);
+    .cost = [](const Listing& listing, const Op& op, const RowCounts& rows) {
+      Cost cost = operand_cost(listing, op, rows);
       // With an order every use goes on its own, but for those that come first and are added up before.
       const bool apart = op.attributes.has("order");
       for (const ValueId id : op.out) {
-        cost.message_bytes += static_cast<double>(stage.bytes(id, rows)) *
+        cost.message_bytes += static_cast<double>(listing.bytes(id, rows)) *
                               static_cast<double>(op.attributes.integer("ranks") - 1) *
                               static_cast<double>(apart ? op.in.size() : 1);
       }
@@ -218,8 +218,8 @@ const OpDef gather_weights{
     .operands = "shards*", .updates = "weights*", .attributes = "ranks",
     .stream = StreamKind::comm,
     .collective = true,
-    .infer = [](const Stage& stage, const Op& op) {
-      const Rule rule(stage, op);
+    .infer = [](const Listing& listing, const Op& op) {
+      const Rule rule(listing, op);
       const int64_t ranks = op.attributes.integer("ranks");
       rule.require(op.in.size() == op.updates.size(), "needs a weight for each shard");
       for (size_t i = 0; i < op.in.size(); ++i) {
@@ -228,12 +228,12 @@ const OpDef gather_weights{
       }
       return std::vector<Value>{};
     },
-    .cost = [](const Stage& stage, const Op& op, const RowCounts& rows) {
+    .cost = [](const Listing& listing, const Op& op, const RowCounts& rows) {
       Cost cost;
-      for (const ValueId id : op.in) cost.bytes += static_cast<double>(stage.bytes(id, rows));
-      for (const ValueId id : op.updates) cost.bytes += static_cast<double>(stage.bytes(id, rows));
+      for (const ValueId id : op.in) cost.bytes += static_cast<double>(listing.bytes(id, rows));
+      for (const ValueId id : op.updates) cost.bytes += static_cast<double>(listing.bytes(id, rows));
       for (const ValueId id : op.in) {
-        cost.message_bytes += static_cast<double>(stage.bytes(id, rows)) *
+        cost.message_bytes += static_cast<double>(listing.bytes(id, rows)) *
                               static_cast<double>(op.attributes.integer("ranks") - 1);
       }
       return cost;
@@ -246,8 +246,8 @@ const OpDef gather_rows{
     .operands = "shard", .results = "w", .attributes = "ranks dim0 dim1? dim2?",
     .stream = StreamKind::comm,
     .collective = true,
-    .infer = [](const Stage& stage, const Op& op) {
-      const Rule rule(stage, op);
+    .infer = [](const Listing& listing, const Op& op) {
+      const Rule rule(listing, op);
       ir::Shape shape;
       for (int i = 0; op.attributes.has(fmt::format("dim{}", i)); ++i) {
         shape.push_back(fixed(op.attributes.integer(fmt::format("dim{}", i))));
@@ -256,9 +256,9 @@ const OpDef gather_rows{
       rule.shape(0, {fixed(shard_elements(static_elements(v), op.attributes.integer("ranks")))});
       return std::vector{std::move(v)};
     },
-    .cost = [](const Stage& stage, const Op& op, const RowCounts& rows) {
-      Cost cost = operand_cost(stage, op, rows);
-      cost.message_bytes = static_cast<double>(stage.bytes(op.in[0], rows) * (op.attributes.integer("ranks") - 1));
+    .cost = [](const Listing& listing, const Op& op, const RowCounts& rows) {
+      Cost cost = operand_cost(listing, op, rows);
+      cost.message_bytes = static_cast<double>(listing.bytes(op.in[0], rows) * (op.attributes.integer("ranks") - 1));
       return cost;
     },
 };
@@ -268,8 +268,8 @@ const OpDef gather_rows{
 const OpDef shift_ids{
     .kind = "shift_ids",
     .operands = "ids", .results = "shifted", .attributes = "size outside",
-    .infer = [](const Stage& stage, const Op& op) {
-      const Rule rule(stage, op);
+    .infer = [](const Listing& listing, const Op& op) {
+      const Rule rule(listing, op);
       Value v = rule.like(0);
       v.role = Role::input;
       return std::vector{std::move(v)};

@@ -9,8 +9,8 @@ namespace heddle::ops {
 namespace {
 
 // A copy makes a value in the other space, or updates one that persists there.
-std::vector<Value> copied(const Stage& stage, const Op& op, bool to_host) {
-  const Rule rule(stage, op);
+std::vector<Value> copied(const Listing& listing, const Op& op, bool to_host) {
+  const Rule rule(listing, op);
   const Value& x = rule.in(0);
   rule.require(x.layout == ir::Layout::rows, "packed weights stay on the device");
   const auto check = [&](const Value& value, bool on_host) {
@@ -30,8 +30,8 @@ std::vector<Value> copied(const Stage& stage, const Op& op, bool to_host) {
   return {std::move(y)};
 }
 
-Cost copy_cost(const Stage& stage, const Op& op, const RowCounts& rows) {
-  return Cost{.bytes = 2.0 * static_cast<double>(stage.bytes(op.in[0], rows))};
+Cost copy_cost(const Listing& listing, const Op& op, const RowCounts& rows) {
+  return Cost{.bytes = 2.0 * static_cast<double>(listing.bytes(op.in[0], rows))};
 }
 
 const OpDef copy_out{
@@ -39,7 +39,7 @@ const OpDef copy_out{
     .operands = "x", .results = "y?", .updates = "y?",
     .stream = StreamKind::copy_out,
     .moves = ir::Moves::to_host,
-    .infer = [](const Stage& stage, const Op& op) { return copied(stage, op, true); },
+    .infer = [](const Listing& listing, const Op& op) { return copied(listing, op, true); },
     .cost = copy_cost,
 };
 
@@ -48,7 +48,7 @@ const OpDef copy_in{
     .operands = "x", .results = "y?", .updates = "y?",
     .stream = StreamKind::copy_in,
     .moves = ir::Moves::from_host,
-    .infer = [](const Stage& stage, const Op& op) { return copied(stage, op, false); },
+    .infer = [](const Listing& listing, const Op& op) { return copied(listing, op, false); },
     .cost = copy_cost,
 };
 
@@ -56,14 +56,14 @@ const OpDef drop{
     .kind = "drop",
     .operands = "x*",
     .drops = true,
-    .infer = [](const Stage& stage, const Op& op) {
+    .infer = [](const Listing& listing, const Op& op) {
       for (const ValueId x : op.in) {
-        HEDDLE_CHECK(x != none && !is_persistent(stage.value(x).role), "'drop' of '{}', which persists",
-                     x == none ? "none" : stage.value(x).name);
+        HEDDLE_CHECK(x != none && !is_persistent(listing.value(x).role), "'drop' of '{}', which persists",
+                     x == none ? "none" : listing.value(x).name);
       }
       return std::vector<Value>{};
     },
-    .cost = [](const Stage&, const Op&, const RowCounts&) { return Cost{}; },
+    .cost = [](const Listing&, const Op&, const RowCounts&) { return Cost{}; },
 };
 
 }  // namespace

@@ -17,9 +17,9 @@ std::vector<Value> loss_and_lse(const Rule& rule) {
           output(wide(rule.dtype(0)), {rule.dim(0, 0)}, Role::metadata)};
 }
 
-Cost products(const Stage& stage, const Op& op, const RowCounts& rows, double count) {
-  Cost cost = operand_cost(stage, op, rows);
-  cost.flops = count * 2.0 * rows_of(stage, op.in[0], rows) * static_cast<double>(stage.elements(op.in[1], rows));
+Cost products(const Listing& listing, const Op& op, const RowCounts& rows, double count) {
+  Cost cost = operand_cost(listing, op, rows);
+  cost.flops = count * 2.0 * rows_of(listing, op.in[0], rows) * static_cast<double>(listing.elements(op.in[1], rows));
   return cost;
 }
 
@@ -28,8 +28,8 @@ const OpDef cross_entropy{
     .kind = "cross_entropy",
     .operands = "logits labels scales", .results = "loss lse", .attributes = "scale_index?",
     .is_loss = true,
-    .infer = [](const Stage& stage, const Op& op) {
-      const Rule rule(stage, op);
+    .infer = [](const Listing& listing, const Op& op) {
+      const Rule rule(listing, op);
       rule.shape(1, {rule.dim(0, 0)});
       return loss_and_lse(rule);
     },
@@ -45,8 +45,8 @@ const OpDef cross_entropy{
 const OpDef cross_entropy_dgrad{
     .kind = "cross_entropy_dgrad",
     .operands = "logits labels lse scales", .results = "dlogits", .attributes = "scale_index",
-    .infer = [](const Stage& stage, const Op& op) {
-      const Rule rule(stage, op);
+    .infer = [](const Listing& listing, const Op& op) {
+      const Rule rule(listing, op);
       return std::vector{rule.like(0)};
     },
     .cost = operand_cost,
@@ -60,8 +60,8 @@ const OpDef linear_cross_entropy{
     .packable = "w",
     .stands_for = "logits = linear x w\n"
                   "loss lse = cross_entropy logits labels scales",
-    .infer = [](const Stage& stage, const Op& op) {
-      const Rule rule(stage, op);
+    .infer = [](const Listing& listing, const Op& op) {
+      const Rule rule(listing, op);
       rule.require(rule.size(0, 1) == rule.size(1, 1), "x and w differ in their last dim");
       rule.shape(2, {rule.dim(0, 0)});
       return loss_and_lse(rule);
@@ -73,29 +73,29 @@ const OpDef linear_cross_entropy{
       writer.weight_gradient(linear_cross_entropy_wgrad, in, {op.in[1]}, op.attributes);
       return std::vector{dx, none, none, none};
     },
-    .cost = [](const Stage& stage, const Op& op, const RowCounts& rows) { return products(stage, op, rows, 1); },
+    .cost = [](const Listing& listing, const Op& op, const RowCounts& rows) { return products(listing, op, rows, 1); },
 };
 
 const OpDef linear_cross_entropy_dgrad{
     .kind = "linear_cross_entropy_dgrad",
     .operands = "x w labels lse scales", .results = "dx", .attributes = "scale_index",
     .packable = "w",
-    .infer = [](const Stage& stage, const Op& op) {
-      const Rule rule(stage, op);
+    .infer = [](const Listing& listing, const Op& op) {
+      const Rule rule(listing, op);
       return std::vector{rule.like(0)};
     },
-    .cost = [](const Stage& stage, const Op& op, const RowCounts& rows) { return products(stage, op, rows, 2); },
+    .cost = [](const Listing& listing, const Op& op, const RowCounts& rows) { return products(listing, op, rows, 2); },
 };
 
 const OpDef linear_cross_entropy_wgrad{
     .kind = "linear_cross_entropy_wgrad",
     .operands = "x w labels lse scales", .updates = "acc", .attributes = "scale_index",
     .packable = "w",
-    .infer = [](const Stage& stage, const Op& op) {
-      const Rule rule(stage, op);
+    .infer = [](const Listing& listing, const Op& op) {
+      const Rule rule(listing, op);
       return std::vector<Value>{};
     },
-    .cost = [](const Stage& stage, const Op& op, const RowCounts& rows) { return products(stage, op, rows, 2); },
+    .cost = [](const Listing& listing, const Op& op, const RowCounts& rows) { return products(listing, op, rows, 2); },
 };
 
 // The loss where tp cuts the vocabulary. Each rank has the loss over its own part, with labels of other parts masked
@@ -107,8 +107,8 @@ const OpDef sharded_loss{
     .operands = "x w? labels scales lse_parts labels_part lse_part", .results = "loss lse",
     .attributes = "scale_index",
     .is_loss = true,
-    .infer = [](const Stage& stage, const Op& op) {
-      const Rule rule(stage, op);
+    .infer = [](const Listing& listing, const Op& op) {
+      const Rule rule(listing, op);
       rule.shape(2, {rule.dim(0, 0)});
       rule.shape(5, {rule.dim(0, 0)});
       rule.shape(6, {rule.dim(0, 0)});
@@ -127,8 +127,8 @@ const OpDef sharded_loss{
       }
       return d_in;
     },
-    .cost = [](const Stage& stage, const Op& op, const RowCounts& rows) {
-      return Cost{.bytes = static_cast<double>(stage.bytes(op.in[4], rows))};
+    .cost = [](const Listing& listing, const Op& op, const RowCounts& rows) {
+      return Cost{.bytes = static_cast<double>(listing.bytes(op.in[4], rows))};
     },
 };
 
@@ -149,12 +149,12 @@ const OpDef linear_cross_entropy_train{
     .stands_for = "loss lse = linear_cross_entropy x w labels scales\n"
                   "dx = linear_cross_entropy_dgrad x w labels lse scales\n"
                   "linear_cross_entropy_wgrad x w labels lse scales -> acc",
-    .infer = [](const Stage& stage, const Op& op) {
-      const Rule rule(stage, op);
+    .infer = [](const Listing& listing, const Op& op) {
+      const Rule rule(listing, op);
       rule.shape(2, {rule.dim(0, 0)});
       return std::vector{output(Dtype::f64, {fixed(1)}, Role::metadata), rule.like(0)};
     },
-    .cost = [](const Stage& stage, const Op& op, const RowCounts& rows) { return products(stage, op, rows, 3); },
+    .cost = [](const Listing& listing, const Op& op, const RowCounts& rows) { return products(listing, op, rows, 3); },
 };
 
 }  // namespace

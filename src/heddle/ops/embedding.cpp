@@ -11,24 +11,24 @@ extern const OpDef embedding_wgrad;
 const OpDef embedding{
     .kind = "embedding",
     .operands = "ids w", .results = "x",
-    .infer = [](const Stage& stage, const Op& op) {
-      const Rule rule(stage, op);
+    .infer = [](const Listing& listing, const Op& op) {
+      const Rule rule(listing, op);
       return std::vector{output(rule.dtype(1), {rule.dim(0, 0), rule.dim(1, 1)})};
     },
     .differentiate = [](GradientWriter& writer, const Op& op, const std::vector<ValueId>& d_out) {
       writer.weight_gradient(embedding_wgrad, {d_out[0], op.in[0]}, {op.in[1]});
       return std::vector{none, none};
     },
-    .cost = [](const Stage& stage, const Op& op, const RowCounts& rows) {
-      return Cost{.bytes = 2.0 * static_cast<double>(stage.bytes(op.out[0], rows))};
+    .cost = [](const Listing& listing, const Op& op, const RowCounts& rows) {
+      return Cost{.bytes = 2.0 * static_cast<double>(listing.bytes(op.out[0], rows))};
     },
 };
 
 const OpDef embedding_wgrad{
     .kind = "embedding_wgrad",
     .operands = "dx ids", .updates = "acc",
-    .infer = [](const Stage& stage, const Op& op) {
-      const Rule rule(stage, op);
+    .infer = [](const Listing& listing, const Op& op) {
+      const Rule rule(listing, op);
       rule.shape(1, {rule.dim(0, 0)});
       return std::vector<Value>{};
     },

@@ -9,8 +9,8 @@ namespace {
 const OpDef add_exact{
     .kind = "add_exact",
     .operands = "partial", .updates = "sum",
-    .infer = [](const Stage& stage, const Op& op) {
-      const Rule rule(stage, op);
+    .infer = [](const Listing& listing, const Op& op) {
+      const Rule rule(listing, op);
       rule.require(rule.in(0).shape == rule.updated(0).shape, "partial and sum differ in shape");
       rule.require(rule.updated(0).dtype == Dtype::f64, "the sum is not f64");
       return std::vector<Value>{};
@@ -22,8 +22,8 @@ const OpDef add_exact{
 const OpDef grouped_linear_wgrad_exact{
     .kind = "grouped_linear_wgrad_exact",
     .operands = "x dy offsets counts?", .updates = "sum",
-    .infer = [](const Stage& stage, const Op& op) {
-      const Rule rule(stage, op);
+    .infer = [](const Listing& listing, const Op& op) {
+      const Rule rule(listing, op);
       rule.require(rule.dim(0, 0) == rule.dim(1, 0), "x and dy differ in rows");
       const ir::Shape& sum = rule.updated(0).shape;
       rule.require(sum.size() == 3 && sum[1] == rule.dim(1, 1) && sum[2] == rule.dim(0, 1), "the sum is not [E, N, K]");
@@ -31,9 +31,9 @@ const OpDef grouped_linear_wgrad_exact{
       if (rule.has(3)) rule.require(rule.size(3, 2) == sum[0].count, "counts and sum differ in experts");
       return std::vector<Value>{};
     },
-    .cost = [](const Stage& stage, const Op& op, const RowCounts& rows) {
-      Cost cost = operand_cost(stage, op, rows);
-      cost.flops = 2.0 * rows_of(stage, op.in[0], rows) * columns_of(stage, op.in[0]) * columns_of(stage, op.in[1]);
+    .cost = [](const Listing& listing, const Op& op, const RowCounts& rows) {
+      Cost cost = operand_cost(listing, op, rows);
+      cost.flops = 2.0 * rows_of(listing, op.in[0], rows) * columns_of(listing, op.in[0]) * columns_of(listing, op.in[1]);
       return cost;
     },
 };
@@ -41,8 +41,8 @@ const OpDef grouped_linear_wgrad_exact{
 const OpDef round_gradient{
     .kind = "round_gradient",
     .operands = "sums*", .results = "g", .attributes = "dtype",
-    .infer = [](const Stage& stage, const Op& op) {
-      const Rule rule(stage, op);
+    .infer = [](const Listing& listing, const Op& op) {
+      const Rule rule(listing, op);
       rule.require(!op.in.empty(), "needs a sum");
       for (size_t i = 0; i < op.in.size(); ++i) {
         rule.same(i, 0);

@@ -25,8 +25,8 @@ const OpDef share_counts{
     .collective = true,
     .replayable = false,
     .moves = ir::Moves::counts,
-    .infer = [](const Stage& stage, const Op& op) {
-      const Rule rule(stage, op);
+    .infer = [](const Listing& listing, const Op& op) {
+      const Rule rule(listing, op);
       const int64_t ranks = op.attributes.integer("ranks"), slices = op.attributes.integer("slices");
       const int64_t experts = op.attributes.integer("experts");
       rule.require(ranks % slices == 0 && experts % (ranks / slices) == 0, "experts is not a multiple of the ranks");
@@ -34,8 +34,8 @@ const OpDef share_counts{
           output(Dtype::i32, {fixed(2), fixed(ranks), fixed(experts / (ranks / slices))}, Role::metadata),
           output(Dtype::i32, {fixed(3 + (op.attributes.word("topology") == "plain" ? 1 : 10) * ranks)}, Role::metadata)};
     },
-    .cost = [](const Stage& stage, const Op& op, const RowCounts& rows) {
-      return Cost{.message_bytes = static_cast<double>(stage.bytes(op.out[0], rows)) / 2};
+    .cost = [](const Listing& listing, const Op& op, const RowCounts& rows) {
+      return Cost{.message_bytes = static_cast<double>(listing.bytes(op.out[0], rows)) / 2};
     },
 };
 
@@ -45,8 +45,8 @@ const OpDef counts_to_host{
     .stream = StreamKind::copy_out,
     .host_stall = true,
     .replayable = false,
-    .infer = [](const Stage& stage, const Op& op) {
-      const Rule rule(stage, op);
+    .infer = [](const Listing& listing, const Op& op) {
+      const Rule rule(listing, op);
       return std::vector{output(Dtype::i32, rule.in(0).shape, Role::metadata),
                          output(Dtype::i32, rule.in(1).shape, Role::metadata),
                          output(Dtype::i32, {fixed(1)}, Role::metadata),
@@ -56,11 +56,11 @@ const OpDef counts_to_host{
 };
 
 // What moves is estimated as by the plain topology, with every expert equally loaded.
-Cost transport_cost(const Stage& stage, const Op& op, const RowCounts& rows) {
+Cost transport_cost(const Listing& listing, const Op& op, const RowCounts& rows) {
   const double ranks = static_cast<double>(op.attributes.integer("ranks"));
-  Cost cost = operand_cost(stage, op, rows);
+  Cost cost = operand_cost(listing, op, rows);
   const bool out = op.kind() == "dispatch" || op.kind() == "combine_dgrad";
-  cost.message_bytes = static_cast<double>(stage.bytes(out ? op.out[0] : op.in[0], rows)) * (ranks - 1) / ranks;
+  cost.message_bytes = static_cast<double>(listing.bytes(out ? op.out[0] : op.in[0], rows)) * (ranks - 1) / ranks;
   return cost;
 }
 
@@ -89,8 +89,8 @@ const OpDef dispatch{
     .collective = true,
     .moves = ir::Moves::to_experts,
     .work = ir::Work::permute,
-    .infer = [](const Stage& stage, const Op& op) {
-      const Rule rule(stage, op);
+    .infer = [](const Listing& listing, const Op& op) {
+      const Rule rule(listing, op);
       check_plan(rule, 2, false);
       rule.shape(1, rule.in(2).shape);
       const Dim received{1, op.in[3]}, passing{1, op.in[4]};
@@ -116,8 +116,8 @@ const OpDef dispatch_dgrad{
     .stream = StreamKind::comm,
     .collective = true,
     .moves = ir::Moves::from_experts,
-    .infer = [](const Stage& stage, const Op& op) {
-      const Rule rule(stage, op);
+    .infer = [](const Listing& listing, const Op& op) {
+      const Rule rule(listing, op);
       check_plan(rule, 2, true);
       return std::vector{output(rule.dtype(0), {rule.dim(2, 0), rule.dim(0, 1)}),
                          output(rule.dtype(1), rule.in(2).shape)};
@@ -134,8 +134,8 @@ const OpDef combine{
     .moves = ir::Moves::from_experts,
     .stands_for = "sum = combine rows gates_of_rows gates experts counts route forwards token_of_rows passing\n"
                   "c = add sum residual",
-    .infer = [](const Stage& stage, const Op& op) {
-      const Rule rule(stage, op);
+    .infer = [](const Listing& listing, const Op& op) {
+      const Rule rule(listing, op);
       check_plan(rule, 3, true);
       rule.shape(2, rule.in(3).shape);
       const ir::Shape shape{rule.dim(3, 0), rule.dim(0, 1)};
@@ -165,8 +165,8 @@ const OpDef combine_dgrad{
     .stream = StreamKind::comm,
     .collective = true,
     .moves = ir::Moves::to_experts,
-    .infer = [](const Stage& stage, const Op& op) {
-      const Rule rule(stage, op);
+    .infer = [](const Listing& listing, const Op& op) {
+      const Rule rule(listing, op);
       check_plan(rule, 1, true);
       return std::vector{output(rule.dtype(0), {Dim{1, op.in[2]}, rule.dim(0, 1)})};
     },

@@ -14,10 +14,10 @@ void check_offsets(const Rule& rule, size_t offsets, int64_t experts) {
   rule.require(rule.dtype(offsets) == Dtype::i32, "offsets are not i32");
 }
 
-Cost product_cost(const Stage& stage, const Op& op, const RowCounts& rows) {
-  Cost cost = operand_cost(stage, op, rows);
-  const ir::Shape& weight = stage.value(op.updates.empty() ? op.in[1] : op.updates[0]).shape;
-  cost.flops = 2.0 * rows_of(stage, op.in[0], rows) * static_cast<double>(weight[1].count) *
+Cost product_cost(const Listing& listing, const Op& op, const RowCounts& rows) {
+  Cost cost = operand_cost(listing, op, rows);
+  const ir::Shape& weight = listing.value(op.updates.empty() ? op.in[1] : op.updates[0]).shape;
+  cost.flops = 2.0 * rows_of(listing, op.in[0], rows) * static_cast<double>(weight[1].count) *
                static_cast<double>(weight[2].count);
   return cost;
 }
@@ -26,8 +26,8 @@ const OpDef grouped_linear{
     .kind = "grouped_linear",
     .operands = "x w offsets", .results = "y",
     .packable = "w",
-    .infer = [](const Stage& stage, const Op& op) {
-      const Rule rule(stage, op);
+    .infer = [](const Listing& listing, const Op& op) {
+      const Rule rule(listing, op);
       rule.require(rule.size(0, 1) == rule.size(1, 2), "x and w differ in their last dim");
       check_offsets(rule, 2, rule.size(1, 0));
       return std::vector{output(rule.dtype(0), {rule.dim(0, 0), rule.dim(1, 1)})};
@@ -45,8 +45,8 @@ const OpDef grouped_linear_dgrad{
     .kind = "grouped_linear_dgrad",
     .operands = "dy w offsets", .results = "dx",
     .packable = "w",
-    .infer = [](const Stage& stage, const Op& op) {
-      const Rule rule(stage, op);
+    .infer = [](const Listing& listing, const Op& op) {
+      const Rule rule(listing, op);
       rule.require(rule.size(0, 1) == rule.size(1, 1), "dy's columns are not w's rows");
       check_offsets(rule, 2, rule.size(1, 0));
       return std::vector{output(rule.dtype(0), {rule.dim(0, 0), rule.dim(1, 2)})};
@@ -58,8 +58,8 @@ const OpDef grouped_linear_wgrad{
     .kind = "grouped_linear_wgrad",
     .operands = "x dy offsets", .updates = "acc",
     .exact = "grouped_linear_wgrad_exact",
-    .infer = [](const Stage& stage, const Op& op) {
-      const Rule rule(stage, op);
+    .infer = [](const Listing& listing, const Op& op) {
+      const Rule rule(listing, op);
       rule.require(rule.dim(0, 0) == rule.dim(1, 0), "x and dy differ in rows");
       const ir::Shape& acc = rule.updated(0).shape;
       rule.require(acc.size() == 3 && acc[1] == rule.dim(1, 1) && acc[2] == rule.dim(0, 1), "acc is not [E, N, K]");

@@ -12,10 +12,10 @@ Dtype dtype_named(const std::string& word) {
   return word == "f64" ? Dtype::f64 : word == "f32" ? Dtype::f32 : Dtype::bf16;
 }
 
-Cost product_cost(const Stage& stage, const Op& op, const RowCounts& rows) {
-  Cost cost = operand_cost(stage, op, rows);
+Cost product_cost(const Listing& listing, const Op& op, const RowCounts& rows) {
+  Cost cost = operand_cost(listing, op, rows);
   const ValueId weight = op.updates.empty() ? op.in[1] : op.updates[0];
-  cost.flops = 2.0 * rows_of(stage, op.in[0], rows) * static_cast<double>(stage.elements(weight, rows));
+  cost.flops = 2.0 * rows_of(listing, op.in[0], rows) * static_cast<double>(listing.elements(weight, rows));
   return cost;
 }
 
@@ -23,8 +23,8 @@ const OpDef linear{
     .kind = "linear",
     .operands = "x w bias?", .results = "y", .attributes = "wide?",
     .packable = "w",
-    .infer = [](const Stage& stage, const Op& op) {
-      const Rule rule(stage, op);
+    .infer = [](const Listing& listing, const Op& op) {
+      const Rule rule(listing, op);
       rule.require(rule.size(0, 1) == rule.size(1, 1), "x and w differ in their last dim");
       if (rule.has(2)) rule.shape(2, {rule.dim(1, 0)});
       const Dtype dtype = op.attributes.integer_or("wide", 0) ? wide(rule.dtype(0)) : rule.dtype(0);
@@ -34,7 +34,7 @@ const OpDef linear{
       const ValueId x = op.in[0], w = op.in[1], bias = operand(op, 2), dy = d_out[0];
       std::vector<ValueId> d_in(op.in.size(), none);
       if (writer.wants_gradient(x)) {
-        const auto dtype = std::string(heddle::name_of(writer.stage().value(x).dtype));
+        const auto dtype = std::string(heddle::name_of(writer.listing().value(x).dtype));
         d_in[0] = writer.input_gradient(linear_dgrad, {dy, w}, {writer.d(x)}, {{"dtype", dtype}})[0];
       }
       std::vector<ValueId> weights{w};
@@ -49,8 +49,8 @@ const OpDef linear_dgrad{
     .kind = "linear_dgrad",
     .operands = "dy w", .results = "dx", .attributes = "dtype",
     .packable = "w",
-    .infer = [](const Stage& stage, const Op& op) {
-      const Rule rule(stage, op);
+    .infer = [](const Listing& listing, const Op& op) {
+      const Rule rule(listing, op);
       rule.require(rule.size(0, 1) == rule.size(1, 0), "dy's columns are not w's rows");
       return std::vector{output(dtype_named(op.attributes.word("dtype")), {rule.dim(0, 0), rule.dim(1, 1)})};
     },
@@ -60,8 +60,8 @@ const OpDef linear_dgrad{
 const OpDef linear_wgrad{
     .kind = "linear_wgrad",
     .operands = "x dy", .updates = "acc bias_acc?",
-    .infer = [](const Stage& stage, const Op& op) {
-      const Rule rule(stage, op);
+    .infer = [](const Listing& listing, const Op& op) {
+      const Rule rule(listing, op);
       rule.require(op.in.size() == 2 && (op.updates.size() == 1 || op.updates.size() == 2), "needs x, dy and acc");
       rule.require(rule.dim(0, 0) == rule.dim(1, 0), "x and dy differ in rows");
       rule.require(rule.updated(0).shape == ir::Shape{rule.dim(1, 1), rule.dim(0, 1)}, "acc is not [N, K]");

@@ -36,8 +36,8 @@ const OpDef swiglu{
     .stands_for = "gate up = split u\n"
                   "half = silu gate\n"
                   "a = multiply half up",
-    .infer = [](const Stage& stage, const Op& op) {
-      const Rule rule(stage, op);
+    .infer = [](const Listing& listing, const Op& op) {
+      const Rule rule(listing, op);
       rule.require(rule.size(0, 1) % 2 == 0, "columns are odd");
       if (rule.has(1)) rule.shape(1, {rule.dim(0, 1)});
       return std::vector{output(rule.dtype(0), {rule.dim(0, 0), fixed(rule.size(0, 1) / 2)})};
@@ -51,7 +51,7 @@ const OpDef swiglu{
 const OpDef swiglu_dgrad{
     .kind = "swiglu_dgrad",
     .operands = "da u bias?", .results = "du dbias?",
-    .infer = [](const Stage& stage, const Op& op) { return biased_gradient_outputs(Rule(stage, op)); },
+    .infer = [](const Listing& listing, const Op& op) { return biased_gradient_outputs(Rule(listing, op)); },
     .cost = operand_cost,
 };
 
@@ -59,8 +59,8 @@ const OpDef silu{
     .kind = "silu",
     .operands = "x", .results = "y",
     .work = ir::Work::activation,
-    .infer = [](const Stage& stage, const Op& op) {
-      const Rule rule(stage, op);
+    .infer = [](const Listing& listing, const Op& op) {
+      const Rule rule(listing, op);
       return std::vector{rule.like(0)};
     },
     .differentiate = [](GradientWriter& writer, const Op& op, const std::vector<ValueId>& d_out) {
@@ -72,8 +72,8 @@ const OpDef silu{
 const OpDef silu_dgrad{
     .kind = "silu_dgrad",
     .operands = "dy x", .results = "dx",
-    .infer = [](const Stage& stage, const Op& op) {
-      const Rule rule(stage, op);
+    .infer = [](const Listing& listing, const Op& op) {
+      const Rule rule(listing, op);
       rule.same(0, 1);
       return std::vector{rule.like(1)};
     },
@@ -84,8 +84,8 @@ const OpDef multiply{
     .kind = "multiply",
     .operands = "a b", .results = "y",
     .work = ir::Work::activation,
-    .infer = [](const Stage& stage, const Op& op) {
-      const Rule rule(stage, op);
+    .infer = [](const Listing& listing, const Op& op) {
+      const Rule rule(listing, op);
       rule.same(0, 1);
       return std::vector{rule.like(0)};
     },
@@ -99,8 +99,8 @@ const OpDef multiply{
 const OpDef multiply_dgrad{
     .kind = "multiply_dgrad",
     .operands = "dy a b", .results = "da db",
-    .infer = [](const Stage& stage, const Op& op) {
-      const Rule rule(stage, op);
+    .infer = [](const Listing& listing, const Op& op) {
+      const Rule rule(listing, op);
       rule.same(0, 1);
       rule.same(1, 2);
       return std::vector{rule.like(1), rule.like(2)};
@@ -112,8 +112,8 @@ const OpDef gelu{
     .kind = "gelu",
     .operands = "x bias?", .results = "y",
     .work = ir::Work::activation,
-    .infer = [](const Stage& stage, const Op& op) {
-      const Rule rule(stage, op);
+    .infer = [](const Listing& listing, const Op& op) {
+      const Rule rule(listing, op);
       if (rule.has(1)) rule.shape(1, {rule.dim(0, 1)});
       return std::vector{rule.like(0)};
     },
@@ -126,7 +126,7 @@ const OpDef gelu{
 const OpDef gelu_dgrad{
     .kind = "gelu_dgrad",
     .operands = "dy x bias?", .results = "dx dbias?",
-    .infer = [](const Stage& stage, const Op& op) { return biased_gradient_outputs(Rule(stage, op)); },
+    .infer = [](const Listing& listing, const Op& op) { return biased_gradient_outputs(Rule(listing, op)); },
     .cost = operand_cost,
 };
 

@@ -30,8 +30,8 @@ const OpDef rms_norm{
     .kind = "rms_norm",
     .operands = "x g", .results = "y rstd", .attributes = "epsilon",
     .work = ir::Work::norm,
-    .infer = [](const Stage& stage, const Op& op) {
-      const Rule rule(stage, op);
+    .infer = [](const Listing& listing, const Op& op) {
+      const Rule rule(listing, op);
       return std::vector{rule.like(0),
                          output(wide(rule.dtype(0)), norms_of(rule, 0, 1), Role::metadata)};
     },
@@ -46,8 +46,8 @@ const OpDef add_rms_norm{
     .operands = "a b g", .results = "s y rstd", .attributes = "epsilon",
     .stands_for = "s = add a b\n"
                   "y rstd = rms_norm s g",
-    .infer = [](const Stage& stage, const Op& op) {
-      const Rule rule(stage, op);
+    .infer = [](const Listing& listing, const Op& op) {
+      const Rule rule(listing, op);
       rule.same(0, 1);
       rule.shape(2, {rule.dim(0, 1)});
       return std::vector{rule.like(0), rule.like(0),
@@ -66,8 +66,8 @@ const OpDef rms_norm_dgrad{
     .operands = "dy x g rstd dres?", .results = "dx dg",
     .stands_for = "own dg = rms_norm_dgrad dy x g rstd\n"
                   "dx = add dres own",
-    .infer = [](const Stage& stage, const Op& op) {
-      const Rule rule(stage, op);
+    .infer = [](const Listing& listing, const Op& op) {
+      const Rule rule(listing, op);
       rule.same(0, 1);
       rule.shape(3, norms_of(rule, 1, 2));
       if (rule.has(4)) rule.same(4, 1);
@@ -79,8 +79,8 @@ const OpDef rms_norm_dgrad{
 const OpDef add{
     .kind = "add",
     .operands = "a b", .results = "y",
-    .infer = [](const Stage& stage, const Op& op) {
-      const Rule rule(stage, op);
+    .infer = [](const Listing& listing, const Op& op) {
+      const Rule rule(listing, op);
       rule.same(0, 1);
       return std::vector{rule.like(0)};
     },
@@ -93,8 +93,8 @@ const OpDef add{
 const OpDef accumulate{
     .kind = "accumulate",
     .operands = "p", .updates = "acc",
-    .infer = [](const Stage& stage, const Op& op) {
-      const Rule rule(stage, op);
+    .infer = [](const Listing& listing, const Op& op) {
+      const Rule rule(listing, op);
       rule.require(rule.in(0).shape == rule.updated(0).shape, "operand and accumulator differ in shape");
       return std::vector<Value>{};
     },

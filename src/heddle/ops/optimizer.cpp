@@ -7,13 +7,13 @@ namespace heddle::ops {
 
 namespace {
 
-std::vector<Value> nothing(const Stage&, const Op&) { return {}; }
+std::vector<Value> nothing(const Listing&, const Op&) { return {}; }
 
 const OpDef grad_square_sum{
     .kind = "grad_square_sum",
     .operands = "accumulators*", .results = "part",
-    .infer = [](const Stage& stage, const Op& op) {
-      const Rule rule(stage, op);
+    .infer = [](const Listing& listing, const Op& op) {
+      const Rule rule(listing, op);
       rule.require(!op.in.empty(), "needs an accumulator");
       for (size_t i = 1; i < op.in.size(); ++i) rule.same(i, 0);
       return std::vector{output(Dtype::f64, {fixed(1)}, Role::metadata)};
@@ -25,7 +25,7 @@ const OpDef grad_square_sum{
 const OpDef grad_square_sum_exact{
     .kind = "grad_square_sum_exact",
     .operands = "g", .results = "part",
-    .infer = [](const Stage&, const Op&) {
+    .infer = [](const Listing&, const Op&) {
       return std::vector{output(Dtype::f64, {fixed(4)}, Role::metadata)};
     },
     .cost = operand_cost,
@@ -34,8 +34,8 @@ const OpDef grad_square_sum_exact{
 const OpDef sum_parts{
     .kind = "sum_parts",
     .operands = "parts*", .results = "sum", .attributes = "size",
-    .infer = [](const Stage& stage, const Op& op) {
-      const Rule rule(stage, op);
+    .infer = [](const Listing& listing, const Op& op) {
+      const Rule rule(listing, op);
       const ir::Shape shape{fixed(op.attributes.integer("size"))};
       for (size_t i = 0; i < op.in.size(); ++i) rule.shape(i, shape);
       return std::vector{output(Dtype::f64, shape, Role::metadata)};  // of no parts: zero
@@ -46,7 +46,7 @@ const OpDef sum_parts{
 const OpDef grad_norm{
     .kind = "grad_norm",
     .operands = "parts*", .results = "norm clip", .attributes = "max_norm",
-    .infer = [](const Stage&, const Op&) {
+    .infer = [](const Listing&, const Op&) {
       return std::vector{output(Dtype::f64, {fixed(1)}, Role::metadata),
                          output(Dtype::f64, {fixed(1)}, Role::metadata)};
     },
@@ -59,8 +59,8 @@ const OpDef adamw{
     .attributes = "beta1 beta2 epsilon decay copy",
     .by_element = "accumulators* master m v copy?",
     .reaches_host = "m v",
-    .infer = [](const Stage& stage, const Op& op) {
-      const Rule rule(stage, op);
+    .infer = [](const Listing& listing, const Op& op) {
+      const Rule rule(listing, op);
       rule.require(op.in.size() >= 3, "needs clip, hyper and an accumulator");
       const bool copy = op.attributes.integer("copy") != 0;
       rule.require(op.updates.size() == (copy ? 4u : 3u), "needs master, both moments and the copy when copy = 1");
@@ -73,8 +73,8 @@ const OpDef adamw{
 };
 
 // A weight made anew from its master: the target is written, not read.
-Cost remake_cost(const Stage& stage, const Op& op, const RowCounts& rows) {
-  return Cost{.bytes = static_cast<double>(stage.bytes(op.in[0], rows) + stage.bytes(op.updates[0], rows))};
+Cost remake_cost(const Listing& listing, const Op& op, const RowCounts& rows) {
+  return Cost{.bytes = static_cast<double>(listing.bytes(op.in[0], rows) + listing.bytes(op.updates[0], rows))};
 }
 
 const OpDef pack_weight{

@@ -13,8 +13,8 @@ const OpDef permute{
     .kind = "permute",
     .operands = "x row_of token_of experts", .results = "p",
     .work = ir::Work::permute,
-    .infer = [](const Stage& stage, const Op& op) {
-      const Rule rule(stage, op);
+    .infer = [](const Listing& listing, const Op& op) {
+      const Rule rule(listing, op);
       rule.shape(3, rule.in(1).shape);
       return std::vector{output(rule.dtype(0), {rule.dim(2, 0), rule.dim(0, 1)})};
     },
@@ -29,8 +29,8 @@ const OpDef permute{
 const OpDef permute_dgrad{
     .kind = "permute_dgrad",
     .operands = "dp row_of experts", .results = "dx",
-    .infer = [](const Stage& stage, const Op& op) {
-      const Rule rule(stage, op);
+    .infer = [](const Listing& listing, const Op& op) {
+      const Rule rule(listing, op);
       rule.shape(2, rule.in(1).shape);
       return std::vector{output(rule.dtype(0), {rule.dim(1, 0), rule.dim(0, 1)})};
     },
@@ -42,8 +42,8 @@ const OpDef unpermute{
     .operands = "y gates row_of experts residual?", .results = "c",
     .stands_for = "sum = unpermute y gates row_of experts\n"
                   "c = add sum residual",
-    .infer = [](const Stage& stage, const Op& op) {
-      const Rule rule(stage, op);
+    .infer = [](const Listing& listing, const Op& op) {
+      const Rule rule(listing, op);
       rule.shape(1, rule.in(2).shape);
       rule.shape(3, rule.in(2).shape);
       const ir::Shape shape{rule.dim(2, 0), rule.dim(0, 1)};
@@ -63,8 +63,8 @@ const OpDef unpermute{
 const OpDef unpermute_dgrad{
     .kind = "unpermute_dgrad",
     .operands = "dc y gates row_of", .results = "dy dgates",
-    .infer = [](const Stage& stage, const Op& op) {
-      const Rule rule(stage, op);
+    .infer = [](const Listing& listing, const Op& op) {
+      const Rule rule(listing, op);
       return std::vector{rule.like(1), rule.like(2)};
     },
     .cost = operand_cost,
@@ -74,8 +74,8 @@ const OpDef unpermute_dgrad{
 const OpDef weigh_dgrad{
     .kind = "weigh_dgrad",
     .operands = "dr e gates", .results = "de dgates",
-    .infer = [](const Stage& stage, const Op& op) {
-      const Rule rule(stage, op);
+    .infer = [](const Listing& listing, const Op& op) {
+      const Rule rule(listing, op);
       rule.require(rule.dim(0, 1) == rule.dim(1, 1), "dr and e differ in columns");
       return std::vector{rule.like(1), rule.like(2)};
     },

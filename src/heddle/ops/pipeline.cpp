@@ -8,8 +8,8 @@ namespace {
 
 extern const OpDef receive;
 
-Cost message_cost(const Stage& stage, const Op& op, const RowCounts& rows) {
-  return Cost{.message_bytes = static_cast<double>(stage.bytes(op.in.empty() ? op.out[0] : op.in[0], rows))};
+Cost message_cost(const Listing& listing, const Op& op, const RowCounts& rows) {
+  return Cost{.message_bytes = static_cast<double>(listing.bytes(op.in.empty() ? op.out[0] : op.in[0], rows))};
 }
 
 // Of the message that answers `op`: back where it came from, with the gradient of the same state of the same edge.
@@ -21,8 +21,8 @@ Attributes answer_to(const Op& op) {
   return attributes;
 }
 
-Attributes shape_of(const Stage& stage, ValueId id, Attributes attributes) {
-  const Value& v = stage.value(id);
+Attributes shape_of(const Listing& listing, ValueId id, Attributes attributes) {
+  const Value& v = listing.value(id);
   return attributes.set("dtype", std::string(heddle::name_of(v.dtype)))
       .set("rows", v.shape[0].count)
       .set("columns", v.shape[1].count);
@@ -34,13 +34,13 @@ const OpDef send{
     .stream = StreamKind::comm,
     .is_loss = true,  // its gradient arrives from the neighbour
     .moves = ir::Moves::to_neighbour,
-    .infer = [](const Stage& stage, const Op& op) {
-      const Rule rule(stage, op);
+    .infer = [](const Listing& listing, const Op& op) {
+      const Rule rule(listing, op);
       return std::vector<Value>{};
     },
     .differentiate = [](GradientWriter& writer, const Op& op, const std::vector<ValueId>&) {
       return writer.input_gradient(receive, {}, {writer.d(op.in[0])},
-                                   shape_of(writer.stage(), op.in[0], answer_to(op)));
+                                   shape_of(writer.listing(), op.in[0], answer_to(op)));
     },
     .cost = message_cost,
 };
@@ -50,8 +50,8 @@ const OpDef receive{
     .results = "x", .attributes = "step edge? state? dtype rows columns",
     .stream = StreamKind::comm,
     .moves = ir::Moves::from_neighbour,
-    .infer = [](const Stage& stage, const Op& op) {
-      const Rule rule(stage, op);
+    .infer = [](const Listing& listing, const Op& op) {
+      const Rule rule(listing, op);
       const std::string& word = op.attributes.word("dtype");
       const Dtype dtype = word == "f64" ? Dtype::f64 : word == "f32" ? Dtype::f32 : Dtype::bf16;
       return std::vector{

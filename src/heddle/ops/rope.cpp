@@ -14,8 +14,8 @@ const OpDef rope{
     .kind = "rope",
     .operands = "x table", .results = "y",
     .attributes = "heads head_dim rope_dim sequence interleaved inverse?",
-    .infer = [](const Stage& stage, const Op& op) {
-      const Rule rule(stage, op);
+    .infer = [](const Listing& listing, const Op& op) {
+      const Rule rule(listing, op);
       const Attributes& a = op.attributes;
       rule.require(rule.size(0, 1) == a.integer("heads") * a.integer("head_dim"), "columns are not heads × head_dim");
       rule.require(a.integer("rope_dim") % 2 == 0 && a.integer("rope_dim") <= a.integer("head_dim"),
@@ -44,8 +44,8 @@ struct Heads {
 const OpDef mla_assemble{
     .kind = "mla_assemble",
     .operands = "kv k_rope", .results = "k v", .attributes = "heads nope rope value_dim",
-    .infer = [](const Stage& stage, const Op& op) {
-      const Rule rule(stage, op);
+    .infer = [](const Listing& listing, const Op& op) {
+      const Rule rule(listing, op);
       const Heads h(op.attributes);
       rule.shape(0, {rule.dim(0, 0), h.kv()});
       rule.shape(1, {rule.dim(0, 0), fixed(h.rope)});
@@ -62,8 +62,8 @@ const OpDef mla_assemble{
 const OpDef mla_assemble_dgrad{
     .kind = "mla_assemble_dgrad",
     .operands = "dk dv", .results = "dkv dk_rope", .attributes = "heads nope rope value_dim",
-    .infer = [](const Stage& stage, const Op& op) {
-      const Rule rule(stage, op);
+    .infer = [](const Listing& listing, const Op& op) {
+      const Rule rule(listing, op);
       const Heads h(op.attributes);
       return std::vector{output(rule.dtype(0), {rule.dim(0, 0), h.kv()}),
                          output(rule.dtype(0), {rule.dim(0, 0), fixed(h.rope)})};
@@ -78,8 +78,8 @@ const OpDef mla_rope{
     .stands_for = "q_turned = rope q table\n"
                   "turned = rope k_rope table\n"
                   "k v = mla_assemble kv turned",
-    .infer = [](const Stage& stage, const Op& op) {
-      const Rule rule(stage, op);
+    .infer = [](const Listing& listing, const Op& op) {
+      const Rule rule(listing, op);
       const Heads h(op.attributes);
       rule.shape(0, {rule.dim(0, 0), h.q()});
       rule.shape(1, {rule.dim(0, 0), h.kv()});
@@ -103,8 +103,8 @@ const OpDef mla_rope_dgrad{
     .kind = "mla_rope_dgrad",
     .operands = "dq_turned dk dv table", .results = "dq dkv dk_rope",
     .attributes = "heads nope rope value_dim sequence interleaved",
-    .infer = [](const Stage& stage, const Op& op) {
-      const Rule rule(stage, op);
+    .infer = [](const Listing& listing, const Op& op) {
+      const Rule rule(listing, op);
       const Heads h(op.attributes);
       const Dtype dtype = rule.dtype(0);
       const Dim rows = rule.dim(0, 0);

@@ -30,8 +30,8 @@ std::vector<Value> choice_outputs(const Rule& rule, int64_t top_k) {
 const OpDef router_scores{
     .kind = "router_scores",
     .operands = "logits", .results = "s", .attributes = "function",
-    .infer = [](const Stage& stage, const Op& op) {
-      const Rule rule(stage, op);
+    .infer = [](const Listing& listing, const Op& op) {
+      const Rule rule(listing, op);
       return std::vector{rule.like(0)};
     },
     .differentiate = [](GradientWriter& writer, const Op& op, const std::vector<ValueId>& d_out) {
@@ -43,8 +43,8 @@ const OpDef router_scores{
 const OpDef router_scores_dgrad{
     .kind = "router_scores_dgrad",
     .operands = "ds s", .results = "dlogits", .attributes = "function",
-    .infer = [](const Stage& stage, const Op& op) {
-      const Rule rule(stage, op);
+    .infer = [](const Listing& listing, const Op& op) {
+      const Rule rule(listing, op);
       rule.same(0, 1);
       return std::vector{rule.like(1)};
     },
@@ -57,8 +57,8 @@ const OpDef choose{
     .attributes = "top_k groups top_groups group_score_top",
     .replayable = false,
     .chooses_experts = true,
-    .infer = [](const Stage& stage, const Op& op) {
-      const Rule rule(stage, op);
+    .infer = [](const Listing& listing, const Op& op) {
+      const Rule rule(listing, op);
       if (rule.has(1)) rule.shape(1, {rule.dim(0, 1)});
       check_choice(rule, op.attributes, rule.size(0, 1));
       return choice_outputs(rule, op.attributes.integer("top_k"));
@@ -69,8 +69,8 @@ const OpDef choose{
 const OpDef gate{
     .kind = "gate",
     .operands = "s experts", .results = "gates", .attributes = "normalize scale",
-    .infer = [](const Stage& stage, const Op& op) {
-      const Rule rule(stage, op);
+    .infer = [](const Listing& listing, const Op& op) {
+      const Rule rule(listing, op);
       return std::vector{output(rule.dtype(0), rule.in(1).shape)};
     },
     .differentiate = [](GradientWriter& writer, const Op& op, const std::vector<ValueId>& d_out) {
@@ -84,8 +84,8 @@ const OpDef gate{
 const OpDef gate_dgrad{
     .kind = "gate_dgrad",
     .operands = "dgates s experts", .results = "ds", .attributes = "normalize scale",
-    .infer = [](const Stage& stage, const Op& op) {
-      const Rule rule(stage, op);
+    .infer = [](const Listing& listing, const Op& op) {
+      const Rule rule(listing, op);
       return std::vector{rule.like(1)};
     },
     .cost = operand_cost,
@@ -100,8 +100,8 @@ const OpDef router{
     .stands_for = "s = router_scores logits\n"
                   "experts row_of token_of offsets = choose s bias\n"
                   "gates = gate s experts",
-    .infer = [](const Stage& stage, const Op& op) {
-      const Rule rule(stage, op);
+    .infer = [](const Listing& listing, const Op& op) {
+      const Rule rule(listing, op);
       if (rule.has(1)) rule.shape(1, {rule.dim(0, 1)});
       check_choice(rule, op.attributes, rule.size(0, 1));
       const int64_t top_k = op.attributes.integer("top_k");
@@ -125,8 +125,8 @@ const OpDef router_dgrad{
     .kind = "router_dgrad",
     .operands = "dgates? ds? s experts", .results = "dlogits",
     .attributes = "function top_k groups top_groups group_score_top normalize scale",
-    .infer = [](const Stage& stage, const Op& op) {
-      const Rule rule(stage, op);
+    .infer = [](const Listing& listing, const Op& op) {
+      const Rule rule(listing, op);
       rule.require(rule.has(0) || rule.has(1), "neither dg nor ds is given");
       return std::vector{rule.like(2)};
     },
@@ -137,8 +137,8 @@ const OpDef count_load{
     .kind = "count_load",
     .operands = "offsets", .updates = "load",
     .replayable = false,
-    .infer = [](const Stage& stage, const Op& op) {
-      const Rule rule(stage, op);
+    .infer = [](const Listing& listing, const Op& op) {
+      const Rule rule(listing, op);
       rule.require(rule.updated(0).shape == ir::Shape{fixed(rule.size(0, 0) - 1)}, "load is not [E]");
       return std::vector<Value>{};
     },
@@ -148,8 +148,8 @@ const OpDef count_load{
 const OpDef router_bias_update{
     .kind = "router_bias_update",
     .operands = "load hyper", .updates = "bias",
-    .infer = [](const Stage& stage, const Op& op) {
-      const Rule rule(stage, op);
+    .infer = [](const Listing& listing, const Op& op) {
+      const Rule rule(listing, op);
       rule.require(rule.in(0).shape == rule.updated(0).shape, "load and bias differ in shape");
       rule.require(rule.in(1).shape == ir::Shape{fixed(4)}, "hyper is not [4]");
       return std::vector<Value>{};

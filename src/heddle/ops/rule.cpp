@@ -15,12 +15,12 @@ std::string text(const ir::Shape& shape) {
 
 const Value& Rule::in(size_t i) const {
   HEDDLE_CHECK(has(i), "op '{}' lacks operand {}", op_.kind(), i);
-  return stage_.value(op_.in[i]);
+  return listing_.value(op_.in[i]);
 }
 
 const Value& Rule::updated(size_t i) const {
   HEDDLE_CHECK(i < op_.updates.size(), "op '{}' lacks updated operand {}", op_.kind(), i);
-  return stage_.value(op_.updates[i]);
+  return listing_.value(op_.updates[i]);
 }
 
 const Dim& Rule::dim(size_t i, size_t axis) const {
@@ -61,10 +61,10 @@ Value output(Dtype dtype, ir::Shape shape, Role role) {
   return v;
 }
 
-Cost operand_cost(const Stage& stage, const Op& op, const RowCounts& rows) {
+Cost operand_cost(const Listing& listing, const Op& op, const RowCounts& rows) {
   // A packed weight counts as its elements: a product reads one of its blockings.
   const auto bytes = [&](ValueId id) {
-    return id == none ? 0.0 : static_cast<double>(stage.elements(id, rows) * size_of(stage.value(id).dtype));
+    return id == none ? 0.0 : static_cast<double>(listing.elements(id, rows) * size_of(listing.value(id).dtype));
   };
   Cost cost;
   for (const ValueId id : op.in) cost.bytes += bytes(id);
@@ -73,12 +73,12 @@ Cost operand_cost(const Stage& stage, const Op& op, const RowCounts& rows) {
   return cost;
 }
 
-double rows_of(const Stage& stage, ValueId id, const RowCounts& rows) {
-  return static_cast<double>(stage.elements(id, rows)) / columns_of(stage, id);
+double rows_of(const Listing& listing, ValueId id, const RowCounts& rows) {
+  return static_cast<double>(listing.elements(id, rows)) / columns_of(listing, id);
 }
 
-double columns_of(const Stage& stage, ValueId id) {
-  const ir::Shape& shape = stage.value(id).shape;
+double columns_of(const Listing& listing, ValueId id) {
+  const ir::Shape& shape = listing.value(id).shape;
   return shape.empty() ? 1.0 : static_cast<double>(shape.back().count);
 }
 

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "heddle/ir/gradient.h"
-#include "heddle/ir/stage.h"
+#include "heddle/ir/listing.h"
 
 namespace heddle::ops {
 
@@ -19,7 +19,7 @@ using ir::OpDef;
 using ir::Phase;
 using ir::Role;
 using ir::RowCounts;
-using ir::Stage;
+using ir::Listing;
 using ir::StreamKind;
 using ir::Value;
 using ir::ValueId;
@@ -30,7 +30,7 @@ constexpr Dtype wide(Dtype dtype) { return dtype == Dtype::f64 ? Dtype::f64 : Dt
 /// The operands of an op under inference. Every accessor raises InternalError naming the op and the operand.
 class Rule {
  public:
-  Rule(const Stage& stage, const Op& op) : stage_(stage), op_(op) {}
+  Rule(const Listing& listing, const Op& op) : listing_(listing), op_(op) {}
 
   bool has(size_t i) const { return i < op_.in.size() && op_.in[i] != none; }
   const Value& in(size_t i) const;
@@ -45,19 +45,19 @@ class Rule {
   void require(bool holds, std::string_view what) const;
 
  private:
-  const Stage& stage_;
+  const Listing& listing_;
   const Op& op_;
 };
 
-/// An output value; the name is given by Stage::append.
+/// An output value; the name is given by Listing::append.
 Value output(Dtype dtype, ir::Shape shape, Role role = Role::activation);
 inline Dim fixed(int64_t count) { return Dim{count, none}; }
 
 /// Bytes of all operands, each read or written once (updates: both); no products.
-Cost operand_cost(const Stage& stage, const Op& op, const RowCounts& rows);
+Cost operand_cost(const Listing& listing, const Op& op, const RowCounts& rows);
 /// Rows of a value: all dims but the last, at run time.
-double rows_of(const Stage& stage, ValueId id, const RowCounts& rows);
-double columns_of(const Stage& stage, ValueId id);
+double rows_of(const Listing& listing, ValueId id, const RowCounts& rows);
+double columns_of(const Listing& listing, ValueId id);
 
 /// The operand of an op, or none when it is absent.
 inline ValueId operand(const Op& op, size_t i) { return i < op.in.size() ? op.in[i] : none; }

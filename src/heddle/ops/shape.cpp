@@ -12,8 +12,8 @@ const OpDef split{
     .kind = "split",
     .operands = "x", .results = "left right", .attributes = "first",
     .work = ir::Work::activation,  // of gate and up
-    .infer = [](const Stage& stage, const Op& op) {
-      const Rule rule(stage, op);
+    .infer = [](const Listing& listing, const Op& op) {
+      const Rule rule(listing, op);
       const int64_t first = op.attributes.integer("first");
       rule.require(first > 0 && first < rule.size(0, 1), "first is outside the columns");
       return std::vector{output(rule.dtype(0), {rule.dim(0, 0), fixed(first)}),
@@ -21,7 +21,7 @@ const OpDef split{
     },
     .differentiate = [](GradientWriter& writer, const Op& op, const std::vector<ValueId>& d_out) {
       const int64_t first = op.attributes.integer("first");
-      const int64_t columns = writer.stage().value(op.in[0]).shape[1].count;
+      const int64_t columns = writer.listing().value(op.in[0]).shape[1].count;
       return writer.input_gradient(concat, d_out, {writer.d(op.in[0])}, {{"first", first}, {"second", columns - first}});
     },
     .cost = operand_cost,
@@ -30,8 +30,8 @@ const OpDef split{
 const OpDef concat{
     .kind = "concat",
     .operands = "left? right?", .results = "y", .attributes = "first second",
-    .infer = [](const Stage& stage, const Op& op) {
-      const Rule rule(stage, op);
+    .infer = [](const Listing& listing, const Op& op) {
+      const Rule rule(listing, op);
       const int64_t first = op.attributes.integer("first"), second = op.attributes.integer("second");
       const size_t present = rule.has(0) ? 0 : 1;
       if (rule.has(0)) rule.shape(0, {rule.dim(present, 0), fixed(first)});

@@ -10,25 +10,25 @@ using ir::Op;
 using ir::Role;
 using ir::ValueId;
 
-ValueId exact_beside(ir::Stage& stage, ValueId accumulator) {
-  ir::Value value = stage.value(accumulator);
+ValueId exact_beside(ir::Listing& listing, ValueId accumulator) {
+  ir::Value value = listing.value(accumulator);
   value.name = "exact." + value.name;
   value.dtype = Dtype::f64;
-  return stage.add_value(std::move(value));
+  return listing.add_value(std::move(value));
 }
 
 // The value that counts the rows of an expert product's operand, or none on one rank.
-ValueId counts_of(const ir::Stage& stage, const Op& op) { return stage.value(op.in.front()).shape[0].rows_of; }
+ValueId counts_of(const ir::Listing& listing, const Op& op) { return listing.value(op.in.front()).shape[0].rows_of; }
 
 }  // namespace
 
-void exact_sums(ir::Stage& stage) {
+void exact_sums(ir::Listing& listing) {
   std::map<ValueId, ValueId> exact;
-  for (const auto& [weight, uses] : std::map(stage.accumulators)) {
-    for (const ValueId use : uses) exact[use] = exact_beside(stage, use);
+  for (const auto& [weight, uses] : std::map(listing.accumulators)) {
+    for (const ValueId use : uses) exact[use] = exact_beside(listing, use);
   }
   std::vector<Op> ops;
-  for (Op& op : stage.ops) {
+  for (Op& op : listing.ops) {
     std::vector<ValueId> summed;
     for (const ValueId id : op.updates) {
       if (exact.contains(id)) summed.push_back(id);
@@ -38,7 +38,7 @@ void exact_sums(ir::Stage& stage) {
       continue;
     }
     if (!op.def->exact.empty()) {  // its rows come from several ranks: each is a partial of its own
-      op.in.push_back(counts_of(stage, op));
+      op.in.push_back(counts_of(listing, op));
       op.def = &ops::find(op.def->exact);
       op.updates = {exact.at(summed[0])};
       ops.push_back(std::move(op));
@@ -59,8 +59,8 @@ void exact_sums(ir::Stage& stage) {
       ops.push_back(std::move(add));
     }
   }
-  stage.ops = std::move(ops);
-  for (auto& [weight, uses] : stage.accumulators) {
+  listing.ops = std::move(ops);
+  for (auto& [weight, uses] : listing.accumulators) {
     for (ValueId& use : uses) use = exact.at(use);
   }
 }

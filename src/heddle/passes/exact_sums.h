@@ -7,12 +7,12 @@
 // and every dispatcher then gives the same weights, bit for bit.
 #pragma once
 
-#include "heddle/ir/stage.h"
+#include "heddle/ir/listing.h"
 
 namespace heddle::passes {
 
 /// Run after differentiation, before `update`, which is to be told. Each accumulator becomes that of one
 /// microbatch, and gets an fp64 one beside it.
-void exact_sums(ir::Stage& stage);
+void exact_sums(ir::Listing& listing);
 
 }  // namespace heddle::passes

@@ -10,7 +10,7 @@ namespace heddle::passes {
 namespace {
 
 using ir::Op;
-using ir::Stage;
+using ir::Listing;
 using ir::ValueId;
 
 struct Fusion {
@@ -42,23 +42,23 @@ bool read_before(const ir::Uses& uses, const Match& match, const Op& fused, int 
 }
 
 // Leaves out the ops that are gone; each new op comes ahead of the old one with its index.
-void rewrite(Stage& stage, const std::vector<bool>& gone, std::multimap<int, Op> ahead_of) {
+void rewrite(Listing& listing, const std::vector<bool>& gone, std::multimap<int, Op> ahead_of) {
   std::vector<Op> ops;
-  for (int i = 0; i < std::ssize(stage.ops); ++i) {
+  for (int i = 0; i < std::ssize(listing.ops); ++i) {
     const auto [first, last] = ahead_of.equal_range(i);
     for (auto at = first; at != last; ++at) ops.push_back(std::move(at->second));
-    if (!gone[static_cast<size_t>(i)]) ops.push_back(std::move(stage.ops[static_cast<size_t>(i)]));
+    if (!gone[static_cast<size_t>(i)]) ops.push_back(std::move(listing.ops[static_cast<size_t>(i)]));
   }
-  stage.ops = std::move(ops);
+  listing.ops = std::move(ops);
 }
 
-// Puts the fused op in the place of all ops of a stage that it can stand for.
-void fuse_all(Stage& stage, const ir::OpDef& def) {
+// Puts the fused op in the place of all ops of a listing that it can stand for.
+void fuse_all(Listing& listing, const ir::OpDef& def) {
   const Pattern pattern(def);
-  const ir::Uses uses(stage);
-  std::vector<bool> gone(stage.ops.size(), false);
+  const ir::Uses uses(listing);
+  std::vector<bool> gone(listing.ops.size(), false);
   std::multimap<int, Op> fused_at;
-  for (int i = 0; i < std::ssize(stage.ops); ++i) {
+  for (int i = 0; i < std::ssize(listing.ops); ++i) {
     const std::optional<Match> match = pattern.find(uses, i);
     if (!match ||
         std::any_of(match->ops.begin(), match->ops.end(), [&](int op) { return gone[static_cast<size_t>(op)]; }))
@@ -69,7 +69,7 @@ void fuse_all(Stage& stage, const ir::OpDef& def) {
     for (const int op : match->ops) gone[static_cast<size_t>(op)] = true;
     fused_at.emplace(place, std::move(fused));
   }
-  if (!fused_at.empty()) rewrite(stage, gone, std::move(fused_at));
+  if (!fused_at.empty()) rewrite(listing, gone, std::move(fused_at));
 }
 
 }  // namespace
@@ -79,25 +79,25 @@ const std::vector<std::string>& fusion_names() {
   return names;
 }
 
-void fuse(Stage& stage, const std::set<std::string>& wanted) {
+void fuse(Listing& listing, const std::set<std::string>& wanted) {
   for (const std::string& name : wanted) {
     if (std::find(fusion_names().begin(), fusion_names().end(), name) == fusion_names().end()) {
       config_error("unknown fusion '{}'{}", name, did_you_mean(name, fusion_names()));
     }
   }
   for (const Fusion& fusion : kForward) {
-    if (wanted.contains(std::string(fusion.name))) fuse_all(stage, ops::find(fusion.fused));
+    if (wanted.contains(std::string(fusion.name))) fuse_all(listing, ops::find(fusion.fused));
   }
 }
 
-void fuse_norm_gradient(Stage& stage) { fuse_all(stage, ops::find("rms_norm_dgrad")); }
+void fuse_norm_gradient(Listing& listing) { fuse_all(listing, ops::find("rms_norm_dgrad")); }
 
-void fuse_loss(Stage& stage) {
+void fuse_loss(Listing& listing) {
   const Pattern pattern(ops::find("linear_cross_entropy_train"));
-  const ir::Uses uses(stage);
-  std::vector<bool> gone(stage.ops.size(), false);
+  const ir::Uses uses(listing);
+  std::vector<bool> gone(listing.ops.size(), false);
   std::multimap<int, Op> instead;  // of the op with that index
-  for (int i = 0; i < std::ssize(stage.ops); ++i) {
+  for (int i = 0; i < std::ssize(listing.ops); ++i) {
     const std::optional<Match> match = pattern.find(uses, i);
     if (!match) continue;
     const int forward = match->ops[0], dgrad = match->ops[1], wgrad = match->ops[2];
@@ -114,7 +114,7 @@ void fuse_loss(Stage& stage) {
     }
     instead.emplace(dgrad, std::move(fused));
   }
-  rewrite(stage, gone, std::move(instead));
+  rewrite(listing, gone, std::move(instead));
 }
 
 }  // namespace heddle::passes

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "heddle/ir/stage.h"
+#include "heddle/ir/listing.h"
 
 namespace heddle::passes {
 
@@ -23,14 +23,14 @@ const std::vector<std::string>& fusion_names();
 
 /// Applies the forward fusions whose names are in `wanted`. A pattern whose inner values are read elsewhere is
 /// left.
-void fuse(ir::Stage& stage, const std::set<std::string>& wanted);
+void fuse(ir::Listing& listing, const std::set<std::string>& wanted);
 
 /// After differentiation: the gradient that passes a norm by on its residual path is added inside the norm's own,
 /// as add_rms_norm has it, so that a norm at the head of a stage rounds like one inside.
-void fuse_norm_gradient(ir::Stage& stage);
+void fuse_norm_gradient(ir::Listing& listing);
 
 /// After differentiation: loss, input and weight gradient of linear_cross_entropy in one op of phase I. The
 /// weight's gradient is then part of I; a schedule that defers W keeps them apart.
-void fuse_loss(ir::Stage& stage);
+void fuse_loss(ir::Listing& listing);
 
 }  // namespace heddle::passes

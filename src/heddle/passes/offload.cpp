@@ -14,7 +14,7 @@ namespace {
 using ir::none;
 using ir::Op;
 using ir::Phase;
-using ir::Stage;
+using ir::Listing;
 using ir::ValueId;
 
 constexpr double kMargin = 1.5;  // durations of copies are taken so much longer than they are said to be
@@ -48,10 +48,10 @@ struct Fetch {
 
 class Offloader {
  public:
-  Offloader(Stage& stage, const std::vector<OpGroup>& groups, bool deferred, const std::vector<bool>& apart,
+  Offloader(Listing& listing, const std::vector<OpGroup>& groups, bool deferred, const std::vector<bool>& apart,
             const Durations& duration_us)
-      : stage_(stage),
-        uses_(stage),
+      : listing_(listing),
+        uses_(listing),
         groups_(groups),
         deferred_(deferred),
         apart_(apart),
@@ -59,7 +59,7 @@ class Offloader {
 
   void run() {
     find_candidates();
-    for (int chunk = 0; chunk < static_cast<int>(stage_.chunks.size()); ++chunk) plan(chunk);
+    for (int chunk = 0; chunk < static_cast<int>(listing_.chunks.size()); ++chunk) plan(chunk);
     write();
   }
 
@@ -85,8 +85,8 @@ class Offloader {
   }
 
   void find_candidates() {
-    for (size_t i = 0; i < stage_.ops.size(); ++i) {
-      const Op& op = stage_.ops[i];
+    for (size_t i = 0; i < listing_.ops.size(); ++i) {
+      const Op& op = listing_.ops[i];
       if (op.phase != Phase::F || op.part == "head") continue;
       for (size_t o = 0; o < op.out.size(); ++o) {
         const Readers of = readers_of(op.out[o]);
@@ -96,8 +96,8 @@ class Offloader {
   }
 
   bool chosen(const Op& op, size_t output, const Readers& readers) const {
-    const ir::Value& value = stage_.value(op.out[output]);
-    const auto same_chunk = [&](size_t i) { return stage_.ops[i].chunk == op.chunk; };
+    const ir::Value& value = listing_.value(op.out[output]);
+    const auto same_chunk = [&](size_t i) { return listing_.ops[i].chunk == op.chunk; };
     if (value.role != ir::Role::activation || value.shape.size() < 2 || readers.elsewhere ||
         !std::all_of(readers.in_F.begin(), readers.in_F.end(), same_chunk) ||
         !std::all_of(readers.first.begin(), readers.first.end(),
@@ -106,7 +106,7 @@ class Offloader {
     }
     const Op maker = maker_of(uses_, op, output);
     for (const size_t reader : readers.in_F) {
-      const int layer = stage_.ops[reader].layer;
+      const int layer = listing_.ops[reader].layer;
       if (layer == maker.layer) continue;
       return std::any_of(groups_.begin(), groups_.end(), [&](const OpGroup& group) {
         return group.name == kLayerInput && layer >= group.first_layer && layer <= group.last_layer;
@@ -118,25 +118,25 @@ class Offloader {
   void add(ValueId value, size_t maker, const Readers& readers) {
     Candidate& c = candidates_.emplace_back();
     c.value = value;
-    c.chunk = stage_.ops[maker].chunk;
+    c.chunk = listing_.ops[maker].chunk;
     c.last_use = readers.in_F.empty() ? maker : readers.in_F.back();
     c.first_in = readers.first;
     if (!deferred_ && c.first_in.size() == 2) {
       c.first_in[Phase::I] = std::min(c.first_in[Phase::I], c.first_in[Phase::W]);
       c.first_in.erase(Phase::W);
     }
-    Op copy = copy_beside("copy_in", value, stage_.ops[maker]);
-    c.copy_us = kMargin * duration_us_(stage_, copy);
+    Op copy = copy_beside("copy_in", value, listing_.ops[maker]);
+    c.copy_us = kMargin * duration_us_(listing_, copy);
   }
 
   Timeline timeline(int chunk, const std::vector<Phase>& phases) const {
     Timeline t;
-    for (size_t i = 0; i < stage_.ops.size(); ++i) {
-      const Op& op = stage_.ops[i];
+    for (size_t i = 0; i < listing_.ops.size(); ++i) {
+      const Op& op = listing_.ops[i];
       if (op.chunk != chunk || std::find(phases.begin(), phases.end(), op.phase) == phases.end()) continue;
       t.ops.push_back(i);
       t.start_us.push_back(t.end_us);
-      if (op.def->stream == ir::StreamKind::compute) t.end_us += duration_us_(stage_, op);
+      if (op.def->stream == ir::StreamKind::compute) t.end_us += duration_us_(listing_, op);
     }
     return t;
   }
@@ -196,8 +196,8 @@ class Offloader {
     }
     std::map<ValueId, ValueId> on_host;
     std::map<std::pair<ValueId, Phase>, ValueId> back;
-    std::vector<Op> ops = std::move(stage_.ops);
-    stage_.ops.clear();
+    std::vector<Op> ops = std::move(listing_.ops);
+    listing_.ops.clear();
     for (size_t i = 0; i < ops.size(); ++i) {
       if (const auto at = fetches_.find(i); at != fetches_.end()) {
         std::sort(at->second.begin(), at->second.end(),
@@ -208,7 +208,7 @@ class Offloader {
           Op copy = copy_beside("copy_in", on_host.at(value), ops[i]);
           copy.phase = fetch.phase;
           copy.ahead = fetch.ahead;
-          back[{value, copy.phase}] = stage_.append(std::move(copy), {stage_.value(value).name + ".back"})[0];
+          back[{value, copy.phase}] = listing_.append(std::move(copy), {listing_.value(value).name + ".back"})[0];
         }
       }
       if (ops[i].phase == Phase::I || ops[i].phase == Phase::W) {
@@ -219,15 +219,15 @@ class Offloader {
         }
       }
       const Op beside = ops[i];
-      stage_.ops.push_back(std::move(ops[i]));
+      listing_.ops.push_back(std::move(ops[i]));
       for (const Candidate* c : leaving[i]) {
-        const std::string name = stage_.value(c->value).name + ".host";
-        on_host[c->value] = stage_.append(copy_beside("copy_out", c->value, beside), {name})[0];
+        const std::string name = listing_.value(c->value).name + ".host";
+        on_host[c->value] = listing_.append(copy_beside("copy_out", c->value, beside), {name})[0];
       }
     }
   }
 
-  Stage& stage_;
+  Listing& listing_;
   const ir::Uses uses_;  // before anything is written
   const std::vector<OpGroup>& groups_;
   const bool deferred_;
@@ -248,9 +248,9 @@ std::vector<std::string> offload_words() {
 
 std::vector<OpGroup> offload_groups(std::string_view text) { return parse_groups(text, "offload", {kLayerInput}); }
 
-void offload(Stage& stage, const std::vector<OpGroup>& groups, bool deferred, const std::vector<bool>& apart,
+void offload(Listing& listing, const std::vector<OpGroup>& groups, bool deferred, const std::vector<bool>& apart,
              const Durations& duration_us) {
-  if (!groups.empty()) Offloader(stage, groups, deferred, apart, duration_us).run();
+  if (!groups.empty()) Offloader(listing, groups, deferred, apart, duration_us).run();
 }
 
 }  // namespace heddle::passes

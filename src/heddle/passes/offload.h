@@ -25,10 +25,10 @@ constexpr const char* kLayerInput = "input";  // the word that offload knows bes
 std::vector<std::string> offload_words();
 std::vector<OpGroup> offload_groups(std::string_view text);
 
-/// On a differentiated stage, after recompute. `deferred`: its schedule runs I and W of a microbatch apart.
+/// On a differentiated listing, after recompute. `deferred`: its schedule runs I and W of a microbatch apart.
 /// `apart`, of each chunk: in the schedule, some action always stands between a microbatch's F and its I. Lossless:
 /// the backward reads the bytes that the forward made.
-void offload(ir::Stage& stage, const std::vector<OpGroup>& groups, bool deferred, const std::vector<bool>& apart,
+void offload(ir::Listing& listing, const std::vector<OpGroup>& groups, bool deferred, const std::vector<bool>& apart,
              const Durations& duration_us);
 
 }  // namespace heddle::passes

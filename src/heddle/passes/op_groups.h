@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "heddle/ir/stage.h"
+#include "heddle/ir/listing.h"
 
 namespace heddle::passes {
 

@@ -10,22 +10,22 @@ namespace {
 
 // Whether an op can read the weight packed: its rows are of the weight's type, and its sums need not stay wide (the
 // router's product keeps its weight wide, in its backward too).
-bool reads_packed(const ir::Stage& stage, const ir::Op& op, ir::ValueId weight) {
+bool reads_packed(const ir::Listing& listing, const ir::Op& op, ir::ValueId weight) {
   return !op.def->packable.empty() && op.operand(op.def->packable) == weight &&
          std::count(op.in.begin(), op.in.end(), weight) == 1 && op.attributes.integer_or("wide", 0) == 0 &&
-         stage.value(op.in.front()).dtype == stage.value(weight).dtype;
+         listing.value(op.in.front()).dtype == listing.value(weight).dtype;
 }
 
 }  // namespace
 
-void pack_weights(ir::Stage& stage, const std::function<int64_t(const ir::Value&)>& packed_bytes) {
-  const ir::Uses uses(stage);
-  for (ir::ValueId id = 0; id < std::ssize(stage.values); ++id) {
-    ir::Value& value = stage.value(id);
+void pack_weights(ir::Listing& listing, const std::function<int64_t(const ir::Value&)>& packed_bytes) {
+  const ir::Uses uses(listing);
+  for (ir::ValueId id = 0; id < std::ssize(listing.values); ++id) {
+    ir::Value& value = listing.value(id);
     const auto readers = uses.readers(id);
     if (value.role != ir::Role::weight || value.shape.size() < 2 || readers.empty() ||
         !std::all_of(readers.begin(), readers.end(),
-                     [&](int op) { return reads_packed(stage, uses.op(op), id); })) {
+                     [&](int op) { return reads_packed(listing, uses.op(op), id); })) {
       continue;
     }
     const int64_t bytes = packed_bytes(value);

@@ -4,12 +4,12 @@
 
 #include <functional>
 
-#include "heddle/ir/stage.h"
+#include "heddle/ir/listing.h"
 
 namespace heddle::passes {
 
 /// Marks as packed every weight of two or three dims whose readers are all matrix products. `packed_bytes` gives
 /// the backend's size for it, 0 to leave it in rows. Run before `update`, which then adds the packing itself.
-void pack_weights(ir::Stage& stage, const std::function<int64_t(const ir::Value&)>& packed_bytes);
+void pack_weights(ir::Listing& listing, const std::function<int64_t(const ir::Value&)>& packed_bytes);
 
 }  // namespace heddle::passes

@@ -13,7 +13,7 @@ using ir::none;
 using ir::Op;
 using ir::Phase;
 using ir::Role;
-using ir::Stage;
+using ir::Listing;
 using ir::ValueId;
 
 // An op that makes a value of F again, in terms of values of F. Its outputs are those that it stands for.
@@ -24,19 +24,19 @@ struct Replay {
 
 class Recomputer {
  public:
-  Recomputer(Stage& stage, const std::vector<OpGroup>& groups, bool deferred)
-      : stage_(stage), uses_(stage), groups_(groups), deferred_(deferred) {}
+  Recomputer(Listing& listing, const std::vector<OpGroup>& groups, bool deferred)
+      : listing_(listing), uses_(listing), groups_(groups), deferred_(deferred) {}
 
   void run() {
     find_replays();
-    for (const Op& op : stage_.ops) {
+    for (const Op& op : listing_.ops) {
       if (op.phase == Phase::I) need_in_I(op, false);
     }
-    std::vector<Op> ops = std::move(stage_.ops);
-    stage_.ops.clear();
+    std::vector<Op> ops = std::move(listing_.ops);
+    listing_.ops.clear();
     for (Op& op : ops) {
       if (op.phase == Phase::I || op.phase == Phase::W) read_again(op, op.phase, op.layer, false);
-      stage_.ops.push_back(std::move(op));
+      listing_.ops.push_back(std::move(op));
     }
   }
 
@@ -74,7 +74,7 @@ class Recomputer {
   }
 
   void find_replays() {
-    for (const Op& op : stage_.ops) {
+    for (const Op& op : listing_.ops) {
       if (op.phase != Phase::F) continue;
       if (chosen(op, op.layer) && !leaves_its_layer(op)) {
         add(op);
@@ -92,8 +92,8 @@ class Recomputer {
 
   // The replay that makes what an op reads, or null where the operand stays as it is.
   Replay* replay_for(ValueId id, bool for_clone) {
-    if (id == none || stage_.value(id).shape.size() == 1) return nullptr;
-    if (!for_clone && stage_.value(id).role == Role::metadata) return nullptr;
+    if (id == none || listing_.value(id).shape.size() == 1) return nullptr;
+    if (!for_clone && listing_.value(id).role == Role::metadata) return nullptr;
     const auto at = replay_of_.find(id);
     return at == replay_of_.end() ? nullptr : &replays_[at->second];
   }
@@ -126,13 +126,13 @@ class Recomputer {
     op.again = true;
     read_again(op, phase, layer, true);
     std::vector<std::string> names;
-    for (const ValueId id : of.out) names.push_back(stage_.value(id).name + ".again");
+    for (const ValueId id : of.out) names.push_back(listing_.value(id).name + ".again");
     op.out.clear();
-    const std::vector<ValueId> out = stage_.append(std::move(op), names);
+    const std::vector<ValueId> out = listing_.append(std::move(op), names);
     for (size_t i = 0; i < out.size(); ++i) again_[static_cast<size_t>(phase)][of.out[i]] = out[i];
   }
 
-  Stage& stage_;
+  Listing& listing_;
   const ir::Uses uses_;  // before anything is made again
   const std::vector<OpGroup>& groups_;
   const bool deferred_;
@@ -151,8 +151,8 @@ std::vector<std::string> recompute_words() {
 
 std::vector<OpGroup> recompute_groups(std::string_view text) { return parse_groups(text, "recompute"); }
 
-void recompute(Stage& stage, const std::vector<OpGroup>& groups, bool deferred) {
-  if (!groups.empty()) Recomputer(stage, groups, deferred).run();
+void recompute(Listing& listing, const std::vector<OpGroup>& groups, bool deferred) {
+  if (!groups.empty()) Recomputer(listing, groups, deferred).run();
 }
 
 }  // namespace heddle::passes

@@ -21,7 +21,7 @@ namespace heddle::passes {
 std::vector<std::string> recompute_words();
 std::vector<OpGroup> recompute_groups(std::string_view text);
 
-/// On a differentiated stage. `deferred`: its schedule runs I and W of a microbatch apart.
-void recompute(ir::Stage& stage, const std::vector<OpGroup>& groups, bool deferred);
+/// On a differentiated listing. `deferred`: its schedule runs I and W of a microbatch apart.
+void recompute(ir::Listing& listing, const std::vector<OpGroup>& groups, bool deferred);
 
 }  // namespace heddle::passes

@@ -2,14 +2,14 @@
 
 namespace heddle::passes {
 
-void reuse_lists(ir::Stage& stage) {
-  std::vector<ir::ValueId> instead(stage.values.size());  // of each value
+void reuse_lists(ir::Listing& listing) {
+  std::vector<ir::ValueId> instead(listing.values.size());  // of each value
   for (size_t v = 0; v < instead.size(); ++v) instead[v] = static_cast<ir::ValueId>(v);
   const auto now = [&](ir::ValueId& id) {
     if (id != ir::none) id = instead[static_cast<size_t>(id)];
   };
   std::vector<ir::Op> kept, counting;
-  for (ir::Op& op : stage.ops) {
+  for (ir::Op& op : listing.ops) {
     for (ir::ValueId& id : op.in) now(id);
     if (op.def->moves == ir::Moves::counts || op.def->host_stall) {
       const ir::Op* same = nullptr;
@@ -24,8 +24,8 @@ void reuse_lists(ir::Stage& stage) {
     }
     kept.push_back(std::move(op));
   }
-  stage.ops = std::move(kept);
-  for (ir::Value& value : stage.values) {
+  listing.ops = std::move(kept);
+  for (ir::Value& value : listing.values) {
     for (ir::Dim& dim : value.shape) now(dim.rows_of);
   }
 }

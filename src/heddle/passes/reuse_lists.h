@@ -5,12 +5,12 @@
 // both backward read the first one's lists. See docs/features/reuse_lists.md.
 #pragma once
 
-#include "heddle/ir/stage.h"
+#include "heddle/ir/listing.h"
 
 namespace heddle::passes {
 
 /// Replaces every share_counts and counts_to_host by an earlier one with the same operands and attributes. After
 /// differentiation.
-void reuse_lists(ir::Stage& stage);
+void reuse_lists(ir::Listing& listing);
 
 }  // namespace heddle::passes

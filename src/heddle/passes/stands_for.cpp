@@ -158,7 +158,7 @@ Pattern::Pattern(const OpDef& fused) : fused_(fused), lines_(lines_of(fused)) {
 }
 
 std::optional<Match> Pattern::find(const ir::Uses& uses, int last) const {
-  if (uses.op(last).def != lines_.back().def) return std::nullopt;  // so it is for most ops of a stage
+  if (uses.op(last).def != lines_.back().def) return std::nullopt;  // so it is for most ops of a listing
   return Matcher(uses, *this).at(last);
 }
 

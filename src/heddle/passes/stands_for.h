@@ -1,4 +1,4 @@
-// Fused ops and what they stand for (ir::OpDef::stands_for): the ops are found in a stage to put the fused one in
+// Fused ops and what they stand for (ir::OpDef::stands_for): the ops are found in a listing to put the fused one in
 // their place, and the fused one is taken apart where a pass has to do with one of them.
 #pragma once
 
@@ -11,9 +11,9 @@
 
 namespace heddle::passes {
 
-/// Ops of a stage that a fused op could stand for.
+/// Ops of a listing that a fused op could stand for.
 struct Match {
-  std::vector<int> ops;                              // of each line, an index into the stage's list
+  std::vector<int> ops;                              // of each line, an index into the listing's list
   std::map<std::string_view, ir::ValueId> value_of;  // by name
 };
 

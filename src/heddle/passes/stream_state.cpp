@@ -27,14 +27,14 @@ constexpr int64_t kSmall = 64;                 // what is less than this part of
 
 class Streamer {
  public:
-  Streamer(ir::Stage& stage, double bytes_per_us) : stage_(stage), uses_(stage), bytes_per_us_(bytes_per_us) {}
+  Streamer(ir::Listing& listing, double bytes_per_us) : listing_(listing), uses_(listing), bytes_per_us_(bytes_per_us) {}
 
   void run() {
     find();
     if (total_ == 0) return;
     choose_slots();
-    std::vector<Op> ops = std::move(stage_.ops);
-    stage_.ops.clear();
+    std::vector<Op> ops = std::move(listing_.ops);
+    listing_.ops.clear();
     for (Op& op : ops) {
       if (uses_what_is_late(op)) bring_back();
       if (const auto at = streams_.find(place_of(ops, op)); at != streams_.end() && large(at->second)) {
@@ -42,7 +42,7 @@ class Streamer {
       } else if (reads_host(op)) {
         late_.push_back(std::move(op));
       } else {
-        stage_.ops.push_back(std::move(op));
+        listing_.ops.push_back(std::move(op));
       }
     }
     bring_back();
@@ -62,15 +62,15 @@ class Streamer {
   }
 
   void find() {
-    for (size_t i = 0; i < stage_.ops.size(); ++i) {
-      const Op& op = stage_.ops[i];
+    for (size_t i = 0; i < listing_.ops.size(); ++i) {
+      const Op& op = listing_.ops[i];
       if (op.def->by_element.empty() || op.phase != ir::Phase::end) continue;
       State state;
       for (size_t u = 0; u < op.updates.size(); ++u) {
         if (is_cut(op, op.def->updates, u) && may_leave(op.updates[u])) state.updates.push_back(u);
       }
       if (state.updates.empty()) continue;
-      state.elements = stage_.elements(op.updates[state.updates[0]], ir::FixedRows());
+      state.elements = listing_.elements(op.updates[state.updates[0]], ir::FixedRows());
       total_ += state.elements;
       streams_[i] = state;
     }
@@ -78,7 +78,7 @@ class Streamer {
 
   bool may_leave(ValueId id) const {
     const auto readers = uses_.readers(id);
-    return stage_.value(id).role == ir::Role::optimizer && stage_.value(id).space == ir::Space::device &&
+    return listing_.value(id).role == ir::Role::optimizer && listing_.value(id).space == ir::Space::device &&
            uses_.updaters(id).size() == 1 && std::all_of(readers.begin(), readers.end(), [&](int reader) {
              return uses_.op(reader).phase == ir::Phase::end;
            });
@@ -90,7 +90,7 @@ class Streamer {
     slot_ = std::max(kLeastElements, (wanted + kLeastElements - 1) / kLeastElements * kLeastElements);
     for (const auto& [i, state] : streams_) {
       for (const size_t u : state.updates) {
-        if (large(state)) stage_.value(stage_.ops[i].updates[u]).space = ir::Space::host;
+        if (large(state)) listing_.value(listing_.ops[i].updates[u]).space = ir::Space::host;
       }
     }
   }
@@ -98,7 +98,7 @@ class Streamer {
 
   bool reads_host(const Op& op) const {
     return std::any_of(op.in.begin(), op.in.end(), [&](ValueId id) {
-      return id != none && stage_.value(id).space == ir::Space::host && op.def->moves != ir::Moves::from_host;
+      return id != none && listing_.value(id).space == ir::Space::host && op.def->moves != ir::Moves::from_host;
     });
   }
 
@@ -115,11 +115,11 @@ class Streamer {
 
   // The slots of the state that an op updates u-th.
   ValueId ring(const Op& op, size_t u) {
-    const ir::Value& state = stage_.value(op.updates[u]);
+    const ir::Value& state = listing_.value(op.updates[u]);
     const std::string name =
         fmt::format("slots.{}.{}", ir::names_in(op.def->updates)[u], heddle::name_of(state.dtype));
-    if (const ValueId known = stage_.find(name); known != none) return known;
-    return stage_.add_value(
+    if (const ValueId known = listing_.find(name); known != none) return known;
+    return listing_.add_value(
         {.name = name, .dtype = state.dtype, .shape = {{kSlots * slot_}}, .role = ir::Role::optimizer});
   }
 
@@ -129,18 +129,18 @@ class Streamer {
       Op part = op;
       for (size_t i = 0; i < part.in.size(); ++i) {
         if (part.in[i] != none && is_cut(op, op.def->operands, i))
-          part.in[i] = stage_.elements_of(op.in[i], begin, end);
+          part.in[i] = listing_.elements_of(op.in[i], begin, end);
       }
       for (size_t u = 0; u < part.updates.size(); ++u)
-        part.updates[u] = stage_.elements_of(op.updates[u], begin, end);
+        part.updates[u] = listing_.elements_of(op.updates[u], begin, end);
       std::vector<std::pair<ValueId, ValueId>> pairs;  // on the host, in the slot
       for (const size_t u : state.updates) {
-        const ValueId slot = stage_.elements_of(ring(op, u), at, at + end - begin);
+        const ValueId slot = listing_.elements_of(ring(op, u), at, at + end - begin);
         pairs.emplace_back(part.updates[u], slot);
         part.updates[u] = slot;
       }
       for (const auto& [host, slot] : pairs) copy("copy_in", op, host, slot);
-      stage_.ops.push_back(std::move(part));
+      listing_.ops.push_back(std::move(part));
       for (const auto& [host, slot] : pairs) copy("copy_out", op, slot, host);
     }
     bring_back(1);
@@ -149,7 +149,7 @@ class Streamer {
   void copy(std::string_view kind, const Op& beside, ValueId from, ValueId to) {
     Op copy = copy_beside(kind, from, beside);
     copy.updates = {to};
-    stage_.append(std::move(copy), {});
+    listing_.append(std::move(copy), {});
   }
 
   // Ops that read state as a whole, but for the last `keep`: those wait until the next state is on its way, lest
@@ -159,14 +159,14 @@ class Streamer {
       Op op = std::move(late_.front());
       late_.erase(late_.begin());
       for (ValueId& id : op.in) {
-        if (id == none || stage_.value(id).space != ir::Space::host) continue;
-        id = stage_.append(copy_beside("copy_in", id, op), {stage_.value(id).name + ".back"})[0];
+        if (id == none || listing_.value(id).space != ir::Space::host) continue;
+        id = listing_.append(copy_beside("copy_in", id, op), {listing_.value(id).name + ".back"})[0];
       }
-      stage_.ops.push_back(std::move(op));
+      listing_.ops.push_back(std::move(op));
     }
   }
 
-  ir::Stage& stage_;
+  ir::Listing& listing_;
   const ir::Uses uses_;  // before anything is written
   const double bytes_per_us_;
   std::map<size_t, State> streams_;  // by op
@@ -176,16 +176,16 @@ class Streamer {
 
 }  // namespace
 
-void map_state(ir::Stage& stage) {
-  const ir::Uses uses(stage);
-  for (const Op& op : stage.ops) {
+void map_state(ir::Listing& listing) {
+  const ir::Uses uses(listing);
+  for (const Op& op : listing.ops) {
     for (const std::string_view name : ir::names_in(op.def->reaches_host)) {
       const ValueId id = op.updated(name);
-      if (uses.readers(id).empty() && uses.updaters(id).size() == 1) stage.value(id).space = ir::Space::host;
+      if (uses.readers(id).empty() && uses.updaters(id).size() == 1) listing.value(id).space = ir::Space::host;
     }
   }
 }
 
-void stream_state(ir::Stage& stage, double bytes_per_us) { Streamer(stage, bytes_per_us).run(); }
+void stream_state(ir::Listing& listing, double bytes_per_us) { Streamer(listing, bytes_per_us).run(); }
 
 }  // namespace heddle::passes

@@ -4,16 +4,16 @@
 // and every bit of it, is as without.
 #pragma once
 
-#include "heddle/ir/stage.h"
+#include "heddle/ir/listing.h"
 
 namespace heddle::passes {
 
 /// Moves to the host what ops of the end update element by element and nothing else changes, unless something reads
 /// it in another phase, or it is small beside a slot. What else reads it at the end reads a copy that comes back
 /// for it. `bytes_per_us`: of a copy, by which slots are made no larger than they need to be.
-void stream_state(ir::Stage& stage, double bytes_per_us);
+void stream_state(ir::Listing& listing, double bytes_per_us);
 
 /// Moves to the host what ops of the end may update there (OpDef::reaches_host), where nothing else uses it.
-void map_state(ir::Stage& stage);
+void map_state(ir::Listing& listing);
 
 }  // namespace heddle::passes

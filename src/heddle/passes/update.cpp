@@ -18,14 +18,14 @@ using ir::ValueId;
 
 class Writer {
  public:
-  Writer(model::StageText& text, const UpdateOptions& options)
-      : stage_(text.stage), uses_(text.stage), text_(text), o_(options) {}
+  Writer(model::RankText& text, const UpdateOptions& options)
+      : listing_(text.listing), uses_(text.listing), text_(text), o_(options) {}
 
   std::vector<ir::Op> write() {
     for (const model::Parameter& p : text_.parameters) {
       if (!p.trained) continue;
-      HEDDLE_CHECK(stage_.accumulators.contains(p.value), "nothing makes a gradient of '{}'", p.name);
-      if (ranks_of(p) == 1) gradients_[p.value] = stage_.accumulators.at(p.value);
+      HEDDLE_CHECK(listing_.accumulators.contains(p.value), "nothing makes a gradient of '{}'", p.name);
+      if (ranks_of(p) == 1) gradients_[p.value] = listing_.accumulators.at(p.value);
     }
     reduce_gradients();
     if (o_.exact_sums) round_gradients();
@@ -43,7 +43,7 @@ class Writer {
     }
     const auto norm = op("grad_norm", parts, {"norm", "clip"}, {{"max_norm", o_.clip_norm}});
     op("accumulate", {norm[0]}, {}, {},
-       {model::add_statistic(stage_, text_.statistics, {.kind = &model::kGradientNorm}, {{1, none}}, Dtype::f64)});
+       {model::add_statistic(listing_, text_.statistics, {.kind = &model::kGradientNorm}, {{1, none}}, Dtype::f64)});
     const ValueId hyper = op("load_step", {}, {"hyper"})[0];
     for (const model::Parameter& p : text_.parameters) {
       if (p.trained) step(p, norm[1], hyper);
@@ -68,7 +68,7 @@ class Writer {
     op.chunk = chunk_;
     op.group = std::move(group);
     op.attributes = std::move(attributes);
-    return stage_.append(std::move(op), names);
+    return listing_.append(std::move(op), names);
   }
 
   /// The parameters with copies, in buckets of one group and type, and of one chunk when the first comes first.
@@ -88,7 +88,7 @@ class Writer {
         full.push_back({p});  // alone
         continue;
       }
-      auto& [bucket, sum] = open[{p->copies, stage_.value(p->value).dtype, last_first ? 0 : chunk_of(*p)}];
+      auto& [bucket, sum] = open[{p->copies, listing_.value(p->value).dtype, last_first ? 0 : chunk_of(*p)}];
       if (!bucket.empty() && sum + size > o_.bucket_bytes) {
         full.push_back(std::move(bucket));
         bucket.clear();
@@ -105,14 +105,14 @@ class Writer {
 
   void reduce_gradients() {
     const auto bytes = [&](const model::Parameter& p) {
-      const std::vector<ValueId>& uses = stage_.accumulators.at(p.value);
-      return uses.size() > 1 ? 0 : stage_.bytes(uses[0], ir::FixedRows());
+      const std::vector<ValueId>& uses = listing_.accumulators.at(p.value);
+      return uses.size() > 1 ? 0 : listing_.bytes(uses[0], ir::FixedRows());
     };
     for (const auto& bucket : buckets(true, bytes)) {
       std::vector<ValueId> in;
       std::vector<std::string> names;
       for (const model::Parameter* p : bucket) {
-        const std::vector<ValueId>& uses = stage_.accumulators.at(p->value);
+        const std::vector<ValueId>& uses = listing_.accumulators.at(p->value);
         in.insert(in.end(), uses.begin(), uses.end());
         names.push_back("shard.grad." + p->name);
       }
@@ -127,8 +127,8 @@ class Writer {
 
   void round_gradients() {
     for (auto& [weight, sums] : gradients_) {
-      const std::string name = stage_.value(weight).name;
-      const bool wide = stage_.value(weight).dtype == Dtype::f64;
+      const std::string name = listing_.value(weight).name;
+      const bool wide = listing_.value(weight).dtype == Dtype::f64;
       sums = op("round_gradient", sums, {"rounded." + name}, {{"dtype", std::string(wide ? "f64" : "f32")}});
     }
   }
@@ -148,14 +148,14 @@ class Writer {
     value.dtype = dtype;
     value.shape = shape;
     value.role = role;
-    return stage_.add_value(std::move(value));
+    return listing_.add_value(std::move(value));
   }
 
   void step(const model::Parameter& p, ValueId clip, ValueId hyper) {
-    const ir::Value weight = stage_.value(p.value);
+    const ir::Value weight = listing_.value(p.value);
     const std::vector<ValueId>& gradients = gradients_.at(p.value);
-    const ir::Shape shape = stage_.value(gradients[0]).shape;
-    const Dtype wide = stage_.value(gradients[0]).dtype;
+    const ir::Shape shape = listing_.value(gradients[0]).shape;
+    const Dtype wide = listing_.value(gradients[0]).dtype;
     const bool packed = weight.layout == ir::Layout::packed, sharded = ranks_of(p) > 1;
     const bool own_master = !packed && !sharded && weight.dtype == wide;
     const ValueId master = own_master ? p.value : state(shape, "master." + p.name, wide);
@@ -177,7 +177,7 @@ class Writer {
     if (copy) restores_.push_back(remake("cast_weight", master, updates.back()));
     if (sharded || own_master || copy) return;
     restores_.push_back(remake(packed ? "pack_weight" : "cast_weight", master, p.value));
-    stage_.append(restores_.back(), {});
+    listing_.append(restores_.back(), {});
   }
 
   ir::Op remake(std::string_view kind, ValueId master, ValueId weight) const {
@@ -206,13 +206,13 @@ class Writer {
 
   void gather_weights() {
     const auto bytes = [&](const model::Parameter& p) {
-      const ir::Value& weight = stage_.value(p.value);
-      return weight.layout == ir::Layout::packed ? 0 : stage_.bytes(p.value, ir::FixedRows());
+      const ir::Value& weight = listing_.value(p.value);
+      return weight.layout == ir::Layout::packed ? 0 : listing_.bytes(p.value, ir::FixedRows());
     };
     for (const auto& bucket : buckets(false, bytes)) {
       chunk_ = chunk_of(*bucket[0]);
       const int64_t ranks = ranks_of(*bucket[0]);
-      const ir::Value& first = stage_.value(bucket[0]->value);
+      const ir::Value& first = listing_.value(bucket[0]->value);
       if (first.layout == ir::Layout::packed) {
         ir::Attributes attributes{{"ranks", ranks}};
         for (size_t i = 0; i < first.shape.size(); ++i)
@@ -231,9 +231,9 @@ class Writer {
     }
   }
 
-  ir::Stage& stage_;
+  ir::Listing& listing_;
   const ir::Uses uses_;  // of the values that were there before
-  model::StageText& text_;
+  model::RankText& text_;
   const UpdateOptions& o_;
   std::vector<ir::Op> restores_;
   Phase phase_ = Phase::end;
@@ -244,32 +244,32 @@ class Writer {
 
 }  // namespace
 
-std::vector<ir::Op> update(model::StageText& text, const UpdateOptions& options) {
+std::vector<ir::Op> update(model::RankText& text, const UpdateOptions& options) {
   return Writer(text, options).write();
 }
 
-ir::Stage restore_stage(const std::vector<ir::Op>& restores, const ir::Stage& owner, int index) {
-  ir::Stage stage;
-  stage.name = owner.name + ", restore";
+ir::Listing restore_listing(const std::vector<ir::Op>& restores, const ir::Listing& owner, int index) {
+  ir::Listing listing;
+  listing.name = owner.name + ", restore";
   const auto shared = [&](ValueId& id) {
     const ir::Value& owned = owner.value(id);
-    id = stage.find(owned.name);
+    id = listing.find(owned.name);
     if (id != none) return;
     ir::Value value = owned;
-    value.shared_with_stage = index;
-    id = stage.add_value(std::move(value));
+    value.shared_with = index;
+    id = listing.add_value(std::move(value));
   };
   for (ir::Op op : restores) {
     op.chunk = 0;
     for (ValueId& id : op.in) {
       shared(id);
-      if (stage.value(id).space == ir::Space::device) continue;
-      id = stage.append(copy_beside("copy_in", id, op), {stage.value(id).name + ".back"})[0];
+      if (listing.value(id).space == ir::Space::device) continue;
+      id = listing.append(copy_beside("copy_in", id, op), {listing.value(id).name + ".back"})[0];
     }
     for (ValueId& id : op.updates) shared(id);
-    stage.append(std::move(op), {});
+    listing.append(std::move(op), {});
   }
-  return stage;
+  return listing;
 }
 
 }  // namespace heddle::passes

@@ -11,7 +11,7 @@
 #include <map>
 #include <string>
 
-#include "heddle/model/text/stage_text.h"
+#include "heddle/model/text/rank_text.h"
 
 namespace heddle::passes {
 
@@ -41,9 +41,9 @@ struct UpdateOptions : Optimizer {
 /// beginning. State of a parameter with copies on G ranks is a run of ceil(elements ÷ G). The norm of all gradients
 /// before clipping is a statistic. A parameter whose gradient nothing makes is InternalError.
 /// Returns the ops that make anew, of master weights alone, what the end of a step makes of them.
-std::vector<ir::Op> update(model::StageText& text, const UpdateOptions& options);
+std::vector<ir::Op> update(model::RankText& text, const UpdateOptions& options);
 
-/// A stage that runs such ops on what `owner`, stage number `index` of its program, holds.
-ir::Stage restore_stage(const std::vector<ir::Op>& restores, const ir::Stage& owner, int index);
+/// A listing that runs such ops on what `owner`, listing number `index` of its program, holds.
+ir::Listing restore_listing(const std::vector<ir::Op>& restores, const ir::Listing& owner, int index);
 
 }  // namespace heddle::passes

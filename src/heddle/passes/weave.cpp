@@ -35,9 +35,9 @@ class Weaver {
   Weaver(const ir::StepProgram& program, const std::vector<ir::Block>& blocks, const Durations& duration_us,
          bool in_order) {
     for (size_t slot = 0; slot < blocks.size(); ++slot) {
-      const ir::Stage& stage = program.stages[static_cast<size_t>(blocks[slot].stages[0])];
+      const ir::Listing& listing = program.listings[static_cast<size_t>(blocks[slot].listings[0])];
       const size_t first = nodes_.size();
-      add(stage, blocks[slot], static_cast<uint8_t>(slot), duration_us);
+      add(listing, blocks[slot], static_cast<uint8_t>(slot), duration_us);
       if (in_order) follow(first);
     }
     for (size_t i = nodes_.size(); i-- > 0;) {
@@ -63,13 +63,13 @@ class Weaver {
   }
 
  private:
-  void add(const ir::Stage& stage, const ir::Block& block, uint8_t slot, const Durations& duration_us) {
+  void add(const ir::Listing& listing, const ir::Block& block, uint8_t slot, const Durations& duration_us) {
     Uses own;  // of values of this block's microbatch
     int depth = 0, layer = 0;
     std::optional<size_t> before_layer, latest;  // the last op of the layers before, and of this one so far
     for (size_t i = 0; i < block.steps.size(); ++i) {
       const uint32_t op_index = block.steps[i].op;
-      const Op& op = stage.ops[op_index];
+      const Op& op = listing.ops[op_index];
       const size_t at = nodes_.size();
       if (i > 0 && op.layer != layer) {
         ++depth;
@@ -83,26 +83,26 @@ class Weaver {
       node.depth = depth;
       node.weight_gradient = op.phase == Phase::W;
       node.stall = op.def->host_stall;
-      node.duration_us = duration_us(stage, op);
+      node.duration_us = duration_us(listing, op);
       const auto after = [&](size_t other) {
         if (other != at) node.before.push_back(other);
       };
       // Of the value and its parts: what was used before, by the base.
       const auto uses_of = [&](ValueId id) -> Uses::mapped_type& {
-        return (ir::is_persistent(stage.value(id).role) ? persistent_ : own)[stage.base(id)];
+        return (ir::is_persistent(listing.value(id).role) ? persistent_ : own)[listing.base(id)];
       };
       const auto reads = [&](ValueId id) {
         if (id == ir::none) return;
         Uses::mapped_type& uses = uses_of(id);
         for (const Use& use : uses) {
-          if (use.writes && stage.overlap(use.id, id)) after(use.node);
+          if (use.writes && listing.overlap(use.id, id)) after(use.node);
         }
         uses.push_back({id, at, false});
       };
       const auto writes = [&](ValueId id) {
         Uses::mapped_type& uses = uses_of(id);
         for (const Use& use : uses) {
-          if (stage.overlap(use.id, id)) after(use.node);
+          if (listing.overlap(use.id, id)) after(use.node);
         }
         std::erase_if(uses, [&](const Use& use) { return use.id == id; });  // what comes later comes after this
         uses.push_back({id, at, true});
@@ -115,10 +115,10 @@ class Weaver {
           reads(id);
         }
         if (id == ir::none) continue;
-        for (const ir::Dim& dim : stage.value(id).shape) reads(dim.rows_of);
+        for (const ir::Dim& dim : listing.value(id).shape) reads(dim.rows_of);
       }
       for (const ValueId id : op.out) {
-        for (const ir::Dim& dim : stage.value(id).shape) reads(dim.rows_of);
+        for (const ir::Dim& dim : listing.value(id).shape) reads(dim.rows_of);
         writes(id);
       }
       for (const ValueId id : op.updates) writes(id);
@@ -227,7 +227,7 @@ class Weaver {
     bool writes;
   };
   using Uses = std::map<ValueId, std::vector<Use>>;  // by base: the last writes of each part and the reads since
-  Uses persistent_;                                  // by all blocks, which are of one stage
+  Uses persistent_;                                  // by all blocks, which are of one listing
   std::map<std::string, size_t> last_send_;          // by channel
   std::map<uint32_t, size_t> last_run_;              // of an op, in the blocks before
   std::vector<size_t> ends_, sends_;                 // of the last block in order
@@ -244,8 +244,8 @@ void weave(const ir::StepProgram& program, ir::Block& block, const Durations& du
   if (block.mixing == ir::Block::Mixing::none) return;
   const auto weave_steps = [&](ir::Block& woven) {
     const auto communicates = [&](const ir::Step& step) {
-      const ir::Stage& stage = program.stages[static_cast<size_t>(woven.stages[step.slot])];
-      return ir::communicates(*stage.ops[step.op].def);
+      const ir::Listing& listing = program.listings[static_cast<size_t>(woven.listings[step.slot])];
+      return ir::communicates(*listing.ops[step.op].def);
     };
     if (std::none_of(woven.steps.begin(), woven.steps.end(), communicates)) return;
     const bool in_order = block.mixing == ir::Block::Mixing::in_order;

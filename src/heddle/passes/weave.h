@@ -16,9 +16,9 @@
 
 namespace heddle::passes {
 
-/// Microseconds that an op of a stage lasts. All ranks that run the stage must be told the same, or their
+/// Microseconds that an op of a listing lasts. All ranks that run the listing must be told the same, or their
 /// collectives would come in different orders.
-using Durations = std::function<double(const ir::Stage& stage, const ir::Op& op)>;
+using Durations = std::function<double(const ir::Listing& listing, const ir::Op& op)>;
 
 /// Rearranges a block as far as its Mixing allows: all of its slots together, or, without `pairs`, each by itself.
 /// Where nothing communicates it stays as it is. In order, a slot begins where the one before it has ended, but for

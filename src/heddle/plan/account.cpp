@@ -52,7 +52,7 @@ std::vector<PartParameters> parameters_by_part(const model::ModelConfig& config,
   }
   for (size_t s = 0; s < lowered.parameters.size(); ++s) {
     for (const model::Parameter& p : lowered.parameters[s]) {
-      const model::ParameterCount count = model::count_parameters(config, {p}, lowered.program.stages[s]);
+      const model::ParameterCount count = model::count_parameters(config, {p}, lowered.program.listings[s]);
       PartParameters& part = named(parts, &PartParameters::part, part_of(config, p));
       part.total += count.total;
       part.active += count.active;
@@ -71,12 +71,12 @@ std::vector<KindFlops> flops_by_kind(const plan::Plan& plan, const plan::Lowered
     for (const ir::Action& action : program.actions_of(0, purpose)) {
       const ir::Block& block = program.blocks[static_cast<size_t>(action.block)];
       for (const ir::Step& step : block.steps) {
-        const ir::Stage& stage = program.stages[static_cast<size_t>(block.stages[step.slot])];
-        const ir::Op& op = stage.ops[step.op];
+        const ir::Listing& listing = program.listings[static_cast<size_t>(block.listings[step.slot])];
+        const ir::Op& op = listing.ops[step.op];
         if (op.def->cost == nullptr) continue;
         const double a_step = ir::once_a_step(op.phase) ? static_cast<double>(microbatches) : 1;
         named(kinds, &KindFlops::kind, kind_of(op.kind())).*into +=
-            op.def->cost(stage, op, ir::FixedRows()).flops / (tokens * a_step);
+            op.def->cost(listing, op, ir::FixedRows()).flops / (tokens * a_step);
       }
     }
   };
@@ -88,15 +88,15 @@ std::vector<KindFlops> flops_by_kind(const plan::Plan& plan, const plan::Lowered
 
 std::vector<RoleBytes> persistent_by_role(const ir::StepProgram& program, int rank, ir::Space space) {
   std::vector<RoleBytes> roles;
-  for (const int s : program.stages_of(rank)) {
-    const ir::Stage& stage = program.stages[static_cast<size_t>(s)];
-    for (size_t v = 0; v < stage.values.size(); ++v) {
-      const ir::Value& value = stage.values[v];
-      const bool elsewhere = value.space != space || value.shared_with_stage >= 0 || value.part_of != ir::none;
+  for (const int s : program.listings_of(rank)) {
+    const ir::Listing& listing = program.listings[static_cast<size_t>(s)];
+    for (size_t v = 0; v < listing.values.size(); ++v) {
+      const ir::Value& value = listing.values[v];
+      const bool elsewhere = value.space != space || value.shared_with >= 0 || value.part_of != ir::none;
       if (!ir::is_persistent(value.role) || elsewhere) continue;
       auto at = std::find_if(roles.begin(), roles.end(), [&](const RoleBytes& r) { return r.role == value.role; });
       if (at == roles.end()) at = roles.insert(roles.end(), {value.role, 0});
-      at->bytes += ir::storage_bytes(stage.bytes(static_cast<ir::ValueId>(v), ir::FixedRows()));
+      at->bytes += ir::storage_bytes(listing.bytes(static_cast<ir::ValueId>(v), ir::FixedRows()));
     }
   }
   std::sort(roles.begin(), roles.end(), [](const RoleBytes& a, const RoleBytes& b) { return a.role < b.role; });

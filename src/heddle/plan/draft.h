@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "heddle/model/text/stage_text.h"
+#include "heddle/model/text/rank_text.h"
 #include "heddle/plan/mesh.h"
 #include "heddle/plan/plan.h"
 #include "heddle/plan/shared_parameters.h"
@@ -18,7 +18,7 @@ struct Draft {
   const passes::Durations& durations;
   ir::Purpose purpose = ir::Purpose::train;
 
-  std::vector<model::StageText> texts;        // by pipeline rank; they move into the program once they are written
+  std::vector<model::RankText> texts;        // by pipeline rank; they move into the program once they are written
   SharedParameters shared;                    // what join_copies finds
   std::vector<std::vector<ir::Op>> restores;  // by pipeline rank: what update returns
   ir::StepProgram& program;

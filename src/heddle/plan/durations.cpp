@@ -9,28 +9,28 @@ namespace {
 constexpr double kLaunchUs = 2;
 
 // What an op updates on the host crosses the link both ways at once.
-double host_bytes(const ir::Stage& stage, const ir::Op& op) {
+double host_bytes(const ir::Listing& listing, const ir::Op& op) {
   double bytes = 0;
   for (const ir::ValueId id : op.updates) {
-    if (stage.value(id).space == ir::Space::host) bytes += static_cast<double>(stage.bytes(id, ir::FixedRows()));
+    if (listing.value(id).space == ir::Space::host) bytes += static_cast<double>(listing.bytes(id, ir::FixedRows()));
   }
   return bytes;
 }
 
 }  // namespace
 
-int64_t balanced_rows(const ir::Stage& stage) {
-  for (const ir::Op& op : stage.ops) {
+int64_t balanced_rows(const ir::Listing& listing) {
+  for (const ir::Op& op : listing.ops) {
     if (op.def->moves != ir::Moves::counts) continue;
-    const ir::Shape& chosen = stage.value(op.operand("experts")).shape;
+    const ir::Shape& chosen = listing.value(op.operand("experts")).shape;
     return chosen[0].count * chosen[1].count * op.attributes.integer("slices");
   }
   return 0;
 }
 
 passes::Durations nominal_durations(const model::Exchange& links, const DeviceRates& rates) {
-  return [links, rates](const ir::Stage& stage, const ir::Op& op) {
-    const ir::Cost cost = op.def->cost(stage, op, ir::FixedRows(balanced_rows(stage)));
+  return [links, rates](const ir::Listing& listing, const ir::Op& op) {
+    const ir::Cost cost = op.def->cost(listing, op, ir::FixedRows(balanced_rows(listing)));
     double messages_us = 0;
     if (ir::communicates(*op.def) && rates.message_bytes_per_us > 0) {
       messages_us = cost.message_bytes / rates.message_bytes_per_us + rates.message_latency_us;
@@ -43,7 +43,7 @@ passes::Durations nominal_durations(const model::Exchange& links, const DeviceRa
     if (ir::is_copy(op.def->moves))
       return kLaunchUs + cost.bytes / 2 / rates.host_bytes_per_us;  // read here, written there
     const double bytes_us =
-        std::max(cost.bytes / rates.bytes_per_us, host_bytes(stage, op) / rates.host_bytes_per_us);
+        std::max(cost.bytes / rates.bytes_per_us, host_bytes(listing, op) / rates.host_bytes_per_us);
     return std::max(messages_us, kLaunchUs + std::max(cost.flops / rates.flops_per_us, bytes_us));
   };
 }

@@ -7,7 +7,7 @@
 namespace heddle::plan {
 
 /// Rows that the experts of a rank get when all get as many; 0 where experts are not spread.
-int64_t balanced_rows(const ir::Stage& stage);
+int64_t balanced_rows(const ir::Listing& listing);
 
 /// Arithmetic, bytes and messages at these rates, messages without one by the exchange's links, with as many rows
 /// for each rank's experts.

@@ -103,19 +103,19 @@ std::vector<std::string> even(const model::ModelConfig& config, int stages) {
 
 // Training FLOPs a token of what each letter stands for.
 std::vector<double> costs_of(const model::ModelConfig& config, const std::string& letters) {
-  model::StageSpec spec;
+  model::RankSpec spec;
   model::Piece all{.embedding = true,
                    .layers = config.num_hidden_layers,
                    .depths = config.num_nextn_predict_layers,
                    .loss = true};
   spec.chunks = {{all, {}, {}, {}}};
   spec.sequence_length = std::min<int64_t>(config.max_position_embeddings, 4096);
-  const model::StageText text = decoder_stage(config, spec);
+  const model::RankText text = decoder_text(config, spec);
   std::vector<double> costs(letters.size(), 0);
-  for (const ir::Op& op : text.stage.ops) {
+  for (const ir::Op& op : text.listing.ops) {
     const bool head = op.layer < 0 || op.part == "head";  // of a depth too
     const size_t at = head ? letters.size() - 1 : static_cast<size_t>(op.layer) + 1;
-    costs[at] += op.def->cost(text.stage, op, ir::FixedRows()).flops;
+    costs[at] += op.def->cost(text.listing, op, ir::FixedRows()).flops;
   }
   return costs;
 }

@@ -53,19 +53,19 @@ void check_model(const model::ModelConfig& config, const Plan& plan) {
 }
 
 // What of the model each pipeline rank holds, and where its hidden states come from and go to.
-std::vector<model::StageSpec> stage_specs(const model::ModelConfig& config, const Plan& plan, const Mesh& mesh,
+std::vector<model::RankSpec> rank_specs(const model::ModelConfig& config, const Plan& plan, const Mesh& mesh,
                                           const schedule::Placement& placement, ir::Purpose purpose) {
   const std::vector<model::Piece> pieces = layout_of(plan.parallel.layout, config, placement.stages);
   std::vector<int> filled;  // stages with something to do
   for (int s = 0; s < placement.stages; ++s) {
     if (!pieces[static_cast<size_t>(s)].is_empty()) filled.push_back(s);
   }
-  std::vector<model::StageSpec> specs;
+  std::vector<model::RankSpec> specs;
   for (int r = 0; r < placement.ranks; ++r) {
-    model::StageSpec& spec = specs.emplace_back();
+    model::RankSpec& spec = specs.emplace_back();
     for (const int stage : placement.stages_of(r)) {
       const int route = placement.route_of(stage), first = route * placement.stages, s = stage - first;
-      model::StageSpec::Chunk& chunk = spec.chunks.emplace_back();
+      model::RankSpec::Chunk& chunk = spec.chunks.emplace_back();
       chunk.piece = pieces[static_cast<size_t>(s)];
       chunk.microbatches = {route, placement.routes};
       const auto at = std::lower_bound(filled.begin(), filled.end(), s);
@@ -74,7 +74,7 @@ std::vector<model::StageSpec> stage_specs(const model::ModelConfig& config, cons
       const auto next = std::upper_bound(filled.begin(), filled.end(), s);
       if (next != filled.end()) chunk.to = {rank_of(*next) - r, stage};
     }
-    spec.stage = r;
+    spec.rank = r;
     spec.sequences = purpose == ir::Purpose::predict ? 1 : plan.sequences;
     spec.purpose = purpose;
     spec.sequence_length = plan.sequence_length;
@@ -92,14 +92,14 @@ schedule::Times stage_times(const ir::StepProgram& program, const schedule::Plac
   schedule::Times times;
   times.stages.resize(static_cast<size_t>(placement.stages), {0, 0, 0, 0});
   for (int r = 0; r < placement.ranks; ++r) {
-    const ir::Stage& stage = program.stages[static_cast<size_t>(r)];
+    const ir::Listing& listing = program.listings[static_cast<size_t>(r)];
     const std::vector<int> own = placement.stages_of(r);
-    for (const ir::Op& op : stage.ops) {
+    for (const ir::Op& op : listing.ops) {
       if (ir::once_a_step(op.phase)) continue;
       const int s = own[static_cast<size_t>(op.chunk)];
       if (s >= placement.stages) continue;  // a second copy
       schedule::StageTimes& of = times.stages[static_cast<size_t>(s)];
-      const double us = duration_us(stage, op);
+      const double us = duration_us(listing, op);
       if (ir::is_message(op.def->moves)) {
         times.hop = std::max(times.hop, us);
       } else if (op.def->stream == ir::StreamKind::comm) {
@@ -122,13 +122,13 @@ void check_pass(std::string_view name) {
 // What kernels read is made anew of the masters in one block of each pipeline rank.
 void add_restore(ir::StepProgram& program, const std::vector<std::vector<ir::Op>>& restores) {
   constexpr auto purpose = static_cast<size_t>(ir::Purpose::restore);
-  program.first_stage[purpose] = static_cast<int>(program.stages.size());
+  program.first_listing[purpose] = static_cast<int>(program.listings.size());
   for (int r = 0; r < std::ssize(restores); ++r) {
     const auto at = static_cast<size_t>(r);
-    program.stages.push_back(passes::restore_stage(restores[at], program.stages[at], r));
+    program.listings.push_back(passes::restore_listing(restores[at], program.listings[at], r));
     program.actions[purpose].push_back({{static_cast<int>(program.blocks.size()), {-1}}});
     program.blocks.push_back(
-        ir::make_block(program, static_cast<int>(program.stages.size()) - 1, ir::BlockKind::end));
+        ir::make_block(program, static_cast<int>(program.listings.size()) - 1, ir::BlockKind::end));
   }
 }
 
@@ -202,18 +202,18 @@ Lowered lower(const model::ModelConfig& config, const Plan& plan, std::string_vi
     const schedule::Schedule order =
         purpose == ir::Purpose::train ? training : schedule::forward_only(training.placement);
     Draft draft{config, plan, mesh, order, durations, purpose, {}, {}, {}, program};
-    for (const model::StageSpec& spec : stage_specs(config, plan, mesh, order.placement, purpose)) {
-      draft.texts.push_back(model::decoder_stage(config, spec));
+    for (const model::RankSpec& spec : rank_specs(config, plan, mesh, order.placement, purpose)) {
+      draft.texts.push_back(model::decoder_text(config, spec));
     }
     const bool stops = run_passes(draft, Pass::Level::text, until, lowered.passes);
     schedule::Lowering lowering;
-    lowering.first_stage = static_cast<int>(program.stages.size());
-    program.first_stage[static_cast<size_t>(purpose)] = lowering.first_stage;
-    for (model::StageText& text : draft.texts) {
-      if (!draft.trains()) text.stage.name += fmt::format(", {}", name_of(purpose));
+    lowering.first_listing = static_cast<int>(program.listings.size());
+    program.first_listing[static_cast<size_t>(purpose)] = lowering.first_listing;
+    for (model::RankText& text : draft.texts) {
+      if (!draft.trains()) text.listing.name += fmt::format(", {}", name_of(purpose));
       if (draft.trains()) lowered.parameters.push_back(std::move(text.parameters));
       lowered.statistics.push_back(std::move(text.statistics));
-      program.stages.push_back(std::move(text.stage));
+      program.listings.push_back(std::move(text.listing));
     }
     if (stops) return lowered;
     draft.texts.clear();
@@ -230,7 +230,7 @@ Lowered lower(const model::ModelConfig& config, const Plan& plan, std::string_vi
     if (run_passes(draft, Pass::Level::blocks, until, lowered.passes)) return lowered;
   }
   add_restore(program, restores);
-  lowered.statistics.resize(program.stages.size());
+  lowered.statistics.resize(program.listings.size());
   ir::verify(program);
   ir::verify_channels(program, [&](const std::string& group, int rank) { return mesh.group(group, rank); });
   return lowered;

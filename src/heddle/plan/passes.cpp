@@ -43,13 +43,13 @@ std::vector<bool> stands_apart(const std::vector<schedule::Action>& order, const
 }
 
 // The weights of a stage for another purpose are those of the training stage, in its layout.
-void share_weights(ir::Stage& stage, const ir::Stage& owner, int owner_index) {
-  for (ir::Value& value : stage.values) {
+void share_weights(ir::Listing& listing, const ir::Listing& owner, int owner_index) {
+  for (ir::Value& value : listing.values) {
     if (value.role != ir::Role::weight) continue;
     const ir::Value& owned = owner.value(owner.find(value.name));
     value.layout = owned.layout;
     value.packed_bytes = owned.packed_bytes;
-    value.shared_with_stage = owner_index;
+    value.shared_with = owner_index;
   }
 }
 
@@ -65,54 +65,54 @@ bool always(const Draft&) { return true; }
 bool trains(const Draft& d) { return d.trains(); }
 
 void fuse(Draft& d) {
-  on_each(d, [&](model::StageText& text, int) { passes::fuse(text.stage, d.plan.fusions); });
+  on_each(d, [&](model::RankText& text, int) { passes::fuse(text.listing, d.plan.fusions); });
 }
 
 void join_copies_of(Draft& d) { d.shared = join_copies(d.texts, d.order.placement); }
 
 void differentiate(Draft& d) {
-  on_each(d, [](model::StageText& text, int) { ir::differentiate(text.stage, ops::find("add"), {}, {}); });
+  on_each(d, [](model::RankText& text, int) { ir::differentiate(text.listing, ops::find("add"), {}, {}); });
 }
 
 void fuse_norm_gradient(Draft& d) {
-  on_each(d, [](model::StageText& text, int) { passes::fuse_norm_gradient(text.stage); });
+  on_each(d, [](model::RankText& text, int) { passes::fuse_norm_gradient(text.listing); });
 }
 
 void reuse_lists(Draft& d) {
-  on_each(d, [](model::StageText& text, int) { passes::reuse_lists(text.stage); });
+  on_each(d, [](model::RankText& text, int) { passes::reuse_lists(text.listing); });
 }
 
 void recompute(Draft& d) {
-  on_each(d, [&](model::StageText& text, int r) {
-    passes::recompute(text.stage, d.plan.memory.recompute, defers_weight_gradients(actions_of(d, r)));
+  on_each(d, [&](model::RankText& text, int r) {
+    passes::recompute(text.listing, d.plan.memory.recompute, defers_weight_gradients(actions_of(d, r)));
   });
 }
 
 void fuse_loss(Draft& d) {
-  on_each(d, [](model::StageText& text, int) { passes::fuse_loss(text.stage); });
+  on_each(d, [](model::RankText& text, int) { passes::fuse_loss(text.listing); });
 }
 
 void pack_weights(Draft& d) {
-  on_each(d, [&](model::StageText& text, int) {
-    passes::pack_weights(text.stage, [&](const ir::Value& weight) {
+  on_each(d, [&](model::RankText& text, int) {
+    passes::pack_weights(text.listing, [&](const ir::Value& weight) {
       return d.shared.unlike.contains(weight.name) ? 0 : d.plan.packed_bytes(weight);
     });
   });
 }
 
 void exact_sums(Draft& d) {
-  on_each(d, [](model::StageText& text, int) { passes::exact_sums(text.stage); });
+  on_each(d, [](model::RankText& text, int) { passes::exact_sums(text.listing); });
 }
 
 void offload(Draft& d) {
-  on_each(d, [&](model::StageText& text, int r) {
-    passes::offload(text.stage, d.plan.memory.offload, defers_weight_gradients(actions_of(d, r)),
+  on_each(d, [&](model::RankText& text, int r) {
+    passes::offload(text.listing, d.plan.memory.offload, defers_weight_gradients(actions_of(d, r)),
                     stands_apart(actions_of(d, r), d.order.placement.stages_of(r)), d.durations);
   });
 }
 
 void update(Draft& d) {
-  on_each(d, [&](model::StageText& text, int r) {
+  on_each(d, [&](model::RankText& text, int r) {
     passes::UpdateOptions options{d.plan.update};
     options.exact_sums = d.plan.exact_sums;
     int rank = 0;
@@ -130,16 +130,16 @@ void update(Draft& d) {
 
 void stream_state(Draft& d) {
   on_each(d,
-          [&](model::StageText& text, int) { passes::stream_state(text.stage, d.plan.rates.host_bytes_per_us); });
+          [&](model::RankText& text, int) { passes::stream_state(text.listing, d.plan.rates.host_bytes_per_us); });
 }
 
 void map_state(Draft& d) {
-  on_each(d, [](model::StageText& text, int) { passes::map_state(text.stage); });
+  on_each(d, [](model::RankText& text, int) { passes::map_state(text.listing); });
 }
 
 void share_weights_of_training(Draft& d) {
-  on_each(d, [&](model::StageText& text, int r) {
-    share_weights(text.stage, d.program.stages[static_cast<size_t>(r)], r);
+  on_each(d, [&](model::RankText& text, int r) {
+    share_weights(text.listing, d.program.listings[static_cast<size_t>(r)], r);
   });
 }
 
@@ -181,7 +181,7 @@ const std::vector<Pass> kPasses{
 size_t ops_of(const Draft& d, Pass::Level level) {
   size_t ops = 0;
   if (level == Pass::Level::text) {
-    for (const model::StageText& text : d.texts) ops += text.stage.ops.size();
+    for (const model::RankText& text : d.texts) ops += text.listing.ops.size();
   } else {
     for (const ir::Block& block : d.program.blocks) ops += block.steps.size();
   }
@@ -226,7 +226,7 @@ bool run_passes(Draft& draft, Pass::Level level, std::string_view until, std::ve
       note.seconds = std::chrono::duration<double>(Clock::now() - start).count();
       note.ops_after = ops_of(draft, level);
       try {
-        for (const model::StageText& text : draft.texts) ir::verify(text.stage);
+        for (const model::RankText& text : draft.texts) ir::verify(text.listing);
       } catch (const InternalError& error) {
         internal_error("after pass '{}': {}", pass.name, error.what());
       }

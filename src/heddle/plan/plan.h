@@ -58,7 +58,7 @@ struct Lowered {
   ir::StepProgram program;
   schedule::Placement placement;                          // of the pipeline's stages
   std::vector<std::vector<model::Parameter>> parameters;  // by pipeline rank
-  std::vector<std::vector<model::Statistic>> statistics;  // by stage of the program
+  std::vector<std::vector<model::Statistic>> statistics;  // by listing of the program
   std::vector<PassNote> passes;                           // in the order in which they ran
 };
 
@@ -69,7 +69,7 @@ schedule::Schedule schedule_of(const Plan& plan);
 void check(const model::ModelConfig& config, const Plan& plan);
 
 /// The step program of all ranks, verified after each pass and as a whole. ConfigError when the plan does not fit
-/// the model. With the name of a pass, the training stages as that one left them, without actions to run.
+/// the model. With the name of a pass, the training listings as that one left them, without actions to run.
 Lowered lower(const model::ModelConfig& config, const Plan& plan, std::string_view until = "");
 /// The names that `until` accepts.
 std::vector<std::string> pass_names();

@@ -17,13 +17,13 @@ int first_stage_of(const model::Parameter& p, const ir::Uses& uses, const std::v
 
 // The copies of which pipeline ranks one rank would meet, as it adds up the uses of a parameter: last written
 // first. Uses are told apart by their layer, and within one by what they do: embeddings come before heads.
-std::string order_of_uses(const std::string& name, const std::vector<model::StageText>& texts,
+std::string order_of_uses(const std::string& name, const std::vector<model::RankText>& texts,
                           const std::vector<std::pair<int, int>>& holders) {
   std::vector<std::tuple<int, bool, int>> uses;  // layer, head, copy
   for (size_t copy = 0; copy < holders.size(); ++copy) {
-    const ir::Stage& stage = texts[static_cast<size_t>(holders[copy].second)].stage;
-    const ir::Uses of_text(stage);
-    for (const int reader : of_text.readers(stage.find(name))) {
+    const ir::Listing& listing = texts[static_cast<size_t>(holders[copy].second)].listing;
+    const ir::Uses of_text(listing);
+    for (const int reader : of_text.readers(listing.find(name))) {
       const ir::Op& op = of_text.op(reader);
       uses.emplace_back(op.layer, op.part == "head", static_cast<int>(copy));
     }
@@ -37,12 +37,12 @@ std::string order_of_uses(const std::string& name, const std::vector<model::Stag
 
 }  // namespace
 
-SharedParameters join_copies(std::vector<model::StageText>& texts, const schedule::Placement& placement) {
+SharedParameters join_copies(std::vector<model::RankText>& texts, const schedule::Placement& placement) {
   std::map<std::string, std::vector<std::pair<int, int>>> holders;   // name -> (stage, pipeline rank)
   std::map<std::string, std::set<std::set<std::string_view>>> uses;  // name -> op kinds, of each holder
   for (size_t r = 0; r < texts.size(); ++r) {
     const std::vector<int> own = placement.stages_of(static_cast<int>(r));
-    const ir::Uses of_text(texts[r].stage);
+    const ir::Uses of_text(texts[r].listing);
     for (const model::Parameter& p : texts[r].parameters) {
       holders[p.name].emplace_back(first_stage_of(p, of_text, own), static_cast<int>(r));
       std::set<std::string_view> kinds;
@@ -50,7 +50,7 @@ SharedParameters join_copies(std::vector<model::StageText>& texts, const schedul
       uses[p.name].insert(kinds);
     }
   }
-  for (model::StageText& text : texts) {
+  for (model::RankText& text : texts) {
     for (model::Parameter& p : text.parameters) {
       std::vector<std::pair<int, int>>& of = holders.at(p.name);
       if (of.size() == 1 || p.start == model::Parameter::Start::rope_table) continue;

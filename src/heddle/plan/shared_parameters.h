@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "heddle/model/text/stage_text.h"
+#include "heddle/model/text/rank_text.h"
 #include "heddle/schedule/schedule.h"
 
 namespace heddle::plan {
@@ -19,6 +19,6 @@ struct SharedParameters {
 
 /// Gives each such parameter its copies on all ranks that hold it, the one with the earliest stage first. `texts`
 /// are those of the pipeline's ranks.
-SharedParameters join_copies(std::vector<model::StageText>& texts, const schedule::Placement& placement);
+SharedParameters join_copies(std::vector<model::RankText>& texts, const schedule::Placement& placement);
 
 }  // namespace heddle::plan

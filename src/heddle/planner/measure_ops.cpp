@@ -58,7 +58,7 @@ StepMeasure measure_steps(const train::TrainerOptions& options, int steps) {
     simulate::RecordOptions dry;
     dry.rows = [](int, const ir::Issue&, size_t) { return 0; };
     for (const simulate::RecordedOp& op : simulate::record(program, 0, dry).ops) {
-      overwrites[{op.stage, op.op, op.microbatch}] = op.overwrite;
+      overwrites[{op.listing, op.op, op.microbatch}] = op.overwrite;
     }
   }
   const std::vector<std::vector<int32_t>> sequences = random_sequences(trainer, options.seed);
@@ -75,9 +75,9 @@ StepMeasure measure_steps(const train::TrainerOptions& options, int steps) {
     for (size_t i = 0; i < spans.size(); ++i) {
       const device::Span& span = spans[i];
       if (i > 0) between_us.push_back(static_cast<double>(span.start_ns - spans[i - 1].end_ns) * 1e-3);
-      const ir::Stage& stage = program.stages[static_cast<size_t>(span.stage)];
-      const cost::OpShape shape = cost::shape_of(stage, stage.ops[span.op_index], no_rows,
-                                                 overwrites[{span.stage, span.op_index, span.microbatch}]);
+      const ir::Listing& listing = program.listings[static_cast<size_t>(span.listing)];
+      const cost::OpShape shape = cost::shape_of(listing, listing.ops[span.op_index], no_rows,
+                                                 overwrites[{span.listing, span.op_index, span.microbatch}]);
       Samples& seen = samples[key_of(shape)];
       seen.shape = shape;
       seen.us.push_back(static_cast<double>(span.end_ns - span.start_ns) * 1e-3);
@@ -118,10 +118,10 @@ std::vector<cost::OpTime> measure_rank_ops(const train::TrainerOptions& options,
     const kernels::KernelEntry* kernel = nullptr;
     trainer.executor().run_step(batch, [&](const ir::Issue& issue, const device::KernelCall& call) {
       const std::lock_guard alone(turn);
-      kernel = trainer.executor().kernel(issue.stage, issue.op_index);
+      kernel = trainer.executor().kernel(issue.listing, issue.op_index);
       if (kernel == nullptr || issue.op->def->stream != ir::StreamKind::compute) return;
       const cost::OpShape shape =
-          cost::shape_of(program.stages[static_cast<size_t>(issue.stage)], *issue.op, *issue.rows, issue.overwrite);
+          cost::shape_of(program.listings[static_cast<size_t>(issue.listing)], *issue.op, *issue.rows, issue.overwrite);
       Samples& seen = samples[key_of(shape)];
       if (std::ssize(seen.us) >= 4 * runs) return;
       seen.shape = shape;

@@ -63,17 +63,17 @@ cost::Accelerator described(const cost::MachineProfile& profile, const Shares& s
 
 search::LoweredBlocks::OpSeconds seconds_on(const cost::MachineProfile& profile, const Shares& s,
                                             double resident_bytes) {
-  return [&profile, s, resident_bytes](const search::Job& job, const search::Behaviour&, const ir::Stage& stage,
+  return [&profile, s, resident_bytes](const search::Job& job, const search::Behaviour&, const ir::Listing& listing,
                                        const ir::Op& op, const ir::RowCounts& rows) {
     double us = profile.launch_us;
     if (op.def->stream == ir::StreamKind::comm) {
       const search::Layout& l = job.layout;
       const int size = op.group == "tp" ? l.tp : op.group == "cp" ? l.cp : l.ep * l.etp;
-      const double bytes = op.def->cost(stage, op, rows).message_bytes;
+      const double bytes = op.def->cost(listing, op, rows).message_bytes;
       const double message = cost::message_us(profile, s.over, std::max(2, size), bytes);
       us += message > 0 ? message : 2 * bytes / profile.copy_bytes_per_s * 1e6;
     } else {
-      us += cost::measured_us(profile, stage, op, rows, false, s.threads, resident_bytes) / s.speed;
+      us += cost::measured_us(profile, listing, op, rows, false, s.threads, resident_bytes) / s.speed;
     }
     return us * profile.scalar * 1e-6;
   };

@@ -35,12 +35,12 @@ cost::MachineProfile profile_of(const search::Job& job, const search::Behaviour&
   p.bf16_flops_per_s = p.f32_flops_per_s = p.f64_flops_per_s = device.flops(job.precision);
   p.copy_bytes_per_s = device.memory_bytes_per_s;
   p.enqueue_us = device.host_us * b.host_scale * job.software.launch_factor * (1 - job.software.captured);
-  for (const ir::Stage& stage : lowered.program.stages) {
-    const ir::FixedRows rows(plan::balanced_rows(stage));
-    for (const ir::Op& op : stage.ops) {
+  for (const ir::Listing& listing : lowered.program.listings) {
+    const ir::FixedRows rows(plan::balanced_rows(listing));
+    for (const ir::Op& op : listing.ops) {
       if (op.def->stream != ir::StreamKind::compute || op.def->cost == nullptr) continue;
-      const double us = 1e6 * cost::op_s(device, job.precision, stage, op, rows);
-      p.ops.add({cost::shape_of(stage, op, rows), 1, 0, std::max(1e-3, us)});
+      const double us = 1e6 * cost::op_s(device, job.precision, listing, op, rows);
+      p.ops.add({cost::shape_of(listing, op, rows), 1, 0, std::max(1e-3, us)});
     }
   }
   const auto link = [&](cost::Link over, double bytes_per_s, double latency_us) {

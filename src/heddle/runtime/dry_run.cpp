@@ -9,38 +9,38 @@
 namespace heddle::runtime {
 
 simulate::ScratchBytes kernel_scratch(const ir::StepProgram& program, std::string_view backend) {
-  using Scratch = int64_t (*)(const ir::Stage&, const ir::Op&, const ir::RowCounts&);
+  using Scratch = int64_t (*)(const ir::Listing&, const ir::Op&, const ir::RowCounts&);
   auto scratch = std::make_shared<std::vector<std::vector<Scratch>>>();
   const backends::Backend& runs = backends::named(backend);
-  for (const ir::Stage& stage : program.stages) {
+  for (const ir::Listing& listing : program.listings) {
     std::vector<Scratch>& of = scratch->emplace_back();
-    for (const ir::Op& op : stage.ops) {
+    for (const ir::Op& op : listing.ops) {
       const comm::Collective* collective = runs.find_collective(op.kind());
       of.push_back(op.def->drops           ? nullptr
                    : collective != nullptr ? collective->scratch_bytes
-                                           : runs.select_kernel(stage, op).scratch_bytes);
+                                           : runs.select_kernel(listing, op).scratch_bytes);
     }
   }
-  return [&program, scratch](int stage, uint32_t op, const ir::RowCounts& rows) -> int64_t {
-    const Scratch of = (*scratch)[static_cast<size_t>(stage)][op];
-    const ir::Stage& text = program.stages[static_cast<size_t>(stage)];
+  return [&program, scratch](int listing, uint32_t op, const ir::RowCounts& rows) -> int64_t {
+    const Scratch of = (*scratch)[static_cast<size_t>(listing)][op];
+    const ir::Listing& text = program.listings[static_cast<size_t>(listing)];
     return of == nullptr ? 0 : of(text, text.ops[op], rows);
   };
 }
 
-const ir::Op& shared_counts_of(const ir::Stage& stage, const ir::Op& to_host) {
+const ir::Op& shared_counts_of(const ir::Listing& listing, const ir::Op& to_host) {
   const ir::ValueId counts = to_host.operand("counts");
   const ir::Op* counted = nullptr;
-  for (const ir::Op& op : stage.ops) {
+  for (const ir::Op& op : listing.ops) {
     if (op.def->moves == ir::Moves::counts && op.result("counts") == counts) counted = &op;
   }
-  HEDDLE_CHECK(counted != nullptr, "'{}' copies no shared counts", ir::text_of(stage, to_host));
+  HEDDLE_CHECK(counted != nullptr, "'{}' copies no shared counts", ir::text_of(listing, to_host));
   return *counted;
 }
 
-int64_t balanced_rows_of(const ir::Stage& stage, const ir::Op& counted, size_t output, double crowding) {
+int64_t balanced_rows_of(const ir::Listing& listing, const ir::Op& counted, size_t output, double crowding) {
   const std::string& topology = counted.attributes.word("topology");
-  const ir::Shape& chosen = stage.value(counted.operand("experts")).shape;
+  const ir::Shape& chosen = listing.value(counted.operand("experts")).shape;
   const int64_t tokens = chosen[0].count, rows = tokens * chosen[1].count * counted.attributes.integer("slices");
   const bool passes = topology != "plain" && topology != "rank";
   const int64_t balanced = output == 0 ? rows : !passes ? 0 : output == 1 ? tokens : output == 2 ? rows : 0;
@@ -49,8 +49,8 @@ int64_t balanced_rows_of(const ir::Stage& stage, const ir::Op& counted, size_t o
 
 simulate::RowsRead balanced_rows(const ir::StepProgram& program, double crowding) {
   return [&program, crowding](int, const ir::Issue& issue, size_t output) {
-    const ir::Stage& stage = program.stages[static_cast<size_t>(issue.stage)];
-    return balanced_rows_of(stage, shared_counts_of(stage, *issue.op), output, crowding);
+    const ir::Listing& listing = program.listings[static_cast<size_t>(issue.listing)];
+    return balanced_rows_of(listing, shared_counts_of(listing, *issue.op), output, crowding);
   };
 }
 

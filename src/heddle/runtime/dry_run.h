@@ -11,10 +11,10 @@ namespace heddle::runtime {
 simulate::ScratchBytes kernel_scratch(const ir::StepProgram& program, std::string_view backend);
 
 /// The op whose counts one with a host stall copies for the host.
-const ir::Op& shared_counts_of(const ir::Stage& stage, const ir::Op& to_host);
+const ir::Op& shared_counts_of(const ir::Listing& listing, const ir::Op& to_host);
 /// Rows that the host reads from output `output` of the copy: `crowding` times what comes in where as many come as
 /// a rank sends out.
-int64_t balanced_rows_of(const ir::Stage& stage, const ir::Op& counted, size_t output, double crowding);
+int64_t balanced_rows_of(const ir::Listing& listing, const ir::Op& counted, size_t output, double crowding);
 
 /// Balanced: as many rows come in as a rank sends out, times `crowding`. How ranks stand on nodes is not known
 /// here: the tokens that pass through are taken to be as many as its own, with each of their sums coming from

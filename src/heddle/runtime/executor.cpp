@@ -17,11 +17,11 @@ namespace {
 using device::TensorView;
 
 // The rows that each output of an op with a host stall can count at most: all that are there.
-std::vector<int64_t> most_rows(const ir::Stage& stage, const ir::Op& op) {
-  const ir::Op& counted = shared_counts_of(stage, op);
+std::vector<int64_t> most_rows(const ir::Listing& listing, const ir::Op& op) {
+  const ir::Op& counted = shared_counts_of(listing, op);
   const double ranks = static_cast<double>(counted.attributes.integer("ranks"));
   std::vector<int64_t> most;
-  for (size_t i = 0; i < op.out.size(); ++i) most.push_back(balanced_rows_of(stage, counted, i, ranks));
+  for (size_t i = 0; i < op.out.size(); ++i) most.push_back(balanced_rows_of(listing, counted, i, ranks));
   return most;
 }
 
@@ -33,12 +33,12 @@ std::unique_ptr<device::Arena> arena_of_size(device::Device& device, const Execu
 // has the same values in the same places.
 uint64_t digest_of_shared(const ir::StepProgram& program, const ir::Walk& walk, int rank) {
   std::string text;
-  for (const int s : program.stages_of(rank)) {
-    const ir::Stage& stage = program.stages[static_cast<size_t>(s)];
-    for (ir::ValueId id = 0; id < std::ssize(stage.values); ++id) {
-      const ir::Value& value = stage.value(id);
+  for (const int s : program.listings_of(rank)) {
+    const ir::Listing& listing = program.listings[static_cast<size_t>(s)];
+    for (ir::ValueId id = 0; id < std::ssize(listing.values); ++id) {
+      const ir::Value& value = listing.value(id);
       if (value.space == ir::Space::shared && value.part_of == ir::none)
-        text += fmt::format("{} {} at {}\n", value.name, ir::text_of(stage, value), walk.offset_of(s, id));
+        text += fmt::format("{} {} at {}\n", value.name, ir::text_of(listing, value), walk.offset_of(s, id));
     }
   }
   return hash_bytes(text);
@@ -49,7 +49,7 @@ uint64_t digest_of_shared(const ir::StepProgram& program, const ir::Walk& walk, 
 struct Executor::Prepared {
   device::Kernel run = nullptr;
   const kernels::KernelEntry* entry = nullptr;
-  int64_t (*scratch)(const ir::Stage& stage, const ir::Op& op, const ir::RowCounts& rows) = nullptr;
+  int64_t (*scratch)(const ir::Listing& listing, const ir::Op& op, const ir::RowCounts& rows) = nullptr;
   comm::Communicator* communicator = nullptr;
   std::vector<TensorView> in, out, updates;
   std::vector<int64_t> most_rows;  // of an op with a host stall: that each output can count
@@ -57,10 +57,10 @@ struct Executor::Prepared {
   int64_t scratch_bytes = 0;       // when not dynamic
 };
 
-TensorView Executor::view_of(const ir::Stage& stage, ir::ValueId id, int64_t offset,
+TensorView Executor::view_of(const ir::Listing& listing, ir::ValueId id, int64_t offset,
                              const ir::RowCounts& rows) const {
   if (id == ir::none) return {};
-  const ir::Value& value = stage.value(id);
+  const ir::Value& value = listing.value(id);
   return device::view_of(value, offset < 0 ? nullptr : arena_of(value.space) + offset, rows);
 }
 
@@ -87,12 +87,12 @@ Executor::Executor(const ir::StepProgram& program, ExecutorOptions options)
   for (size_t i = 0; i < 2; ++i) {
     if (options_.poison && arenas_[i] != nullptr) arenas_[i]->poison();
   }
-  prepared_.resize(program.stages.size());
+  prepared_.resize(program.listings.size());
   const ir::FixedRows no_rows;
-  for (const int s : program.stages_of(options_.rank)) {
-    const ir::Stage& stage = program.stages[static_cast<size_t>(s)];
-    for (uint32_t i = 0; i < stage.ops.size(); ++i) {
-      const ir::Op& op = stage.ops[i];
+  for (const int s : program.listings_of(options_.rank)) {
+    const ir::Listing& listing = program.listings[static_cast<size_t>(s)];
+    for (uint32_t i = 0; i < listing.ops.size(); ++i) {
+      const ir::Op& op = listing.ops[i];
       Prepared p;
       if (const comm::Collective* collective = backend_.find_collective(op.kind())) {
         if (const Support does = collective->supports ? collective->supports(op) : Support::yes(); !does) {
@@ -101,7 +101,7 @@ Executor::Executor(const ir::StepProgram& program, ExecutorOptions options)
         p.run = collective->run;
         p.scratch = collective->scratch_bytes;
       } else if (!op.def->drops) {
-        p.entry = &backend_.select_kernel(stage, op);
+        p.entry = &backend_.select_kernel(listing, op);
         p.run = p.entry->run;
         p.scratch = p.entry->scratch_bytes;
       }
@@ -111,18 +111,18 @@ Executor::Executor(const ir::StepProgram& program, ExecutorOptions options)
                      "no communicator for '{}' of group '{}'", op.kind(), op.group);
         p.communicator = at->second;
       }
-      if (op.def->host_stall) p.most_rows = most_rows(stage, op);
+      if (op.def->host_stall) p.most_rows = most_rows(listing, op);
       const auto views = [&](const std::vector<ir::ValueId>& ids, std::vector<TensorView>& into) {
         for (const ir::ValueId id : ids) {
-          into.push_back(view_of(stage, id, -1, no_rows));
+          into.push_back(view_of(listing, id, -1, no_rows));
           if (id == ir::none) continue;
-          for (const ir::Dim& dim : stage.value(id).shape) p.dynamic = p.dynamic || !dim.is_static();
+          for (const ir::Dim& dim : listing.value(id).shape) p.dynamic = p.dynamic || !dim.is_static();
         }
       };
       views(op.in, p.in);
       views(op.out, p.out);
       views(op.updates, p.updates);
-      if (!p.dynamic && p.scratch != nullptr) p.scratch_bytes = p.scratch(stage, op, no_rows);
+      if (!p.dynamic && p.scratch != nullptr) p.scratch_bytes = p.scratch(listing, op, no_rows);
       prepared_[static_cast<size_t>(s)].push_back(std::move(p));
     }
   }
@@ -142,17 +142,17 @@ void Executor::reach() {
   }
 }
 
-const kernels::KernelEntry* Executor::kernel(int stage, uint32_t op) const {
-  return prepared_[static_cast<size_t>(stage)][op].entry;
+const kernels::KernelEntry* Executor::kernel(int listing, uint32_t op) const {
+  return prepared_[static_cast<size_t>(listing)][op].entry;
 }
 
-device::Kernel Executor::replace(int stage, uint32_t op, device::Kernel kernel) {
-  return std::exchange(prepared_.at(static_cast<size_t>(stage)).at(op).run, kernel);
+device::Kernel Executor::replace(int listing, uint32_t op, device::Kernel kernel) {
+  return std::exchange(prepared_.at(static_cast<size_t>(listing)).at(op).run, kernel);
 }
 
-TensorView Executor::view(int stage, ir::ValueId id) const {
+TensorView Executor::view(int listing, ir::ValueId id) const {
   TensorView view =
-      view_of(program_.stages.at(static_cast<size_t>(stage)), id, walk_.offset_of(stage, id), ir::FixedRows());
+      view_of(program_.listings.at(static_cast<size_t>(listing)), id, walk_.offset_of(listing, id), ir::FixedRows());
   if (device_->shares_memory() || !view) return view;
   const int64_t bytes = view.elements() * size_of(view.dtype);
   std::vector<std::byte>& copy = handed_out_[view.as<std::byte>()];
@@ -185,17 +185,17 @@ void Executor::set_trace(bool on) {
   for (auto& stream : streams_) stream->set_trace(on);
 }
 
-int64_t Executor::scratch_bytes(int stage, uint32_t op, const ir::RowCounts& rows) {
-  const Prepared& p = prepared_[static_cast<size_t>(stage)][op];
+int64_t Executor::scratch_bytes(int listing, uint32_t op, const ir::RowCounts& rows) {
+  const Prepared& p = prepared_[static_cast<size_t>(listing)][op];
   if (!p.dynamic || p.scratch == nullptr) return p.scratch_bytes;
-  const ir::Stage& text = program_.stages[static_cast<size_t>(stage)];
+  const ir::Listing& text = program_.listings[static_cast<size_t>(listing)];
   return p.scratch(text, text.ops[op], rows);
 }
 
 void Executor::issue(const ir::Issue& issue) {
   if (failed_.load(std::memory_order_acquire)) std::rethrow_exception(failure_);
-  Prepared& p = prepared_[static_cast<size_t>(issue.stage)][issue.op_index];
-  const ir::Stage& text = program_.stages[static_cast<size_t>(issue.stage)];
+  Prepared& p = prepared_[static_cast<size_t>(issue.listing)][issue.op_index];
+  const ir::Listing& text = program_.listings[static_cast<size_t>(issue.listing)];
   const auto bind = [&](std::span<const ir::Operand> operands, std::vector<TensorView>& views) {
     for (size_t i = 0; i < operands.size(); ++i) {
       if (p.dynamic) {
@@ -215,12 +215,12 @@ void Executor::issue(const ir::Issue& issue) {
   for (const ir::Wait& wait : issue.waits) stream.wait(*streams_[static_cast<size_t>(wait.stream)], wait.count);
   device::Launch launch;
   launch.run = p.run;
-  launch.stage = issue.stage;
+  launch.listing = issue.listing;
   launch.op_index = issue.op_index;
   launch.live_bytes = issue.live_bytes;
   launch.reserved_bytes = issue.reserved_bytes;
   if (!pace_ns_.empty()) {
-    launch.pace_ns = pace_ns_[static_cast<size_t>(issue.stage)][issue.op_index];
+    launch.pace_ns = pace_ns_[static_cast<size_t>(issue.listing)][issue.op_index];
     launch.pace = issue.op->def->collective                         ? device::Pace::after
                   : issue.op->def->moves == ir::Moves::to_neighbour ? device::Pace::before
                                                                     : device::Pace::around;
@@ -258,7 +258,7 @@ int64_t Executor::read_rows(const ir::Issue& issue, size_t output) {
   const int64_t start = now_ns();
   streams_[static_cast<size_t>(issue.stream)]->synchronize(issue.count);
   stalled_ns_ += now_ns() - start;
-  const ir::Stage& text = program_.stages[static_cast<size_t>(issue.stage)];
+  const ir::Listing& text = program_.listings[static_cast<size_t>(issue.listing)];
   if (!device_->shares_memory()) {  // what the op has counted, for the ops that say where rows go
     for (const ir::Operand& out : issue.out) {
       const TensorView view = view_of(text, out.id, out.offset, *issue.rows);
@@ -273,7 +273,7 @@ int64_t Executor::read_rows(const ir::Issue& issue, size_t output) {
   call.host_copies = device_->shares_memory() ? nullptr : &host_copies_;
   const int64_t rows = comm::counted_rows(
       output, device::HostCopies::on_host(call, view_of(text, counts.id, counts.offset, *issue.rows)));
-  const int64_t most = prepared_[static_cast<size_t>(issue.stage)][issue.op_index].most_rows[output];
+  const int64_t most = prepared_[static_cast<size_t>(issue.listing)][issue.op_index].most_rows[output];
   HEDDLE_CHECK(rows >= 0 && rows <= most, "'{}' counts {} rows, of at most {}", text.value(counts.id).name, rows,
                most);
   return rows;
@@ -285,11 +285,11 @@ std::string Executor::stood_at() const {
     const std::optional<device::Span> failed = stream->failed_at();
     if (failed && (!first || failed->start_ns < first->start_ns)) first = failed;
   }
-  return first ? ir::text_around(program_, options_.rank, first->stage, first->op_index, first->microbatch) : "";
+  return first ? ir::text_around(program_, options_.rank, first->listing, first->op_index, first->microbatch) : "";
 }
 
 void Executor::note_failure(const std::exception_ptr& failure, const device::Span& at) {
-  const ir::Op& op = program_.stages[static_cast<size_t>(at.stage)].ops[at.op_index];
+  const ir::Op& op = program_.listings[static_cast<size_t>(at.listing)].ops[at.op_index];
   const std::string where =
       fmt::format("{}{}{}, phase {}, microbatch {}",
                   program_.class_of_rank.size() > 1 ? fmt::format("rank {}, ", options_.rank) : "", op.kind(),

@@ -62,7 +62,7 @@ class Executor : private ir::Issuer {
 
   /// A persistent value as the host may read it. Only between steps. Where the host can't read the arena it is a
   /// copy made now, which stands until the next step; what is written to it counts once make_weights() has run.
-  device::TensorView view(int stage, ir::ValueId id) const;
+  device::TensorView view(int listing, ir::ValueId id) const;
   /// Memory that the device has put behind the arena, where it says so; else 0.
   int64_t held_bytes() const { return arenas_[0]->held_bytes(); }
   /// Whether the memory that outlives the process was there already, with what an executor before left in it.
@@ -70,18 +70,18 @@ class Executor : private ir::Issuer {
 
   const ir::Walk& walk() const { return walk_; }
   ir::Walk& walk() { return walk_; }
-  const kernels::KernelEntry* kernel(int stage, uint32_t op) const;
+  const kernels::KernelEntry* kernel(int listing, uint32_t op) const;
   /// Where the rank stood when a step failed: its actions, the one whose op threw between > and <. "" if none
   /// threw.
   std::string stood_at() const;
   device::Stream& stream(int i) { return *streams_[static_cast<size_t>(i)]; }
 
   void set_trace(bool on);
-  /// Paced mode: least duration of each op, by (stage, op), in nanoseconds. Empty switches it off.
+  /// Paced mode: least duration of each op, by (listing, op), in nanoseconds. Empty switches it off.
   void set_pace(std::vector<std::vector<int64_t>> pace_ns) { pace_ns_ = std::move(pace_ns); }
   /// Runs `kernel` in the place of an op's own from now on, which is returned: for measurements, where work is only
   /// paced, and for tests.
-  device::Kernel replace(int stage, uint32_t op, device::Kernel kernel);
+  device::Kernel replace(int listing, uint32_t op, device::Kernel kernel);
   /// What the last step took in paced mode; its seconds() refuses when the process kept its cores too busy.
   const device::PacedTime& paced_time() const { return paced_time_; }
   /// Host time spent enqueueing the ops of the last step, and their count. Left out is what the host waited for:
@@ -91,14 +91,14 @@ class Executor : private ir::Issuer {
 
  private:
   struct Prepared;
-  int64_t scratch_bytes(int stage, uint32_t op, const ir::RowCounts& rows) override;
+  int64_t scratch_bytes(int listing, uint32_t op, const ir::RowCounts& rows) override;
   void issue(const ir::Issue& issue) override;
   int64_t read_rows(const ir::Issue& issue, size_t output) override;
   /// The views of a call as the host may read them, copied into `kept`.
   std::vector<device::TensorView> fetch(std::span<const device::TensorView> views,
                                         std::vector<std::vector<std::byte>>& kept) const;
   void write_back();
-  device::TensorView view_of(const ir::Stage& stage, ir::ValueId id, int64_t offset,
+  device::TensorView view_of(const ir::Listing& listing, ir::ValueId id, int64_t offset,
                              const ir::RowCounts& rows) const;
   void note_failure(const std::exception_ptr& failure, const device::Span& at);
   void stop_peers(const std::exception_ptr& failure);
@@ -120,7 +120,7 @@ class Executor : private ir::Issuer {
   std::mutex failure_mutex_;
   std::exception_ptr failure_;
   std::vector<std::unique_ptr<device::Stream>> streams_;
-  std::vector<std::vector<Prepared>> prepared_;  // [stage][op]
+  std::vector<std::vector<Prepared>> prepared_;  // [listing][op]
   std::vector<std::vector<int64_t>> pace_ns_;
   const device::Batch* batch_ = nullptr;
   const std::function<void(const ir::Issue&, const device::KernelCall&)>* look_ = nullptr;

@@ -39,41 +39,41 @@ class Durations {
  private:
   double pace_us(const ir::Issue& issue) const {
     if (input_.pace_ns.empty()) return 0;
-    return static_cast<double>(input_.pace_ns[static_cast<size_t>(issue.stage)][issue.op_index]) * 1e-3;
+    return static_cast<double>(input_.pace_ns[static_cast<size_t>(issue.listing)][issue.op_index]) * 1e-3;
   }
 
   const MessageTime& of(int rank, const ir::Issue& issue) {
-    const ir::Stage& stage = program_.stages[static_cast<size_t>(issue.stage)];
+    const ir::Listing& listing = program_.listings[static_cast<size_t>(issue.listing)];
     const ir::Op& op = *issue.op;
     int64_t rows = 0;  // of operands whose rows are only known at run time
     for (const std::vector<ir::ValueId>* ids : {&op.in, &op.out}) {
       for (const ir::ValueId id : *ids) {
         if (id == ir::none) continue;
-        for (const ir::Dim& dim : stage.value(id).shape) {
+        for (const ir::Dim& dim : listing.value(id).shape) {
           if (!dim.is_static()) rows = std::max(rows, issue.rows->rows(dim.rows_of));
         }
       }
     }
     // Where ranks send, it matters who they are.
     const int who = ir::communicates(*op.def) ? rank : -1;
-    const auto [at, fresh] = known_.try_emplace({issue.stage, issue.op_index, issue.overwrite, rows, who});
-    if (fresh) at->second = worked_out(rank, issue, stage, op);
+    const auto [at, fresh] = known_.try_emplace({issue.listing, issue.op_index, issue.overwrite, rows, who});
+    if (fresh) at->second = worked_out(rank, issue, listing, op);
     return at->second;
   }
 
-  MessageTime worked_out(int rank, const ir::Issue& issue, const ir::Stage& stage, const ir::Op& op) {
+  MessageTime worked_out(int rank, const ir::Issue& issue, const ir::Listing& listing, const ir::Op& op) {
     MessageTime time;
     double us = profile_.launch_us;
-    const ir::Cost cost = op.def->cost != nullptr ? op.def->cost(stage, op, *issue.rows) : ir::Cost{};
+    const ir::Cost cost = op.def->cost != nullptr ? op.def->cost(listing, op, *issue.rows) : ir::Cost{};
     const double copies_us =
         cost.bytes / profile_.copy_bytes_per_s * 1e6 * std::max(1, profile_.cores);  // one core
     if (op.def->stream == ir::StreamKind::compute) {
-      us += cost::measured_us(profile_, stage, op, *issue.rows, issue.overwrite, input_.threads, resident_bytes_);
+      us += cost::measured_us(profile_, listing, op, *issue.rows, issue.overwrite, input_.threads, resident_bytes_);
     } else if (!ir::communicates(*op.def)) {
       us += copies_us;
     }
     if (ir::communicates(*op.def)) {  // beside what it computes, if it does
-      time = messages_.of(rank, stage, op, cost.message_bytes);
+      time = messages_.of(rank, listing, op, cost.message_bytes);
       const auto ranks = static_cast<double>(op.def->collective ? mesh_.group(op.group, rank).size() : 2);
       if (op.def->collective) time.us += copies_us / profile_.speed(input_.over == cost::Link::nodes ? 1 : ranks);
       us = std::max(us, profile_.launch_us + time.us);
@@ -101,11 +101,11 @@ double model_flops(const model::ModelConfig& config, const plan::Plan& plan) {
   one.microbatches = 1;
   one.evaluates = one.predicts = false;
   const plan::Lowered lowered = plan::lower(config, one);
-  const ir::Stage& stage = lowered.program.stages[0];
+  const ir::Listing& listing = lowered.program.listings[0];
   double flops = 0;
-  for (const ir::Op& op : stage.ops) {
+  for (const ir::Op& op : listing.ops) {
     const double times = ir::once_a_step(op.phase) ? 1 : plan.microbatches * plan.mesh.dp;
-    if (op.def->cost != nullptr) flops += times * op.def->cost(stage, op, ir::FixedRows()).flops;
+    if (op.def->cost != nullptr) flops += times * op.def->cost(listing, op, ir::FixedRows()).flops;
   }
   return flops;
 }
@@ -120,7 +120,7 @@ void account_gaps(const ir::StepProgram& program, const simulate::RankResult& ra
   };
   std::vector<Stretch> busy, others;
   for (const simulate::SimulatedOp& op : rank.ops) {
-    const ir::Op& text = program.stages[static_cast<size_t>(op.stage)].ops[op.op];
+    const ir::Op& text = program.listings[static_cast<size_t>(op.listing)].ops[op.op];
     (text.def->stream == ir::StreamKind::compute ? busy : others).push_back({op.start_us, op.end_us, &text});
   }
   const auto by_start = [](const Stretch& a, const Stretch& b) { return a.start_us < b.start_us; };
@@ -208,11 +208,11 @@ std::string exchanges_of(const ir::StepProgram& program, ExpectedRows& rows) {
   for (size_t r = 0; r < program.class_of_rank.size(); ++r) {
     const int rank = static_cast<int>(r);
     if (r > 0 && program.class_of_rank[r] == program.class_of_rank[r - 1]) continue;
-    for (const int s : program.stages_of(rank)) {
-      const ir::Stage& stage = program.stages[static_cast<size_t>(s)];
-      for (const ir::Op& op : stage.ops) {
+    for (const int s : program.listings_of(rank)) {
+      const ir::Listing& listing = program.listings[static_cast<size_t>(s)];
+      for (const ir::Op& op : listing.ops) {
         if (op.def->moves == ir::Moves::to_experts)
-          taken.insert(word_of(static_cast<ir::Topology>(rows.of(rank, stage, op).topology)));
+          taken.insert(word_of(static_cast<ir::Topology>(rows.of(rank, listing, op).topology)));
       }
     }
   }

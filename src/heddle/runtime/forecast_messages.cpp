@@ -62,16 +62,16 @@ MessageTime Messages::hop(const comm::Hop& hop, const comm::Places& places, int 
   return time;
 }
 
-MessageTime Messages::exchange(int rank, const ir::Stage& stage, const ir::Op& op) {
+MessageTime Messages::exchange(int rank, const ir::Listing& listing, const ir::Op& op) {
   using device::Topology;
-  const ExpectedExchange& e = rows_.of(rank, stage, op);
+  const ExpectedExchange& e = rows_.of(rank, listing, op);
   const int position = rows_.position(rank), ranks = static_cast<int>(e.places.node.size());
   MessageTime time;
   const bool there = op.def->moves == ir::Moves::to_experts;
   for (const comm::Hop& h : there ? e.hops.there : e.hops.back) time += hop(h, e.places, position);
   if (!makes_lists(op) || e.topology == Topology::plain) return time;
   // Headers go ahead: gates and tokens of the rows, or experts and gates of all tokens to every node.
-  const double wide = stage.value(op.operand("rows")).dtype == Dtype::f64 ? 8 : 4;
+  const double wide = listing.value(op.operand("rows")).dtype == Dtype::f64 ? 8 : 4;
   comm::Hop headers{std::vector<comm::Hop::Of>(e.places.node.size())};
   for (int p = 0; p < ranks; ++p) {
     if (e.topology == Topology::rank) {
@@ -134,13 +134,13 @@ MessageTime Messages::letter(int rank, const ir::Op& op, double bytes) {
   return time;
 }
 
-MessageTime Messages::of(int rank, const ir::Stage& stage, const ir::Op& op, double message_bytes) {
+MessageTime Messages::of(int rank, const ir::Listing& listing, const ir::Op& op, double message_bytes) {
   if (!op.def->collective) return letter(rank, op, message_bytes);
-  if (ir::is_exchange(op.def->moves)) return exchange(rank, stage, op);
+  if (ir::is_exchange(op.def->moves)) return exchange(rank, listing, op);
   MessageTime time = collective(rank, op, message_bytes);
   if (op.def->moves == ir::Moves::counts &&
       op.attributes.word("topology") != "plain") {  // numbers of every source, too
-    const ExpectedExchange& e = rows_.of(rank, stage, op);
+    const ExpectedExchange& e = rows_.of(rank, listing, op);
     const int64_t ranks = e.counts.ranks(), each = device::numbers_each(ranks, e.places.nodes());
     time += collective(rank, op, static_cast<double>(each * 4 * (ranks - 1)));
   }

@@ -21,10 +21,10 @@ class Messages {
 
   /// Of an op on a communicating stream, without what its ranks copy; `message_bytes`: what its definition says
   /// that a rank sends, where no exchange of experts' rows knows better.
-  MessageTime of(int rank, const ir::Stage& stage, const ir::Op& op, double message_bytes);
+  MessageTime of(int rank, const ir::Listing& listing, const ir::Op& op, double message_bytes);
 
  private:
-  MessageTime exchange(int rank, const ir::Stage& stage, const ir::Op& op);
+  MessageTime exchange(int rank, const ir::Listing& listing, const ir::Op& op);
   MessageTime collective(int rank, const ir::Op& op, double bytes);
   MessageTime letter(int rank, const ir::Op& op, double bytes);
   MessageTime hop(const comm::Hop& hop, const comm::Places& places, int position);

@@ -17,9 +17,9 @@ using device::Topology;
 // The layers that choose experts, with how many there are to choose from.
 std::map<int, int64_t> expert_layers(const ir::StepProgram& program) {
   std::map<int, int64_t> layers;
-  for (const ir::Stage& stage : program.stages) {
-    for (const ir::Op& op : stage.ops) {
-      if (op.def->chooses_experts) layers[op.layer] = stage.value(op.result("offsets")).shape[0].count - 1;
+  for (const ir::Listing& listing : program.listings) {
+    for (const ir::Op& op : listing.ops) {
+      if (op.def->chooses_experts) layers[op.layer] = listing.value(op.result("offsets")).shape[0].count - 1;
     }
   }
   return layers;
@@ -173,15 +173,15 @@ ExpectedExchange ExpectedRows::expect(const Key& key, const ir::Op& op) const {
   return e;
 }
 
-const ExpectedExchange& ExpectedRows::of(int rank, const ir::Stage& stage, const ir::Op& op) {
-  const ir::Shape& chosen = stage.value(op.operand("experts")).shape;
+const ExpectedExchange& ExpectedRows::of(int rank, const ir::Listing& listing, const ir::Op& op) {
+  const ir::Shape& chosen = listing.value(op.operand("experts")).shape;
   Key key{};
   key.pattern = pattern(rank);
   key.layer = shares_.contains(op.layer) ? op.layer : -1;
   key.tokens = chosen[0].count;
   key.chosen = chosen[1].count;
   if (ir::is_exchange(op.def->moves)) {
-    const ir::Value& x = stage.value(op.operand("rows"));
+    const ir::Value& x = listing.value(op.operand("rows"));
     key.row_bytes = x.shape.back().count * size_of(x.dtype);
     key.sum_bytes = x.shape.back().count * (x.dtype == Dtype::f64 ? 8 : 4);
   }
@@ -192,8 +192,8 @@ const ExpectedExchange& ExpectedRows::of(int rank, const ir::Stage& stage, const
 
 int64_t ExpectedRows::read(int rank, const ir::Issue& issue, size_t output) {
   if (output > 2) return 0;
-  const ir::Stage& stage = program_.stages[static_cast<size_t>(issue.stage)];
-  const ExpectedExchange& e = of(rank, stage, shared_counts_of(stage, *issue.op));
+  const ir::Listing& listing = program_.listings[static_cast<size_t>(issue.listing)];
+  const ExpectedExchange& e = of(rank, listing, shared_counts_of(listing, *issue.op));
   return e.rows[static_cast<size_t>(position(rank))][output];
 }
 
@@ -206,12 +206,12 @@ std::vector<int> ExpectedRows::alike() {
     const auto [at, fresh] = known.try_emplace({program_.class_of_rank[r], pattern(rank), position(rank)}, 0);
     if (fresh) {
       std::vector<int64_t> seen;
-      for (const int s : program_.stages_of(rank)) {
-        const ir::Stage& stage = program_.stages[static_cast<size_t>(s)];
-        for (const ir::Op& op : stage.ops) {
+      for (const int s : program_.listings_of(rank)) {
+        const ir::Listing& listing = program_.listings[static_cast<size_t>(s)];
+        for (const ir::Op& op : listing.ops) {
           const ir::Moves moves = op.def->moves;
           if (op.phase != ir::Phase::F || (moves != ir::Moves::counts && moves != ir::Moves::to_experts)) continue;
-          const ExpectedExchange& e = of(rank, stage, op);
+          const ExpectedExchange& e = of(rank, listing, op);
           const auto own = static_cast<size_t>(position(rank));
           seen.insert(seen.end(), e.rows[own].begin(), e.rows[own].end());
           for (const std::vector<comm::Hop>* way : {&e.hops.there, &e.hops.back}) {

@@ -43,7 +43,7 @@ class ExpectedRows {
   /// What counts_to_host counts on a rank.
   int64_t read(int rank, const ir::Issue& issue, size_t output);
   /// Of an op that moves rows, or share_counts.
-  const ExpectedExchange& of(int rank, const ir::Stage& stage, const ir::Op& op);
+  const ExpectedExchange& of(int rank, const ir::Listing& listing, const ir::Op& op);
   /// Where a rank stands in the group of its experts, and the groups that stand on nodes alike.
   int position(int rank) const { return position_[static_cast<size_t>(rank)]; }
   int pattern(int rank) const { return pattern_[static_cast<size_t>(rank)]; }

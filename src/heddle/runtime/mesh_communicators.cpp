@@ -11,7 +11,7 @@ MeshCommunicators::MeshCommunicators(comm::World& world, const ir::StepProgram& 
     config_error("mesh: tp × cp × dp × pp ({} × {} × {} × {}) needs {} ranks, {} are running", d.tp, d.cp, d.dp,
                  d.pp, mesh.ranks(), world.size());
   }
-  const ir::StreamTable streams(program, program.stages_of(world.rank()));
+  const ir::StreamTable streams(program, program.listings_of(world.rank()));
   for (const auto& [channel, group] : streams.channels())
     owned_[channel] = world.communicator(mesh.group(group, world.rank()), channel);
 }

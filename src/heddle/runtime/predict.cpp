@@ -26,21 +26,21 @@ class DryIssuer : public ir::Issuer {
         scratch_(kernel_scratch(program, backend)),
         rows_(balanced_rows(program, crowding)) {}
 
-  int64_t scratch_bytes(int stage, uint32_t op, const ir::RowCounts& rows) override {
-    return scratch_(stage, op, rows);
+  int64_t scratch_bytes(int listing, uint32_t op, const ir::RowCounts& rows) override {
+    return scratch_(listing, op, rows);
   }
   void issue(const ir::Issue&) override {}
   int64_t read_rows(const ir::Issue& issue, size_t output) override {
     const double share = come_ == Come::any_share ? RandomKey(1).uniform(reads_++) : 1;
     const auto rows = static_cast<int64_t>(std::ceil(share * static_cast<double>(rows_(rank_, issue, output))));
-    return come_ == Come::up_to_limits ? std::min(rows, limit_of(issue.stage, issue.op->out[output])) : rows;
+    return come_ == Come::up_to_limits ? std::min(rows, limit_of(issue.listing, issue.op->out[output])) : rows;
   }
 
  private:
-  // The least number of rows beyond which some op of the stage does otherwise.
-  int64_t limit_of(int stage, ir::ValueId counted) const {
+  // The least number of rows beyond which some op of the listing does otherwise.
+  int64_t limit_of(int listing, ir::ValueId counted) const {
     int64_t limit = std::numeric_limits<int64_t>::max();
-    for (const ir::Op& op : program_.stages[static_cast<size_t>(stage)].ops) {
+    for (const ir::Op& op : program_.listings[static_cast<size_t>(listing)].ops) {
       if (op.condition.rows_of == counted) limit = std::min(limit, op.condition.limit);
     }
     return limit;
@@ -78,8 +78,8 @@ constexpr double kMostCrowding = 4;
 // How many times the balanced rows a rank's experts are given room for.
 double crowding_of(const ir::StepProgram& program, int rank) {
   double most = 1;
-  for (const int s : program.stages_of(rank)) {
-    for (const ir::Op& op : program.stages[static_cast<size_t>(s)].ops) {
+  for (const int s : program.listings_of(rank)) {
+    for (const ir::Op& op : program.listings[static_cast<size_t>(s)].ops) {
       if (op.def->moves == ir::Moves::counts)
         most = std::max(most, static_cast<double>(op.attributes.integer("ranks")));
     }
@@ -88,9 +88,9 @@ double crowding_of(const ir::StepProgram& program, int rank) {
 }
 
 bool decides(const ir::StepProgram& program, int rank) {
-  const std::vector<int> stages = program.stages_of(rank);
-  return std::any_of(stages.begin(), stages.end(), [&](int s) {
-    const std::vector<ir::Op>& ops = program.stages[static_cast<size_t>(s)].ops;
+  const std::vector<int> listings = program.listings_of(rank);
+  return std::any_of(listings.begin(), listings.end(), [&](int s) {
+    const std::vector<ir::Op>& ops = program.listings[static_cast<size_t>(s)].ops;
     return std::any_of(ops.begin(), ops.end(), [](const ir::Op& op) { return static_cast<bool>(op.condition); });
   });
 }

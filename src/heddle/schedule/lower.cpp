@@ -89,17 +89,17 @@ class Lowerer {
  private:
   int chunk(const Compute& c) const { return chunk_of_[static_cast<size_t>(c.stage)]; }
   static Phase phase_of(const Compute& c) { return c.kind == Kind::F ? Phase::F : Phase::I; }
-  int text_of(int rank) const { return lowering_.first_stage + rank; }
+  int text_of(int rank) const { return lowering_.first_listing + rank; }
   static int64_t edge_of(const Op& op) { return op.attributes.integer_or("edge", 0); }
 
   int chunks_of(int rank) const {
-    return static_cast<int>(program_.stages[static_cast<size_t>(text_of(rank))].chunks.size());
+    return static_cast<int>(program_.listings[static_cast<size_t>(text_of(rank))].chunks.size());
   }
 
   const Op* message_op(int rank, int chunk, Phase phase, ir::Moves moves) {
     auto [at, fresh] = messages_.try_emplace({rank, chunk, phase, moves}, nullptr);
     if (!fresh) return at->second;
-    for (const Op& op : program_.stages[static_cast<size_t>(text_of(rank))].ops) {
+    for (const Op& op : program_.listings[static_cast<size_t>(text_of(rank))].ops) {
       if (op.chunk == chunk && op.phase == phase && op.def->moves == moves && at->second == nullptr)
         at->second = &op;
     }
@@ -161,7 +161,7 @@ class Lowerer {
 
   bool begins(int chunk) {
     if (!begun_.insert(chunk).second) return false;
-    const std::vector<Op>& ops = program_.stages[static_cast<size_t>(rank_)].ops;
+    const std::vector<Op>& ops = program_.listings[static_cast<size_t>(rank_)].ops;
     return std::any_of(ops.begin(), ops.end(),
                        [&](const Op& op) { return op.phase == Phase::begin && op.chunk == chunk; });
   }

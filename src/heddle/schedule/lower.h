@@ -10,7 +10,7 @@
 namespace heddle::schedule {
 
 struct Lowering {
-  int first_stage = 0;  // the program's stage of pipeline rank r is first_stage + r; its beginning that of stage r
+  int first_listing = 0;  // that of pipeline rank r is first_listing + r; its beginning that of listing r
   /// Whether action i of a rank follows the one before it at once, without waiting for another rank: then the
   /// weight gradients of that one may fill gaps here. Null: none does.
   std::function<bool(int rank, size_t action)> at_once;

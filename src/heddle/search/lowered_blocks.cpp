@@ -61,15 +61,15 @@ Cause cause_of(const ir::Op& op, const ir::Cost& cost, const Layout& l) {
 }
 
 // Bytes of what F makes and I or W reads, by layer; the ends of the model are layer −1.
-std::map<int, double> kept_of(const ir::Stage& stage, const ir::RowCounts& rows) {
+std::map<int, double> kept_of(const ir::Listing& listing, const ir::RowCounts& rows) {
   std::set<ir::ValueId> read_back;
-  for (const ir::Op& op : stage.ops)
+  for (const ir::Op& op : listing.ops)
     if (op.phase == ir::Phase::I || op.phase == ir::Phase::W) read_back.insert(op.in.begin(), op.in.end());
   std::map<int, double> bytes;
-  for (const ir::Op& op : stage.ops) {
+  for (const ir::Op& op : listing.ops) {
     if (op.phase != ir::Phase::F) continue;
     for (const ir::ValueId id : op.out)
-      if (id != ir::none && read_back.contains(id)) bytes[op.layer] += d(stage.bytes(id, rows));
+      if (id != ir::none && read_back.contains(id)) bytes[op.layer] += d(listing.bytes(id, rows));
   }
   return bytes;
 }
@@ -90,12 +90,12 @@ std::string text_of(const model::Recompute& r) {
 
 }  // namespace
 
-double accelerator_seconds(const Job& j, const Behaviour& b, const ir::Stage& stage, const ir::Op& op,
+double accelerator_seconds(const Job& j, const Behaviour& b, const ir::Listing& listing, const ir::Op& op,
                            const ir::RowCounts& rows) {
   const Layout& l = j.layout;
-  if (op.def->stream == ir::StreamKind::compute) return cost::op_s(j.device, j.precision, stage, op, rows);
+  if (op.def->stream == ir::StreamKind::compute) return cost::op_s(j.device, j.precision, listing, op, rows);
   if (op.def->stream != ir::StreamKind::comm) return 0;  // counts to the host: a launch
-  const double sent = op.def->cost(stage, op, rows).message_bytes;
+  const double sent = op.def->cost(listing, op, rows).message_bytes;
   const cost::Group group = op.group == "tp"   ? cost::Group{l.tp, 1}
                             : op.group == "cp" ? cost::Group{l.cp, l.tp}
                                                : cost::Group{l.ep * l.etp, 1};
@@ -166,20 +166,20 @@ Prices LoweredBlocks::priced_alike(const Job& given, const Behaviour& b) const {
   Job j = given;
   if (j.recompute.full) j.recompute.every = 1;
   const plan::Lowered lowered = plan::lower(model_, plan_of(plan_, j), "fuse_loss");
-  const ir::Stage& stage = lowered.program.stages.at(0);
-  const double balanced = d(plan::balanced_rows(stage));
+  const ir::Listing& listing = lowered.program.listings.at(0);
+  const double balanced = d(plan::balanced_rows(listing));
   const auto rows_at = [&](double imbalance) { return ir::FixedRows(std::llround(balanced * imbalance)); };
   const ir::FixedRows rows = rows_at(j.imbalance);
   Prices of;
   const auto block_of = [&](int layer) -> BlockWork& {
     return layer < 0 ? of.head : model_.is_moe(layer) ? of.moe : of.dense;
   };
-  for (const ir::Op& op : stage.ops) {
+  for (const ir::Op& op : listing.ops) {
     if (ir::once_a_step(op.phase) || op.def->cost == nullptr) continue;
-    const double seconds = seconds_(j, b, stage, op, rows);
+    const double seconds = seconds_(j, b, listing, op, rows);
     Work w;
     w.ops = 1;
-    switch (cause_of(op, op.def->cost(stage, op, rows), j.layout)) {
+    switch (cause_of(op, op.def->cost(listing, op, rows), j.layout)) {
       case Cause::products: w.products = seconds; break;
       case Cause::attention: w.attention = seconds; break;
       case Cause::traffic: w.traffic = seconds; break;
@@ -194,7 +194,7 @@ Prices LoweredBlocks::priced_alike(const Job& given, const Behaviour& b) const {
   const double tokens = j.microbatch * j.sequence / j.layout.cp;
   const ir::FixedRows worst = rows_at(j.memory_imbalance > 0 ? j.memory_imbalance : j.imbalance);
   of.saved.emplace();
-  for (const auto& [layer, bytes] : kept_of(stage, worst)) {
+  for (const auto& [layer, bytes] : kept_of(listing, worst)) {
     if (layer < 0) continue;  // the head's backward follows its forward at once
     (model_.is_moe(layer) ? of.saved->kept.moe : of.saved->kept.dense) += bytes / tokens;
   }

@@ -24,7 +24,7 @@ std::vector<std::string> recompute_words_of(const model::Recompute& recompute, i
 class LoweredBlocks {
  public:
   /// Seconds of an op that computes or communicates, without what launching it takes.
-  using OpSeconds = std::function<double(const Job& job, const Behaviour& behaviour, const ir::Stage& stage,
+  using OpSeconds = std::function<double(const Job& job, const Behaviour& behaviour, const ir::Listing& listing,
                                          const ir::Op& op, const ir::RowCounts& rows)>;
   /// `plan` says all that a job doesn't: type, fusions, dispatcher. Without `seconds` ops last what the job's
   /// accelerator is described to need.
@@ -49,7 +49,7 @@ class LoweredBlocks {
 };
 
 /// Seconds on the job's accelerator.
-double accelerator_seconds(const Job& job, const Behaviour& behaviour, const ir::Stage& stage, const ir::Op& op,
+double accelerator_seconds(const Job& job, const Behaviour& behaviour, const ir::Listing& listing, const ir::Op& op,
                            const ir::RowCounts& rows);
 
 }  // namespace heddle::search

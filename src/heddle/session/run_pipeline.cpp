@@ -29,7 +29,7 @@ schedule::Timing timing_of(const ir::StepProgram& program, const schedule::Sched
     for (size_t i = 0; i < ranks[r].streams.size(); ++i) {
       if (ranks[r].streams[i] != ir::name_of(ir::StreamKind::compute)) continue;
       for (const device::Span& span : ranks[r].of_stream[i]) {
-        const ir::Op& op = program.stages[static_cast<size_t>(span.stage)].ops[span.op_index];
+        const ir::Op& op = program.listings[static_cast<size_t>(span.listing)].ops[span.op_index];
         if (ir::once_a_step(op.phase)) continue;
         const double start = static_cast<double>(span.start_ns) * 1e-6,
                      end = static_cast<double>(span.end_ns) * 1e-6;
@@ -86,7 +86,7 @@ std::map<std::pair<int, uint32_t>, double> durations_of(const ir::StepProgram& p
     for (const std::vector<device::Span>& spans : rank.of_stream) {
       for (const device::Span& span : spans) {
         const double us = static_cast<double>(span.end_ns - span.start_ns) * 1e-3;
-        Seen& s = seen[{span.stage, span.op_index}];
+        Seen& s = seen[{span.listing, span.op_index}];
         s.sum += us;
         s.least = std::min(s.least, us);
         ++s.count;
@@ -95,7 +95,7 @@ std::map<std::pair<int, uint32_t>, double> durations_of(const ir::StepProgram& p
   }
   std::map<std::pair<int, uint32_t>, double> us;
   for (const auto& [at, s] : seen) {
-    const ir::Op& op = program.stages[static_cast<size_t>(at.first)].ops[at.second];
+    const ir::Op& op = program.listings[static_cast<size_t>(at.first)].ops[at.second];
     us[at] = ir::communicates(*op.def) ? s.least : s.sum / static_cast<double>(s.count);
   }
   return us;
@@ -108,7 +108,7 @@ std::vector<RankSpans> simulated(const train::Trainer& trainer, const std::vecto
   simulate::SimulationInput input;
   input.groups = simulate::groups_of(program, trainer.mesh());
   input.duration_us = [&](int, const ir::Issue& issue) {
-    const auto at = us.find({issue.stage, issue.op_index});
+    const auto at = us.find({issue.listing, issue.op_index});
     return at == us.end() ? 0 : at->second;
   };
   const int64_t rows = plan.sequences * plan.sequence_length * trainer.options().model.num_experts_per_tok;

@@ -81,14 +81,15 @@ std::vector<RankSpans> spans_of(const simulate::Simulation& simulation) {
     for (const simulate::SimulatedOp& op : from.ops) {
       if (!op.ran) continue;
       rank.of_stream[static_cast<size_t>(op.stream)].push_back(
-          {op.stage, op.op, op.microbatch, static_cast<int64_t>(op.start_us * 1e3),
+          {op.listing, op.op, op.microbatch, static_cast<int64_t>(op.start_us * 1e3),
            static_cast<int64_t>(op.end_us * 1e3), op.live_bytes, op.reserved_bytes});
     }
   }
   return ranks;
 }
 
-StepTrace trace_of(const ir::StepProgram& program, const std::vector<RankSpans>& ranks, int64_t step) {
+StepTrace trace_of(const plan::Lowered& lowered, const std::vector<RankSpans>& ranks, int64_t step) {
+  const ir::StepProgram& program = lowered.program;
   StepTrace trace;
   trace.step = step;
   observe::Timeline& timeline = trace.timeline;
@@ -97,7 +98,7 @@ StepTrace trace_of(const ir::StepProgram& program, const std::vector<RankSpans>&
     for (size_t i = 0; i < ranks[r].streams.size(); ++i) {
       const uint32_t track = timeline.track(rank, ranks[r].streams[i]);
       for (const device::Span& from : ranks[r].of_stream[i]) {
-        const ir::Op& op = program.stages[static_cast<size_t>(from.stage)].ops[from.op_index];
+        const ir::Op& op = program.listings[static_cast<size_t>(from.listing)].ops[from.op_index];
         observe::Span& span = timeline.spans.emplace_back();
         const std::string name = op.layer >= 0 ? fmt::format("{} {}", op.layer, op.kind()) : std::string(op.kind());
         span.name = timeline.intern(name);
@@ -106,7 +107,7 @@ StepTrace trace_of(const ir::StepProgram& program, const std::vector<RankSpans>&
         span.start_us = static_cast<double>(from.start_ns) / 1e3;
         span.end_us = static_cast<double>(from.end_ns) / 1e3;
         span.phase = phase_of(op.phase);
-        span.stage = from.stage;
+        span.stage = op.chunk < 0 ? -1 : lowered.placement.stages_of(from.listing).at(static_cast<size_t>(op.chunk));
         span.microbatch = from.microbatch;
         span.layer = op.layer;
         span.step = static_cast<int32_t>(step);

@@ -30,6 +30,6 @@ struct StepTrace {
   observe::Timeline timeline;
   observe::MemoryCurve memory;  // of the first rank
 };
-StepTrace trace_of(const ir::StepProgram& program, const std::vector<RankSpans>& ranks, int64_t step);
+StepTrace trace_of(const plan::Lowered& lowered, const std::vector<RankSpans>& ranks, int64_t step);
 
 }  // namespace heddle::session

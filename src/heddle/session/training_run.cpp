@@ -220,7 +220,7 @@ void TrainingRun::trace(int64_t step, int64_t began_ns, double step_s) {
     }
   }
   compute_share_ /= static_cast<double>(spans.size());
-  traced_ = trace_of(trainer_->lowered().program, spans, step);
+  traced_ = trace_of(trainer_->lowered(), spans, step);
   pipeline_ = pipeline_pictures(*trainer_, spans);
   if (trace_) logs_->write_trace(traced_->timeline);
 }
@@ -406,13 +406,13 @@ observe::ReportData TrainingRun::report_data() const {
     if (config_.model.is_moe(layer)) d.expert_layers.push_back(fmt::format("layer {}", layer));
   }
   for (const ir::Walk::Live& live : predicted_.at_peak) {
-    const ir::Stage& stage = trainer_->lowered().program.stages[static_cast<size_t>(live.stage)];
-    const ir::ValueId id = stage.find(live.name);
+    const ir::Listing& listing = trainer_->lowered().program.listings[static_cast<size_t>(live.listing)];
+    const ir::ValueId id = listing.find(live.name);
     observe::PeakTensor tensor{live.name, "", "", std::string(ir::name_of(live.role)),
                                static_cast<double>(live.bytes)};
     if (id != ir::none) {
-      tensor.dtype = name_of(stage.value(id).dtype);
-      for (const ir::Dim& dim : stage.value(id).shape)
+      tensor.dtype = name_of(listing.value(id).dtype);
+      for (const ir::Dim& dim : listing.value(id).shape)
         tensor.shape += fmt::format("{}{}", tensor.shape.empty() ? "" : " x ", dim.count);
     }
     d.peak_tensors.push_back(std::move(tensor));

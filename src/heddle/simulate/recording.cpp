@@ -22,15 +22,15 @@ class Recorder : public ir::Issuer {
     recording.waits.clear();
   }
 
-  int64_t scratch_bytes(int stage, uint32_t op, const ir::RowCounts& rows) override {
-    return options_.scratch_bytes ? options_.scratch_bytes(stage, op, rows) : 0;
+  int64_t scratch_bytes(int listing, uint32_t op, const ir::RowCounts& rows) override {
+    return options_.scratch_bytes ? options_.scratch_bytes(listing, op, rows) : 0;
   }
 
   void issue(const ir::Issue& issue) override {
     const auto stream = static_cast<size_t>(issue.stream);
     issued_[stream] = issue.count;
     RecordedOp op;
-    op.stage = issue.stage;
+    op.listing = issue.listing;
     op.op = issue.op_index;
     op.microbatch = issue.microbatch;
     op.stream = issue.stream;
@@ -66,14 +66,14 @@ class Recorder : public ir::Issuer {
 class Lifetimes : public ir::Storage::Watcher {
  public:
   Lifetimes(const ir::StepProgram& program, int rank, ir::Walk& walk) : storage_(walk.storage()) {
-    for (const int s : program.stages_of(rank)) {  // as the walk has placed them
-      const ir::Stage& stage = program.stages[static_cast<size_t>(s)];
-      for (size_t v = 0; v < stage.values.size(); ++v) {
-        const ir::Value& value = stage.values[v];
+    for (const int s : program.listings_of(rank)) {  // as the walk has placed them
+      const ir::Listing& listing = program.listings[static_cast<size_t>(s)];
+      for (size_t v = 0; v < listing.values.size(); ++v) {
+        const ir::Value& value = listing.values[v];
         const bool elsewhere =
-            value.space != ir::Space::device || value.shared_with_stage >= 0 || value.part_of != ir::none;
+            value.space != ir::Space::device || value.shared_with >= 0 || value.part_of != ir::none;
         if (!ir::is_persistent(value.role) || elsewhere) continue;
-        allocator.allocate(stage.bytes(static_cast<ir::ValueId>(v), ir::FixedRows()), ir::StreamTable::compute);
+        allocator.allocate(listing.bytes(static_cast<ir::ValueId>(v), ir::FixedRows()), ir::StreamTable::compute);
       }
     }
     storage_.watcher = this;

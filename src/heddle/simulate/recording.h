@@ -12,7 +12,7 @@
 namespace heddle::simulate {
 
 /// Scratch that the kernel of an op asks for, in bytes.
-using ScratchBytes = std::function<int64_t(int stage, uint32_t op, const ir::RowCounts& rows)>;
+using ScratchBytes = std::function<int64_t(int listing, uint32_t op, const ir::RowCounts& rows)>;
 /// Microseconds that an op lasts once everything it needs is there; or how many threads.
 using DurationUs = std::function<double(int rank, const ir::Issue& issue)>;
 /// Rows that the host reads from an output of an op with a host stall.
@@ -26,7 +26,7 @@ struct LinkUse {
 using LinkUses = std::function<LinkUse(int rank, const ir::Issue& issue)>;
 
 struct RecordedOp {
-  int32_t stage = 0;
+  int32_t listing = 0;
   uint32_t op = 0;
   int32_t microbatch = 0;
   int32_t stream = 0;

@@ -10,8 +10,8 @@ namespace heddle::simulate {
 namespace {
 
 std::string absent_peers(const Running& running, int kind, const RecordedOp& recorded) {
-  const ir::Op& op = running.program.stages[static_cast<size_t>(recorded.stage)].ops[recorded.op];
-  const int channel = running.table.channel_of(recorded.stage, recorded.op);
+  const ir::Op& op = running.program.listings[static_cast<size_t>(recorded.listing)].ops[recorded.op];
+  const int channel = running.table.channel_of(recorded.listing, recorded.op);
   const Member& member = running.ranks[static_cast<size_t>(kind)].members[static_cast<size_t>(channel)];
   const Board& board = running.boards[static_cast<size_t>(member.group)];
   if (!op.def->collective) {
@@ -32,8 +32,8 @@ std::string deadlock(const Running& running, const Simulation& result) {
     const RankState& run = running.ranks[r];
     const auto name = [&](uint32_t index) {
       const SimulatedOp& op = result.ranks[r].ops[index];
-      const ir::Stage& stage = running.program.stages[static_cast<size_t>(op.stage)];
-      return fmt::format("'{}' of {}, microbatch {}", running.op_of(op).kind(), stage.name, op.microbatch);
+      const ir::Listing& listing = running.program.listings[static_cast<size_t>(op.listing)];
+      return fmt::format("'{}' of {}, microbatch {}", running.op_of(op).kind(), listing.name, op.microbatch);
     };
     for (size_t s = 0; s < run.lanes.size(); ++s) {
       const Lane& lane = run.lanes[s];

@@ -61,14 +61,14 @@ struct RankState {
 /// The program, its ranks and where they meet.
 struct Running {
   const ir::StepProgram& program;
-  const ir::StreamTable table;  // of all stages: channels are numbered by it
+  const ir::StreamTable table;  // of all listings: channels are numbered by it
   const Fold fold;
   std::vector<RankState> ranks;  // of each kind of rank
   std::vector<Board> boards;
 
   int first_of(int kind) const { return fold.first[static_cast<size_t>(kind)]; }
   const ir::Op& op_of(const SimulatedOp& op) const {
-    return program.stages[static_cast<size_t>(op.stage)].ops[op.op];
+    return program.listings[static_cast<size_t>(op.listing)].ops[op.op];
   }
 };
 

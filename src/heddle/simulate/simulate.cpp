@@ -80,7 +80,7 @@ class Simulator : Running {
     run.cause.assign(run.recording->ops.size(), kNobody);
     for (const RecordedOp& op : run.recording->ops) {
       SimulatedOp& made = run.ops.emplace_back();
-      made.stage = op.stage;
+      made.listing = op.listing;
       made.op = op.op;
       made.microbatch = op.microbatch;
       made.stream = op.stream;
@@ -331,7 +331,7 @@ class Simulator : Running {
   const Member& member_of(OpRef who) const {
     const RankState& run = ranks[static_cast<size_t>(who.rank)];
     const SimulatedOp& op = run.ops[who.index];
-    return run.members[static_cast<size_t>(table.channel_of(op.stage, op.op))];
+    return run.members[static_cast<size_t>(table.channel_of(op.listing, op.op))];
   }
 
   int peer_of(const Member& member, const ir::Op& op, int rank) const {

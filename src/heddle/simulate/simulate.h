@@ -48,7 +48,7 @@ Recordings record_all(const ir::StepProgram& program, const SimulationInput& inp
 constexpr size_t kMostOps = 12'000'000;  // about 2 GB
 
 struct SimulatedOp {
-  int32_t stage = 0;
+  int32_t listing = 0;
   uint32_t op = 0;
   int32_t microbatch = 0;
   int32_t stream = 0;

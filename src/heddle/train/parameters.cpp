@@ -33,25 +33,25 @@ void fill(const TensorView& view, int64_t at, int64_t first, int64_t count, Valu
 
 // What the pipeline rank of a rank holds of a tensor of the state.
 struct Held {
-  const ir::Stage* stage = nullptr;
+  const ir::Listing* listing = nullptr;
   const model::Parameter* parameter = nullptr;  // null: nothing
   ir::ValueId value = ir::none;
   /// Whether it is cut into runs among the ranks that hold copies of the parameter.
-  bool is_shard() const { return stage->value(value).shape != stage->value(parameter->value).shape; }
+  bool is_shard() const { return listing->value(value).shape != listing->value(parameter->value).shape; }
 };
 
-ir::ValueId master_of(const model::Parameter& p, const ir::Stage& stage) {
-  const ir::ValueId master = stage.find("master." + p.name);
+ir::ValueId master_of(const model::Parameter& p, const ir::Listing& listing) {
+  const ir::ValueId master = listing.find("master." + p.name);
   return master == ir::none ? p.value : master;
 }
 
 Held held_by(const StateTensor& tensor, const plan::Lowered& lowered, const plan::Mesh& mesh, int rank) {
   const auto at = static_cast<size_t>(mesh.at(rank).at(ir::Axis::pp));
-  Held held{&lowered.program.stages[at]};
+  Held held{&lowered.program.listings[at]};
   for (const model::Parameter& p : lowered.parameters[at]) {
     if (p.name != tensor.parameter->name) continue;
     held.parameter = &p;
-    held.value = tensor.is_master ? master_of(p, *held.stage) : held.stage->find(tensor.name);
+    held.value = tensor.is_master ? master_of(p, *held.listing) : held.listing->find(tensor.name);
   }
   return held;
 }
@@ -63,20 +63,20 @@ std::vector<StateTensor> state_tensors(const plan::Lowered& lowered, runtime::Ex
   std::vector<StateTensor> tensors;
   std::map<std::string, size_t> by_name;
   for (size_t s = 0; s < lowered.parameters.size(); ++s) {
-    const ir::Stage& stage = lowered.program.stages[s];
+    const ir::Listing& listing = lowered.program.listings[s];
     const int index = static_cast<int>(s);
     const bool here = mesh.at(rank).at(ir::Axis::pp) == index;
     for (const model::Parameter& p : lowered.parameters[s]) {
       if (p.start == model::Parameter::Start::rope_table) continue;
-      const std::vector<int64_t> shape = model::whole_dims(p, dims_of(stage.value(p.value)), mesh.at(rank));
+      const std::vector<int64_t> shape = model::whole_dims(p, dims_of(listing.value(p.value)), mesh.at(rank));
       const auto add = [&](const std::string& name, ir::ValueId id, bool is_master) {
         const auto [at, fresh] = by_name.try_emplace(name, tensors.size());
-        if (fresh) tensors.push_back({name, {}, &p, is_master, stage.value(id).dtype, shape});
+        if (fresh) tensors.push_back({name, {}, &p, is_master, listing.value(id).dtype, shape});
         if (here) tensors[at->second].view = executor.view(index, id);
       };
-      add(p.name, master_of(p, stage), true);
+      add(p.name, master_of(p, listing), true);
       for (const char* moment : {"m.", "v."}) {
-        const ir::ValueId id = stage.find(moment + p.name);
+        const ir::ValueId id = listing.find(moment + p.name);
         if (id != ir::none) add(moment + p.name, id, false);
       }
     }
@@ -88,13 +88,13 @@ std::vector<model::Run> held_runs(const StateTensor& tensor, const plan::Lowered
                                   int rank) {
   const Held held = held_by(tensor, lowered, mesh, rank);
   if (held.parameter == nullptr) return {};
-  const ir::Stage& stage = *held.stage;
+  const ir::Listing& listing = *held.listing;
   const model::Parameter& p = *held.parameter;
-  std::vector<model::Run> runs = model::runs_of(p, dims_of(stage.value(p.value)), mesh.at(rank));
+  std::vector<model::Run> runs = model::runs_of(p, dims_of(listing.value(p.value)), mesh.at(rank));
   if (!held.is_shard()) return runs;
   const std::vector<int> group = mesh.group(p.copies, rank);
   const int64_t at = std::find(group.begin(), group.end(), rank) - group.begin();
-  const int64_t each = stage.value(held.value).shape.at(0).count;
+  const int64_t each = listing.value(held.value).shape.at(0).count;
   return model::runs_within(runs, at * each, each);
 }
 
@@ -110,10 +110,10 @@ void fill_rope_table(const model::ModelConfig& config, const plan::Lowered& lowe
                      const plan::Mesh& mesh, int rank) {
   const ir::Coordinates& place = mesh.at(rank);
   const int cp = place.of(ir::Axis::cp);
-  for (const int s : lowered.program.stages_of(rank)) {
-    const ir::Stage& stage = lowered.program.stages[static_cast<size_t>(s)];
-    const ir::ValueId id = stage.find("rope_table");
-    if (id == ir::none || stage.value(id).shared_with_stage >= 0) continue;
+  for (const int s : lowered.program.listings_of(rank)) {
+    const ir::Listing& listing = lowered.program.listings[static_cast<size_t>(s)];
+    const ir::ValueId id = listing.find("rope_table");
+    if (id == ir::none || listing.value(id).shared_with >= 0) continue;
     const TensorView view = executor.view(s, id);
     const int64_t length = view.dim(0) * cp, width = view.dim(1);
     const std::vector<double> table = model::rope_table(config, length);

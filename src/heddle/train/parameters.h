@@ -1,4 +1,4 @@
-// The values of a stage that last from step to step: what they are called whatever the layout of ranks, which
+// The values of a listing that last from step to step: what they are called whatever the layout of ranks, which
 // elements of the whole tensor a rank holds, and how they begin.
 #pragma once
 

@@ -41,7 +41,7 @@ Trainer::Trainer(TrainerOptions options, comm::World* world)
     : options_(completed(std::move(options))),
       mesh_(options_.plan.mesh),
       lowered_(plan::lower(options_.model, options_.plan)),
-      statistics_(lowered_, lowered_.program.first_stage[static_cast<size_t>(ir::Purpose::train)],
+      statistics_(lowered_, lowered_.program.first_listing[static_cast<size_t>(ir::Purpose::train)],
                   options_.plan.mesh.pp),
       ranks_(world) {
   runtime::ExecutorOptions executor;
@@ -75,12 +75,12 @@ void Trainer::count_model() {
   one.microbatches = 1;
   one.evaluates = one.predicts = false;
   const plan::Lowered lowered = plan::lower(options_.model, one);
-  const ir::Stage& stage = lowered.program.stages[0];
-  for (const ir::Op& op : stage.ops) {
+  const ir::Listing& listing = lowered.program.listings[0];
+  for (const ir::Op& op : listing.ops) {
     const double times = ir::once_a_step(op.phase) ? 1 : options_.plan.microbatches * options_.plan.mesh.dp;
-    flops_per_step_ += times * op.def->cost(stage, op, ir::FixedRows()).flops;
+    flops_per_step_ += times * op.def->cost(listing, op, ir::FixedRows()).flops;
   }
-  parameter_count_ = model::count_parameters(options_.model, lowered.parameters[0], stage);
+  parameter_count_ = model::count_parameters(options_.model, lowered.parameters[0], listing);
 }
 
 Trainer::~Trainer() = default;
@@ -90,7 +90,7 @@ void Trainer::initialise() {
   done_ = {};
 }
 
-int Trainer::stage() const { return lowered_.program.stage_of(ranks_.rank(), ir::Purpose::train); }
+int Trainer::listing() const { return lowered_.program.listing_of(ranks_.rank(), ir::Purpose::train); }
 
 std::vector<StateTensor> Trainer::state() { return state_tensors(lowered_, *executor_, mesh_, ranks_.rank()); }
 
@@ -138,7 +138,7 @@ void Trainer::set_rates(device::Batch& batch) const {
 }
 
 StepResult Trainer::gather_result(const device::Batch& batch, double seconds) {
-  std::vector<double> row = statistics_.row(*executor_, stage());
+  std::vector<double> row = statistics_.row(*executor_, listing());
   const size_t own = row.size();
   const ir::Storage& storage = executor_->walk().storage();
   append(row, {seconds, storage.peak_live_bytes(), storage.reserved_bytes(), storage.grown_bytes()}, ranks_.rank(),
@@ -174,9 +174,9 @@ double Trainer::evaluate(const std::vector<std::vector<int32_t>>& sequences) {
 }
 
 device::TensorView Trainer::statistic(ir::Purpose purpose, const model::StatisticKind& kind) const {
-  const int stage = lowered_.program.stage_of(ranks_.rank(), purpose);
-  const ir::ValueId id = model::value_of(lowered_.statistics[static_cast<size_t>(stage)], kind);
-  return id == ir::none ? device::TensorView() : executor_->view(stage, id);
+  const int listing = lowered_.program.listing_of(ranks_.rank(), purpose);
+  const ir::ValueId id = model::value_of(lowered_.statistics[static_cast<size_t>(listing)], kind);
+  return id == ir::none ? device::TensorView() : executor_->view(listing, id);
 }
 
 std::vector<float> Trainer::next_logits(std::span<const int32_t> tokens) {

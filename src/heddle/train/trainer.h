@@ -83,14 +83,14 @@ class Trainer {
   model::ParameterCount parameter_count() const { return parameter_count_; }
 
  private:
-  int stage() const;
+  int listing() const;
   void count_model();
   device::Batch batch_of(const std::vector<std::vector<int32_t>>& sequences, int microbatches) const;
   /// Those of the step that comes next.
   void set_rates(device::Batch& batch) const;
   /// Of the step that has run, in `seconds` on this rank; all ranks call it together.
   StepResult gather_result(const device::Batch& batch, double seconds);
-  /// This rank's, of the stage that it runs for the purpose; without data where it has none of the kind.
+  /// This rank's, of the listing that it runs for the purpose; without data where it has none of the kind.
   device::TensorView statistic(ir::Purpose purpose, const model::StatisticKind& kind) const;
 
   TrainerOptions options_;

@@ -151,7 +151,7 @@ void counts_to_host(const KernelCall& call) {
   work.local_offsets(n.as<const int32_t>(), n.dim(1), n.dim(2), call.out[3].as<int32_t>(), call.stream);
 }
 
-int64_t scratch(const ir::Stage&, const ir::Op& op, const ir::RowCounts&) {
+int64_t scratch(const ir::Listing&, const ir::Op& op, const ir::RowCounts&) {
   Carver room(nullptr);
   [[maybe_unused]] const CountScratch layout(room, op.attributes.integer("ranks"));
   return room.bytes();

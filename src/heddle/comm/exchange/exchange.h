@@ -11,7 +11,7 @@
 #include "heddle/comm/exchange/ends.h"
 #include "heddle/comm/exchange/scratch.h"
 #include "heddle/device/row_work.h"
-#include "heddle/ir/stage.h"
+#include "heddle/ir/listing.h"
 
 namespace heddle::comm {
 
@@ -27,13 +27,13 @@ inline Dtype wide_of(Dtype rows) { return rows == Dtype::f64 ? Dtype::f64 : Dtyp
 /// The same sizes from a text and from a call. `lists`: where `experts` stands among the operands; then the counts,
 /// the route and what is forwarded.
 template <bool in_place, bool gates>
-ExchangeSizes sizes_of(const ir::Stage& stage, const ir::Op& op, const ir::RowCounts& rows) {
+ExchangeSizes sizes_of(const ir::Listing& listing, const ir::Op& op, const ir::RowCounts& rows) {
   const auto counted = [&](const char* name) { return rows.rows(op.operand(name)); };
   const ir::ValueId experts = op.operand("experts");
-  const ir::Value& x = stage.value(op.operand("rows"));
-  const ir::Shape& n = stage.value(op.operand("counts")).shape;
-  const int64_t k = stage.value(experts).shape.back().count, H = x.shape.back().count;
-  return {.T = k == 0 ? 0 : stage.elements(experts, rows) / k,
+  const ir::Value& x = listing.value(op.operand("rows"));
+  const ir::Shape& n = listing.value(op.operand("counts")).shape;
+  const int64_t k = listing.value(experts).shape.back().count, H = x.shape.back().count;
+  return {.T = k == 0 ? 0 : listing.elements(experts, rows) / k,
           .k = k,
           .slices = op.attributes.integer("slices"),
           .G = n[1].count,

@@ -204,8 +204,8 @@ void combine_dgrad(const KernelCall& call) {
 }
 
 template <bool in_place, bool gates>
-int64_t scratch(const ir::Stage& stage, const ir::Op& op, const ir::RowCounts& rows) {
-  return scratch_bytes_of<ThereScratch>(sizes_of<in_place, gates>(stage, op, rows));
+int64_t scratch(const ir::Listing& listing, const ir::Op& op, const ir::RowCounts& rows) {
+  return scratch_bytes_of<ThereScratch>(sizes_of<in_place, gates>(listing, op, rows));
 }
 
 }  // namespace

@@ -52,7 +52,7 @@ class Side {
 
   /// Copies every staged piece between `base` and `staging`.
   template <class Copy>
-  void stage(Copy copy) const {
+  void listing(Copy copy) const {
     if (staged_bytes_ == 0) return;
     std::vector<int64_t> next;
     for (const Peer& peer : peers_) next.push_back(peer.staged);
@@ -112,7 +112,7 @@ class MpiCommunicator : public Communicator {
     const Side out(sends, size(), rank_, channel_), in(receives, size(), rank_, channel_);
     std::byte* const packed = send_staging_.of(out.staged_bytes());
     std::byte* const unpacked = receive_staging_.of(in.staged_bytes());
-    out.stage([&](int64_t at, int64_t staged, size_t bytes) { std::memcpy(packed + staged, from + at, bytes); });
+    out.listing([&](int64_t at, int64_t staged, size_t bytes) { std::memcpy(packed + staged, from + at, bytes); });
     const auto call = std::make_shared<Call>(channel_, "exchange");
     const uint32_t count = channel_.exchanges++;
     for (int i = 1; i < size(); ++i) {  // beginning with the next rank, so that not all send to one
@@ -138,7 +138,7 @@ class MpiCommunicator : public Communicator {
     progress_.submit(call);
     copy_own();
     call->wait();
-    in.stage([&](int64_t at, int64_t staged, size_t bytes) { std::memcpy(to + at, unpacked + staged, bytes); });
+    in.listing([&](int64_t at, int64_t staged, size_t bytes) { std::memcpy(to + at, unpacked + staged, bytes); });
   }
 
   void send(const void* data, int64_t bytes, int peer) override {

@@ -58,7 +58,7 @@ cudaEvent_t CudaStream::timed_event() {
 
 void CudaStream::end_at(const Launch& launch) {
   failure_ = std::current_exception();
-  failed_at_ = {launch.stage, launch.op_index, launch.call.microbatch, now_ns(), now_ns(), 0, 0};
+  failed_at_ = {launch.listing, launch.op_index, launch.call.microbatch, now_ns(), now_ns(), 0, 0};
   if (tell_) tell_(failure_, failed_at_);
 }
 
@@ -87,7 +87,7 @@ void CudaStream::launch_now(const Launch& launch) {
   }
   if (tracing_) {
     traced_.push_back(
-        {{here.stage, here.op_index, here.call.microbatch, 0, 0, here.live_bytes, here.reserved_bytes},
+        {{here.listing, here.op_index, here.call.microbatch, 0, 0, here.live_bytes, here.reserved_bytes},
          start,
          timed_event()});
   }

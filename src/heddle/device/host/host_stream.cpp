@@ -118,7 +118,7 @@ void HostStream::run(Command& command) {
     launch.run(launch.call);
   } catch (...) {
     end_with(std::current_exception(),
-             {launch.stage, launch.op_index, launch.call.microbatch, start, now_ns(), 0, 0});
+             {launch.listing, launch.op_index, launch.call.microbatch, start, now_ns(), 0, 0});
     if (tell_) tell_(failure_, failed_at_);
   }
   int64_t end = now_ns();
@@ -129,7 +129,7 @@ void HostStream::run(Command& command) {
   }
   times_.busy_ns += end - start;
   if (tracing_.load(std::memory_order_relaxed)) {
-    spans_.push_back({launch.stage, launch.op_index, launch.call.microbatch, start, end, launch.live_bytes,
+    spans_.push_back({launch.listing, launch.op_index, launch.call.microbatch, start, end, launch.live_bytes,
                       launch.reserved_bytes});
   }
   ended_.raise();

@@ -1,4 +1,4 @@
-// What a walk knows of the values of a stage beforehand: how often each is used, and into which segments its parts
+// What a walk knows of the values of a listing beforehand: how often each is used, and into which segments its parts
 // cut it.
 #pragma once
 
@@ -9,9 +9,9 @@
 
 namespace heddle::ir {
 
-/// Of one stage, by value. Parts count for their base.
+/// Of one listing, by value. Parts count for their base.
 struct Lifetimes {
-  explicit Lifetimes(const Stage& stage);
+  explicit Lifetimes(const Listing& listing);
 
   /// How often ops write, read and drop the value, whether they run or not. Its storage goes with the last time.
   std::vector<int32_t> uses;
@@ -19,27 +19,27 @@ struct Lifetimes {
   std::vector<uint8_t> outlives;
 };
 
-/// The segments of values of all stages that a rank runs: the ends of the parts cut their base, and what one stage
+/// The segments of values of all listings that a rank runs: the ends of the parts cut their base, and what one listing
 /// shares with another is cut by the parts of both. A value without parts is one segment.
 class Segments {
  public:
-  Segments(const StepProgram& program, const std::vector<int>& stages);
+  Segments(const StepProgram& program, const std::vector<int>& listings);
 
   struct Range {
     uint32_t begin = 0, end = 1;
   };
   /// Of the base of a value.
-  uint32_t count(int stage, ValueId id) const { return of(stage, id).count; }
+  uint32_t count(int listing, ValueId id) const { return of(listing, id).count; }
   /// Those of its base that a value covers.
-  Range range(int stage, ValueId id) const { return of(stage, id).range; }
+  Range range(int listing, ValueId id) const { return of(listing, id).range; }
 
  private:
   struct Of {
     uint32_t count = 1;
     Range range;
   };
-  const Of& of(int stage, ValueId id) const { return of_[static_cast<size_t>(stage)][static_cast<size_t>(id)]; }
-  std::vector<std::vector<Of>> of_;  // [stage][value]
+  const Of& of(int listing, ValueId id) const { return of_[static_cast<size_t>(listing)][static_cast<size_t>(id)]; }
+  std::vector<std::vector<Of>> of_;  // [listing][value]
 };
 
 }  // namespace heddle::ir

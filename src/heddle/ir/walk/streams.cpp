@@ -24,19 +24,19 @@ std::string group_of_stream(const std::string& stream) {
 }
 
 namespace {
-std::vector<int> all_stages(const StepProgram& program) {
-  std::vector<int> all(program.stages.size());
+std::vector<int> all_listings(const StepProgram& program) {
+  std::vector<int> all(program.listings.size());
   std::iota(all.begin(), all.end(), 0);
   return all;
 }
 }  // namespace
 
-StreamTable::StreamTable(const StepProgram& program) : StreamTable(program, all_stages(program)) {}
+StreamTable::StreamTable(const StepProgram& program) : StreamTable(program, all_listings(program)) {}
 
-StreamTable::StreamTable(const StepProgram& program, const std::vector<int>& stages)
-    : of_(program.stages.size()), channel_of_(program.stages.size()) {
-  for (const int s : stages) {
-    for (const Op& op : program.stages[static_cast<size_t>(s)].ops) {
+StreamTable::StreamTable(const StepProgram& program, const std::vector<int>& listings)
+    : of_(program.listings.size()), channel_of_(program.listings.size()) {
+  for (const int s : listings) {
+    for (const Op& op : program.listings[static_cast<size_t>(s)].ops) {
       const std::string name = stream_name(op), channel = channel_name(op);
       auto at = std::find(names_.begin(), names_.end(), name);
       if (at == names_.end()) at = names_.insert(names_.end(), name);

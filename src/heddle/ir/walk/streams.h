@@ -27,11 +27,11 @@ inline void merge(Marks& into, const Marks& from) {
 class StreamTable {
  public:
   explicit StreamTable(const StepProgram& program);
-  /// Of these stages only.
-  StreamTable(const StepProgram& program, const std::vector<int>& stages);
+  /// Of these listings only.
+  StreamTable(const StepProgram& program, const std::vector<int>& listings);
   const std::vector<std::string>& names() const { return names_; }
   int count() const { return static_cast<int>(names_.size()); }
-  int of(int stage, uint32_t op) const { return of_[static_cast<size_t>(stage)][op]; }
+  int of(int listing, uint32_t op) const { return of_[static_cast<size_t>(listing)][op]; }
   static constexpr int compute = 0;
 
   struct Channel {
@@ -39,7 +39,7 @@ class StreamTable {
   };
   const std::vector<Channel>& channels() const { return channels_; }
   /// The index of the op's channel, or -1.
-  int channel_of(int stage, uint32_t op) const { return channel_of_[static_cast<size_t>(stage)][op]; }
+  int channel_of(int listing, uint32_t op) const { return channel_of_[static_cast<size_t>(listing)][op]; }
 
  private:
   std::vector<std::string> names_{"compute"};

@@ -25,8 +25,8 @@ struct Walk::Frame : RowCounts {
 namespace {
 template <class Is>
 bool has_value(const StepProgram& program, int rank, const Is& is) {
-  for (const int s : program.stages_of(rank)) {
-    const std::vector<Value>& values = program.stages[static_cast<size_t>(s)].values;
+  for (const int s : program.listings_of(rank)) {
+    const std::vector<Value>& values = program.listings[static_cast<size_t>(s)].values;
     if (std::any_of(values.begin(), values.end(), is)) return true;
   }
   return false;
@@ -48,33 +48,33 @@ bool comes_and_goes(const StepProgram& program, int rank) {
 Walk::Walk(const StepProgram& program, int rank, int64_t capacity_bytes, int64_t host_capacity_bytes,
            int64_t limit_bytes)
     : program_(program),
-      streams_(program, program.stages_of(rank)),
+      streams_(program, program.listings_of(rank)),
       storage_{Storage(capacity_bytes, comes_and_goes(program, rank), limit_bytes), Storage(host_capacity_bytes),
                Storage(0)},
       uses_space_(used_spaces(program, rank)),
-      stages_(program.stages_of(rank)),
+      listings_(program.listings_of(rank)),
       rank_(rank),
-      segments_(program, stages_),
+      segments_(program, listings_),
       last_of_channel_(streams_.channels().size(), Wait{-1, 0}) {
-  const size_t stages = program.stages.size();
-  lifetimes_.resize(stages);
-  persistent_.resize(stages);
-  touched_.resize(stages);
-  frames_.resize(stages);
-  for (const int s : stages_) {
+  const size_t listings = program.listings.size();
+  lifetimes_.resize(listings);
+  persistent_.resize(listings);
+  touched_.resize(listings);
+  frames_.resize(listings);
+  for (const int s : listings_) {
     const auto at = static_cast<size_t>(s);
-    const Stage& stage = program.stages[at];
-    lifetimes_[at] = std::make_unique<Lifetimes>(stage);
-    persistent_[at].resize(stage.values.size());
-    touched_[at].assign(stage.ops.size(), 0);
+    const Listing& listing = program.listings[at];
+    lifetimes_[at] = std::make_unique<Lifetimes>(listing);
+    persistent_[at].resize(listing.values.size());
+    touched_[at].assign(listing.ops.size(), 0);
     frames_[at].resize(static_cast<size_t>(program.microbatches) + 1);
-    for (size_t v = 0; v < stage.values.size(); ++v) {
-      const Value& value = stage.values[v];
-      if (!is_persistent(value.role) || value.shared_with_stage >= 0 || value.part_of != none) continue;
+    for (size_t v = 0; v < listing.values.size(); ++v) {
+      const Value& value = listing.values[v];
+      if (!is_persistent(value.role) || value.shared_with >= 0 || value.part_of != none) continue;
       Slot& slot = persistent_[at][v];
       const uint32_t segments = segments_.count(s, static_cast<ValueId>(v));
       if (segments > 1) slot.segments.resize(segments);
-      slot.bytes = stage.bytes(static_cast<ValueId>(v), FixedRows());
+      slot.bytes = listing.bytes(static_cast<ValueId>(v), FixedRows());
       slot.offset = place(value.name, slot.bytes, value.space, StreamTable::compute, s, false).offset;
     }
   }
@@ -84,12 +84,12 @@ Walk::Walk(const StepProgram& program, int rank, int64_t capacity_bytes, int64_t
 
 Walk::~Walk() = default;
 
-Walk::Slot& Walk::persistent(int stage, ValueId part) {
-  const ValueId id = program_.stages[static_cast<size_t>(stage)].base(part);
-  const Value& value = program_.stages[static_cast<size_t>(stage)].value(id);
-  if (value.shared_with_stage < 0) return persistent_[static_cast<size_t>(stage)][static_cast<size_t>(id)];
-  const ValueId owned = program_.stages[static_cast<size_t>(value.shared_with_stage)].find(value.name);
-  return persistent_[static_cast<size_t>(value.shared_with_stage)][static_cast<size_t>(owned)];
+Walk::Slot& Walk::persistent(int listing, ValueId part) {
+  const ValueId id = program_.listings[static_cast<size_t>(listing)].base(part);
+  const Value& value = program_.listings[static_cast<size_t>(listing)].value(id);
+  if (value.shared_with < 0) return persistent_[static_cast<size_t>(listing)][static_cast<size_t>(id)];
+  const ValueId owned = program_.listings[static_cast<size_t>(value.shared_with)].find(value.name);
+  return persistent_[static_cast<size_t>(value.shared_with)][static_cast<size_t>(owned)];
 }
 
 namespace {
@@ -97,16 +97,16 @@ namespace {
 int64_t offset_in_base(const Value& value) { return value.first_element * size_of(value.dtype); }
 }  // namespace
 
-int64_t Walk::offset_of(int stage, ValueId id) const {
-  return const_cast<Walk*>(this)->persistent(stage, id).offset +
-         offset_in_base(program_.stages[static_cast<size_t>(stage)].value(id));
+int64_t Walk::offset_of(int listing, ValueId id) const {
+  return const_cast<Walk*>(this)->persistent(listing, id).offset +
+         offset_in_base(program_.listings[static_cast<size_t>(listing)].value(id));
 }
 
-Walk::Frame& Walk::frame(int stage, int microbatch) {
-  std::unique_ptr<Frame>& frame = frames_[static_cast<size_t>(stage)].at(static_cast<size_t>(microbatch + 1));
+Walk::Frame& Walk::frame(int listing, int microbatch) {
+  std::unique_ptr<Frame>& frame = frames_[static_cast<size_t>(listing)].at(static_cast<size_t>(microbatch + 1));
   if (!frame) {
     frame = std::make_unique<Frame>();
-    const size_t count = program_.stages[static_cast<size_t>(stage)].values.size();
+    const size_t count = program_.listings[static_cast<size_t>(listing)].values.size();
     frame->slots.resize(count);
     frame->rows_of.resize(count);
   }
@@ -115,14 +115,14 @@ Walk::Frame& Walk::frame(int stage, int microbatch) {
 
 std::vector<Walk::Live> Walk::live_now(Space space) const {
   std::vector<Live> live;
-  const auto add = [&](int stage, int microbatch, const std::vector<Slot>& slots) {
+  const auto add = [&](int listing, int microbatch, const std::vector<Slot>& slots) {
     for (size_t v = 0; v < slots.size(); ++v) {
       if (slots[v].offset < 0) continue;
-      const Value& value = program_.stages[static_cast<size_t>(stage)].values[v];
-      if (value.space == space) live.push_back({value.name, value.role, stage, microbatch, slots[v].bytes});
+      const Value& value = program_.listings[static_cast<size_t>(listing)].values[v];
+      if (value.space == space) live.push_back({value.name, value.role, listing, microbatch, slots[v].bytes});
     }
   };
-  for (const int s : stages_) {
+  for (const int s : listings_) {
     add(s, -1, persistent_[static_cast<size_t>(s)]);
     const auto& frames = frames_[static_cast<size_t>(s)];
     for (size_t m = 0; m < frames.size(); ++m) {
@@ -133,7 +133,7 @@ std::vector<Walk::Live> Walk::live_now(Space space) const {
   return live;
 }
 
-Storage::Place Walk::place(const std::string& name, int64_t bytes, Space space, int stream, int stage, bool brief) {
+Storage::Place Walk::place(const std::string& name, int64_t bytes, Space space, int stream, int listing, bool brief) {
   Storage& arena = storage(space);
   const std::optional<Storage::Place> place =
       arena.place(bytes, stream, waited_[static_cast<size_t>(stream)], brief);
@@ -146,9 +146,9 @@ Storage::Place Walk::place(const std::string& name, int64_t bytes, Space space, 
         fmt::format("{}{} {:.1f} MiB", i == 0 ? "" : ", ", live[i].name, static_cast<double>(live[i].bytes) / kMiB);
   }
   throw OutOfMemory(fmt::format(
-      "out of {} memory{}: '{}' of stage {} needs {:.1f} MiB; capacity {:.1f} MiB, live {:.1f} MiB in {} tensors, "
+      "out of {} memory{}: '{}' of listing {} needs {:.1f} MiB; capacity {:.1f} MiB, live {:.1f} MiB in {} tensors, "
       "largest free segment {:.1f} MiB; the largest tensors: {}",
-      name_of(space), program_.class_of_rank.size() > 1 ? fmt::format(" on rank {}", rank_) : "", name, stage,
+      name_of(space), program_.class_of_rank.size() > 1 ? fmt::format(" on rank {}", rank_) : "", name, listing,
       static_cast<double>(bytes) / kMiB, static_cast<double>(arena.limit()) / kMiB,
       static_cast<double>(arena.live_bytes()) / kMiB, live.size(),
       static_cast<double>(arena.largest_free_bytes()) / kMiB, largest));
@@ -156,10 +156,10 @@ Storage::Place Walk::place(const std::string& name, int64_t bytes, Space space, 
 
 // One op of one microbatch on its way through the walk.
 struct Walk::Running {
-  const int stage;
+  const int listing;
   const uint32_t index;
   const int microbatch;
-  const Stage& text;
+  const Listing& text;
   const Op& op;
   Frame& frame;
   const int stream;
@@ -168,14 +168,14 @@ struct Walk::Running {
 
 Walk::Slot& Walk::slot_of(const Running& r, ValueId id) {
   const auto v = static_cast<size_t>(r.text.base(id));
-  return is_persistent(r.text.values[v].role) ? persistent(r.stage, id) : r.frame.slots[v];
+  return is_persistent(r.text.values[v].role) ? persistent(r.listing, id) : r.frame.slots[v];
 }
 
 template <class Visit>
 void Walk::each_segment(const Running& r, ValueId id, const Visit& visit) {
   Slot& slot = slot_of(r, id);
   if (slot.segments.empty()) return visit(slot.whole);
-  const Segments::Range range = segments_.range(r.stage, id);
+  const Segments::Range range = segments_.range(r.listing, id);
   for (uint32_t i = range.begin; i < range.end; ++i) visit(slot.segments[i]);
 }
 
@@ -188,7 +188,7 @@ void Walk::read_operands(Running& r) {
       continue;
     }
     const Slot& slot = slot_of(r, id);
-    HEDDLE_CHECK(slot.offset >= 0, "op '{}' of stage {} reads '{}', which is not alive", r.op.kind(), r.stage,
+    HEDDLE_CHECK(slot.offset >= 0, "op '{}' of listing {} reads '{}', which is not alive", r.op.kind(), r.listing,
                  r.text.value(id).name);
     each_segment(r, id, [&](const Slot::Segment& segment) { merge(r.wait_for, segment.written); });
     in_.push_back({id, slot.offset + offset_in_base(r.text.value(id))});
@@ -221,11 +221,11 @@ void Walk::place_output(Running& r, ValueId base) {
   if (slot.offset >= 0) return;
   const Value& value = r.text.value(base);
   slot.bytes = r.text.bytes(base, r.frame);
-  const bool brief = lifetimes_[static_cast<size_t>(r.stage)]->outlives[static_cast<size_t>(base)] == 0;
-  const Storage::Place at = place(value.name, slot.bytes, value.space, r.stream, r.stage, brief);
+  const bool brief = lifetimes_[static_cast<size_t>(r.listing)]->outlives[static_cast<size_t>(base)] == 0;
+  const Storage::Place at = place(value.name, slot.bytes, value.space, r.stream, r.listing, brief);
   slot.offset = at.offset;
   slot.whole = {};
-  const uint32_t segments = segments_.count(r.stage, base);
+  const uint32_t segments = segments_.count(r.listing, base);
   if (segments > 1) {
     slot.segments.assign(segments, {at.wait_for, {}});  // whoever writes one waits for those that were there before
   } else {
@@ -237,7 +237,7 @@ void Walk::place_scratch(Running& r, Issue& issue) {
   const Storage& arena = storage();
   const std::string name = issue.scratch_bytes > 0 ? "scratch of " + std::string(r.op.kind()) : "";
   if (issue.scratch_bytes > 0) {
-    const Storage::Place at = place(name, issue.scratch_bytes, Space::device, r.stream, r.stage, true);
+    const Storage::Place at = place(name, issue.scratch_bytes, Space::device, r.stream, r.listing, true);
     issue.scratch_offset = at.offset;
     merge(r.wait_for, at.wait_for);
   }
@@ -245,7 +245,7 @@ void Walk::place_scratch(Running& r, Issue& issue) {
   peak_seen_ = arena.live_bytes();
   at_peak_ = live_now(Space::device);
   if (issue.scratch_bytes > 0) {
-    at_peak_.push_back({name, Role::activation, r.stage, r.microbatch, issue.scratch_bytes});
+    at_peak_.push_back({name, Role::activation, r.listing, r.microbatch, issue.scratch_bytes});
   }
 }
 
@@ -263,7 +263,7 @@ void Walk::find_waits(const Running& r) {
 
 // The first run in a step overwrites what is summed over the step.
 bool Walk::overwrites(const Running& r) {
-  uint8_t& touched = touched_[static_cast<size_t>(r.stage)][r.index];
+  uint8_t& touched = touched_[static_cast<size_t>(r.listing)][r.index];
   const bool first = touched == 0 || r.op.fresh;
   touched = 1;
   if (!first || r.op.updates.empty()) return false;
@@ -274,7 +274,7 @@ bool Walk::overwrites(const Running& r) {
 // Several streams may carry one channel: its ops go over it in the order in which they are issued. Messages have a
 // stream each way, where they keep to it anyway.
 void Walk::order_channel(Running& r) {
-  const int channel = streams_.channel_of(r.stage, r.index);
+  const int channel = streams_.channel_of(r.listing, r.index);
   if (channel < 0 || is_message(r.op.def->moves)) return;
   const Wait& last = last_of_channel_[static_cast<size_t>(channel)];
   if (last.stream < 0) return;
@@ -298,7 +298,7 @@ void Walk::use(const Running& r, ValueId id) {
   if (id == none || is_persistent(r.text.values[static_cast<size_t>(id)].role)) return;
   Slot& slot = slot_of(r, id);
   if (slot.uses_left == 0)
-    slot.uses_left = lifetimes_[static_cast<size_t>(r.stage)]->uses[static_cast<size_t>(r.text.base(id))];
+    slot.uses_left = lifetimes_[static_cast<size_t>(r.listing)]->uses[static_cast<size_t>(r.text.base(id))];
   if (--slot.uses_left == 0 && slot.offset >= 0) drop(r, id);
 }
 
@@ -310,7 +310,7 @@ void Walk::note_uses(const Running& r, const Issue& issue) {
     used[own] = issue.count;
     storage().release(issue.scratch_offset, issue.scratch_bytes, used);
   }
-  if (const int channel = streams_.channel_of(r.stage, r.index); channel >= 0)
+  if (const int channel = streams_.channel_of(r.listing, r.index); channel >= 0)
     last_of_channel_[static_cast<size_t>(channel)] = {r.stream, issue.count};
   const auto write = [&](Slot::Segment& segment) {
     segment = {};
@@ -343,24 +343,24 @@ bool Walk::passed_over(const Running& r) {
   return true;
 }
 
-void Walk::run_op(Issuer& issuer, int stage, uint32_t op_index, int microbatch) {
-  const Stage& text = program_.stages[static_cast<size_t>(stage)];
-  Running r{stage,
+void Walk::run_op(Issuer& issuer, int listing, uint32_t op_index, int microbatch) {
+  const Listing& text = program_.listings[static_cast<size_t>(listing)];
+  Running r{listing,
             op_index,
             microbatch,
             text,
             text.ops[op_index],
-            frame(stage, microbatch),
-            streams_.of(stage, op_index)};
+            frame(listing, microbatch),
+            streams_.of(listing, op_index)};
   if (passed_over(r)) return;
   read_operands(r);
   place_outputs(r);
   order_channel(r);
   Issue issue;
-  issue.scratch_bytes = issuer.scratch_bytes(stage, op_index, r.frame);
+  issue.scratch_bytes = issuer.scratch_bytes(listing, op_index, r.frame);
   place_scratch(r, issue);
   find_waits(r);
-  issue.stage = stage;
+  issue.listing = listing;
   issue.op_index = op_index;
   issue.op = &r.op;
   issue.microbatch = microbatch;
@@ -391,7 +391,7 @@ void Walk::drop_frames() {
       for (size_t v = 0; v < frame->slots.size(); ++v) {
         Slot& slot = frame->slots[v];
         if (slot.offset >= 0) {
-          storage(program_.stages[s].values[v].space).release(slot.offset, slot.bytes, issued_);
+          storage(program_.listings[s].values[v].space).release(slot.offset, slot.bytes, issued_);
         }
         slot.offset = -1;
         slot.uses_left = 0;
@@ -401,7 +401,7 @@ void Walk::drop_frames() {
 }
 
 void Walk::run_step(Issuer& issuer, Purpose purpose) {
-  for (auto& stage : touched_) std::fill(stage.begin(), stage.end(), 0);
+  for (auto& listing : touched_) std::fill(listing.begin(), listing.end(), 0);
   for (Storage& arena : storage_) {
     arena.settle();
     arena.reset_peak();
@@ -412,7 +412,7 @@ void Walk::run_step(Issuer& issuer, Purpose purpose) {
     for (const Action& action : program_.actions_of(rank_, purpose)) {
       const Block& block = program_.blocks[static_cast<size_t>(action.block)];
       for (const Step& step : block.steps) {
-        run_op(issuer, block.stages[step.slot], step.op, action.microbatches[step.slot]);
+        run_op(issuer, block.listings[step.slot], step.op, action.microbatches[step.slot]);
       }
     }
   } catch (...) {

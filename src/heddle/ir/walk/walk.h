@@ -31,7 +31,7 @@ struct Wait {
 
 /// One op on its way to a stream.
 struct Issue {
-  int stage = 0;
+  int listing = 0;
   uint32_t op_index = 0;
   const Op* op = nullptr;
   int microbatch = 0;
@@ -50,7 +50,7 @@ struct Issue {
 class Issuer {
  public:
   virtual ~Issuer() = default;
-  virtual int64_t scratch_bytes(int stage, uint32_t op, const RowCounts& rows) = 0;
+  virtual int64_t scratch_bytes(int listing, uint32_t op, const RowCounts& rows) = 0;
   virtual void issue(const Issue& issue) = 0;
   /// Called after issuing an op with a host stall, for each of its outputs: the rows that it counts, or 0. May
   /// block.
@@ -86,12 +86,12 @@ class Walk {
   int64_t copied_out_bytes() const { return copied_out_bytes_; }
   int64_t copied_in_bytes() const { return copied_in_bytes_; }
   /// Arena offset of a persistent value.
-  int64_t offset_of(int stage, ValueId id) const;
+  int64_t offset_of(int listing, ValueId id) const;
 
   struct Live {
     std::string name;
     Role role;
-    int stage, microbatch;
+    int listing, microbatch;
     int64_t bytes;
   };
   /// What fills the device's arena at the moment of the highest live bytes of the last step (largest first).
@@ -105,13 +105,13 @@ class Walk {
   struct Slot;
   struct Frame;
   struct Running;
-  Frame& frame(int stage, int microbatch);
-  Slot& persistent(int stage, ValueId id);
+  Frame& frame(int listing, int microbatch);
+  Slot& persistent(int listing, ValueId id);
   Slot& slot_of(const Running& r, ValueId id);
   template <class Visit>
   void each_segment(const Running& r, ValueId id, const Visit& visit);
   bool passed_over(const Running& r);
-  void run_op(Issuer& issuer, int stage, uint32_t op, int microbatch);
+  void run_op(Issuer& issuer, int listing, uint32_t op, int microbatch);
   void read_operands(Running& r);
   void place_outputs(Running& r);
   void place_output(Running& r, ValueId id);
@@ -122,7 +122,7 @@ class Walk {
   void note_uses(const Running& r, const Issue& issue);
   void use(const Running& r, ValueId id);
   void drop(const Running& r, ValueId id);
-  Storage::Place place(const std::string& name, int64_t bytes, Space space, int stream, int stage, bool brief);
+  Storage::Place place(const std::string& name, int64_t bytes, Space space, int stream, int listing, bool brief);
   std::vector<Live> live_now(Space space) const;
   void drop_frames();
 
@@ -132,13 +132,13 @@ class Walk {
   std::array<int64_t, kSpaces> persistent_bytes_{};
   std::array<bool, kSpaces> uses_space_;
   int64_t copied_out_bytes_ = 0, copied_in_bytes_ = 0;
-  std::vector<int> stages_;
+  std::vector<int> listings_;
   int rank_;
-  std::vector<std::unique_ptr<Lifetimes>> lifetimes_;  // [stage]
+  std::vector<std::unique_ptr<Lifetimes>> lifetimes_;  // [listing]
   Segments segments_;
-  std::vector<std::vector<Slot>> persistent_;                // [stage][value]; a shared one is in its owner's
-  std::vector<std::vector<uint8_t>> touched_;                // [stage][op]: ran in this step
-  std::vector<std::vector<std::unique_ptr<Frame>>> frames_;  // [stage][microbatch + 1]
+  std::vector<std::vector<Slot>> persistent_;                // [listing][value]; a shared one is in its owner's
+  std::vector<std::vector<uint8_t>> touched_;                // [listing][op]: ran in this step
+  std::vector<std::vector<std::unique_ptr<Frame>>> frames_;  // [listing][microbatch + 1]
   Marks issued_{};                                           // ops enqueued on each stream
   std::vector<Wait> last_of_channel_;                        // the last op that went over it
   std::array<Marks, kMostStreams> waited_{};                 // [stream]: what it has already waited for

@@ -68,16 +68,16 @@ enum class Among { in, out, updates };
 
 /// Support of most ops: operand `index` tells the type, which must be bf16 or f32; weights lie in rows.
 template <Among among, size_t index>
-Support narrow(const ir::Stage& stage, const ir::Op& op) {
+Support narrow(const ir::Listing& listing, const ir::Op& op) {
   for (const auto* list : {&op.in, &op.out, &op.updates}) {
     for (const ir::ValueId id : *list) {
-      if (id != ir::none && stage.value(id).layout == ir::Layout::packed) {
+      if (id != ir::none && listing.value(id).layout == ir::Layout::packed) {
         return Support::no("cuda reads and writes row-major weights");
       }
     }
   }
   const auto& list = among == Among::in ? op.in : among == Among::out ? op.out : op.updates;
-  const Dtype dtype = stage.value(list.at(index)).dtype;
+  const Dtype dtype = listing.value(list.at(index)).dtype;
   if (dtype != Dtype::bf16 && dtype != Dtype::f32) {
     return Support::no(fmt::format("the operand that tells the type is {}, wanted bf16 or f32", name_of(dtype)));
   }
@@ -85,8 +85,8 @@ Support narrow(const ir::Stage& stage, const ir::Op& op) {
 }
 
 inline KernelEntry entry(std::string_view kind, std::string_view name, device::Kernel run,
-                         Support (*supports)(const ir::Stage&, const ir::Op&) = narrow<Among::in, 0>,
-                         int64_t (*scratch_bytes)(const ir::Stage&, const ir::Op&,
+                         Support (*supports)(const ir::Listing&, const ir::Op&) = narrow<Among::in, 0>,
+                         int64_t (*scratch_bytes)(const ir::Listing&, const ir::Op&,
                                                   const ir::RowCounts&) = nullptr) {
   return {.op_kind = kind,
           .backend = "cuda",
@@ -98,9 +98,9 @@ inline KernelEntry entry(std::string_view kind, std::string_view name, device::K
 
 /// The rows and columns of a value seen as a matrix.
 struct MatrixSize {
-  MatrixSize(const ir::Stage& stage, ir::ValueId id, const ir::RowCounts& counts)
-      : columns(stage.value(id).shape.empty() ? 1 : stage.value(id).shape.back().count),
-        rows(columns == 0 ? 0 : stage.elements(id, counts) / columns) {}
+  MatrixSize(const ir::Listing& listing, ir::ValueId id, const ir::RowCounts& counts)
+      : columns(listing.value(id).shape.empty() ? 1 : listing.value(id).shape.back().count),
+        rows(columns == 0 ? 0 : listing.elements(id, counts) / columns) {}
   int64_t columns, rows;
 };
 

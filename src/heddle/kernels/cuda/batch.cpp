@@ -38,7 +38,7 @@ void shift(const KernelCall& call) {
          call.stream);
 }
 
-Support always(const ir::Stage&, const ir::Op&) { return Support::yes(); }
+Support always(const ir::Listing&, const ir::Op&) { return Support::yes(); }
 
 }  // namespace
 

@@ -40,8 +40,8 @@ void loss_op(const KernelCall& call) {
   });
   sum_to(loss_T, T, numbers<double>(call.out[0]), call.stream);
 }
-int64_t loss_scratch(const ir::Stage& stage, const ir::Op& op, const ir::RowCounts& rows) {
-  return stage.elements(op.in[1], rows) * 8;
+int64_t loss_scratch(const ir::Listing& listing, const ir::Op& op, const ir::RowCounts& rows) {
+  return listing.elements(op.in[1], rows) * 8;
 }
 
 void loss_dgrad(const KernelCall& call) {
@@ -141,10 +141,10 @@ void sweep(const KernelCall& call, Head& head, const Sweep& to) {
 Head head_of(const KernelCall& call) {
   return {call.in[0].dtype, call.in[0].rows(), call.in[1].dim(1), call.in[1].dim(0), call.scratch};
 }
-int64_t head_scratch(const ir::Stage& stage, const ir::Op& op, const ir::RowCounts& rows) {
-  const ir::Value& w = stage.value(op.in[1]);
-  const MatrixSize x(stage, op.in[0], rows);
-  return Head(stage.value(op.in[0]).dtype, x.rows, w.shape[1].count, w.shape[0].count, nullptr).scratch.bytes();
+int64_t head_scratch(const ir::Listing& listing, const ir::Op& op, const ir::RowCounts& rows) {
+  const ir::Value& w = listing.value(op.in[1]);
+  const MatrixSize x(listing, op.in[0], rows);
+  return Head(listing.value(op.in[0]).dtype, x.rows, w.shape[1].count, w.shape[0].count, nullptr).scratch.bytes();
 }
 
 void head_loss(const KernelCall& call) {
@@ -179,8 +179,8 @@ void sharded(const KernelCall& call) {
          call.stream);
   sum_to(loss_T, T, numbers<double>(call.out[0]), call.stream);
 }
-int64_t sharded_scratch(const ir::Stage& stage, const ir::Op& op, const ir::RowCounts& rows) {
-  return stage.elements(op.in[6], rows) * 8;
+int64_t sharded_scratch(const ir::Listing& listing, const ir::Op& op, const ir::RowCounts& rows) {
+  return listing.elements(op.in[6], rows) * 8;
 }
 
 }  // namespace

@@ -43,9 +43,9 @@ void map_op(const KernelCall& call) {
   });
 }
 
-int64_t bias_scratch(const ir::Stage& stage, const ir::Op& op, const ir::RowCounts& rows) {
+int64_t bias_scratch(const ir::Listing& listing, const ir::Op& op, const ir::RowCounts& rows) {
   if (op.in.size() < 3 || op.in[2] == ir::none) return 0;
-  const MatrixSize size(stage, op.out[0], rows);
+  const MatrixSize size(listing, op.out[0], rows);
   return blocks_for(size.rows, kMapRows) * size.columns * 4;
 }
 
@@ -60,8 +60,8 @@ void accumulate_op(const KernelCall& call) {
     launch(p.dtype == Dtype::bf16 ? accumulate<Bf16, float> : accumulate<float, float>, shape, args, call.stream);
   }
 }
-Support accumulates(const ir::Stage& stage, const ir::Op& op) {
-  const Dtype p = stage.value(op.in[0]).dtype, acc = stage.value(op.updates[0]).dtype;
+Support accumulates(const ir::Listing& listing, const ir::Op& op) {
+  const Dtype p = listing.value(op.in[0]).dtype, acc = listing.value(op.updates[0]).dtype;
   if (acc == Dtype::f64 ? p == Dtype::f64 || p == Dtype::f32 : acc == Dtype::f32 && p != Dtype::f64) {
     return Support::yes();
   }
@@ -117,11 +117,11 @@ void add_op(const KernelCall& call) {
   launch(sum_parts, {.blocks_x = blocks_for(count, 256)},
          {{{call.in[0].data, call.in[1].data}, 2}, numbers<double>(call.out[0]), count, true, false}, call.stream);
 }
-Support adds(const ir::Stage& stage, const ir::Op& op) {
-  return stage.value(op.in[0]).dtype == Dtype::f64 ? Support::yes() : narrow<Among::in, 0>(stage, op);
+Support adds(const ir::Listing& listing, const ir::Op& op) {
+  return listing.value(op.in[0]).dtype == Dtype::f64 ? Support::yes() : narrow<Among::in, 0>(listing, op);
 }
 
-Support always(const ir::Stage&, const ir::Op&) { return Support::yes(); }
+Support always(const ir::Listing&, const ir::Op&) { return Support::yes(); }
 
 }  // namespace
 

@@ -7,9 +7,9 @@ namespace heddle::kernels::cuda {
 namespace {
 
 template <size_t gain>
-Support fits(const ir::Stage& stage, const ir::Op& op) {
-  if (const Support types = narrow<Among::in, 0>(stage, op); !types) return types;
-  const int64_t H = stage.value(op.in[gain]).shape[0].count;
+Support fits(const ir::Listing& listing, const ir::Op& op) {
+  if (const Support types = narrow<Among::in, 0>(listing, op); !types) return types;
+  const int64_t H = listing.value(op.in[gain]).shape[0].count;
   if (H <= kWidestNorm) return Support::yes();
   return Support::no(fmt::format("rows of {} numbers, at most {} stay in registers", H, kWidestNorm));
 }
@@ -53,9 +53,9 @@ void norm_dgrad(const KernelCall& call) {
   });
 }
 
-int64_t dgrad_scratch(const ir::Stage& stage, const ir::Op& op, const ir::RowCounts& rows) {
-  const int64_t H = stage.value(op.in[2]).shape[0].count;
-  return blocks_for(stage.elements(op.in[3], rows), kNormGradRows) * H * 4;
+int64_t dgrad_scratch(const ir::Listing& listing, const ir::Op& op, const ir::RowCounts& rows) {
+  const int64_t H = listing.value(op.in[2]).shape[0].count;
+  return blocks_for(listing.elements(op.in[3], rows), kNormGradRows) * H * 4;
 }
 
 }  // namespace

@@ -7,8 +7,8 @@ namespace heddle::kernels::cuda {
 namespace {
 
 template <bool assembles>
-Support fits(const ir::Stage& stage, const ir::Op& op) {
-  if (const Support types = narrow<Among::in, 0>(stage, op); !types) return types;
+Support fits(const ir::Listing& listing, const ir::Op& op) {
+  if (const Support types = narrow<Among::in, 0>(listing, op); !types) return types;
   const int64_t r = op.attributes.integer(assembles ? "rope" : "rope_dim");
   if (r <= kWidestRope) return Support::yes();
   return Support::no(fmt::format("{} rotated dimensions, at most {} fit", r, kWidestRope));

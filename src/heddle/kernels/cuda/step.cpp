@@ -25,11 +25,11 @@ Uses uses_of(std::span<const TensorView> views) {
 LaunchShape flat(int64_t count) { return {.blocks_x = std::min<int64_t>(blocks_for(count, 256), 1 << 16)}; }
 
 template <size_t first>
-Support few_uses(const ir::Stage& stage, const ir::Op& op) {
+Support few_uses(const ir::Listing& listing, const ir::Op& op) {
   if (op.in.size() - first > kMostUses) {
     return Support::no(fmt::format("{} uses of a parameter, at most {}", op.in.size() - first, kMostUses));
   }
-  const Dtype dtype = stage.value(op.in[first]).dtype;
+  const Dtype dtype = listing.value(op.in[first]).dtype;
   return dtype == Dtype::f32 ? Support::yes()
                              : Support::no(fmt::format("gradients in {}, wanted f32", name_of(dtype)));
 }
@@ -40,8 +40,8 @@ void square_sum_op(const KernelCall& call) {
   launch(square_sum, {.blocks_x = blocks}, {uses_of(call.in), parts, count}, call.stream);
   sum_to(parts, blocks, numbers<double>(call.out[0]), call.stream);
 }
-int64_t square_scratch(const ir::Stage& stage, const ir::Op& op, const ir::RowCounts& rows) {
-  return blocks_for(stage.elements(op.in[0], rows), kSquareBlock) * 8;
+int64_t square_scratch(const ir::Listing& listing, const ir::Op& op, const ir::RowCounts& rows) {
+  return blocks_for(listing.elements(op.in[0], rows), kSquareBlock) * 8;
 }
 
 /// Parts by the sixteen, in order.
@@ -73,7 +73,7 @@ void grad_norm_op(const KernelCall& call) {
          {sum, numbers<double>(call.out[0]), numbers<double>(call.out[1]), call.op->attributes.number("max_norm")},
          call.stream);
 }
-int64_t one_number(const ir::Stage&, const ir::Op&, const ir::RowCounts&) { return 8; }
+int64_t one_number(const ir::Listing&, const ir::Op&, const ir::RowCounts&) { return 8; }
 
 void adamw_op(const KernelCall& call) {
   const ir::Attributes& at = call.op->attributes;
@@ -112,9 +112,9 @@ void round_op(const KernelCall& call) {
   const int64_t count = call.out[0].elements();
   launch(round_gradient, flat(count), {uses_of(call.in), numbers<float>(call.out[0]), count}, call.stream);
 }
-Support rounds(const ir::Stage& stage, const ir::Op& op) {
+Support rounds(const ir::Listing& listing, const ir::Op& op) {
   if (op.in.size() > kMostUses) return Support::no(fmt::format("{} uses of a parameter", op.in.size()));
-  return narrow<Among::out, 0>(stage, op);
+  return narrow<Among::out, 0>(listing, op);
 }
 
 void exact_square_op(const KernelCall& call) {
@@ -128,9 +128,9 @@ void exact_square_op(const KernelCall& call) {
   args.count = blocks;
   launch(exact_limbs, {.threads = 32}, args, call.stream);
 }
-int64_t exact_square_scratch(const ir::Stage&, const ir::Op&, const ir::RowCounts&) { return kExactBlocks * 24; }
+int64_t exact_square_scratch(const ir::Listing&, const ir::Op&, const ir::RowCounts&) { return kExactBlocks * 24; }
 
-Support always(const ir::Stage&, const ir::Op&) { return Support::yes(); }
+Support always(const ir::Listing&, const ir::Op&) { return Support::yes(); }
 
 }  // namespace
 

@@ -139,8 +139,8 @@ void embedding_wgrad(const KernelCall& call) {
   });
 }
 
-int64_t wgrad_scratch(const ir::Stage& stage, const ir::Op& op, const ir::RowCounts& rows) {
-  return 4 * (2 * stage.elements(op.in[1], rows) + stage.value(op.updates[0]).shape[0].count + 2);
+int64_t wgrad_scratch(const ir::Listing& listing, const ir::Op& op, const ir::RowCounts& rows) {
+  return 4 * (2 * listing.elements(op.in[1], rows) + listing.value(op.updates[0]).shape[0].count + 2);
 }
 
 }  // namespace

@@ -69,27 +69,27 @@ void run_grouped_linear_wgrad_exact(const KernelCall& call) {
                    });
 }
 
-Support exact_supports(const ir::Stage& stage, const ir::Op& op) {
-  if (stage.value(op.in[0]).dtype == Dtype::f64) return Support::no("the rows are f64");
-  return product_support(stage, op.in[0], ir::none, op.in[1]);
+Support exact_supports(const ir::Listing& listing, const ir::Op& op) {
+  if (listing.value(op.in[0]).dtype == Dtype::f64) return Support::no("the rows are f64");
+  return product_support(listing, op.in[0], ir::none, op.in[1]);
 }
 
-int64_t exact_scratch(const ir::Stage& stage, const ir::Op& op, const ir::RowCounts&) {
-  const ir::Shape& sum = stage.value(op.updates[0]).shape;
+int64_t exact_scratch(const ir::Listing& listing, const ir::Op& op, const ir::RowCounts&) {
+  const ir::Shape& sum = listing.value(op.updates[0]).shape;
   return partial_bytes(sum[1].count, sum[2].count) + product_scratch_bytes(1);
 }
 
-Support supports(const ir::Stage& stage, const ir::Op& op) {
-  return product_support(stage, op.in[0], op.in[1], op.out.empty() ? ir::none : op.out[0]);
+Support supports(const ir::Listing& listing, const ir::Op& op) {
+  return product_support(listing, op.in[0], op.in[1], op.out.empty() ? ir::none : op.out[0]);
 }
 
-Support wgrad_supports(const ir::Stage& stage, const ir::Op& op) {
-  if (stage.value(op.updates[0]).dtype != Dtype::f32) return Support::no("the accumulator is not f32");
-  return product_support(stage, op.in[0], ir::none, op.in[1]);
+Support wgrad_supports(const ir::Listing& listing, const ir::Op& op) {
+  if (listing.value(op.updates[0]).dtype != Dtype::f32) return Support::no("the accumulator is not f32");
+  return product_support(listing, op.in[0], ir::none, op.in[1]);
 }
 
-int64_t scratch_bytes(const ir::Stage& stage, const ir::Op& op, const ir::RowCounts&) {
-  return product_scratch_bytes(weight_sizes(stage.value(op.updates.empty() ? op.in[1] : op.updates[0])).experts);
+int64_t scratch_bytes(const ir::Listing& listing, const ir::Op& op, const ir::RowCounts&) {
+  return product_scratch_bytes(weight_sizes(listing.value(op.updates.empty() ? op.in[1] : op.updates[0])).experts);
 }
 
 }  // namespace

@@ -3,7 +3,7 @@
 
 namespace heddle::kernels::host {
 
-Support operands_are(const ir::Stage& stage, const std::vector<ir::ValueId>& operands, std::string_view letters,
+Support operands_are(const ir::Listing& listing, const std::vector<ir::ValueId>& operands, std::string_view letters,
                      std::string_view list, Dtype* x) {
   size_t at = 0;
   for (size_t i = 0; i < operands.size() && at < letters.size(); ++i) {
@@ -11,7 +11,7 @@ Support operands_are(const ir::Stage& stage, const std::vector<ir::ValueId>& ope
     const bool goes_on = at + 1 < letters.size() && letters[at + 1] == '*';
     if (!goes_on) ++at;
     if (operands[i] == ir::none) continue;
-    const ir::Value& value = stage.value(operands[i]);
+    const ir::Value& value = listing.value(operands[i]);
     bool fits = false;
     std::string_view wanted;
     switch (letter) {

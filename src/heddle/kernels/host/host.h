@@ -30,7 +30,7 @@ void check_labels(const int32_t* labels_T, int64_t T, int64_t most_label);
 
 /// Types of operands, one letter each: x is bf16 or f32, the same for all x; a is f32, d f64, i i32; * lets the
 /// letter before it go on. An absent operand fits any letter, and so does one that the letters don't reach.
-Support operands_are(const ir::Stage& stage, const std::vector<ir::ValueId>& operands, std::string_view letters,
+Support operands_are(const ir::Listing& listing, const std::vector<ir::ValueId>& operands, std::string_view letters,
                      std::string_view list, Dtype* x);
 
 template <size_t size>
@@ -40,10 +40,10 @@ struct Letters {
 };
 
 template <Letters in, Letters updates = "">
-Support takes(const ir::Stage& stage, const ir::Op& op) {
+Support takes(const ir::Listing& listing, const ir::Op& op) {
   Dtype x = Dtype::u8;  // none seen yet
-  if (Support inputs = operands_are(stage, op.in, in.text, "input", &x); !inputs) return inputs;
-  return operands_are(stage, op.updates, updates.text, "update", &x);
+  if (Support inputs = operands_are(listing, op.in, in.text, "input", &x); !inputs) return inputs;
+  return operands_are(listing, op.updates, updates.text, "update", &x);
 }
 
 }  // namespace heddle::kernels::host

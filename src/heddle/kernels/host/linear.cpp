@@ -29,26 +29,26 @@ WeightSizes weight_sizes(const ir::Value& weight) {
   return sizes;
 }
 
-Support product_support(const ir::Stage& stage, ir::ValueId rows, ir::ValueId weight, ir::ValueId result) {
+Support product_support(const ir::Listing& listing, ir::ValueId rows, ir::ValueId weight, ir::ValueId result) {
   for (const ir::ValueId id : {rows, weight, result}) {
     if (id == ir::none) continue;
-    if (const Support support = gemm_supported(stage.value(id).dtype); !support) return support;
+    if (const Support support = gemm_supported(listing.value(id).dtype); !support) return support;
   }
-  if (weight == ir::none || stage.value(weight).layout != ir::Layout::packed) return Support::yes();
-  const ir::Value& w = stage.value(weight);
+  if (weight == ir::none || listing.value(weight).layout != ir::Layout::packed) return Support::yes();
+  const ir::Value& w = listing.value(weight);
   const WeightSizes sizes = weight_sizes(w);
   if (w.packed_bytes != packed_bytes(w.dtype, sizes.experts, sizes.n, sizes.k)) {
     return Support::no(
         fmt::format("'{}' is not packed as this machine's engine {} packs", w.name, name_of(best_engine(w.dtype))));
   }
-  if (takes_bf16_only(best_engine(w.dtype)) && stage.value(rows).dtype != Dtype::bf16) {
+  if (takes_bf16_only(best_engine(w.dtype)) && listing.value(rows).dtype != Dtype::bf16) {
     return Support::no("a packed bf16 weight multiplies bf16 rows only");
   }
   return Support::yes();
 }
 
-std::string_view product_engine(const ir::Stage& stage, const ir::Op& op) {
-  const bool narrow = stage.value(op.in[0]).dtype == Dtype::bf16 && stage.value(op.in[1]).dtype == Dtype::bf16;
+std::string_view product_engine(const ir::Listing& listing, const ir::Op& op) {
+  const bool narrow = listing.value(op.in[0]).dtype == Dtype::bf16 && listing.value(op.in[1]).dtype == Dtype::bf16;
   return name_of(best_engine(narrow ? Dtype::bf16 : Dtype::f32));
 }
 
@@ -111,21 +111,21 @@ void run_pack_weight(const KernelCall& call) {
                master.dim(grouped ? 1 : 0), master.dim(grouped ? 2 : 1), call.updates[0].data);
 }
 
-Support linear_supports(const ir::Stage& stage, const ir::Op& op) {
+Support linear_supports(const ir::Listing& listing, const ir::Op& op) {
   const ir::ValueId bias = operand(op.in, 2);
-  if (bias != ir::none && stage.value(bias).dtype != Dtype::f32) return Support::no("the bias is not f32");
-  return product_support(stage, op.in[0], op.in[1], op.out.empty() ? ir::none : op.out[0]);
+  if (bias != ir::none && listing.value(bias).dtype != Dtype::f32) return Support::no("the bias is not f32");
+  return product_support(listing, op.in[0], op.in[1], op.out.empty() ? ir::none : op.out[0]);
 }
 
-Support linear_wgrad_supports(const ir::Stage& stage, const ir::Op& op) {
+Support linear_wgrad_supports(const ir::Listing& listing, const ir::Op& op) {
   for (const ir::ValueId id : op.updates) {
-    if (stage.value(id).dtype != Dtype::f32) return Support::no("the accumulator is not f32");
+    if (listing.value(id).dtype != Dtype::f32) return Support::no("the accumulator is not f32");
   }
-  return product_support(stage, op.in[0], ir::none, op.in[1]);
+  return product_support(listing, op.in[0], ir::none, op.in[1]);
 }
 
-Support pack_weight_supports(const ir::Stage& stage, const ir::Op& op) {
-  const ir::Value &master = stage.value(op.in[0]), &w = stage.value(op.updates[0]);
+Support pack_weight_supports(const ir::Listing& listing, const ir::Op& op) {
+  const ir::Value &master = listing.value(op.in[0]), &w = listing.value(op.updates[0]);
   if (const Support support = gemm_supported(master.dtype); !support) return support;
   if (w.layout != ir::Layout::packed) return Support::no("the weight is not packed; cast_weight rounds rows");
   if (const Support support = gemm_supported(w.dtype); !support) return support;
@@ -141,11 +141,11 @@ Support pack_weight_supports(const ir::Stage& stage, const ir::Op& op) {
   return Support::yes();
 }
 
-std::string_view packing_engine(const ir::Stage& stage, const ir::Op& op) {
-  return name_of(best_engine(stage.value(op.updates[0]).dtype));
+std::string_view packing_engine(const ir::Listing& listing, const ir::Op& op) {
+  return name_of(best_engine(listing.value(op.updates[0]).dtype));
 }
 
-int64_t one_group_scratch(const ir::Stage&, const ir::Op&, const ir::RowCounts&) {
+int64_t one_group_scratch(const ir::Listing&, const ir::Op&, const ir::RowCounts&) {
   return product_scratch_bytes(1);
 }
 

@@ -27,10 +27,10 @@ inline Weights weights_of(const device::TensorView& view) {
 RowGroups groups_of(const device::TensorView& offsets, int64_t rows);
 
 /// Whether a product takes a row operand and a weight of these values; a null weight is not looked at.
-Support product_support(const ir::Stage& stage, ir::ValueId rows, ir::ValueId weight, ir::ValueId result);
+Support product_support(const ir::Listing& listing, ir::ValueId rows, ir::ValueId weight, ir::ValueId result);
 
 /// The engine of an op whose first two operands are multiplied.
-std::string_view product_engine(const ir::Stage& stage, const ir::Op& op);
+std::string_view product_engine(const ir::Listing& listing, const ir::Op& op);
 
 /// E, N and K of a weight [N,K] or [E,N,K].
 struct WeightSizes {

@@ -269,10 +269,10 @@ void backward(const KernelCall& call, Piece piece) {
 void swiglu_dgrad(const KernelCall& call) { backward(call, HWY_DYNAMIC_DISPATCH(SwigluDgradRows)); }
 void gelu_dgrad(const KernelCall& call) { backward(call, HWY_DYNAMIC_DISPATCH(GeluDgradRows)); }
 
-int64_t bias_scratch(const ir::Stage& stage, const ir::Op& op, const ir::RowCounts& rows) {
+int64_t bias_scratch(const ir::Listing& listing, const ir::Op& op, const ir::RowCounts& rows) {
   if (op.in.size() <= 2 || op.in[2] == ir::none) return 0;
-  const int64_t columns = stage.value(op.in[2]).shape[0].count;
-  return partial_sums_bytes(stage.elements(op.in[1], rows) / std::max<int64_t>(1, columns), columns);
+  const int64_t columns = listing.value(op.in[2]).shape[0].count;
+  return partial_sums_bytes(listing.elements(op.in[1], rows) / std::max<int64_t>(1, columns), columns);
 }
 
 }  // namespace

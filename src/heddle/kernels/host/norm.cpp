@@ -182,9 +182,9 @@ void rms_norm_dgrad(const KernelCall& call) {
   HWY_DYNAMIC_DISPATCH(NormAddPartials)(call.scratch, partial_count(T), H, call.out[1].as<float>());
 }
 
-int64_t dgrad_scratch(const ir::Stage& stage, const ir::Op& op, const ir::RowCounts& rows) {
-  const int64_t H = stage.value(op.in[2]).shape[0].count;
-  return partial_sums_bytes(stage.elements(op.in[3], rows), H);
+int64_t dgrad_scratch(const ir::Listing& listing, const ir::Op& op, const ir::RowCounts& rows) {
+  const int64_t H = listing.value(op.in[2]).shape[0].count;
+  return partial_sums_bytes(listing.elements(op.in[3], rows), H);
 }
 
 }  // namespace

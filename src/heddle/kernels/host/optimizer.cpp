@@ -138,8 +138,8 @@ void grad_square_sum(const KernelCall& call) {
   call.out[0].as<double>()[0] = part;
 }
 
-int64_t square_scratch(const ir::Stage& stage, const ir::Op& op, const ir::RowCounts& rows) {
-  return (stage.elements(op.in[0], rows) / kSquaresPerPartial + 1) * 8;
+int64_t square_scratch(const ir::Listing& listing, const ir::Op& op, const ir::RowCounts& rows) {
+  return (listing.elements(op.in[0], rows) / kSquaresPerPartial + 1) * 8;
 }
 
 /// norm = √Σ part; clip = min(1, max_norm/(norm + 1e-6)), 1 when max_norm is 0, and 0 when the norm is not finite.

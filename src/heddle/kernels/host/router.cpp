@@ -294,16 +294,16 @@ void choose_and_sort(const KernelCall& call, bool fused) {
 void choose(const KernelCall& call) { choose_and_sort(call, false); }
 void router(const KernelCall& call) { choose_and_sort(call, true); }
 
-int64_t choice_scratch(const ir::Stage& stage, const ir::Op& op, const ir::RowCounts& rows) {
-  const int64_t E = stage.value(op.in[0]).shape[1].count;
-  return partial_count(stage.elements(op.in[0], rows) / std::max<int64_t>(1, E)) * E * 4;
+int64_t choice_scratch(const ir::Listing& listing, const ir::Op& op, const ir::RowCounts& rows) {
+  const int64_t E = listing.value(op.in[0]).shape[1].count;
+  return partial_count(listing.elements(op.in[0], rows) / std::max<int64_t>(1, E)) * E * 4;
 }
 
 template <Letters in, size_t scores_at>
-Support routes(const ir::Stage& stage, const ir::Op& op) {
-  const int64_t E = stage.value(op.in[scores_at]).shape[1].count;
+Support routes(const ir::Listing& listing, const ir::Op& op) {
+  const int64_t E = listing.value(op.in[scores_at]).shape[1].count;
   if (E > kMostExperts) return Support::no(fmt::format("{} experts, at most {}", E, kMostExperts));
-  return takes<in>(stage, op);
+  return takes<in>(listing, op);
 }
 
 void count_load(const KernelCall& call) {

@@ -105,12 +105,12 @@ void accumulate(const KernelCall& call) {
       kElementsPerPiece);
 }
 
-Support accumulates(const ir::Stage& stage, const ir::Op& op) {
-  const Dtype from = stage.value(op.in[0]).dtype, to = stage.value(op.updates[0]).dtype;
+Support accumulates(const ir::Listing& listing, const ir::Op& op) {
+  const Dtype from = listing.value(op.in[0]).dtype, to = listing.value(op.updates[0]).dtype;
   if (to == Dtype::f64) {
     return from == Dtype::f64 ? Support::yes() : Support::no(fmt::format("{} added to f64", name_of(from)));
   }
-  return takes<"x", "a">(stage, op);
+  return takes<"x", "a">(listing, op);
 }
 
 /// A block of `width` bytes a row between matrices with these bytes a row; zeros where `from` is null.

@@ -5,10 +5,10 @@ namespace heddle::kernels {
 namespace reference {
 namespace {
 
-Support reads_rows(const ir::Stage& stage, const ir::Op& op) {
+Support reads_rows(const ir::Listing& listing, const ir::Op& op) {
   for (const auto* list : {&op.in, &op.out, &op.updates}) {
     for (const ir::ValueId id : *list) {
-      if (id != ir::none && stage.value(id).layout == ir::Layout::packed) {
+      if (id != ir::none && listing.value(id).layout == ir::Layout::packed) {
         return Support::no("reference reads and writes row-major weights");
       }
     }

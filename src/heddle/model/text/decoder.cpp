@@ -17,10 +17,10 @@ namespace {
 
 class Decoder {
  public:
-  Decoder(const ModelConfig& config, const StageSpec& spec) : w_(config, spec), ends_(w_) {}
+  Decoder(const ModelConfig& config, const RankSpec& spec) : w_(config, spec), ends_(w_) {}
 
-  StageText write() {
-    for (const StageSpec::Chunk& chunk : w_.spec().chunks) {
+  RankText write() {
+    for (const RankSpec::Chunk& chunk : w_.spec().chunks) {
       chunk_ = w_.begin_chunk(chunk.microbatches);
       if (!chunk.piece.is_empty()) write(chunk);
     }
@@ -29,7 +29,7 @@ class Decoder {
 
  private:
   // Hidden states go from piece to piece: those after the last layer and, behind them, those of each depth so far.
-  void write(const StageSpec::Chunk& chunk) {
+  void write(const RankSpec::Chunk& chunk) {
     const Piece& piece = chunk.piece;
     const int64_t last_depth = std::min(w_.depths(), piece.first_depth + piece.depths - 1);
     if (piece.embedding || piece.depths > 0 || piece.loss) ends_.load_tokens();
@@ -65,8 +65,8 @@ class Decoder {
 
   static Attributes hop(const Hop& hop) { return {{"step", int64_t{hop.step}}, {"edge", hop.edge}}; }
 
-  std::vector<ValueId> arrive(const StageSpec::Chunk& chunk) {
-    HEDDLE_CHECK(chunk.from.edge >= 0, "chunk {} of stage {} comes from nowhere", chunk_, w_.spec().stage);
+  std::vector<ValueId> arrive(const RankSpec::Chunk& chunk) {
+    HEDDLE_CHECK(chunk.from.edge >= 0, "chunk {} of listing {} comes from nowhere", chunk_, w_.spec().rank);
     if (chunk.from.step == 0) return local_states_.at(chunk.from.edge);
     Attributes attributes = hop(chunk.from);
     attributes.set("dtype", std::string(heddle::name_of(w_.spec().dtype)))
@@ -87,6 +87,6 @@ class Decoder {
 
 }  // namespace
 
-StageText decoder_stage(const ModelConfig& config, const StageSpec& spec) { return Decoder(config, spec).write(); }
+RankText decoder_text(const ModelConfig& config, const RankSpec& spec) { return Decoder(config, spec).write(); }
 
 }  // namespace heddle::model

@@ -3,14 +3,14 @@
 #pragma once
 
 #include "heddle/model/model_config.h"
-#include "heddle/model/text/stage_spec.h"
-#include "heddle/model/text/stage_text.h"
+#include "heddle/model/text/rank_spec.h"
+#include "heddle/model/text/rank_text.h"
 
 namespace heddle::model {
 
-/// Forward text of one stage. For `predict` it ends in the logits of the next token, without losses or depths; with
+/// Forward text of one listing. For `predict` it ends in the logits of the next token, without losses or depths; with
 /// tp ranks, all rows of the group by this rank's part of the vocabulary. Else it updates the statistics of the
 /// losses (sums over labels, sequences, tokens) and, for each MoE layer, of the load.
-StageText decoder_stage(const ModelConfig& config, const StageSpec& spec);
+RankText decoder_text(const ModelConfig& config, const RankSpec& spec);
 
 }  // namespace heddle::model

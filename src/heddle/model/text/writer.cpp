@@ -24,9 +24,9 @@ std::string_view word_of(OpPart part) {
   return "";
 }
 
-Writer::Writer(const ModelConfig& config, const StageSpec& spec) : config_(config), spec_(spec) {
-  text_.stage.name = fmt::format("stage {}", spec.stage);
-  text_.stage.chunks.clear();
+Writer::Writer(const ModelConfig& config, const RankSpec& spec) : config_(config), spec_(spec) {
+  text_.listing.name = fmt::format("listing {}", spec.rank);
+  text_.listing.chunks.clear();
   runs_ = spec.sequences;
   local_ = spec.sequence_length / spec.mesh.of(Axis::cp);
   tokens_ = runs_ * local_ / tp();
@@ -34,8 +34,8 @@ Writer::Writer(const ModelConfig& config, const StageSpec& spec) : config_(confi
 }
 
 int Writer::begin_chunk(const ir::Chunk& microbatches) {
-  chunk_ = static_cast<int>(text_.stage.chunks.size());
-  text_.stage.chunks.push_back(microbatches);
+  chunk_ = static_cast<int>(text_.listing.chunks.size());
+  text_.listing.chunks.push_back(microbatches);
   return chunk_;
 }
 
@@ -55,7 +55,7 @@ std::vector<ValueId> Writer::op(std::string_view kind, std::vector<ValueId> in, 
   if (layer_ >= 0) {
     for (std::string& name : names) name = fmt::format("{}.{}", layer_, name);
   }
-  return text_.stage.append(std::move(op), names);
+  return text_.listing.append(std::move(op), names);
 }
 
 ValueId Writer::gather(ValueId x_T, const std::string& name) {
@@ -69,7 +69,7 @@ ValueId Writer::scatter_sum(ValueId x_U, const std::string& name) {
 }
 
 ValueId Writer::parameter(Parameter p, Dtype dtype, std::vector<int64_t> shape) {
-  if (const ValueId known = text_.stage.find(p.name); known != none) return known;
+  if (const ValueId known = text_.listing.find(p.name); known != none) return known;
   const int64_t rows = shape[0];
   std::erase_if(p.cuts, [&](const Cut& cut) { return spec_.mesh.of(cut.axis) == 1; });
   for (const Cut& cut : p.cuts) {
@@ -81,7 +81,7 @@ ValueId Writer::parameter(Parameter p, Dtype dtype, std::vector<int64_t> shape) 
   value.dtype = dtype;
   for (const int64_t size : shape) value.shape.push_back({size, none});
   value.role = ir::Role::weight;
-  p.value = text_.stage.add_value(std::move(value));
+  p.value = text_.listing.add_value(std::move(value));
   // The ends serve the depths too, but are of no layer.
   p.layer = p.part == Parameter::Part::embedding || p.part == Parameter::Part::head ? -1 : layer_;
   if (p.released.empty() && p.start != Parameter::Start::rope_table) p.released = {{p.name, 0, rows}};
@@ -126,7 +126,7 @@ ValueId Writer::norm(ValueId x, const std::string& name, const std::string& out,
 ValueId Writer::statistic(const Statistic& what, const std::vector<int64_t>& shape, Dtype dtype) {
   ir::Shape dims;
   for (const int64_t size : shape) dims.push_back({size, none});
-  return add_statistic(text_.stage, text_.statistics, what, std::move(dims), dtype);
+  return add_statistic(text_.listing, text_.statistics, what, std::move(dims), dtype);
 }
 
 void Writer::keep(ValueId loss, const Statistic& what) {

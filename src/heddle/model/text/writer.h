@@ -13,17 +13,17 @@
 
 #include "heddle/model/model_config.h"
 #include "heddle/model/op_part.h"
-#include "heddle/model/text/stage_spec.h"
-#include "heddle/model/text/stage_text.h"
+#include "heddle/model/text/rank_spec.h"
+#include "heddle/model/text/rank_text.h"
 
 namespace heddle::model {
 
 class Writer {
  public:
-  Writer(const ModelConfig& config, const StageSpec& spec);
+  Writer(const ModelConfig& config, const RankSpec& spec);
 
   const ModelConfig& config() const { return config_; }
-  const StageSpec& spec() const { return spec_; }
+  const RankSpec& spec() const { return spec_; }
   int64_t runs() const { return runs_; }      // sequences of a microbatch
   int64_t local() const { return local_; }    // positions of each that a tp group has
   int64_t tokens() const { return tokens_; }  // of this rank
@@ -38,7 +38,7 @@ class Writer {
   /// What follows belongs to this layer, −1 to none; values get its number in front of their names.
   void begin_layer(int64_t layer) { layer_ = static_cast<int>(layer); }
   int layer() const { return layer_; }
-  StageText take() { return std::move(text_); }
+  RankText take() { return std::move(text_); }
 
   /// What is written while it lives belongs to a part of the layer.
   class Part {
@@ -55,7 +55,7 @@ class Writer {
   std::vector<ir::ValueId> op(std::string_view kind, std::vector<ir::ValueId> in, std::vector<std::string> names,
                               ir::Attributes attributes = {}, std::string group = "",
                               std::vector<ir::ValueId> updates = {}, std::vector<ir::ValueId> mentions = {});
-  const ir::Value& value(ir::ValueId id) const { return text_.stage.value(id); }
+  const ir::Value& value(ir::ValueId id) const { return text_.listing.value(id); }
   int64_t columns(ir::ValueId id) const { return value(id).shape.back().count; }
 
   /// Rows of this rank to those of its tp group, and sums over the group back to this rank's rows.
@@ -98,8 +98,8 @@ class Writer {
 
  private:
   const ModelConfig& config_;
-  const StageSpec& spec_;
-  StageText text_;
+  const RankSpec& spec_;
+  RankText text_;
   int64_t runs_ = 0, local_ = 0, tokens_ = 0;
   Dtype wide_ = Dtype::f32;
   int layer_ = -1, chunk_ = 0;

@@ -13,7 +13,7 @@ constexpr int64_t kNever = int64_t{1} << 40;
 
 // When, within a step, a value came to be: causes come before effects, on whichever rank.
 struct Moment {
-  int64_t microbatch = kNever, phase = 0, stage = 0, op = 0, rank = 0;
+  int64_t microbatch = kNever, phase = 0, listing = 0, op = 0, rank = 0;
   auto operator<=>(const Moment&) const = default;
 };
 constexpr size_t kNumbers = 5;  // of a Moment
@@ -34,7 +34,7 @@ class Search {
  private:
   void look(const ir::Issue& issue, std::span<const device::TensorView> views,
             const std::vector<ir::ValueId>& ids) {
-    const ir::Stage& text = lowered_.program.stages[static_cast<size_t>(issue.stage)];
+    const ir::Listing& text = lowered_.program.listings[static_cast<size_t>(issue.listing)];
     for (size_t i = 0; i < views.size() && where_.empty(); ++i) {
       if (views[i].data == nullptr || views[i].layout == ir::Layout::packed || is_finite(views[i])) continue;
       where_ = description(issue, text.value(ids[i]).name);
@@ -55,9 +55,9 @@ class Search {
     const int64_t microbatch = !ir::once_a_step(phase)     ? issue.microbatch
                                : phase == ir::Phase::begin ? -1
                                                            : kNever - 1;
-    const int stage =
-        lowered_.placement.stages_of(issue.stage).at(static_cast<size_t>(std::max(0, issue.op->chunk)));
-    return {microbatch, forward ? 0 : 1, forward ? stage : -stage, op_, ranks_.rank()};
+    const int listing =
+        lowered_.placement.stages_of(issue.listing).at(static_cast<size_t>(std::max(0, issue.op->chunk)));
+    return {microbatch, forward ? 0 : 1, forward ? listing : -listing, op_, ranks_.rank()};
   }
 
   const plan::Lowered& lowered_;
@@ -76,7 +76,7 @@ std::string first_not_finite(runtime::Executor& executor, const plan::Lowered& l
                     [&](const ir::Issue& issue, const device::KernelCall& call) { search.look(issue, call); });
   const Moment& first = search.first();
   std::vector<double> moments(static_cast<size_t>(ranks.size()) * kNumbers, 0);  // a place for each rank
-  const std::array<int64_t, kNumbers> own{first.microbatch, first.phase, first.stage, first.op, first.rank};
+  const std::array<int64_t, kNumbers> own{first.microbatch, first.phase, first.listing, first.op, first.rank};
   std::copy(own.begin(), own.end(), moments.begin() + ranks.rank() * std::ssize(own));
   ranks.sum(moments);
   const std::vector<std::string> places = ranks.share(search.where());

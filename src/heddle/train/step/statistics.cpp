@@ -15,26 +15,26 @@ double mean(const model::Statistic& what, double sum, const device::Batch& batch
 
 }  // namespace
 
-StepStatistics::StepStatistics(const plan::Lowered& lowered, int first_stage, int stages) {
-  for (int s = first_stage; s < first_stage + stages; ++s) {
-    const ir::Stage& stage = lowered.program.stages.at(static_cast<size_t>(s));
+StepStatistics::StepStatistics(const plan::Lowered& lowered, int first_listing, int listings) {
+  for (int s = first_listing; s < first_listing + listings; ++s) {
+    const ir::Listing& listing = lowered.program.listings.at(static_cast<size_t>(s));
     for (const model::Statistic& what : lowered.statistics.at(static_cast<size_t>(s))) {
       const auto before = std::find_if(places_.begin(), places_.end(), [&](const Place& place) {
         return place.what.kind == what.kind && place.what.of == what.of;
       });
       const bool again = before != places_.end();
-      const auto size = static_cast<size_t>(stage.elements(what.value, ir::FixedRows()));
+      const auto size = static_cast<size_t>(listing.elements(what.value, ir::FixedRows()));
       places_.push_back({what, s, again ? before->first : size_, size, again});
       if (!again) size_ += size;
     }
   }
 }
 
-std::vector<double> StepStatistics::row(const runtime::Executor& executor, int stage) const {
+std::vector<double> StepStatistics::row(const runtime::Executor& executor, int listing) const {
   std::vector<double> row(size_, 0);
   for (const Place& place : places_) {
-    if (place.stage != stage) continue;
-    const device::TensorView view = executor.view(stage, place.what.value);
+    if (place.listing != listing) continue;
+    const device::TensorView view = executor.view(listing, place.what.value);
     for (size_t i = 0; i < place.size; ++i) row[place.first + i] = number(view, static_cast<int64_t>(i));
   }
   return row;

@@ -21,18 +21,18 @@ struct Reading {
 
 class StepStatistics {
  public:
-  /// Those of some stages of the program; what means the same has one place.
-  StepStatistics(const plan::Lowered& lowered, int first_stage, int stages);
+  /// Those of some listings of the program; what means the same has one place.
+  StepStatistics(const plan::Lowered& lowered, int first_listing, int listings);
 
-  /// The row of a rank that has run `stage`, with zeros where another rank's are.
-  std::vector<double> row(const runtime::Executor& executor, int stage) const;
-  /// What the sum of all ranks' rows says, in the order of the stages and of their texts.
+  /// The row of a rank that has run `listing`, with zeros where another rank's are.
+  std::vector<double> row(const runtime::Executor& executor, int listing) const;
+  /// What the sum of all ranks' rows says, in the order of the listings and of their texts.
   std::vector<Reading> read(std::span<const double> row, const device::Batch& batch, int ranks) const;
 
  private:
   struct Place {
     model::Statistic what;
-    int stage = 0;
+    int listing = 0;
     size_t first = 0, size = 0;  // in the row
     bool again = false;          // an earlier place means the same
   };

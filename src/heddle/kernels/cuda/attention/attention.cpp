@@ -7,8 +7,8 @@ namespace heddle::kernels::cuda {
 
 namespace {
 
-Support fits(const ir::Stage& stage, const ir::Op& op) {
-  if (const Support types = narrow<Among::in, 0>(stage, op); !types) return types;
+Support fits(const ir::Listing& listing, const ir::Op& op) {
+  if (const Support types = narrow<Among::in, 0>(listing, op); !types) return types;
   const int64_t d = op.attributes.integer("head_dim"), v = op.attributes.integer("value_dim");
   if (d <= kWidestHead && v <= kWidestValue) return Support::yes();
   return Support::no(
@@ -110,8 +110,8 @@ void backward(const KernelCall& call) {
            args, call.stream);
   });
 }
-int64_t backward_scratch(const ir::Stage& stage, const ir::Op& op, const ir::RowCounts& rows) {
-  return stage.elements(op.in[5], rows) * 4;
+int64_t backward_scratch(const ir::Listing& listing, const ir::Op& op, const ir::RowCounts& rows) {
+  return listing.elements(op.in[5], rows) * 4;
 }
 
 }  // namespace

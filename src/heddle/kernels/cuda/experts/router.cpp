@@ -8,12 +8,12 @@ namespace {
 
 /// `among`, `index`: an operand [T, E].
 template <Among among, size_t index>
-Support fits(const ir::Stage& stage, const ir::Op& op) {
+Support fits(const ir::Listing& listing, const ir::Op& op) {
   const ir::ValueId id = (among == Among::in ? op.in : op.out).at(index);
-  if (stage.value(id).dtype != Dtype::f32) {
-    return Support::no(fmt::format("scores in {}, wanted f32", name_of(stage.value(id).dtype)));
+  if (listing.value(id).dtype != Dtype::f32) {
+    return Support::no(fmt::format("scores in {}, wanted f32", name_of(listing.value(id).dtype)));
   }
-  const int64_t E = stage.value(id).shape.back().count, k = op.attributes.integer_or("top_k", 1);
+  const int64_t E = listing.value(id).shape.back().count, k = op.attributes.integer_or("top_k", 1);
   if (E <= kMostExperts && k <= kMostChosen) return Support::yes();
   return Support::no(fmt::format("{} of {} experts a token, at most {} of {}", k, E, kMostChosen, kMostExperts));
 }
@@ -145,8 +145,8 @@ BalanceArgs balance_args(const ir::Attributes& at, int64_t T, int64_t E, Scratch
   args.loss_B = scratch.take<double>(T / args.S);
   return args;
 }
-int64_t balance_scratch(const ir::Stage& stage, const ir::Op& op, const ir::RowCounts& rows) {
-  const MatrixSize size(stage, op.in[0], rows);
+int64_t balance_scratch(const ir::Listing& listing, const ir::Op& op, const ir::RowCounts& rows) {
+  const MatrixSize size(listing, op.in[0], rows);
   Scratch scratch(nullptr);
   balance_args(op.attributes, size.rows, size.columns, scratch);
   return scratch.bytes();
@@ -187,16 +187,16 @@ void z_loss_op(const KernelCall& call) {
   args.dlogits_TE = numbers<float>(call.out[0]);
   launch(z_loss, warps(args.T, args.E), args, call.stream);
 }
-int64_t z_loss_scratch(const ir::Stage& stage, const ir::Op& op, const ir::RowCounts& rows) {
-  return MatrixSize(stage, op.in[0], rows).rows * 8;
+int64_t z_loss_scratch(const ir::Listing& listing, const ir::Op& op, const ir::RowCounts& rows) {
+  return MatrixSize(listing, op.in[0], rows).rows * 8;
 }
 
-Support narrow_bias(const ir::Stage& stage, const ir::Op& op) {
-  const Dtype dtype = stage.value(op.updates.at(0)).dtype;
+Support narrow_bias(const ir::Listing& listing, const ir::Op& op) {
+  const Dtype dtype = listing.value(op.updates.at(0)).dtype;
   return dtype == Dtype::f32 ? Support::yes()
                              : Support::no(fmt::format("a bias in {}, wanted f32", name_of(dtype)));
 }
-Support always(const ir::Stage&, const ir::Op&) { return Support::yes(); }
+Support always(const ir::Listing&, const ir::Op&) { return Support::yes(); }
 
 }  // namespace
 

@@ -30,9 +30,9 @@ void embedding_dgrad(const KernelCall& call) {
   });
 }
 
-Support sums_few(const ir::Stage& stage, const ir::Op& op) {
-  if (const Support types = narrow<Among::in, 0>(stage, op); !types) return types;
-  const int64_t k = stage.value(op.in[op.kind() == "unpermute" ? 2 : 1]).shape.back().count;
+Support sums_few(const ir::Listing& listing, const ir::Op& op) {
+  if (const Support types = narrow<Among::in, 0>(listing, op); !types) return types;
+  const int64_t k = listing.value(op.in[op.kind() == "unpermute" ? 2 : 1]).shape.back().count;
   if (k <= kMostSummed) return Support::yes();
   return Support::no(fmt::format("{} experts a token, at most {} are summed", k, kMostSummed));
 }

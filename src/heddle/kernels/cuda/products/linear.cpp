@@ -81,13 +81,13 @@ Pair alike(TensorView a, TensorView b, Scratch& scratch, void* stream) {
   return {a, b};
 }
 
-int64_t linear_scratch(const ir::Stage& stage, const ir::Op& op, const ir::RowCounts& rows) {
+int64_t linear_scratch(const ir::Listing& listing, const ir::Op& op, const ir::RowCounts& rows) {
   Scratch scratch(nullptr);
   scratch.take<std::byte>(product_workspace_bytes());
-  const Dtype a = stage.value(op.in[0]).dtype, b = stage.value(op.in[1]).dtype;
-  if (a != b) scratch.take<float>(stage.elements(op.in[a == Dtype::bf16 ? 0 : 1], rows));
+  const Dtype a = listing.value(op.in[0]).dtype, b = listing.value(op.in[1]).dtype;
+  if (a != b) scratch.take<float>(listing.elements(op.in[a == Dtype::bf16 ? 0 : 1], rows));
   if (op.updates.size() > 1 && op.updates[1] != ir::none) {
-    const MatrixSize dy(stage, op.in[1], rows);
+    const MatrixSize dy(listing, op.in[1], rows);
     scratch.take<float>(blocks_for(dy.rows, kMapRows) * dy.columns);
   }
   return scratch.bytes();
@@ -143,9 +143,9 @@ void linear_wgrad(const KernelCall& call) {
   add_column_parts(sums, parts, N, numbers<float>(bias), !call.overwrite, call.stream);
 }
 
-Support groups_fit(const ir::Stage& stage, const ir::Op& op) {
-  if (const Support types = narrow<Among::in, 0>(stage, op); !types) return types;
-  if (stage.value(op.in[0]).dtype != stage.value(op.in[1]).dtype) return Support::no("operands of two types");
+Support groups_fit(const ir::Listing& listing, const ir::Op& op) {
+  if (const Support types = narrow<Among::in, 0>(listing, op); !types) return types;
+  if (listing.value(op.in[0]).dtype != listing.value(op.in[1]).dtype) return Support::no("operands of two types");
   return Support::yes();
 }
 
@@ -216,9 +216,9 @@ void grouped_wgrad_exact(const KernelCall& call) {
         call.stream);
   }
 }
-int64_t exact_scratch(const ir::Stage& stage, const ir::Op& op, const ir::RowCounts&) {
-  const ir::Shape& acc = stage.value(op.updates[0]).shape;
-  const int64_t sources = op.in.size() > 3 && op.in[3] != ir::none ? stage.value(op.in[3]).shape[1].count : 1;
+int64_t exact_scratch(const ir::Listing& listing, const ir::Op& op, const ir::RowCounts&) {
+  const ir::Shape& acc = listing.value(op.updates[0]).shape;
+  const int64_t sources = op.in.size() > 3 && op.in[3] != ir::none ? listing.value(op.in[3]).shape[1].count : 1;
   Scratch scratch(nullptr);
   scratch.take<int32_t>(acc[0].count * sources + 1);
   scratch.take<float>(acc[1].count * acc[2].count);

@@ -81,9 +81,9 @@ constexpr Way kHighway{"highway", Dtype::f32, any_processor, attention::kForward
 constexpr Way kHighwayWidened{"highway_widened", Dtype::bf16, any_processor, attention::kForwardHighwayWidened,
                               attention::kBackwardHighwayWidened};
 
-Support accepts(const ir::Stage& stage, const ir::Op& op, size_t tensors, const Way& way) {
+Support accepts(const ir::Listing& listing, const ir::Op& op, size_t tensors, const Way& way) {
   for (size_t i = 0; i < tensors; ++i) {
-    const Dtype found = stage.value(op.in.at(i)).dtype;
+    const Dtype found = listing.value(op.in.at(i)).dtype;
     if (found != way.dtype)
       return Support::no(fmt::format("takes {}, input {} is {}", name_of(way.dtype), i, name_of(found)));
   }
@@ -108,25 +108,25 @@ const float* before(const device::KernelCall& call, size_t at) {
 }
 
 template <const Way& way, size_t tensors>
-Support supports(const ir::Stage& stage, const ir::Op& op) {
+Support supports(const ir::Listing& listing, const ir::Op& op) {
   const Support& machine = way.machine();
-  return machine ? accepts(stage, op, tensors, way) : machine;
+  return machine ? accepts(listing, op, tensors, way) : machine;
 }
 
 /// Rows of q, which stands at input `q_at`.
-int64_t rows_of(const ir::Stage& stage, const ir::Op& op, const ir::RowCounts& rows, size_t q_at) {
-  return stage.elements(op.in.at(q_at), rows) /
+int64_t rows_of(const ir::Listing& listing, const ir::Op& op, const ir::RowCounts& rows, size_t q_at) {
+  return listing.elements(op.in.at(q_at), rows) /
          (op.attributes.integer("heads") * op.attributes.integer("head_dim"));
 }
 
 template <const Way& way>
-int64_t forward_bytes(const ir::Stage& stage, const ir::Op& op, const ir::RowCounts& rows) {
-  return attention::scratch_bytes(read_problem(op, rows_of(stage, op, rows, 0)), way.forward);
+int64_t forward_bytes(const ir::Listing& listing, const ir::Op& op, const ir::RowCounts& rows) {
+  return attention::scratch_bytes(read_problem(op, rows_of(listing, op, rows, 0)), way.forward);
 }
 
 template <const Way& way>
-int64_t backward_bytes(const ir::Stage& stage, const ir::Op& op, const ir::RowCounts& rows) {
-  return attention::scratch_bytes(read_problem(op, rows_of(stage, op, rows, 1)), way.backward);
+int64_t backward_bytes(const ir::Listing& listing, const ir::Op& op, const ir::RowCounts& rows) {
+  return attention::scratch_bytes(read_problem(op, rows_of(listing, op, rows, 1)), way.backward);
 }
 
 template <const Way& way>

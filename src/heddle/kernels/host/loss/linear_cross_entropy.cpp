@@ -91,9 +91,9 @@ struct Share {
   float unused = 0;
 };
 
-int64_t scratch_bytes(const ir::Stage& stage, const ir::Op& op, const ir::RowCounts& rows) {
-  const ir::Value &x = stage.value(op.in[0]), &w = stage.value(op.in[1]);
-  return Layout(stage.elements(op.in[2], rows), w.shape[0].count, w.shape[1].count, size_of(x.dtype),
+int64_t scratch_bytes(const ir::Listing& listing, const ir::Op& op, const ir::RowCounts& rows) {
+  const ir::Value &x = listing.value(op.in[0]), &w = listing.value(op.in[1]);
+  return Layout(listing.elements(op.in[2], rows), w.shape[0].count, w.shape[1].count, size_of(x.dtype),
                 op.kind() != "linear_cross_entropy")
       .bytes;
 }
@@ -379,11 +379,11 @@ void train(const KernelCall& call) {
   Head(call, operands).run();
 }
 
-Support supports(const ir::Stage& stage, const ir::Op& op) {
+Support supports(const ir::Listing& listing, const ir::Op& op) {
   for (const ir::ValueId id : op.updates) {
-    if (stage.value(id).dtype != Dtype::f32) return Support::no("the accumulator is not f32");
+    if (listing.value(id).dtype != Dtype::f32) return Support::no("the accumulator is not f32");
   }
-  return product_support(stage, op.in[0], op.in[1], ir::none);
+  return product_support(listing, op.in[0], op.in[1], ir::none);
 }
 
 }  // namespace

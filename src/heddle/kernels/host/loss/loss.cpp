@@ -80,8 +80,8 @@ void cross_entropy(const KernelCall& call) {
   call.out[0].as<double>()[0] = loss;
 }
 
-int64_t loss_scratch(const ir::Stage& stage, const ir::Op& op, const ir::RowCounts& rows) {
-  return partial_count(stage.elements(op.in[1], rows)) * 8;
+int64_t loss_scratch(const ir::Listing& listing, const ir::Op& op, const ir::RowCounts& rows) {
+  return partial_count(listing.elements(op.in[1], rows)) * 8;
 }
 
 void cross_entropy_dgrad(const KernelCall& call) {

@@ -146,16 +146,16 @@ void sequence_aux_loss_dgrad(const KernelCall& call) {
   });
 }
 
-int64_t balance_scratch(const ir::Stage& stage, const ir::Op& op, const ir::RowCounts& rows) {
-  const int64_t E = stage.value(op.in[0]).shape[1].count;
-  return Balance(op, stage.elements(op.in[0], rows) / std::max<int64_t>(1, E), E).bytes();
+int64_t balance_scratch(const ir::Listing& listing, const ir::Op& op, const ir::RowCounts& rows) {
+  const int64_t E = listing.value(op.in[0]).shape[1].count;
+  return Balance(op, listing.elements(op.in[0], rows) / std::max<int64_t>(1, E), E).bytes();
 }
 
-Support balances(const ir::Stage& stage, const ir::Op& op) {
-  const int64_t E = stage.value(op.in[0]).shape[1].count;
+Support balances(const ir::Listing& listing, const ir::Op& op) {
+  const int64_t E = listing.value(op.in[0]).shape[1].count;
   if (E > kMostExperts) return Support::no(fmt::format("{} experts, at most {}", E, kMostExperts));
   if (op.in.size() > 2) return Support::no("the sequences are shared with other ranks");
-  return takes<"aa">(stage, op);
+  return takes<"aa">(listing, op);
 }
 
 }  // namespace

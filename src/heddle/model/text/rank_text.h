@@ -3,15 +3,15 @@
 
 #include <vector>
 
-#include "heddle/ir/stage.h"
+#include "heddle/ir/listing.h"
 #include "heddle/model/parameter.h"
 #include "heddle/model/statistic.h"
 
 namespace heddle::model {
 
-/// A stage's forward text with its parameters, in the order in which they are used, and its statistics.
-struct StageText {
-  ir::Stage stage;
+/// A listing's forward text with its parameters, in the order in which they are used, and its statistics.
+struct RankText {
+  ir::Listing listing;
   std::vector<Parameter> parameters;
   std::vector<Statistic> statistics;
 };

@@ -21,13 +21,13 @@ struct Hop {
 };
 
 /// The pieces of one pipeline rank, its chunks, and the shape of its microbatches.
-struct StageSpec {
+struct RankSpec {
   struct Chunk {
     Piece piece;
     Hop from, to;
     ir::Chunk microbatches;
   };
-  int stage = 0;
+  int rank = 0;  // of the pipeline
   std::vector<Chunk> chunks;
   int64_t sequences = 1;          // a microbatch of a tp × cp group
   int64_t sequence_length = 128;  // whole

@@ -22,9 +22,9 @@ struct Chunk {
   int routes = 1;
 };
 
-class Stage {
+class Listing {
  public:
-  std::string name = "stage";
+  std::string name = "listing";
   std::vector<Chunk> chunks{{}};
   std::vector<Value> values;
   std::vector<Op> ops;
@@ -63,7 +63,7 @@ class Stage {
   std::map<std::string, ValueId, std::less<>> by_name_;
 };
 
-/// Row counts for stages without dynamic dims, or a fixed number for every counting value.
+/// Row counts for listings without dynamic dims, or a fixed number for every counting value.
 struct FixedRows : RowCounts {
   explicit FixedRows(int64_t count = 0) : count(count) {}
   int64_t rows(ValueId) const override { return count; }

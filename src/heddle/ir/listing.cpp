@@ -1,4 +1,4 @@
-#include "heddle/ir/stage.h"
+#include "heddle/ir/listing.h"
 
 #include <algorithm>
 
@@ -25,7 +25,7 @@ std::string_view name_of(StreamKind kind) {
   return names[static_cast<int>(kind)];
 }
 
-std::string Stage::unique_name(const std::string& wanted) {
+std::string Listing::unique_name(const std::string& wanted) {
   if (!by_name_.contains(wanted)) return wanted;
   for (int i = 2;; ++i) {
     std::string name = fmt::format("{}.{}", wanted, i);
@@ -33,7 +33,7 @@ std::string Stage::unique_name(const std::string& wanted) {
   }
 }
 
-ValueId Stage::add_value(Value value) {
+ValueId Listing::add_value(Value value) {
   HEDDLE_CHECK(!by_name_.contains(value.name), "two values are named '{}'", value.name);
   const auto id = static_cast<ValueId>(values.size());
   by_name_.emplace(value.name, id);
@@ -41,12 +41,12 @@ ValueId Stage::add_value(Value value) {
   return id;
 }
 
-ValueId Stage::find(std::string_view name) const {
+ValueId Listing::find(std::string_view name) const {
   const auto at = by_name_.find(name);
   return at == by_name_.end() ? none : at->second;
 }
 
-ValueId Stage::rows(ValueId id, int64_t begin, int64_t end) {
+ValueId Listing::rows(ValueId id, int64_t begin, int64_t end) {
   HEDDLE_CHECK(!value(id).shape.empty(), "'{}' has no rows", value(id).name);
   Shape shape = value(id).shape;
   shape[0].count = end - begin;
@@ -55,11 +55,11 @@ ValueId Stage::rows(ValueId id, int64_t begin, int64_t end) {
   return part(id, "rows", begin, end, std::move(shape), step);
 }
 
-ValueId Stage::elements_of(ValueId id, int64_t begin, int64_t end) {
+ValueId Listing::elements_of(ValueId id, int64_t begin, int64_t end) {
   return part(id, "elements", begin, end, {{end - begin, none}}, 1);
 }
 
-ValueId Stage::part(ValueId id, std::string_view what, int64_t begin, int64_t end, Shape shape, int64_t step) {
+ValueId Listing::part(ValueId id, std::string_view what, int64_t begin, int64_t end, Shape shape, int64_t step) {
   const Value& whole = value(id);
   std::string name = fmt::format("{}.{}[{}:{}]", whole.name, what, begin, end);
   if (const ValueId known = find(name); known != none) return known;
@@ -77,7 +77,7 @@ ValueId Stage::part(ValueId id, std::string_view what, int64_t begin, int64_t en
   return add_value(std::move(value));
 }
 
-bool Stage::overlap(ValueId a, ValueId b) const {
+bool Listing::overlap(ValueId a, ValueId b) const {
   if (base(a) != base(b)) return false;
   const Value &x = value(a), &y = value(b);
   if (x.part_of == none || y.part_of == none) return true;
@@ -86,7 +86,7 @@ bool Stage::overlap(ValueId a, ValueId b) const {
          y.first_element < x.first_element + elements(a, rows);
 }
 
-std::vector<ValueId> Stage::append(Op op, const std::vector<std::string>& names) {
+std::vector<ValueId> Listing::append(Op op, const std::vector<std::string>& names) {
   check_names(op);
   std::vector<Value> outputs = op.def->infer(*this, op);
   HEDDLE_CHECK(names.size() == outputs.size(), "op '{}' has {} outputs, {} names given", op.kind(), outputs.size(),
@@ -101,7 +101,7 @@ std::vector<ValueId> Stage::append(Op op, const std::vector<std::string>& names)
   return ops.back().out;
 }
 
-int64_t Stage::elements(ValueId id, const RowCounts& rows) const {
+int64_t Listing::elements(ValueId id, const RowCounts& rows) const {
   int64_t product = 1;
   for (const Dim& dim : value(id).shape) {
     product *= dim.is_static() ? dim.count : dim.count * rows.rows(dim.rows_of);
@@ -109,7 +109,7 @@ int64_t Stage::elements(ValueId id, const RowCounts& rows) const {
   return product;
 }
 
-int64_t Stage::bytes(ValueId id, const RowCounts& rows) const {
+int64_t Listing::bytes(ValueId id, const RowCounts& rows) const {
   const Value& v = value(id);
   return v.layout == Layout::packed ? v.packed_bytes : elements(id, rows) * size_of(v.dtype);
 }
