@@ -42,7 +42,7 @@ TEST(Layout, StringsOfMegatronRepeatAndNest) {
 }
 
 TEST(Layout, PiecesKnowWhereTheyBegin) {
-  const std::vector<model::Piece> pieces = layout_of("Et|tt|m|mL", model_of(3, 2), 4);
+  const std::vector<model::StageShare> pieces = layout_of("Et|tt|m|mL", model_of(3, 2), 4);
   EXPECT_TRUE(pieces[0].embedding && pieces[3].loss && !pieces[1].embedding && !pieces[2].loss);
   EXPECT_EQ(pieces[1].first_layer, 1);
   EXPECT_EQ(pieces[1].layers, 2);
@@ -54,7 +54,7 @@ TEST(Layout, PiecesKnowWhereTheyBegin) {
 TEST(Layout, BalancedSparesTheStageOfTheHead) {
   model::ModelConfig c = model_of(8);
   c.vocab_size = 32000;
-  const std::vector<model::Piece> pieces = layout_of("balanced", c, 4);
+  const std::vector<model::StageShare> pieces = layout_of("balanced", c, 4);
   EXPECT_EQ(pieces[3].layers, 0);
   EXPECT_GE(pieces[1].layers, 2);
 }

@@ -88,7 +88,7 @@ class ExchangeRank {
     lists_ = run("counts_to_host", counts);
     for (size_t i = 0; i < lists_.size(); ++i) rows_.of[lists_[i]] = comm::counted_rows(i, view(lists_[i]));
     received = rows_.of[lists_[0]];
-    topology = static_cast<device::Topology>(data<int32_t>(lists_[1])[device::kRouteTopology]);
+    topology = static_cast<ir::Topology>(data<int32_t>(lists_[1])[device::kRouteTopology]);
   }
   /// x[t, h], g[t, j] -> q, g of the rows.
   void dispatch(const std::function<double(int64_t, int64_t)>& x,
@@ -129,7 +129,7 @@ class ExchangeRank {
   comm::Traffic traffic() const { return communicator_->traffic(); }
 
   int64_t received = 0;
-  device::Topology topology = device::Topology::plain;
+  ir::Topology topology = ir::Topology::plain;
 
  private:
   struct Rows : ir::RowCounts {

@@ -369,7 +369,7 @@ TEST(ExchangeVolume, IsTheExpectedOneUnderUniformRouting) {
 TEST(ExchangeAuto, ChoosesTheCheapest) {
   const auto chosen = [](const Routed& routed, double across_rate, double latency_us) {
     std::mutex mutex;
-    std::vector<device::Topology> all;
+    std::vector<ir::Topology> all;
     run_group(routed, kWidest, exchange_attributes(routed, "auto", across_rate, latency_us),
               [&](ExchangeRank& rank, int64_t p) {
                 rank.lists();
@@ -383,13 +383,13 @@ TEST(ExchangeAuto, ChoosesTheCheapest) {
                 const std::lock_guard lock(mutex);
                 all.push_back(rank.topology);
               });
-    for (const device::Topology topology : all) EXPECT_EQ(topology, all[0]);
+    for (const ir::Topology topology : all) EXPECT_EQ(topology, all[0]);
     return all[0];
   };
-  using enum device::Topology;
+  using enum ir::Topology;
   // Two nodes, 8 of 32 experts: nearly every token goes to both nodes, several times.
   const Routed wide = Routed::random({0, 0, 0, 0, 1, 1, 1, 1}, 1, 4, 8, 64, {32}, 1);
-  const device::Topology across = chosen(wide, 10, 0);
+  const ir::Topology across = chosen(wide, 10, 0);
   EXPECT_TRUE(across == node || across == merge);
   // One expert a token: every topology moves the same rows across; the fewest hops win.
   EXPECT_EQ(chosen(Routed::random({0, 0, 1, 1}, 1, 2, 1, 64, {32}, 2), 10, 5), plain);

@@ -54,14 +54,14 @@ class RankRun {
   }
 
   /// Where a value of this rank lies in the whole parameter: all of the rank's part, or its run of a sharded state.
-  std::vector<model::Run> runs(const model::Parameter& p, const ir::Value& value) const {
+  std::vector<model::Extent> runs(const model::Parameter& p, const ir::Value& value) const {
     std::vector<int64_t> dims;
     for (const ir::Dim& dim : listing().value(p.value).shape) dims.push_back(dim.count);
-    std::vector<model::Run> runs = model::runs_of(p, dims, place());
+    std::vector<model::Extent> runs = model::extents_of(p, dims, place());
     if (value.shape == listing().value(p.value).shape) return runs;
     const std::vector<int> group = mesh_.group(p.copies, rank_);
     const int64_t at = std::find(group.begin(), group.end(), rank_) - group.begin();
-    return model::runs_within(runs, at * value.shape[0].count, value.shape[0].count);
+    return model::extents_within(runs, at * value.shape[0].count, value.shape[0].count);
   }
 
   /// Fills every parameter, its master and its moments: value(parameter, element of the whole tensor).
@@ -81,7 +81,7 @@ class RankRun {
           }
           continue;
         }
-        for (const model::Run& run : runs(p, listing().value(id))) {
+        for (const model::Extent& run : runs(p, listing().value(id))) {
           for (int64_t i = 0; i < run.count; ++i) set(view, run.local + i, moment ? 0 : value(p, run.whole + i));
         }
       }
@@ -105,7 +105,7 @@ class RankRun {
       }
       for (const ir::ValueId id : ids) {
         const device::TensorView view = executor_->view(listing_index(), id);
-        for (const model::Run& run : runs(p, listing().value(id))) {
+        for (const model::Extent& run : runs(p, listing().value(id))) {
           for (int64_t i = 0; i < run.count; ++i) {
             sum.at(static_cast<size_t>(run.whole + i)) += get(view, run.local + i);
             ++holders[static_cast<size_t>(run.whole + i)];

@@ -159,7 +159,7 @@ TEST(ExpectedRows, AutoChoosesAsTheRunDoes) {
     }
     runtime::ExpectedRows rows(p.config, p.plan, p.lowered.program, c.node_of, false, {});
     std::mutex mutex;
-    std::vector<device::Topology> taken;
+    std::vector<ir::Topology> taken;
     run_group(routed, Dtype::f64, attributes, [&](ExchangeRank& rank, int64_t) {
       rank.lists();
       const std::lock_guard lock(mutex);

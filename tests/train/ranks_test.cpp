@@ -227,7 +227,7 @@ TEST(RankErrors, EveryRankNamesTheFirstValueThatIsNotFinite) {
     trainer.initialise();
     for (const StateTensor& tensor : trainer.state()) {
       if (tensor.name != "model.layers.1.mlp.experts.down_proj.weight" || tensor.view.data == nullptr) continue;
-      if (trainer.held_runs(tensor).at(0).whole == 0) tensor.view.as<float>()[0] = INFINITY;
+      if (trainer.held_extents(tensor).at(0).whole == 0) tensor.view.as<float>()[0] = INFINITY;
     }
     trainer.weights_changed();
   });

@@ -60,10 +60,10 @@ double merging() {
   const search::Behaviour behaviour;
   const double tokens = plain.sequence, row = 2.0 * static_cast<double>(s.hidden);
   const int in_node = plain.device.inner.ranks, nodes = plain.layout.ep / in_node;
-  cost::Exchange one{tokens, row, static_cast<int>(s.moe.chosen), static_cast<int>(s.moe.most_nodes), false};
+  cost::ExchangeLoad one{tokens, row, static_cast<int>(s.moe.chosen), static_cast<int>(s.moe.most_nodes), false};
   const double before = cost::exchange_s(plain.device, behaviour.net, {plain.layout.ep, 1}, one);
   // All nodes' tokens of this slot are here; half of each one's experts (of two nodes) stand on this node.
-  cost::Exchange inside{tokens * nodes, row, static_cast<int>(s.moe.chosen) / nodes, 0, false};
+  cost::ExchangeLoad inside{tokens * nodes, row, static_cast<int>(s.moe.chosen) / nodes, 0, false};
   const double after = cost::gather_s(plain.device, behaviour.net, {nodes, in_node}, tokens * nodes * row) +
                        cost::exchange_s(plain.device, behaviour.net, {in_node, 1}, inside);
   const search::Estimate e = possible(plain);

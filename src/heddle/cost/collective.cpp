@@ -101,7 +101,7 @@ double all_to_all_s(const Accelerator& a, const NetworkEfficiency& net, Group g,
   return fixed_s(a, g, inside) + moving;
 }
 
-double exchange_s(const Accelerator& a, const NetworkEfficiency& net, Group g, const Exchange& x) {
+double exchange_s(const Accelerator& a, const NetworkEfficiency& net, Group g, const ExchangeLoad& x) {
   if (g.size <= 1 || x.tokens <= 0) return 0;
   const int inside = ranks_inside(a, g);
   const double nodes = static_cast<double>(g.size) / inside;

@@ -42,13 +42,14 @@ double all_to_all_s(const Accelerator& device, const NetworkEfficiency& net, Gro
 /// One way of the experts' exchange. Each rank sends `tokens` rows of `row_bytes`, each to `chosen` experts spread
 /// evenly over the group; at most `most_nodes` nodes a token when > 0. With `once_a_node` a row crosses to a node
 /// once however many of its experts stand there (DeepEP, HybridEP), and is forwarded inside.
-struct Exchange {
+struct ExchangeLoad {
   double tokens = 0;
   double row_bytes = 0;
   int chosen = 1;
   int most_nodes = 0;
   bool once_a_node = false;
 };
-double exchange_s(const Accelerator& device, const NetworkEfficiency& net, Group group, const Exchange& exchange);
+double exchange_s(const Accelerator& device, const NetworkEfficiency& net, Group group,
+                  const ExchangeLoad& exchange);
 
 }  // namespace heddle::cost

@@ -13,15 +13,8 @@
 
 namespace heddle::device {
 
-/// How rows reach the ranks of their experts. docs/features/moe_exchange.md compares them.
-enum class Topology : int32_t {
-  plain,  // every (token, expert) by itself
-  rank,   // once a rank, with the list of its experts there
-  node,   // once a node, to one rank of it, which hands it to the others
-  merge,  // all rows to every node, to one rank of it, which hands on what is chosen
-};
-
-/// Layout of the value `route`, i32[route_size(…)]: these, then lists of G numbers. What is not used is 0.
+/// Layout of the value `route`, i32[route_size(…)]: these (the first an ir::Topology), then lists of G numbers.
+/// What is not used is 0.
 enum RouteField { kRouteTopology, kRoutePassing, kRouteForwarded, kRouteTokens };
 /// Numbers of each rank p: its tokens; what this rank sends to p in the last hop to the experts (tokens, those of
 /// them that are alone, rows), tokens of source p that arrive here by it; what this rank sends to node p, and

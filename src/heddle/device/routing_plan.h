@@ -11,6 +11,7 @@
 
 #include "heddle/device/exchange_work.h"
 #include "heddle/device/kernel_call.h"
+#include "heddle/ir/topology.h"
 
 namespace heddle::device {
 
@@ -33,8 +34,8 @@ struct RoutingPlan {
     for (int64_t i = ranks * experts_each; i < 2 * ranks * experts_each; ++i) rows += counts_2GP[i];
     return rows;
   }
-  Topology topology() const { return static_cast<Topology>(route[kRouteTopology]); }
-  bool over_nodes() const { return topology() == Topology::node || topology() == Topology::merge; }
+  ir::Topology topology() const { return static_cast<ir::Topology>(route[kRouteTopology]); }
+  bool over_nodes() const { return topology() == ir::Topology::node || topology() == ir::Topology::merge; }
   /// Tokens that rank r has. Not known where the topology is plain.
   int64_t tokens_of(int64_t r) const { return route[kRouteTokens + r]; }
   /// Likewise.

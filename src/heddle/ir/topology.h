@@ -1,12 +1,19 @@
 // How rows reach their experts on other ranks: the attribute `topology` of the exchange's ops, by its word. The
-// routes of a running step know the same (device/exchange_work.h), where `automatic` has become one of the others.
+// routes of a running step say the same (device/exchange_work.h), where `automatic` has become one of the others.
+// docs/features/moe_exchange.md compares them.
 #pragma once
 
 #include "heddle/base/words.h"
 
 namespace heddle::ir {
 
-enum class Topology : int32_t { plain, rank, node, merge, automatic };
+enum class Topology : int32_t {
+  plain,      // every (token, expert) by itself
+  rank,       // once a rank, with the list of its experts there
+  node,       // once a node, to one rank of it, which hands it to the others
+  merge,      // all rows to every node, to one rank of it, which hands on what is chosen
+  automatic,  // whichever of these is cheapest once the counts are known
+};
 
 constexpr auto words_of(Topology) {
   return std::to_array<Word<Topology>>({{Topology::plain, "plain"},

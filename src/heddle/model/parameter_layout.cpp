@@ -13,36 +13,37 @@ std::vector<int64_t> whole_dims(const Parameter& p, const std::vector<int64_t>& 
   return dims;
 }
 
-std::vector<Run> runs_of(const Parameter& p, const std::vector<int64_t>& local_dims, const ir::Coordinates& place) {
+std::vector<Extent> extents_of(const Parameter& p, const std::vector<int64_t>& local_dims,
+                               const ir::Coordinates& place) {
   const std::vector<int64_t> whole = whole_dims(p, local_dims, place);
   const size_t rank = local_dims.size();
-  // For each dim, the runs of indices that stay neighbours: a part of a cut dim, or all of it.
-  std::vector<std::vector<Run>> along(rank);
+  // For each dim, the extents of indices that stay neighbours: a part of a cut dim, or all of it.
+  std::vector<std::vector<Extent>> along(rank);
   for (size_t d = 0; d < rank; ++d) along[d] = {{0, 0, local_dims[d]}};
   for (const Cut& cut : p.cuts) {
-    std::vector<Run>& runs = along[static_cast<size_t>(cut.dim)];
-    HEDDLE_CHECK(runs.size() == 1 && local_dims[static_cast<size_t>(cut.dim)] % cut.parts == 0,
+    std::vector<Extent>& extents = along[static_cast<size_t>(cut.dim)];
+    HEDDLE_CHECK(extents.size() == 1 && local_dims[static_cast<size_t>(cut.dim)] % cut.parts == 0,
                  "'{}' is cut twice, or not into whole parts", p.name);
     const int64_t part = local_dims[static_cast<size_t>(cut.dim)] / cut.parts;
-    runs.clear();
+    extents.clear();
     for (int64_t i = 0; i < cut.parts; ++i) {
-      runs.push_back({i * part, (i * place.of(cut.axis) + place.at(cut.axis)) * part, part});
+      extents.push_back({i * part, (i * place.of(cut.axis) + place.at(cut.axis)) * part, part});
     }
   }
-  std::vector<Run> joined{{0, 0, 1}};
+  std::vector<Extent> joined{{0, 0, 1}};
   for (size_t d = 0; d < rank; ++d) {
-    std::vector<Run> next;
+    std::vector<Extent> next;
     const bool whole_dim = along[d].size() == 1 && along[d][0].count == whole[d];
-    for (const Run& outer : joined) {
+    for (const Extent& outer : joined) {
       // Runs so far count indices of the dims before; each becomes rows of this dim.
       if (whole_dim) {
         next.push_back({outer.local * local_dims[d], outer.whole * whole[d], outer.count * whole[d]});
         continue;
       }
       for (int64_t i = 0; i < outer.count; ++i) {
-        for (const Run& run : along[d]) {
-          next.push_back(
-              {(outer.local + i) * local_dims[d] + run.local, (outer.whole + i) * whole[d] + run.whole, run.count});
+        for (const Extent& extent : along[d]) {
+          next.push_back({(outer.local + i) * local_dims[d] + extent.local,
+                          (outer.whole + i) * whole[d] + extent.whole, extent.count});
         }
       }
     }
@@ -51,11 +52,11 @@ std::vector<Run> runs_of(const Parameter& p, const std::vector<int64_t>& local_d
   return joined;
 }
 
-std::vector<Run> runs_within(const std::vector<Run>& runs, int64_t first, int64_t count) {
-  std::vector<Run> within;
-  for (const Run& run : runs) {
-    const int64_t from = std::max(run.local, first), to = std::min(run.local + run.count, first + count);
-    if (from < to) within.push_back({from - first, run.whole + (from - run.local), to - from});
+std::vector<Extent> extents_within(const std::vector<Extent>& extents, int64_t first, int64_t count) {
+  std::vector<Extent> within;
+  for (const Extent& extent : extents) {
+    const int64_t from = std::max(extent.local, first), to = std::min(extent.local + extent.count, first + count);
+    if (from < to) within.push_back({from - first, extent.whole + (from - extent.local), to - from});
   }
   return within;
 }

@@ -9,21 +9,22 @@
 namespace heddle::model {
 
 /// `count` elements that follow one another both on the rank and in the whole (row-major) tensor.
-struct Run {
+struct Extent {
   int64_t local = 0;
   int64_t whole = 0;
   int64_t count = 0;
-  bool operator==(const Run&) const = default;
+  bool operator==(const Extent&) const = default;
 };
 
 /// Dims of the whole tensor of which a rank at `place` holds `local_dims`.
 std::vector<int64_t> whole_dims(const Parameter& p, const std::vector<int64_t>& local_dims,
                                 const ir::Coordinates& place);
 
-/// The runs of a rank's part, in increasing local element.
-std::vector<Run> runs_of(const Parameter& p, const std::vector<int64_t>& local_dims, const ir::Coordinates& place);
+/// The extents of a rank's part, in increasing local element.
+std::vector<Extent> extents_of(const Parameter& p, const std::vector<int64_t>& local_dims,
+                               const ir::Coordinates& place);
 
 /// Those of elements [first, first + count) of the part alone (a shard of the optimizer), local elements from 0.
-std::vector<Run> runs_within(const std::vector<Run>& runs, int64_t first, int64_t count);
+std::vector<Extent> extents_within(const std::vector<Extent>& extents, int64_t first, int64_t count);
 
 }  // namespace heddle::model

@@ -1,4 +1,4 @@
-// The op with which a pass moves a value between the device and the host, beside another op.
+// The op with which a pass moves a value between the device and the host, or drops it, beside another op.
 #pragma once
 
 #include <string_view>
@@ -7,15 +7,15 @@
 
 namespace heddle::passes {
 
-/// copy_out or copy_in of `value`, in phase, layer and chunk of `beside`; not yet in any list.
-inline ir::Op copy_beside(std::string_view kind, ir::ValueId value, const ir::Op& beside) {
-  ir::Op copy;
-  copy.def = &ops::find(kind);
-  copy.in = {value};
-  copy.phase = beside.phase;
-  copy.layer = beside.layer;
-  copy.chunk = beside.chunk;
-  return copy;
+/// copy_out, copy_in or drop of `value`, in phase, layer and chunk of `beside`; not yet in any list.
+inline ir::Op op_beside(std::string_view kind, ir::ValueId value, const ir::Op& beside) {
+  ir::Op op;
+  op.def = &ops::find(kind);
+  op.in = {value};
+  op.phase = beside.phase;
+  op.layer = beside.layer;
+  op.chunk = beside.chunk;
+  return op;
 }
 
 }  // namespace heddle::passes

@@ -18,7 +18,9 @@ ValueId exact_beside(ir::Listing& listing, ValueId accumulator) {
 }
 
 // The value that counts the rows of an expert product's operand, or none on one rank.
-ValueId counts_of(const ir::Listing& listing, const Op& op) { return listing.value(op.in.front()).shape[0].rows_of; }
+ValueId counts_of(const ir::Listing& listing, const Op& op) {
+  return listing.value(op.in.front()).shape[0].rows_of;
+}
 
 }  // namespace
 

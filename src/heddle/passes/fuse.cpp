@@ -9,8 +9,8 @@ namespace heddle::passes {
 
 namespace {
 
-using ir::Op;
 using ir::Listing;
+using ir::Op;
 using ir::ValueId;
 
 struct Fusion {

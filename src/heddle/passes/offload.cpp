@@ -11,10 +11,10 @@ namespace heddle::passes {
 
 namespace {
 
+using ir::Listing;
 using ir::none;
 using ir::Op;
 using ir::Phase;
-using ir::Listing;
 using ir::ValueId;
 
 constexpr double kMargin = 1.5;  // durations of copies are taken so much longer than they are said to be
@@ -99,6 +99,7 @@ class Offloader {
     const ir::Value& value = listing_.value(op.out[output]);
     const auto same_chunk = [&](size_t i) { return listing_.ops[i].chunk == op.chunk; };
     if (value.role != ir::Role::activation || value.shape.size() < 2 || readers.elsewhere ||
+        uses_.writer(op.out[output])->condition ||
         !std::all_of(readers.in_F.begin(), readers.in_F.end(), same_chunk) ||
         !std::all_of(readers.first.begin(), readers.first.end(),
                      [&](const auto& r) { return same_chunk(r.second); })) {
@@ -125,7 +126,7 @@ class Offloader {
       c.first_in[Phase::I] = std::min(c.first_in[Phase::I], c.first_in[Phase::W]);
       c.first_in.erase(Phase::W);
     }
-    Op copy = copy_beside("copy_in", value, listing_.ops[maker]);
+    Op copy = op_beside("copy_in", value, listing_.ops[maker]);
     c.copy_us = kMargin * duration_us_(listing_, copy);
   }
 
@@ -205,7 +206,7 @@ class Offloader {
         for (const Fetch& fetch : at->second) {
           if (fetch.of->stays) continue;
           const ValueId value = fetch.of->value;
-          Op copy = copy_beside("copy_in", on_host.at(value), ops[i]);
+          Op copy = op_beside("copy_in", on_host.at(value), ops[i]);
           copy.phase = fetch.phase;
           copy.ahead = fetch.ahead;
           back[{value, copy.phase}] = listing_.append(std::move(copy), {listing_.value(value).name + ".back"})[0];
@@ -222,7 +223,7 @@ class Offloader {
       listing_.ops.push_back(std::move(ops[i]));
       for (const Candidate* c : leaving[i]) {
         const std::string name = listing_.value(c->value).name + ".host";
-        on_host[c->value] = listing_.append(copy_beside("copy_out", c->value, beside), {name})[0];
+        on_host[c->value] = listing_.append(op_beside("copy_out", c->value, beside), {name})[0];
       }
     }
   }
@@ -246,7 +247,14 @@ std::vector<std::string> offload_words() {
   return words;
 }
 
-std::vector<OpGroup> offload_groups(std::string_view text) { return parse_groups(text, "offload", {kLayerInput}); }
+std::vector<OpGroup> offload_groups(std::string_view text) {
+  std::vector<OpGroup> groups = parse_groups(text, "offload", {kLayerInput});
+  for (const OpGroup& group : groups) {
+    if (group.above > 0)
+      config_error("'{}' to offload with a limit of rows, accepted: '{}'", text_of({group}), group.name);
+  }
+  return groups;
+}
 
 void offload(Listing& listing, const std::vector<OpGroup>& groups, bool deferred, const std::vector<bool>& apart,
              const Durations& duration_us) {

@@ -28,7 +28,7 @@ std::vector<OpGroup> offload_groups(std::string_view text);
 /// On a differentiated listing, after recompute. `deferred`: its schedule runs I and W of a microbatch apart.
 /// `apart`, of each chunk: in the schedule, some action always stands between a microbatch's F and its I. Lossless:
 /// the backward reads the bytes that the forward made.
-void offload(ir::Listing& listing, const std::vector<OpGroup>& groups, bool deferred, const std::vector<bool>& apart,
-             const Durations& duration_us);
+void offload(ir::Listing& listing, const std::vector<OpGroup>& groups, bool deferred,
+             const std::vector<bool>& apart, const Durations& duration_us);
 
 }  // namespace heddle::passes

@@ -79,6 +79,14 @@ std::optional<int> layer_number(std::string_view text) {
   return number;
 }
 
+std::optional<double> limit_number(std::string_view text) {
+  double number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (error != std::errc() || end != text.data() + text.size() || !(number > 0 && number < 1e6))
+    return std::nullopt;
+  return number;
+}
+
 }  // namespace
 
 const std::vector<GroupWord>& group_words() {
@@ -102,19 +110,29 @@ std::vector<OpGroup> parse_groups(std::string_view text, std::string_view purpos
     const size_t comma = std::min(text.find(',', from), text.size());
     const std::string_view item = trimmed(text.substr(from, comma - from));
     from = comma + 1;
-    const size_t colon = std::min(item.find(':'), item.size());
-    OpGroup group{std::string(item.substr(0, colon))};
+    const size_t above = std::min(item.find('>'), item.size());
+    const std::string_view named = trimmed(item.substr(0, above));
+    const size_t colon = std::min(named.find(':'), named.size());
+    OpGroup group{std::string(named.substr(0, colon))};
     if (std::find(names.begin(), names.end(), group.name) == names.end()) {
       config_error("'{}' is nothing to {}, accepted: {}{}", group.name.substr(0, 40), purpose,
                    fmt::join(names, ", "), did_you_mean(group.name, names));
     }
-    if (colon < item.size()) {
-      const std::string_view range = item.substr(colon + 1);
+    if (above < item.size()) {
+      const auto limit = limit_number(trimmed(item.substr(above + 1)));
+      if (!limit) {
+        config_error("'{}' is no limit of rows, accepted: a number above 0, as in '{}>1.25'", item.substr(0, 60),
+                     group.name);
+      }
+      group.above = *limit;
+    }
+    if (colon < named.size()) {
+      const std::string_view range = named.substr(colon + 1);
       const size_t dash = std::min(range.find('-'), range.size());
       const auto first = layer_number(range.substr(0, dash));
       const auto last = dash < range.size() ? layer_number(range.substr(dash + 1)) : first;
       if (!first || !last || *first > *last) {
-        config_error("'{}' is no range of layers, accepted: '{}:3' or '{}:0-3'", item.substr(0, 60), group.name,
+        config_error("'{}' is no range of layers, accepted: '{}:3' or '{}:0-3'", named.substr(0, 60), group.name,
                      group.name);
       }
       group.first_layer = *first;
@@ -136,13 +154,15 @@ std::string text_of(const std::vector<OpGroup>& chosen) {
     } else if (group.first_layer != 0 || !to_the_end) {
       text += fmt::format(":{}-{}", group.first_layer, group.last_layer);
     }
+    if (group.above > 0) text += fmt::format(">{}", group.above);
   }
   return text;
 }
 
-bool holds(const std::vector<OpGroup>& chosen, const ir::Op& op, int layer) {
-  return std::any_of(chosen.begin(), chosen.end(), [&](const OpGroup& group) {
-    if (layer < group.first_layer || layer > group.last_layer) return false;
+std::optional<double> limit_of(const std::vector<OpGroup>& chosen, const ir::Op& op, int layer) {
+  std::optional<double> least;
+  for (const OpGroup& group : chosen) {
+    if (layer < group.first_layer || layer > group.last_layer) continue;
     const auto is_of = [&](const std::string& name) {
       const auto named =
           std::find_if(groups().begin(), groups().end(), [&](const Group& g) { return g.name == name; });
@@ -150,9 +170,11 @@ bool holds(const std::vector<OpGroup>& chosen, const ir::Op& op, int layer) {
     };
     const auto level =
         std::find_if(levels().begin(), levels().end(), [&](const Level& l) { return l.name == group.name; });
-    if (level == levels().end()) return is_of(group.name);
-    return std::any_of(level->groups.begin(), level->groups.end(), is_of);
-  });
+    const bool holds = level == levels().end() ? is_of(group.name)
+                                               : std::any_of(level->groups.begin(), level->groups.end(), is_of);
+    if (holds) least = std::min(least.value_or(group.above), group.above);
+  }
+  return least;
 }
 
 }  // namespace heddle::passes

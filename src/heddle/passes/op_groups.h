@@ -1,8 +1,9 @@
 // Words for groups of a layer's ops, as passes take them that treat what those ops make in a way of its own:
-// "norm, attention:0-3, medium".
+// "norm, attention:0-3, medium, expert_up>1.25".
 #pragma once
 
 #include <limits>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -15,6 +16,7 @@ namespace heddle::passes {
 struct OpGroup {
   std::string name;  // one of group_words()
   int first_layer = 0, last_layer = std::numeric_limits<int>::max();
+  double above = 0;  // only where more rows came to a layer's experts than this many times their even share
   bool operator==(const OpGroup&) const = default;
 };
 
@@ -25,14 +27,18 @@ struct GroupWord {
 };
 const std::vector<GroupWord>& group_words();
 
-/// ":5" is layer 5 alone, ":0-3" four layers; "" is nothing. `more`: words besides group_words(). ConfigError "'…'
-/// is nothing to `purpose`" with what is accepted.
+/// ":5" is layer 5 alone, ":0-3" four layers, ">1.25" a limit of rows; "" is nothing. `more`: words besides
+/// group_words(). ConfigError "'…' is nothing to `purpose`" with what is accepted.
 std::vector<OpGroup> parse_groups(std::string_view text, std::string_view purpose,
                                   const std::vector<std::string>& more = {});
 /// What parse_groups reads as the same: "norm, gather:0-3".
 std::string text_of(const std::vector<OpGroup>& groups);
 
-/// Whether one of the groups has this op, counted as one of `layer`. `more` of parse_groups have none.
-bool holds(const std::vector<OpGroup>& groups, const ir::Op& op, int layer);
+/// Whether one of the groups has this op, counted as one of `layer`: the least of their limits, 0 where one holds
+/// for any number of rows. `more` of parse_groups have none.
+std::optional<double> limit_of(const std::vector<OpGroup>& groups, const ir::Op& op, int layer);
+inline bool holds(const std::vector<OpGroup>& groups, const ir::Op& op, int layer) {
+  return limit_of(groups, op, layer).has_value();
+}
 
 }  // namespace heddle::passes

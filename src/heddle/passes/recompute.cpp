@@ -2,23 +2,27 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 
+#include "heddle/passes/copies.h"
 #include "heddle/passes/stands_for.h"
 
 namespace heddle::passes {
 
 namespace {
 
+using ir::Listing;
 using ir::none;
 using ir::Op;
 using ir::Phase;
 using ir::Role;
-using ir::Listing;
 using ir::ValueId;
 
-// An op that makes a value of F again, in terms of values of F. Its outputs are those that it stands for.
+// An op that makes a value of F again, in terms of values of F. Its outputs are those that it stands for. With a
+// condition it makes the very values that were dropped, else others in their place.
 struct Replay {
   Op op;
+  ir::Condition condition;
   bool needed_in_I = false;
 };
 
@@ -38,15 +42,30 @@ class Recomputer {
       if (op.phase == Phase::I || op.phase == Phase::W) read_again(op, op.phase, op.layer, false);
       listing_.ops.push_back(std::move(op));
     }
+    give_up();
   }
 
  private:
-  bool chosen(const Op& op, int layer) const {
+  // Of an op that may be replayed: beyond how many times the even share of rows, 0 for always.
+  std::optional<double> chosen(const Op& op, int layer) const {
     if (layer < 0 || op.part == "head" || !op.def->replayable || op.def->is_loss || !op.updates.empty() ||
         ir::is_message(op.def->moves)) {
-      return false;
+      return std::nullopt;
     }
-    return holds(groups_, op, layer);
+    return limit_of(groups_, op, layer);
+  }
+
+  // The value that counts the rows of what an op makes, or none where their number is fixed.
+  ValueId counted_by(const Op& op) const {
+    const ir::Shape& shape = listing_.value(op.out.at(0)).shape;
+    return shape.empty() ? none : shape[0].rows_of;
+  }
+
+  // The rows that a rank receives where all experts get as many.
+  int64_t even_rows(ValueId counted) const {
+    const Op* share = uses_.writer(uses_.writer(counted)->operand("counts"));
+    const ir::Shape& experts = listing_.value(share->operand("experts")).shape;
+    return experts[0].count * experts[1].count * share->attributes.integer("slices");
   }
 
   static bool is_outside(const Op& reader, const Op& maker) {
@@ -68,16 +87,29 @@ class Recomputer {
     });
   }
 
-  void add(Op op) {
+  void add(Op op, double above) {
+    ir::Condition condition;
+    if (above > 0) {
+      const ValueId counted = counted_by(op);
+      if (counted == none && above >= 1) return;  // such rows are the even share
+      if (counted != none && ir::communicates(*op.def)) {
+        config_error(
+            "memory.recompute: '{}' of layer {} only above {} times the even share of rows: what comes from "
+            "other ranks is made again by all of them or by none, leave the limit out",
+            op.kind(), op.layer, above);
+      }
+      if (counted != none)
+        condition = {counted, static_cast<int64_t>(above * static_cast<double>(even_rows(counted))), true};
+    }
     for (const ValueId id : op.out) replay_of_[id] = replays_.size();
-    replays_.push_back({std::move(op), false});
+    replays_.push_back({std::move(op), condition, false});
   }
 
   void find_replays() {
     for (const Op& op : listing_.ops) {
       if (op.phase != Phase::F) continue;
-      if (chosen(op, op.layer) && !leaves_its_layer(op)) {
-        add(op);
+      if (const auto above = chosen(op, op.layer); above && !leaves_its_layer(op)) {
+        add(op, *above);
         continue;
       }
       const std::vector<Op> parts = shown_ops(uses_, op);  // of a fused op that is kept
@@ -85,15 +117,18 @@ class Recomputer {
         const bool leaves = leaves_its_layer(part) || std::any_of(parts.begin(), parts.end(), [&](const Op& other) {
                               return reads_any(other, part.out) && is_outside(other, part);
                             });
-        if (chosen(part, part.layer) && !leaves) add(part);
+        if (const auto above = chosen(part, part.layer); above && !leaves) add(part, *above);
       }
     }
   }
 
+  bool is_small(ValueId id) const { return listing_.value(id).shape.size() == 1; }
+  bool is_kept(ValueId id) const { return is_small(id) || listing_.value(id).role == Role::metadata; }
+
   // The replay that makes what an op reads, or null where the operand stays as it is.
   Replay* replay_for(ValueId id, bool for_clone) {
-    if (id == none || listing_.value(id).shape.size() == 1) return nullptr;
-    if (!for_clone && listing_.value(id).role == Role::metadata) return nullptr;
+    if (id == none || is_small(id)) return nullptr;
+    if (!for_clone && is_kept(id)) return nullptr;
     const auto at = replay_of_.find(id);
     return at == replay_of_.end() ? nullptr : &replays_[at->second];
   }
@@ -114,22 +149,61 @@ class Recomputer {
       if (replay == nullptr) continue;
       const Phase made_in = phase == Phase::W && !deferred_ && replay->needed_in_I ? Phase::I : phase;
       auto& again = again_[static_cast<size_t>(made_in)];
-      if (!again.contains(id)) clone(replay->op, made_in, layer);
+      if (!again.contains(id)) clone(*replay, made_in, layer);
       id = again.at(id);
     }
   }
 
-  void clone(const Op& of, Phase phase, int layer) {
+  void clone(const Replay& replay, Phase phase, int layer) {
+    const Op& of = replay.op;
     Op op = of;
     op.phase = phase;
     op.layer = layer;
     op.again = true;
+    op.condition = replay.condition;
     read_again(op, phase, layer, true);
     std::vector<std::string> names;
     for (const ValueId id : of.out) names.push_back(listing_.value(id).name + ".again");
-    op.out.clear();
+    for (ValueId& id : op.out) {
+      if (!replay.condition || is_kept(id)) id = none;
+    }
     const std::vector<ValueId> out = listing_.append(std::move(op), names);
-    for (size_t i = 0; i < out.size(); ++i) again_[static_cast<size_t>(phase)][of.out[i]] = out[i];
+    for (size_t i = 0; i < out.size(); ++i) {
+      again_[static_cast<size_t>(phase)][of.out[i]] = replay.condition ? of.out[i] : out[i];
+      if (out[i] == of.out[i]) dropped_[out[i]] = replay.condition;
+    }
+  }
+
+  // Drops what is made again under a condition: after its last use in F, and, where W has a clone of its own, after
+  // that in I.
+  void give_up() {
+    if (dropped_.empty()) return;
+    std::map<size_t, std::vector<ValueId>> after;  // by op
+    for (const auto& [id, condition] : dropped_) {
+      std::map<Phase, size_t> last;  // of those that use it
+      for (size_t i = 0; i < listing_.ops.size(); ++i) {
+        const Op& op = listing_.ops[i];
+        const bool uses = std::find(op.in.begin(), op.in.end(), id) != op.in.end() ||
+                          std::find(op.out.begin(), op.out.end(), id) != op.out.end();
+        if (uses) last[op.phase] = i;
+      }
+      const bool twice =
+          again_[static_cast<size_t>(Phase::I)].contains(id) && again_[static_cast<size_t>(Phase::W)].contains(id);
+      after[last.at(Phase::F)].push_back(id);
+      if (twice) after[last.at(Phase::I)].push_back(id);
+    }
+    std::vector<Op> ops = std::move(listing_.ops);
+    listing_.ops.clear();
+    for (size_t i = 0; i < ops.size(); ++i) {
+      const Op beside = ops[i];
+      listing_.ops.push_back(std::move(ops[i]));
+      if (!after.contains(i)) continue;
+      for (const ValueId id : after.at(i)) {
+        Op drop = op_beside("drop", id, beside);
+        drop.condition = dropped_.at(id);
+        listing_.append(std::move(drop), {});
+      }
+    }
   }
 
   Listing& listing_;
@@ -139,6 +213,7 @@ class Recomputer {
   std::vector<Replay> replays_;
   std::map<ValueId, size_t> replay_of_;
   std::map<ValueId, ValueId> again_[static_cast<size_t>(Phase::W) + 1];  // by phase: the clone's value
+  std::map<ValueId, ir::Condition> dropped_;
 };
 
 }  // namespace

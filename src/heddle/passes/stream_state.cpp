@@ -27,7 +27,8 @@ constexpr int64_t kSmall = 64;                 // what is less than this part of
 
 class Streamer {
  public:
-  Streamer(ir::Listing& listing, double bytes_per_us) : listing_(listing), uses_(listing), bytes_per_us_(bytes_per_us) {}
+  Streamer(ir::Listing& listing, double bytes_per_us)
+      : listing_(listing), uses_(listing), bytes_per_us_(bytes_per_us) {}
 
   void run() {
     find();
@@ -147,7 +148,7 @@ class Streamer {
   }
 
   void copy(std::string_view kind, const Op& beside, ValueId from, ValueId to) {
-    Op copy = copy_beside(kind, from, beside);
+    Op copy = op_beside(kind, from, beside);
     copy.updates = {to};
     listing_.append(std::move(copy), {});
   }
@@ -160,7 +161,7 @@ class Streamer {
       late_.erase(late_.begin());
       for (ValueId& id : op.in) {
         if (id == none || listing_.value(id).space != ir::Space::host) continue;
-        id = listing_.append(copy_beside("copy_in", id, op), {listing_.value(id).name + ".back"})[0];
+        id = listing_.append(op_beside("copy_in", id, op), {listing_.value(id).name + ".back"})[0];
       }
       listing_.ops.push_back(std::move(op));
     }

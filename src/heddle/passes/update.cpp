@@ -43,7 +43,8 @@ class Writer {
     }
     const auto norm = op("grad_norm", parts, {"norm", "clip"}, {{"max_norm", o_.clip_norm}});
     op("accumulate", {norm[0]}, {}, {},
-       {model::add_statistic(listing_, text_.statistics, {.kind = &model::kGradientNorm}, {{1, none}}, Dtype::f64)});
+       {model::add_statistic(listing_, text_.statistics, {.kind = &model::kGradientNorm}, {{1, none}},
+                             Dtype::f64)});
     const ValueId hyper = op("load_step", {}, {"hyper"})[0];
     for (const model::Parameter& p : text_.parameters) {
       if (p.trained) step(p, norm[1], hyper);
@@ -264,7 +265,7 @@ ir::Listing restore_listing(const std::vector<ir::Op>& restores, const ir::Listi
     for (ValueId& id : op.in) {
       shared(id);
       if (listing.value(id).space == ir::Space::device) continue;
-      id = listing.append(copy_beside("copy_in", id, op), {listing.value(id).name + ".back"})[0];
+      id = listing.append(op_beside("copy_in", id, op), {listing.value(id).name + ".back"})[0];
     }
     for (ValueId& id : op.updates) shared(id);
     listing.append(std::move(op), {});

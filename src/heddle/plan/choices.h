@@ -8,7 +8,7 @@
 
 #include "heddle/base/words.h"
 #include "heddle/model/context.h"
-#include "heddle/model/exchange.h"
+#include "heddle/model/dispatcher.h"
 #include "heddle/passes/fuse.h"
 #include "heddle/passes/op_groups.h"
 #include "heddle/passes/update.h"
@@ -33,9 +33,9 @@ struct Parallel {
   std::string layout = "even";    // of the layers on the stages (plan/layout)
   Weave weave = Weave::pairs;
   model::Context context = model::Context::gather;
-  model::Exchange exchange;  // of the experts' rows
-  bool reuse_lists = true;   // the counts of a MoE layer's rows go to the host once a microbatch, not four times
-  double message_rate = 0;   // GB/s of a rank to others, for weaving; 0: as the exchange's links
+  model::Dispatcher exchange;  // of the experts' rows
+  bool reuse_lists = true;     // the counts of a MoE layer's rows go to the host once a microbatch, not four times
+  double message_rate = 0;     // GB/s of a rank to others, for weaving; 0: as the exchange's links
   double message_latency_us = 0;  // likewise
   bool operator==(const Parallel&) const = default;
 };

@@ -12,7 +12,8 @@ constexpr double kLaunchUs = 2;
 double host_bytes(const ir::Listing& listing, const ir::Op& op) {
   double bytes = 0;
   for (const ir::ValueId id : op.updates) {
-    if (listing.value(id).space == ir::Space::host) bytes += static_cast<double>(listing.bytes(id, ir::FixedRows()));
+    if (listing.value(id).space == ir::Space::host)
+      bytes += static_cast<double>(listing.bytes(id, ir::FixedRows()));
   }
   return bytes;
 }
@@ -28,7 +29,7 @@ int64_t balanced_rows(const ir::Listing& listing) {
   return 0;
 }
 
-passes::Durations nominal_durations(const model::Exchange& links, const DeviceRates& rates) {
+passes::Durations nominal_durations(const model::Dispatcher& links, const DeviceRates& rates) {
   return [links, rates](const ir::Listing& listing, const ir::Op& op) {
     const ir::Cost cost = op.def->cost(listing, op, ir::FixedRows(balanced_rows(listing)));
     double messages_us = 0;

@@ -11,6 +11,6 @@ int64_t balanced_rows(const ir::Listing& listing);
 
 /// Arithmetic, bytes and messages at these rates, messages without one by the exchange's links, with as many rows
 /// for each rank's experts.
-passes::Durations nominal_durations(const model::Exchange& links, const DeviceRates& rates);
+passes::Durations nominal_durations(const model::Dispatcher& links, const DeviceRates& rates);
 
 }  // namespace heddle::plan

@@ -75,21 +75,21 @@ std::string letters_of(const model::ModelConfig& config) {
          std::string(static_cast<size_t>(config.num_nextn_predict_layers), 'm') + "L";
 }
 
-std::vector<model::Piece> pieces_of(const std::vector<std::string>& stages) {
-  std::vector<model::Piece> pieces;
+std::vector<model::StageShare> pieces_of(const std::vector<std::string>& stages) {
+  std::vector<model::StageShare> shares;
   int64_t layers = 0, depths = 0;
   for (const std::string& letters : stages) {
-    model::Piece& piece = pieces.emplace_back();
-    piece.first_layer = layers;
-    piece.first_depth = depths + 1;
-    piece.embedding = letters.find('E') != std::string::npos;
-    piece.loss = letters.find('L') != std::string::npos;
-    piece.layers = std::count(letters.begin(), letters.end(), 't');
-    piece.depths = std::count(letters.begin(), letters.end(), 'm');
-    layers += piece.layers;
-    depths += piece.depths;
+    model::StageShare& share = shares.emplace_back();
+    share.first_layer = layers;
+    share.first_depth = depths + 1;
+    share.embedding = letters.find('E') != std::string::npos;
+    share.loss = letters.find('L') != std::string::npos;
+    share.layers = std::count(letters.begin(), letters.end(), 't');
+    share.depths = std::count(letters.begin(), letters.end(), 'm');
+    layers += share.layers;
+    depths += share.depths;
   }
-  return pieces;
+  return shares;
 }
 
 std::vector<std::string> even(const model::ModelConfig& config, int stages) {
@@ -104,10 +104,10 @@ std::vector<std::string> even(const model::ModelConfig& config, int stages) {
 // Training FLOPs a token of what each letter stands for.
 std::vector<double> costs_of(const model::ModelConfig& config, const std::string& letters) {
   model::RankSpec spec;
-  model::Piece all{.embedding = true,
-                   .layers = config.num_hidden_layers,
-                   .depths = config.num_nextn_predict_layers,
-                   .loss = true};
+  model::StageShare all{.embedding = true,
+                        .layers = config.num_hidden_layers,
+                        .depths = config.num_nextn_predict_layers,
+                        .loss = true};
   spec.chunks = {{all, {}, {}, {}}};
   spec.sequence_length = std::min<int64_t>(config.max_position_embeddings, 4096);
   const model::RankText text = decoder_text(config, spec);
@@ -173,7 +173,7 @@ std::vector<std::string> letters_of_layout(const std::string& layout, int stages
   return found;
 }
 
-std::vector<model::Piece> layout_of(const std::string& layout, const model::ModelConfig& config, int stages) {
+std::vector<model::StageShare> layout_of(const std::string& layout, const model::ModelConfig& config, int stages) {
   if (layout == "even") return pieces_of(even(config, stages));
   if (layout == "balanced") return pieces_of(balanced(config, stages));
   const std::vector<std::string> found = letters_of_layout(layout, stages);
@@ -189,14 +189,14 @@ std::vector<model::Piece> layout_of(const std::string& layout, const model::Mode
   return pieces_of(found);
 }
 
-std::string text_of(const std::vector<model::Piece>& pieces) {
+std::string text_of(const std::vector<model::StageShare>& shares) {
   std::string text;
-  for (const model::Piece& piece : pieces) {
-    if (&piece != pieces.data()) text += '|';
-    if (piece.embedding) text += 'E';
+  for (const model::StageShare& share : shares) {
+    if (&share != shares.data()) text += '|';
+    if (share.embedding) text += 'E';
     text +=
-        std::string(static_cast<size_t>(piece.layers), 't') + std::string(static_cast<size_t>(piece.depths), 'm');
-    if (piece.loss) text += 'L';
+        std::string(static_cast<size_t>(share.layers), 't') + std::string(static_cast<size_t>(share.depths), 'm');
+    if (share.loss) text += 'L';
   }
   return text;
 }

@@ -5,11 +5,11 @@
 #include <vector>
 
 #include "heddle/model/model_config.h"
-#include "heddle/model/piece.h"
+#include "heddle/model/stage_share.h"
 
 namespace heddle::plan {
 
-/// The pieces of `stages` stages. `layout`:
+/// The shares of `stages` stages. `layout`:
 ///   "even"      layers as equal as can be, the first stages take one more; the embedding first, the last stage
 ///               has the depths of multi-token prediction and the loss
 ///   "balanced"  the cut whose costliest stage is cheapest, by the model's FLOPs
@@ -18,12 +18,12 @@ namespace heddle::plan {
 ///               mean nothing. A stage may be empty.
 /// ConfigError when the string can't be read, or doesn't hold all of the model once and in order, or has another
 /// number of stages.
-std::vector<model::Piece> layout_of(const std::string& layout, const model::ModelConfig& config, int stages);
+std::vector<model::StageShare> layout_of(const std::string& layout, const model::ModelConfig& config, int stages);
 
 /// What a layout string holds, letter for letter, stage after stage. ConfigError as above, but any model will do.
 std::vector<std::string> letters_of_layout(const std::string& layout, int stages);
 
 /// The same in letters: "Ett|ttL".
-std::string text_of(const std::vector<model::Piece>& pieces);
+std::string text_of(const std::vector<model::StageShare>& shares);
 
 }  // namespace heddle::plan

@@ -54,11 +54,11 @@ void check_model(const model::ModelConfig& config, const Plan& plan) {
 
 // What of the model each pipeline rank holds, and where its hidden states come from and go to.
 std::vector<model::RankSpec> rank_specs(const model::ModelConfig& config, const Plan& plan, const Mesh& mesh,
-                                          const schedule::Placement& placement, ir::Purpose purpose) {
-  const std::vector<model::Piece> pieces = layout_of(plan.parallel.layout, config, placement.stages);
+                                        const schedule::Placement& placement, ir::Purpose purpose) {
+  const std::vector<model::StageShare> shares = layout_of(plan.parallel.layout, config, placement.stages);
   std::vector<int> filled;  // stages with something to do
   for (int s = 0; s < placement.stages; ++s) {
-    if (!pieces[static_cast<size_t>(s)].is_empty()) filled.push_back(s);
+    if (!shares[static_cast<size_t>(s)].is_empty()) filled.push_back(s);
   }
   std::vector<model::RankSpec> specs;
   for (int r = 0; r < placement.ranks; ++r) {
@@ -66,7 +66,7 @@ std::vector<model::RankSpec> rank_specs(const model::ModelConfig& config, const 
     for (const int stage : placement.stages_of(r)) {
       const int route = placement.route_of(stage), first = route * placement.stages, s = stage - first;
       model::RankSpec::Chunk& chunk = spec.chunks.emplace_back();
-      chunk.piece = pieces[static_cast<size_t>(s)];
+      chunk.share = shares[static_cast<size_t>(s)];
       chunk.microbatches = {route, placement.routes};
       const auto at = std::lower_bound(filled.begin(), filled.end(), s);
       const auto rank_of = [&](int of) { return placement.rank_of[static_cast<size_t>(first + of)]; };

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "heddle/ir/program.h"
-#include "heddle/model/exchange.h"
+#include "heddle/model/dispatcher.h"
 #include "heddle/model/model_config.h"
 #include "heddle/model/parameter.h"
 #include "heddle/model/statistic.h"

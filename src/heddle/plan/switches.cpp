@@ -162,7 +162,8 @@ void parallel_settings(Table& t) {
             "sends queries, keys, values and outputs by heads and repeats nothing",
             page("context_parallel"))
       .beside({"mesh.cp=2"});
-  t.word<p, &P::exchange, &model::Exchange::topology>("parallel.exchange", "How rows reach experts on other ranks.")
+  t.word<p, &P::exchange, &model::Dispatcher::topology>("parallel.exchange",
+                                                        "How rows reach experts on other ranks.")
       .acts(bitwise,
             "How rows reach experts on other ranks: one by one, once a rank, once a node, all to every node, or as "
             "counts and links tell, for each layer and microbatch.",
@@ -183,7 +184,7 @@ void parallel_settings(Table& t) {
                                 "measured, else by the rates of exchange auto.");
   t.number<p, &P::message_latency_us>("parallel.message_latency_us", 0, 1e9, "Of such a message; likewise.");
   constexpr auto e = &P::exchange;
-  using E = model::Exchange;
+  using E = model::Dispatcher;
   t.number<p, e, &E::within_rate>("parallel.within_rate", 1e-6, 1e6,
                                   "GB/s of a rank to others of its node; what exchange auto reckons with.");
   t.number<p, e, &E::across_rate>("parallel.across_rate", 1e-6, 1e6, "GB/s of a node to others; likewise.");

@@ -63,7 +63,7 @@ MessageTime Messages::hop(const comm::Hop& hop, const comm::Places& places, int 
 }
 
 MessageTime Messages::exchange(int rank, const ir::Listing& listing, const ir::Op& op) {
-  using device::Topology;
+  using ir::Topology;
   const ExpectedExchange& e = rows_.of(rank, listing, op);
   const int position = rows_.position(rank), ranks = static_cast<int>(e.places.node.size());
   MessageTime time;

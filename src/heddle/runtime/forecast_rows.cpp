@@ -12,7 +12,7 @@ namespace heddle::runtime {
 
 namespace {
 
-using device::Topology;
+using ir::Topology;
 
 // The layers that choose experts, with how many there are to choose from.
 std::map<int, int64_t> expert_layers(const ir::StepProgram& program) {

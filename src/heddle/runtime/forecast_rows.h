@@ -10,6 +10,7 @@
 
 #include "heddle/comm/exchange/choice.h"
 #include "heddle/cost/routing.h"
+#include "heddle/ir/topology.h"
 #include "heddle/plan/plan.h"
 #include "heddle/simulate/recording.h"
 
@@ -27,7 +28,7 @@ ExpertShares counted_shares(const ir::StepProgram& program, const std::vector<st
 
 struct ExpectedExchange {
   comm::Places places{0, {0}};
-  device::Topology topology = device::Topology::plain;
+  ir::Topology topology = ir::Topology::plain;
   comm::SourceCounts<double> counts{1, 1};
   comm::Hops hops;                           // of rows and sums
   std::vector<std::array<int64_t, 3>> rows;  // of each rank: received, passing through, forwarded

@@ -221,8 +221,8 @@ BlockWork Pricing::moe() const {
   w.forward.ops += each;
   w.backward.ops += each;
   if (l_.ep > 1) {
-    const cost::Exchange exchange{own, 2 * width, static_cast<int>(m.chosen), static_cast<int>(m.most_nodes),
-                                  sw_.once_a_node};
+    const cost::ExchangeLoad exchange{own, 2 * width, static_cast<int>(m.chosen), static_cast<int>(m.most_nodes),
+                                      sw_.once_a_node};
     const double one = cost::exchange_s(j_.device, b_.net, {l_.ep, l_.etp}, exchange) * j_.imbalance;
     add_exchange(w.forward, 2 * one, j_, b_);
     add_exchange(w.backward, 2 * one, j_, b_);

@@ -36,7 +36,7 @@ struct Choice {
 };
 
 /// One layout and schedule, and the fastest choice with it.
-struct Plan {
+struct Candidate {
   size_t family = 0;
   int serial = 0;  // in the family
   int pp = 1, vpp = 1, dp = 1;
@@ -44,7 +44,7 @@ struct Plan {
   Choice best;
 };
 
-bool before(const Plan& a, const Plan& b) {
+bool before(const Candidate& a, const Candidate& b) {
   return std::tuple(a.best.step_s, a.family, a.serial) < std::tuple(b.best.step_s, b.family, b.serial);
 }
 
@@ -52,7 +52,7 @@ bool before(const Plan& a, const Plan& b) {
 class ShortList {
  public:
   explicit ShortList(size_t most) : most_(most) {}
-  void add(const Plan& plan) {
+  void add(const Candidate& plan) {
     if (plans_.size() == most_ && !before(plan, plans_.front())) return;
     if (plans_.size() == most_) {
       std::pop_heap(plans_.begin(), plans_.end(), before);
@@ -61,11 +61,11 @@ class ShortList {
     plans_.push_back(plan);
     std::push_heap(plans_.begin(), plans_.end(), before);
   }
-  const std::vector<Plan>& plans() const { return plans_; }
+  const std::vector<Candidate>& plans() const { return plans_; }
 
  private:
   size_t most_;
-  std::vector<Plan> plans_;
+  std::vector<Candidate> plans_;
 };
 
 struct Counts {
@@ -136,7 +136,7 @@ class Estimator {
 
   ShortList best;
   Counts counts;
-  std::optional<Plan> least;  // memory, of what doesn't fit
+  std::optional<Candidate> least;  // memory, of what doesn't fit
 
  private:
   void forget() {
@@ -193,7 +193,7 @@ class Estimator {
     ++counts.layouts;
     // Whatever is computed again or sent away takes time: where everything can be kept, nothing else is lowered.
     weigh(task_.most_bytes(), job_.software.lowered == nullptr);
-    Plan plan{family_, serial_++, job_.layout.pp, job_.layout.vpp, job_.layout.dp, job_.pipeline, lightest_};
+    Candidate plan{family_, serial_++, job_.layout.pp, job_.layout.vpp, job_.layout.dp, job_.pipeline, lightest_};
     if (fitting_.empty()) {
       if (lightest_.peak_bytes > 0 &&
           (!least || std::tuple(plan.best.peak_bytes, plan.family, plan.serial) <
@@ -217,7 +217,7 @@ class Estimator {
   int serial_ = 0;
 };
 
-Job job_of(const Task& task, const Plan& plan) {
+Job job_of(const Task& task, const Candidate& plan) {
   Job j = task.query.space.job;
   const Family& f = task.families[plan.family];
   j.layout = {task.query.space.devices, f.tp, plan.pp, plan.vpp, f.cp, plan.dp, f.ep, f.etp};
@@ -262,7 +262,8 @@ void rate(const Task& task, Ranked& r) {
 }
 
 /// The plan with the fastest of its choices whose exact peak fits.
-std::optional<Ranked> time_exactly(const Task& task, const Plan& plan, Estimator& estimator, Schedules& schedules) {
+std::optional<Ranked> time_exactly(const Task& task, const Candidate& plan, Estimator& estimator,
+                                   Schedules& schedules) {
   Ranked r;
   r.job = job_of(task, plan);
   const std::shared_ptr<const PreparedSchedule> schedule = schedules.of(r.job);
@@ -286,7 +287,7 @@ std::optional<Ranked> time_exactly(const Task& task, const Plan& plan, Estimator
 
 /// The plan with a choice for each stage, where that could be faster than `known` and than `slowest_s`; whether it
 /// was tried.
-bool time_by_stage(const Task& task, const Plan& plan, Schedules& schedules, double slowest_s,
+bool time_by_stage(const Task& task, const Candidate& plan, Schedules& schedules, double slowest_s,
                    std::optional<Ranked>& known) {
   Ranked r;
   r.job = job_of(task, plan);
@@ -368,7 +369,7 @@ Task task_of(const Query& query) {
   return task;
 }
 
-std::string said(const Task& task, const Plan& plan) {
+std::string said(const Task& task, const Candidate& plan) {
   const Family& f = task.families[plan.family];
   return fmt::format(
       "{} with tp {} cp {} pp {} ep {} etp {}, microbatch {}, recomputing {}, needs {:.1f} GiB of {:.1f}",
@@ -407,8 +408,8 @@ Answer search(const Query& query, const SearchProgress& progress, const std::fun
       }
     }
   });
-  std::vector<Plan> list;
-  std::optional<Plan> least;
+  std::vector<Candidate> list;
+  std::optional<Candidate> least;
   for (const auto& each : estimators) {
     list.insert(list.end(), each->best.plans().begin(), each->best.plans().end());
     answer.plans += each->counts.plans;

@@ -84,26 +84,26 @@ std::vector<StateTensor> state_tensors(const plan::Lowered& lowered, runtime::Ex
   return tensors;
 }
 
-std::vector<model::Run> held_runs(const StateTensor& tensor, const plan::Lowered& lowered, const plan::Mesh& mesh,
-                                  int rank) {
+std::vector<model::Extent> held_extents(const StateTensor& tensor, const plan::Lowered& lowered,
+                                        const plan::Mesh& mesh, int rank) {
   const Held held = held_by(tensor, lowered, mesh, rank);
   if (held.parameter == nullptr) return {};
   const ir::Listing& listing = *held.listing;
   const model::Parameter& p = *held.parameter;
-  std::vector<model::Run> runs = model::runs_of(p, dims_of(listing.value(p.value)), mesh.at(rank));
-  if (!held.is_shard()) return runs;
+  std::vector<model::Extent> extents = model::extents_of(p, dims_of(listing.value(p.value)), mesh.at(rank));
+  if (!held.is_shard()) return extents;
   const std::vector<int> group = mesh.group(p.copies, rank);
   const int64_t at = std::find(group.begin(), group.end(), rank) - group.begin();
   const int64_t each = listing.value(held.value).shape.at(0).count;
-  return model::runs_within(runs, at * each, each);
+  return model::extents_within(extents, at * each, each);
 }
 
-std::vector<model::Run> owned_runs(const StateTensor& tensor, const plan::Lowered& lowered, const plan::Mesh& mesh,
-                                   int rank) {
+std::vector<model::Extent> owned_extents(const StateTensor& tensor, const plan::Lowered& lowered,
+                                         const plan::Mesh& mesh, int rank) {
   const Held held = held_by(tensor, lowered, mesh, rank);
   if (held.parameter == nullptr) return {};
   if (!held.is_shard() && mesh.group(held.parameter->copies, rank)[0] != rank) return {};
-  return held_runs(tensor, lowered, mesh, rank);
+  return held_extents(tensor, lowered, mesh, rank);
 }
 
 void fill_rope_table(const model::ModelConfig& config, const plan::Lowered& lowered, runtime::Executor& executor,
@@ -132,14 +132,14 @@ void initialise(const model::ModelConfig& config, const plan::Lowered& lowered, 
     const RandomKey key = RandomKey(seed).with(p.name);
     const bool zero = !tensor.is_master || p.start == model::Parameter::Start::zeros;
     const bool ones = p.start == model::Parameter::Start::ones;
-    // The end of the last run of a tensor that its ranks don't divide holds nothing.
+    // The end of the last extent of a tensor that its ranks don't divide holds nothing.
     fill(tensor.view, 0, 0, tensor.view.elements(), [](int64_t) { return 0.0; });
     if (zero) continue;
-    const std::vector<model::Run> runs = held_runs(tensor, lowered, mesh, rank);
-#pragma omp parallel for schedule(static) if (runs.size() > 16)
-    for (size_t i = 0; i < runs.size(); ++i) {
-      const model::Run& run = runs[i];
-      fill(tensor.view, run.local, run.whole, run.count,
+    const std::vector<model::Extent> extents = held_extents(tensor, lowered, mesh, rank);
+#pragma omp parallel for schedule(static) if (extents.size() > 16)
+    for (size_t i = 0; i < extents.size(); ++i) {
+      const model::Extent& extent = extents[i];
+      fill(tensor.view, extent.local, extent.whole, extent.count,
            [&](int64_t at) { return ones ? 1.0 : p.deviation * key.normal(static_cast<uint64_t>(at)); });
     }
   }

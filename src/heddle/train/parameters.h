@@ -37,12 +37,12 @@ std::vector<StateTensor> state_tensors(const plan::Lowered& lowered, runtime::Ex
                                        const plan::Mesh& mesh = plan::Mesh({}), int rank = 0);
 
 /// Where the elements that `rank` holds of a tensor lie in the whole, in increasing order.
-std::vector<model::Run> held_runs(const StateTensor& tensor, const plan::Lowered& lowered, const plan::Mesh& mesh,
-                                  int rank);
+std::vector<model::Extent> held_extents(const StateTensor& tensor, const plan::Lowered& lowered,
+                                        const plan::Mesh& mesh, int rank);
 
 /// The same without what a rank before it in the mesh group holds as well: every element has one owner.
-std::vector<model::Run> owned_runs(const StateTensor& tensor, const plan::Lowered& lowered, const plan::Mesh& mesh,
-                                   int rank);
+std::vector<model::Extent> owned_extents(const StateTensor& tensor, const plan::Lowered& lowered,
+                                         const plan::Mesh& mesh, int rank);
 
 /// Starts every parameter from the seed (each element a function of seed, name and its index in the whole tensor
 /// alone), moments at zero, and makes the weights.

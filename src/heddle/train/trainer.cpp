@@ -94,8 +94,8 @@ int Trainer::listing() const { return lowered_.program.listing_of(ranks_.rank(),
 
 std::vector<StateTensor> Trainer::state() { return state_tensors(lowered_, *executor_, mesh_, ranks_.rank()); }
 
-std::vector<model::Run> Trainer::held_runs(const StateTensor& tensor) const {
-  return train::held_runs(tensor, lowered_, mesh_, ranks_.rank());
+std::vector<model::Extent> Trainer::held_extents(const StateTensor& tensor) const {
+  return train::held_extents(tensor, lowered_, mesh_, ranks_.rank());
 }
 
 int64_t Trainer::sequence_tokens() const { return train::sequence_tokens(options_.model, options_.plan); }

@@ -64,7 +64,7 @@ class Trainer {
   void set_done(const config::RunProgress& done) { done_ = done; }
   /// State in this rank's arena; after writing it call weights_changed().
   std::vector<StateTensor> state();
-  std::vector<model::Run> held_runs(const StateTensor& tensor) const;
+  std::vector<model::Extent> held_extents(const StateTensor& tensor) const;
   void weights_changed() { executor_->make_weights(); }
 
   int64_t sequence_tokens() const;

@@ -14,11 +14,11 @@ constexpr int64_t kPartBytes = 16 << 20;
 
 // Calls act(run) for what of `runs` lies in [first, last) of the whole. `next` is where the search goes on.
 template <class Act>
-void runs_between(const std::vector<model::Run>& runs, int64_t first, int64_t last, size_t& next, Act act) {
+void runs_between(const std::vector<model::Extent>& runs, int64_t first, int64_t last, size_t& next, Act act) {
   for (; next < runs.size() && runs[next].whole < last; ++next) {
-    const model::Run& run = runs[next];
+    const model::Extent& run = runs[next];
     const int64_t from = std::max(run.whole, first), to = std::min(run.whole + run.count, last);
-    act(model::Run{run.local + from - run.whole, from, to - from});
+    act(model::Extent{run.local + from - run.whole, from, to - from});
     if (run.whole + run.count > last) return;  // goes on in the next part
   }
 }
@@ -37,11 +37,11 @@ void gather_tensor(Trainer& trainer, const StateTensor& tensor,
   RankExchange& ranks = trainer.ranks();
   if (ranks.size() == 1) return write(tensor.view.data, static_cast<size_t>(elements * size));
   // Rank 0 knows of every rank what it will send, the others of themselves.
-  std::vector<std::vector<model::Run>> runs(static_cast<size_t>(ranks.size()));
+  std::vector<std::vector<model::Extent>> runs(static_cast<size_t>(ranks.size()));
   std::vector<size_t> next(runs.size(), 0);
   for (int r = 0; r < ranks.size(); ++r) {
     if (!ranks.leads() && r != ranks.rank()) continue;
-    runs[static_cast<size_t>(r)] = owned_runs(tensor, trainer.lowered(), trainer.mesh(), r);
+    runs[static_cast<size_t>(r)] = owned_extents(tensor, trainer.lowered(), trainer.mesh(), r);
   }
   const int64_t most = std::max<int64_t>(1, kPartBytes / size);
   std::vector<std::byte> part(ranks.leads() ? static_cast<size_t>(std::min(most, elements) * size) : 0);
@@ -51,7 +51,7 @@ void gather_tensor(Trainer& trainer, const StateTensor& tensor,
     int64_t found = 0;
     for (int r = 0; r < ranks.size(); ++r) {
       const auto at = static_cast<size_t>(r);
-      runs_between(runs[at], first, last, next[at], [&](const model::Run& run) {
+      runs_between(runs[at], first, last, next[at], [&](const model::Extent& run) {
         if (r == ranks.rank()) sends.push_back({0, run.local * size, run.count * size});
         if (ranks.leads()) receives.push_back({r, (run.whole - first) * size, run.count * size});
         found += run.count;
@@ -95,7 +95,7 @@ void load_trainer(const Checkpoint& checkpoint, Trainer& trainer) {
     const uint8_t* from = checkpoint.file().at(tensor.name).bytes.data();
     // The end of the last run of a tensor that its ranks don't divide holds nothing.
     std::memset(to, 0, static_cast<size_t>(tensor.view.elements() * size));
-    for (const model::Run& run : trainer.held_runs(tensor)) {
+    for (const model::Extent& run : trainer.held_extents(tensor)) {
       std::memcpy(to + run.local * size, from + run.whole * size, static_cast<size_t>(run.count * size));
     }
   }

@@ -7,7 +7,7 @@
 
 namespace heddle::comm {
 
-using device::Topology;
+using ir::Topology;
 
 void Hop::add(const Places& places, int from, int to, double bytes) {
   if (from == to) return;

@@ -9,6 +9,7 @@
 
 #include "heddle/comm/exchange/places.h"
 #include "heddle/ir/attributes.h"
+#include "heddle/ir/topology.h"
 
 namespace heddle::comm {
 
@@ -57,7 +58,7 @@ struct Hops {
   std::vector<Hop> there, back;
 };
 template <class Number>
-Hops hops_of(device::Topology topology, const SourceCounts<Number>& all, const Places& places, double row_bytes,
+Hops hops_of(ir::Topology topology, const SourceCounts<Number>& all, const Places& places, double row_bytes,
              double sum_bytes);
 
 /// As the attributes of an exchange's ops say.
@@ -68,11 +69,10 @@ double exchange_us(const Hops& hops, const Places& places, const device::Exchang
 
 /// What "auto" takes.
 template <class Number>
-device::Topology cheapest(const SourceCounts<Number>& all, const Places& places,
-                          const device::ExchangeRates& rates);
+ir::Topology cheapest(const SourceCounts<Number>& all, const Places& places, const device::ExchangeRates& rates);
 
 /// What the word of an op's attribute stands for among these ranks; nothing for "auto". Inside one node, to go by
 /// node is to go by rank.
-std::optional<device::Topology> topology_named(std::string_view word, const Places& places);
+std::optional<ir::Topology> topology_named(std::string_view word, const Places& places);
 
 }  // namespace heddle::comm

@@ -86,7 +86,7 @@ void choose_route(const KernelCall& call, const CountScratch& room, const Places
   choose.G = G;
   choose.N = places.nodes();
   choose.self = places.self;
-  const std::optional<device::Topology> named = topology_named(a.word("topology"), places);
+  const std::optional<ir::Topology> named = topology_named(a.word("topology"), places);
   choose.topology = named ? static_cast<int32_t>(*named) : -1;
   if (choose.topology < 0) choose.rates = rates_of(a);
   call.row_work->choose_route(choose, call.stream);

@@ -4,7 +4,7 @@ namespace heddle::comm {
 
 using device::RouteList;
 using device::RoutingPlan;
-using device::Topology;
+using ir::Topology;
 
 namespace {
 

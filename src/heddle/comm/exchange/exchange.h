@@ -12,13 +12,14 @@
 #include "heddle/comm/exchange/scratch.h"
 #include "heddle/device/row_work.h"
 #include "heddle/ir/listing.h"
+#include "heddle/ir/topology.h"
 
 namespace heddle::comm {
 
 /// Whether a sum of one row is sent back as that row: where this is shorter, in another type than sums, and where
 /// what crosses nodes need not be regular.
-inline bool rows_go_back_alone(device::Topology topology, Dtype rows) {
-  return rows == Dtype::bf16 && (topology == device::Topology::rank || topology == device::Topology::node);
+inline bool rows_go_back_alone(ir::Topology topology, Dtype rows) {
+  return rows == Dtype::bf16 && (topology == ir::Topology::rank || topology == ir::Topology::node);
 }
 
 /// The type of gates and sums beside rows of this type.
@@ -56,7 +57,7 @@ class Exchange {
   Exchange(const device::KernelCall& call, size_t lists, bool gates);
 
  protected:
-  using Topology = device::Topology;
+  using Topology = ir::Topology;
 
   /// Numbers of ranks and sources, to where the lists are made.
   void upload_places(const RouteLists& to) const;

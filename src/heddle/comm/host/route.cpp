@@ -4,12 +4,13 @@
 
 #include "heddle/comm/exchange/choice.h"
 #include "heddle/comm/host/row_work.h"
+#include "heddle/ir/topology.h"
 
 namespace heddle::comm::host {
 
 using device::ChooseRoute;
 using device::RouteList;
-using device::Topology;
+using ir::Topology;
 
 void own_numbers(const device::OwnNumbers& args, void*) {
   args.numbers[0] = static_cast<int32_t>(args.T);

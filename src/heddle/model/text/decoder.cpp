@@ -22,34 +22,34 @@ class Decoder {
   RankText write() {
     for (const RankSpec::Chunk& chunk : w_.spec().chunks) {
       chunk_ = w_.begin_chunk(chunk.microbatches);
-      if (!chunk.piece.is_empty()) write(chunk);
+      if (!chunk.share.is_empty()) write(chunk);
     }
     return w_.take();
   }
 
  private:
-  // Hidden states go from piece to piece: those after the last layer and, behind them, those of each depth so far.
+  // Hidden states go from share to share: those after the last layer and, behind them, those of each depth so far.
   void write(const RankSpec::Chunk& chunk) {
-    const Piece& piece = chunk.piece;
-    const int64_t last_depth = std::min(w_.depths(), piece.first_depth + piece.depths - 1);
-    if (piece.embedding || piece.depths > 0 || piece.loss) ends_.load_tokens();
+    const StageShare& share = chunk.share;
+    const int64_t last_depth = std::min(w_.depths(), share.first_depth + share.depths - 1);
+    if (share.embedding || share.depths > 0 || share.loss) ends_.load_tokens();
     w_.load_scales();
     w_.load_rope_table();
 
-    std::vector<ValueId> states = piece.embedding ? std::vector{ends_.embed(0, "x")} : arrive(chunk);
-    for (int64_t l = piece.first_layer; l < piece.first_layer + piece.layers; ++l) {
+    std::vector<ValueId> states = share.embedding ? std::vector{ends_.embed(0, "x")} : arrive(chunk);
+    for (int64_t l = share.first_layer; l < share.first_layer + share.layers; ++l) {
       states[0] = decoder_layer(w_, l, states[0]);
     }
     w_.begin_layer(-1);
-    if (piece.loss) ends_.load_head();
+    if (share.loss) ends_.load_head();
     // Two read a state: the depth that follows, and the head. The depth's norm is written first, so that the
     // backward has the head's part of the gradient, rounded, before this norm adds its own to it: just as where
     // that part comes from another rank. One order of the roundings, wherever the model is cut.
     for (size_t s = 0; s < states.size(); ++s) {
       const auto next = static_cast<int64_t>(s) + 1;
-      const bool deeper = next >= piece.first_depth && next <= last_depth;
+      const bool deeper = next >= share.first_depth && next <= last_depth;
       const ValueId normed_TH = deeper ? depth_input(w_, next, states[s]) : none;
-      if (piece.loss) predict_depth(w_, ends_, next - 1, states[s]);
+      if (share.loss) predict_depth(w_, ends_, next - 1, states[s]);
       if (deeper) states.push_back(depth_states(w_, ends_, next, normed_TH));
     }
     w_.begin_layer(-1);
@@ -59,21 +59,21 @@ class Decoder {
       return;
     }
     for (size_t d = 0; d < states.size(); ++d) {
-      w_.op("send", {states[d]}, {}, hop(chunk.to).set("state", static_cast<int64_t>(d)), "pp");
+      w_.op("send", {states[d]}, {}, to(chunk.to).set("state", static_cast<int64_t>(d)), "pp");
     }
   }
 
-  static Attributes hop(const Hop& hop) { return {{"step", int64_t{hop.step}}, {"edge", hop.edge}}; }
+  static Attributes to(const Neighbour& other) { return {{"step", int64_t{other.step}}, {"edge", other.edge}}; }
 
   std::vector<ValueId> arrive(const RankSpec::Chunk& chunk) {
     HEDDLE_CHECK(chunk.from.edge >= 0, "chunk {} of listing {} comes from nowhere", chunk_, w_.spec().rank);
     if (chunk.from.step == 0) return local_states_.at(chunk.from.edge);
-    Attributes attributes = hop(chunk.from);
+    Attributes attributes = to(chunk.from);
     attributes.set("dtype", std::string(heddle::name_of(w_.spec().dtype)))
         .set("rows", w_.tokens())
         .set("columns", w_.config().hidden_size);
     std::vector<ValueId> states;
-    for (int64_t d = 0; d < std::min(w_.depths() + 1, chunk.piece.first_depth); ++d) {
+    for (int64_t d = 0; d < std::min(w_.depths() + 1, chunk.share.first_depth); ++d) {
       states.push_back(w_.op("receive", {}, {"x"}, attributes.set("state", d), "pp")[0]);
     }
     return states;

@@ -1,4 +1,4 @@
-// A decoder as forward text: the pieces of a pipeline rank, what it sends and receives, and what each is made of.
+// A decoder as forward text: the shares of a pipeline rank, what it sends and receives, and what each is made of.
 // Straight-line and unfused; passes do the rest.
 #pragma once
 
@@ -8,9 +8,9 @@
 
 namespace heddle::model {
 
-/// Forward text of one listing. For `predict` it ends in the logits of the next token, without losses or depths; with
-/// tp ranks, all rows of the group by this rank's part of the vocabulary. Else it updates the statistics of the
-/// losses (sums over labels, sequences, tokens) and, for each MoE layer, of the load.
+/// Forward text of one listing. For `predict` it ends in the logits of the next token, without losses or depths;
+/// with tp ranks, all rows of the group by this rank's part of the vocabulary. Else it updates the statistics of
+/// the losses (sums over labels, sequences, tokens) and, for each MoE layer, of the load.
 RankText decoder_text(const ModelConfig& config, const RankSpec& spec);
 
 }  // namespace heddle::model

@@ -129,7 +129,7 @@ Outputs run(Writer& w, ValueId x_TH, ValueId q_SH, ValueId offsets, const std::s
 int64_t expert_ranks(const Writer& w) { return int64_t{w.spec().mesh.of(Axis::ep)} * w.spec().mesh.of(Axis::etp); }
 
 Attributes exchange_attributes(const Writer& w) {
-  const Exchange& exchange = w.spec().exchange;
+  const Dispatcher& exchange = w.spec().exchange;
   const int64_t hidden = w.config().hidden_size;
   Attributes attributes{{"ranks", expert_ranks(w)},
                         {"slices", int64_t{w.spec().mesh.of(Axis::etp)}},

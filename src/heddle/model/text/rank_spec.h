@@ -8,23 +8,23 @@
 #include "heddle/ir/axes.h"
 #include "heddle/ir/program.h"
 #include "heddle/model/context.h"
-#include "heddle/model/exchange.h"
-#include "heddle/model/piece.h"
+#include "heddle/model/dispatcher.h"
+#include "heddle/model/stage_share.h"
 
 namespace heddle::model {
 
-/// Where a piece's hidden states come from, or go to: another chunk of the same rank, or a pipeline rank `step`
+/// Where a share's hidden states come from, or go to: another chunk of the same rank, or a pipeline rank `step`
 /// away. `edge` is the pipeline stage that makes them, −1 without any.
-struct Hop {
+struct Neighbour {
   int step = 0;
   int64_t edge = -1;
 };
 
-/// The pieces of one pipeline rank, its chunks, and the shape of its microbatches.
+/// The shares of one pipeline rank, its chunks, and the shape of its microbatches.
 struct RankSpec {
   struct Chunk {
-    Piece piece;
-    Hop from, to;
+    StageShare share;
+    Neighbour from, to;
     ir::Chunk microbatches;
   };
   int rank = 0;  // of the pipeline
@@ -35,7 +35,7 @@ struct RankSpec {
   Dtype dtype = Dtype::f32;  // the compute type X
   ir::Coordinates mesh;      // its degrees; > 1 writes that axis' collectives out
   ir::Purpose purpose = ir::Purpose::train;
-  Exchange exchange;
+  Dispatcher exchange;
 };
 
 }  // namespace heddle::model

@@ -1,6 +1,7 @@
 // Lists of the tokens and rows of an exchange, and the choice of its topology. See routing_kernels.h. A block scans
 // the tokens of its source in order, so that lists are the same whatever runs beside it; nothing is added
 // atomically.
+#include "heddle/ir/topology.h"
 #include "heddle/kernels/cuda/experts/routing_kernels.h"
 #include "heddle/kernels/cuda/language.h"
 
@@ -10,7 +11,7 @@ namespace {
 
 using device::RouteList;
 using device::TokenRoutes;
-using device::Topology;
+using ir::Topology;
 
 /// How many slices of a holder's experts are at a rank, or on a node.
 HEDDLE_DEVICE int slices_at(const TokenRoutes& r, int64_t holder, int32_t to, bool node) {

@@ -6,13 +6,13 @@
 namespace heddle::model {
 
 /// What a pipeline stage holds of the model, in this order; nothing is an empty stage.
-struct Piece {
+struct StageShare {
   bool embedding = false;
   int64_t first_layer = 0, layers = 0;
   int64_t first_depth = 1, depths = 0;  // of multi-token prediction
   bool loss = false;                    // the head, and the losses of all depths
   bool is_empty() const { return !embedding && layers == 0 && depths == 0 && !loss; }
-  bool operator==(const Piece&) const = default;
+  bool operator==(const StageShare&) const = default;
 };
 
 }  // namespace heddle::model
