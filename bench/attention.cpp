@@ -108,7 +108,7 @@ class Case {
       value.name = fmt::format("in{}", pass.op.in.size());
       value.dtype = view.dtype;
       value.shape = {ir::Dim{view.dim(0)}, ir::Dim{view.dim(1)}};
-      pass.op.in.push_back(pass.stage.add_value(value));
+      pass.op.in.push_back(pass.listing.add_value(value));
     }
     pass.op.attributes = {{"heads", s.heads},
                           {"kv_heads", s.kv_heads},
@@ -118,11 +118,11 @@ class Case {
                           {"causal", int64_t{1}},
                           {"scale", 1.0 / std::sqrt(double(s.head_dim))}};
     for (const KernelEntry& entry : attention_kernels()) {
-      if (entry.op_kind == def.kind && entry.name == way && entry.supports(pass.stage, pass.op))
+      if (entry.op_kind == def.kind && entry.name == way && entry.supports(pass.listing, pass.op))
         pass.entry = &entry;
     }
     HEDDLE_CHECK(pass.entry, "{} does not do {}", way, def.kind);
-    const auto bytes = static_cast<size_t>(pass.entry->scratch_bytes(pass.stage, pass.op, ir::FixedRows()));
+    const auto bytes = static_cast<size_t>(pass.entry->scratch_bytes(pass.listing, pass.op, ir::FixedRows()));
     pass.scratch.resize(bytes + 64);
     pass.call.op = &pass.op;
     pass.call.in = in;

@@ -149,11 +149,11 @@ class Running {
       runtime::Executor& executor = (*trainers_)[r].executor();
       for (size_t i = 0; i < executor.walk().streams().names().size(); ++i) {
         for (const device::Span& s : executor.stream(static_cast<int>(i)).take_spans()) {
-          const ir::Op& op = program.listings[static_cast<size_t>(s.stage)].ops[s.op_index];
+          const ir::Op& op = program.listings[static_cast<size_t>(s.listing)].ops[s.op_index];
           const Span span{static_cast<double>(s.start_ns) * 1e-9, static_cast<double>(s.end_ns) * 1e-9};
           if (op.def->stream == ir::StreamKind::compute) busy[static_cast<size_t>(r)].push_back(span);
           if (op.def->stream != ir::StreamKind::comm || !op.def->collective) continue;
-          const Key key{s.stage, s.op_index, s.microbatch};
+          const Key key{s.listing, s.op_index, s.microbatch};
           arrived_s[{r, key}] = span.start_s;
           collectives.push_back({key, {r, &op, span}});
         }

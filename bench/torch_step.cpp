@@ -66,9 +66,9 @@ class Training {
   /// Of the program's ops but for what is computed again.
   double flops() const {
     double flops = 0;
-    for (const ir::Op& op : stage().ops) {
+    for (const ir::Op& op : listing().ops) {
       flops +=
-          (ir::once_a_step(op.phase) ? 1 : plan_.microbatches) * op.def->cost(stage(), op, ir::FixedRows()).flops;
+          (ir::once_a_step(op.phase) ? 1 : plan_.microbatches) * op.def->cost(listing(), op, ir::FixedRows()).flops;
     }
     return flops;
   }

@@ -67,10 +67,10 @@ TEST(Collective, CrossesTiers) {
   EXPECT_DOUBLE_EQ(all_reduce_s(h100, net, {8, 1}, 1e9), 2 * gather_s(h100, net, {8, 1}, 1e9));
 }
 
-TEST(Exchange, SendsARowOnceToANode) {
+TEST(ExchangeLoad, SendsARowOnceToANode) {
   const Accelerator& h100 = *accelerator_named("H100");
   const NetworkEfficiency net;
-  Exchange x{4096, 14336, 8, 0, false};
+  ExchangeLoad x{4096, 14336, 8, 0, false};
   const double plain = exchange_s(h100, net, {64, 1}, x);
   x.once_a_node = true;
   const double once = exchange_s(h100, net, {64, 1}, x);

@@ -23,7 +23,7 @@ TEST(Tiers, ASpineAsFastAsItsRailsChangesNothing) {
   for (const Group g : {Group{8, 1}, {32, 1}, {256, 1}, {16, 8}, {64, 64}}) {
     EXPECT_DOUBLE_EQ(all_to_all_s(deep, kNet, g, kBytes), all_to_all_s(flat, kNet, g, kBytes));
     EXPECT_LE(gather_s(deep, kNet, g, kBytes), gather_s(flat, kNet, g, kBytes) * (1 + 1e-12));
-    const Exchange x{4096, 14336, 8, 4, true};
+    const ExchangeLoad x{4096, 14336, 8, 4, true};
     EXPECT_DOUBLE_EQ(exchange_s(deep, kNet, g, x), exchange_s(flat, kNet, g, x));
   }
   EXPECT_DOUBLE_EQ(send_s(deep, kNet, 128, kBytes), send_s(flat, kNet, 128, kBytes));

@@ -51,7 +51,7 @@ void fill(test::RankRun& run, const model::ModelConfig& model) {
 std::vector<double> statistic(test::RankRun& of, const plan::Lowered& lowered, ir::Purpose purpose,
                               const std::string& name, int64_t elements) {
   std::vector<double> found(static_cast<size_t>(elements), 0.0);
-  const int index = static_cast<int>(purpose) * lowered.placement.ranks + of.stage_index();
+  const int index = static_cast<int>(purpose) * lowered.placement.ranks + of.listing_index();
   const ir::ValueId id = lowered.program.listings[static_cast<size_t>(index)].find(name);
   if (id == ir::none) return found;
   const device::TensorView view = of.executor().view(index, id);
