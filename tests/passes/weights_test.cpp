@@ -175,7 +175,7 @@ TEST(Update, APackedWeight) {
 
 TEST(Update, AWeightOfTwoRanks) {
   UpdateOptions options;
-  options.group_ranks = {{"listing", 2}, {"world", 2}};
+  options.group_ranks = {{"stage", 2}, {"world", 2}};
   expect_becomes(linear("f32[8, 8]", "", ""), updated(options),
                  linear("f32[8, 8]", R"(
   statistic   grad_norm f64[1]
@@ -185,9 +185,9 @@ TEST(Update, AWeightOfTwoRanks) {
 )",
                         R"(
 listing 0, begin
-    gather_weights master.w -> w {ranks 2}               comm.listing
+    gather_weights master.w -> w {ranks 2}               comm.stage
 listing 0, end
-    shard.grad.w = reduce_gradients grad.w {one 1, ranks 2}  comm.listing
+    shard.grad.w = reduce_gradients grad.w {one 1, ranks 2}  comm.stage
     square.w = grad_square_sum shard.grad.w
     square = sum_parts square.w {size 1}
     square_all = all_reduce square {ranks 2}             comm.world
