@@ -79,7 +79,7 @@ void there_and_back(Communicator& group, const std::string& topology, uint64_t s
   const int64_t T = tokens_of(me);
   Tensor<int32_t> experts({T, chosen_k}, 0), counts({2, G, each}, -1),
       route({device::route_size(G, topology == "plain")}, -1), n = counts, route_n = route, forwards({1}, -1),
-                                                               offsets({each + 1}, -1);
+                                                               most({1}, -1), offsets({each + 1}, -1);
   Tensor<double> x({T, H}, 0), g({T, chosen_k}, 0.5);
   for (int64_t t = 0; t < T; ++t) {
     const auto ids = experts_of(me, t);
@@ -103,9 +103,19 @@ void there_and_back(Communicator& group, const std::string& topology, uint64_t s
     find_collective(host_collectives(), kind)->run(call);
   };
   run("share_counts", {experts.view()}, {counts.view(), route.view()});
-  run("counts_to_host", {counts.view(), route.view()}, {n.view(), route_n.view(), forwards.view(), offsets.view()});
+  run("counts_to_host", {counts.view(), route.view()},
+      {n.view(), route_n.view(), forwards.view(), offsets.view(), most.view()});
   const int64_t S = received_rows(n.view()), Q = counted_rows(1, route_n.view()),
                 F = counted_rows(2, forwards.view());
+  std::vector<int64_t> rows_of(static_cast<size_t>(G), 0);
+  for (int64_t p = 0; p < G; ++p) {
+    for (int64_t t = 0; t < tokens_of(p); ++t) {
+      for (const int32_t e : experts_of(p, t)) ++rows_of[static_cast<size_t>(e / each)];
+    }
+  }
+  const int64_t expected_most = *std::max_element(rows_of.begin(), rows_of.end());
+  HEDDLE_CHECK(most.values[0] == expected_most, "{}: rank {} counts {} rows at most, expected {}", topology, me,
+               most.values[0], expected_most);
   const ExchangeSizes sizes{.T = T,
                             .k = chosen_k,
                             .slices = 1,

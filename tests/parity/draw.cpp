@@ -83,6 +83,17 @@ std::string draw_list(Dice& dice, const std::vector<std::string>& words) {
   return text;
 }
 
+// Some of the words of a list only beyond a limit of rows.
+std::string draw_limits(Dice& dice, const std::string& list) {
+  std::string text;
+  for (const char c : list + ",") {
+    if (c == ',' && !list.empty() && dice.one_in(3)) text += fmt::format(">{:.1f}", 0.1 * dice.of({7, 10, 12}));
+    text += c;
+  }
+  text.pop_back();
+  return text;
+}
+
 // In a third of the draws, heads that share keys and values, as many as tp can cut. From dice of
 // its own: what the number drew before stays.
 void draw_grouped(uint64_t number, const plan::Plan& p, model::ModelConfig& c) {
@@ -123,7 +134,10 @@ void draw_switches(Draw& d, int one_in) {
     if (!dice.one_in(one_in)) continue;
     const plan::Choices before = d.plan;
     if (s.kind == plan::Row::Kind::list) {
-      s.set(d.plan, draw_list(dice, s.words));
+      std::string text = draw_list(dice, s.words);
+      Dice limits(d.seed, s.key + " limits");
+      if (s.key == "memory.recompute") text = draw_limits(limits, text);
+      s.set(d.plan, text);
     } else {
       const std::vector<plan::Value> values = s.tried_values();
       s.set(d.plan, values[static_cast<size_t>(dice.below(static_cast<int>(values.size())))]);

@@ -18,7 +18,7 @@ listing 0, F
     others, row_of.2, token_of.2, offsets.2 = choose s, none {{group_score_top 2, groups 1, top_groups 1, top_k 2}}
     gates = gate s, experts {{normalize 1, scale 1}}
     counts, route = share_counts experts {{experts 4, ranks 2, slices 1, topology plain}}  comm.experts
-    n, route_n, forwards, local = counts_to_host counts, route  copy_out  stall
+    n, route_n, forwards, local, most = counts_to_host counts, route  copy_out  stall
     q, g, token_of_rows, passing = dispatch x, gates, experts, n, route_n, forwards {{experts 4, ranks 2, slices 1, topology plain}}  comm.experts
 {}
     y = combine q, g, gates, {}, {}, token_of_rows, passing {{experts 4, ranks 2, slices 1, topology plain}}  comm.experts
@@ -30,7 +30,7 @@ std::string counting(const std::string& experts) {
   return fmt::format(
       "    counts.2, route.2 = share_counts {} {{experts 4, ranks 2, slices 1, topology plain}}  "
       "comm.experts\n"
-      "    n.2, route_n.2, forwards.2, local.2 = counts_to_host counts.2, route.2  copy_out  stall",
+      "    n.2, route_n.2, forwards.2, local.2, most.2 = counts_to_host counts.2, route.2  copy_out  stall",
       experts);
 }
 

@@ -27,13 +27,17 @@ std::vector<std::string> all_words() {
   std::vector<std::string> words;
   for (const passes::GroupWord& word : passes::group_words()) words.push_back(word.name);
   words.push_back("norm,gather,mla_up,attention,medium");
+  words.push_back("full>1");  // only where more rows come than their even share
+  words.push_back("activation>0.9,expert_up>1.1,permute>1.05,norm");
   return words;
 }
 
 class Recompute : public testing::TestWithParam<std::string> {};
-INSTANTIATE_TEST_SUITE_P(Words, Recompute, testing::ValuesIn(all_words()), [](const auto& info) {
-  return info.param.find(',') == std::string::npos ? info.param : std::string("several");
-});
+std::string name_of_words(const testing::TestParamInfo<std::string>& info) {
+  const bool several = info.param.find(',') != std::string::npos, limits = info.param.find('>') != std::string::npos;
+  return (several ? "several" : info.param.substr(0, info.param.find('>'))) + (limits ? "_above" : "");
+}
+INSTANTIATE_TEST_SUITE_P(Words, Recompute, testing::ValuesIn(all_words()), name_of_words);
 
 TEST_P(Recompute, OneRankKeepsEveryBit) {
   for (const Dtype dtype : {Dtype::f64, Dtype::f32, Dtype::bf16}) {
@@ -44,7 +48,7 @@ TEST_P(Recompute, OneRankKeepsEveryBit) {
   plan::Plan unfused = plan_for({}, GetParam());
   unfused.fusions.clear();
   expect_same_bits(small(0), unfused, "reference");
-  if (GetParam() == "gather") return;
+  if (GetParam() == "gather" || GetParam() == "full>1") return;  // all rows are the rank's own, as many as ever
   const plan::Plan plan = plan_for({}, GetParam());
   EXPECT_GT(replays(small(), plan, ir::Phase::I) + replays(small(), plan, ir::Phase::W), 0);
 }
@@ -80,7 +84,7 @@ TEST_P(Recompute, GroupedAttentionKeepsEveryBit) {
   plan::Plan ring = plan_for({.cp = 2}, GetParam());
   ring.parallel.context = model::Context::ring;
   expect_same_bits(small_grouped(), ring, "reference");
-  if (GetParam() == "gather" || GetParam() == "shared") return;  // there is none to make again
+  if (GetParam() == "gather" || GetParam() == "shared" || GetParam() == "full>1") return;  // none to make again
   const plan::Plan plan = plan_for({}, GetParam());
   EXPECT_GT(replays(small_grouped(), plan, ir::Phase::I) + replays(small_grouped(), plan, ir::Phase::W), 0);
 }
@@ -157,6 +161,57 @@ TEST(RecomputeText, OnlyTheNamedLayers) {
   EXPECT_EQ(layers("moe:0, mlp"), (std::set<int>{0}));
 }
 
+// Even shares are what a rank gets of 2 x 16 tokens with 2 choices each.
+TEST(RecomputeText, LimitsAreInEvenShares) {
+  const plan::Plan plan = plan_for({.dp = 2, .ep = 2}, "activation:1>0.75, expert_up:1>1.5, permute:1>2");
+  const ir::StepProgram program = plan::lower(small(), plan).program;
+  const ir::Listing& listing = program.listings[0];
+  const int64_t even = plan.sequences * plan.sequence_length * small().num_experts_per_tok;
+  std::map<std::string, std::set<std::pair<std::string, int64_t>>> conditions;  // kind -> counted by, limit
+  std::map<std::string, int> drops;
+  for (const ir::Op& op : listing.ops) {
+    if (!op.condition) continue;
+    const std::string counted = listing.value(op.condition.rows_of).name;
+    conditions[std::string(op.kind())].insert({counted.substr(0, counted.find('.', 2)), op.condition.limit});
+    EXPECT_TRUE(op.condition.more);
+    EXPECT_EQ(op.layer, 1);
+    if (op.def->drops) {
+      EXPECT_EQ(op.phase, ir::Phase::F);
+      ++drops[listing.value(op.in[0]).name];
+    } else {
+      EXPECT_TRUE(op.again);
+      EXPECT_GT(op.phase, ir::Phase::F);
+    }
+  }
+  using Found = std::set<std::pair<std::string, int64_t>>;
+  EXPECT_EQ(conditions["swiglu"], (Found{{"1.n", even * 3 / 4}}));
+  EXPECT_EQ(conditions["grouped_linear"], (Found{{"1.n", even * 3 / 2}}));
+  EXPECT_EQ(conditions["dispatch"], (Found{{"1.most", even * 2}}));  // by all ranks or by none
+  EXPECT_EQ(drops.size(), 3u);
+  for (const auto& [name, count] : drops) EXPECT_EQ(count, 1) << name;
+}
+
+// As many rows as come are kept up to the limit; beyond it less is, however many come.
+TEST(RecomputePeak, ALimitBoundsWhatIsKept) {
+  model::ModelConfig c = small();
+  c.num_hidden_layers = 8;
+  plan::Plan plan = plan_for({.dp = 2, .ep = 2}, "");
+  plan.sequences = 16;
+  const auto peak = [&](const std::string& words, int64_t rows) {
+    plan.memory.recompute = passes::recompute_groups(words);
+    const ir::StepProgram program = plan::lower(c, plan).program;
+    simulate::RecordOptions options;
+    options.rows = [&](int, const ir::Issue&, size_t output) { return output == 0 || output == 4 ? rows : 0; };
+    const simulate::Recording recording = simulate::record(program, 0, options);
+    return recording.peak_live_bytes;
+  };
+  const int64_t even = plan.sequences * plan.sequence_length * c.num_experts_per_tok;
+  const std::string limited = "permute>1.2,expert_up>1.2";
+  EXPECT_NEAR(static_cast<double>(peak(limited, even)) / static_cast<double>(peak("", even)), 1, 0.01);
+  EXPECT_LT(peak(limited, 2 * even), peak(limited, even));
+  EXPECT_LT(2 * (peak(limited, 4 * even) - peak(limited, 2 * even)), peak("", 4 * even) - peak("", 2 * even));
+}
+
 TEST(RecomputeText, NothingThatChoosesRunsTwice) {
   for (const plan::Degrees& mesh : std::vector<plan::Degrees>{{}, {.dp = 2, .ep = 2}}) {
     for (const ir::Listing& listing : plan::lower(small(), plan_for(mesh, "layer")).program.listings) {
@@ -185,6 +240,12 @@ TEST(RecomputeText, Refusals) {
     EXPECT_EQ(message(range), fmt::format("'{}' is no range of layers, accepted: 'norm:3' or 'norm:0-3'", range));
   }
   EXPECT_NE(message("norm,"), "accepted");
+  EXPECT_EQ(message("full>1.25, expert_up:2 > 0.5"), "accepted");
+  EXPECT_EQ(passes::text_of(passes::parse_groups("full:0-3 > 1.25", "recompute")), "full:0-3>1.25");
+  for (const char* limit : {"full>", "full>0", "full>-1", "full>x", "full>1e9", "full>nan", "full>1>2"}) {
+    EXPECT_EQ(message(limit),
+              fmt::format("'{}' is no limit of rows, accepted: a number above 0, as in 'full>1.25'", limit));
+  }
 }
 
 }  // namespace

@@ -15,7 +15,7 @@ namespace heddle::device {
 
 /// Layout of the value `route`, i32[route_size(…)]: these (the first an ir::Topology), then lists of G numbers.
 /// What is not used is 0.
-enum RouteField { kRouteTopology, kRoutePassing, kRouteForwarded, kRouteTokens };
+enum RouteField { kRouteTopology, kRoutePassing, kRouteForwarded, kRouteMost, kRouteTokens };
 /// Numbers of each rank p: its tokens; what this rank sends to p in the last hop to the experts (tokens, those of
 /// them that are alone, rows), tokens of source p that arrive here by it; what this rank sends to node p, and
 /// source p to this node, to be passed on.
@@ -157,7 +157,8 @@ struct ChooseRoute {
   const int32_t *node_of_G, *gate_GN;
   int32_t* route;
   int64_t G, N, self;
-  int32_t topology;     // -1: the cheapest
+  bool plain;        // the layout of the route: without lists, and of each rank its tokens and rows are known only
+  int32_t topology;  // -1: the cheapest
   ExchangeRates rates;  // where the cheapest is asked for
 };
 

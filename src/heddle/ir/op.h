@@ -79,8 +79,8 @@ struct OpDef {
   Moves moves = Moves::nothing;
   Work work = Work::other;
   bool chooses_experts = false;
-  bool drops = false;         // runs nowhere: gives the storage of its operands back, although they are read again
-  std::string_view alike;     // the results that a collective leaves the same on all ranks of its group
+  bool drops = false;      // runs nowhere: gives the storage of its operands back, although they are read again
+  std::string_view alike;  // the results that are the same on all ranks of its group, or of its operands' writers
   std::string_view packable;  // the operand, a weight, that it can also read in the backend's own blocking
   /// Operands and updates, all of one size, on equal parts of which it may run one after the other; the others are
   /// taken as a whole by each. "" where there is no such thing.

@@ -94,14 +94,16 @@ void verify_value(const Listing& listing, const std::vector<Event>& events) {
       const Op& op = *event.op;
       if (op.condition && !op.condition.holds(outcome.at(op.condition.rows_of))) continue;
       const Value& value = listing.value(event.id);
-      const int64_t begin = value.first_element, end = begin + std::max<int64_t>(listing.elements(event.id, one), 1);
+      const int64_t begin = value.first_element,
+                    end = begin + std::max<int64_t>(listing.elements(event.id, one), 1);
       switch (event.kind) {
         case Event::Kind::write:
           HEDDLE_CHECK(!there.has_any(begin, end), "'{}' is written twice{}", value.name, shown(listing, outcome));
           there.add(begin, end, op);
           break;
         case Event::Kind::read: {
-          const bool all = there.all(begin, end, [&](const Op& by) { verify_phases(listing, op, value, by.phase); });
+          const bool all =
+              there.all(begin, end, [&](const Op& by) { verify_phases(listing, op, value, by.phase); });
           HEDDLE_CHECK(all, "'{}' reads '{}' before it is written{}", text_of(listing, op), value.name,
                        shown(listing, outcome));
           break;
@@ -152,19 +154,28 @@ class Decisions {
 
  private:
   // Whether all ranks of a group hold the same value: a collective among them leaves it so, or it is worked out
-  // from values that are.
+  // from values that are; or an op finds it in what such a collective wrote.
   bool alike(ValueId id, const std::string& group) {
     const auto [known, fresh] = alike_.try_emplace({id, group}, false);
     if (!fresh) return known->second;
     const std::vector<const Op*>& writers = writers_[static_cast<size_t>(id)];
     const bool is = !writers.empty() && std::all_of(writers.begin(), writers.end(), [&](const Op* op) {
       if (communicates(*op->def)) return op->group == group && leaves_alike(*op, id);
+      if (leaves_alike(*op, id)) return written_by(group, op->in);
       return !op->in.empty() &&
              std::all_of(op->in.begin(), op->in.end(), [&](ValueId in) { return in == none || alike(in, group); });
     });
     return alike_[{id, group}] = is;
   }
 
+  bool written_by(const std::string& group, const std::vector<ValueId>& values) const {
+    return std::all_of(values.begin(), values.end(), [&](ValueId id) {
+      if (id == none) return true;
+      const std::vector<const Op*>& of = writers_[static_cast<size_t>(id)];
+      return !of.empty() && std::all_of(of.begin(), of.end(),
+                                        [&](const Op* op) { return communicates(*op->def) && op->group == group; });
+    });
+  }
   static bool leaves_alike(const Op& op, ValueId id) {
     for (const std::string_view name : names_in(op.def->alike)) {
       if (place_of(name, op.def->results) >= 0 && op.result(name) == id) return true;
@@ -182,8 +193,8 @@ class Decisions {
 void verify_phases(const Listing& listing, const Op& reader, const Value& value, Phase written) {
   const bool once = once_a_step(reader.phase) || once_a_step(written);
   HEDDLE_CHECK(written <= reader.phase && (!once || written == reader.phase),
-               "'{}' in phase {} reads '{}' of phase {}", text_of(listing, reader), name_of(reader.phase), value.name,
-               name_of(written));
+               "'{}' in phase {} reads '{}' of phase {}", text_of(listing, reader), name_of(reader.phase),
+               value.name, name_of(written));
 }
 
 void verify_outcomes(const Listing& listing) {

@@ -32,7 +32,7 @@ const OpDef share_counts{
       rule.require(ranks % slices == 0 && experts % (ranks / slices) == 0, "experts is not a multiple of the ranks");
       return std::vector{
           output(Dtype::i32, {fixed(2), fixed(ranks), fixed(experts / (ranks / slices))}, Role::metadata),
-          output(Dtype::i32, {fixed(3 + (op.attributes.word("topology") == "plain" ? 1 : 10) * ranks)}, Role::metadata)};
+          output(Dtype::i32, {fixed(4 + (op.attributes.word("topology") == "plain" ? 1 : 10) * ranks)}, Role::metadata)};
     },
     .cost = [](const Listing& listing, const Op& op, const RowCounts& rows) {
       return Cost{.message_bytes = static_cast<double>(listing.bytes(op.out[0], rows)) / 2};
@@ -41,16 +41,18 @@ const OpDef share_counts{
 
 const OpDef counts_to_host{
     .kind = "counts_to_host",
-    .operands = "counts route", .results = "rows route_n forwards local_offsets",
+    .operands = "counts route", .results = "rows route_n forwards local_offsets most",
     .stream = StreamKind::copy_out,
     .host_stall = true,
     .replayable = false,
+    .alike = "most",
     .infer = [](const Listing& listing, const Op& op) {
       const Rule rule(listing, op);
       return std::vector{output(Dtype::i32, rule.in(0).shape, Role::metadata),
                          output(Dtype::i32, rule.in(1).shape, Role::metadata),
                          output(Dtype::i32, {fixed(1)}, Role::metadata),
-                         output(Dtype::i32, {fixed(rule.size(0, 2) + 1)}, Role::metadata)};
+                         output(Dtype::i32, {fixed(rule.size(0, 2) + 1)}, Role::metadata),
+                         output(Dtype::i32, {fixed(1)}, Role::metadata)};
     },
     .cost = operand_cost,
 };
@@ -69,8 +71,8 @@ Cost transport_cost(const Listing& listing, const Op& op, const RowCounts& rows)
 std::vector<ValueId> lists(GradientWriter& writer, const Op& op, ValueId experts) {
   const auto counts = writer.input_gradient(find("share_counts"), {experts}, {"counts", "route"}, op.attributes);
   auto on_host =
-      writer.input_gradient(find("counts_to_host"), counts, {"n", "route_n", "forwards", "local_offsets"});
-  on_host.pop_back();
+      writer.input_gradient(find("counts_to_host"), counts, {"n", "route_n", "forwards", "local_offsets", "most"});
+  on_host.resize(3);
   return on_host;
 }
 

@@ -87,19 +87,19 @@ class Recomputer {
     });
   }
 
+  // What all ranks run or none, all decide by the same number: the rows of the rank with most of them.
+  ValueId decided_by(const Op& op, ValueId counted) const {
+    return ir::communicates(*op.def) ? uses_.writer(counted)->result("most") : counted;
+  }
+
   void add(Op op, double above) {
     ir::Condition condition;
     if (above > 0) {
       const ValueId counted = counted_by(op);
       if (counted == none && above >= 1) return;  // such rows are the even share
-      if (counted != none && ir::communicates(*op.def)) {
-        config_error(
-            "memory.recompute: '{}' of layer {} only above {} times the even share of rows: what comes from "
-            "other ranks is made again by all of them or by none, leave the limit out",
-            op.kind(), op.layer, above);
-      }
       if (counted != none)
-        condition = {counted, static_cast<int64_t>(above * static_cast<double>(even_rows(counted))), true};
+        condition = {decided_by(op, counted),
+                     static_cast<int64_t>(above * static_cast<double>(even_rows(counted)))};
     }
     for (const ValueId id : op.out) replay_of_[id] = replays_.size();
     replays_.push_back({std::move(op), condition, false});
@@ -175,9 +175,13 @@ class Recomputer {
   }
 
   // Drops what is made again under a condition: after its last use in F, and, where W has a clone of its own, after
-  // that in I.
+  // that in I. There all of I comes before W, in the list as when it runs.
   void give_up() {
     if (dropped_.empty()) return;
+    if (deferred_) {
+      std::stable_sort(listing_.ops.begin(), listing_.ops.end(),
+                       [](const Op& a, const Op& b) { return a.phase < b.phase; });
+    }
     std::map<size_t, std::vector<ValueId>> after;  // by op
     for (const auto& [id, condition] : dropped_) {
       std::map<Phase, size_t> last;  // of those that use it

@@ -196,7 +196,8 @@ void memory_settings(Table& t) {
   t.groups<&Memory::recompute>("memory.recompute", "What the backward makes again instead of keeping it.",
                                passes::recompute_words(), passes::recompute_groups)
       .acts(bitwise,
-            "The backward makes these values again from what is kept, instead of keeping them since the forward.",
+            "The backward makes these values again from what is kept, instead of keeping them since the forward; with "
+            "\">1.25\" only where more rows came to a layer's experts than 1.25 times their even share.",
             "the ops run twice; gathers and exchanges send twice", page("recompute"))
       .planned({"norm, activation", "medium", "moe", "full"});
   t.groups<&Memory::offload>("memory.offload", "What waits for the backward on the host.", passes::offload_words(),

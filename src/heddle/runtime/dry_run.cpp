@@ -43,7 +43,8 @@ int64_t balanced_rows_of(const ir::Listing& listing, const ir::Op& counted, size
   const ir::Shape& chosen = listing.value(counted.operand("experts")).shape;
   const int64_t tokens = chosen[0].count, rows = tokens * chosen[1].count * counted.attributes.integer("slices");
   const bool passes = topology != "plain" && topology != "rank";
-  const int64_t balanced = output == 0 ? rows : !passes ? 0 : output == 1 ? tokens : output == 2 ? rows : 0;
+  const bool received = output == 0 || output == 4;  // by this rank, or by the one with most
+  const int64_t balanced = received ? rows : !passes || output == 3 ? 0 : output == 1 ? tokens : rows;
   return static_cast<int64_t>(std::ceil(crowding * static_cast<double>(balanced)));
 }
 

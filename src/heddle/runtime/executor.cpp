@@ -151,8 +151,8 @@ device::Kernel Executor::replace(int listing, uint32_t op, device::Kernel kernel
 }
 
 TensorView Executor::view(int listing, ir::ValueId id) const {
-  TensorView view =
-      view_of(program_.listings.at(static_cast<size_t>(listing)), id, walk_.offset_of(listing, id), ir::FixedRows());
+  TensorView view = view_of(program_.listings.at(static_cast<size_t>(listing)), id, walk_.offset_of(listing, id),
+                            ir::FixedRows());
   if (device_->shares_memory() || !view) return view;
   const int64_t bytes = view.elements() * size_of(view.dtype);
   std::vector<std::byte>& copy = handed_out_[view.as<std::byte>()];

@@ -191,10 +191,13 @@ const ExpectedExchange& ExpectedRows::of(int rank, const ir::Listing& listing, c
 }
 
 int64_t ExpectedRows::read(int rank, const ir::Issue& issue, size_t output) {
-  if (output > 2) return 0;
+  if (output == 3) return 0;
   const ir::Listing& listing = program_.listings[static_cast<size_t>(issue.listing)];
   const ExpectedExchange& e = of(rank, listing, shared_counts_of(listing, *issue.op));
-  return e.rows[static_cast<size_t>(position(rank))][output];
+  if (output < 3) return e.rows[static_cast<size_t>(position(rank))][output];
+  int64_t most = 0;
+  for (const auto& rows : e.rows) most = std::max(most, rows[0]);
+  return most;
 }
 
 std::vector<int> ExpectedRows::alike() {

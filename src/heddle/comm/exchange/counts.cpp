@@ -49,12 +49,13 @@ device::TokenRoutes routes_of(const KernelCall& call, const CountScratch& room) 
   return routes;
 }
 
-/// What this rank tells of its rows: exchange_work.h.
+/// What this rank tells of its rows (exchange_work.h); only of their number where there are no `nodes` to tell of.
 void count_own(const KernelCall& call, const device::TokenRoutes& routes, int64_t nodes, int32_t* own) {
   const int64_t G = routes.G;
   call.row_work->own_numbers(
       {.sent_GP = call.out[0].as<const int32_t>(), .numbers = own, .G = G, .P = routes.P, .T = routes.Q},
       call.stream);
+  if (nodes == 0) return;
   device::ListTokens tokens{};
   tokens.routes = routes;
   const auto count_tokens = [&](Alone alone, int64_t first) {
@@ -86,6 +87,7 @@ void choose_route(const KernelCall& call, const CountScratch& room, const Places
   choose.G = G;
   choose.N = places.nodes();
   choose.self = places.self;
+  choose.plain = a.word("topology") == "plain";
   const std::optional<ir::Topology> named = topology_named(a.word("topology"), places);
   choose.topology = named ? static_cast<int32_t>(*named) : -1;
   if (choose.topology < 0) choose.rates = rates_of(a);
@@ -125,15 +127,13 @@ void share_counts(const KernelCall& call) {
     parcels.receive(r, sent + (G + r) * P, P);
   }
   work.fill(route.data, 0, route.elements() * 4, call.stream);
-  if (plain) return parcels.exchange(communicator);
-
-  const int64_t each = device::numbers_each(G, places.nodes());
+  const int64_t each = device::numbers_each(G, places.nodes()), told = plain ? 1 + G : each;
   int32_t* const own = room.numbers.data() + communicator.rank() * each;
-  count_own(call, routes, places.nodes(), own);
+  count_own(call, routes, plain ? 0 : places.nodes(), own);
   for (int64_t r = 0; r < G; ++r) {
     if (r == communicator.rank()) continue;
-    parcels.send(r, static_cast<const int32_t*>(own), each);
-    parcels.receive(r, room.numbers.data() + r * each, each);
+    parcels.send(r, static_cast<const int32_t*>(own), told);
+    parcels.receive(r, room.numbers.data() + r * each, told);
   }
   parcels.exchange(communicator);
   choose_route(call, room, places);
@@ -146,7 +146,9 @@ void counts_to_host(const KernelCall& call) {
   for (const size_t i : {size_t{0}, size_t{1}}) {
     work.copy(call.out[i].data, call.in[i].data, call.out[i].elements() * 4, call.stream);
   }
-  work.copy(call.out[2].data, call.in[1].as<const int32_t>() + device::kRouteForwarded, 4, call.stream);
+  const auto* route = call.in[1].as<const int32_t>();
+  work.copy(call.out[2].data, route + device::kRouteForwarded, 4, call.stream);
+  work.copy(call.out[4].data, route + device::kRouteMost, 4, call.stream);
   const TensorView& n = call.in[0];
   work.local_offsets(n.as<const int32_t>(), n.dim(1), n.dim(2), call.out[3].as<int32_t>(), call.stream);
 }
@@ -174,7 +176,8 @@ int64_t counted_rows(size_t output, const TensorView& view) {
   switch (output) {
     case 0: return received_rows(view);
     case 1: return view.as<const int32_t>()[device::kRoutePassing];
-    case 2: return *view.as<const int32_t>();
+    case 2:
+    case 4: return *view.as<const int32_t>();
     default: return 0;
   }
 }

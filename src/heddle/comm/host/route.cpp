@@ -61,6 +61,13 @@ SourceCounts<int32_t> counts_of(const Gathered& all, int64_t G, int64_t N) {
 void choose_route(const ChooseRoute& args, void*) {
   const Gathered all(args);
   const int64_t G = args.G, me = args.self;
+  std::fill_n(args.route, device::route_size(G, args.plain), 0);
+  for (int64_t r = 0; r < G; ++r) {
+    int32_t rows = 0;
+    for (int64_t p = 0; p < G; ++p) rows += all.rows(p, r);
+    args.route[device::kRouteMost] = std::max(args.route[device::kRouteMost], rows);
+  }
+  if (args.plain) return;
   const Places places(static_cast<int>(me), {args.node_of_G, args.node_of_G + G});
   const Topology topology = args.topology >= 0 ? static_cast<Topology>(args.topology)
                                                : cheapest(counts_of(all, G, args.N), places, args.rates);
@@ -73,7 +80,6 @@ void choose_route(const ChooseRoute& args, void*) {
     args.route[device::route_at(list, G) + r] += count;
   };
   const std::vector<int> sources = over_nodes ? places.sources_of(places.self) : std::vector<int>{places.self};
-  std::fill_n(args.route, device::route_size(G, false), 0);
   for (int64_t r = 0; r < G; ++r) {
     put(RouteList::tokens, r, all.tokens(r));
     put(RouteList::arrive, r, all.on(r, me));

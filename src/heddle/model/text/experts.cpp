@@ -162,7 +162,7 @@ ValueId experts(Writer& w, ValueId x_TH, const std::string& prefix) {
   const Attributes exchange = exchange_attributes(w);
   const auto lists = [&] {  // n, route, forwards, local offsets
     const auto counts = w.op("share_counts", {r.experts}, {"counts", "route"}, exchange, "experts");
-    return w.op("counts_to_host", counts, {"n", "route_n", "forwards", "local_offsets"});
+    return w.op("counts_to_host", counts, {"n", "route_n", "forwards", "local_offsets", "most"});
   };
   const auto there = lists();
   const auto rows = w.op("dispatch", {x_TH, r.gates, r.experts, there[0], there[1], there[2]},

@@ -335,6 +335,16 @@ HEDDLE_KERNEL void HEDDLE_BOUNDS(256) choose_route(device::ChooseRoute args) {
   HEDDLE_DYNAMIC_SHARED(shared);
   const Gathered all(args);
   const int64_t G = args.G, me = args.self;
+  if (threadIdx.x == 0) {
+    int32_t most = 0;
+    for (int64_t r = 0; r < G; ++r) {
+      int32_t rows = 0;
+      for (int64_t p = 0; p < G; ++p) rows += all.rows(p, r);
+      most = max(most, rows);
+    }
+    args.route[device::kRouteMost] = most;
+  }
+  if (args.plain) return;
   const Topology topology =
       args.topology >= 0 ? static_cast<Topology>(args.topology) : cheapest(args, reinterpret_cast<double*>(shared));
   const auto at = [&](RouteList list, int64_t r) -> int32_t& { return args.route[device::route_at(list, G) + r]; };
