@@ -128,7 +128,7 @@ def main():
                 shutil.copy2(ROOT / file, copy / file)
         for name in names:
             wrong = breach(copy, name, EXTENSIONS[name], build)
-            print(f"{name}: {wrong or ('builds and passes' if build else 'applies')}", flush=True)
+            print(f"{name}: {wrong[-4000:] or ('builds and passes' if build else 'applies')}", flush=True)
             failed |= wrong != ""
     sys.exit(1 if failed else 0)
 

@@ -14,6 +14,7 @@
 #include "heddle/observe/units.h"
 #include "heddle/plan/account.h"
 #include "heddle/planner/machine.h"
+#include "heddle/planner/memory_budget.h"
 #include "heddle/runtime/predict.h"
 #include "heddle/train/run_config_plan.h"
 
@@ -284,7 +285,7 @@ int inspect(const InspectOptions& options) {
   if (!options.model.empty()) return inspect_shape(options.model, options.json);
   if (options.config.empty()) config_error("inspect: neither CONFIG nor --model (see heddle inspect --help)");
   Account a;
-  a.config = config::read_run_config(options.config, options.set);
+  a.config = planner::read_within_budget(options.config, options.set);
   a.plan = train::plan_of(a.config);
   const plan::Lowered lowered = plan::lower(a.config.model, a.plan, options.after);
   if (options.program) {

@@ -14,6 +14,7 @@
 #include "heddle/observe/table.h"
 #include "heddle/observe/units.h"
 #include "heddle/planner/machine.h"
+#include "heddle/planner/memory_budget.h"
 #include "heddle/session/run_trace.h"
 
 namespace heddle::cli {
@@ -215,7 +216,7 @@ void print(const config::RunConfig& config, const planner::ConfigForecast& c, co
 int simulate(const SimulateOptions& options) {
   std::vector<std::string> set = options.set;
   if (options.ranks > 0) set.push_back(fmt::format("mesh.ranks={}", options.ranks));
-  const config::RunConfig config = config::read_run_config(options.config, set);
+  const config::RunConfig config = planner::read_within_budget(options.config, set);
   const cost::MachineProfile profile = planner::machine_profile(options.profile, kMeasure_s);
   planner::ConfigForecast c;
   try {

@@ -17,6 +17,7 @@
 #include "heddle/planner/choose_plan.h"
 #include "heddle/planner/measure_machine.h"
 #include "heddle/planner/measured_rates.h"
+#include "heddle/planner/memory_budget.h"
 #include "heddle/planner/profile_file.h"
 #include "heddle/planner/searched_plans.h"
 #include "heddle/session/rank_run.h"
@@ -221,6 +222,17 @@ std::vector<std::string> rates_of(const TrainOptions& options, const std::vector
   return lines_of(ranks.told_by_first(fmt::format("{}", fmt::join(rates, "\n"))));
 }
 
+// What keeps the run within memory.budget, as settings; rank 0 works it out and tells the others.
+std::vector<std::string> kept_to_budget(const TrainOptions& options, const std::vector<std::string>& set,
+                                        comm::World* world) {
+  train::RankExchange ranks(world);
+  std::vector<std::string> settings;
+  if (ranks.leads())
+    settings = planner::budget_settings(config::read_run_config(options.config, set),
+                                        [](const std::string& line) { fmt::print(stderr, "{}\n", line); });
+  return lines_of(ranks.told_by_first(fmt::format("{}", fmt::join(settings, "\n"))));
+}
+
 // What --mode comes to. Rank 0 alone has more than the settings.
 struct Planned {
   std::vector<std::string> set;  // of the plan, over the user's
@@ -346,13 +358,21 @@ int train(const TrainOptions& options) {
     }
     return summary.interrupted ? kInterrupted : kDone;
   };
+  // What rank 0 finds out for all: the rates of this machine, and what keeps the run within its budget.
+  const auto found_for = [&](std::vector<std::string> all, const Planned& planned,
+                             const cost::MachineProfile* measured, comm::World* world) {
+    std::vector<std::string> found = rates_of(options, all, planned.places, measured, world);
+    all.insert(all.end(), found.begin(), found.end());
+    for (std::string& setting : kept_to_budget(options, all, world)) found.push_back(std::move(setting));
+    return found;
+  };
   // One rank's part, whichever way it was started.
-  const auto run = [&](const Planned& planned, const std::vector<std::string>& rates, comm::World* world,
+  const auto run = [&](const Planned& planned, const std::vector<std::string>& found, comm::World* world,
                        bool threads) {
     const bool leads = world == nullptr || world->rank() == 0;
     std::vector<std::string> all = set;
     all.insert(all.end(), planned.set.begin(), planned.set.end());
-    all.insert(all.end(), rates.begin(), rates.end());
+    all.insert(all.end(), found.begin(), found.end());
     double refitted_s = 0;
     session::RankPlace place;
     place.world = world;
@@ -383,7 +403,7 @@ int train(const TrainOptions& options) {
       std::vector<std::string> all = set;
       all.insert(all.end(), planned.set.begin(), planned.set.end());
       const cost::MachineProfile* measured = options.mode.empty() ? nullptr : &planned.profile;
-      run(planned, rates_of(options, all, planned.places, measured, &world), &world, false);
+      run(planned, found_for(all, planned, measured, &world), &world, false);
       return world.rank() == 0 ? tell_summary() : kDone;
     });
   }
@@ -397,11 +417,11 @@ int train(const TrainOptions& options) {
                  options.config, ranks, kMostThreadRanks);
   }
   const cost::MachineProfile* measured = options.mode.empty() ? nullptr : &planned.profile;
-  const std::vector<std::string> rates = rates_of(options, all, planned.places, measured, nullptr);
+  const std::vector<std::string> found = found_for(all, planned, measured, nullptr);
   if (ranks == 1) {
-    run(planned, rates, nullptr, false);
+    run(planned, found, nullptr, false);
   } else {
-    comm::run_on_threads(ranks, [&](comm::World& world) { run(planned, rates, &world, true); });
+    comm::run_on_threads(ranks, [&](comm::World& world) { run(planned, found, &world, true); });
   }
   return tell_summary();
 }

@@ -196,7 +196,8 @@ void memory_settings(Table& t) {
   t.groups<&Memory::recompute>("memory.recompute", "What the backward makes again instead of keeping it.",
                                passes::recompute_words(), passes::recompute_groups)
       .acts(bitwise,
-            "The backward makes these values again from what is kept, instead of keeping them since the forward; with "
+            "The backward makes these values again from what is kept, instead of keeping them since the forward; "
+            "with "
             "\">1.25\" only where more rows came to a layer's experts than 1.25 times their even share.",
             "the ops run twice; gathers and exchanges send twice", page("recompute"))
       .planned({"norm, activation", "medium", "moe", "full"});
@@ -214,6 +215,16 @@ void memory_settings(Table& t) {
           "up the device meanwhile",
           page("optimizer_state"))
       .planned({"swap", "mapped"}, Planned::Where::own_memory);
+  t.bytes<&Choices::memory, &Memory::budget_bytes>(
+       "memory.budget", 0, 9e18,
+       "Bytes of a rank's device that a step keeps to, whatever the router does; 0: no budget.")
+      .acts(bitwise,
+            "Chooses what the backward makes again, and beyond how many rows, so that a rank's arena stays within "
+            "these bytes for any routing, at the least price in time; what memory.recompute says stays as it says.",
+            "what the chosen words cost", page("memory_budget"))
+      .tried({int64_t{0}});
+  t.number<&Choices::memory, &Memory::crowding>(
+      "memory.crowding", 0, 1e6, "Times the even share of rows that memory.budget has room for; 0: any routing.");
   t.number<&Choices::memory, &Memory::host_rate>(
       "memory.host_rate", 0, 1e6,
       "GB/s between device and host, by which offload reckons what may go; 0: usual for the backend.");

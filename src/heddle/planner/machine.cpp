@@ -85,7 +85,7 @@ ConfigForecast forecast_config(const config::RunConfig& config, const cost::Mach
     const auto& classes = f.lowered.program.class_of_rank;
     const int rank = static_cast<int>(std::find(classes.begin(), classes.end(), stage) - classes.begin());
     arenas[static_cast<size_t>(stage)] =
-        runtime::arena_bytes(f.lowered.program, rank, input.backend, f.limit_bytes, tried);
+        runtime::arena_bytes(f.lowered.program, rank, input.backend, f.limit_bytes, tried, train::room_of(config));
   });
   input.uncertainty = places.uncertainty;
   input.caching_allocator = places.caching_allocator;

@@ -12,8 +12,9 @@ namespace heddle::runtime {
 namespace {
 
 // How many rows come: those, any share of them, or no more than leave the conditions that ask for them as they are
-// where few come. What is given up where many come is there as a whole at the limit.
-enum class Come : uint8_t { all, any_share, up_to_limits };
+// where few come. What is given up where many come is there as a whole at the limit. By turns: one of these, or
+// none.
+enum class Come : uint8_t { all, any_share, up_to_limits, by_turns };
 
 // Answers what the walk asks and issues nothing.
 class DryIssuer : public ir::Issuer {
@@ -31,9 +32,22 @@ class DryIssuer : public ir::Issuer {
   }
   void issue(const ir::Issue&) override {}
   int64_t read_rows(const ir::Issue& issue, size_t output) override {
-    const double share = come_ == Come::any_share ? RandomKey(1).uniform(reads_++) : 1;
-    const auto rows = static_cast<int64_t>(std::ceil(share * static_cast<double>(rows_(rank_, issue, output))));
-    return come_ == Come::up_to_limits ? std::min(rows, limit_of(issue.listing, issue.op->out[output])) : rows;
+    const int64_t all = rows_(rank_, issue, output);
+    const auto share = [&] { return RandomKey(1).uniform(reads_++); };
+    const auto some = [&] { return static_cast<int64_t>(std::ceil(share() * static_cast<double>(all))); };
+    const auto up_to_limit = [&] { return std::min(all, limit_of(issue.listing, issue.op->out[output])); };
+    switch (come_) {
+      case Come::all: break;
+      case Come::any_share: return some();
+      case Come::up_to_limits: return up_to_limit();
+      case Come::by_turns: {
+        const double turn = share();
+        if (turn < 0.5) return up_to_limit();
+        if (turn < 0.7) return some();
+        return turn < 0.8 ? 0 : all;
+      }
+    }
+    return all;
   }
 
  private:
@@ -62,8 +76,8 @@ int uneven_steps(const ir::StepProgram& program) {
 
 // Values of other sizes than foretold lie elsewhere, and what stays among them parts the free space.
 void place_uneven_steps(const ir::StepProgram& program, int rank, std::string_view backend, int64_t capacity_bytes,
-                        double crowding) {
-  DryIssuer issuer(program, rank, backend, crowding, Come::any_share);
+                        double crowding, Come come) {
+  DryIssuer issuer(program, rank, backend, crowding, come);
   ir::Walk walk(program, rank, capacity_bytes);
   for (int step = 0, steps = uneven_steps(program); step < steps; ++step) {
     for (int p = 0; p < ir::kPurposes; ++p) {
@@ -73,18 +87,23 @@ void place_uneven_steps(const ir::StepProgram& program, int rank, std::string_vi
   }
 }
 
-constexpr double kMostCrowding = 4;
-
-// How many times the balanced rows a rank's experts are given room for.
-double crowding_of(const ir::StepProgram& program, int rank) {
-  double most = 1;
+// How many times the balanced rows a rank's experts are given room for. A token has as many rows here as it has
+// choices, if there are so many experts here.
+double crowding_of(const ir::StepProgram& program, int rank, const Room& room) {
+  double ranks = 1, most = 1;
   for (const int s : program.listings_of(rank)) {
-    for (const ir::Op& op : program.listings[static_cast<size_t>(s)].ops) {
-      if (op.def->moves == ir::Moves::counts)
-        most = std::max(most, static_cast<double>(op.attributes.integer("ranks")));
+    const ir::Listing& listing = program.listings[static_cast<size_t>(s)];
+    for (const ir::Op& op : listing.ops) {
+      if (op.def->moves != ir::Moves::counts) continue;
+      const auto group = static_cast<double>(op.attributes.integer("ranks"));
+      const auto holders = group / static_cast<double>(op.attributes.integer("slices"));
+      const auto chosen = static_cast<double>(listing.value(op.operand("experts")).shape[1].count);
+      const auto here = static_cast<double>(op.attributes.integer("experts")) / holders;
+      ranks = std::max(ranks, group);
+      most = std::max(most, holders * std::min(chosen, here) / chosen);
     }
   }
-  return std::min(most, kMostCrowding);
+  return std::min(room.whole ? most : ranks, room.crowding);
 }
 
 bool decides(const ir::StepProgram& program, int rank) {
@@ -146,8 +165,9 @@ MemoryPrediction predict_memory(const ir::StepProgram& program, int rank, std::s
 }
 
 int64_t arena_bytes(const ir::StepProgram& program, int rank, std::string_view backend, int64_t limit_bytes,
-                    bool tried) {
-  const double crowding = crowding_of(program, rank);
+                    bool tried, const Room& room) {
+  const double crowding = crowding_of(program, rank, room);
+  const Come come = room.whole ? Come::by_turns : Come::any_share;
   const MemoryPrediction roomy = walked(program, rank, backend, 0, crowding, false);
   // What was copied to the host frees its place late, and where there is room the arena grows meanwhile.
   const int64_t least = roomy.host_reserved_bytes > 0 ? roomy.peak_live_bytes : roomy.reserved_bytes;
@@ -157,12 +177,13 @@ int64_t arena_bytes(const ir::StepProgram& program, int rank, std::string_view b
     try {
       walked(program, rank, backend, capacity, crowding, false);
       if (crowding > 1) walked(program, rank, backend, capacity, 1, false);
-      if (crowding > 1 && tried) place_uneven_steps(program, rank, backend, capacity, crowding);
+      if (crowding > 1 && tried) place_uneven_steps(program, rank, backend, capacity, crowding, come);
       return capacity;
     } catch (const ir::OutOfMemory&) {  // fragments; a little more room helps
     }
   }
-  walked(program, rank, backend, limit_bytes, 1, false);
+  walked(program, rank, backend, limit_bytes, room.whole ? crowding : 1, false);
+  if (room.whole && tried) place_uneven_steps(program, rank, backend, limit_bytes, crowding, come);
   return limit_bytes;
 }
 

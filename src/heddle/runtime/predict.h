@@ -29,11 +29,18 @@ struct MemoryPrediction {
 MemoryPrediction predict_memory(const ir::StepProgram& program, int rank, std::string_view backend,
                                 int64_t capacity_bytes = 0, double crowding = 1, int64_t limit_bytes = 0);
 
+/// For how many rows there is room where experts are spread over ranks: as many times the balanced ones, or all
+/// there can be. `whole`: there must be, by any routing up to that; else as far as the limit allows, balanced ones
+/// in any case.
+struct Room {
+  double crowding = 4;
+  bool whole = false;
+};
+
 /// A small arena in which the program's steps run: a roomier one would only be used to avoid waits between streams.
-/// Where experts are spread over ranks there is room for four times the balanced rows, or for all there can be, as
-/// far as the limit allows, in which steps of any fewer rows were placed too. OutOfMemory when `limit_bytes` is not
-/// enough for balanced rows. Not `tried`: without those steps, most of what it takes; they may want some room more.
+/// Steps of fewer rows than there is room for were placed in it too. OutOfMemory when `limit_bytes` is not enough.
+/// Not `tried`: without those steps, most of what it takes; they may want some room more.
 int64_t arena_bytes(const ir::StepProgram& program, int rank, std::string_view backend, int64_t limit_bytes,
-                    bool tried = true);
+                    bool tried = true, const Room& room = {});
 
 }  // namespace heddle::runtime

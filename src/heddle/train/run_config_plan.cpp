@@ -4,6 +4,7 @@
 #include <cerrno>
 #include <cstring>
 #include <fstream>
+#include <limits>
 #include <thread>
 
 #include "heddle/backends/backend.h"
@@ -59,10 +60,18 @@ plan::Plan plan_of(const config::RunConfig& config) {
 }
 
 int64_t memory_limit_of(const config::RunConfig& config, const Sharing& sharing) {
-  if (config.device.memory_bytes > 0) return config.device.memory_bytes;
+  const int64_t budget = config.plan.memory.budget_bytes, limit = config.device.memory_bytes;
+  if (budget > 0) return limit > 0 ? std::min(budget, limit) : budget;
+  if (limit > 0) return limit;
   const backends::Backend& backend = backends::named(config.device.backend);
   if (!backend.shares_memory && backend.available()) return backend.open(0)->memory_bytes();
   return device::host_memory_bytes() / sharing.memory;
+}
+
+runtime::Room room_of(const config::RunConfig& config) {
+  const plan::Memory& memory = config.plan.memory;
+  if (memory.budget_bytes == 0) return {};
+  return {memory.crowding > 0 ? memory.crowding : std::numeric_limits<double>::infinity(), true};
 }
 
 int64_t growth_limit_of(const config::RunConfig& config) {
@@ -80,10 +89,13 @@ int64_t arena_bytes_of(const config::RunConfig& config, int rank, const Sharing&
       if (left < 0) throw ir::OutOfMemory(fmt::format("memory.offload puts {} bytes on the host", there));
       if (backends::named(backend).shares_memory) limit_bytes = std::min(limit_bytes, left);  // the same memory
     }
-    return runtime::arena_bytes(lowered.program, rank, backend, limit_bytes);
+    return runtime::arena_bytes(lowered.program, rank, backend, limit_bytes, true, room_of(config));
   } catch (const ir::OutOfMemory& error) {
-    throw DoesNotFit(fmt::format(
-        "{}: {}", config.device.memory_bytes > 0 ? "device.memory_bytes" : "the machine's memory", error.what()));
+    throw DoesNotFit(fmt::format("{}: {}",
+                                 config.plan.memory.budget_bytes > 0 ? "memory.budget"
+                                 : config.device.memory_bytes > 0    ? "device.memory_bytes"
+                                                                     : "the machine's memory",
+                                 error.what()));
   }
 }
 

@@ -4,6 +4,7 @@
 #include "heddle/base/error.h"
 #include "heddle/config/run_config.h"
 #include "heddle/plan/plan.h"
+#include "heddle/runtime/predict.h"
 #include "heddle/train/trainer.h"
 
 namespace heddle::train {
@@ -21,6 +22,8 @@ struct Sharing {
 
 /// The most that a rank's arena may be planned to have: its share of the memory.
 int64_t memory_limit_of(const config::RunConfig& config, const Sharing& sharing = {});
+/// What it must have room for: with memory.budget all that any routing brings.
+runtime::Room room_of(const config::RunConfig& config);
 /// The most that it may grow to where steps need more than was planned: what the user allows, else what there is.
 int64_t growth_limit_of(const config::RunConfig& config);
 
