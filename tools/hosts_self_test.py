@@ -1,9 +1,9 @@
 """tools/hosts --self-test: is what tools/hosts promises so on this machine?
 
 Each part runs tools/hosts as a user would, with hosts_probe (or sleep) as the program, and looks at what came of it.
-Whatever else runs on this machine can only make a rate lower, a latency longer and a fault felt for longer: such bounds
-have three attempts, and are held only where an idle machine before and after says that nobody else was there. A rate
-above the limit, a latency below the delay and a fault that is not felt fail at once.
+Whatever else runs on this machine can make a rate lower, a latency longer and a fault felt for longer, or begin what
+should feel it too late: such bounds have three attempts, and are held only where an idle machine before and after says
+that nobody else was there. A rate above the limit and a latency below the delay fail at once.
 """
 import json
 import os
@@ -116,8 +116,9 @@ class SelfTest:
             lasted = faults[1]["begun_s"] - faults[0]["after_s"]
             longest = max((gap[1] for gap in gaps), default=0)
             # A pulse that is under way when the fault comes, and the probe's own clock, take a little of it.
-            require(longest >= lasted - 0.05 or lasted < 0.3,
-                    f"{fault} {' '.join(options)} lasted {lasted:.2f} s and was felt as [when, how long] {gaps}")
+            # Where others leave it no core, the probe may begin when all is over.
+            if longest < lasted - 0.05 and lasted >= 0.3:
+                return False, f"{fault} {' '.join(options)} lasted {lasted:.2f} s and was felt as [when, how long] {gaps}"
             felt_s.append(longest)
             # TCP tries again at growing intervals: a cut of 0.4 s is felt until the first try after it.
             return len(gaps) == 1 and gaps[0][0] < 0.5 and gaps[0][1] < 1.5, f"felt as {gaps}"
