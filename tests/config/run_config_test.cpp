@@ -134,11 +134,13 @@ TEST(RunConfig, Lists) {
   EXPECT_EQ(
       message("[memory]\nrecompute = [\"atention\"]\n"),
       "run.toml:2:1: memory.recompute: 'atention' is nothing to recompute, accepted: norm, activation, gather, "
-      "mla_up, attention, router, permute, expert_up, shared, mlp, moe, layer, light, medium, full, did you "
+      "mla_up, attention, router, permute, expert_up, shared, mlp, moe, layer, light, medium, full, "
+      "zero_memory_level0, zero_memory_level1, did you "
       "mean 'attention'?");
   EXPECT_EQ(message("[memory]\nrecompute = [\"norm\", 3]\n"),
             "run.toml:2:1: memory.recompute takes a list of norm, activation, gather, mla_up, attention, router, "
-            "permute, expert_up, shared, mlp, moe, layer, light, medium, full, found the integer 3 in the list");
+            "permute, expert_up, shared, mlp, moe, layer, light, medium, full, zero_memory_level0, "
+            "zero_memory_level1, found the integer 3 in the list");
   EXPECT_TRUE(message("", {"memory.recompute=norm:9-1"}).ends_with("accepted: 'norm:3' or 'norm:0-3'"));
 }
 

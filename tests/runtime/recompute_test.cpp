@@ -34,7 +34,8 @@ std::vector<std::string> all_words() {
 
 class Recompute : public testing::TestWithParam<std::string> {};
 std::string name_of_words(const testing::TestParamInfo<std::string>& info) {
-  const bool several = info.param.find(',') != std::string::npos, limits = info.param.find('>') != std::string::npos;
+  const bool several = info.param.find(',') != std::string::npos,
+             limits = info.param.find('>') != std::string::npos;
   return (several ? "several" : info.param.substr(0, info.param.find('>'))) + (limits ? "_above" : "");
 }
 INSTANTIATE_TEST_SUITE_P(Words, Recompute, testing::ValuesIn(all_words()), name_of_words);
@@ -234,7 +235,8 @@ TEST(RecomputeText, Refusals) {
   EXPECT_EQ(
       message("norms"),
       "'norms' is nothing to recompute, accepted: norm, activation, gather, mla_up, attention, router, permute, "
-      "expert_up, shared, mlp, moe, layer, light, medium, full, did you mean 'norm'?");
+      "expert_up, shared, mlp, moe, layer, light, medium, full, zero_memory_level0, zero_memory_level1, did you "
+      "mean 'norm'?");
   for (const char* range :
        {"norm:", "norm:3-1", "norm:-1", "norm:1-", "norm:x", "norm:1-2-3", "norm:99999999999"}) {
     EXPECT_EQ(message(range), fmt::format("'{}' is no range of layers, accepted: 'norm:3' or 'norm:0-3'", range));

@@ -62,7 +62,10 @@ struct Level {
 const std::vector<Level>& levels() {
   static const std::vector<Level> all{{"light", {"activation", "permute", "router"}},
                                       {"medium", {"activation", "permute", "router", "expert_up", "shared"}},
-                                      {"full", {"moe"}}};
+                                      {"full", {"moe"}},
+                                      // MindSpeed's --moe-zero-memory, by what it keeps of a layer's routed rows.
+                                      {"zero_memory_level0", {"activation", "permute"}},
+                                      {"zero_memory_level1", {"activation", "permute", "expert_up", "router"}}};
   return all;
 }
 
