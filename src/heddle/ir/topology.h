@@ -1,9 +1,9 @@
-// How rows reach their experts on other ranks: the attribute `topology` of the exchange's ops, by its word. The
-// routes of a running step say the same (device/exchange_work.h), where `automatic` has become one of the others.
-// docs/features/moe_exchange.md compares them.
+// How rows reach their experts on other ranks: the attribute `topology` of the exchange's ops, by its word
+// (ir/topology_words.h). The routes of a running step say the same (device/exchange_work.h), where `automatic` has
+// become one of the others. docs/features/moe_exchange.md compares them. Device code reads this header.
 #pragma once
 
-#include "heddle/base/words.h"
+#include <cstdint>
 
 namespace heddle::ir {
 
@@ -14,13 +14,5 @@ enum class Topology : int32_t {
   merge,      // all rows to every node, to one rank of it, which hands on what is chosen
   automatic,  // whichever of these is cheapest once the counts are known
 };
-
-constexpr auto words_of(Topology) {
-  return std::to_array<Word<Topology>>({{Topology::plain, "plain"},
-                                        {Topology::rank, "rank"},
-                                        {Topology::node, "node"},
-                                        {Topology::merge, "merge"},
-                                        {Topology::automatic, "auto"}});
-}
 
 }  // namespace heddle::ir

@@ -2,7 +2,7 @@
 // docs/features/moe_exchange.md.
 #pragma once
 
-#include "heddle/ir/topology.h"
+#include "heddle/ir/topology_words.h"
 
 namespace heddle::model {
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "heddle/base/error.h"
-#include "heddle/ir/topology.h"
+#include "heddle/ir/topology_words.h"
 
 namespace heddle::comm {
 
