@@ -9,7 +9,7 @@
 #include "heddle/base/error.h"
 #include "heddle/ir/parse.h"
 #include "heddle/ir/print.h"
-#include "heddle/ir/verify.h"
+#include "heddle/ir/verify/verify.h"
 #include "heddle/ops/ops.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {

@@ -9,7 +9,7 @@
 
 #include "heddle/base/random.h"
 #include "heddle/ir/parse.h"
-#include "heddle/ir/verify.h"
+#include "heddle/ir/verify/verify.h"
 
 namespace heddle::test {
 

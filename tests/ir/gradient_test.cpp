@@ -4,7 +4,7 @@
 
 #include <gtest/gtest.h>
 
-#include "heddle/ir/verify.h"
+#include "heddle/ir/verify/verify.h"
 #include "tests/ir/small_listing.h"
 
 namespace heddle::test {

@@ -5,7 +5,7 @@
 
 #include "heddle/base/error.h"
 #include "heddle/ir/uses.h"
-#include "heddle/ir/verify.h"
+#include "heddle/ir/verify/verify.h"
 #include "tests/ir/small_listing.h"
 
 namespace heddle::ir {

@@ -6,7 +6,7 @@
 #include <algorithm>
 
 #include "heddle/ir/print.h"
-#include "heddle/ir/verify.h"
+#include "heddle/ir/verify/verify.h"
 #include "heddle/passes/offload.h"
 #include "heddle/passes/recompute.h"
 #include "heddle/plan/plan.h"
@@ -196,8 +196,8 @@ TEST(Parse, SaysWhereAndWhy) {
 
 TEST(Parse, ChangedTexts) {
   test::expect_refused_or_read(
-      text_of(plan::lower(test::tiny_model(), plan_on({.dp = 2, .ep = 2}), "differentiate").program.listings[0]), 400,
-      ops::find);
+      text_of(plan::lower(test::tiny_model(), plan_on({.dp = 2, .ep = 2}), "differentiate").program.listings[0]),
+      400, ops::find);
 }
 
 TEST(Parse, OneListing) {

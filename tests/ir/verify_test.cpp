@@ -1,5 +1,5 @@
 // What the verifier must not let through: programs that are right but for one change.
-#include "heddle/ir/verify.h"
+#include "heddle/ir/verify/verify.h"
 
 #include <gtest/gtest.h>
 

@@ -7,7 +7,7 @@
 #include "heddle/ir/parse.h"
 #include "heddle/ir/print.h"
 #include "heddle/ir/uses.h"
-#include "heddle/ir/verify.h"
+#include "heddle/ir/verify/verify.h"
 #include "tests/ir/changed_texts.h"
 #include "tests/support/hand_made_text.h"
 

@@ -11,7 +11,7 @@
 
 #include "heddle/ir/parse.h"
 #include "heddle/ir/print.h"
-#include "heddle/ir/verify.h"
+#include "heddle/ir/verify/verify.h"
 #include "heddle/ops/ops.h"
 
 namespace heddle::test {

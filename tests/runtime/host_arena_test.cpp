@@ -6,7 +6,7 @@
 #include <set>
 
 #include "heddle/backends/backend.h"
-#include "heddle/ir/verify.h"
+#include "heddle/ir/verify/verify.h"
 #include "heddle/ops/ops.h"
 #include "heddle/schedule/lower.h"
 #include "heddle/simulate/recording.h"

@@ -5,7 +5,7 @@
 #include <filesystem>
 #include <set>
 
-#include "heddle/ir/verify.h"
+#include "heddle/ir/verify/verify.h"
 #include "heddle/ops/ops.h"
 #include "heddle/runtime/predict.h"
 #include "heddle/schedule/lower.h"

@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "heddle/ir/verify.h"
+#include "heddle/ir/verify/verify.h"
 #include "tests/simulate/hand_made.h"
 
 namespace heddle::test {

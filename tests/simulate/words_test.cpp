@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "heddle/ir/verify.h"
+#include "heddle/ir/verify/verify.h"
 #include "tests/simulate/hand_made.h"
 #include "tests/support/hand_made_text.h"
 

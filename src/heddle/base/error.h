@@ -62,7 +62,7 @@ struct PlacedText {
   int line;
 };
 
-/// InternalError with " (heddle/ir/verify.cpp:84)" behind the message.
+/// InternalError with " (heddle/ir/verify/verify.cpp:84)" behind the message.
 [[noreturn]] void throw_internal_error(const std::string& message, std::string_view file, int line);
 
 template <class... Args>

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "heddle/ir/verify.h"
+#include "heddle/ir/verify/verify.h"
 #include "heddle/model/text/decoder.h"
 #include "heddle/plan/durations.h"
 #include "heddle/plan/passes.h"

@@ -4,7 +4,7 @@
 #include <chrono>
 
 #include "heddle/ir/gradient.h"
-#include "heddle/ir/verify.h"
+#include "heddle/ir/verify/verify.h"
 #include "heddle/ops/ops.h"
 #include "heddle/passes/exact_sums.h"
 #include "heddle/passes/offload.h"

@@ -1,11 +1,11 @@
-#include "heddle/ir/verify.h"
+#include "heddle/ir/verify/verify.h"
 
 #include <algorithm>
 #include <map>
 
-#include "heddle/ir/outcomes.h"
 #include "heddle/ir/print.h"
-#include "heddle/ir/verify_actions.h"
+#include "heddle/ir/verify/outcomes.h"
+#include "heddle/ir/verify/verify_actions.h"
 
 namespace heddle::ir {
 
@@ -59,8 +59,7 @@ void verify_part(const Listing& listing, const Value& part) {
     return count;
   };
   HEDDLE_CHECK(base.part_of == none && base.layout == Layout::rows && part.dtype == base.dtype &&
-                   part.role == base.role && part.space == base.space &&
-                   part.shared_with == base.shared_with,
+                   part.role == base.role && part.space == base.space && part.shared_with == base.shared_with,
                "'{}' is not a part of '{}'", part.name, base.name);
   HEDDLE_CHECK(part.first_element >= 0 && part.first_element + elements(part) <= elements(base),
                "'{}' goes beyond '{}'", part.name, base.name);

@@ -7,10 +7,10 @@
 
 namespace heddle::ir {
 
-/// One listing: every op's outputs are what its definition infers; every frame value, or each part of it, is written
-/// exactly once and before it is read, in every outcome of the conditions (ir/outcomes); phases only read what
-/// earlier phases (or their own) wrote; updates name persistent values and nothing else writes them; an accumulator
-/// has one writer. InternalError naming the op otherwise.
+/// One listing: every op's outputs are what its definition infers; every frame value, or each part of it, is
+/// written exactly once and before it is read, in every outcome of the conditions (ir/outcomes); phases only read
+/// what earlier phases (or their own) wrote; updates name persistent values and nothing else writes them; an
+/// accumulator has one writer. InternalError naming the op otherwise.
 void verify(const Listing& listing);
 
 /// All listings, and for each class of ranks: every (listing, microbatch) runs each phase it has exactly once (for

@@ -1,4 +1,4 @@
-#include "heddle/ir/outcomes.h"
+#include "heddle/ir/verify/outcomes.h"
 
 #include <algorithm>
 #include <map>

@@ -1,4 +1,4 @@
-#include "heddle/ir/verify_actions.h"
+#include "heddle/ir/verify/verify_actions.h"
 
 #include <algorithm>
 #include <map>
@@ -6,7 +6,7 @@
 #include <tuple>
 
 #include "heddle/ir/print.h"
-#include "heddle/ir/verify.h"
+#include "heddle/ir/verify/verify.h"
 #include "heddle/ir/walk/streams.h"
 
 namespace heddle::ir {
@@ -192,8 +192,9 @@ Meetings meetings_of(const StepProgram& program, const std::vector<Action>& acti
 void verify_meetings(const std::string& channel, const std::vector<Meeting>& one, const std::vector<Meeting>& other,
                      int rank, int peer) {
   const auto text = [](const std::vector<Meeting>& of, size_t i) {
-    return i < of.size() ? fmt::format("'{}' of microbatch {}", text_of(*of[i].listing, *of[i].op), of[i].microbatch)
-                         : std::string("nothing");
+    return i < of.size()
+               ? fmt::format("'{}' of microbatch {}", text_of(*of[i].listing, *of[i].op), of[i].microbatch)
+               : std::string("nothing");
   };
   for (size_t i = 0; i < std::max(one.size(), other.size()); ++i) {
     HEDDLE_CHECK(i < one.size() && i < other.size() && one[i].is_like(other[i]),
