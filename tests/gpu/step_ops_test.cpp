@@ -60,12 +60,50 @@ TEST_F(StepOps, batch) {
   like_reference({"load_scales", "load_scales", {}, {{"count", 2}, {"dtype", "f32"}}, {}}, 0, false, ir::Phase::F,
                  &batch);
   like_reference({"load_step", "load_step", {}, {}, {}}, 0, false, ir::Phase::end, &batch);
+  batch.places = {4, -1, 0};
+  like_reference({"load_places", "load_places", {}, {{"rows", 3}}, {}}, 0, false, ir::Phase::F, &batch);
   OpCase shift{"shift_ids",
                "shift_ids",
                {metadata(Tensor(Dtype::i32, {5}, std::vector<double>{-1, 0, 3, 4, 9}))},
                {{"size", 4}, {"outside", 4}},
                {}};
   like_reference(shift, 0, false, ir::Phase::F);
+}
+
+TEST_F(StepOps, cache) {
+  constexpr int64_t kSequence = 150, kRows = 5;  // more positions than a block has threads
+  const Operand places = metadata(Tensor(Dtype::i32, {kRows}, std::vector<double>{149, 0, -1, 150 + 70, 3}));
+  for (const Dtype X : {Dtype::f32, Dtype::bf16}) {
+    const double tolerance = X == Dtype::f32 ? 1e-5 : 1e-2;
+    const auto rows = [&](Dtype dtype, int64_t columns, uint64_t seed) {
+      return activation(random_tensor(dtype, {kRows, columns}, seed));
+    };
+    const auto cached = [&](int64_t columns, uint64_t seed) {
+      return metadata(random_tensor(X, {2 * kSequence, columns}, seed));
+    };
+    const ir::Attributes at{{"heads", 4},    {"head_dim", 6},         {"rope_dim", 4}, {"interleaved", 1},
+                            {"kv_heads", 2}, {"value_dim", 5},        {"scale", 0.4},  {"runs", 1},
+                            {"first", 3},    {"sequence", kSequence}, {"nope", 3},     {"rope", 2}};
+    like_reference({"grouped", "cached_attention", {rows(X, 24, 1), places, cached(12, 2), cached(10, 3)}, at, {}},
+                   tolerance, false, ir::Phase::F);
+    ir::Attributes latent = at;
+    latent.set("kv_heads", int64_t{1});
+    like_reference(
+        {"latent", "cached_attention", {rows(Dtype::f32, 24, 1), places, cached(6, 2), absent()}, latent, {}},
+        tolerance, false, ir::Phase::F);
+    const Operand table = weight(rotation_table(Dtype::f32, kSequence, 4));
+    like_reference({"pairs", "rope_at", {rows(X, 24, 1), table, places}, at, {}}, tolerance, false, ir::Phase::F);
+    ir::Attributes halves = at;
+    halves.set("interleaved", int64_t{0});
+    like_reference({"halves", "rope_at", {rows(X, 24, 1), table, places}, halves, {}}, tolerance, false,
+                   ir::Phase::F);
+    const Operand w = weight(random_tensor(X, {4 * (3 + 5), 7}, 4));
+    like_reference({"absorb", "mla_absorb", {rows(X, 20, 1), w}, at, {}}, tolerance, false, ir::Phase::F);
+    like_reference({"expand", "mla_expand", {rows(Dtype::f32, 28, 1), w}, at, {}}, tolerance, false, ir::Phase::F);
+    like_reference({"keep", "cache_rows", {rows(X, 4, 1), places}, at, {cached(9, 5).tensor}}, 0, false,
+                   ir::Phase::F);
+    like_reference({"last", "last_rows", {rows(X, 4, 1), places}, at, {}}, 0, false, ir::Phase::F);
+  }
 }
 
 TEST_F(StepOps, gradient_norm) {

@@ -45,6 +45,10 @@ std::vector<Setting> settings() {
   all.push_back({"tp, cp and expert tp", plan_on({.tp = 2, .cp = 2, .ep = 2, .etp = 2})});
   all.push_back({"grouped", plan_on({.tp = 2}), test::tiny_grouped_model()});
   all.push_back({"balanced", plan_on({.dp = 2, .ep = 2}), test::tiny_balanced_model()});
+  all.push_back({"cached", plan_on({})});
+  all.back().plan.cached_sequences = 3;
+  all.push_back({"cached, grouped", plan_on({}), test::tiny_grouped_model()});
+  all.back().plan.cached_sequences = 2;
   all.push_back({"unfused", plan_on({.dp = 2, .ep = 2})});
   all.back().plan.fusions.clear();
   all.push_back({"recomputed", plan_on({.dp = 2, .ep = 2})});

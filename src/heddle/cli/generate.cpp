@@ -1,32 +1,73 @@
-// heddle generate: a text continued by a trained run.
+// heddle generate: texts continued by a trained run, or a conversation with it.
+#include <unistd.h>
+
+#include <chrono>
+#include <csignal>
 #include <cstdio>
 #include <filesystem>
+#include <fstream>
+#include <iostream>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "heddle/base/error.h"
+#include "heddle/base/utf8.h"
 #include "heddle/cli/command.h"
 #include "heddle/cli/commands.h"
 #include "heddle/data/tokenizer/tokenizer_json.h"
-#include "heddle/session/continue_text.h"
 #include "heddle/session/run_checkpoint.h"
 #include "heddle/session/run_data.h"
+#include "heddle/session/signals.h"
+#include "heddle/session/text/chat.h"
 #include "heddle/train/run_config_plan.h"
 
 namespace heddle::cli {
 
 namespace {
 
+using nlohmann::ordered_json;
+
 struct GenerateOptions {
   std::string run;  // folder
   std::vector<std::string> set;
-  std::string prompt = "The ";
+  std::optional<std::string> prompt;
+  std::string prompts;  // file, "-": standard input
   int64_t tokens = 128;
-  double temperature = 0.8;
+  session::Sampling sampling{.temperature = 0.8};
+  std::vector<std::string> stop;
   int64_t seed = 1;
+  int64_t at_once = 8;
+  bool no_cache = false;
+  bool chat = false;
+  std::string turn = "\\n{}\\n";
   bool json = false;
 };
 
-int generate(const GenerateOptions& options) {
+// What shells make awkward to write: \n, \t and a backslash.
+std::string unescaped(std::string_view text) {
+  std::string out;
+  for (size_t i = 0; i < text.size(); ++i) {
+    const char next = text[i] == '\\' && i + 1 < text.size() ? text[i + 1] : '\0';
+    if (next != 'n' && next != 't' && next != '\\') {
+      out += text[i];
+      continue;
+    }
+    out += next == 'n' ? '\n' : next == 't' ? '\t' : '\\';
+    ++i;
+  }
+  return out;
+}
+
+// A run's newest checkpoint on one rank, and what its texts are made with.
+struct Opened {
+  std::unique_ptr<data::Tokenizer> tokenizer;
+  std::unique_ptr<train::Trainer> trainer;
+  std::unique_ptr<session::NextLogits> model;
+  bool cached = false;
+  size_t window = 0;
+};
+
+Opened open(const GenerateOptions& options, int64_t texts) {
   const session::RunFolder folder{options.run};
   if (!std::filesystem::exists(folder.config()))
     config_error("{}: no run folder (it has no config.toml)", options.run);
@@ -34,8 +75,10 @@ int generate(const GenerateOptions& options) {
   if (!std::filesystem::exists(folder.tokenizer())) {
     config_error("{}: the run has no tokenizer.json; its data came as tokens", options.run);
   }
-  const data::Tokenizer tokenizer(data::read_tokenizer(folder.tokenizer()), folder.tokenizer());
-  session::check_vocabulary(folder.tokenizer(), tokenizer.vocabulary(), config.model.vocab_size);
+  Opened opened;
+  opened.tokenizer =
+      std::make_unique<data::Tokenizer>(data::read_tokenizer(folder.tokenizer()), folder.tokenizer());
+  session::check_vocabulary(folder.tokenizer(), opened.tokenizer->vocabulary(), config.model.vocab_size);
   std::vector<std::string> refused;
   const std::optional<train::Checkpoint> checkpoint = train::latest_checkpoint(folder.checkpoints(), &refused);
   for (const std::string& reason : refused)
@@ -45,38 +88,191 @@ int generate(const GenerateOptions& options) {
   config.mesh_ranks = usual.mesh_ranks;
   config.plan.mesh = usual.plan.mesh;
   config.plan.parallel = usual.plan.parallel;
-  train::Trainer trainer(train::trainer_options_of(config));
-  train::load_trainer(*checkpoint, trainer);
+  config.plan.memory.budget_bytes = usual.plan.memory.budget_bytes;  // of steps
+  opened.cached = !options.no_cache;
+  opened.trainer = std::make_unique<train::Trainer>(
+      train::trainer_options_of(config, 0, {}, opened.cached ? std::min(texts, options.at_once) : 0));
+  train::load_trainer(*checkpoint, *opened.trainer);
+  opened.model =
+      opened.cached ? session::logits_from_cache(*opened.trainer) : session::logits_anew(*opened.trainer);
+  opened.window = static_cast<size_t>(opened.trainer->options().plan.sequence_length);
+  return opened;
+}
 
-  const session::Continuation how{options.tokens, options.temperature, static_cast<uint64_t>(options.seed)};
-  if (options.json) {
-    const std::string text = session::continue_text(trainer, tokenizer, options.prompt, how);
-    const nlohmann::ordered_json json{
-        {"run", options.run},   {"step", trainer.steps_done()},       {"prompt", options.prompt},
-        {"continuation", text}, {"temperature", options.temperature}, {"seed", options.seed}};
-    fmt::print("{}\n", json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace));
-    return kDone;
+// One a line; empty lines are none.
+std::vector<std::string> read_prompts(const std::string& path) {
+  constexpr size_t kMostBytes = size_t{64} << 20;
+  const bool standard = path == "-";
+  const std::string place = standard ? "standard input" : path;
+  std::ifstream file;
+  if (!standard) {
+    file.open(path, std::ios::binary);
+    if (!file || std::filesystem::is_directory(path)) config_error("--prompts: {}: cannot be read", path);
   }
-  fmt::print("{}", session::terminal_text(options.prompt));
-  session::continue_text(trainer, tokenizer, options.prompt, how, [](std::string_view piece) {
-    fmt::print("{}", session::terminal_text(piece));
-    std::fflush(stdout);
-  });
-  fmt::print("\n");
+  std::istream& from = standard ? std::cin : file;
+  std::vector<std::string> prompts;
+  size_t bytes = 0, number = 0;
+  for (std::string line; std::getline(from, line);) {
+    ++number;
+    bytes += line.size();
+    if (bytes > kMostBytes) config_error("--prompts: {}: more than {} bytes", place, kMostBytes);
+    if (line.ends_with('\r')) line.pop_back();
+    if (!is_valid_utf8(line)) config_error("--prompts: {}: line {} is no UTF-8", place, number);
+    if (!line.empty()) prompts.push_back(std::move(line));
+  }
+  if (prompts.empty()) config_error("--prompts: {}: no line holds a prompt", place);
+  return prompts;
+}
+
+void show(std::string_view text) {
+  fmt::print("{}", session::terminal_text(text));
+  std::fflush(stdout);
+}
+
+ordered_json json_of(std::string_view prompt, const session::Continued& made) {
+  return {
+      {"prompt", prompt}, {"continuation", made.text}, {"tokens", made.drawn}, {"end", session::word_of(made.end)}};
+}
+std::string text_of(const ordered_json& json, int indent) {
+  return json.dump(indent, ' ', false, ordered_json::error_handler_t::replace);
+}
+
+session::Continuation continuation(const GenerateOptions& options) {
+  session::Continuation how{.tokens = options.tokens,
+                            .sampling = options.sampling,
+                            .seed = static_cast<uint64_t>(options.seed),
+                            .stop = {}};
+  for (const std::string& word : options.stop) {
+    how.stop.push_back(unescaped(word));
+    if (word.empty()) config_error("--stop: an empty word would end every text");
+  }
+  return how;
+}
+
+bool stop_asked() { return session::Signals::take().stop; }
+
+int status_of(const std::vector<session::Continued>& made) {
+  for (const session::Continued& each : made) {
+    if (each.end == session::End::interrupted) return kInterrupted;
+  }
   return kDone;
+}
+
+int continue_prompts(const GenerateOptions& options) {
+  const session::Continuation how = continuation(options);
+  const std::vector<std::string> prompts = options.prompts.empty()
+                                               ? std::vector<std::string>{options.prompt.value_or("The ")}
+                                               : read_prompts(options.prompts);
+  const Opened opened = open(options, std::ssize(prompts));
+  std::vector<std::vector<data::TokenId>> ids;
+  for (const std::string& prompt : prompts) ids.push_back(session::prompt_ids(*opened.tokenizer, prompt));
+  const bool one = options.prompts.empty();
+  session::Watch watch{.piece = {}, .ended = {}, .interrupted = stop_asked};
+  std::vector<std::optional<std::string>> waiting(prompts.size());  // texts that come after one still under way
+  size_t next = 0;
+  if (one && !options.json) {
+    show(prompts[0]);
+    watch.piece = [](size_t, std::string_view piece) { show(piece); };
+  } else if (!options.json) {
+    watch.ended = [&](size_t text, const session::Continued& made) {
+      waiting[text] = prompts[text] + made.text;
+      for (; next < waiting.size() && waiting[next]; ++next) show(*waiting[next] + "\n\n");
+    };
+  }
+  const auto start = std::chrono::steady_clock::now();
+  const std::vector<session::Continued> made = session::continue_texts(
+      *opened.model, *opened.tokenizer, opened.window, ids, static_cast<size_t>(options.at_once), how, watch);
+  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
+  if (!options.json) {
+    if (one) fmt::print("\n");
+    return status_of(made);
+  }
+  int64_t drawn = 0;
+  for (const session::Continued& each : made) drawn += each.drawn;
+  ordered_json json{{"run", options.run}, {"step", opened.trainer->steps_done()}};
+  if (one) json.update(json_of(prompts[0], made[0]));
+  json.update({{"temperature", options.sampling.temperature},
+               {"top_k", options.sampling.top_k},
+               {"top_p", options.sampling.top_p},
+               {"seed", options.seed},
+               {"cache", opened.cached},
+               {"seconds", took.count()},
+               {"tokens_per_second", static_cast<double>(drawn) / took.count()}});
+  if (!one) {
+    json["continuations"] = ordered_json::array();
+    for (size_t i = 0; i < made.size(); ++i) json["continuations"].push_back(json_of(prompts[i], made[i]));
+  }
+  fmt::print("{}\n", text_of(json, 2));
+  return status_of(made);
+}
+
+int converse(const GenerateOptions& options) {
+  const Opened opened = open(options, 1);
+  session::Chat chat(*opened.model, *opened.tokenizer, opened.window, continuation(options),
+                     unescaped(options.turn), options.prompt.value_or(""));
+  const bool ask = ::isatty(STDIN_FILENO) == 1 && !options.json;
+  session::Watch watch{.piece = {}, .ended = {}, .interrupted = stop_asked};
+  if (!options.json) watch.piece = [](size_t, std::string_view piece) { show(piece); };
+  for (std::string line;;) {
+    if (ask) show("> ");
+    if (!std::getline(std::cin, line)) break;  // the end, or a signal
+    if (line.ends_with('\r')) line.pop_back();
+    if (line.empty()) continue;
+    line = replace_invalid_utf8(line);
+    const session::Continued answer = chat.answer(line, watch);
+    if (options.json) {
+      show(text_of(json_of(line, answer), -1) + "\n");
+    } else if (!answer.text.ends_with('\n')) {
+      show("\n");
+    }
+    if (answer.end == session::End::interrupted) break;
+  }
+  const bool interrupted = stop_asked();
+  if (ask) show("\n");
+  return interrupted ? kInterrupted : kDone;
+}
+
+int generate(const GenerateOptions& options) {
+  const session::Signals signals;
+  std::signal(SIGPIPE, SIG_DFL);  // who reads no more wants no more
+  return options.chat ? converse(options) : continue_prompts(options);
 }
 
 }  // namespace
 
 void add_generate(CLI::App& app) {
-  auto [command, options] = add_command(app, "generate", "Continue a text with a trained run", generate);
+  auto [command, options] =
+      add_command(app, "generate", "Continue texts with a trained run, or talk to it", generate);
   command.add_option("RUN", options.run, "The run's folder, such as runs/demo")->required();
   add_set(command, options.set);
-  command.add_option("--prompt", options.prompt, "The text to continue");
-  command.add_option("--tokens", options.tokens, "At most so many tokens")->check(CLI::Range(1, 1 << 20));
-  command.add_option("--temperature", options.temperature, "0: always the likeliest token")
+  auto* prompt =
+      command.add_option("--prompt", options.prompt, "The text to continue; of a --chat, what stands first");
+  auto* prompts =
+      command
+          .add_option("--prompts", options.prompts, "A file of texts to continue, one a line; -: standard input")
+          ->type_name("FILE");
+  command.add_option("--tokens", options.tokens, "At most so many tokens a text")->check(CLI::Range(1, 1 << 20));
+  command.add_option("--temperature", options.sampling.temperature, "0: always the likeliest token")
       ->check(CLI::Range(0.0, 100.0));
+  command.add_option("--top-k", options.sampling.top_k, "Draw from so many of the likeliest tokens; 0: from all")
+      ->check(CLI::NonNegativeNumber);
+  command
+      .add_option("--top-p", options.sampling.top_p, "Of these, from the fewest that make up so much probability")
+      ->check(CLI::Range(1e-9, 1.0));
+  command
+      .add_option("--stop", options.stop,
+                  "A word at which a text ends, before it; \\n is a line's end; may be given again")
+      ->type_name("WORD")
+      ->expected(1)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
   command.add_option("--seed", options.seed, "Of the draws")->check(CLI::NonNegativeNumber);
+  command.add_option("--batch", options.at_once, "So many texts side by side")->check(CLI::Range(1, 4096));
+  command.add_flag("--no-cache", options.no_cache, "Work out every token of a text again for each new one");
+  auto* chat =
+      command.add_flag("--chat", options.chat, "Answer the lines of standard input, each after all before it")
+          ->excludes(prompts);
+  command.add_option("--turn", options.turn, "How a line of a --chat stands in the text, at {}")->needs(chat);
+  prompt->excludes(prompts);
   add_json(command, options.json);
 }
 

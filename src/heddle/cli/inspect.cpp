@@ -27,6 +27,7 @@ struct InspectOptions {
   std::vector<std::string> set;  // key=value
   bool program = false;
   std::string after;  // a pass: the program as it left it
+  int64_t cache = 0;  // of so many texts
   bool passes = false;
   bool json = false;
   std::string model;  // a published model by name, in place of a configuration
@@ -248,7 +249,8 @@ RankClass class_of(const Account& a, const plan::Lowered& lowered, int pipeline_
   c.rank = static_cast<int>(std::find(classes.begin(), classes.end(), pipeline_rank) - classes.begin());
   for (const model::Parameter& p : lowered.parameters[static_cast<size_t>(pipeline_rank)]) {
     if (p.trained)
-      c.parameters += lowered.program.listings[static_cast<size_t>(pipeline_rank)].elements(p.value, ir::FixedRows());
+      c.parameters +=
+          lowered.program.listings[static_cast<size_t>(pipeline_rank)].elements(p.value, ir::FixedRows());
   }
   const std::string& backend = a.config.device.backend;
   try {  // in the arena that training would make
@@ -287,6 +289,7 @@ int inspect(const InspectOptions& options) {
   Account a;
   a.config = planner::read_within_budget(options.config, options.set);
   a.plan = train::plan_of(a.config);
+  a.plan.cached_sequences = options.cache;
   const plan::Lowered lowered = plan::lower(a.config.model, a.plan, options.after);
   if (options.program) {
     fmt::print("{}", ir::text_of(lowered.program));
@@ -341,6 +344,8 @@ void add_inspect(CLI::App& app) {
       .add_option("--after", options.after,
                   "With --program: as this pass leaves it, such as recompute (--passes lists them)")
       ->needs(program);
+  command.add_option("--cache", options.cache, "With the cache of so many texts, as `heddle generate` has it")
+      ->check(CLI::Range(1, 4096));
   command.add_flag("--passes", options.passes, "List the passes that write the program: what each took and added")
       ->excludes(program);
   add_json(command, options.json);

@@ -17,6 +17,7 @@ struct Microbatch {
 struct Batch {
   std::vector<Microbatch> microbatches;  // indexed by KernelCall::microbatch
   std::vector<double> scales;            // one factor a loss term: 1 ÷ its denominator over the global batch
+  std::vector<int32_t> places;           // of each row: where in the cache it stands, negative: nowhere
   std::array<double, 3> hyper{};         // learning rate, 1 − β₁ᵗ, 1 − β₂ᵗ; t counts steps from 1
   double bias_rate = 1e-3;               // of the routers' balancing biases
 };

@@ -5,8 +5,8 @@
 namespace heddle::ir {
 
 std::string_view name_of(Role role) {
-  static constexpr std::string_view names[] = {"input",  "activation",  "metadata",  "gradient",
-                                               "weight", "accumulator", "optimizer", "statistic"};
+  static constexpr std::string_view names[] = {"input",       "activation", "metadata",  "gradient", "weight",
+                                               "accumulator", "optimizer",  "statistic", "cache"};
   return names[static_cast<int>(role)];
 }
 

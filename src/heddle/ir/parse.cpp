@@ -160,8 +160,9 @@ class Parser {
       return;
     }
     Value value;
-    const std::optional<Role> role = named(first, Role::statistic);
-    if (!role) refuse(first, "'chunks' or a role such as weight, accumulator, optimizer, statistic or activation");
+    const std::optional<Role> role = named(first, Role::cache);
+    if (!role)
+      refuse(first, "'chunks' or a role such as weight, accumulator, optimizer, statistic, cache or activation");
     value.role = *role;
     value.name = new_name(words.next());
     value.shape = shape_after(words, value.dtype);

@@ -40,12 +40,17 @@ struct Action {
   std::vector<int> microbatches;
 };
 
-/// What a program can be run for: a training step, the losses of a batch, the logits of a sequence; and what
-/// kernels read made anew of the master weights, after those were set from outside. Each has listings of its own,
-/// which share the training listings' weights.
-enum class Purpose : uint8_t { train, evaluate, predict, restore };
-constexpr int kPurposes = 4;
+/// What a program can be run for: a training step, the losses of a batch, the logits of a sequence; the same logits
+/// with a cache that keeps what attention reads of each token, filled by a whole sequence (prefill) and then grown
+/// by single tokens of several (decode); and what kernels read made anew of the master weights, after those were
+/// set from outside. Each has listings of its own, which share the training listings' weights.
+enum class Purpose : uint8_t { train, evaluate, predict, prefill, decode, restore };
+constexpr int kPurposes = 6;
 std::string_view name_of(Purpose purpose);
+/// Whether it ends in the logits of next tokens, without losses.
+constexpr bool ends_in_logits(Purpose purpose) {
+  return purpose == Purpose::predict || purpose == Purpose::prefill || purpose == Purpose::decode;
+}
 
 struct StepProgram {
   std::vector<Listing> listings;

@@ -13,7 +13,7 @@ namespace heddle::ir {
 using ValueId = int32_t;
 constexpr ValueId none = -1;
 
-/// What a value is for. The last four persist across microbatches and steps; the others live in a frame, one a
+/// What a value is for. The last five persist across microbatches and steps; the others live in a frame, one a
 /// (listing, microbatch).
 enum class Role : uint8_t {
   input,        // read from the batch: token ids, labels, loss scales
@@ -24,6 +24,7 @@ enum class Role : uint8_t {
   accumulator,  // fp32 weight gradient, summed over the microbatches of a step
   optimizer,    // fp32 master weight and moments
   statistic,    // sums over the step that the host reads: losses, expert load, gradient norm
+  cache,        // what attention reads of earlier tokens, written row by row as they come (ops/cache.cpp)
 };
 constexpr bool is_persistent(Role role) { return role >= Role::weight; }
 std::string_view name_of(Role role);

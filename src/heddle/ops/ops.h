@@ -22,6 +22,7 @@ std::vector<const ir::OpDef*> norm_ops();
 std::vector<const ir::OpDef*> shape_ops();
 std::vector<const ir::OpDef*> rope_ops();
 std::vector<const ir::OpDef*> attention_ops();
+std::vector<const ir::OpDef*> cache_ops();
 std::vector<const ir::OpDef*> mlp_ops();
 std::vector<const ir::OpDef*> router_ops();
 std::vector<const ir::OpDef*> auxiliary_loss_ops();

@@ -48,8 +48,30 @@ void check_model(const model::ModelConfig& config, const Plan& plan) {
     config_error("sequence length {} exceeds model.max_position_embeddings ({})", plan.sequence_length,
                  config.max_position_embeddings);
   }
+  if (plan.cached_sequences > 0 && plan.ranks() > 1)
+    config_error("a cache of sequences is kept on one rank, the mesh has {}", plan.ranks());
   (void)Mesh(plan.mesh);  // refuses degrees that don't go together
   check_sizes(config, plan);
+}
+
+// Of a microbatch.
+int64_t sequences_of(const Plan& plan, ir::Purpose purpose) {
+  switch (purpose) {
+    case ir::Purpose::predict:
+    case ir::Purpose::prefill: return 1;
+    case ir::Purpose::decode: return plan.cached_sequences;
+    default: return plan.sequences;
+  }
+}
+
+bool wants(const Plan& plan, ir::Purpose purpose) {
+  switch (purpose) {
+    case ir::Purpose::evaluate: return plan.evaluates;
+    case ir::Purpose::predict: return plan.predicts;
+    case ir::Purpose::prefill:
+    case ir::Purpose::decode: return plan.cached_sequences > 0;
+    default: return true;
+  }
 }
 
 // What of the model each pipeline rank holds, and where its hidden states come from and go to.
@@ -75,7 +97,8 @@ std::vector<model::RankSpec> rank_specs(const model::ModelConfig& config, const 
       if (next != filled.end()) chunk.to = {rank_of(*next) - r, stage};
     }
     spec.rank = r;
-    spec.sequences = purpose == ir::Purpose::predict ? 1 : plan.sequences;
+    spec.sequences = sequences_of(plan, purpose);
+    spec.cached_sequences = plan.cached_sequences;
     spec.purpose = purpose;
     spec.sequence_length = plan.sequence_length;
     spec.context = plan.parallel.context;
@@ -194,11 +217,9 @@ Lowered lower(const model::ModelConfig& config, const Plan& plan, std::string_vi
   const passes::Durations durations =
       plan.durations ? plan.durations : nominal_durations(plan.parallel.exchange, plan.rates);
   std::vector<std::vector<ir::Op>> restores;  // by pipeline rank
-  for (const ir::Purpose purpose : {ir::Purpose::train, ir::Purpose::evaluate, ir::Purpose::predict}) {
-    if ((purpose == ir::Purpose::evaluate && !plan.evaluates) ||
-        (purpose == ir::Purpose::predict && !plan.predicts)) {
-      continue;
-    }
+  for (const ir::Purpose purpose : {ir::Purpose::train, ir::Purpose::evaluate, ir::Purpose::predict,
+                                    ir::Purpose::prefill, ir::Purpose::decode}) {
+    if (!wants(plan, purpose)) continue;
     const schedule::Schedule order =
         purpose == ir::Purpose::train ? training : schedule::forward_only(training.placement);
     Draft draft{config, plan, mesh, order, durations, purpose, {}, {}, {}, program};

@@ -143,6 +143,16 @@ void share_weights_of_training(Draft& d) {
   });
 }
 
+// The cache that a sequence's tokens are kept in is the one that the next token is read from.
+void share_cache(Draft& d) {
+  on_each(d, [&](model::RankText& text, int r) {
+    const int owner = d.program.first_listing[static_cast<size_t>(ir::Purpose::prefill)] + r;
+    for (ir::Value& value : text.listing.values) {
+      if (value.role == ir::Role::cache) value.shared_with = owner;
+    }
+  });
+}
+
 void weave(Draft& d) {
   for (ir::Block& block : d.program.blocks) {
     passes::weave(d.program, block, d.durations, d.plan.parallel.weave == Weave::pairs);
@@ -162,7 +172,11 @@ const std::vector<Pass> kPasses{
     {"fuse_loss", "differentiate recompute", Pass::Level::text,
      [](const Draft& d) { return d.trains() && d.plan.fusions.contains("loss"); }, fuse_loss},
     {"pack_weights", "join_copies differentiate", Pass::Level::text,
-     [](const Draft& d) { return d.trains() && d.plan.device.pack_weights && d.plan.packed_bytes != nullptr; },
+     [](const Draft& d) {
+       // What goes on from a cache reads a part of a weight by columns.
+       return d.trains() && d.plan.device.pack_weights && d.plan.packed_bytes != nullptr &&
+              d.plan.cached_sequences == 0;
+     },
      pack_weights},
     {"exact_sums", "differentiate fuse_loss", Pass::Level::text,
      [](const Draft& d) { return d.trains() && d.plan.exact_sums; }, exact_sums},
@@ -174,6 +188,8 @@ const std::vector<Pass> kPasses{
     {"map_state", "update", Pass::Level::text,
      [](const Draft& d) { return d.trains() && d.plan.memory.optimizer == StateHome::mapped; }, map_state},
     {"share_weights", "", Pass::Level::text, [](const Draft& d) { return !d.trains(); }, share_weights_of_training},
+    {"share_cache", "", Pass::Level::text, [](const Draft& d) { return d.purpose == ir::Purpose::decode; },
+     share_cache},
     {"weave", "", Pass::Level::blocks,
      [](const Draft& d) { return d.trains() && d.plan.parallel.weave != Weave::off; }, weave},
 };

@@ -36,6 +36,9 @@ struct Plan : Choices {
   passes::Durations durations;  // for weaving and offload; null: nominal ones, of `rates`
   bool evaluates = false;       // adds the forward-only program of a batch (one microbatch) with its losses
   bool predicts = false;        // adds the program of one sequence's logits
+  /// Sequences that a cache has room for, of sequence_length each; more than 0 adds the programs that fill it and
+  /// go on from it. On one rank, with weights in rows.
+  int64_t cached_sequences = 0;
   /// Size of the backend's packed form of a weight, 0 to leave it in rows. Null: nothing is packed.
   std::function<int64_t(const ir::Value&)> packed_bytes;
 

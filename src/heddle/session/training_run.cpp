@@ -18,9 +18,9 @@
 #include "heddle/ir/print.h"
 #include "heddle/observe/table.h"
 #include "heddle/observe/units.h"
-#include "heddle/session/continue_text.h"
 #include "heddle/session/rank_run.h"
 #include "heddle/session/run_checkpoint.h"
+#include "heddle/session/text/continue_text.h"
 #include "heddle/train/agreement.h"
 #include "heddle/train/run_config_plan.h"
 
@@ -196,7 +196,7 @@ void TrainingRun::look(observe::StepMetrics& metrics) {
   observe::SampleText sample{config_.train.sample_prompt, "", metrics.step};
   sample.continuation = continue_text(*trainer_, *tokenizer_, sample.prompt,
                                       {.tokens = config_.train.sample_tokens,
-                                       .temperature = config_.train.sample_temperature,
+                                       .sampling = {.temperature = config_.train.sample_temperature},
                                        .seed = static_cast<uint64_t>(config_.seed)});
   if (!leads()) return;
   std::string shown = terminal_text(sample.prompt + sample.continuation);

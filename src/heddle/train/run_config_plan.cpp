@@ -78,8 +78,11 @@ int64_t growth_limit_of(const config::RunConfig& config) {
   return memory_limit_of(config);  // nobody has reserved what other ranks leave
 }
 
-int64_t arena_bytes_of(const config::RunConfig& config, int rank, const Sharing& sharing) {
-  const plan::Lowered lowered = plan::lower(config.model, plan_of(config));
+int64_t arena_bytes_of(const config::RunConfig& config, int rank, const Sharing& sharing,
+                       int64_t cached_sequences) {
+  plan::Plan plan = plan_of(config);
+  plan.cached_sequences = cached_sequences;
+  const plan::Lowered lowered = plan::lower(config.model, plan);
   const std::string& backend = config.device.backend;
   int64_t limit_bytes = memory_limit_of(config, sharing);
   try {
@@ -99,15 +102,17 @@ int64_t arena_bytes_of(const config::RunConfig& config, int rank, const Sharing&
   }
 }
 
-TrainerOptions trainer_options_of(const config::RunConfig& config, int rank, const Sharing& sharing) {
+TrainerOptions trainer_options_of(const config::RunConfig& config, int rank, const Sharing& sharing,
+                                  int64_t cached_sequences) {
   TrainerOptions options;
   options.model = config.model;
   options.plan = plan_of(config);
+  options.plan.cached_sequences = cached_sequences;
   options.backend = config.device.backend;
   options.threads = config.device.threads > 0
                         ? static_cast<int>(config.device.threads)
                         : std::max(1, static_cast<int>(std::thread::hardware_concurrency()) / sharing.cores);
-  options.memory_bytes = arena_bytes_of(config, rank, sharing);
+  options.memory_bytes = arena_bytes_of(config, rank, sharing, cached_sequences);
   options.memory_limit_bytes = growth_limit_of(config);
   options.seed = static_cast<uint64_t>(config.seed);
   LearningRate& rate = options.learning_rate;

@@ -32,10 +32,13 @@ class DoesNotFit : public ConfigError {
   using ConfigError::ConfigError;
 };
 
-/// The arena that the trainer of a rank needs. DoesNotFit, with the largest tensors, where there is no room for it.
-int64_t arena_bytes_of(const config::RunConfig& config, int rank = 0, const Sharing& sharing = {});
+/// The arena that the trainer of a rank needs, with a cache of so many sequences. DoesNotFit, with the largest
+/// tensors, where there is no room for it.
+int64_t arena_bytes_of(const config::RunConfig& config, int rank = 0, const Sharing& sharing = {},
+                       int64_t cached_sequences = 0);
 
 /// With that arena.
-TrainerOptions trainer_options_of(const config::RunConfig& config, int rank = 0, const Sharing& sharing = {});
+TrainerOptions trainer_options_of(const config::RunConfig& config, int rank = 0, const Sharing& sharing = {},
+                                  int64_t cached_sequences = 0);
 
 }  // namespace heddle::train

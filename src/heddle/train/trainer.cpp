@@ -4,6 +4,7 @@
 #include <array>
 #include <chrono>
 #include <cmath>
+#include <numeric>
 
 #include "heddle/backends/backend.h"
 #include "heddle/comm/device_world.h"
@@ -205,6 +206,54 @@ std::vector<float> Trainer::next_logits(std::span<const int32_t> tokens) {
   }
   ranks_.sum(all);
   return {all.begin(), all.end()};
+}
+
+void Trainer::run_cached(ir::Purpose purpose, std::vector<int32_t> tokens, std::vector<int32_t> places) {
+  HEDDLE_CHECK(options_.plan.cached_sequences > 0, "this trainer has no cache");
+  device::Batch batch;
+  batch.microbatches.emplace_back().tokens = std::move(tokens);
+  batch.places = std::move(places);
+  batch.scales.assign(model::kScaleDepth, 0);
+  executor_->run_step(batch, purpose);
+}
+
+std::vector<float> Trainer::cached_logits(ir::Purpose purpose, int64_t row) const {
+  const device::TensorView logits = statistic(purpose, model::kLogits);
+  const int64_t count = logits.dim(1);
+  std::vector<float> all(static_cast<size_t>(count));
+  for (int64_t v = 0; v < count; ++v)
+    all[static_cast<size_t>(v)] = static_cast<float>(number(logits, row * count + v));
+  return all;
+}
+
+std::vector<float> Trainer::prefill(int64_t sequence, std::span<const int32_t> tokens) {
+  const int64_t length = options_.plan.sequence_length;
+  HEDDLE_CHECK(!tokens.empty() && std::ssize(tokens) <= length, "{} tokens, 1 to {} fit", tokens.size(), length);
+  HEDDLE_CHECK(sequence >= 0 && sequence < options_.plan.cached_sequences, "no sequence {} in the cache", sequence);
+  std::vector<int32_t> row(tokens.begin(), tokens.end()), places(static_cast<size_t>(length), -1);
+  row.resize(static_cast<size_t>(length) + 1, -1);
+  std::iota(places.begin(), places.begin() + std::ssize(tokens), static_cast<int32_t>(sequence * length));
+  run_cached(ir::Purpose::prefill, std::move(row), std::move(places));
+  return cached_logits(ir::Purpose::prefill, 0);
+}
+
+std::vector<std::vector<float>> Trainer::decode(std::span<const Placed> tokens) {
+  const int64_t length = options_.plan.sequence_length, rows = options_.plan.cached_sequences;
+  HEDDLE_CHECK(!tokens.empty() && std::ssize(tokens) <= rows, "{} tokens, 1 to {} fit", tokens.size(), rows);
+  std::vector<int32_t> ids(static_cast<size_t>(2 * rows), -1),
+      places(static_cast<size_t>(rows), -1);  // id and label
+  for (size_t t = 0; t < tokens.size(); ++t) {
+    const Placed& at = tokens[t];
+    HEDDLE_CHECK(at.sequence >= 0 && at.sequence < rows && at.position >= 0 && at.position < length,
+                 "no place for position {} of sequence {} in the cache", at.position, at.sequence);
+    ids[2 * t] = at.token;
+    places[t] = static_cast<int32_t>(at.sequence * length + at.position);
+  }
+  run_cached(ir::Purpose::decode, std::move(ids), std::move(places));
+  std::vector<std::vector<float>> logits;
+  for (size_t t = 0; t < tokens.size(); ++t)
+    logits.push_back(cached_logits(ir::Purpose::decode, static_cast<int64_t>(t)));
+  return logits;
 }
 
 }  // namespace heddle::train

@@ -58,6 +58,16 @@ class Trainer {
   /// Logits of the token after `tokens` (at most sequence_length of them).
   std::vector<float> next_logits(std::span<const int32_t> tokens);
 
+  /// The same with a cache (Plan::cached_sequences). `prefill` reads a sequence from its beginning, which becomes
+  /// what the cache holds of it. `decode` reads tokens that go on from what is held, at most cached_sequences of
+  /// them, and holds them too; several of one sequence come in order. Logits after each.
+  struct Placed {
+    int64_t sequence = 0, position = 0;
+    int32_t token = 0;
+  };
+  std::vector<float> prefill(int64_t sequence, std::span<const int32_t> tokens);
+  std::vector<std::vector<float>> decode(std::span<const Placed> tokens);
+
   const config::RunProgress& done() const { return done_; }
   int64_t steps_done() const { return done_.steps; }
   /// Where a run that goes on takes up; the same on every rank.
@@ -92,6 +102,9 @@ class Trainer {
   StepResult gather_result(const device::Batch& batch, double seconds);
   /// This rank's, of the listing that it runs for the purpose; without data where it has none of the kind.
   device::TensorView statistic(ir::Purpose purpose, const model::StatisticKind& kind) const;
+  void run_cached(ir::Purpose purpose, std::vector<int32_t> tokens, std::vector<int32_t> places);
+  /// A row of what that has left.
+  std::vector<float> cached_logits(ir::Purpose purpose, int64_t row) const;
 
   TrainerOptions options_;
   plan::Mesh mesh_;

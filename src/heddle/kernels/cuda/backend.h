@@ -142,6 +142,7 @@ std::vector<KernelEntry> router_entries();
 std::vector<KernelEntry> loss_entries();
 std::vector<KernelEntry> linear_entries();
 std::vector<KernelEntry> attention_entries();
+std::vector<KernelEntry> cache_entries();
 std::vector<KernelEntry> step_entries();
 
 }  // namespace heddle::kernels::cuda

@@ -17,6 +17,7 @@ std::vector<KernelEntry> norm_kernels();
 std::vector<KernelEntry> mlp_kernels();
 std::vector<KernelEntry> shape_kernels();
 std::vector<KernelEntry> rope_kernels();
+std::vector<KernelEntry> cache_kernels();
 std::vector<KernelEntry> permute_kernels();
 std::vector<KernelEntry> embedding_kernels();
 std::vector<KernelEntry> optimizer_kernels();

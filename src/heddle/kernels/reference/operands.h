@@ -125,6 +125,7 @@ std::vector<KernelEntry> norm_kernels();
 std::vector<KernelEntry> shape_kernels();
 std::vector<KernelEntry> position_kernels();
 std::vector<KernelEntry> attention_kernels();
+std::vector<KernelEntry> cache_kernels();
 std::vector<KernelEntry> mlp_kernels();
 std::vector<KernelEntry> router_kernels();
 std::vector<KernelEntry> router_loss_kernels();

@@ -26,6 +26,16 @@ Attributes attention_attributes(const Writer& writer, const HeadSizes& sizes) {
           {"scale", writer.config().softmax_scale()}};
 }
 
+ValueId attend_cached(Writer& writer, ValueId q, ValueId keys, ValueId values, const HeadSizes& sizes) {
+  return writer.op("cached_attention", {q, writer.places(), keys, values}, {"o"},
+                   {{"heads", sizes.heads},
+                    {"kv_heads", sizes.kv_heads},
+                    {"head_dim", sizes.head_dim},
+                    {"value_dim", sizes.value_dim},
+                    {"sequence", writer.spec().sequence_length},
+                    {"scale", writer.config().softmax_scale()}})[0];
+}
+
 ValueId heads_to_sequence(Writer& writer, ValueId x, const std::string& name) {
   const Writer::Part part(writer, OpPart::queries_keys);
   return writer.op("heads_to_sequence", {x}, {name}, whole_sequence(writer), "cp")[0];

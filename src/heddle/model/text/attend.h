@@ -16,6 +16,11 @@ struct HeadSizes {
 /// Attributes of the ops `attention` and `attention_part`.
 ir::Attributes attention_attributes(const Writer& writer, const HeadSizes& sizes);
 
+/// Attention of this text's rows to what the cache holds of their sequences up to them. Without `values`, the first
+/// value_dim elements of a key are its value.
+ir::ValueId attend_cached(Writer& writer, ir::ValueId q, ir::ValueId keys, ir::ValueId values,
+                          const HeadSizes& sizes);
+
 /// What goes between ranks of a token: rows of this rank's share of each sequence.
 struct Travelling {
   ir::ValueId rows = ir::none;

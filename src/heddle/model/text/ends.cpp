@@ -10,11 +10,9 @@ void Ends::load_tokens() {
   std::vector<std::string> names;
   for (int64_t d = 0; d <= w_.depths(); ++d) names.push_back(fmt::format("ids_{}", d));
   for (int64_t d = 1; d <= w_.depths() + 1; ++d) names.push_back(fmt::format("labels_{}", d));
-  tokens_of_ = w_.op("load_tokens", {}, names,
-                     {{"rows", w_.runs() * w_.local()},
-                      {"sequence", w_.spec().sequence_length},
-                      {"depths", w_.depths()},
-                      {"cp", w_.cp()}});
+  tokens_of_ =
+      w_.op("load_tokens", {}, names,
+            {{"rows", w_.runs() * w_.local()}, {"sequence", w_.whole()}, {"depths", w_.depths()}, {"cp", w_.cp()}});
 }
 
 ValueId Ends::embedding() {
@@ -41,6 +39,7 @@ void Ends::load_head() {
 void Ends::predict(ValueId h_TH, const std::string& norm_name, int64_t distance, const Statistic& loss,
                    const std::string& name) {
   const Writer::Part part(w_, OpPart::head);
+  if (w_.caches()) return predict_last(h_TH, norm_name, name);
   const ValueId labels_T = labels(distance);
   const ValueId n_TH = w_.gather(w_.norm(h_TH, norm_name, "n_" + name), "n_" + name);
   if (w_.tp() > 1) return predict_part(n_TH, labels_T, loss, name);
@@ -53,6 +52,15 @@ void Ends::predict(ValueId h_TH, const std::string& norm_name, int64_t distance,
   const ValueId sum = w_.op("cross_entropy", {logits_TV, labels_T, w_.scales()}, {"ce_" + name, "lse_" + name},
                             {{"scale_index", int64_t{loss.scale}}})[0];
   w_.keep(sum, loss);
+}
+
+// Of each sequence only the token after its last.
+void Ends::predict_last(ValueId h_TH, const std::string& norm_name, const std::string& name) {
+  const ValueId h_BH = w_.op("last_rows", {h_TH, w_.places()}, {"last"}, {{"runs", w_.runs()}})[0];
+  const ValueId n_BH = w_.norm(h_BH, norm_name, "n_" + name);
+  const ValueId logits_BV = w_.op("linear", {n_BH, head_}, {"logits_" + name})[0];
+  w_.op("accumulate", {logits_BV}, {}, {}, "",
+        {w_.statistic({.kind = &kLogits}, {w_.runs(), w_.config().vocab_size}, w_.wide())});
 }
 
 // This rank's part of the vocabulary; see the op sharded_loss.

@@ -18,12 +18,13 @@ class Ends {
   /// The head's weight, which is the embedding in a tied model.
   void load_head();
   /// Norm, head and loss of the tokens `distance` after each position; NAME is in the names of its values. Where
-  /// the writer predicts: the logits.
+  /// the writer predicts: the logits; where it has a cache, those of the last position of each sequence.
   void predict(ir::ValueId h_TH, const std::string& norm_name, int64_t distance, const Statistic& loss,
                const std::string& name);
 
  private:
   ir::ValueId embedding();
+  void predict_last(ir::ValueId h_TH, const std::string& norm_name, const std::string& name);
   void predict_part(ir::ValueId n_UH, ir::ValueId labels, const Statistic& loss, const std::string& name);
   ir::ValueId ids(int64_t depth) const { return tokens_of_[static_cast<size_t>(depth)]; }
   ir::ValueId labels(int64_t distance) const { return tokens_of_[static_cast<size_t>(w_.depths() + distance)]; }

@@ -30,8 +30,16 @@ ValueId grouped_attention(Writer& w, ValueId n_TH, const std::string& prefix) {
   const ValueId v = heads("v", c.num_key_value_heads);
   part.reset();
 
-  ValueId o;
-  if (w.cp() == 1) {
+  ValueId o, k_cache = ir::none, v_cache = ir::none;
+  if (w.caches()) {
+    k_cache = w.cache("k", w.columns(k));
+    v_cache = w.cache("v", w.columns(v));
+    w.keep_rows(k, k_cache);
+    w.keep_rows(v, v_cache);
+  }
+  if (w.decodes()) {
+    o = attend_cached(w, q, k_cache, v_cache, sizes);
+  } else if (w.cp() == 1) {
     o = w.op("attention", {q, k, v}, {"o", "lse"}, attention_attributes(w, sizes))[0];
   } else if (w.spec().context == Context::ulysses) {
     const ValueId q_heads = heads_to_sequence(w, q, "q_heads"), k_heads = heads_to_sequence(w, k, "k_heads");

@@ -19,12 +19,15 @@ OpPart keys_part(const Writer& w) {
   return w.cp() > 1 && w.spec().context != Context::ulysses ? OpPart::sequence_keys : OpPart::queries_keys;
 }
 
-std::vector<ValueId> assemble(Writer& w, ValueId kv, ValueId k_rope, int64_t heads) {
+ir::Attributes latent_attributes(const Writer& w, int64_t heads) {
   const ModelConfig& c = w.config();
+  return {
+      {"heads", heads}, {"nope", c.qk_nope_head_dim}, {"rope", c.qk_rope_head_dim}, {"value_dim", c.v_head_dim}};
+}
+
+std::vector<ValueId> assemble(Writer& w, ValueId kv, ValueId k_rope, int64_t heads) {
   const Writer::Part part(w, keys_part(w));
-  return w.op(
-      "mla_assemble", {kv, k_rope}, {"k", "v"},
-      {{"heads", heads}, {"nope", c.qk_nope_head_dim}, {"rope", c.qk_rope_head_dim}, {"value_dim", c.v_head_dim}});
+  return w.op("mla_assemble", {kv, k_rope}, {"k", "v"}, latent_attributes(w, heads));
 }
 
 HeadSizes sizes(const Writer& w, int64_t heads) {
@@ -67,10 +70,25 @@ ValueId latent_attention(Writer& w, ValueId n_TH, const std::string& prefix) {
   };
   const auto rotated_queries = [&] { return rotate(w, q, heads, head_dim, "q"); };
   const auto rotated_key = [&] { return rotate(w, k_rope_raw, 1, rope, "k_rope"); };
+  // A cache keeps latent and rotated key side by side: to the absorbed queries of `decode`, one key of one head.
+  const auto keep = [&](ValueId k_rope) {
+    const ValueId cache = w.cache("latent", c.kv_lora_rank + rope);
+    w.keep_rows(latent, cache);
+    w.keep_rows(k_rope, cache, c.kv_lora_rank);
+    return cache;
+  };
   ValueId o;
-  if (w.cp() == 1) {
-    const ValueId kv = linear_kv(latent), q_rotated = rotated_queries();
-    const auto k_v = assemble(w, kv, rotated_key(), heads);
+  if (w.decodes()) {
+    const ValueId q_rotated = rotated_queries(), cache = keep(rotated_key());
+    const ir::Attributes shape = latent_attributes(w, heads);
+    const ValueId q_latent = w.op("mla_absorb", {q_rotated, w_kv_b}, {"q_latent_heads"}, shape)[0];
+    const ValueId o_latent =
+        attend_cached(w, q_latent, cache, ir::none, {heads, 1, c.kv_lora_rank + rope, c.kv_lora_rank});
+    o = w.op("mla_expand", {o_latent, w_kv_b}, {"o"}, shape)[0];
+  } else if (w.cp() == 1) {
+    const ValueId kv = linear_kv(latent), q_rotated = rotated_queries(), k_rope = rotated_key();
+    if (w.caches()) keep(k_rope);
+    const auto k_v = assemble(w, kv, k_rope, heads);
     o = w.op("attention", {q_rotated, k_v[0], k_v[1]}, {"o", "lse"}, attention_attributes(w, sizes(w, heads)))[0];
   } else if (w.spec().context == Context::ulysses) {
     const ValueId q_rotated = rotated_queries(), k_rope = rotated_key();

@@ -28,7 +28,8 @@ Writer::Writer(const ModelConfig& config, const RankSpec& spec) : config_(config
   text_.listing.name = fmt::format("listing {}", spec.rank);
   text_.listing.chunks.clear();
   runs_ = spec.sequences;
-  local_ = spec.sequence_length / spec.mesh.of(Axis::cp);
+  whole_ = decodes() ? 1 : spec.sequence_length;
+  local_ = whole_ / spec.mesh.of(Axis::cp);
   tokens_ = runs_ * local_ / tp();
   wide_ = spec.dtype == Dtype::f64 ? Dtype::f64 : Dtype::f32;
 }
@@ -143,7 +144,21 @@ void Writer::load_rope_table() {
                      .part = Parameter::Part::rope_table,
                      .start = Parameter::Start::rope_table,
                      .trained = false},
-                    wide_, {local_, config_.rotary_width()});
+                    wide_, {spec_.sequence_length / cp(), config_.rotary_width()});
+}
+
+void Writer::load_places() { places_ = op("load_places", {}, {"places"}, {{"rows", tokens_}})[0]; }
+
+ValueId Writer::cache(const std::string& name, int64_t width) {
+  const ir::Dim positions{spec_.cached_sequences * spec_.sequence_length, none};
+  return text_.listing.add_value({.name = fmt::format("cache.{}.{}", layer_, name),
+                                  .dtype = spec_.dtype,
+                                  .shape = {positions, {width, none}},
+                                  .role = ir::Role::cache});
+}
+
+void Writer::keep_rows(ValueId x_TW, ValueId cache, int64_t first) {
+  op("cache_rows", {x_TW, places_}, {}, {{"first", first}}, "", {cache});
 }
 
 }  // namespace heddle::model

@@ -25,12 +25,15 @@ class Writer {
   const ModelConfig& config() const { return config_; }
   const RankSpec& spec() const { return spec_; }
   int64_t runs() const { return runs_; }      // sequences of a microbatch
-  int64_t local() const { return local_; }    // positions of each that a tp group has
+  int64_t whole() const { return whole_; }    // positions of each
+  int64_t local() const { return local_; }    // of these, those that a tp group has
   int64_t tokens() const { return tokens_; }  // of this rank
   Dtype wide() const { return wide_; }        // of sums, norms and the router
   int64_t tp() const { return spec_.mesh.of(ir::Axis::tp); }
   int64_t cp() const { return spec_.mesh.of(ir::Axis::cp); }
-  bool predicts() const { return spec_.purpose == ir::Purpose::predict; }
+  bool predicts() const { return ir::ends_in_logits(spec_.purpose); }
+  bool decodes() const { return spec_.purpose == ir::Purpose::decode; }
+  bool caches() const { return decodes() || spec_.purpose == ir::Purpose::prefill; }
   int64_t depths() const { return predicts() ? 0 : config_.num_nextn_predict_layers; }
 
   /// Chunks are written in order; what follows belongs to the new one. Returns its index.
@@ -96,15 +99,22 @@ class Writer {
   void load_scales();
   void load_rope_table();
 
+  /// Where in the cache this text's rows stand, and rows written there: into columns from `first` on of the layer's
+  /// cache of that name, which is `width` wide.
+  ir::ValueId places() const { return places_; }
+  void load_places();
+  ir::ValueId cache(const std::string& name, int64_t width);
+  void keep_rows(ir::ValueId x_TW, ir::ValueId cache, int64_t first = 0);
+
  private:
   const ModelConfig& config_;
   const RankSpec& spec_;
   RankText text_;
-  int64_t runs_ = 0, local_ = 0, tokens_ = 0;
+  int64_t runs_ = 0, whole_ = 0, local_ = 0, tokens_ = 0;
   Dtype wide_ = Dtype::f32;
   int layer_ = -1, chunk_ = 0;
   OpPart part_ = OpPart::none;
-  ir::ValueId scales_ = ir::none, rope_ = ir::none;
+  ir::ValueId scales_ = ir::none, rope_ = ir::none, places_ = ir::none;
 };
 
 }  // namespace heddle::model

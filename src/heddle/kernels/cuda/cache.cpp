@@ -1,0 +1,127 @@
+// Entries of what goes on from a cache.
+#include "heddle/kernels/cuda/backend.h"
+#include "heddle/kernels/cuda/cache_kernels.h"
+
+namespace heddle::kernels::cuda {
+
+namespace {
+
+LaunchShape a_thread_each(int64_t elements) {
+  return {.blocks_x = blocks_for(elements, kCacheThreads), .threads = kCacheThreads};
+}
+
+int64_t attention_scratch(const ir::Listing& listing, const ir::Op& op, const ir::RowCounts& counts) {
+  const int64_t rows = MatrixSize(listing, op.in[0], counts).rows;
+  return rows * op.attributes.integer("heads") * op.attributes.integer("sequence") *
+         static_cast<int64_t>(sizeof(float));
+}
+
+Support attends(const ir::Listing& listing, const ir::Op& op) {
+  if (const Support q = narrow<Among::in, 0>(listing, op); !q) return q;
+  if (const Support keys = narrow<Among::in, 2>(listing, op); !keys) return keys;
+  if (listing.value(op.in[0]).dtype == Dtype::bf16 && listing.value(op.in[2]).dtype == Dtype::f32)
+    return Support::no("q is bf16 and the cache f32");
+  return Support::yes();
+}
+
+void attend(const KernelCall& call) {
+  const ir::Attributes& at = call.op->attributes;
+  CachedAttentionArgs args{};
+  args.q = call.in[0].data;
+  args.places = numbers<const int32_t>(call.in[1]);
+  args.keys = call.in[2].data;
+  args.values = operand(call.in, 3).data;
+  args.o = call.out[0].data;
+  args.scores = reinterpret_cast<float*>(call.scratch);
+  args.R = call.in[0].dim(0);
+  args.h = at.integer("heads");
+  args.hk = at.integer("kv_heads");
+  args.d = at.integer("head_dim");
+  args.v = at.integer("value_dim");
+  args.S = at.integer("sequence");
+  args.scale = static_cast<float>(at.number("scale"));
+  const bool wide_q = call.in[0].dtype == Dtype::f32, wide_k = call.in[2].dtype == Dtype::f32;
+  launch(wide_k   ? cached_attention<float, float>
+         : wide_q ? cached_attention<float, Bf16>
+                  : cached_attention<Bf16, Bf16>,
+         {.blocks_x = args.R * args.h, .threads = kCacheThreads}, args, call.stream);
+}
+
+void rotate(const KernelCall& call) {
+  const ir::Attributes& at = call.op->attributes;
+  by_type(call.in[0].dtype, [&]<class X>(X) {
+    const RotateArgs args{.x = numbers<const X>(call.in[0]),
+                          .table_Sr = numbers<const float>(call.in[1]),
+                          .places = numbers<const int32_t>(call.in[2]),
+                          .y = numbers<X>(call.out[0]),
+                          .R = call.in[0].dim(0),
+                          .h = at.integer("heads"),
+                          .d = at.integer("head_dim"),
+                          .r = at.integer("rope_dim"),
+                          .S = at.integer("sequence"),
+                          .interleaved = at.integer("interleaved") != 0};
+    launch(rotate_at<X>, a_thread_each(call.in[0].elements()), args, call.stream);
+  });
+}
+
+LatentArgs latent(const KernelCall& call) {
+  const ir::Attributes& at = call.op->attributes;
+  return {.x = call.in[0].data,
+          .w = call.in[1].data,
+          .y = call.out[0].data,
+          .R = call.in[0].dim(0),
+          .h = at.integer("heads"),
+          .n = at.integer("nope"),
+          .r = at.integer("rope"),
+          .v = at.integer("value_dim"),
+          .c = call.in[1].dim(1)};
+}
+void absorb(const KernelCall& call) {
+  by_type(call.in[1].dtype, [&]<class X>(X) {
+    launch(mla_absorb<X>, a_thread_each(call.out[0].elements()), latent(call), call.stream);
+  });
+}
+void expand(const KernelCall& call) {
+  by_type(call.in[1].dtype, [&]<class X>(X) {
+    launch(mla_expand<X>, a_thread_each(call.out[0].elements()), latent(call), call.stream);
+  });
+}
+
+void keep(const KernelCall& call) {
+  const int64_t size = size_of(call.in[0].dtype), columns = call.in[0].dim(1);
+  const PlacedRowsArgs args{.from = call.in[0].data,
+                            .places = numbers<const int32_t>(call.in[1]),
+                            .to = call.updates[0].data,
+                            .R = call.in[0].dim(0),
+                            .width = columns * size,
+                            .pitch = call.updates[0].dim(1) * size,
+                            .first = call.op->attributes.integer("first") * size,
+                            .runs = 1};
+  launch(cache_rows, {.blocks_x = args.R, .threads = kCacheThreads}, args, call.stream);
+}
+
+void last(const KernelCall& call) {
+  const int64_t width = call.in[0].dim(1) * size_of(call.in[0].dtype);
+  const PlacedRowsArgs args{.from = call.in[0].data,
+                            .places = numbers<const int32_t>(call.in[1]),
+                            .to = call.out[0].data,
+                            .R = call.in[0].dim(0),
+                            .width = width,
+                            .pitch = width,
+                            .first = 0,
+                            .runs = call.out[0].dim(0)};
+  launch(last_rows, {.blocks_x = args.runs, .threads = kCacheThreads}, args, call.stream);
+}
+
+}  // namespace
+
+std::vector<KernelEntry> cache_entries() {
+  return {entry("cached_attention", "row", attend, attends, attention_scratch),
+          entry("rope_at", "flat", rotate),
+          entry("mla_absorb", "flat", absorb),
+          entry("mla_expand", "flat", expand, narrow<Among::in, 1>),
+          entry("cache_rows", "bytes", keep),
+          entry("last_rows", "bytes", last)};
+}
+
+}  // namespace heddle::kernels::cuda

@@ -1,0 +1,173 @@
+// What text goes on with instead of reading it all again: a cache of what attention reads of earlier tokens. C rows of
+// the cache are sequences of S positions, side by side; a text's R rows stand anywhere in it, row t at places[t] =
+// sequence·S + position, or nowhere where that is negative. Rows are written before any is attended to, so several of
+// one sequence may come at once.
+//
+// Grouped attention keeps keys and values. Multi-head latent attention keeps the latent and the one rotated key, c + r
+// elements a token, and reads them in the absorbed form (DeepSeek-V2, arXiv 2405.04434, section 2.1.2): with the rows
+// of w_kv_b of a head as K [n,c] and V [v,c], q·(K latent) = (Kᵀ q)·latent and Σ p (V latent) = V Σ p latent. So
+// `mla_absorb` makes Kᵀ q of each query, all heads read the one cached row as key and its first c elements as value,
+// and `mla_expand` makes V of what they have summed.
+#include "heddle/ops/ops.h"
+#include "heddle/ops/rule.h"
+
+namespace heddle::ops {
+
+namespace {
+
+// The places of the rows of operand 0.
+void check_places(const Rule& rule, size_t places) {
+  rule.require(rule.dtype(places) == Dtype::i32, "places are not i32");
+  rule.shape(places, {rule.dim(0, 0)});
+}
+
+const OpDef load_places{
+    .kind = "load_places",
+    .results = "places", .attributes = "rows",
+    .stream = StreamKind::copy_in,
+    .infer = [](const Listing&, const Op& op) {
+      return std::vector{output(Dtype::i32, {fixed(op.attributes.integer("rows"))}, Role::input)};
+    },
+    .cost = operand_cost,
+};
+
+const OpDef cache_rows{
+    .kind = "cache_rows",
+    .operands = "x places", .updates = "cache", .attributes = "first",
+    .infer = [](const Listing& listing, const Op& op) {
+      const Rule rule(listing, op);
+      check_places(rule, 1);
+      const Value& cache = rule.updated(0);
+      const int64_t first = op.attributes.integer("first");
+      rule.require(cache.shape.size() == 2 && cache.dtype == rule.dtype(0), "the cache is no matrix of x's type");
+      rule.require(first >= 0 && first + rule.size(0, 1) <= cache.shape[1].count, "columns are outside of the cache");
+      return std::vector<Value>{};
+    },
+    .cost = [](const Listing& listing, const Op& op, const RowCounts& rows) {
+      return Cost{.bytes = 2.0 * static_cast<double>(listing.bytes(op.in[0], rows))};
+    },
+};
+
+const OpDef rope_at{
+    .kind = "rope_at",
+    .operands = "x table places", .results = "y",
+    .attributes = "heads head_dim rope_dim sequence interleaved",
+    .infer = [](const Listing& listing, const Op& op) {
+      const Rule rule(listing, op);
+      const Attributes& a = op.attributes;
+      rule.require(rule.size(0, 1) == a.integer("heads") * a.integer("head_dim"), "columns are not heads × head_dim");
+      rule.require(a.integer("rope_dim") % 2 == 0 && a.integer("rope_dim") <= a.integer("head_dim"),
+                   "rope_dim is odd or exceeds head_dim");
+      rule.shape(1, {fixed(a.integer("sequence")), fixed(a.integer("rope_dim"))});
+      check_places(rule, 2);
+      return std::vector{rule.like(0)};
+    },
+    .cost = operand_cost,
+};
+
+const OpDef cached_attention{
+    .kind = "cached_attention",
+    .operands = "q places keys values?", .results = "o",
+    .attributes = "heads kv_heads head_dim value_dim sequence scale",
+    .work = ir::Work::attention,
+    .infer = [](const Listing& listing, const Op& op) {
+      const Rule rule(listing, op);
+      const Attributes& a = op.attributes;
+      const int64_t heads = a.integer("heads"), kv_heads = a.integer("kv_heads");
+      rule.require(heads % kv_heads == 0, "heads is not a multiple of kv_heads");
+      rule.require(rule.size(2, 0) % a.integer("sequence") == 0, "rows of the cache are not whole sequences");
+      rule.shape(0, {rule.dim(0, 0), fixed(heads * a.integer("head_dim"))});
+      check_places(rule, 1);
+      rule.shape(2, {rule.dim(2, 0), fixed(kv_heads * a.integer("head_dim"))});
+      if (rule.has(3)) {
+        rule.shape(3, {rule.dim(2, 0), fixed(kv_heads * a.integer("value_dim"))});
+      } else {
+        rule.require(a.integer("value_dim") <= a.integer("head_dim"), "a value is longer than the key that it is in");
+      }
+      return std::vector{output(rule.dtype(0), {rule.dim(0, 0), fixed(heads * a.integer("value_dim"))})};
+    },
+    .cost = [](const Listing& listing, const Op& op, const RowCounts& rows) {
+      // Of sequences that are half full.
+      const double seen = (static_cast<double>(op.attributes.integer("sequence")) + 1) / 2;
+      const double reads = rows_of(listing, op.in[0], rows) * seen;
+      const auto width = static_cast<double>(op.attributes.integer("head_dim") + op.attributes.integer("value_dim"));
+      Cost cost;
+      cost.flops = 2.0 * reads * static_cast<double>(op.attributes.integer("heads")) * width;
+      for (const ValueId id : {op.in[0], op.out[0]}) cost.bytes += static_cast<double>(listing.bytes(id, rows));
+      for (size_t i = 2; i < op.in.size(); ++i) {
+        if (op.in[i] == none) continue;
+        const auto size = static_cast<double>(size_of(listing.value(op.in[i]).dtype));
+        cost.bytes += reads * columns_of(listing, op.in[i]) * size;
+      }
+      return cost;
+    },
+};
+
+struct Latent {
+  explicit Latent(const Rule& rule, const Attributes& a)
+      : heads(a.integer("heads")), latent(rule.size(1, 1)), joint(a.integer("nope") + a.integer("rope")) {
+    rule.require(rule.in(1).layout == ir::Layout::rows, "w is packed");
+    rule.shape(1, {fixed(heads * (a.integer("nope") + a.integer("value_dim"))), fixed(latent)});
+  }
+  int64_t heads, latent, joint;
+};
+
+Cost latent_cost(const Listing& listing, const Op& op, const RowCounts& rows, std::string_view width) {
+  Cost cost = operand_cost(listing, op, rows);
+  cost.flops = 2.0 * rows_of(listing, op.in[0], rows) * columns_of(listing, op.in[1]) *
+               static_cast<double>(op.attributes.integer("heads") * op.attributes.integer(width));
+  return cost;
+}
+
+const OpDef mla_absorb{
+    .kind = "mla_absorb",
+    .operands = "q w", .results = "y", .attributes = "heads nope rope value_dim",
+    .infer = [](const Listing& listing, const Op& op) {
+      const Rule rule(listing, op);
+      const Latent l(rule, op.attributes);
+      rule.shape(0, {rule.dim(0, 0), fixed(l.heads * l.joint)});
+      const int64_t columns = l.heads * (l.latent + op.attributes.integer("rope"));
+      return std::vector{output(wide(rule.dtype(0)), {rule.dim(0, 0), fixed(columns)})};
+    },
+    .cost = [](const Listing& listing, const Op& op, const RowCounts& rows) {
+      return latent_cost(listing, op, rows, "nope");
+    },
+};
+
+const OpDef mla_expand{
+    .kind = "mla_expand",
+    .operands = "x w", .results = "o", .attributes = "heads nope rope value_dim",
+    .infer = [](const Listing& listing, const Op& op) {
+      const Rule rule(listing, op);
+      const Latent l(rule, op.attributes);
+      rule.shape(0, {rule.dim(0, 0), fixed(l.heads * l.latent)});
+      rule.require(rule.dtype(0) == wide(rule.dtype(1)), "x is not wide");
+      return std::vector{output(rule.dtype(1), {rule.dim(0, 0), fixed(l.heads * op.attributes.integer("value_dim"))})};
+    },
+    .cost = [](const Listing& listing, const Op& op, const RowCounts& rows) {
+      return latent_cost(listing, op, rows, "value_dim");
+    },
+};
+
+const OpDef last_rows{
+    .kind = "last_rows",
+    .operands = "x places", .results = "y", .attributes = "runs",
+    .infer = [](const Listing& listing, const Op& op) {
+      const Rule rule(listing, op);
+      const int64_t runs = op.attributes.integer("runs");
+      check_places(rule, 1);
+      rule.require(rule.size(0, 0) % runs == 0, "rows are not runs of one length");
+      return std::vector{output(rule.dtype(0), {fixed(runs), rule.dim(0, 1)})};
+    },
+    .cost = [](const Listing& listing, const Op& op, const RowCounts& rows) {
+      return Cost{.bytes = 2.0 * static_cast<double>(listing.bytes(op.out[0], rows))};
+    },
+};
+
+}  // namespace
+
+std::vector<const OpDef*> cache_ops() {
+  return {&load_places, &cache_rows, &rope_at, &cached_attention, &mla_absorb, &mla_expand, &last_rows};
+}
+
+}  // namespace heddle::ops
