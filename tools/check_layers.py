@@ -36,7 +36,7 @@ VENDOR = {
     "cuda": ["device/cuda", "kernels/cuda", "comm/nccl"], "cublas": ["kernels/cuda"], "cudnn": ["kernels/cuda"],
     "omp.h": ["kernels/host", "device/host"], "immintrin.h": ["kernels/host"],
     "toml++": ["formats", "config", "cli"],
-    "nlohmann": ["formats", "data", "config", "train", "observe", "planner", "session", "cli"], "CLI/": ["cli"],
+    "nlohmann": ["formats", "data", "config", "train", "observe", "planner", "session", "cli"],
     "pcre2": ["data"], "protozero": ["observe", "cli"],
 }
 MOST_LINES = 800

@@ -27,10 +27,9 @@ BF16_ENGINES = ("amx", "avx512-bf16", "neon_bf16")
 class Cli(Program):
     def test_alone_it_is_friendly(self):
         for arguments in ([], ["--help"], ["help"]):
-            self.assertIn("heddle train CONFIG.toml", self.heddle(*arguments).stdout)
+            self.assertIn("heddle train CONFIG", self.heddle(*arguments).stdout)
         for command in ("train", "generate", "inspect", "doctor", "explain", "data", "schedule"):
             self.assertIn("--json", self.heddle(command, "--help").stdout)
-        self.assertRegex(self.heddle("--version").stdout, r"^\d+\.\d+\.\d+\n$")
 
     def test_misspellings(self):
         self.refused("unknown command 'trian', did you mean 'train'?", "trian")
@@ -241,7 +240,7 @@ class Cli(Program):
         train = ["train", "tiny.toml", "--profile", self.modes_profile(), *self.MODES, "--ranks", "2", "--set",
                  "device.memory_bytes=1MiB", "--set", "output=unfit"]
         unfit = self.heddle(*train, "--mode", "auto", status=2).stderr
-        self.assertRegex(unfit, r"^heddle: tiny.toml: none of [0-9]+ plans of 2 ranks fits the memory limit; the "
+        self.assertRegex(unfit, r"^(simulating plans.*\n)*heddle: tiny.toml: none of [0-9]+ plans of 2 ranks fits the memory limit; the "
                                 r"configured one: .*the largest tensors: .*\nthe cheapest remedy: memory of [0-9]+ MiB "
                                 r"a rank \(device.memory_bytes\).*: a step of .* % against the shortest plan's\n$")
         needs = int(unfit.split("memory of ")[1].split()[0])
@@ -358,7 +357,7 @@ class Cli(Program):
         self.assertIn("AMX bf16", [f["what"] for f in found["machine"]])
         self.assertIn("arena at most", [f["what"] for f in found["machine"]])
         libraries = {f["what"]: f["found"] for f in found["libraries"]}
-        for name in ("compiler", "build", "fmt", "Highway", "toml++", "CLI11", "PCRE2", "zlib"):
+        for name in ("compiler", "build", "fmt", "Highway", "toml++", "PCRE2", "zlib"):
             self.assertTrue(libraries[name], name)
         backends = {f["what"]: f["found"] for f in found["backends"]}
         for name in ("device cuda", "messages by NCCL"):
@@ -720,7 +719,7 @@ class InspectModel(unittest.TestCase):
 
         found = json.loads(inspect("--model", "deepseek v3", "--json").stdout)
         self.assertEqual(found["parameters"], 671026419200)
-        self.assertIn("30532122624", inspect("--model", "Qwen3-30B-A3B").stdout)
+        self.assertIn("30,532,122,624", inspect("--model", "Qwen3-30B-A3B").stdout)
         self.assertEqual(inspect("--model", "Qwen3-30B-A4B").returncode, 2)
         self.assertIn("did you mean 'Qwen3-30B-A3B'", inspect("--model", "Qwen3-30B-A4B").stderr)
         self.assertEqual(inspect().returncode, 2)

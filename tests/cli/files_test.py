@@ -73,7 +73,7 @@ class Files(Program):
 
     def test_what_is_hardly_meant_is_warned_of(self):
         done = self.heddle("train", "tiny.toml", "--steps", "1", "--set", "model.num_experts_per_tok=1",
-                           "--set", "output=warned")
+                           "--set", "output=warned", "--set", "train.warmup_steps=0", "--set", "train.decay_steps=1")
         warnings = [line for line in done.stderr.splitlines() if "warning" in line]
         self.assertEqual(len(warnings), 1, done.stderr)
         self.assertIn("heddle: warning: tiny.toml: model.norm_topk_prob with model.num_experts_per_tok = 1", warnings[0])

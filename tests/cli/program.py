@@ -55,6 +55,7 @@ class Program(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
         cls.folder = pathlib.Path(tempfile.mkdtemp(prefix="heddle-cli-"))
+        os.environ["XDG_CACHE_HOME"] = str(cls.folder / "cache")  # whatever profile the user's own holds
         (cls.folder / "tiny.toml").write_text(TINY)
         draw = random.Random(1)
         words = "the shuttle passes between warp and weft while a heddle lifts every second thread".split()

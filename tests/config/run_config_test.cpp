@@ -7,9 +7,11 @@
 #include <cmath>
 #include <filesystem>
 #include <fstream>
+#include <map>
 
 #include "heddle/base/error.h"
 #include "heddle/config/model_json.h"
+#include "heddle/config/setting_names.h"
 #include "heddle/plan/switches.h"
 #include "heddle/train/run_config_plan.h"
 #include "tests/support/scratch_folder.h"
@@ -49,7 +51,7 @@ TEST(RunConfig, APresetIsTheBaseOfTheKeysAroundIt) {
   EXPECT_EQ(parse_run_config(text, "run.toml").model.hidden_size, 7168);
   const RunConfig other = parse_run_config(text, "run.toml", {"model.preset=deepseek-v2-lite"});
   EXPECT_EQ(other.model.hidden_size, 2048);
-  EXPECT_EQ(other.model.num_hidden_layers, 2);
+  EXPECT_EQ(other.model.num_hidden_layers, 27) << "the file's keys stood on the other preset";
 }
 
 TEST(RunConfig, MessagesNameThePlaceAndWhatIsAccepted) {
@@ -71,6 +73,7 @@ TEST(RunConfig, MessagesNameThePlaceAndWhatIsAccepted) {
   EXPECT_EQ(message("", {"train.steps=ten"}),
             "--set train.steps=ten: train.steps takes an integer of 1 or more, found 'ten'");
   EXPECT_EQ(message("", {"train.steps"}), "--set train.steps: expected key=value");
+  EXPECT_EQ(message("", {"lr=1"}), "--set lr=1: unknown key 'lr', did you mean 'train.learning_rate'?");
   EXPECT_EQ(message("", {"model.topk_bias=yes"}),
             "--set model.topk_bias=yes: model.topk_bias takes true or false, found 'yes'");
   EXPECT_EQ(message("[device]\ndeterministic = false\n"),
@@ -438,6 +441,79 @@ TEST(Switches, TriedValuesAreAccepted) {
       EXPECT_EQ(s.get(c), value) << s.key;
     }
   }
+}
+
+TEST(RunConfig, OthersNamesOfKeysAreOfOneKeyEach) {
+  std::map<std::string, std::string> owner;
+  size_t called = 0;
+  for (const Setting& s : settings()) {
+    for (const std::string& name : s.synonyms) {
+      ++called;
+      EXPECT_EQ(keys_called(name), std::vector<std::string>{s.key}) << name;
+    }
+  }
+  EXPECT_GT(called, 100u);
+  EXPECT_EQ(keys_called("schedule"), (std::vector<std::string>{"train.schedule", "parallel.schedule"}));
+  EXPECT_EQ(keys_called("train.Schedule"), std::vector<std::string>{"train.schedule"});
+  EXPECT_EQ(message("", {"schedule=x"}),
+            "--set schedule=x: unknown key 'schedule', did you mean 'train.schedule' or 'parallel.schedule'?");
+  EXPECT_EQ(message("", {"learning_rat=1"}),
+            "--set learning_rat=1: unknown key 'learning_rat', did you mean 'train.learning_rate'?");
+}
+
+TEST(RunConfig, AModelNamedOverTheFileTakesThePlaceOfTheFiles) {
+  const std::string text = "[model]\nhidden_size = 64\n[train]\nminutes = 1\n";
+  std::vector<std::string> warnings;
+  const RunConfig c = parse_run_config(
+      text, "run.toml", {"train.steps=9", "model.num_hidden_layers=3", "model.preset=DeepSeek-V3"}, &warnings);
+  EXPECT_EQ(c.model.hidden_size, 7168);
+  EXPECT_EQ(c.model.num_hidden_layers, 3);
+  EXPECT_EQ(c.train.steps, 9) << "the file's other sections stand";
+  ASSERT_FALSE(warnings.empty());
+  EXPECT_EQ(warnings[0],
+            "--set model.preset=DeepSeek-V3 takes the place of the whole model of run.toml, which sets "
+            "model.hidden_size");
+  warnings.clear();
+  parse_run_config("[train]\nsteps = 1000\n", "run.toml", {"model.preset=deepseek-v3"}, &warnings);
+  EXPECT_TRUE(warnings.empty());
+}
+
+TEST(RunConfig, CountsAndWordsAsPeopleWriteThem) {
+  const RunConfig c = parse_run_config(
+      "[train]\nsteps = \"500M\"\nwarmup_steps = 1e3\nschedule = \"Cosine\"\n", "run.toml",
+      {"train.decay_steps=1.5K", "device.dtype=BF16", "train.learning_rate=2e-3", "model.topk_bias=False"});
+  EXPECT_EQ(c.train.steps, 500'000'000);
+  EXPECT_EQ(c.train.warmup_steps, 1000);
+  EXPECT_EQ(c.train.decay_steps, 1500);
+  EXPECT_EQ(c.train.schedule, RateShape::cosine);
+  EXPECT_EQ(c.device.dtype, Dtype::bf16);
+  EXPECT_FALSE(c.model.topk_bias);
+  EXPECT_EQ(message("[train]\nsteps = \"many\"\n"),
+            "run.toml:2:1: train.steps takes an integer of 1 or more, found the text 'many'");
+  EXPECT_EQ(message("", {"train.learning_rate=nan"}),
+            "--set train.learning_rate=nan: train.learning_rate takes a number from 0 to 100, found 'nan'");
+}
+
+TEST(RunConfig, WhatIsHardlyMeantIsSaid) {
+  const auto said = [](const std::string& text) {
+    std::vector<std::string> warnings;
+    parse_run_config(text, "run.toml", {}, &warnings);
+    return warnings;
+  };
+  using Lines = std::vector<std::string>;
+  EXPECT_EQ(
+      said("[train]\nsteps = 20\nwarmup_steps = 50\nlearning_rate = 1e-3\n"),
+      Lines{
+          "run.toml:3:1: train.warmup_steps is 50, the run has 20 steps: the learning rate rises until the end, to "
+          "0.0004"});
+  EXPECT_EQ(
+      said("[train]\nsteps = 20\nwarmup_steps = 5\ndecay_steps = 16\n"),
+      Lines{"run.toml:4:1: train.warmup_steps and train.decay_steps (5 + 16) are more than the run's 20 steps: the "
+            "decay has 15"});
+  EXPECT_EQ(said("[train]\nsteps = 20\nwarmup_steps = 5\ndecay_steps = 15\n"), Lines{});
+  EXPECT_EQ(said("[train]\nsteps = 20\nwarmup_steps = 5\ndecay_steps = 16\nschedule = \"cosine\"\n"), Lines{});
+  EXPECT_EQ(said("[train]\nminutes = 2\nwarmup_fraction = 0.5\ndecay_fraction = 0.6\n").size(), 1u);
+  EXPECT_EQ(said("").size(), 0u) << "the usual values are meant";
 }
 
 }  // namespace

@@ -83,5 +83,12 @@ TEST(ExchangeLoad, SendsARowOnceToANode) {
   EXPECT_LT(exchange_s(*accelerator_named("GB200"), net, {64, 1}, x), limited / 4);
 }
 
+TEST(Accelerators, NamesInAnyCase) {
+  EXPECT_EQ(accelerator_named("h800"), accelerator_named("H800"));
+  EXPECT_EQ(accelerator_named("ascend_910b"), accelerator_named("Ascend-910B"));
+  EXPECT_EQ(accelerator_named("H8000"), nullptr);
+  for (const Accelerator& a : accelerators()) EXPECT_EQ(accelerator_named(a.name), &a) << a.name;
+}
+
 }  // namespace
 }  // namespace heddle::cost

@@ -388,5 +388,37 @@ TEST(TextFiles, NoticesDamagedGzip) {
   EXPECT_NE(complaint(folder / "a.txt.gz").find("damaged or cut short"), std::string::npos);
 }
 
+TEST(TextFiles, WhatIsNoTextIsRefusedWithItsPlace) {
+  const ScratchFolder folder;
+  const auto refusal = [&](const std::string& name, const std::string& bytes) {
+    spill(folder / name, bytes);
+    EXPECT_FALSE(all(*open_text(folder / name, Bytes::any)).empty());
+    try {
+      all(*open_text(folder / name));
+    } catch (const ConfigError& error) {
+      return std::string(error.what()).substr((folder / name).size());
+    }
+    return std::string("accepted");
+  };
+  const std::string all_the_same = "; --any-bytes (data.any_bytes = true) trains on it all the same";
+  EXPECT_EQ(refusal("a.txt", "one\ntwo \xff three\n"),
+            ":2: no text: holds the byte '\\xff', which is no UTF-8" + all_the_same);
+  EXPECT_EQ(refusal("b.txt", std::string("one\n\ntwo\0", 9)),
+            ":3: no text: holds the control character '\\x00'" + all_the_same);
+  EXPECT_EQ(refusal("c.txt", "\x1b[1mbold"), ":1: no text: holds the control character '\\x1b'" + all_the_same);
+  EXPECT_EQ(
+      refusal("d.txt", std::string("\xff\xfeh\0i\0", 6)),
+      ":1: no text: holds the byte '\\xff', and begins as UTF-16 does (iconv -f UTF-16 -t UTF-8 makes text of it)" +
+          all_the_same);
+  EXPECT_EQ(refusal("e.jsonl", "{\"text\": \"fine\"}\n\n{\"text\": \"not \\u0001\"}\n"),
+            ":3: no text: holds the control character '\\x01'" + all_the_same);
+  // Behind documents that were cut, and their blank lines.
+  std::string long_text;
+  for (int i = 0; i < 4000; ++i) long_text += "some words\n\n\n";
+  EXPECT_EQ(refusal("f.txt", long_text + "end\x80"),
+            ":12001: no text: holds the byte '\\x80', which is no UTF-8" + all_the_same);
+  EXPECT_EQ(refusal("g.txt", "page\fbreak,\ttab,\r\nline, café, \u0085\n"), "accepted");
+}
+
 }  // namespace
 }  // namespace heddle::data

@@ -104,5 +104,31 @@ TEST(TableText, NoCellBreaksTheLine) {
   EXPECT_THROW(Table({}), InternalError);
 }
 
+TEST(Wrapped, BreaksAtBlanksAndLosesNothing) {
+  using Lines = std::vector<std::string>;
+  EXPECT_EQ(wrapped("", 5), Lines{""});
+  EXPECT_EQ(wrapped("one two three", 7), (Lines{"one two", "three"}));
+  EXPECT_EQ(wrapped("one  two", 3), (Lines{"one", "two"}));
+  EXPECT_EQ(wrapped("abcdefgh ij", 3), (Lines{"abc", "def", "gh", "ij"}));
+  EXPECT_EQ(wrapped("漢字漢字", 5), (Lines{"漢字", "漢字"}));
+  EXPECT_EQ(wrapped("a\n  b", 5), (Lines{"a", "  b"})) << "a line's own indent stays";
+}
+
+TEST(Table, NarrowsTextToTheTerminalAndNeverNumbers) {
+  Table table({{"name"}, {"count", Align::right}, {"meaning"}});
+  table.row({"a", "1,234,567,890", "what it is for, at some length, so that it has to be folded"});
+  table.row({"b", "7", "short"});
+  EXPECT_EQ(table.text(false, 40),
+            "name          count  meaning\n"
+            "----  -------------  -------------------\n"
+            "a     1,234,567,890  what it is for, at\n"
+            "                     some length, so\n"
+            "                     that it has to be\n"
+            "                     folded\n"
+            "b                 7  short\n");
+  EXPECT_EQ(table.text(false, 1000), table.text(false));
+  EXPECT_NE(table.text(false, 10).find("1,234,567,890"), std::string::npos);
+}
+
 }  // namespace
 }  // namespace heddle::observe

@@ -13,6 +13,7 @@
 #include "heddle/model/shapes/shape_presets.h"
 #include "heddle/observe/progress.h"
 #include "heddle/observe/table.h"
+#include "heddle/observe/terminal/doing.h"
 #include "heddle/schedule/generators/generators.h"
 #include "heddle/search/block_work.h"
 #include "heddle/search/launch/launch.h"
@@ -205,9 +206,11 @@ int print_claims(const ClaimsOptions& o) {
                         {"by"},
                         {"source"}});
   Json all = Json::array();
+  auto doing = std::make_unique<observe::Doing>("computing");
   const auto percent = [](double part) { return fmt::format("{:+.1f} %", 100 * part); };
   for (const Claim& c : claims()) {
     if (!o.name.empty() && c.name != o.name) continue;
+    doing->now("computing " + c.name);
     const double ours = c.ours();
     table.row({c.name, percent(ours), c.low == c.high ? percent(c.low) : percent(c.low) + " to " + percent(c.high),
                c.what, c.setting, c.by, c.source});
@@ -220,16 +223,17 @@ int print_claims(const ClaimsOptions& o) {
                    {"by", c.by},
                    {"source", c.source}});
   }
-  fmt::print("{}", o.json ? all.dump(2) + "\n" : table.text(observe::describe_terminal(1).unicode));
+  doing.reset();  // the table has the terminal to itself
+  fmt::print("{}", o.json ? all.dump(2) + "\n" : table.text(observe::describe_terminal(1)));
   return kDone;
 }
 
 }  // namespace
 
-void add_claims(CLI::App& app) {
+void add_claims(Commands& all) {
   auto [command, options] =
-      add_command(app, "claims", "Published claims beside what is computed here for their settings", print_claims);
-  command.add_option("NAME", options.name, "One claim, such as merging; without it, all");
+      add_command(all, "claims", "Published claims beside what is computed here for their settings", print_claims);
+  command.option("NAME", options.name, "One claim, such as merging; without it, all");
   add_json(command, options.json);
 }
 

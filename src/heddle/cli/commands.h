@@ -4,25 +4,22 @@
 #pragma once
 
 #include "heddle/base/failure.h"
-
-namespace CLI {
-class App;
-}
+#include "heddle/cli/command.h"
 
 namespace heddle::cli {
 
-void add_train(CLI::App& app);
-void add_generate(CLI::App& app);
-void add_inspect(CLI::App& app);
-void add_profile(CLI::App& app);
-void add_simulate(CLI::App& app);
-void add_doctor(CLI::App& app);
-void add_explain(CLI::App& app);
-void add_data(CLI::App& app);
-void add_predict(CLI::App& app);
-void add_claims(CLI::App& app);
-void add_search(CLI::App& app);
-void add_schedule(CLI::App& app);
+void add_train(Commands& all);
+void add_generate(Commands& all);
+void add_inspect(Commands& all);
+void add_profile(Commands& all);
+void add_simulate(Commands& all);
+void add_doctor(Commands& all);
+void add_explain(Commands& all);
+void add_data(Commands& all);
+void add_predict(Commands& all);
+void add_claims(Commands& all);
+void add_search(Commands& all);
+void add_schedule(Commands& all);
 
 /// Parses the arguments, runs the subcommand and returns the exit status. Throws what the subcommand throws.
 int run_command_line(int count, char** arguments);

@@ -3,13 +3,14 @@
 #include <nlohmann/json.hpp>
 
 #include "heddle/base/error.h"
+#include "heddle/base/files/standard_input.h"
 #include "heddle/cli/command.h"
 #include "heddle/cli/commands.h"
 #include "heddle/data/prepare_data.h"
 #include "heddle/observe/progress.h"
 #include "heddle/observe/table.h"
+#include "heddle/observe/terminal/doing.h"
 #include "heddle/observe/units.h"
-#include "heddle/session/run_data.h"
 
 namespace heddle::cli {
 
@@ -19,6 +20,7 @@ struct DataOptions {
   std::string source;
   std::string out;
   int64_t vocabulary = 8192;
+  bool any_bytes = false;
   bool json = false;
 };
 
@@ -46,7 +48,7 @@ Json json_of(const data::PreparedData& d) {
 }
 
 void print(const data::PreparedData& d) {
-  const bool unicode = observe::describe_terminal(1).unicode;
+  const observe::Terminal terminal = observe::describe_terminal(1);
   if (!d.packages.empty()) {
     observe::Table table(
         {{"package"}, {"licence"}, {"files", observe::Align::right}, {"text", observe::Align::right}});
@@ -54,26 +56,34 @@ void print(const data::PreparedData& d) {
       table.row({p.name, observe::cut_to_width(p.licence, 48), fmt::format("{}", p.files),
                  observe::bytes_text(static_cast<double>(p.text_bytes))});
     }
-    fmt::print("{}\n", table.text(unicode));
+    fmt::print("{}\n", table.text(terminal));
   }
   fmt::print("{}{} documents ({} held out, {} repeated ones dropped), {} of text\n",
-             d.was_up_to_date ? "up to date: " : "", observe::grouped_text(d.documents, unicode),
-             observe::grouped_text(d.heldout_documents, unicode),
-             observe::grouped_text(d.repeated_documents, unicode),
+             d.was_up_to_date ? "up to date: " : "", observe::grouped_text(d.documents),
+             observe::grouped_text(d.heldout_documents), observe::grouped_text(d.repeated_documents),
              observe::bytes_text(static_cast<double>(d.text_bytes)));
-  fmt::print("{} tokens of a vocabulary of {}, {:.2f} bytes a token\n", observe::grouped_text(d.tokens, unicode),
-             observe::grouped_text(d.vocabulary, unicode), d.bytes_per_token);
+  fmt::print("{} tokens of a vocabulary of {}, {:.2f} bytes a token\n", observe::grouped_text(d.tokens),
+             observe::grouped_text(d.vocabulary), d.bytes_per_token);
   fmt::print("knowing word frequencies alone: {:.3f} nats a token, {:.3f} bits a byte\n", d.unigram_nats_per_token,
              d.unigram_bits_per_byte);
+  if (d.heldout_documents == 0)
+    fmt::print(
+        "warning: no document was held out (about 2 in 100 are): a run on this text measures no held-out loss\n");
   fmt::print("tokenizer   {}\ntoken file  {}.bin, .idx\n", d.tokenizer, d.prefix);
 }
 
+data::PreparedData prepare(const DataOptions& options) {
+  observe::Doing doing("reading text");
+  const data::Progress progress = [&](std::string_view what, double share) { doing.now(what, share); };
+  if (options.source == "demo") return data::prepare_demo_data(options.out, options.vocabulary, progress);
+  std::string source = options.source;
+  if (source == kStandardInput) source = keep_standard_input(options.out);
+  return data::prepare_text_data(source, options.out, options.vocabulary, progress,
+                                 options.any_bytes ? data::Bytes::any : data::Bytes::text);
+}
+
 int data(const DataOptions& options) {
-  const data::Progress progress = session::preparation_progress();
-  const data::PreparedData prepared =
-      options.source == "demo" ? data::prepare_demo_data(options.out, options.vocabulary, progress)
-                               : data::prepare_text_data(options.source, options.out, options.vocabulary, progress);
-  session::end_preparation_progress();
+  const data::PreparedData prepared = prepare(options);
   if (options.json) {
     fmt::print("{}\n", json_of(prepared).dump(2, ' ', false, Json::error_handler_t::replace));
   } else {
@@ -84,16 +94,19 @@ int data(const DataOptions& options) {
 
 }  // namespace
 
-void add_data(CLI::App& app) {
+void add_data(Commands& all) {
   auto [command, options] =
-      add_command(app, "data", "Prepare text: train a tokenizer and write the token file", data);
+      add_command(all, "data", "Prepare text: train a tokenizer and write the token file", data);
   command
-      .add_option("SOURCE", options.source,
-                  "\"demo\" (texts of Debian packages), a .txt or .jsonl file, or a folder")
-      ->required();
-  command.add_option("--out", options.out, "The folder to prepare it in")->required()->type_name("DIR");
-  command.add_option("--vocabulary", options.vocabulary, "Tokens of the tokenizer")
-      ->check(CLI::Range(258, 1 << 21));
+      .option("SOURCE", options.source,
+              "\"demo\" (texts of Debian packages), a .txt or .jsonl file, a folder, or - for the standard input, "
+              "which "
+              "is kept in DIR")
+      .required();
+  command.option("--out", options.out, "The folder to prepare it in").required().called("DIR");
+  command.option("--vocabulary", options.vocabulary, "Tokens of the tokenizer").from(258, 1 << 21);
+  command.option("--any-bytes", options.any_bytes,
+                 "Take text with bytes that are no UTF-8 or control characters, which is refused otherwise");
   add_json(command, options.json);
 }
 

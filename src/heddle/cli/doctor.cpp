@@ -5,7 +5,6 @@
 #include <unistd.h>
 #include <zlib.h>
 
-#include <CLI/Version.hpp>
 #include <algorithm>
 #include <cstdio>
 #include <fstream>
@@ -128,7 +127,6 @@ std::vector<Finding> library_findings() {
                  fmt::format("{}.{}.{}", NLOHMANN_JSON_VERSION_MAJOR, NLOHMANN_JSON_VERSION_MINOR,
                              NLOHMANN_JSON_VERSION_PATCH)});
   all.push_back({true, "toml++", fmt::format("{}.{}.{}", TOML_LIB_MAJOR, TOML_LIB_MINOR, TOML_LIB_PATCH)});
-  all.push_back({true, "CLI11", CLI11_VERSION});
   all.push_back({true, "protozero", PROTOZERO_VERSION_STRING});
   all.push_back({true, "PCRE2", data::pattern_library_text()});
   all.push_back({true, "zlib", zlibVersion()});
@@ -264,7 +262,7 @@ int doctor(const DoctorOptions& options) {
       if (choice.loops) on_loops[kind] += (on_loops[kind].empty() ? "" : ", ") + std::string(kColumns[i].dtype);
     }
   }
-  fmt::print("{}", table.text(marks.terminal.unicode));
+  fmt::print("{}", table.text(marks.terminal));
   for (const auto& [kind, dtypes] : on_loops) {
     fmt::print("  {} {} in {} runs on reference loops, many times slower than a kernel\n", marks.mark(false), kind,
                dtypes);
@@ -284,9 +282,9 @@ int doctor(const DoctorOptions& options) {
 
 }  // namespace
 
-void add_doctor(CLI::App& app) {
+void add_doctor(Commands& all) {
   auto [command, options] =
-      add_command(app, "doctor", "What this machine can do, and which kernels are chosen on it", doctor);
+      add_command(all, "doctor", "What this machine can do, and which kernels are chosen on it", doctor);
   add_json(command, options.json);
 }
 

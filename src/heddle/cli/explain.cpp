@@ -1,11 +1,16 @@
 // heddle explain: the tables of settings and switches, as text.
+#include <algorithm>
+#include <climits>
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
 #include "heddle/base/error.h"
+#include "heddle/base/escaped.h"
+#include "heddle/base/text.h"
 #include "heddle/cli/command.h"
 #include "heddle/cli/commands.h"
 #include "heddle/config/run_config.h"
+#include "heddle/config/setting_names.h"
 #include "heddle/observe/progress.h"
 #include "heddle/observe/table.h"
 
@@ -24,20 +29,29 @@ using config::Setting;
 // The two keys that name a whole model are no members of the configuration.
 struct Entry {
   std::string key, accepted, standard, meaning;
+  std::vector<std::string> synonyms;
   const plan::Switch* known = nullptr;  // where it is one
 };
 
 std::vector<Entry> entries() {
   const config::RunConfig defaults;
   std::vector<Entry> all;
-  all.push_back({"model.preset", fmt::format("{}", fmt::join(config::preset_names(), ", ")), "none",
-                 "A model by name; the other keys of [model] are set on top of it."});
-  all.push_back({"model.hf", "a path", "none",
+  all.push_back(
+      {"model.preset",
+       fmt::format("{}", fmt::join(config::preset_names(), ", ")),
+       "none",
+       "A model by name; the other keys of [model] are set on top of it. Set on the command line it takes the "
+       "place of the whole section.",
+       {}});
+  all.push_back({"model.hf",
+                 "a path",
+                 "none",
                  "A Hugging Face config.json of DeepSeek-V2 or V3, Qwen3 or Qwen3-MoE; the other keys of [model] "
-                 "are set on top of it."});
+                 "are set on top of it.",
+                 {}});
   for (const Setting& s : config::settings()) {
     const bool present = !s.present || s.present(defaults);
-    all.push_back({s.key, s.accepted(), present ? s.text_of(s.get(defaults)) : s.unset, s.meaning,
+    all.push_back({s.key, s.accepted(), present ? s.text_of(s.get(defaults)) : s.unset, s.meaning, s.synonyms,
                    s.as_switch ? &*s.as_switch : nullptr});
   }
   return all;
@@ -45,6 +59,7 @@ std::vector<Entry> entries() {
 
 Json json_of(const Entry& e) {
   Json json{{"key", e.key}, {"accepted", e.accepted}, {"default", e.standard}, {"meaning", e.meaning}};
+  if (!e.synonyms.empty()) json["also_called"] = e.synonyms;
   if (e.known != nullptr) {
     json["switch"] = {{"maths_class", plan::name_of(e.known->maths)},
                       {"effect", e.known->effect},
@@ -56,46 +71,49 @@ Json json_of(const Entry& e) {
 }
 
 void print(const Entry& e) {
+  const int columns = observe::describe_terminal(1).columns;
+  const auto line = [&](std::string_view what, const std::string& text) {
+    constexpr int kIndent = 11;
+    std::string before = fmt::format("  {:<9}", what);
+    for (const std::string& part : observe::wrapped(text, columns > 0 ? columns - kIndent : INT_MAX)) {
+      fmt::print("{}{}\n", before, part);
+      before.assign(kIndent, ' ');
+    }
+  };
   fmt::print("{}\n", e.key);
-  fmt::print("  accepts  {}\n", e.accepted);
-  fmt::print("  default  {}\n", e.standard);
-  fmt::print("  meaning  {}\n", e.meaning);
+  line("accepts", e.accepted);
+  line("default", e.standard);
+  line("meaning", e.meaning);
+  if (!e.synonyms.empty()) line("also", fmt::format("{}", fmt::join(e.synonyms, ", ")));
   if (e.known == nullptr) return;
-  if (e.known->effect != e.meaning) fmt::print("  effect   {}\n", e.known->effect);
-  fmt::print("  maths    {}: {}{}{}\n", plan::name_of(e.known->maths), plan::promise_of(e.known->maths),
-             e.known->unless.empty() ? "" : "; ", e.known->unless);
-  fmt::print("  cost     {}\n", e.known->cost);
-  fmt::print("  page     {}\n", e.known->page);
+  if (e.known->effect != e.meaning) line("effect", e.known->effect);
+  line("maths", fmt::format("{}: {}{}{}", plan::name_of(e.known->maths), plan::promise_of(e.known->maths),
+                            e.known->unless.empty() ? "" : "; ", e.known->unless));
+  line("cost", e.known->cost);
+  line("page", e.known->page);
+}
+
+// A key, a section, or what others call a key: one that is called so, or all of them.
+std::vector<Entry> entries_for(const std::string& word) {
+  const std::vector<Entry> all = entries();
+  std::vector<Entry> found;
+  for (const Entry& e : all) {
+    if (e.key == word) return {e};
+    if (word.empty() || e.key.starts_with(word + ".")) found.push_back(e);
+  }
+  if (!found.empty()) return found;
+  const std::vector<std::string> keys = config::keys_called(word);
+  std::copy_if(all.begin(), all.end(), std::back_inserter(found), [&](const Entry& e) {
+    return std::find(keys.begin(), keys.end(), e.key) != keys.end() ||
+           (same_name(e.key, word) || e.key.ends_with("." + word));
+  });
+  if (!found.empty()) return found;
+  const std::string near = config::did_you_mean_key(word);
+  config_error("explain: unknown key '{}'{}", shown(word), near.empty() ? " (`heddle explain` lists all)" : near);
 }
 
 int explain(const ExplainOptions& options) {
-  std::vector<Entry> found;
-  std::vector<std::string> names;
-  const std::vector<Entry> all = entries();
-  for (const Entry& e : all) {
-    const bool in_section = e.key.starts_with(options.key + ".");
-    if (e.key == options.key) found = {e};
-    if (options.key.empty() || in_section) found.push_back(e);
-    names.push_back(e.key);
-  }
-  if (found.empty()) {  // a key without its section, if that is no ambiguity
-    for (const Entry& e : all) {
-      if (e.key.ends_with("." + options.key)) found.push_back(e);
-    }
-  }
-  if (found.empty()) {
-    std::string near = nearest_name(options.key, names);
-    if (near.empty()) {
-      std::vector<std::string> leaves;
-      for (const std::string& name : names) leaves.push_back(name.substr(name.rfind('.') + 1));
-      const std::string leaf = nearest_name(options.key.substr(options.key.rfind('.') + 1), leaves);
-      for (size_t i = 0; i < leaves.size() && near.empty() && !leaf.empty(); ++i) {
-        if (leaves[i] == leaf) near = names[i];
-      }
-    }
-    config_error("explain: unknown key '{}'{}", options.key.substr(0, 60),
-                 near.empty() ? " (`heddle explain` lists all)" : fmt::format(", did you mean '{}'?", near));
-  }
+  const std::vector<Entry> found = entries_for(options.key);
   if (options.json) {
     Json json = Json::array();
     for (const Entry& e : found) json.push_back(json_of(e));
@@ -110,16 +128,17 @@ int explain(const ExplainOptions& options) {
   for (const Entry& e : found) {
     table.row({e.key, e.standard, e.known == nullptr ? "" : std::string(plan::name_of(e.known->maths)), e.meaning});
   }
-  fmt::print("{}", table.text(observe::describe_terminal(1).unicode));
+  fmt::print("{}", table.text(observe::describe_terminal(1)));
   return kDone;
 }
 
 }  // namespace
 
-void add_explain(CLI::App& app) {
+void add_explain(Commands& all) {
   auto [command, options] =
-      add_command(app, "explain", "What a configuration key does; without KEY, all of them", explain);
-  command.add_option("KEY", options.key, "A key such as train.clip_norm, or a section");
+      add_command(all, "explain", "What a configuration key does; without KEY, all of them", explain);
+  command.option("KEY", options.key,
+                 "A key such as train.clip_norm, what others call it (lr, top_k), or a section");
   add_json(command, options.json);
 }
 

@@ -234,45 +234,38 @@ int converse(const GenerateOptions& options) {
 
 int generate(const GenerateOptions& options) {
   const session::Signals signals;
-  std::signal(SIGPIPE, SIG_DFL);  // who reads no more wants no more
+  session::Signals::answer("", "");  // the text ends where it is
+  std::signal(SIGPIPE, SIG_DFL);     // who reads no more wants no more
   return options.chat ? converse(options) : continue_prompts(options);
 }
 
 }  // namespace
 
-void add_generate(CLI::App& app) {
+void add_generate(Commands& all) {
   auto [command, options] =
-      add_command(app, "generate", "Continue texts with a trained run, or talk to it", generate);
-  command.add_option("RUN", options.run, "The run's folder, such as runs/demo")->required();
+      add_command(all, "generate", "Continue texts with a trained run, or talk to it", generate);
+  command.option("RUN", options.run, "The run's folder, such as runs/demo").required();
   add_set(command, options.set);
-  auto* prompt =
-      command.add_option("--prompt", options.prompt, "The text to continue; of a --chat, what stands first");
-  auto* prompts =
-      command
-          .add_option("--prompts", options.prompts, "A file of texts to continue, one a line; -: standard input")
-          ->type_name("FILE");
-  command.add_option("--tokens", options.tokens, "At most so many tokens a text")->check(CLI::Range(1, 1 << 20));
-  command.add_option("--temperature", options.sampling.temperature, "0: always the likeliest token")
-      ->check(CLI::Range(0.0, 100.0));
-  command.add_option("--top-k", options.sampling.top_k, "Draw from so many of the likeliest tokens; 0: from all")
-      ->check(CLI::NonNegativeNumber);
+  command.option("--prompt", options.prompt, "The text to continue; of a --chat, what stands first")
+      .excludes("--prompts");
+  command.option("--prompts", options.prompts, "A file of texts to continue, one a line; -: standard input")
+      .called("FILE");
+  command.option("--tokens", options.tokens, "At most so many tokens a text").from(1, 1 << 20);
+  command.option("--temperature", options.sampling.temperature, "0: always the likeliest token").from(0.0, 100.0);
+  command.option("--top-k", options.sampling.top_k, "Draw from so many of the likeliest tokens; 0: from all")
+      .from(0);
+  command.option("--top-p", options.sampling.top_p, "Of these, from the fewest that make up so much probability")
+      .from(1e-9, 1.0);
   command
-      .add_option("--top-p", options.sampling.top_p, "Of these, from the fewest that make up so much probability")
-      ->check(CLI::Range(1e-9, 1.0));
-  command
-      .add_option("--stop", options.stop,
-                  "A word at which a text ends, before it; \\n is a line's end; may be given again")
-      ->type_name("WORD")
-      ->expected(1)
-      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
-  command.add_option("--seed", options.seed, "Of the draws")->check(CLI::NonNegativeNumber);
-  command.add_option("--batch", options.at_once, "So many texts side by side")->check(CLI::Range(1, 4096));
-  command.add_flag("--no-cache", options.no_cache, "Work out every token of a text again for each new one");
-  auto* chat =
-      command.add_flag("--chat", options.chat, "Answer the lines of standard input, each after all before it")
-          ->excludes(prompts);
-  command.add_option("--turn", options.turn, "How a line of a --chat stands in the text, at {}")->needs(chat);
-  prompt->excludes(prompts);
+      .option("--stop", options.stop,
+              "A word at which a text ends, before it; \\n is a line's end; may be given again")
+      .called("WORD");
+  command.option("--seed", options.seed, "Of the draws").from(0);
+  command.option("--batch", options.at_once, "So many texts side by side").from(1, 4096);
+  command.option("--no-cache", options.no_cache, "Work out every token of a text again for each new one");
+  command.option("--chat", options.chat, "Answer the lines of standard input, each after all before it")
+      .excludes("--prompts");
+  command.option("--turn", options.turn, "How a line of a --chat stands in the text, at {}").needs("--chat");
   add_json(command, options.json);
 }
 

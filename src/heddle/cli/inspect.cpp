@@ -7,6 +7,8 @@
 #include "heddle/cli/command.h"
 #include "heddle/cli/commands.h"
 #include "heddle/cli/inspect_shape.h"
+#include "heddle/cli/line/prose.h"
+#include "heddle/cli/line/told_config.h"
 #include "heddle/device/host/host_memory.h"
 #include "heddle/ir/print.h"
 #include "heddle/observe/progress.h"
@@ -138,7 +140,7 @@ std::string share(double part, double whole) {
   return fmt::format("{:.1f} %", whole > 0 ? 100 * part / whole : 0.0);
 }
 
-void print_parameters(const Account& a, bool unicode) {
+void print_parameters(const Account& a, const observe::Terminal& terminal) {
   const plan::PartParameters all = a.parameters(true), main = a.parameters(false);
   observe::Table table({{"parameters"},
                         {"total", observe::Align::right},
@@ -153,10 +155,10 @@ void print_parameters(const Account& a, bool unicode) {
   table.rule();
   row("all", all);
   if (main.total != all.total) row("without further tokens", main);
-  fmt::print("{}\n", table.text(unicode));
+  fmt::print("{}\n", table.text(terminal));
 }
 
-void print_flops(const Account& a, bool unicode) {
+void print_flops(const Account& a, const observe::Terminal& terminal) {
   const plan::KindFlops all = a.all_flops();
   observe::Table table({{"FLOPs a token"},
                         {"forward", observe::Align::right},
@@ -168,13 +170,13 @@ void print_flops(const Account& a, bool unicode) {
   }
   table.rule();
   table.row({"all", observe::count_text(all.forward), observe::count_text(all.training), ""});
-  fmt::print("{}", table.text(unicode));
+  fmt::print("{}", table.text(terminal));
   const auto tokens = static_cast<double>(a.config.tokens_per_step());
-  fmt::print("a step: {} tokens, {}\n\n", observe::grouped_text(a.config.tokens_per_step(), unicode),
+  fmt::print("a step: {} tokens, {}\n\n", observe::grouped_text(a.config.tokens_per_step()),
              observe::count_text(all.training * tokens, "FLOP"));
 }
 
-void print_ranks(const Account& a, bool unicode) {
+void print_ranks(const Account& a, const observe::Terminal& terminal) {
   observe::Table table({{"pipeline rank"},
                         {"ranks", observe::Align::right},
                         {"parameters each", observe::Align::right},
@@ -188,12 +190,12 @@ void print_ranks(const Account& a, bool unicode) {
                observe::bytes_text(static_cast<double>(c.memory.peak_live_bytes)),
                observe::bytes_text(static_cast<double>(c.memory.reserved_bytes))});
   }
-  fmt::print("{}\n{}", plan::text_of(a.plan.mesh), table.text(unicode));
+  fmt::print("{}\n{}", plan::text_of(a.plan.mesh), table.text(terminal));
   if (a.plan.mesh.ep * a.plan.mesh.etp > 1) fmt::print("with as many rows for each rank's experts\n");
   fmt::print("\n");
 }
 
-void print_memory(const Account& a, bool unicode) {
+void print_memory(const Account& a, const observe::Terminal& terminal) {
   constexpr size_t kShown = 16;
   const std::string of = a.plan.ranks() > 1 ? fmt::format(" of rank {}", a.largest().rank) : "";
   observe::Table table(
@@ -231,14 +233,14 @@ void print_memory(const Account& a, bool unicode) {
   if (const int64_t there = a.largest().memory.host_reserved_bytes; there > 0) {
     table.row({"reserved on the host", "", "", observe::bytes_text(static_cast<double>(there))});
   }
-  fmt::print("{}", table.text(unicode));
-  fmt::print(
-      "{} of {}: {}\n",
+  fmt::print("{}", table.text(terminal));
+  print_prose(fmt::format(
+      "{} of {}: {}",
       a.config.device.memory_bytes > 0 ? "device.memory_bytes"
       : a.plan.ranks() > 1             ? "a rank's share of the machine's memory, as threads,"
                                        : "the machine's memory",
       observe::bytes_text(static_cast<double>(a.capacity_bytes)),
-      a.fits() ? "it fits" : "it does not fit; train.microbatch, device.dtype or a smaller model would help");
+      a.fits() ? "it fits" : "it does not fit; train.microbatch, device.dtype or a smaller model would help"));
 }
 
 RankClass class_of(const Account& a, const plan::Lowered& lowered, int pipeline_rank) {
@@ -280,13 +282,14 @@ void print_passes(const plan::Lowered& lowered, bool as_json) {
     table.row({std::string(note.name), std::string(purpose), fmt::format("{}", note.ops_before),
                fmt::format("{}", note.ops_after), fmt::format("{:.2f}", note.seconds * 1e3)});
   }
-  fmt::print("{}", as_json ? json.dump(2) + "\n" : table.text(observe::describe_terminal(1).unicode));
+  fmt::print("{}", as_json ? json.dump(2) + "\n" : table.text(observe::describe_terminal(1)));
 }
 
 int inspect(const InspectOptions& options) {
   if (!options.model.empty()) return inspect_shape(options.model, options.json);
   if (options.config.empty()) config_error("inspect: neither CONFIG nor --model (see heddle inspect --help)");
   Account a;
+  told_config(options.config, options.set);
   a.config = planner::read_within_budget(options.config, options.set);
   a.plan = train::plan_of(a.config);
   a.plan.cached_sequences = options.cache;
@@ -318,36 +321,37 @@ int inspect(const InspectOptions& options) {
     fmt::print("{}\n", json_of(a).dump(2));
     return kDone;
   }
-  const bool unicode = observe::describe_terminal(1).unicode;
-  fmt::print("{}: {} layers, hidden {}, {} weights and activations, {} microbatches{} of {} x {} tokens\n\n",
-             a.config.name, a.config.model.num_hidden_layers, a.config.model.hidden_size, name_of(a.plan.dtype),
-             a.plan.microbatches, a.plan.mesh.dp > 1 ? " a data rank" : "", a.plan.sequences,
-             a.plan.sequence_length);
-  print_parameters(a, unicode);
-  print_flops(a, unicode);
-  if (a.plan.ranks() > 1) print_ranks(a, unicode);
-  print_memory(a, unicode);
+  const observe::Terminal terminal = observe::describe_terminal(1);
+  print_prose(fmt::format(
+      "{}: {} layers, hidden {}, {} weights and activations, {} microbatches{} of {} x {} tokens", a.config.name,
+      a.config.model.num_hidden_layers, a.config.model.hidden_size, name_of(a.plan.dtype), a.plan.microbatches,
+      a.plan.mesh.dp > 1 ? " a data rank" : "", a.plan.sequences, a.plan.sequence_length));
+  fmt::print("\n");
+  print_parameters(a, terminal);
+  print_flops(a, terminal);
+  if (a.plan.ranks() > 1) print_ranks(a, terminal);
+  print_memory(a, terminal);
   return kDone;
 }
 
 }  // namespace
 
-void add_inspect(CLI::App& app) {
+void add_inspect(Commands& all) {
   auto [command, options] =
-      add_command(app, "inspect", "Parameters, FLOPs and memory of a configuration; nothing is allocated", inspect);
-  CLI::Option* config = command.add_option("CONFIG", options.config, "The configuration file");
-  command.add_option("--model", options.model, "Instead: a published model by name, such as DeepSeek-V3")
-      ->excludes(config);
+      add_command(all, "inspect", "Parameters, FLOPs and memory of a configuration; nothing is allocated", inspect);
+  command.option("CONFIG", options.config, "The configuration file; - is the standard input");
+  command.option("--model", options.model, "Instead: a published model by name, such as DeepSeek-V3")
+      .excludes("CONFIG");
   add_set(command, options.set);
-  CLI::Option* program = command.add_flag("--program", options.program, "Print the step program");
+  command.option("--program", options.program, "Print the step program");
   command
-      .add_option("--after", options.after,
-                  "With --program: as this pass leaves it, such as recompute (--passes lists them)")
-      ->needs(program);
-  command.add_option("--cache", options.cache, "With the cache of so many texts, as `heddle generate` has it")
-      ->check(CLI::Range(1, 4096));
-  command.add_flag("--passes", options.passes, "List the passes that write the program: what each took and added")
-      ->excludes(program);
+      .option("--after", options.after,
+              "With --program: as this pass leaves it, such as recompute (--passes lists them)")
+      .needs("--program");
+  command.option("--cache", options.cache, "With the cache of so many texts, as `heddle generate` has it")
+      .from(1, 4096);
+  command.option("--passes", options.passes, "List the passes that write the program: what each took and added")
+      .excludes("--program");
   add_json(command, options.json);
 }
 

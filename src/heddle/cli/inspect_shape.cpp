@@ -1,6 +1,7 @@
 // heddle inspect --model NAME: a published model by its dimensions alone.
 #include "heddle/cli/inspect_shape.h"
 
+#include <cmath>
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
@@ -9,6 +10,7 @@
 #include "heddle/model/shapes/shape_presets.h"
 #include "heddle/observe/progress.h"
 #include "heddle/observe/table.h"
+#include "heddle/observe/units.h"
 
 namespace heddle::cli {
 
@@ -45,13 +47,14 @@ int inspect_shape(const std::string& model, bool json) {
     return kDone;
   }
   observe::Table table({{s->name}, {"", observe::Align::right}});
-  table.row({"parameters", fmt::format("{:.0f}", all)});
+  table.row({"parameters", observe::grouped_text(std::llround(all))});
   if (s->mtp > 0)
-    table.row({"with multi-token prediction", fmt::format("{:.0f}", model::total_parameters(*s, true))});
-  table.row({"active in a token", fmt::format("{:.0f}", active)});
+    table.row(
+        {"with multi-token prediction", observe::grouped_text(std::llround(model::total_parameters(*s, true)))});
+  table.row({"active in a token", observe::grouped_text(std::llround(active))});
   table.row({"training GFLOP a token, sequence 4096", fmt::format("{:.2f}", flops_4k / 1e9)});
   table.row({"training GFLOP a token, sequence 8192", fmt::format("{:.2f}", flops_8k / 1e9)});
-  fmt::print("{}", table.text(observe::describe_terminal(1).unicode));
+  fmt::print("{}", table.text(observe::describe_terminal(1)));
   return kDone;
 }
 

@@ -111,7 +111,7 @@ void print(const Summary& s) {
   table.rule();
   row("as written", "nothing", s.as_calibrated);
   row("peak memory", "(no calibration)", s.memory);
-  fmt::print("{}", table.text(observe::describe_terminal(1).unicode));
+  fmt::print("{}", table.text(observe::describe_terminal(1)));
   fmt::print("\n{} of {} rows predicted; of {} with all their dimensions {}\n", s.predicted, s.rows, s.complete,
              s.complete_predicted);
   if (s.sweep_rank != 0)
@@ -147,23 +147,22 @@ int predict(const PredictOptions& o) {
 
 }  // namespace
 
-void add_predict(CLI::App& app) {
+void add_predict(Commands& all) {
   auto [command, options] =
-      add_command(app, "predict", "Throughput and memory of training runs, from closed forms", predict);
-  command.add_option("--points", options.points, "Comma-separated runs, a header line, one run a line")
-      ->required()
-      ->type_name("FILE");
-  command.add_option("--out", options.out, "The same runs with predictions as further columns")->type_name("FILE");
+      add_command(all, "predict", "Throughput and memory of training runs, from closed forms", predict);
+  command.option("--points", options.points, "Comma-separated runs, a header line, one run a line")
+      .required()
+      .called("FILE");
+  command.option("--out", options.out, "The same runs with predictions as further columns").called("FILE");
   command
-      .add_option(
-          "--held-out", options.held_out,
-          "In --out, predict each run by a calibration that has seen neither its fifth of the rows (rows) nor "
-          "its model (models)")
-      ->check(CLI::IsMember({"rows", "models"}));
-  command.add_option("--calibration", options.calibration, "Scalars to use in place of the built-in ones")
-      ->type_name("FILE");
-  command.add_option("--calibrate", options.calibrate, "Write the scalars that these runs' measurements give")
-      ->type_name("FILE");
+      .option("--held-out", options.held_out,
+              "In --out, predict each run by a calibration that has seen neither its fifth of the rows (rows) nor "
+              "its model (models)")
+      .among({"rows", "models"});
+  command.option("--calibration", options.calibration, "Scalars to use in place of the built-in ones")
+      .called("FILE");
+  command.option("--calibrate", options.calibrate, "Write the scalars that these runs' measurements give")
+      .called("FILE");
   add_json(command, options.json);
 }
 

@@ -9,9 +9,12 @@
 #include "heddle/base/files/output_file.h"
 #include "heddle/cli/command.h"
 #include "heddle/cli/commands.h"
+#include "heddle/cli/line/prose.h"
+#include "heddle/cli/line/told_config.h"
 #include "heddle/comm/mpi_world.h"
 #include "heddle/observe/progress.h"
 #include "heddle/observe/table.h"
+#include "heddle/observe/terminal/doing.h"
 #include "heddle/observe/units.h"
 #include "heddle/planner/machine.h"
 #include "heddle/planner/measure_machine.h"
@@ -58,7 +61,7 @@ std::vector<Rate> rates_of(const cost::MachineProfile& profile) {
 }
 
 void print(const cost::MachineProfile& p, const std::string& path) {
-  const bool unicode = observe::describe_terminal(1).unicode;
+  const observe::Terminal terminal = observe::describe_terminal(1);
   observe::Table table({{"op"},
                         {"type"},
                         {"threads", observe::Align::right},
@@ -72,7 +75,7 @@ void print(const cost::MachineProfile& p, const std::string& path) {
                r.flops_per_s > 0 ? observe::count_text(r.flops_per_s, "FLOP/s") : "",
                observe::count_text(r.bytes_per_s, "B/s")});
   }
-  fmt::print("{}\n", table.text(unicode));
+  fmt::print("{}\n", table.text(terminal));
   observe::Table links({{"messages over"},
                         {"ranks", observe::Align::right},
                         {"bytes a rank", observe::Align::right},
@@ -82,16 +85,18 @@ void print(const cost::MachineProfile& p, const std::string& path) {
     links.row({std::string(name_of(l.over)), fmt::format("{}", l.ranks), observe::bytes_text(l.bytes),
                fmt::format("{:.1f} us", l.us), observe::count_text(l.bytes / l.us * 1e6, "B/s")});
   }
-  if (!p.links.empty()) fmt::print("{}\n", links.text(unicode));
-  fmt::print("{}, {} cores: products {} in bf16, {} in f32; copies {}\n", p.machine, p.cores,
-             observe::count_text(p.bf16_flops_per_s, "FLOP/s"), observe::count_text(p.f32_flops_per_s, "FLOP/s"),
-             observe::count_text(p.copy_bytes_per_s, "B/s"));
+  if (!p.links.empty()) fmt::print("{}\n", links.text(terminal));
+  print_prose(fmt::format("{}, {} cores: products {} in bf16, {} in f32; copies {}", p.machine, p.cores,
+                          observe::count_text(p.bf16_flops_per_s, "FLOP/s"),
+                          observe::count_text(p.f32_flops_per_s, "FLOP/s"),
+                          observe::count_text(p.copy_bytes_per_s, "B/s")));
   std::string together;
   for (const double speed : p.together) together += fmt::format("{}{:.2f}", together.empty() ? "" : ", ", speed);
-  fmt::print(
+  print_prose(fmt::format(
       "between ops {:.2f} us, to enqueue one {:.2f} us, to wake a stream {:.1f} us; speed of 1, 2, … cores at "
-      "work: {}\nwritten to {}\n",
-      p.launch_us, p.enqueue_us, p.wake_us, together, path);
+      "work: {}",
+      p.launch_us, p.enqueue_us, p.wake_us, together));
+  fmt::print("written to {}\n", path);
   if (p.others_share > 0.05) {
     fmt::print("warning: other programs took {:.0f} % of the cores meanwhile; measure again when they have ended\n",
                100 * p.others_share);
@@ -114,23 +119,23 @@ int profile(const ProfileOptions& options) {
       return kDone;
     });
   }
-  const bool shown = observe::describe_terminal(2).interactive;
   cost::MachineProfile p;
   if (!options.config.empty()) {
-    const config::RunConfig config = config::read_run_config(options.config, options.set);
+    const config::RunConfig config = told_config(options.config, options.set);
     p = planner::read_profile(path);
+    const observe::Doing doing("measuring the ops of " + options.config);
     for (cost::OpTime& op : planner::measure_config(config)) p.ops.add(std::move(op));
   } else {
     planner::MeasureOptions measure;
     measure.seconds = options.seconds;
-    if (shown) {
-      measure.progress = [](std::string_view what, double share) {
-        fmt::print(stderr, "\r\x1b[Kmeasuring: {} ({:.0f} %)", what, 100 * share);
-        std::fflush(stderr);
-      };
-    }
+    fmt::print(stderr,
+               "measuring this machine for about {:.0f} s; other programs at work on it spoil the figures\n",
+               options.seconds);
+    observe::Doing doing("measuring");
+    measure.progress = [&](std::string_view what, double share) {
+      doing.now(fmt::format("measuring {}", what), share);
+    };
     p = planner::measure_machine(measure);
-    if (shown) fmt::print(stderr, "\r\x1b[K");
   }
   if (const auto folder = std::filesystem::path(path).parent_path(); !folder.empty()) {
     std::error_code ignored;  // writing says what is wrong
@@ -161,15 +166,14 @@ int profile(const ProfileOptions& options) {
 
 }  // namespace
 
-void add_profile(CLI::App& app) {
+void add_profile(Commands& all) {
   auto [command, options] = add_command(
-      app, "profile", "Measure this machine: products, traffic, messages; under mpirun its links", profile);
-  command.add_option("CONFIG", options.config,
-                     "Add the ops of this configuration, each by itself, to the machine's profile");
+      all, "profile", "Measure this machine: products, traffic, messages; under mpirun its links", profile);
+  command.option("CONFIG", options.config,
+                 "Add the ops of this configuration, each by itself, to the machine's profile");
   add_set(command, options.set);
-  command.add_option("--out", options.out, "The profile; else machine.json in the user's cache folder")
-      ->type_name("FILE");
-  command.add_option("--seconds", options.seconds, "How long to measure, about")->check(CLI::Range(1.0, 3600.0));
+  command.option("--out", options.out, "The profile; else machine.json in the user's cache folder").called("FILE");
+  command.option("--seconds", options.seconds, "How long to measure, about").from(1.0, 3600.0);
   add_json(command, options.json);
 }
 

@@ -9,11 +9,13 @@
 
 #include "heddle/base/error.h"
 #include "heddle/base/files/output_file.h"
+#include "heddle/base/files/standard_input.h"
 #include "heddle/cli/command.h"
 #include "heddle/cli/commands.h"
 #include "heddle/observe/charts/svg_schedule.h"
 #include "heddle/observe/progress.h"
 #include "heddle/observe/table.h"
+#include "heddle/observe/terminal/doing.h"
 #include "heddle/observe/text_schedule.h"
 #include "heddle/observe/units.h"
 #include "heddle/plan/layout.h"
@@ -164,8 +166,10 @@ GeneratorOptions generator_options(const ScheduleOptions& options, const Given& 
           .kept_for_w = held > 0 ? given.bytes.until_weight_grad / held : 1};
 }
 
+// `path` may be - for the standard input.
 Schedule read_file(const std::string& path) {
   constexpr size_t kMostBytes = size_t{64} << 20;
+  if (path == kStandardInput) return read_schedule(standard_input(kMostBytes));
   std::ifstream file(path, std::ios::binary);
   std::string text(kMostBytes + 1, '\0');
   if (!file.read(text.data(), static_cast<std::streamsize>(text.size())) && !file.eof())
@@ -198,7 +202,10 @@ Result synthetic(const ScheduleOptions& options, const Given& given) {
   SynthesisOptions search;
   search.pairs = given.rank.all_to_all > 0 || task.times.pair < 1;  // else a pair gains nothing
   search.work = static_cast<int64_t>(options.effort * static_cast<double>(search.work));
-  Synthesis found = synthesise(task, search);
+  Synthesis found = [&] {
+    const observe::Doing doing("searching for a schedule");
+    return synthesise(task, search);
+  }();
   Result result = result_of(found.schedule, given, options);
   result.what = "found for cap " + options.cap;
   result.synthesis = std::move(found);
@@ -210,7 +217,7 @@ Result chosen(const ScheduleOptions& options, const Given& given) {
   if (!options.cap.empty())
     config_error("schedule: --cap with {}, accepted with synthesis", options.name.substr(0, 60));
   std::error_code ignored;
-  if (std::filesystem::is_regular_file(options.name, ignored)) {
+  if (options.name == kStandardInput || std::filesystem::is_regular_file(options.name, ignored)) {
     for (const auto& [flag, value] : {std::pair{"--ranks", options.ranks},
                                       {"--microbatches", options.microbatches},
                                       {"--chunks", options.chunks},
@@ -394,7 +401,7 @@ int print_all(const ScheduleOptions& options, const Given& given) {
   if (options.json) {
     fmt::print("{}\n", all.dump(2));
   } else {
-    fmt::print("{}{}{}", table.text(observe::describe_terminal(1).unicode), refused.empty() ? "" : "\n", refused);
+    fmt::print("{}{}{}", table.text(observe::describe_terminal(1)), refused.empty() ? "" : "\n", refused);
   }
   return kDone;
 }
@@ -406,7 +413,7 @@ int print_names(bool json) {
     table.row({g.name, fmt::format("{}{}", g.chunks, g.any_chunks ? " or more" : ""), g.what, g.source});
     all.push_back({{"schedule", g.name}, {"what", g.what}, {"source", g.source}});
   }
-  fmt::print("{}", json ? all.dump(2) + "\n" : table.text(observe::describe_terminal(1).unicode));
+  fmt::print("{}", json ? all.dump(2) + "\n" : table.text(observe::describe_terminal(1)));
   return kDone;
 }
 
@@ -433,49 +440,45 @@ int schedule(const ScheduleOptions& options) {
 
 }  // namespace
 
-void add_schedule(CLI::App& app) {
+void add_schedule(Commands& all) {
   auto [command, options] =
-      add_command(app, "schedule", "Order, bubbles and memory of a pipeline schedule, and its picture", schedule);
-  command.add_option("NAME", options.name,
-                     "A schedule such as 1f1b, a file with the text of one, or synthesis; without it, the names");
-  command.add_flag("--all", options.all, "One table of all schedules");
-  command.add_option("--ranks", options.ranks, "Ranks of the pipeline")->check(CLI::PositiveNumber);
-  command.add_option("--microbatches", options.microbatches, "Of one step")->check(CLI::PositiveNumber);
-  command.add_option("--chunks", options.chunks, "Stages a rank, for interleaved schedules")
-      ->check(CLI::PositiveNumber);
-  command.add_option("--group", options.group, "Microbatches a group of interleaved schedules; as many as ranks")
-      ->check(CLI::PositiveNumber);
+      add_command(all, "schedule", "Order, bubbles and memory of a pipeline schedule, and its picture", schedule);
+  command.option("NAME", options.name,
+                 "A schedule such as 1f1b, a file with the text of one (- for the standard input), or synthesis; "
+                 "without it, the names");
+  command.option("--all", options.all, "One table of all schedules");
+  command.option("--ranks", options.ranks, "Ranks of the pipeline").from(1);
+  command.option("--microbatches", options.microbatches, "Of one step").from(1);
+  command.option("--chunks", options.chunks, "Stages a rank, for interleaved schedules").from(1);
+  command.option("--group", options.group, "Microbatches a group of interleaved schedules; as many as ranks")
+      .from(1);
   command
-      .add_option(
-          "--times", options.times,
-          "Forward, input gradient and weight gradient of all layers of a rank; then, if wanted, of a fused "
-          "pair, and of a message")
-      ->type_name("F,I,W[,FB[,COMM]]");
+      .option("--times", options.times,
+              "Forward, input gradient and weight gradient of all layers of a rank; then, if wanted, of a fused "
+              "pair, and of a message")
+      .called("F,I,W[,FB[,COMM]]");
   command
-      .add_option("--a2a", options.all_to_all,
-                  "All-to-all of all layers of a rank, in F and again in I; hidden in fused pairs")
-      ->check(CLI::NonNegativeNumber);
-  command.add_option(
+      .option("--a2a", options.all_to_all,
+              "All-to-all of all layers of a rank, in F and again in I; hidden in fused pairs")
+      .from(0);
+  command.option(
       "--layout", options.layout,
       "Layers of the stages, such as \"Et*3|(tt|)*6tt|tmL\"; t and m take time, --times is a rank's mean");
   command
-      .add_option(
-          "--memory", options.memory,
-          "What a microbatch keeps on all layers of a rank until its input gradient, and until its weight "
-          "gradient; the default is the Zero Bubble papers' split, with flash attention it is near 0.06,0.94")
-      ->type_name("UNTIL_I,UNTIL_W");
+      .option("--memory", options.memory,
+              "What a microbatch keeps on all layers of a rank until its input gradient, and until its weight "
+              "gradient; the default is the Zero Bubble papers' split, with flash attention it is near 0.06,0.94")
+      .called("UNTIL_I,UNTIL_W");
+  command.option("--buffers", options.buffers, "Refuse the schedule if so many messages between two ranks don't do")
+      .from(1);
   command
-      .add_option("--buffers", options.buffers,
-                  "Refuse the schedule if so many messages between two ranks don't do")
-      ->check(CLI::PositiveNumber);
-  command
-      .add_option("--cap", options.cap,
-                  "synthesis: the room each rank has for activations, in the unit of --memory; one or one a rank")
-      ->type_name("N[,N...]");
-  command.add_option("--effort", options.effort, "synthesis: how long to search, 1 is some ten seconds")
-      ->check(CLI::Range(0.0, 1000.0));
-  command.add_option("--svg", options.svg, "Write the picture to this file")->type_name("FILE");
-  command.add_flag("--text", options.text, "Print the order, as a file that this command reads");
+      .option("--cap", options.cap,
+              "synthesis: the room each rank has for activations, in the unit of --memory; one or one a rank")
+      .called("N[,N...]");
+  command.option("--effort", options.effort, "synthesis: how long to search, 1 is some ten seconds")
+      .from(0.0, 1000.0);
+  command.option("--svg", options.svg, "Write the picture to this file").called("FILE");
+  command.option("--text", options.text, "Print the order, as a file that this command reads");
   add_json(command, options.json);
 }
 

@@ -1,18 +1,18 @@
 // heddle search: the best plans for a model on a cluster.
 #include "heddle/search/search.h"
 
-#include <chrono>
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
 #include "heddle/base/error.h"
 #include "heddle/cli/command.h"
 #include "heddle/cli/commands.h"
+#include "heddle/cli/line/prose.h"
 #include "heddle/cli/search_files.h"
 #include "heddle/cli/search_options.h"
 #include "heddle/config/run_config.h"
-#include "heddle/observe/progress.h"
 #include "heddle/observe/table.h"
+#include "heddle/observe/terminal/doing.h"
 #include "heddle/observe/units.h"
 #include "heddle/planner/simulated_plans.h"
 #include "heddle/search/better.h"
@@ -152,7 +152,7 @@ void print(const Answer& a, double scale) {
          fmt::format("{:.1f} %", 100 * r.exact.exposed_s / step),
          fmt::format("{:.1f} %", 100 * r.exact.bubble_s / step), observe::duration_text(r.p99_step_s * scale)});
   }
-  fmt::print("{}", table.text(observe::describe_terminal(1).unicode));
+  fmt::print("{}", table.text(observe::describe_terminal(1)));
   fmt::print("\nlayers of the stages of 1: {}\n", stages_text(a.top.front().exact.layers));
   rank = 0;
   for (const Ranked& r : a.top) {
@@ -167,19 +167,19 @@ void print(const Answer& a, double scale) {
       fmt::print("the program of {} simulated: a step of {}\n", rank, observe::duration_text(r.simulated_step_s));
   }
   if (experts)
-    fmt::print(
+    print_prose(fmt::format(
         "rows of the fullest expert rank over the mean: {:.2f} half of the time, {:.2f} at the 99th percentile "
-        "(memory holds that)\n",
-        a.top.front().job.imbalance, a.top.front().job.memory_imbalance);
-  fmt::print(
+        "(memory holds that)",
+        a.top.front().job.imbalance, a.top.front().job.memory_imbalance));
+  print_prose(fmt::format(
       "{} plans of {} layouts estimated in {} on {} cores, {:.0f} a second and core; {} fit {}; {} timed "
-      "exactly, {} also by stage, in {}\n",
+      "exactly, {} also by stage, in {}",
       observe::grouped_text(static_cast<long long>(a.plans)),
       observe::grouped_text(static_cast<long long>(a.layouts)), observe::duration_text(a.estimate_s), a.threads,
       a.plans_per_s_per_core(), observe::grouped_text(static_cast<long long>(a.fitting)),
-      observe::bytes_text(a.memory_bytes), a.timed, a.by_stage, observe::duration_text(a.exact_s));
+      observe::bytes_text(a.memory_bytes), a.timed, a.by_stage, observe::duration_text(a.exact_s)));
   if (scale != 1) fmt::print("times are the closed forms' × {:.3f}, the nearest calibration\n", scale);
-  fmt::print("not considered: {}\n", fmt::join(search::not_considered(), "; "));
+  print_prose(fmt::format("not considered: {}", fmt::join(search::not_considered(), "; ")));
 }
 
 // What --explain and --emit ask for; the latter's text.
@@ -228,27 +228,25 @@ int search_plans(const SearchOptions& o) {
   const double scale = calibration.scale({job.device.name, job.device.family, "megatron", "", 0, job.precision});
 
   const session::Signals signals;
-  const auto begin = std::chrono::steady_clock::now();
-  std::unique_ptr<observe::Progress> bar;
-  const bool shows = !o.json && observe::describe_terminal(2).interactive;
-  Answer answer = search::search(
-      query,
-      [&](size_t done, size_t of, uint64_t plans) {
-        if (!shows) return;
-        if (!bar)
-          bar =
-              std::make_unique<observe::Progress>(observe::ProgressOptions{0, static_cast<int64_t>(of), 1, 0.1}, 2);
-        const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-        observe::StepMetrics metrics;
-        metrics.step = static_cast<int64_t>(done);
-        metrics.step_s = seconds / static_cast<double>(done);
-        metrics.extra["plans"] = static_cast<double>(plans);
-        bar->update(metrics);
-      },
-      [] { return session::Signals::take().stop; });
-  if (bar) bar->finish();
-  constexpr int kSimulated = 3;
-  if (blocks) planner::simulate_best(answer, query.behaviour, kSimulated);
+  session::Signals::answer("the best plans so far follow; asked again it ends without them",
+                           "nothing was found yet");
+  const auto find = [&] {
+    observe::Doing doing("searching");
+    Answer answer = search::search(
+        query,
+        [&](size_t done, size_t of, uint64_t plans) {
+          doing.now(fmt::format("searching, {} plans so far", observe::grouped_text(static_cast<long long>(plans))),
+                    static_cast<double>(done) / static_cast<double>(of));
+        },
+        [] { return session::Signals::take().stop; });
+    constexpr int kSimulated = 3;
+    if (blocks) {
+      doing.now("simulating the best");
+      planner::simulate_best(answer, query.behaviour, kSimulated);
+    }
+    return answer;
+  };
+  const Answer answer = find();
   const std::string emitted = write_plans(o, answer, calibration);
   if (o.json) {
     Json json = json_of(answer, scale);
@@ -263,62 +261,60 @@ int search_plans(const SearchOptions& o) {
   return answer.top.empty() ? kFailed : kDone;
 }
 
-CLI::Option* add_count(CLI::App& command, const char* flag, int64_t& into, const char* what, int64_t most) {
-  return command.add_option(flag, into, what)->check(CLI::Range(int64_t{1}, most));
+Option& add_count(Command& command, const char* flag, int64_t& into, const char* what, int64_t most) {
+  return command.option(flag, into, what).from(int64_t{1}, most);
 }
 
 }  // namespace
 
-void add_search(CLI::App& app) {
+void add_search(Commands& all) {
   auto [command, options] = add_command(
-      app, "search", "The best plans for a model on a cluster, or what is better than another trainer's job",
+      all, "search", "The best plans for a model on a cluster, or what is better than another trainer's job",
       search_plans);
-  CLI::Option* script =
-      command.add_option("--from", options.from, "A launch script of Megatron-LM or MindSpeed; read, never run")
-          ->type_name("SCRIPT");
-  command.add_option("--model", options.model, "A published model by name, or a folder with its config.json")
-      ->excludes(script);
-  command.add_option("--cluster", options.cluster, "An accelerator such as H800, or a TOML file of a cluster")
-      ->type_name("NAME|FILE");
+  command
+      .option("--from", options.from,
+              "A launch script of Megatron-LM or MindSpeed, or - for the standard input; read, never run")
+      .called("SCRIPT");
+  command.option("--model", options.model, "A published model by name, or a folder with its config.json")
+      .excludes("--from");
+  command.option("--cluster", options.cluster, "An accelerator such as H800, or a TOML file of a cluster")
+      .called("NAME|FILE");
   add_count(command, "--devices", options.devices, "Accelerators", 1 << 20);
-  add_count(command, "--global-batch", options.global_batch, "Sequences of a step", 1 << 24)->excludes(script);
-  add_count(command, "--sequence", options.sequence, "Tokens of a sequence", 100'000'000)->excludes(script);
-  command.add_option("--precision", options.precision, "Of the matrix products")
-      ->check(CLI::IsMember({"bf16", "fp16", "fp8", "mxfp8", "block8", "nvfp4"}))
-      ->excludes(script);
-  command.add_option("--memory", options.memory, "Of a device, such as 80GiB; else 92 % of the accelerator's")
-      ->type_name("BYTES");
+  add_count(command, "--global-batch", options.global_batch, "Sequences of a step", 1 << 24).excludes("--from");
+  add_count(command, "--sequence", options.sequence, "Tokens of a sequence", 100'000'000).excludes("--from");
+  command.option("--precision", options.precision, "Of the matrix products")
+      .among({"bf16", "fp16", "fp8", "mxfp8", "block8", "nvfp4"})
+      .excludes("--from");
+  command.option("--memory", options.memory, "Of a device, such as 80GiB; else 92 % of the accelerator's")
+      .called("BYTES");
   command
-      .add_option("--routing", options.routing,
-                  "Relative deviation of the experts' loads; 0: forced balance, natural routing is near 0.13")
-      ->check(CLI::Range(0.0, 10.0))
-      ->excludes(script);
+      .option("--routing", options.routing,
+              "Relative deviation of the experts' loads; 0: forced balance, natural routing is near 0.13")
+      .from(0.0, 10.0)
+      .excludes("--from");
   command
-      .add_option("--restrict", options.restrict,
-                  "Values of an axis, such as tp=1,2 or schedule=dual_pipe, or a TOML file; may be given again")
-      ->type_name("NAME=VALUES")
-      ->excludes(script)
-      ->expected(1)
-      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
-  command.add_option("--calibration", options.calibration, "Scalars to use in place of the built-in ones")
-      ->type_name("FILE");
-  add_count(command, "--top", options.top, "Plans shown", 1000)->excludes(script);
-  add_count(command, "--short-list", options.short_list, "Plans timed action by action", 100'000)->excludes(script);
-  add_count(command, "--threads", options.threads, "In place of one a core", 4096)->excludes(script);
+      .option("--restrict", options.restrict,
+              "Values of an axis, such as tp=1,2 or schedule=dual_pipe, or a TOML file; may be given again")
+      .called("NAME=VALUES")
+      .excludes("--from");
+  command.option("--calibration", options.calibration, "Scalars to use in place of the built-in ones")
+      .called("FILE");
+  add_count(command, "--top", options.top, "Plans shown", 1000).excludes("--from");
+  add_count(command, "--short-list", options.short_list, "Plans timed action by action", 100'000)
+      .excludes("--from");
+  add_count(command, "--threads", options.threads, "In place of one a core", 4096).excludes("--from");
   command
-      .add_option("--imbalance", options.imbalance,
-                  "Of the script's job: rows of the fullest expert rank over the mean")
-      ->check(CLI::Range(1.0, 100.0))
-      ->needs(script);
-  command.add_option("--set", options.set, "A variable that the script's environment sets; may be given again")
-      ->type_name("NAME=VALUE")
-      ->needs(script)
-      ->expected(1)
-      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
-  command.add_option("--explain", options.explain, "Write the explanation as one HTML page")->type_name("FILE");
-  command.add_option("--emit", options.emit, "Print the best plan as heddle (TOML), megatron or mindspeed (bash)")
-      ->check(CLI::IsMember({"heddle", "megatron", "mindspeed"}));
-  command.add_option("--out", options.out, "Where --emit writes to; standard output")->type_name("FILE");
+      .option("--imbalance", options.imbalance,
+              "Of the script's job: rows of the fullest expert rank over the mean")
+      .from(1.0, 100.0)
+      .needs("--from");
+  command.option("--set", options.set, "A variable that the script's environment sets; may be given again")
+      .called("NAME=VALUE")
+      .needs("--from");
+  command.option("--explain", options.explain, "Write the explanation as one HTML page").called("FILE");
+  command.option("--emit", options.emit, "Print the best plan as heddle (TOML), megatron or mindspeed (bash)")
+      .among({"heddle", "megatron", "mindspeed"});
+  command.option("--out", options.out, "Where --emit writes to; standard output").called("FILE");
   add_json(command, options.json);
 }
 

@@ -86,8 +86,9 @@ toml::table parsed(const std::string& file) {
   try {
     return toml::parse(text, file);
   } catch (const toml::parse_error& error) {
-    config_error("{}:{}:{}: {}", file, error.source().begin.line, error.source().begin.column,
-                 formats::toml_complaint(error.description()));
+    const toml::source_position at = error.source().begin;
+    config_error("{}:{}:{}: {}", file, at.line, at.column,
+                 formats::toml_complaint(error.description(), text, at.line));
   }
 }
 

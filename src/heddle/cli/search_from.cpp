@@ -4,12 +4,14 @@
 
 #include "heddle/base/error.h"
 #include "heddle/base/files/output_file.h"
+#include "heddle/base/files/standard_input.h"
 #include "heddle/cli/commands.h"
 #include "heddle/cli/search_files.h"
 #include "heddle/cli/search_options.h"
 #include "heddle/config/run_config.h"
 #include "heddle/observe/plan_page.h"
 #include "heddle/observe/progress.h"
+#include "heddle/observe/terminal/doing.h"
 #include "heddle/observe/units.h"
 #include "heddle/search/better.h"
 #include "heddle/search/explain.h"
@@ -74,8 +76,8 @@ Json json_of(const Explanation& x) {
 int search_from(const SearchOptions& o) {
   constexpr int64_t kMostBytes = int64_t{1} << 20;
   check_plan_files(o);
-  const search::LaunchScript script =
-      search::read_launch_script(read_file(o.from, kMostBytes), o.from, context_of(o));
+  const search::LaunchScript script = search::read_launch_script(
+      o.from == kStandardInput ? standard_input(kMostBytes) : read_file(o.from, kMostBytes), o.from, context_of(o));
   const search::Calibration calibration = read_calibration(o.calibration);
   search::ExplainRequest request;
   request.calibration = &calibration;
@@ -86,10 +88,14 @@ int search_from(const SearchOptions& o) {
   const std::string own = script.dialect == search::Dialect::megatron ? "megatron" : "mindspeed";
   const std::string target = o.emit.empty() ? own : o.emit;
   const session::Signals signals;
-  const search::BetterAnswer found = search::search_better(
-      script.launch, target,
-      o.memory.empty() ? search::usable_bytes(script.launch.job.device) : request.memory_bytes,
-      [] { return session::Signals::take().stop; });
+  session::Signals::answer("the best plan so far follows; asked again it ends without it", "nothing was found yet");
+  const search::BetterAnswer found = [&] {
+    const observe::Doing doing("searching for a better plan");
+    return search::search_better(
+        script.launch, target,
+        o.memory.empty() ? search::usable_bytes(script.launch.job.device) : request.memory_bytes,
+        [] { return session::Signals::take().stop; });
+  }();
   const std::optional<search::Better>& better = found.best;
   if (better) plans.insert(plans.begin(), search::explain(better->launch, request));
   const Explanation& best = plans.front();
@@ -116,7 +122,7 @@ int search_from(const SearchOptions& o) {
   fmt::print("{}:{}: a {} job\n", o.from, script.line, search::name_of(script.dialect));
   for (const std::string& note : script.notes) fmt::print("  {}\n", note);
   if (!script.unknown.empty()) fmt::print("  flags not known here: {}\n", fmt::join(script.unknown, " "));
-  fmt::print("\n{}", observe::plan_text(given, observe::describe_terminal(1).unicode));
+  fmt::print("\n{}", observe::plan_text(given, observe::describe_terminal(1)));
   fmt::print("\n{} plans of {} layouts that {} could run searched in {}: ",
              observe::grouped_text(static_cast<long long>(found.answer.plans)),
              observe::grouped_text(static_cast<long long>(found.answer.layouts)), target,

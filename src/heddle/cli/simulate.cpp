@@ -8,10 +8,12 @@
 #include "heddle/base/error.h"
 #include "heddle/cli/command.h"
 #include "heddle/cli/commands.h"
+#include "heddle/cli/line/told_config.h"
 #include "heddle/observe/metrics_log.h"
 #include "heddle/observe/perfetto.h"
 #include "heddle/observe/progress.h"
 #include "heddle/observe/table.h"
+#include "heddle/observe/terminal/doing.h"
 #include "heddle/observe/units.h"
 #include "heddle/planner/machine.h"
 #include "heddle/planner/memory_budget.h"
@@ -158,10 +160,10 @@ Json json_of(const config::RunConfig& config, const planner::ConfigForecast& c) 
 
 void print(const config::RunConfig& config, const planner::ConfigForecast& c, const cost::MachineProfile& profile) {
   const runtime::Forecast& f = c.forecast;
-  const bool unicode = observe::describe_terminal(1).unicode;
+  const observe::Terminal terminal = observe::describe_terminal(1);
   fmt::print("{}: {}; a step of {} tokens on {} ({})\n\n", config.name,
              c.plan.ranks() == 1 ? "one rank" : plan::text_of(c.plan.mesh),
-             observe::grouped_text(config.tokens_per_step(), unicode), profile.machine, profile.date);
+             observe::grouped_text(config.tokens_per_step()), profile.machine, profile.date);
   fmt::print("step {}, {}, MFU {:.1f} %\n\n", observe::duration_text(f.step_us * 1e-6),
              observe::count_text(f.tokens_per_s, "tok/s"), 100 * f.mfu);
   observe::Table table(
@@ -177,7 +179,7 @@ void print(const config::RunConfig& config, const planner::ConfigForecast& c, co
   for (const auto& [us, kind] : exposed) row("waiting for " + kind, us);
   row("waiting for other stages or ranks", f.bubble_us);
   row("waiting for the host", f.host_us);
-  fmt::print("{}\n", table.text(unicode));
+  fmt::print("{}\n", table.text(terminal));
   if (const runtime::Draws& d = f.draws; d.step_us.size() + static_cast<size_t>(d.out_of_memory) > 1) {
     observe::Table drawn({{fmt::format("{} draws", d.step_us.size())},
                           {"median", observe::Align::right},
@@ -190,7 +192,7 @@ void print(const config::RunConfig& config, const planner::ConfigForecast& c, co
     quantiles("step", d.step_us, [](double us) { return observe::duration_text(us * 1e-6); });
     quantiles("memory at the peak", {d.peak_live_bytes.begin(), d.peak_live_bytes.end()},
               [](double bytes) { return observe::bytes_text(bytes); });
-    fmt::print("{}", drawn.text(unicode));
+    fmt::print("{}", drawn.text(terminal));
     if (d.out_of_memory > 0) fmt::print("{} draws more do not fit into memory\n", d.out_of_memory);
     fmt::print("\n");
   }
@@ -210,12 +212,13 @@ void print(const config::RunConfig& config, const planner::ConfigForecast& c, co
   memory.row({"live at the peak", "", observe::bytes_text(static_cast<double>(f.peak_live_bytes))});
   memory.row({"reserved", "", observe::bytes_text(static_cast<double>(f.reserved_bytes))});
   memory.row({"a caching allocator's", "", observe::bytes_text(static_cast<double>(f.caching_reserved_bytes))});
-  fmt::print("{}", memory.text(unicode));
+  fmt::print("{}", memory.text(terminal));
 }
 
 int simulate(const SimulateOptions& options) {
   std::vector<std::string> set = options.set;
   if (options.ranks > 0) set.push_back(fmt::format("mesh.ranks={}", options.ranks));
+  told_config(options.config, set);
   const config::RunConfig config = planner::read_within_budget(options.config, set);
   const cost::MachineProfile profile = planner::machine_profile(options.profile, kMeasure_s);
   planner::ConfigForecast c;
@@ -224,6 +227,7 @@ int simulate(const SimulateOptions& options) {
         planner::on_hosts(static_cast<int>(config.ranks()), static_cast<int>(options.hosts), profile);
     places.uncertainty = uncertainty_of(options);
     places.caching_allocator = true;
+    const observe::Doing doing("simulating a step");
     c = planner::forecast_config(config, profile, places);
   } catch (const ir::OutOfMemory& error) {
     config_error("{}: {}", options.config, error.what());
@@ -232,6 +236,7 @@ int simulate(const SimulateOptions& options) {
     observe::PerfettoTrace file(options.trace);
     file.add(session::trace_of(c.lowered, session::spans_of(c.forecast.simulation), 1).timeline);
     file.close();
+    fmt::print(stderr, "trace: {}; open it at https://ui.perfetto.dev\n", options.trace);
   }
   if (options.json) {
     fmt::print("{}\n", json_of(config, c).dump(2));
@@ -243,27 +248,24 @@ int simulate(const SimulateOptions& options) {
 
 }  // namespace
 
-void add_simulate(CLI::App& app) {
+void add_simulate(Commands& all) {
   auto [command, options] = add_command(
-      app, "simulate", "A training step on this machine, before it runs: time, where it goes, memory", simulate);
-  command.add_option("CONFIG", options.config, "The configuration file")->required();
+      all, "simulate", "A training step on this machine, before it runs: time, where it goes, memory", simulate);
+  command.option("CONFIG", options.config, "The configuration file; - is the standard input").required();
   add_set(command, options.set);
-  command.add_option("--profile", options.profile, "What `heddle profile --out` wrote")->type_name("FILE");
-  command.add_option("--ranks", options.ranks, "The same as --set mesh.ranks=N")->check(CLI::PositiveNumber);
-  command.add_option("--hosts", options.hosts, "Hosts over which the ranks are spread; else threads of one")
-      ->check(CLI::PositiveNumber);
+  command.option("--profile", options.profile, "What `heddle profile --out` wrote").called("FILE");
+  command.option("--ranks", options.ranks, "The same as --set mesh.ranks=N").from(1);
+  command.option("--hosts", options.hosts, "Hosts over which the ranks are spread; else threads of one").from(1);
   command
-      .add_option(
+      .option(
           "--routing", options.routing,
           "Rows of the experts: balanced, the relative deviation of their shares, or a run whose counts to take")
-      ->type_name("balanced|SPREAD|RUN")
-      ->capture_default_str();
-  command.add_option("--jitter", options.jitter, "Relative deviation of each op's time")
-      ->check(CLI::Range(0.0, 10.0));
-  command.add_option("--draws", options.draws, "Steps to draw with a spread or jitter; their quantiles are told")
-      ->check(CLI::Range(1, 100'000));
-  command.add_option("--seed", options.seed, "Of the draws")->check(CLI::NonNegativeNumber);
-  command.add_option("--trace", options.trace, "Write the step as a Perfetto trace")->type_name("FILE");
+      .called("balanced|SPREAD|RUN");
+  command.option("--jitter", options.jitter, "Relative deviation of each op's time").from(0.0, 10.0);
+  command.option("--draws", options.draws, "Steps to draw with a spread or jitter; their quantiles are told")
+      .from(1, 100'000);
+  command.option("--seed", options.seed, "Of the draws").from(0);
+  command.option("--trace", options.trace, "Write the step as a Perfetto trace").called("FILE");
   add_json(command, options.json);
 }
 

@@ -8,11 +8,14 @@
 #include "heddle/base/error.h"
 #include "heddle/base/escaped.h"
 #include "heddle/base/files/output_file.h"
+#include "heddle/base/files/standard_input.h"
 #include "heddle/cli/command.h"
 #include "heddle/cli/commands.h"
+#include "heddle/cli/line/told_config.h"
 #include "heddle/comm/mpi_world.h"
 #include "heddle/comm/threads/thread_world.h"
 #include "heddle/device/host/paced_time.h"
+#include "heddle/observe/terminal/doing.h"
 #include "heddle/observe/units.h"
 #include "heddle/planner/choose_plan.h"
 #include "heddle/planner/measure_machine.h"
@@ -68,6 +71,7 @@ Json json_of(const session::RunSummary& s) {
     json["first_steps_seconds"] = s.first_steps_s;
     if (s.refitted_s > 0) json["step_foretold_refitted_seconds"] = s.refitted_s;
   }
+  if (!s.trace.empty()) json["trace"] = s.trace;
   if (s.held_out_loss) json["held_out_loss"] = *s.held_out_loss;
   return json;
 }
@@ -99,6 +103,7 @@ void print(const session::RunSummary& s, const std::string& config) {
                  : "");
   fmt::print("report      {}\ncheckpoint  {}\n", s.report.empty() ? "could not be written" : s.report,
              s.checkpoint);
+  if (!s.trace.empty()) fmt::print("trace       {}  (open it at https://ui.perfetto.dev)\n", s.trace);
   fmt::print("{}", s.interrupted ? "go on with --resume\n"
                                  : fmt::format("try         heddle generate {} --prompt \"The \"\n", s.folder));
   if (!s.interrupted && s.length_s > 0) fmt::print("{}", longer_text(s, config));
@@ -139,11 +144,7 @@ void warn(const TrainOptions& options, std::vector<std::string> set) {
     const std::vector<std::string> base = planner::base_settings(options.config, set);
     set.insert(set.end(), base.begin(), base.end());
   }
-  std::vector<std::string> warnings;
-  config::read_run_config(options.config, set, &warnings);
-  for (const std::string& warning : warnings) {
-    std::fputs(fmt::format("heddle: warning: {}\n", escaped(warning)).c_str(), stderr);
-  }
+  told_config(options.config, set);
 }
 
 std::vector<std::string> lines_of(const std::string& text) {
@@ -277,12 +278,14 @@ Planned choose(const TrainOptions& options, const std::vector<std::string>& set,
                                      : planner::machine_profile(options.profile, kMeasure_s);
   train::RankExchange ranks(world);
   if (ranks.leads()) {
+    auto doing = std::make_unique<observe::Doing>("simulating plans, for half a minute at most");
     planned.choice = planner::choose_plan(
         options.config, set,
         [&](const config::RunConfig& c, bool tried) {
           return planner::forecast_config(c, planned.profile, planned.places, tried);
         },
         proposals(planned.profile, planned.places), planned.mode, kChoose_s);
+    doing.reset();
     tell(options, planned.choice, base.empty());
   }
   planned.set = lines_of(ranks.told_by_first(fmt::format("{}", fmt::join(planned.choice.chosen.set, "\n"))));
@@ -349,6 +352,8 @@ int train(const TrainOptions& options) {
   if (options.minutes > 0) set.push_back(fmt::format("train.minutes={}", options.minutes));
   if (options.ranks > 0) set.push_back(fmt::format("mesh.ranks={}", options.ranks));
   const session::Signals signals;
+  session::Signals::answer("the run is prepared and its first step not begun; asked again it ends at once",
+                           "no step was done, nothing is lost");
   session::RunSummary summary;
   const auto tell_summary = [&] {
     if (options.json) {
@@ -389,7 +394,10 @@ int train(const TrainOptions& options) {
     if (leads) summary = std::move(own);
   };
   if (comm::launched_by_mpi()) {
+    if (options.config == kStandardInput)
+      config_error("-: of ranks under MPI only one has the standard input; name a file");
     return session::run_under_mpi([&](comm::World& world) {
+      if (world.rank() != 0) session::Signals::answer("", "");
       set = set_for(options.config, set, world.size());
       train::RankExchange ranks(&world);
       train::agree(ranks, told(options, set));
@@ -428,33 +436,32 @@ int train(const TrainOptions& options) {
 
 }  // namespace
 
-void add_train(CLI::App& app) {
-  auto [command, options] = add_command(app, "train", "Train a model", train);
-  command.add_option("CONFIG", options.config, "The configuration file")->required();
+void add_train(Commands& all) {
+  auto [command, options] =
+      add_command(all, "train", "Train a model; examples/demo.toml is a small complete one", train);
+  command.option("CONFIG", options.config, "The configuration file; - is the standard input").required();
   add_set(command, options.set);
-  command.add_option("--steps", options.steps, "Steps of the whole run, the same as --set train.steps=N")
-      ->check(CLI::PositiveNumber);
+  command.option("--steps", options.steps, "Steps of the whole run, the same as --set train.steps=N").from(1);
   command
-      .add_option("--minutes", options.minutes,
-                  "Minutes in training steps of the whole run, the same as --set train.minutes=N")
-      ->check(CLI::PositiveNumber);
+      .option("--minutes", options.minutes,
+              "Minutes in training steps of the whole run, the same as --set train.minutes=N")
+      .above_zero();
   command
-      .add_option(
-          "--ranks", options.ranks,
-          "Ranks as threads of this process, the same as --set mesh.ranks=N; under mpirun or srun there are as "
-          "many as were started")
-      ->check(CLI::PositiveNumber);
+      .option("--ranks", options.ranks,
+              "Ranks as threads of this process, the same as --set mesh.ranks=N; under mpirun or srun there are as "
+              "many as were started")
+      .from(1);
   command
-      .add_option("--mode", options.mode,
-                  "Choose the plan by simulating candidates on this machine: the fastest (auto), the least memory "
-                  "(save-memory) or the least exposed communication (overlap) within 1.3 times of it")
-      ->type_name("MODE");
+      .option("--mode", options.mode,
+              "Choose the plan by simulating candidates on this machine: the fastest (auto), the least memory "
+              "(save-memory) or the least exposed communication (overlap) within 1.3 times of it")
+      .called("MODE");
   command
-      .add_option("--profile", options.profile,
-                  "What `heddle profile --out` wrote: for --mode, and for the rates that weaving and offload go by")
-      ->type_name("FILE");
-  command.add_flag("--resume", options.resume, "Go on from the newest whole checkpoint of the run");
-  command.add_flag("--trace", options.trace, "Also write the ops of step train.trace_step as a Perfetto trace");
+      .option("--profile", options.profile,
+              "What `heddle profile --out` wrote: for --mode, and for the rates that weaving and offload go by")
+      .called("FILE");
+  command.option("--resume", options.resume, "Go on from the newest whole checkpoint of the run");
+  command.option("--trace", options.trace, "Also write the ops of step train.trace_step as a Perfetto trace");
   add_json(command, options.json);
 }
 

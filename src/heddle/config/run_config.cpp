@@ -6,17 +6,21 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <charconv>
 #include <cmath>
 #include <cstring>
 #include <fstream>
 #include <map>
 
+#include "heddle/base/count_text.h"
 #include "heddle/base/error.h"
 #include "heddle/base/escaped.h"
+#include "heddle/base/files/standard_input.h"
+#include "heddle/base/text.h"
 #include "heddle/base/utf8.h"
 #include "heddle/config/exact_layout.h"
+#include "heddle/config/hardly_meant.h"
 #include "heddle/config/model_json.h"
+#include "heddle/config/setting_names.h"
 #include "heddle/formats/toml_text.h"
 #include "heddle/model/keys.h"
 
@@ -39,28 +43,9 @@ std::string forbidden(std::string_view word, bool text) {
   return "";
 }
 
-std::string leaf_of(std::string_view key) { return std::string(key.substr(key.rfind('.') + 1)); }
 std::string section_of(std::string_view key) {
   const size_t dot = key.rfind('.');
   return dot == std::string_view::npos ? "" : std::string(key.substr(0, dot));
-}
-
-// Near in the same section first, then the same or a near last part in another one.
-std::string suggestion(const std::string& key) {
-  std::vector<std::string> siblings, leaves;
-  for (const std::string& other : setting_keys()) {
-    if (section_of(other) == section_of(key)) siblings.push_back(other);
-    leaves.push_back(leaf_of(other));
-  }
-  std::vector<std::string> names;
-  for (const std::string& other : siblings) names.push_back(leaf_of(other));
-  std::string near = nearest_name(leaf_of(key), names);
-  if (!near.empty())
-    return fmt::format(", did you mean '{}{}{}'?", section_of(key), section_of(key).empty() ? "" : ".", near);
-  for (const std::string& other : setting_keys()) {
-    if (leaf_of(other) == leaf_of(key)) return fmt::format(", did you mean '{}'?", other);
-  }
-  return did_you_mean(key, setting_keys());
 }
 
 class TomlReader {
@@ -74,24 +59,25 @@ class TomlReader {
     try {
       table = toml::parse(text, file_);
     } catch (const toml::parse_error& error) {
-      config_error("{}:{}:{}: {}", file_, error.source().begin.line, error.source().begin.column,
-                   formats::toml_complaint(error.description()));
+      const toml::source_position at = error.source().begin;
+      config_error("{}:{}:{}: {}", file_, at.line, at.column,
+                   formats::toml_complaint(error.description(), text, at.line));
     }
     collect(table, "");
-    const size_t of_file = given_.size();
+    size_t of_file = given_.size();
     for (const std::string& given : overrides) collect(given);
     settle_length(of_file);
+    if (!base_over_file_.empty()) leave_out_model(of_file, warnings);
     // The base of the model first, then what is set on it, in the order in which it came.
     if (const auto at = bases_.find("model.preset"); at != bases_.end()) {
       if (bases_.contains("model.hf")) {
         config_error("{}: model.preset and model.hf exclude one another", place_of("model.hf"));
       }
-      const std::vector<std::string> names = preset_names();
-      if (std::find(names.begin(), names.end(), at->second) == names.end()) {
-        config_error("{}: no preset '{}', accepted: {}{}", place_of("model.preset"), shown(at->second),
-                     fmt::join(names, ", "), did_you_mean(at->second, names));
+      try {
+        config_.model = preset(at->second);
+      } catch (const ConfigError& error) {
+        config_error("{}: {}", place_of("model.preset"), error.what());
       }
-      config_.model = preset(at->second);
     }
     if (const auto at = bases_.find("model.hf"); at != bases_.end()) {
       try {
@@ -108,12 +94,9 @@ class TomlReader {
     refuse_foreign_keys();
     model::reset_foreign_keys(config_.model);
     check();
-    if (warnings != nullptr && config_.model.router_is_without_gradient()) {
-      warnings->push_back(
-          fmt::format("{}: model.norm_topk_prob with model.num_experts_per_tok = 1 makes every gate 1: the loss of "
-                      "tokens does not "
-                      "reach the router, which learns from balance losses alone",
-                      place_of("model.norm_topk_prob")));
+    if (warnings != nullptr) {
+      for (const Remark& remark : hardly_meant(config_))
+        warnings->push_back(fmt::format("{}: {}", place_of(remark.key), remark.text));
     }
     return config_;
   }
@@ -175,6 +158,12 @@ class TomlReader {
         break;
       case Kind::integer:
         if (const auto* v = node.as_integer()) return v->get();
+        if (const auto* v = node.as_floating_point()) {  // 1e6
+          if (const double n = v->get(); n == std::floor(n) && std::abs(n) < 0x1p63) return static_cast<int64_t>(n);
+        }
+        if (const auto* v = node.as_string()) {  // "500M"
+          if (const std::optional<int64_t> n = count_of(v->get())) return *n;
+        }
         break;
       case Kind::number:
         if (const auto* v = node.as_floating_point()) return v->get();
@@ -229,6 +218,7 @@ class TomlReader {
     }
     if (setting == nullptr) {
       // The base named last holds.
+      base_over_file_ = place;
       bases_.erase(key == "model.preset" ? "model.hf" : "model.preset");
       bases_[key] = text;
       return;
@@ -236,19 +226,16 @@ class TomlReader {
     const auto wrong = [&] {
       config_error("{}: {} takes {}, found '{}'", place, key, setting->accepted(), shown(text));
     };
-    const auto parse = [&]<class T>(T number) -> Value {
-      std::erase(text, '_');
-      const char* end = text.data() + text.size();
-      const auto result = std::from_chars(text.data() + (text.starts_with('+') ? 1 : 0), end, number);
-      if (result.ec != std::errc() || result.ptr != end) wrong();
-      return number;
+    const auto number = [&](const auto& parsed) -> Value {
+      if (!parsed) wrong();
+      return *parsed;
     };
     switch (setting->kind) {
       case Kind::boolean:
-        if (text != "true" && text != "false") wrong();
-        return accept(*setting, place, text == "true");
-      case Kind::integer: return accept(*setting, place, parse(int64_t{}));
-      case Kind::number: return accept(*setting, place, parse(double{}));
+        if (!same_name(text, "true") && !same_name(text, "false")) wrong();
+        return accept(*setting, place, same_name(text, "true"));
+      case Kind::integer: return accept(*setting, place, number(count_of(text)));
+      case Kind::number: return accept(*setting, place, number(number_of(text)));
       case Kind::word:
       case Kind::list: return accept(*setting, place, text);
       case Kind::bytes: return accept(*setting, place, bytes_of(*setting, text, place));
@@ -259,13 +246,18 @@ class TomlReader {
   static const Setting* find(const std::string& key, const std::string& place) {
     if (key == "model.preset" || key == "model.hf") return nullptr;
     const Setting* setting = find_setting(key);
-    if (setting == nullptr) config_error("{}: unknown key '{}'{}", place, shown(key), suggestion(key));
+    if (setting == nullptr) config_error("{}: unknown key '{}'{}", place, shown(key), did_you_mean_key(key));
     return setting;
   }
 
-  void accept(const Setting& s, const std::string& place, const Value& value) {
+  void accept(const Setting& s, const std::string& place, Value value) {
+    if (auto* word = std::get_if<std::string>(&value)) {  // BF16 is bf16
+      const auto at = std::find_if(s.words.begin(), s.words.end(),
+                                   [&](const std::string& known) { return same_name(known, *word); });
+      if (s.kind == Kind::word && at != s.words.end()) *word = *at;
+    }
     hold(s, place, value);
-    given_.emplace_back(&s, value);
+    given_.emplace_back(&s, std::move(value));
   }
 
   static void hold(const Setting& s, const std::string& place, const Value& value) {
@@ -304,7 +296,7 @@ class TomlReader {
 
   // A run is counted in steps or ends by the clock, as the layer says that was read last: the file, or what was set
   // over it. Keys of the other measure are left out where an earlier layer gave them, and refused elsewhere.
-  void settle_length(size_t of_file) {
+  void settle_length(size_t& of_file) {
     constexpr std::string_view kSteps = "train.steps", kMinutes = "train.minutes";
     const auto layer = [&](std::string_view key) {  // 0: not given, 1: in the file, 2: set over it
       int found = 0;
@@ -329,9 +321,25 @@ class TomlReader {
         config_error("{}: {} is of a run {}, and this one's length is {}; set {}", place_of(other), other,
                      by_clock ? "that is counted in steps" : "by the clock", by_clock ? kMinutes : kSteps, own);
       }
-      std::erase_if(given_, [&](const auto& one) { return one.first->key == other; });
+      const auto is_other = [&](const auto& one) { return one.first->key == other; };
+      of_file -= static_cast<size_t>(
+          std::count_if(given_.begin(), given_.begin() + static_cast<ptrdiff_t>(of_file), is_other));
+      std::erase_if(given_, is_other);
     }
     if (by_clock) config_.train.steps = 0;
+  }
+
+  // A model named over the file takes the place of the file's: what stands below it does not hold.
+  void leave_out_model(size_t of_file, std::vector<std::string>* warnings) {
+    std::vector<std::string> left_out;
+    for (size_t i = 0; i < of_file; ++i)
+      if (given_[i].first->key.starts_with("model.")) left_out.push_back(given_[i].first->key);
+    size_t at = 0;
+    std::erase_if(given_, [&](const auto& one) { return at++ < of_file && one.first->key.starts_with("model."); });
+    for (const std::string& key : left_out) places_.erase(key);
+    if (warnings != nullptr && !left_out.empty())
+      warnings->push_back(fmt::format("{} takes the place of the whole model of {}, which sets {}", base_over_file_,
+                                      file_, fmt::join(left_out, ", ")));
   }
 
   // A key of the other kind of attention would do nothing.
@@ -414,6 +422,7 @@ class TomlReader {
   RunConfig config_;
   std::map<std::string, std::string> places_;  // of each key given
   std::map<std::string, std::string> bases_;   // model.preset or model.hf
+  std::string base_over_file_;                 // the place of one set over the file
   std::vector<std::pair<const Setting*, Value>> given_;
 };
 
@@ -429,6 +438,9 @@ RunConfig parse_run_config(std::string_view text, const std::string& place,
 
 RunConfig read_run_config(const std::string& path, const std::vector<std::string>& overrides,
                           std::vector<std::string>* warnings) {
+  if (path == kStandardInput) {
+    return parse_run_config(standard_input(kMostConfigBytes), "standard input", overrides, warnings);
+  }
   std::ifstream file(path, std::ios::binary);
   if (!file) config_error("{}: cannot be read: {}", path, std::strerror(errno));
   std::string text(static_cast<size_t>(kMostConfigBytes) + 1, '\0');

@@ -45,6 +45,7 @@ struct RunConfig {
     std::string tokenizer;        // a tokenizer.json; empty: one is trained, in `folder`
     int64_t vocabulary = 0;       // of a tokenizer that is trained; 0: the model's
     double heldout_fraction = 0.02;
+    bool any_bytes = false;  // text may hold bytes that are none
     bool operator==(const Data&) const = default;
   } data;
 
@@ -118,9 +119,9 @@ std::vector<std::string> setting_keys();
 std::vector<std::string> preset_names();
 model::ModelConfig preset(std::string_view name);
 
-/// Reads and checks a file with `overrides` ("key=value") on top. ConfigError, always one line that begins with the
-/// place ("file:line:column: " or "--set key=value: "). What is accepted but hardly meant is added to `warnings`,
-/// one line each, unless null.
+/// Reads and checks a file, or the standard input as "-", with `overrides` ("key=value") on top. ConfigError,
+/// always one line that begins with the place ("file:line:column: " or "--set key=value: "). What is accepted but
+/// hardly meant is added to `warnings`, one line each, unless null.
 RunConfig read_run_config(const std::string& path, const std::vector<std::string>& overrides = {},
                           std::vector<std::string>* warnings = nullptr);
 /// The same from a text; `place` stands for the file's name.

@@ -1,5 +1,7 @@
 // Models by name: the demo, and what the families have published.
 #include "heddle/base/error.h"
+#include "heddle/base/escaped.h"
+#include "heddle/base/text.h"
 #include "heddle/config/families/family.h"
 #include "heddle/config/run_config.h"
 
@@ -35,9 +37,10 @@ std::vector<std::string> preset_names() {
 
 model::ModelConfig preset(std::string_view name) {
   for (const Preset& preset : presets()) {
-    if (preset.name == name) return preset.model;
+    if (same_name(preset.name, name)) return preset.model;
   }
-  config_error("no preset '{}', accepted: {}", name, fmt::join(preset_names(), ", "));
+  config_error("no preset '{}', accepted: {}{}", shown(name), fmt::join(preset_names(), ", "),
+               did_you_mean(name, preset_names()));
 }
 
 }  // namespace heddle::config

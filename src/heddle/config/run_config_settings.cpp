@@ -39,6 +39,7 @@ class Table : public plan::SettingTable<RunConfig> {
     s.least = key.least;
     s.most = key.most;
     s.words = key.words;
+    s.synonyms = key.synonyms;
     if (!key.open.empty()) s.unset = key.open;
     if (key.of == model::Key::Of::grouped) s.unset = s.text_of(key.get(model::ModelConfig()));
     s.get = [&key](const RunConfig& c) { return key.get(c.model); };
@@ -75,9 +76,12 @@ class Table : public plan::SettingTable<RunConfig> {
 };
 
 void run_settings(Table& t) {
-  t.word<&RunConfig::name>("name", "What the run is called: in its report and in the name of its folder.");
-  t.integer<&RunConfig::seed>("seed", 0, 0x1p63, "Of the weights' start and the order of the data.");
-  t.word<&RunConfig::output>("output", "The run's folder; empty stands for runs/NAME.");
+  t.word<&RunConfig::name>("name", "What the run is called: in its report and in the name of its folder.")
+      .also_called({"run_name", "experiment_name"});
+  t.integer<&RunConfig::seed>("seed", 0, 0x1p63, "Of the weights' start and the order of the data.")
+      .also_called({"random_seed"});
+  t.word<&RunConfig::output>("output", "The run's folder; empty stands for runs/NAME.")
+      .also_called({"output_dir", "out_dir", "save", "save_dir", "run_dir"});
 }
 
 void model_settings(Table& t) {
@@ -106,41 +110,61 @@ void data_settings(Table& t) {
   t.word<d, &Data::source>("data.source",
                            "\"demo\" (novels and dictionaries of Debian packages), a .txt or .jsonl file or a "
                            "folder of them, or the prefix "
-                           "of a token file (PREFIX.bin and PREFIX.idx).");
+                           "of a token file (PREFIX.bin and PREFIX.idx).")
+      .also_called({"dataset", "data_path", "train_data", "train_file"});
   t.word<d, &Data::folder>("data.folder", "Where tokenizer and token file are prepared.");
-  t.word<d, &Data::tokenizer>("data.tokenizer", "A tokenizer.json to use; empty: one is trained on the text.");
+  t.word<d, &Data::tokenizer>("data.tokenizer", "A tokenizer.json to use; empty: one is trained on the text.")
+      .also_called({"tokenizer_model", "tokenizer_path", "tokenizer_name_or_path"});
   t.integer<d, &Data::vocabulary>("data.vocabulary", 0, 1 << 21,
                                   "Tokens of a tokenizer that is trained; 0 stands for model.vocab_size.");
-  t.number<d, &Data::heldout_fraction>("data.heldout_fraction", 0, 0.5, "Share of documents kept out of training.");
+  t.number<d, &Data::heldout_fraction>("data.heldout_fraction", 0, 0.5, "Share of documents kept out of training.")
+      .also_called({"validation_split", "val_split", "eval_fraction"});
+  t.boolean<d, &Data::any_bytes>("data.any_bytes",
+                                 "Text may hold bytes that are no UTF-8 and control characters; otherwise they are "
+                                 "refused, with their place.");
 }
 
 void train_settings(Table& t) {
   constexpr auto n = &RunConfig::train;
   t.of_steps(t.integer<n, &Train::steps>("train.steps", 1, 1e12,
                                          "Optimizer steps of the whole run; train.minutes in its place ends it by "
-                                         "the clock."));
+                                         "the clock.")
+                 .also_called({"max_steps", "train_iters", "num_steps", "iterations", "max_iters", "total_steps",
+                               "epochs", "num_train_epochs"}));
   t.of_clock(t.number<n, &Train::minutes>(
-      "train.minutes", kTiny, 1e8,
-      "Minutes spent in training steps, in place of train.steps: the learning rate follows the clock, and steps "
-      "come "
-      "out as they do. Looks at the held-out text, checkpoints and reports are not counted."));
-  t.integer<n, &Train::global_batch>("train.global_batch", 1, 1 << 24, "Sequences of one step.");
-  t.integer<n, &Train::microbatch>("train.microbatch", 1, 1 << 20, "Sequences computed at a time.");
-  t.integer<n, &Train::sequence_length>("train.sequence_length", 1, 1 << 24, "Tokens of a sequence.");
-  t.number<n, &Train::learning_rate>("train.learning_rate", 0, 100, "Highest learning rate, after the warm-up.");
+                  "train.minutes", kTiny, 1e8,
+                  "Minutes spent in training steps, in place of train.steps: the learning rate follows the clock, "
+                  "and steps "
+                  "come "
+                  "out as they do. Looks at the held-out text, checkpoints and reports are not counted.")
+                 .also_called({"exit_duration_in_mins", "max_minutes", "duration"}));
+  t.integer<n, &Train::global_batch>("train.global_batch", 1, 1 << 24, "Sequences of one step.")
+      .also_called({"batch_size", "global_batch_size", "gbs", "train_batch_size"});
+  t.integer<n, &Train::microbatch>("train.microbatch", 1, 1 << 20, "Sequences computed at a time.")
+      .also_called({"micro_batch_size", "microbatch_size", "mbs", "per_device_train_batch_size"});
+  t.integer<n, &Train::sequence_length>("train.sequence_length", 1, 1 << 24, "Tokens of a sequence.")
+      .also_called({"seq_len", "seq_length", "seqlen", "context_length", "block_size", "max_seq_len", "n_ctx"});
+  t.number<n, &Train::learning_rate>("train.learning_rate", 0, 100, "Highest learning rate, after the warm-up.")
+      .also_called({"lr", "max_lr", "peak_lr"});
   t.number<n, &Train::min_learning_rate>("train.min_learning_rate", 0, 100,
-                                         "Learning rate at the end of the decay.");
+                                         "Learning rate at the end of the decay.")
+      .also_called({"min_lr", "lr_min"});
   t.word<n, &Train::schedule>(
-      "train.schedule",
-      "How the learning rate goes after the warm-up: cosine falls all the time, wsd is constant "
-      "and falls in the last train.decay_steps (train.decay_fraction by the clock).");
-  t.of_steps(t.integer<n, &Train::warmup_steps>("train.warmup_steps", 0, 1e12,
-                                                "Steps in which the learning rate rises from 0."));
+       "train.schedule",
+       "How the learning rate goes after the warm-up: cosine falls all the time, wsd is constant "
+       "and falls in the last train.decay_steps (train.decay_fraction by the clock).")
+      .also_called({"lr_decay_style", "lr_scheduler", "lr_scheduler_type", "lr_schedule"});
+  t.of_steps(
+      t.integer<n, &Train::warmup_steps>("train.warmup_steps", 0, 1e12,
+                                         "Steps in which the learning rate rises from 0.")
+          .also_called({"warmup", "lr_warmup_iters", "num_warmup_steps", "warmup_iters", "lr_warmup_steps"}));
   t.of_steps(t.integer<n, &Train::decay_steps>("train.decay_steps", 0, 1e12,
-                                               "Last steps of wsd, in which the learning rate falls."));
+                                               "Last steps of wsd, in which the learning rate falls.")
+                 .also_called({"lr_wsd_decay_iters", "lr_decay_iters"}));
   t.of_clock(t.number<n, &Train::warmup_fraction>(
-                 "train.warmup_fraction", 0, 1,
-                 "With train.minutes: the first part of the time, in which the learning rate rises from 0."))
+                  "train.warmup_fraction", 0, 1,
+                  "With train.minutes: the first part of the time, in which the learning rate rises from 0.")
+                 .also_called({"warmup_ratio", "lr_warmup_fraction"}))
       .unset = "0.05";
   t.of_clock(t.number<n, &Train::decay_fraction>(
                  "train.decay_fraction", 0, 1,
@@ -148,12 +172,16 @@ void train_settings(Table& t) {
       .unset = "0.25";
   t.of_plan("train");
   t.integer<n, &Train::checkpoint_every>("train.checkpoint_every", 0, 1e12,
-                                         "Steps between checkpoints; 0: only at the end.");
+                                         "Steps between checkpoints; 0: only at the end.")
+      .also_called({"save_interval", "save_steps", "save_every", "checkpoint_interval"});
   t.integer<n, &Train::keep_checkpoints>("train.keep_checkpoints", 1, 1e6,
-                                         "So many of the newest checkpoints stay.");
+                                         "So many of the newest checkpoints stay.")
+      .also_called({"save_total_limit"});
   t.integer<n, &Train::eval_every>("train.eval_every", 0, 1e12,
-                                   "Steps between looks at the held-out text; 0: never.");
-  t.integer<n, &Train::eval_sequences>("train.eval_sequences", 0, 1e9, "Held-out sequences of one look.");
+                                   "Steps between looks at the held-out text; 0: never.")
+      .also_called({"eval_interval", "eval_steps"});
+  t.integer<n, &Train::eval_sequences>("train.eval_sequences", 0, 1e9, "Held-out sequences of one look.")
+      .also_called({"eval_iters"});
   t.word<n, &Train::sample_prompt>("train.sample_prompt", "Text that the model continues at each look.").text =
       true;
   t.integer<n, &Train::sample_tokens>("train.sample_tokens", 0, 1 << 20, "Tokens of that continuation; 0: none.");
@@ -168,15 +196,18 @@ void train_settings(Table& t) {
 void device_settings(Table& t) {
   constexpr auto d = &RunConfig::device;
   t.word<d, &Device::backend>(
-      "device.backend",
-      "host: the CPU's fast kernels; cuda: an NVIDIA GPU a rank; reference: plain loops, which "
-      "define the results.",
-      {"host", "cuda", "reference"});
-  t.integer<d, &Device::threads>("device.threads", 0, 4096, "Threads of the compute stream; 0: every core.");
+       "device.backend",
+       "host: the CPU's fast kernels; cuda: an NVIDIA GPU a rank; reference: plain loops, which "
+       "define the results.",
+       {"host", "cuda", "reference"})
+      .also_called({"accelerator"});
+  t.integer<d, &Device::threads>("device.threads", 0, 4096, "Threads of the compute stream; 0: every core.")
+      .also_called({"num_threads", "omp_num_threads"});
   t.word<d, &Device::dtype>(
        "device.dtype",
        "Element type of weights and activations; auto is bf16 where the processor multiplies it, "
        "else f32.")
+      .also_called({"precision", "bf16", "mixed_precision", "torch_dtype", "params_dtype"})
       .acts(changes_maths,
             "Element type of weights and activations; sums, norms, router and optimizer are fp32 (fp64 with f64). "
             "auto is the faster one here: bf16 where matrix products multiply bf16 numbers (a GPU, AMX, AVX-512 "
@@ -186,7 +217,8 @@ void device_settings(Table& t) {
             page("dtype"));
   t.bytes<d, &Device::memory_bytes>("device.memory_bytes", 0, 9e18,
                                     "The most that a rank's arena may take, such as \"4GiB\"; 0: what the "
-                                    "machine has.");
+                                    "machine has.")
+      .also_called({"memory_limit", "max_memory"});
   t.of_plan("device");
   t.boolean<d, &Device::deterministic>("device.deterministic", "Every sum has one fixed order; always on.")
       .acts(bitwise,
@@ -199,6 +231,7 @@ void device_settings(Table& t) {
 void mesh_settings(Table& t) {
   t.integer<&RunConfig::mesh_ranks>("mesh.ranks", 0, kMostRanks,
                                     "Ranks of the run; 0: as many as the degrees multiply to. The same as --ranks.")
+      .also_called({"world_size", "num_gpus", "n_gpus", "nproc_per_node"})
       .acts(reassociates, "How many ranks work on the run, as threads of one process or under MPI.",
             "none by itself: what the ranks do is said by the degrees, and by mesh.dp where they leave it open",
             page("mesh"))

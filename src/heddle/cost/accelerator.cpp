@@ -4,6 +4,8 @@
 #include <cctype>
 #include <utility>
 
+#include "heddle/base/text.h"
+
 namespace heddle::cost {
 
 namespace {
@@ -74,7 +76,7 @@ std::string lower(std::string_view text) {
 
 const Accelerator* accelerator_named(std::string_view name) {
   for (const Accelerator& a : accelerators())
-    if (a.name == name) return &a;
+    if (same_name(a.name, name)) return &a;
   return nullptr;
 }
 

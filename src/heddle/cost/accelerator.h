@@ -56,7 +56,7 @@ struct Accelerator {
 /// All known accelerators. Sources stand beside the numbers.
 const std::vector<Accelerator>& accelerators();
 
-/// The accelerator of this very name, or nullptr.
+/// The accelerator of this name, however its case and hyphens are written, or nullptr.
 const Accelerator* accelerator_named(std::string_view name);
 
 /// The accelerator that a free text such as "A100 40GB 8-GPU RoCE 1600G" or "GB200 NVL72" names, with the network

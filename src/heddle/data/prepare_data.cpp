@@ -258,8 +258,8 @@ PreparedData prepare_demo_data(const std::string& folder, int64_t vocabulary, co
 }
 
 PreparedData prepare_text_data(const std::string& input, const std::string& folder, int64_t vocabulary,
-                               const Progress& progress) {
-  const std::unique_ptr<DocumentSource> source = open_text(input);
+                               const Progress& progress, Bytes bytes) {
+  const std::unique_ptr<DocumentSource> source = open_text(input, bytes);
   return prepare(*source, nullptr, folder, vocabulary, progress);
 }
 

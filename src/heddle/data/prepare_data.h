@@ -44,7 +44,7 @@ PreparedData prepare_demo_data(const std::string& folder, int64_t vocabulary, co
 
 /// The same from a file or folder of .txt or .jsonl. The tokenizer is trained on the first kTokenizerTextBytes.
 PreparedData prepare_text_data(const std::string& input, const std::string& folder, int64_t vocabulary,
-                               const Progress& progress = {});
+                               const Progress& progress = {}, Bytes bytes = Bytes::text);
 
 /// The folder for this process alone to prepare. Waits for another that does so, and says that on standard error.
 FolderLock hold_data_folder(const std::string& folder);

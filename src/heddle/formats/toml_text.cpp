@@ -1,7 +1,11 @@
 #include "heddle/formats/toml_text.h"
 
+#include <algorithm>
+
+#include "heddle/base/count_text.h"
 #include "heddle/base/error.h"
 #include "heddle/base/escaped.h"
+#include "heddle/base/text.h"
 #include "heddle/base/utf8.h"
 
 namespace heddle::formats {
@@ -9,6 +13,7 @@ namespace heddle::formats {
 namespace {
 
 constexpr int kMostKeyDots = 32;
+constexpr size_t kMostShown = 200;
 
 class Scanner {
  public:
@@ -93,14 +98,68 @@ class Scanner {
   int dots_ = 0;
 };
 
+// What a line of the text sets, as far as it can be told of a text that is no TOML.
+struct Assignment {
+  std::string key, value;
+};
+
+Assignment assignment_on(std::string_view text, size_t line) {
+  std::string section;
+  for (size_t number = 1; !text.empty(); ++number) {
+    const size_t end = std::min(text.find('\n'), text.size());
+    const std::string_view now = trimmed(text.substr(0, end));
+    text.remove_prefix(std::min(end + 1, text.size()));
+    if (number == line) {
+      const size_t equals = now.find('=');
+      if (equals == std::string_view::npos || now.starts_with('[')) return {};
+      const std::string_view key = trimmed(now.substr(0, equals)), value = trimmed(now.substr(equals + 1));
+      return {section.empty() ? std::string(key) : fmt::format("{}.{}", section, key), std::string(value)};
+    }
+    if (now.starts_with('[') && now.find(']') != std::string_view::npos)
+      section = trimmed(now.substr(1, now.find(']') - 1));
+  }
+  return {};
+}
+
+// What a value was likely meant to be that TOML does not know; "" where that is not plain.
+std::string meant(std::string_view value) {
+  const size_t comment = value.find('#');
+  if (comment != std::string_view::npos && value.find_first_of("\"'") == std::string_view::npos)
+    value = trimmed(value.substr(0, comment));
+  if (value.empty()) return "a value is missing";
+  if (is_one_of(value, {"True", "TRUE", "False", "FALSE"}))
+    return fmt::format("TOML writes {}", same_name(value, "true") ? "true" : "false");
+  if (is_one_of(value, {"None", "null", "nil", "none"})) return "TOML has no empty value; leave the key out";
+  if (value.front() == '"' || value.front() == '\'') {
+    return value.size() < 2 || value.back() != value.front() ? "the quotes are not closed" : "";
+  }
+  const bool word =
+      value.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./ ") ==
+      std::string_view::npos;
+  const bool letter = (value.front() >= 'a' && value.front() <= 'z') ||
+                      (value.front() >= 'A' && value.front() <= 'Z') || value.front() == '/' ||
+                      value.front() == '.';
+  if (word && letter) return fmt::format("a text stands in quotes, \"{}\"", escaped(value, kMostShown));
+  const bool digit = value.front() >= '0' && value.front() <= '9';
+  const bool unit = (value.back() >= 'a' && value.back() <= 'z') || (value.back() >= 'A' && value.back() <= 'Z');
+  if (digit && unit && count_of(value))
+    return fmt::format("a number with a unit stands in quotes, \"{}\"", escaped(value, kMostShown));
+  return "";
+}
+
 }  // namespace
 
 void check_toml(std::string_view text, const std::string& place) { Scanner(text, place).scan(); }
 
-std::string toml_complaint(std::string_view description) {
+std::string toml_complaint(std::string_view description, std::string_view text, size_t line) {
   constexpr std::string_view theirs = "Error while parsing ";
   if (description.starts_with(theirs)) description.remove_prefix(theirs.size());
-  return fmt::format("not TOML: {}", escaped(description, 200));
+  const Assignment at = assignment_on(text, line);
+  if (at.key.empty()) return fmt::format("not TOML: {}", escaped(description, kMostShown));
+  const std::string place =
+      fmt::format("not TOML: {} = {}", escaped(at.key, kMostShown), escaped(at.value, kMostShown));
+  if (const std::string better = meant(at.value); !better.empty()) return fmt::format("{}: {}", place, better);
+  return fmt::format("{}: {}", place, escaped(description, kMostShown));
 }
 
 }  // namespace heddle::formats

@@ -13,7 +13,8 @@ namespace heddle::formats {
 /// ASCII outside of strings and comments, and keys of more than 32 parts.
 void check_toml(std::string_view text, const std::string& place);
 
-/// The library's complaint as the end of a message of ours.
-std::string toml_complaint(std::string_view description);
+/// The library's complaint as the end of a message of ours: "not TOML: train.schedule = cosine: a text stands in
+/// quotes, "cosine"". `line` counts from 1.
+std::string toml_complaint(std::string_view description, std::string_view text, size_t line);
 
 }  // namespace heddle::formats

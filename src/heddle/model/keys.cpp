@@ -61,6 +61,11 @@ Key of_training(Key key) {
   return key;
 }
 
+Key also_called(std::vector<std::string> names, Key key) {
+  key.synonyms = std::move(names);
+  return key;
+}
+
 Key attention() {
   return {
       .name = "attention",
@@ -71,7 +76,8 @@ Key attention() {
           [](C& c, const KeyValue& v) {
             c.attention = v == KeyValue(std::string("grouped")) ? C::Attention::grouped : C::Attention::latent;
           },
-      .words = {"latent", "grouped"}};
+      .words = {"latent", "grouped"},
+      .synonyms = {"multi_latent_attention", "mla", "gqa"}};
 }
 
 Key bias_update_rate() {
@@ -84,28 +90,41 @@ Key bias_update_rate() {
           .of = Of::experts,
           .given = [](const C& c) { return c.bias_update_rate.has_value(); },
           .open = "6.4 ÷ the run's steps, from 0.001 to 0.02",
-          .trains = true};
+          .trains = true,
+          .synonyms = {"moe_router_bias_update_rate", "expert_bias_rate"}};
 }
 
 }  // namespace
 
 const std::vector<Key>& keys() {
   static const std::vector<Key> all{
-      row<&C::vocab_size>("vocab_size", 1, 1 << 21, "Token ids that the model knows."),
-      row<&C::hidden_size>("hidden_size", 1, 1 << 20, "Width of the residual stream."),
-      row<&C::num_hidden_layers>("num_hidden_layers", 1, 4096, "Layers, those of further tokens aside."),
-      row<&C::intermediate_size>("intermediate_size", 1, 1 << 24, "Width of the dense layers' MLP."),
-      row<&C::first_k_dense_replace>("first_k_dense_replace", 0, 1 << 20,
-                                     "So many layers from the first on are dense, the others have experts.",
-                                     Of::experts),
-      row<&C::rms_norm_eps>("rms_norm_eps", 0, 1, "Added to the mean square before its root."),
-      of_training(
-          row<&C::initializer_range>("initializer_range", 0, 10, "Standard deviation of a weight's start.")),
-      flag<&C::tie_word_embeddings>("tie_word_embeddings", "The output head is the embedding."),
-      of_training(row<&C::max_position_embeddings>("max_position_embeddings", 1, kMostCount,
-                                                   "The longest sequence that the model is made for.")),
+      also_called({"padded_vocab_size", "n_vocab", "vocabulary_size"},
+                  row<&C::vocab_size>("vocab_size", 1, 1 << 21, "Token ids that the model knows.")),
+      also_called({"d_model", "n_embd", "dim", "hidden_dim", "embed_dim", "model_dim", "width"},
+                  row<&C::hidden_size>("hidden_size", 1, 1 << 20, "Width of the residual stream.")),
+      also_called(
+          {"n_layers", "num_layers", "n_layer", "layers", "depth"},
+          row<&C::num_hidden_layers>("num_hidden_layers", 1, 4096, "Layers, those of further tokens aside.")),
+      also_called({"ffn_hidden_size", "d_ff", "ffn_dim", "mlp_dim"},
+                  row<&C::intermediate_size>("intermediate_size", 1, 1 << 24, "Width of the dense layers' MLP.")),
+      also_called({"n_dense_layers", "dense_layers", "moe_layer_freq"},
+                  row<&C::first_k_dense_replace>(
+                      "first_k_dense_replace", 0, 1 << 20,
+                      "So many layers from the first on are dense, the others have experts.", Of::experts)),
+      also_called({"norm_epsilon", "layer_norm_eps", "norm_eps"},
+                  row<&C::rms_norm_eps>("rms_norm_eps", 0, 1, "Added to the mean square before its root.")),
+      also_called({"init_method_std", "init_std"},
+                  of_training(row<&C::initializer_range>("initializer_range", 0, 10,
+                                                         "Standard deviation of a weight's start."))),
+      also_called({"tie_embeddings", "untie_embeddings_and_output_weights"},
+                  flag<&C::tie_word_embeddings>("tie_word_embeddings", "The output head is the embedding.")),
+      also_called(
+          {"n_positions", "max_sequence_length", "rope_context"},
+          of_training(row<&C::max_position_embeddings>("max_position_embeddings", 1, kMostCount,
+                                                       "The longest sequence that the model is made for."))),
       attention(),
-      row<&C::num_attention_heads>("num_attention_heads", 1, 1 << 16, "Attention heads."),
+      also_called({"n_heads", "n_head", "num_heads", "heads"},
+                  row<&C::num_attention_heads>("num_attention_heads", 1, 1 << 16, "Attention heads.")),
       row<&C::q_lora_rank>("q_lora_rank", 0, 1 << 20, "Width of the queries' latent; 0 projects queries directly.",
                            Of::latent),
       row<&C::kv_lora_rank>("kv_lora_rank", 1, 1 << 20, "Width of the latent of keys and values.", Of::latent),
@@ -114,36 +133,61 @@ const std::vector<Key>& keys() {
       row<&C::qk_rope_head_dim>("qk_rope_head_dim", 2, 1 << 16,
                                 "Width of a head's rotated part of query and key; even.", Of::latent),
       row<&C::v_head_dim>("v_head_dim", 1, 1 << 16, "Width of a head's value.", Of::latent),
-      row<&C::num_key_value_heads>("num_key_value_heads", 1, 1 << 16,
-                                   "Heads of keys and values, each shared by as many heads of queries.",
-                                   Of::grouped),
-      row<&C::head_dim>("head_dim", 2, 1 << 16, "Width of a head's query, key and value; even.", Of::grouped),
-      flag<&C::qk_norm>("qk_norm", "Queries and keys are normed head by head.", Of::grouped),
-      row<&C::rope_theta>("rope_theta", 1, 1e12, "Base of the rotary frequencies."),
+      also_called({"n_kv_heads", "num_kv_heads", "num_query_groups", "kv_heads"},
+                  row<&C::num_key_value_heads>("num_key_value_heads", 1, 1 << 16,
+                                               "Heads of keys and values, each shared by as many heads of queries.",
+                                               Of::grouped)),
+      also_called(
+          {"kv_channels", "d_head", "head_size"},
+          row<&C::head_dim>("head_dim", 2, 1 << 16, "Width of a head's query, key and value; even.", Of::grouped)),
+      also_called({"qk_layernorm"},
+                  flag<&C::qk_norm>("qk_norm", "Queries and keys are normed head by head.", Of::grouped)),
+      also_called({"rotary_base", "rope_base"},
+                  row<&C::rope_theta>("rope_theta", 1, 1e12, "Base of the rotary frequencies.")),
       flag<&C::rope_interleave>("rope_interleave",
                                 "Rotate neighbours (2i, 2i+1); otherwise the halves (i, i + half)."),
-      row<&C::n_routed_experts>("n_routed_experts", 1, 1 << 16, "Routed experts of a layer.", Of::experts),
-      row<&C::num_experts_per_tok>("num_experts_per_tok", 1, 1 << 16, "Experts that a token passes through.",
-                                   Of::experts),
-      row<&C::n_shared_experts>("n_shared_experts", 0, 1 << 16, "Experts that every token passes through.",
-                                Of::experts),
-      row<&C::moe_intermediate_size>("moe_intermediate_size", 1, 1 << 24, "Width of one expert's MLP.",
-                                     Of::experts),
-      row<&C::n_group>("n_group", 1, 1 << 16, "Groups that the experts are cut into.", Of::experts),
-      row<&C::topk_group>("topk_group", 1, 1 << 16, "Groups whose experts a token may choose.", Of::experts),
+      also_called(
+          {"num_experts", "n_experts", "num_local_experts", "experts", "moe_num_experts"},
+          row<&C::n_routed_experts>("n_routed_experts", 1, 1 << 16, "Routed experts of a layer.", Of::experts)),
+      also_called({"top_k", "moe_router_topk", "moe_top_k", "experts_per_token", "active_experts"},
+                  row<&C::num_experts_per_tok>("num_experts_per_tok", 1, 1 << 16,
+                                               "Experts that a token passes through.", Of::experts)),
+      also_called({"num_shared_experts", "shared_experts"},
+                  row<&C::n_shared_experts>("n_shared_experts", 0, 1 << 16,
+                                            "Experts that every token passes through.", Of::experts)),
+      also_called({"moe_ffn_hidden_size", "expert_dim", "d_expert"},
+                  row<&C::moe_intermediate_size>("moe_intermediate_size", 1, 1 << 24, "Width of one expert's MLP.",
+                                                 Of::experts)),
+      also_called({"moe_router_num_groups", "expert_groups"},
+                  row<&C::n_group>("n_group", 1, 1 << 16, "Groups that the experts are cut into.", Of::experts)),
+      also_called(
+          {"moe_router_group_topk"},
+          row<&C::topk_group>("topk_group", 1, 1 << 16, "Groups whose experts a token may choose.", Of::experts)),
       flag<&C::norm_topk_prob>("norm_topk_prob", "Gates of the chosen experts sum to one before scaling.",
                                Of::experts),
-      flag<&C::sigmoid_scores>("sigmoid_scores", "Router scores are sigmoids; otherwise a softmax.", Of::experts),
-      flag<&C::topk_bias>("topk_bias", "Balance the load by a bias on the choice (auxiliary-loss-free).",
-                          Of::experts),
-      row<&C::routed_scaling_factor>("routed_scaling_factor", 0, 1e6, "Factor on the gates.", Of::experts),
-      row<&C::num_nextn_predict_layers>("num_nextn_predict_layers", 0, 16,
-                                        "Layers that predict further tokens than the next while training."),
-      of_training(row<&C::mtp_loss_weight>("mtp_loss_weight", 0, 1e6,
-                                           "Weight of the further tokens' losses, of their mean.")),
-      of_training(row<&C::sequence_aux_loss_alpha>("sequence_aux_loss_alpha", 0, 1e6,
-                                                   "Weight of the balance loss within a sequence; 0 is off.")),
-      of_training(row<&C::z_loss_weight>("z_loss_weight", 0, 1e6, "Weight of the router's z-loss; 0 is off.")),
+      also_called({"moe_router_score_function", "scoring_func"},
+                  flag<&C::sigmoid_scores>("sigmoid_scores", "Router scores are sigmoids; otherwise a softmax.",
+                                           Of::experts)),
+      also_called({"moe_router_enable_expert_bias", "expert_bias", "aux_loss_free"},
+                  flag<&C::topk_bias>(
+                      "topk_bias", "Balance the load by a bias on the choice (auxiliary-loss-free).", Of::experts)),
+      also_called(
+          {"moe_router_topk_scaling_factor"},
+          row<&C::routed_scaling_factor>("routed_scaling_factor", 0, 1e6, "Factor on the gates.", Of::experts)),
+      also_called(
+          {"mtp", "mtp_num_layers", "mtp_depth"},
+          row<&C::num_nextn_predict_layers>("num_nextn_predict_layers", 0, 16,
+                                            "Layers that predict further tokens than the next while training.")),
+      also_called({"mtp_loss_scaling_factor"},
+                  of_training(row<&C::mtp_loss_weight>("mtp_loss_weight", 0, 1e6,
+                                                       "Weight of the further tokens' losses, of their mean."))),
+      also_called(
+          {"aux_loss", "moe_aux_loss_coeff", "router_aux_loss_coef", "aux_loss_alpha"},
+          of_training(row<&C::sequence_aux_loss_alpha>("sequence_aux_loss_alpha", 0, 1e6,
+                                                       "Weight of the balance loss within a sequence; 0 is off."))),
+      also_called(
+          {"z_loss", "moe_z_loss_coeff", "router_z_loss_coef"},
+          of_training(row<&C::z_loss_weight>("z_loss_weight", 0, 1e6, "Weight of the router's z-loss; 0 is off."))),
       bias_update_rate(),
       yarn<&Yarn::factor>("factor", 1, "YaRN: how many times the context is stretched."),
       yarn<&Yarn::original_max_position_embeddings>("original_max_position_embeddings", 1,

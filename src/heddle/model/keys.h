@@ -29,6 +29,7 @@ struct Key {
   bool (*given)(const ModelConfig&) = nullptr;  // of a key that may be left open; null: it always has a value
   std::string open;                             // what holds where it is
   bool trains = false;                          // of training alone: models that differ in it are one model
+  std::vector<std::string> synonyms;            // what other programs and people call it
 };
 
 /// Section by section, in the order in which they are written.

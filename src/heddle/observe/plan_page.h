@@ -6,12 +6,13 @@
 #include <string_view>
 #include <vector>
 
+#include "heddle/observe/terminal/terminal.h"
 #include "heddle/search/explain.h"
 
 namespace heddle::observe {
 
 /// Waterfall, what binds, sensitivities, memory, remedies and neighbours, as aligned tables.
-std::string plan_text(const search::Explanation& plan, bool unicode);
+std::string plan_text(const search::Explanation& plan, const Terminal& terminal);
 
 /// A launch as text for a target that can run it.
 using LaunchText = std::function<std::string(const search::Launch& launch, std::string_view target)>;

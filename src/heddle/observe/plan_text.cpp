@@ -18,7 +18,7 @@ std::string signed_percent(double ratio) { return fmt::format("{:+.1f} %", 100 *
 
 }  // namespace
 
-std::string plan_text(const search::Explanation& x, bool unicode) {
+std::string plan_text(const search::Explanation& x, const Terminal& terminal) {
   const search::Job& j = x.launch.job;
   const double step = x.estimate.step_s;
   std::string out = fmt::format("{} on {} x {}: {}, {}\n", j.shape.name.empty() ? "model" : j.shape.name,
@@ -34,17 +34,17 @@ std::string plan_text(const search::Explanation& x, bool unicode) {
   Table parts({{"step"}, {"time", Align::right}, {"part", Align::right}});
   for (const search::StepPart& p : x.parts)
     if (p.seconds > 0) parts.row({p.name, duration_text(p.seconds * x.scale.scale), percent(p.seconds / step)});
-  out += parts.text(unicode) + "\n";
+  out += parts.text(terminal) + "\n";
 
   Table answers({{"what if"}, {"20 % less", Align::right}, {"20 % more", Align::right}});
   for (const search::Sensitivity& s : x.sensitivities)
     answers.row({s.what, signed_percent(s.less), signed_percent(s.more)});
-  out += answers.text(unicode) + "\n";
+  out += answers.text(terminal) + "\n";
 
   Table memory({{"memory of the fullest rank"}, {"bytes", Align::right}, {"part", Align::right}});
   for (const search::MemoryPart& p : x.memory)
     memory.row({p.name, bytes_text(p.bytes), percent(p.bytes / x.estimate.peak_bytes)});
-  out += memory.text(unicode) + "\n";
+  out += memory.text(terminal) + "\n";
 
   Table remedies({{"to free memory"}, {"bytes", Align::right}, {"step", Align::right}, {"fits"}});
   for (size_t i = 0; i < std::min(kMostRemedies, x.remedies.size()); ++i) {
@@ -52,7 +52,7 @@ std::string plan_text(const search::Explanation& x, bool unicode) {
     remedies.row({r.what, bytes_text(r.frees_bytes), signed_percent(1 + r.costs_s / step),
                   r.peak_bytes <= x.memory_bytes ? "yes" : "no"});
   }
-  if (!x.remedies.empty()) out += remedies.text(unicode) + "\n";
+  if (!x.remedies.empty()) out += remedies.text(terminal) + "\n";
 
   Table neighbours({{"one step away"}, {"step", Align::right}, {"why not"}});
   size_t shown = 0;
@@ -61,7 +61,7 @@ std::string plan_text(const search::Explanation& x, bool unicode) {
     neighbours.row(
         {n.change, n.ratio > 0 ? signed_percent(n.ratio) : "", n.fits && n.ratio < 1 ? "better: " + n.why : n.why});
   }
-  return out + neighbours.text(unicode);
+  return out + neighbours.text(terminal);
 }
 
 }  // namespace heddle::observe

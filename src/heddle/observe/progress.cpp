@@ -1,7 +1,6 @@
 #include "heddle/observe/progress.h"
 
 #include <fmt/format.h>
-#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -9,7 +8,6 @@
 #include <cerrno>
 #include <chrono>
 #include <cmath>
-#include <cstdlib>
 #include <limits>
 #include <vector>
 
@@ -27,19 +25,6 @@ struct Field {
   const char* colour;  // escape sequence, "" for none
   int rank;            // fields of the highest rank are left out first
 };
-
-std::string_view environment(const char* name) {
-  const char* value = std::getenv(name);
-  return value ? value : "";
-}
-
-bool says_utf8(std::string_view locale) {
-  std::string lower;
-  for (const char letter : locale) {
-    if (letter != '-') lower += static_cast<char>(std::tolower(static_cast<unsigned char>(letter)));
-  }
-  return lower.find("utf8") != lower.npos;
-}
 
 // The fields a step has, in the order of display.
 std::vector<Field> fields_of(const StepMetrics& metrics, double eta_s) {
@@ -90,25 +75,6 @@ std::string blocks(double fraction, int columns, bool unicode) {
 }
 
 }  // namespace
-
-Terminal describe_terminal(int descriptor) {
-  Terminal terminal;
-  const std::string_view kind = environment("TERM");
-  terminal.interactive = ::isatty(descriptor) == 1 && kind != "dumb";
-  terminal.colour = terminal.interactive && environment("NO_COLOR").empty();
-  for (const char* name : {"LC_ALL", "LC_CTYPE", "LANG"}) {
-    if (const std::string_view locale = environment(name); !locale.empty()) {
-      terminal.unicode = says_utf8(locale);
-      break;
-    }
-  }
-  return terminal;
-}
-
-int terminal_columns(int descriptor, int otherwise) {
-  winsize size{};
-  return ::ioctl(descriptor, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : otherwise;
-}
 
 void EtaEstimate::add(double seconds, double steps) {
   if (!(seconds >= 0) || !(steps > 0)) return;

@@ -15,21 +15,9 @@
 #include <string_view>
 
 #include "heddle/observe/step_metrics.h"
+#include "heddle/observe/terminal/terminal.h"
 
 namespace heddle::observe {
-
-/// What the other end of a descriptor can show.
-struct Terminal {
-  bool interactive = false;
-  bool colour = false;
-  bool unicode = false;
-};
-
-/// Asks isatty, TERM, NO_COLOR (any value that is not empty: no colour) and the locale's LC_ALL, LC_CTYPE, LANG.
-Terminal describe_terminal(int descriptor);
-
-/// Columns of the terminal behind the descriptor, `otherwise` when there is none.
-int terminal_columns(int descriptor, int otherwise = 100);
 
 /// Remaining time from smoothed step times: an exponential mean with a half-life of 20 steps, corrected for its
 /// start, so that the first estimate is the first step's time and a slow first step is soon forgotten.

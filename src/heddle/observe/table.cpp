@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <numeric>
 
 #include "heddle/base/error.h"
 #include "heddle/base/utf8.h"
@@ -94,6 +95,51 @@ std::string cut_to_width(std::string_view text, int columns) {
   return kept + "…";
 }
 
+std::vector<std::string> wrapped(std::string_view text, int columns) {
+  columns = std::max(1, columns);
+  std::vector<std::string> lines;
+  std::string line;
+  int used = 0;
+  bool goes_on = false;  // the line does from the one before: it begins with its word
+  const auto end_line = [&] {
+    while (!line.empty() && line.back() == ' ') line.pop_back();
+    lines.push_back(std::move(line));
+    line.clear();
+    used = 0;
+  };
+  while (!text.empty()) {
+    if (text.front() == '\n') {
+      end_line();
+      goes_on = false;
+      text.remove_prefix(1);
+      continue;
+    }
+    // A word with the blanks before it.
+    const size_t begin = std::min(text.find_first_not_of(' '), text.size());
+    const size_t end = std::min(text.find_first_of(" \n", begin), text.size());
+    std::string_view word = text.substr(begin, end - begin);
+    const int gap = static_cast<int>(begin), width = display_width(word);
+    if (!line.empty() && used + gap + width > columns) {
+      end_line();
+      goes_on = true;
+    } else if (!line.empty() || !goes_on) {
+      line.append(begin, ' ');
+      used += gap;
+    }
+    while (!word.empty()) {
+      const Letter letter = first_letter(word);
+      const int letter_columns = letter_width(letter.code);
+      if (used + letter_columns > columns && !line.empty()) end_line();
+      line += word.substr(0, letter.bytes);
+      used += letter_columns;
+      word.remove_prefix(letter.bytes);
+    }
+    text.remove_prefix(end);
+  }
+  if (!line.empty() || lines.empty()) end_line();
+  return lines;
+}
+
 Table::Table(std::vector<Column> columns) : columns_(std::move(columns)) {
   HEDDLE_CHECK(!columns_.empty(), "a table without columns");
 }
@@ -107,7 +153,9 @@ void Table::row(std::vector<std::string> cells) {
 
 void Table::rule() { rows_.emplace_back(); }
 
-std::string Table::text(bool unicode) const {
+// The widest columns of text give way, all to the same width, and none below what tells something.
+std::vector<int> Table::widths(int columns) const {
+  constexpr int kLeast = 8, kGap = 2;
   std::vector<int> widths;
   for (size_t c = 0; c < columns_.size(); ++c) {
     int width = display_width(columns_[c].title);
@@ -116,19 +164,46 @@ std::string Table::text(bool unicode) const {
     }
     widths.push_back(width);
   }
+  if (columns <= 0) return widths;
+  int excess =
+      std::accumulate(widths.begin(), widths.end(), 0) + kGap * (static_cast<int>(widths.size()) - 1) - columns;
+  while (excess > 0) {
+    int* widest = nullptr;
+    for (size_t c = 0; c < widths.size(); ++c) {
+      const bool gives =
+          columns_[c].align == Align::left && widths[c] > std::max(kLeast, display_width(columns_[c].title));
+      if (gives && (widest == nullptr || widths[c] > *widest)) widest = &widths[c];
+    }
+    if (widest == nullptr) break;
+    --*widest;
+    --excess;
+  }
+  return widths;
+}
+
+std::string Table::text(bool unicode, int columns) const {
+  const std::vector<int> widths = this->widths(columns);
   std::string text;
   const auto end_line = [&] {
     while (!text.empty() && text.back() == ' ') text.pop_back();
     text += '\n';
   };
   const auto add_cells = [&](const auto& cell_of) {
+    std::vector<std::vector<std::string>> lines;
+    size_t height = 1;
     for (size_t c = 0; c < columns_.size(); ++c) {
-      const std::string& cell = cell_of(c);
-      const std::string room(widths[c] - display_width(cell), ' ');
-      if (c > 0) text += "  ";
-      text += columns_[c].align == Align::right ? room + cell : cell + room;
+      lines.push_back(wrapped(cell_of(c), std::max(1, widths[c])));
+      height = std::max(height, lines.back().size());
     }
-    end_line();
+    for (size_t l = 0; l < height; ++l) {
+      for (size_t c = 0; c < columns_.size(); ++c) {
+        const std::string cell = l < lines[c].size() ? lines[c][l] : "";
+        const std::string room(static_cast<size_t>(std::max(0, widths[c] - display_width(cell))), ' ');
+        if (c > 0) text += "  ";
+        text += columns_[c].align == Align::right ? room + cell : cell + room;
+      }
+      end_line();
+    }
   };
   const auto add_rule = [&] {
     for (size_t c = 0; c < columns_.size(); ++c) {

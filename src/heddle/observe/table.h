@@ -12,6 +12,8 @@
 #include <string_view>
 #include <vector>
 
+#include "heddle/observe/terminal/terminal.h"
+
 namespace heddle::observe {
 
 /// The columns a terminal uses for this UTF-8 text. A byte that is no UTF-8 counts as one.
@@ -19,6 +21,10 @@ int display_width(std::string_view text);
 
 /// The longest beginning of `text` of at most `columns` columns, with "…" at its end where something was cut off.
 std::string cut_to_width(std::string_view text, int columns);
+
+/// `text` in lines of at most `columns` columns (at least 1), broken at blanks, and inside a word only where it
+/// alone is longer. A line feed of its own is a break too; there is at least one line.
+std::vector<std::string> wrapped(std::string_view text, int columns);
 
 enum class Align { left, right };
 
@@ -37,10 +43,16 @@ class Table {
   /// A line between the rows before and after it.
   void rule();
 
-  /// Every line ends in a newline and none in a space. `unicode` chooses the line of the rules.
-  std::string text(bool unicode = true) const;
+  /// Every line ends in a newline and none in a space. `unicode` chooses the line of the rules. Where the table is
+  /// wider than `columns` (0: no limit), its longest columns of text are narrowed and their cells wrapped; numbers
+  /// never are.
+  std::string text(bool unicode = true, int columns = 0) const;
+  /// As it suits whoever reads the output.
+  std::string text(const Terminal& terminal) const { return text(terminal.unicode, terminal.columns); }
 
  private:
+  std::vector<int> widths(int columns) const;
+
   std::vector<Column> columns_;
   std::vector<std::vector<std::string>> rows_;  // an empty row is a rule
 };

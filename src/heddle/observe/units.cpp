@@ -53,11 +53,11 @@ std::string duration_text(double seconds) {
   return fmt::format("{}:{:02}", minutes, whole % 60);
 }
 
-std::string grouped_text(long long number, bool unicode) {
+std::string grouped_text(long long number) {
   const std::string digits = fmt::format("{}", number < 0 ? -static_cast<unsigned long long>(number) : number);
   std::string text = number < 0 ? "-" : "";
   for (size_t i = 0; i < digits.size(); ++i) {
-    if (i > 0 && (digits.size() - i) % 3 == 0) text += unicode ? "\u202f" : ",";
+    if (i > 0 && (digits.size() - i) % 3 == 0) text += ',';
     text += digits[i];
   }
   return text;

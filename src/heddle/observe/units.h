@@ -18,8 +18,8 @@ std::string count_text(double count, std::string_view unit = "");
 /// 250 us, 3.4 ms, 1.2 s; from one minute on as 1:02 and 1:02:03, from one day on as 3d 04:05.
 std::string duration_text(double seconds);
 
-/// 1234567 as 1 234 567, with narrow no-break spaces when `unicode`, else commas.
-std::string grouped_text(long long number, bool unicode = false);
+/// 1234567 as 1,234,567, wherever it is printed; count_of reads it back.
+std::string grouped_text(long long number);
 
 /// Up to `digits` significant digits, no trailing zeros: 3.214, 0.00022 as 2.2e-04.
 std::string number_text(double number, int digits = 4);

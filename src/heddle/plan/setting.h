@@ -73,6 +73,8 @@ struct Row {
   /// Of a list, as one text with commas: ConfigError, without a place, when it is not accepted. Null: always.
   std::function<void(const std::string&)> check;
   std::string unset = "off";  // what holds where the key is not present
+  /// What other trainers, papers and people call it: `explain` and refusals find the key by them.
+  std::vector<std::string> synonyms;
   std::optional<Switch> as_switch;
 
   /// "an integer of 1 or more"
@@ -97,6 +99,10 @@ struct Setting : Row {
   /// Null: always. A key of an optional group (model.rope_scaling) exists only where the group does.
   std::function<bool(const Owner&)> present;
 
+  Setting& also_called(std::vector<std::string> names) {
+    synonyms = std::move(names);
+    return *this;
+  }
   Setting& acts(MathsClass maths, std::string effect, std::string cost, std::string page) {
     as_switch = Switch{maths, std::move(effect), std::move(cost), std::move(page), {}, {}, {}, {}};
     return *this;

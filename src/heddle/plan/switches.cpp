@@ -42,11 +42,16 @@ class Table : public SettingTable<Choices> {
 void train_settings(Table& t) {
   constexpr auto u = &Choices::update;
   using O = passes::Optimizer;
-  t.number<u, &O::beta1>("train.beta1", 0, 0.999999, "AdamW: decay of the first moment.");
-  t.number<u, &O::beta2>("train.beta2", 0, 0.99999999, "AdamW: decay of the second moment.");
-  t.number<u, &O::epsilon>("train.epsilon", 1e-30, 1, "AdamW: added to the root of the second moment.");
-  t.number<u, &O::weight_decay>("train.weight_decay", 0, 100, "AdamW: decay of matrices, apart from the gradient.");
+  t.number<u, &O::beta1>("train.beta1", 0, 0.999999, "AdamW: decay of the first moment.")
+      .also_called({"adam_beta1"});
+  t.number<u, &O::beta2>("train.beta2", 0, 0.99999999, "AdamW: decay of the second moment.")
+      .also_called({"adam_beta2"});
+  t.number<u, &O::epsilon>("train.epsilon", 1e-30, 1, "AdamW: added to the root of the second moment.")
+      .also_called({"adam_eps", "adam_epsilon", "eps"});
+  t.number<u, &O::weight_decay>("train.weight_decay", 0, 100, "AdamW: decay of matrices, apart from the gradient.")
+      .also_called({"wd"});
   t.number<u, &O::clip_norm>("train.clip_norm", 0, 1e12, "Largest norm of the whole gradient; 0 is off.")
+      .also_called({"clip_grad", "max_grad_norm", "grad_clip", "gradient_clipping", "gradient_clip_val"})
       .acts(changes_maths,
             "Scales the gradient of all parameters down so that its norm is at most this; 0 switches it off.",
             "one reading of the gradients; the norm is measured in any case", page("clip_norm"));
@@ -68,6 +73,7 @@ void device_settings(Table& t) {
             page("pack_weights"));
   t.boolean<d, &OnDevice::graphs>("device.graphs",
                                   "On cuda, put runs of launches that repeat on a stream as one CUDA graph.")
+      .also_called({"cuda_graph", "cuda_graphs", "enable_cuda_graph"})
       .acts(bitwise, "On cuda, puts runs of launches that repeat on a stream as one CUDA graph.",
             "memory of the device for the graphs; what waits for a launch waits for its run", page("cuda_graphs"));
   t.number<d, &OnDevice::product_rate>(
@@ -80,23 +86,30 @@ void device_settings(Table& t) {
 void mesh_settings(Table& t) {
   constexpr auto m = &Choices::mesh;
   t.integer<m, &Degrees::tp>("mesh.tp", 1, 4096, "Tensor parallel ranks: heads, widths and vocabulary are cut.")
+      .also_called({"tensor_model_parallel_size", "tensor_parallel", "tensor_parallel_size", "tp_size"})
       .acts(reassociates,
             "Cuts heads, widths and vocabulary among ranks, and the tokens between the blocks (sequence parallel).",
             "gathers and scatters activations four times a layer each way; weights and activations shrink",
             page("tensor_parallel"))
       .tried({1, 2});
-  t.integer<m, &Degrees::cp>("mesh.cp", 1, 4096, "Context parallel ranks: sequences are cut.");
+  t.integer<m, &Degrees::cp>("mesh.cp", 1, 4096, "Context parallel ranks: sequences are cut.")
+      .also_called({"context_parallel_size", "context_parallel", "cp_size"});
   t.integer<m, &Degrees::dp>("mesh.dp", 0, 4096,
                              "Data parallel ranks: the batch is cut; 0: what tp, cp and pp leave of the ranks.")
+      .also_called({"data_parallel_size", "data_parallel", "dp_size"})
       .acts(reassociates,
             "Copies of the model, each on its share of the batch; gradients are summed, the optimizer is sharded "
             "over them.",
             "a step sends each gradient and each weight once around; moments and masters shrink with the copies",
             page("data_parallel"))
       .tried({1, 2});
-  t.integer<m, &Degrees::pp>("mesh.pp", 1, 4096, "Pipeline stages: layers are cut.");
-  t.integer<m, &Degrees::ep>("mesh.ep", 1, 4096, "Expert parallel ranks: a stage's experts are cut among them.");
-  t.integer<m, &Degrees::etp>("mesh.etp", 1, 4096, "Tensor parallel ranks of an expert: its width is cut.");
+  t.integer<m, &Degrees::pp>("mesh.pp", 1, 4096, "Pipeline stages: layers are cut.")
+      .also_called(
+          {"pipeline_model_parallel_size", "pipeline_parallel_size", "pipeline_parallel", "pp_size", "stages"});
+  t.integer<m, &Degrees::ep>("mesh.ep", 1, 4096, "Expert parallel ranks: a stage's experts are cut among them.")
+      .also_called({"expert_model_parallel_size", "expert_parallel_size", "expert_parallel", "ep_size"});
+  t.integer<m, &Degrees::etp>("mesh.etp", 1, 4096, "Tensor parallel ranks of an expert: its width is cut.")
+      .also_called({"expert_tensor_parallel_size"});
   t.word<m, &Degrees::order>("mesh.order", "The axes of the ranks, neighbours first.");
   t.word<m, &Degrees::expert_order>("mesh.expert_order",
                                     "The axes of a stage's ranks as the experts see them, neighbours first.");
@@ -115,6 +128,7 @@ void parallel_settings(Table& t) {
   t.word<p, &P::schedule>("parallel.schedule",
                           "Order of forwards and backwards in the pipeline: a name of `heddle schedule`, or a file "
                           "with a schedule's text form.")
+      .also_called({"pipeline_schedule"})
       .acts(
           bitwise,
           "In what order the ranks of the pipeline run forwards and backwards, and how many stages each has.",
@@ -128,6 +142,7 @@ void parallel_settings(Table& t) {
       .as_switch->reassociating = {"dual_pipe"};
   t.integer<p, &P::chunks>("parallel.chunks", 0, 1024,
                            "Pipeline stages a rank, where the schedule leaves it open; 0: its usual number.")
+      .also_called({"virtual_pipeline_model_parallel_size", "vpp", "num_virtual_stages_per_pipeline_rank"})
       .acts(bitwise, "Pipeline stages a rank, where the schedule leaves it open.",
             "a shorter bubble; more messages between ranks", page("schedules"))
       .unless(clipped)
@@ -141,6 +156,7 @@ void parallel_settings(Table& t) {
       .beside(interleaved);
   t.word<p, &P::layout>("parallel.layout",
                         "Layers of each pipeline stage: even, balanced, or letters such as \"Ettt|tt|ttL\".")
+      .also_called({"pipeline_model_parallel_layout"})
       .acts(bitwise, "Which layers each pipeline stage holds; any cut, empty stages too, as letters.",
             "none by itself: the costliest stage sets the pace", page("stage_layout"))
       .unless(clipped)
@@ -164,6 +180,7 @@ void parallel_settings(Table& t) {
       .beside({"mesh.cp=2"});
   t.word<p, &P::exchange, &model::Dispatcher::topology>("parallel.exchange",
                                                         "How rows reach experts on other ranks.")
+      .also_called({"moe_token_dispatcher_type", "dispatcher"})
       .acts(bitwise,
             "How rows reach experts on other ranks: one by one, once a rank, once a node, all to every node, or as "
             "counts and links tell, for each layer and microbatch.",
@@ -195,6 +212,8 @@ void parallel_settings(Table& t) {
 void memory_settings(Table& t) {
   t.groups<&Memory::recompute>("memory.recompute", "What the backward makes again instead of keeping it.",
                                passes::recompute_words(), passes::recompute_groups)
+      .also_called(
+          {"activation_checkpointing", "gradient_checkpointing", "recompute_granularity", "recompute_modules"})
       .acts(bitwise,
             "The backward makes these values again from what is kept, instead of keeping them since the forward; "
             "with "
@@ -203,10 +222,12 @@ void memory_settings(Table& t) {
       .planned({"norm, activation", "medium", "moe", "full"});
   t.groups<&Memory::offload>("memory.offload", "What waits for the backward on the host.", passes::offload_words(),
                              passes::offload_groups)
+      .also_called({"cpu_offloading", "activation_offload", "offload_activations"})
       .acts(bitwise, "These values wait for the backward on the host; what could not be back in time stays.",
             "two copies of each beside the computation, and the host's memory", page("offload"))
       .planned({"input", "layer", "input, layer"}, Planned::Where::own_memory);
   t.word<&Choices::memory, &Memory::optimizer>("memory.optimizer", "Where master weights and moments lie.")
+      .also_called({"optimizer_cpu_offload", "offload_optimizer"})
       .acts(
           bitwise,
           "swap keeps master weights and moments on the host, and slices of them stream through three slots on "

@@ -7,6 +7,7 @@
 #include "heddle/base/error.h"
 #include "heddle/base/files/output_file.h"
 #include "heddle/base/parallel.h"
+#include "heddle/observe/terminal/doing.h"
 #include "heddle/planner/measure_machine.h"
 #include "heddle/planner/measure_ops.h"
 #include "heddle/planner/measured_rates.h"
@@ -32,7 +33,16 @@ cost::MachineProfile machine_profile(const std::string& path, double seconds) {
   if (!path.empty() || std::filesystem::exists(at, ignored)) return read_profile(at);
   MeasureOptions options;
   options.seconds = seconds;
-  cost::MachineProfile profile = measure_machine(options);
+  fmt::print(stderr, "this machine has no profile yet: it is measured for about {:.0f} s, once, and kept in {}\n",
+             seconds, at);
+  cost::MachineProfile profile;
+  {
+    observe::Doing doing("measuring");
+    options.progress = [&](std::string_view what, double share) {
+      doing.now(fmt::format("measuring {}", what), share);
+    };
+    profile = measure_machine(options);
+  }
   std::filesystem::create_directories(std::filesystem::path(at).parent_path(), ignored);
   write_file(at, profile_text(profile));
   return profile;

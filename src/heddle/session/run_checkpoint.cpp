@@ -88,22 +88,4 @@ std::optional<train::Checkpoint> checkpoint_to_go_on_from(const RunFolder& folde
   return checkpoint;
 }
 
-std::string changed_settings(const RunFolder& folder, const config::RunConfig& config) {
-  std::optional<config::RunConfig> was;
-  try {
-    was = config::read_run_config(folder.config());
-  } catch (const Error& error) {
-    return fmt::format("{}; it is written anew", error.what());
-  }
-  std::vector<std::string> changed;
-  for (const config::Setting& s : config::settings()) {
-    const auto text = [&](const config::RunConfig& c) {
-      return s.present && !s.present(c) ? std::string("unset") : s.text_of(s.get(c));
-    };
-    if (text(*was) != text(config))
-      changed.push_back(fmt::format("{} {} (was {})", s.key, text(config), text(*was)));
-  }
-  return changed.empty() ? "" : fmt::format("other settings than before: {}", fmt::join(changed, ", "));
-}
-
 }  // namespace heddle::session

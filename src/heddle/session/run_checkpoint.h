@@ -30,7 +30,4 @@ std::optional<train::Checkpoint> checkpoint_to_go_on_from(const RunFolder& folde
                                                           const std::map<std::string, std::string>& data,
                                                           std::vector<std::string>& warnings);
 
-/// One line on the settings that differ from those in the run's config.toml, "" where none does.
-std::string changed_settings(const RunFolder& folder, const config::RunConfig& config);
-
 }  // namespace heddle::session

@@ -1,14 +1,13 @@
 #include "heddle/session/run_data.h"
 
 #include <algorithm>
-#include <chrono>
-#include <cstdio>
 #include <filesystem>
 
 #include "heddle/base/error.h"
 #include "heddle/base/files/output_file.h"
+#include "heddle/base/files/standard_input.h"
 #include "heddle/data/tokenizer/tokenizer_json.h"
-#include "heddle/observe/progress.h"
+#include "heddle/observe/terminal/doing.h"
 
 namespace heddle::session {
 
@@ -37,23 +36,6 @@ int64_t place_tokenizer(const config::RunConfig& config) {
 
 }  // namespace
 
-data::Progress preparation_progress() {
-  return
-      [last = std::string(), drawn = std::chrono::steady_clock::time_point(),
-       interactive = observe::describe_terminal(2).interactive](std::string_view doing, double fraction) mutable {
-        const auto now = std::chrono::steady_clock::now();
-        if (!interactive || (doing == last && now - drawn < std::chrono::milliseconds(100))) return;
-        drawn = now;
-        last = doing;
-        fmt::print(stderr, "\r\x1b[K{} {:3.0f} %", doing, 100 * fraction);
-        std::fflush(stderr);
-      };
-}
-
-void end_preparation_progress() {
-  if (observe::describe_terminal(2).interactive) fmt::print(stderr, "\r\x1b[K");
-}
-
 std::vector<std::vector<int32_t>> RunData::train(int64_t first, int64_t count) const {
   std::vector<std::vector<int32_t>> sequences(
       static_cast<size_t>(count), std::vector<int32_t>(static_cast<size_t>(dataset->sequence_tokens())));
@@ -80,6 +62,9 @@ RunData open_run_data(const config::RunConfig& config) {
   RunData data;
   std::error_code ignored;
   const std::string& source = config.data.source;
+  if (source == kStandardInput)
+    config_error(
+        "data.source is -: a run may go on later, so its text must stay; `heddle data - --out DIR` keeps it");
   std::string prefix = source;
   if (fs::exists(source + ".idx", ignored)) {
     data.tokenizer = config.data.tokenizer;
@@ -90,10 +75,12 @@ RunData open_run_data(const config::RunConfig& config) {
   } else {
     int64_t vocabulary = config.data.vocabulary > 0 ? config.data.vocabulary : config.model.vocab_size;
     if (!config.data.tokenizer.empty()) vocabulary = place_tokenizer(config);
-    const data::Progress progress = preparation_progress();
-    data.prepared = source == "demo" ? data::prepare_demo_data(config.data.folder, vocabulary, progress)
-                                     : data::prepare_text_data(source, config.data.folder, vocabulary, progress);
-    end_preparation_progress();
+    observe::Doing doing("reading text");
+    const data::Progress progress = [&](std::string_view what, double share) { doing.now(what, share); };
+    data.prepared = source == "demo"
+                        ? data::prepare_demo_data(config.data.folder, vocabulary, progress)
+                        : data::prepare_text_data(source, config.data.folder, vocabulary, progress,
+                                                  config.data.any_bytes ? data::Bytes::any : data::Bytes::text);
     data.tokenizer = data.prepared->tokenizer;
     prefix = data.prepared->prefix;
     check_vocabulary(data.tokenizer, data.prepared->vocabulary, config.model.vocab_size);

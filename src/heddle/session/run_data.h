@@ -14,11 +14,6 @@ namespace heddle::session {
 
 inline constexpr int64_t kMostTokenizerBytes = 64 << 20;
 
-/// How far the preparation is, on one line of standard error that is rewritten; nothing off a terminal.
-data::Progress preparation_progress();
-/// Takes that line away.
-void end_preparation_progress();
-
 struct RunData {
   std::string tokenizer;                       // path of tokenizer.json, "" when the tokens come without one
   std::optional<data::PreparedData> prepared;  // none when the tokens came ready

@@ -47,8 +47,8 @@ bool RunLogs::write_report(const observe::ReportData& data) {
   return attempt("report", [&] { heddle::observe::write_report(folder_.report(), data); });
 }
 
-void RunLogs::write_trace(const observe::Timeline& timeline) {
-  attempt("trace", [&] {
+bool RunLogs::write_trace(const observe::Timeline& timeline) {
+  return attempt("trace", [&] {
     observe::PerfettoTrace file(folder_.trace());
     file.add(timeline);
     file.close();

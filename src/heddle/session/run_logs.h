@@ -26,7 +26,7 @@ class RunLogs {
 
   void add(const observe::StepMetrics& metrics);
   bool write_report(const observe::ReportData& data);
-  void write_trace(const observe::Timeline& timeline);
+  bool write_trace(const observe::Timeline& timeline);
   /// Does what only serves those who look on, tells a failure of it in the same way, and says whether it went well.
   bool attempt(const std::string& what, const std::function<void()>& body);
 

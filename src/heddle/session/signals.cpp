@@ -1,14 +1,77 @@
 #include "heddle/session/signals.h"
 
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cerrno>
+#include <cstring>
+
 namespace heddle::session {
 
 namespace {
+
 volatile std::sig_atomic_t stop_asked = 0, save_asked = 0;
+std::array<volatile std::sig_atomic_t, 65> asked_before{};  // by which signals
+volatile std::sig_atomic_t on_terminal = 0;
+
+// A handler may write, and do little else: what it writes lies ready. It may run while the next answer is being put
+// down, so there are several places, and which one holds is said last.
+struct Answer {
+  std::array<char, 256> first{}, second{};
+};
+constexpr int kPlaces = 8;
+std::array<Answer, kPlaces> answers;
+std::atomic<int> current{0};
+static_assert(std::atomic<int>::is_always_lock_free);
+
+void put(std::array<char, 256>& into, std::string_view text) {
+  const size_t size = std::min(text.size(), into.size() - 2);
+  std::memcpy(into.data(), text.data(), size);
+  into[size] = '\0';
+}
+
+void say(const char* text) {
+  for (size_t left = std::strlen(text); left > 0;) {
+    const ssize_t count = ::write(STDERR_FILENO, text, left);
+    if (count <= 0) return;
+    text += count;
+    left -= static_cast<size_t>(count);
+  }
+}
+
+void tell(const char* what, const std::array<char, 256>& answer) {
+  if (answer[0] == '\0') return;
+  say(on_terminal != 0 ? "\r\x1b[K" : "");
+  say(what);
+  say(answer.data());
+  say("\n");
+}
+
+void stop(int number) {
+  const int kept = errno;
+  const Answer& answer = answers[static_cast<size_t>(current.load())];
+  if (asked_before[static_cast<size_t>(number)] != 0 && number != SIGUSR2) {
+    tell("ended at once: ", answer.second);
+    std::signal(number, SIG_DFL);
+    std::raise(number);  // comes when this returns
+  } else if (stop_asked == 0) {
+    tell("stopping: ", answer.first);
+  }
+  asked_before[static_cast<size_t>(number)] = 1;
+  stop_asked = 1;
+  errno = kept;
+}
+
 }  // namespace
 
 Signals::Signals() {
   stop_asked = 0;
   save_asked = 0;
+  for (volatile std::sig_atomic_t& asked : asked_before) asked = 0;
+  on_terminal = ::isatty(STDERR_FILENO) == 1 ? 1 : 0;
+  answer("what is being done comes first", "nothing more was written");
   const auto listen = [&](int number, void (*handler)(int), int flags) {
     struct sigaction action {
     }, before{};
@@ -19,8 +82,7 @@ Signals::Signals() {
     sigaction(number, &action, &before);
     before_.emplace_back(number, before);
   };
-  const auto stop = [](int) { stop_asked = 1; };
-  for (const int number : {SIGINT, SIGTERM, SIGHUP}) listen(number, stop, static_cast<int>(SA_RESETHAND));
+  for (const int number : {SIGINT, SIGTERM, SIGHUP}) listen(number, stop, 0);
   listen(SIGUSR2, stop, SA_RESTART);
   listen(
       SIGUSR1, [](int) { save_asked = 1; }, SA_RESTART);
@@ -35,6 +97,13 @@ Wishes Signals::take() {
   const bool save = save_asked != 0;
   if (save) save_asked = 0;
   return {stop_asked != 0, save};
+}
+
+void Signals::answer(std::string_view first, std::string_view second) {
+  const int next = (current.load() + 1) % kPlaces;
+  put(answers[static_cast<size_t>(next)].first, first);
+  put(answers[static_cast<size_t>(next)].second, second);
+  current.store(next);
 }
 
 }  // namespace heddle::session

@@ -18,6 +18,8 @@
 #include "heddle/ir/print.h"
 #include "heddle/observe/table.h"
 #include "heddle/observe/units.h"
+#include "heddle/session/notes/data_notes.h"
+#include "heddle/session/notes/resume_notes.h"
 #include "heddle/session/rank_run.h"
 #include "heddle/session/run_checkpoint.h"
 #include "heddle/session/text/continue_text.h"
@@ -128,9 +130,8 @@ void TrainingRun::warn(const std::string& text) {
 
 void TrainingRun::begin_logs(bool resume) {
   if (!leads()) return;
-  if (resume) {
-    if (const std::string changed = changed_settings(folder_, config_); !changed.empty()) warn(changed);
-  }
+  for (const std::string& note : data_notes(config_, *data_.dataset)) warn(note);
+  if (trace_ && config_.train.trace_step == 0) warn("--trace: train.trace_step is 0, so no step is traced");
   write_file(folder_.config(), config::toml_of(config_));  // from here on the folder holds a run
   if (!data_.tokenizer.empty()) write_file(folder_.tokenizer(), read_file(data_.tokenizer, kMostTokenizerBytes));
   logs_ = std::make_unique<RunLogs>(folder_, [this](const std::string& text) { warn(text); });
@@ -148,8 +149,18 @@ void TrainingRun::restore() {
   std::optional<train::Checkpoint> checkpoint =
       leads() ? checkpoint_to_go_on_from(folder_, config_, data_identity_, warnings_) : std::nullopt;
   const std::string path = trainer_->ranks().told_by_first(checkpoint ? checkpoint->path() : "");
-  if (path.empty()) return trainer_->initialise();
+  if (path.empty()) {
+    if (leads()) {
+      for (std::string& note : resume_notes(folder_, config_, nullptr, trainer_->options().plan.dtype))
+        warnings_.push_back(std::move(note));
+    }
+    return trainer_->initialise();
+  }
   if (!checkpoint) checkpoint.emplace(path, train::Checkpoint::Verify::headings);
+  if (leads()) {
+    for (std::string& note : resume_notes(folder_, config_, &checkpoint->state(), trainer_->options().plan.dtype))
+      warnings_.push_back(std::move(note));
+  }
   train::load_trainer(*checkpoint, *trainer_);
   summary_.checkpoint = path;
   saved_step_ = trainer_->steps_done();
@@ -184,6 +195,7 @@ void TrainingRun::introduce() {
 }
 
 void TrainingRun::look(observe::StepMetrics& metrics) {
+  answer_signals("the look at the held-out text");
   const std::vector<std::vector<int32_t>> heldout = data_.heldout(config_.train.eval_sequences);
   std::string line = fmt::format("step {}", metrics.step);
   if (!heldout.empty()) {
@@ -205,7 +217,26 @@ void TrainingRun::look(observe::StepMetrics& metrics) {
   samples_.push_back(std::move(sample));
 }
 
+// What a signal is answered with while something is done.
+void TrainingRun::answer_signals(const std::string& doing) const {
+  if (!leads()) return;
+  const int64_t done = trainer_->steps_done();
+  std::string lost = "no step was done, nothing is lost";
+  if (saved_step_ == done) {
+    lost = fmt::format("the checkpoint of step {} holds all that was done", done);
+  } else if (saved_step_ >= 0) {
+    lost =
+        fmt::format("what came after the checkpoint of step {} is lost; --resume goes on from there", saved_step_);
+  } else if (done > 0) {
+    lost = fmt::format("the state is not saved: no checkpoint was written yet, {} steps are lost", done);
+  }
+  Signals::answer(fmt::format("waiting for {}, then for a checkpoint; asked again it ends at once, and {}", doing,
+                              saved_step_ == done ? "the step under way is lost" : lost),
+                  lost);
+}
+
 void TrainingRun::save() {
+  answer_signals("the checkpoint");
   summary_.checkpoint = save_run(folder_, config_, data_identity_, *trainer_);
   saved_step_ = trainer_->steps_done();
 }
@@ -222,7 +253,9 @@ void TrainingRun::trace(int64_t step, int64_t began_ns, double step_s) {
   compute_share_ /= static_cast<double>(spans.size());
   traced_ = trace_of(trainer_->lowered(), spans, step);
   pipeline_ = pipeline_pictures(*trainer_, spans);
-  if (trace_) logs_->write_trace(traced_->timeline);
+  if (!trace_ || !logs_->write_trace(traced_->timeline)) return;
+  summary_.trace = folder_.trace();
+  progress_->line(fmt::format("trace of step {}: {}; open it at https://ui.perfetto.dev", step, folder_.trace()));
 }
 
 // What the first steps take, beside what was said when the plan was made.
@@ -285,6 +318,11 @@ bool TrainingRun::step() {
   const bool traced = config_.train.trace_step > 0 &&
                       (number == summary_.first_step + config_.train.trace_step ||
                        (number == config_.train.steps && number < summary_.first_step + config_.train.trace_step));
+  answer_signals(tokens_per_s_.empty()
+                     ? fmt::format("step {}", number)
+                     : fmt::format("step {} (a step takes {})", number,
+                                   observe::duration_text(static_cast<double>(config_.tokens_per_step()) /
+                                                          tokens_per_s_.back())));
   if (traced) trainer_->executor().set_trace(true);
   if (traced) trainer_->ranks().any(false);  // all begin together: the start is where their clocks meet
   const int64_t began_ns = now_ns();
@@ -336,6 +374,7 @@ bool TrainingRun::step() {
     look(metrics);
   }
   if (leads()) {
+    if (const auto note = epoch_note(config_, *data_.dataset, number)) warn(*note);
     logs_->add(metrics);
     progress_->update(metrics);
   }
@@ -371,6 +410,7 @@ RunSummary TrainingRun::run() {
   if (place_.world != nullptr) place_.world->set_patience(kPreparing_s);
   summary_.interrupted = !is_over();
   if (saved_step_ != trainer_->steps_done()) save();
+  answer_signals("the report");
   summary_.seconds = now_s() - start_s;
   summary_.steps = trainer_->steps_done();
   summary_.trained_s = trainer_->done().seconds;

@@ -41,6 +41,7 @@ struct RankPlace {
 /// What a run comes to.
 struct RunSummary {
   std::string folder, checkpoint, report;  // report: "" when the disk refused it
+  std::string trace;                       // for Perfetto; "" where none was asked for or written
   int64_t first_step = 0, steps = 0;       // done before, done now in all
   bool interrupted = false;
   double seconds = 0;
@@ -85,6 +86,7 @@ class TrainingRun {
   void compare_with_plan(double step_s);
   void warn_of_launcher(double step_s);
   Wishes wishes();
+  void answer_signals(const std::string& doing) const;
   void compare_with_arena(const train::StepResult& result);
   void look(observe::StepMetrics& metrics);
   void save();

@@ -115,16 +115,21 @@ TrainerOptions trainer_options_of(const config::RunConfig& config, int rank, con
   options.memory_bytes = arena_bytes_of(config, rank, sharing, cached_sequences);
   options.memory_limit_bytes = growth_limit_of(config);
   options.seed = static_cast<uint64_t>(config.seed);
-  LearningRate& rate = options.learning_rate;
-  rate.shape = config.train.schedule;
-  rate.peak = config.train.learning_rate;
-  rate.least = config.train.min_learning_rate;
+  options.learning_rate = learning_rate_of(config);
   options.length = config.length();
-  const config::RunConfig::Train& t = config.train;
-  const double whole_s = options.length.seconds;
-  rate.warmup = options.length.by_clock() ? t.warmup_fraction * whole_s : static_cast<double>(t.warmup_steps);
-  rate.decay = options.length.by_clock() ? t.decay_fraction * whole_s : static_cast<double>(t.decay_steps);
   return options;
+}
+
+LearningRate learning_rate_of(const config::RunConfig& config) {
+  const config::RunConfig::Train& t = config.train;
+  const config::RunLength length = config.length();
+  LearningRate rate;
+  rate.shape = t.schedule;
+  rate.peak = t.learning_rate;
+  rate.least = t.min_learning_rate;
+  rate.warmup = length.by_clock() ? t.warmup_fraction * length.seconds : static_cast<double>(t.warmup_steps);
+  rate.decay = length.by_clock() ? t.decay_fraction * length.seconds : static_cast<double>(t.decay_steps);
+  return rate;
 }
 
 }  // namespace heddle::train

@@ -41,4 +41,7 @@ int64_t arena_bytes_of(const config::RunConfig& config, int rank = 0, const Shar
 TrainerOptions trainer_options_of(const config::RunConfig& config, int rank = 0, const Sharing& sharing = {},
                                   int64_t cached_sequences = 0);
 
+/// In the measure of the run's length.
+LearningRate learning_rate_of(const config::RunConfig& config);
+
 }  // namespace heddle::train

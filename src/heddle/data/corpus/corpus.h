@@ -91,8 +91,9 @@ std::string licence_of(const std::string& root, const std::string& package);
 /// A file, or every .txt and .jsonl (also .gz) below a folder. A line of .jsonl is an object whose "text" is a
 /// document; any other file is text, cut at blank lines into documents of at least kLeastDocumentBytes. Memory is
 /// bounded by the longest document. ConfigError if there is nothing to read, or, while reading, naming file and
-/// line.
-std::unique_ptr<DocumentSource> open_text(const std::string& path);
+/// line; for bytes that are no text too, unless any will do.
+enum class Bytes : uint8_t { text, any };
+std::unique_ptr<DocumentSource> open_text(const std::string& path, Bytes bytes = Bytes::text);
 
 inline constexpr size_t kLeastDocumentBytes = 8 << 10;
 inline constexpr size_t kMostDocumentBytes = 1 << 20;  // where no blank line comes

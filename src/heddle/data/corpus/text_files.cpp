@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "heddle/base/error.h"
+#include "heddle/base/escaped.h"
 #include "heddle/base/utf8.h"
 #include "heddle/data/corpus/corpus.h"
 #include "heddle/data/corpus/gzip_reader.h"
@@ -27,9 +28,20 @@ bool is_text(const std::string& path) {
   return name.extension() == ".txt" || name.extension() == ".jsonl";
 }
 
+// Where something stands that is no text: a byte that is no UTF-8, or a control character other than those that
+// layout is made of. npos: nowhere.
+size_t first_that_is_no_text(std::string_view text) {
+  const size_t broken = valid_utf8_prefix(text);
+  for (size_t at = 0; at < broken; ++at) {
+    const auto byte = static_cast<unsigned char>(text[at]);
+    if ((byte < 0x20 && (byte < '\t' || byte > '\r')) || byte == 0x7f) return at;
+  }
+  return broken == text.size() ? std::string_view::npos : broken;
+}
+
 class TextFiles : public DocumentSource {
  public:
-  explicit TextFiles(const std::string& path) {
+  TextFiles(const std::string& path, Bytes bytes) : bytes_(bytes) {
     std::error_code error;
     const fs::file_status status = fs::status(path, error);
     if (!fs::exists(status)) config_error("{}: no such file or folder", path);
@@ -63,8 +75,11 @@ class TextFiles : public DocumentSource {
         reader_ = std::make_unique<GzipReader>(files_[file_]);
         line_ = 0;
       }
-      if (is_jsonl(files_[file_]) ? next_object(document) : next_text(document)) {
+      const bool is_plain = !is_jsonl(files_[file_]);
+      if (is_plain ? next_text(document) : next_object(document)) {
         document.source = files_[file_];
+        if (bytes_ == Bytes::text) refuse_other_than_text(document.text, is_plain);
+        if (is_plain) count_lines(document.text);
         return true;
       }
       before_bytes_ += reader_->consumed_bytes();
@@ -91,6 +106,27 @@ class TextFiles : public DocumentSource {
   uint64_t fingerprint() const override { return fingerprint_; }
 
  private:
+  // Where in a plain file the text begins is counted in lines, of an object its line is known.
+  void refuse_other_than_text(std::string_view text, bool is_plain) const {
+    const size_t at = first_that_is_no_text(text);
+    if (at == std::string_view::npos) return;
+    const int64_t line =
+        line_ + (is_plain ? 1 + std::count(text.begin(), text.begin() + static_cast<ptrdiff_t>(at), '\n') : 0);
+    const bool control = first_letter(text.substr(at)).valid;
+    const bool wide = text.starts_with("\xff\xfe") || text.starts_with("\xfe\xff");
+    config_error(
+        "{}:{}: no text: holds the {} '{}'{}; --any-bytes (data.any_bytes = true) trains on it all the same",
+        files_[file_], line, control ? "control character" : "byte", escaped(text.substr(at, 1)),
+        wide      ? ", and begins as UTF-16 does (iconv -f UTF-16 -t UTF-8 makes text of it)"
+        : control ? ""
+                  : ", which is no UTF-8");
+  }
+
+  void count_lines(std::string_view text) {
+    line_ += std::count(text.begin(), text.end(), '\n') + lines_between_;
+    lines_between_ = 0;
+  }
+
   // Reads more of the file behind what is held. False at the end.
   bool hold_more() {
     if (held_end_) return false;
@@ -115,7 +151,10 @@ class TextFiles : public DocumentSource {
       const size_t end = blank_line(searched);
       if (end != std::string::npos) {
         document.text = held_.substr(0, end + 1);
-        held_.erase(0, std::min(held_.find_first_not_of("\r\n", end), held_.size()));
+        const size_t next = std::min(held_.find_first_not_of("\r\n", end), held_.size());
+        lines_between_ = std::count(held_.begin() + static_cast<ptrdiff_t>(end + 1),
+                                    held_.begin() + static_cast<ptrdiff_t>(next), '\n');
+        held_.erase(0, next);
         return true;
       }
       if (held_.size() > kMostDocumentBytes) {
@@ -189,6 +228,7 @@ class TextFiles : public DocumentSource {
     return text->get<std::string>();
   }
 
+  Bytes bytes_;
   std::vector<std::string> files_;
   int64_t total_bytes_ = 0, before_bytes_ = 0;
   uint64_t fingerprint_ = 0;
@@ -196,11 +236,14 @@ class TextFiles : public DocumentSource {
   std::unique_ptr<GzipReader> reader_;
   std::string held_;  // read, not yet given out
   bool held_end_ = false;
-  int64_t line_ = 0;
+  int64_t line_ = 0;           // of a plain file: lines before the document; of objects: the last one's
+  int64_t lines_between_ = 0;  // blank ones behind a document
 };
 
 }  // namespace
 
-std::unique_ptr<DocumentSource> open_text(const std::string& path) { return std::make_unique<TextFiles>(path); }
+std::unique_ptr<DocumentSource> open_text(const std::string& path, Bytes bytes) {
+  return std::make_unique<TextFiles>(path, bytes);
+}
 
 }  // namespace heddle::data

@@ -1,6 +1,7 @@
 #include "heddle/schedule/generators/generators.h"
 
 #include "heddle/base/error.h"
+#include "heddle/base/text.h"
 #include "heddle/schedule/generators/dual_pipe.h"
 #include "heddle/schedule/generators/dual_pipe_v.h"
 #include "heddle/schedule/generators/gpipe.h"
@@ -71,7 +72,7 @@ std::vector<std::string> generator_names() {
 
 const Generator& find_generator(std::string_view name) {
   for (const Generator& g : generators()) {
-    if (g.name == name) return g;
+    if (same_name(g.name, name)) return g;
   }
   const std::vector<std::string> names = generator_names();
   const std::string near = did_you_mean(name, names);

@@ -1,0 +1,98 @@
+#include "heddle/cli/line/help.h"
+
+#include <algorithm>
+
+#include "heddle/base/error.h"
+#include "heddle/cli/line/commit.h"
+#include "heddle/observe/table.h"
+
+namespace heddle::cli {
+
+namespace {
+
+std::string value_of(const Option& option) {
+  if (!option.value.empty()) return option.value;
+  if (!option.words.empty()) return fmt::format("{}", fmt::join(option.words, "|"));
+  if (std::holds_alternative<int64_t*>(option.into)) return "N";
+  return std::holds_alternative<double*>(option.into) ? "NUMBER" : "TEXT";
+}
+
+// Left and right of a gap, the right side wrapped.
+std::string two_columns(const std::vector<std::pair<std::string, std::string>>& rows, int columns) {
+  constexpr int kMostLeft = 28, kLeastRight = 24;
+  int left = 0;
+  for (const auto& row : rows) {
+    const int width = observe::display_width(row.first);
+    if (width <= kMostLeft) left = std::max(left, width);
+  }
+  const int indent = left + 4, right = std::max(kLeastRight, columns - indent);
+  std::string text;
+  for (const auto& [name, meaning] : rows) {
+    const int width = observe::display_width(name);
+    std::string line = "  " + name;
+    if (width > left) {
+      text += line + "\n";
+      line.clear();
+    }
+    for (const std::string& part : observe::wrapped(meaning, right)) {
+      line += std::string(static_cast<size_t>(std::max(0, indent - observe::display_width(line))), ' ') + part;
+      text += line + "\n";
+      line.clear();
+    }
+  }
+  return text;
+}
+
+}  // namespace
+
+std::string welcome_text(const Commands& all, int columns) {
+  std::vector<std::pair<std::string, std::string>> rows;
+  for (const Command& command : all) {
+    std::string call = "heddle " + command.name;
+    for (const Option& option : command.options) {
+      if (!option.stands_alone()) continue;
+      call += option.is_required ? " " + option.name : fmt::format(" [{}]", option.name);
+    }
+    rows.emplace_back(call, command.meaning);
+  }
+  const auto paragraph = [&](const std::string& text) {
+    return fmt::format("{}\n", fmt::join(observe::wrapped(text, columns), "\n"));
+  };
+  return paragraph("Heddle trains DeepSeek-V3-style mixture-of-experts models.") + "\n" +
+         two_columns(rows, columns) + "\n" +
+         paragraph(
+             "`heddle COMMAND --help` tells more, `heddle --version` which build this is. In place of CONFIG, - is "
+             "the standard input. Exit status: 0 done, 1 failed, 2 bad input, 130 stopped.");
+}
+
+std::string help_text(const Command& command, int columns) {
+  std::string call = "heddle " + command.name;
+  std::vector<std::pair<std::string, std::string>> words, flags;
+  for (const Option& option : command.options) {
+    if (option.stands_alone()) {
+      call += option.is_required ? " " + option.name : fmt::format(" [{}]", option.name);
+      words.emplace_back(option.name, option.meaning);
+    } else {
+      flags.emplace_back(option.is_flag() ? option.name : fmt::format("{} {}", option.name, value_of(option)),
+                         option.meaning + (option.is_required ? " (required)" : ""));
+    }
+  }
+  words.insert(words.end(), flags.begin(), flags.end());
+  words.emplace_back("--help", "Print this");
+  return fmt::format("{} [OPTIONS]\n{}\n\n{}", call, fmt::join(observe::wrapped(command.meaning, columns), "\n"),
+                     two_columns(words, columns));
+}
+
+std::string version_text() {
+#if defined(__clang__)
+  const std::string compiler = fmt::format("Clang {}", __clang_version__);
+#else
+  const std::string compiler = fmt::format("GCC {}", __VERSION__);
+#endif
+  const std::string commit = commit_text();
+  return fmt::format("heddle {} ({}{}{}, {})", HEDDLE_VERSION, commit.empty() ? "" : "commit " + commit + "; ",
+                     HEDDLE_BUILD, std::string_view(HEDDLE_SANITIZE).empty() ? "" : ", sanitizers " HEDDLE_SANITIZE,
+                     compiler);
+}
+
+}  // namespace heddle::cli

@@ -1,0 +1,42 @@
+#include "heddle/config/hardly_meant.h"
+
+#include "heddle/base/error.h"
+
+namespace heddle::config {
+
+std::vector<Remark> hardly_meant(const RunConfig& c) {
+  std::vector<Remark> remarks;
+  const auto remark = [&]<class... Args>(std::string key, fmt::format_string<Args...> text, Args&&... args) {
+    remarks.push_back({std::move(key), fmt::format(text, std::forward<Args>(args)...)});
+  };
+  const RunConfig::Train& t = c.train;
+  const bool falls = t.schedule == RateShape::wsd;
+  if (c.length().by_clock()) {
+    if (t.warmup_fraction >= 1) {
+      remark("train.warmup_fraction", "train.warmup_fraction is {}: the learning rate rises until the end",
+             t.warmup_fraction);
+    } else if (falls && t.warmup_fraction + t.decay_fraction > 1) {
+      remark("train.decay_fraction",
+             "train.warmup_fraction and train.decay_fraction ({} + {}) are more than the run: the decay is shorter",
+             t.warmup_fraction, t.decay_fraction);
+    }
+  } else if (t.warmup_steps >= t.steps) {
+    remark("train.warmup_steps",
+           "train.warmup_steps is {}, the run has {} steps: the learning rate rises until the end, to {:.2g}",
+           t.warmup_steps, t.steps,
+           t.learning_rate * static_cast<double>(t.steps) / static_cast<double>(t.warmup_steps));
+  } else if (falls && t.warmup_steps + t.decay_steps > t.steps) {
+    remark("train.decay_steps",
+           "train.warmup_steps and train.decay_steps ({} + {}) are more than the run's {} steps: the decay has {}",
+           t.warmup_steps, t.decay_steps, t.steps, t.steps - t.warmup_steps);
+  }
+  if (c.model.router_is_without_gradient()) {
+    remark(
+        "model.norm_topk_prob",
+        "model.norm_topk_prob with model.num_experts_per_tok = 1 makes every gate 1: the loss of tokens does not "
+        "reach the router, which learns from balance losses alone");
+  }
+  return remarks;
+}
+
+}  // namespace heddle::config
