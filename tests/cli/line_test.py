@@ -186,7 +186,7 @@ class Line(Program):
             self.assertEqual(out, self.heddle("help", command).stdout)
             self.assertTrue(out.startswith(f"heddle {command}"), out)
         said = self.heddle("--version").stdout
-        self.assertRegex(said, r"^heddle \d+\.\d+\.\d+ \((commit [0-9a-f]{7,} of \d{4}-\d\d-\d\d; )?\w+(, sanitizers "
+        self.assertRegex(said, r"^heddle \d+\.\d+\.\d+ \((commit [0-9a-f]{7,}(-dirty)?; )?\w+(, sanitizers "
                                r"\S+)?, (GCC|Clang) .+\)\n$")
         root = pathlib.Path(__file__).resolve().parents[2]
         if commit := re.search(r"commit ([0-9a-f]+)", said):

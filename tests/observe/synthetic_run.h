@@ -116,7 +116,8 @@ inline ReportData synthetic_run() {
     data.expert_layers.push_back("moe." + std::to_string(layer));
   }
   data.unigram_entropy = 7.61;
-  data.predicted_peak_bytes = 6031 * kMiB;
+  data.figures = figures_of(data.steps);
+  data.figures.predicted_reserved_bytes = 6031 * kMiB;
   data.memory.title = "rank 0, step 5000";
   data.memory.capacity_bytes = 8192 * kMiB;
   data.memory.roles = {

@@ -1,7 +1,7 @@
 #include "heddle/base/error.h"
 #include "heddle/base/files/output_file.h"
 #include "heddle/cli/search_options.h"
-#include "heddle/observe/plan_page.h"
+#include "heddle/observe/plans/plan_page.h"
 #include "heddle/planner/launch_text.h"
 
 namespace heddle::cli {

@@ -11,6 +11,7 @@
 #include "heddle/cli/search_files.h"
 #include "heddle/cli/search_options.h"
 #include "heddle/config/run_config.h"
+#include "heddle/observe/plans/plan_figures.h"
 #include "heddle/observe/table.h"
 #include "heddle/observe/terminal/doing.h"
 #include "heddle/observe/units.h"
@@ -63,7 +64,7 @@ std::vector<std::string> keeping_of_stages(const Ranked& r) {
 
 Json json_of(const Ranked& r, double scale) {
   const search::Layout& l = r.job.layout;
-  const search::Waterfall& t = r.estimate.time;
+  const search::Waterfall& t = r.exact.time;
   return Json{{"tp", l.tp},
               {"cp", l.cp},
               {"pp", l.pp},
@@ -85,22 +86,22 @@ Json json_of(const Ranked& r, double scale) {
               {"model_flops_utilization", r.model_flops_utilization / scale},
               {"peak_bytes", r.exact.peak_bytes},
               {"exposed_communication_s", r.exact.exposed_s * scale},
-              {"bubble_s", r.exact.bubble_s * scale},
+              {"bubble_s", r.exact.time.bubble * scale},
               {"estimated_step_s", r.estimate.step_s * scale},
               {"imbalance_p50", r.job.imbalance},
               {"imbalance_p99", r.job.memory_imbalance},
-              {"waterfall_s", Json{{"products", t.products},
-                                   {"attention", t.attention},
-                                   {"traffic", t.traffic},
-                                   {"launches", t.launches},
-                                   {"tensor", t.tensor},
-                                   {"exchange", t.exchange},
-                                   {"context", t.context},
-                                   {"pipeline", t.pipeline},
-                                   {"data", t.data},
-                                   {"bubble", t.bubble},
-                                   {"optimizer", t.optimizer},
-                                   {"jitter", t.jitter}}}};
+              {"waterfall_s", Json{{"products", t.products * scale},
+                                   {"attention", t.attention * scale},
+                                   {"traffic", t.traffic * scale},
+                                   {"launches", t.launches * scale},
+                                   {"tensor", t.tensor * scale},
+                                   {"exchange", t.exchange * scale},
+                                   {"context", t.context * scale},
+                                   {"pipeline", t.pipeline * scale},
+                                   {"data", t.data * scale},
+                                   {"bubble", t.bubble * scale},
+                                   {"optimizer", t.optimizer * scale},
+                                   {"jitter", t.jitter * scale}}}};
 }
 
 Json json_of(const Answer& a, double scale) {
@@ -142,15 +143,13 @@ void print(const Answer& a, double scale) {
                         {"step p99", observe::Align::right}});
   int rank = 0;
   for (const Ranked& r : a.top) {
-    const double step = r.exact.step_s;
+    const observe::PlanFigures f = observe::figures_of(r.job, r.exact, scale);
     table.row(
         {fmt::format("{}", ++rank), layout_text(r.job.layout, experts), schedule_text(r),
          fmt::format("{}", r.job.microbatch),
          r.by_stage.empty() ? keeping_text({r.recompute, {{}, r.job.software.offload_activations}}) : "by stage",
-         observe::duration_text(step * scale), fmt::format("{:.0f}", r.tokens_per_s_per_device / scale),
-         fmt::format("{:.1f} %", 100 * r.model_flops_utilization / scale), observe::bytes_text(r.exact.peak_bytes),
-         fmt::format("{:.1f} %", 100 * r.exact.exposed_s / step),
-         fmt::format("{:.1f} %", 100 * r.exact.bubble_s / step), observe::duration_text(r.p99_step_s * scale)});
+         f.step, f.tokens_per_s_per_device, f.utilization, f.peak, f.exposed, f.bubble,
+         observe::duration_text(r.p99_step_s * scale)});
   }
   fmt::print("{}", table.text(observe::describe_terminal(1)));
   fmt::print("\nlayers of the stages of 1: {}\n", stages_text(a.top.front().exact.layers));
@@ -225,7 +224,7 @@ int search_plans(const SearchOptions& o) {
   query.threads = static_cast<int>(o.threads);
   // What the release lacks is taken from the nearest ones that were measured.
   const search::Calibration calibration = read_calibration(o.calibration);
-  const double scale = calibration.scale({job.device.name, job.device.family, "megatron", "", 0, job.precision});
+  const double scale = calibration.interval(job.device, job.precision).scale;
 
   const session::Signals signals;
   session::Signals::answer("the best plans so far follow; asked again it ends without them",

@@ -9,7 +9,8 @@
 #include "heddle/cli/search_files.h"
 #include "heddle/cli/search_options.h"
 #include "heddle/config/run_config.h"
-#include "heddle/observe/plan_page.h"
+#include "heddle/observe/plans/plan_figures.h"
+#include "heddle/observe/plans/plan_page.h"
 #include "heddle/observe/progress.h"
 #include "heddle/observe/terminal/doing.h"
 #include "heddle/observe/units.h"
@@ -59,10 +60,10 @@ Json json_of(const Explanation& x) {
           {"schedule", x.launch.schedule},
           {"layout", x.launch.layout},
           {"step_s", x.step_s()},
-          {"step_low_s", x.estimate.step_s * x.scale.low},
-          {"step_high_s", x.estimate.step_s * x.scale.high},
-          {"tokens_per_s_per_device", x.tokens_per_s_per_device()},
-          {"peak_bytes", x.estimate.peak_bytes},
+          {"step_low_s", x.plan.exact.step_s * x.scale.low},
+          {"step_high_s", x.plan.exact.step_s * x.scale.high},
+          {"tokens_per_s_per_device", search::tokens_per_s_per_device(x.launch.job, x.step_s())},
+          {"peak_bytes", x.peak_bytes()},
           {"fits", x.fits},
           {"bound_by", x.binding},
           {"bound_why", x.binding_why},
@@ -81,7 +82,9 @@ int search_from(const SearchOptions& o) {
   const search::Calibration calibration = read_calibration(o.calibration);
   search::ExplainRequest request;
   request.calibration = &calibration;
-  if (!o.memory.empty()) request.memory_bytes = static_cast<double>(config::parse_bytes(o.memory));
+  // One limit for the job and for what would be better.
+  request.memory_bytes = o.memory.empty() ? search::usable_bytes(script.launch.job.device)
+                                          : static_cast<double>(config::parse_bytes(o.memory));
   std::vector<Explanation> plans{search::explain(script.launch, request)};
   const Explanation given = plans.front();
   // What its own trainer can run, unless --emit names another.
@@ -93,7 +96,7 @@ int search_from(const SearchOptions& o) {
     const observe::Doing doing("searching for a better plan");
     return search::search_better(
         script.launch, target,
-        o.memory.empty() ? search::usable_bytes(script.launch.job.device) : request.memory_bytes,
+        request.memory_bytes,
         [] { return session::Signals::take().stop; });
   }();
   const std::optional<search::Better>& better = found.best;
@@ -132,12 +135,9 @@ int search_from(const SearchOptions& o) {
   } else {
     fmt::print("better is\n{}\n", search::layout_line(best.launch.job));
     for (const std::string& change : better->changes) fmt::print("  {}\n", change);
-    fmt::print("{} a step in place of {}, {:.0f} tokens/s a device in place of {:.0f}{}\n",
-               observe::duration_text(better->ratio * found.given_step_s * given.scale.scale),
-               observe::duration_text(found.given_step_s * given.scale.scale),
-               given.tokens_per_s_per_device() * given.estimate.step_s / found.given_step_s / better->ratio,
-               given.tokens_per_s_per_device() * given.estimate.step_s / found.given_step_s,
-               given.fits ? "" : ", which does not fit");
+    const observe::PlanFiguresInFull now = observe::figures_of(given), then = observe::figures_of(best);
+    fmt::print("{} a step in place of {}, {} tokens/s a device in place of {}{}\n", then.step, now.step,
+               then.tokens_per_s_per_device, now.tokens_per_s_per_device, given.fits ? "" : ", which does not fit");
   }
   if (!o.explain.empty()) fmt::print("explained: {}\n", o.explain);
   if (!o.out.empty()) fmt::print("written: {}\n", o.out);

@@ -51,28 +51,30 @@ using Json = nlohmann::ordered_json;
 constexpr int kMostThreadRanks = 256;
 
 Json json_of(const session::RunSummary& s) {
+  const observe::RunFigures& f = s.figures;
+  const auto whole = [](const std::optional<double>& bytes) { return static_cast<int64_t>(bytes.value_or(0)); };
   Json json{{"folder", s.folder},
             {"checkpoint", s.checkpoint},
             {"report", s.report},
             {"first_step", s.first_step},
             {"steps", s.steps},
             {"interrupted", s.interrupted},
-            {"seconds", s.seconds},
-            {"trained_seconds", s.trained_s},
-            {"loss", s.loss},
+            {"seconds", f.elapsed_s.value_or(0)},
+            {"trained_seconds", f.trained_s.value_or(0)},
+            {"loss", f.loss.value_or(0)},
             {"held_out_loss", nullptr},
-            {"tokens_per_s", s.tokens_per_s},
-            {"flops_per_s", s.flops_per_s},
-            {"predicted_reserved_bytes", s.predicted_reserved_bytes},
-            {"reserved_bytes", s.reserved_bytes},
-            {"grown_beyond_forecast_bytes", s.grown_bytes}};
+            {"tokens_per_s", f.tokens_per_s.value_or(0)},
+            {"flops_per_s", f.flops_per_s.value_or(0)},
+            {"predicted_reserved_bytes", whole(f.predicted_reserved_bytes)},
+            {"reserved_bytes", whole(f.reserved_bytes)},
+            {"grown_beyond_forecast_bytes", whole(f.grown_bytes)}};
   if (s.first_steps_s > 0) {
     json["step_foretold_seconds"] = s.foretold_s;
     json["first_steps_seconds"] = s.first_steps_s;
     if (s.refitted_s > 0) json["step_foretold_refitted_seconds"] = s.refitted_s;
   }
   if (!s.trace.empty()) json["trace"] = s.trace;
-  if (s.held_out_loss) json["held_out_loss"] = *s.held_out_loss;
+  if (f.held_out_loss) json["held_out_loss"] = *f.held_out_loss;
   return json;
 }
 
@@ -91,16 +93,14 @@ std::string longer_text(const session::RunSummary& s, const std::string& config)
 }
 
 void print(const session::RunSummary& s, const std::string& config) {
+  const observe::RunFigures& f = s.figures;
   fmt::print("{} after {} steps in {}: loss {}", s.interrupted ? "stopped" : "done", s.steps,
-             observe::duration_text(s.seconds), observe::number_text(s.loss));
-  if (s.held_out_loss) fmt::print(", held-out {}", observe::number_text(*s.held_out_loss));
-  fmt::print("\nmedian {}, {}; arena {} (predicted {}{})\n", observe::count_text(s.tokens_per_s, "tok/s"),
-             observe::count_text(s.flops_per_s, "FLOP/s"),
-             observe::bytes_text(static_cast<double>(s.reserved_bytes)),
-             observe::bytes_text(static_cast<double>(s.predicted_reserved_bytes)),
-             s.grown_bytes > 0
-                 ? fmt::format("; {} beyond the forecast", observe::bytes_text(static_cast<double>(s.grown_bytes)))
-                 : "");
+             observe::duration_text(f.elapsed_s.value_or(0)), observe::loss_text(f.loss.value_or(0)));
+  if (f.held_out_loss) fmt::print(", held-out {}", observe::loss_text(*f.held_out_loss));
+  fmt::print("\nmedian {}, {}; arena {} (predicted {}{})\n", observe::tokens_rate_text(f.tokens_per_s.value_or(0)),
+             observe::flops_rate_text(f.flops_per_s.value_or(0)), observe::bytes_text(f.reserved_bytes.value_or(0)),
+             observe::bytes_text(f.predicted_reserved_bytes.value_or(0)),
+             f.grown_bytes ? fmt::format("; {} beyond the forecast", observe::bytes_text(*f.grown_bytes)) : "");
   fmt::print("report      {}\ncheckpoint  {}\n", s.report.empty() ? "could not be written" : s.report,
              s.checkpoint);
   if (!s.trace.empty()) fmt::print("trace       {}  (open it at https://ui.perfetto.dev)\n", s.trace);

@@ -11,6 +11,7 @@
 #include <limits>
 #include <vector>
 
+#include "heddle/observe/run_figures.h"
 #include "heddle/observe/table.h"
 #include "heddle/observe/units.h"
 
@@ -33,13 +34,13 @@ std::vector<Field> fields_of(const StepMetrics& metrics, double eta_s) {
     if (value) fields.push_back({text(*value), colour, rank});
   };
   const char* loss_colour = metrics.lm_loss && !std::isfinite(*metrics.lm_loss) ? "\x1b[1;31m" : "\x1b[1m";
-  add(metrics.lm_loss, 0, loss_colour, [](double v) { return fmt::format("loss {:.4f}", v); });
-  add(metrics.held_out_loss, 4, "", [](double v) { return fmt::format("held-out {:.4f}", v); });
+  add(metrics.lm_loss, 0, loss_colour, [](double v) { return "loss " + loss_text(v); });
+  add(metrics.held_out_loss, 4, "", [](double v) { return "held-out " + loss_text(v); });
   add(metrics.learning_rate, 5, "", [](double v) { return fmt::format("lr {:.1e}", v); });
   const bool wild = metrics.gradient_norm && !std::isfinite(*metrics.gradient_norm);
   add(metrics.gradient_norm, 3, wild ? "\x1b[1;31m" : "", [](double v) { return "grad " + number_text(v, 3); });
-  add(metrics.tokens_per_s, 2, "\x1b[32m", [](double v) { return count_text(v, "tok/s"); });
-  add(metrics.flops_per_s, 6, "\x1b[32m", [](double v) { return count_text(v, "FLOP/s"); });
+  add(metrics.tokens_per_s, 2, "\x1b[32m", [](double v) { return tokens_rate_text(v); });
+  add(metrics.flops_per_s, 6, "\x1b[32m", [](double v) { return flops_rate_text(v); });
   add(metrics.arena_reserved_peak_bytes ? metrics.arena_reserved_peak_bytes : metrics.arena_live_peak_bytes, 7, "",
       [](double v) { return "peak " + bytes_text(v); });
   add(metrics.expert_imbalance, 8, "", [](double v) { return fmt::format("experts {:.2f}x", v); });

@@ -12,8 +12,9 @@
 #include "heddle/base/files/output_file.h"
 #include "heddle/base/statistics.h"
 #include "heddle/observe/charts/html.h"
-#include "heddle/observe/charts/report_style.h"
+#include "heddle/observe/charts/html_table.h"
 #include "heddle/observe/charts/svg_chart.h"
+#include "heddle/observe/report_cards.h"
 #include "heddle/observe/units.h"
 
 namespace heddle::observe {
@@ -70,15 +71,6 @@ Series smoothed(Series series) {
   return series;
 }
 
-// What the curve ends at: the mean of its last fiftieth, or what is no number if it ends with that.
-double final_mean(const Series& series) {
-  if (!std::isfinite(series.y.back())) return series.y.back();
-  const size_t window = std::max<size_t>(1, series.y.size() / 50);
-  const std::vector<double> last = finite({series.y.end() - static_cast<std::ptrdiff_t>(window), series.y.end()});
-  return last.empty() ? series.y.back()
-                      : std::accumulate(last.begin(), last.end(), 0.0) / static_cast<double>(last.size());
-}
-
 // A noisy curve is drawn faintly with its mean over it, a short one as it is.
 void add_noisy(std::vector<Series>& into, Series series) {
   if (series.y.size() >= kSmoothFromPoints) {
@@ -97,11 +89,6 @@ std::optional<double> typical(std::vector<double> values) {
   return median(std::move(values));
 }
 
-// Steps are alike once warm: the later half speaks for the run.
-std::optional<double> later_median(const Series& series) {
-  return typical({series.y.begin() + static_cast<std::ptrdiff_t>(series.y.size() / 2), series.y.end()});
-}
-
 // Curves whose peaks would flatten everything else go on a logarithmic axis.
 AxisScale scale_for(const std::vector<Series>& curves) {
   double low = std::numeric_limits<double>::infinity(), high = 0;
@@ -118,114 +105,28 @@ AxisScale scale_for(const std::vector<Series>& curves) {
   return middle && high > 15 * *middle && high > 30 * low ? AxisScale::log : AxisScale::linear;
 }
 
-std::string card_html(const VerdictCard& card) {
-  const char* mood = card.mood == VerdictCard::Mood::good  ? " good"
-                     : card.mood == VerdictCard::Mood::bad ? " bad"
-                                                           : "";
-  // "12.3 Ktok/s": the unit is set smaller than the number.
-  std::string value = escape_html(card.value);
-  if (const size_t space = value.find(' '); space != value.npos) {
-    value = fmt::format("{} <small>{}</small>", value.substr(0, space), value.substr(space + 1));
-  }
-  return fmt::format(
-      "<div class=\"card{}\"><div class=\"label\">{}</div><div class=\"value\">{}</div><div "
-      "class=\"remark\">{}</div></div>\n",
-      mood, escape_html(card.label), value, escape_html(card.note));
-}
+/// What the page is put together from: sections with their names, for the list of contents.
+class Sections {
+ public:
+  explicit Sections(Page& page) : page_(page) {}
 
-std::optional<double> measured_peak(const ReportData& data) {
-  if (data.measured_peak_bytes) return data.measured_peak_bytes;
-  std::optional<double> most;
-  for (const StepMetrics& step : data.steps) {
-    const auto& peak = step.arena_reserved_peak_bytes ? step.arena_reserved_peak_bytes : step.arena_live_peak_bytes;
-    if (peak && (!most || *peak > *most)) most = peak;
+  void add(const char* id, const std::string& heading, const std::string& panels) {
+    if (panels.empty()) return;
+    page_.contents.emplace_back(id, heading);
+    page_.body += fmt::format("<section id=\"{}\"><h2>{}</h2>\n<div class=\"grid\">\n{}</div></section>\n", id,
+                              escape_html(heading), panels);
   }
-  return most;
-}
 
-void add_loss_card(const ReportData& data, std::vector<VerdictCard>& cards) {
-  using Mood = VerdictCard::Mood;
-  const Series loss = series_of(data.steps, &StepMetrics::lm_loss, "", 0);
-  if (loss.y.empty()) return;
-  const double last = final_mean(loss);
-  if (!std::isfinite(last)) {
-    cards.push_back(
-        {"Final loss", number_text(last), fmt::format("diverged by step {:.0f}", loss.x.back()), Mood::bad});
-    return;
-  }
-  VerdictCard card{"Final loss", fmt::format("{:.3f}", last), fmt::format("at step {:.0f}", loss.x.back())};
-  if (data.unigram_entropy) {
-    const double below = *data.unigram_entropy - last;
-    card.note = fmt::format("{:.2f} {} unigram entropy", std::abs(below), below >= 0 ? "below" : "above");
-    card.mood = below > 0 ? Mood::good : Mood::neutral;
-  } else if (std::isfinite(loss.y.front())) {
-    card.note = fmt::format("from {:.2f} at step {:.0f}", loss.y.front(), loss.x.front());
-  }
-  cards.push_back(std::move(card));
-}
+ private:
+  Page& page_;
+};
 
-void add_memory_card(const ReportData& data, std::vector<VerdictCard>& cards) {
-  using Mood = VerdictCard::Mood;
-  const std::optional<double> measured = measured_peak(data);
-  const std::optional<double>& predicted = data.predicted_peak_bytes;
-  if (measured && predicted) {
-    const double off = *predicted > 0 ? (*measured - *predicted) / *predicted : 0;
-    const bool exact = *measured == *predicted;
-    cards.push_back({"Peak memory", bytes_text(*measured),
-                     exact ? std::string("predicted to the byte")
-                           : fmt::format("predicted {} ({:+.1f} %)", bytes_text(*predicted), 100 * off),
-                     std::abs(off) <= 0.01 ? Mood::good
-                     : off > 0.1           ? Mood::bad
-                                           : Mood::neutral});
-  } else if (measured) {
-    cards.push_back({"Peak memory", bytes_text(*measured), "measured"});
-  } else if (predicted) {
-    cards.push_back({"Peak memory", bytes_text(*predicted), "predicted, not measured"});
-  }
-}
-
-std::string cards_html(const ReportData& data) {
-  std::vector<VerdictCard> cards;
-  add_loss_card(data, cards);
-  const Series held_out = series_of(data.steps, &StepMetrics::held_out_loss, "", 0);
-  if (!held_out.y.empty()) {
-    cards.push_back({"Held-out perplexity", number_text(std::exp(held_out.y.back())),
-                     fmt::format("loss {} at step {:.0f}", number_text(held_out.y.back()), held_out.x.back())});
-  }
-  const Series tokens = series_of(data.steps, &StepMetrics::tokens_per_s, "", 0);
-  if (const auto rate = later_median(tokens)) {
-    VerdictCard card{"Tokens per second", count_text(*rate), "median of the later half"};
-    for (const StepMetrics& step : data.steps) {
-      if (step.tokens) card.note = fmt::format("median; {} tokens seen", count_text(*step.tokens));
-    }
-    cards.push_back(std::move(card));
-  }
-  if (const auto rate = later_median(series_of(data.steps, &StepMetrics::flops_per_s, "", 0))) {
-    cards.push_back({"Model FLOP/s", count_text(*rate, "FLOP/s"), "median; recompute not counted"});
-  }
-  add_memory_card(data, cards);
-  cards.insert(cards.end(), data.cards.begin(), data.cards.end());
-  if (cards.empty()) return "";
-  std::string text = "<div class=\"cards\">\n";
-  for (const VerdictCard& card : cards) text += card_html(card);
-  return text + "</div>\n";
-}
-
-std::string panel(const std::string& content, bool wide) {
-  return content.empty() ? "" : fmt::format("<div class=\"panel{}\">\n{}</div>\n", wide ? " wide" : "", content);
-}
-
-std::string section(std::string_view heading, const std::string& panels) {
-  return panels.empty()
-             ? ""
-             : fmt::format("<section><h2>{}</h2>\n<div class=\"grid\">\n{}</div></section>\n", heading, panels);
-}
-
-LineChart step_chart(const ReportData& data, Figure figure, const std::string& title, AxisUnit unit, int colour,
-                     bool from_zero, bool noisy = true) {
+LineChart step_chart(const ReportData& data, Figure figure, const std::string& title, const std::string& of,
+                     AxisUnit unit, int colour, bool from_zero, bool noisy = true) {
   LineChart chart;
   chart.title = title;
   chart.x_label = "step";
+  chart.y_label = of;
   chart.y_unit = unit;
   chart.from_zero = from_zero;
   Series series = series_of(data.steps, figure, title, colour);
@@ -250,10 +151,11 @@ std::string in_pairs(std::vector<LineChart> charts) {
   return panels;
 }
 
-std::string learning_section(const ReportData& data) {
+std::string learning(const ReportData& data) {
   LineChart loss;
   loss.title = "Loss";
   loss.x_label = "step";
+  loss.y_label = "nats a token";
   loss.width = kFullWidth;
   loss.height = 330;
   add_noisy(loss.series, series_of(data.steps, &StepMetrics::lm_loss, "language model", 0));
@@ -262,21 +164,20 @@ std::string learning_section(const ReportData& data) {
   if (!held_out.y.empty()) loss.series.push_back(std::move(held_out));
   loss.y_scale = scale_for(loss.series);
   if (data.unigram_entropy) loss.levels.push_back({"unigram entropy", *data.unigram_entropy});
-  return section(
-      "Learning",
-      panel(line_chart(loss), true) +
-          in_pairs({step_chart(data, &StepMetrics::learning_rate, "Learning rate", AxisUnit::plain, 2, true, false),
-                    step_chart(data, &StepMetrics::gradient_norm, "Gradient norm", AxisUnit::plain, 4, true)}));
+  return panel(line_chart(loss), true) + in_pairs({step_chart(data, &StepMetrics::learning_rate, "Learning rate",
+                                                              "step size", AxisUnit::plain, 2, true, false),
+                                                   step_chart(data, &StepMetrics::gradient_norm, "Gradient norm",
+                                                              "before clipping", AxisUnit::plain, 4, true)});
 }
 
-std::string speed_section(const ReportData& data) {
-  return section(
-      "Speed",
-      in_pairs({step_chart(data, &StepMetrics::tokens_per_s, "Tokens per second", AxisUnit::count, 2, true),
-                step_chart(data, &StepMetrics::flops_per_s, "Model FLOP/s", AxisUnit::count, 6, true)}));
+std::string speed(const ReportData& data) {
+  return in_pairs(
+      {step_chart(data, &StepMetrics::tokens_per_s, "Tokens per second", "tok/s", AxisUnit::count, 2, true),
+       step_chart(data, &StepMetrics::flops_per_s, "Model FLOP/s", "FLOP/s, recompute not counted", AxisUnit::count,
+                  6, true)});
 }
 
-std::string experts_section(const ReportData& data) {
+std::string experts(const ReportData& data) {
   HeatMap map;
   for (auto step = data.steps.rbegin(); step != data.steps.rend(); ++step) {
     if (step->expert_loads_LE.empty()) continue;
@@ -298,11 +199,11 @@ std::string experts_section(const ReportData& data) {
   map.row_word = "layer";
   map.column_word = "expert";
   LineChart imbalance = step_chart(data, &StepMetrics::expert_imbalance, "Imbalance: busiest expert ÷ mean",
-                                   AxisUnit::plain, 1, false);
+                                   "rows ÷ mean, the worst layer", AxisUnit::plain, 1, false);
   imbalance.levels.push_back({"even load", 1});
-  const LineChart balance =
-      step_chart(data, &StepMetrics::auxiliary_loss, "Auxiliary (balance) loss", AxisUnit::plain, 5, false);
-  return section("Experts", panel(heat_map(map), true) + in_pairs({imbalance, balance}));
+  const LineChart balance = step_chart(data, &StepMetrics::auxiliary_loss, "Auxiliary (balance) loss",
+                                       "nats a token", AxisUnit::plain, 5, false);
+  return panel(heat_map(map), true) + in_pairs({imbalance, balance});
 }
 
 std::string peak_table(const ReportData& data) {
@@ -317,31 +218,26 @@ std::string peak_table(const ReportData& data) {
                    [](const PeakTensor* a, const PeakTensor* b) { return a->bytes > b->bytes; });
   const size_t hidden = largest.size() - std::min(largest.size(), kMostPeakTensors);
   largest.resize(largest.size() - hidden);
-  std::string text =
-      "<div class=\"scroll\"><table><caption>Tensors at the "
-      "peak</caption>\n<tr><th>tensor</th><th>type</th><th>shape</th>"
-      "<th>role</th><th class=\"number\">bytes</th><th class=\"number\">share</th><th></th></tr>\n";
+  HtmlTable table;
+  table.caption =
+      fmt::format("Tensors at the peak{}, as foretold", data.peak_of.empty() ? "" : " of " + data.peak_of);
+  table.columns = {{"tensor", false, true}, {"type"},       {"shape", false, true}, {"role"}, {"layout"},
+                   {"bytes", true},         {"share", true}};
+  const auto share = [&](double bytes) {
+    return fmt::format("{:.1f} %", total_bytes > 0 ? 100 * bytes / total_bytes : 0);
+  };
   double shown_bytes = 0;
-  for (const PeakTensor* tensor : largest) {
-    shown_bytes += tensor->bytes;
-    const double share = total_bytes > 0 ? tensor->bytes / total_bytes : 0;
-    const double of_largest = largest[0]->bytes > 0 ? tensor->bytes / largest[0]->bytes : 0;
-    text += fmt::format(
-        "<tr><td class=\"mono\">{}</td><td>{}</td><td class=\"mono\">{}</td><td>{}</td><td class=\"number\">{}</td>"
-        "<td class=\"number\">{:.1f} %</td><td class=\"share\"><i style=\"width:{:.1f}%\"></i></td></tr>\n",
-        escape_html(tensor->name), escape_html(tensor->dtype), escape_html(tensor->shape),
-        escape_html(tensor->role), bytes_text(tensor->bytes), 100 * share, 100 * of_largest);
+  for (const PeakTensor* t : largest) {
+    shown_bytes += t->bytes;
+    table.rows.push_back({t->name, t->dtype, t->shape, t->role, t->layout, bytes_text(t->bytes), share(t->bytes)});
   }
-  if (hidden > 0) {
-    text += fmt::format(
-        "<tr><td colspan=\"4\">{} smaller ones</td><td class=\"number\">{}</td><td class=\"number\">{:.1f} %</td>"
-        "<td></td></tr>\n",
-        hidden, bytes_text(total_bytes - shown_bytes), 100 * (total_bytes - shown_bytes) / total_bytes);
-  }
-  return text + "</table></div>\n";
+  if (const double rest = total_bytes - shown_bytes; hidden > 0)
+    table.rows.push_back({fmt::format("{} smaller ones", hidden), "", "", "", "", bytes_text(rest), share(rest)});
+  table.rows.push_back({"together", "", "", "", "", bytes_text(total_bytes), share(total_bytes)});
+  return table.html();
 }
 
-std::string memory_section(const ReportData& data) {
+std::string memory(const ReportData& data) {
   const MemoryCurve& memory = data.memory;
   StackedArea chart;
   chart.title = memory.title.empty() ? "Memory over one step" : "Memory over one step: " + memory.title;
@@ -358,31 +254,34 @@ std::string memory_section(const ReportData& data) {
     chart.lines.push_back({"reserved", {}, memory.reserved_bytes, kInkColour, Mark::line});
   }
   if (memory.capacity_bytes) chart.levels.push_back({"capacity", *memory.capacity_bytes});
-  return section("Memory", panel(stacked_area(chart), true) + panel(peak_table(data), true));
+  return panel(stacked_area(chart), true) + panel(peak_table(data), true);
 }
 
 std::string facts_table(const std::string& caption, const Facts& facts) {
   if (facts.empty()) return "";
   std::string text = fmt::format("<table><caption>{}</caption>\n", caption);
   for (const auto& [name, value] : facts) {
-    text += fmt::format("<tr><td class=\"key\">{}</td><td class=\"mono\">{}</td></tr>\n", escape_html(name),
+    text += fmt::format("<tr><td class=\"key\">{}</td><td class=\"mono\">{}</td></tr>\n", escape_breakable(name),
                         escape_html(value));
   }
   return text + "</table>\n";
 }
 
-std::string pipeline_section(const ReportData& data) {
+std::string pipeline(const ReportData& data) {
   std::string panels;
-  for (const std::string& picture : data.pipeline) {
-    panels +=
-        panel(fmt::format("<div class=\"pictures\"><img alt=\"the pipeline over one step\" src=\"{}\"></div>\n",
-                          svg_data_uri(picture)),
-              true);
+  for (const PipelineView& view : data.pipeline) {
+    Lanes ranks;
+    ranks.title = view.title;
+    ranks.note = view.note;
+    ranks.timeline = &view.timeline;
+    ranks.kind_word = "chunk";
+    ranks.until_us = view.until_us;
+    panels += panel(lanes(ranks), true);
   }
-  return section("Pipeline: measured, and foretold from the ops' own times", panels);
+  return panels;
 }
 
-std::string samples_section(const ReportData& data) {
+std::string samples(const ReportData& data) {
   std::string panels;
   for (const SampleText& sample : data.samples) {
     panels += panel(
@@ -391,47 +290,39 @@ std::string samples_section(const ReportData& data) {
                     sample.step, escape_html(sample.prompt), escape_html(sample.continuation)),
         true);
   }
-  return section("What it writes", panels);
+  return panels;
 }
 
 }  // namespace
 
 std::string report_html(const ReportData& data) {
-  const std::string name = escape_html(data.run_name.empty() ? "training run" : data.run_name);
-  std::string text = fmt::format(
-      "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n<meta name=\"viewport\" "
-      "content=\"width=device-width, initial-scale=1\">\n<meta http-equiv=\"Content-Security-Policy\" "
-      "content=\"default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src "
-      "'unsafe-inline'\">\n<title>{} · "
-      "Heddle</title>\n"
-      "<style>{}</style>\n</head>\n<body>\n<header>\n<div class=\"brand\">Heddle · training "
-      "report</div>\n<h1>{}</h1>\n",
-      name, report_style(), name);
-  if (!data.subtitle.empty()) text += fmt::format("<div class=\"subtitle\">{}</div>\n", escape_html(data.subtitle));
+  Page page;
+  page.brand = "Heddle · training report";
+  page.title = data.run_name.empty() ? "training run" : data.run_name;
+  page.subtitle = data.subtitle;
   if (!data.model.empty()) {
-    text += "<ul class=\"chips\">\n";
+    page.head += "<ul class=\"chips\">\n";
     for (const auto& [key, value] : data.model) {
-      text += fmt::format("<li><span>{}</span>{}</li>\n", escape_html(key), escape_html(value));
+      page.head += fmt::format("<li><span>{}</span>{}</li>\n", escape_html(key), escape_html(value));
     }
-    text += "</ul>\n";
+    page.head += "</ul>\n";
   }
-  text += cards_html(data) + "</header>\n<main>\n";
-  text += learning_section(data);
-  text += speed_section(data);
-  text += experts_section(data);
-  text += memory_section(data);
+  page.head += cards_html(data);
+  if (data.figures.step > 0) page.figures_json = json_of(data.figures);
   Lanes streams;
   streams.title = data.timeline_title.empty() ? "Streams over one step" : data.timeline_title;
   streams.timeline = &data.timeline;
-  text += pipeline_section(data);
-  text += section("Timeline", panel(lanes(streams), true));
-  text += samples_section(data);
-  text += section("Setup", panel(facts_table("Configuration", data.configuration), false) +
-                               panel(facts_table("Environment", data.environment), false));
-  text += "</main>\n<footer>Written by Heddle. This file is complete: it loads nothing.</footer>\n<script>\n";
-  text += chart_script();
-  text += "</script>\n</body>\n</html>\n";
-  return text;
+  Sections sections(page);
+  sections.add("run", "The run", panel(facts_table("Where, when and how", data.environment), false));
+  sections.add("learning", "Learning", learning(data));
+  sections.add("speed", "Speed", speed(data));
+  sections.add("experts", "Experts", experts(data));
+  sections.add("memory", "Memory", memory(data));
+  sections.add("pipeline", "Pipeline: measured, and foretold from the ops' own times", pipeline(data));
+  sections.add("timeline", "Timeline", panel(lanes(streams), true));
+  sections.add("samples", "What it writes", samples(data));
+  sections.add("setup", "Setup", panel(facts_table("Configuration", data.configuration), false));
+  return page_html(page);
 }
 
 void write_report(const std::string& path, const ReportData& data) {

@@ -10,6 +10,8 @@
 #include <utility>
 #include <vector>
 
+#include "heddle/observe/charts/page.h"
+#include "heddle/observe/run_figures.h"
 #include "heddle/observe/step_metrics.h"
 #include "heddle/observe/timeline.h"
 
@@ -38,6 +40,14 @@ struct PeakTensor {
   std::string shape;
   std::string role;
   double bytes = 0;
+  std::string layout;  // where the bytes don't follow from type and shape: why
+};
+
+/// The pipeline of one step: each rank's actions.
+struct PipelineView {
+  std::string title, note;
+  Timeline timeline;
+  double until_us = 0;  // the end of its axis
 };
 
 struct SampleText {
@@ -46,28 +56,20 @@ struct SampleText {
   int64_t step = 0;
 };
 
-/// A verdict of the run's own, beside those that are computed from the steps.
-struct VerdictCard {
-  enum class Mood { neutral, good, bad };
-  std::string label;
-  std::string value;
-  std::string note;
-  Mood mood = Mood::neutral;
-};
-
 struct ReportData {
   std::string run_name;
   std::string subtitle;  // when, where, how long
   Facts model;           // shown as chips: {"parameters", "671 G"}
   std::vector<VerdictCard> cards;
-  std::vector<StepMetrics> steps;              // the heat map shows the last expert_loads_LE among them
-  std::optional<double> unigram_entropy;       // nats a token: what knowing only frequencies would reach
-  std::optional<double> predicted_peak_bytes;  // of the arena
-  std::optional<double> measured_peak_bytes;   // if empty: the steps' largest reserved, else live, peak
-  std::vector<std::string> expert_layers;      // a name for each row of expert_loads_LE; else they are numbered
+  std::vector<StepMetrics> steps;          // the heat map shows the last expert_loads_LE among them
+  std::optional<double> unigram_entropy;   // nats a token: what knowing only frequencies would reach
+  RunFigures figures;                      // of those steps and of the run
+  std::string fullest;                     // which rank it is that holds most; "" of one rank
+  std::vector<std::string> expert_layers;  // a name for each row of expert_loads_LE; else they are numbered
   MemoryCurve memory;
   std::vector<PeakTensor> peak_tensors;  // the largest 16 are shown
-  std::vector<std::string> pipeline;     // pictures, each an SVG file: as it ran, as foretold
+  std::string peak_of;                   // whose they are: "rank 3"
+  std::vector<PipelineView> pipeline;    // as it ran, as foretold
   std::string timeline_title;
   Timeline timeline;
   std::vector<SampleText> samples;

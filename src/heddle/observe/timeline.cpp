@@ -13,6 +13,7 @@ std::string_view span_phase_name(SpanPhase phase) {
     case SpanPhase::W: return "W";
     case SpanPhase::end: return "end";
     case SpanPhase::other: return "other";
+    case SpanPhase::both: return "IW";
   }
   internal_error("no span phase {}", static_cast<int>(phase));
 }

@@ -14,11 +14,15 @@
 
 namespace heddle::observe {
 
-/// The phase an op bears; `other` is for what belongs to no phase (a stall, a copy of metadata).
-enum class SpanPhase : uint8_t { F, I, W, end, other };
-inline constexpr int kSpanPhases = 5;
+/// The phase an op bears; `other` is for what belongs to no phase (a stall, a copy of metadata), `both` for a
+/// backward that is not split.
+enum class SpanPhase : uint8_t { F, I, W, end, other, both };
+inline constexpr int kSpanPhases = 6;
 
 std::string_view span_phase_name(SpanPhase phase);
+
+/// Which part of its lane a span fills: of two that run at once, each has a half.
+enum class SpanHalf : uint8_t { whole, upper, lower };
 
 struct Span {
   uint32_t name = 0;   // index into Timeline::names(): what the slice is called, e.g. "moe.7 exchange"
@@ -31,6 +35,7 @@ struct Span {
   int32_t microbatch = -1;
   int32_t layer = -1;
   int32_t step = -1;
+  SpanHalf half = SpanHalf::whole;
 };
 
 /// One stream of one rank.

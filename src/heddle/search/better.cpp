@@ -6,6 +6,7 @@
 #include "heddle/base/error.h"
 #include "heddle/search/launch/emit.h"
 #include "heddle/search/launch/schedule_words.h"
+#include "heddle/search/timed_plan.h"
 
 namespace heddle::search {
 
@@ -86,17 +87,8 @@ BetterAnswer search_better(const Launch& given, std::string_view target, double 
                            const std::function<bool()>& stop, const Behaviour& behaviour) {
   BetterAnswer found;
   const Job& job = given.job;
-  const Estimate closed = estimate(job, behaviour);
-  if (!closed.reason.empty()) config_error("the job can't be: {}", closed.reason);
-  double peak_bytes = closed.peak_bytes;
-  found.given_step_s = closed.step_s;
-  if (misfit_of(job).empty()) {
-    Job staged = job;
-    staged.software.even_stages = job.layout.pp > 1 && given.layout.empty();
-    const Exact exact = exact_of(staged, behaviour);
-    found.given_step_s = exact.step_s;
-    peak_bytes = exact.peak_bytes;
-  }
+  const Exact exact = PlanTimer(behaviour).timed(given).exact;
+  found.given_step_s = exact.step_s;
 
   Query query;
   query.behaviour = behaviour;
@@ -115,7 +107,7 @@ BetterAnswer search_better(const Launch& given, std::string_view target, double 
   for (Ranked& plan : found.answer.top) {
     Launch launch = launch_of(plan);
     const double ratio = plan.exact.step_s / found.given_step_s;
-    if (peak_bytes <= memory_bytes && ratio > 1 - kWorthwhile) break;
+    if (exact.peak_bytes <= memory_bytes && ratio > 1 - kWorthwhile) break;
     if (!refusals_of(launch, target).empty()) continue;
     std::vector<std::string> changes = changes_of(job, launch.job);
     if (launch.layout != given.layout && !launch.layout.empty())

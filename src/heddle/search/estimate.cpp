@@ -42,6 +42,15 @@ double exposed(const Behaviour& b, double communication, double window) {
 
 }  // namespace
 
+double tokens_per_s_per_device(const Job& j, double step_s) {
+  return j.global_batch * j.sequence / step_s / j.layout.devices;
+}
+
+double model_flops_utilization(const Job& j, double step_s) {
+  return tokens_per_s_per_device(j, step_s) * model::training_flops_per_token(j.shape, j.sequence, j.with_mtp) /
+         j.device.bf16_flops;
+}
+
 double microbatches(const Job& j) {
   return std::max(1.0, std::ceil(static_cast<double>(j.global_batch) / j.layout.dp / j.microbatch - 1e-9));
 }
@@ -226,10 +235,8 @@ void estimate_time(const Job& j, const model::Parameters& p, const Layers& of, c
                      t.pipeline + t.data + t.bubble + t.optimizer;
   t.jitter = sum * b.jitter * std::log2(std::max(1.0, l.devices / 8.0));
   e.step_s = sum + t.jitter;
-  e.tokens_per_s_per_device = j.global_batch * j.sequence / e.step_s / l.devices;
-  e.model_flops_utilization = e.tokens_per_s_per_device *
-                              model::training_flops_per_token(j.shape, j.sequence, j.with_mtp) /
-                              j.device.bf16_flops;
+  e.tokens_per_s_per_device = tokens_per_s_per_device(j, e.step_s);
+  e.model_flops_utilization = model_flops_utilization(j, e.step_s);
 }
 
 }  // namespace heddle::search

@@ -105,7 +105,13 @@ struct Behaviour {
 struct Waterfall {
   double products = 0, attention = 0, traffic = 0, launches = 0;
   double tensor = 0, exchange = 0, context = 0, pipeline = 0, data = 0;
-  double bubble = 0, optimizer = 0, jitter = 0.00611;
+  double bubble = 0, optimizer = 0, jitter = 0;
+
+  /// What of it is exposed.
+  double communication() const { return tensor + exchange + context + pipeline + data; }
+  double sum() const {
+    return products + attention + traffic + launches + communication() + bubble + optimizer + jitter;
+  }
 };
 
 struct Estimate {
@@ -127,6 +133,10 @@ Pipeline pipeline_of(const Job& job);
 Pipeline one_f_one_b();
 Pipeline interleaved();
 Pipeline interleaved_fused();
+
+/// What a step of so many seconds comes to.
+double tokens_per_s_per_device(const Job& job, double step_s);
+double model_flops_utilization(const Job& job, double step_s);
 
 /// Microbatches of a step on each pipeline.
 double microbatches(const Job& job);

@@ -12,29 +12,30 @@
 
 namespace heddle::search {
 
-/// The step's time, over the plan's, when something has a fifth less or a fifth more.
+/// The plan's step time, over what it is, when something has a fifth less or a fifth more.
 struct Sensitivity {
   std::string what;
   double less = 1, more = 1;
-  double weight() const { return (less - more) / 0.4; }  // part of the step that goes with it
+  /// Part of the step that goes with it: 1 where a step takes as much longer as that is slower.
+  double weight() const { return (less - more) / (1 / 0.8 - 1 / 1.2); }
 };
 
 struct Explanation {
   Launch launch;
-  Estimate estimate;            // as the closed forms have it
+  TimedPlan plan;
   ScaleInterval scale;          // measured over estimated, of jobs such as this one
-  std::vector<StepPart> parts;  // adding up to estimate.step_s
+  std::vector<StepPart> parts;  // adding up to the plan's step
   std::vector<Sensitivity> sensitivities;
   std::string binding;      // "matrix products", "network between nodes", …
   std::string binding_why;  // a sentence
-  double memory_bytes = 0;  // of a device
+  double memory_bytes = 0;  // that a plan may use on a device
   bool fits = true;
   std::vector<MemoryPart> memory;
   std::vector<Remedy> remedies;
   std::vector<Neighbour> neighbours;
 
-  double step_s() const { return estimate.step_s * scale.scale; }
-  double tokens_per_s_per_device() const { return estimate.tokens_per_s_per_device / scale.scale; }
+  double step_s() const { return plan.exact.step_s * scale.scale; }
+  double peak_bytes() const { return plan.exact.peak_bytes; }
 };
 
 struct ExplainRequest {

@@ -20,7 +20,7 @@ constexpr double kWorthTelling = 0.003;  // of the step
 std::string percent(double ratio) { return fmt::format("{:.1f} %", 100 * std::abs(ratio - 1)); }
 
 // The parts that changed most, against the direction of the whole last.
-std::string difference(const Estimate& base, const Estimate& other) {
+std::string difference(const Exact& base, const Exact& other) {
   const std::vector<StepPart> a = parts_of(base.time), b = parts_of(other.time);
   std::vector<std::pair<double, std::string>> changes;
   for (size_t i = 0; i < a.size(); ++i)
@@ -36,19 +36,20 @@ std::string difference(const Estimate& base, const Estimate& other) {
   return text;
 }
 
-std::string why_not(const Job& base_job, const Estimate& base, const Neighbour& n, double memory,
-                    const Behaviour& behaviour) {
-  if (!n.estimate.reason.empty()) return "impossible: " + n.estimate.reason;
+std::string why_not(const TimedPlan& plan, const Neighbour& n, double memory, PlanTimer& timer) {
+  const Exact& base = plan.exact;
+  if (!n.reason.empty()) return "impossible: " + n.reason;
   if (n.fits) {
-    const std::string parts = difference(base, n.estimate);
+    const std::string parts = difference(base, n.exact);
     return fmt::format("{} {}{}", percent(n.ratio), n.ratio >= 1 ? "slower" : "faster",
                        parts.empty() ? "" : ": " + parts);
   }
-  std::string text = fmt::format("needs {:.1f} GiB of {:.1f}", n.estimate.peak_bytes / kGiB, memory / kGiB);
+  std::string text = fmt::format("needs {:.1f} GiB of {:.1f}", n.exact.peak_bytes / kGiB, memory / kGiB);
   // What grew most is to blame; where the plan itself is as large, what is largest.
   std::map<std::string, double> before;
-  for (const MemoryPart& p : memory_parts(base_job, behaviour)) before[p.name] = p.bytes;
-  const std::vector<MemoryPart> parts = memory_parts(n.job, behaviour);
+  for (const MemoryPart& p : memory_parts(plan, timer.behaviour())) before[p.name] = p.bytes;
+  const std::vector<MemoryPart> parts =
+      memory_parts(timer.timed(launch_of(n.job, n.exact.layers)), timer.behaviour());
   const auto grown = std::max_element(parts.begin(), parts.end(), [&](const MemoryPart& a, const MemoryPart& b) {
     return a.bytes - before[a.name] < b.bytes - before[b.name];
   });
@@ -57,10 +58,10 @@ std::string why_not(const Job& base_job, const Estimate& base, const Neighbour& 
     text += more > 0.01 * kGiB ? fmt::format(": {} {:+.1f} GiB", grown->name, more / kGiB)
                                : fmt::format(": {} {:.1f} GiB", parts.front().name, parts.front().bytes / kGiB);
   }
-  std::vector<Remedy> remedies = remedies_of(n.job, memory, behaviour);
-  std::erase_if(remedies, [&](const Remedy& r) { return r.job == base_job; });
+  std::vector<Remedy> remedies = remedies_of(n.job, n.exact, memory, timer);
+  std::erase_if(remedies, [&](const Remedy& r) { return r.job == plan.launch.job; });
   if (!remedies.empty() && remedies.front().peak_bytes <= memory) {
-    const double ratio = (n.estimate.step_s + remedies.front().costs_s) / base.step_s;
+    const double ratio = (n.exact.step_s + remedies.front().costs_s) / base.step_s;
     text += fmt::format("; with {} it fits, {} {} than this plan", remedies.front().what, percent(ratio),
                         ratio >= 1 ? "slower" : "faster");
   } else {
@@ -90,7 +91,8 @@ class Steps {
         Job other = base_;
         other.layout.*which = n;
         if (!settle(other)) continue;
-        out.push_back({fmt::format("{} {} → {}{}", name, own, n, beside(other, which)), other, {}, false, 0, ""});
+        out.push_back(
+            {fmt::format("{} {} → {}{}", name, own, n, beside(other, which)), other, "", {}, false, 0, ""});
         break;
       }
     }
@@ -99,7 +101,7 @@ class Steps {
   void change(const std::string& text, const std::function<void(Job&)>& apply) {
     Job other = base_;
     apply(other);
-    if (!(other == base_)) out.push_back({text, other, {}, false, 0, ""});
+    if (!(other == base_)) out.push_back({text, other, "", {}, false, 0, ""});
   }
 
   std::vector<Neighbour> out;
@@ -156,9 +158,8 @@ std::vector<StepPart> parts_of(const Waterfall& t) {
           {"optimizer", t.optimizer},        {"jitter", t.jitter}};
 }
 
-std::vector<Neighbour> neighbours_of(const Job& job, double memory, const Behaviour& behaviour) {
-  const Estimate base = estimate(job, behaviour);
-  if (!base.reason.empty()) return {};
+std::vector<Neighbour> neighbours_of(const TimedPlan& plan, double memory, PlanTimer& timer) {
+  const Job& job = plan.launch.job;
   Steps steps(job);
   const model::Shape& s = job.shape;
   const Layout& l = job.layout;
@@ -206,17 +207,17 @@ std::vector<Neighbour> neighbours_of(const Job& job, double memory, const Behavi
                  [](Job& j) { j.software.sharded_states = j.software.reduce_scatter = true; });
 
   for (Neighbour& n : steps.out) {
-    n.estimate = estimate(n.job, behaviour);
-    if (n.estimate.reason.empty()) n.estimate.reason = misfit_of(n.job);
-    if (n.estimate.reason.empty()) {
-      n.fits = n.estimate.peak_bytes <= memory;
-      n.ratio = n.estimate.step_s / base.step_s;
+    n.reason = estimate(n.job, timer.behaviour()).reason;
+    if (n.reason.empty()) n.reason = misfit_of(n.job);
+    if (n.reason.empty()) {
+      n.exact = timer.step_of(n.job);
+      n.fits = n.exact.peak_bytes <= memory;
+      n.ratio = n.exact.step_s / plan.exact.step_s;
     }
-    n.why = why_not(job, base, n, memory, behaviour);
+    n.why = why_not(plan, n, memory, timer);
+    if (!plan.launch.by_stage.empty()) n.change += ", all stages keep alike";
   }
-  const auto rank = [](const Neighbour& n) {
-    return !n.estimate.reason.empty() ? 2 : n.fits && n.ratio < 1 ? 0 : 1;
-  };
+  const auto rank = [](const Neighbour& n) { return !n.reason.empty() ? 2 : n.fits && n.ratio < 1 ? 0 : 1; };
   std::stable_sort(steps.out.begin(), steps.out.end(), [&](const Neighbour& a, const Neighbour& b) {
     return rank(a) != rank(b) ? rank(a) < rank(b) : a.ratio < b.ratio;
   });

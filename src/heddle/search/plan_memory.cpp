@@ -4,84 +4,158 @@
 #include <cmath>
 #include <utility>
 
+#include "heddle/search/block_work.h"
+
 namespace heddle::search {
 
 namespace {
 
-constexpr double kOffloaded = 0.15;  // of the kept activations, as the estimate has it
-
 double d(int64_t n) { return static_cast<double>(n); }
 
-model::Saving saving_of(const Job& j) {
-  const Software& w = j.software;
-  model::Saving s;
-  s.recompute = j.recompute;
-  s.fused_attention = w.fused_attention;
-  s.sequence_parallel = w.sequence_parallel;
-  s.dropout = w.dropout;
-  s.narrow_inputs = j.precision != cost::Precision::bf16 && j.precision != cost::Precision::fp16;
-  s.tp = j.layout.tp;
-  s.etp = j.layout.etp;
-  s.imbalance = j.imbalance;
-  return s;
+/// Bytes by what they are of.
+struct Kinds {
+  double weights = 0, gradients = 0, states = 0;
+  double attention = 0, dense = 0, experts = 0, mamba = 0;  // activations kept
+  double working = 0;
+};
+
+// Static bytes are linear in the bytes of gradients and states: what goes when either is nought.
+template <class Bytes>
+void split_static(const Job& job, const Bytes& static_bytes, Kinds& into) {
+  const double whole = static_bytes(job);
+  const auto of = [&](double Software::*bytes) {
+    Job less = job;
+    less.software.*bytes = 0;
+    return std::max(0.0, whole - static_bytes(less));
+  };
+  into.gradients = of(&Software::gradient_bytes);
+  into.states = of(&Software::state_bytes);
+  into.weights = std::max(0.0, whole - into.gradients - into.states);
+}
+
+/// How many blocks of each kind there are.
+struct Blocks {
+  double attention = 0, dense = 0, moe = 0, mamba = 0;
+};
+
+Blocks blocks_of(const model::Shape& s, double layers) {
+  const double part = layers / d(s.layers);
+  return {part * d(s.attention_blocks()), part * d(s.dense_blocks()), part * d(s.moe_blocks()),
+          part * d(s.mamba_blocks())};
+}
+
+// Kept activations in the proportion of what such blocks keep.
+void add_kept(const Job& job, const Behaviour& behaviour, double bytes, const Blocks& blocks, Kinds& into) {
+  const model::SavedBytes kept =
+      layers_of(job, prices_of(job, model::parameters_of(job.shape), behaviour), behaviour).kept;
+  const double attention = kept.attention * blocks.attention, dense = kept.dense * blocks.dense,
+               experts = kept.moe * blocks.moe, mamba = kept.mamba * blocks.mamba,
+               all = attention + dense + experts + mamba;
+  if (all <= 0) {
+    into.working += bytes;
+    return;
+  }
+  into.attention += bytes * attention / all;
+  into.dense += bytes * dense / all;
+  into.experts += bytes * experts / all;
+  into.mamba += bytes * mamba / all;
+}
+
+// Of a stage: dense layers come first, multi-token prediction last.
+Blocks blocks_of_stage(const Job& job, const std::vector<int>& layers, size_t stage) {
+  const model::Shape& s = job.shape;
+  const double mtp = job.with_mtp && stage + 1 == layers.size() ? d(s.mtp) : 0;
+  Blocks blocks{mtp, 0, 0, 0};
+  (s.moe_blocks() > 0 ? blocks.moe : blocks.dense) += mtp;
+  if (s.is_hybrid()) return blocks_of(s, layers[stage] + mtp);
+  int64_t before = 0;
+  for (size_t i = 0; i < stage; ++i) before += layers[i];
+  const double dense = d(std::clamp<int64_t>(s.dense_blocks() - before, 0, layers[stage]));
+  blocks.attention += layers[stage];
+  blocks.dense += dense;
+  blocks.moe += layers[stage] - dense;
+  return blocks;
+}
+
+// Of a schedule that was run: the fullest rank's own bytes.
+Kinds kinds_of(const TimedPlan& plan, const TimedSchedule& run, const Behaviour& behaviour) {
+  const schedule::Placement& placement = run.prepared->schedule.placement;
+  const auto rank = static_cast<size_t>(run.fullest_rank);
+  Kinds kinds;
+  split_static(
+      plan.launch.job,
+      [&](const Job& j) {
+        return stage_job(j, behaviour, placement, run.keeping, run.staged.layers).fixed_bytes[rank];
+      },
+      kinds);
+  // A stage's part of the peak in the proportion of what it keeps of a microbatch.
+  double sum = 0;
+  std::vector<std::pair<size_t, double>> stages;
+  for (const int copy : placement.stages_of(run.fullest_rank)) {
+    const auto s = static_cast<size_t>(copy % placement.stages);
+    const schedule::StageBytes& bytes = run.staged.stage_bytes[s];
+    stages.emplace_back(s, bytes.until_input_grad + bytes.until_weight_grad);
+    sum += stages.back().second;
+  }
+  for (const auto& [s, bytes] : stages) {
+    Job job = plan.launch.job;
+    job.recompute = run.keeping[s].recompute;
+    job.software.offload_activations = run.keeping[s].offload;
+    if (bytes > 0)
+      add_kept(job, behaviour, run.peaks[rank].bytes * bytes / sum, blocks_of_stage(job, run.staged.layers, s),
+               kinds);
+  }
+  kinds.working += run.staged.working_bytes[rank];
+  return kinds;
+}
+
+// By the closed forms. Offload takes a fixed share of what is kept and none of the work space: toggling it tells
+// them apart.
+Kinds kinds_of(const Job& job, const Behaviour& behaviour) {
+  Kinds kinds;
+  split_static(
+      job, [&](const Job& j) { return estimate(j, behaviour).static_bytes; }, kinds);
+  Job toggled = job;
+  toggled.software.offload_activations = !job.software.offload_activations;
+  const double active = estimate(job, behaviour).activation_bytes,
+               moved = std::abs(active - estimate(toggled, behaviour).activation_bytes);
+  const double left = job.software.offload_activations ? 1 - kOffloaded : 1;
+  const double kept = std::clamp(moved / kOffloaded * left, 0.0, active);
+  add_kept(job, behaviour, kept, blocks_of(job.shape, d(job.shape.layers)), kinds);
+  kinds.working += active - kept;
+  return kinds;
 }
 
 }  // namespace
 
-std::vector<MemoryPart> memory_parts(const Job& job, const Behaviour& behaviour) {
-  const Estimate whole = estimate(job, behaviour);
-  std::vector<MemoryPart> parts;
-  if (!whole.reason.empty()) return parts;
-  // Static bytes are linear in the bytes of gradients and states: what goes when either is nought.
-  const auto without = [&](double Software::*bytes) {
-    Job less = job;
-    less.software.*bytes = 0;
-    return std::max(0.0, whole.static_bytes - estimate(less, behaviour).static_bytes);
-  };
-  const double gradients = without(&Software::gradient_bytes), states = without(&Software::state_bytes);
-  parts.push_back({"weights", std::max(0.0, whole.static_bytes - gradients - states)});
-  parts.push_back({"gradients", gradients});
-  parts.push_back({"optimizer states", states});
-
-  // Kept activations in the proportion of what the blocks of a layer keep; what doesn't grow with them is work
-  // space.
-  const model::Shape& s = job.shape;
-  const model::SavedBytes kept = model::saved_bytes(s, saving_of(job), job.sequence);
-  const double layers = d(s.layers);
-  std::vector<MemoryPart> blocks{{"attention's activations", kept.attention * d(s.attention_blocks()) / layers},
-                                 {"dense layers' activations", kept.dense * d(s.dense_blocks()) / layers},
-                                 {"experts' activations", kept.moe * d(s.moe_blocks()) / layers},
-                                 {"Mamba's activations", kept.mamba * d(s.mamba_blocks()) / layers}};
-  double layer = 0;
-  for (const MemoryPart& b : blocks) layer += b.bytes;
-  // Offload takes a fixed share of what is kept and none of the work space: toggling it tells them apart.
-  Job toggled = job;
-  toggled.software.offload_activations = !job.software.offload_activations;
-  const double moved = std::abs(whole.activation_bytes - estimate(toggled, behaviour).activation_bytes);
-  const double left = job.software.offload_activations ? 1 - kOffloaded : 1;
-  const double all = std::clamp(moved / kOffloaded * left, 0.0, whole.activation_bytes);
-  for (MemoryPart& b : blocks)
-    if (b.bytes > 0) parts.push_back({b.name, all * b.bytes / layer});
-  parts.push_back({"head and work space", std::max(0.0, whole.activation_bytes - (layer > 0 ? all : 0))});
+std::vector<MemoryPart> memory_parts(const TimedPlan& plan, const Behaviour& behaviour) {
+  const Kinds k = plan.run ? kinds_of(plan, *plan.run, behaviour) : kinds_of(plan.launch.job, behaviour);
+  std::vector<MemoryPart> parts{{"weights", k.weights},
+                                {"gradients", k.gradients},
+                                {"optimizer states", k.states},
+                                {"attention's activations", k.attention},
+                                {"dense layers' activations", k.dense},
+                                {"experts' activations", k.experts},
+                                {"Mamba's activations", k.mamba},
+                                {"head and work space", k.working}};
   double sum = 0;
   for (const MemoryPart& p : parts) sum += p.bytes;
-  if (whole.peak_bytes > sum * (1 + 1e-9)) parts.push_back({"reserved beside", whole.peak_bytes - sum});
+  if (plan.exact.peak_bytes > sum * (1 + 1e-9)) parts.push_back({"reserved beside", plan.exact.peak_bytes - sum});
   std::stable_sort(parts.begin(), parts.end(),
                    [](const MemoryPart& a, const MemoryPart& b) { return a.bytes > b.bytes; });
   std::erase_if(parts, [](const MemoryPart& p) { return p.bytes <= 0; });
   return parts;
 }
 
-std::vector<Remedy> remedies_of(const Job& job, double limit, const Behaviour& behaviour) {
-  const Estimate base = estimate(job, behaviour);
+std::vector<Remedy> remedies_of(const Job& job, const Exact& base, double limit, PlanTimer& timer) {
   std::vector<Remedy> all;
-  if (!base.reason.empty()) return all;
   const auto attempt = [&](std::string what, const auto& change) {
     Job other = job;
     change(other);
     if (other == job) return;
-    const Estimate e = estimate(other, behaviour);
-    if (!e.reason.empty() || e.peak_bytes >= base.peak_bytes) return;
+    if (!estimate(other, timer.behaviour()).reason.empty()) return;
+    const Exact e = timer.step_of(other);
+    if (e.peak_bytes >= base.peak_bytes) return;
     all.push_back(
         {std::move(what), std::move(other), base.peak_bytes - e.peak_bytes, e.step_s - base.step_s, e.peak_bytes});
   };

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "heddle/search/estimate.h"
+#include "heddle/search/timed_plan.h"
 
 namespace heddle::search {
 
@@ -14,8 +14,8 @@ struct MemoryPart {
 };
 
 /// Weights, gradients, optimizer states, activations kept by the kinds of blocks, the rest (what a block works
-/// with, the head); they add up to the estimate's peak. Largest first.
-std::vector<MemoryPart> memory_parts(const Job& job, const Behaviour& behaviour = {});
+/// with, the head); they add up to the plan's peak. Largest first.
+std::vector<MemoryPart> memory_parts(const TimedPlan& plan, const Behaviour& behaviour = {});
 
 /// Another choice of what to keep: bytes that it frees at the peak and seconds that it adds to the step.
 struct Remedy {
@@ -25,8 +25,9 @@ struct Remedy {
   double peak_bytes = 0;
 };
 
-/// Recomputation by parts and whole, offload, a smaller microbatch, sharded states: those that free anything, the
-/// cheapest first among those that come below `limit_bytes`, then the others by seconds a byte.
-std::vector<Remedy> remedies_of(const Job& job, double limit_bytes, const Behaviour& behaviour = {});
+/// Recomputation by parts and whole, offload, a smaller microbatch, sharded states: those that free anything of a
+/// job with such a step, the cheapest first among those that come below `limit_bytes`, then the others by seconds a
+/// byte.
+std::vector<Remedy> remedies_of(const Job& job, const Exact& step, double limit_bytes, PlanTimer& timer);
 
 }  // namespace heddle::search

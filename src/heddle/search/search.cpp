@@ -257,8 +257,8 @@ class Schedules {
 void rate(const Task& task, Ranked& r) {
   r.schedule = r.job.pipeline->name();
   r.estimate = estimate(r.job, task.query.behaviour);
-  r.tokens_per_s_per_device = r.job.global_batch * r.job.sequence / r.exact.step_s / r.job.layout.devices;
-  r.model_flops_utilization = r.estimate.model_flops_utilization * r.estimate.step_s / r.exact.step_s;
+  r.tokens_per_s_per_device = tokens_per_s_per_device(r.job, r.exact.step_s);
+  r.model_flops_utilization = model_flops_utilization(r.job, r.exact.step_s);
 }
 
 /// The plan with the fastest of its choices whose exact peak fits.
@@ -305,18 +305,22 @@ bool time_by_stage(const Task& task, const Candidate& plan, Schedules& schedules
   const Behaviour& behaviour = task.query.behaviour;
   if (unbounded_step_s(r.job, behaviour, *schedule, ways) >= limit_s) return false;
   std::optional<KeptByStage> kept = keep_by_stage(r.job, behaviour, *schedule, ways, task.memory_bytes);
-  if (!kept || (known && kept->exact.step_s >= known->exact.step_s)) return true;
-  r.exact = std::move(kept->exact);
+  if (!kept) return true;
   const StageCosts costs(r.job, behaviour, ways);
   const int least = *std::min_element(kept->way_of_stage.begin(), kept->way_of_stage.end(),
                                       [&](int a, int b) { return costs.kept_bytes(a) < costs.kept_bytes(b); });
-  for (const int way : kept->way_of_stage) r.by_stage.push_back(choices[static_cast<size_t>(way)]);
-  if (std::ranges::adjacent_find(kept->way_of_stage, std::not_equal_to{}) == kept->way_of_stage.end())
-    r.by_stage.clear();
   const StageChoice& heaviest = choices[static_cast<size_t>(least)];
   r.recompute = heaviest.recompute;
   r.job.recompute = heaviest.keeping.recompute;
   r.job.software.offload_activations = heaviest.keeping.offload;
+  // What stands beside the pipeline goes by the job as it is told, as for whoever times the plan again.
+  std::vector<Keeping> keeping;
+  for (const int way : kept->way_of_stage) keeping.push_back(ways[static_cast<size_t>(way)]);
+  r.exact = exact_by_stage(r.job, behaviour, *schedule, keeping, kept->exact.layers);
+  if (known && r.exact.step_s >= known->exact.step_s) return true;
+  for (const int way : kept->way_of_stage) r.by_stage.push_back(choices[static_cast<size_t>(way)]);
+  if (std::ranges::adjacent_find(kept->way_of_stage, std::not_equal_to{}) == kept->way_of_stage.end())
+    r.by_stage.clear();
   rate(task, r);
   known = std::move(r);
   return true;

@@ -180,15 +180,8 @@ double unbounded_step_s(const Job& job, const Behaviour& behaviour, const Prepar
 
 Exact exact_by_stage(const Job& job, const Behaviour& behaviour, const PreparedSchedule& prepared,
                      const std::vector<Keeping>& keeping_of_stage, const std::vector<int>& layers) {
-  std::vector<Keeping> ways;
-  std::vector<int> way_of_stage;
-  for (const Keeping& keeping : keeping_of_stage) {
-    const auto found = std::find(ways.begin(), ways.end(), keeping);
-    way_of_stage.push_back(static_cast<int>(found - ways.begin()));
-    if (found == ways.end()) ways.push_back(keeping);
-  }
-  const StageCosts costs(job, behaviour, ways);
-  return exact_of(job, behaviour, prepared, costs.staged(prepared.schedule.placement, way_of_stage, layers));
+  return exact_of(job, behaviour, prepared,
+                  stage_job(job, behaviour, prepared.schedule.placement, keeping_of_stage, layers));
 }
 
 }  // namespace heddle::search

@@ -46,6 +46,30 @@ class LayerClock {
   bool apart_;  // the exchange is timed apart
 };
 
+// Where the busiest rank's time goes. What pairs of microbatches leave exposed of the exchange is what it is busy
+// beyond the times of its stages.
+Waterfall waterfall_of(const Estimate& closed, const Behaviour& b, const schedule::Schedule& schedule,
+                       const Staged& staged, const schedule::Timing& timing, double step_s) {
+  const auto rank = std::max_element(timing.busy.begin(), timing.busy.end()) - timing.busy.begin();
+  const schedule::Placement& place = schedule.placement;
+  Waterfall t;
+  for (const int copy : place.stages_of(static_cast<int>(rank))) {
+    const auto [first, last] = place.microbatches_of(copy, schedule.microbatches);
+    const Waterfall& stage = staged.time[static_cast<size_t>(copy % place.stages)];
+    for (double Waterfall::*part :
+         {&Waterfall::products, &Waterfall::attention, &Waterfall::traffic, &Waterfall::launches,
+          &Waterfall::tensor, &Waterfall::exchange, &Waterfall::context, &Waterfall::pipeline, &Waterfall::data})
+      t.*part += (last - first) * stage.*part;
+  }
+  t.exchange += std::max(0.0, timing.work - t.sum());
+  t.data += closed.beside_s - closed.time.optimizer - b.step_host_s;
+  t.launches += b.step_host_s;
+  t.optimizer = closed.time.optimizer;
+  t.bubble = timing.synchronous();
+  t.jitter = std::max(0.0, step_s - t.sum());
+  return t;
+}
+
 }  // namespace
 
 LayerTimes& LayerTimes::operator+=(const LayerTimes& t) {
@@ -95,6 +119,31 @@ StageCosts::StageCosts(const Job& job, const Behaviour& b, const std::vector<Kee
     way.moe = s.is_hybrid() ? way.mean : blocks(1, 0, 1, 0);
     way.tail = clock.of(prices.head.forward, prices.head.backward, prices.head.weights).scaled(1 + mtp);
     way.tail += way.mean.scaled(mtp);
+    const bool apart = pipeline_of(job_)->pairs();
+    const auto both_ways = [&](const Work& forward, const Work& backward) {
+      Work w = forward;
+      w += backward;
+      if (apart) w.exchange = 0;  // it is timed apart
+      return w;
+    };
+    const auto work_of = [&](double n_attention, double n_dense, double n_moe, double n_mamba) {
+      Work w;
+      const auto add = [&](const BlockWork& block, BlockKind kind, double count) {
+        if (count > 0) w += both_ways(block.forward, backward_of(prices, block, kind, job_)).scaled(count);
+      };
+      add(prices.attention, BlockKind::attention, n_attention);
+      add(prices.dense, BlockKind::dense, n_dense);
+      add(prices.moe, BlockKind::moe, n_moe);
+      add(prices.mamba, BlockKind::mamba, n_mamba);
+      w.traffic += layers.offload_out_s + layers.offload_back_s;
+      return w;
+    };
+    way.mean_work = work_of(d(s.attention_blocks()) / n, d(s.dense_blocks()) / n, d(s.moe_blocks()) / n,
+                            d(s.mamba_blocks()) / n);
+    way.dense_work = s.is_hybrid() ? way.mean_work : work_of(1, 1, 0, 0);
+    way.moe_work = s.is_hybrid() ? way.mean_work : work_of(1, 0, 1, 0);
+    way.tail_work = both_ways(prices.head.forward, prices.head.backward).scaled(1 + mtp);
+    way.tail_work += way.mean_work.scaled(mtp);
     way.memory = memory_parts(job_, p, layers);
     ways_.push_back(way);
   }
@@ -174,16 +223,24 @@ Staged StageCosts::staged(const schedule::Placement& place, const std::vector<in
     at += count;
     LayerTimes t = way.dense.scaled(n_dense);
     t += way.moe.scaled(n_moe);
+    Work work = way.dense_work.scaled(n_dense);
+    work += way.moe_work.scaled(n_moe);
     double kept = n_dense * memory.dense.kept + n_moe * memory.moe.kept;
     // With two routes a rank has two stages, whose states it shares with the rank of their other copies.
     double fixed = (n_dense * memory.dense.fixed + n_moe * memory.moe.fixed) / place.routes;
     if (s == 0) fixed += memory.embedding_fixed;
     if (s == place.stages - 1) {
       t += way.tail;
+      work += way.tail_work;
       kept += mtp * memory.mean.kept;
       fixed +=
           memory.head_fixed + mtp * memory.mean.fixed_once + (shape.tied && l.pp > 1 ? memory.embedding_fixed : 0);
     }
+    Waterfall& time = staged.time.emplace_back();
+    time.products = work.products, time.attention = work.attention, time.traffic = work.traffic;
+    time.tensor = work.tensor, time.exchange = work.exchange, time.context = work.context, time.data = work.data;
+    time.launches = std::max(0.0, t.sum() - work.device_s());
+    time.pipeline = 2 * waits;
     staged.times.stages.push_back({t.forward + waits, t.input_grad + waits, t.weight_grad, t.exchange});
     staged.stage_bytes.push_back({(1 - kKeptForWeights) * kept, kKeptForWeights * kept});
     for (int c = s; c < static_cast<int>(place.rank_of.size()); c += place.stages) {
@@ -200,6 +257,18 @@ Staged stage_job(const Job& j, const Behaviour& b, const schedule::Placement& pl
   const StageCosts costs(j, b, {{j.recompute, j.software.offload_activations}});
   const std::vector<int> alike(static_cast<size_t>(place.stages), 0);
   return costs.staged(place, alike, costs.spread(place, alike));
+}
+
+Staged stage_job(const Job& job, const Behaviour& behaviour, const schedule::Placement& placement,
+                 const std::vector<Keeping>& keeping, const std::vector<int>& layers) {
+  std::vector<Keeping> ways;
+  std::vector<int> way_of_stage;
+  for (const Keeping& each : keeping) {
+    const auto found = std::find(ways.begin(), ways.end(), each);
+    way_of_stage.push_back(static_cast<int>(found - ways.begin()));
+    if (found == ways.end()) ways.push_back(each);
+  }
+  return StageCosts(job, behaviour, ways).staged(placement, way_of_stage, layers);
 }
 
 PreparedSchedule::PreparedSchedule(const Job& j)
@@ -219,17 +288,20 @@ Exact exact_of(const Job& j, const Behaviour& b, const PreparedSchedule& prepare
 
 Exact exact_of(const Job& j, const Behaviour& b, const PreparedSchedule& prepared, const Staged& staged) {
   const schedule::Schedule& schedule = prepared.schedule;
-  const schedule::Timing timing = schedule::timing_of(schedule, staged.times, prepared.links, prepared.order);
-  const std::vector<schedule::Peak> peaks = schedule::peaks_of(schedule, staged.stage_bytes);
+  return exact_of(j, b, schedule, staged,
+                  schedule::timing_of(schedule, staged.times, prepared.links, prepared.order),
+                  schedule::peaks_of(schedule, staged.stage_bytes));
+}
+
+Exact exact_of(const Job& j, const Behaviour& b, const schedule::Schedule& schedule, const Staged& staged,
+               const schedule::Timing& timing, const std::vector<schedule::Peak>& peaks) {
   const Estimate closed = estimate(j, b);
   if (!closed.reason.empty()) config_error("search: no step to time: {}", closed.reason);
   Exact e;
-  e.bubble_s = timing.synchronous();
-  const Waterfall& t = closed.time;
-  e.exposed_s = t.tensor + t.context + t.pipeline + t.data +
-                (pipeline_of(j)->pairs() ? timing.work - timing.useful : t.exchange);
   e.step_s =
       (timing.makespan + closed.beside_s) * (1 + b.jitter * std::log2(std::max(1.0, j.layout.devices / 8.0)));
+  e.time = waterfall_of(closed, b, schedule, staged, timing, e.step_s);
+  e.exposed_s = e.time.communication();
   e.layers = staged.layers;
   for (size_t r = 0; r < peaks.size(); ++r)
     e.rank_peak_bytes.push_back((peaks[r].bytes + staged.fixed_bytes[r] + staged.working_bytes[r]) *

@@ -27,6 +27,7 @@ struct Staged {
   std::vector<schedule::StageBytes> stage_bytes;   // a microbatch's activations
   std::vector<int> layers;                         // of each stage, in the model's order; some may be 0
   std::vector<double> fixed_bytes, working_bytes;  // of each rank: weights and states; what a block works in
+  std::vector<Waterfall> time;  // of each stage, a microbatch there and back: what its times are made of
 };
 Staged stage_job(const Job& job, const Behaviour& behaviour, const schedule::Placement& placement);
 
@@ -61,6 +62,7 @@ class StageCosts {
  private:
   struct Way {
     LayerTimes mean, dense, moe, tail;
+    Work mean_work, dense_work, moe_work, tail_work;  // both directions
     MemoryParts memory;
   };
   const Way& of(int way) const { return ways_[static_cast<size_t>(way)]; }
@@ -69,6 +71,10 @@ class StageCosts {
   double hop_s_ = 0, overlapped_hop_s_ = 0;
   std::vector<Way> ways_;
 };
+
+/// Stages with the layers and ways of keeping that are given.
+Staged stage_job(const Job& job, const Behaviour& behaviour, const schedule::Placement& placement,
+                 const std::vector<Keeping>& keeping, const std::vector<int>& layers);
 
 /// The schedule of a job, ready to be timed; jobs with one key share it. ConfigError where it can't be made.
 struct PreparedSchedule {
@@ -84,9 +90,9 @@ struct PreparedSchedule {
 /// The step timed action by action.
 struct Exact {
   double step_s = 0;
-  double bubble_s = 0;                  // synchronous, of the busiest rank
-  double exposed_s = 0;                 // communication that is not hidden
-  std::vector<int> layers;              // of each stage
+  Waterfall time;           // of the busiest rank, adding up to step_s; its bubble is the synchronous one
+  double exposed_s = 0;     // communication that is not hidden
+  std::vector<int> layers;  // of each stage
   std::vector<double> rank_peak_bytes;  // of each rank of the pipeline
   double peak_bytes = 0;                // of the fullest
 };
@@ -94,5 +100,8 @@ struct Exact {
 Exact exact_of(const Job& job, const Behaviour& behaviour = {});
 Exact exact_of(const Job& job, const Behaviour& behaviour, const PreparedSchedule& prepared);
 Exact exact_of(const Job& job, const Behaviour& behaviour, const PreparedSchedule& prepared, const Staged& staged);
+/// Of a timing and of peaks that are there already.
+Exact exact_of(const Job& job, const Behaviour& behaviour, const schedule::Schedule& schedule, const Staged& staged,
+               const schedule::Timing& timing, const std::vector<schedule::Peak>& peaks);
 
 }  // namespace heddle::search

@@ -5,7 +5,7 @@
 #include <map>
 #include <tuple>
 
-#include "heddle/observe/charts/svg_schedule.h"
+#include "heddle/observe/charts/schedule_timeline.h"
 #include "heddle/observe/units.h"
 #include "heddle/simulate/simulate.h"
 
@@ -118,10 +118,10 @@ std::vector<RankSpans> simulated(const train::Trainer& trainer, const std::vecto
 
 }  // namespace
 
-PipelinePictures pipeline_pictures(const train::Trainer& trainer, const std::vector<RankSpans>& ranks) {
+std::vector<observe::PipelineView> pipeline_views(const train::Trainer& trainer,
+                                                  const std::vector<RankSpans>& ranks) {
   const plan::Plan& plan = trainer.options().plan;
-  PipelinePictures pictures;
-  if (plan.mesh.pp == 1 || std::ssize(ranks) < plan.ranks()) return pictures;
+  if (plan.mesh.pp == 1 || std::ssize(ranks) < plan.ranks()) return {};
   const auto pipeline = [&](const std::vector<RankSpans>& all) {
     std::vector<RankSpans> found(static_cast<size_t>(plan.mesh.pp));
     for (size_t r = all.size(); r-- > 0;)
@@ -130,19 +130,18 @@ PipelinePictures pipeline_pictures(const train::Trainer& trainer, const std::vec
   };
   const schedule::Schedule schedule = plan::schedule_of(plan);
   const ir::StepProgram& program = trainer.lowered().program;
-  schedule::Timing measured = timing_of(program, schedule, pipeline(ranks));
-  schedule::Timing predicted = timing_of(program, schedule, pipeline(simulated(trainer, ranks)));
-  pictures.measured_us = measured.makespan * 1e3;
-  pictures.predicted_us = predicted.makespan * 1e3;
-  const auto line = [](const char* what, const schedule::Timing& timing) {
-    return fmt::format("{}: {}, the busiest rank computes {:.0f} % of it", what,
-                       observe::duration_text(timing.makespan * 1e-3), 100 * timing.work / timing.makespan);
+  constexpr double kUnit_us = 1e3;  // of a timing
+  const schedule::Timing measured = timing_of(program, schedule, pipeline(ranks)),
+                         predicted = timing_of(program, schedule, pipeline(simulated(trainer, ranks)));
+  const double until_us = kUnit_us * std::max(measured.makespan, predicted.makespan);  // one scale
+  const auto view = [&](const char* what, const schedule::Timing& timing) {
+    return observe::PipelineView{
+        fmt::format("{}, {}", schedule.name, what),
+        fmt::format("{}, the busiest rank computes {:.0f} % of it", observe::duration_text(timing.makespan * 1e-3),
+                    100 * timing.work / timing.makespan),
+        observe::schedule_timeline(schedule, timing, kUnit_us), until_us};
   };
-  const std::string of_measured = line("as it ran", measured), of_predicted = line("as foretold", predicted);
-  measured.makespan = predicted.makespan = std::max(measured.makespan, predicted.makespan);  // one scale
-  pictures.measured_svg = observe::svg_schedule(schedule, measured, of_measured, "milliseconds");
-  pictures.predicted_svg = observe::svg_schedule(schedule, predicted, of_predicted, "milliseconds");
-  return pictures;
+  return {view("as it ran", measured), view("as foretold", predicted)};
 }
 
 }  // namespace heddle::session

@@ -1,4 +1,4 @@
-// The pipeline of a traced step as two pictures on one scale: as it ran, and as the simulator foretells it from
+// The pipeline of a traced step twice on one scale: as it ran, and as the simulator foretells it from
 // what the ops of that step took. Where they differ, ranks waited for something that the program's dependencies
 // don't name: cores that they share, a slow link, the host.
 #pragma once
@@ -10,12 +10,9 @@
 
 namespace heddle::session {
 
-struct PipelinePictures {
-  double measured_us = 0, predicted_us = 0;  // from the first op that computes to the last, microbatches only
-  std::string measured_svg, predicted_svg;
-};
-
-/// Of the data, tensor and context ranks at the origin. Empty pictures without a pipeline or without all its spans.
-PipelinePictures pipeline_pictures(const train::Trainer& trainer, const std::vector<RankSpans>& ranks);
+/// From the first op that computes to the last, microbatches only, of the data, tensor and context ranks at the
+/// origin: as it ran, as foretold. None without a pipeline or without all its spans.
+std::vector<observe::PipelineView> pipeline_views(const train::Trainer& trainer,
+                                                  const std::vector<RankSpans>& ranks);
 
 }  // namespace heddle::session

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <map>
 #include <type_traits>
 
 namespace heddle::session {
@@ -107,7 +108,8 @@ StepTrace trace_of(const plan::Lowered& lowered, const std::vector<RankSpans>& r
         span.start_us = static_cast<double>(from.start_ns) / 1e3;
         span.end_us = static_cast<double>(from.end_ns) / 1e3;
         span.phase = phase_of(op.phase);
-        span.stage = op.chunk < 0 ? -1 : lowered.placement.stages_of(from.listing).at(static_cast<size_t>(op.chunk));
+        span.stage =
+            op.chunk < 0 ? -1 : lowered.placement.stages_of(from.listing).at(static_cast<size_t>(op.chunk));
         span.microbatch = from.microbatch;
         span.layer = op.layer;
         span.step = static_cast<int32_t>(step);
@@ -117,9 +119,17 @@ StepTrace trace_of(const plan::Lowered& lowered, const std::vector<RankSpans>& r
   }
   auto& arena = timeline.arena;
   std::stable_sort(arena.begin(), arena.end(), [](const auto& a, const auto& b) { return a.at_us < b.at_us; });
-  trace.memory.title = ranks.size() > 1 ? fmt::format("rank 0, step {}", step) : fmt::format("step {}", step);
+  // Of the rank that holds most, the first of several.
+  std::map<int, int64_t> reserved;
+  for (const observe::ArenaSample& sample : arena)
+    reserved[sample.rank] = std::max(reserved[sample.rank], sample.reserved_bytes);
+  const auto fullest = std::max_element(reserved.begin(), reserved.end(),
+                                        [](const auto& a, const auto& b) { return a.second < b.second; });
+  const int rank = fullest == reserved.end() ? 0 : fullest->first;
+  trace.memory.title =
+      ranks.size() > 1 ? fmt::format("rank {}, the fullest, step {}", rank, step) : fmt::format("step {}", step);
   for (const observe::ArenaSample& sample : arena) {
-    if (sample.rank != 0) continue;
+    if (sample.rank != rank) continue;
     if (!trace.memory.at_us.empty() && sample.at_us <= trace.memory.at_us.back()) continue;
     trace.memory.at_us.push_back(sample.at_us);
     trace.memory.live_bytes.push_back(static_cast<double>(sample.live_bytes));

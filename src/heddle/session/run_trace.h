@@ -28,7 +28,7 @@ std::vector<RankSpans> spans_of(const simulate::Simulation& simulation);
 struct StepTrace {
   int64_t step = 0;
   observe::Timeline timeline;
-  observe::MemoryCurve memory;  // of the first rank
+  observe::MemoryCurve memory;  // of the rank that holds most
 };
 StepTrace trace_of(const plan::Lowered& lowered, const std::vector<RankSpans>& ranks, int64_t step);
 

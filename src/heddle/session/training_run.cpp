@@ -69,10 +69,7 @@ TrainingRun::TrainingRun(config::RunConfig config, bool resume, bool trace, cons
   begin_logs(resume);
   summary_.folder = folder_.path;
   summary_.first_step = trainer_->steps_done();
-  std::vector<double> reserved(static_cast<size_t>(trainer_->ranks().size()), 0);
-  reserved[static_cast<size_t>(rank)] = static_cast<double>(predicted_.reserved_bytes);
-  trainer_->ranks().sum(reserved);
-  summary_.predicted_reserved_bytes = static_cast<int64_t>(*std::max_element(reserved.begin(), reserved.end()));
+  share_peak();
 }
 
 // Where one rank has no room for its part, rank 0 says so, and what would help.
@@ -183,11 +180,10 @@ void TrainingRun::introduce() {
                               observe::count_text(static_cast<double>(data_.dataset->file().tokens())),
                               observe::grouped_text(data_.dataset->train_sequences()),
                               observe::grouped_text(data_.dataset->heldout_sequences())));
-  progress_->line(fmt::format("memory: {} to be reserved{}; a step: {} tokens, {}",
-                              observe::bytes_text(static_cast<double>(summary_.predicted_reserved_bytes)),
-                              mesh.ranks() > 1 ? " by a rank at most" : "",
-                              observe::grouped_text(config_.tokens_per_step()),
-                              observe::count_text(trainer_->flops_per_step(), "FLOP")));
+  progress_->line(fmt::format(
+      "memory: {} to be reserved{}; a step: {} tokens, {}", observe::bytes_text(predicted_reserved_bytes_),
+      mesh.ranks() > 1 ? " by a rank at most" : "", observe::grouped_text(config_.tokens_per_step()),
+      observe::count_text(trainer_->flops_per_step(), "FLOP")));
   progress_->line(
       fmt::format("run folder: {}{}", folder_.path,
                   summary_.first_step > 0 ? fmt::format(", going on after step {}", summary_.first_step) : ""));
@@ -200,8 +196,7 @@ void TrainingRun::look(observe::StepMetrics& metrics) {
   std::string line = fmt::format("step {}", metrics.step);
   if (!heldout.empty()) {
     metrics.held_out_loss = trainer_->evaluate(heldout);
-    summary_.held_out_loss = metrics.held_out_loss;
-    line += fmt::format(": held-out loss {}", observe::number_text(*metrics.held_out_loss));
+    line += fmt::format(": held-out loss {}", observe::loss_text(*metrics.held_out_loss));
   }
   if (leads()) progress_->line(line);
   if (!tokenizer_ || config_.train.sample_tokens == 0) return;
@@ -252,7 +247,7 @@ void TrainingRun::trace(int64_t step, int64_t began_ns, double step_s) {
   }
   compute_share_ /= static_cast<double>(spans.size());
   traced_ = trace_of(trainer_->lowered(), spans, step);
-  pipeline_ = pipeline_pictures(*trainer_, spans);
+  pipeline_ = pipeline_views(*trainer_, spans);
   if (!trace_ || !logs_->write_trace(traced_->timeline)) return;
   summary_.trace = folder_.trace();
   progress_->line(fmt::format("trace of step {}: {}; open it at https://ui.perfetto.dev", step, folder_.trace()));
@@ -261,7 +256,7 @@ void TrainingRun::trace(int64_t step, int64_t began_ns, double step_s) {
 // What the first steps take, beside what was said when the plan was made.
 void TrainingRun::compare_with_plan(double step_s) {
   constexpr size_t kSteps = 5;
-  if (place_.foretold_s <= 0 || tokens_per_s_.size() < 2 || first_steps_s_.size() == kSteps) return;
+  if (place_.foretold_s <= 0 || steps_run_ < 2 || first_steps_s_.size() == kSteps) return;
   first_steps_s_.push_back(step_s);
   summary_.foretold_s = place_.foretold_s;
   summary_.first_steps_s = median(first_steps_s_);
@@ -300,8 +295,8 @@ void TrainingRun::warn_of_launcher(double step_s) {
 
 // Experts' rows come in other numbers than foretold: an arena that had to grow for them is told once, as it does.
 void TrainingRun::compare_with_arena(const train::StepResult& result) {
-  const bool first = summary_.grown_bytes == 0 && result.grown_bytes > 0;
-  summary_.grown_bytes = std::max(summary_.grown_bytes, result.grown_bytes);
+  const bool first = grown_bytes_ == 0 && result.grown_bytes > 0;
+  grown_bytes_ = std::max(grown_bytes_, result.grown_bytes);
   if (!first || !leads()) return;
   const std::string whose =
       trainer_->ranks().size() > 1 ? fmt::format("rank {}'s arena", result.grown_rank) : "the arena";
@@ -318,11 +313,8 @@ bool TrainingRun::step() {
   const bool traced = config_.train.trace_step > 0 &&
                       (number == summary_.first_step + config_.train.trace_step ||
                        (number == config_.train.steps && number < summary_.first_step + config_.train.trace_step));
-  answer_signals(tokens_per_s_.empty()
-                     ? fmt::format("step {}", number)
-                     : fmt::format("step {} (a step takes {})", number,
-                                   observe::duration_text(static_cast<double>(config_.tokens_per_step()) /
-                                                          tokens_per_s_.back())));
+  answer_signals(step_s_ == 0 ? fmt::format("step {}", number)
+                              : fmt::format("step {} (a step takes {})", number, observe::duration_text(step_s_)));
   if (traced) trainer_->executor().set_trace(true);
   if (traced) trainer_->ranks().any(false);  // all begin together: the start is where their clocks meet
   const int64_t began_ns = now_ns();
@@ -347,7 +339,7 @@ bool TrainingRun::step() {
   }
   metrics.learning_rate = result.learning_rate;
   metrics.gradient_norm = result.gradient_norm();
-  metrics.step_s = result.seconds;
+  metrics.step_s = step_s_ = result.seconds;
   metrics.trained_s = trainer_->done().seconds;
   metrics.tokens = static_cast<double>(number * result.tokens);
   metrics.tokens_per_s = static_cast<double>(result.tokens) / result.seconds;
@@ -361,12 +353,10 @@ bool TrainingRun::step() {
   }
   metrics.arena_live_peak_bytes = static_cast<double>(result.peak_live_bytes);
   metrics.arena_reserved_peak_bytes = static_cast<double>(result.reserved_bytes);
-  summary_.loss = result.next_token_loss();
-  summary_.reserved_bytes = std::max(summary_.reserved_bytes, result.reserved_bytes);
   compare_with_arena(result);
   if (result.grown_bytes > 0)
     metrics.extra["arena_beyond_forecast_bytes"] = static_cast<double>(result.grown_bytes);
-  tokens_per_s_.push_back(*metrics.tokens_per_s);
+  ++steps_run_;
   compare_with_plan(result.seconds);
   const bool looks = due(config_.train.eval_every, number) || (config_.train.eval_every > 0 && is_over());
   if (looks) {
@@ -385,6 +375,8 @@ bool TrainingRun::step() {
 }
 
 RunSummary TrainingRun::run() {
+  began_s_ = now_s();
+  began_unix_s_ = wall_time_s();
   if (leads()) {
     progress_ = std::make_unique<observe::Progress>(observe::ProgressOptions{.first_step = trainer_->steps_done(),
                                                                              .total_steps = config_.train.steps,
@@ -393,7 +385,6 @@ RunSummary TrainingRun::run() {
                                                     2);
     introduce();
   }
-  const double start_s = now_s();
   double longest_s = 0;  // of the plain steps
   for (int64_t done = 0; !is_over(); ++done) {
     const Wishes wished = wishes();
@@ -411,79 +402,13 @@ RunSummary TrainingRun::run() {
   summary_.interrupted = !is_over();
   if (saved_step_ != trainer_->steps_done()) save();
   answer_signals("the report");
-  summary_.seconds = now_s() - start_s;
   summary_.steps = trainer_->steps_done();
-  summary_.trained_s = trainer_->done().seconds;
   summary_.length_s = config_.length().seconds;
   summary_.tokens = summary_.steps * config_.tokens_per_step();
   summary_.text_tokens = data_.dataset->train_sequences() * config_.train.sequence_length;
-  summary_.tokens_per_s = median(tokens_per_s_);
-  summary_.flops_per_s =
-      summary_.tokens_per_s * trainer_->flops_per_step() / static_cast<double>(config_.tokens_per_step());
   report();
   if (leads()) progress_->finish();
   return summary_;
-}
-
-observe::ReportData TrainingRun::report_data() const {
-  observe::ReportData d;
-  d.run_name = config_.name;
-  d.subtitle = folder_.path;
-  const model::ParameterCount count = trainer_->parameter_count();
-  d.model = {
-      {"parameters", observe::count_text(static_cast<double>(count.total))},
-      {"active a token", observe::count_text(static_cast<double>(count.active))},
-      {"layers", fmt::format("{}", config_.model.num_hidden_layers)},
-      {"experts", fmt::format("{} of {}", config_.model.num_experts_per_tok, config_.model.n_routed_experts)},
-      {"type", std::string(name_of(trainer_->options().plan.dtype))}};
-  if (trainer_->ranks().size() > 1) d.model.emplace_back("layout", plan::text_of(trainer_->options().plan.mesh));
-  d.steps = logs_->history();
-  if (data_.prepared) d.unigram_entropy = data_.prepared->unigram_nats_per_token;
-  d.predicted_peak_bytes = static_cast<double>(summary_.predicted_reserved_bytes);
-  if (summary_.reserved_bytes > 0) d.measured_peak_bytes = static_cast<double>(summary_.reserved_bytes);
-  for (int64_t layer = 0; layer < config_.model.num_hidden_layers + config_.model.num_nextn_predict_layers;
-       ++layer) {
-    if (config_.model.is_moe(layer)) d.expert_layers.push_back(fmt::format("layer {}", layer));
-  }
-  for (const ir::Walk::Live& live : predicted_.at_peak) {
-    const ir::Listing& listing = trainer_->lowered().program.listings[static_cast<size_t>(live.listing)];
-    const ir::ValueId id = listing.find(live.name);
-    observe::PeakTensor tensor{live.name, "", "", std::string(ir::name_of(live.role)),
-                               static_cast<double>(live.bytes)};
-    if (id != ir::none) {
-      tensor.dtype = name_of(listing.value(id).dtype);
-      for (const ir::Dim& dim : listing.value(id).shape)
-        tensor.shape += fmt::format("{}{}", tensor.shape.empty() ? "" : " x ", dim.count);
-    }
-    d.peak_tensors.push_back(std::move(tensor));
-  }
-  if (traced_) {
-    d.memory = traced_->memory;
-    d.timeline = traced_->timeline;
-    d.timeline_title = fmt::format("step {}", traced_->step);
-    if (!pipeline_.measured_svg.empty()) d.pipeline = {pipeline_.measured_svg, pipeline_.predicted_svg};
-  }
-  d.samples = samples_;
-  for (const config::Setting& s : config::settings()) {
-    if (!s.present || s.present(config_)) d.configuration.emplace_back(s.key, s.text_of(s.get(config_)));
-  }
-  d.environment = {{"heddle", HEDDLE_VERSION},
-                   {"backend", config_.device.backend},
-                   {"threads", fmt::format("{}", trainer_->options().threads)}};
-  if (summary_.grown_bytes > 0) {
-    d.environment.emplace_back("arena beyond its forecast",
-                               observe::bytes_text(static_cast<double>(summary_.grown_bytes)));
-  }
-  if (summary_.first_steps_s > 0) {
-    d.environment.emplace_back("step foretold", observe::duration_text(summary_.foretold_s));
-    d.environment.emplace_back("forecast off by",
-                               fmt::format("{:+.1f} %", 100 * (summary_.foretold_s / summary_.first_steps_s - 1)));
-  }
-  return d;
-}
-
-void TrainingRun::report() {
-  if (leads()) summary_.report = logs_->write_report(report_data()) ? folder_.report() : "";
 }
 
 }  // namespace heddle::session

@@ -16,6 +16,7 @@
 #include "heddle/session/run_folder.h"
 #include "heddle/session/run_logs.h"
 #include "heddle/session/run_pipeline.h"
+#include "heddle/session/run_trace.h"
 #include "heddle/session/signals.h"
 #include "heddle/train/trainer_checkpoint.h"
 
@@ -44,16 +45,9 @@ struct RunSummary {
   std::string trace;                       // for Perfetto; "" where none was asked for or written
   int64_t first_step = 0, steps = 0;       // done before, done now in all
   bool interrupted = false;
-  double seconds = 0;
-  double trained_s = 0;                 // of all runs on the folder, in steps
-  double length_s = 0;                  // of a run by the clock, else 0
-  int64_t tokens = 0, text_tokens = 0;  // trained on, and in the training text
-  double loss = 0;                      // of the last step
-  std::optional<double> held_out_loss;
-  double tokens_per_s = 0;  // median of the steps
-  double flops_per_s = 0;
-  int64_t predicted_reserved_bytes = 0, reserved_bytes = 0;
-  int64_t grown_bytes = 0;                   // of the arena that grew most beyond its forecast
+  double length_s = 0;                       // of a run by the clock, else 0
+  int64_t tokens = 0, text_tokens = 0;       // trained on, and in the training text
+  observe::RunFigures figures;               // of all steps in the folder, as the report has them
   double foretold_s = 0, first_steps_s = 0;  // of a step: as planned, and median of the first ones
   double refitted_s = 0;                     // foretold by what those taught
 };
@@ -91,6 +85,8 @@ class TrainingRun {
   void look(observe::StepMetrics& metrics);
   void save();
   void report();
+  void share_peak();
+  observe::RunFigures figures() const;
   observe::ReportData report_data() const;
 
   config::RunConfig config_;
@@ -107,9 +103,15 @@ class TrainingRun {
   std::unique_ptr<observe::Progress> progress_;
   std::vector<observe::SampleText> samples_;
   std::optional<StepTrace> traced_;
-  PipelinePictures pipeline_;  // of the traced step
+  std::vector<observe::PipelineView> pipeline_;  // of the traced step
+  int fullest_rank_ = 0;                         // as foretold, and what it will hold then
+  double predicted_reserved_bytes_ = 0;
+  std::vector<observe::PeakTensor> peak_tensors_;  // rank 0's to tell
+  int64_t grown_bytes_ = 0;                        // of the arena that grew most beyond its forecast
+  double step_s_ = 0;                              // of the last one
+  double began_s_ = 0, began_unix_s_ = 0;
   std::vector<std::string> warnings_;
-  std::vector<double> tokens_per_s_;
+  int64_t steps_run_ = 0;
   std::vector<double> first_steps_s_;  // but the very first
   double compute_share_ = 0;           // of the traced step, as FirstSteps::compute_s
   int64_t saved_step_ = -1;

@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "heddle/base/error.h"
-#include "heddle/cli/line/commit.h"
 #include "heddle/observe/table.h"
+#include "heddle_commit.h"
 
 namespace heddle::cli {
 
@@ -89,7 +89,7 @@ std::string version_text() {
 #else
   const std::string compiler = fmt::format("GCC {}", __VERSION__);
 #endif
-  const std::string commit = commit_text();
+  const std::string commit = HEDDLE_COMMIT;
   return fmt::format("heddle {} ({}{}{}, {})", HEDDLE_VERSION, commit.empty() ? "" : "commit " + commit + "; ",
                      HEDDLE_BUILD, std::string_view(HEDDLE_SANITIZE).empty() ? "" : ", sanitizers " HEDDLE_SANITIZE,
                      compiler);

@@ -57,6 +57,7 @@ const onMove = (target, move, leave) => {
   target.addEventListener('pointerleave', () => { tip.hidden = true; leave(); });
 };
 
+// One drawing of a figure that has several: `data` is the figure's, and what this drawing alone has.
 const lineFigure = (svg, data) => {
   const hover = svg.querySelector('.hover'), [left, top, right, bottom] = data.plot;
   const part = (axis, v) => axis.log ? Math.log(v / axis.low) / Math.log(axis.high / axis.low)
@@ -107,43 +108,61 @@ const heatFigure = (svg, data) => {
 };
 
 const lanesFigure = (figure, svg, data) => {
-  const [width, height] = data.size, [left, top, right, bottom] = data.plot, count = data.spans.length / 9;
-  const phases = ['forward', 'input gradient', 'weight gradient', 'gather, reduce, update', 'other'];
+  const [width, height] = data.size, [plotLeft, top, right, bottom] = data.plot, fields = 10, count = data.spans.length / fields;
+  const phases = ['forward', 'input gradient', 'weight gradient', 'gather, reduce, update', 'other', 'backward (both)'];
   const frame = document.createElement('div'), canvas = document.createElement('canvas');
   frame.className = 'canvas-frame';
-  svg.replaceWith(frame);
+  svg.classList.add('for-print');
+  svg.before(frame);
   frame.append(canvas);
+  canvas.setAttribute('role', 'img');
+  canvas.setAttribute('aria-label', data.title);
   const bar = document.createElement('div');
   bar.className = 'tools';
   const phaseButton = document.createElement('button'), kindButton = document.createElement('button');
   const reset = document.createElement('button'), hint = document.createElement('span');
+  const closer = document.createElement('button'), farther = document.createElement('button');
   phaseButton.textContent = 'by phase';
-  kindButton.textContent = 'by kind';
+  kindButton.textContent = 'by ' + data.kindWord;
   reset.textContent = 'whole step';
-  hint.textContent = 'Ctrl + wheel or pinch to zoom, drag to move, double-click to zoom in';
-  bar.append(phaseButton, kindButton, reset, hint);
+  closer.textContent = '+';
+  farther.textContent = '−';
+  closer.title = 'zoom in';
+  farther.title = 'zoom out';
+  hint.textContent = 'Ctrl + wheel or double-click to zoom, drag to move';
+  bar.append(phaseButton, kindButton, closer, farther, reset, hint);
   frame.before(bar);
   const legend = figure.querySelector('.legend'), phaseLegend = legend ? [...legend.childNodes] : [];
   const perLane = data.lanes.map(() => []), kindTime = new Map();
   for (let i = 0; i < count; ++i) {
-    perLane[data.spans[9 * i]].push(i);
-    const kind = data.spans[9 * i + 5];
-    kindTime.set(kind, (kindTime.get(kind) || 0) + data.spans[9 * i + 2]);
+    perLane[data.spans[fields * i]].push(i);
+    const kind = data.spans[fields * i + 5];
+    kindTime.set(kind, (kindTime.get(kind) || 0) + data.spans[fields * i + 2]);
   }
-  const kinds = [...kindTime.keys()].sort((a, b) => kindTime.get(b) - kindTime.get(a));
+  kindButton.hidden = kindTime.size < 2;
+  phaseButton.hidden = kindButton.hidden;
+  // Where a span lies in its lane: of two that run at once, each has a half.
+  const halfTop = [0, 0, data.bar / 2 + 0.5], halfHeight = [data.bar, data.bar / 2 - 0.5, data.bar / 2 - 0.5];
+  const kinds = [...kindTime.keys()].sort((a, b) => data.kindWord === 'kind' ? kindTime.get(b) - kindTime.get(a)
+    : data.names[a].localeCompare(data.names[b], 'en', {numeric: true}));
   const kindColour = new Map(kinds.map((kind, i) => [kind, i < 8 ? 'c' + i : 'p4']));
   let from = 0, to = data.length, byKind = false, drag = null, asked = false, hit = -1;
   const colours = () => {
     const style = getComputedStyle(document.documentElement), get = name => style.getPropertyValue(name).trim();
     const map = {lane: get('--lane'), grid: get('--grid'), tick: get('--soft'), ink: get('--ink'), card: get('--card')};
     for (let i = 0; i < 8; ++i) map['c' + i] = get('--c' + i);
-    for (let i = 0; i < 5; ++i) map['p' + i] = get('--p' + i);
+    for (let i = 0; i < 6; ++i) map['p' + i] = get('--p' + i);
     return map;
   };
+  // Letters stay readable on a narrow page: there the lanes are drawn for its own width, with shorter names.
+  const zoomOf = shown => Math.max(shown / width, 0.9);
+  const leftOf = wide => Math.min(plotLeft, 0.3 * wide);
+  let left = plotLeft;
   const draw = () => {
     asked = false;
-    const shown = frame.clientWidth, ratio = devicePixelRatio || 1, zoom = Math.max(shown / width, 0.6);
+    const shown = frame.clientWidth, ratio = devicePixelRatio || 1, zoom = zoomOf(shown);
     const wide = shown / zoom;
+    left = leftOf(wide);
     canvas.width = Math.round(shown * ratio);
     canvas.height = Math.round(height * zoom * ratio);
     canvas.style.height = height * zoom + 'px';
@@ -157,7 +176,7 @@ const lanesFigure = (figure, svg, data) => {
       g.fillStyle = colour.lane;
       g.fillRect(left, y, end - left, data.bar);
     });
-    const rough = (to - from) / 9, power = 10 ** Math.floor(Math.log10(rough)), factor = rough / power;
+    const rough = (to - from) / Math.max(3, Math.min(9, (end - left) / 75)), power = 10 ** Math.floor(Math.log10(rough)), factor = rough / power;
     const step = power * (factor < 1.5 ? 1 : factor < 3.5 ? 2 : factor < 7.5 ? 5 : 10);
     const digits = (unit) => Math.max(0, -Math.floor(Math.log10(step / unit) + 1e-9));
     g.textAlign = 'center';
@@ -174,51 +193,58 @@ const lanesFigure = (figure, svg, data) => {
     g.rect(left, top, end - left, bottom - top);
     g.clip();
     perLane.forEach((list, lane) => {
-      let last = -1e9, lastColour = '';
+      const last = [-1e9, -1e9, -1e9], lastColour = ['', '', ''];
       for (const i of list) {
-        const k = 9 * i, start = data.spans[k + 1], length = data.spans[k + 2];
+        const k = fields * i, start = data.spans[k + 1], length = data.spans[k + 2];
         if (start > to || start + length < from) continue;
         const x = at(start), w = Math.max(0.5, at(start + length) - x);
         const name = byKind ? kindColour.get(data.spans[k + 5]) : 'p' + data.spans[k + 3];
-        if (w < 1 && x + w < last + 0.4 && name === lastColour) continue;
+        const half = data.spans[k + 9], y = data.tops[lane] + halfTop[half], high = halfHeight[half];
+        if (w < 1 && x + w < last[half] + 0.4 && name === lastColour[half]) continue;
         g.fillStyle = colour[name];
         // Neighbours of one colour stay apart once they are wide enough to spare the room.
-        g.fillRect(x, data.tops[lane], w > 3 ? w - 0.8 : w, data.bar);
-        last = x + w;
-        lastColour = name;
-        if (w > 34) {
+        g.fillRect(x, y, w > 3 ? w - 0.8 : w, high);
+        last[half] = x + w;
+        lastColour[half] = name;
+        if (w > 16) {
+          const small = half > 0;
+          g.font = (small ? 8 : 11) + 'px system-ui, sans-serif';
           g.fillStyle = colour.card;
           g.textAlign = 'left';
-          const room = Math.floor((w - 8) / 5.9);
+          const room = Math.floor((w - 4) / (small ? 4.6 : 6.2));
           let label = data.names[data.spans[k + 4]];
-          if (label.length > room) label = data.names[data.spans[k + 5]];
+          if (label.length > room) label = data.kindWord === 'kind' ? data.names[data.spans[k + 5]] : '';
           if (label.length > room) label = room > 7 ? label.slice(0, room - 1) + '…' : '';
-          g.fillText(label, Math.max(x, left) + 4, data.tops[lane] + data.bar / 2 + 0.5);
+          g.fillText(label, Math.max(x, left) + 3, y + high / 2 + 0.5);
         }
       }
     });
     if (hit >= 0) {
-      const k = 9 * hit, x = at(data.spans[k + 1]), w = Math.max(1.5, at(data.spans[k + 1] + data.spans[k + 2]) - x);
+      const k = fields * hit, x = at(data.spans[k + 1]), w = Math.max(1.5, at(data.spans[k + 1] + data.spans[k + 2]) - x);
       g.strokeStyle = colour.ink;
       g.lineWidth = 1.5;
-      g.strokeRect(x - 0.5, data.tops[data.spans[k]] - 1, w + 0.5, data.bar + 2);
+      const half = data.spans[k + 9];
+      g.strokeRect(x - 0.5, data.tops[data.spans[k]] + halfTop[half] - 1, w + 0.5, halfHeight[half] + 2);
     }
     g.restore();
+    g.font = '11px system-ui, sans-serif';
     g.fillStyle = colour.tick;
     g.textAlign = 'right';
     data.lanes.forEach((label, lane) => {
-      label = label.replace(/^rank /, '');
-      g.fillText(label.length > 28 ? label.slice(0, 27) + '…' : label, left - 8, data.tops[lane] + data.bar / 2);
+      if (label.includes('·')) label = label.replace(/^rank /, '');
+      const room = Math.max(4, Math.floor((left - 10) / 6.2));
+      g.fillText(label.length > room ? label.slice(0, room - 1) + '…' : label, left - 8, data.tops[lane] + data.bar / 2);
     });
   };
   const ask = () => { if (!asked) { asked = true; requestAnimationFrame(draw); } };
   const place = event => {
-    const box = canvas.getBoundingClientRect(), zoom = Math.max(frame.clientWidth / width, 0.6);
+    const box = canvas.getBoundingClientRect(), zoom = zoomOf(frame.clientWidth);
     return [(event.clientX - box.left) / zoom, (event.clientY - box.top) / zoom,
             frame.clientWidth / zoom - (width - right)];
   };
   const zoomAt = (event, factor) => {
-    const [px, , end] = place(event), share = Math.min(1, Math.max(0, (px - left) / (end - left)));
+    const [px, , end] = event ? place(event) : [0, 0, 0];
+    const share = event ? Math.min(1, Math.max(0, (px - left) / (end - left))) : 0.5;
     const middle = from + share * (to - from);
     const span = Math.min(data.length, Math.max(data.length / 1e5, (to - from) * factor));
     from = Math.min(data.length - span, Math.max(0, middle - share * span));
@@ -251,11 +277,13 @@ const lanesFigure = (figure, svg, data) => {
     let best = -1;
     if (lane >= 0 && px >= left - 2) {
       for (const i of perLane[lane]) {
-        const start = data.spans[9 * i + 1], length = data.spans[9 * i + 2];
+        const start = data.spans[fields * i + 1], length = data.spans[fields * i + 2];
         if (t < start - slack || t > start + length + slack) continue;
+        const half = data.spans[fields * i + 9], y = py - data.tops[lane] - data.bar / 2;
+        if ((half === 1 && y > 0) || (half === 2 && y <= 0)) continue;
         // The one really under the pointer wins over those only near it, the shortest over those around it.
         const score = j => {
-          const s = data.spans[9 * j + 1], l = data.spans[9 * j + 2];
+          const s = data.spans[fields * j + 1], l = data.spans[fields * j + 2];
           return Math.max(s - t, t - s - l, 0) * 1e9 + l;
         };
         if (best < 0 || score(i) < score(best)) best = i;
@@ -263,8 +291,10 @@ const lanesFigure = (figure, svg, data) => {
     }
     if (best !== hit) { hit = best; ask(); }
     if (best < 0) { tip.hidden = true; return; }
-    const [, start, length, phase, name, kind, stage, microbatch, layer] = data.spans.slice(9 * best, 9 * best + 9);
-    const rows = [['kind', data.names[kind]], ['phase', phases[phase], 'p' + phase]];
+    const [, start, length, phase, name, kind, stage, microbatch, layer] = data.spans.slice(fields * best, fields * best + 9);
+    const rows = [['phase', phases[phase], 'p' + phase]];
+    if (data.kindWord === 'kind') rows.unshift(['kind', data.names[kind]]);
+    else if (kindTime.size > 1) rows.push([data.kindWord, data.names[kind].replace(data.kindWord + ' ', '')]);
     if (stage >= 0) rows.push(['stage', stage]);
     if (layer >= 0) rows.push(['layer', layer]);
     if (microbatch >= 0) rows.push(['microbatch', microbatch]);
@@ -287,6 +317,8 @@ const lanesFigure = (figure, svg, data) => {
   };
   phaseButton.onclick = () => choose(false);
   kindButton.onclick = () => choose(true);
+  closer.onclick = () => zoomAt(null, 0.5);
+  farther.onclick = () => zoomAt(null, 2);
   reset.onclick = () => { from = 0; to = data.length; ask(); };
   choose(false);
   new ResizeObserver(ask).observe(frame);
@@ -294,12 +326,12 @@ const lanesFigure = (figure, svg, data) => {
 };
 
 for (const figure of document.querySelectorAll('figure.chart')) {
-  const svg = figure.querySelector('svg'), source = figure.querySelector('script');
-  if (!svg || !source) continue;
+  const drawings = figure.querySelectorAll('svg'), source = figure.querySelector('script');
+  if (!drawings.length || !source) continue;
   const data = JSON.parse(source.textContent);
-  if (figure.dataset.kind === 'line') lineFigure(svg, data);
-  if (figure.dataset.kind === 'heat') heatFigure(svg, data);
-  if (figure.dataset.kind === 'lanes') lanesFigure(figure, svg, data);
+  if (figure.dataset.kind === 'lanes') { lanesFigure(figure, drawings[0], data); continue; }
+  const draw = figure.dataset.kind === 'heat' ? heatFigure : lineFigure;
+  drawings.forEach((svg, i) => draw(svg, {...data, ...data.views[i]}));
 }
 })();
 )js";

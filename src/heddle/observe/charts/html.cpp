@@ -40,20 +40,13 @@ std::string escape_html(std::string_view text) {
   });
 }
 
-std::string svg_data_uri(std::string_view svg) {
-  std::string uri = "data:image/svg+xml,";
-  for (const char c : svg) {
-    const auto byte = static_cast<unsigned char>(c);
-    const bool plain = (byte >= '0' && byte <= '9') || (byte >= 'a' && byte <= 'z') ||
-                       (byte >= 'A' && byte <= 'Z') ||
-                       std::string_view("-._~ /:=;,()").find(c) != std::string_view::npos;
-    if (plain) {
-      uri += c;
-    } else {
-      uri += fmt::format("%{:02X}", byte);
-    }
+std::string escape_breakable(std::string_view name) {
+  std::string text;
+  for (const char letter : escape_html(name)) {
+    text += letter;
+    if (letter == '.' || letter == '_') text += "<wbr>";
   }
-  return uri;
+  return text;
 }
 
 std::string json_string(std::string_view text) {

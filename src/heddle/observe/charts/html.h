@@ -10,8 +10,8 @@ namespace heddle::observe {
 /// characters but newline and tab are dropped.
 std::string escape_html(std::string_view text);
 
-/// A picture that brings its own style, for the src of an <img>.
-std::string svg_data_uri(std::string_view svg);
+/// The same for a name, which may break behind its dots and underscores.
+std::string escape_breakable(std::string_view name);
 
 /// A JSON string literal, quotes included, that is also safe inside <script>: < > & are \u escapes.
 std::string json_string(std::string_view text);

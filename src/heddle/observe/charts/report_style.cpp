@@ -1,5 +1,5 @@
 // Colours are variables, set once for light and once for dark; everything else is drawn with them. c0 .. c7 tell
-// curves apart (chosen to differ in lightness too), p0 .. p4 are the phases, h0 .. h10 the heat map's shades.
+// curves apart (chosen to differ in lightness too), p0 .. p5 are the phases, h0 .. h10 the heat map's shades.
 #include "heddle/observe/charts/report_style.h"
 
 namespace heddle::observe {
@@ -11,17 +11,17 @@ std::string_view report_style() {
   --page: #f5f4f0; --card: #ffffff; --ink: #1c1e22; --soft: #5d636e; --faint: #959ba5; --rule: #e3e0d9; --grid: #eeece7;
   --lane: #f3f1ec; --good: #17805c; --bad: #c2362f; --accent: #3a5fcd;
   --c0: #3a5fcd; --c1: #dd7a26; --c2: #1b957a; --c3: #9048c2; --c4: #cf3f72; --c5: #87861f; --c6: #2793bb; --c7: #7c6a5a;
-  --p0: #4a6fdc; --p1: #e18a3b; --p2: #2aa285; --p3: #9a5bc9; --p4: #9aa0a9;
+  --p0: #4a6fdc; --p1: #e18a3b; --p2: #2aa285; --p3: #9a5bc9; --p4: #9aa0a9; --p5: #157a8c;
   --h0: #1e6f8e; --h1: #3f8ba6; --h2: #6aa9be; --h3: #9cc7d4; --h4: #cfe2e7; --h5: #f1eee8; --h6: #f6dcc2; --h7: #f1bd8d;
   --h8: #e8965a; --h9: #d76a30; --h10: #b04414;
   --shadow: 0 1px 2px rgb(30 25 10 / .05), 0 4px 16px rgb(30 25 10 / .04);
 }
-@media (prefers-color-scheme: dark) {
+@media screen and (prefers-color-scheme: dark) {
   :root {
     --page: #111316; --card: #1a1d21; --ink: #e8e9ec; --soft: #a3a9b3; --faint: #717883; --rule: #2c3037; --grid: #25292f;
     --lane: #20242a; --good: #55cfa3; --bad: #ff8078; --accent: #86a5ff;
     --c0: #86a5ff; --c1: #f2a35e; --c2: #4fcaa8; --c3: #c694f2; --c4: #f27fa9; --c5: #c7c45c; --c6: #67c5e6; --c7: #bba895;
-    --p0: #7898f5; --p1: #eb9c57; --p2: #49bd9d; --p3: #ba87e6; --p4: #737a85;
+    --p0: #7898f5; --p1: #eb9c57; --p2: #49bd9d; --p3: #ba87e6; --p4: #737a85; --p5: #3fa5b8;
     --h0: #7fd3f0; --h1: #5db2cf; --h2: #4390ab; --h3: #346d82; --h4: #2c4a57; --h5: #2a2d32; --h6: #523d2c; --h7: #7d5231;
     --h8: #b06a36; --h9: #dd8844; --h10: #ffb06b;
     --shadow: 0 1px 2px rgb(0 0 0 / .3);
@@ -47,13 +47,20 @@ h1 { margin: 4px 0 2px; font-size: 32px; line-height: 1.2; font-weight: 680; let
 .card .value { margin: 1px 0; font-size: 25px; line-height: 1.3; font-weight: 640; letter-spacing: -.015em; }
 .card .value small { font-size: 15px; font-weight: 500; color: var(--soft); letter-spacing: 0; }
 .card .remark { color: var(--faint); font-size: 12.5px; line-height: 1.4; }
+.card.words { grid-column: span 2; }
+.card.words .value { font-size: 18px; }
 .card.good .remark { color: var(--good); }
 .card.bad .value, .card.bad .remark { color: var(--bad); }
 h2 { margin: 40px 0 12px; font-size: 19px; font-weight: 650; letter-spacing: -.01em; }
 .grid { display: grid; grid-template-columns: repeat(2, minmax(0, 1fr)); gap: 16px; }
 .grid > .wide, .grid > :only-child { grid-column: 1 / -1; }
-.pictures { overflow-x: auto; }
-.pictures img { display: block; }
+section { scroll-margin-top: 12px; }
+section > .cards { margin: 0 0 16px; }
+td.number + td:not(.number), th.number + th:not(.number) { padding-left: 20px; }
+.contents { display: flex; flex-wrap: wrap; gap: 4px 16px; margin: 22px 0 0; padding: 0; list-style: none; font-size: 13.5px; }
+.contents a { color: var(--accent); text-decoration: none; }
+.contents a:hover { text-decoration: underline; }
+.for-middle, .for-narrow, .for-print { display: none; }
 .panel { padding: 16px 18px 12px; border: 1px solid var(--rule); border-radius: 12px; background: var(--card);
   box-shadow: var(--shadow); min-width: 0; }
 figure { margin: 0; }
@@ -87,6 +94,7 @@ svg .lane { fill: var(--lane); }
 .ink { color: var(--ink); }
 .p0 { color: var(--p0); fill: var(--p0); } .p1 { color: var(--p1); fill: var(--p1); } .p2 { color: var(--p2); fill: var(--p2); }
 .p3 { color: var(--p3); fill: var(--p3); } .p4 { color: var(--p4); fill: var(--p4); }
+.p5 { color: var(--p5); fill: var(--p5); }
 .h0 { fill: var(--h0); background: var(--h0); } .h1 { fill: var(--h1); background: var(--h1); }
 .h2 { fill: var(--h2); background: var(--h2); } .h3 { fill: var(--h3); background: var(--h3); }
 .h4 { fill: var(--h4); background: var(--h4); } .h5 { fill: var(--h5); background: var(--h5); }
@@ -110,16 +118,15 @@ button:focus-visible, summary:focus-visible { outline: 2px solid var(--accent); 
 .tip b { display: block; font-weight: 620; overflow-wrap: anywhere; }
 .tip div { display: flex; justify-content: space-between; gap: 18px; }
 .tip div span:first-child { display: inline-flex; align-items: center; gap: 7px; color: var(--soft); }
-.scroll { overflow-x: auto; }
 table { width: 100%; border-collapse: collapse; font-size: 13px; }
 caption { padding-bottom: 8px; text-align: left; font-size: 14px; font-weight: 620; }
 th { padding: 5px 10px 5px 0; border-bottom: 1px solid var(--rule); color: var(--soft); font-weight: 500; text-align: left; }
-td { padding: 5px 10px 5px 0; border-bottom: 1px solid var(--grid); vertical-align: top; overflow-wrap: anywhere; }
+td { padding: 5px 10px 5px 0; border-bottom: 1px solid var(--grid); vertical-align: top; }
+td.mono { overflow-wrap: anywhere; }
 tr:last-child td { border-bottom: 0; }
-td.number, th.number { padding-right: 0; text-align: right; white-space: nowrap; }
-td.key { width: 40%; color: var(--soft); }
-td.share { width: 132px; padding-left: 24px; padding-right: 0; }
-td.share i { display: block; height: 8px; margin-top: 6px; border-radius: 4px; background: var(--c0); min-width: 2px; }
+td.number, th.number { padding-left: 12px; padding-right: 0; text-align: right; white-space: nowrap; }
+td.key { width: 46%; color: var(--soft); }
+.grid > :only-child td.key { width: 28%; }
 code, .mono, td.mono { font-family: ui-monospace, "SF Mono", "JetBrains Mono", Menlo, Consolas, "DejaVu Sans Mono", monospace;
   font-size: .93em; }
 .sample { white-space: pre-wrap; overflow-wrap: anywhere; font-size: 14px; line-height: 1.65; }
@@ -127,16 +134,56 @@ code, .mono, td.mono { font-family: ui-monospace, "SF Mono", "JetBrains Mono", M
 .sample .said { color: var(--ink); border-left: 0; }
 .sample-head { margin-bottom: 6px; color: var(--faint); font-size: 12.5px; }
 footer { margin-top: 44px; color: var(--faint); font-size: 12.5px; }
+pre { margin: 8px 0; overflow-x: auto; white-space: pre-wrap; overflow-wrap: anywhere; }
+details { padding: 3px 0; }
+summary { cursor: pointer; font-weight: 600; }
+.legend i, .scale i, .card, svg { print-color-adjust: exact; -webkit-print-color-adjust: exact; }
 @media (max-width: 820px) {
   body { padding: 24px 14px 40px; }
   h1 { font-size: 25px; }
   .grid { grid-template-columns: minmax(0, 1fr); }
-  .wide figure > svg { min-width: 680px; }
-  .wide figure { overflow-x: auto; }
-  .scroll table { min-width: 640px; }
+  .for-wide { display: none; }
+  .for-middle { display: block; }
   .tools span { display: none; }
 }
-@media print { body { background: none; padding: 0; } .panel, .card { box-shadow: none; break-inside: avoid; } .tools { display: none; } }
+@media (max-width: 560px) {
+  .for-middle { display: none; }
+  .for-narrow { display: block; }
+  .panel { padding: 14px 12px 10px; }
+  .cards { grid-template-columns: repeat(2, minmax(0, 1fr)); gap: 10px; }
+  .card { padding: 11px 12px; }
+  .card .value { font-size: 20px; }
+  .legend, .scale { margin-left: 0; }
+  .scale i { width: 12px; }
+  /* A row of a table becomes a block: its name, and below it each value behind what it is. */
+  table.rows, .rows tbody, .rows tr, .rows td { display: block; }
+  .rows caption { display: block; }
+  .cards .card:last-child:nth-child(odd) { grid-column: 1 / -1; }
+  td.number + td:not(.number) { padding-left: 0; }
+  .rows tr { padding: 7px 0; border-bottom: 1px solid var(--grid); }
+  .rows tr.head { display: none; }
+  .rows td { padding: 1px 0; border: 0; }
+  .rows td:not(:first-child) { display: inline-block; margin-right: 18px; text-align: left; }
+  .rows td:first-child { font-weight: 600; }
+  .rows td:not(:first-child)::before { content: attr(data-label) "  "; white-space: pre; color: var(--soft); }
+  .rows td:empty { display: none !important; }
+  .grid > :only-child td.key { width: 44%; }
+}
+@page { margin: 14mm 12mm; }
+@media print {
+  body { background: none; padding: 0; font-size: 12px; }
+  .panel, .card { box-shadow: none; break-inside: avoid; }
+  tr { break-inside: avoid; }
+  h2, h3 { break-after: avoid; margin-top: 22px; }
+  .grid { display: block; }
+  .panel { margin-top: 10px; }
+  .panel:has(table) { break-inside: auto; }
+  .cards { grid-template-columns: repeat(auto-fit, minmax(100px, 1fr)); gap: 8px; }
+  .card { padding: 9px 11px; }
+  .card .value { font-size: 18px; }
+  .for-wide, .for-narrow, .canvas-frame, .tools, .contents { display: none; }
+  .for-middle, .for-print { display: block; }
+}
 )css";
 }
 

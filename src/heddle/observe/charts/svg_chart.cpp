@@ -42,10 +42,9 @@ std::string axis_json(const Axis& axis) {
                      axis.scale == AxisScale::log, static_cast<int>(axis.unit));
 }
 
-std::string plot_json(const Plot& plot, const Axis& x, const Axis& y, const std::string& x_label, bool stepped) {
-  return fmt::format(R"("plot":[{},{},{},{}],"x":{},"y":{},"xLabel":{},"stepped":{})", coordinate(plot.left),
-                     coordinate(plot.top), coordinate(plot.right), coordinate(plot.bottom), axis_json(x),
-                     axis_json(y), json_string(x_label), stepped);
+std::string plot_json(const Plot& plot, const Axis& x, const Axis& y) {
+  return fmt::format(R"("plot":[{},{},{},{}],"x":{},"y":{})", coordinate(plot.left), coordinate(plot.top),
+                     coordinate(plot.right), coordinate(plot.bottom), axis_json(x), axis_json(y));
 }
 
 std::string colour_class(int colour) {
@@ -121,12 +120,6 @@ std::string draw_levels(const Plot& plot, const Axis& y, const std::vector<Level
   return text;
 }
 
-std::string open_svg(int width, int height, const std::string& title) {
-  return fmt::format(
-      "<svg viewBox=\"0 0 {} {}\" role=\"img\" aria-label=\"{}\" preserveAspectRatio=\"xMidYMid meet\">\n", width,
-      height, escape_html(title));
-}
-
 }  // namespace
 
 std::string coordinate(double value) {
@@ -135,15 +128,42 @@ std::string coordinate(double value) {
   return text == "-0" ? "0" : text;
 }
 
-Plot place_plot(const Axis& x, const Axis& y, int width, int height) {
+std::string open_svg(int width, double height, const std::string& title) {
+  return fmt::format(
+      "<svg viewBox=\"0 0 {} {}\" role=\"img\" aria-label=\"{}\" preserveAspectRatio=\"xMidYMid meet\">\n", width,
+      coordinate(height), escape_html(title));
+}
+
+Views views_of(int width, int height, const std::function<View(int width, int height)>& draw) {
+  // Of the panels where the page has one column, and on a telephone.
+  constexpr int kMiddleWidth = 720, kNarrowWidth = 360, kNarrowHeight = 240;
+  Views views;
+  const auto add = [&](const char* name, int w, int h) {
+    View view = draw(w, h);
+    view.svg.insert(view.svg.find("<svg ") + 5, fmt::format("class=\"{}\" ", name));
+    views.svg += view.svg;
+    views.json += fmt::format("{}{{{}}}", views.json.empty() ? "" : ",", view.json);
+  };
+  add("for-wide", width, height);
+  add("for-middle", kMiddleWidth, height);
+  add("for-narrow", kNarrowWidth, std::min(height, kNarrowHeight));
+  return views;
+}
+
+Plot place_plot(const Axis& x, const Axis& y, int width, int height, bool labelled) {
   int widest = 0;
   for (const Tick& tick : y.ticks) widest = std::max(widest, display_width(tick.label));
   const double last_label = x.ticks.empty() ? 0 : display_width(x.ticks.back().label) * kLetterWidth / 2;
-  return {std::max(34.0, widest * kLetterWidth + 14), 10, width - std::max(12.0, last_label), height - 40.0};
+  return {std::max(34.0, widest * kLetterWidth + 14), labelled ? 26.0 : 10.0, width - std::max(12.0, last_label),
+          height - 40.0};
 }
 
-std::string draw_axes(const Plot& plot, const Axis& x, const Axis& y, const std::string& x_label) {
+std::string draw_axes(const Plot& plot, const Axis& x, const Axis& y, const std::string& x_label,
+                      const std::string& y_label) {
   std::string text;
+  if (!y_label.empty()) {
+    text += fmt::format("<text class=\"axis-label\" x=\"0\" y=\"9\">{}</text>\n", escape_html(y_label));
+  }
   for (const Tick& tick : y.ticks) {
     const std::string at = coordinate(plot.y(y, tick.value));
     text += fmt::format("<line class=\"grid\" x1=\"{}\" x2=\"{}\" y1=\"{}\" y2=\"{}\"/>", coordinate(plot.left),
@@ -232,28 +252,33 @@ std::string line_chart(const LineChart& chart) {
   if (y_range.empty()) return "";
   for (const Level& level : chart.levels) y_range.add(level.y, log_scale);
   if (chart.from_zero && !log_scale) y_range.add(0, false);
-  const Axis x = make_axis({x_range.low, x_range.high, AxisScale::linear, chart.x_unit, chart.width / 95,
-                            chart.x_unit == AxisUnit::plain, true});
-  const Axis y = make_axis({y_range.low, y_range.high, chart.y_scale, chart.y_unit, chart.height / 48});
-  const Plot plot = place_plot(x, y, chart.width, chart.height);
-
   std::vector<LegendEntry> legend;
-  std::string curves, data;
+  std::string data;
   for (const Series& series : chart.series) {
-    curves += curve(plot, x, y, series, false);
     if (series.label.empty()) continue;
     legend.push_back({series.label, colour_class(series.colour), series.mark});
-    const std::vector<size_t> kept = thin_indices(series.x, series.y, x.low, x.high, kTooltipColumns / 2);
+    const std::vector<size_t> kept =
+        thin_indices(series.x, series.y, x_range.low, x_range.high, kTooltipColumns / 2);
     data += fmt::format(R"({}{{"label":{},"colour":{},"x":{},"y":{}}})", data.empty() ? "" : ",",
                         json_string(series.label), json_string(colour_class(series.colour)),
                         json_numbers(series.x, kept), json_numbers(series.y, kept));
   }
   if (legend.size() == 1 && legend[0].label == chart.title) legend.clear();
-  return open_figure("line", chart.title, legend) + open_svg(chart.width, chart.height, chart.title) +
-         draw_axes(plot, x, y, chart.x_label) + curves + draw_levels(plot, y, chart.levels) +
-         "<g class=\"hover\"></g>\n</svg>\n" +
-         fmt::format("<script type=\"application/json\">{{{},\"series\":[{}]}}</script>\n</figure>\n",
-                     plot_json(plot, x, y, chart.x_label, false), data);
+  const Views views = views_of(chart.width, chart.height, [&](int width, int height) {
+    const Axis x = make_axis({x_range.low, x_range.high, AxisScale::linear, chart.x_unit, width / 95,
+                              chart.x_unit == AxisUnit::plain, true});
+    const Axis y = make_axis({y_range.low, y_range.high, chart.y_scale, chart.y_unit, height / 48});
+    const Plot plot = place_plot(x, y, width, height, !chart.y_label.empty());
+    std::string curves;
+    for (const Series& series : chart.series) curves += curve(plot, x, y, series, false);
+    return View{open_svg(width, height, chart.title) + draw_axes(plot, x, y, chart.x_label, chart.y_label) +
+                    curves + draw_levels(plot, y, chart.levels) + "<g class=\"hover\"></g>\n</svg>\n",
+                plot_json(plot, x, y)};
+  });
+  return open_figure("line", chart.title, legend) + views.svg +
+         fmt::format(R"(<script type="application/json">{{"xLabel":{},"stepped":false,"views":[{}],"series":[{}]}})"
+                     "</script>\n</figure>\n",
+                     json_string(chart.x_label), views.json, data);
 }
 
 std::string stacked_area(const StackedArea& chart) {
@@ -289,55 +314,61 @@ std::string stacked_area(const StackedArea& chart) {
                                 axis_value_text(level.y, chart.y_unit));
     }
   }
-  const Axis x =
-      make_axis({x_range.low, x_range.high, AxisScale::linear, chart.x_unit, chart.width / 110, false, true});
-  const Axis y = make_axis({0, y_range.high, AxisScale::linear, chart.y_unit, chart.height / 48});
-  const Plot plot = place_plot(x, y, chart.width, chart.height);
-
-  // All layers are thinned at the same places, those where the total has its extremes.
-  const std::vector<size_t> kept =
-      thin_indices(chart.x, total, x.low, x.high, static_cast<int>(plot.right - plot.left));
-  std::vector<double> base(count, 0.0);
-  std::string areas, data;
+  // In the legend and the tooltip the uppermost layer comes first, as in the picture.
+  std::string data;
   std::vector<LegendEntry> legend;
+  const std::vector<size_t> told =
+      thin_indices(chart.x, total, x_range.low, x_range.high, std::max(kTooltipColumns, chart.width));
   const auto add_data = [&](const Series& series) {
+    legend.push_back({series.label, colour_class(series.colour), series.mark});
     data += fmt::format(R"({}{{"label":{},"colour":{},"x":{},"y":{}}})", data.empty() ? "" : ",",
                         json_string(series.label), json_string(colour_class(series.colour)),
-                        json_numbers(chart.x, kept), json_numbers(series.y, kept));
+                        json_numbers(chart.x, told), json_numbers(series.y, told));
   };
-  for (const Series& layer : chart.layers) {
-    std::string upper;
-    std::vector<std::string> lower;  // walked back from the right
-    std::vector<double> top = base;
-    for (size_t i = 0; i < count; ++i) top[i] += layer.y[i] > 0 && layer.y[i] <= kLargestPlotted ? layer.y[i] : 0;
-    for (size_t k = 0; k < kept.size(); ++k) {
-      const std::string at_x = coordinate(plot.x(x, chart.x[kept[k]]));
-      const std::string until_x = coordinate(k + 1 < kept.size() ? plot.x(x, chart.x[kept[k + 1]]) : plot.right);
-      const std::string top_y = coordinate(plot.y(y, top[kept[k]])), base_y = coordinate(plot.y(y, base[kept[k]]));
-      upper += fmt::format("{}{} {}H{}", k == 0 ? "M" : "L", at_x, top_y, until_x);
-      lower.push_back(fmt::format("L{} {}H{}", until_x, base_y, at_x));
-    }
-    std::reverse(lower.begin(), lower.end());
-    areas += fmt::format("<path class=\"area {}\" d=\"{}{}Z\"/>\n", colour_class(layer.colour), upper,
-                         fmt::join(lower, ""));
-    base = std::move(top);
-    legend.push_back({layer.label, colour_class(layer.colour), Mark::line});
-  }
-  // In the legend and the tooltip the uppermost layer comes first, as in the picture.
-  std::reverse(legend.begin(), legend.end());
   for (auto layer = chart.layers.rbegin(); layer != chart.layers.rend(); ++layer) add_data(*layer);
-  std::string over;
-  for (Series line : chart.lines) {
-    line.x = chart.x;
-    over += curve(plot, x, y, line, true);
-    legend.push_back({line.label, colour_class(line.colour), line.mark});
-    add_data(line);
-  }
-  return open_figure("line", chart.title, legend, far_levels) + open_svg(chart.width, chart.height, chart.title) +
-         draw_axes(plot, x, y, chart.x_label) + areas + over + draw_levels(plot, y, drawn) +
-         "<g class=\"hover\"></g>\n</svg>\n" +
-         fmt::format("<script type=\"application/json\">{{{},\"series\":[{}]}}</script>\n</figure>\n",
-                     plot_json(plot, x, y, chart.x_label, true), data);
+  for (const Series& line : chart.lines) add_data(line);
+
+  const Views views = views_of(chart.width, chart.height, [&](int width, int height) {
+    const Axis x =
+        make_axis({x_range.low, x_range.high, AxisScale::linear, chart.x_unit, width / 110, false, true});
+    const Axis y = make_axis({0, y_range.high, AxisScale::linear, chart.y_unit, height / 48});
+    const Plot plot = place_plot(x, y, width, height, !chart.y_label.empty());
+    // All layers are thinned at the same places, those where the total has its extremes.
+    const std::vector<size_t> kept =
+        thin_indices(chart.x, total, x.low, x.high, static_cast<int>(plot.right - plot.left));
+    std::vector<double> base(count, 0.0);
+    std::string areas;
+    for (const Series& layer : chart.layers) {
+      std::string upper;
+      std::vector<std::string> lower;  // walked back from the right
+      std::vector<double> top = base;
+      for (size_t i = 0; i < count; ++i) top[i] += layer.y[i] > 0 && layer.y[i] <= kLargestPlotted ? layer.y[i] : 0;
+      for (size_t k = 0; k < kept.size(); ++k) {
+        const std::string at_x = coordinate(plot.x(x, chart.x[kept[k]]));
+        const std::string until_x = coordinate(k + 1 < kept.size() ? plot.x(x, chart.x[kept[k + 1]]) : plot.right);
+        const std::string top_y = coordinate(plot.y(y, top[kept[k]])),
+                          base_y = coordinate(plot.y(y, base[kept[k]]));
+        upper += fmt::format("{}{} {}H{}", k == 0 ? "M" : "L", at_x, top_y, until_x);
+        lower.push_back(fmt::format("L{} {}H{}", until_x, base_y, at_x));
+      }
+      std::reverse(lower.begin(), lower.end());
+      areas += fmt::format("<path class=\"area {}\" d=\"{}{}Z\"/>\n", colour_class(layer.colour), upper,
+                           fmt::join(lower, ""));
+      base = std::move(top);
+    }
+    std::string over;
+    for (Series line : chart.lines) {
+      line.x = chart.x;
+      over += curve(plot, x, y, line, true);
+    }
+    return View{open_svg(width, height, chart.title) + draw_axes(plot, x, y, chart.x_label, chart.y_label) + areas +
+                    over + draw_levels(plot, y, drawn) + "<g class=\"hover\"></g>\n</svg>\n",
+                plot_json(plot, x, y)};
+  });
+  return open_figure("line", chart.title, legend, far_levels) + views.svg +
+         fmt::format(R"(<script type="application/json">{{"xLabel":{},"stepped":true,"views":[{}],"series":[{}]}})"
+                     "</script>\n</figure>\n",
+                     json_string(chart.x_label), views.json, data);
 }
 
 }  // namespace heddle::observe

@@ -5,9 +5,13 @@
 // script; without it the figures stay complete pictures. Curves are thinned to what their pixels can show, keeping
 // every pixel's smallest and largest value, so a figure's size is bounded whatever the length of the run. A value
 // that can't be drawn (NaN, infinity, zero on a logarithmic axis) leaves a gap. All text is escaped here.
+//
+// A picture that is scaled down has letters too small to read: lines, areas and heat maps are therefore drawn for
+// three widths of the page (views_of), of which the style sheet shows one.
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -38,6 +42,7 @@ struct Level {
 struct LineChart {
   std::string title;
   std::string x_label;
+  std::string y_label;  // what the numbers are of, above the axis
   std::vector<Series> series;
   std::vector<Level> levels;
   AxisScale y_scale = AxisScale::linear;
@@ -54,6 +59,7 @@ std::string line_chart(const LineChart& chart);
 struct StackedArea {
   std::string title;
   std::string x_label;
+  std::string y_label;
   std::vector<double> x;
   std::vector<Series> layers;  // their x is not used; the first lies at the bottom
   std::vector<Series> lines;   // likewise
@@ -81,6 +87,9 @@ std::string heat_map(const HeatMap& chart);
 struct Lanes {
   std::string title;
   const Timeline* timeline = nullptr;
+  std::string kind_word = "kind";  // of what the kinds of its spans are
+  std::string note;                // beside the title
+  double until_us = 0;             // the axis ends there, or with the last span
   int width = 1140;
 };
 std::string lanes(const Lanes& chart);
@@ -100,8 +109,23 @@ struct Plot {
 };
 
 /// The room that the labels of the axes leave, and the grid, ticks and labels themselves.
-Plot place_plot(const Axis& x, const Axis& y, int width, int height);
-std::string draw_axes(const Plot& plot, const Axis& x, const Axis& y, const std::string& x_label);
+Plot place_plot(const Axis& x, const Axis& y, int width, int height, bool labelled);
+std::string draw_axes(const Plot& plot, const Axis& x, const Axis& y, const std::string& x_label,
+                      const std::string& y_label);
+
+/// One drawing of a figure, and what its tooltips must know of it, as the fields of a JSON object.
+struct View {
+  std::string svg;
+  std::string json;
+};
+/// The figure's drawings for a wide page, where it is as wide as it says, a middle one and a narrow one.
+struct Views {
+  std::string svg, json;
+};
+Views views_of(int width, int height, const std::function<View(int width, int height)>& draw);
+
+/// The opening tag.
+std::string open_svg(int width, double height, const std::string& title);
 
 struct LegendEntry {
   std::string label;

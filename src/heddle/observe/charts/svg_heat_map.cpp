@@ -27,32 +27,23 @@ std::string scale_key() {
   return key + "<span>4×</span></span>";
 }
 
-}  // namespace
-
-std::string heat_map(const HeatMap& chart) {
-  size_t columns = 0;
-  for (const std::vector<double>& row : chart.ratio) columns = std::max(columns, row.size());
-  if (columns == 0) return "";
+View draw(const HeatMap& chart, size_t columns, int width) {
   const size_t rows = chart.ratio.size();
   int widest = 0;
   for (const std::string& label : chart.rows) widest = std::max(widest, display_width(label));
-  const double left = std::clamp(widest * 6.3 + 14, 34.0, 220.0), top = 4, right = chart.width - 12.0;
+  const double left = std::clamp(widest * 6.3 + 14, 34.0, std::min(220.0, 0.4 * width)), top = 4,
+               right = width - 12.0;
   const double cell_width = (right - left) / static_cast<double>(columns);
   const double cell_height = std::clamp(320.0 / static_cast<double>(rows), 5.0, 26.0);
   const double bottom = top + cell_height * static_cast<double>(rows);
-  const double height = bottom + 40;
   // A hairline between cells, as long as there is room for it.
   const double gap_x = cell_width > 5 ? 1 : 0, gap_y = cell_height > 5 ? 1 : 0;
 
   std::array<std::string, kShades> paths;
-  std::string data = "[";
   for (size_t r = 0; r < rows; ++r) {
-    data += r == 0 ? "[" : ",[";
     for (size_t c = 0; c < chart.ratio[r].size(); ++c) {
       const double ratio = chart.ratio[r][c];
-      const bool known = std::isfinite(ratio);
-      data += fmt::format("{}{}", c == 0 ? "" : ",", known ? fmt::format("{:.4g}", ratio) : "null");
-      if (!known) continue;
+      if (!std::isfinite(ratio)) continue;
       // Cells are drawn from edges rounded alike, so that neighbours meet without a seam.
       const double x0 = std::round((left + cell_width * static_cast<double>(c)) * 10) / 10;
       const double x1 = std::round((left + cell_width * static_cast<double>(c + 1)) * 10) / 10;
@@ -60,20 +51,13 @@ std::string heat_map(const HeatMap& chart) {
           fmt::format("M{} {}h{}v{}H{}z", coordinate(x0), coordinate(top + cell_height * static_cast<double>(r)),
                       coordinate(x1 - x0 - gap_x), coordinate(cell_height - gap_y), coordinate(x0));
     }
-    data += ']';
   }
-  data += ']';
-
-  std::string figure = open_figure("heat", chart.title, {});
-  figure.insert(figure.rfind("</figcaption>"), scale_key());
-  figure += fmt::format(
-      "<svg viewBox=\"0 0 {} {}\" role=\"img\" aria-label=\"{}\" preserveAspectRatio=\"xMidYMid meet\">\n",
-      chart.width, coordinate(height), escape_html(chart.title));
+  std::string svg = open_svg(width, bottom + 40, chart.title);
   const bool crisp = gap_x == 0;
   for (int shade = 0; shade < kShades; ++shade) {
     if (!paths[shade].empty()) {
-      figure += fmt::format("<path class=\"h{}\"{} d=\"{}\"/>\n", shade,
-                            crisp ? " shape-rendering=\"crispEdges\"" : "", paths[shade]);
+      svg += fmt::format("<path class=\"h{}\"{} d=\"{}\"/>\n", shade,
+                         crisp ? " shape-rendering=\"crispEdges\"" : "", paths[shade]);
     }
   }
   double free_from = -1e9;
@@ -81,28 +65,48 @@ std::string heat_map(const HeatMap& chart) {
     const double middle = top + cell_height * (static_cast<double>(r) + 0.5);
     if (middle - 6 < free_from) continue;
     free_from = middle + 6;
-    figure += fmt::format("<text class=\"tick\" x=\"{}\" y=\"{}\" dy=\"0.35em\" text-anchor=\"end\">{}</text>\n",
-                          coordinate(left - 8), coordinate(middle), escape_html(cut_to_width(chart.rows[r], 32)));
+    svg += fmt::format("<text class=\"tick\" x=\"{}\" y=\"{}\" dy=\"0.35em\" text-anchor=\"end\">{}</text>\n",
+                       coordinate(left - 8), coordinate(middle),
+                       escape_html(cut_to_width(chart.rows[r], static_cast<int>((left - 10) / 6.3))));
   }
   // Whole numbers of experts under the middle of their cells.
   const auto step = static_cast<size_t>(std::max(1.0, std::exp2(std::ceil(std::log2(36.0 / cell_width)))));
   for (size_t c = 0; c < columns; c += step) {
-    figure +=
-        fmt::format("<text class=\"tick\" x=\"{}\" y=\"{}\" text-anchor=\"middle\">{}</text>\n",
-                    coordinate(left + cell_width * (static_cast<double>(c) + 0.5)), coordinate(bottom + 16), c);
+    svg += fmt::format("<text class=\"tick\" x=\"{}\" y=\"{}\" text-anchor=\"middle\">{}</text>\n",
+                       coordinate(left + cell_width * (static_cast<double>(c) + 0.5)), coordinate(bottom + 16), c);
   }
-  figure += fmt::format("<text class=\"axis-label\" x=\"{}\" y=\"{}\" text-anchor=\"middle\">{}</text>\n",
-                        coordinate((left + right) / 2), coordinate(bottom + 33), escape_html(chart.x_label));
-  figure += "<g class=\"hover\"></g>\n</svg>\n";
-  std::string names = "[";
+  svg += fmt::format("<text class=\"axis-label\" x=\"{}\" y=\"{}\" text-anchor=\"middle\">{}</text>\n",
+                     coordinate((left + right) / 2), coordinate(bottom + 33), escape_html(chart.x_label));
+  return {svg + "<g class=\"hover\"></g>\n</svg>\n",
+          fmt::format("\"plot\":[{},{},{},{}]", coordinate(left), coordinate(top), coordinate(right),
+                      coordinate(bottom))};
+}
+
+}  // namespace
+
+std::string heat_map(const HeatMap& chart) {
+  size_t columns = 0;
+  for (const std::vector<double>& row : chart.ratio) columns = std::max(columns, row.size());
+  if (columns == 0) return "";
+  std::string data = "[", names = "[";
+  for (size_t r = 0; r < chart.ratio.size(); ++r) {
+    data += r == 0 ? "[" : ",[";
+    for (size_t c = 0; c < chart.ratio[r].size(); ++c) {
+      const double ratio = chart.ratio[r][c];
+      data += fmt::format("{}{}", c == 0 ? "" : ",", std::isfinite(ratio) ? fmt::format("{:.4g}", ratio) : "null");
+    }
+    data += ']';
+  }
   for (const std::string& row : chart.rows)
     names += fmt::format("{}{}", names.size() > 1 ? "," : "", json_string(row));
-  figure += fmt::format(
-      "<script type=\"application/json\">{{\"plot\":[{},{},{},{}],\"columns\":{},\"rowWord\":{},\"columnWord\":{},"
-      "\"rows\":{}],\"ratio\":{}}}</script>\n</figure>\n",
-      coordinate(left), coordinate(top), coordinate(right), coordinate(bottom), columns,
-      json_string(chart.row_word), json_string(chart.column_word), names, data);
-  return figure;
+  std::string figure = open_figure("heat", chart.title, {});
+  figure.insert(figure.rfind("</figcaption>"), scale_key());
+  const Views views = views_of(chart.width, 0, [&](int width, int) { return draw(chart, columns, width); });
+  return figure + views.svg +
+         fmt::format(
+             "<script type=\"application/json\">{{\"views\":[{}],\"columns\":{},\"rowWord\":{},\"columnWord\":{},"
+             "\"rows\":{}],\"ratio\":{}]}}</script>\n</figure>\n",
+             views.json, columns, json_string(chart.row_word), json_string(chart.column_word), names, data);
 }
 
 }  // namespace heddle::observe

@@ -16,14 +16,21 @@ namespace heddle::observe {
 namespace {
 
 constexpr size_t kMostLanes = 48;
-constexpr size_t kMostSpans = 20'000;  // in the JSON; the longest ones
+constexpr size_t kMostSpans = 30'000;  // in the JSON; the longest ones
 constexpr double kLane = 22, kBar = 16, kRankGap = 8;
+constexpr int kPictureWidth = 760;  // of the SVG, which is for paper; the canvas is as wide as the page
 
 struct Lane {
   uint32_t track;
   std::string label;
   double top;
 };
+
+// A rank of a schedule has one lane, and no streams.
+std::string label_of(const Track& track) {
+  return track.stream.empty() ? fmt::format("rank {}", track.rank)
+                              : fmt::format("{} · {}", track.rank, track.stream);
+}
 
 std::vector<Lane> order_lanes(const Timeline& timeline) {
   std::vector<bool> used(timeline.tracks.size(), false);
@@ -39,21 +46,28 @@ std::vector<Lane> order_lanes(const Timeline& timeline) {
   double top = 4;
   for (size_t i = 0; i < order.size(); ++i) {
     const Track& track = timeline.tracks[order[i]];
-    if (i > 0 && timeline.tracks[order[i - 1]].rank != track.rank) top += kRankGap;
-    lanes.push_back({order[i], cut_to_width(fmt::format("{} · {}", track.rank, track.stream), 28), top});
+    if (i > 0 && timeline.tracks[order[i - 1]].rank != track.rank && !track.stream.empty()) top += kRankGap;
+    lanes.push_back({order[i], cut_to_width(label_of(track), 28), top});
     top += kLane;
   }
   return lanes;
 }
 
-// One rectangle for each run of spans of a phase with less than half a pixel between them.
-std::string draw_lane(const std::vector<const Span*>& spans, const Plot& plot, const Axis& x, double top) {
+// One rectangle for each run of spans of a phase with less than half a pixel between them; wider ones stay apart.
+std::string draw_lane(const std::vector<const Span*>& spans, const Plot& plot, const Axis& x, double top,
+                      SpanHalf half) {
+  constexpr double kApart = 3;
   struct Bar {
     double from, to;
   };
+  const double height = half == SpanHalf::whole ? kBar : kBar / 2 - 0.5;
+  if (half == SpanHalf::lower) top += kBar / 2 + 0.5;
   std::array<std::vector<Bar>, kSpanPhases> bars;
   for (const Span* span : spans) {
-    const double from = plot.x(x, span->start_us), to = plot.x(x, span->end_us);
+    if (span->half != half) continue;
+    const double from = plot.x(x, span->start_us);
+    double to = plot.x(x, span->end_us);
+    if (to - from > kApart) to -= 0.8;
     std::vector<Bar>& of_phase = bars[static_cast<size_t>(span->phase)];
     if (!of_phase.empty() && from - of_phase.back().to < 0.5) {
       of_phase.back().to = std::max(of_phase.back().to, to);
@@ -67,7 +81,7 @@ std::string draw_lane(const std::vector<const Span*>& spans, const Plot& plot, c
     std::string path;
     for (const Bar& bar : bars[phase]) {
       path += fmt::format("M{} {}h{:.2f}v{}h{:.2f}z", coordinate(bar.from), coordinate(top),
-                          std::max(0.4, bar.to - bar.from), coordinate(kBar), -std::max(0.4, bar.to - bar.from));
+                          std::max(0.4, bar.to - bar.from), coordinate(height), -std::max(0.4, bar.to - bar.from));
     }
     text += fmt::format("<path class=\"p{}\" d=\"{}\"/>\n", phase, path);
   }
@@ -100,15 +114,15 @@ std::string lanes(const Lanes& chart) {
                      [](const Span* a, const Span* b) { return a->start_us < b->start_us; });
   }
   // Time is told from the step's start.
-  const double length_us = std::max(end_us - start_us, 1e-3);
+  const double length_us = std::max({end_us - start_us, chart.until_us - start_us, 1e-3});
   const Axis x =
-      make_axis({0, length_us, AxisScale::linear, AxisUnit::microseconds, chart.width / 110, false, true});
+      make_axis({0, length_us, AxisScale::linear, AxisUnit::microseconds, kPictureWidth / 110, false, true});
   Axis from_start = x;
   from_start.low += start_us;
   from_start.high += start_us;
   int widest = 0;
   for (const Lane& lane : all_lanes) widest = std::max(widest, display_width(lane.label));
-  const Plot plot{widest * 6.3 + 16, 4, chart.width - 24.0, all_lanes.back().top + kLane};
+  const Plot plot{widest * 6.3 + 16, 4, kPictureWidth - 24.0, all_lanes.back().top + kLane};
   const double height = plot.bottom + 36;
 
   std::array<bool, kSpanPhases> has_phase{};
@@ -116,13 +130,14 @@ std::string lanes(const Lanes& chart) {
     for (const Span* span : spans) has_phase[static_cast<size_t>(span->phase)] = true;
   }
   static constexpr std::array<const char*, kSpanPhases> phase_labels = {
-      "forward", "input gradient", "weight gradient", "gather, reduce, update", "other"};
+      "forward", "input gradient", "weight gradient", "gather, reduce, update", "other", "backward (both)"};
   std::vector<LegendEntry> legend;
   for (int phase = 0; phase < kSpanPhases; ++phase) {
     if (has_phase[phase]) legend.push_back({phase_labels[phase], fmt::format("p{}", phase)});
   }
-  std::string note;
-  if (shown_spans > kMostSpans) note = fmt::format("zoom shows the {} longest of {} ops", kMostSpans, shown_spans);
+  std::string note = chart.note;
+  if (!note.empty() && shown_spans > kMostSpans) note += "; ";
+  if (shown_spans > kMostSpans) note += fmt::format("zoom shows the {} longest of {} ops", kMostSpans, shown_spans);
   const size_t hidden_lanes =
       static_cast<size_t>(std::count_if(timeline.spans.begin(), timeline.spans.end(),
                                         [&](const Span& s) { return !lane_of_track.contains(s.track); }));
@@ -132,9 +147,7 @@ std::string lanes(const Lanes& chart) {
   }
 
   std::string text = open_figure("lanes", chart.title, legend, note);
-  text += fmt::format(
-      "<svg viewBox=\"0 0 {} {}\" role=\"img\" aria-label=\"{}\" preserveAspectRatio=\"xMidYMid meet\">\n",
-      chart.width, coordinate(height), escape_html(chart.title));
+  text += open_svg(kPictureWidth, height, chart.title);
   for (const Tick& tick : x.ticks) {
     const std::string at = coordinate(plot.x(x, tick.value));
     text += fmt::format("<line class=\"grid\" x1=\"{0}\" x2=\"{0}\" y1=\"{1}\" y2=\"{2}\"/>", at,
@@ -151,7 +164,8 @@ std::string lanes(const Lanes& chart) {
                     coordinate(top), coordinate(plot.right - plot.left), coordinate(kBar));
     text += fmt::format("<text class=\"tick\" x=\"{}\" y=\"{}\" dy=\"0.35em\" text-anchor=\"end\">{}</text>\n",
                         coordinate(plot.left - 8), coordinate(top + kBar / 2), escape_html(all_lanes[i].label));
-    text += draw_lane(of_lane[i], plot, from_start, top);
+    for (const SpanHalf half : {SpanHalf::whole, SpanHalf::upper, SpanHalf::lower})
+      text += draw_lane(of_lane[i], plot, from_start, top, half);
   }
   text += "</svg>\n";
 
@@ -176,21 +190,26 @@ std::string lanes(const Lanes& chart) {
     return where->second;
   };
   for (const auto& [lane, span] : listed) {
-    spans += fmt::format("{}{},{:.9g},{:.6g},{},{},{},{},{},{}", spans.empty() ? "" : ",", lane,
+    spans += fmt::format("{}{},{:.9g},{:.6g},{},{},{},{},{},{},{}", spans.empty() ? "" : ",", lane,
                          span->start_us - start_us, span->end_us - span->start_us, static_cast<int>(span->phase),
-                         number_of(span->name), number_of(span->kind), span->stage, span->microbatch, span->layer);
+                         number_of(span->name), number_of(span->kind), span->stage, span->microbatch, span->layer,
+                         static_cast<int>(span->half));
   }
   for (const Lane& lane : all_lanes) {
     tops += fmt::format("{}{}", tops.empty() ? "" : ",", coordinate(lane.top + (kLane - kBar) / 2));
     const Track& track = timeline.tracks[lane.track];
-    labels += fmt::format("{}{}", labels.empty() ? "" : ",",
-                          json_string(fmt::format("rank {} · {}", track.rank, track.stream)));
+    labels +=
+        fmt::format("{}{}", labels.empty() ? "" : ",",
+                    json_string(track.stream.empty() ? label_of(track)
+                                                     : fmt::format("rank {} · {}", track.rank, track.stream)));
   }
   text += fmt::format(
       "<script type=\"application/json\">{{\"size\":[{},{}],\"plot\":[{},{},{},{}],\"bar\":{},\"length\":{:.9g},"
+      "\"kindWord\":{},\"title\":{},"
       "\"tops\":[{}],\"lanes\":[{}],\"names\":[{}],\"spans\":[{}]}}</script>\n</figure>\n",
-      chart.width, coordinate(height), coordinate(plot.left), coordinate(plot.top), coordinate(plot.right),
-      coordinate(plot.bottom), coordinate(kBar), length_us, tops, labels, names, spans);
+      chart.width, coordinate(height), coordinate(plot.left), coordinate(plot.top), coordinate(chart.width - 24.0),
+      coordinate(plot.bottom), coordinate(kBar), length_us, json_string(chart.kind_word), json_string(chart.title),
+      tops, labels, names, spans);
   return text;
 }
 

@@ -14,6 +14,7 @@ namespace heddle::observe {
 
 /// `subtitle` stands below the schedule's name; `time_label` names the time axis.
 std::string svg_schedule(const schedule::Schedule& schedule, const schedule::Timing& timing,
-                         const std::string& subtitle, const std::string& time_label = "time");
+                         const std::string& subtitle,
+                         const std::string& time_label = "time, in the units of F, I and W");
 
 }  // namespace heddle::observe

@@ -17,7 +17,7 @@ std::string plan_text(const search::Explanation& plan, const Terminal& terminal)
 /// A launch as text for a target that can run it.
 using LaunchText = std::function<std::string(const search::Launch& launch, std::string_view target)>;
 
-/// The same with the pipeline's picture and memory over time; the best plan first, others below it in short.
+/// The same with the pipeline and memory over time; the best plan first.
 std::string plan_page(const std::vector<search::Explanation>& plans, const LaunchText& launch_text);
 
 }  // namespace heddle::observe

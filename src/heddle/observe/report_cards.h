@@ -1,0 +1,13 @@
+// The cards at the top of a run's report: its figures with a verdict.
+#pragma once
+
+#include <string>
+
+#include "heddle/observe/report.h"
+
+namespace heddle::observe {
+
+/// "" where there is nothing to tell.
+std::string cards_html(const ReportData& data);
+
+}  // namespace heddle::observe

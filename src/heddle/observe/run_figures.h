@@ -1,0 +1,41 @@
+// What a run has come to: each figure worked out once, from the run's steps, and written in one way. The terminal,
+// `--json` and the report take them here, so that one value is never told as two.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "heddle/observe/step_metrics.h"
+
+namespace heddle::observe {
+
+struct RunFigures {
+  int64_t step = 0;  // the last one; 0: there is none
+  std::optional<double> loss;
+  std::optional<double> recent_loss;  // mean of the last `recent_steps`, of those that are numbers
+  int64_t recent_steps = 0;
+  std::optional<double> held_out_loss;
+  int64_t held_out_step = 0;
+  std::optional<double> tokens;  // seen
+  std::optional<double> step_s;  // median of all steps; likewise the two below
+  std::optional<double> tokens_per_s;
+  std::optional<double> flops_per_s;
+  std::optional<double> trained_s;  // in steps
+  std::optional<double> elapsed_s;  // with looks, checkpoints and reports, of this process
+  // Of the arena of the rank that holds most: what it took, what it was said to take, by how much it grew beyond.
+  std::optional<double> reserved_bytes, predicted_reserved_bytes, grown_bytes;
+};
+
+/// Of the steps alone: what only the run knows stays empty.
+RunFigures figures_of(const std::vector<StepMetrics>& steps);
+
+std::string loss_text(double nats_per_token);
+std::string tokens_rate_text(double tokens_per_s);
+std::string flops_rate_text(double flops_per_s);
+
+/// The figures as JSON, numbers as they are: for scripts that read a page.
+std::string json_of(const RunFigures& figures);
+
+}  // namespace heddle::observe

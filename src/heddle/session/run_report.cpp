@@ -1,0 +1,157 @@
+// What a run tells of itself when it looks back: its figures and its report.
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "heddle/base/clock.h"
+#include "heddle/device/host/paced_time.h"
+#include "heddle/observe/units.h"
+#include "heddle/session/run_environment.h"
+#include "heddle/session/training_run.h"
+
+namespace heddle::session {
+
+namespace {
+
+using Json = nlohmann::json;
+
+// Where a tensor's bytes don't follow from its type and shape.
+std::string layout_of(const ir::Value& value, int64_t live_bytes) {
+  if (value.layout == ir::Layout::packed) return "packed";
+  int64_t bytes = size_of(value.dtype);
+  for (const ir::Dim& dim : value.shape) {
+    if (!dim.is_static()) return "as many rows as arrive";
+    bytes *= dim.count;
+  }
+  return bytes == live_bytes ? "" : "padded";
+}
+
+std::string shape_of(const ir::Listing& listing, const ir::Value& value) {
+  std::string text;
+  for (const ir::Dim& dim : value.shape) {
+    if (!text.empty()) text += " x ";
+    if (dim.is_static() || dim.count > 1) text += fmt::format("{}", dim.count);
+    if (!dim.is_static())
+      text += fmt::format("{}rows of {}", dim.count > 1 ? " x " : "", listing.value(dim.rows_of).name);
+  }
+  return text;
+}
+
+}  // namespace
+
+// Which rank holds most is known to all; what it holds, that rank tells the first one.
+void TrainingRun::share_peak() {
+  train::RankExchange& ranks = trainer_->ranks();
+  std::vector<double> reserved(static_cast<size_t>(ranks.size()), 0);
+  reserved[static_cast<size_t>(ranks.rank())] = static_cast<double>(predicted_.reserved_bytes);
+  ranks.sum(reserved);
+  const auto most = std::max_element(reserved.begin(), reserved.end());
+  fullest_rank_ = static_cast<int>(most - reserved.begin());
+  predicted_reserved_bytes_ = *most;
+  Json told = Json::array();
+  if (ranks.rank() == fullest_rank_) {
+    for (const ir::Walk::Live& live : predicted_.at_peak) {
+      const ir::Listing& listing = trainer_->lowered().program.listings[static_cast<size_t>(live.listing)];
+      const ir::ValueId id = listing.find(live.name);
+      Json tensor{live.name, "", "", ir::name_of(live.role), live.bytes, ""};
+      if (id != ir::none) {
+        const ir::Value& value = listing.value(id);
+        tensor = {live.name,  name_of(value.dtype),        shape_of(listing, value), ir::name_of(live.role),
+                  live.bytes, layout_of(value, live.bytes)};
+      }
+      told.push_back(std::move(tensor));
+    }
+  }
+  const std::vector<std::string> all = ranks.share(told.dump());
+  if (!leads()) return;
+  for (const Json& t : Json::parse(all[static_cast<size_t>(fullest_rank_)])) {
+    peak_tensors_.push_back({t[0].get<std::string>(), t[1].get<std::string>(), t[2].get<std::string>(),
+                             t[3].get<std::string>(), t[4].get<double>(), t[5].get<std::string>()});
+  }
+}
+
+observe::RunFigures TrainingRun::figures() const {
+  observe::RunFigures f = observe::figures_of(logs_->history());
+  f.trained_s = trainer_->done().seconds;
+  f.elapsed_s = now_s() - began_s_;
+  f.predicted_reserved_bytes = predicted_reserved_bytes_;
+  if (grown_bytes_ > 0) f.grown_bytes = static_cast<double>(grown_bytes_);
+  return f;
+}
+
+observe::ReportData TrainingRun::report_data() const {
+  observe::ReportData d;
+  d.run_name = config_.name;
+  d.figures = summary_.figures;
+  const std::string host = host_name();
+  d.subtitle = fmt::format("{}, {} on {}: {}", observe::date_text(began_unix_s_),
+                           observe::duration_text(*d.figures.elapsed_s), host, folder_.path);
+  const model::ParameterCount count = trainer_->parameter_count();
+  const int size = trainer_->ranks().size();
+  d.model = {
+      {"parameters", observe::count_text(static_cast<double>(count.total))},
+      {"active a token", observe::count_text(static_cast<double>(count.active))},
+      {"layers", fmt::format("{}", config_.model.num_hidden_layers)},
+      {"experts", fmt::format("{} of {}", config_.model.num_experts_per_tok, config_.model.n_routed_experts)},
+      {"type", std::string(name_of(trainer_->options().plan.dtype))}};
+  if (size > 1) d.model.emplace_back("layout", plan::text_of(trainer_->options().plan.mesh));
+  d.steps = logs_->history();
+  if (data_.prepared) d.unigram_entropy = data_.prepared->unigram_nats_per_token;
+  if (size > 1) d.fullest = "of the fullest rank";
+  for (int64_t layer = 0; layer < config_.model.num_hidden_layers + config_.model.num_nextn_predict_layers;
+       ++layer) {
+    if (config_.model.is_moe(layer)) d.expert_layers.push_back(fmt::format("layer {}", layer));
+  }
+  d.peak_tensors = peak_tensors_;
+  if (size > 1) d.peak_of = fmt::format("rank {}", fullest_rank_);
+  if (traced_) {
+    d.memory = traced_->memory;
+    d.timeline = traced_->timeline;
+    d.timeline_title = fmt::format("step {}", traced_->step);
+    d.pipeline = pipeline_;
+  }
+  d.samples = samples_;
+  for (const config::Setting& s : config::settings()) {
+    if (!s.present || s.present(config_)) d.configuration.emplace_back(s.key, s.text_of(s.get(config_)));
+  }
+  const auto number = [](int64_t n) { return observe::grouped_text(n); };
+  d.environment = {
+      {"began", observe::date_text(began_unix_s_)},
+      {"written", observe::date_text()},
+      {"duration", fmt::format("{}, in steps {}", observe::duration_text(*d.figures.elapsed_s),
+                               observe::duration_text(*d.figures.trained_s))},
+      {"steps", summary_.first_step > 0 ? fmt::format("{}, of them {} before it went on", number(d.figures.step),
+                                                      number(summary_.first_step))
+                                        : number(d.figures.step)},
+      {"tokens",
+       fmt::format("{} trained on; a step has {}", number(trainer_->steps_done() * config_.tokens_per_step()),
+                   number(config_.tokens_per_step()))},
+      {"data", config_.data.source},
+      {"text", fmt::format("{} tokens, {} sequences of {} to train on, {} held out",
+                           number(data_.dataset->file().tokens()), number(data_.dataset->train_sequences()),
+                           number(config_.train.sequence_length), number(data_.dataset->heldout_sequences()))},
+      {"ranks",
+       size == 1 ? "1" : fmt::format("{}, {}", size, place_.threads ? "threads of one process" : "processes")},
+      {"threads a rank", fmt::format("{}", trainer_->options().threads)},
+      {"backend", config_.device.backend},
+      {"host", host},
+      {"processor", fmt::format("{}, {} cores for this process", processor_text(), device::allowed_cores())},
+      {"heddle", version_text()},
+      {"command", command_text()},
+      {"folder", folder_.path}};
+  if (d.figures.grown_bytes)
+    d.environment.emplace_back("arena beyond its forecast", observe::bytes_text(*d.figures.grown_bytes));
+  if (summary_.first_steps_s > 0) {
+    d.environment.emplace_back("step foretold", observe::duration_text(summary_.foretold_s));
+    d.environment.emplace_back("forecast off by",
+                               fmt::format("{:+.1f} %", 100 * (summary_.foretold_s / summary_.first_steps_s - 1)));
+  }
+  return d;
+}
+
+void TrainingRun::report() {
+  if (!leads()) return;
+  summary_.figures = figures();
+  summary_.report = logs_->write_report(report_data()) ? folder_.report() : "";
+}
+
+}  // namespace heddle::session
