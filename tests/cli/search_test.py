@@ -143,6 +143,64 @@ class Search(unittest.TestCase):
             self.assertEqual(plan["by_stage"], [])
 
 
+class Promises(unittest.TestCase):
+    """What `search --emit heddle` says of memory is what `inspect` of the written file says."""
+    ASKED = {
+        "dense": ("Llama-3-8B", "H100", 16, 128, 8192),
+        "latent": ("DeepSeek-V2-Lite", "H800", 32, 256, 4096),
+        "grouped": ("Qwen3-30B-A3B", "H100", 32, 256, 4096),
+        "wide": ("Mixtral-8x7B", "H100", 64, 256, 4096),
+    }
+
+    def promised(self, asked, *more):
+        model, cluster, devices, batch, sequence = asked
+        with tempfile.TemporaryDirectory() as folder:
+            file = pathlib.Path(folder) / "plan.toml"
+            done = subprocess.run([HEDDLE, "search", "--model", model, "--cluster", cluster, "--devices", str(devices),
+                                   "--global-batch", str(batch), "--sequence", str(sequence), "--emit", "heddle", "--out",
+                                   file, "--json", *more], capture_output=True, text=True, timeout=MACHINE_SECONDS)
+            if not file.exists():
+                return done, None, ""
+            counted = subprocess.run([HEDDLE, "inspect", file, "--json"], capture_output=True, text=True,
+                                     timeout=MACHINE_SECONDS)
+            self.assertEqual(counted.returncode, 0, counted.stderr)
+            return done, json.loads(counted.stdout), file.read_text()
+
+    def test_the_plan_fits_as_promised(self):
+        cases = [(name, ()) for name in self.ASKED]
+        cases += [("latent", ("--restrict", f"schedule={schedule}", "--restrict", "pp=4", "--memory", "40GiB"))
+                  for schedule in ("1f1b", "zb_v", "dual_pipe", "interleaved")]
+        cases += [("dense", ("--restrict", "recompute=full/2", "--restrict", "pp=4", "--memory", "48GiB"))]
+        for name, more in cases:
+            with self.subTest(case=(name, *more)):
+                done, counted, text = self.promised(self.ASKED[name], *more)
+                self.assertEqual(done.returncode, 0, done.stderr)
+                found = json.loads(done.stdout)
+                memory, plan = counted["memory"], found["plans"][0]
+                self.assertEqual(plan["program_reserved_bytes"], memory["reserved_bytes"])
+                self.assertEqual(plan["program_live_bytes"], memory["peak_live_bytes"])
+                self.assertTrue(memory["fits"])
+                self.assertLessEqual(memory["reserved_bytes"], found["memory_bytes"])
+                self.assertEqual(memory["capacity_bytes"], round(found["memory_bytes"]))
+                self.assertIn('backend = "cuda"', text)
+
+    def test_half_of_the_layers_of_each_stage(self):
+        _, _, text = self.promised(self.ASKED["dense"], "--restrict", "recompute=full/2", "--restrict", "pp=4",
+                                   "--restrict", "schedule=1f1b", "--restrict", "by_stage=0")
+        words = [line for line in text.splitlines() if line.startswith("recompute")][0]
+        self.assertEqual(words.count("layer:"), 4, words)    # each stage's own half, not the model's first half
+
+    def test_what_can_not_fit_is_not_promised(self):
+        done, counted, _ = self.promised(self.ASKED["dense"], "--memory", "8GiB")
+        self.assertIsNone(counted)
+        self.assertNotEqual(done.returncode, 0)
+
+    def test_devices_without_a_backend_are_refused(self):
+        done, counted, _ = self.promised(("Llama-3-8B", "Ascend-910B", 16, 128, 8192))
+        self.assertIsNone(counted)
+        self.assertIn("no backend for Ascend-910B", done.stdout + done.stderr)
+
+
 class SearchFrom(unittest.TestCase):
     SCRIPT = """
 TP=2
@@ -180,7 +238,17 @@ torchrun --nproc_per_node 8 --nnodes $((1 + 1)) pretrain_gpt.py $ARGS --new-flag
         self.assertEqual(again.returncode, 0, again.stderr)
         found = json.loads(again.stdout)
         self.assertEqual(found["changes"], [])
-        self.assertEqual(found["unknown_flags"], [])
+        self.assertEqual(found["unknown_flags"], ["--new-flag"])    # his own, kept
+
+    def test_the_users_own_lines_stay(self):
+        script = (ROOT / "examples/launch/qwen3_30b.sh").read_text()
+        done, _ = self.search(script, "--cluster", "H100", "--emit", "megatron")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        kept = [line for line in script.splitlines() if line in done.stdout.splitlines()]
+        self.assertGreater(len(kept), 0.85 * len(script.splitlines()))
+        self.assertIn("DATA=/data/corpus_text_document", done.stdout)
+        self.assertIn("HEDDLE_ARGS=(", done.stdout)
+        self.assertNotIn("--mock-data", done.stdout)
 
     def test_a_configuration_runs_as_it_is(self):
         latent = self.SCRIPT.replace("--group-query-attention --num-query-groups 8", "--multi-latent-attention "

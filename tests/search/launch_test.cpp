@@ -10,6 +10,7 @@
 #include "heddle/plan/layout.h"
 #include "heddle/search/launch/emit.h"
 #include "heddle/search/launch/launch_script.h"
+#include "tests/search/drawn_job.h"
 
 namespace heddle::search {
 namespace {
@@ -40,79 +41,11 @@ std::string refusal(const Job& j, const char* target, std::string_view part) {
   return "";
 }
 
-// Any job, sensible or not, of the kind that search draws.
-Job draw(std::mt19937& rng) {
-  const auto pick = [&](auto... values) {
-    const std::common_type_t<decltype(values)...> all[] = {
-        static_cast<std::common_type_t<decltype(values)...>>(values)...};
-    return all[rng() % sizeof...(values)];
-  };
-  const auto flip = [&] { return rng() % 2 == 0; };
-  Job j;
-  j.shape = *model::find_shape(pick("DeepSeek-V3", "Qwen3-30B-A3B", "Llama-3-8B", "Llama-3.1-405B", "Mixtral-8x7B",
-                                    "GPT-3-175B", "GPT-OSS-20B", "DeepSeek-V2-Lite", "Nemotron-4-15B", "Kimi-K2",
-                                    "Qwen3-32B", "BLOOM-176B"));
-  if (flip()) j.shape.layers = pick(12, 16, 27, 61, 64);
-  j.device = *cost::accelerator_named(pick("H100", "H800", "Ascend-910B", "GB200"));
-  Layout& l = j.layout;
-  l.tp = pick(1, 1, 2, 4, 8);
-  l.pp = pick(1, 1, 2, 4, 8, 16);
-  l.vpp = l.pp > 1 ? pick(1, 1, 2, 3) : 1;
-  l.cp = pick(1, 1, 2);
-  l.dp = pick(1, 2, 4, 16, 64);
-  l.devices = l.tp * l.pp * l.cp * l.dp;
-  if (j.shape.moe.count > 0) {
-    l.ep = pick(1, 2, 4, 8, 64);
-    l.etp = pick(1, 1, 2);
-  }
-  Software& s = j.software;
-  s.sequence_parallel = rng() % 4 != 0;
-  s.sharded_weights = rng() % 8 == 0;
-  s.sharded_states = s.sharded_weights || rng() % 4 != 0;
-  s.reduce_scatter = s.sharded_states;
-  s.fused_attention = flip();
-  s.fused_elementwise = flip();
-  s.dropout = flip();
-  s.fused_loss = flip();
-  s.overlap_tp = flip();
-  s.overlap_dp = flip();
-  s.overlap_pp = flip();
-  s.overlap_exchange = flip();
-  s.once_a_node = flip();
-  s.dual_pipe = l.vpp == 1 && rng() % 16 == 0;
-  if (l.pp > 1 && rng() % 2 == 0) {
-    j.pipeline = &schedule::pipelines()[rng() % schedule::pipelines().size()];
-    if (j.pipeline == interleaved_fused()) s.overlap_exchange = true;
-  }
-  s.context_all_to_all = flip();
-  s.offload_activations = rng() % 4 == 0;
-  s.captured = pick(0.0, 0.0, 0.5, 0.95);
-  s.gradient_bytes = s.reduce_bytes = pick(2.0, 4.0);
-  s.state_bytes = pick(12.0, 12.0, 10.0, 8.0, 6.0);
-  model::Recompute& c = j.recompute;
-  c.full = rng() % 4 == 0;
-  if (c.full && flip()) c.every = 0.5;
-  c.scores = rng() % 4 == 0;
-  c.norms = rng() % 4 == 0;
-  c.latent_up = rng() % 4 == 0;
-  c.activations = rng() % 4 == 0;
-  c.dense = rng() % 4 == 0;
-  c.experts = rng() % 4 == 0;
-  j.precision = pick(cost::Precision::bf16, cost::Precision::bf16, cost::Precision::fp16, cost::Precision::fp8,
-                     cost::Precision::mxfp8, cost::Precision::block8, cost::Precision::nvfp4);
-  j.sequence = pick(2048, 4096, 8192);
-  j.microbatch = pick(1, 2);
-  j.global_batch = j.microbatch * l.dp * pick(1, 8, 24);
-  j.imbalance = pick(1.0, 1.15);
-  j.with_mtp = flip();
-  return j;
-}
-
 RC_GTEST_PROP(Launch, ScriptsReadBackTheSame, (uint32_t seed)) {
   std::mt19937 rng(seed);
   int said = 0;
   for (int i = 0; i < 40; ++i) {
-    const Job job = draw(rng);
+    const Job job = drawn_job(rng);
     const Launch launch = launch_of(job);
     for (const auto& [target, dialect] :
          {std::pair("megatron", Dialect::megatron), std::pair("mindspeed", Dialect::mindspeed)}) {
@@ -138,7 +71,7 @@ RC_GTEST_PROP(Launch, ScriptsReadBackTheSame, (uint32_t seed)) {
 RC_GTEST_PROP(Launch, NormalFormsAreEstimatedTheSame, (uint32_t seed)) {
   std::mt19937 rng(seed);
   for (int i = 0; i < 40; ++i) {
-    const Job job = draw(rng);
+    const Job job = drawn_job(rng);
     const Estimate given = estimate(job), normal = estimate(normalized(launch_of(job)).job);
     RC_ASSERT(given.reason == normal.reason);
     if (!given.reason.empty()) continue;

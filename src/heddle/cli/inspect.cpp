@@ -3,7 +3,7 @@
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
-#include "heddle/base/parallel.h"
+#include "heddle/backends/backend.h"
 #include "heddle/cli/command.h"
 #include "heddle/cli/commands.h"
 #include "heddle/cli/inspect_shape.h"
@@ -17,6 +17,7 @@
 #include "heddle/plan/account.h"
 #include "heddle/planner/machine.h"
 #include "heddle/planner/memory_budget.h"
+#include "heddle/planner/rank_memory.h"
 #include "heddle/runtime/predict.h"
 #include "heddle/train/run_config_plan.h"
 
@@ -37,14 +38,9 @@ struct InspectOptions {
 
 using Json = nlohmann::ordered_json;
 
-// The ranks of one pipeline rank: all alike.
-struct RankClass {
-  int pipeline_rank = 0;
-  int rank = 0;  // the first of them
-  int ranks = 0;
-  int64_t parameters = 0;  // of one
-  runtime::MemoryPrediction memory;
-  bool fits = true;
+// The ranks of one pipeline rank, with the parameters of one of them.
+struct RankClass : planner::RankMemory {
+  int64_t parameters = 0;
 };
 
 struct Account {
@@ -234,6 +230,8 @@ void print_memory(const Account& a, const observe::Terminal& terminal) {
     table.row({"reserved on the host", "", "", observe::bytes_text(static_cast<double>(there))});
   }
   fmt::print("{}", table.text(terminal));
+  if (const backends::Backend& backend = backends::named(a.config.device.backend); backend.kernels().empty())
+    print_prose(fmt::format("without what {}'s kernels work in: {}", backend.name, backend.available().reason));
   print_prose(fmt::format(
       "{} of {}: {}",
       a.config.device.memory_bytes > 0 ? "device.memory_bytes"
@@ -243,26 +241,13 @@ void print_memory(const Account& a, const observe::Terminal& terminal) {
       a.fits() ? "it fits" : "it does not fit; train.microbatch, device.dtype or a smaller model would help"));
 }
 
-RankClass class_of(const Account& a, const plan::Lowered& lowered, int pipeline_rank) {
-  RankClass c;
-  c.pipeline_rank = pipeline_rank;
-  c.ranks = a.plan.mesh.stage_ranks();
-  const std::vector<int>& classes = lowered.program.class_of_rank;
-  c.rank = static_cast<int>(std::find(classes.begin(), classes.end(), pipeline_rank) - classes.begin());
+int64_t parameters_of(const plan::Lowered& lowered, int pipeline_rank) {
+  int64_t sum = 0;
   for (const model::Parameter& p : lowered.parameters[static_cast<size_t>(pipeline_rank)]) {
     if (p.trained)
-      c.parameters +=
-          lowered.program.listings[static_cast<size_t>(pipeline_rank)].elements(p.value, ir::FixedRows());
+      sum += lowered.program.listings[static_cast<size_t>(pipeline_rank)].elements(p.value, ir::FixedRows());
   }
-  const std::string& backend = a.config.device.backend;
-  try {  // in the arena that training would make
-    const int64_t arena = runtime::arena_bytes(lowered.program, c.rank, backend, a.capacity_bytes);
-    c.memory = runtime::predict_memory(lowered.program, c.rank, backend, arena, 1, a.capacity_bytes);
-  } catch (const ir::OutOfMemory&) {
-    c.memory = runtime::predict_memory(lowered.program, c.rank, backend);
-    c.fits = false;
-  }
-  return c;
+  return sum;
 }
 
 void print_passes(const plan::Lowered& lowered, bool as_json) {
@@ -308,10 +293,9 @@ int inspect(const InspectOptions& options) {
   a.parts = plan::parameters_by_part(a.config.model, whole);
   a.flops = plan::flops_by_kind(alone, whole, int64_t{a.plan.microbatches} * a.plan.mesh.dp);
   a.capacity_bytes = train::memory_limit_of(a.config, {.memory = a.plan.ranks()});
-  a.classes.resize(static_cast<size_t>(a.plan.mesh.pp));
-  for_each_index(a.plan.mesh.pp, [&](int64_t pipeline_rank) {
-    a.classes[static_cast<size_t>(pipeline_rank)] = class_of(a, lowered, static_cast<int>(pipeline_rank));
-  });
+  for (planner::RankMemory& rank :
+       planner::memory_of_ranks(a.plan, lowered, a.config.device.backend, a.capacity_bytes))
+    a.classes.push_back({std::move(rank), parameters_of(lowered, rank.pipeline_rank)});
   for (size_t c = 1; c < a.classes.size(); ++c) {
     if (a.classes[c].memory.reserved_bytes > a.largest().memory.reserved_bytes) a.most = c;
   }

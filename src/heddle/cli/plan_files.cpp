@@ -10,7 +10,8 @@ void check_plan_files(const SearchOptions& o) {
   if (!o.out.empty() && o.emit.empty()) config_error("search: --out without --emit");
 }
 
-std::string write_plan_files(const SearchOptions& o, const std::vector<search::Explanation>& plans) {
+std::string write_plan_files(const SearchOptions& o, const std::vector<search::Explanation>& plans,
+                             const std::function<std::string(const search::Launch&)>& own) {
   std::string emitted;
   if (!o.emit.empty()) {
     const search::Explanation* sayable = nullptr;
@@ -19,7 +20,7 @@ std::string write_plan_files(const SearchOptions& o, const std::vector<search::E
     if (sayable == nullptr)
       config_error("{} can run none of these plans, the first for this: {}; narrow the search with --restrict",
                    o.emit, search::refusals_of(plans.front().launch, o.emit).front());
-    emitted = planner::launch_text(sayable->launch, o.emit);
+    emitted = own ? own(sayable->launch) : planner::launch_text(sayable->launch, o.emit);
   }
   if (!o.explain.empty()) write_file(o.explain, observe::plan_page(plans, planner::launch_text));
   if (!o.out.empty()) write_file(o.out, emitted);

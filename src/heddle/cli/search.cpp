@@ -1,6 +1,7 @@
 // heddle search: the best plans for a model on a cluster.
 #include "heddle/search/search.h"
 
+#include <algorithm>
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
@@ -15,6 +16,7 @@
 #include "heddle/observe/table.h"
 #include "heddle/observe/terminal/doing.h"
 #include "heddle/observe/units.h"
+#include "heddle/planner/fitting_plans.h"
 #include "heddle/planner/simulated_plans.h"
 #include "heddle/search/better.h"
 #include "heddle/search/explain.h"
@@ -85,6 +87,8 @@ Json json_of(const Ranked& r, double scale) {
               {"tokens_per_s_per_device", r.tokens_per_s_per_device / scale},
               {"model_flops_utilization", r.model_flops_utilization / scale},
               {"peak_bytes", r.exact.peak_bytes},
+              {"program_live_bytes", r.live_bytes},
+              {"program_reserved_bytes", r.reserved_bytes},
               {"exposed_communication_s", r.exact.exposed_s * scale},
               {"bubble_s", r.exact.time.bubble * scale},
               {"estimated_step_s", r.estimate.step_s * scale},
@@ -148,7 +152,8 @@ void print(const Answer& a, double scale) {
         {fmt::format("{}", ++rank), layout_text(r.job.layout, experts), schedule_text(r),
          fmt::format("{}", r.job.microbatch),
          r.by_stage.empty() ? keeping_text({r.recompute, {{}, r.job.software.offload_activations}}) : "by stage",
-         f.step, f.tokens_per_s_per_device, f.utilization, f.peak, f.exposed, f.bubble,
+         f.step, f.tokens_per_s_per_device, f.utilization,
+         r.reserved_bytes > 0 ? observe::bytes_text(r.reserved_bytes) : f.peak, f.exposed, f.bubble,
          observe::duration_text(r.p99_step_s * scale)});
   }
   fmt::print("{}", table.text(observe::describe_terminal(1)));
@@ -165,6 +170,9 @@ void print(const Answer& a, double scale) {
     if (r.simulated_step_s > 0)
       fmt::print("the program of {} simulated: a step of {}\n", rank, observe::duration_text(r.simulated_step_s));
   }
+  if (const Ranked& first = a.top.front(); first.reserved_bytes > 0)
+    fmt::print("the program of 1 counted: {} live at the peak, {} reserved (`heddle inspect` says the same)\n",
+               observe::bytes_text(first.live_bytes), observe::bytes_text(first.reserved_bytes));
   if (experts)
     print_prose(fmt::format(
         "rows of the fullest expert rank over the mean: {:.2f} half of the time, {:.2f} at the 99th percentile "
@@ -188,7 +196,11 @@ std::string write_plans(const SearchOptions& o, const Answer& a, const search::C
   request.memory_bytes = a.memory_bytes;
   std::vector<search::Explanation> plans;
   if (!o.explain.empty() || !o.emit.empty())
-    for (const Ranked& r : a.top) plans.push_back(search::explain(search::launch_of(r), request));
+    for (const Ranked& r : a.top) {
+      search::Launch launch = search::launch_of(r);
+      launch.memory_bytes = a.memory_bytes;
+      plans.push_back(search::explain(launch, request));
+    }
   return plans.empty() ? "" : write_plan_files(o, plans);
 }
 
@@ -231,18 +243,25 @@ int search_plans(const SearchOptions& o) {
                            "nothing was found yet");
   const auto find = [&] {
     observe::Doing doing("searching");
-    Answer answer = search::search(
-        query,
-        [&](size_t done, size_t of, uint64_t plans) {
-          doing.now(fmt::format("searching, {} plans so far", observe::grouped_text(static_cast<long long>(plans))),
-                    static_cast<double>(done) / static_cast<double>(of));
-        },
-        [] { return session::Signals::take().stop; });
-    constexpr int kSimulated = 3;
-    if (blocks) {
-      doing.now("simulating the best");
-      planner::simulate_best(answer, query.behaviour, kSimulated);
-    }
+    const auto run = [&](const search::Query& asked) {
+      return search::search(
+          asked,
+          [&](size_t done, size_t of, uint64_t plans) {
+            doing.now(
+                fmt::format("searching, {} plans so far", observe::grouped_text(static_cast<long long>(plans))),
+                static_cast<double>(done) / static_cast<double>(of));
+          },
+          [] { return session::Signals::take().stop; });
+    };
+    if (!blocks) return run(query);
+    Answer answer = planner::fitting_plans(query, run);
+    // Only plans that were counted, for the first of these is printed.
+    const auto counted =
+        std::count_if(answer.top.begin(), answer.top.end(), [](const Ranked& r) { return r.reserved_bytes > 0; });
+    constexpr std::ptrdiff_t kSimulated = 3;
+    doing.now("simulating the best");
+    planner::simulate_best(answer, query.behaviour, static_cast<int>(std::min(kSimulated, counted)));
+    planner::count_first(answer);
     return answer;
   };
   const Answer answer = find();

@@ -207,7 +207,9 @@ Accelerator read_cluster(const std::string& name) {
 }
 
 void read_restriction(const std::string& words, search::Restriction& into, search::Software& software) {
-  if (!is_file(words)) {
+  // recompute=full/2 is no path: what stands before a '=' with neither slash nor dot is an axis.
+  const size_t equals = words.find('=');
+  if (!is_file(words) || words.substr(0, equals).find_first_of("/.") == std::string::npos) {
     into.set(words);
     return;
   }

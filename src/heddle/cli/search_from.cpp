@@ -17,6 +17,7 @@
 #include "heddle/search/better.h"
 #include "heddle/search/explain.h"
 #include "heddle/search/launch/launch_script.h"
+#include "heddle/search/launch/rewrite_script.h"
 #include "heddle/session/signals.h"
 
 namespace heddle::cli {
@@ -77,8 +78,9 @@ Json json_of(const Explanation& x) {
 int search_from(const SearchOptions& o) {
   constexpr int64_t kMostBytes = int64_t{1} << 20;
   check_plan_files(o);
-  const search::LaunchScript script = search::read_launch_script(
-      o.from == kStandardInput ? standard_input(kMostBytes) : read_file(o.from, kMostBytes), o.from, context_of(o));
+  const std::string text = o.from == kStandardInput ? standard_input(kMostBytes) : read_file(o.from, kMostBytes);
+  const search::ScriptContext context = context_of(o);
+  const search::LaunchScript script = search::read_launch_script(text, o.from, context);
   const search::Calibration calibration = read_calibration(o.calibration);
   search::ExplainRequest request;
   request.calibration = &calibration;
@@ -94,15 +96,18 @@ int search_from(const SearchOptions& o) {
   session::Signals::answer("the best plan so far follows; asked again it ends without it", "nothing was found yet");
   const search::BetterAnswer found = [&] {
     const observe::Doing doing("searching for a better plan");
-    return search::search_better(
-        script.launch, target,
-        request.memory_bytes,
-        [] { return session::Signals::take().stop; });
+    return search::search_better(script.launch, target, request.memory_bytes,
+                                 [] { return session::Signals::take().stop; });
   }();
   const std::optional<search::Better>& better = found.best;
+  for (search::Explanation& plan : plans) plan.launch.memory_bytes = request.memory_bytes;
   if (better) plans.insert(plans.begin(), search::explain(better->launch, request));
   const Explanation& best = plans.front();
-  const std::string emitted = write_plan_files(o, plans);
+  // For the same trainer the user's own script, with what changes.
+  std::function<std::string(const search::Launch&)> rewrite;
+  if (target == own)
+    rewrite = [&](const search::Launch& plan) { return search::rewritten(text, o.from, context, script, plan); };
+  const std::string emitted = write_plan_files(o, plans, rewrite);
 
   if (o.json) {
     Json json{{"script", o.from},

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -39,6 +40,8 @@ void check_plan_files(const SearchOptions& options);
 
 /// Writes --explain and --out, and returns what --emit asks for: the first plan that the target can run.
 /// ConfigError with the first one's refusal where there is none.
-std::string write_plan_files(const SearchOptions& options, const std::vector<search::Explanation>& plans);
+/// `own` says a plan in the script that was read, where it is for the same trainer.
+std::string write_plan_files(const SearchOptions& options, const std::vector<search::Explanation>& plans,
+                             const std::function<std::string(const search::Launch&)>& own = {});
 
 }  // namespace heddle::cli

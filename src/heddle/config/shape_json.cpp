@@ -29,7 +29,8 @@ class Sizes {
     }
     return otherwise;
   }
-  bool flag(const char* name) const { return keys_.boolean(name, false); }
+  bool flag(const char* name, bool otherwise = false) const { return keys_.boolean(name, otherwise); }
+  double number(const char* name, double otherwise) const { return keys_.number(name, otherwise); }
 
  private:
   JsonKeys keys_;
@@ -43,7 +44,9 @@ model::Experts experts_of(const Sizes& sizes, int64_t dense_width) {
   e.ffn = sizes.of({"moe_intermediate_size"}, dense_width);
   e.shared_ffn = sizes.of({"shared_expert_intermediate_size"}, sizes.of({"n_shared_experts"}) * e.ffn);
   // Groups of experts stand for nodes where routing is limited to some of them.
-  if (sizes.of({"n_group"}) > 1) e.most_nodes = sizes.of({"topk_group"});
+  if (sizes.of({"n_group"}) > 1) e.most_nodes = sizes.of({"topk_group"}), e.groups = sizes.of({"n_group"});
+  e.gate_scale = sizes.number("routed_scaling_factor", 1);
+  e.normed_gates = sizes.flag("norm_topk_prob", true);
   return e;
 }
 

@@ -7,7 +7,9 @@
 
 namespace heddle::runtime {
 
-/// Of every op of the program; `backend` as in backends/backend.h. InternalError when an op has no kernel.
+/// Of every op of the program; `backend` as in backends/backend.h. InternalError when an op has no kernel. A build
+/// without the backend has none of its kernels: a program for another machine is then counted without their
+/// scratch.
 simulate::ScratchBytes kernel_scratch(const ir::StepProgram& program, std::string_view backend);
 
 /// The op whose counts one with a host stall copies for the host.

@@ -74,7 +74,10 @@ void restrict_to(std::string_view target, Restriction& space, Job& job) {
       return !method_of(p->name()).empty() && job.shape.layers % (2 * p->chunks()) != 0;
     });
   }
-  if (mindspeed) job.software.once_a_node = false;
+  if (mindspeed) job.software.once_a_node = job.software.pairs_overlap_gradients = false;
+  if (target == "megatron" && space.recompute.empty() && job.shape.moe_blocks() == 0)  // of experts only
+    for (const RecomputeChoice& c : recompute_choices(job.shape))
+      if (!c.recompute.activations) space.recompute.push_back(c.name);
   if (target == "megatron" && space.offload.empty()) space.offload = {0};  // without pipeline only
   if (mindspeed && space.recompute.empty())                                // by count of tokens only
     for (const RecomputeChoice& c : recompute_choices(job.shape))

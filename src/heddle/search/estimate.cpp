@@ -218,8 +218,9 @@ void estimate_time(const Job& j, const model::Parameters& p, const Layers& of, c
     const double reduce = over_data(sw.reduce_bytes) * (sw.reduce_scatter ? 1 : 2);
     const double gather = sw.sharded_states ? over_data(2) : 0;
     const double stage_forward_s = stage.fullest * of.forward_s / shared;
-    e.beside_s = sw.overlap_dp ? exposed(b, reduce, full_s - stage_forward_s) + exposed(b, gather, stage_forward_s)
-                               : reduce + gather;
+    e.beside_s = sw.overlap_dp && (sw.pairs_overlap_gradients || !pipeline_of(j)->pairs())
+                     ? exposed(b, reduce, full_s - stage_forward_s) + exposed(b, gather, stage_forward_s)
+                     : reduce + gather;
     t.data += e.beside_s;
   }
   const double trained = j.frozen_base ? 0.005 : 1;

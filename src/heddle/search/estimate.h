@@ -43,8 +43,9 @@ struct Software {
   bool dropout = false;
   bool fused_loss = true;
   bool overlap_tp = true, overlap_dp = true, overlap_pp = true;
-  bool overlap_exchange = false;  // of one microbatch with another's compute
-  bool once_a_node = true;        // rows cross to a node once
+  bool pairs_overlap_gradients = true;  // schedules of pairs too: overlap_dp holds for them
+  bool overlap_exchange = false;        // of one microbatch with another's compute
+  bool once_a_node = true;              // rows cross to a node once
   bool dual_pipe = false;
   bool narrow_gates = false;  // experts keep the inputs of SwiGLU in 8 bits
   bool even_stages = false;   // only; else layers are spread by their prices

@@ -32,6 +32,8 @@ struct Ranked {
   Estimate estimate;                  // closed forms
   Exact exact;                        // what the ranking follows; memory holds routing's 99th percentile
   double simulated_step_s = 0;        // of Heddle's whole step program; 0: it was not simulated
+  double live_bytes = 0;              // of that program on its fullest rank, at the fullest moment of a step
+  double reserved_bytes = 0;          // the arena that it gets there; 0: it was not counted
   double p99_step_s = 0;              // exact, all of the step's routing at its 99th percentile
   double tokens_per_s_per_device = 0, model_flops_utilization = 0;  // of exact.step_s
 };

@@ -30,7 +30,9 @@ Shape shape_of(const ModelConfig& c, std::string name) {
   s.moe.ffn = c.moe_intermediate_size;
   s.moe.shared_ffn = c.n_shared_experts * c.moe_intermediate_size;
   s.moe.router_bias = c.topk_bias;
-  if (c.n_group > 1) s.moe.most_nodes = c.topk_group;
+  if (c.n_group > 1) s.moe.most_nodes = c.topk_group, s.moe.groups = c.n_group;
+  s.moe.gate_scale = c.routed_scaling_factor;
+  s.moe.normed_gates = c.norm_topk_prob;
   return s;
 }
 

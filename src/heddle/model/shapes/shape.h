@@ -34,6 +34,9 @@ struct Experts {
   bool bias = false;       // of the experts' linears
   bool router_bias = false;
   int64_t most_nodes = 0;    // routing sends a token to experts of at most so many nodes; 0: of any
+  int64_t groups = 0;        // of experts, of which a token reaches `most_nodes`; 0: routing knows no groups
+  double gate_scale = 1;     // factor on the gates; it takes no time, and is told to other trainers
+  bool normed_gates = true;  // the gates of the chosen experts sum to one before that
   bool shared_gate = false;  // a scalar gate on the shared experts
   int64_t latent = 0;        // routed experts work at this width instead of hidden, between two projections
   bool operator==(const Experts&) const = default;

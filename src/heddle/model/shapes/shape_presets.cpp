@@ -87,6 +87,15 @@ Shape deepseek_v3(const char* name, int64_t mtp) {
   s.mtp = mtp;
   s.moe.router_bias = true;
   s.moe.most_nodes = 4;
+  s.moe.groups = 8;
+  s.moe.gate_scale = 2.5;
+  return s;
+}
+
+// Gates are softmax scores as they are, not normed over the chosen.
+Shape deepseek_v2(Shape s, double gate_scale) {
+  s.moe.normed_gates = false;
+  s.moe.gate_scale = gate_scale;
   return s;
 }
 
@@ -94,6 +103,7 @@ Shape kimi_k2() {
   Shape s = latent(llama("Kimi-K2", 7168, 61, 64, 64, 18432, 163840), 1536);
   s = with_experts(std::move(s), 384, 8, 2048, 2048, 1);
   s.moe.router_bias = true;
+  s.moe.gate_scale = 2.827;
   return s;
 }
 
@@ -101,6 +111,7 @@ Shape moonlight() {
   Shape s = latent(llama("Moonlight-16B-A3B", 2048, 27, 16, 16, 11264, 163840), 0);
   s = with_experts(std::move(s), 64, 6, 1408, 2 * 1408, 1);
   s.moe.router_bias = true;
+  s.moe.gate_scale = 2.446;
   return s;
 }
 
@@ -151,9 +162,12 @@ std::vector<Shape> make_presets() {
       with_experts(llama("Mixtral-8x7B", 4096, 32, 32, 8, 14336, 32000), 8, 2, 14336),
       with_experts(llama("Mixtral-8x22B", 6144, 56, 48, 8, 16384, 32768), 8, 2, 16384),
       deepseek_v3("DeepSeek-V3", 1),
-      with_experts(latent(llama("DeepSeek-V2", 5120, 60, 128, 128, 12288, 102400), 1536), 160, 6, 1536, 2 * 1536,
-                   1),
-      with_experts(latent(llama("DeepSeek-V2-Lite", 2048, 27, 16, 16, 10944, 102400), 0), 64, 6, 1408, 2 * 1408, 1),
+      deepseek_v2(with_experts(latent(llama("DeepSeek-V2", 5120, 60, 128, 128, 12288, 102400), 1536), 160, 6, 1536,
+                               2 * 1536, 1),
+                  16),
+      deepseek_v2(with_experts(latent(llama("DeepSeek-V2-Lite", 2048, 27, 16, 16, 10944, 102400), 0), 64, 6, 1408,
+                               2 * 1408, 1),
+                  1),
       kimi_k2(),
       moonlight(),
       gpt_oss("GPT-OSS-120B", 36, 128),

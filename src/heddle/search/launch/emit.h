@@ -19,6 +19,11 @@ std::vector<std::string> refusals_of(const Launch& launch, std::string_view targ
 /// The script of another trainer. ConfigError with the first refusal.
 std::string emit(const Launch& launch, Dialect dialect);
 
+/// A word as a shell must be given it: single-quoted where it would read more into it.
+std::string shell_quoted(const std::string& word);
+/// "export CUDA_DEVICE_MAX_CONNECTIONS=…": how many hardware queues the launch wants.
+std::string connections_line(const Launch& launch, Dialect dialect);
+
 /// The script, without the check.
 std::string script_text(const Launch& launch, Dialect dialect);
 /// "key=value" as `heddle train --set` takes them, without the check.

@@ -5,9 +5,11 @@
 
 #include "heddle/base/error.h"
 #include "heddle/model/shapes/shape_presets.h"
+#include "heddle/plan/layout.h"
 #include "heddle/schedule/generators/generators.h"
 #include "heddle/search/launch/emit.h"
 #include "heddle/search/lowered_blocks.h"
+#include "heddle/search/search.h"
 
 namespace heddle::search {
 
@@ -62,6 +64,16 @@ std::vector<std::string> offload_words_of(const StageKeeping& keeping, int64_t f
 struct Words {
   std::vector<std::string> recompute, offload;
 };
+// Layers of each stage as the launch's layout has them.
+std::vector<int> layers_told(const Launch& launch) {
+  if (launch.job.layout.pp == 1 || launch.layout.empty()) return layers_of_stages(launch.job);
+  const int stages = launch.job.layout.pp * std::max(1, pipeline_size(launch.job).chunks);
+  std::vector<int> layers;
+  for (const std::string& stage : plan::letters_of_layout(launch.layout, stages))
+    layers.push_back(static_cast<int>(std::count(stage.begin(), stage.end(), 't')));
+  return layers;
+}
+
 Words words_of(const Launch& launch) {
   const Job& j = launch.job;
   // The blocks of multi-token prediction are the layers after the last, on the last stage.
@@ -72,11 +84,16 @@ Words words_of(const Launch& launch) {
   const auto append = [](std::vector<std::string>& to, const std::vector<std::string>& more) {
     to.insert(to.end(), more.begin(), more.end());
   };
+  const auto is_cut = [](const model::Recompute& r) { return r.full && r.every != 1; };  // of each stage by itself
+  if (launch.by_stage.empty() && is_cut(j.recompute)) {
+    stages.clear();
+    for (const int n : layers_told(launch)) stages.push_back({n, j.recompute, j.software.offload_activations});
+  }
   int64_t first = 0;
   for (size_t s = 0; s < stages.size();) {
     const StageKeeping& keeping = stages[s];
     int64_t end = first;
-    const bool cut = keeping.recompute.full && keeping.recompute.every != 1;  // of each stage by itself
+    const bool cut = is_cut(keeping.recompute);
     do {
       end += stages[s++].layers;
       if (s == stages.size()) end = layers;
@@ -87,6 +104,19 @@ Words words_of(const Launch& launch) {
     first = end;
   }
   return words;
+}
+
+// What of Heddle runs on such a device; "" where nothing does.
+std::string_view backend_of(const cost::Accelerator& device) {
+  switch (device.family) {
+    case cost::Family::ampere:
+    case cost::Family::hopper:
+    case cost::Family::blackwell: return "cuda";
+    case cost::Family::ascend:
+    case cost::Family::cdna3: return "";
+    case cost::Family::other: return "host";
+  }
+  return "";
 }
 
 // A folder's name from the model's: letters, digits and dashes.
@@ -109,6 +139,7 @@ std::vector<std::string> heddle_refusals(const Launch& given) {
   const auto when = [&](bool wrong, const std::string& why) {
     if (wrong) no.push_back(why);
   };
+  when(backend_of(j.device).empty(), fmt::format("Heddle has no backend for {}", j.device.name));
   when(s.is_hybrid(), "Heddle trains no hybrid models");
   when(!s.gated || !s.moe.gated, "Heddle's feed-forward blocks are gated");
   when(s.sinks, "Heddle's attention has no sinks");
@@ -117,8 +148,8 @@ std::vector<std::string> heddle_refusals(const Launch& given) {
        "Heddle has rotary positions, RMSNorm and no biases, windows or latent experts");
   when(s.moe.count > 0 && s.moe.shared_ffn % std::max<int64_t>(1, s.moe.ffn) != 0,
        "shared experts are as wide as routed ones");
-  when(s.moe.most_nodes > 0 && s.moe.count % (2 * s.moe.most_nodes) != 0,
-       fmt::format("{} experts don't divide into {} groups", s.moe.count, 2 * s.moe.most_nodes));
+  when(s.moe.most_nodes > 0 && s.moe.count % s.moe.groups != 0,
+       fmt::format("{} experts don't divide into {} groups", s.moe.count, s.moe.groups));
   when(j.frozen_base, "Heddle trains all weights");
   when(j.precision != cost::Precision::bf16,
        fmt::format("Heddle multiplies in bf16, f32 and f64, not {}", cost::name_of(j.precision)));
@@ -203,10 +234,12 @@ std::vector<std::string> heddle_settings(const Launch& given) {
       key("num_experts_per_tok", s.moe.chosen);
       key("n_shared_experts", s.moe.shared_ffn / s.moe.ffn);
       key("moe_intermediate_size", s.moe.ffn);
-      key("n_group", s.moe.most_nodes > 0 ? 2 * s.moe.most_nodes : 1);
+      key("n_group", std::max<int64_t>(1, s.moe.groups));
       key("topk_group", s.moe.most_nodes > 0 ? s.moe.most_nodes : 1);
       key("topk_bias", s.moe.router_bias);
       key("sigmoid_scores", s.moe.router_bias);
+      key("routed_scaling_factor", s.moe.gate_scale);
+      key("norm_topk_prob", s.moe.normed_gates);
     }
     key("num_nextn_predict_layers", s.mtp);
   }
@@ -215,6 +248,8 @@ std::vector<std::string> heddle_settings(const Launch& given) {
   key("microbatch", j.microbatch);
   key("sequence_length", static_cast<int64_t>(j.sequence));
   section = "device.";
+  key("backend", backend_of(j.device));
+  key("memory_bytes", std::llround(launch.memory_bytes > 0 ? launch.memory_bytes : usable_bytes(j.device)));
   key("dtype", "bf16");
   if (j.software.captured > 0) key("graphs", true);
   section = "mesh.";

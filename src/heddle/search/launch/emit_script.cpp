@@ -24,14 +24,6 @@ std::string upper(std::string text) {
   return text;
 }
 
-// Single-quoted where a shell would read more into it.
-std::string quoted(const std::string& word) {
-  const bool plain = !word.empty() && std::all_of(word.begin(), word.end(), [](unsigned char c) {
-    return std::isalnum(c) != 0 || std::string_view("-_.,:/+").find(static_cast<char>(c)) != std::string_view::npos;
-  });
-  return plain ? word : "'" + word + "'";
-}
-
 class Refusals {
  public:
   template <class... Args>
@@ -55,6 +47,16 @@ void refuse_model(const Launch& launch, Dialect dialect, Refusals& no) {
                    (s.moe.count == 0 || (s.moe.bias && s.moe.router_bias));
   no.when(bias && !all, "biases on some linears only: --disable-bias-linear is all or nothing");
   no.when(s.mla.kv_rank > 0 && s.window > 0, "a sliding window with latent attention");
+  no.when(s.positions > 0 && static_cast<double>(s.positions) < j.sequence,
+          "a sequence of {} tokens with {} learned positions", j.sequence, s.positions);
+  no.when(j.with_mtp && s.mtp > 0 && (s.positions > 0 || s.alibi),
+          "multi-token prediction goes with rotary positions only");
+  for (const auto& [there, what] : {std::pair(s.window > 0, "windows"),
+                                    {s.sinks && !s.is_mla(), "sinks"},
+                                    {s.embedding_norm, "a norm after the embedding"},
+                                    {s.moe.shared_gate, "a gate on shared experts"},
+                                    {s.moe.latent > 0, "latent experts"}})
+    no.when(!megatron && there, "MindSpeed's Megatron-LM (core 0.12.1) has no flag for {}", what);
   no.when(s.moe.most_nodes > 0 && s.moe.count % s.moe.most_nodes != 0,
           "{} experts don't divide into groups of which a token may reach {}", s.moe.count, s.moe.most_nodes);
 }
@@ -105,6 +107,27 @@ void refuse_features(const Launch& launch, Dialect dialect, Refusals& no) {
   const Software& w = j.software;
   const bool mindspeed = dialect == Dialect::mindspeed, experts = j.shape.moe.count > 0;
   const bool overlap = experts && l.ep > 1 && w.overlap_exchange;
+  no.when(!mindspeed && j.recompute.activations && !j.recompute.full && !experts,
+          "Megatron-LM computes activation functions again in experts only");
+  no.when(l.vpp > 1 && l.pp == 2 && !w.overlap_pp && !j.pipeline->pairs(),
+          "several chunks on two ranks need overlapped messages");
+  const bool dual = !method_of(launch.schedule).empty(), gradients = w.overlap_dp;
+  no.when(mindspeed && (dual || overlap) && gradients, "{} does not go with overlap of gradients",
+          dual ? "DualPipeV" : "overlap of the experts' exchange");
+  no.when(mindspeed && (dual || overlap) && w.offload_activations, "{} does not go with offload of activations",
+          dual ? "DualPipeV" : "overlap of the experts' exchange");
+  no.when(mindspeed && w.state_bytes == 10 && j.precision != cost::Precision::bf16,
+          "MindSpeed does without copies of fp32 parameters in bf16 only");
+  no.when(mindspeed && overlap && l.etp > 1, "overlap of the experts' exchange wants etp 1");
+  no.when(mindspeed && overlap && !dual && l.vpp > 1 && microbatches(j) / l.pp <= 1,
+          "overlap of the experts' exchange wants more than {} microbatches", l.pp);
+  no.when(dual && l.cp > 1, "DualPipeV does not go with context parallelism");
+  no.when(dual && j.shape.tied, "DualPipeV wants an output head of its own");
+  no.when(dual && microbatches(j) < 2 * l.pp - 1, "DualPipeV wants {} microbatches or more", 2 * l.pp - 1);
+  no.when(mindspeed && l.cp > 1 && w.context_all_to_all && j.shape.heads % (int64_t{l.cp} * l.tp) != 0,
+          "{} heads are no multiple of cp x tp = {}", j.shape.heads, l.cp * l.tp);
+  no.when(mindspeed && w.sharded_weights && (l.ep > 1 || j.shape.tied || j.precision == cost::Precision::fp16),
+          "MindSpeed shards weights without expert parallelism, tied embeddings and fp16 only");
   no.when(overlap && j.recompute.experts,
           "recompute of whole mixture layers does not go with overlap of the experts' exchange");
   no.when(overlap && !mindspeed && j.recompute.full,
@@ -115,7 +138,7 @@ void refuse_features(const Launch& launch, Dialect dialect, Refusals& no) {
           "overlap of the experts' exchange takes one depth of multi-token prediction at most");
   no.when(!mindspeed && w.offload_activations && l.pp > 1,
           "Megatron-LM offloads activations without pipeline only");
-  no.when(!mindspeed && w.offload_activations && (j.recompute.full || j.recompute.scores || j.recompute.experts),
+  no.when(!mindspeed && w.offload_activations && j.recompute != model::Recompute{},
           "Megatron-LM does not recompute beside offloaded activations");
   no.when(mindspeed && experts && l.ep > 1 && w.once_a_node,
           "MindSpeed has no exchange that crosses to a node once");
@@ -147,6 +170,20 @@ void refuse_features(const Launch& launch, Dialect dialect, Refusals& no) {
 
 }  // namespace
 
+std::string shell_quoted(const std::string& word) {
+  const bool plain = !word.empty() && std::all_of(word.begin(), word.end(), [](unsigned char c) {
+    return std::isalnum(c) != 0 || std::string_view("-_.,:/+").find(static_cast<char>(c)) != std::string_view::npos;
+  });
+  return plain ? word : "'" + word + "'";
+}
+
+std::string connections_line(const Launch& launch, Dialect dialect) {
+  // Overlap of the exchange and sharded weights want several, tensor parallelism without them one.
+  const Software& w = launch.job.software;
+  const bool several = w.sharded_weights || (dialect == Dialect::megatron && w.overlap_exchange);
+  return fmt::format("export CUDA_DEVICE_MAX_CONNECTIONS={}\n", several ? 32 : 1);
+}
+
 std::vector<std::string> script_refusals(const Launch& given, Dialect dialect) {
   const Launch launch = normalized(given);
   Refusals no;
@@ -167,10 +204,8 @@ std::string script_text(const Launch& given, Dialect dialect) {
                      shown(j.shape.name), l.devices, shown(j.device.name), l.tp, l.pp, l.vpp, l.cp, l.dp, l.ep,
                      l.etp, launch.schedule);
   out += "# Written by heddle search; MOCK_ARGS are a stand-in for data, tokenizer and rates.\n";
-  out += dialect == Dialect::megatron ? "export CUDA_DEVICE_MAX_CONNECTIONS=1\n"
-                                      : "export HCCL_CONNECT_TIMEOUT=1800\n";
-  // Overlap of the exchange wants several hardware queues, tensor parallelism without it one.
-  if (dialect == Dialect::megatron && j.software.overlap_exchange) out.replace(out.rfind("=1\n"), 3, "=32\n");
+  out += connections_line(launch, dialect);
+  if (dialect == Dialect::mindspeed) out += "export HCCL_CONNECT_TIMEOUT=1800\n";
   out += fmt::format("\nGPUS_PER_NODE={}\nNNODES={}\n", node, l.devices / node);
   out +=
       "\nDISTRIBUTED_ARGS=(\n  --nproc_per_node $GPUS_PER_NODE\n  --nnodes $NNODES\n"
@@ -183,7 +218,7 @@ std::string script_text(const Launch& given, Dialect dialect) {
     for (const Flag& f : flags) {
       if (f.group != group) continue;
       lines += "  " + f.name;
-      for (const std::string& v : f.values) lines += " " + quoted(v);
+      for (const std::string& v : f.values) lines += " " + shell_quoted(v);
       lines += "\n";
     }
     if (lines.empty()) continue;

@@ -114,6 +114,12 @@ Launch normalized(Launch launch) {
   } else {
     shape.dense_layers = std::min(shape.dense_layers, shape.layers);
     if (shape.moe.shared_ffn == 0) shape.moe.shared_gate = false;
+    if (shape.moe.most_nodes == 0) {
+      shape.moe.groups = 0;
+    } else if (shape.moe.groups == 0) {  // as many as nodes; twice as many as a token may reach
+      shape.moe.groups = 2 * shape.moe.most_nodes;
+      while (shape.moe.groups > shape.moe.most_nodes && shape.moe.count % shape.moe.groups != 0) --shape.moe.groups;
+    }
   }
   if (l.ep == 1) s.once_a_node = usual.once_a_node, s.overlap_exchange = false;
   if (j.pipeline->outline().hides_exchange) s.overlap_exchange = l.ep > 1;
@@ -128,6 +134,8 @@ Launch normalized(Launch launch) {
   if (!j.recompute.full) j.recompute.every = 1;
   if (j.recompute.full && j.recompute.every == 1) j.recompute = {.full = true};
   if (s.sharded_weights) s.sharded_states = true;
+  if (!s.pairs_overlap_gradients && j.pipeline->pairs()) s.overlap_dp = false;
+  s.pairs_overlap_gradients = usual.pairs_overlap_gradients;
   return launch;
 }
 

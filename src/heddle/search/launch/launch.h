@@ -29,6 +29,7 @@ struct Launch {
   std::string schedule = "1f1b";       // a name that schedule/generators knows; "interleaved" where vpp > 1
   std::string layout;                  // stages as in --pipeline-model-parallel-layout; empty: equal ones
   std::vector<StageKeeping> by_stage;  // in the model's order where stages differ; empty: all as the job says
+  double memory_bytes = 0;             // that it may use of a device; 0: usable_bytes of it
   bool operator==(const Launch&) const = default;
 };
 

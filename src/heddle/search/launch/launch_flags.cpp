@@ -1,5 +1,6 @@
 #include "heddle/search/launch/launch_flags.h"
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 
@@ -87,6 +88,34 @@ double GivenFlags::real(const std::string& name, double otherwise) const {
 int64_t GivenFlags::needed(const std::string& name, int64_t least, int64_t most) const {
   if (!has(name)) config_error("{}: {} is not given, or its value is not known", place_, name);
   return whole(name, 0, least, most);
+}
+
+FlagChanges flag_changes(const Launch& from, const Launch& to, Dialect dialect,
+                         const std::map<std::string, std::vector<std::string>>& given) {
+  FlagChanges changes;
+  for (const auto* rows : {&model_rows(), &run_rows()})
+    for (const Row& row : *rows) {
+      std::vector<Flag> before, after;
+      row.write({from, dialect, before, row.group});
+      row.write({to, dialect, after, row.group});
+      if (before == after) continue;
+      changes.added.insert(changes.added.end(), after.begin(), after.end());
+      const GivenFlags asked(given, "");
+      Launch read = from;
+      std::vector<std::string> notes;
+      row.read({asked, dialect, from.job.layout.devices, read, notes});
+      for (std::string& name : asked.asked_for())
+        if (std::find(changes.removed.begin(), changes.removed.end(), name) == changes.removed.end())
+          changes.removed.push_back(std::move(name));
+    }
+  return changes;
+}
+
+std::vector<std::string> GivenFlags::asked_for() const {
+  std::vector<std::string> names;
+  for (const auto& [name, values] : flags_)
+    if (read_.contains(name)) names.push_back(name);
+  return names;
 }
 
 std::vector<std::string> GivenFlags::unread() const {

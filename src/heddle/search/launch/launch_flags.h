@@ -19,6 +19,7 @@ struct Flag {
   std::string group;
   std::string name;  // "--num-layers"
   std::vector<std::string> values;
+  bool operator==(const Flag&) const = default;
 };
 
 /// The flags of a launch. What the dialect can't say is not here: see refusals_of in emit.h.
@@ -42,14 +43,24 @@ class GivenFlags {
   int64_t needed(const std::string& name, int64_t least = 1, int64_t most = 1 << 24) const;
   [[noreturn]] void refuse(const std::string& name, const std::string& accepted) const;
 
-  /// Flags that nothing asked for.
+  /// Flags that are there: those that nothing asked for, and the others.
   std::vector<std::string> unread() const;
+  std::vector<std::string> asked_for() const;
 
  private:
   std::map<std::string, std::vector<std::string>> flags_;
   std::string place_;
   mutable std::set<std::string> read_;
 };
+
+/// What stands otherwise in the flags of two launches, row by row of the table: flags of the second, and those
+/// among `given` that say the same in the first, however they are spelt.
+struct FlagChanges {
+  std::vector<Flag> added;
+  std::vector<std::string> removed;
+};
+FlagChanges flag_changes(const Launch& from, const Launch& to, Dialect dialect,
+                         const std::map<std::string, std::vector<std::string>>& given);
 
 /// What the flags say, put into `launch`, whose device and imbalance stand already; `devices` is the whole world.
 /// Adds to `notes` what was assumed. ConfigError for what is impossible.

@@ -13,12 +13,12 @@ namespace heddle::search {
 namespace {
 
 bool mla(const Launch& l) { return l.job.shape.is_mla(); }
-bool plain_attention(const Launch& l) { return !mla(l); }
 
 void write_attention(const Writing& w) {
   const model::Shape& s = w.launch.job.shape;
   if (s.is_mla()) {
     w.add("--multi-latent-attention");
+    w.add("--qk-layernorm");  // on the latents: every released model has these norms
     return;
   }
   if (s.kv_heads != s.heads) {
@@ -26,14 +26,20 @@ void write_attention(const Writing& w) {
     w.add("--num-query-groups", {text_of(s.kv_heads)});
   }
   if (s.head_dim * s.heads != s.hidden) w.add("--kv-channels", {text_of(s.head_dim)});
+  if (s.qk_norm) w.add("--qk-layernorm");
 }
 void read_attention(const Reading& r) {
   model::Shape& s = r.launch.job.shape;
   s.kv_heads = s.heads;
   if (r.given.has("--multi-latent-attention")) {
     s.mla = {0, 512, 128, 64, 128};  // the flags' defaults
+    s.qk_norm = false;               // of heads
+    if (!r.given.has("--qk-layernorm"))
+      r.notes.emplace_back(
+          "latent attention without --qk-layernorm: no released model leaves its latents unnormed");
     return;
   }
+  s.qk_norm = r.given.has("--qk-layernorm");
   s.mla = {};
   if (r.given.any({"--group-query-attention", "--num-query-groups"}))
     s.kv_heads = r.given.whole("--num-query-groups", 1, 1);
@@ -158,12 +164,12 @@ void write_moe(const Writing& w) {
     w.add("--moe-router-enable-expert-bias");
   }
   if (s.moe.most_nodes > 0) {
-    // As many groups of experts as nodes; twice as many as a token may reach, where nothing else is said.
-    int64_t groups = 2 * s.moe.most_nodes;
-    while (groups > s.moe.most_nodes && s.moe.count % groups != 0) --groups;
-    w.add("--moe-router-num-groups", {text_of(groups)});
+    w.add("--moe-router-num-groups", {text_of(s.moe.groups)});
     w.add("--moe-router-group-topk", {text_of(s.moe.most_nodes)});
   }
+  if (s.moe.gate_scale != 1) w.add("--moe-router-topk-scaling-factor", {fmt::format("{}", s.moe.gate_scale)});
+  if (!s.moe.normed_gates) w.add("--moe-router-pre-softmax");
+  w.add("--moe-router-dtype", {"fp32"});
 }
 
 // Leading dense layers of "([0]*3+[1]*58)", of a period N (every N-th layer has experts) or of a list; -1 when the
@@ -226,7 +232,11 @@ void read_moe(const Reading& r) {
   m.latent = r.given.whole("--moe-latent-size", 0);
   m.router_bias = r.given.has("--moe-router-enable-expert-bias") || m.bias;
   m.most_nodes = r.given.whole("--moe-router-group-topk", 0);
-  if (r.given.whole("--moe-router-num-groups", 0) <= m.most_nodes) m.most_nodes = 0;
+  m.groups = r.given.whole("--moe-router-num-groups", 0);
+  if (m.groups <= m.most_nodes) m.most_nodes = 0;
+  if (m.most_nodes == 0) m.groups = 0;
+  m.gate_scale = r.given.real("--moe-router-topk-scaling-factor", 1);
+  m.normed_gates = !r.given.has("--moe-router-pre-softmax");
   const int64_t mindspeed = r.given.whole("--first-k-dense-replace", -1, -1);
   std::string pattern = r.given.text("--moe-layer-freq");
   if (mindspeed >= 0) pattern.clear();
@@ -253,7 +263,6 @@ const std::vector<Row>& model_rows() {
       latent_row<"--qk-head-dim", &A::nope_dim>(),
       latent_row<"--qk-pos-emb-head-dim", &A::rope_dim>(),
       latent_row<"--v-head-dim", &A::v_dim>(),
-      switch_row<"--qk-layernorm", &S::qk_norm, true, plain_attention>("model"),
       {"model", write_ffn, read_ffn},
       {"model", write_biases, read_biases},
       {"model", write_vocabulary, read_vocabulary},

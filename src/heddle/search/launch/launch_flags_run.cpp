@@ -138,7 +138,7 @@ void write_recompute(const Writing& w) {
   if (c.scores) modules.emplace_back("core_attn");
   if (c.norms && !own_words) modules.emplace_back("layernorm");
   if (c.latent_up) modules.emplace_back("mla_up_proj");
-  if (c.activations && !own_words) modules.emplace_back("moe_act");
+  if (c.activations && !own_words && moe(w.launch)) modules.emplace_back("moe_act");
   if (c.dense) modules.emplace_back("mlp");
   if (c.experts) modules.emplace_back("moe");
   if (!modules.empty()) {
@@ -236,14 +236,19 @@ void write_gradients(const Writing& w) {
     if (w.dialect == Dialect::megatron) {
       w.add("--use-megatron-fsdp");
       w.add("--data-parallel-sharding-strategy", {"optim_grads_params"});
+      w.add("--ckpt-format", {"fsdp_dtensor"});
     } else {
       w.add("--use-torch-fsdp2");
+      w.add("--ckpt-format", {"torch_dist"});
+      w.add("--no-gradient-accumulation-fusion");
     }
   }
-  if (s.sharded_states) w.add("--use-distributed-optimizer");
+  // FSDP2 shards the states itself.
+  const bool itself = s.sharded_weights && w.dialect == Dialect::mindspeed;
+  if (s.sharded_states && !itself) w.add("--use-distributed-optimizer");
   if (s.overlap_dp) {
     w.add("--overlap-grad-reduce");
-    if (s.sharded_states) w.add("--overlap-param-gather");
+    if (s.sharded_states && !itself) w.add("--overlap-param-gather");
   }
   if (s.gradient_bytes == 2) w.add("--grad-reduce-in-bf16");
   if (s.state_bytes == 10) w.add("--reuse-fp32-param");
@@ -269,7 +274,7 @@ void read_gradients(const Reading& r) {
   s.reduce_scatter = s.sharded_states;
   s.overlap_dp = r.given.has("--overlap-grad-reduce");
   const bool gather = r.given.has("--overlap-param-gather");
-  if (s.overlap_dp && s.sharded_states && !gather)
+  if (s.overlap_dp && s.sharded_states && !gather && !r.given.has("--use-torch-fsdp2"))
     r.notes.emplace_back("--overlap-grad-reduce without --overlap-param-gather: taken as both");
   s.gradient_bytes = s.reduce_bytes = r.given.has("--grad-reduce-in-bf16") ? 2 : 4;
   s.state_bytes = r.given.has("--reuse-fp32-param") ? 10 : 12;
@@ -300,8 +305,8 @@ void write_kernels(const Writing& w) {
       w.add("--cuda-graph-impl", {"transformer_engine"});
       w.add("--cuda-graph-scope", {"attn"});
     } else if (s.captured == 0.95) {
-      w.add("--cuda-graph-impl", {"local"});
-      w.add("--cuda-graph-scope", {"full_iteration"});
+      w.add("--cuda-graph-impl", {"full_iteration"});
+      w.add("--no-check-for-nan-in-loss-and-grad");
     }
   }
 }
@@ -318,7 +323,7 @@ void read_kernels(const Reading& r) {
   const std::string scope = r.given.text("--cuda-graph-scope"), impl = r.given.text("--cuda-graph-impl");
   s.captured = 0;
   if (r.given.any({"--enable-cuda-graph", "--external-cuda-graph"}) || (impl != "" && impl != "none"))
-    s.captured = scope == "full_iteration" ? 0.95 : 0.5;
+    s.captured = scope == "full_iteration" || impl == "full_iteration" ? 0.95 : 0.5;
 }
 
 void write_overlaps(const Writing& w) {

@@ -188,6 +188,10 @@ std::string name_of_shape(const Launch& launch) {
     Launch published = launch;
     published.job.shape = preset;
     published.job.shape.mtp = launch.job.shape.mtp;
+    // What takes no time scripts often leave out.
+    published.job.shape.moe.groups = launch.job.shape.moe.groups;
+    published.job.shape.moe.gate_scale = launch.job.shape.moe.gate_scale;
+    published.job.shape.moe.normed_gates = launch.job.shape.moe.normed_gates;
     model::Shape known = normalized(published).job.shape;
     known.name = launch.job.shape.name;
     if (known == normalized(launch).job.shape) return preset.name;
@@ -207,8 +211,9 @@ LaunchScript read_launch_script(std::string_view text, std::string_view name, co
         name);
   LaunchScript script;
   script.line = command->line;
+  script.end = command->end;
   script.notes = std::move(shell.notes);
-  const FlagMap flags = flags_of_words(command->words);
+  const FlagMap& flags = script.flags = flags_of_words(command->words);
   script.dialect = speaks_mindspeed(text, flags) ? Dialect::mindspeed : Dialect::megatron;
   const bool mindspeed = script.dialect == Dialect::mindspeed;
 

@@ -25,9 +25,11 @@ struct ScriptContext {
 struct LaunchScript {
   Launch launch;
   Dialect dialect = Dialect::megatron;
-  int line = 0;                      // where the command stands
-  std::vector<std::string> notes;    // what was assumed or left out
-  std::vector<std::string> unknown;  // flags that are not in any table
+  int line = 0;                                           // where the command stands
+  size_t end = 0;                                         // behind its last word, in the text
+  std::map<std::string, std::vector<std::string>> flags;  // as the command gives them, expanded
+  std::vector<std::string> notes;                         // what was assumed or left out
+  std::vector<std::string> unknown;                       // flags that are not in any table
 };
 
 /// ConfigError naming place and flag: no training command, sizes that are missing or impossible.

@@ -291,7 +291,8 @@ void ShellWordReader::piece(Word& w, bool quoted) {
   if (!quoted && c == '"') {
     const int line = line_;
     take();
-    w.open = true;
+    // "" is a word; "$@" and "${list[@]}" of nothing are none.
+    w.open = w.open || now() == '"';
     while (now() != '"') {
       if (at_ >= text_.size()) {
         line_ = line;

@@ -155,6 +155,10 @@ class Reader : ShellWordReader {
       const size_t before = at_;
       Values values = word();
       if (at_ == before) take();
+      // The number of what is redirected, as in 2>&1, is no word of the command.
+      if ((now() == '>' || now() == '<') && std::all_of(text_.begin() + static_cast<std::ptrdiff_t>(before),
+                                                        text_.begin() + static_cast<std::ptrdiff_t>(at_), is_digit))
+        continue;
       const bool first = command.words.empty();
       if (first && values.size() == 1 && control(values[0])) {
         if (values[0] != "then" && values[0] != "do" && values[0] != "else") continue;
@@ -164,6 +168,7 @@ class Reader : ShellWordReader {
       // Options of declare, such as -a, are no words of it.
       if (declares && values.size() == 1 && values[0].starts_with("-")) continue;
       for (std::string& value : values) command.words.push_back(std::move(value));
+      command.end = at_;
     }
     if (at_ < text_.size() && (now() == ';' || now() == '&' || now() == '|' || now() == ')' || now() == '\n'))
       take();

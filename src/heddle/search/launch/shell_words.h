@@ -14,7 +14,8 @@ namespace heddle::search {
 
 struct ShellCommand {
   std::vector<std::string> words;
-  int line = 0;  // where it starts, from 1
+  int line = 0;    // where it starts, from 1
+  size_t end = 0;  // behind its last word, in the text
 };
 
 struct ShellText {

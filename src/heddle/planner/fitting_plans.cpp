@@ -1,0 +1,150 @@
+#include "heddle/planner/fitting_plans.h"
+
+#include <algorithm>
+
+#include "heddle/base/error.h"
+#include "heddle/base/parallel.h"
+#include "heddle/config/run_config.h"
+#include "heddle/planner/rank_memory.h"
+#include "heddle/search/launch/emit.h"
+#include "heddle/train/run_config_plan.h"
+
+namespace heddle::planner {
+
+namespace {
+
+constexpr int kRounds = 5;      // of the search, each with less room
+constexpr size_t kCounted = 3;  // of its plans; a step of each is simulated later
+// A round closes in on the room that is left: never less than half at once, nor so little that it finds the same.
+constexpr double kLeastRoom = 0.5, kMostRoom = 0.985;
+
+// With more rows than balanced a step grows its arena; it may not grow beyond the limit.
+bool holds_crowding(const plan::Lowered& lowered, std::string_view backend, const RankMemory& rank, double crowding,
+                    int64_t limit_bytes, search::Ranked& plan) {
+  if (crowding <= 1) return true;
+  try {
+    runtime::predict_memory(lowered.program, rank.rank, backend, rank.memory.reserved_bytes, crowding, limit_bytes);
+    return true;
+  } catch (const ir::OutOfMemory&) {
+    const runtime::MemoryPrediction more =
+        runtime::predict_memory(lowered.program, rank.rank, backend, 0, crowding);
+    plan.live_bytes = static_cast<double>(more.peak_live_bytes);
+    plan.reserved_bytes = static_cast<double>(more.reserved_bytes);
+    return false;
+  }
+}
+
+config::RunConfig config_of(const search::Ranked& plan, double limit_bytes) {
+  search::Launch launch = search::launch_of(plan);
+  launch.memory_bytes = limit_bytes;
+  return config::parse_run_config("", "", search::heddle_settings(launch));
+}
+
+// A pipeline is as full after a few rounds of its ranks as it will ever be: where the schedule allows, only as many
+// microbatches as that.
+config::RunConfig shortened(config::RunConfig config) {
+  const int64_t microbatches = config.microbatches(), few = 4 * config.degrees().pp;
+  if (microbatches > few && microbatches % few == 0)
+    config.train.global_batch = config.train.global_batch / (microbatches / few);
+  else if (microbatches > few)
+    config.train.global_batch = config.train.global_batch / microbatches * few;
+  return config;
+}
+
+// What the program takes with room to spare, in a shorter step: close to what it is given, and soon known.
+bool seems_to_fit(search::Ranked& plan, double limit_bytes) {
+  const config::RunConfig whole = config_of(plan, limit_bytes);
+  plan::Plan of = train::plan_of(shortened(whole));
+  plan::Lowered lowered;
+  try {
+    lowered = plan::lower(whole.model, of);
+  } catch (const ConfigError&) {  // no schedule of so few microbatches
+    of = train::plan_of(whole);
+    lowered = plan::lower(whole.model, of);
+  }
+  std::vector<runtime::MemoryPrediction> ranks(static_cast<size_t>(of.mesh.pp));
+  for_each_index(of.mesh.pp, [&](int64_t i) {
+    const std::vector<int>& classes = lowered.program.class_of_rank;
+    const auto rank = std::find(classes.begin(), classes.end(), static_cast<int>(i)) - classes.begin();
+    ranks[static_cast<size_t>(i)] = runtime::predict_memory(lowered.program, static_cast<int>(rank),
+                                                            whole.device.backend, 0, plan.job.memory_imbalance);
+  });
+  plan.live_bytes = plan.reserved_bytes = 0;
+  for (const runtime::MemoryPrediction& m : ranks) {
+    // What was copied to the host frees its place late, and where there is room the arena grows meanwhile.
+    const auto needed = static_cast<double>(m.host_reserved_bytes > 0 ? m.peak_live_bytes : m.reserved_bytes);
+    plan.live_bytes = std::max(plan.live_bytes, static_cast<double>(m.peak_live_bytes));
+    plan.reserved_bytes = std::max(plan.reserved_bytes, needed);
+  }
+  return plan.reserved_bytes <= limit_bytes;
+}
+
+bool runs(const search::Ranked& plan) { return search::refusals_of(search::launch_of(plan), "heddle").empty(); }
+
+std::string said(const search::Ranked& plan, double limit_bytes) {
+  const search::Layout& l = plan.job.layout;
+  return fmt::format("{} with tp {} pp {} ep {}, whose program takes {:.1f} GiB of {:.1f}", plan.schedule, l.tp,
+                     l.pp, l.ep, plan.reserved_bytes / (1 << 30), limit_bytes / (1 << 30));
+}
+
+}  // namespace
+
+bool count_program(search::Ranked& plan, double limit_bytes) {
+  const config::RunConfig config = config_of(plan, limit_bytes);
+  const plan::Plan of = train::plan_of(config);
+  const plan::Lowered lowered = plan::lower(config.model, of);
+  const std::string& backend = config.device.backend;
+  const int64_t limit = config.device.memory_bytes;
+  const std::vector<RankMemory> ranks = memory_of_ranks(of, lowered, backend, limit);
+  const RankMemory& fullest = fullest_of(ranks);
+  plan.live_bytes = static_cast<double>(fullest.memory.peak_live_bytes);
+  plan.reserved_bytes = static_cast<double>(fullest.memory.reserved_bytes);
+  return std::all_of(ranks.begin(), ranks.end(), [](const RankMemory& r) { return r.fits; }) &&
+         holds_crowding(lowered, backend, fullest, plan.job.memory_imbalance, limit, plan);
+}
+
+void count_first(search::Answer& answer) {
+  while (!answer.top.empty() && answer.top.front().reserved_bytes > 0 &&
+         !count_program(answer.top.front(), answer.memory_bytes)) {
+    answer.misfit = said(answer.top.front(), answer.memory_bytes);
+    answer.top.erase(answer.top.begin());
+  }
+}
+
+search::Answer fitting_plans(const search::Query& query,
+                             const std::function<search::Answer(const search::Query&)>& search) {
+  const double limit = query.memory_bytes > 0 ? query.memory_bytes : search::usable_bytes(query.space.job.device);
+  search::Query asked = query;
+  asked.memory_bytes = limit;
+  search::Answer answer;
+  std::string misfit;
+  for (int round = 0;; ++round) {
+    const double estimate_s = answer.estimate_s, exact_s = answer.exact_s;
+    answer = search(asked);
+    answer.estimate_s += estimate_s;
+    answer.exact_s += exact_s;
+    answer.memory_bytes = limit;
+    std::erase_if(answer.top, [](const search::Ranked& plan) { return !runs(plan); });
+    if (answer.top.empty()) break;
+    search::Ranked& first = answer.top.front();
+    const bool fits = seems_to_fit(first, limit) && count_program(first, limit);
+    if (!fits && misfit.empty()) misfit = said(first, limit);
+    if (!fits && round + 1 < kRounds && !answer.stopped) {
+      asked.memory_bytes *= std::clamp(limit / first.reserved_bytes, kLeastRoom, kMostRoom);
+      continue;
+    }
+    if (!fits) answer.top.erase(answer.top.begin());
+    for (size_t i = fits ? 1 : 0, counted = i; i < answer.top.size() && counted < kCounted; ++counted) {
+      if (seems_to_fit(answer.top[i], limit) && (i > 0 || count_program(answer.top[i], limit)))
+        ++i;
+      else
+        answer.top.erase(answer.top.begin() + static_cast<std::ptrdiff_t>(i));
+    }
+    if (!answer.top.empty() && answer.top.front().reserved_bytes == 0) answer.top.clear();
+    break;
+  }
+  if (answer.top.empty() && !misfit.empty()) answer.misfit = misfit;
+  return answer;
+}
+
+}  // namespace heddle::planner

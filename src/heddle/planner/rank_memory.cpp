@@ -1,0 +1,45 @@
+#include "heddle/planner/rank_memory.h"
+
+#include <algorithm>
+
+#include "heddle/base/parallel.h"
+
+namespace heddle::planner {
+
+namespace {
+
+RankMemory memory_of_rank(const plan::Plan& plan, const plan::Lowered& lowered, std::string_view backend,
+                          int64_t capacity_bytes, int pipeline_rank) {
+  RankMemory r;
+  r.pipeline_rank = pipeline_rank;
+  r.ranks = plan.mesh.stage_ranks();
+  const std::vector<int>& classes = lowered.program.class_of_rank;
+  r.rank = static_cast<int>(std::find(classes.begin(), classes.end(), pipeline_rank) - classes.begin());
+  try {  // in the arena that training would make
+    const int64_t arena = runtime::arena_bytes(lowered.program, r.rank, backend, capacity_bytes);
+    r.memory = runtime::predict_memory(lowered.program, r.rank, backend, arena, 1, capacity_bytes);
+  } catch (const ir::OutOfMemory&) {
+    r.memory = runtime::predict_memory(lowered.program, r.rank, backend);
+    r.fits = false;
+  }
+  return r;
+}
+
+}  // namespace
+
+std::vector<RankMemory> memory_of_ranks(const plan::Plan& plan, const plan::Lowered& lowered,
+                                        std::string_view backend, int64_t capacity_bytes) {
+  std::vector<RankMemory> ranks(static_cast<size_t>(plan.mesh.pp));
+  for_each_index(plan.mesh.pp, [&](int64_t i) {
+    ranks[static_cast<size_t>(i)] = memory_of_rank(plan, lowered, backend, capacity_bytes, static_cast<int>(i));
+  });
+  return ranks;
+}
+
+const RankMemory& fullest_of(const std::vector<RankMemory>& ranks) {
+  return *std::max_element(ranks.begin(), ranks.end(), [](const RankMemory& a, const RankMemory& b) {
+    return a.memory.reserved_bytes < b.memory.reserved_bytes;
+  });
+}
+
+}  // namespace heddle::planner

@@ -1,0 +1,74 @@
+#!/usr/bin/env python3
+"""Writes docs/reference.md, every key of a run with what it takes, from the rows that the program itself has.
+
+    make_reference.py PATH_OF_HEDDLE            # writes it
+    make_reference.py PATH_OF_HEDDLE --check    # exits 1 where it is not what would be written
+"""
+import json
+import pathlib
+import subprocess
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+PAGE = ROOT / "docs/reference.md"
+SECTIONS = {"": "Of the run itself", "model": "[model]: the model", "data": "[data]: the text", "train": "[train]: how it is trained",
+            "device": "[device]: what runs it", "mesh": "[mesh]: ranks and degrees", "parallel": "[parallel]: schedule, messages",
+            "memory": "[memory]: what is not kept", "fusions": "[fusions]: ops in one"}
+HEAD = """# Every key
+
+One table a section of a configuration: key, what it takes, what it is where nobody says, what it does. Keys with a page have a class, too: `bitwise` leaves every bit as it is, `reassociates` sums in another order, `changes_maths` trains something else. `heddle explain KEY` prints a row with all that is known of it, and any key can be given as `--set KEY=VALUE`. Written by `tools/make_reference.py` from the program's own rows; a test holds it to them.
+"""
+
+
+def cell(text):
+    return text.replace("|", "\\|").replace("\n", " ")
+
+
+def code(text):
+    return f"`{cell(text)}`"
+
+
+def row_of(key):
+    switch = key.get("switch")
+    what = cell(switch["effect"] if switch else key["meaning"])
+    if switch:
+        page = switch["page"].removeprefix("docs/")
+        what += f" *{switch['maths_class']}*; costs {cell(switch['cost'])} ([page]({page}))"
+        if switch.get("unless"):
+            what += f". Unless: {cell(switch['unless'])}"
+    return f"| {code(key['key'])} | {cell(key['accepted'])} | {code(key['default'])} | {what} |"
+
+
+def page_of(keys):
+    sections = {}
+    for key in keys:
+        section = key["key"].split(".")[0] if "." in key["key"] else ""
+        sections.setdefault(section, []).append(key)
+    missing = set(sections) - set(SECTIONS)
+    if missing:
+        sys.exit(f"tools/make_reference.py has no heading for the sections {sorted(missing)}")
+    text = HEAD
+    for section, heading in SECTIONS.items():
+        text += f"\n## {heading}\n\n| key | takes | default | |\n|---|---|---|---|\n"
+        text += "\n".join(row_of(key) for key in sections[section]) + "\n"
+    return text
+
+
+def main():
+    heddle, check = pathlib.Path(sys.argv[1]).resolve(), "--check" in sys.argv[2:]
+    keys = json.loads(subprocess.run([heddle, "explain", "--json"], check=True, capture_output=True, text=True).stdout)
+    text = page_of(keys)
+    if not check:
+        PAGE.write_text(text)
+        return 0
+    if PAGE.read_text() == text:
+        print(f"docs/reference.md has all {len(keys)} keys as they are")
+        return 0
+    old = set(PAGE.read_text().splitlines())
+    print("docs/reference.md is not what the program's rows say; tools/make_reference.py build/heddle writes it anew:")
+    print("\n".join(line for line in text.splitlines() if line not in old))
+    return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
