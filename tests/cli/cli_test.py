@@ -490,7 +490,9 @@ class Cli(Program):
             self.assertAlmostEqual(held["arena_live_peak_bytes"], foretold["peak_live_bytes"],
                                    delta=0.01 * foretold["peak_live_bytes"] * spread, msg=mesh)
             if not spread:  # else it has room for more, and uses it rather than wait
-                self.assertEqual(held["arena_reserved_peak_bytes"], foretold["reserved_bytes"], mesh)
+                # A rank that lags finds places given back that it was not sure of.
+                self.assertLessEqual(held["arena_reserved_peak_bytes"], foretold["reserved_bytes"], mesh)
+                self.assertGreater(held["arena_reserved_peak_bytes"], 0.99 * foretold["reserved_bytes"], mesh)
 
     def test_ranks_that_do_not_fit(self):
         train = ["train", "tiny.toml", "--set", "output=unfit"]
