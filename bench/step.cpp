@@ -117,7 +117,8 @@ std::set<std::string> refused_packed(const ir::StepProgram& program, const std::
         backends::named(backend).select_kernel(listing, op);
       } catch (const InternalError&) {
         for (const ir::ValueId id : op.in) {
-          if (id != ir::none && listing.value(id).layout == ir::Layout::packed) refused.insert(listing.value(id).name);
+          if (id != ir::none && listing.value(id).layout == ir::Layout::packed)
+            refused.insert(listing.value(id).name);
         }
       }
     }

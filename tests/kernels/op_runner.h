@@ -146,7 +146,8 @@ class ListingRunner {
     }
     op.phase = phase;
     std::vector<std::string> names;
-    for (size_t i = 0; i < op.def->infer(listing, op).size(); ++i) names.push_back(fmt::format("{}.out{}", kind, i));
+    for (size_t i = 0; i < op.def->infer(listing, op).size(); ++i)
+      names.push_back(fmt::format("{}.out{}", kind, i));
     return listing.append(std::move(op), names);
   }
 

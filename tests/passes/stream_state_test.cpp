@@ -107,7 +107,7 @@ TEST(StreamState, LeavesWhatIsSmallOrReadElsewhere) {
   EXPECT_EQ(pack.in[0], back.out[0]);
 
   listing = listing_of(packed.substr(0, packed.rfind("    pack_weight")) +
-                   "listing 0, begin\n  no layer\n    all = all_reduce master.w {ranks 2}  comm.dp\n");
+                       "listing 0, begin\n  no layer\n    all = all_reduce master.w {ranks 2}  comm.dp\n");
   passes::stream_state(listing, kFast);
   EXPECT_EQ(listing.value(listing.find("master.w")).space, ir::Space::device);
   EXPECT_EQ(listing.value(listing.find("m.w")).space, ir::Space::host);

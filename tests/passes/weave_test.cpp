@@ -18,7 +18,9 @@ test::Rewrite woven(double else_us) {
     block.mixing = ir::Block::Mixing::free;
     weave(
         program, block,
-        [=](const ir::Listing&, const ir::Op& op) { return op.def->stream == ir::StreamKind::compute ? 1 : else_us; },
+        [=](const ir::Listing&, const ir::Op& op) {
+          return op.def->stream == ir::StreamKind::compute ? 1 : else_us;
+        },
         false);
     listing.ops.clear();
     for (const ir::Step& step : block.steps) listing.ops.push_back(program.listings[0].ops[step.op]);

@@ -27,7 +27,8 @@ std::set<std::string> kinds_of(const ir::StepProgram& program) {
   for (const ir::Action& action : program.actions_of(kFailing)) {
     const ir::Block& block = program.blocks[static_cast<size_t>(action.block)];
     for (const ir::Step& step : block.steps) {
-      kinds.insert(std::string(program.listings[static_cast<size_t>(block.listings[step.slot])].ops[step.op].kind()));
+      kinds.insert(
+          std::string(program.listings[static_cast<size_t>(block.listings[step.slot])].ops[step.op].kind()));
     }
   }
   return kinds;

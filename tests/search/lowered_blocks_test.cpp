@@ -155,9 +155,8 @@ TEST(LoweredBlocks, SearchLeavesOutWhatCannotBeLowered) {
   // What every op takes twice as long for makes a step longer, by nearly as much.
   const LoweredBlocks slow(
       c, bf16(),
-      [](const Job& j, const Behaviour& b, const ir::Listing& listing, const ir::Op& op, const ir::RowCounts& rows) {
-        return 2 * accelerator_seconds(j, b, listing, op, rows);
-      });
+      [](const Job& j, const Behaviour& b, const ir::Listing& listing, const ir::Op& op,
+         const ir::RowCounts& rows) { return 2 * accelerator_seconds(j, b, listing, op, rows); });
   q.space.job.software.lowered = &slow;
   const Answer slower = search(q);
   ASSERT_FALSE(slower.top.empty());

@@ -95,7 +95,8 @@ TEST(Run, APacedStepTakesThePredictedTime) {
   for (int r = 0; r < ranks; ++r) {
     for (size_t i = 0; i < names_of(r).size(); ++i) {
       for (const device::Span& span : run.executor(r).stream(static_cast<int>(i)).take_spans()) {
-        unpaced_us[{span.listing, span.op_index}].push_back(static_cast<double>(span.end_ns - span.start_ns) * 1e-3);
+        unpaced_us[{span.listing, span.op_index}].push_back(static_cast<double>(span.end_ns - span.start_ns) *
+                                                            1e-3);
       }
     }
   }
@@ -113,7 +114,8 @@ TEST(Run, APacedStepTakesThePredictedTime) {
   input.rows = rows.read();
   input.duration_us = [&](int, const ir::Issue& issue) {
     const auto listing = static_cast<size_t>(issue.listing);
-    return std::max(measured_us[listing][issue.op_index], static_cast<double>(pace_ns[listing][issue.op_index]) * 1e-3);
+    return std::max(measured_us[listing][issue.op_index],
+                    static_cast<double>(pace_ns[listing][issue.op_index]) * 1e-3);
   };
   const simulate::Simulation predicted = simulate::simulate(program, input);
   ASSERT_EQ(predicted.deadlock, "");

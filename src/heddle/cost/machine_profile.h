@@ -56,7 +56,8 @@ Dtype product_dtype(const ir::Listing& listing, const ir::Op& op);
 double roofline_us(const MachineProfile& profile, const ir::Cost& cost, Dtype dtype);
 
 /// Time of an op alone on the machine, in microseconds. InternalError when the profile lacks a rate that it needs.
-double op_us(const MachineProfile& profile, const ir::Listing& listing, const ir::Op& op, const ir::RowCounts& rows);
+double op_us(const MachineProfile& profile, const ir::Listing& listing, const ir::Op& op,
+             const ir::RowCounts& rows);
 
 /// The same of a machine that was measured, for a stream of `threads` threads within a program of
 /// `resident_bytes`, without launch and messages. Where the kind was not measured, the roofline.

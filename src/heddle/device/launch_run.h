@@ -12,8 +12,8 @@
 
 #include "heddle/base/hash.h"
 #include "heddle/device/stream.h"
-#include "heddle/ir/op.h"
 #include "heddle/ir/listing.h"
+#include "heddle/ir/op.h"
 
 namespace heddle::device {
 

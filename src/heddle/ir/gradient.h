@@ -1,7 +1,7 @@
 // Reverse-mode differentiation of a forward text.
 //
-// `differentiate` walks the forward ops of a listing backwards and lets each op definition write its own I and W ops.
-// Gradients of a value with several readers are summed in the order in which the walk meets them (last reader
+// `differentiate` walks the forward ops of a listing backwards and lets each op definition write its own I and W
+// ops. Gradients of a value with several readers are summed in the order in which the walk meets them (last reader
 // first), by `add` ops in phase I. Saved values need no bookkeeping: an I or W op that reads an activation keeps it
 // alive, and liveness is a query.
 #pragma once

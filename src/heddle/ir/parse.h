@@ -22,7 +22,8 @@ Attributes::Item item_of(std::string_view text);
 /// The listing of such a text. Roles of what ops make, and the accumulators of weights, follow from definitions and
 /// names ("grad.NAME", "grad.NAME.use2"). ConfigError with line, found and expected.
 Listing parse_listing(std::string_view text, const FindOp& find_op);
-/// All listings of a program's text, such as `heddle inspect --program` prints; what ranks do with them is left out.
+/// All listings of a program's text, such as `heddle inspect --program` prints; what ranks do with them is left
+/// out.
 std::vector<Listing> parse_listings(std::string_view text, const FindOp& find_op);
 
 }  // namespace heddle::ir

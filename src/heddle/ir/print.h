@@ -1,6 +1,6 @@
-// The text form of listings, blocks and actions: one op a line, stable, the stream at the end. A listing's can be read
-// back (ir/parse.h). Behind the stream stand the op's part of the layer and its chunk, where it has them: "@router
-// #1".
+// The text form of listings, blocks and actions: one op a line, stable, the stream at the end. A listing's can be
+// read back (ir/parse.h). Behind the stream stand the op's part of the layer and its chunk, where it has them:
+// "@router #1".
 #pragma once
 
 #include <string>

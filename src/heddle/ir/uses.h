@@ -1,4 +1,5 @@
-// Who writes and who reads each value of a listing, as the ops stand now. Passes that change the list make a new one.
+// Who writes and who reads each value of a listing, as the ops stand now. Passes that change the list make a new
+// one.
 #pragma once
 
 #include <cstdint>

@@ -18,7 +18,7 @@ struct Draft {
   const passes::Durations& durations;
   ir::Purpose purpose = ir::Purpose::train;
 
-  std::vector<model::RankText> texts;        // by pipeline rank; they move into the program once they are written
+  std::vector<model::RankText> texts;         // by pipeline rank; they move into the program once they are written
   SharedParameters shared;                    // what join_copies finds
   std::vector<std::vector<ir::Op>> restores;  // by pipeline rank: what update returns
   ir::StepProgram& program;

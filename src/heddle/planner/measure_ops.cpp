@@ -120,8 +120,8 @@ std::vector<cost::OpTime> measure_rank_ops(const train::TrainerOptions& options,
       const std::lock_guard alone(turn);
       kernel = trainer.executor().kernel(issue.listing, issue.op_index);
       if (kernel == nullptr || issue.op->def->stream != ir::StreamKind::compute) return;
-      const cost::OpShape shape =
-          cost::shape_of(program.listings[static_cast<size_t>(issue.listing)], *issue.op, *issue.rows, issue.overwrite);
+      const cost::OpShape shape = cost::shape_of(program.listings[static_cast<size_t>(issue.listing)], *issue.op,
+                                                 *issue.rows, issue.overwrite);
       Samples& seen = samples[key_of(shape)];
       if (std::ssize(seen.us) >= 4 * runs) return;
       seen.shape = shape;

@@ -27,8 +27,7 @@ Segments::Segments(const StepProgram& program, const std::vector<int>& listings)
     const Listing& listing = program.listings[static_cast<size_t>(s)];
     const Value& base = listing.value(listing.base(id));
     if (base.shared_with < 0) return std::pair{s, listing.base(id)};
-    return std::pair{base.shared_with,
-                     program.listings[static_cast<size_t>(base.shared_with)].find(base.name)};
+    return std::pair{base.shared_with, program.listings[static_cast<size_t>(base.shared_with)].find(base.name)};
   };
   std::map<std::pair<int, ValueId>, std::set<int64_t>> cuts;  // of what has parts, its ends among them
   const auto each_part = [&](const auto& visit) {

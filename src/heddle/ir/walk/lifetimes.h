@@ -1,5 +1,5 @@
-// What a walk knows of the values of a listing beforehand: how often each is used, and into which segments its parts
-// cut it.
+// What a walk knows of the values of a listing beforehand: how often each is used, and into which segments its
+// parts cut it.
 #pragma once
 
 #include <cstdint>
@@ -19,8 +19,8 @@ struct Lifetimes {
   std::vector<uint8_t> outlives;
 };
 
-/// The segments of values of all listings that a rank runs: the ends of the parts cut their base, and what one listing
-/// shares with another is cut by the parts of both. A value without parts is one segment.
+/// The segments of values of all listings that a rank runs: the ends of the parts cut their base, and what one
+/// listing shares with another is cut by the parts of both. A value without parts is one segment.
 class Segments {
  public:
   Segments(const StepProgram& program, const std::vector<int>& listings);

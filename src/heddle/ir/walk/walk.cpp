@@ -133,7 +133,8 @@ std::vector<Walk::Live> Walk::live_now(Space space) const {
   return live;
 }
 
-Storage::Place Walk::place(const std::string& name, int64_t bytes, Space space, int stream, int listing, bool brief) {
+Storage::Place Walk::place(const std::string& name, int64_t bytes, Space space, int stream, int listing,
+                           bool brief) {
   Storage& arena = storage(space);
   const std::optional<Storage::Place> place =
       arena.place(bytes, stream, waited_[static_cast<size_t>(stream)], brief);
@@ -145,13 +146,14 @@ Storage::Place Walk::place(const std::string& name, int64_t bytes, Space space, 
     largest +=
         fmt::format("{}{} {:.1f} MiB", i == 0 ? "" : ", ", live[i].name, static_cast<double>(live[i].bytes) / kMiB);
   }
-  throw OutOfMemory(fmt::format(
-      "out of {} memory{}: '{}' of listing {} needs {:.1f} MiB; capacity {:.1f} MiB, live {:.1f} MiB in {} tensors, "
-      "largest free segment {:.1f} MiB; the largest tensors: {}",
-      name_of(space), program_.class_of_rank.size() > 1 ? fmt::format(" on rank {}", rank_) : "", name, listing,
-      static_cast<double>(bytes) / kMiB, static_cast<double>(arena.limit()) / kMiB,
-      static_cast<double>(arena.live_bytes()) / kMiB, live.size(),
-      static_cast<double>(arena.largest_free_bytes()) / kMiB, largest));
+  throw OutOfMemory(
+      fmt::format("out of {} memory{}: '{}' of listing {} needs {:.1f} MiB; capacity {:.1f} MiB, live {:.1f} MiB "
+                  "in {} tensors, "
+                  "largest free segment {:.1f} MiB; the largest tensors: {}",
+                  name_of(space), program_.class_of_rank.size() > 1 ? fmt::format(" on rank {}", rank_) : "", name,
+                  listing, static_cast<double>(bytes) / kMiB, static_cast<double>(arena.limit()) / kMiB,
+                  static_cast<double>(arena.live_bytes()) / kMiB, live.size(),
+                  static_cast<double>(arena.largest_free_bytes()) / kMiB, largest));
 }
 
 // One op of one microbatch on its way through the walk.
