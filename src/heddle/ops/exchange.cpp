@@ -177,6 +177,11 @@ const OpDef combine_dgrad{
 
 }  // namespace
 
+int64_t even_rows(const Listing& listing, const Op& share_counts) {
+  const ir::Shape& chosen = listing.value(share_counts.operand("experts")).shape;
+  return chosen[0].count * chosen[1].count * share_counts.attributes.integer("slices");
+}
+
 std::vector<const OpDef*> exchange_ops() {
   return {&share_counts, &counts_to_host, &dispatch, &dispatch_dgrad, &combine, &combine_dgrad};
 }

@@ -4,7 +4,7 @@
 #include <string_view>
 #include <vector>
 
-#include "heddle/ir/op.h"
+#include "heddle/ir/listing.h"
 
 namespace heddle::ops {
 
@@ -12,6 +12,9 @@ namespace heddle::ops {
 const ir::OpDef& find(std::string_view kind);
 /// Every definition, in the order of docs/ops.md.
 const std::vector<const ir::OpDef*>& all();
+
+/// The rows that a rank receives where all experts get as many: of the group whose counts `share_counts` shares.
+int64_t even_rows(const ir::Listing& listing, const ir::Op& share_counts);
 
 /// The definitions of one family each.
 std::vector<const ir::OpDef*> batch_ops();

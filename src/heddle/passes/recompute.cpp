@@ -61,11 +61,8 @@ class Recomputer {
     return shape.empty() ? none : shape[0].rows_of;
   }
 
-  // The rows that a rank receives where all experts get as many.
   int64_t even_rows(ValueId counted) const {
-    const Op* share = uses_.writer(uses_.writer(counted)->operand("counts"));
-    const ir::Shape& experts = listing_.value(share->operand("experts")).shape;
-    return experts[0].count * experts[1].count * share->attributes.integer("slices");
+    return ops::even_rows(listing_, *uses_.writer(uses_.writer(counted)->operand("counts")));
   }
 
   static bool is_outside(const Op& reader, const Op& maker) {

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "heddle/ops/ops.h"
+
 namespace heddle::plan {
 
 namespace {
@@ -22,9 +24,7 @@ double host_bytes(const ir::Listing& listing, const ir::Op& op) {
 
 int64_t balanced_rows(const ir::Listing& listing) {
   for (const ir::Op& op : listing.ops) {
-    if (op.def->moves != ir::Moves::counts) continue;
-    const ir::Shape& chosen = listing.value(op.operand("experts")).shape;
-    return chosen[0].count * chosen[1].count * op.attributes.integer("slices");
+    if (op.def->moves == ir::Moves::counts) return ops::even_rows(listing, op);
   }
   return 0;
 }

@@ -108,7 +108,7 @@ std::optional<BudgetChoice> within_budget(const config::RunConfig& config) {
   const plan::Lowered plain = budget.lowered("");
   std::string least;
   for (const std::string& words : choices(spreads_experts(plain))) {
-    if (const auto fits = budget.attempt(words, budget.lowered(words))) {
+    if (const auto fits = budget.attempt(words, words.empty() ? plain : budget.lowered(words))) {
       choice.chosen = *fits;
       return choice;
     }

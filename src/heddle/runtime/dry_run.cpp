@@ -5,6 +5,7 @@
 
 #include "heddle/backends/backend.h"
 #include "heddle/ir/print.h"
+#include "heddle/ops/ops.h"
 
 namespace heddle::runtime {
 
@@ -40,8 +41,8 @@ const ir::Op& shared_counts_of(const ir::Listing& listing, const ir::Op& to_host
 
 int64_t balanced_rows_of(const ir::Listing& listing, const ir::Op& counted, size_t output, double crowding) {
   const std::string& topology = counted.attributes.word("topology");
-  const ir::Shape& chosen = listing.value(counted.operand("experts")).shape;
-  const int64_t tokens = chosen[0].count, rows = tokens * chosen[1].count * counted.attributes.integer("slices");
+  const int64_t tokens = listing.value(counted.operand("experts")).shape[0].count;
+  const int64_t rows = ops::even_rows(listing, counted);
   const bool passes = topology != "plain" && topology != "rank";
   const bool received = output == 0 || output == 4;  // by this rank, or by the one with most
   const int64_t balanced = received ? rows : !passes || output == 3 ? 0 : output == 1 ? tokens : rows;
