@@ -237,7 +237,7 @@ class Fixture {
     const ScratchFolder folder;
     train::export_released(folder.path().string(), config_,
                            train::master_tensors(train::state_tensors(run_->lowered(), run_->executor(0))),
-                           Dtype::f32);
+                           {.stored = Dtype::f32});
     const formats::SafetensorsFile written(folder / "model.safetensors"), read(folder_ + "/model.safetensors");
     for (const formats::StoredTensor& tensor : read.tensors()) {
       if (tensor.elements() == 0) continue;

@@ -49,7 +49,7 @@ struct Model {
     parameters.push_back({p, std::move(tensor)});
   }
 
-  void leave(const std::string& folder) const { export_released(folder, config, parameters, Dtype::f32); }
+  void leave(const std::string& folder) const { export_released(folder, config, parameters, {.stored = Dtype::f32}); }
   bool operator==(const Model& other) const {
     for (size_t i = 0; i < memories.size(); ++i) {
       if (*memories[i] != *other.memories[i]) return false;

@@ -79,7 +79,7 @@ TEST_P(Resume, LeavesAndComesBackAsTheSameModel) {
   second.initialise();
   for (int i = 0; i < 2; ++i) step(first);
   const Dtype wide = dtype == Dtype::f64 ? Dtype::f64 : Dtype::f32;
-  export_released(folder.path().string(), first.options().model, master_tensors(first.state()), wide);
+  export_released(folder.path().string(), first.options().model, master_tensors(first.state()), {.stored = wide});
   EXPECT_EQ(config::read_model_config(folder / "config.json"), first.options().model);
   import_released(folder.path().string(), master_tensors(second.state()));
   if (dtype == Dtype::f64) {  // the balancing bias leaves as F32

@@ -178,19 +178,25 @@ std::string why_unpublished(const ModelConfig& c) {
   return "";
 }
 
-std::string difference(const ModelConfig& found, const ModelConfig& expected) {
+std::vector<std::string> differences(const ModelConfig& found, const ModelConfig& expected) {
+  std::vector<std::string> all;
   for (const model::Key& key : model::keys()) {
     if (key.trains || (!model::has_key(found, key) && !model::has_key(expected, key))) continue;
     const bool experts = key.of == model::Key::Of::experts && !found.has_experts() && !expected.has_experts();
     if (experts || key.get(found) == key.get(expected)) continue;
-    return fmt::format("{} is {}, {} is expected", key.name, model::shown(key.get(found)),
-                       model::shown(key.get(expected)));
+    all.push_back(fmt::format("{} is {}, {} is expected", key.name, model::shown(key.get(found)),
+                              model::shown(key.get(expected))));
   }
   if (found.rope_scaling.has_value() != expected.rope_scaling.has_value()) {
-    return fmt::format("rope_scaling is {}given, it is expected {}", found.rope_scaling ? "" : "not ",
-                       expected.rope_scaling ? "given" : "not to be");
+    all.push_back(fmt::format("rope_scaling is {}given, it is expected {}", found.rope_scaling ? "" : "not ",
+                              expected.rope_scaling ? "given" : "not to be"));
   }
-  return "";
+  return all;
+}
+
+std::string difference(const ModelConfig& found, const ModelConfig& expected) {
+  const std::vector<std::string> all = differences(found, expected);
+  return all.empty() ? "" : all.front();
 }
 
 }  // namespace heddle::config

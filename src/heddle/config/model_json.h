@@ -37,6 +37,9 @@ nlohmann::ordered_json model_config_to_json(const model::ModelConfig& config);
 /// "" where a published family has the model, else what of it none has.
 std::string why_unpublished(const model::ModelConfig& config);
 
+/// Every key of the model in which the one differs from the other, with both values; training constants may differ.
+std::vector<std::string> differences(const model::ModelConfig& found, const model::ModelConfig& expected);
+
 /// "" when parameters of the one fit the other (training constants may differ), else the first key that differs
 /// with both values.
 std::string difference(const model::ModelConfig& found, const model::ModelConfig& expected);

@@ -31,6 +31,12 @@ constexpr auto words_of(std::optional<Dtype>) {
 
 namespace heddle::config {
 
+/// Whether the optimizer's moments come along with the weights that a run begins from.
+enum class StartMoments : uint8_t { fresh, kept };
+constexpr auto words_of(StartMoments) {
+  return std::to_array<Word<StartMoments>>({{StartMoments::fresh, "fresh"}, {StartMoments::kept, "kept"}});
+}
+
 struct RunConfig {
   std::string name = "run";
   int64_t seed = 1;
@@ -70,6 +76,8 @@ struct RunConfig {
     int64_t sample_tokens = 64;
     double sample_temperature = 0.7;
     int64_t trace_step = 5;
+    std::string start;                                 // weights to begin from; empty: from the seed
+    StartMoments start_moments = StartMoments::fresh;  // of those
     bool operator==(const Train&) const = default;
   } train;
 

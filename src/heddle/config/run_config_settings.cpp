@@ -191,6 +191,15 @@ void train_settings(Table& t) {
       "train.trace_step", 0, 1e12,
       "The step, counted from where this run begins or goes on, whose ops the report shows one "
       "by one; 0: none.");
+  t.word<n, &Train::start>(
+       "train.start",
+       "Weights to begin from, in any layout: a run's folder, a checkpoint, or a released model's "
+       "folder; empty: drawn from the seed. (A run that was stopped goes on with --resume.)")
+      .also_called({"load", "pretrained_checkpoint", "init_from", "model_name_or_path", "finetune"});
+  t.word<n, &Train::start_moments>("train.start_moments",
+                                   "Whether the optimizer's moments come along with train.start: fresh begins them "
+                                   "at zero, kept takes those of a run or checkpoint.")
+      .also_called({"no_load_optim"});
 }
 
 void device_settings(Table& t) {

@@ -21,7 +21,7 @@ constexpr std::string_view kMetadata = "__metadata__";
 
 // In the order of StoredType.
 const std::vector<std::string>& type_names() {
-  static const std::vector<std::string> names{"F64", "F32", "F16", "BF16", "I64", "I32", "U8"};
+  static const std::vector<std::string> names{"F64", "F32", "F16", "BF16", "I64", "I32", "U8", "F8_E4M3"};
   return names;
 }
 
@@ -148,6 +148,20 @@ float widen_half(uint16_t bits) {
   return (bits & 0x8000) != 0 ? -size : size;
 }
 
+struct Eight {
+  uint8_t bits;
+};
+
+float widen_eight(uint8_t bits) {
+  const int exponent = (bits >> 3) & 15;
+  const auto mantissa = static_cast<float>(bits & 7);
+  const bool none = (bits & 127) == 127;
+  const float size = none            ? NAN
+                     : exponent == 0 ? std::ldexp(mantissa, -9)
+                                     : std::ldexp(mantissa + 8, exponent - 10);
+  return (bits & 128) != 0 ? -size : size;
+}
+
 // A double goes to bf16 through float rounded to odd, so that it is rounded to nearest once.
 bf16 narrow(double value) {
   auto single = static_cast<float>(value);
@@ -166,6 +180,8 @@ void convert(const uint8_t* from, int64_t count, To* to) {
     std::memcpy(&value, from + i * static_cast<int64_t>(sizeof(From)), sizeof(From));
     if constexpr (std::is_same_v<From, uint16_t>) {
       to[i] = static_cast<To>(widen_half(value));
+    } else if constexpr (std::is_same_v<From, Eight>) {
+      to[i] = static_cast<To>(widen_eight(value.bits));
     } else if constexpr (std::is_same_v<From, double> && std::is_same_v<To, bf16>) {
       to[i] = narrow(value);
     } else {
@@ -181,6 +197,7 @@ void convert(const StoredTensor& tensor, const uint8_t* from, int64_t count, To*
     case StoredType::f32: return convert<float>(from, count, to);
     case StoredType::f16: return convert<uint16_t>(from, count, to);
     case StoredType::bf16: return convert<bf16>(from, count, to);
+    case StoredType::f8_e4m3: return convert<Eight>(from, count, to);
     default:
       config_error("tensor '{}' is {}, a floating type is needed", printable(tensor.name), name_of(tensor.type));
   }
@@ -203,7 +220,7 @@ StoredType stored_type(Dtype dtype) {
 }
 
 int64_t size_of(StoredType type) {
-  constexpr int64_t kSizes[] = {8, 4, 2, 2, 8, 4, 1};
+  constexpr int64_t kSizes[] = {8, 4, 2, 2, 8, 4, 1, 1};
   return kSizes[static_cast<size_t>(type)];
 }
 

@@ -20,8 +20,9 @@
 
 namespace heddle::formats {
 
-/// The element types that are read. Those of Dtype are also written.
-enum class StoredType : uint8_t { f64, f32, f16, bf16, i64, i32, u8 };
+/// The element types that are read. Those of Dtype are also written. f8_e4m3 has a sign, four bits of exponent and
+/// three of mantissa, no infinity, and one NaN of each sign (Micikevicius et al., arXiv 2209.05433).
+enum class StoredType : uint8_t { f64, f32, f16, bf16, i64, i32, u8, f8_e4m3 };
 std::string_view name_of(StoredType type);  // "F64", as in the file
 StoredType stored_type(Dtype dtype);
 int64_t size_of(StoredType type);

@@ -20,11 +20,13 @@
 #include "heddle/observe/units.h"
 #include "heddle/session/notes/data_notes.h"
 #include "heddle/session/notes/resume_notes.h"
+#include "heddle/session/notes/start_notes.h"
 #include "heddle/session/rank_run.h"
 #include "heddle/session/run_checkpoint.h"
 #include "heddle/session/text/continue_text.h"
 #include "heddle/train/agreement.h"
 #include "heddle/train/run_config_plan.h"
+#include "heddle/train/start_weights.h"
 
 namespace heddle::session {
 
@@ -64,7 +66,7 @@ TrainingRun::TrainingRun(config::RunConfig config, bool resume, bool trace, cons
   if (resume) {
     restore();
   } else {
-    trainer_->initialise();
+    begin_anew();
   }
   begin_logs(resume);
   summary_.folder = folder_.path;
@@ -151,7 +153,7 @@ void TrainingRun::restore() {
       for (std::string& note : resume_notes(folder_, config_, nullptr, trainer_->options().plan.dtype))
         warnings_.push_back(std::move(note));
     }
-    return trainer_->initialise();
+    return begin_anew();
   }
   if (!checkpoint) checkpoint.emplace(path, train::Checkpoint::Verify::headings);
   if (leads()) {
@@ -161,6 +163,17 @@ void TrainingRun::restore() {
   train::load_trainer(*checkpoint, *trainer_);
   summary_.checkpoint = path;
   saved_step_ = trainer_->steps_done();
+}
+
+void TrainingRun::begin_anew() {
+  trainer_->initialise();
+  const config::RunConfig::Train& train = config_.train;
+  if (train.start.empty()) return;
+  std::vector<std::string> notes = train::start_from(train.start, train.start_moments, *trainer_);
+  if (const std::string other = other_tokenizer(train.start, data_.tokenizer); !other.empty())
+    notes.push_back(other);
+  if (!leads()) return;
+  for (const std::string& note : notes) warn("train.start: " + note);
 }
 
 void TrainingRun::introduce() {
@@ -187,6 +200,9 @@ void TrainingRun::introduce() {
   progress_->line(
       fmt::format("run folder: {}{}", folder_.path,
                   summary_.first_step > 0 ? fmt::format(", going on after step {}", summary_.first_step) : ""));
+  if (summary_.first_step == 0 && !config_.train.start.empty())
+    progress_->line(fmt::format("begins from the weights of {}, moments {}", config_.train.start,
+                                heddle::word_of(config_.train.start_moments)));
   for (const std::string& warning : warnings_) progress_->line("warning: " + terminal_text(warning));
 }
 

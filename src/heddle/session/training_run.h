@@ -72,6 +72,7 @@ class TrainingRun {
   void agree_on_data();
   void open_folder(bool resume);
   void begin_logs(bool resume);
+  void begin_anew();
   void restore();
   void warn(const std::string& text);
   void introduce();

@@ -1,6 +1,7 @@
 #include "heddle/train/parameters.h"
 
 #include <algorithm>
+#include <functional>
 #include <map>
 
 #include "heddle/base/random.h"
@@ -56,10 +57,9 @@ Held held_by(const StateTensor& tensor, const plan::Lowered& lowered, const plan
   return held;
 }
 
-}  // namespace
-
-std::vector<StateTensor> state_tensors(const plan::Lowered& lowered, runtime::Executor& executor,
-                                       const plan::Mesh& mesh, int rank) {
+// `view` gives what `rank` holds of a value.
+std::vector<StateTensor> list_state(const plan::Lowered& lowered, const plan::Mesh& mesh, int rank,
+                                    const std::function<TensorView(int listing, ir::ValueId id)>& view) {
   std::vector<StateTensor> tensors;
   std::map<std::string, size_t> by_name;
   for (size_t s = 0; s < lowered.parameters.size(); ++s) {
@@ -72,7 +72,7 @@ std::vector<StateTensor> state_tensors(const plan::Lowered& lowered, runtime::Ex
       const auto add = [&](const std::string& name, ir::ValueId id, bool is_master) {
         const auto [at, fresh] = by_name.try_emplace(name, tensors.size());
         if (fresh) tensors.push_back({name, {}, &p, is_master, listing.value(id).dtype, shape});
-        if (here) tensors[at->second].view = executor.view(index, id);
+        if (here) tensors[at->second].view = view(index, id);
       };
       add(p.name, master_of(p, listing), true);
       for (const char* moment : {"m.", "v."}) {
@@ -82,6 +82,17 @@ std::vector<StateTensor> state_tensors(const plan::Lowered& lowered, runtime::Ex
     }
   }
   return tensors;
+}
+
+}  // namespace
+
+std::vector<StateTensor> state_tensors(const plan::Lowered& lowered, runtime::Executor& executor,
+                                       const plan::Mesh& mesh, int rank) {
+  return list_state(lowered, mesh, rank, [&](int listing, ir::ValueId id) { return executor.view(listing, id); });
+}
+
+std::vector<StateTensor> state_tensors(const plan::Lowered& lowered) {
+  return list_state(lowered, plan::Mesh({}), 0, [](int, ir::ValueId) { return TensorView(); });
 }
 
 std::vector<model::Extent> held_extents(const StateTensor& tensor, const plan::Lowered& lowered,

@@ -36,6 +36,9 @@ struct StateTensor {
 std::vector<StateTensor> state_tensors(const plan::Lowered& lowered, runtime::Executor& executor,
                                        const plan::Mesh& mesh = plan::Mesh({}), int rank = 0);
 
+/// The same where nothing runs: names, types and shapes, without views.
+std::vector<StateTensor> state_tensors(const plan::Lowered& lowered);
+
 /// Where the elements that `rank` holds of a tensor lie in the whole, in increasing order.
 std::vector<model::Extent> held_extents(const StateTensor& tensor, const plan::Lowered& lowered,
                                         const plan::Mesh& mesh, int rank);

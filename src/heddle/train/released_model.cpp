@@ -6,13 +6,12 @@
 #include <functional>
 #include <map>
 #include <nlohmann/json.hpp>
-#include <set>
 
 #include "heddle/base/error.h"
 #include "heddle/base/files/output_file.h"
 #include "heddle/config/families/family.h"
 #include "heddle/config/model_json.h"
-#include "heddle/formats/released_files.h"
+#include "heddle/train/released_source.h"
 
 namespace heddle::train {
 
@@ -20,7 +19,6 @@ namespace {
 
 constexpr int64_t kMostTokenizerBytes = 1'000'000'000;
 constexpr int64_t kChunkElements = 1 << 16;
-constexpr std::string_view kHead = "lm_head.weight";
 
 std::string with_expert(std::string name, int64_t expert) {
   const size_t at = name.find("{}");
@@ -43,16 +41,6 @@ void for_each_run(const formats::LogicalTensor& tensor, int64_t first, int64_t c
     first -= std::min(first, elements);
   }
   HEDDLE_CHECK(count == 0, "'{}' ends {} elements too early", tensor.name, count);
-}
-
-void list_some(std::string& text, const char* what, const std::vector<std::string>& names) {
-  constexpr size_t kMost = 3;
-  if (names.empty()) return;
-  if (!text.empty()) text += "; ";
-  text +=
-      fmt::format("{} {}: {}", names.size(), what,
-                  fmt::join(names.begin(), names.begin() + static_cast<long>(std::min(kMost, names.size())), ", "));
-  if (names.size() > kMost) text += ", …";
 }
 
 }  // namespace
@@ -88,92 +76,89 @@ std::vector<ReleasedSlice> released_slices(const std::vector<ParameterTensor>& p
   return slices;
 }
 
-void import_released(const std::string& path, const std::vector<ParameterTensor>& parameters) {
-  const formats::ReleasedFiles files(path);
-  const std::vector<ReleasedSlice> slices = released_slices(parameters);
-  std::set<std::string_view> used;
-  std::vector<std::string> missing, misshapen, copies, unknown;
-  for (const ReleasedSlice& slice : slices) {
-    HEDDLE_CHECK(used.insert(slice.name).second, "two parameters want '{}'", slice.name);
-    const formats::StoredTensor* stored = files.find(slice.name);
-    if (stored == nullptr) {
-      missing.push_back(slice.name);
-    } else if (stored->shape != slice.shape) {
-      misshapen.push_back(fmt::format("{} [{}] instead of [{}]", slice.name, fmt::join(stored->shape, ", "),
-                                      fmt::join(slice.shape, ", ")));
-    }
+std::vector<ParameterTensor> master_tensors(const plan::Lowered& lowered) {
+  std::vector<ParameterTensor> masters;
+  for (const StateTensor& tensor : state_tensors(lowered)) {
+    if (tensor.is_master) masters.push_back({*tensor.parameter, {tensor.name, tensor.dtype, tensor.shape, {}}});
   }
-  const bool has_head = used.contains(kHead);
-  for (const auto& [name, stored] : files.tensors()) {
-    if (used.contains(name) || name.ends_with("rotary_emb.inv_freq")) continue;
-    if (stored->bytes.empty()) continue;  // Transformers stores shared experts of width 0
-    const formats::StoredTensor* original = files.find(config::original_of(name, has_head));
-    if (original == nullptr) {
-      unknown.push_back(formats::printable(name));
-    } else if (original->type != stored->type || !std::ranges::equal(original->bytes, stored->bytes)) {
-      copies.push_back(name);
-    }
-  }
-  std::string wrong;
-  list_some(wrong, "tensors are missing", missing);
-  list_some(wrong, "have another shape", misshapen);
-  list_some(wrong, "belong nowhere", unknown);
-  list_some(wrong, "should repeat the embedding or head but differ", copies);
-  if (!wrong.empty()) config_error("{}: not this model: {}", files.path(), wrong);
+  return masters;
+}
 
-  for (const ReleasedSlice& slice : slices) {
-    const formats::StoredTensor& stored = *files.find(slice.name);
-    const formats::LogicalTensor& into = parameters[slice.parameter].tensor;
+void import_released(const std::string& path, const std::vector<ParameterTensor>& parameters) {
+  const ReleasedSource source(path, parameters);
+  for (size_t i = 0; i < parameters.size(); ++i) {
+    const formats::LogicalTensor& into = parameters[i].tensor;
     int64_t done = 0;
-    for_each_run(into, slice.first, slice.count, [&](uint8_t* bytes, int64_t elements) {
-      stored.read(done, elements, into.dtype, bytes);
+    for_each_run(into, 0, into.elements(), [&](uint8_t* bytes, int64_t elements) {
+      source.read(i, done, elements, into.dtype, bytes);
       done += elements;
     });
   }
 }
 
-void export_released(const std::string& folder, const model::ModelConfig& config,
-                     const std::vector<ParameterTensor>& parameters, Dtype stored, const std::string& tokenizer) {
-  HEDDLE_CHECK(stored == Dtype::f64 || stored == Dtype::f32 || stored == Dtype::bf16, "export as {}",
-               name_of(stored));
-  if (const std::string why = config::why_unpublished(config); !why.empty()) {
-    config_error("{}: no published architecture is this model: {}", folder, why);
-  }
-  std::error_code failed;
-  std::filesystem::create_directories(folder, failed);
-  if (failed) throw SystemError(failed.value(), fmt::format("cannot create {}: {}", folder, failed.message()));
+namespace {
 
-  const std::vector<ReleasedSlice> slices = released_slices(parameters);
+// Where a released tensor of the folder to be comes from.
+struct Leaving {
+  const ReleasedSlice* slice = nullptr;  // null: zeros
+  formats::TensorHeading heading;
+};
+
+std::vector<Leaving> leaving(const model::ModelConfig& config, const std::vector<ParameterTensor>& parameters,
+                             const std::vector<ReleasedSlice>& slices, Dtype stored) {
   std::map<std::string, const ReleasedSlice*> source;
   for (const ReleasedSlice& slice : slices) source[slice.name] = &slice;
   const config::Family& family = config::family_of(config);
   const config::FurtherTensors further = family.further ? family.further(config) : config::FurtherTensors{};
   for (const auto& [name, original] : further.copies) source[name] = source.at(original);
-  std::map<std::string, int64_t> zeros;
-  for (const auto& [name, count] : further.zeros) zeros[name] = count;
-
-  std::vector<formats::TensorHeading> headings;
+  std::vector<Leaving> all;
   for (const auto& [name, slice] : source) {
     const bool bias = parameters[slice->parameter].parameter.balances;
-    headings.push_back({name, bias ? Dtype::f32 : stored, slice->shape});
+    all.push_back({slice, {name, bias ? Dtype::f32 : stored, slice->shape}});
   }
-  for (const auto& [name, count] : zeros) headings.push_back({name, Dtype::f32, {count}});
-  formats::sort_for_file(headings);
+  for (const auto& [name, count] : further.zeros) all.push_back({nullptr, {name, Dtype::f32, {count}}});
+  std::sort(all.begin(), all.end(),
+            [](const Leaving& a, const Leaving& b) { return a.heading.name < b.heading.name; });
+  return all;
+}
 
-  // config.json comes last: a folder with it is complete.
-  formats::SafetensorsWriter writer((std::filesystem::path(folder) / "model.safetensors").string(), headings,
-                                    {{"format", "pt"}});
+// The tensors of each file: as many as fit, in the order of their names.
+std::vector<std::vector<Leaving>> shards_of(std::vector<Leaving> all, int64_t most_bytes) {
+  std::vector<std::vector<Leaving>> shards(1);
+  int64_t bytes = 0;
+  for (Leaving& each : all) {
+    const int64_t size = each.heading.size_bytes();
+    if (bytes + size > most_bytes && !shards.back().empty()) {
+      shards.emplace_back();
+      bytes = 0;
+    }
+    bytes += size;
+    shards.back().push_back(std::move(each));
+  }
+  return shards;
+}
+
+void write_shard(const std::string& path, std::vector<Leaving>& shard,
+                 const std::vector<ParameterTensor>& parameters) {
+  std::vector<formats::TensorHeading> headings;
+  std::map<std::string_view, const ReleasedSlice*> source;
+  for (const Leaving& each : shard) {
+    headings.push_back(each.heading);
+    source[each.heading.name] = each.slice;
+  }
+  formats::sort_for_file(headings);
+  formats::SafetensorsWriter writer(path, headings, {{"format", "pt"}});
   std::vector<uint8_t> chunk(static_cast<size_t>(kChunkElements) * 8);
   for (const formats::TensorHeading& heading : headings) {
-    if (zeros.contains(heading.name)) {
-      const std::vector<float> none(static_cast<size_t>(zeros.at(heading.name)), 0.0F);
-      writer.write(none.data(), none.size() * sizeof(float));
+    const ReleasedSlice* slice = source.at(heading.name);
+    if (slice == nullptr) {
+      const std::vector<uint8_t> none(static_cast<size_t>(heading.size_bytes()));
+      writer.write(none.data(), none.size());
       continue;
     }
-    const ReleasedSlice& slice = *source.at(heading.name);
-    const formats::LogicalTensor& from = parameters[slice.parameter].tensor;
-    for_each_run(from, slice.first, slice.count, [&](uint8_t* bytes, int64_t elements) {
-      const formats::StoredTensor run{slice.name,
+    const formats::LogicalTensor& from = parameters[slice->parameter].tensor;
+    for_each_run(from, slice->first, slice->count, [&](uint8_t* bytes, int64_t elements) {
+      const formats::StoredTensor run{slice->name,
                                       formats::stored_type(from.dtype),
                                       {elements},
                                       {bytes, static_cast<size_t>(elements * size_of(from.dtype))}};
@@ -185,14 +170,46 @@ void export_released(const std::string& folder, const model::ModelConfig& config
     });
   }
   writer.commit();
-  if (!tokenizer.empty()) {
-    write_file((std::filesystem::path(folder) / "tokenizer.json").string(),
-               read_file(tokenizer, kMostTokenizerBytes));
+}
+
+}  // namespace
+
+void export_released(const std::string& folder, const model::ModelConfig& config,
+                     const std::vector<ParameterTensor>& parameters, const Release& how) {
+  const Dtype stored = how.stored;
+  HEDDLE_CHECK(stored == Dtype::f64 || stored == Dtype::f32 || stored == Dtype::bf16, "export as {}",
+               name_of(stored));
+  if (const std::string why = config::why_unpublished(config); !why.empty()) {
+    config_error("{}: no published architecture is this model: {}", folder, why);
   }
+  std::error_code failed;
+  std::filesystem::create_directories(folder, failed);
+  if (failed) throw SystemError(failed.value(), fmt::format("cannot create {}: {}", folder, failed.message()));
+  const auto path = [&](const std::string& name) { return (std::filesystem::path(folder) / name).string(); };
+
+  // config.json comes last: a folder with it is complete.
+  const std::vector<ReleasedSlice> slices = released_slices(parameters);
+  auto shards = shards_of(leaving(config, parameters, slices, stored), how.shard_bytes);
+  nlohmann::ordered_json index{{"metadata", {{"total_size", 0}}}, {"weight_map", nlohmann::ordered_json::object()}};
+  int64_t total = 0;
+  for (size_t i = 0; i < shards.size(); ++i) {
+    const std::string name = shards.size() == 1
+                                 ? std::string("model.safetensors")
+                                 : fmt::format("model-{:05}-of-{:05}.safetensors", i + 1, shards.size());
+    write_shard(path(name), shards[i], parameters);
+    for (const Leaving& each : shards[i]) {
+      index["weight_map"][each.heading.name] = name;
+      total += each.heading.size_bytes();
+    }
+  }
+  index["metadata"]["total_size"] = total;
+  if (shards.size() > 1) write_file(path("model.safetensors.index.json"), index.dump(2) + "\n");
   nlohmann::ordered_json json = config::model_config_to_json(config);
+  if (!how.tokenizer.empty()) write_file(path("tokenizer.json"), read_file(how.tokenizer, kMostTokenizerBytes));
+  if (how.end_of_text >= 0) json["eos_token_id"] = how.end_of_text;
   json["torch_dtype"] = stored == Dtype::bf16 ? "bfloat16" : stored == Dtype::f32 ? "float32" : "float64";
   json["use_cache"] = true;
-  write_file((std::filesystem::path(folder) / "config.json").string(), json.dump(2) + "\n");
+  write_file(path("config.json"), json.dump(2) + "\n");
 }
 
 }  // namespace heddle::train

@@ -20,6 +20,8 @@ struct ParameterTensor {
 
 /// The masters of a model's state; moments have no place in released files.
 std::vector<ParameterTensor> master_tensors(const std::vector<StateTensor>& state);
+/// The same where nothing runs: their tensors have no pieces.
+std::vector<ParameterTensor> master_tensors(const plan::Lowered& lowered);
 
 /// One released tensor inside a parameter.
 struct ReleasedSlice {
@@ -32,19 +34,22 @@ struct ReleasedSlice {
 /// Every released tensor of the parameters, in their order; the rotary table is no released tensor.
 std::vector<ReleasedSlice> released_slices(const std::vector<ParameterTensor>& parameters);
 
-/// Fills every parameter from `path`: a folder with model.safetensors or model.safetensors.index.json, or one file.
-/// Values are converted to the parameter's type. ConfigError when a tensor is missing or has another shape, or when
-/// a tensor of the files goes nowhere; the message lists the first of each. Nothing is written before all is
-/// checked. Repeated copies of the embedding and the head (tied models, prediction modules) are checked to be
-/// copies. Tensors without elements may be there.
+/// Fills every parameter from released files (ReleasedSource), whose errors it has. Values are converted to the
+/// parameter's type. Nothing is written before all is checked.
 void import_released(const std::string& path, const std::vector<ParameterTensor>& parameters);
 
-/// Writes folder/config.json and folder/model.safetensors with values as `stored` (f32, bf16 or f64; the selection
-/// bias always F32, as released), and copies `tokenizer` (a tokenizer.json) into it unless "". Prediction modules
-/// come with their copies of the embedding and the head, as in the released model. ConfigError when no
-/// published architecture is the model, SystemError when the disk says no.
+/// How a model is written.
+struct Release {
+  Dtype stored = Dtype::bf16;  // of the values: f32, bf16 or f64; the selection bias is always F32, as released
+  int64_t shard_bytes = int64_t{5} << 30;  // of a file at most, unless one tensor is larger
+  std::string tokenizer;                   // a tokenizer.json, "": none
+  int64_t end_of_text = -1;                // its token that ends a text, -1: none
+};
+
+/// Writes folder/config.json and folder/model.safetensors (or shards and their index), and copies the tokenizer.
+/// Prediction modules come with their copies of the embedding and the head, as in the released model. Holds no copy
+/// of a tensor. ConfigError when no published architecture is the model, SystemError when the disk says no.
 void export_released(const std::string& folder, const model::ModelConfig& config,
-                     const std::vector<ParameterTensor>& parameters, Dtype stored,
-                     const std::string& tokenizer = "");
+                     const std::vector<ParameterTensor>& parameters, const Release& how);
 
 }  // namespace heddle::train

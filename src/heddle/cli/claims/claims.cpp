@@ -1,5 +1,5 @@
 // heddle claims: the table, and those claims that estimates and schedules answer.
-#include "heddle/cli/claims.h"
+#include "heddle/cli/claims/claims.h"
 
 #include <algorithm>
 #include <cmath>

@@ -1,7 +1,7 @@
 // Claims that the step program itself answers: DeepSeek-V3's width, one dense layer and two with experts, 16 expert
 // ranks, lowered as it would run and simulated with an Ascend 910B's rated figures. Hosts issue every op by itself,
 // as an eager framework does.
-#include "heddle/cli/claims.h"
+#include "heddle/cli/claims/claims.h"
 #include "heddle/config/run_config.h"
 #include "heddle/cost/accelerator.h"
 #include "heddle/cost/device_time.h"

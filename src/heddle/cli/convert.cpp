@@ -1,0 +1,222 @@
+// heddle convert: a released model to a run's folder, and a run to a released model's, tensor by tensor.
+#include <algorithm>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "heddle/base/error.h"
+#include "heddle/base/files/output_file.h"
+#include "heddle/cli/command.h"
+#include "heddle/cli/commands.h"
+#include "heddle/config/model_json.h"
+#include "heddle/data/tokenizer/tokenizer_json.h"
+#include "heddle/observe/units.h"
+#include "heddle/session/run_data.h"
+#include "heddle/session/run_folder.h"
+#include "heddle/train/checkpoint.h"
+#include "heddle/train/released_source.h"
+#include "heddle/train/run_config_plan.h"
+
+namespace heddle::cli {
+
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::ordered_json;
+
+constexpr int64_t kChunkElements = int64_t{1} << 20;
+/// What released folders hold beside config and weights, for those who talk to the model: taken along as it is.
+constexpr const char* kBeside[] = {"tokenizer_config.json", "generation_config.json", "special_tokens_map.json",
+                                   "chat_template.jinja"};
+
+struct ConvertOptions {
+  std::string from, to;
+  std::string dtype = "bf16";
+  std::string shard_bytes = "5GiB";
+  bool json = false;
+};
+
+/// What is told at the end.
+struct Converted {
+  std::string kind, folder;
+  int64_t tensors = 0, parameters = 0, bytes = 0;
+  bool has_tokenizer = false;
+  std::vector<std::string> notes;
+};
+
+std::string path_in(const std::string& folder, const std::string& name) {
+  return (fs::path(folder) / name).string();
+}
+
+void take_along(const std::string& from, const std::string& to) {
+  for (const char* name : kBeside) {
+    const std::string path = path_in(from, name);
+    if (fs::is_regular_file(path)) write_file(path_in(to, name), read_file(path, session::kMostTokenizerBytes));
+  }
+}
+
+// The model's state, as one rank in f32 has it.
+plan::Lowered state_of(const model::ModelConfig& model) {
+  plan::Plan plan;
+  plan.dtype = Dtype::bf16;  // masters are f32 then, for every parameter
+  plan.sequences = 1;
+  plan.sequence_length = 16;
+  return plan::lower(model, plan);
+}
+
+int64_t elements_of(const std::vector<train::ParameterTensor>& parameters) {
+  int64_t count = 0;
+  for (const train::ParameterTensor& each : parameters) count += each.tensor.elements();
+  return count;
+}
+
+int64_t bytes_in(const std::string& folder) {
+  int64_t bytes = 0;
+  for (const fs::directory_entry& entry : fs::recursive_directory_iterator(folder))
+    if (entry.is_regular_file()) bytes += static_cast<int64_t>(entry.file_size());
+  return bytes;
+}
+
+Converted to_run(const std::string& from, const std::string& to) {
+  Converted done{.kind = "run", .folder = to};
+  config::RunConfig config;
+  config.model = config::read_huggingface_config(path_in(from, "config.json"), &done.notes);
+  config.name = fs::path(to).filename().string();
+  config.output = to;
+  const std::string tokenizer = path_in(from, "tokenizer.json");
+  const bool has_tokenizer = done.has_tokenizer = fs::is_regular_file(tokenizer);
+  config.data.tokenizer = has_tokenizer ? path_in(to, "tokenizer.json") : "";
+  config.train.sequence_length =
+      std::min<int64_t>(config.train.sequence_length, config.model.max_position_embeddings);
+  const plan::Lowered lowered = state_of(config.model);
+  const std::vector<train::StateTensor> state = train::state_tensors(lowered);
+  const std::vector<train::ParameterTensor> parameters = train::master_tensors(lowered);
+  const train::ReleasedSource source(from, parameters);
+  if (has_tokenizer) {
+    const data::Tokenizer read(data::read_tokenizer(tokenizer), tokenizer);
+    session::check_vocabulary(tokenizer, read.vocabulary(), config.model.vocab_size);
+  }
+
+  session::HeldFolder held = session::new_run_folder(config);
+  std::map<std::string_view, size_t> index;
+  for (size_t i = 0; i < parameters.size(); ++i) index[parameters[i].tensor.name] = i;
+  std::vector<formats::TensorHeading> headings;
+  for (const train::StateTensor& tensor : state) headings.push_back({tensor.name, tensor.dtype, tensor.shape});
+  train::CheckpointState at;
+  at.model = config.model;
+  at.seed = static_cast<uint64_t>(config.seed);
+  at.layout = {{"weights of", from}};
+  std::vector<uint8_t> chunk(static_cast<size_t>(kChunkElements) * 8);
+  train::save_checkpoint(held.folder.checkpoints(), at, headings,
+                         [&](const formats::TensorHeading& tensor, const auto& write) {
+                           const int64_t width = size_of(tensor.dtype), elements = tensor.size_bytes() / width;
+                           const auto known = index.find(tensor.name);
+                           if (known == index.end()) std::fill(chunk.begin(), chunk.end(), uint8_t{0});  // moments
+                           for (int64_t first = 0; first < elements; first += kChunkElements) {
+                             const int64_t count = std::min(kChunkElements, elements - first);
+                             if (known != index.end())
+                               source.read(known->second, first, count, tensor.dtype, chunk.data());
+                             write(chunk.data(), static_cast<size_t>(count * width));
+                           }
+                         });
+  if (has_tokenizer) write_file(held.folder.tokenizer(), read_file(tokenizer, session::kMostTokenizerBytes));
+  take_along(from, to);
+  write_file(held.folder.config(), config::toml_of(config));  // from here on the folder holds a run
+  done.tensors = std::ssize(parameters);
+  done.parameters = elements_of(parameters);
+  done.bytes = bytes_in(to);
+  return done;
+}
+
+Converted to_released(const std::string& from, const ConvertOptions& options) {
+  Converted done{.kind = "released model", .folder = options.to};
+  if (fs::exists(path_in(options.to, "config.json")))
+    config_error("--to {}: the folder holds a model already", options.to);
+  const bool is_run = fs::exists(path_in(from, "checkpoints"));
+  const train::Checkpoint checkpoint =
+      train::open_checkpoint(is_run ? path_in(from, "checkpoints") : from, &done.notes);
+  for (std::string& refused : done.notes) refused = "passed over: " + refused;
+  const model::ModelConfig& model = checkpoint.state().model;
+  std::vector<train::ParameterTensor> parameters = train::master_tensors(state_of(model));
+  for (train::ParameterTensor& each : parameters) {
+    const formats::StoredTensor& stored = checkpoint.file().at(each.tensor.name);
+    if (stored.shape != each.tensor.shape)
+      config_error("{}: tensor '{}' is [{}], [{}] is expected", checkpoint.path(), stored.name,
+                   fmt::join(stored.shape, ", "), fmt::join(each.tensor.shape, ", "));
+    each.tensor.dtype = stored.type == formats::StoredType::f64 ? Dtype::f64 : Dtype::f32;
+    if (stored.type != formats::stored_type(each.tensor.dtype))
+      config_error("{}: tensor '{}' is {}, F32 is expected", checkpoint.path(), stored.name, name_of(stored.type));
+    // What is exported is only read.
+    each.tensor.pieces = {{const_cast<uint8_t*>(stored.bytes.data()), stored.bytes.size()}};
+  }
+  train::Release how{.stored = options.dtype == "f32"   ? Dtype::f32
+                               : options.dtype == "f64" ? Dtype::f64
+                                                        : Dtype::bf16,
+                     .shard_bytes = config::parse_bytes(options.shard_bytes)};
+  const std::string run = is_run ? from : fs::path(checkpoint.path()).parent_path().parent_path().string();
+  const std::string tokenizer = path_in(run, "tokenizer.json");
+  if (fs::is_regular_file(tokenizer)) {
+    how.tokenizer = tokenizer;
+    how.end_of_text = data::Tokenizer(data::read_tokenizer(tokenizer), tokenizer).end_of_text();
+  }
+  train::export_released(options.to, model, parameters, how);
+  if (!how.tokenizer.empty() && !fs::exists(path_in(run, kBeside[0]))) {
+    ordered_json settings{{"tokenizer_class", "PreTrainedTokenizerFast"},
+                          {"model_max_length", model.max_position_embeddings}};
+    const data::Tokenizer read(data::read_tokenizer(tokenizer), tokenizer);
+    for (const data::AddedToken& added : read.spec().added)
+      if (added.id == how.end_of_text) settings["eos_token"] = added.content;
+    write_file(path_in(options.to, kBeside[0]), settings.dump(2) + "\n");
+    ordered_json generation{{"do_sample", true}, {"temperature", 0.8}};
+    if (how.end_of_text >= 0) generation["eos_token_id"] = how.end_of_text;
+    write_file(path_in(options.to, kBeside[1]), generation.dump(2) + "\n");
+  }
+  take_along(run, options.to);
+  done.tensors = std::ssize(parameters);
+  done.parameters = elements_of(parameters);
+  done.bytes = bytes_in(options.to);
+  return done;
+}
+
+int convert(const ConvertOptions& options) {
+  const std::string& from = options.from;
+  if (!fs::is_directory(from)) config_error("{}: no folder, a run's or a released model's is expected", from);
+  const bool ours = fs::exists(path_in(from, "checkpoints")) || fs::exists(path_in(from, "state.json"));
+  if (!ours && !fs::exists(path_in(from, "config.json")))
+    config_error("{}: neither a run (it has no checkpoints) nor a released model (it has no config.json)", from);
+  const Converted done = ours ? to_released(from, options) : to_run(from, options.to);
+  if (options.json) {
+    fmt::print("{}\n", ordered_json{{"from", from},
+                                    {"to", done.folder},
+                                    {"made", done.kind},
+                                    {"parameters", done.parameters},
+                                    {"tensors", done.tensors},
+                                    {"bytes", done.bytes},
+                                    {"notes", done.notes}}
+                           .dump(2));
+    return kDone;
+  }
+  for (const std::string& note : done.notes) fmt::print(stderr, "heddle: {}\n", note);
+  fmt::print("{}: a {} of {} parameters in {}\n", done.folder, done.kind,
+             observe::count_text(static_cast<double>(done.parameters)),
+             observe::bytes_text(static_cast<double>(done.bytes)));
+  if (!ours)
+    fmt::print(
+        "try         heddle generate {0}\ntrain on    heddle train CONFIG.toml --set model.hf={1}/config.json "
+        "--set train.start={0} --set data.tokenizer={0}/tokenizer.json\n",
+        done.folder, from);
+  return kDone;
+}
+
+}  // namespace
+
+void add_convert(Commands& all) {
+  auto [command, options] = add_command(
+      all, "convert", "Make a run of a released Hugging Face model, or a released model of a run", convert);
+  command.option("FROM", options.from, "A released model's folder, a run's, or a checkpoint's").required();
+  command.option("--to", options.to, "The folder to make").called("FOLDER").required();
+  command.option("--dtype", options.dtype, "Of the released values").among({"bf16", "f32", "f64"});
+  command.option("--shard-bytes", options.shard_bytes, "At most so many in a released file").called("BYTES");
+  add_json(command, options.json);
+}
+
+}  // namespace heddle::cli

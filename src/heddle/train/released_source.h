@@ -1,0 +1,40 @@
+// The files of a released model as the whole parameters that Heddle has: checked once, then read range by range, so
+// that nobody holds more than the range that he wants.
+//
+// A tensor NAME of F8_E4M3 may come with NAME_scale_inv, a factor for each block of 128 x 128 elements
+// (DeepSeek-AI, arXiv 2412.19437, section 3.3.2; the released files' inference/kernel.py, weight_dequant): it is
+// read as the product.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "heddle/formats/released_files.h"
+#include "heddle/train/released_model.h"
+
+namespace heddle::train {
+
+class ReleasedSource {
+ public:
+  /// `path`: a folder with model.safetensors or model.safetensors.index.json, or one file. Of `parameters` the
+  /// tensors' pieces are not looked at. ConfigError when a tensor is missing or has another shape, or when a tensor
+  /// of the files goes nowhere; the message lists the first of each. Repeated copies of the embedding and the head
+  /// (tied models, prediction modules) are checked to be copies. Tensors without elements may be there.
+  ReleasedSource(const std::string& path, const std::vector<ParameterTensor>& parameters);
+
+  /// Elements first … first + count − 1 of the index-th parameter, converted to `to`.
+  void read(size_t parameter, int64_t first, int64_t count, Dtype to, void* into) const;
+
+ private:
+  struct Part {                                    // one released tensor's place in a parameter
+    const formats::StoredTensor *values, *scales;  // scales: null where there are none
+    int64_t first, count;
+  };
+  static void read(const Part& part, int64_t first, int64_t count, Dtype to, uint8_t* into);
+
+  formats::ReleasedFiles files_;
+  std::vector<std::vector<Part>> parts_;  // of each parameter, in the order of their elements
+};
+
+}  // namespace heddle::train

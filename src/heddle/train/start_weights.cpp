@@ -1,0 +1,92 @@
+#include "heddle/train/start_weights.h"
+
+#include <cstddef>
+#include <filesystem>
+#include <functional>
+#include <map>
+
+#include "heddle/base/error.h"
+#include "heddle/config/model_json.h"
+#include "heddle/train/checkpoint.h"
+#include "heddle/train/released_source.h"
+
+namespace heddle::train {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+/// Elements first … first + count − 1 of a tensor of the state.
+using Read = std::function<void(const StateTensor& tensor, int64_t first, int64_t count, void* into)>;
+
+// "" where `path` holds no checkpoint of ours.
+std::string checkpoints_at(const std::string& path) {
+  if (fs::exists(fs::path(path) / "state.json")) return path;
+  const fs::path inside = fs::path(path) / "checkpoints";
+  if (fs::is_directory(inside)) return inside.string();
+  if (!fs::is_directory(path)) return "";
+  for (const fs::directory_entry& entry : fs::directory_iterator(path)) {
+    if (entry.path().filename().string().starts_with("step-")) return path;
+  }
+  return "";
+}
+
+void fill(Trainer& trainer, const std::vector<StateTensor>& state, bool moments, const Read& read) {
+  for (const StateTensor& tensor : state) {
+    if (tensor.view.data == nullptr || (!tensor.is_master && !moments)) continue;
+    auto* to = static_cast<std::byte*>(tensor.view.data);
+    for (const model::Extent& run : trainer.held_extents(tensor))
+      read(tensor, run.whole, run.count, to + run.local * size_of(tensor.dtype));
+  }
+  trainer.weights_changed();
+}
+
+std::vector<std::string> from_checkpoint(const std::string& path, bool moments, Trainer& trainer) {
+  std::vector<std::string> notes;
+  const Checkpoint from = open_checkpoint(path, &notes);
+  for (std::string& refused : notes) refused = "passed over: " + refused;
+  const std::vector<StateTensor> state = trainer.state();
+  for (const StateTensor& tensor : state) {
+    if (!tensor.is_master && !moments) continue;
+    const formats::StoredTensor& stored = from.file().at(tensor.name);
+    if (stored.shape != tensor.shape)
+      config_error("{}: tensor '{}' is [{}], [{}] is expected", from.path(), tensor.name,
+                   fmt::join(stored.shape, ", "), fmt::join(tensor.shape, ", "));
+  }
+  for (std::string& difference : config::differences(from.state().model, trainer.options().model))
+    notes.push_back(fmt::format("{}: {}", from.path(), difference));
+  fill(trainer, state, moments, [&](const StateTensor& tensor, int64_t first, int64_t count, void* into) {
+    from.file().at(tensor.name).read(first, count, tensor.dtype, into);
+  });
+  return notes;
+}
+
+std::vector<std::string> from_released(const std::string& path, bool moments, Trainer& trainer) {
+  if (moments) config_error("{}: a released model has no moments of an optimizer to keep", path);
+  const std::vector<ParameterTensor> parameters = master_tensors(trainer.lowered());
+  const ReleasedSource from(path, parameters);
+  std::vector<std::string> notes;
+  const fs::path beside = (fs::is_directory(path) ? fs::path(path) : fs::path(path).parent_path()) / "config.json";
+  if (fs::exists(beside)) {
+    const model::ModelConfig found = config::read_huggingface_config(beside.string());
+    for (std::string& difference : config::differences(found, trainer.options().model))
+      notes.push_back(fmt::format("{}: {}", beside.string(), difference));
+  }
+  std::map<std::string_view, size_t> index;
+  for (size_t i = 0; i < parameters.size(); ++i) index[parameters[i].tensor.name] = i;
+  fill(trainer, trainer.state(), false, [&](const StateTensor& tensor, int64_t first, int64_t count, void* into) {
+    from.read(index.at(tensor.name), first, count, tensor.dtype, into);
+  });
+  return notes;
+}
+
+}  // namespace
+
+std::vector<std::string> start_from(const std::string& path, config::StartMoments moments, Trainer& trainer) {
+  if (!fs::exists(path)) config_error("train.start: {}: nothing is there", path);
+  const std::string checkpoints = checkpoints_at(path);
+  const bool kept = moments == config::StartMoments::kept;
+  return checkpoints.empty() ? from_released(path, kept, trainer) : from_checkpoint(checkpoints, kept, trainer);
+}
+
+}  // namespace heddle::train

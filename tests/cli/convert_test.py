@@ -1,0 +1,188 @@
+"""Released models to runs and back, and runs that begin from weights."""
+import json
+import pathlib
+import shutil
+import struct
+import unittest
+
+from program import Program
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+FIXTURES = ROOT / "tests/fixtures"
+
+
+def tensors(path):
+    """Of a safetensors file: name to (type, shape, bytes)."""
+    raw = path.read_bytes()
+    size = struct.unpack("<Q", raw[:8])[0]
+    header = json.loads(raw[8:8 + size])
+    data = raw[8 + size:]
+    return {name: (t["dtype"], t["shape"], data[t["data_offsets"][0]:t["data_offsets"][1]])
+            for name, t in header.items() if name != "__metadata__"}
+
+
+def write(path, all_tensors):
+    header, data = {}, b""
+    for name, (dtype, shape, values) in sorted(all_tensors.items()):
+        header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [len(data), len(data) + len(values)]}
+        data += values
+    text = json.dumps(header).encode()
+    path.write_bytes(struct.pack("<Q", len(text)) + text + data)
+
+
+BIAS = "e_score_correction_bias"    # F32 in released files
+
+
+def wide(values):
+    return b"".join(b"\0\0" + values[i:i + 2] for i in range(0, len(values), 2))
+
+
+def bf16(values):
+    """F32 bytes, rounded by cutting: what a released file in bf16 could hold."""
+    return b"".join(values[i + 2:i + 4] for i in range(0, len(values), 4))
+
+
+def whole(folder):
+    if (folder / "model.safetensors").exists():
+        return tensors(folder / "model.safetensors")
+    index = json.loads((folder / "model.safetensors.index.json").read_text())
+    found = {}
+    for shard in sorted(set(index["weight_map"].values())):
+        for name, tensor in tensors(folder / shard).items():
+            assert index["weight_map"][name] == shard
+            found[name] = tensor
+    assert set(found) == set(index["weight_map"])
+    assert index["metadata"]["total_size"] == sum(len(t[2]) for t in found.values())
+    return found
+
+
+class Convert(Program):
+    def ok(self, *arguments):
+        return self.heddle(*map(str, arguments)).stdout
+
+    def fails(self, *arguments, says):
+        self.assertIn(says, self.heddle(*map(str, arguments), status=2).stderr)
+
+    def released(self, name):
+        """A fixture's model in bf16, as a folder of its own."""
+        folder = self.folder / f"released-{name}"
+        if not folder.exists():
+            shutil.copytree(FIXTURES / name, folder)
+            own = tensors(folder / "model.safetensors")
+            write(folder / "model.safetensors",
+                  {n: (d, s, v) if d != "F32" or BIAS in n else ("BF16", s, bf16(v))
+                   for n, (d, s, v) in own.items()})
+            (folder / "generation_config.json").write_text('{"temperature": 0.5}')
+        return folder
+
+    def test_a_released_model_goes_in_and_comes_out_bit_for_bit(self):
+        for name in ("mtp", "grouped", "qwen3", "qwen3_moe"):
+            with self.subTest(name):
+                folder, run, back = self.released(name), self.folder / f"run-{name}", self.folder / f"back-{name}"
+                self.ok("convert", folder, "--to", run)
+                told = json.loads(self.ok("convert", run, "--to", back, "--shard-bytes", "20000", "--json"))
+                self.assertEqual(told["made"], "released model")
+                self.assertGreater(len(list(back.glob("model-*.safetensors"))), 1)
+                made = whole(back)
+                for copy, of in (("embed_tokens", "model.embed_tokens.weight"), ("shared_head.head", "lm_head.weight")):
+                    name = f"model.layers.3.{copy}.weight"    # a prediction module's, as DeepSeek releases them
+                    if name in made:
+                        self.assertEqual(made.pop(name), made[of])
+                self.assertEqual(made, {n: ("F32", s, wide(v)) if BIAS in n and d == "BF16" else (d, s, v)
+                                               for n, (d, s, v) in whole(folder).items()})
+                self.assertEqual((back / "generation_config.json").read_text(), '{"temperature": 0.5}')
+                config = json.loads((back / "config.json").read_text())
+                self.assertEqual(config["architectures"], json.loads((folder / "config.json").read_text())["architectures"])
+                self.assertEqual(config["torch_dtype"], "bfloat16")
+
+    def test_what_a_run_has_trained_leaves_and_comes_back(self):
+        run = self.trained()
+        out, again = self.folder / "out", self.folder / "again"
+        self.ok("convert", run, "--to", out, "--dtype", "f32")
+        self.assertTrue((out / "tokenizer.json").exists())
+        self.assertEqual(json.loads((out / "generation_config.json").read_text())["eos_token_id"],
+                         json.loads((out / "config.json").read_text())["eos_token_id"])
+        self.ok("convert", out, "--to", again)
+        text = self.ok("generate", again, "--prompt", "the", "--tokens", "8", "--temperature", "0", "--set", "device.dtype=f32",
+                       "--set", "train.sequence_length=32")
+        self.assertEqual(text, self.ok("generate", run, "--prompt", "the", "--tokens", "8", "--temperature", "0",
+                                       "--set", "device.dtype=f32"))
+        self.fails("convert", out, "--to", again, says="holds a run already")
+        self.fails("convert", run, "--to", out, says="holds a model already")
+
+    def test_block_scaled_eights_are_read_as_products(self):
+        folder = self.folder / "eights"
+        shutil.copytree(FIXTURES / "qwen3", folder)
+        own = tensors(folder / "model.safetensors")
+        name = next(n for n in own if n.endswith("mlp.gate_proj.weight"))
+        rows, columns = own[name][1]
+        codes = bytes((i * 37) % 127 for i in range(rows * columns))
+        blocks = [-(-rows // 128), -(-columns // 128)]
+        scales = [0.5 + i for i in range(blocks[0] * blocks[1])]
+        own[name] = ("F8_E4M3", [rows, columns], codes)
+        own[name + "_scale_inv"] = ("F32", blocks, struct.pack(f"<{len(scales)}f", *scales))
+        write(folder / "model.safetensors", own)
+        run, back = self.folder / "eights-run", self.folder / "eights-back"
+        self.ok("convert", folder, "--to", run)
+        self.ok("convert", run, "--to", back, "--dtype", "f32")
+
+        def value(code):
+            exponent, mantissa = (code >> 3) & 15, code & 7
+            size = mantissa * 2.0 ** -9 if exponent == 0 else (8 + mantissa) * 2.0 ** (exponent - 10)
+            return -size if code & 128 else size
+        expected = [value(c) * scales[(i // columns // 128) * blocks[1] + i % columns // 128]
+                    for i, c in enumerate(codes)]
+        self.assertEqual(list(struct.unpack(f"<{len(codes)}f", whole(back)[name][2])), expected)
+        del own[name + "_scale_inv"]
+        write(folder / "model.safetensors", own)
+        self.fails("convert", folder, "--to", self.folder / "eights-none", says="_scale_inv")
+        self.assertFalse((self.folder / "eights-none").exists())
+
+    def trained(self):
+        run = self.folder / "trained"
+        if not run.exists():
+            self.ok("train", "tiny.toml", "--set", f"output={run}")
+        return run
+
+    def start(self, name, *more):
+        run = self.folder / name
+        if run.exists():
+            shutil.rmtree(run)
+        self.ok("train", "tiny.toml", "--set", f"output={run}", "--set", "device.dtype=f32", *more)
+        return list(self.losses(run).values())
+
+    def test_a_run_begins_from_weights_in_any_form_and_layout(self):
+        source = self.trained()
+        out = self.folder / "start-out"
+        if not out.exists():
+            self.ok("convert", source, "--to", out, "--dtype", "f32")
+        fresh = self.start("from-seed")
+        of_run = self.start("from-run", "--set", f"train.start={source}")
+        self.assertNotEqual(fresh, of_run)
+        self.assertLess(of_run[0], fresh[0])
+        self.assertEqual(of_run, self.start("from-released", "--set", f"train.start={out}"))
+        steps = sorted((source / "checkpoints").iterdir())
+        self.assertEqual(of_run, self.start("from-step", "--set", f"train.start={steps[-1]}"))
+        kept = self.start("from-kept", "--set", f"train.start={source}", "--set", "train.start_moments=kept")
+        self.assertEqual(kept[0], of_run[0])
+        self.assertNotEqual(kept[2:], of_run[2:])
+        laid_out = self.start("from-two", "--set", f"train.start={out}", "--set", "train.exact_sums=true",
+                              "--set", "mesh.dp=2", "--ranks", "2")
+        self.assertEqual(laid_out, self.start("from-one", "--set", f"train.start={out}", "--set", "train.exact_sums=true"))
+
+    def test_what_cannot_be_begun_from_says_so(self):
+        source = self.trained()
+        out = self.folder / "refused-out"
+        self.ok("convert", source, "--to", out)
+        at = ("train", "tiny.toml", "--set", f"output={self.folder}/refused")
+        self.fails(*at, "--set", "train.start=nowhere", says="nowhere")
+        self.fails(*at, "--set", f"train.start={out}", "--set", "train.start_moments=kept", says="no moments")
+        self.fails(*at, "--set", f"train.start={out}", "--set", "model.hidden_size=64", says="shape")
+        self.fails(*at, "--set", f"train.start={source}", "--set", "model.hidden_size=64", says="expected")
+        longer = self.heddle("train", "tiny.toml", "--set", f"output={self.folder}/longer", "--set",
+                             f"train.start={source}", "--set", "model.rope_theta=500000")
+        self.assertIn("rope_theta is 10000, 500000 is expected", longer.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()
