@@ -87,7 +87,7 @@ def check_paths(path):
 
 def check_commands(path):
     dev = set(re.findall(r"^  ([a-z]+)", usage_of_dev(), re.M))
-    program = {file.stem for file in (ROOT / "src/heddle/cli").glob("*.cpp")}
+    program = {file.stem for file in (ROOT / "src/heddle/cli").rglob("*.cpp")}
     benches = {file.stem for file in (ROOT / "bench").glob("*.cpp")}
     benches |= {file.stem.removesuffix("_bench") for file in (ROOT / "bench").glob("*_bench.py")}
     fenced = False

@@ -18,7 +18,7 @@ namespace {
 Commands commands() {
   Commands all;
   for (const auto add : {add_train, add_generate, add_inspect, add_simulate, add_profile, add_data, add_explain,
-                         add_search, add_schedule, add_predict, add_claims, add_convert, add_doctor}) {
+                         add_search, add_schedule, add_predict, add_claims, add_convert, add_eval, add_doctor}) {
     add(all);
   }
   return all;

@@ -19,6 +19,7 @@ void add_data(Commands& all);
 void add_predict(Commands& all);
 void add_claims(Commands& all);
 void add_convert(Commands& all);
+void add_eval(Commands& all);
 void add_search(Commands& all);
 void add_schedule(Commands& all);
 

@@ -174,6 +174,24 @@ double Trainer::evaluate(const std::vector<std::vector<int32_t>>& sequences) {
   return labels > 0 ? sum[0] / labels : 0;
 }
 
+std::vector<double> Trainer::score(std::span<const Scored> sequences) {
+  const int dp = options_.plan.mesh.dp;
+  HEDDLE_CHECK(options_.plan.sequences == 1 && std::ssize(sequences) <= dp, "{} sequences to score on {} copies",
+               sequences.size(), dp);
+  std::vector<std::vector<int32_t>> tokens;
+  for (const Scored& each : sequences) tokens.push_back(each.tokens);
+  device::Batch batch = batch_of(tokens, 1);
+  const auto own = static_cast<size_t>(mesh_.at(ranks_.rank()).at(ir::Axis::dp));
+  if (own < sequences.size()) batch.microbatches[0].masked = sequences[own].masked;
+  executor_->run_step(batch, ir::Purpose::evaluate);
+  std::vector<double> sums(static_cast<size_t>(dp), 0);
+  const device::TensorView loss = statistic(ir::Purpose::evaluate, model::kNextTokenLoss);
+  if (loss) sums[own] = number(loss, 0);
+  ranks_.sum(sums);
+  sums.resize(sequences.size());
+  return sums;
+}
+
 device::TensorView Trainer::statistic(ir::Purpose purpose, const model::StatisticKind& kind) const {
   const int listing = lowered_.program.listing_of(ranks_.rank(), purpose);
   const ir::ValueId id = model::value_of(lowered_.statistics[static_cast<size_t>(listing)], kind);

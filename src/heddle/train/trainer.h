@@ -37,6 +37,12 @@ struct TrainerOptions {
   uint64_t seed = 0;
 };
 
+/// A sequence whose labels are not all asked for.
+struct Scored {
+  std::vector<int32_t> tokens;  // sequence_length + 1 + depths ids, padded by −1
+  std::vector<uint8_t> masked;  // empty, or of each id: nonzero where it must not be predicted
+};
+
 /// The plan as a trainer runs it: with evaluation, prediction, and weights packed as the backend has them.
 plan::Plan as_trained(plan::Plan plan, const std::string& backend);
 
@@ -55,6 +61,8 @@ class Trainer {
   StepResult step(const std::vector<std::vector<int32_t>>& sequences);
   /// Mean next-token loss of sequences of the same form; any number of them.
   double evaluate(const std::vector<std::vector<int32_t>>& sequences);
+  /// −Σ ln p of the labels that count, of each of at most dp sequences; a microbatch must be one sequence.
+  std::vector<double> score(std::span<const Scored> sequences);
   /// Logits of the token after `tokens` (at most sequence_length of them).
   std::vector<float> next_logits(std::span<const int32_t> tokens);
 

@@ -1,0 +1,148 @@
+#include "heddle/session/eval/score.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "heddle/base/error.h"
+
+namespace heddle::session {
+
+namespace {
+
+using train::Scored;
+
+// Ids of a context and what follows it, cut at the left to what the model sees. Blanks at the end of a context
+// belong to what follows, for there tokenizers put them.
+Scored scored(const TaskItem::Choice& choice, const data::Tokenizer& tokenizer, data::Encoder& encoder,
+              size_t window, size_t width, bool& cut) {
+  std::string context = choice.context, continuation = choice.continuation;
+  const size_t end = context.find_last_not_of(' ');
+  const size_t blanks = context.size() - (end == std::string::npos ? 0 : end + 1);
+  continuation.insert(0, blanks, ' ');
+  context.resize(context.size() - blanks);
+  std::vector<data::TokenId> before = encoder.encode(context), ids = encoder.encode(context + continuation);
+  if (before.empty()) {
+    if (tokenizer.end_of_text() < 0)
+      config_error("a choice without a context, and the tokenizer has no token that begins a text");
+    before = {tokenizer.end_of_text()};
+    ids.insert(ids.begin(), before[0]);
+  }
+  const size_t counted = std::min(ids.size() - std::min(before.size(), ids.size() - 1), window);
+  cut = ids.size() > window + 1;
+  if (cut) ids.erase(ids.begin(), ids.end() - static_cast<long>(window + 1));
+  Scored row{.tokens = std::move(ids), .masked = {}};
+  row.masked.assign(row.tokens.size() - counted, 1);
+  row.tokens.resize(width, -1);
+  row.masked.resize(width, 0);
+  return row;
+}
+
+std::vector<double> scores(train::Trainer& trainer, std::span<const Scored> rows, const Progressed& progressed) {
+  const auto at_once = static_cast<size_t>(std::max(1, trainer.options().plan.mesh.dp));
+  std::vector<double> all;
+  for (size_t first = 0; first < rows.size(); first += at_once) {
+    const auto some = rows.subspan(first, std::min(at_once, rows.size() - first));
+    const std::vector<double> sums = trainer.score(some);
+    all.insert(all.end(), sums.begin(), sums.end());
+    if (progressed) progressed(std::ssize(all), std::ssize(rows));
+  }
+  return all;
+}
+
+// The first of the likeliest.
+size_t likeliest(std::span<const double> losses) {
+  return static_cast<size_t>(std::min_element(losses.begin(), losses.end()) - losses.begin());
+}
+
+}  // namespace
+
+Estimate estimate(std::span<const double> values) {
+  const auto n = static_cast<double>(values.size());
+  Estimate e;
+  if (values.empty()) return e;
+  e.mean = std::accumulate(values.begin(), values.end(), 0.0) / n;
+  if (values.size() < 2) return e;
+  double squares = 0;
+  for (const double value : values) squares += (value - e.mean) * (value - e.mean);
+  e.error = std::sqrt(squares / (n - 1) / n);
+  return e;
+}
+
+double TextScore::perplexity() const { return std::exp(loss.mean); }
+double TextScore::bits_per_byte() const {
+  return bytes == 0 ? 0 : loss.mean * static_cast<double>(tokens) / std::log(2.0) / static_cast<double>(bytes);
+}
+
+std::vector<std::vector<int32_t>> windows_of(std::span<const data::TokenId> ids, const train::Trainer& trainer) {
+  const int64_t length = trainer.options().plan.sequence_length, width = trainer.sequence_tokens();
+  std::vector<std::vector<int32_t>> windows;
+  for (int64_t first = 0; first + 1 < std::ssize(ids); first += length) {
+    std::vector<int32_t>& window = windows.emplace_back(static_cast<size_t>(width), -1);
+    // The depths of multi-token prediction are not asked for.
+    const int64_t count = std::min(length + 1, std::ssize(ids) - first);
+    std::copy_n(ids.begin() + first, count, window.begin());
+  }
+  return windows;
+}
+
+TextScore score_sequences(train::Trainer& trainer, std::span<const std::vector<int32_t>> sequences,
+                          const Progressed& progressed) {
+  const int64_t length = trainer.options().plan.sequence_length;
+  std::vector<Scored> rows;
+  std::vector<double> counts;
+  TextScore score;
+  for (const std::vector<int32_t>& sequence : sequences) {
+    rows.push_back({.tokens = sequence, .masked = {}});
+    const auto labels = std::span(sequence).subspan(1, static_cast<size_t>(length));
+    counts.push_back(
+        static_cast<double>(std::count_if(labels.begin(), labels.end(), [](int32_t id) { return id >= 0; })));
+    score.tokens += static_cast<int64_t>(counts.back());
+  }
+  score.windows = std::ssize(sequences);
+  if (score.tokens == 0) config_error("no token to predict");
+  const std::vector<double> losses = scores(trainer, rows, progressed);
+  // A ratio of sums: each window's share of what its tokens have beyond the mean (the linearised ratio estimator).
+  const auto tokens = static_cast<double>(score.tokens), windows = static_cast<double>(score.windows);
+  const double mean = std::accumulate(losses.begin(), losses.end(), 0.0) / tokens;
+  std::vector<double> beyond;
+  for (size_t i = 0; i < losses.size(); ++i) beyond.push_back((losses[i] - mean * counts[i]) * windows / tokens);
+  score.loss = {mean, estimate(beyond).error};
+  return score;
+}
+
+TaskScore score_task(train::Trainer& trainer, const data::Tokenizer& tokenizer, const Task& task,
+                     const Progressed& progressed) {
+  const auto window = static_cast<size_t>(trainer.options().plan.sequence_length);
+  const auto width = static_cast<size_t>(trainer.sequence_tokens());
+  data::Encoder encoder(tokenizer);
+  TaskScore score{.name = task.name, .items = std::ssize(task.items), .chosen = {}};
+  std::vector<Scored> rows;
+  for (const TaskItem& item : task.items) {
+    for (const TaskItem::Choice& choice : item.choices) {
+      bool cut = false;
+      rows.push_back(scored(choice, tokenizer, encoder, window, width, cut));
+      score.cut += cut;
+    }
+    score.chance += 1.0 / static_cast<double>(item.choices.size());
+  }
+  score.chance /= static_cast<double>(score.items);
+  const std::vector<double> losses = scores(trainer, rows, progressed);
+  std::vector<double> right, right_by_bytes;
+  size_t first = 0;
+  for (const TaskItem& item : task.items) {
+    const auto own = std::span(losses).subspan(first, item.choices.size());
+    first += item.choices.size();
+    std::vector<double> by_bytes;
+    for (size_t i = 0; i < own.size(); ++i)
+      by_bytes.push_back(own[i] / static_cast<double>(item.choices[i].continuation.size()));
+    score.chosen.push_back(likeliest(own));
+    right.push_back(score.chosen.back() == item.gold ? 1 : 0);
+    right_by_bytes.push_back(likeliest(by_bytes) == item.gold ? 1 : 0);
+  }
+  score.accuracy = estimate(right);
+  score.normalised = estimate(right_by_bytes);
+  return score;
+}
+
+}  // namespace heddle::session

@@ -1,0 +1,58 @@
+// What a model makes of texts and tasks: how likely it finds them.
+//
+// Likelihoods are sums of the next-token losses that training has, of the tokens that are asked for; a text longer
+// than the model's window is cut into windows (perplexity) or loses its beginning (tasks).
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "heddle/data/tokenizer/tokenizer.h"
+#include "heddle/session/eval/task.h"
+#include "heddle/train/trainer.h"
+
+namespace heddle::session {
+
+/// A mean with the standard error of it; `low` and `high` bound it with 95 % (normal approximation).
+struct Estimate {
+  double mean = 0, error = 0;
+  double low() const { return mean - 1.96 * error; }
+  double high() const { return mean + 1.96 * error; }
+};
+/// Of independent values; one alone has no error.
+Estimate estimate(std::span<const double> values);
+
+struct TextScore {
+  Estimate loss;  // nats a token; the windows are the independent values
+  int64_t tokens = 0, windows = 0;
+  int64_t bytes = 0;  // of the text; 0: unknown
+  double perplexity() const;
+  double bits_per_byte() const;
+};
+
+struct TaskScore {
+  std::string name;
+  int64_t items = 0;
+  double chance = 0;              // of a model that knows nothing
+  Estimate accuracy, normalised;  // by the likelihood of a choice, and by that over its bytes
+  std::vector<size_t> chosen;     // of each item, by likelihood
+  int64_t cut = 0;                // choices whose context lost its beginning
+};
+
+/// Told after each batch: what is done of how many.
+using Progressed = std::function<void(int64_t done, int64_t all)>;
+
+/// Of sequences as training has them, each of sequence_length + 1 + depths ids. All ranks call it together, and of
+/// a trainer whose microbatch is one sequence.
+TextScore score_sequences(train::Trainer& trainer, std::span<const std::vector<int32_t>> sequences,
+                          const Progressed& progressed = {});
+/// Sequences that follow each other through a text, the last one padded.
+std::vector<std::vector<int32_t>> windows_of(std::span<const data::TokenId> ids, const train::Trainer& trainer);
+
+TaskScore score_task(train::Trainer& trainer, const data::Tokenizer& tokenizer, const Task& task,
+                     const Progressed& progressed = {});
+
+}  // namespace heddle::session

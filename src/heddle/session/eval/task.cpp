@@ -1,0 +1,131 @@
+#include "heddle/session/eval/task.h"
+
+#include <filesystem>
+#include <initializer_list>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "heddle/base/error.h"
+#include "heddle/base/files/output_file.h"
+#include "heddle/base/utf8.h"
+#include "heddle/formats/json_text.h"
+
+namespace heddle::session {
+
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr int64_t kMostBytes = int64_t{1} << 30;
+constexpr int kMostNesting = 32;
+constexpr size_t kMostChoices = 256;
+
+/// The first of these keys that is there; null: none.
+const Json* find(const Json& json, std::initializer_list<const char*> names) {
+  for (const char* name : names) {
+    const auto at = json.find(name);
+    if (at != json.end()) return &*at;
+  }
+  return nullptr;
+}
+
+const std::string& string_in(const Json& json, const std::string& place, const char* what) {
+  if (!json.is_string()) config_error("{}: {} is {}, a string is expected", place, what, formats::shown(json));
+  return json.get_ref<const std::string&>();
+}
+
+std::vector<TaskItem::Choice> of_arguments(const Json& arguments, const std::string& place) {
+  std::vector<TaskItem::Choice> choices;
+  for (const Json& each : arguments) {  // of an object: its values
+    const Json* context = each.is_array() && each.size() == 2 ? &each[0] : find(each, {"arg_0"});
+    const Json* continuation = each.is_array() && each.size() == 2 ? &each[1] : find(each, {"arg_1"});
+    if (context == nullptr || continuation == nullptr)
+      config_error("{}: an argument is {}, a context and a continuation are expected", place, formats::shown(each));
+    choices.push_back({string_in(*context, place, "a context"), string_in(*continuation, place, "a continuation")});
+  }
+  return choices;
+}
+
+std::vector<TaskItem::Choice> of_choices(const Json& context, const Json& list, const std::string& place) {
+  const std::string& before = string_in(context, place, "the context");
+  const Json* texts = list.is_object() ? find(list, {"text"}) : &list;
+  if (texts == nullptr || !texts->is_array())
+    config_error("{}: the choices are {}, a list is expected", place, formats::shown(list));
+  std::vector<TaskItem::Choice> choices;
+  for (const Json& each : *texts) {
+    const std::string& text = string_in(each, place, "a choice");
+    choices.push_back({before, text.starts_with(' ') ? text : " " + text});
+  }
+  return choices;
+}
+
+// By its number, its letter or label, or its text.
+std::optional<size_t> right_one(const Json& gold, const std::vector<TaskItem::Choice>& choices,
+                                const Json* labels) {
+  if (gold.is_number_integer()) return gold.get<int64_t>() < 0 ? choices.size() : gold.get<size_t>();
+  if (!gold.is_string()) return std::nullopt;
+  const std::string& word = gold.get_ref<const std::string&>();
+  if (labels != nullptr && labels->is_array()) {
+    for (size_t i = 0; i < labels->size(); ++i)
+      if ((*labels)[i] == gold) return i;
+  }
+  for (size_t i = 0; i < choices.size(); ++i)
+    if (choices[i].continuation == word || choices[i].continuation == " " + word) return i;
+  if (word.size() == 1 && word[0] >= 'A' && word[0] <= 'Z') return static_cast<size_t>(word[0] - 'A');
+  if (!word.empty() && word.size() <= 3 && word.find_first_not_of("0123456789") == std::string::npos)
+    return static_cast<size_t>(std::stoi(word));
+  return std::nullopt;
+}
+
+TaskItem item_of(const Json& json, const std::string& place) {
+  if (!json.is_object()) config_error("{}: {}, an object is expected", place, formats::shown(json));
+  TaskItem item;
+  const Json* list = find(json, {"choices", "endings", "options"});
+  if (const Json* arguments = find(json, {"arguments"}); arguments != nullptr && arguments->is_structured()) {
+    item.choices = of_arguments(*arguments, place);
+  } else {
+    const Json* context = find(json, {"query", "question", "context", "ctx", "prompt"});
+    if (context == nullptr) config_error("{}: no context (query, question, context, ctx or prompt)", place);
+    if (list == nullptr) config_error("{}: no choices (choices, endings or options)", place);
+    item.choices = of_choices(*context, *list, place);
+  }
+  if (item.choices.size() < 2 || item.choices.size() > kMostChoices)
+    config_error("{}: {} choices, 2 to {} are accepted", place, item.choices.size(), kMostChoices);
+  for (const TaskItem::Choice& choice : item.choices) {
+    if (choice.continuation.empty()) config_error("{}: an empty choice", place);
+    if (!is_valid_utf8(choice.context) || !is_valid_utf8(choice.continuation))
+      config_error("{}: a text that is no UTF-8", place);
+  }
+  const Json* gold = find(json, {"gold", "target", "label", "answer", "answerKey"});
+  if (gold == nullptr) config_error("{}: no right choice (gold, target, label, answer or answerKey)", place);
+  const Json* labels = list != nullptr && list->is_object() ? find(*list, {"label"}) : nullptr;
+  const std::optional<size_t> right = right_one(*gold, item.choices, labels);
+  if (!right || *right >= item.choices.size())
+    config_error("{}: the right choice is {}, of {} choices", place, formats::shown(*gold), item.choices.size());
+  item.gold = *right;
+  return item;
+}
+
+}  // namespace
+
+Task parse_task(std::string_view text, const std::string& place, int64_t most) {
+  Task task{.name = std::filesystem::path(place).stem().string(), .items = {}};
+  int64_t number = 0;
+  while (!text.empty() && (most == 0 || std::ssize(task.items) < most)) {
+    const size_t end = std::min(text.find('\n'), text.size());
+    const std::string_view line = text.substr(0, end);
+    text.remove_prefix(std::min(end + 1, text.size()));
+    ++number;
+    if (line.find_first_not_of(" \t\r") == std::string_view::npos) continue;
+    const std::string at = fmt::format("{}:{}", place, number);
+    task.items.push_back(item_of(formats::parse_json(line, at, kMostNesting), at));
+  }
+  if (task.items.empty()) config_error("{}: no line holds an item", place);
+  return task;
+}
+
+Task read_task(const std::string& path, int64_t most) {
+  return parse_task(read_file(path, kMostBytes), path, most);
+}
+
+}  // namespace heddle::session
