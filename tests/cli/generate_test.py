@@ -76,6 +76,23 @@ class Generate(Program):
         self.assertEqual(self.said("--prompts", "-", *ask, given="\n".join(prompts)),
                          "".join(shown_text(f"{each['prompt']}{each['continuation']}\n\n") for each in together))
 
+    def test_a_prompt_through_a_pipe(self):
+        ask = ["--tokens", "30", "--temperature", "0.8"]
+        for prompt, given in (("the shuttle", "the shuttle\n"), ("the shuttle", "the shuttle"), ("warp\n\nand", "warp\n\nand\r\n"),
+                              ("between\n", "between\n\n")):  # one line end goes, the others are the text's
+            alone = self.json("--prompt", prompt, *ask)
+            self.assertEqual(alone["prompt"], prompt)
+            piped = self.json("--prompt", "-", *ask, given=given)
+            self.assertEqual({**piped, "seconds": 0, "tokens_per_second": 0}, {**alone, "seconds": 0, "tokens_per_second": 0})
+            self.assertEqual(self.said("--prompt", "-", *ask, given=given), self.said("--prompt", prompt, *ask))
+        for given, said in ((b"", "--prompt -: the standard input is empty"), (b"\n", "--prompt -: the standard input is empty"),
+                            (b"the \xff", "--prompt -: the standard input is no UTF-8")):
+            done = subprocess.run([HEDDLE, "generate", "run", "--prompt", "-"], cwd=self.folder, capture_output=True,
+                                  input=given, timeout=MACHINE_SECONDS)
+            self.assertEqual((done.returncode, done.stdout, done.stderr.decode()), (2, b"", f"heddle: {said}\n"))
+        self.refused("--prompt -: of a --chat the standard input holds the lines; accepted: a text", "generate", "run",
+                     "--chat", "--prompt", "-")
+
     def test_a_conversation_through_a_pipe(self):
         ask = ["--chat", "--turn", r"\nQ: {}\nA:", "--tokens", "20", "--temperature", "0.5"]
         lines = ["the shuttle", "between", "warp"]

@@ -11,6 +11,7 @@
 #include <optional>
 
 #include "heddle/base/error.h"
+#include "heddle/base/files/standard_input.h"
 #include "heddle/base/utf8.h"
 #include "heddle/cli/command.h"
 #include "heddle/cli/commands.h"
@@ -30,8 +31,8 @@ using nlohmann::ordered_json;
 struct GenerateOptions {
   std::string run;  // folder
   std::vector<std::string> set;
-  std::optional<std::string> prompt;
-  std::string prompts;  // file, "-": standard input
+  std::optional<std::string> prompt;  // "-": standard input
+  std::string prompts;                // file, "-": standard input
   int64_t tokens = 128;
   session::Sampling sampling{.temperature = 0.8};
   std::vector<std::string> stop;
@@ -102,7 +103,7 @@ Opened open(const GenerateOptions& options, int64_t texts) {
 // One a line; empty lines are none.
 std::vector<std::string> read_prompts(const std::string& path) {
   constexpr size_t kMostBytes = size_t{64} << 20;
-  const bool standard = path == "-";
+  const bool standard = path == kStandardInput;
   const std::string place = standard ? "standard input" : path;
   std::ifstream file;
   if (!standard) {
@@ -122,6 +123,23 @@ std::vector<std::string> read_prompts(const std::string& path) {
   }
   if (prompts.empty()) config_error("--prompts: {}: no line holds a prompt", place);
   return prompts;
+}
+
+// All of standard input is one text. The line end that `echo` puts last is none of it: a text is continued where it
+// stops, and after a line end another line would begin.
+std::string prompt_of_standard_input() {
+  constexpr int64_t kMostBytes = int64_t{64} << 20;
+  std::string text = standard_input(kMostBytes);
+  if (text.ends_with('\n')) text.pop_back();
+  if (text.ends_with('\r')) text.pop_back();
+  if (text.empty()) config_error("--prompt -: the standard input is empty");
+  if (!is_valid_utf8(text)) config_error("--prompt -: the standard input is no UTF-8");
+  return text;
+}
+
+std::string prompt_of(const GenerateOptions& options) {
+  if (options.prompt == kStandardInput) return prompt_of_standard_input();
+  return options.prompt.value_or("The ");
 }
 
 void show(std::string_view text) {
@@ -160,9 +178,8 @@ int status_of(const std::vector<session::Continued>& made) {
 
 int continue_prompts(const GenerateOptions& options) {
   const session::Continuation how = continuation(options);
-  const std::vector<std::string> prompts = options.prompts.empty()
-                                               ? std::vector<std::string>{options.prompt.value_or("The ")}
-                                               : read_prompts(options.prompts);
+  const std::vector<std::string> prompts =
+      options.prompts.empty() ? std::vector<std::string>{prompt_of(options)} : read_prompts(options.prompts);
   const Opened opened = open(options, std::ssize(prompts));
   std::vector<std::vector<data::TokenId>> ids;
   for (const std::string& prompt : prompts) ids.push_back(session::prompt_ids(*opened.tokenizer, prompt));
@@ -207,6 +224,8 @@ int continue_prompts(const GenerateOptions& options) {
 }
 
 int converse(const GenerateOptions& options) {
+  if (options.prompt == kStandardInput)
+    config_error("--prompt -: of a --chat the standard input holds the lines; accepted: a text");
   const Opened opened = open(options, 1);
   session::Chat chat(*opened.model, *opened.tokenizer, opened.window, continuation(options),
                      unescaped(options.turn), options.prompt.value_or(""));
@@ -246,7 +265,8 @@ void add_generate(Commands& all) {
       add_command(all, "generate", "Continue texts with a trained run, or talk to it", generate);
   command.option("RUN", options.run, "The run's folder, such as runs/demo").required();
   add_set(command, options.set);
-  command.option("--prompt", options.prompt, "The text to continue; of a --chat, what stands first")
+  command
+      .option("--prompt", options.prompt, "The text to continue, -: standard input; of a --chat, what stands first")
       .excludes("--prompts");
   command.option("--prompts", options.prompts, "A file of texts to continue, one a line; -: standard input")
       .called("FILE");
