@@ -248,6 +248,39 @@ torchrun --nproc_per_node 8 --nnodes $((1 + 1)) pretrain_gpt.py $ARGS --new-flag
         self.assertIn("HEDDLE_ARGS=(", done.stdout)
         self.assertNotIn("--mock-data", done.stdout)
 
+    def test_what_heddle_would_do_fits_as_promised(self):
+        cases = [(self.SCRIPT, ("--cluster", "H100")), (self.SCRIPT, ("--cluster", "H100", "--memory", "48GiB")),
+                 ((ROOT / "examples/launch/qwen3_30b.sh").read_text(), ("--cluster", "H100"))]
+        for script, more in cases:
+            with self.subTest(case=more), tempfile.TemporaryDirectory() as folder:
+                file = pathlib.Path(folder) / "plan.toml"
+                done, page = self.search(script, *more, "--emit", "heddle", "--out", file, "--json")
+                self.assertEqual(done.returncode, 0, done.stderr)
+                found = json.loads(done.stdout)
+                counted = subprocess.run([HEDDLE, "inspect", file, "--json"], capture_output=True, text=True,
+                                         timeout=MACHINE_SECONDS)
+                self.assertEqual(counted.returncode, 0, counted.stderr)
+                memory, best = json.loads(counted.stdout)["memory"], found["best"]
+                self.assertEqual(best["program_reserved_bytes"], memory["reserved_bytes"])
+                self.assertEqual(best["program_live_bytes"], memory["peak_live_bytes"])
+                self.assertTrue(memory["fits"])
+                self.assertLessEqual(memory["reserved_bytes"], memory["capacity_bytes"])
+                self.assertGreater(best["simulated_step_s"], 0)
+                self.assertAlmostEqual(found["step_ratio"], best["step_s"] / found["job"]["step_s"], 9)
+                told, page = self.search(script, *more, "--emit", "heddle", "--out", file)
+                self.assertIn(f"{memory['reserved_bytes'] / (1 << 30):.1f} GiB reserved (`heddle inspect` says the same)",
+                              told.stdout)
+                self.assertIn("id=\"plan-2\"", page)    # the script's own job beside it
+
+    def test_what_can_not_fit_is_not_written(self):
+        with tempfile.TemporaryDirectory() as folder:
+            file = pathlib.Path(folder) / "plan.toml"
+            done, _ = self.search(self.SCRIPT, "--cluster", "H100", "--memory", "8GiB", "--emit", "heddle", "--out", file)
+            self.assertEqual(done.returncode, 2, done.stdout)
+            self.assertIn("no plan of Heddle's fits 8.0 GiB; the nearest: ", done.stderr)
+            self.assertEqual(len([line for line in done.stderr.splitlines() if line.startswith("heddle: ")]), 1)
+            self.assertFalse(file.exists())
+
     def test_a_configuration_runs_as_it_is(self):
         latent = self.SCRIPT.replace("--group-query-attention --num-query-groups 8", "--multi-latent-attention "
                                      "--num-experts 16 --moe-router-topk 4 --moe-ffn-hidden-size 1024 "

@@ -16,7 +16,6 @@
 #include "heddle/observe/table.h"
 #include "heddle/observe/terminal/doing.h"
 #include "heddle/observe/units.h"
-#include "heddle/planner/fitting_plans.h"
 #include "heddle/planner/simulated_plans.h"
 #include "heddle/search/better.h"
 #include "heddle/search/explain.h"
@@ -254,15 +253,7 @@ int search_plans(const SearchOptions& o) {
           [] { return session::Signals::take().stop; });
     };
     if (!blocks) return run(query);
-    Answer answer = planner::fitting_plans(query, run);
-    // Only plans that were counted, for the first of these is printed.
-    const auto counted =
-        std::count_if(answer.top.begin(), answer.top.end(), [](const Ranked& r) { return r.reserved_bytes > 0; });
-    constexpr std::ptrdiff_t kSimulated = 3;
-    doing.now("simulating the best");
-    planner::simulate_best(answer, query.behaviour, static_cast<int>(std::min(kSimulated, counted)));
-    planner::count_first(answer);
-    return answer;
+    return planner::heddle_plans(query, run, [&] { doing.now("simulating the best"); });
   };
   const Answer answer = find();
   const std::string emitted = write_plans(o, answer, calibration);

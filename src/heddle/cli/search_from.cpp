@@ -14,6 +14,7 @@
 #include "heddle/observe/progress.h"
 #include "heddle/observe/terminal/doing.h"
 #include "heddle/observe/units.h"
+#include "heddle/planner/simulated_plans.h"
 #include "heddle/search/better.h"
 #include "heddle/search/explain.h"
 #include "heddle/search/launch/launch_script.h"
@@ -94,14 +95,35 @@ int search_from(const SearchOptions& o) {
   const std::string target = o.emit.empty() ? own : o.emit;
   const session::Signals signals;
   session::Signals::answer("the best plan so far follows; asked again it ends without it", "nothing was found yet");
+  // Of Heddle its own layers are priced by lowering them, and its best plans counted.
+  const bool heddle = target == "heddle";
+  std::unique_ptr<search::LoweredBlocks> blocks;
   const search::BetterAnswer found = [&] {
-    const observe::Doing doing("searching for a better plan");
-    return search::search_better(script.launch, target, request.memory_bytes,
-                                 [] { return session::Signals::take().stop; });
+    observe::Doing doing("searching for a better plan");
+    const auto stop = [] { return session::Signals::take().stop; };
+    if (!heddle) return search::search_better(script.launch, target, request.memory_bytes, stop);
+    search::Query query = search::query_beside(script.launch, target, request.memory_bytes);
+    query.top = static_cast<int>(o.top);
+    blocks = planner::lowered_blocks(query.space.job);
+    if (!blocks)
+      config_error("{}: heddle can't run this: {}", o.from, planner::refusals_of_model(query.space.job).front());
+    query.space.job.software.lowered = blocks.get();
+    search::BetterAnswer own;
+    own.given_step_s = given.plan.exact.step_s;
+    own.answer = planner::heddle_plans(
+        query, [&](const search::Query& asked) { return search::search(asked, {}, stop); },
+        [&] { doing.now("simulating the best"); });
+    if (!own.answer.top.empty())
+      own.best = search::better_of(script.launch, own.given_step_s, own.answer.top.front());
+    return own;
   }();
   const std::optional<search::Better>& better = found.best;
-  for (search::Explanation& plan : plans) plan.launch.memory_bytes = request.memory_bytes;
   if (better) plans.insert(plans.begin(), search::explain(better->launch, request));
+  for (search::Explanation& plan : plans) plan.launch.memory_bytes = request.memory_bytes;
+  // What does not fit is not written: only a plan of Heddle's that was counted.
+  if (heddle && !better)
+    config_error("{}: no plan of Heddle's fits {}{}{}", o.from, observe::bytes_text(request.memory_bytes),
+                 found.answer.misfit.empty() ? "" : "; the nearest: ", found.answer.misfit);
   const Explanation& best = plans.front();
   // For the same trainer the user's own script, with what changes.
   std::function<std::string(const search::Launch&)> rewrite;
@@ -119,6 +141,11 @@ int search_from(const SearchOptions& o) {
               {"step_ratio", better ? better->ratio : 1},
               {"searched", found.answer.plans},
               {"best", json_of(best)}};
+    if (heddle) {
+      json["best"]["simulated_step_s"] = better->plan.simulated_step_s;
+      json["best"]["program_live_bytes"] = better->plan.live_bytes;
+      json["best"]["program_reserved_bytes"] = better->plan.reserved_bytes;
+    }
     if (o.out.empty() && !emitted.empty()) json["emitted"] = emitted;
     fmt::print("{}\n", json.dump(2, ' ', false, Json::error_handler_t::replace));
     return kDone;
@@ -138,11 +165,14 @@ int search_from(const SearchOptions& o) {
   if (!better) {
     fmt::print("none is better.\n");
   } else {
-    fmt::print("better is\n{}\n", search::layout_line(best.launch.job));
+    fmt::print("{}\n{}\n", heddle ? "the best is" : "better is", search::layout_line(best.launch.job));
     for (const std::string& change : better->changes) fmt::print("  {}\n", change);
     const observe::PlanFiguresInFull now = observe::figures_of(given), then = observe::figures_of(best);
     fmt::print("{} a step in place of {}, {} tokens/s a device in place of {}{}\n", then.step, now.step,
                then.tokens_per_s_per_device, now.tokens_per_s_per_device, given.fits ? "" : ", which does not fit");
+    if (heddle)
+      fmt::print("its program counted: {} live at the peak, {} reserved (`heddle inspect` says the same)\n",
+                 observe::bytes_text(better->plan.live_bytes), observe::bytes_text(better->plan.reserved_bytes));
   }
   if (!o.explain.empty()) fmt::print("explained: {}\n", o.explain);
   if (!o.out.empty()) fmt::print("written: {}\n", o.out);

@@ -7,6 +7,7 @@
 #include "heddle/base/error.h"
 #include "heddle/cost/op_seconds.h"
 #include "heddle/plan/durations.h"
+#include "heddle/planner/fitting_plans.h"
 #include "heddle/runtime/forecast.h"
 #include "heddle/search/launch/emit.h"
 #include "heddle/train/run_config_plan.h"
@@ -17,6 +18,14 @@ namespace {
 
 config::RunConfig config_of(const search::Launch& launch) {
   return config::parse_run_config("", "", search::heddle_settings(launch));
+}
+
+// The job on a single rank, which any model can be cut to.
+search::Launch on_one_rank(search::Job job) {
+  job.layout = {};
+  job.microbatch = job.global_batch = 1;
+  job.pipeline = nullptr;
+  return search::launch_of(job);
 }
 
 plan::Plan trained_plan(const config::RunConfig& config) {
@@ -76,12 +85,12 @@ double simulated_step_s(const search::Job& job, const search::Launch& launch, co
 
 }  // namespace
 
+std::vector<std::string> refusals_of_model(const search::Job& job) {
+  return search::heddle_refusals(on_one_rank(job));
+}
+
 std::unique_ptr<search::LoweredBlocks> lowered_blocks(const search::Job& job) {
-  search::Job one = job;  // on a single rank, which any model can be cut to
-  one.layout = {};
-  one.microbatch = one.global_batch = 1;
-  one.pipeline = nullptr;
-  const search::Launch launch = search::launch_of(one);
+  const search::Launch launch = on_one_rank(job);
   if (!search::heddle_refusals(launch).empty()) return nullptr;
   const config::RunConfig config = config_of(launch);
   return std::make_unique<search::LoweredBlocks>(config.model, trained_plan(config));
@@ -103,6 +112,20 @@ void simulate_best(search::Answer& answer, const search::Behaviour& behaviour, i
     };
     return key(a) < key(b);
   });
+}
+
+search::Answer heddle_plans(const search::Query& query,
+                            const std::function<search::Answer(const search::Query&)>& search,
+                            const std::function<void()>& simulating) {
+  constexpr std::ptrdiff_t kSimulated = 3;
+  search::Answer answer = fitting_plans(query, search);
+  // Only plans that were counted, for the first of these is printed.
+  const auto counted = std::count_if(answer.top.begin(), answer.top.end(),
+                                     [](const search::Ranked& plan) { return plan.reserved_bytes > 0; });
+  if (simulating) simulating();
+  simulate_best(answer, query.behaviour, static_cast<int>(std::min(kSimulated, counted)));
+  count_first(answer);
+  return answer;
 }
 
 }  // namespace heddle::planner

@@ -27,6 +27,15 @@ Routing routing_of(const Job& j) {
   return routing;
 }
 
+// What Heddle does in the place of another trainer: its own, but for what a job chooses of both.
+Software of_heddle(const Software& given) {
+  Software own;
+  own.sharded_weights = given.sharded_weights;  // to be refused
+  own.captured = given.captured;
+  own.context_all_to_all = given.context_all_to_all;
+  return own;
+}
+
 std::string recompute_text(const Job& j) {
   const std::vector<RecomputeChoice> all = recompute_choices(j.shape);
   const auto found =
@@ -86,18 +95,14 @@ void restrict_to(std::string_view target, Restriction& space, Job& job) {
   if (target != "heddle" && space.by_stage.empty()) space.by_stage = {0};
 }
 
-BetterAnswer search_better(const Launch& given, std::string_view target, double memory_bytes,
-                           const std::function<bool()>& stop, const Behaviour& behaviour) {
-  BetterAnswer found;
+Query query_beside(const Launch& given, std::string_view target, double memory_bytes, const Behaviour& behaviour) {
   const Job& job = given.job;
-  const Exact exact = PlanTimer(behaviour).timed(given).exact;
-  found.given_step_s = exact.step_s;
-
   Query query;
   query.behaviour = behaviour;
   query.space.job = job;
   query.space.job.memory_imbalance = 0;
   Software& software = query.space.job.software;
+  if (target == "heddle") software = of_heddle(software);
   software.dual_pipe = false;
   if (!software.sharded_weights) software.sharded_states = software.reduce_scatter = true;
   software.once_a_node = true;
@@ -106,16 +111,29 @@ BetterAnswer search_better(const Launch& given, std::string_view target, double 
   query.memory_bytes = memory_bytes;
   query.top = kTried;
   restrict_to(target, query.space.restriction, query.space.job);
-  found.answer = search(query, {}, stop);
+  return query;
+}
+
+Better better_of(const Launch& given, double given_step_s, Ranked plan) {
+  Launch launch = launch_of(plan);
+  std::vector<std::string> changes = changes_of(given.job, launch.job);
+  if (launch.layout != given.layout && !launch.layout.empty())
+    changes.push_back(fmt::format("stages {}", launch.layout));
+  const double ratio = plan.exact.step_s / given_step_s;
+  return {std::move(plan), std::move(launch), std::move(changes), ratio};
+}
+
+BetterAnswer search_better(const Launch& given, std::string_view target, double memory_bytes,
+                           const std::function<bool()>& stop, const Behaviour& behaviour) {
+  BetterAnswer found;
+  const Exact exact = PlanTimer(behaviour).timed(given).exact;
+  found.given_step_s = exact.step_s;
+  found.answer = search(query_beside(given, target, memory_bytes, behaviour), {}, stop);
   for (Ranked& plan : found.answer.top) {
-    Launch launch = launch_of(plan);
     const double ratio = plan.exact.step_s / found.given_step_s;
     if (exact.peak_bytes <= memory_bytes && ratio > 1 - kWorthwhile) break;
-    if (!refusals_of(launch, target).empty()) continue;
-    std::vector<std::string> changes = changes_of(job, launch.job);
-    if (launch.layout != given.layout && !launch.layout.empty())
-      changes.push_back(fmt::format("stages {}", launch.layout));
-    found.best = Better{std::move(plan), std::move(launch), std::move(changes), ratio};
+    if (!refusals_of(launch_of(plan), target).empty()) continue;
+    found.best = better_of(given, found.given_step_s, std::move(plan));
     break;
   }
   return found;

@@ -23,15 +23,23 @@ struct Better {
   double ratio = 1;                  // of the exact step to the given job's
 };
 
+/// What to search for beside a job: its model, devices, batch and routing, and what its software does, but for
+/// switches that cost nothing: sharded optimizer states, and rows that cross to a node once. Heddle as the target
+/// does as Heddle does, with what the job has chosen of it. ConfigError for an unknown target.
+Query query_beside(const Launch& given, std::string_view target, double memory_bytes,
+                   const Behaviour& behaviour = {});
+
+/// A plan that was found, beside a job whose step takes so long.
+Better better_of(const Launch& given, double given_step_s, Ranked plan);
+
 struct BetterAnswer {
   std::optional<Better> best;  // none: nothing is faster by more than 0.2 % (or, for a job that does not fit, fits)
   double given_step_s = 0;     // exact, or by the closed forms where the job's schedule can't be made
   Answer answer;               // counts; its plans are moved from
 };
 
-/// `memory_bytes`: of a device, that a plan may use. The model, the batch and what the software does are the job's,
-/// but for switches that cost nothing: sharded optimizer states, and rows that cross to a node once. ConfigError
-/// where the job can't be, or the target is none.
+/// By the query beside the job. `memory_bytes`: of a device, that a plan may use. ConfigError where the job can't
+/// be, or the target is none.
 BetterAnswer search_better(const Launch& given, std::string_view target, double memory_bytes,
                            const std::function<bool()>& stop = {}, const Behaviour& behaviour = {});
 
