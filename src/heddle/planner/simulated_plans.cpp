@@ -122,9 +122,11 @@ search::Answer heddle_plans(const search::Query& query,
   // Only plans that were counted, for the first of these is printed.
   const auto counted = std::count_if(answer.top.begin(), answer.top.end(),
                                      [](const search::Ranked& plan) { return plan.reserved_bytes > 0; });
+  if (answer.top.empty()) return answer;
   if (simulating) simulating();
+  const search::Launch counted_in_full = search::launch_of(answer.top.front());
   simulate_best(answer, query.behaviour, static_cast<int>(std::min(kSimulated, counted)));
-  count_first(answer);
+  if (search::launch_of(answer.top.front()) != counted_in_full) count_first(answer);
   return answer;
 }
 

@@ -19,6 +19,10 @@ enum class Come : uint8_t { all, any_share, up_to_limits, by_turns };
 // Answers what the walk asks and issues nothing.
 class DryIssuer : public ir::Issuer {
  public:
+  /// Thrown, if `until_bytes` is set, by the first op at which so many bytes live.
+  struct Reached {};
+  int64_t until_bytes = 0;
+
   DryIssuer(const ir::StepProgram& program, int rank, std::string_view backend, double crowding,
             Come come = Come::all)
       : rank_(rank),
@@ -30,7 +34,9 @@ class DryIssuer : public ir::Issuer {
   int64_t scratch_bytes(int listing, uint32_t op, const ir::RowCounts& rows) override {
     return scratch_(listing, op, rows);
   }
-  void issue(const ir::Issue&) override {}
+  void issue(const ir::Issue& issue) override {
+    if (until_bytes > 0 && issue.live_bytes >= until_bytes) throw Reached{};
+  }
   int64_t read_rows(const ir::Issue& issue, size_t output) override {
     const int64_t all = rows_(rank_, issue, output);
     const auto share = [&] { return RandomKey(1).uniform(reads_++); };
@@ -114,31 +120,42 @@ bool decides(const ir::StepProgram& program, int rank) {
   });
 }
 
-// One step of each purpose: where its values lie, every later one's do. With `tensors` a second one, which knows
-// the peak at which to look at them.
+// The tensors that live where a walk that has run reaches its peak. What comes after that moment of the step is not
+// walked again.
+std::vector<ir::Walk::Live> tensors_at_peak(ir::Walk& walk, DryIssuer& issuer, ir::Purpose purpose,
+                                            int64_t peak_bytes) {
+  walk.keep_peak = true;
+  walk.peak_from_bytes = issuer.until_bytes = peak_bytes;
+  try {
+    walk.run_step(issuer, purpose);
+  } catch (const DryIssuer::Reached&) {
+  }
+  return walk.live_at_peak();
+}
+
+// One step of each purpose: where its values lie, every later one's do.
 MemoryPrediction walked_once(const ir::StepProgram& program, int rank, std::string_view backend,
                              int64_t capacity_bytes, double crowding, bool tensors, int64_t limit_bytes,
                              Come come) {
   DryIssuer issuer(program, rank, backend, crowding, come);
   ir::Walk walk(program, rank, capacity_bytes, 0, limit_bytes);
   MemoryPrediction prediction;
-  for (int round = 0; round < (tensors ? 2 : 1); ++round) {
-    walk.keep_peak = round > 0;
-    walk.peak_from_bytes = prediction.peak_live_bytes;
-    for (int p = 0; p < ir::kPurposes; ++p) {
-      const auto purpose = static_cast<ir::Purpose>(p);
-      if (program.actions_of(rank, purpose).empty()) continue;
-      walk.run_step(issuer, purpose);
-      prediction.peak_live_bytes = std::max(prediction.peak_live_bytes, walk.storage().peak_live_bytes());
-      if (round > 0 && prediction.at_peak.empty() && walk.storage().peak_live_bytes() == prediction.peak_live_bytes)
-        prediction.at_peak = walk.live_at_peak();
-      prediction.host_peak_live_bytes =
-          std::max(prediction.host_peak_live_bytes, walk.storage(ir::Space::host).peak_live_bytes());
+  ir::Purpose fullest = ir::Purpose::train;
+  for (int p = 0; p < ir::kPurposes; ++p) {
+    const auto purpose = static_cast<ir::Purpose>(p);
+    if (program.actions_of(rank, purpose).empty()) continue;
+    walk.run_step(issuer, purpose);
+    if (walk.storage().peak_live_bytes() > prediction.peak_live_bytes) {
+      prediction.peak_live_bytes = walk.storage().peak_live_bytes();
+      fullest = purpose;
     }
+    prediction.host_peak_live_bytes =
+        std::max(prediction.host_peak_live_bytes, walk.storage(ir::Space::host).peak_live_bytes());
   }
   prediction.persistent_bytes = walk.persistent_bytes();
   prediction.reserved_bytes = walk.storage().reserved_bytes();
   prediction.host_reserved_bytes = walk.storage(ir::Space::host).reserved_bytes();
+  if (tensors) prediction.at_peak = tensors_at_peak(walk, issuer, fullest, prediction.peak_live_bytes);
   return prediction;
 }
 

@@ -8,6 +8,28 @@
 
 namespace heddle::simulate {
 
+namespace {
+
+// Ops that a rank's step runs whatever the rows: those without a condition.
+size_t fewest_ops(const ir::StepProgram& program, int rank, ir::Purpose purpose) {
+  std::map<int, size_t> of_block;
+  size_t ops = 0;
+  for (const ir::Action& action : program.actions_of(rank, purpose)) {
+    const auto [at, fresh] = of_block.try_emplace(action.block, 0);
+    if (fresh) {
+      const ir::Block& block = program.blocks[static_cast<size_t>(action.block)];
+      for (const ir::Step& step : block.steps) {
+        const ir::Op& op = program.listings[static_cast<size_t>(block.listings[step.slot])].ops[step.op];
+        if (!op.condition && !op.def->drops) ++at->second;
+      }
+    }
+    ops += at->second;
+  }
+  return ops;
+}
+
+}  // namespace
+
 Groups groups_of(const ir::StepProgram& program, const plan::Mesh& mesh) {
   Groups groups;
   const ir::StreamTable streams(program);
@@ -34,25 +56,22 @@ Recordings record_all(const ir::StepProgram& program, const SimulationInput& inp
   };
   std::map<int, std::set<int>> apart;  // of each class
   for (size_t r = 0; r < ranks; ++r) apart[key_of(r).first].insert(key_of(r).second);
+  // Those of a class run as many ops: tell before they are walked.
+  size_t ops = 0;
+  std::set<int> seen;
+  for (size_t r = 0; r < ranks; ++r) {
+    const int c = program.class_of_rank[r];
+    if (seen.insert(c).second) ops += fewest_ops(program, static_cast<int>(r), input.purpose) * apart.at(c).size();
+  }
+  if (ops > kMostOps)
+    config_error(
+        "simulate: {} of {} ranks differ; they run {} ops or more, at most {} can be simulated: fewer ranks or "
+        "microbatches, or balanced routing",
+        std::accumulate(apart.begin(), apart.end(), size_t{0},
+                        [](size_t n, const auto& of) { return n + of.second.size(); }),
+        ranks, ops, kMostOps);
   Recordings recordings;
   std::map<std::pair<int, int>, std::shared_ptr<const Recording>> known;
-  std::set<int> seen;
-  size_t ops = 0;
-  for (size_t r = 0; r < ranks; ++r) {  // those of a class run as many ops: tell before they are all walked
-    const int c = program.class_of_rank[r];
-    if (!seen.insert(c).second) continue;
-    auto& recording = known[key_of(r)];
-    recording = std::make_shared<Recording>(record(program, static_cast<int>(r), input));
-    ops += recording->ops.size() * apart.at(c).size();
-    if (ops > kMostOps)
-      config_error(
-          "simulate: {} of {} ranks differ; those of {} stages alone run {} ops, at most {} can be simulated: "
-          "fewer "
-          "ranks or microbatches, or balanced routing",
-          std::accumulate(apart.begin(), apart.end(), size_t{0},
-                          [](size_t n, const auto& of) { return n + of.second.size(); }),
-          ranks, seen.size(), ops, kMostOps);
-  }
   for (size_t r = 0; r < ranks; ++r) {
     auto& recording = known[key_of(r)];
     if (!recording) recording = std::make_shared<Recording>(record(program, static_cast<int>(r), input));

@@ -13,6 +13,23 @@ uint32_t streams_of(const Marks& used) {
 }
 }  // namespace
 
+uint32_t Storage::MarksPool::take(const Marks& marks) {
+  auto number = static_cast<uint32_t>(marks_[0][0]);
+  if (number == 0) {
+    number = static_cast<uint32_t>(marks_.size());
+    marks_.push_back(Marks(marks));  // a copy first: it may be one of these
+    return number;
+  }
+  marks_[0][0] = marks_[number][0];
+  marks_[number] = marks;
+  return number;
+}
+
+void Storage::MarksPool::give_back(uint32_t number) {
+  marks_[number][0] = marks_[0][0];
+  marks_[0][0] = number;
+}
+
 Storage::Storage(int64_t capacity, bool two_ended, int64_t limit)
     : capacity_(capacity),
       foretold_(capacity),
@@ -20,58 +37,59 @@ Storage::Storage(int64_t capacity, bool two_ended, int64_t limit)
       two_ended_(two_ended && capacity > 0) {
   if (!two_ended_) return;
   extent_ = high_water_ = capacity / kStorageAlignment * kStorageAlignment;
-  free_[0].bytes = extent_;
+  free_.push_back({.offset = 0, .bytes = extent_, .used = used_.take({})});
 }
 
 // Asked of every fragment for every place: few streams have used one, so only those are looked at.
-bool Storage::free_to(const Free& free, int stream, const Marks& waited) {
+bool Storage::free_to(const Free& free, int stream, const Marks& waited) const {
   for (uint32_t left = free.streams & ~(uint32_t{1} << stream); left != 0; left &= left - 1) {
     const auto i = static_cast<size_t>(std::countr_zero(left));
-    if (free.used[i] > waited[i]) return false;
+    if (used_[free.used][i] > waited[i]) return false;
   }
   return true;
 }
 
-Storage::Fragments::iterator Storage::first_run(int64_t bytes, int stream, const Marks& waited) {
+size_t Storage::first_run(int64_t bytes, int stream, const Marks& waited) const {
   struct Stretch {
-    Fragments::iterator start;
+    size_t start = 0;
     int64_t bytes = 0, end = -1;
   };
-  const auto grows = [&](Stretch& run, Fragments::iterator at, bool usable) {  // until it holds them
+  const auto grows = [&](Stretch& run, size_t at, bool usable) {  // until it holds them
     if (!usable) {
       run.end = -1;
       return false;
     }
-    if (at->first != run.end) {
+    if (free_[at].offset != run.end) {
       run.start = at;
       run.bytes = 0;
     }
-    run.bytes += at->second.bytes;
-    run.end = at->first + at->second.bytes;
+    run.bytes += free_[at].bytes;
+    run.end = free_[at].end();
     return run.bytes >= bytes;
   };
   Stretch own, settled;
-  auto found = free_.end();
-  for (auto at = free_.begin(); at != free_.end(); ++at) {
-    const bool is_own = free_to(at->second, stream, waited);
+  size_t found = free_.size();
+  for (size_t at = 0; at < free_.size(); ++at) {
+    const bool is_own = free_to(free_[at], stream, waited);
     if (grows(own, at, is_own)) return own.start;
-    if (found == free_.end() && grows(settled, at, is_own || clock_ - at->second.released_at > kSettled))
+    if (found == free_.size() && grows(settled, at, is_own || clock_ - free_[at].released_at > kSettled))
       found = settled.start;
   }
   return found;
 }
 
-std::pair<Storage::Fragments::iterator, uint64_t> Storage::oldest_run(int64_t bytes) {
-  auto oldest = free_.end();
+std::pair<size_t, uint64_t> Storage::oldest_run(int64_t bytes) const {
+  size_t oldest = free_.size();
   uint64_t released_at = 0;
-  for (auto start = free_.begin(); start != free_.end(); ++start) {
+  for (size_t start = 0; start < free_.size(); ++start) {
     uint64_t newest = 0;
-    int64_t end = start->first;
-    for (auto at = start; at != free_.end() && at->first == end && end - start->first < bytes; ++at) {
-      newest = std::max(newest, at->second.released_at);
-      end += at->second.bytes;
+    int64_t end = free_[start].offset;
+    for (size_t at = start; at < free_.size() && free_[at].offset == end && end - free_[start].offset < bytes;
+         ++at) {
+      newest = std::max(newest, free_[at].released_at);
+      end += free_[at].bytes;
     }
-    if (end - start->first < bytes || (oldest != free_.end() && newest >= released_at)) continue;
+    if (end - free_[start].offset < bytes || (oldest != free_.size() && newest >= released_at)) continue;
     oldest = start;
     released_at = newest;
   }
@@ -79,38 +97,42 @@ std::pair<Storage::Fragments::iterator, uint64_t> Storage::oldest_run(int64_t by
 }
 
 template <class Usable>
-Storage::Fragments::iterator Storage::top_run(const Usable& usable) {
-  auto start = free_.end();
+size_t Storage::top_run(const Usable& usable) const {
+  size_t start = free_.size();
   int64_t begin = extent_;
-  while (start != free_.begin()) {
-    const auto before = std::prev(start);
-    if (before->first + before->second.bytes != begin || !usable(before->second)) break;
-    begin = before->first;
-    start = before;
+  while (start > 0) {
+    const Free& before = free_[start - 1];
+    if (before.end() != begin || !usable(before)) break;
+    begin = before.offset;
+    --start;
   }
   return start;
 }
 
-Storage::Place Storage::take(Fragments::iterator at, int64_t offset, int64_t bytes) {
+Storage::Place Storage::take(size_t at, int64_t offset, int64_t bytes) {
   Place place;
   place.offset = offset;
   const int64_t end = offset + bytes;
-  if (at != free_.end() && at->first < offset) {
-    Free above = at->second;
-    at->second.bytes = offset - at->first;
-    above.bytes -= at->second.bytes;
-    at = free_.emplace_hint(std::next(at), offset, above);
+  if (at < free_.size() && free_[at].offset < offset) {
+    Free above = free_[at];
+    free_[at].bytes = offset - free_[at].offset;
+    above.offset = offset;
+    above.bytes -= free_[at].bytes;
+    above.used = used_.take(used_[above.used]);
+    free_.insert(free_.begin() + static_cast<std::ptrdiff_t>(++at), above);
   }
-  while (at != free_.end() && at->first < end) {
-    merge(place.wait_for, at->second.used);
-    const int64_t beyond = at->first + at->second.bytes - end;
-    if (beyond > 0) {
-      Free rest = at->second;
-      rest.bytes = beyond;
-      free_.emplace(end, rest);
+  size_t taken = at;
+  for (; taken < free_.size() && free_[taken].offset < end; ++taken) {
+    Free& free = free_[taken];
+    merge(place.wait_for, used_[free.used]);
+    if (const int64_t beyond = free.end() - end; beyond > 0) {
+      free.offset = end;
+      free.bytes = beyond;
+      break;
     }
-    at = free_.erase(at);
+    used_.give_back(free.used);
   }
+  free_.erase(free_.begin() + static_cast<std::ptrdiff_t>(at), free_.begin() + static_cast<std::ptrdiff_t>(taken));
   extent_ = std::max(extent_, end);
   high_water_ = std::max(high_water_, extent_);
   live_ += bytes;
@@ -132,16 +154,16 @@ std::optional<Storage::Place> Storage::find_place(int64_t bytes, int stream, con
   const auto settled = [&](const Free& free) {
     return free_to(free, stream, waited) || clock_ - free.released_at > kSettled;
   };
-  auto at = first_run(bytes, stream, waited);
-  if (at != free_.end()) return take(at, at->first, bytes);
+  size_t at = first_run(bytes, stream, waited);
+  if (at < free_.size()) return take(at, free_[at].offset, bytes);
 
   // Grow, from the free interval at the very top if it is usable; rather wait for others' storage than not fit.
   const auto fits = [&](int64_t start) { return capacity_ == 0 || start + bytes <= capacity_; };
-  const auto start_of = [&](Fragments::iterator top) { return top == free_.end() ? extent_ : top->first; };
+  const auto start_of = [&](size_t top) { return top == free_.size() ? extent_ : free_[top].offset; };
   at = top_run(settled);
   if (fits(start_of(at))) return take(at, start_of(at), bytes);
   at = oldest_run(bytes).first;
-  if (at != free_.end()) return take(at, at->first, bytes);
+  if (at < free_.size()) return take(at, free_[at].offset, bytes);
   return std::nullopt;
 }
 
@@ -153,21 +175,24 @@ std::optional<Storage::Place> Storage::find_place_two_ended(int64_t bytes, int s
   const auto place_among = [&](const auto& usable) -> std::optional<Place> {
     int64_t begin = 0, end = -1;
     if (!brief) {
-      for (auto at = free_.begin(); at != free_.end(); ++at) {
-        if (!usable(at->second)) continue;
-        if (at->first != end) begin = at->first;
-        end = at->first + at->second.bytes;
-        if (end - begin >= bytes) return take(free_.find(begin), begin, bytes);
+      size_t start = 0;
+      for (size_t at = 0; at < free_.size(); ++at) {
+        if (!usable(free_[at])) continue;
+        if (free_[at].offset != end) {
+          begin = free_[at].offset;
+          start = at;
+        }
+        end = free_[at].end();
+        if (end - begin >= bytes) return take(start, begin, bytes);
       }
       return std::nullopt;
     }
     begin = -1;
-    for (auto at = free_.rbegin(); at != free_.rend(); ++at) {
-      if (!usable(at->second)) continue;
-      const int64_t top = at->first + at->second.bytes;
-      if (top != begin) end = top;
-      begin = at->first;
-      if (end - begin >= bytes) return take(std::prev(at.base()), end - bytes, bytes);
+    for (size_t at = free_.size(); at-- > 0;) {
+      if (!usable(free_[at])) continue;
+      if (free_[at].end() != begin) end = free_[at].end();
+      begin = free_[at].offset;
+      if (end - begin >= bytes) return take(at, end - bytes, bytes);
     }
     return std::nullopt;
   };
@@ -178,7 +203,7 @@ std::optional<Storage::Place> Storage::find_place_two_ended(int64_t bytes, int s
     return place;
   }
   const auto [oldest, released_at] = oldest_run(bytes);
-  if (oldest == free_.end()) return std::nullopt;
+  if (oldest == free_.size()) return std::nullopt;
   return place_among([&, last = released_at](const Free& free) { return free.released_at <= last; });
 }
 
@@ -186,8 +211,8 @@ std::optional<Storage::Place> Storage::find_place_two_ended(int64_t bytes, int s
 // little as can be.
 std::optional<Storage::Place> Storage::grow(int64_t bytes) {
   bytes = std::max(storage_bytes(bytes), kStorageAlignment);
-  const auto at = top_run([](const Free&) { return true; });
-  const int64_t start = at == free_.end() ? extent_ : at->first;
+  const size_t at = top_run([](const Free&) { return true; });
+  const int64_t start = at == free_.size() ? extent_ : free_[at].offset;
   if (start + bytes > limit_) return std::nullopt;
   capacity_ = std::max(capacity_, start + bytes);
   return take(at, start, bytes);
@@ -197,47 +222,50 @@ void Storage::release(int64_t offset, int64_t bytes, const Marks& used) {
   if (watcher != nullptr) watcher->released(offset, used);
   bytes = std::max(storage_bytes(bytes), kStorageAlignment);
   live_ -= bytes;
-  const auto next = free_.lower_bound(offset);
-  HEDDLE_CHECK(next == free_.end() || next->first >= offset + bytes, "storage at {} is released twice", offset);
-  HEDDLE_CHECK(next == free_.begin() || std::prev(next)->first + std::prev(next)->second.bytes <= offset,
-               "storage at {} is released twice", offset);
-  auto at = free_.emplace_hint(next, offset, Free{bytes, used, clock_, streams_of(used)});
+  const auto next = std::lower_bound(free_.begin(), free_.end(), offset,
+                                     [](const Free& free, int64_t at) { return free.offset < at; });
+  HEDDLE_CHECK(next == free_.end() || next->offset >= offset + bytes, "storage at {} is released twice", offset);
+  HEDDLE_CHECK(next == free_.begin() || std::prev(next)->end() <= offset, "storage at {} is released twice",
+               offset);
+  const auto at = static_cast<size_t>(next - free_.begin());
+  free_.insert(next, {offset, bytes, clock_, streams_of(used), used_.take(used)});
   join(at);
-  if (at != free_.begin()) join(std::prev(at));
+  if (at > 0) join(at - 1);
 }
 
-void Storage::join(Fragments::iterator at) {
-  const auto next = std::next(at);
-  if (next == free_.end() || at->first + at->second.bytes != next->first) return;
-  if (at->second.streams != next->second.streams) return;
-  at->second.bytes += next->second.bytes;
-  at->second.released_at = std::max(at->second.released_at, next->second.released_at);
-  merge(at->second.used, next->second.used);
-  free_.erase(next);
+void Storage::join(size_t at) {
+  if (at + 1 >= free_.size()) return;
+  Free &free = free_[at], &next = free_[at + 1];
+  if (free.end() != next.offset || free.streams != next.streams) return;
+  free.bytes += next.bytes;
+  free.released_at = std::max(free.released_at, next.released_at);
+  merge(used_[free.used], used_[next.used]);
+  used_.give_back(next.used);
+  free_.erase(free_.begin() + static_cast<std::ptrdiff_t>(at) + 1);
 }
 
 void Storage::settle() {
-  for (auto& [offset, free] : free_) {
-    free.used = {};
+  for (Free& free : free_) {
+    used_[free.used] = {};
     free.streams = 0;
   }
-  for (auto at = free_.begin(); at != free_.end();) {
+  for (size_t at = 0; at < free_.size();) {
     const size_t before = free_.size();
     join(at);
     if (free_.size() == before) ++at;
   }
-  if (!two_ended_ && !free_.empty() &&
-      std::prev(free_.end())->first + std::prev(free_.end())->second.bytes == extent_) {
-    extent_ = std::prev(free_.end())->first;
-    free_.erase(std::prev(free_.end()));
+  if (!two_ended_ && !free_.empty() && free_.back().end() == extent_) {
+    extent_ = free_.back().offset;
+    used_.give_back(free_.back().used);
+    free_.pop_back();
   }
 }
 
 int64_t Storage::largest_free_bytes() const {
   int64_t largest = 0, run = 0, end = -1;
-  for (const auto& [offset, free] : free_) {
-    run = offset == end ? run + free.bytes : free.bytes;
-    end = offset + free.bytes;
+  for (const Free& free : free_) {
+    run = free.offset == end ? run + free.bytes : free.bytes;
+    end = free.end();
     largest = std::max(largest, run);
   }
   if (limit_ > 0) largest = std::max(largest, limit_ - extent_ + (end == extent_ ? run : 0));

@@ -13,8 +13,8 @@
 #pragma once
 
 #include <cstdint>
-#include <map>
 #include <optional>
+#include <vector>
 
 #include "heddle/ir/walk/streams.h"
 
@@ -66,31 +66,46 @@ class Storage {
   void reset_peak() { peak_live_ = live_; }
 
  private:
+  /// Marks that fragments name by number, so that the fragments themselves are small enough to be looked through
+  /// for every place. Numbers that are not in use are a chain: each place holds the next, 0 ends it and holds the
+  /// first.
+  class MarksPool {
+   public:
+    MarksPool() : marks_(1) {}
+    uint32_t take(const Marks& marks);
+    void give_back(uint32_t number);
+    Marks& operator[](uint32_t number) { return marks_[number]; }
+    const Marks& operator[](uint32_t number) const { return marks_[number]; }
+
+   private:
+    std::vector<Marks> marks_;
+  };
   struct Free {
-    int64_t bytes = 0;
-    Marks used{};
+    int64_t offset = 0, bytes = 0;
     uint64_t released_at = 0;
-    uint32_t streams = 0;  // a bit for each that `used` names
+    uint32_t streams = 0;  // a bit for each that used it
+    uint32_t used = 0;     // the last op of each, in used_
+    int64_t end() const { return offset + bytes; }
   };
   static_assert(kMostStreams <= 32);
-  static constexpr uint64_t kSettled = 64;    // placements after which another stream's storage counts as settled
-  using Fragments = std::map<int64_t, Free>;  // by offset
+  static constexpr uint64_t kSettled = 64;  // placements after which another stream's storage counts as settled
 
-  // Where a run of neighbours begins that holds `bytes`, or the end: the lowest of those free to the stream, else
-  // of those that are settled; the one whose newest was released first; the usable ones that touch the high water,
-  // whatever they hold.
-  Fragments::iterator first_run(int64_t bytes, int stream, const Marks& waited);
-  std::pair<Fragments::iterator, uint64_t> oldest_run(int64_t bytes);  // and when that was
+  // Where a run of neighbours begins that holds `bytes`, or the end (free_.size()): the lowest of those free to the
+  // stream, else of those that are settled; the one whose newest was released first; the usable ones that touch the
+  // high water, whatever they hold.
+  size_t first_run(int64_t bytes, int stream, const Marks& waited) const;
+  std::pair<size_t, uint64_t> oldest_run(int64_t bytes) const;  // and when that was
   template <class Usable>
-  Fragments::iterator top_run(const Usable& usable);
-  static bool free_to(const Free& free, int stream, const Marks& waited);
+  size_t top_run(const Usable& usable) const;
+  bool free_to(const Free& free, int stream, const Marks& waited) const;
   std::optional<Place> find_place(int64_t bytes, int stream, const Marks& waited);
   std::optional<Place> find_place_two_ended(int64_t bytes, int stream, const Marks& waited, bool brief);
   std::optional<Place> grow(int64_t bytes);
-  Place take(Fragments::iterator at, int64_t offset, int64_t bytes);  // `at` holds the offset, or is the end
-  void join(Fragments::iterator at);  // with its next, if the same streams used both
+  Place take(size_t at, int64_t offset, int64_t bytes);  // `at` holds the offset, or is the end
+  void join(size_t at);                                  // with its next, if the same streams used both
 
-  Fragments free_;
+  std::vector<Free> free_;  // by offset
+  MarksPool used_;
   int64_t capacity_;  // with what it has grown by
   int64_t foretold_, limit_;
   bool two_ended_;
