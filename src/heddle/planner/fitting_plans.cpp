@@ -87,8 +87,7 @@ std::string said(const search::Ranked& plan, double limit_bytes) {
                      l.pp, l.ep, plan.reserved_bytes / (1 << 30), limit_bytes / (1 << 30));
 }
 
-}  // namespace
-
+// As `heddle inspect` does. Where it doesn't fit, the plan says what it takes.
 bool count_program(search::Ranked& plan, double limit_bytes) {
   const config::RunConfig config = config_of(plan, limit_bytes);
   const plan::Plan of = train::plan_of(config);
@@ -103,16 +102,24 @@ bool count_program(search::Ranked& plan, double limit_bytes) {
          holds_crowding(lowered, backend, fullest, plan.job.memory_imbalance, limit, plan);
 }
 
-void count_first(search::Answer& answer) {
-  while (!answer.top.empty() && answer.top.front().reserved_bytes > 0 &&
-         !count_program(answer.top.front(), answer.memory_bytes)) {
-    answer.misfit = said(answer.top.front(), answer.memory_bytes);
-    answer.top.erase(answer.top.begin());
+// Counts plans from the first on, until as many seem to fit as are to be simulated, and leaves out those that
+// don't; how many are left of the counted. `known`: so many of the first were counted and fit.
+int count_by_shorter_steps(std::vector<search::Ranked>& plans, size_t known, double limit_bytes) {
+  size_t fitting = known;
+  for (size_t counted = known; fitting < plans.size() && counted < kCounted; ++counted) {
+    if (seems_to_fit(plans[fitting], limit_bytes))
+      ++fitting;
+    else
+      plans.erase(plans.begin() + static_cast<std::ptrdiff_t>(fitting));
   }
+  return static_cast<int>(fitting);
 }
 
+}  // namespace
+
 search::Answer fitting_plans(const search::Query& query,
-                             const std::function<search::Answer(const search::Query&)>& search) {
+                             const std::function<search::Answer(const search::Query&)>& search,
+                             const OrderPlans& order) {
   const double limit = query.memory_bytes > 0 ? query.memory_bytes : search::usable_bytes(query.space.job.device);
   search::Query asked = query;
   asked.memory_bytes = limit;
@@ -124,23 +131,27 @@ search::Answer fitting_plans(const search::Query& query,
     answer.estimate_s += estimate_s;
     answer.exact_s += exact_s;
     answer.memory_bytes = limit;
-    std::erase_if(answer.top, [](const search::Ranked& plan) { return !runs(plan); });
-    if (answer.top.empty()) break;
-    search::Ranked& first = answer.top.front();
-    const bool fits = seems_to_fit(first, limit) && count_program(first, limit);
-    if (!fits && misfit.empty()) misfit = said(first, limit);
-    if (!fits && round + 1 < kRounds && !answer.stopped) {
-      asked.memory_bytes *= std::clamp(limit / first.reserved_bytes, kLeastRoom, kMostRoom);
+    std::vector<search::Ranked>& plans = answer.top;
+    std::erase_if(plans, [](const search::Ranked& plan) { return !runs(plan); });
+    if (plans.empty()) break;
+    const bool last = round + 1 == kRounds || answer.stopped;
+    bool fits = seems_to_fit(plans.front(), limit);
+    if (fits) {
+      order(answer, count_by_shorter_steps(plans, 1, limit));
+      fits = count_program(plans.front(), limit);
+    }
+    if (fits) break;
+    if (misfit.empty()) misfit = said(plans.front(), limit);
+    if (!last) {
+      asked.memory_bytes *= std::clamp(limit / plans.front().reserved_bytes, kLeastRoom, kMostRoom);
       continue;
     }
-    if (!fits) answer.top.erase(answer.top.begin());
-    for (size_t i = fits ? 1 : 0, counted = i; i < answer.top.size() && counted < kCounted; ++counted) {
-      if (seems_to_fit(answer.top[i], limit) && (i > 0 || count_program(answer.top[i], limit)))
-        ++i;
-      else
-        answer.top.erase(answer.top.begin() + static_cast<std::ptrdiff_t>(i));
-    }
-    if (!answer.top.empty() && answer.top.front().reserved_bytes == 0) answer.top.clear();
+    // Of what the last round has found, the first that does.
+    plans.erase(plans.begin());
+    order(answer, count_by_shorter_steps(plans, 0, limit));
+    while (!plans.empty() && plans.front().reserved_bytes > 0 && !count_program(plans.front(), limit))
+      plans.erase(plans.begin());
+    if (!plans.empty() && plans.front().reserved_bytes == 0) plans.clear();
     break;
   }
   if (answer.top.empty() && !misfit.empty()) answer.misfit = misfit;

@@ -117,17 +117,10 @@ void simulate_best(search::Answer& answer, const search::Behaviour& behaviour, i
 search::Answer heddle_plans(const search::Query& query,
                             const std::function<search::Answer(const search::Query&)>& search,
                             const std::function<void()>& simulating) {
-  constexpr std::ptrdiff_t kSimulated = 3;
-  search::Answer answer = fitting_plans(query, search);
-  // Only plans that were counted, for the first of these is printed.
-  const auto counted = std::count_if(answer.top.begin(), answer.top.end(),
-                                     [](const search::Ranked& plan) { return plan.reserved_bytes > 0; });
-  if (answer.top.empty()) return answer;
-  if (simulating) simulating();
-  const search::Launch counted_in_full = search::launch_of(answer.top.front());
-  simulate_best(answer, query.behaviour, static_cast<int>(std::min(kSimulated, counted)));
-  if (search::launch_of(answer.top.front()) != counted_in_full) count_first(answer);
-  return answer;
+  return fitting_plans(query, search, [&](search::Answer& answer, int plans) {
+    if (simulating) simulating();
+    simulate_best(answer, query.behaviour, plans);
+  });
 }
 
 }  // namespace heddle::planner

@@ -50,32 +50,28 @@ bool Storage::free_to(const Free& free, int stream, const Marks& waited) const {
 }
 
 size_t Storage::first_run(int64_t bytes, int stream, const Marks& waited) const {
-  struct Stretch {
+  const auto first_of = [&](const auto& usable) {
     size_t start = 0;
-    int64_t bytes = 0, end = -1;
-  };
-  const auto grows = [&](Stretch& run, size_t at, bool usable) {  // until it holds them
-    if (!usable) {
-      run.end = -1;
-      return false;
+    int64_t begin = 0, end = -1;  // of the stretch of neighbours that goes up to here
+    for (size_t at = 0; at < free_.size(); ++at) {
+      const Free& free = free_[at];
+      if (!usable(free)) {
+        end = -1;
+        continue;
+      }
+      if (free.offset != end) {
+        start = at;
+        begin = free.offset;
+      }
+      end = free.end();
+      if (end - begin >= bytes) return start;
     }
-    if (free_[at].offset != run.end) {
-      run.start = at;
-      run.bytes = 0;
-    }
-    run.bytes += free_[at].bytes;
-    run.end = free_[at].end();
-    return run.bytes >= bytes;
+    return free_.size();
   };
-  Stretch own, settled;
-  size_t found = free_.size();
-  for (size_t at = 0; at < free_.size(); ++at) {
-    const bool is_own = free_to(free_[at], stream, waited);
-    if (grows(own, at, is_own)) return own.start;
-    if (found == free_.size() && grows(settled, at, is_own || clock_ - free_[at].released_at > kSettled))
-      found = settled.start;
-  }
-  return found;
+  const size_t own = first_of([&](const Free& free) { return free_to(free, stream, waited); });
+  if (own < free_.size()) return own;
+  return first_of(
+      [&](const Free& free) { return clock_ - free.released_at > kSettled || free_to(free, stream, waited); });
 }
 
 std::pair<size_t, uint64_t> Storage::oldest_run(int64_t bytes) const {
