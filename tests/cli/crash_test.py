@@ -3,9 +3,11 @@
 
     crash_test.py HEDDLE LIBFAIL_CALLS [--count]
 
-After each the folder is started anew or gone on with, as its own message says, and must end with the weights of a
-run that nothing happened to, bit for bit, with a whole log and no stray files. HEDDLE_CRASH_POINTS=all takes every
-call; else as many, evenly spread, as fit in some seconds. --count prints how many points end how, and fails none.
+After each the folder is started anew or gone on with, as its own message says, from no checkpoint older than the last
+that was there, and must end with the weights of a run that nothing happened to, bit for bit, with a whole log and no
+stray files. Where a call fails that only concerns what is looked at, the run itself must end well and say what it
+lacks. HEDDLE_CRASH_POINTS=all takes every call; else as many, evenly spread, as fit in some seconds. --count prints
+how many points end how, and fails none.
 """
 import collections
 import hashlib
@@ -13,6 +15,7 @@ import json
 import os
 import pathlib
 import random
+import re
 import shutil
 import subprocess
 import sys
@@ -51,6 +54,8 @@ sample_tokens = 2
 threads = 1
 """
 STEPS = 3
+LOOKED_AT = re.compile(r"/run/(metrics\.jsonl|tensorboard(/.*)?|\.?report\.html.*|\.?trace\.perfetto.*)$")
+CHECKPOINT = re.compile(r"^\d+ rename\w* .*/run/checkpoints/step-(\d+)$")
 OURS = {"config.toml", "metrics.jsonl", "tokenizer.json", "report.html", "trace.perfetto", "checkpoints", "tensorboard",
         ".lock", "text.bin", "text.idx", "data.json"}
 
@@ -114,15 +119,26 @@ class Crashes(unittest.TestCase):
         shutil.rmtree(folder)
         return lines, weights
 
-    def go_on(self, folder, layout, expected):
+    @staticmethod
+    def last_checkpoint(start, calls):
+        """The step of the last checkpoint that is there after these calls; 0: there is none."""
+        steps = [int(path.name.removeprefix("step-")) for path in start.glob("run/checkpoints/step-*")]
+        return max([0, *steps, *(int(found.group(1)) for found in map(CHECKPOINT.match, calls) if found)])
+
+    def go_on(self, folder, layout, expected, checkpoint):
         """Does what the program's message says until the run is done; what is wrong with the result, or ''."""
         done = self.train(folder, *layout)
+        went_on = 0
         if done.returncode == 2 and "holds a run already: --resume" in done.stderr:
             done = self.train(folder, "--resume", *layout)
+            said = re.search(r"going on after step (\d+)", done.stderr)
+            went_on = int(said.group(1)) if said else 0
             if done.returncode == 2 and "nothing is left to do" in done.stderr:
-                done.returncode = 0
+                done.returncode, went_on = 0, STEPS
         if done.returncode != 0:
             return f"dead: {done.stderr.strip()}"
+        if went_on < checkpoint:
+            return f"lost checkpoint: went on after step {went_on}, there was one of step {checkpoint}"
         if self.weights(folder) != expected:
             return "other weights"
         strays = [str(p.relative_to(folder)) for p in folder.glob("run/*") if p.name not in OURS]
@@ -136,15 +152,20 @@ class Crashes(unittest.TestCase):
         steps = [json.loads(line)["step"] for line in (folder / "run/metrics.jsonl").read_text().splitlines()]
         return "" if steps == list(range(1, STEPS + 1)) else f"log of the steps {steps}"
 
+    @staticmethod
+    def drawn(numbers):
+        """All of them, or a few that are evenly spread."""
+        if ALL or COUNT or len(numbers) <= FEW:
+            return numbers
+        stride = len(numbers) / FEW
+        return [numbers[int(i * stride + stride / 2)] for i in range(FEW)]
+
     def strike_all(self, start, how, *flags):
         calls, expected = self.calls(start, flags)
         layout = [flag for flag in flags if flag != "--resume"]
         if not layout:
             self.assertEqual(expected, self.expected)  # resumed or not
-        numbers = range(1, len(calls) + 1)
-        if not ALL and not COUNT:
-            stride = len(calls) / FEW
-            numbers = sorted({1 + int(i * stride + stride / 2) for i in range(FEW)})
+        numbers = self.drawn(range(1, len(calls) + 1))
         found = collections.Counter()
         examples = {}
         for number in numbers:
@@ -159,7 +180,7 @@ class Crashes(unittest.TestCase):
                 wrong = f"status {struck.returncode}: {struck.stderr}"
             elif struck.returncode != 0 and sum(l.startswith("heddle: ") for l in struck.stderr.splitlines()) != 1:
                 wrong = f"not one message: {struck.stderr}"
-            wrong = wrong or self.go_on(folder, layout, expected)
+            wrong = wrong or self.go_on(folder, layout, expected, self.last_checkpoint(start, calls[:number - 1]))
             if not wrong and how == "kill":
                 wrong = self.log_of(folder)
             kind = wrong.split(":")[0] if wrong else "well"
@@ -173,6 +194,28 @@ class Crashes(unittest.TestCase):
                 print("   ", example)
         else:
             self.assertEqual(list(examples.values()), [])
+
+    def lose_what_is_looked_at(self, start, how, *flags):
+        calls, expected = self.calls(start, flags)
+        numbers = [number for number, call in enumerate(calls, 1) if LOOKED_AT.search(call)]
+        self.assertGreater(len(numbers), FEW, calls)
+        for number in self.drawn(numbers):
+            _, call, path = calls[number - 1].split(" ", 2)
+            with self.subTest(how=how, call=call, path=path):
+                folder = self.base / "struck"
+                shutil.copytree(start, folder)
+                struck = self.struck(folder, number, how, flags)
+                weights = self.weights(folder)
+                shutil.rmtree(folder)
+                self.assertEqual(struck.returncode, 0, struck.stderr)
+                self.assertEqual(weights, expected)
+                if call != "close":  # whose bytes have arrived before
+                    self.assertRegex(struck.stderr, r"warning: .*; training goes on")
+
+    def test_what_is_looked_at_may_be_lost(self):
+        for how in ("ENOSPC", "EIO"):
+            self.lose_what_is_looked_at(self.template, how, "--trace", "--set", "train.trace_step=2")
+            self.lose_what_is_looked_at(self.half, how, "--resume", "--trace", "--set", "train.trace_step=1")
 
     def test_killed(self):
         self.strike_all(self.template, "kill")
