@@ -94,6 +94,25 @@ TEST(LoweredBlocks, CommunicationHasItsCause) {
   EXPECT_GT(work().hidden_exchange, 0);
 }
 
+// An explanation asks what the step would be on a device with less or more of something.
+TEST(LoweredBlocks, FollowTheDevice) {
+  const model::ModelConfig c = mixture();
+  const LoweredBlocks blocks(c, bf16());
+  Job j = job_of(c);
+  j.layout.ep = 8;
+  const Prices given = blocks.prices(j, {});
+  Job other = j;
+  other.device.bf16_flops *= 0.5;
+  EXPECT_GT(blocks.prices(other, {}).moe.forward.products, 1.5 * given.moe.forward.products);
+  other = j;
+  other.device.memory_bytes_per_s *= 0.5;
+  EXPECT_GT(blocks.prices(other, {}).moe.forward.traffic, 1.5 * given.moe.forward.traffic);
+  other = j;
+  other.device.inner.bytes_per_s *= 0.5;
+  EXPECT_GT(blocks.prices(other, {}).moe.forward.exchange, 1.5 * given.moe.forward.exchange);
+  EXPECT_EQ(blocks.prices(j, {}).moe.forward.exchange, given.moe.forward.exchange);
+}
+
 TEST(LoweredBlocks, RecomputeTradesBytesForTime) {
   const model::ModelConfig c = mixture();
   const LoweredBlocks blocks(c, bf16());

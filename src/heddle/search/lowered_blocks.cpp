@@ -84,6 +84,18 @@ BlockWork mixed(const BlockWork& a, const BlockWork& b, double part_of_b) {
   return m;
 }
 
+// The numbers of a device that seconds follow from, as they lie in memory.
+std::string rates_of(const cost::Accelerator& d) {
+  std::vector<double> rates{d.bf16_flops, d.fp8_flops,          d.fp4_flops,
+                            d.host_us,    d.memory_bytes_per_s, static_cast<double>(d.units)};
+  const auto add_tier = [&](const cost::Tier& tier) {
+    rates.insert(rates.end(), {static_cast<double>(tier.ranks), tier.bytes_per_s, tier.latency_us});
+  };
+  add_tier(d.inner), add_tier(d.outer);
+  for (const cost::Tier& tier : d.farther) add_tier(tier);
+  return {reinterpret_cast<const char*>(rates.data()), rates.size() * sizeof(double)};
+}
+
 std::string text_of(const model::Recompute& r) {
   return fmt::format("{}", fmt::join(recompute_words_of(r, 0, 0, 1), ","));
 }
@@ -133,7 +145,8 @@ const Prices& LoweredBlocks::prices(const Job& j, const Behaviour& b) const {
   const bool hides = pipeline_of(j)->outline().hides_exchange;
   const std::string key =
       fmt::format("{} {} {} {} {} {} {} {} {} {} {}", l.tp, l.cp, l.ep, l.etp, j.microbatch, text_of(j.recompute),
-                  j.recompute.every, j.imbalance, j.memory_imbalance, hides, j.software.overlap_exchange);
+                  j.recompute.every, j.imbalance, j.memory_imbalance, hides, j.software.overlap_exchange) +
+      rates_of(j.device);
   {
     const std::lock_guard lock(mutex_);
     if (const auto at = prices_.find(key); at != prices_.end()) return *at->second;

@@ -181,9 +181,10 @@ std::vector<Remedy> remedies_of(const Job& job, const Exact& base, double limit,
   attempt("microbatches of 1", [](Job& j) { j.microbatch = 1; });
   attempt("optimizer states sharded over data ranks",
           [](Job& j) { j.software.sharded_states = j.software.reduce_scatter = true; });
-  attempt("weights sharded over data ranks", [](Job& j) {
-    j.software.sharded_weights = j.software.sharded_states = j.software.reduce_scatter = true;
-  });
+  if (job.software.lowered == nullptr)  // Heddle does not
+    attempt("weights sharded over data ranks", [](Job& j) {
+      j.software.sharded_weights = j.software.sharded_states = j.software.reduce_scatter = true;
+    });
   std::stable_sort(all.begin(), all.end(), [&](const Remedy& a, const Remedy& b) {
     const bool fits_a = a.peak_bytes <= limit, fits_b = b.peak_bytes <= limit;
     if (fits_a != fits_b) return fits_a;

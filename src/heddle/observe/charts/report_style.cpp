@@ -75,6 +75,7 @@ i.dash { background: repeating-linear-gradient(90deg, currentColor 0 4px, transp
 figure[data-kind=lanes] .legend i { height: 10px; }
 svg { display: block; width: 100%; height: auto; overflow: visible; }
 svg text { font-size: 11px; fill: var(--soft); }
+svg .in-bar { fill: var(--card); }
 svg .axis-label { fill: var(--faint); }
 svg .grid { stroke: var(--grid); stroke-width: 1; display: inline; }
 svg .axis { stroke: var(--faint); stroke-width: 1; stroke-opacity: .6; }
@@ -174,6 +175,9 @@ summary { cursor: pointer; font-weight: 600; }
   body { background: none; padding: 0; font-size: 12px; }
   .panel, .card { box-shadow: none; break-inside: avoid; }
   tr { break-inside: avoid; }
+  caption, thead, tbody tr:first-child { break-after: avoid; }
+  tbody tr:last-child { break-before: avoid; }
+  footer { margin-top: 8px; break-before: avoid; }
   h2, h3 { break-after: avoid; margin-top: 22px; }
   .grid { display: block; }
   .panel { margin-top: 10px; }

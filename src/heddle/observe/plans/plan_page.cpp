@@ -25,7 +25,7 @@ constexpr size_t kMostNeighbours = 24, kMostRemedies = 12;
 // Bars, each beginning where the one above ends, with their words behind them or, where there is no room, before
 // them.
 View waterfall_view(const Explanation& x, const PlanTable& table, int width) {
-  const double left = width < 500 ? 122 : 170, right = width - (width < 500 ? 8.0 : 130.0), row = 26;
+  const double left = width < 500 ? 138 : 170, right = width - (width < 500 ? 8.0 : 130.0), row = 26;
   const double step = x.plan.exact.step_s;
   std::string rows;
   double begin = 0;
@@ -37,17 +37,17 @@ View waterfall_view(const Explanation& x, const PlanTable& table, int width) {
                  wide = std::max(1.0, (right - left) * p.seconds / step);
     const std::string words = fmt::format("{}, {}", table.rows[line][1], table.rows[line][2]);
     const double needs = 6.3 * static_cast<double>(words.size()) + 8;
-    // On a narrow page the words of a long bar stand in it.
-    const char* anchor = "start";
+    // Behind the bar; where the page is too narrow for that before it; of a long bar in it.
+    const char *anchor = "start", *where = "";
     double at = from + wide + 8;
     if (at + needs > width) at = from - 8, anchor = "end";
-    if (at - needs < left - 8 && anchor[0] == 'e') at = right, anchor = "end";
+    if (at - needs < left - 8 && anchor[0] == 'e') at = from + wide - 8, where = " class=\"in-bar\"";
     rows += fmt::format(
         "<text x=\"{}\" y=\"{}\" text-anchor=\"end\">{}</text><rect class=\"c{}\" fill=\"currentColor\" x=\"{}\" "
-        "y=\"{}\" width=\"{}\" height=\"{}\" rx=\"2\"/><text class=\"on-bar\" x=\"{}\" y=\"{}\" "
+        "y=\"{}\" width=\"{}\" height=\"{}\" rx=\"2\"/><text{} x=\"{}\" y=\"{}\" "
         "text-anchor=\"{}\">{}</text>\n",
         coordinate(left - 10), coordinate(top + 17), escape_html(p.name), i % kChartColours, coordinate(from),
-        coordinate(top + 4), coordinate(wide), row - 8, coordinate(at), coordinate(top + 17), anchor, words);
+        coordinate(top + 4), coordinate(wide), row - 8, where, coordinate(at), coordinate(top + 17), anchor, words);
     begin += p.seconds;
     ++line;
   }
