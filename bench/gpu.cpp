@@ -20,6 +20,7 @@
 #include "heddle/base/clock.h"
 #include "heddle/base/random.h"
 #include "heddle/base/statistics.h"
+#include "heddle/config/run_config.h"
 #include "heddle/device/device.h"
 #include "heddle/kernels/registry.h"
 #include "heddle/ops/ops.h"
@@ -233,23 +234,10 @@ void kernels_of(const Options& options) {
             ir::Phase::I);
 }
 
-/// A step of a model of DeepSeek-V2-Lite's shapes, cut in depth.
+/// A step of DeepSeek-V2-Lite, cut in depth.
 void step_of(const Options& options) {
-  model::ModelConfig c;
-  c.vocab_size = 102400;
-  c.hidden_size = 2048;
+  model::ModelConfig c = config::parse_run_config("", "", {"model.preset=deepseek-v2-lite"}).model;
   c.num_hidden_layers = static_cast<int>(options.layers);
-  c.first_k_dense_replace = 1;
-  c.intermediate_size = 10944;
-  c.num_attention_heads = 16;
-  c.kv_lora_rank = 512;
-  c.qk_nope_head_dim = 128;
-  c.qk_rope_head_dim = 64;
-  c.v_head_dim = 128;
-  c.n_routed_experts = 64;
-  c.num_experts_per_tok = 6;
-  c.n_shared_experts = 2;
-  c.moe_intermediate_size = 1408;
   plan::Plan plan;
   plan.dtype = Dtype::bf16;
   plan.sequence_length = 4096;
@@ -286,7 +274,8 @@ void step_of(const Options& options) {
   for (int m = 0; m < plan.microbatches; ++m) {
     std::vector<int32_t>& tokens = batch.microbatches.emplace_back().tokens;
     for (int64_t i = 0; i < ids; ++i)
-      tokens.push_back(static_cast<int32_t>(RandomKey(2).bits(static_cast<uint64_t>(m * ids + i)) % 102400));
+      tokens.push_back(static_cast<int32_t>(RandomKey(2).bits(static_cast<uint64_t>(m * ids + i)) %
+                                            static_cast<uint64_t>(c.vocab_size)));
   }
   const double all = static_cast<double>(plan.microbatches * plan.sequences * plan.sequence_length);
   batch.scales = {1 / all, 1.0 / static_cast<double>(plan.microbatches * plan.sequences), 1 / all};

@@ -4,30 +4,14 @@
 #include <gtest/gtest.h>
 
 #include "heddle/base/error.h"
+#include "heddle/config/run_config.h"
 #include "heddle/model/shapes/config_shape.h"
 #include "heddle/search/search.h"
 
 namespace heddle::search {
 namespace {
 
-model::ModelConfig mixture() {  // DeepSeek-V2-Lite's sizes
-  model::ModelConfig c;
-  c.vocab_size = 102400;
-  c.hidden_size = 2048;
-  c.num_hidden_layers = 27;
-  c.intermediate_size = 10944;
-  c.first_k_dense_replace = 1;
-  c.num_attention_heads = 16;
-  c.kv_lora_rank = 512;
-  c.qk_nope_head_dim = 128;
-  c.qk_rope_head_dim = 64;
-  c.v_head_dim = 128;
-  c.n_routed_experts = 64;
-  c.num_experts_per_tok = 6;
-  c.n_shared_experts = 2;
-  c.moe_intermediate_size = 1408;
-  return c;
-}
+model::ModelConfig mixture() { return config::parse_run_config("", "", {"model.preset=deepseek-v2-lite"}).model; }
 
 plan::Plan bf16() {
   plan::Plan plan;

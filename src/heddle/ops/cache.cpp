@@ -9,6 +9,7 @@
 // `mla_absorb` makes Kᵀ q of each query, all heads read the one cached row as key and its first c elements as value,
 // and `mla_expand` makes V of what they have summed.
 #include "heddle/ops/ops.h"
+#include "heddle/ops/rope.h"
 #include "heddle/ops/rule.h"
 
 namespace heddle::ops {
@@ -54,11 +55,7 @@ const OpDef rope_at{
     .attributes = "heads head_dim rope_dim sequence interleaved",
     .infer = [](const Listing& listing, const Op& op) {
       const Rule rule(listing, op);
-      const Attributes& a = op.attributes;
-      rule.require(rule.size(0, 1) == a.integer("heads") * a.integer("head_dim"), "columns are not heads × head_dim");
-      rule.require(a.integer("rope_dim") % 2 == 0 && a.integer("rope_dim") <= a.integer("head_dim"),
-                   "rope_dim is odd or exceeds head_dim");
-      rule.shape(1, {fixed(a.integer("sequence")), fixed(a.integer("rope_dim"))});
+      check_turned_rows(rule, op.attributes);
       check_places(rule, 2);
       return std::vector{rule.like(0)};
     },
