@@ -182,6 +182,7 @@ int continue_prompts(const GenerateOptions& options) {
       options.prompts.empty() ? std::vector<std::string>{prompt_of(options)} : read_prompts(options.prompts);
   const Opened opened = open(options, std::ssize(prompts));
   std::vector<std::vector<data::TokenId>> ids;
+  ids.reserve(prompts.size());
   for (const std::string& prompt : prompts) ids.push_back(session::prompt_ids(*opened.tokenizer, prompt));
   const bool one = options.prompts.empty();
   session::Watch watch{.piece = {}, .ended = {}, .interrupted = stop_asked};
