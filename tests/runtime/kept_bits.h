@@ -61,6 +61,8 @@ inline void expect_same_bits(const model::ModelConfig& c, const plan::Plan& plan
   plan::Plan kept = plan;
   kept.memory.recompute.clear();
   kept.memory.offload.clear();
+  kept.memory.weights.clear();
+  kept.memory.gradients.clear();
   // What is kept does not depend on the words: once for all of them.
   static std::map<std::string, Outcome> known;
   const std::string key =

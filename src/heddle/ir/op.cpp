@@ -49,6 +49,16 @@ int place_of(std::string_view name, std::string_view list) {
   return at == names.end() ? -1 : static_cast<int>(at - names.begin());
 }
 
+namespace {
+bool is_named(const Op& op, size_t u, std::string_view list) {
+  const std::vector<std::string_view> names = names_in(op.def->updates);
+  return place_of(names[std::min(u, names.size() - 1)], list) >= 0;
+}
+}  // namespace
+
+bool overwrites(const Op& op, size_t u) { return is_named(op, u, op.def->overwrites); }
+bool reaches_host(const Op& op, size_t u) { return is_named(op, u, op.def->reaches_host); }
+
 ValueId Op::operand(std::string_view name) const { return named(*this, name, def->operands, in); }
 ValueId Op::result(std::string_view name) const { return named(*this, name, def->results, out); }
 ValueId Op::updated(std::string_view name) const { return named(*this, name, def->updates, updates); }

@@ -80,11 +80,14 @@ struct OpDef {
   Work work = Work::other;
   bool chooses_experts = false;
   bool drops = false;      // runs nowhere: gives the storage of its operands back, although they are read again
+  bool reserves = false;   // runs nowhere: makes room for its results, of which nothing is there yet
   std::string_view alike;  // the results that are the same on all ranks of its group, or of its operands' writers
   std::string_view packable;  // the operand, a weight, that it can also read in the backend's own blocking
   /// Operands and updates, all of one size, on equal parts of which it may run one after the other; the others are
   /// taken as a whole by each. "" where there is no such thing.
   std::string_view by_element;
+  /// Updates that it writes as a whole, and reads nothing of.
+  std::string_view overwrites;
   /// Updates that it may find on the host, for it goes over each element once: the device reaches them there.
   std::string_view reaches_host;
   std::string_view exact;  // the kind to take its place under exact sums, with the row counts as a last operand
@@ -110,6 +113,8 @@ struct OpDef {
 /// Whether ops of a definition use a communicator, that of their group; on a stream of their own or while they
 /// compute.
 constexpr bool communicates(const OpDef& def) { return def.collective || is_message(def.moves); }
+/// Whether ops of a definition are ever issued; the others only say where room is taken or given back.
+constexpr bool runs(const OpDef& def) { return !def.drops && !def.reserves; }
 
 constexpr int kAllChunks = -1;
 
@@ -129,7 +134,8 @@ struct Op {
   const OpDef* def = nullptr;
   std::vector<ValueId> in;  // none where an optional operand is absent
   std::vector<ValueId> out;
-  std::vector<ValueId> updates;  // persistent values, read, modified and written
+  /// Read, modified and written: what persists, and what a reserve or a copy from the host has made.
+  std::vector<ValueId> updates;
   /// Operands of the gradient rule only: neither read by this op nor kept alive for it. The rule returns their
   /// gradients after those of `in`.
   std::vector<ValueId> mentions;
@@ -143,6 +149,8 @@ struct Op {
   bool again = false;  // makes anew, in I or W, what an op of F has made (passes/recompute)
   bool ahead = false;  // may begin before its phase does: a block of its own, which the schedule places
   bool fresh = false;  // overwrites what it updates in every microbatch
+  bool later =
+      false;  // a copy of a sum: in the first microbatch of a step it only makes room, for nothing is summed
   Attributes attributes;
 
   std::string_view kind() const { return def->kind; }
@@ -157,6 +165,11 @@ struct Op {
 std::vector<std::string_view> names_in(std::string_view list);
 /// Where a name stands in such a list, with or without its mark; -1 when it doesn't.
 int place_of(std::string_view name, std::string_view list);
+
+/// Whether the op writes its u-th update as a whole without reading it (OpDef::overwrites).
+bool overwrites(const Op& op, size_t u);
+/// Whether the op may find its u-th update on the host (OpDef::reaches_host).
+bool reaches_host(const Op& op, size_t u);
 
 /// InternalError unless operands, updates and attributes are as many and are named as the definition has them.
 void check_names(const Op& op);

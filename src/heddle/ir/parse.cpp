@@ -56,7 +56,7 @@ class Words {
 };
 
 bool is_flag(std::string_view word) {
-  return word == "fresh" || word == "ahead" || word == "again" || word == "if";
+  return word == "fresh" || word == "ahead" || word == "again" || word == "later" || word == "if";
 }
 bool is_name(std::string_view word) {
   return !word.empty() && word != "=" && word != "->" && word[0] != '"' && !is_flag(word) &&
@@ -267,6 +267,7 @@ class Parser {
     op.fresh = words.take("fresh");
     op.ahead = words.take("ahead");
     op.again = words.take("again");
+    op.later = words.take("later");
     if (words.take("if")) condition(words, op);
     expect_end(words);
     for (size_t i = 0; i < op.out.size() && !op.condition; ++i) {

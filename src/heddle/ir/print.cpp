@@ -103,6 +103,7 @@ std::string text_of(const Listing& listing, const Op& op) {
   if (op.fresh) line += " fresh";
   if (op.ahead) line += " ahead";
   if (op.again) line += " again";
+  if (op.later) line += " later";
   if (const Condition& condition = op.condition) {
     line += fmt::format(" if {} {} {}", listing.value(condition.rows_of).name,
                         condition.more ? ">" : "<=", condition.limit);

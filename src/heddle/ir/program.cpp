@@ -1,13 +1,14 @@
 #include "heddle/ir/program.h"
 
 #include <algorithm>
+#include <map>
 #include <set>
 
 namespace heddle::ir {
 
 std::string_view name_of(BlockKind kind) {
-  static constexpr std::string_view names[] = {"begin",     "F",         "I",       "W",       "IW",
-                                               "receive_F", "receive_I", "fetch_I", "fetch_W", "end"};
+  static constexpr std::string_view names[] = {"begin",     "F",       "I",       "W",       "IW", "receive_F",
+                                               "receive_I", "fetch_F", "fetch_I", "fetch_W", "end"};
   return names[static_cast<int>(kind)];
 }
 
@@ -37,12 +38,13 @@ bool holds(BlockKind kind, const Op& op) {
   const bool receive = op.def->moves == Moves::from_neighbour, ahead = op.ahead;
   switch (kind) {
     case BlockKind::begin: return op.phase == Phase::begin;
-    case BlockKind::F: return op.phase == Phase::F && !receive;
+    case BlockKind::F: return op.phase == Phase::F && !receive && !ahead;
     case BlockKind::I: return op.phase == Phase::I && !receive && !ahead;
     case BlockKind::W: return op.phase == Phase::W && !ahead;
     case BlockKind::IW: return holds(BlockKind::I, op) || holds(BlockKind::W, op);
     case BlockKind::receive_F: return receive && op.phase == Phase::F;
     case BlockKind::receive_I: return receive && op.phase == Phase::I;
+    case BlockKind::fetch_F: return ahead && op.phase == Phase::F;
     case BlockKind::fetch_I: return ahead && op.phase == Phase::I;
     case BlockKind::fetch_W: return ahead && op.phase == Phase::W;
     case BlockKind::end: return op.phase == Phase::end;
@@ -89,37 +91,90 @@ std::vector<Block> parted(const Block& block) {
   return parts;
 }
 
+namespace {
+
+// The beginning of a step as it is put among the ops of the first forward.
+class Beginning {
+ public:
+  Beginning(const std::vector<Op>& ops, int chunk) : ops_(ops) {
+    std::set<ValueId> made_late;
+    std::map<ValueId, uint32_t> rooms;  // reserved, until an op writes there
+    for (uint32_t i = 0; i < ops.size(); ++i) {
+      const Op& op = ops[i];
+      if (op.chunk != chunk || !holds(BlockKind::begin, op)) continue;
+      if (op.def->reserves) {
+        rooms[op.out[0]] = i;
+        continue;
+      }
+      const bool late = op.def->stream == StreamKind::compute || touches(op, made_late);
+      if (late) {
+        made_late.insert(op.out.begin(), op.out.end());
+        made_late.insert(op.updates.begin(), op.updates.end());
+      }
+      std::vector<uint32_t>& list = late ? late_ : first_;
+      for (const ValueId id : op.updates) {
+        if (const auto room = rooms.find(id); room != rooms.end()) {
+          list.push_back(room->second);
+          rooms.erase(room);
+        }
+      }
+      list.push_back(i);
+    }
+  }
+
+  /// What communicates, and what needs nothing that is computed.
+  const std::vector<uint32_t>& first() const { return first_; }
+
+  /// Takes out what an op needs of the rest, in list order.
+  std::vector<uint32_t> needed_by(const Op& op) {
+    std::set<ValueId> wanted(op.in.begin(), op.in.end());
+    std::vector<uint32_t> taken;
+    for (size_t k = late_.size(); k-- > 0;) {
+      const Op& begin = ops_[late_[k]];
+      const auto is_wanted = [&](ValueId id) { return wanted.contains(id); };
+      if (std::none_of(begin.updates.begin(), begin.updates.end(), is_wanted) &&
+          std::none_of(begin.out.begin(), begin.out.end(), is_wanted)) {
+        continue;
+      }
+      wanted.insert(begin.in.begin(), begin.in.end());
+      wanted.insert(begin.updates.begin(), begin.updates.end());
+      taken.push_back(late_[k]);
+    }
+    std::erase_if(late_, [&](uint32_t i) { return std::find(taken.begin(), taken.end(), i) != taken.end(); });
+    std::reverse(taken.begin(), taken.end());
+    return taken;
+  }
+  const std::vector<uint32_t>& rest() const { return late_; }
+
+ private:
+  static bool touches(const Op& op, const std::set<ValueId>& ids) {
+    const auto is_one = [&](ValueId id) { return ids.contains(id); };
+    return std::any_of(op.in.begin(), op.in.end(), is_one) ||
+           std::any_of(op.updates.begin(), op.updates.end(), is_one);
+  }
+
+  const std::vector<Op>& ops_;
+  std::vector<uint32_t> first_, late_;
+};
+
+}  // namespace
+
 Block make_first_block(const StepProgram& program, int listing, int chunk) {
   Block block;
   block.name = name_of_block("begin_F", program, listing, chunk);
   block.listings = {listing, listing};
   const std::vector<Op>& ops = program.listings.at(static_cast<size_t>(listing)).ops;
-  std::vector<uint32_t> computes;  // of the beginning, not yet placed
-  for (uint32_t i = 0; i < ops.size(); ++i) {
-    if (ops[i].chunk != chunk || !holds(BlockKind::begin, ops[i])) continue;
-    if (ops[i].def->stream == StreamKind::compute) {
-      computes.push_back(i);
-    } else {
-      block.steps.push_back({0, i});
-    }
-  }
-  const auto place = [&](const auto& wanted) {
-    std::erase_if(computes, [&](uint32_t i) {
-      if (!wanted(ops[i])) return false;
-      block.steps.push_back({0, i});
-      return true;
-    });
+  Beginning beginning(ops, chunk);
+  const auto add = [&](const std::vector<uint32_t>& begins) {
+    for (const uint32_t i : begins) block.steps.push_back({0, i});
   };
+  add(beginning.first());
   for (uint32_t i = 0; i < ops.size(); ++i) {
-    if (ops[i].chunk != chunk || !holds(BlockKind::F, ops[i])) continue;
-    place([&](const Op& begin) {
-      return std::any_of(begin.updates.begin(), begin.updates.end(), [&](ValueId made) {
-        return std::find(ops[i].in.begin(), ops[i].in.end(), made) != ops[i].in.end();
-      });
-    });
+    if (ops[i].chunk != chunk || !(holds(BlockKind::fetch_F, ops[i]) || holds(BlockKind::F, ops[i]))) continue;
+    add(beginning.needed_by(ops[i]));
     block.steps.push_back({1, i});
   }
-  place([](const Op&) { return true; });
+  add(beginning.rest());
   return block;
 }
 

@@ -15,8 +15,8 @@
 namespace heddle::ir {
 
 /// Which ops of a chunk a block holds. Sends stand behind what makes their operand; receives are blocks of their
-/// own, so that a schedule places them, and so are ops that may begin before I or W does (Op::ahead).
-enum class BlockKind : uint8_t { begin, F, I, W, IW, receive_F, receive_I, fetch_I, fetch_W, end };
+/// own, so that a schedule places them, and so are ops that may begin before their phase does (Op::ahead).
+enum class BlockKind : uint8_t { begin, F, I, W, IW, receive_F, receive_I, fetch_F, fetch_I, fetch_W, end };
 std::string_view name_of(BlockKind kind);
 
 struct Step {
@@ -80,8 +80,8 @@ Block joined(const std::vector<Block>& blocks);
 std::vector<Block> parted(const Block& block);
 
 /// The beginning of the step woven with the first forward of a chunk (slots: -1, microbatch): what communicates
-/// first, then each computation of the beginning right before the op that needs it, so that weights arrive under
-/// the layers before.
+/// first, then each computation of the beginning, and what waits for it, right before the op that needs it, so that
+/// weights arrive under the layers before. What the forward fetches ahead stands at its front.
 Block make_first_block(const StepProgram& program, int listing, int chunk = 0);
 
 }  // namespace heddle::ir

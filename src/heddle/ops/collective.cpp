@@ -218,6 +218,7 @@ const OpDef gather_weights{
     .operands = "shards*", .updates = "weights*", .attributes = "ranks",
     .stream = StreamKind::comm,
     .collective = true,
+    .overwrites = "weights*",
     .infer = [](const Listing& listing, const Op& op) {
       const Rule rule(listing, op);
       const int64_t ranks = op.attributes.integer("ranks");

@@ -1,6 +1,6 @@
-// Copies between the device's arena and those on the host, each way on a stream of its own, and the word that gives up
-// a value. What lies on the host keeps its shape and type; passes write these ops around values that needn't stay on the
-// device.
+// Copies between the device's arena and those on the host, each way on a stream of its own; the word that makes room for
+// a value, of the form of one on the host, and the word that gives one up. What lies on the host keeps its shape, type
+// and blocking; passes write these ops around values that needn't stay on the device.
 #include "heddle/ops/ops.h"
 #include "heddle/ops/rule.h"
 
@@ -12,20 +12,23 @@ namespace {
 std::vector<Value> copied(const Listing& listing, const Op& op, bool to_host) {
   const Rule rule(listing, op);
   const Value& x = rule.in(0);
-  rule.require(x.layout == ir::Layout::rows, "packed weights stay on the device");
   const auto check = [&](const Value& value, bool on_host) {
     HEDDLE_CHECK((value.space != ir::Space::device) == on_host, "op '{}' finds '{}' on the {}", op.kind(), value.name,
                  name_of(value.space));
   };
   check(x, !to_host);
+  rule.require(op.attributes.integer_or("bytes", 0) == x.packed_bytes, "says the bytes of what is packed, and of nothing else");
   if (!op.updates.empty()) {
     const Value& y = rule.updated(0);
     check(y, to_host);
-    rule.require(y.dtype == x.dtype && y.shape == x.shape && y.layout == x.layout, "a copy is like what it is of");
+    rule.require(y.dtype == x.dtype && y.shape == x.shape && y.layout == x.layout && y.packed_bytes == x.packed_bytes,
+                 "a copy is like what it is of");
     return {};
   }
   Value y = rule.like(0);
-  if (!is_persistent(x.role)) y.role = x.role;
+  y.layout = x.layout;
+  y.packed_bytes = x.packed_bytes;
+  y.role = !is_persistent(x.role) ? x.role : x.role == Role::accumulator ? Role::gradient : Role::activation;
   y.space = to_host ? ir::Space::host : ir::Space::device;
   return {std::move(y)};
 }
@@ -36,7 +39,7 @@ Cost copy_cost(const Listing& listing, const Op& op, const RowCounts& rows) {
 
 const OpDef copy_out{
     .kind = "copy_out",
-    .operands = "x", .results = "y?", .updates = "y?",
+    .operands = "x", .results = "y?", .updates = "y?", .attributes = "bytes?",
     .stream = StreamKind::copy_out,
     .moves = ir::Moves::to_host,
     .infer = [](const Listing& listing, const Op& op) { return copied(listing, op, true); },
@@ -45,11 +48,19 @@ const OpDef copy_out{
 
 const OpDef copy_in{
     .kind = "copy_in",
-    .operands = "x", .results = "y?", .updates = "y?",
+    .operands = "x", .results = "y?", .updates = "y?", .attributes = "bytes?",
     .stream = StreamKind::copy_in,
     .moves = ir::Moves::from_host,
     .infer = [](const Listing& listing, const Op& op) { return copied(listing, op, false); },
     .cost = copy_cost,
+};
+
+const OpDef reserve{
+    .kind = "reserve",
+    .operands = "x", .results = "y", .attributes = "bytes?",
+    .reserves = true,
+    .infer = [](const Listing& listing, const Op& op) { return copied(listing, op, false); },
+    .cost = [](const Listing&, const Op&, const RowCounts&) { return Cost{}; },
 };
 
 const OpDef drop{
@@ -68,6 +79,6 @@ const OpDef drop{
 
 }  // namespace
 
-std::vector<const OpDef*> copy_ops() { return {&copy_out, &copy_in, &drop}; }
+std::vector<const OpDef*> copy_ops() { return {&copy_out, &copy_in, &reserve, &drop}; }
 
 }  // namespace heddle::ops

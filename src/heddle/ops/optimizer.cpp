@@ -58,6 +58,7 @@ const OpDef adamw{
     .operands = "clip hyper accumulators*", .updates = "master m v copy?",
     .attributes = "beta1 beta2 epsilon decay copy",
     .by_element = "accumulators* master m v copy?",
+    .overwrites = "copy",
     .reaches_host = "m v",
     .infer = [](const Listing& listing, const Op& op) {
       const Rule rule(listing, op);
@@ -80,10 +81,12 @@ Cost remake_cost(const Listing& listing, const Op& op, const RowCounts& rows) {
 const OpDef pack_weight{
     .kind = "pack_weight",
     .operands = "master", .updates = "w",
+    .overwrites = "w",
     .infer = nothing, .cost = remake_cost};
 const OpDef cast_weight{
     .kind = "cast_weight",
     .operands = "master", .updates = "w",
+    .overwrites = "w",
     .infer = nothing, .cost = remake_cost};
 
 }  // namespace

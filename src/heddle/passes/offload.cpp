@@ -5,6 +5,7 @@
 
 #include "heddle/ops/ops.h"
 #include "heddle/passes/copies.h"
+#include "heddle/passes/host/link_times.h"
 #include "heddle/passes/stands_for.h"
 
 namespace heddle::passes {
@@ -17,8 +18,6 @@ using ir::Op;
 using ir::Phase;
 using ir::ValueId;
 
-constexpr double kMargin = 1.5;  // durations of copies are taken so much longer than they are said to be
-
 struct Candidate {
   ValueId value = none;
   int chunk = 0;
@@ -28,18 +27,8 @@ struct Candidate {
   bool stays = false;
 };
 
-// When the compute stream reaches each op of some of a chunk's phases, counted from the first of them.
-struct Timeline {
-  std::vector<size_t> ops;
-  std::vector<double> start_us;
-  double end_us = 0;
-
-  size_t place_of(size_t op) const {
-    return static_cast<size_t>(std::lower_bound(ops.begin(), ops.end(), op) - ops.begin());
-  }
-};
-
-struct Fetch {
+// A copy that brings a candidate back, in the phase that needs it.
+struct Back {
   Candidate* of;
   Phase phase;
   size_t use;
@@ -130,21 +119,9 @@ class Offloader {
     c.copy_us = kMargin * duration_us_(listing_, copy);
   }
 
-  Timeline timeline(int chunk, const std::vector<Phase>& phases) const {
-    Timeline t;
-    for (size_t i = 0; i < listing_.ops.size(); ++i) {
-      const Op& op = listing_.ops[i];
-      if (op.chunk != chunk || std::find(phases.begin(), phases.end(), op.phase) == phases.end()) continue;
-      t.ops.push_back(i);
-      t.start_us.push_back(t.end_us);
-      if (op.def->stream == ir::StreamKind::compute) t.end_us += duration_us_(listing_, op);
-    }
-    return t;
-  }
-
   // Which of a chunk's candidates go, and where their copies stand.
   void plan(int chunk) {
-    const Timeline forward = timeline(chunk, {Phase::F});
+    const Timeline forward(listing_, chunk, {Phase::F}, duration_us_);
     const double room_us = apart_.at(static_cast<size_t>(chunk)) ? forward.end_us : 0;
     std::vector<Candidate*> own;
     for (Candidate& c : candidates_) {
@@ -154,39 +131,33 @@ class Offloader {
     std::sort(own.begin(), own.end(), [](const auto* a, const auto* b) { return a->last_use < b->last_use; });
     double free_us = 0;
     for (Candidate* c : own) {
-      const double begin = std::max(free_us, forward.start_us[forward.place_of(c->last_use)]);
+      const double begin = std::max(free_us, forward.start_of(c->last_use));
       c->stays = begin + c->copy_us > forward.end_us + room_us;
       if (!c->stays) free_us = begin + c->copy_us;
     }
     const std::vector<std::vector<Phase>> blocks = deferred_
                                                        ? std::vector<std::vector<Phase>>{{Phase::I}, {Phase::W}}
                                                        : std::vector<std::vector<Phase>>{{Phase::I, Phase::W}};
-    for (const std::vector<Phase>& phases : blocks) bring_back(own, phases, timeline(chunk, phases), room_us);
+    for (const std::vector<Phase>& phases : blocks) bring_back(own, chunk, phases, room_us);
   }
 
-  // Copies back for blocks of these phases, the last needed first, each as late as it may begin.
-  void bring_back(const std::vector<Candidate*>& own, const std::vector<Phase>& phases, const Timeline& backward,
-                  double room_us) {
+  // Copies back for blocks of these phases.
+  void bring_back(const std::vector<Candidate*>& own, int chunk, const std::vector<Phase>& phases, double room_us) {
     std::vector<Fetch> needed;
+    std::vector<Back> of;
     for (Candidate* c : own) {
       for (const auto& [phase, use] : c->first_in) {
-        if (!c->stays && std::find(phases.begin(), phases.end(), phase) != phases.end()) {
-          needed.push_back({c, phase, use, false});
-        }
+        if (c->stays || std::find(phases.begin(), phases.end(), phase) == phases.end()) continue;
+        needed.push_back({.use = use, .of = of.size(), .copy_us = c->copy_us});
+        of.push_back({c, phase, use, false});
       }
     }
-    std::sort(needed.begin(), needed.end(), [](const Fetch& a, const Fetch& b) { return a.use > b.use; });
-    double next_us = backward.end_us;
-    for (Fetch& fetch : needed) {
-      const size_t used = backward.place_of(fetch.use);
-      const double begin = std::min(next_us, backward.start_us[used]) - fetch.of->copy_us;
-      fetch.of->stays = begin < -room_us;
-      if (fetch.of->stays) continue;
-      next_us = begin;
-      fetch.ahead = begin < 0;
-      const auto after = std::upper_bound(backward.start_us.begin(), backward.start_us.end(), std::max(begin, 0.0));
-      const auto place = static_cast<size_t>(after - backward.start_us.begin()) - 1;
-      fetches_[backward.ops[fetch.ahead ? 0 : std::min(place, used)]].push_back(fetch);
+    place_fetches(needed, Timeline(listing_, chunk, phases, duration_us_), room_us);
+    for (const Fetch& fetch : needed) {
+      Back& back = of[fetch.of];
+      back.of->stays = fetch.too_late;
+      back.ahead = fetch.ahead;
+      if (!fetch.too_late) fetches_[fetch.before].push_back(back);
     }
   }
 
@@ -201,9 +172,8 @@ class Offloader {
     listing_.ops.clear();
     for (size_t i = 0; i < ops.size(); ++i) {
       if (const auto at = fetches_.find(i); at != fetches_.end()) {
-        std::sort(at->second.begin(), at->second.end(),
-                  [](const Fetch& a, const Fetch& b) { return a.use < b.use; });
-        for (const Fetch& fetch : at->second) {
+        std::sort(at->second.begin(), at->second.end(), [](const Back& a, const Back& b) { return a.use < b.use; });
+        for (const Back& fetch : at->second) {
           if (fetch.of->stays) continue;
           const ValueId value = fetch.of->value;
           Op copy = op_beside("copy_in", on_host.at(value), ops[i]);
@@ -235,7 +205,7 @@ class Offloader {
   const std::vector<bool>& apart_;
   const Durations& duration_us_;
   std::vector<Candidate> candidates_;
-  std::map<size_t, std::vector<Fetch>> fetches_;  // by the op before which they stand
+  std::map<size_t, std::vector<Back>> fetches_;  // by the op before which they stand
 };
 
 }  // namespace

@@ -5,11 +5,9 @@
 // device is free; ahead of the first op of I that reads it a copy_in (in W, where only W reads it, or where the
 // schedule runs W apart). Copies have streams of their own, one each way, so nothing waits unless a copy is late.
 //
-// A copy_in stands as late as it may: counted from the end of the backward, each begins `kMargin` times its own
-// duration before it is needed, and before the next one. Those that would have to begin before their block does
-// are `ahead`: a block of their own, which the schedule's lowering puts one action earlier, where some action
-// stands between a microbatch's forward and its backward. What could not be back in time even so, or could not
-// leave as fast as it is made, stays on the device: the bandwidth decides how much of what was chosen goes.
+// A copy_in stands as late as it may (passes/host/link_times), one action of the schedule ahead at most, where some
+// action stands between a microbatch's forward and its backward. What could not be back in time even so, or could
+// not leave as fast as it is made, stays on the device: the bandwidth decides how much of what was chosen goes.
 #pragma once
 
 #include <vector>

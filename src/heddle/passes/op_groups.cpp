@@ -105,10 +105,15 @@ const std::vector<GroupWord>& group_words() {
 
 std::vector<OpGroup> parse_groups(std::string_view text, std::string_view purpose,
                                   const std::vector<std::string>& more) {
-  std::vector<OpGroup> chosen;
-  if (trimmed(text).empty()) return chosen;
   std::vector<std::string> names = more;
   for (const GroupWord& word : group_words()) names.push_back(word.name);
+  return parse_words(text, purpose, names);
+}
+
+std::vector<OpGroup> parse_words(std::string_view text, std::string_view purpose,
+                                 const std::vector<std::string>& names) {
+  std::vector<OpGroup> chosen;
+  if (trimmed(text).empty()) return chosen;
   for (size_t from = 0; from <= text.size();) {
     const size_t comma = std::min(text.find(',', from), text.size());
     const std::string_view item = trimmed(text.substr(from, comma - from));

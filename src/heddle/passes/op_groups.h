@@ -31,6 +31,9 @@ const std::vector<GroupWord>& group_words();
 /// group_words(). ConfigError "'…' is nothing to `purpose`" with what is accepted.
 std::vector<OpGroup> parse_groups(std::string_view text, std::string_view purpose,
                                   const std::vector<std::string>& more = {});
+/// The same of these words alone.
+std::vector<OpGroup> parse_words(std::string_view text, std::string_view purpose,
+                                 const std::vector<std::string>& names);
 /// What parse_groups reads as the same: "norm, gather:0-3".
 std::string text_of(const std::vector<OpGroup>& groups);
 

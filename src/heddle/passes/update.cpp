@@ -5,7 +5,7 @@
 
 #include "heddle/ir/uses.h"
 #include "heddle/ops/ops.h"
-#include "heddle/passes/copies.h"
+#include "heddle/passes/host/by_copies.h"
 
 namespace heddle::passes {
 
@@ -262,13 +262,10 @@ ir::Listing restore_listing(const std::vector<ir::Op>& restores, const ir::Listi
   };
   for (ir::Op op : restores) {
     op.chunk = 0;
-    for (ValueId& id : op.in) {
-      shared(id);
-      if (listing.value(id).space == ir::Space::device) continue;
-      id = listing.append(op_beside("copy_in", id, op), {listing.value(id).name + ".back"})[0];
+    for (std::vector<ValueId>* ids : {&op.in, &op.updates}) {
+      for (ValueId& id : *ids) shared(id);
     }
-    for (ValueId& id : op.updates) shared(id);
-    listing.append(std::move(op), {});
+    append_by_copies(listing, std::move(op));
   }
   return listing;
 }

@@ -55,6 +55,7 @@ struct Memory {
   std::vector<passes::OpGroup> recompute;  // what the backward makes again
   std::vector<passes::OpGroup> offload;    // what waits for the backward on the host
   StateHome optimizer = StateHome::device;
+  std::vector<passes::OpGroup> weights, gradients;  // which of them lie on the host (passes/host/home_words)
   int64_t budget_bytes = 0;  // of a rank's device, whatever the router does; 0: none
   double crowding = 0;       // that this holds for: times the even share of rows; 0: for any routing
   double host_rate = 0;      // GB/s between device and host; 0: usual for the backend

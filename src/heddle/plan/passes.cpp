@@ -7,6 +7,8 @@
 #include "heddle/ir/verify/verify.h"
 #include "heddle/ops/ops.h"
 #include "heddle/passes/exact_sums.h"
+#include "heddle/passes/host/host_gradients.h"
+#include "heddle/passes/host/host_weights.h"
 #include "heddle/passes/offload.h"
 #include "heddle/passes/pack_weights.h"
 #include "heddle/passes/recompute.h"
@@ -42,13 +44,32 @@ std::vector<bool> stands_apart(const std::vector<schedule::Action>& order, const
   return apart;
 }
 
-// The weights of a stage for another purpose are those of the training stage, in its layout.
+// Of each of a pipeline rank's stages: whether a microbatch's I always follows its F at once.
+std::vector<bool> goes_back_at_once(const std::vector<schedule::Action>& order, const std::vector<int>& own) {
+  std::vector<bool> at_once(own.size(), true);
+  for (size_t i = 0; i < order.size(); ++i) {
+    for (const schedule::Compute& made : order[i].computes()) {
+      if (made.kind != schedule::Kind::F) continue;
+      const auto goes_back = [&](const schedule::Compute& c) {
+        return c.kind != schedule::Kind::F && c.stage == made.stage && c.microbatch == made.microbatch;
+      };
+      const std::vector<schedule::Compute> next =
+          i + 1 < order.size() ? order[i + 1].computes() : std::vector<schedule::Compute>{};
+      if (std::none_of(next.begin(), next.end(), goes_back))
+        at_once[static_cast<size_t>(std::find(own.begin(), own.end(), made.stage) - own.begin())] = false;
+    }
+  }
+  return at_once;
+}
+
+// The weights of a stage for another purpose are those of the training stage, in its layout and where they lie.
 void share_weights(ir::Listing& listing, const ir::Listing& owner, int owner_index) {
   for (ir::Value& value : listing.values) {
     if (value.role != ir::Role::weight) continue;
     const ir::Value& owned = owner.value(owner.find(value.name));
     value.layout = owned.layout;
     value.packed_bytes = owned.packed_bytes;
+    value.space = owned.space;
     value.shared_with = owner_index;
   }
 }
@@ -137,6 +158,26 @@ void map_state(Draft& d) {
   on_each(d, [](model::RankText& text, int) { passes::map_state(text.listing); });
 }
 
+void host_weights(Draft& d) {
+  on_each(d, [&](model::RankText& text, int r) {
+    passes::BlockOrder order;
+    std::map<ir::ValueId, passes::Home> homes;
+    if (d.trains()) {
+      order.deferred = defers_weight_gradients(actions_of(d, r));
+      order.at_once = goes_back_at_once(actions_of(d, r), d.order.placement.stages_of(r));
+      homes = passes::homes_of(text.parameters, text.listing, d.plan.memory.weights);
+    }
+    passes::host_weights(text.listing, homes, order, d.durations);
+  });
+}
+
+void host_gradients(Draft& d) {
+  on_each(d, [&](model::RankText& text, int r) {
+    passes::host_gradients(text.listing, passes::homes_of(text.parameters, text.listing, d.plan.memory.gradients),
+                           defers_weight_gradients(actions_of(d, r)), d.durations);
+  });
+}
+
 void share_weights_of_training(Draft& d) {
   on_each(d, [&](model::RankText& text, int r) {
     share_weights(text.listing, d.program.listings[static_cast<size_t>(r)], r);
@@ -190,6 +231,10 @@ const std::vector<Pass> kPasses{
     {"share_weights", "", Pass::Level::text, [](const Draft& d) { return !d.trains(); }, share_weights_of_training},
     {"share_cache", "", Pass::Level::text, [](const Draft& d) { return d.purpose == ir::Purpose::decode; },
      share_cache},
+    {"host_weights", "offload update stream_state map_state share_weights", Pass::Level::text,
+     [](const Draft& d) { return !d.plan.memory.weights.empty(); }, host_weights},
+    {"host_gradients", "offload update stream_state map_state host_weights", Pass::Level::text,
+     [](const Draft& d) { return d.trains() && !d.plan.memory.gradients.empty(); }, host_gradients},
     {"weave", "", Pass::Level::blocks,
      [](const Draft& d) { return d.trains() && d.plan.parallel.weave != Weave::off; }, weave},
 };

@@ -1,5 +1,6 @@
 #include "heddle/plan/switches.h"
 
+#include "heddle/passes/host/home_words.h"
 #include "heddle/passes/offload.h"
 #include "heddle/passes/recompute.h"
 #include "heddle/plan/setting_table.h"
@@ -13,14 +14,16 @@ using enum MathsClass;
 
 class Table : public SettingTable<Choices> {
  public:
-  /// A list of groups of ops, refused as a whole where `parse` refuses it.
+  /// A list of groups of ops, refused as a whole where `parse` refuses it. `nothing`: a word for none of them.
   template <auto member>
   Setting<Choices>& groups(std::string key, std::string meaning, std::vector<std::string> words,
-                           std::vector<passes::OpGroup> (*parse)(std::string_view)) {
+                           std::vector<passes::OpGroup> (*parse)(std::string_view), std::string nothing = "") {
     Setting<Choices>& s = add(std::move(key), Row::Kind::list, std::move(meaning));
     s.words = std::move(words);
     s.check = [parse](const std::string& text) { parse(text); };
-    s.get = [](const Choices& c) { return Value(passes::text_of(c.memory.*member)); };
+    s.get = [nothing](const Choices& c) {
+      return Value((c.memory.*member).empty() ? nothing : passes::text_of(c.memory.*member));
+    };
     s.set = [parse](Choices& c, const Value& value) { c.memory.*member = parse(std::get<std::string>(value)); };
     return s;
   }
@@ -236,6 +239,27 @@ void memory_settings(Table& t) {
           "up the device meanwhile",
           page("optimizer_state"))
       .planned({"swap", "mapped"}, Planned::Where::own_memory);
+  t.groups<&Memory::weights>(
+       "memory.weights",
+       "Which layers' weights lie on the host: words, ranges of layers, all; auto: those that come in time.",
+       passes::home_words(), passes::home_groups, "device")
+      .also_called({"param_offload", "offload_params", "weight_offload", "offload_weights"})
+      .acts(bitwise,
+            "These weights lie on the host, and a copy of each is on the device while a microbatch uses it; with "
+            "auto those that the link brings in time.",
+            "a copy for the forward and one for the backward of every microbatch, and the host's memory",
+            page("resident_weights"))
+      .tried({"auto", "all", "experts, attention:1"});
+  t.groups<&Memory::gradients>("memory.gradients",
+                               "Which weights' sums of gradients lie on the host; the words of memory.weights.",
+                               passes::home_words(), passes::home_groups, "device")
+      .also_called({"gradient_offload", "offload_gradients", "grad_offload"})
+      .acts(
+          bitwise,
+          "These sums of gradients lie on the host, and each is on the device while a microbatch adds to it; with "
+          "auto those that the link brings and takes in time.",
+          "a copy each way for every microbatch, fp32, and the host's memory", page("resident_weights"))
+      .tried({"auto", "all", "experts, attention:1"});
   t.bytes<&Choices::memory, &Memory::budget_bytes>(
        "memory.budget", 0, 9e18,
        "Bytes of a rank's device that a step keeps to, whatever the router does; 0: no budget.")

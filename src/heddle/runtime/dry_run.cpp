@@ -17,8 +17,8 @@ simulate::ScratchBytes kernel_scratch(const ir::StepProgram& program, std::strin
     std::vector<Scratch>& of = scratch->emplace_back();
     for (const ir::Op& op : listing.ops) {
       const comm::Collective* collective = runs.find_collective(op.kind());
-      of.push_back(op.def->drops || (collective == nullptr && runs.kernels().empty()) ? nullptr
-                   : collective != nullptr                                            ? collective->scratch_bytes
+      of.push_back(!ir::runs(*op.def) || (collective == nullptr && runs.kernels().empty()) ? nullptr
+                   : collective != nullptr ? collective->scratch_bytes
                                            : runs.select_kernel(listing, op).scratch_bytes);
     }
   }

@@ -100,7 +100,7 @@ Executor::Executor(const ir::StepProgram& program, ExecutorOptions options)
         }
         p.run = collective->run;
         p.scratch = collective->scratch_bytes;
-      } else if (!op.def->drops) {
+      } else if (ir::runs(*op.def)) {
         p.entry = &backend_.select_kernel(listing, op);
         p.run = p.entry->run;
         p.scratch = p.entry->scratch_bytes;

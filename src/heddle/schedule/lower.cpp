@@ -77,7 +77,7 @@ class Lowerer {
     for (size_t g = 0; g < groups.size(); ++g) {
       for (const Compute& c : groups[g].computes) receive(c);
       if (g == 0) fetch(groups[0]);
-      const bool before = g + 1 < groups.size() && !makes_what_goes_back(groups[g], groups[g + 1]);
+      const bool before = g + 1 < groups.size() && !makes_what_is_fetched(groups[g], groups[g + 1]);
       if (before) fetch(groups[g + 1]);
       run(groups[g]);
       if (g + 1 < groups.size() && !before) fetch(groups[g + 1]);
@@ -160,7 +160,12 @@ class Lowerer {
   }
 
   bool begins(int chunk) {
-    if (!begun_.insert(chunk).second) return false;
+    const bool begins = is_to_begin(chunk);
+    begun_.insert(chunk);
+    return begins;
+  }
+  bool is_to_begin(int chunk) const {
+    if (begun_.contains(chunk)) return false;
     const std::vector<Op>& ops = program_.listings[static_cast<size_t>(rank_)].ops;
     return std::any_of(ops.begin(), ops.end(),
                        [&](const Op& op) { return op.phase == Phase::begin && op.chunk == chunk; });
@@ -205,19 +210,31 @@ class Lowerer {
     return group;
   }
 
-  // What a group copies from the host before it begins.
+  // What a group copies from the host before it begins. Weights that the beginning has yet to make are fetched
+  // behind it.
   void fetch(const Group& group) {
     for (const Compute& c : group.computes) {
+      if (c.kind == Kind::F && !is_to_begin(chunk(c))) act(BlockKind::fetch_F, chunk(c), c.microbatch);
       if (c.kind == Kind::I || c.kind == Kind::B) act(BlockKind::fetch_I, chunk(c), c.microbatch);
       if (c.kind == Kind::W || c.kind == Kind::B) act(BlockKind::fetch_W, chunk(c), c.microbatch);
     }
   }
-  static bool makes_what_goes_back(const Group& first, const Group& next) {
+  // Whether a group leaves on the host what the next one fetches: values of its forward, sums of weight gradients,
+  // or weights of a chunk that begins with it.
+  bool makes_what_is_fetched(const Group& first, const Group& next) {
     return std::any_of(first.computes.begin(), first.computes.end(), [&](const Compute& made) {
-      return made.kind == Kind::F && std::any_of(next.computes.begin(), next.computes.end(), [&](const Compute& c) {
-               return c.stage == made.stage && c.microbatch == made.microbatch;
-             });
+      return std::any_of(next.computes.begin(), next.computes.end(), [&](const Compute& c) {
+        if (c.stage != made.stage) return false;
+        if (made.kind == Kind::F) return c.microbatch == made.microbatch || is_to_begin(chunk(made));
+        return sums(made.kind) && sums(c.kind) && fetches_sums(chunk(c));
+      });
     });
+  }
+  static bool sums(Kind kind) { return kind == Kind::W || kind == Kind::B; }
+  bool fetches_sums(int chunk) const {
+    const std::vector<Op>& ops = program_.listings[static_cast<size_t>(text_of(rank_))].ops;
+    return std::any_of(ops.begin(), ops.end(),
+                       [&](const Op& op) { return op.later && op.ahead && op.chunk == chunk; });
   }
 
   void run(const Group& group) {
@@ -231,6 +248,7 @@ class Lowerer {
         return;
       }
       act(BlockKind::begin, chunk(c), -1);
+      act(BlockKind::fetch_F, chunk(c), c.microbatch);
     }
     Key key{text, group.in_order};
     std::vector<int> microbatches;

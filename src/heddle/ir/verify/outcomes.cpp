@@ -223,6 +223,7 @@ void verify_outcomes(const Listing& listing) {
       }
     };
     note(op.in, op.def->drops ? Event::Kind::drop : Event::Kind::read);
+    note(op.updates, Event::Kind::read);
     note(op.out, Event::Kind::write);
   }
   for (const auto& [base, of] : events) verify_value(listing, of);

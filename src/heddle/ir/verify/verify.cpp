@@ -37,7 +37,7 @@ void verify_spaces(const Listing& listing, const Op& op) {
                    "'{}' lies in shared memory for a while", value.name);
     }
   };
-  hold(op.in, op.def->moves == Moves::from_host);
+  hold(op.in, op.def->moves == Moves::from_host || op.def->reserves);
   hold(op.out, op.def->moves == Moves::to_host);
   std::vector<ValueId> updates = op.updates;
   for (const std::string_view name : names_in(op.def->reaches_host)) {
@@ -73,6 +73,7 @@ class ListingVerifier {
       : listing_(listing),
         writers_(listing.values.size(), 0),
         written_in_(listing.values.size(), Phase::F),
+        may_be_updated_(listing.values.size(), false),
         varies_(listing.values.size(), false) {
     for (const Value& value : listing.values) verify_part(listing, value);
     for (const Op& op : listing.ops) {
@@ -96,6 +97,8 @@ class ListingVerifier {
         HEDDLE_CHECK(writers(id) >= 1, "'{}' mentions '{}' before it is written", text_of(listing_, op),
                      listing_.value(id).name);
       }
+      HEDDLE_CHECK(!op.later || (op.def->moves == Moves::from_host && op.out.size() == 1),
+                   "'{}' is no copy from the host that makes a value", text_of(listing_, op));
       for (const ValueId id : op.out) write(op, id);
       for (const ValueId id : op.updates) update(op, id);
     }
@@ -129,12 +132,14 @@ class ListingVerifier {
                  value.name);
     HEDDLE_CHECK(++writers(id) == 1 || varies(id), "'{}' is written twice", value.name);
     written_in_[static_cast<size_t>(listing_.base(id))] = op.phase;
+    may_be_updated_[static_cast<size_t>(id)] = op.def->reserves || op.def->moves == Moves::from_host;
   }
 
   void update(const Op& op, ValueId id) {
     const Value& value = listing_.value(id);
-    HEDDLE_CHECK(is_persistent(value.role), "'{}' updates '{}', which does not persist", text_of(listing_, op),
-                 value.name);
+    HEDDLE_CHECK(is_persistent(value.role) || may_be_updated_[static_cast<size_t>(id)],
+                 "'{}' updates '{}', which does not persist", text_of(listing_, op), value.name);
+    if (!is_persistent(value.role)) read(op, id);
     ++writers(id);
     if (value.role != Role::accumulator) return;
     std::vector<ValueId>& sums = summed_[listing_.base(id)];
@@ -146,6 +151,7 @@ class ListingVerifier {
   const Listing& listing_;
   std::vector<int> writers_;  // so far, of the value or of a part of it
   std::vector<Phase> written_in_;
+  std::vector<bool> may_be_updated_;  // of a microbatch, and yet
   std::vector<bool> varies_;
   std::map<ValueId, std::vector<ValueId>> summed_;  // by accumulator: what ops sum into
 };

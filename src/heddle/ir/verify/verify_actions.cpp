@@ -42,6 +42,7 @@ class ActionsVerifier {
     std::vector<int> next;                     // by op: the microbatch that it runs next; kNever before it has run
     std::vector<std::vector<uint8_t>> done;    // by microbatch + 1 and op
     std::vector<std::vector<uint32_t>> after;  // by op: those that come before it in each microbatch
+    std::vector<std::vector<uint32_t>> sums;   // by op that is `later`: those that keep the sum that it fetches
   };
   static constexpr int kNever = -1;
 
@@ -65,6 +66,12 @@ class ActionsVerifier {
       ran.next.assign(listing.ops.size(), kNever);
       ran.done.assign(static_cast<size_t>(program_.microbatches) + 1, std::vector<uint8_t>(listing.ops.size(), 0));
       ran.after = before_each(listing);
+      ran.sums = keepers(listing);
+    }
+    for (const uint32_t keeper : ran.sums[step.op]) {
+      const int kept = ran.next[keeper] == kNever ? first_of(listing, listing.ops[keeper]) : ran.next[keeper];
+      HEDDLE_CHECK(kept == microbatch, "{}: '{}' of microbatch {} fetches what '{}' kept of {}", block.name,
+                   text_of(listing, op), microbatch, text_of(listing, listing.ops[keeper]), kept - 1);
     }
     in_order(block, listing, op, microbatch, ran.next[step.op]);
     std::vector<uint8_t>& done = ran.done[static_cast<size_t>(microbatch + 1)];
@@ -111,8 +118,25 @@ class ActionsVerifier {
       for (const ValueId id : op.in) use(i, id, op.def->drops);
       use(i, op.condition.rows_of, false);
       for (const ValueId id : op.out) use(i, id, true);
+      for (const ValueId id : op.updates) use(i, id, true);
     }
     return before;
+  }
+
+  // A sum that is fetched in each microbatch must have been kept by the one before.
+  static std::vector<std::vector<uint32_t>> keepers(const Listing& listing) {
+    std::vector<std::vector<uint32_t>> keepers(listing.ops.size());
+    for (uint32_t i = 0; i < listing.ops.size(); ++i) {
+      if (!listing.ops[i].later) continue;
+      for (uint32_t k = 0; k < listing.ops.size(); ++k) {
+        const Op& op = listing.ops[k];
+        const bool keeps = !once_a_step(op.phase) &&
+                           std::any_of(op.updates.begin(), op.updates.end(),
+                                       [&](ValueId id) { return listing.overlap(id, listing.ops[i].in[0]); });
+        if (keeps) keepers[i].push_back(k);
+      }
+    }
+    return keepers;
   }
 
   void note_message(const Op& op, int microbatch) {

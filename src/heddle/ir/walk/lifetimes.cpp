@@ -9,7 +9,7 @@ namespace heddle::ir {
 Lifetimes::Lifetimes(const Listing& listing) : uses(listing.values.size(), 0), outlives(listing.values.size(), 0) {
   std::vector<const Op*> first(listing.values.size(), nullptr);
   for (const Op& op : listing.ops) {
-    for (const std::vector<ValueId>* ids : {&op.out, &op.in}) {
+    for (const std::vector<ValueId>* ids : {&op.out, &op.updates, &op.in}) {
       for (const ValueId id : *ids) {
         if (id == none) continue;
         const auto v = static_cast<size_t>(listing.base(id));

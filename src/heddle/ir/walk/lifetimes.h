@@ -13,7 +13,8 @@ namespace heddle::ir {
 struct Lifetimes {
   explicit Lifetimes(const Listing& listing);
 
-  /// How often ops write, read and drop the value, whether they run or not. Its storage goes with the last time.
+  /// How often ops write, read, update and drop the value, whether they run or not. Its storage goes with the last
+  /// time.
   std::vector<int32_t> uses;
   /// Some use is of another phase or chunk than the first: it is there beyond its block.
   std::vector<uint8_t> outlives;

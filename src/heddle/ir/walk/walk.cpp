@@ -196,6 +196,8 @@ void Walk::read_operands(Running& r) {
     in_.push_back({id, slot.offset + offset_in_base(r.text.value(id))});
   }
   for (const ValueId id : r.op.updates) {
+    HEDDLE_CHECK(slot_of(r, id).offset >= 0, "op '{}' of listing {} updates '{}', which is not alive", r.op.kind(),
+                 r.listing, r.text.value(id).name);
     each_segment(r, id, [&](const Slot::Segment& segment) {
       merge(r.wait_for, segment.written);
       merge(r.wait_for, segment.read);
@@ -270,7 +272,23 @@ bool Walk::overwrites(const Running& r) {
   touched = 1;
   if (!first || r.op.updates.empty()) return false;
   const Role role = r.text.value(r.op.updates[0]).role;
-  return role == Role::accumulator || role == Role::statistic;
+  return role == Role::accumulator || role == Role::statistic || role == Role::gradient;
+}
+
+// Takes the place of an op that only makes room: whoever writes there waits for those that were there before.
+bool Walk::reserves(Running& r) {
+  if (!r.op.def->reserves) {
+    uint8_t& touched = touched_[static_cast<size_t>(r.listing)][r.index];
+    if (!r.op.later || touched != 0) return false;
+    touched = 1;
+  }
+  place_outputs(r);
+  for (const ValueId id : r.op.out) {
+    each_segment(r, id, [&](Slot::Segment& segment) { segment.written = r.wait_for; });
+    use(r, id);
+  }
+  for (const ValueId id : r.op.in) use(r, id);
+  return true;
 }
 
 // Several streams may carry one channel: its ops go over it in the order in which they are issued. Messages have a
@@ -318,7 +336,10 @@ void Walk::note_uses(const Running& r, const Issue& issue) {
     segment = {};
     segment.written[own] = issue.count;
   };
-  for (const ValueId id : r.op.updates) each_segment(r, id, write);
+  for (const ValueId id : r.op.updates) {
+    each_segment(r, id, write);
+    use(r, id);
+  }
   for (const ValueId id : r.op.out) {
     each_segment(r, id, write);
     use(r, id);
@@ -335,7 +356,7 @@ bool Walk::passed_over(const Running& r) {
   const Condition& condition = r.op.condition;
   const bool holds = !condition || condition.holds(r.frame.rows(condition.rows_of));
   if (holds && !r.op.def->drops) return false;
-  for (const std::vector<ValueId>* ids : {&r.op.out, &r.op.in}) {
+  for (const std::vector<ValueId>* ids : {&r.op.out, &r.op.updates, &r.op.in}) {
     for (const ValueId id : *ids) {
       if (id == none) continue;
       if (holds && slot_of(r, id).offset >= 0) drop(r, id);
@@ -354,7 +375,7 @@ void Walk::run_op(Issuer& issuer, int listing, uint32_t op_index, int microbatch
             text.ops[op_index],
             frame(listing, microbatch),
             streams_.of(listing, op_index)};
-  if (passed_over(r)) return;
+  if (passed_over(r) || reserves(r)) return;
   read_operands(r);
   place_outputs(r);
   order_channel(r);

@@ -4,7 +4,8 @@
 //
 // A frame value is placed when its op is issued, or the first that writes a part of it, and released when its last
 // reader (in any phase) has been issued, or an op that drops it. Persistent values are placed once, when the walk
-// is made. Each space has an arena of its own, placed and accounted for in the same way. An op whose condition
+// is made. An op that only makes room (OpDef::reserves, Op::later) places what others write and is not issued. Each
+// space has an arena of its own, placed and accounted for in the same way. An op whose condition
 // doesn't hold is passed over: the host knows the rows that it asks for.
 #pragma once
 
@@ -111,6 +112,7 @@ class Walk {
   template <class Visit>
   void each_segment(const Running& r, ValueId id, const Visit& visit);
   bool passed_over(const Running& r);
+  bool reserves(Running& r);
   void run_op(Issuer& issuer, int listing, uint32_t op, int microbatch);
   void read_operands(Running& r);
   void place_outputs(Running& r);

@@ -107,7 +107,7 @@ void concat_op(const KernelCall& call) {
 
 void copy_op(const KernelCall& call) {
   const TensorView &x = call.in[0], &y = call.out.empty() ? call.updates[0] : call.out[0];
-  copy_bytes(y.data, x.data, y.elements() * size_of(y.dtype), call.stream);
+  copy_bytes(y.data, x.data, call.op->attributes.integer_or("bytes", y.elements() * size_of(y.dtype)), call.stream);
 }
 
 /// Losses are f64, and few: their sum is that of the end of a step.
