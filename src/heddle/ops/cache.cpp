@@ -9,7 +9,6 @@
 // `mla_absorb` makes Kᵀ q of each query, all heads read the one cached row as key and its first c elements as value,
 // and `mla_expand` makes V of what they have summed.
 #include "heddle/ops/ops.h"
-#include "heddle/ops/rope.h"
 #include "heddle/ops/rule.h"
 
 namespace heddle::ops {

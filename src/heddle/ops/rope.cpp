@@ -1,18 +1,10 @@
 // Rotary positions (Su et al., arXiv 2104.09864), and the assembly of MLA's queries, keys and values around them
 // (DeepSeek-V2, arXiv 2405.04434, section 2.1). T rows, h heads, n positionless and r rotary elements a head,
 // v value elements a head; table A[S, r]: r/2 cosines, then r/2 sines.
-#include "heddle/ops/rope.h"
-
 #include "heddle/ops/ops.h"
+#include "heddle/ops/rule.h"
 
 namespace heddle::ops {
-
-void check_turned_rows(const Rule& rule, const Attributes& a) {
-  rule.require(rule.size(0, 1) == a.integer("heads") * a.integer("head_dim"), "columns are not heads × head_dim");
-  rule.require(a.integer("rope_dim") % 2 == 0 && a.integer("rope_dim") <= a.integer("head_dim"),
-               "rope_dim is odd or exceeds head_dim");
-  rule.shape(1, {fixed(a.integer("sequence")), fixed(a.integer("rope_dim"))});
-}
 
 namespace {
 

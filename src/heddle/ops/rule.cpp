@@ -53,6 +53,13 @@ void Rule::require(bool holds, std::string_view what) const {
   HEDDLE_CHECK(holds, "op '{}': {}", op_.kind(), what);
 }
 
+void check_turned_rows(const Rule& rule, const Attributes& a) {
+  rule.require(rule.size(0, 1) == a.integer("heads") * a.integer("head_dim"), "columns are not heads × head_dim");
+  rule.require(a.integer("rope_dim") % 2 == 0 && a.integer("rope_dim") <= a.integer("head_dim"),
+               "rope_dim is odd or exceeds head_dim");
+  rule.shape(1, {fixed(a.integer("sequence")), fixed(a.integer("rope_dim"))});
+}
+
 Value output(Dtype dtype, ir::Shape shape, Role role) {
   Value v;
   v.dtype = dtype;

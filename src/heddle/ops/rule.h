@@ -53,6 +53,10 @@ class Rule {
 Value output(Dtype dtype, ir::Shape shape, Role role = Role::activation);
 inline Dim fixed(int64_t count) { return Dim{count, none}; }
 
+/// Of every op that turns rows by their places: operand 0 has rows of `heads` heads, of each of which `rope_dim` columns
+/// turn by operand 1, a table of `sequence` places.
+void check_turned_rows(const Rule& rule, const Attributes& attributes);
+
 /// Bytes of all operands, each read or written once (updates: both); no products.
 Cost operand_cost(const Listing& listing, const Op& op, const RowCounts& rows);
 /// Rows of a value: all dims but the last, at run time.
