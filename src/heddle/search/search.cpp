@@ -483,19 +483,4 @@ Launch launch_of(const Ranked& plan) {
   return launch;
 }
 
-const std::vector<std::string>& not_considered() {
-  std::vector<std::string_view> passed_over;
-  for (const schedule::Pipeline& p : schedule::pipelines())
-    if (!p.outline().passed_over.empty()) passed_over.push_back(p.name());
-  static const std::vector<std::string> all = {
-      "experts swapped to the host or replicated for hot ones",
-      "recomputation and offload of single layers of a stage",
-      fmt::format("synthesised orders, and {} unless asked for", fmt::join(passed_over, ", ")),
-      "placements other than tp, cp, dp, pp from the inside out",
-      "both kinds of context exchange at once (a ring, or by heads where the software says so)",
-      "fewer devices than given",
-  };
-  return all;
-}
-
 }  // namespace heddle::search

@@ -75,7 +75,4 @@ Launch launch_of(const Ranked& plan);
 /// What the driver, the collectives' buffers and an allocator's gaps leave of a device's memory.
 double usable_bytes(const cost::Accelerator& device);
 
-/// What a plan could have and the search leaves out.
-const std::vector<std::string>& not_considered();
-
 }  // namespace heddle::search

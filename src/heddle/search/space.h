@@ -68,4 +68,7 @@ std::vector<Family> families(const Space& space);
 /// Recomputation and offload are left to the caller.
 void for_each_layout(const Space& space, const Family& family, Job& job, const std::function<void()>& visit);
 
+/// What a plan could have and the search leaves out.
+const std::vector<std::string>& not_considered();
+
 }  // namespace heddle::search
