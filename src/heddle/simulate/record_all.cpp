@@ -20,7 +20,7 @@ size_t fewest_ops(const ir::StepProgram& program, int rank, ir::Purpose purpose)
       const ir::Block& block = program.blocks[static_cast<size_t>(action.block)];
       for (const ir::Step& step : block.steps) {
         const ir::Op& op = program.listings[static_cast<size_t>(block.listings[step.slot])].ops[step.op];
-        if (!op.condition && !op.def->drops) ++at->second;
+        if (!op.condition && ir::runs(*op.def)) ++at->second;
       }
     }
     ops += at->second;
