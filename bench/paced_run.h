@@ -130,6 +130,27 @@ class PacedRun {
     executor_->run_step(batch_);
     return now_s() - began;
   }
+  /// So many steps, one after the other, without a word between the ranks but those of the program: when each ended
+  /// here. Under parallel.ahead_of_norm every update runs ahead; none must have been taken back.
+  std::vector<double> steps(int count) {
+    std::vector<double> ended;
+    device::Batch batch = batch_;
+    batch.guessed = false;
+    batch.attempts = plan_.parallel.ahead_of_norm;
+    for (int i = 0; i < count; ++i) {
+      executor_->start_step(batch);
+      executor_->finish_step();
+      ended.push_back(now_s());
+      batch.guessed = batch.attempts;
+    }
+    if (batch.guessed) executor_->run_step(batch, ir::Purpose::settle);
+    const int listing = lowered_.program.listing_of(rank_, ir::Purpose::train);
+    for (const ir::Op& op : lowered_.program.listings[static_cast<size_t>(listing)].ops) {
+      if (op.def->decides.empty()) continue;
+      HEDDLE_CHECK(executor_->walk().counted(listing, op.result("failed")) == 0, "an update was taken back");
+    }
+    return ended;
+  }
   void look(const std::function<void(const ir::Issue&, const device::KernelCall&)>& at) {
     executor_->run_step(batch_, at);
   }

@@ -186,7 +186,7 @@ TEST(Parse, SaysWhereAndWhy) {
   EXPECT_EQ(refusal(table + "  weight x f32[4]\n"),
             "program text, line 4: 'x', expected a name that no value above has");
   EXPECT_EQ(refusal(table + "listing 1, F\n"),
-            "program text, line 4: 'listing 1, F', expected 'listing 0, ' and one of begin, F, I, W, end");
+            "program text, line 4: 'listing 1, F', expected 'listing 0, ' and one of begin, F, I, W, check, end");
   for (const char* row :
        {"  activity a f32[4]", "  weight a f33[4]", "  weight a f32[4", "  weight a f32[-1]", "  weight a f32[4 4]",
         "  weight a f32[1000000000000, 1000000000000]", "  weight a f32[rows b]", "  weight a f32[4] packed in 8",

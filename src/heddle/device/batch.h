@@ -20,6 +20,8 @@ struct Batch {
   std::vector<int32_t> places;           // of each row: where in the cache it stands, negative: nowhere
   std::array<double, 3> hyper{};         // learning rate, 1 − β₁ᵗ, 1 − β₂ᵗ; t counts steps from 1
   double bias_rate = 1e-3;               // of the routers' balancing biases
+  bool guessed = false;                  // the step before has updated ahead of its norm
+  bool attempts = false;                 // this one may
 };
 
 }  // namespace heddle::device

@@ -16,7 +16,7 @@ std::string_view name_of(Space space) {
 }
 
 std::string_view name_of(Phase phase) {
-  static constexpr std::string_view names[] = {"begin", "F", "I", "W", "end"};
+  static constexpr std::string_view names[] = {"begin", "F", "I", "W", "check", "end"};
   return names[static_cast<int>(phase)];
 }
 

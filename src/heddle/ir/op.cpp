@@ -63,6 +63,8 @@ ValueId Op::operand(std::string_view name) const { return named(*this, name, def
 ValueId Op::result(std::string_view name) const { return named(*this, name, def->results, out); }
 ValueId Op::updated(std::string_view name) const { return named(*this, name, def->updates, updates); }
 
+int64_t usual_decision(const OpDef& def, size_t i) { return names_in(def.decides).at(i).front() - '0'; }
+
 void check_names(const Op& op) {
   check_count(op, "operands", op.def->operands, op.in);
   check_count(op, "updates", op.def->updates, op.updates);

@@ -10,10 +10,13 @@
 
 namespace heddle::ir {
 
-/// When an op runs: once at the beginning of the step, forward, input gradient, weight gradient, or once at its
-/// end.
-enum class Phase : uint8_t { begin, F, I, W, end };
-constexpr bool once_a_step(Phase phase) { return phase == Phase::begin || phase == Phase::end; }
+/// When an op runs: once at the beginning of the step, forward, input gradient, weight gradient; once where the
+/// first forwards have run and no backward has, to look back at the step before (check); or once at the step's end,
+/// where what the check has counted is known.
+enum class Phase : uint8_t { begin, F, I, W, check, end };
+constexpr bool once_a_step(Phase phase) {
+  return phase == Phase::begin || phase == Phase::check || phase == Phase::end;
+}
 std::string_view name_of(Phase phase);
 
 /// Where an op usually runs. Each kind is one in-order stream of the rank; collectives have one stream a mesh axis
@@ -74,8 +77,10 @@ struct OpDef {
   StreamKind stream = StreamKind::compute;
   bool collective = false;  // every rank of `group` runs it, in one order
   bool host_stall = false;  // the host waits for its outputs before it can go on (row counts)
-  bool replayable = true;   // false: a replay must reuse the first output (routing, counting)
-  bool is_loss = false;     // its gradient starts from the loss scales, not from an output gradient
+  /// Where its outputs, which the host reads, are decisions and no rows: what each usually is, "0 1".
+  std::string_view decides;
+  bool replayable = true;  // false: a replay must reuse the first output (routing, counting)
+  bool is_loss = false;    // its gradient starts from the loss scales, not from an output gradient
   Moves moves = Moves::nothing;
   Work work = Work::other;
   bool chooses_experts = false;
@@ -119,8 +124,9 @@ constexpr bool runs(const OpDef& def) { return !def.drops && !def.reserves; }
 constexpr int kAllChunks = -1;
 
 /// When an op runs at all: if, of the rows that the host has read of `rows_of` (an output of an op with a host
-/// stall), there are more than `limit`, or no more than that. Several ops may write one value, and an op may drop
-/// one that is written again, as long as in every outcome each read finds what it reads (ir/verify).
+/// stall; rows, or what it decides), there are more than `limit`, or no more than that. Several ops may write one
+/// value, and an op may drop one that is written again, as long as in every outcome each read finds what it reads
+/// (ir/verify).
 struct Condition {
   ValueId rows_of = none;  // none: it always runs
   int64_t limit = 0;
@@ -151,6 +157,7 @@ struct Op {
   bool fresh = false;  // overwrites what it updates in every microbatch
   bool later =
       false;  // a copy of a sum: in the first microbatch of a step it only makes room, for nothing is summed
+  bool trails = false;  // the step's end does not wait for it: it may run on beside the next step
   Attributes attributes;
 
   std::string_view kind() const { return def->kind; }
@@ -160,6 +167,9 @@ struct Op {
   ValueId result(std::string_view name) const;
   ValueId updated(std::string_view name) const;
 };
+
+/// What the i-th output of an op that decides usually is.
+int64_t usual_decision(const OpDef& def, size_t i);
 
 /// The names of a list of OpDef, one by one, as written there.
 std::vector<std::string_view> names_in(std::string_view list);

@@ -56,7 +56,8 @@ class Words {
 };
 
 bool is_flag(std::string_view word) {
-  return word == "fresh" || word == "ahead" || word == "again" || word == "later" || word == "if";
+  return word == "fresh" || word == "ahead" || word == "again" || word == "later" ||
+         word == "trails" || word == "if";
 }
 bool is_name(std::string_view word) {
   return !word.empty() && word != "=" && word != "->" && word[0] != '"' && !is_flag(word) &&
@@ -135,7 +136,7 @@ class Parser {
   void section() {
     const std::string begin = listing_.name + ", ";
     phase_ = line_.starts_with(begin) ? named(line_.substr(begin.size()), Phase::end) : std::nullopt;
-    if (!phase_) refuse(line_, fmt::format("'{}' and one of begin, F, I, W, end", begin));
+    if (!phase_) refuse(line_, fmt::format("'{}' and one of begin, F, I, W, check, end", begin));
     layer_ = -1;
   }
 
@@ -268,6 +269,7 @@ class Parser {
     op.ahead = words.take("ahead");
     op.again = words.take("again");
     op.later = words.take("later");
+    op.trails = words.take("trails");
     if (words.take("if")) condition(words, op);
     expect_end(words);
     for (size_t i = 0; i < op.out.size() && !op.condition; ++i) {

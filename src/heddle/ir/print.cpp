@@ -104,6 +104,7 @@ std::string text_of(const Listing& listing, const Op& op) {
   if (op.ahead) line += " ahead";
   if (op.again) line += " again";
   if (op.later) line += " later";
+  if (op.trails) line += " trails";
   if (const Condition& condition = op.condition) {
     line += fmt::format(" if {} {} {}", listing.value(condition.rows_of).name,
                         condition.more ? ">" : "<=", condition.limit);
@@ -125,7 +126,7 @@ std::string text_of(const Listing& listing) {
       out += fmt::format("  {:<11} {:<44} {}\n", name_of(value.role), value.name, text_of(listing, value));
     }
   }
-  for (const Phase phase : {Phase::begin, Phase::F, Phase::I, Phase::W, Phase::end}) {
+  for (const Phase phase : {Phase::begin, Phase::F, Phase::I, Phase::W, Phase::check, Phase::end}) {
     bool begins = true;
     int layer = -1;
     for (const Op& op : listing.ops) {
@@ -141,9 +142,15 @@ std::string text_of(const Listing& listing) {
 }
 
 namespace {
-// Each part of a block's name with its microbatch: "F0.4|IW0.2".
+// Each part of a block's name with its microbatch: "F0.4|IW0.2"; before it, what it asks for: "if failed > 0:
+// F0.4".
 std::string text_of(const StepProgram& program, const Action& action) {
   std::string text;
+  if (const Condition& condition = action.condition) {
+    const Listing& decided_in = program.listings[static_cast<size_t>(action.decided_in)];
+    text = fmt::format("if {} {} {}: ", decided_in.value(condition.rows_of).name,
+                       condition.more ? ">" : "<=", condition.limit);
+  }
   size_t slot = 0;
   const auto number = [&] {
     const int microbatch = slot < action.microbatches.size() ? action.microbatches[slot++] : -1;

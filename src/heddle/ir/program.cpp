@@ -8,12 +8,13 @@ namespace heddle::ir {
 
 std::string_view name_of(BlockKind kind) {
   static constexpr std::string_view names[] = {"begin",     "F",       "I",       "W",       "IW", "receive_F",
-                                               "receive_I", "fetch_F", "fetch_I", "fetch_W", "end"};
+                                               "receive_I", "fetch_F", "fetch_I", "fetch_W", "end", "check"};
   return names[static_cast<int>(kind)];
 }
 
 std::string_view name_of(Purpose purpose) {
-  static constexpr std::string_view names[] = {"train", "evaluate", "predict", "prefill", "decode", "restore"};
+  static constexpr std::string_view names[] = {"train",  "evaluate", "predict", "prefill",
+                                               "decode", "restore",  "settle"};
   return names[static_cast<int>(purpose)];
 }
 
@@ -48,6 +49,7 @@ bool holds(BlockKind kind, const Op& op) {
     case BlockKind::fetch_I: return ahead && op.phase == Phase::I;
     case BlockKind::fetch_W: return ahead && op.phase == Phase::W;
     case BlockKind::end: return op.phase == Phase::end;
+    case BlockKind::check: return op.phase == Phase::check;
   }
   return false;
 }
@@ -58,7 +60,9 @@ std::string name_of_block(std::string_view kind, const StepProgram& program, int
   const bool several = program.listings.at(static_cast<size_t>(listing)).chunks.size() > 1;
   return fmt::format("{}{}{}", kind, listing, several ? fmt::format(".{}", chunk) : "");
 }
-bool is_of(const Op& op, int chunk) { return op.chunk == chunk || op.phase == Phase::end; }
+bool is_of(const Op& op, int chunk) {
+  return op.chunk == chunk || op.phase == Phase::end || op.phase == Phase::check;
+}
 }  // namespace
 
 Block make_block(const StepProgram& program, int listing, BlockKind kind, int chunk) {

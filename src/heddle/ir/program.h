@@ -16,7 +16,7 @@ namespace heddle::ir {
 
 /// Which ops of a chunk a block holds. Sends stand behind what makes their operand; receives are blocks of their
 /// own, so that a schedule places them, and so are ops that may begin before their phase does (Op::ahead).
-enum class BlockKind : uint8_t { begin, F, I, W, IW, receive_F, receive_I, fetch_F, fetch_I, fetch_W, end };
+enum class BlockKind : uint8_t { begin, F, I, W, IW, receive_F, receive_I, fetch_F, fetch_I, fetch_W, end, check };
 std::string_view name_of(BlockKind kind);
 
 struct Step {
@@ -28,24 +28,32 @@ struct Block {
   /// How its steps may be rearranged (passes/weave): not at all; as their operands allow; or so that only the
   /// weight gradients of a slot run beside the slots after it.
   enum class Mixing : uint8_t { none, free, in_order };
+  /// What it does besides: gives up all that the step has made, so that it can be made again, or ends the step.
+  enum class Does : uint8_t { runs, restarts, stops };
   std::string name;
   std::vector<int> listings;  // one a slot
   std::vector<Step> steps;
   Mixing mixing = Mixing::none;
+  Does does = Does::runs;
 };
 
-/// One block run on one microbatch a slot. The beginning and the end of the step have microbatch -1.
+/// One block run on one microbatch a slot. What is run once a step has microbatch -1.
 struct Action {
   int block = 0;
   std::vector<int> microbatches;
+  /// It is run only where this holds for what `decided_in`, a listing, has counted once in this step: on all ranks
+  /// or on none (ir/verify).
+  Condition condition = {};
+  int decided_in = -1;
 };
 
 /// What a program can be run for: a training step, the losses of a batch, the logits of a sequence; the same logits
 /// with a cache that keeps what attention reads of each token, filled by a whole sequence (prefill) and then grown
-/// by single tokens of several (decode); and what kernels read made anew of the master weights, after those were
-/// set from outside. Each has listings of its own, which share the training listings' weights.
-enum class Purpose : uint8_t { train, evaluate, predict, prefill, decode, restore };
-constexpr int kPurposes = 6;
+/// by single tokens of several (decode); what kernels read made anew of the master weights, after those were set
+/// from outside; and the check that looks back at a training step when no other follows (settle). The last runs the
+/// training listings, each of the others has listings of its own, which share those listings' weights.
+enum class Purpose : uint8_t { train, evaluate, predict, prefill, decode, restore, settle };
+constexpr int kPurposes = 7;
 std::string_view name_of(Purpose purpose);
 /// Whether it ends in the logits of next tokens, without losses.
 constexpr bool ends_in_logits(Purpose purpose) {

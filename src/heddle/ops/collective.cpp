@@ -157,6 +157,7 @@ const OpDef all_reduce{
     .operands = "x", .results = "y", .attributes = "ranks",
     .stream = StreamKind::comm,
     .collective = true,
+    .alike = "y",
     .infer = [](const Listing& listing, const Op& op) {
       const Rule rule(listing, op);
       Value v = rule.like(0);

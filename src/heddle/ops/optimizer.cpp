@@ -53,6 +53,24 @@ const OpDef grad_norm{
     .cost = operand_cost,
 };
 
+// What became of an update that ran ahead of the norm: whether it has to be taken back, 1, or left out since the norm
+// isn't finite, 2; and whether the next may run ahead. The batch says whether there was such a one, and the norm is put
+// aside before the step's own takes its place.
+const OpDef post_validation{
+    .kind = "post_validation",
+    .operands = "norm clip", .results = "failed attempt", .updates = "before",
+    .host_stall = true,
+    .decides = "0 1",
+    .infer = [](const Listing& listing, const Op& op) {
+      const Rule rule(listing, op);
+      for (size_t i = 0; i < 2; ++i) rule.shape(i, {fixed(1)});
+      rule.require(rule.updated(0).shape == ir::Shape{fixed(1)}, "keeps one number");
+      const Value decision = output(Dtype::i32, {fixed(1)}, Role::metadata);
+      return std::vector{decision, decision};
+    },
+    .cost = operand_cost,
+};
+
 const OpDef adamw{
     .kind = "adamw",
     .operands = "clip hyper accumulators*", .updates = "master m v copy?",
@@ -91,6 +109,6 @@ const OpDef cast_weight{
 
 }  // namespace
 
-std::vector<const OpDef*> optimizer_ops() { return {&grad_square_sum, &grad_square_sum_exact, &sum_parts, &grad_norm, &adamw, &pack_weight, &cast_weight}; }
+std::vector<const OpDef*> optimizer_ops() { return {&grad_square_sum, &grad_square_sum_exact, &sum_parts, &grad_norm, &post_validation, &adamw, &pack_weight, &cast_weight}; }
 
 }  // namespace heddle::ops

@@ -69,6 +69,7 @@ std::vector<KindFlops> flops_by_kind(const plan::Plan& plan, const plan::Lowered
   for (const char* kind : {"attention", "routed experts", "other products", "output head"}) kinds.push_back({kind});
   const auto add = [&](ir::Purpose purpose, double tokens, double KindFlops::*into) {
     for (const ir::Action& action : program.actions_of(0, purpose)) {
+      if (action.condition) continue;  // run again
       const ir::Block& block = program.blocks[static_cast<size_t>(action.block)];
       for (const ir::Step& step : block.steps) {
         const ir::Listing& listing = program.listings[static_cast<size_t>(block.listings[step.slot])];

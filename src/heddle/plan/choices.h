@@ -34,6 +34,7 @@ struct Parallel {
   Weave weave = Weave::pairs;
   model::Context context = model::Context::gather;
   model::Dispatcher exchange;  // of the experts' rows
+  bool ahead_of_norm = false;  // stages update before the norm of all gradients is known
   bool reuse_lists = true;     // the counts of a MoE layer's rows go to the host once a microbatch, not four times
   double message_rate = 0;     // GB/s of a rank to others, for weaving; 0: as the exchange's links
   double message_latency_us = 0;  // likewise

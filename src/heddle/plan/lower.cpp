@@ -48,6 +48,10 @@ void check_model(const model::ModelConfig& config, const Plan& plan) {
     config_error("sequence length {} exceeds model.max_position_embeddings ({})", plan.sequence_length,
                  config.max_position_embeddings);
   }
+  if (plan.parallel.ahead_of_norm && plan.memory.optimizer != StateHome::device) {
+    config_error("parallel.ahead_of_norm keeps the state on the device; memory.optimizer is \"{}\"",
+                 word_of(plan.memory.optimizer));
+  }
   if (plan.cached_sequences > 0 && plan.ranks() > 1)
     config_error("a cache of sequences is kept on one rank, the mesh has {}", plan.ranks());
   (void)Mesh(plan.mesh);  // refuses degrees that don't go together
@@ -155,6 +159,17 @@ void add_restore(ir::StepProgram& program, const std::vector<std::vector<ir::Op>
   }
 }
 
+// The check that looks back at a step when no other follows.
+void add_settle(ir::StepProgram& program, int ranks) {
+  ir::StepProgram::ActionLists& lists = program.actions[static_cast<size_t>(ir::Purpose::settle)];
+  for (int r = 0; r < ranks; ++r) {
+    const ir::Block check = ir::make_block(program, r, ir::BlockKind::check);
+    if (check.steps.empty()) return;
+    lists.push_back({{static_cast<int>(program.blocks.size()), {-1}}});
+    program.blocks.push_back(check);
+  }
+}
+
 }  // namespace
 
 Plan Plan::on_one_rank() const {
@@ -251,6 +266,7 @@ Lowered lower(const model::ModelConfig& config, const Plan& plan, std::string_vi
     if (run_passes(draft, Pass::Level::blocks, until, lowered.passes)) return lowered;
   }
   add_restore(program, restores);
+  add_settle(program, training.placement.ranks);
   lowered.statistics.resize(program.listings.size());
   ir::verify(program);
   ir::verify_channels(program, [&](const std::string& group, int rank) { return mesh.group(group, rank); });

@@ -6,6 +6,7 @@
 #include "heddle/ir/gradient.h"
 #include "heddle/ir/verify/verify.h"
 #include "heddle/ops/ops.h"
+#include "heddle/passes/ahead_of_norm.h"
 #include "heddle/passes/exact_sums.h"
 #include "heddle/passes/host/host_gradients.h"
 #include "heddle/passes/host/host_weights.h"
@@ -149,6 +150,10 @@ void update(Draft& d) {
   });
 }
 
+void ahead_of_norm(Draft& d) {
+  on_each(d, [](model::RankText& text, int) { passes::ahead_of_norm(text.listing); });
+}
+
 void stream_state(Draft& d) {
   on_each(d,
           [&](model::RankText& text, int) { passes::stream_state(text.listing, d.plan.rates.host_bytes_per_us); });
@@ -224,9 +229,11 @@ const std::vector<Pass> kPasses{
     {"offload", "recompute", Pass::Level::text,
      [](const Draft& d) { return d.trains() && !d.plan.memory.offload.empty(); }, offload},
     {"update", "join_copies pack_weights exact_sums", Pass::Level::text, trains, update},
-    {"stream_state", "update", Pass::Level::text,
+    {"ahead_of_norm", "update", Pass::Level::text,
+     [](const Draft& d) { return d.trains() && d.plan.parallel.ahead_of_norm; }, ahead_of_norm},
+    {"stream_state", "update ahead_of_norm", Pass::Level::text,
      [](const Draft& d) { return d.trains() && d.plan.memory.optimizer == StateHome::swap; }, stream_state},
-    {"map_state", "update", Pass::Level::text,
+    {"map_state", "update ahead_of_norm", Pass::Level::text,
      [](const Draft& d) { return d.trains() && d.plan.memory.optimizer == StateHome::mapped; }, map_state},
     {"share_weights", "", Pass::Level::text, [](const Draft& d) { return !d.trains(); }, share_weights_of_training},
     {"share_cache", "", Pass::Level::text, [](const Draft& d) { return d.purpose == ir::Purpose::decode; },

@@ -199,6 +199,17 @@ void parallel_settings(Table& t) {
             "the host.",
             "none; off, the host waits four times a layer and microbatch instead of once", page("reuse_lists"))
       .beside({"mesh.dp=2", "mesh.ep=2"});
+  t.boolean<p, &P::ahead_of_norm>("parallel.ahead_of_norm",
+                                  "Each stage updates before the norm of all gradients is known.")
+      .also_called({"post_validation", "enable_optimizer_post_validation"})
+      .acts(
+          bitwise,
+          "Where recent norms were below the clip limit, a stage updates without waiting for the norm, and begins "
+          "the next step; once the norm is known, an update that it would have scaled is taken back and done "
+          "again.",
+          "a copy of master weights and moments on the host; a step taken back repeats its first forwards",
+          page("ahead_of_norm"))
+      .beside({"mesh.pp=2", "train.microbatch=1"});
   t.number<p, &P::message_rate>("parallel.message_rate", 0, 1e6,
                                 "GB/s of a rank to others, by which weaving reckons; 0: as this machine was "
                                 "measured, else by the rates of exchange auto.");

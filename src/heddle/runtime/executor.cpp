@@ -111,7 +111,7 @@ Executor::Executor(const ir::StepProgram& program, ExecutorOptions options)
                      "no communicator for '{}' of group '{}'", op.kind(), op.group);
         p.communicator = at->second;
       }
-      if (op.def->host_stall) p.most_rows = most_rows(listing, op);
+      if (op.def->host_stall && op.def->decides.empty()) p.most_rows = most_rows(listing, op);
       const auto views = [&](const std::vector<ir::ValueId>& ids, std::vector<TensorView>& into) {
         for (const ir::ValueId id : ids) {
           into.push_back(view_of(listing, id, -1, no_rows));
@@ -259,6 +259,14 @@ int64_t Executor::read_rows(const ir::Issue& issue, size_t output) {
   streams_[static_cast<size_t>(issue.stream)]->synchronize(issue.count);
   stalled_ns_ += now_ns() - start;
   const ir::Listing& text = program_.listings[static_cast<size_t>(issue.listing)];
+  if (!issue.op->def->decides.empty()) {
+    const TensorView view = view_of(text, issue.out[output].id, issue.out[output].offset, *issue.rows);
+    int32_t decision = 0;
+    device_->download(&decision, view.data, sizeof decision);
+    // What it puts aside for the host is read before other ops are in the way.
+    for (const ir::Operand& updated : issue.updates) (void)Executor::view(issue.listing, updated.id);
+    return decision;
+  }
   if (!device_->shares_memory()) {  // what the op has counted, for the ops that say where rows go
     for (const ir::Operand& out : issue.out) {
       const TensorView view = view_of(text, out.id, out.offset, *issue.rows);
@@ -321,19 +329,42 @@ void Executor::make_weights() {
 }
 
 void Executor::run_step(const device::Batch& batch, ir::Purpose purpose) {
+  start_step(batch, purpose);
+  guarded([&] {
+    for (auto& stream : streams_) stream->synchronize();
+    paced_time_ = timer_.elapsed();
+  });
+}
+
+void Executor::finish_step() {
+  guarded([&] {
+    const ir::Marks& ended = walk_.ended();
+    for (size_t i = 0; i < streams_.size(); ++i) {
+      if (ended[i] > 0) streams_[i]->synchronize(ended[i]);
+    }
+    paced_time_ = timer_.elapsed();
+  });
+}
+
+void Executor::start_step(const device::Batch& batch, ir::Purpose purpose) {
   batch_ = &batch;
   handed_out_.clear();
   enqueued_ops_ = 0;
   stalled_ns_ = 0;
   for (auto& stream : streams_) stream->take_host_waited_ns();
-  const device::PacedTimer timer;
+  timer_ = device::PacedTimer();
   const int64_t start = now_ns();
-  try {
+  guarded([&] {
     walk_.run_step(*this, purpose);
     enqueue_ns_ = now_ns() - start - stalled_ns_;
     for (auto& stream : streams_) enqueue_ns_ -= stream->take_host_waited_ns();
-    for (auto& stream : streams_) stream->synchronize();
-    paced_time_ = timer.elapsed();
+  });
+}
+
+// What fails stops the peers and all streams, and the first cause comes out.
+void Executor::guarded(const std::function<void()>& run) {
+  try {
+    run();
   } catch (...) {
     const std::exception_ptr own = std::current_exception();
     std::exception_ptr first;  // the first is the one to tell

@@ -53,6 +53,10 @@ class Executor : private ir::Issuer {
   ~Executor() override;
 
   void run_step(const device::Batch& batch, ir::Purpose purpose = ir::Purpose::train);
+  /// The same in two halves: all of it is enqueued, then its end awaited, but for ops that trail it. The batch must
+  /// last until then.
+  void start_step(const device::Batch& batch, ir::Purpose purpose = ir::Purpose::train);
+  void finish_step();
   /// Runs the step one op at a time and calls `look` after each with its outputs and updates.
   void run_step(const device::Batch& batch,
                 const std::function<void(const ir::Issue&, const device::KernelCall&)>& look);
@@ -101,6 +105,7 @@ class Executor : private ir::Issuer {
   device::TensorView view_of(const ir::Listing& listing, ir::ValueId id, int64_t offset,
                              const ir::RowCounts& rows) const;
   void note_failure(const std::exception_ptr& failure, const device::Span& at);
+  void guarded(const std::function<void()>& run);
   void stop_peers(const std::exception_ptr& failure);
 
   const ir::StepProgram& program_;
@@ -125,6 +130,7 @@ class Executor : private ir::Issuer {
   const device::Batch* batch_ = nullptr;
   const std::function<void(const ir::Issue&, const device::KernelCall&)>* look_ = nullptr;
   int64_t enqueue_ns_ = 0, enqueued_ops_ = 0, stalled_ns_ = 0;
+  device::PacedTimer timer_;  // of the step
   device::PacedTime paced_time_;
 };
 

@@ -13,7 +13,7 @@ namespace {
 
 // How many rows come: those, any share of them, or no more than leave the conditions that ask for them as they are
 // where few come. What is given up where many come is there as a whole at the limit. By turns: one of these, or
-// none.
+// none. What is decided goes against the usual where all come.
 enum class Come : uint8_t { all, any_share, up_to_limits, by_turns };
 
 // Answers what the walk asks and issues nothing.
@@ -38,6 +38,7 @@ class DryIssuer : public ir::Issuer {
     if (until_bytes > 0 && issue.live_bytes >= until_bytes) throw Reached{};
   }
   int64_t read_rows(const ir::Issue& issue, size_t output) override {
+    if (!issue.op->def->decides.empty()) return come_ == Come::all ? 1 : ir::usual_decision(*issue.op->def, output);
     const int64_t all = rows_(rank_, issue, output);
     const auto share = [&] { return RandomKey(1).uniform(reads_++); };
     const auto some = [&] { return static_cast<int64_t>(std::ceil(share() * static_cast<double>(all))); };

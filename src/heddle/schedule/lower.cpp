@@ -5,6 +5,8 @@
 #include <set>
 #include <tuple>
 
+#include "heddle/schedule/check_point.h"
+
 namespace heddle::schedule {
 
 namespace {
@@ -74,7 +76,9 @@ class Lowerer {
     const std::vector<Action>& order = schedule_.order[static_cast<size_t>(rank)];
     std::vector<Group> groups;
     for (size_t i = 0; i < order.size();) groups.push_back(group_at(order, i));
+    bounds_.clear();
     for (size_t g = 0; g < groups.size(); ++g) {
+      bounds_.push_back(actions_.size());
       for (const Compute& c : groups[g].computes) receive(c);
       if (g == 0) fetch(groups[0]);
       const bool before = g + 1 < groups.size() && !makes_what_is_fetched(groups[g], groups[g + 1]);
@@ -85,6 +89,8 @@ class Lowerer {
     act(BlockKind::end, 0, -1);
     return std::move(actions_);
   }
+  /// Where the groups of the last rank begin among its actions.
+  const std::vector<size_t>& bounds() const { return bounds_; }
 
  private:
   int chunk(const Compute& c) const { return chunk_of_[static_cast<size_t>(c.stage)]; }
@@ -275,6 +281,7 @@ class Lowerer {
   std::map<Channel, std::vector<Message>> sent_;
   int rank_ = 0;
   std::vector<ir::Action> actions_;
+  std::vector<size_t> bounds_;
   std::set<int> begun_;
   std::map<Channel, std::set<Message>> arrived_;
 };
@@ -284,7 +291,12 @@ class Lowerer {
 void lower(ir::StepProgram& program, ir::StepProgram::ActionLists& actions, const Schedule& schedule,
            const Lowering& lowering) {
   Lowerer lowerer(program, schedule, lowering);
-  for (int r = 0; r < schedule.placement.ranks; ++r) actions.push_back(lowerer.actions_of(r));
+  std::vector<std::vector<size_t>> bounds;
+  for (int r = 0; r < schedule.placement.ranks; ++r) {
+    actions.push_back(lowerer.actions_of(r));
+    bounds.push_back(lowerer.bounds());
+  }
+  add_checks(program, actions, bounds, lowering.first_listing);
 }
 
 }  // namespace heddle::schedule

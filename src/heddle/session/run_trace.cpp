@@ -17,6 +17,7 @@ observe::SpanPhase phase_of(ir::Phase phase) {
     case ir::Phase::I: return observe::SpanPhase::I;
     case ir::Phase::W: return observe::SpanPhase::W;
     case ir::Phase::begin:
+    case ir::Phase::check:
     case ir::Phase::end: return observe::SpanPhase::end;
   }
   return observe::SpanPhase::other;

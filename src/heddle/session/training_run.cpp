@@ -290,6 +290,7 @@ void TrainingRun::compare_with_plan(double step_s) {
 
 // What any rank was asked, for all of them.
 Wishes TrainingRun::wishes() {
+  if (wished_) return *std::exchange(wished_, std::nullopt);
   const Wishes mine = Signals::take();
   std::array<double, 2> asked{mine.stop ? 1.0 : 0.0, mine.save ? 1.0 : 0.0};
   trainer_->ranks().sum(asked);
@@ -316,10 +317,14 @@ void TrainingRun::compare_with_arena(const train::StepResult& result) {
   if (!first || !leads()) return;
   const std::string whose =
       trainer_->ranks().size() > 1 ? fmt::format("rank {}'s arena", result.grown_rank) : "the arena";
-  progress_->line(fmt::format("step {}: {} has grown by {} beyond its forecast, of at most {}",
-                              trainer_->steps_done(), whose,
+  progress_->line(fmt::format("step {}: {} has grown by {} beyond its forecast, of at most {}", result.step, whose,
                               observe::bytes_text(static_cast<double>(result.grown_bytes)),
                               observe::bytes_text(static_cast<double>(trainer_->options().memory_limit_bytes))));
+}
+
+// Whether something is done with what a step leaves.
+bool TrainingRun::is_due(int64_t step) const {
+  return due(config_.train.eval_every, step) || due(config_.train.checkpoint_every, step) || is_over();
 }
 
 // Whether it was nothing but a step.
@@ -331,20 +336,46 @@ bool TrainingRun::step() {
                        (number == config_.train.steps && number < summary_.first_step + config_.train.trace_step));
   answer_signals(step_s_ == 0 ? fmt::format("step {}", number)
                               : fmt::format("step {} (a step takes {})", number, observe::duration_text(step_s_)));
-  if (traced) trainer_->executor().set_trace(true);
+  if (traced) {
+    if (const auto before = trainer_->settle()) record(*before);
+    trainer_->executor().set_trace(true);
+  }
   if (traced) trainer_->ranks().any(false);  // all begin together: the start is where their clocks meet
   const int64_t began_ns = now_ns();
   const auto sequences = data_.train(first, config_.train.global_batch);
-  const train::StepResult result = [&] {
+  const bool ahead = config_.plan.parallel.ahead_of_norm;
+  std::array<double, 2> asked{};
+  if (ahead) {
+    const Wishes mine = Signals::take();
+    asked = {mine.stop ? 1.0 : 0.0, mine.save ? 1.0 : 0.0};
+  }
+  const auto run = [&](const auto& what) {
     try {
-      return trainer_->step(sequences);
+      return what();
     } catch (const Error&) {
       const std::string stood = leads() && config_.plan.mesh.pp > 1 ? trainer_->executor().stood_at() : "";
       if (!stood.empty()) progress_->line(fmt::format("step {}: rank 0 stood at {}", number, stood));
       throw;
     }
-  }();
-  if (traced) trace(number, began_ns, result.seconds);
+  };
+  // Under parallel.ahead_of_norm this may be told of the step before, and what ranks wish with it.
+  std::optional<train::StepResult> result = run([&] { return trainer_->advance(sequences, asked); });
+  if (ahead) {
+    if (!result) trainer_->ranks().sum(asked);
+    wished_ = {asked[0] > 0, asked[1] > 0};
+  }
+  const bool settles = ahead && (traced || is_due(number));
+  if (settles) {
+    if (result) record(*result);
+    result = run([&] { return trainer_->settle(); });
+  }
+  if (traced) trace(number, began_ns, result->seconds);
+  return (!result || record(*result)) && !settles && !traced;
+}
+
+// What is told of a step, and what is done with what it leaves. Whether that was nothing.
+bool TrainingRun::record(const train::StepResult& result) {
+  const int64_t number = result.step;
   observe::StepMetrics metrics;
   metrics.step = number;
   metrics.wall_time_s = wall_time_s();
@@ -367,6 +398,12 @@ bool TrainingRun::step() {
     const std::string metric(reading.kind->metric);
     if (!metric.empty()) metrics.extra[metric] = result.total(*reading.kind);
   }
+  if (config_.plan.parallel.ahead_of_norm) {
+    attempted_ += result.attempted ? 1 : 0;
+    taken_back_ += result.taken_back ? 1 : 0;
+    metrics.extra["updates_ahead_of_norm"] = static_cast<double>(attempted_);
+    metrics.extra["updates_taken_back"] = static_cast<double>(taken_back_);
+  }
   metrics.arena_live_peak_bytes = static_cast<double>(result.peak_live_bytes);
   metrics.arena_reserved_peak_bytes = static_cast<double>(result.reserved_bytes);
   compare_with_arena(result);
@@ -374,7 +411,8 @@ bool TrainingRun::step() {
     metrics.extra["arena_beyond_forecast_bytes"] = static_cast<double>(result.grown_bytes);
   ++steps_run_;
   compare_with_plan(result.seconds);
-  const bool looks = due(config_.train.eval_every, number) || (config_.train.eval_every > 0 && is_over());
+  const bool looks = due(config_.train.eval_every, number) ||
+                     (config_.train.eval_every > 0 && is_over() && number == trainer_->steps_done());
   if (looks) {
     for (const auto& [layer, rows_E] : loads) metrics.expert_loads_LE.emplace_back(rows_E.begin(), rows_E.end());
     look(metrics);
@@ -387,7 +425,7 @@ bool TrainingRun::step() {
   const bool saves = due(config_.train.checkpoint_every, number);
   if (saves) save();
   if (looks) report();
-  return !looks && !saves && !traced;
+  return !looks && !saves;
 }
 
 RunSummary TrainingRun::run() {
@@ -404,7 +442,10 @@ RunSummary TrainingRun::run() {
   double longest_s = 0;  // of the plain steps
   for (int64_t done = 0; !is_over(); ++done) {
     const Wishes wished = wishes();
-    if (wished.save && saved_step_ != trainer_->steps_done()) save();
+    if (wished.save && saved_step_ != trainer_->steps_done()) {
+      if (const auto before = trainer_->settle()) record(*before);
+      save();
+    }
     if (wished.stop) break;
     const double began_s = now_s();
     const bool plain = step() && !wished.save;
@@ -414,6 +455,7 @@ RunSummary TrainingRun::run() {
                                                  : kPreparing_s);
     if (done == 2) warn_of_launcher(longest_s);
   }
+  if (const auto last = trainer_->settle()) record(*last);
   if (place_.world != nullptr) place_.world->set_patience(kPreparing_s);
   summary_.interrupted = !is_over();
   if (saved_step_ != trainer_->steps_done()) save();

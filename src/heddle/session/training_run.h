@@ -78,9 +78,11 @@ class TrainingRun {
   void introduce();
   void trace(int64_t step, int64_t began_ns, double step_s);
   bool step();
+  bool record(const train::StepResult& result);
   void compare_with_plan(double step_s);
   void warn_of_launcher(double step_s);
   Wishes wishes();
+  bool is_due(int64_t step) const;
   void answer_signals(const std::string& doing) const;
   void compare_with_arena(const train::StepResult& result);
   void look(observe::StepMetrics& metrics);
@@ -110,11 +112,13 @@ class TrainingRun {
   std::vector<observe::PeakTensor> peak_tensors_;  // rank 0's to tell
   int64_t grown_bytes_ = 0;                        // of the arena that grew most beyond its forecast
   double step_s_ = 0;                              // of the last one
+  std::optional<Wishes> wished_;                   // of all ranks, as told with a step's result
   double began_s_ = 0, began_unix_s_ = 0;
   std::vector<std::string> warnings_;
   int64_t steps_run_ = 0;
-  std::vector<double> first_steps_s_;  // but the very first
-  double compute_share_ = 0;           // of the traced step, as FirstSteps::compute_s
+  int64_t attempted_ = 0, taken_back_ = 0;  // updates that ran ahead of the norm
+  std::vector<double> first_steps_s_;       // but the very first
+  double compute_share_ = 0;                // of the traced step, as FirstSteps::compute_s
   int64_t saved_step_ = -1;
   RunSummary summary_;
 };

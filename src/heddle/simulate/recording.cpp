@@ -53,6 +53,7 @@ class Recorder : public ir::Issuer {
   }
 
   int64_t read_rows(const ir::Issue& issue, size_t output) override {
+    if (!issue.op->def->decides.empty()) return ir::usual_decision(*issue.op->def, output);
     return options_.rows ? options_.rows(rank_, issue, output) : 0;
   }
 

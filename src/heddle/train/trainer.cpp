@@ -44,7 +44,8 @@ Trainer::Trainer(TrainerOptions options, comm::World* world)
       lowered_(plan::lower(options_.model, options_.plan)),
       statistics_(lowered_, lowered_.program.first_listing[static_cast<size_t>(ir::Purpose::train)],
                   options_.plan.mesh.pp),
-      ranks_(world) {
+      ranks_(world),
+      attempts_(options_.plan.update.clip_norm) {
   runtime::ExecutorOptions executor;
   executor.rank = ranks_.rank();
   executor.backend = options_.backend;
@@ -93,7 +94,10 @@ void Trainer::initialise() {
 
 int Trainer::listing() const { return lowered_.program.listing_of(ranks_.rank(), ir::Purpose::train); }
 
-std::vector<StateTensor> Trainer::state() { return state_tensors(lowered_, *executor_, mesh_, ranks_.rank()); }
+std::vector<StateTensor> Trainer::state() {
+  check_settled();
+  return state_tensors(lowered_, *executor_, mesh_, ranks_.rank());
+}
 
 std::vector<model::Extent> Trainer::held_extents(const StateTensor& tensor) const {
   return train::held_extents(tensor, lowered_, mesh_, ranks_.rank());
@@ -110,23 +114,71 @@ device::Batch Trainer::batch_of(const std::vector<std::vector<int32_t>>& sequenc
 }
 
 StepResult Trainer::step(const std::vector<std::vector<int32_t>>& sequences) {
+  check_settled();
+  const std::optional<StepResult> result = advance(sequences);
+  return result ? *result : *settle();
+}
+
+std::optional<StepResult> Trainer::advance(const std::vector<std::vector<int32_t>>& sequences,
+                                           std::span<double> told) {
   HEDDLE_CHECK(std::ssize(sequences) == sequences_per_step(), "a step takes {} sequences, {} given",
                sequences_per_step(), sequences.size());
-  device::Batch batch = batch_of(sequences, options_.plan.microbatches);
-  set_rates(batch);
+  running_ = std::make_unique<Run>();
+  Run* const run = running_.get();
+  run->batch = batch_of(sequences, options_.plan.microbatches);
+  run->step = done_.steps + 1;
+  set_rates(run->batch);
   const auto start = std::chrono::steady_clock::now();
-  executor_->run_step(batch);
-  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
-  const StepResult result = gather_result(batch, took.count());
-  // From sums that are the same on all ranks: all of them go on, or all of them look for the cause.
-  if (!std::isfinite(result.next_token_loss()) || !std::isfinite(result.gradient_norm())) {
-    const std::string found = first_not_finite(*executor_, lowered_, ranks_, batch);
-    throw Error(fmt::format("step {}: loss {}, gradient norm {}: the first value that is not finite is {}",
-                            done_.steps + 1, result.next_token_loss(), result.gradient_norm(), found));
+  if (!runs_ahead()) {
+    executor_->run_step(run->batch);
+    measure(*run, start);
+    StepResult result = gather_result(*run);
+    ++done_.steps;
+    return result;
   }
+  run->batch.guessed = open_ && open_->batch.attempts;
+  run->batch.attempts = attempts_.may() || options_.always_attempts;
+  executor_->start_step(run->batch);
+  // All of this rank's step is on its way: nobody's streams wait while the ranks talk.
+  std::optional<StepResult> before;
+  if (const std::unique_ptr<Run> open = std::move(open_)) {
+    look_back(*open);
+    before = gather_result(*open, told);
+  }
+  executor_->finish_step();
+  measure(*run, start);
+  open_ = std::move(running_);
   ++done_.steps;
-  done_.seconds += result.seconds;  // that of the slowest rank: the same bits on all
-  return result;
+  return before;
+}
+
+std::optional<StepResult> Trainer::settle() {
+  if (!open_) return std::nullopt;
+  device::Batch batch;
+  batch.guessed = open_->batch.attempts;
+  executor_->run_step(batch, ir::Purpose::settle);
+  const std::unique_ptr<Run> run = std::move(open_);
+  look_back(*run);
+  return gather_result(*run);
+}
+
+void Trainer::check_settled() const { HEDDLE_CHECK(!open_, "step {} is not settled", open_->step); }
+
+void Trainer::measure(Run& run, std::chrono::steady_clock::time_point start) const {
+  run.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  run.row = statistics_.row(*executor_, listing());
+  const ir::Storage& storage = executor_->walk().storage();
+  run.figures = {run.seconds, storage.peak_live_bytes(), storage.reserved_bytes(), storage.grown_bytes()};
+}
+
+void Trainer::look_back(Run& run) {
+  const std::vector<ir::Op>& ops = lowered_.program.listings[static_cast<size_t>(listing())].ops;
+  const auto check =
+      std::find_if(ops.begin(), ops.end(), [](const ir::Op& op) { return !op.def->decides.empty(); });
+  HEDDLE_CHECK(check != ops.end(), "nothing looks back at step {}", run.step);
+  run.taken_back = executor_->walk().counted(listing(), check->result("failed")) > 0;
+  const device::TensorView norm = executor_->view(listing(), check->updated("before"));
+  statistics_.set(run.row, listing(), model::kGradientNorm, number(norm, 0));
 }
 
 void Trainer::set_rates(device::Batch& batch) const {
@@ -138,24 +190,39 @@ void Trainer::set_rates(device::Batch& batch) const {
       options_.length, done_, options_.learning_rate.left(options_.length, done_));
 }
 
-StepResult Trainer::gather_result(const device::Batch& batch, double seconds) {
-  std::vector<double> row = statistics_.row(*executor_, listing());
+StepResult Trainer::gather_result(Run& run, std::span<double> told) {
+  std::vector<double> row = run.row;
   const size_t own = row.size();
-  const ir::Storage& storage = executor_->walk().storage();
-  append(row, {seconds, storage.peak_live_bytes(), storage.reserved_bytes(), storage.grown_bytes()}, ranks_.rank(),
-         ranks_.size());
+  append(row, run.figures, ranks_.rank(), ranks_.size());
+  const size_t with_figures = row.size();
+  row.insert(row.end(), told.begin(), told.end());
   ranks_.sum(row);
   StepResult result;
-  result.statistics = statistics_.read(std::span(row).first(own), batch, mesh_.ranks());
-  take_worst(result, std::span(row).subspan(own));
-  result.learning_rate = batch.hyper[0];
-  result.bias_rate = batch.bias_rate;
+  result.step = run.step;
+  result.statistics = statistics_.read(std::span(row).first(own), run.batch, mesh_.ranks());
+  take_worst(result, std::span(row).subspan(own, with_figures - own));
+  std::copy(row.begin() + static_cast<std::ptrdiff_t>(with_figures), row.end(), told.begin());
+  result.learning_rate = run.batch.hyper[0];
+  result.bias_rate = run.batch.bias_rate;
   result.tokens = sequences_per_step() * options_.plan.sequence_length;
   result.flops = flops_per_step_;
+  result.attempted = run.batch.attempts;
+  result.taken_back = run.taken_back;
+  // From sums that are the same on all ranks: all of them go on, or all of them look for the cause.
+  if (!std::isfinite(result.next_token_loss()) || !std::isfinite(result.gradient_norm())) {
+    executor_->finish_step();
+    run.batch.guessed = run.batch.attempts = false;
+    const std::string found = first_not_finite(*executor_, lowered_, ranks_, run.batch);
+    throw Error(fmt::format("step {}: loss {}, gradient norm {}: the first value that is not finite is {}",
+                            run.step, result.next_token_loss(), result.gradient_norm(), found));
+  }
+  done_.seconds += result.seconds;  // that of the slowest rank: the same bits on all
+  attempts_.learn(result.gradient_norm(), result.attempted, result.taken_back);
   return result;
 }
 
 double Trainer::evaluate(const std::vector<std::vector<int32_t>>& sequences) {
+  check_settled();
   const plan::Degrees& mesh = options_.plan.mesh;
   const auto each = static_cast<size_t>(options_.plan.sequences * mesh.dp);
   std::array<double, 1> sum{0};
@@ -199,6 +266,7 @@ device::TensorView Trainer::statistic(ir::Purpose purpose, const model::Statisti
 }
 
 std::vector<float> Trainer::next_logits(std::span<const int32_t> tokens) {
+  check_settled();
   const int64_t length = options_.plan.sequence_length;
   HEDDLE_CHECK(!tokens.empty() && std::ssize(tokens) <= length, "{} tokens, 1 to {} fit", tokens.size(), length);
   device::Batch batch;

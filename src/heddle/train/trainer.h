@@ -6,9 +6,11 @@
 // comes back is of the whole job and the same on every rank.
 #pragma once
 
+#include <chrono>
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -19,6 +21,7 @@
 #include "heddle/runtime/mesh_communicators.h"
 #include "heddle/train/parameters.h"
 #include "heddle/train/rank_exchange.h"
+#include "heddle/train/step/attempts.h"
 #include "heddle/train/step/result.h"
 
 namespace heddle::train {
@@ -35,6 +38,7 @@ struct TrainerOptions {
   config::RunLength length;
   LearningRate learning_rate;
   uint64_t seed = 0;
+  bool always_attempts = false;  // to run ahead of the norm, whatever recent ones say (tests)
 };
 
 /// A sequence whose labels are not all asked for.
@@ -59,6 +63,15 @@ class Trainer {
   /// ids. A loss or gradient that is not finite raises Error on every rank, naming the first op that made it;
   /// parameters are then as before the step.
   StepResult step(const std::vector<std::vector<int32_t>>& sequences);
+  /// The same without waiting for what only other ranks still have to do: under parallel.ahead_of_norm the result
+  /// is that of the step before, if nobody has been told it yet, and an error that of either. Then `told`, numbers
+  /// of any rank's, becomes their sums over the ranks. Else the result is that of the step, and `told` is left
+  /// alone.
+  std::optional<StepResult> advance(const std::vector<std::vector<int32_t>>& sequences,
+                                    std::span<double> told = {});
+  /// Ends what the last step has left open, so that all state is as after it; its result, if nobody has been told
+  /// it yet. Whoever reads state, evaluates or predicts after advance() calls this first.
+  std::optional<StepResult> settle();
   /// Mean next-token loss of sequences of the same form; any number of them.
   double evaluate(const std::vector<std::vector<int32_t>>& sequences);
   /// −Σ ln p of the labels that count, of each of at most dp sequences; a microbatch must be one sequence.
@@ -106,8 +119,22 @@ class Trainer {
   device::Batch batch_of(const std::vector<std::vector<int32_t>>& sequences, int microbatches) const;
   /// Those of the step that comes next.
   void set_rates(device::Batch& batch) const;
-  /// Of the step that has run, in `seconds` on this rank; all ranks call it together.
-  StepResult gather_result(const device::Batch& batch, double seconds);
+  /// A step that has been run, and what this rank measured of it.
+  struct Run {
+    device::Batch batch;
+    int64_t step = 0;
+    double seconds = 0;
+    std::vector<double> row;
+    RankFigures figures;
+    bool taken_back = false;
+  };
+  void measure(Run& run, std::chrono::steady_clock::time_point start) const;
+  /// Adds to the run what the check has found of it. Only after the check, before the step's end.
+  void look_back(Run& run);
+  /// All ranks call it together; an update or a loss that is not finite raises Error.
+  StepResult gather_result(Run& run, std::span<double> told = {});
+  bool runs_ahead() const { return options_.plan.parallel.ahead_of_norm; }
+  void check_settled() const;
   /// This rank's, of the listing that it runs for the purpose; without data where it has none of the kind.
   device::TensorView statistic(ir::Purpose purpose, const model::StatisticKind& kind) const;
   void run_cached(ir::Purpose purpose, std::vector<int32_t> tokens, std::vector<int32_t> places);
@@ -122,8 +149,11 @@ class Trainer {
   std::unique_ptr<device::Device> device_;
   std::unique_ptr<comm::World> device_world_;  // where ranks talk from device to device
   std::unique_ptr<runtime::MeshCommunicators> communicators_;
+  std::unique_ptr<Run> running_;  // a step
+  std::unique_ptr<Run> open_;     // the one before, whose result nobody has been told
   std::unique_ptr<runtime::Executor> executor_;
   config::RunProgress done_;
+  Attempts attempts_;
   double flops_per_step_ = 0;
   model::ParameterCount parameter_count_;
 };

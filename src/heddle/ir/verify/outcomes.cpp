@@ -119,12 +119,16 @@ void verify_value(const Listing& listing, const std::vector<Event>& events) {
   }
 }
 
+constexpr const char* kWorld = "world";  // the group of all ranks
+
 // Decisions: who makes them, and who must make them alike.
 class Decisions {
  public:
   explicit Decisions(const Listing& listing) : listing_(listing), writers_(listing.values.size()) {
     for (const Op& op : listing.ops) {
-      for (const ValueId id : op.out) writers_[static_cast<size_t>(id)].push_back(&op);
+      for (const std::vector<ValueId>* ids : {&op.out, &op.updates}) {
+        for (const ValueId id : *ids) writers_[static_cast<size_t>(id)].push_back(&op);
+      }
     }
   }
 
@@ -152,7 +156,6 @@ class Decisions {
                  listing_.value(condition.rows_of).name);
   }
 
- private:
   // Whether all ranks of a group hold the same value: a collective among them leaves it so, or it is worked out
   // from values that are; or an op finds it in what such a collective wrote.
   bool alike(ValueId id, const std::string& group) {
@@ -160,7 +163,7 @@ class Decisions {
     if (!fresh) return known->second;
     const std::vector<const Op*>& writers = writers_[static_cast<size_t>(id)];
     const bool is = !writers.empty() && std::all_of(writers.begin(), writers.end(), [&](const Op* op) {
-      if (communicates(*op->def)) return op->group == group && leaves_alike(*op, id);
+      if (communicates(*op->def)) return (op->group == group || op->group == kWorld) && leaves_alike(*op, id);
       if (leaves_alike(*op, id)) return written_by(group, op->in);
       return !op->in.empty() &&
              std::all_of(op->in.begin(), op->in.end(), [&](ValueId in) { return in == none || alike(in, group); });
@@ -168,6 +171,7 @@ class Decisions {
     return alike_[{id, group}] = is;
   }
 
+ private:
   bool written_by(const std::string& group, const std::vector<ValueId>& values) const {
     return std::all_of(values.begin(), values.end(), [&](ValueId id) {
       if (id == none) return true;
@@ -192,10 +196,13 @@ class Decisions {
 
 void verify_phases(const Listing& listing, const Op& reader, const Value& value, Phase written) {
   const bool once = once_a_step(reader.phase) || once_a_step(written);
-  HEDDLE_CHECK(written <= reader.phase && (!once || written == reader.phase),
+  const bool checked = written == Phase::check && reader.phase == Phase::end;
+  HEDDLE_CHECK(written <= reader.phase && (!once || checked || written == reader.phase),
                "'{}' in phase {} reads '{}' of phase {}", text_of(listing, reader), name_of(reader.phase),
                value.name, name_of(written));
 }
+
+bool alike_on_all(const Listing& listing, ValueId counted) { return Decisions(listing).alike(counted, kWorld); }
 
 void verify_outcomes(const Listing& listing) {
   // Most values are written once, as a whole, and always: those are not looked at again (ir/verify).

@@ -11,8 +11,12 @@ namespace heddle::ir {
 /// together is run by the word of one.
 void verify_outcomes(const Listing& listing);
 
+/// Whether all ranks of the program count the same there: what a collective of the world leaves alike, or what is
+/// worked out from such.
+bool alike_on_all(const Listing& listing, ValueId counted);
+
 /// InternalError where an op reads, in its phase, what is written in one that comes later, or of which only one
-/// runs for each microbatch.
+/// runs for each microbatch; the end may read what the check has written.
 void verify_phases(const Listing& listing, const Op& reader, const Value& value, Phase written);
 
 }  // namespace heddle::ir

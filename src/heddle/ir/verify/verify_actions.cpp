@@ -6,6 +6,7 @@
 #include <tuple>
 
 #include "heddle/ir/print.h"
+#include "heddle/ir/verify/decisions.h"
 #include "heddle/ir/verify/verify.h"
 #include "heddle/ir/walk/streams.h"
 
@@ -32,6 +33,8 @@ class ActionsVerifier {
       const Block& block = program_.blocks[static_cast<size_t>(action.block)];
       HEDDLE_CHECK(action.microbatches.size() == block.listings.size(), "action {} binds {} microbatches, needs {}",
                    block.name, action.microbatches.size(), block.listings.size());
+      if (block.does == Block::Does::restarts) forget();
+      if (block.does == Block::Does::stops) return;
       for (const Step& step : block.steps) run(block, step, action.microbatches[step.slot]);
     }
     for (const auto& [listing, ran] : ran_) all_have_run(listing, ran);
@@ -55,6 +58,22 @@ class ActionsVerifier {
     if (once_a_step(op.phase)) return after;
     const Chunk& chunk = listing.chunks.at(static_cast<size_t>(op.chunk));
     return microbatches_ * (chunk.route + after) / chunk.routes;
+  }
+
+  // What has run is to be run again, but for the check, which has decided that.
+  void forget() {
+    HEDDLE_CHECK(!ended_, "class {} begins anew after the end of the step", class_);
+    for (auto& [index, ran] : ran_) {
+      const std::vector<Op>& ops = listing_of(index).ops;
+      for (size_t i = 0; i < ops.size(); ++i) {
+        if (ops[i].phase == Phase::check) continue;
+        HEDDLE_CHECK(ran.next[i] == kNever || ops[i].phase == Phase::begin || ops[i].phase == Phase::F ||
+                         ops[i].ahead || ops[i].def->moves == Moves::from_neighbour,
+                     "class {} begins anew after '{}'", class_, text_of(listing_of(index), ops[i]));
+        ran.next[i] = kNever;
+        for (std::vector<uint8_t>& done : ran.done) done[i] = 0;
+      }
+    }
   }
 
   void run(const Block& block, const Step& step, int microbatch) {
@@ -147,12 +166,13 @@ class ActionsVerifier {
         .emplace_back(op.attributes.integer_or("edge", 0), op.attributes.integer_or("state", 0), microbatch);
   }
 
-  // A listing of which no more than the beginning runs belongs to another purpose.
+  // A listing of which no more than the beginning or the check runs belongs to another purpose.
   void all_have_run(int index, const Ran& ran) const {
     const Listing& listing = listing_of(index);
     bool begins_only = true;
     for (size_t i = 0; i < listing.ops.size(); ++i)
-      begins_only = begins_only && (ran.next[i] == kNever || listing.ops[i].phase == Phase::begin);
+      begins_only = begins_only && (ran.next[i] == kNever || listing.ops[i].phase == Phase::begin ||
+                                    listing.ops[i].phase == Phase::check);
     for (size_t i = 0; i < listing.ops.size() && !begins_only; ++i) {
       const int first = first_of(listing, listing.ops[i]), end = end_of(listing, listing.ops[i]);
       const int next = ran.next[i] == kNever ? first : ran.next[i];
@@ -171,13 +191,15 @@ class ActionsVerifier {
 }  // namespace
 
 void verify_actions(const StepProgram& program, const StepProgram::ActionLists& lists, int microbatches) {
-  Links links;
-  for (size_t c = 0; c < lists.size(); ++c) {
-    ActionsVerifier(program, static_cast<int>(c), microbatches, links).verify(lists[c]);
-  }
-  for (const auto& [link, traffic] : links) {
-    HEDDLE_CHECK(traffic.first == traffic.second, "sends and receives from pipeline rank {} to {} differ on {}",
-                 std::get<0>(link), std::get<1>(link), std::get<2>(link));
+  for (const Decided& decided : decisions_of(program, lists)) {
+    Links links;
+    for (size_t c = 0; c < lists.size(); ++c) {
+      ActionsVerifier(program, static_cast<int>(c), microbatches, links).verify(taken(program, lists[c], decided));
+    }
+    for (const auto& [link, traffic] : links) {
+      HEDDLE_CHECK(traffic.first == traffic.second, "sends and receives from pipeline rank {} to {} differ on {}",
+                   std::get<0>(link), std::get<1>(link), std::get<2>(link));
+    }
   }
 }
 
@@ -227,28 +249,36 @@ void verify_meetings(const std::string& channel, const std::vector<Meeting>& one
   }
 }
 
+// Ranks of a class do the same: of each class, its first rank is held to those that it meets of other classes.
+void verify_channels(const StepProgram& program, const StepProgram::ActionLists& lists, const Members& members) {
+  const std::vector<int>& class_of = program.class_of_rank;
+  std::vector<Meetings> meetings;
+  for (const std::vector<Action>& actions : lists) meetings.push_back(meetings_of(program, actions));
+  std::set<int> seen;
+  for (int rank = 0; rank < std::ssize(class_of) && !lists.empty(); ++rank) {
+    const int own = class_of[static_cast<size_t>(rank)];
+    if (!seen.insert(own).second) continue;
+    for (const auto& [channel, met] : meetings[static_cast<size_t>(own)]) {
+      for (const int peer : members(met.first, rank)) {
+        const int other = class_of[static_cast<size_t>(peer)];
+        if (other == own) continue;
+        const auto at = meetings[static_cast<size_t>(other)].find(channel);
+        static const std::vector<Meeting> none;
+        verify_meetings(channel, met.second,
+                        at == meetings[static_cast<size_t>(other)].end() ? none : at->second.second, rank, peer);
+      }
+    }
+  }
+}
+
 }  // namespace
 
-// Ranks of a class do the same: of each class, its first rank is held to those that it meets of other classes.
 void verify_channels(const StepProgram& program, const Members& members) {
-  const std::vector<int>& class_of = program.class_of_rank;
   for (const StepProgram::ActionLists& lists : program.actions) {
-    std::vector<Meetings> meetings;
-    for (const std::vector<Action>& actions : lists) meetings.push_back(meetings_of(program, actions));
-    std::set<int> seen;
-    for (int rank = 0; rank < std::ssize(class_of) && !lists.empty(); ++rank) {
-      const int own = class_of[static_cast<size_t>(rank)];
-      if (!seen.insert(own).second) continue;
-      for (const auto& [channel, met] : meetings[static_cast<size_t>(own)]) {
-        for (const int peer : members(met.first, rank)) {
-          const int other = class_of[static_cast<size_t>(peer)];
-          if (other == own) continue;
-          const auto at = meetings[static_cast<size_t>(other)].find(channel);
-          static const std::vector<Meeting> none;
-          verify_meetings(channel, met.second,
-                          at == meetings[static_cast<size_t>(other)].end() ? none : at->second.second, rank, peer);
-        }
-      }
+    for (const Decided& decided : decisions_of(program, lists)) {
+      StepProgram::ActionLists run;
+      for (const std::vector<Action>& actions : lists) run.push_back(taken(program, actions, decided));
+      verify_channels(program, run, members);
     }
   }
 }

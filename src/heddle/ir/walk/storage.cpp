@@ -240,17 +240,18 @@ void Storage::join(size_t at) {
   free_.erase(free_.begin() + static_cast<std::ptrdiff_t>(at) + 1);
 }
 
-void Storage::settle() {
+void Storage::settle(const Marks& ended) {
   for (Free& free : free_) {
-    used_[free.used] = {};
-    free.streams = 0;
+    Marks& used = used_[free.used];
+    for (size_t i = 0; i < ended.size(); ++i) used[i] = used[i] > ended[i] ? used[i] : 0;
+    free.streams = streams_of(used);
   }
   for (size_t at = 0; at < free_.size();) {
     const size_t before = free_.size();
     join(at);
     if (free_.size() == before) ++at;
   }
-  if (!two_ended_ && !free_.empty() && free_.back().end() == extent_) {
+  if (!two_ended_ && !free_.empty() && free_.back().streams == 0 && free_.back().end() == extent_) {
     extent_ = free_.back().offset;
     used_.give_back(free_.back().used);
     free_.pop_back();

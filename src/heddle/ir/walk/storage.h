@@ -52,9 +52,9 @@ class Storage {
   };
   Watcher* watcher = nullptr;
 
-  /// All ops enqueued so far have ended: nothing that is free needs to be waited for, and what is free at the top
+  /// So many ops of each stream have ended: what is free and only they used needs not be waited for, and at the top
   /// has never been used. Every step then lays its values out as the first did.
-  void settle();
+  void settle(const Marks& ended);
 
   int64_t limit() const { return limit_; }
   /// By how much the capacity was passed: 0 as long as the forecast holds.

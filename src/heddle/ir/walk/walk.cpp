@@ -400,6 +400,7 @@ void Walk::run_op(Issuer& issuer, int listing, uint32_t op_index, int microbatch
   if (is_copy(r.op.def->moves)) {
     (r.op.def->moves == Moves::to_host ? copied_out_bytes_ : copied_in_bytes_) += r.text.bytes(r.op.in[0], r.frame);
   }
+  if (!r.op.trails) ended_[static_cast<size_t>(r.stream)] = issue.count;
   issuer.issue(issue);
   for (size_t i = 0; r.op.def->host_stall && i < r.op.out.size(); ++i) {
     r.frame.rows_of[static_cast<size_t>(r.op.out[i])] = issuer.read_rows(issue, i);
@@ -423,23 +424,36 @@ void Walk::drop_frames() {
   }
 }
 
+// What has been made is given up: sums begin anew, too.
+void Walk::restart() {
+  drop_frames();
+  for (auto& listing : touched_) std::fill(listing.begin(), listing.end(), 0);
+}
+
+int64_t Walk::counted(int listing, ValueId id) { return frame(listing, -1).rows(id); }
+
 void Walk::run_step(Issuer& issuer, Purpose purpose) {
   for (auto& listing : touched_) std::fill(listing.begin(), listing.end(), 0);
   for (Storage& arena : storage_) {
-    arena.settle();
+    arena.settle(ended_);
     arena.reset_peak();
   }
   copied_out_bytes_ = copied_in_bytes_ = 0;
   peak_seen_ = 0;
   try {
     for (const Action& action : program_.actions_of(rank_, purpose)) {
+      const Condition& condition = action.condition;
+      if (condition && !condition.holds(counted(action.decided_in, condition.rows_of))) continue;
       const Block& block = program_.blocks[static_cast<size_t>(action.block)];
+      if (block.does == Block::Does::restarts) restart();
+      if (block.does == Block::Does::stops) break;
       for (const Step& step : block.steps) {
         run_op(issuer, block.listings[step.slot], step.op, action.microbatches[step.slot]);
       }
     }
   } catch (...) {
     drop_frames();
+    ended_ = issued_;
     throw;
   }
   for (int i = 0; i < kSpaces; ++i) {

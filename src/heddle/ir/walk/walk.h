@@ -71,9 +71,13 @@ class Walk {
        int64_t limit_bytes = 0);
   ~Walk();
 
-  /// Walks one step; all ops of the step before must have ended. Throws OutOfMemory; frames are then given back,
-  /// and the walk can be used again.
+  /// Walks one step; of the step before all ops must have ended but those that trail (Op::trails). Throws
+  /// OutOfMemory; frames are then given back, and the walk can be used again once all ops have ended.
   void run_step(Issuer& issuer, Purpose purpose = Purpose::train);
+  /// How many ops of each stream the end of the last step waits for.
+  const Marks& ended() const { return ended_; }
+  /// What an op that runs once a step has counted in the last one that ran it.
+  int64_t counted(int listing, ValueId id);
 
   const StreamTable& streams() const { return streams_; }
   /// Whether some value of the rank lies there.
@@ -127,6 +131,7 @@ class Walk {
   Storage::Place place(const std::string& name, int64_t bytes, Space space, int stream, int listing, bool brief);
   std::vector<Live> live_now(Space space) const;
   void drop_frames();
+  void restart();
 
   const StepProgram& program_;
   StreamTable streams_;
@@ -142,6 +147,7 @@ class Walk {
   std::vector<std::vector<uint8_t>> touched_;                // [listing][op]: ran in this step
   std::vector<std::vector<std::unique_ptr<Frame>>> frames_;  // [listing][microbatch + 1]
   Marks issued_{};                                           // ops enqueued on each stream
+  Marks ended_{};                                            // of them, those that have ended when a step has
   std::vector<Wait> last_of_channel_;                        // the last op that went over it
   std::array<Marks, kMostStreams> waited_{};                 // [stream]: what it has already waited for
   std::vector<Operand> in_, out_, updates_;

@@ -1,6 +1,7 @@
 // Entries of the end of a step: norms, AdamW, exact sums.
 #include <algorithm>
 
+#include "heddle/device/batch.h"
 #include "heddle/kernels/cuda/backend.h"
 #include "heddle/kernels/cuda/step_kernels.h"
 #include "heddle/kernels/exact_grid.h"
@@ -75,6 +76,19 @@ void grad_norm_op(const KernelCall& call) {
 }
 int64_t one_number(const ir::Listing&, const ir::Op&, const ir::RowCounts&) { return 8; }
 
+void post_validation_op(const KernelCall& call) {
+  HEDDLE_CHECK(call.batch != nullptr, "op '{}' runs without a batch", call.op->kind());
+  PostValidationArgs args{};
+  args.norm = numbers<const double>(call.in[0]);
+  args.clip = numbers<const double>(call.in[1]);
+  args.before = numbers<double>(call.updates[0]);
+  args.failed = numbers<int32_t>(call.out[0]);
+  args.attempt = numbers<int32_t>(call.out[1]);
+  args.guessed = call.batch->guessed;
+  args.attempts = call.batch->attempts;
+  launch(post_validation, {.threads = 32}, args, call.stream);
+}
+
 void adamw_op(const KernelCall& call) {
   const ir::Attributes& at = call.op->attributes;
   AdamwArgs args{};
@@ -138,6 +152,7 @@ std::vector<KernelEntry> step_entries() {
   return {entry("grad_square_sum", "blocks", square_sum_op, few_uses<0>, square_scratch),
           entry("sum_parts", "flat", sum_parts_op, always),
           entry("grad_norm", "thread", grad_norm_op, always, one_number),
+          entry("post_validation", "thread", post_validation_op, always),
           entry("adamw", "fused", adamw_op, few_uses<2>),
           entry("add_exact", "flat", add_exact_op),
           entry("round_gradient", "flat", round_op, rounds),

@@ -77,6 +77,14 @@ HEDDLE_KERNEL void grad_norm(NormEndArgs args) {
   args.clip[0] = clip;
 }
 
+HEDDLE_KERNEL void post_validation(PostValidationArgs args) {
+  if (place() > 0) return;
+  const double clip = args.clip[0];
+  args.before[0] = args.norm[0];
+  args.failed[0] = !args.guessed || clip == 1 ? 0 : clip == 0 ? 2 : 1;
+  args.attempt[0] = args.attempts;
+}
+
 HEDDLE_KERNEL void HEDDLE_BOUNDS(256) adamw(AdamwArgs args) {
   const double clip = args.clip[0];
   const int64_t at = place() * kPack, left = args.count - at;

@@ -50,6 +50,14 @@ struct NormEndArgs {
 };
 HEDDLE_KERNEL void grad_norm(NormEndArgs args);
 
+struct PostValidationArgs {
+  const double *norm, *clip;
+  double* before;
+  int *failed, *attempt;
+  bool guessed, attempts;
+};
+HEDDLE_KERNEL void post_validation(PostValidationArgs args);
+
 struct AdamwArgs {
   const double *clip, *hyper;
   Uses acc;

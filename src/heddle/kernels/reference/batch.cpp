@@ -1,4 +1,5 @@
-// load_tokens, load_scales, load_step: from the batch of the step into values.
+// load_tokens, load_scales, load_step: from the batch of the step into values; post_validation, which it tells what
+// was tried.
 #include "heddle/device/batch.h"
 
 #include "heddle/ir/axes.h"
@@ -68,12 +69,20 @@ void load_step(const KernelCall& call) {
   *std::copy(batch.hyper.begin(), batch.hyper.end(), call.out[0].as<double>()) = batch.bias_rate;
 }
 
+void post_validation(const KernelCall& call) {
+  const device::Batch& batch = batch_of(call);
+  const double clip = call.in[1].as<const double>()[0];
+  call.updates[0].as<double>()[0] = call.in[0].as<const double>()[0];
+  call.out[0].as<int32_t>()[0] = !batch.guessed || clip == 1 ? 0 : clip == 0 ? 2 : 1;
+  call.out[1].as<int32_t>()[0] = batch.attempts;
+}
+
 }  // namespace
 
 std::vector<KernelEntry> batch_kernels() {
   return {entry("load_tokens", load_tokens), entry("shift_ids", shift_ids),
           entry("load_scales", by_type<out0, load_scales<float>, load_scales<double>>),
-          entry("load_step", load_step)};
+          entry("load_step", load_step), entry("post_validation", post_validation)};
 }
 
 }  // namespace heddle::kernels::reference

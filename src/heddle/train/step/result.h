@@ -9,6 +9,7 @@
 namespace heddle::train {
 
 struct StepResult {
+  int64_t step = 0;  // which it was, from 1
   std::vector<Reading> statistics;
   double learning_rate = 0;
   double bias_rate = 0;
@@ -18,6 +19,8 @@ struct StepResult {
   int64_t peak_live_bytes = 0, reserved_bytes = 0;  // of the rank's arena that holds most
   int64_t grown_bytes = 0;                          // beyond its capacity, of the arena that grew most
   int grown_rank = 0;                               // whose that is
+  bool attempted = false;                           // its update ran ahead of the norm
+  bool taken_back = false;                          // and was done again
 
   /// Summed over layers and depths; 0 where the step has no such statistic.
   double total(const model::StatisticKind& kind) const;

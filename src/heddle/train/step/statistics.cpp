@@ -40,6 +40,13 @@ std::vector<double> StepStatistics::row(const runtime::Executor& executor, int l
   return row;
 }
 
+void StepStatistics::set(std::vector<double>& row, int listing, const model::StatisticKind& kind,
+                         double value) const {
+  for (const Place& place : places_) {
+    if (place.listing == listing && place.what.kind == &kind) row[place.first] = value;
+  }
+}
+
 std::vector<Reading> StepStatistics::read(std::span<const double> row, const device::Batch& batch,
                                           int ranks) const {
   std::vector<Reading> readings;

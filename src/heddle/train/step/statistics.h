@@ -26,6 +26,8 @@ class StepStatistics {
 
   /// The row of a rank that has run `listing`, with zeros where another rank's are.
   std::vector<double> row(const runtime::Executor& executor, int listing) const;
+  /// Puts a number that is known late into the row of a rank that has run `listing`.
+  void set(std::vector<double>& row, int listing, const model::StatisticKind& kind, double value) const;
   /// What the sum of all ranks' rows says, in the order of the listings and of their texts.
   std::vector<Reading> read(std::span<const double> row, const device::Batch& batch, int ranks) const;
 
