@@ -15,8 +15,8 @@
 #include "heddle/observe/table.h"
 #include "heddle/observe/units.h"
 #include "heddle/plan/account.h"
+#include "heddle/planner/budget/budget_text.h"
 #include "heddle/planner/machine.h"
-#include "heddle/planner/memory_budget.h"
 #include "heddle/planner/rank_memory.h"
 #include "heddle/runtime/predict.h"
 #include "heddle/train/run_config_plan.h"
@@ -275,7 +275,8 @@ int inspect(const InspectOptions& options) {
   if (options.config.empty()) config_error("inspect: neither CONFIG nor --model (see heddle inspect --help)");
   Account a;
   told_config(options.config, options.set);
-  a.config = planner::read_within_budget(options.config, options.set);
+  planner::WithinBudget read = planner::read_within_budget(options.config, options.set);
+  a.config = std::move(read.config);
   a.plan = train::plan_of(a.config);
   a.plan.cached_sequences = options.cache;
   const plan::Lowered lowered = plan::lower(a.config.model, a.plan, options.after);
@@ -301,8 +302,11 @@ int inspect(const InspectOptions& options) {
   }
   a.roles = plan::persistent_by_role(lowered.program, a.largest().rank);
   a.host_roles = plan::persistent_by_role(lowered.program, a.largest().rank, ir::Space::host);
+  const int64_t budget_bytes = a.config.plan.memory.budget_bytes;
   if (options.json) {
-    fmt::print("{}\n", json_of(a).dump(2));
+    Json json = json_of(a);
+    if (read.choice) json["budget"] = planner::json_of(*read.choice, budget_bytes);
+    fmt::print("{}\n", json.dump(2));
     return kDone;
   }
   const observe::Terminal terminal = observe::describe_terminal(1);
@@ -315,6 +319,7 @@ int inspect(const InspectOptions& options) {
   print_flops(a, terminal);
   if (a.plan.ranks() > 1) print_ranks(a, terminal);
   print_memory(a, terminal);
+  if (read.choice) fmt::print("\n{}", planner::waterfall_text(*read.choice, budget_bytes, terminal));
   return kDone;
 }
 

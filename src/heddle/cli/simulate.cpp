@@ -16,7 +16,7 @@
 #include "heddle/observe/terminal/doing.h"
 #include "heddle/observe/units.h"
 #include "heddle/planner/machine.h"
-#include "heddle/planner/memory_budget.h"
+#include "heddle/planner/budget/memory_budget.h"
 #include "heddle/session/run_trace.h"
 
 namespace heddle::cli {
@@ -219,7 +219,7 @@ int simulate(const SimulateOptions& options) {
   std::vector<std::string> set = options.set;
   if (options.ranks > 0) set.push_back(fmt::format("mesh.ranks={}", options.ranks));
   told_config(options.config, set);
-  const config::RunConfig config = planner::read_within_budget(options.config, set);
+  const config::RunConfig config = planner::read_within_budget(options.config, set).config;
   const cost::MachineProfile profile = planner::machine_profile(options.profile, kMeasure_s);
   planner::ConfigForecast c;
   try {

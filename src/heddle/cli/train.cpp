@@ -20,7 +20,7 @@
 #include "heddle/planner/choose_plan.h"
 #include "heddle/planner/measure_machine.h"
 #include "heddle/planner/measured_rates.h"
-#include "heddle/planner/memory_budget.h"
+#include "heddle/planner/budget/memory_budget.h"
 #include "heddle/planner/profile_file.h"
 #include "heddle/planner/searched_plans.h"
 #include "heddle/session/rank_run.h"

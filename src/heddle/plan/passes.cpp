@@ -15,53 +15,11 @@
 #include "heddle/passes/recompute.h"
 #include "heddle/passes/reuse_lists.h"
 #include "heddle/passes/stream_state.h"
+#include "heddle/schedule/apart.h"
 
 namespace heddle::plan {
 
 namespace {
-
-// Whether a pipeline rank runs input and weight gradients of a microbatch apart.
-bool defers_weight_gradients(const std::vector<schedule::Action>& order) {
-  return std::any_of(order.begin(), order.end(), [](const schedule::Action& action) {
-    return action.first.kind == schedule::Kind::W || (action.with && action.with->kind == schedule::Kind::W);
-  });
-}
-
-// Of each of a pipeline rank's stages: whether some action always stands between a microbatch's F and its I.
-std::vector<bool> stands_apart(const std::vector<schedule::Action>& order, const std::vector<int>& own) {
-  std::vector<bool> apart(own.size(), true);
-  const auto chunk = [&](const schedule::Compute& c) {
-    return static_cast<size_t>(std::find(own.begin(), own.end(), c.stage) - own.begin());
-  };
-  for (size_t i = 0; i + 1 < order.size(); ++i) {
-    for (const schedule::Compute& made : order[i].computes()) {
-      for (const schedule::Compute& next : order[i + 1].computes()) {
-        if (made.kind == schedule::Kind::F && next.stage == made.stage && next.microbatch == made.microbatch) {
-          apart[chunk(made)] = false;
-        }
-      }
-    }
-  }
-  return apart;
-}
-
-// Of each of a pipeline rank's stages: whether a microbatch's I always follows its F at once.
-std::vector<bool> goes_back_at_once(const std::vector<schedule::Action>& order, const std::vector<int>& own) {
-  std::vector<bool> at_once(own.size(), true);
-  for (size_t i = 0; i < order.size(); ++i) {
-    for (const schedule::Compute& made : order[i].computes()) {
-      if (made.kind != schedule::Kind::F) continue;
-      const auto goes_back = [&](const schedule::Compute& c) {
-        return c.kind != schedule::Kind::F && c.stage == made.stage && c.microbatch == made.microbatch;
-      };
-      const std::vector<schedule::Compute> next =
-          i + 1 < order.size() ? order[i + 1].computes() : std::vector<schedule::Compute>{};
-      if (std::none_of(next.begin(), next.end(), goes_back))
-        at_once[static_cast<size_t>(std::find(own.begin(), own.end(), made.stage) - own.begin())] = false;
-    }
-  }
-  return at_once;
-}
 
 // The weights of a stage for another purpose are those of the training stage, in its layout and where they lie.
 void share_weights(ir::Listing& listing, const ir::Listing& owner, int owner_index) {
@@ -106,7 +64,7 @@ void reuse_lists(Draft& d) {
 
 void recompute(Draft& d) {
   on_each(d, [&](model::RankText& text, int r) {
-    passes::recompute(text.listing, d.plan.memory.recompute, defers_weight_gradients(actions_of(d, r)));
+    passes::recompute(text.listing, d.plan.memory.recompute, schedule::defers_weight_gradients(actions_of(d, r)));
   });
 }
 
@@ -128,8 +86,8 @@ void exact_sums(Draft& d) {
 
 void offload(Draft& d) {
   on_each(d, [&](model::RankText& text, int r) {
-    passes::offload(text.listing, d.plan.memory.offload, defers_weight_gradients(actions_of(d, r)),
-                    stands_apart(actions_of(d, r), d.order.placement.stages_of(r)), d.durations);
+    passes::offload(text.listing, d.plan.memory.offload, schedule::defers_weight_gradients(actions_of(d, r)),
+                    schedule::stands_apart(actions_of(d, r), d.order.placement.stages_of(r)), d.durations);
   });
 }
 
@@ -168,8 +126,8 @@ void host_weights(Draft& d) {
     passes::BlockOrder order;
     std::map<ir::ValueId, passes::Home> homes;
     if (d.trains()) {
-      order.deferred = defers_weight_gradients(actions_of(d, r));
-      order.at_once = goes_back_at_once(actions_of(d, r), d.order.placement.stages_of(r));
+      order.deferred = schedule::defers_weight_gradients(actions_of(d, r));
+      order.at_once = schedule::goes_back_at_once(actions_of(d, r), d.order.placement.stages_of(r));
       homes = passes::homes_of(text.parameters, text.listing, d.plan.memory.weights);
     }
     passes::host_weights(text.listing, homes, order, d.durations);
@@ -179,7 +137,7 @@ void host_weights(Draft& d) {
 void host_gradients(Draft& d) {
   on_each(d, [&](model::RankText& text, int r) {
     passes::host_gradients(text.listing, passes::homes_of(text.parameters, text.listing, d.plan.memory.gradients),
-                           defers_weight_gradients(actions_of(d, r)), d.durations);
+                           schedule::defers_weight_gradients(actions_of(d, r)), d.durations);
   });
 }
 

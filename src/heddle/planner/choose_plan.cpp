@@ -3,10 +3,11 @@
 #include <algorithm>
 #include <set>
 
-#include "heddle/backends/backend.h"
 #include "heddle/base/clock.h"
 #include "heddle/base/error.h"
 #include "heddle/observe/units.h"
+#include "heddle/planner/budget/memory_budget.h"
+#include "heddle/planner/budget/state_homes.h"
 #include "heddle/search/space.h"
 
 namespace heddle::planner {
@@ -75,6 +76,7 @@ class Chooser {
   /// Keys that the user has set.
   const std::set<std::string>& fixed() const { return fixed_; }
   const config::RunConfig& configured() const { return configured_; }
+  PlanMode mode() const { return mode_; }
 
   // Simulates the plan that these settings make, unless it is known, can't be, or sets what the user has set.
   void attempt(std::vector<std::string> settings) {
@@ -107,6 +109,28 @@ class Chooser {
           settings.push_back(setting);
         }
         attempt(std::move(settings));
+      }
+    }
+  }
+
+  // The best few with less memory each, as memory.budget would have it: what they give up is chosen anew.
+  void keep_less() {
+    for (const Candidate& c : best_few()) {
+      if (!c.fits()) continue;
+      std::vector<std::string> plan = c.set;
+      std::erase_if(plan, [](const std::string& s) { return s.starts_with("memory."); });
+      config::RunConfig config = config::read_run_config(path_, joined(set_, base_, plan));
+      config.plan.memory.crowding = 1;  // as the simulation has it
+      for (const double share : {0.85, 0.7, 0.55}) {
+        if (!time_left()) return;
+        config.plan.memory.budget_bytes = static_cast<int64_t>(share * static_cast<double>(c.reserved_bytes));
+        try {
+          const std::optional<BudgetChoice> choice = within_budget(config);
+          if (!choice) break;
+          attempt(joined(plan, choice->settings));
+        } catch (const ConfigError&) {  // less than it needs
+          break;
+        }
       }
     }
   }
@@ -154,16 +178,6 @@ class Chooser {
   std::set<std::vector<std::string>> seen_;
 };
 
-// Whether a switch does anything on these ranks and this device.
-bool matters(const plan::Planned& planned, const config::RunConfig& config) {
-  switch (planned.where) {
-    case plan::Planned::Where::anywhere: return true;
-    case plan::Planned::Where::several_ranks: return config.ranks() > 1;
-    case plan::Planned::Where::own_memory: return !backends::named(config.device.backend).shares_memory;
-  }
-  return false;
-}
-
 void attempt_all(Chooser& chooser, const Propose& propose) {
   const config::RunConfig& config = chooser.configured();
   chooser.attempt({});
@@ -175,12 +189,14 @@ void attempt_all(Chooser& chooser, const Propose& propose) {
       search::microbatch_words(config.train.global_batch, 4 * config.train.microbatch);
   chooser.vary("train.microbatch", sizes);
   for (const config::Setting& s : config::settings()) {
-    if (!s.as_switch || !s.as_switch->planned || !matters(*s.as_switch->planned, config)) continue;
+    if (!s.as_switch || !s.as_switch->planned || !matters(*s.as_switch->planned, config, has_own_memory(config)))
+      continue;
     std::vector<std::string> words;
     for (const plan::Value& value : s.planned_values()) words.push_back(plan::text_of(value));
     chooser.vary(s.key, words, s.as_switch->planned->beside);
   }
   chooser.vary("train.microbatch", sizes);
+  if (chooser.mode() == PlanMode::save_memory) chooser.keep_less();
 }
 
 const std::vector<std::string> kUnlimited{fmt::format("device.memory_bytes={}", int64_t{1} << 50)};

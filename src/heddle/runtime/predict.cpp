@@ -94,25 +94,6 @@ void place_uneven_steps(const ir::StepProgram& program, int rank, std::string_vi
   }
 }
 
-// How many times the balanced rows a rank's experts are given room for. A token has as many rows here as it has
-// choices, if there are so many experts here.
-double crowding_of(const ir::StepProgram& program, int rank, const Room& room) {
-  double ranks = 1, most = 1;
-  for (const int s : program.listings_of(rank)) {
-    const ir::Listing& listing = program.listings[static_cast<size_t>(s)];
-    for (const ir::Op& op : listing.ops) {
-      if (op.def->moves != ir::Moves::counts) continue;
-      const auto group = static_cast<double>(op.attributes.integer("ranks"));
-      const auto holders = group / static_cast<double>(op.attributes.integer("slices"));
-      const auto chosen = static_cast<double>(listing.value(op.operand("experts")).shape[1].count);
-      const auto here = static_cast<double>(op.attributes.integer("experts")) / holders;
-      ranks = std::max(ranks, group);
-      most = std::max(most, holders * std::min(chosen, here) / chosen);
-    }
-  }
-  return std::min(room.whole ? most : ranks, room.crowding);
-}
-
 bool decides(const ir::StepProgram& program, int rank) {
   const std::vector<int> listings = program.listings_of(rank);
   return std::any_of(listings.begin(), listings.end(), [&](int s) {
@@ -175,11 +156,61 @@ MemoryPrediction walked(const ir::StepProgram& program, int rank, std::string_vi
   return worse;
 }
 
+double crowding_of(const ir::StepProgram& program, int rank, const Room& room) {
+  double most = std::min(1.0, room.crowding);
+  for (const int s : program.listings_of(rank))
+    most = std::max(most, crowding_of(program.listings[static_cast<size_t>(s)], room));
+  return most;
+}
+
 }  // namespace
 
 MemoryPrediction predict_memory(const ir::StepProgram& program, int rank, std::string_view backend,
                                 int64_t capacity_bytes, double crowding, int64_t limit_bytes) {
   return walked(program, rank, backend, capacity_bytes, crowding, true, limit_bytes);
+}
+
+double crowding_of(const ir::Listing& listing, const Room& room) {
+  double ranks = 1, most = 1;
+  for (const ir::Op& op : listing.ops) {
+    if (op.def->moves != ir::Moves::counts) continue;
+    const auto group = static_cast<double>(op.attributes.integer("ranks"));
+    const auto holders = group / static_cast<double>(op.attributes.integer("slices"));
+    const auto chosen = static_cast<double>(listing.value(op.operand("experts")).shape[1].count);
+    // A token has as many rows here as it has choices, if there are so many experts here.
+    const auto here = static_cast<double>(op.attributes.integer("experts")) / holders;
+    ranks = std::max(ranks, group);
+    most = std::max(most, holders * std::min(chosen, here) / chosen);
+  }
+  return std::min(room.whole ? most : ranks, room.crowding);
+}
+
+int64_t rough_arena_bytes(const ir::StepProgram& program, int rank, std::string_view backend, const Room& room) {
+  const double crowding = crowding_of(program, rank, room);
+  const MemoryPrediction roomy = walked(program, rank, backend, 0, crowding, false);
+  if (roomy.host_reserved_bytes == 0) return roomy.reserved_bytes;
+  for (const double more : {1.0, 1.05, 1.1, 1.2, 1.35}) {
+    const auto capacity =
+        ir::storage_bytes(static_cast<int64_t>(more * static_cast<double>(roomy.peak_live_bytes)));
+    try {
+      walked(program, rank, backend, capacity, crowding, false);
+      return capacity;
+    } catch (const ir::OutOfMemory&) {  // as in arena_bytes
+    }
+  }
+  return roomy.reserved_bytes;
+}
+
+bool keeps_to(const ir::StepProgram& program, int rank, std::string_view backend, int64_t limit_bytes,
+              const Room& room) {
+  const double crowding = crowding_of(program, rank, room);
+  try {
+    walked(program, rank, backend, limit_bytes, room.whole ? crowding : 1, false);
+    if (room.whole) place_uneven_steps(program, rank, backend, limit_bytes, crowding, Come::by_turns);
+    return true;
+  } catch (const ir::OutOfMemory&) {
+    return false;
+  }
 }
 
 int64_t arena_bytes(const ir::StepProgram& program, int rank, std::string_view backend, int64_t limit_bytes,

@@ -37,10 +37,21 @@ struct Room {
   bool whole = false;
 };
 
+/// How many times the balanced rows the experts of a listing are given room for: as far as `room` goes, and its
+/// tokens do.
+double crowding_of(const ir::Listing& listing, const Room& room);
+
 /// A small arena in which the program's steps run: a roomier one would only be used to avoid waits between streams.
 /// Steps of fewer rows than there is room for were placed in it too. OutOfMemory when `limit_bytes` is not enough.
 /// Not `tried`: without those steps, most of what it takes; they may want some room more.
 int64_t arena_bytes(const ir::StepProgram& program, int rank, std::string_view backend, int64_t limit_bytes,
                     bool tried = true, const Room& room = {});
+
+/// About what that comes to without a limit, and soon known.
+int64_t rough_arena_bytes(const ir::StepProgram& program, int rank, std::string_view backend, const Room& room);
+
+/// Whether arena_bytes finds an arena within so many bytes, by walking in one of that size.
+bool keeps_to(const ir::StepProgram& program, int rank, std::string_view backend, int64_t limit_bytes,
+              const Room& room);
 
 }  // namespace heddle::runtime

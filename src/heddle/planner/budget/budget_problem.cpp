@@ -1,0 +1,109 @@
+#include "heddle/planner/budget/budget_problem.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "heddle/plan/account.h"
+#include "heddle/plan/durations.h"
+#include "heddle/runtime/predict.h"
+#include "heddle/schedule/apart.h"
+#include "heddle/train/run_config_plan.h"
+
+namespace heddle::planner {
+
+namespace {
+
+// A pipeline is as full after a few rounds of its ranks as it will ever be.
+plan::Plan shortened_plan(const plan::Plan& plan) {
+  if (plan.order) return plan;
+  const schedule::Schedule whole = plan::schedule_of(plan);
+  const auto peaks = schedule::peaks_of(whole, schedule::even_bytes(whole.placement));
+  for (const int rounds : {2, 4, 8}) {
+    plan::Plan few = plan;
+    few.microbatches = rounds * plan.mesh.pp;
+    if (few.microbatches >= plan.microbatches) break;
+    try {
+      const schedule::Schedule made = plan::schedule_of(few);
+      const auto of_few = schedule::peaks_of(made, schedule::even_bytes(made.placement));
+      if (std::equal(peaks.begin(), peaks.end(), of_few.begin(), of_few.end(),
+                     [](const auto& a, const auto& b) { return std::abs(a.bytes - b.bytes) < 1e-9; })) {
+        return few;
+      }
+    } catch (const ConfigError&) {  // no such schedule of so few
+    }
+  }
+  return plan;
+}
+
+// Its pass leaves the texts as those of recomputation and offload find them.
+constexpr const char* kBefore = "reuse_lists";
+
+}  // namespace
+
+BudgetProblem::BudgetProblem(const config::RunConfig& config, bool own_memory)
+    : config_(config),
+      plan_(train::plan_of(config)),
+      short_plan_(shortened_plan(plan_)),
+      duration_us_(plan::nominal_durations(plan_.parallel.exchange, plan_.rates)),
+      budget_bytes_(train::memory_limit_of(config)),
+      layers_(static_cast<int>(config.model.num_hidden_layers + config.model.num_nextn_predict_layers)) {
+  const plan::Memory& memory = config.plan.memory;
+  open_.set = {memory.recompute, memory.offload};
+  open_.recompute = memory.recompute.empty();
+  open_.offload = own_memory && memory.offload.empty();
+  const plan::Lowered before = plan::lower(config.model, plan_, kBefore);
+  const schedule::Schedule order = plan::schedule_of(plan_);
+  std::vector<KeptValues> texts;
+  for (int r = 0; r < ranks(); ++r) {
+    const ir::Listing& text = before.program.listings[static_cast<size_t>(r)];
+    lean_ = lean_ || schedule::defers_weight_gradients(order.order[static_cast<size_t>(r)]);
+    texts.emplace_back(text, order.order[static_cast<size_t>(r)], order.placement.stages_of(r), duration_us_,
+                       plan_.rates.bytes_per_us, runtime::crowding_of(text, train::room_of(config)));
+  }
+  giver_.emplace(std::move(texts), order, open_);
+}
+
+plan::Lowered BudgetProblem::lowered(plan::Plan plan, const StateHomes& homes, const GivenUp& given) const {
+  homes.set(plan);
+  if (open_.recompute) plan.memory.recompute = given.recompute;
+  if (open_.offload) plan.memory.offload = given.offload;
+  return plan::lower(config_.model, plan);
+}
+
+plan::Lowered BudgetProblem::shortened(const StateHomes& homes, const GivenUp& given) const {
+  return lowered(short_plan_, homes, given);
+}
+
+int BudgetProblem::first_rank(const plan::Lowered& lowered, int rank) {
+  const std::vector<int>& classes = lowered.program.class_of_rank;
+  return static_cast<int>(std::find(classes.begin(), classes.end(), rank) - classes.begin());
+}
+
+int64_t BudgetProblem::measured_bytes(const plan::Lowered& lowered, int rank) const {
+  return runtime::rough_arena_bytes(lowered.program, first_rank(lowered, rank), config_.device.backend,
+                                    train::room_of(config_));
+}
+
+bool BudgetProblem::keeps_to(const plan::Lowered& lowered, int rank, int64_t bytes) const {
+  return runtime::keeps_to(lowered.program, first_rank(lowered, rank), config_.device.backend, bytes,
+                           train::room_of(config_));
+}
+
+int64_t BudgetProblem::bound_bytes(const plan::Lowered& lowered, int rank) const {
+  constexpr int64_t kUnlimited = int64_t{1} << 50;
+  return runtime::arena_bytes(lowered.program, first_rank(lowered, rank), config_.device.backend, kUnlimited, true,
+                              train::room_of(config_));
+}
+
+double BudgetProblem::persistent_bytes(const plan::Lowered& lowered, int rank) const {
+  double sum = 0;
+  for (const plan::RoleBytes& role : plan::persistent_by_role(lowered.program, first_rank(lowered, rank)))
+    sum += static_cast<double>(role.bytes);
+  return sum;
+}
+
+simulate::BlockTimes BudgetProblem::times(const plan::Lowered& lowered) const {
+  return simulate::time_blocks(lowered.program, duration_us_);
+}
+
+}  // namespace heddle::planner

@@ -1,0 +1,58 @@
+// A configuration as the choice of what to give up sees it: its program with this or that given up, what each rank
+// of it takes, and how long its step is foretold to last.
+#pragma once
+
+#include <optional>
+
+#include "heddle/planner/budget/give_up.h"
+#include "heddle/planner/budget/state_homes.h"
+#include "heddle/simulate/block_times.h"
+
+namespace heddle::planner {
+
+class BudgetProblem {
+ public:
+  BudgetProblem(const config::RunConfig& config, bool own_memory);
+
+  int64_t budget_bytes() const { return budget_bytes_; }
+  int ranks() const { return plan_.mesh.pp; }
+  const Giver& giver() const { return *giver_; }
+  const Open& open() const { return open_; }
+  const plan::Plan& plan() const { return plan_; }
+  int layers() const { return layers_; }
+
+  plan::Lowered lowered(const StateHomes& homes, const GivenUp& given) const {
+    return lowered(plan_, homes, given);
+  }
+  /// Of a step of fewer microbatches, in which ranks hold as many at once.
+  plan::Lowered shortened(const StateHomes& homes, const GivenUp& given) const;
+
+  /// What a rank's arena takes, about, and soon known.
+  int64_t measured_bytes(const plan::Lowered& lowered, int rank) const;
+  /// Whether it keeps to so many.
+  bool keeps_to(const plan::Lowered& lowered, int rank, int64_t bytes) const;
+  /// Exactly, however many.
+  int64_t bound_bytes(const plan::Lowered& lowered, int rank) const;
+  /// Whether what is given up on one rank may change in what order another one runs (schedule/lower).
+  bool ranks_lean_on_each_other() const { return lean_; }
+  double persistent_bytes(const plan::Lowered& lowered, int rank) const;
+  /// The first rank of a pipeline rank.
+  static int first_rank(const plan::Lowered& lowered, int rank);
+  simulate::BlockTimes times(const plan::Lowered& lowered) const;
+  /// Microbatches that go through a rank.
+  double microbatches() const { return plan_.microbatches; }
+
+ private:
+  plan::Lowered lowered(plan::Plan plan, const StateHomes& homes, const GivenUp& given) const;
+
+  const config::RunConfig& config_;
+  plan::Plan plan_, short_plan_;
+  passes::Durations duration_us_;
+  int64_t budget_bytes_;
+  int layers_;
+  bool lean_ = false;
+  Open open_;
+  std::optional<Giver> giver_;
+};
+
+}  // namespace heddle::planner

@@ -1,0 +1,245 @@
+#include "heddle/planner/budget/give_up.h"
+
+#include <algorithm>
+#include <map>
+#include <queue>
+#include <set>
+
+#include "heddle/passes/offload.h"
+
+namespace heddle::planner {
+
+namespace {
+
+using Way = Item::Way;
+
+// Words that free something of their own, from the least work on; what stands for several of them comes last.
+const std::vector<std::string>& words_again() {
+  static const std::vector<std::string> all{"norm",   "activation", "router", "permute",   "mla_up", "expert_up",
+                                            "shared", "mlp",        "gather", "attention", "moe",    "layer"};
+  return all;
+}
+const std::vector<std::string>& words_to_host() {
+  static const std::vector<std::string> all{passes::kLayerInput, "norm",   "mla_up", "attention", "permute",
+                                            "expert_up",         "shared", "mlp",    "moe",       "layer"};
+  return all;
+}
+// Of the values whose size the rows decide.
+const std::vector<std::string>& words_with_limits() {
+  static const std::vector<std::string> all{"permute", "expert_up"};
+  return all;
+}
+constexpr double kLimits[] = {4, 3, 2, 1.5, 1.25, 1};
+
+passes::OpGroup group_of(const Item& item) { return {item.word, item.layers.first, item.layers.last, item.above}; }
+
+// A kind of layers of a chunk in so many parts: enough to stop short of giving up too much, few enough that the
+// words stay short where there are many stages.
+int parts_of(int ranks) {
+  constexpr int kAlone = 8, kFewest = 2;
+  return std::max(kFewest, kAlone / ranks);
+}
+
+}  // namespace
+
+GivenUp given_up(const std::vector<Item>& items) {
+  GivenUp given;
+  for (const Item& item : items)
+    (item.way == Way::again ? given.recompute : given.offload).push_back(group_of(item));
+  return given;
+}
+
+GivenUp in_short(const std::vector<Item>& items, int layers) {
+  std::vector<Item> words;  // in order of their first item
+  std::vector<std::set<int>> layers_of;
+  for (const Item& item : items) {
+    auto at = std::find_if(words.begin(), words.end(), [&](const Item& w) { return w.same_word(item); });
+    if (at == words.end()) {
+      words.push_back(item);
+      layers_of.emplace_back();
+      at = std::prev(words.end());
+    }
+    std::set<int>& of = layers_of[static_cast<size_t>(at - words.begin())];
+    for (int l = item.layers.first; l <= item.layers.last; ++l) of.insert(l);
+  }
+  std::vector<Item> ranges;
+  for (size_t w = 0; w < words.size(); ++w) {
+    Item item = words[w];
+    if (std::ssize(layers_of[w]) == layers) {
+      item.layers = {0, passes::OpGroup().last_layer};
+      ranges.push_back(item);
+      continue;
+    }
+    item.layers = {-2, -2};
+    for (const int l : layers_of[w]) {
+      if (l == item.layers.last + 1) {
+        item.layers.last = l;
+        continue;
+      }
+      if (item.layers.first >= 0) ranges.push_back(item);
+      item.layers = {l, l};
+    }
+    ranges.push_back(item);
+  }
+  return given_up(ranges);
+}
+
+Giver::Giver(std::vector<KeptValues> texts, schedule::Schedule schedule, Open open)
+    : texts_(std::move(texts)), known_(texts_.size()), schedule_(std::move(schedule)), open_(std::move(open)) {
+  const schedule::Placement& placement = schedule_.placement;
+  std::map<int, int> family_of_stage;
+  for (int r = 0; r < ranks(); ++r) {
+    schedule::Schedule& alone = order_of_rank_.emplace_back();
+    alone.placement = placement;
+    alone.order = {schedule_.order[static_cast<size_t>(r)]};
+    stages_of_rank_.push_back(placement.stages_of(r));
+    int family = -1;
+    for (const int stage : stages_of_rank_.back()) {
+      if (const auto at = family_of_stage.find(stage % placement.stages); at != family_of_stage.end())
+        family = at->second;
+    }
+    if (family < 0) {
+      family = static_cast<int>(families_.size());
+      families_.emplace_back();
+    }
+    families_[static_cast<size_t>(family)].push_back(r);
+    for (const int stage : stages_of_rank_.back()) family_of_stage[stage % placement.stages] = family;
+  }
+}
+
+double Giver::kept_bytes(int rank, const Kept& kept) const {
+  const schedule::Placement& placement = schedule_.placement;
+  std::vector<schedule::StageBytes> of_stage(static_cast<size_t>(placement.stages), {0, 0});
+  const std::vector<int>& own = stages_of_rank_[static_cast<size_t>(rank)];
+  for (size_t c = 0; c < own.size(); ++c) of_stage[static_cast<size_t>(own[c] % placement.stages)] = kept.chunks[c];
+  return schedule::peaks_of(order_of_rank_[static_cast<size_t>(rank)], of_stage)[0].bytes;
+}
+
+const Kept& Giver::kept(int rank, const std::vector<Item>& items) const {
+  const GivenUp own = given_up(items);
+  const auto [at, fresh] = known_[static_cast<size_t>(rank)].try_emplace(passes::text_of(own.recompute) + ";" +
+                                                                         passes::text_of(own.offload));
+  if (fresh) {
+    GivenUp given = own;
+    given.recompute.insert(given.recompute.end(), open_.set.recompute.begin(), open_.set.recompute.end());
+    given.offload.insert(given.offload.end(), open_.set.offload.begin(), open_.set.offload.end());
+    at->second = text(rank).with(given);
+  }
+  return at->second;
+}
+
+std::vector<Item> Giver::choices(int rank) const {
+  std::vector<Item> all;
+  for (const LayerRun& run : text(rank).runs(parts_of(ranks()))) {
+    if (open_.recompute && text(rank).spreads()) {
+      for (const std::string& word : words_with_limits()) {
+        for (const double limit : kLimits) all.push_back({Way::again, word, limit, run});
+      }
+    }
+    if (open_.recompute) {
+      for (const std::string& word : words_again()) all.push_back({Way::again, word, 0, run});
+    }
+    if (open_.offload) {
+      for (const std::string& word : words_to_host()) all.push_back({Way::to_host, word, 0, run});
+    }
+  }
+  return all;
+}
+
+std::vector<Item> Giver::everything(int rank) const {
+  std::vector<Item> all;
+  for (const LayerRun& run : text(rank).runs(parts_of(ranks()))) {
+    if (open_.recompute) all.push_back({Way::again, "layer", 0, run});
+    if (open_.offload) all.push_back({Way::to_host, passes::kLayerInput, 0, run});
+    if (open_.offload && !open_.recompute) all.push_back({Way::to_host, "layer", 0, run});
+  }
+  return all;
+}
+
+bool Giver::give_up(int rank, double most_bytes, std::vector<Item>& items) const {
+  const Kept* now = &kept(rank, items);
+  double now_bytes = kept_bytes(rank, *now);
+  if (now_bytes <= most_bytes) return true;
+  struct Look {
+    double frees_bytes = 0, price_us = 0;
+    double worth() const { return frees_bytes / (price_us + 1e-3); }
+  };
+  const auto look = [&](const Item& item) {
+    std::vector<Item> with = items;
+    with.push_back(item);
+    const Kept& then = kept(rank, with);
+    return Look{now_bytes - kept_bytes(rank, then), std::max(0.0, then.price_us - now->price_us)};
+  };
+  const std::vector<Item> all = choices(rank);
+  struct Entry {
+    double worth = 0;
+    size_t item = 0;
+    size_t at = 0;  // how many items there were when it was worked out
+    bool operator<(const Entry& other) const {
+      return worth != other.worth ? worth < other.worth : item > other.item;
+    }
+  };
+  std::priority_queue<Entry> queue;
+  std::map<std::tuple<int, std::string, double, int>, double> known;  // of runs that are alike
+  const auto width = [](const Item& i) { return i.layers.last - i.layers.first + 1; };
+  for (size_t i = 0; i < all.size(); ++i) {
+    const Item& item = all[i];
+    const std::tuple key(static_cast<int>(item.way), item.word, item.above, item.layers.alike * 64 + width(item));
+    const auto [at, fresh] = known.try_emplace(key, 0);
+    if (fresh) at->second = look(item).worth();
+    if (at->second > 0) queue.push({at->second, i, fresh ? items.size() : SIZE_MAX});
+  }
+  while (now_bytes > most_bytes && !queue.empty()) {
+    Entry best = queue.top();
+    queue.pop();
+    const Item& item = all[best.item];
+    if (best.at != items.size()) {
+      best.worth = look(item).worth();
+      best.at = items.size();
+      if (best.worth > 0) queue.push(best);
+      continue;
+    }
+    items.push_back(item);
+    now = &kept(rank, items);
+    now_bytes = kept_bytes(rank, *now);
+  }
+  return now_bytes <= most_bytes;
+}
+
+bool Giver::take_back(const std::vector<int>& family, const std::vector<double>& most_bytes,
+                      std::vector<Item>& items) const {
+  const auto fits = [&](const std::vector<Item>& left) {
+    return std::all_of(family.begin(), family.end(),
+                       [&](int r) { return kept_bytes(r, left) <= most_bytes[static_cast<size_t>(r)]; });
+  };
+  const auto price = [&](const std::vector<Item>& of) {
+    double sum = 0;
+    for (const int r : family) sum += kept(r, of).price_us;
+    return sum;
+  };
+  const auto without = [&](size_t i) {
+    std::vector<Item> left = items;
+    left.erase(left.begin() + static_cast<std::ptrdiff_t>(i));
+    return left;
+  };
+  // What is of no use beside the others first, then the dearest.
+  const double all_us = price(items);
+  std::vector<std::pair<double, Item>> order;
+  for (size_t i = 0; i < items.size(); ++i) order.emplace_back(all_us - price(without(i)), items[i]);
+  std::stable_sort(order.begin(), order.end(), [](const auto& a, const auto& b) {
+    return (a.first <= 0) != (b.first <= 0) ? a.first <= 0 : a.first > b.first;
+  });
+  bool any = false;
+  for (const auto& [us, item] : order) {
+    const auto at = std::find_if(items.begin(), items.end(), [&](const Item& i) {
+      return i.same_word(item) && i.layers.first == item.layers.first;
+    });
+    std::vector<Item> left = without(static_cast<size_t>(at - items.begin()));
+    if (!fits(left)) continue;
+    items = std::move(left);
+    any = true;
+  }
+  return any;
+}
+
+}  // namespace heddle::planner

@@ -1,0 +1,77 @@
+// Which values of which layers the ranks of a pipeline give up, so that each comes within its bytes at the least
+// price: a knapsack, filled greedily.
+//
+// An item is a word of memory.recompute or memory.offload for a run of a stage's layers, perhaps with a limit of
+// rows. What it frees of a rank is what the chunk keeps without it, times the microbatches that the schedule holds
+// there at once; its price is the time that it adds to a microbatch. A rank takes the item that frees most for its
+// price, until it fits; then it takes back what it can spare, the dearest first. Items are looked at lazily: freed
+// bytes and prices change little by what else is taken, so only the best of the list is worked out anew.
+//
+// The early ranks of a pipeline hold most microbatches and give up most. Ranks that hold copies of the same layers
+// (DualPipe) choose together; the others each for themselves.
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "heddle/planner/budget/kept_values.h"
+
+namespace heddle::planner {
+
+struct Item {
+  enum class Way : uint8_t { again, to_host };  // memory.recompute, memory.offload
+  Way way = Way::again;
+  std::string word;
+  double above = 0;  // only where more rows came than so many times the even share; 0: always
+  LayerRun layers;
+
+  bool operator==(const Item&) const = default;
+  bool same_word(const Item& other) const { return way == other.way && word == other.word && above == other.above; }
+};
+GivenUp given_up(const std::vector<Item>& items);
+/// The same with neighbouring layers as one range, and no layers where a word holds for all `layers`.
+GivenUp in_short(const std::vector<Item>& items, int layers);
+
+/// What may be chosen.
+struct Open {
+  bool recompute = true, offload = false;
+  GivenUp set;  // what is given up in any case
+};
+
+class Giver {
+ public:
+  /// `texts`: of each pipeline rank.
+  Giver(std::vector<KeptValues> texts, schedule::Schedule schedule, Open open);
+
+  int ranks() const { return static_cast<int>(texts_.size()); }
+  /// Ranks that choose together, each a list.
+  const std::vector<std::vector<int>>& families() const { return families_; }
+  const KeptValues& text(int rank) const { return texts_[static_cast<size_t>(rank)]; }
+
+  /// Bytes that the rank keeps for its backwards at most at once.
+  double kept_bytes(int rank, const Kept& kept) const;
+  double kept_bytes(int rank, const std::vector<Item>& items) const { return kept_bytes(rank, kept(rank, items)); }
+  /// Worked out once for the same items; different ranks may ask at once.
+  const Kept& kept(int rank, const std::vector<Item>& items) const;
+
+  /// Adds items until the rank keeps no more than `most_bytes`; whether it does. `items` are of its family.
+  bool give_up(int rank, double most_bytes, std::vector<Item>& items) const;
+  /// Takes back what all of a family can spare: rank r may keep `most_bytes[r]`. Whether there was anything.
+  bool take_back(const std::vector<int>& family, const std::vector<double>& most_bytes,
+                 std::vector<Item>& items) const;
+  /// All that can be given up of the rank's layers.
+  std::vector<Item> everything(int rank) const;
+
+ private:
+  std::vector<Item> choices(int rank) const;
+
+  std::vector<KeptValues> texts_;
+  mutable std::vector<std::map<std::string, Kept>> known_;  // of each rank, by its items
+  schedule::Schedule schedule_;
+  Open open_;
+  std::vector<schedule::Schedule> order_of_rank_;  // of that rank alone
+  std::vector<std::vector<int>> stages_of_rank_, families_;
+};
+
+}  // namespace heddle::planner

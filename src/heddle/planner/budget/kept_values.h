@@ -1,0 +1,64 @@
+// What a pipeline rank keeps of a microbatch between its forward and its backward, and what of it words of
+// memory.recompute and memory.offload free at what price: by running those passes on the rank's text, nothing else.
+#pragma once
+
+#include <vector>
+
+#include "heddle/passes/op_groups.h"
+#include "heddle/plan/plan.h"
+#include "heddle/schedule/validate.h"
+
+namespace heddle::planner {
+
+/// What is not kept.
+struct GivenUp {
+  std::vector<passes::OpGroup> recompute, offload;
+  bool operator==(const GivenUp&) const = default;
+};
+
+/// Of a microbatch.
+struct Kept {
+  std::vector<schedule::StageBytes> chunks;  // on the device, of each chunk, with the rows that take most
+  double host_bytes = 0;                     // of all chunks
+  /// Of all chunks: the time of what is made again, where rows decide as often as they are taken to; and that for
+  /// which copies take the device's memory away from the computation.
+  double price_us = 0;
+};
+
+/// Layers that stand side by side in a chunk and keep the same.
+struct LayerRun {
+  int first = 0, last = 0;
+  int alike = 0;  // runs of one number have layers of one kind
+  bool operator==(const LayerRun&) const = default;
+};
+
+class KeptValues {
+ public:
+  /// `text`: a training listing as it is before values are given up. `order`: of its rank. `crowding`: the most
+  /// rows that must have room, over balanced ones.
+  KeptValues(ir::Listing text, const std::vector<schedule::Action>& order, const std::vector<int>& stages,
+             passes::Durations duration_us, double bytes_per_us, double crowding);
+
+  Kept with(const GivenUp& given) const;
+  /// In order, at most so many of a kind in each chunk.
+  std::vector<LayerRun> runs(int most) const;
+  /// Whether rows of its layers come from other ranks, so that limits have something to decide.
+  bool spreads() const { return even_rows_ > 0 && crowding_ > 1; }
+
+ private:
+  void add_price(const ir::Listing& listing, Kept& kept) const;
+
+  ir::Listing text_;
+  bool deferred_;
+  std::vector<bool> apart_;
+  passes::Durations duration_us_;
+  double bytes_per_us_, crowding_;
+  int64_t even_rows_;
+};
+
+/// How often, of a run's layers and microbatches, more rows are taken to come to a rank than `times` the even share.
+/// Seldom: where experts are as busy as each other, as the step is foretold, such a limit costs nothing. What counts
+/// is that a higher one costs less.
+double often_beyond(double times);
+
+}  // namespace heddle::planner

@@ -1,0 +1,453 @@
+#include "heddle/planner/budget/memory_budget.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numeric>
+
+#include "heddle/base/clock.h"
+#include "heddle/base/error.h"
+#include "heddle/base/parallel.h"
+#include "heddle/observe/units.h"
+#include "heddle/plan/account.h"
+#include "heddle/planner/budget/budget_problem.h"
+#include "heddle/planner/budget/budget_text.h"
+
+namespace heddle::planner {
+
+namespace {
+
+using Items = std::vector<Item>;
+constexpr int kRounds = 12;         // of giving up more where the walk needs more than was reckoned
+constexpr double kMoreRoom = 0.02;  // of the budget that a rank is denied where its values lie badly
+
+// A residency of the state, with what the ranks then give up.
+struct Candidate {
+  StateHomes homes;
+  std::vector<Items> items;   // of each family of ranks
+  std::vector<double> fixed;  // of each rank: bytes beside those that it keeps
+  bool fits = false;          // as reckoned
+  double step_us = 0;
+
+  Items all() const {
+    Items joined;
+    for (const Items& i : items) joined.insert(joined.end(), i.begin(), i.end());
+    return joined;
+  }
+};
+
+// One that was walked.
+struct Verified {
+  Candidate candidate;
+  std::vector<int64_t> rank_bytes;
+  double step_us = 0;
+};
+
+class Chooser {
+ public:
+  Chooser(const config::RunConfig& config, bool own_memory)
+      : problem_(config, own_memory), giver_(problem_.giver()), homes_(state_homes(config, own_memory)) {
+    family_.resize(static_cast<size_t>(problem_.ranks()));
+    for (size_t f = 0; f < giver_.families().size(); ++f) {
+      for (const int r : giver_.families()[f]) family_[static_cast<size_t>(r)] = f;
+    }
+  }
+
+  bool anything_open() const { return problem_.open().recompute || problem_.open().offload || homes_.size() > 1; }
+
+  BudgetChoice choose() {
+    plain_ = problem_.lowered({}, {});
+    plain_bytes_ = measured(problem_.shortened({}, {}));
+    const double free_us = problem_.times(plain_).step_us;
+    BudgetChoice choice;
+    choice.free_us = free_us;
+    choice.fullest =
+        static_cast<int>(std::max_element(plain_bytes_.begin(), plain_bytes_.end()) - plain_bytes_.begin());
+    Candidate nothing = begun_with({});
+    if (plain_bytes_[static_cast<size_t>(choice.fullest)] <= budget()) {
+      Walked walked(problem_.ranks());
+      for (int r = 0; r < problem_.ranks(); ++r)
+        walked.measured[static_cast<size_t>(r)] = static_cast<int64_t>(plain_bytes_[static_cast<size_t>(r)]);
+      if (walk(plain_, walked).empty()) return explained(choice, {nothing, walked.bytes(), free_us});
+    }
+    std::vector<Candidate> candidates;
+    for (const StateHomes& homes : homes_) candidates.push_back(reckoned(homes));
+    std::stable_sort(candidates.begin(), candidates.end(), [](const Candidate& a, const Candidate& b) {
+      return a.fits != b.fits ? a.fits : a.step_us < b.step_us;
+    });
+    for (Candidate& candidate : candidates) {
+      if (auto verified = verify(std::move(candidate))) return explained(choice, taken_back(std::move(*verified)));
+    }
+    refuse();
+  }
+
+ private:
+  std::vector<double> measured(const plan::Lowered& lowered) const {
+    std::vector<double> bytes(static_cast<size_t>(problem_.ranks()));
+    for_each_index(problem_.ranks(), [&](int64_t r) {
+      bytes[static_cast<size_t>(r)] = static_cast<double>(problem_.measured_bytes(lowered, static_cast<int>(r)));
+    });
+    return bytes;
+  }
+
+  const Items& items_of(const Candidate& c, int rank) const { return c.items[family_[static_cast<size_t>(rank)]]; }
+  GivenUp given(const Candidate& c) const { return in_short(c.all(), problem_.layers()); }
+
+  double budget() const { return static_cast<double>(problem_.budget_bytes()); }
+
+  // Nothing given up yet.
+  Candidate begun_with(const StateHomes& homes) const {
+    Candidate c{homes, std::vector<Items>(giver_.families().size()), plain_bytes_};
+    std::optional<plan::Lowered> lowered;
+    if (!homes.of.empty()) lowered = problem_.lowered(homes, {});
+    for (int r = 0; r < problem_.ranks(); ++r) {
+      double& fixed = c.fixed[static_cast<size_t>(r)];
+      fixed -= giver_.kept_bytes(r, Items{});
+      if (lowered) fixed += problem_.persistent_bytes(*lowered, r) - problem_.persistent_bytes(plain_, r);
+    }
+    return c;
+  }
+
+  // Gives up more where a rank is reckoned to need more than the budget; false where there is nothing left.
+  bool give_up(Candidate& c) const {
+    std::vector<char> enough(giver_.families().size(), 1);
+    for_each_index(static_cast<int64_t>(giver_.families().size()), [&](int64_t f) {
+      const auto at = static_cast<size_t>(f);
+      for (const int r : giver_.families()[at]) {
+        const double most = budget() - c.fixed[static_cast<size_t>(r)];
+        if (!giver_.give_up(r, most, c.items[at])) enough[at] = 0;
+      }
+    });
+    return std::all_of(enough.begin(), enough.end(), [](char e) { return e != 0; });
+  }
+
+  Candidate reckoned(const StateHomes& homes) const {
+    Candidate c = begun_with(homes);
+    c.fits = give_up(c);
+    if (c.fits) take_back(c, 0);
+    c.step_us = problem_.times(problem_.lowered(homes, given(c))).step_us;
+    return c;
+  }
+
+  bool take_back(Candidate& c, double spare_bytes) const {
+    std::vector<double> most;
+    for (const double fixed : c.fixed) most.push_back(budget() - spare_bytes - fixed);
+    std::vector<char> any(giver_.families().size(), 0);
+    for_each_index(static_cast<int64_t>(giver_.families().size()), [&](int64_t f) {
+      const auto at = static_cast<size_t>(f);
+      any[at] = static_cast<char>(giver_.take_back(giver_.families()[at], most, c.items[at]));
+    });
+    return std::any_of(any.begin(), any.end(), [](char a) { return a != 0; });
+  }
+
+  // What is beside the kept bytes of a rank, from what was measured.
+  void learn(Candidate& c, int rank, double bytes) const {
+    c.fixed[static_cast<size_t>(rank)] = bytes - giver_.kept_bytes(rank, items_of(c, rank));
+  }
+
+  // What is known of each rank with what it gives up now.
+  struct Walked {
+    explicit Walked(int ranks) : measured(static_cast<size_t>(ranks)), keeps(static_cast<size_t>(ranks), 0) {}
+    std::vector<std::optional<int64_t>> measured;
+    std::vector<char> keeps;
+    void forget(int rank) {
+      measured[static_cast<size_t>(rank)].reset();
+      keeps[static_cast<size_t>(rank)] = 0;
+    }
+    std::vector<int64_t> bytes() const {
+      std::vector<int64_t> all;
+      for (const auto& b : measured) all.push_back(*b);
+      return all;
+    }
+  };
+
+  void measure(const plan::Lowered& few, Walked& walked) const {
+    for_each_index(problem_.ranks(), [&](int64_t r) {
+      std::optional<int64_t>& measured = walked.measured[static_cast<size_t>(r)];
+      if (!measured) measured = problem_.measured_bytes(few, static_cast<int>(r));
+    });
+  }
+
+  // Walks those that are not known with all that rows may do; returns those that need more than the budget.
+  // Where weight gradients run apart, what a rank runs at once hangs on how long the others take: then none is
+  // known.
+  std::vector<int> walk(const plan::Lowered& lowered, Walked& walked) const {
+    if (problem_.ranks_lean_on_each_other()) std::fill(walked.keeps.begin(), walked.keeps.end(), 0);
+    for_each_index(problem_.ranks(), [&](int64_t r) {
+      char& keeps = walked.keeps[static_cast<size_t>(r)];
+      if (keeps == 0) keeps = problem_.keeps_to(lowered, static_cast<int>(r), problem_.budget_bytes()) ? 1 : 0;
+    });
+    std::vector<int> over;
+    for (int r = 0; r < problem_.ranks(); ++r) {
+      if (walked.keeps[static_cast<size_t>(r)] == 0) over.push_back(r);
+    }
+    return over;
+  }
+
+  // Of all that were measured, the one whose fullest rank takes least: what a refusal names.
+  struct Least {
+    StateHomes homes;
+    GivenUp given;
+    int64_t bytes = std::numeric_limits<int64_t>::max();
+  };
+  // `worth`: it may take so many times the least so far.
+  void note_least(const Candidate& c, const Walked& walked, double worth = 1) {
+    const std::vector<int64_t> bytes = walked.bytes();
+    const int64_t most = *std::max_element(bytes.begin(), bytes.end());
+    if (static_cast<double>(most) < worth * static_cast<double>(least_.bytes)) least_ = {c.homes, given(c), most};
+  }
+
+  std::optional<Verified> verify(Candidate c) {
+    Walked walked(problem_.ranks());
+    std::vector<double> most(static_cast<size_t>(problem_.ranks()), budget());
+    std::vector<bool> exhausted(giver_.families().size(), false);
+    for (int round = 0; round < kRounds; ++round) {
+      measure(problem_.shortened(c.homes, given(c)), walked);
+      note_least(c, walked);
+      std::vector<int> over;
+      for (int r = 0; r < problem_.ranks(); ++r) {
+        const auto at = static_cast<size_t>(r);
+        const auto bytes = static_cast<double>(*walked.measured[at]);
+        learn(c, r, bytes);
+        if (bytes > most[at]) over.push_back(r);
+      }
+      if (over.empty()) {
+        const plan::Lowered lowered = problem_.lowered(c.homes, given(c));
+        over = walk(lowered, walked);
+        if (over.empty()) return Verified{c, walked.bytes(), problem_.times(lowered).step_us};
+        for (const int r : over) {  // its values lie badly: as if it had less
+          double& denied = most[static_cast<size_t>(r)];
+          denied = std::min(denied, static_cast<double>(*walked.measured[static_cast<size_t>(r)])) -
+                   kMoreRoom * budget();
+        }
+      }
+      std::vector<char> more(giver_.families().size(), 0), gave(giver_.families().size(), 0);
+      for (const int r : over) more[family_[static_cast<size_t>(r)]] = 1;
+      for (size_t f = 0; f < more.size(); ++f) {
+        if (more[f] != 0 && exhausted[f]) return std::nullopt;
+      }
+      for_each_index(static_cast<int64_t>(more.size()), [&](int64_t f) {
+        const auto at = static_cast<size_t>(f);
+        if (more[at] == 0) return;
+        const size_t before = c.items[at].size();
+        bool enough = true;
+        for (const int r : giver_.families()[at]) {
+          const auto rank = static_cast<size_t>(r);
+          enough = giver_.give_up(r, most[rank] - c.fixed[rank], c.items[at]) && enough;
+        }
+        gave[at] = static_cast<char>(enough && c.items[at].size() > before);
+      });
+      for (size_t f = 0; f < more.size(); ++f) {
+        if (more[f] == 0) continue;
+        for (const int r : giver_.families()[f]) walked.forget(r);
+        if (gave[f] != 0 && round + 2 < kRounds) continue;
+        exhausted[f] = true;  // all that there is
+        c.items[f].clear();
+        for (const int r : giver_.families()[f]) {
+          const Items all = giver_.everything(r);
+          c.items[f].insert(c.items[f].end(), all.begin(), all.end());
+        }
+      }
+    }
+    return std::nullopt;
+  }
+
+  // The same with what can be spared, where that holds.
+  Verified taken_back(Verified verified) const {
+    constexpr double kSpare = 0.004, kAsShort = 1.0005;
+    Candidate c = verified.candidate;
+    for (int r = 0; r < problem_.ranks(); ++r)
+      learn(c, r, static_cast<double>(verified.rank_bytes[static_cast<size_t>(r)]));
+    if (!take_back(c, kSpare * budget())) return verified;
+    Walked walked(problem_.ranks());
+    const auto as_before = [&](int r) {
+      walked.measured[static_cast<size_t>(r)] = verified.rank_bytes[static_cast<size_t>(r)];
+      walked.keeps[static_cast<size_t>(r)] = 1;
+    };
+    for (int r = 0; r < problem_.ranks(); ++r) {
+      if (items_of(c, r) == items_of(verified.candidate, r)) as_before(r);
+    }
+    measure(problem_.shortened(c.homes, given(c)), walked);
+    for (bool again = false;; again = true) {
+      const plan::Lowered lowered = problem_.lowered(c.homes, given(c));
+      const std::vector<int> over = walk(lowered, walked);
+      const double step_us = problem_.times(lowered).step_us;
+      if (over.empty() && step_us <= kAsShort * verified.step_us) return {c, walked.bytes(), step_us};
+      if (over.empty() || again) return verified;
+      for (const int r : over) {  // these ranks have nothing to spare
+        const size_t family = family_[static_cast<size_t>(r)];
+        c.items[family] = verified.candidate.items[family];
+        for (const int member : giver_.families()[family]) as_before(member);
+      }
+    }
+  }
+
+  BudgetChoice explained(BudgetChoice choice, const Verified& v) const;
+  [[noreturn]] void refuse();
+
+  const BudgetProblem problem_;
+  const Giver& giver_;
+  const std::vector<StateHomes> homes_;
+  std::vector<size_t> family_;  // of each rank
+  plan::Lowered plain_;
+  std::vector<double> plain_bytes_;
+  Least least_;
+};
+
+std::string size_text(double bytes) { return observe::bytes_text(bytes); }
+
+std::string share_text(double part, double whole) {
+  const double percent = whole > 0 ? 100 * part / whole : 0;
+  return percent > 0 && percent < 0.05 ? "under 0.1 %" : fmt::format("{:.1f} %", percent);
+}
+
+const char* key_of(Item::Way way) { return way == Item::Way::again ? "memory.recompute" : "memory.offload"; }
+
+BudgetChoice Chooser::explained(BudgetChoice choice, const Verified& v) const {
+  const Candidate& c = v.candidate;
+  const int fullest = choice.fullest;
+  const auto at = static_cast<size_t>(fullest);
+  choice.step_us = v.step_us;
+  choice.rank_bytes = v.rank_bytes;
+  for (int64_t& bytes : choice.rank_bytes) bytes = std::min(bytes, problem_.budget_bytes());
+  choice.bytes = *std::max_element(choice.rank_bytes.begin(), choice.rank_bytes.end());
+  const GivenUp given = this->given(c);
+  const auto add = [&](const char* key, const std::vector<passes::OpGroup>& groups, bool open) {
+    if (open && !groups.empty()) choice.settings.push_back(fmt::format("{}={}", key, passes::text_of(groups)));
+  };
+  add("memory.recompute", given.recompute, problem_.open().recompute);
+  add("memory.offload", given.offload, problem_.open().offload);
+  for (const std::string& setting : c.homes.settings()) choice.settings.push_back(setting);
+
+  // The rank's bytes, from what all of it would take to what it does.
+  const Kept& all = giver_.kept(fullest, {});
+  const double kept = giver_.kept_bytes(fullest, all), plain = plain_bytes_[at];
+  for (const plan::RoleBytes& role : plan::persistent_by_role(plain_.program, problem_.first_rank(plain_, fullest)))
+    choice.waterfall.push_back({std::string(ir::name_of(role.role)), static_cast<double>(role.bytes)});
+  choice.waterfall.push_back({"kept for the backward", kept});
+  choice.waterfall.push_back({"at work, and gaps", plain - kept - problem_.persistent_bytes(plain_, fullest)});
+  double left = plain;
+  const auto step = [&](const std::string& name, double bytes) {
+    choice.waterfall.push_back({name, bytes, true});
+    left += bytes;
+  };
+  for (const auto& [setting, value] : c.homes.of) {
+    StateHomes one{{{setting, value}}};
+    const plan::Lowered lowered = problem_.lowered(one, {});
+    const double frees = problem_.persistent_bytes(plain_, fullest) - problem_.persistent_bytes(lowered, fullest);
+    const double costs_us = problem_.times(lowered).step_us - choice.free_us;
+    const std::string name = one.settings()[0];
+    step(name, -frees);
+    choice.why.push_back(fmt::format("{}: {} of rank {}'s for {} of the step", name, size_text(frees), fullest,
+                                     share_text(costs_us, choice.free_us)));
+  }
+  // Words in the order in which the settings have them, their layers on this rank together.
+  Items so_far;
+  const Kept* now = &all;
+  Items left_items = items_of(c, fullest), others = c.all();
+  while (!others.empty()) {
+    const Item word = others.front();
+    Items own;
+    const auto is_word = [&](const Item& i) { return i.same_word(word); };
+    std::copy_if(left_items.begin(), left_items.end(), std::back_inserter(own), is_word);
+    Items of_all;
+    std::copy_if(others.begin(), others.end(), std::back_inserter(of_all), is_word);
+    std::erase_if(others, is_word);
+    so_far.insert(so_far.end(), own.begin(), own.end());
+    const Kept& then = giver_.kept(fullest, so_far);
+    const double frees = giver_.kept_bytes(fullest, *now) - giver_.kept_bytes(fullest, then);
+    const double costs_us = (then.price_us - now->price_us) * problem_.microbatches();
+    now = &then;
+    const GivenUp words = in_short(of_all, problem_.layers());
+    const std::string name = fmt::format(
+        "{}={}", key_of(word.way), passes::text_of(word.way == Item::Way::again ? words.recompute : words.offload));
+    if (own.empty()) {
+      choice.why.push_back(name + ": of other ranks");
+      continue;
+    }
+    step(name, -frees);
+    choice.why.push_back(fmt::format("{}: {} of rank {}'s, for {} of its time{}", name, size_text(frees), fullest,
+                                     share_text(std::max(0.0, costs_us), choice.free_us),
+                                     word.above > 0 ? ", as often as rows are taken to pass the limit" : ""));
+  }
+  step("at work otherwise", static_cast<double>(choice.rank_bytes[at]) - left);
+  return choice;
+}
+
+void Chooser::refuse() {
+  // With each residency all that can be given up, too, said in fewer words; then what the least takes exactly.
+  constexpr double kShort = 1.03;
+  for (const StateHomes& homes : homes_) {
+    Candidate all{homes, std::vector<Items>(giver_.families().size()), {}};
+    for (size_t f = 0; f < all.items.size(); ++f) {
+      for (const int r : giver_.families()[f]) {
+        const Items more = giver_.everything(r);
+        all.items[f].insert(all.items[f].end(), more.begin(), more.end());
+      }
+    }
+    Walked walked(problem_.ranks());
+    measure(problem_.shortened(homes, given(all)), walked);
+    note_least(all, walked, kShort);
+  }
+  const GivenUp& given = least_.given;
+  const plan::Lowered lowered = problem_.lowered(least_.homes, given);
+  std::vector<int64_t> bytes(static_cast<size_t>(problem_.ranks()));
+  for_each_index(problem_.ranks(), [&](int64_t r) {
+    bytes[static_cast<size_t>(r)] = problem_.bound_bytes(lowered, static_cast<int>(r));
+  });
+  std::vector<std::string> with;
+  if (problem_.open().recompute)
+    with.push_back(fmt::format("memory.recompute = \"{}\"", passes::text_of(given.recompute)));
+  if (problem_.open().offload)
+    with.push_back(fmt::format("memory.offload = \"{}\"", passes::text_of(given.offload)));
+  for (const auto& [setting, value] : least_.homes.of)
+    with.push_back(fmt::format("{} = {}", setting->key, setting->text_of(value)));
+  config_error(
+      "memory.budget is {}, no choice of what is given up keeps every rank to it for any routing; the least that "
+      "does is {} with {}",
+      size_text(budget()), size_text(static_cast<double>(*std::max_element(bytes.begin(), bytes.end()))),
+      fmt::join(with, ", "));
+}
+
+}  // namespace
+
+std::string BudgetChoice::recompute() const {
+  constexpr std::string_view key = "memory.recompute=";
+  for (const std::string& setting : settings) {
+    if (setting.starts_with(key)) return setting.substr(key.size());
+  }
+  return "";
+}
+
+std::optional<BudgetChoice> within_budget(const config::RunConfig& config, std::optional<bool> own_memory) {
+  if (config.plan.memory.budget_bytes == 0) return std::nullopt;
+  const double begin_s = now_s();
+  Chooser chooser(config, own_memory.value_or(has_own_memory(config)));
+  if (!chooser.anything_open()) return std::nullopt;
+  BudgetChoice choice = chooser.choose();
+  choice.seconds = now_s() - begin_s;
+  return choice;
+}
+
+std::vector<std::string> budget_settings(const config::RunConfig& config,
+                                         const std::function<void(const std::string& line)>& tell) {
+  const std::optional<BudgetChoice> choice = within_budget(config);
+  if (!choice) return {};
+  for (const std::string& line : lines_of(*choice, config.plan.memory.budget_bytes)) tell(line);
+  return choice->settings;
+}
+
+WithinBudget read_within_budget(const std::string& path, const std::vector<std::string>& set) {
+  WithinBudget read{config::read_run_config(path, set), {}};
+  read.choice = within_budget(read.config);
+  if (!read.choice) return read;
+  for (const std::string& line : lines_of(*read.choice, read.config.plan.memory.budget_bytes))
+    fmt::print(stderr, "{}\n", line);
+  if (read.choice->settings.empty()) return read;
+  std::vector<std::string> all = set;
+  all.insert(all.end(), read.choice->settings.begin(), read.choice->settings.end());
+  read.config = config::read_run_config(path, all);
+  return read;
+}
+
+}  // namespace heddle::planner
