@@ -60,6 +60,14 @@ class Cli(Program):
         self.assertGreater(flops["training"], 2.5 * flops["forward"])
         self.assertLess(flops["training"], 4 * flops["forward"])
         self.assertIn("attention", self.heddle("inspect", "tiny.toml").stdout)
+        drawn = memory["over_step"][0]
+        self.assertEqual(drawn["memory"], "device")
+        self.assertEqual(drawn["peak"]["bytes"], memory["peak_live_bytes"])
+        self.assertEqual(drawn["persistent_bytes"], memory["persistent_bytes"])
+        self.assertEqual(max(map(sum, zip(*drawn["bytes"].values()))), memory["peak_live_bytes"])
+        text = self.heddle("inspect", "tiny.toml", "--html", "memory.html").stdout
+        self.assertIn("Device memory over the step", text)
+        self.assertIn(">peak ", (self.folder / "memory.html").read_text())
         self.assertIn("rms_norm", self.heddle("inspect", "tiny.toml", "--program").stdout)
 
     def test_inspect_of_many_ranks(self):

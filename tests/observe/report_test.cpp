@@ -125,19 +125,18 @@ TEST(Report, EachSectionStandsAlone) {
     EXPECT_FALSE(contains(text, absent)) << absent;
   }
   ReportData only_memory;
-  only_memory.memory.at_us = {0, 1};
-  only_memory.memory.live_bytes = {1024, 2048};
+  only_memory.memory = {synthetic_run().memory[0]};
   EXPECT_TRUE(contains(report_html(only_memory), "<h2>Memory</h2>"));
 }
 
 TEST(Report, EscapesAllText) {
   const std::string evil = "<img onerror=alert(1)>\"'&";
   ReportData data = synthetic_run();
-  data.run_name = data.subtitle = data.memory.title = data.timeline_title = evil;
+  data.run_name = data.subtitle = data.memory[0].title = data.timeline_title = evil;
   data.model = data.configuration = data.environment = {{evil, evil}};
   data.cards = {{evil, evil, evil}};
   data.expert_layers = {evil};
-  data.memory.roles[0].role = evil;
+  data.memory[0].curve.peak.op = data.memory[0].curve.peak.values[0].name = evil;
   data.peak_tensors = {{evil, evil, evil, evil, 1}};
   data.samples = {{evil, evil, 1}};
   data.timeline.tracks[0].stream = evil;

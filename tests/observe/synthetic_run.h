@@ -118,28 +118,30 @@ inline ReportData synthetic_run() {
   data.unigram_entropy = 7.61;
   data.figures = figures_of(data.steps);
   data.figures.predicted_reserved_bytes = 6031 * kMiB;
-  data.memory.title = "rank 0, step 5000";
-  data.memory.capacity_bytes = 8192 * kMiB;
-  data.memory.roles = {
-      {"weights", {}}, {"optimizer state", {}}, {"gradients", {}}, {"activations", {}}, {"exchange", {}}};
-  double most = 0;
+  MemoryView memory{"step 5000, measured", "time in step", {}, {{"capacity", 8192 * kMiB}}};
+  simulate::MemoryCurve& curve = memory.curve;
+  using simulate::MemoryKind;
+  constexpr MemoryKind kKinds[] = {MemoryKind::weights, MemoryKind::optimizer, MemoryKind::weight_gradients,
+                                   MemoryKind::feed_forward, MemoryKind::in_flight};
+  curve.persistent_bytes = static_cast<int64_t>(2560 * kMiB);
+  curve.until_us = 82000;
   for (int i = 0; i < 1800; ++i) {
     const double t = i / 1800.0, wave = std::abs(std::fmod(t * 16, 2.0) - 1);
     const double filling = std::min({1.0, t * 7, (1 - t) * 6});
     const std::vector<double> parts = {
         640, 1280, 640, 2300 * filling * (0.72 + 0.28 * wave) + 30 * noise.next(),
         t > 0.95 ? 0.0 : 480 * std::max(0.0, std::sin(t * 220)) * std::min(1.0, filling * 3)};
-    double live = 0;
-    for (size_t part = 0; part < parts.size(); ++part) {
-      const double bytes = std::round(std::max(0.0, parts[part]) * kMiB);
-      data.memory.roles[part].bytes.push_back(bytes);
-      live += bytes;
-    }
-    most = std::max(most, live);
-    data.memory.at_us.push_back(t * 82000);
-    data.memory.live_bytes.push_back(live);
-    data.memory.reserved_bytes.push_back(std::max(most, 3100 * kMiB) + 160 * kMiB);
+    simulate::BytesOfKinds& kinds = curve.bytes.emplace_back();
+    for (size_t part = 0; part < parts.size(); ++part)
+      kinds[static_cast<size_t>(kKinds[part])] = std::llround(std::max(0.0, parts[part]) * kMiB);
+    curve.at_us.push_back(t * curve.until_us);
+    if (simulate::sum_of(kinds) <= curve.peak.bytes) continue;
+    curve.peak = {curve.at_us.back(), simulate::sum_of(kinds), kinds, "linear_dgrad", ir::Phase::I, 7, 3, {}, {}};
+    for (int m = 0; m < 6; ++m)
+      curve.peak.microbatches.push_back({m, kinds[static_cast<size_t>(MemoryKind::feed_forward)] / 6});
+    curve.peak.values = {{"moe.7.u", ir::Role::activation, 0, 3, static_cast<int64_t>(132 * kMiB)}};
   }
+  data.memory = {memory};
   for (int layer = 0; layer < 12; ++layer) {
     const std::string name = "moe." + std::to_string(layer);
     data.peak_tensors.push_back({name + ".u_S2F", "bf16", "[24,576 × 2,816]", "activation", 132.0 * kMiB});

@@ -6,7 +6,8 @@
 #include "heddle/backends/backend.h"
 #include "heddle/cli/command.h"
 #include "heddle/cli/commands.h"
-#include "heddle/cli/inspect_shape.h"
+#include "heddle/cli/inspect/inspect_memory.h"
+#include "heddle/cli/inspect/inspect_shape.h"
 #include "heddle/cli/line/prose.h"
 #include "heddle/cli/line/told_config.h"
 #include "heddle/device/host/host_memory.h"
@@ -33,6 +34,7 @@ struct InspectOptions {
   int64_t cache = 0;  // of so many texts
   bool passes = false;
   bool json = false;
+  std::string html;   // file
   std::string model;  // a published model by name, in place of a configuration
 };
 
@@ -302,10 +304,12 @@ int inspect(const InspectOptions& options) {
   }
   a.roles = plan::persistent_by_role(lowered.program, a.largest().rank);
   a.host_roles = plan::persistent_by_role(lowered.program, a.largest().rank, ir::Space::host);
-  const int64_t budget_bytes = a.config.plan.memory.budget_bytes;
+  const InspectedMemory memory(a.config, a.plan, lowered, a.largest());
+  if (!options.html.empty()) memory.write_page(options.html, static_cast<double>(a.capacity_bytes));
   if (options.json) {
     Json json = json_of(a);
-    if (read.choice) json["budget"] = planner::json_of(*read.choice, budget_bytes);
+    json["memory"]["over_step"] = memory.json();
+    if (read.choice) json["budget"] = planner::json_of(*read.choice, a.config.plan.memory.budget_bytes);
     fmt::print("{}\n", json.dump(2));
     return kDone;
   }
@@ -319,7 +323,10 @@ int inspect(const InspectOptions& options) {
   print_flops(a, terminal);
   if (a.plan.ranks() > 1) print_ranks(a, terminal);
   print_memory(a, terminal);
-  if (read.choice) fmt::print("\n{}", planner::waterfall_text(*read.choice, budget_bytes, terminal));
+  if (read.choice)
+    fmt::print("\n{}", planner::waterfall_text(*read.choice, a.config.plan.memory.budget_bytes, terminal));
+  memory.print(terminal);
+  if (!options.html.empty()) fmt::print("\npage: {}\n", options.html);
   return kDone;
 }
 
@@ -341,6 +348,7 @@ void add_inspect(Commands& all) {
       .from(1, 4096);
   command.option("--passes", options.passes, "List the passes that write the program: what each took and added")
       .excludes("--program");
+  command.option("--html", options.html, "Write the memory over a step as a page to this file").called("FILE");
   add_json(command, options.json);
 }
 

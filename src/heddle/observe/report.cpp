@@ -238,23 +238,9 @@ std::string peak_table(const ReportData& data) {
 }
 
 std::string memory(const ReportData& data) {
-  const MemoryCurve& memory = data.memory;
-  StackedArea chart;
-  chart.title = memory.title.empty() ? "Memory over one step" : "Memory over one step: " + memory.title;
-  chart.x_label = "time in step";
-  chart.x = memory.at_us;
-  int colour = 0;
-  if (memory.roles.empty() && !memory.live_bytes.empty()) {
-    chart.layers.push_back({"live", {}, memory.live_bytes, colour++, Mark::line});
-  }
-  for (const MemoryCurve::OfRole& role : memory.roles) {
-    chart.layers.push_back({role.role, {}, role.bytes, colour++, Mark::line});
-  }
-  if (!memory.reserved_bytes.empty()) {
-    chart.lines.push_back({"reserved", {}, memory.reserved_bytes, kInkColour, Mark::line});
-  }
-  if (memory.capacity_bytes) chart.levels.push_back({"capacity", *memory.capacity_bytes});
-  return panel(stacked_area(chart), true) + panel(peak_table(data), true);
+  std::string panels;
+  for (const MemoryView& view : data.memory) panels += panel(memory_figure(view), true);
+  return panels + panel(peak_table(data), true);
 }
 
 std::string facts_table(const std::string& caption, const Facts& facts) {

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "heddle/observe/charts/page.h"
+#include "heddle/observe/memory/memory_figure.h"
 #include "heddle/observe/run_figures.h"
 #include "heddle/observe/step_metrics.h"
 #include "heddle/observe/timeline.h"
@@ -18,20 +19,6 @@
 namespace heddle::observe {
 
 using Facts = std::vector<std::pair<std::string, std::string>>;  // name, value
-
-/// The arena's bytes over one step of one rank; all vectors of one length, times increasing.
-struct MemoryCurve {
-  std::string title;  // "rank 0, step 5000"
-  std::vector<double> at_us;
-  std::vector<double> live_bytes;
-  std::vector<double> reserved_bytes;  // may be empty
-  struct OfRole {
-    std::string role;
-    std::vector<double> bytes;
-  };
-  std::vector<OfRole> roles;  // may be empty; else they sum up to live_bytes
-  std::optional<double> capacity_bytes;
-};
 
 /// A tensor that was alive when the arena held most.
 struct PeakTensor {
@@ -66,10 +53,10 @@ struct ReportData {
   RunFigures figures;                      // of those steps and of the run
   std::string fullest;                     // which rank it is that holds most; "" of one rank
   std::vector<std::string> expert_layers;  // a name for each row of expert_loads_LE; else they are numbered
-  MemoryCurve memory;
-  std::vector<PeakTensor> peak_tensors;  // the largest 16 are shown
-  std::string peak_of;                   // whose they are: "rank 3"
-  std::vector<PipelineView> pipeline;    // as it ran, as foretold
+  std::vector<MemoryView> memory;          // over one step: measured, as foretold; of each memory
+  std::vector<PeakTensor> peak_tensors;    // the largest 16 are shown
+  std::string peak_of;                     // whose they are: "rank 3"
+  std::vector<PipelineView> pipeline;      // as it ran, as foretold
   std::string timeline_title;
   Timeline timeline;
   std::vector<SampleText> samples;

@@ -104,7 +104,7 @@ observe::ReportData TrainingRun::report_data() const {
   d.peak_tensors = peak_tensors_;
   if (size > 1) d.peak_of = fmt::format("rank {}", fullest_rank_);
   if (traced_) {
-    d.memory = traced_->memory;
+    d.memory = memory_;
     d.timeline = traced_->timeline;
     d.timeline_title = fmt::format("step {}", traced_->step);
     d.pipeline = pipeline_;

@@ -120,22 +120,6 @@ StepTrace trace_of(const plan::Lowered& lowered, const std::vector<RankSpans>& r
   }
   auto& arena = timeline.arena;
   std::stable_sort(arena.begin(), arena.end(), [](const auto& a, const auto& b) { return a.at_us < b.at_us; });
-  // Of the rank that holds most, the first of several.
-  std::map<int, int64_t> reserved;
-  for (const observe::ArenaSample& sample : arena)
-    reserved[sample.rank] = std::max(reserved[sample.rank], sample.reserved_bytes);
-  const auto fullest = std::max_element(reserved.begin(), reserved.end(),
-                                        [](const auto& a, const auto& b) { return a.second < b.second; });
-  const int rank = fullest == reserved.end() ? 0 : fullest->first;
-  trace.memory.title =
-      ranks.size() > 1 ? fmt::format("rank {}, the fullest, step {}", rank, step) : fmt::format("step {}", step);
-  for (const observe::ArenaSample& sample : arena) {
-    if (sample.rank != rank) continue;
-    if (!trace.memory.at_us.empty() && sample.at_us <= trace.memory.at_us.back()) continue;
-    trace.memory.at_us.push_back(sample.at_us);
-    trace.memory.live_bytes.push_back(static_cast<double>(sample.live_bytes));
-    trace.memory.reserved_bytes.push_back(static_cast<double>(sample.reserved_bytes));
-  }
   return trace;
 }
 

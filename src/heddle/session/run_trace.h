@@ -1,4 +1,4 @@
-// One step seen op by op: what the streams of all ranks did, as a timeline and as the arena's curve.
+// One step seen op by op: what the streams of all ranks did, as a timeline.
 #pragma once
 
 #include <string>
@@ -28,7 +28,6 @@ std::vector<RankSpans> spans_of(const simulate::Simulation& simulation);
 struct StepTrace {
   int64_t step = 0;
   observe::Timeline timeline;
-  observe::MemoryCurve memory;  // of the rank that holds most
 };
 StepTrace trace_of(const plan::Lowered& lowered, const std::vector<RankSpans>& ranks, int64_t step);
 

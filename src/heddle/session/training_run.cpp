@@ -255,6 +255,9 @@ void TrainingRun::save() {
 void TrainingRun::trace(int64_t step, int64_t began_ns, double step_s) {
   trainer_->executor().set_trace(false);
   const std::vector<RankSpans> spans = take_spans(*trainer_, began_ns);
+  trainer_->executor().walk().watcher = nullptr;
+  memory_ = memory_views(*trainer_, *memory_log_, spans, fullest_rank_, step);
+  memory_log_.reset();
   if (!leads()) return;
   for (const RankSpans& rank : spans) {
     for (const device::Span& span : rank.of_stream[ir::StreamTable::compute]) {
@@ -339,6 +342,8 @@ bool TrainingRun::step() {
   if (traced) {
     if (const auto before = trainer_->settle()) record(*before);
     trainer_->executor().set_trace(true);
+    trainer_->executor().walk().watcher =
+        &memory_log_.emplace(trainer_->lowered().program, trainer_->ranks().rank());
   }
   if (traced) trainer_->ranks().any(false);  // all begin together: the start is where their clocks meet
   const int64_t began_ns = now_ns();

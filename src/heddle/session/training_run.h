@@ -15,6 +15,7 @@
 #include "heddle/session/run_data.h"
 #include "heddle/session/run_folder.h"
 #include "heddle/session/run_logs.h"
+#include "heddle/session/run_memory.h"
 #include "heddle/session/run_pipeline.h"
 #include "heddle/session/run_trace.h"
 #include "heddle/session/signals.h"
@@ -106,8 +107,10 @@ class TrainingRun {
   std::unique_ptr<observe::Progress> progress_;
   std::vector<observe::SampleText> samples_;
   std::optional<StepTrace> traced_;
-  std::vector<observe::PipelineView> pipeline_;  // of the traced step
-  int fullest_rank_ = 0;                         // as foretold, and what it will hold then
+  std::vector<observe::PipelineView> pipeline_;  // of the traced step, likewise the two below
+  std::optional<simulate::MemoryLog> memory_log_;
+  std::vector<observe::MemoryView> memory_;
+  int fullest_rank_ = 0;  // as foretold, and what it will hold then
   double predicted_reserved_bytes_ = 0;
   std::vector<observe::PeakTensor> peak_tensors_;  // rank 0's to tell
   int64_t grown_bytes_ = 0;                        // of the arena that grew most beyond its forecast

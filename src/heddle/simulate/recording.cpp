@@ -112,6 +112,7 @@ Recording record(const ir::StepProgram& program, int rank, const RecordOptions& 
   for (int step = 0; step < options.steps; ++step) {
     recorder.begin_step();
     walk.keep_peak = options.keep_peak && step + 1 == options.steps;
+    walk.watcher = step + 1 == options.steps ? options.watcher : nullptr;
     walk.run_step(recorder, options.purpose);
     walk.peak_from_bytes = walk.storage().peak_live_bytes();  // of a step like the next
   }

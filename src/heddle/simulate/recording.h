@@ -70,6 +70,7 @@ struct RecordOptions {
   DurationUs threads;              // that an op keeps busy; empty: none
   LinkUses link_use;               // empty: nothing crosses a host's links
   RowsRead rows;                   // empty: no rows
+  ir::Walk::Watcher* watcher = nullptr;  // of the last step; not owned
 };
 
 /// Throws ir::OutOfMemory where the executor would.

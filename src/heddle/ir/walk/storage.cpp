@@ -145,7 +145,7 @@ std::optional<Storage::Place> Storage::place(int64_t bytes, int stream, const Ma
 }
 
 std::optional<Storage::Place> Storage::find_place(int64_t bytes, int stream, const Marks& waited) {
-  bytes = std::max(storage_bytes(bytes), kStorageAlignment);
+  bytes = place_bytes(bytes);
   ++clock_;
   const auto settled = [&](const Free& free) {
     return free_to(free, stream, waited) || clock_ - free.released_at > kSettled;
@@ -165,7 +165,7 @@ std::optional<Storage::Place> Storage::find_place(int64_t bytes, int stream, con
 
 std::optional<Storage::Place> Storage::find_place_two_ended(int64_t bytes, int stream, const Marks& waited,
                                                             bool brief) {
-  bytes = std::max(storage_bytes(bytes), kStorageAlignment);
+  bytes = place_bytes(bytes);
   ++clock_;
   // At the nearer end of a run of neighbours that are usable: the highest for what is brief, else the lowest.
   const auto place_among = [&](const auto& usable) -> std::optional<Place> {
@@ -206,7 +206,7 @@ std::optional<Storage::Place> Storage::find_place_two_ended(int64_t bytes, int s
 // From the free intervals at the very top on, whoever used them: first up to the capacity, then beyond it by as
 // little as can be.
 std::optional<Storage::Place> Storage::grow(int64_t bytes) {
-  bytes = std::max(storage_bytes(bytes), kStorageAlignment);
+  bytes = place_bytes(bytes);
   const size_t at = top_run([](const Free&) { return true; });
   const int64_t start = at == free_.size() ? extent_ : free_[at].offset;
   if (start + bytes > limit_) return std::nullopt;
@@ -216,7 +216,7 @@ std::optional<Storage::Place> Storage::grow(int64_t bytes) {
 
 void Storage::release(int64_t offset, int64_t bytes, const Marks& used) {
   if (watcher != nullptr) watcher->released(offset, used);
-  bytes = std::max(storage_bytes(bytes), kStorageAlignment);
+  bytes = place_bytes(bytes);
   live_ -= bytes;
   const auto next = std::lower_bound(free_.begin(), free_.end(), offset,
                                      [](const Free& free, int64_t at) { return free.offset < at; });

@@ -25,6 +25,9 @@ constexpr int64_t storage_bytes(int64_t bytes) {
   return (bytes + kStorageAlignment - 1) / kStorageAlignment * kStorageAlignment;
 }
 
+/// What a place for so many bytes takes: something even for none.
+constexpr int64_t place_bytes(int64_t bytes) { return bytes > 0 ? storage_bytes(bytes) : kStorageAlignment; }
+
 class Storage {
  public:
   /// `capacity` in bytes; 0 means unlimited. Two-ended (with a capacity): what is brief lies at the top, the rest

@@ -229,6 +229,7 @@ void Walk::place_output(Running& r, ValueId base) {
   const Storage::Place at = place(value.name, slot.bytes, value.space, r.stream, r.listing, brief);
   slot.offset = at.offset;
   slot.whole = {};
+  if (watcher != nullptr) watcher->placed(r.listing, base, r.microbatch, place_bytes(slot.bytes));
   const uint32_t segments = segments_.count(r.listing, base);
   if (segments > 1) {
     slot.segments.assign(segments, {at.wait_for, {}});  // whoever writes one waits for those that were there before
@@ -244,6 +245,7 @@ void Walk::place_scratch(Running& r, Issue& issue) {
     const Storage::Place at = place(name, issue.scratch_bytes, Space::device, r.stream, r.listing, true);
     issue.scratch_offset = at.offset;
     merge(r.wait_for, at.wait_for);
+    if (watcher != nullptr) watcher->placed(r.listing, none, r.microbatch, place_bytes(issue.scratch_bytes));
   }
   if (!keep_peak || arena.live_bytes() <= peak_seen_ || arena.live_bytes() < peak_from_bytes) return;
   peak_seen_ = arena.live_bytes();
@@ -311,6 +313,7 @@ void Walk::drop(const Running& r, ValueId id) {
   });
   storage(r.text.value(id).space).release(slot.offset, slot.bytes, used);
   slot.offset = -1;
+  if (watcher != nullptr) watcher->released(r.listing, r.text.base(id), r.microbatch, place_bytes(slot.bytes));
 }
 
 // One of the uses of a value of the frame is over, whether its op ran or not; the last one gives the storage back.
@@ -329,6 +332,7 @@ void Walk::note_uses(const Running& r, const Issue& issue) {
     Marks used{};
     used[own] = issue.count;
     storage().release(issue.scratch_offset, issue.scratch_bytes, used);
+    if (watcher != nullptr) watcher->released(r.listing, none, r.microbatch, place_bytes(issue.scratch_bytes));
   }
   if (const int channel = streams_.channel_of(r.listing, r.index); channel >= 0)
     last_of_channel_[static_cast<size_t>(channel)] = {r.stream, issue.count};
@@ -401,6 +405,7 @@ void Walk::run_op(Issuer& issuer, int listing, uint32_t op_index, int microbatch
     (r.op.def->moves == Moves::to_host ? copied_out_bytes_ : copied_in_bytes_) += r.text.bytes(r.op.in[0], r.frame);
   }
   if (!r.op.trails) ended_[static_cast<size_t>(r.stream)] = issue.count;
+  if (watcher != nullptr) watcher->issued(issue);
   issuer.issue(issue);
   for (size_t i = 0; r.op.def->host_stall && i < r.op.out.size(); ++i) {
     r.frame.rows_of[static_cast<size_t>(r.op.out[i])] = issuer.read_rows(issue, i);

@@ -106,6 +106,17 @@ class Walk {
   bool keep_peak = false;
   int64_t peak_from_bytes = 0;
 
+  /// Is told of every value of a frame that is placed and given back, in bytes as storage rounds them, and of each
+  /// op once all that it needs has its place. `id`: none for what the op's kernel works in.
+  class Watcher {
+   public:
+    virtual ~Watcher() = default;
+    virtual void placed(int listing, ValueId id, int microbatch, int64_t bytes) = 0;
+    virtual void released(int listing, ValueId id, int microbatch, int64_t bytes) = 0;
+    virtual void issued(const Issue& issue) = 0;
+  };
+  Watcher* watcher = nullptr;
+
  private:
   struct Slot;
   struct Frame;

@@ -1,4 +1,4 @@
-// Colours are variables, set once for light and once for dark; everything else is drawn with them. c0 .. c7 tell
+// Colours are variables, set once for light and once for dark; everything else is drawn with them. c0 .. c10 tell
 // curves apart (chosen to differ in lightness too), p0 .. p5 are the phases, h0 .. h10 the heat map's shades.
 #include "heddle/observe/charts/report_style.h"
 
@@ -11,6 +11,7 @@ std::string_view report_style() {
   --page: #f5f4f0; --card: #ffffff; --ink: #1c1e22; --soft: #5d636e; --faint: #959ba5; --rule: #e3e0d9; --grid: #eeece7;
   --lane: #f3f1ec; --good: #17805c; --bad: #c2362f; --accent: #3a5fcd;
   --c0: #3a5fcd; --c1: #dd7a26; --c2: #1b957a; --c3: #9048c2; --c4: #cf3f72; --c5: #87861f; --c6: #2793bb; --c7: #7c6a5a;
+  --c8: #b4392c; --c9: #4f9a2b; --c10: #8b929c;
   --p0: #4a6fdc; --p1: #e18a3b; --p2: #2aa285; --p3: #9a5bc9; --p4: #9aa0a9; --p5: #157a8c;
   --h0: #1e6f8e; --h1: #3f8ba6; --h2: #6aa9be; --h3: #9cc7d4; --h4: #cfe2e7; --h5: #f1eee8; --h6: #f6dcc2; --h7: #f1bd8d;
   --h8: #e8965a; --h9: #d76a30; --h10: #b04414;
@@ -21,6 +22,7 @@ std::string_view report_style() {
     --page: #111316; --card: #1a1d21; --ink: #e8e9ec; --soft: #a3a9b3; --faint: #717883; --rule: #2c3037; --grid: #25292f;
     --lane: #20242a; --good: #55cfa3; --bad: #ff8078; --accent: #86a5ff;
     --c0: #86a5ff; --c1: #f2a35e; --c2: #4fcaa8; --c3: #c694f2; --c4: #f27fa9; --c5: #c7c45c; --c6: #67c5e6; --c7: #bba895;
+    --c8: #ff8d7d; --c9: #90d46b; --c10: #8d939d;
     --p0: #7898f5; --p1: #eb9c57; --p2: #49bd9d; --p3: #ba87e6; --p4: #737a85; --p5: #3fa5b8;
     --h0: #7fd3f0; --h1: #5db2cf; --h2: #4390ab; --h3: #346d82; --h4: #2c4a57; --h5: #2a2d32; --h6: #523d2c; --h7: #7d5231;
     --h8: #b06a36; --h9: #dd8844; --h10: #ffb06b;
@@ -86,12 +88,15 @@ svg .area { fill: currentColor; fill-opacity: .72; }
 svg .point { fill: currentColor; stroke: var(--card); stroke-width: 1.2; }
 svg .level { stroke: var(--soft); stroke-width: 1.2; stroke-dasharray: 2 4; stroke-linecap: round; }
 svg .level-label { fill: var(--soft); paint-order: stroke; stroke: var(--card); stroke-width: 4px; stroke-linejoin: round; }
+svg .strong { fill: var(--ink); font-weight: 600; }
+.explained { max-width: 100ch; margin: 10px 0 4px; color: var(--soft); font-size: 13.5px; overflow-wrap: anywhere; }
 svg .cross { stroke: var(--faint); stroke-width: 1; }
 svg .cell { fill: none; stroke: var(--ink); stroke-width: 1.5; }
 svg .lane { fill: var(--lane); }
 .hover { pointer-events: none; }
 .c0 { color: var(--c0); } .c1 { color: var(--c1); } .c2 { color: var(--c2); } .c3 { color: var(--c3); }
 .c4 { color: var(--c4); } .c5 { color: var(--c5); } .c6 { color: var(--c6); } .c7 { color: var(--c7); }
+.c8 { color: var(--c8); } .c9 { color: var(--c9); } .c10 { color: var(--c10); }
 .ink { color: var(--ink); }
 .p0 { color: var(--p0); fill: var(--p0); } .p1 { color: var(--p1); fill: var(--p1); } .p2 { color: var(--p2); fill: var(--p2); }
 .p3 { color: var(--p3); fill: var(--p3); } .p4 { color: var(--p4); fill: var(--p4); }

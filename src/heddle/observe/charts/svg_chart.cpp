@@ -120,6 +120,22 @@ std::string draw_levels(const Plot& plot, const Axis& y, const std::vector<Level
   return text;
 }
 
+// The label stands on the side of its point where there is more room.
+std::string draw_points(const Plot& plot, const Axis& x, const Axis& y, const std::vector<Point>& points) {
+  std::string text;
+  for (const Point& point : points) {
+    const double at_x = plot.x(x, point.x), at_y = plot.y(y, point.y);
+    if (std::isnan(at_x) || std::isnan(at_y)) continue;
+    const bool left = at_x > (plot.left + plot.right) / 2;
+    text += fmt::format("<circle class=\"point ink\" cx=\"{}\" cy=\"{}\" r=\"4\"/>", coordinate(at_x),
+                        coordinate(at_y));
+    text += fmt::format("<text class=\"level-label strong\" x=\"{}\" y=\"{}\" text-anchor=\"{}\">{}</text>\n",
+                        coordinate(at_x + (left ? -9 : 9)), coordinate(std::max(at_y - 7, plot.top + 1)),
+                        left ? "end" : "start", escape_html(point.label));
+  }
+  return text;
+}
+
 }  // namespace
 
 std::string coordinate(double value) {
@@ -362,7 +378,8 @@ std::string stacked_area(const StackedArea& chart) {
       over += curve(plot, x, y, line, true);
     }
     return View{open_svg(width, height, chart.title) + draw_axes(plot, x, y, chart.x_label, chart.y_label) + areas +
-                    over + draw_levels(plot, y, drawn) + "<g class=\"hover\"></g>\n</svg>\n",
+                    over + draw_levels(plot, y, drawn) + draw_points(plot, x, y, chart.points) +
+                    "<g class=\"hover\"></g>\n</svg>\n",
                 plot_json(plot, x, y)};
   });
   return open_figure("line", chart.title, legend, far_levels) + views.svg +

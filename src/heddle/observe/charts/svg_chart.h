@@ -1,10 +1,10 @@
 // The charts of the report, each one a <figure> of HTML with an inline SVG: lines, stacked areas, heat maps, lanes.
 //
-// Colours come from the page's style sheet by class (c0 .. c7, ink, and names of their own), so that light and dark
-// schemes need no second drawing. Numbers for the tooltips go with the figure as JSON, read by the page's small
-// script; without it the figures stay complete pictures. Curves are thinned to what their pixels can show, keeping
-// every pixel's smallest and largest value, so a figure's size is bounded whatever the length of the run. A value
-// that can't be drawn (NaN, infinity, zero on a logarithmic axis) leaves a gap. All text is escaped here.
+// Colours come from the page's style sheet by class (c0 .. c10, ink, and names of their own), so that light and
+// dark schemes need no second drawing. Numbers for the tooltips go with the figure as JSON, read by the page's
+// small script; without it the figures stay complete pictures. Curves are thinned to what their pixels can show,
+// keeping every pixel's smallest and largest value, so a figure's size is bounded whatever the length of the run. A
+// value that can't be drawn (NaN, infinity, zero on a logarithmic axis) leaves a gap. All text is escaped here.
 //
 // A picture that is scaled down has letters too small to read: lines, areas and heat maps are therefore drawn for
 // three widths of the page (views_of), of which the style sheet shows one.
@@ -20,7 +20,7 @@
 
 namespace heddle::observe {
 
-inline constexpr int kChartColours = 8;
+inline constexpr int kChartColours = 11;
 inline constexpr int kInkColour = -1;  // the colour of the text
 
 enum class Mark { line, dashed, points, faint };
@@ -37,6 +37,12 @@ struct Series {
 struct Level {
   std::string label;
   double y = 0;
+};
+
+/// A place that the figure is about, with what it is.
+struct Point {
+  std::string label;
+  double x = 0, y = 0;
 };
 
 struct LineChart {
@@ -64,6 +70,7 @@ struct StackedArea {
   std::vector<Series> layers;  // their x is not used; the first lies at the bottom
   std::vector<Series> lines;   // likewise
   std::vector<Level> levels;   // one far above the rest is told in words instead of being drawn
+  std::vector<Point> points;
   AxisUnit x_unit = AxisUnit::microseconds;
   AxisUnit y_unit = AxisUnit::bytes;
   int width = 1140;

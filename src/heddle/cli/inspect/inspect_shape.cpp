@@ -1,5 +1,5 @@
 // heddle inspect --model NAME: a published model by its dimensions alone.
-#include "heddle/cli/inspect_shape.h"
+#include "heddle/cli/inspect/inspect_shape.h"
 
 #include <cmath>
 #include <cstdio>

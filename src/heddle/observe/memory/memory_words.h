@@ -1,0 +1,16 @@
+// The moment when a memory held most, told in sentences.
+#pragma once
+
+#include <string>
+
+#include "heddle/simulate/memory_log.h"
+
+namespace heddle::observe {
+
+/// "Device memory", "Host memory", "Memory beyond the process".
+std::string memory_name(ir::Space space);
+
+/// When it was, what began then, whose activations were alive, what else came and went, and the largest values.
+std::string peak_words(const simulate::MemoryCurve& curve);
+
+}  // namespace heddle::observe

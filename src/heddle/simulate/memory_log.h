@@ -1,0 +1,102 @@
+// What each memory of a rank holds over a step, by kind: written down from a walk, whether it hands its ops to an
+// executor or to nobody, and read off afterwards as curves. So what is drawn of a step that ran and of one that is
+// foretold comes from one place, and both reach their walk's peak to the byte.
+//
+// A walk accounts in the order of the program, while streams run beside each other. A curve stands where the
+// compute stream stands: what is placed before one of its ops is drawn where that begins.
+#pragma once
+
+#include <array>
+#include <functional>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "heddle/ir/walk/walk.h"
+#include "heddle/simulate/memory_kind.h"
+
+namespace heddle::simulate {
+
+using BytesOfKinds = std::array<int64_t, kMemoryKinds>;
+
+/// When a memory held most, and what: of several such moments the first.
+struct MemoryPeak {
+  double at_us = 0;
+  int64_t bytes = 0;
+  BytesOfKinds of_kinds{};
+  std::string op;  // that begins then
+  ir::Phase phase = ir::Phase::F;
+  int layer = -1, microbatch = -1;
+  struct InFlight {
+    int microbatch = 0;
+    int64_t bytes = 0;  // of its activations
+  };
+  std::vector<InFlight> microbatches;
+  std::vector<ir::Walk::Live> values;  // that don't persist, the largest first; bytes as storage rounds them
+};
+
+struct MemoryCurve {
+  ir::Space space = ir::Space::device;
+  double until_us = 0;
+  std::vector<double> at_us;  // not decreasing; each holds until the next
+  std::vector<BytesOfKinds> bytes;
+  MemoryPeak peak;
+  int64_t persistent_bytes = 0;
+};
+
+class MemoryLog : public ir::Walk::Watcher {
+ public:
+  /// The program must outlive it.
+  MemoryLog(const ir::StepProgram& program, int rank);
+
+  /// Of the ops that follow: those of one step.
+  void begin_step();
+  void placed(int listing, ir::ValueId id, int microbatch, int64_t bytes) override;
+  void released(int listing, ir::ValueId id, int microbatch, int64_t bytes) override;
+  void issued(const ir::Issue& issue) override;
+
+  struct Issued {
+    int32_t listing = 0;
+    uint32_t op = 0;
+    int32_t microbatch = 0;
+    int32_t stream = 0;
+    uint32_t number = 0;  // of this step's on its stream, from 0
+    size_t events = 0;    // of places, before it
+  };
+  const std::vector<Issued>& ops() const { return ops_; }
+
+  /// Of the memories that hold anything. `starts_us`: when an op of the compute stream began; `until_us`: the end.
+  std::vector<MemoryCurve> curves(const std::function<double(const Issued&)>& starts_us, double until_us) const;
+
+  static constexpr size_t kPeakValues = 16;
+
+ private:
+  struct Event {
+    int32_t listing = 0;
+    ir::ValueId id = ir::none;
+    int32_t microbatch = 0;
+    int64_t bytes = 0;  // below 0: given back
+  };
+  ir::Space space_of(const Event& event) const;
+  MemoryKind kind_of(int listing, ir::ValueId id) const;
+  MemoryCurve curve(ir::Space space, const std::vector<double>& at_us, double until_us) const;
+  MemoryPeak peak_at(ir::Space space, size_t op) const;
+
+  const ir::StepProgram& program_;
+  std::vector<std::vector<MemoryKind>> kinds_;          // [listing][value]
+  std::array<BytesOfKinds, ir::kSpaces> persistent_{};  // [space]
+  std::vector<Event> events_;
+  std::vector<Issued> ops_;
+  std::map<int32_t, uint32_t> issued_on_;  // of the step, by stream
+};
+
+/// The same curve at no more than so many places, each of which holds the most of its stretch; the peak stays.
+MemoryCurve thinned(const MemoryCurve& curve, size_t places);
+
+inline int64_t sum_of(const BytesOfKinds& kinds) {
+  int64_t sum = 0;
+  for (const int64_t bytes : kinds) sum += bytes;
+  return sum;
+}
+
+}  // namespace heddle::simulate
