@@ -28,6 +28,7 @@ unsigned char* dynamic_shared();
 /// 64 bytes that lanes of this thread's warp show to each other.
 unsigned char* board(int lane);
 
+inline uint32_t word_of(float value) { return std::bit_cast<uint32_t>(value); }
 inline float float_of(uint32_t bits) { return std::bit_cast<float>(bits); }
 inline uint16_t bf16_of(float value) {
   const auto word = std::bit_cast<uint32_t>(value);

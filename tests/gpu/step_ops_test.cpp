@@ -1,6 +1,7 @@
 // Ops that have no gradient, on the cuda backend against reference: the ends of a step, sums, copies, exact sums,
 // the parts of a cut vocabulary. And: every op kind that computes has an entry.
 #include "heddle/backends/backend.h"
+#include "heddle/base/split_float.h"
 #include "heddle/kernels/exact_grid.h"
 #include "tests/gpu/on_device.h"
 #include "tests/kernels/op_cases.h"
@@ -151,6 +152,45 @@ TEST_F(StepOps, adamw) {
         like_reference(op, copy ? 0x1p-8 : 1e-6);
       }
     }
+  }
+}
+
+// State has the same bits wherever it is updated, whole or split.
+TEST_F(StepOps, adamw_rounds_as_the_host_does) {
+  constexpr int64_t kCount = 4100;
+  const auto numbers = [&](uint64_t seed, bool positive) {
+    Tensor t(Dtype::f32, {kCount});
+    const RandomKey key(seed);
+    for (size_t i = 0; i < t.values.size(); ++i) {
+      const auto x = static_cast<float>(key.normal(i));
+      t.values[i] = positive ? std::abs(x) : x;
+    }
+    return t;
+  };
+  OpCase whole{"adamw as the host's",
+               "adamw",
+               {metadata(Tensor(Dtype::f64, {1}, 0.37)),
+                metadata(Tensor(Dtype::f64, {3}, std::vector<double>{1.3e-2, 0.19, 0.0975})),
+                metadata(numbers(1, false)), metadata(numbers(2, false))},
+               {{"beta1", 0.9}, {"beta2", 0.95}, {"epsilon", 1e-8}, {"decay", 0.1}, {"copy", 1}},
+               {numbers(3, false), numbers(4, false), numbers(5, true), Tensor(Dtype::bf16, {kCount}, 0)}};
+  OpCase halves = whole;
+  halves.kind = "adamw_split";
+  halves.attributes = {{"beta1", 0.9}, {"beta2", 0.95}, {"epsilon", 1e-8}, {"decay", 0.1}};
+  halves.updates[0] = Tensor(Dtype::u16, {kCount});
+  for (size_t i = 0; i < static_cast<size_t>(kCount); ++i) {
+    float master = static_cast<float>(whole.updates[0].values[i]);
+    if (i % 5 == 0) master = std::bit_cast<float>((std::bit_cast<uint32_t>(master) & 0xffff0000u) | kHalfway);
+    const SplitFloat parts = split(master);
+    halves.updates[0].values[i] = parts.low;
+    halves.updates[3].values[i] = static_cast<float>(parts.nearest);
+    if (parts.up_at_half) halves.updates[2].values[i] *= -1;
+  }
+  for (const OpCase& op : {whole, halves}) {
+    const OpResult host = run_op(op, kernels::host_kernels(), false, ir::Phase::end);
+    const OpResult device = run_op(op, kernels::cuda_kernels(), false, ir::Phase::end);
+    for (size_t i = 0; i < op.updates.size(); ++i)
+      EXPECT_TRUE(same(host.updates[i], device.updates[i])) << op.name << ", update " << i;
   }
 }
 

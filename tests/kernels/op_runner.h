@@ -172,6 +172,7 @@ class ListingRunner {
         case Dtype::bf16: reinterpret_cast<bf16*>(buffer.data())[i] = bf16(static_cast<float>(v)); break;
         case Dtype::i64: reinterpret_cast<int64_t*>(buffer.data())[i] = static_cast<int64_t>(v); break;
         case Dtype::i32: reinterpret_cast<int32_t*>(buffer.data())[i] = static_cast<int32_t>(v); break;
+        case Dtype::u16: reinterpret_cast<uint16_t*>(buffer.data())[i] = static_cast<uint16_t>(v); break;
         case Dtype::u8: reinterpret_cast<uint8_t*>(buffer.data())[i] = static_cast<uint8_t>(v); break;
       }
     }
@@ -199,6 +200,7 @@ class ListingRunner {
           t.values[i] = static_cast<double>(reinterpret_cast<const int64_t*>(buffer.data())[i]);
           break;
         case Dtype::i32: t.values[i] = reinterpret_cast<const int32_t*>(buffer.data())[i]; break;
+        case Dtype::u16: t.values[i] = reinterpret_cast<const uint16_t*>(buffer.data())[i]; break;
         case Dtype::u8:
           t.values[i] = static_cast<double>(reinterpret_cast<const uint8_t*>(buffer.data())[i]);
           break;

@@ -1,5 +1,5 @@
 // State of the optimizer on the host: what leaves, in which slices it comes by, and what stays.
-#include "heddle/passes/stream_state.h"
+#include "heddle/passes/state/stream_state.h"
 
 #include "tests/passes/expect_becomes.h"
 

@@ -12,6 +12,7 @@ const std::vector<Backend>& all() {
       {.name = "host",
        .shares_memory = true,
        .kernels = kernels::host_kernels,
+       .on_host = kernels::host_kernels,
        .collectives = comm::host_collectives,
        .row_work = comm::host_row_work,
        .packed_bytes = kernels::host::packed_weight_bytes,
@@ -21,6 +22,7 @@ const std::vector<Backend>& all() {
       {.name = "reference",
        .shares_memory = true,
        .kernels = kernels::reference_kernels,
+       .on_host = kernels::reference_kernels,
        .collectives = comm::host_collectives,
        .row_work = comm::host_row_work,
        .packed_bytes = [](const ir::Value&) { return int64_t{0}; },
@@ -30,6 +32,7 @@ const std::vector<Backend>& all() {
       {.name = "cuda",
        .shares_memory = false,
        .kernels = kernels::cuda_kernels,
+       .on_host = kernels::host_kernels,
        .collectives = comm::device_collectives,
        .row_work = kernels::cuda_row_work,
        .packed_bytes = [](const ir::Value&) { return int64_t{0}; },
@@ -56,8 +59,9 @@ const kernels::KernelEntry& Backend::select_kernel(const ir::Listing& listing, c
   if (kernels().empty()) {
     config_error("device.backend is \"{}\": {}", name, available().reason);
   }
-  std::vector<const std::vector<kernels::KernelEntry>*> lists{&kernels()};
-  const bool falls_back = shares_memory && kernels != kernels::reference_kernels;
+  const auto own = ir::runs_on_host(op) ? on_host : kernels;
+  std::vector<const std::vector<kernels::KernelEntry>*> lists{&own()};
+  const bool falls_back = (shares_memory || ir::runs_on_host(op)) && own != kernels::reference_kernels;
   if (falls_back) lists.push_back(&kernels::reference_kernels());
   std::string passed_over;
   for (const auto* list : lists) {

@@ -20,6 +20,8 @@ struct Backend {
   bool shares_memory;
   /// Fastest first for each kind of op; empty in a build without the backend.
   const std::vector<kernels::KernelEntry>& (*kernels)();
+  /// Likewise for what the host's processor runs (ir::runs_on_host), rounded as the device rounds.
+  const std::vector<kernels::KernelEntry>& (*on_host)();
   /// Of the communication ops, on the memory of its device.
   const std::vector<comm::Collective>& (*collectives)();
   /// Its part of these: what is done with rows between messages.

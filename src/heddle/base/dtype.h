@@ -9,7 +9,7 @@
 
 namespace heddle {
 
-enum class Dtype : uint8_t { f64, f32, bf16, i64, i32, u8 };
+enum class Dtype : uint8_t { f64, f32, bf16, i64, i32, u16, u8 };
 
 constexpr int64_t size_of(Dtype dtype) {
   switch (dtype) {
@@ -17,7 +17,8 @@ constexpr int64_t size_of(Dtype dtype) {
     case Dtype::i64: return 8;
     case Dtype::f32:
     case Dtype::i32: return 4;
-    case Dtype::bf16: return 2;
+    case Dtype::bf16:
+    case Dtype::u16: return 2;
     case Dtype::u8: return 1;
   }
   return 0;
@@ -30,6 +31,7 @@ constexpr std::string_view name_of(Dtype dtype) {
     case Dtype::bf16: return "bf16";
     case Dtype::i64: return "i64";
     case Dtype::i32: return "i32";
+    case Dtype::u16: return "u16";
     case Dtype::u8: return "u8";
   }
   return "?";
@@ -60,6 +62,7 @@ template <> struct DtypeOf<float> { static constexpr Dtype value = Dtype::f32; }
 template <> struct DtypeOf<bf16> { static constexpr Dtype value = Dtype::bf16; };
 template <> struct DtypeOf<int64_t> { static constexpr Dtype value = Dtype::i64; };
 template <> struct DtypeOf<int32_t> { static constexpr Dtype value = Dtype::i32; };
+template <> struct DtypeOf<uint16_t> { static constexpr Dtype value = Dtype::u16; };
 template <> struct DtypeOf<uint8_t> { static constexpr Dtype value = Dtype::u8; };
 // clang-format on
 template <class T>

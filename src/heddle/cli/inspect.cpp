@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <nlohmann/json.hpp>
+#include <tuple>
 
 #include "heddle/backends/backend.h"
 #include "heddle/cli/command.h"
@@ -16,6 +17,7 @@
 #include "heddle/observe/table.h"
 #include "heddle/observe/units.h"
 #include "heddle/plan/account.h"
+#include "heddle/plan/state_cost.h"
 #include "heddle/planner/budget/budget_text.h"
 #include "heddle/planner/machine.h"
 #include "heddle/planner/rank_memory.h"
@@ -54,6 +56,8 @@ struct Account {
   std::vector<RankClass> classes;
   size_t most = 0;  // its class
   int64_t capacity_bytes = 0;
+  std::vector<plan::StateCost> homes;  // of optimizer state, where it isn't simply on the device
+  int64_t split = 0, whole = 0;        // parameters by what their masters are kept as, where they are to be split
 
   const RankClass& largest() const { return classes.at(most); }
   bool fits() const {
@@ -131,6 +135,14 @@ Json json_of(const Account& a) {
                     {"capacity_bytes", a.capacity_bytes},
                     {"fits", a.fits()},
                     {"at_peak", at_peak}};
+  if (!a.homes.empty()) json["optimizer_homes"] = Json::array();
+  for (const plan::StateCost& cost : a.homes) {
+    json["optimizer_homes"].push_back({{"home", word_of(cost.home)},
+                                       {"device_bytes", cost.device_bytes},
+                                       {"host_bytes", cost.host_bytes},
+                                       {"end_seconds", cost.end_s}});
+  }
+  if (a.split + a.whole > 0) json["masters"] = {{"split", a.split}, {"full", a.whole}};
   return json;
 }
 
@@ -243,6 +255,41 @@ void print_memory(const Account& a, const observe::Terminal& terminal) {
       a.fits() ? "it fits" : "it does not fit; train.microbatch, device.dtype or a smaller model would help"));
 }
 
+void print_state(const Account& a, const observe::Terminal& terminal) {
+  if (!a.homes.empty()) {
+    observe::Table table({{"memory.optimizer"},
+                          {"on the device", observe::Align::right},
+                          {"on the host", observe::Align::right},
+                          {"end of a step", observe::Align::right}});
+    for (const plan::StateCost& cost : a.homes) {
+      table.row({fmt::format("{}{}", word_of(cost.home), cost.home == a.plan.memory.optimizer ? ", chosen" : ""),
+                 observe::bytes_text(static_cast<double>(cost.device_bytes)),
+                 observe::bytes_text(static_cast<double>(cost.host_bytes)), observe::duration_text(cost.end_s)});
+    }
+    fmt::print("\n{}", table.text(terminal));
+  }
+  if (a.split + a.whole == 0) return;
+  print_prose(
+      a.split == 0
+          ? "memory.master \"split\" saves nothing here: no weight is bf16 in rows, nor has it copies"
+          : fmt::format("memory.master \"split\" keeps the masters of {} parameters of a rank as 2 bytes, and "
+                        "{} as they are",
+                        observe::count_text(static_cast<double>(a.split)),
+                        observe::count_text(static_cast<double>(a.whole))));
+}
+
+// Of the ranks of a pipeline rank: trained parameters whose masters are split, and the others.
+std::pair<int64_t, int64_t> masters_of(const plan::Lowered& lowered, int pipeline_rank) {
+  const ir::Listing& listing = lowered.program.listings[static_cast<size_t>(pipeline_rank)];
+  std::pair<int64_t, int64_t> count;
+  for (const model::Parameter& p : lowered.parameters[static_cast<size_t>(pipeline_rank)]) {
+    if (!p.trained) continue;
+    const ir::ValueId rest = listing.find("rest." + p.name), moment = listing.find("m." + p.name);
+    (rest != ir::none ? count.first : count.second) += listing.elements(moment, ir::FixedRows());
+  }
+  return count;
+}
+
 int64_t parameters_of(const plan::Lowered& lowered, int pipeline_rank) {
   int64_t sum = 0;
   for (const model::Parameter& p : lowered.parameters[static_cast<size_t>(pipeline_rank)]) {
@@ -306,6 +353,10 @@ int inspect(const InspectOptions& options) {
   a.host_roles = plan::persistent_by_role(lowered.program, a.largest().rank, ir::Space::host);
   const InspectedMemory memory(a.config, a.plan, lowered, a.largest());
   if (!options.html.empty()) memory.write_page(options.html, static_cast<double>(a.capacity_bytes));
+  if (config::read_run_config(options.config, options.set).plan.memory.optimizer != plan::StateHome::device)
+    a.homes = plan::state_costs(a.config.model, a.plan);
+  if (a.plan.memory.master == plan::MasterForm::split)
+    std::tie(a.split, a.whole) = masters_of(lowered, a.largest().pipeline_rank);
   if (options.json) {
     Json json = json_of(a);
     json["memory"]["over_step"] = memory.json();
@@ -325,6 +376,7 @@ int inspect(const InspectOptions& options) {
   print_memory(a, terminal);
   if (read.choice)
     fmt::print("\n{}", planner::waterfall_text(*read.choice, a.config.plan.memory.budget_bytes, terminal));
+  print_state(a, terminal);
   memory.print(terminal);
   if (!options.html.empty()) fmt::print("\npage: {}\n", options.html);
   return kDone;

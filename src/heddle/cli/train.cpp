@@ -17,10 +17,11 @@
 #include "heddle/device/host/paced_time.h"
 #include "heddle/observe/terminal/doing.h"
 #include "heddle/observe/units.h"
+#include "heddle/planner/budget/memory_budget.h"
 #include "heddle/planner/choose_plan.h"
 #include "heddle/planner/measure_machine.h"
 #include "heddle/planner/measured_rates.h"
-#include "heddle/planner/budget/memory_budget.h"
+#include "heddle/planner/memory/state_home.h"
 #include "heddle/planner/profile_file.h"
 #include "heddle/planner/searched_plans.h"
 #include "heddle/session/rank_run.h"
@@ -223,6 +224,28 @@ std::vector<std::string> rates_of(const TrainOptions& options, const std::vector
   return lines_of(ranks.told_by_first(fmt::format("{}", fmt::join(rates, "\n"))));
 }
 
+// Where optimizer state lies, if that is left open, as settings: as the run was begun with, else by cost. Rank 0
+// works it out and tells the others.
+std::vector<std::string> home_of_state(const TrainOptions& options, const std::vector<std::string>& set,
+                                       comm::World* world) {
+  train::RankExchange ranks(world);
+  std::vector<std::string> settings;
+  if (ranks.leads()) {
+    config::RunConfig config = config::read_run_config(options.config, set);
+    const std::string begun = options.resume ? session::path_of_existing_run(config) : "";
+    const config::Setting& home = *config::find_setting("memory.optimizer");
+    if (config.plan.memory.optimizer == plan::StateHome::cheapest && !begun.empty()) {
+      const config::Value was = home.get(config::read_run_config(session::RunFolder{begun}.config()));
+      home.set(config, was);
+      settings = {home.key + "=" + plan::text_of(was)};
+    }
+    for (std::string& setting :
+         planner::home_settings(config, [](const std::string& line) { fmt::print(stderr, "{}\n", line); }))
+      settings.push_back(std::move(setting));
+  }
+  return lines_of(ranks.told_by_first(fmt::format("{}", fmt::join(settings, "\n"))));
+}
+
 // What keeps the run within memory.budget, as settings; rank 0 works it out and tells the others.
 std::vector<std::string> kept_to_budget(const TrainOptions& options, const std::vector<std::string>& set,
                                         comm::World* world) {
@@ -368,7 +391,12 @@ int train(const TrainOptions& options) {
                              const cost::MachineProfile* measured, comm::World* world) {
     std::vector<std::string> found = rates_of(options, all, planned.places, measured, world);
     all.insert(all.end(), found.begin(), found.end());
-    for (std::string& setting : kept_to_budget(options, all, world)) found.push_back(std::move(setting));
+    for (const auto& more : {home_of_state, kept_to_budget}) {
+      for (const std::string& setting : more(options, all, world)) {
+        found.push_back(setting);
+        all.push_back(setting);
+      }
+    }
     return found;
   };
   // One rank's part, whichever way it was started.

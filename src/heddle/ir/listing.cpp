@@ -94,6 +94,7 @@ std::vector<ValueId> Listing::append(Op op, const std::vector<std::string>& name
   op.out.resize(outputs.size(), none);
   for (size_t i = 0; i < outputs.size(); ++i) {
     if (op.out[i] != none) continue;
+    if (runs_on_host(op)) outputs[i].space = Space::host;
     outputs[i].name = unique_name(names[i]);
     op.out[i] = add_value(std::move(outputs[i]));
   }

@@ -147,7 +147,7 @@ struct Op {
   std::vector<ValueId> mentions;
   Phase phase = Phase::F;
   std::string group;   // the mesh axis whose ranks it communicates with, "" for a local op
-  std::string stream;  // on which it runs, "" for the usual one of its definition and group
+  std::string stream;  // on which it runs, "" for the usual one of its definition and group; or kHostStream
   Condition condition;
   int layer = -1;      // global layer, -1 outside the layers
   int chunk = 0;       // of the listing; kAllChunks: before any of them begins
@@ -170,6 +170,10 @@ struct Op {
 
 /// What the i-th output of an op that decides usually is.
 int64_t usual_decision(const OpDef& def, size_t i);
+
+/// The stream of the host's processor: what it runs finds its operands on the host and leaves its results there.
+constexpr std::string_view kHostStream = "host";
+inline bool runs_on_host(const Op& op) { return op.stream == kHostStream; }
 
 /// The names of a list of OpDef, one by one, as written there.
 std::vector<std::string_view> names_in(std::string_view list);

@@ -76,7 +76,7 @@ const OpDef adamw{
     .operands = "clip hyper accumulators*", .updates = "master m v copy?",
     .attributes = "beta1 beta2 epsilon decay copy",
     .by_element = "accumulators* master m v copy?",
-    .overwrites = "copy",
+    .overwrites = "copy?",
     .reaches_host = "m v",
     .infer = [](const Listing& listing, const Op& op) {
       const Rule rule(listing, op);
@@ -85,6 +85,28 @@ const OpDef adamw{
       rule.require(op.updates.size() == (copy ? 4u : 3u), "needs master, both moments and the copy when copy = 1");
       for (size_t i = 0; i < op.updates.size(); ++i) {
         rule.require(rule.updated(i).shape == rule.in(2).shape, "master, moments and accumulator differ in shape");
+      }
+      return std::vector<Value>{};
+    },
+    .cost = operand_cost,
+};
+
+// The same where master and bf16 weight are kept as one: w is the master rounded, `rest` its lower 16 bits, and the
+// sign of v, which is never negative, says where a master that lay halfway between two weights was rounded up
+// (base/split_float.h).
+const OpDef adamw_split{
+    .kind = "adamw_split",
+    .operands = "clip hyper accumulators*", .updates = "rest m v w",
+    .attributes = "beta1 beta2 epsilon decay",
+    .by_element = "accumulators* rest m v w",
+    .reaches_host = "m v",
+    .infer = [](const Listing& listing, const Op& op) {
+      const Rule rule(listing, op);
+      rule.require(op.in.size() >= 3, "needs clip, hyper and an accumulator");
+      rule.require(rule.updated(0).dtype == Dtype::u16 && rule.updated(3).dtype == Dtype::bf16,
+                   "splits an f32 into bf16 and u16");
+      for (size_t i = 0; i < op.updates.size(); ++i) {
+        rule.require(rule.updated(i).shape == rule.in(2).shape, "rest, moments, weight and accumulator differ in shape");
       }
       return std::vector<Value>{};
     },
@@ -109,6 +131,6 @@ const OpDef cast_weight{
 
 }  // namespace
 
-std::vector<const OpDef*> optimizer_ops() { return {&grad_square_sum, &grad_square_sum_exact, &sum_parts, &grad_norm, &post_validation, &adamw, &pack_weight, &cast_weight}; }
+std::vector<const OpDef*> optimizer_ops() { return {&grad_square_sum, &grad_square_sum_exact, &sum_parts, &grad_norm, &post_validation, &adamw, &adamw_split, &pack_weight, &cast_weight}; }
 
 }  // namespace heddle::ops

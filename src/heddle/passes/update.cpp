@@ -158,6 +158,8 @@ class Writer {
     const ir::Shape shape = listing_.value(gradients[0]).shape;
     const Dtype wide = listing_.value(gradients[0]).dtype;
     const bool packed = weight.layout == ir::Layout::packed, sharded = ranks_of(p) > 1;
+    if (o_.split_masters && (sharded || !packed) && weight.dtype == Dtype::bf16 && wide == Dtype::f32)
+      return step_split(p, clip, hyper);
     const bool own_master = !packed && !sharded && weight.dtype == wide;
     const ValueId master = own_master ? p.value : state(shape, "master." + p.name, wide);
     const ValueId m = state(shape, "m." + p.name, wide), v = state(shape, "v." + p.name, wide);
@@ -179,6 +181,26 @@ class Writer {
     if (sharded || own_master || copy) return;
     restores_.push_back(remake(packed ? "pack_weight" : "cast_weight", master, p.value));
     listing_.append(restores_.back(), {});
+  }
+
+  // The weight, or the rounded run that this rank hands out, is the upper half of the master: nothing is made of
+  // it.
+  void step_split(const model::Parameter& p, ValueId clip, ValueId hyper) {
+    const std::vector<ValueId>& gradients = gradients_.at(p.value);
+    const ir::Shape shape = listing_.value(gradients[0]).shape;
+    std::vector<ValueId> in{clip, hyper};
+    in.insert(in.end(), gradients.begin(), gradients.end());
+    const bool sharded = ranks_of(p) > 1;
+    const ValueId rest = state(shape, "rest." + p.name, Dtype::u16), m = state(shape, "m." + p.name, Dtype::f32),
+                  v = state(shape, "v." + p.name, Dtype::f32);
+    const ValueId weight = sharded ? state(shape, "copy." + p.name, Dtype::bf16) : p.value;
+    if (sharded) sources_[p.value] = weight;
+    op("adamw_split", in, {},
+       {{"beta1", o_.beta1},
+        {"beta2", o_.beta2},
+        {"epsilon", o_.epsilon},
+        {"decay", p.decays ? o_.weight_decay : 0.0}},
+       {rest, m, v, weight});
   }
 
   ir::Op remake(std::string_view kind, ValueId master, ValueId weight) const {

@@ -26,6 +26,7 @@ struct Optimizer {
 struct UpdateOptions : Optimizer {
   bool move_biases = false;                // the routers' balancing biases, by the step's rate
   bool fuse_copy = true;                   // adamw writes the weight's rounded copy itself
+  bool split_masters = false;              // of bf16 weights, where the weight itself can be half of its master
   bool exact_sums = false;                 // accumulators are those of passes/exact_sums
   std::map<std::string, int> group_ranks;  // size of each mesh group; one that is not named has one rank
   /// By parameter: the order in which the copies of its uses are added up, see the op reduce_gradients.
@@ -37,7 +38,8 @@ struct UpdateOptions : Optimizer {
 };
 
 /// Adds for each trained parameter its moments "m.NAME", "v.NAME", its master "master.NAME" (unless the weight
-/// itself is wide, in rows and on one rank, then it is its own master), and the ops of the end and of the
+/// itself is wide, in rows and on one rank, then it is its own master; or split, then "rest.NAME" is the half of it
+/// that the rounded weight lacks), and the ops of the end and of the
 /// beginning. State of a parameter with copies on G ranks is a run of ceil(elements ÷ G). The norm of all gradients
 /// before clipping is a statistic. A parameter whose gradient nothing makes is InternalError.
 /// Returns the ops that make anew, of master weights alone, what the end of a step makes of them.

@@ -44,22 +44,38 @@ struct Parallel {
 /// Where master weights and moments lie.
 enum class StateHome : uint8_t {
   device,
-  swap,    // on the host; slices stream through slots on the device
-  mapped,  // moments on the host, where the update reads and writes them in place
+  swap,      // on the host; slices stream through slots on the device
+  mapped,    // moments on the host, where the update reads and writes them in place
+  host,      // on the host, whose processor updates them; gradients go there, weights come back
+  cheapest,  // on the device if they fit, else where the end of a step is shortest (plan/state_cost)
 };
 constexpr auto words_of(StateHome) {
-  return std::to_array<Word<StateHome>>(
-      {{StateHome::device, "device"}, {StateHome::swap, "swap"}, {StateHome::mapped, "mapped"}});
+  return std::to_array<Word<StateHome>>({{StateHome::device, "device"},
+                                         {StateHome::swap, "swap"},
+                                         {StateHome::mapped, "mapped"},
+                                         {StateHome::host, "host"},
+                                         {StateHome::cheapest, "auto"}});
+}
+
+/// What the master of a bf16 weight is kept as.
+enum class MasterForm : uint8_t {
+  full,   // fp32, beside the weight
+  split,  // the weight itself, and the 16 bits that it lacks
+};
+constexpr auto words_of(MasterForm) {
+  return std::to_array<Word<MasterForm>>({{MasterForm::full, "full"}, {MasterForm::split, "split"}});
 }
 
 struct Memory {
   std::vector<passes::OpGroup> recompute;  // what the backward makes again
   std::vector<passes::OpGroup> offload;    // what waits for the backward on the host
   StateHome optimizer = StateHome::device;
+  MasterForm master = MasterForm::full;
   std::vector<passes::OpGroup> weights, gradients;  // which of them lie on the host (passes/host/home_words)
-  int64_t budget_bytes = 0;  // of a rank's device, whatever the router does; 0: none
-  double crowding = 0;       // that this holds for: times the even share of rows; 0: for any routing
-  double host_rate = 0;      // GB/s between device and host; 0: usual for the backend
+  int64_t budget_bytes = 0;                         // of a rank's device, whatever the router does; 0: none
+  double crowding = 0;     // that this holds for: times the even share of rows; 0: for any routing
+  double host_rate = 0;    // GB/s between device and host; 0: usual for the backend
+  double update_rate = 0;  // GB/s of the host's processor to its memory, likewise
   bool operator==(const Memory&) const = default;
 };
 

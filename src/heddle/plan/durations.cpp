@@ -8,7 +8,7 @@ namespace heddle::plan {
 
 namespace {
 
-constexpr double kLaunchUs = 2;
+constexpr double kLaunchUs = 2, kHostLaunchUs = 5;
 
 // What an op updates on the host crosses the link both ways at once.
 double host_bytes(const ir::Listing& listing, const ir::Op& op) {
@@ -44,6 +44,7 @@ passes::Durations nominal_durations(const model::Dispatcher& links, const Device
     if (op.def->stream == ir::StreamKind::comm) return messages_us;
     if (ir::is_copy(op.def->moves))
       return kLaunchUs + cost.bytes / 2 / rates.host_bytes_per_us;  // read here, written there
+    if (ir::runs_on_host(op)) return kHostLaunchUs + cost.bytes / rates.processor_bytes_per_us;
     const double bytes_us =
         std::max(cost.bytes / rates.bytes_per_us, host_bytes(listing, op) / rates.host_bytes_per_us);
     return std::max(messages_us, kLaunchUs + std::max(cost.flops / rates.flops_per_us, bytes_us));

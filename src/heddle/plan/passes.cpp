@@ -14,7 +14,8 @@
 #include "heddle/passes/pack_weights.h"
 #include "heddle/passes/recompute.h"
 #include "heddle/passes/reuse_lists.h"
-#include "heddle/passes/stream_state.h"
+#include "heddle/passes/state/host_state.h"
+#include "heddle/passes/state/stream_state.h"
 #include "heddle/schedule/apart.h"
 
 namespace heddle::plan {
@@ -103,6 +104,7 @@ void update(Draft& d) {
     }
     options.move_biases = d.model.bias_update_rate != 0.0;
     options.fuse_copy = d.plan.fusions.contains("adamw");
+    options.split_masters = d.plan.memory.master == MasterForm::split;
     if (!d.plan.exact_sums) options.order_of_uses = d.shared.order;
     d.restores.push_back(passes::update(text, options));
   });
@@ -139,6 +141,10 @@ void host_gradients(Draft& d) {
     passes::host_gradients(text.listing, passes::homes_of(text.parameters, text.listing, d.plan.memory.gradients),
                            schedule::defers_weight_gradients(actions_of(d, r)), d.durations);
   });
+}
+
+void host_state(Draft& d) {
+  on_each(d, [&](model::RankText& text, int) { passes::host_state(text.listing, d.plan.rates.host_bytes_per_us); });
 }
 
 void share_weights_of_training(Draft& d) {
@@ -193,6 +199,8 @@ const std::vector<Pass> kPasses{
      [](const Draft& d) { return d.trains() && d.plan.memory.optimizer == StateHome::swap; }, stream_state},
     {"map_state", "update ahead_of_norm", Pass::Level::text,
      [](const Draft& d) { return d.trains() && d.plan.memory.optimizer == StateHome::mapped; }, map_state},
+    {"host_state", "update ahead_of_norm", Pass::Level::text,
+     [](const Draft& d) { return d.trains() && d.plan.memory.optimizer == StateHome::host; }, host_state},
     {"share_weights", "", Pass::Level::text, [](const Draft& d) { return !d.trains(); }, share_weights_of_training},
     {"share_cache", "", Pass::Level::text, [](const Draft& d) { return d.purpose == ir::Purpose::decode; },
      share_cache},

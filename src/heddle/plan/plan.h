@@ -19,10 +19,12 @@
 
 namespace heddle::plan {
 
-/// What passes reckon with: products, memory, copies between device and host, messages. Nominal, or as measured.
+/// What passes reckon with: products, memory, copies between device and host, messages, and the host's processor at
+/// its own memory. Nominal, or as measured.
 struct DeviceRates {
   double flops_per_us = 500e3, bytes_per_us = 20e3, host_bytes_per_us = 10e3;
   double message_bytes_per_us = 0, message_latency_us = 0;  // of all links; 0: those of the exchange
+  double processor_bytes_per_us = 20e3;
   bool operator==(const DeviceRates&) const = default;
 };
 

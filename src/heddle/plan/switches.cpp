@@ -240,16 +240,21 @@ void memory_settings(Table& t) {
       .acts(bitwise, "These values wait for the backward on the host; what could not be back in time stays.",
             "two copies of each beside the computation, and the host's memory", page("offload"))
       .planned({"input", "layer", "input, layer"}, Planned::Where::own_memory);
-  t.word<&Choices::memory, &Memory::optimizer>("memory.optimizer", "Where master weights and moments lie.")
+  t.word<&Choices::memory, &Memory::optimizer>("memory.optimizer",
+                                               "Where master weights and moments lie, and who updates them.")
       .also_called({"optimizer_cpu_offload", "offload_optimizer"})
       .acts(
           bitwise,
           "swap keeps master weights and moments on the host, and slices of them stream through three slots on "
-          "the device while they are updated; mapped keeps the moments there, and updates them where they lie.",
-          "the state crosses the link to the host once each way a step, and takes the host's memory; mapped holds "
-          "up the device meanwhile",
+          "the device while they are updated; mapped keeps the moments there, and updates them where they lie; "
+          "host "
+          "sends gradients there, the host's processor updates, and weights come back; auto chooses by cost.",
+          "swap: the state crosses the link to the host once each way a step, and takes the host's memory; mapped "
+          "holds up the device meanwhile; host: gradients cross out, weights in, and the host sweeps over its "
+          "memory",
           page("optimizer_state"))
-      .planned({"swap", "mapped"}, Planned::Where::own_memory);
+      .planned({"swap", "mapped", "host"}, Planned::Where::own_memory)
+      .tried({"device", "swap", "mapped", "host"});
   t.groups<&Memory::weights>(
        "memory.weights",
        "Which layers' weights lie on the host: words, ranges of layers, all; auto: those that come in time.",
@@ -271,6 +276,10 @@ void memory_settings(Table& t) {
           "auto those that the link brings and takes in time.",
           "a copy each way for every microbatch, fp32, and the host's memory", page("resident_weights"))
       .tried({"auto", "all", "experts, attention:1"});
+  t.word<&Choices::memory, &Memory::master>("memory.master", "What the fp32 master of a bf16 weight is kept as.")
+      .also_called({"reuse_fp32_param"})
+      .acts(bitwise, "split keeps a master as the bf16 weight and the 16 bits that it lacks, 2 bytes instead of 4.",
+            "none; where weights are packed, on one rank, nothing is saved", page("split_master"));
   t.bytes<&Choices::memory, &Memory::budget_bytes>(
        "memory.budget", 0, 9e18,
        "Bytes of a rank's device that a step keeps to, whatever the router does; 0: no budget.")
@@ -286,6 +295,10 @@ void memory_settings(Table& t) {
   t.number<&Choices::memory, &Memory::host_rate>(
       "memory.host_rate", 0, 1e6,
       "GB/s between device and host, by which offload reckons what may go; 0: usual for the backend.");
+  t.number<&Choices::memory, &Memory::update_rate>("memory.update_rate", 0, 1e6,
+                                                   "GB/s of the host's processor to its memory, read and written "
+                                                   "together, by which memory.optimizer auto reckons; "
+                                                   "0: usual for the backend.");
 }
 
 void fusion_settings(Table& t) {

@@ -123,12 +123,15 @@ Executor::Executor(const ir::StepProgram& program, ExecutorOptions options)
       views(op.out, p.out);
       views(op.updates, p.updates);
       if (!p.dynamic && p.scratch != nullptr) p.scratch_bytes = p.scratch(listing, op, no_rows);
+      HEDDLE_CHECK(!ir::runs_on_host(op) || p.scratch == nullptr, "'{}' needs scratch, which lies on the device",
+                   ir::text_of(listing, op));
       prepared_[static_cast<size_t>(s)].push_back(std::move(p));
     }
   }
   const std::vector<std::string>& names = walk_.streams().names();
   for (size_t i = 0; i < names.size(); ++i) {
-    streams_.push_back(device_->stream(names[i], i == 0 ? options_.threads : 1));
+    const bool computes = i == ir::StreamTable::compute || names[i] == ir::kHostStream;
+    streams_.push_back(device_->stream(names[i], computes ? options_.threads : 1));
     streams_.back()->on_failure(
         [this](const std::exception_ptr& failure, const device::Span& at) { note_failure(failure, at); });
   }
@@ -153,7 +156,8 @@ device::Kernel Executor::replace(int listing, uint32_t op, device::Kernel kernel
 TensorView Executor::view(int listing, ir::ValueId id) const {
   TensorView view = view_of(program_.listings.at(static_cast<size_t>(listing)), id, walk_.offset_of(listing, id),
                             ir::FixedRows());
-  if (device_->shares_memory() || !view) return view;
+  const ir::Space space = program_.listings[static_cast<size_t>(listing)].value(id).space;
+  if (device_->shares_memory() || space != ir::Space::device || !view) return view;
   const int64_t bytes = view.elements() * size_of(view.dtype);
   std::vector<std::byte>& copy = handed_out_[view.as<std::byte>()];
   if (copy.empty()) {

@@ -1,10 +1,12 @@
 #include "heddle/train/parameters.h"
 
 #include <algorithm>
+#include <cmath>
 #include <functional>
 #include <map>
 
 #include "heddle/base/random.h"
+#include "heddle/base/split_float.h"
 #include "heddle/model/rope_table.h"
 
 namespace heddle::train {
@@ -41,9 +43,19 @@ struct Held {
   bool is_shard() const { return listing->value(value).shape != listing->value(parameter->value).shape; }
 };
 
+// The master, or the half of it that its weight lacks, or the weight that is its own.
 ir::ValueId master_of(const model::Parameter& p, const ir::Listing& listing) {
+  if (const ir::ValueId rest = listing.find("rest." + p.name); rest != ir::none) return rest;
   const ir::ValueId master = listing.find("master." + p.name);
   return master == ir::none ? p.value : master;
+}
+
+using View = std::function<TensorView(int listing, ir::ValueId id)>;
+
+StateTensor::Split split_of(const model::Parameter& p, const ir::Listing& listing, int index, const View& view) {
+  const ir::ValueId run = listing.find("copy." + p.name);
+  return {view(index, run == ir::none ? p.value : run), view(index, listing.find("rest." + p.name)),
+          view(index, listing.find("v." + p.name))};
 }
 
 Held held_by(const StateTensor& tensor, const plan::Lowered& lowered, const plan::Mesh& mesh, int rank) {
@@ -59,7 +71,7 @@ Held held_by(const StateTensor& tensor, const plan::Lowered& lowered, const plan
 
 // `view` gives what `rank` holds of a value.
 std::vector<StateTensor> list_state(const plan::Lowered& lowered, const plan::Mesh& mesh, int rank,
-                                    const std::function<TensorView(int listing, ir::ValueId id)>& view) {
+                                    const View& view) {
   std::vector<StateTensor> tensors;
   std::map<std::string, size_t> by_name;
   for (size_t s = 0; s < lowered.parameters.size(); ++s) {
@@ -69,15 +81,22 @@ std::vector<StateTensor> list_state(const plan::Lowered& lowered, const plan::Me
     for (const model::Parameter& p : lowered.parameters[s]) {
       if (p.start == model::Parameter::Start::rope_table) continue;
       const std::vector<int64_t> shape = model::whole_dims(p, dims_of(listing.value(p.value)), mesh.at(rank));
-      const auto add = [&](const std::string& name, ir::ValueId id, bool is_master) {
+      const auto add = [&](const std::string& name, ir::ValueId id, bool is_master, bool splits) {
         const auto [at, fresh] = by_name.try_emplace(name, tensors.size());
-        if (fresh) tensors.push_back({name, {}, &p, is_master, listing.value(id).dtype, shape});
-        if (here) tensors[at->second].view = view(index, id);
+        const Dtype dtype = splits ? Dtype::f32 : listing.value(id).dtype;
+        if (fresh) tensors.push_back({name, {}, {}, &p, is_master, dtype, shape});
+        if (!here) return;
+        if (splits) {
+          tensors[at->second].split = split_of(p, listing, index, view);
+        } else {
+          tensors[at->second].view = view(index, id);
+        }
       };
-      add(p.name, master_of(p, listing), true);
+      const bool splits = listing.find("rest." + p.name) != ir::none;
+      add(p.name, master_of(p, listing), true, splits);
       for (const char* moment : {"m.", "v."}) {
         const ir::ValueId id = listing.find(moment + p.name);
-        if (id != ir::none) add(moment + p.name, id, false);
+        if (id != ir::none) add(moment + p.name, id, false, splits && *moment == 'v');
       }
     }
   }
@@ -135,24 +154,67 @@ void fill_rope_table(const model::ModelConfig& config, const plan::Lowered& lowe
   }
 }
 
+StateElements::StateElements(const StateTensor& tensor) : tensor_(tensor), view_(tensor.view) {
+  HEDDLE_CHECK(tensor.is_here(), "'{}' is not here", tensor.name);
+  if (!tensor.split) return;
+  const StateTensor::Split& split = *tensor.split;
+  const int64_t count = split.low.elements();
+  joined_.resize(static_cast<size_t>(count));
+  const auto* nearest = split.nearest.as<const bf16>();
+  const auto* low = split.low.as<const uint16_t>();
+  const auto* v = split.second_moment.as<const float>();
+#pragma omp parallel for schedule(static) if (count > 4096)
+  for (int64_t i = 0; i < count; ++i) {
+    joined_[static_cast<size_t>(i)] =
+        tensor.is_master ? joined({nearest[i], low[i], std::signbit(v[i])}) : std::abs(v[i]);
+  }
+  view_ = split.low;
+  view_.dtype = Dtype::f32;
+  view_.data = joined_.data();
+}
+
+// The sign of the second moment is the master's.
+void StateElements::put() const {
+  if (!tensor_.split) return;
+  const StateTensor::Split& to = *tensor_.split;
+  const auto count = std::ssize(joined_);
+  auto* low = to.low.as<uint16_t>();
+  auto* nearest = to.nearest.as<bf16>();
+  auto* v = to.second_moment.as<float>();
+#pragma omp parallel for schedule(static) if (count > 4096)
+  for (int64_t i = 0; i < count; ++i) {
+    const float x = joined_[static_cast<size_t>(i)];
+    if (!tensor_.is_master) {
+      v[i] = std::copysign(x, v[i]);
+      continue;
+    }
+    const SplitFloat parts = split(x);
+    nearest[i] = parts.nearest;
+    low[i] = parts.low;
+    v[i] = std::copysign(v[i], parts.up_at_half ? -1.0f : 1.0f);
+  }
+}
+
 void initialise(const model::ModelConfig& config, const plan::Lowered& lowered, runtime::Executor& executor,
                 uint64_t seed, const plan::Mesh& mesh, int rank) {
   for (const StateTensor& tensor : state_tensors(lowered, executor, mesh, rank)) {
-    if (tensor.view.data == nullptr) continue;
+    if (!tensor.is_here()) continue;
+    const StateElements held(tensor);
+    const TensorView& view = held.view();
     const model::Parameter& p = *tensor.parameter;
     const RandomKey key = RandomKey(seed).with(p.name);
     const bool zero = !tensor.is_master || p.start == model::Parameter::Start::zeros;
     const bool ones = p.start == model::Parameter::Start::ones;
     // The end of the last extent of a tensor that its ranks don't divide holds nothing.
-    fill(tensor.view, 0, 0, tensor.view.elements(), [](int64_t) { return 0.0; });
-    if (zero) continue;
+    fill(view, 0, 0, view.elements(), [](int64_t) { return 0.0; });
     const std::vector<model::Extent> extents = held_extents(tensor, lowered, mesh, rank);
 #pragma omp parallel for schedule(static) if (extents.size() > 16)
-    for (size_t i = 0; i < extents.size(); ++i) {
+    for (size_t i = 0; i < (zero ? 0 : extents.size()); ++i) {
       const model::Extent& extent = extents[i];
-      fill(tensor.view, extent.local, extent.whole, extent.count,
+      fill(view, extent.local, extent.whole, extent.count,
            [&](int64_t at) { return ones ? 1.0 : p.deviation * key.normal(static_cast<uint64_t>(at)); });
     }
+    held.put();
   }
   fill_rope_table(config, lowered, executor, mesh, rank);
   executor.make_weights();

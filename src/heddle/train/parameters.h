@@ -2,6 +2,7 @@
 // elements of the whole tensor a rank holds, and how they begin.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -16,9 +17,14 @@ namespace heddle::train {
 /// "m.NAME" and "v.NAME" its moments.
 struct StateTensor {
   std::string name;
-  /// This rank's elements, in the arena; only to be touched between steps. No data on ranks that hold none. On one
-  /// rank it is the whole tensor.
+  /// This rank's elements, in the arena; only to be touched between steps. No data on ranks that hold none, and of
+  /// what is split. On one rank it is the whole tensor.
   device::TensorView view;
+  /// Where the master and a sign of the second moment lie that is split: base/split_float.h.
+  struct Split {
+    device::TensorView nearest, low, second_moment;
+  };
+  std::optional<Split> split;
   const model::Parameter* parameter = nullptr;
   bool is_master = false;
   Dtype dtype = Dtype::f32;
@@ -29,6 +35,23 @@ struct StateTensor {
     for (const int64_t size : shape) count *= size;
     return count;
   }
+  bool is_here() const { return view.data != nullptr || split; }
+};
+
+/// The elements of such a tensor that a rank holds, as the host reads and writes them between steps: where they
+/// lie, or, where they are split, put together for the occasion.
+class StateElements {
+ public:
+  /// The tensor, which must outlive it, must be here.
+  explicit StateElements(const StateTensor& tensor);
+  const device::TensorView& view() const { return view_; }
+  /// To be called when they have been written.
+  void put() const;
+
+ private:
+  const StateTensor& tensor_;
+  device::TensorView view_;
+  std::vector<float> joined_;
 };
 
 /// The state of the whole model, pipeline rank by pipeline rank, in the order of the parameters, each once; views

@@ -48,6 +48,7 @@ void for_each_run(const formats::LogicalTensor& tensor, int64_t first, int64_t c
 std::vector<ParameterTensor> master_tensors(const std::vector<StateTensor>& state) {
   std::vector<ParameterTensor> masters;
   for (const StateTensor& tensor : state) {
+    HEDDLE_CHECK(!tensor.split, "the master of '{}' does not lie in one piece", tensor.name);
     if (tensor.is_master) masters.push_back({*tensor.parameter, formats::logical_tensor(tensor.name, tensor.view)});
   }
   return masters;

@@ -33,10 +33,12 @@ std::string checkpoints_at(const std::string& path) {
 
 void fill(Trainer& trainer, const std::vector<StateTensor>& state, bool moments, const Read& read) {
   for (const StateTensor& tensor : state) {
-    if (tensor.view.data == nullptr || (!tensor.is_master && !moments)) continue;
-    auto* to = static_cast<std::byte*>(tensor.view.data);
+    if (!tensor.is_here() || (!tensor.is_master && !moments)) continue;
+    const StateElements elements(tensor);
+    auto* to = static_cast<std::byte*>(elements.view().data);
     for (const model::Extent& run : trainer.held_extents(tensor))
       read(tensor, run.whole, run.count, to + run.local * size_of(tensor.dtype));
+    elements.put();
   }
   trainer.weights_changed();
 }

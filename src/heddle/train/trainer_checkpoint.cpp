@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <map>
+#include <optional>
 
 #include "heddle/base/error.h"
 
@@ -35,7 +36,10 @@ void gather_tensor(Trainer& trainer, const StateTensor& tensor,
                    const std::function<void(const void* data, size_t size_bytes)>& write) {
   const int64_t size = size_of(tensor.dtype), elements = tensor.elements();
   RankExchange& ranks = trainer.ranks();
-  if (ranks.size() == 1) return write(tensor.view.data, static_cast<size_t>(elements * size));
+  std::optional<StateElements> held;
+  if (tensor.is_here()) held.emplace(tensor);
+  void* const here = held ? held->view().data : nullptr;
+  if (ranks.size() == 1) return write(here, static_cast<size_t>(elements * size));
   // Rank 0 knows of every rank what it will send, the others of themselves.
   std::vector<std::vector<model::Extent>> runs(static_cast<size_t>(ranks.size()));
   std::vector<size_t> next(runs.size(), 0);
@@ -59,7 +63,7 @@ void gather_tensor(Trainer& trainer, const StateTensor& tensor,
     }
     HEDDLE_CHECK(!ranks.leads() || found == last - first, "'{}': {} of elements {} to {} have an owner",
                  tensor.name, found, first, last);
-    ranks.communicator()->exchange(tensor.view.data, sends, part.data(), receives);
+    ranks.communicator()->exchange(here, sends, part.data(), receives);
     if (ranks.leads()) write(part.data(), static_cast<size_t>((last - first) * size));
   }
 }
@@ -89,15 +93,17 @@ void load_trainer(const Checkpoint& checkpoint, Trainer& trainer) {
   const std::vector<StateTensor> tensors = trainer.state();
   checkpoint.check_fits(trainer.options().model, headings_of(tensors));
   for (const StateTensor& tensor : tensors) {
-    if (tensor.view.data == nullptr) continue;
+    if (!tensor.is_here()) continue;
+    const StateElements held(tensor);
     const int64_t size = size_of(tensor.dtype);
-    auto* to = static_cast<std::byte*>(tensor.view.data);
+    auto* to = static_cast<std::byte*>(held.view().data);
     const uint8_t* from = checkpoint.file().at(tensor.name).bytes.data();
     // The end of the last run of a tensor that its ranks don't divide holds nothing.
-    std::memset(to, 0, static_cast<size_t>(tensor.view.elements() * size));
+    std::memset(to, 0, static_cast<size_t>(held.view().elements() * size));
     for (const model::Extent& run : trainer.held_extents(tensor)) {
       std::memcpy(to + run.local * size, from + run.whole * size, static_cast<size_t>(run.count * size));
     }
+    held.put();
   }
   fill_rope_table(trainer.options().model, trainer.lowered(), trainer.executor(), trainer.mesh(),
                   trainer.ranks().rank());

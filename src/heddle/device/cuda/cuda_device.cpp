@@ -3,6 +3,7 @@
 #include <string>
 
 #include "heddle/device/cuda/cuda_arena.h"
+#include "heddle/device/cuda/cuda_host_stream.h"
 #include "heddle/device/cuda/cuda_stream.h"
 #include "heddle/device/device.h"
 #include "heddle/device/host/host_memory.h"
@@ -30,7 +31,8 @@ class CudaDevice : public Device {
     use();
     return std::make_unique<PinnedSharedArena>(path, bytes, layout);
   }
-  std::unique_ptr<Stream> stream(const std::string& name, int) override {
+  std::unique_ptr<Stream> stream(const std::string& name, int threads) override {
+    if (name == ir::kHostStream) return std::make_unique<CudaHostStream>(ordinal_, name, threads);
     return std::make_unique<CudaStream>(ordinal_, name, graphs_);
   }
   void set_graphs(bool on) override { graphs_ = on; }

@@ -56,10 +56,15 @@ cudaEvent_t CudaStream::timed_event() {
   return event;
 }
 
-void CudaStream::end_at(const Launch& launch) {
-  failure_ = std::current_exception();
-  failed_at_ = {launch.listing, launch.op_index, launch.call.microbatch, now_ns(), now_ns(), 0, 0};
+void CudaStream::end_with(std::exception_ptr failure, const Span& at) {
+  failure_ = std::move(failure);
+  failed_at_ = at;
   if (tell_) tell_(failure_, failed_at_);
+}
+
+void CudaStream::end_at(const Launch& launch) {
+  end_with(std::current_exception(),
+           {launch.listing, launch.op_index, launch.call.microbatch, now_ns(), now_ns(), 0, 0});
 }
 
 void CudaStream::launch(const Launch& launch) {
@@ -75,19 +80,17 @@ void CudaStream::launch(const Launch& launch) {
 }
 
 void CudaStream::launch_now(const Launch& launch) {
-  Launch here = launch;
-  here.call.stream = stream_;
   make_room(1);
   cudaEvent_t start = tracing_ ? timed_event() : nullptr;
   try {
-    here.run(here.call);
+    put(launch);
   } catch (...) {
     end_at(launch);
     throw;
   }
   if (tracing_) {
     traced_.push_back(
-        {{here.listing, here.op_index, here.call.microbatch, 0, 0, here.live_bytes, here.reserved_bytes},
+        {{launch.listing, launch.op_index, launch.call.microbatch, 0, 0, launch.live_bytes, launch.reserved_bytes},
          start,
          timed_event()});
   }

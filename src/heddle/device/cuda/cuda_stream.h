@@ -42,6 +42,15 @@ class CudaStream : public Stream {
   StreamTimes take_times() override { return {}; }
   int64_t take_host_waited_ns() override { return std::exchange(host_waited_ns_, 0); }
 
+ protected:
+  /// Puts one launch on the stream, in its order. What throws ends the stream.
+  virtual void put(const Launch& launch) {
+    Launch here = launch;
+    here.call.stream = stream_;
+    here.run(here.call);
+  }
+  void end_with(std::exception_ptr failure, const Span& at);
+
  private:
   struct Traced {
     Span span;

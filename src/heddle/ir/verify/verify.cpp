@@ -18,14 +18,15 @@ void verify_inference(const Listing& listing, const Op& op) {
                op.out.size(), expected.size());
   for (size_t i = 0; i < expected.size(); ++i) {
     const Value& found = listing.value(op.out[i]);
-    HEDDLE_CHECK(
-        found.dtype == expected[i].dtype && found.shape == expected[i].shape && found.space == expected[i].space,
-        "'{}': output '{}' is {}, inferred {}", text_of(listing, op), found.name, text_of(listing, found),
-        text_of(listing, expected[i]));
+    const Space space = runs_on_host(op) ? Space::host : expected[i].space;
+    HEDDLE_CHECK(found.dtype == expected[i].dtype && found.shape == expected[i].shape && found.space == space,
+                 "'{}': output '{}' is {}, inferred {}", text_of(listing, op), found.name, text_of(listing, found),
+                 text_of(listing, expected[i]));
   }
 }
 
-// Only the copies between the arenas touch what lies on the host, and what outlives the process persists.
+// What lies on the host is touched by the copies between the arenas and by what the host's processor runs, which
+// touches nothing else; and what outlives the process persists.
 void verify_spaces(const Listing& listing, const Op& op) {
   const auto hold = [&](const std::vector<ValueId>& ids, bool on_host) {
     for (const ValueId id : ids) {
@@ -37,13 +38,16 @@ void verify_spaces(const Listing& listing, const Op& op) {
                    "'{}' lies in shared memory for a while", value.name);
     }
   };
-  hold(op.in, op.def->moves == Moves::from_host || op.def->reserves);
-  hold(op.out, op.def->moves == Moves::to_host);
+  const bool on_host = runs_on_host(op);
+  HEDDLE_CHECK(!on_host || (op.def->moves == Moves::nothing && !communicates(*op.def) && !op.def->host_stall),
+               "'{}' is nothing that the host's processor runs", text_of(listing, op));
+  hold(op.in, on_host || op.def->moves == Moves::from_host || op.def->reserves);
+  hold(op.out, on_host || op.def->moves == Moves::to_host);
   std::vector<ValueId> updates = op.updates;
   for (const std::string_view name : names_in(op.def->reaches_host)) {
-    if (listing.value(op.updated(name)).space == Space::host) std::erase(updates, op.updated(name));
+    if (!on_host && listing.value(op.updated(name)).space == Space::host) std::erase(updates, op.updated(name));
   }
-  hold(updates, op.def->moves == Moves::to_host);
+  hold(updates, on_host || op.def->moves == Moves::to_host);
 }
 
 void verify_part(const Listing& listing, const Value& part) {

@@ -54,6 +54,21 @@ HEDDLE_DEVICE Bf16 rounded<Bf16>(float x) {
 #endif
 }
 
+HEDDLE_DEVICE uint32_t word_of(float x) {
+#ifdef __CUDACC__
+  return __float_as_uint(x);
+#else
+  return emulator::word_of(x);
+#endif
+}
+HEDDLE_DEVICE float float_of_word(uint32_t word) {
+#ifdef __CUDACC__
+  return __uint_as_float(word);
+#else
+  return emulator::float_of(word);
+#endif
+}
+
 HEDDLE_DEVICE float not_a_number() {
 #ifdef __CUDACC__
   return __int_as_float(0x7fffffff);

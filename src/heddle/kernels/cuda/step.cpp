@@ -89,23 +89,14 @@ void post_validation_op(const KernelCall& call) {
   launch(post_validation, {.threads = 32}, args, call.stream);
 }
 
-void adamw_op(const KernelCall& call) {
+AdamwArgs adamw_args(const KernelCall& call) {
   const ir::Attributes& at = call.op->attributes;
   AdamwArgs args{};
   args.clip = numbers<const double>(call.in[0]);
   args.hyper = numbers<const double>(call.in[1]);
   args.acc = uses_of(call.in.subspan(2));
-  args.p = numbers<float>(call.updates[0]);
   args.m = numbers<float>(call.updates[1]);
   args.v = numbers<float>(call.updates[2]);
-  if (at.integer_or("copy", 0) != 0) {
-    const TensorView& copy = call.updates[3];
-    if (copy.dtype == Dtype::bf16) {
-      args.copy = numbers<Bf16>(copy);
-    } else {
-      args.copy_wide = numbers<float>(copy);
-    }
-  }
   args.count = call.updates[0].elements();
   args.beta1 = static_cast<float>(at.number("beta1"));
   args.beta2 = static_cast<float>(at.number("beta2"));
@@ -113,7 +104,31 @@ void adamw_op(const KernelCall& call) {
   args.rest2 = static_cast<float>(1 - at.number("beta2"));
   args.epsilon = static_cast<float>(at.number("epsilon"));
   args.decay = static_cast<float>(at.number("decay"));
-  launch(adamw, {.blocks_x = blocks_for(args.count, 256 * 8)}, args, call.stream);
+  return args;
+}
+void launch_adamw(const AdamwArgs& args, void* stream) {
+  launch(adamw, {.blocks_x = blocks_for(args.count, 256 * 8)}, args, stream);
+}
+
+void adamw_op(const KernelCall& call) {
+  AdamwArgs args = adamw_args(call);
+  args.p = numbers<float>(call.updates[0]);
+  if (call.op->attributes.integer_or("copy", 0) != 0) {
+    const TensorView& copy = call.updates[3];
+    if (copy.dtype == Dtype::bf16) {
+      args.copy = numbers<Bf16>(copy);
+    } else {
+      args.copy_wide = numbers<float>(copy);
+    }
+  }
+  launch_adamw(args, call.stream);
+}
+
+void adamw_split_op(const KernelCall& call) {
+  AdamwArgs args = adamw_args(call);
+  args.low = call.updates[0].as<uint16_t>();
+  args.copy = numbers<Bf16>(call.updates[3]);
+  launch_adamw(args, call.stream);
 }
 
 void add_exact_op(const KernelCall& call) {
@@ -154,6 +169,7 @@ std::vector<KernelEntry> step_entries() {
           entry("grad_norm", "thread", grad_norm_op, always, one_number),
           entry("post_validation", "thread", post_validation_op, always),
           entry("adamw", "fused", adamw_op, few_uses<2>),
+          entry("adamw_split", "fused", adamw_split_op, few_uses<2>),
           entry("add_exact", "flat", add_exact_op),
           entry("round_gradient", "flat", round_op, rounds),
           entry("grad_square_sum_exact", "blocks", exact_square_op, narrow<Among::in, 0>, exact_square_scratch)};

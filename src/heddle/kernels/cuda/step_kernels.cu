@@ -27,6 +27,39 @@ HEDDLE_DEVICE double value_of(const double* limbs) {
   return value;
 }
 
+/// Eight words of 16 bits, as load_pack has numbers.
+HEDDLE_DEVICE void load_halves(const uint16_t* from, int64_t left, bool wide, uint16_t (&to)[kPack]) {
+  union {
+    Quad quad;
+    uint16_t half[kPack];
+  } raw;
+  if (wide && left >= kPack) raw.quad = *reinterpret_cast<const Quad*>(from);
+  HEDDLE_UNROLL
+  for (int i = 0; i < kPack; ++i) {
+    if (wide && left >= kPack) {
+      to[i] = raw.half[i];
+    } else {
+      to[i] = i < left ? from[i] : uint16_t{0};
+    }
+  }
+}
+HEDDLE_DEVICE void store_halves(uint16_t* to, int64_t left, bool wide, const uint16_t (&from)[kPack]) {
+  union {
+    Quad quad;
+    uint16_t half[kPack];
+  } raw;
+  HEDDLE_UNROLL
+  for (int i = 0; i < kPack; ++i) raw.half[i] = from[i];
+  if (wide && left >= kPack) {
+    *reinterpret_cast<Quad*>(to) = raw.quad;
+    return;
+  }
+  HEDDLE_UNROLL
+  for (int i = 0; i < kPack; ++i) {
+    if (i < left) to[i] = from[i];
+  }
+}
+
 }  // namespace
 
 HEDDLE_KERNEL void HEDDLE_BOUNDS(256) square_sum(SquareSumArgs args) {
@@ -85,36 +118,66 @@ HEDDLE_KERNEL void post_validation(PostValidationArgs args) {
   args.attempt[0] = args.attempts;
 }
 
+// Products and sums are made one as the host's kernel makes them (kernels/host/optimizer.cpp): a state has the same
+// bits wherever it is updated.
 HEDDLE_KERNEL void HEDDLE_BOUNDS(256) adamw(AdamwArgs args) {
+  constexpr uint32_t kHalf = 0x8000, kSign = 0x80000000u;
   const double clip = args.clip[0];
   const int64_t at = place() * kPack, left = args.count - at;
-  if (clip == 0 || left <= 0) return;
+  const bool splits = args.low != nullptr;
+  if (left <= 0 || (clip == 0 && splits)) return;
   const auto factor = static_cast<float>(clip), rate = static_cast<float>(args.hyper[0]);
-  const auto grown1 = static_cast<float>(args.hyper[1]), grown2 = static_cast<float>(args.hyper[2]);
+  const auto grown1 = static_cast<float>(1 / args.hyper[1]), grown2 = static_cast<float>(1 / args.hyper[2]);
   bool wide = wide_rows<float>(args.p, 8) && wide_rows<float>(args.m, 8) && wide_rows<float>(args.v, 8) &&
-              wide_rows<Bf16>(args.copy, 8) && wide_rows<float>(args.copy_wide, 8);
+              wide_rows<Bf16>(args.copy, 8) && wide_rows<float>(args.copy_wide, 8) && wide_rows<Bf16>(args.low, 8);
   for (int u = 0; u < args.acc.count; ++u) wide = wide && wide_rows<float>(args.acc.of[u], 8);
   float g[kPack], p[kPack], m[kPack], v[kPack], other[kPack];
-  load_pack(static_cast<const float*>(args.acc.of[0]) + at, left, wide, g);
-  load_pack(args.p + at, left, wide, p);
-  load_pack(args.m + at, left, wide, m);
-  load_pack(args.v + at, left, wide, v);
-  for (int u = 1; u < args.acc.count; ++u) {
-    load_pack(static_cast<const float*>(args.acc.of[u]) + at, left, wide, other);
+  uint16_t lows[kPack];
+  if (splits) {
+    load_pack(args.copy + at, left, wide, p);
+    load_halves(args.low + at, left, wide, lows);
+  } else {
+    load_pack(args.p + at, left, wide, p);
+  }
+  if (clip != 0) {
+    load_pack(static_cast<const float*>(args.acc.of[0]) + at, left, wide, g);
+    load_pack(args.m + at, left, wide, m);
+    load_pack(args.v + at, left, wide, v);
     HEDDLE_UNROLL
-    for (int i = 0; i < kPack; ++i) g[i] += other[i];
+    for (int i = 0; splits && i < kPack; ++i) {
+      const uint32_t low = lows[i];
+      const bool up = low == kHalf ? (word_of(v[i]) & kSign) != 0 : low > kHalf;
+      p[i] = float_of_word((word_of(p[i]) - (up ? 0x10000u : 0u)) | low);
+      v[i] = float_of_word(word_of(v[i]) & ~kSign);
+    }
+    for (int u = 1; u < args.acc.count; ++u) {
+      load_pack(static_cast<const float*>(args.acc.of[u]) + at, left, wide, other);
+      HEDDLE_UNROLL
+      for (int i = 0; i < kPack; ++i) g[i] += other[i];
+    }
+    HEDDLE_UNROLL
+    for (int i = 0; i < kPack; ++i) {
+      g[i] = factor * g[i];
+      m[i] = fmaf(args.rest1, g[i], args.beta1 * m[i]);
+      v[i] = fmaf(args.rest2 * g[i], g[i], args.beta2 * v[i]);
+      const float by = m[i] * grown1 / (sqrtf(v[i] * grown2) + args.epsilon);
+      p[i] = fmaf(-rate, fmaf(args.decay, p[i], by), p[i]);
+    }
+    HEDDLE_UNROLL
+    for (int i = 0; splits && i < kPack; ++i) {
+      const uint32_t word = word_of(p[i]), low = word & 0xffffu;
+      const bool raised = low == kHalf && rounded<Bf16>(p[i]).bits != word >> 16;
+      v[i] = float_of_word(word_of(v[i]) | (raised ? kSign : 0u));
+      lows[i] = static_cast<uint16_t>(low);
+    }
+    store_pack(args.m + at, left, wide, m);
+    store_pack(args.v + at, left, wide, v);
+    if (splits) {
+      store_halves(args.low + at, left, wide, lows);
+    } else {
+      store_pack(args.p + at, left, wide, p);
+    }
   }
-  HEDDLE_UNROLL
-  for (int i = 0; i < kPack; ++i) {
-    g[i] = factor * g[i];
-    m[i] = args.beta1 * m[i] + args.rest1 * g[i];
-    v[i] = args.beta2 * v[i] + args.rest2 * g[i] * g[i];
-    const float by = (m[i] / grown1) / (sqrtf(v[i] / grown2) + args.epsilon);
-    p[i] -= rate * (by + args.decay * p[i]);
-  }
-  store_pack(args.p + at, left, wide, p);
-  store_pack(args.m + at, left, wide, m);
-  store_pack(args.v + at, left, wide, v);
   if (args.copy != nullptr) store_pack(args.copy + at, left, wide, p);
   if (args.copy_wide != nullptr) store_pack(args.copy_wide + at, left, wide, p);
 }

@@ -62,11 +62,14 @@ struct AdamwArgs {
   const double *clip, *hyper;
   Uses acc;
   float *p, *m, *v;
-  Bf16* copy;  // or null
+  uint16_t* low;  // of a split master, whose upper half is `copy`; or null, as is then p
+  Bf16* copy;     // or null
   float* copy_wide;
   int64_t count;
   float beta1, beta2, rest1, rest2, epsilon, decay;
 };
+/// The copy is made of the master even where clip is 0 and nothing moves. v of a split master has a sign: see
+/// base/split_float.h.
 HEDDLE_KERNEL void adamw(AdamwArgs args);
 
 struct GridArgs {

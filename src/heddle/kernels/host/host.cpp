@@ -22,6 +22,7 @@ Support operands_are(const ir::Listing& listing, const std::vector<ir::ValueId>&
         break;
       case 'a': wanted = "f32", fits = value.dtype == Dtype::f32; break;
       case 'd': wanted = "f64", fits = value.dtype == Dtype::f64; break;
+      case 'h': wanted = "u16", fits = value.dtype == Dtype::u16; break;
       case 'i': wanted = "i32", fits = value.dtype == Dtype::i32; break;
       default: internal_error("no type is called '{}'", letter);
     }

@@ -5,7 +5,9 @@
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "heddle/kernels/host/optimizer.cpp"
 #include <cmath>
+#include <cstring>
 
+#include "heddle/base/split_float.h"
 #include "heddle/kernels/exact_grid.h"
 #include "heddle/kernels/host/host.h"
 #include "heddle/kernels/host/row_pieces.h"
@@ -26,32 +28,97 @@ HWY_INLINE V sum_of_uses(std::span<const TensorView> uses, int64_t i, Lanes lane
   return sum;
 }
 
+/// The rule of a step with its factors, on vectors.
+class Adamw {
+ public:
+  explicit HWY_INLINE Adamw(const KernelCall& call)
+      : uses_(call.in.subspan(2)),
+        clip_(set(static_cast<float>(call.in[0].as<const double>()[0]))),
+        beta1_(of(call, "beta1")),
+        beta2_(of(call, "beta2")),
+        rest1_(set(static_cast<float>(1 - call.op->attributes.number("beta1")))),
+        rest2_(set(static_cast<float>(1 - call.op->attributes.number("beta2")))),
+        epsilon_(of(call, "epsilon")),
+        decay_(of(call, "decay")),
+        rate_(set(static_cast<float>(call.in[1].as<const double>()[0]))),
+        grown1_(set(static_cast<float>(1 / call.in[1].as<const double>()[1]))),
+        grown2_(set(static_cast<float>(1 / call.in[1].as<const double>()[2]))) {}
+
+  /// The elements from i on: moments and master, as they are and as they will be.
+  template <class Lanes>
+  HWY_INLINE void step(int64_t i, Lanes lanes, V& p, V& m, V& v) const {
+    const V g = hn::Mul(clip_, sum_of_uses(uses_, i, lanes));
+    m = hn::MulAdd(rest1_, g, hn::Mul(beta1_, m));
+    v = hn::MulAdd(hn::Mul(rest2_, g), g, hn::Mul(beta2_, v));
+    const V by = hn::Div(hn::Mul(m, grown1_), hn::Add(hn::Sqrt(hn::Mul(v, grown2_)), epsilon_));
+    p = hn::NegMulAdd(rate_, hn::MulAdd(decay_, p, by), p);
+  }
+
+ private:
+  static HWY_INLINE V of(const KernelCall& call, const char* name) {
+    return set(static_cast<float>(call.op->attributes.number(name)));
+  }
+  std::span<const TensorView> uses_;
+  V clip_, beta1_, beta2_, rest1_, rest2_, epsilon_, decay_, rate_, grown1_, grown2_;
+};
+
 template <class X>
 HWY_INLINE void adamw(const KernelCall& call, X* copy, int64_t begin, int64_t end) {
-  const ir::Attributes& at = call.op->attributes;
-  const auto* hyper = call.in[1].as<const double>();
-  const V clip = set(static_cast<float>(call.in[0].as<const double>()[0]));
-  const V beta1 = set(static_cast<float>(at.number("beta1"))), beta2 = set(static_cast<float>(at.number("beta2")));
-  const V rest1 = set(static_cast<float>(1 - at.number("beta1")));
-  const V rest2 = set(static_cast<float>(1 - at.number("beta2")));
-  const V epsilon = set(static_cast<float>(at.number("epsilon"))),
-          decay = set(static_cast<float>(at.number("decay")));
-  const V rate = set(static_cast<float>(hyper[0]));
-  const V grown1 = set(static_cast<float>(1 / hyper[1])), grown2 = set(static_cast<float>(1 / hyper[2]));
-  const std::span<const TensorView> uses = call.in.subspan(2);
+  const Adamw rule(call);
   auto *p = call.updates[0].as<float>(), *m = call.updates[1].as<float>(), *v = call.updates[2].as<float>();
   sweep(end - begin, [&](int64_t from, auto lanes, auto) HEDDLE_BODY {
     const int64_t i = begin + from;
-    const V g = hn::Mul(clip, sum_of_uses(uses, i, lanes));
-    const V m_i = hn::MulAdd(rest1, g, hn::Mul(beta1, load(m + i, lanes)));
-    const V v_i = hn::MulAdd(hn::Mul(rest2, g), g, hn::Mul(beta2, load(v + i, lanes)));
+    V p_i = load(p + i, lanes), m_i = load(m + i, lanes), v_i = load(v + i, lanes);
+    rule.step(i, lanes, p_i, m_i, v_i);
     store(m_i, m + i, lanes);
     store(v_i, v + i, lanes);
-    const V step = hn::Div(hn::Mul(m_i, grown1), hn::Add(hn::Sqrt(hn::Mul(v_i, grown2)), epsilon));
-    const V before = load(p + i, lanes);
-    const V after = hn::NegMulAdd(rate, hn::MulAdd(decay, before, step), before);
-    store(after, p + i, lanes);
-    if (copy) store(after, copy + i, lanes);
+    store(p_i, p + i, lanes);
+    if (copy) store(p_i, copy + i, lanes);
+  });
+}
+
+using Halves = hn::Rebind<uint16_t, Floats>;
+HWY_INLINE hn::Vec<Words> load_halves(const uint16_t* from, Whole) {
+  return hn::PromoteTo(Words(), hn::LoadU(Halves(), from));
+}
+HWY_INLINE hn::Vec<Words> load_halves(const uint16_t* from, Part part) {
+  HWY_ALIGN uint16_t lanes[kLanes] = {};
+  std::memcpy(lanes, from, static_cast<size_t>(part.count) * sizeof(uint16_t));
+  return load_halves(lanes, Whole{});
+}
+/// The lower halves.
+HWY_INLINE void store_halves(hn::Vec<Words> words, uint16_t* to, Whole) {
+  hn::StoreU(hn::TruncateTo(Halves(), words), Halves(), to);
+}
+HWY_INLINE void store_halves(hn::Vec<Words> words, uint16_t* to, Part part) {
+  HWY_ALIGN uint16_t lanes[kLanes];
+  store_halves(words, lanes, Whole{});
+  std::memcpy(to, lanes, static_cast<size_t>(part.count) * sizeof(uint16_t));
+}
+
+/// base/split_float.h on vectors.
+HWY_INLINE void adamw_split(const KernelCall& call, int64_t begin, int64_t end) {
+  const Adamw rule(call);
+  const Words words;
+  const auto one = hn::Set(words, 1u), half = hn::Set(words, uint32_t{kHalfway}), lower = hn::Set(words, 0xffffu);
+  const auto sign = hn::Set(words, 0x80000000u);
+  auto *low = call.updates[0].as<uint16_t>(), *w = call.updates[3].as<uint16_t>();
+  auto *m = call.updates[1].as<float>(), *v = call.updates[2].as<float>();
+  sweep(end - begin, [&](int64_t from, auto lanes, auto) HEDDLE_BODY {
+    const int64_t i = begin + from;
+    const auto low_i = load_halves(low + i, lanes), signed_v = hn::BitCast(words, load(v + i, lanes));
+    const auto up_at_half = hn::ShiftRight<31>(signed_v);
+    const auto up = hn::IfThenElse(hn::Eq(low_i, half), up_at_half, hn::IfThenElseZero(hn::Gt(low_i, half), one));
+    const auto high = hn::Sub(load_halves(w + i, lanes), up);
+    V p_i = hn::BitCast(Floats(), hn::Or(hn::ShiftLeft<16>(high), low_i));
+    V m_i = load(m + i, lanes), v_i = hn::BitCast(Floats(), hn::AndNot(sign, signed_v));
+    rule.step(i, lanes, p_i, m_i, v_i);
+    store(m_i, m + i, lanes);
+    const auto word = hn::BitCast(words, p_i), left = hn::And(word, lower), nearest = bf16_bits(p_i);
+    const auto raised = hn::And(hn::Eq(left, half), hn::Ne(nearest, hn::ShiftRight<16>(word)));
+    store(hn::BitCast(Floats(), hn::Or(hn::BitCast(words, v_i), hn::IfThenElseZero(raised, sign))), v + i, lanes);
+    store_halves(left, low + i, lanes);
+    store_halves(nearest, w + i, lanes);
   });
 }
 
@@ -94,18 +161,20 @@ void AdamwPiece(const KernelCall& call, int64_t begin, int64_t end) {
   }
 }
 
+void AdamwSplitPiece(const KernelCall& call, int64_t begin, int64_t end) { adamw_split(call, begin, end); }
+
 double SquareSum(const KernelCall& call, int64_t begin, int64_t end) { return square_sum(call, begin, end); }
 
-void CastPiece(const KernelCall& call, int64_t begin, int64_t end) {
-  const auto* from = call.in[0].as<const float>() + begin;
+void CastPiece(const TensorView& master, const TensorView& rounded, int64_t begin, int64_t end) {
+  const auto* from = master.as<const float>() + begin;
   const auto cast = [&](auto* to) HEDDLE_BODY {
     sweep(end - begin,
           [&](int64_t i, auto lanes, auto) HEDDLE_BODY { store(load(from + i, lanes), to + begin + i, lanes); });
   };
-  if (call.updates[0].dtype == Dtype::bf16) {
-    cast(call.updates[0].as<bf16>());
+  if (rounded.dtype == Dtype::bf16) {
+    cast(rounded.as<bf16>());
   } else {
-    cast(call.updates[0].as<float>());
+    cast(rounded.as<float>());
   }
 }
 
@@ -117,6 +186,7 @@ namespace heddle::kernels::host {
 namespace {
 using device::KernelCall;
 HWY_EXPORT(AdamwPiece);
+HWY_EXPORT(AdamwSplitPiece);
 HWY_EXPORT(SquareSum);
 HWY_EXPORT(CastPiece);
 
@@ -156,8 +226,25 @@ void grad_norm(const KernelCall& call) {
   call.out[1].as<double>()[0] = clip;
 }
 
+void cast(const device::TensorView& master, const device::TensorView& rounded) {
+  over_rows(
+      master.elements(), 4 + size_of(rounded.dtype),
+      [&](int64_t begin, int64_t end) {
+        HWY_DYNAMIC_DISPATCH(CastPiece)
+        (master, rounded, begin, end);
+      },
+      kElementsPerPiece);
+}
+
+// A gradient that is not finite: the step is left out.
+bool left_out(const KernelCall& call) { return call.in[0].as<const double>()[0] == 0; }
+
+// The copy is made of the master in any case.
 void adamw(const KernelCall& call) {
-  if (call.in[0].as<const double>()[0] == 0) return;  // a gradient that is not finite: the step is left out
+  if (left_out(call)) {
+    if (call.updates.size() > 3) cast(call.updates[0], call.updates[3]);
+    return;
+  }
   over_rows(
       call.updates[0].elements(), 4 * std::ssize(call.in) + 28,
       [&](int64_t begin, int64_t end) {
@@ -167,15 +254,18 @@ void adamw(const KernelCall& call) {
       kElementsPerPiece);
 }
 
-void cast_weight(const KernelCall& call) {
+void adamw_split(const KernelCall& call) {
+  if (left_out(call)) return;
   over_rows(
-      call.in[0].elements(), 4 + size_of(call.updates[0].dtype),
+      call.updates[0].elements(), 4 * std::ssize(call.in) + 24,
       [&](int64_t begin, int64_t end) {
-        HWY_DYNAMIC_DISPATCH(CastPiece)
+        HWY_DYNAMIC_DISPATCH(AdamwSplitPiece)
         (call, begin, end);
       },
       kElementsPerPiece);
 }
+
+void cast_weight(const KernelCall& call) { cast(call.in[0], call.updates[0]); }
 
 }  // namespace
 
@@ -183,6 +273,7 @@ std::vector<KernelEntry> optimizer_kernels() {
   return {{"grad_square_sum", "host", "highway", takes<"a*">, square_scratch, grad_square_sum},
           {"grad_norm", "host", "plain", takes<"d*">, nullptr, grad_norm},
           {"adamw", "host", "highway", takes<"dda*", "aaax">, nullptr, adamw},
+          {"adamw_split", "host", "highway", takes<"dda*", "haax">, nullptr, adamw_split},
           {"cast_weight", "host", "highway", takes<"a", "x">, nullptr, cast_weight}};
 }
 

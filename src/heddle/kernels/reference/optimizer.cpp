@@ -2,6 +2,7 @@
 // A parameter used in several places has one accumulator a use; they are summed in order, in A.
 #include <cmath>
 
+#include "heddle/base/split_float.h"
 #include "heddle/kernels/exact_grid.h"
 #include "heddle/kernels/reference/operands.h"
 
@@ -48,33 +49,73 @@ void grad_norm(const KernelCall& call) {
   call.out[1].as<double>()[0] = clip;
 }
 
-/// in: clip, hyper (learning rate, 1 − β₁ᵗ, 1 − β₂ᵗ), the accumulators; updates: master p, m, v, [copy].
+/// in: clip, hyper (learning rate, 1 − β₁ᵗ, 1 − β₂ᵗ), the accumulators. For each element
 ///   g = clip·Σ_u acc_u; m = β₁m + (1 − β₁)g; v = β₂v + (1 − β₂)g²;
 ///   p −= lr·(m̂/(√v̂ + ε) + decay·p), m̂ = m/hyper[1], v̂ = v/hyper[2].
 template <class A>
+class Adamw {
+ public:
+  explicit Adamw(const KernelCall& call)
+      : uses_(call.in.subspan(2)),
+        clip_(static_cast<A>(call.in[0].as<const double>()[0])),
+        beta1_(static_cast<A>(call.op->attributes.number("beta1"))),
+        beta2_(static_cast<A>(call.op->attributes.number("beta2"))),
+        rest1_(static_cast<A>(1 - call.op->attributes.number("beta1"))),
+        rest2_(static_cast<A>(1 - call.op->attributes.number("beta2"))),
+        epsilon_(static_cast<A>(call.op->attributes.number("epsilon"))),
+        decay_(static_cast<A>(call.op->attributes.number("decay"))) {
+    const auto* hyper = call.in[1].as<const double>();
+    rate_ = static_cast<A>(hyper[0]);
+    grown1_ = static_cast<A>(hyper[1]);
+    grown2_ = static_cast<A>(hyper[2]);
+  }
+
+  void step(int64_t i, A& p, A& m, A& v) const {
+    const A g = clip_ * sum_of_uses<A>(uses_, i);
+    m = beta1_ * m + rest1_ * g;
+    v = beta2_ * v + rest2_ * g * g;
+    const A step = (m / grown1_) / (std::sqrt(v / grown2_) + epsilon_);
+    p -= rate_ * (step + decay_ * p);
+  }
+
+ private:
+  std::span<const TensorView> uses_;
+  A clip_, beta1_, beta2_, rest1_, rest2_, epsilon_, decay_, rate_ = 0, grown1_ = 0, grown2_ = 0;
+};
+
+/// A gradient that is not finite: the step is left out.
+bool left_out(const KernelCall& call) { return call.in[0].as<const double>()[0] == 0; }
+
+/// updates: master p, m, v, [copy]. The copy is made of the master in any case.
+template <class A>
 void adamw(const KernelCall& call) {
-  const double clip = call.in[0].as<const double>()[0];
-  if (clip == 0) return;
-  const ir::Attributes& at = call.op->attributes;
-  const A beta1 = static_cast<A>(at.number("beta1")), beta2 = static_cast<A>(at.number("beta2"));
-  const A rest1 = static_cast<A>(1 - at.number("beta1")), rest2 = static_cast<A>(1 - at.number("beta2"));
-  const A epsilon = static_cast<A>(at.number("epsilon")), decay = static_cast<A>(at.number("decay"));
-  const auto* hyper = call.in[1].as<const double>();
-  const A rate = static_cast<A>(hyper[0]), grown1 = static_cast<A>(hyper[1]), grown2 = static_cast<A>(hyper[2]);
-  const std::span<const TensorView> uses = call.in.subspan(2);
   A *p = accumulator<A>(call.updates[0]), *m = accumulator<A>(call.updates[1]),
     *v = accumulator<A>(call.updates[2]);
   const int64_t count = call.updates[0].elements();
-  for (int64_t i = 0; i < count; ++i) {
-    const A g = static_cast<A>(clip) * sum_of_uses<A>(uses, i);
-    m[i] = beta1 * m[i] + rest1 * g;
-    v[i] = beta2 * v[i] + rest2 * g * g;
-    const A step = (m[i] / grown1) / (std::sqrt(v[i] / grown2) + epsilon);
-    p[i] -= rate * (step + decay * p[i]);
+  if (!left_out(call)) {
+    const Adamw<A> rule(call);
+    for (int64_t i = 0; i < count; ++i) rule.step(i, p[i], m[i], v[i]);
   }
-  if (at.integer_or("copy", 0) == 0) return;
+  if (call.op->attributes.integer_or("copy", 0) == 0) return;
   const Output<A> copy(call.updates[3]);
   std::copy_n(p, count, copy.at(0));
+}
+
+/// updates: the lower half of the master, m, v with the master's odd bit for a sign, the weight.
+void adamw_split(const KernelCall& call) {
+  if (left_out(call)) return;
+  auto* low = call.updates[0].as<uint16_t>();
+  float *m = accumulator<float>(call.updates[1]), *v = accumulator<float>(call.updates[2]);
+  bf16* w = call.updates[3].as<bf16>();
+  const Adamw<float> rule(call);
+  for (int64_t i = 0; i < call.updates[0].elements(); ++i) {
+    float p = joined({w[i], low[i], std::signbit(v[i])}), size = std::abs(v[i]);
+    rule.step(i, p, m[i], size);
+    const SplitFloat parts = split(p);
+    w[i] = parts.nearest;
+    low[i] = parts.low;
+    v[i] = parts.up_at_half ? -size : size;
+  }
 }
 
 }  // namespace
@@ -82,7 +123,7 @@ void adamw(const KernelCall& call) {
 std::vector<KernelEntry> optimizer_kernels() {
   return {entry("grad_square_sum", by_type<in0, grad_square_sum<float>, grad_square_sum<double>>),
           entry("sum_parts", sum_parts), entry("grad_norm", grad_norm),
-          entry("adamw", by_type<updates0, adamw<float>, adamw<double>>)};
+          entry("adamw", by_type<updates0, adamw<float>, adamw<double>>), entry("adamw_split", adamw_split)};
 }
 
 }  // namespace heddle::kernels::reference

@@ -12,6 +12,7 @@
 #include "heddle/plan/account.h"
 #include "heddle/planner/budget/budget_problem.h"
 #include "heddle/planner/budget/budget_text.h"
+#include "heddle/planner/memory/state_home.h"
 
 namespace heddle::planner {
 
@@ -438,15 +439,19 @@ std::vector<std::string> budget_settings(const config::RunConfig& config,
 }
 
 WithinBudget read_within_budget(const std::string& path, const std::vector<std::string>& set) {
-  WithinBudget read{config::read_run_config(path, set), {}};
+  std::vector<std::string> all = set;
+  WithinBudget read{config::read_run_config(path, all), {}};
+  const auto add = [&](const std::vector<std::string>& settings) {
+    if (settings.empty()) return;
+    all.insert(all.end(), settings.begin(), settings.end());
+    read.config = config::read_run_config(path, all);
+  };
+  add(home_settings(read.config, [](const std::string& line) { fmt::print(stderr, "{}\n", line); }));
   read.choice = within_budget(read.config);
   if (!read.choice) return read;
   for (const std::string& line : lines_of(*read.choice, read.config.plan.memory.budget_bytes))
     fmt::print(stderr, "{}\n", line);
-  if (read.choice->settings.empty()) return read;
-  std::vector<std::string> all = set;
-  all.insert(all.end(), read.choice->settings.begin(), read.choice->settings.end());
-  read.config = config::read_run_config(path, all);
+  add(read.choice->settings);
   return read;
 }
 

@@ -47,7 +47,8 @@ std::optional<BudgetChoice> within_budget(const config::RunConfig& config, std::
 std::vector<std::string> budget_settings(const config::RunConfig& config,
                                          const std::function<void(const std::string& line)>& tell);
 
-/// The configuration of a file with these settings and those, told on standard error.
+/// The configuration of a file with these settings and those, and where optimizer state lies if that is left open
+/// (planner/memory/state_home), told on standard error.
 struct WithinBudget {
   config::RunConfig config;
   std::optional<BudgetChoice> choice;

@@ -8,9 +8,7 @@
 
 namespace heddle::passes {
 
-/// Moves to the host what ops of the end update element by element and nothing else changes, unless something reads
-/// it in another phase, or it is small beside a slot. What else reads it at the end reads a copy that comes back
-/// for it. `bytes_per_us`: of a copy, by which slots are made no larger than they need to be.
+/// What goes, and in which slices: passes/state/state_slices. `bytes_per_us`: of a copy between device and host.
 void stream_state(ir::Listing& listing, double bytes_per_us);
 
 /// Moves to the host what ops of the end may update there (OpDef::reaches_host), where nothing else uses it.
