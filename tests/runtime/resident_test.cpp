@@ -1,5 +1,6 @@
 // Weights and sums of gradients on the host against those on the device: the same bits of every gradient, statistic
 // and state, in any layout and schedule; as many bytes as the walk foretells, and fewer on the device.
+#include "heddle/ir/verify/verify.h"
 #include "heddle/passes/host/home_words.h"
 #include "heddle/passes/offload.h"
 #include "heddle/passes/recompute.h"
@@ -141,6 +142,27 @@ TEST(ResidentTraffic, TheFirstMicrobatchBringsNoSum) {
   EXPECT_EQ(out_two, 2 * out_one);
   EXPECT_EQ(in_two - in_one, out_one);  // each further one brings and takes all sums
   EXPECT_EQ(in_one, 2 * out_one);       // what the end reads: for the norm, and for the update
+}
+
+// A sum must not be fetched before the microbatch before it has kept it.
+TEST(ResidentOrder, SumsAreFetchedBehindThoseThatKeptThem) {
+  plan::Plan plan = plan_for({}, "", "all");
+  plan.durations = copies_last(3);
+  ir::StepProgram program = plan::lower(small(), plan).program;
+  std::vector<ir::Action>& actions = program.actions[0][0];
+  const auto name = [&](size_t i) { return program.blocks[static_cast<size_t>(actions[i].block)].name; };
+  size_t fetch = actions.size(), kept = 0;
+  for (size_t i = 0; i < actions.size() && fetch == actions.size(); ++i) {
+    if (name(i).starts_with("IW")) kept = i;
+    if (name(i).starts_with("fetch_W") && actions[i].microbatches[0] == 1) fetch = i;
+  }
+  ASSERT_LT(fetch, actions.size());
+  ASSERT_LT(kept, fetch);
+  ir::verify(program);
+  std::rotate(actions.begin() + static_cast<std::ptrdiff_t>(kept),
+              actions.begin() + static_cast<std::ptrdiff_t>(fetch),
+              actions.begin() + static_cast<std::ptrdiff_t>(fetch) + 1);
+  EXPECT_THROW(ir::verify(program), InternalError);
 }
 
 }  // namespace

@@ -22,14 +22,13 @@ namespace heddle::plan {
 
 namespace {
 
-// The weights of a stage for another purpose are those of the training stage, in its layout and where they lie.
+// The weights of a stage for another purpose are those of the training stage, in its layout.
 void share_weights(ir::Listing& listing, const ir::Listing& owner, int owner_index) {
   for (ir::Value& value : listing.values) {
     if (value.role != ir::Role::weight) continue;
     const ir::Value& owned = owner.value(owner.find(value.name));
     value.layout = owned.layout;
     value.packed_bytes = owned.packed_bytes;
-    value.space = owned.space;
     value.shared_with = owner_index;
   }
 }
@@ -131,6 +130,12 @@ void host_weights(Draft& d) {
       order.deferred = schedule::defers_weight_gradients(actions_of(d, r));
       order.at_once = schedule::goes_back_at_once(actions_of(d, r), d.order.placement.stages_of(r));
       homes = passes::homes_of(text.parameters, text.listing, d.plan.memory.weights);
+    } else {
+      for (ir::Value& value : text.listing.values) {  // those of the training stage, where they lie
+        if (value.role != ir::Role::weight) continue;
+        const ir::Listing& owner = d.program.listings[static_cast<size_t>(value.shared_with)];
+        value.space = owner.value(owner.find(value.name)).space;
+      }
     }
     passes::host_weights(text.listing, homes, order, d.durations);
   });

@@ -12,8 +12,15 @@ void copy(const KernelCall& call) {
   if (bytes > 0) std::memcpy(y.data, x.data, static_cast<size_t>(bytes));
 }
 
+// What is packed, too.
+KernelEntry of_bytes(std::string_view kind) {
+  KernelEntry copies = entry(kind, copy);
+  copies.supports = nullptr;
+  return copies;
+}
+
 }  // namespace
 
-std::vector<KernelEntry> copy_kernels() { return {entry("copy_out", copy), entry("copy_in", copy)}; }
+std::vector<KernelEntry> copy_kernels() { return {of_bytes("copy_out"), of_bytes("copy_in")}; }
 
 }  // namespace heddle::kernels::reference
