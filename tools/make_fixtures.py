@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Write tests/fixtures/: tiny DeepSeek-V3 and Qwen3 models with logits, losses and gradients made by another implementation.
+"""Write tests/fixtures/: tiny models of the families with logits, losses and gradients made by another implementation.
 
 The models are Hugging Face Transformers' (eager attention, eager experts) under autograd. Each
 case is computed twice from the same parameters: in float64, which is what gets stored (rounded to float32), and in
@@ -24,7 +24,8 @@ import transformers
 from safetensors.torch import load_file, save_file
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
-from transformers import DeepseekV3ForCausalLM, Qwen3ForCausalLM, Qwen3MoeForCausalLM
+from transformers import (DeepseekV3ForCausalLM, Glm4MoeForCausalLM, LlamaForCausalLM, MixtralForCausalLM,
+                          Qwen2ForCausalLM, Qwen3ForCausalLM, Qwen3MoeForCausalLM)
 from transformers.models.deepseek_v3 import modeling_deepseek_v3 as hf
 
 OUT = pathlib.Path(__file__).resolve().parent.parent / "tests" / "fixtures"
@@ -95,7 +96,47 @@ QWEN3_MOE = dict(
     moe_intermediate_size=12, norm_topk_prob=True, decoder_sparse_step=1, mlp_only_layers=[0],
     output_router_logits=False, router_aux_loss_coef=0.001,
 )
-CLASSES = {"deepseek_v3": DeepseekV3ForCausalLM, "qwen3": Qwen3ForCausalLM, "qwen3_moe": Qwen3MoeForCausalLM}
+# The released Llama-3.2 config.json's keys, with both kinds of biases; without head_dim, as LLaMA 2 has it.
+LLAMA = dict(
+    architectures=["LlamaForCausalLM"], model_type="llama", torch_dtype="float32", hidden_act="silu",
+    attention_bias=True, attention_dropout=0.0, mlp_bias=True, initializer_range=0.02, rms_norm_eps=1e-5,
+    use_cache=False, pretraining_tp=1, tie_word_embeddings=False, bos_token_id=0, eos_token_id=1, vocab_size=59,
+    hidden_size=24, intermediate_size=40, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2,
+    max_position_embeddings=64, rope_theta=100.0,
+    rope_scaling=dict(rope_type="llama3", factor=4.0, low_freq_factor=1.0, high_freq_factor=4.0,
+                      original_max_position_embeddings=16),
+)
+# The released Qwen2.5 config.json's keys.
+QWEN2 = dict(
+    architectures=["Qwen2ForCausalLM"], model_type="qwen2", torch_dtype="float32", hidden_act="silu",
+    attention_dropout=0.0, initializer_range=0.02, rms_norm_eps=1e-6, use_cache=False, tie_word_embeddings=True,
+    bos_token_id=0, eos_token_id=1, vocab_size=53, hidden_size=32, intermediate_size=40, num_hidden_layers=2,
+    num_attention_heads=4, num_key_value_heads=2, max_position_embeddings=64, max_window_layers=2, rope_theta=100.0,
+    sliding_window=64, use_sliding_window=False,
+)
+# The released Mixtral-8x7B config.json's keys.
+MIXTRAL = dict(
+    architectures=["MixtralForCausalLM"], model_type="mixtral", torch_dtype="float32", hidden_act="silu",
+    attention_dropout=0.0, initializer_range=0.02, rms_norm_eps=1e-5, use_cache=False, tie_word_embeddings=False,
+    bos_token_id=0, eos_token_id=1, vocab_size=53, hidden_size=32, intermediate_size=20, num_hidden_layers=2,
+    num_attention_heads=4, num_key_value_heads=2, max_position_embeddings=64, rope_theta=1e6, sliding_window=None,
+    num_local_experts=6, num_experts_per_tok=2, output_router_logits=False, router_aux_loss_coef=0.02,
+)
+# The released GLM-4.5 config.json's keys, positions as Transformers 5 writes them.
+GLM4_MOE = dict(
+    architectures=["Glm4MoeForCausalLM"], model_type="glm4_moe", torch_dtype="float32", hidden_act="silu",
+    attention_bias=True, attention_dropout=0.0, initializer_range=0.02, rms_norm_eps=1e-5, use_cache=False,
+    tie_word_embeddings=False, use_qk_norm=True, eos_token_id=1, vocab_size=53, hidden_size=24,
+    intermediate_size=40, num_hidden_layers=3, num_attention_heads=4, num_key_value_heads=2, head_dim=8,
+    max_position_embeddings=64, first_k_dense_replace=1, moe_intermediate_size=12, n_routed_experts=6,
+    n_shared_experts=1, num_experts_per_tok=2, n_group=1, topk_group=1, norm_topk_prob=True,
+    routed_scaling_factor=2.5, num_nextn_predict_layers=0,
+    rope_parameters=dict(rope_type="default", rope_theta=100.0, partial_rotary_factor=0.5),
+)
+CLASSES = {"deepseek_v3": DeepseekV3ForCausalLM, "qwen3": Qwen3ForCausalLM, "qwen3_moe": Qwen3MoeForCausalLM,
+           "llama": LlamaForCausalLM, "qwen2": Qwen2ForCausalLM, "mixtral": MixtralForCausalLM,
+           "glm4_moe": Glm4MoeForCausalLM}
+SIGMOID = ("deepseek_v3", "glm4_moe")    # routers with sigmoid scores and a bias on the choice
 
 CASES = {  # name: (config, batch, sequence, parameters stored as)
     "grouped": (GROUPED, 2, 19, torch.float32),
@@ -110,6 +151,10 @@ CASES = {  # name: (config, batch, sequence, parameters stored as)
                                                    rope_scaling=yarn(mscale_all_dim=0.7))), 1, 23, torch.bfloat16),
     "qwen3": (QWEN3, 2, 19, torch.bfloat16),
     "qwen3_moe": (QWEN3_MOE, 2, 19, torch.float32),
+    "llama": (LLAMA, 2, 23, torch.bfloat16),
+    "qwen2": (QWEN2, 2, 19, torch.bfloat16),
+    "mixtral": (MIXTRAL, 2, 19, torch.bfloat16),
+    "glm4_moe": (GLM4_MOE, 2, 19, torch.float32),
 }
 MODULES = {"mtp": 1}    # prediction modules whose weights are stored; a configuration may name more
 
@@ -147,7 +192,7 @@ def parameter_shapes(config, modules):
     """Checkpoint name -> shape, as the released weights are named; routed experts one by one."""
     c = config
     if c["model_type"] != "deepseek_v3":
-        return qwen3_shapes(c)
+        return grouped_shapes(c)
     h, heads, qk = c["hidden_size"], c["num_attention_heads"], c["qk_nope_head_dim"] + c["qk_rope_head_dim"]
     shapes = {"model.embed_tokens.weight": (c["vocab_size"], h), "model.norm.weight": (h,),
               "lm_head.weight": (c["vocab_size"], h)}
@@ -184,30 +229,49 @@ def parameter_shapes(config, modules):
     return shapes
 
 
-def qwen3_shapes(c):
-    h, width, heads, kv_heads = c["hidden_size"], c["head_dim"], c["num_attention_heads"], c["num_key_value_heads"]
+def grouped_shapes(c):
+    h, heads, kv_heads, kind = c["hidden_size"], c["num_attention_heads"], c["num_key_value_heads"], c["model_type"]
+    width = c.get("head_dim", h // heads)
+    qkv_bias = kind == "qwen2" or c.get("attention_bias", False)
+    norms = kind.startswith("qwen3") or c.get("use_qk_norm", False)
     shapes = {"model.embed_tokens.weight": (c["vocab_size"], h), "model.norm.weight": (h,)}
     if not c["tie_word_embeddings"]:
         shapes["lm_head.weight"] = (c["vocab_size"], h)
 
-    def mlp(prefix, width):
-        shapes[f"{prefix}.gate_proj.weight"] = shapes[f"{prefix}.up_proj.weight"] = (width, h)
-        shapes[f"{prefix}.down_proj.weight"] = (h, width)
+    def linear(name, outputs, inputs, bias=False):
+        shapes[f"{name}.weight"] = (outputs, inputs)
+        if bias:
+            shapes[f"{name}.bias"] = (outputs,)
+
+    def mlp(prefix, width, bias=False, names=("gate_proj", "up_proj", "down_proj")):
+        for name in names[:2]:
+            linear(f"{prefix}.{name}", width, h, bias)
+        linear(f"{prefix}.{names[2]}", h, width, bias)
 
     for layer in range(c["num_hidden_layers"]):
         p = f"model.layers.{layer}"
-        shapes[f"{p}.self_attn.q_proj.weight"] = (heads * width, h)
-        for name in "kv":
-            shapes[f"{p}.self_attn.{name}_proj.weight"] = (kv_heads * width, h)
-        shapes[f"{p}.self_attn.o_proj.weight"] = (h, heads * width)
-        shapes[f"{p}.self_attn.q_norm.weight"] = shapes[f"{p}.self_attn.k_norm.weight"] = (width,)
+        for name in "qkv":
+            linear(f"{p}.self_attn.{name}_proj", (heads if name == "q" else kv_heads) * width, h, qkv_bias)
+        linear(f"{p}.self_attn.o_proj", h, heads * width, kind == "llama" and qkv_bias)
+        if norms:
+            shapes[f"{p}.self_attn.q_norm.weight"] = shapes[f"{p}.self_attn.k_norm.weight"] = (width,)
         shapes[f"{p}.input_layernorm.weight"] = shapes[f"{p}.post_attention_layernorm.weight"] = (h,)
-        if "num_experts" not in c or layer in c["mlp_only_layers"]:
-            mlp(f"{p}.mlp", c["intermediate_size"])
+        if kind == "mixtral":
+            shapes[f"{p}.block_sparse_moe.gate.weight"] = (c["num_local_experts"], h)
+            for expert in range(c["num_local_experts"]):
+                mlp(f"{p}.block_sparse_moe.experts.{expert}", c["intermediate_size"], names=("w1", "w3", "w2"))
             continue
-        shapes[f"{p}.mlp.gate.weight"] = (c["num_experts"], h)
-        for expert in range(c["num_experts"]):
+        experts = c.get("num_experts", c.get("n_routed_experts", 0))
+        if not experts or layer in c.get("mlp_only_layers", range(c.get("first_k_dense_replace", 0))):
+            mlp(f"{p}.mlp", c["intermediate_size"], c.get("mlp_bias", False))
+            continue
+        shapes[f"{p}.mlp.gate.weight"] = (experts, h)
+        if kind in SIGMOID:
+            shapes[f"{p}.mlp.gate.e_score_correction_bias"] = (experts,)
+        for expert in range(experts):
             mlp(f"{p}.mlp.experts.{expert}", c["moe_intermediate_size"])
+        if c.get("n_shared_experts"):
+            mlp(f"{p}.mlp.shared_experts", c["moe_intermediate_size"] * c["n_shared_experts"])
     return shapes
 
 
@@ -219,7 +283,7 @@ def draw_parameters(config, modules, seed, stored_as):
         rng = np.random.Generator(np.random.PCG64(tensor_seed))
         if name.endswith("e_score_correction_bias"):
             parameters[name] = torch.from_numpy(rng.uniform(-0.2, 0.2, shape)).float()
-        elif len(shape) == 1:
+        elif len(shape) == 1 and not name.endswith(".bias"):
             parameters[name] = torch.from_numpy(rng.uniform(0.6, 1.4, shape)).to(stored_as)
         else:
             parameters[name] = torch.from_numpy(0.2 * rng.standard_normal(shape)).to(stored_as)
@@ -243,13 +307,20 @@ def checkpoint_names(named, config):
                 out[name.replace("down_proj", f"{expert}.down_proj.weight")] = down.contiguous()
         else:
             out[name] = tensor
+    if config.model_type == "mixtral":
+        words = (".mlp.", ".block_sparse_moe."), (".gate_proj.", ".w1."), (".up_proj.", ".w3."), (".down_proj.", ".w2.")
+        for name in [name for name in out if ".mlp." in name]:
+            spelt = name
+            for ours, theirs in words:
+                spelt = spelt.replace(ours, theirs)
+            out[spelt] = out.pop(name)
     return out
 
 
 def load(directory, dtype):
     """The model as Transformers itself loads the checkpoint, and the MTP module, which it doesn't load."""
     kind = json.loads((directory / "config.json").read_text())["model_type"]
-    experts = {} if kind == "qwen3" else {"experts_implementation": "eager"}
+    experts = {} if kind in ("qwen3", "qwen2", "llama") else {"experts_implementation": "eager"}
     model = CLASSES[kind].from_pretrained(directory, dtype=dtype, attn_implementation="eager", **experts)
     config = model.config
     stored = load_file(directory / "model.safetensors")
@@ -280,7 +351,7 @@ def router_losses(logits_TE, batch, top_k):
 
 
 def scores(logits_TE, config):
-    return logits_TE.sigmoid() if config.model_type == "deepseek_v3" else logits_TE.softmax(-1)
+    return logits_TE.sigmoid() if config.model_type in SIGMOID else logits_TE.softmax(-1)
 
 
 def margin(logits_TE, gate, config, plain_too):
@@ -288,7 +359,7 @@ def margin(logits_TE, gate, config, plain_too):
     s_TE = scores(logits_TE, config).double()
     gap = lambda x, k: float("inf") if k >= x.shape[-1] else (lambda v: (v[:, k - 1] - v[:, k]).min().item())(
         x.sort(dim=-1, descending=True).values)
-    if config.model_type != "deepseek_v3":
+    if config.model_type not in SIGMOID:
         return gap(s_TE, config.num_experts_per_tok)
     bias_E = gate.e_score_correction_bias.double()
     biased = s_TE + bias_E

@@ -17,7 +17,7 @@ import unittest
 
 from program import HEDDLE, MACHINE_SECONDS, Program
 
-COMMANDS = ("train", "generate", "inspect", "simulate", "profile", "data", "explain", "search", "schedule", "predict",
+COMMANDS = ("train", "generate", "dump", "inspect", "simulate", "profile", "data", "explain", "search", "schedule", "predict",
             "claims", "doctor")
 
 

@@ -20,7 +20,7 @@ const std::string kFixtures = std::string(HEDDLE_SOURCE_DIR) + "/tests/fixtures/
 std::vector<ModelConfig> models() {
   std::vector<ModelConfig> all;
   for (const std::string& name : preset_names()) all.push_back(preset(name));
-  for (const char* name : {"grouped", "yarn", "qwen3", "qwen3_moe"}) {
+  for (const char* name : {"grouped", "yarn", "qwen3", "qwen3_moe", "llama", "qwen2", "mixtral", "glm4_moe"}) {
     all.push_back(read_huggingface_config(kFixtures + name + "/config.json"));
   }
   return all;
@@ -75,7 +75,8 @@ TEST(ModelKeys, BoundsAreThoseOfTheTable) {
   for (const model::Key& key : model::keys()) {
     ModelConfig model;
     if (key.of == model::Key::Of::grouped) model.attention = ModelConfig::Attention::grouped;
-    if (key.of == model::Key::Of::yarn) model.rope_scaling.emplace();
+    if (model::is_of_scaling(key)) model.rope_scaling.emplace();
+    if (key.of == model::Key::Of::llama3) model.rope_scaling->type = model::RopeType::llama3;
     if (key.kind == model::Key::Kind::integer) {
       key.set(model, static_cast<int64_t>(key.most) + 1);
     } else if (key.kind == model::Key::Kind::number) {
@@ -133,7 +134,7 @@ TEST_F(Qwen3, RefusesWhatItComputesOtherwise) {
   expect(R"({"mlp_only_layers": [1]})", "the first layers may be dense");
   expect(R"({"mlp_only_layers": 1})", "the first layers may be dense");
   expect(R"({"decoder_sparse_step": 2})", "'decoder_sparse_step' is 2");
-  expect(R"({"attention_bias": true})", "biases in attention");
+  expect(R"({"mlp_bias": true})", "biases in MLPs");
   expect(R"({"use_sliding_window": true})", "windows");
   expect(R"({"num_key_value_heads": 4})", "not a multiple of model.num_key_value_heads");
   expect(R"({"head_dim": 7})", "must be even");
@@ -153,6 +154,96 @@ TEST(Published, IsWhatAFamilyHas) {
   model.first_k_dense_replace = 9;  // without layers that have experts it is a dense model, whatever these would be
   EXPECT_EQ(why_unpublished(model), "");
   EXPECT_EQ(model_config_from_json(model_config_to_json(model), "x"), model);
+}
+
+class Grouped : public Qwen3 {
+ protected:
+  void refused(const char* fixture, const std::string& change, const char* part) {
+    EXPECT_NE(refusal(change, fixture).find(part), std::string::npos) << change << ": " << refusal(change, fixture);
+  }
+};
+
+TEST_F(Grouped, FamiliesAreRead) {
+  EXPECT_EQ(refusal("{}", "llama"), "");
+  EXPECT_EQ(warnings_, std::vector<std::string>{});
+  EXPECT_FALSE(read_.qk_norm);
+  EXPECT_EQ(read_.attention_bias, model::AttentionBias::all);
+  EXPECT_TRUE(read_.mlp_bias);
+  EXPECT_EQ(read_.rope_scaling->type, model::RopeType::llama3);
+  EXPECT_EQ(refusal(R"({"head_dim": null, "num_key_value_heads": null})", "llama"), "");
+  EXPECT_EQ(read_.head_dim, read_.hidden_size / read_.num_attention_heads);
+  EXPECT_EQ(read_.num_key_value_heads, read_.num_attention_heads);
+  EXPECT_EQ(refusal("{}", "qwen2"), "");
+  EXPECT_EQ(warnings_, std::vector<std::string>{});
+  EXPECT_EQ(read_.attention_bias, model::AttentionBias::qkv);
+  EXPECT_EQ(refusal("{}", "mixtral"), "");
+  EXPECT_EQ(warnings_, std::vector<std::string>{});
+  EXPECT_EQ(read_.moe_intermediate_size, read_.intermediate_size);
+  EXPECT_TRUE(read_.norm_topk_prob);
+  EXPECT_EQ(refusal("{}", "glm4_moe"), "");
+  EXPECT_EQ(warnings_, std::vector<std::string>{});
+  EXPECT_EQ(read_.rotary_width() * 2, read_.head_dim);
+  EXPECT_TRUE(read_.sigmoid_scores);
+  EXPECT_EQ(refusal(R"({"partial_rotary_factor": 0.25, "rope_parameters": null})", "glm4_moe"), "");
+  EXPECT_EQ(read_.partial_rotary_factor, 0.25);
+}
+
+TEST_F(Grouped, FamiliesRefuseWhatTheyComputeOtherwise) {
+  refused("llama", R"({"rope_scaling": {"rope_type": "dynamic", "factor": 2}})", "'yarn', 'linear', 'llama3'");
+  refused("llama", R"({"rope_scaling": {"rope_type": "llama3", "factor": 2, "high_freq_factor": null}})",
+          "'rope_scaling.high_freq_factor' is missing");
+  refused("llama", R"({"rope_scaling": {"rope_type": "llama3", "factor": 2, "beta_fast": 1}})",
+          "'rope_scaling.beta_fast'");
+  refused("llama",
+          R"({"rope_scaling": {"rope_type": "llama3", "factor": 2, "low_freq_factor": 4, "high_freq_factor": 4}})",
+          "must be more than model.rope_scaling.low_freq_factor");
+  refused("llama", R"({"partial_rotary_factor": 0.5})", "rotated in part");
+  refused("llama",
+          R"({"rope_parameters": {"rope_type": "default", "partial_rotary_factor": 0.5}, "rope_scaling": null})",
+          "rotated in part");
+  refused("qwen2", R"({"use_sliding_window": true})", "windows");
+  refused("qwen2", R"({"attention_bias": true})", "biases in attention");
+  refused("mixtral", R"({"sliding_window": 16})", "windows");
+  refused("mixtral", R"({"num_experts": 3})", "they are one key");
+  refused("glm4_moe", R"({"partial_rotary_factor": 0.1, "rope_parameters": null})", "it must leave two elements");
+}
+
+TEST(Published, WordsOfOursAreChecked) {
+  ModelConfig model = read_huggingface_config(kFixtures + "qwen3/config.json");
+  model.attention_bias = model::AttentionBias::qkv;  // of normed heads no family has that
+  auto json = model_config_to_json(model);
+  EXPECT_EQ(json["heddle"]["attention_bias"], "qkv");
+  EXPECT_EQ(model_config_from_json(json, "x"), model);
+  json["heddle"]["attention_bias"] = "some";
+  try {
+    model_config_from_json(json, "x");
+    FAIL();
+  } catch (const ConfigError& error) {
+    EXPECT_STREQ(error.what(), "x: 'heddle.attention_bias' is 'some', accepted: none, qkv, all");
+  }
+}
+
+// A model is written as the family that it is of.
+TEST(Published, FamiliesKeepTheirModels) {
+  for (const Family& family : families()) {
+    if (family.model_type == "deepseek_v2" || family.model_type == "kimi_k2") continue;  // written as V3
+    for (const Preset& preset : family.presets) {
+      EXPECT_EQ(family_of(preset.model).model_type, family.model_type) << preset.name;
+    }
+  }
+}
+
+TEST(Published, TensorsAreSpeltAsTheFamilyDoes) {
+  const ModelConfig model = preset("mixtral-8x7b");
+  const auto spelt = [&](const char* name) { return name_in(family_of(model), name); };
+  EXPECT_EQ(spelt("model.layers.3.mlp.gate.weight"), "model.layers.3.block_sparse_moe.gate.weight");
+  EXPECT_EQ(spelt("model.layers.3.mlp.experts.5.up_proj.weight"),
+            "model.layers.3.block_sparse_moe.experts.5.w3.weight");
+  EXPECT_EQ(spelt("model.layers.3.mlp.experts.5.down_proj.weight"),
+            "model.layers.3.block_sparse_moe.experts.5.w2.weight");
+  EXPECT_EQ(spelt("model.layers.3.self_attn.q_proj.weight"), "model.layers.3.self_attn.q_proj.weight");
+  EXPECT_EQ(names_of("model.norm.weight").size(), 1u);
+  EXPECT_EQ(names_of("model.layers.3.mlp.gate.weight").size(), 2u);
 }
 
 // A key of the other kind of attention would do nothing.

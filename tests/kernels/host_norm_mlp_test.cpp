@@ -47,6 +47,8 @@ TEST_P(HostStream, activations) {
     const Operand u = activation(random_tensor(X, {T, 2 * W}, 6, 4));
     expect_gradient_like_reference({"silu" + size, "silu", {x}, {}, {}}, sigmoid_tolerance(X));
     expect_gradient_like_reference({"multiply" + size, "multiply", {x, y}, {}, {}}, stream_tolerance(X));
+    const Operand b = weight(random_tensor(Dtype::f32, {W}, 8));
+    expect_gradient_like_reference({"add_bias" + size, "add_bias", {x, b}, {}, {}}, stream_tolerance(X));
     for (const bool with_bias : {false, true}) {
       const auto bias = [&](int64_t columns) {
         return with_bias ? weight(random_tensor(Dtype::f32, {columns}, 7)) : absent();

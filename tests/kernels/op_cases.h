@@ -107,6 +107,14 @@ inline std::vector<CaseMaker> linear_cases() {
                        return op;
                      }});
   };
+  cases.push_back({"add_bias", [](Dtype X, int64_t B) {
+                     return OpCase{
+                         "add_bias",
+                         "add_bias",
+                         {activation(random_tensor(X, {B * 37, 19}, 1)), weight(random_tensor(wide(X), {19}, 2))},
+                         {},
+                         {}};
+                   }});
   linear("linear_1x1x1", 1, 1, 1, false, 0);
   linear("linear_bias", 7, 17, 3, true, 0);
   linear("linear_strips", 9, 40, 33, false, 0);
@@ -198,6 +206,23 @@ inline std::vector<CaseMaker> norm_and_shape_cases() {
 inline std::vector<CaseMaker> attention_cases() {
   std::vector<CaseMaker> cases;
   for (const int64_t interleaved : {0, 1}) {
+    for (const auto& [first, width] : {std::pair{0, 7}, {2, 9}, {0, 16}}) {
+      const std::string name = fmt::format("rope_interleaved{}_first{}of{}", interleaved, first, width);
+      cases.push_back({name, [=, first = first, width = width](Dtype X, int64_t B) {
+                         return OpCase{name,
+                                       "rope",
+                                       {activation(random_tensor(X, {B * 5, 2 * width}, 21)),
+                                        metadata(rotation_table(wide(X), 5, width == 16 ? 8 : 4))},
+                                       {{"heads", 2},
+                                        {"head_dim", width},
+                                        {"rope_dim", width == 16 ? 8 : 4},
+                                        {"sequence", 5},
+                                        {"interleaved", interleaved},
+                                        {"first", first},
+                                        {"inverse", 0}},
+                                       {}};
+                       }});
+    }
     for (const int64_t inverse : {0, 1}) {
       const std::string name = fmt::format("rope_interleaved{}_inverse{}", interleaved, inverse);
       cases.push_back({name, [=](Dtype X, int64_t B) {

@@ -108,6 +108,10 @@ void draw_grouped(uint64_t number, const plan::Plan& p, model::ModelConfig& c) {
   c.head_dim = dice.of({4, 6});
   c.qk_norm = !dice.one_in(4);
   c.rope_interleave = dice.one_in(3);
+  Dice more(number, "families");
+  if (c.head_dim == 4 && more.one_in(3)) c.partial_rotary_factor = 0.5;
+  c.attention_bias = static_cast<model::AttentionBias>(more.of({0, 1, 2}));
+  c.mlp_bias = more.one_in(3);
   if (dice.one_in(4)) c.first_k_dense_replace = c.num_hidden_layers + c.num_nextn_predict_layers;
 }
 
@@ -268,7 +272,9 @@ std::string Draw::text() const {
       model.num_experts_per_tok, token_kinds, static_cast<int>(routing),
       model.is_latent()
           ? fmt::format("q_lora {}", model.q_lora_rank)
-          : fmt::format("12 heads on {}{}", model.num_key_value_heads, model.qk_norm ? " normed" : ""),
+          : fmt::format("12 heads on {}{}{}, bias {}{}", model.num_key_value_heads, model.qk_norm ? " normed" : "",
+                        model.partial_rotary_factor < 1 ? " rotated in part" : "", word_of(model.attention_bias),
+                        model.mlp_bias ? " and mlp" : ""),
       model.n_shared_experts, model.num_nextn_predict_layers, model.tie_word_embeddings,
       heddle::name_of(plan.dtype), backend,
       same_state  ? ", same state"
@@ -306,7 +312,9 @@ double Draw::parameter(const model::Parameter& p, int64_t element, const std::ve
   switch (p.start) {
     case model::Parameter::Start::rope_table: return rope_table[static_cast<size_t>(element)];
     case model::Parameter::Start::ones: return 1.0;
-    case model::Parameter::Start::zeros: return 0.0;
+    case model::Parameter::Start::zeros:
+      if (!p.trained) return 0.0;
+      break;  // a bias of 0 would show nothing
     default: break;
   }
   const auto normal = [&](int64_t i) {

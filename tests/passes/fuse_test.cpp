@@ -38,6 +38,61 @@ listing 0, F
 )");
 }
 
+constexpr const char* kBiased = R"(
+listing 0
+  weight      w       f32[16, 8]
+  weight      b       f32[16]
+listing 0, F
+    x = receive {columns 8, dtype f32, rows 4, step -1}  comm.pp.forward.receive
+  layer 3
+    p = linear x, w                                      compute @mlp
+    u = add_bias p, b                                    compute @mlp
+    a = swiglu u                                         compute @mlp
+)";
+
+TEST(FuseBias, InsideItsProduct) {
+  expect_becomes(kBiased, fused("bias"), R"(
+listing 0
+  weight      w       f32[16, 8]
+  weight      b       f32[16]
+listing 0, F
+    x = receive {columns 8, dtype f32, rows 4, step -1}  comm.pp.forward.receive
+  layer 3
+    u = linear x, w, b                                   compute @mlp
+    a = swiglu u                                         compute @mlp
+)");
+}
+
+TEST(FuseBias, InsideTheActivationThatFollows) {
+  expect_becomes(kBiased, fused("bias_swiglu"), R"(
+listing 0
+  weight      w       f32[16, 8]
+  weight      b       f32[16]
+listing 0, F
+    x = receive {columns 8, dtype f32, rows 4, step -1}  comm.pp.forward.receive
+  layer 3
+    p = linear x, w                                      compute @mlp
+    a = swiglu p, b                                      compute @mlp
+)");
+}
+
+// Of two biases, and of a sum that something else reads, the product stays as it is.
+TEST(FuseBias, NotWhereTheProductIsReadElsewhere) {
+  const char* text = R"(
+listing 0
+  weight      w       f32[16, 8]
+  weight      b       f32[16]
+listing 0, F
+    x = receive {columns 8, dtype f32, rows 4, step -1}  comm.pp.forward.receive
+  layer 3
+    p = linear x, w                                      compute @mlp
+    u = add_bias p, b                                    compute @mlp
+    t = add p, u
+)";
+  expect_stays(text, fused("bias"));
+  expect_stays(text, fused("bias_swiglu"));
+}
+
 TEST(FuseNorm, NotOfAnotherChunk) {
   expect_stays(R"(
 listing 0

@@ -209,7 +209,7 @@ TEST(ReleasedModel, ConfigurationsAreReadStrictly) {
   expect(R"({"hidden_size":99999999999999999999})", "a whole number");
   expect(R"({"hidden_size":9223372036854775807})", "below 2^40");
   expect(R"({"hidden_size":0})", "at least 1");
-  expect(R"({"model_type":"llama"})", "only 'deepseek_v2', 'deepseek_v3', 'qwen3'");
+  expect(R"({"model_type":"llama"})", "only 'deepseek_v2', 'kimi_k2', 'deepseek_v3', 'qwen2'");
   expect(R"({"hidden_act":"gelu"})", "only 'silu'");
   expect(R"({"attention_bias":true})", "not built");
   expect(R"({"mlp_bias":true})", "'mlp_bias' is true");
@@ -234,7 +234,7 @@ TEST(ReleasedModel, ConfigurationsAreReadStrictly) {
   expect(R"({"num_key_value_heads":1})", "as many as heads");
   expect(R"({"quantization_config":{"quant_method":"fp8"}})", "quantised");
   expect(R"({"topk_method":"greedy"})", "only 'noaux_tc'");
-  expect(R"({"rope_scaling":{"type":"linear","factor":2}})", "'linear'");
+  expect(R"({"rope_scaling":{"type":"dynamic","factor":2}})", "'dynamic'");
   expect(R"({"rope_scaling":{"type":"yarn"}})", "'rope_scaling.factor' is missing");
   expect(R"({"rope_scaling":{"type":"yarn","factor":0.5}})", "at least 1");
   expect(R"({"rope_scaling":5})", "an object is expected");
@@ -278,7 +278,7 @@ TEST(ReleasedModel, TensorsWithoutElementsMayBeThere) {
 TEST(ReleasedModel, YarnIsReadInBothForms) {
   model::ModelConfig c = Model(0).config;
   c.rope_theta = 123.5;
-  c.rope_scaling = model::Yarn{40, 4096, 16, 2, 0.7, 0.8, 1.25, false};
+  c.rope_scaling = model::RopeScaling{40, 4096, 16, 2, 0.7, 0.8, 1.25, false};
   c.topk_bias = false;
   c.q_lora_rank = 3;
   c.z_loss_weight = 1.0 / 3;

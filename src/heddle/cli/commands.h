@@ -10,6 +10,7 @@ namespace heddle::cli {
 
 void add_train(Commands& all);
 void add_generate(Commands& all);
+void add_dump(Commands& all);
 void add_inspect(Commands& all);
 void add_profile(Commands& all);
 void add_simulate(Commands& all);

@@ -9,6 +9,7 @@
 #include "heddle/base/text.h"
 #include "heddle/cli/command.h"
 #include "heddle/cli/commands.h"
+#include "heddle/config/families/family.h"
 #include "heddle/config/run_config.h"
 #include "heddle/config/setting_names.h"
 #include "heddle/observe/progress.h"
@@ -43,11 +44,13 @@ std::vector<Entry> entries() {
        "A model by name; the other keys of [model] are set on top of it. Set on the command line it takes the "
        "place of the whole section.",
        {}});
+  std::vector<std::string> types;
+  for (const config::Family& family : config::families()) types.push_back(family.model_type);
   all.push_back({"model.hf",
                  "a path",
                  "none",
-                 "A Hugging Face config.json of DeepSeek-V2 or V3, Qwen3 or Qwen3-MoE; the other keys of [model] "
-                 "are set on top of it.",
+                 fmt::format("A Hugging Face config.json of {}; the other keys of [model] are set on top of it.",
+                             fmt::join(types, ", ")),
                  {}});
   for (const Setting& s : config::settings()) {
     const bool present = !s.present || s.present(defaults);

@@ -49,7 +49,14 @@ void read_heddle(const Family& family, const JsonKeys& keys, ModelConfig& c) {
   const std::vector<std::string> names = unsaid_keys(family);
   for (const std::string& name : names) {
     const model::Key& key = *model::find_key(name);
-    if (ours.find(name.c_str()) != nullptr) key.set(c, ours.required(name.c_str(), key.kind));
+    if (ours.find(name.c_str()) == nullptr) continue;
+    const model::KeyValue value = ours.required(name.c_str(), key.kind);
+    if (const auto* word = std::get_if<std::string>(&value);
+        word != nullptr && std::find(key.words.begin(), key.words.end(), *word) == key.words.end()) {
+      config_error("{}: 'heddle.{}' is '{}', accepted: {}", keys.place(), name, escaped(*word, 60),
+                   fmt::join(key.words, ", "));
+    }
+    key.set(c, value);
   }
   ours.refuse_others(names);
 }

@@ -342,10 +342,14 @@ class TomlReader {
                                       file_, fmt::join(left_out, ", ")));
   }
 
-  // A key of the other kind of attention would do nothing.
+  // A key of the other kind of attention, or of another way of scaling, would do nothing.
   void refuse_foreign_keys() const {
     for (const auto& [setting, value] : given_) {
       if (!setting->key.starts_with("model.") || setting->present(config_)) continue;
+      if (setting->key.starts_with("model.rope_scaling.")) {
+        config_error("{}: {} is of another way than model.rope_scaling.type, which is \"{}\"",
+                     place_of(setting->key), setting->key, word_of(config_.model.rope_scaling->type));
+      }
       config_error("{}: {} is of {} attention, and model.attention is \"{}\"", place_of(setting->key), setting->key,
                    config_.model.is_latent() ? "grouped" : "latent",
                    config_.model.is_latent() ? "latent" : "grouped");

@@ -38,22 +38,55 @@ Key flag(std::string name, std::string meaning, Of of = Of::any) {
   return row<member>(std::move(name), 0, 1, std::move(meaning), of);
 }
 template <auto member>
-Key yarn(const std::string& name, double least, std::string meaning) {
-  using T = std::decay_t<decltype(std::declval<Yarn&>().*member)>;
+Key scaling(Of of, const std::string& name, double least, std::string meaning) {
+  using T = std::decay_t<decltype(std::declval<RopeScaling&>().*member)>;
   return {.name = "rope_scaling." + name,
           .kind = kind_of<T>(),
           .least = least,
           .most = 1e9,
           .meaning = std::move(meaning),
-          .get = [](const C& c) { return KeyValue(c.rope_scaling.value_or(Yarn{}).*member); },
+          .get = [](const C& c) { return KeyValue(c.rope_scaling.value_or(RopeScaling{}).*member); },
           .set =
               [](C& c, const KeyValue& v) {
                 if (!c.rope_scaling) c.rope_scaling.emplace();
                 (*c.rope_scaling).*member = std::get<T>(v);
               },
-          .of = Of::yarn,
+          .of = of,
           .given = [](const C& c) { return c.rope_scaling.has_value(); },
           .open = "off"};
+}
+
+Key rope_type() {
+  return {
+      .name = "rope_scaling.type",
+      .kind = Kind::word,
+      .meaning =
+          "How rotary frequencies are stretched: yarn; linear, all by the factor; llama3, long waves by the "
+          "factor and short ones not at all.",
+      .get = [](const C& c) { return KeyValue(std::string(word_of(c.rope_scaling.value_or(RopeScaling{}).type))); },
+      .set =
+          [](C& c, const KeyValue& v) {
+            if (!c.rope_scaling) c.rope_scaling.emplace();
+            c.rope_scaling->type = find_word<RopeType>(std::get<std::string>(v)).value_or(RopeType::yarn);
+          },
+      .of = Of::scaling,
+      .words = all_words<RopeType>(),
+      .given = [](const C& c) { return c.rope_scaling.has_value(); },
+      .open = "off",
+      .synonyms = {"rope_type"}};
+}
+
+Key attention_bias() {
+  return {.name = "attention_bias",
+          .kind = Kind::word,
+          .meaning = "Linear maps of attention with a bias: none; qkv, of queries, keys and values; all.",
+          .get = [](const C& c) { return KeyValue(std::string(word_of(c.attention_bias))); },
+          .set =
+              [](C& c, const KeyValue& v) {
+                c.attention_bias = find_word<AttentionBias>(std::get<std::string>(v)).value_or(AttentionBias::none);
+              },
+          .of = Of::grouped,
+          .words = all_words<AttentionBias>()};
 }
 
 Key of_training(Key key) {
@@ -70,7 +103,8 @@ Key attention() {
   return {
       .name = "attention",
       .kind = Kind::word,
-      .meaning = "latent: keys and values from a latent (DeepSeek); grouped: heads in groups share them (Qwen3).",
+      .meaning =
+          "latent: keys and values from a latent (DeepSeek); grouped: heads in groups share them (LLaMA, Qwen3).",
       .get = [](const C& c) { return KeyValue(std::string(c.is_latent() ? "latent" : "grouped")); },
       .set =
           [](C& c, const KeyValue& v) {
@@ -142,6 +176,12 @@ const std::vector<Key>& keys() {
           row<&C::head_dim>("head_dim", 2, 1 << 16, "Width of a head's query, key and value; even.", Of::grouped)),
       also_called({"qk_layernorm"},
                   flag<&C::qk_norm>("qk_norm", "Queries and keys are normed head by head.", Of::grouped)),
+      also_called({"add_qkv_bias", "add_bias_linear", "qkv_bias"}, attention_bias()),
+      also_called({"rotary_percent"},
+                  row<&C::partial_rotary_factor>(
+                      "partial_rotary_factor", kTiny, 1,
+                      "The part of a head, from its first element on, that has positions.", Of::grouped)),
+      flag<&C::mlp_bias>("mlp_bias", "The dense layers' linear maps have biases."),
       also_called({"rotary_base", "rope_base"},
                   row<&C::rope_theta>("rope_theta", 1, 1e12, "Base of the rotary frequencies.")),
       flag<&C::rope_interleave>("rope_interleave",
@@ -189,22 +229,30 @@ const std::vector<Key>& keys() {
           {"z_loss", "moe_z_loss_coeff", "router_z_loss_coef"},
           of_training(row<&C::z_loss_weight>("z_loss_weight", 0, 1e6, "Weight of the router's z-loss; 0 is off."))),
       bias_update_rate(),
-      yarn<&Yarn::factor>("factor", 1, "YaRN: how many times the context is stretched."),
-      yarn<&Yarn::original_max_position_embeddings>("original_max_position_embeddings", 1,
-                                                    "YaRN: the context before stretching."),
-      yarn<&Yarn::beta_fast>("beta_fast", kTiny,
-                             "YaRN: rotations over the old context above which a frequency stays."),
-      yarn<&Yarn::beta_slow>("beta_slow", kTiny,
-                             "YaRN: rotations over the old context below which it is stretched whole."),
-      yarn<&Yarn::mscale>("mscale", 0,
-                          "YaRN: factor of the correction of attention's temperature; counts only beside "
-                          "mscale_all_dim. 0: not given."),
-      yarn<&Yarn::mscale_all_dim>("mscale_all_dim", 0,
-                                  "YaRN: the same for all dimensions of a head. 0: not given."),
-      yarn<&Yarn::attention_factor>("attention_factor", 0,
-                                    "YaRN: what rotated queries and keys are multiplied by; 0 takes it from factor "
-                                    "and the mscales."),
-      yarn<&Yarn::truncate>("truncate", 0, "YaRN: the ramp between the two betas begins and ends at whole pairs."),
+      rope_type(),
+      scaling<&RopeScaling::factor>(Of::scaling, "factor", 1, "How many times the context is stretched."),
+      scaling<&RopeScaling::original_max_position_embeddings>(Of::yarn_llama3, "original_max_position_embeddings",
+                                                              1, "YaRN, LLaMA 3.1: the context before stretching."),
+      scaling<&RopeScaling::beta_fast>(Of::yarn, "beta_fast", kTiny,
+                                       "YaRN: rotations over the old context above which a frequency stays."),
+      scaling<&RopeScaling::beta_slow>(Of::yarn, "beta_slow", kTiny,
+                                       "YaRN: rotations over the old context below which it is stretched whole."),
+      scaling<&RopeScaling::mscale>(Of::yarn, "mscale", 0,
+                                    "YaRN: factor of the correction of attention's temperature; counts only beside "
+                                    "mscale_all_dim. 0: not given."),
+      scaling<&RopeScaling::mscale_all_dim>(Of::yarn, "mscale_all_dim", 0,
+                                            "YaRN: the same for all dimensions of a head. 0: not given."),
+      scaling<&RopeScaling::attention_factor>(
+          Of::yarn, "attention_factor", 0,
+          "YaRN: what rotated queries and keys are multiplied by; 0 takes it from factor and the mscales."),
+      scaling<&RopeScaling::truncate>(Of::yarn, "truncate", 0,
+                                      "YaRN: the ramp between the two betas begins and ends at whole pairs."),
+      scaling<&RopeScaling::low_freq_factor>(
+          Of::llama3, "low_freq_factor", kTiny,
+          "LLaMA 3.1: rotations over the old context below which a frequency is stretched whole."),
+      scaling<&RopeScaling::high_freq_factor>(
+          Of::llama3, "high_freq_factor", kTiny,
+          "LLaMA 3.1: rotations over the old context above which a frequency stays."),
   };
   return all;
 }
@@ -214,11 +262,19 @@ const Key* find_key(std::string_view name) {
   return at == keys().end() ? nullptr : &*at;
 }
 
+bool is_of_scaling(const Key& key) {
+  return key.of == Of::scaling || key.of == Of::yarn || key.of == Of::llama3 || key.of == Of::yarn_llama3;
+}
+
 bool has_key(const ModelConfig& config, const Key& key) {
+  const auto is_scaled_by = [&](RopeType type) { return config.rope_scaling && config.rope_scaling->type == type; };
   switch (key.of) {
     case Of::latent: return config.is_latent();
     case Of::grouped: return !config.is_latent();
-    case Of::yarn: return config.rope_scaling.has_value();
+    case Of::scaling: return config.rope_scaling.has_value();
+    case Of::yarn: return is_scaled_by(RopeType::yarn);
+    case Of::llama3: return is_scaled_by(RopeType::llama3);
+    case Of::yarn_llama3: return is_scaled_by(RopeType::yarn) || is_scaled_by(RopeType::llama3);
     case Of::any:
     case Of::experts: break;
   }
@@ -227,7 +283,8 @@ bool has_key(const ModelConfig& config, const Key& key) {
 
 void reset_foreign_keys(ModelConfig& config) {
   for (const Key& key : keys()) {
-    if (key.of != Of::yarn && !has_key(config, key)) key.set(config, key.get(ModelConfig()));
+    if (is_of_scaling(key) && !config.rope_scaling) continue;
+    if (!has_key(config, key)) key.set(config, key.get(ModelConfig()));
   }
 }
 

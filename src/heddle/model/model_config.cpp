@@ -8,7 +8,8 @@
 
 namespace heddle::model {
 
-double Yarn::rotary_scale() const {
+double RopeScaling::rotary_scale() const {
+  if (type != RopeType::yarn) return 1;
   if (attention_factor != 0) return attention_factor;
   if (mscale == 0 || mscale_all_dim == 0) return yarn_mscale(factor, 1);
   return yarn_mscale(factor, mscale) / yarn_mscale(factor, mscale_all_dim);
@@ -49,11 +50,25 @@ void validate_bounds(const ModelConfig& c) {
 
 void validate_attention(const ModelConfig& c) {
   if (c.rotary_width() % 2 != 0) {
-    config_error("model.{} is {}, must be even", c.is_latent() ? "qk_rope_head_dim" : "head_dim", c.rotary_width());
+    config_error("model.{} is {}, must be even",
+                 c.is_latent()                    ? "qk_rope_head_dim"
+                 : c.partial_rotary_factor == 1.0 ? "head_dim"
+                                                  : "head_dim × model.partial_rotary_factor",
+                 c.rotary_width());
+  }
+  if (c.rotary_width() < 2) {
+    config_error("model.partial_rotary_factor is {}, of model.head_dim = {} it must leave two elements or more",
+                 c.partial_rotary_factor, c.head_dim);
   }
   if (!c.is_latent() && c.num_attention_heads % c.num_key_value_heads != 0) {
     config_error("model.num_attention_heads ({}) is not a multiple of model.num_key_value_heads ({})",
                  c.num_attention_heads, c.num_key_value_heads);
+  }
+  if (c.rope_scaling && c.rope_scaling->type == RopeType::llama3 &&
+      c.rope_scaling->high_freq_factor <= c.rope_scaling->low_freq_factor) {
+    config_error(
+        "model.rope_scaling.high_freq_factor is {}, must be more than model.rope_scaling.low_freq_factor ({})",
+        c.rope_scaling->high_freq_factor, c.rope_scaling->low_freq_factor);
   }
   if (c.rope_scaling && c.rope_theta == 1) {
     config_error("model.rope_theta is 1, must be more where model.rope_scaling stretches it");

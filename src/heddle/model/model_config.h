@@ -1,15 +1,39 @@
 // What a model is: sizes and constants, named as in the Hugging Face config.json of the DeepSeek-V3 family (of
-// Qwen3, where that has no name), plus the constants of its training losses. model/keys.h has what each means.
+// Qwen3, LLaMA or GLM-4.5, where that has no name), plus the constants of its training losses. model/keys.h has
+// what each means.
 #pragma once
 
 #include <cstdint>
 #include <optional>
 
+#include "heddle/base/words.h"
+
 namespace heddle::model {
 
-/// YaRN (Peng et al., arXiv 2309.00071): rotary frequencies stretched for longer contexts. Each key means what it
-/// means to Transformers (modeling_rope_utils.py).
-struct Yarn {
+/// How rotary frequencies are stretched for longer contexts.
+enum class RopeType : uint8_t {
+  yarn,    // Peng et al., arXiv 2309.00071
+  linear,  // all by one factor
+  llama3,  // LLaMA 3.1 (arXiv 2407.21783): long waves by the factor, short ones not at all
+};
+constexpr auto words_of(RopeType) {
+  return std::to_array<Word<RopeType>>(
+      {{RopeType::yarn, "yarn"}, {RopeType::linear, "linear"}, {RopeType::llama3, "llama3"}});
+}
+
+/// Which of attention's linear maps add a bias.
+enum class AttentionBias : uint8_t {
+  none,
+  qkv,  // those of queries, keys and values
+  all,  // these and that of the output
+};
+constexpr auto words_of(AttentionBias) {
+  return std::to_array<Word<AttentionBias>>(
+      {{AttentionBias::none, "none"}, {AttentionBias::qkv, "qkv"}, {AttentionBias::all, "all"}});
+}
+
+/// Each key means what it means to Transformers (modeling_rope_utils.py).
+struct RopeScaling {
   double factor = 1;
   double original_max_position_embeddings = 4096;
   double beta_fast = 32;
@@ -18,11 +42,15 @@ struct Yarn {
   double mscale_all_dim = 0;    // 0: not given
   double attention_factor = 0;  // 0: follows from the mscales
   bool truncate = true;         // the ramp's ends are whole pairs
+  RopeType type = RopeType::yarn;
+  // Of llama3: waves of more than original ÷ low_freq_factor positions are long, of less than original ÷
+  // high_freq_factor short.
+  double low_freq_factor = 1, high_freq_factor = 4;
 
-  /// What cosines and sines are multiplied by: attention_factor, else m(mscale)/m(mscale_all_dim) where both are
-  /// given, else m(1); m(x) = 0.1·x·ln(factor) + 1.
+  /// Of YaRN; others multiply by 1. What cosines and sines are multiplied by: attention_factor, else
+  /// m(mscale)/m(mscale_all_dim) where both are given, else m(1); m(x) = 0.1·x·ln(factor) + 1.
   double rotary_scale() const;
-  bool operator==(const Yarn&) const = default;
+  bool operator==(const RopeScaling&) const = default;
 };
 
 /// Of the norms of attention's latents, whatever rms_norm_eps is: so the released models were trained.
@@ -52,11 +80,14 @@ struct ModelConfig {
   // Grouped attention: heads share keys and values
   int64_t num_key_value_heads = 4;
   int64_t head_dim = 64;
-  bool qk_norm = true;  // queries and keys are normed head by head
+  bool qk_norm = true;               // queries and keys are normed head by head
+  double partial_rotary_factor = 1;  // of a head, from its first element on, this part has positions
+  AttentionBias attention_bias = AttentionBias::none;
+  bool mlp_bias = false;  // of dense layers
 
   double rope_theta = 10000;
   bool rope_interleave = true;
-  std::optional<Yarn> rope_scaling;
+  std::optional<RopeScaling> rope_scaling;
 
   // Mixture of experts
   int64_t n_routed_experts = 16;
@@ -85,8 +116,11 @@ struct ModelConfig {
   }
   bool is_latent() const { return attention == Attention::latent; }
   int64_t qk_head_dim() const { return is_latent() ? qk_nope_head_dim + qk_rope_head_dim : head_dim; }
-  /// Of the elements of a head that have positions, its last ones.
-  int64_t rotary_width() const { return is_latent() ? qk_rope_head_dim : head_dim; }
+  /// Of the elements of a head that have positions: its last ones, or, of grouped attention, its first.
+  int64_t rotary_width() const {
+    return is_latent() ? qk_rope_head_dim
+                       : static_cast<int64_t>(static_cast<double>(head_dim) * partial_rotary_factor);
+  }
   double softmax_scale() const;
   /// Of the loss of each depth of multi-token prediction; only where there is one.
   double depth_loss_weight() const { return mtp_loss_weight / static_cast<double>(num_nextn_predict_layers); }

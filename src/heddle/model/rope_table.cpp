@@ -10,14 +10,20 @@ double yarn_mscale(double factor, double x) { return factor <= 1 ? 1.0 : 0.1 * x
 
 namespace {
 
-std::vector<double> frequencies(const ModelConfig& config) {
-  const auto width = static_cast<double>(config.rotary_width());
-  std::vector<double> result;
-  for (int64_t i = 0; i < config.rotary_width() / 2; ++i) {
-    result.push_back(std::pow(config.rope_theta, -2.0 * static_cast<double>(i) / width));
+// Long waves are stretched, short ones are not, and those between in part (LLaMA 3.1).
+void stretch_llama3(const RopeScaling& scaling, std::vector<double>& frequencies) {
+  const double context = scaling.original_max_position_embeddings;
+  for (double& frequency : frequencies) {
+    const double turns = context * frequency / (2 * std::numbers::pi);
+    const double stays = std::clamp(
+        (turns - scaling.low_freq_factor) / (scaling.high_freq_factor - scaling.low_freq_factor), 0.0, 1.0);
+    frequency = (1 - stays) * frequency / scaling.factor + stays * frequency;
   }
-  if (!config.rope_scaling) return result;
-  const Yarn& yarn = *config.rope_scaling;
+}
+
+void stretch_yarn(const ModelConfig& config, std::vector<double>& result) {
+  const auto width = static_cast<double>(config.rotary_width());
+  const RopeScaling& yarn = *config.rope_scaling;
   // The pair whose wave turns `turns` times over the original context.
   const auto pair_of = [&](double turns) {
     return width * std::log(yarn.original_max_position_embeddings / (turns * 2 * std::numbers::pi)) /
@@ -34,6 +40,22 @@ std::vector<double> frequencies(const ModelConfig& config) {
   for (size_t i = 0; i < result.size(); ++i) {
     const double ramp = std::clamp((static_cast<double>(i) - low) / (high - low), 0.0, 1.0);
     result[i] = result[i] * (1 - ramp) + result[i] / yarn.factor * ramp;
+  }
+}
+
+std::vector<double> frequencies(const ModelConfig& config) {
+  const auto width = static_cast<double>(config.rotary_width());
+  std::vector<double> result;
+  for (int64_t i = 0; i < config.rotary_width() / 2; ++i) {
+    result.push_back(std::pow(config.rope_theta, -2.0 * static_cast<double>(i) / width));
+  }
+  if (!config.rope_scaling) return result;
+  switch (config.rope_scaling->type) {
+    case RopeType::yarn: stretch_yarn(config, result); break;
+    case RopeType::llama3: stretch_llama3(*config.rope_scaling, result); break;
+    case RopeType::linear:
+      for (double& frequency : result) frequency /= config.rope_scaling->factor;
+      break;
   }
   return result;
 }

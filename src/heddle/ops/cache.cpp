@@ -51,7 +51,7 @@ const OpDef cache_rows{
 const OpDef rope_at{
     .kind = "rope_at",
     .operands = "x table places", .results = "y",
-    .attributes = "heads head_dim rope_dim sequence interleaved",
+    .attributes = "heads head_dim rope_dim sequence interleaved first?",
     .infer = [](const Listing& listing, const Op& op) {
       const Rule rule(listing, op);
       check_turned_rows(rule, op.attributes);

@@ -1,4 +1,5 @@
-// Linear map y = x wᵀ + bias, with input and weight gradients apart. T rows, K in, N out; w is [N, K].
+// Linear map y = x wᵀ + bias, with input and weight gradients apart, and the addition of a bias by itself. T rows, K in,
+// N out; w is [N, K].
 #include "heddle/ops/ops.h"
 #include "heddle/ops/rule.h"
 
@@ -6,7 +7,7 @@ namespace heddle::ops {
 
 namespace {
 
-extern const OpDef linear_dgrad, linear_wgrad;
+extern const OpDef linear_dgrad, linear_wgrad, add_bias_wgrad;
 
 Dtype dtype_named(const std::string& word) {
   return word == "f64" ? Dtype::f64 : word == "f32" ? Dtype::f32 : Dtype::bf16;
@@ -70,8 +71,37 @@ const OpDef linear_wgrad{
     .cost = product_cost,
 };
 
+// Fused with the product before it, or with the activation after it (passes/fuse).
+const OpDef add_bias{
+    .kind = "add_bias",
+    .operands = "x bias", .results = "y",
+    .infer = [](const Listing& listing, const Op& op) {
+      const Rule rule(listing, op);
+      rule.shape(1, {rule.dim(0, 1)});
+      return std::vector{rule.like(0)};
+    },
+    .differentiate = [](GradientWriter& writer, const Op& op, const std::vector<ValueId>& d_out) {
+      writer.weight_gradient(add_bias_wgrad, {d_out[0]}, {op.in[1]});
+      return std::vector{d_out[0], none};
+    },
+    .cost = operand_cost,
+};
+
+const OpDef add_bias_wgrad{
+    .kind = "add_bias_wgrad",
+    .operands = "dy", .updates = "acc",
+    .infer = [](const Listing& listing, const Op& op) {
+      const Rule rule(listing, op);
+      rule.require(rule.updated(0).shape == ir::Shape{rule.dim(0, 1)}, "acc is not [N]");
+      return std::vector<Value>{};
+    },
+    .cost = operand_cost,
+};
+
 }  // namespace
 
-std::vector<const OpDef*> linear_ops() { return {&linear, &linear_dgrad, &linear_wgrad}; }
+std::vector<const OpDef*> linear_ops() {
+  return {&linear, &linear_dgrad, &linear_wgrad, &add_bias, &add_bias_wgrad};
+}
 
 }  // namespace heddle::ops

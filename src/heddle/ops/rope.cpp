@@ -13,7 +13,7 @@ extern const OpDef mla_assemble_dgrad, mla_rope_dgrad;
 const OpDef rope{
     .kind = "rope",
     .operands = "x table", .results = "y",
-    .attributes = "heads head_dim rope_dim sequence interleaved inverse?",
+    .attributes = "heads head_dim rope_dim sequence interleaved first? inverse?",
     .infer = [](const Listing& listing, const Op& op) {
       const Rule rule(listing, op);
       check_turned_rows(rule, op.attributes);

@@ -57,6 +57,8 @@ void check_turned_rows(const Rule& rule, const Attributes& a) {
   rule.require(rule.size(0, 1) == a.integer("heads") * a.integer("head_dim"), "columns are not heads × head_dim");
   rule.require(a.integer("rope_dim") % 2 == 0 && a.integer("rope_dim") <= a.integer("head_dim"),
                "rope_dim is odd or exceeds head_dim");
+  const int64_t most = a.integer("head_dim") - a.integer("rope_dim"), first = a.integer_or("first", most);
+  rule.require(first >= 0 && first <= most, "the rotated elements end outside of the head");
   rule.shape(1, {fixed(a.integer("sequence")), fixed(a.integer("rope_dim"))});
 }
 

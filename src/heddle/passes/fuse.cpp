@@ -14,13 +14,21 @@ using ir::Op;
 using ir::ValueId;
 
 struct Fusion {
-  std::string_view name, fused;  // the switch, the kind of op
+  std::string_view name, fused;      // the switch, the kind of op
+  std::string_view stands_for = {};  // where it is something else than its definition says
 };
 
-// `combine` comes before `norm`: both want the addition that follows the experts.
-constexpr Fusion kForward[] = {
-    {"combine", "unpermute"}, {"combine", "combine"}, {"norm", "add_rms_norm"},        {"swiglu", "swiglu"},
-    {"rope", "mla_rope"},     {"router", "router"},   {"loss", "linear_cross_entropy"}};
+// `combine` comes before `norm`: both want the addition that follows the experts. An activation takes its bias
+// before the product does.
+constexpr Fusion kForward[] = {{"combine", "unpermute"},
+                               {"combine", "combine"},
+                               {"norm", "add_rms_norm"},
+                               {"swiglu", "swiglu"},
+                               {"bias_swiglu", "swiglu", "biased = add_bias u bias\na = swiglu biased"},
+                               {"bias", "linear", "own = linear x w\ny = add_bias own bias"},
+                               {"rope", "mla_rope"},
+                               {"router", "router"},
+                               {"loss", "linear_cross_entropy"}};
 
 // Where a fused op stands: with the first of its parts, or right behind what writes the last of its operands.
 int place_of(const ir::Uses& uses, const Match& match, const Op& fused) {
@@ -53,8 +61,7 @@ void rewrite(Listing& listing, const std::vector<bool>& gone, std::multimap<int,
 }
 
 // Puts the fused op in the place of all ops of a listing that it can stand for.
-void fuse_all(Listing& listing, const ir::OpDef& def) {
-  const Pattern pattern(def);
+void fuse_all(Listing& listing, const Pattern& pattern) {
   const ir::Uses uses(listing);
   std::vector<bool> gone(listing.ops.size(), false);
   std::multimap<int, Op> fused_at;
@@ -75,7 +82,8 @@ void fuse_all(Listing& listing, const ir::OpDef& def) {
 }  // namespace
 
 const std::vector<std::string>& fusion_names() {
-  static const std::vector<std::string> names{"norm", "swiglu", "rope", "router", "combine", "loss", "adamw"};
+  static const std::vector<std::string> names{"norm",   "swiglu",  "bias_swiglu", "bias", "rope",
+                                              "router", "combine", "loss",        "adamw"};
   return names;
 }
 
@@ -86,11 +94,13 @@ void fuse(Listing& listing, const std::set<std::string>& wanted) {
     }
   }
   for (const Fusion& fusion : kForward) {
-    if (wanted.contains(std::string(fusion.name))) fuse_all(listing, ops::find(fusion.fused));
+    if (!wanted.contains(std::string(fusion.name))) continue;
+    const ir::OpDef& def = ops::find(fusion.fused);
+    fuse_all(listing, Pattern(def, fusion.stands_for.empty() ? def.stands_for : fusion.stands_for));
   }
 }
 
-void fuse_norm_gradient(Listing& listing) { fuse_all(listing, ops::find("rms_norm_dgrad")); }
+void fuse_norm_gradient(Listing& listing) { fuse_all(listing, Pattern(ops::find("rms_norm_dgrad"))); }
 
 void fuse_loss(Listing& listing) {
   const Pattern pattern(ops::find("linear_cross_entropy_train"));

@@ -13,6 +13,8 @@ namespace heddle::passes {
 /// The fusions that `fuse` knows:
 ///   norm     add, rms_norm                    -> add_rms_norm
 ///   swiglu   split, silu, multiply            -> swiglu
+///   bias_swiglu  add_bias, swiglu             -> swiglu with a bias
+///   bias     linear, add_bias                 -> linear with a bias
 ///   rope     rope, rope, mla_assemble         -> mla_rope
 ///   router   router_scores, choose, gate      -> router
 ///   combine  unpermute (or combine), add      -> unpermute (or combine) with a residual

@@ -16,13 +16,13 @@ using Names = std::vector<std::string_view>;
 
 using Line = Pattern::Line;
 
-std::vector<Line> lines_of(const OpDef& fused) {
+std::vector<Line> lines_of(std::string_view stands_for) {
   std::vector<Line> lines;
-  for (size_t from = 0; from < fused.stands_for.size();) {
-    const size_t end = std::min(fused.stands_for.find('\n', from), fused.stands_for.size());
+  for (size_t from = 0; from < stands_for.size();) {
+    const size_t end = std::min(stands_for.find('\n', from), stands_for.size());
     Line& line = lines.emplace_back();
     Names* into = &line.in;
-    for (const std::string_view word : ir::names_in(fused.stands_for.substr(from, end - from))) {
+    for (const std::string_view word : ir::names_in(stands_for.substr(from, end - from))) {
       if (word == "=") {
         line.out = std::move(line.in);
         line.in.clear();
@@ -153,7 +153,7 @@ const Op* first_reader_in_F(const ir::Uses& uses, const Op& op) {
 
 }  // namespace
 
-Pattern::Pattern(const OpDef& fused) : fused_(fused), lines_(lines_of(fused)) {
+Pattern::Pattern(const OpDef& fused, std::string_view stands_for) : fused_(fused), lines_(lines_of(stands_for)) {
   HEDDLE_CHECK(!lines_.empty(), "op '{}' stands for no others", fused.kind);
 }
 
@@ -184,7 +184,7 @@ Op Pattern::fused_op(const ir::Uses& uses, const Match& match) const {
 
 std::vector<Op> shown_ops(const ir::Uses& uses, const Op& fused) {
   std::vector<Op> shown;
-  for (const Line& line : lines_of(*fused.def)) {
+  for (const Line& line : lines_of(fused.def->stands_for)) {
     const auto all_shown = [&](const Names& names) {
       return std::all_of(names.begin(), names.end(), [&](std::string_view n) { return shows(*fused.def, n); });
     };

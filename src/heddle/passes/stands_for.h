@@ -27,7 +27,9 @@ class Pattern {
   };
 
   /// InternalError for an op that stands for nothing.
-  explicit Pattern(const ir::OpDef& fused);
+  explicit Pattern(const ir::OpDef& fused) : Pattern(fused, fused.stands_for) {}
+  /// What it stands for with one more of its operands, in the same form.
+  Pattern(const ir::OpDef& fused, std::string_view stands_for);
 
   /// The ops that the fused one could stand for, the last of them at `last`; nothing when some are missing or
   /// belong to another chunk, or when a value that the fused op would not show has readers besides them.

@@ -27,8 +27,8 @@ class Table : public SettingTable<Choices> {
     s.set = [parse](Choices& c, const Value& value) { c.memory.*member = parse(std::get<std::string>(value)); };
     return s;
   }
-  void fusion(const std::string& name, MathsClass maths, const std::string& effect, std::string cost,
-              std::string page) {
+  Setting<Choices>& fusion(const std::string& name, MathsClass maths, const std::string& effect, std::string cost,
+                           std::string page) {
     Setting<Choices>& s = add("fusions." + name, Row::Kind::boolean, effect);
     s.acts(maths, effect, std::move(cost), std::move(page));
     s.get = [name](const Choices& c) { return Value(c.fusions.contains(name)); };
@@ -39,6 +39,7 @@ class Table : public SettingTable<Choices> {
         c.fusions.erase(name);
       }
     };
+    return s;
   }
 };
 
@@ -307,6 +308,15 @@ void fusion_settings(Table& t) {
            "none in memory; one pass less over the hidden state each way", page("fusion_norm"));
   t.fusion("swiglu", reassociates, "Computes silu(gate) * up in one op straight from the joint projection.",
            "saves three activations of the MLP's width; the backward computes silu again", page("fusion_swiglu"));
+  const std::vector<std::string> biased{"model.attention=grouped", "model.attention_bias=all",
+                                        "model.mlp_bias=true"};
+  t.fusion("bias_swiglu", reassociates, "Adds the bias of the joint projection inside SwiGLU.",
+           "none; one pass less over the MLP's widest activation", page("fusion_bias"))
+      .as_switch->beside = biased;
+  t.fusion("bias", reassociates,
+           "Adds a bias inside the product before it, and sums its gradient with the weight's.",
+           "none; one pass less over the product each way", page("fusion_bias"))
+      .as_switch->beside = biased;
   t.fusion("rope", reassociates, "Rotates queries and the shared key and assembles all keys and values in one op.",
            "none; saves copies of queries and of the rotary key", page("fusion_rope"));
   t.fusion("router", reassociates, "Scores, top-k choice and gate weights in one op.", "none; fewer small ops",

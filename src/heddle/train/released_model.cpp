@@ -108,8 +108,8 @@ struct Leaving {
 std::vector<Leaving> leaving(const model::ModelConfig& config, const std::vector<ParameterTensor>& parameters,
                              const std::vector<ReleasedSlice>& slices, Dtype stored) {
   std::map<std::string, const ReleasedSlice*> source;
-  for (const ReleasedSlice& slice : slices) source[slice.name] = &slice;
   const config::Family& family = config::family_of(config);
+  for (const ReleasedSlice& slice : slices) source[config::name_in(family, slice.name)] = &slice;
   const config::FurtherTensors further = family.further ? family.further(config) : config::FurtherTensors{};
   for (const auto& [name, original] : further.copies) source[name] = source.at(original);
   std::vector<Leaving> all;

@@ -41,7 +41,13 @@ ReleasedSource::ReleasedSource(const std::string& path, const std::vector<Parame
     : files_(path), parts_(parameters.size()) {
   std::set<std::string, std::less<>> used;
   std::vector<std::string> missing, misshapen, copies, unknown;
-  for (const ReleasedSlice& slice : released_slices(parameters)) {
+  std::vector<ReleasedSlice> slices = released_slices(parameters);
+  for (ReleasedSlice& slice : slices) {
+    for (const std::string& name : config::names_of(slice.name)) {  // as the folder's family spells them
+      if (files_.find(name) == nullptr) continue;
+      slice.name = name;
+      break;
+    }
     HEDDLE_CHECK(used.insert(slice.name).second, "two parameters want '{}'", slice.name);
     const formats::StoredTensor* stored = files_.find(slice.name);
     if (stored == nullptr) {

@@ -1,14 +1,11 @@
-// DeepSeek-V3, and DeepSeek-V2, which is put into V3's words first.
+// DeepSeek-V3, Kimi K2, which is one of its size, and DeepSeek-V2, which is put into V3's words first.
 //
 // Sources: the config.json files released with DeepSeek-V2-Lite and DeepSeek-V3; DeepseekV2Config and
 // DeepseekV3Config of Transformers 5, gone through key by key; the code released with the models.
-#include <algorithm>
-#include <filesystem>
-
 #include "heddle/base/error.h"
 #include "heddle/config/families/family.h"
+#include "heddle/config/families/prediction_layers.h"
 #include "heddle/formats/json_text.h"
-#include "heddle/formats/released_files.h"
 
 namespace heddle::config {
 
@@ -49,20 +46,10 @@ Written write_queries(const ModelConfig& c) {
 }
 
 void rewrite_v3(Json& json, const std::string& place) {
-  // Transformers has second names for some keys.
-  constexpr std::pair<const char*, const char*> kNames[] = {{"num_local_experts", "n_routed_experts"},
-                                                            {"num_experts", "n_routed_experts"},
-                                                            {"num_mtp_layers", "num_nextn_predict_layers"}};
-  for (const auto& [other, ours] : kNames) {
-    const Json value = json.value(other, Json());
-    if (value.is_null()) continue;
-    Json& known = json[ours];
-    if (known.is_null()) known = value;
-    if (known != value) {
-      config_error("{}: '{}' is {} and '{}' {}: they are one key", place, other, formats::shown(value), ours,
-                   formats::shown(known));
-    }
-  }
+  join_names(json, place,
+             {{"num_local_experts", "n_routed_experts"},
+              {"num_experts", "n_routed_experts"},
+              {"num_mtp_layers", "num_nextn_predict_layers"}});
 }
 
 // Softmax scores, no bias on the choice, other defaults.
@@ -122,45 +109,9 @@ void adopt_v3(Json& json, const std::string& place, std::vector<std::string>* wa
   adopt_v2(json, place, warnings);
 }
 
-// Transformers writes num_nextn_predict_layers = 1 unless told otherwise, also where no such layer was ever
-// trained. A released model has the layers that lie beside its configuration.
-void count_prediction_layers(ModelConfig& config, const std::string& path, std::vector<std::string>* warnings) {
-  if (config.num_nextn_predict_layers == 0) return;
-  const auto names = formats::released_names(std::filesystem::path(path).parent_path().string());
-  if (!names) return;
-  const std::string layer = fmt::format("model.layers.{}.", config.num_hidden_layers);
-  if (std::any_of(names->begin(), names->end(), [&](const auto& name) { return name.starts_with(layer); })) return;
-  if (warnings != nullptr) {
-    warnings->push_back(
-        fmt::format("{}: 'num_nextn_predict_layers' is {}, but the weights beside it have no such "
-                    "layer: taken as 0",
-                    path, config.num_nextn_predict_layers));
-  }
-  config.num_nextn_predict_layers = 0;
-}
-
 void complete_v3(ModelConfig& config, const std::string& path, std::vector<std::string>* warnings) {
   count_prediction_layers(config, path, warnings);
   if (!config.bias_update_rate) config.bias_update_rate = 0.001;  // for all but the last of the report's steps
-}
-
-// Prediction modules repeat the embedding and the head. A router that chooses by score alone is one whose bias is
-// zero.
-FurtherTensors further_tensors(const ModelConfig& c) {
-  FurtherTensors further;
-  const int64_t layers = c.num_hidden_layers + c.num_nextn_predict_layers;
-  for (int64_t l = c.num_hidden_layers; l < layers; ++l) {
-    const std::string prefix = fmt::format("model.layers.{}.", l);
-    further.copies.push_back({prefix + "embed_tokens.weight", kEmbedding});
-    further.copies.push_back(
-        {prefix + "shared_head.head.weight", c.tie_word_embeddings ? kEmbedding : "lm_head.weight"});
-  }
-  for (int64_t l = 0; !c.topk_bias && l < layers; ++l) {
-    if (!c.is_moe(l)) continue;
-    further.zeros.push_back(
-        {fmt::format("model.layers.{}.mlp.gate.e_score_correction_bias", l), c.n_routed_experts});
-  }
-  return further;
 }
 
 // DeepSeek-AI, arXiv 2405.04434, appendix B.
@@ -176,7 +127,7 @@ ModelConfig v2_lite() {
   c.qk_nope_head_dim = 128;
   c.qk_rope_head_dim = 64;
   c.v_head_dim = 128;
-  c.rope_scaling = model::Yarn{.factor = 40, .mscale = 0.707, .mscale_all_dim = 0.707};
+  c.rope_scaling = model::RopeScaling{.factor = 40, .mscale = 0.707, .mscale_all_dim = 0.707};
   c.n_routed_experts = 64;
   c.num_experts_per_tok = 6;
   c.n_shared_experts = 2;
@@ -203,7 +154,7 @@ ModelConfig v3() {
   c.qk_nope_head_dim = 128;
   c.qk_rope_head_dim = 64;
   c.v_head_dim = 128;
-  c.rope_scaling = model::Yarn{.factor = 40, .mscale = 1, .mscale_all_dim = 1};
+  c.rope_scaling = model::RopeScaling{.factor = 40, .mscale = 1, .mscale_all_dim = 1};
   c.n_routed_experts = 256;
   c.num_experts_per_tok = 8;
   c.moe_intermediate_size = 2048;
@@ -216,10 +167,22 @@ ModelConfig v3() {
   return c;
 }
 
-std::string_view repeated(std::string_view name, std::string_view head) {
-  if (name.ends_with(".embed_tokens.weight") && name.starts_with("model.layers.")) return kEmbedding;
-  if (name.ends_with(".shared_head.head.weight")) return head;
-  return "";
+// The config.json released with Kimi-K2-Instruct.
+ModelConfig k2() {
+  ModelConfig c = v3();
+  c.vocab_size = 163840;
+  c.first_k_dense_replace = 1;
+  c.max_position_embeddings = 131072;
+  c.num_attention_heads = 64;
+  c.rope_theta = 50000;
+  c.rope_scaling =
+      model::RopeScaling{.factor = 32, .beta_fast = 1, .beta_slow = 1, .mscale = 1, .mscale_all_dim = 1};
+  c.n_routed_experts = 384;
+  c.n_group = c.topk_group = 1;
+  c.routed_scaling_factor = 2.827;
+  c.num_nextn_predict_layers = 0;
+  c.sequence_aux_loss_alpha = 0.001;
+  return c;
 }
 
 }  // namespace
@@ -291,9 +254,18 @@ Family deepseek_v3() {
   f.rewrite = rewrite_v3;
   f.adopt = adopt_v3;
   f.complete = complete_v3;
-  f.further = further_tensors;
-  f.repeats = repeated;
+  f.further = prediction_copies;
+  f.repeats = repeated_by_predictions;
   f.presets = {{"deepseek-v3", v3()}};
+  return f;
+}
+
+// Kimi K2 (Moonshot AI, arXiv 2507.20534): more experts in one group, fewer heads, no further tokens.
+Family kimi_k2() {
+  Family f = deepseek_v3();
+  f.model_type = "kimi_k2";
+  f.presets = {{"kimi-k2", k2()}};
+  f.holds = [](const ModelConfig&) { return false; };  // it is written as V3
   return f;
 }
 

@@ -13,6 +13,10 @@ namespace {
 
 bool is_off(const Json& value) { return value == false || (value.is_number() && value == 0); }
 
+bool rotates_whole_heads(const Json& value, const Json&) {
+  return !value.is_object() || value.value("partial_rotary_factor", Json(1)) == 1;
+}
+
 // What no family that is built may ask for.
 const std::vector<Only>& of_every_family() {
   static const std::vector<Only> all{
@@ -24,6 +28,10 @@ const std::vector<Only>& of_every_family() {
       off("embd_pdrop", "dropout is not built"),
       off("resid_pdrop", "dropout is not built"),
       is("partial_rotary_factor", 1, "heads rotated in part by it are not built"),
+      {"rope_parameters", rotates_whole_heads, "heads rotated in part by partial_rotary_factor are not built",
+       "partial_rotary_factor"},
+      {"rope_scaling", rotates_whole_heads, "heads rotated in part by partial_rotary_factor are not built",
+       "partial_rotary_factor"},
       off("use_sliding_window", "attention in windows is not built"),
       {"sliding_window",
        [](const Json&, const Json& root) { return root.contains("use_sliding_window"); },  // then that one tells
@@ -114,6 +122,12 @@ PublishedKey key(const char* name, const char* ours, Json standard, Json where_n
   return {.name = name, .ours = ours, .standard = std::move(standard), .where_null = std::move(where_null)};
 }
 PublishedKey rope_theta_key() { return {.name = "rope_theta", .ours = "rope_theta", .read = read_rope}; }
+PublishedKey partial_rotary_key(double standard) {
+  return {
+      .name = "partial_rotary_factor",
+      .ours = "partial_rotary_factor",
+      .read = [standard](const JsonKeys& keys, model::ModelConfig& c) { read_partial_rotary(keys, standard, c); }};
+}
 PublishedKey rope_scaling_key() { return {.name = "rope_scaling", .write = rope_scaling_json}; }
 PublishedKey fixed(const char* name, Json value) {
   return {.name = name,
@@ -121,7 +135,8 @@ PublishedKey fixed(const char* name, Json value) {
 }
 
 const std::vector<Family>& families() {
-  static const std::vector<Family> all{deepseek_v2(), deepseek_v3(), qwen3(), qwen3_moe()};
+  static const std::vector<Family> all{deepseek_v2(), kimi_k2(),  deepseek_v3(), qwen2(),    llama(),
+                                       mixtral(),     glm4_moe(), qwen3(),       qwen3_moe()};
   return all;
 }
 
@@ -143,6 +158,33 @@ const Family& family_of(const model::ModelConfig& config) {
   return *at;
 }
 
+std::string name_in(const Family& family, const std::string& name) {
+  return family.spelt == nullptr ? name : family.spelt(name);
+}
+
+std::vector<std::string> names_of(const std::string& name) {
+  std::vector<std::string> names{name};
+  for (const Family& family : families()) {
+    const std::string other = name_in(family, name);
+    if (std::find(names.begin(), names.end(), other) == names.end()) names.push_back(other);
+  }
+  return names;
+}
+
+void join_names(Json& root, const std::string& place,
+                std::initializer_list<std::pair<const char*, const char*>> names) {
+  for (const auto& [other, ours] : names) {
+    const Json value = root.value(other, Json());
+    if (value.is_null()) continue;
+    Json& known = root[ours];
+    if (known.is_null()) known = value;
+    if (known != value) {
+      config_error("{}: '{}' is {} and '{}' {}: they are one key", place, other, formats::shown(value), ours,
+                   formats::shown(known));
+    }
+  }
+}
+
 std::string_view original_of(std::string_view name, bool has_head) {
   constexpr std::string_view kHead = "lm_head.weight";
   if (name == kHead && !has_head) return kEmbedding;
@@ -158,8 +200,9 @@ std::vector<std::string> unsaid_keys(const Family& family) {
   std::vector<std::string> names;
   for (const model::Key& key : model::keys()) {
     const bool said = std::any_of(family.keys.begin(), family.keys.end(),
-                                  [&](const PublishedKey& each) { return each.ours == key.name; });
-    const bool fixed = key.name == "attention" || key.of == model::Key::Of::yarn;
+                                  [&](const PublishedKey& each) { return each.ours == key.name; }) ||
+                      std::find(family.said.begin(), family.said.end(), key.name) != family.said.end();
+    const bool fixed = key.name == "attention" || model::is_of_scaling(key);
     if (!said && !fixed && model::has_key(family.base, key)) names.push_back(key.name);
   }
   return names;
@@ -172,6 +215,11 @@ void check_keys(const Family& family, const Json& root, const std::string& place
     for (const Only& each : *list) {
       known.push_back(each.name);
       const auto at = root.find(each.name);
+      // What the family has a key for is its own to read.
+      const bool reads = std::any_of(family.keys.begin(), family.keys.end(), [&](const PublishedKey& key) {
+        return key.name == (each.read_by.empty() ? each.name : each.read_by) && (key.read || !key.ours.empty());
+      });
+      if (reads && list != &family.only) continue;
       if (at == root.end() || at->is_null() || each.accepted(*at, root)) continue;
       config_error("{}: '{}' is {}: {}", place, each.name, formats::shown(*at), each.reason);
     }

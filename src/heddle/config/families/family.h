@@ -21,7 +21,9 @@ inline constexpr const char* kEmbedding = "model.embed_tokens.weight";
 /// A published key that says something of the model.
 struct PublishedKey {
   std::string name;
-  std::string ours;  // the key of model/keys.h; "" for one that is written and only checked (Family::only)
+  /// The key of model/keys.h; "" for one that is written and only checked (Family::only), or cannot say all that
+  /// the key can: what differs then stands in an object "heddle".
+  std::string ours;
   /// What the family takes where the key is absent or null. Null: it must be there.
   Json standard;
   Json where_null;  // where it is null, if that is something else
@@ -31,9 +33,11 @@ struct PublishedKey {
 };
 PublishedKey key(const char* name);  // named as ours, and required
 PublishedKey key(const char* name, const char* ours, Json standard = nullptr, Json where_null = nullptr);
-/// Rotary positions: rope_theta, which reads the others too, and rope_scaling.
+/// Rotary positions: rope_theta, which reads the others too, and rope_scaling; and the part of a head that has
+/// them, which only some families let be less than 1.
 PublishedKey rope_theta_key();
 PublishedKey rope_scaling_key();
+PublishedKey partial_rotary_key(double standard);
 /// Always written as it is.
 PublishedKey fixed(const char* name, Json value);
 
@@ -43,6 +47,7 @@ struct Only {
   std::string name;
   std::function<bool(const Json& value, const Json& root)> accepted;
   std::string reason;
+  std::string read_by = {};  // where a family has a key of this name, it is its own to read; "": of its own name
 };
 Only is(const char* name, Json value, const char* reason);
 Only off(const char* name, const char* reason);  // false or 0
@@ -75,6 +80,7 @@ struct Family {
   std::vector<PublishedKey> keys;
   std::vector<Only> only;
   std::vector<std::string> read_besides;  // further keys with a meaning here
+  std::vector<std::string> said;          // keys of model/keys.h that follow from the family and its other keys
 
   std::vector<Preset> presets;
 
@@ -91,6 +97,8 @@ struct Family {
   FurtherTensors (*further)(const model::ModelConfig&) = nullptr;
   /// The name of the tensor that `name` of a released folder repeats, or "". `head` is what the head is called.
   std::string_view (*repeats)(std::string_view name, std::string_view head) = nullptr;
+  /// What its released tensors are called, of the names that parameters have here. Null: the same.
+  std::string (*spelt)(std::string name) = nullptr;
 };
 
 /// Every family.
@@ -103,6 +111,16 @@ const Family& family_of(const model::ModelConfig& config);
 /// name of the original, or "".
 std::string_view original_of(std::string_view name, bool has_head);
 
+/// What a family calls the tensor that is called `name` here.
+std::string name_in(const Family& family, const std::string& name);
+/// All that families call it, the name here first.
+std::vector<std::string> names_of(const std::string& name);
+
+/// Second names of keys: what stands under the first of a pair is put under the second. ConfigError where both
+/// stand and differ.
+void join_names(Json& root, const std::string& place,
+                std::initializer_list<std::pair<const char*, const char*>> names);
+
 /// The names of model keys that no key of the family says: they stand in an object "heddle".
 std::vector<std::string> unsaid_keys(const Family& family);
 
@@ -114,6 +132,11 @@ void check_keys(const Family& family, const Json& root, const std::string& place
 /// One row each of families().
 Family deepseek_v3();
 Family deepseek_v2();
+Family kimi_k2();
+Family glm4_moe();
+Family llama();
+Family mixtral();
+Family qwen2();
 Family qwen3();
 Family qwen3_moe();
 

@@ -3,7 +3,7 @@
 // Sources: Qwen3Config and Qwen3MoeConfig of Transformers 5, gone through key by key, and the config.json files
 // released with Qwen3-0.6B and Qwen3-30B-A3B.
 #include "heddle/base/error.h"
-#include "heddle/config/families/family.h"
+#include "heddle/config/families/grouped_keys.h"
 #include "heddle/formats/json_text.h"
 
 namespace heddle::config {
@@ -34,57 +34,52 @@ Written write_dense_layers(const ModelConfig& c) {
   return layers;
 }
 
-// The balance loss of Transformers is one of the whole batch, and off unless asked for.
-void adopt(Json& root, const std::string& place, std::vector<std::string>* warnings) {
-  root.erase("quantization_config");  // of the released weights, which are not read here
-  if (root.value("output_router_logits", Json()) != true || warnings == nullptr) return;
-  const Json loss = root.value("router_aux_loss_coef", Json(0.001));
-  warnings->push_back(
-      fmt::format("{}: 'router_aux_loss_coef' is {} over the whole batch, which is not built: taken as 0", place,
-                  formats::shown(loss)));
-}
-
-// Transformers has a second name for one key.
 void rename(Json& root, const std::string& place) {
-  const Json value = root.value("num_local_experts", Json());
-  if (value.is_null()) return;
-  Json& known = root["num_experts"];
-  if (known.is_null()) known = value;
-  if (known != value) {
-    config_error("{}: 'num_local_experts' is {} and 'num_experts' {}: they are one key", place,
-                 formats::shown(value), formats::shown(known));
-  }
+  join_names(root, place, {{"num_local_experts", "num_experts"}});
 }
 
 Family common(const char* architecture, const char* model_type) {
   Family f;
   f.architecture = architecture;
   f.model_type = model_type;
-  f.base.attention = ModelConfig::Attention::grouped;
-  f.base.rope_interleave = false;
-  f.base.n_shared_experts = 0;
-  f.base.sigmoid_scores = f.base.topk_bias = false;
-  f.keys = {
-      key("vocab_size"),
-      key("hidden_size"),
-      key("num_hidden_layers"),
-      key("intermediate_size"),
-      fixed("hidden_act", "silu"),
-      key("rms_norm_eps", "rms_norm_eps", 1e-6),
-      key("initializer_range", "initializer_range", 0.02),
-      key("tie_word_embeddings", "tie_word_embeddings", false),
-      key("max_position_embeddings"),
-      fixed("attention_bias", false),
-      fixed("attention_dropout", 0.0),
-      fixed("use_sliding_window", false),
-      key("num_attention_heads"),
-      key("num_key_value_heads"),
-      key("head_dim"),
-      rope_theta_key(),
-      rope_scaling_key(),
-  };
-  f.adopt = adopt;
+  f.base = grouped_base();
+  f.base.qk_norm = true;
+  f.keys = grouped_keys(1e-6);
+  for (PublishedKey& each : f.keys) {  // Transformers has defaults of its own for these: they must be there
+    if (each.name == "head_dim" || each.name == "num_key_value_heads") each = key(each.name.c_str());
+  }
+  f.keys.push_back(attention_bias_key(model::AttentionBias::all));
+  f.keys.back().ours = "";  // a model of no other family may have biases that true and false don't tell apart
+  f.keys.push_back(fixed("use_sliding_window", false));
+  f.adopt = adopt_router_loss;
   return f;
+}
+
+// The config.json files released with the models.
+ModelConfig sized(int64_t hidden, int64_t layers, int64_t mlp, int64_t heads, bool tied) {
+  ModelConfig c = grouped_base();
+  c.qk_norm = true;
+  c.vocab_size = 151936;
+  c.hidden_size = hidden;
+  c.num_hidden_layers = c.first_k_dense_replace = layers;
+  c.intermediate_size = mlp;
+  c.num_attention_heads = heads;
+  c.num_key_value_heads = 8;
+  c.head_dim = 128;
+  c.tie_word_embeddings = tied;
+  c.max_position_embeddings = 40960;
+  c.rope_theta = 1e6;
+  return c;
+}
+
+ModelConfig mixture(int64_t hidden, int64_t layers, int64_t mlp, int64_t heads, int64_t expert) {
+  ModelConfig c = sized(hidden, layers, mlp, heads, false);
+  c.first_k_dense_replace = 0;
+  c.num_key_value_heads = 4;
+  c.n_routed_experts = 128;
+  c.num_experts_per_tok = 8;
+  c.moe_intermediate_size = expert;
+  return c;
 }
 
 }  // namespace
@@ -92,7 +87,10 @@ Family common(const char* architecture, const char* model_type) {
 Family qwen3() {
   Family f = common("Qwen3ForCausalLM", "qwen3");
   f.holds = [](const ModelConfig& c) { return !c.is_latent() && !c.has_experts(); };
-  f.derive = [](ModelConfig& c) { c.first_k_dense_replace = c.num_hidden_layers; };
+  f.derive = make_dense;
+  f.presets = {{"qwen3-0.6b", sized(1024, 28, 3072, 16, true)},  {"qwen3-1.7b", sized(2048, 28, 6144, 16, true)},
+               {"qwen3-4b", sized(2560, 36, 9728, 32, true)},    {"qwen3-8b", sized(4096, 36, 12288, 32, false)},
+               {"qwen3-14b", sized(5120, 40, 17408, 40, false)}, {"qwen3-32b", sized(5120, 64, 25600, 64, false)}};
   return f;
 }
 
@@ -114,6 +112,8 @@ Family qwen3_moe() {
   f.read_besides = {"num_local_experts", "output_router_logits", "router_aux_loss_coef"};
   f.rewrite = rename;
   f.holds = [](const ModelConfig& c) { return !c.is_latent() && c.has_experts(); };
+  f.presets = {{"qwen3-30b-a3b", mixture(2048, 48, 6144, 32, 768)},
+               {"qwen3-235b-a22b", mixture(4096, 94, 12288, 64, 1536)}};
   return f;
 }
 

@@ -8,8 +8,11 @@
 
 namespace heddle::config {
 
-/// Sets rope_theta and rope_scaling. ConfigError where another way of scaling is asked for than YaRN.
+/// Sets rope_theta and rope_scaling. ConfigError where another way of scaling is asked for than those of
+/// model::RopeType.
 void read_rope(const JsonKeys& keys, model::ModelConfig& config);
+/// Sets partial_rotary_factor, which may stand in rope_parameters too.
+void read_partial_rotary(const JsonKeys& keys, double standard, model::ModelConfig& config);
 /// What stands as rope_scaling: null without any.
 nlohmann::ordered_json rope_scaling_json(const model::ModelConfig& config);
 

@@ -57,6 +57,7 @@ void rotate(const KernelCall& call) {
                           .R = call.in[0].dim(0),
                           .h = at.integer("heads"),
                           .d = at.integer("head_dim"),
+                          .first = at.integer_or("first", at.integer("head_dim") - at.integer("rope_dim")),
                           .r = at.integer("rope_dim"),
                           .S = at.integer("sequence"),
                           .interleaved = at.integer("interleaved") != 0};

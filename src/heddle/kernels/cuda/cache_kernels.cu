@@ -46,9 +46,9 @@ HEDDLE_KERNEL void HEDDLE_BOUNDS(kCacheThreads) rotate_at(RotateArgs args) {
   const int64_t at = static_cast<int64_t>(blockIdx.x) * kCacheThreads + threadIdx.x;
   if (at >= args.R * args.h * args.d) return;
   const X* x = static_cast<const X*>(args.x);
-  const int64_t t = at / (args.h * args.d), e = at % args.d - (args.d - args.r), half = args.r / 2;
+  const int64_t t = at / (args.h * args.d), e = at % args.d - args.first, half = args.r / 2;
   float y = to_float(x[at]);
-  if (e >= 0) {
+  if (e >= 0 && e < args.r) {
     const int64_t place = args.places[t];
     const float* row = args.table_Sr + (place < 0 ? 0 : place % args.S) * args.r;
     const bool second = args.interleaved ? e % 2 == 1 : e >= half;

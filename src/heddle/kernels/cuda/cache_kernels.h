@@ -25,7 +25,7 @@ struct RotateArgs {
   const float* table_Sr;
   const int32_t* places;
   void* y;
-  int64_t R, h, d, r, S;
+  int64_t R, h, d, first, r, S;  // of d elements those from `first` on are rotated
   bool interleaved;
 };
 /// A thread an element.

@@ -18,9 +18,8 @@ constexpr int64_t kCastBlock = 256 * 8;
 template <Map map>
 void map_op(const KernelCall& call) {
   constexpr bool gated_grad = map == Map::swiglu_dgrad;
-  constexpr size_t inputs = map == Map::silu || map == Map::gelu || map == Map::swiglu ? 1
-                            : map == Map::multiply_dgrad                               ? 3
-                                                                                       : 2;
+  constexpr bool one = map == Map::silu || map == Map::gelu || map == Map::swiglu || map == Map::add_bias;
+  constexpr size_t inputs = one ? 1 : map == Map::multiply_dgrad ? 3 : 2;
   const int64_t W = call.out[0].columns() / (gated_grad ? 2 : 1), T = call.out[0].rows();
   by_type(call.in[0].dtype, [&]<class X>(X) {
     MapArgs args{};
@@ -132,6 +131,7 @@ std::vector<KernelEntry> map_entries() {
           entry("multiply_dgrad", "rows", map_op<Map::multiply_dgrad>),
           entry("gelu", "rows", map_op<Map::gelu>),
           entry("gelu_dgrad", "rows", map_op<Map::gelu_dgrad>, narrow<Among::in, 0>, bias_scratch),
+          entry("add_bias", "rows", map_op<Map::add_bias>),
           entry("swiglu", "rows", map_op<Map::swiglu>),
           entry("swiglu_dgrad", "rows", map_op<Map::swiglu_dgrad>, narrow<Among::in, 0>, bias_scratch),
           entry("add", "rows", add_op, adds),

@@ -20,7 +20,7 @@ HEDDLE_DEVICE float normal_density(float z) { return expf(-0.5f * z * z) * 0.398
 template <class X, Map map>
 HEDDLE_KERNEL void HEDDLE_BOUNDS(kMapThreads) map_rows(MapArgs args) {
   constexpr bool gated = map == Map::swiglu || map == Map::swiglu_dgrad;
-  constexpr bool biased = gated || map == Map::gelu || map == Map::gelu_dgrad;
+  constexpr bool biased = gated || map == Map::gelu || map == Map::gelu_dgrad || map == Map::add_bias;
   const int64_t column = (static_cast<int64_t>(blockIdx.x) * kMapThreads + threadIdx.x) * kPack;
   const int64_t W = args.W, left = W - column;
   if (left <= 0) return;
@@ -47,12 +47,12 @@ HEDDLE_KERNEL void HEDDLE_BOUNDS(kMapThreads) map_rows(MapArgs args) {
   for (int64_t t = first; t < last; ++t) {
     const int64_t at = t * W + column, at2 = t * 2 * W + column;
     float a[kPack], b[kPack], y[kPack], z[kPack];
-    if constexpr (map == Map::silu || map == Map::gelu) {
+    if constexpr (map == Map::silu || map == Map::gelu || map == Map::add_bias) {
       load_pack(in0 + at, left, wide, a);
       HEDDLE_UNROLL
       for (int i = 0; i < kPack; ++i) {
         const float x = a[i] + bias[0][i];
-        y[i] = map == Map::silu ? x * sigmoid(x) : x * normal_below(x);
+        y[i] = map == Map::add_bias ? x : map == Map::silu ? x * sigmoid(x) : x * normal_below(x);
       }
       store_pack(out0 + at, left, wide, y);
     } else if constexpr (map == Map::silu_dgrad || map == Map::gelu_dgrad) {
@@ -221,6 +221,7 @@ MAP(gelu_dgrad)
 MAP(swiglu)
 MAP(swiglu_dgrad)
 MAP(add)
+MAP(add_bias)
 #undef MAP
 template HEDDLE_KERNEL void accumulate<double, double>(AccumulateArgs args);
 template HEDDLE_KERNEL void accumulate<float, double>(AccumulateArgs args);

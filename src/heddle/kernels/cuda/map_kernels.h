@@ -5,7 +5,18 @@
 
 namespace heddle::kernels::cuda {
 
-enum class Map { silu, silu_dgrad, multiply, multiply_dgrad, gelu, gelu_dgrad, swiglu, swiglu_dgrad, add };
+enum class Map {
+  silu,
+  silu_dgrad,
+  multiply,
+  multiply_dgrad,
+  gelu,
+  gelu_dgrad,
+  swiglu,
+  swiglu_dgrad,
+  add,
+  add_bias
+};
 
 struct MapArgs {
   const void* in[3];  // in the op's order, without the bias

@@ -35,7 +35,8 @@ void rope(const KernelCall& call) {
     args.T = call.in[0].dim(0);
     args.h = at.integer("heads");
     args.r = at.integer("rope_dim");
-    args.n = at.integer("head_dim") - args.r;
+    args.n = at.integer_or("first", at.integer("head_dim") - args.r);
+    args.behind = at.integer("head_dim") - args.r - args.n;
     args.S = at.integer("sequence");
     args.interleaved = at.integer("interleaved") != 0;
     args.inverse = at.integer_or("inverse", 0) != 0;

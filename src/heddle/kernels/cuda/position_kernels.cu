@@ -58,9 +58,10 @@ template <class X>
 HEDDLE_KERNEL void HEDDLE_BOUNDS(kThreads) position(PositionArgs args) {
   HEDDLE_SHARED(float, angle, kWidestRope);
   HEDDLE_SHARED(float, kr, kWidestRope);
-  const int64_t t = blockIdx.x, h = args.h, n = args.n, r = args.r, v = args.v, d = n + r;
+  const int64_t t = blockIdx.x, h = args.h, n = args.n, r = args.r, v = args.v;
+  const int64_t d = n + r + args.behind;
   const bool rotates = args.table_Sr != nullptr;
-  const bool packs = n % kPack == 0 && r % kPack == 0 && v % kPack == 0 && aligned(args.q) && aligned(args.kv) &&
+  const bool packs = n % kPack == 0 && r % kPack == 0 && v % kPack == 0 && d % kPack == 0 && aligned(args.q) && aligned(args.kv) &&
                      aligned(args.q_out) && aligned(args.k) && aligned(args.value);
   const float *c = angle, *s = angle + r / 2;
   for (int64_t i = threadIdx.x; rotates && i < r; i += kThreads) angle[i] = args.table_Sr[t % args.S * r + i];
@@ -76,7 +77,7 @@ HEDDLE_KERNEL void HEDDLE_BOUNDS(kThreads) position(PositionArgs args) {
     const X* from = static_cast<const X*>(args.q) + t * h * d;
     write_row(static_cast<X*>(args.q_out) + t * h * d, h * d, packs, [&](int64_t at, int count, float(&to)[kPack]) {
       const int64_t in_head = at % d;
-      if (in_head < n) {
+      if (in_head < n || in_head >= n + r) {
         copy_some(from + at, count, to);
       } else {
         for (int i = 0; i < count; ++i) {

@@ -14,6 +14,7 @@ struct PositionArgs {
   const float* table_Sr;    // null: nothing is rotated
   void *q_out, *k, *value;  // [T,h·(n+r)] twice, [T,h·v]
   int64_t T, h, n, r, v, S;
+  int64_t behind;  // elements of a head of q after the rotated ones; 0 where there is a kv
   bool interleaved, inverse;
 };
 /// Rotates the rope part of every head of q and kr, and assembles k = (k_nope, kr), v. A block a token.

@@ -1,4 +1,5 @@
-// The activations of MLPs and their gradients, each in one pass. T rows, F width.
+// The activations of MLPs and their gradients, and biases, each in one pass. T rows, F width.
+//   add_bias: x + bias;
 //   swiglu: (gate, up) = u + bias, a = silu(gate)·up;  gelu: z = x + bias, y = z·Φ(z);  silu: x·σ(x)
 // Gradients of biases are sums over rows of the gradient before it is rounded, by blocks (row_pieces.h).
 #include "heddle/kernels/host/simd_targets.h"
@@ -53,6 +54,32 @@ struct Bias {
 };
 Bias bias_of(const KernelCall& call, size_t i) {
   return {i < call.in.size() ? call.in[i].as<const float>() : nullptr};
+}
+
+template <class X>
+void add_bias(const KernelCall& call, int64_t begin, int64_t end) {
+  const int64_t F = call.in[0].columns();
+  const Bias bias = bias_of(call, 1);
+  for (int64_t t = begin; t < end; ++t) {
+    const X* x_F = call.in[0].as<const X>() + t * F;
+    X* y_F = call.out[0].as<X>() + t * F;
+    sweep(F, [&](int64_t f, auto lanes, auto)
+                 HEDDLE_BODY { store(bias.plus(load(x_F + f, lanes), f, lanes), y_F + f, lanes); });
+  }
+}
+
+template <class X>
+void add_bias_wgrad(const KernelCall& call, int64_t begin, int64_t end) {
+  const int64_t F = call.in[0].columns();
+  for (int64_t t = begin; t < end; ++t) {
+    const X* dy_F = call.in[0].as<const X>() + t * F;
+    float* sum_F = partial_sum(call.scratch, t / kRowsPerPartial, F);
+    const bool first = t % kRowsPerPartial == 0;
+    sweep(F, [&](int64_t f, auto lanes, auto) HEDDLE_BODY {
+      const V dy = load(dy_F + f, lanes);
+      store(first ? dy : hn::Add(load(sum_F + f, lanes), dy), sum_F + f, lanes);
+    });
+  }
 }
 
 template <class X>
@@ -191,6 +218,16 @@ HWY_INLINE void by_type(const KernelCall& call, int64_t begin, int64_t end) {
 }
 }  // namespace
 
+void AddBiasRows(const KernelCall& call, int64_t begin, int64_t end) {
+  by_type<add_bias<bf16>, add_bias<float>>(call, begin, end);
+}
+void AddBiasWgradRows(const KernelCall& call, int64_t begin, int64_t end) {
+  by_type<add_bias_wgrad<bf16>, add_bias_wgrad<float>>(call, begin, end);
+}
+void AddColumns(const float* sum, int64_t columns, float* to) {
+  sweep(columns, [&](int64_t f, auto lanes, auto)
+                     HEDDLE_BODY { store(hn::Add(load(to + f, lanes), load(sum + f, lanes)), to + f, lanes); });
+}
 void SwigluRows(const KernelCall& call, int64_t begin, int64_t end) {
   by_type<swiglu<bf16>, swiglu<float>>(call, begin, end);
 }
@@ -226,6 +263,9 @@ HWY_AFTER_NAMESPACE();
 namespace heddle::kernels::host {
 namespace {
 using device::KernelCall;
+HWY_EXPORT(AddBiasRows);
+HWY_EXPORT(AddBiasWgradRows);
+HWY_EXPORT(AddColumns);
 HWY_EXPORT(SwigluRows);
 HWY_EXPORT(SwigluDgradRows);
 HWY_EXPORT(GeluRows);
@@ -253,6 +293,7 @@ void forward(const KernelCall& call, Piece piece) {
   over_rows(call.in[0].rows(), (call.in[0].columns() + call.out[0].columns()) * size_of(call.in[0].dtype),
             [&](int64_t begin, int64_t end) { piece(call, begin, end); });
 }
+void add_bias(const KernelCall& call) { forward(call, HWY_DYNAMIC_DISPATCH(AddBiasRows)); }
 void swiglu(const KernelCall& call) { forward(call, HWY_DYNAMIC_DISPATCH(SwigluRows)); }
 void gelu(const KernelCall& call) { forward(call, HWY_DYNAMIC_DISPATCH(GeluRows)); }
 
@@ -269,6 +310,28 @@ void backward(const KernelCall& call, Piece piece) {
 void swiglu_dgrad(const KernelCall& call) { backward(call, HWY_DYNAMIC_DISPATCH(SwigluDgradRows)); }
 void gelu_dgrad(const KernelCall& call) { backward(call, HWY_DYNAMIC_DISPATCH(GeluDgradRows)); }
 
+/// acc += the sum of the blocks' sums, which stands behind them.
+void add_bias_wgrad(const KernelCall& call) {
+  const int64_t T = call.in[0].rows(), F = call.in[0].columns(), partials = partial_count(T);
+  const Piece piece = HWY_DYNAMIC_DISPATCH(AddBiasWgradRows);
+  over_rows(
+      T, F * size_of(call.in[0].dtype), [&](int64_t begin, int64_t end) { piece(call, begin, end); },
+      kRowsPerPartial);
+  auto* acc = call.updates[0].as<float>();
+  float* sum = call.overwrite ? acc : partial_sum(call.scratch, partials, F);
+  HWY_DYNAMIC_DISPATCH(BiasAddPartials)(call.scratch, partials, F, sum);
+  if (!call.overwrite) HWY_DYNAMIC_DISPATCH(AddColumns)(sum, F, acc);
+}
+int64_t add_bias_scratch(const ir::Listing& listing, const ir::Op& op, const ir::RowCounts& rows) {
+  const int64_t columns = listing.value(op.updates[0]).shape[0].count;
+  const int64_t count = listing.elements(op.in[0], rows) / std::max<int64_t>(1, columns);
+  return partial_sums_bytes(count, columns) + partial_stride(columns) * 4;
+}
+Support sums_in_floats(const ir::Listing& listing, const ir::Op& op) {
+  return listing.value(op.updates[0]).dtype == Dtype::f32 ? takes<"x">(listing, op)
+                                                          : Support::no("the accumulator is not f32");
+}
+
 int64_t bias_scratch(const ir::Listing& listing, const ir::Op& op, const ir::RowCounts& rows) {
   if (op.in.size() <= 2 || op.in[2] == ir::none) return 0;
   const int64_t columns = listing.value(op.in[2]).shape[0].count;
@@ -278,7 +341,9 @@ int64_t bias_scratch(const ir::Listing& listing, const ir::Op& op, const ir::Row
 }  // namespace
 
 std::vector<KernelEntry> mlp_kernels() {
-  return {{"swiglu", "host", "highway", takes<"xa">, nullptr, swiglu},
+  return {{"add_bias", "host", "highway", takes<"xa">, nullptr, add_bias},
+          {"add_bias_wgrad", "host", "highway", sums_in_floats, add_bias_scratch, add_bias_wgrad},
+          {"swiglu", "host", "highway", takes<"xa">, nullptr, swiglu},
           {"swiglu_dgrad", "host", "highway", takes<"xxa">, bias_scratch, swiglu_dgrad},
           {"silu", "host", "highway", takes<"x">, nullptr, silu},
           {"silu_dgrad", "host", "highway", takes<"xx">, nullptr, silu_dgrad},

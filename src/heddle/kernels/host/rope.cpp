@@ -81,12 +81,14 @@ struct Angles {
   }
 };
 
-/// The last r elements of each of h heads of d are turned, the others copied.
+/// Of each of h heads of d the r elements from `first` on are turned, the others copied.
 template <bool interleaved, class X>
-HWY_INLINE void turn_heads(const Angles& angles, int64_t h, int64_t d, const X* from, X* to) {
+HWY_INLINE void turn_heads(const Angles& angles, int64_t h, int64_t d, int64_t first, const X* from, X* to) {
+  const int64_t behind = first + angles.r;
   for (int64_t j = 0; j < h; ++j, from += d, to += d) {
-    copy(from, d - angles.r, to);
-    angles.turn_all<interleaved>(from + d - angles.r, to + d - angles.r);
+    copy(from, first, to);
+    angles.turn_all<interleaved>(from + first, to + first);
+    copy(from + behind, d - behind, to + behind);
   }
 }
 
@@ -147,13 +149,14 @@ HWY_INLINE Pairs sum_of_heads(const Mla& mla, const X* dk, int64_t i, Lanes lane
 void RopeRows(const KernelCall& call, int64_t begin, int64_t end) {
   const ir::Attributes& at = call.op->attributes;
   const int64_t h = at.integer("heads"), d = at.integer("head_dim"), r = at.integer("rope_dim");
-  const int64_t S = at.integer("sequence");
+  const int64_t S = at.integer("sequence"), first = at.integer_or("first", d - r);
   const bool inverse = at.integer_or("inverse", 0) != 0;
   by_type_and_pairing(call, [&](auto x, auto interleaved) HEDDLE_BODY {
     using X = decltype(x);
     for (int64_t t = begin; t < end; ++t) {
       const Angles angles{call.in[1].as<const float>() + t % S * r, r, inverse};
-      turn_heads<interleaved>(angles, h, d, call.in[0].as<const X>() + t * h * d, call.out[0].as<X>() + t * h * d);
+      turn_heads<interleaved>(angles, h, d, first, call.in[0].as<const X>() + t * h * d,
+                              call.out[0].as<X>() + t * h * d);
     }
   });
 }
@@ -199,7 +202,7 @@ void MlaRopeRows(const KernelCall& call, int64_t begin, int64_t end) {
     for (int64_t t = begin; t < end; ++t) {
       const Angles angles{call.in[3].as<const float>() + t % S * mla.r, mla.r, false};
       const int64_t at = t * mla.h * d;
-      turn_heads<interleaved>(angles, mla.h, d, call.in[0].as<const X>() + at, call.out[0].as<X>() + at);
+      turn_heads<interleaved>(angles, mla.h, d, mla.n, call.in[0].as<const X>() + at, call.out[0].as<X>() + at);
       X* k = call.out[1].as<X>() + at;
       angles.turn_all<interleaved>(call.in[2].as<const X>() + t * mla.r, k + mla.n);
       assemble(mla, call.in[1].as<const X>() + t * mla.h * (mla.n + mla.v), k,
@@ -216,7 +219,7 @@ void MlaRopeDgradRows(const KernelCall& call, int64_t begin, int64_t end) {
     for (int64_t t = begin; t < end; ++t) {
       const Angles angles{call.in[3].as<const float>() + t % S * mla.r, mla.r, true};
       const int64_t at = t * mla.h * d;
-      turn_heads<interleaved>(angles, mla.h, d, call.in[0].as<const X>() + at, call.out[0].as<X>() + at);
+      turn_heads<interleaved>(angles, mla.h, d, mla.n, call.in[0].as<const X>() + at, call.out[0].as<X>() + at);
       const X* dk = call.in[1].as<const X>() + at;
       take_apart(mla, dk, call.in[2].as<const X>() + t * mla.h * mla.v,
                  call.out[1].as<X>() + t * mla.h * (mla.n + mla.v));

@@ -92,7 +92,7 @@ template <class A>
 void rope_at(const KernelCall& call) {
   const ir::Attributes& a = call.op->attributes;
   const int64_t h = a.integer("heads"), d = a.integer("head_dim"), r = a.integer("rope_dim"),
-                S = a.integer("sequence");
+                S = a.integer("sequence"), first = a.integer_or("first", d - r);
   const bool interleaved = a.integer("interleaved") != 0;
   const auto* places = call.in[2].as<const int32_t>();
   const Input<A> x(call.in[0]), table_Sr(call.in[1]);
@@ -102,9 +102,9 @@ void rope_at(const KernelCall& call) {
     for (int64_t j = 0; j < h; ++j) {
       const A* from = x.at((t * h + j) * d);
       A* to = y.at((t * h + j) * d);
-      std::copy_n(from, d - r, to);
-      from += d - r;
-      to += d - r;
+      std::copy_n(from, d, to);
+      from += first;
+      to += first;
       for (int64_t i = 0; i < r / 2; ++i) {
         const int64_t p = interleaved ? 2 * i : i, q = interleaved ? 2 * i + 1 : i + r / 2;
         to[p] = from[p] * row[i] - from[q] * row[r / 2 + i];

@@ -1,5 +1,5 @@
-// linear, grouped_linear, their gradients, and the casts of weights. T rows, K in, N out; R rows sorted by expert,
-// E experts, expert e having rows offsets[e] … offsets[e+1].
+// linear, grouped_linear, their gradients, add_bias, and the casts of weights. T rows, K in, N out; R rows sorted
+// by expert, E experts, expert e having rows offsets[e] … offsets[e+1].
 #include "heddle/kernels/reference/operands.h"
 #include "heddle/kernels/reference/product.h"
 
@@ -49,6 +49,20 @@ void linear_wgrad(const KernelCall& call) {
   product<A>(N, K, T, transposed(dy_TN.at(0), N), plain(x_TK.at(0), K), acc_NK, !call.overwrite);
   const TensorView bias = operand(call.updates, 1);
   if (bias) add_column_sums(dy_TN, T, N, accumulator<A>(bias), call.overwrite);
+}
+
+template <class A>
+void add_bias(const KernelCall& call) {
+  const Input<A> x_TN(call.in[0]), bias_N(call.in[1]);
+  const int64_t T = call.in[0].dim(0), N = call.in[0].dim(1);
+  const Output<A> y_TN(call.out[0]);
+  for (int64_t i = 0; i < T * N; ++i) y_TN[i] = x_TN[i] + bias_N[i % N];
+}
+
+template <class A>
+void add_bias_wgrad(const KernelCall& call) {
+  add_column_sums(Input<A>(call.in[0]), call.in[0].dim(0), call.in[0].dim(1), accumulator<A>(call.updates[0]),
+                  call.overwrite);
 }
 
 /// The rows of each expert, checked against the number of rows there are.
@@ -117,6 +131,8 @@ std::vector<KernelEntry> linear_kernels() {
   return {entry("linear", by_type<in0, linear<float>, linear<double>>),
           entry("linear_dgrad", by_type<in0, linear_dgrad<float>, linear_dgrad<double>>),
           entry("linear_wgrad", by_type<in0, linear_wgrad<float>, linear_wgrad<double>>),
+          entry("add_bias", by_type<in0, add_bias<float>, add_bias<double>>),
+          entry("add_bias_wgrad", by_type<in0, add_bias_wgrad<float>, add_bias_wgrad<double>>),
           entry("grouped_linear", by_type<in0, grouped_linear<float>, grouped_linear<double>>),
           entry("grouped_linear_dgrad", by_type<in0, grouped_linear_dgrad<float>, grouped_linear_dgrad<double>>),
           entry("grouped_linear_wgrad", by_type<in0, grouped_linear_wgrad<float>, grouped_linear_wgrad<double>>),

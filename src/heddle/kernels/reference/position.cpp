@@ -5,7 +5,7 @@
 namespace heddle::kernels::reference {
 namespace {
 
-/// The rotation of the last r elements of a head by the angles of position t mod S. A row of the table is r/2
+/// The rotation of r elements of a head by the angles of position t mod S. A row of the table is r/2
 /// cosines, then r/2 sines. Pairs are (2i, 2i+1) when interleaved, else (i, i + r/2).
 template <class A>
 struct Rotation {
@@ -33,13 +33,13 @@ void rope(const KernelCall& call) {
   const Input<A> x(call.in[0]), table_Sr(call.in[1]);
   const Rotation<A> rotation{table_Sr, at.integer("sequence"), r, at.integer("interleaved") != 0,
                              at.integer_or("inverse", 0) != 0};
-  const int64_t T = call.in[0].dim(0);
+  const int64_t T = call.in[0].dim(0), first = at.integer_or("first", d - r);
   const Output<A> y(call.out[0]);
   for (int64_t t = 0; t < T; ++t) {
     for (int64_t j = 0; j < h; ++j) {
       const int64_t head = (t * h + j) * d;
-      std::copy_n(x.at(head), d - r, y.at(head));
-      rotation.rotate(t, x.at(head + d - r), y.at(head + d - r));
+      std::copy_n(x.at(head), d, y.at(head));
+      rotation.rotate(t, x.at(head + first), y.at(head + first));
     }
   }
 }

@@ -14,6 +14,7 @@ Shape shape_of(const ModelConfig& c, std::string name) {
   s.ffn = c.intermediate_size;
   s.tied = c.tie_word_embeddings;
   s.mtp = c.num_nextn_predict_layers;
+  s.ffn_bias = c.mlp_bias;
   if (c.is_latent()) {
     s.kv_heads = s.heads;
     s.head_dim = c.qk_head_dim();
@@ -22,6 +23,8 @@ Shape shape_of(const ModelConfig& c, std::string name) {
     s.kv_heads = c.num_key_value_heads;
     s.head_dim = c.head_dim;
     s.qk_norm = c.qk_norm;
+    s.qkv_bias = c.attention_bias != AttentionBias::none;
+    s.out_bias = c.attention_bias == AttentionBias::all;
   }
   if (!c.has_experts()) return s;
   s.dense_layers = std::min(c.first_k_dense_replace, c.num_hidden_layers);

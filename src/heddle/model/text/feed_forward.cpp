@@ -18,8 +18,14 @@ ValueId feed_forward(Writer& w, ValueId x_TH, const std::string& prefix, int64_t
   const ValueId w_gate_up = w.matrix(
       of, prefix + "gate_up_proj.weight", 2 * width, w.config().hidden_size,
       {{prefix + "gate_proj.weight", 0, width}, {prefix + "up_proj.weight", width, width}}, {{0, ir::Axis::tp, 2}});
-  const ValueId u = w.op("linear", {w.gather(x_TH, name + "_in"), w_gate_up}, {name + "_u"})[0];
-  return w.row_linear(swiglu(w, u, name + "_a"), of, prefix, "down_proj", width, name);
+  const bool bias = part == OpPart::mlp && w.config().mlp_bias;
+  ValueId u = w.op("linear", {w.gather(x_TH, name + "_in"), w_gate_up}, {name + (bias ? "_u_product" : "_u")})[0];
+  if (bias) {
+    u = w.add_bias(u, of, prefix + "gate_up_proj.bias", 2 * width, name + "_u",
+                   {{prefix + "gate_proj.bias", 0, width}, {prefix + "up_proj.bias", width, width}},
+                   {{0, ir::Axis::tp, 2}});
+  }
+  return w.row_linear(swiglu(w, u, name + "_a"), of, prefix, "down_proj", width, name, bias);
 }
 
 }  // namespace heddle::model

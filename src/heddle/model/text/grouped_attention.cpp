@@ -19,7 +19,8 @@ ValueId grouped_attention(Writer& w, ValueId n_TH, const std::string& prefix) {
   const ValueId n_UH = w.gather(n_TH, "n");
   std::optional<Writer::Part> part(std::in_place, w, OpPart::queries_keys);
   const auto heads = [&](const std::string& letter, int64_t all) {
-    return w.column_linear(n_UH, kAttention, prefix, letter + "_proj", all * width);
+    return w.column_linear(n_UH, kAttention, prefix, letter + "_proj", all * width,
+                           c.attention_bias != AttentionBias::none);
   };
   const auto placed = [&](ValueId x, const std::string& letter, int64_t count) {
     if (c.qk_norm) x = w.norm(x, prefix + letter + "_norm.weight", letter + "_normed", c.rms_norm_eps, width);
@@ -52,7 +53,8 @@ ValueId grouped_attention(Writer& w, ValueId n_TH, const std::string& prefix) {
     o = attend_across(
         w, q, {{k, "k"}, {v, "v"}}, [](const std::vector<ValueId>& rows) { return rows; }, sizes);
   }
-  return w.row_linear(o, kAttention, prefix, "o_proj", c.num_attention_heads * width, "o_proj");
+  return w.row_linear(o, kAttention, prefix, "o_proj", c.num_attention_heads * width, "o_proj",
+                      c.attention_bias == AttentionBias::all);
 }
 
 }  // namespace heddle::model

@@ -7,7 +7,8 @@
 
 namespace heddle::model {
 
-/// x [U, heads · head_dim] with the last rotary_width() elements of each head rotated by their positions.
+/// x [U, heads · head_dim] with rotary_width() elements of each head rotated by their positions: the last
+/// ones, or the first of grouped attention.
 ir::ValueId rotate(Writer& writer, ir::ValueId x, int64_t heads, int64_t head_dim, const std::string& name);
 
 }  // namespace heddle::model

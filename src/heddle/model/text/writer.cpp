@@ -101,21 +101,35 @@ ValueId Writer::matrix(Parameter::Part part, const std::string& name, int64_t n,
                    spec_.dtype, {n, k});
 }
 
+ValueId Writer::add_bias(ValueId y, Parameter::Part part, const std::string& name, int64_t n,
+                         const std::string& out, std::vector<ReleasedPart> released, std::vector<Cut> cuts) {
+  const ValueId bias = parameter({.name = name,
+                                  .part = part,
+                                  .start = Parameter::Start::zeros,
+                                  .cuts = std::move(cuts),
+                                  .released = std::move(released)},
+                                 wide_, {n});
+  return op("add_bias", {y, bias}, {out})[0];
+}
+
 ValueId Writer::linear(ValueId x, Parameter::Part part, const std::string& prefix, const std::string& name,
                        int64_t n) {
   return op("linear", {x, matrix(part, prefix + name + ".weight", n, columns(x))}, {name})[0];
 }
 
 ValueId Writer::column_linear(ValueId x_U, Parameter::Part part, const std::string& prefix, const std::string& name,
-                              int64_t n) {
+                              int64_t n, bool bias) {
   const ValueId w = matrix(part, prefix + name + ".weight", n, columns(x_U), {}, {{0, Axis::tp}});
-  return op("linear", {x_U, w}, {name})[0];
+  const ValueId y = op("linear", {x_U, w}, {bias ? name + "_product" : name})[0];
+  return bias ? add_bias(y, part, prefix + name + ".bias", n, name, {}, {{0, Axis::tp}}) : y;
 }
 
 ValueId Writer::row_linear(ValueId x_U, Parameter::Part part, const std::string& prefix, const std::string& name,
-                           int64_t k, const std::string& out) {
+                           int64_t k, const std::string& out, bool bias) {
   const ValueId w = matrix(part, prefix + name + ".weight", config_.hidden_size, k, {}, {{1, Axis::tp}});
-  return scatter_sum(op("linear", {x_U, w}, {partial(out)})[0], out);
+  const std::string product = bias ? out + "_product" : out;
+  const ValueId y = scatter_sum(op("linear", {x_U, w}, {partial(product)})[0], product);
+  return bias ? add_bias(y, part, prefix + name + ".bias", config_.hidden_size, out) : y;
 }
 
 ValueId Writer::norm(ValueId x, const std::string& name, const std::string& out, double epsilon, int64_t width) {

@@ -73,15 +73,19 @@ class Writer {
   ir::ValueId matrix(Parameter::Part part, const std::string& name, int64_t n, int64_t k,
                      std::vector<ReleasedPart> released = {}, std::vector<Cut> cuts = {});
 
+  /// y + a vector of its columns, `name`, whose start is 0. `n`: of the whole; cut as `cuts` say.
+  ir::ValueId add_bias(ir::ValueId y, Parameter::Part part, const std::string& name, int64_t n,
+                       const std::string& out, std::vector<ReleasedPart> released = {}, std::vector<Cut> cuts = {});
+
   /// prefix + name is what the weight is called, `name` what comes out.
   ir::ValueId linear(ir::ValueId x, Parameter::Part part, const std::string& prefix, const std::string& name,
                      int64_t n);
   /// Output features cut among tp; x is of the whole group.
   ir::ValueId column_linear(ir::ValueId x_U, Parameter::Part part, const std::string& prefix,
-                            const std::string& name, int64_t n);
-  /// Input features cut among tp, the sum scattered to each rank's rows.
+                            const std::string& name, int64_t n, bool bias = false);
+  /// Input features cut among tp, the sum scattered to each rank's rows; a bias is added to it after that.
   ir::ValueId row_linear(ir::ValueId x_U, Parameter::Part part, const std::string& prefix, const std::string& name,
-                         int64_t k, const std::string& out);
+                         int64_t k, const std::string& out, bool bias = false);
 
   ir::ValueId norm(ir::ValueId x, const std::string& name, const std::string& out) {
     return norm(x, name, out, config_.rms_norm_eps, columns(x));

@@ -93,6 +93,13 @@ int64_t linear_scratch(const ir::Listing& listing, const ir::Op& op, const ir::R
   return scratch.bytes();
 }
 
+int64_t column_sums_scratch(const ir::Listing& listing, const ir::Op& op, const ir::RowCounts& rows) {
+  const MatrixSize dy(listing, op.in[0], rows);
+  Scratch scratch(nullptr);
+  scratch.take<float>(blocks_for(dy.rows, kMapRows) * dy.columns);
+  return scratch.bytes();
+}
+
 void linear(const KernelCall& call) {
   Scratch scratch(call.scratch);
   void* workspace = scratch.take<std::byte>(product_workspace_bytes());
@@ -117,6 +124,17 @@ void linear_dgrad(const KernelCall& call) {
            workspace, call.stream);
 }
 
+/// acc += Σ over rows of dy.
+void add_column_sums(const TensorView& dy, Scratch& scratch, const TensorView& acc, const KernelCall& call) {
+  const int64_t T = dy.rows(), N = dy.columns(), parts = blocks_for(T, kMapRows);
+  auto* sums = scratch.take<float>(parts * N);
+  by_type(dy.dtype, [&]<class X>(X) {
+    launch(column_parts<X>, {.blocks_x = blocks_for(N, kMapThreads * 8), .blocks_y = parts, .threads = kMapThreads},
+           {dy.data, sums, T, N}, call.stream);
+  });
+  add_column_parts(sums, parts, N, numbers<float>(acc), !call.overwrite, call.stream);
+}
+
 void linear_wgrad(const KernelCall& call) {
   Scratch scratch(call.scratch);
   void* workspace = scratch.take<std::byte>(product_workspace_bytes());
@@ -133,14 +151,12 @@ void linear_wgrad(const KernelCall& call) {
             .add = !call.overwrite},
            workspace, call.stream);
   const TensorView bias = operand(call.updates, 1);
-  if (!bias) return;
-  const int64_t parts = blocks_for(T, kMapRows);
-  auto* sums = scratch.take<float>(parts * N);
-  by_type(call.in[1].dtype, [&]<class X>(X) {
-    launch(column_parts<X>, {.blocks_x = blocks_for(N, kMapThreads * 8), .blocks_y = parts, .threads = kMapThreads},
-           {call.in[1].data, sums, T, N}, call.stream);
-  });
-  add_column_parts(sums, parts, N, numbers<float>(bias), !call.overwrite, call.stream);
+  if (bias) add_column_sums(call.in[1], scratch, bias, call);
+}
+
+void add_bias_wgrad(const KernelCall& call) {
+  Scratch scratch(call.scratch);
+  add_column_sums(call.in[0], scratch, call.updates[0], call);
 }
 
 Support groups_fit(const ir::Listing& listing, const ir::Op& op) {
@@ -231,6 +247,7 @@ std::vector<KernelEntry> linear_entries() {
   return {entry("linear", "tiles", linear, narrow<Among::in, 0>, linear_scratch),
           entry("linear_dgrad", "tiles", linear_dgrad, narrow<Among::in, 0>, linear_scratch),
           entry("linear_wgrad", "tiles", linear_wgrad, narrow<Among::in, 0>, linear_scratch),
+          entry("add_bias_wgrad", "rows", add_bias_wgrad, narrow<Among::in, 0>, column_sums_scratch),
           entry("grouped_linear", "tiles", grouped_rows<false>, groups_fit),
           entry("grouped_linear_dgrad", "tiles", grouped_rows<true>, groups_fit),
           entry("grouped_linear_wgrad", "tiles", grouped_wgrad, groups_fit),

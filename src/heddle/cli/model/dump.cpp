@@ -1,0 +1,119 @@
+// heddle dump: loss, logits and gradients of a released model on given tokens, for other implementations to be held
+// against.
+#include <cstdio>
+#include <nlohmann/json.hpp>
+
+#include "heddle/base/error.h"
+#include "heddle/base/files/output_file.h"
+#include "heddle/cli/command.h"
+#include "heddle/cli/commands.h"
+#include "heddle/config/run_config.h"
+#include "heddle/formats/json_text.h"
+#include "heddle/train/model_dump.h"
+#include "heddle/train/released_model.h"
+#include "heddle/train/run_config_plan.h"
+
+namespace heddle::cli {
+
+namespace {
+
+using Json = nlohmann::json;
+using Sequences = std::vector<std::vector<int32_t>>;
+
+struct DumpOptions {
+  std::string model, tokens, out;
+  std::vector<std::string> set;
+  bool json = false;
+};
+
+// [[id, …], …]: sequences of one length.
+Sequences read_tokens(const std::string& path) {
+  constexpr int64_t kMostBytes = int64_t{64} << 20;
+  const Json json = formats::parse_json(read_file(path, kMostBytes), path, 4);
+  const auto wrong = [&](const std::string& found) {
+    config_error("--tokens {}: {}, expected: [[id, ...], ...], sequences of one length", path, found);
+  };
+  if (!json.is_array() || json.empty()) wrong("no list of sequences");
+  Sequences sequences;
+  for (const Json& row : json) {
+    const std::string place = fmt::format("sequence {}", sequences.size() + 1);
+    if (!row.is_array() || row.size() < 2) wrong(place + " is no list of two ids or more");
+    std::vector<int32_t>& sequence = sequences.emplace_back();
+    for (const Json& id : row) {
+      constexpr int64_t kMostIds = 1 << 21;
+      if (!id.is_number_integer() || id.get<double>() < 0 || id.get<double>() >= kMostIds)
+        wrong(fmt::format("{} has {}, which is no token id", place, formats::shown(id)));
+      sequence.push_back(id.get<int32_t>());
+    }
+    if (sequence.size() != sequences[0].size()) {
+      wrong(fmt::format("{} has {} ids, the first {}", place, sequence.size(), sequences[0].size()));
+    }
+  }
+  return sequences;
+}
+
+// One step of all sequences on one rank, in f32 unless --set says otherwise.
+config::RunConfig config_of(const DumpOptions& options, const Sequences& sequences) {
+  std::vector<std::string> set{"model.hf=" + options.model + "/config.json", "device.dtype=f32",
+                               fmt::format("train.global_batch={}", sequences.size()),
+                               fmt::format("train.microbatch={}", sequences.size()),
+                               fmt::format("train.sequence_length={}", sequences[0].size())};
+  set.insert(set.end(), options.set.begin(), options.set.end());
+  std::vector<std::string> warnings;
+  config::RunConfig config = config::parse_run_config("", "the model", set, &warnings);
+  for (const std::string& warning : warnings) fmt::print(stderr, "heddle: warning: {}\n", warning);
+  if (config.ranks() != 1) config_error("dump: mesh asks for {} ranks, a dump is of one", config.ranks());
+  if (config.train.sequence_length != std::ssize(sequences[0]) ||
+      config.train.global_batch != std::ssize(sequences)) {
+    config_error("dump: train.sequence_length and train.global_batch are those of --tokens: {} and {}",
+                 sequences[0].size(), sequences.size());
+  }
+  return config;
+}
+
+int dump(const DumpOptions& options) {
+  const Sequences sequences = read_tokens(options.tokens);
+  const config::RunConfig config = config_of(options, sequences);
+  for (const std::vector<int32_t>& sequence : sequences) {
+    for (const int32_t id : sequence) {
+      if (id >= config.model.vocab_size) {
+        config_error("--tokens {}: the id {} is outside of the model's {} (vocab_size)", options.tokens, id,
+                     config.model.vocab_size);
+      }
+    }
+  }
+  train::Trainer trainer(train::trainer_options_of(config));
+  trainer.initialise();
+  train::import_released(options.model, train::master_tensors(trainer.state()));
+  trainer.weights_changed();
+  const train::StepResult step = train::dump_model(options.out, trainer, sequences);
+  if (options.json) {
+    fmt::print("{}\n", Json{{"model", options.model},
+                            {"out", options.out},
+                            {"sequences", sequences.size()},
+                            {"tokens", sequences[0].size()},
+                            {"loss", step.next_token_loss()},
+                            {"grad_norm", step.gradient_norm()}}
+                           .dump(2));
+  } else {
+    fmt::print("{} sequences of {} tokens: loss {:.6f}, gradient norm {:.6f}; written: {}\n", sequences.size(),
+               sequences[0].size(), step.next_token_loss(), step.gradient_norm(), options.out);
+  }
+  return kDone;
+}
+
+}  // namespace
+
+void add_dump(Commands& all) {
+  auto [command, options] =
+      add_command(all, "dump", "Loss, logits and every gradient of a released model, to compare with", dump);
+  command.option("MODEL_DIR", options.model, "A folder with config.json and safetensors").required();
+  command.option("--tokens", options.tokens, "A JSON file of token ids, [[id, ...], ...]: sequences of one length")
+      .called("FILE")
+      .required();
+  command.option("--out", options.out, "The safetensors file to write").called("FILE").required();
+  add_set(command, options.set);
+  add_json(command, options.json);
+}
+
+}  // namespace heddle::cli

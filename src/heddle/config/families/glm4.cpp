@@ -1,0 +1,106 @@
+// GLM-4.5: grouped attention, of whose heads the first half has positions, and DeepSeek-V3's router and shared
+// experts.
+//
+// Sources: Glm4MoeConfig of Transformers 5, gone through key by key; arXiv 2508.06471, table 1; the config.json
+// files released with GLM-4.5 and GLM-4.5-Air.
+#include "heddle/config/families/grouped_keys.h"
+#include "heddle/config/families/prediction_layers.h"
+#include "heddle/config/families/rope_json.h"
+
+namespace heddle::config {
+
+namespace {
+
+using model::ModelConfig;
+
+void rename(Json& root, const std::string& place) {
+  join_names(root, place,
+             {{"num_local_experts", "n_routed_experts"}, {"num_mtp_layers", "num_nextn_predict_layers"}});
+}
+
+void adopt(Json& root, const std::string&, std::vector<std::string>*) {
+  root.erase("quantization_config");  // of the released weights, which are not read here
+}
+
+void complete(ModelConfig& c, const std::string& path, std::vector<std::string>* warnings) {
+  count_prediction_layers(c, path, warnings);
+  if (!c.bias_update_rate) c.bias_update_rate = 0.001;  // section 2.3, for the first 15 trillion tokens
+}
+
+ModelConfig air() {
+  ModelConfig c = grouped_base();
+  c.vocab_size = 151552;
+  c.hidden_size = 4096;
+  c.num_hidden_layers = 46;
+  c.intermediate_size = 10944;
+  c.first_k_dense_replace = 1;
+  c.rms_norm_eps = 1e-5;
+  c.max_position_embeddings = 131072;
+  c.num_attention_heads = 96;
+  c.num_key_value_heads = 8;
+  c.head_dim = 128;
+  c.partial_rotary_factor = 0.5;
+  c.attention_bias = model::AttentionBias::qkv;
+  c.rope_theta = 1e6;
+  c.n_routed_experts = 128;
+  c.num_experts_per_tok = 8;
+  c.n_shared_experts = 1;
+  c.moe_intermediate_size = 1408;
+  c.sigmoid_scores = c.topk_bias = true;
+  c.num_nextn_predict_layers = 1;
+  c.bias_update_rate = 0.001;
+  return c;
+}
+
+ModelConfig whole() {
+  ModelConfig c = air();
+  c.hidden_size = 5120;
+  c.num_hidden_layers = 92;
+  c.intermediate_size = 12288;
+  c.first_k_dense_replace = 3;
+  c.qk_norm = true;
+  c.n_routed_experts = 160;
+  c.moe_intermediate_size = 1536;
+  c.routed_scaling_factor = 2.5;
+  return c;
+}
+
+}  // namespace
+
+Family glm4_moe() {
+  Family f;
+  f.architecture = "Glm4MoeForCausalLM";
+  f.model_type = "glm4_moe";
+  f.base = grouped_base();
+  f.base.sigmoid_scores = f.base.topk_bias = true;
+  f.keys = grouped_keys(1e-5);
+  const std::vector<PublishedKey> more{
+      partial_rotary_key(0.5),
+      attention_bias_key(model::AttentionBias::qkv),
+      key("use_qk_norm", "qk_norm", false),
+      key("first_k_dense_replace", "first_k_dense_replace", 1),
+      key("n_routed_experts", "n_routed_experts", 128),
+      key("num_experts_per_tok", "num_experts_per_tok", 8),
+      key("n_shared_experts", "n_shared_experts", 1, 0),
+      key("moe_intermediate_size", "moe_intermediate_size", 1408),
+      key("n_group", "n_group", 1),
+      key("topk_group", "topk_group", 1),
+      key("norm_topk_prob", "norm_topk_prob", true, false),
+      key("routed_scaling_factor", "routed_scaling_factor", 1.0),
+      key("num_nextn_predict_layers", "num_nextn_predict_layers", 0),
+  };
+  f.keys.insert(f.keys.end(), more.begin(), more.end());
+  f.read_besides = {"num_local_experts", "num_mtp_layers"};
+  f.rewrite = rename;
+  f.adopt = adopt;
+  f.complete = complete;
+  f.holds = [](const ModelConfig& c) {
+    return !c.is_latent() && c.has_experts() && c.sigmoid_scores && c.attention_bias != model::AttentionBias::all;
+  };
+  f.further = prediction_copies;
+  f.repeats = repeated_by_predictions;
+  f.presets = {{"glm-4.5", whole()}, {"glm-4.5-air", air()}};
+  return f;
+}
+
+}  // namespace heddle::config

@@ -1,0 +1,79 @@
+#include "heddle/config/families/grouped_keys.h"
+
+#include <algorithm>
+
+#include "heddle/base/error.h"
+#include "heddle/formats/json_text.h"
+
+namespace heddle::config {
+
+namespace {
+
+using model::AttentionBias;
+using model::ModelConfig;
+
+int64_t whole(const JsonKeys& keys, const char* name, int64_t otherwise) {
+  if (keys.find(name) == nullptr) return otherwise;
+  return std::get<int64_t>(keys.required(name, model::Key::Kind::integer));
+}
+void read_kv_heads(const JsonKeys& keys, ModelConfig& c) {
+  c.num_key_value_heads = whole(keys, "num_key_value_heads", c.num_attention_heads);
+}
+void read_head_dim(const JsonKeys& keys, ModelConfig& c) {
+  c.head_dim = whole(keys, "head_dim", c.hidden_size / std::max<int64_t>(1, c.num_attention_heads));
+}
+
+}  // namespace
+
+ModelConfig grouped_base() {
+  ModelConfig c;
+  c.attention = ModelConfig::Attention::grouped;
+  c.qk_norm = c.rope_interleave = false;
+  c.n_shared_experts = 0;
+  c.sigmoid_scores = c.topk_bias = false;
+  return c;
+}
+
+std::vector<PublishedKey> grouped_keys(double rms_norm_eps) {
+  return {
+      key("vocab_size"),
+      key("hidden_size"),
+      key("num_hidden_layers"),
+      key("intermediate_size"),
+      fixed("hidden_act", "silu"),
+      key("rms_norm_eps", "rms_norm_eps", rms_norm_eps),
+      key("initializer_range", "initializer_range", 0.02),
+      key("tie_word_embeddings", "tie_word_embeddings", false),
+      key("max_position_embeddings"),
+      fixed("attention_dropout", 0.0),
+      key("num_attention_heads"),
+      {.name = "num_key_value_heads", .ours = "num_key_value_heads", .read = read_kv_heads},
+      {.name = "head_dim", .ours = "head_dim", .read = read_head_dim},
+      rope_theta_key(),
+      rope_scaling_key(),
+  };
+}
+
+PublishedKey attention_bias_key(AttentionBias meant) {
+  return {.name = "attention_bias",
+          .ours = "attention_bias",
+          .read =
+              [meant](const JsonKeys& keys, ModelConfig& c) {
+                c.attention_bias = keys.boolean("attention_bias", false) ? meant : AttentionBias::none;
+              },
+          .write =
+              [](const ModelConfig& c) { return nlohmann::ordered_json(c.attention_bias != AttentionBias::none); }};
+}
+
+void make_dense(ModelConfig& config) { config.first_k_dense_replace = config.num_hidden_layers; }
+
+void adopt_router_loss(Json& root, const std::string& place, std::vector<std::string>* warnings) {
+  root.erase("quantization_config");  // of the released weights, which are not read here
+  if (root.value("output_router_logits", Json()) != true || warnings == nullptr) return;
+  const Json loss = root.value("router_aux_loss_coef", Json(0.001));
+  warnings->push_back(
+      fmt::format("{}: 'router_aux_loss_coef' is {} over the whole batch, which is not built: taken as 0", place,
+                  formats::shown(loss)));
+}
+
+}  // namespace heddle::config

@@ -1,0 +1,328 @@
+#!/usr/bin/env python3
+"""Holds `heddle dump` against Hugging Face Transformers: families of models drawn at random, small, options varied.
+
+    transformers_test.py PATH_OF_HEDDLE [--family NAME] [--draws N] [--first N] [--keep FOLDER]
+
+Of each draw Transformers writes the folder as it does for its users (save_pretrained), and both compute loss, logits
+and all gradients of the same tokens. Transformers' are in float64. Heddle's in f32 are held to them within 1e-5, a
+tensor's relative norm each, fused and unfused in turns; in bf16, of weights that bf16 holds exactly, within 2e-2: the
+loss, the logits, and all gradients together as one vector; or, where so small a model makes Transformers' own bf16 run
+differ by as much, at most half as far again as it. A gradient that is zero but for rounding (of a router whose one gate
+is divided by itself) is held to the size of all.
+
+Needs the packages of bench/torch_peer/requirements.txt; exits with 77 where they are missing.
+"""
+import argparse
+import contextlib
+import json
+import os
+import pathlib
+import random
+import subprocess
+import sys
+import tempfile
+
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "tools"))
+try:
+    import torch
+    import transformers
+    from make_fixtures import InFloat64
+    from safetensors.torch import load_file
+    from transformers import AutoConfig, AutoModelForCausalLM
+except ImportError as missing:
+    print(f"skipped: {missing}; bench/torch_peer/requirements.txt lists what is needed")
+    sys.exit(77)
+
+F32, BF16 = 1e-5, 2e-2
+COMMAND_SECONDS = 300
+
+
+class Draw(random.Random):
+    """Options of a model: of a list, or one time in some."""
+
+    def of(self, *choices):
+        return self.choice(choices)
+
+    def one_in(self, count):
+        return self.randrange(count) == 0
+
+
+def common(d):
+    return dict(vocab_size=d.randint(30, 90), hidden_size=d.of(16, 24, 32, 40), num_hidden_layers=d.randint(1, 3),
+                intermediate_size=d.of(24, 40, 56), rms_norm_eps=d.of(1e-6, 1e-5, 1e-2), max_position_embeddings=64,
+                tie_word_embeddings=d.one_in(3))
+
+
+def scaled(d, *types):
+    """rope_parameters: plain half of the time."""
+    theta = d.of(100.0, 10000.0, 1e6)
+    kind = d.of("default", *types) if types else "default"
+    rope = dict(rope_type=kind, rope_theta=theta)
+    if kind != "default":
+        rope["factor"] = d.of(2.0, 4.0, 8.0)
+    if kind in ("yarn", "llama3"):
+        rope["original_max_position_embeddings"] = d.of(8, 16)
+    if kind == "llama3":
+        rope |= dict(low_freq_factor=d.of(0.5, 1.0), high_freq_factor=d.of(2.0, 4.0))
+    if kind == "yarn":
+        rope |= dict(beta_fast=d.of(4.0, 32.0), beta_slow=d.of(0.05, 1.0))
+        if d.one_in(2):
+            rope |= dict(mscale=d.of(0.7, 1.0), mscale_all_dim=d.of(0.7, 1.0))
+    return rope
+
+
+def grouped(d, *types):
+    kv_heads = d.of(1, 2, 3)
+    return common(d) | dict(num_key_value_heads=kv_heads, num_attention_heads=kv_heads * d.of(1, 2, 4),
+                            rope_parameters=scaled(d, *types))
+
+
+def with_head_dim(keys, d, *sizes):
+    """Heads wider or narrower than hidden ÷ heads."""
+    return keys | dict(head_dim=d.of(*sizes))
+
+
+def dividing(keys):
+    """Heads that share the hidden width."""
+    keys["hidden_size"] = keys["num_attention_heads"] * 8
+    return keys
+
+
+def latent(d):
+    heads = d.of(1, 2, 4)
+    return common(d) | dict(
+        num_attention_heads=heads, num_key_value_heads=heads, q_lora_rank=d.of(None, 8, 12), kv_lora_rank=d.of(8, 14),
+        qk_nope_head_dim=d.of(4, 6, 8), qk_rope_head_dim=d.of(2, 4, 8), v_head_dim=d.of(4, 6, 10),
+        first_k_dense_replace=d.randint(0, 1), moe_intermediate_size=d.of(8, 12), n_shared_experts=d.of(1, 2),
+        rope_parameters=scaled(d, "yarn"))
+
+
+def deepseek_v3(d):
+    groups = d.of(1, 2, 4)
+    kept = d.randint(1, groups)
+    each = d.of(2, 4)
+    return latent(d) | dict(n_group=groups, topk_group=kept, n_routed_experts=groups * each,
+                            num_experts_per_tok=d.randint(1, kept * each), norm_topk_prob=not d.one_in(4),
+                            routed_scaling_factor=d.of(1.0, 2.5))
+
+
+def deepseek_v2(d):
+    experts = d.of(4, 6, 8)
+    return latent(d) | dict(topk_method="greedy", n_group=1, topk_group=1, n_routed_experts=experts,
+                            num_experts_per_tok=d.randint(1, experts), norm_topk_prob=False,
+                            routed_scaling_factor=d.of(1.0, 1.5))
+
+
+def qwen3(d):
+    return with_head_dim(grouped(d, "yarn"), d, 6, 8, 12) | dict(attention_bias=d.one_in(3))
+
+
+def qwen3_moe(d):
+    keys = qwen3(d)
+    experts = d.of(4, 6, 8)
+    return keys | dict(num_experts=experts, num_experts_per_tok=d.randint(1, experts), norm_topk_prob=d.one_in(2),
+                       moe_intermediate_size=d.of(8, 12), mlp_only_layers=list(range(d.randint(0, 1))))
+
+
+def llama(d):
+    keys = grouped(d, "llama3", "linear", "yarn")
+    keys = with_head_dim(dividing(keys), d, 4, 6, 8) if d.one_in(2) else dividing(keys)
+    return keys | dict(attention_bias=d.one_in(3), mlp_bias=d.one_in(3))
+
+
+def qwen2(d):
+    return dividing(grouped(d, "yarn", "linear"))
+
+
+def mixtral(d):
+    experts = d.of(2, 4, 8)
+    keys = grouped(d, "linear")
+    keys = with_head_dim(keys, d, 6, 8) if d.one_in(2) else dividing(keys)
+    return keys | dict(num_local_experts=experts, num_experts_per_tok=d.randint(1, experts), sliding_window=None)
+
+
+def glm4_moe(d):
+    groups = d.of(1, 1, 2)
+    each = d.of(2, 4)
+    kept = d.randint(1, groups)
+    keys = with_head_dim(grouped(d), d, 8, 12, 16)
+    keys["rope_parameters"]["partial_rotary_factor"] = d.of(0.5, 0.5, 0.25, 1.0)
+    if keys["head_dim"] * keys["rope_parameters"]["partial_rotary_factor"] % 2:
+        keys["rope_parameters"]["partial_rotary_factor"] = 0.5
+    return keys | dict(n_group=groups, topk_group=kept, n_routed_experts=groups * each,
+                       num_experts_per_tok=d.randint(1, kept * each), norm_topk_prob=not d.one_in(4),
+                       routed_scaling_factor=d.of(1.0, 2.5), n_shared_experts=d.of(1, 2),
+                       moe_intermediate_size=d.of(8, 12), first_k_dense_replace=d.randint(0, 1),
+                       attention_bias=d.one_in(2), use_qk_norm=d.one_in(2))
+
+
+FAMILIES = {family.__name__: family for family in
+            (deepseek_v2, deepseek_v3, qwen3, qwen3_moe, llama, qwen2, mixtral, glm4_moe)}
+CHOSEN, EXPERTS = "num_experts_per_tok", ("n_routed_experts", "num_experts", "num_local_experts")
+
+
+def all_chosen(keys):
+    """Every token takes every expert: a rounding of scores then changes no choice."""
+    for name in EXPERTS:
+        if name in keys:
+            keys = keys | {CHOSEN: keys[name]}
+            if "topk_group" in keys:
+                keys["topk_group"] = keys["n_group"]
+    return keys
+
+
+def filled(model, seed, rounded):
+    """Norm gains around 1 but none equal, biases that matter, matrices of deviation 0.2; or, rounded to bf16's numbers,
+    matrices that leave the size of what passes through, as those of real models do, so that roundings don't grow."""
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for name, tensor in [*model.named_parameters(), *model.named_buffers()]:
+            if name.endswith("e_score_correction_bias"):
+                tensor.copy_(torch.rand(tensor.shape, generator=generator) * 0.4 - 0.2)
+            elif name.endswith("norm.weight"):
+                tensor.copy_(torch.rand(tensor.shape, generator=generator) * 0.8 + 0.6)
+            elif "inv_freq" not in name:
+                deviation = 0.8 / tensor.shape[-1] ** 0.5 if rounded and tensor.dim() > 1 else 0.2
+                tensor.copy_(deviation * torch.randn(tensor.shape, generator=generator))
+            if rounded and "inv_freq" not in name and not name.endswith("e_score_correction_bias"):
+                tensor.copy_(tensor.bfloat16())
+    return model
+
+
+def released(folder, model, gradients):
+    """Gradients under their published names: written and read back as weights are."""
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            parameter.copy_(gradients[name])
+    model.save_pretrained(folder)
+    return load_file(folder / "model.safetensors")
+
+
+def of_transformers(folder, tokens, dtype=torch.float64):
+    """Loss, logits and gradients of the model that lies in the folder."""
+    kinds = {}
+    if json.loads((folder / "config.json").read_text())["model_type"] not in ("qwen3", "qwen2", "llama"):
+        kinds["experts_implementation"] = "eager"
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, attn_implementation="eager", **kinds)
+    with InFloat64() if dtype == torch.float64 else contextlib.nullcontext():
+        model.model.rotary_emb = type(model.model.rotary_emb)(model.config)
+        result = model(input_ids=tokens, labels=tokens, use_cache=False)
+        result.loss.backward()
+    gradients = {name: torch.zeros_like(p) if p.grad is None else p.grad for name, p in model.named_parameters()}
+    buffers = {name for name, _ in model.named_buffers() if name.endswith("e_score_correction_bias")}
+    with tempfile.TemporaryDirectory() as scratch:
+        named = released(pathlib.Path(scratch), model, gradients)
+    return dict(loss=result.loss.detach(), logits=result.logits.detach()) | {
+        f"grad.{name}": tensor for name, tensor in named.items() if name not in buffers}
+
+
+def of_heddle(heddle, folder, tokens, settings):
+    """The same by `heddle dump`."""
+    (folder / "tokens.json").write_text(json.dumps(tokens.tolist()))
+    command = [heddle, "dump", folder, "--tokens", folder / "tokens.json", "--out", folder / "dump.safetensors"]
+    for setting in settings:
+        command += ["--set", setting]
+    done = subprocess.run([str(word) for word in command], capture_output=True, text=True, timeout=COMMAND_SECONDS,
+                          env={**os.environ, "OMP_NUM_THREADS": "1"})
+    if done.returncode != 0:
+        raise AssertionError(done.stderr.strip())
+    return load_file(folder / "dump.safetensors")
+
+
+ZERO = 1e-9    # of the norm of all gradients, in f64
+
+
+def relative(found, expected, whole=0.0):
+    size = expected.double().norm().item()
+    size = whole if size < ZERO * whole else size
+    distance = (found.double() - expected.double()).norm().item()
+    return distance / size if size else distance
+
+
+def compare(found, expected, each):
+    """The largest relative distance and its tensor; `each`: of every gradient by itself."""
+    names = {name for name in expected if name.startswith("grad.")}
+    theirs = {name for name in found if name.startswith("grad.")}
+    tied = {"grad.lm_head.weight"}
+    if (names ^ theirs) - tied:
+        raise AssertionError(f"gradients of one side alone: {sorted((names ^ theirs) - tied)[:4]}")
+    for name in names & theirs:
+        if found[name].shape != expected[name].shape:
+            raise AssertionError(f"{name}: {list(found[name].shape)}, not {list(expected[name].shape)}")
+    names = sorted(names & theirs)
+    distances = {name: relative(found[name].flatten(), expected[name].flatten()) for name in ("loss", "logits")}
+    joined = [torch.cat([side[name].double().flatten() for name in names]) for side in (found, expected)]
+    if each:
+        distances |= {name: relative(found[name], expected[name], joined[1].norm().item()) for name in names}
+    else:
+        distances["all gradients"] = relative(*joined)
+    worst = max(distances, key=distances.get)
+    return distances[worst], worst
+
+
+def drawn_folder(folder, family, keys, seed, rounded):
+    config = AutoConfig.for_model(family, **keys)
+    config._attn_implementation = "eager"
+    model = filled(AutoModelForCausalLM.from_config(config), seed, rounded)
+    model.save_pretrained(folder)
+
+
+def run(heddle, family, number, folder):
+    """Both precisions of one draw. Returns its distances."""
+    d = Draw(f"{family} {number}")
+    keys = FAMILIES[family](d)
+    tokens = torch.randint(keys["vocab_size"], (d.randint(1, 3), d.randint(5, 20)),
+                           generator=torch.Generator().manual_seed(number))
+    distances = []
+    for precision in ("f32", "bf16"):
+        bf16 = precision == "bf16"
+        here = folder / precision
+        here.mkdir(parents=True)
+        drawn_folder(here, family, all_chosen(keys) if bf16 else keys, number, bf16)
+        expected = of_transformers(here, tokens)
+        settings = [f"device.dtype={precision}"]
+        if number % 2:
+            settings += [f"fusions.{name}=false" for name in
+                         ("norm", "swiglu", "bias_swiglu", "bias", "rope", "router", "combine", "loss")]
+        distance, worst = compare(of_heddle(heddle, here, tokens, settings), expected, not bf16)
+        distances.append(distance)
+        allowed = BF16 if bf16 else F32
+        if bf16 and distance > allowed:
+            allowed = max(allowed, 1.5 * compare(of_transformers(here, tokens, torch.bfloat16), expected, False)[0])
+        if not distance <= allowed:
+            raise AssertionError(f"{precision}: {worst} is {distance:.2e} away: {json.dumps(keys)}")
+    return distances
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("heddle", type=pathlib.Path)
+    parser.add_argument("--family", choices=FAMILIES, action="append")
+    parser.add_argument("--draws", type=int, default=10)
+    parser.add_argument("--first", type=int, default=0)
+    parser.add_argument("--keep", type=pathlib.Path, help="leaves the folders there")
+    options = parser.parse_args()
+    options.heddle = options.heddle.resolve()
+    torch.set_num_threads(1)
+    transformers.utils.logging.set_verbosity_error()
+    transformers.utils.logging.disable_progress_bar()
+    failed = 0
+    with tempfile.TemporaryDirectory() as scratch:
+        for family in options.family or FAMILIES:
+            worst = [0.0, 0.0]
+            for number in range(options.first, options.first + options.draws):
+                folder = (options.keep or pathlib.Path(scratch)) / family / str(number)
+                try:
+                    worst = [max(pair) for pair in zip(worst, run(options.heddle, family, number, folder))]
+                except AssertionError as error:
+                    failed += 1
+                    print(f"{family} {number}: {error}", flush=True)
+            print(f"{family}: {options.draws} draws, at most {worst[0]:.1e} in f32, {worst[1]:.1e} in bf16", flush=True)
+    print(f"{failed} failed")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
