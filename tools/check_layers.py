@@ -37,7 +37,7 @@ VENDOR = {
     "omp.h": ["kernels/host", "device/host"], "immintrin.h": ["kernels/host"],
     "toml++": ["formats", "config", "cli"],
     "nlohmann": ["formats", "data", "config", "train", "observe", "planner", "session", "cli"],
-    "pcre2": ["data"], "protozero": ["observe", "cli"],
+    "pcre2": ["data"], "utf8proc": ["data"], "zstd": ["data"], "protozero": ["data", "observe", "cli"],
 }
 MOST_LINES = 800
 MOST_FILES = 25

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 #include <zlib.h>
+#include <zstd.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -316,6 +317,62 @@ TEST(TextFiles, CutsTextAtBlankLines) {
   EXPECT_EQ(all(*source).size(), documents.size());
 }
 
+TEST(TextFiles, ReadsZstd) {
+  ScratchFolder folder;
+  const std::string text = paragraphs(0, 3000);
+  spill(folder / "plain.txt", text);
+  // Two frames, with one to be skipped before each.
+  const auto frame = [](std::string_view part) {
+    std::string packed(ZSTD_compressBound(part.size()), '\0');
+    packed.resize(ZSTD_compress(packed.data(), packed.size(), part.data(), part.size(), 3));
+    return std::string("\x50\x2a\x4d\x18\x03\0\0\0abc", 11) + packed;
+  };
+  const std::string packed = frame(text.substr(0, 70'001)) + frame(text.substr(70'001));
+  spill(folder / "p.txt.zst", packed);
+  const std::vector<Document> plain = all(*open_text(folder / "plain.txt")),
+                              read = all(*open_text(folder / "p.txt.zst"));
+  ASSERT_EQ(read.size(), plain.size());
+  for (size_t i = 0; i < plain.size(); ++i) ASSERT_EQ(read[i].text, plain[i].text);
+  const auto complaint = [&](std::string bytes) -> std::string {
+    spill(folder / "bad.txt.zst", bytes);
+    try {
+      all(*open_text(folder / "bad.txt.zst"));
+    } catch (const ConfigError& error) {
+      return error.what();
+    }
+    return "";
+  };
+  EXPECT_NE(complaint(packed.substr(0, packed.size() - 5)).find("cut short"), std::string::npos);
+  std::string damaged = packed;
+  damaged[packed.size() / 2] = static_cast<char>(~damaged[packed.size() / 2]);
+  damaged[40] = static_cast<char>(~damaged[40]);
+  EXPECT_NE(complaint(damaged), "");
+}
+
+TEST(TextFiles, ReadsAnyKeyAndRefusesOtherFormsByName) {
+  ScratchFolder folder;
+  spill(folder / "a.jsonl", "{\"content\": \"one\", \"text\": 3, \"url\": \"u\"}\n{\"content\": \"two\"}\n");
+  const std::vector<Document> documents = all(*open_text(folder / "a.jsonl", {.key = "content"}));
+  ASSERT_EQ(documents.size(), 2u);
+  EXPECT_EQ(documents[1].text, "two");
+  EXPECT_NE(open_text(folder / "a.jsonl", {.key = "content"})->fingerprint(),
+            open_text(folder / "a.jsonl", {.key = "url"})->fingerprint());
+  const auto complaint = [&](const std::string& path) -> std::string {
+    try {
+      all(*open_text(path));
+    } catch (const ConfigError& error) {
+      return error.what();
+    }
+    return "";
+  };
+  EXPECT_NE(
+      complaint(folder / "a.jsonl").find("a.jsonl:1: no string under the key \"text\"; there are \"content\""),
+      std::string::npos);
+  spill(folder / "sub/b.parquet", "PAR1");
+  EXPECT_NE(complaint(folder / "sub/b.parquet").find(".parquet files are not read"), std::string::npos);
+  EXPECT_NE(complaint(folder / "sub").find(".parquet files are not read"), std::string::npos);
+}
+
 TEST(TextFiles, CutsLongLinesBetweenCharacters) {
   ScratchFolder folder;
   std::string text = "a";
@@ -392,7 +449,7 @@ TEST(TextFiles, WhatIsNoTextIsRefusedWithItsPlace) {
   const ScratchFolder folder;
   const auto refusal = [&](const std::string& name, const std::string& bytes) {
     spill(folder / name, bytes);
-    EXPECT_FALSE(all(*open_text(folder / name, Bytes::any)).empty());
+    EXPECT_FALSE(all(*open_text(folder / name, {Bytes::any})).empty());
     try {
       all(*open_text(folder / name));
     } catch (const ConfigError& error) {

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <fstream>
+#include <map>
 #include <set>
 
 #include "heddle/base/error.h"
@@ -27,7 +28,7 @@ void write_numbered(const std::string& prefix, int documents) {
 }
 
 DatasetOptions options(const std::string& prefix, int64_t length, int64_t depths, double fraction) {
-  return {.prefix = prefix,
+  return {.parts = {{prefix}},
           .sequence_length = length,
           .prediction_depths = depths,
           .vocabulary = kVocabulary,
@@ -160,9 +161,9 @@ TEST(Dataset, ChecksIdsAgainAsSequencesAreRead) {
   std::vector<int32_t> tokens(9);
   EXPECT_NO_THROW(data.train_sequence(0, tokens));
   // What a file too long to be checked when opened may hold: every id becomes 65535.
-  std::string bytes(static_cast<size_t>(data.file().tokens()) * 2, '\xff');
+  std::string bytes(static_cast<size_t>(data.tokens()) * 2, '\xff');
   std::fstream(folder / "t.bin", std::ios::in | std::ios::out | std::ios::binary)
-      .write(bytes.data(), 2 * data.file().tokens());
+      .write(bytes.data(), 2 * data.tokens());
   try {
     data.train_sequence(0, tokens);
     FAIL() << "accepted";
@@ -184,6 +185,100 @@ TEST(Dataset, RefusesLessThanOneSequence) {
   EXPECT_THROW(Dataset(options(folder / "t", 4, -1, 0)), ConfigError);
   EXPECT_THROW(Dataset(options(folder / "t", 4, 0, 1.0)), ConfigError);
   EXPECT_THROW(Dataset(options(folder / "none", 4, 0, 0)), ConfigError);
+}
+
+// What the sequence at each place is made of: the ids of a part's documents lie apart.
+struct Blended {
+  ScratchFolder folder;
+  DatasetOptions options;
+
+  explicit Blended(const std::vector<int64_t>& weights, double fraction) {
+    for (size_t part = 0; part < weights.size(); ++part) {
+      const std::string prefix = folder / fmt::format("part{}", part);
+      TokenFileWriter writer(prefix, kVocabulary);
+      for (int d = 0; d < 60 + 30 * static_cast<int>(part); ++d)
+        writer.add_document(std::vector<TokenId>(40, static_cast<TokenId>(1000 * part) + d));
+      writer.commit();
+      options.parts.push_back({prefix, weights[part]});
+    }
+    options.sequence_length = 8;
+    options.vocabulary = kVocabulary;
+    options.heldout_fraction = fraction;
+    options.seed = 5;
+  }
+};
+
+TEST(DatasetBlend, TakesTurnsByWeightAndGoesOnAnywhere) {
+  const Blended blend({3, 5, 2}, 0.1);
+  const Dataset data(blend.options), again(blend.options);
+  std::vector<std::vector<int32_t>> first;
+  std::vector<int64_t> counts(3);
+  std::vector<int32_t> tokens(static_cast<size_t>(data.sequence_tokens()));
+  for (int64_t i = 0; i < 3000; ++i) {
+    data.train_sequence(i, tokens);
+    const auto part = static_cast<size_t>(tokens[0] / 1000);
+    ++counts[part];
+    for (size_t p = 0; p < 3; ++p) {
+      const double wanted = static_cast<double>(blend.options.parts[p].weight) / 10 * static_cast<double>(i + 1);
+      ASSERT_LT(std::abs(static_cast<double>(counts[p]) - wanted), 2) << i;
+    }
+    first.push_back(tokens);
+  }
+  for (int64_t i = 2999; i >= 0; i -= 7) {  // any place, in any order
+    again.train_sequence(i, tokens);
+    ASSERT_EQ(tokens, first[static_cast<size_t>(i)]);
+  }
+  // Part 0 in its own order is what it is alone: its sequences, each once an epoch.
+  const int64_t epoch = Dataset({.parts = {blend.options.parts[0]},
+                                 .sequence_length = 8,
+                                 .vocabulary = kVocabulary,
+                                 .heldout_fraction = 0.1,
+                                 .seed = 5})
+                            .train_sequences();
+  std::map<std::vector<int32_t>, int> seen;
+  int64_t taken = 0;
+  for (const auto& sequence : first) {
+    if (sequence[0] < 1000 && taken++ < epoch) ++seen[sequence];
+  }
+  EXPECT_GE(taken, epoch);
+  EXPECT_NEAR(data.most_epochs(static_cast<double>(10 * epoch) / 3), 1, 0.5);
+}
+
+TEST(DatasetBlend, HoldsOutByTheSameShares) {
+  const Blended blend({1, 1, 2}, 0.3);
+  const Dataset data(blend.options);
+  ASSERT_GT(data.heldout_sequences(), 20);
+  std::vector<int64_t> counts(3);
+  std::vector<int32_t> tokens(static_cast<size_t>(data.sequence_tokens()));
+  std::set<std::vector<int32_t>> train;
+  for (int64_t i = 0; i < data.train_sequences(); ++i) {
+    data.train_sequence(i, tokens);
+    train.insert(tokens);
+  }
+  for (int64_t i = 0; i < data.heldout_sequences(); ++i) {
+    data.heldout_sequence(i, tokens);
+    ++counts[static_cast<size_t>(tokens[0] / 1000)];
+    EXPECT_FALSE(train.contains(tokens));
+  }
+  EXPECT_NEAR(static_cast<double>(counts[2]), static_cast<double>(data.heldout_sequences()) / 2, 1.5);
+}
+
+TEST(DatasetValidation, IsHeldOutWholeAndNothingElse) {
+  const Blended blend({1, 1}, 0.3);
+  DatasetOptions options = blend.options;
+  const std::string validation = options.parts[1].path;
+  options.parts.pop_back();
+  options.validation = validation;
+  const Dataset data(options);
+  EXPECT_EQ(data.train_tokens(), TokenFile(options.parts[0].path).tokens());
+  EXPECT_EQ(data.heldout_tokens(), TokenFile(validation).tokens());
+  std::vector<int32_t> tokens(static_cast<size_t>(data.sequence_tokens()));
+  for (int64_t i = 0; i < data.heldout_sequences(); ++i) {
+    data.heldout_sequence(i, tokens);
+    EXPECT_GE(tokens[0], 1000);
+  }
+  options.sequence_length = 100'000;
+  EXPECT_THROW(Dataset{options}, ConfigError);
 }
 
 }  // namespace

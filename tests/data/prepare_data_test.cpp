@@ -17,7 +17,7 @@
 #include "heddle/base/files/output_file.h"
 #include "heddle/base/random.h"
 #include "heddle/data/dataset.h"
-#include "heddle/data/tokenizer/tokenizer_json.h"
+#include "heddle/data/tokenizer/tokenizer_files.h"
 #include "tests/support/scratch_folder.h"
 
 namespace heddle::data {
@@ -85,7 +85,7 @@ TEST(PrepareData, WritesWhatTheDatasetReads) {
   EXPECT_NEAR(data.unigram_bits_per_byte, nats / std::log(2.0) * train_tokens / train_bytes, 1e-12);
   EXPECT_NEAR(data.bytes_per_token, static_cast<double>(bytes) / static_cast<double>(data.tokens), 1e-12);
 
-  const Dataset dataset({.prefix = data.prefix, .sequence_length = 64, .vocabulary = data.vocabulary});
+  const Dataset dataset({.parts = {{data.prefix}}, .sequence_length = 64, .vocabulary = data.vocabulary});
   EXPECT_EQ(dataset.train_tokens(), static_cast<int64_t>(train_tokens));
 }
 

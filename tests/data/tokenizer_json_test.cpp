@@ -1,5 +1,4 @@
-// tokenizer.json: equal ids to Hugging Face's library on the files of tests/fixtures/tokenizers
-// (tools/make_tokenizer_fixtures.py), a refusal for everything else, and no crash on damaged files.
+// tokenizer.json: read back as it was written, a refusal for everything else, and no crash on damaged files.
 #include "heddle/data/tokenizer/tokenizer_json.h"
 
 #include <gtest/gtest.h>
@@ -10,6 +9,8 @@
 #include "heddle/base/error.h"
 #include "heddle/base/files/output_file.h"
 #include "heddle/base/random.h"
+#include "heddle/data/tokenizer/tokenizer.h"
+#include "heddle/data/tokenizer/tokenizer_files.h"
 #include "heddle/data/tokenizer/tokenizer_train.h"
 #include "tests/support/scratch_folder.h"
 
@@ -22,21 +23,14 @@ const std::string kFolder = std::string(HEDDLE_SOURCE_DIR) + "/tests/fixtures/to
 
 std::string fixture(const std::string& name) { return read_file(kFolder + name, 1 << 20); }
 
-TEST(TokenizerJson, GivesTheIdsOfTheLibrary) {
-  const std::string text = fixture("text.txt");
-  const Json ids = Json::parse(fixture("ids.json"));
-  ASSERT_EQ(ids.size(), 6u);
-  for (const auto& [name, wanted] : ids.items()) {
-    const Tokenizer tokenizer(read_tokenizer(kFolder + name + ".json"));
-    const std::vector<TokenId> found = Encoder(tokenizer).encode(text, AddedTokens::parse);
-    EXPECT_EQ(found, wanted.get<std::vector<TokenId>>()) << name;
-    EXPECT_GT(found.size(), 1000u);
-    if (name != "gpt2_space") {  // which adds spaces
-      EXPECT_EQ(tokenizer.decode(found), text) << name;
-      EXPECT_EQ(tokenizer.decode(Encoder(tokenizer).encode(text)), text) << name;
-    }
-    EXPECT_GE(tokenizer.end_of_text(), 0) << name;
+// Of a split its pattern, of another step its place among the kinds.
+std::vector<std::string> patterns(const TokenizerSpec& spec) {
+  std::vector<std::string> all;
+  for (const PieceStep& step : spec.steps) {
+    const auto* split = std::get_if<SplitStep>(&step);
+    all.push_back(split != nullptr ? split->pattern : std::to_string(step.index()));
   }
+  return all;
 }
 
 TEST(TokenizerJson, WritesWhatTheLibraryLoads) {
@@ -49,15 +43,14 @@ TEST(TokenizerJson, WritesWhatTheLibraryLoads) {
 
 TEST(TokenizerJson, ComesBackAsItWas) {
   ScratchFolder folder;
-  for (const char* name : {"heddle", "llama3", "deepseek", "gpt2_space"}) {
+  for (const char* name : {"heddle", "gpt_oss", "deepseek", "gpt2_space"}) {
     const TokenizerSpec spec = read_tokenizer(kFolder + name + ".json");
     write_tokenizer(folder / "tokenizer.json", spec);
     const TokenizerSpec again = read_tokenizer(folder / "tokenizer.json");
     EXPECT_EQ(again.tokens, spec.tokens) << name;
     EXPECT_EQ(again.merges, spec.merges) << name;
-    EXPECT_EQ(again.splits, spec.splits) << name;
+    EXPECT_EQ(patterns(again), patterns(spec)) << name;
     EXPECT_EQ(again.ignore_merges, spec.ignore_merges) << name;
-    EXPECT_EQ(again.add_prefix_space, spec.add_prefix_space) << name;
     ASSERT_EQ(again.added.size(), spec.added.size()) << name;
     for (size_t i = 0; i < spec.added.size(); ++i) {
       EXPECT_EQ(again.added[i].id, spec.added[i].id);
@@ -84,13 +77,11 @@ TEST(TokenizerJson, RefusesByPath) {
     Json value;
     const char* named;
   } cases[] = {
-      {"/normalizer", {{"type", "NFC"}}, "normalizer.type: 'NFC'"},
       {"/truncation", {{"max_length", 3}}, "truncation"},
       {"/padding", {{"strategy", "BatchLongest"}}, "padding"},
       {"/model/type", "Unigram", "model.type: 'Unigram'"},
       {"/model/type", 3, "model.type"},
       {"/model/dropout", 0.1, "model.dropout"},
-      {"/model/byte_fallback", true, "model.byte_fallback"},
       {"/model/end_of_word_suffix", "</w>", "model.end_of_word_suffix"},
       {"/model/continuing_subword_prefix", "##", "model.continuing_subword_prefix"},
       {"/model/ignore_merges", "yes", "model.ignore_merges"},
@@ -110,17 +101,24 @@ TEST(TokenizerJson, RefusesByPath) {
       {"/model/merges/0", Json::array({"Z", "Q"}), "t"},
       {"/pre_tokenizer", nullptr, "pre_tokenizer"},
       {"/pre_tokenizer", {{"type", "ByteLevl"}}, "did you mean 'ByteLevel'"},
-      {"/pre_tokenizer/pretokenizers/0/behavior", "Removed", "pre_tokenizer.pretokenizers[0].behavior"},
+      {"/pre_tokenizer/pretokenizers/0/behavior", "Mergd", "pre_tokenizer.pretokenizers[0].behavior"},
       {"/pre_tokenizer/pretokenizers/0/pattern", {{"Regex", "(x"}}, "pre_tokenizer.pretokenizers[0].pattern.Regex"},
       {"/pre_tokenizer/pretokenizers/0/pattern", {{"Regex", "\\w+"}}, "pattern.Regex"},
-      {"/pre_tokenizer/pretokenizers/0/pattern", {{"Regex", "[\\p{L}&&[^a]]"}}, "pattern.Regex"},
+      {"/pre_tokenizer/pretokenizers/0/pattern", {{"Regex", "[\\p{L}[^a]]"}}, "pattern.Regex"},
       {"/pre_tokenizer/pretokenizers/0/pattern", {{"Regex", "(*LIMIT_MATCH=9)a"}}, "pattern.Regex"},
       {"/pre_tokenizer/pretokenizers/0/pattern", {{"Rgx", "a"}}, "pretokenizers[0].pattern"},
       {"/pre_tokenizer/pretokenizers/1", {{"type", "Digits"}}, "pre_tokenizer"},
-      {"/pre_tokenizer/pretokenizers/1/add_prefix_space", true, "pretokenizers[1].add_prefix_space"},
+      {"/pre_tokenizer/pretokenizers/0/pattern", {{"Regex", "a$"}}, "pattern.Regex"},
+      {"/pre_tokenizer", {{"type", "BertPreTokenizer"}}, "pre_tokenizer.type: 'BertPreTokenizer'"},
+      {"/normalizer", {{"type", "Lowercase"}}, "normalizer.type: 'Lowercase'"},
+      {"/normalizer", {{"type", "Precompiled"}, {"precompiled_charsmap", ""}}, "normalizer.type: 'Precompiled'"},
+      {"/normalizer", {{"type", "NFK"}}, "did you mean 'NFC'"},
+      {"/normalizer", {{"type", "Replace"}, {"pattern", {{"Regex", "a*"}}}, {"content", ""}}, "normalizer.pattern"},
+      {"/post_processor", {{"type", "BertProcessing"}}, "post_processor.type: 'BertProcessing'"},
+      {"/model/type", "WordPiece", "model.type: 'WordPiece'"},
       {"/decoder/type", "Metaspace", "decoder.type: 'Metaspace'"},
       {"/added_tokens", {{"id", 3}}, "added_tokens"},
-      {"/added_tokens/0/lstrip", true, "added_tokens[0].lstrip"},
+      {"/added_tokens/0/single_word", true, "added_tokens[0].single_word"},
       {"/added_tokens/0/id", -7, "added_tokens[0].id"},
       {"/added_tokens/0/id", 65, "added_tokens"},
       {"/added_tokens/0/content", "", "added_tokens[0].content"},
@@ -132,6 +130,19 @@ TEST(TokenizerJson, RefusesByPath) {
     EXPECT_NE(what.find(named), std::string::npos) << pointer << " -> '" << what << "'";
     EXPECT_EQ(what.find('\n'), std::string::npos) << what;
   }
+}
+
+TEST(TokenizerJson, RefusesToDropWhatIsNoToken) {
+  Json bad = Json::parse(fixture("llama2.json"));
+  ASSERT_EQ(complaint(bad.dump()), "");
+  bad["model"]["byte_fallback"] = false;
+  ASSERT_EQ(complaint(bad.dump()), "");  // they are <unk>
+  bad["model"]["unk_token"] = nullptr;
+  EXPECT_NE(complaint(bad.dump()).find("pre_tokenizer"), std::string::npos);
+  bad["model"]["byte_fallback"] = true;
+  ASSERT_EQ(complaint(bad.dump()), "");
+  bad["model"]["vocab"].erase("<0x41>");
+  EXPECT_NE(complaint(bad.dump()).find("model.byte_fallback"), std::string::npos);
 }
 
 TEST(TokenizerJson, RefusesWhatIsNoJsonOrTooDeep) {

@@ -17,7 +17,7 @@ namespace {
 TokenizerSpec bytes_only() {
   TokenizerSpec spec;
   for (int byte = 0; byte < 256; ++byte) spec.tokens.emplace_back(1, static_cast<char>(byte));
-  spec.splits = {kSplitWords};
+  spec.steps = {split_at(kSplitWords)};
   return spec;
 }
 
@@ -106,7 +106,8 @@ TEST(Tokenizer, SplitsLikeItsFamily) {
   const std::string text = "I'LL say: it's 12345 o'clock\r\n\n  \"Déjà vu\"  end \t";
   Pieces found;
   size_t done = 0, begin = 0, end = 0;
-  while (pattern.find(text, done, scratch, begin, end)) {
+  SplitPattern::Matches matches(pattern, text, scratch);
+  while (matches.next(begin, end)) {
     EXPECT_EQ(begin, done);  // this pattern leaves no gaps
     found.push_back(text.substr(begin, end - begin));
     done = end;
@@ -145,18 +146,26 @@ TEST(Tokenizer, RefusesWhatIsNoVocabulary) {
   outside.merges.emplace_back(-3, 70000);
   EXPECT_THROW(Tokenizer{outside}, ConfigError);
   TokenizerSpec pattern = bytes_only();
-  pattern.splits = {"(unclosed"};
+  pattern.steps = {split_at("(unclosed")};
   EXPECT_THROW(Tokenizer{pattern}, ConfigError);
+}
+
+TEST(SplitPattern, SaysClassesAndScriptsAsPcre2Does) {
+  EXPECT_EQ(SplitPattern::translated("[a\\]&&[^\\p{Han}]]*x[b]"), "(?:(?![\\p{sc:Han}])[a\\]])*x[b]");
+  EXPECT_EQ(SplitPattern::translated("[a&&[b]]|\\[&&[^c]"), "(?:(?=[b])[a])|\\[&&[^c]");
+  EXPECT_EQ(SplitPattern::translated("\\P{^Latin}\\p{Lu}\\p{L}\\p{Any}"), "\\P{^sc:Latin}\\p{Lu}\\p{L}\\p{Any}");
+  for (const char* same : {"", "[", "[a[b]", "[a[b]c]", "[a&&b]", "[[a]&&[b]]", "\\", "\\p{"})
+    EXPECT_EQ(SplitPattern::translated(same), same);
 }
 
 TEST(Tokenizer, AHostilePatternEndsInAnError) {
   TokenizerSpec spec = bytes_only();
-  spec.splits = {"(a+)+$"};
+  spec.steps = {split_at("(a+)+$")};
   const Tokenizer tokenizer(spec);
   EXPECT_THROW(Encoder(tokenizer).encode(std::string(60, 'a') + "b"), ConfigError);
-  spec.splits = {"(?=a\\K)|x*"};  // matches nothing, or begins late
+  spec.steps = {split_at("(?=a\\K)|x*")};  // matches nothing, or begins late
   EXPECT_THROW(Tokenizer{spec}, ConfigError);
-  spec.splits = {"x*|(?=y)"};  // empty matches are passed over
+  spec.steps = {split_at("x*|(?=y)")};  // empty matches are passed over
   const Tokenizer empty(spec);
   EXPECT_EQ(empty.decode(Encoder(empty).encode("aéxxby")), "aéxxby");
 }

@@ -21,7 +21,7 @@ data::Dataset dataset(const ScratchFolder& folder, int documents) {
   for (int i = 0; i < documents; ++i) writer.add_document(std::vector<int32_t>(170, i % 300));
   writer.commit();
   return data::Dataset(
-      {.prefix = folder / "text", .sequence_length = 16, .vocabulary = 300, .heldout_fraction = 0.02});
+      {.parts = {{folder / "text"}}, .sequence_length = 16, .vocabulary = 300, .heldout_fraction = 0.02});
 }
 
 TEST(DataNotes, NothingHeldOutAndTooManyReadings) {

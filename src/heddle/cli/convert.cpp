@@ -8,7 +8,7 @@
 #include "heddle/cli/command.h"
 #include "heddle/cli/commands.h"
 #include "heddle/config/model_json.h"
-#include "heddle/data/tokenizer/tokenizer_json.h"
+#include "heddle/data/tokenizer/tokenizer_files.h"
 #include "heddle/observe/units.h"
 #include "heddle/session/run_data.h"
 #include "heddle/session/run_folder.h"
@@ -39,7 +39,7 @@ struct ConvertOptions {
 struct Converted {
   std::string kind, folder;
   int64_t tensors = 0, parameters = 0, bytes = 0;
-  bool has_tokenizer = false;
+  std::string tokenizer;
   std::vector<std::string> notes;
 };
 
@@ -82,18 +82,17 @@ Converted to_run(const std::string& from, const std::string& to) {
   config.model = config::read_huggingface_config(path_in(from, "config.json"), &done.notes);
   config.name = fs::path(to).filename().string();
   config.output = to;
-  const std::string tokenizer = path_in(from, "tokenizer.json");
-  const bool has_tokenizer = done.has_tokenizer = fs::is_regular_file(tokenizer);
-  config.data.tokenizer = has_tokenizer ? path_in(to, "tokenizer.json") : "";
+  const std::string tokenizer = data::tokenizer_in(from);
   config.train.sequence_length =
       std::min<int64_t>(config.train.sequence_length, config.model.max_position_embeddings);
   const plan::Lowered lowered = state_of(config.model);
   const std::vector<train::StateTensor> state = train::state_tensors(lowered);
   const std::vector<train::ParameterTensor> parameters = train::master_tensors(lowered);
   const train::ReleasedSource source(from, parameters);
-  if (has_tokenizer) {
-    const data::Tokenizer read(data::read_tokenizer(tokenizer), tokenizer);
-    session::check_vocabulary(tokenizer, read.vocabulary(), config.model.vocab_size);
+  data::TokenizerFiles files;
+  if (!tokenizer.empty()) {
+    files = data::load_tokenizer(tokenizer);
+    session::check_vocabulary(tokenizer, data::Tokenizer(files.spec, tokenizer).vocabulary(), config.model.vocab_size);
   }
 
   session::HeldFolder held = session::new_run_folder(config);
@@ -118,8 +117,9 @@ Converted to_run(const std::string& from, const std::string& to) {
                              write(chunk.data(), static_cast<size_t>(count * width));
                            }
                          });
-  if (has_tokenizer) write_file(held.folder.tokenizer(), read_file(tokenizer, session::kMostTokenizerBytes));
   take_along(from, to);
+  if (!tokenizer.empty()) data::keep_tokenizer(files, to);
+  config.data.tokenizer = done.tokenizer = held.folder.tokenizer();
   write_file(held.folder.config(), config::toml_of(config));  // from here on the folder holds a run
   done.tensors = std::ssize(parameters);
   done.parameters = elements_of(parameters);
@@ -153,8 +153,8 @@ Converted to_released(const std::string& from, const ConvertOptions& options) {
                                                         : Dtype::bf16,
                      .shard_bytes = config::parse_bytes(options.shard_bytes)};
   const std::string run = is_run ? from : fs::path(checkpoint.path()).parent_path().parent_path().string();
-  const std::string tokenizer = path_in(run, "tokenizer.json");
-  if (fs::is_regular_file(tokenizer)) {
+  const std::string tokenizer = data::tokenizer_in(run);
+  if (!tokenizer.empty()) {
     how.tokenizer = tokenizer;
     how.end_of_text = data::Tokenizer(data::read_tokenizer(tokenizer), tokenizer).end_of_text();
   }

@@ -7,6 +7,7 @@
 #include "heddle/cli/command.h"
 #include "heddle/cli/commands.h"
 #include "heddle/data/prepare_data.h"
+#include "heddle/data/tokenizer/tokenizer.h"
 #include "heddle/observe/progress.h"
 #include "heddle/observe/table.h"
 #include "heddle/observe/terminal/doing.h"
@@ -21,6 +22,9 @@ struct DataOptions {
   std::string out;
   int64_t vocabulary = 8192;
   bool any_bytes = false;
+  std::string key = "text";
+  std::string tokenizer;
+  int64_t threads = 0;
   bool json = false;
 };
 
@@ -75,11 +79,18 @@ void print(const data::PreparedData& d) {
 data::PreparedData prepare(const DataOptions& options) {
   observe::Doing doing("reading text");
   const data::Progress progress = [&](std::string_view what, double share) { doing.now(what, share); };
-  if (options.source == "demo") return data::prepare_demo_data(options.out, options.vocabulary, progress);
+  int64_t vocabulary = options.vocabulary;
+  if (!options.tokenizer.empty()) {
+    const data::TokenizerFiles own = data::load_tokenizer(options.tokenizer);
+    vocabulary = data::Tokenizer(own.spec, options.tokenizer).vocabulary();
+    data::place_tokenizer(own, options.tokenizer, options.out);
+  }
+  if (options.source == "demo") return data::prepare_demo_data(options.out, vocabulary, progress);
   std::string source = options.source;
   if (source == kStandardInput) source = keep_standard_input(options.out);
-  return data::prepare_text_data(source, options.out, options.vocabulary, progress,
-                                 options.any_bytes ? data::Bytes::any : data::Bytes::text);
+  return data::prepare_text_data(source, options.out, vocabulary, progress,
+                                 {options.any_bytes ? data::Bytes::any : data::Bytes::text, options.key},
+                                 static_cast<int>(options.threads));
 }
 
 int data(const DataOptions& options) {
@@ -99,12 +110,18 @@ void add_data(Commands& all) {
       add_command(all, "data", "Prepare text: train a tokenizer and write the token file", data);
   command
       .option("SOURCE", options.source,
-              "\"demo\" (texts of Debian packages), a .txt or .jsonl file, a folder, or - for the standard input, "
-              "which "
-              "is kept in DIR")
+              "\"demo\" (texts of Debian packages), a .txt or .jsonl file (also .gz, .zst), a folder, or - for the "
+              "standard input, which is kept in DIR")
       .required();
   command.option("--out", options.out, "The folder to prepare it in").required().called("DIR");
   command.option("--vocabulary", options.vocabulary, "Tokens of the tokenizer").from(258, 1 << 21);
+  command
+      .option("--tokenizer", options.tokenizer,
+              "Use this one: tokenizer.json, SentencePiece's .model, a tiktoken file, or a folder with one; "
+              "otherwise one is trained")
+      .called("FILE");
+  command.option("--key", options.key, "Where a line of .jsonl holds its document").called("KEY");
+  command.option("--threads", options.threads, "That tokenize; 0: one a core").from(0, 1024);
   command.option("--any-bytes", options.any_bytes,
                  "Take text with bytes that are no UTF-8 or control characters, which is refused otherwise");
   add_json(command, options.json);

@@ -10,7 +10,7 @@
 #include "heddle/cli/commands.h"
 #include "heddle/comm/mpi_world.h"
 #include "heddle/comm/threads/thread_world.h"
-#include "heddle/data/tokenizer/tokenizer_json.h"
+#include "heddle/data/tokenizer/tokenizer_files.h"
 #include "heddle/observe/table.h"
 #include "heddle/observe/terminal/doing.h"
 #include "heddle/observe/units.h"
@@ -74,11 +74,11 @@ Scores scores_of(const EvalOptions& options, const config::RunConfig& config, co
   Scores all;
   train::RankExchange ranks(world);
   std::optional<data::Tokenizer> tokenizer;
-  if (std::filesystem::exists(folder.tokenizer())) {
-    tokenizer.emplace(data::read_tokenizer(folder.tokenizer()), folder.tokenizer());
-    session::check_vocabulary(folder.tokenizer(), tokenizer->vocabulary(), config.model.vocab_size);
+  if (const std::string path = folder.tokenizer(); !path.empty()) {
+    tokenizer.emplace(data::read_tokenizer(path), path);
+    session::check_vocabulary(path, tokenizer->vocabulary(), config.model.vocab_size);
   } else if (!options.texts.empty() || !options.tasks.empty()) {
-    config_error("{}: the run has no tokenizer.json; its data came as tokens", options.run);
+    config_error("{}: the run has no tokenizer; its data came as tokens", options.run);
   }
   const bool own_task = std::find(options.tasks.begin(), options.tasks.end(), "heldout") != options.tasks.end();
   session::RunData data;

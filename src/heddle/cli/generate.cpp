@@ -15,7 +15,7 @@
 #include "heddle/base/utf8.h"
 #include "heddle/cli/command.h"
 #include "heddle/cli/commands.h"
-#include "heddle/data/tokenizer/tokenizer_json.h"
+#include "heddle/data/tokenizer/tokenizer_files.h"
 #include "heddle/session/run_checkpoint.h"
 #include "heddle/session/run_data.h"
 #include "heddle/session/signals.h"
@@ -73,13 +73,14 @@ Opened open(const GenerateOptions& options, int64_t texts) {
   if (!std::filesystem::exists(folder.config()))
     config_error("{}: no run folder (it has no config.toml)", options.run);
   config::RunConfig config = config::read_run_config(folder.config(), options.set);
-  if (!std::filesystem::exists(folder.tokenizer())) {
-    config_error("{}: the run has no tokenizer.json; its data came as tokens", options.run);
+  const std::string tokenizer = folder.tokenizer();
+  if (tokenizer.empty()) {
+    config_error("{}: the run has no tokenizer; its data came as tokens", options.run);
   }
   Opened opened;
   opened.tokenizer =
-      std::make_unique<data::Tokenizer>(data::read_tokenizer(folder.tokenizer()), folder.tokenizer());
-  session::check_vocabulary(folder.tokenizer(), opened.tokenizer->vocabulary(), config.model.vocab_size);
+      std::make_unique<data::Tokenizer>(data::read_tokenizer(tokenizer), tokenizer);
+  session::check_vocabulary(tokenizer, opened.tokenizer->vocabulary(), config.model.vocab_size);
   std::vector<std::string> refused;
   const std::optional<train::Checkpoint> checkpoint = train::latest_checkpoint(folder.checkpoints(), &refused);
   for (const std::string& reason : refused)

@@ -45,11 +45,14 @@ struct RunConfig {
   model::ModelConfig model;
 
   struct Data {
-    std::string source =
-        "demo";  // texts of Debian packages, a .txt or .jsonl file or folder, or a prefix of .bin and .idx
-    std::string folder = "data";  // where prepared tokens lie
-    std::string tokenizer;        // a tokenizer.json; empty: one is trained, in `folder`
-    int64_t vocabulary = 0;       // of a tokenizer that is trained; 0: the model's
+    // Texts of Debian packages, a .txt or .jsonl file or folder, a prefix of .bin and .idx, or several with
+    // weights.
+    std::string source = "demo";
+    std::string validation;         // another such text, held out whole; empty: a share of `source` is
+    std::string folder = "data";    // where prepared tokens lie
+    std::string text_key = "text";  // of a line of .jsonl
+    std::string tokenizer;          // a file or a folder with one; empty: one is trained, in `folder`
+    int64_t vocabulary = 0;         // of a tokenizer that is trained; 0: the model's
     double heldout_fraction = 0.02;
     bool any_bytes = false;  // text may hold bytes that are none
     bool operator==(const Data&) const = default;

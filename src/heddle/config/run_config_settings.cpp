@@ -107,13 +107,23 @@ void model_settings(Table& t) {
 
 void data_settings(Table& t) {
   constexpr auto d = &RunConfig::data;
-  t.word<d, &Data::source>("data.source",
-                           "\"demo\" (novels and dictionaries of Debian packages), a .txt or .jsonl file or a "
-                           "folder of them, or the prefix "
-                           "of a token file (PREFIX.bin and PREFIX.idx).")
+  t.word<d, &Data::source>(
+       "data.source",
+       "\"demo\" (novels and dictionaries of Debian packages), a .txt or .jsonl file (also .gz, "
+       ".zst) or a folder of them, or the prefix of a token file (PREFIX.bin and PREFIX.idx); or "
+       "several, each behind its weight: \"0.7 PREFIX 0.3 PREFIX\".")
       .also_called({"dataset", "data_path", "train_data", "train_file"});
+  t.word<d, &Data::validation>(
+       "data.validation",
+       "A text or token file that is held out whole, as the validation set; empty: a share of "
+       "the training text is (data.heldout_fraction).")
+      .also_called({"valid_data_path", "val_data", "eval_data", "validation_file", "eval_file"});
+  t.word<d, &Data::text_key>("data.text_key", "Where a line of .jsonl holds its document.")
+      .also_called({"json_keys", "text_column", "text_field", "content_key"});
   t.word<d, &Data::folder>("data.folder", "Where tokenizer and token file are prepared.");
-  t.word<d, &Data::tokenizer>("data.tokenizer", "A tokenizer.json to use; empty: one is trained on the text.")
+  t.word<d, &Data::tokenizer>("data.tokenizer",
+                              "A tokenizer to use: tokenizer.json, SentencePiece's .model, a tiktoken file, or a "
+                              "folder with one; empty: one is trained on the text.")
       .also_called({"tokenizer_model", "tokenizer_path", "tokenizer_name_or_path"});
   t.integer<d, &Data::vocabulary>("data.vocabulary", 0, 1 << 21,
                                   "Tokens of a tokenizer that is trained; 0 stands for model.vocab_size.");

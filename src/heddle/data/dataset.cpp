@@ -1,7 +1,6 @@
 #include "heddle/data/dataset.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <limits>
 
@@ -12,9 +11,14 @@
 namespace heddle::data {
 namespace {
 
-constexpr int64_t kStride = 64;  // documents between the marks of Side::tokens_before
 constexpr int64_t kMostTokensCheckedAtOnce = 64 << 20;
 constexpr int64_t kMostSequenceTokens = 1 << 30;
+
+Blend blend_of(const std::vector<BlendPart>& parts) {
+  std::vector<int64_t> weights;
+  for (const BlendPart& part : parts) weights.push_back(part.weight);
+  return Blend(std::move(weights));
+}
 
 }  // namespace
 
@@ -23,8 +27,9 @@ bool is_heldout(int64_t document, double fraction) {
   return document > 0 && key.uniform(static_cast<uint64_t>(document)) < fraction;
 }
 
-Dataset::Dataset(const DatasetOptions& options) : options_(options), file_(options.prefix) {
-  const auto& [prefix, length, depths, vocabulary, fraction, seed] = options_;
+Dataset::Dataset(const DatasetOptions& options) : options_(options), blend_(blend_of(options.parts)) {
+  const int64_t length = options_.sequence_length, depths = options_.prediction_depths;
+  const int64_t vocabulary = options_.vocabulary;
   if (length < 1 || length > kMostSequenceTokens) {
     config_error("sequence length {}: accepted are 1 to {}", length, kMostSequenceTokens);
   }
@@ -34,77 +39,140 @@ Dataset::Dataset(const DatasetOptions& options) : options_(options), file_(optio
   if (vocabulary < 1 || vocabulary > std::numeric_limits<int32_t>::max()) {
     config_error("vocabulary of {} tokens: accepted are 1 to {}", vocabulary, std::numeric_limits<int32_t>::max());
   }
-  if (!(fraction >= 0 && fraction < 1))
-    config_error("held-out fraction {}: accepted are 0 up to below 1", fraction);
+  if (!(options_.heldout_fraction >= 0 && options_.heldout_fraction < 1))
+    config_error("held-out fraction {}: accepted are 0 up to below 1", options_.heldout_fraction);
+  open_parts();
+}
 
-  constexpr int64_t kDocumentsAtOnce = 256 * kStride;
-  std::vector<int64_t> begins;
-  for (int64_t document = 0; document < file_.documents(); ++document) {
-    const auto at = static_cast<size_t>(document % kDocumentsAtOnce);
-    if (at == 0) {
-      begins.resize(static_cast<size_t>(std::min(kDocumentsAtOnce, file_.documents() - document)) + 1);
-      file_.document_begins(document, begins);
+void Dataset::open_parts() {
+  const bool own = !options_.validation.empty();
+  const double fraction = own ? 0 : options_.heldout_fraction;
+  std::vector<DocumentStream> heldout;
+  for (const BlendPart& part : options_.parts) {
+    files_.push_back(std::make_unique<TokenFile>(part.path));
+    const TokenFile& file = *files_.back();
+    std::vector<DocumentStream> sides =
+        DocumentStream::of(file, {[fraction](int64_t document) { return !is_heldout(document, fraction); },
+                                  [fraction](int64_t document) { return is_heldout(document, fraction); }});
+    train_.push_back(cut(std::move(sides[0])));
+    if (train_.back().sequences == 0) {
+      config_error("{}: {} training tokens, one sequence of length {} with {} prediction depths needs {}",
+                   file.bin_path(), train_.back().stream.tokens(), options_.sequence_length,
+                   options_.prediction_depths, sequence_tokens());
     }
-    if (document % kStride == 0) {
-      train_.tokens_before.push_back(train_.tokens);
-      heldout_.tokens_before.push_back(heldout_.tokens);
+    heldout.push_back(std::move(sides[1]));
+    check(file);
+  }
+  if (own) {
+    validation_ = std::make_unique<TokenFile>(options_.validation);
+    check(*validation_);
+    heldout = DocumentStream::of(*validation_, {[](int64_t) { return true; }});
+    if (cut(heldout[0]).sequences == 0) {
+      config_error("{}: {} tokens, one sequence of the validation set needs {}", validation_->bin_path(),
+                   validation_->tokens(), sequence_tokens());
     }
-    (is_heldout(document, fraction) ? heldout_ : train_).tokens += begins[at + 1] - begins[at];
   }
-  for (Side* side : {&train_, &heldout_}) {
-    side->sequences = std::max<int64_t>(0, (side->tokens - 1 - depths) / length);
+  open_heldout(std::move(heldout));
+}
+
+// By the shares of the blend, as far as the first of them to end reaches.
+void Dataset::open_heldout(std::vector<DocumentStream> streams) {
+  std::vector<int64_t> weights;
+  for (size_t i = 0; i < streams.size(); ++i) {
+    Cut side = cut(std::move(streams[i]));
+    if (side.sequences == 0) continue;
+    heldout_.push_back(std::move(side));
+    weights.push_back(validation_ != nullptr ? 1 : options_.parts[i].weight);
   }
-  if (train_.sequences == 0) {
-    config_error("{}: {} training tokens, one sequence of length {} with {} prediction depths needs {}",
-                 file_.bin_path(), train_.tokens, length, depths, sequence_tokens());
+  if (heldout_.empty()) return;
+  heldout_blend_ = Blend(std::move(weights));
+  int64_t most = 0;
+  for (const Cut& side : heldout_) most += side.sequences;
+  const auto reaches = [&](int64_t count) {
+    for (size_t i = 0; i < heldout_.size(); ++i) {
+      if (heldout_blend_.count(i, count) > heldout_[i].sequences) return false;
+    }
+    return true;
+  };
+  int64_t least = 0;
+  while (least < most) {
+    const int64_t middle = least + (most - least + 1) / 2;
+    if (reaches(middle)) {
+      least = middle;
+    } else {
+      most = middle - 1;
+    }
   }
-  if (file_.tokens() <= kMostTokensCheckedAtOnce) file_.check_ids(0, file_.tokens(), vocabulary);
+  heldout_sequences_ = least;
+}
+
+Dataset::Cut Dataset::cut(DocumentStream stream) const {
+  const int64_t usable = stream.tokens() - 1 - options_.prediction_depths;
+  return {std::move(stream), std::max<int64_t>(0, usable / options_.sequence_length)};
+}
+
+void Dataset::check(const TokenFile& file) const {
+  if (file.tokens() <= kMostTokensCheckedAtOnce) file.check_ids(0, file.tokens(), options_.vocabulary);
+}
+
+int64_t Dataset::train_sequences() const {
+  int64_t sum = 0;
+  for (const Cut& part : train_) sum += part.sequences;
+  return sum;
+}
+
+double Dataset::most_epochs(double sequences) const {
+  double most = 0;
+  for (size_t i = 0; i < train_.size(); ++i) {
+    most = std::max(most, sequences * blend_.share(i) / static_cast<double>(train_[i].sequences));
+  }
+  return most;
+}
+
+int64_t Dataset::train_tokens() const {
+  int64_t sum = 0;
+  for (const Cut& part : train_) sum += part.stream.tokens();
+  return sum;
+}
+
+int64_t Dataset::heldout_tokens() const {
+  int64_t sum = 0;
+  for (const Cut& part : heldout_) sum += part.stream.tokens();
+  return sum;
+}
+
+int64_t Dataset::documents() const {
+  int64_t sum = 0;
+  for (const auto& file : files_) sum += file->documents();
+  return sum;
+}
+
+int64_t Dataset::tokens() const {
+  int64_t sum = 0;
+  for (const auto& file : files_) sum += file->tokens();
+  return sum;
 }
 
 void Dataset::train_sequence(int64_t global_index, std::span<int32_t> tokens) const {
   HEDDLE_CHECK(global_index >= 0, "training sequence {}", global_index);
-  const int64_t epoch = global_index / train_.sequences;
-  const RandomKey key = RandomKey(options_.seed).with("order of sequences").with(static_cast<uint64_t>(epoch));
-  const int64_t sequence = ShuffledOrder(key, train_.sequences).at(global_index % train_.sequences);
-  fill(train_, sequence * options_.sequence_length, tokens);
+  const auto [part, index] = blend_.at(global_index);
+  const Cut& from = train_[part];
+  const int64_t epoch = index / from.sequences;
+  RandomKey key = RandomKey(options_.seed).with("order of sequences").with(static_cast<uint64_t>(epoch));
+  if (part > 0) key = key.with("part").with(part);
+  fill(from, ShuffledOrder(key, from.sequences).at(index % from.sequences), tokens);
 }
 
 void Dataset::heldout_sequence(int64_t index, std::span<int32_t> tokens) const {
-  HEDDLE_CHECK(index >= 0 && index < heldout_.sequences, "held-out sequence {} of {}", index, heldout_.sequences);
-  fill(heldout_, index * options_.sequence_length, tokens);
+  HEDDLE_CHECK(index >= 0 && index < heldout_sequences_, "held-out sequence {} of {}", index, heldout_sequences_);
+  const auto [part, sequence] = heldout_blend_.at(index);
+  fill(heldout_[part], sequence, tokens);
 }
 
-void Dataset::fill(const Side& side, int64_t position, std::span<int32_t> tokens) const {
+void Dataset::fill(const Cut& from, int64_t sequence, std::span<int32_t> tokens) const {
   HEDDLE_CHECK(static_cast<int64_t>(tokens.size()) == sequence_tokens(), "room for {} tokens, a sequence has {}",
                tokens.size(), sequence_tokens());
-  // The last mark at or before the position; from there on document by document.
-  const auto after = std::upper_bound(side.tokens_before.begin(), side.tokens_before.end(), position);
-  const auto mark = static_cast<int64_t>(after - side.tokens_before.begin()) - 1;
-  int64_t skip = position - side.tokens_before[static_cast<size_t>(mark)];
-  size_t done = 0;
-  std::array<int64_t, kStride + 1> begins;
-  for (int64_t document = mark * kStride; done < tokens.size(); ++document) {
-    HEDDLE_CHECK(document < file_.documents(), "sequence at {} runs past the last document", position);
-    const auto at = static_cast<size_t>(document % kStride);
-    if (at == 0) {
-      const auto held = static_cast<size_t>(std::min(kStride, file_.documents() - document)) + 1;
-      file_.document_begins(document, {begins.data(), held});
-    }
-    if (is_heldout(document, options_.heldout_fraction) != side.heldout) continue;
-    const int64_t begin = begins[at], size = begins[at + 1] - begin;
-    if (skip >= size) {
-      skip -= size;
-      continue;
-    }
-    const auto part = std::min<int64_t>(size - skip, static_cast<int64_t>(tokens.size() - done));
-    const auto room = tokens.subspan(done, static_cast<size_t>(part));
-    file_.read(begin + skip, room);
-    for (const int32_t id : room) {
-      if (id < 0 || id >= options_.vocabulary) file_.check_ids(begin + skip, part, options_.vocabulary);
-    }
-    done += static_cast<size_t>(part);
-    skip = 0;
-  }
+  from.stream.read(sequence * options_.sequence_length, options_.vocabulary, tokens);
 }
 
 }  // namespace heddle::data

@@ -1,22 +1,25 @@
-// Training and held-out sequences out of a token file.
+// Training and held-out sequences out of token files.
 //
-// Documents are dealt by a hash of their number into held-out and training ones; each side's documents, one after
-// another, are a stream of tokens cut into sequences:
+// Documents of a file are dealt by a hash of their number into held-out and training ones, unless a file of its own
+// is held out; each side's documents, one after another, are a stream of tokens cut into sequences:
 //
 //   sequence i = tokens [i L, i L + L + 1 + D) of the stream
 //
 // L inputs, each with its next token as target, and D more for multi-token prediction at depths 1 .. D. Sequences
 // overlap by the 1 + D tokens that are targets only. Training sequences come in a random order, another one each
-// epoch, that is a pure function of (seed, epoch, place): the state of the data is the number of sequences
-// consumed, and the batch of a step is the sequences [step B, (step + 1) B) of that order whatever the layout of
-// ranks.
+// epoch, that is a pure function of (seed, epoch, place); several files take turns as a Blend says, each in its own
+// order and with its own epochs. So the state of the data is the number of sequences consumed, and the batch of a
+// step is the sequences [step B, (step + 1) B) of that order whatever the layout of ranks.
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "heddle/data/blend.h"
+#include "heddle/data/document_stream.h"
 #include "heddle/data/token_file.h"
 
 namespace heddle::data {
@@ -28,7 +31,8 @@ inline constexpr double kHeldoutFraction = 0.02;
 bool is_heldout(int64_t document, double fraction);
 
 struct DatasetOptions {
-  std::string prefix;             // PREFIX.bin and PREFIX.idx
+  std::vector<BlendPart> parts;   // prefixes of .bin and .idx
+  std::string validation;         // the prefix of what is held out; empty: a share of the parts
   int64_t sequence_length = 0;    // L
   int64_t prediction_depths = 0;  // D
   int64_t vocabulary = 0;         // of the model: the limit of ids
@@ -39,36 +43,50 @@ struct DatasetOptions {
 class Dataset {
  public:
   /// ConfigError if the files are wrong, an id reaches the vocabulary (at once for files up to 64 M tokens, else
-  /// when the sequence is asked for), or the training documents hold less than one sequence.
+  /// when the sequence is asked for), or the training documents of a file hold less than one sequence.
   explicit Dataset(const DatasetOptions& options);
 
-  /// Sequences of one epoch.
-  int64_t train_sequences() const { return train_.sequences; }
-  int64_t heldout_sequences() const { return heldout_.sequences; }
+  /// Sequences of one epoch, of all parts.
+  int64_t train_sequences() const;
+  int64_t heldout_sequences() const { return heldout_sequences_; }
+  /// How often the part that is read most has been read after so many training sequences.
+  double most_epochs(double sequences) const;
   /// L + 1 + D: the size of the spans below.
   int64_t sequence_tokens() const { return options_.sequence_length + 1 + options_.prediction_depths; }
   int32_t vocabulary() const { return static_cast<int32_t>(options_.vocabulary); }
 
   /// The `global_index`-th training sequence since the run began; any number of epochs.
   void train_sequence(int64_t global_index, std::span<int32_t> tokens) const;
-  /// Held-out sequences stand in the order of the file.
+  /// Held-out sequences stand in the order of the file; those of several take turns by the blend's shares.
   void heldout_sequence(int64_t index, std::span<int32_t> tokens) const;
 
-  int64_t train_tokens() const { return train_.tokens; }
-  int64_t heldout_tokens() const { return heldout_.tokens; }
-  const TokenFile& file() const { return file_; }
+  int64_t train_tokens() const;
+  int64_t heldout_tokens() const;
+  /// The training files, in the order of the parts.
+  const std::vector<std::unique_ptr<TokenFile>>& files() const { return files_; }
+  /// What is held out whole, or null.
+  const TokenFile* validation() const { return validation_.get(); }
+  /// Of all training files, held-out documents among them.
+  int64_t documents() const;
+  int64_t tokens() const;
 
  private:
-  struct Side {
-    bool heldout;
-    int64_t tokens = 0, sequences = 0;
-    std::vector<int64_t> tokens_before;  // every kStride-th document: tokens of this side before it
+  struct Cut {
+    DocumentStream stream;
+    int64_t sequences;
   };
-  void fill(const Side& side, int64_t position, std::span<int32_t> tokens) const;
+  Cut cut(DocumentStream stream) const;
+  void open_parts();
+  void open_heldout(std::vector<DocumentStream> streams);
+  void check(const TokenFile& file) const;
+  void fill(const Cut& from, int64_t sequence, std::span<int32_t> tokens) const;
 
   DatasetOptions options_;
-  TokenFile file_;
-  Side train_{false}, heldout_{true};
+  std::vector<std::unique_ptr<TokenFile>> files_;
+  std::unique_ptr<TokenFile> validation_;
+  std::vector<Cut> train_, heldout_;  // held out: only those that fill a sequence
+  Blend blend_, heldout_blend_{{1}};
+  int64_t heldout_sequences_ = 0;
 };
 
 }  // namespace heddle::data

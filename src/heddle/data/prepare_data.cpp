@@ -11,8 +11,11 @@
 #include "heddle/base/error.h"
 #include "heddle/base/files/output_file.h"
 #include "heddle/base/hash.h"
+#include "heddle/base/parallel.h"
 #include "heddle/data/dataset.h"
-#include "heddle/data/tokenizer/tokenizer_json.h"
+#include "heddle/data/encode_documents.h"
+#include "heddle/data/tokenizer/tokenizer.h"
+#include "heddle/data/tokenizer/tokenizer_files.h"
 #include "heddle/data/tokenizer/tokenizer_train.h"
 
 namespace heddle::data {
@@ -21,13 +24,19 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 
-constexpr int kForm = 1;  // raised when what is written for the same input changes
+constexpr int kForm = 2;  // raised when what is written for the same input changes
 constexpr int64_t kMostRecordBytes = 1 << 20;
+
+// Of the one that is there, or of one that is to be trained.
+std::string tokenizer_path(const std::string& folder) {
+  const std::string kept = tokenizer_in(folder);
+  return kept.empty() ? (fs::path(folder) / "tokenizer.json").string() : kept;
+}
 
 struct Places {
   std::string tokenizer, prefix, record;
   explicit Places(const std::string& folder)
-      : tokenizer((fs::path(folder) / "tokenizer.json").string()),
+      : tokenizer(tokenizer_path(folder)),
         prefix((fs::path(folder) / "text").string()),
         record((fs::path(folder) / "data.json").string()) {}
 };
@@ -40,7 +49,7 @@ int64_t size_of(const std::string& path) {
 
 bool exists(const std::string& path) { return size_of(path) >= 0; }
 
-uint64_t hash_of_tokenizer(const std::string& path) { return hash_bytes(read_file(path, 64 << 20)); }
+uint64_t hash_of_tokenizer(const std::string& path) { return hash_bytes(read_file(path, kMostTokenizerBytes)); }
 
 Json to_json(const PreparedData& data) {
   Json packages = Json::array();
@@ -173,7 +182,7 @@ double entropy_nats(const std::vector<int64_t>& counts) {
 }
 
 PreparedData prepare(DocumentSource& source, Corpus* corpus, const std::string& folder, int64_t vocabulary,
-                     const Progress& wanted_progress) {
+                     const Progress& wanted_progress, int threads) {
   const Progress progress = wanted_progress ? wanted_progress : [](std::string_view, double) {};
   std::error_code error;
   fs::create_directories(folder, error);
@@ -201,32 +210,26 @@ PreparedData prepare(DocumentSource& source, Corpus* corpus, const std::string& 
   data.tokenizer = places.tokenizer;
   data.prefix = places.prefix;
   data.vocabulary = tokenizer.vocabulary();
-  Encoder encoder(tokenizer);
   TokenFileWriter writer(places.prefix, tokenizer.vocabulary());
   std::unordered_set<uint64_t> seen;  // documents by hash: a repeated one could stand on both sides of the split
   std::vector<int64_t> train_counts(static_cast<size_t>(tokenizer.vocabulary()));
   int64_t train_bytes = 0, train_tokens = 0;
-  std::vector<TokenId> ids;
-  Document document;
-  while (source.next(document)) {
-    if (!seen.insert(hash_bytes(document.text)).second) {
+  encode_documents(source, tokenizer, threads > 0 ? threads : hardware_threads(), [&](const EncodedDocument& d) {
+    if (!seen.insert(d.hash).second) {
       ++data.repeated_documents;
-      continue;
+      return;
     }
-    ids.clear();
-    encoder.encode(document.text, ids);
-    ids.push_back(tokenizer.end_of_text());
     const bool heldout = is_heldout(writer.documents(), kHeldoutFraction);
-    writer.add_document(ids);
-    data.text_bytes += static_cast<int64_t>(document.text.size());
+    writer.add_document(d.ids);
+    data.text_bytes += static_cast<int64_t>(d.text.size());
     data.heldout_documents += heldout;
     if (!heldout) {
-      train_bytes += static_cast<int64_t>(document.text.size());
-      train_tokens += static_cast<int64_t>(ids.size());
-      for (const TokenId id : ids) ++train_counts[static_cast<size_t>(id)];
+      train_bytes += static_cast<int64_t>(d.text.size());
+      train_tokens += static_cast<int64_t>(d.ids.size());
+      for (const TokenId id : d.ids) ++train_counts[static_cast<size_t>(id)];
     }
     progress("tokenizing", source.progress());
-  }
+  });
   data.documents = writer.documents();
   data.tokens = writer.tokens();
   data.bytes_per_token = static_cast<double>(data.text_bytes) / static_cast<double>(data.tokens);
@@ -254,13 +257,29 @@ FolderLock hold_data_folder(const std::string& folder) {
 PreparedData prepare_demo_data(const std::string& folder, int64_t vocabulary, const Progress& progress,
                                const CorpusOptions& options) {
   Corpus corpus(options);
-  return prepare(corpus, &corpus, folder, vocabulary, progress);
+  return prepare(corpus, &corpus, folder, vocabulary, progress, 0);
 }
 
 PreparedData prepare_text_data(const std::string& input, const std::string& folder, int64_t vocabulary,
-                               const Progress& progress, Bytes bytes) {
-  const std::unique_ptr<DocumentSource> source = open_text(input, bytes);
-  return prepare(*source, nullptr, folder, vocabulary, progress);
+                               const Progress& progress, const TextOptions& options, int threads) {
+  const std::unique_ptr<DocumentSource> source = open_text(input, options);
+  return prepare(*source, nullptr, folder, vocabulary, progress, threads);
+}
+
+void place_tokenizer(const TokenizerFiles& tokenizer, const std::string& path, const std::string& folder) {
+  std::error_code error;
+  fs::create_directories(folder, error);
+  const auto same = [&](const std::string& kept) { return load_tokenizer(kept).hash() == tokenizer.hash(); };
+  std::string kept = tokenizer_in(folder);
+  if (!kept.empty() && same(kept)) return;  // even where nothing can be written
+  const FolderLock lock = hold_data_folder(folder);
+  kept = tokenizer_in(folder);
+  if (kept.empty()) {
+    keep_tokenizer(tokenizer, folder);
+  } else if (!same(kept)) {
+    config_error("data.folder: {} was made with another tokenizer than data.tokenizer ({}); name another folder",
+                 folder, path);
+  }
 }
 
 }  // namespace heddle::data

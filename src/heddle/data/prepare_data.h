@@ -14,6 +14,7 @@
 
 #include "heddle/base/files/folder_lock.h"
 #include "heddle/data/corpus/corpus.h"
+#include "heddle/data/tokenizer/tokenizer_files.h"
 
 namespace heddle::data {
 
@@ -42,9 +43,14 @@ struct PreparedData {
 PreparedData prepare_demo_data(const std::string& folder, int64_t vocabulary, const Progress& progress = {},
                                const CorpusOptions& options = {});
 
-/// The same from a file or folder of .txt or .jsonl. The tokenizer is trained on the first kTokenizerTextBytes.
+/// The same from a file or folder of .txt or .jsonl, on so many threads (0: one a core). The tokenizer is trained
+/// on the first kTokenizerTextBytes.
 PreparedData prepare_text_data(const std::string& input, const std::string& folder, int64_t vocabulary,
-                               const Progress& progress = {}, Bytes bytes = Bytes::text);
+                               const Progress& progress = {}, const TextOptions& options = {}, int threads = 0);
+
+/// Puts a tokenizer where the preparation of `folder` (made if missing) looks for one. ConfigError if another one
+/// is there; `path` is the tokenizer's own, for the message.
+void place_tokenizer(const TokenizerFiles& tokenizer, const std::string& path, const std::string& folder);
 
 /// The folder for this process alone to prepare. Waits for another that does so, and says that on standard error.
 FolderLock hold_data_folder(const std::string& folder);

@@ -3,6 +3,7 @@
 #include "heddle/base/error.h"
 #include "heddle/base/files/output_file.h"
 #include "heddle/base/hash.h"
+#include "heddle/base/random.h"
 #include "heddle/data/content_hash.h"
 
 namespace heddle::session {
@@ -16,15 +17,26 @@ std::string hex(uint64_t hash) { return fmt::format("{:016x}", hash); }
 }  // namespace
 
 std::map<std::string, std::string> identity_of(const RunData& data, const config::RunConfig& config) {
-  const data::TokenFile& tokens = data.dataset->file();
+  const auto& files = data.dataset->files();
+  uint64_t hash = data::content_hash(*files.front());
+  for (size_t i = 1; i < files.size(); ++i) hash = mix_bits(hash ^ data::content_hash(*files[i]));
   std::map<std::string, std::string> identity{{kSource, config.data.source},
-                                              {"tokens", fmt::format("{}", tokens.tokens())},
-                                              {"documents", fmt::format("{}", tokens.documents())},
-                                              {"hash of the token ids", hex(data::content_hash(tokens))},
+                                              {"tokens", fmt::format("{}", data.dataset->tokens())},
+                                              {"documents", fmt::format("{}", data.dataset->documents())},
+                                              {"hash of the token ids", hex(hash)},
                                               {"heldout_fraction", fmt::format("{}", config.data.heldout_fraction)},
                                               {"sequence_length", fmt::format("{}", config.train.sequence_length)}};
+  if (files.size() > 1) {
+    std::string weights;
+    for (const data::BlendPart& part : data::parse_blend(config.data.source))
+      weights += fmt::format("{}{}", weights.empty() ? "" : " : ", part.weight);
+    identity["weights of the blend"] = weights;
+  }
+  if (const data::TokenFile* validation = data.dataset->validation()) {
+    identity["hash of the validation set"] = hex(data::content_hash(*validation));
+  }
   if (!data.tokenizer.empty()) {
-    identity[kTokenizer] = hex(hash_bytes(read_file(data.tokenizer, kMostTokenizerBytes)));
+    identity[kTokenizer] = hex(data.tokenizer_files.hash());
   }
   return identity;
 }

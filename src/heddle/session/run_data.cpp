@@ -6,7 +6,7 @@
 #include "heddle/base/error.h"
 #include "heddle/base/files/output_file.h"
 #include "heddle/base/files/standard_input.h"
-#include "heddle/data/tokenizer/tokenizer_json.h"
+#include "heddle/data/tokenizer/tokenizer.h"
 #include "heddle/observe/terminal/doing.h"
 
 namespace heddle::session {
@@ -15,24 +15,45 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// A tokenizer of the user's own goes where the preparation looks for one.
-int64_t place_tokenizer(const config::RunConfig& config) {
-  const std::string text = read_file(config.data.tokenizer, kMostTokenizerBytes);
-  const data::Tokenizer tokenizer(data::parse_tokenizer_json(text, config.data.tokenizer), config.data.tokenizer);
-  check_vocabulary(config.data.tokenizer, tokenizer.vocabulary(), config.model.vocab_size);
-  const std::string place = config.data.folder + "/tokenizer.json";
-  std::error_code error;
-  fs::create_directories(config.data.folder, error);
-  if (fs::exists(place, error) && read_file(place, kMostTokenizerBytes) == text) return tokenizer.vocabulary();
-  const FolderLock lock = data::hold_data_folder(config.data.folder);
-  if (!fs::exists(place, error)) {
-    write_file(place, text);
-  } else if (read_file(place, kMostTokenizerBytes) != text) {
-    config_error("data.folder: {} was made with another tokenizer than data.tokenizer ({}); name another folder",
-                 config.data.folder, config.data.tokenizer);
-  }
-  return tokenizer.vocabulary();
+bool is_token_file(const std::string& source) {
+  std::error_code ignored;
+  return fs::exists(source + ".idx", ignored);
 }
+
+// What the texts of a run are made tokens with, once it is known: the user's own, or the first text's.
+struct Tokens {
+  const config::RunConfig& config;
+  std::string path;
+  std::optional<data::TokenizerFiles> files;
+
+  explicit Tokens(const config::RunConfig& of) : config(of), path(of.data.tokenizer) {
+    if (!path.empty()) take(path);
+  }
+  void take(const std::string& from) {
+    path = from;
+    files = data::load_tokenizer(path);
+    check_vocabulary(path, vocabulary(), config.model.vocab_size);
+  }
+  int64_t vocabulary() const { return data::Tokenizer(files->spec, path).vocabulary(); }
+
+  // The prefix of a text's token file, prepared in `folder` unless it is one itself.
+  std::string prefix_of(const std::string& source, const std::string& folder,
+                        std::optional<data::PreparedData>& prepared) {
+    if (is_token_file(source)) return source;
+    int64_t vocabulary_asked = config.data.vocabulary > 0 ? config.data.vocabulary : config.model.vocab_size;
+    if (files) {
+      vocabulary_asked = vocabulary();
+      data::place_tokenizer(*files, path, folder);
+    }
+    observe::Doing doing("reading text");
+    const data::Progress progress = [&](std::string_view what, double share) { doing.now(what, share); };
+    const data::TextOptions how{config.data.any_bytes ? data::Bytes::any : data::Bytes::text, config.data.text_key};
+    prepared = source == "demo" ? data::prepare_demo_data(folder, vocabulary_asked, progress)
+                                : data::prepare_text_data(source, folder, vocabulary_asked, progress, how);
+    if (!files) take(prepared->tokenizer);
+    return prepared->prefix;
+  }
+};
 
 }  // namespace
 
@@ -60,37 +81,32 @@ void check_vocabulary(const std::string& path, int64_t tokens, int64_t vocabular
 
 RunData open_run_data(const config::RunConfig& config) {
   RunData data;
-  std::error_code ignored;
-  const std::string& source = config.data.source;
-  if (source == kStandardInput)
+  const config::RunConfig::Data& asked = config.data;
+  if (asked.source == kStandardInput)
     config_error(
         "data.source is -: a run may go on later, so its text must stay; `heddle data - --out DIR` keeps it");
-  std::string prefix = source;
-  if (fs::exists(source + ".idx", ignored)) {
-    data.tokenizer = config.data.tokenizer;
-    if (!data.tokenizer.empty()) {
-      const data::Tokenizer tokenizer(data::read_tokenizer(data.tokenizer), data.tokenizer);
-      check_vocabulary(data.tokenizer, tokenizer.vocabulary(), config.model.vocab_size);
-    }
-  } else {
-    int64_t vocabulary = config.data.vocabulary > 0 ? config.data.vocabulary : config.model.vocab_size;
-    if (!config.data.tokenizer.empty()) vocabulary = place_tokenizer(config);
-    observe::Doing doing("reading text");
-    const data::Progress progress = [&](std::string_view what, double share) { doing.now(what, share); };
-    data.prepared = source == "demo"
-                        ? data::prepare_demo_data(config.data.folder, vocabulary, progress)
-                        : data::prepare_text_data(source, config.data.folder, vocabulary, progress,
-                                                  config.data.any_bytes ? data::Bytes::any : data::Bytes::text);
-    data.tokenizer = data.prepared->tokenizer;
-    prefix = data.prepared->prefix;
-    check_vocabulary(data.tokenizer, data.prepared->vocabulary, config.model.vocab_size);
-  }
+  Tokens tokens(config);
   data::DatasetOptions options;
-  options.prefix = prefix;
+  options.parts = data::parse_blend(asked.source);
+  const bool blend = options.parts.size() > 1;
+  for (size_t i = 0; i < options.parts.size(); ++i) {
+    std::optional<data::PreparedData> prepared;
+    const std::string folder = blend ? fmt::format("{}/{}", asked.folder, i + 1) : asked.folder;
+    options.parts[i].path = tokens.prefix_of(options.parts[i].path, folder, prepared);
+    if (!blend) data.prepared = std::move(prepared);
+  }
+  if (!asked.validation.empty()) {
+    std::optional<data::PreparedData> prepared;
+    options.validation = tokens.prefix_of(asked.validation, asked.folder + "/validation", prepared);
+  }
+  if (tokens.files) {
+    data.tokenizer = tokens.path;
+    data.tokenizer_files = std::move(*tokens.files);
+  }
   options.sequence_length = config.train.sequence_length;
   options.prediction_depths = config.model.num_nextn_predict_layers;
   options.vocabulary = config.model.vocab_size;
-  options.heldout_fraction = config.data.heldout_fraction;
+  options.heldout_fraction = asked.heldout_fraction;
   options.seed = static_cast<uint64_t>(config.seed);
   data.dataset = std::make_unique<data::Dataset>(options);
   return data;

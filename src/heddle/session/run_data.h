@@ -9,13 +9,13 @@
 #include "heddle/config/run_config.h"
 #include "heddle/data/dataset.h"
 #include "heddle/data/prepare_data.h"
+#include "heddle/data/tokenizer/tokenizer_files.h"
 
 namespace heddle::session {
 
-inline constexpr int64_t kMostTokenizerBytes = 64 << 20;
-
 struct RunData {
-  std::string tokenizer;                       // path of tokenizer.json, "" when the tokens come without one
+  std::string tokenizer;                       // its path, "" when the tokens come without one
+  data::TokenizerFiles tokenizer_files;        // what stands there
   std::optional<data::PreparedData> prepared;  // none when the tokens came ready
   std::unique_ptr<data::Dataset> dataset;
 

@@ -14,6 +14,7 @@
 
 #include "heddle/base/files/folder_lock.h"
 #include "heddle/config/run_config.h"
+#include "heddle/data/tokenizer/tokenizer_files.h"
 
 namespace heddle::session {
 
@@ -22,7 +23,8 @@ struct RunFolder {
 
   std::string config() const { return path + "/config.toml"; }
   std::string metrics() const { return path + "/metrics.jsonl"; }
-  std::string tokenizer() const { return path + "/tokenizer.json"; }
+  /// The tokenizer that the folder keeps (tokenizer.json, tokenizer.model or tokenizer.tiktoken), or "".
+  std::string tokenizer() const { return data::tokenizer_in(path); }
   std::string checkpoints() const { return path + "/checkpoints"; }
   std::string tensorboard() const { return path + "/tensorboard"; }
   std::string trace() const { return path + "/trace.perfetto"; }

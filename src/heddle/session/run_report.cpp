@@ -127,7 +127,7 @@ observe::ReportData TrainingRun::report_data() const {
                    number(config_.tokens_per_step()))},
       {"data", config_.data.source},
       {"text", fmt::format("{} tokens, {} sequences of {} to train on, {} held out",
-                           number(data_.dataset->file().tokens()), number(data_.dataset->train_sequences()),
+                           number(data_.dataset->tokens()), number(data_.dataset->train_sequences()),
                            number(config_.train.sequence_length), number(data_.dataset->heldout_sequences()))},
       {"ranks",
        size == 1 ? "1" : fmt::format("{}, {}", size, place_.threads ? "threads of one process" : "processes")},

@@ -14,7 +14,6 @@
 #include "heddle/base/files/output_file.h"
 #include "heddle/base/hash.h"
 #include "heddle/base/statistics.h"
-#include "heddle/data/tokenizer/tokenizer_json.h"
 #include "heddle/ir/print.h"
 #include "heddle/observe/table.h"
 #include "heddle/observe/units.h"
@@ -95,7 +94,7 @@ train::TrainerOptions TrainingRun::options_that_fit(int rank) {
 
 void TrainingRun::open_data() {
   data_ = open_run_data(config_);
-  if (!data_.tokenizer.empty()) tokenizer_.emplace(data::read_tokenizer(data_.tokenizer), data_.tokenizer);
+  if (!data_.tokenizer.empty()) tokenizer_.emplace(data_.tokenizer_files.spec, data_.tokenizer);
   data_identity_ = identity_of(data_, config_);
 }
 
@@ -132,7 +131,7 @@ void TrainingRun::begin_logs(bool resume) {
   for (const std::string& note : data_notes(config_, *data_.dataset)) warn(note);
   if (trace_ && config_.train.trace_step == 0) warn("--trace: train.trace_step is 0, so no step is traced");
   write_file(folder_.config(), config::toml_of(config_));  // from here on the folder holds a run
-  if (!data_.tokenizer.empty()) write_file(folder_.tokenizer(), read_file(data_.tokenizer, kMostTokenizerBytes));
+  if (!data_.tokenizer.empty()) data::keep_tokenizer(data_.tokenizer_files, folder_.path);
   logs_ = std::make_unique<RunLogs>(folder_, [this](const std::string& text) { warn(text); });
   if (resume) {
     logs_->resume(trainer_->steps_done() + 1);
@@ -190,7 +189,7 @@ void TrainingRun::introduce() {
                                 config_.train.microbatch));
   }
   progress_->line(fmt::format("data: {} tokens, {} sequences to train on, {} held out",
-                              observe::count_text(static_cast<double>(data_.dataset->file().tokens())),
+                              observe::count_text(static_cast<double>(data_.dataset->tokens())),
                               observe::grouped_text(data_.dataset->train_sequences()),
                               observe::grouped_text(data_.dataset->heldout_sequences())));
   progress_->line(fmt::format(

@@ -42,7 +42,7 @@ void import_released(const std::string& path, const std::vector<ParameterTensor>
 struct Release {
   Dtype stored = Dtype::bf16;  // of the values: f32, bf16 or f64; the selection bias is always F32, as released
   int64_t shard_bytes = int64_t{5} << 30;  // of a file at most, unless one tensor is larger
-  std::string tokenizer;                   // a tokenizer.json, "": none
+  std::string tokenizer;                   // the path of its file, "": none
   int64_t end_of_text = -1;                // its token that ends a text, -1: none
 };
 

@@ -9,8 +9,8 @@
 #include "heddle/base/files/output_file.h"
 #include "heddle/base/hash.h"
 #include "heddle/base/utf8.h"
-#include "heddle/data/corpus/gzip_reader.h"
 #include "heddle/data/corpus/markup.h"
+#include "heddle/data/corpus/packed_reader.h"
 #include "heddle/data/corpus/r_strings.h"
 
 namespace heddle::data {
@@ -60,7 +60,7 @@ std::vector<std::string> files_in(const fs::path& folder, const std::string& end
 // What a file holds, before its markup is taken out.
 std::vector<std::string> raw_texts(const std::string& path) {
   if (ends_with(path, ".rdb")) return r_texts(read_file(path, kMostFileBytes), path, kMostFileBytes);
-  return {read_possibly_gzipped(path, kMostFileBytes)};
+  return {read_possibly_packed(path, kMostFileBytes)};
 }
 
 // Whether a text is UTF-8, or all but a few characters of it, which are replaced.

@@ -88,12 +88,19 @@ class Corpus : public DocumentSource {
 /// The licence names that /usr/share/doc/PACKAGE/copyright gives first, or a hint to that file.
 std::string licence_of(const std::string& root, const std::string& package);
 
-/// A file, or every .txt and .jsonl (also .gz) below a folder. A line of .jsonl is an object whose "text" is a
-/// document; any other file is text, cut at blank lines into documents of at least kLeastDocumentBytes. Memory is
-/// bounded by the longest document. ConfigError if there is nothing to read, or, while reading, naming file and
-/// line; for bytes that are no text too, unless any will do.
 enum class Bytes : uint8_t { text, any };
-std::unique_ptr<DocumentSource> open_text(const std::string& path, Bytes bytes = Bytes::text);
+
+/// How the user's own files are read.
+struct TextOptions {
+  Bytes bytes = Bytes::text;
+  std::string key = "text";  // of a line of .jsonl, under which its document stands
+};
+
+/// A file, or every .txt and .jsonl (also .gz and .zst) below a folder. A line of .jsonl is an object whose key
+/// holds a document; any other file is text, cut at blank lines into documents of at least kLeastDocumentBytes.
+/// Memory is bounded by the longest document. ConfigError if there is nothing to read, or, while reading, naming
+/// file and line; for bytes that are no text too, unless any will do.
+std::unique_ptr<DocumentSource> open_text(const std::string& path, const TextOptions& options = {});
 
 inline constexpr size_t kLeastDocumentBytes = 8 << 10;
 inline constexpr size_t kMostDocumentBytes = 1 << 20;  // where no blank line comes

@@ -5,9 +5,10 @@
 
 #include "heddle/base/error.h"
 #include "heddle/base/escaped.h"
+#include "heddle/base/hash.h"
 #include "heddle/base/utf8.h"
 #include "heddle/data/corpus/corpus.h"
-#include "heddle/data/corpus/gzip_reader.h"
+#include "heddle/data/corpus/packed_reader.h"
 
 namespace heddle::data {
 namespace {
@@ -15,17 +16,23 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr int kMostJsonDepth = 64;
+constexpr size_t kReadBytes = 1 << 18;
 
-bool is_jsonl(const std::string& path) {
-  fs::path name = path;
-  if (name.extension() == ".gz") name.replace_extension();
-  return name.extension() == ".jsonl";
-}
+bool is_jsonl(const std::string& path) { return without_packing(path).ends_with(".jsonl"); }
 
-bool is_text(const std::string& path) {
-  fs::path name = path;
-  if (name.extension() == ".gz") name.replace_extension();
-  return name.extension() == ".txt" || name.extension() == ".jsonl";
+bool is_text(const std::string& path) { return is_jsonl(path) || without_packing(path).ends_with(".txt"); }
+
+// Forms of text that are asked for and can't be read, with what makes readable ones of them.
+void refuse_other_forms(const std::string& path) {
+  const std::string name = without_packing(path);
+  for (const std::string_view ending : {".parquet", ".arrow", ".feather"}) {
+    if (!name.ends_with(ending)) continue;
+    config_error(
+        "{}: {} files are not read (Arrow is no package of Debian 12); make .jsonl of it: python3 -c \"import "
+        "pandas; pandas.read_parquet('FILE')[['text']].to_json('FILE.jsonl', orient='records', lines=True, "
+        "force_ascii=False)\"",
+        path, ending);
+  }
 }
 
 // Where something stands that is no text: a byte that is no UTF-8, or a control character other than those that
@@ -41,7 +48,7 @@ size_t first_that_is_no_text(std::string_view text) {
 
 class TextFiles : public DocumentSource {
  public:
-  TextFiles(const std::string& path, Bytes bytes) : bytes_(bytes) {
+  TextFiles(const std::string& path, const TextOptions& options) : options_(options) {
     std::error_code error;
     const fs::file_status status = fs::status(path, error);
     if (!fs::exists(status)) config_error("{}: no such file or folder", path);
@@ -49,15 +56,23 @@ class TextFiles : public DocumentSource {
       fs::recursive_directory_iterator at(path, error), end;
       for (; !error && at != end; at.increment(error)) {
         std::error_code ignored;
-        if (at->is_regular_file(ignored) && is_text(at->path().string())) files_.push_back(at->path().string());
+        if (!at->is_regular_file(ignored)) continue;
+        const std::string file = at->path().string();
+        if (is_text(file)) files_.push_back(file);
+        if (!is_text(file)) other_ = file;
       }
       if (error) config_error("{}: cannot list the folder: {}", path, error.message());
-      if (files_.empty()) config_error("{}: no .txt or .jsonl (or .gz of them) in the folder", path);
+      if (files_.empty()) {
+        refuse_other_forms(other_);
+        config_error("{}: no .txt or .jsonl (or .gz or .zst of them) in the folder", path);
+      }
       std::sort(files_.begin(), files_.end());
     } else {
       if (!fs::is_regular_file(status)) config_error("{} is neither a file nor a folder", path);
+      refuse_other_forms(path);
       files_ = {path};
     }
+    if (options_.key != TextOptions().key) fingerprint_ = hash_bytes(options_.key);
     for (const std::string& file : files_) {
       fingerprint_ = fingerprint_of(file, fingerprint_);
       const auto size = fs::file_size(file, error);
@@ -72,28 +87,26 @@ class TextFiles : public DocumentSource {
     while (true) {
       if (!reader_) {
         if (file_ == files_.size()) return false;
-        reader_ = std::make_unique<GzipReader>(files_[file_]);
+        reader_ = std::make_unique<PackedReader>(files_[file_]);
         line_ = 0;
       }
       const bool is_plain = !is_jsonl(files_[file_]);
       if (is_plain ? next_text(document) : next_object(document)) {
         document.source = files_[file_];
-        if (bytes_ == Bytes::text) refuse_other_than_text(document.text, is_plain);
+        if (options_.bytes == Bytes::text) refuse_other_than_text(document.text, is_plain);
         if (is_plain) count_lines(document.text);
         return true;
       }
       before_bytes_ += reader_->consumed_bytes();
       reader_.reset();
-      held_.clear();
-      held_end_ = false;
+      let_go();
       ++file_;
     }
   }
 
   void rewind() override {
     reader_.reset();
-    held_.clear();
-    held_end_ = false;
+    let_go();
     file_ = 0;
     before_bytes_ = 0;
   }
@@ -130,51 +143,64 @@ class TextFiles : public DocumentSource {
   // Reads more of the file behind what is held. False at the end.
   bool hold_more() {
     if (held_end_) return false;
-    char piece[1 << 16];
-    const size_t got = reader_->read(piece, sizeof piece);
-    held_.append(piece, got);
+    held_.erase(0, given_);
+    given_ = 0;
+    const size_t before = held_.size();
+    held_.resize(before + kReadBytes);
+    const size_t got = reader_->read(held_.data() + before, kReadBytes);
+    held_.resize(before + got);
     held_end_ = got == 0;
     return got > 0;
   }
 
+  // What is read and not yet given out; good until more is held.
+  std::string_view left() const { return std::string_view(held_).substr(given_); }
+
+  void let_go() {
+    held_.clear();
+    given_ = 0;
+    held_end_ = false;
+  }
+
   // Where a line ends that a blank one follows, from `begin` on.
-  size_t blank_line(size_t begin) const {
-    for (size_t at = held_.find('\n', begin); at != std::string::npos; at = held_.find('\n', at + 1)) {
-      if (held_.compare(at + 1, 1, "\n") == 0 || held_.compare(at + 1, 2, "\r\n") == 0) return at;
+  static size_t blank_line(std::string_view text, size_t begin) {
+    for (size_t at = text.find('\n', begin); at != std::string_view::npos; at = text.find('\n', at + 1)) {
+      if (text.compare(at + 1, 1, "\n") == 0 || text.compare(at + 1, 2, "\r\n") == 0) return at;
     }
-    return std::string::npos;
+    return std::string_view::npos;
   }
 
   bool next_text(Document& document) {
     size_t searched = kLeastDocumentBytes;
     while (true) {
-      const size_t end = blank_line(searched);
-      if (end != std::string::npos) {
-        document.text = held_.substr(0, end + 1);
-        const size_t next = std::min(held_.find_first_not_of("\r\n", end), held_.size());
-        lines_between_ = std::count(held_.begin() + static_cast<ptrdiff_t>(end + 1),
-                                    held_.begin() + static_cast<ptrdiff_t>(next), '\n');
-        held_.erase(0, next);
+      const std::string_view text = left();
+      const size_t end = blank_line(text, searched);
+      if (end != std::string_view::npos) {
+        document.text = text.substr(0, end + 1);
+        const size_t next = std::min(text.find_first_not_of("\r\n", end), text.size());
+        lines_between_ = std::count(text.begin() + static_cast<ptrdiff_t>(end + 1),
+                                    text.begin() + static_cast<ptrdiff_t>(next), '\n');
+        given_ += next;
         return true;
       }
-      if (held_.size() > kMostDocumentBytes) {
+      if (text.size() > kMostDocumentBytes) {
         // At a line's end if there is one in the latter half, else between two characters.
-        size_t cut = held_.rfind('\n', kMostDocumentBytes - 1);
-        if (cut == std::string::npos || cut < kMostDocumentBytes / 2) {
+        size_t cut = text.rfind('\n', kMostDocumentBytes - 1);
+        if (cut == std::string_view::npos || cut < kMostDocumentBytes / 2) {
           cut = kMostDocumentBytes;
-          while (cut > kMostDocumentBytes - 4 && (held_[cut] & 0xc0) == 0x80) --cut;
+          while (cut > kMostDocumentBytes - 4 && (text[cut] & 0xc0) == 0x80) --cut;
         } else {
           ++cut;
         }
-        document.text = held_.substr(0, cut);
-        held_.erase(0, cut);
+        document.text = text.substr(0, cut);
+        given_ += cut;
         return true;
       }
-      searched = std::max(kLeastDocumentBytes, held_.size() < 3 ? 0 : held_.size() - 3);
+      searched = std::max(kLeastDocumentBytes, text.size() < 3 ? 0 : text.size() - 3);
       if (hold_more()) continue;
-      if (held_.find_first_not_of(" \t\r\n") == std::string::npos) return false;
-      document.text = std::move(held_);
-      held_.clear();
+      if (left().find_first_not_of(" \t\r\n") == std::string_view::npos) return false;
+      document.text = left();
+      given_ = held_.size();
       return true;
     }
   }
@@ -182,26 +208,27 @@ class TextFiles : public DocumentSource {
   bool next_object(Document& document) {
     size_t searched = 0;
     while (true) {
-      const size_t end = held_.find('\n', searched);
-      if (end == std::string::npos) {
-        searched = held_.size();
-        if (held_.size() > kMostJsonLineBytes) {
+      const std::string_view text = left();
+      const size_t end = text.find('\n', searched);
+      if (end == std::string_view::npos) {
+        searched = text.size();
+        if (text.size() > kMostJsonLineBytes) {
           config_error("{}:{}: a line of more than {} bytes", files_[file_], line_ + 1, kMostJsonLineBytes);
         }
         if (hold_more()) continue;
-        if (held_.empty()) return false;
+        if (left().empty()) return false;
         held_ += '\n';  // the last line lacks its end
         continue;
       }
       ++line_;
-      const std::string_view line = std::string_view(held_).substr(0, end);
+      const std::string_view line = text.substr(0, end);
       const bool blank = line.find_first_not_of(" \t\r") == std::string_view::npos;
       bool found = false;
       if (!blank) {
         document.text = text_of(line);
         found = !document.text.empty();
       }
-      held_.erase(0, end + 1);
+      given_ += end + 1;
       searched = 0;
       if (found) return true;
     }
@@ -221,20 +248,29 @@ class TextFiles : public DocumentSource {
       config_error("{}:{}: not a JSON object", files_[file_], line_);
     }
     if (!object.is_object()) config_error("{}:{}: not a JSON object", files_[file_], line_);
-    const auto text = object.find("text");
+    const auto text = object.find(options_.key);
     if (text == object.end() || !text->is_string()) {
-      config_error("{}:{}: no string under the key \"text\"", files_[file_], line_);
+      std::vector<std::string> strings;
+      for (const auto& [key, value] : object.items()) {
+        if (value.is_string() && strings.size() < 5) strings.push_back(fmt::format("\"{}\"", escaped(key, 40)));
+      }
+      const std::string there =
+          strings.empty() ? "" : fmt::format("; there are {} (--key, data.text_key)", fmt::join(strings, ", "));
+      config_error("{}:{}: no string under the key \"{}\"{}", files_[file_], line_, escaped(options_.key, 40),
+                   there);
     }
     return text->get<std::string>();
   }
 
-  Bytes bytes_;
+  TextOptions options_;
+  std::string other_;  // a file of the folder that is no text
   std::vector<std::string> files_;
   int64_t total_bytes_ = 0, before_bytes_ = 0;
   uint64_t fingerprint_ = 0;
   size_t file_ = 0;
-  std::unique_ptr<GzipReader> reader_;
-  std::string held_;  // read, not yet given out
+  std::unique_ptr<PackedReader> reader_;
+  std::string held_;  // read; from `given_` on not yet given out
+  size_t given_ = 0;
   bool held_end_ = false;
   int64_t line_ = 0;           // of a plain file: lines before the document; of objects: the last one's
   int64_t lines_between_ = 0;  // blank ones behind a document
@@ -242,8 +278,8 @@ class TextFiles : public DocumentSource {
 
 }  // namespace
 
-std::unique_ptr<DocumentSource> open_text(const std::string& path, Bytes bytes) {
-  return std::make_unique<TextFiles>(path, bytes);
+std::unique_ptr<DocumentSource> open_text(const std::string& path, const TextOptions& options) {
+  return std::make_unique<TextFiles>(path, options);
 }
 
 }  // namespace heddle::data

@@ -18,6 +18,37 @@ std::string message(int code) {
   return reinterpret_cast<const char*>(text);
 }
 
+bool compiles(const std::string& pattern) {
+  int error = 0;
+  PCRE2_SIZE offset = 0;
+  pcre2_code* code = pcre2_compile(reinterpret_cast<PCRE2_SPTR>(pattern.data()), pattern.size(),
+                                   PCRE2_UTF | PCRE2_UCP, &error, &offset, nullptr);
+  pcre2_code_free(code);
+  return code != nullptr;
+}
+
+// With "sc:" before each name that \p and \P know as a script.
+std::string with_scripts(std::string_view pattern) {
+  std::string out;
+  for (size_t i = 0; i < pattern.size(); ++i) {
+    out += pattern[i];
+    if (pattern[i] != '\\' || i + 1 == pattern.size()) continue;
+    out += pattern[++i];
+    const size_t end = pattern.find('}', i);
+    if ((pattern[i] != 'p' && pattern[i] != 'P') || pattern.substr(i + 1, 1) != "{" ||
+        end == std::string_view::npos) {
+      continue;
+    }
+    std::string_view name = pattern.substr(i + 2, end - i - 2);
+    const bool inverted = name.starts_with('^');
+    if (inverted) name.remove_prefix(1);
+    const bool script = name.size() > 2 && compiles(fmt::format("\\p{{sc:{}}}", name));
+    out += fmt::format("{{{}{}{}}}", inverted ? "^" : "", script ? "sc:" : "", name);
+    i = end;
+  }
+  return out;
+}
+
 }  // namespace
 
 SplitPattern::Scratch::Scratch()
@@ -41,9 +72,51 @@ SplitPattern::SplitPattern(const std::string& pattern, const std::string& place)
   int error = 0;
   PCRE2_SIZE offset = 0;
   code_.reset(pcre2_compile(reinterpret_cast<PCRE2_SPTR>(pattern.data()), pattern.size(),
-                            PCRE2_UTF | PCRE2_UCP | PCRE2_NEVER_BACKSLASH_C, &error, &offset, nullptr));
+                            PCRE2_UTF | PCRE2_UCP | PCRE2_NEVER_BACKSLASH_C | PCRE2_DOLLAR_ENDONLY, &error, &offset,
+                            nullptr));
   if (!code_) config_error("{}: not a regular expression: {} at byte {}", place, message(error), offset);
   fast_ = pcre2_jit_compile(code_.get(), PCRE2_JIT_COMPLETE) == 0;
+}
+
+std::string SplitPattern::translated(std::string_view given) {
+  const std::string pattern = with_scripts(given);
+  std::string out;
+  for (size_t i = 0; i < pattern.size(); ++i) {
+    if (pattern[i] == '\\' && i + 1 < pattern.size()) {
+      out += pattern.substr(i++, 2);
+      continue;
+    }
+    if (pattern[i] != '[') {
+      out += pattern[i];
+      continue;
+    }
+    // From one class to the end of the one within it, if that is all there is: [left&&[right]].
+    size_t inner = std::string_view::npos, end = i + 1;
+    int depth = 1;
+    bool simple = true;
+    for (; end < pattern.size() && depth > 0; ++end) {
+      if (pattern[end] == '\\') {
+        ++end;
+      } else if (pattern[end] == '[') {
+        simple &=
+            depth == 1 && inner == std::string_view::npos && end >= i + 3 && pattern.compare(end - 2, 2, "&&") == 0;
+        inner = end;
+        ++depth;
+      } else if (pattern[end] == ']') {
+        --depth;
+        simple &= depth == 0 || pattern.substr(end + 1, 1) == "]";
+      }
+    }
+    if (depth == 0 && simple && inner != std::string_view::npos) {
+      const std::string left = pattern.substr(i, inner - 2 - i), right = pattern.substr(inner, end - 1 - inner);
+      out += right.starts_with("[^") ? fmt::format("(?:(?![{}){}])", right.substr(2), left)
+                                     : fmt::format("(?:(?={}){}])", right, left);
+    } else {
+      out += pattern.substr(i, end - i);
+    }
+    i = end - 1;
+  }
+  return out;
 }
 
 std::string SplitPattern::differs_from_oniguruma(std::string_view pattern) {
@@ -65,6 +138,8 @@ std::string SplitPattern::differs_from_oniguruma(std::string_view pattern) {
       in_class = true;
       if (next == '^') ++i;
       if (i + 1 < pattern.size() && pattern[i + 1] == ']') return "a class that begins with ']'";
+    } else if (c == '^' || c == '$') {
+      return fmt::format("'{}', there the {} of a line,", c, c == '^' ? "beginning" : "end");
     } else if (c == '(' && next == '*') {
       return "a verb (*...)";
     }
@@ -83,32 +158,48 @@ std::string SplitPattern::literally(std::string_view text) {
   return pattern;
 }
 
+bool SplitPattern::may_be_empty() const {
+  uint32_t empty = 0;
+  pcre2_pattern_info(code_.get(), PCRE2_INFO_MATCHEMPTY, &empty);
+  return empty != 0;
+}
+
 bool SplitPattern::find(std::string_view subject, size_t start, Scratch& scratch, size_t& begin,
                         size_t& end) const {
   const auto* text = reinterpret_cast<PCRE2_SPTR>(subject.data());
-  while (start < subject.size()) {
-    int found = PCRE2_ERROR_JIT_STACKLIMIT;
-    if (fast_) {
-      found = pcre2_jit_match(code_.get(), text, subject.size(), start, PCRE2_NO_UTF_CHECK, scratch.match_,
-                              scratch.limits_);
+  int found = PCRE2_ERROR_JIT_STACKLIMIT;
+  if (fast_) {
+    found = pcre2_jit_match(code_.get(), text, subject.size(), start, PCRE2_NO_UTF_CHECK, scratch.match_,
+                            scratch.limits_);
+  }
+  if (found == PCRE2_ERROR_JIT_STACKLIMIT) {  // the interpreter keeps its state on the heap
+    found = pcre2_match(code_.get(), text, subject.size(), start, PCRE2_NO_UTF_CHECK | PCRE2_NO_JIT, scratch.match_,
+                        scratch.limits_);
+  }
+  if (found == PCRE2_ERROR_NOMATCH) return false;
+  if (found < 0) config_error("{}: the pattern can't be matched: {}", place_, message(found));
+  const PCRE2_SIZE* at = pcre2_get_ovector_pointer(scratch.match_);
+  if (at[0] < start || at[1] < at[0] || at[1] > subject.size()) {
+    config_error("{}: the pattern's match begins before its search does (\\K in a look-around?)", place_);
+  }
+  begin = at[0];
+  end = at[1];
+  return true;
+}
+
+bool SplitPattern::Matches::next(size_t& begin, size_t& end) {
+  while (from_ < subject_.size()) {
+    if (!pattern_.find(subject_, from_, scratch_, begin, end)) {
+      from_ = subject_.size();
+      return false;
     }
-    if (found == PCRE2_ERROR_JIT_STACKLIMIT) {  // the interpreter keeps its state on the heap
-      found = pcre2_match(code_.get(), text, subject.size(), start, PCRE2_NO_UTF_CHECK | PCRE2_NO_JIT,
-                          scratch.match_, scratch.limits_);
+    if (begin == end && last_end_ == end) {
+      ++from_;
+      while (from_ < subject_.size() && (subject_[from_] & 0xc0) == 0x80) ++from_;
+      continue;
     }
-    if (found == PCRE2_ERROR_NOMATCH) return false;
-    if (found < 0) config_error("{}: the pattern can't be matched: {}", place_, message(found));
-    const PCRE2_SIZE* at = pcre2_get_ovector_pointer(scratch.match_);
-    if (at[0] < start || at[1] < at[0] || at[1] > subject.size()) {
-      config_error("{}: the pattern's match begins before its search does (\\K in a look-around?)", place_);
-    }
-    if (at[1] > at[0]) {
-      begin = at[0];
-      end = at[1];
-      return true;
-    }
-    start = at[0] + 1;  // an empty match: go on from the next character
-    while (start < subject.size() && (subject[start] & 0xc0) == 0x80) ++start;
+    from_ = last_end_ = end;
+    return true;
   }
   return false;
 }

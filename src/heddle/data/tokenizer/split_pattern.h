@@ -32,20 +32,40 @@ class SplitPattern {
 
   /// `place` is where the pattern stands, for messages. ConfigError if it isn't a valid expression.
   SplitPattern(const std::string& pattern, const std::string& place);
+  /// A pattern of Oniguruma or Rust in PCRE2's words: a class without another one, [a&&[^b]], is (?:(?![b])[a]),
+  /// and a script by itself, \p{Han}, is \p{sc:Han}, which else holds what several scripts share.
+  static std::string translated(std::string_view pattern);
   /// Why a pattern written for Oniguruma (Hugging Face's engine) may find other pieces here; empty if it finds the
   /// same in text of Unicode 14 (what PCRE2 10.42 knows) without U+180E.
   static std::string differs_from_oniguruma(std::string_view pattern);
   /// A pattern that finds exactly `text`.
   static std::string literally(std::string_view text);
 
-  /// Finds the first match that begins at or after `start` and isn't empty. `subject` must be valid UTF-8 and
-  /// `start` a character's beginning. ConfigError if the pattern takes too many steps.
-  bool find(std::string_view subject, size_t start, Scratch& scratch, size_t& begin, size_t& end) const;
+  /// Whether it matches nothing at some place.
+  bool may_be_empty() const;
+
+  /// The matches of a text in order; empty ones too, but not right behind another match, as Oniguruma's and Rust's
+  /// iterators give them. `subject` must be valid UTF-8. ConfigError if the pattern takes too many steps.
+  class Matches {
+   public:
+    Matches(const SplitPattern& pattern, std::string_view subject, Scratch& scratch)
+        : pattern_(pattern), subject_(subject), scratch_(scratch) {}
+    bool next(size_t& begin, size_t& end);
+
+   private:
+    const SplitPattern& pattern_;
+    std::string_view subject_;
+    Scratch& scratch_;
+    size_t from_ = 0;
+    size_t last_end_ = std::string_view::npos;
+  };
 
  private:
   struct Free {
     void operator()(pcre2_real_code_8* code) const;
   };
+  bool find(std::string_view subject, size_t start, Scratch& scratch, size_t& begin, size_t& end) const;
+
   std::unique_ptr<pcre2_real_code_8, Free> code_;
   std::string place_;
   bool fast_ = false;

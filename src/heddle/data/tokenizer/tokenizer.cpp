@@ -11,15 +11,81 @@ namespace heddle::data {
 namespace {
 
 // Names under which published tokenizers keep the token between documents, most telling first.
-constexpr std::string_view kEndNames[] = {kEndOfText, "<｜end▁of▁sentence｜>", "<|end_of_text|>", "</s>", "<eos>"};
+constexpr std::string_view kEndNames[] = {kEndOfText, "<｜end▁of▁sentence｜>", "<|end_of_text|>", "</s>", "<eos>",
+                                          "[EOS]"};
 
-uint64_t pair_key(TokenId left, TokenId right) {
-  return static_cast<uint64_t>(static_cast<uint32_t>(left)) << 32 | static_cast<uint32_t>(right);
+// Unicode's White_Space.
+bool is_white_space(uint32_t code) {
+  return (code >= 9 && code <= 13) || code == 0x20 || code == 0x85 || code == 0xa0 || code == 0x1680 ||
+         (code >= 0x2000 && code <= 0x200a) || code == 0x2028 || code == 0x2029 || code == 0x202f ||
+         code == 0x205f || code == 0x3000;
+}
+
+// Where the white space begins that `text` ends with.
+size_t trailing_space(std::string_view text) {
+  size_t end = text.size();
+  while (end > 0) {
+    size_t begin = end - 1;
+    while (begin > 0 && (text[begin] & 0xc0) == 0x80) --begin;
+    if (!is_white_space(first_letter(text.substr(begin)).code)) break;
+    end = begin;
+  }
+  return end;
+}
+
+size_t leading_space(std::string_view text) {
+  size_t at = 0;
+  while (at < text.size()) {
+    const Letter letter = first_letter(text.substr(at));
+    if (!is_white_space(letter.code)) break;
+    at += letter.bytes;
+  }
+  return at;
+}
+
+TokenIds ids_of(const TokenizerSpec& spec, const std::string& place) {
+  TokenIds ids;
+  ids.reserve(spec.tokens.size());
+  for (size_t id = 0; id < spec.tokens.size(); ++id) {
+    if (spec.tokens[id].empty()) continue;
+    const auto [at, fresh] = ids.emplace(spec.tokens[id], static_cast<TokenId>(id));
+    if (!fresh) config_error("{}: ids {} and {} have the same bytes", place, at->second, id);
+  }
+  return ids;
 }
 
 }  // namespace
 
-Tokenizer::Tokenizer(TokenizerSpec spec, const std::string& place) : spec_(std::move(spec)) {
+void Tokenizer::WholeSearch::add(const std::string& content, Found found) {
+  if (content.empty()) return;
+  first[static_cast<uint8_t>(content[0])] = true;
+  lengths.push_back(content.size());
+  by_content.emplace(content, found);
+}
+
+void Tokenizer::WholeSearch::sort() {
+  std::sort(lengths.begin(), lengths.end(), std::greater<>());
+  lengths.erase(std::unique(lengths.begin(), lengths.end()), lengths.end());
+}
+
+const Tokenizer::WholeSearch::Found* Tokenizer::WholeSearch::at(std::string_view text, size_t position,
+                                                                size_t& length) const {
+  if (!first[static_cast<uint8_t>(text[position])]) return nullptr;
+  for (const size_t tried : lengths) {
+    if (tried > text.size() - position) continue;
+    const auto found = by_content.find(text.substr(position, tried));
+    if (found == by_content.end()) continue;
+    length = tried;
+    return &found->second;
+  }
+  return nullptr;
+}
+
+Tokenizer::Tokenizer(TokenizerSpec spec, const std::string& place)
+    : spec_(std::move(spec)),
+      ids_(ids_of(spec_, place)),
+      normalizer_(spec_.normalizer, place),
+      pieces_(spec_.steps, place) {
   int64_t most = static_cast<int64_t>(spec_.tokens.size());
   for (const AddedToken& added : spec_.added) {
     if (added.id < 0 || added.id >= kMostTokens) {
@@ -28,48 +94,44 @@ Tokenizer::Tokenizer(TokenizerSpec spec, const std::string& place) : spec_(std::
     if (added.content.empty()) config_error("{}: the added token of id {} is empty", place, added.id);
     most = std::max<int64_t>(most, added.id + 1);
   }
+  for (const TokenId id : spec_.byte_tokens) most = std::max<int64_t>(most, id + 1);
   if (most > kMostTokens) config_error("{}: {} tokens, at most {} are accepted", place, most, kMostTokens);
   vocabulary_ = static_cast<int32_t>(most);
+  const auto known = [&](TokenId id) { return id >= -1 && id < vocabulary_; };
+  if (!known(spec_.unknown) || !known(spec_.end_of_text)) {
+    config_error("{}: the unknown or the end-of-text token is none of the {}", place, vocabulary_);
+  }
+  for (const std::vector<TokenId>* ids : {&spec_.before, &spec_.after}) {
+    for (const TokenId id : *ids) {
+      if (!known(id) || id < 0) config_error("{}: a document's id {} is none of the {}", place, id, vocabulary_);
+    }
+  }
+  if (spec_.joining != Joining::merges) spec_.scores.resize(spec_.tokens.size());
+  if (spec_.joining == Joining::unigram) {
+    unigram_.emplace(spec_, place);
+  } else {
+    pairs_.emplace(spec_, ids_, place);
+  }
 
-  ids_.reserve(spec_.tokens.size());
-  for (size_t id = 0; id < spec_.tokens.size(); ++id) {
-    const std::string& bytes = spec_.tokens[id];
-    if (bytes.empty()) continue;
-    const auto [at, fresh] = ids_.emplace(bytes, static_cast<TokenId>(id));
-    if (!fresh) config_error("{}: ids {} and {} have the same bytes", place, at->second, id);
-  }
-  for (int byte = 0; byte < 256; ++byte) {
-    const char c = static_cast<char>(byte);
-    const auto at = ids_.find(std::string_view(&c, 1));
-    if (at == ids_.end())
-      config_error("{}: byte {} has no token; a byte-level vocabulary has all 256", place, byte);
-    byte_ids_[static_cast<size_t>(byte)] = at->second;
-  }
-  merges_.reserve(spec_.merges.size());
-  std::string joined;
-  for (size_t rank = 0; rank < spec_.merges.size(); ++rank) {
-    const auto [left, right] = spec_.merges[rank];
-    const std::string_view left_bytes = token_bytes(left), right_bytes = token_bytes(right);
-    joined.assign(left_bytes);
-    joined += right_bytes;
-    const auto at = ids_.find(joined);
-    if (left_bytes.empty() || right_bytes.empty() || at == ids_.end()) {
-      config_error("{}: merge {} joins ids {} and {} to what is no token", place, rank, left, right);
-    }
-    if (!merges_.emplace(pair_key(left, right), Merge{static_cast<int32_t>(rank), at->second}).second) {
-      config_error("{}: merge {} is there twice (ids {} and {})", place, rank, left, right);
-    }
-  }
-  for (size_t i = 0; i < spec_.splits.size(); ++i) {
-    splits_.emplace_back(spec_.splits[i], i < spec_.split_places.size() ? spec_.split_places[i] : place);
-  }
   for (const AddedToken& added : spec_.added) {
-    const auto [at, fresh] = added_text_.emplace(added.id, added.content);
+    const auto [at, fresh] = decoded_.emplace(added.id, added.content);
     if (!fresh && at->second != added.content) config_error("{}: two added tokens have the id {}", place, added.id);
   }
-  index_added(false, added_first_);
-  index_added(true, added_later_);
+  for (size_t byte = 0; byte < spec_.byte_tokens.size(); ++byte) {
+    decoded_.emplace(spec_.byte_tokens[byte], std::string(1, static_cast<char>(byte)));
+  }
+  if (spec_.marks_spaces) {
+    for (size_t id = 0; id < spec_.tokens.size(); ++id) {
+      std::string text = spec_.tokens[id];
+      size_t at = text.find(kSpaceMark);
+      if (at == std::string::npos) continue;
+      for (; at != std::string::npos; at = text.find(kSpaceMark, at)) text.replace(at, kSpaceMark.size(), " ");
+      decoded_.emplace(static_cast<TokenId>(id), std::move(text));
+    }
+  }
+  index_added();
 
+  end_of_text_ = spec_.end_of_text;
   for (const std::string_view name : kEndNames) {
     for (const AddedToken& added : spec_.added) {
       if (end_of_text_ < 0 && added.content == name) end_of_text_ = added.id;
@@ -77,20 +139,24 @@ Tokenizer::Tokenizer(TokenizerSpec spec, const std::string& place) : spec_(std::
   }
 }
 
-void Tokenizer::index_added(bool normalized, AddedSearch& search) {
+void Tokenizer::index_added() {
+  SplitPattern::Scratch scratch;
+  Normalizer::Held held;
   for (const AddedToken& added : spec_.added) {
-    if (added.normalized != normalized) continue;
-    search.first[static_cast<uint8_t>(added.content[0])] = true;
-    search.lengths.push_back(added.content.size());
-    search.by_content.emplace(added.content, added.id);
+    const WholeSearch::Found found{added.id, added.lstrip, added.rstrip};
+    if (added.normalized) {
+      added_later_.add(std::string(normalizer_.apply(added.content, scratch, held)), found);
+    } else {
+      added_first_.add(added.content, found);
+    }
   }
-  std::sort(search.lengths.begin(), search.lengths.end(), std::greater<>());
-  search.lengths.erase(std::unique(search.lengths.begin(), search.lengths.end()), search.lengths.end());
+  for (const std::string& token : spec_.whole) whole_.add(token, {ids_.at(token), false, false});
+  for (WholeSearch* search : {&added_first_, &added_later_, &whole_}) search->sort();
 }
 
 std::string_view Tokenizer::token_bytes(TokenId id) const {
-  const auto added = added_text_.find(id);
-  if (added != added_text_.end()) return added->second;
+  const auto decoded = decoded_.find(id);
+  if (decoded != decoded_.end()) return decoded->second;
   if (id < 0 || static_cast<size_t>(id) >= spec_.tokens.size()) return {};
   return spec_.tokens[static_cast<size_t>(id)];
 }
@@ -106,57 +172,7 @@ std::string Tokenizer::decode(std::span<const TokenId> ids) const {
   return text;
 }
 
-// Ids of words met before. Open addressing over one arena of bytes and one of ids; emptied when full, so that the
-// memory is bounded whatever the text.
-class Encoder::WordCache {
- public:
-  static constexpr size_t kMostWordBytes = 64;
-
-  WordCache() : slots_(kSlots) {}
-
-  /// The ids of the word, or null.
-  const TokenId* find(std::string_view word, uint64_t hash, uint32_t& count) const {
-    for (size_t at = hash & (kSlots - 1);; at = (at + 1) & (kSlots - 1)) {
-      const Slot& slot = slots_[at];
-      if (slot.word_bytes == 0) return nullptr;
-      if (slot.hash == hash && slot.word_bytes == word.size() &&
-          std::memcmp(bytes_.data() + slot.word_begin, word.data(), word.size()) == 0) {
-        count = slot.ids_count;
-        return ids_.data() + slot.ids_begin;
-      }
-    }
-  }
-
-  void add(std::string_view word, uint64_t hash, std::span<const TokenId> ids) {
-    if (used_ == kSlots / 2) {
-      std::fill(slots_.begin(), slots_.end(), Slot{});
-      bytes_.clear();
-      ids_.clear();
-      used_ = 0;
-    }
-    size_t at = hash & (kSlots - 1);
-    while (slots_[at].word_bytes != 0) at = (at + 1) & (kSlots - 1);
-    slots_[at] = {hash, static_cast<uint32_t>(bytes_.size()), static_cast<uint32_t>(ids_.size()),
-                  static_cast<uint32_t>(word.size()), static_cast<uint32_t>(ids.size())};
-    bytes_.insert(bytes_.end(), word.begin(), word.end());
-    ids_.insert(ids_.end(), ids.begin(), ids.end());
-    ++used_;
-  }
-
- private:
-  static constexpr size_t kSlots = 1 << 17;
-  struct Slot {
-    uint64_t hash = 0;
-    uint32_t word_begin = 0, ids_begin = 0, word_bytes = 0, ids_count = 0;
-  };
-  std::vector<Slot> slots_;
-  std::vector<char> bytes_;
-  std::vector<TokenId> ids_;
-  size_t used_ = 0;
-};
-
-Encoder::Encoder(const Tokenizer& tokenizer) : tokenizer_(tokenizer), cache_(std::make_unique<WordCache>()) {}
-Encoder::~Encoder() = default;
+Encoder::Encoder(const Tokenizer& tokenizer) : tokenizer_(tokenizer) {}
 
 std::vector<TokenId> Encoder::encode(std::string_view text, AddedTokens added) {
   std::vector<TokenId> ids;
@@ -164,132 +180,99 @@ std::vector<TokenId> Encoder::encode(std::string_view text, AddedTokens added) {
   return ids;
 }
 
-void Encoder::encode(std::string_view text, std::vector<TokenId>& ids, AddedTokens added) {
-  if (!is_valid_utf8(text)) return encode(replace_invalid_utf8(text), ids, added);
-  if (added == AddedTokens::plain) return encode_segment(text, ids);
-  encode_around(tokenizer_.added_first_, &tokenizer_.added_later_, text, ids);
+void Encoder::encode_document(std::string_view text, std::vector<TokenId>& ids) {
+  const TokenizerSpec& spec = tokenizer_.spec_;
+  ids.insert(ids.end(), spec.before.begin(), spec.before.end());
+  encode(text, ids);
+  ids.insert(ids.end(), spec.after.begin(), spec.after.end());
+  const TokenId end = tokenizer_.end_of_text_;
+  if (end >= 0 && (spec.after.empty() || spec.after.back() != end)) ids.push_back(end);
 }
 
-void Encoder::encode_around(const Tokenizer::AddedSearch& search, const Tokenizer::AddedSearch* later,
-                            std::string_view text, std::vector<TokenId>& ids) {
-  const auto between = [&](std::string_view part) {
-    if (part.empty()) return;
-    if (later != nullptr) return encode_around(*later, nullptr, part, ids);
-    encode_segment(part, ids);
-  };
-  if (search.lengths.empty()) return between(text);
-  size_t begin = 0;
+void Encoder::encode(std::string_view text, std::vector<TokenId>& ids, AddedTokens added) {
+  if (!tokenizer_.normalizer_.takes_any_bytes() && !is_valid_utf8(text)) {
+    return encode(replace_invalid_utf8(text), ids, added);
+  }
+  if (added == AddedTokens::plain) return encode_segment(text, true, added, ids);
+  around(tokenizer_.added_first_, text, ids,
+         [&](std::string_view part, bool at_start) { encode_segment(part, at_start, added, ids); });
+}
+
+// The stretches between tokens that are found as a whole go to `between`. After add_vocabulary.rs of `tokenizers`.
+template <class Between>
+void Encoder::around(const Tokenizer::WholeSearch& search, std::string_view text, std::vector<TokenId>& ids,
+                     const Between& between) {
+  if (search.empty()) return between(text, true);
+  size_t begin = 0;  // of what is not yet given on
   for (size_t i = 0; i < text.size();) {
-    if (!search.first[static_cast<uint8_t>(text[i])]) {
+    size_t length = 0;
+    const Tokenizer::WholeSearch::Found* found = search.at(text, i, length);
+    if (found == nullptr) {
       ++i;
       continue;
     }
-    size_t length = 0;
-    for (const size_t tried : search.lengths) {
-      if (tried > text.size() - i) continue;
-      const auto at = search.by_content.find(text.substr(i, tried));
-      if (at == search.by_content.end()) continue;
-      between(text.substr(begin, i - begin));
-      ids.push_back(at->second);
-      length = tried;
-      break;
-    }
-    i += std::max<size_t>(length, 1);
-    if (length > 0) begin = i;
+    size_t first = i, last = i + length;
+    i = last;
+    if (found->lstrip) first = trailing_space(text.substr(0, first));
+    if (found->rstrip) last += leading_space(text.substr(last));
+    first = std::max(first, begin);
+    if (first > begin) between(text.substr(begin, first - begin), begin == 0);
+    ids.push_back(found->id);
+    begin = std::max(begin, last);
   }
-  between(text.substr(begin));
+  if (begin < text.size()) between(text.substr(begin), begin == 0);
 }
 
-void Encoder::encode_segment(std::string_view text, std::vector<TokenId>& ids) {
+void Encoder::encode_segment(std::string_view text, bool at_start, AddedTokens added, std::vector<TokenId>& ids) {
   if (text.empty()) return;
-  if (tokenizer_.spec_.add_prefix_space && text[0] != ' ') {
-    std::string spaced = " ";
-    spaced += text;
-    return split(0, spaced, ids);
-  }
-  split(0, text, ids);
+  text = tokenizer_.normalizer_.apply(text, scratch_, held_);
+  const Pieces::Use use = [&](std::string_view piece) { encode_piece(piece, ids); };
+  const auto cut = [&](std::string_view part, bool first) {
+    around(tokenizer_.whole_, part, ids, [&](std::string_view between, bool begins) {
+      tokenizer_.pieces_.cut(between, at_start && first && begins, scratch_, use);
+    });
+  };
+  if (added == AddedTokens::plain) return cut(text, true);
+  around(tokenizer_.added_later_, text, ids, cut);
 }
 
-void Encoder::split(size_t level, std::string_view piece, std::vector<TokenId>& ids) {
-  if (level == tokenizer_.splits_.size()) return encode_word(piece, ids);
-  const SplitPattern& pattern = tokenizer_.splits_[level];
-  size_t done = 0, begin = 0, end = 0;
-  while (pattern.find(piece, done, scratch_, begin, end)) {
-    if (begin > done) split(level + 1, piece.substr(done, begin - done), ids);
-    split(level + 1, piece.substr(begin, end - begin), ids);
-    done = end;
+void Encoder::encode_piece(std::string_view piece, std::vector<TokenId>& ids) {
+  if (!tokenizer_.pairs_ || tokenizer_.spec_.of_bytes) return encode_word(piece, ids);
+  if (tokenizer_.spec_.ignore_merges) {
+    const auto at = tokenizer_.ids_.find(piece);
+    if (at != tokenizer_.ids_.end()) return ids.push_back(at->second);
   }
-  if (done < piece.size()) split(level + 1, piece.substr(done), ids);
+  while (!piece.empty()) {
+    const size_t part = tokenizer_.pairs_->first_part(piece);
+    encode_word(piece.substr(0, part), ids);
+    piece.remove_prefix(part);
+  }
 }
 
 void Encoder::encode_word(std::string_view word, std::vector<TokenId>& ids) {
-  if (word.size() == 1) {
-    ids.push_back(tokenizer_.byte_ids_[static_cast<uint8_t>(word[0])]);
+  if (word.size() == 1 && tokenizer_.spec_.of_bytes) {
+    ids.push_back(tokenizer_.pairs_->of_byte(static_cast<uint8_t>(word[0])));
     return;
   }
-  if (tokenizer_.spec_.ignore_merges) {
-    const auto at = tokenizer_.ids_.find(word);
-    if (at != tokenizer_.ids_.end()) {
-      ids.push_back(at->second);
-      return;
-    }
-  }
-  if (word.size() > WordCache::kMostWordBytes) return merge(word, ids);
+  if (word.size() > WordCache::kMostWordBytes) return join(word, ids);
   const uint64_t hash = hash_bytes(word);
   uint32_t count = 0;
-  if (const TokenId* known = cache_->find(word, hash, count)) {
+  if (const TokenId* known = cache_.find(word, hash, count)) {
     ids.insert(ids.end(), known, known + count);
     return;
   }
   const size_t begin = ids.size();
-  merge(word, ids);
-  cache_->add(word, hash, std::span(ids).subspan(begin));
+  join(word, ids);
+  cache_.add(word, hash, std::span(ids).subspan(begin));
 }
 
-void Encoder::merge(std::string_view word, std::vector<TokenId>& ids) {
-  if (word.size() > static_cast<size_t>(std::numeric_limits<int32_t>::max())) {
-    config_error("a piece of text of {} bytes without a break can't be tokenized", word.size());
+void Encoder::join(std::string_view word, std::vector<TokenId>& ids) {
+  if (tokenizer_.unigram_) return tokenizer_.unigram_->encode(word, unigram_, ids);
+  if (tokenizer_.spec_.of_bytes && tokenizer_.spec_.ignore_merges) {
+    const auto at = tokenizer_.ids_.find(word);
+    if (at != tokenizer_.ids_.end()) return ids.push_back(at->second);
   }
-  const auto size = static_cast<int32_t>(word.size());
-  symbols_.resize(word.size());
-  heap_.clear();
-  // The smallest (rank, position) stands on top.
-  const auto later = [](const Candidate& a, const Candidate& b) {
-    return a.rank != b.rank ? a.rank > b.rank : a.position > b.position;
-  };
-  const auto propose = [&](int32_t left) {
-    const int32_t right = symbols_[static_cast<size_t>(left)].after;
-    if (right < 0) return;
-    const TokenId a = symbols_[static_cast<size_t>(left)].id, b = symbols_[static_cast<size_t>(right)].id;
-    const auto at = tokenizer_.merges_.find(pair_key(a, b));
-    if (at == tokenizer_.merges_.end()) return;
-    heap_.push_back({at->second.rank, left, a, b, at->second.joined});
-    std::push_heap(heap_.begin(), heap_.end(), later);
-  };
-  for (int32_t i = 0; i < size; ++i) {
-    const TokenId id = tokenizer_.byte_ids_[static_cast<uint8_t>(word[static_cast<size_t>(i)])];
-    symbols_[static_cast<size_t>(i)] = {id, i - 1, i + 1 < size ? i + 1 : -1};
-  }
-  for (int32_t i = 0; i + 1 < size; ++i) propose(i);
-  while (!heap_.empty()) {
-    std::pop_heap(heap_.begin(), heap_.end(), later);
-    const Candidate best = heap_.back();
-    heap_.pop_back();
-    Symbol& left = symbols_[static_cast<size_t>(best.position)];
-    // Stale if either side has merged since; a symbol merged into its neighbour has id -1.
-    if (left.id != best.left || left.after < 0) continue;
-    Symbol& right = symbols_[static_cast<size_t>(left.after)];
-    if (right.id != best.right) continue;
-    left.id = best.joined;
-    right.id = -1;
-    left.after = right.after;
-    if (left.after >= 0) symbols_[static_cast<size_t>(left.after)].before = best.position;
-    if (left.before >= 0) propose(left.before);
-    propose(best.position);
-  }
-  for (int32_t i = 0; i >= 0; i = symbols_[static_cast<size_t>(i)].after) {
-    ids.push_back(symbols_[static_cast<size_t>(i)].id);
-  }
+  tokenizer_.pairs_->join(word, pairs_, ids);
 }
 
 }  // namespace heddle::data

@@ -9,6 +9,8 @@
 #include "heddle/base/escaped.h"
 #include "heddle/base/files/output_file.h"
 #include "heddle/base/utf8.h"
+#include "heddle/data/tokenizer/json_node.h"
+#include "heddle/data/tokenizer/tokenizer_json_steps.h"
 #include "heddle/formats/json_text.h"
 
 namespace heddle::data {
@@ -16,9 +18,8 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr int64_t kMostFileBytes = 64 << 20;
+constexpr int64_t kMostFileBytes = kMostTokenizerBytes;
 constexpr int kMostDepth = 32;
-constexpr size_t kMostSplits = 16;
 
 // GPT-2's alphabet: bytes that print stand for themselves in Latin-1, the others follow from U+0100 on.
 struct ByteAlphabet {
@@ -58,51 +59,6 @@ std::string to_alphabet(std::string_view bytes) {
   return text;
 }
 
-// A value of the document together with its path, so that each complaint can name it.
-struct Node {
-  const Json* value;
-  std::string path;
-  const std::string* file;
-
-  template <class... Args>
-  [[noreturn]] void refuse(fmt::format_string<Args...> text, Args&&... args) const {
-    config_error("{}: {}: {}", *file, escaped(path, 200), escaped(fmt::format(text, std::forward<Args>(args)...)));
-  }
-  // The member, or a null value if there is none.
-  Node at(const char* key) const {
-    static const Json null;
-    if (!value->is_object()) refuse("an object is expected, found {}", formats::shown(*value));
-    const auto found = value->find(key);
-    return {found == value->end() ? &null : &*found, path == "$" ? std::string(key) : path + "." + key, file};
-  }
-  Node at(size_t index) const { return {&(*value)[index], fmt::format("{}[{}]", path, index), file}; }
-
-  bool is_null() const { return value->is_null(); }
-  size_t array_size() const {
-    if (!value->is_array()) refuse("an array is expected, found {}", formats::shown(*value));
-    return value->size();
-  }
-  const std::string& string() const {
-    if (!value->is_string()) refuse("a string is expected, found {}", formats::shown(*value));
-    return value->get_ref<const std::string&>();
-  }
-  bool boolean(bool otherwise) const {
-    if (is_null()) return otherwise;
-    if (!value->is_boolean()) refuse("true or false is expected, found {}", formats::shown(*value));
-    return value->get<bool>();
-  }
-  TokenId token_id() const {
-    // Compared unsigned, so that no number wraps.
-    if (!value->is_number_unsigned() || value->get<uint64_t>() >= static_cast<uint64_t>(kMostTokens)) {
-      refuse("a token id from 0 to {} is expected, found {}", kMostTokens - 1, formats::shown(*value));
-    }
-    return static_cast<TokenId>(value->get<uint64_t>());
-  }
-  void must_be_absent(const char* why) const {
-    if (!is_null()) refuse("{} (found {})", why, formats::shown(*value));
-  }
-};
-
 Json parse_bounded(std::string_view text, const std::string& name) {
   if (text.size() > static_cast<size_t>(kMostFileBytes)) {
     config_error("{}: {} bytes, at most {} are read", name, text.size(), kMostFileBytes);
@@ -110,54 +66,10 @@ Json parse_bounded(std::string_view text, const std::string& name) {
   return formats::parse_json(text, name, kMostDepth);
 }
 
-void read_pre_tokenizer(const Node& node, TokenizerSpec& spec, bool& byte_level, int depth) {
-  if (byte_level) node.refuse("nothing may follow ByteLevel");
-  const Node type = node.at("type");
-  const std::string& name = type.string();
-  const auto add_split = [&](std::string pattern, const Node& place) {
-    if (spec.splits.size() == kMostSplits) place.refuse("more than {} splits", kMostSplits);
-    spec.splits.push_back(std::move(pattern));
-    spec.split_places.push_back(*place.file + ": " + place.path);
-  };
-  if (name == "Sequence") {
-    if (depth > 0) type.refuse("a Sequence within a Sequence is not accepted");
-    const Node list = node.at("pretokenizers");
-    for (size_t i = 0; i < list.array_size(); ++i) read_pre_tokenizer(list.at(i), spec, byte_level, depth + 1);
-  } else if (name == "Split") {
-    const Node behavior = node.at("behavior");
-    if (behavior.string() != "Isolated")
-      behavior.refuse("'{}' is not accepted, only 'Isolated'", behavior.string());
-    node.at("invert").boolean(false);  // pieces and gaps are both kept apart, so either way is the same
-    const Node pattern = node.at("pattern");
-    const Node regex = pattern.at("Regex"), literal = pattern.at("String");
-    if (regex.is_null() == literal.is_null()) pattern.refuse("one of 'Regex' and 'String' is expected");
-    if (regex.is_null()) {
-      if (literal.string().empty()) literal.refuse("the string to split at is empty");
-      add_split(SplitPattern::literally(literal.string()), literal);
-    } else {
-      const std::string reason = SplitPattern::differs_from_oniguruma(regex.string());
-      if (!reason.empty()) regex.refuse("the pattern is not accepted: {}", reason);
-      add_split(regex.string(), regex);
-    }
-  } else if (name == "Digits") {
-    add_split(node.at("individual_digits").boolean(false) ? "\\p{N}" : "\\p{N}+", node);
-  } else if (name == "ByteLevel") {
-    byte_level = true;
-    spec.add_prefix_space = node.at("add_prefix_space").boolean(true);
-    if (spec.add_prefix_space && !spec.splits.empty()) {
-      node.at("add_prefix_space").refuse("true after a Split is not accepted");
-    }
-    if (node.at("use_regex").boolean(true)) add_split(kSplitWordsGpt2, node);
-  } else {
-    type.refuse("'{}' is not accepted{}; accepted are Sequence, Split, Digits, ByteLevel", name,
-                did_you_mean(name, {"Sequence", "Split", "Digits", "ByteLevel"}));
-  }
-}
-
-void read_added_tokens(const Node& list, TokenizerSpec& spec) {
+void read_added_tokens(const JsonNode& list, TokenizerSpec& spec) {
   if (list.is_null()) return;
   for (size_t i = 0; i < list.array_size(); ++i) {
-    const Node node = list.at(i);
+    const JsonNode node = list.at(i);
     AddedToken added;
     added.id = node.at("id").token_id();
     added.content = node.at("content").string();
@@ -166,33 +78,66 @@ void read_added_tokens(const Node& list, TokenizerSpec& spec) {
     }
     added.special = node.at("special").boolean(false);
     added.normalized = node.at("normalized").boolean(false);
-    for (const char* key : {"single_word", "lstrip", "rstrip"}) {
-      if (node.at(key).boolean(false)) node.at(key).refuse("true is not accepted");
-    }
+    added.lstrip = node.at("lstrip").boolean(false);
+    added.rstrip = node.at("rstrip").boolean(false);
+    if (node.at("single_word").boolean(false)) node.at("single_word").refuse("true is not accepted");
     spec.added.push_back(std::move(added));
   }
 }
 
-void read_model(const Node& model, TokenizerSpec& spec) {
-  const Node type = model.at("type");
-  // Old files lack the type; they are told by their merges.
-  if (!(type.is_null() && !model.at("merges").is_null()) && type.string() != "BPE") {
-    type.refuse("'{}' is not accepted, only 'BPE'", type.string());
-  }
-  const Node dropout = model.at("dropout");
+void refuse_unknown_options(const JsonNode& model) {
+  const JsonNode dropout = model.at("dropout");
   if (!dropout.is_null() && !(dropout.value->is_number() && dropout.value->get<double>() == 0)) {
     dropout.refuse("only null is accepted, found {}", formats::shown(*dropout.value));
   }
   for (const char* key : {"continuing_subword_prefix", "end_of_word_suffix"}) {
-    const Node node = model.at(key);
+    const JsonNode node = model.at(key);
     if (!node.is_null() && !node.string().empty())
       node.refuse("only null is accepted, found {}", formats::shown(*node.value));
   }
-  if (model.at("byte_fallback").boolean(false)) model.at("byte_fallback").refuse("true is not accepted");
-  model.at("fuse_unk").boolean(false);  // no text is unknown to a byte-level vocabulary
-  spec.ignore_merges = model.at("ignore_merges").boolean(false);
+}
 
-  const Node vocabulary = model.at("vocab");
+// The tokens <0x00> to <0xFF>, which spell what is no token.
+void read_byte_fallback(const JsonNode& node, const std::unordered_map<std::string_view, TokenId>& ids,
+                        TokenizerSpec& spec) {
+  if (spec.of_bytes || !node.boolean(false)) return;
+  for (int byte = 0; byte < 256; ++byte) {
+    const auto at = ids.find(fmt::format("<0x{:02X}>", byte));
+    if (at == ids.end()) node.refuse("true needs the tokens <0x00> to <0xFF>, and <0x{:02X}> is not there", byte);
+    spec.byte_tokens.push_back(at->second);
+  }
+}
+
+void read_unigram(const JsonNode& model, TokenizerSpec& spec) {
+  spec.joining = Joining::unigram;
+  if (spec.of_bytes) model.at("type").refuse("'Unigram' after ByteLevel is not accepted");
+  const JsonNode vocabulary = model.at("vocab");
+  std::unordered_map<std::string_view, TokenId> ids;
+  for (size_t i = 0; i < vocabulary.array_size(); ++i) {
+    const Json& entry = (*vocabulary.value)[i];
+    if (i >= static_cast<size_t>(kMostTokens)) vocabulary.refuse("more than {} tokens", kMostTokens);
+    if (!entry.is_array() || entry.size() != 2 || !entry[0].is_string() || !entry[1].is_number()) {
+      vocabulary.at(i).refuse("a token with its score is expected, found {}", formats::shown(entry));
+    }
+    const std::string& text = entry[0].get_ref<const std::string&>();
+    if (text.empty() || text.size() > kMostTokenBytes) {
+      vocabulary.at(i).refuse("1 to {} bytes are expected, found {}", kMostTokenBytes, text.size());
+    }
+    spec.tokens.push_back(text);
+    spec.scores.push_back(entry[1].get<double>());
+    ids.emplace(text, static_cast<TokenId>(i));
+  }
+  const JsonNode unknown = model.at("unk_id");
+  spec.unknown = unknown.token_id();
+  if (static_cast<size_t>(spec.unknown) >= spec.tokens.size()) unknown.refuse("{} is no token", spec.unknown);
+  spec.fuse_unknown = true;
+  read_byte_fallback(model.at("byte_fallback"), ids, spec);
+}
+
+void read_pairs(const JsonNode& model, TokenizerSpec& spec) {
+  spec.fuse_unknown = model.at("fuse_unk").boolean(false);
+  spec.ignore_merges = model.at("ignore_merges").boolean(false);
+  const JsonNode vocabulary = model.at("vocab");
   if (!vocabulary.value->is_object())
     vocabulary.refuse("an object is expected, found {}", formats::shown(*vocabulary.value));
   std::unordered_map<std::string_view, TokenId> added_ids;
@@ -203,7 +148,7 @@ void read_model(const Node& model, TokenizerSpec& spec) {
   for (const auto& [text, value] : vocabulary.value->items()) {
     // The path is only spelt out for a complaint: vocabularies are long.
     const auto entry = [&, &text = text, &value = value] {
-      return Node{&value, fmt::format("model.vocab[{}]", formats::shown(Json(text))), vocabulary.file};
+      return JsonNode{&value, fmt::format("model.vocab[{}]", formats::shown(Json(text))), vocabulary.file};
     };
     if (!value.is_number_unsigned() || value.get<uint64_t>() >= static_cast<uint64_t>(kMostTokens))
       entry().token_id();
@@ -223,11 +168,15 @@ void read_model(const Node& model, TokenizerSpec& spec) {
     if (text.empty() || text.size() > kMostTokenBytes) {
       entry().refuse("1 to {} bytes are expected, found {}", kMostTokenBytes, text.size());
     }
-    if (!to_bytes(text, bytes)) {
-      if (is_added) continue;  // found as a whole, never by merging
+    if (!spec.of_bytes) {
+      spec.tokens[slot] = text;
+    } else if (to_bytes(text, bytes)) {
+      spec.tokens[slot] = bytes;
+    } else if (is_added) {
+      continue;  // found as a whole, never by merging
+    } else {
       entry().refuse("has a character that is none of the byte-level alphabet");
     }
-    spec.tokens[slot] = bytes;
     ids.emplace(text, id);
   }
   for (const AddedToken& added : spec.added) {
@@ -236,8 +185,15 @@ void read_model(const Node& model, TokenizerSpec& spec) {
       vocabulary.refuse("id {} is a token here and '{}' in added_tokens", added.id, added.content);
     }
   }
+  read_byte_fallback(model.at("byte_fallback"), ids, spec);
+  const JsonNode unknown = model.at("unk_token");
+  if (!spec.of_bytes && !unknown.is_null()) {
+    const auto at = ids.find(unknown.string());
+    if (at == ids.end()) unknown.refuse("'{}' is not in model.vocab", unknown.string());
+    spec.unknown = at->second;
+  }
 
-  const Node merges = model.at("merges");
+  const JsonNode merges = model.at("merges");
   spec.merges.reserve(std::min<size_t>(merges.array_size(), static_cast<size_t>(kMostTokens)));
   for (size_t i = 0; i < merges.array_size(); ++i) {
     const Json& merge = (*merges.value)[i];
@@ -263,35 +219,47 @@ void read_model(const Node& model, TokenizerSpec& spec) {
   }
 }
 
+void read_model(const JsonNode& model, TokenizerSpec& spec) {
+  const JsonNode type = model.at("type");
+  // Old files lack the type; they are told by their merges.
+  const std::string name = type.is_null() && !model.at("merges").is_null() ? "BPE" : type.string();
+  refuse_unknown_options(model);
+  if (name == "BPE") return read_pairs(model, spec);
+  if (name == "Unigram") return read_unigram(model, spec);
+  type.refuse("'{}' is not accepted{}; accepted are BPE, Unigram", name, did_you_mean(name, {"BPE", "Unigram"}));
+}
+
 }  // namespace
 
 TokenizerSpec parse_tokenizer_json(std::string_view text, const std::string& name) {
   const Json document = parse_bounded(text, name);
-  const Node root{&document, "$", &name};
+  const JsonNode root{&document, "$", &name};
   TokenizerSpec spec;
   root.at("truncation").must_be_absent("truncation is not accepted, only null");
   root.at("padding").must_be_absent("padding is not accepted, only null");
-  const Node normalizer = root.at("normalizer");
-  if (!normalizer.is_null()) {
-    const Node type = normalizer.at("type");
-    const bool empty = type.string() == "Sequence" && normalizer.at("normalizers").array_size() == 0;
-    if (!empty) type.refuse("'{}' is not accepted, only null or an empty Sequence", type.string());
-  }
+  read_normalizer(root.at("normalizer"), spec);
   read_added_tokens(root.at("added_tokens"), spec);
-  const Node pre_tokenizer = root.at("pre_tokenizer");
-  if (pre_tokenizer.is_null()) pre_tokenizer.refuse("a byte-level one is expected, found null");
-  bool byte_level = false;
-  read_pre_tokenizer(pre_tokenizer, spec, byte_level, 0);
-  if (!byte_level) pre_tokenizer.refuse("it must end with ByteLevel");
-  const Node decoder = root.at("decoder");
-  if (!decoder.is_null() && decoder.at("type").string() != "ByteLevel") {
-    decoder.at("type").refuse("'{}' is not accepted, only 'ByteLevel'", decoder.at("type").string());
+  const JsonNode pre_tokenizer = root.at("pre_tokenizer");
+  read_pre_tokenizer(pre_tokenizer, spec);
+  const JsonNode decoder = root.at("decoder");
+  if (!spec.of_bytes && !decoder.is_null() && decoder.at("type").string() == "ByteLevel") {
+    pre_tokenizer.refuse("it must end with ByteLevel, as the decoder begins");
   }
+  read_decoder(decoder, spec);
+  read_post_processor(root.at("post_processor"), spec);
   read_model(root.at("model"), spec);
+  if (!spec.of_bytes && spec.byte_tokens.empty() && spec.unknown < 0) {
+    pre_tokenizer.refuse(
+        "without ByteLevel at its end model.byte_fallback or model.unk_token is needed: what is no token would be "
+        "dropped");
+  }
   return spec;
 }
 
 std::string tokenizer_json(const TokenizerSpec& spec) {
+  HEDDLE_CHECK(spec.joining == Joining::merges && spec.of_bytes && spec.normalizer.empty() && spec.before.empty() &&
+                   spec.after.empty(),
+               "only byte-level merges are written");
   using Ordered = nlohmann::ordered_json;
   Ordered root;
   root["version"] = "1.0";
@@ -302,26 +270,28 @@ std::string tokenizer_json(const TokenizerSpec& spec) {
     root["added_tokens"].push_back({{"id", added.id},
                                     {"content", added.content},
                                     {"single_word", false},
-                                    {"lstrip", false},
-                                    {"rstrip", false},
+                                    {"lstrip", added.lstrip},
+                                    {"rstrip", added.rstrip},
                                     {"normalized", added.normalized},
                                     {"special", added.special}});
   }
   root["normalizer"] = nullptr;
+  // A prefix space comes before ByteLevel's own pattern.
+  const bool prefix_space = !spec.steps.empty() && std::holds_alternative<PrefixSpaceStep>(spec.steps[0]);
   Ordered steps = Ordered::array();
-  for (const std::string& split : spec.splits) {
+  for (size_t i = prefix_space ? 1 : 0; i < spec.steps.size(); ++i) {
+    const auto* split = std::get_if<SplitStep>(&spec.steps[i]);
+    HEDDLE_CHECK(split != nullptr && split->behavior == SplitStep::Behavior::isolated,
+                 "no file form for these steps");
     steps.push_back(
-        {{"type", "Split"}, {"pattern", {{"Regex", split}}}, {"behavior", "Isolated"}, {"invert", false}});
+        {{"type", "Split"}, {"pattern", {{"Regex", split->pattern}}}, {"behavior", "Isolated"}, {"invert", false}});
   }
-  const Ordered byte_level = {{"type", "ByteLevel"},
-                              {"add_prefix_space", spec.add_prefix_space},
-                              {"trim_offsets", true},
-                              {"use_regex", false}};
+  const Ordered byte_level = {
+      {"type", "ByteLevel"}, {"add_prefix_space", prefix_space}, {"trim_offsets", true}, {"use_regex", false}};
   steps.push_back(byte_level);
-  // GPT-2's: the prefix space comes before the split, which only ByteLevel's own pattern allows.
-  if (spec.add_prefix_space && !spec.splits.empty()) {
-    HEDDLE_CHECK(spec.splits.size() == 1 && spec.splits[0] == kSplitWordsGpt2,
-                 "no file form for a prefix space here");
+  if (prefix_space) {
+    const auto* split = spec.steps.size() == 2 ? std::get_if<SplitStep>(&spec.steps[1]) : nullptr;
+    HEDDLE_CHECK(split != nullptr && split->pattern == kSplitWordsGpt2, "no file form for a prefix space here");
     steps = Ordered::array({byte_level});
     steps[0]["use_regex"] = true;
   }
@@ -353,10 +323,6 @@ std::string tokenizer_json(const TokenizerSpec& spec) {
   model["merges"] = std::move(merges);
   root["model"] = std::move(model);
   return root.dump(1, ' ', false) + "\n";
-}
-
-TokenizerSpec read_tokenizer(const std::string& path) {
-  return parse_tokenizer_json(read_file(path, kMostFileBytes), path);
 }
 
 void write_tokenizer(const std::string& path, const TokenizerSpec& spec) { write_file(path, tokenizer_json(spec)); }

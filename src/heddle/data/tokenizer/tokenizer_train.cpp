@@ -78,7 +78,8 @@ WordCounts::WordCounts(const char* split)
 void WordCounts::add(std::string_view text) {
   if (!is_valid_utf8(text)) return add(replace_invalid_utf8(text));
   size_t done = 0, begin = 0, end = 0;
-  while (pattern_.find(text, done, scratch_, begin, end)) {
+  SplitPattern::Matches matches(pattern_, text, scratch_);
+  while (matches.next(begin, end)) {
     if (begin > done) count(text.substr(done, begin - done));
     count(text.substr(begin, end - begin));
     done = end;
@@ -143,7 +144,7 @@ TokenizerSpec train_tokenizer(const WordCounts& counts, int64_t vocabulary) {
                  kMostTokens);
   }
   TokenizerSpec spec;
-  spec.splits = {counts.split()};
+  spec.steps = {split_at(counts.split())};
   std::unordered_map<std::string, TokenId> ids;
   for (int byte = 0; byte < 256; ++byte) {
     spec.tokens.emplace_back(1, static_cast<char>(byte));

@@ -10,18 +10,17 @@ namespace {
 std::string readings(const config::RunConfig& config, const data::Dataset& dataset, double epochs,
                      std::string_view when) {
   return fmt::format(
-      "the text has {} tokens to train on: {} it is read {:.1f} times, and beyond {:.0f} a further time "
+      "the text has {} tokens to train on: {} {} is read {:.1f} times, and beyond {:.0f} a further time "
       "teaches little",
       observe::count_text(static_cast<double>(dataset.train_sequences()) *
                           static_cast<double>(config.train.sequence_length)),
-      when, epochs, kUsefulEpochs);
+      when, dataset.files().size() > 1 ? "the part of the blend that is read most" : "it", epochs, kUsefulEpochs);
 }
 
 }  // namespace
 
 double epochs_of(const config::RunConfig& config, const data::Dataset& dataset, int64_t steps) {
-  return static_cast<double>(steps) * static_cast<double>(config.train.global_batch) /
-         static_cast<double>(dataset.train_sequences());
+  return dataset.most_epochs(static_cast<double>(steps) * static_cast<double>(config.train.global_batch));
 }
 
 std::vector<std::string> data_notes(const config::RunConfig& config, const data::Dataset& dataset) {
@@ -34,7 +33,7 @@ std::vector<std::string> data_notes(const config::RunConfig& config, const data:
       notes.push_back(
           fmt::format("of the text's {} document{} none was held out that fills a sequence (about {:.2g} % "
                       "are, data.heldout_fraction): {}",
-                      observe::grouped_text(dataset.file().documents()), dataset.file().documents() == 1 ? "" : "s",
+                      observe::grouped_text(dataset.documents()), dataset.documents() == 1 ? "" : "s",
                       100 * config.data.heldout_fraction, so));
     }
   }

@@ -4,6 +4,7 @@
 
 #include "heddle/base/error.h"
 #include "heddle/base/files/output_file.h"
+#include "heddle/data/tokenizer/tokenizer_files.h"
 #include "heddle/session/run_data.h"
 
 namespace heddle::session {
@@ -12,16 +13,16 @@ std::string other_tokenizer(const std::string& start, const std::string& tokeniz
   namespace fs = std::filesystem;
   for (fs::path folder = fs::is_directory(start) ? fs::path(start) : fs::path(start).parent_path(); !folder.empty();
        folder = folder.parent_path()) {
-    const fs::path beside = folder / "tokenizer.json";
-    if (fs::exists(beside)) {
+    const std::string beside = data::tokenizer_in(folder.string());
+    if (!beside.empty()) {
       if (tokenizer.empty())
         return fmt::format("the weights were trained with {}, the data came as tokens: see that they are its",
-                           beside.string());
-      if (read_file(beside.string(), kMostTokenizerBytes) == read_file(tokenizer, kMostTokenizerBytes)) return "";
+                           beside);
+      if (read_file(beside, kMostTokenizerBytes) == read_file(tokenizer, kMostTokenizerBytes)) return "";
       return fmt::format(
           "the weights were trained with {}, the data is cut by {}, which is another: data.tokenizer = "
           "\"{}\" takes the former",
-          beside.string(), tokenizer, beside.string());
+          beside, tokenizer, beside);
     }
     // A run's tokenizer lies in its folder, its checkpoints below.
     const std::string name = folder.filename().string();

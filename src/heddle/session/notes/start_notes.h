@@ -5,7 +5,7 @@
 
 namespace heddle::session {
 
-/// One line where a tokenizer.json lies beside the weights and is not `tokenizer` (a path, "": none): the weights
+/// One line where a tokenizer lies beside the weights and is not `tokenizer` (a path, "": none): the weights
 /// then know other tokens under the same ids. "" where there is nothing to say.
 std::string other_tokenizer(const std::string& start, const std::string& tokenizer);
 

@@ -21,7 +21,8 @@ size_t window_begin(size_t length, size_t window) {
 }
 
 std::vector<data::TokenId> prompt_ids(const data::Tokenizer& tokenizer, std::string_view prompt) {
-  std::vector<data::TokenId> ids = data::Encoder(tokenizer).encode(prompt);
+  std::vector<data::TokenId> ids = tokenizer.spec().before;  // as the texts begin that were trained on
+  data::Encoder(tokenizer).encode(prompt, ids);
   if (ids.empty() && tokenizer.end_of_text() >= 0) ids.push_back(tokenizer.end_of_text());  // a text's beginning
   if (ids.empty()) config_error("the prompt is empty, and the tokenizer has no token that begins a text");
   return ids;

@@ -1,0 +1,241 @@
+#include "heddle/data/tokenizer/byte_pairs.h"
+
+#include <algorithm>
+#include <bit>
+#include <limits>
+
+#include "heddle/base/error.h"
+#include "heddle/base/escaped.h"
+#include "heddle/base/hash.h"
+#include "heddle/base/utf8.h"
+
+namespace heddle::data {
+namespace {
+
+uint64_t pair_key(TokenId left, TokenId right) {
+  return static_cast<uint64_t>(static_cast<uint32_t>(left)) << 32 | static_cast<uint32_t>(right);
+}
+
+uint64_t neighbours_key(uint32_t left, uint32_t right) { return uint64_t{left} << 32 | right; }
+
+// Of valid UTF-8.
+size_t character_bytes(std::string_view text, size_t at) {
+  const auto byte = static_cast<uint8_t>(text[at]);
+  const size_t bytes = byte < 0x80 ? 1 : byte < 0xe0 ? 2 : byte < 0xf0 ? 3 : 4;
+  return std::min(bytes, text.size() - at);
+}
+
+}  // namespace
+
+BytePairs::BytePairs(const TokenizerSpec& spec, const TokenIds& ids, const std::string& place)
+    : ids_(ids),
+      of_bytes_(spec.of_bytes),
+      fuse_unknown_(spec.fuse_unknown),
+      unknown_(spec.unknown),
+      byte_tokens_(spec.byte_tokens) {
+  if (of_bytes_) {
+    for (int byte = 0; byte < 256; ++byte) {
+      const char c = static_cast<char>(byte);
+      const auto at = ids_.find(std::string_view(&c, 1));
+      if (at == ids_.end())
+        config_error("{}: byte {} has no token; a byte-level vocabulary has all 256", place, byte);
+      byte_ids_[static_cast<size_t>(byte)] = at->second;
+    }
+  }
+  std::vector<Merge> merges;
+  if (spec.joining == Joining::merges) {
+    add_listed(spec, merges, place);
+  } else {
+    add_scored(spec, merges, place);
+  }
+  if (!of_bytes_) {
+    for (const Merge& merge : merges) note_neighbours(spec.tokens[static_cast<size_t>(merge.joined)]);
+  }
+  index(std::move(merges));
+}
+
+void BytePairs::add_listed(const TokenizerSpec& spec, std::vector<Merge>& merges, const std::string& place) const {
+  const auto bytes_of = [&](TokenId id) {
+    const bool known = id >= 0 && static_cast<size_t>(id) < spec.tokens.size();
+    return known ? std::string_view(spec.tokens[static_cast<size_t>(id)]) : std::string_view();
+  };
+  std::string joined;
+  for (size_t rank = 0; rank < spec.merges.size(); ++rank) {
+    const auto [left, right] = spec.merges[rank];
+    joined = bytes_of(left);
+    joined += bytes_of(right);
+    const auto at = ids_.find(joined);
+    if (bytes_of(left).empty() || bytes_of(right).empty() || at == ids_.end()) {
+      config_error("{}: merge {} joins ids {} and {} to what is no token", place, rank, left, right);
+    }
+    merges.push_back({pair_key(left, right), static_cast<int32_t>(rank), at->second});
+  }
+  std::vector<Merge> sorted = merges;
+  std::sort(sorted.begin(), sorted.end(),
+            [](const Merge& a, const Merge& b) { return a.pair != b.pair ? a.pair < b.pair : a.rank < b.rank; });
+  const auto twice = std::adjacent_find(sorted.begin(), sorted.end(),
+                                        [](const Merge& a, const Merge& b) { return a.pair == b.pair; });
+  if (twice != sorted.end()) {
+    const auto [left, right] = spec.merges[static_cast<size_t>(twice->rank)];
+    config_error("{}: merge {} is there twice (ids {} and {})", place, (twice + 1)->rank, left, right);
+  }
+}
+
+void BytePairs::add_scored(const TokenizerSpec& spec, std::vector<Merge>& merges, const std::string& place) const {
+  std::vector<double> ranks(spec.scores);
+  std::sort(ranks.begin(), ranks.end(), std::greater<>());
+  ranks.erase(std::unique(ranks.begin(), ranks.end()), ranks.end());
+  for (size_t id = 0; id < spec.tokens.size(); ++id) {
+    const std::string_view token = spec.tokens[id];
+    if (token.empty() || (id < spec.user_defined.size() && spec.user_defined[id])) continue;  // never joined
+    const auto above = std::lower_bound(ranks.begin(), ranks.end(), spec.scores.at(id), std::greater<>());
+    const auto rank = static_cast<int32_t>(above - ranks.begin());
+    const auto step = [&](size_t at) { return of_bytes_ ? 1 : character_bytes(token, at); };
+    const bool several = step(0) < token.size();
+    for (size_t cut = step(0); cut < token.size(); cut += step(cut)) {
+      const auto left = ids_.find(token.substr(0, cut)), right = ids_.find(token.substr(cut));
+      if (left == ids_.end() || right == ids_.end()) continue;
+      merges.push_back({pair_key(left->second, right->second), rank, static_cast<TokenId>(id)});
+    }
+    // SentencePiece would join a character that is no token by itself; no vocabulary that it trains has such.
+    for (size_t at = 0; several && !of_bytes_ && at < token.size(); at += step(at)) {
+      if (!ids_.contains(token.substr(at, step(at)))) {
+        config_error("{}: the piece '{}' holds a character that is no piece", place, escaped(token, 40));
+      }
+    }
+  }
+}
+
+void BytePairs::note_neighbours(std::string_view token) {
+  uint32_t before = 0;
+  for (size_t at = 0; at < token.size();) {
+    const bool first = at == 0;
+    const uint32_t code = next_code_point(token, at);
+    if (!first) {
+      if (before < 128 && code < 128) {
+        ascii_neighbours_.set(before * 128 + code);
+      } else {
+        neighbours_.insert(neighbours_key(before, code));
+      }
+    }
+    before = code;
+  }
+}
+
+size_t BytePairs::first_part(std::string_view piece) const {
+  if (of_bytes_) return piece.size();
+  size_t at = 0, begin = 0;
+  uint32_t before = next_code_point(piece, at);
+  while (at < piece.size()) {
+    const size_t here = at;
+    const uint32_t code = next_code_point(piece, at);
+    const bool beside = before < 128 && code < 128 ? ascii_neighbours_.test(before * 128 + code)
+                                                   : neighbours_.contains(neighbours_key(before, code));
+    if (!beside) {
+      // What is unknown may yet become one token with its neighbours.
+      const bool fuses = fuse_unknown_ && byte_tokens_.empty() &&
+                         of_character(piece.substr(begin, here - begin)) < 0 &&
+                         of_character(piece.substr(here, at - here)) < 0;
+      if (!fuses) return here;
+    }
+    before = code;
+    begin = here;
+  }
+  return piece.size();
+}
+
+void BytePairs::index(std::vector<Merge> merges) {
+  slots_.assign(std::bit_ceil(2 * merges.size() + 2), Merge{});
+  for (const Merge& merge : merges) {
+    size_t at = mix_bits(merge.pair) & (slots_.size() - 1);
+    while (slots_[at].pair != Merge{}.pair) at = (at + 1) & (slots_.size() - 1);
+    slots_[at] = merge;
+  }
+}
+
+const BytePairs::Merge* BytePairs::find(TokenId left, TokenId right) const {
+  if (left < 0 || right < 0) return nullptr;
+  const uint64_t pair = pair_key(left, right);
+  for (size_t at = mix_bits(pair) & (slots_.size() - 1);; at = (at + 1) & (slots_.size() - 1)) {
+    if (slots_[at].pair == pair) return &slots_[at];
+    if (slots_[at].pair == Merge{}.pair) return nullptr;
+  }
+}
+
+TokenId BytePairs::of_character(std::string_view character) const {
+  const auto at = ids_.find(character);
+  return at == ids_.end() ? -1 : at->second;
+}
+
+void BytePairs::begin(std::string_view piece, std::vector<Scratch::Symbol>& symbols) const {
+  symbols.clear();
+  const auto add = [&](TokenId id) {
+    const auto place = static_cast<int32_t>(symbols.size());
+    symbols.push_back({id, place - 1, place + 1});
+  };
+  bool was_unknown = false;
+  for (size_t at = 0; at < piece.size();) {
+    if (of_bytes_) {
+      add(byte_ids_[static_cast<uint8_t>(piece[at++])]);
+      continue;
+    }
+    const std::string_view character = piece.substr(at, character_bytes(piece, at));
+    at += character.size();
+    const TokenId id = of_character(character);
+    if (id >= 0) {
+      add(id);
+    } else if (!byte_tokens_.empty()) {
+      for (const char c : character) add(byte_tokens_[static_cast<uint8_t>(c)]);
+    } else if (unknown_ >= 0 && !(was_unknown && fuse_unknown_)) {
+      add(unknown_);
+    }
+    was_unknown = id < 0;
+  }
+  if (!symbols.empty()) symbols.back().after = -1;
+}
+
+void BytePairs::join(std::string_view piece, Scratch& scratch, std::vector<TokenId>& ids) const {
+  if (piece.size() > static_cast<size_t>(std::numeric_limits<int32_t>::max())) {
+    config_error("a piece of text of {} bytes without a break can't be tokenized", piece.size());
+  }
+  auto& [symbols, heap] = scratch;
+  begin(piece, symbols);
+  if (symbols.empty()) return;
+  heap.clear();
+  using Candidate = Scratch::Candidate;
+  // The smallest (rank, position) stands on top.
+  const auto later = [](const Candidate& a, const Candidate& b) {
+    return a.rank != b.rank ? a.rank > b.rank : a.position > b.position;
+  };
+  const auto propose = [&](int32_t left) {
+    const int32_t right = symbols[static_cast<size_t>(left)].after;
+    if (right < 0) return;
+    const TokenId a = symbols[static_cast<size_t>(left)].id, b = symbols[static_cast<size_t>(right)].id;
+    const Merge* merge = find(a, b);
+    if (merge == nullptr) return;
+    heap.push_back({merge->rank, left, a, b, merge->joined});
+    std::push_heap(heap.begin(), heap.end(), later);
+  };
+  for (int32_t i = 0; i + 1 < static_cast<int32_t>(symbols.size()); ++i) propose(i);
+  while (!heap.empty()) {
+    std::pop_heap(heap.begin(), heap.end(), later);
+    const Candidate best = heap.back();
+    heap.pop_back();
+    Scratch::Symbol& left = symbols[static_cast<size_t>(best.position)];
+    // Stale if either side has merged since; a symbol merged into its neighbour has id -1.
+    if (left.id != best.left || left.after < 0) continue;
+    Scratch::Symbol& right = symbols[static_cast<size_t>(left.after)];
+    if (right.id != best.right) continue;
+    left.id = best.joined;
+    right.id = -1;
+    left.after = right.after;
+    if (left.after >= 0) symbols[static_cast<size_t>(left.after)].before = best.position;
+    if (left.before >= 0) propose(left.before);
+    propose(best.position);
+  }
+  for (int32_t i = 0; i >= 0; i = symbols[static_cast<size_t>(i)].after) {
+    ids.push_back(symbols[static_cast<size_t>(i)].id);
+  }
+}
+
+}  // namespace heddle::data
