@@ -92,7 +92,8 @@ Converted to_run(const std::string& from, const std::string& to) {
   data::TokenizerFiles files;
   if (!tokenizer.empty()) {
     files = data::load_tokenizer(tokenizer);
-    session::check_vocabulary(tokenizer, data::Tokenizer(files.spec, tokenizer).vocabulary(), config.model.vocab_size);
+    session::check_vocabulary(tokenizer, data::Tokenizer(files.spec, tokenizer).vocabulary(),
+                              config.model.vocab_size);
   }
 
   session::HeldFolder held = session::new_run_folder(config);
@@ -199,11 +200,10 @@ int convert(const ConvertOptions& options) {
   fmt::print("{}: a {} of {} parameters in {}\n", done.folder, done.kind,
              observe::count_text(static_cast<double>(done.parameters)),
              observe::bytes_text(static_cast<double>(done.bytes)));
-  if (!ours)
-    fmt::print(
-        "try         heddle generate {0}\ntrain on    heddle train CONFIG.toml --set model.hf={1}/config.json "
-        "--set train.start={0} --set data.tokenizer={0}/tokenizer.json\n",
-        done.folder, from);
+  if (ours) return kDone;
+  fmt::print("train on    heddle train CONFIG.toml --set model.hf={}/config.json --set train.start={}{}\n", from,
+             done.folder, done.tokenizer.empty() ? "" : " --set data.tokenizer=" + done.tokenizer);
+  if (!done.tokenizer.empty()) fmt::print("try         heddle generate {}\n", done.folder);
   return kDone;
 }
 
