@@ -140,6 +140,11 @@ observe::ReportData TrainingRun::report_data() const {
       {"folder", folder_.path}};
   if (d.figures.grown_bytes)
     d.environment.emplace_back("arena beyond its forecast", observe::bytes_text(*d.figures.grown_bytes));
+  if (config_.plan.parallel.ahead_of_norm) {
+    d.environment.emplace_back(
+        "updates ahead of the norm",
+        fmt::format("{}, of them {} taken back", summary_.updates_ahead, summary_.updates_taken_back));
+  }
   if (summary_.first_steps_s > 0) {
     d.environment.emplace_back("step foretold", observe::duration_text(summary_.foretold_s));
     d.environment.emplace_back("forecast off by",

@@ -403,10 +403,10 @@ bool TrainingRun::record(const train::StepResult& result) {
     if (!metric.empty()) metrics.extra[metric] = result.total(*reading.kind);
   }
   if (config_.plan.parallel.ahead_of_norm) {
-    attempted_ += result.attempted ? 1 : 0;
-    taken_back_ += result.taken_back ? 1 : 0;
-    metrics.extra["updates_ahead_of_norm"] = static_cast<double>(attempted_);
-    metrics.extra["updates_taken_back"] = static_cast<double>(taken_back_);
+    summary_.updates_ahead += result.attempted ? 1 : 0;
+    summary_.updates_taken_back += result.taken_back ? 1 : 0;
+    metrics.extra["updates_ahead_of_norm"] = static_cast<double>(summary_.updates_ahead);
+    metrics.extra["updates_taken_back"] = static_cast<double>(summary_.updates_taken_back);
   }
   metrics.arena_live_peak_bytes = static_cast<double>(result.peak_live_bytes);
   metrics.arena_reserved_peak_bytes = static_cast<double>(result.reserved_bytes);

@@ -46,11 +46,12 @@ struct RunSummary {
   std::string trace;                       // for Perfetto; "" where none was asked for or written
   int64_t first_step = 0, steps = 0;       // done before, done now in all
   bool interrupted = false;
-  double length_s = 0;                       // of a run by the clock, else 0
-  int64_t tokens = 0, text_tokens = 0;       // trained on, and in the training text
-  observe::RunFigures figures;               // of all steps in the folder, as the report has them
-  double foretold_s = 0, first_steps_s = 0;  // of a step: as planned, and median of the first ones
-  double refitted_s = 0;                     // foretold by what those taught
+  int64_t updates_ahead = 0, updates_taken_back = 0;  // of the norm, since the run began or was resumed
+  double length_s = 0;                                // of a run by the clock, else 0
+  int64_t tokens = 0, text_tokens = 0;                // trained on, and in the training text
+  observe::RunFigures figures;                        // of all steps in the folder, as the report has them
+  double foretold_s = 0, first_steps_s = 0;           // of a step: as planned, and median of the first ones
+  double refitted_s = 0;                              // foretold by what those taught
 };
 
 class TrainingRun {
@@ -119,9 +120,8 @@ class TrainingRun {
   double began_s_ = 0, began_unix_s_ = 0;
   std::vector<std::string> warnings_;
   int64_t steps_run_ = 0;
-  int64_t attempted_ = 0, taken_back_ = 0;  // updates that ran ahead of the norm
-  std::vector<double> first_steps_s_;       // but the very first
-  double compute_share_ = 0;                // of the traced step, as FirstSteps::compute_s
+  std::vector<double> first_steps_s_;  // but the very first
+  double compute_share_ = 0;           // of the traced step, as FirstSteps::compute_s
   int64_t saved_step_ = -1;
   RunSummary summary_;
 };
