@@ -16,7 +16,7 @@
 #include "heddle/base/error.h"
 #include "heddle/base/files/output_file.h"
 #include "heddle/data/corpus/corpus.h"
-#include "heddle/data/tokenizer/tokenizer_files.h"
+#include "heddle/data/tokenizer/files/tokenizer_files.h"
 #include "heddle/data/tokenizer/tokenizer_train.h"
 
 namespace {

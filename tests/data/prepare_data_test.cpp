@@ -17,7 +17,7 @@
 #include "heddle/base/files/output_file.h"
 #include "heddle/base/random.h"
 #include "heddle/data/dataset.h"
-#include "heddle/data/tokenizer/tokenizer_files.h"
+#include "heddle/data/tokenizer/files/tokenizer_files.h"
 #include "tests/support/scratch_folder.h"
 
 namespace heddle::data {

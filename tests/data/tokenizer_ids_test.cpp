@@ -7,8 +7,8 @@
 #include "heddle/base/error.h"
 #include "heddle/base/files/output_file.h"
 #include "heddle/base/utf8.h"
+#include "heddle/data/tokenizer/files/tokenizer_files.h"
 #include "heddle/data/tokenizer/tokenizer.h"
-#include "heddle/data/tokenizer/tokenizer_files.h"
 #include "tests/support/scratch_folder.h"
 
 namespace heddle::data {

@@ -1,5 +1,5 @@
 // tokenizer.json: read back as it was written, a refusal for everything else, and no crash on damaged files.
-#include "heddle/data/tokenizer/tokenizer_json.h"
+#include "heddle/data/tokenizer/files/tokenizer_json.h"
 
 #include <gtest/gtest.h>
 
@@ -9,8 +9,8 @@
 #include "heddle/base/error.h"
 #include "heddle/base/files/output_file.h"
 #include "heddle/base/random.h"
+#include "heddle/data/tokenizer/files/tokenizer_files.h"
 #include "heddle/data/tokenizer/tokenizer.h"
-#include "heddle/data/tokenizer/tokenizer_files.h"
 #include "heddle/data/tokenizer/tokenizer_train.h"
 #include "tests/support/scratch_folder.h"
 

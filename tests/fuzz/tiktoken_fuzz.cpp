@@ -6,7 +6,7 @@
 #include <string>
 
 #include "heddle/base/error.h"
-#include "heddle/data/tokenizer/tiktoken_file.h"
+#include "heddle/data/tokenizer/files/tiktoken_file.h"
 #include "heddle/data/tokenizer/tokenizer.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {

@@ -6,8 +6,8 @@
 #include <string>
 
 #include "heddle/base/error.h"
+#include "heddle/data/tokenizer/files/tokenizer_json.h"
 #include "heddle/data/tokenizer/tokenizer.h"
-#include "heddle/data/tokenizer/tokenizer_json.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace heddle::data;

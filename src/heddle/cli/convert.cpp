@@ -8,7 +8,7 @@
 #include "heddle/cli/command.h"
 #include "heddle/cli/commands.h"
 #include "heddle/config/model_json.h"
-#include "heddle/data/tokenizer/tokenizer_files.h"
+#include "heddle/data/tokenizer/files/tokenizer_files.h"
 #include "heddle/observe/units.h"
 #include "heddle/session/run_data.h"
 #include "heddle/session/run_folder.h"
@@ -50,7 +50,7 @@ std::string path_in(const std::string& folder, const std::string& name) {
 void take_along(const std::string& from, const std::string& to) {
   for (const char* name : kBeside) {
     const std::string path = path_in(from, name);
-    if (fs::is_regular_file(path)) write_file(path_in(to, name), read_file(path, session::kMostTokenizerBytes));
+    if (fs::is_regular_file(path)) write_file(path_in(to, name), read_file(path, data::kMostTokenizerBytes));
   }
 }
 

@@ -10,7 +10,7 @@
 #include "heddle/cli/commands.h"
 #include "heddle/comm/mpi_world.h"
 #include "heddle/comm/threads/thread_world.h"
-#include "heddle/data/tokenizer/tokenizer_files.h"
+#include "heddle/data/tokenizer/files/tokenizer_files.h"
 #include "heddle/observe/table.h"
 #include "heddle/observe/terminal/doing.h"
 #include "heddle/observe/units.h"

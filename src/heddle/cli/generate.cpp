@@ -15,7 +15,7 @@
 #include "heddle/base/utf8.h"
 #include "heddle/cli/command.h"
 #include "heddle/cli/commands.h"
-#include "heddle/data/tokenizer/tokenizer_files.h"
+#include "heddle/data/tokenizer/files/tokenizer_files.h"
 #include "heddle/session/run_checkpoint.h"
 #include "heddle/session/run_data.h"
 #include "heddle/session/signals.h"
@@ -78,8 +78,7 @@ Opened open(const GenerateOptions& options, int64_t texts) {
     config_error("{}: the run has no tokenizer; its data came as tokens", options.run);
   }
   Opened opened;
-  opened.tokenizer =
-      std::make_unique<data::Tokenizer>(data::read_tokenizer(tokenizer), tokenizer);
+  opened.tokenizer = std::make_unique<data::Tokenizer>(data::read_tokenizer(tokenizer), tokenizer);
   session::check_vocabulary(tokenizer, opened.tokenizer->vocabulary(), config.model.vocab_size);
   std::vector<std::string> refused;
   const std::optional<train::Checkpoint> checkpoint = train::latest_checkpoint(folder.checkpoints(), &refused);

@@ -14,8 +14,8 @@
 #include "heddle/base/parallel.h"
 #include "heddle/data/dataset.h"
 #include "heddle/data/encode_documents.h"
+#include "heddle/data/tokenizer/files/tokenizer_files.h"
 #include "heddle/data/tokenizer/tokenizer.h"
-#include "heddle/data/tokenizer/tokenizer_files.h"
 #include "heddle/data/tokenizer/tokenizer_train.h"
 
 namespace heddle::data {

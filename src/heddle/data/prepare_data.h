@@ -14,7 +14,7 @@
 
 #include "heddle/base/files/folder_lock.h"
 #include "heddle/data/corpus/corpus.h"
-#include "heddle/data/tokenizer/tokenizer_files.h"
+#include "heddle/data/tokenizer/files/tokenizer_files.h"
 
 namespace heddle::data {
 

@@ -9,7 +9,7 @@
 #include "heddle/config/run_config.h"
 #include "heddle/data/dataset.h"
 #include "heddle/data/prepare_data.h"
-#include "heddle/data/tokenizer/tokenizer_files.h"
+#include "heddle/data/tokenizer/files/tokenizer_files.h"
 
 namespace heddle::session {
 

@@ -14,7 +14,7 @@
 
 #include "heddle/base/files/folder_lock.h"
 #include "heddle/config/run_config.h"
-#include "heddle/data/tokenizer/tokenizer_files.h"
+#include "heddle/data/tokenizer/files/tokenizer_files.h"
 
 namespace heddle::session {
 

@@ -4,7 +4,7 @@
 
 #include "heddle/base/error.h"
 #include "heddle/base/files/output_file.h"
-#include "heddle/data/tokenizer/tokenizer_files.h"
+#include "heddle/data/tokenizer/files/tokenizer_files.h"
 #include "heddle/session/run_data.h"
 
 namespace heddle::session {
@@ -18,7 +18,8 @@ std::string other_tokenizer(const std::string& start, const std::string& tokeniz
       if (tokenizer.empty())
         return fmt::format("the weights were trained with {}, the data came as tokens: see that they are its",
                            beside);
-      if (read_file(beside, kMostTokenizerBytes) == read_file(tokenizer, kMostTokenizerBytes)) return "";
+      if (read_file(beside, data::kMostTokenizerBytes) == read_file(tokenizer, data::kMostTokenizerBytes))
+        return "";
       return fmt::format(
           "the weights were trained with {}, the data is cut by {}, which is another: data.tokenizer = "
           "\"{}\" takes the former",

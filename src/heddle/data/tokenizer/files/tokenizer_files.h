@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "heddle/data/tokenizer/tokenizer_json.h"
+#include "heddle/data/tokenizer/files/tokenizer_json.h"
 #include "heddle/data/tokenizer/tokenizer_spec.h"
 
 namespace heddle::data {

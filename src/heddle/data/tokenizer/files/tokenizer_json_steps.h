@@ -1,7 +1,7 @@
 // What a tokenizer.json does before and behind its model: normalizer, pre-tokenizer, post-processor, decoder.
 #pragma once
 
-#include "heddle/data/tokenizer/json_node.h"
+#include "heddle/data/tokenizer/files/json_node.h"
 #include "heddle/data/tokenizer/tokenizer_spec.h"
 
 namespace heddle::data {

@@ -1,4 +1,4 @@
-#include "heddle/data/tokenizer/sentencepiece_model.h"
+#include "heddle/data/tokenizer/files/sentencepiece_model.h"
 
 #include <cmath>
 #include <cstring>

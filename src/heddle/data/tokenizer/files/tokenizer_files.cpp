@@ -1,12 +1,12 @@
-#include "heddle/data/tokenizer/tokenizer_files.h"
+#include "heddle/data/tokenizer/files/tokenizer_files.h"
 
 #include <filesystem>
 
 #include "heddle/base/error.h"
 #include "heddle/base/files/output_file.h"
 #include "heddle/base/hash.h"
-#include "heddle/data/tokenizer/sentencepiece_model.h"
-#include "heddle/data/tokenizer/tiktoken_file.h"
+#include "heddle/data/tokenizer/files/sentencepiece_model.h"
+#include "heddle/data/tokenizer/files/tiktoken_file.h"
 
 namespace heddle::data {
 namespace {

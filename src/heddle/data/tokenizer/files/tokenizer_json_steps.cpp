@@ -1,4 +1,4 @@
-#include "heddle/data/tokenizer/tokenizer_json_steps.h"
+#include "heddle/data/tokenizer/files/tokenizer_json_steps.h"
 
 #include <array>
 #include <functional>

@@ -1,4 +1,4 @@
-#include "heddle/data/tokenizer/tiktoken_file.h"
+#include "heddle/data/tokenizer/files/tiktoken_file.h"
 
 #include <array>
 #include <charconv>
@@ -9,7 +9,7 @@
 #include "heddle/base/error.h"
 #include "heddle/base/escaped.h"
 #include "heddle/base/text.h"
-#include "heddle/data/tokenizer/json_node.h"
+#include "heddle/data/tokenizer/files/json_node.h"
 #include "heddle/data/tokenizer/split_pattern.h"
 
 namespace heddle::data {

@@ -1,4 +1,4 @@
-#include "heddle/data/tokenizer/tokenizer_json.h"
+#include "heddle/data/tokenizer/files/tokenizer_json.h"
 
 #include <algorithm>
 #include <array>
@@ -9,8 +9,8 @@
 #include "heddle/base/escaped.h"
 #include "heddle/base/files/output_file.h"
 #include "heddle/base/utf8.h"
-#include "heddle/data/tokenizer/json_node.h"
-#include "heddle/data/tokenizer/tokenizer_json_steps.h"
+#include "heddle/data/tokenizer/files/json_node.h"
+#include "heddle/data/tokenizer/files/tokenizer_json_steps.h"
 #include "heddle/formats/json_text.h"
 
 namespace heddle::data {
