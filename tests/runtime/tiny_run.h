@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cmath>
 #include <functional>
 #include <map>
 #include <memory>
@@ -10,6 +11,7 @@
 #include <thread>
 #include <vector>
 
+#include "heddle/base/split_float.h"
 #include "heddle/comm/threads/thread_world.h"
 #include "heddle/model/parameter_layout.h"
 #include "heddle/plan/plan.h"
@@ -67,7 +69,8 @@ class RankRun {
   /// Fills every parameter, its master and its moments: value(parameter, element of the whole tensor).
   void fill(const std::function<double(const model::Parameter&, int64_t)>& value) {
     for (const model::Parameter& p : parameters()) {
-      for (const std::string prefix : {"", "master.", "copy.", "m.", "v."}) {
+      const bool splits = listing().find("rest." + p.name) != ir::none;
+      for (const std::string prefix : {"", "master.", "copy.", "rest.", "m.", "v."}) {
         const ir::ValueId id = listing().find(prefix + p.name);
         if (id == ir::none || listing().value(id).layout == ir::Layout::packed) continue;
         const device::TensorView view = executor_->view(listing_index(), id);
@@ -82,7 +85,15 @@ class RankRun {
           continue;
         }
         for (const model::Extent& run : runs(p, listing().value(id))) {
-          for (int64_t i = 0; i < run.count; ++i) set(view, run.local + i, moment ? 0 : value(p, run.whole + i));
+          for (int64_t i = 0; i < run.count; ++i) {
+            const double x = value(p, run.whole + i);
+            const SplitFloat parts = split(static_cast<float>(x));
+            if (prefix == "rest.") {
+              view.as<uint16_t>()[run.local + i] = parts.low;
+            } else {
+              set(view, run.local + i, !moment ? x : splits && prefix == "v." && parts.up_at_half ? -0.0 : 0.0);
+            }
+          }
         }
       }
     }
@@ -102,6 +113,10 @@ class RankRun {
       } else {
         ids = {listing().find(prefix + name)};
         if (ids[0] == ir::none && prefix == "master.") ids = {p.value};
+        if (const ir::ValueId rest = listing().find("rest." + name); rest != ir::none && prefix != "m.") {
+          add_split(p, rest, prefix == "master.", sum, holders);
+          continue;
+        }
       }
       for (const ir::ValueId id : ids) {
         const device::TensorView view = executor_->view(listing_index(), id);
@@ -111,6 +126,23 @@ class RankRun {
             ++holders[static_cast<size_t>(run.whole + i)];
           }
         }
+      }
+    }
+  }
+  /// Of a split master, or of the second moment whose sign is the master's.
+  void add_split(const model::Parameter& p, ir::ValueId rest, bool master, std::vector<double>& sum,
+                 std::vector<double>& holders) {
+    const ir::ValueId copy = listing().find("copy." + p.name), v = listing().find("v." + p.name);
+    const device::TensorView low = executor_->view(listing_index(), rest),
+                             nearest = executor_->view(listing_index(), copy == ir::none ? p.value : copy),
+                             moment = executor_->view(listing_index(), v);
+    for (const model::Extent& run : runs(p, listing().value(rest))) {
+      for (int64_t i = run.local; i < run.local + run.count; ++i) {
+        const float of_v = moment.as<float>()[i];
+        const auto at = static_cast<size_t>(run.whole + i - run.local);
+        sum.at(at) +=
+            master ? joined({nearest.as<bf16>()[i], low.as<uint16_t>()[i], std::signbit(of_v)}) : std::abs(of_v);
+        ++holders[at];
       }
     }
   }

@@ -48,11 +48,13 @@ Outcome train_with(const std::vector<std::string>& set) {
     for (const StateTensor& tensor : ranks[r].state()) {
       std::vector<double>& whole = outcome.state[tensor.name];
       whole.resize(static_cast<size_t>(tensor.elements()));
+      if (!tensor.is_here()) continue;
+      const StateElements held(tensor);
       for (const model::Extent& run : ranks[r].held_extents(tensor)) {
         for (int64_t i = 0; i < run.count; ++i) {
-          whole[static_cast<size_t>(run.whole + i)] = tensor.view.dtype == Dtype::f64
-                                                          ? tensor.view.as<double>()[run.local + i]
-                                                          : tensor.view.as<float>()[run.local + i];
+          whole[static_cast<size_t>(run.whole + i)] = held.view().dtype == Dtype::f64
+                                                          ? held.view().as<double>()[run.local + i]
+                                                          : held.view().as<float>()[run.local + i];
         }
       }
     }

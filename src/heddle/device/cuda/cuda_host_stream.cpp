@@ -1,10 +1,9 @@
 #include "heddle/device/cuda/cuda_host_stream.h"
 
-#include <omp.h>
-
 #include <memory>
 
 #include "heddle/base/clock.h"
+#include "heddle/device/host/kernel_team.h"
 
 namespace heddle::device {
 
@@ -24,7 +23,7 @@ void CudaHostStream::run(void* data) {
   const std::unique_ptr<Work> work(static_cast<Work*>(data));
   CudaHostStream& stream = *work->stream;
   if (stream.failed_.load(std::memory_order_relaxed)) return;
-  omp_set_num_threads(stream.threads_);
+  set_kernel_team(stream.threads_);
   const int64_t start = now_ns();
   try {
     work->launch.run(work->launch.call);

@@ -1,0 +1,75 @@
+// State on the host is never held by the device as a whole: not as a run begins, nor as a checkpoint is read; and a
+// checkpoint of any home and form of masters goes on in any other.
+#include <gtest/gtest.h>
+
+#include "heddle/base/split_float.h"
+#include "heddle/train/run_config_plan.h"
+#include "heddle/train/trainer_checkpoint.h"
+#include "tests/support/scratch_folder.h"
+#include "tests/support/tiny_models.h"
+#include "tests/train/rank_trainers.h"
+
+namespace heddle::train {
+namespace {
+
+TrainerOptions options_of(const std::string& home, const std::string& master) {
+  config::RunConfig c;
+  c.model = test::small_model();
+  c.model.initializer_range = 0.2;
+  c.train.global_batch = 4;
+  c.train.microbatch = 2;
+  c.train.sequence_length = 16;
+  c.train.warmup_steps = 0;
+  c.device.threads = 1;
+  const config::RunConfig set = config::parse_run_config(
+      config::toml_of(c, config::RunConfig()), "small.toml",
+      {"device.dtype=bf16", "device.pack_weights=false", "memory.optimizer=" + home, "memory.master=" + master});
+  return trainer_options_of(set);
+}
+
+const std::vector<std::pair<std::string, std::string>> kAll{
+    {"device", "full"},  {"swap", "full"},  {"mapped", "full"},  {"host", "full"},
+    {"device", "split"}, {"swap", "split"}, {"mapped", "split"}, {"host", "split"}};
+
+TEST(StateAtStart, TheDeviceNeverHoldsItAll) {
+  for (const auto& [home, master] : kAll) {
+    const ScratchFolder folder;
+    TrainerOptions options = options_of(home, master);
+    options.memory_bytes = 0;  // nothing is foretold: the arena shows what was taken
+    Trainer trainer(options);
+    trainer.initialise();
+    const int64_t started = trainer.executor().walk().storage().reserved_bytes();
+    trainer.step(random_sequences(trainer, trainer.sequences_per_step(), 1));
+    EXPECT_LE(started, trainer.executor().walk().storage().reserved_bytes()) << home << " " << master;
+    save_trainer(folder.path().string(), {}, trainer);
+    Trainer other(options);
+    load_trainer(open_checkpoint(folder.path().string()), other);
+    EXPECT_LE(other.executor().walk().storage().reserved_bytes(), started) << home << " " << master;
+  }
+}
+
+TEST(StateAtStart, GoesOnInAnyOther) {
+  const auto next = [](Trainer& trainer, uint64_t step) {
+    return trainer.step(random_sequences(trainer, trainer.sequences_per_step(), step)).next_token_loss();
+  };
+  Trainer plain(options_of("device", "full"));
+  plain.initialise();
+  const ScratchFolder first;
+  next(plain, 1);
+  next(plain, 2);
+  save_trainer(first.path().string(), {}, plain);
+  std::vector<double> losses{next(plain, 3), next(plain, 4)};
+  std::string from = first.path().string();
+  const ScratchFolder folder;
+  for (const auto& [home, master] : kAll) {
+    Trainer trainer(options_of(home, master));
+    load_trainer(open_checkpoint(from), trainer);
+    from = folder / (home + master);  // the next goes on from this one
+    save_trainer(from, {}, trainer);
+    EXPECT_EQ(next(trainer, 3), losses[0]) << home << " " << master;
+    EXPECT_EQ(next(trainer, 4), losses[1]) << home << " " << master;
+  }
+}
+
+}  // namespace
+}  // namespace heddle::train
