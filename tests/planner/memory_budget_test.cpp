@@ -141,7 +141,7 @@ TEST(MemoryBudget, KnowsTheHost) {
 
 TEST(MemoryBudget, WritesNeighboursAsOneRange) {
   const auto item = [](Item::Way way, const char* word, int first, int last) {
-    return Item{way, word, 0, {first, last, 0}};
+    return Item{way, word, 0, {first, last, 0, false}};
   };
   const std::vector<Item> items{item(Item::Way::again, "norm", 0, 1),   item(Item::Way::to_host, "input", 3, 3),
                                 item(Item::Way::again, "mla_up", 5, 5), item(Item::Way::again, "norm", 2, 2),

@@ -34,7 +34,7 @@ std::vector<std::string> lines_of(const BudgetChoice& choice, int64_t budget_byt
       choice.settings.empty()
           ? "nothing is given up"
           : fmt::format("a step of {} foretold, {:+.1f} % over the {} without a budget", took_text(choice.step_us),
-                        100 * (choice.step_us / choice.free_us - 1), took_text(choice.free_us));
+                        100 * std::max(0.0, choice.step_us / choice.free_us - 1), took_text(choice.free_us));
   std::vector<std::string> lines{fmt::format(
       "memory.budget {} holds whatever the router does, {} on the fullest "
       "rank: {}",

@@ -1,6 +1,7 @@
 #include "heddle/planner/budget/give_up.h"
 
 #include <algorithm>
+#include <iterator>
 #include <map>
 #include <queue>
 #include <set>
@@ -131,17 +132,34 @@ const Kept& Giver::kept(int rank, const std::vector<Item>& items) const {
 std::vector<Item> Giver::choices(int rank) const {
   std::vector<Item> all;
   for (const LayerRun& run : text(rank).runs(parts_of(ranks()))) {
-    if (open_.recompute && text(rank).spreads()) {
-      for (const std::string& word : words_with_limits()) {
-        for (const double limit : kLimits) all.push_back({Way::again, word, limit, run});
-      }
-    }
     if (open_.recompute) {
       for (const std::string& word : words_again()) all.push_back({Way::again, word, 0, run});
     }
     if (open_.offload) {
       for (const std::string& word : words_to_host()) all.push_back({Way::to_host, word, 0, run});
     }
+  }
+  return all;
+}
+
+const std::vector<std::vector<std::string>>& Giver::few_words() {
+  static const std::vector<std::vector<std::string>> all{{},
+                                                         {"norm"},
+                                                         {"norm", "activation"},
+                                                         {"norm", "activation", "mla_up"},
+                                                         {"norm", "light"},
+                                                         {"norm", "mla_up", "light", "expert_up"},
+                                                         {"norm", "mla_up", "medium", "mlp"}};
+  return all;
+}
+
+std::vector<Item> Giver::all_of(int rank, const std::vector<std::string>& words) const {
+  std::vector<Item> all;
+  for (const LayerRun& run : text(rank).runs(parts_of(ranks()))) {
+    for (const std::string& word : words) all.push_back({Way::again, word, 0, run});
+    if (!text(rank).spreads() || !run.routed) continue;
+    for (const std::string& word : words_with_limits())
+      all.push_back({Way::again, word, kLimits[std::size(kLimits) - 1], run});
   }
   return all;
 }
@@ -156,10 +174,32 @@ std::vector<Item> Giver::everything(int rank) const {
   return all;
 }
 
+bool Giver::give_up_with_limits(int rank, double most_bytes, std::vector<Item>& items) const {
+  const std::vector<LayerRun> runs = text(rank).runs(parts_of(ranks()));
+  std::vector<Item> others;
+  for (const Item& item : items) {
+    const bool own = std::any_of(runs.begin(), runs.end(), [&](const LayerRun& r) { return r == item.layers; });
+    if (item.above == 0 || !own) others.push_back(item);
+  }
+  for (const double limit : kLimits) {
+    std::vector<Item> with = others;
+    for (const std::string& word : words_with_limits()) {
+      for (const LayerRun& run : runs) {
+        if (run.routed) with.push_back({Way::again, word, limit, run});
+      }
+    }
+    if (kept_bytes(rank, with) > most_bytes && limit != kLimits[std::size(kLimits) - 1]) continue;
+    items = std::move(with);
+    break;
+  }
+  return kept_bytes(rank, items) <= most_bytes;
+}
+
 bool Giver::give_up(int rank, double most_bytes, std::vector<Item>& items) const {
+  if (kept_bytes(rank, items) <= most_bytes) return true;
+  if (open_.recompute && text(rank).spreads() && give_up_with_limits(rank, most_bytes, items)) return true;
   const Kept* now = &kept(rank, items);
   double now_bytes = kept_bytes(rank, *now);
-  if (now_bytes <= most_bytes) return true;
   struct Look {
     double frees_bytes = 0, price_us = 0;
     double worth() const { return frees_bytes / (price_us + 1e-3); }

@@ -2,10 +2,11 @@
 // price: a knapsack, filled greedily.
 //
 // An item is a word of memory.recompute or memory.offload for a run of a stage's layers, perhaps with a limit of
-// rows. What it frees of a rank is what the chunk keeps without it, times the microbatches that the schedule holds
-// there at once; its price is the time that it adds to a microbatch. A rank takes the item that frees most for its
-// price, until it fits; then it takes back what it can spare, the dearest first. Items are looked at lazily: freed
-// bytes and prices change little by what else is taken, so only the best of the list is worked out anew.
+// rows; limits come first, for they cost nothing while experts are as busy as each other. What an item frees of a
+// rank is what the chunk keeps without it, times the microbatches that the schedule holds there at once; its price
+// is the time that it adds to a microbatch. A rank takes the item that frees most for its price, until it fits;
+// then it takes back what it can spare, the dearest first. Items are looked at lazily: freed bytes and prices
+// change little by what else is taken, so only the best of the list is worked out anew.
 //
 // The early ranks of a pipeline hold most microbatches and give up most. Ranks that hold copies of the same layers
 // (DualPipe) choose together; the others each for themselves.
@@ -60,11 +61,18 @@ class Giver {
   /// Takes back what all of a family can spare: rank r may keep `most_bytes[r]`. Whether there was anything.
   bool take_back(const std::vector<int>& family, const std::vector<double>& most_bytes,
                  std::vector<Item>& items) const;
+  /// Words of memory.recompute that go together, from the least work on.
+  static const std::vector<std::vector<std::string>>& few_words();
+  /// Those for all of the rank's layers, and the lowest limit where rows decide.
+  std::vector<Item> all_of(int rank, const std::vector<std::string>& words) const;
   /// All that can be given up of the rank's layers.
   std::vector<Item> everything(int rank) const;
 
  private:
   std::vector<Item> choices(int rank) const;
+  // The highest limit with which the rank fits, the same for all its layers, for the rows that count are whichever
+  // the layers' limits leave most of together; else the lowest one.
+  bool give_up_with_limits(int rank, double most_bytes, std::vector<Item>& items) const;
 
   std::vector<KeptValues> texts_;
   mutable std::vector<std::map<std::string, Kept>> known_;  // of each rank, by its items

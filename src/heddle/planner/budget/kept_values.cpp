@@ -154,6 +154,10 @@ std::vector<LayerRun> KeptValues::runs(int most) const {
   for (const Op& op : text_.ops) {
     if (op.phase == Phase::F && op.layer >= 0 && op.part != "head") layers_of_chunk[op.chunk].insert(op.layer);
   }
+  std::set<int> routed;
+  for (const Op& op : text_.ops) {
+    if (op.def->moves == ir::Moves::to_experts) routed.insert(op.layer);
+  }
   std::map<std::string, int> kinds;
   std::vector<LayerRun> runs;
   for (const auto& [chunk, layers] : layers_of_chunk) {
@@ -163,13 +167,14 @@ std::vector<LayerRun> KeptValues::runs(int most) const {
       if (!whole.empty() && whole.back().last + 1 == layer && whole.back().alike == kind) {
         whole.back().last = layer;
       } else {
-        whole.push_back({layer, layer, kind});
+        whole.push_back({layer, layer, kind, routed.contains(layer)});
       }
     }
     for (const LayerRun& run : whole) {
       const int count = run.last - run.first + 1, parts = std::min(count, most);
       for (int p = 0; p < parts; ++p)
-        runs.push_back({run.first + count * p / parts, run.first + count * (p + 1) / parts - 1, run.alike});
+        runs.push_back(
+            {run.first + count * p / parts, run.first + count * (p + 1) / parts - 1, run.alike, run.routed});
     }
   }
   return runs;

@@ -28,7 +28,8 @@ struct Kept {
 /// Layers that stand side by side in a chunk and keep the same.
 struct LayerRun {
   int first = 0, last = 0;
-  int alike = 0;  // runs of one number have layers of one kind
+  int alike = 0;        // runs of one number have layers of one kind
+  bool routed = false;  // rows of other ranks come to them
   bool operator==(const LayerRun&) const = default;
 };
 
@@ -56,9 +57,9 @@ class KeptValues {
   int64_t even_rows_;
 };
 
-/// How often, of a run's layers and microbatches, more rows are taken to come to a rank than `times` the even share.
-/// Seldom: where experts are as busy as each other, as the step is foretold, such a limit costs nothing. What counts
-/// is that a higher one costs less.
+/// How often, of a run's layers and microbatches, more rows are taken to come to a rank than `times` the even
+/// share. Seldom: where experts are as busy as each other, as the step is foretold, such a limit costs nothing.
+/// What counts is that a higher one costs less.
 double often_beyond(double times);
 
 }  // namespace heddle::planner

@@ -77,7 +77,8 @@ class Chooser {
       return a.fits != b.fits ? a.fits : a.step_us < b.step_us;
     });
     for (Candidate& candidate : candidates) {
-      if (auto verified = verify(std::move(candidate))) return explained(choice, taken_back(std::move(*verified)));
+      if (auto verified = verify(std::move(candidate)))
+        return explained(choice, or_all_alike(taken_back(std::move(*verified))));
     }
     refuse();
   }
@@ -142,8 +143,10 @@ class Chooser {
   }
 
   // What is beside the kept bytes of a rank, from what was measured.
-  void learn(Candidate& c, int rank, double bytes) const {
-    c.fixed[static_cast<size_t>(rank)] = bytes - giver_.kept_bytes(rank, items_of(c, rank));
+  void learn(Candidate& c, int rank, double bytes) const { learn(c, rank, bytes, c); }
+  // `of`: what the rank gave up when it was measured.
+  void learn(Candidate& c, int rank, double bytes, const Candidate& of) const {
+    c.fixed[static_cast<size_t>(rank)] = bytes - giver_.kept_bytes(rank, items_of(of, rank));
   }
 
   // What is known of each rank with what it gives up now.
@@ -245,6 +248,7 @@ class Chooser {
         exhausted[f] = true;  // all that there is
         c.items[f].clear();
         for (const int r : giver_.families()[f]) {
+          most[static_cast<size_t>(r)] = budget();
           const Items all = giver_.everything(r);
           c.items[f].insert(c.items[f].end(), all.begin(), all.end());
         }
@@ -253,34 +257,70 @@ class Chooser {
     return std::nullopt;
   }
 
-  // The same with what can be spared, where that holds.
+  // The same with what can be spared, where that holds: of the ranks where it does not, less by and by.
   Verified taken_back(Verified verified) const {
-    constexpr double kSpare = 0.004, kAsShort = 1.0005;
+    constexpr double kAsShort = 1.0005;
     Candidate c = verified.candidate;
-    for (int r = 0; r < problem_.ranks(); ++r)
-      learn(c, r, static_cast<double>(verified.rank_bytes[static_cast<size_t>(r)]));
-    if (!take_back(c, kSpare * budget())) return verified;
+    std::vector<char> settled(giver_.families().size(), 0);
     Walked walked(problem_.ranks());
-    const auto as_before = [&](int r) {
-      walked.measured[static_cast<size_t>(r)] = verified.rank_bytes[static_cast<size_t>(r)];
-      walked.keeps[static_cast<size_t>(r)] = 1;
-    };
-    for (int r = 0; r < problem_.ranks(); ++r) {
-      if (items_of(c, r) == items_of(verified.candidate, r)) as_before(r);
-    }
-    measure(problem_.shortened(c.homes, given(c)), walked);
-    for (bool again = false;; again = true) {
+    for (const double spare : {0.004, 0.015, 0.03, 0.05}) {
+      Candidate less = c;
+      for (size_t f = 0; f < settled.size(); ++f) {
+        if (settled[f] == 0) less.items[f] = verified.candidate.items[f];
+      }
+      for (int r = 0; r < problem_.ranks(); ++r)
+        learn(less, r, static_cast<double>(verified.rank_bytes[static_cast<size_t>(r)]), verified.candidate);
+      take_back(less, spare * budget());
+      for (size_t f = 0; f < settled.size(); ++f) {
+        if (settled[f] != 0) less.items[f] = c.items[f];
+        for (const int r : giver_.families()[f]) {
+          if (settled[f] != 0) continue;
+          walked.forget(r);
+          if (less.items[f] != verified.candidate.items[f]) continue;
+          walked.measured[static_cast<size_t>(r)] = verified.rank_bytes[static_cast<size_t>(r)];
+          walked.keeps[static_cast<size_t>(r)] = 1;
+        }
+      }
+      c = less;
+      measure(problem_.shortened(c.homes, given(c)), walked);
       const plan::Lowered lowered = problem_.lowered(c.homes, given(c));
       const std::vector<int> over = walk(lowered, walked);
-      const double step_us = problem_.times(lowered).step_us;
-      if (over.empty() && step_us <= kAsShort * verified.step_us) return {c, walked.bytes(), step_us};
-      if (over.empty() || again) return verified;
-      for (const int r : over) {  // these ranks have nothing to spare
-        const size_t family = family_[static_cast<size_t>(r)];
-        c.items[family] = verified.candidate.items[family];
-        for (const int member : giver_.families()[family]) as_before(member);
+      if (over.empty()) {
+        const double step_us = problem_.times(lowered).step_us;
+        return step_us <= kAsShort * verified.step_us ? Verified{c, walked.bytes(), step_us} : verified;
       }
+      std::fill(settled.begin(), settled.end(), 1);
+      for (const int r : over) settled[family_[static_cast<size_t>(r)]] = 0;
     }
+    return verified;
+  }
+
+  // A shorter step with which all layers give up the same few words, if there is one: what values lie badly beside
+  // each other shows in the walk alone, and a knapsack does not see it.
+  Verified or_all_alike(Verified verified) const {
+    if (!problem_.open().recompute) return verified;
+    for (const std::vector<std::string>& words : giver_.few_words()) {
+      Candidate c{verified.candidate.homes, std::vector<Items>(giver_.families().size()), verified.candidate.fixed};
+      bool near = true;  // worth a walk
+      for (int r = 0; r < problem_.ranks(); ++r) {
+        Items& items = c.items[family_[static_cast<size_t>(r)]];
+        const Items more = giver_.all_of(r, words);
+        items.insert(items.end(), more.begin(), more.end());
+      }
+      for (int r = 0; r < problem_.ranks(); ++r) {
+        constexpr double kNear = 1.1;
+        learn(c, r, static_cast<double>(verified.rank_bytes[static_cast<size_t>(r)]), verified.candidate);
+        near = near && c.fixed[static_cast<size_t>(r)] + giver_.kept_bytes(r, items_of(c, r)) < kNear * budget();
+      }
+      if (!near) continue;
+      const plan::Lowered lowered = problem_.lowered(c.homes, given(c));
+      const double step_us = problem_.times(lowered).step_us;
+      if (step_us >= verified.step_us) continue;
+      Walked walked(problem_.ranks());
+      measure(problem_.shortened(c.homes, given(c)), walked);
+      if (walk(lowered, walked).empty()) verified = {c, walked.bytes(), step_us};
+    }
+    return verified;
   }
 
   BudgetChoice explained(BudgetChoice choice, const Verified& v) const;
