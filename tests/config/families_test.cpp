@@ -8,6 +8,8 @@
 #include "heddle/config/families/family.h"
 #include "heddle/config/model_json.h"
 #include "heddle/config/run_config.h"
+#include "heddle/model/shapes/config_shape.h"
+#include "heddle/model/shapes/shape_presets.h"
 #include "tests/support/scratch_folder.h"
 
 namespace heddle::config {
@@ -231,6 +233,38 @@ TEST(Published, FamiliesKeepTheirModels) {
       EXPECT_EQ(family_of(preset.model).model_type, family.model_type) << preset.name;
     }
   }
+}
+
+// Of the released weights, a tied head once.
+TEST(Published, PresetsHaveThePublishedCounts) {
+  const std::pair<const char*, double> published[] = {
+      {"llama-2-7b", 6738415616},        {"llama-2-70b", 68976648192},  {"llama-3-8b", 8030261248},
+      {"llama-3.1-405b", 405853388800},  {"llama-3.2-1b", 1235814400},  {"llama-3.2-3b", 3212749824},
+      {"qwen2.5-0.5b", 494032768},       {"qwen2.5-1.5b", 1543714304},  {"qwen2.5-7b", 7615616512},
+      {"qwen2.5-72b", 72706203648},      {"qwen3-0.6b", 596049920},     {"qwen3-1.7b", 1720574976},
+      {"qwen3-4b", 4022468096},          {"qwen3-8b", 8190735360},      {"qwen3-30b-a3b", 30532122624},
+      {"qwen3-235b-a22b", 235093634560}, {"mixtral-8x7b", 46702792704},
+  };
+  for (const auto& [name, count] : published)
+    EXPECT_EQ(model::total_parameters(model::shape_of(preset(name), name)), count) << name;
+  // Of the papers.
+  EXPECT_NEAR(model::total_parameters(model::shape_of(preset("kimi-k2"), "")), 1.04e12, 0.02e12);
+  EXPECT_NEAR(model::total_parameters(model::shape_of(preset("glm-4.5"), "")), 355e9, 5e9);
+  EXPECT_NEAR(model::active_parameters(model::shape_of(preset("glm-4.5"), "")), 32e9, 2e9);
+  EXPECT_NEAR(model::total_parameters(model::shape_of(preset("glm-4.5-air"), "")), 106e9, 2e9);
+}
+
+TEST(Published, PresetsAreTheShapesOfTheirNames) {
+  int known = 0;
+  for (const std::string& name : preset_names()) {
+    const model::Shape* shape = model::find_shape(name);
+    if (shape == nullptr) continue;
+    ++known;
+    EXPECT_EQ(model::total_parameters(model::shape_of(preset(name), name), true),
+              model::total_parameters(*shape, true))
+        << name;
+  }
+  EXPECT_GE(known, 10);
 }
 
 TEST(Published, TensorsAreSpeltAsTheFamilyDoes) {
