@@ -4,9 +4,13 @@
 #include <cmath>
 #include <cstdio>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "heddle/base/error.h"
 #include "heddle/base/failure.h"
+#include "heddle/base/text.h"
+#include "heddle/config/run_config.h"
+#include "heddle/model/shapes/config_shape.h"
 #include "heddle/model/shapes/shape_presets.h"
 #include "heddle/observe/progress.h"
 #include "heddle/observe/table.h"
@@ -21,14 +25,26 @@ using Json = nlohmann::ordered_json;
 std::vector<std::string> names() {
   std::vector<std::string> all;
   for (const model::Shape& s : model::shape_presets()) all.push_back(s.name);
+  for (const std::string& name : config::preset_names()) {
+    if (model::find_shape(name) == nullptr) all.push_back(name);
+  }
   return all;
+}
+
+// By dimensions alone, or one that can be trained too.
+std::optional<model::Shape> shape_named(const std::string& name) {
+  if (const model::Shape* shape = model::find_shape(name)) return *shape;
+  for (const std::string& preset : config::preset_names()) {
+    if (same_name(preset, name)) return model::shape_of(config::preset(preset), preset);
+  }
+  return std::nullopt;
 }
 
 }  // namespace
 
 int inspect_shape(const std::string& model, bool json) {
-  const model::Shape* s = model::find_shape(model);
-  if (s == nullptr) {
+  const std::optional<model::Shape> s = shape_named(model);
+  if (!s) {
     const std::string near = did_you_mean(model, names());
     config_error("inspect: model '{}' is not known{}", model.substr(0, 60),
                  near.empty() ? fmt::format(", accepted: {}", fmt::join(names(), ", ")) : near);
