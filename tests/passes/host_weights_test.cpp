@@ -162,6 +162,22 @@ TEST(HostWeights, TheEndWritesBySteps) {
                      kHow + "\n");
 }
 
+// An update that a decision passes over leaves the weight as it lies: its copies are passed over with it.
+TEST(HostWeights, CopiesGoByTheConditionOfTheirOp) {
+  ir::Listing listing = test::listing_of(table("", "") + kSums + "    linear_wgrad x, y -> grad.w\n" +
+                                         "listing 0, end\n  no layer\n    square = grad_square_sum grad.w\n"
+                                         "    norm, clip = grad_norm square {max_norm 1}\n"
+                                         "    hyper = load_step  copy_in\n"
+                                         "    adamw clip, hyper, grad.w -> master.w, m.w, v.w, w " +
+                                         kHow + "\n");
+  listing.ops.back().condition = {.rows_of = listing.find("norm"), .limit = 1};
+  weights("w")(listing);
+  const size_t n = listing.ops.size();
+  ASSERT_EQ(listing.ops[n - 1].kind(), "copy_out");
+  for (size_t i = n - 3; i < n; ++i) EXPECT_EQ(listing.ops[i].condition, listing.ops[n - 2].condition);
+  EXPECT_TRUE(listing.ops[n - 2].condition);
+}
+
 // A packed weight moves as it is packed, and a copy says its bytes.
 TEST(HostWeights, PackedOnesMoveAsTheyAre) {
   ir::Listing listing = test::listing_of(

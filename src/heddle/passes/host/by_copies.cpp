@@ -13,6 +13,7 @@ using ir::ValueId;
 
 Op copy_beside(std::string_view kind, const ir::Listing& listing, ValueId value, const Op& beside) {
   Op copy = op_beside(kind, value, beside);
+  copy.condition = beside.condition;
   const int64_t packed = listing.value(value).packed_bytes;
   if (packed > 0) copy.attributes.set("bytes", packed);
   return copy;

@@ -7,7 +7,7 @@
 
 namespace heddle::passes {
 
-/// op_beside that says the bytes of a packed weight: a kernel can't work them out.
+/// op_beside on the same condition, that says the bytes of a packed weight: a kernel can't work them out.
 ir::Op copy_beside(std::string_view kind, const ir::Listing& listing, ir::ValueId value, const ir::Op& beside);
 
 /// Appends an op. What it reads on the host is brought as "NAME.back"; what it updates there is brought as

@@ -132,6 +132,7 @@ class Mover {
         for (const Placed& placed : at->second) {
           const auto [id, chunk] = placed.key;
           Op copy = copy_beside("copy_in", listing_, id, ops[i]);
+          copy.condition = {};  // others read it too
           copy.phase = placed.phase;
           copy.ahead = placed.ahead;
           here[{id, chunk, placed.block}] = listing_.append(std::move(copy), {listing_.value(id).name + ".in"})[0];
