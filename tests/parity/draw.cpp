@@ -137,7 +137,7 @@ void draw_switches(Draw& d, int one_in) {
     Dice dice(d.seed, s.key);
     if (!dice.one_in(one_in)) continue;
     const plan::Choices before = d.plan;
-    if (s.kind == plan::Row::Kind::list) {
+    if (s.kind == plan::Row::Kind::list && s.as_switch->tried.empty()) {
       std::string text = draw_list(dice, s.words);
       Dice limits(d.seed, s.key + " limits");
       if (s.key == "memory.recompute") text = draw_limits(limits, text);
