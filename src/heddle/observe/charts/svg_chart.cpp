@@ -6,6 +6,7 @@
 #include <cmath>
 #include <limits>
 #include <numeric>
+#include <optional>
 
 #include "heddle/base/error.h"
 #include "heddle/observe/charts/html.h"
@@ -99,39 +100,82 @@ std::string curve(const Plot& plot, const Axis& x, const Axis& y, const Series& 
   return fmt::format("<path class=\"line {}{}\" d=\"{}\"/>\n", colour, mark, path) + dots;
 }
 
-std::string draw_levels(const Plot& plot, const Axis& y, const std::vector<Level>& levels) {
+// What a label of a point or level covers, its letters taken as wide as they usually are.
+struct Label {
+  double left, right, base;
+
+  static Label at(double x, double base, bool ends_there, const std::string& text) {
+    constexpr double kLetter = 6.4;
+    const double width = kLetter * static_cast<double>(text.size());
+    return ends_there ? Label{x - width, x, base} : Label{x, x + width, base};
+  }
+  bool covers(const Label& other) const {
+    return std::abs(base - other.base) < 13 && left < other.right && other.left < right;
+  }
+};
+
+struct PointLabel {
+  double x, y;
+  bool left;  // of its point, where there is more room
+  Label label;
+};
+std::optional<PointLabel> label_of(const Plot& plot, const Axis& x, const Axis& y, const Point& point) {
+  const double at_x = plot.x(x, point.x), at_y = plot.y(y, point.y);
+  if (std::isnan(at_x) || std::isnan(at_y)) return std::nullopt;
+  const bool left = at_x > (plot.left + plot.right) / 2;
+  const double base = std::max(at_y - 7, plot.top + 1);
+  return PointLabel{at_x, at_y, left, Label::at(at_x + (left ? -9 : 9), base, left, point.label)};
+}
+
+// A label stands on its line at the right end, or at the left one where points' labels are in the way, and hangs
+// below the line where the top edge or another label is.
+std::string draw_levels(const Plot& plot, const Axis& x, const Axis& y, const std::vector<Level>& levels,
+                        const std::vector<Point>& points) {
   std::string text;
-  std::vector<double> taken;
+  std::vector<Label> taken;
+  for (const Point& point : points) {
+    if (const auto label = label_of(plot, x, y, point)) taken.push_back(label->label);
+  }
+  const auto crowded = [&](const Label& label) {
+    return label.base < plot.top + 6 ||
+           std::any_of(taken.begin(), taken.end(), [&](const Label& other) { return label.covers(other); });
+  };
   for (const Level& level : levels) {
     const double at = plot.y(y, level.y);
     if (!(at >= plot.top - 0.5 && at <= plot.bottom + 0.5)) continue;
-    // The label stands on its line, or hangs below it where the top edge or another label is in the way.
-    double label_at = at - 5;
-    const bool crowded =
-        std::any_of(taken.begin(), taken.end(), [&](double other) { return std::abs(other - label_at) < 13; });
-    if (crowded || label_at < plot.top + 6) label_at = at + 13;
-    taken.push_back(label_at);
+    const std::string words = level.label + " " + axis_value_text(level.y, y.unit);
+    struct Place {
+      double x, base;
+      bool right;
+    };
+    const Place places[] = {{plot.right - 4, at - 5, true},
+                            {plot.left + 4, at - 5, false},
+                            {plot.right - 4, at + 13, true},
+                            {plot.left + 4, at + 13, false}};
+    const auto free = std::find_if(std::begin(places), std::end(places), [&](const Place& place) {
+      return !crowded(Label::at(place.x, place.base, place.right, words));
+    });
+    const Place& place = free == std::end(places) ? places[2] : *free;
+    taken.push_back(Label::at(place.x, place.base, place.right, words));
     text += fmt::format("<line class=\"level\" x1=\"{}\" x2=\"{}\" y1=\"{}\" y2=\"{}\"/>", coordinate(plot.left),
                         coordinate(plot.right), coordinate(at), coordinate(at));
-    text += fmt::format("<text class=\"level-label\" x=\"{}\" y=\"{}\" text-anchor=\"end\">{} {}</text>\n",
-                        coordinate(plot.right - 4), coordinate(label_at), escape_html(level.label),
-                        escape_html(axis_value_text(level.y, y.unit)));
+    text +=
+        fmt::format("<text class=\"level-label\" x=\"{}\" y=\"{}\" text-anchor=\"{}\">{}</text>\n",
+                    coordinate(place.x), coordinate(place.base), place.right ? "end" : "start", escape_html(words));
   }
   return text;
 }
 
-// The label stands on the side of its point where there is more room.
 std::string draw_points(const Plot& plot, const Axis& x, const Axis& y, const std::vector<Point>& points) {
   std::string text;
   for (const Point& point : points) {
-    const double at_x = plot.x(x, point.x), at_y = plot.y(y, point.y);
-    if (std::isnan(at_x) || std::isnan(at_y)) continue;
-    const bool left = at_x > (plot.left + plot.right) / 2;
-    text += fmt::format("<circle class=\"point ink\" cx=\"{}\" cy=\"{}\" r=\"4\"/>", coordinate(at_x),
-                        coordinate(at_y));
+    const auto at = label_of(plot, x, y, point);
+    if (!at) continue;
+    text += fmt::format("<circle class=\"point ink\" cx=\"{}\" cy=\"{}\" r=\"4\"/>", coordinate(at->x),
+                        coordinate(at->y));
     text += fmt::format("<text class=\"level-label strong\" x=\"{}\" y=\"{}\" text-anchor=\"{}\">{}</text>\n",
-                        coordinate(at_x + (left ? -9 : 9)), coordinate(std::max(at_y - 7, plot.top + 1)),
-                        left ? "end" : "start", escape_html(point.label));
+                        coordinate(at->left ? at->label.right : at->label.left), coordinate(at->label.base),
+                        at->left ? "end" : "start", escape_html(point.label));
   }
   return text;
 }
@@ -288,7 +332,7 @@ std::string line_chart(const LineChart& chart) {
     std::string curves;
     for (const Series& series : chart.series) curves += curve(plot, x, y, series, false);
     return View{open_svg(width, height, chart.title) + draw_axes(plot, x, y, chart.x_label, chart.y_label) +
-                    curves + draw_levels(plot, y, chart.levels) + "<g class=\"hover\"></g>\n</svg>\n",
+                    curves + draw_levels(plot, x, y, chart.levels, {}) + "<g class=\"hover\"></g>\n</svg>\n",
                 plot_json(plot, x, y)};
   });
   return open_figure("line", chart.title, legend) + views.svg +
@@ -378,7 +422,7 @@ std::string stacked_area(const StackedArea& chart) {
       over += curve(plot, x, y, line, true);
     }
     return View{open_svg(width, height, chart.title) + draw_axes(plot, x, y, chart.x_label, chart.y_label) + areas +
-                    over + draw_levels(plot, y, drawn) + draw_points(plot, x, y, chart.points) +
+                    over + draw_levels(plot, x, y, drawn, chart.points) + draw_points(plot, x, y, chart.points) +
                     "<g class=\"hover\"></g>\n</svg>\n",
                 plot_json(plot, x, y)};
   });
