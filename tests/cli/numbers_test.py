@@ -137,12 +137,15 @@ threads = 1
         self.assertEqual(figures["reserved_bytes"], max(s["arena_reserved_peak_bytes"] for s in steps))
         rates = sorted(s["tokens_per_s"] for s in steps)
         self.assertIn(figures["tokens_per_s"], rates[11:13])  # of all 24
-        # The curve of the step's arena is that of the rank that the card is of.
-        memory = page.figure(page.section("memory"), "Memory over one step")
-        reserved = next(s for s in memory["series"] if s["label"] == "reserved")
-        self.rounds_to(max(reserved["y"]), peak)
+        # The step's memory is that of the rank that the card is of, and its picture reaches what its words say.
+        part = page.section("memory")
+        self.assertEqual(set(re.findall(r">the arena (.*?) *<", part)), {peak})
+        layers = page.figure(part, "Device memory: .*?measured")["series"]
+        highest = max(sum(heights) for heights in zip(*(layer["y"] for layer in layers)))
+        self.rounds_to(highest, re.search(r"It holds most, (.*?), at ", part).group(1))
+        self.assertLessEqual(highest, figures["reserved_bytes"])
         # What is listed at the peak adds up, and each line's bytes follow from its type and shape, or it says why not.
-        table = page.table(page.section("memory"), "Tensors at the peak")
+        table = page.table(part, "Tensors at the peak")
         sizes = {"f32": 4, "bf16": 2, "f64": 8, "i32": 4, "u8": 1, "i64": 8}
         for _, dtype, shape, _, layout, size, _ in table[:-1]:
             if not dtype or layout:

@@ -2,10 +2,12 @@
 // values and without, on as many ranks as it takes for the switch to have something to do.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <map>
 #include <set>
 
+#include "heddle/model/keys.h"
 #include "heddle/train/run_config_plan.h"
 #include "tests/support/tiny_models.h"
 #include "tests/train/rank_trainers.h"
@@ -14,9 +16,15 @@ namespace heddle::train {
 namespace {
 
 // The small model with all that a switch can have to do with, in a run of few steps.
-std::string small_run() {
+std::string small_run(const std::vector<std::string>& set) {
   config::RunConfig c;
   c.model = test::small_model();
+  if (std::find(set.begin(), set.end(), "model.attention=grouped") != set.end()) {
+    c.model.attention = model::ModelConfig::Attention::grouped;
+    c.model.num_key_value_heads = c.model.num_attention_heads;
+    c.model.head_dim = 8;
+    model::reset_foreign_keys(c.model);
+  }
   c.model.num_nextn_predict_layers = 1;
   c.model.sequence_aux_loss_alpha = c.model.z_loss_weight = 1e-3;
   c.model.initializer_range = 0.2;
@@ -34,7 +42,7 @@ struct Outcome {
 };
 
 Outcome train_with(const std::vector<std::string>& set) {
-  const config::RunConfig config = config::parse_run_config(small_run(), "small.toml", set);
+  const config::RunConfig config = config::parse_run_config(small_run(set), "small.toml", set);
   std::vector<int> node_of;  // two ranks on a node
   for (int r = 0; r < config.ranks(); ++r) node_of.push_back(r / 2);
   RankTrainers ranks(trainer_options_of(config), node_of);

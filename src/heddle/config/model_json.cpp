@@ -85,7 +85,9 @@ ModelConfig read_checked(const Family& family, const Json& root, const std::stri
 
 std::string names_of_families(std::string Family::*name) {
   std::vector<std::string> names;
-  for (const Family& family : families()) names.push_back(family.*name);
+  for (const Family& family : families()) {
+    if (std::find(names.begin(), names.end(), family.*name) == names.end()) names.push_back(family.*name);
+  }
   return fmt::format("'{}'", fmt::join(names, "', '"));
 }
 

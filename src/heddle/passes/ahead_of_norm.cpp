@@ -22,6 +22,7 @@ constexpr const char* kKeepStream = "keep";  // nor activations behind the state
 
 bool is_square(const Op& op) { return op.kind().starts_with("grad_square_sum"); }
 bool makes_gradient(const Op& op) { return op.kind() == "reduce_gradients" || op.kind() == "round_gradient"; }
+bool is_update(const Op& op) { return op.kind() == "adamw" || op.kind() == "adamw_split"; }
 bool is_remake(const Op& op) { return op.kind() == "cast_weight" || op.kind() == "pack_weight"; }
 
 class Rewriter {
@@ -75,7 +76,6 @@ class Rewriter {
     judge.stream = kNormStream;
     const std::vector<ValueId> decided = listing_.append(std::move(judge), {"failed", "attempt"});
     failed_ = {decided[0], 0, true};
-    not_finite_ = {decided[0], 1, true};
     attempts_ = {decided[1], 0, true};
     waits_ = {decided[1], 0, false};
   }
@@ -109,7 +109,7 @@ class Rewriter {
     nothing.attributes.set("max_norm", 0.0);
     const ValueId one = listing_.append(std::move(nothing), {"norm.none", "clip.none"})[1];
     for (size_t i = end_.size(); i-- > 0;) {
-      if (end_[i].kind() != "adamw") continue;
+      if (!is_update(end_[i])) continue;
       Op ahead = end_[i];
       for (const Op& square : squares) {
         if (std::equal(square.in.begin(), square.in.end(), ahead.in.begin() + 2, ahead.in.end()))
@@ -120,7 +120,7 @@ class Rewriter {
       for (const Op& remake : remakes_of(end_[i])) add(remake, attempts_);
     }
     for (const Op& op : end_) {
-      if (op.kind() == "adamw" || is_remake(op)) {
+      if (is_update(op) || is_remake(op)) {
         add(op, waits_);
       } else if (belongs_to_norm(op)) {
         trail(op);
@@ -141,13 +141,17 @@ class Rewriter {
   std::vector<Op> remakes_of(const Op& adamw) const {
     std::vector<Op> remakes;
     for (const Op& op : end_) {
-      if (is_remake(op) && op.in[0] == adamw.updated("master")) remakes.push_back(op);
+      if (is_remake(op) && op.in[0] == adamw.updates[0]) remakes.push_back(op);
     }
     return remakes;
   }
 
   static std::vector<ValueId> state_of(const Op& adamw) {
-    return {adamw.updated("master"), adamw.updated("m"), adamw.updated("v")};
+    std::vector<ValueId> state;
+    for (size_t u = 0; u < adamw.updates.size(); ++u) {
+      if (!ir::overwrites(adamw, u)) state.push_back(adamw.updates[u]);
+    }
+    return state;
   }
   ValueId kept(ValueId state) {
     const ir::Value& value = listing_.value(state);
@@ -176,10 +180,8 @@ class Rewriter {
       for (size_t i = 0; i < out.size(); ++i) again[made.out[i]] = out[i];
     }
     for (const Op& made : end_) {
-      if (made.kind() != "adamw") continue;
+      if (!is_update(made)) continue;
       for (const ValueId state : state_of(made)) add(op("copy_in", Phase::check, {kept(state)}, {state}), failed_);
-      if (const ValueId copy = made.updated("copy"); copy != ir::none)  // which adamw then leaves as it is
-        add(op("cast_weight", Phase::check, {made.updated("master")}, {copy}), not_finite_);
       Op adamw = made;
       adamw.phase = Phase::check;
       adamw.in[0] = clip_held_;
@@ -195,7 +197,7 @@ class Rewriter {
 
   void keep() {
     for (const Op& made : end_) {
-      if (made.kind() != "adamw") continue;
+      if (!is_update(made)) continue;
       for (const ValueId state : state_of(made)) {
         Op copy = op("copy_out", Phase::check, {state}, {kept(state)});
         copy.stream = kKeepStream;
@@ -208,7 +210,7 @@ class Rewriter {
   std::vector<Op> end_;  // as it was
   Op norm_;
   ValueId hyper_ = ir::none, norm_statistic_ = ir::none, clip_held_ = ir::none, hyper_held_ = ir::none;
-  Condition failed_, not_finite_, attempts_, waits_;
+  Condition failed_, attempts_, waits_;
 };
 
 }  // namespace

@@ -19,11 +19,33 @@ Op copy_beside(std::string_view kind, const ir::Listing& listing, ValueId value,
   return copy;
 }
 
+namespace {
+
+// A copy whose end on the device has moved to the host too goes by the device.
+void append_copy(ir::Listing& listing, Op op) {
+  const auto on_host = [&](ValueId id) { return listing.value(id).space == ir::Space::host; };
+  const Op beside = op;
+  if (op.def->moves == ir::Moves::to_host && on_host(op.in[0])) {
+    op.in[0] = listing.append(copy_beside("copy_in", listing, op.in[0], beside),
+                              {listing.value(op.in[0]).name + ".passing"})[0];
+  } else if (op.def->moves == ir::Moves::from_host && !op.updates.empty() && on_host(op.updates[0])) {
+    const ValueId there = op.updates[0];
+    const ValueId passing = listing.append(copy_beside("copy_in", listing, op.in[0], beside),
+                                           {listing.value(there).name + ".passing"})[0];
+    op = copy_beside("copy_out", listing, passing, beside);
+    op.updates = {there};
+  }
+  listing.ops.push_back(std::move(op));
+}
+
+}  // namespace
+
 void append_by_copies(ir::Listing& listing, Op op) {
-  if (ir::is_copy(op.def->moves) || !ir::runs(*op.def)) {
+  if (!ir::runs(*op.def) || ir::runs_on_host(op)) {
     listing.ops.push_back(std::move(op));
     return;
   }
+  if (ir::is_copy(op.def->moves)) return append_copy(listing, std::move(op));
   const auto on_host = [&](ValueId id) { return id != none && listing.value(id).space == ir::Space::host; };
   const Op beside = op;
   for (ValueId& id : op.in) {
