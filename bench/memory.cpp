@@ -9,7 +9,6 @@
 // 16, dp = ep 32), where up to 16 microbatches are in flight. Its step has fewer tokens a byte of state than a
 // global batch of 15,360 sequences gives there, so that what the ring costs weighs more here.
 #include <fmt/format.h>
-#include <sys/prctl.h>
 
 #include <cstdio>
 #include <cstdlib>
@@ -352,22 +351,15 @@ void budgets(const Options& options, const std::filesystem::path& build, Report&
   report.json["budget_failures_without"] = number("budget_failures_without");
 }
 
-// Of the update that may begin before the norm is known, as bench_schedules measures it; null before there is one.
+// Of the update that may begin before the norm is known, as bench_schedules measures it.
 void ahead(const std::filesystem::path& build, Report& report) {
-  const auto& settings = plan::settings();
-  const bool known = std::any_of(settings.begin(), settings.end(),
-                                 [](const auto& s) { return s.key == "parallel.ahead_of_norm"; });
-  report.json["ahead_bubble_error"] = nullptr;
-  if (!known) return;
-  const std::optional<Json> said = said_by(build / "bench_schedules", "--json");
-  if (said && said->contains("ahead_bubble_error"))
-    report.json["ahead_bubble_error"] = said->at("ahead_bubble_error");
+  const std::optional<Json> said = said_by(build / "bench_schedules", "--ahead --json");
+  report.json["ahead_bubble_error"] = said ? said->at("ahead_bubble_error") : Json();
 }
 
 int run(const Options& options) {
   const std::filesystem::path build = std::filesystem::read_symlink("/proc/self/exe").parent_path();
   Report report;
-  prctl(PR_SET_TIMERSLACK, 1UL);  // of the streams' threads too: a copy is not to oversleep a fifth of its time
   const device::PacedTimer timer;
   const Proportions proportions = proportions_of_deepseek_v3();
   swap(options, proportions, report);

@@ -396,7 +396,7 @@ class Cli(Program):
             self.refused(f"--set {key}: {message}", *train, "--set", key)
         for message, source in (("nowhere.txt: no such file or folder", "nowhere.txt"),
                                 ("empty.txt: holds no text", "empty.txt"),
-                                ("nothing: no .txt or .jsonl (or .gz of them) in the folder", "nothing")):
+                                ("nothing: no .txt or .jsonl (or .gz or .zst of them) in the folder", "nothing")):
             self.refused(message, *train, "--set", f"data.source={source}", "--set", "data.folder=prepared-bad")
         self.refused("nothing: cannot be read: Is a directory", "train", "nothing")
         self.assertFalse((self.folder / "bad").exists())

@@ -102,6 +102,7 @@ void HostStream::await(const HostStream& other, uint64_t count) {
     const int64_t start = now_ns();
     other.ended_.wait_for(count);
     times_.waiting_ns += now_ns() - start;
+    overslept_ns_ = 0;
   }
   if (other.failed_.load(std::memory_order_acquire) && !failed_.load(std::memory_order_relaxed)) {
     end_with(other.failure_, other.failed_at_);
@@ -124,8 +125,10 @@ void HostStream::run(Command& command) {
   int64_t end = now_ns();
   const int64_t left_ns = launch.pace_ns - (launch.pace == Pace::after ? 0 : end - start);
   if (left_ns > 0) {
-    sleep_ns(left_ns);
+    const int64_t due_ns = end + left_ns - overslept_ns_;
+    if (due_ns > end) sleep_ns(due_ns - end);
     end = now_ns();
+    overslept_ns_ = end - due_ns;
   }
   times_.busy_ns += end - start;
   if (tracing_.load(std::memory_order_relaxed)) {
@@ -142,6 +145,7 @@ void HostStream::work(int threads) {
       const int64_t start = now_ns();
       published_.wait_for(tail + 1);
       times_.starved_ns += now_ns() - start;
+      overslept_ns_ = 0;
     }
     Command& command = ring_[tail % kRing];
     if (command.what == Command::What::stop) return;

@@ -59,6 +59,7 @@ class HostStream : public Stream {
   Told tell_;
   std::vector<Span> spans_;
   StreamTimes times_;
+  int64_t overslept_ns_ = 0;  // of paced ops that followed each other without a wait; the next one sleeps less
   std::thread worker_;
 };
 
