@@ -353,7 +353,7 @@ void budgets(const Options& options, const std::filesystem::path& build, Report&
 
 // Of the update that may begin before the norm is known, as bench_schedules measures it.
 void ahead(const std::filesystem::path& build, Report& report) {
-  const std::optional<Json> said = said_by(build / "bench_schedules", "--ahead --json");
+  const std::optional<Json> said = said_by(build / "bench_schedules", "--ahead --json --step-seconds 12");
   report.json["ahead_bubble_error"] = said ? said->at("ahead_bubble_error") : Json();
 }
 

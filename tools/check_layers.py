@@ -38,6 +38,7 @@ VENDOR = {
     "toml++": ["formats", "config", "cli"],
     "nlohmann": ["formats", "data", "config", "train", "observe", "planner", "session", "cli"],
     "pcre2": ["data"], "utf8proc": ["data"], "zstd": ["data"], "protozero": ["data", "observe", "cli"],
+    "microhttpd": ["observe"],
 }
 MOST_LINES = 800
 MOST_FILES = 25

@@ -32,7 +32,7 @@ struct Screen {
   int columns = 200;
   Progress progress(Terminal terminal, int64_t total = 100) {
     return Progress(
-        {.total_steps = total, .line_every_steps = 10, .redraw_every_s = 0}, terminal,
+        {.total_steps = total, .redraw_every_s = 0}, terminal,
         [this](std::string_view bytes) { text += bytes; }, [this] { return columns; });
   }
 };
@@ -52,6 +52,33 @@ TEST(ProgressLines, OneEveryTenStepsOffATerminal) {
       "ETA 2:38\n"
       "saved\n");
   EXPECT_EQ(screen.text.find('\x1b'), std::string::npos);
+}
+
+TEST(ProgressLines, AsOftenAsAskedAndQuiet) {
+  std::string text;
+  const auto of = [&](ProgressOptions options, Terminal terminal = {}) {
+    text.clear();
+    options.total_steps = 100;
+    return Progress(options, terminal, [&](std::string_view bytes) { text += bytes; }, [] { return 60; });
+  };
+  const auto count = [&](const std::string& what) {
+    size_t n = 0;
+    for (size_t at = 0; (at = text.find(what, at)) != std::string::npos; ++at) ++n;
+    return n;
+  };
+  Progress each = of({.line_every_steps = 1}, {.interactive = true});
+  for (int i = 1; i <= 5; ++i) each.update(metrics_at(i), i);
+  EXPECT_EQ(count("/100  loss"), 5u) << "above the bar of a terminal too: " << text;
+  Progress quiet = of({.quiet = true});
+  quiet.update(metrics_at(1), 1);
+  quiet.line("said");
+  quiet.warning("of this");
+  EXPECT_EQ(text, "warning: of this\n");
+  Progress stamped = of({.timestamps = true});
+  stamped.line("said");
+  ASSERT_EQ(text.size(), std::string("2026-11-22 15:45:10  said\n").size()) << text;
+  EXPECT_EQ(text.substr(13, 1), ":");
+  EXPECT_TRUE(text.ends_with("  said\n"));
 }
 
 TEST(ProgressBar, DrawsBlocks) {

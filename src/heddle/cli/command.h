@@ -45,7 +45,7 @@ struct Option {
 
 struct Command {
   std::string name, meaning;
-  std::deque<Option> options;  // in the order of help; those that stand by themselves come in this order
+  std::deque<Option> options;  // in the order of help; those that stand by themselves come in this order, a list last
   bool sets_keys = false;      // --set takes keys of a configuration
   std::function<int()> run;    // called when all arguments are understood; returns the exit status
 

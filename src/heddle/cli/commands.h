@@ -21,6 +21,8 @@ void add_predict(Commands& all);
 void add_claims(Commands& all);
 void add_convert(Commands& all);
 void add_eval(Commands& all);
+void add_watch(Commands& all);
+void add_report(Commands& all);
 void add_search(Commands& all);
 void add_schedule(Commands& all);
 

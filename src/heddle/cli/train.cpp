@@ -44,6 +44,9 @@ struct TrainOptions {
   std::string profile;           // for that; empty: the one that `heddle profile` keeps
   bool resume = false;
   bool trace = false;
+  std::string mlflow, prometheus;  // "": none
+  int64_t log_every = 0;           // 0: as it suits whoever reads
+  bool timestamps = false, verbose = false, quiet = false;
   bool json = false;
 };
 
@@ -371,6 +374,14 @@ std::string remedy(const TrainOptions& options, const std::vector<std::string>& 
          (measured ? "" : " (about: heddle profile has not measured this machine)");
 }
 
+session::Telling telling_of(const TrainOptions& options) {
+  session::Telling telling{.trace = options.trace, .mlflow = options.mlflow, .prometheus = options.prometheus};
+  telling.progress.line_every_steps = options.verbose ? 1 : options.log_every;
+  telling.progress.timestamps = options.timestamps;
+  telling.progress.quiet = options.quiet;
+  return telling;
+}
+
 int train(const TrainOptions& options) {
   std::vector<std::string> set = options.set;
   if (options.steps > 0) set.push_back(fmt::format("train.steps={}", options.steps));
@@ -417,9 +428,9 @@ int train(const TrainOptions& options) {
       place.foretold_s = planned.choice.chosen.step_us * 1e-6;
       place.learn = [&](const session::FirstSteps& seen) { return learn(options, set, planned, refitted_s, seen); };
     }
-    session::RunSummary own =
-        session::TrainingRun(config::read_run_config(options.config, all), options.resume, options.trace, place)
-            .run();
+    session::RunSummary own = session::TrainingRun(config::read_run_config(options.config, all), options.resume,
+                                                   telling_of(options), place)
+                                  .run();
     own.refitted_s = refitted_s;
     if (leads) summary = std::move(own);
   };
@@ -492,6 +503,18 @@ void add_train(Commands& all) {
       .called("FILE");
   command.option("--resume", options.resume, "Go on from the newest whole checkpoint of the run");
   command.option("--trace", options.trace, "Also write the ops of step train.trace_step as a Perfetto trace");
+  command.option("--mlflow", options.mlflow, "Also write the figures into this folder of MLflow (mlruns)")
+      .called("FOLDER");
+  command
+      .option("--prometheus", options.prometheus,
+              "Serve the last step's figures at this address, as 127.0.0.1:9464; nothing listens otherwise")
+      .called("ADDRESS");
+  command.option("--log-every", options.log_every, "Tell every so many steps in a line").from(1);
+  command.option("--verbose", options.verbose, "Tell every step in a line").excludes("--log-every");
+  command.option("--quiet", options.quiet, "Tell nothing but warnings and what the run came to")
+      .excludes("--verbose")
+      .excludes("--log-every");
+  command.option("--timestamps", options.timestamps, "Begin every line of the log with date and time, UTC");
   add_json(command, options.json);
 }
 

@@ -17,7 +17,6 @@ namespace {
 
 using nlohmann::ordered_json;
 
-constexpr size_t kLongestLineBytes = 16 << 20;
 constexpr size_t kMostSteps = 20'000'000;
 
 ordered_json number_json(double value) {
@@ -37,38 +36,6 @@ double number_from(const ordered_json& json, std::string_view key) {
     if (text == "-inf") return -std::numeric_limits<double>::infinity();
   }
   config_error("'{}' is not a number", key);
-}
-
-StepMetrics parse_line(std::string_view line) {
-  const ordered_json json = ordered_json::parse(line, nullptr, false);
-  if (json.is_discarded()) config_error("not a JSON object");
-  if (!json.is_object()) config_error("a JSON {} where an object is expected", json.type_name());
-  StepMetrics metrics;
-  const auto step = json.find("step");
-  if (step == json.end() || !step->is_number_integer() || step->get<int64_t>() < 0) {
-    config_error("no 'step' that is a whole number");
-  }
-  metrics.step = step->get<int64_t>();
-  if (const auto time = json.find("wall_time_s"); time != json.end()) {
-    metrics.wall_time_s = number_from(*time, "wall_time_s");
-  }
-  for (const MetricField& field : metric_fields()) {
-    const auto found = json.find(std::string(field.key));
-    if (found != json.end() && !found->is_null()) metrics.*field.value = number_from(*found, field.key);
-  }
-  if (const auto extra = json.find("extra"); extra != json.end()) {
-    if (!extra->is_object()) config_error("'extra' is not an object");
-    for (const auto& [key, value] : extra->items()) metrics.extra[key] = number_from(value, key);
-  }
-  if (const auto loads = json.find("expert_loads"); loads != json.end()) {
-    if (!loads->is_array()) config_error("'expert_loads' is not an array");
-    for (const ordered_json& row : *loads) {
-      if (!row.is_array()) config_error("'expert_loads' holds something that is not an array");
-      std::vector<double>& loads_E = metrics.expert_loads_LE.emplace_back();
-      for (const ordered_json& value : row) loads_E.push_back(number_from(value, "expert_loads"));
-    }
-  }
-  return metrics;
 }
 
 // Lines that are no steps: the first is told of, or thrown at once.
@@ -119,7 +86,7 @@ std::optional<int64_t> walk(const std::string& path, Broken& broken,
       if (!too_long) {
         std::optional<StepMetrics> metrics;
         try {
-          metrics = parse_line(line);
+          metrics = step_of_line(line);
         } catch (const ConfigError& error) {
           broken.add(path, number, error.what());
         }
@@ -157,6 +124,38 @@ std::string metrics_line(const StepMetrics& metrics) {
     }
   }
   return json.dump(-1, ' ', false, ordered_json::error_handler_t::replace);
+}
+
+StepMetrics step_of_line(std::string_view line) {
+  const ordered_json json = ordered_json::parse(line, nullptr, false);
+  if (json.is_discarded()) config_error("not a JSON object");
+  if (!json.is_object()) config_error("a JSON {} where an object is expected", json.type_name());
+  StepMetrics metrics;
+  const auto step = json.find("step");
+  if (step == json.end() || !step->is_number_integer() || step->get<int64_t>() < 0) {
+    config_error("no 'step' that is a whole number");
+  }
+  metrics.step = step->get<int64_t>();
+  if (const auto time = json.find("wall_time_s"); time != json.end()) {
+    metrics.wall_time_s = number_from(*time, "wall_time_s");
+  }
+  for (const MetricField& field : metric_fields()) {
+    const auto found = json.find(std::string(field.key));
+    if (found != json.end() && !found->is_null()) metrics.*field.value = number_from(*found, field.key);
+  }
+  if (const auto extra = json.find("extra"); extra != json.end()) {
+    if (!extra->is_object()) config_error("'extra' is not an object");
+    for (const auto& [key, value] : extra->items()) metrics.extra[key] = number_from(value, key);
+  }
+  if (const auto loads = json.find("expert_loads"); loads != json.end()) {
+    if (!loads->is_array()) config_error("'expert_loads' is not an array");
+    for (const ordered_json& row : *loads) {
+      if (!row.is_array()) config_error("'expert_loads' holds something that is not an array");
+      std::vector<double>& loads_E = metrics.expert_loads_LE.emplace_back();
+      for (const ordered_json& value : row) loads_E.push_back(number_from(value, "expert_loads"));
+    }
+  }
+  return metrics;
 }
 
 MetricsLog MetricsLog::begin(const std::string& path) {

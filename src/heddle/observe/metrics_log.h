@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "heddle/base/files/output_file.h"
@@ -37,6 +38,12 @@ class MetricsLog {
 
 /// One step as a line of the log, without the line's end.
 std::string metrics_line(const StepMetrics& metrics);
+
+/// That line read back. ConfigError.
+StepMetrics step_of_line(std::string_view line);
+
+/// Longer ones are no steps.
+inline constexpr size_t kLongestLineBytes = 16 << 20;
 
 struct MetricsHistory {
   std::vector<StepMetrics> steps;  // steps increase; expert_loads_LE are kept of the last that has any

@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <chrono>
 #include <cmath>
+#include <ctime>
 #include <limits>
 #include <vector>
 
@@ -19,6 +20,7 @@ namespace heddle::observe {
 namespace {
 
 constexpr double kHalfLifeSteps = 20;
+constexpr int64_t kLineEverySteps = 10;  // off a terminal
 constexpr std::string_view kClearLine = "\r\x1b[K";
 
 struct Field {
@@ -51,6 +53,15 @@ std::vector<Field> fields_of(const StepMetrics& metrics, double eta_s) {
         {"ETA " + (whole_s < 60 ? fmt::format("0:{:02.0f}", whole_s) : duration_text(whole_s)), "\x1b[36m", 1});
   }
   return fields;
+}
+
+// "2026-11-22 15:45:10"
+std::string time_stamp() {
+  const std::time_t now = std::time(nullptr);
+  std::tm utc{};
+  gmtime_r(&now, &utc);
+  std::array<char, 32> text{};
+  return {text.data(), std::strftime(text.data(), text.size(), "%Y-%m-%d %H:%M:%S", &utc)};
 }
 
 // "2:05", "1:02:05".
@@ -123,14 +134,19 @@ void Progress::update(const StepMetrics& metrics, double now_s) {
   last_update_s_ = now_s;
   const bool is_last = done() >= total();
   any_ = true;
-  if (terminal_.interactive) {
-    if (!is_first && !is_last && now_s - last_drawn_s_ < options_.redraw_every_s) return;
-    last_drawn_s_ = now_s;
-    draw();
-  } else if (is_first || is_last || metrics.step - last_lined_step_ >= options_.line_every_steps) {
+  if (options_.quiet) return;
+  const int64_t line_every = options_.line_every_steps > 0 ? options_.line_every_steps
+                             : terminal_.interactive       ? std::numeric_limits<int64_t>::max()
+                                                           : kLineEverySteps;
+  const bool lined = metrics.step - last_lined_step_ >= line_every;
+  if (lined || (!terminal_.interactive && (is_first || is_last))) {
     last_lined_step_ = metrics.step;
-    write_(fields_line() + "\n");
+    print_line(fields_line());
   }
+  if (!terminal_.interactive) return;
+  if (!is_first && !is_last && now_s - last_drawn_s_ < options_.redraw_every_s) return;
+  last_drawn_s_ = now_s;
+  draw();
 }
 
 void Progress::draw() {
@@ -192,10 +208,20 @@ std::string Progress::bar(int columns) const {
 
 void Progress::line(std::string_view text) {
   const std::lock_guard lock(mutex_);
+  if (!options_.quiet) print_line(text);
+}
+
+void Progress::warning(std::string_view text) {
+  const std::lock_guard lock(mutex_);
+  print_line(fmt::format("warning: {}", text));
+}
+
+void Progress::print_line(std::string_view text) {
+  const std::string stamped = options_.timestamps ? fmt::format("{}  {}", time_stamp(), text) : std::string(text);
   if (!shown_ || finished_) {
-    write_(fmt::format("{}\n", text));
+    write_(stamped + "\n");
   } else {
-    write_(fmt::format("{}{}\n{}", kClearLine, text, bar(columns_() - 1)));
+    write_(fmt::format("{}{}\n{}", kClearLine, stamped, bar(columns_() - 1)));
   }
 }
 

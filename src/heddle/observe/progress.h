@@ -37,8 +37,11 @@ struct ProgressOptions {
   int64_t total_steps = 0;
   // Of a run by the clock, in place of total_steps: the time that its steps may take.
   double first_s = 0, total_s = 0;
-  int64_t line_every_steps = 10;  // off a terminal
-  double redraw_every_s = 0.1;    // on a terminal
+  // How often a step is told in a line of its own, on a terminal above the bar; 0: every tenth off a terminal.
+  int64_t line_every_steps = 0;
+  bool timestamps = false;      // ahead of every line, in UTC
+  bool quiet = false;           // nothing but warnings
+  double redraw_every_s = 0.1;  // on a terminal
 };
 
 class Progress {
@@ -58,6 +61,8 @@ class Progress {
 
   /// Prints a line of the log (without its end) above the bar.
   void line(std::string_view text);
+  /// "warning: " and the text, however quiet.
+  void warning(std::string_view text);
 
   /// Leaves the last bar standing and ends its line. Later calls do nothing.
   void finish();
@@ -71,6 +76,7 @@ class Progress {
   std::string bar(int columns) const;
   std::string fields_line() const;
   void draw();
+  void print_line(std::string_view text);
 
   ProgressOptions options_;
   Terminal terminal_;

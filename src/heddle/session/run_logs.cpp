@@ -37,9 +37,14 @@ void RunLogs::resume(int64_t next_step) {
   attempt("tensorboard", [&] { tensorboard_ = std::make_unique<observe::TensorboardFile>(folder_.tensorboard()); });
 }
 
+void RunLogs::also_to(std::string what, std::function<void(const observe::StepMetrics&)> add) {
+  others_.emplace_back(std::move(what), std::move(add));
+}
+
 void RunLogs::add(const observe::StepMetrics& metrics) {
   if (metrics_) attempt("metrics", [&] { metrics_->add(metrics); });
   if (tensorboard_) attempt("tensorboard", [&] { tensorboard_->add(metrics); });
+  for (const auto& [what, add] : others_) attempt(what, [&, &tell = add] { tell(metrics); });
   history_.push_back(metrics);
 }
 

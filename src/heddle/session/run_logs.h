@@ -6,6 +6,7 @@
 #include <memory>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "heddle/observe/metrics_log.h"
@@ -24,6 +25,8 @@ class RunLogs {
   /// Goes on with the logs of a run whose next step this is.
   void resume(int64_t next_step);
 
+  /// Another place that is told every step from now on; `what` names it where it fails.
+  void also_to(std::string what, std::function<void(const observe::StepMetrics&)> add);
   void add(const observe::StepMetrics& metrics);
   bool write_report(const observe::ReportData& data);
   bool write_trace(const observe::Timeline& timeline);
@@ -38,6 +41,7 @@ class RunLogs {
   std::function<void(const std::string&)> warn_;
   std::unique_ptr<observe::MetricsLog> metrics_;
   std::unique_ptr<observe::TensorboardFile> tensorboard_;
+  std::vector<std::pair<std::string, std::function<void(const observe::StepMetrics&)>>> others_;
   std::vector<observe::StepMetrics> history_;
   std::set<std::string> told_;
 };

@@ -49,8 +49,8 @@ bool due(int64_t every, int64_t step) { return every > 0 && step % every == 0; }
 
 }  // namespace
 
-TrainingRun::TrainingRun(config::RunConfig config, bool resume, bool trace, const RankPlace& place)
-    : config_(std::move(config)), trace_(trace), place_(place) {
+TrainingRun::TrainingRun(config::RunConfig config, bool resume, Telling telling, const RankPlace& place)
+    : config_(std::move(config)), telling_(telling), place_(place) {
   const int rank = place.world != nullptr ? place.world->rank() : 0;
   if (rank == 0) open_data();  // what can be wrong with the input shows before memory is taken
   const train::TrainerOptions options = options_that_fit(rank);
@@ -120,7 +120,7 @@ void TrainingRun::open_folder(bool resume) {
 
 void TrainingRun::warn(const std::string& text) {
   if (progress_) {
-    progress_->line("warning: " + terminal_text(text));
+    progress_->warning(terminal_text(text));
   } else {
     warnings_.push_back(text);  // to be told with the introduction
   }
@@ -129,7 +129,7 @@ void TrainingRun::warn(const std::string& text) {
 void TrainingRun::begin_logs(bool resume) {
   if (!leads()) return;
   for (const std::string& note : data_notes(config_, *data_.dataset)) warn(note);
-  if (trace_ && config_.train.trace_step == 0) warn("--trace: train.trace_step is 0, so no step is traced");
+  if (telling_.trace && config_.train.trace_step == 0) warn("--trace: train.trace_step is 0, so no step is traced");
   write_file(folder_.config(), config::toml_of(config_));  // from here on the folder holds a run
   if (!data_.tokenizer.empty()) data::keep_tokenizer(data_.tokenizer_files, folder_.path);
   logs_ = std::make_unique<RunLogs>(folder_, [this](const std::string& text) { warn(text); });
@@ -137,6 +137,22 @@ void TrainingRun::begin_logs(bool resume) {
     logs_->resume(trainer_->steps_done() + 1);
   } else {
     logs_->begin();
+  }
+  tell_others(resume);
+}
+
+void TrainingRun::tell_others(bool resume) {
+  if (!telling_.mlflow.empty()) {
+    observe::MlflowRun::Names names{config_.name, folder_.path, {}};
+    for (const config::Setting& s : config::settings()) {
+      if (!s.present || s.present(config_)) names.settings.emplace_back(s.key, s.text_of(s.get(config_)));
+    }
+    mlflow_ = std::make_unique<observe::MlflowRun>(telling_.mlflow, names, resume);
+    logs_->also_to("mlflow", [this](const observe::StepMetrics& metrics) { mlflow_->add(metrics); });
+  }
+  if (!telling_.prometheus.empty()) {
+    prometheus_ = std::make_unique<observe::PrometheusPort>(telling_.prometheus, config_.name);
+    logs_->also_to("prometheus", [this](const observe::StepMetrics& metrics) { prometheus_->set(metrics); });
   }
 }
 
@@ -202,7 +218,8 @@ void TrainingRun::introduce() {
   if (summary_.first_step == 0 && !config_.train.start.empty())
     progress_->line(fmt::format("begins from the weights of {}, moments {}", config_.train.start,
                                 heddle::word_of(config_.train.start_moments)));
-  for (const std::string& warning : warnings_) progress_->line("warning: " + terminal_text(warning));
+  if (prometheus_) progress_->line(fmt::format("figures for Prometheus: port {}, /metrics", prometheus_->port()));
+  for (const std::string& warning : warnings_) progress_->warning(terminal_text(warning));
 }
 
 void TrainingRun::look(observe::StepMetrics& metrics) {
@@ -266,7 +283,7 @@ void TrainingRun::trace(int64_t step, int64_t began_ns, double step_s) {
   compute_share_ /= static_cast<double>(spans.size());
   traced_ = trace_of(trainer_->lowered(), spans, step);
   pipeline_ = pipeline_views(*trainer_, spans);
-  if (!trace_ || !logs_->write_trace(traced_->timeline)) return;
+  if (!telling_.trace || !logs_->write_trace(traced_->timeline)) return;
   summary_.trace = folder_.trace();
   progress_->line(fmt::format("trace of step {}: {}; open it at https://ui.perfetto.dev", step, folder_.trace()));
 }
@@ -305,8 +322,8 @@ void TrainingRun::warn_of_launcher(double step_s) {
   const char* set = std::getenv("OMPI_MCA_odls_base_sigkill_timeout");
   const double leaves_s = set != nullptr ? std::atof(set) : 1;
   if (2 * step_s < leaves_s) return;
-  progress_->line(fmt::format(
-      "warning: mpirun kills its ranks {:.0f} s after Ctrl-C, a step takes {}: what is done since the last "
+  progress_->warning(fmt::format(
+      "mpirun kills its ranks {:.0f} s after Ctrl-C, a step takes {}: what is done since the last "
       "checkpoint would "
       "be lost. End the run with `pkill -USR2 mpirun`, or start it with --mca odls_base_sigkill_timeout {:.0f}",
       leaves_s, observe::duration_text(step_s), std::ceil(10 + 3 * step_s)));
@@ -436,11 +453,12 @@ RunSummary TrainingRun::run() {
   began_s_ = now_s();
   began_unix_s_ = wall_time_s();
   if (leads()) {
-    progress_ = std::make_unique<observe::Progress>(observe::ProgressOptions{.first_step = trainer_->steps_done(),
-                                                                             .total_steps = config_.train.steps,
-                                                                             .first_s = trainer_->done().seconds,
-                                                                             .total_s = config_.length().seconds},
-                                                    2);
+    observe::ProgressOptions options = telling_.progress;
+    options.first_step = trainer_->steps_done();
+    options.total_steps = config_.train.steps;
+    options.first_s = trainer_->done().seconds;
+    options.total_s = config_.length().seconds;
+    progress_ = std::make_unique<observe::Progress>(options, 2);
     introduce();
   }
   double longest_s = 0;  // of the plain steps
@@ -469,6 +487,7 @@ RunSummary TrainingRun::run() {
   summary_.tokens = summary_.steps * config_.tokens_per_step();
   summary_.text_tokens = data_.dataset->train_sequences() * config_.train.sequence_length;
   report();
+  if (mlflow_) logs_->attempt("mlflow", [&] { mlflow_->finish(!summary_.interrupted); });
   if (leads()) progress_->finish();
   return summary_;
 }

@@ -10,7 +10,9 @@
 #include <vector>
 
 #include "heddle/data/tokenizer/tokenizer.h"
+#include "heddle/observe/services/mlflow.h"
 #include "heddle/observe/progress.h"
+#include "heddle/observe/services/prometheus.h"
 #include "heddle/runtime/predict.h"
 #include "heddle/session/run_data.h"
 #include "heddle/session/run_folder.h"
@@ -40,6 +42,14 @@ struct RankPlace {
   std::function<std::string()> remedy;
 };
 
+/// What the user wants to see of a run. How far it is and how long it lasts, the run itself fills in.
+struct Telling {
+  bool trace = false;      // also write the traced step for Perfetto
+  std::string mlflow;      // a folder of MLflow that is told too; "": none
+  std::string prometheus;  // an address at which the last step's figures are to be had; "": none
+  observe::ProgressOptions progress;
+};
+
 /// What a run comes to.
 struct RunSummary {
   std::string folder, checkpoint, report;  // report: "" when the disk refused it
@@ -57,9 +67,8 @@ struct RunSummary {
 class TrainingRun {
  public:
   /// Prepares everything up to the first step. With `resume` goes on from the newest whole checkpoint of the
-  /// folder, or from the beginning where there is none yet. With `trace` the traced step is also written for
-  /// Perfetto.
-  TrainingRun(config::RunConfig config, bool resume, bool trace, const RankPlace& place = {});
+  /// folder, or from the beginning where there is none yet.
+  TrainingRun(config::RunConfig config, bool resume, Telling telling, const RankPlace& place = {});
   ~TrainingRun();
 
   /// Trains to the last step, or until a process is asked to stop (Signals): then the step under way ends and
@@ -74,6 +83,7 @@ class TrainingRun {
   void agree_on_data();
   void open_folder(bool resume);
   void begin_logs(bool resume);
+  void tell_others(bool resume);
   void begin_anew();
   void restore();
   void warn(const std::string& text);
@@ -96,7 +106,7 @@ class TrainingRun {
 
   config::RunConfig config_;
   RunFolder folder_;
-  bool trace_;
+  Telling telling_;
   RankPlace place_;
   RunData data_;
   std::map<std::string, std::string> data_identity_;
@@ -104,7 +114,9 @@ class TrainingRun {
   std::unique_ptr<train::Trainer> trainer_;
   runtime::MemoryPrediction predicted_;  // of this rank
   std::optional<FolderLock> lock_;       // of the folder, rank 0's
-  std::unique_ptr<RunLogs> logs_;        // rank 0's
+  std::unique_ptr<RunLogs> logs_;        // rank 0's, likewise the two below
+  std::unique_ptr<observe::MlflowRun> mlflow_;
+  std::unique_ptr<observe::PrometheusPort> prometheus_;
   std::unique_ptr<observe::Progress> progress_;
   std::vector<observe::SampleText> samples_;
   std::optional<StepTrace> traced_;

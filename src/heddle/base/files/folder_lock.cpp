@@ -33,18 +33,21 @@ std::string this_process() {
   return fmt::format("process {} on host {}, since {}", ::getpid(), host.data(), time.data());
 }
 
+std::string line_in(int file) {
+  std::array<char, 400> text{};
+  const ssize_t size = ::pread(file, text.data(), text.size(), 0);
+  const std::string_view all(text.data(), static_cast<size_t>(std::max<ssize_t>(0, size)));
+  const size_t end = all.find('\n');
+  std::string line(all.substr(0, end == all.npos ? 0 : end));
+  // Anyone may have written it.
+  for (char& c : line) c = c >= ' ' && c <= '~' ? c : '?';
+  return line;
+}
+
 // What the holder wrote; it does so just after it has taken the lock.
 std::string holder_in(int file) {
   for (int attempt = 0; attempt < 10; ++attempt) {
-    std::array<char, 400> text{};
-    const ssize_t size = ::pread(file, text.data(), text.size(), 0);
-    const std::string_view all(text.data(), static_cast<size_t>(std::max<ssize_t>(0, size)));
-    if (const size_t end = all.find('\n'); end != all.npos) {
-      std::string line(all.substr(0, end));
-      // Anyone may have written it.
-      for (char& c : line) c = c >= ' ' && c <= '~' ? c : '?';
-      return line;
-    }
+    if (std::string line = line_in(file); !line.empty()) return line;
     std::this_thread::sleep_for(kPause);
   }
   return "another process";
@@ -85,6 +88,14 @@ FolderLock FolderLock::wait(const std::string& folder,
     if (!told) waiting(holder);
     std::this_thread::sleep_for(kPause);
   }
+}
+
+std::string FolderLock::holder_of(const std::string& folder) {
+  const int file = ::open((folder + kName).c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+  if (file < 0) return "";
+  std::string line = line_in(file);
+  ::close(file);
+  return line;
 }
 
 FolderLock::~FolderLock() {

@@ -22,6 +22,10 @@ class FolderLock {
   /// Waits for it. `waiting` is told once who holds it.
   static FolderLock wait(const std::string& folder, const std::function<void(const std::string& holder)>& waiting);
 
+  /// Who holds the lock of a folder by what the file says, without touching it; "" when nobody does. One that was
+  /// killed may still be named.
+  static std::string holder_of(const std::string& folder);
+
   ~FolderLock();
   FolderLock(FolderLock&& other) noexcept;
   FolderLock& operator=(FolderLock&&) = delete;

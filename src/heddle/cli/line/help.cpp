@@ -43,6 +43,12 @@ std::string two_columns(const std::vector<std::pair<std::string, std::string>>& 
   return text;
 }
 
+// " CONFIG", " [TEXT]", " RUN…"
+std::string call_of(const Option& option) {
+  const std::string name = option.name + (option.is_list() ? "…" : "");
+  return option.is_required ? " " + name : fmt::format(" [{}]", name);
+}
+
 }  // namespace
 
 std::string welcome_text(const Commands& all, int columns) {
@@ -51,7 +57,7 @@ std::string welcome_text(const Commands& all, int columns) {
     std::string call = "heddle " + command.name;
     for (const Option& option : command.options) {
       if (!option.stands_alone()) continue;
-      call += option.is_required ? " " + option.name : fmt::format(" [{}]", option.name);
+      call += call_of(option);
     }
     rows.emplace_back(call, command.meaning);
   }
@@ -70,7 +76,7 @@ std::string help_text(const Command& command, int columns) {
   std::vector<std::pair<std::string, std::string>> words, flags;
   for (const Option& option : command.options) {
     if (option.stands_alone()) {
-      call += option.is_required ? " " + option.name : fmt::format(" [{}]", option.name);
+      call += call_of(option);
       words.emplace_back(option.name, option.meaning);
     } else {
       flags.emplace_back(option.is_flag() ? option.name : fmt::format("{} {}", option.name, value_of(option)),

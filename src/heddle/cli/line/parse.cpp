@@ -72,7 +72,7 @@ class Parser {
 
   void take_word(const std::string& word) {
     for (const Option& option : command_.options) {
-      if (!option.stands_alone() || given_.contains(option.name)) continue;
+      if (!option.stands_alone() || (given_.contains(option.name) && !option.is_list())) continue;
       return accept(option, word);
     }
     config_error("{}: unexpected argument '{}' (see heddle {} --help)", command_.name, shown(word), command_.name);

@@ -24,6 +24,7 @@ std::string_view phase_words(ir::Phase phase) {
     case ir::Phase::F: return "in the forward";
     case ir::Phase::I: return "in the input gradients";
     case ir::Phase::W: return "in the weight gradients";
+    case ir::Phase::check: return "in the check of the norm";
     case ir::Phase::end: return "at the end of the step";
   }
   return "";

@@ -1,0 +1,155 @@
+// heddle watch: a run as it trains, in the terminal, from what it writes into its folder.
+#include <chrono>
+#include <filesystem>
+#include <thread>
+
+#include "heddle/base/clock.h"
+#include "heddle/base/error.h"
+#include "heddle/base/files/folder_lock.h"
+#include "heddle/cli/command.h"
+#include "heddle/cli/commands.h"
+#include "heddle/config/run_config.h"
+#include "heddle/observe/runs/metrics_tail.h"
+#include "heddle/observe/progress.h"
+#include "heddle/observe/run_figures.h"
+#include "heddle/observe/terminal/text_chart.h"
+#include "heddle/observe/units.h"
+#include "heddle/session/run_folder.h"
+
+namespace heddle::cli {
+
+namespace {
+
+constexpr auto kPause = std::chrono::seconds(1);
+constexpr size_t kLately = 60;  // steps that tell how long the rest will take
+constexpr int kLossRows = 12, kSpeedRows = 7, kMostColumns = 140;
+
+struct WatchOptions {
+  std::string run;
+  bool once = false;
+};
+
+// The run that wrote last.
+std::string newest_run() {
+  namespace fs = std::filesystem;
+  std::error_code missing;
+  std::string newest;
+  fs::file_time_type at;
+  for (const fs::directory_entry& entry : fs::directory_iterator("runs", missing)) {
+    const session::RunFolder folder{entry.path().string()};
+    std::error_code none;
+    const fs::file_time_type wrote =
+        fs::last_write_time(fs::exists(folder.metrics(), none) ? folder.metrics() : folder.config(), none);
+    if (none || (!newest.empty() && wrote <= at)) continue;
+    newest = folder.path;
+    at = wrote;
+  }
+  if (newest.empty()) config_error("runs: no run is there; name a run's folder");
+  return newest;
+}
+
+class Watch {
+ public:
+  explicit Watch(const std::string& folder)
+      : folder_{folder}, config_(config::read_run_config(folder_.config())), tail_(folder_.metrics()) {}
+
+  /// Whether anything may still come.
+  bool look() {
+    tail_.read();
+    holder_ = FolderLock::holder_of(folder_.path);
+    return !holder_.empty();
+  }
+
+  std::string frame(const observe::Terminal& terminal) const {
+    const int columns = std::min(terminal.columns > 0 ? terminal.columns - 1 : 100, kMostColumns);
+    std::string text = fmt::format("{}  {}\n", folder_.path, state());
+    const std::vector<observe::StepMetrics>& steps = tail_.steps();
+    if (steps.empty()) return text + "no step yet\n";
+    text += bar(terminal, columns) + "\n";
+    const observe::RunFigures f = observe::figures_of(steps);
+    if (f.held_out_loss)
+      text += fmt::format("held-out loss {} after step {}\n", observe::loss_text(*f.held_out_loss),
+                          observe::grouped_text(f.held_out_step));
+    text += chart("loss", &observe::StepMetrics::lm_loss, observe::loss_text, kLossRows, columns, terminal.unicode);
+    text += chart("tokens per second", &observe::StepMetrics::tokens_per_s, observe::tokens_rate_text, kSpeedRows,
+                  columns, terminal.unicode);
+    return text;
+  }
+
+ private:
+  std::string state() const {
+    if (!holder_.empty()) return "trains: " + holder_;
+    if (tail_.steps().empty()) return "does not train";
+    const double ago_s = wall_time_s() - tail_.steps().back().wall_time_s;
+    return fmt::format("ended {} ago", observe::duration_text(std::max(0.0, ago_s)));
+  }
+
+  // The bar that the run itself shows.
+  std::string bar(const observe::Terminal& terminal, int columns) const {
+    observe::ProgressOptions options;
+    options.total_steps = config_.train.steps;
+    options.total_s = config_.length().seconds;
+    options.redraw_every_s = 0;
+    observe::Terminal wide = terminal;
+    wide.interactive = true;
+    std::string drawn;
+    const std::vector<observe::StepMetrics>& steps = tail_.steps();
+    const size_t from = steps.size() - std::min(steps.size(), kLately);
+    options.first_step = steps[from].step - 1;
+    observe::Progress progress(
+        options, wide, [&](std::string_view text) { drawn = text; }, [&] { return columns + 1; });
+    double clock_s = 0;
+    for (size_t i = from; i < steps.size(); ++i) {
+      clock_s += steps[i].step_s.value_or(0);
+      progress.update(steps[i], clock_s);
+    }
+    const std::string clear = "\r\x1b[K";
+    return drawn.starts_with(clear) ? drawn.substr(clear.size()) : drawn;
+  }
+
+  std::string chart(const char* title, std::optional<double> observe::StepMetrics::*figure,
+                    std::string (*text)(double), int rows, int columns, bool unicode) const {
+    observe::TextChart chart{title, {}, {}, text, columns, rows, unicode};
+    for (const observe::StepMetrics& step : tail_.steps()) {
+      if (!(step.*figure)) continue;
+      chart.x.push_back(static_cast<double>(step.step));
+      chart.y.push_back(*(step.*figure));
+    }
+    const std::string drawn = observe::text_chart(chart);
+    return drawn.empty() ? "" : "\n" + drawn;
+  }
+
+  session::RunFolder folder_;
+  config::RunConfig config_;
+  observe::MetricsTail tail_;
+  std::string holder_;
+};
+
+int watch(const WatchOptions& options) {
+  const std::string folder = options.run.empty() ? newest_run() : options.run;
+  if (!std::filesystem::exists(session::RunFolder{folder}.config()))
+    config_error("{}: no run folder (it has no config.toml)", folder);
+  Watch run(folder);
+  int64_t lines = 0;  // of the frame that stands
+  for (;;) {
+    const bool more = run.look();
+    const observe::Terminal terminal = observe::describe_terminal(1);
+    const std::string frame = run.frame(terminal);
+    if (lines > 0) fmt::print("\x1b[{}A\x1b[J", lines);
+    fmt::print("{}", frame);
+    if (std::fflush(stdout) != 0 || !more || options.once || !terminal.interactive) return kDone;
+    lines = std::count(frame.begin(), frame.end(), '\n');
+    std::this_thread::sleep_for(kPause);
+  }
+}
+
+}  // namespace
+
+void add_watch(Commands& all) {
+  auto [command, options] =
+      add_command(all, "watch", "Follow a run in the terminal: how far it is, its loss, its speed", watch);
+  command.option("RUN", options.run, "The run's folder; else the one under runs/ that wrote last");
+  command.option("--once", options.once, "Show it once; so it is where the output is no terminal");
+}
+
+}  // namespace heddle::cli

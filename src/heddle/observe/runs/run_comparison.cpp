@@ -1,0 +1,181 @@
+#include "heddle/observe/runs/run_comparison.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "heddle/observe/charts/html.h"
+#include "heddle/observe/charts/html_table.h"
+#include "heddle/observe/charts/page.h"
+#include "heddle/observe/charts/step_curves.h"
+#include "heddle/observe/units.h"
+
+namespace heddle::observe {
+
+namespace {
+
+constexpr int kHalfWidth = 560, kFullWidth = 1140;
+
+// One figure of a run as the table tells it.
+struct FigureColumn {
+  std::string title;
+  std::string (*text)(const RunFigures&);
+};
+
+template <class Text>
+std::string or_nothing(const std::optional<double>& value, Text text) {
+  return value ? text(*value) : "";
+}
+
+const std::vector<FigureColumn>& figure_columns() {
+  static const std::vector<FigureColumn> columns = {
+      {"steps", [](const RunFigures& f) { return grouped_text(f.step); }},
+      {"tokens", [](const RunFigures& f) { return or_nothing(f.tokens, [](double v) { return count_text(v); }); }},
+      {"loss", [](const RunFigures& f) { return or_nothing(f.recent_loss, loss_text); }},
+      {"held-out", [](const RunFigures& f) { return or_nothing(f.held_out_loss, loss_text); }},
+      {"a step", [](const RunFigures& f) { return or_nothing(f.step_s, duration_text); }},
+      {"speed", [](const RunFigures& f) { return or_nothing(f.tokens_per_s, tokens_rate_text); }},
+      {"model", [](const RunFigures& f) { return or_nothing(f.flops_per_s, flops_rate_text); }},
+      {"arena", [](const RunFigures& f) { return or_nothing(f.reserved_bytes, bytes_text); }},
+      {"in steps", [](const RunFigures& f) { return or_nothing(f.trained_s, duration_text); }}};
+  return columns;
+}
+
+HtmlTable figures_html(const std::vector<ComparedRun>& runs) {
+  HtmlTable table;
+  table.caption = "Loss is the mean of the last fiftieth of the steps; times and rates are medians";
+  table.columns = {{"run", false, true}};
+  for (const FigureColumn& column : figure_columns()) table.columns.push_back({column.title, true});
+  for (const ComparedRun& run : runs) {
+    std::vector<std::string> cells{run.name};
+    for (const FigureColumn& column : figure_columns()) cells.push_back(column.text(run.figures));
+    table.rows.push_back(std::move(cells));
+  }
+  return table;
+}
+
+HtmlTable settings_html(const std::vector<ComparedRun>& runs) {
+  HtmlTable table;
+  table.caption = "Settings that differ";
+  table.columns = {{"key", false, true}};
+  for (const ComparedRun& run : runs) table.columns.push_back({run.name, false, true});
+  for (const DifferingSetting& setting : differing_settings(runs)) {
+    std::vector<std::string> cells{setting.key};
+    cells.insert(cells.end(), setting.of_runs.begin(), setting.of_runs.end());
+    table.rows.push_back(std::move(cells));
+  }
+  return table;
+}
+
+enum class Over { steps, tokens, time };
+
+// The figure of every run that has it, over what the runs have in common.
+LineChart chart_of(const std::vector<ComparedRun>& runs, Figure figure, Over over, LineChart chart,
+                   bool noisy = true) {
+  for (size_t r = 0; r < runs.size(); ++r) {
+    Series series{runs[r].name, {}, {}, static_cast<int>(r), Mark::line};
+    for (const StepMetrics& step : runs[r].steps) {
+      const std::optional<double> x = over == Over::steps    ? static_cast<double>(step.step)
+                                      : over == Over::tokens ? step.tokens
+                                                             : step.trained_s;
+      if (!x || !(step.*figure)) continue;
+      if (!series.x.empty() && *x <= series.x.back()) continue;  // a clock of another machine
+      series.x.push_back(over == Over::time ? *x * 1e6 : *x);
+      series.y.push_back(*(step.*figure));
+    }
+    if (noisy) {
+      add_noisy(chart.series, std::move(series));
+    } else if (!series.y.empty()) {
+      chart.series.push_back(std::move(series));
+    }
+  }
+  chart.x_label = over == Over::steps ? "step" : over == Over::tokens ? "tokens" : "time in steps";
+  if (over != Over::steps) chart.x_unit = over == Over::tokens ? AxisUnit::count : AxisUnit::microseconds;
+  chart.y_scale = scale_for(chart.series);
+  return chart;
+}
+
+LineChart titled(const std::string& title, const std::string& of, AxisUnit unit = AxisUnit::plain,
+                 int width = kHalfWidth, int height = 220) {
+  LineChart chart;
+  chart.title = title;
+  chart.y_label = of;
+  chart.y_unit = unit;
+  chart.width = width;
+  chart.height = height;
+  return chart;
+}
+
+}  // namespace
+
+std::vector<DifferingSetting> differing_settings(const std::vector<ComparedRun>& runs) {
+  std::vector<DifferingSetting> all;
+  for (size_t r = 0; r < runs.size(); ++r) {
+    for (const auto& [key, value] : runs[r].settings) {
+      auto found = std::find_if(all.begin(), all.end(), [&](const auto& s) { return s.key == key; });
+      if (found == all.end()) found = all.insert(all.end(), {key, std::vector<std::string>(runs.size())});
+      found->of_runs[r] = value;
+    }
+  }
+  std::erase_if(all, [](const DifferingSetting& setting) {
+    return std::all_of(setting.of_runs.begin(), setting.of_runs.end(),
+                       [&](const std::string& value) { return value == setting.of_runs.front(); });
+  });
+  return all;
+}
+
+Table figures_table(const std::vector<ComparedRun>& runs) {
+  std::vector<Column> columns{{"run"}};
+  for (const FigureColumn& column : figure_columns()) columns.push_back({column.title, Align::right});
+  Table table(columns);
+  for (std::vector<std::string>& cells : figures_html(runs).rows) table.row(std::move(cells));
+  return table;
+}
+
+Table settings_table(const std::vector<ComparedRun>& runs) {
+  std::vector<Column> columns{{"setting"}};
+  for (const ComparedRun& run : runs) columns.push_back({run.name});
+  Table table(columns);
+  for (std::vector<std::string>& cells : settings_html(runs).rows) table.row(std::move(cells));
+  return table;
+}
+
+std::string comparison_html(const std::vector<ComparedRun>& runs) {
+  Page page;
+  page.brand = "Heddle · runs";
+  page.title = runs.size() == 1 ? runs[0].name : fmt::format("{} runs", runs.size());
+  page.subtitle = date_text();
+  const auto section = [&](const char* id, const char* heading, const std::string& panels) {
+    if (panels.empty()) return;
+    page.contents.emplace_back(id, heading);
+    page.body += fmt::format("<section id=\"{}\"><h2>{}</h2>\n<div class=\"grid\">\n{}</div></section>\n", id,
+                             heading, panels);
+  };
+  const auto draw = [&](Figure figure, Over over, LineChart chart, bool noisy = true) {
+    const bool wide = chart.width == kFullWidth;
+    return panel(line_chart(chart_of(runs, figure, over, std::move(chart), noisy)), wide);
+  };
+  section("figures", "Figures", panel(figures_html(runs).html(), true) + panel(settings_html(runs).html(), true));
+  section("learning", "Learning",
+          draw(&StepMetrics::lm_loss, Over::tokens,
+               titled("Loss over tokens", "nats a token", AxisUnit::plain, kFullWidth, 330)) +
+              draw(&StepMetrics::held_out_loss, Over::tokens, titled("Held-out loss", "nats a token"), false) +
+              draw(&StepMetrics::lm_loss, Over::time, titled("Loss over time", "nats a token")) +
+              draw(&StepMetrics::gradient_norm, Over::steps, titled("Gradient norm", "before clipping")) +
+              draw(&StepMetrics::learning_rate, Over::steps, titled("Learning rate", "step size"), false));
+  section("speed", "Speed and memory",
+          draw(&StepMetrics::tokens_per_s, Over::steps, titled("Tokens per second", "tok/s", AxisUnit::count)) +
+              draw(&StepMetrics::arena_reserved_peak_bytes, Over::steps,
+                   titled("Arena", "bytes of the fullest rank", AxisUnit::bytes), false));
+  section("experts", "Experts",
+          draw(&StepMetrics::expert_imbalance, Over::steps,
+               titled("Imbalance: busiest expert ÷ mean", "rows ÷ mean, the worst layer", AxisUnit::plain,
+                      kFullWidth)));
+  page.figures_json = "[";
+  for (const ComparedRun& run : runs)
+    page.figures_json += fmt::format("{}{}", page.figures_json.size() > 1 ? "," : "", json_of(run.figures));
+  page.figures_json += "]";
+  return page_html(page);
+}
+
+}  // namespace heddle::observe
