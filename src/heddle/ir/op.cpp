@@ -43,10 +43,13 @@ std::vector<std::string_view> names_in(std::string_view list) {
 }
 
 int place_of(std::string_view name, std::string_view list) {
-  const std::vector<std::string_view> names = names_in(list);
-  const auto at =
-      std::find_if(names.begin(), names.end(), [&](std::string_view n) { return bare(n) == bare(name); });
-  return at == names.end() ? -1 : static_cast<int>(at - names.begin());
+  int place = 0;  // without a list of them: ops are asked for their operands all the time
+  for (size_t from = 0; from < list.size(); ++place) {
+    const size_t end = std::min(list.find(' ', from), list.size());
+    if (bare(list.substr(from, end - from)) == bare(name)) return place;
+    from = end + 1;
+  }
+  return -1;
 }
 
 namespace {

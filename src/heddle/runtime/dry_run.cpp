@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <memory>
+#include <numeric>
 
 #include "heddle/backends/backend.h"
 #include "heddle/ir/print.h"
@@ -9,12 +10,17 @@
 
 namespace heddle::runtime {
 
-simulate::ScratchBytes kernel_scratch(const ir::StepProgram& program, std::string_view backend) {
+simulate::ScratchBytes kernel_scratch(const ir::StepProgram& program, std::string_view backend, int rank) {
   using Scratch = int64_t (*)(const ir::Listing&, const ir::Op&, const ir::RowCounts&);
   auto scratch = std::make_shared<std::vector<std::vector<Scratch>>>();
   const backends::Backend& runs = backends::named(backend);
-  for (const ir::Listing& listing : program.listings) {
-    std::vector<Scratch>& of = scratch->emplace_back();
+  std::vector<int> listings(program.listings.size());
+  std::iota(listings.begin(), listings.end(), 0);
+  if (rank >= 0) listings = program.listings_of(rank);
+  scratch->resize(program.listings.size());
+  for (const int s : listings) {
+    const ir::Listing& listing = program.listings[static_cast<size_t>(s)];
+    std::vector<Scratch>& of = (*scratch)[static_cast<size_t>(s)];
     for (const ir::Op& op : listing.ops) {
       const comm::Collective* collective = runs.find_collective(op.kind());
       of.push_back(!ir::runs(*op.def) || (collective == nullptr && runs.kernels().empty()) ? nullptr

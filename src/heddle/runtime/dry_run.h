@@ -7,10 +7,10 @@
 
 namespace heddle::runtime {
 
-/// Of every op of the program; `backend` as in backends/backend.h. InternalError when an op has no kernel. A build
-/// without the backend has none of its kernels: a program for another machine is then counted without their
-/// scratch.
-simulate::ScratchBytes kernel_scratch(const ir::StepProgram& program, std::string_view backend);
+/// Of every op of the program, or of those that one rank runs; `backend` as in backends/backend.h. InternalError
+/// when an op has no kernel. A build without the backend has none of its kernels: a program for another machine is
+/// then counted without their scratch.
+simulate::ScratchBytes kernel_scratch(const ir::StepProgram& program, std::string_view backend, int rank = -1);
 
 /// The op whose counts one with a host stall copies for the host.
 const ir::Op& shared_counts_of(const ir::Listing& listing, const ir::Op& to_host);

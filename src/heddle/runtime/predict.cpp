@@ -28,7 +28,7 @@ class DryIssuer : public ir::Issuer {
       : rank_(rank),
         come_(come),
         program_(program),
-        scratch_(kernel_scratch(program, backend)),
+        scratch_(kernel_scratch(program, backend, rank)),
         rows_(balanced_rows(program, crowding)) {}
 
   int64_t scratch_bytes(int listing, uint32_t op, const ir::RowCounts& rows) override {

@@ -14,12 +14,26 @@ struct Walk::Slot {
   int32_t uses_left = 0;  // 0: none has come yet, or all have
   Segment whole;
   std::vector<Segment> segments;  // instead, where its parts cut it
+
+  bool in_use() const { return offset >= 0 || uses_left > 0; }
 };
 
+// A microbatch's values. The slots are many and large, and of a step's microbatches few are under way at once: once
+// none is in use they go to the next frame of the listing, which finds them as new ones. What rows were counted
+// stays known.
 struct Walk::Frame : RowCounts {
   int64_t rows(ValueId value) const override { return rows_of[static_cast<size_t>(value)]; }
   std::vector<Slot> slots;
   std::vector<int64_t> rows_of;  // by counting value
+  int in_use = 0;                // slots
+
+  // What changes a slot, with the count kept.
+  template <class Change>
+  void change(Slot& slot, const Change& to) {
+    const bool before = slot.in_use();
+    to();
+    in_use += int{slot.in_use()} - int{before};
+  }
 };
 
 namespace {
@@ -61,6 +75,7 @@ Walk::Walk(const StepProgram& program, int rank, int64_t capacity_bytes, int64_t
   persistent_.resize(listings);
   touched_.resize(listings);
   frames_.resize(listings);
+  spare_slots_.resize(listings);
   for (const int s : listings_) {
     const auto at = static_cast<size_t>(s);
     const Listing& listing = program.listings[at];
@@ -104,13 +119,29 @@ int64_t Walk::offset_of(int listing, ValueId id) const {
 
 Walk::Frame& Walk::frame(int listing, int microbatch) {
   std::unique_ptr<Frame>& frame = frames_[static_cast<size_t>(listing)].at(static_cast<size_t>(microbatch + 1));
+  const size_t count = program_.listings[static_cast<size_t>(listing)].values.size();
   if (!frame) {
     frame = std::make_unique<Frame>();
-    const size_t count = program_.listings[static_cast<size_t>(listing)].values.size();
-    frame->slots.resize(count);
     frame->rows_of.resize(count);
   }
+  if (frame->slots.empty()) {
+    std::vector<std::vector<Slot>>& spare = spare_slots_[static_cast<size_t>(listing)];
+    if (spare.empty()) {
+      frame->slots.resize(count);
+    } else {
+      frame->slots = std::move(spare.back());
+      spare.pop_back();
+    }
+  }
   return *frame;
+}
+
+void Walk::spare_slots_of(int listing, int microbatch) {
+  const std::unique_ptr<Frame>& frame =
+      frames_[static_cast<size_t>(listing)].at(static_cast<size_t>(microbatch + 1));
+  if (!frame || frame->slots.empty() || frame->in_use > 0) return;
+  spare_slots_[static_cast<size_t>(listing)].push_back(std::move(frame->slots));
+  frame->slots.clear();
 }
 
 std::vector<Walk::Live> Walk::live_now(Space space) const {
@@ -227,7 +258,7 @@ void Walk::place_output(Running& r, ValueId base) {
   slot.bytes = r.text.bytes(base, r.frame);
   const bool brief = lifetimes_[static_cast<size_t>(r.listing)]->outlives[static_cast<size_t>(base)] == 0;
   const Storage::Place at = place(value.name, slot.bytes, value.space, r.stream, r.listing, brief);
-  slot.offset = at.offset;
+  r.frame.change(slot, [&] { slot.offset = at.offset; });
   slot.whole = {};
   if (watcher != nullptr) watcher->placed(r.listing, base, r.microbatch, place_bytes(slot.bytes));
   const uint32_t segments = segments_.count(r.listing, base);
@@ -320,9 +351,11 @@ void Walk::drop(const Running& r, ValueId id) {
 void Walk::use(const Running& r, ValueId id) {
   if (id == none || is_persistent(r.text.values[static_cast<size_t>(id)].role)) return;
   Slot& slot = slot_of(r, id);
-  if (slot.uses_left == 0)
-    slot.uses_left = lifetimes_[static_cast<size_t>(r.listing)]->uses[static_cast<size_t>(r.text.base(id))];
-  if (--slot.uses_left == 0 && slot.offset >= 0) drop(r, id);
+  r.frame.change(slot, [&] {
+    if (slot.uses_left == 0)
+      slot.uses_left = lifetimes_[static_cast<size_t>(r.listing)]->uses[static_cast<size_t>(r.text.base(id))];
+    if (--slot.uses_left == 0 && slot.offset >= 0) drop(r, id);
+  });
 }
 
 // Notes that the op, the count-th of its stream, uses its values, and gives back what has had its last use.
@@ -363,7 +396,7 @@ bool Walk::passed_over(const Running& r) {
   for (const std::vector<ValueId>* ids : {&r.op.out, &r.op.updates, &r.op.in}) {
     for (const ValueId id : *ids) {
       if (id == none) continue;
-      if (holds && slot_of(r, id).offset >= 0) drop(r, id);
+      if (Slot& slot = slot_of(r, id); holds && slot.offset >= 0) r.frame.change(slot, [&] { drop(r, id); });
       use(r, id);
     }
   }
@@ -425,6 +458,7 @@ void Walk::drop_frames() {
         slot.offset = -1;
         slot.uses_left = 0;
       }
+      frame->in_use = 0;
     }
   }
 }
@@ -455,6 +489,7 @@ void Walk::run_step(Issuer& issuer, Purpose purpose) {
       for (const Step& step : block.steps) {
         run_op(issuer, block.listings[step.slot], step.op, action.microbatches[step.slot]);
       }
+      for (size_t i = 0; i < block.listings.size(); ++i) spare_slots_of(block.listings[i], action.microbatches[i]);
     }
   } catch (...) {
     drop_frames();

@@ -122,6 +122,7 @@ class Walk {
   struct Frame;
   struct Running;
   Frame& frame(int listing, int microbatch);
+  void spare_slots_of(int listing, int microbatch);
   Slot& persistent(int listing, ValueId id);
   Slot& slot_of(const Running& r, ValueId id);
   template <class Visit>
@@ -157,6 +158,7 @@ class Walk {
   std::vector<std::vector<Slot>> persistent_;                // [listing][value]; a shared one is in its owner's
   std::vector<std::vector<uint8_t>> touched_;                // [listing][op]: ran in this step
   std::vector<std::vector<std::unique_ptr<Frame>>> frames_;  // [listing][microbatch + 1]
+  std::vector<std::vector<std::vector<Slot>>> spare_slots_;  // [listing]: of frames that hold nothing any more
   Marks issued_{};                                           // ops enqueued on each stream
   Marks ended_{};                                            // of them, those that have ended when a step has
   std::vector<Wait> last_of_channel_;                        // the last op that went over it
