@@ -6,12 +6,15 @@
 
 #include <cmath>
 #include <map>
+#include <set>
 
 #include "heddle/base/random.h"
 #include "heddle/passes/recompute.h"
 #include "heddle/planner/budget/budget_text.h"
+#include "heddle/planner/budget/candidates.h"
 #include "heddle/planner/budget/give_up.h"
 #include "heddle/planner/budget/state_homes.h"
+#include "heddle/planner/memory/budget_share.h"
 #include "heddle/train/run_config_plan.h"
 #include "tests/runtime/kept_bits.h"
 
@@ -48,6 +51,11 @@ config::RunConfig with_choice(config::RunConfig config, const BudgetChoice& choi
     s->set(config, plan::Value(setting.substr(equals + 1)));  // words and lists
   }
   return config;
+}
+
+bool uses_host(const plan::Memory& memory) {
+  return !memory.offload.empty() || memory.optimizer != plan::StateHome::device || !memory.weights.empty() ||
+         !memory.gradients.empty();
 }
 
 TEST(MemoryBudget, ChoosesNoMoreThanItMust) {
@@ -132,12 +140,97 @@ TEST(MemoryBudget, KnowsTheHost) {
   const auto found = within_budget(with_budget(config, tight), true);
   ASSERT_TRUE(found);
   const config::RunConfig set = with_choice(with_budget(config, tight), *found);
-  EXPECT_TRUE(!set.plan.memory.offload.empty() || set.plan.memory.optimizer != plan::StateHome::device);
+  EXPECT_TRUE(uses_host(set.plan.memory));
   EXPECT_LE(train::arena_bytes_of(set), tight);
-  EXPECT_EQ(state_homes(config, false).size(), 1u);
-  EXPECT_GE(state_homes(config, true).size(), 3u);
-  if (set.plan.memory.optimizer != plan::StateHome::device)
-    EXPECT_LT(state_homes(set, true).size(), state_homes(config, true).size());
+}
+
+// What persists may go there, each row that says so by its words; masters have a narrower form beside bf16 weights.
+TEST(MemoryBudget, KnowsTheResidencies) {
+  const auto keys = [](const config::RunConfig& config, bool own_memory) {
+    std::vector<std::string> all;
+    for (const std::vector<StateHomes>& row : home_rows(config, own_memory)) all.push_back(row[0].of[0].first->key);
+    return all;
+  };
+  using Keys = std::vector<std::string>;
+  EXPECT_EQ(keys(config_of(), false), Keys());
+  EXPECT_EQ(keys(config_of({"device.dtype=bf16"}), false), Keys{"memory.master"});
+  EXPECT_EQ(keys(config_of(), true), (Keys{"memory.optimizer", "memory.weights", "memory.gradients"}));
+  EXPECT_EQ(keys(config_of({"memory.weights=all"}), true), (Keys{"memory.optimizer", "memory.gradients"}));
+}
+
+// Each word of a residency has a price of its own: what it frees of each rank, and what it adds to the step.
+TEST(MemoryBudget, PricesEachResidency) {
+  const config::RunConfig config =
+      with_budget(config_of({"mesh.pp=2", "parallel.schedule=1f1b", "train.global_batch=32"}), int64_t{1} << 40);
+  const BudgetProblem problem(config, true);
+  const BudgetProblem::Lowered plain = problem.lowered({}, {}),
+                               few = problem.lowered({}, {}, BudgetProblem::Extent::few);
+  std::vector<double> bytes;
+  for (int r = 0; r < problem.ranks(); ++r) bytes.push_back(static_cast<double>(problem.measured_bytes(*few, r)));
+  const double free_us = problem.times(*plain).step_us;
+  Candidates candidates(problem, *plain, bytes, free_us);
+  const std::vector<BudgetCandidate> best = candidates.best_few(home_rows(config, true));
+  ASSERT_FALSE(best.empty());
+  EXPECT_TRUE(best[0].homes.of.empty()) << "it all fits";
+  std::set<std::string> keys;
+  for (const HomePrice& price : candidates.prices()) {
+    SCOPED_TRACE(price.home.settings()[0]);
+    keys.insert(price.home.of[0].first->key);
+    EXPECT_GT(*std::max_element(price.frees_bytes.begin(), price.frees_bytes.end()), 0);
+    EXPECT_EQ(price.costs_us, problem.times(*problem.lowered(price.home, {})).step_us - free_us);
+    const BudgetCandidate with = candidates.begun_with(price.home), without = candidates.begun_with({});
+    for (size_t r = 0; r < bytes.size(); ++r) EXPECT_EQ(without.fixed[r] - price.frees_bytes[r], with.fixed[r]);
+  }
+  EXPECT_TRUE(keys.contains("memory.optimizer"));
+  EXPECT_TRUE(keys.contains("memory.gradients")) << fmt::format("{}", fmt::join(keys, " "));
+}
+
+// What is asked for again is not lowered again, and ranks whose texts differ in their layers' numbers alone are
+// worked out once.
+TEST(MemoryBudget, DoesNothingTwice) {
+  config::RunConfig config =
+      config_of({"mesh.dp=1", "mesh.ep=1", "mesh.pp=4", "train.microbatch=1", "parallel.schedule=1f1b"});
+  config.model.num_hidden_layers = 8;
+  config = with_budget(config, int64_t{1} << 40);
+  const BudgetProblem problem(config, true);
+  const Giver& giver = problem.giver();
+  const std::string &one_shape = giver.text(1).shape(), &other_shape = giver.text(2).shape();
+  const auto differs = std::mismatch(one_shape.begin(), one_shape.end(), other_shape.begin(), other_shape.end());
+  const auto at = static_cast<size_t>(differs.first - one_shape.begin());
+  ASSERT_TRUE(one_shape == other_shape)
+      << at << " of " << one_shape.size() << ": " << one_shape.substr(at > 200 ? at - 200 : 0, 240);
+  EXPECT_FALSE(giver.text(0).shape() == one_shape);
+  const auto norms = [&](int rank) {
+    return std::vector<Item>{{Item::Way::again, "norm", 0, giver.text(rank).runs(1)[0]}};
+  };
+  const double of_first = giver.kept_bytes(1, norms(1));
+  const int known = giver.worked_out();
+  EXPECT_EQ(giver.kept(2, norms(2)).price_us, giver.kept(1, norms(1)).price_us);
+  EXPECT_GT(of_first, giver.kept_bytes(2, norms(2))) << "it holds one microbatch more";
+  EXPECT_EQ(giver.worked_out(), known);
+  giver.kept(0, norms(0));
+  EXPECT_EQ(giver.worked_out(), known + 1);
+
+  const int before = problem.lowerings();
+  const BudgetProblem::Lowered made = problem.lowered({}, given_up(norms(1)));
+  EXPECT_EQ(problem.lowered({}, given_up(norms(1))), made);
+  EXPECT_EQ(problem.lowerings(), before + 1);
+  EXPECT_NE(problem.lowered({}, given_up(norms(2))), made);
+  EXPECT_EQ(problem.lowerings(), before + 2);
+}
+
+// Lowerings are most of what it takes where walks are short: two of each word of a residency, and of each that is
+// tried with all that the ranks give up.
+TEST(MemoryBudget, LowersFewPrograms) {
+  const config::RunConfig config = config_of({"mesh.pp=2", "parallel.schedule=1f1b"});
+  const auto roomy = within_budget(with_budget(config, int64_t{1} << 40), true);
+  ASSERT_TRUE(roomy);
+  EXPECT_LE(roomy->lowerings, 3);
+  EXPECT_LE(roomy->walks, 4);
+  const auto found = within_budget(with_budget(config, roomy->bytes * 7 / 10), true);
+  ASSERT_TRUE(found);
+  EXPECT_LE(found->lowerings, 48);
+  EXPECT_LE(found->walks, 96);
 }
 
 TEST(MemoryBudget, WritesNeighboursAsOneRange) {
@@ -182,6 +275,35 @@ TEST(MemoryBudget, IsTakenFromTheFile) {
   EXPECT_TRUE(settings[0].starts_with("memory.recompute="));
   EXPECT_NE(told.find("memory.recompute="), std::string::npos) << told;
   EXPECT_EQ(config::parse_run_config("", "test", {"memory.budget=2 MiB"}).plan.memory.budget_bytes, 2 << 20);
+}
+
+TEST(MemoryBudget, MayBeAShare) {
+  const auto read = [](const std::string& budget, std::vector<std::string> more = {}) {
+    more.push_back("memory.budget=" + budget);
+    return config::parse_run_config("", "test", more);
+  };
+  const config::RunConfig config = read("80%", {"device.memory_bytes=100MiB"});
+  EXPECT_EQ(config.plan.memory.budget_share, 0.8);
+  EXPECT_NE(config::toml_of(config).find("budget = \"80%\""), std::string::npos);
+  EXPECT_EQ(config::parse_run_config("[memory]\nbudget = \"12.5%\"", "test").plan.memory.budget_share, 0.125);
+  std::string told;
+  const auto tell = [&](const std::string& line) { told += line; };
+  EXPECT_EQ(share_settings(config, {}, tell), std::vector<std::string>{"memory.budget=83886080"});
+  EXPECT_EQ(told, "memory.budget 80%: 80.0 MiB of what a rank's device has");
+  EXPECT_TRUE(share_settings(read("80MiB"), {}, tell).empty());
+  EXPECT_EQ(read("83886080").plan.memory.budget_share, 0);
+  // Ranks that share a machine have a part of it each.
+  const int64_t alone = train::memory_limit_of(read("50%")), shared = train::memory_limit_of(read("50%"), {4, 4});
+  EXPECT_NEAR(static_cast<double>(alone), 4 * static_cast<double>(shared), 8);
+  for (const char* wrong : {"0%", "101%", "-5%", "%", "nan%", "1e9%", "80 percent", "some%"}) {
+    try {
+      read(wrong);
+      ADD_FAILURE() << wrong;
+    } catch (const ConfigError& error) {
+      EXPECT_NE(std::string(error.what()).find("memory.budget"), std::string::npos) << error.what();
+      EXPECT_NE(std::string(error.what()).find(wrong), std::string::npos) << error.what();
+    }
+  }
 }
 
 // A router whose biases turn all tokens of a microbatch to the experts of one rank, to a hot pair that moves, or
@@ -249,7 +371,7 @@ TEST(BudgetKept, WhateverTheRouterDoes) {
                                                       {"mesh.dp=2", "mesh.ep=2", "mesh.pp=2"}};
   const std::vector<std::string> schedules{"1f1b", "zb_h1", "dual_pipe_v", "interleaved"};
   const std::vector<std::string> exchanges{"plain", "rank", "node", "merge"};
-  int limited = 0, hosted = 0, crowded = 0;
+  int limited = 0, hosted = 0, resident = 0, crowded = 0;
   for (int n = 0; n < runs; ++n) {
     const RandomKey key = RandomKey(17).with(static_cast<uint64_t>(n));
     uint64_t at = 0;
@@ -281,7 +403,8 @@ TEST(BudgetKept, WhateverTheRouterDoes) {
     }
     plan.memory = with_choice(config, *found).plan.memory;
     limited += found->recompute().find('>') != std::string::npos;
-    hosted += !plan.memory.offload.empty() || plan.memory.optimizer != plan::StateHome::device;
+    hosted += uses_host(plan.memory);
+    resident += !plan.memory.weights.empty() || !plan.memory.gradients.empty();
     SCOPED_TRACE(fmt::format("run {} {}: {}", n, fmt::join(set, " "), fmt::join(found->settings, " ")));
     const test::Outcome with = hostile_outcome(config.model, plan, config.plan.memory.budget_bytes);
     const std::map<std::string, std::vector<double>> values(with.values.begin(), with.values.end());  // and slots
@@ -292,6 +415,7 @@ TEST(BudgetKept, WhateverTheRouterDoes) {
   }
   EXPECT_GT(limited, 0);
   EXPECT_GT(hosted, 0);
+  RecordProperty("budget_resident", resident);
   RecordProperty("budget_runs", runs);
   RecordProperty("budget_failures_without", crowded);
   std::printf("%d runs within their budget, %d of them out of memory without its choice\n", runs, crowded);

@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <ctime>
 
 namespace heddle {
 
@@ -14,6 +15,9 @@ inline int64_t now_ns() {
 inline double now_s() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
+
+/// Of all threads of the process, since it began.
+inline double processor_s() { return static_cast<double>(std::clock()) / CLOCKS_PER_SEC; }
 
 /// Seconds since 1970 (UTC), for what is shown or kept; may jump, so differences of it are no durations.
 inline double wall_time_s() {

@@ -64,6 +64,7 @@ config::RunConfig config_of(const EvalOptions& options, int ranks) {
       config_error("{} ranks, a copy of the model takes {}", ranks, config.copy_ranks());
   }
   config.plan.memory.budget_bytes = 0;  // of steps
+  config.plan.memory.budget_share = 0;
   config.train.microbatch = 1;
   config.train.global_batch = config.data_ranks();
   return config;

@@ -90,6 +90,7 @@ Opened open(const GenerateOptions& options, int64_t texts) {
   config.plan.mesh = usual.plan.mesh;
   config.plan.parallel = usual.plan.parallel;
   config.plan.memory.budget_bytes = usual.plan.memory.budget_bytes;  // of steps
+  config.plan.memory.budget_share = usual.plan.memory.budget_share;
   opened.cached = !options.no_cache;
   opened.trainer = std::make_unique<train::Trainer>(
       train::trainer_options_of(config, 0, {}, opened.cached ? std::min(texts, options.at_once) : 0));

@@ -21,6 +21,7 @@
 #include "heddle/planner/choose_plan.h"
 #include "heddle/planner/measure_machine.h"
 #include "heddle/planner/measured_rates.h"
+#include "heddle/planner/memory/budget_share.h"
 #include "heddle/planner/memory/state_home.h"
 #include "heddle/planner/profile_file.h"
 #include "heddle/planner/searched_plans.h"
@@ -251,6 +252,20 @@ std::vector<std::string> home_of_state(const TrainOptions& options, const std::v
   return lines_of(ranks.told_by_first(fmt::format("{}", fmt::join(settings, "\n"))));
 }
 
+// A budget that is a share of the memory, in bytes. A run of threads is prepared by one for all of them.
+std::vector<std::string> budget_of_share(const TrainOptions& options, const std::vector<std::string>& set,
+                                         comm::World* world) {
+  const config::RunConfig config = config::read_run_config(options.config, set);
+  train::Sharing sharing = session::sharing_of(world);
+  if (world == nullptr) sharing.memory = config.ranks();
+  train::RankExchange ranks(world);
+  std::vector<std::string> settings;
+  if (ranks.leads())
+    settings =
+        planner::share_settings(config, sharing, [](const std::string& line) { fmt::print(stderr, "{}\n", line); });
+  return lines_of(ranks.told_by_first(fmt::format("{}", fmt::join(settings, "\n"))));
+}
+
 // What keeps the run within memory.budget, as settings; rank 0 works it out and tells the others.
 std::vector<std::string> kept_to_budget(const TrainOptions& options, const std::vector<std::string>& set,
                                         comm::World* world) {
@@ -404,7 +419,7 @@ int train(const TrainOptions& options) {
                              const cost::MachineProfile* measured, comm::World* world) {
     std::vector<std::string> found = rates_of(options, all, planned.places, measured, world);
     all.insert(all.end(), found.begin(), found.end());
-    for (const auto& more : {home_of_state, kept_to_budget}) {
+    for (const auto& more : {budget_of_share, home_of_state, kept_to_budget}) {
       for (const std::string& setting : more(options, all, world)) {
         found.push_back(setting);
         all.push_back(setting);

@@ -176,6 +176,10 @@ class TomlReader {
         if (const auto* v = node.as_integer()) return v->get();
         if (const auto* v = node.as_string()) return bytes_of(setting, v->get(), place);
         break;
+      case Kind::bytes_or_share:
+        if (const auto* v = node.as_integer()) return v->get();
+        if (const auto* v = node.as_string()) return bytes_or_share_of(setting, v->get(), place);
+        break;
       case Kind::list:
         if (const auto* v = node.as_string()) return v->get();
         if (const auto* v = node.as_array()) return list_of(setting, *v, place);
@@ -203,6 +207,15 @@ class TomlReader {
     } catch (const ConfigError& error) {
       config_error("{}: {}: {}", place, setting.key, error.what());
     }
+  }
+
+  // A share stays a text, as its number is written: what it is a share of is known elsewhere.
+  static Value bytes_or_share_of(const Setting& setting, const std::string& text, const std::string& place) {
+    if (!text.ends_with('%')) return bytes_of(setting, text, place);
+    const std::optional<double> percent = number_of(text.substr(0, text.size() - 1));
+    if (!percent || !(*percent > 0) || *percent > 100)
+      config_error("{}: {} takes {}, found '{}'", place, setting.key, setting.accepted(), shown(text));
+    return text;
   }
 
   void collect(const std::string& given) {
@@ -239,6 +252,7 @@ class TomlReader {
       case Kind::word:
       case Kind::list: return accept(*setting, place, text);
       case Kind::bytes: return accept(*setting, place, bytes_of(*setting, text, place));
+      case Kind::bytes_or_share: return accept(*setting, place, bytes_or_share_of(*setting, text, place));
     }
   }
 
@@ -281,6 +295,8 @@ class TomlReader {
       } catch (const ConfigError& error) {
         config_error("{}: {}: {}", place, s.key, escaped(error.what()));
       }
+    } else if (std::holds_alternative<std::string>(value)) {
+      return;  // a share, held to its bounds where it was read
     } else if (s.kind == Kind::boolean) {
       if (s.words == std::vector<std::string>{"true"} && !std::get<bool>(value)) {
         config_error("{}: {} is false, accepted: true (there is no other mode)", place, s.key);

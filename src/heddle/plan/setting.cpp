@@ -75,6 +75,7 @@ std::string Row::accepted() const {
     case Kind::integer: return range("an integer");
     case Kind::number: return range("a number");
     case Kind::bytes: return "a size such as \"4GiB\", or bytes";
+    case Kind::bytes_or_share: return "a size such as \"60GiB\", bytes, or a share above 0% up to 100%";
     case Kind::word: return "a text";
     case Kind::list: break;
   }

@@ -37,11 +37,13 @@ struct Planned {
   enum class Where : uint8_t {
     anywhere,
     several_ranks,
-    own_memory,  // on a device whose memory is not the host's
+    own_memory,      // on a device whose memory is not the host's
+    narrow_weights,  // where weights are bf16, beside wider masters
   };
   std::vector<Value> values;  // empty: whatever tests try
   Where where = Where::anywhere;
   std::vector<std::string> beside;  // settings that go with whichever value: "parallel.chunks=0"
+  bool residency = false;  // where something that persists lies, or in what form: memory.budget chooses it too
 };
 
 struct Switch {
@@ -63,7 +65,8 @@ inline std::string page(std::string_view name) { return "docs/features/" + std::
 
 /// A row but for its member.
 struct Row {
-  enum class Kind : uint8_t { boolean, integer, number, word, bytes, list };
+  /// A share is a text such as "80%", of which its owner knows the whole.
+  enum class Kind : uint8_t { boolean, integer, number, word, bytes, bytes_or_share, list };
   std::string key;  // "train.learning_rate"
   Kind kind = Kind::word;
   std::string meaning;
@@ -110,6 +113,10 @@ struct Setting : Row {
   Setting& planned(std::vector<Value> values = {}, Planned::Where where = Planned::Where::anywhere,
                    std::vector<std::string> beside = {}) {
     as_switch->planned = Planned{std::move(values), where, std::move(beside)};
+    return *this;
+  }
+  Setting& residency() {
+    as_switch->planned->residency = true;
     return *this;
   }
   Setting& unless(std::string exception) {

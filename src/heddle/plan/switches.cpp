@@ -14,6 +14,22 @@ using enum MathsClass;
 
 class Table : public SettingTable<Choices> {
  public:
+  /// Bytes, or a share of what the owner of `share` knows.
+  template <auto bytes, auto share>
+  Setting<Choices>& bytes_or_share(std::string key, std::string meaning) {
+    Setting<Choices>& s = add(std::move(key), Row::Kind::bytes_or_share, std::move(meaning));
+    s.most = 9e18;
+    s.get = [](const Choices& c) {
+      const double of_all = c.memory.*share;
+      return of_all > 0 ? Value(fmt::format("{:.10g}%", 100 * of_all)) : Value(c.memory.*bytes);
+    };
+    s.set = [](Choices& c, const Value& value) {
+      const auto* text = std::get_if<std::string>(&value);
+      c.memory.*share = text != nullptr ? std::stod(*text) / 100 : 0;
+      c.memory.*bytes = text != nullptr ? 0 : std::get<int64_t>(value);
+    };
+    return s;
+  }
   /// A list of groups of ops, refused as a whole where `parse` refuses it. `nothing`: a word for none of them.
   template <auto member>
   Setting<Choices>& groups(std::string key, std::string meaning, std::vector<std::string> words,
@@ -255,6 +271,7 @@ void memory_settings(Table& t) {
           "memory",
           page("optimizer_state"))
       .planned({"swap", "mapped", "host"}, Planned::Where::own_memory)
+      .residency()
       .tried({"device", "swap", "mapped", "host"});
   t.groups<&Memory::weights>(
        "memory.weights",
@@ -266,6 +283,8 @@ void memory_settings(Table& t) {
             "auto those that the link brings in time.",
             "a copy for the forward and one for the backward of every microbatch, and the host's memory",
             page("resident_weights"))
+      .planned({"auto", "all"}, Planned::Where::own_memory)
+      .residency()
       .tried({"auto", "all", "experts, attention:1"});
   t.groups<&Memory::gradients>("memory.gradients",
                                "Which weights' sums of gradients lie on the host; the words of memory.weights.",
@@ -276,14 +295,19 @@ void memory_settings(Table& t) {
           "These sums of gradients lie on the host, and each is on the device while a microbatch adds to it; with "
           "auto those that the link brings and takes in time.",
           "a copy each way for every microbatch, fp32, and the host's memory", page("resident_weights"))
+      .planned({"auto", "all"}, Planned::Where::own_memory)
+      .residency()
       .tried({"auto", "all", "experts, attention:1"});
   t.word<&Choices::memory, &Memory::master>("memory.master", "What the fp32 master of a bf16 weight is kept as.")
       .also_called({"reuse_fp32_param"})
       .acts(bitwise, "split keeps a master as the bf16 weight and the 16 bits that it lacks, 2 bytes instead of 4.",
-            "none; where weights are packed, on one rank, nothing is saved", page("split_master"));
-  t.bytes<&Choices::memory, &Memory::budget_bytes>(
-       "memory.budget", 0, 9e18,
-       "Bytes of a rank's device that a step keeps to, whatever the router does; 0: no budget.")
+            "none; where weights are packed, on one rank, nothing is saved", page("split_master"))
+      .planned({"split"}, Planned::Where::narrow_weights)
+      .residency();
+  t.bytes_or_share<&Memory::budget_bytes, &Memory::budget_share>(
+       "memory.budget",
+       "Bytes of a rank's device that a step keeps to, whatever the router does, or a share of its memory, such as "
+       "\"80%\"; 0: no budget.")
       .acts(
           bitwise,
           "Chooses for each stage what the backward makes again, beyond how many rows, and, on a device with a "

@@ -61,8 +61,15 @@ plan::Plan plan_of(const config::RunConfig& config) {
 }
 
 int64_t memory_limit_of(const config::RunConfig& config, const Sharing& sharing) {
-  const int64_t budget = config.plan.memory.budget_bytes, limit = config.device.memory_bytes;
-  if (budget > 0) return limit > 0 ? std::min(budget, limit) : budget;
+  const plan::Memory& memory = config.plan.memory;
+  const int64_t limit = config.device.memory_bytes;
+  if (memory.budget_bytes > 0) return limit > 0 ? std::min(memory.budget_bytes, limit) : memory.budget_bytes;
+  if (memory.budget_share > 0) {
+    config::RunConfig whole = config;
+    whole.plan.memory.budget_share = 0;
+    return std::max(int64_t{1}, static_cast<int64_t>(memory.budget_share *
+                                                     static_cast<double>(memory_limit_of(whole, sharing))));
+  }
   if (limit > 0) return limit;
   const backends::Backend& backend = backends::named(config.device.backend);
   if (!backend.shares_memory && backend.available()) return backend.open(0)->memory_bytes();
@@ -71,7 +78,7 @@ int64_t memory_limit_of(const config::RunConfig& config, const Sharing& sharing)
 
 runtime::Room room_of(const config::RunConfig& config) {
   const plan::Memory& memory = config.plan.memory;
-  if (memory.budget_bytes == 0) return {};
+  if (!memory.has_budget()) return {};
   return {memory.crowding > 0 ? memory.crowding : std::numeric_limits<double>::infinity(), true};
 }
 
@@ -96,9 +103,9 @@ int64_t arena_bytes_of(const config::RunConfig& config, int rank, const Sharing&
     return runtime::arena_bytes(lowered.program, rank, backend, limit_bytes, true, room_of(config));
   } catch (const ir::OutOfMemory& error) {
     throw DoesNotFit(fmt::format("{}: {}",
-                                 config.plan.memory.budget_bytes > 0 ? "memory.budget"
-                                 : config.device.memory_bytes > 0    ? "device.memory_bytes"
-                                                                     : "the machine's memory",
+                                 config.plan.memory.has_budget()  ? "memory.budget"
+                                 : config.device.memory_bytes > 0 ? "device.memory_bytes"
+                                                                  : "the machine's memory",
                                  error.what()));
   }
 }

@@ -51,6 +51,7 @@ BudgetProblem::BudgetProblem(const config::RunConfig& config, bool own_memory)
   open_.set = {memory.recompute, memory.offload};
   open_.recompute = memory.recompute.empty();
   open_.offload = own_memory && memory.offload.empty();
+  ++lowerings_;
   const plan::Lowered before = plan::lower(config.model, plan_, kBefore);
   const schedule::Schedule order = plan::schedule_of(plan_);
   std::vector<KeptValues> texts;
@@ -63,15 +64,22 @@ BudgetProblem::BudgetProblem(const config::RunConfig& config, bool own_memory)
   giver_.emplace(std::move(texts), order, open_);
 }
 
-plan::Lowered BudgetProblem::lowered(plan::Plan plan, const StateHomes& homes, const GivenUp& given) const {
+BudgetProblem::Lowered BudgetProblem::lowered(const StateHomes& homes, const GivenUp& given, Extent extent) const {
+  if (extent == Extent::few && short_plan_.microbatches == plan_.microbatches) extent = Extent::whole;
+  const std::string key = fmt::format("{};{};{};{}", static_cast<int>(extent), fmt::join(homes.settings(), " "),
+                                      passes::text_of(given.recompute), passes::text_of(given.offload));
+  const auto is_known = [&](const auto& known) { return known.first == key; };
+  if (const auto at = std::find_if(last_.begin(), last_.end(), is_known); at != last_.end()) return at->second;
+  plan::Plan plan = extent == Extent::few ? short_plan_ : plan_;
   homes.set(plan);
   if (open_.recompute) plan.memory.recompute = given.recompute;
   if (open_.offload) plan.memory.offload = given.offload;
-  return plan::lower(config_.model, plan);
-}
-
-plan::Lowered BudgetProblem::shortened(const StateHomes& homes, const GivenUp& given) const {
-  return lowered(short_plan_, homes, given);
+  if (extent == Extent::step) plan.evaluates = plan.predicts = false;
+  ++lowerings_;
+  constexpr size_t kKept = 8;  // as they are few hundred megabytes of the largest models
+  last_.emplace_front(key, std::make_shared<const plan::Lowered>(plan::lower(config_.model, plan)));
+  if (last_.size() > kKept) last_.pop_back();
+  return last_.front().second;
 }
 
 int BudgetProblem::first_rank(const plan::Lowered& lowered, int rank) {
@@ -80,11 +88,13 @@ int BudgetProblem::first_rank(const plan::Lowered& lowered, int rank) {
 }
 
 int64_t BudgetProblem::measured_bytes(const plan::Lowered& lowered, int rank) const {
+  ++walks_;
   return runtime::rough_arena_bytes(lowered.program, first_rank(lowered, rank), config_.device.backend,
                                     train::room_of(config_));
 }
 
 bool BudgetProblem::keeps_to(const plan::Lowered& lowered, int rank, int64_t bytes) const {
+  ++walks_;
   return runtime::keeps_to(lowered.program, first_rank(lowered, rank), config_.device.backend, bytes,
                            train::room_of(config_));
 }

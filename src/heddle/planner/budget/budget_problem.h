@@ -2,7 +2,12 @@
 // of it takes, and how long its step is foretold to last.
 #pragma once
 
+#include <atomic>
+#include <deque>
+#include <memory>
 #include <optional>
+#include <string>
+#include <utility>
 
 #include "heddle/planner/budget/give_up.h"
 #include "heddle/planner/budget/state_homes.h"
@@ -21,11 +26,16 @@ class BudgetProblem {
   const plan::Plan& plan() const { return plan_; }
   int layers() const { return layers_; }
 
-  plan::Lowered lowered(const StateHomes& homes, const GivenUp& given) const {
-    return lowered(plan_, homes, given);
-  }
-  /// Of a step of fewer microbatches, in which ranks hold as many at once.
-  plan::Lowered shortened(const StateHomes& homes, const GivenUp& given) const;
+  /// What of the program is asked for: all of it; with so few microbatches that ranks hold as many at once; or the
+  /// training step alone.
+  enum class Extent : uint8_t { whole, few, step };
+  using Lowered = std::shared_ptr<const plan::Lowered>;
+  /// ConfigError where these homes don't go with what else is set. One of the last few is not made again. By one
+  /// thread at a time.
+  Lowered lowered(const StateHomes& homes, const GivenUp& given, Extent extent = Extent::whole) const;
+  /// Programs lowered, and steps walked dry, so far.
+  int lowerings() const { return lowerings_; }
+  int walks() const { return walks_; }
 
   /// What a rank's arena takes, about, and soon known.
   int64_t measured_bytes(const plan::Lowered& lowered, int rank) const;
@@ -43,8 +53,6 @@ class BudgetProblem {
   double microbatches() const { return plan_.microbatches; }
 
  private:
-  plan::Lowered lowered(plan::Plan plan, const StateHomes& homes, const GivenUp& given) const;
-
   const config::RunConfig& config_;
   plan::Plan plan_, short_plan_;
   passes::Durations duration_us_;
@@ -53,6 +61,9 @@ class BudgetProblem {
   bool lean_ = false;
   Open open_;
   std::optional<Giver> giver_;
+  mutable std::deque<std::pair<std::string, Lowered>> last_;  // the newest first
+  mutable int lowerings_ = 0;
+  mutable std::atomic<int> walks_ = 0;
 };
 
 }  // namespace heddle::planner

@@ -82,7 +82,11 @@ nlohmann::ordered_json json_of(const BudgetChoice& choice, int64_t budget_bytes)
           {"rank_bytes", choice.rank_bytes},
           {"pipeline_rank", choice.fullest},
           {"waterfall", steps},
-          {"seconds", choice.seconds}};
+          {"seconds", choice.seconds},
+          {"processor_seconds", choice.processor_seconds},
+          {"lowerings", choice.lowerings},
+          {"walks", choice.walks},
+          {"worked_out", choice.worked_out}};
 }
 
 }  // namespace heddle::planner

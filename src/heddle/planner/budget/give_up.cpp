@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <iterator>
 #include <map>
-#include <queue>
 #include <set>
 
 #include "heddle/passes/offload.h"
@@ -31,6 +30,11 @@ const std::vector<std::string>& words_with_limits() {
   return all;
 }
 constexpr double kLimits[] = {4, 3, 2, 1.5, 1.25, 1};
+
+bool of_all_layers(const passes::OpGroup& group) {
+  const passes::OpGroup any;
+  return group.first_layer == any.first_layer && group.last_layer == any.last_layer;
+}
 
 passes::OpGroup group_of(const Item& item) { return {item.word, item.layers.first, item.layers.last, item.above}; }
 
@@ -86,7 +90,19 @@ GivenUp in_short(const std::vector<Item>& items, int layers) {
 }
 
 Giver::Giver(std::vector<KeptValues> texts, schedule::Schedule schedule, Open open)
-    : texts_(std::move(texts)), known_(texts_.size()), schedule_(std::move(schedule)), open_(std::move(open)) {
+    : texts_(std::move(texts)), orders_(texts_.size()), schedule_(std::move(schedule)), open_(std::move(open)) {
+  // Words that are given for some layers alone make like texts unlike.
+  const bool all_alike = std::all_of(open_.set.recompute.begin(), open_.set.recompute.end(), of_all_layers) &&
+                         std::all_of(open_.set.offload.begin(), open_.set.offload.end(), of_all_layers);
+  std::map<std::string, std::shared_ptr<Shape>> shapes;
+  for (int r = 0; r < ranks(); ++r) {
+    std::shared_ptr<Shape>& shape = shapes[all_alike ? text(r).shape() : std::to_string(r)];
+    if (shape == nullptr) {
+      shape = std::make_shared<Shape>();
+      shape->rank = r;
+    }
+    shape_of_rank_.push_back(shape);
+  }
   const schedule::Placement& placement = schedule_.placement;
   std::map<int, int> family_of_stage;
   for (int r = 0; r < ranks(); ++r) {
@@ -117,16 +133,40 @@ double Giver::kept_bytes(int rank, const Kept& kept) const {
 }
 
 const Kept& Giver::kept(int rank, const std::vector<Item>& items) const {
-  const GivenUp own = given_up(items);
-  const auto [at, fresh] = known_[static_cast<size_t>(rank)].try_emplace(passes::text_of(own.recompute) + ";" +
-                                                                         passes::text_of(own.offload));
-  if (fresh) {
-    GivenUp given = own;
-    given.recompute.insert(given.recompute.end(), open_.set.recompute.begin(), open_.set.recompute.end());
-    given.offload.insert(given.offload.end(), open_.set.offload.begin(), open_.set.offload.end());
-    at->second = text(rank).with(given);
+  Shape& shape = *shape_of_rank_[static_cast<size_t>(rank)];
+  const int first = text(rank).first_layer();
+  std::string key;
+  for (const Item& item : items) {
+    key += item.word;
+    for (const double n :
+         {static_cast<double>(item.way), item.above, static_cast<double>(item.layers.first - first),
+          static_cast<double>(item.layers.last - first)})
+      key.append(reinterpret_cast<const char*>(&n), sizeof n);  // only compared
   }
-  return at->second;
+  {
+    const std::lock_guard lock(shape.mutex);
+    if (const auto at = shape.known.find(key); at != shape.known.end()) return at->second;
+  }
+  std::vector<Item> there = items;
+  for (Item& item : there) {
+    item.layers.first += text(shape.rank).first_layer() - first;
+    item.layers.last += text(shape.rank).first_layer() - first;
+  }
+  GivenUp given = given_up(there);
+  given.recompute.insert(given.recompute.end(), open_.set.recompute.begin(), open_.set.recompute.end());
+  given.offload.insert(given.offload.end(), open_.set.offload.begin(), open_.set.offload.end());
+  Kept kept = text(shape.rank).with(given);
+  const std::lock_guard lock(shape.mutex);
+  return shape.known.try_emplace(std::move(key), std::move(kept)).first->second;
+}
+
+int Giver::worked_out() const {
+  std::set<const Shape*> counted;
+  int sum = 0;
+  for (const std::shared_ptr<Shape>& shape : shape_of_rank_) {
+    if (counted.insert(shape.get()).second) sum += static_cast<int>(shape->known.size());
+  }
+  return sum;
 }
 
 std::vector<Item> Giver::choices(int rank) const {
@@ -195,55 +235,66 @@ bool Giver::give_up_with_limits(int rank, double most_bytes, std::vector<Item>& 
   return kept_bytes(rank, items) <= most_bytes;
 }
 
+double Giver::worth(int rank, const Order& order, const Item& item) const {
+  std::vector<Item> with = order.items;
+  with.push_back(item);
+  const Kept& then = kept(rank, with);
+  const double frees_bytes = order.left_bytes.back() - kept_bytes(rank, then);
+  return frees_bytes / (std::max(0.0, then.price_us - order.now->price_us) + 1e-3);
+}
+
+Giver::Order Giver::begun(int rank, const std::vector<Item>& items) const {
+  Order order;
+  order.all = choices(rank);
+  order.items = items;
+  order.before = items.size();
+  order.now = &kept(rank, items);
+  order.left_bytes = {kept_bytes(rank, *order.now)};
+  std::map<std::tuple<int, std::string, double, int>, double> known;  // of runs that are alike
+  const auto width = [](const Item& i) { return i.layers.last - i.layers.first + 1; };
+  for (size_t i = 0; i < order.all.size(); ++i) {
+    const Item& item = order.all[i];
+    const std::tuple key(static_cast<int>(item.way), item.word, item.above, item.layers.alike * 64 + width(item));
+    const auto [at, fresh] = known.try_emplace(key, 0);
+    if (fresh) at->second = worth(rank, order, item);
+    if (at->second > 0) order.queue.push({at->second, i, fresh ? items.size() : SIZE_MAX});
+  }
+  return order;
+}
+
+// False where nothing is left that frees anything.
+bool Giver::take_next(int rank, Order& order) const {
+  while (!order.queue.empty()) {
+    Order::Entry best = order.queue.top();
+    order.queue.pop();
+    const Item& item = order.all[best.item];
+    if (best.at != order.items.size()) {
+      best.worth = worth(rank, order, item);
+      best.at = order.items.size();
+      if (best.worth > 0) order.queue.push(best);
+      continue;
+    }
+    order.items.push_back(item);
+    order.now = &kept(rank, order.items);
+    order.left_bytes.push_back(kept_bytes(rank, *order.now));
+    return true;
+  }
+  return false;
+}
+
 bool Giver::give_up(int rank, double most_bytes, std::vector<Item>& items) const {
   if (kept_bytes(rank, items) <= most_bytes) return true;
   if (open_.recompute && text(rank).spreads() && give_up_with_limits(rank, most_bytes, items)) return true;
-  const Kept* now = &kept(rank, items);
-  double now_bytes = kept_bytes(rank, *now);
-  struct Look {
-    double frees_bytes = 0, price_us = 0;
-    double worth() const { return frees_bytes / (price_us + 1e-3); }
-  };
-  const auto look = [&](const Item& item) {
-    std::vector<Item> with = items;
-    with.push_back(item);
-    const Kept& then = kept(rank, with);
-    return Look{now_bytes - kept_bytes(rank, then), std::max(0.0, then.price_us - now->price_us)};
-  };
-  const std::vector<Item> all = choices(rank);
-  struct Entry {
-    double worth = 0;
-    size_t item = 0;
-    size_t at = 0;  // how many items there were when it was worked out
-    bool operator<(const Entry& other) const {
-      return worth != other.worth ? worth < other.worth : item > other.item;
-    }
-  };
-  std::priority_queue<Entry> queue;
-  std::map<std::tuple<int, std::string, double, int>, double> known;  // of runs that are alike
-  const auto width = [](const Item& i) { return i.layers.last - i.layers.first + 1; };
-  for (size_t i = 0; i < all.size(); ++i) {
-    const Item& item = all[i];
-    const std::tuple key(static_cast<int>(item.way), item.word, item.above, item.layers.alike * 64 + width(item));
-    const auto [at, fresh] = known.try_emplace(key, 0);
-    if (fresh) at->second = look(item).worth();
-    if (at->second > 0) queue.push({at->second, i, fresh ? items.size() : SIZE_MAX});
-  }
-  while (now_bytes > most_bytes && !queue.empty()) {
-    Entry best = queue.top();
-    queue.pop();
-    const Item& item = all[best.item];
-    if (best.at != items.size()) {
-      best.worth = look(item).worth();
-      best.at = items.size();
-      if (best.worth > 0) queue.push(best);
-      continue;
-    }
-    items.push_back(item);
-    now = &kept(rank, items);
-    now_bytes = kept_bytes(rank, *now);
-  }
-  return now_bytes <= most_bytes;
+  const GivenUp from = given_up(items);
+  const auto [at, fresh] = orders_[static_cast<size_t>(rank)].try_emplace(passes::text_of(from.recompute) + ";" +
+                                                                          passes::text_of(from.offload));
+  Order& order = at->second;
+  if (fresh) order = begun(rank, items);
+  while (order.left_bytes.back() > most_bytes && take_next(rank, order)) continue;
+  size_t taken = 0;
+  while (taken + 1 < order.left_bytes.size() && order.left_bytes[taken] > most_bytes) ++taken;
+  items.assign(order.items.begin(), order.items.begin() + static_cast<std::ptrdiff_t>(order.before + taken));
+  return order.left_bytes[taken] <= most_bytes;
 }
 
 bool Giver::take_back(const std::vector<int>& family, const std::vector<double>& most_bytes,

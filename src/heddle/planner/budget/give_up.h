@@ -13,6 +13,9 @@
 #pragma once
 
 #include <map>
+#include <memory>
+#include <mutex>
+#include <queue>
 #include <string>
 #include <vector>
 
@@ -53,8 +56,10 @@ class Giver {
   /// Bytes that the rank keeps for its backwards at most at once.
   double kept_bytes(int rank, const Kept& kept) const;
   double kept_bytes(int rank, const std::vector<Item>& items) const { return kept_bytes(rank, kept(rank, items)); }
-  /// Worked out once for the same items; different ranks may ask at once.
+  /// Worked out once for the same items of ranks whose texts have one shape; different ranks may ask at once.
   const Kept& kept(int rank, const std::vector<Item>& items) const;
+  /// How often it was.
+  int worked_out() const;
 
   /// Adds items until the rank keeps no more than `most_bytes`; whether it does. `items` are of its family.
   bool give_up(int rank, double most_bytes, std::vector<Item>& items) const;
@@ -69,13 +74,40 @@ class Giver {
   std::vector<Item> everything(int rank) const;
 
  private:
+  // What is known of the texts of one shape.
+  struct Shape {
+    int rank = 0;  // whose text stands for it
+    std::map<std::string, Kept> known;
+    std::mutex mutex;  // of `known`
+  };
+  // What a rank takes beyond these, one by one: the same for whatever number of bytes, as far as it is worked out.
+  struct Order {
+    struct Entry {
+      double worth = 0;
+      size_t item = 0;
+      size_t at = 0;  // how many items there were when it was worked out
+      bool operator<(const Entry& other) const {
+        return worth != other.worth ? worth < other.worth : item > other.item;
+      }
+    };
+    std::vector<Item> all, items;
+    std::vector<double> left_bytes;  // with none of them, with the first, …
+    size_t before = 0;               // of the items: those that it began with
+    const Kept* now = nullptr;
+    std::priority_queue<Entry> queue;
+  };
+  Order begun(int rank, const std::vector<Item>& items) const;
+  bool take_next(int rank, Order& order) const;
+  double worth(int rank, const Order& order, const Item& item) const;
+
   std::vector<Item> choices(int rank) const;
   // The highest limit with which the rank fits, the same for all its layers, for the rows that count are whichever
   // the layers' limits leave most of together; else the lowest one.
   bool give_up_with_limits(int rank, double most_bytes, std::vector<Item>& items) const;
 
   std::vector<KeptValues> texts_;
-  mutable std::vector<std::map<std::string, Kept>> known_;  // of each rank, by its items
+  std::vector<std::shared_ptr<Shape>> shape_of_rank_;
+  mutable std::vector<std::map<std::string, Order>> orders_;  // of each rank, by what it began with
   schedule::Schedule schedule_;
   Open open_;
   std::vector<schedule::Schedule> order_of_rank_;  // of that rank alone

@@ -9,6 +9,7 @@
 #include "heddle/passes/offload.h"
 #include "heddle/passes/recompute.h"
 #include "heddle/plan/durations.h"
+#include "heddle/planner/budget/text_shape.h"
 #include "heddle/schedule/apart.h"
 
 namespace heddle::planner {
@@ -97,6 +98,17 @@ std::string kind_of_layer(const Listing& listing, int layer) {
   return kind;
 }
 
+// The text is copied for each choice that is looked at: nobody asks for its values by their names.
+Listing named_shortly(Listing text) {
+  Listing copied;
+  copied.chunks = std::move(text.chunks);
+  copied.values = std::move(text.values);
+  copied.ops = std::move(text.ops);
+  copied.accumulators = std::move(text.accumulators);
+  for (size_t v = 0; v < copied.values.size(); ++v) copied.values[v].name = std::to_string(v);
+  return copied;
+}
+
 }  // namespace
 
 double often_beyond(double times) {
@@ -106,13 +118,18 @@ double often_beyond(double times) {
 
 KeptValues::KeptValues(Listing text, const std::vector<schedule::Action>& order, const std::vector<int>& stages,
                        passes::Durations duration_us, double bytes_per_us, double crowding)
-    : text_(std::move(text)),
+    : text_(named_shortly(std::move(text))),
+      first_layer_(first_layer_of(text_)),
       deferred_(schedule::defers_weight_gradients(order)),
       apart_(schedule::stands_apart(order, stages)),
       duration_us_(std::move(duration_us)),
       bytes_per_us_(bytes_per_us),
       crowding_(crowding),
-      even_rows_(plan::balanced_rows(text_)) {}
+      even_rows_(plan::balanced_rows(text_)) {
+  shape_ = fmt::format("{} {} ", deferred_, crowding_);
+  for (const bool apart : apart_) shape_ += apart ? '1' : '0';
+  shape_ += shape_of(text_);
+}
 
 Kept KeptValues::with(const GivenUp& given) const {
   Listing listing = text_;

@@ -2,6 +2,7 @@
 // memory.recompute and memory.offload free at what price: by running those passes on the rank's text, nothing else.
 #pragma once
 
+#include <string>
 #include <vector>
 
 #include "heddle/passes/op_groups.h"
@@ -41,6 +42,9 @@ class KeptValues {
              passes::Durations duration_us, double bytes_per_us, double crowding);
 
   Kept with(const GivenUp& given) const;
+  /// Of two that are equal `with` returns the same for words whose layers are as far from the first one.
+  const std::string& shape() const { return shape_; }
+  int first_layer() const { return first_layer_; }
   /// In order, at most so many of a kind in each chunk.
   std::vector<LayerRun> runs(int most) const;
   /// Whether rows of its layers come from other ranks, so that limits have something to decide.
@@ -50,6 +54,8 @@ class KeptValues {
   void add_price(const ir::Listing& listing, Kept& kept) const;
 
   ir::Listing text_;
+  std::string shape_;
+  int first_layer_;
   bool deferred_;
   std::vector<bool> apart_;
   passes::Durations duration_us_;

@@ -10,32 +10,19 @@
 #include "heddle/base/parallel.h"
 #include "heddle/observe/units.h"
 #include "heddle/plan/account.h"
-#include "heddle/planner/budget/budget_problem.h"
 #include "heddle/planner/budget/budget_text.h"
+#include "heddle/planner/budget/candidates.h"
+#include "heddle/planner/memory/budget_share.h"
 #include "heddle/planner/memory/state_home.h"
 
 namespace heddle::planner {
 
 namespace {
 
-using Items = std::vector<Item>;
+using Candidate = BudgetCandidate;
+using Extent = BudgetProblem::Extent;
 constexpr int kRounds = 12;         // of giving up more where the walk needs more than was reckoned
 constexpr double kMoreRoom = 0.02;  // of the budget that a rank is denied where its values lie badly
-
-// A residency of the state, with what the ranks then give up.
-struct Candidate {
-  StateHomes homes;
-  std::vector<Items> items;   // of each family of ranks
-  std::vector<double> fixed;  // of each rank: bytes beside those that it keeps
-  bool fits = false;          // as reckoned
-  double step_us = 0;
-
-  Items all() const {
-    Items joined;
-    for (const Items& i : items) joined.insert(joined.end(), i.begin(), i.end());
-    return joined;
-  }
-};
 
 // One that was walked.
 struct Verified {
@@ -47,40 +34,37 @@ struct Verified {
 class Chooser {
  public:
   Chooser(const config::RunConfig& config, bool own_memory)
-      : problem_(config, own_memory), giver_(problem_.giver()), homes_(state_homes(config, own_memory)) {
-    family_.resize(static_cast<size_t>(problem_.ranks()));
-    for (size_t f = 0; f < giver_.families().size(); ++f) {
-      for (const int r : giver_.families()[f]) family_[static_cast<size_t>(r)] = f;
-    }
-  }
+      : problem_(config, own_memory), giver_(problem_.giver()), rows_(home_rows(config, own_memory)) {}
 
-  bool anything_open() const { return problem_.open().recompute || problem_.open().offload || homes_.size() > 1; }
+  bool anything_open() const { return problem_.open().recompute || problem_.open().offload || !rows_.empty(); }
 
   BudgetChoice choose() {
     plain_ = problem_.lowered({}, {});
-    plain_bytes_ = measured(problem_.shortened({}, {}));
-    const double free_us = problem_.times(plain_).step_us;
+    plain_bytes_ = measured(*problem_.lowered({}, {}, Extent::few));
     BudgetChoice choice;
-    choice.free_us = free_us;
+    choice.free_us = problem_.times(*plain_).step_us;
     choice.fullest =
         static_cast<int>(std::max_element(plain_bytes_.begin(), plain_bytes_.end()) - plain_bytes_.begin());
-    Candidate nothing = begun_with({});
+    reckoned_.emplace(problem_, *plain_, plain_bytes_, choice.free_us);
     if (plain_bytes_[static_cast<size_t>(choice.fullest)] <= budget()) {
       Walked walked(problem_.ranks());
       for (int r = 0; r < problem_.ranks(); ++r)
         walked.measured[static_cast<size_t>(r)] = static_cast<int64_t>(plain_bytes_[static_cast<size_t>(r)]);
-      if (walk(plain_, walked).empty()) return explained(choice, {nothing, walked.bytes(), free_us});
+      if (walk(*plain_, walked).empty())
+        return explained(choice, {reckoned_->begun_with({}), walked.bytes(), choice.free_us});
     }
-    std::vector<Candidate> candidates;
-    for (const StateHomes& homes : homes_) candidates.push_back(reckoned(homes));
-    std::stable_sort(candidates.begin(), candidates.end(), [](const Candidate& a, const Candidate& b) {
-      return a.fits != b.fits ? a.fits : a.step_us < b.step_us;
-    });
-    for (Candidate& candidate : candidates) {
-      if (auto verified = verify(std::move(candidate)))
-        return explained(choice, or_all_alike(taken_back(std::move(*verified))));
+    std::optional<Verified> best;
+    double longer = 1;  // what the walk has added to the step
+    for (Candidate& candidate : reckoned_->best_few(rows_)) {
+      const double step_us = candidate.step_us;
+      if (best && longer * step_us >= best->step_us) break;
+      std::optional<Verified> verified = verify(std::move(candidate));
+      if (!verified || (best && verified->step_us >= best->step_us)) continue;
+      longer = verified->step_us / step_us;
+      best = std::move(verified);
     }
-    refuse();
+    if (!best) refuse();
+    return explained(choice, or_all_alike(taken_back(std::move(*best))));
   }
 
  private:
@@ -92,61 +76,10 @@ class Chooser {
     return bytes;
   }
 
-  const Items& items_of(const Candidate& c, int rank) const { return c.items[family_[static_cast<size_t>(rank)]]; }
-  GivenUp given(const Candidate& c) const { return in_short(c.all(), problem_.layers()); }
-
   double budget() const { return static_cast<double>(problem_.budget_bytes()); }
-
-  // Nothing given up yet.
-  Candidate begun_with(const StateHomes& homes) const {
-    Candidate c{homes, std::vector<Items>(giver_.families().size()), plain_bytes_};
-    std::optional<plan::Lowered> lowered;
-    if (!homes.of.empty()) lowered = problem_.lowered(homes, {});
-    for (int r = 0; r < problem_.ranks(); ++r) {
-      double& fixed = c.fixed[static_cast<size_t>(r)];
-      fixed -= giver_.kept_bytes(r, Items{});
-      if (lowered) fixed += problem_.persistent_bytes(*lowered, r) - problem_.persistent_bytes(plain_, r);
-    }
-    return c;
-  }
-
-  // Gives up more where a rank is reckoned to need more than the budget; false where there is nothing left.
-  bool give_up(Candidate& c) const {
-    std::vector<char> enough(giver_.families().size(), 1);
-    for_each_index(static_cast<int64_t>(giver_.families().size()), [&](int64_t f) {
-      const auto at = static_cast<size_t>(f);
-      for (const int r : giver_.families()[at]) {
-        const double most = budget() - c.fixed[static_cast<size_t>(r)];
-        if (!giver_.give_up(r, most, c.items[at])) enough[at] = 0;
-      }
-    });
-    return std::all_of(enough.begin(), enough.end(), [](char e) { return e != 0; });
-  }
-
-  Candidate reckoned(const StateHomes& homes) const {
-    Candidate c = begun_with(homes);
-    c.fits = give_up(c);
-    if (c.fits) take_back(c, 0);
-    c.step_us = problem_.times(problem_.lowered(homes, given(c))).step_us;
-    return c;
-  }
-
-  bool take_back(Candidate& c, double spare_bytes) const {
-    std::vector<double> most;
-    for (const double fixed : c.fixed) most.push_back(budget() - spare_bytes - fixed);
-    std::vector<char> any(giver_.families().size(), 0);
-    for_each_index(static_cast<int64_t>(giver_.families().size()), [&](int64_t f) {
-      const auto at = static_cast<size_t>(f);
-      any[at] = static_cast<char>(giver_.take_back(giver_.families()[at], most, c.items[at]));
-    });
-    return std::any_of(any.begin(), any.end(), [](char a) { return a != 0; });
-  }
-
-  // What is beside the kept bytes of a rank, from what was measured.
-  void learn(Candidate& c, int rank, double bytes) const { learn(c, rank, bytes, c); }
-  // `of`: what the rank gave up when it was measured.
-  void learn(Candidate& c, int rank, double bytes, const Candidate& of) const {
-    c.fixed[static_cast<size_t>(rank)] = bytes - giver_.kept_bytes(rank, items_of(of, rank));
+  GivenUp given(const Candidate& c) const { return reckoned_->given(c); }
+  BudgetProblem::Lowered lowered(const Candidate& c, Extent extent) const {
+    return problem_.lowered(c.homes, given(c), extent);
   }
 
   // What is known of each rank with what it gives up now.
@@ -206,19 +139,19 @@ class Chooser {
     std::vector<double> most(static_cast<size_t>(problem_.ranks()), budget());
     std::vector<bool> exhausted(giver_.families().size(), false);
     for (int round = 0; round < kRounds; ++round) {
-      measure(problem_.shortened(c.homes, given(c)), walked);
+      measure(*lowered(c, Extent::few), walked);
       note_least(c, walked);
       std::vector<int> over;
       for (int r = 0; r < problem_.ranks(); ++r) {
         const auto at = static_cast<size_t>(r);
         const auto bytes = static_cast<double>(*walked.measured[at]);
-        learn(c, r, bytes);
+        reckoned_->learn(c, r, bytes, c);
         if (bytes > most[at]) over.push_back(r);
       }
       if (over.empty()) {
-        const plan::Lowered lowered = problem_.lowered(c.homes, given(c));
-        over = walk(lowered, walked);
-        if (over.empty()) return Verified{c, walked.bytes(), problem_.times(lowered).step_us};
+        const BudgetProblem::Lowered whole = lowered(c, Extent::whole);
+        over = walk(*whole, walked);
+        if (over.empty()) return Verified{c, walked.bytes(), problem_.times(*whole).step_us};
         for (const int r : over) {  // its values lie badly: as if it had less
           double& denied = most[static_cast<size_t>(r)];
           denied = std::min(denied, static_cast<double>(*walked.measured[static_cast<size_t>(r)])) -
@@ -226,7 +159,7 @@ class Chooser {
         }
       }
       std::vector<char> more(giver_.families().size(), 0), gave(giver_.families().size(), 0);
-      for (const int r : over) more[family_[static_cast<size_t>(r)]] = 1;
+      for (const int r : over) more[reckoned_->family_of(r)] = 1;
       for (size_t f = 0; f < more.size(); ++f) {
         if (more[f] != 0 && exhausted[f]) return std::nullopt;
       }
@@ -263,14 +196,15 @@ class Chooser {
     Candidate c = verified.candidate;
     std::vector<char> settled(giver_.families().size(), 0);
     Walked walked(problem_.ranks());
-    for (const double spare : {0.004, 0.015, 0.03, 0.05}) {
+    for (const double spare : {0.01, 0.04}) {
       Candidate less = c;
       for (size_t f = 0; f < settled.size(); ++f) {
         if (settled[f] == 0) less.items[f] = verified.candidate.items[f];
       }
       for (int r = 0; r < problem_.ranks(); ++r)
-        learn(less, r, static_cast<double>(verified.rank_bytes[static_cast<size_t>(r)]), verified.candidate);
-      take_back(less, spare * budget());
+        reckoned_->learn(less, r, static_cast<double>(verified.rank_bytes[static_cast<size_t>(r)]),
+                         verified.candidate);
+      reckoned_->take_back(less, spare * budget());
       for (size_t f = 0; f < settled.size(); ++f) {
         if (settled[f] != 0) less.items[f] = c.items[f];
         for (const int r : giver_.families()[f]) {
@@ -282,15 +216,15 @@ class Chooser {
         }
       }
       c = less;
-      measure(problem_.shortened(c.homes, given(c)), walked);
-      const plan::Lowered lowered = problem_.lowered(c.homes, given(c));
-      const std::vector<int> over = walk(lowered, walked);
+      measure(*lowered(c, Extent::few), walked);
+      const BudgetProblem::Lowered whole = lowered(c, Extent::whole);
+      const std::vector<int> over = walk(*whole, walked);
       if (over.empty()) {
-        const double step_us = problem_.times(lowered).step_us;
+        const double step_us = problem_.times(*whole).step_us;
         return step_us <= kAsShort * verified.step_us ? Verified{c, walked.bytes(), step_us} : verified;
       }
       std::fill(settled.begin(), settled.end(), 1);
-      for (const int r : over) settled[family_[static_cast<size_t>(r)]] = 0;
+      for (const int r : over) settled[reckoned_->family_of(r)] = 0;
     }
     return verified;
   }
@@ -303,22 +237,23 @@ class Chooser {
       Candidate c{verified.candidate.homes, std::vector<Items>(giver_.families().size()), verified.candidate.fixed};
       bool near = true;  // worth a walk
       for (int r = 0; r < problem_.ranks(); ++r) {
-        Items& items = c.items[family_[static_cast<size_t>(r)]];
+        Items& items = c.items[reckoned_->family_of(r)];
         const Items more = giver_.all_of(r, words);
         items.insert(items.end(), more.begin(), more.end());
       }
       for (int r = 0; r < problem_.ranks(); ++r) {
         constexpr double kNear = 1.1;
-        learn(c, r, static_cast<double>(verified.rank_bytes[static_cast<size_t>(r)]), verified.candidate);
-        near = near && c.fixed[static_cast<size_t>(r)] + giver_.kept_bytes(r, items_of(c, r)) < kNear * budget();
+        reckoned_->learn(c, r, static_cast<double>(verified.rank_bytes[static_cast<size_t>(r)]),
+                         verified.candidate);
+        near = near &&
+               c.fixed[static_cast<size_t>(r)] + giver_.kept_bytes(r, reckoned_->items_of(c, r)) < kNear * budget();
       }
       if (!near) continue;
-      const plan::Lowered lowered = problem_.lowered(c.homes, given(c));
-      const double step_us = problem_.times(lowered).step_us;
+      const double step_us = problem_.times(*lowered(c, Extent::step)).step_us;
       if (step_us >= verified.step_us) continue;
       Walked walked(problem_.ranks());
-      measure(problem_.shortened(c.homes, given(c)), walked);
-      if (walk(lowered, walked).empty()) verified = {c, walked.bytes(), step_us};
+      measure(*lowered(c, Extent::few), walked);
+      if (walk(*lowered(c, Extent::whole), walked).empty()) verified = {c, walked.bytes(), step_us};
     }
     return verified;
   }
@@ -328,10 +263,10 @@ class Chooser {
 
   const BudgetProblem problem_;
   const Giver& giver_;
-  const std::vector<StateHomes> homes_;
-  std::vector<size_t> family_;  // of each rank
-  plan::Lowered plain_;
+  const std::vector<std::vector<StateHomes>> rows_;
+  BudgetProblem::Lowered plain_;
   std::vector<double> plain_bytes_;
+  std::optional<Candidates> reckoned_;
   Least least_;
 };
 
@@ -363,29 +298,29 @@ BudgetChoice Chooser::explained(BudgetChoice choice, const Verified& v) const {
   // The rank's bytes, from what all of it would take to what it does.
   const Kept& all = giver_.kept(fullest, {});
   const double kept = giver_.kept_bytes(fullest, all), plain = plain_bytes_[at];
-  for (const plan::RoleBytes& role : plan::persistent_by_role(plain_.program, problem_.first_rank(plain_, fullest)))
+  for (const plan::RoleBytes& role :
+       plan::persistent_by_role(plain_->program, problem_.first_rank(*plain_, fullest)))
     choice.waterfall.push_back({std::string(ir::name_of(role.role)), static_cast<double>(role.bytes)});
   choice.waterfall.push_back({"kept for the backward", kept});
-  choice.waterfall.push_back({"at work, and gaps", plain - kept - problem_.persistent_bytes(plain_, fullest)});
+  choice.waterfall.push_back({"at work, and gaps", plain - kept - problem_.persistent_bytes(*plain_, fullest)});
   double left = plain;
   const auto step = [&](const std::string& name, double bytes) {
     choice.waterfall.push_back({name, bytes, true});
     left += bytes;
   };
-  for (const auto& [setting, value] : c.homes.of) {
-    StateHomes one{{{setting, value}}};
-    const plan::Lowered lowered = problem_.lowered(one, {});
-    const double frees = problem_.persistent_bytes(plain_, fullest) - problem_.persistent_bytes(lowered, fullest);
-    const double costs_us = problem_.times(lowered).step_us - choice.free_us;
-    const std::string name = one.settings()[0];
-    step(name, -frees);
-    choice.why.push_back(fmt::format("{}: {} of rank {}'s for {} of the step", name, size_text(frees), fullest,
-                                     share_text(costs_us, choice.free_us)));
+  for (const HomePrice& price : reckoned_->prices()) {
+    if (std::find(c.homes.of.begin(), c.homes.of.end(), price.home.of[0]) == c.homes.of.end()) continue;
+    const std::string name = price.home.settings()[0];
+    step(name, -price.frees_bytes[at]);
+    choice.why.push_back(fmt::format("{}: {} of rank {}'s for {} of the step", name,
+                                     size_text(price.frees_bytes[at]), fullest,
+                                     share_text(std::max(0.0, price.costs_us), choice.free_us)));
   }
   // Words in the order in which the settings have them, their layers on this rank together.
   Items so_far;
   const Kept* now = &all;
-  Items left_items = items_of(c, fullest), others = c.all();
+  const Items left_items = reckoned_->items_of(c, fullest);
+  Items others = c.all();
   while (!others.empty()) {
     const Item word = others.front();
     Items own;
@@ -411,6 +346,9 @@ BudgetChoice Chooser::explained(BudgetChoice choice, const Verified& v) const {
                                      share_text(std::max(0.0, costs_us), choice.free_us),
                                      word.above > 0 ? ", as often as rows are taken to pass the limit" : ""));
   }
+  choice.lowerings = problem_.lowerings();
+  choice.walks = problem_.walks();
+  choice.worked_out = giver_.worked_out();
   step("at work otherwise", static_cast<double>(choice.rank_bytes[at]) - left);
   return choice;
 }
@@ -418,7 +356,7 @@ BudgetChoice Chooser::explained(BudgetChoice choice, const Verified& v) const {
 void Chooser::refuse() {
   // With each residency all that can be given up, too, said in fewer words; then what the least takes exactly.
   constexpr double kShort = 1.03;
-  for (const StateHomes& homes : homes_) {
+  for (const StateHomes& homes : reckoned_->homes_to_refuse_with()) {
     Candidate all{homes, std::vector<Items>(giver_.families().size()), {}};
     for (size_t f = 0; f < all.items.size(); ++f) {
       for (const int r : giver_.families()[f]) {
@@ -427,14 +365,14 @@ void Chooser::refuse() {
       }
     }
     Walked walked(problem_.ranks());
-    measure(problem_.shortened(homes, given(all)), walked);
+    measure(*lowered(all, Extent::few), walked);
     note_least(all, walked, kShort);
   }
   const GivenUp& given = least_.given;
-  const plan::Lowered lowered = problem_.lowered(least_.homes, given);
+  const BudgetProblem::Lowered whole = problem_.lowered(least_.homes, given);
   std::vector<int64_t> bytes(static_cast<size_t>(problem_.ranks()));
   for_each_index(problem_.ranks(), [&](int64_t r) {
-    bytes[static_cast<size_t>(r)] = problem_.bound_bytes(lowered, static_cast<int>(r));
+    bytes[static_cast<size_t>(r)] = problem_.bound_bytes(*whole, static_cast<int>(r));
   });
   std::vector<std::string> with;
   if (problem_.open().recompute)
@@ -461,12 +399,13 @@ std::string BudgetChoice::recompute() const {
 }
 
 std::optional<BudgetChoice> within_budget(const config::RunConfig& config, std::optional<bool> own_memory) {
-  if (config.plan.memory.budget_bytes == 0) return std::nullopt;
-  const double begin_s = now_s();
+  if (!config.plan.memory.has_budget()) return std::nullopt;
+  const double begin_s = now_s(), begin_processor_s = processor_s();
   Chooser chooser(config, own_memory.value_or(has_own_memory(config)));
   if (!chooser.anything_open()) return std::nullopt;
   BudgetChoice choice = chooser.choose();
   choice.seconds = now_s() - begin_s;
+  choice.processor_seconds = processor_s() - begin_processor_s;
   return choice;
 }
 
@@ -486,11 +425,12 @@ WithinBudget read_within_budget(const std::string& path, const std::vector<std::
     all.insert(all.end(), settings.begin(), settings.end());
     read.config = config::read_run_config(path, all);
   };
-  add(home_settings(read.config, [](const std::string& line) { fmt::print(stderr, "{}\n", line); }));
+  const auto tell = [](const std::string& line) { fmt::print(stderr, "{}\n", line); };
+  add(share_settings(read.config, {.memory = read.config.ranks()}, tell));
+  add(home_settings(read.config, tell));
   read.choice = within_budget(read.config);
   if (!read.choice) return read;
-  for (const std::string& line : lines_of(*read.choice, read.config.plan.memory.budget_bytes))
-    fmt::print(stderr, "{}\n", line);
+  for (const std::string& line : lines_of(*read.choice, read.config.plan.memory.budget_bytes)) tell(line);
   add(read.choice->settings);
   return read;
 }

@@ -33,7 +33,8 @@ struct BudgetChoice {
   std::vector<int64_t> rank_bytes;    // likewise each pipeline rank
   int fullest = 0;                    // the pipeline rank that would take most without a budget
   std::vector<ByteStep> waterfall;  // of that rank: what it would take, what frees how much, adding up to its bytes
-  double seconds = 0;               // that the choice took
+  double seconds = 0, processor_seconds = 0;     // that the choice took
+  int lowerings = 0, walks = 0, worked_out = 0;  // that it took: of programs; of ranks; of what texts keep
 
   std::string recompute() const;  // the words of memory.recompute, "" where it is left alone
 };

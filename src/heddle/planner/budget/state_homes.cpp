@@ -1,6 +1,7 @@
 #include "heddle/planner/budget/state_homes.h"
 
 #include "heddle/backends/backend.h"
+#include "heddle/train/run_config_plan.h"
 
 namespace heddle::planner {
 
@@ -13,6 +14,7 @@ bool matters(const plan::Planned& planned, const config::RunConfig& config, bool
     case plan::Planned::Where::anywhere: return true;
     case plan::Planned::Where::several_ranks: return config.ranks() > 1;
     case plan::Planned::Where::own_memory: return own_memory;
+    case plan::Planned::Where::narrow_weights: return train::resolved_dtype(config) == Dtype::bf16;
   }
   return false;
 }
@@ -27,25 +29,17 @@ std::vector<std::string> StateHomes::settings() const {
   return all;
 }
 
-std::vector<StateHomes> state_homes(const config::RunConfig& config, bool own_memory) {
-  std::vector<StateHomes> all{{}};
+std::vector<std::vector<StateHomes>> home_rows(const config::RunConfig& config, bool own_memory) {
+  std::vector<std::vector<StateHomes>> rows;
   const plan::Choices usual;
   for (const plan::Setting<plan::Choices>& s : plan::settings()) {
-    if (!s.key.starts_with("memory.") || s.kind == plan::Row::Kind::list || !s.is_switch(plan::MathsClass::bitwise))
+    if (!s.is_switch(plan::MathsClass::bitwise) || !s.as_switch->planned || !s.as_switch->planned->residency)
       continue;
-    if (!s.as_switch->planned || !matters(*s.as_switch->planned, config, own_memory) ||
-        s.get(config.plan) != s.get(usual))
-      continue;
-    const size_t before = all.size();
-    for (const plan::Value& value : s.planned_values()) {
-      if (value == s.get(usual)) continue;
-      for (size_t i = 0; i < before; ++i) {
-        all.push_back(all[i]);
-        all.back().of.emplace_back(&s, value);
-      }
-    }
+    if (!matters(*s.as_switch->planned, config, own_memory) || s.get(config.plan) != s.get(usual)) continue;
+    std::vector<StateHomes>& row = rows.emplace_back();
+    for (const plan::Value& value : s.planned_values()) row.push_back({{{&s, value}}});
   }
-  return all;
+  return rows;
 }
 
 }  // namespace heddle::planner

@@ -1,5 +1,5 @@
-// Where what persists may lie: the switches of memory.* that keep every bit and whose row says which of their words
-// a planner tries (plan/switches). A new residency is a row there, nothing here.
+// Where what persists may lie: the switches that keep every bit and whose row names residencies to a planner
+// (plan/switches). A new one is a row there, nothing here.
 #pragma once
 
 #include <string>
@@ -24,7 +24,7 @@ struct StateHomes {
   std::vector<std::string> settings() const;  // "memory.optimizer=swap", …
 };
 
-/// Each combination of what the configuration leaves as it is by default; the first is none of them.
-std::vector<StateHomes> state_homes(const config::RunConfig& config, bool own_memory);
+/// Of each row that the configuration leaves as it is by default, what may stand there instead, a residency each.
+std::vector<std::vector<StateHomes>> home_rows(const config::RunConfig& config, bool own_memory);
 
 }  // namespace heddle::planner
