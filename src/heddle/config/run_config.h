@@ -58,6 +58,9 @@ struct RunConfig {
     bool any_bytes = false;               // text may hold bytes that are none
     bool attend_across_documents = true;  // of those packed in a sequence
     int64_t document_end = -1;            // the id of a document's last token; −1: the tokenizer's
+    bool chat = false;                    // lines of .jsonl are prompts with their answers, or conversations
+    std::string prompt_key = "prompt", answer_key = "completion", messages_key = "messages";
+    std::string chat_template;  // a file; empty: the tokenizer's
     LongSamples long_samples = LongSamples::refuse;
     bool operator==(const Data&) const = default;
   } data;
