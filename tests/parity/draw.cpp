@@ -115,6 +115,17 @@ void draw_grouped(uint64_t number, const plan::Plan& p, model::ModelConfig& c) {
   if (dice.one_in(4)) c.first_k_dense_replace = c.num_hidden_layers + c.num_nextn_predict_layers;
 }
 
+// In a quarter of the draws, adapters beside frozen weights. From dice of its own, as above.
+void draw_adapters(uint64_t number, plan::Plan& p) {
+  Dice dice(number, "adapters");
+  if (!dice.one_in(4)) return;
+  p.lora.rank = dice.of({1, 2, 3});
+  p.lora.alpha = 1.5;
+  p.lora.rank_stabilized = dice.one_in(2);
+  const std::vector<std::string> targets{"all", "attention", "o_proj", "all"};
+  p.lora.targets = targets[static_cast<size_t>(dice.below(static_cast<int>(targets.size())))];
+}
+
 void pack(Draw& d) { d.plan.packed_bytes = backends::named(d.backend).packed_bytes; }
 
 bool fits(const Draw& d) {
@@ -215,6 +226,7 @@ Draw draw(uint64_t number, int most_ranks, int ranks) {
   }
   pack(d);
   draw_grouped(number, p, c);
+  draw_adapters(number, p);
   draw_switches(d, dice.of({1, 1, 3}));
   draw_order(dice, d);
   return d;
