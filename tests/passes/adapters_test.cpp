@@ -54,7 +54,7 @@ listing 0
   weight      o.weight  f32[8, 6]
 listing 0, F
   no layer
-    ids = load_tokens {cp 1, depths 0, rows 4, sequence 4}
+    ids, labels = load_tokens {cp 1, depths 0, rows 4, sequence 4}
     x = embedding ids, embed
   layer 0
     0.q = linear x, q.weight  compute  @mla_up
