@@ -12,7 +12,8 @@ import sys
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs/reference.md"
 SECTIONS = {"": "Of the run itself", "model": "[model]: the model", "data": "[data]: the text", "train": "[train]: how it is trained",
-            "device": "[device]: what runs it", "mesh": "[mesh]: ranks and degrees", "parallel": "[parallel]: schedule, messages",
+            "lora": "[lora]: adapters beside frozen weights", "device": "[device]: what runs it",
+            "mesh": "[mesh]: ranks and degrees", "parallel": "[parallel]: schedule, messages",
             "memory": "[memory]: what is not kept", "fusions": "[fusions]: ops in one"}
 HEAD = """# Every key
 

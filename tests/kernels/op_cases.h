@@ -187,6 +187,10 @@ inline std::vector<CaseMaker> norm_and_shape_cases() {
                        {}};
        }});
   cases.push_back(
+      {"scale", [](Dtype X, int64_t B) {
+         return OpCase{"scale", "scale", {activation(random_tensor(X, {B * 3, 5}, 16))}, {{"factor", 0.75}}, {}};
+       }});
+  cases.push_back(
       {"split", [](Dtype X, int64_t B) {
          return OpCase{"split", "split", {activation(random_tensor(X, {B * 3, 10}, 18))}, {{"first", 3}}, {}};
        }});

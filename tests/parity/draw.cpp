@@ -129,6 +129,17 @@ void draw_masks(uint64_t number, plan::Plan& p, model::ModelConfig& c) {
   if (!c.is_latent()) c.attention_sinks = dice.one_in(3);
 }
 
+// In a quarter of the draws, adapters beside frozen weights. From dice of its own, as above.
+void draw_adapters(uint64_t number, plan::Plan& p) {
+  Dice dice(number, "adapters");
+  if (!dice.one_in(4)) return;
+  p.lora.rank = dice.of({1, 2, 3});
+  p.lora.alpha = 1.5;
+  p.lora.rank_stabilized = dice.one_in(2);
+  const std::vector<std::string> targets{"all", "attention", "o_proj", "all"};
+  p.lora.targets = targets[static_cast<size_t>(dice.below(static_cast<int>(targets.size())))];
+}
+
 void pack(Draw& d) { d.plan.packed_bytes = backends::named(d.backend).packed_bytes; }
 
 bool fits(const Draw& d) {
@@ -230,6 +241,7 @@ Draw draw(uint64_t number, int most_ranks, int ranks) {
   pack(d);
   draw_grouped(number, p, c);
   draw_masks(number, p, c);
+  draw_adapters(number, p);
   draw_switches(d, dice.of({1, 1, 3}));
   draw_order(dice, d);
   return d;

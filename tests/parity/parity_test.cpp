@@ -59,6 +59,29 @@ TEST(Parity, RandomLayoutsEqualOneRank) {
   EXPECT_LE(flipped * 20, draws()) << "draws in fp32 that could not be compared";
 }
 
+// Adapters among cuts of every kind: each must have been met.
+TEST(Parity, AdaptersInRandomLayouts) {
+  std::map<std::string, int> met;
+  const uint64_t wanted = std::max<uint64_t>(1, draws() / 2);
+  for (uint64_t number = 10'000, found = 0; found < wanted; ++number) {
+    const Draw d = draw(number, 8);
+    if (d.plan.lora.rank == 0) continue;
+    ++found;
+    const plan::Degrees& mesh = d.plan.mesh;
+    met["tp"] += mesh.tp > 1;
+    met["cp"] += mesh.cp > 1;
+    met["dp"] += mesh.dp > 1;
+    met["pp"] += mesh.pp > 1;
+    met["ep"] += mesh.ep > 1;
+    met["etp"] += mesh.etp > 1 && d.plan.lora.targets == "all";
+    for (const std::string& difference : differences_on_threads(d)) {
+      if (difference != kFlipped) ADD_FAILURE() << difference;
+    }
+  }
+  if (draws() < 24) return;
+  for (const auto& [axis, times] : met) EXPECT_GT(times, 0) << axis;
+}
+
 // bf16 shows what rounds at another place: one number more that goes between ranks, one sum less before it does.
 TEST(Parity, LayoutsInBf16HaveTheBitsOfOneRank) {
   int apart = 0;

@@ -12,6 +12,8 @@
 #include "heddle/observe/units.h"
 #include "heddle/session/run_data.h"
 #include "heddle/session/run_folder.h"
+#include "heddle/train/adapters/base.h"
+#include "heddle/train/adapters/peft_files.h"
 #include "heddle/train/checkpoint.h"
 #include "heddle/train/released_source.h"
 #include "heddle/train/run_config_plan.h"
@@ -32,7 +34,7 @@ struct ConvertOptions {
   std::string from, to;
   std::string dtype = "bf16";
   std::string shard_bytes = "5GiB";
-  bool json = false;
+  bool adapter = false, merge = false, json = false;
 };
 
 /// What is told at the end.
@@ -55,8 +57,9 @@ void take_along(const std::string& from, const std::string& to) {
 }
 
 // The model's state, as one rank in f32 has it.
-plan::Lowered state_of(const model::ModelConfig& model) {
+plan::Lowered state_of(const model::ModelConfig& model, const passes::Adapters& adapters = {}) {
   plan::Plan plan;
+  plan.lora = adapters;
   plan.dtype = Dtype::bf16;  // masters are f32 then, for every parameter
   plan.sequences = 1;
   plan.sequence_length = 16;
@@ -128,16 +131,8 @@ Converted to_run(const std::string& from, const std::string& to) {
   return done;
 }
 
-Converted to_released(const std::string& from, const ConvertOptions& options) {
-  Converted done{.kind = "released model", .folder = options.to};
-  if (fs::exists(path_in(options.to, "config.json")))
-    config_error("--to {}: the folder holds a model already", options.to);
-  const bool is_run = fs::exists(path_in(from, "checkpoints"));
-  const train::Checkpoint checkpoint =
-      train::open_checkpoint(is_run ? path_in(from, "checkpoints") : from, &done.notes);
-  for (std::string& refused : done.notes) refused = "passed over: " + refused;
-  const model::ModelConfig& model = checkpoint.state().model;
-  std::vector<train::ParameterTensor> parameters = train::master_tensors(state_of(model));
+// Points parameters at the tensors of a checkpoint.
+void take_stored(const train::Checkpoint& checkpoint, std::vector<train::ParameterTensor>& parameters) {
   for (train::ParameterTensor& each : parameters) {
     const formats::StoredTensor& stored = checkpoint.file().at(each.tensor.name);
     if (stored.shape != each.tensor.shape)
@@ -149,6 +144,102 @@ Converted to_released(const std::string& from, const ConvertOptions& options) {
     // What is exported is only read.
     each.tensor.pieces = {{const_cast<uint8_t*>(stored.bytes.data()), stored.bytes.size()}};
   }
+}
+
+// The adapters that a checkpoint holds.
+std::vector<train::ParameterTensor> stored_adapters(const train::Checkpoint& checkpoint,
+                                                    const std::vector<train::ParameterTensor>& all) {
+  std::vector<train::ParameterTensor> own = all;
+  std::erase_if(own, [](const train::ParameterTensor& each) { return each.parameter.frozen; });
+  take_stored(checkpoint, own);
+  return own;
+}
+
+Converted to_adapter(const train::Checkpoint& checkpoint, const ConvertOptions& options) {
+  Converted done{.kind = "PEFT adapter", .folder = options.to};
+  if (fs::exists(path_in(options.to, "adapter_config.json")))
+    config_error("--to {}: the folder holds an adapter already", options.to);
+  const train::CheckpointState& state = checkpoint.state();
+  const passes::Adapters chosen = train::adapters_of(state.adapters, checkpoint.path());
+  std::vector<train::ParameterTensor> all = train::master_tensors(state_of(state.model, chosen));
+  const std::vector<train::ParameterTensor> own = stored_adapters(checkpoint, all);
+  std::erase_if(all, [](const train::ParameterTensor& each) { return !each.parameter.frozen; });
+  all.insert(all.end(), own.begin(), own.end());
+  train::export_adapters(options.to, state.model, chosen, all, train::base_path_of(state.adapters));
+  done.tensors = std::ssize(own);
+  done.parameters = elements_of(own);
+  done.bytes = bytes_in(options.to);
+  return done;
+}
+
+/// Weights with adapters merged into them, in f32, and where they lie.
+struct Merged {
+  std::vector<std::vector<float>> values;
+  std::vector<train::ParameterTensor> parameters;
+};
+
+Merged merged(const train::Checkpoint& checkpoint) {
+  const train::CheckpointState& state = checkpoint.state();
+  const passes::Adapters chosen = train::adapters_of(state.adapters, checkpoint.path());
+  const std::string base = train::base_path_of(state.adapters);
+  if (base.empty())
+    config_error("{}: its frozen weights were drawn from the seed: --adapter alone", checkpoint.path());
+  if (!fs::exists(base)) config_error("{}: its frozen weights are gone: {}", checkpoint.path(), base);
+  if (const auto was = state.adapters.find("digest of the base");
+      was == state.adapters.end() || was->second != train::digest_of_weights(base))
+    config_error("{}: {} holds other weights than those that its adapters stand beside", checkpoint.path(), base);
+  Merged all;
+  all.parameters = train::master_tensors(state_of(state.model));
+  std::optional<train::Checkpoint> stored;
+  std::optional<train::ReleasedSource> released;
+  if (fs::exists(path_in(base, "state.json"))) {
+    stored.emplace(base);
+  } else {
+    released.emplace(base, all.parameters);
+  }
+  for (size_t i = 0; i < all.parameters.size(); ++i) {
+    formats::LogicalTensor& tensor = all.parameters[i].tensor;
+    tensor.dtype = Dtype::f32;
+    std::vector<float>& values = all.values.emplace_back(static_cast<size_t>(tensor.elements()));
+    if (stored) {
+      const formats::StoredTensor& from = stored->file().at(tensor.name);
+      if (from.elements() != tensor.elements())
+        config_error("{}: tensor '{}' has {} elements, {} are expected", base, tensor.name, from.elements(),
+                     tensor.elements());
+      from.read(0, tensor.elements(), Dtype::f32, values.data());
+    } else {
+      released->read(i, 0, tensor.elements(), Dtype::f32, values.data());
+    }
+    tensor.pieces = {{reinterpret_cast<uint8_t*>(values.data()), values.size() * sizeof(float)}};
+  }
+  train::merge_adapters(chosen, stored_adapters(checkpoint, train::master_tensors(state_of(state.model, chosen))),
+                        all.parameters);
+  return all;
+}
+
+Converted to_released(const std::string& from, const ConvertOptions& options) {
+  Converted done{.kind = "released model", .folder = options.to};
+  if (fs::exists(path_in(options.to, "config.json")))
+    config_error("--to {}: the folder holds a model already", options.to);
+  const bool is_run = fs::exists(path_in(from, "checkpoints"));
+  const train::Checkpoint checkpoint =
+      train::open_checkpoint(is_run ? path_in(from, "checkpoints") : from, &done.notes);
+  for (std::string& refused : done.notes) refused = "passed over: " + refused;
+  const bool adapted = !checkpoint.state().adapters.empty();
+  if (adapted && !options.adapter && !options.merge)
+    config_error("{}: it holds adapters alone: --adapter writes them, --merge the model with them", from);
+  if (!adapted && (options.adapter || options.merge))
+    config_error("{}: it holds no adapters, --{} is for those", from, options.adapter ? "adapter" : "merge");
+  if (options.adapter) return to_adapter(checkpoint, options);
+  const model::ModelConfig& model = checkpoint.state().model;
+  Merged all;
+  if (adapted) {
+    all = merged(checkpoint);
+  } else {
+    all.parameters = train::master_tensors(state_of(model));
+    take_stored(checkpoint, all.parameters);
+  }
+  const std::vector<train::ParameterTensor>& parameters = all.parameters;
   train::Release how{.stored = options.dtype == "f32"   ? Dtype::f32
                                : options.dtype == "f64" ? Dtype::f64
                                                         : Dtype::bf16,
@@ -184,6 +275,9 @@ int convert(const ConvertOptions& options) {
   const bool ours = fs::exists(path_in(from, "checkpoints")) || fs::exists(path_in(from, "state.json"));
   if (!ours && !fs::exists(path_in(from, "config.json")))
     config_error("{}: neither a run (it has no checkpoints) nor a released model (it has no config.json)", from);
+  if (options.adapter && options.merge) config_error("--adapter and --merge: one of them");
+  if (!ours && (options.adapter || options.merge))
+    config_error("{}: --{} is for a run with adapters", from, options.adapter ? "adapter" : "merge");
   const Converted done = ours ? to_released(from, options) : to_run(from, options.to);
   if (options.json) {
     fmt::print("{}\n", ordered_json{{"from", from},
@@ -216,6 +310,8 @@ void add_convert(Commands& all) {
   command.option("--to", options.to, "The folder to make").called("FOLDER").required();
   command.option("--dtype", options.dtype, "Of the released values").among({"bf16", "f32", "f64"});
   command.option("--shard-bytes", options.shard_bytes, "At most so many in a released file").called("BYTES");
+  command.option("--adapter", options.adapter, "Of a run with adapters: write these alone, as PEFT does");
+  command.option("--merge", options.merge, "Of a run with adapters: add them to the weights beneath");
   add_json(command, options.json);
 }
 

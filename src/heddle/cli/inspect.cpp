@@ -290,10 +290,11 @@ std::pair<int64_t, int64_t> masters_of(const plan::Lowered& lowered, int pipelin
   return count;
 }
 
+// Those that are trained, or were until they were frozen.
 int64_t parameters_of(const plan::Lowered& lowered, int pipeline_rank) {
   int64_t sum = 0;
   for (const model::Parameter& p : lowered.parameters[static_cast<size_t>(pipeline_rank)]) {
-    if (p.trained)
+    if (p.trained || (p.frozen && !p.balances))
       sum += lowered.program.listings[static_cast<size_t>(pipeline_rank)].elements(p.value, ir::FixedRows());
   }
   return sum;

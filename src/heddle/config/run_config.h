@@ -88,6 +88,7 @@ struct RunConfig {
     int64_t trace_step = 5;
     std::string start;                                 // weights to begin from; empty: from the seed
     StartMoments start_moments = StartMoments::fresh;  // of those
+    std::string start_adapter;                         // adapters to begin from, as PEFT writes them; empty: anew
     bool operator==(const Train&) const = default;
   } train;
 

@@ -247,6 +247,10 @@ void train_settings(Table& t) {
                                    "Whether the optimizer's moments come along with train.start: fresh begins them "
                                    "at zero, kept takes those of a run or checkpoint.")
       .also_called({"no_load_optim"});
+  t.word<n, &Train::start_adapter>("train.start_adapter",
+                                   "Adapters to begin from beside frozen weights (lora.rank): a folder with PEFT's "
+                                   "adapter_config.json and adapter_model.safetensors; empty: anew.")
+      .also_called({"adapter_name_or_path", "peft_model_id"});
 }
 
 void device_settings(Table& t) {
@@ -304,6 +308,7 @@ const std::vector<Setting>& settings() {
     model_settings(t);
     data_settings(t);
     train_settings(t);
+    t.of_plan("lora");
     device_settings(t);
     mesh_settings(t);
     for (const char* section : {"parallel", "memory", "fusions"}) t.of_plan(section);

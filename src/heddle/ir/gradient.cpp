@@ -4,8 +4,33 @@
 
 namespace heddle::ir {
 
+namespace {
+
+// By value: whether it depends on a weight that is trained, or comes from a rank where it may. Empty where no
+// weight is frozen: then all do.
+std::vector<bool> depending_on_trained(const Listing& listing) {
+  std::vector<bool> depends;
+  if (std::none_of(listing.values.begin(), listing.values.end(), [](const Value& v) { return v.frozen; }))
+    return depends;
+  depends.resize(listing.values.size(), false);
+  const auto is_source = [&](ValueId id) {
+    if (id == none) return false;
+    const Value& value = listing.value(id);
+    return value.role == Role::weight ? !value.frozen : bool{depends[static_cast<size_t>(id)]};
+  };
+  for (const Op& op : listing.ops) {
+    const bool any = op.def->moves == Moves::from_neighbour || std::any_of(op.in.begin(), op.in.end(), is_source) ||
+                     std::any_of(op.mentions.begin(), op.mentions.end(), is_source);
+    for (const ValueId out : op.out) depends[static_cast<size_t>(out)] = any;
+  }
+  return depends;
+}
+
+}  // namespace
+
 bool GradientWriter::wants_gradient(ValueId id) const {
-  return id != none && listing_.value(id).role == Role::activation;
+  return id != none && listing_.value(id).role == Role::activation &&
+         (wanted_.empty() || wanted_[static_cast<size_t>(id)]);
 }
 
 std::string GradientWriter::d(ValueId id) const { return "d" + listing_.value(id).name; }
@@ -29,6 +54,11 @@ std::vector<ValueId> GradientWriter::input_gradient(const OpDef& def, std::vecto
 
 void GradientWriter::weight_gradient(const OpDef& def, std::vector<ValueId> in, const std::vector<ValueId>& weights,
                                      Attributes attributes) {
+  const auto frozen =
+      std::count_if(weights.begin(), weights.end(), [&](ValueId weight) { return listing_.value(weight).frozen; });
+  HEDDLE_CHECK(frozen == 0 || frozen == std::ssize(weights), "'{}' is of weights of which some are frozen",
+               def.kind);
+  if (frozen > 0) return;
   Op op;
   op.def = &def;
   op.in = std::move(in);
@@ -75,6 +105,7 @@ std::vector<ValueId> differentiate(Listing& listing, const OpDef& add,
     listing.value(sum).role = Role::gradient;
   };
   for (const auto& [value, gradient] : seeds) sum_in(value, gradient, nullptr);
+  const std::vector<bool> wanted_by_value = depending_on_trained(listing);
 
   for (size_t i = listing.ops.size(); i-- > 0;) {
     const Op forward = listing.ops[i];  // a copy: the rules append to the list
@@ -90,10 +121,19 @@ std::vector<ValueId> differentiate(Listing& listing, const OpDef& add,
       any = any || d_out.back() != none;
     }
     if (!any) continue;
-    GradientWriter writer(listing, forward);
-    const std::vector<ValueId> d_in = forward.def->differentiate(writer, forward, d_out);
+    GradientWriter writer(listing, forward, wanted_by_value);
     std::vector<ValueId> inputs = forward.in;
     inputs.insert(inputs.end(), forward.mentions.begin(), forward.mentions.end());
+    // Where nothing asks for its gradients; but a message has its other end on a rank that may.
+    const auto asks = [&](ValueId id) {
+      return id != none &&
+             (writer.wants_gradient(id) || (listing.value(id).role == Role::weight && !listing.value(id).frozen));
+    };
+    if (!wanted_by_value.empty() && !is_message(forward.def->moves) &&
+        std::none_of(inputs.begin(), inputs.end(), asks)) {
+      continue;
+    }
+    const std::vector<ValueId> d_in = forward.def->differentiate(writer, forward, d_out);
     HEDDLE_CHECK(d_in.size() == inputs.size(), "the gradient rule of '{}' returned {} gradients for {} inputs",
                  forward.kind(), d_in.size(), inputs.size());
     for (size_t k = 0; k < d_in.size(); ++k) {

@@ -2,8 +2,9 @@
 //
 // `differentiate` walks the forward ops of a listing backwards and lets each op definition write its own I and W
 // ops. Gradients of a value with several readers are summed in the order in which the walk meets them (last reader
-// first), by `add` ops in phase I. Saved values need no bookkeeping: an I or W op that reads an activation keeps it
-// alive, and liveness is a query.
+// first), by `add` ops in phase I. A frozen weight (Value::frozen) has no gradient, and neither has a value that
+// depends on no weight that is trained: what only they would need is not written. Saved values need no bookkeeping:
+// an I or W op that reads an activation keeps it alive, and liveness is a query.
 #pragma once
 
 #include <functional>
@@ -17,18 +18,21 @@ namespace heddle::ir {
 /// What a gradient rule writes with. Ops inherit the forward op's layer.
 class GradientWriter {
  public:
-  GradientWriter(Listing& listing, const Op& forward)
-      : listing_(listing), layer_(forward.layer), chunk_(forward.chunk), group_(forward.group) {}
+  /// `wanted`, by value: whether it depends on a weight that is trained; empty where all do.
+  GradientWriter(Listing& listing, const Op& forward, const std::vector<bool>& wanted)
+      : listing_(listing), wanted_(wanted), layer_(forward.layer), chunk_(forward.chunk), group_(forward.group) {}
 
   const Listing& listing() const { return listing_; }
-  /// Whether the value wants a gradient: an activation, not metadata or a batch input.
+  /// Whether the value wants a gradient: an activation that depends on what is trained, not metadata or a batch
+  /// input.
   bool wants_gradient(ValueId id) const;
 
   /// Appends an op in phase I; outputs are named after `names`.
   std::vector<ValueId> input_gradient(const OpDef& def, std::vector<ValueId> in, std::vector<std::string> names,
                                       Attributes attributes = {});
   /// Appends an op in phase W that adds to a new accumulator of `weight` (fp32, the weight's shape; f64 where the
-  /// weight is f64). Several weights of one op give several accumulators.
+  /// weight is f64). Several weights of one op give several accumulators. Of frozen weights nothing: all are, or
+  /// none.
   void weight_gradient(const OpDef& def, std::vector<ValueId> in, const std::vector<ValueId>& weights,
                        Attributes attributes = {});
   /// "d" + the value's name: the usual name of a gradient.
@@ -36,6 +40,7 @@ class GradientWriter {
 
  private:
   Listing& listing_;
+  const std::vector<bool>& wanted_;
   int layer_, chunk_;
   std::string group_;
 };

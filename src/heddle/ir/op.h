@@ -84,6 +84,9 @@ struct OpDef {
   Moves moves = Moves::nothing;
   Work work = Work::other;
   bool chooses_experts = false;
+  /// Its result is its first operand times the transpose of its second, a weight, row by row; further operands are
+  /// a bias, or say which rows go to which of the weight's matrices, whatever their widths.
+  bool linear_map = false;
   bool drops = false;      // runs nowhere: gives the storage of its operands back, although they are read again
   bool reserves = false;   // runs nowhere: makes room for its results, of which nothing is there yet
   std::string_view alike;  // the results that are the same on all ranks of its group, or of its operands' writers

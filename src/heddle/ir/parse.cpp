@@ -56,8 +56,8 @@ class Words {
 };
 
 bool is_flag(std::string_view word) {
-  return word == "fresh" || word == "ahead" || word == "again" || word == "later" ||
-         word == "trails" || word == "if";
+  return word == "fresh" || word == "ahead" || word == "again" || word == "later" || word == "trails" ||
+         word == "if";
 }
 bool is_name(std::string_view word) {
   return !word.empty() && word != "=" && word != "->" && word[0] != '"' && !is_flag(word) &&
@@ -172,6 +172,7 @@ class Parser {
       value.packed_bytes = integer(words.next(), 1, int64_t{1} << 60, "a number of bytes");
       if (!words.take("bytes")) refuse(words.peek(), "'bytes'");
     }
+    if (words.take("frozen")) value.frozen = true;
     for (const Space space : {Space::host, Space::shared}) {
       if (words.take(name_of(space))) value.space = space;
     }

@@ -87,6 +87,7 @@ std::string text_of(const Listing& listing, const Value& value) {
   std::string text = fmt::format("{}[{}]", heddle::name_of(value.dtype), dims);
   if (value.layout == Layout::packed) text += " packed";
   if (value.packed_bytes != 0) text += fmt::format(" in {} bytes", value.packed_bytes);
+  if (value.frozen) text += " frozen";
   if (value.space != Space::device) text += fmt::format(" {}", name_of(value.space));
   if (value.shared_with >= 0) text += fmt::format(" of listing {}", value.shared_with);
   return text;

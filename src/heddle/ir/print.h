@@ -12,7 +12,7 @@ namespace heddle::ir {
 /// "1", "0.25", "rows"; a word that would be read as something else stands in quotes.
 std::string text_of(const Attributes::Item& item);
 /// "bf16[2048, 256] packed in 1048576 bytes host of listing 0", dynamic dims as "rows n"; in the place of "host" it
-/// may say "shared".
+/// may say "shared", and before it "frozen".
 std::string text_of(const Listing& listing, const Value& value);
 /// "y, rstd = rms_norm x, w {epsilon 1e-06}  compute". Behind flags stands the condition, "if n > 4096"; a stream
 /// that isn't the usual one has "on" before it, and behind it the group whose channel the op uses: "on comm.b over

@@ -58,6 +58,7 @@ struct Value {
   Role role = Role::activation;
   Layout layout = Layout::rows;
   Space space = Space::device;
+  bool frozen = false;  // a weight that is not trained: it has no gradient (ir/gradient)
   /// Bytes when `layout` is packed; 0 means the product of the shape times the element size.
   int64_t packed_bytes = 0;
   /// A persistent value that another listing of the same rank owns: the same storage under the same name.

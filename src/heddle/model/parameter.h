@@ -43,6 +43,7 @@ struct Parameter {
   enum class Start : uint8_t { normal, ones, zeros, rope_table } start = Start::normal;
   double deviation = 0;  // of `normal`
   bool trained = true;   // by the optimizer; the balancing bias and the rotary table are not
+  bool frozen = false;   // of a model that stays as it came, beside adapters (passes/adapters)
   bool decays = false;
   bool balances = false;  // it moves the choice of experts towards balance, by the load alone
   int64_t experts = 0;    // leading dim when the parameter holds experts: how many in the whole model

@@ -10,7 +10,7 @@
 
 namespace heddle::model {
 
-/// Trained parameters of the whole model, and those that a token passes through.
+/// Parameters, but for tables and biases of balance, of the whole model, and those that a token passes through.
 struct ParameterCount {
   int64_t total = 0;
   int64_t active = 0;

@@ -25,6 +25,7 @@ Cost product_cost(const Listing& listing, const Op& op, const RowCounts& rows) {
 const OpDef grouped_linear{
     .kind = "grouped_linear",
     .operands = "x w offsets", .results = "y",
+    .linear_map = true,
     .packable = "w",
     .infer = [](const Listing& listing, const Op& op) {
       const Rule rule(listing, op);
@@ -34,7 +35,9 @@ const OpDef grouped_linear{
     },
     .differentiate = [](GradientWriter& writer, const Op& op, const std::vector<ValueId>& d_out) {
       const ValueId x = op.in[0], w = op.in[1], offsets = op.in[2], dy = d_out[0];
-      const ValueId dx = writer.input_gradient(grouped_linear_dgrad, {dy, w, offsets}, {writer.d(x)})[0];
+      const ValueId dx = writer.wants_gradient(x)
+                             ? writer.input_gradient(grouped_linear_dgrad, {dy, w, offsets}, {writer.d(x)})[0]
+                             : none;
       writer.weight_gradient(grouped_linear_wgrad, {x, dy, offsets}, {w});
       return std::vector{dx, none, none};
     },

@@ -1,4 +1,4 @@
-// Linear map y = x wᵀ + bias, with input and weight gradients apart, and the addition of a bias by itself. T rows, K in,
+// Linear map y = x wᵀ + bias, with input and weight gradients apart, and the addition of a bias by itself; and a factor of all elements. T rows, K in,
 // N out; w is [N, K].
 #include "heddle/ops/ops.h"
 #include "heddle/ops/rule.h"
@@ -7,7 +7,7 @@ namespace heddle::ops {
 
 namespace {
 
-extern const OpDef linear_dgrad, linear_wgrad, add_bias_wgrad;
+extern const OpDef linear_dgrad, linear_wgrad, add_bias_wgrad, scale;
 
 Dtype dtype_named(const std::string& word) {
   return word == "f64" ? Dtype::f64 : word == "f32" ? Dtype::f32 : Dtype::bf16;
@@ -23,6 +23,7 @@ Cost product_cost(const Listing& listing, const Op& op, const RowCounts& rows) {
 const OpDef linear{
     .kind = "linear",
     .operands = "x w bias?", .results = "y", .attributes = "wide?",
+    .linear_map = true,
     .packable = "w",
     .infer = [](const Listing& listing, const Op& op) {
       const Rule rule(listing, op);
@@ -98,10 +99,24 @@ const OpDef add_bias_wgrad{
     .cost = operand_cost,
 };
 
+// Its own backward.
+const OpDef scale{
+    .kind = "scale",
+    .operands = "x", .results = "y", .attributes = "factor",
+    .infer = [](const Listing& listing, const Op& op) {
+      const Rule rule(listing, op);
+      return std::vector{rule.like(0)};
+    },
+    .differentiate = [](GradientWriter& writer, const Op& op, const std::vector<ValueId>& d_out) {
+      return writer.input_gradient(scale, {d_out[0]}, {writer.d(op.in[0])}, op.attributes);
+    },
+    .cost = operand_cost,
+};
+
 }  // namespace
 
 std::vector<const OpDef*> linear_ops() {
-  return {&linear, &linear_dgrad, &linear_wgrad, &add_bias, &add_bias_wgrad};
+  return {&linear, &linear_dgrad, &linear_wgrad, &add_bias, &add_bias_wgrad, &scale};
 }
 
 }  // namespace heddle::ops

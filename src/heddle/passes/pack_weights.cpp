@@ -23,7 +23,8 @@ void pack_weights(ir::Listing& listing, const std::function<int64_t(const ir::Va
   for (ir::ValueId id = 0; id < std::ssize(listing.values); ++id) {
     ir::Value& value = listing.value(id);
     const auto readers = uses.readers(id);
-    if (value.role != ir::Role::weight || value.shape.size() < 2 || readers.empty() ||
+    // A frozen weight has no master to be packed from.
+    if (value.role != ir::Role::weight || value.frozen || value.shape.size() < 2 || readers.empty() ||
         !std::all_of(readers.begin(), readers.end(),
                      [&](int op) { return reads_packed(listing, uses.op(op), id); })) {
       continue;

@@ -215,7 +215,7 @@ class Writer {
 
   void update_biases(ValueId hyper) {
     for (const model::Parameter& p : text_.parameters) {
-      if (!p.balances) continue;
+      if (!p.balances || p.frozen) continue;
       const int ranks = ranks_of(p);
       ValueId load = model::value_of(text_.statistics, model::kLoad, p.layer);
       HEDDLE_CHECK(load != none, "nothing counts the load that '{}' balances", p.name);

@@ -80,8 +80,8 @@ Mesh::Mesh(const Degrees& degrees) : degrees_(degrees) {
 }
 
 const std::vector<std::string>& Mesh::group_names() {
-  static const std::vector<std::string> names{"tp",    "cp",       "pp",    "edp",  "experts",
-                                              "dense", "sequence", "stage", "world"};
+  static const std::vector<std::string> names{"tp",      "cp",    "pp",       "edp",   "expert",
+                                              "experts", "dense", "sequence", "stage", "world"};
   return names;
 }
 
@@ -112,6 +112,7 @@ std::vector<int> Mesh::group(const std::string& name, int rank) const {
       {"cp", {Axis::cp}, {Axis::tp, Axis::dp, Axis::pp}},
       {"pp", {Axis::pp}, {Axis::tp, Axis::cp, Axis::dp}},
       {"edp", {Axis::edp}, {Axis::etp, Axis::ep, Axis::pp}},
+      {"expert", {Axis::edp, Axis::etp}, {Axis::ep, Axis::pp}},
       {"experts", {Axis::ep, Axis::etp}, {Axis::edp, Axis::pp}},
       {"dense", {Axis::dp, Axis::cp}, {Axis::tp, Axis::pp}},
       {"sequence", {Axis::cp, Axis::tp}, {Axis::dp, Axis::pp}},

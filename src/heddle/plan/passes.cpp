@@ -6,6 +6,7 @@
 #include "heddle/ir/gradient.h"
 #include "heddle/ir/verify/verify.h"
 #include "heddle/ops/ops.h"
+#include "heddle/passes/adapters.h"
 #include "heddle/passes/ahead_of_norm.h"
 #include "heddle/passes/exact_sums.h"
 #include "heddle/passes/host/host_gradients.h"
@@ -47,6 +48,8 @@ bool trains(const Draft& d) { return d.trains(); }
 void fuse(Draft& d) {
   on_each(d, [&](model::RankText& text, int) { passes::fuse(text.listing, d.plan.fusions); });
 }
+
+void adapters(Draft& d) { passes::adapters(d.texts, d.plan.lora, d.mesh.at(0), d.model.num_hidden_layers); }
 
 void join_copies_of(Draft& d) { d.shared = join_copies(d.texts, d.order.placement); }
 
@@ -176,8 +179,9 @@ void weave(Draft& d) {
 
 const std::vector<Pass> kPasses{
     {"fuse", "", Pass::Level::text, always, fuse},
-    {"join_copies", "fuse", Pass::Level::text, trains, join_copies_of},
-    {"differentiate", "fuse", Pass::Level::text, trains, differentiate},
+    {"adapters", "fuse", Pass::Level::text, [](const Draft& d) { return d.plan.lora.rank > 0; }, adapters},
+    {"join_copies", "fuse adapters", Pass::Level::text, trains, join_copies_of},
+    {"differentiate", "fuse adapters", Pass::Level::text, trains, differentiate},
     {"fuse_norm_gradient", "differentiate", Pass::Level::text,
      [](const Draft& d) { return d.trains() && d.plan.fusions.contains("norm"); }, fuse_norm_gradient},
     {"reuse_lists", "differentiate", Pass::Level::text, [](const Draft& d) { return d.plan.parallel.reuse_lists; },

@@ -85,6 +85,35 @@ void train_settings(Table& t) {
       .beside({"device.dtype=f32"});  // its grid is coarser than fp64
 }
 
+void adapter_settings(Table& t) {
+  constexpr auto l = &Choices::lora;
+  using A = passes::Adapters;
+  t.integer<l, &A::rank>("lora.rank", 0, 65536,
+                         "Rank of the low-rank adapters that are trained beside frozen weights; 0: all weights are "
+                         "trained.")
+      .also_called({"lora_r", "lora_rank", "lora_dim"})
+      .acts(
+          changes_maths,
+          "Freezes all weights and trains low-rank adapters beside the linear maps of lora.targets: no gradient, "
+          "master or moment of a weight is kept.",
+          "two thin products and an addition beside each such map; frozen weights stay in rows, whole on each rank "
+          "of dp",
+          page("lora"))
+      .tried({int64_t{0}, int64_t{4}});
+  t.number<l, &A::alpha>("lora.alpha", 0, 1e6, "Adapters count alpha ÷ rank times.").also_called({"lora_alpha"});
+  Setting<Choices>& targets =
+      t.add("lora.targets", Row::Kind::list,
+            "Which linear maps have adapters: attention, mlp, shared, experts, all, or modules such as q_proj.");
+  targets.also_called({"target_modules", "lora_target_modules", "lora_target"});
+  targets.words = {"attention", "mlp", "shared", "experts", "all"};
+  targets.get = [](const Choices& c) { return Value(c.lora.targets); };
+  targets.set = [](Choices& c, const Value& value) { c.lora.targets = std::get<std::string>(value); };
+  t.boolean<l, &A::rank_stabilized>("lora.rslora", "Adapters count alpha ÷ √rank times.")
+      .also_called({"use_rslora"});
+  t.number<l, &A::dropout>("lora.dropout", 0, 0, "Of what an adapter reads; there is none, so only 0 is accepted.")
+      .also_called({"lora_dropout"});
+}
+
 void device_settings(Table& t) {
   constexpr auto d = &Choices::device;
   t.boolean<d, &OnDevice::pack_weights>("device.pack_weights", "Keep weights in the matrix products' own blocking.")
@@ -362,6 +391,7 @@ const std::vector<Setting<Choices>>& settings() {
   static const std::vector<Setting<Choices>> all = [] {
     Table t;
     train_settings(t);
+    adapter_settings(t);
     device_settings(t);
     mesh_settings(t);
     parallel_settings(t);

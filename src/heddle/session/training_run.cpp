@@ -23,6 +23,7 @@
 #include "heddle/session/rank_run.h"
 #include "heddle/session/run_checkpoint.h"
 #include "heddle/session/text/continue_text.h"
+#include "heddle/train/adapters/peft_files.h"
 #include "heddle/train/agreement.h"
 #include "heddle/train/run_config_plan.h"
 #include "heddle/train/start_weights.h"
@@ -189,6 +190,7 @@ void TrainingRun::restore() {
 void TrainingRun::begin_anew() {
   trainer_->initialise();
   const config::RunConfig::Train& train = config_.train;
+  if (!train.start_adapter.empty()) train::start_adapters_from(train.start_adapter, *trainer_);
   if (train.start.empty()) return;
   std::vector<std::string> notes = train::start_from(train.start, train.start_moments, *trainer_);
   if (const std::string other = other_tokenizer(train.start, data_.tokenizer); !other.empty())

@@ -75,14 +75,16 @@ std::string hex(uint32_t checksum) { return fmt::format("{:08x}", checksum); }
 }
 
 json json_of(const CheckpointState& s) {
-  return {{"format", kFormat},
-          {"step", s.step},
-          {"trained_seconds", s.trained_s},
-          {"consumed_sequences", s.consumed_sequences},
-          {"seed", s.seed},
-          {"model", json(config::model_config_to_json(s.model))},
-          {"data", s.data},
-          {"layout", s.layout}};
+  json all{{"format", kFormat},
+           {"step", s.step},
+           {"trained_seconds", s.trained_s},
+           {"consumed_sequences", s.consumed_sequences},
+           {"seed", s.seed},
+           {"model", json(config::model_config_to_json(s.model))},
+           {"data", s.data},
+           {"layout", s.layout}};
+  if (!s.adapters.empty()) all["adapters"] = s.adapters;
+  return all;
 }
 
 // The text of state.json: read back, it must be this text again, so that nothing can stand in it beside the state.
@@ -239,6 +241,7 @@ void Checkpoint::verify(const std::string& path, Verify what) {
     }
     state_.model = config::model_config_from_json(state.at("model"), path);
     state_.data = state.at("data").get<std::map<std::string, std::string>>();
+    if (state.contains("adapters")) state_.adapters = state.at("adapters").get<decltype(state_.adapters)>();
     state_.layout = state.at("layout").get<std::map<std::string, std::string>>();
 
     const auto check = [&](const std::string& part, std::span<const uint8_t> bytes, const std::string& expected) {

@@ -2,6 +2,7 @@
 // after.
 //
 //   FOLDER/step-000123/model.safetensors   masters, moments ("m.NAME", "v.NAME"), balancing biases; whole tensors
+//                                          ; where adapters are trained beside frozen weights, theirs alone
 //   FOLDER/step-000123/state.json          the rest, and the checksum (CRC-32C) of every tensor, of the header and
 //   of
 //                                          itself
@@ -33,8 +34,9 @@ struct CheckpointState {
   int64_t consumed_sequences = 0;  // of the data, in its shuffled order
   uint64_t seed = 0;               // random numbers are functions of seed and step: there is no other state of them
   model::ModelConfig model;
-  std::map<std::string, std::string> data;    // what identifies tokenizer and data; compared by the caller
-  std::map<std::string, std::string> layout;  // how the run was laid out, for people to read
+  std::map<std::string, std::string> data;      // what identifies tokenizer and data; compared by the caller
+  std::map<std::string, std::string> adapters;  // where only they are trained: what they are (train/adapters/base)
+  std::map<std::string, std::string> layout;    // how the run was laid out, for people to read
   bool operator==(const CheckpointState&) const = default;
 };
 

@@ -14,7 +14,7 @@
 namespace heddle::train {
 
 /// A tensor of the model's state under its layout-free name: "NAME" is the master (fp32 or wider) of a parameter,
-/// "m.NAME" and "v.NAME" its moments.
+/// or a frozen one as kernels read it; "m.NAME" and "v.NAME" its moments.
 struct StateTensor {
   std::string name;
   /// This rank's elements, in the arena; only to be touched between steps. No data on ranks that hold none, and of
@@ -27,6 +27,7 @@ struct StateTensor {
   std::optional<Split> split;
   const model::Parameter* parameter = nullptr;
   bool is_master = false;
+  bool is_frozen() const { return parameter->frozen; }
   Dtype dtype = Dtype::f32;
   std::vector<int64_t> shape;  // of the whole tensor
 

@@ -124,6 +124,7 @@ TrainerOptions trainer_options_of(const config::RunConfig& config, int rank, con
   options.memory_bytes = arena_bytes_of(config, rank, sharing, cached_sequences);
   options.memory_limit_bytes = growth_limit_of(config);
   options.seed = static_cast<uint64_t>(config.seed);
+  options.start = config.train.start;
   options.learning_rate = learning_rate_of(config);
   options.length = config.length();
   return options;

@@ -7,6 +7,7 @@
 
 #include "heddle/base/error.h"
 #include "heddle/config/model_json.h"
+#include "heddle/train/adapters/base.h"
 #include "heddle/train/checkpoint.h"
 #include "heddle/train/released_source.h"
 
@@ -18,6 +19,12 @@ namespace fs = std::filesystem;
 
 /// Elements first … first + count − 1 of a tensor of the state.
 using Read = std::function<void(const StateTensor& tensor, int64_t first, int64_t count, void* into)>;
+
+void remember_base(const std::string& path, Trainer& trainer) {
+  if (!trainer.is_adapted()) return;
+  const std::string digest = trainer.ranks().told_by_first(trainer.ranks().leads() ? digest_of_weights(path) : "");
+  trainer.set_base({fs::absolute(path).lexically_normal().string(), digest});
+}
 
 // "" where `path` holds no checkpoint of ours.
 std::string checkpoints_at(const std::string& path) {
@@ -31,9 +38,14 @@ std::string checkpoints_at(const std::string& path) {
   return "";
 }
 
+// Beside adapters only what is frozen begins from weights.
+bool begins_so(const StateTensor& tensor, bool moments, const Trainer& trainer) {
+  return trainer.is_adapted() ? tensor.is_frozen() : tensor.is_master || moments;
+}
+
 void fill(Trainer& trainer, const std::vector<StateTensor>& state, bool moments, const Read& read) {
   for (const StateTensor& tensor : state) {
-    if (!tensor.is_here() || (!tensor.is_master && !moments)) continue;
+    if (!tensor.is_here() || !begins_so(tensor, moments, trainer)) continue;
     const StateElements elements(tensor);
     auto* to = static_cast<std::byte*>(elements.view().data);
     for (const model::Extent& run : trainer.held_extents(tensor))
@@ -48,8 +60,10 @@ std::vector<std::string> from_checkpoint(const std::string& path, bool moments, 
   const Checkpoint from = open_checkpoint(path, &notes);
   for (std::string& refused : notes) refused = "passed over: " + refused;
   const std::vector<StateTensor> state = trainer.state();
+  if (!from.state().adapters.empty())
+    config_error("{}: it holds adapters alone; heddle convert --merge makes weights of them", from.path());
   for (const StateTensor& tensor : state) {
-    if (!tensor.is_master && !moments) continue;
+    if (!begins_so(tensor, moments, trainer)) continue;
     const formats::StoredTensor& stored = from.file().at(tensor.name);
     if (stored.shape != tensor.shape)
       config_error("{}: tensor '{}' is [{}], [{}] is expected", from.path(), tensor.name,
@@ -60,12 +74,15 @@ std::vector<std::string> from_checkpoint(const std::string& path, bool moments, 
   fill(trainer, state, moments, [&](const StateTensor& tensor, int64_t first, int64_t count, void* into) {
     from.file().at(tensor.name).read(first, count, tensor.dtype, into);
   });
+  remember_base(from.path(), trainer);
   return notes;
 }
 
 std::vector<std::string> from_released(const std::string& path, bool moments, Trainer& trainer) {
   if (moments) config_error("{}: a released model has no moments of an optimizer to keep", path);
-  const std::vector<ParameterTensor> parameters = master_tensors(trainer.lowered());
+  std::vector<ParameterTensor> parameters = master_tensors(trainer.lowered());
+  if (trainer.is_adapted())
+    std::erase_if(parameters, [](const ParameterTensor& each) { return !each.parameter.frozen; });
   const ReleasedSource from(path, parameters);
   std::vector<std::string> notes;
   const fs::path beside = (fs::is_directory(path) ? fs::path(path) : fs::path(path).parent_path()) / "config.json";
@@ -79,6 +96,7 @@ std::vector<std::string> from_released(const std::string& path, bool moments, Tr
   fill(trainer, trainer.state(), false, [&](const StateTensor& tensor, int64_t first, int64_t count, void* into) {
     from.read(index.at(tensor.name), first, count, tensor.dtype, into);
   });
+  remember_base(path, trainer);
   return notes;
 }
 
@@ -88,6 +106,9 @@ std::vector<std::string> start_from(const std::string& path, config::StartMoment
   if (!fs::exists(path)) config_error("train.start: {}: nothing is there", path);
   const std::string checkpoints = checkpoints_at(path);
   const bool kept = moments == config::StartMoments::kept;
+  if (kept && trainer.is_adapted())
+    config_error("train.start_moments is kept, but frozen weights have no moments (lora.rank {})",
+                 trainer.options().plan.lora.rank);
   return checkpoints.empty() ? from_released(path, kept, trainer) : from_checkpoint(checkpoints, kept, trainer);
 }
 

@@ -90,6 +90,7 @@ Trainer::~Trainer() = default;
 void Trainer::initialise() {
   train::initialise(options_.model, lowered_, *executor_, options_.seed, mesh_, ranks_.rank());
   done_ = {};
+  base_ = {"", fmt::format("seed {}", options_.seed)};
 }
 
 int Trainer::listing() const { return lowered_.program.listing_of(ranks_.rank(), ir::Purpose::train); }

@@ -39,11 +39,18 @@ struct TrainerOptions {
   config::RunLength length;
   LearningRate learning_rate;
   uint64_t seed = 0;
+  std::string start;             // where the frozen weights beside adapters came from, if not from the seed
   bool always_attempts = false;  // to run ahead of the norm, whatever recent ones say (tests)
 };
 
 /// The plan as a trainer runs it: with evaluation, prediction, and weights packed as the backend has them.
 plan::Plan as_trained(plan::Plan plan, const std::string& backend);
+
+/// The frozen weights that adapters stand beside.
+struct Base {
+  std::string path;    // of a checkpoint or a released model; "": drawn from the seed
+  std::string digest;  // of what lay there (train/adapters/base)
+};
 
 class Trainer {
  public:
@@ -91,6 +98,10 @@ class Trainer {
   std::vector<StateTensor> state();
   std::vector<model::Extent> held_extents(const StateTensor& tensor) const;
   void weights_changed() { executor_->make_weights(); }
+  /// Whether it trains adapters beside frozen weights, and which those are.
+  bool is_adapted() const { return options_.plan.lora.rank > 0; }
+  const Base& base() const { return base_; }
+  void set_base(Base base) { base_ = std::move(base); }
 
   int64_t sequence_tokens() const;
   int64_t sequences_per_step() const;
@@ -148,6 +159,7 @@ class Trainer {
   std::unique_ptr<runtime::Executor> executor_;
   config::RunProgress done_;
   Attempts attempts_;
+  Base base_;
   double flops_per_step_ = 0;
   model::ParameterCount parameter_count_;
 };

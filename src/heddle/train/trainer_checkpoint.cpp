@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "heddle/base/error.h"
+#include "heddle/train/adapters/base.h"
 
 namespace heddle::train {
 
@@ -22,6 +23,13 @@ void runs_between(const std::vector<model::Extent>& runs, int64_t first, int64_t
     act(model::Extent{run.local + from - run.whole, from, to - from});
     if (run.whole + run.count > last) return;  // goes on in the next part
   }
+}
+
+// What a checkpoint holds: all but the frozen weights.
+std::vector<StateTensor> kept_state(Trainer& trainer) {
+  std::vector<StateTensor> state = trainer.state();
+  std::erase_if(state, [](const StateTensor& tensor) { return tensor.is_frozen(); });
+  return state;
 }
 
 std::vector<formats::TensorHeading> headings_of(const std::vector<StateTensor>& state) {
@@ -72,7 +80,8 @@ std::string save_trainer(const std::string& folder, CheckpointState state, Train
   state.step = trainer.steps_done();
   state.trained_s = trainer.done().seconds;
   state.model = trainer.options().model;
-  const std::vector<StateTensor> tensors = trainer.state();
+  state.adapters = adapters_note(trainer);
+  const std::vector<StateTensor> tensors = kept_state(trainer);
   std::map<std::string_view, const StateTensor*> by_name;
   for (const StateTensor& tensor : tensors) by_name[tensor.name] = &tensor;
   std::vector<formats::TensorHeading> headings = headings_of(tensors);
@@ -90,7 +99,8 @@ std::string save_trainer(const std::string& folder, CheckpointState state, Train
 }
 
 void load_trainer(const Checkpoint& checkpoint, Trainer& trainer) {
-  const std::vector<StateTensor> tensors = trainer.state();
+  restore_base(checkpoint.state().adapters, checkpoint.path(), trainer);
+  const std::vector<StateTensor> tensors = kept_state(trainer);
   checkpoint.check_fits(trainer.options().model, headings_of(tensors));
   for (const StateTensor& tensor : tensors) {
     if (!tensor.is_here()) continue;

@@ -14,8 +14,8 @@ namespace heddle::train {
 /// gathered one after another, some megabytes at a time. Step and model of `state` are set from the trainer.
 std::string save_trainer(const std::string& folder, CheckpointState state, Trainer& trainer, int keep = 3);
 
-/// Puts a rank where the checkpoint left the job: state, weights, steps done. ConfigError when it is another
-/// model's.
+/// Puts a rank where the checkpoint left the job: state, weights, steps done, and beside adapters the frozen
+/// weights; all ranks call it together. ConfigError when it is another model's.
 void load_trainer(const Checkpoint& checkpoint, Trainer& trainer);
 
 /// Gathers a tensor at rank 0, which gets its bytes in order through `write`; all ranks call it together.

@@ -10,9 +10,10 @@
 #include "heddle/cli/commands.h"
 #include "heddle/config/run_config.h"
 #include "heddle/formats/json_text.h"
+#include "heddle/train/adapters/peft_files.h"
 #include "heddle/train/model_dump.h"
-#include "heddle/train/released_model.h"
 #include "heddle/train/run_config_plan.h"
+#include "heddle/train/start_weights.h"
 
 namespace heddle::cli {
 
@@ -113,8 +114,8 @@ int dump(const DumpOptions& options) {
   }
   train::Trainer trainer(train::trainer_options_of(config));
   trainer.initialise();
-  train::import_released(options.model, train::master_tensors(trainer.state()));
-  trainer.weights_changed();
+  train::start_from(options.model, config::StartMoments::fresh, trainer);
+  if (!config.train.start_adapter.empty()) train::start_adapters_from(config.train.start_adapter, trainer);
   const train::StepResult step = train::dump_model(options.out, trainer, {sequences, masked});
   if (options.json) {
     fmt::print("{}\n", Json{{"model", options.model},

@@ -18,7 +18,8 @@ constexpr int64_t kCastBlock = 256 * 8;
 template <Map map>
 void map_op(const KernelCall& call) {
   constexpr bool gated_grad = map == Map::swiglu_dgrad;
-  constexpr bool one = map == Map::silu || map == Map::gelu || map == Map::swiglu || map == Map::add_bias;
+  constexpr bool one =
+      map == Map::silu || map == Map::gelu || map == Map::swiglu || map == Map::add_bias || map == Map::scale;
   constexpr size_t inputs = one ? 1 : map == Map::multiply_dgrad ? 3 : 2;
   const int64_t W = call.out[0].columns() / (gated_grad ? 2 : 1), T = call.out[0].rows();
   by_type(call.in[0].dtype, [&]<class X>(X) {
@@ -29,6 +30,7 @@ void map_op(const KernelCall& call) {
     args.out[0] = numbers<X>(call.out[0]);
     args.T = T;
     args.W = W;
+    if (map == Map::scale) args.factor = static_cast<float>(call.op->attributes.number("factor"));
     constexpr bool bias_grad = gated_grad || map == Map::gelu_dgrad;
     if (map == Map::multiply_dgrad) args.out[1] = numbers<X>(call.out[1]);
     if (bias_grad && bias) args.bias_parts = reinterpret_cast<float*>(call.scratch);
@@ -135,6 +137,7 @@ std::vector<KernelEntry> map_entries() {
           entry("swiglu", "rows", map_op<Map::swiglu>),
           entry("swiglu_dgrad", "rows", map_op<Map::swiglu_dgrad>, narrow<Among::in, 0>, bias_scratch),
           entry("add", "rows", add_op, adds),
+          entry("scale", "rows", map_op<Map::scale>),
           entry("accumulate", "flat", accumulate_op, accumulates),
           entry("cast_weight", "flat", cast_op),
           entry("pack_weight", "flat", cast_op),

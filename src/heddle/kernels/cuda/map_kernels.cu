@@ -47,12 +47,15 @@ HEDDLE_KERNEL void HEDDLE_BOUNDS(kMapThreads) map_rows(MapArgs args) {
   for (int64_t t = first; t < last; ++t) {
     const int64_t at = t * W + column, at2 = t * 2 * W + column;
     float a[kPack], b[kPack], y[kPack], z[kPack];
-    if constexpr (map == Map::silu || map == Map::gelu || map == Map::add_bias) {
+    if constexpr (map == Map::silu || map == Map::gelu || map == Map::add_bias || map == Map::scale) {
       load_pack(in0 + at, left, wide, a);
       HEDDLE_UNROLL
       for (int i = 0; i < kPack; ++i) {
         const float x = a[i] + bias[0][i];
-        y[i] = map == Map::add_bias ? x : map == Map::silu ? x * sigmoid(x) : x * normal_below(x);
+        y[i] = map == Map::scale      ? args.factor * x
+               : map == Map::add_bias ? x
+               : map == Map::silu     ? x * sigmoid(x)
+                                      : x * normal_below(x);
       }
       store_pack(out0 + at, left, wide, y);
     } else if constexpr (map == Map::silu_dgrad || map == Map::gelu_dgrad) {
@@ -222,6 +225,7 @@ MAP(swiglu)
 MAP(swiglu_dgrad)
 MAP(add)
 MAP(add_bias)
+MAP(scale)
 #undef MAP
 template HEDDLE_KERNEL void accumulate<double, double>(AccumulateArgs args);
 template HEDDLE_KERNEL void accumulate<float, double>(AccumulateArgs args);

@@ -15,7 +15,8 @@ enum class Map {
   swiglu,
   swiglu_dgrad,
   add,
-  add_bias
+  add_bias,
+  scale
 };
 
 struct MapArgs {
@@ -24,6 +25,7 @@ struct MapArgs {
   void* out[2];
   float* bias_parts;  // [ceil(T ÷ kMapRows)][columns of the bias]: Σ of the gradient before it is rounded; or null
   int64_t T, W;
+  float factor;  // of `scale`
 };
 /// Rows that one thread takes; partial sums of a bias' gradient are over so many.
 constexpr int kMapRows = 16;

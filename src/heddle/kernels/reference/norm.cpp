@@ -68,6 +68,14 @@ void add(const KernelCall& call) {
   for (int64_t i = 0; i < call.out[0].elements(); ++i) y[i] = a[i] + b[i];
 }
 
+template <class A>
+void scale(const KernelCall& call) {
+  const Input<A> x(call.in[0]);
+  const Output<A> y(call.out[0]);
+  const auto factor = static_cast<A>(call.op->attributes.number("factor"));
+  for (int64_t i = 0; i < call.out[0].elements(); ++i) y[i] = factor * x[i];
+}
+
 /// acc += p, in the type of acc.
 template <class A>
 void accumulate(const KernelCall& call) {
@@ -83,6 +91,7 @@ std::vector<KernelEntry> norm_kernels() {
           entry("add_rms_norm", by_type<in0, add_rms_norm<float>, add_rms_norm<double>>),
           entry("rms_norm_dgrad", by_type<in0, rms_norm_dgrad<float>, rms_norm_dgrad<double>>),
           entry("add", by_type<in0, add<float>, add<double>>),
+          entry("scale", by_type<in0, scale<float>, scale<double>>),
           entry("accumulate", by_type<updates0, accumulate<float>, accumulate<double>>)};
 }
 

@@ -1,0 +1,30 @@
+// Adapters to and from the files that PEFT reads: adapter_config.json and adapter_model.safetensors, whose tensors
+// are "base_model.model." + the published name of the module + ".lora_A.weight" and ".lora_B.weight"; and merged
+// into the weights that they stand beside.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "heddle/passes/adapters.h"
+#include "heddle/train/released_model.h"
+#include "heddle/train/trainer.h"
+
+namespace heddle::train {
+
+/// Writes both files into a folder, the adapters' values in fp32. `parameters` are those of the whole model: only
+/// what is not frozen has pieces. `base`: how the configuration names the model beneath. SystemError when the disk
+/// says no.
+void export_adapters(const std::string& folder, const model::ModelConfig& model, const passes::Adapters& chosen,
+                     const std::vector<ParameterTensor>& parameters, const std::string& base);
+
+/// Adds s · B A to the weights that adapters stand beside, in fp32. `weights` are masters in f32 or f64, which are
+/// written; those that no adapter stands beside are left alone.
+void merge_adapters(const passes::Adapters& chosen, const std::vector<ParameterTensor>& adapters,
+                    const std::vector<ParameterTensor>& weights);
+
+/// Begins a trainer's adapters from such a folder: every rank reads what it holds. ConfigError where the folder's
+/// rank, alpha or kind is another than the trainer's, or a tensor is missing, misshapen, or belongs nowhere.
+void start_adapters_from(const std::string& folder, Trainer& trainer);
+
+}  // namespace heddle::train

@@ -1,0 +1,196 @@
+"""Runs with adapters: what stays frozen, checkpoints, other layouts, PEFT's files and merged models."""
+import json
+import shutil
+import struct
+import unittest
+
+from program import Program
+
+TOML = """
+name = "adapters"
+{model}
+[data]
+source = "text.txt"
+folder = "prepared-adapters"
+[train]
+steps = 4
+global_batch = 4
+microbatch = 2
+sequence_length = 32
+warmup_steps = 1
+decay_steps = 1
+learning_rate = 0.01
+eval_every = 4
+eval_sequences = 4
+checkpoint_every = 2
+keep_checkpoints = 9
+sample_tokens = 0
+[device]
+threads = 1
+dtype = "f32"
+"""
+MODEL = """[model]
+vocab_size = 300
+hidden_size = 32
+num_hidden_layers = 2
+num_attention_heads = 2
+attention = "grouped"
+num_key_value_heads = 1
+head_dim = 8
+qk_norm = true
+rope_interleave = false
+n_routed_experts = 4
+num_experts_per_tok = 2
+n_shared_experts = 0
+first_k_dense_replace = 0
+moe_intermediate_size = 32
+sigmoid_scores = false
+topk_bias = false"""
+LORA = ["--set", "lora.rank=3", "--set", "lora.alpha=6", "--set", "lora.targets=attention, experts"]
+MODULES = ["down_proj", "gate_proj", "k_proj", "o_proj", "q_proj", "up_proj", "v_proj"]
+
+
+def tensors(path):
+    """Of a safetensors file: name to (shape, values in f32)."""
+    raw = path.read_bytes()
+    size = struct.unpack("<Q", raw[:8])[0]
+    found = {}
+    for name, t in json.loads(raw[8:8 + size]).items():
+        if name == "__metadata__":
+            continue
+        begin, end = t["data_offsets"]
+        assert t["dtype"] == "F32", (name, t["dtype"])
+        found[name] = (t["shape"], struct.unpack(f"<{(end - begin) // 4}f", raw[8 + size + begin:8 + size + end]))
+    return found
+
+
+class Lora(Program):
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        (cls.folder / "adapters.toml").write_text(TOML.format(model=MODEL))
+        test = cls("run_all")
+        test.heddle("train", "adapters.toml", "--set", "output=base")
+        test.train("run")
+
+    def run_all(self):
+        """So that the class can run the program."""
+
+    def train(self, run, *more, base="base"):
+        return self.heddle("train", "adapters.toml", "--set", f"output={run}", "--set", f"train.start={base}",
+                           "--set", "lora.rank=3", *LORA, *more)
+
+    def state(self, run, step=4):
+        return json.loads((self.folder / run / f"checkpoints/step-{step:06}/state.json").read_text())["state"]
+
+    def weights(self, run, step=4):
+        return tensors(self.folder / run / f"checkpoints/step-{step:06}/model.safetensors")
+
+    def test_a_checkpoint_holds_adapters_alone_and_says_beside_what(self):
+        weights = self.weights("run")
+        masters = {name for name in weights if not name.startswith(("m.", "v."))}
+        self.assertTrue(masters and all("lora_" in name for name in masters), masters)
+        self.assertEqual(set(weights), {prefix + name for name in masters for prefix in ("", "m.", "v.")})
+        adapters = self.state("run")["adapters"]
+        self.assertEqual((adapters["rank"], adapters["alpha"]), ("3", "6"))
+        self.assertTrue(adapters["base"].endswith("base/checkpoints/step-000004"))
+        for name in masters:
+            self.assertTrue(any(weights[name][1]), name)  # B has left its zeros
+
+    def test_a_run_goes_on_in_another_layout(self):
+        self.train("part")
+        shutil.rmtree(self.folder / "part/checkpoints/step-000004")    # as if it had been stopped after step 2
+        whole = self.losses("run")
+        done = self.heddle("train", "adapters.toml", "--set", "output=part", "--set", "train.start=base", *LORA, "--resume",
+                           "--ranks", "2", "--set", "mesh.ep=2", "--set", "train.microbatch=1")
+        part = self.losses("part")
+        self.assertEqual(sorted(part), [1, 2, 3, 4], done.stderr)
+        self.assertEqual((part[1], part[2]), (whole[1], whole[2]))
+        for step in (3, 4):
+            self.assertAlmostEqual(part[step], whole[step], places=4)
+
+    def test_what_does_not_go_together_is_refused(self):
+        for says, arguments in (
+                ("holds adapters alone", ("train", "adapters.toml", "--set", "output=x", "--set", "train.start=run")),
+                ("--adapter writes them", ("convert", "run", "--to", "x")),
+                ("holds no adapters", ("convert", "base", "--to", "x", "--merge")),
+                ("the model has no 'z_proj'",
+                 ("inspect", "adapters.toml", "--set", "lora.rank=2", "--set", "lora.targets=z_proj")),
+                ("gate_proj and up_proj are one product",
+                 ("inspect", "adapters.toml", "--set", "lora.rank=2", "--set", "lora.targets=gate_proj")),
+                ("lora.dropout", ("inspect", "adapters.toml", "--set", "lora.dropout=0.1"))):
+            with self.subTest(says):
+                self.assertIn(says, self.heddle(*arguments, status=2).stderr)
+
+    def test_other_weights_beneath_are_noticed(self):
+        self.heddle("train", "adapters.toml", "--set", "output=other", "--set", "seed=2")
+        self.train("moved", base="other")
+        state = self.folder / "other/checkpoints"
+        for step in ("step-000002", "step-000004"):
+            (state / step).rename(state / f"away-{step}")
+        source = self.folder / "base/checkpoints/step-000004"
+        (state / "step-000004").mkdir()
+        for name in ("model.safetensors", "state.json"):
+            (state / "step-000004" / name).write_bytes((source / name).read_bytes())
+        self.assertIn("beside other frozen weights", self.heddle("eval", "moved", status=2).stderr)
+
+    def test_pefts_files_have_published_names_and_come_back(self):
+        self.heddle("convert", "run", "--to", "adapter", "--adapter")
+        config = json.loads((self.folder / "adapter/adapter_config.json").read_text())
+        self.assertEqual((config["r"], config["lora_alpha"], config["target_modules"]), (3, 6, MODULES))
+        found, own = tensors(self.folder / "adapter/adapter_model.safetensors"), self.weights("run")
+        prefix = "base_model.model.model.layers.1."
+        self.assertEqual(found[prefix + "self_attn.q_proj.lora_A.weight"],
+                         own["model.layers.1.self_attn.q_proj.lora_A.weight"])
+        shape, joint = own["model.layers.1.mlp.experts.gate_up_proj.lora_A.weight"]  # [4, 2·3, 32]
+        self.assertEqual(shape, [4, 6, 32])
+        self.assertEqual(found[prefix + "mlp.experts.2.up_proj.lora_A.weight"],
+                         ([3, 32], joint[2 * 192 + 96:3 * 192]))
+        # A run that begins from them, and at a rate of zero stays there, leaves the same file.
+        self.train("again", "--set", "train.start_adapter=adapter", "--steps", "2", "--set", "train.learning_rate=0",
+                   "--set", "train.min_learning_rate=0", "--ranks", "2", "--set", "mesh.tp=1")
+        self.heddle("convert", "again", "--to", "adapter-again", "--adapter")
+        self.assertEqual(tensors(self.folder / "adapter-again/adapter_model.safetensors"), found)
+
+    def test_a_merged_model_says_the_same(self):
+        self.heddle("convert", "run", "--to", "merged", "--merge", "--dtype", "f32")
+        self.heddle("convert", "base", "--to", "base-released", "--dtype", "f32")
+        self.heddle("convert", "merged", "--to", "merged-run")
+        options = ("--text", "text.txt", "--limit", "4", "--no-heldout", "--json")
+        both = [json.loads(self.heddle("eval", run, *options, "--set", "device.dtype=f32", "--set",
+                                       "train.sequence_length=32").stdout) for run in ("run", "merged-run", "base")]
+        loss = [of["texts"][0]["loss"]["mean"] if isinstance(of["texts"][0]["loss"], dict) else of["texts"][0]["loss"]
+                for of in both]
+        self.assertAlmostEqual(loss[0], loss[1], places=5)
+        self.assertGreater(abs(loss[0] - loss[2]), 1e-3)
+        words = [self.heddle("generate", run, "--prompt", "the", "--tokens", "8", "--temperature", "0", "--set",
+                             "device.dtype=f32", "--set", "train.sequence_length=32").stdout
+                 for run in ("run", "merged-run")]
+        self.assertEqual(*words)
+
+    def test_peft_loads_them_with_equal_logits(self):
+        try:
+            import peft
+            import torch
+            from safetensors.torch import load_file
+            from transformers import AutoModelForCausalLM
+        except ImportError as missing:
+            self.skipTest(f"without PEFT: {missing}")
+        for name, arguments in (("to-peft", ("run", "--adapter")), ("beneath", ("base", "--dtype", "f32"))):
+            self.heddle("convert", arguments[0], "--to", name, *arguments[1:])
+        tokens = [[(7 * i + 3 * j) % 300 for i in range(24)] for j in range(2)]
+        (self.folder / "tokens.json").write_text(json.dumps(tokens))
+        self.heddle("dump", "beneath", "--tokens", "tokens.json", "--out", "dump.safetensors", *LORA, "--set",
+                    "train.start_adapter=to-peft")
+        ours = load_file(self.folder / "dump.safetensors")["logits"]
+        model = AutoModelForCausalLM.from_pretrained(self.folder / "beneath", dtype=torch.float32)
+        beneath = model(torch.tensor(tokens)).logits
+        model = peft.PeftModel.from_pretrained(model, self.folder / "to-peft")
+        theirs = model(torch.tensor(tokens)).logits
+        distance = ((ours - theirs).norm() / theirs.norm()).item()
+        self.assertLess(distance, 1e-5)
+        self.assertGreater(((beneath - theirs).norm() / theirs.norm()).item(), 1e-3)
+
+
+if __name__ == "__main__":
+    unittest.main()
