@@ -211,10 +211,18 @@ class TomlReader {
 
   // A share stays a text, as its number is written: what it is a share of is known elsewhere.
   static Value bytes_or_share_of(const Setting& setting, const std::string& text, const std::string& place) {
-    if (!text.ends_with('%')) return bytes_of(setting, text, place);
-    const std::optional<double> percent = number_of(text.substr(0, text.size() - 1));
-    if (!percent || !(*percent > 0) || *percent > 100)
+    const auto wrong = [&] {
       config_error("{}: {} takes {}, found '{}'", place, setting.key, setting.accepted(), shown(text));
+    };
+    if (!text.ends_with('%')) {
+      try {
+        return parse_bytes(text);
+      } catch (const ConfigError&) {
+        wrong();
+      }
+    }
+    const std::optional<double> percent = number_of(text.substr(0, text.size() - 1));
+    if (!percent || !(*percent > 0) || *percent > 100) wrong();
     return text;
   }
 

@@ -337,12 +337,12 @@ void memory_settings(Table& t) {
        "memory.budget",
        "Bytes of a rank's device that a step keeps to, whatever the router does, or a share of its memory, such as "
        "\"80%\"; 0: no budget.")
-      .acts(
-          bitwise,
-          "Chooses for each stage what the backward makes again, beyond how many rows, and, on a device with a "
-          "memory of its own, what goes to the host and where the state lies, so that a rank's arena stays within "
-          "these bytes for any routing and the foretold step is the shortest found; what is set stays as it is.",
-          "what is chosen costs", page("memory_budget"))
+      .acts(bitwise,
+            "Chooses for each stage what the backward makes again, beyond how many rows, and, on a device with a "
+            "memory of its own, what goes to the host and where state, weights and gradients lie, so that a rank's "
+            "arena stays within "
+            "these bytes for any routing and the foretold step is the shortest found; what is set stays as it is.",
+            "what is chosen costs", page("memory_budget"))
       .tried({int64_t{0}});
   t.number<&Choices::memory, &Memory::crowding>(
       "memory.crowding", 0, 1e6, "Times the even share of rows that memory.budget has room for; 0: any routing.");

@@ -121,6 +121,7 @@ class Chooser {
       std::erase_if(plan, [](const std::string& s) { return s.starts_with("memory."); });
       config::RunConfig config = config::read_run_config(path_, joined(set_, base_, plan));
       config.plan.memory.crowding = 1;  // as the simulation has it
+      config.plan.memory.budget_share = 0;
       for (const double share : {0.85, 0.7, 0.55}) {
         if (!time_left()) return;
         config.plan.memory.budget_bytes = static_cast<int64_t>(share * static_cast<double>(c.reserved_bytes));

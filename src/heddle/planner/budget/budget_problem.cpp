@@ -18,9 +18,10 @@ plan::Plan shortened_plan(const plan::Plan& plan) {
   if (plan.order) return plan;
   const schedule::Schedule whole = plan::schedule_of(plan);
   const auto peaks = schedule::peaks_of(whole, schedule::even_bytes(whole.placement));
-  for (const int rounds : {2, 4, 8}) {
+  const int pp = plan.mesh.pp;
+  for (const int microbatches : {pp + (pp + 3) / 4, 2 * pp, 4 * pp, 8 * pp}) {
     plan::Plan few = plan;
-    few.microbatches = rounds * plan.mesh.pp;
+    few.microbatches = microbatches;
     if (few.microbatches >= plan.microbatches) break;
     try {
       const schedule::Schedule made = plan::schedule_of(few);

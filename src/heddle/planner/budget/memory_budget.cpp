@@ -190,43 +190,33 @@ class Chooser {
     return std::nullopt;
   }
 
-  // The same with what can be spared, where that holds: of the ranks where it does not, less by and by.
+  // The same with what can be spared, where that holds: ranks where it does not stay as they were.
   Verified taken_back(Verified verified) const {
-    constexpr double kAsShort = 1.0005;
+    constexpr double kAsShort = 1.0005, kSpare = 0.01;
     Candidate c = verified.candidate;
-    std::vector<char> settled(giver_.families().size(), 0);
+    for (int r = 0; r < problem_.ranks(); ++r)
+      reckoned_->learn(c, r, static_cast<double>(verified.rank_bytes[static_cast<size_t>(r)]), verified.candidate);
+    reckoned_->take_back(c, kSpare * budget());
+    if (c.items == verified.candidate.items) return verified;
     Walked walked(problem_.ranks());
-    for (const double spare : {0.01, 0.04}) {
-      Candidate less = c;
-      for (size_t f = 0; f < settled.size(); ++f) {
-        if (settled[f] == 0) less.items[f] = verified.candidate.items[f];
-      }
-      for (int r = 0; r < problem_.ranks(); ++r)
-        reckoned_->learn(less, r, static_cast<double>(verified.rank_bytes[static_cast<size_t>(r)]),
-                         verified.candidate);
-      reckoned_->take_back(less, spare * budget());
-      for (size_t f = 0; f < settled.size(); ++f) {
-        if (settled[f] != 0) less.items[f] = c.items[f];
-        for (const int r : giver_.families()[f]) {
-          if (settled[f] != 0) continue;
-          walked.forget(r);
-          if (less.items[f] != verified.candidate.items[f]) continue;
-          walked.measured[static_cast<size_t>(r)] = verified.rank_bytes[static_cast<size_t>(r)];
-          walked.keeps[static_cast<size_t>(r)] = 1;
-        }
-      }
-      c = less;
-      measure(*lowered(c, Extent::few), walked);
-      const BudgetProblem::Lowered whole = lowered(c, Extent::whole);
-      const std::vector<int> over = walk(*whole, walked);
-      if (over.empty()) {
-        const double step_us = problem_.times(*whole).step_us;
-        return step_us <= kAsShort * verified.step_us ? Verified{c, walked.bytes(), step_us} : verified;
-      }
-      std::fill(settled.begin(), settled.end(), 1);
-      for (const int r : over) settled[reckoned_->family_of(r)] = 0;
+    const auto is_known = [&](int r) {
+      return reckoned_->items_of(c, r) == reckoned_->items_of(verified.candidate, r);
+    };
+    for (int r = 0; r < problem_.ranks(); ++r) {
+      if (!is_known(r)) continue;
+      walked.measured[static_cast<size_t>(r)] = verified.rank_bytes[static_cast<size_t>(r)];
+      walked.keeps[static_cast<size_t>(r)] = 1;
     }
-    return verified;
+    measure(*lowered(c, Extent::few), walked);
+    const std::vector<int> over = walk(*lowered(c, Extent::whole), walked);
+    if (!over.empty() && problem_.ranks_lean_on_each_other()) return verified;
+    for (const int r : over) c.items[reckoned_->family_of(r)] = verified.candidate.items[reckoned_->family_of(r)];
+    std::vector<int64_t> bytes = walked.bytes();
+    for (int r = 0; r < problem_.ranks(); ++r) {
+      if (is_known(r)) bytes[static_cast<size_t>(r)] = verified.rank_bytes[static_cast<size_t>(r)];
+    }
+    const double step_us = problem_.times(*lowered(c, Extent::step)).step_us;
+    return step_us <= kAsShort * verified.step_us ? Verified{c, bytes, step_us} : verified;
   }
 
   // A shorter step with which all layers give up the same few words, if there is one: what values lie badly beside
