@@ -109,6 +109,15 @@ class Lora(Program):
         for step in (3, 4):
             self.assertAlmostEqual(part[step], whole[step], places=4)
 
+    def test_frozen_weights_of_the_seed_in_bf16_come_again(self):
+        options = ("--set", "device.dtype=bf16", *LORA, "--set", "train.start=")
+        self.heddle("train", "adapters.toml", "--set", "output=drawn", *options)
+        self.assertEqual(self.state("drawn")["adapters"]["base"], "")
+        logged = json.loads((self.folder / "drawn/metrics.jsonl").read_text().splitlines()[-1])["held_out_loss"]
+        scored = json.loads(self.heddle("eval", "drawn", "--limit", "4", "--json").stdout)["texts"][0]["loss"]
+        self.assertAlmostEqual(scored["mean"] if isinstance(scored, dict) else scored, logged, places=6)
+        self.assertIn("drawn from the seed", self.heddle("convert", "drawn", "--to", "x", "--merge", status=2).stderr)
+
     def test_what_does_not_go_together_is_refused(self):
         for says, arguments in (
                 ("holds adapters alone", ("train", "adapters.toml", "--set", "output=x", "--set", "train.start=run")),
