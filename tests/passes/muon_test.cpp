@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "heddle/ir/parse.h"
 #include "heddle/ir/print.h"
 #include "heddle/ops/ops.h"
@@ -76,6 +78,16 @@ TEST(Muon, TakesMatricesOfLayersAndLeavesTheRestToAdamW) {
   EXPECT_EQ(count(text, "grouped_linear_dgrad"), 15u);
   // Gate and up of two experts are four matrices of six rows.
   EXPECT_NE(text.find("{blocks 1, columns 4, count 4, rows 6}"), std::string::npos) << text;
+}
+
+// The published coefficients, five times for each of three parameters, and the size of AdamW's steps.
+TEST(Muon, IteratesAsPublished) {
+  const std::string text = written({.group_ranks = {}});
+  EXPECT_EQ(count(text, "{alpha -4.775, beta 2.0315}"), 15u) << text;
+  EXPECT_EQ(count(text, "{alpha 3.4445, beta 1}"), 15u);
+  EXPECT_EQ(count(text, "momentum 0.95"), 3u);
+  EXPECT_EQ(count(text, fmt::format("decay 0.1, scale {}", 0.2 * std::sqrt(8.0))), 2u) << "q and o are of 8";
+  EXPECT_EQ(count(text, fmt::format("decay 0.1, scale {}", 0.2 * std::sqrt(6.0))), 1u) << "gate and up of 6";
 }
 
 TEST(Muon, GathersWhatCopiesShareAndWhatIsCut) {
