@@ -30,7 +30,7 @@ def numbered(path):
 
 def check_ops():
     defined = set()
-    for path in (ROOT / "src/heddle/ops").glob("*.cpp"):
+    for path in (ROOT / "src/heddle/ops").rglob("*.cpp"):
         defined |= set(re.findall(r'\.kind = "(\w+)"', path.read_text()))
     rows, page = {}, ROOT / "docs/ops.md"
     for number, line in numbered(page):

@@ -66,7 +66,7 @@ TEST(RunConfig, MessagesNameThePlaceAndWhatIsAccepted) {
   EXPECT_EQ(message("[train]\nbeta1 = 1.5\n"),
             "run.toml:2:1: train.beta1 is 1.5, must be a number from 0 to 0.999999");
   EXPECT_EQ(message("[train]\nschedule = \"cosin\"\n"),
-            "run.toml:2:1: train.schedule is 'cosin', accepted: cosine, wsd, constant, did you mean 'cosine'?");
+            "run.toml:2:1: train.schedule is 'cosin', accepted: cosine, wsd, constant, linear, inverse_sqrt, did you mean 'cosine'?");
   EXPECT_EQ(message("", {"train.steps=ten"}),
             "--set train.steps=ten: train.steps takes an integer of 1 or more, found 'ten'");
   EXPECT_EQ(message("", {"train.steps"}), "--set train.steps: expected key=value");

@@ -22,6 +22,22 @@ TEST(LearningRate, WarmsUpAndDecaysOverSteps) {
   EXPECT_NEAR(cosine.at(length, {99}), 0.0, 1e-12);
 }
 
+TEST(LearningRate, FallsInALineOrAsTheRootOfSteps) {
+  const RunLength length{100};
+  const LearningRate line{LearningRate::Shape::linear, 1.0, 0.1, 10, 0};
+  EXPECT_DOUBLE_EQ(line.at(length, {9}), 1.0);
+  EXPECT_NEAR(line.at(length, {54}), 0.55, 1e-12);
+  EXPECT_NEAR(line.at(length, {99}), 0.1, 1e-12);
+  const LearningRate root{LearningRate::Shape::inverse_sqrt, 1.0, 0.35, 10, 0};
+  EXPECT_DOUBLE_EQ(root.at(length, {4}), 0.5) << "while it warms up";
+  EXPECT_DOUBLE_EQ(root.at(length, {9}), 1.0);
+  EXPECT_NEAR(root.at(length, {39}), 0.5, 1e-12);
+  EXPECT_NEAR(root.at(length, {99}), 0.35, 1e-12) << "no lower";
+  const LearningRate at_once{LearningRate::Shape::inverse_sqrt, 1.0, 0.0, 0, 0};
+  EXPECT_DOUBLE_EQ(at_once.at(length, {0}), 1.0);
+  EXPECT_DOUBLE_EQ(at_once.at(length, {3}), 0.5);
+}
+
 TEST(LearningRate, SaysWhatIsLeftOfItsPeak) {
   const LearningRate wsd{LearningRate::Shape::wsd, 2.0, 0.2, 10, 20};
   const RunLength length{100};
@@ -34,7 +50,8 @@ TEST(LearningRate, SaysWhatIsLeftOfItsPeak) {
 TEST(LearningRate, FollowsTheClock) {
   // Steps of a second are the same run as that many steps, but for the first, whose time nobody knows yet.
   const RunLength steps{100}, clock{0, 100};
-  for (const auto shape : {LearningRate::Shape::wsd, LearningRate::Shape::cosine, LearningRate::Shape::constant}) {
+  for (const auto shape : {LearningRate::Shape::wsd, LearningRate::Shape::cosine, LearningRate::Shape::constant,
+                           LearningRate::Shape::linear, LearningRate::Shape::inverse_sqrt}) {
     const LearningRate rate{shape, 1.0, 0.1, 10, 20};
     for (int64_t n = 1; n < 100; ++n)
       EXPECT_NEAR(rate.at(clock, {n, static_cast<double>(n)}), rate.at(steps, {n}), 1e-12) << n;

@@ -58,6 +58,7 @@ const std::vector<Layout> kLayouts{
     {"dp2_pp3_ep2_zb_1p", {.dp = 2, .pp = 3, .ep = 2}, "gather", "zb_1p"},
     {"tp2_pp2_interleaved", {.tp = 2, .pp = 2}, "gather", "interleaved_fused"},
     {"pp2_dual_pipe", {.pp = 2}, "gather", "dual_pipe"},
+    {"dp4_etp2", {.dp = 4, .etp = 2}},
 };
 
 struct Outcome {
@@ -114,11 +115,16 @@ void expect_near(const Outcome& many, const Outcome& one, double tolerance) {
 
 class Ranks : public testing::TestWithParam<Layout> {
  protected:
-  void expect_as_one_rank(const std::string& backend, Dtype dtype, double tolerance) {
-    const Outcome one = train_two_steps(options_for({}, backend, dtype));
+  void expect_as_one_rank(const std::string& backend, Dtype dtype, double tolerance,
+                          passes::OptimizerRule rule = passes::OptimizerRule::adamw) {
+    TrainerOptions alone = options_for({}, backend, dtype);
+    alone.plan.update.rule = rule;
+    const Outcome one = train_two_steps(alone);
     EXPECT_NEAR(one.steps[0].next_token_loss(), std::log(64.0), 0.5);
     const Layout& l = GetParam();
-    expect_near(train_two_steps(options_for(l.mesh, backend, dtype, l.context, l.schedule)), one, tolerance);
+    TrainerOptions many = options_for(l.mesh, backend, dtype, l.context, l.schedule);
+    many.plan.update.rule = rule;
+    expect_near(train_two_steps(many), one, tolerance);
   }
 };
 
@@ -127,6 +133,12 @@ TEST_P(Ranks, TrainAsOneInDoubles) { expect_as_one_rank("reference", Dtype::f64,
 TEST_P(Ranks, TrainAsOneInFloats) { expect_as_one_rank("reference", Dtype::f32, 1e-5); }
 // Sums of parts are rounded to 8 bits where one rank rounds the whole: a relative 2^-9 at each, more where they
 // cancel, and a token whose scores are near may choose another expert.
+TEST_P(Ranks, TrainByMuonAsOneInDoubles) {
+  expect_as_one_rank("reference", Dtype::f64, 1e-10, passes::OptimizerRule::muon);
+}
+TEST_P(Ranks, TrainByMuonAsOneInFloats) {
+  expect_as_one_rank("host", Dtype::f32, 1e-4, passes::OptimizerRule::muon);
+}
 TEST_P(Ranks, TrainNearlyAsOneInBf16) { expect_as_one_rank("host", Dtype::bf16, 0.05); }
 
 INSTANTIATE_TEST_SUITE_P(Layouts, Ranks, testing::ValuesIn(kLayouts),

@@ -30,7 +30,7 @@ void receive(const KernelCall& call) {
 std::vector<Collective> together(bool in_place) {
   std::vector<Collective> all{{"send", send}, {"receive", receive}};
   for (const auto* list :
-       {&row_collectives(), &count_kernels(), &there_kernels(in_place), &back_kernels(in_place)}) {
+       {&row_collectives(), &matrix_collectives(), &count_kernels(), &there_kernels(in_place), &back_kernels(in_place)}) {
     all.insert(all.end(), list->begin(), list->end());
   }
   return all;

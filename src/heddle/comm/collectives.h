@@ -28,6 +28,9 @@ const Collective* find_collective(const std::vector<Collective>& of, std::string
 /// Of rows and of tensors cut into shards.
 const std::vector<Collective>& row_collectives();
 
+/// Of matrices dealt out to ranks.
+const std::vector<Collective>& matrix_collectives();
+
 /// Rows that this rank receives, from the n of counts_to_host.
 int64_t received_rows(const device::TensorView& n);
 /// The rows that an output of counts_to_host counts: 0 for one that counts none.

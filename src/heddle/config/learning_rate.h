@@ -1,5 +1,6 @@
-// The learning rate of a step: linear warm-up, then constant, a cosine, or warm-up–stable–decay (Hu et al.,
-// arXiv 2404.06395); over the steps of a run, or over its time.
+// The learning rate of a step: linear warm-up, then constant, a cosine, a line, warm-up–stable–decay (Hu et al.,
+// arXiv 2404.06395), or peak·√(warm-up ÷ step) (Vaswani et al., arXiv 1706.03762); over the steps of a run, or over
+// its time.
 #pragma once
 
 #include "heddle/base/words.h"
@@ -8,17 +9,20 @@
 namespace heddle::config {
 
 /// How it goes after the warm-up.
-enum class RateShape : uint8_t { constant, cosine, wsd };
+enum class RateShape : uint8_t { constant, cosine, wsd, linear, inverse_sqrt };
 constexpr auto words_of(RateShape) {
-  return std::to_array<Word<RateShape>>(
-      {{RateShape::cosine, "cosine"}, {RateShape::wsd, "wsd"}, {RateShape::constant, "constant"}});
+  return std::to_array<Word<RateShape>>({{RateShape::cosine, "cosine"},
+                                         {RateShape::wsd, "wsd"},
+                                         {RateShape::constant, "constant"},
+                                         {RateShape::linear, "linear"},
+                                         {RateShape::inverse_sqrt, "inverse_sqrt"}});
 }
 
 struct LearningRate {
   using Shape = RateShape;
   Shape shape = Shape::cosine;
   double peak = 1e-3;
-  double least = 1e-4;  // at the end of cosine and wsd
+  double least = 1e-4;  // at the end of cosine, linear and wsd; inverse_sqrt falls no lower
   // In the measure of the run's length: steps, or seconds.
   double warmup = 0;
   double decay = 0;  // of wsd: the last ones

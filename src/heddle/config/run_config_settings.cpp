@@ -198,8 +198,10 @@ void train_settings(Table& t) {
       .also_called({"min_lr", "lr_min"});
   t.word<n, &Train::schedule>(
        "train.schedule",
-       "How the learning rate goes after the warm-up: cosine falls all the time, wsd is constant "
-       "and falls in the last train.decay_steps (train.decay_fraction by the clock).")
+       "How the learning rate goes after the warm-up: cosine and linear fall all the time, wsd is constant "
+       "and falls in the last train.decay_steps (train.decay_fraction by the clock), inverse_sqrt falls as one "
+       "over "
+       "the root of the steps, from the warm-up's end on, not below train.min_learning_rate.")
       .also_called({"lr_decay_style", "lr_scheduler", "lr_scheduler_type", "lr_schedule"});
   t.of_steps(
       t.integer<n, &Train::warmup_steps>("train.warmup_steps", 0, 1e12,

@@ -59,6 +59,14 @@ ValueId Listing::elements_of(ValueId id, int64_t begin, int64_t end) {
   return part(id, "elements", begin, end, {{end - begin, none}}, 1);
 }
 
+ValueId Listing::matrices(ValueId id, int64_t count) {
+  const Shape& shape = value(id).shape;
+  HEDDLE_CHECK(shape.size() == 2 && count > 0 && shape[0].count % count == 0, "'{}' is not {} matrices",
+               value(id).name, count);
+  const Dim rows{shape[0].count / count, none}, columns = shape[1];
+  return part(id, "matrices", 0, count, {{count, none}, rows, columns}, rows.count * columns.count);
+}
+
 ValueId Listing::part(ValueId id, std::string_view what, int64_t begin, int64_t end, Shape shape, int64_t step) {
   const Value& whole = value(id);
   std::string name = fmt::format("{}.{}[{}:{}]", whole.name, what, begin, end);

@@ -44,6 +44,8 @@ class Listing {
   ValueId rows(ValueId id, int64_t begin, int64_t end);
   /// The same of its elements in their order, as a vector: "x.elements[0:1024]".
   ValueId elements_of(ValueId id, int64_t begin, int64_t end);
+  /// The rows of a matrix as `count` matrices of equally many, one below the other: "x.matrices[0:8]".
+  ValueId matrices(ValueId id, int64_t count);
   /// The value whose storage it uses: itself, unless it is a part.
   ValueId base(ValueId id) const { return value(id).part_of == none ? id : value(id).part_of; }
   /// Whether both use some of the same elements.

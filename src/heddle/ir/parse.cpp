@@ -358,7 +358,7 @@ class Parser {
     return ids;
   }
 
-  // "x", "x.rows[0:4]", "x.elements[0:1024]"
+  // "x", "x.rows[0:4]", "x.elements[0:1024]", "x.matrices[0:8]"
   ValueId known(std::string_view name) {
     const ValueId id = listing_.find(name);
     if (id != none) return id;
@@ -377,11 +377,15 @@ class Parser {
       return none;
     }
     const std::string_view what = name.substr(dot + 1, open - dot - 1);
-    if (what != "rows" && what != "elements") return none;
+    if (what != "rows" && what != "elements" && what != "matrices") return none;
     const ValueId base = known(name.substr(0, dot));
     const int64_t begin = integer(name.substr(open + 1, colon - open - 1), 0, kMostElements, "a part's beginning");
     const int64_t end = integer(name.substr(colon + 1, name.size() - colon - 2), 0, kMostElements, "a part's end");
     try {
+      if (what == "matrices") {
+        HEDDLE_CHECK(begin == 0, "matrices of '{}' are taken from the first on", listing_.value(base).name);
+        return listing_.matrices(base, end);
+      }
       return what == "rows" ? listing_.rows(base, begin, end) : listing_.elements_of(base, begin, end);
     } catch (const InternalError& error) {
       config_error("program text, line {}: {}", number_, error.what());

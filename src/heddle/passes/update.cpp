@@ -6,6 +6,7 @@
 #include "heddle/ir/uses.h"
 #include "heddle/ops/ops.h"
 #include "heddle/passes/host/by_copies.h"
+#include "heddle/passes/muon.h"
 
 namespace heddle::passes {
 
@@ -46,9 +47,17 @@ class Writer {
        {model::add_statistic(listing_, text_.statistics, {.kind = &model::kGradientNorm}, {{1, none}},
                              Dtype::f64)});
     const ValueId hyper = op("load_step", {}, {"hyper"})[0];
+    std::vector<MuonTarget> matrices;
     for (const model::Parameter& p : text_.parameters) {
-      if (p.trained) step(p, norm[1], hyper);
+      if (moves_by_muon(p, listing_, o_)) matrices.push_back(muon_target(p));
     }
+    const auto others = [&] {
+      for (const model::Parameter& p : text_.parameters) {
+        if (p.trained && !moves_by_muon(p, listing_, o_)) step(p, norm[1], hyper);
+      }
+    };
+    write_muon(listing_, o_, matrices, norm[1], hyper, others,
+               [&](const MuonTarget& target) { remake_of(*target.parameter, target.master, target.copy); });
     if (o_.move_biases) update_biases(hyper);
     phase_ = Phase::begin;
     gather_weights();
@@ -153,32 +162,68 @@ class Writer {
   }
 
   void step(const model::Parameter& p, ValueId clip, ValueId hyper) {
-    const ir::Value weight = listing_.value(p.value);
     const std::vector<ValueId>& gradients = gradients_.at(p.value);
     const ir::Shape shape = listing_.value(gradients[0]).shape;
     const Dtype wide = listing_.value(gradients[0]).dtype;
-    const bool packed = weight.layout == ir::Layout::packed, sharded = ranks_of(p) > 1;
-    if (o_.split_masters && (sharded || !packed) && weight.dtype == Dtype::bf16 && wide == Dtype::f32)
+    const ir::Value& weight = listing_.value(p.value);
+    const bool packed = weight.layout == ir::Layout::packed;
+    if (o_.split_masters && (ranks_of(p) > 1 || !packed) && weight.dtype == Dtype::bf16 && wide == Dtype::f32)
       return step_split(p, clip, hyper);
-    const bool own_master = !packed && !sharded && weight.dtype == wide;
-    const ValueId master = own_master ? p.value : state(shape, "master." + p.name, wide);
-    const ValueId m = state(shape, "m." + p.name, wide), v = state(shape, "v." + p.name, wide);
-    // What the weight is made of: nothing more, a rounded copy that adamw writes, or the master itself.
-    const bool copy = weight.dtype != wide && (sharded || (!packed && o_.fuse_copy));
+    const ValueId master = master_of(p), m = state(shape, "m." + p.name, wide),
+                  v = state(shape, "v." + p.name, wide);
     std::vector<ValueId> in{clip, hyper};
     in.insert(in.end(), gradients.begin(), gradients.end());
     std::vector<ValueId> updates{master, m, v};
-    if (copy) updates.push_back(sharded ? state(shape, "copy." + p.name, weight.dtype) : p.value);
-    if (sharded) sources_[p.value] = updates.size() > 3 ? updates[3] : master;
+    const ValueId copy = copy_of(p, master);
+    if (copy != none) updates.push_back(copy);
     op("adamw", in, {},
        {{"beta1", o_.beta1},
         {"beta2", o_.beta2},
         {"epsilon", o_.epsilon},
         {"decay", p.decays ? o_.weight_decay : 0.0},
-        {"copy", int64_t{copy}}},
+        {"copy", int64_t{copy != none}}},
        updates);
-    if (copy) restores_.push_back(remake("cast_weight", master, updates.back()));
-    if (sharded || own_master || copy) return;
+    remake_of(p, master, copy);
+  }
+
+  MuonTarget muon_target(const model::Parameter& p) {
+    MuonTarget target{&p, gradients_.at(p.value)};
+    const ir::Value gradient = listing_.value(target.gradients[0]);
+    target.master = master_of(p);
+    target.momentum = state(gradient.shape, "m." + p.name, gradient.dtype);
+    target.copy = copy_of(p, target.master);
+    return target;
+  }
+
+  // As the gradient lies: a value of its own, or the weight where that is wide, whole and in rows.
+  ValueId master_of(const model::Parameter& p) {
+    const ir::Value& weight = listing_.value(p.value);
+    const ir::Value gradient = listing_.value(gradients_.at(p.value)[0]);
+    const bool own = weight.layout != ir::Layout::packed && ranks_of(p) == 1 && weight.dtype == gradient.dtype;
+    return own ? p.value : state(gradient.shape, "master." + p.name, gradient.dtype);
+  }
+
+  // What the weight is made of: nothing more, a rounded copy that the update writes, or the master itself (none).
+  ValueId copy_of(const model::Parameter& p, ValueId master) {
+    const ir::Value weight = listing_.value(p.value);
+    const bool sharded = ranks_of(p) > 1;
+    ValueId copy = none;
+    if (weight.dtype != listing_.value(master).dtype) {
+      if (sharded) {
+        copy = state(listing_.value(master).shape, "copy." + p.name, weight.dtype);
+      } else if (weight.layout != ir::Layout::packed && o_.fuse_copy) {
+        copy = p.value;
+      }
+    }
+    if (sharded) sources_[p.value] = copy != none ? copy : master;
+    return copy;
+  }
+
+  // Behind its update: the weight, where the update has not written it.
+  void remake_of(const model::Parameter& p, ValueId master, ValueId copy) {
+    if (copy != none) restores_.push_back(remake("cast_weight", master, copy));
+    if (ranks_of(p) > 1 || master == p.value || copy != none) return;
+    const bool packed = listing_.value(p.value).layout == ir::Layout::packed;
     restores_.push_back(remake(packed ? "pack_weight" : "cast_weight", master, p.value));
     listing_.append(restores_.back(), {});
   }

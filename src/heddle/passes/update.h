@@ -11,12 +11,24 @@
 #include <map>
 #include <string>
 
+#include "heddle/base/words.h"
 #include "heddle/model/text/rank_text.h"
 
 namespace heddle::passes {
 
+/// By which rule parameters move.
+enum class OptimizerRule : uint8_t {
+  adamw,
+  muon,  // matrices of hidden layers; all else by AdamW (passes/muon)
+};
+constexpr auto words_of(OptimizerRule) {
+  return std::to_array<Word<OptimizerRule>>({{OptimizerRule::adamw, "adamw"}, {OptimizerRule::muon, "muon"}});
+}
+
 /// What is chosen of it.
 struct Optimizer {
+  OptimizerRule rule = OptimizerRule::adamw;
+  double momentum = 0.95;  // Muon's
   double beta1 = 0.9, beta2 = 0.95, epsilon = 1e-8, weight_decay = 0.1;
   double clip_norm = 1.0;                    // 0: off
   int64_t bucket_bytes = int64_t{16} << 20;  // of gradients in one reduction
@@ -37,12 +49,12 @@ struct UpdateOptions : Optimizer {
   }
 };
 
-/// Adds for each trained parameter its moments "m.NAME", "v.NAME", its master "master.NAME" (unless the weight
-/// itself is wide, in rows and on one rank, then it is its own master; or split, then "rest.NAME" is the half of it
-/// that the rounded weight lacks), and the ops of the end and of the
-/// beginning. State of a parameter with copies on G ranks is a run of ceil(elements ÷ G). The norm of all gradients
-/// before clipping is a statistic. A parameter whose gradient nothing makes is InternalError.
-/// Returns the ops that make anew, of master weights alone, what the end of a step makes of them.
+/// Adds for each trained parameter its moments "m.NAME", "v.NAME" (by Muon the first alone), its master
+/// "master.NAME" (unless the weight itself is wide, in rows and on one rank, then it is its own master; or split,
+/// then "rest.NAME" is the half of it that the rounded weight lacks), and the ops of the end and of the beginning.
+/// State of a parameter with copies on G ranks is a run of ceil(elements ÷ G). The norm of all gradients before
+/// clipping is a statistic. A parameter whose gradient nothing makes is InternalError. Returns the ops that make
+/// anew, of master weights alone, what the end of a step makes of them.
 std::vector<ir::Op> update(model::RankText& text, const UpdateOptions& options);
 
 /// A listing that runs such ops on what `owner`, listing number `index` of its program, holds.

@@ -7,6 +7,7 @@
 #include "heddle/plan/durations.h"
 #include "heddle/plan/passes.h"
 #include "heddle/plan/plan.h"
+#include "heddle/plan/refusals.h"
 #include "heddle/plan/switches.h"
 #include "heddle/schedule/generators/generators.h"
 #include "heddle/schedule/timing.h"
@@ -48,10 +49,7 @@ void check_model(const model::ModelConfig& config, const Plan& plan) {
     config_error("sequence length {} exceeds model.max_position_embeddings ({})", plan.sequence_length,
                  config.max_position_embeddings);
   }
-  if (plan.parallel.ahead_of_norm && plan.memory.optimizer != StateHome::device) {
-    config_error("parallel.ahead_of_norm keeps the state on the device; memory.optimizer is \"{}\"",
-                 word_of(plan.memory.optimizer));
-  }
+  refuse_what_does_not_go_together(plan);
   if (plan.cached_sequences > 0 && plan.ranks() > 1)
     config_error("a cache of sequences is kept on one rank, the mesh has {}", plan.ranks());
   (void)Mesh(plan.mesh);  // refuses degrees that don't go together

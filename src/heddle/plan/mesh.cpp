@@ -80,7 +80,7 @@ Mesh::Mesh(const Degrees& degrees) : degrees_(degrees) {
 }
 
 const std::vector<std::string>& Mesh::group_names() {
-  static const std::vector<std::string> names{"tp",      "cp",    "pp",       "edp",   "expert",
+  static const std::vector<std::string> names{"tp",      "cp",    "pp",       "etp",   "edp",  "expert",
                                               "experts", "dense", "sequence", "stage", "world"};
   return names;
 }
@@ -111,6 +111,7 @@ std::vector<int> Mesh::group(const std::string& name, int rank) const {
       {"tp", {Axis::tp}, {Axis::cp, Axis::dp, Axis::pp}},
       {"cp", {Axis::cp}, {Axis::tp, Axis::dp, Axis::pp}},
       {"pp", {Axis::pp}, {Axis::tp, Axis::cp, Axis::dp}},
+      {"etp", {Axis::etp}, {Axis::ep, Axis::edp, Axis::pp}},
       {"edp", {Axis::edp}, {Axis::etp, Axis::ep, Axis::pp}},
       {"expert", {Axis::edp, Axis::etp}, {Axis::ep, Axis::pp}},
       {"experts", {Axis::ep, Axis::etp}, {Axis::edp, Axis::pp}},

@@ -35,7 +35,7 @@ class Mesh {
   const ir::Coordinates& at(int rank) const { return at_.at(static_cast<size_t>(rank)); }
 
   /// The ranks with which `rank` communicates in a group, itself among them, in the group's order:
-  ///   tp, cp, pp, edp  one axis
+  ///   tp, cp, pp, etp, edp  one axis
   ///   experts          etp × ep: ranks that share the experts, etp fastest
   ///   dense            cp × dp: copies of a weight that tp cuts
   ///   sequence         tp × cp: ranks that share the tokens of a sequence

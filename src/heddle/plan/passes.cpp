@@ -104,6 +104,8 @@ void update(Draft& d) {
     for (const model::Parameter& p : text.parameters) {
       options.group_ranks[p.copies] = static_cast<int>(d.mesh.group(p.copies, rank).size());
     }
+    options.group_ranks["tp"] = d.plan.mesh.tp;
+    options.group_ranks["etp"] = d.plan.mesh.etp;
     options.move_biases = d.model.bias_update_rate != 0.0;
     options.fuse_copy = d.plan.fusions.contains("adamw");
     options.split_masters = d.plan.memory.master == MasterForm::split;

@@ -62,6 +62,15 @@ class Table : public SettingTable<Choices> {
 void train_settings(Table& t) {
   constexpr auto u = &Choices::update;
   using O = passes::Optimizer;
+  t.word<u, &O::rule>("train.optimizer",
+                      "By which rule parameters move: adamw, or muon for the matrices of layers.")
+      .also_called({"optim", "optimizer_type", "optimizer_name"})
+      .acts(changes_maths,
+            "muon makes the momentum of each matrix in the layers orthogonal before it is taken off; embedding, "
+            "head, norms and biases go by AdamW.",
+            "15 products of a matrix with itself a step, dealt out over the ranks; one moment of each matrix less",
+            page("muon"));
+  t.number<u, &O::momentum>("train.muon_momentum", 0, 0.999999, "Muon: decay of the momentum.");
   t.number<u, &O::beta1>("train.beta1", 0, 0.999999, "AdamW: decay of the first moment.")
       .also_called({"adam_beta1"});
   t.number<u, &O::beta2>("train.beta2", 0, 0.99999999, "AdamW: decay of the second moment.")

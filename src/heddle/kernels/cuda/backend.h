@@ -144,5 +144,6 @@ std::vector<KernelEntry> linear_entries();
 std::vector<KernelEntry> attention_entries();
 std::vector<KernelEntry> cache_entries();
 std::vector<KernelEntry> step_entries();
+std::vector<KernelEntry> muon_entries();
 
 }  // namespace heddle::kernels::cuda

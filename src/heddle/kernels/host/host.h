@@ -21,6 +21,7 @@ std::vector<KernelEntry> cache_kernels();
 std::vector<KernelEntry> permute_kernels();
 std::vector<KernelEntry> embedding_kernels();
 std::vector<KernelEntry> optimizer_kernels();
+std::vector<KernelEntry> muon_kernels();
 std::vector<KernelEntry> router_kernels();
 std::vector<KernelEntry> router_loss_kernels();
 std::vector<KernelEntry> loss_kernels();

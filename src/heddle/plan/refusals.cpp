@@ -1,0 +1,51 @@
+#include "heddle/plan/refusals.h"
+
+#include "heddle/base/error.h"
+
+namespace heddle::plan {
+
+namespace {
+
+struct Refusal {
+  bool (*holds)(const Choices& choices);
+  std::string (*why)(const Choices& choices);
+};
+
+bool muon(const Choices& c) { return c.update.rule == passes::OptimizerRule::muon; }
+bool state_elsewhere(const Choices& c) { return c.memory.optimizer != StateHome::device; }
+std::string home(const Choices& c) { return std::string(word_of(c.memory.optimizer)); }
+
+const Refusal kRefusals[] = {
+    {[](const Choices& c) { return c.parallel.ahead_of_norm && state_elsewhere(c); },
+     [](const Choices& c) {
+       return fmt::format("parallel.ahead_of_norm keeps the state on the device; memory.optimizer is \"{}\"",
+                          home(c));
+     }},
+    {[](const Choices& c) { return muon(c) && state_elsewhere(c); },
+     [](const Choices& c) {
+       return fmt::format("train.optimizer \"muon\" keeps the state on the device; memory.optimizer is \"{}\"",
+                          home(c));
+     }},
+    {[](const Choices& c) { return muon(c) && c.memory.master == MasterForm::split; },
+     [](const Choices&) {
+       return std::string(
+           "train.optimizer \"muon\" keeps no second moment, of which memory.master \"split\" needs "
+           "the sign; memory.master = \"full\" goes with it");
+     }},
+    {[](const Choices& c) { return muon(c) && c.parallel.ahead_of_norm; },
+     [](const Choices&) {
+       return std::string(
+           "train.optimizer \"muon\" waits for the norm of all gradients; parallel.ahead_of_norm does "
+           "not go with it");
+     }},
+};
+
+}  // namespace
+
+void refuse_what_does_not_go_together(const Choices& choices) {
+  for (const Refusal& refusal : kRefusals) {
+    if (refusal.holds(choices)) config_error("{}", refusal.why(choices));
+  }
+}
+
+}  // namespace heddle::plan
