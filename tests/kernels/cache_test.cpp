@@ -18,6 +18,8 @@ int64_t rows() { return std::ssize(kPlaces); }
 struct Heads {
   int64_t heads, kv_heads, head_dim, value_dim;
   bool apart = true;  // values beside the keys
+  int64_t window = 0;
+  bool sinks = false;
 };
 
 OpCase attention_case(Dtype X, const Heads& h, Dtype Q) {
@@ -29,7 +31,9 @@ OpCase attention_case(Dtype X, const Heads& h, Dtype Q) {
                       ? Operand{random_tensor(X, {kSequences * kLength, h.kv_heads * h.value_dim}, 3), Role::cache}
                       : absent());
   op.attributes = {{"heads", h.heads},         {"kv_heads", h.kv_heads}, {"head_dim", h.head_dim},
-                   {"value_dim", h.value_dim}, {"sequence", kLength},    {"scale", 0.3}};
+                   {"value_dim", h.value_dim}, {"sequence", kLength},    {"scale", 0.3},
+                   {"window", h.window}};
+  if (h.sinks) op.in.push_back(weight(random_tensor(wide(X), {h.heads}, 6)));
   return op;
 }
 
@@ -43,7 +47,14 @@ OpCase latent_case(const char* kind, Dtype X, int64_t h, int64_t n, int64_t r, i
           {}};
 }
 
-const std::vector<Heads> kShapes{{1, 1, 1, 1}, {4, 2, 6, 6}, {6, 2, 17, 5}, {3, 1, 40, 33, false}, {8, 8, 64, 64}};
+const std::vector<Heads> kShapes{{1, 1, 1, 1},
+                                 {4, 2, 6, 6},
+                                 {6, 2, 17, 5},
+                                 {3, 1, 40, 33, false},
+                                 {8, 8, 64, 64},
+                                 {4, 2, 6, 6, true, 4},
+                                 {6, 2, 17, 5, true, 0, true},
+                                 {4, 1, 9, 8, false, 1, true}};
 
 double tolerance(Dtype X) { return X == Dtype::bf16 ? 8e-3 : X == Dtype::f32 ? 2e-6 : 1e-13; }
 
@@ -101,13 +112,13 @@ TEST(Cache, ARowIsTheSameBesideAnyOther) {
 }
 
 // Row t of whole causal attention is that of a row at place t; one that stands nowhere is zeros.
-TEST(Cache, AttentionIsThatOfWholeSequences) {
-  const Heads h{6, 2, 5, 7};
+void attends_as_whole_sequences(const Heads& h) {
   const int64_t all = kSequences * kLength;
   const Tensor q = random_tensor(Dtype::f64, {all, h.heads * h.head_dim}, 7);
   OpCase cached = attention_case(Dtype::f64, h, Dtype::f64);
   OpCase whole{"attention", "attention", {activation(q), cached.in[2], cached.in[3]}, cached.attributes, {}};
   whole.attributes.set("causal", int64_t{1});
+  if (h.sinks) whole.in.insert(whole.in.end(), {absent(), cached.in[4]});
   const Tensor expected = run_op(whole, kernels::reference_kernels()).out[0];
   const auto q_width = static_cast<size_t>(h.heads * h.head_dim),
              width = static_cast<size_t>(h.heads * h.value_dim);
@@ -122,6 +133,12 @@ TEST(Cache, AttentionIsThatOfWholeSequences) {
       ASSERT_NEAR(found.values[t * width + i], there, 1e-12) << "row " << t;
     }
   }
+}
+
+TEST(Cache, AttentionIsThatOfWholeSequences) {
+  attends_as_whole_sequences({6, 2, 5, 7});
+  attends_as_whole_sequences({6, 2, 5, 7, true, 3});
+  attends_as_whole_sequences({6, 2, 5, 7, true, 4, true});
 }
 
 // Absorbed queries on latents give what queries give on keys and values made of the latents.

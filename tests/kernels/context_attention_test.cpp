@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <map>
 
-#include "tests/kernels/op_runner.h"
+#include "tests/kernels/op_cases.h"
 
 namespace heddle::op_runner {
 namespace {
@@ -15,7 +15,17 @@ struct Shape {
   int cp;
   int64_t sequences, length, heads, kv_heads, head_dim, value_dim;
   bool causal = true;
+  int64_t window = 0;
+  bool documents = false, sinks = false;
 };
+
+/// The operands that mask, of whole sequences on every rank; absent ones to keep the others in their places.
+std::vector<ValueId> masks(ListingRunner& runner, const Shape& s, Dtype X) {
+  std::vector<ValueId> ids(2, ir::none);
+  if (s.documents) ids[0] = runner.add(document_starts(s.sequences, s.length), Role::input, "starts");
+  if (s.sinks) ids[1] = runner.add(random_tensor(wide(X), {s.heads}, 5), Role::weight, "sinks");
+  return ids;
+}
 
 struct Whole {
   Tensor q, k, v, d_o;  // [B·S, …]
@@ -23,13 +33,10 @@ struct Whole {
 };
 
 ir::Attributes attributes_of(const Shape& s) {
-  return {{"heads", s.heads},
-          {"kv_heads", s.kv_heads},
-          {"head_dim", s.head_dim},
-          {"value_dim", s.value_dim},
-          {"sequence", s.length},
-          {"causal", int64_t{s.causal}},
-          {"scale", 1 / std::sqrt(static_cast<double>(s.head_dim))}};
+  return {{"heads", s.heads},       {"kv_heads", s.kv_heads},
+          {"head_dim", s.head_dim}, {"value_dim", s.value_dim},
+          {"sequence", s.length},   {"causal", int64_t{s.causal}},
+          {"window", s.window},     {"scale", 1 / std::sqrt(static_cast<double>(s.head_dim))}};
 }
 
 /// Appends the op, its gradient for d_o, runs all and reads o, dq and the gradients of `keys`.
@@ -52,7 +59,9 @@ Whole whole(const Shape& s, Dtype X, const std::vector<kernels::KernelEntry>& ke
   ListingRunner runner(kernels);
   const std::vector<ValueId> in{runner.add(w.q, Role::activation, "q"), runner.add(w.k, Role::activation, "k"),
                                 runner.add(w.v, Role::activation, "v")};
-  const auto out = runner.append("attention", in, attributes_of(s));
+  std::vector<ValueId> all = in;
+  for (const ValueId id : masks(runner, s, X)) all.push_back(id);
+  const auto out = runner.append("attention", all, attributes_of(s));
   const std::vector<Tensor> r = run(runner, out[0], w.d_o, in);
   w.o = r[0], w.dq = r[1], w.dk = r[2], w.dv = r[3];
   return w;
@@ -99,13 +108,17 @@ void check_gathered(const Shape& s, Dtype X, const std::vector<kernels::KernelEn
                                   runner.add(w.k, Role::activation, "k"), runner.add(w.v, Role::activation, "v")};
     ir::Attributes attributes = attributes_of(s);
     attributes.set("cp", int64_t{s.cp});
-    const auto out = runner.append("attention", in, attributes);
+    std::vector<ValueId> all = in;
+    for (const ValueId id : masks(runner, s, X)) all.push_back(id);
+    const auto out = runner.append("attention", all, attributes);
     const std::vector<Tensor> found = run(runner, out[0], share(s, w.d_o, r), in);
     EXPECT_TRUE(close(share(s, w.o, r), found[0], tolerance)) << "o of rank " << r;
     EXPECT_TRUE(close(share(s, w.dq, r), found[1], tolerance)) << "dq of rank " << r;
     add(dk, found[2]);
     add(dv, found[3]);
-    for (const std::string& ran : runner.ran) EXPECT_NE(ran.find(wanted), std::string::npos) << ran;
+    for (const std::string& ran : runner.ran) {
+      if (!ran.starts_with("attention_sinks")) EXPECT_NE(ran.find(wanted), std::string::npos) << ran;
+    }
   }
   EXPECT_TRUE(close(w.dk, dk, tolerance));
   EXPECT_TRUE(close(w.dv, dv, tolerance));
@@ -125,7 +138,8 @@ void check_ring(const Shape& s, Dtype X, const std::vector<kernels::KernelEntry>
     ir::Attributes attributes = attributes_of(s);
     attributes.set("cp", int64_t{s.cp});
     const ValueId q = runner.add(share(s, w.q, r), Role::activation, "q");
-    std::vector<ValueId> before, mentions{ir::none, q};
+    const std::vector<ValueId> mask = masks(runner, s, X);
+    std::vector<ValueId> before(2, ir::none), mentions{ir::none, q};
     for (int turn = 0; turn < s.cp; ++turn) {
       const int owner = (r + s.cp - turn) % s.cp;
       const std::vector<ValueId> k_v{runner.add(share(s, w.k, owner), Role::activation, fmt::format("k{}", turn)),
@@ -133,12 +147,15 @@ void check_ring(const Shape& s, Dtype X, const std::vector<kernels::KernelEntry>
       mentions.insert(mentions.end(), k_v.begin(), k_v.end());
       std::vector<ValueId> in{q, k_v[0], k_v[1]};
       in.insert(in.end(), before.begin(), before.end());
+      in.push_back(mask[0]);
+      if (turn == 0) in.push_back(mask[1]);
       ir::Attributes part = attributes;
       part.set("turn", int64_t{turn});
       before = runner.append("attention_part", in, part);
     }
     mentions[0] = before[1];
-    const ValueId o = runner.append("attention_finish", {before[0]}, attributes, {}, ir::Phase::F, mentions)[0];
+    const ValueId o =
+        runner.append("attention_finish", {before[0], mask[0], mask[1]}, attributes, {}, ir::Phase::F, mentions)[0];
     const std::vector<Tensor> found =
         run(runner, o, share(s, w.d_o, r), std::vector<ValueId>(mentions.begin() + 1, mentions.end()));
     EXPECT_TRUE(close(share(s, w.o, r), found[0], tolerance)) << "o of rank " << r;
@@ -164,7 +181,11 @@ const std::vector<Shape> kSmall{{1, 2, 12, 2, 1, 5, 4},
                                 {2, 2, 12, 2, 2, 5, 4},
                                 {3, 1, 12, 2, 1, 5, 4},
                                 {4, 2, 24, 3, 3, 4, 6},
-                                {2, 2, 12, 2, 1, 5, 4, false}};
+                                {2, 2, 12, 2, 1, 5, 4, false},
+                                {1, 2, 12, 2, 1, 5, 4, true, 3},
+                                {2, 2, 12, 2, 1, 5, 4, true, 4, false, true},
+                                {3, 2, 12, 2, 1, 5, 4, true, 1, true},
+                                {4, 2, 24, 3, 3, 4, 6, true, 9, true, true}};
 
 TEST(ContextAttention, GatheredKeysOnReference) {
   for (const Shape& s : kSmall) check_gathered(s, Dtype::f64, kernels::reference_kernels(), 1e-12, "reference");
@@ -175,7 +196,11 @@ const std::vector<Shape> kBlocks{{1, 1, 256, 2, 1, 40, 32},
                                  {2, 2, 512, 2, 1, 40, 32},
                                  {2, 1, 1024, 2, 2, 24, 48},
                                  {3, 1, 768, 4, 2, 16, 16},
-                                 {2, 1, 512, 2, 1, 40, 32, false}};
+                                 {2, 1, 512, 2, 1, 40, 32, false},
+                                 {2, 1, 512, 2, 1, 40, 32, true, 100},
+                                 {2, 1, 1024, 2, 2, 24, 48, true, 300, false, true},
+                                 {2, 2, 512, 2, 1, 40, 32, true, 0, true},
+                                 {3, 2, 768, 4, 2, 16, 16, true, 33, true, true}};
 
 /// The host's kernels by name, those of them that take the type here; each with what ends a ring.
 std::map<std::string_view, std::vector<kernels::KernelEntry>> ways(Dtype X) {
@@ -192,6 +217,9 @@ std::map<std::string_view, std::vector<kernels::KernelEntry>> ways(Dtype X) {
     for (const kernels::KernelEntry& entry : kernels::host_kernels()) {
       const bool own = entry.name == name && entry.op_kind.starts_with("attention");
       if (own || entry.op_kind == "attention_finish") kernels.push_back(entry);
+    }
+    for (const kernels::KernelEntry& entry : kernels::reference_kernels()) {
+      if (entry.op_kind == "attention_sinks_wgrad") kernels.push_back(entry);
     }
   }
   return found;

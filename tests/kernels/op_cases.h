@@ -311,6 +311,81 @@ inline std::vector<CaseMaker> attention_cases() {
   return cases;
 }
 
+/// The first position that each of B sequences of S positions may see, where documents of odd lengths are packed:
+/// none the same in two sequences, one of a single token.
+inline Tensor document_starts(int64_t B, int64_t S) {
+  Tensor starts(Dtype::i32, {B * S});
+  for (int64_t b = 0; b < B; ++b) {
+    int64_t begin = 0, length = 1 + b % 3;
+    for (int64_t i = 0; i < S; ++i) {
+      if (i == begin + length) {
+        begin = i;
+        length = 1 + (3 * length + b) % (S / 2 + 2);
+      }
+      starts.values[static_cast<size_t>(b * S + i)] = static_cast<double>(begin);
+    }
+  }
+  return starts;
+}
+
+inline std::vector<CaseMaker> masked_attention_cases() {
+  std::vector<CaseMaker> cases;
+  const auto attention = [&](std::string name, int64_t S, int64_t window, bool documents, bool sinks, int cp = 1,
+                             int index = 0) {
+    cases.push_back({name, [=](Dtype X, int64_t B) {
+                       OpCase op{name,
+                                 "attention",
+                                 {activation(random_tensor(X, {B * S / cp, 4 * 6}, 27)),
+                                  activation(random_tensor(X, {B * S, 2 * 6}, 28)),
+                                  activation(random_tensor(X, {B * S, 2 * 5}, 29)),
+                                  documents ? Operand{document_starts(B, S), Role::input} : absent(),
+                                  sinks ? weight(random_tensor(wide(X), {4}, 30)) : absent()},
+                                 {{"heads", 4},
+                                  {"kv_heads", 2},
+                                  {"head_dim", 6},
+                                  {"value_dim", 5},
+                                  {"sequence", S},
+                                  {"cp", int64_t{cp}},
+                                  {"causal", 1},
+                                  {"scale", 0.4},
+                                  {"window", window}},
+                                 {}};
+                       op.place.index[static_cast<size_t>(ir::Axis::cp)] = index;
+                       op.place.degree[static_cast<size_t>(ir::Axis::cp)] = cp;
+                       return op;
+                     }});
+  };
+  attention("attention_window", 17, 4, false, false);
+  attention("attention_window_of_one", 7, 1, false, false);
+  attention("attention_documents", 17, 0, true, false);
+  attention("attention_sinks", 17, 0, false, true);
+  attention("attention_all_masks", 90, 40, true, true);
+  for (const int index : {0, 1, 2}) {
+    attention(fmt::format("attention_all_masks_rank{}", index), 12, 5, true, true, 3, index);
+  }
+  cases.push_back({"attention_sinks_by_heads", [](Dtype X, int64_t B) {  // the second half of them is of this rank
+                     OpCase op{"attention_sinks_by_heads",
+                               "attention",
+                               {activation(random_tensor(X, {B * 7, 2 * 6}, 27)),
+                                activation(random_tensor(X, {B * 7, 6}, 28)),
+                                activation(random_tensor(X, {B * 7, 5}, 29)), absent(),
+                                weight(random_tensor(wide(X), {4}, 30))},
+                               {{"heads", 2},
+                                {"kv_heads", 1},
+                                {"head_dim", 6},
+                                {"value_dim", 5},
+                                {"sequence", 7},
+                                {"causal", 1},
+                                {"scale", 0.4},
+                                {"sink_parts", 2}},
+                               {}};
+                     op.place.index[static_cast<size_t>(ir::Axis::cp)] = 1;
+                     op.place.degree[static_cast<size_t>(ir::Axis::cp)] = 2;
+                     return op;
+                   }});
+  return cases;
+}
+
 inline std::vector<CaseMaker> mlp_cases() {
   std::vector<CaseMaker> cases;
   for (const bool bias : {false, true}) {
@@ -457,7 +532,8 @@ inline std::vector<CaseMaker> loss_cases() {
 /// Every case of every differentiable op.
 inline std::vector<CaseMaker> differentiable_cases() {
   std::vector<CaseMaker> all;
-  for (auto* family : {linear_cases, norm_and_shape_cases, attention_cases, mlp_cases, router_cases, loss_cases}) {
+  for (auto* family : {linear_cases, norm_and_shape_cases, attention_cases, masked_attention_cases, mlp_cases,
+                       router_cases, loss_cases}) {
     for (CaseMaker& maker : family()) all.push_back(std::move(maker));
   }
   return all;

@@ -3,7 +3,7 @@
 // S is the length of the whole sequence. A rank of cp has Sq = S ÷ cp query rows of it, at the positions of
 // ir::position. The key rows are the whole sequence in order (`attention`), or the share of the rank `turn` places
 // before this one in the ring (`attention_part`). In both, keys stand in the order of their positions: what a query
-// may see is always a prefix.
+// may see is always one run of them, which a later query's neither begins nor ends before.
 #pragma once
 
 #include <algorithm>
@@ -13,27 +13,54 @@
 
 namespace heddle::kernels {
 
+/// The operand of that name, or a null view where it is absent.
+inline device::TensorView named_operand(const device::KernelCall& call, std::string_view name) {
+  const int at = ir::place_of(name, call.op->def->operands);
+  return at < 0 || at >= static_cast<int>(call.in.size()) ? device::TensorView{} : call.in[static_cast<size_t>(at)];
+}
+
+/// The first of this rank's heads among those that the op has sinks of: where they go by heads, each rank of cp has
+/// its part.
+inline int64_t first_sink(const ir::Op& op, const ir::Coordinates* place) {
+  if (op.attributes.integer_or("sink_parts", 1) == 1) return 0;
+  HEDDLE_CHECK(place != nullptr, "'{}' runs without a place in the mesh", op.kind());
+  return place->at(ir::Axis::cp) * op.attributes.integer("heads");
+}
+
 struct SeenKeys {
-  explicit SeenKeys(const ir::Op& op, const ir::Coordinates* place)
+  /// `starts`: of each position of each sequence, the first that it may see; null: the first of all.
+  explicit SeenKeys(const ir::Op& op, const ir::Coordinates* place, const int32_t* starts = nullptr)
       : length(op.attributes.integer("sequence")),
         cp(static_cast<int>(op.attributes.integer_or("cp", 1))),
         index(place == nullptr ? 0 : place->at(ir::Axis::cp)),
         owner(op.attributes.has("turn") ? static_cast<int>((index + cp - op.attributes.integer("turn")) % cp)
                                         : kAll),
-        causal(op.attributes.integer("causal") != 0) {
+        causal(op.attributes.integer("causal") != 0),
+        window(op.attributes.integer_or("window", 0)),
+        starts(starts) {
     HEDDLE_CHECK(cp == (place == nullptr ? 1 : place->of(ir::Axis::cp)) || cp == 1,
                  "'{}' of cp {} on a mesh of cp {}", op.kind(), cp, place == nullptr ? 1 : place->of(ir::Axis::cp));
   }
 
   int64_t queries() const { return length / cp; }
   int64_t keys() const { return owner == kAll ? length : length / cp; }
-  /// Query row i of a sequence sees the key rows [0, seen(i)) of it.
-  int64_t seen(int64_t i) const {
-    if (!causal) return keys();
-    const int64_t last = ir::position(i, length, index, cp);
-    if (owner == kAll || cp == 1) return last + 1;
+  /// Query row i of sequence b sees the key rows [first(b, i), seen(i)) of it; none where they end before they
+  /// begin.
+  int64_t seen(int64_t i) const { return causal ? keys_before(ir::position(i, length, index, cp) + 1) : keys(); }
+  int64_t first(int64_t b, int64_t i) const {
+    if (!has_first()) return 0;
+    const int64_t own = ir::position(i, length, index, cp);
+    int64_t position = window > 0 ? std::max<int64_t>(0, own + 1 - window) : 0;
+    if (starts != nullptr) position = std::max<int64_t>(position, starts[b * length + own]);
+    return keys_before(position);
+  }
+  /// Whether keys before a query's own may be out of its sight.
+  bool has_first() const { return window > 0 || starts != nullptr; }
+  /// Key rows that stand before the position.
+  int64_t keys_before(int64_t position) const {
+    if (owner == kAll || cp == 1) return position;
     const int64_t chunk = length / (2 * cp);
-    const auto of_chunk = [&](int64_t c) { return std::clamp<int64_t>(last + 1 - c * chunk, 0, chunk); };
+    const auto of_chunk = [&](int64_t c) { return std::clamp<int64_t>(position - c * chunk, 0, chunk); };
     return of_chunk(owner) + of_chunk(2 * cp - 1 - owner);
   }
 
@@ -42,6 +69,8 @@ struct SeenKeys {
   int cp, index;  // of the queries
   int owner;      // the rank of cp whose keys these are, or kAll
   bool causal;
+  int64_t window;  // 0: none
+  const int32_t* starts;
 };
 
 }  // namespace heddle::kernels

@@ -7,6 +7,11 @@
 // the last o and lse are needed for gradients, so the rule stands with `attention_finish`, which mentions q and the keys
 // and values of all parts: it writes one `attention_part_dgrad` a part, the last part first, whose dk and dv travel back
 // by the rule of `ring_shift`.
+//
+// A causal query sees at most the `window` last keys up to its own (Longformer, arXiv 2004.05150; Mistral, 2310.06825),
+// and with `starts` none before starts[its position], where its document begins in the packed sequence. Sinks are a
+// learned logit a head that takes part in the softmax and has no value (arXiv 2309.17453; GPT-OSS): lse holds them, so
+// the gradients of q, k and v need nothing of them, and their own is −Σ exp(sink − lse)·(do·o).
 #include "heddle/ops/ops.h"
 #include "heddle/ops/rule.h"
 
@@ -14,7 +19,33 @@ namespace heddle::ops {
 
 namespace {
 
-extern const OpDef attention_dgrad, attention_part_dgrad;
+extern const OpDef attention_dgrad, attention_part_dgrad, attention_sinks_wgrad;
+
+// Pairs of a query in [q, q + rows) and a key in [k, k + rows) of one sequence that a window lets meet. Where windows
+// and keys overlap is a sum of four ramps, and a ramp's sum over the queries a difference of two triangles.
+double pairs_in_window(double q, double k, double rows, double window) {
+  const auto triangle = [](double n) { return n > 0 ? n * (n + 1) / 2 : 0.0; };
+  const auto ramp = [&](double from) { return triangle(q + rows - from) - triangle(q - from); };
+  return ramp(k) - ramp(k + rows) - ramp(k + window) + ramp(k + rows + window);
+}
+
+// Keys that a query sees in a window, a mean over all queries; in a turn of the ring over those of all ranks.
+double seen_in_window(const Attributes& a) {
+  const double length = static_cast<double>(a.integer("sequence")), window = static_cast<double>(a.integer("window"));
+  const int64_t cp = a.integer_or("cp", 1);
+  if (!a.has("turn") || cp == 1) return pairs_in_window(0, 0, length, window) / length;
+  const double chunk = length / static_cast<double>(2 * cp);
+  double pairs = 0;
+  for (int64_t rank = 0; rank < cp; ++rank) {
+    const int64_t owner = (rank + cp - a.integer("turn")) % cp;
+    for (const int64_t q : {rank, 2 * cp - 1 - rank}) {
+      for (const int64_t k : {owner, 2 * cp - 1 - owner}) {
+        pairs += pairs_in_window(static_cast<double>(q) * chunk, static_cast<double>(k) * chunk, chunk, window);
+      }
+    }
+  }
+  return pairs / length;
+}
 
 // Multiply-adds of the scores of a sequence that are seen, for one product of width 1 over all heads, doubled. The
 // chunks of cp ranks are chosen so that all have equal shares.
@@ -22,7 +53,9 @@ double score_flops(const Listing& listing, const Op& op, ValueId q, const RowCou
   const double length = static_cast<double>(op.attributes.integer("sequence"));
   const double cp = static_cast<double>(op.attributes.integer_or("cp", 1));
   double visible = op.attributes.integer("causal") ? (length + 1) / 2 : length;
-  if (op.attributes.has("turn") && cp > 1) {
+  if (op.attributes.integer_or("window", 0) > 0) {
+    visible = seen_in_window(op.attributes);
+  } else if (op.attributes.has("turn") && cp > 1) {
     // Its own keys: a triangle of S/cp; any other's: half of all pairs.
     const double own = length / cp;
     visible = !op.attributes.integer("causal") ? own : op.attributes.integer("turn") == 0 ? (own + 1) / 2 : own / 2;
@@ -44,6 +77,34 @@ std::pair<Dim, Dim> check_heads(const Rule& rule, const Attributes& a, size_t q,
   return {queries, fixed(a.integer("heads") * a.integer("value_dim"))};
 }
 
+// What narrows the keys that a query sees, and the sinks: operands and attributes of all five.
+void check_mask(const Rule& rule, const Op& op) {
+  const Attributes& a = op.attributes;
+  const ValueId starts = op.operand("starts");
+  const int64_t window = a.integer_or("window", 0);
+  rule.require(window >= 0, "a window is less than nothing");
+  rule.require((window == 0 && starts == none) || a.integer("causal") != 0, "a window and starts are of causal attention");
+  if (starts == none) return;
+  const auto at = static_cast<size_t>(ir::place_of("starts", op.def->operands));
+  const auto q = static_cast<size_t>(std::max(0, ir::place_of("q", op.def->operands)));
+  rule.require(rule.dtype(at) == Dtype::i32, "starts are not i32");
+  rule.shape(at, {fixed(rule.dim(q, 0).count * a.integer_or("cp", 1))});
+}
+void check_sinks(const Rule& rule, const Op& op, Dtype A) {
+  if (op.operand("sinks") == none) return;
+  const auto at = static_cast<size_t>(ir::place_of("sinks", op.def->operands));
+  rule.require(rule.dtype(at) == A, "sinks are not of the wide type");
+  rule.shape(at, {fixed(op.attributes.integer("heads") * op.attributes.integer_or("sink_parts", 1))});
+}
+
+void sinks_gradient(GradientWriter& writer, const Op& op, ValueId d_o, ValueId o, ValueId lse) {
+  const ValueId sinks = op.operand("sinks");
+  if (sinks == none) return;
+  writer.weight_gradient(attention_sinks_wgrad, {d_o, o, lse, sinks}, {sinks},
+                         {{"heads", op.attributes.integer("heads")},
+                          {"sink_parts", op.attributes.integer_or("sink_parts", 1)}});
+}
+
 double forward_widths(const Op& op) {
   return static_cast<double>(op.attributes.integer("head_dim") + op.attributes.integer("value_dim"));
 }
@@ -53,21 +114,36 @@ double backward_widths(const Op& op) {
          2.0 * static_cast<double>(op.attributes.integer("value_dim"));
 }
 
+// Gradients find the sinks in lse.
+Attributes of_gradient(const Op& op) {
+  Attributes attributes;
+  for (const auto& [name, item] : op.attributes.items()) {
+    if (name != "sink_parts") attributes.set(name, item);
+  }
+  return attributes;
+}
+
 const OpDef attention{
     .kind = "attention",
-    .operands = "q k v", .results = "o lse",
-    .attributes = "heads kv_heads head_dim value_dim sequence causal scale cp? rank?",
+    .operands = "q k v starts? sinks?", .results = "o lse",
+    .attributes = "heads kv_heads head_dim value_dim sequence causal scale cp? rank? window? sink_parts?",
     .work = ir::Work::attention,
     .infer = [](const Listing& listing, const Op& op) {
       const Rule rule(listing, op);
       const auto [rows, columns] = check_heads(rule, op.attributes, 0, true);
+      check_mask(rule, op);
+      check_sinks(rule, op, wide(rule.dtype(0)));
       return std::vector{output(rule.dtype(0), {rows, columns}),
                          output(wide(rule.dtype(0)), {rows, fixed(op.attributes.integer("heads"))}, Role::metadata)};
     },
     .differentiate = [](GradientWriter& writer, const Op& op, const std::vector<ValueId>& d_out) {
-      return writer.input_gradient(attention_dgrad,
-                                   {d_out[0], op.in[0], op.in[1], op.in[2], op.out[0], op.out[1]},
-                                   {writer.d(op.in[0]), writer.d(op.in[1]), writer.d(op.in[2])}, op.attributes);
+      sinks_gradient(writer, op, d_out[0], op.out[0], op.out[1]);
+      std::vector<ValueId> in{d_out[0], op.in[0], op.in[1], op.in[2], op.out[0], op.out[1]};
+      if (operand(op, 3) != none) in.push_back(op.in[3]);
+      std::vector<ValueId> d = writer.input_gradient(
+          attention_dgrad, in, {writer.d(op.in[0]), writer.d(op.in[1]), writer.d(op.in[2])}, of_gradient(op));
+      d.resize(op.in.size(), none);
+      return d;
     },
     .cost = [](const Listing& listing, const Op& op, const RowCounts& rows) {
       Cost cost = operand_cost(listing, op, rows);
@@ -78,10 +154,11 @@ const OpDef attention{
 
 const OpDef attention_dgrad{
     .kind = "attention_dgrad",
-    .operands = "do q k v o lse", .results = "dq dk dv",
-    .attributes = "heads kv_heads head_dim value_dim sequence causal scale cp? rank?",
+    .operands = "do q k v o lse starts?", .results = "dq dk dv",
+    .attributes = "heads kv_heads head_dim value_dim sequence causal scale cp? rank? window?",
     .infer = [](const Listing& listing, const Op& op) {
       const Rule rule(listing, op);
+      check_mask(rule, op);
       return std::vector{rule.like(1), rule.like(2),
                          rule.like(3)};
     },
@@ -94,13 +171,16 @@ const OpDef attention_dgrad{
 
 const OpDef attention_part{
     .kind = "attention_part",
-    .operands = "q k v o_before? lse_before?", .results = "o lse",
-    .attributes = "heads kv_heads head_dim value_dim sequence causal scale cp? turn",
+    .operands = "q k v o_before? lse_before? starts? sinks?", .results = "o lse",
+    .attributes = "heads kv_heads head_dim value_dim sequence causal scale cp? turn window? sink_parts?",
     .work = ir::Work::attention,
     .infer = [](const Listing& listing, const Op& op) {
       const Rule rule(listing, op);
       const auto [rows, columns] = check_heads(rule, op.attributes, 0, false);
       const Dtype A = wide(rule.dtype(0));
+      check_mask(rule, op);
+      check_sinks(rule, op, A);
+      rule.require(!rule.has(3) || !rule.has(6), "sinks come with the first part alone");
       const std::vector out{output(A, {rows, columns}, Role::metadata),
                             output(A, {rows, fixed(op.attributes.integer("heads"))}, Role::metadata)};
       rule.require(rule.has(3) == rule.has(4), "o and lse of the parts before come together");
@@ -117,33 +197,39 @@ const OpDef attention_part{
     },
 };
 
-// Mentions: lse, q, then k and v of each part.
+// Mentions: lse, q, then k and v of each part. It reads starts and sinks for its gradient only.
 const OpDef attention_finish{
     .kind = "attention_finish",
-    .operands = "o", .results = "y",
-    .attributes = "heads kv_heads head_dim value_dim sequence causal scale cp? turn?",
+    .operands = "o starts? sinks?", .results = "y",
+    .attributes = "heads kv_heads head_dim value_dim sequence causal scale cp? turn? window? sink_parts?",
     .work = ir::Work::attention,
     .infer = [](const Listing& listing, const Op& op) {
       const Rule rule(listing, op);
       rule.require(op.mentions.size() >= 4 && op.mentions.size() % 2 == 0, "mentions are not lse, q and pairs of k, v");
+      check_mask(rule, op);
+      check_sinks(rule, op, rule.dtype(0));
       return std::vector{output(listing.value(op.mentions[1]).dtype, rule.in(0).shape)};
     },
     .differentiate = [](GradientWriter& writer, const Op& op, const std::vector<ValueId>& d_out) {
       const ValueId lse = op.mentions[0], q = op.mentions[1];
-      std::vector<ValueId> gradients(1 + op.mentions.size(), none);
+      const size_t of_mentions = op.in.size();
+      std::vector<ValueId> gradients(of_mentions + op.mentions.size(), none);
       const size_t parts = (op.mentions.size() - 2) / 2;
+      sinks_gradient(writer, op, d_out[0], op.out[0], lse);
       ValueId dq = none;
       for (size_t part = parts; part-- > 0;) {
         const ValueId k = op.mentions[2 + 2 * part], v = op.mentions[3 + 2 * part];
-        Attributes attributes = op.attributes;
+        Attributes attributes = of_gradient(op);
         attributes.set("turn", static_cast<int64_t>(part)).set("last", int64_t{part == 0});
-        const auto d = writer.input_gradient(attention_part_dgrad, {d_out[0], q, k, v, op.out[0], lse, dq},
-                                             {writer.d(q), writer.d(k), writer.d(v)}, attributes);
+        std::vector<ValueId> in{d_out[0], q, k, v, op.out[0], lse, dq};
+        if (operand(op, 1) != none) in.push_back(op.in[1]);
+        const auto d = writer.input_gradient(attention_part_dgrad, in, {writer.d(q), writer.d(k), writer.d(v)},
+                                             attributes);
         dq = d[0];
-        gradients[3 + 2 * part] = d[1];
-        gradients[4 + 2 * part] = d[2];
+        gradients[of_mentions + 2 + 2 * part] = d[1];
+        gradients[of_mentions + 3 + 2 * part] = d[2];
       }
-      gradients[2] = dq;
+      gradients[of_mentions + 1] = dq;
       return gradients;
     },
     .cost = operand_cost,
@@ -151,11 +237,12 @@ const OpDef attention_finish{
 
 const OpDef attention_part_dgrad{
     .kind = "attention_part_dgrad",
-    .operands = "do q k v o lse dq_before?", .results = "dq dk dv",
-    .attributes = "heads kv_heads head_dim value_dim sequence causal scale cp? turn last",
+    .operands = "do q k v o lse dq_before? starts?", .results = "dq dk dv",
+    .attributes = "heads kv_heads head_dim value_dim sequence causal scale cp? turn last window?",
     .infer = [](const Listing& listing, const Op& op) {
       const Rule rule(listing, op);
       check_heads(rule, op.attributes, 1, false);
+      check_mask(rule, op);
       Value dq = rule.like(1);
       if (op.attributes.integer("last") == 0) dq.dtype = wide(dq.dtype);
       if (rule.has(6)) {
@@ -171,10 +258,24 @@ const OpDef attention_part_dgrad{
     },
 };
 
+const OpDef attention_sinks_wgrad{
+    .kind = "attention_sinks_wgrad",
+    .operands = "do o lse sinks", .updates = "acc", .attributes = "heads sink_parts?",
+    .infer = [](const Listing& listing, const Op& op) {
+      const Rule rule(listing, op);
+      check_sinks(rule, op, wide(rule.dtype(0)));
+      rule.shape(2, {rule.dim(0, 0), fixed(op.attributes.integer("heads"))});
+      rule.require(rule.updated(0).shape == rule.in(3).shape, "acc is not of the sinks' shape");
+      return std::vector<Value>{};
+    },
+    .cost = operand_cost,
+};
+
 }  // namespace
 
 std::vector<const OpDef*> attention_ops() {
-  return {&attention, &attention_dgrad, &attention_part, &attention_part_dgrad, &attention_finish};
+  return {&attention,        &attention_dgrad,      &attention_part, &attention_part_dgrad,
+          &attention_finish, &attention_sinks_wgrad};
 }
 
 }  // namespace heddle::ops

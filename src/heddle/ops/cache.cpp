@@ -8,6 +8,8 @@
 // of w_kv_b of a head as K [n,c] and V [v,c], q·(K latent) = (Kᵀ q)·latent and Σ p (V latent) = V Σ p latent. So
 // `mla_absorb` makes Kᵀ q of each query, all heads read the one cached row as key and its first c elements as value,
 // and `mla_expand` makes V of what they have summed.
+#include <algorithm>
+
 #include "heddle/ops/ops.h"
 #include "heddle/ops/rule.h"
 
@@ -63,8 +65,8 @@ const OpDef rope_at{
 
 const OpDef cached_attention{
     .kind = "cached_attention",
-    .operands = "q places keys values?", .results = "o",
-    .attributes = "heads kv_heads head_dim value_dim sequence scale",
+    .operands = "q places keys values? sinks?", .results = "o",
+    .attributes = "heads kv_heads head_dim value_dim sequence scale window?",
     .work = ir::Work::attention,
     .infer = [](const Listing& listing, const Op& op) {
       const Rule rule(listing, op);
@@ -80,17 +82,21 @@ const OpDef cached_attention{
       } else {
         rule.require(a.integer("value_dim") <= a.integer("head_dim"), "a value is longer than the key that it is in");
       }
+      if (rule.has(4)) rule.shape(4, {fixed(heads)});
       return std::vector{output(rule.dtype(0), {rule.dim(0, 0), fixed(heads * a.integer("value_dim"))})};
     },
     .cost = [](const Listing& listing, const Op& op, const RowCounts& rows) {
       // Of sequences that are half full.
-      const double seen = (static_cast<double>(op.attributes.integer("sequence")) + 1) / 2;
+      double seen = (static_cast<double>(op.attributes.integer("sequence")) + 1) / 2;
+      if (const int64_t window = op.attributes.integer_or("window", 0); window > 0) {
+        seen = std::min(seen, static_cast<double>(window));
+      }
       const double reads = rows_of(listing, op.in[0], rows) * seen;
       const auto width = static_cast<double>(op.attributes.integer("head_dim") + op.attributes.integer("value_dim"));
       Cost cost;
       cost.flops = 2.0 * reads * static_cast<double>(op.attributes.integer("heads")) * width;
       for (const ValueId id : {op.in[0], op.out[0]}) cost.bytes += static_cast<double>(listing.bytes(id, rows));
-      for (size_t i = 2; i < op.in.size(); ++i) {
+      for (size_t i = 2; i < std::min<size_t>(4, op.in.size()); ++i) {
         if (op.in[i] == none) continue;
         const auto size = static_cast<double>(size_of(listing.value(op.in[i]).dtype));
         cost.bytes += reads * columns_of(listing, op.in[i]) * size;

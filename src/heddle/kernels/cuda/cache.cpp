@@ -39,6 +39,8 @@ void attend(const KernelCall& call) {
   args.d = at.integer("head_dim");
   args.v = at.integer("value_dim");
   args.S = at.integer("sequence");
+  args.window = at.integer_or("window", 0);
+  args.sinks = numbers<const float>(operand(call.in, 4));
   args.scale = static_cast<float>(at.number("scale"));
   const bool wide_q = call.in[0].dtype == Dtype::f32, wide_k = call.in[2].dtype == Dtype::f32;
   launch(wide_k   ? cached_attention<float, float>

@@ -16,8 +16,9 @@ HEDDLE_KERNEL void HEDDLE_BOUNDS(kCacheThreads) cached_attention(CachedAttention
   const K* keys = static_cast<const K*>(args.keys);
   Q* o = static_cast<Q*>(args.o) + (t * args.h + j) * v;
   float* s = args.scores + static_cast<int64_t>(blockIdx.x) * args.S;
-  float most = -3.4e38f;
-  for (int64_t n = threadIdx.x; n < seen; n += kCacheThreads) {
+  const int64_t begin = args.window > 0 ? max(seen - args.window, int64_t{0}) : 0;
+  float most = args.sinks != nullptr ? args.sinks[j] : -3.4e38f;
+  for (int64_t n = begin + threadIdx.x; n < seen; n += kCacheThreads) {
     const K* key = keys + ((first + n) * args.hk + kv) * d;
     float dot = 0;
     for (int64_t i = 0; i < d; ++i) dot += to_float(q[i]) * to_float(key[i]);
@@ -25,8 +26,8 @@ HEDDLE_KERNEL void HEDDLE_BOUNDS(kCacheThreads) cached_attention(CachedAttention
     most = fmaxf(most, s[n]);
   }
   most = block_max(most, most_board);
-  float sum = 0;
-  for (int64_t n = threadIdx.x; n < seen; n += kCacheThreads) {
+  float sum = args.sinks != nullptr && threadIdx.x == 0 ? expf(args.sinks[j] - most) : 0.0f;
+  for (int64_t n = begin + threadIdx.x; n < seen; n += kCacheThreads) {
     s[n] = expf(s[n] - most);
     sum += s[n];
   }
@@ -36,7 +37,8 @@ HEDDLE_KERNEL void HEDDLE_BOUNDS(kCacheThreads) cached_attention(CachedAttention
   const int64_t width = args.values == nullptr ? d : v;
   for (int64_t i = threadIdx.x; i < v; i += kCacheThreads) {
     float total = 0;
-    for (int64_t n = 0; n < seen; ++n) total += s[n] * to_float(values[((first + n) * args.hk + kv) * width + i]);
+    for (int64_t n = begin; n < seen; ++n)
+      total += s[n] * to_float(values[((first + n) * args.hk + kv) * width + i]);
     o[i] = rounded<Q>(seen == 0 ? 0.0f : total / sum);
   }
 }

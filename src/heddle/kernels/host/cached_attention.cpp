@@ -3,7 +3,8 @@
 // share it.
 //
 // R rows, S positions a sequence, h query heads of d elements, hk kv heads, g = h ÷ hk, v value elements; c latent,
-// n positionless and r rotary elements. The bits of a row depend on nothing but the row and what it sees.
+// n positionless and r rotary elements. A sink is one more score of a head, without a value. The bits of a row
+// depend on nothing but the row and what it sees.
 #include <cmath>
 
 #include "heddle/kernels/host/simd_targets.h"
@@ -67,6 +68,8 @@ void CachedAttentionPairs(const KernelCall& call, int64_t begin, int64_t end) {
   const auto scale = static_cast<float>(a.number("scale"));
   const auto* places = call.in[1].as<const int32_t>();
   const bool apart = call.in.size() > 3 && call.in[3];
+  const auto* sinks = call.in.size() > 4 ? call.in[4].as<const float>() : nullptr;
+  const int64_t window = a.integer_or("window", 0);
   auto* scratch = reinterpret_cast<float*>(call.scratch);
   by_types(call.in[0].dtype, call.in[2].dtype, [&](auto q_type, auto k_type) HEDDLE_BODY {
     using Q = decltype(q_type);
@@ -81,17 +84,21 @@ void CachedAttentionPairs(const KernelCall& call, int64_t begin, int64_t end) {
       Q* o = call.out[0].as<Q>() + (t * h + kv * g) * v;
       float* s_gS = scratch + pair * g * (S + v);
       float* o_gv = s_gS + g * S;
-      for (int64_t n = 0; n < seen; ++n) {
+      const int64_t begin = window > 0 ? std::max<int64_t>(0, seen - window) : 0;
+      for (int64_t n = begin; n < seen; ++n) {
         const K* key = keys + ((first + n) * hk + kv) * d;
         for (int64_t j = 0; j < g; ++j) s_gS[j * S + n] = scale * dot(q + j * d, key, d);
       }
       std::fill_n(o_gv, g * v, 0.0f);
       for (int64_t j = 0; j < g && seen > 0; ++j) {
-        float* s = s_gS + j * S;
-        const float sum = exponentials(*std::max_element(s, s + seen), seen, s);
-        for (int64_t n = 0; n < seen; ++n) s[n] /= sum;
+        float* s = s_gS + j * S + begin;
+        float most = *std::max_element(s, s + seen - begin);
+        if (sinks != nullptr) most = std::max(most, sinks[kv * g + j]);
+        float sum = exponentials(most, seen - begin, s);
+        if (sinks != nullptr) sum += std::exp(sinks[kv * g + j] - most);
+        for (int64_t n = 0; n < seen - begin; ++n) s[n] /= sum;
       }
-      for (int64_t n = 0; n < seen; ++n) {
+      for (int64_t n = begin; n < seen; ++n) {
         const K* value = values + ((first + n) * hk + kv) * width;
         for (int64_t j = 0; j < g; ++j) add_scaled(s_gS[j * S + n], value, v, o_gv + j * v);
       }

@@ -7,7 +7,9 @@
 //              dq = Σ_j ds_j k_j, dk_j = Σ ds_j q, dv_j = Σ p_j do
 // (FlashAttention-2, arXiv 2307.08691; parts: Ring Attention, arXiv 2310.01889). With the lse and o of all keys the
 // backward of a part needs nothing of the others. Sums over j are in increasing j; those of dk_j and dv_j go over
-// the g heads, then over the queries, in increasing order. Which keys a query sees: seen_keys.h.
+// the g heads, then over the queries, in increasing order. Which keys a query sees: seen_keys.h. A sink is one more
+// score, without a value: exp(sink − max) joins the sum that o is divided by, and lse;
+//              dsink = −Σ exp(sink − lse)·D over the queries, in increasing order.
 #include <cmath>
 #include <limits>
 
@@ -24,7 +26,7 @@ struct Sizes {
         d(call.op->attributes.integer("head_dim")),
         v(call.op->attributes.integer("value_dim")),
         scale(call.op->attributes.number("scale")),
-        mask(*call.op, call.place),
+        mask(*call.op, call.place, named_operand(call, "starts").as<const int32_t>()),
         S(mask.keys()),
         Sq(mask.queries()) {}
   int64_t h, hk, d, v;
@@ -43,13 +45,14 @@ std::vector<A> transpose_head(const A* rows, int64_t pitch, int64_t S, int64_t w
   return columns_dS;
 }
 
-/// dots_j = Σ_c x_c·columns[c, j] for j < seen, each sum in increasing c.
+/// dots_j = Σ_c x_c·columns[c, j] for first ≤ j < seen, each sum in increasing c.
 template <class A>
-void dots(const A* x, const std::vector<A>& columns_dS, int64_t width, int64_t S, int64_t seen, A* dots_S) {
-  std::fill_n(dots_S, seen, A(0));
+void dots(const A* x, const std::vector<A>& columns_dS, int64_t width, int64_t S, int64_t first, int64_t seen,
+          A* dots_S) {
+  std::fill_n(dots_S + first, seen - first, A(0));
   for (int64_t c = 0; c < width; ++c) {
     const A* column = columns_dS.data() + c * S;
-    for (int64_t j = 0; j < seen; ++j) dots_S[j] += x[c] * column[j];
+    for (int64_t j = first; j < seen; ++j) dots_S[j] += x[c] * column[j];
   }
 }
 
@@ -67,7 +70,9 @@ void attention(const KernelCall& call) {
   const Sizes sizes(call);
   const auto& [h, hk, d, v, scale, mask, S, Sq] = sizes;
   const Input<A> q(call.in[0]), k(call.in[1]), value(call.in[2]);
-  const Input<A> o_before(operand(call.in, 3)), lse_before(operand(call.in, 4));
+  const Input<A> o_before(named_operand(call, "o_before")), lse_before(named_operand(call, "lse_before"));
+  const Input<A> sinks(named_operand(call, "sinks"));
+  const int64_t own_sinks = first_sink(*call.op, call.place);
   const int64_t B = call.in[0].dim(0) / Sq;
   const Output<A> o(call.out[0]), lse(call.out[1]);
   std::vector<A> s_S(static_cast<size_t>(S));
@@ -76,16 +81,17 @@ void attention(const KernelCall& call) {
       const int64_t kv = j / (h / hk);
       const std::vector<A> k_dS = transpose_head(k.at((b * S * hk + kv) * d), hk * d, S, d);
       for (int64_t i = 0; i < Sq; ++i) {
-        const int64_t row = (b * Sq + i) * h + j, seen = mask.seen(i);
+        const int64_t row = (b * Sq + i) * h + j, seen = mask.seen(i), first = std::min(mask.first(b, i), seen);
         A* o_v = o.at(row * v);
         std::fill_n(o_v, v, A(0));
         lse[row] = -std::numeric_limits<A>::infinity();
-        if (seen > 0) {
-          dots(q.at(row * d), k_dS, d, S, seen, s_S.data());
-          for (int64_t n = 0; n < seen; ++n) s_S[static_cast<size_t>(n)] *= static_cast<A>(scale);
-          const A most = *std::max_element(s_S.begin(), s_S.begin() + seen);
-          A sum = 0;
-          for (int64_t n = 0; n < seen; ++n) {
+        if (seen > first) {
+          dots(q.at(row * d), k_dS, d, S, first, seen, s_S.data());
+          for (int64_t n = first; n < seen; ++n) s_S[static_cast<size_t>(n)] *= static_cast<A>(scale);
+          A most = *std::max_element(s_S.begin() + first, s_S.begin() + seen);
+          if (sinks) most = std::max(most, sinks[own_sinks + j]);
+          A sum = sinks ? std::exp(sinks[own_sinks + j] - most) : A(0);
+          for (int64_t n = first; n < seen; ++n) {
             const A p = std::exp(s_S[static_cast<size_t>(n)] - most);
             sum += p;
             const A* value_v = value.at(((b * S + n) * hk + kv) * v);
@@ -106,7 +112,7 @@ void attention_dgrad(const KernelCall& call) {
   const Sizes sizes(call);
   const auto& [h, hk, d, v, scale, mask, S, Sq] = sizes;
   const Input<A> d_o(call.in[0]), q(call.in[1]), k(call.in[2]), value(call.in[3]), o(call.in[4]), lse(call.in[5]);
-  const Input<A> dq_before(operand(call.in, 6));
+  const Input<A> dq_before(named_operand(call, "dq_before"));
   const int64_t B = call.in[0].dim(0) / Sq;
   const Output<A> dq(call.out[0]), dk(call.out[1]), dv(call.out[2]);
   dk.fill(A(0));
@@ -118,15 +124,15 @@ void attention_dgrad(const KernelCall& call) {
       const std::vector<A> k_dS = transpose_head(k.at((b * S * hk + kv) * d), hk * d, S, d);
       const std::vector<A> v_vS = transpose_head(value.at((b * S * hk + kv) * v), hk * v, S, v);
       for (int64_t i = 0; i < Sq; ++i) {
-        const int64_t row = (b * Sq + i) * h + j, seen = mask.seen(i);
+        const int64_t row = (b * Sq + i) * h + j, seen = mask.seen(i), first = std::min(mask.first(b, i), seen);
         const A *q_d = q.at(row * d), *do_v = d_o.at(row * v);
-        dots(q_d, k_dS, d, S, seen, s_S.data());
-        dots(do_v, v_vS, v, S, seen, dp_S.data());
+        dots(q_d, k_dS, d, S, first, seen, s_S.data());
+        dots(do_v, v_vS, v, S, first, seen, dp_S.data());
         A delta = 0;
         for (int64_t c = 0; c < v; ++c) delta += do_v[c] * o[row * v + c];
         A* dq_d = dq.at(row * d);
         for (int64_t c = 0; c < d; ++c) dq_d[c] = dq_before ? dq_before[row * d + c] : A(0);
-        for (int64_t n = 0; n < seen; ++n) {
+        for (int64_t n = first; n < seen; ++n) {
           const auto at = static_cast<size_t>(n);
           const A p = std::exp(s_S[at] * static_cast<A>(scale) - lse[row]);
           const A ds = p * (dp_S[at] - delta) * static_cast<A>(scale);
@@ -149,6 +155,24 @@ void attention_finish(const KernelCall& call) {
   std::copy_n(o.at(0), call.in[0].elements(), rounded.at(0));
 }
 
+template <class A>
+void attention_sinks_wgrad(const KernelCall& call) {
+  const int64_t h = call.op->attributes.integer("heads"), T = call.in[0].dim(0), v = call.in[0].dim(1) / h;
+  const Input<A> d_o(call.in[0]), o(call.in[1]), lse(call.in[2]), sinks(call.in[3]);
+  A* const acc = accumulator<A>(call.updates[0]);
+  if (call.overwrite) std::fill_n(acc, call.updates[0].elements(), A(0));
+  for (int64_t j = 0; j < h; ++j) {
+    const int64_t at = first_sink(*call.op, call.place) + j;
+    A sum = 0;
+    for (int64_t t = 0; t < T; ++t) {
+      A delta = 0;
+      for (int64_t c = 0; c < v; ++c) delta += d_o[(t * h + j) * v + c] * o[(t * h + j) * v + c];
+      sum += std::exp(sinks[at] - lse[t * h + j]) * delta;
+    }
+    acc[at] -= sum;
+  }
+}
+
 }  // namespace
 
 std::vector<KernelEntry> attention_kernels() {
@@ -156,6 +180,7 @@ std::vector<KernelEntry> attention_kernels() {
           entry("attention_dgrad", by_type<in0, attention_dgrad<float>, attention_dgrad<double>>),
           entry("attention_part", by_type<in0, attention<float>, attention<double>>),
           entry("attention_part_dgrad", by_type<in0, attention_dgrad<float>, attention_dgrad<double>>),
+          entry("attention_sinks_wgrad", by_type<in0, attention_sinks_wgrad<float>, attention_sinks_wgrad<double>>),
           entry("attention_finish", by_type<in0, attention_finish<float>, attention_finish<double>>)};
 }
 

@@ -3,7 +3,8 @@
 // R rows, C rows of the cache: sequences of S positions, h query heads of d elements, g = h ÷ hk query heads a kv
 // head, v value elements a head; c latent elements, n positionless and r rotary ones of a head. Row t stands at
 // places[t] = sequence·S + position and sees the rows of its sequence up to its own; one that stands nowhere sees
-// nothing, and zeros come out.
+// nothing, and zeros come out. In a window it sees the last of them only; a sink is one more score, without a
+// value.
 #include <cmath>
 #include <cstring>
 
@@ -58,26 +59,29 @@ void cached_attention(const KernelCall& call) {
   const int64_t v = a.integer("value_dim"), S = a.integer("sequence");
   const A scale = static_cast<A>(a.number("scale"));
   const auto* places = call.in[1].as<const int32_t>();
-  const Input<A> q(call.in[0]), keys(call.in[2]), values(operand(call.in, 3));
+  const int64_t window = a.integer_or("window", 0);
+  const Input<A> q(call.in[0]), keys(call.in[2]), values(operand(call.in, 3)), sinks(operand(call.in, 4));
   const Output<A> o(call.out[0]);
   std::vector<A> s_S(static_cast<size_t>(S));
   for (int64_t t = 0; t < call.in[0].dim(0); ++t) {
     const int64_t first = places[t] < 0 ? 0 : places[t] / S * S, seen = places[t] < 0 ? 0 : places[t] % S + 1;
+    const int64_t begin = window > 0 ? std::max<int64_t>(0, seen - window) : 0;
     for (int64_t j = 0; j < h; ++j) {
       const int64_t kv = j / (h / hk);
       const A* q_d = q.at((t * h + j) * d);
       A* o_v = o.at((t * h + j) * v);
       std::fill_n(o_v, v, A(0));
       const auto key = [&](int64_t n) { return keys.at(((first + n) * hk + kv) * d); };
-      for (int64_t n = 0; n < seen; ++n) {
+      for (int64_t n = begin; n < seen; ++n) {
         A dot = 0;
         for (int64_t i = 0; i < d; ++i) dot += q_d[i] * key(n)[i];
         s_S[static_cast<size_t>(n)] = dot * scale;
       }
       if (seen == 0) continue;
-      const A most = *std::max_element(s_S.begin(), s_S.begin() + seen);
-      A sum = 0;
-      for (int64_t n = 0; n < seen; ++n) {
+      A most = *std::max_element(s_S.begin() + begin, s_S.begin() + seen);
+      if (sinks) most = std::max(most, sinks[j]);
+      A sum = sinks ? std::exp(sinks[j] - most) : A(0);
+      for (int64_t n = begin; n < seen; ++n) {
         const A p = std::exp(s_S[static_cast<size_t>(n)] - most);
         const A* value_v = values ? values.at(((first + n) * hk + kv) * v) : key(n);
         sum += p;

@@ -17,7 +17,7 @@ Support fits(const ir::Listing& listing, const ir::Op& op) {
 
 struct Problem {
   explicit Problem(const KernelCall& call)
-      : keys(*call.op, call.place),
+      : keys(*call.op, call.place, numbers<const int32_t>(named_operand(call, "starts"))),
         h(call.op->attributes.integer("heads")),
         hk(call.op->attributes.integer("kv_heads")),
         d(call.op->attributes.integer("head_dim")),
@@ -26,7 +26,7 @@ struct Problem {
         Sq(keys.queries()),
         B(call.in[0].dim(0) / Sq),
         scale(static_cast<float>(call.op->attributes.number("scale"))),
-        seen{keys.length, keys.cp, keys.index, keys.owner, keys.causal} {}
+        seen{keys.length, keys.cp, keys.index, keys.owner, keys.causal, keys.window, keys.starts} {}
   SeenKeys keys;
   int64_t h, hk, d, v, S, Sq, B;
   float scale;
@@ -43,8 +43,11 @@ void forward(const KernelCall& call) {
     args.o = call.out[0].data;
     args.wide_o = call.out[0].dtype == Dtype::f32;
     args.lse = numbers<float>(call.out[1]);
-    args.o_before = numbers<const float>(operand(call.in, 3));
-    args.lse_before = numbers<const float>(operand(call.in, 4));
+    args.o_before = numbers<const float>(named_operand(call, "o_before"));
+    args.lse_before = numbers<const float>(named_operand(call, "lse_before"));
+    if (const auto* sinks = numbers<const float>(named_operand(call, "sinks")); sinks != nullptr) {
+      args.sinks = sinks + first_sink(*call.op, call.place);
+    }
     args.B = p.B;
     args.S = p.S;
     args.Sq = p.Sq;
@@ -75,7 +78,7 @@ void backward(const KernelCall& call) {
     args.v = numbers<const X>(call.in[3]);
     args.o = numbers<const X>(call.in[4]);
     args.lse = numbers<const float>(call.in[5]);
-    args.dq_before = numbers<const float>(operand(call.in, 6));
+    args.dq_before = numbers<const float>(named_operand(call, "dq_before"));
     args.delta = reinterpret_cast<float*>(call.scratch);
     args.dq = call.out[0].data;
     args.wide_dq = call.out[0].dtype == Dtype::f32;
@@ -114,10 +117,29 @@ int64_t backward_scratch(const ir::Listing& listing, const ir::Op& op, const ir:
   return listing.elements(op.in[5], rows) * 4;
 }
 
+void sinks_gradient(const KernelCall& call) {
+  by_type(call.in[0].dtype, [&]<class X>(X) {
+    const int64_t h = call.op->attributes.integer("heads");
+    const SinksGradArgs args{.d_o = numbers<const X>(call.in[0]),
+                             .o = numbers<const X>(call.in[1]),
+                             .lse = numbers<const float>(call.in[2]),
+                             .sinks = numbers<const float>(call.in[3]),
+                             .acc = numbers<float>(call.updates[0]),
+                             .T = call.in[0].dim(0),
+                             .h = h,
+                             .v = call.in[0].dim(1) / h,
+                             .first = first_sink(*call.op, call.place),
+                             .all = call.in[3].elements(),
+                             .overwrite = call.overwrite};
+    launch(attention_sinks_wgrad<X>, {.blocks_x = args.all, .threads = kAttentionThreads}, args, call.stream);
+  });
+}
+
 }  // namespace
 
 std::vector<KernelEntry> attention_entries() {
-  return {entry("attention", "tiles", forward, fits), entry("attention_part", "tiles", forward, fits),
+  return {entry("attention_sinks_wgrad", "heads", sinks_gradient), entry("attention", "tiles", forward, fits),
+          entry("attention_part", "tiles", forward, fits),
           entry("attention_dgrad", "tiles", backward, fits, backward_scratch),
           entry("attention_part_dgrad", "tiles", backward, fits, backward_scratch)};
 }

@@ -21,15 +21,26 @@ HEDDLE_DEVICE int64_t position_of(int64_t i, const SeenArgs& seen) {
   const int64_t chunk = seen.length / (2 * seen.cp);
   return i < chunk ? seen.index * chunk + i : (2 * seen.cp - 1 - seen.index) * chunk + (i - chunk);
 }
-/// Query row i sees the key rows [0, seen_of(i)). It never falls with i.
-HEDDLE_DEVICE int64_t seen_of(int64_t i, const SeenArgs& seen) {
-  const bool all = seen.owner < 0;
-  if (!seen.causal) return all ? seen.length : seen.length / seen.cp;
-  const int64_t last = position_of(i, seen);
-  if (all || seen.cp == 1) return last + 1;
+/// Key rows that stand before the position.
+HEDDLE_DEVICE int64_t keys_before(int64_t position, const SeenArgs& seen) {
+  if (seen.owner < 0 || seen.cp == 1) return position;
   const int64_t chunk = seen.length / (2 * seen.cp);
-  const int64_t near = last + 1 - seen.owner * chunk, far = last + 1 - (2 * seen.cp - 1 - seen.owner) * chunk;
+  const int64_t near = position - seen.owner * chunk, far = position - (2 * seen.cp - 1 - seen.owner) * chunk;
   return min(max(near, int64_t{0}), chunk) + min(max(far, int64_t{0}), chunk);
+}
+/// Query row i of a sequence sees the key rows [first_of(sequence, i), seen_of(i)). Neither falls with i.
+HEDDLE_DEVICE int64_t seen_of(int64_t i, const SeenArgs& seen) {
+  if (!seen.causal) return seen.owner < 0 ? seen.length : seen.length / seen.cp;
+  return keys_before(position_of(i, seen) + 1, seen);
+}
+HEDDLE_DEVICE int64_t first_of(int64_t sequence, int64_t i, const SeenArgs& seen) {
+  if (seen.window == 0 && seen.starts == nullptr) return 0;
+  const int64_t own = position_of(i, seen);
+  int64_t position = seen.window > 0 ? max(own + 1 - seen.window, int64_t{0}) : 0;
+  if (seen.starts != nullptr) {
+    position = max(position, static_cast<int64_t>(seen.starts[sequence * seen.length + own]));
+  }
+  return keys_before(position, seen);
 }
 
 template <int N>
@@ -86,25 +97,27 @@ HEDDLE_KERNEL void HEDDLE_BOUNDS(kAttentionThreads) attention(AttentionArgs args
     end_copies();
   };
   copy_tile(q_tile, pitch, kQueryTile, wide_d, q, args.h * d, Sq - first, d, wide);
-  fetch_k(0);
-  fetch_v(0);
+  const int64_t begin = first_of(sequence, first, args.seen) / kKeyTile * kKeyTile;
+  fetch_k(begin);
+  fetch_v(begin);
 
   const int warp = static_cast<int>(threadIdx.x) / kWarp, lane = static_cast<int>(threadIdx.x) % kWarp;
   X* own_p = p_tile + warp * 16 * pitch_p;
-  int64_t row[2], seen[2];
+  int64_t row[2], seen[2], from[2];
   float most[2], sum[2];
   HEDDLE_UNROLL
   for (int i = 0; i < 2; ++i) {
     row[i] = first + warp * 16 + lane / 4 + i * 8;
     seen[i] = row[i] < Sq ? min(S, seen_of(row[i], args.seen)) : 0;
-    most[i] = lowest();
-    sum[i] = 0;
+    from[i] = row[i] < Sq ? first_of(sequence, row[i], args.seen) : 0;
+    most[i] = args.sinks != nullptr ? args.sinks[head] * kLog2E : lowest();
+    sum[i] = args.sinks != nullptr ? 1 : 0;
   }
   float o[kValueParts][1][4][4];
   clear(o);
   const float scale = args.scale * kLog2E;
 
-  for (int64_t key = 0; key < most_seen; key += kKeyTile) {
+  for (int64_t key = begin; key < most_seen; key += kKeyTile) {
     wait_for_copies<1>();
     __syncthreads();
     float s[2][1][4][4];
@@ -121,7 +134,7 @@ HEDDLE_KERNEL void HEDDLE_BOUNDS(kAttentionThreads) attention(AttentionArgs args
         const int64_t column = key + n * 8 + lane % 4 * 2 + i % 2;
         float& score = s[n / 4][0][n % 4][i];
         score *= scale;
-        if (column < seen[i / 2]) highest[i / 2] = fmaxf(highest[i / 2], score);
+        if (column >= from[i / 2] && column < seen[i / 2]) highest[i / 2] = fmaxf(highest[i / 2], score);
       }
     }
     HEDDLE_UNROLL
@@ -134,7 +147,8 @@ HEDDLE_KERNEL void HEDDLE_BOUNDS(kAttentionThreads) attention(AttentionArgs args
       HEDDLE_UNROLL
       for (int i = 0; i < 4; ++i) {
         const int64_t column = key + n * 8 + lane % 4 * 2 + i % 2;
-        const float p = column < seen[i / 2] ? exp2f(s[n / 4][0][n % 4][i] - highest[i / 2]) : 0.0f;
+        const bool sees = column >= from[i / 2] && column < seen[i / 2];
+        const float p = sees ? exp2f(s[n / 4][0][n % 4][i] - highest[i / 2]) : 0.0f;
         part[i / 2] += p;
         own_p[(lane / 4 + i / 2 * 8) * pitch_p + n * 8 + lane % 4 * 2 + i % 2] = rounded<X>(p);
       }
@@ -215,6 +229,7 @@ HEDDLE_KERNEL void HEDDLE_BOUNDS(kAttentionThreads) attention_dkv(AttentionGradA
   HEDDLE_SHARED(float, lse_tile, kInnerTile);
   HEDDLE_SHARED(float, delta_tile, kInnerTile);
   HEDDLE_SHARED(int64_t, seen_tile, kInnerTile);
+  HEDDLE_SHARED(int64_t, from_tile, kInnerTile);
   const int64_t d = args.d, v_dim = args.v_dim, S = args.S, Sq = args.Sq, group = args.h / args.hk;
   const int pitch = padded_row(d, sizeof(X)), pitch_v = padded_row(v_dim, sizeof(X));
   const int pitch_p = padded_row(kInnerTile, sizeof(X));
@@ -243,6 +258,7 @@ HEDDLE_KERNEL void HEDDLE_BOUNDS(kAttentionThreads) attention_dkv(AttentionGradA
   for (int64_t j = kv * group; j < (kv + 1) * group; ++j) {
     for (int64_t first = 0; first < Sq; first += kInnerTile) {
       if (seen_of(min(Sq, first + kInnerTile) - 1, args.seen) <= key) continue;
+      if (first_of(sequence, first, args.seen) >= key + kKeyTile) break;
       const int64_t at = (sequence * Sq + first) * args.h + j;
       copy_tile(q_tile, pitch, kInnerTile, wide_d, static_cast<const X*>(args.q) + at * d, args.h * d, Sq - first,
                 d, wide);
@@ -255,6 +271,7 @@ HEDDLE_KERNEL void HEDDLE_BOUNDS(kAttentionThreads) attention_dkv(AttentionGradA
         lse_tile[threadIdx.x] = there ? args.lse[i] * kLog2E : 0.0f;
         delta_tile[threadIdx.x] = there ? args.delta[i] : 0.0f;
         seen_tile[threadIdx.x] = there ? seen_of(first + threadIdx.x, args.seen) : 0;
+        from_tile[threadIdx.x] = there ? first_of(sequence, first + threadIdx.x, args.seen) : 0;
       }
       wait_for_copies<0>();
       __syncthreads();
@@ -268,7 +285,8 @@ HEDDLE_KERNEL void HEDDLE_BOUNDS(kAttentionThreads) attention_dkv(AttentionGradA
         HEDDLE_UNROLL
         for (int i = 0; i < 4; ++i) {
           const int query = n * 8 + lane % 4 * 2 + i % 2, row = lane / 4 + i / 2 * 8;
-          const bool seen = key + warp * 16 + row < seen_tile[query];
+          const int64_t here = key + warp * 16 + row;
+          const bool seen = here >= from_tile[query] && here < seen_tile[query];
           const float p = seen ? exp2f(s[0][0][n][i] * (args.scale * kLog2E) - lse_tile[query]) : 0.0f;
           s[0][0][n][i] = p;
           dp[0][0][n][i] = p * (dp[0][0][n][i] - delta_tile[query]) * args.scale;
@@ -338,20 +356,22 @@ HEDDLE_KERNEL void HEDDLE_BOUNDS(kAttentionThreads) attention_dq(AttentionGradAr
   const int warp = static_cast<int>(threadIdx.x) / kWarp, lane = static_cast<int>(threadIdx.x) % kWarp;
   X* own_p = p_tile + warp * 16 * pitch_p;
   const int64_t most_seen = min(S, seen_of(min(Sq, first + kQueryTile) - 1, args.seen));
-  int64_t row[2], seen[2];
+  int64_t row[2], seen[2], from[2];
   float lse[2], delta[2];
   HEDDLE_UNROLL
   for (int i = 0; i < 2; ++i) {
     row[i] = first + warp * 16 + lane / 4 + i * 8;
     const bool there = row[i] < Sq;
     seen[i] = there ? min(S, seen_of(row[i], args.seen)) : 0;
+    from[i] = there ? first_of(sequence, row[i], args.seen) : 0;
     const int64_t at = (sequence * Sq + row[i]) * args.h + head;
     lse[i] = there ? args.lse[at] * kLog2E : 0.0f;
     delta[i] = there ? args.delta[at] : 0.0f;
   }
   float dq[kHeadParts][1][4][4];
   clear(dq);
-  for (int64_t key = 0; key < most_seen; key += kInnerTile) {
+  const int64_t begin = first_of(sequence, first, args.seen) / kInnerTile * kInnerTile;
+  for (int64_t key = begin; key < most_seen; key += kInnerTile) {
     const int64_t at = kv_at + key * args.hk;
     copy_tile(k_tile, pitch, kInnerTile, wide_d, static_cast<const X*>(args.k) + at * d, args.hk * d, S - key, d,
               wide);
@@ -370,8 +390,8 @@ HEDDLE_KERNEL void HEDDLE_BOUNDS(kAttentionThreads) attention_dq(AttentionGradAr
       HEDDLE_UNROLL
       for (int i = 0; i < 4; ++i) {
         const int column = n * 8 + lane % 4 * 2 + i % 2;
-        const float p =
-            key + column < seen[i / 2] ? exp2f(s[0][0][n][i] * (args.scale * kLog2E) - lse[i / 2]) : 0.0f;
+        const bool sees = key + column >= from[i / 2] && key + column < seen[i / 2];
+        const float p = sees ? exp2f(s[0][0][n][i] * (args.scale * kLog2E) - lse[i / 2]) : 0.0f;
         own_p[(lane / 4 + i / 2 * 8) * pitch_p + column] =
             rounded<X>(p * (dp[0][0][n][i] - delta[i / 2]) * args.scale);
       }
@@ -400,11 +420,31 @@ HEDDLE_KERNEL void HEDDLE_BOUNDS(kAttentionThreads) attention_dq(AttentionGradAr
   }
 }
 
+template <class X>
+HEDDLE_KERNEL void HEDDLE_BOUNDS(kAttentionThreads) attention_sinks_wgrad(SinksGradArgs args) {
+  HEDDLE_SHARED(float, board, kAttentionThreads / kWarp);
+  const int64_t sink = blockIdx.x, head = sink - args.first;
+  const bool here = head >= 0 && head < args.h;
+  float sum = 0;
+  for (int64_t t = threadIdx.x; here && t < args.T; t += kAttentionThreads) {
+    const int64_t at = t * args.h + head;
+    float delta = 0;
+    for (int64_t c = 0; c < args.v; ++c) {
+      delta += to_float(static_cast<const X*>(args.d_o)[at * args.v + c]) *
+               to_float(static_cast<const X*>(args.o)[at * args.v + c]);
+    }
+    sum += expf(args.sinks[sink] - args.lse[at]) * delta;
+  }
+  sum = block_sum(sum, board);
+  if (threadIdx.x == 0) args.acc[sink] = (args.overwrite ? 0.0f : args.acc[sink]) - sum;
+}
+
 #define ATTENTION(X)                                                      \
   template HEDDLE_KERNEL void attention<X>(AttentionArgs args);           \
   template HEDDLE_KERNEL void attention_delta<X>(AttentionGradArgs args); \
   template HEDDLE_KERNEL void attention_dkv<X>(AttentionGradArgs args);   \
-  template HEDDLE_KERNEL void attention_dq<X>(AttentionGradArgs args);
+  template HEDDLE_KERNEL void attention_dq<X>(AttentionGradArgs args);    \
+  template HEDDLE_KERNEL void attention_sinks_wgrad<X>(SinksGradArgs args);
 ATTENTION(float)
 ATTENTION(Bf16)
 #undef ATTENTION

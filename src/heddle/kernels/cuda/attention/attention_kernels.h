@@ -14,6 +14,8 @@ struct SeenArgs {
   int64_t length;
   int32_t cp, index, owner;  // owner −1: all keys
   bool causal;
+  int64_t window;         // 0: none
+  const int32_t* starts;  // [B, length] or null
 };
 
 struct AttentionArgs {
@@ -21,6 +23,7 @@ struct AttentionArgs {
   void* o;
   float* lse;
   const float *o_before, *lse_before;  // or null
+  const float* sinks;                  // [h] or null
   int64_t B, S, Sq, h, hk, d, dv;
   float scale;
   SeenArgs seen;
@@ -47,6 +50,17 @@ template <class X>
 HEDDLE_KERNEL void attention_dkv(AttentionGradArgs args);
 template <class X>
 HEDDLE_KERNEL void attention_dq(AttentionGradArgs args);
+
+struct SinksGradArgs {
+  const void *d_o, *o;
+  const float *lse, *sinks;
+  float* acc;  // [h·parts], of which this rank's begin at `first`
+  int64_t T, h, v, first, all;
+  bool overwrite;
+};
+/// A block a sink of `all`: that of a head here adds −Σ exp(sink − lse)·(do·o), one of another rank nothing.
+template <class X>
+HEDDLE_KERNEL void attention_sinks_wgrad(SinksGradArgs args);
 
 /// Numbers in a padded row of shared memory: products go by 16 on the inside and by 32 on the outside.
 constexpr int padded_row(int64_t width, int size) { return static_cast<int>((width + 31) / 32 * 32) + 16 / size; }

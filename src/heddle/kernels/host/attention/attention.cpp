@@ -5,6 +5,7 @@
 
 #include "heddle/kernels/host/attention/attention_problem.h"
 #include "heddle/kernels/host/cpu_features.h"
+#include "heddle/kernels/seen_keys.h"
 
 namespace heddle::kernels::host {
 
@@ -49,6 +50,37 @@ Problem read_problem(const ir::Op& op, int64_t rows, const ir::Coordinates* plac
   HEDDLE_CHECK(rows % problem.queries == 0, "{}: {} rows are no whole number of sequences of {}", op.kind(), rows,
                problem.queries);
   problem.sequences = rows / problem.queries;
+  return problem;
+}
+
+bool has_first_seen(const ir::Op& op) {
+  const int at = ir::place_of("starts", op.def->operands);
+  const bool starts = at >= 0 && at < static_cast<int>(op.in.size()) && op.in[static_cast<size_t>(at)] != ir::none;
+  return starts || op.attributes.integer_or("window", 0) > 0;
+}
+/// At the end of scratch.
+int64_t first_seen_bytes(const ir::Op& op, int64_t rows) {
+  return has_first_seen(op) ? attention::round_up(rows * static_cast<int64_t>(sizeof(int32_t)), 64) : 0;
+}
+template <class Path>
+int64_t scratch_bytes(const ir::Op& op, int64_t rows, const Path& path) {
+  return attention::round_up(attention::scratch_bytes(read_problem(op, rows), path), 64) +
+         first_seen_bytes(op, rows);
+}
+
+/// The problem of a call with `rows` queries.
+template <class Path>
+Problem problem_of(const device::KernelCall& call, int64_t rows, const Path& path) {
+  Problem problem = read_problem(*call.op, rows, call.place);
+  if (!has_first_seen(*call.op)) return problem;
+  const SeenKeys keys(*call.op, call.place, named_operand(call, "starts").as<const int32_t>());
+  auto* const first =
+      reinterpret_cast<int32_t*>(call.scratch + attention::round_up(attention::scratch_bytes(problem, path), 64));
+  for (int64_t row = 0; row < rows; ++row) {
+    const int64_t b = row / problem.queries, i = row % problem.queries;
+    first[row] = static_cast<int32_t>(std::min(keys.first(b, i), keys.seen(i)));
+  }
+  problem.first_seen = first;
   return problem;
 }
 
@@ -102,11 +134,6 @@ Support accepts(const ir::Listing& listing, const ir::Op& op, size_t tensors, co
   return Support::yes();
 }
 
-/// What the parts before have given; null where there are none.
-const float* before(const device::KernelCall& call, size_t at) {
-  return at < call.in.size() ? call.in[at].as<const float>() : nullptr;
-}
-
 template <const Way& way, size_t tensors>
 Support supports(const ir::Listing& listing, const ir::Op& op) {
   const Support& machine = way.machine();
@@ -121,12 +148,12 @@ int64_t rows_of(const ir::Listing& listing, const ir::Op& op, const ir::RowCount
 
 template <const Way& way>
 int64_t forward_bytes(const ir::Listing& listing, const ir::Op& op, const ir::RowCounts& rows) {
-  return attention::scratch_bytes(read_problem(op, rows_of(listing, op, rows, 0)), way.forward);
+  return scratch_bytes(op, rows_of(listing, op, rows, 0), way.forward);
 }
 
 template <const Way& way>
 int64_t backward_bytes(const ir::Listing& listing, const ir::Op& op, const ir::RowCounts& rows) {
-  return attention::scratch_bytes(read_problem(op, rows_of(listing, op, rows, 1)), way.backward);
+  return scratch_bytes(op, rows_of(listing, op, rows, 1), way.backward);
 }
 
 template <const Way& way>
@@ -137,10 +164,13 @@ void forward(const device::KernelCall& call) {
   operands.v = call.in[2].data;
   operands.out = call.out[0].data;
   operands.lse = call.out[1].as<float>();
-  operands.out_before = before(call, 3);
-  operands.lse_before = before(call, 4);
+  operands.out_before = named_operand(call, "o_before").as<const float>();
+  operands.lse_before = named_operand(call, "lse_before").as<const float>();
+  if (const device::TensorView sinks = named_operand(call, "sinks"); sinks) {
+    operands.sinks = sinks.as<const float>() + first_sink(*call.op, call.place);
+  }
   operands.wide_out = call.out[0].dtype == Dtype::f32;
-  attention::run(read_problem(*call.op, call.in[0].rows(), call.place), operands, way.forward, call.scratch);
+  attention::run(problem_of(call, call.in[0].rows(), way.forward), operands, way.forward, call.scratch);
 }
 
 template <const Way& way>
@@ -155,9 +185,9 @@ void backward(const device::KernelCall& call) {
   operands.dq = call.out[0].data;
   operands.dk = call.out[1].data;
   operands.dv = call.out[2].data;
-  operands.dq_before = before(call, 6);
+  operands.dq_before = named_operand(call, "dq_before").as<const float>();
   operands.wide_dq = call.out[0].dtype == Dtype::f32;
-  attention::run(read_problem(*call.op, call.in[1].rows(), call.place), operands, way.backward, call.scratch);
+  attention::run(problem_of(call, call.in[1].rows(), way.backward), operands, way.backward, call.scratch);
 }
 
 template <const Way& way>

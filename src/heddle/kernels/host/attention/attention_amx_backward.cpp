@@ -89,8 +89,8 @@ void pack_keys(const Task& task, int64_t first, int64_t end) {
     pack_rows(k, step, s.width_steps, s.k_rows + step * 2 * s.width_steps * kTile);
     pack_rows(v, step, s.value_steps, s.v_rows + step * 2 * s.value_steps * kTile);
     pack_columns(k, step, s.width_tiles, s.k_columns + step * s.width_tiles * kTile);
-    if (step < p.seen_steps()) continue;
-    // No pair of blocks begins the sums of keys that no query sees.
+    if (p.first_seen == nullptr && step < p.seen_steps()) continue;
+    // No pair of blocks begins the sums of keys that no query sees, and with first_seen none begins any.
     const auto clear = [&](float* sums, int64_t tiles) {
       std::fill_n(sums + step * 2 * tiles * kSumsTile, 2 * tiles * kSumsTile, 0.0f);
     };
@@ -123,6 +123,9 @@ void pack_queries(const Task& task, int64_t member, int64_t first, int64_t end) 
     pack_pairs_down(q, step, s.width_tiles, s.q_down + step * s.width_tiles * kTile);
     pack_pairs_down(dout, step, s.value_tiles, s.dout_down + step * s.value_tiles * kTile);
   }
+  if (p.first_seen != nullptr) {
+    std::fill_n(s.dq + first * 2 * s.width_tiles * kSumsTile, (end - first) * 2 * s.width_tiles * kSumsTile, 0.0f);
+  }
   const float* const lse = task.operands.lse_saved + p.first_query(task.unit) * p.heads + head;
   for (int64_t r = first * kStep; r < end * kStep; ++r) {
     // A query that is not there has p = 1 and do = 0: it adds nothing.
@@ -137,9 +140,23 @@ struct Weigh {
   const float *lse_log2, *delta;     // [32 queries]
   bf16 *p, *ds, *ds_pairs;           // first tiles of this pair of steps
   int64_t tile_stride, pair_stride;  // between the two key tiles of p and ds, the two query tiles of ds_pairs
-  bool diagonal;                     // key r meets queries r..31 only
-  int64_t keys;                      // how many of the 32 keys are there
+  const uint32_t* queries;           // masked: of each key, the queries that see it
 };
+
+/// Of each of 32 keys the queries of a step that see it. `keys`: how many of them are there; on the diagonal key r
+/// meets queries r..31 only.
+void find_queries(const Task& task, int64_t key_step, int64_t query_step, bool diagonal, int64_t keys, bool hides,
+                  uint32_t* queries) {
+  const Problem& p = task.problem;
+  int64_t seeing = 0;  // the first ones, for what a query sees never begins before what an earlier one does
+  for (int64_t key = 0; key < kStep; ++key) {
+    queries[key] = key >= keys ? 0u : diagonal ? ~bits_below(key) : ~0u;
+    if (!hides) continue;
+    const int32_t* const first = p.first_seen + p.first_query(task.unit) + query_step * kStep;
+    while (seeing < p.rows_of(query_step) && first[seeing] <= key_step * kStep + key) ++seeing;
+    queries[key] &= bits_below(seeing);
+  }
+}
 
 /// Keys [first, end), an even number.
 template <bool masked>
@@ -152,12 +169,11 @@ HEDDLE_AVX512 void weigh_keys(const Weigh& w, float scale_log2, int64_t first, i
 #pragma GCC unroll 2
     for (int odd = 0; odd < 2; ++odd) {
       const int64_t key = pair + odd;
-      const uint32_t queries = key >= w.keys ? 0u : w.diagonal ? ~bits_below(key) : ~0u;
       __m512 p[2], ds[2];
 #pragma GCC unroll 2
       for (int n = 0; n < 2; ++n) {
         p[n] = exp2_coarse(_mm512_fmsub_ps(_mm512_load_ps(w.scores + key * kStep + n * 16), scale, lse[n]));
-        if (masked) p[n] = _mm512_maskz_mov_ps(static_cast<__mmask16>(queries >> (16 * n)), p[n]);
+        if (masked) p[n] = _mm512_maskz_mov_ps(static_cast<__mmask16>(w.queries[key] >> (16 * n)), p[n]);
         ds[n] = _mm512_mul_ps(p[n], _mm512_sub_ps(_mm512_load_ps(w.dp + key * kStep + n * 16), delta[n]));
       }
       const int64_t at = key / kSide * w.tile_stride + key % kSide * 32;
@@ -210,6 +226,7 @@ void accumulate(const Task& task, int64_t member, int64_t key_block, int64_t que
   rows_ahead.add_queries(task.operands.q, p.head_dim);
   rows_ahead.add_queries(task.operands.dout, p.value_dim);
   rows_ahead.add_queries(task.operands.out_saved, p.value_dim);
+  uint32_t seeing[kStep];
   const TileState tiles;
   start_scores(pairs[0]);
   store(t.scores[0]);
@@ -219,18 +236,14 @@ void accumulate(const Task& task, int64_t member, int64_t key_block, int64_t que
     const auto [key, query] = pairs[n];
     const int64_t row = (first_query + query) * kStep;
     const int64_t a_tile = (key * 2 * kBlock + query) * kTile, b_tile = (query * 2 * kBlock + key) * kTile;
-    const Weigh w{t.scores[n & 1],
-                  t.dp[n & 1],
-                  s.lse_log2 + row,
-                  s.delta + row,
-                  t.p + a_tile,
-                  t.ds + a_tile,
-                  t.ds_pairs + b_tile,
-                  kBlock * kTile,
-                  kBlock * kTile,
-                  on_diagonal && key == query,
-                  std::min(kStep, p.keys - (first_key + key) * kStep)};
-    const auto weigh = w.diagonal || w.keys < kStep ? weigh_keys<true> : weigh_keys<false>;
+    const Weigh w{t.scores[n & 1], t.dp[n & 1],         s.lse_log2 + row, s.delta + row,  t.p + a_tile,
+                  t.ds + a_tile,   t.ds_pairs + b_tile, kBlock * kTile,   kBlock * kTile, seeing};
+    const bool diagonal = on_diagonal && key == query,
+               hides = p.hides(task.unit, first_query + query, (first_key + key) * kStep);
+    const int64_t there = std::min(kStep, p.keys - (first_key + key) * kStep);
+    const bool masked = diagonal || hides || there < kStep;
+    if (masked) find_queries(task, first_key + key, first_query + query, diagonal, there, hides, seeing);
+    const auto weigh = masked ? weigh_keys<true> : weigh_keys<false>;
     const bool ahead = n + 1 < count;
     if (ahead) start_scores(pairs[n + 1]);
     rows_ahead.ask();
@@ -243,7 +256,8 @@ void accumulate(const Task& task, int64_t member, int64_t key_block, int64_t que
     if (ahead) store(t.dp[(n + 1) & 1]);
   }
 
-  const bool first_queries = member == 0 && query_block == p.first_query_block(key_block, kBlock);
+  const bool first_queries =
+      p.first_seen == nullptr && member == 0 && query_block == p.first_query_block(key_block, kBlock);
   for (int64_t key = 0; key < keys; ++key) {
     const int64_t begin = on_diagonal ? key : 0;
     const int64_t a_tile = (key * 2 * kBlock + begin) * kTile, step = first_query + begin;
@@ -265,7 +279,7 @@ void accumulate(const Task& task, int64_t member, int64_t key_block, int64_t que
                    {s.k_columns + first_key * s.width_tiles * kTile, kTile, s.width_tiles * kTile},
                    {t.ds_pairs + query * 2 * kBlock * kTile, kBlock * kTile, kTile}, end,
                    {s.dq + (first_query + query) * 2 * s.width_tiles * kSumsTile, 2 * kSumsTile, kSumsTile, kSide},
-                   key_block != 0);
+                   p.first_seen != nullptr || key_block != 0);
   }
 }
 

@@ -164,6 +164,15 @@ HEDDLE_AVX512 void finish(const Task& task, const Running& t, int64_t head, int6
   }
 }
 
+/// Begins with the head's sink: one key of weight exp(sink), without a value.
+void start_from_sink(const Running& r, float sink, float scale_log2) {
+  for (int64_t row = 0; row < kStep; ++row) {
+    r.reference[row] = sink * static_cast<float>(kLog2E);
+    r.limit[row] = (r.reference[row] + kSlack) / scale_log2;
+    r.sums[row * 16] = 1.0f;
+  }
+}
+
 void attend(const Task& task, int64_t member, int64_t block) {
   const Problem& p = task.problem;
   const Shared shared(p, task.shared);
@@ -178,8 +187,9 @@ void attend(const Task& task, int64_t member, int64_t block) {
     const Running& r = t.running[sub];
     std::memset(r.out, 0, static_cast<size_t>(kStep * out_width) * sizeof(float));
     std::memset(r.sums, 0, static_cast<size_t>(kStep * 16) * sizeof(float));
-    std::fill_n(r.reference, kStep, kLowest);
+    std::fill_n(r.reference, kStep, p.first_seen == nullptr ? kLowest : kUnmet);
     std::fill_n(r.limit, kStep, kLowest);
+    if (task.operands.sinks != nullptr) start_from_sink(r, task.operands.sinks[head], scale_log2);
     const int64_t end_row = std::min((first_step + sub + 1) * kStep, p.queries);
     for (int64_t row = (first_step + sub) * kStep; row < end_row; ++row) {
       bf16* const out = static_cast<bf16*>(task.operands.out);
@@ -194,16 +204,19 @@ void attend(const Task& task, int64_t member, int64_t block) {
   const auto end_step = [&](int64_t sub) { return p.causal ? p.diagonal(first_step + sub) + 1 : p.key_steps(); };
   // Both steps of queries of a block meet the same groups of keys: the diagonal of a block begins at an even step,
   // a group at a multiple of four. Items run through the groups, and within one through the steps of queries.
-  const int64_t items = divide_up(end_step(subs - 1), kGroup) * subs;
+  const int64_t first_group = p.begin_step(task.unit, first_step) / kGroup;
+  const int64_t items = (divide_up(end_step(subs - 1), kGroup) - first_group) * subs;
+  const auto group_of = [&](int64_t item) { return first_group + item / subs; };
   const auto steps_of = [&](int64_t item) {
-    return std::min(kGroup, end_step(item % subs) - item / subs * kGroup);
+    return std::min(kGroup, end_step(item % subs) - group_of(item) * kGroup);
   };
   const Sums no_sums{nullptr, kSide * kKeys, kSide, kKeys};
   const auto start_scores = [&](int64_t item, int64_t s) {
     zero_sums<2, 2>();
     add_products<2, 2>(
         {t.q + item % subs * 2 * width_steps * kTile, width_steps * kTile, kTile},
-        {shared.k + (item / subs * kGroup + s) * 2 * width_steps * kTile, width_steps * kTile, kTile}, width_steps);
+        {shared.k + (group_of(item) * kGroup + s) * 2 * width_steps * kTile, width_steps * kTile, kTile},
+        width_steps);
   };
   const auto store_scores = [&](int64_t item, int64_t s) {
     Sums to = no_sums;
@@ -221,12 +234,13 @@ void attend(const Task& task, int64_t member, int64_t block) {
     store_scores(0, s);
   }
   for (int64_t item = 0; item < items; ++item) {
-    const int64_t sub = item % subs, group = item / subs, steps = steps_of(item);
+    const int64_t sub = item % subs, group = group_of(item), steps = steps_of(item);
     const int64_t steps_ahead = item + 1 < items ? steps_of(item + 1) : 0;
     const Running& r = t.running[sub];
     const bool last = group * kGroup + steps == end_step(sub);
     const bool masked = last && (p.causal || p.keys % kStep != 0);
     const SoftenRows soften = kSoftenRows[masked][steps - 1];
+    hide_unseen(task, first_step + sub, group * kKeys, steps * kStep, t.scores[item & 1], kKeys);
     for (int64_t s = 0; s < kGroup; ++s) {
       if (s < steps_ahead) start_scores(item + 1, s);
       ahead.ask();

@@ -134,23 +134,21 @@ void pack_queries(const Task& task, int64_t member, int64_t first, int64_t end) 
   clear(s.dq, first, end, s.width);
 }
 
-/// p and ds of query step i × key step j. `keys`: bits of the keys that are there; on the diagonal row r sees keys
-/// 0..r of them.
+/// p and ds of query step i × key step j. `masked`: row r sees the keys of allowed[r].
 template <class Words, bool masked>
 HEDDLE_AVX512 void weigh(const Thread<Words>& t, const float* lse_log2, const float* delta, float scale_log2,
-                         bool diagonal, uint32_t keys, int64_t i, int64_t j) {
+                         const uint32_t* allowed, int64_t i, int64_t j) {
   const __m512 scale = _mm512_set1_ps(scale_log2);
   for (int64_t r = 0; r < kStep; r += Words::kPer) {
     __m512 p[Words::kPer][2], ds[Words::kPer][2];
 #pragma GCC unroll 2
     for (int64_t m = 0; m < Words::kPer; ++m) {
-      const uint32_t allowed = diagonal ? keys & bits_below(r + m + 1) : keys;
       const __m512 lse = _mm512_set1_ps(lse_log2[r + m]), delta_x = _mm512_set1_ps(delta[r + m]);
       const int64_t at = (i * kStep + r + m) * kRowsBlock + j * kStep;
 #pragma GCC unroll 2
       for (int n = 0; n < 2; ++n) {
         __m512 weight = Words::exp2(_mm512_fmsub_ps(_mm512_load_ps(t.scores + at + n * kLanes), scale, lse));
-        if (masked) weight = _mm512_maskz_mov_ps(static_cast<__mmask16>(allowed >> (n * kLanes)), weight);
+        if (masked) weight = _mm512_maskz_mov_ps(static_cast<__mmask16>(allowed[r + m] >> (n * kLanes)), weight);
         p[m][n] = weight;
         ds[m][n] = _mm512_mul_ps(weight, _mm512_sub_ps(_mm512_load_ps(t.dp + at + n * kLanes), delta_x));
       }
@@ -199,8 +197,17 @@ void accumulate(const Task& task, int64_t, int64_t key_block, int64_t query_bloc
                       s.v_t + step * kStep * s.value_depth, kStep, t.dp + at, kRowsBlock, false);
       const bool diagonal = on_diagonal && i == j;
       const int64_t there = p.keys - step * kStep;
-      const auto weigh_step = diagonal || there < kStep ? weigh<Words, true> : weigh<Words, false>;
-      weigh_step(t, s.lse_log2 + row, s.delta + row, scale_log2, diagonal, bits_below(there), i, j);
+      const bool hides = p.hides(task.unit, first_query + i, step * kStep),
+                 masked = diagonal || hides || there < kStep;
+      uint32_t allowed[kStep];
+      for (int64_t r = 0; r < kStep && masked; ++r) {
+        allowed[r] = bits_below(there) & (diagonal ? bits_below(r + 1) : ~0u);
+        if (hides && row + r < p.queries) {
+          allowed[r] &= ~bits_below(p.first_seen[p.first_query(task.unit) + row + r] - step * kStep);
+        }
+      }
+      const auto weigh_step = masked ? weigh<Words, true> : weigh<Words, false>;
+      weigh_step(t, s.lse_log2 + row, s.delta + row, scale_log2, allowed, i, j);
     }
     multiply<Words>(kStep, s.width / kLanes, end * kStepWords,
                     {t.ds_rows + i * kStep * t.kRowsWords, t.kRowsWords, 1},

@@ -178,6 +178,15 @@ HEDDLE_AVX512 void start_from_parts(const Task& task, const Thread& t, int64_t h
   }
 }
 
+/// Begins with the head's sink: one key of weight exp(sink), without a value.
+void start_from_sink(const Thread& t, float sink, float scale_log2) {
+  for (int64_t row = 0; row < kStep; ++row) {
+    t.reference[row] = sink * static_cast<float>(kLog2E);
+    t.limit[row] = (t.reference[row] + kSlack) / scale_log2;
+    t.sums[row * kLanes] = 1.0f;
+  }
+}
+
 /// A part of whose keys these queries see none: what the parts before have given.
 void pass_on(const Task& task, int64_t head, int64_t first_row, int64_t rows) {
   const Problem& p = task.problem;
@@ -209,26 +218,28 @@ void attend(const Task& task, int64_t member, int64_t block) {
   const RowsOf<Words> q = query_rows<Words>(task, task.operands.q, head, p.head_dim);
   const int64_t width = shared.value_width, q_width = q.padded_depth(),
                 rows = std::min(kStep, p.queries - first_row);
-  const int64_t end_step = p.seen_steps(block);
-  if (end_step == 0) return pass_on(task, head, first_row, rows);
+  const int64_t begin_step = p.begin_step(task.unit, block), end_step = p.seen_steps(block);
+  if (begin_step >= end_step) return pass_on(task, head, first_row, rows);
   const float scale_log2 = p.scale * static_cast<float>(kLog2E);
   pack_rows(q, block, block + 1, t.q);
   std::memset(t.out, 0, static_cast<size_t>(kStep * width) * sizeof(float));
   std::memset(t.sums, 0, static_cast<size_t>(kStep * kLanes) * sizeof(float));
-  std::fill_n(t.reference, kStep, kLowest);
+  std::fill_n(t.reference, kStep, p.first_seen == nullptr ? kLowest : kUnmet);
   std::fill_n(t.limit, kStep, kLowest);
+  if (task.operands.sinks != nullptr) start_from_sink(t, task.operands.sinks[head], scale_log2);
   if (task.operands.out_before != nullptr) start_from_parts(task, t, head, first_row, rows, scale_log2);
 
   uint32_t allowed[kStep];
   for (int64_t row = 0; row < kStep; ++row) {
     allowed[row] = p.has_diagonal() ? bits_below(row + 1) : bits_below(p.keys - (p.key_steps() - 1) * kStep);
   }
-  for (int64_t first = 0; first < end_step; first += kGroup) {
+  for (int64_t first = begin_step; first < end_step; first += kGroup) {
     const int64_t steps = std::min(kGroup, end_step - first);
     for (int64_t s = 0; s < steps; ++s) {
       multiply<Words>(kStep, 2, shared.depth, {t.q, q_width, 1}, shared.k_panel(first + s), kStep,
                       t.scores + s * kStep, kKeys, false);
     }
+    hide_unseen(task, block, first * kStep, steps * kStep, t.scores, kKeys);
     const bool masked = first + steps == end_step && (p.has_diagonal() || p.keys % kStep != 0);
     kSoftenRows[masked][steps - 1](t, allowed, scale_log2, width / kLanes);
     multiply<Words>(kStep, width / kLanes, steps * kStep / Words::kPer, {t.scores, kKeys, 1}, shared.v_rows(first),

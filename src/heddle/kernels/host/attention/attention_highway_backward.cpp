@@ -66,9 +66,10 @@ void pack_queries(const Task& task, int64_t member, int64_t first, int64_t end) 
 }
 
 /// p and ds of 32 queries × 32 keys; the scores stand in p and dp in ds. Row r may see the first
-/// min(keys, seen + r·seen_more) keys.
+/// min(keys, seen + r·seen_more) keys, but of these, where `first` is given, none that stands before first[r] of
+/// them.
 void weigh(const Thread& t, const float* lse, const float* delta, float scale, int64_t keys, int64_t seen,
-           int64_t seen_more, int64_t at) {
+           int64_t seen_more, int64_t at, const int64_t* first) {
   const V scale_x = set(scale);
   for (int64_t r = 0; r < kStep; ++r, seen += seen_more) {
     const V lse_x = set(lse[r]), delta_x = set(delta[r]);
@@ -80,6 +81,10 @@ void weigh(const Thread& t, const float* lse, const float* delta, float scale, i
       if (n + kLanes > allowed) {
         const auto mask = hn::FirstN(Floats(), static_cast<size_t>(std::max<int64_t>(0, allowed - n)));
         weight = hn::IfThenElseZero(mask, weight);
+      }
+      if (first != nullptr && first[r] > n) {
+        const auto unseen = hn::FirstN(Floats(), static_cast<size_t>(first[r] - n));
+        weight = hn::IfThenZeroElse(unseen, weight);
       }
       store(weight, p, Whole{});
       store(hn::Mul(weight, hn::Sub(load(ds, Whole{}), delta_x)), ds, Whole{});
@@ -123,9 +128,13 @@ void Accumulate(const Task& task, int64_t, int64_t key_block, int64_t query_bloc
                kStep, t.p + at, kRowsBlock, false);
       multiply(kStep, kStep, p.value_dim, {s.dout + row * s.value_width, s.value_width, 1},
                s.v_t + step * kStep * p.value_dim, kStep, t.ds + at, kRowsBlock, false);
-      const bool triangle = on_diagonal && i == j;
+      const bool triangle = on_diagonal && i == j, hides = p.hides(task.unit, first_query + i, step * kStep);
+      int64_t first_seen[kStep] = {};
+      for (int64_t r = 0; r < p.rows_of(first_query + i) && hides; ++r) {
+        first_seen[r] = p.first_seen[p.first_query(task.unit) + row + r] - step * kStep;
+      }
       weigh(t, s.lse + row, s.delta + row, p.scale, std::min(kStep, p.keys - step * kStep), triangle ? 1 : kStep,
-            triangle ? 1 : 0, at);
+            triangle ? 1 : 0, at, hides ? first_seen : nullptr);
     }
     multiply(kStep, s.width, end * kStep, {t.ds + i * kStep * kRowsBlock, kRowsBlock, 1},
              s.k + first_key * kStep * s.width, s.width, s.dq + row * s.width, s.width, true);

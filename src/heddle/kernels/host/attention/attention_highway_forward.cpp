@@ -100,16 +100,24 @@ void attend(const Task& task, int64_t member, int64_t block) {
   copy_rows(query_rows<const X>(task, task.operands.q, head, p.head_dim), first_row, rows, kStep, t.q, p.head_dim);
   std::memset(t.out, 0, static_cast<size_t>(kStep * width) * sizeof(float));
   std::memset(t.sums, 0, static_cast<size_t>(kStep * kPad) * sizeof(float));
-  std::fill_n(t.reference, kStep, kNever);
+  std::fill_n(t.reference, kStep, p.first_seen == nullptr ? kNever : attention::kUnmet);
   std::fill_n(t.limit, kStep, kNever);
+  if (task.operands.sinks != nullptr) {  // one key of weight exp(sink), without a value
+    for (int64_t row = 0; row < kStep; ++row) {
+      t.reference[row] = task.operands.sinks[head];
+      t.limit[row] = (t.reference[row] + kSlack) / p.scale;
+      t.sums[row * kPad] = 1.0f;
+    }
+  }
 
   const int64_t end_step = p.causal ? p.diagonal(block) + 1 : p.key_steps();
-  for (int64_t first = 0; first < end_step; first += kGroup) {
+  for (int64_t first = p.begin_step(task.unit, block); first < end_step; first += kGroup) {
     const int64_t steps = std::min(kGroup, end_step - first);
     for (int64_t s = 0; s < steps; ++s) {
       multiply(kStep, kStep, p.head_dim, {t.q, p.head_dim, 1}, shared.k_t + (first + s) * p.head_dim * kStep, kStep,
                t.scores + s * kStep, kKeys, false);
     }
+    hide_unseen(task, block, first * kStep, steps * kStep, t.scores, kKeys);
     int64_t seen = kStep, seen_more = 0;
     if (first + steps == end_step) {
       seen = p.causal ? 1 : p.keys - (p.key_steps() - 1) * kStep;

@@ -5,8 +5,10 @@
 // the grain of causal skipping. *Shared* scratch belongs to one unit in flight, *thread* scratch to one thread.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 
 namespace heddle::kernels::host::attention {
 
@@ -36,6 +38,10 @@ struct Problem {
   bool of_others = false;
   int64_t chunk_seen[2] = {0, 0};
 
+  // In a window, or where documents are apart: the first key row that each query row of the call sees, no later one
+  // an earlier row within a sequence. Null: the first of all.
+  const int32_t* first_seen = nullptr;
+
   int64_t heads_per_unit() const { return heads / kv_heads; }
   int64_t units() const { return sequences * kv_heads; }
   int64_t query_steps() const { return divide_up(queries, kStep); }
@@ -53,6 +59,24 @@ struct Problem {
   int64_t seen_steps(int64_t query_step) const {
     if (of_others) return chunk_seen[query_step < chunk_steps ? 0 : 1];
     return causal ? diagonal(query_step) + 1 : key_steps();
+  }
+  /// The first step of keys that a step of queries sees.
+  int64_t begin_step(int64_t unit, int64_t query_step) const {
+    return first_seen == nullptr ? 0 : first_seen[first_query(unit) + query_step * kStep] / kStep;
+  }
+  /// Rows of a step of queries that are there.
+  int64_t rows_of(int64_t query_step) const { return std::min(kStep, queries - query_step * kStep); }
+  /// Whether some of them are blind to keys from this row on.
+  bool hides(int64_t unit, int64_t query_step, int64_t key) const {
+    if (first_seen == nullptr) return false;
+    return first_seen[first_query(unit) + query_step * kStep + rows_of(query_step) - 1] > key;
+  }
+  /// The block of queries behind the last that sees a block of keys; `blocks` of them are there.
+  int64_t end_query_block(int64_t unit, int64_t key_block, int64_t steps_per_block, int64_t blocks) const {
+    if (first_seen == nullptr) return blocks;
+    const int32_t* const rows = first_seen + first_query(unit);
+    const auto end_key = static_cast<int32_t>((key_block + 1) * steps_per_block * kStep);
+    return divide_up(std::lower_bound(rows, rows + queries, end_key) - rows, steps_per_block * kStep);
   }
   /// Steps of keys that some query sees.
   int64_t seen_steps() const { return seen_steps(query_steps() - 1); }
@@ -92,6 +116,7 @@ struct Operands {
   const float *out_before = nullptr, *lse_before = nullptr;  // forward
   const float* dq_before = nullptr;                          // backward
   bool wide_out = false, wide_dq = false;                    // out or dq is f32
+  const float* sinks = nullptr;  // forward: of each head a score without a value, or null
 };
 
 /// The unit that this thread will likely work on next: a path may ask for its rows meanwhile. Each call of a unit
@@ -101,6 +126,10 @@ struct Next {
   int64_t share = 0, shares = 1;
 };
 
+/// What a row is measured from before it has met a key that it sees: finite, so that of unseen keys alone, whose
+/// scores are −∞, nothing comes out but zeros.
+constexpr float kUnmet = -1e30f;
+
 struct Task {
   const Problem& problem;
   const Operands& operands;
@@ -109,6 +138,18 @@ struct Task {
   std::byte* thread;
   Next next = {};
 };
+
+/// Scores of a step of queries and of `keys` keys from `first_key` on: those that a query sees none of become −∞.
+inline void hide_unseen(const Task& task, int64_t query_step, int64_t first_key, int64_t keys, float* scores,
+                        int64_t pitch) {
+  const Problem& p = task.problem;
+  if (!p.hides(task.unit, query_step, first_key)) return;
+  const int32_t* const rows = p.first_seen + p.first_query(task.unit) + query_step * kStep;
+  for (int64_t r = 0; r < p.rows_of(query_step); ++r) {
+    const int64_t hidden = std::clamp<int64_t>(rows[r] - first_key, 0, keys);
+    std::fill_n(scores + r * pitch, hidden, -std::numeric_limits<float>::infinity());
+  }
+}
 
 /// Forward of one instruction set. Blocks of queries are independent once the unit's keys are packed.
 struct ForwardPath {

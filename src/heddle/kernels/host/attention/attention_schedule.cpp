@@ -94,6 +94,9 @@ void run(const Problem& problem, const Operands& operands, const BackwardPath& p
   const auto first_queries = [&](int64_t key_block) {
     return problem.first_query_block(key_block, path.steps_per_block);
   };
+  const auto end_queries = [&](int64_t unit, int64_t key_block) {
+    return problem.end_query_block(unit, key_block, path.steps_per_block, blocks);
+  };
 #pragma omp parallel num_threads(team_size())
   {
     const int64_t me = omp_get_thread_num(), team = omp_get_num_threads();
@@ -104,12 +107,14 @@ void run(const Problem& problem, const Operands& operands, const BackwardPath& p
       Task task{problem, operands, unit, regions.shared_of(me), mine};
       path.pack_keys(task, 0, key_steps);
       task.next = {.unit = unit + team < whole ? unit + team : -1, .shares = 0};
-      for (int64_t j = 0; j < key_blocks; ++j) task.next.shares += members * (blocks - first_queries(j));
+      for (int64_t j = 0; j < key_blocks; ++j) {
+        task.next.shares += members * std::max<int64_t>(0, end_queries(unit, j) - first_queries(j));
+      }
       for (int64_t member = 0; member < members; ++member) {
         path.pack_queries(task, member, 0, query_steps);
         for (int64_t j = 0; j < key_blocks; ++j) {
-          for (int64_t i = first_queries(j); i < blocks; ++i, ++task.next.share)
-            path.accumulate(task, member, j, i);
+          const int64_t end = end_queries(unit, j);
+          for (int64_t i = first_queries(j); i < end; ++i, ++task.next.share) path.accumulate(task, member, j, i);
         }
         path.write_queries(task, member, 0, query_steps);
       }
@@ -139,8 +144,8 @@ void run(const Problem& problem, const Operands& operands, const BackwardPath& p
         const int64_t pairs = last - first + 1;
 #pragma omp for schedule(dynamic, 1)
         for (int64_t item = 0; item < left * pairs; ++item) {
-          const int64_t j = first + item % pairs;
-          path.accumulate(shared_task(item / pairs), member, j, wave - j);
+          const int64_t j = first + item % pairs, slot = item / pairs;
+          if (wave - j < end_queries(whole + slot, j)) path.accumulate(shared_task(slot), member, j, wave - j);
         }
       }
 #pragma omp for schedule(dynamic, 1)
