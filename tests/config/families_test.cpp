@@ -114,6 +114,39 @@ class Qwen3 : public testing::Test {
   std::vector<std::string> warnings_;
 };
 
+TEST_F(Qwen3, WindowsAreRead) {
+  const auto windows = [&](const char* fixture, const std::string& change) {
+    EXPECT_EQ(refusal(change, fixture), "") << change;
+    std::vector<int64_t> of;
+    for (int64_t l = 0; l < read_.num_hidden_layers; ++l) of.push_back(read_.window_of(l));
+    const ModelConfig again = model_config_from_json(model_config_to_json(read_), "x");
+    EXPECT_EQ(again, read_) << change;
+    return of;
+  };
+  using Windows = std::vector<int64_t>;
+  EXPECT_EQ(windows("mixtral", R"({"num_hidden_layers": 2, "sliding_window": 7})"), (Windows{7, 7}));
+  EXPECT_EQ(windows("mixtral", R"({"num_hidden_layers": 2, "sliding_window": null})"), (Windows{0, 0}));
+  const std::string four = R"({"num_hidden_layers": 4, "sliding_window": 5, "layer_types": null, )";
+  EXPECT_EQ(windows("qwen2", four + R"("use_sliding_window": false, "max_window_layers": 1})"),
+            (Windows{0, 0, 0, 0}));
+  EXPECT_EQ(windows("qwen2", four + R"("use_sliding_window": true, "max_window_layers": 1})"),
+            (Windows{0, 5, 5, 5}));
+  EXPECT_EQ(windows("qwen2", four + R"("use_sliding_window": true, "max_window_layers": null})"),
+            (Windows{0, 0, 0, 0}));  // 28
+  const std::string types = R"({"num_hidden_layers": 3, "sliding_window": 5, "use_sliding_window": true,
+    "max_window_layers": null, "layer_types": )";
+  EXPECT_EQ(windows("qwen2", types + R"(["full_attention", "full_attention", "sliding_attention"]})"),
+            (Windows{0, 0, 5}));
+  EXPECT_EQ(windows("qwen2", types + R"(["sliding_attention", "full_attention", "sliding_attention"]})"),
+            (Windows{5, 0, 5}));
+  EXPECT_NE(refusal(types + R"(["sliding_attention", "full_attention", "full_attention"]})", "qwen2")
+                .find("'layer_types' is"),
+            std::string::npos);
+  EXPECT_NE(refusal(types + R"(["chunked_attention", "full_attention", "full_attention"]})", "qwen2")
+                .find("'layer_types' is"),
+            std::string::npos);
+}
+
 TEST_F(Qwen3, IsRead) {
   EXPECT_EQ(refusal("{}"), "");
   EXPECT_EQ(warnings_, std::vector<std::string>{});
@@ -203,9 +236,7 @@ TEST_F(Grouped, FamiliesRefuseWhatTheyComputeOtherwise) {
   refused("llama",
           R"({"rope_parameters": {"rope_type": "default", "partial_rotary_factor": 0.5}, "rope_scaling": null})",
           "rotated in part");
-  refused("qwen2", R"({"use_sliding_window": true})", "windows");
   refused("qwen2", R"({"attention_bias": true})", "biases in attention");
-  refused("mixtral", R"({"sliding_window": 16})", "windows");
   refused("mixtral", R"({"num_experts": 3})", "they are one key");
   refused("glm4_moe", R"({"partial_rotary_factor": 0.1, "rope_parameters": null})", "it must leave two elements");
 }

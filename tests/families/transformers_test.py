@@ -7,7 +7,8 @@ Of each draw Transformers writes the folder as it does for its users (save_pretr
 and all gradients of the same tokens. Transformers' are in float64. Heddle's in f32 are held to them within 1e-5, a
 tensor's relative norm each, fused and unfused in turns; in bf16, of weights that bf16 holds exactly, within 2e-2: the
 loss, the logits, and all gradients together as one vector; or, where so small a model makes Transformers' own bf16 run
-differ by as much, at most half as far again as it. A gradient that is zero but for rounding (of a router whose one gate
+differ by as much, at most half as far again as it. Half of the draws without windows keep documents apart, behind an id
+that the tokens hold: Transformers then gets the mask written out. A gradient that is zero but for rounding (of a router whose one gate
 is divided by itself) is held to the size of all.
 
 Needs the packages of bench/torch_peer/requirements.txt; exits with 77 where they are missing.
@@ -90,6 +91,14 @@ def dividing(keys):
     return keys
 
 
+def windows(d, keys):
+    """Half of the time windows, some wider than any sequence, in the layers behind the first ones."""
+    if d.one_in(2):
+        return keys
+    return keys | dict(use_sliding_window=True, sliding_window=d.of(1, 3, 4, 7, 30),
+                       max_window_layers=d.randint(0, keys["num_hidden_layers"]))
+
+
 def latent(d):
     heads = d.of(1, 2, 4)
     return common(d) | dict(
@@ -115,12 +124,16 @@ def deepseek_v2(d):
                             routed_scaling_factor=d.of(1.0, 1.5))
 
 
-def qwen3(d):
+def qwen3_attention(d):
     return with_head_dim(grouped(d, "yarn"), d, 6, 8, 12) | dict(attention_bias=d.one_in(3))
 
 
+def qwen3(d):
+    return windows(d, qwen3_attention(d))
+
+
 def qwen3_moe(d):
-    keys = qwen3(d)
+    keys = qwen3_attention(d)
     experts = d.of(4, 6, 8)
     return keys | dict(num_experts=experts, num_experts_per_tok=d.randint(1, experts), norm_topk_prob=d.one_in(2),
                        moe_intermediate_size=d.of(8, 12), mlp_only_layers=list(range(d.randint(0, 1))))
@@ -133,14 +146,15 @@ def llama(d):
 
 
 def qwen2(d):
-    return dividing(grouped(d, "yarn", "linear"))
+    return windows(d, dividing(grouped(d, "yarn", "linear")))
 
 
 def mixtral(d):
     experts = d.of(2, 4, 8)
     keys = grouped(d, "linear")
     keys = with_head_dim(keys, d, 6, 8) if d.one_in(2) else dividing(keys)
-    return keys | dict(num_local_experts=experts, num_experts_per_tok=d.randint(1, experts), sliding_window=None)
+    return keys | dict(num_local_experts=experts, num_experts_per_tok=d.randint(1, experts),
+                       sliding_window=d.of(None, 1, 3, 5, 30))
 
 
 def glm4_moe(d):
@@ -200,15 +214,24 @@ def released(folder, model, gradients):
     return load_file(folder / "model.safetensors")
 
 
-def of_transformers(folder, tokens, dtype=torch.float64):
+def mask_of(tokens, end, dtype):
+    """What is added to scores [B, 1, S, S]: a token sees those up to its own behind the last that ends a document."""
+    document = torch.cumsum((tokens == end).long(), 1) - (tokens == end).long()
+    length = tokens.shape[1]
+    seen = (document[:, :, None] == document[:, None, :]) & torch.ones(length, length).tril().bool()
+    return torch.zeros(seen.shape, dtype=dtype).masked_fill(~seen, torch.finfo(dtype).min)[:, None]
+
+
+def of_transformers(folder, tokens, dtype=torch.float64, end=None):
     """Loss, logits and gradients of the model that lies in the folder."""
     kinds = {}
     if json.loads((folder / "config.json").read_text())["model_type"] not in ("qwen3", "qwen2", "llama"):
         kinds["experts_implementation"] = "eager"
     model = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, attn_implementation="eager", **kinds)
+    mask = {} if end is None else dict(attention_mask=mask_of(tokens, end, dtype))
     with InFloat64() if dtype == torch.float64 else contextlib.nullcontext():
         model.model.rotary_emb = type(model.model.rotary_emb)(model.config)
-        result = model(input_ids=tokens, labels=tokens, use_cache=False)
+        result = model(input_ids=tokens, labels=tokens, use_cache=False, **mask)
         result.loss.backward()
     gradients = {name: torch.zeros_like(p) if p.grad is None else p.grad for name, p in model.named_parameters()}
     buffers = {name for name, _ in model.named_buffers() if name.endswith("e_score_correction_bias")}
@@ -275,14 +298,18 @@ def run(heddle, family, number, folder):
     keys = FAMILIES[family](d)
     tokens = torch.randint(keys["vocab_size"], (d.randint(1, 3), d.randint(5, 20)),
                            generator=torch.Generator().manual_seed(number))
+    apart = d.one_in(2) and not keys.get("sliding_window")
+    end = tokens[0, tokens.shape[1] // 3].item() if apart else None
     distances = []
     for precision in ("f32", "bf16"):
         bf16 = precision == "bf16"
         here = folder / precision
         here.mkdir(parents=True)
         drawn_folder(here, family, all_chosen(keys) if bf16 else keys, number, bf16)
-        expected = of_transformers(here, tokens)
+        expected = of_transformers(here, tokens, end=end)
         settings = [f"device.dtype={precision}"]
+        if apart:
+            settings += ["data.attend_across_documents=false", f"data.document_end={end}"]
         if number % 2:
             settings += [f"fusions.{name}=false" for name in
                          ("norm", "swiglu", "bias_swiglu", "bias", "rope", "router", "combine", "loss")]
@@ -290,7 +317,7 @@ def run(heddle, family, number, folder):
         distances.append(distance)
         allowed = BF16 if bf16 else F32
         if bf16 and distance > allowed:
-            allowed = max(allowed, 1.5 * compare(of_transformers(here, tokens, torch.bfloat16), expected, False)[0])
+            allowed = max(allowed, 1.5 * compare(of_transformers(here, tokens, torch.bfloat16, end), expected, False)[0])
         if not distance <= allowed:
             raise AssertionError(f"{precision}: {worst} is {distance:.2e} away: {json.dumps(keys)}")
     return distances

@@ -251,7 +251,9 @@ void check_on_host(Dtype X, double tolerance, Check check, bool parts) {
 TEST(ContextAttention, GatheredKeysInFp32) { check_on_host(Dtype::f32, 1e-5, check_gathered, false); }
 TEST(ContextAttention, GatheredKeysInBf16) { check_on_host(Dtype::bf16, 1e-2, check_gathered, false); }
 TEST(ContextAttention, RingInFp32) { check_on_host(Dtype::f32, 1e-5, check_ring, true); }
-TEST(ContextAttention, RingInBf16) { check_on_host(Dtype::bf16, 1e-2, check_ring, true); }
+// In a narrow window few terms share an error: of dq up to six roundings of an element that is a third of the
+// largest.
+TEST(ContextAttention, RingInBf16) { check_on_host(Dtype::bf16, 1.5e-2, check_ring, true); }
 
 TEST(ContextAttention, RingOnReference) {
   for (const Shape& s : kSmall) check_ring(s, Dtype::f64, kernels::reference_kernels(), 1e-12, "reference");

@@ -115,6 +115,20 @@ void draw_grouped(uint64_t number, const plan::Plan& p, model::ModelConfig& c) {
   if (dice.one_in(4)) c.first_k_dense_replace = c.num_hidden_layers + c.num_nextn_predict_layers;
 }
 
+// In a third of the draws windows, in some layers or all; in a third documents that are apart, where token 0 ends
+// one; and sinks, where heads are grouped.
+void draw_masks(uint64_t number, plan::Plan& p, model::ModelConfig& c) {
+  Dice dice(number, "masks");
+  if (dice.one_in(3)) {
+    c.sliding_window = dice.of({1, 5, 13, 24, 60});
+    const int which = dice.below(3);
+    if (which == 1) c.max_window_layers = 1;
+    if (which == 2) c.full_attention_interval = 2;
+  }
+  if (dice.one_in(3)) p.document_end = 0;
+  if (!c.is_latent()) c.attention_sinks = dice.one_in(3);
+}
+
 void pack(Draw& d) { d.plan.packed_bytes = backends::named(d.backend).packed_bytes; }
 
 bool fits(const Draw& d) {
@@ -215,6 +229,7 @@ Draw draw(uint64_t number, int most_ranks, int ranks) {
   }
   pack(d);
   draw_grouped(number, p, c);
+  draw_masks(number, p, c);
   draw_switches(d, dice.of({1, 1, 3}));
   draw_order(dice, d);
   return d;
@@ -267,7 +282,7 @@ std::string Draw::text() const {
   return fmt::format(
       "draw {}: {} ranks on {} nodes{}{}, top {} of 12, {} token kinds, routing {}, {}, shared {}, depths "
       "{}, "
-      "tied {}, {} on {}{}",
+      "tied {}{}{}{}, {} on {}{}",
       seed, plan.ranks(), node_of.back() + 1, set, plan.order ? ", order " + plan.order->name : "",
       model.num_experts_per_tok, token_kinds, static_cast<int>(routing),
       model.is_latent()
@@ -276,6 +291,10 @@ std::string Draw::text() const {
                         model.partial_rotary_factor < 1 ? " rotated in part" : "", word_of(model.attention_bias),
                         model.mlp_bias ? " and mlp" : ""),
       model.n_shared_experts, model.num_nextn_predict_layers, model.tie_word_embeddings,
+      model.sliding_window > 0 ? fmt::format(", window {} from layer {}, every {} without", model.sliding_window,
+                                             model.max_window_layers, model.full_attention_interval)
+                               : "",
+      plan.document_end >= 0 ? ", documents apart" : "", model.attention_sinks ? ", sinks" : "",
       heddle::name_of(plan.dtype), backend,
       same_state  ? ", same state"
       : same_bits ? ", same bits"

@@ -54,7 +54,9 @@ struct RunConfig {
     std::string tokenizer;          // a file or a folder with one; empty: one is trained, in `folder`
     int64_t vocabulary = 0;         // of a tokenizer that is trained; 0: the model's
     double heldout_fraction = 0.02;
-    bool any_bytes = false;  // text may hold bytes that are none
+    bool any_bytes = false;               // text may hold bytes that are none
+    bool attend_across_documents = true;  // of those packed in a sequence
+    int64_t document_end = -1;            // the id of a document's last token; −1: the tokenizer's
     bool operator==(const Data&) const = default;
   } data;
 

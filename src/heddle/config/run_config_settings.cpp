@@ -129,6 +129,22 @@ void data_settings(Table& t) {
                                   "Tokens of a tokenizer that is trained; 0 stands for model.vocab_size.");
   t.number<d, &Data::heldout_fraction>("data.heldout_fraction", 0, 0.5, "Share of documents kept out of training.")
       .also_called({"validation_split", "val_split", "eval_fraction"});
+  t.boolean<d, &Data::attend_across_documents>("data.attend_across_documents",
+                                               "A token sees the documents before its own that are packed into its "
+                                               "sequence; otherwise attention ends where "
+                                               "its document begins.")
+      .acts(changes_maths,
+            "A document's tokens see nothing of those packed before it: each is learned as if it stood alone. "
+            "Attention "
+            "passes over blocks that are wholly out of sight.",
+            "one integer a token, from the host", page("attention_masks"))
+      .also_called({"reset_attention_mask", "eod_mask", "intra_document_masking", "document_masking",
+                    "cross_document_attention", "neat_packing", "block_diagonal_mask"});
+  t.integer<d, &Data::document_end>("data.document_end", -1, 1 << 21,
+                                    "The id of a document's last token, behind which attention ends without "
+                                    "data.attend_across_documents; -1: that "
+                                    "of the tokenizer.")
+      .also_called({"eod_token", "eod_id", "eos_token_id"});
   t.boolean<d, &Data::any_bytes>("data.any_bytes",
                                  "Text may hold bytes that are no UTF-8 and control characters; otherwise they are "
                                  "refused, with their place.");

@@ -181,6 +181,20 @@ const std::vector<Key>& keys() {
                   row<&C::partial_rotary_factor>(
                       "partial_rotary_factor", kTiny, 1,
                       "The part of a head, from its first element on, that has positions.", Of::grouped)),
+      also_called({"sink", "learnable_softmax", "softmax_type"},
+                  flag<&C::attention_sinks>(
+                      "attention_sinks",
+                      "A learned logit a head takes part in attention's softmax, without a value.", Of::grouped)),
+      also_called({"window_size", "attention_window", "window_attention"},
+                  row<&C::sliding_window>("sliding_window", 0, kMostCount,
+                                          "Tokens that a query sees, its own the last; 0: all before it.")),
+      also_called({"window_first_layer"},
+                  row<&C::max_window_layers>("max_window_layers", 0, 1 << 20,
+                                             "So many layers from the first on see all, the others a window.")),
+      also_called(
+          {"window_attn_skip_freq", "sliding_window_pattern", "layer_types"},
+          row<&C::full_attention_interval>("full_attention_interval", 0, 4096,
+                                           "Every so many-th layer sees all, the others a window; 0: none.")),
       flag<&C::mlp_bias>("mlp_bias", "The dense layers' linear maps have biases."),
       also_called({"rotary_base", "rope_base"},
                   row<&C::rope_theta>("rope_theta", 1, 1e12, "Base of the rotary frequencies.")),

@@ -64,6 +64,11 @@ void validate_attention(const ModelConfig& c) {
     config_error("model.num_attention_heads ({}) is not a multiple of model.num_key_value_heads ({})",
                  c.num_attention_heads, c.num_key_value_heads);
   }
+  if (c.sliding_window == 0 && (c.max_window_layers > 0 || c.full_attention_interval > 0)) {
+    config_error("model.{} is {}, but without model.sliding_window every layer sees all",
+                 c.max_window_layers > 0 ? "max_window_layers" : "full_attention_interval",
+                 c.max_window_layers > 0 ? c.max_window_layers : c.full_attention_interval);
+  }
   if (c.rope_scaling && c.rope_scaling->type == RopeType::llama3 &&
       c.rope_scaling->high_freq_factor <= c.rope_scaling->low_freq_factor) {
     config_error(

@@ -85,6 +85,13 @@ struct ModelConfig {
   AttentionBias attention_bias = AttentionBias::none;
   bool mlp_bias = false;  // of dense layers
 
+  bool attention_sinks = false;  // a learned logit a head, without a value
+
+  // Windows of attention: which layers have them
+  int64_t sliding_window = 0;           // tokens that a query sees, its own among them; 0: all before it
+  int64_t max_window_layers = 0;        // so many layers from the first on have none
+  int64_t full_attention_interval = 0;  // every so many-th layer has none; 0: no such
+
   double rope_theta = 10000;
   bool rope_interleave = true;
   std::optional<RopeScaling> rope_scaling;
@@ -110,6 +117,12 @@ struct ModelConfig {
   double z_loss_weight = 0;                // 0: off
   std::optional<double> bias_update_rate;  // none: by the length of the run (train/bias_rate)
 
+  /// Tokens that a query of the layer sees; 0: all up to its own.
+  int64_t window_of(int64_t layer) const {
+    const bool full =
+        layer < max_window_layers || (full_attention_interval > 0 && (layer + 1) % full_attention_interval == 0);
+    return full ? 0 : sliding_window;
+  }
   bool is_moe(int64_t layer) const { return layer >= first_k_dense_replace; }
   bool has_experts() const {
     return is_moe(num_hidden_layers - 1) || (num_nextn_predict_layers > 0 && is_moe(num_hidden_layers));

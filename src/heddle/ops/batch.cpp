@@ -24,6 +24,19 @@ const OpDef load_tokens{
     .cost = operand_cost,
 };
 
+// starts[b·S + s] is the place behind the last of ids b, 0 … s − 1 that ends a document, or 0.
+const OpDef load_starts{
+    .kind = "load_starts",
+    .results = "starts", .attributes = "rows sequence document_end",
+    .stream = StreamKind::copy_in,
+    .infer = [](const Listing& listing, const Op& op) {
+      const int64_t rows = op.attributes.integer("rows");
+      Rule(listing, op).require(rows % op.attributes.integer("sequence") == 0, "rows are not whole sequences");
+      return std::vector{output(Dtype::i32, {fixed(rows)}, Role::input)};
+    },
+    .cost = operand_cost,
+};
+
 const OpDef load_scales{
     .kind = "load_scales",
     .results = "scales", .attributes = "count dtype",
@@ -47,6 +60,6 @@ const OpDef load_step{
 
 }  // namespace
 
-std::vector<const OpDef*> batch_ops() { return {&load_tokens, &load_scales, &load_step}; }
+std::vector<const OpDef*> batch_ops() { return {&load_tokens, &load_starts, &load_scales, &load_step}; }
 
 }  // namespace heddle::ops

@@ -105,6 +105,7 @@ std::vector<model::RankSpec> rank_specs(const model::ModelConfig& config, const 
     spec.cached_sequences = plan.cached_sequences;
     spec.purpose = purpose;
     spec.sequence_length = plan.sequence_length;
+    spec.document_end = plan.document_end;
     spec.context = plan.parallel.context;
     spec.dtype = plan.dtype;
     spec.mesh = mesh.at(0);

@@ -32,7 +32,8 @@ struct Plan : Choices {
   int microbatches = 1;   // of one rank, a step
   int64_t sequences = 1;  // a microbatch, shared by the ranks of tp × cp
   int64_t sequence_length = 128;
-  Dtype dtype = Dtype::f32;                 // of weights and activations
+  int64_t document_end = -1;  // the id behind which a document ends: no token sees beyond; −1: all do
+  Dtype dtype = Dtype::f32;   // of weights and activations
   std::optional<schedule::Schedule> order;  // instead of the one that parallel.schedule names
   DeviceRates rates;
   passes::Durations durations;  // for weaving and offload; null: nominal ones, of `rates`

@@ -112,4 +112,22 @@ RunData open_run_data(const config::RunConfig& config) {
   return data;
 }
 
+config::RunConfig with_document_end(config::RunConfig config, const RunData& data) {
+  if (config.data.attend_across_documents || config.data.document_end >= 0) return config;
+  if (data.tokenizer.empty()) {
+    config_error(
+        "data.attend_across_documents is off, but the tokens came without a tokenizer: data.document_end must say "
+        "which "
+        "ends a document");
+  }
+  config.data.document_end = data::Tokenizer(data.tokenizer_files.spec, data.tokenizer).end_of_text();
+  if (config.data.document_end < 0) {
+    config_error(
+        "data.attend_across_documents is off, but no token of {} ends a text: data.document_end must say which "
+        "does",
+        data.tokenizer);
+  }
+  return config;
+}
+
 }  // namespace heddle::session

@@ -28,6 +28,10 @@ struct RunData {
 /// ConfigError when the tokenizer of that path has `tokens` ids, more than the model's vocabulary.
 void check_vocabulary(const std::string& path, int64_t tokens, int64_t vocabulary);
 
+/// The configuration with the id of a document's last token, where attention ends there and only the tokenizer says
+/// which it is. ConfigError where nobody does.
+config::RunConfig with_document_end(config::RunConfig config, const RunData& data);
+
 /// ConfigError when source, tokenizer and model don't fit each other.
 RunData open_run_data(const config::RunConfig& config);
 

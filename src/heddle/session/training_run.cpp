@@ -52,7 +52,11 @@ bool due(int64_t every, int64_t step) { return every > 0 && step % every == 0; }
 TrainingRun::TrainingRun(config::RunConfig config, bool resume, Telling telling, const RankPlace& place)
     : config_(std::move(config)), telling_(telling), place_(place) {
   const int rank = place.world != nullptr ? place.world->rank() : 0;
-  if (rank == 0) open_data();  // what can be wrong with the input shows before memory is taken
+  if (rank == 0) open_data();                   // what can be wrong with the input shows before memory is taken
+  if (!config_.data.attend_across_documents) {  // the program says what only the tokenizer knows
+    config_.data.document_end =
+        std::stoll(train::RankExchange(place.world).told_by_first(fmt::format("{}", config_.data.document_end)));
+  }
   const train::TrainerOptions options = options_that_fit(rank);
   trainer_ = std::make_unique<train::Trainer>(options, place.world);
   predicted_ = runtime::predict_memory(trainer_->lowered().program, rank, config_.device.backend,
@@ -94,6 +98,7 @@ train::TrainerOptions TrainingRun::options_that_fit(int rank) {
 
 void TrainingRun::open_data() {
   data_ = open_run_data(config_);
+  config_ = with_document_end(std::move(config_), data_);
   if (!data_.tokenizer.empty()) tokenizer_.emplace(data_.tokenizer_files.spec, data_.tokenizer);
   data_identity_ = identity_of(data_, config_);
 }

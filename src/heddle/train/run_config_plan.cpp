@@ -44,6 +44,7 @@ plan::Plan plan_of(const config::RunConfig& config) {
   plan.microbatches = static_cast<int>(config.microbatches());
   plan.sequences = config.train.microbatch;
   plan.sequence_length = config.train.sequence_length;
+  if (!config.data.attend_across_documents) plan.document_end = std::max<int64_t>(0, config.data.document_end);
   plan.dtype = resolved_dtype(config);
   const std::string& schedule = plan.parallel.schedule;
   if (schedule.find('/') != std::string::npos || schedule.ends_with(".txt"))

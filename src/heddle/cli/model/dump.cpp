@@ -68,6 +68,8 @@ config::RunConfig config_of(const DumpOptions& options, const Sequences& sequenc
     config_error("dump: train.sequence_length and train.global_batch are those of --tokens: {} and {}",
                  sequences[0].size(), sequences.size());
   }
+  if (!config.data.attend_across_documents && config.data.document_end < 0)
+    config_error("dump: without data.attend_across_documents, data.document_end must say which id ends a document");
   return config;
 }
 

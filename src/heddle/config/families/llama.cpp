@@ -4,6 +4,7 @@
 // Sources: LlamaConfig and Qwen2Config of Transformers 5, gone through key by key; arXiv 2307.09288, table 1, and
 // 2407.21783, table 3; the config.json files released with Llama-3.2 and Qwen2.5.
 #include "heddle/config/families/grouped_keys.h"
+#include "heddle/config/families/window_keys.h"
 
 namespace heddle::config {
 
@@ -85,7 +86,7 @@ Family qwen2() {
   f.base = grouped_base();
   f.base.attention_bias = AttentionBias::qkv;
   f.keys = grouped_keys(1e-6);
-  f.keys.push_back(fixed("use_sliding_window", false));
+  for (PublishedKey& each : window_of_last_layers()) f.keys.push_back(std::move(each));
   f.said = {"attention_bias"};
   f.holds = [](const ModelConfig& c) { return is_plain(c) && c.attention_bias == AttentionBias::qkv; };
   f.derive = make_dense;

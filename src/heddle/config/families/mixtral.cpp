@@ -3,6 +3,7 @@
 // Sources: MixtralConfig of Transformers 5, gone through key by key; arXiv 2401.04088, table 1; the config.json
 // files released with Mixtral-8x7B and 8x22B.
 #include "heddle/config/families/grouped_keys.h"
+#include "heddle/config/families/window_keys.h"
 
 namespace heddle::config {
 
@@ -70,6 +71,7 @@ Family mixtral() {
   f.keys = grouped_keys(1e-5);
   f.keys.push_back(key("num_local_experts", "n_routed_experts", 8));
   f.keys.push_back(key("num_experts_per_tok", "num_experts_per_tok", 2));
+  f.keys.push_back(window_of_all_layers());
   f.said = {"moe_intermediate_size", "first_k_dense_replace", "norm_topk_prob"};
   f.read_besides = {"num_experts", "output_router_logits", "router_aux_loss_coef"};
   f.rewrite = rename;

@@ -4,6 +4,7 @@
 // released with Qwen3-0.6B and Qwen3-30B-A3B.
 #include "heddle/base/error.h"
 #include "heddle/config/families/grouped_keys.h"
+#include "heddle/config/families/window_keys.h"
 #include "heddle/formats/json_text.h"
 
 namespace heddle::config {
@@ -50,7 +51,6 @@ Family common(const char* architecture, const char* model_type) {
   }
   f.keys.push_back(attention_bias_key(model::AttentionBias::all));
   f.keys.back().ours = "";  // a model of no other family may have biases that true and false don't tell apart
-  f.keys.push_back(fixed("use_sliding_window", false));
   f.adopt = adopt_router_loss;
   return f;
 }
@@ -88,6 +88,7 @@ Family qwen3() {
   Family f = common("Qwen3ForCausalLM", "qwen3");
   f.holds = [](const ModelConfig& c) { return !c.is_latent() && !c.has_experts(); };
   f.derive = make_dense;
+  for (PublishedKey& each : window_of_last_layers()) f.keys.push_back(std::move(each));
   f.presets = {{"qwen3-0.6b", sized(1024, 28, 3072, 16, true)},  {"qwen3-1.7b", sized(2048, 28, 6144, 16, true)},
                {"qwen3-4b", sized(2560, 36, 9728, 32, true)},    {"qwen3-8b", sized(4096, 36, 12288, 32, false)},
                {"qwen3-14b", sized(5120, 40, 17408, 40, false)}, {"qwen3-32b", sized(5120, 64, 25600, 64, false)}};
@@ -96,7 +97,9 @@ Family qwen3() {
 
 Family qwen3_moe() {
   Family f = common("Qwen3MoeForCausalLM", "qwen3_moe");
+  // Transformers gives all its layers the window then, whatever max_window_layers says.
   const std::vector<PublishedKey> experts{
+      fixed("use_sliding_window", false),
       {.name = "mlp_only_layers",
        .ours = "first_k_dense_replace",
        .read = read_dense_layers,

@@ -1,5 +1,5 @@
-// load_tokens, load_scales, load_step: from the batch of the step into values; post_validation, which it tells what
-// was tried.
+// load_tokens, load_starts, load_scales, load_step: from the batch of the step into values; post_validation, which
+// it tells what was tried.
 #include "heddle/device/batch.h"
 
 #include "heddle/ir/axes.h"
@@ -56,6 +56,23 @@ void load_tokens(const KernelCall& call) {
   }
 }
 
+void load_starts(const KernelCall& call) {
+  const int64_t S = call.op->attributes.integer("sequence"), B = call.op->attributes.integer("rows") / S;
+  const int64_t end = call.op->attributes.integer("document_end");
+  const std::vector<int32_t>& tokens = batch_of(call).microbatches.at(static_cast<size_t>(call.microbatch)).tokens;
+  const int64_t width = B == 0 ? 0 : std::ssize(tokens) / B;
+  HEDDLE_CHECK(B == 0 || (width >= S && std::ssize(tokens) == B * width),
+               "a microbatch has {} ids, {} times {} are expected", tokens.size(), B, S);
+  auto* to = call.out[0].as<int32_t>();
+  for (int64_t b = 0; b < B; ++b) {
+    int32_t start = 0;
+    for (int64_t s = 0; s < S; ++s) {
+      if (s > 0 && tokens[static_cast<size_t>(b * width + s - 1)] == end) start = static_cast<int32_t>(s);
+      *to++ = start;
+    }
+  }
+}
+
 template <class A>
 void load_scales(const KernelCall& call) {
   const std::vector<double>& scales = batch_of(call).scales;
@@ -80,9 +97,12 @@ void post_validation(const KernelCall& call) {
 }  // namespace
 
 std::vector<KernelEntry> batch_kernels() {
-  return {entry("load_tokens", load_tokens), entry("shift_ids", shift_ids),
+  return {entry("load_tokens", load_tokens),
+          entry("shift_ids", shift_ids),
+          entry("load_starts", load_starts),
           entry("load_scales", by_type<out0, load_scales<float>, load_scales<double>>),
-          entry("load_step", load_step), entry("post_validation", post_validation)};
+          entry("load_step", load_step),
+          entry("post_validation", post_validation)};
 }
 
 }  // namespace heddle::kernels::reference

@@ -14,26 +14,50 @@ Attributes whole_sequence(const Writer& writer) {
   return {{"ranks", writer.cp()}, {"runs", writer.runs()}, {"zigzag", int64_t{1}}};
 }
 
+Attributes attention_attributes(const Writer& writer, const HeadSizes& sizes) {
+  Attributes attributes{{"heads", sizes.heads},
+                        {"kv_heads", sizes.kv_heads},
+                        {"head_dim", sizes.head_dim},
+                        {"value_dim", sizes.value_dim},
+                        {"sequence", writer.spec().sequence_length},
+                        {"causal", int64_t{1}},
+                        {"scale", writer.config().softmax_scale()}};
+  if (const int64_t window = writer.config().window_of(writer.layer()); window > 0)
+    attributes.set("window", window);
+  return attributes;
+}
+
+// Operands behind those that are always there; what is absent at the end is left out.
+std::vector<ValueId> followed_by(std::vector<ValueId> in, std::initializer_list<ValueId> optional) {
+  in.insert(in.end(), optional);
+  while (in.back() == none) in.pop_back();
+  return in;
+}
+
 }  // namespace
 
-Attributes attention_attributes(const Writer& writer, const HeadSizes& sizes) {
-  return {{"heads", sizes.heads},
-          {"kv_heads", sizes.kv_heads},
-          {"head_dim", sizes.head_dim},
-          {"value_dim", sizes.value_dim},
-          {"sequence", writer.spec().sequence_length},
-          {"causal", int64_t{1}},
-          {"scale", writer.config().softmax_scale()}};
+ValueId attend(Writer& writer, ValueId q, ValueId k, ValueId v, const HeadSizes& sizes, const std::string& name) {
+  Attributes attributes = attention_attributes(writer, sizes);
+  if (sizes.sinks != none) {
+    const int64_t parts = writer.value(sizes.sinks).shape[0].count / sizes.heads;
+    if (parts > 1) attributes.set("sink_parts", parts);
+  }
+  return writer.op("attention", followed_by({q, k, v}, {writer.starts(), sizes.sinks}), {name, "lse"},
+                   attributes)[0];
 }
 
 ValueId attend_cached(Writer& writer, ValueId q, ValueId keys, ValueId values, const HeadSizes& sizes) {
-  return writer.op("cached_attention", {q, writer.places(), keys, values}, {"o"},
-                   {{"heads", sizes.heads},
-                    {"kv_heads", sizes.kv_heads},
-                    {"head_dim", sizes.head_dim},
-                    {"value_dim", sizes.value_dim},
-                    {"sequence", writer.spec().sequence_length},
-                    {"scale", writer.config().softmax_scale()}})[0];
+  Attributes attributes{{"heads", sizes.heads},
+                        {"kv_heads", sizes.kv_heads},
+                        {"head_dim", sizes.head_dim},
+                        {"value_dim", sizes.value_dim},
+                        {"sequence", writer.spec().sequence_length},
+                        {"scale", writer.config().softmax_scale()}};
+  if (const int64_t window = writer.config().window_of(writer.layer()); window > 0)
+    attributes.set("window", window);
+  std::vector<ValueId> in{q, writer.places(), keys, values};
+  if (sizes.sinks != none) in.push_back(sizes.sinks);
+  return writer.op("cached_attention", in, {"o"}, attributes)[0];
 }
 
 ValueId heads_to_sequence(Writer& writer, ValueId x, const std::string& name) {
@@ -58,7 +82,8 @@ ValueId attend_across(Writer& writer, ValueId q, std::vector<Travelling> travell
   if (writer.spec().context == Context::gather) {
     for (const Travelling& each : travelling) rows.push_back(gather_sequence(writer, each.rows, each.name));
     const auto k_v = keys_values(rows);
-    return writer.op("attention", {q, k_v[0], k_v[1]}, {"o", "lse"}, attributes)[0];
+    return writer.op("attention", followed_by({q, k_v[0], k_v[1]}, {writer.starts(), sizes.sinks}), {"o", "lse"},
+                     attributes)[0];
   }
   ValueId o = none, lse = none;
   std::vector<ValueId> mentions{none, q};
@@ -75,14 +100,16 @@ ValueId attend_across(Writer& writer, ValueId q, std::vector<Travelling> travell
     mentions.insert(mentions.end(), k_v.begin(), k_v.end());
     Attributes part = attributes;
     part.set("turn", turn);
-    std::vector<ValueId> in{q, k_v[0], k_v[1]};
-    if (turn > 0) in.insert(in.end(), {o, lse});
+    // Sinks weigh once, with a query's own keys.
+    const std::vector<ValueId> in =
+        followed_by({q, k_v[0], k_v[1]}, {o, lse, writer.starts(), turn == 0 ? sizes.sinks : none});
     const auto joined = writer.op("attention_part", in, {"o_wide", "lse"}, part);
     o = joined[0];
     lse = joined[1];
   }
   mentions[0] = lse;
-  return writer.op("attention_finish", {o}, {"o"}, attributes, "", {}, mentions)[0];
+  return writer.op("attention_finish", followed_by({o}, {writer.starts(), sizes.sinks}), {"o"}, attributes, "", {},
+                   mentions)[0];
 }
 
 }  // namespace heddle::model

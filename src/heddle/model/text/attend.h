@@ -9,12 +9,15 @@
 
 namespace heddle::model {
 
-/// Heads of this rank and their widths.
+/// Heads of this rank, their widths, and their sinks, if they have any: those of a tp rank, of which with `ulysses`
+/// a rank of cp takes its part.
 struct HeadSizes {
   int64_t heads = 1, kv_heads = 1, head_dim = 1, value_dim = 1;
+  ir::ValueId sinks = ir::none;
 };
-/// Attributes of the ops `attention` and `attention_part`.
-ir::Attributes attention_attributes(const Writer& writer, const HeadSizes& sizes);
+/// Attention of queries to the keys and values of whole sequences that this rank has.
+ir::ValueId attend(Writer& writer, ir::ValueId q, ir::ValueId k, ir::ValueId v, const HeadSizes& sizes,
+                   const std::string& name);
 
 /// Attention of this text's rows to what the cache holds of their sequences up to them. Without `values`, the first
 /// value_dim elements of a key are its value.

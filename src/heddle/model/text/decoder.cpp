@@ -35,7 +35,7 @@ class Decoder {
     if (share.embedding || share.depths > 0 || share.loss) ends_.load_tokens();
     w_.load_scales();
     w_.load_rope_table();
-    if (w_.caches()) w_.load_places();
+    w_.caches() ? w_.load_places() : w_.load_starts();
 
     std::vector<ValueId> states = share.embedding ? std::vector{ends_.embed(0, "x")} : arrive(chunk);
     for (int64_t l = share.first_layer; l < share.first_layer + share.layers; ++l) {

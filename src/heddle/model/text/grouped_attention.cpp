@@ -15,7 +15,14 @@ ValueId grouped_attention(Writer& w, ValueId n_TH, const std::string& prefix) {
   constexpr auto kAttention = Parameter::Part::attention;
   const ModelConfig& c = w.config();
   const int64_t width = c.head_dim;
-  const HeadSizes sizes{c.num_attention_heads / w.tp(), c.num_key_value_heads / w.tp(), width, width};
+  HeadSizes sizes{c.num_attention_heads / w.tp(), c.num_key_value_heads / w.tp(), width, width};
+  if (c.attention_sinks) {
+    sizes.sinks = w.parameter({.name = prefix + "sinks",
+                               .part = kAttention,
+                               .deviation = c.initializer_range,
+                               .cuts = {{0, ir::Axis::tp}}},
+                              w.wide(), {c.num_attention_heads});
+  }
   const ValueId n_UH = w.gather(n_TH, "n");
   std::optional<Writer::Part> part(std::in_place, w, OpPart::queries_keys);
   const auto heads = [&](const std::string& letter, int64_t all) {
@@ -41,13 +48,12 @@ ValueId grouped_attention(Writer& w, ValueId n_TH, const std::string& prefix) {
   if (w.decodes()) {
     o = attend_cached(w, q, k_cache, v_cache, sizes);
   } else if (w.cp() == 1) {
-    o = w.op("attention", {q, k, v}, {"o", "lse"}, attention_attributes(w, sizes))[0];
+    o = attend(w, q, k, v, sizes, "o");
   } else if (w.spec().context == Context::ulysses) {
     const ValueId q_heads = heads_to_sequence(w, q, "q_heads"), k_heads = heads_to_sequence(w, k, "k_heads");
     const ValueId v_heads = heads_to_sequence(w, v, "v_heads");
-    const HeadSizes here{sizes.heads / w.cp(), sizes.kv_heads / w.cp(), width, width};
-    const ValueId o_heads =
-        w.op("attention", {q_heads, k_heads, v_heads}, {"o_heads", "lse"}, attention_attributes(w, here))[0];
+    const HeadSizes here{sizes.heads / w.cp(), sizes.kv_heads / w.cp(), width, width, sizes.sinks};
+    const ValueId o_heads = attend(w, q_heads, k_heads, v_heads, here, "o_heads");
     o = sequence_to_heads(w, o_heads, "o");
   } else {
     o = attend_across(

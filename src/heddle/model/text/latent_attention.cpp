@@ -89,15 +89,14 @@ ValueId latent_attention(Writer& w, ValueId n_TH, const std::string& prefix) {
     const ValueId kv = linear_kv(latent), q_rotated = rotated_queries(), k_rope = rotated_key();
     if (w.caches()) keep(k_rope);
     const auto k_v = assemble(w, kv, k_rope, heads);
-    o = w.op("attention", {q_rotated, k_v[0], k_v[1]}, {"o", "lse"}, attention_attributes(w, sizes(w, heads)))[0];
+    o = attend(w, q_rotated, k_v[0], k_v[1], sizes(w, heads), "o");
   } else if (w.spec().context == Context::ulysses) {
     const ValueId q_rotated = rotated_queries(), k_rope = rotated_key();
     const ValueId k_rope_all = gather_sequence(w, k_rope, "k_rope");
     const ValueId q_heads = heads_to_sequence(w, q_rotated, "q_heads");
     const ValueId kv_heads = heads_to_sequence(w, linear_kv(latent), "kv_heads");
     const auto k_v = assemble(w, kv_heads, k_rope_all, heads / w.cp());
-    const ValueId o_heads = w.op("attention", {q_heads, k_v[0], k_v[1]}, {"o_heads", "lse"},
-                                 attention_attributes(w, sizes(w, heads / w.cp())))[0];
+    const ValueId o_heads = attend(w, q_heads, k_v[0], k_v[1], sizes(w, heads / w.cp()), "o_heads");
     o = sequence_to_heads(w, o_heads, "o");
   } else {
     const ValueId q_rotated = rotated_queries(), k_rope = rotated_key();

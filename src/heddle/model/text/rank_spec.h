@@ -32,6 +32,7 @@ struct RankSpec {
   int64_t sequences = 1;          // a microbatch of a tp × cp group
   int64_t sequence_length = 128;  // whole
   int64_t cached_sequences = 0;   // that the cache has room for; `decode` has one row for each
+  int64_t document_end = -1;      // the id that ends a document, beyond which no token sees; −1: none does
   Context context = Context::gather;
   Dtype dtype = Dtype::f32;  // the compute type X
   ir::Coordinates mesh;      // its degrees; > 1 writes that axis' collectives out

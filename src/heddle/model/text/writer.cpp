@@ -161,6 +161,12 @@ void Writer::load_rope_table() {
                     wide_, {spec_.sequence_length / cp(), config_.rotary_width()});
 }
 
+void Writer::load_starts() {
+  if (spec_.document_end < 0) return;
+  starts_ = op("load_starts", {}, {"starts"},
+               {{"rows", runs_ * whole_}, {"sequence", whole_}, {"document_end", spec_.document_end}})[0];
+}
+
 void Writer::load_places() { places_ = op("load_places", {}, {"places"}, {{"rows", tokens_}})[0]; }
 
 ValueId Writer::cache(const std::string& name, int64_t width) {

@@ -103,6 +103,10 @@ class Writer {
   void load_scales();
   void load_rope_table();
 
+  /// Of each position of the microbatch's sequences the first that it may see; none where documents are not apart.
+  ir::ValueId starts() const { return starts_; }
+  void load_starts();
+
   /// Where in the cache this text's rows stand, and rows written there: into columns from `first` on of the layer's
   /// cache of that name, which is `width` wide.
   ir::ValueId places() const { return places_; }
@@ -118,7 +122,7 @@ class Writer {
   Dtype wide_ = Dtype::f32;
   int layer_ = -1, chunk_ = 0;
   OpPart part_ = OpPart::none;
-  ir::ValueId scales_ = ir::none, rope_ = ir::none, places_ = ir::none;
+  ir::ValueId scales_ = ir::none, rope_ = ir::none, places_ = ir::none, starts_ = ir::none;
 };
 
 }  // namespace heddle::model

@@ -1,0 +1,98 @@
+#include "heddle/config/families/window_keys.h"
+
+#include <algorithm>
+
+#include "heddle/base/error.h"
+#include "heddle/formats/json_text.h"
+
+namespace heddle::config {
+
+namespace {
+
+using model::ModelConfig;
+using Written = nlohmann::ordered_json;
+
+constexpr const char *kFull = "full_attention", *kWindow = "sliding_attention";
+
+int64_t whole(const JsonKeys& keys, const char* name, int64_t otherwise) {
+  if (keys.find(name) == nullptr) return otherwise;
+  return std::get<int64_t>(keys.required(name, model::Key::Kind::integer));
+}
+
+Written window_or_null(const ModelConfig& c) {
+  return c.sliding_window > 0 ? Written(c.sliding_window) : Written();
+}
+
+Written layer_types(const ModelConfig& c) {
+  Written types = Written::array();
+  for (int64_t l = 0; l < c.num_hidden_layers; ++l) types.push_back(c.window_of(l) > 0 ? kWindow : kFull);
+  return types;
+}
+
+// Which layers have the window, in the words of a model's keys: after the first ones, or but for every n-th. What
+// is said of them already stays where it means the same.
+void read_layer_types(const JsonKeys& keys, ModelConfig& c) {
+  const Json* types = keys.find("layer_types");
+  if (types == nullptr) return;
+  const auto means = [&](const ModelConfig& model) { return Json(layer_types(model)) == *types; };
+  if (means(c)) return;
+  ModelConfig other = c;
+  other.full_attention_interval = 0;
+  for (other.max_window_layers = 0; other.max_window_layers < c.num_hidden_layers; ++other.max_window_layers) {
+    if (means(other)) return void(c = other);
+  }
+  other.max_window_layers = 0;
+  for (other.full_attention_interval = 1; other.full_attention_interval <= c.num_hidden_layers;
+       ++other.full_attention_interval) {
+    if (means(other)) return void(c = other);
+  }
+  config_error(
+      "{}: 'layer_types' is {}: of {} layers each is '{}' or '{}', the latter all behind the first ones or all but "
+      "every n-th, and of a 'sliding_window'",
+      keys.place(), formats::shown(*types), c.num_hidden_layers, kFull, kWindow);
+}
+
+void without_windows(ModelConfig& c) {
+  if (c.sliding_window == 0) c.max_window_layers = c.full_attention_interval = 0;
+}
+
+}  // namespace
+
+PublishedKey window_of_all_layers() {
+  return {.name = "sliding_window",
+          .ours = "sliding_window",
+          .read = [](const JsonKeys& keys, ModelConfig& c) { c.sliding_window = whole(keys, "sliding_window", 0); },
+          .write = window_or_null};
+}
+
+std::vector<PublishedKey> window_of_last_layers() {
+  return {{.name = "use_sliding_window",
+           .ours = "",
+           .read = [](const JsonKeys&, ModelConfig&) {},
+           .write = [](const ModelConfig& c) { return Written(c.sliding_window > 0); }},
+          {.name = "sliding_window",
+           .ours = "sliding_window",
+           .read =
+               [](const JsonKeys& keys, ModelConfig& c) {
+                 const bool has = keys.boolean("use_sliding_window", false);
+                 c.sliding_window = has ? whole(keys, "sliding_window", 4096) : 0;
+                 c.max_window_layers = has ? whole(keys, "max_window_layers", 28) : 0;
+                 if (has) read_layer_types(keys, c);
+                 without_windows(c);
+               },
+           .write = window_or_null},
+          {.name = "max_window_layers",
+           .ours = "max_window_layers",
+           .read = [](const JsonKeys&, ModelConfig&) {},
+           .write =
+               [](const ModelConfig& c) {
+                 return Written(c.sliding_window > 0 ? c.max_window_layers : c.num_hidden_layers);
+               }},
+          // Follows from the others.
+          {.name = "layer_types",
+           .ours = "",
+           .read = [](const JsonKeys&, ModelConfig&) {},
+           .write = [](const ModelConfig&) { return Written(); }}};
+}
+
+}  // namespace heddle::config
