@@ -36,6 +36,99 @@ DatasetOptions options(const std::string& prefix, int64_t length, int64_t depths
           .seed = 11};
 }
 
+// Sample d is `sizes[d]` ids of value d, of which every other one from the second on is a target.
+void write_samples(const std::string& prefix, const std::vector<int64_t>& sizes) {
+  TokenFileWriter writer(prefix, kVocabulary);
+  for (size_t d = 0; d < sizes.size(); ++d) {
+    const auto size = static_cast<size_t>(sizes[d]);
+    std::vector<uint8_t> weights(size);
+    for (size_t i = 0; i < size; ++i) weights[i] = i % 2 == 1 || i == 0;
+    writer.add_sample(std::vector<TokenId>(size, static_cast<TokenId>(d)), weights);
+  }
+  writer.commit();
+}
+
+TEST(PackedSamples, EachStandsWholeInOneSequenceOfAnEpoch) {
+  ScratchFolder folder;
+  std::vector<int64_t> sizes;
+  for (int64_t d = 0; d < 400; ++d) sizes.push_back(1 + d * 37 % 33);
+  write_samples(folder / "t", sizes);
+  const Dataset data(options(folder / "t", 32, 2, 0.1));
+  ASSERT_TRUE(data.masks());
+  std::vector<int32_t> tokens(static_cast<size_t>(data.sequence_tokens()));
+  std::vector<uint8_t> masked(tokens.size());
+  std::set<int32_t> seen;
+  int64_t ids = 0;
+  for (int64_t i = 0; i < data.train_sequences(); ++i) {
+    data.train_sequence(i, tokens, masked);
+    for (size_t at = 0; at < tokens.size();) {
+      if (tokens[at] < 0) {
+        ASSERT_TRUE(masked[at]);
+        ++at;
+        continue;
+      }
+      const int32_t sample = tokens[at];
+      ASSERT_TRUE(seen.insert(sample).second) << sample;
+      ASSERT_FALSE(is_heldout(sample, 0.1));
+      for (int64_t j = 0; j < sizes[static_cast<size_t>(sample)]; ++j, ++at, ++ids) {
+        ASSERT_EQ(tokens[at], sample);
+        ASSERT_EQ(masked[at], j % 2 == 0) << "id " << j << " of sample " << sample;  // the first never counts
+      }
+    }
+  }
+  EXPECT_EQ(ids, data.train_tokens());
+  int64_t trained = 0;
+  for (int32_t d = 0; d < 400; ++d) trained += !is_heldout(d, 0.1);
+  EXPECT_EQ(std::ssize(seen), trained);
+  // Best fit leaves little: no more sequences than the ids need, and one in twenty.
+  EXPECT_LE(data.train_sequences(), 1 + ids * 21 / 20 / 33);
+  std::vector<int32_t> again(tokens.size());
+  data.train_sequence(3, tokens);
+  Dataset(options(folder / "t", 32, 2, 0.1)).train_sequence(3, again);
+  EXPECT_EQ(tokens, again);
+}
+
+TEST(PackedSamples, NoneIsCutUnlessTold) {
+  ScratchFolder folder;
+  write_samples(folder / "t", {9, 40, 5, 12});
+  DatasetOptions o = options(folder / "t", 10, 0, 0);
+  try {
+    const Dataset data(o);
+    FAIL() << "a sample of 40 in sequences of 10";
+  } catch (const ConfigError& error) {
+    EXPECT_NE(std::string(error.what()).find("2 of the samples are longer than a sequence, the longest has 40"),
+              std::string::npos)
+        << error.what();
+    EXPECT_NE(std::string(error.what()).find("train.sequence_length = 39"), std::string::npos) << error.what();
+  }
+  o.long_samples = LongSamples::drop;
+  EXPECT_EQ(Dataset(o).train_tokens(), 14);
+  o.long_samples = LongSamples::cut;
+  EXPECT_EQ(Dataset(o).train_tokens(), 14 + 2 * 11);
+  o.sequence_length = 39;
+  o.long_samples = LongSamples::refuse;
+  EXPECT_EQ(Dataset(o).train_tokens(), 66);
+}
+
+TEST(PackedSamples, WeightsThatAreNone) {
+  ScratchFolder folder;
+  write_samples(folder / "t", {9, 7});
+  std::ofstream(folder / "t.weights", std::ios::binary) << std::string(15, '\1');
+  EXPECT_THROW(TokenFile{folder / "t"}, ConfigError);
+  std::ofstream(folder / "t.weights", std::ios::binary) << std::string(15, '\1') << '\2';
+  const Dataset data(options(folder / "t", 10, 0, 0));
+  std::vector<int32_t> tokens(11);
+  std::vector<uint8_t> masked(11);
+  EXPECT_THROW(
+      {
+        data.train_sequence(0, tokens, masked);
+        data.train_sequence(1, tokens, masked);
+      },
+      ConfigError);
+  write_numbered(folder / "t", 5);  // documents in the place of samples
+  EXPECT_FALSE(TokenFile(folder / "t").has_weights());
+}
+
 TEST(ShuffledOrder, IsAPermutation) {
   for (const int64_t count : {1, 2, 3, 4, 5, 15, 16, 17, 1000, 4097}) {
     const ShuffledOrder order(RandomKey(5), count);

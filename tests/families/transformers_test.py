@@ -36,6 +36,7 @@ except ImportError as missing:
     sys.exit(77)
 
 F32, BF16 = 1e-5, 2e-2
+NO_LABEL = -100    # of Transformers and PyTorch
 COMMAND_SECONDS = 300
 
 
@@ -200,7 +201,7 @@ def released(folder, model, gradients):
     return load_file(folder / "model.safetensors")
 
 
-def of_transformers(folder, tokens, dtype=torch.float64):
+def of_transformers(folder, tokens, labels, dtype=torch.float64):
     """Loss, logits and gradients of the model that lies in the folder."""
     kinds = {}
     if json.loads((folder / "config.json").read_text())["model_type"] not in ("qwen3", "qwen2", "llama"):
@@ -208,7 +209,7 @@ def of_transformers(folder, tokens, dtype=torch.float64):
     model = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, attn_implementation="eager", **kinds)
     with InFloat64() if dtype == torch.float64 else contextlib.nullcontext():
         model.model.rotary_emb = type(model.model.rotary_emb)(model.config)
-        result = model(input_ids=tokens, labels=tokens, use_cache=False)
+        result = model(input_ids=tokens, labels=labels, use_cache=False)
         result.loss.backward()
     gradients = {name: torch.zeros_like(p) if p.grad is None else p.grad for name, p in model.named_parameters()}
     buffers = {name for name, _ in model.named_buffers() if name.endswith("e_score_correction_bias")}
@@ -218,10 +219,13 @@ def of_transformers(folder, tokens, dtype=torch.float64):
         f"grad.{name}": tensor for name, tensor in named.items() if name not in buffers}
 
 
-def of_heddle(heddle, folder, tokens, settings):
+def of_heddle(heddle, folder, tokens, labels, settings):
     """The same by `heddle dump`."""
     (folder / "tokens.json").write_text(json.dumps(tokens.tolist()))
     command = [heddle, "dump", folder, "--tokens", folder / "tokens.json", "--out", folder / "dump.safetensors"]
+    if (labels == NO_LABEL).any():
+        (folder / "labels.json").write_text(json.dumps(labels.tolist()))
+        command += ["--labels", folder / "labels.json"]
     for setting in settings:
         command += ["--set", setting]
     done = subprocess.run([str(word) for word in command], capture_output=True, text=True, timeout=COMMAND_SECONDS,
@@ -275,22 +279,26 @@ def run(heddle, family, number, folder):
     keys = FAMILIES[family](d)
     tokens = torch.randint(keys["vocab_size"], (d.randint(1, 3), d.randint(5, 20)),
                            generator=torch.Generator().manual_seed(number))
+    labels = tokens.clone()
+    if number % 3 == 1:    # of some tokens alone, at least one
+        labels[torch.rand(tokens.shape, generator=torch.Generator().manual_seed(number)) < 0.5] = NO_LABEL
+        labels[-1, -1] = tokens[-1, -1]
     distances = []
     for precision in ("f32", "bf16"):
         bf16 = precision == "bf16"
         here = folder / precision
         here.mkdir(parents=True)
         drawn_folder(here, family, all_chosen(keys) if bf16 else keys, number, bf16)
-        expected = of_transformers(here, tokens)
+        expected = of_transformers(here, tokens, labels)
         settings = [f"device.dtype={precision}"]
         if number % 2:
             settings += [f"fusions.{name}=false" for name in
                          ("norm", "swiglu", "bias_swiglu", "bias", "rope", "router", "combine", "loss")]
-        distance, worst = compare(of_heddle(heddle, here, tokens, settings), expected, not bf16)
+        distance, worst = compare(of_heddle(heddle, here, tokens, labels, settings), expected, not bf16)
         distances.append(distance)
         allowed = BF16 if bf16 else F32
         if bf16 and distance > allowed:
-            allowed = max(allowed, 1.5 * compare(of_transformers(here, tokens, torch.bfloat16), expected, False)[0])
+            allowed = max(allowed, 1.5 * compare(of_transformers(here, tokens, labels, torch.bfloat16), expected, False)[0])
         if not distance <= allowed:
             raise AssertionError(f"{precision}: {worst} is {distance:.2e} away: {json.dumps(keys)}")
     return distances

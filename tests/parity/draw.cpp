@@ -299,6 +299,7 @@ device::Batch Draw::batch(const plan::Plan& layout, int data_rank) const {
       const uint64_t bits = key.bits(at);
       const bool padding = seed % 5 == 0 && i % width > width / 2 && bits % 3 == 0;
       micro.tokens.push_back(padding ? -1 : static_cast<int32_t>((bits >> 8) % static_cast<uint64_t>(token_kinds)));
+      if (seed % 3 == 0) micro.masked.push_back(bits % 7 < 4);  // targets that don't count
     }
   }
   const double tokens = static_cast<double>(microbatches * kSequences * kSequence);

@@ -26,6 +26,7 @@ device::Batch batch_for(const plan::Plan& plan, const ExactSetting& setting, int
       const auto at = static_cast<uint64_t>((m * plan.mesh.dp + data_rank) * width + i);
       // Few kinds of token, so that routing is uneven and experts go without rows.
       micro.tokens.push_back(static_cast<int32_t>(key.bits(at) % (step % 3 == 0 ? 5 : 48)));
+      if (step % 2 == 1) micro.masked.push_back(key.bits(at) / 64 % 3 == 0);  // targets that don't count
     }
   }
   const double tokens = static_cast<double>(setting.microbatches * kSequence);
@@ -127,6 +128,7 @@ std::map<std::string, std::vector<double>> train_on(comm::World& world, const pl
     device::Batch one = batch(setting.steps, 1);
     if (purpose == ir::Purpose::predict) {  // has no depths
       one.microbatches[0].tokens.resize(kSequence + 1);
+      one.microbatches[0].masked.clear();
       one.scales.resize(3);
     }
     run.executor().run_step(one, purpose);

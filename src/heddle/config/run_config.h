@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "heddle/base/dtype.h"
+#include "heddle/base/long_samples.h"
 #include "heddle/config/learning_rate.h"
 #include "heddle/config/run_length.h"
 #include "heddle/model/model_config.h"
@@ -55,6 +56,7 @@ struct RunConfig {
     int64_t vocabulary = 0;         // of a tokenizer that is trained; 0: the model's
     double heldout_fraction = 0.02;
     bool any_bytes = false;  // text may hold bytes that are none
+    LongSamples long_samples = LongSamples::refuse;
     bool operator==(const Data&) const = default;
   } data;
 

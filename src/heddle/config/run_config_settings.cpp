@@ -132,6 +132,10 @@ void data_settings(Table& t) {
   t.boolean<d, &Data::any_bytes>("data.any_bytes",
                                  "Text may hold bytes that are no UTF-8 and control characters; otherwise they are "
                                  "refused, with their place.");
+  t.word<d, &Data::long_samples>(
+      "data.long_samples",
+      "Of samples that are longer than a sequence: refuse them, cut their ends off, or drop "
+      "them.");
 }
 
 void train_settings(Table& t) {

@@ -30,12 +30,17 @@ uint64_t content_hash(const TokenFile& file) {
   }
   const int64_t parts = (file.tokens() + kPart - 1) / kPart, hashed = std::min(parts, kMostParts);
   std::vector<TokenId> ids(static_cast<size_t>(kPart));
+  std::vector<uint8_t> weights;
   for (int64_t i = 0; i < hashed; ++i) {
     const int64_t part =
         hashed == 1 ? 0 : static_cast<int64_t>(static_cast<__int128>(i) * (parts - 1) / (hashed - 1));
     const auto count = static_cast<size_t>(std::min(kPart, file.tokens() - part * kPart));
     file.read(part * kPart, std::span(ids).first(count));
     hash = hash_of(ids, count, hash);
+    if (!file.has_weights()) continue;
+    weights.resize(count);
+    file.read_weights(part * kPart, weights);
+    hash = hash_of(weights, count, hash);
   }
   return hash;
 }

@@ -1,5 +1,5 @@
-// What tells one token file from another by its content: the ids and where the documents begin. Names and places of
-// the files don't matter, nor whether ids are stored in two bytes or four.
+// What tells one token file from another by its content: the ids, their weights and where the documents begin.
+// Names and places of the files don't matter, nor whether ids are stored in two bytes or four.
 #pragma once
 
 #include <cstdint>

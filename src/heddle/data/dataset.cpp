@@ -6,6 +6,7 @@
 
 #include "heddle/base/error.h"
 #include "heddle/base/random.h"
+#include "heddle/data/samples/packed_samples.h"
 #include "heddle/data/shuffled_order.h"
 
 namespace heddle::data {
@@ -13,6 +14,27 @@ namespace {
 
 constexpr int64_t kMostTokensCheckedAtOnce = 64 << 20;
 constexpr int64_t kMostSequenceTokens = 1 << 30;
+
+// A stream of documents cut into sequences that overlap by what is target only.
+class CutStream : public SequenceSource {
+ public:
+  CutStream(DocumentStream stream, int64_t length, int64_t depths)
+      : stream_(std::move(stream)),
+        length_(length),
+        sequences_(std::max<int64_t>(0, (stream_.tokens() - 1 - depths) / length)) {}
+
+  int64_t sequences() const override { return sequences_; }
+  int64_t tokens() const override { return stream_.tokens(); }
+  void read(int64_t sequence, int64_t vocabulary, std::span<int32_t> tokens,
+            std::span<uint8_t> masked) const override {
+    stream_.read(sequence * length_, vocabulary, tokens);
+    std::fill(masked.begin(), masked.end(), uint8_t{0});
+  }
+
+ private:
+  DocumentStream stream_;
+  int64_t length_, sequences_;
+};
 
 Blend blend_of(const std::vector<BlendPart>& parts) {
   std::vector<int64_t> weights;
@@ -47,18 +69,18 @@ Dataset::Dataset(const DatasetOptions& options) : options_(options), blend_(blen
 void Dataset::open_parts() {
   const bool own = !options_.validation.empty();
   const double fraction = own ? 0 : options_.heldout_fraction;
-  std::vector<DocumentStream> heldout;
+  std::vector<Source> heldout;
   for (const BlendPart& part : options_.parts) {
     files_.push_back(std::make_unique<TokenFile>(part.path));
     const TokenFile& file = *files_.back();
-    std::vector<DocumentStream> sides =
-        DocumentStream::of(file, {[fraction](int64_t document) { return !is_heldout(document, fraction); },
-                                  [fraction](int64_t document) { return is_heldout(document, fraction); }});
-    train_.push_back(cut(std::move(sides[0])));
-    if (train_.back().sequences == 0) {
+    std::vector<Source> sides =
+        cut(file, {[fraction](int64_t document) { return !is_heldout(document, fraction); },
+                   [fraction](int64_t document) { return is_heldout(document, fraction); }});
+    train_.push_back(std::move(sides[0]));
+    if (train_.back()->sequences() == 0) {
       config_error("{}: {} training tokens, one sequence of length {} with {} prediction depths needs {}",
-                   file.bin_path(), train_.back().stream.tokens(), options_.sequence_length,
-                   options_.prediction_depths, sequence_tokens());
+                   file.bin_path(), train_.back()->tokens(), options_.sequence_length, options_.prediction_depths,
+                   sequence_tokens());
     }
     heldout.push_back(std::move(sides[1]));
     check(file);
@@ -66,8 +88,8 @@ void Dataset::open_parts() {
   if (own) {
     validation_ = std::make_unique<TokenFile>(options_.validation);
     check(*validation_);
-    heldout = DocumentStream::of(*validation_, {[](int64_t) { return true; }});
-    if (cut(heldout[0]).sequences == 0) {
+    heldout = cut(*validation_, {[](int64_t) { return true; }});
+    if (heldout[0]->sequences() == 0) {
       config_error("{}: {} tokens, one sequence of the validation set needs {}", validation_->bin_path(),
                    validation_->tokens(), sequence_tokens());
     }
@@ -76,21 +98,20 @@ void Dataset::open_parts() {
 }
 
 // By the shares of the blend, as far as the first of them to end reaches.
-void Dataset::open_heldout(std::vector<DocumentStream> streams) {
+void Dataset::open_heldout(std::vector<Source> sides) {
   std::vector<int64_t> weights;
-  for (size_t i = 0; i < streams.size(); ++i) {
-    Cut side = cut(std::move(streams[i]));
-    if (side.sequences == 0) continue;
-    heldout_.push_back(std::move(side));
+  for (size_t i = 0; i < sides.size(); ++i) {
+    if (sides[i]->sequences() == 0) continue;
+    heldout_.push_back(std::move(sides[i]));
     weights.push_back(validation_ != nullptr ? 1 : options_.parts[i].weight);
   }
   if (heldout_.empty()) return;
   heldout_blend_ = Blend(std::move(weights));
   int64_t most = 0;
-  for (const Cut& side : heldout_) most += side.sequences;
+  for (const Source& side : heldout_) most += side->sequences();
   const auto reaches = [&](int64_t count) {
     for (size_t i = 0; i < heldout_.size(); ++i) {
-      if (heldout_blend_.count(i, count) > heldout_[i].sequences) return false;
+      if (heldout_blend_.count(i, count) > heldout_[i]->sequences()) return false;
     }
     return true;
   };
@@ -106,9 +127,26 @@ void Dataset::open_heldout(std::vector<DocumentStream> streams) {
   heldout_sequences_ = least;
 }
 
-Dataset::Cut Dataset::cut(DocumentStream stream) const {
-  const int64_t usable = stream.tokens() - 1 - options_.prediction_depths;
-  return {std::move(stream), std::max<int64_t>(0, usable / options_.sequence_length)};
+std::vector<Dataset::Source> Dataset::cut(const TokenFile& file,
+                                          const std::vector<DocumentStream::Chosen>& choices) const {
+  std::vector<Source> sides;
+  if (file.has_weights()) {
+    for (const DocumentStream::Chosen& chosen : choices) {
+      sides.push_back(
+          std::make_unique<PackedSamples>(file, options_.sequence_length, options_.long_samples, chosen));
+    }
+    return sides;
+  }
+  for (DocumentStream& stream : DocumentStream::of(file, choices)) {
+    sides.push_back(
+        std::make_unique<CutStream>(std::move(stream), options_.sequence_length, options_.prediction_depths));
+  }
+  return sides;
+}
+
+bool Dataset::masks() const {
+  const auto has = [](const std::unique_ptr<TokenFile>& file) { return file && file->has_weights(); };
+  return has(validation_) || std::any_of(files_.begin(), files_.end(), has);
 }
 
 void Dataset::check(const TokenFile& file) const {
@@ -117,27 +155,27 @@ void Dataset::check(const TokenFile& file) const {
 
 int64_t Dataset::train_sequences() const {
   int64_t sum = 0;
-  for (const Cut& part : train_) sum += part.sequences;
+  for (const Source& part : train_) sum += part->sequences();
   return sum;
 }
 
 double Dataset::most_epochs(double sequences) const {
   double most = 0;
   for (size_t i = 0; i < train_.size(); ++i) {
-    most = std::max(most, sequences * blend_.share(i) / static_cast<double>(train_[i].sequences));
+    most = std::max(most, sequences * blend_.share(i) / static_cast<double>(train_[i]->sequences()));
   }
   return most;
 }
 
 int64_t Dataset::train_tokens() const {
   int64_t sum = 0;
-  for (const Cut& part : train_) sum += part.stream.tokens();
+  for (const Source& part : train_) sum += part->tokens();
   return sum;
 }
 
 int64_t Dataset::heldout_tokens() const {
   int64_t sum = 0;
-  for (const Cut& part : heldout_) sum += part.stream.tokens();
+  for (const Source& part : heldout_) sum += part->tokens();
   return sum;
 }
 
@@ -153,26 +191,29 @@ int64_t Dataset::tokens() const {
   return sum;
 }
 
-void Dataset::train_sequence(int64_t global_index, std::span<int32_t> tokens) const {
+void Dataset::train_sequence(int64_t global_index, std::span<int32_t> tokens, std::span<uint8_t> masked) const {
   HEDDLE_CHECK(global_index >= 0, "training sequence {}", global_index);
   const auto [part, index] = blend_.at(global_index);
-  const Cut& from = train_[part];
-  const int64_t epoch = index / from.sequences;
+  const SequenceSource& from = *train_[part];
+  const int64_t epoch = index / from.sequences();
   RandomKey key = RandomKey(options_.seed).with("order of sequences").with(static_cast<uint64_t>(epoch));
   if (part > 0) key = key.with("part").with(part);
-  fill(from, ShuffledOrder(key, from.sequences).at(index % from.sequences), tokens);
+  fill(from, ShuffledOrder(key, from.sequences()).at(index % from.sequences()), tokens, masked);
 }
 
-void Dataset::heldout_sequence(int64_t index, std::span<int32_t> tokens) const {
+void Dataset::heldout_sequence(int64_t index, std::span<int32_t> tokens, std::span<uint8_t> masked) const {
   HEDDLE_CHECK(index >= 0 && index < heldout_sequences_, "held-out sequence {} of {}", index, heldout_sequences_);
   const auto [part, sequence] = heldout_blend_.at(index);
-  fill(heldout_[part], sequence, tokens);
+  fill(*heldout_[part], sequence, tokens, masked);
 }
 
-void Dataset::fill(const Cut& from, int64_t sequence, std::span<int32_t> tokens) const {
+void Dataset::fill(const SequenceSource& from, int64_t sequence, std::span<int32_t> tokens,
+                   std::span<uint8_t> masked) const {
   HEDDLE_CHECK(static_cast<int64_t>(tokens.size()) == sequence_tokens(), "room for {} tokens, a sequence has {}",
                tokens.size(), sequence_tokens());
-  from.stream.read(sequence * options_.sequence_length, options_.vocabulary, tokens);
+  HEDDLE_CHECK(masked.empty() || masked.size() == tokens.size(), "a mask of {} for {} tokens", masked.size(),
+               tokens.size());
+  from.read(sequence, options_.vocabulary, tokens, masked);
 }
 
 }  // namespace heddle::data

@@ -6,7 +6,8 @@
 //   sequence i = tokens [i L, i L + L + 1 + D) of the stream
 //
 // L inputs, each with its next token as target, and D more for multi-token prediction at depths 1 .. D. Sequences
-// overlap by the 1 + D tokens that are targets only. Training sequences come in a random order, another one each
+// overlap by the 1 + D tokens that are targets only. Where the documents of a file are samples whose ids have
+// weights, they are packed whole (PackedSamples). Training sequences come in a random order, another one each
 // epoch, that is a pure function of (seed, epoch, place); several files take turns as a Blend says, each in its own
 // order and with its own epochs. So the state of the data is the number of sequences consumed, and the batch of a
 // step is the sequences [step B, (step + 1) B) of that order whatever the layout of ranks.
@@ -18,8 +19,10 @@
 #include <string>
 #include <vector>
 
+#include "heddle/base/long_samples.h"
 #include "heddle/data/blend.h"
 #include "heddle/data/document_stream.h"
+#include "heddle/data/sequence_source.h"
 #include "heddle/data/token_file.h"
 
 namespace heddle::data {
@@ -38,6 +41,7 @@ struct DatasetOptions {
   int64_t vocabulary = 0;         // of the model: the limit of ids
   double heldout_fraction = kHeldoutFraction;
   uint64_t seed = 0;
+  LongSamples long_samples = LongSamples::refuse;
 };
 
 class Dataset {
@@ -56,9 +60,12 @@ class Dataset {
   int32_t vocabulary() const { return static_cast<int32_t>(options_.vocabulary); }
 
   /// The `global_index`-th training sequence since the run began; any number of epochs.
-  void train_sequence(int64_t global_index, std::span<int32_t> tokens) const;
+  /// `masked` becomes nonzero where an id is no target, unless it is empty.
+  void train_sequence(int64_t global_index, std::span<int32_t> tokens, std::span<uint8_t> masked = {}) const;
   /// Held-out sequences stand in the order of the file; those of several take turns by the blend's shares.
-  void heldout_sequence(int64_t index, std::span<int32_t> tokens) const;
+  void heldout_sequence(int64_t index, std::span<int32_t> tokens, std::span<uint8_t> masked = {}) const;
+  /// Whether any id of a text is masked.
+  bool masks() const;
 
   int64_t train_tokens() const;
   int64_t heldout_tokens() const;
@@ -71,20 +78,19 @@ class Dataset {
   int64_t tokens() const;
 
  private:
-  struct Cut {
-    DocumentStream stream;
-    int64_t sequences;
-  };
-  Cut cut(DocumentStream stream) const;
+  using Source = std::unique_ptr<SequenceSource>;
+  /// The sequences of those documents that each choice takes.
+  std::vector<Source> cut(const TokenFile& file, const std::vector<DocumentStream::Chosen>& choices) const;
   void open_parts();
-  void open_heldout(std::vector<DocumentStream> streams);
+  void open_heldout(std::vector<Source> sides);
   void check(const TokenFile& file) const;
-  void fill(const Cut& from, int64_t sequence, std::span<int32_t> tokens) const;
+  void fill(const SequenceSource& from, int64_t sequence, std::span<int32_t> tokens,
+            std::span<uint8_t> masked) const;
 
   DatasetOptions options_;
   std::vector<std::unique_ptr<TokenFile>> files_;
   std::unique_ptr<TokenFile> validation_;
-  std::vector<Cut> train_, heldout_;  // held out: only those that fill a sequence
+  std::vector<Source> train_, heldout_;  // held out: only those that fill a sequence
   Blend blend_, heldout_blend_{{1}};
   int64_t heldout_sequences_ = 0;
 };

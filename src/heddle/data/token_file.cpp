@@ -6,6 +6,7 @@
 #include <bit>
 #include <cerrno>
 #include <cstring>
+#include <filesystem>
 #include <limits>
 
 #include "heddle/base/error.h"
@@ -19,6 +20,7 @@ constexpr char kMagic[9] = {'M', 'M', 'I', 'D', 'I', 'D', 'X', '\0', '\0'};
 constexpr int64_t kHeaderBytes = 34;
 constexpr uint8_t kTypeI32 = 4, kTypeU16 = 8;
 constexpr int64_t kNarrowBelow = 65500;
+constexpr const char* kWeights = ".weights";
 constexpr int64_t kTableChunk = 1 << 16;  // entries of .idx looked at at once
 
 template <class T>
@@ -50,6 +52,16 @@ void TokenFileWriter::add_document(std::span<const TokenId> ids) {
   tokens_ += static_cast<int64_t>(ids.size());
 }
 
+void TokenFileWriter::add_sample(std::span<const TokenId> ids, std::span<const uint8_t> weights) {
+  HEDDLE_CHECK(ids.size() == weights.size(), "{} weights for {} ids", weights.size(), ids.size());
+  if (weights_ == nullptr) {
+    HEDDLE_CHECK(lengths_.empty(), "{}: samples behind documents", prefix_);
+    weights_ = std::make_unique<OutputFile>(prefix_ + kWeights);
+  }
+  add_document(ids);
+  weights_->write(weights.data(), weights.size());
+}
+
 void TokenFileWriter::commit() {
   OutputFile idx(prefix_ + ".idx");
   idx.write(kMagic, sizeof kMagic);
@@ -68,11 +80,15 @@ void TokenFileWriter::commit() {
   // new tokens, so it goes first.
   idx.sync();
   bin_.sync();
-  if (::unlink((prefix_ + ".idx").c_str()) != 0 && errno != ENOENT) {
-    const int code = errno;
-    throw SystemError(code, fmt::format("cannot replace {}.idx: {}", prefix_, std::strerror(code)));
+  if (weights_ != nullptr) weights_->sync();
+  for (const char* end : {".idx", kWeights}) {
+    if (::unlink((prefix_ + end).c_str()) != 0 && errno != ENOENT) {
+      const int code = errno;
+      throw SystemError(code, fmt::format("cannot replace {}{}: {}", prefix_, end, std::strerror(code)));
+    }
   }
   bin_.commit();
+  if (weights_ != nullptr) weights_->commit();
   idx.commit();
 }
 
@@ -108,6 +124,13 @@ TokenFile::TokenFile(const std::string& prefix) : idx_(prefix + ".idx"), bin_(pr
   marks_at_ = offsets_at_ + sequences_ * 8;
   check_sequences();
   check_marks();
+  std::error_code ignored;
+  if (!std::filesystem::exists(prefix + kWeights, ignored)) return;
+  weights_ = std::make_unique<InputFile>(prefix + kWeights);
+  if (weights_->size_bytes() != tokens_) {
+    config_error("{}: {} bytes, {} has {} tokens, each with a byte of weight", weights_->path(),
+                 weights_->size_bytes(), bin_.path(), tokens_);
+  }
 }
 
 void TokenFile::check_sequences() {
@@ -219,6 +242,16 @@ void TokenFile::read(int64_t position, std::span<TokenId> ids) const {
     bin_.read(2 * (position + done), part, 2 * here);
     std::copy_n(part, here, ids.begin() + done);
     done += here;
+  }
+}
+
+void TokenFile::read_weights(int64_t position, std::span<uint8_t> weights) const {
+  HEDDLE_CHECK(weights_ != nullptr, "{}: has no weights", bin_.path());
+  weights_->read(position, weights.data(), std::ssize(weights));
+  for (size_t i = 0; i < weights.size(); ++i) {
+    if (weights[i] <= 1) continue;
+    config_error("{}: position {}: weight {}, accepted are 0 and 1", weights_->path(),
+                 position + static_cast<int64_t>(i), weights[i]);
   }
 }
 

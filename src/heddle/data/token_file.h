@@ -6,10 +6,15 @@
 //         i32 length of each sequence; i64 byte offset of each; i64 document marks (first sequence of each
 //         document, then the number of sequences); possibly one byte a sequence ("modes", not used)
 //
+//   .weights  where there is such a file: a byte for each id, 1 where it is a target of the loss and 0 where it is
+//   only
+//         read. Each document is then a sample: a prompt with its answer, a conversation
+//
 // The layout is that of megatron/core/datasets/indexed_dataset.py. Heddle writes one sequence a document.
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
@@ -26,6 +31,8 @@ class TokenFileWriter {
   TokenFileWriter(const std::string& prefix, int64_t vocabulary);
   /// Appends a document, which ought to end with the end-of-text token.
   void add_document(std::span<const TokenId> ids);
+  /// Appends a sample, with a weight of 0 or 1 for each id. All documents of a file are samples, or none is.
+  void add_sample(std::span<const TokenId> ids, std::span<const uint8_t> weights);
   /// Both files appear, or (on SystemError) what stood there before remains or at worst lacks its .idx.
   void commit();
 
@@ -37,6 +44,7 @@ class TokenFileWriter {
   int64_t vocabulary_;
   bool narrow_;
   OutputFile bin_;
+  std::unique_ptr<OutputFile> weights_;
   std::vector<int32_t> lengths_;
   int64_t tokens_ = 0;
 };
@@ -60,12 +68,16 @@ class TokenFile {
   void check_ids(int64_t position, int64_t count, int64_t vocabulary) const;
 
   const std::string& bin_path() const { return bin_.path(); }
+  /// Whether ids have weights; then the weights from `position` on, 0 or 1.
+  bool has_weights() const { return weights_ != nullptr; }
+  void read_weights(int64_t position, std::span<uint8_t> weights) const;
 
  private:
   void check_sequences();
   void check_marks() const;
 
   InputFile idx_, bin_;
+  std::unique_ptr<InputFile> weights_;
   bool narrow_ = false;
   int64_t sequences_ = 0, documents_ = 0, tokens_ = 0;
   int64_t offsets_at_ = 0, marks_at_ = 0;  // bytes of .idx at which these tables of i64 begin

@@ -57,19 +57,35 @@ struct Tokens {
 
 }  // namespace
 
-std::vector<std::vector<int32_t>> RunData::train(int64_t first, int64_t count) const {
-  std::vector<std::vector<int32_t>> sequences(
-      static_cast<size_t>(count), std::vector<int32_t>(static_cast<size_t>(dataset->sequence_tokens())));
-  for (int64_t i = 0; i < count; ++i) dataset->train_sequence(first + i, sequences[static_cast<size_t>(i)]);
-  return sequences;
+namespace {
+
+// `count` sequences, each filled by `fill(i, tokens, masked)`.
+template <class Fill>
+train::Sequences sequences_of(const data::Dataset& dataset, int64_t count, const Fill& fill) {
+  const auto size = static_cast<size_t>(dataset.sequence_tokens());
+  train::Sequences all;
+  for (int64_t i = 0; i < count; ++i) {
+    std::vector<int32_t>& tokens = all.tokens.emplace_back(size);
+    std::vector<uint8_t> masked(dataset.masks() ? size : 0);
+    fill(i, std::span(tokens), std::span(masked));
+    if (dataset.masks()) all.masked.push_back(std::move(masked));
+  }
+  return all;
 }
 
-std::vector<std::vector<int32_t>> RunData::heldout(int64_t count) const {
+}  // namespace
+
+train::Sequences RunData::train(int64_t first, int64_t count) const {
+  return sequences_of(*dataset, count, [&](int64_t i, std::span<int32_t> tokens, std::span<uint8_t> masked) {
+    dataset->train_sequence(first + i, tokens, masked);
+  });
+}
+
+train::Sequences RunData::heldout(int64_t count) const {
   count = std::min(count, dataset->heldout_sequences());
-  std::vector<std::vector<int32_t>> sequences(
-      static_cast<size_t>(count), std::vector<int32_t>(static_cast<size_t>(dataset->sequence_tokens())));
-  for (int64_t i = 0; i < count; ++i) dataset->heldout_sequence(i, sequences[static_cast<size_t>(i)]);
-  return sequences;
+  return sequences_of(*dataset, count, [&](int64_t i, std::span<int32_t> tokens, std::span<uint8_t> masked) {
+    dataset->heldout_sequence(i, tokens, masked);
+  });
 }
 
 void check_vocabulary(const std::string& path, int64_t tokens, int64_t vocabulary) {
@@ -108,6 +124,7 @@ RunData open_run_data(const config::RunConfig& config) {
   options.vocabulary = config.model.vocab_size;
   options.heldout_fraction = asked.heldout_fraction;
   options.seed = static_cast<uint64_t>(config.seed);
+  options.long_samples = asked.long_samples;
   data.dataset = std::make_unique<data::Dataset>(options);
   return data;
 }

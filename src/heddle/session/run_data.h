@@ -10,6 +10,7 @@
 #include "heddle/data/dataset.h"
 #include "heddle/data/prepare_data.h"
 #include "heddle/data/tokenizer/files/tokenizer_files.h"
+#include "heddle/train/step/sequences.h"
 
 namespace heddle::session {
 
@@ -20,9 +21,9 @@ struct RunData {
   std::unique_ptr<data::Dataset> dataset;
 
   /// `count` training sequences from `first` on.
-  std::vector<std::vector<int32_t>> train(int64_t first, int64_t count) const;
+  train::Sequences train(int64_t first, int64_t count) const;
   /// The first `count` held-out sequences, or as many as there are.
-  std::vector<std::vector<int32_t>> heldout(int64_t count) const;
+  train::Sequences heldout(int64_t count) const;
 };
 
 /// ConfigError when the tokenizer of that path has `tokens` ids, more than the model's vocabulary.

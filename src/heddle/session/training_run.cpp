@@ -224,7 +224,7 @@ void TrainingRun::introduce() {
 
 void TrainingRun::look(observe::StepMetrics& metrics) {
   answer_signals("the look at the held-out text");
-  const std::vector<std::vector<int32_t>> heldout = data_.heldout(config_.train.eval_sequences);
+  const train::Sequences heldout = data_.heldout(config_.train.eval_sequences);
   std::string line = fmt::format("step {}", metrics.step);
   if (!heldout.empty()) {
     metrics.held_out_loss = trainer_->evaluate(heldout);

@@ -14,7 +14,6 @@ namespace heddle::train {
 
 namespace {
 
-using Sequences = std::vector<std::vector<int32_t>>;
 using Numbers = std::vector<double>;
 
 // A tensor of the file, in f64 until it is written.
@@ -32,7 +31,8 @@ std::vector<int64_t> dims_of(const device::TensorView& view) {
 // Ids that a step wants beyond the sequence are none: they are embedded as nothing and are no labels.
 Sequences completed(const Sequences& sequences, int64_t width) {
   Sequences all = sequences;
-  for (std::vector<int32_t>& sequence : all) sequence.resize(static_cast<size_t>(width), -1);
+  for (std::vector<int32_t>& sequence : all.tokens) sequence.resize(static_cast<size_t>(width), -1);
+  for (std::vector<uint8_t>& mask : all.masked) mask.resize(static_cast<size_t>(width), 1);
   return all;
 }
 
@@ -42,7 +42,7 @@ Numbers logits_of(Trainer& trainer, const Sequences& sequences) {
   const int listing = lowered.program.listing_of(0, ir::Purpose::predict);
   const ir::ValueId id = model::value_of(lowered.statistics[static_cast<size_t>(listing)], model::kLogits);
   Numbers all;
-  for (const std::vector<int32_t>& sequence : sequences) {
+  for (const std::vector<int32_t>& sequence : sequences.tokens) {
     device::Batch batch;
     batch.microbatches.push_back({.tokens = sequence, .masked = {}});
     batch.microbatches[0].tokens.push_back(-1);

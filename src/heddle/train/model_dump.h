@@ -19,7 +19,6 @@ namespace heddle::train {
 ///
 /// Each sequence has as many ids as the trainer's sequences, of which the last has no label. Returns what the step
 /// gave.
-StepResult dump_model(const std::string& path, Trainer& trainer,
-                      const std::vector<std::vector<int32_t>>& sequences);
+StepResult dump_model(const std::string& path, Trainer& trainer, const Sequences& sequences);
 
 }  // namespace heddle::train

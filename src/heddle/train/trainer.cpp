@@ -109,19 +109,18 @@ int64_t Trainer::sequences_per_step() const {
   return options_.plan.microbatches * options_.plan.sequences * options_.plan.mesh.dp;
 }
 
-device::Batch Trainer::batch_of(const std::vector<std::vector<int32_t>>& sequences, int microbatches) const {
+device::Batch Trainer::batch_of(const Sequences& sequences, int microbatches) const {
   return train::batch_of(sequences, microbatches, options_.model, options_.plan, mesh_.at(ranks_.rank()));
 }
 
-StepResult Trainer::step(const std::vector<std::vector<int32_t>>& sequences) {
+StepResult Trainer::step(const Sequences& sequences) {
   check_settled();
   const std::optional<StepResult> result = advance(sequences);
   return result ? *result : *settle();
 }
 
-std::optional<StepResult> Trainer::advance(const std::vector<std::vector<int32_t>>& sequences,
-                                           std::span<double> told) {
-  HEDDLE_CHECK(std::ssize(sequences) == sequences_per_step(), "a step takes {} sequences, {} given",
+std::optional<StepResult> Trainer::advance(const Sequences& sequences, std::span<double> told) {
+  HEDDLE_CHECK(std::ssize(sequences.tokens) == sequences_per_step(), "a step takes {} sequences, {} given",
                sequences_per_step(), sequences.size());
   running_ = std::make_unique<Run>();
   Run* const run = running_.get();
@@ -221,7 +220,7 @@ StepResult Trainer::gather_result(Run& run, std::span<double> told) {
   return result;
 }
 
-double Trainer::evaluate(const std::vector<std::vector<int32_t>>& sequences) {
+double Trainer::evaluate(const Sequences& sequences) {
   check_settled();
   const plan::Degrees& mesh = options_.plan.mesh;
   const auto each = static_cast<size_t>(options_.plan.sequences * mesh.dp);
@@ -229,8 +228,7 @@ double Trainer::evaluate(const std::vector<std::vector<int32_t>>& sequences) {
   double labels = 0;
   for (size_t first = 0; first < sequences.size(); first += each) {
     const size_t count = std::min(each, sequences.size() - first);
-    const device::Batch batch = batch_of(
-        {sequences.begin() + static_cast<long>(first), sequences.begin() + static_cast<long>(first + count)}, 1);
+    const device::Batch batch = batch_of(sequences.part(first, count), 1);
     executor_->run_step(batch, ir::Purpose::evaluate);
     const device::TensorView loss = statistic(ir::Purpose::evaluate, model::kNextTokenLoss);
     if (loss) sum[0] += number(loss, 0);
@@ -241,15 +239,12 @@ double Trainer::evaluate(const std::vector<std::vector<int32_t>>& sequences) {
   return labels > 0 ? sum[0] / labels : 0;
 }
 
-std::vector<double> Trainer::score(std::span<const Scored> sequences) {
+std::vector<double> Trainer::score(const Sequences& sequences) {
   const int dp = options_.plan.mesh.dp;
-  HEDDLE_CHECK(options_.plan.sequences == 1 && std::ssize(sequences) <= dp, "{} sequences to score on {} copies",
-               sequences.size(), dp);
-  std::vector<std::vector<int32_t>> tokens;
-  for (const Scored& each : sequences) tokens.push_back(each.tokens);
-  device::Batch batch = batch_of(tokens, 1);
+  HEDDLE_CHECK(options_.plan.sequences == 1 && std::ssize(sequences.tokens) <= dp,
+               "{} sequences to score on {} copies", sequences.size(), dp);
+  const device::Batch batch = batch_of(sequences, 1);
   const auto own = static_cast<size_t>(mesh_.at(ranks_.rank()).at(ir::Axis::dp));
-  if (own < sequences.size()) batch.microbatches[0].masked = sequences[own].masked;
   executor_->run_step(batch, ir::Purpose::evaluate);
   std::vector<double> sums(static_cast<size_t>(dp), 0);
   const device::TensorView loss = statistic(ir::Purpose::evaluate, model::kNextTokenLoss);

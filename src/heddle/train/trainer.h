@@ -23,6 +23,7 @@
 #include "heddle/train/rank_exchange.h"
 #include "heddle/train/step/attempts.h"
 #include "heddle/train/step/result.h"
+#include "heddle/train/step/sequences.h"
 
 namespace heddle::train {
 
@@ -41,12 +42,6 @@ struct TrainerOptions {
   bool always_attempts = false;  // to run ahead of the norm, whatever recent ones say (tests)
 };
 
-/// A sequence whose labels are not all asked for.
-struct Scored {
-  std::vector<int32_t> tokens;  // sequence_length + 1 + depths ids, padded by −1
-  std::vector<uint8_t> masked;  // empty, or of each id: nonzero where it must not be predicted
-};
-
 /// The plan as a trainer runs it: with evaluation, prediction, and weights packed as the backend has them.
 plan::Plan as_trained(plan::Plan plan, const std::string& backend);
 
@@ -62,20 +57,19 @@ class Trainer {
   /// One step on `sequences` (dp × microbatches × sequences of a microbatch), each of sequence_length + 1 + depths
   /// ids. A loss or gradient that is not finite raises Error on every rank, naming the first op that made it;
   /// parameters are then as before the step.
-  StepResult step(const std::vector<std::vector<int32_t>>& sequences);
+  StepResult step(const Sequences& sequences);
   /// The same without waiting for what only other ranks still have to do: under parallel.ahead_of_norm the result
   /// is that of the step before, if nobody has been told it yet, and an error that of either. Then `told`, numbers
   /// of any rank's, becomes their sums over the ranks. Else the result is that of the step, and `told` is left
   /// alone.
-  std::optional<StepResult> advance(const std::vector<std::vector<int32_t>>& sequences,
-                                    std::span<double> told = {});
+  std::optional<StepResult> advance(const Sequences& sequences, std::span<double> told = {});
   /// Ends what the last step has left open, so that all state is as after it; its result, if nobody has been told
   /// it yet. Whoever reads state, evaluates or predicts after advance() calls this first.
   std::optional<StepResult> settle();
   /// Mean next-token loss of sequences of the same form; any number of them.
-  double evaluate(const std::vector<std::vector<int32_t>>& sequences);
+  double evaluate(const Sequences& sequences);
   /// −Σ ln p of the labels that count, of each of at most dp sequences; a microbatch must be one sequence.
-  std::vector<double> score(std::span<const Scored> sequences);
+  std::vector<double> score(const Sequences& sequences);
   /// Logits of the token after `tokens` (at most sequence_length of them).
   std::vector<float> next_logits(std::span<const int32_t> tokens);
 
@@ -116,7 +110,7 @@ class Trainer {
  private:
   int listing() const;
   void count_model();
-  device::Batch batch_of(const std::vector<std::vector<int32_t>>& sequences, int microbatches) const;
+  device::Batch batch_of(const Sequences& sequences, int microbatches) const;
   /// Those of the step that comes next.
   void set_rates(device::Batch& batch) const;
   /// A step that has been run, and what this rank measured of it.

@@ -2,6 +2,7 @@
 // against.
 #include <cstdio>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "heddle/base/error.h"
 #include "heddle/base/files/output_file.h"
@@ -18,30 +19,33 @@ namespace heddle::cli {
 namespace {
 
 using Json = nlohmann::json;
-using Sequences = std::vector<std::vector<int32_t>>;
+using Rows = std::vector<std::vector<int32_t>>;
+
+constexpr int32_t kNoLabel = -100;  // as in PyTorch's cross_entropy
 
 struct DumpOptions {
-  std::string model, tokens, out;
+  std::string model, tokens, labels, out;
   std::vector<std::string> set;
   bool json = false;
 };
 
-// [[id, …], …]: sequences of one length.
-Sequences read_tokens(const std::string& path) {
+// [[id, …], …]: sequences of one length, of ids or of `other`.
+Rows read_rows(const std::string& path, const std::string& flag, std::optional<int32_t> other = {}) {
   constexpr int64_t kMostBytes = int64_t{64} << 20;
   const Json json = formats::parse_json(read_file(path, kMostBytes), path, 4);
   const auto wrong = [&](const std::string& found) {
-    config_error("--tokens {}: {}, expected: [[id, ...], ...], sequences of one length", path, found);
+    config_error("{} {}: {}, expected: [[id, ...], ...], sequences of one length", flag, path, found);
   };
   if (!json.is_array() || json.empty()) wrong("no list of sequences");
-  Sequences sequences;
+  Rows sequences;
   for (const Json& row : json) {
     const std::string place = fmt::format("sequence {}", sequences.size() + 1);
     if (!row.is_array() || row.size() < 2) wrong(place + " is no list of two ids or more");
     std::vector<int32_t>& sequence = sequences.emplace_back();
     for (const Json& id : row) {
       constexpr int64_t kMostIds = 1 << 21;
-      if (!id.is_number_integer() || id.get<double>() < 0 || id.get<double>() >= kMostIds)
+      const bool is_other = other && id.is_number_integer() && id == *other;
+      if (!is_other && (!id.is_number_integer() || id.get<double>() < 0 || id.get<double>() >= kMostIds))
         wrong(fmt::format("{} has {}, which is no token id", place, formats::shown(id)));
       sequence.push_back(id.get<int32_t>());
     }
@@ -52,8 +56,29 @@ Sequences read_tokens(const std::string& path) {
   return sequences;
 }
 
+// Of each token whether its label is none: labels are the tokens themselves, in their places.
+std::vector<std::vector<uint8_t>> read_mask(const std::string& path, const Rows& tokens) {
+  const Rows labels = read_rows(path, "--labels", kNoLabel);
+  if (labels.size() != tokens.size() || labels[0].size() != tokens[0].size()) {
+    config_error("--labels {}: {} sequences of {}, those of --tokens are {} of {}", path, labels.size(),
+                 labels[0].size(), tokens.size(), tokens[0].size());
+  }
+  std::vector<std::vector<uint8_t>> masked;
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    std::vector<uint8_t>& mask = masked.emplace_back();
+    for (size_t t = 0; t < tokens[i].size(); ++t) {
+      if (labels[i][t] != kNoLabel && labels[i][t] != tokens[i][t]) {
+        config_error("--labels {}: sequence {} has {} at {}, accepted are the token there, {}, and {}", path, i + 1,
+                     labels[i][t], t + 1, tokens[i][t], kNoLabel);
+      }
+      mask.push_back(labels[i][t] == kNoLabel);
+    }
+  }
+  return masked;
+}
+
 // One step of all sequences on one rank, in f32 unless --set says otherwise.
-config::RunConfig config_of(const DumpOptions& options, const Sequences& sequences) {
+config::RunConfig config_of(const DumpOptions& options, const Rows& sequences) {
   std::vector<std::string> set{"model.hf=" + options.model + "/config.json", "device.dtype=f32",
                                fmt::format("train.global_batch={}", sequences.size()),
                                fmt::format("train.microbatch={}", sequences.size()),
@@ -72,7 +97,9 @@ config::RunConfig config_of(const DumpOptions& options, const Sequences& sequenc
 }
 
 int dump(const DumpOptions& options) {
-  const Sequences sequences = read_tokens(options.tokens);
+  const Rows sequences = read_rows(options.tokens, "--tokens");
+  std::vector<std::vector<uint8_t>> masked;
+  if (!options.labels.empty()) masked = read_mask(options.labels, sequences);
   const config::RunConfig config = config_of(options, sequences);
   for (const std::vector<int32_t>& sequence : sequences) {
     for (const int32_t id : sequence) {
@@ -86,7 +113,7 @@ int dump(const DumpOptions& options) {
   trainer.initialise();
   train::import_released(options.model, train::master_tensors(trainer.state()));
   trainer.weights_changed();
-  const train::StepResult step = train::dump_model(options.out, trainer, sequences);
+  const train::StepResult step = train::dump_model(options.out, trainer, {sequences, masked});
   if (options.json) {
     fmt::print("{}\n", Json{{"model", options.model},
                             {"out", options.out},
@@ -111,6 +138,10 @@ void add_dump(Commands& all) {
   command.option("--tokens", options.tokens, "A JSON file of token ids, [[id, ...], ...]: sequences of one length")
       .called("FILE")
       .required();
+  command
+      .option("--labels", options.labels,
+              "A file of the same form with what each token is to be predicted as: itself, or -100: not at all")
+      .called("FILE");
   command.option("--out", options.out, "The safetensors file to write").called("FILE").required();
   add_set(command, options.set);
   add_json(command, options.json);

@@ -16,7 +16,7 @@ constexpr int64_t kChoices = 4, kTokens = 16;  // of each item, of each choice
 
 Task heldout_task(const RunData& data, const data::Tokenizer& tokenizer, int64_t most) {
   const std::vector<std::vector<int32_t>> texts =
-      data.heldout(most == 0 ? data.dataset->heldout_sequences() : most);
+      data.heldout(most == 0 ? data.dataset->heldout_sequences() : most).tokens;
   if (std::ssize(texts) < kChoices)
     config_error("{} held-out sequences, {} are needed for a task of them", texts.size(), kChoices);
   Task task{.name = "heldout", .items = {}};

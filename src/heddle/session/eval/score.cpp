@@ -10,7 +10,11 @@ namespace heddle::session {
 
 namespace {
 
-using train::Scored;
+// A sequence whose labels are not all asked for.
+struct Scored {
+  std::vector<int32_t> tokens;  // sequence_length + 1 + depths ids, padded by −1
+  std::vector<uint8_t> masked;  // empty, or of each id: nonzero where it must not be predicted
+};
 
 // Ids of a context and what follows it, cut at the left to what the model sees. Blanks at the end of a context
 // belong to what follows, for there tokenizers put them.
@@ -42,7 +46,11 @@ std::vector<double> scores(train::Trainer& trainer, std::span<const Scored> rows
   const auto at_once = static_cast<size_t>(std::max(1, trainer.options().plan.mesh.dp));
   std::vector<double> all;
   for (size_t first = 0; first < rows.size(); first += at_once) {
-    const auto some = rows.subspan(first, std::min(at_once, rows.size() - first));
+    train::Sequences some;
+    for (const Scored& row : rows.subspan(first, std::min(at_once, rows.size() - first))) {
+      some.tokens.push_back(row.tokens);
+      some.masked.push_back(row.masked);
+    }
     const std::vector<double> sums = trainer.score(some);
     all.insert(all.end(), sums.begin(), sums.end());
     if (progressed) progressed(std::ssize(all), std::ssize(rows));
@@ -86,20 +94,21 @@ std::vector<std::vector<int32_t>> windows_of(std::span<const data::TokenId> ids,
   return windows;
 }
 
-TextScore score_sequences(train::Trainer& trainer, std::span<const std::vector<int32_t>> sequences,
+TextScore score_sequences(train::Trainer& trainer, const train::Sequences& sequences,
                           const Progressed& progressed) {
   const int64_t length = trainer.options().plan.sequence_length;
   std::vector<Scored> rows;
   std::vector<double> counts;
   TextScore score;
-  for (const std::vector<int32_t>& sequence : sequences) {
-    rows.push_back({.tokens = sequence, .masked = {}});
-    const auto labels = std::span(sequence).subspan(1, static_cast<size_t>(length));
-    counts.push_back(
-        static_cast<double>(std::count_if(labels.begin(), labels.end(), [](int32_t id) { return id >= 0; })));
-    score.tokens += static_cast<int64_t>(counts.back());
+  for (size_t i = 0; i < sequences.size(); ++i) {
+    const std::vector<uint8_t>* mask = sequences.mask_of(i);
+    rows.push_back({.tokens = sequences.tokens[i], .masked = mask == nullptr ? std::vector<uint8_t>() : *mask});
+    int64_t labels = 0;
+    for (int64_t t = 1; t <= length; ++t) labels += sequences.is_target(i, static_cast<size_t>(t));
+    counts.push_back(static_cast<double>(labels));
+    score.tokens += labels;
   }
-  score.windows = std::ssize(sequences);
+  score.windows = std::ssize(sequences.tokens);
   if (score.tokens == 0) config_error("no token to predict");
   const std::vector<double> losses = scores(trainer, rows, progressed);
   // A ratio of sums: each window's share of what its tokens have beyond the mean (the linearised ratio estimator).

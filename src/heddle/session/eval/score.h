@@ -47,7 +47,7 @@ using Progressed = std::function<void(int64_t done, int64_t all)>;
 
 /// Of sequences as training has them, each of sequence_length + 1 + depths ids. All ranks call it together, and of
 /// a trainer whose microbatch is one sequence.
-TextScore score_sequences(train::Trainer& trainer, std::span<const std::vector<int32_t>> sequences,
+TextScore score_sequences(train::Trainer& trainer, const train::Sequences& sequences,
                           const Progressed& progressed = {});
 /// Sequences that follow each other through a text, the last one padded.
 std::vector<std::vector<int32_t>> windows_of(std::span<const data::TokenId> ids, const train::Trainer& trainer);

@@ -7,28 +7,33 @@ namespace heddle::train {
 
 namespace {
 
-using Sequences = std::vector<std::vector<int32_t>>;
-
-// The tokens of a microbatch that begins with the sequence `first`.
-std::vector<int32_t> tokens_from(const Sequences& sequences, int64_t first, int64_t count, int64_t width) {
-  std::vector<int32_t> tokens;
+// The tokens of a microbatch that begins with the sequence `first`, and what of them is masked.
+device::Microbatch microbatch_from(const Sequences& sequences, int64_t first, int64_t count, int64_t width) {
+  device::Microbatch micro;
   for (int64_t i = first; i < first + count; ++i) {
-    if (i >= std::ssize(sequences)) {  // a last, smaller batch
-      tokens.insert(tokens.end(), static_cast<size_t>(width), -1);
+    if (i >= std::ssize(sequences.tokens)) {  // a last, smaller batch
+      micro.tokens.insert(micro.tokens.end(), static_cast<size_t>(width), -1);
       continue;
     }
-    const std::vector<int32_t>& sequence = sequences[static_cast<size_t>(i)];
+    const std::vector<int32_t>& sequence = sequences.tokens[static_cast<size_t>(i)];
     HEDDLE_CHECK(std::ssize(sequence) == width, "a sequence has {} ids, {} are expected", sequence.size(), width);
-    tokens.insert(tokens.end(), sequence.begin(), sequence.end());
+    if (const std::vector<uint8_t>* mask = sequences.mask_of(static_cast<size_t>(i))) {
+      HEDDLE_CHECK(mask->size() == sequence.size(), "a mask of {} entries for {} ids", mask->size(),
+                   sequence.size());
+      micro.masked.resize(micro.tokens.size(), 0);
+      micro.masked.insert(micro.masked.end(), mask->begin(), mask->end());
+    }
+    micro.tokens.insert(micro.tokens.end(), sequence.begin(), sequence.end());
   }
-  return tokens;
+  if (!micro.masked.empty()) micro.masked.resize(micro.tokens.size(), 0);
+  return micro;
 }
 
 // Labels of the tokens `distance` after each position.
 double count_labels(const Sequences& sequences, int64_t length, int64_t distance) {
   double labels = 0;
-  for (const std::vector<int32_t>& sequence : sequences) {
-    for (int64_t t = 0; t < length; ++t) labels += sequence[static_cast<size_t>(t + distance)] >= 0;
+  for (size_t i = 0; i < sequences.size(); ++i) {
+    for (int64_t t = 0; t < length; ++t) labels += sequences.is_target(i, static_cast<size_t>(t + distance));
   }
   return labels;
 }
@@ -57,8 +62,7 @@ device::Batch batch_of(const Sequences& sequences, int microbatches, const model
   device::Batch batch;
   for (int64_t m = 0; m < microbatches; ++m) {
     const int64_t first = (m * plan.mesh.dp + place.at(ir::Axis::dp)) * plan.sequences;
-    batch.microbatches.push_back(
-        {.tokens = tokens_from(sequences, first, plan.sequences, sequence_tokens(model, plan)), .masked = {}});
+    batch.microbatches.push_back(microbatch_from(sequences, first, plan.sequences, sequence_tokens(model, plan)));
   }
   batch.scales = scales_of(sequences, model, plan.sequence_length);
   return batch;

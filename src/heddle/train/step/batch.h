@@ -8,6 +8,7 @@
 #include "heddle/model/model_config.h"
 #include "heddle/plan/mesh.h"
 #include "heddle/plan/plan.h"
+#include "heddle/train/step/sequences.h"
 
 namespace heddle::train {
 
@@ -15,8 +16,9 @@ namespace heddle::train {
 int64_t sequence_tokens(const model::ModelConfig& model, const plan::Plan& plan);
 
 /// Microbatch m of the rank at `place` is the (m·dp + d)-th of the whole batch, d being its rank among those of the
-/// data; where the sequences end before, it is padding. Factors are over the whole batch, so the same on all ranks.
-device::Batch batch_of(const std::vector<std::vector<int32_t>>& sequences, int microbatches,
-                       const model::ModelConfig& model, const plan::Plan& plan, const ir::Coordinates& place);
+/// data; where the sequences end before, it is padding. Factors are over the whole batch, its masked targets left
+/// out, so the same on all ranks.
+device::Batch batch_of(const Sequences& sequences, int microbatches, const model::ModelConfig& model,
+                       const plan::Plan& plan, const ir::Coordinates& place);
 
 }  // namespace heddle::train
