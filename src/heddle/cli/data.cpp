@@ -24,6 +24,9 @@ struct DataOptions {
   bool any_bytes = false;
   std::string key = "text";
   std::string tokenizer;
+  bool chat = false;
+  data::SampleKeys samples;
+  std::string chat_template;
   int64_t threads = 0;
   bool json = false;
 };
@@ -43,6 +46,9 @@ Json json_of(const data::PreparedData& d) {
             {"bytes_per_token", d.bytes_per_token},
             {"unigram_nats_per_token", d.unigram_nats_per_token},
             {"unigram_bits_per_byte", d.unigram_bits_per_byte},
+            {"targets", d.targets},
+            {"samples_without_answer", d.without_targets},
+            {"answers_left_out", d.answers_left_out},
             {"packages", Json::array()}};
   for (const data::CorpusPackage& p : d.packages) {
     json["packages"].push_back(
@@ -68,6 +74,16 @@ void print(const data::PreparedData& d) {
              observe::bytes_text(static_cast<double>(d.text_bytes)));
   fmt::print("{} tokens of a vocabulary of {}, {:.2f} bytes a token\n", observe::grouped_text(d.tokens),
              observe::grouped_text(d.vocabulary), d.bytes_per_token);
+  if (d.targets > 0) {
+    fmt::print("{} tokens are targets, in {} samples; {} samples without an answer dropped\n",
+               observe::grouped_text(d.targets), observe::grouped_text(d.documents),
+               observe::grouped_text(d.without_targets));
+  }
+  if (d.answers_left_out > 0) {
+    fmt::print(
+        "warning: {} earlier answers are no targets, for the template writes them otherwise where more follows\n",
+        observe::grouped_text(d.answers_left_out));
+  }
   fmt::print("knowing word frequencies alone: {:.3f} nats a token, {:.3f} bits a byte\n", d.unigram_nats_per_token,
              d.unigram_bits_per_byte);
   if (d.heldout_documents == 0)
@@ -88,6 +104,14 @@ data::PreparedData prepare(const DataOptions& options) {
   if (options.source == "demo") return data::prepare_demo_data(options.out, vocabulary, progress);
   std::string source = options.source;
   if (source == kStandardInput) source = keep_standard_input(options.out);
+  if (options.chat) {
+    return data::prepare_samples(source, options.out, vocabulary,
+                                 {.keys = options.samples,
+                                  .chat_template = options.chat_template,
+                                  .tokenizer = options.tokenizer,
+                                  .bytes = options.any_bytes ? data::Bytes::any : data::Bytes::text},
+                                 progress);
+  }
   return data::prepare_text_data(source, options.out, vocabulary, progress,
                                  {options.any_bytes ? data::Bytes::any : data::Bytes::text, options.key},
                                  static_cast<int>(options.threads));
@@ -121,6 +145,23 @@ void add_data(Commands& all) {
               "otherwise one is trained")
       .called("FILE");
   command.option("--key", options.key, "Where a line of .jsonl holds its document").called("KEY");
+  command.option(
+      "--chat", options.chat,
+      "Lines of .jsonl are samples to fine-tune on, prompts with their answers or conversations; only answers "
+      "are targets");
+  command.option("--prompt-key", options.samples.prompt, "Where a sample holds its prompt")
+      .called("KEY")
+      .needs("--chat");
+  command.option("--answer-key", options.samples.answer, "Where it holds the answer").called("KEY").needs("--chat");
+  command.option("--messages-key", options.samples.messages, "Where it holds its conversation")
+      .called("KEY")
+      .needs("--chat");
+  command
+      .option("--chat-template", options.chat_template,
+              "The template of conversations, a .jinja file or a .json with one; otherwise the one beside the "
+              "tokenizer")
+      .called("FILE")
+      .needs("--chat");
   command.option("--threads", options.threads, "That tokenize; 0: one a core").from(0, 1024);
   command.option("--any-bytes", options.any_bytes,
                  "Take text with bytes that are no UTF-8 or control characters, which is refused otherwise");

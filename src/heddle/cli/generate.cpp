@@ -15,6 +15,7 @@
 #include "heddle/base/utf8.h"
 #include "heddle/cli/command.h"
 #include "heddle/cli/commands.h"
+#include "heddle/data/chat/chat_template.h"
 #include "heddle/data/tokenizer/files/tokenizer_files.h"
 #include "heddle/session/run_checkpoint.h"
 #include "heddle/session/run_data.h"
@@ -28,6 +29,8 @@ namespace {
 
 using nlohmann::ordered_json;
 
+constexpr const char* kTurn = "\\n{}\\n";
+
 struct GenerateOptions {
   std::string run;  // folder
   std::vector<std::string> set;
@@ -40,7 +43,7 @@ struct GenerateOptions {
   int64_t at_once = 8;
   bool no_cache = false;
   bool chat = false;
-  std::string turn = "\\n{}\\n";
+  std::optional<std::string> turn;
   bool json = false;
 };
 
@@ -228,8 +231,13 @@ int converse(const GenerateOptions& options) {
   if (options.prompt == kStandardInput)
     config_error("--prompt -: of a --chat the standard input holds the lines; accepted: a text");
   const Opened opened = open(options, 1);
-  session::Chat chat(*opened.model, *opened.tokenizer, opened.window, continuation(options),
-                     unescaped(options.turn), options.prompt.value_or(""));
+  const std::string kept = options.turn ? "" : data::chat_template_beside(options.run);
+  const std::string beginning = options.prompt.value_or("");
+  session::Chat chat = kept.empty()
+                           ? session::Chat(*opened.model, *opened.tokenizer, opened.window, continuation(options),
+                                           unescaped(options.turn.value_or(kTurn)), std::string_view(beginning))
+                           : session::Chat(*opened.model, *opened.tokenizer, opened.window, continuation(options),
+                                           data::load_chat_template(kept), beginning);
   const bool ask = ::isatty(STDIN_FILENO) == 1 && !options.json;
   session::Watch watch{.piece = {}, .ended = {}, .interrupted = stop_asked};
   if (!options.json) watch.piece = [](size_t, std::string_view piece) { show(piece); };
@@ -286,7 +294,11 @@ void add_generate(Commands& all) {
   command.option("--no-cache", options.no_cache, "Work out every token of a text again for each new one");
   command.option("--chat", options.chat, "Answer the lines of standard input, each after all before it")
       .excludes("--prompts");
-  command.option("--turn", options.turn, "How a line of a --chat stands in the text, at {}").needs("--chat");
+  command
+      .option("--turn", options.turn,
+              "How a line of a --chat stands in the text, at {}; otherwise as the run's chat template has it, or "
+              "between two line ends")
+      .needs("--chat");
   add_json(command, options.json);
 }
 

@@ -56,6 +56,9 @@ struct RunConfig {
     int64_t vocabulary = 0;         // of a tokenizer that is trained; 0: the model's
     double heldout_fraction = 0.02;
     bool any_bytes = false;  // text may hold bytes that are none
+    bool chat = false;       // lines of .jsonl are prompts with their answers, or conversations
+    std::string prompt_key = "prompt", answer_key = "completion", messages_key = "messages";
+    std::string chat_template;  // a file; empty: the tokenizer's
     LongSamples long_samples = LongSamples::refuse;
     bool operator==(const Data&) const = default;
   } data;

@@ -132,10 +132,27 @@ void data_settings(Table& t) {
   t.boolean<d, &Data::any_bytes>("data.any_bytes",
                                  "Text may hold bytes that are no UTF-8 and control characters; otherwise they are "
                                  "refused, with their place.");
+  t.boolean<d, &Data::chat>(
+      "data.chat",
+      "Lines of .jsonl are samples to fine-tune on: a prompt with its answer, or a conversation. "
+      "Only answers are targets of the loss, and samples are packed whole.");
+  t.word<d, &Data::prompt_key>("data.prompt_key", "Where a sample holds its prompt.")
+      .also_called({"prompt_column", "instruction_key"});
+  t.word<d, &Data::answer_key>("data.answer_key", "Where a sample holds the answer to its prompt.")
+      .also_called({"completion_key", "response_key", "completion_column"});
+  t.word<d, &Data::messages_key>("data.messages_key", "Where a sample holds its conversation.")
+      .also_called({"conversations_key", "messages_column"});
+  t.word<d, &Data::chat_template>("data.chat_template",
+                                  "A file with the template that conversations are written by; empty: the one that "
+                                  "stands beside the tokenizer (chat_template.jinja, tokenizer_config.json).")
+      .also_called({"chat_template_path", "chat_template_file"});
   t.word<d, &Data::long_samples>(
-      "data.long_samples",
-      "Of samples that are longer than a sequence: refuse them, cut their ends off, or drop "
-      "them.");
+       "data.long_samples",
+       "Of samples that are longer than a sequence: refuse them, cut their ends off, or drop "
+       "them.")
+      .acts(changes_maths,
+            "Samples that are cut teach the beginnings of their answers; samples that are dropped none.", "nothing",
+            page("masked_targets"));
 }
 
 void train_settings(Table& t) {

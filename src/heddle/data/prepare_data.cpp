@@ -1,5 +1,6 @@
 #include "heddle/data/prepare_data.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <filesystem>
@@ -70,6 +71,9 @@ Json to_json(const PreparedData& data) {
           {"bytes_per_token", data.bytes_per_token},
           {"unigram_nats_per_token", data.unigram_nats_per_token},
           {"unigram_bits_per_byte", data.unigram_bits_per_byte},
+          {"targets", data.targets},
+          {"without_targets", data.without_targets},
+          {"answers_left_out", data.answers_left_out},
           {"packages", packages}};
 }
 
@@ -84,6 +88,9 @@ PreparedData from_json(const Json& record) {
   record.at("bytes_per_token").get_to(data.bytes_per_token);
   record.at("unigram_nats_per_token").get_to(data.unigram_nats_per_token);
   record.at("unigram_bits_per_byte").get_to(data.unigram_bits_per_byte);
+  data.targets = record.value("targets", int64_t{0});
+  data.without_targets = record.value("without_targets", int64_t{0});
+  data.answers_left_out = record.value("answers_left_out", int64_t{0});
   for (const Json& stored : record.at("packages")) {
     CorpusPackage package;
     stored.at("name").get_to(package.name);
@@ -108,20 +115,26 @@ Json read_record(const std::string& path) {
 }
 
 // What the run would be made from; equal means that the files need not be made again.
-Json inputs_of(const DocumentSource& source, int64_t vocabulary, const Places& places) {
-  return {{"form", kForm},
-          {"text", source.fingerprint()},
-          {"vocabulary", vocabulary},
-          {"heldout_fraction", kHeldoutFraction},
-          {"tokenizer", exists(places.tokenizer) ? hash_of_tokenizer(places.tokenizer) : 0},
-          {"bin_bytes", size_of(places.prefix + ".bin")},
-          {"idx_bytes", size_of(places.prefix + ".idx")}};
+Json inputs_of(const DocumentSource& source, const SampleTexts* samples, int64_t vocabulary, const Places& places) {
+  Json inputs{{"form", kForm},
+              {"text", source.fingerprint()},
+              {"vocabulary", vocabulary},
+              {"heldout_fraction", kHeldoutFraction},
+              {"tokenizer", exists(places.tokenizer) ? hash_of_tokenizer(places.tokenizer) : 0},
+              {"bin_bytes", size_of(places.prefix + ".bin")},
+              {"idx_bytes", size_of(places.prefix + ".idx")}};
+  if (samples != nullptr) {
+    inputs["samples"] = samples->hash();
+    inputs["weights_bytes"] = size_of(places.prefix + ".weights");
+  }
+  return inputs;
 }
 
-std::optional<PreparedData> up_to_date(const DocumentSource& source, int64_t vocabulary, const Places& places) {
+std::optional<PreparedData> up_to_date(const DocumentSource& source, const SampleTexts* samples, int64_t vocabulary,
+                                       const Places& places) {
   const Json record = read_record(places.record);
   if (!record.is_object() || !record.contains("inputs") || !exists(places.tokenizer)) return {};
-  if (record["inputs"] != inputs_of(source, vocabulary, places)) return {};
+  if (record["inputs"] != inputs_of(source, samples, vocabulary, places)) return {};
   try {
     PreparedData data = from_json(record);
     data.was_up_to_date = true;
@@ -140,8 +153,8 @@ void begin_record(int64_t vocabulary, const Places& places) {
 }
 
 // The tokenizer in the folder, or one trained on the text.
-TokenizerSpec tokenizer_for(DocumentSource& source, int64_t vocabulary, const Places& places,
-                            const Progress& progress) {
+TokenizerSpec tokenizer_for(DocumentSource& source, const SampleTexts* samples, int64_t vocabulary,
+                            const Places& places, const Progress& progress) {
   if (exists(places.tokenizer)) {
     TokenizerSpec spec = read_tokenizer(places.tokenizer);
     const Tokenizer tokenizer(spec, places.tokenizer);
@@ -160,7 +173,7 @@ TokenizerSpec tokenizer_for(DocumentSource& source, int64_t vocabulary, const Pl
   Document document;
   int64_t bytes = 0;
   while (bytes < kTokenizerTextBytes && source.next(document)) {
-    counts.add(document.text);
+    counts.add(samples == nullptr ? document.text : samples->of(document).text);
     bytes += static_cast<int64_t>(document.text.size());
     progress("counting words", source.progress());
   }
@@ -181,8 +194,27 @@ double entropy_nats(const std::vector<int64_t>& counts) {
   return sum;
 }
 
-PreparedData prepare(DocumentSource& source, Corpus* corpus, const std::string& folder, int64_t vocabulary,
-                     const Progress& wanted_progress, int threads) {
+// A sample's text as a document of its hash, and its ids with their weights.
+void encode_samples(DocumentSource& source, const SampleTexts& samples, const Tokenizer& tokenizer,
+                    PreparedData& data,
+                    const std::function<void(const EncodedDocument&, const std::vector<uint8_t>& weights)>& use) {
+  Encoder encoder(tokenizer);
+  Document line;
+  while (source.next(line)) {
+    const SampleText sample = samples.of(line);
+    const EncodedSample made = encode(sample, tokenizer, encoder);
+    data.answers_left_out += sample.left_out;
+    // Of the first id nothing is learnt: before it stands nothing, or another sample.
+    if (made.weights.empty() || std::count(made.weights.begin() + 1, made.weights.end(), 1) == 0) {
+      ++data.without_targets;
+      continue;
+    }
+    use({sample.text, made.ids, hash_bytes(sample.text)}, made.weights);
+  }
+}
+
+PreparedData prepare(DocumentSource& source, Corpus* corpus, const SampleTexts* samples, const std::string& folder,
+                     int64_t vocabulary, const Progress& wanted_progress, int threads) {
   const Progress progress = wanted_progress ? wanted_progress : [](std::string_view, double) {};
   std::error_code error;
   fs::create_directories(folder, error);
@@ -190,7 +222,7 @@ PreparedData prepare(DocumentSource& source, Corpus* corpus, const std::string& 
     throw SystemError(error.value(), fmt::format("cannot make the folder {}: {}", folder, error.message()));
   const Places places(folder);
   const auto made = [&]() -> std::optional<PreparedData> {
-    std::optional<PreparedData> done = up_to_date(source, vocabulary, places);
+    std::optional<PreparedData> done = up_to_date(source, samples, vocabulary, places);
     if (!done) return done;
     done->tokenizer = places.tokenizer;
     done->prefix = places.prefix;
@@ -201,7 +233,7 @@ PreparedData prepare(DocumentSource& source, Corpus* corpus, const std::string& 
   if (const auto done = made()) return *done;  // by the process that held it
   remove_temporaries(folder);
   progress("reading text", 0);
-  const Tokenizer tokenizer(tokenizer_for(source, vocabulary, places, progress), places.tokenizer);
+  const Tokenizer tokenizer(tokenizer_for(source, samples, vocabulary, places, progress), places.tokenizer);
   if (tokenizer.end_of_text() < 0) {
     config_error("{}: no added token ends a text (such as {})", places.tokenizer, kEndOfText);
   }
@@ -214,13 +246,18 @@ PreparedData prepare(DocumentSource& source, Corpus* corpus, const std::string& 
   std::unordered_set<uint64_t> seen;  // documents by hash: a repeated one could stand on both sides of the split
   std::vector<int64_t> train_counts(static_cast<size_t>(tokenizer.vocabulary()));
   int64_t train_bytes = 0, train_tokens = 0;
-  encode_documents(source, tokenizer, threads > 0 ? threads : hardware_threads(), [&](const EncodedDocument& d) {
+  const auto take = [&](const EncodedDocument& d, const std::vector<uint8_t>* weights) {
     if (!seen.insert(d.hash).second) {
       ++data.repeated_documents;
       return;
     }
     const bool heldout = is_heldout(writer.documents(), kHeldoutFraction);
-    writer.add_document(d.ids);
+    if (weights == nullptr) {
+      writer.add_document(d.ids);
+    } else {
+      writer.add_sample(d.ids, *weights);
+      data.targets += std::count(weights->begin() + 1, weights->end(), 1);
+    }
     data.text_bytes += static_cast<int64_t>(d.text.size());
     data.heldout_documents += heldout;
     if (!heldout) {
@@ -229,7 +266,16 @@ PreparedData prepare(DocumentSource& source, Corpus* corpus, const std::string& 
       for (const TokenId id : d.ids) ++train_counts[static_cast<size_t>(id)];
     }
     progress("tokenizing", source.progress());
-  });
+  };
+  if (samples == nullptr) {
+    encode_documents(source, tokenizer, threads > 0 ? threads : hardware_threads(),
+                     [&](const EncodedDocument& d) { take(d, nullptr); });
+  } else {
+    encode_samples(source, *samples, tokenizer, data,
+                   [&](const EncodedDocument& d, const std::vector<uint8_t>& weights) { take(d, &weights); });
+    if (writer.documents() == 0) config_error("{}: no sample has an answer to learn", folder);
+    if (samples->chat()) keep_chat_template(*samples->chat(), folder);
+  }
   data.documents = writer.documents();
   data.tokens = writer.tokens();
   data.bytes_per_token = static_cast<double>(data.text_bytes) / static_cast<double>(data.tokens);
@@ -242,7 +288,7 @@ PreparedData prepare(DocumentSource& source, Corpus* corpus, const std::string& 
   begin_record(vocabulary, places);
   writer.commit();
   Json record = to_json(data);
-  record["inputs"] = inputs_of(source, vocabulary, places);
+  record["inputs"] = inputs_of(source, samples, vocabulary, places);
   write_file(places.record, record.dump(1) + "\n");
   return data;
 }
@@ -257,13 +303,25 @@ FolderLock hold_data_folder(const std::string& folder) {
 PreparedData prepare_demo_data(const std::string& folder, int64_t vocabulary, const Progress& progress,
                                const CorpusOptions& options) {
   Corpus corpus(options);
-  return prepare(corpus, &corpus, folder, vocabulary, progress, 0);
+  return prepare(corpus, &corpus, nullptr, folder, vocabulary, progress, 0);
 }
 
 PreparedData prepare_text_data(const std::string& input, const std::string& folder, int64_t vocabulary,
                                const Progress& progress, const TextOptions& options, int threads) {
   const std::unique_ptr<DocumentSource> source = open_text(input, options);
-  return prepare(*source, nullptr, folder, vocabulary, progress, threads);
+  return prepare(*source, nullptr, nullptr, folder, vocabulary, progress, threads);
+}
+
+PreparedData prepare_samples(const std::string& input, const std::string& folder, int64_t vocabulary,
+                             const SampleOptions& options, const Progress& progress) {
+  std::string chat = options.chat_template;
+  if (chat.empty() && !options.tokenizer.empty()) chat = chat_template_beside(options.tokenizer);
+  if (chat.empty()) chat = chat_template_beside(folder + "/");
+  std::optional<ChatTemplate> loaded;
+  if (!chat.empty()) loaded = load_chat_template(chat);
+  const SampleTexts samples(options.keys, std::move(loaded));
+  const std::unique_ptr<DocumentSource> source = open_text(input, {options.bytes, ""});
+  return prepare(*source, nullptr, &samples, folder, vocabulary, progress, 1);
 }
 
 void place_tokenizer(const TokenizerFiles& tokenizer, const std::string& path, const std::string& folder) {

@@ -14,6 +14,7 @@
 
 #include "heddle/base/files/folder_lock.h"
 #include "heddle/data/corpus/corpus.h"
+#include "heddle/data/samples/sample_texts.h"
 #include "heddle/data/tokenizer/files/tokenizer_files.h"
 
 namespace heddle::data {
@@ -34,6 +35,9 @@ struct PreparedData {
   /// Of the training documents' tokens, each drawn by its frequency: the loss of a model that knows nothing else.
   double unigram_nats_per_token = 0;
   double unigram_bits_per_byte = 0;
+  int64_t targets = 0;           // of samples: ids that are targets of the loss
+  int64_t without_targets = 0;   // samples without an answer, which are dropped
+  int64_t answers_left_out = 0;  // that the template writes otherwise where more follows
   bool was_up_to_date = false;
 };
 
@@ -47,6 +51,18 @@ PreparedData prepare_demo_data(const std::string& folder, int64_t vocabulary, co
 /// on the first kTokenizerTextBytes.
 PreparedData prepare_text_data(const std::string& input, const std::string& folder, int64_t vocabulary,
                                const Progress& progress = {}, const TextOptions& options = {}, int threads = 0);
+
+/// Samples for fine-tuning: lines of .jsonl.
+struct SampleOptions {
+  SampleKeys keys;
+  std::string chat_template;  // a file; empty: the one beside the tokenizer, if any
+  std::string tokenizer;      // where that was named, if it was
+  Bytes bytes = Bytes::text;
+};
+/// The same of samples, with text.weights beside the token file; the template is kept in the folder. Encoded on one
+/// thread.
+PreparedData prepare_samples(const std::string& input, const std::string& folder, int64_t vocabulary,
+                             const SampleOptions& options, const Progress& progress = {});
 
 /// Puts a tokenizer where the preparation of `folder` (made if missing) looks for one. ConfigError if another one
 /// is there; `path` is the tokenizer's own, for the message.

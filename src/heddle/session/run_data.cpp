@@ -25,6 +25,7 @@ struct Tokens {
   const config::RunConfig& config;
   std::string path;
   std::optional<data::TokenizerFiles> files;
+  std::string chat;  // where the template of its samples is kept, if they have one
 
   explicit Tokens(const config::RunConfig& of) : config(of), path(of.data.tokenizer) {
     if (!path.empty()) take(path);
@@ -47,6 +48,18 @@ struct Tokens {
     }
     observe::Doing doing("reading text");
     const data::Progress progress = [&](std::string_view what, double share) { doing.now(what, share); };
+    if (config.data.chat) {
+      prepared =
+          data::prepare_samples(source, folder, vocabulary_asked,
+                                {.keys = {config.data.prompt_key, config.data.answer_key, config.data.messages_key},
+                                 .chat_template = config.data.chat_template,
+                                 .tokenizer = path,
+                                 .bytes = config.data.any_bytes ? data::Bytes::any : data::Bytes::text},
+                                progress);
+      if (!files) take(prepared->tokenizer);
+      if (chat.empty()) chat = data::chat_template_beside(prepared->tokenizer);
+      return prepared->prefix;
+    }
     const data::TextOptions how{config.data.any_bytes ? data::Bytes::any : data::Bytes::text, config.data.text_key};
     prepared = source == "demo" ? data::prepare_demo_data(folder, vocabulary_asked, progress)
                                 : data::prepare_text_data(source, folder, vocabulary_asked, progress, how);
@@ -119,6 +132,10 @@ RunData open_run_data(const config::RunConfig& config) {
     data.tokenizer = tokens.path;
     data.tokenizer_files = std::move(*tokens.files);
   }
+  // Token files that were prepared before may have their template beside them.
+  if (tokens.chat.empty() && options.parts.size() == 1)
+    tokens.chat = data::chat_template_beside(options.parts[0].path);
+  if (!tokens.chat.empty()) data.chat_template = data::load_chat_template(tokens.chat);
   options.sequence_length = config.train.sequence_length;
   options.prediction_depths = config.model.num_nextn_predict_layers;
   options.vocabulary = config.model.vocab_size;

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "heddle/config/run_config.h"
+#include "heddle/data/chat/chat_template.h"
 #include "heddle/data/dataset.h"
 #include "heddle/data/prepare_data.h"
 #include "heddle/data/tokenizer/files/tokenizer_files.h"
@@ -17,6 +18,7 @@ namespace heddle::session {
 struct RunData {
   std::string tokenizer;                       // its path, "" when the tokens come without one
   data::TokenizerFiles tokenizer_files;        // what stands there
+  std::optional<data::ChatTemplate> chat_template;
   std::optional<data::PreparedData> prepared;  // none when the tokens came ready
   std::unique_ptr<data::Dataset> dataset;
 

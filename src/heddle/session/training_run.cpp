@@ -132,6 +132,7 @@ void TrainingRun::begin_logs(bool resume) {
   if (telling_.trace && config_.train.trace_step == 0) warn("--trace: train.trace_step is 0, so no step is traced");
   write_file(folder_.config(), config::toml_of(config_));  // from here on the folder holds a run
   if (!data_.tokenizer.empty()) data::keep_tokenizer(data_.tokenizer_files, folder_.path);
+  if (data_.chat_template) data::keep_chat_template(*data_.chat_template, folder_.path);
   logs_ = std::make_unique<RunLogs>(folder_, [this](const std::string& text) { warn(text); });
   if (resume) {
     logs_->resume(trainer_->steps_done() + 1);

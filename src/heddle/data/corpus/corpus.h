@@ -17,6 +17,7 @@ namespace heddle::data {
 struct Document {
   std::string text;
   std::string source;  // the package, or the file's path
+  int64_t line = 0;    // of .jsonl
 };
 
 /// Documents in a fixed order.
@@ -93,7 +94,7 @@ enum class Bytes : uint8_t { text, any };
 /// How the user's own files are read.
 struct TextOptions {
   Bytes bytes = Bytes::text;
-  std::string key = "text";  // of a line of .jsonl, under which its document stands
+  std::string key = "text";  // of a line of .jsonl, under which its document stands; empty: the line itself is it
 };
 
 /// A file, or every .txt and .jsonl (also .gz and .zst) below a folder. A line of .jsonl is an object whose key

@@ -91,8 +91,10 @@ class TextFiles : public DocumentSource {
         line_ = 0;
       }
       const bool is_plain = !is_jsonl(files_[file_]);
+      if (is_plain && options_.key.empty()) config_error("{}: samples are lines of .jsonl", files_[file_]);
       if (is_plain ? next_text(document) : next_object(document)) {
         document.source = files_[file_];
+        document.line = is_plain ? 0 : line_;
         if (options_.bytes == Bytes::text) refuse_other_than_text(document.text, is_plain);
         if (is_plain) count_lines(document.text);
         return true;
@@ -248,6 +250,7 @@ class TextFiles : public DocumentSource {
       config_error("{}:{}: not a JSON object", files_[file_], line_);
     }
     if (!object.is_object()) config_error("{}:{}: not a JSON object", files_[file_], line_);
+    if (options_.key.empty()) return std::string(line);
     const auto text = object.find(options_.key);
     if (text == object.end() || !text->is_string()) {
       std::vector<std::string> strings;

@@ -1,10 +1,12 @@
 // A conversation as one text: what was said and answered so far, each answer continuing all of it.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "heddle/data/chat/chat_template.h"
 #include "heddle/session/text/continue_text.h"
 
 namespace heddle::session {
@@ -16,15 +18,24 @@ class Chat {
   Chat(NextLogits& model, const data::Tokenizer& tokenizer, size_t window, Continuation how, std::string turn,
        std::string_view beginning);
 
+  /// By a template: a line is a message of the user's, an answer ends where the template ends one; `system`, unless
+  /// empty, is said before.
+  Chat(NextLogits& model, const data::Tokenizer& tokenizer, size_t window, Continuation how,
+       data::ChatTemplate chat, std::string_view system);
+
   Continued answer(std::string_view line, const Watch& watch = {});
 
  private:
+  void say(std::string_view line);
+
   NextLogits& model_;
   const data::Tokenizer& tokenizer_;
   size_t window_;
   Continuation how_;
   std::string turn_;
   std::vector<data::TokenId> said_;
+  std::optional<data::ChatTemplate> chat_;
+  data::ChatTemplate::Json messages_;
 };
 
 }  // namespace heddle::session

@@ -1,0 +1,87 @@
+#!/usr/bin/env python3
+"""Fine-tuning through the command line: samples to tokens and weights, a run on them, a conversation with it."""
+import json
+import pathlib
+import random
+import subprocess
+import unittest
+
+from data_test import MegatronReader
+from program import HEDDLE, Program
+
+TEMPLATES = pathlib.Path(__file__).resolve().parents[1] / "fixtures/chat"
+
+
+def conversation(*turns):
+    return {"messages": [{"role": role, "content": content} for role, content in turns]}
+
+
+class Chat(Program):
+    def prepare(self, name, lines, *more, status=0):
+        (self.folder / f"{name}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+        return self.heddle("data", f"{name}.jsonl", "--chat", "--out", name, "--vocabulary", "280", *more, status=status)
+
+    def targets(self, name):
+        """The ids of each sample, and those that are targets, as texts of one byte an id or more."""
+        reader = MegatronReader(self.folder / name / "text")
+        weights = (self.folder / name / "text.weights").read_bytes()
+        vocabulary = {i: t for t, i in json.loads((self.folder / name / "tokenizer.json").read_text())["model"]["vocab"].items()}
+        at, samples = 0, []
+        for i, length in enumerate(reader.lengths):
+            ids, own = reader[i], weights[at:at + length]
+            at += length
+            samples.append(("".join(vocabulary.get(t, "<end>") for t in ids), "".join(vocabulary.get(t, "<end>") for t, w in zip(ids, own) if w)))
+        self.assertEqual(at, len(weights))
+        return samples
+
+    def test_pairs(self):
+        lines = [{"prompt": f"Q{i}:", "completion": f" is{i}"} for i in range(5)] + [{"prompt": "nothing", "completion": ""}]
+        told = json.loads(self.prepare("pairs", lines, "--json").stdout)
+        self.assertEqual((told["documents"], told["samples_without_answer"]), (5, 1))
+        samples = self.targets("pairs")
+        self.assertEqual([target for _, target in samples], [f"Ġis{i}<end>" for i in range(5)])
+        self.assertEqual(samples[2][0].replace("Ġ", " "), "Q2: is2<end>")
+        self.assertTrue(json.loads(self.heddle("data", "pairs.jsonl", "--chat", "--out", "pairs", "--vocabulary", "280", "--json").stdout)["was_up_to_date"])
+        other = [{"question": line["prompt"], "reply": line["completion"]} for line in lines]
+        self.prepare("keys", other, "--prompt-key", "question", "--answer-key", "reply")
+        self.assertEqual(self.targets("keys"), samples)
+
+    def test_what_is_refused(self):
+        for line, part in (({"text": "a"}, 'refused.jsonl:1: no sample: accepted are "prompt" with "completion"'),
+                           (conversation(("user", "a"), ("assistant", "b")), "refused.jsonl:1: a conversation, and no template"),
+                           ({"prompt": "a", "completion": ""}, "no sample has an answer")):
+            done = self.prepare("refused", [line], status=2)
+            self.assertIn(part, done.stderr)
+            self.assertEqual(len(done.stderr.splitlines()), 1, done.stderr)
+        done = self.prepare("mixed", [conversation(("assistant", "first"), ("user", "then"))], "--chat-template", TEMPLATES / "mixtral.jinja", status=2)
+        self.assertIn("mixed.jsonl:1: ", done.stderr)
+        self.assertIn("the template refuses: After the optional system message", done.stderr)
+
+    def test_a_run_learns_answers_and_talks(self):
+        draw = random.Random(3)
+        lines = [conversation(("user", f"say {word}"), ("assistant", word), ("user", "more"), ("assistant", f"{word} {word}"))
+                 for word in ("".join(draw.choices("abcde", k=3)) for _ in range(200))]
+        (self.folder / "talk.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+        sets = ["data.source=talk.jsonl", "data.folder=talk", "data.chat=true", f"data.chat_template={TEMPLATES / 'chatml.jinja'}",
+                "data.vocabulary=280", "train.sequence_length=160", "data.heldout_fraction=0.1"]
+        run = [word for key in sets for word in ("--set", key)]
+        self.heddle("train", "tiny.toml", *run, "--set", "output=runs/talk")
+        losses = self.losses("runs/talk")
+        for text, target in self.targets("talk"):
+            word = target.split("<")[0]
+            self.assertEqual(target, f"{word}<|im_end|>Ċ{word}Ġ{word}<|im_end|>Ċ")
+        self.heddle("train", "tiny.toml", *run, "--set", "output=runs/two", "--ranks", "2")
+        for a, b in zip(losses.values(), self.losses("runs/two").values(), strict=True):
+            self.assertAlmostEqual(a, b, delta=2e-4 * a)
+        self.assertIn("im_start", json.loads((self.folder / "runs/talk/chat_template.json").read_text())["chat_template"])
+        done = subprocess.run([HEDDLE, "generate", "runs/talk", "--chat", "--tokens", "3", "--temperature", "0", "--json"], cwd=self.folder,
+                              input="say abc\nmore\n", capture_output=True, text=True, timeout=300)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual([json.loads(line)["prompt"] for line in done.stdout.splitlines()], ["say abc", "more"])
+        done = self.heddle("train", "tiny.toml", *run, "--set", "train.sequence_length=40", "--set", "output=runs/short", status=2)
+        self.assertIn("longer than a sequence", done.stderr)
+        self.heddle("train", "tiny.toml", *run, "--set", "train.sequence_length=90", "--set", "data.long_samples=cut", "--set", "output=runs/short")
+
+
+if __name__ == "__main__":
+    unittest.main()
