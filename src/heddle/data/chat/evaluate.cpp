@@ -174,7 +174,7 @@ Value Machine::call_macro(const Statement& macro, const Arguments& arguments) {
                      arguments.placed.size()));
   for (const auto& [name, value] : arguments.named) {
     if (std::none_of(macro.parameters.begin(), macro.parameters.end(),
-                     [&](const Argument& p) { return p.name == name; }))
+                     [&given = name](const Argument& p) { return p.name == given; }))
       fail(fmt::format("{} takes no '{}'", escaped(macro.text, 60), escaped(name, 60)));
   }
   const size_t lowest = std::exchange(lowest_, scopes_.size());

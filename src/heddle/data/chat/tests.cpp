@@ -113,7 +113,7 @@ Value dictionary(Machine& machine, const Value&, const Args& a) {
   if (!a.placed.empty() && a.placed[0].is_map()) entries = a.placed[0].entries();
   machine.make(std::ssize(entries) * 128);
   for (const auto& [name, value] : a.named) {
-    const auto same = [&](const auto& own) { return own.first.is_text() && own.first.text() == name; };
+    const auto same = [&key = name](const auto& own) { return own.first.is_text() && own.first.text() == key; };
     if (const auto at = std::find_if(entries.begin(), entries.end(), same); at != entries.end()) {
       at->second = value;
     } else {
