@@ -64,6 +64,19 @@ TEST(Fewest, WhatDoesNotHoldIsPassedOver) {
   EXPECT_EQ(found->answer.top.size(), 1u);
 }
 
+// A short list of plans that fit by estimate alone hides those that would do with less.
+TEST(Fewest, AskedAgainWithLessRoom) {
+  const auto run = [](const Query& q) {
+    Answer a;
+    if (q.space.devices >= 64 || (q.space.devices >= 48 && q.memory_bytes > 0)) a.top.emplace_back();
+    return a;
+  };
+  const std::optional<Fewest> found = fewest_devices(query_of(256), run, run);
+  ASSERT_TRUE(found);
+  EXPECT_EQ(found->devices, 48);
+  EXPECT_EQ(found->answer.memory_bytes, usable_bytes(query_of(256).space.job.device));
+}
+
 TEST(Fewest, NothingWhereNothingFitsAndAllDevicesMustBePossible) {
   const auto none = finding({});
   EXPECT_FALSE(fewest_devices(query_of(64), none, none));

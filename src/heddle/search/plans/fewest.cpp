@@ -7,6 +7,12 @@
 
 namespace heddle::search {
 
+namespace {
+
+constexpr double kSurely = 0.95;  // of the memory: estimates err by no more
+
+}  // namespace
+
 std::vector<int> counts_of_nodes(const cost::Accelerator& device, int most) {
   const int node = std::max(1, device.inner.ranks);
   std::vector<int> counts;
@@ -28,7 +34,15 @@ std::optional<Fewest> fewest_devices(const Query& query, const std::function<Ans
     if (asking) asking(devices);
     ++found.searches;
     try {
-      return run(asked);
+      Answer answer = run(asked);
+      if (!answer.top.empty() || answer.stopped) return answer;
+      // The short list may be full of plans that fit by estimate alone: again, of those that do with room to spare.
+      const double memory_bytes =
+          query.memory_bytes > 0 ? query.memory_bytes : usable_bytes(query.space.job.device);
+      asked.memory_bytes = kSurely * memory_bytes;
+      answer = run(asked);
+      answer.memory_bytes = memory_bytes;
+      return answer;
     } catch (const ConfigError&) {
       // The model can't be cut for so few; of all devices that is the user's to know.
       if (devices == query.space.devices) throw;
