@@ -6,6 +6,7 @@
 import json
 import os
 import pathlib
+import random
 import signal
 import subprocess
 import sys
@@ -182,6 +183,41 @@ class Promises(unittest.TestCase):
                 self.assertEqual(memory["capacity_bytes"], round(found["memory_bytes"]))
                 self.assertIn('backend = "cuda"', text)
 
+    def test_so_it_does_wherever_the_state_lies(self):
+        drawn = random.Random(16)
+        for optimizer in ("device", "swap", "mapped", "host"):
+            lie = {"optimizer": optimizer, "master": drawn.choice(("full", "split")),
+                   "weights": drawn.choice(("device", "host")), "gradients": drawn.choice(("device", "host"))}
+            only = [word for key, value in lie.items() for word in ("--restrict", f"{key}={value}")]
+            with self.subTest(lie=lie):
+                done, counted, text = self.promised(
+                    self.ASKED["latent"], *only, "--restrict", "pp=4", "--restrict", "schedule=1f1b,zb_v",
+                    "--restrict", "tp=1", "--restrict", "cp=1", "--restrict", "microbatch=1", "--memory", "30GiB")
+                self.assertEqual(done.returncode, 0, done.stderr + done.stdout)
+                plan, memory = json.loads(done.stdout)["plans"][0], counted["memory"]
+                self.assertEqual({key: plan[key] for key in lie}, lie)
+                self.assertEqual(plan["program_reserved_bytes"], memory["reserved_bytes"])
+                self.assertEqual(plan["program_live_bytes"], memory["peak_live_bytes"])
+                self.assertTrue(memory["fits"])
+                self.assertEqual('optimizer = "' in text, optimizer != "device")
+                self.assertEqual('master = "split"' in text, lie["master"] == "split")
+                for key in ("weights", "gradients"):
+                    self.assertEqual(f'{key} = "all"' in text or f'{key} = ["all"]' in text, lie[key] == "host")
+
+    def test_the_fewest_devices(self):
+        asked = ("--model", "DeepSeek-V2-Lite", "--cluster", "H800", "--devices", "64", "--global-batch", "256",
+                 "--sequence", "4096", "--fewest", "--json", "--heddle", "--memory", "24GiB", "--restrict", "tp=1",
+                 "--restrict", "cp=1", "--restrict", "microbatch=1", "--restrict", "schedule=1f1b")
+        def fewest(*more):
+            done = subprocess.run([HEDDLE, "search", *asked, *more], capture_output=True, text=True,
+                                  timeout=MACHINE_SECONDS)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            found = json.loads(done.stdout)
+            self.assertLessEqual(found["plans"][0]["program_reserved_bytes"], found["memory_bytes"])
+            return found["fewest"]["devices"]
+        self.assertLess(fewest(), fewest("--restrict", "optimizer=device", "--restrict", "weights=device",
+                                         "--restrict", "gradients=device"))
+
     def test_half_of_the_layers_of_each_stage(self):
         _, _, text = self.promised(self.ASKED["dense"], "--restrict", "recompute=full/2", "--restrict", "pp=4",
                                    "--restrict", "schedule=1f1b", "--restrict", "by_stage=0")
@@ -197,6 +233,19 @@ class Promises(unittest.TestCase):
         done, counted, _ = self.promised(("Llama-3-8B", "Ascend-910B", 16, 128, 8192))
         self.assertIsNone(counted)
         self.assertIn("no backend for Ascend-910B", done.stdout + done.stderr)
+
+    def test_but_foretold_where_asked(self):
+        asked = ("--model", "Llama-3-8B", "--cluster", "Ascend-910B", "--devices", "16", "--global-batch", "128",
+                 "--sequence", "8192", "--restrict", "optimizer=swap", "--json")
+        done = subprocess.run([HEDDLE, "search", *asked, "--heddle"], capture_output=True, text=True,
+                              timeout=MACHINE_SECONDS)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        plan = json.loads(done.stdout)["plans"][0]
+        self.assertEqual((plan["optimizer"], plan["program_reserved_bytes"]), ("swap", 0))
+        self.assertGreater(plan["host_bytes"], 0)
+        refused = subprocess.run([HEDDLE, "search", *asked], capture_output=True, text=True, timeout=MACHINE_SECONDS)
+        self.assertEqual(refused.returncode, 2)
+        self.assertIn("a choice of Heddle's alone", refused.stderr)
 
 
 class SearchFrom(unittest.TestCase):

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "heddle/base/error.h"
 #include "heddle/cli/command.h"
@@ -19,6 +20,8 @@
 #include "heddle/planner/simulated_plans.h"
 #include "heddle/search/better.h"
 #include "heddle/search/explain.h"
+#include "heddle/search/launch/emit.h"
+#include "heddle/search/plans/fewest.h"
 #include "heddle/session/signals.h"
 
 namespace heddle::cli {
@@ -79,6 +82,10 @@ Json json_of(const Ranked& r, double scale) {
               {"offload", r.job.software.offload_activations},
               {"dispatcher", r.job.software.once_a_node ? "node" : "plain"},
               {"by_stage", keeping_of_stages(r)},
+              {"optimizer", word_of(r.job.residency.optimizer)},
+              {"master", word_of(r.job.residency.master)},
+              {"weights", r.job.residency.weights ? "host" : "device"},
+              {"gradients", r.job.residency.gradients ? "host" : "device"},
               {"layers", r.exact.layers},
               {"step_s", r.exact.step_s * scale},
               {"p99_step_s", r.p99_step_s * scale},
@@ -86,6 +93,7 @@ Json json_of(const Ranked& r, double scale) {
               {"tokens_per_s_per_device", r.tokens_per_s_per_device / scale},
               {"model_flops_utilization", r.model_flops_utilization / scale},
               {"peak_bytes", r.exact.peak_bytes},
+              {"host_bytes", r.exact.host_bytes},
               {"program_live_bytes", r.live_bytes},
               {"program_reserved_bytes", r.reserved_bytes},
               {"exposed_communication_s", r.exact.exposed_s * scale},
@@ -166,6 +174,15 @@ void print(const Answer& a, double scale) {
   rank = 0;
   for (const Ranked& r : a.top) {
     ++rank;
+    if (const std::string home = search::text_of(r.job.residency); !home.empty())
+      fmt::print("the state of {}: {}{}\n", rank, home,
+                 r.exact.host_bytes > 0
+                     ? fmt::format("; {} of a rank on the host", observe::bytes_text(r.exact.host_bytes))
+                     : "");
+  }
+  rank = 0;
+  for (const Ranked& r : a.top) {
+    ++rank;
     if (r.simulated_step_s > 0)
       fmt::print("the program of {} simulated: a step of {}\n", rank, observe::duration_text(r.simulated_step_s));
   }
@@ -222,10 +239,16 @@ int search_plans(const SearchOptions& o) {
   job.global_batch = static_cast<int>(o.global_batch);
   job.sequence = static_cast<double>(o.sequence);
   for (const std::string& each : o.restrict) read_restriction(each, query.space.restriction, job.software);
-  if (!o.emit.empty()) search::restrict_to(o.emit, query.space.restriction, job);
-  // Of Heddle itself layers are lowered, and the best plans simulated.
+  const bool heddle = o.heddle || o.emit == "heddle";
+  if (heddle && !o.emit.empty() && o.emit != "heddle")
+    config_error("search: --heddle with --emit {}, accepted: --emit heddle", o.emit);
+  if (heddle || !o.emit.empty()) search::restrict_to(heddle ? "heddle" : o.emit, query.space.restriction, job);
+  // Of Heddle itself layers are lowered, and where it has a backend the best plans counted and simulated.
   std::unique_ptr<search::LoweredBlocks> blocks;
-  if (o.emit == "heddle") blocks = planner::lowered_blocks(job);
+  if (heddle) blocks = planner::lowered_blocks(job);
+  if (o.heddle && !blocks)
+    config_error("search: heddle can't run this: {}", planner::refusals_of_model(job).front());
+  const bool counted = blocks && !search::heddle_backend(job.device).empty();
   job.software.lowered = blocks.get();
   query.space.devices = static_cast<int>(o.devices);
   query.space.routing.spread = o.routing;
@@ -240,31 +263,42 @@ int search_plans(const SearchOptions& o) {
   const session::Signals signals;
   session::Signals::answer("the best plans so far follow; asked again it ends without them",
                            "nothing was found yet");
-  const auto find = [&] {
+  const auto find = [&]() -> std::optional<search::Fewest> {
     observe::Doing doing("searching");
+    std::string on;  // so many devices
     const auto run = [&](const search::Query& asked) {
       return search::search(
           asked,
           [&](size_t done, size_t of, uint64_t plans) {
-            doing.now(
-                fmt::format("searching, {} plans so far", observe::grouped_text(static_cast<long long>(plans))),
-                static_cast<double>(done) / static_cast<double>(of));
+            doing.now(fmt::format("searching{}, {} plans so far", on,
+                                  observe::grouped_text(static_cast<long long>(plans))),
+                      static_cast<double>(done) / static_cast<double>(of));
           },
           [] { return session::Signals::take().stop; });
     };
-    if (!blocks) return run(query);
-    return planner::heddle_plans(query, run, [&] { doing.now("simulating the best"); });
+    const auto whole = [&](const search::Query& asked) {
+      if (!counted) return run(asked);
+      return planner::heddle_plans(asked, run, [&] { doing.now("simulating the best"); });
+    };
+    if (!o.fewest) return search::Fewest{query.space.devices, whole(query)};
+    return search::fewest_devices(query, run, whole, [&](int devices) { on = fmt::format(" on {}", devices); });
   };
-  const Answer answer = find();
+  std::optional<search::Fewest> found = find();
+  if (!found) found.emplace();  // nothing fits
+  const Answer& answer = found->answer;
   const std::string emitted = write_plans(o, answer, calibration);
   if (o.json) {
     Json json = json_of(answer, scale);
+    if (o.fewest) json["fewest"] = Json{{"devices", found->devices}, {"searches", found->searches}};
     if (!emitted.empty() && o.out.empty()) json["emitted"] = emitted;
     fmt::print("{}\n", json.dump(2));
   } else if (!emitted.empty() && o.out.empty()) {
     fmt::print("{}", emitted);
   } else {
     if (answer.stopped) fmt::print("stopped early, the best so far:\n\n");
+    if (o.fewest && found->devices > 0)
+      fmt::print("{} {} are the fewest that train it, by {} searches\n\n", found->devices, job.device.name,
+                 found->searches);
     print(answer, scale);
   }
   return answer.top.empty() ? kFailed : kDone;
@@ -289,6 +323,10 @@ void add_search(Commands& all) {
   command.option("--cluster", options.cluster, "An accelerator such as H800, or a TOML file of a cluster")
       .called("NAME|FILE");
   add_count(command, "--devices", options.devices, "Accelerators", 1 << 20);
+  command
+      .option("--fewest", options.fewest,
+              "The fewest devices on which the model trains at all, whole nodes or parts of one; --devices at most")
+      .excludes("--from");
   add_count(command, "--global-batch", options.global_batch, "Sequences of a step", 1 << 24).excludes("--from");
   add_count(command, "--sequence", options.sequence, "Tokens of a sequence", 100'000'000).excludes("--from");
   command.option("--precision", options.precision, "Of the matrix products")
@@ -323,6 +361,10 @@ void add_search(Commands& all) {
   command.option("--explain", options.explain, "Write the explanation as one HTML page").called("FILE");
   command.option("--emit", options.emit, "Print the best plan as heddle (TOML), megatron or mindspeed (bash)")
       .among({"heddle", "megatron", "mindspeed"});
+  command
+      .option("--heddle", options.heddle,
+              "Heddle trains: its own layers, and where its state may lie, also for devices without a backend")
+      .excludes("--from");
   command.option("--out", options.out, "Where --emit writes to; standard output").called("FILE");
   add_json(command, options.json);
 }

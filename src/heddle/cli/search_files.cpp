@@ -175,6 +175,8 @@ Accelerator read_cluster(const std::string& name) {
   keys.whole("units", 1, 1 << 20, a.units);
   keys.number("host_us", 0, 1e6, [&](double v) { a.host_us = v; });
   keys.number("host_gb_per_s", 1e-3, 1e6, [&](double v) { a.host_bytes_per_s = v * 1e9; });
+  keys.number("host_memory_gib", 1e-3, 1e6, [&](double v) { a.host_memory_bytes = v * (1 << 30); });
+  keys.number("host_memory_gb_per_s", 1e-3, 1e6, [&](double v) { a.host_memory_bytes_per_s = v * 1e9; });
   if (const toml::node* node = keys.find("tier")) {
     const toml::array* tiers = node->as_array();
     if (tiers == nullptr || !tiers->is_homogeneous(toml::node_type::table) || tiers->size() < 2 ||

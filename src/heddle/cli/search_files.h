@@ -14,7 +14,7 @@ namespace heddle::cli {
 ///
 ///   device = "H800"          # start from a known one; the other keys overwrite it
 ///   memory_gib = 80          # also name, family, bf16_tflops, fp8_tflops, fp4_tflops, memory_gb_per_s, units,
-///                            # host_us, host_gb_per_s
+///                            # host_us, host_gb_per_s (the link), host_memory_gib, host_memory_gb_per_s (a device's share)
 ///   [[tier]]                 # from the inside out; given, they replace the known ones: two at least
 ///   name = "node"            # free text: device, node, nvlink, rail, spine, ...
 ///   ranks = 8                # reached within it; the last tier has none: all

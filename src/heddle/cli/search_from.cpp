@@ -17,6 +17,7 @@
 #include "heddle/planner/simulated_plans.h"
 #include "heddle/search/better.h"
 #include "heddle/search/explain.h"
+#include "heddle/search/launch/emit.h"
 #include "heddle/search/launch/launch_script.h"
 #include "heddle/search/launch/rewrite_script.h"
 #include "heddle/session/signals.h"
@@ -104,6 +105,8 @@ int search_from(const SearchOptions& o) {
     if (!heddle) return search::search_better(script.launch, target, request.memory_bytes, stop);
     search::Query query = search::query_beside(script.launch, target, request.memory_bytes);
     query.top = static_cast<int>(o.top);
+    if (search::heddle_backend(query.space.job.device).empty())
+      config_error("{}: heddle can't run this: Heddle has no backend for {}", o.from, query.space.job.device.name);
     blocks = planner::lowered_blocks(query.space.job);
     if (!blocks)
       config_error("{}: heddle can't run this: {}", o.from, planner::refusals_of_model(query.space.job).front());

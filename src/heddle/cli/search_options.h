@@ -29,6 +29,8 @@ struct SearchOptions {
   std::string explain;           // HTML file
   std::string emit;              // heddle, megatron or mindspeed
   std::string out;               // what --emit writes; empty: standard output
+  bool heddle = false;           // Heddle itself trains, also where it has no backend
+  bool fewest = false;           // devices on which the model trains, `devices` at most
   bool json = false;
 };
 

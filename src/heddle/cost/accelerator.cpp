@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <initializer_list>
 #include <utility>
 
 #include "heddle/base/text.h"
@@ -61,6 +62,30 @@ std::vector<Accelerator> make_accelerators() {
       a.host_bytes_per_s = 64 * G;
     if (a.name.starts_with("GB")) a.host_bytes_per_s = 450 * G;
   }
+  // Memory of the usual host, of one device of eight, and its channels' rate. NVIDIA's user guides: DGX A100 640 GB
+  // 2 TB, 320 GB 1 TB, on two EPYC 7742 with 8 channels of DDR4-3200; DGX H100 and H200 2 TB on two Xeon 8480C with
+  // 8 of DDR5-4800; DGX B200 2 TB on two Xeon 8570 with 8 of DDR5-5600; DGX B300 2 TB on two Xeon 6776P with 8 of
+  // DDR5-6400. GB200 and GB300 NVL72 pages: 17 TB of LPDDR5X at 18.4 and at 14 TB/s, for 72. Atlas 800T A2 pages:
+  // 32 sticks of up to 64 GB on four Kunpeng 920 with 8 channels of DDR4-3200. Azure's ND MI300X v5: 1,850 GiB on
+  // two Xeon 8480C.
+  const auto host = [&](std::initializer_list<std::string_view> names, double bytes, double bytes_per_s,
+                        int devices) {
+    for (Accelerator& a : all) {
+      if (std::find(names.begin(), names.end(), a.name) == names.end()) continue;
+      a.host_memory_bytes = bytes / devices;
+      a.host_memory_bytes_per_s = bytes_per_s / devices;
+    }
+  };
+  constexpr double ddr4 = 16 * 25.6 * G, ddr5 = 16 * 38.4 * G;
+  host({"A100-40"}, 1 * T, ddr4, 8);
+  host({"A100-80"}, 2 * T, ddr4, 8);
+  host({"H100", "H100-500W", "H800", "H200", "H20"}, 2 * T, ddr5, 8);
+  host({"B200"}, 2 * T, 16 * 44.8 * G, 8);
+  host({"B300"}, 2 * T, 16 * 51.2 * G, 8);
+  host({"GB200"}, 17 * T, 18.4 * T, 72);
+  host({"GB300"}, 17 * T, 14 * T, 72);
+  host({"Ascend-910B"}, 32 * 64 * GiB, 2 * ddr4, 8);
+  host({"MI300X", "MI325X", "MI355X"}, 1850 * GiB, ddr5, 8);
   return all;
 }
 

@@ -42,12 +42,14 @@ struct Accelerator {
   double bf16_flops = 0, fp8_flops = 0, fp4_flops = 0;  // 0: has none, products run at the next wider type
   double memory_bytes = 0;
   double memory_bytes_per_s = 0;
-  int units = 0;                   // that take tiles of a product: SMs, compute units, cores
-  double host_us = 0;              // of one op, enqueued by an eager Python framework
-  Tier inner;                      // the fast domain: NVLink, xGMI, HCCS, MetaXLink
-  Tier outer;                      // the scale-out network: one device's share of the NICs
-  std::vector<Tier> farther;       // beyond `outer`, where that has a limit: spines, other halls
-  double host_bytes_per_s = 32e9;  // to the host's memory and back, each way: PCIe 4.0 x16
+  int units = 0;                            // that take tiles of a product: SMs, compute units, cores
+  double host_us = 0;                       // of one op, enqueued by an eager Python framework
+  Tier inner;                               // the fast domain: NVLink, xGMI, HCCS, MetaXLink
+  Tier outer;                               // the scale-out network: one device's share of the NICs
+  std::vector<Tier> farther;                // beyond `outer`, where that has a limit: spines, other halls
+  double host_bytes_per_s = 32e9;           // to the host's memory and back, each way: PCIe 4.0 x16
+  double host_memory_bytes = 0;             // a device's share of its host's memory; 0: not known, no limit
+  double host_memory_bytes_per_s = 51.2e9;  // likewise of its rate, read and written: DDR4-3200 x 16, for eight
 
   double flops(Precision precision) const;
   bool operator==(const Accelerator&) const = default;

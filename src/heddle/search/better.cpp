@@ -62,6 +62,8 @@ std::vector<std::string> changes_of(const Job& from, const Job& to) {
   };
   turned("offload of activations", from.software.offload_activations, to.software.offload_activations);
   turned("optimizer states sharded over data ranks", from.software.sharded_states, to.software.sharded_states);
+  if (from.residency != to.residency)
+    changes.push_back(to.residency == Residency{} ? "state on the device" : text_of(to.residency));
   if (b.ep > 1) {
     turned("rows cross to a node once", from.software.once_a_node, to.software.once_a_node);
     turned("overlap of the exchange", from.software.overlap_exchange, to.software.overlap_exchange);
@@ -93,6 +95,7 @@ void restrict_to(std::string_view target, Restriction& space, Job& job) {
       if (!c.recompute.experts) space.recompute.push_back(c.name);
   // Only Heddle's recompute words name layers.
   if (target != "heddle" && space.by_stage.empty()) space.by_stage = {0};
+  space.residencies = target == "heddle";
 }
 
 Query query_beside(const Launch& given, std::string_view target, double memory_bytes, const Behaviour& behaviour) {

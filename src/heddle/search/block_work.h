@@ -44,15 +44,17 @@ struct Layers {
   double layer_s = 0, forward_s = 0, weight_s = 0;
   Work tail;  // the head and multi-token prediction
   double head_s = 0;
-  double offload_out_s = 0, offload_back_s = 0;  // of a layer, what its compute doesn't hide
-  model::SavedBytes whole, kept;                 // of a token, without recomputation and with it
+  // What goes to the host and comes from it, where the compute doesn't hide it: of a layer's forward and backward,
+  // of the embedding, of the head.
+  double offload_out_s = 0, offload_back_s = 0, embedding_copies_s = 0, head_copies_s = 0;
+  model::SavedBytes whole, kept;  // of a token, without recomputation and with it
 };
 Layers layers_of(const Job& job, const Prices& prices, const Behaviour& behaviour);
 
 /// The estimate of a possible job from its parts. No checks.
 Estimate estimate(const Job& job, const model::Parameters& parameters, const Layers& layers,
                   const Behaviour& behaviour);
-/// All but the three byte fields.
+/// All but the byte fields.
 void estimate_time(const Job& job, const model::Parameters& parameters, const Layers& layers,
                    const Behaviour& behaviour, Estimate& into);
 inline constexpr double kOffloaded = 0.15;  // of the activations, where they are offloaded
@@ -61,17 +63,20 @@ inline constexpr double kOffloaded = 0.15;  // of the activations, where they ar
 struct LayerMemory {
   double fixed = 0;       // weights, gradients, states, with a schedule's second copies
   double fixed_once = 0;  // without
-  double gathered = 0;    // beside them, where weights are sharded: once a rank
+  double gathered = 0;    // beside them, where weights are sharded or come from the host: once a rank
   double kept = 0;        // of a microbatch until its backward
+  double hosted = 0;      // of what persists, on the host
+  double parameters = 0;  // of the rank
 };
 struct MemoryParts {
   LayerMemory mean, dense, moe;  // a hybrid's are all the mean
   double embedding_fixed = 0, head_fixed = 0;
   double head_layers = 1;  // that the last stage has fewer, for its head
-  double working = 0, head_working = 0;
+  double embedding_hosted = 0, head_hosted = 0;
+  double working = 0, head_working = 0, embedding_working = 0;
 };
 MemoryParts memory_parts(const Job& job, const model::Parameters& parameters, const Layers& layers);
-/// Peak memory alone, into the three byte fields.
+/// Memory alone, into the byte fields.
 void estimate_memory(const Job& job, const MemoryParts& parts, Estimate& into);
 /// Only the bytes saved, into `into`.
 void saved_bytes_of(const Job& job, const Prices& prices, Layers& into);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "heddle/cost/device_time.h"
 #include "heddle/search/block_work.h"
@@ -34,6 +35,7 @@ std::string impossible(const Job& j) {
 }
 
 constexpr double kHostEfficiency = 0.8;  // of the host link's rate
+constexpr double kHostUsable = 0.9;      // of the host's memory: the rest is the system's and the data's
 
 // Communication that `window` seconds of compute may hide.
 double exposed(const Behaviour& b, double communication, double window) {
@@ -49,6 +51,11 @@ double tokens_per_s_per_device(const Job& j, double step_s) {
 double model_flops_utilization(const Job& j, double step_s) {
   return tokens_per_s_per_device(j, step_s) * model::training_flops_per_token(j.shape, j.sequence, j.with_mtp) /
          j.device.bf16_flops;
+}
+
+double usable_host_bytes(const cost::Accelerator& device) {
+  return device.host_memory_bytes > 0 ? kHostUsable * device.host_memory_bytes
+                                      : std::numeric_limits<double>::infinity();
 }
 
 double microbatches(const Job& j) {
@@ -129,11 +136,22 @@ Layers layers_of(const Job& j, const Prices& prices, const Behaviour& b) {
     of.tail += of.layer.scaled(mtp);
   }
   saved_bytes_of(j, prices, of);
-  if (j.software.offload_activations) {
-    // To the host behind the forward, back behind the backward.
-    const double kept = memory_parts(j, model::parameters_of(j.shape), of).mean.kept;
-    const double one_way = kept * kOffloaded / (1 - kOffloaded) / (kHostEfficiency * j.device.host_bytes_per_s);
-    const double out = exposed(b, one_way, of.forward_s), back = exposed(b, one_way, of.layer_s - of.forward_s);
+  if (const Residency& home = j.residency; j.software.offload_activations || home.crosses()) {
+    // Activations go to the host behind the forward and come back behind the backward. Weights come for both, sums
+    // of gradients come and go behind the backward.
+    const model::Parameters p = model::parameters_of(j.shape);
+    const LayerMemory layer = memory_parts(j, p, of).mean;
+    const double rate = kHostEfficiency * j.device.host_bytes_per_s;
+    const double kept = j.software.offload_activations ? layer.kept * kOffloaded / (1 - kOffloaded) : 0;
+    const double weight = home.weights ? 2 : 0, gradient = home.gradients ? j.software.gradient_bytes : 0;
+    const double out = exposed(b, std::max(kept, weight * layer.parameters) / rate, of.forward_s),
+                 back =
+                     exposed(b, (kept + (weight + gradient) * layer.parameters) / rate, of.layer_s - of.forward_s);
+    // The head's backward follows its forward at once, so that one copy serves both; of the embedding the backward
+    // needs the sums alone.
+    of.head_copies_s = exposed(b, (weight + gradient) * p.head / j.layout.tp / rate, of.head_s);
+    of.embedding_copies_s = exposed(b, (weight + gradient) * p.embedding / j.layout.tp / rate, of.layer_s);
+    of.head_s += of.head_copies_s;
     of.offload_out_s = out, of.offload_back_s = back;
     of.layer.traffic += out + back;
     of.layer_s += out + back;
@@ -231,6 +249,13 @@ void estimate_time(const Job& j, const model::Parameters& p, const Layers& of, c
   t.optimizer = cost::traffic_s(j.device, trained * states * (2 * sw.state_bytes + 2 + sw.gradient_bytes));
   if (!sw.sharded_weights)
     t.optimizer += cost::traffic_s(j.device, trained * (shared_here + experts_here) * 2 * sw.gradient_bytes);
+  if (const Residency& home = j.residency; !(home == Residency{})) {
+    t.optimizer += trained * states * home.end_s;
+    // New weights go to the host, and the norm and the update read sums from there.
+    const double crossing = std::max(home.weights ? 2.0 : 0, home.gradients ? 2 * sw.gradient_bytes : 0);
+    t.optimizer +=
+        trained * (shared_here + experts_here) * crossing / (kHostEfficiency * j.device.host_bytes_per_s);
+  }
   e.beside_s += t.optimizer + b.step_host_s;
   const double sum = t.products + t.attention + t.traffic + t.launches + t.tensor + t.exchange + t.context +
                      t.pipeline + t.data + t.bubble + t.optimizer;

@@ -14,6 +14,7 @@
 #include "heddle/model/shapes/saved_bytes.h"
 #include "heddle/model/shapes/shape.h"
 #include "heddle/schedule/pipeline.h"
+#include "heddle/search/plans/residency.h"
 
 namespace heddle::search {
 
@@ -72,6 +73,7 @@ struct Job {
   Pipeline pipeline = nullptr;
   Software software;
   model::Recompute recompute;
+  Residency residency;
   cost::Precision precision = cost::Precision::bf16;
   double sequence = 4096;
   int microbatch = 1;
@@ -122,7 +124,8 @@ struct Estimate {
   Waterfall time;
   double beside_s = 0;  // of step_s without jitter: gradients and weights over data ranks, optimizer, host
   double peak_bytes = 0, static_bytes = 0, activation_bytes = 0;
-  std::string reason;  // why there is no estimate; "" when there is one
+  double host_bytes = 0;  // of what persists, of the rank that keeps most there
+  std::string reason;     // why there is no estimate; "" when there is one
 };
 
 /// Fast: tens of microseconds. An impossible job gives an estimate with a reason.
@@ -138,6 +141,9 @@ Pipeline interleaved_fused();
 /// What a step of so many seconds comes to.
 double tokens_per_s_per_device(const Job& job, double step_s);
 double model_flops_utilization(const Job& job, double step_s);
+
+/// What a plan may use of the host's memory, of each device; infinite where that is not known.
+double usable_host_bytes(const cost::Accelerator& device);
 
 /// Microbatches of a step on each pipeline.
 double microbatches(const Job& job);

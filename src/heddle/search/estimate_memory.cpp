@@ -40,16 +40,25 @@ MemoryParts memory_parts(const Job& j, const model::Parameters& p, const Layers&
   const double layers = d(s.layers), expert_ranks = static_cast<double>(l.ep) * l.etp;
   const double shards = static_cast<double>(l.dp) * l.cp;
   const double expert_shards = std::max(1.0, l.tp * l.cp * l.dp / expert_ranks);
+  const Residency& home = j.residency;
   const double trained = j.frozen_base ? 0.005 : 1;
   const bool in_one_go = l.vpp > 1 && microbatches(j) <= l.pp;
   const double whole_chunks = sw.sharded_gradients && in_one_go ? 1.0 / l.vpp : 1;
   const auto bytes_of = [&](double parameters, double spread, double held) {
     const double by = sw.sharded_weights ? spread : 1;
     const double gradient = sw.gradient_bytes * (whole_chunks + (1 - whole_chunks) / spread);
-    return parameters * model::static_bytes_per_parameter(held * 2 / by, held * trained * gradient / by,
-                                                          trained * sw.state_bytes,
+    return parameters * model::static_bytes_per_parameter(home.weights ? 0 : held * 2 / by,
+                                                          home.gradients ? 0 : held * trained * gradient / by,
+                                                          trained * (sw.state_bytes - home.away_bytes),
                                                           sw.sharded_weights || sw.sharded_states ? spread : 1);
   };
+  const auto hosted_of = [&](double parameters, double spread, double held) {
+    return parameters * model::static_bytes_per_parameter(
+                            home.weights ? held * 2 : 0, home.gradients ? held * trained * sw.gradient_bytes : 0,
+                            trained * home.host_bytes, sw.sharded_states ? spread : 1);
+  };
+  // Copies of what lies on the host: of what a microbatch uses, and of what it uses next.
+  const double copied = 2 * ((home.weights ? 2 : 0) + (home.gradients ? sw.gradient_bytes : 0));
   const double held = pipeline_of(j)->routes(), tokens = j.microbatch * j.sequence / l.cp;
   const model::SavedBytes &whole = of.whole, &kept = of.kept;
   MemoryParts parts;
@@ -61,9 +70,10 @@ MemoryParts memory_parts(const Job& j, const model::Parameters& p, const Layers&
     return LayerMemory{bytes_of(shared, shards, held) + bytes_of(routed, expert_shards, held),
                        bytes_of(shared, shards, 1) + bytes_of(routed, expert_shards, 1),
                        // Weights of two layers are gathered at once, gradients of one are whole.
-                       sw.sharded_weights ? 8 * (shared + routed) : 0,
+                       sw.sharded_weights ? 8 * (shared + routed) : copied * (shared + routed),
                        tokens * (sw.offload_activations ? 1 - kOffloaded : 1) *
-                           (kept.attention * attention + kept.dense * dense + kept.moe * moe + kept.mamba * mamba)};
+                           (kept.attention * attention + kept.dense * dense + kept.moe * moe + kept.mamba * mamba),
+                       hosted_of(shared, shards, held) + hosted_of(routed, expert_shards, held), shared + routed};
   };
   const bool has_dense = s.dense_blocks() > 0, has_moe = s.moe_blocks() > 0,
              has_attention = s.attention_blocks() > 0;
@@ -75,13 +85,17 @@ MemoryParts memory_parts(const Job& j, const model::Parameters& p, const Layers&
   parts.head_layers = pipeline_of(j)->folded() ? of.head_s / of.layer_s : 1;
   parts.embedding_fixed = bytes_of(p.embedding / l.tp, shards, 1);
   parts.head_fixed = bytes_of(p.head / l.tp, shards, 1);
+  parts.embedding_hosted = hosted_of(p.embedding / l.tp, shards, 1);
+  parts.head_hosted = hosted_of(p.head / l.tp, shards, 1);
   // While a layer is computed again all that it would have kept is alive; its gradients are, in any case.
   const double widest = tokens * ((has_attention ? whole.attention : 0) +
                                   std::max({has_dense ? whole.dense : 0, has_moe ? whole.moe : 0, whole.mamba}));
   parts.working = (j.recompute.full ? 1 : 0.25) * widest;
   // The gradient of the logits stands beside them, and without a fused loss a copy in fp32.
   parts.head_working = std::max(parts.working, tokens * (model::head_bytes(s, l.tp, sw.fused_loss) +
-                                                         (sw.fused_loss ? 2 : 6) * d(s.vocab) / l.tp));
+                                                         (sw.fused_loss ? 2 : 6) * d(s.vocab) / l.tp)) +
+                       copied / 2 * p.head / l.tp;
+  parts.embedding_working = copied / 2 * p.embedding / l.tp;
   return parts;
 }
 
@@ -93,7 +107,7 @@ void estimate_memory(const Job& j, const MemoryParts& parts, Estimate& e) {
   StageLayers stage = stage_layers(d(j.shape.layers), l.pp / shared, size.chunks, parts.head_layers);
   stage = {stage.fullest / shared, stage.last / shared};
   const double mtp = j.with_mtp ? d(j.shape.mtp) : 0;
-  e.peak_bytes = 0;
+  e.peak_bytes = e.host_bytes = 0;
   for (const int i : {0, std::min(1, l.pp - 1), l.pp - 1}) {
     const bool first = i == 0, last = i == (pipeline.folded() ? 0 : l.pp - 1);
     double n = last ? stage.last : stage.fullest;
@@ -103,8 +117,10 @@ void estimate_memory(const Job& j, const MemoryParts& parts, Estimate& e) {
     if (last) fixed += mtp * parts.mean.fixed_once + parts.head_fixed;
     // A tied matrix lies on both ends of a pipeline.
     if (first || (last && j.shape.tied)) fixed += parts.embedding_fixed;
+    e.host_bytes = std::max(e.host_bytes, n * parts.mean.hosted + (first ? parts.embedding_hosted : 0) +
+                                              (last ? mtp * parts.mean.hosted + parts.head_hosted : 0));
     const double active = pipeline.in_flight(size, i) * (n + (last ? mtp / shared : 0)) * parts.mean.kept +
-                          (last ? parts.head_working : parts.working);
+                          (last ? parts.head_working : parts.working) + (first ? parts.embedding_working : 0);
     if (fixed + active <= e.peak_bytes) continue;
     e.peak_bytes = fixed + active;
     e.static_bytes = fixed;

@@ -39,7 +39,9 @@ std::string layout_line(const Job& j) {
   std::string text = fmt::format("tp {} cp {} dp {} pp {}", l.tp, l.cp, l.dp, l.pp);
   if (l.vpp > 1) text += fmt::format(" vpp {}", l.vpp);
   if (j.shape.moe.count > 0) text += fmt::format(" ep {} etp {}", l.ep, l.etp);
-  return text + fmt::format(" microbatch {}", j.microbatch);
+  text += fmt::format(" microbatch {}", j.microbatch);
+  const std::string home = text_of(j.residency);
+  return home.empty() ? text : text + ", " + home;
 }
 
 Explanation explain(const Launch& launch, const ExplainRequest& request) {
@@ -50,7 +52,7 @@ Explanation explain(const Launch& launch, const ExplainRequest& request) {
   x.plan = timer.timed(launch);
   const Exact& step = x.plan.exact;
   x.memory_bytes = request.memory_bytes > 0 ? request.memory_bytes : job.device.memory_bytes;
-  x.fits = step.peak_bytes <= x.memory_bytes;
+  x.fits = fits(step, job, x.memory_bytes);
   const Calibration& calibration = request.calibration != nullptr ? *request.calibration : Calibration::built_in();
   x.scale = calibration.interval(job.device, job.precision);
   x.parts = parts_of(step.time);

@@ -9,6 +9,7 @@
 #include "heddle/cost/op_seconds.h"
 #include "heddle/passes/recompute.h"
 #include "heddle/plan/durations.h"
+#include "heddle/plan/state_cost.h"
 
 namespace heddle::search {
 
@@ -88,6 +89,7 @@ BlockWork mixed(const BlockWork& a, const BlockWork& b, double part_of_b) {
 std::string rates_of(const cost::Accelerator& d) {
   std::vector<double> rates{d.bf16_flops, d.fp8_flops,          d.fp4_flops,
                             d.host_us,    d.memory_bytes_per_s, static_cast<double>(d.units)};
+  rates.insert(rates.end(), {d.host_bytes_per_s, d.host_memory_bytes_per_s});
   const auto add_tier = [&](const cost::Tier& tier) {
     rates.insert(rates.end(), {static_cast<double>(tier.ranks), tier.bytes_per_s, tier.latency_us});
   };
@@ -121,6 +123,16 @@ double accelerator_seconds(const Job& j, const Behaviour& b, const ir::Listing& 
                            static_cast<int>(m.most_nodes), j.software.once_a_node});
 }
 
+plan::DeviceRates rates_on(const cost::Accelerator& device, cost::Precision precision) {
+  constexpr double kReached = 0.7, kPerUs = 1e-6;
+  plan::DeviceRates rates;
+  rates.flops_per_us = kReached * kPerUs * device.flops(precision);
+  rates.bytes_per_us = kReached * kPerUs * device.memory_bytes_per_s;
+  rates.host_bytes_per_us = kReached * kPerUs * device.host_bytes_per_s;
+  rates.processor_bytes_per_us = kReached * kPerUs * device.host_memory_bytes_per_s;
+  return rates;
+}
+
 LoweredBlocks::LoweredBlocks(const model::ModelConfig& model, const plan::Plan& plan, OpSeconds seconds)
     : model_(one_of_each(model)), plan_(plan), seconds_(seconds ? std::move(seconds) : accelerator_seconds) {}
 
@@ -138,6 +150,46 @@ const std::string& LoweredBlocks::refusal(const Job& j) const {
     at->second = error.what();
   }
   return at->second;
+}
+
+const std::vector<Residency>& LoweredBlocks::residencies(const Job& j) const {
+  const std::string key = rates_of(j.device) + std::string(cost::name_of(j.precision));
+  const std::lock_guard lock(mutex_);
+  const auto [at, fresh] = residencies_.try_emplace(key);
+  if (fresh) at->second = residencies_on(j.device, j.precision);
+  return at->second;
+}
+
+std::vector<Residency> LoweredBlocks::residencies_on(const cost::Accelerator& device,
+                                                     cost::Precision precision) const {
+  Job alone;
+  alone.sequence = d(plan_.sequence_length);
+  plan::Plan plan = plan_of(plan_, alone);
+  plan.rates = rates_on(device, precision);
+  std::vector<Residency> all;
+  plan::StateCost usual;
+  for (const Word<plan::MasterForm>& form : words_of(plan::MasterForm{})) {
+    plan.memory.master = form.value;
+    for (const plan::StateCost& cost : plan::state_costs(model_, plan)) {
+      if (all.empty()) usual = cost;  // whole masters, on the device
+      const double parameters = d(usual.device_bytes) / alone.software.state_bytes;
+      Residency r;
+      r.optimizer = cost.home;
+      r.master = form.value;
+      r.away_bytes = d(usual.device_bytes - cost.device_bytes) / parameters;
+      r.host_bytes = d(cost.host_bytes) / parameters;
+      // What is shorter by a hair counts as equal: the usual residency is left for room alone.
+      r.end_s = std::max(0.0, (cost.end_s - usual.end_s) / parameters);
+      for (r.weights = false;; r.weights = true) {
+        for (r.gradients = false;; r.gradients = true) {
+          all.push_back(r);
+          if (r.gradients) break;
+        }
+        if (r.weights) break;
+      }
+    }
+  }
+  return all;
 }
 
 const Prices& LoweredBlocks::prices(const Job& j, const Behaviour& b) const {

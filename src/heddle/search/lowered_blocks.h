@@ -33,10 +33,14 @@ class LoweredBlocks {
   /// Blocks of the job, with what it computes again. A layer counts as one block: its attention is part of it.
   /// Each is worked out once; any number of threads may ask. ConfigError where Heddle can't lower it.
   const Prices& prices(const Job& job, const Behaviour& behaviour) const;
+  /// Of each home of the state, form of masters, and weights and sums of gradients on the device and the host: what
+  /// it costs on the job's accelerator, by the cost table of a text with a layer of each kind on one rank.
+  const std::vector<Residency>& residencies(const Job& job) const;
   /// Why Heddle can't cut the model so; "" when it can.
   const std::string& refusal(const Job& job) const;
 
  private:
+  std::vector<Residency> residencies_on(const cost::Accelerator& device, cost::Precision precision) const;
   Prices priced(const Job& job, const Behaviour& behaviour) const;
   Prices priced_alike(const Job& job, const Behaviour& behaviour) const;
 
@@ -46,7 +50,11 @@ class LoweredBlocks {
   mutable std::mutex mutex_;
   mutable std::map<std::string, std::unique_ptr<const Prices>> prices_;
   mutable std::map<std::string, std::string> refusals_;
+  mutable std::map<std::string, std::vector<Residency>> residencies_;
 };
+
+/// What passes reckon with on a described accelerator: a part of what it is rated at.
+plan::DeviceRates rates_on(const cost::Accelerator& device, cost::Precision precision);
 
 /// Seconds on the job's accelerator.
 double accelerator_seconds(const Job& job, const Behaviour& behaviour, const ir::Listing& listing, const ir::Op& op,

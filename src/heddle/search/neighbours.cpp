@@ -206,12 +206,15 @@ std::vector<Neighbour> neighbours_of(const TimedPlan& plan, double memory, PlanT
     steps.change("optimizer states sharded over data ranks",
                  [](Job& j) { j.software.sharded_states = j.software.reduce_scatter = true; });
 
+  if (job.residency != Residency{})
+    steps.change("all that persists on the device, whole masters", [](Job& j) { j.residency = {}; });
+
   for (Neighbour& n : steps.out) {
     n.reason = estimate(n.job, timer.behaviour()).reason;
     if (n.reason.empty()) n.reason = misfit_of(n.job);
     if (n.reason.empty()) {
       n.exact = timer.step_of(n.job);
-      n.fits = n.exact.peak_bytes <= memory;
+      n.fits = fits(n.exact, n.job, memory);
       n.ratio = n.exact.step_s / plan.exact.step_s;
     }
     n.why = why_not(plan, n, memory, timer);

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "heddle/search/block_work.h"
+#include "heddle/search/lowered_blocks.h"
 
 namespace heddle::search {
 
@@ -26,6 +27,7 @@ void split_static(const Job& job, const Bytes& static_bytes, Kinds& into) {
   const auto of = [&](double Software::*bytes) {
     Job less = job;
     less.software.*bytes = 0;
+    if (bytes == &Software::state_bytes) less.residency.away_bytes = 0;
     return std::max(0.0, whole - static_bytes(less));
   };
   into.gradients = of(&Software::gradient_bytes);
@@ -181,10 +183,14 @@ std::vector<Remedy> remedies_of(const Job& job, const Exact& base, double limit,
   attempt("microbatches of 1", [](Job& j) { j.microbatch = 1; });
   attempt("optimizer states sharded over data ranks",
           [](Job& j) { j.software.sharded_states = j.software.reduce_scatter = true; });
-  if (job.software.lowered == nullptr)  // Heddle does not
+  if (job.software.lowered != nullptr) {
+    for (const Residency& other : worth_trying(job.software.lowered->residencies(job), {}))
+      attempt(text_of(other), [&](Job& j) { j.residency = other; });
+  } else {  // Heddle does not
     attempt("weights sharded over data ranks", [](Job& j) {
       j.software.sharded_weights = j.software.sharded_states = j.software.reduce_scatter = true;
     });
+  }
   std::stable_sort(all.begin(), all.end(), [&](const Remedy& a, const Remedy& b) {
     const bool fits_a = a.peak_bytes <= limit, fits_b = b.peak_bytes <= limit;
     if (fits_a != fits_b) return fits_a;

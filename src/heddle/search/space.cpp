@@ -65,7 +65,22 @@ void Restriction::set(std::string_view words) {
                        {"uneven", &uneven},
                        {"by_stage", &by_stage},
                        {"microbatch", &microbatch}};
-  std::vector<std::string> names{"schedule", "recompute"};
+  struct WordAxis {
+    const char* name;
+    std::vector<std::string>* values;
+    std::vector<std::string> accepted;
+  };
+  std::vector<std::string> levels, homes = all_words<plan::StateHome>();
+  for (const RecomputeChoice& c : all_recompute_choices()) levels.push_back(c.name);
+  std::erase(homes, word_of(plan::StateHome::cheapest));
+  const std::vector<std::string> places{"device", "host"};
+  const WordAxis word_axes[] = {{"recompute", &recompute, levels},
+                                {"optimizer", &residency.optimizer, homes},
+                                {"master", &residency.master, all_words<plan::MasterForm>()},
+                                {"weights", &residency.weights, places},
+                                {"gradients", &residency.gradients, places}};
+  std::vector<std::string> names{"schedule"};
+  for (const WordAxis& axis : word_axes) names.emplace_back(axis.name);
   for (const Axis& axis : axes) names.emplace_back(axis.name);
   const size_t equals = words.find('=');
   const std::string_view name = words.substr(0, equals);
@@ -77,7 +92,8 @@ void Restriction::set(std::string_view words) {
                      : near);
   }
   if (name == "schedule") schedule.clear();
-  if (name == "recompute") recompute.clear();
+  for (const WordAxis& axis : word_axes)
+    if (axis.name == name) axis.values->clear();
   for (const Axis& axis : axes)
     if (axis.name == name) axis.values->clear();
   for_each_word(words.substr(equals + 1), [&](std::string_view word) {
@@ -89,12 +105,12 @@ void Restriction::set(std::string_view words) {
       schedule.push_back(p);
       return;
     }
-    if (name == "recompute") {
-      std::vector<std::string> known;
-      for (const RecomputeChoice& c : all_recompute_choices()) known.push_back(c.name);
-      if (std::find(known.begin(), known.end(), word) == known.end())
-        config_error("restriction recompute: '{}', accepted: {}", word.substr(0, 60), fmt::join(known, ", "));
-      recompute.emplace_back(word);
+    for (const WordAxis& axis : word_axes) {
+      if (axis.name != name) continue;
+      if (std::find(axis.accepted.begin(), axis.accepted.end(), word) == axis.accepted.end())
+        config_error("restriction {}: '{}', accepted: {}", name, word.substr(0, 60),
+                     fmt::join(axis.accepted, ", "));
+      axis.values->emplace_back(word);
       return;
     }
     int value = 0;

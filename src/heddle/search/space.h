@@ -22,6 +22,8 @@ struct Restriction {
   std::vector<int> offload;            // 0, 1
   std::vector<int> uneven;             // 0: stages of equal layers only (embedding and head may stand for one each)
   std::vector<int> by_stage;           // 0: recomputation and offload the same on all stages
+  bool residencies = false;            // where state, weights and gradients lie is searched too: Heddle alone
+  ResidencyWords residency;
 
   /// "tp=1,2": the values of an axis, in place of those it had. ConfigError naming what is wrong, what is accepted
   /// and the nearest name.

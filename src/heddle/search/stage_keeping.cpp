@@ -140,7 +140,7 @@ std::optional<KeptByStage> keep_by_stage(const Job& job, const Behaviour& behavi
     way_of_stage = all(fastest);
     if (!knapsack.fill(layers, way_of_stage, job.software)) return false;
     Exact exact = exact_of(job, behaviour, prepared, costs.staged(place, way_of_stage, layers));
-    if (exact.peak_bytes > memory_bytes || (best && exact.step_s >= best->exact.step_s)) return false;
+    if (!fits(exact, job, memory_bytes) || (best && exact.step_s >= best->exact.step_s)) return false;
     best = KeptByStage{way_of_stage, std::move(exact)};
     return true;
   };

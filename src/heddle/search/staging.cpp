@@ -118,6 +118,8 @@ StageCosts::StageCosts(const Job& job, const Behaviour& b, const std::vector<Kee
     way.dense = s.is_hybrid() ? way.mean : blocks(1, 1, 0, 0);
     way.moe = s.is_hybrid() ? way.mean : blocks(1, 0, 1, 0);
     way.tail = clock.of(prices.head.forward, prices.head.backward, prices.head.weights).scaled(1 + mtp);
+    way.tail.forward += layers.head_copies_s;
+    way.embedding_copies_s = layers.embedding_copies_s;
     way.tail += way.mean.scaled(mtp);
     const bool apart = pipeline_of(job_)->pairs();
     const auto both_ways = [&](const Work& forward, const Work& backward) {
@@ -143,6 +145,7 @@ StageCosts::StageCosts(const Job& job, const Behaviour& b, const std::vector<Kee
     way.dense_work = s.is_hybrid() ? way.mean_work : work_of(1, 1, 0, 0);
     way.moe_work = s.is_hybrid() ? way.mean_work : work_of(1, 0, 1, 0);
     way.tail_work = both_ways(prices.head.forward, prices.head.backward).scaled(1 + mtp);
+    way.tail_work.traffic += layers.head_copies_s;
     way.tail_work += way.mean_work.scaled(mtp);
     way.memory = memory_parts(job_, p, layers);
     ways_.push_back(way);
@@ -215,6 +218,7 @@ Staged StageCosts::staged(const schedule::Placement& place, const std::vector<in
   int64_t at = 0;
   staged.fixed_bytes.assign(static_cast<size_t>(place.ranks), first.memory.mean.gathered);
   staged.working_bytes.assign(static_cast<size_t>(place.ranks), 0);
+  staged.host_bytes.assign(static_cast<size_t>(place.ranks), 0);
   for (int s = 0; s < place.stages; ++s) {
     const Way& way = of(way_of_stage[static_cast<size_t>(s)]);
     const MemoryParts& memory = way.memory;
@@ -228,8 +232,17 @@ Staged StageCosts::staged(const schedule::Placement& place, const std::vector<in
     double kept = n_dense * memory.dense.kept + n_moe * memory.moe.kept;
     // With two routes a rank has two stages, whose states it shares with the rank of their other copies.
     double fixed = (n_dense * memory.dense.fixed + n_moe * memory.moe.fixed) / place.routes;
-    if (s == 0) fixed += memory.embedding_fixed;
+    double hosted = (n_dense * memory.dense.hosted + n_moe * memory.moe.hosted) / place.routes;
+    double working = s == place.stages - 1 ? memory.head_working : memory.working;
+    if (s == 0) {
+      t.forward += way.embedding_copies_s;
+      work.traffic += way.embedding_copies_s;
+      fixed += memory.embedding_fixed;
+      hosted += memory.embedding_hosted;
+      working += memory.embedding_working;
+    }
     if (s == place.stages - 1) {
+      hosted += memory.head_hosted + mtp * memory.mean.hosted;
       t += way.tail;
       work += way.tail_work;
       kept += mtp * memory.mean.kept;
@@ -246,8 +259,8 @@ Staged StageCosts::staged(const schedule::Placement& place, const std::vector<in
     for (int c = s; c < static_cast<int>(place.rank_of.size()); c += place.stages) {
       const auto r = static_cast<size_t>(place.rank_of[static_cast<size_t>(c)]);
       staged.fixed_bytes[r] += fixed;
-      staged.working_bytes[r] =
-          std::max(staged.working_bytes[r], s == place.stages - 1 ? memory.head_working : memory.working);
+      staged.host_bytes[r] += hosted;
+      staged.working_bytes[r] = std::max(staged.working_bytes[r], working);
     }
   }
   return staged;
@@ -308,7 +321,12 @@ Exact exact_of(const Job& j, const Behaviour& b, const schedule::Schedule& sched
                                     j.software.reserve +
                                 j.software.context_bytes);
   e.peak_bytes = *std::max_element(e.rank_peak_bytes.begin(), e.rank_peak_bytes.end());
+  e.host_bytes = *std::max_element(staged.host_bytes.begin(), staged.host_bytes.end());
   return e;
+}
+
+bool fits(const Exact& exact, const Job& job, double memory_bytes) {
+  return exact.peak_bytes <= memory_bytes && exact.host_bytes <= usable_host_bytes(job.device);
 }
 
 }  // namespace heddle::search

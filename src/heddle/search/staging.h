@@ -27,6 +27,7 @@ struct Staged {
   std::vector<schedule::StageBytes> stage_bytes;   // a microbatch's activations
   std::vector<int> layers;                         // of each stage, in the model's order; some may be 0
   std::vector<double> fixed_bytes, working_bytes;  // of each rank: weights and states; what a block works in
+  std::vector<double> host_bytes;                  // of each rank: of what persists, on the host
   std::vector<Waterfall> time;  // of each stage, a microbatch there and back: what its times are made of
 };
 Staged stage_job(const Job& job, const Behaviour& behaviour, const schedule::Placement& placement);
@@ -64,6 +65,7 @@ class StageCosts {
     LayerTimes mean, dense, moe, tail;
     Work mean_work, dense_work, moe_work, tail_work;  // both directions
     MemoryParts memory;
+    double embedding_copies_s = 0;
   };
   const Way& of(int way) const { return ways_[static_cast<size_t>(way)]; }
 
@@ -95,7 +97,10 @@ struct Exact {
   std::vector<int> layers;  // of each stage
   std::vector<double> rank_peak_bytes;  // of each rank of the pipeline
   double peak_bytes = 0;                // of the fullest
+  double host_bytes = 0;                // of what persists on the host, of the rank that keeps most there
 };
+/// Whether the job's device has so many bytes, and its host what the plan keeps there.
+bool fits(const Exact& exact, const Job& job, double memory_bytes);
 /// ConfigError for an impossible job.
 Exact exact_of(const Job& job, const Behaviour& behaviour = {});
 Exact exact_of(const Job& job, const Behaviour& behaviour, const PreparedSchedule& prepared);

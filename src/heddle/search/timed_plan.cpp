@@ -50,6 +50,7 @@ Exact closed_step(const Estimate& estimate) {
   e.time = estimate.time;
   e.exposed_s = e.time.communication();
   e.peak_bytes = estimate.peak_bytes;
+  e.host_bytes = estimate.host_bytes;
   e.rank_peak_bytes = {estimate.peak_bytes};
   return e;
 }

@@ -15,6 +15,8 @@ std::vector<std::string> refusals_of(const Launch& launch, std::string_view targ
   // What makes the job itself impossible comes first.
   if (const std::string reason = estimate(launch.job).reason; !reason.empty()) return {reason};
   if (const std::string_view reason = misfit_of(launch.job); !reason.empty()) return {std::string(reason)};
+  if (target == "heddle" && heddle_backend(launch.job.device).empty())
+    return {fmt::format("Heddle has no backend for {}", launch.job.device.name)};
   if (target == "heddle") return heddle_refusals(launch);
   if (target == "megatron") return script_refusals(launch, Dialect::megatron);
   if (target == "mindspeed") return script_refusals(launch, Dialect::mindspeed);

@@ -29,6 +29,9 @@ std::string script_text(const Launch& launch, Dialect dialect);
 /// "key=value" as `heddle train --set` takes them, without the check.
 std::vector<std::string> heddle_settings(const Launch& launch);
 
+/// What of Heddle runs on such a device; "" where nothing does.
+std::string_view heddle_backend(const cost::Accelerator& device);
+/// Of the model and the job; refusals_of also knows devices without a backend.
 std::vector<std::string> heddle_refusals(const Launch& launch);
 std::vector<std::string> script_refusals(const Launch& launch, Dialect dialect);
 

@@ -106,8 +106,17 @@ Words words_of(const Launch& launch) {
   return words;
 }
 
-// What of Heddle runs on such a device; "" where nothing does.
-std::string_view backend_of(const cost::Accelerator& device) {
+// A folder's name from the model's: letters, digits and dashes.
+std::string folder_name(const std::string& text) {
+  std::string out;
+  for (const char c : text.substr(0, 60))
+    if (std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '-') out += c;
+  return out.empty() ? "searched" : out;
+}
+
+}  // namespace
+
+std::string_view heddle_backend(const cost::Accelerator& device) {
   switch (device.family) {
     case cost::Family::ampere:
     case cost::Family::hopper:
@@ -119,16 +128,6 @@ std::string_view backend_of(const cost::Accelerator& device) {
   return "";
 }
 
-// A folder's name from the model's: letters, digits and dashes.
-std::string folder_name(const std::string& text) {
-  std::string out;
-  for (const char c : text.substr(0, 60))
-    if (std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '-') out += c;
-  return out.empty() ? "searched" : out;
-}
-
-}  // namespace
-
 std::vector<std::string> heddle_refusals(const Launch& given) {
   const Launch launch = normalized(given);
   const Job& j = launch.job;
@@ -139,7 +138,6 @@ std::vector<std::string> heddle_refusals(const Launch& given) {
   const auto when = [&](bool wrong, const std::string& why) {
     if (wrong) no.push_back(why);
   };
-  when(backend_of(j.device).empty(), fmt::format("Heddle has no backend for {}", j.device.name));
   when(s.is_hybrid(), "Heddle trains no hybrid models");
   when(!s.gated || !s.moe.gated, "Heddle's feed-forward blocks are gated");
   when(s.sinks, "Heddle's attention has no sinks");
@@ -248,7 +246,7 @@ std::vector<std::string> heddle_settings(const Launch& given) {
   key("microbatch", j.microbatch);
   key("sequence_length", static_cast<int64_t>(j.sequence));
   section = "device.";
-  key("backend", backend_of(j.device));
+  if (const std::string_view backend = heddle_backend(j.device); !backend.empty()) key("backend", backend);
   key("memory_bytes", std::llround(launch.memory_bytes > 0 ? launch.memory_bytes : usable_bytes(j.device)));
   key("dtype", "bf16");
   if (j.software.captured > 0) key("graphs", true);
@@ -273,10 +271,16 @@ std::vector<std::string> heddle_settings(const Launch& given) {
   const Words words = words_of(launch);
   section = "memory.";
   if (!words.recompute.empty()) key("recompute", fmt::format("{}", fmt::join(words.recompute, ", ")));
-  if (!words.offload.empty()) {
-    key("offload", fmt::format("{}", fmt::join(words.offload, ", ")));
+  if (!words.offload.empty()) key("offload", fmt::format("{}", fmt::join(words.offload, ", ")));
+  const Residency& home = j.residency;
+  if (home.optimizer != plan::StateHome::device) key("optimizer", word_of(home.optimizer));
+  if (home.master != plan::MasterForm::full) key("master", word_of(home.master));
+  if (home.weights) key("weights", "all");
+  if (home.gradients) key("gradients", "all");
+  if (!words.offload.empty() || !home.on_device())
     key("host_rate", fmt::format("{:.1f}", j.device.host_bytes_per_s / 1e9));
-  }
+  if (home.optimizer == plan::StateHome::host)
+    key("update_rate", fmt::format("{:.1f}", j.device.host_memory_bytes_per_s / 1e9));
   return out;
 }
 

@@ -1,0 +1,141 @@
+#include "heddle/search/plans/estimator.h"
+
+#include <tuple>
+
+namespace heddle::search {
+
+namespace {
+
+// What crosses from the host for a microbatch: nothing, weights, sums of gradients, both.
+constexpr size_t kCrossings = 4;
+
+}  // namespace
+
+Estimator::Estimator(const Task& task)
+    : best(static_cast<size_t>(task.query.short_list)),
+      task_(task),
+      job_(task.query.space.job),
+      host_bytes_(usable_host_bytes(job_.device)),
+      known_(3 * task.recompute.size() * 2 * kCrossings) {}
+
+void Estimator::family(size_t index) {
+  family_ = index;
+  serial_ = 0;
+  const Family& family = task_.families[index];
+  Layout& l = job_.layout;
+  l.tp = family.tp, l.cp = family.cp, l.ep = family.ep, l.etp = family.etp;
+  job_.microbatch = family.microbatch;
+  if (task_.lowered() != nullptr && !task_.lowered()->refusal(job_).empty()) return;
+  if (!task_.lowers_all()) job_.software.lowered = nullptr;
+  task_.set_routing(job_, 0.5);
+  forget();
+  for_each_layout(task_.query.space, family, job_, [&] { layout(); });
+}
+
+const std::vector<Choice>& Estimator::choices(const Job& job, double most_bytes, bool all) {
+  job_ = job;
+  forget();
+  weigh(most_bytes, all, true);
+  std::stable_sort(fitting_.begin(), fitting_.end(),
+                   [](const Choice& a, const Choice& b) { return a.step_s < b.step_s; });
+  return fitting_;
+}
+
+void Estimator::forget() {
+  for (auto& each : known_) each.reset();
+  for (auto& each : prices_) each.reset();
+  priced_dp_ = 0;
+}
+
+// Blocks cost the same whatever the stages, unless weights are gathered around them from data ranks.
+const Layers& Estimator::layers_now(size_t recompute) {
+  if (job_.software.sharded_weights && priced_dp_ != job_.layout.dp) {
+    forget();
+    priced_dp_ = job_.layout.dp;
+  }
+  const Pipeline p = job_.pipeline;
+  const size_t kind = !p->pairs() ? 0 : p->outline().hides_exchange ? 2 : 1;  // of hiding the exchange
+  std::optional<Layers>& known =
+      known_[((kind * task_.recompute.size() + recompute) * 2 + (job_.software.offload_activations ? 1 : 0)) *
+                 kCrossings +
+             (job_.residency.weights ? 2 : 0) + (job_.residency.gradients ? 1 : 0)];
+  if (!known) {
+    std::optional<Prices>& prices = prices_[kind];
+    if (!prices || prices->saved) prices = prices_of(job_, task_.parameters, task_.query.behaviour);
+    known = layers_of(job_, *prices, task_.query.behaviour);
+  }
+  return *known;
+}
+
+// `everywhere`: with each residency that fits. Else with the first that does of the usual one and those that leave
+// least on the device, of each kind of crossing: homes of the state differ by little beside a step.
+void Estimator::weigh(double most_bytes, bool all, bool everywhere) {
+  fitting_.clear();
+  lightest_.peak_bytes = 0;
+  for (size_t r = 0; r < task_.recompute.size(); ++r) {
+    if (!task_.allows(job_.pipeline, task_.recompute[r].recompute)) continue;
+    for (const bool offload : task_.offload) {
+      job_.recompute = task_.recompute[r].recompute;
+      job_.software.offload_activations = offload;
+      const size_t before = fitting_.size();
+      for (size_t h = 0; h < task_.residencies.size(); ++h) {
+        if (h == 1 && too_large_anywhere({static_cast<int>(r), offload}, most_bytes)) break;
+        if (!everywhere && h > 0 && !task_.leaves_least(h)) continue;
+        if (weigh_one({static_cast<int>(r), offload, h}, most_bytes) && !everywhere) break;
+      }
+      const bool usual = fitting_.size() > before && fitting_[before].residency == 0;
+      if (usual && !all && !offload && job_.recompute == model::Recompute{}) return;
+    }
+  }
+}
+
+// Whether it fits; then it is among the fitting.
+bool Estimator::weigh_one(Choice choice, double most_bytes) {
+  job_.residency = task_.residencies[choice.residency];
+  const Layers& layers = layers_now(static_cast<size_t>(choice.recompute));
+  Estimate e;
+  estimate_memory(job_, memory_parts(job_, task_.parameters, layers), e);
+  choice.peak_bytes = e.peak_bytes;
+  ++counts.plans;
+  if (e.peak_bytes > most_bytes) {
+    if (lightest_.peak_bytes == 0 || e.peak_bytes < lightest_.peak_bytes) lightest_ = choice;
+    return false;
+  }
+  if (e.host_bytes > host_bytes_) return false;
+  estimate_time(job_, task_.parameters, layers, task_.query.behaviour, e);
+  choice.step_s = e.step_s;
+  fitting_.push_back(choice);
+  ++counts.fitting;
+  return true;
+}
+
+// Whether even what leaves least on the device is too much there.
+bool Estimator::too_large_anywhere(Choice choice, double most_bytes) {
+  choice.residency = task_.lightest;
+  job_.residency = task_.residencies[choice.residency];
+  Estimate e;
+  estimate_memory(job_, memory_parts(job_, task_.parameters, layers_now(static_cast<size_t>(choice.recompute))), e);
+  choice.peak_bytes = e.peak_bytes;
+  if (e.peak_bytes <= most_bytes) return false;
+  if (e.peak_bytes < lightest_.peak_bytes) lightest_ = choice;
+  return true;
+}
+
+void Estimator::layout() {
+  ++counts.layouts;
+  // Whatever is computed again or sent away takes time: where everything can be kept, nothing else is lowered.
+  weigh(task_.most_bytes(), job_.software.lowered == nullptr, false);
+  Candidate plan{family_, serial_++, job_.layout.pp, job_.layout.vpp, job_.layout.dp, job_.pipeline, lightest_};
+  if (fitting_.empty()) {
+    if (lightest_.peak_bytes > 0 &&
+        (!least || std::tuple(plan.best.peak_bytes, plan.family, plan.serial) <
+                       std::tuple(least->best.peak_bytes, least->family, least->serial)))
+      least = plan;
+    return;
+  }
+  plan.best = *std::min_element(fitting_.begin(), fitting_.end(),
+                                [](const Choice& a, const Choice& b) { return a.step_s < b.step_s; });
+  best.add(plan);
+}
+
+}  // namespace heddle::search

@@ -1,0 +1,72 @@
+// One thread's part of a search: the plans of its families by the estimate, the best of them, and of a plan that is
+// to be timed all its choices.
+#pragma once
+
+#include <algorithm>
+#include <optional>
+#include <vector>
+
+#include "heddle/search/plans/search_task.h"
+
+namespace heddle::search {
+
+/// The best few in whatever order they come.
+class ShortList {
+ public:
+  explicit ShortList(size_t most) : most_(most) {}
+  void add(const Candidate& plan) {
+    if (plans_.size() == most_ && !before(plan, plans_.front())) return;
+    if (plans_.size() == most_) {
+      std::pop_heap(plans_.begin(), plans_.end(), before);
+      plans_.pop_back();
+    }
+    plans_.push_back(plan);
+    std::push_heap(plans_.begin(), plans_.end(), before);
+  }
+  const std::vector<Candidate>& plans() const { return plans_; }
+
+ private:
+  size_t most_;
+  std::vector<Candidate> plans_;
+};
+
+struct Counts {
+  uint64_t plans = 0, fitting = 0, layouts = 0;
+};
+
+class Estimator {
+ public:
+  explicit Estimator(const Task& task);
+
+  /// Estimates the plans of a family.
+  void family(size_t index);
+
+  /// Choices of the job's layout by estimated time, of which none has more than `most_bytes`: all of them, or none
+  /// but to keep everything, where it usually lies, where that fits.
+  const std::vector<Choice>& choices(const Job& job, double most_bytes, bool all);
+
+  ShortList best;
+  Counts counts;
+  std::optional<Candidate> least;  // memory, of what doesn't fit
+
+ private:
+  void forget();
+  const Layers& layers_now(size_t recompute);
+  void weigh(double most_bytes, bool all, bool everywhere);
+  bool weigh_one(Choice choice, double most_bytes);
+  bool too_large_anywhere(Choice choice, double most_bytes);
+  void layout();
+
+  const Task& task_;
+  Job job_;
+  double host_bytes_;                         // of a device's host, that may be used
+  std::vector<std::optional<Layers>> known_;  // by kind of hiding, recomputation, offload, crossing
+  std::optional<Prices> prices_[3];
+  int priced_dp_ = 0;
+  std::vector<Choice> fitting_;
+  Choice lightest_;  // that doesn't fit
+  size_t family_ = 0;
+  int serial_ = 0;
+};
+
+}  // namespace heddle::search

@@ -1,0 +1,79 @@
+#include "heddle/search/plans/fewest.h"
+
+#include <algorithm>
+#include <map>
+
+#include "heddle/base/error.h"
+
+namespace heddle::search {
+
+namespace {
+
+constexpr double kSurely = 0.95;  // of the memory: estimates err by no more
+
+}  // namespace
+
+std::vector<int> counts_of_nodes(const cost::Accelerator& device, int most) {
+  const int node = std::max(1, device.inner.ranks);
+  std::vector<int> counts;
+  for (const int part : divisors(node)) {
+    if (part < node && part <= most) counts.push_back(part);
+  }
+  for (int64_t n = node; n <= most; n += node) counts.push_back(static_cast<int>(n));
+  return counts;
+}
+
+std::optional<Fewest> fewest_devices(const Query& query, const std::function<Answer(const Query&)>& search,
+                                     const std::function<Answer(const Query&)>& whole,
+                                     const std::function<void(int devices)>& asking) {
+  Fewest found;
+  const std::vector<int> counts = counts_of_nodes(query.space.job.device, query.space.devices);
+  const auto asked_of = [&](const std::function<Answer(const Query&)>& run, int devices) {
+    Query asked = query;
+    asked.space.devices = devices;
+    if (asking) asking(devices);
+    ++found.searches;
+    try {
+      Answer answer = run(asked);
+      if (!answer.top.empty() || answer.stopped) return answer;
+      // The short list may be full of plans that fit by estimate alone: again, of those that do with room to spare.
+      const double memory_bytes =
+          query.memory_bytes > 0 ? query.memory_bytes : usable_bytes(query.space.job.device);
+      asked.memory_bytes = kSurely * memory_bytes;
+      answer = run(asked);
+      answer.memory_bytes = memory_bytes;
+      return answer;
+    } catch (const ConfigError&) {
+      // The model can't be cut for so few; of all devices that is the user's to know.
+      if (devices == query.space.devices) throw;
+      return Answer{};
+    }
+  };
+  std::map<int, bool> known;
+  const auto trains = [&](size_t i) {
+    const auto [at, fresh] = known.try_emplace(counts[i]);
+    if (fresh) at->second = !asked_of(search, counts[i]).top.empty();
+    return at->second;
+  };
+  size_t none = 0, some = counts.size() - 1;  // counts below `none` are not known to do
+  if (!trains(some)) return std::nullopt;
+  while (none < some) {
+    const size_t middle = (none + some) / 2;
+    (trains(middle) ? some : none) = trains(middle) ? middle : middle + 1;
+  }
+  size_t least = some;
+  for (size_t i = 0; i < some; ++i) {
+    if (!trains(i)) continue;
+    least = i;
+    break;
+  }
+  for (; least < counts.size(); ++least) {
+    if (!trains(least)) continue;
+    found.answer = asked_of(whole, counts[least]);
+    found.devices = counts[least];
+    if (!found.answer.top.empty() || found.answer.stopped) return found;
+  }
+  return std::nullopt;
+}
+
+}  // namespace heddle::search

@@ -1,0 +1,75 @@
+// A search as all of its threads read it: the families of layouts, and what a plan of one may choose beside its
+// layout and schedule.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "heddle/search/block_work.h"
+#include "heddle/search/lowered_blocks.h"
+#include "heddle/search/search.h"
+
+namespace heddle::search {
+
+struct Choice {
+  int recompute = 0;  // index
+  bool offload = false;
+  size_t residency = 0;               // index
+  double step_s = 0, peak_bytes = 0;  // estimated
+};
+
+/// One layout and schedule, and the fastest choice with it.
+struct Candidate {
+  size_t family = 0;
+  int serial = 0;  // in the family
+  int pp = 1, vpp = 1, dp = 1;
+  Pipeline pipeline = one_f_one_b();
+  Choice best;
+};
+
+/// The better first; of equals the one that came first.
+bool before(const Candidate& a, const Candidate& b);
+
+/// What all threads read.
+struct Task {
+  const Query& query;
+  std::vector<Family> families;
+  std::vector<RecomputeChoice> recompute;
+  std::vector<bool> offload;
+  std::vector<Residency> residencies;  // in the order in which they are tried
+  model::Parameters parameters;
+  double memory_bytes = 0;
+  size_t lightest = 0;  // of the residencies, on the device
+
+  const LoweredBlocks* lowered() const { return query.space.job.software.lowered; }
+  /// Whether layers are lowered for all plans.
+  bool lowers_all() const;
+  /// Of the estimates that make the short list.
+  double most_bytes() const;
+  /// Of those that are then timed exactly.
+  double most_exact_bytes() const;
+
+  /// Whether no residency with the same crossing leaves less on the device.
+  bool leaves_least(size_t residency) const {
+    const size_t next = residency + 1;
+    return next == residencies.size() || residencies[next].weights != residencies[residency].weights ||
+           residencies[next].gradients != residencies[residency].gradients;
+  }
+
+  void set_routing(Job& job, double quantile) const;
+  /// Computing the exchange again inside a pair is what no such schedule does.
+  bool allows(Pipeline pipeline, const model::Recompute& r) const {
+    return !pipeline->pairs() || (!r.full && !r.experts);
+  }
+};
+
+/// ConfigError for a job that can't be and for a restriction that leaves nothing.
+Task task_of(const Query& query);
+
+/// What the search is asked for, as the candidate has it; its recomputation and offload are left open.
+Job job_of(const Task& task, const Candidate& plan);
+
+/// The plan and what it lacks.
+std::string misfit_text(const Task& task, const Candidate& plan);
+
+}  // namespace heddle::search

@@ -1,0 +1,88 @@
+// The fewest devices, of searches that are made up: what fits is said by the test.
+#include "heddle/search/plans/fewest.h"
+
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "heddle/base/error.h"
+
+namespace heddle::search {
+namespace {
+
+Query query_of(int devices) {
+  Query q;
+  q.space.job.device = *cost::accelerator_named("H800");
+  q.space.devices = devices;
+  return q;
+}
+
+// A search that finds a plan on these counts, and refuses those.
+auto finding(const std::set<int>& fits, const std::set<int>& refuses = {}) {
+  return [=](const Query& q) {
+    if (refuses.contains(q.space.devices)) config_error("no layout");
+    Answer a;
+    if (fits.contains(q.space.devices)) a.top.emplace_back();
+    return a;
+  };
+}
+
+std::set<int> multiples(int of, int from, int to) {
+  std::set<int> all;
+  for (int n = from; n <= to; n += of) all.insert(n);
+  return all;
+}
+
+TEST(Fewest, CountsArePartsOfANodeAndWholeNodes) {
+  EXPECT_EQ(counts_of_nodes(*cost::accelerator_named("H800"), 30), (std::vector<int>{1, 2, 4, 8, 16, 24}));
+  EXPECT_EQ(counts_of_nodes(*cost::accelerator_named("H800"), 3), (std::vector<int>{1, 2}));
+  EXPECT_EQ(counts_of_nodes(*cost::accelerator_named("GB200"), 144).back(), 144);
+}
+
+TEST(Fewest, IsTheLeastThatFits) {
+  for (int least = 8; least <= 256; least += 8) {
+    const auto run = finding(multiples(8, least, 256));
+    const std::optional<Fewest> found = fewest_devices(query_of(256), run, run);
+    ASSERT_TRUE(found);
+    EXPECT_EQ(found->devices, least);
+  }
+}
+
+// Counts that divide badly are no bound for those below.
+TEST(Fewest, GapsHideNothing) {
+  const auto run = finding({64, 96, 128, 256}, {88, 120, 104});
+  const std::optional<Fewest> found = fewest_devices(query_of(256), run, run);
+  ASSERT_TRUE(found);
+  EXPECT_EQ(found->devices, 64);
+}
+
+TEST(Fewest, WhatDoesNotHoldIsPassedOver) {
+  const auto run = finding(multiples(8, 64, 256)), whole = finding(multiples(8, 80, 256));
+  const std::optional<Fewest> found = fewest_devices(query_of(256), run, whole);
+  ASSERT_TRUE(found);
+  EXPECT_EQ(found->devices, 80);
+  EXPECT_EQ(found->answer.top.size(), 1u);
+}
+
+// A short list of plans that fit by estimate alone hides those that would do with less.
+TEST(Fewest, AskedAgainWithLessRoom) {
+  const auto run = [](const Query& q) {
+    Answer a;
+    if (q.space.devices >= 64 || (q.space.devices >= 48 && q.memory_bytes > 0)) a.top.emplace_back();
+    return a;
+  };
+  const std::optional<Fewest> found = fewest_devices(query_of(256), run, run);
+  ASSERT_TRUE(found);
+  EXPECT_EQ(found->devices, 48);
+  EXPECT_EQ(found->answer.memory_bytes, usable_bytes(query_of(256).space.job.device));
+}
+
+TEST(Fewest, NothingWhereNothingFitsAndAllDevicesMustBePossible) {
+  const auto none = finding({});
+  EXPECT_FALSE(fewest_devices(query_of(64), none, none));
+  const auto refused = finding({}, {64});
+  EXPECT_THROW(fewest_devices(query_of(64), refused, refused), ConfigError);
+}
+
+}  // namespace
+}  // namespace heddle::search

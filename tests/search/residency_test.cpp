@@ -1,0 +1,201 @@
+// Where state, weights and gradients may lie, as a dimension of the search.
+#include "heddle/search/plans/residency.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <set>
+
+#include "heddle/base/error.h"
+#include "heddle/config/run_config.h"
+#include "heddle/model/shapes/config_shape.h"
+#include "heddle/model/shapes/shape_presets.h"
+#include "heddle/search/launch/emit.h"
+#include "heddle/search/lowered_blocks.h"
+#include "heddle/search/plan_memory.h"
+#include "heddle/search/search.h"
+
+namespace heddle::search {
+namespace {
+
+using plan::MasterForm;
+using plan::StateHome;
+
+model::ModelConfig mixture() { return config::parse_run_config("", "", {"model.preset=deepseek-v2-lite"}).model; }
+
+plan::Plan bf16() {
+  plan::Plan plan;
+  plan.dtype = Dtype::bf16;
+  return plan;
+}
+
+Job job_of(const model::ModelConfig& c, const char* device = "H800") {
+  Job j;
+  j.shape = model::shape_of(c, "test");
+  j.device = *cost::accelerator_named(device);
+  j.sequence = 4096;
+  j.global_batch = 256;
+  return j;
+}
+
+const Residency& residency_of(const std::vector<Residency>& all, StateHome home, MasterForm form,
+                              bool weights = false, bool gradients = false) {
+  return *std::find_if(all.begin(), all.end(), [&](const Residency& r) {
+    return r.optimizer == home && r.master == form && r.weights == weights && r.gradients == gradients;
+  });
+}
+
+// A parameter has 12 bytes of state. What isn't on the device is on the host; split masters are nowhere.
+TEST(Residency, BytesAreThoseOfTheCostTable) {
+  const LoweredBlocks blocks(mixture(), bf16());
+  const std::vector<Residency>& all = blocks.residencies(job_of(mixture()));
+  ASSERT_EQ(all.size(), 4 * 2 * 4);
+  const Residency& usual = residency_of(all, StateHome::device, MasterForm::full);
+  EXPECT_EQ(usual, Residency{});
+  const Residency& split = residency_of(all, StateHome::device, MasterForm::split);
+  EXPECT_NEAR(split.away_bytes, 2, 0.01);
+  EXPECT_EQ(split.host_bytes, 0);
+  EXPECT_EQ(split.end_s, 0);  // it spares traffic
+  const Residency& swap = residency_of(all, StateHome::swap, MasterForm::full);
+  EXPECT_NEAR(swap.away_bytes, 12, 0.4);  // less the slots
+  EXPECT_NEAR(swap.host_bytes, 12, 0.4);
+  const Residency& mapped = residency_of(all, StateHome::mapped, MasterForm::full);
+  EXPECT_NEAR(mapped.away_bytes, 8, 0.1);
+  EXPECT_NEAR(mapped.host_bytes, 8, 0.1);
+  const Residency& host = residency_of(all, StateHome::host, MasterForm::full);
+  EXPECT_NEAR(host.away_bytes, 12, 0.4);
+  EXPECT_GE(host.host_bytes, 12 + 3.9);  // gradients wait there
+  // 12 bytes each way over the link, of which 0.7 is reached.
+  const double link_s = 12 / (0.7 * cost::accelerator_named("H800")->host_bytes_per_s);
+  EXPECT_NEAR(swap.end_s / link_s, 1, 0.3);
+  EXPECT_GT(mapped.end_s, 0);
+  EXPECT_GT(host.end_s, 0);
+}
+
+TEST(Residency, TimeFollowsTheLinkAndTheHost) {
+  const LoweredBlocks blocks(mixture(), bf16());
+  Job job = job_of(mixture());
+  const auto end_s = [&](StateHome home) {
+    return residency_of(blocks.residencies(job), home, MasterForm::full).end_s;
+  };
+  const double swap = end_s(StateHome::swap), host = end_s(StateHome::host);
+  job.device.host_bytes_per_s /= 4;
+  EXPECT_GT(end_s(StateHome::swap), 3 * swap);
+  job = job_of(mixture());
+  job.device.host_memory_bytes_per_s /= 4;
+  EXPECT_EQ(end_s(StateHome::swap), swap);
+  EXPECT_GT(end_s(StateHome::host), 2 * host);
+}
+
+Residency drawn(StateHome home, MasterForm form, double away, double end, bool weights = false) {
+  Residency r;
+  r.optimizer = home, r.master = form, r.weights = weights, r.away_bytes = away, r.end_s = end;
+  return r;
+}
+
+TEST(Residency, OnlyWhatFreesMoreForMoreIsTried) {
+  const std::vector<Residency> all{
+      drawn(StateHome::host, MasterForm::full, 12, 5),    drawn(StateHome::device, MasterForm::full, 0, 0),
+      drawn(StateHome::mapped, MasterForm::full, 8, 2),   drawn(StateHome::swap, MasterForm::full, 12, 3),
+      drawn(StateHome::device, MasterForm::split, 2, -1), drawn(StateHome::device, MasterForm::full, 0, 0, true)};
+  const std::vector<Residency> tried = worth_trying(all, {});
+  ASSERT_EQ(tried.size(), 5u);
+  EXPECT_EQ(tried[0], all[1]);  // the usual one first, though another is shorter
+  EXPECT_EQ(tried[1], all[4]);
+  EXPECT_EQ(tried[2], all[2]);
+  EXPECT_EQ(tried[3], all[3]);  // not on the host, which frees as much for more
+  EXPECT_EQ(tried[4], all[5]);
+  ResidencyWords words;
+  words.optimizer = {"host", "swap"};
+  words.weights = {"device"};
+  EXPECT_EQ(worth_trying(all, words), std::vector<Residency>{all[3]});
+  words.master = {"split"};
+  EXPECT_TRUE(worth_trying(all, words).empty());
+}
+
+Query query_of(const LoweredBlocks* blocks) {
+  Query q;
+  q.space.job = job_of(mixture());
+  q.space.job.software.lowered = blocks;
+  q.space.devices = 16;
+  for (const char* only : {"tp=1", "cp=1", "etp=1", "microbatch=1", "pp=2,4", "schedule=1f1b", "by_stage=0"})
+    q.space.restriction.set(only);
+  q.space.restriction.residencies = blocks != nullptr;
+  q.threads = 2;
+  return q;
+}
+
+// The least memory in which a search finds a plan, to 1 GiB.
+double least_gib(Query q) {
+  for (double gib = 4;; ++gib) {
+    q.memory_bytes = gib * (1 << 30);
+    const Answer a = search(q);
+    if (a.top.empty()) continue;
+    for (const Ranked& r : a.top) EXPECT_LE(r.exact.peak_bytes, q.memory_bytes);
+    return gib;
+  }
+}
+
+TEST(Residency, IsTriedWhereNothingElseFits) {
+  const LoweredBlocks blocks(mixture(), bf16());
+  Query q = query_of(&blocks);
+  q.memory_bytes = 1e15;
+  for (const Ranked& r : search(q).top) EXPECT_EQ(r.job.residency, Residency{});
+  Query device = q;
+  for (const char* only : {"optimizer=device", "master=full", "weights=device", "gradients=device"})
+    device.space.restriction.set(only);
+  const double usual = least_gib(device), any = least_gib(q);
+  EXPECT_LT(any, usual - 4);
+  q.memory_bytes = any * (1 << 30);
+  const Answer found = search(q);
+  const Ranked& best = found.top.front();
+  EXPECT_GT(best.exact.host_bytes, 0);
+  EXPECT_NE(text_of(best.job.residency), "");
+  device.memory_bytes = 1e15;
+  EXPECT_GE(best.exact.step_s, search(device).top.front().exact.step_s);
+  // The page's parts add up to the plan's peak with what left, too.
+  PlanTimer timer;
+  const TimedPlan timed = timer.timed(launch_of(best));
+  double sum = 0;
+  for (const MemoryPart& part : memory_parts(timed)) sum += part.bytes;
+  EXPECT_NEAR(sum / timed.exact.peak_bytes, 1, 1e-6);
+  EXPECT_EQ(timed.exact.host_bytes, best.exact.host_bytes);
+}
+
+TEST(Residency, TheHostHoldsNoMoreThanItHas) {
+  const LoweredBlocks blocks(mixture(), bf16());
+  Query q = query_of(&blocks);
+  q.space.restriction.set("optimizer=swap");
+  q.space.job.device.host_memory_bytes = 200e9;
+  ASSERT_FALSE(search(q).top.empty());
+  q.space.job.device.host_memory_bytes = 4e9;
+  EXPECT_TRUE(search(q).top.empty());
+}
+
+TEST(Residency, IsHeddlesAlone) {
+  Query q = query_of(nullptr);
+  EXPECT_NO_THROW(search(q));
+  q.space.restriction.set("optimizer=swap");
+  EXPECT_THROW(search(q), ConfigError);
+  EXPECT_THROW(q.space.restriction.set("optimizer=auto"), ConfigError);
+  EXPECT_THROW(q.space.restriction.set("weights=all"), ConfigError);
+}
+
+TEST(Residency, IsSaidToHeddle) {
+  Job job = job_of(mixture());
+  job.layout = {16, 1, 2, 1, 1, 8, 8, 1};
+  const auto says = [&](const std::string& setting) {
+    const std::vector<std::string> all = heddle_settings(launch_of(job));
+    return std::find(all.begin(), all.end(), setting) != all.end();
+  };
+  EXPECT_FALSE(says("memory.host_rate=64.0"));
+  job.residency = drawn(StateHome::host, MasterForm::split, 12, 1, true);
+  job.residency.gradients = true;
+  for (const char* setting : {"memory.optimizer=host", "memory.master=split", "memory.weights=all",
+                              "memory.gradients=all", "memory.host_rate=64.0", "memory.update_rate=76.8"})
+    EXPECT_TRUE(says(setting)) << setting;
+  EXPECT_EQ(text_of(job.residency), "host, split masters, weights and gradients on the host");
+}
+
+}  // namespace
+}  // namespace heddle::search
