@@ -1,5 +1,5 @@
 // What Muon writes to the end of a step: where matrices travel, and what is left to AdamW.
-#include "heddle/passes/muon.h"
+#include "heddle/passes/update/muon.h"
 
 #include <gtest/gtest.h>
 

@@ -1,7 +1,7 @@
 // Weights and their gradients: packed forms, exact sums, the end of the step.
 #include "heddle/passes/exact_sums.h"
 #include "heddle/passes/pack_weights.h"
-#include "heddle/passes/update.h"
+#include "heddle/passes/update/update.h"
 #include "tests/passes/expect_becomes.h"
 
 namespace heddle::passes {

@@ -3,7 +3,7 @@
 //   y = x wᵀ   becomes   y = x wᵀ + s · (x Aᵀ) Bᵀ,   A [r, K], B [N, r], s = alpha ÷ r
 //
 // for the linear maps that are chosen, of experts with matrices for each expert. All other weights are frozen: what
-// computes and keeps their gradients, masters and moments falls away (ir/gradient, passes/update). A and B are
+// computes and keeps their gradients, masters and moments falls away (ir/gradient, passes/update/update). A and B are
 // parameters like any other, with what is left of the weight's cuts, so that every layout has them: where tp cuts
 // the weight's rows, B is cut and the gradient of A is summed over the group; where it cuts the columns, A is cut,
 // and what B makes of the partial sums is reduced with the weight's own. A weight of two released matrices (gate

@@ -20,7 +20,7 @@ namespace heddle::passes {
 ///   combine  unpermute (or combine), add      -> unpermute (or combine) with a residual
 ///   loss     linear, cross_entropy            -> linear_cross_entropy; after differentiation its F, I and W
 ///                                                become linear_cross_entropy_train (fuse_loss)
-///   adamw    adamw, cast_weight               -> adamw that writes the copy (see passes/update)
+///   adamw    adamw, cast_weight               -> adamw that writes the copy (see passes/update/update)
 const std::vector<std::string>& fusion_names();
 
 /// Applies the forward fusions whose names are in `wanted`. A pattern whose inner values are read elsewhere is

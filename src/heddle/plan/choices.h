@@ -12,7 +12,7 @@
 #include "heddle/passes/adapters.h"
 #include "heddle/passes/fuse.h"
 #include "heddle/passes/op_groups.h"
-#include "heddle/passes/update.h"
+#include "heddle/passes/update/update.h"
 #include "heddle/plan/mesh.h"
 
 namespace heddle::plan {

@@ -11,7 +11,7 @@
 #include "heddle/model/parameter.h"
 #include "heddle/model/statistic.h"
 #include "heddle/passes/fuse.h"
-#include "heddle/passes/update.h"
+#include "heddle/passes/update/update.h"
 #include "heddle/passes/weave.h"
 #include "heddle/plan/choices.h"
 #include "heddle/plan/layout.h"

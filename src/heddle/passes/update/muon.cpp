@@ -1,4 +1,4 @@
-#include "heddle/passes/muon.h"
+#include "heddle/passes/update/muon.h"
 
 #include <algorithm>
 #include <cmath>

@@ -1,4 +1,4 @@
-#include "heddle/passes/ahead_of_norm.h"
+#include "heddle/passes/update/ahead_of_norm.h"
 
 #include <algorithm>
 #include <map>

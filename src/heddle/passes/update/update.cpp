@@ -1,4 +1,4 @@
-#include "heddle/passes/update.h"
+#include "heddle/passes/update/update.h"
 
 #include <algorithm>
 #include <tuple>
@@ -6,7 +6,7 @@
 #include "heddle/ir/uses.h"
 #include "heddle/ops/ops.h"
 #include "heddle/passes/host/by_copies.h"
-#include "heddle/passes/muon.h"
+#include "heddle/passes/update/muon.h"
 
 namespace heddle::passes {
 

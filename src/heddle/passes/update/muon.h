@@ -16,7 +16,7 @@
 #include <string>
 #include <vector>
 
-#include "heddle/passes/update.h"
+#include "heddle/passes/update/update.h"
 
 namespace heddle::passes {
 
