@@ -213,7 +213,7 @@ class Promises(unittest.TestCase):
                                   timeout=MACHINE_SECONDS)
             self.assertEqual(done.returncode, 0, done.stderr)
             found = json.loads(done.stdout)
-            self.assertLessEqual(found["plans"][0]["program_reserved_bytes"], found["memory_bytes"])
+            self.assertLessEqual(found["plans"][0]["peak_bytes"], found["memory_bytes"])
             return found["fewest"]["devices"]
         self.assertLess(fewest(), fewest("--restrict", "optimizer=device", "--restrict", "weights=device",
                                          "--restrict", "gradients=device"))

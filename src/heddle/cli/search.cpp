@@ -243,12 +243,12 @@ int search_plans(const SearchOptions& o) {
   if (heddle && !o.emit.empty() && o.emit != "heddle")
     config_error("search: --heddle with --emit {}, accepted: --emit heddle", o.emit);
   if (heddle || !o.emit.empty()) search::restrict_to(heddle ? "heddle" : o.emit, query.space.restriction, job);
-  // Of Heddle itself layers are lowered, and where it has a backend the best plans counted and simulated.
+  // Of Heddle itself layers are lowered; what is written as its configuration is counted and simulated.
   std::unique_ptr<search::LoweredBlocks> blocks;
   if (heddle) blocks = planner::lowered_blocks(job);
   if (o.heddle && !blocks)
     config_error("search: heddle can't run this: {}", planner::refusals_of_model(job).front());
-  const bool counted = blocks && !search::heddle_backend(job.device).empty();
+  const bool counted = blocks && o.emit == "heddle" && !search::heddle_backend(job.device).empty();
   job.software.lowered = blocks.get();
   query.space.devices = static_cast<int>(o.devices);
   query.space.routing.spread = o.routing;
@@ -363,7 +363,7 @@ void add_search(Commands& all) {
       .among({"heddle", "megatron", "mindspeed"});
   command
       .option("--heddle", options.heddle,
-              "Heddle trains: its own layers, and where its state may lie, also for devices without a backend")
+              "Heddle trains: its own layers, and where its state may lie; estimates alone, --emit heddle counts")
       .excludes("--from");
   command.option("--out", options.out, "Where --emit writes to; standard output").called("FILE");
   add_json(command, options.json);
