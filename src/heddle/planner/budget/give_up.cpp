@@ -6,7 +6,7 @@
 #include <queue>
 #include <set>
 
-#include "heddle/passes/offload.h"
+#include "heddle/passes/host/offload.h"
 
 namespace heddle::planner {
 
