@@ -20,7 +20,7 @@
 #include "bench/support/main.h"
 #include "heddle/base/parallel.h"
 #include "heddle/observe/table.h"
-#include "heddle/passes/offload.h"
+#include "heddle/passes/host/offload.h"
 #include "heddle/passes/recompute.h"
 #include "heddle/plan/account.h"
 #include "heddle/plan/switches.h"

@@ -13,7 +13,7 @@
 #include "heddle/base/clock.h"
 #include "heddle/base/statistics.h"
 #include "heddle/observe/table.h"
-#include "heddle/passes/offload.h"
+#include "heddle/passes/host/offload.h"
 #include "heddle/train/run_config_plan.h"
 #include "tests/simulate/tiny_step.h"
 

@@ -7,7 +7,7 @@
 
 #include "heddle/ir/print.h"
 #include "heddle/ir/verify/verify.h"
-#include "heddle/passes/offload.h"
+#include "heddle/passes/host/offload.h"
 #include "heddle/passes/recompute.h"
 #include "heddle/plan/plan.h"
 #include "tests/ir/changed_texts.h"

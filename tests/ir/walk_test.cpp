@@ -4,7 +4,7 @@
 
 #include <gtest/gtest.h>
 
-#include "heddle/passes/offload.h"
+#include "heddle/passes/host/offload.h"
 #include "tests/simulate/tiny_step.h"
 
 namespace heddle::test {

@@ -9,7 +9,7 @@
 #include <sstream>
 
 #include "heddle/config/run_config.h"
-#include "heddle/passes/offload.h"
+#include "heddle/passes/host/offload.h"
 #include "heddle/schedule/generators/generators.h"
 
 namespace heddle::parity {

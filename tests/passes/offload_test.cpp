@@ -1,5 +1,5 @@
 // What only the backward still reads waits for it on the host.
-#include "heddle/passes/offload.h"
+#include "heddle/passes/host/offload.h"
 
 #include "tests/passes/expect_becomes.h"
 #include "tests/passes/one_layer.h"

@@ -6,7 +6,7 @@
 #include <set>
 #include <thread>
 
-#include "heddle/passes/offload.h"
+#include "heddle/passes/host/offload.h"
 #include "tests/simulate/tiny_step.h"
 
 namespace heddle::test {

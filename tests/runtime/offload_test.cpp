@@ -1,6 +1,6 @@
 // Values that wait for the backward on the host against those that stay: the same bits of every gradient, statistic
 // and state, in any layout and schedule; fewer bytes live on the device, and as many as the walk foretells.
-#include "heddle/passes/offload.h"
+#include "heddle/passes/host/offload.h"
 
 #include "heddle/passes/recompute.h"
 #include "tests/runtime/kept_bits.h"

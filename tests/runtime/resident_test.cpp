@@ -2,7 +2,7 @@
 // and state, in any layout and schedule; as many bytes as the walk foretells, and fewer on the device.
 #include "heddle/ir/verify/verify.h"
 #include "heddle/passes/host/home_words.h"
-#include "heddle/passes/offload.h"
+#include "heddle/passes/host/offload.h"
 #include "heddle/passes/recompute.h"
 #include "tests/runtime/kept_bits.h"
 

@@ -6,7 +6,7 @@
 
 #include <algorithm>
 
-#include "heddle/passes/offload.h"
+#include "heddle/passes/host/offload.h"
 #include "tests/simulate/tiny_step.h"
 
 namespace heddle::test {

@@ -11,7 +11,7 @@
 #include "heddle/passes/exact_sums.h"
 #include "heddle/passes/host/host_gradients.h"
 #include "heddle/passes/host/host_weights.h"
-#include "heddle/passes/offload.h"
+#include "heddle/passes/host/offload.h"
 #include "heddle/passes/pack_weights.h"
 #include "heddle/passes/recompute.h"
 #include "heddle/passes/reuse_lists.h"

@@ -1,7 +1,7 @@
 #include "heddle/plan/switches.h"
 
 #include "heddle/passes/host/home_words.h"
-#include "heddle/passes/offload.h"
+#include "heddle/passes/host/offload.h"
 #include "heddle/passes/recompute.h"
 #include "heddle/plan/setting_table.h"
 #include "heddle/schedule/pipeline.h"

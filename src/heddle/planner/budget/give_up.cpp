@@ -5,7 +5,7 @@
 #include <map>
 #include <set>
 
-#include "heddle/passes/offload.h"
+#include "heddle/passes/host/offload.h"
 
 namespace heddle::planner {
 

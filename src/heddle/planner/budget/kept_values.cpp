@@ -6,7 +6,7 @@
 #include <set>
 
 #include "heddle/ir/walk/storage.h"
-#include "heddle/passes/offload.h"
+#include "heddle/passes/host/offload.h"
 #include "heddle/passes/recompute.h"
 #include "heddle/plan/durations.h"
 #include "heddle/planner/budget/text_shape.h"

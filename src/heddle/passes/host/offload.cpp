@@ -1,4 +1,4 @@
-#include "heddle/passes/offload.h"
+#include "heddle/passes/host/offload.h"
 
 #include <algorithm>
 #include <map>
