@@ -148,11 +148,15 @@ RunData open_run_data(const config::RunConfig& config) {
 
 config::RunConfig with_document_end(config::RunConfig config, const RunData& data) {
   if (config.data.attend_across_documents || config.data.document_end >= 0) return config;
+  if (config.data.chat) {
+    config_error(
+        "data.attend_across_documents is off, but the turns of a conversation may end as texts do: with data.chat, "
+        "data.document_end must say which token ends a sample and stands nowhere within one");
+  }
   if (data.tokenizer.empty()) {
     config_error(
         "data.attend_across_documents is off, but the tokens came without a tokenizer: data.document_end must say "
-        "which "
-        "ends a document");
+        "which ends a document");
   }
   config.data.document_end = data::Tokenizer(data.tokenizer_files.spec, data.tokenizer).end_of_text();
   if (config.data.document_end < 0) {
