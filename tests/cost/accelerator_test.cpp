@@ -31,7 +31,9 @@ TEST(Accelerator, TablesAreWhole) {
     EXPECT_GT(a.inner.bytes_per_s, a.outer.bytes_per_s) << a.name;
     EXPECT_EQ(accelerator_named(a.name), &a);
     // A device's share of the host holds more than the device, and more slowly.
-    if (a.host_memory_bytes > 0) EXPECT_GT(a.host_memory_bytes, 0.8 * a.memory_bytes) << a.name;
+    if (a.host_memory_bytes > 0) {
+      EXPECT_GT(a.host_memory_bytes, 0.8 * a.memory_bytes) << a.name;
+    }
     EXPECT_GT(a.host_memory_bytes_per_s, 40e9) << a.name;
     EXPECT_LT(a.host_memory_bytes_per_s, a.memory_bytes_per_s) << a.name;
     for (const Precision p : {Precision::bf16, Precision::fp8, Precision::nvfp4})

@@ -34,7 +34,9 @@ TEST(HostAdamw, AgreesWithReference) {
         const OpResult wanted = run_op(op, kernels::reference_kernels(), false, ir::Phase::end);
         const OpResult found = run_op(op, kernels::host_kernels(), false, ir::Phase::end);
         for (size_t i = 0; i < 3; ++i) EXPECT_TRUE(close(wanted.updates[i], found.updates[i], 1e-6)) << i;
-        if (copy) EXPECT_TRUE(close(wanted.updates[3], found.updates[3], 1.0 / 256));
+        if (copy) {
+          EXPECT_TRUE(close(wanted.updates[3], found.updates[3], 1.0 / 256));
+        }
       }
     }
   }

@@ -416,7 +416,7 @@ WithinBudget read_within_budget(const std::string& path, const std::vector<std::
     read.config = config::read_run_config(path, all);
   };
   const auto tell = [](const std::string& line) { fmt::print(stderr, "{}\n", line); };
-  add(share_settings(read.config, {.memory = read.config.ranks()}, tell));
+  add(share_settings(read.config, {.memory = static_cast<int>(read.config.ranks())}, tell));
   add(home_settings(read.config, tell));
   read.choice = within_budget(read.config);
   if (!read.choice) return read;
