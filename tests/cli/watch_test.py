@@ -38,7 +38,11 @@ class Watch(Program):
         self.assertEqual(set(given["settings"]), {"output", "train.learning_rate"})
         self.assertIn("train.learning_rate", told)
         for title in ("Loss over tokens", "Loss over time", "Tokens per second"):
-            self.assertIn(title, page)
+            chart = re.search(rf'<span class="title">{title}.*?<script type="application/json">(.*?)</script>', page, re.S)
+            curves = json.loads(chart.group(1))["series"]
+            self.assertEqual([curve["label"] for curve in curves], ["one", "two"], title)
+            for name, curve in zip(("one", "two"), curves):
+                self.assertEqual(len(curve["y"]), len(self.steps(name)), title)
 
     def test_report_refuses(self):
         self.refused("nowhere: no run folder (it has no config.toml)", "report", "sets/one", "nowhere")

@@ -1,6 +1,6 @@
 """The commands of the documentation, as they stand in its fenced blocks.
 
-A block marked `sh` holds commands, one a line (a backslash continues it, ` # ` begins a comment, `# exit status 2` says that it is refused); in one marked
+A block marked `sh` holds commands, one a line (a backslash continues it, `<<'WORD'` the lines up to WORD, ` # ` begins a comment, `# exit status 2` says that it is refused); in one marked
 `console` they stand behind `$ `, and what they print between them. A line `<!-- needs: WORD -->` above a block says
 what its commands need that not every machine has; NEEDS lists the words.
 """
@@ -36,7 +36,17 @@ def read_page(path, name):
     """(commands, breaches: blocks of commands that are not marked, words that are not listed)"""
     commands, breaches = [], []
     language, needs, marked, held, start = None, set(), set(), "", 0
+    word, here = None, []    # of a here-document, and its command with the lines so far
     for number, line in enumerate(path.read_text().splitlines(), 1):
+        if word is not None:
+            here.append(line)
+            if line == word:
+                commands.append(Command(name, start, "\n".join(here) + "\n", needs, 0))
+                word = None
+            elif line.startswith("```"):
+                breaches.append(f"{name}:{start}: a here-document that goes on behind the block")
+                word, language = None, None
+            continue
         if line.strip().startswith("```"):
             if language is None:
                 language, needs, marked = line.strip()[3:].strip(), marked, set()
@@ -71,6 +81,9 @@ def read_page(path, name):
             held += text[:-1].rstrip() + " "
             continue
         text, held = (held + text).strip(), ""
+        if opened := re.search(r"<<'(\w+)'", text):
+            word, here = opened.group(1), [text]
+            continue
         if text:
             commands.append(Command(name, start, text, needs, int(status.group(1)) if status else 0))
     return commands, breaches

@@ -75,12 +75,13 @@ LineChart chart_of(const std::vector<ComparedRun>& runs, Figure figure, Over ove
   for (size_t r = 0; r < runs.size(); ++r) {
     Series series{runs[r].name, {}, {}, static_cast<int>(r), Mark::line};
     for (const StepMetrics& step : runs[r].steps) {
-      const std::optional<double> x = over == Over::steps    ? static_cast<double>(step.step)
-                                      : over == Over::tokens ? step.tokens
-                                                             : step.trained_s;
-      if (!x || !(step.*figure)) continue;
-      if (!series.x.empty() && *x <= series.x.back()) continue;  // a clock of another machine
-      series.x.push_back(over == Over::time ? *x * 1e6 : *x);
+      const std::optional<double> at = over == Over::steps    ? static_cast<double>(step.step)
+                                       : over == Over::tokens ? step.tokens
+                                                              : step.trained_s;
+      if (!at || !(step.*figure)) continue;
+      const double x = over == Over::time ? *at * 1e6 : *at;  // as the axis counts
+      if (!series.x.empty() && x <= series.x.back()) continue;
+      series.x.push_back(x);
       series.y.push_back(*(step.*figure));
     }
     if (noisy) {

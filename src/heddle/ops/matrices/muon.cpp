@@ -136,7 +136,7 @@ const OpDef place_matrices{
 // The row groups of a product over a stack.
 const OpDef even_offsets{
     .kind = "even_offsets",
-    .operands = "", .results = "offsets", .attributes = "groups rows",
+    .operands = "", .results = "bounds", .attributes = "groups rows",
     .infer = [](const Listing&, const Op& op) {
       return std::vector{output(Dtype::i32, {fixed(op.attributes.integer("groups") + 1)}, Role::metadata)};
     },
