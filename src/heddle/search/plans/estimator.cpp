@@ -81,7 +81,12 @@ void Estimator::weigh(double most_bytes, bool all, bool everywhere) {
       for (size_t h = 0; h < task_.residencies.size(); ++h) {
         if (h == 1 && too_large_anywhere({static_cast<int>(r), offload}, most_bytes)) break;
         if (!everywhere && h > 0 && !task_.leaves_least(h)) continue;
-        if (weigh_one({static_cast<int>(r), offload, h}, most_bytes) && !everywhere) break;
+        Fit fit = weigh_one({static_cast<int>(r), offload, h}, most_bytes);
+        // What leaves least on the device may be too much for the host: then the others that cross alike.
+        for (size_t other = h;
+             fit == Fit::not_on_host && !everywhere && other-- > 1 && task_.cross_alike(other, h);)
+          fit = weigh_one({static_cast<int>(r), offload, other}, most_bytes);
+        if (fit == Fit::fits && !everywhere) break;
       }
       const bool usual = fitting_.size() > before && fitting_[before].residency == 0;
       if (usual && !all && !offload && job_.recompute == model::Recompute{}) return;
@@ -89,8 +94,8 @@ void Estimator::weigh(double most_bytes, bool all, bool everywhere) {
   }
 }
 
-// Whether it fits; then it is among the fitting.
-bool Estimator::weigh_one(Choice choice, double most_bytes) {
+// Where it fits, it is among the fitting.
+Estimator::Fit Estimator::weigh_one(Choice choice, double most_bytes) {
   job_.residency = task_.residencies[choice.residency];
   const Layers& layers = layers_now(static_cast<size_t>(choice.recompute));
   Estimate e;
@@ -99,14 +104,14 @@ bool Estimator::weigh_one(Choice choice, double most_bytes) {
   ++counts.plans;
   if (e.peak_bytes > most_bytes) {
     if (lightest_.peak_bytes == 0 || e.peak_bytes < lightest_.peak_bytes) lightest_ = choice;
-    return false;
+    return Fit::not_on_device;
   }
-  if (e.host_bytes > host_bytes_) return false;
+  if (e.host_bytes > host_bytes_) return Fit::not_on_host;
   estimate_time(job_, task_.parameters, layers, task_.query.behaviour, e);
   choice.step_s = e.step_s;
   fitting_.push_back(choice);
   ++counts.fitting;
-  return true;
+  return Fit::fits;
 }
 
 // Whether even what leaves least on the device is too much there.

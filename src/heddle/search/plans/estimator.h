@@ -53,7 +53,8 @@ class Estimator {
   void forget();
   const Layers& layers_now(size_t recompute);
   void weigh(double most_bytes, bool all, bool everywhere);
-  bool weigh_one(Choice choice, double most_bytes);
+  enum class Fit : uint8_t { fits, not_on_device, not_on_host };
+  Fit weigh_one(Choice choice, double most_bytes);
   bool too_large_anywhere(Choice choice, double most_bytes);
   void layout();
 

@@ -52,8 +52,11 @@ struct Task {
   /// Whether no residency with the same crossing leaves less on the device.
   bool leaves_least(size_t residency) const {
     const size_t next = residency + 1;
-    return next == residencies.size() || residencies[next].weights != residencies[residency].weights ||
-           residencies[next].gradients != residencies[residency].gradients;
+    return next == residencies.size() || !cross_alike(residency, next);
+  }
+  /// Whether the same crosses from the host for a microbatch.
+  bool cross_alike(size_t a, size_t b) const {
+    return residencies[a].weights == residencies[b].weights && residencies[a].gradients == residencies[b].gradients;
   }
 
   void set_routing(Job& job, double quantile) const;
