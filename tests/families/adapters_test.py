@@ -73,7 +73,7 @@ def merged(folder, into, made, scale):
 
 def expected_of(folder, tokens, made, scale):
     """By the chain rule, of the merged model."""
-    found = of_transformers(folder, tokens)
+    found = of_transformers(folder, tokens, tokens)
     expected = dict(loss=found["loss"], logits=found["logits"])
     for stem, (down, up) in made.items():
         d = found[f"grad.{stem}.weight"].double()
