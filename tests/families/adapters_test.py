@@ -135,7 +135,7 @@ def run(heddle, family, number, folder):
         expected.append(("PEFT", of_peft(base, adapter, tokens)))
     distances = []
     for allowed, more in ((F64, ["device.dtype=f64", "device.backend=reference"]), (F32, [])):
-        found = of_heddle(heddle, base, tokens, settings + more)
+        found = of_heddle(heddle, base, tokens, tokens, settings + more)
         distances.append(max(compare(found, side, what, allowed) for what, side in expected))
     return distances
 
