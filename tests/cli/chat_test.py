@@ -82,6 +82,22 @@ class Chat(Program):
         self.assertIn("longer than a sequence", done.stderr)
         self.heddle("train", "tiny.toml", *run, "--set", "train.sequence_length=90", "--set", "data.long_samples=cut", "--set", "output=runs/short")
 
+    def test_the_template_that_was_trained_on_leaves_in_the_place_of_another(self):
+        lines = [conversation(("user", f"say {i}"), ("assistant", f"{i}")) for i in range(60)]
+        self.prepare("own", lines, "--chat-template", TEMPLATES / "chatml.jinja")
+        words = self.folder / "words"
+        words.mkdir()
+        (words / "tokenizer.json").write_text((self.folder / "own/tokenizer.json").read_text())
+        settings = {"bos_token": "<|endoftext|>", "model_max_length": 77}
+        (words / "tokenizer_config.json").write_text(json.dumps(settings | {"chat_template": "{{ messages[0].content }}"}))
+        sets = ["data.source=own.jsonl", "data.folder=own-words", "data.chat=true", "data.tokenizer=words", "train.steps=1",
+                f"data.chat_template={TEMPLATES / 'chatml.jinja'}", "train.sequence_length=160", "output=runs/words"]
+        self.heddle("train", "tiny.toml", *(word for key in sets for word in ("--set", key)))
+        self.heddle("convert", "runs/words", "--to", "left")
+        self.assertEqual((self.folder / "left/chat_template.jinja").read_text(), (TEMPLATES / "chatml.jinja").read_text())
+        self.assertEqual(json.loads((self.folder / "left/tokenizer_config.json").read_text()), settings)
+        self.assertFalse((self.folder / "left/chat_template.json").exists())
+
 
 if __name__ == "__main__":
     unittest.main()

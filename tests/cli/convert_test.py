@@ -95,6 +95,17 @@ class Convert(Program):
                 self.assertEqual(config["architectures"], json.loads((folder / "config.json").read_text())["architectures"])
                 self.assertEqual(config["torch_dtype"], "bfloat16")
 
+    def test_special_tokens_that_config_alone_says_leave_again(self):
+        folder, run, back = (self.folder / name for name in ("ids", "ids-run", "ids-back"))
+        shutil.copytree(FIXTURES / "qwen3", folder)
+        ids = dict(bos_token_id=3, eos_token_id=[1, 2], pad_token_id=0)
+        (folder / "config.json").write_text(json.dumps(json.loads((folder / "config.json").read_text()) | ids))
+        self.ok("convert", folder, "--to", run)
+        self.ok("convert", run, "--to", back)
+        for name in ("config.json", "generation_config.json"):
+            made = json.loads((back / name).read_text())
+            self.assertEqual({key: made.get(key) for key in ids}, ids)
+
     def test_what_a_run_has_trained_leaves_and_comes_back(self):
         run = self.trained()
         out, again = self.folder / "out", self.folder / "again"

@@ -12,6 +12,7 @@
 #include "heddle/observe/units.h"
 #include "heddle/session/run_data.h"
 #include "heddle/session/run_folder.h"
+#include "heddle/session/text/companions.h"
 #include "heddle/train/adapters/base.h"
 #include "heddle/train/adapters/peft_files.h"
 #include "heddle/train/checkpoint.h"
@@ -26,9 +27,6 @@ namespace fs = std::filesystem;
 using nlohmann::ordered_json;
 
 constexpr int64_t kChunkElements = int64_t{1} << 20;
-/// What released folders hold beside config and weights, for those who talk to the model: taken along as it is.
-constexpr const char* kBeside[] = {"tokenizer_config.json", "generation_config.json", "special_tokens_map.json",
-                                   "chat_template.jinja"};
 
 struct ConvertOptions {
   std::string from, to;
@@ -47,13 +45,6 @@ struct Converted {
 
 std::string path_in(const std::string& folder, const std::string& name) {
   return (fs::path(folder) / name).string();
-}
-
-void take_along(const std::string& from, const std::string& to) {
-  for (const char* name : kBeside) {
-    const std::string path = path_in(from, name);
-    if (fs::is_regular_file(path)) write_file(path_in(to, name), read_file(path, data::kMostTokenizerBytes));
-  }
 }
 
 // The model's state, as one rank in f32 has it.
@@ -121,7 +112,7 @@ Converted to_run(const std::string& from, const std::string& to) {
                              write(chunk.data(), static_cast<size_t>(count * width));
                            }
                          });
-  take_along(from, to);
+  session::keep_companions(from, to);
   if (!tokenizer.empty()) data::keep_tokenizer(files, to);
   config.data.tokenizer = done.tokenizer = held.folder.tokenizer();
   write_file(held.folder.config(), config::toml_of(config));  // from here on the folder holds a run
@@ -245,24 +236,8 @@ Converted to_released(const std::string& from, const ConvertOptions& options) {
                                                         : Dtype::bf16,
                      .shard_bytes = config::parse_bytes(options.shard_bytes)};
   const std::string run = is_run ? from : fs::path(checkpoint.path()).parent_path().parent_path().string();
-  const std::string tokenizer = data::tokenizer_in(run);
-  if (!tokenizer.empty()) {
-    how.tokenizer = tokenizer;
-    how.end_of_text = data::Tokenizer(data::read_tokenizer(tokenizer), tokenizer).end_of_text();
-  }
+  session::add_companions(run, model.max_position_embeddings, how);
   train::export_released(options.to, model, parameters, how);
-  if (!how.tokenizer.empty() && !fs::exists(path_in(run, kBeside[0]))) {
-    ordered_json settings{{"tokenizer_class", "PreTrainedTokenizerFast"},
-                          {"model_max_length", model.max_position_embeddings}};
-    const data::Tokenizer read(data::read_tokenizer(tokenizer), tokenizer);
-    for (const data::AddedToken& added : read.spec().added)
-      if (added.id == how.end_of_text) settings["eos_token"] = added.content;
-    write_file(path_in(options.to, kBeside[0]), settings.dump(2) + "\n");
-    ordered_json generation{{"do_sample", true}, {"temperature", 0.8}};
-    if (how.end_of_text >= 0) generation["eos_token_id"] = how.end_of_text;
-    write_file(path_in(options.to, kBeside[1]), generation.dump(2) + "\n");
-  }
-  take_along(run, options.to);
   done.tensors = std::ssize(parameters);
   done.parameters = elements_of(parameters);
   done.bytes = bytes_in(options.to);

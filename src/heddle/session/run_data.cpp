@@ -31,8 +31,8 @@ struct Tokens {
     if (!path.empty()) take(path);
   }
   void take(const std::string& from) {
-    path = from;
-    files = data::load_tokenizer(path);
+    files = data::load_tokenizer(from);
+    path = fs::is_directory(from) ? data::tokenizer_in(from) : from;
     check_vocabulary(path, vocabulary(), config.model.vocab_size);
   }
   int64_t vocabulary() const { return data::Tokenizer(files->spec, path).vocabulary(); }

@@ -22,6 +22,7 @@
 #include "heddle/session/notes/start_notes.h"
 #include "heddle/session/rank_run.h"
 #include "heddle/session/run_checkpoint.h"
+#include "heddle/session/text/companions.h"
 #include "heddle/session/text/continue_text.h"
 #include "heddle/train/adapters/peft_files.h"
 #include "heddle/train/agreement.h"
@@ -137,6 +138,7 @@ void TrainingRun::begin_logs(bool resume) {
   for (const std::string& note : data_notes(config_, *data_.dataset)) warn(note);
   if (telling_.trace && config_.train.trace_step == 0) warn("--trace: train.trace_step is 0, so no step is traced");
   write_file(folder_.config(), config::toml_of(config_));  // from here on the folder holds a run
+  keep_companions(config_.train.start, data_.tokenizer, folder_.path);
   if (!data_.tokenizer.empty()) data::keep_tokenizer(data_.tokenizer_files, folder_.path);
   if (data_.chat_template) data::keep_chat_template(*data_.chat_template, folder_.path);
   logs_ = std::make_unique<RunLogs>(folder_, [this](const std::string& text) { warn(text); });

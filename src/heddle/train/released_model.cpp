@@ -207,13 +207,17 @@ void export_released(const std::string& folder, const model::ModelConfig& config
   if (shards.size() > 1) write_file(path("model.safetensors.index.json"), index.dump(2) + "\n");
   nlohmann::ordered_json json = config::model_config_to_json(config);
   if (!how.tokenizer.empty()) {
-    // Under its own name, with the configuration that one of tiktoken's needs.
-    const std::filesystem::path from(how.tokenizer), settings = from.parent_path() / "tokenizer_config.json";
-    write_file(path(from.filename().string()), read_file(how.tokenizer, kMostTokenizerBytes));
-    if (from.filename() != "tokenizer.json" && std::filesystem::exists(settings))
-      write_file(path("tokenizer_config.json"), read_file(settings.string(), kMostTokenizerBytes));
+    const std::string name = std::filesystem::path(how.tokenizer).filename().string();
+    write_file(path(name), read_file(how.tokenizer, kMostTokenizerBytes));
   }
-  if (how.end_of_text >= 0) json["eos_token_id"] = how.end_of_text;
+  for (const auto& [name, text] : how.files) write_file(path(name), text);
+  for (const auto& [name, tokens] : how.special) {
+    if (tokens.size() == 1) {
+      json[name] = tokens[0];
+    } else {
+      json[name] = tokens;
+    }
+  }
   json["torch_dtype"] = stored == Dtype::bf16 ? "bfloat16" : stored == Dtype::f32 ? "float32" : "float64";
   json["use_cache"] = true;
   write_file(path("config.json"), json.dump(2) + "\n");

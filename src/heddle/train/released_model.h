@@ -3,6 +3,7 @@
 #pragma once
 
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "heddle/formats/logical_tensor.h"
@@ -41,14 +42,16 @@ void import_released(const std::string& path, const std::vector<ParameterTensor>
 /// How a model is written.
 struct Release {
   Dtype stored = Dtype::bf16;  // of the values: f32, bf16 or f64; the selection bias is always F32, as released
-  int64_t shard_bytes = int64_t{5} << 30;  // of a file at most, unless one tensor is larger
-  std::string tokenizer;                   // the path of its file, "": none
-  int64_t end_of_text = -1;                // its token that ends a text, -1: none
+  int64_t shard_bytes = int64_t{5} << 30;                  // of a file at most, unless one tensor is larger
+  std::string tokenizer;                                   // the path of its file, "": none
+  std::vector<std::pair<std::string, std::string>> files;  // further ones, by name with their text
+  std::vector<std::pair<std::string, std::vector<int64_t>>> special;  // "eos_token_id" and kin with their tokens
 };
 
-/// Writes folder/config.json and folder/model.safetensors (or shards and their index), and copies the tokenizer.
-/// Prediction modules come with their copies of the embedding and the head, as in the released model. Holds no copy
-/// of a tensor. ConfigError when no published architecture is the model, SystemError when the disk says no.
+/// Writes folder/config.json and folder/model.safetensors (or shards and their index), and further files; copies
+/// the tokenizer. Prediction modules come with their copies of the embedding and the head, as in the released
+/// model. Holds no copy of a tensor. ConfigError when no published architecture is the model, SystemError when the
+/// disk says no.
 void export_released(const std::string& folder, const model::ModelConfig& config,
                      const std::vector<ParameterTensor>& parameters, const Release& how);
 

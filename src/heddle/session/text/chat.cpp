@@ -14,9 +14,6 @@ Chat::Chat(NextLogits& model, const data::Tokenizer& tokenizer, size_t window, C
   if (!beginning.empty()) said_ = prompt_ids(tokenizer_, beginning);
 }
 
-namespace {
-
-// The first special token of what comes behind an answer, or its first word: an answer ends before it.
 std::string end_of_answer(const data::ChatTemplate& chat, const data::Tokenizer& tokenizer) {
   const std::string between = chat.between_turns();
   const size_t begin = between.find_first_not_of(" \t\r\n");
@@ -28,6 +25,8 @@ std::string end_of_answer(const data::ChatTemplate& chat, const data::Tokenizer&
   }
   return std::string(rest.substr(0, rest.find_first_of(" \t\r\n")));
 }
+
+namespace {
 
 data::ChatTemplate::Json message(std::string_view role, std::string_view content) {
   return {{"role", role}, {"content", content}};

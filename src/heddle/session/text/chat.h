@@ -11,6 +11,10 @@
 
 namespace heddle::session {
 
+/// The first special token of what comes behind an answer of the template's, or its first word: an answer ends
+/// before it. "" where nothing does.
+std::string end_of_answer(const data::ChatTemplate& chat, const data::Tokenizer& tokenizer);
+
 class Chat {
  public:
   /// `turn` is how a line stands in the text, at "{}"; an answer follows it. Of the first turn line ends that come
