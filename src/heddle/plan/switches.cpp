@@ -88,7 +88,6 @@ void train_settings(Table& t) {
                                    "A step whose gradient norm is more than so many times the median of the last "
                                    "train.skip_window applied ones, "
                                    "or not finite, is left out; 0 is off.")
-      .also_called({"grad_norm_skip_threshold", "spike_threshold", "skip_grad_norm"})
       .acts(
           changes_maths,
           "Leaves out a step whose gradient norm is an outlier among recent ones, or not finite: weights, moments "
