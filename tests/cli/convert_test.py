@@ -121,6 +121,23 @@ class Convert(Program):
         self.fails("convert", out, "--to", again, says="holds a run already")
         self.fails("convert", run, "--to", out, says="holds a model already")
 
+    def test_the_mean_of_checkpoints_is_a_run(self):
+        self.heddle("train", "tiny.toml", "--set", "output=many", "--set", "train.checkpoint_every=2")
+        loss = {}
+        for name, count in (("one", 1), ("three", 3)):
+            made = json.loads(self.heddle("convert", "many", "--average", f"{count}", "--to", name, "--json").stdout)
+            self.assertEqual(made["notes"][-1], "the mean of the checkpoints of steps " +
+                             ", ".join(f"{step}" for step in range(8 - 2 * count, 7, 2)))
+            loss[name] = self.heddle("eval", name, "--json").stdout
+        own = self.heddle("eval", "many", "--json").stdout
+        texts = [json.loads(out)["texts"] for out in (own, loss["one"], loss["three"])]
+        self.assertEqual(texts[0], texts[1])
+        self.assertNotEqual(texts[0], texts[2])
+        self.assertTrue(self.heddle("generate", "three", "--prompt", "the", "--tokens", "4").stdout)
+        self.heddle("convert", "three", "--to", "three-released")
+        few = self.heddle("convert", "many", "--average", "4", "--to", "four", status=2)
+        self.assertIn("3 checkpoints, 4 are to be averaged", few.stderr)
+
     def test_block_scaled_eights_are_read_as_products(self):
         folder = self.folder / "eights"
         shutil.copytree(FIXTURES / "qwen3", folder)

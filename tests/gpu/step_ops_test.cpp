@@ -137,6 +137,24 @@ TEST_F(StepOps, gradient_norm) {
   EXPECT_EQ(stopped.out[1].values[0], 0) << "nothing is to be updated";
 }
 
+TEST_F(StepOps, skip_outlier) {
+  const double none = std::numeric_limits<double>::infinity();
+  for (const double norm : {2.0, 4.0, none}) {
+    for (const double loss : {5.0, 7.0, std::numeric_limits<double>::quiet_NaN()}) {
+      for (const double limit : {3.0, none}) {
+        const auto one = [](double value) { return metadata(Tensor(Dtype::f64, {1}, value)); };
+        like_reference({fmt::format("skip_outlier {} {} {}", norm, loss, limit),
+                        "skip_outlier",
+                        {one(norm), one(0.5), metadata(random_tensor(Dtype::f64, {4}, 3)),
+                         metadata(Tensor(Dtype::f64, {2}, std::vector<double>{limit, 6})), one(loss)},
+                        {},
+                        {}},
+                       1e-15);
+      }
+    }
+  }
+}
+
 TEST_F(StepOps, adamw) {
   for (const int64_t count : {1, 13, 4100}) {
     for (const bool copy : {false, true}) {

@@ -75,6 +75,33 @@ TEST(ReferenceGradNorm, clips_and_refuses_what_is_not_finite) {
   EXPECT_EQ(run({std::numeric_limits<double>::quiet_NaN(), 1}, 0).second, 0);
 }
 
+TEST(ReferenceSkipOutlier, leaves_out_what_is_beyond_a_limit_or_not_finite) {
+  constexpr double kNone = std::numeric_limits<double>::infinity();
+  const std::vector<double> rates{0.1, 0.2, 0.3, 0.4};
+  const auto skipped = [&](double norm, double loss, std::vector<double> limits) {
+    const OpResult result =
+        run_op({"",
+                "skip_outlier",
+                {metadata(scalar(norm)), metadata(scalar(0.5)), metadata(Tensor(Dtype::f64, {4}, rates)),
+                 metadata(Tensor(Dtype::f64, {2}, std::move(limits))), metadata(scalar(loss))},
+                {},
+                {}},
+               reference());
+    const double skips = result.out[2].values[0];
+    EXPECT_EQ(result.out[0].values[0], skips != 0 ? 0 : 0.5);
+    EXPECT_EQ(result.out[1].values, (std::vector<double>{0.1, 0.2, 0.3, skips != 0 ? 0 : 0.4}));
+    return skips;
+  };
+  EXPECT_EQ(skipped(3, 7, {3, 7}), 0);
+  EXPECT_EQ(skipped(3.5, 7, {3, 7}), 1);
+  EXPECT_EQ(skipped(3, 7.5, {3, 7}), 1);
+  EXPECT_EQ(skipped(1e30, 1e30, {kNone, kNone}), 0);
+  EXPECT_EQ(skipped(kNone, 7, {kNone, kNone}), 1);
+  EXPECT_EQ(skipped(3, kNone, {kNone, kNone}), 1);
+  EXPECT_EQ(skipped(std::numeric_limits<double>::quiet_NaN(), 7, {kNone, kNone}), 1);
+  EXPECT_EQ(skipped(3, std::numeric_limits<double>::quiet_NaN(), {kNone, kNone}), 1);
+}
+
 TEST(ReferenceAdamW, follows_the_formula) {
   const double beta1 = 0.9, beta2 = 0.95, epsilon = 1e-8, decay = 0.1, rate = 0.01, clip = 0.5;
   const double grown1 = 1 - beta1 * beta1, grown2 = 1 - beta2 * beta2;  // the second step

@@ -119,6 +119,30 @@ listing 0, W
                      weight, table, weight.substr(0, weight.find('[')), rest);
 }
 
+TEST(Update, AStepThatIsAnOutlierIsLeftOut) {
+  UpdateOptions options;
+  options.skip_loss_above = 2;
+  expect_becomes(linear("f32[8, 8]", "", ""), updated(options),
+                 linear("f32[8, 8]", R"(
+  statistic   grad_norm f64[1]
+  statistic   step_skipped f64[1]
+  optimizer   m.w     f32[8, 8]
+  optimizer   v.w     f32[8, 8]
+)",
+                        R"(
+listing 0, end
+    square.w = grad_square_sum grad.w
+    norm, clip = grad_norm square.w {max_norm 1}
+    accumulate norm -> grad_norm
+    hyper = load_step                                    copy_in
+    loss = sum_parts {size 1}
+    limits = load_limits                                 copy_in
+    clip.decided, hyper.decided, skipped = skip_outlier norm, clip, hyper, limits, loss
+    accumulate skipped -> step_skipped
+    adamw clip.decided, hyper.decided, grad.w -> w, m.w, v.w {beta1 0.9, beta2 0.95, copy 0, decay 0.1, epsilon 1e-08}
+)"));
+}
+
 TEST(Update, AWeightThatIsItsOwnMaster) {
   expect_becomes(linear("f32[8, 8]", "", ""), updated({}),
                  linear("f32[8, 8]", R"(

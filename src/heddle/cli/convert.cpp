@@ -15,6 +15,7 @@
 #include "heddle/session/text/companions.h"
 #include "heddle/train/adapters/base.h"
 #include "heddle/train/adapters/peft_files.h"
+#include "heddle/train/average.h"
 #include "heddle/train/checkpoint.h"
 #include "heddle/train/released_source.h"
 #include "heddle/train/run_config_plan.h"
@@ -32,6 +33,7 @@ struct ConvertOptions {
   std::string from, to;
   std::string dtype = "bf16";
   std::string shard_bytes = "5GiB";
+  int64_t average = 0;  // checkpoints; 0: none
   bool adapter = false, merge = false, json = false;
 };
 
@@ -244,6 +246,33 @@ Converted to_released(const std::string& from, const ConvertOptions& options) {
   return done;
 }
 
+// A run that holds the mean of another's newest checkpoints, and whatever else that one is told.
+Converted to_average(const std::string& from, const ConvertOptions& options) {
+  Converted done{.kind = "run", .folder = options.to};
+  const session::RunFolder run{from};
+  if (!fs::exists(run.config())) config_error("{}: no run folder (it has no config.toml)", from);
+  config::RunConfig config = config::read_run_config(run.config());
+  config.name = fs::path(options.to).filename().string();
+  config.output = options.to;
+  session::HeldFolder held = session::new_run_folder(config);
+  const std::vector<int64_t> steps =
+      train::save_average(run.checkpoints(), options.average, held.folder.checkpoints(), &done.notes);
+  for (std::string& refused : done.notes) refused = "passed over: " + refused;
+  done.notes.push_back(fmt::format("the mean of the checkpoints of steps {}", fmt::join(steps, ", ")));
+  take_along(from, options.to);
+  if (const std::string tokenizer = data::tokenizer_in(from); !tokenizer.empty())
+    data::keep_tokenizer(data::load_tokenizer(tokenizer), options.to);
+  write_file(held.folder.config(), config::toml_of(config));  // from here on the folder holds a run
+  const train::Checkpoint made = train::open_checkpoint(held.folder.checkpoints());
+  for (const formats::StoredTensor& tensor : made.file().tensors()) {
+    if (tensor.name.starts_with("m.") || tensor.name.starts_with("v.")) continue;
+    ++done.tensors;
+    done.parameters += tensor.elements();
+  }
+  done.bytes = bytes_in(options.to);
+  return done;
+}
+
 int convert(const ConvertOptions& options) {
   const std::string& from = options.from;
   if (!fs::is_directory(from)) config_error("{}: no folder, a run's or a released model's is expected", from);
@@ -253,7 +282,11 @@ int convert(const ConvertOptions& options) {
   if (options.adapter && options.merge) config_error("--adapter and --merge: one of them");
   if (!ours && (options.adapter || options.merge))
     config_error("{}: --{} is for a run with adapters", from, options.adapter ? "adapter" : "merge");
-  const Converted done = ours ? to_released(from, options) : to_run(from, options.to);
+  if (options.average > 0 && (!fs::exists(path_in(from, "checkpoints")) || options.adapter || options.merge))
+    config_error("{}: --average is for a run's folder, by itself", from);
+  const Converted done = options.average > 0 ? to_average(from, options)
+                         : ours              ? to_released(from, options)
+                                             : to_run(from, options.to);
   if (options.json) {
     fmt::print("{}\n", ordered_json{{"from", from},
                                     {"to", done.folder},
@@ -285,6 +318,9 @@ void add_convert(Commands& all) {
   command.option("--to", options.to, "The folder to make").called("FOLDER").required();
   command.option("--dtype", options.dtype, "Of the released values").among({"bf16", "f32", "f64"});
   command.option("--shard-bytes", options.shard_bytes, "At most so many in a released file").called("BYTES");
+  command.option("--average", options.average, "Make a run of the mean of a run's so many newest checkpoints")
+      .called("COUNT")
+      .from(1);
   command.option("--adapter", options.adapter, "Of a run with adapters: write these alone, as PEFT does");
   command.option("--merge", options.merge, "Of a run with adapters: add them to the weights beneath");
   add_json(command, options.json);

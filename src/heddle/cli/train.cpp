@@ -74,7 +74,9 @@ Json json_of(const session::RunSummary& s) {
             {"reserved_bytes", whole(f.reserved_bytes)},
             {"grown_beyond_forecast_bytes", whole(f.grown_bytes)},
             {"updates_ahead_of_norm", s.updates_ahead},
-            {"updates_taken_back", s.updates_taken_back}};
+            {"updates_taken_back", s.updates_taken_back},
+            {"skipped_steps", s.skipped},
+            {"rolled_back", s.gone_back}};
   if (s.first_steps_s > 0) {
     json["step_foretold_seconds"] = s.foretold_s;
     json["first_steps_seconds"] = s.first_steps_s;

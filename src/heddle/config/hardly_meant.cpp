@@ -30,6 +30,16 @@ std::vector<Remark> hardly_meant(const RunConfig& c) {
            "train.warmup_steps and train.decay_steps ({} + {}) are more than the run's {} steps: the decay has {}",
            t.warmup_steps, t.decay_steps, t.steps, t.steps - t.warmup_steps);
   }
+  if (t.roll_back_after > 0 && !c.plan.update.skips_outliers()) {
+    remark("train.roll_back_after",
+           "train.roll_back_after is {}, but neither train.skip_norm_above nor train.skip_loss_above leaves a step "
+           "out",
+           t.roll_back_after);
+  } else if (t.roll_back_after > 0 && t.checkpoint_every == 0) {
+    remark("train.roll_back_after",
+           "train.roll_back_after is {}, but train.checkpoint_every is 0: there is nothing to go back to",
+           t.roll_back_after);
+  }
   if (c.model.router_is_without_gradient()) {
     remark(
         "model.norm_topk_prob",

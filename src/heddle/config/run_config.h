@@ -80,6 +80,8 @@ struct RunConfig {
     double warmup_fraction = 0.05, decay_fraction = 0.25;
     int64_t checkpoint_every = 200;
     int64_t keep_checkpoints = 2;
+    int64_t skip_window = 50;     // steps whose norms and losses say what is an outlier
+    int64_t roll_back_after = 0;  // steps left out in a row; 0: never
     int64_t eval_every = 100;
     int64_t eval_sequences = 64;
     std::string sample_prompt = "The ";

@@ -220,6 +220,14 @@ void train_settings(Table& t) {
                  "With train.minutes: the last part of the time, in which the learning rate of wsd falls."))
       .unset = "0.25";
   t.of_plan("train");
+  t.integer<n, &Train::skip_window>("train.skip_window", 1, 10000,
+                                    "So many applied steps say by their medians what is an outlier "
+                                    "(train.skip_norm_above, train.skip_loss_above); "
+                                    "before there are so many, only a step that is not finite is left out.");
+  t.integer<n, &Train::roll_back_after>("train.roll_back_after", 0, 1e9,
+                                        "After so many steps left out in a row the run goes back to its newest "
+                                        "checkpoint from before them, and on with "
+                                        "the data behind them; 0: never.");
   t.integer<n, &Train::checkpoint_every>("train.checkpoint_every", 0, 1e12,
                                          "Steps between checkpoints; 0: only at the end.")
       .also_called({"save_interval", "save_steps", "save_every", "checkpoint_interval"});

@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstdint>
+#include <limits>
 #include <vector>
 
 namespace heddle::device {
@@ -20,8 +21,10 @@ struct Batch {
   std::vector<int32_t> places;           // of each row: where in the cache it stands, negative: nowhere
   std::array<double, 3> hyper{};         // learning rate, 1 − β₁ᵗ, 1 − β₂ᵗ; t counts steps from 1
   double bias_rate = 1e-3;               // of the routers' balancing biases
-  bool guessed = false;                  // the step before has updated ahead of its norm
-  bool attempts = false;                 // this one may
+  std::array<double, 2> limits{std::numeric_limits<double>::infinity(),
+                               std::numeric_limits<double>::infinity()};  // of the norm, of the labels' summed loss
+  bool guessed = false;   // the step before has updated ahead of its norm
+  bool attempts = false;  // this one may
 };
 
 }  // namespace heddle::device

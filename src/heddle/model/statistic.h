@@ -26,6 +26,7 @@ inline constexpr StatisticKind kSequenceAuxLoss{.name = "loss.sequence_aux"};
 inline constexpr StatisticKind kZLoss{.name = "loss.z", .metric = "z_loss"};
 inline constexpr StatisticKind kLoad{.name = "load"};  // [E]: rows routed to each expert
 inline constexpr StatisticKind kGradientNorm{.name = "grad_norm", .same_on_ranks = true};  // before clipping
+inline constexpr StatisticKind kSkipped{.name = "step_skipped", .same_on_ranks = true};    // 1: was left out
 inline constexpr StatisticKind kLogits{.name = "logits"};  // [T, V]: of the next token
 
 struct Statistic {

@@ -58,8 +58,18 @@ const OpDef load_step{
     .cost = operand_cost,
 };
 
+const OpDef load_limits{
+    .kind = "load_limits",
+    .results = "limits",
+    .stream = StreamKind::copy_in,
+    .infer = [](const Listing&, const Op&) {
+      return std::vector{output(Dtype::f64, {fixed(2)}, Role::input)};
+    },
+    .cost = operand_cost,
+};
+
 }  // namespace
 
-std::vector<const OpDef*> batch_ops() { return {&load_tokens, &load_starts, &load_scales, &load_step}; }
+std::vector<const OpDef*> batch_ops() { return {&load_tokens, &load_starts, &load_scales, &load_step, &load_limits}; }
 
 }  // namespace heddle::ops

@@ -53,6 +53,22 @@ const OpDef grad_norm{
     .cost = operand_cost,
 };
 
+// Whether the step is left out: where its norm or its loss exceeds the batch's limit for it, or is not finite. A factor
+// of 0 moves no parameter and no moment, and the rate of the balancing biases is 0 then.
+const OpDef skip_outlier{
+    .kind = "skip_outlier",
+    .operands = "norm clip hyper limits loss", .results = "clip hyper skipped",
+    .infer = [](const Listing& listing, const Op& op) {
+      const Rule rule(listing, op);
+      for (const size_t one : {0, 1, 4}) rule.shape(one, {fixed(1)});
+      rule.shape(2, {fixed(4)});
+      rule.shape(3, {fixed(2)});
+      return std::vector{output(Dtype::f64, {fixed(1)}, Role::metadata), output(Dtype::f64, {fixed(4)}, Role::metadata),
+                         output(Dtype::f64, {fixed(1)}, Role::metadata)};
+    },
+    .cost = operand_cost,
+};
+
 // What became of an update that ran ahead of the norm: whether it has to be taken back, 1, or left out since the norm
 // isn't finite, 2; and whether the next may run ahead. The batch says whether there was such a one, and the norm is put
 // aside before the step's own takes its place.
@@ -131,6 +147,6 @@ const OpDef cast_weight{
 
 }  // namespace
 
-std::vector<const OpDef*> optimizer_ops() { return {&grad_square_sum, &grad_square_sum_exact, &sum_parts, &grad_norm, &post_validation, &adamw, &adamw_split, &pack_weight, &cast_weight}; }
+std::vector<const OpDef*> optimizer_ops() { return {&grad_square_sum, &grad_square_sum_exact, &sum_parts, &grad_norm, &skip_outlier, &post_validation, &adamw, &adamw_split, &pack_weight, &cast_weight}; }
 
 }  // namespace heddle::ops

@@ -38,6 +38,18 @@ const Refusal kRefusals[] = {
            "train.optimizer \"muon\" waits for the norm of all gradients; parallel.ahead_of_norm does "
            "not go with it");
      }},
+    {[](const Choices& c) { return c.update.skips_outliers() && c.parallel.ahead_of_norm; },
+     [](const Choices&) {
+       return std::string(
+           "train.skip_norm_above and train.skip_loss_above wait for the norm of all gradients; "
+           "parallel.ahead_of_norm does not go with them");
+     }},
+    {[](const Choices& c) { return c.update.skip_loss_above > 0 && c.exact_sums; },
+     [](const Choices&) {
+       return std::string(
+           "train.skip_loss_above judges by a loss whose last bit each layout rounds its own way; "
+           "train.exact_sums goes with train.skip_norm_above alone");
+     }},
 };
 
 }  // namespace

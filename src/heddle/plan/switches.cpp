@@ -84,6 +84,20 @@ void train_settings(Table& t) {
       .acts(changes_maths,
             "Scales the gradient of all parameters down so that its norm is at most this; 0 switches it off.",
             "one reading of the gradients; the norm is measured in any case", page("clip_norm"));
+  t.number<u, &O::skip_norm_above>("train.skip_norm_above", 0, 1e12,
+                                   "A step whose gradient norm is more than so many times the median of the last "
+                                   "train.skip_window applied ones, "
+                                   "or not finite, is left out; 0 is off.")
+      .acts(
+          changes_maths,
+          "Leaves out a step whose gradient norm is an outlier among recent ones, or not finite: weights, moments "
+          "and their count stay as they are.",
+          "one sum of a number over the ranks", page("skip_outliers"));
+  t.number<u, &O::skip_loss_above>("train.skip_loss_above", 0, 1e12, "The same of the next-token loss; 0 is off.")
+      .acts(changes_maths,
+            "Leaves out a step whose next-token loss is an outlier among recent ones, or not finite: weights, "
+            "moments and their count stay as they are.",
+            "one sum of a number over the ranks", page("skip_outliers"));
   t.boolean<&Choices::exact_sums>("train.exact_sums", "Sums of weight gradients that no layout of ranks changes.")
       .acts(reassociates,
             "Makes sums of weight gradients exact: every degree of data, expert and pipeline parallelism gives the "

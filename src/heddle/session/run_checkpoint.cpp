@@ -57,6 +57,22 @@ std::string save_run(const RunFolder& folder, const config::RunConfig& config,
                              static_cast<int>(config.train.keep_checkpoints));
 }
 
+std::optional<int64_t> go_back(const RunFolder& folder, train::Trainer& trainer) {
+  const train::OutlierHistory now = trainer.outliers();
+  const config::RunProgress done = trainer.done();
+  std::optional<train::Checkpoint> checkpoint =
+      trainer.ranks().leads() ? train::latest_checkpoint(folder.checkpoints(), nullptr, done.steps - now.in_a_row)
+                              : std::nullopt;
+  const std::string path = trainer.ranks().told_by_first(checkpoint ? checkpoint->path() : "");
+  if (path.empty()) return std::nullopt;
+  if (!checkpoint) checkpoint.emplace(path, train::Checkpoint::Verify::headings);
+  const train::CheckpointState& then = checkpoint->state();
+  train::load_trainer(*checkpoint, trainer);
+  trainer.set_outliers(train::gone_back(then.outliers, now, done.steps - then.step));
+  trainer.set_done(done);
+  return then.step;
+}
+
 std::optional<train::Checkpoint> checkpoint_to_go_on_from(const RunFolder& folder, const config::RunConfig& config,
                                                           const std::map<std::string, std::string>& data,
                                                           std::vector<std::string>& warnings) {

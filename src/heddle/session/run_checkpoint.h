@@ -24,6 +24,11 @@ std::map<std::string, std::string> identity_of(const RunData& data, const config
 std::string save_run(const RunFolder& folder, const config::RunConfig& config,
                      const std::map<std::string, std::string>& data, train::Trainer& trainer);
 
+/// Puts the run where its newest whole checkpoint from before the steps that were skipped in a row left it, and on
+/// behind the data that it has seen since: steps go on counting. Returns the checkpoint's step; none where there is
+/// no such checkpoint, and the run is left as it is. Every rank calls it.
+std::optional<int64_t> go_back(const RunFolder& folder, train::Trainer& trainer);
+
 /// The checkpoint to go on from, the newest whole one; none when the run ended before it wrote any. ConfigError
 /// when what must be the same is not, or no step is left. `warnings` is told what was passed over.
 std::optional<train::Checkpoint> checkpoint_to_go_on_from(const RunFolder& folder, const config::RunConfig& config,

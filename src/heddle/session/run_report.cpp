@@ -1,4 +1,4 @@
-// What a run tells of itself when it looks back: its figures and its report.
+// What a run tells of itself: as it begins, and when it looks back, its figures and its report.
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
@@ -6,6 +6,7 @@
 #include "heddle/device/host/paced_time.h"
 #include "heddle/observe/units.h"
 #include "heddle/session/run_environment.h"
+#include "heddle/session/text/continue_text.h"
 #include "heddle/session/training_run.h"
 
 namespace heddle::session {
@@ -37,6 +38,37 @@ std::string shape_of(const ir::Listing& listing, const ir::Value& value) {
 }
 
 }  // namespace
+
+void TrainingRun::introduce() {
+  const model::ParameterCount count = trainer_->parameter_count();
+  progress_->line(fmt::format("{}: {} parameters, {} active a token, {} on {} thread{}", config_.name,
+                              observe::count_text(static_cast<double>(count.total)),
+                              observe::count_text(static_cast<double>(count.active)),
+                              name_of(trainer_->options().plan.dtype), trainer_->options().threads,
+                              trainer_->options().threads == 1 ? "" : "s"));
+  const plan::Degrees& mesh = trainer_->options().plan.mesh;
+  if (mesh.ranks() > 1) {
+    progress_->line(fmt::format("{}, {}; a step: {} x {} sequences each", plan::text_of(mesh),
+                                place_.threads ? "as threads" : "under MPI", config_.microbatches(),
+                                config_.train.microbatch));
+  }
+  progress_->line(fmt::format("data: {} tokens, {} sequences to train on, {} held out",
+                              observe::count_text(static_cast<double>(data_.dataset->tokens())),
+                              observe::grouped_text(data_.dataset->train_sequences()),
+                              observe::grouped_text(data_.dataset->heldout_sequences())));
+  progress_->line(fmt::format(
+      "memory: {} to be reserved{}; a step: {} tokens, {}", observe::bytes_text(predicted_reserved_bytes_),
+      mesh.ranks() > 1 ? " by a rank at most" : "", observe::grouped_text(config_.tokens_per_step()),
+      observe::count_text(trainer_->flops_per_step(), "FLOP")));
+  progress_->line(
+      fmt::format("run folder: {}{}", folder_.path,
+                  summary_.first_step > 0 ? fmt::format(", going on after step {}", summary_.first_step) : ""));
+  if (summary_.first_step == 0 && !config_.train.start.empty())
+    progress_->line(fmt::format("begins from the weights of {}, moments {}", config_.train.start,
+                                heddle::word_of(config_.train.start_moments)));
+  if (prometheus_) progress_->line(fmt::format("figures for Prometheus: port {}, /metrics", prometheus_->port()));
+  for (const std::string& warning : warnings_) progress_->warning(terminal_text(warning));
+}
 
 // Which rank holds most is known to all; what it holds, that rank tells the first one.
 void TrainingRun::share_peak() {
@@ -144,6 +176,10 @@ observe::ReportData TrainingRun::report_data() const {
     d.environment.emplace_back(
         "updates ahead of the norm",
         fmt::format("{}, of them {} taken back", summary_.updates_ahead, summary_.updates_taken_back));
+  }
+  if (config_.plan.update.skips_outliers()) {
+    d.environment.emplace_back("steps left out as outliers",
+                               fmt::format("{}, rolled back {} times", summary_.skipped, summary_.gone_back));
   }
   if (summary_.first_steps_s > 0) {
     d.environment.emplace_back("step foretold", observe::duration_text(summary_.foretold_s));

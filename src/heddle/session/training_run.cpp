@@ -4,7 +4,6 @@
 #include <array>
 #include <cmath>
 #include <cstdio>
-#include <cstdlib>
 #include <filesystem>
 #include <functional>
 #include <numeric>
@@ -18,6 +17,8 @@
 #include "heddle/observe/table.h"
 #include "heddle/observe/units.h"
 #include "heddle/session/notes/data_notes.h"
+#include "heddle/session/notes/launcher_note.h"
+#include "heddle/session/notes/outlier_notes.h"
 #include "heddle/session/notes/resume_notes.h"
 #include "heddle/session/notes/start_notes.h"
 #include "heddle/session/rank_run.h"
@@ -201,37 +202,6 @@ void TrainingRun::begin_anew() {
   for (const std::string& note : notes) warn("train.start: " + note);
 }
 
-void TrainingRun::introduce() {
-  const model::ParameterCount count = trainer_->parameter_count();
-  progress_->line(fmt::format("{}: {} parameters, {} active a token, {} on {} thread{}", config_.name,
-                              observe::count_text(static_cast<double>(count.total)),
-                              observe::count_text(static_cast<double>(count.active)),
-                              name_of(trainer_->options().plan.dtype), trainer_->options().threads,
-                              trainer_->options().threads == 1 ? "" : "s"));
-  const plan::Degrees& mesh = trainer_->options().plan.mesh;
-  if (mesh.ranks() > 1) {
-    progress_->line(fmt::format("{}, {}; a step: {} x {} sequences each", plan::text_of(mesh),
-                                place_.threads ? "as threads" : "under MPI", config_.microbatches(),
-                                config_.train.microbatch));
-  }
-  progress_->line(fmt::format("data: {} tokens, {} sequences to train on, {} held out",
-                              observe::count_text(static_cast<double>(data_.dataset->tokens())),
-                              observe::grouped_text(data_.dataset->train_sequences()),
-                              observe::grouped_text(data_.dataset->heldout_sequences())));
-  progress_->line(fmt::format(
-      "memory: {} to be reserved{}; a step: {} tokens, {}", observe::bytes_text(predicted_reserved_bytes_),
-      mesh.ranks() > 1 ? " by a rank at most" : "", observe::grouped_text(config_.tokens_per_step()),
-      observe::count_text(trainer_->flops_per_step(), "FLOP")));
-  progress_->line(
-      fmt::format("run folder: {}{}", folder_.path,
-                  summary_.first_step > 0 ? fmt::format(", going on after step {}", summary_.first_step) : ""));
-  if (summary_.first_step == 0 && !config_.train.start.empty())
-    progress_->line(fmt::format("begins from the weights of {}, moments {}", config_.train.start,
-                                heddle::word_of(config_.train.start_moments)));
-  if (prometheus_) progress_->line(fmt::format("figures for Prometheus: port {}, /metrics", prometheus_->port()));
-  for (const std::string& warning : warnings_) progress_->warning(terminal_text(warning));
-}
-
 void TrainingRun::look(observe::StepMetrics& metrics) {
   answer_signals("the look at the held-out text");
   const train::Sequences heldout = data_.heldout(config_.train.eval_sequences);
@@ -326,17 +296,9 @@ Wishes TrainingRun::wishes() {
   return {asked[0] > 0, asked[1] > 0};
 }
 
-// Open MPI's mpirun kills its ranks soon after Ctrl-C or SIGTERM: too soon for a step that lasts longer.
 void TrainingRun::warn_of_launcher(double step_s) {
-  if (!leads() || place_.threads || std::getenv("OMPI_COMM_WORLD_SIZE") == nullptr) return;
-  const char* set = std::getenv("OMPI_MCA_odls_base_sigkill_timeout");
-  const double leaves_s = set != nullptr ? std::atof(set) : 1;
-  if (2 * step_s < leaves_s) return;
-  progress_->warning(fmt::format(
-      "mpirun kills its ranks {:.0f} s after Ctrl-C, a step takes {}: what is done since the last "
-      "checkpoint would "
-      "be lost. End the run with `pkill -USR2 mpirun`, or start it with --mca odls_base_sigkill_timeout {:.0f}",
-      leaves_s, observe::duration_text(step_s), std::ceil(10 + 3 * step_s)));
+  if (!leads() || place_.threads) return;
+  if (const std::string note = launcher_note(step_s); !note.empty()) progress_->warning(note);
 }
 
 // Experts' rows come in other numbers than foretold: an arena that had to grow for them is told once, as it does.
@@ -435,6 +397,7 @@ bool TrainingRun::record(const train::StepResult& result) {
     metrics.extra["updates_ahead_of_norm"] = static_cast<double>(summary_.updates_ahead);
     metrics.extra["updates_taken_back"] = static_cast<double>(summary_.updates_taken_back);
   }
+  const bool goes_back = config_.plan.update.skips_outliers() && mind_outliers(result, metrics);
   metrics.arena_live_peak_bytes = static_cast<double>(result.peak_live_bytes);
   metrics.arena_reserved_peak_bytes = static_cast<double>(result.reserved_bytes);
   compare_with_arena(result);
@@ -456,7 +419,29 @@ bool TrainingRun::record(const train::StepResult& result) {
   const bool saves = due(config_.train.checkpoint_every, number);
   if (saves) save();
   if (looks) report();
-  return !looks && !saves;
+  return !looks && !saves && !goes_back;
+}
+
+// The first of those skipped in a row is told, all are counted. Whether there were so many that the run has gone
+// back.
+bool TrainingRun::mind_outliers(const train::StepResult& result, observe::StepMetrics& metrics) {
+  const int64_t in_a_row = trainer_->outliers().in_a_row, most = config_.train.roll_back_after;
+  if (in_a_row == 1 && leads()) warn(outlier_note(result));
+  const bool goes_back = most > 0 && in_a_row > 0 && in_a_row % most == 0;
+  if (goes_back) {
+    answer_signals("the way back");
+    if (place_.world != nullptr) place_.world->set_patience(kPreparing_s);
+    const std::optional<int64_t> to = go_back(folder_, *trainer_);
+    const std::string why = fmt::format("step {}: {} left out in a row", result.step, in_a_row);
+    if (leads() && to)
+      warn(fmt::format("{}: back to the checkpoint of step {}, on with the data behind", why, *to));
+    if (leads() && !to) warn(fmt::format("{}, and no checkpoint to go back to from before them", why));
+  }
+  summary_.skipped = trainer_->outliers().skipped;
+  summary_.gone_back = trainer_->outliers().gone_back;
+  metrics.extra["skipped_steps"] = static_cast<double>(summary_.skipped);
+  metrics.extra["rolled_back"] = static_cast<double>(summary_.gone_back);
+  return goes_back;
 }
 
 RunSummary TrainingRun::run() {

@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "heddle/data/tokenizer/tokenizer.h"
-#include "heddle/observe/services/mlflow.h"
 #include "heddle/observe/progress.h"
+#include "heddle/observe/services/mlflow.h"
 #include "heddle/observe/services/prometheus.h"
 #include "heddle/runtime/predict.h"
 #include "heddle/session/run_data.h"
@@ -57,11 +57,12 @@ struct RunSummary {
   int64_t first_step = 0, steps = 0;       // done before, done now in all
   bool interrupted = false;
   int64_t updates_ahead = 0, updates_taken_back = 0;  // of the norm, since the run began or was resumed
-  double length_s = 0;                                // of a run by the clock, else 0
-  int64_t tokens = 0, text_tokens = 0;                // trained on, and in the training text
-  observe::RunFigures figures;                        // of all steps in the folder, as the report has them
-  double foretold_s = 0, first_steps_s = 0;           // of a step: as planned, and median of the first ones
-  double refitted_s = 0;                              // foretold by what those taught
+  int64_t skipped = 0, gone_back = 0;   // steps left out as outliers, and times that it went back for them, in all
+  double length_s = 0;                  // of a run by the clock, else 0
+  int64_t tokens = 0, text_tokens = 0;  // trained on, and in the training text
+  observe::RunFigures figures;          // of all steps in the folder, as the report has them
+  double foretold_s = 0, first_steps_s = 0;  // of a step: as planned, and median of the first ones
+  double refitted_s = 0;                     // foretold by what those taught
 };
 
 class TrainingRun {
@@ -91,6 +92,7 @@ class TrainingRun {
   void trace(int64_t step, int64_t began_ns, double step_s);
   bool step();
   bool record(const train::StepResult& result);
+  bool mind_outliers(const train::StepResult& result, observe::StepMetrics& metrics);
   void compare_with_plan(double step_s);
   void warn_of_launcher(double step_s);
   Wishes wishes();

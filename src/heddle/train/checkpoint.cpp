@@ -74,6 +74,22 @@ std::string hex(uint32_t checksum) { return fmt::format("{:08x}", checksum); }
   throw SystemError(code, fmt::format("cannot {} {}: {}", doing, path, std::strerror(code)));
 }
 
+json json_of(const OutlierHistory& h) {
+  return {{"norms", h.norms},     {"losses", h.losses},     {"left_out", h.left_out},
+          {"skipped", h.skipped}, {"in_a_row", h.in_a_row}, {"gone_back", h.gone_back}};
+}
+
+OutlierHistory outliers_of(const json& from) {
+  OutlierHistory h;
+  from.at("norms").get_to(h.norms);
+  from.at("losses").get_to(h.losses);
+  from.at("left_out").get_to(h.left_out);
+  from.at("skipped").get_to(h.skipped);
+  from.at("in_a_row").get_to(h.in_a_row);
+  from.at("gone_back").get_to(h.gone_back);
+  return h;
+}
+
 json json_of(const CheckpointState& s) {
   json all{{"format", kFormat},
            {"step", s.step},
@@ -84,6 +100,7 @@ json json_of(const CheckpointState& s) {
            {"data", s.data},
            {"layout", s.layout}};
   if (!s.adapters.empty()) all["adapters"] = s.adapters;
+  if (s.outliers != OutlierHistory()) all["outliers"] = json_of(s.outliers);
   return all;
 }
 
@@ -242,6 +259,12 @@ void Checkpoint::verify(const std::string& path, Verify what) {
     state_.model = config::model_config_from_json(state.at("model"), path);
     state_.data = state.at("data").get<std::map<std::string, std::string>>();
     if (state.contains("adapters")) state_.adapters = state.at("adapters").get<decltype(state_.adapters)>();
+    if (state.contains("outliers")) state_.outliers = outliers_of(state.at("outliers"));
+    const OutlierHistory& outliers = state_.outliers;
+    if (outliers.left_out < 0 || outliers.left_out > state_.step || outliers.in_a_row < 0 || outliers.skipped < 0) {
+      config_error("{}: {} of {} steps left out, {} skipped, {} in a row", path, outliers.left_out, state_.step,
+                   outliers.skipped, outliers.in_a_row);
+    }
     state_.layout = state.at("layout").get<std::map<std::string, std::string>>();
 
     const auto check = [&](const std::string& part, std::span<const uint8_t> bytes, const std::string& expected) {
@@ -314,10 +337,16 @@ void Checkpoint::load_into(const model::ModelConfig& model,
   }
 }
 
-std::optional<Checkpoint> latest_checkpoint(const std::string& folder, std::vector<std::string>* refused) {
+std::optional<Checkpoint> latest_checkpoint(const std::string& folder, std::vector<std::string>* refused,
+                                            int64_t last_step) {
+  const auto listed = [&] {
+    std::vector<int64_t> steps = steps_in(folder);
+    std::erase_if(steps, [&](int64_t step) { return step > last_step; });
+    return steps;
+  };
   constexpr int kAttempts = 100;
   for (int attempt = 1;; ++attempt) {
-    const std::vector<int64_t> steps = steps_in(folder);
+    const std::vector<int64_t> steps = listed();
     std::vector<std::string> reasons;
     for (const int64_t step : steps) {
       try {
@@ -334,7 +363,7 @@ std::optional<Checkpoint> latest_checkpoint(const std::string& folder, std::vect
     }
     if (steps.empty()) return std::nullopt;
     // A run that goes on may have replaced them all since they were listed.
-    if (steps != steps_in(folder) && attempt < kAttempts) continue;
+    if (steps != listed() && attempt < kAttempts) continue;
     config_error("{}: none of {} checkpoints can be used; the newest: {}", folder, steps.size(), reasons.front());
   }
 }

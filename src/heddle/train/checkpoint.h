@@ -16,6 +16,7 @@
 #pragma once
 
 #include <functional>
+#include <limits>
 #include <map>
 #include <optional>
 #include <string>
@@ -25,6 +26,7 @@
 #include "heddle/formats/safetensors.h"
 #include "heddle/model/model_config.h"
 #include "heddle/train/parameters.h"
+#include "heddle/train/step/outliers.h"
 
 namespace heddle::train {
 
@@ -37,6 +39,7 @@ struct CheckpointState {
   std::map<std::string, std::string> data;      // what identifies tokenizer and data; compared by the caller
   std::map<std::string, std::string> adapters;  // where only they are trained: what they are (train/adapters/base)
   std::map<std::string, std::string> layout;    // how the run was laid out, for people to read
+  OutlierHistory outliers;                      // of the steps left out
   bool operator==(const CheckpointState&) const = default;
 };
 
@@ -80,10 +83,11 @@ class Checkpoint {
   CheckpointState state_;
 };
 
-/// The newest whole checkpoint of a folder, none when there is none at all. Each newer one that is refused adds its
-/// reason to `refused`. ConfigError when there are checkpoints but none is whole; SystemError when the folder can't
-/// be read.
-std::optional<Checkpoint> latest_checkpoint(const std::string& folder, std::vector<std::string>* refused = nullptr);
+/// The newest whole checkpoint of a folder, of `last_step` at most, none when there is none at all. Each newer one
+/// that is refused adds its reason to `refused`. ConfigError when there are checkpoints but none is whole;
+/// SystemError when the folder can't be read.
+std::optional<Checkpoint> latest_checkpoint(const std::string& folder, std::vector<std::string>* refused = nullptr,
+                                            int64_t last_step = std::numeric_limits<int64_t>::max());
 
 /// `path` is one checkpoint, or a folder of them, of which the newest whole one is taken. ConfigError when there is
 /// none; if another checkpoint beside the refused one is whole, the message names it.

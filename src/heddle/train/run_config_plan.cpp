@@ -125,6 +125,7 @@ TrainerOptions trainer_options_of(const config::RunConfig& config, int rank, con
   options.memory_limit_bytes = growth_limit_of(config);
   options.seed = static_cast<uint64_t>(config.seed);
   options.start = config.train.start;
+  options.outlier_window = config.train.skip_window;
   options.learning_rate = learning_rate_of(config);
   options.length = config.length();
   return options;

@@ -4,6 +4,7 @@
 #include <array>
 #include <chrono>
 #include <cmath>
+#include <limits>
 #include <numeric>
 
 #include "heddle/backends/backend.h"
@@ -45,7 +46,8 @@ Trainer::Trainer(TrainerOptions options, comm::World* world)
       statistics_(lowered_, lowered_.program.first_listing[static_cast<size_t>(ir::Purpose::train)],
                   options_.plan.mesh.pp),
       ranks_(world),
-      attempts_(options_.plan.update.clip_norm) {
+      attempts_(options_.plan.update.clip_norm),
+      outliers_(options_.plan.update, options_.outlier_window) {
   runtime::ExecutorOptions executor;
   executor.rank = ranks_.rank();
   executor.backend = options_.backend;
@@ -90,6 +92,7 @@ Trainer::~Trainer() = default;
 void Trainer::initialise() {
   train::initialise(options_.model, lowered_, *executor_, options_.seed, mesh_, ranks_.rank());
   done_ = {};
+  outliers_.set_history({});
   base_ = {"", fmt::format("seed {}", options_.seed)};
 }
 
@@ -183,11 +186,14 @@ void Trainer::look_back(Run& run) {
 
 void Trainer::set_rates(device::Batch& batch) const {
   const passes::Optimizer& update = options_.plan.update;
-  const auto t = static_cast<double>(done_.steps + 1);
+  const auto t = static_cast<double>(done_.steps + 1 - outliers().left_out);
   batch.hyper = {options_.learning_rate.at(options_.length, done_), 1 - std::pow(update.beta1, t),
                  1 - std::pow(update.beta2, t)};
   batch.bias_rate = config::BiasRate{options_.model.bias_update_rate}.at(
       options_.length, done_, options_.learning_rate.left(options_.length, done_));
+  const StepLimits limits = outliers_.limits();
+  const double scale = batch.scales[model::kScaleNextToken];
+  batch.limits = {limits.norm, scale > 0 ? limits.loss / scale : std::numeric_limits<double>::infinity()};
 }
 
 StepResult Trainer::gather_result(Run& run, std::span<double> told) {
@@ -208,8 +214,11 @@ StepResult Trainer::gather_result(Run& run, std::span<double> told) {
   result.flops = flops_per_step_;
   result.attempted = run.batch.attempts;
   result.taken_back = run.taken_back;
+  result.limits = outliers_.limits();
+  result.skipped = result.total(model::kSkipped) > 0;
   // From sums that are the same on all ranks: all of them go on, or all of them look for the cause.
-  if (!std::isfinite(result.next_token_loss()) || !std::isfinite(result.gradient_norm())) {
+  const bool finite = std::isfinite(result.next_token_loss()) && std::isfinite(result.gradient_norm());
+  if (!finite && !result.skipped) {
     executor_->finish_step();
     run.batch.guessed = run.batch.attempts = false;
     const std::string found = first_not_finite(*executor_, lowered_, ranks_, run.batch);
@@ -217,6 +226,11 @@ StepResult Trainer::gather_result(Run& run, std::span<double> told) {
                             run.step, result.next_token_loss(), result.gradient_norm(), found));
   }
   done_.seconds += result.seconds;  // that of the slowest rank: the same bits on all
+  if (options_.plan.update.skips_outliers()) {
+    // This rank's own norm, which is every rank's: a mean over them is rounded once more.
+    const double norm = number(statistic(ir::Purpose::train, model::kGradientNorm), 0);
+    outliers_.learn(norm, result.next_token_loss(), result.skipped);
+  }
   attempts_.learn(result.gradient_norm(), result.attempted, result.taken_back);
   return result;
 }

@@ -22,6 +22,7 @@
 #include "heddle/train/parameters.h"
 #include "heddle/train/rank_exchange.h"
 #include "heddle/train/step/attempts.h"
+#include "heddle/train/step/outliers.h"
 #include "heddle/train/step/result.h"
 #include "heddle/train/step/sequences.h"
 
@@ -40,6 +41,7 @@ struct TrainerOptions {
   LearningRate learning_rate;
   uint64_t seed = 0;
   std::string start;             // where the frozen weights beside adapters came from, if not from the seed
+  int64_t outlier_window = 50;   // applied steps that say what is an outlier
   bool always_attempts = false;  // to run ahead of the norm, whatever recent ones say (tests)
 };
 
@@ -63,7 +65,7 @@ class Trainer {
   void initialise();
   /// One step on `sequences` (dp × microbatches × sequences of a microbatch), each of sequence_length + 1 + depths
   /// ids. A loss or gradient that is not finite raises Error on every rank, naming the first op that made it;
-  /// parameters are then as before the step.
+  /// parameters are then as before the step. Where outliers are left out, it is one, and the result says so.
   StepResult step(const Sequences& sequences);
   /// The same without waiting for what only other ranks still have to do: under parallel.ahead_of_norm the result
   /// is that of the step before, if nobody has been told it yet, and an error that of either. Then `told`, numbers
@@ -94,6 +96,9 @@ class Trainer {
   int64_t steps_done() const { return done_.steps; }
   /// Where a run that goes on takes up; the same on every rank.
   void set_done(const config::RunProgress& done) { done_ = done; }
+  /// Which steps were left out, and what says which will be; the same on every rank.
+  const OutlierHistory& outliers() const { return outliers_.history(); }
+  void set_outliers(OutlierHistory history) { outliers_.set_history(std::move(history)); }
   /// State in this rank's arena; after writing it call weights_changed().
   std::vector<StateTensor> state();
   std::vector<model::Extent> held_extents(const StateTensor& tensor) const;
@@ -159,6 +164,7 @@ class Trainer {
   std::unique_ptr<runtime::Executor> executor_;
   config::RunProgress done_;
   Attempts attempts_;
+  Outliers outliers_;
   Base base_;
   double flops_per_step_ = 0;
   model::ParameterCount parameter_count_;

@@ -81,6 +81,7 @@ std::string save_trainer(const std::string& folder, CheckpointState state, Train
   state.trained_s = trainer.done().seconds;
   state.model = trainer.options().model;
   state.adapters = adapters_note(trainer);
+  state.outliers = trainer.outliers();
   const std::vector<StateTensor> tensors = kept_state(trainer);
   std::map<std::string_view, const StateTensor*> by_name;
   for (const StateTensor& tensor : tensors) by_name[tensor.name] = &tensor;
@@ -118,6 +119,7 @@ void load_trainer(const Checkpoint& checkpoint, Trainer& trainer) {
   fill_rope_table(trainer.options().model, trainer.lowered(), trainer.executor(), trainer.mesh(),
                   trainer.ranks().rank());
   trainer.weights_changed();
+  trainer.set_outliers(checkpoint.state().outliers);
   trainer.set_done({checkpoint.state().step, checkpoint.state().trained_s});
 }
 

@@ -76,6 +76,14 @@ void grad_norm_op(const KernelCall& call) {
 }
 int64_t one_number(const ir::Listing&, const ir::Op&, const ir::RowCounts&) { return 8; }
 
+void skip_outlier_op(const KernelCall& call) {
+  launch(skip_outlier, {.threads = 32},
+         {numbers<const double>(call.in[0]), numbers<const double>(call.in[1]), numbers<const double>(call.in[2]),
+          numbers<const double>(call.in[3]), numbers<const double>(call.in[4]), numbers<double>(call.out[0]),
+          numbers<double>(call.out[1]), numbers<double>(call.out[2])},
+         call.stream);
+}
+
 void post_validation_op(const KernelCall& call) {
   HEDDLE_CHECK(call.batch != nullptr, "op '{}' runs without a batch", call.op->kind());
   PostValidationArgs args{};
@@ -167,6 +175,7 @@ std::vector<KernelEntry> step_entries() {
   return {entry("grad_square_sum", "blocks", square_sum_op, few_uses<0>, square_scratch),
           entry("sum_parts", "flat", sum_parts_op, always),
           entry("grad_norm", "thread", grad_norm_op, always, one_number),
+          entry("skip_outlier", "thread", skip_outlier_op, always),
           entry("post_validation", "thread", post_validation_op, always),
           entry("adamw", "fused", adamw_op, few_uses<2>),
           entry("adamw_split", "fused", adamw_split_op, few_uses<2>),

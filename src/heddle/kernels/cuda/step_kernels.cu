@@ -110,6 +110,16 @@ HEDDLE_KERNEL void grad_norm(NormEndArgs args) {
   args.clip[0] = clip;
 }
 
+HEDDLE_KERNEL void skip_outlier(SkipOutlierArgs args) {
+  if (place() > 0) return;
+  const double norm = args.norm[0], loss = args.loss[0];
+  const bool finite = fabs(norm) < HUGE_VAL && fabs(loss) < HUGE_VAL;
+  const bool skipped = !(finite && norm <= args.limits[0] && loss <= args.limits[1]);
+  args.factor[0] = skipped ? 0 : args.clip[0];
+  for (int i = 0; i < 4; ++i) args.rates[i] = skipped && i == 3 ? 0 : args.hyper[i];
+  args.skipped[0] = skipped ? 1 : 0;
+}
+
 HEDDLE_KERNEL void post_validation(PostValidationArgs args) {
   if (place() > 0) return;
   const double clip = args.clip[0];

@@ -50,6 +50,12 @@ struct NormEndArgs {
 };
 HEDDLE_KERNEL void grad_norm(NormEndArgs args);
 
+struct SkipOutlierArgs {
+  const double *norm, *clip, *hyper, *limits, *loss;
+  double *factor, *rates, *skipped;
+};
+HEDDLE_KERNEL void skip_outlier(SkipOutlierArgs args);
+
 struct PostValidationArgs {
   const double *norm, *clip;
   double* before;

@@ -1,5 +1,5 @@
-// load_tokens, load_starts, load_scales, load_step: from the batch of the step into values; post_validation, which
-// it tells what was tried.
+// load_tokens, load_starts, load_scales, load_step, load_limits: from the batch of the step into values;
+// post_validation, which it tells what was tried.
 #include "heddle/device/batch.h"
 
 #include "heddle/ir/axes.h"
@@ -86,6 +86,11 @@ void load_step(const KernelCall& call) {
   *std::copy(batch.hyper.begin(), batch.hyper.end(), call.out[0].as<double>()) = batch.bias_rate;
 }
 
+void load_limits(const KernelCall& call) {
+  const device::Batch& batch = batch_of(call);
+  std::copy(batch.limits.begin(), batch.limits.end(), call.out[0].as<double>());
+}
+
 void post_validation(const KernelCall& call) {
   const device::Batch& batch = batch_of(call);
   const double clip = call.in[1].as<const double>()[0];
@@ -102,6 +107,7 @@ std::vector<KernelEntry> batch_kernels() {
           entry("load_starts", load_starts),
           entry("load_scales", by_type<out0, load_scales<float>, load_scales<double>>),
           entry("load_step", load_step),
+          entry("load_limits", load_limits),
           entry("post_validation", post_validation)};
 }
 

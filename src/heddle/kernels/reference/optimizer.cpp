@@ -49,6 +49,19 @@ void grad_norm(const KernelCall& call) {
   call.out[1].as<double>()[0] = clip;
 }
 
+/// skipped = 0 where norm and loss are finite and within limits[0] and limits[1], else 1; then clip and the rate of
+/// the balancing biases, hyper[3], are 0.
+void skip_outlier(const KernelCall& call) {
+  const auto given = [&](size_t i) { return call.in[i].as<const double>(); };
+  const auto within = [&](double value, double limit) { return std::isfinite(value) && value <= limit; };
+  const bool skipped = !within(given(0)[0], given(3)[0]) || !within(given(4)[0], given(3)[1]);
+  call.out[0].as<double>()[0] = skipped ? 0 : given(1)[0];
+  auto* hyper = call.out[1].as<double>();
+  std::copy_n(given(2), 4, hyper);
+  if (skipped) hyper[3] = 0;
+  call.out[2].as<double>()[0] = skipped ? 1 : 0;
+}
+
 /// in: clip, hyper (learning rate, 1 − β₁ᵗ, 1 − β₂ᵗ), the accumulators. For each element
 ///   g = clip·Σ_u acc_u; m = β₁m + (1 − β₁)g; v = β₂v + (1 − β₂)g²;
 ///   p −= lr·(m̂/(√v̂ + ε) + decay·p), m̂ = m/hyper[1], v̂ = v/hyper[2].
@@ -122,8 +135,11 @@ void adamw_split(const KernelCall& call) {
 
 std::vector<KernelEntry> optimizer_kernels() {
   return {entry("grad_square_sum", by_type<in0, grad_square_sum<float>, grad_square_sum<double>>),
-          entry("sum_parts", sum_parts), entry("grad_norm", grad_norm),
-          entry("adamw", by_type<updates0, adamw<float>, adamw<double>>), entry("adamw_split", adamw_split)};
+          entry("sum_parts", sum_parts),
+          entry("grad_norm", grad_norm),
+          entry("skip_outlier", skip_outlier),
+          entry("adamw", by_type<updates0, adamw<float>, adamw<double>>),
+          entry("adamw_split", adamw_split)};
 }
 
 }  // namespace heddle::kernels::reference

@@ -46,17 +46,18 @@ class Writer {
     op("accumulate", {norm[0]}, {}, {},
        {model::add_statistic(listing_, text_.statistics, {.kind = &model::kGradientNorm}, {{1, none}},
                              Dtype::f64)});
-    const ValueId hyper = op("load_step", {}, {"hyper"})[0];
+    ValueId clip = norm[1], hyper = op("load_step", {}, {"hyper"})[0];
+    if (o_.skips_outliers()) leave_out(norm[0], clip, hyper);
     std::vector<MuonTarget> matrices;
     for (const model::Parameter& p : text_.parameters) {
       if (moves_by_muon(p, listing_, o_)) matrices.push_back(muon_target(p));
     }
     const auto others = [&] {
       for (const model::Parameter& p : text_.parameters) {
-        if (p.trained && !moves_by_muon(p, listing_, o_)) step(p, norm[1], hyper);
+        if (p.trained && !moves_by_muon(p, listing_, o_)) step(p, clip, hyper);
       }
     };
-    write_muon(listing_, o_, matrices, norm[1], hyper, others,
+    write_muon(listing_, o_, matrices, clip, hyper, others,
                [&](const MuonTarget& target) { remake_of(*target.parameter, target.master, target.copy); });
     if (o_.move_biases) update_biases(hyper);
     phase_ = Phase::begin;
@@ -66,6 +67,24 @@ class Writer {
 
  private:
   int ranks_of(const model::Parameter& p) const { return o_.ranks_of(p.copies); }
+
+  /// In the places of factor and rates come those by which an outlier moves nothing. The loss is that of all ranks.
+  void leave_out(ValueId norm, ValueId& clip, ValueId& hyper) {
+    std::vector<ValueId> losses;
+    for (const model::Statistic& s : text_.statistics) {
+      if (s.kind == &model::kNextTokenLoss) losses.push_back(s.value);
+    }
+    const int world = o_.ranks_of("world");
+    losses = op("sum_parts", losses, {"loss"}, {{"size", int64_t{1}}});
+    if (world > 1) losses = op("all_reduce", losses, {"loss_all"}, {{"ranks", int64_t{world}}}, {}, "world");
+    const ValueId limits = op("load_limits", {}, {"limits"})[0];
+    const std::vector<ValueId> decided =
+        op("skip_outlier", {norm, clip, hyper, limits, losses[0]}, {"clip.decided", "hyper.decided", "skipped"});
+    op("accumulate", {decided[2]}, {}, {},
+       {model::add_statistic(listing_, text_.statistics, {.kind = &model::kSkipped}, {{1, none}}, Dtype::f64)});
+    clip = decided[0];
+    hyper = decided[1];
+  }
 
   std::vector<ValueId> op(std::string_view kind, std::vector<ValueId> in, std::vector<std::string> names,
                           ir::Attributes attributes = {}, std::vector<ValueId> updates = {},

@@ -4,6 +4,7 @@
 #include <span>
 #include <vector>
 
+#include "heddle/train/step/outliers.h"
 #include "heddle/train/step/statistics.h"
 
 namespace heddle::train {
@@ -21,6 +22,8 @@ struct StepResult {
   int grown_rank = 0;                               // whose that is
   bool attempted = false;                           // its update ran ahead of the norm
   bool taken_back = false;                          // and was done again
+  bool skipped = false;                             // it was left out as an outlier
+  StepLimits limits;                                // by which that was judged
 
   /// Summed over layers and depths; 0 where the step has no such statistic.
   double total(const model::StatisticKind& kind) const;

@@ -1,0 +1,89 @@
+#include "heddle/train/average.h"
+
+#include <algorithm>
+#include <deque>
+#include <functional>
+#include <limits>
+#include <optional>
+#include <utility>
+
+#include "heddle/base/error.h"
+#include "heddle/train/checkpoint.h"
+
+namespace heddle::train {
+
+namespace {
+
+constexpr int64_t kChunkElements = int64_t{1} << 20;
+
+// The oldest first.
+std::deque<Checkpoint> newest(const std::string& folder, int64_t count, std::vector<std::string>* refused) {
+  std::deque<Checkpoint> found;
+  int64_t last_step = std::numeric_limits<int64_t>::max();
+  while (std::ssize(found) < count) {
+    std::vector<std::string> reasons;
+    std::optional<Checkpoint> next = latest_checkpoint(folder, &reasons, last_step);
+    if (refused != nullptr) refused->insert(refused->end(), reasons.begin(), reasons.end());
+    if (!next)
+      config_error("{}: {} checkpoints, {} are to be averaged; train.keep_checkpoints says how many stay", folder,
+                   found.size(), count);
+    last_step = next->state().step - 1;
+    found.push_front(std::move(*next));
+  }
+  return found;
+}
+
+std::vector<formats::TensorHeading> headings_of(const Checkpoint& checkpoint) {
+  std::vector<formats::TensorHeading> headings;
+  for (const formats::StoredTensor& tensor : checkpoint.file().tensors())
+    headings.push_back(
+        {tensor.name, tensor.type == formats::StoredType::f64 ? Dtype::f64 : Dtype::f32, tensor.shape});
+  return headings;
+}
+
+bool is_moment(const std::string& name) { return name.starts_with("m.") || name.starts_with("v."); }
+
+template <class A>
+void write_mean(const std::deque<Checkpoint>& all, const formats::TensorHeading& tensor,
+                const std::function<void(const void*, size_t)>& write) {
+  const int64_t elements = tensor.size_bytes() / size_of(tensor.dtype);
+  const auto most = static_cast<size_t>(std::min(elements, kChunkElements));
+  std::vector<double> sums(most);
+  std::vector<A> part(most);
+  for (int64_t first = 0; first < elements; first += kChunkElements) {
+    const int64_t count = std::min(kChunkElements, elements - first);
+    std::fill(sums.begin(), sums.end(), 0.0);
+    for (const Checkpoint& each : all) {
+      each.file().at(tensor.name).read(first, count, tensor.dtype, part.data());
+      for (size_t i = 0; i < static_cast<size_t>(count); ++i) sums[i] += double{part[i]};
+    }
+    for (size_t i = 0; i < static_cast<size_t>(count); ++i)
+      part[i] = static_cast<A>(sums[i] / static_cast<double>(all.size()));
+    write(part.data(), static_cast<size_t>(count) * sizeof(A));
+  }
+}
+
+}  // namespace
+
+std::vector<int64_t> save_average(const std::string& from, int64_t count, const std::string& to,
+                                  std::vector<std::string>* refused) {
+  const std::deque<Checkpoint> all = newest(from, count, refused);
+  const Checkpoint& last = all.back();
+  const std::vector<formats::TensorHeading> headings = headings_of(last);
+  for (const Checkpoint& each : all) each.check_fits(last.state().model, headings);
+  save_checkpoint(to, last.state(), headings, [&](const formats::TensorHeading& tensor, const auto& write) {
+    if (is_moment(tensor.name)) {
+      const auto bytes = last.file().at(tensor.name).bytes;
+      write(bytes.data(), bytes.size());
+    } else if (tensor.dtype == Dtype::f64) {
+      write_mean<double>(all, tensor, write);
+    } else {
+      write_mean<float>(all, tensor, write);
+    }
+  });
+  std::vector<int64_t> steps;
+  for (const Checkpoint& each : all) steps.push_back(each.state().step);
+  return steps;
+}
+
+}  // namespace heddle::train
