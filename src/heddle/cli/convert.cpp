@@ -259,7 +259,7 @@ Converted to_average(const std::string& from, const ConvertOptions& options) {
       train::save_average(run.checkpoints(), options.average, held.folder.checkpoints(), &done.notes);
   for (std::string& refused : done.notes) refused = "passed over: " + refused;
   done.notes.push_back(fmt::format("the mean of the checkpoints of steps {}", fmt::join(steps, ", ")));
-  take_along(from, options.to);
+  session::keep_companions(from, options.to);
   if (const std::string tokenizer = data::tokenizer_in(from); !tokenizer.empty())
     data::keep_tokenizer(data::load_tokenizer(tokenizer), options.to);
   write_file(held.folder.config(), config::toml_of(config));  // from here on the folder holds a run
