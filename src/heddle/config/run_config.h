@@ -133,6 +133,9 @@ using Setting = plan::Setting<RunConfig>;
 
 /// Every key, section by section.
 const std::vector<Setting>& settings();
+
+/// The keys that exist in this configuration, in the table's order, each with its value as it would be written.
+std::vector<std::pair<std::string, std::string>> setting_texts(const RunConfig& config);
 const Setting* find_setting(std::string_view key);
 std::vector<std::string> setting_keys();
 

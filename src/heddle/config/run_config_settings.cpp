@@ -327,6 +327,14 @@ const std::vector<Setting>& settings() {
   return all;
 }
 
+std::vector<std::pair<std::string, std::string>> setting_texts(const RunConfig& config) {
+  std::vector<std::pair<std::string, std::string>> texts;
+  for (const Setting& s : settings()) {
+    if (!s.present || s.present(config)) texts.emplace_back(s.key, s.text_of(s.get(config)));
+  }
+  return texts;
+}
+
 const Setting* find_setting(std::string_view key) {
   for (const Setting& s : settings()) {
     if (s.key == key) return &s;

@@ -142,9 +142,7 @@ observe::ReportData TrainingRun::report_data() const {
     d.pipeline = pipeline_;
   }
   d.samples = samples_;
-  for (const config::Setting& s : config::settings()) {
-    if (!s.present || s.present(config_)) d.configuration.emplace_back(s.key, s.text_of(s.get(config_)));
-  }
+  d.configuration = config::setting_texts(config_);
   const auto number = [](int64_t n) { return observe::grouped_text(n); };
   d.environment = {
       {"began", observe::date_text(began_unix_s_)},

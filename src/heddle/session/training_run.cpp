@@ -153,10 +153,7 @@ void TrainingRun::begin_logs(bool resume) {
 
 void TrainingRun::tell_others(bool resume) {
   if (!telling_.mlflow.empty()) {
-    observe::MlflowRun::Names names{config_.name, folder_.path, {}};
-    for (const config::Setting& s : config::settings()) {
-      if (!s.present || s.present(config_)) names.settings.emplace_back(s.key, s.text_of(s.get(config_)));
-    }
+    const observe::MlflowRun::Names names{config_.name, folder_.path, config::setting_texts(config_)};
     mlflow_ = std::make_unique<observe::MlflowRun>(telling_.mlflow, names, resume);
     logs_->also_to("mlflow", [this](const observe::StepMetrics& metrics) { mlflow_->add(metrics); });
   }
