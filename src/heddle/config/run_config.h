@@ -79,6 +79,8 @@ struct RunConfig {
     // The same of a run by the clock, as parts of its time.
     double warmup_fraction = 0.05, decay_fraction = 0.25;
     int64_t checkpoint_every = 200;
+    int64_t digest_every = 0;  // 0: each step where the host can read the weights, else with each checkpoint
+    int64_t record_ops = 0;    // steps whose ops' digests are kept
     int64_t keep_checkpoints = 2;
     int64_t skip_window = 50;     // steps whose norms and losses say what is an outlier
     int64_t roll_back_after = 0;  // steps left out in a row; 0: never

@@ -21,6 +21,8 @@ enum class Pace : uint8_t { around, before, after };
 /// until the stream has run it.
 struct Launch {
   Kernel run = nullptr;
+  /// Called by the stream once the kernel has run, where the host can read what it wrote; null: nobody looks.
+  const std::function<void(const Launch&)>* look = nullptr;
   KernelCall call;
   int32_t listing = 0;  // for the trace
   uint32_t op_index = 0;

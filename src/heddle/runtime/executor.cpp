@@ -189,6 +189,12 @@ void Executor::set_trace(bool on) {
   for (auto& stream : streams_) stream->set_trace(on);
 }
 
+void Executor::watch(std::function<void(const device::Launch&)> look) {
+  if (look && !device_->shares_memory())
+    config_error("the host can't look at what ops of device.backend \"{}\" have written", backend_.name);
+  watch_ = std::move(look);
+}
+
 int64_t Executor::scratch_bytes(int listing, uint32_t op, const ir::RowCounts& rows) {
   const Prepared& p = prepared_[static_cast<size_t>(listing)][op];
   if (!p.dynamic || p.scratch == nullptr) return p.scratch_bytes;
@@ -219,6 +225,7 @@ void Executor::issue(const ir::Issue& issue) {
   for (const ir::Wait& wait : issue.waits) stream.wait(*streams_[static_cast<size_t>(wait.stream)], wait.count);
   device::Launch launch;
   launch.run = p.run;
+  if (watch_) launch.look = &watch_;
   launch.listing = issue.listing;
   launch.op_index = issue.op_index;
   launch.live_bytes = issue.live_bytes;

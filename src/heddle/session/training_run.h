@@ -14,6 +14,7 @@
 #include "heddle/observe/services/mlflow.h"
 #include "heddle/observe/services/prometheus.h"
 #include "heddle/runtime/predict.h"
+#include "heddle/session/audit/audit_trail.h"
 #include "heddle/session/run_data.h"
 #include "heddle/session/run_folder.h"
 #include "heddle/session/run_logs.h"
@@ -54,6 +55,7 @@ struct Telling {
 struct RunSummary {
   std::string folder, checkpoint, report;  // report: "" when the disk refused it
   std::string trace;                       // for Perfetto; "" where none was asked for or written
+  std::string weights_digest;              // the last that was taken (train/weight_digest.h)
   int64_t first_step = 0, steps = 0;       // done before, done now in all
   bool interrupted = false;
   int64_t updates_ahead = 0, updates_taken_back = 0;  // of the norm, since the run began or was resumed
@@ -116,7 +118,8 @@ class TrainingRun {
   std::unique_ptr<train::Trainer> trainer_;
   runtime::MemoryPrediction predicted_;  // of this rank
   std::optional<FolderLock> lock_;       // of the folder, rank 0's
-  std::unique_ptr<RunLogs> logs_;        // rank 0's, likewise the two below
+  std::unique_ptr<AuditTrail> audit_trail_;
+  std::unique_ptr<RunLogs> logs_;  // rank 0's, likewise the two below
   std::unique_ptr<observe::MlflowRun> mlflow_;
   std::unique_ptr<observe::PrometheusPort> prometheus_;
   std::unique_ptr<observe::Progress> progress_;

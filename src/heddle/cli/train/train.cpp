@@ -31,6 +31,7 @@ Json json_of(const session::RunSummary& s) {
   Json json{{"folder", s.folder},
             {"checkpoint", s.checkpoint},
             {"report", s.report},
+            {"weights_digest", s.weights_digest},
             {"first_step", s.first_step},
             {"steps", s.steps},
             {"interrupted", s.interrupted},

@@ -117,6 +117,7 @@ void HostStream::run(Command& command) {
   if (launch.pace == Pace::before && launch.pace_ns > 0) sleep_ns(launch.pace_ns);
   try {
     launch.run(launch.call);
+    if (launch.look != nullptr) (*launch.look)(launch);
   } catch (...) {
     end_with(std::current_exception(),
              {launch.listing, launch.op_index, launch.call.microbatch, start, now_ns(), 0, 0});
