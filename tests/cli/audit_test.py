@@ -6,6 +6,7 @@
 import json
 import re
 import shutil
+import struct
 import unittest
 
 from program import Program
@@ -77,6 +78,30 @@ class Audit(Program):
         self.assertIn("no run folder", self.heddle("audit", "runs", "--steps", "1", status=2).stderr)
         shutil.rmtree(self.folder / "runs" / "plain" / "checkpoints")
         self.assertEqual(self.audit("plain", "--steps", "6")["from_step"], 0)
+
+    def test_replay(self):
+        """What an op was given and made: rows of the table that the ids name."""
+        self.run_of("seen", *RANKS, "--set", "device.dtype=f32")
+        done = json.loads(self.heddle("replay", "runs/seen", "--step", "5", "--op", "embedding", "--rank", "1",
+                                      "--microbatch", "0", "--out", "seen.safetensors", "--json").stdout)
+        self.assertEqual(len(done["ops"]), 1)
+        ids, table, made = (self.tensor("seen.safetensors", name) for name in done["ops"][0]["tensors"])
+        rows = [table[32 * row:32 * row + 32] for row in ids]
+        self.assertEqual([x for row in rows for x in row], list(made))
+        done = self.heddle("replay", "runs/seen", "--step", "5", "--op", "embeding", "--out", "x", status=2)
+        self.assertIn("did you mean 'embedding'?", done.stderr)
+        for words in (["--rank", "4"], ["--microbatch", "9"], ["--step", "7"]):
+            self.heddle("replay", "runs/seen", *(["--step", "5"] if "--step" not in words else []), "--op",
+                        "embedding", "--out", "x", *words, status=2)
+        self.assertFalse((self.folder / "x").exists())
+
+    def tensor(self, path, name):
+        data = (self.folder / path).read_bytes()
+        size = struct.unpack("<Q", data[:8])[0]
+        heading = json.loads(data[8:8 + size])[name]
+        first, last = (8 + size + at for at in heading["data_offsets"])
+        kind = {"F32": "f", "I32": "i"}[heading["dtype"]]
+        return struct.unpack(f"<{(last - first) // 4}{kind}", data[first:last])
 
     def test_under_mpi(self):
         self.needs_mpi()

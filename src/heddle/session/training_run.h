@@ -18,10 +18,10 @@
 #include "heddle/session/run_data.h"
 #include "heddle/session/run_folder.h"
 #include "heddle/session/run_logs.h"
-#include "heddle/session/run_memory.h"
-#include "heddle/session/run_pipeline.h"
-#include "heddle/session/run_trace.h"
 #include "heddle/session/signals.h"
+#include "heddle/session/traced/run_memory.h"
+#include "heddle/session/traced/run_pipeline.h"
+#include "heddle/session/traced/run_trace.h"
 #include "heddle/train/trainer_checkpoint.h"
 
 namespace heddle::session {

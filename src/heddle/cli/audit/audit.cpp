@@ -2,11 +2,11 @@
 #include "heddle/session/audit/audit.h"
 
 #include <charconv>
-#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <optional>
 
 #include "heddle/base/error.h"
+#include "heddle/cli/audit/rerun_config.h"
 #include "heddle/cli/command.h"
 #include "heddle/cli/commands.h"
 #include "heddle/comm/mpi_world.h"
@@ -43,41 +43,9 @@ Range range_of(const std::string& text) {
   range.last = range.first;
   if (read.ec == std::errc() && read.ptr != end && *read.ptr == '-')
     read = std::from_chars(read.ptr + 1, end, range.last);
-  if (read.ec != std::errc() || read.ptr != end) config_error("--steps '{}': expected a step, or two as in 3-9", text);
+  if (read.ec != std::errc() || read.ptr != end)
+    config_error("--steps '{}': expected a step, or two as in 3-9", text);
   return range;
-}
-
-// Of another number of ranks: the run's own tensor and context parallelism, whose sums have an order, and copies of
-// the whole model.
-config::RunConfig config_of(const AuditOptions& options, int ranks) {
-  const session::RunFolder folder{options.run};
-  if (!std::filesystem::exists(folder.config()))
-    config_error("{}: no run folder (it has no config.toml)", options.run);
-  config::RunConfig config = config::read_run_config(folder.config(), options.set);
-  const config::RunConfig own = config::read_run_config(folder.config());
-  if (ranks > 0 && ranks != config.ranks()) {
-    const config::RunConfig usual;
-    plan::Degrees mesh = usual.plan.mesh;
-    mesh.tp = config.plan.mesh.tp;
-    mesh.cp = config.plan.mesh.cp;
-    mesh.etp = config.plan.mesh.etp;
-    config.plan.mesh = mesh;
-    config.plan.parallel.schedule = usual.plan.parallel.schedule;
-    config.mesh_ranks = ranks;
-    if (ranks % config.copy_ranks() != 0)
-      config_error(
-          "--ranks {}: a copy of the model takes {} ranks, for the order of sums is that of the run's tp {} "
-          "and cp {}",
-          ranks, config.copy_ranks(), mesh.tp, mesh.cp);
-  }
-  const bool same = config.plan.mesh == own.plan.mesh && config.ranks() == own.ranks();
-  if (!same && !own.plan.exact_sums) {
-    config_error(
-        "{}: the run's train.exact_sums is off, so its digests hold in its own layout only; leave out "
-        "--ranks and --set mesh",
-        folder.config());
-  }
-  return config;
 }
 
 ordered_json json_of(const std::string& run, const session::Audit& audit) {
@@ -144,11 +112,11 @@ int audit(const AuditOptions& options) {
   };
   if (comm::launched_by_mpi()) {
     return session::run_under_mpi([&](comm::World& world) {
-      run(config_of(options, world.size()), &world);
+      run(rerun_config(options.run, options.set, world.size()), &world);
       return world.rank() == 0 ? tell() : kDone;
     });
   }
-  const config::RunConfig config = config_of(options, static_cast<int>(options.ranks));
+  const config::RunConfig config = rerun_config(options.run, options.set, static_cast<int>(options.ranks));
   const auto ranks = static_cast<int>(config.ranks());
   if (ranks == 1) {
     run(config, nullptr);

@@ -1,6 +1,7 @@
 // Steps of a run trained again, to see whether their weights come out the same.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <vector>
 

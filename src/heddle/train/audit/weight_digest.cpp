@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <optional>
 
@@ -13,33 +12,58 @@ namespace heddle::train {
 
 namespace {
 
-constexpr int64_t kPieceElements = 1 << 16;
+constexpr int64_t kPieceElements = 1 << 16, kPiecesOfOneThread = 256;
 
-template <class Bits>
-uint64_t sum_of(const Bits* bits, uint64_t seed, int64_t first, int64_t count) {
-  constexpr uint64_t kOdd = 0x9e3779b97f4a7c15ull;
-  uint64_t sum = 0;
-  for (int64_t i = 0; i < count; ++i)
-    sum += mix_bits(seed + static_cast<uint64_t>(first + i) * kOdd + static_cast<uint64_t>(bits[i]));
-  return sum;
+// Two sums of 32 bits, in instructions that every processor has for many elements at a time.
+struct Sums {
+  uint32_t low = 0, high = 0;
+};
+
+// The whole elements' words of 32 bits (16) from index `first` on.
+template <class Word>
+inline __attribute__((always_inline)) Sums sums_of(const Word* words, uint64_t seed, uint64_t first,
+                                                   int64_t count) {
+  const uint64_t start = mix_bits(seed + (first >> 32));
+  const auto from = static_cast<uint32_t>(start) + static_cast<uint32_t>(first) * 0x9e3779b1u;
+  const auto turn = static_cast<uint32_t>(start >> 32);
+  Sums sums;
+  for (int64_t i = 0; i < count; ++i) {
+    uint32_t x = (static_cast<uint32_t>(words[i]) ^ turn) + from + static_cast<uint32_t>(i) * 0x9e3779b1u;
+    x = (x ^ (x >> 16)) * 0x7feb352du;  // lowbias32 (Wellons, "Prospecting for Hash Functions")
+    x = (x ^ (x >> 15)) * 0x846ca68bu;
+    x ^= x >> 16;
+    sums.low += x;
+    sums.high += (x ^ turn) * (x | 1u);
+  }
+  return sums;
 }
 
-uint64_t sum_of(const device::TensorView& view, uint64_t seed, const model::Extent& at) {
+#if defined(__x86_64__)
+#define HEDDLE_WIDEST __attribute__((target_clones("avx512f", "avx2", "default")))
+#else
+#define HEDDLE_WIDEST
+#endif
+HEDDLE_WIDEST Sums sums_of_32(const uint32_t* words, uint64_t seed, uint64_t first, int64_t count) {
+  return sums_of(words, seed, first, count);
+}
+HEDDLE_WIDEST Sums sums_of_16(const uint16_t* words, uint64_t seed, uint64_t first, int64_t count) {
+  return sums_of(words, seed, first, count);
+}
+
+Sums sums_of(const device::TensorView& view, uint64_t seed, const model::Extent& at) {
+  const auto first = static_cast<uint64_t>(at.whole);
   switch (size_of(view.dtype)) {
-    case 8: return sum_of(view.as<const uint64_t>() + at.local, seed, at.whole, at.count);
-    case 4: return sum_of(view.as<const uint32_t>() + at.local, seed, at.whole, at.count);
-    default: return sum_of(view.as<const uint16_t>() + at.local, seed, at.whole, at.count);
+    case 8: return sums_of_32(view.as<const uint32_t>() + 2 * at.local, seed, 2 * first, 2 * at.count);
+    case 4: return sums_of_32(view.as<const uint32_t>() + at.local, seed, first, at.count);
+    default: return sums_of_16(view.as<const uint16_t>() + at.local, seed, first, at.count);
   }
 }
 
-// Sums of whole numbers below 2^16 are exact as those of doubles.
-uint64_t summed_over(RankExchange& ranks, uint64_t mine) {
-  std::array<double, 4> parts{};
-  for (size_t i = 0; i < parts.size(); ++i) parts[i] = static_cast<double>(mine >> (16 * i) & 0xffff);
-  ranks.sum(parts);
-  uint64_t sum = 0;
-  for (size_t i = 0; i < parts.size(); ++i) sum += static_cast<uint64_t>(parts[i]) << (16 * i);
-  return sum;
+// Sums of whole numbers below 2^32 are exact as those of doubles.
+uint32_t summed_over(RankExchange& ranks, uint32_t mine) {
+  double sum = mine;
+  ranks.sum({&sum, 1});
+  return static_cast<uint32_t>(static_cast<uint64_t>(sum));
 }
 
 }  // namespace
@@ -62,13 +86,17 @@ std::string WeightDigest::take() {
     if (!held[piece.tensor]) held[piece.tensor].emplace(state[piece.tensor]);
   }
   const auto count = std::ssize(pieces_);
-  uint64_t sum = 0;
-#pragma omp parallel for schedule(static) reduction(+ : sum) if (count > 1)
+  uint32_t low = 0, high = 0;
+#pragma omp parallel for schedule(static) reduction(+ : low, high) if (count > kPiecesOfOneThread)
   for (int64_t i = 0; i < count; ++i) {
     const Piece& piece = pieces_[static_cast<size_t>(i)];
-    sum += sum_of(held[piece.tensor]->view(), seeds_[piece.tensor], piece.extent);
+    const Sums sums = sums_of(held[piece.tensor]->view(), seeds_[piece.tensor], piece.extent);
+    low += sums.low;
+    high += sums.high;
   }
-  return fmt::format("{:016x}", summed_over(trainer_.ranks(), sum));
+  low = summed_over(trainer_.ranks(), low);
+  high = summed_over(trainer_.ranks(), high);
+  return fmt::format("{:08x}{:08x}", high, low);
 }
 
 }  // namespace heddle::train

@@ -1,5 +1,5 @@
-// A digest of the model's weights that does not depend on how they are laid out over ranks: the sum, modulo 2^64,
-// of a hash of each element's bits with its tensor's name and its place in the whole tensor. A sum has no order, so
+// A digest of the model's weights that does not depend on how they are laid out over ranks: two sums, modulo 2^32, of
+// hashes of each element's bits with its tensor's name and its place in the whole tensor. A sum has no order, so
 // every rank adds up what it owns. It finds what went wrong by itself, not what an adversary hides.
 #pragma once
 
