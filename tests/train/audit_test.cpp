@@ -8,6 +8,7 @@
 
 #include "heddle/base/error.h"
 #include "heddle/base/files/output_file.h"
+#include "heddle/train/audit/copy_check.h"
 #include "heddle/train/audit/op_digests.h"
 #include "heddle/train/audit/weight_digest.h"
 #include "heddle/train/run_config_plan.h"
@@ -94,7 +95,8 @@ Drawn drawn_op(Trainer& trainer, RandomKey key) {
   for (uint64_t i = 0;; ++i) {
     const auto op = static_cast<uint32_t>(key.bits(i) % ops.size());
     const std::string_view kind = ops[op].kind();
-    if (kind == "linear" || kind == "linear_wgrad" || kind == "attention" || kind == "add_rms_norm") return {listing, op};
+    if (kind == "linear" || kind == "linear_wgrad" || kind == "attention" || kind == "add_rms_norm")
+      return {listing, op};
   }
 }
 
@@ -145,6 +147,35 @@ TEST(OpDigests, NameTheOpWhoseBitWasFlipped) {
                       flip.microbatch, ranks.size() > 1 ? fmt::format(", rank {}", hurt) : "");
       EXPECT_TRUE(found.ends_with(place)) << number << ": " << found << ", not " << place;
     }
+  }
+}
+
+TEST(CopyCheck, NamesTheCopyThatDiffers) {
+  for (const std::vector<std::string>& set :
+       std::vector<std::vector<std::string>>{{"mesh.dp=4"},
+                                             {"mesh.dp=4", "mesh.ep=2", "device.dtype=bf16"},
+                                             {"mesh.dp=2", "mesh.tp=2", "device.dtype=bf16"},
+                                             {"mesh.dp=2", "mesh.cp=2", "device.dtype=f32"},
+                                             {"mesh.dp=2", "mesh.pp=2", "memory.optimizer=swap"}}) {
+    const std::string layout = fmt::format("{}", fmt::join(set, " "));
+    RankTrainers ranks(trainer_options_of(run_of(set)));
+    ranks.each([](Trainer& trainer) { trainer.initialise(); });
+    for (int step = 0; step < kSteps; ++step)
+      ranks.step(random_sequences(ranks[0], ranks[0].sequences_per_step(), static_cast<uint64_t>(step)));
+    ranks.each([&](Trainer& trainer) { EXPECT_EQ(differing_copy(trainer), "") << layout; });
+    ranks.each([&](Trainer& trainer) {
+      const int rank = trainer.ranks().rank();
+      if (rank == 1) {
+        const int stage = trainer.mesh().at(rank).at(ir::Axis::pp);
+        const ir::Listing& listing = trainer.lowered().program.listings[static_cast<size_t>(stage)];
+        const ir::ValueId norm =
+            listing.find(stage == 0 ? "model.layers.0.input_layernorm.weight" : "model.norm.weight");
+        trainer.executor().view(stage, norm).as<unsigned char>()[5] ^= 0x40;
+      }
+      const std::string found = differing_copy(trainer);
+      EXPECT_TRUE(found.find("norm.weight' on rank") != found.npos) << layout << ": " << found;
+      EXPECT_TRUE(found.find('1') != found.npos) << layout << ": " << found;
+    });
   }
 }
 

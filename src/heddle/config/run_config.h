@@ -80,6 +80,7 @@ struct RunConfig {
     double warmup_fraction = 0.05, decay_fraction = 0.25;
     int64_t checkpoint_every = 200;
     int64_t digest_every = 0;  // 0: each step where the host can read the weights, else with each checkpoint
+    int64_t compare_copies_every = 100;  // steps; 0: never
     int64_t record_ops = 0;    // steps whose ops' digests are kept
     int64_t keep_checkpoints = 2;
     int64_t skip_window = 50;     // steps whose norms and losses say what is an outlier

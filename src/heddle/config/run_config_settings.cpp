@@ -235,6 +235,9 @@ void train_settings(Table& t) {
                                      "Steps between digests of the weights in metrics.jsonl, which `heddle audit` "
                                      "compares; 0: each step on the CPU (with parallel.ahead_of_norm where it "
                                      "settles anyway), with each checkpoint elsewhere.");
+  t.integer<n, &Train::compare_copies_every>("train.compare_copies_every", 0, 1e12,
+                                             "Steps between comparisons of the weights that several ranks hold "
+                                             "copies of; a run whose copies differ ends. 0: never.");
   t.integer<n, &Train::record_ops>("train.record_ops", 0, 1e6,
                                    "Digests of what every op has made stay of so many last steps, for `heddle "
                                    "audit` to find the op that went wrong; 0: of none.");

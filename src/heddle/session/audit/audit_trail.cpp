@@ -5,12 +5,20 @@
 #include <utility>
 
 #include "heddle/base/error.h"
+#include "heddle/train/audit/copy_check.h"
 
 namespace heddle::session {
+
+namespace {
+
+bool due(int64_t every, int64_t step) { return every > 0 && step % every == 0; }
+
+}  // namespace
 
 AuditTrail::AuditTrail(const config::RunConfig& config, const RunFolder& folder, train::Trainer& trainer,
                        std::function<void(const std::string&)> warn)
     : digest_every_(config.train.digest_every),
+      compare_every_(trainer.ranks().size() > 1 ? config.train.compare_copies_every : 0),
       record_ops_(config.train.record_ops),
       trainer_(trainer),
       warn_(std::move(warn)),
@@ -22,7 +30,7 @@ AuditTrail::AuditTrail(const config::RunConfig& config, const RunFolder& folder,
   recorder_.emplace(trainer);
 }
 
-bool AuditTrail::is_due(int64_t step) const { return digest_every_ > 0 && step % digest_every_ == 0; }
+bool AuditTrail::is_due(int64_t step) const { return due(digest_every_, step) || due(compare_every_, step); }
 
 std::string AuditTrail::after(int64_t step, bool saves) {
   if (recorder_) {
@@ -34,7 +42,11 @@ std::string AuditTrail::after(int64_t step, bool saves) {
     }
   }
   if (step != trainer_.steps_done()) return "";  // another has begun since
-  const bool takes = digest_every_ > 0 ? is_due(step) : trainer_.executor().host_reads() || saves;
+  if (due(compare_every_, step)) {
+    if (const std::string differs = train::differing_copy(trainer_); !differs.empty())
+      throw Error(fmt::format("step {}: {}: a fault has changed it since copies were last alike", step, differs));
+  }
+  const bool takes = digest_every_ > 0 ? due(digest_every_, step) : trainer_.executor().host_reads() || saves;
   return takes ? weights_.take() : "";
 }
 

@@ -20,18 +20,18 @@ class AuditTrail {
   AuditTrail(const config::RunConfig& config, const RunFolder& folder, train::Trainer& trainer,
              std::function<void(const std::string&)> warn);
 
-  /// Whether the weights' digest is due after a step, so that it must be settled.
+  /// Whether weights are to be looked at after a step, so that it must be settled.
   bool is_due(int64_t step) const;
   /// Before a step: ops that ran since the last one are none of it.
   void before() {
     if (recorder_) recorder_->take();
   }
   /// After a step's result, on all ranks together: the digest of the weights, "" where none is taken. `saves`: a
-  /// checkpoint is written now.
+  /// checkpoint is written now. Error where copies of a weight differ.
   std::string after(int64_t step, bool saves);
 
  private:
-  int64_t digest_every_, record_ops_;
+  int64_t digest_every_, compare_every_, record_ops_;
   train::Trainer& trainer_;
   std::function<void(const std::string&)> warn_;
   train::WeightDigest weights_;
