@@ -2,10 +2,10 @@
 
 #include <fmt/format.h>
 
-#include <cstring>
 #include <map>
 #include <vector>
 
+#include "heddle/base/error.h"
 #include "heddle/base/hash.h"
 
 namespace heddle::train {
@@ -48,17 +48,18 @@ std::vector<Copy> copies_of(Trainer& trainer) {
 std::string differing_copy(Trainer& trainer) {
   RankExchange& ranks = trainer.ranks();
   const std::vector<Copy> own = copies_of(trainer);
-  std::string bytes;
-  for (const Copy& copy : own) bytes.append(reinterpret_cast<const char*>(&copy.digest), sizeof copy.digest);
-  const std::vector<std::string> all = ranks.share(bytes);
+  std::string lines;
+  for (const Copy& copy : own) lines += fmt::format("{} {:016x}\n", copy.name, copy.digest);
+  const std::vector<std::string> all = ranks.share(lines);
   std::string found;
   for (size_t i = 0; i < own.size() && found.empty(); ++i) {
-    const std::vector<int> group = trainer.mesh().group(own[i].group, ranks.rank());
-    std::map<uint64_t, std::vector<int>> by_digest;
-    for (const int r : group) {
-      uint64_t digest = 0;
-      std::memcpy(&digest, all[static_cast<size_t>(r)].data() + i * sizeof digest, sizeof digest);
-      by_digest[digest].push_back(r);
+    std::map<std::string, std::vector<int>> by_digest;
+    for (const int r : trainer.mesh().group(own[i].group, ranks.rank())) {
+      // Ranks of another stage hold other weights beside it.
+      const std::string& told = all[static_cast<size_t>(r)];
+      const size_t at = ("\n" + told).find("\n" + own[i].name + " ");
+      HEDDLE_CHECK(at != told.npos, "rank {} holds no copy of '{}'", r, own[i].name);
+      by_digest[told.substr(at, told.find('\n', at) - at)].push_back(r);
     }
     if (by_digest.size() == 1) continue;
     // Most are right; of two there is no telling.
