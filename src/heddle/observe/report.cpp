@@ -108,6 +108,21 @@ std::string experts(const ReportData& data) {
   return panel(heat_map(map), true) + in_pairs({imbalance, balance});
 }
 
+std::string ranks(const RankSpeeds& speeds) {
+  HeatMap map;
+  map.title = fmt::format("Work of each rank ÷ that of ranks that do the same, steps {} to {}", speeds.first_step,
+                          speeds.last_step);
+  map.x_label = "rank";
+  map.row_word = "work";
+  map.column_word = "rank";
+  for (size_t k = 0; k < speeds.kinds.size(); ++k) {
+    map.rows.push_back(speeds.kinds[k]);
+    std::vector<double>& row = map.ratio.emplace_back();
+    for (const std::vector<double>& of_rank : speeds.ratio) row.push_back(of_rank[k]);
+  }
+  return speeds.ratio.empty() ? "" : panel(heat_map(map), true);
+}
+
 std::string peak_table(const ReportData& data) {
   if (data.peak_tensors.empty()) return "";
   std::vector<const PeakTensor*> largest;
@@ -204,6 +219,7 @@ std::string report_html(const ReportData& data) {
   page.add_section("learning", "Learning", learning(data));
   page.add_section("speed", "Speed", speed(data));
   page.add_section("experts", "Experts", experts(data));
+  page.add_section("ranks", "Ranks", ranks(data.ranks));
   page.add_section("memory", "Memory", memory(data));
   page.add_section("pipeline", "Pipeline: measured, and foretold from the ops' own times", pipeline(data));
   page.add_section("timeline", "Timeline", panel(lanes(streams), true));

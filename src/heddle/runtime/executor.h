@@ -83,6 +83,8 @@ class Executor : private ir::Issuer {
   device::Stream& stream(int i) { return *streams_[static_cast<size_t>(i)]; }
 
   void set_trace(bool on);
+  /// Of the compute stream since they were last taken. Only between steps.
+  device::StreamTimes take_compute_times();
   /// From the next step on `look` is called for each op that has run, by the thread of its stream: several at a
   /// time. Empty ends it. ConfigError where the host can't read the device's memory.
   void watch(std::function<void(const device::Launch&)> look);

@@ -133,6 +133,7 @@ observe::ReportData TrainingRun::report_data() const {
        ++layer) {
     if (config_.model.is_moe(layer)) d.expert_layers.push_back(fmt::format("layer {}", layer));
   }
+  d.ranks = rank_watch_->speeds();
   d.peak_tensors = peak_tensors_;
   if (size > 1) d.peak_of = fmt::format("rank {}", fullest_rank_);
   if (traced_) {

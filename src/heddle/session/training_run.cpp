@@ -76,6 +76,7 @@ TrainingRun::TrainingRun(config::RunConfig config, bool resume, Telling telling,
   begin_logs(resume);
   audit_trail_ =
       std::make_unique<AuditTrail>(config_, folder_, *trainer_, [this](const std::string& text) { warn(text); });
+  rank_watch_ = std::make_unique<RankWatch>(*trainer_, place_.world, sharing_of(place_.world));
   summary_.folder = folder_.path;
   summary_.first_step = trainer_->steps_done();
   share_peak();
@@ -401,6 +402,11 @@ bool TrainingRun::record(const train::StepResult& result) {
   compare_with_arena(result);
   if (result.grown_bytes > 0)
     metrics.extra["arena_beyond_forecast_bytes"] = static_cast<double>(result.grown_bytes);
+  for (const std::string& line : rank_watch_->after(result)) {
+    if (leads()) warn(line);
+  }
+  if (const auto slow = summary_.slow_ranks = rank_watch_->slow())
+    metrics.extra["slow_ranks"] = static_cast<double>(slow->size());
   ++steps_run_;
   compare_with_plan(result.seconds);
   const bool saves = due(config_.train.checkpoint_every, number);

@@ -48,6 +48,15 @@ Json json_of(const session::RunSummary& s) {
             {"updates_taken_back", s.updates_taken_back},
             {"skipped_steps", s.skipped},
             {"rolled_back", s.gone_back}};
+  if (s.slow_ranks) {
+    json["slow_ranks"] = Json::array();
+    for (const session::SlowRank& slow : *s.slow_ranks)
+      json["slow_ranks"].push_back({{"rank", slow.rank},
+                                    {"work", session::name_of(slow.kind)},
+                                    {"since_step", slow.since},
+                                    {"times", slow.times},
+                                    {"excess_seconds", slow.excess_s}});
+  }
   if (s.first_steps_s > 0) {
     json["step_foretold_seconds"] = s.foretold_s;
     json["first_steps_seconds"] = s.first_steps_s;
