@@ -97,6 +97,7 @@ std::string experts(const ReportData& data) {
   for (size_t layer = 0; layer < map.ratio.size(); ++layer) {
     map.rows.push_back(layer < data.expert_layers.size() ? data.expert_layers[layer] : fmt::format("{}", layer));
   }
+  map.ratio_word = "load ÷ mean";
   map.x_label = "expert";
   map.row_word = "layer";
   map.column_word = "expert";
@@ -112,15 +113,19 @@ std::string ranks(const RankSpeeds& speeds) {
   HeatMap map;
   map.title = fmt::format("Work of each rank ÷ that of ranks that do the same, steps {} to {}", speeds.first_step,
                           speeds.last_step);
+  map.ratio_word = "over others";
+  map.most = 1.5;
   map.x_label = "rank";
   map.row_word = "work";
   map.column_word = "rank";
   for (size_t k = 0; k < speeds.kinds.size(); ++k) {
-    map.rows.push_back(speeds.kinds[k]);
-    std::vector<double>& row = map.ratio.emplace_back();
+    std::vector<double> row;
     for (const std::vector<double>& of_rank : speeds.ratio) row.push_back(of_rank[k]);
+    if (std::none_of(row.begin(), row.end(), [](double ratio) { return std::isfinite(ratio); })) continue;
+    map.rows.push_back(speeds.kinds[k]);
+    map.ratio.push_back(std::move(row));
   }
-  return speeds.ratio.empty() ? "" : panel(heat_map(map), true);
+  return panel(heat_map(map), true);
 }
 
 std::string peak_table(const ReportData& data) {
