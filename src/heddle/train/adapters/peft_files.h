@@ -23,6 +23,11 @@ void export_adapters(const std::string& folder, const model::ModelConfig& model,
 void merge_adapters(const passes::Adapters& chosen, const std::vector<ParameterTensor>& adapters,
                     const std::vector<ParameterTensor>& weights);
 
+/// The adapters of such a folder, as they stand beside a model: rank, alpha and kind as its configuration says, as
+/// targets the words for what its tensors stand beside. ConfigError where that can't be said: adapters of some
+/// layers or experts only, or of another kind.
+passes::Adapters adapters_in(const std::string& folder, const model::ModelConfig& model);
+
 /// Begins a trainer's adapters from such a folder: every rank reads what it holds. ConfigError where the folder's
 /// rank, alpha or kind is another than the trainer's, or a tensor is missing, misshapen, or belongs nowhere.
 void start_adapters_from(const std::string& folder, Trainer& trainer);
