@@ -18,7 +18,6 @@
 #include "heddle/train/average.h"
 #include "heddle/train/checkpoint.h"
 #include "heddle/train/released_source.h"
-#include "heddle/train/run_config_plan.h"
 
 namespace heddle::cli {
 

@@ -22,6 +22,7 @@
 #include "heddle/session/signals.h"
 #include "heddle/session/text/chat.h"
 #include "heddle/train/adapters/peft_files.h"
+#include "heddle/train/adapters/start_adapters.h"
 #include "heddle/train/run_config_plan.h"
 #include "heddle/train/start_weights.h"
 

@@ -26,6 +26,7 @@
 #include "heddle/session/text/companions.h"
 #include "heddle/session/text/continue_text.h"
 #include "heddle/train/adapters/peft_files.h"
+#include "heddle/train/adapters/start_adapters.h"
 #include "heddle/train/agreement.h"
 #include "heddle/train/run_config_plan.h"
 #include "heddle/train/start_weights.h"

@@ -112,15 +112,6 @@ std::vector<StateTensor> state_tensors(const plan::Lowered& lowered, runtime::Ex
   return list_state(lowered, mesh, rank, [&](int listing, ir::ValueId id) { return executor.view(listing, id); });
 }
 
-plan::Lowered text_of_model(const model::ModelConfig& model, const passes::Adapters& adapters) {
-  plan::Plan plan;
-  plan.lora = adapters;
-  plan.dtype = Dtype::bf16;
-  plan.sequences = 1;
-  plan.sequence_length = 16;
-  return plan::lower(model, plan);
-}
-
 std::vector<StateTensor> state_tensors(const plan::Lowered& lowered) {
   return list_state(lowered, plan::Mesh({}), 0, [](int, ir::ValueId) { return TensorView(); });
 }

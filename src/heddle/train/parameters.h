@@ -60,10 +60,6 @@ class StateElements {
 std::vector<StateTensor> state_tensors(const plan::Lowered& lowered, runtime::Executor& executor,
                                        const plan::Mesh& mesh = plan::Mesh({}), int rank = 0);
 
-/// The text of a whole model on one rank, of bf16 weights with masters in f32 for every parameter: what names,
-/// shapes and parts are read off where nothing runs.
-plan::Lowered text_of_model(const model::ModelConfig& model, const passes::Adapters& adapters = {});
-
 /// The same where nothing runs: names, types and shapes, without views.
 std::vector<StateTensor> state_tensors(const plan::Lowered& lowered);
 

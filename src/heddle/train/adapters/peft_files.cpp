@@ -11,7 +11,6 @@
 #include "heddle/base/files/output_file.h"
 #include "heddle/config/families/family.h"
 #include "heddle/formats/json_text.h"
-#include "heddle/formats/released_files.h"
 #include "heddle/passes/adapter_targets.h"
 
 namespace heddle::train {
@@ -198,7 +197,8 @@ void check_config(const std::string& path, const passes::Adapters& chosen) {
   }
 }
 
-// The tensor of an adapter, as any family calls it; null where there is none.
+}  // namespace
+
 const formats::StoredTensor* find_adapter(const formats::ReleasedFiles& files, const std::string& name) {
   for (const config::Family& family : config::families()) {
     if (const formats::StoredTensor* stored = files.find(name_in_file(name, family)); stored != nullptr)
@@ -207,7 +207,13 @@ const formats::StoredTensor* find_adapter(const formats::ReleasedFiles& files, c
   return nullptr;
 }
 
-}  // namespace
+void check_adapters(const std::string& folder, const passes::Adapters& chosen) {
+  check_config((fs::path(folder) / kConfig).string(), chosen);
+}
+
+formats::ReleasedFiles adapter_tensors(const std::string& folder) {
+  return formats::ReleasedFiles((fs::path(folder) / kTensors).string());
+}
 
 passes::Adapters adapters_in(const std::string& folder, const model::ModelConfig& model) {
   const std::string path = (fs::path(folder) / kConfig).string();
@@ -227,7 +233,7 @@ passes::Adapters adapters_in(const std::string& folder, const model::ModelConfig
   chosen.rank_stabilized = config.value("use_rslora", nlohmann::json(false)) == nlohmann::json(true);
   check_config(path, chosen);
 
-  const formats::ReleasedFiles files((fs::path(folder) / kTensors).string());
+  const formats::ReleasedFiles files = adapter_tensors(folder);
   const std::vector<ParameterTensor> parameters = master_tensors(text_of_model(model));
   std::map<std::string, std::array<std::string, 2>> examples;  // by word: a weight without an adapter, one with
   for (const ReleasedSlice& slice : released_slices(parameters)) {
@@ -253,48 +259,6 @@ passes::Adapters adapters_in(const std::string& folder, const model::ModelConfig
     config_error("{}: it has adapters of no module of the model: is it of another model?", files.path());
   chosen.targets = fmt::format("{}", fmt::join(words, ", "));
   return chosen;
-}
-
-void start_adapters_from(const std::string& folder, Trainer& trainer) {
-  if (!trainer.is_adapted()) config_error("train.start_adapter: lora.rank is 0, so there are no adapters to begin");
-  check_config((fs::path(folder) / kConfig).string(), trainer.options().plan.lora);
-  const formats::ReleasedFiles files((fs::path(folder) / kTensors).string());
-  std::vector<ParameterTensor> parameters = master_tensors(trainer.lowered());
-  std::erase_if(parameters, [](const ParameterTensor& each) { return each.parameter.frozen; });
-  std::map<std::string, std::vector<std::pair<ReleasedSlice, const formats::StoredTensor*>>> parts;
-  std::set<std::string> used;
-  for (const ReleasedSlice& slice : released_slices(parameters)) {
-    const formats::StoredTensor* stored = find_adapter(files, slice.name);
-    if (stored == nullptr)
-      config_error("{}: no tensor '{}{}': are lora.targets those of the adapter?", files.path(), kPrefix,
-                   slice.name);
-    if (stored->shape != slice.shape)
-      config_error("{}: tensor '{}' is [{}], [{}] is expected", files.path(), stored->name,
-                   fmt::join(stored->shape, ", "), fmt::join(slice.shape, ", "));
-    used.insert(stored->name);
-    parts[parameters[slice.parameter].tensor.name].emplace_back(slice, stored);
-  }
-  for (const auto& [name, stored] : files.tensors()) {
-    if (!used.contains(name))
-      config_error("{}: tensor '{}' belongs nowhere: are lora.targets those of the adapter?", files.path(),
-                   formats::printable(name));
-  }
-  for (const StateTensor& tensor : trainer.state()) {
-    if (!tensor.is_here() || !tensor.is_master || tensor.is_frozen()) continue;
-    const StateElements elements(tensor);
-    auto* to = static_cast<std::byte*>(elements.view().data);
-    for (const model::Extent& run : trainer.held_extents(tensor)) {
-      for (const auto& [slice, stored] : parts.at(tensor.name)) {
-        const int64_t from = std::max(run.whole, slice.first);
-        const int64_t end = std::min(run.whole + run.count, slice.first + slice.count);
-        if (from >= end) continue;
-        stored->read(from - slice.first, end - from, tensor.dtype,
-                     to + (run.local + from - run.whole) * size_of(tensor.dtype));
-      }
-    }
-    elements.put();
-  }
-  trainer.weights_changed();
 }
 
 }  // namespace heddle::train
