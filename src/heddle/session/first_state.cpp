@@ -1,6 +1,6 @@
 #include "heddle/session/first_state.h"
 
-#include "heddle/train/adapters/peft_files.h"
+#include "heddle/train/adapters/start_adapters.h"
 #include "heddle/train/start_weights.h"
 
 namespace heddle::session {

@@ -77,6 +77,15 @@ std::vector<ReleasedSlice> released_slices(const std::vector<ParameterTensor>& p
   return slices;
 }
 
+plan::Lowered text_of_model(const model::ModelConfig& model, const passes::Adapters& adapters) {
+  plan::Plan plan;
+  plan.lora = adapters;
+  plan.dtype = Dtype::bf16;
+  plan.sequences = 1;
+  plan.sequence_length = 16;
+  return plan::lower(model, plan);
+}
+
 std::vector<ParameterTensor> master_tensors(const plan::Lowered& lowered) {
   std::vector<ParameterTensor> masters;
   for (const StateTensor& tensor : state_tensors(lowered)) {

@@ -39,6 +39,10 @@ std::vector<ReleasedSlice> released_slices(const std::vector<ParameterTensor>& p
 /// parameter's type. Nothing is written before all is checked.
 void import_released(const std::string& path, const std::vector<ParameterTensor>& parameters);
 
+/// The text of a whole model on one rank, where nothing runs: what names, shapes and parts of its parameters are
+/// read off. Of bf16 weights, so that masters are f32 for every parameter.
+plan::Lowered text_of_model(const model::ModelConfig& model, const passes::Adapters& adapters = {});
+
 /// How a model is written.
 struct Release {
   Dtype stored = Dtype::bf16;  // of the values: f32, bf16 or f64; the selection bias is always F32, as released
