@@ -53,4 +53,9 @@ struct Parameter {
   std::vector<ReleasedPart> released;
 };
 
+/// Whether it is a matrix, or one an expert; biases are not, be they one an expert or one of all.
+inline bool is_matrix(const Parameter& p, const ir::Listing& listing) {
+  return listing.value(p.value).shape.size() >= (p.experts > 0 ? 3U : 2U);
+}
+
 }  // namespace heddle::model

@@ -59,7 +59,7 @@ class Targets {
   /// Whether a parameter of this listing is among them.
   bool has(const Parameter& p, const ir::Listing& listing) {
     const std::string part(word_of(p.part));
-    if (part.empty() || p.layer < 0 || p.layer >= layers_ || listing.value(p.value).shape.size() < 2) return false;
+    if (part.empty() || p.layer < 0 || p.layer >= layers_ || !model::is_matrix(p, listing)) return false;
     known_.insert({part, std::string(kAll)});
     size_t named = 0;
     bool whole = false;
