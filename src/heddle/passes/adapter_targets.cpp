@@ -49,7 +49,7 @@ std::string module_of(const std::string& name) {
 
 std::string word_of_module(const Parameter& p, size_t dims, const std::string& released, int64_t layers) {
   const std::string_view part = word_of(p.part);
-  if (part.empty() || p.layer < 0 || p.layer >= layers || dims < 2) return "";
+  if (part.empty() || p.layer < 0 || p.layer >= layers || !model::is_matrix(p, dims)) return "";
   return fmt::format("{}.{}", part, module_of(released));
 }
 
@@ -58,7 +58,7 @@ Targets::Targets(const std::string& targets, int64_t layers) : words_(words_of(t
 bool Targets::has(const Parameter& p, const ir::Listing& listing) {
   const size_t dims = listing.value(p.value).shape.size();
   const std::string part(word_of(p.part));
-  if (part.empty() || p.layer < 0 || p.layer >= layers_ || dims < 2) return false;
+  if (part.empty() || p.layer < 0 || p.layer >= layers_ || !model::is_matrix(p, dims)) return false;
   known_.insert({part, std::string(kAll)});
   for (const model::ReleasedPart& released : p.released) {
     known_.insert(module_of(released.name));

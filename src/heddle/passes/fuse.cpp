@@ -20,15 +20,17 @@ struct Fusion {
 
 // `combine` comes before `norm`: both want the addition that follows the experts. An activation takes its bias
 // before the product does.
-constexpr Fusion kForward[] = {{"combine", "unpermute"},
-                               {"combine", "combine"},
-                               {"norm", "add_rms_norm"},
-                               {"swiglu", "swiglu"},
-                               {"bias_swiglu", "swiglu", "biased = add_bias u bias\na = swiglu biased"},
-                               {"bias", "linear", "own = linear x w\ny = add_bias own bias"},
-                               {"rope", "mla_rope"},
-                               {"router", "router"},
-                               {"loss", "linear_cross_entropy"}};
+constexpr Fusion kForward[] = {
+    {"combine", "unpermute"},
+    {"combine", "combine"},
+    {"norm", "add_rms_norm"},
+    {"swiglu", "swiglu"},
+    {"bias_swiglu", "swiglu", "biased = add_bias u bias\na = swiglu biased"},
+    {"bias_swiglu", "clamped_swiglu", "biased = add_expert_bias u bias offsets\na = clamped_swiglu biased"},
+    {"bias", "linear", "own = linear x w\ny = add_bias own bias"},
+    {"rope", "mla_rope"},
+    {"router", "router"},
+    {"loss", "linear_cross_entropy"}};
 
 // Where a fused op stands: with the first of its parts, or right behind what writes the last of its operands.
 int place_of(const ir::Uses& uses, const Match& match, const Op& fused) {

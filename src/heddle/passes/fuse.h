@@ -14,6 +14,7 @@ namespace heddle::passes {
 ///   norm     add, rms_norm                    -> add_rms_norm
 ///   swiglu   split, silu, multiply            -> swiglu
 ///   bias_swiglu  add_bias, swiglu             -> swiglu with a bias
+///                add_expert_bias, clamped_swiglu -> clamped_swiglu with a bias
 ///   bias     linear, add_bias                 -> linear with a bias
 ///   rope     rope, rope, mla_assemble         -> mla_rope
 ///   router   router_scores, choose, gate      -> router

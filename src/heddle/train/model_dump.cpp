@@ -76,10 +76,14 @@ std::vector<Dumped> gradients_of(Trainer& trainer, Dtype dtype) {
     sums.push_back(std::move(sum));
   }
   std::vector<Dumped> gradients;
-  for (const ReleasedSlice& slice : released_slices(tensors)) {
-    const auto first = sums[slice.parameter].begin() + slice.first;
-    gradients.push_back(
-        {"grad." + config::name_in(family, slice.name), dtype, slice.shape, {first, first + slice.count}});
+  for (const ReleasedTensor& tensor : released_tensors(family, released_slices(tensors))) {
+    Dumped& gradient = gradients.emplace_back("grad." + tensor.name, dtype, tensor.shape);
+    for (const auto& [slice, place] : tensor.parts) gradient.values.resize(gradient.values.size() + slice.count);
+    for (const auto& [slice, place] : tensor.parts) {
+      const auto first = sums[slice.parameter].begin() + slice.first;
+      for (int64_t i = 0; i < slice.count; ++i)
+        gradient.values[static_cast<size_t>(place.at(i, slice.columns()))] = first[i];
+    }
   }
   return gradients;
 }

@@ -70,7 +70,7 @@ std::vector<ReleasedSlice> released_slices(const std::vector<ParameterTensor>& p
         HEDDLE_CHECK(part.row >= 0 && part.row + part.rows <= rows, "'{}' lies outside of '{}'", part.name, p.name);
         if (!shape.empty()) shape[0] = part.rows;
         slices.push_back({p.experts > 0 ? with_expert(part.name, e) : part.name, i, shape,
-                          e * each + part.row * row, part.rows * row});
+                          e * each + part.row * row, part.rows * row, p.experts});
       }
     }
   }
@@ -84,6 +84,25 @@ plan::Lowered text_of_model(const model::ModelConfig& model, const passes::Adapt
   plan.sequences = 1;
   plan.sequence_length = 16;
   return plan::lower(model, plan);
+}
+
+std::vector<ReleasedTensor> released_tensors(const config::Family& family,
+                                             const std::vector<ReleasedSlice>& slices) {
+  std::map<std::string, ReleasedTensor> tensors;
+  for (const ReleasedSlice& slice : slices) {
+    config::ReleasedPlace place = config::place_in(family, slice.name, slice.shape, slice.experts);
+    ReleasedTensor& tensor = tensors[place.name];
+    tensor.name = place.name;
+    tensor.shape = place.shape;
+    tensor.parts.push_back({slice, std::move(place)});
+  }
+  std::vector<ReleasedTensor> all;
+  for (auto& [name, tensor] : tensors) {
+    std::sort(tensor.parts.begin(), tensor.parts.end(),
+              [](const auto& a, const auto& b) { return a.place.first < b.place.first; });
+    all.push_back(std::move(tensor));
+  }
+  return all;
 }
 
 std::vector<ParameterTensor> master_tensors(const plan::Lowered& lowered) {
@@ -108,25 +127,25 @@ void import_released(const std::string& path, const std::vector<ParameterTensor>
 
 namespace {
 
-// Where a released tensor of the folder to be comes from.
+// A tensor of the folder to be.
 struct Leaving {
-  const ReleasedSlice* slice = nullptr;  // null: zeros
   formats::TensorHeading heading;
+  std::vector<ReleasedTensor::Part> parts;  // none: zeros
 };
 
 std::vector<Leaving> leaving(const model::ModelConfig& config, const std::vector<ParameterTensor>& parameters,
                              const std::vector<ReleasedSlice>& slices, Dtype stored) {
-  std::map<std::string, const ReleasedSlice*> source;
   const config::Family& family = config::family_of(config);
-  for (const ReleasedSlice& slice : slices) source[config::name_in(family, slice.name)] = &slice;
   const config::FurtherTensors further = family.further ? family.further(config) : config::FurtherTensors{};
-  for (const auto& [name, original] : further.copies) source[name] = source.at(original);
+  std::map<std::string, ReleasedTensor> tensors;
+  for (ReleasedTensor& tensor : released_tensors(family, slices)) tensors.emplace(tensor.name, std::move(tensor));
+  for (const auto& [name, original] : further.copies) tensors[name] = tensors.at(original);
   std::vector<Leaving> all;
-  for (const auto& [name, slice] : source) {
-    const bool bias = parameters[slice->parameter].parameter.balances;
-    all.push_back({slice, {name, bias ? Dtype::f32 : stored, slice->shape}});
+  for (const auto& [name, tensor] : tensors) {
+    const bool bias = parameters[tensor.parts[0].slice.parameter].parameter.balances;
+    all.push_back({{name, bias ? Dtype::f32 : stored, tensor.shape}, tensor.parts});
   }
-  for (const auto& [name, count] : further.zeros) all.push_back({nullptr, {name, Dtype::f32, {count}}});
+  for (const auto& [name, count] : further.zeros) all.push_back({{name, Dtype::f32, {count}}, {}});
   std::sort(all.begin(), all.end(),
             [](const Leaving& a, const Leaving& b) { return a.heading.name < b.heading.name; });
   return all;
@@ -148,37 +167,79 @@ std::vector<std::vector<Leaving>> shards_of(std::vector<Leaving> all, int64_t mo
   return shards;
 }
 
-void write_shard(const std::string& path, std::vector<Leaving>& shard,
-                 const std::vector<ParameterTensor>& parameters) {
-  std::vector<formats::TensorHeading> headings;
-  std::map<std::string_view, const ReleasedSlice*> source;
-  for (const Leaving& each : shard) {
-    headings.push_back(each.heading);
-    source[each.heading.name] = each.slice;
-  }
-  formats::sort_for_file(headings);
-  formats::SafetensorsWriter writer(path, headings, {{"format", "pt"}});
+// Elements of a parameter as `stored`, some at a time, in order: body(bytes, how many).
+void for_each_stored(const formats::LogicalTensor& from, const ReleasedSlice& slice, Dtype stored,
+                     const std::function<void(const uint8_t*, int64_t)>& body) {
   std::vector<uint8_t> chunk(static_cast<size_t>(kChunkElements) * 8);
-  for (const formats::TensorHeading& heading : headings) {
-    const ReleasedSlice* slice = source.at(heading.name);
-    if (slice == nullptr) {
-      const std::vector<uint8_t> none(static_cast<size_t>(heading.size_bytes()));
-      writer.write(none.data(), none.size());
-      continue;
+  for_each_run(from, slice.first, slice.count, [&](uint8_t* bytes, int64_t elements) {
+    const formats::StoredTensor run{slice.name,
+                                    formats::stored_type(from.dtype),
+                                    {elements},
+                                    {bytes, static_cast<size_t>(elements * size_of(from.dtype))}};
+    for (int64_t first = 0; first < elements; first += kChunkElements) {
+      const int64_t count = std::min(kChunkElements, elements - first);
+      run.read(first, count, stored, chunk.data());
+      body(chunk.data(), count);
     }
-    const formats::LogicalTensor& from = parameters[slice->parameter].tensor;
-    for_each_run(from, slice->first, slice->count, [&](uint8_t* bytes, int64_t elements) {
-      const formats::StoredTensor run{slice->name,
-                                      formats::stored_type(from.dtype),
-                                      {elements},
-                                      {bytes, static_cast<size_t>(elements * size_of(from.dtype))}};
-      for (int64_t first = 0; first < elements; first += kChunkElements) {
-        const int64_t count = std::min(kChunkElements, elements - first);
-        run.read(first, count, heading.dtype, chunk.data());
-        writer.write(chunk.data(), static_cast<size_t>(count * size_of(heading.dtype)));
+  });
+}
+
+// Parts whose elements lie between one another: such a run is put together before it is written.
+void write_run(formats::SafetensorsWriter& writer, std::span<const ReleasedTensor::Part> parts,
+               const std::vector<ParameterTensor>& parameters, Dtype stored) {
+  const int64_t width = size_of(stored);
+  int64_t elements = 0, first = parts[0].place.first;
+  for (const ReleasedTensor::Part& part : parts) elements += part.slice.count;
+  std::vector<uint8_t> run(static_cast<size_t>(elements * width));
+  for (const auto& [slice, place] : parts) {
+    int64_t element = 0;
+    for_each_stored(parameters[slice.parameter].tensor, slice, stored, [&](const uint8_t* bytes, int64_t count) {
+      for (int64_t i = 0; i < count; ++i, ++element) {
+        const int64_t to = place.at(element, slice.columns()) - first;
+        HEDDLE_CHECK(to >= 0 && to < elements, "'{}' leaves its run of '{}'", slice.name, place.name);
+        std::memcpy(run.data() + to * width, bytes + i * width, static_cast<size_t>(width));
       }
     });
   }
+  writer.write(run.data(), run.size());
+}
+
+void write_tensor(formats::SafetensorsWriter& writer, const Leaving& tensor,
+                  const std::vector<ParameterTensor>& parameters) {
+  const Dtype stored = tensor.heading.dtype;
+  const std::vector<ReleasedTensor::Part>& parts = tensor.parts;
+  if (parts.empty()) {
+    const std::vector<uint8_t> none(static_cast<size_t>(tensor.heading.size_bytes()));
+    return writer.write(none.data(), none.size());
+  }
+  if (parts[0].place.is_whole) {
+    const ReleasedSlice& slice = parts[0].slice;
+    return for_each_stored(parameters[slice.parameter].tensor, slice, stored,
+                           [&](const uint8_t* bytes, int64_t count) {
+                             writer.write(bytes, static_cast<size_t>(count * size_of(stored)));
+                           });
+  }
+  for (size_t from = 0, to = 0; from < parts.size(); from = to) {
+    int64_t end = parts[from].place.first;
+    for (; to < parts.size() && (to == from || parts[to].place.first < end); ++to) {
+      const auto& [slice, place] = parts[to];
+      end = std::max(end, place.at(slice.count - 1, slice.columns()) + 1);
+    }
+    write_run(writer, std::span(parts).subspan(from, to - from), parameters, stored);
+  }
+}
+
+void write_shard(const std::string& path, const std::vector<Leaving>& shard,
+                 const std::vector<ParameterTensor>& parameters) {
+  std::vector<formats::TensorHeading> headings;
+  std::map<std::string_view, const Leaving*> source;
+  for (const Leaving& each : shard) {
+    headings.push_back(each.heading);
+    source[each.heading.name] = &each;
+  }
+  formats::sort_for_file(headings);
+  formats::SafetensorsWriter writer(path, headings, {{"format", "pt"}});
+  for (const formats::TensorHeading& heading : headings) write_tensor(writer, *source.at(heading.name), parameters);
   writer.commit();
 }
 

@@ -135,8 +135,8 @@ PublishedKey fixed(const char* name, Json value) {
 }
 
 const std::vector<Family>& families() {
-  static const std::vector<Family> all{deepseek_v2(), kimi_k2(),  deepseek_v3(), qwen2(),    llama(),
-                                       mixtral(),     glm4_moe(), qwen3(),       qwen3_moe()};
+  static const std::vector<Family> all{deepseek_v2(), kimi_k2(), deepseek_v3(), qwen2(), mistral(),  llama(),
+                                       gpt_oss(),     mixtral(), glm4_moe(),    qwen3(), qwen3_moe()};
   return all;
 }
 
@@ -162,13 +162,22 @@ std::string name_in(const Family& family, const std::string& name) {
   return family.spelt == nullptr ? name : family.spelt(name);
 }
 
-std::vector<std::string> names_of(const std::string& name) {
-  std::vector<std::string> names{name};
-  for (const Family& family : families()) {
-    const std::string other = name_in(family, name);
-    if (std::find(names.begin(), names.end(), other) == names.end()) names.push_back(other);
+ReleasedPlace place_in(const Family& family, const std::string& name, const std::vector<int64_t>& shape,
+                       int64_t experts) {
+  if (family.stacked != nullptr && experts > 0) {
+    if (std::optional<ReleasedPlace> place = family.stacked(name, shape, experts)) return *place;
   }
-  return names;
+  return {.name = name_in(family, name), .shape = shape, .row_step = shape.empty() ? 1 : shape.back()};
+}
+
+std::vector<ReleasedPlace> places_of(const std::string& name, const std::vector<int64_t>& shape, int64_t experts) {
+  std::vector<ReleasedPlace> places{{.name = name, .shape = shape, .row_step = shape.empty() ? 1 : shape.back()}};
+  for (const Family& family : families()) {
+    const ReleasedPlace other = place_in(family, name, shape, experts);
+    if (std::none_of(places.begin(), places.end(), [&](const ReleasedPlace& p) { return p.name == other.name; }))
+      places.push_back(other);
+  }
+  return places;
 }
 
 void join_names(Json& root, const std::string& place,

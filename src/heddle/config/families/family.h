@@ -4,6 +4,7 @@
 
 #include <functional>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -66,6 +67,19 @@ struct FurtherTensors {
   std::vector<Zeros> zeros;
 };
 
+/// Where the elements of a tensor lie in a family's folder: rows and columns of a larger one, or all of it.
+struct ReleasedPlace {
+  std::string name;
+  std::vector<int64_t> shape;  // of the tensor of that name
+  int64_t first = 0, row_step = 1, column_step = 1;
+  bool is_whole = true;
+
+  /// Of an element of a matrix (or vector, which is one row) of so many columns.
+  int64_t at(int64_t element, int64_t columns) const {
+    return first + element / columns * row_step + element % columns * column_step;
+  }
+};
+
 /// A published model by name, for `model.preset`.
 struct Preset {
   std::string name;
@@ -99,6 +113,10 @@ struct Family {
   std::string_view (*repeats)(std::string_view name, std::string_view head) = nullptr;
   /// What its released tensors are called, of the names that parameters have here. Null: the same.
   std::string (*spelt)(std::string name) = nullptr;
+  /// Where tensors of all experts lie together: the place of one expert's, called `name` here; nothing where it
+  /// lies by itself. Null: everywhere so.
+  std::optional<ReleasedPlace> (*stacked)(const std::string& name, const std::vector<int64_t>& shape,
+                                          int64_t experts) = nullptr;
 };
 
 /// Every family.
@@ -113,8 +131,12 @@ std::string_view original_of(std::string_view name, bool has_head);
 
 /// What a family calls the tensor that is called `name` here.
 std::string name_in(const Family& family, const std::string& name);
-/// All that families call it, the name here first.
-std::vector<std::string> names_of(const std::string& name);
+/// Where a family's folders hold the tensor of `shape` that is called `name` here, one of so many experts' (0: of
+/// none).
+ReleasedPlace place_in(const Family& family, const std::string& name, const std::vector<int64_t>& shape,
+                       int64_t experts);
+/// Where any family's may, each name once, that of its own name here first.
+std::vector<ReleasedPlace> places_of(const std::string& name, const std::vector<int64_t>& shape, int64_t experts);
 
 /// Second names of keys: what stands under the first of a pair is put under the second. ConfigError where both
 /// stand and differ.
@@ -134,7 +156,9 @@ Family deepseek_v3();
 Family deepseek_v2();
 Family kimi_k2();
 Family glm4_moe();
+Family gpt_oss();
 Family llama();
+Family mistral();
 Family mixtral();
 Family qwen2();
 Family qwen3();

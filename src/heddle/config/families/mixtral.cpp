@@ -71,7 +71,7 @@ Family mixtral() {
   f.keys = grouped_keys(1e-5);
   f.keys.push_back(key("num_local_experts", "n_routed_experts", 8));
   f.keys.push_back(key("num_experts_per_tok", "num_experts_per_tok", 2));
-  f.keys.push_back(window_of_all_layers());
+  f.keys.push_back(window_of_all_layers(0));
   f.said = {"moe_intermediate_size", "first_k_dense_replace", "norm_topk_prob"};
   f.read_besides = {"num_experts", "output_router_logits", "router_aux_loss_coef"};
   f.rewrite = rename;

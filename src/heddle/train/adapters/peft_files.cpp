@@ -38,6 +38,19 @@ std::string name_in_file(const std::string& name, const config::Family& family) 
   return kPrefix + without(published, kWeight) + std::string(end);
 }
 
+// ConfigError for an adapter of what is no module by itself in the family's folders.
+void check_is_module(const ReleasedSlice& slice, const config::Family& family) {
+  const std::string_view end = slice.name.ends_with(kAdapterDown) ? kAdapterDown : kAdapterUp;
+  const std::string weight = without(slice.name, end) + std::string(kWeight);
+  if (const config::ReleasedPlace place = config::place_in(family, weight, slice.shape, slice.experts);
+      !place.is_whole) {
+    config_error(
+        "the adapters of '{}' are of no module in files of {}, whose experts are one tensor ('{}'): merge "
+        "them into the weights (--merge), or leave experts out of lora.targets",
+        without(weight, kWeight), family.architecture, place.name);
+  }
+}
+
 // Modules that PEFT finds: by their last name where all modules of that name have adapters, else in full.
 std::vector<std::string> target_modules(const config::Family& family,
                                         const std::vector<ParameterTensor>& parameters, int64_t layers) {
@@ -109,6 +122,7 @@ void export_adapters(const std::string& folder, const model::ModelConfig& model,
   std::vector<formats::TensorHeading> headings;
   for (const ReleasedSlice& slice : slices) {
     if (parameters[slice.parameter].parameter.frozen) continue;
+    check_is_module(slice, family);
     const std::string name = name_in_file(slice.name, family);
     by_name[name] = &slice;
     headings.push_back({name, Dtype::f32, slice.shape});
