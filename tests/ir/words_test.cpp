@@ -198,6 +198,20 @@ TEST(Conditions, EveryReadFindsWhatItReadsInEveryOutcome) {
                "written twice, at 5 rows of 'n' and 2 rows of 'k'");
 }
 
+TEST(Flips, AreOfWhatIsAlike) {
+  const auto flipped = [](const std::string& other) {
+    return "s\n  activation  y  f32[16]\n  optimizer  m  f32[16] host\n  optimizer  other  " + other +
+           "\ns, end\n  no layer\n    flip -> m, other\n";
+  };
+  expect_right(flipped("f32[16] host"));
+  expect_wrong(flipped("f32[16]"), "'m' lies on the host, 'other' on the device");
+  expect_wrong(flipped("f64[16] host"), "what it flips is alike");
+  expect_wrong(flipped("f32[32] host"), "what it flips is alike");
+  std::string part = flipped("f32[32] host");
+  part.replace(part.rfind("other"), 5, "other.elements[0:16]");
+  expect_wrong(part, "is a part or does not persist");
+}
+
 TEST(Conditions, AskForRowsThatTheHostHasRead) {
   const std::string head = test::kHead;
   expect_wrong(head + "    y = linear x, w\n    u = linear y, w if y > 4\n", "which the host doesn't read always");
