@@ -354,7 +354,8 @@ void budgets(const Options& options, const std::filesystem::path& build, Report&
 // Of the update that may begin before the norm is known, as bench_schedules measures it.
 void ahead(const std::filesystem::path& build, Report& report) {
   const std::optional<Json> said = said_by(build / "bench_schedules", "--ahead --json --step-seconds 12");
-  report.json["ahead_bubble_error"] = said ? said->at("ahead_bubble_error") : Json();
+  for (const char* key : {"ahead_bubble_error", "ahead_bubble_error_foretold"})
+    report.json[key] = said ? said->at(key) : Json();
 }
 
 int run(const Options& options) {
@@ -373,8 +374,9 @@ int run(const Options& options) {
     fmt::print("{}\n", report.json.dump());
   } else {
     fmt::print("{}", report.table.text(false));
-    for (const char* key : {"state_share", "offload", "levels_best", "ahead_bubble_error", "budget_runs",
-                            "budget_failures", "budget_failures_without"})
+    for (const char* key :
+         {"state_share", "offload", "levels_best", "ahead_bubble_error", "ahead_bubble_error_foretold",
+          "budget_runs", "budget_failures", "budget_failures_without"})
       if (report.json.contains(key)) fmt::print("{}: {}\n", key, report.json[key].dump(2));
     fmt::print("{:.0f} % of the cores\n", 100 * use);
   }

@@ -20,6 +20,7 @@
 #include "heddle/observe/table.h"
 #include "heddle/schedule/generators/generators.h"
 #include "heddle/schedule/timing.h"
+#include "heddle/simulate/consecutive.h"
 #include "heddle/simulate/simulate.h"
 
 namespace heddle {
@@ -95,7 +96,7 @@ class Variant {
   }
 
   double foretold_period(double work_per_s) const {
-    return (foretold(work_per_s, 4).step_us - foretold(work_per_s, 3).step_us) * 1e-6;
+    return simulate::steady_step_us(runs_[0]->program(), scene(work_per_s)) * 1e-6;
   }
 
   /// Of the order that has run, for the work of its stages: the busiest rank's work with its update, and the
@@ -157,30 +158,27 @@ class Variant {
     return static_cast<double>(most);
   }
 
-  /// So many steps, one after the other.
-  simulate::Simulation foretold(double work_per_s, int steps = 1) const {
-    const PacedRun& run = *runs_[0];
-    ir::StepProgram program = run.program();
-    for (std::vector<ir::Action>& actions : program.actions[static_cast<size_t>(ir::Purpose::train)]) {
-      const std::vector<ir::Action> once = actions;
-      for (int i = 1; i < steps; ++i) actions.insert(actions.end(), once.begin(), once.end());
-    }
-    simulate::SimulationInput input;
-    input.groups = simulate::groups_of(run.program(), plan::Mesh(run.plan().mesh));
-    input.enqueue_us = 2;
-    input.duration_us = [&](int, const ir::Issue& issue) {
-      const ir::Listing& listing = run.program().listings[static_cast<size_t>(issue.listing)];
-      if (issue.op->def->stream != ir::StreamKind::compute) return kMessageUs;
-      return run.work(listing, *issue.op) / work_per_s * 1e6;
-    };
-    input.rows = [](int, const ir::Issue&, size_t) { return int64_t{128}; };
-    return simulate::simulate(program, input);
+  simulate::Simulation foretold(double work_per_s) const {
+    return simulate::simulate(runs_[0]->program(), scene(work_per_s));
   }
 
   std::string name;
   std::vector<double> seconds;
 
  private:
+  simulate::SimulationInput scene(double work_per_s) const {
+    const PacedRun& run = *runs_[0];
+    simulate::SimulationInput input;
+    input.groups = simulate::groups_of(run.program(), plan::Mesh(run.plan().mesh));
+    input.enqueue_us = 2;
+    input.duration_us = [&run, work_per_s](int, const ir::Issue& issue) {
+      const ir::Listing& listing = run.program().listings[static_cast<size_t>(issue.listing)];
+      if (issue.op->def->stream != ir::StreamKind::compute) return kMessageUs;
+      return run.work(listing, *issue.op) / work_per_s * 1e6;
+    };
+    input.rows = [](int, const ir::Issue&, size_t) { return int64_t{128}; };
+    return input;
+  }
   void each(const std::function<void(size_t)>& what) {
     on_threads(static_cast<int>(runs_.size()), [&](int r) { what(static_cast<size_t>(r)); });
   }

@@ -18,7 +18,7 @@ namespace {
 std::string fault(const std::string& text) {
   try {
     verify(test::text_listing(text));
-  } catch (const InternalError& error) {
+  } catch (const std::exception& error) {  // the reader asks the definitions, too
     return error.what();
   }
   return "";
@@ -196,6 +196,20 @@ TEST(Conditions, EveryReadFindsWhatItReadsInEveryOutcome) {
                "if k <= 1\n");
   expect_wrong(head + two + "    y = linear x, w if n > 4\n    y = scaled x if k > 1\n",
                "written twice, at 5 rows of 'n' and 2 rows of 'k'");
+}
+
+TEST(Flips, AreOfWhatIsAlike) {
+  const auto flipped = [](const std::string& other) {
+    return "s\n  activation  y  f32[16]\n  optimizer  m  f32[16] host\n  optimizer  other  " + other +
+           "\ns, end\n  no layer\n    flip -> m, other\n";
+  };
+  expect_right(flipped("f32[16] host"));
+  expect_wrong(flipped("f32[16]"), "'m' lies on the host, 'other' on the device");
+  expect_wrong(flipped("f64[16] host"), "what it flips is alike");
+  expect_wrong(flipped("f32[32] host"), "what it flips is alike");
+  std::string part = flipped("f32[32] host");
+  part.replace(part.rfind("other"), 5, "other.elements[0:16]");
+  expect_wrong(part, "is a part or does not persist");
 }
 
 TEST(Conditions, AskForRowsThatTheHostHasRead) {

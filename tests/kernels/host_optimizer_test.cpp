@@ -167,5 +167,15 @@ TEST(HostCastWeight, RoundsToTheSameBits) {
                    run_op(op, kernels::host_kernels(), false, ir::Phase::end).updates[0]));
 }
 
+TEST(HostCopy, IsOfTheSameBits) {
+  for (const Dtype dtype : {Dtype::f32, Dtype::f64, Dtype::bf16}) {
+    const Tensor from = metadata(random_tensor(dtype, {100003}, 5));
+    for (const auto* list : {&kernels::reference_kernels(), &kernels::host_kernels()}) {
+      const OpCase op{"", "copy", {from}, {}, {Tensor(dtype, {100003}, 0)}};
+      EXPECT_TRUE(same(run_op(op, *list, false, ir::Phase::check).updates[0], from));
+    }
+  }
+}
+
 }  // namespace
 }  // namespace heddle::op_runner

@@ -312,6 +312,35 @@ TEST(Forecast, JitterSpreadsSteps) {
   EXPECT_GT(runtime::Draws::quantile(f.draws.step_us, 0.5), forecast_of(p, profile, input).step_us);  // the slowest
 }
 
+// A step in a row: where nobody waits for the norm, stages stand apart from one step to the next, and the bubble at
+// the ends of a step goes; where all wait, a step lasts as long as one alone.
+TEST(Forecast, StepsInARowOverlapWhereUpdatesRunAhead) {
+  const cost::MachineProfile profile = made_profile();
+  runtime::ForecastInput input;
+  input.backend = "reference";
+  std::map<bool, runtime::Forecast> of;
+  std::map<bool, double> busiest_us;
+  for (const bool ahead : {false, true}) {
+    Prepared p;
+    p.plan = tiny_plan(4, 1, true, 8);
+    p.plan.parallel.schedule = "zb_h2";
+    p.plan.parallel.ahead_of_norm = ahead;
+    p.config.num_hidden_layers = 4;
+    p.lowered = plan::lower(p.config, p.plan);
+    of[ahead] = forecast_of(p, profile, input);
+    for (const simulate::RankResult& rank : of[ahead].simulation.ranks) {
+      for (const simulate::StreamUse& stream : rank.streams) {
+        if (stream.name == "compute") busiest_us[ahead] = std::max(busiest_us[ahead], stream.busy_us);
+      }
+    }
+  }
+  EXPECT_EQ(of[false].steady_us, of[false].step_us);
+  EXPECT_LT(of[true].steady_us, 0.97 * of[true].step_us);
+  EXPECT_GE(of[true].steady_us, 0.999 * busiest_us[true]);
+  EXPECT_LT(of[true].steady_us - busiest_us[true], 0.5 * (of[false].step_us - busiest_us[false]));
+  EXPECT_GT(of[true].tokens_per_s, of[false].tokens_per_s);
+}
+
 TEST(Forecast, QuantilesAreOfTheSortedDraws) {
   std::vector<double> hundred(100);
   std::iota(hundred.begin(), hundred.end(), 1);

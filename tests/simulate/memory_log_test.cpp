@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <map>
 
 #include "heddle/passes/host/offload.h"
 #include "tests/simulate/tiny_step.h"
@@ -57,7 +58,10 @@ void expect_measured_as_foretold(const plan::Plan& plan) {
   TinyRun run(c, plan, "reference", 1 << 23, 1, false);
   fill(run, c, 3);
   std::vector<device::Batch> batches = tiny_batches(c, run.plan(), 3);
-  for (device::Batch& batch : batches) batch.hyper = {0, 0.1, 0.05};  // each step routes as the one before
+  for (device::Batch& batch : batches) {
+    batch.hyper = {0, 0.1, 0.05};  // each step routes as the one before
+    batch.attempts = plan.parallel.ahead_of_norm;
+  }
   RowsSeen rows;
   rows.run(run, batches);
   MemoryLog log(run.lowered().program, 0);
@@ -81,6 +85,29 @@ TEST(MemoryLog, WhatRanIsWhatWasForetold) {
   plan.memory.optimizer = plan::StateHome::swap;
   plan.memory.offload = passes::offload_groups("input,layer");
   expect_measured_as_foretold(plan);
+}
+
+// The host's bytes too, where what an update that ran ahead of the norm has written over is kept there.
+TEST(MemoryLog, WhatIsKeptToTakeBackIsForetold) {
+  plan::Plan plan = tiny_plan(1, 1, true);
+  std::map<plan::StateHome, int64_t> without;
+  for (const bool ahead : {false, true}) {
+    for (const plan::StateHome home : {plan::StateHome::swap, plan::StateHome::mapped, plan::StateHome::host}) {
+      plan.parallel.ahead_of_norm = ahead;
+      plan.memory.optimizer = home;
+      expect_measured_as_foretold(plan);
+      TinyRun run(tiny_model(), plan, "reference", 1 << 23, 1, false);
+      const std::vector<MemoryCurve> curves = foretold(run);
+      const MemoryCurve* host = on_host(curves);
+      ASSERT_NE(host, nullptr);
+      if (!ahead) {
+        without[home] = host->persistent_bytes;
+      } else {
+        EXPECT_GT(host->persistent_bytes, without[home]);
+        EXPECT_EQ(host->persistent_bytes, run.executor(0).walk().persistent_bytes(ir::Space::host));
+      }
+    }
+  }
 }
 
 TEST(MemoryLog, ValuesAtThePeakMakeUpThePeak) {

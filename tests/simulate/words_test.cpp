@@ -143,6 +143,38 @@ TEST(Copies, StreamStateThroughSlots) {
   EXPECT_DOUBLE_EQ(simulate::simulate(program, input).step_us, 10 * (6 + 2));  // full and empty once, else hidden
 }
 
+// What is written beside its old value and flipped with it: each step finds the two where the other left them, and
+// waits for who has used them there.
+TEST(Flips, ChangePlacesAndKeepWhoUsedThem) {
+  std::string text =
+      "s\n  optimizer  m  f32[32] host\n  optimizer  next  f32[32] host\n  optimizer  slot  f32[32]\ns, end\n"
+      "  no layer\n";
+  for (int k = 0; k < 2; ++k) {
+    const std::string part = fmt::format(".elements[{}:{}]", 16 * k, 16 * k + 16);
+    text += fmt::format(
+        "    copy_in m{0} -> slot{0}\n    stepped -> slot{0} {{us 10}}\n    copy_out slot{0} -> next{0}\n", part);
+  }
+  const ir::StepProgram program = program_of({text + "    flip -> m, next\n"});
+  ir::Walk walk(program, 0, 0);
+  const ir::ValueId m = program.listings[0].find("m"), next = program.listings[0].find("next");
+  const int64_t first = walk.offset_of(0, m), second = walk.offset_of(0, next);
+  EXPECT_NE(first, second);
+  Watcher watcher(walk, {0});
+  walk.run_step(watcher);
+  EXPECT_EQ(watcher.issued.size(), 6u);  // a flip runs nowhere
+  EXPECT_EQ(walk.offset_of(0, m), second);
+  EXPECT_EQ(walk.offset_of(0, next), first);
+  walk.run_step(watcher);
+  ASSERT_EQ(watcher.issued.size(), 12u);
+  EXPECT_EQ(watcher.issued[6].in[0], second);  // reads what the step before has written
+  EXPECT_EQ(watcher.issued[8].updates[0], first);
+  EXPECT_EQ(watcher.issued[6].waits, (Waits{{"compute", 1}, {"copy_out", 1}}));
+  EXPECT_EQ(watcher.issued[8].waits, (Waits{{"compute", 3}, {"copy_in", 1}}));  // which read what lay there before
+  EXPECT_EQ(walk.offset_of(0, m), first);
+  EXPECT_EQ(walk.copied_in_bytes(), 32 * 4);
+  EXPECT_EQ(walk.copied_out_bytes(), 32 * 4);
+}
+
 const std::string kMayDrop =
     "s\ns, F\n  no layer\n    x = source {columns 4, rows 64, us 1}\n    n = counted {us 1}  copy_out  stall\n"
     "    y = scaled x {us 10}\n    u = scaled y {us 1}\n    drop y if n > 4\n    w = scaled u {us 1}\n"

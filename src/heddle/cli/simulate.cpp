@@ -15,8 +15,8 @@
 #include "heddle/observe/table.h"
 #include "heddle/observe/terminal/doing.h"
 #include "heddle/observe/units.h"
-#include "heddle/planner/machine.h"
 #include "heddle/planner/budget/memory_budget.h"
+#include "heddle/planner/machine.h"
 #include "heddle/session/traced/run_trace.h"
 
 namespace heddle::cli {
@@ -119,6 +119,7 @@ Json json_of(const config::RunConfig& config, const planner::ConfigForecast& c) 
   Json json{{"name", config.name},
             {"layout", plan::text_of(c.plan.mesh)},
             {"step_seconds", f.step_us * 1e-6},
+            {"steady_step_seconds", f.steady_us * 1e-6},
             {"tokens_per_s", f.tokens_per_s},
             {"model_flops", f.model_flops},
             {"mfu", f.mfu},
@@ -164,7 +165,9 @@ void print(const config::RunConfig& config, const planner::ConfigForecast& c, co
   fmt::print("{}: {}; a step of {} tokens on {} ({})\n\n", config.name,
              c.plan.ranks() == 1 ? "one rank" : plan::text_of(c.plan.mesh),
              observe::grouped_text(config.tokens_per_step()), profile.machine, profile.date);
-  fmt::print("step {}, {}, MFU {:.1f} %\n\n", observe::duration_text(f.step_us * 1e-6),
+  const std::string in_a_row =
+      f.steady_us == f.step_us ? "" : fmt::format(" ({} in a row)", observe::duration_text(f.steady_us * 1e-6));
+  fmt::print("step {}{}, {}, MFU {:.1f} %\n\n", observe::duration_text(f.step_us * 1e-6), in_a_row,
              observe::count_text(f.tokens_per_s, "tok/s"), 100 * f.mfu);
   observe::Table table(
       {{"compute streams, mean of the ranks"}, {"time", observe::Align::right}, {"share", observe::Align::right}});

@@ -90,6 +90,7 @@ struct OpDef {
   bool linear_map = false;
   bool drops = false;      // runs nowhere: gives the storage of its operands back, although they are read again
   bool reserves = false;   // runs nowhere: makes room for its results, of which nothing is there yet
+  bool flips = false;      // runs nowhere: its two updates, alike and persistent, take each other's storage
   std::string_view alike;  // the results that are the same on all ranks of its group, or of its operands' writers
   std::string_view packable;  // the operand, a weight, that it can also read in the backend's own blocking
   /// Operands and updates, all of one size, on equal parts of which it may run one after the other; the others are
@@ -122,8 +123,8 @@ struct OpDef {
 /// Whether ops of a definition use a communicator, that of their group; on a stream of their own or while they
 /// compute.
 constexpr bool communicates(const OpDef& def) { return def.collective || is_message(def.moves); }
-/// Whether ops of a definition are ever issued; the others only say where room is taken or given back.
-constexpr bool runs(const OpDef& def) { return !def.drops && !def.reserves; }
+/// Whether ops of a definition are ever issued; the others only say where values lie.
+constexpr bool runs(const OpDef& def) { return !def.drops && !def.reserves && !def.flips; }
 
 constexpr int kAllChunks = -1;
 

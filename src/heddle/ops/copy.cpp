@@ -1,5 +1,6 @@
-// Copies between the device's arena and those on the host, each way on a stream of its own; the word that makes room for
-// a value, of the form of one on the host, and the word that gives one up. What lies on the host keeps its shape, type
+// Copies between the device's arena and those on the host, each way on a stream of its own; the copy within a memory; the
+// word that makes room for a value, of the form of one on the host, the word that gives one up, and the word by which two
+// that persist take each other's place. What lies on the host keeps its shape, type
 // and blocking; passes write these ops around values that needn't stay on the device.
 #include "heddle/ops/ops.h"
 #include "heddle/ops/rule.h"
@@ -63,6 +64,39 @@ const OpDef reserve{
     .cost = [](const Listing&, const Op&, const RowCounts&) { return Cost{}; },
 };
 
+// What persists, beside itself.
+const OpDef copy{
+    .kind = "copy",
+    .operands = "x", .updates = "y",
+    .overwrites = "y",
+    .infer = [](const Listing& listing, const Op& op) {
+      const Rule rule(listing, op);
+      rule.require(rule.updated(0).dtype == rule.in(0).dtype && rule.updated(0).shape == rule.in(0).shape &&
+                       rule.in(0).layout == ir::Layout::rows && rule.updated(0).layout == ir::Layout::rows,
+                   "a copy is like what it is of, and neither is packed");
+      return std::vector<Value>{};
+    },
+    .cost = copy_cost,
+};
+
+const OpDef flip{
+    .kind = "flip",
+    .updates = "a b",
+    .flips = true,
+    .infer = [](const Listing& listing, const Op& op) {
+      const Rule rule(listing, op);
+      const Value &a = rule.updated(0), &b = rule.updated(1);
+      for (const Value* value : {&a, &b}) {
+        HEDDLE_CHECK(is_persistent(value->role) && value->part_of == none, "'flip' of '{}', which is a part or does not persist",
+                     value->name);
+      }
+      rule.require(&a != &b && a.dtype == b.dtype && a.shape == b.shape && a.layout == b.layout && a.packed_bytes == b.packed_bytes,
+                   "what it flips is alike");
+      return std::vector<Value>{};
+    },
+    .cost = [](const Listing&, const Op&, const RowCounts&) { return Cost{}; },
+};
+
 const OpDef drop{
     .kind = "drop",
     .operands = "x*",
@@ -79,6 +113,6 @@ const OpDef drop{
 
 }  // namespace
 
-std::vector<const OpDef*> copy_ops() { return {&copy_out, &copy_in, &reserve, &drop}; }
+std::vector<const OpDef*> copy_ops() { return {&copy_out, &copy_in, &copy, &reserve, &drop, &flip}; }
 
 }  // namespace heddle::ops

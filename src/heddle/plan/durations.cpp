@@ -31,7 +31,7 @@ int64_t balanced_rows(const ir::Listing& listing) {
 
 passes::Durations nominal_durations(const model::Dispatcher& links, const DeviceRates& rates) {
   return [links, rates](const ir::Listing& listing, const ir::Op& op) {
-    if (op.def->reserves) return 0.0;
+    if (!ir::runs(*op.def)) return 0.0;
     const ir::Cost cost = op.def->cost(listing, op, ir::FixedRows(balanced_rows(listing)));
     double messages_us = 0;
     if (ir::communicates(*op.def) && rates.message_bytes_per_us > 0) {

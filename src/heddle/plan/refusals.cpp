@@ -16,11 +16,6 @@ bool state_elsewhere(const Choices& c) { return c.memory.optimizer != StateHome:
 std::string home(const Choices& c) { return std::string(word_of(c.memory.optimizer)); }
 
 const Refusal kRefusals[] = {
-    {[](const Choices& c) { return c.parallel.ahead_of_norm && state_elsewhere(c); },
-     [](const Choices& c) {
-       return fmt::format("parallel.ahead_of_norm keeps the state on the device; memory.optimizer is \"{}\"",
-                          home(c));
-     }},
     {[](const Choices& c) { return muon(c) && c.parallel.ahead_of_norm; },
      [](const Choices&) {
        return std::string(

@@ -52,14 +52,27 @@ class Times {
   std::map<ir::ValueId, std::vector<Use>> of_base_;
 };
 
+// The rows by which ops on conditions decide, as they usually are.
+std::map<ir::ValueId, int64_t> usual_decisions(const ir::Listing& listing) {
+  std::map<ir::ValueId, int64_t> usual;
+  for (const ir::Op& op : listing.ops) {
+    for (size_t i = 0; !op.def->decides.empty() && i < op.out.size(); ++i)
+      usual[op.out[i]] = ir::usual_decision(*op.def, i);
+  }
+  return usual;
+}
+
 // How long the end goes on behind the backward, each stream in its order.
 double end_us(const ir::Listing& listing, const passes::Durations& duration_us) {
   Times times(listing);
   std::map<std::string, double> stream_free;
   double backward = 0, end = 0;
+  const std::map<ir::ValueId, int64_t> usual = usual_decisions(listing);
   for (const ir::Op& op : listing.ops) {
     const bool ends = op.phase == ir::Phase::end;
-    if ((!ends && op.phase != ir::Phase::I && op.phase != ir::Phase::W) || op.def->drops) continue;
+    if ((!ends && op.phase != ir::Phase::I && op.phase != ir::Phase::W) || op.def->drops || op.def->flips) continue;
+    const auto decided = usual.find(op.condition.rows_of);
+    if (decided != usual.end() && !op.condition.holds(decided->second)) continue;
     double& free = stream_free[ir::stream_name(op)];
     double start = free;
     for (const ir::ValueId id : op.in) {

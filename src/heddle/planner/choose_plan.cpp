@@ -269,7 +269,7 @@ Candidate foreseen(const std::string& path, const std::vector<std::string>& set,
   const config::RunConfig config = config::read_run_config(path, joined(set, more));
   try {
     const ConfigForecast found = foresee(config, tried);
-    c.step_us = found.forecast.step_us;
+    c.step_us = found.forecast.steady_us;
     c.exposed_us = found.forecast.exposed_total_us();
     c.reserved_bytes = found.forecast.reserved_bytes;
   } catch (const ir::OutOfMemory& error) {

@@ -8,6 +8,7 @@
 #include "heddle/runtime/dry_run.h"
 #include "heddle/runtime/forecast_messages.h"
 #include "heddle/runtime/predict.h"
+#include "heddle/simulate/consecutive.h"
 
 namespace heddle::runtime {
 
@@ -225,9 +226,10 @@ int64_t most_live_bytes(const simulate::Simulation& simulation) {
   return most;
 }
 
-// The median draw, and what all came to.
+// The median draw, with how long a step of it takes in a row where steps overlap, and what all came to.
 simulate::Simulation draw(const std::function<std::unique_ptr<Scene>(uint64_t seed)>& scene_of,
-                          const ir::StepProgram& program, const Uncertainty& u, Draws& draws) {
+                          const ir::StepProgram& program, const Uncertainty& u, bool overlap, Forecast& into) {
+  Draws& draws = into.draws;
   const bool rows_vary = u.spread > 0 && u.counted_LE.empty();
   const int count = rows_vary || u.jitter > 0 ? std::max(1, u.draws) : 1;
   std::unique_ptr<Scene> scene;
@@ -260,7 +262,9 @@ simulate::Simulation draw(const std::function<std::unique_ptr<Scene>(uint64_t se
   std::sort(draws.step_us.begin(), draws.step_us.end());
   std::sort(draws.peak_live_bytes.begin(), draws.peak_live_bytes.end());
   std::sort(steps.begin(), steps.end());
-  return steps.size() == 1 ? std::move(last) : simulated(steps[(steps.size() - 1) / 2].second);
+  if (steps.size() > 1) last = simulated(steps[(steps.size() - 1) / 2].second);
+  into.steady_us = overlap ? simulate::steady_step_us(program, scene->sim) : last.step_us;
+  return last;
 }
 
 }  // namespace
@@ -287,16 +291,16 @@ Forecast forecast(const model::ModelConfig& config, const plan::Plan& plan, cons
         f.exchange = exchanges_of(program, scene->rows());
         return scene;
       },
-      program, input.uncertainty, f.draws);
+      program, input.uncertainty, plan.parallel.ahead_of_norm, f);
   f.step_us = f.simulation.step_us;
   const double tokens =
       static_cast<double>(plan.microbatches * plan.sequences * plan.sequence_length * plan.mesh.dp);
-  f.tokens_per_s = tokens / f.step_us * 1e6;
+  f.tokens_per_s = tokens / f.steady_us * 1e6;
   f.model_flops = model_flops(config, plan);
   int machines = 1;
   for (const int m : input.machine_of) machines = std::max(machines, m + 1);
   const double peak = profile.flops_per_s(plan.dtype) * machines;
-  f.mfu = peak > 0 ? f.model_flops / (f.step_us * 1e-6) / peak : 0;
+  f.mfu = peak > 0 ? f.model_flops / (f.steady_us * 1e-6) / peak : 0;
   const auto ranks = static_cast<double>(plan.ranks());
   for (const simulate::RankResult& rank : f.simulation.ranks) {
     account_gaps(program, rank, f.step_us, f);

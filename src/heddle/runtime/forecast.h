@@ -53,6 +53,7 @@ struct Draws {
 struct Forecast {
   simulate::Simulation simulation;
   double step_us = 0;
+  double steady_us = 0;     // of a step in a row; `step_us` where steps don't overlap
   double tokens_per_s = 0;  // of the whole job
   double model_flops = 0;   // of a step, without what is computed again
   double mfu = 0;           // of the machines' best products

@@ -146,7 +146,8 @@ class Timer {
       const int listing_index = block.listings[step.slot];
       const ir::Listing& listing = program_.listings[static_cast<size_t>(listing_index)];
       const Op& op = listing.ops[step.op];
-      if (op.def->drops || (op.condition && !op.condition.holds(rows_[static_cast<size_t>(listing_index)])))
+      if (op.def->drops || op.def->flips ||
+          (op.condition && !op.condition.holds(rows_[static_cast<size_t>(listing_index)])))
         continue;
       const auto key = [&](ValueId id) {
         return std::pair(ir::is_persistent(listing.value(id).role) ? -1 - listing_index : int{step.slot}, id);

@@ -38,6 +38,12 @@ void verify_spaces(const Listing& listing, const Op& op) {
                    "'{}' lies in shared memory for a while", value.name);
     }
   };
+  if (op.def->flips) {
+    const Value &a = listing.value(op.updates[0]), &b = listing.value(op.updates[1]);
+    HEDDLE_CHECK(a.space == b.space, "'{}': '{}' lies on the {}, '{}' on the {}", text_of(listing, op), a.name,
+                 name_of(a.space), b.name, name_of(b.space));
+    return;
+  }
   const bool on_host = runs_on_host(op);
   HEDDLE_CHECK(!on_host || (op.def->moves == Moves::nothing && !communicates(*op.def) && !op.def->host_stall),
                "'{}' is nothing that the host's processor runs", text_of(listing, op));

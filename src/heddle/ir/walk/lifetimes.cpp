@@ -44,6 +44,15 @@ Segments::Segments(const StepProgram& program, const std::vector<int>& listings)
         {0, listing.elements(listing.base(id), rows), first, first + listing.elements(id, rows)});
   });
   for (const int s : listings) {
+    for (const Op& op : program.listings[static_cast<size_t>(s)].ops) {
+      if (!op.def->flips) continue;
+      const auto a = owner_of(s, op.updates[0]), b = owner_of(s, op.updates[1]);
+      if (!cuts.contains(a) && !cuts.contains(b)) continue;
+      cuts[a].insert(cuts[b].begin(), cuts[b].end());
+      cuts[b] = cuts[a];
+    }
+  }
+  for (const int s : listings) {
     const Listing& listing = program.listings[static_cast<size_t>(s)];
     std::vector<Of>& of = of_[static_cast<size_t>(s)];
     of.resize(listing.values.size());

@@ -21,7 +21,7 @@ struct Lifetimes {
 };
 
 /// The segments of values of all listings that a rank runs: the ends of the parts cut their base, and what one
-/// listing shares with another is cut by the parts of both. A value without parts is one segment.
+/// listing shares with another, or flips with one, is cut by the parts of both. A value without parts is one segment.
 class Segments {
  public:
   Segments(const StepProgram& program, const std::vector<int>& listings);

@@ -388,10 +388,17 @@ void Walk::note_uses(const Running& r, const Issue& issue) {
   }
 }
 
-// Ops that aren't to be issued: those whose condition doesn't hold, and those that only drop values.
+// Ops that aren't to be issued: those whose condition doesn't hold, and those that only drop values or flip them.
 bool Walk::passed_over(const Running& r) {
   const Condition& condition = r.op.condition;
   const bool holds = !condition || condition.holds(r.frame.rows(condition.rows_of));
+  if (holds && r.op.def->flips) {
+    Slot &a = slot_of(r, r.op.updates[0]), &b = slot_of(r, r.op.updates[1]);
+    HEDDLE_CHECK(a.bytes == b.bytes && a.segments.size() == b.segments.size(), "'{}' and '{}' are not cut alike",
+                 r.text.value(r.op.updates[0]).name, r.text.value(r.op.updates[1]).name);
+    std::swap(a, b);  // with who has used it
+    return true;
+  }
   if (holds && !r.op.def->drops) return false;
   for (const std::vector<ValueId>* ids : {&r.op.out, &r.op.updates, &r.op.in}) {
     for (const ValueId id : *ids) {

@@ -151,7 +151,8 @@ std::vector<KernelEntry> map_entries() {
                          {numbers<const float>(from), to.data, from.elements()}, call.stream);
                 }),
           entry("copy_out", "copy engine", copy_op, always),
-          entry("copy_in", "copy engine", copy_op, always)};
+          entry("copy_in", "copy engine", copy_op, always),
+          entry("copy", "copy engine", copy_op, always)};
 }
 
 }  // namespace heddle::kernels::cuda

@@ -267,6 +267,19 @@ void adamw_split(const KernelCall& call) {
 
 void cast_weight(const KernelCall& call) { cast(call.in[0], call.updates[0]); }
 
+// State beside itself.
+void copy(const KernelCall& call) {
+  const auto* from = call.in[0].as<const std::byte>();
+  auto* to = call.updates[0].as<std::byte>();
+  const int64_t size = size_of(call.in[0].dtype);
+  over_rows(
+      call.in[0].elements(), 2 * size,
+      [&](int64_t begin, int64_t end) {
+        std::memcpy(to + begin * size, from + begin * size, static_cast<size_t>((end - begin) * size));
+      },
+      kElementsPerPiece);
+}
+
 }  // namespace
 
 std::vector<KernelEntry> optimizer_kernels() {
@@ -274,7 +287,8 @@ std::vector<KernelEntry> optimizer_kernels() {
           {"grad_norm", "host", "plain", takes<"d*">, nullptr, grad_norm},
           {"adamw", "host", "highway", takes<"dda*", "aaax">, nullptr, adamw},
           {"adamw_split", "host", "highway", takes<"dda*", "haax">, nullptr, adamw_split},
-          {"cast_weight", "host", "highway", takes<"a", "x">, nullptr, cast_weight}};
+          {"cast_weight", "host", "highway", takes<"a", "x">, nullptr, cast_weight},
+          {"copy", "host", "plain", nullptr, nullptr, copy}};
 }
 
 }  // namespace heddle::kernels::host

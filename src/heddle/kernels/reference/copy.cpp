@@ -1,4 +1,4 @@
-// copy_out, copy_in: the same bytes in the other arena.
+// copy_out, copy_in: the same bytes in the other arena; copy: in the same.
 #include <cstring>
 
 #include "heddle/kernels/reference/operands.h"
@@ -21,6 +21,6 @@ KernelEntry of_bytes(std::string_view kind) {
 
 }  // namespace
 
-std::vector<KernelEntry> copy_kernels() { return {of_bytes("copy_out"), of_bytes("copy_in")}; }
+std::vector<KernelEntry> copy_kernels() { return {of_bytes("copy_out"), of_bytes("copy_in"), of_bytes("copy")}; }
 
 }  // namespace heddle::kernels::reference

@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "heddle/passes/copies.h"
+#include "heddle/passes/host/by_copies.h"
 #include "heddle/passes/state/state_slices.h"
 
 namespace heddle::passes {
@@ -22,44 +22,48 @@ class HostState : public StateSlices {
   using StateSlices::StateSlices;
 
  private:
-  // Where gradients leave: behind the op that makes them, or before the end of the step where they are summed over
-  // its microbatches. What the first update takes as a whole (the norm's factor, the rates) leaves before it.
+  // What the updates of a phase read leaves on the condition of those that read it, where they have one in common.
+  // Behind the op that makes it; what is summed over the microbatches of a step, before its end; and the factor and
+  // the rates, and what an update that is taken back reads again, before the first that reads it.
   void begin(const std::map<size_t, State>& states) override {
     const std::vector<Op>& ops = listing_.ops;
-    first_ = states.begin()->first;
-    end_ = static_cast<size_t>(
+    const auto end = static_cast<size_t>(
         std::find_if(ops.begin(), ops.end(), [](const Op& op) { return op.phase == ir::Phase::end; }) -
         ops.begin());
-    std::set<ValueId> seen;
+    std::vector<Leaving> leaving;  // the last layer's first, as the backward makes them
+    std::map<Read, size_t> known;
     for (auto at = states.rbegin(); at != states.rend(); ++at) {
       const Op& op = ops[at->first];
       for (size_t i = 0; i < op.in.size(); ++i) {
-        const ValueId id = op.in[i];
-        if (id == none || !seen.insert(id).second) continue;
-        const int made_by = uses_.writer_index(id);
-        if (!is_cut(op, op.def->operands, i)) {
-          as_wholes_.push_back({id, op_beside("copy_out", id, op)});
-        } else if (made_by < 0) {
-          sums_.push_back({id, op_beside("copy_out", id, op)});
-        } else {
-          made_[static_cast<size_t>(made_by)].push_back({id, op_beside("copy_out", id, op)});
-        }
+        if (op.in[i] == none) continue;
+        const Read read{op.in[i], op.phase};
+        const auto [found, fresh] = known.try_emplace(read, leaving.size());
+        if (fresh)
+          leaving.push_back(
+              {read, copy_beside("copy_out", listing_, op.in[i], op), is_cut(op, op.def->operands, i)});
+        Leaving& leaves = leaving[found->second];
+        leaves.first_read = at->first;
+        if (leaves.copy.condition != op.condition) leaves.copy.condition = {};
+      }
+    }
+    for (const Leaving& leaves : leaving) {
+      const int made_by = uses_.writer_index(leaves.read.first);
+      if (leaves.in_slices && made_by >= 0) {
+        after_[static_cast<size_t>(made_by)].push_back(leaves);
+      } else {
+        const bool sum = leaves.in_slices && leaves.read.second == ir::Phase::end;
+        before_[sum ? end : leaves.first_read].push_back(leaves);
       }
     }
   }
 
-  void before(size_t i) override {
-    if (i == end_) leave(sums_);
-    if (i == first_) leave(as_wholes_);
-  }
-  void after(size_t i) override {
-    if (const auto at = made_.find(i); at != made_.end()) leave(at->second);
-  }
+  void before(size_t i) override { leave(before_, i); }
+  void after(size_t i) override { leave(after_, i); }
 
   void write(const Op& op, const State& state, Op part, int64_t begin, int64_t end) override {
     for (size_t i = 0; i < part.in.size(); ++i) {
       if (op.in[i] == none) continue;
-      const ValueId there = on_host_.at(op.in[i]);
+      const ValueId there = on_host_.at({op.in[i], op.phase});
       part.in[i] = is_cut(op, op.def->operands, i) ? listing_.elements_of(there, begin, end) : there;
     }
     part.stream = ir::kHostStream;
@@ -84,16 +88,25 @@ class HostState : public StateSlices {
     for (const auto& [device, in_slot] : pairs) copy("copy_in", op, in_slot, device);
   }
 
-  using Leaving = std::vector<std::pair<ValueId, Op>>;
-  void leave(const Leaving& values) {
-    for (const auto& [id, copy] : values)
-      on_host_[id] = listing_.append(copy, {listing_.value(id).name + ".host"})[0];
+  void keep(const Op& op) override { listing_.ops.push_back(kept_by_processor(op)); }
+
+  using Read = std::pair<ValueId, ir::Phase>;
+  struct Leaving {
+    Read read;
+    Op copy;
+    bool in_slices = false;  // a gradient
+    size_t first_read = 0;   // by the op of that index
+  };
+  using At = std::map<size_t, std::vector<Leaving>>;  // by op
+  void leave(const At& at, size_t i) {
+    const auto found = at.find(i);
+    if (found == at.end()) return;
+    for (const Leaving& leaves : found->second)
+      on_host_[leaves.read] = listing_.append(leaves.copy, {listing_.value(leaves.read.first).name + ".host"})[0];
   }
 
-  size_t first_ = 0, end_ = 0;  // the first op whose state goes; the first of the end
-  Leaving sums_, as_wholes_;
-  std::map<size_t, Leaving> made_;  // by the op that makes them
-  std::map<ValueId, ValueId> on_host_;
+  At before_, after_;
+  std::map<Read, ValueId> on_host_;
 };
 
 }  // namespace

@@ -1,9 +1,10 @@
 #include "heddle/passes/state/state_slices.h"
 
 #include <algorithm>
+#include <set>
 #include <string>
 
-#include "heddle/passes/copies.h"
+#include "heddle/passes/host/by_copies.h"
 
 namespace heddle::passes {
 
@@ -20,7 +21,7 @@ constexpr int64_t kSmall = 64;                 // what is less than this part of
 }  // namespace
 
 StateSlices::StateSlices(ir::Listing& listing, double bytes_per_us)
-    : listing_(listing), uses_(listing), bytes_per_us_(bytes_per_us) {}
+    : listing_(listing), uses_(listing), kept_(kept_states(listing)), bytes_per_us_(bytes_per_us) {}
 
 void StateSlices::run() {
   find();
@@ -48,7 +49,10 @@ void StateSlices::run() {
         }
         write(op, state, std::move(part), begin, end);
       }
+      end_of(op, state);
       bring_back(1);
+    } else if (has_left(op)) {
+      keep(op);
     } else if (reads_host(op)) {
       late_.push_back(std::move(op));
     } else {
@@ -66,26 +70,45 @@ bool StateSlices::is_cut(const Op& op, std::string_view list, size_t i) {
 }
 
 void StateSlices::find() {
+  std::set<ValueId> counted;
   for (size_t i = 0; i < listing_.ops.size(); ++i) {
     const Op& op = listing_.ops[i];
-    if (op.def->by_element.empty() || op.phase != ir::Phase::end) continue;
     State state;
     for (size_t u = 0; u < op.updates.size(); ++u) {
-      if (is_cut(op, op.def->updates, u) && may_leave(op.updates[u])) state.updates.push_back(u);
+      if (slices(op, op.updates[u]) && may_leave(op.updates[u])) state.updates.push_back(u);
     }
     if (state.updates.empty()) continue;
-    state.elements = listing_.elements(op.updates[state.updates[0]], ir::FixedRows());
-    total_ += state.elements;
+    const ValueId first = op.updates[state.updates[0]];
+    state.elements = listing_.elements(first, ir::FixedRows());
+    if (counted.insert(first).second) total_ += state.elements;
     states_[i] = state;
   }
 }
 
+// Whether it can update so a slice of the value at a time.
+bool StateSlices::slices(const Op& op, ValueId id) const {
+  if (op.def->by_element.empty() || (op.phase != ir::Phase::end && op.phase != ir::Phase::check)) return false;
+  const auto at = std::find(op.updates.begin(), op.updates.end(), id);
+  return at != op.updates.end() && is_cut(op, op.def->updates, static_cast<size_t>(at - op.updates.begin()));
+}
+
 bool StateSlices::may_leave(ValueId id) const {
-  const auto readers = uses_.readers(id);
+  const auto readers = uses_.readers(id), updaters = uses_.updaters(id);
   return listing_.value(id).role == ir::Role::optimizer && listing_.value(id).space == ir::Space::device &&
-         uses_.updaters(id).size() == 1 && std::all_of(readers.begin(), readers.end(), [&](int reader) {
-           return uses_.op(reader).phase == ir::Phase::end;
+         std::all_of(updaters.begin(), updaters.end(),
+                     [&](int updater) {
+                       const Op& op = uses_.op(updater);
+                       return slices(op, id) || keeps_state(kept_, op);
+                     }) &&
+         std::all_of(readers.begin(), readers.end(), [&](int reader) {
+           const ir::Phase phase = uses_.op(reader).phase;
+           return phase == ir::Phase::end || phase == ir::Phase::check;
          });
+}
+
+bool StateSlices::has_left(const Op& copy) const {
+  if (!keeps_state(kept_, copy)) return false;
+  return listing_.value(copy.in[0]).space == listing_.value(copy.updates[0]).space;
 }
 
 void StateSlices::choose_size() {
@@ -136,7 +159,7 @@ ValueId StateSlices::slot(const Op& op, size_t u, ir::Space space, int64_t turn,
 }
 
 void StateSlices::copy(std::string_view kind, const Op& beside, ValueId from, ValueId to) {
-  Op copy = op_beside(kind, from, beside);
+  Op copy = copy_beside(kind, listing_, from, beside);
   copy.updates = {to};
   listing_.append(std::move(copy), {});
 }
@@ -149,7 +172,7 @@ void StateSlices::bring_back(size_t keep) {
     late_.erase(late_.begin());
     for (ValueId& id : op.in) {
       if (id == none || listing_.value(id).space != ir::Space::host) continue;
-      id = listing_.append(op_beside("copy_in", id, op), {listing_.value(id).name + ".back"})[0];
+      id = listing_.append(copy_beside("copy_in", listing_, id, op), {listing_.value(id).name + ".back"})[0];
     }
     listing_.ops.push_back(std::move(op));
   }
