@@ -24,8 +24,8 @@ import transformers
 from safetensors.torch import load_file, save_file
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
-from transformers import (DeepseekV3ForCausalLM, Glm4MoeForCausalLM, LlamaForCausalLM, MixtralForCausalLM,
-                          Qwen2ForCausalLM, Qwen3ForCausalLM, Qwen3MoeForCausalLM)
+from transformers import (DeepseekV3ForCausalLM, Glm4MoeForCausalLM, GptOssForCausalLM, LlamaForCausalLM,
+                          MixtralForCausalLM, Qwen2ForCausalLM, Qwen3ForCausalLM, Qwen3MoeForCausalLM)
 from transformers.models.deepseek_v3 import modeling_deepseek_v3 as hf
 
 OUT = pathlib.Path(__file__).resolve().parent.parent / "tests" / "fixtures"
@@ -133,9 +133,21 @@ GLM4_MOE = dict(
     routed_scaling_factor=2.5, num_nextn_predict_layers=0,
     rope_parameters=dict(rope_type="default", rope_theta=100.0, partial_rotary_factor=0.5),
 )
+# The released gpt-oss config.json's keys. Widths that MXFP4's blocks divide, a limit that gates and ups reach.
+GPT_OSS = dict(
+    architectures=["GptOssForCausalLM"], model_type="gpt_oss", torch_dtype="float32", hidden_act="silu",
+    attention_bias=True, attention_dropout=0.0, initializer_range=0.02, rms_norm_eps=1e-5, use_cache=False,
+    tie_word_embeddings=False, eos_token_id=1, pad_token_id=0, vocab_size=53, hidden_size=32, intermediate_size=32,
+    num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, head_dim=8, max_position_embeddings=64,
+    sliding_window=5, layer_types=["sliding_attention", "full_attention"], num_local_experts=4, num_experts_per_tok=2,
+    experts_per_token=2, swiglu_limit=0.75, initial_context_length=8, router_aux_loss_coef=0.9,
+    output_router_logits=False, rope_theta=100.0,
+    rope_scaling=dict(rope_type="yarn", factor=4.0, beta_fast=4.0, beta_slow=0.05, truncate=False,
+                      original_max_position_embeddings=8),
+)
 CLASSES = {"deepseek_v3": DeepseekV3ForCausalLM, "qwen3": Qwen3ForCausalLM, "qwen3_moe": Qwen3MoeForCausalLM,
            "llama": LlamaForCausalLM, "qwen2": Qwen2ForCausalLM, "mixtral": MixtralForCausalLM,
-           "glm4_moe": Glm4MoeForCausalLM}
+           "glm4_moe": Glm4MoeForCausalLM, "gpt_oss": GptOssForCausalLM}
 SIGMOID = ("deepseek_v3", "glm4_moe")    # routers with sigmoid scores and a bias on the choice
 
 CASES = {  # name: (config, batch, sequence, parameters stored as)
@@ -155,6 +167,7 @@ CASES = {  # name: (config, batch, sequence, parameters stored as)
     "qwen2": (QWEN2, 2, 19, torch.bfloat16),
     "mixtral": (MIXTRAL, 2, 19, torch.bfloat16),
     "glm4_moe": (GLM4_MOE, 2, 19, torch.float32),
+    "gpt_oss": (GPT_OSS, 2, 19, torch.bfloat16),
 }
 MODULES = {"mtp": 1}    # prediction modules whose weights are stored; a configuration may name more
 
@@ -252,10 +265,18 @@ def grouped_shapes(c):
         p = f"model.layers.{layer}"
         for name in "qkv":
             linear(f"{p}.self_attn.{name}_proj", (heads if name == "q" else kv_heads) * width, h, qkv_bias)
-        linear(f"{p}.self_attn.o_proj", h, heads * width, kind == "llama" and qkv_bias)
+        linear(f"{p}.self_attn.o_proj", h, heads * width, kind in ("llama", "gpt_oss") and qkv_bias)
         if norms:
             shapes[f"{p}.self_attn.q_norm.weight"] = shapes[f"{p}.self_attn.k_norm.weight"] = (width,)
         shapes[f"{p}.input_layernorm.weight"] = shapes[f"{p}.post_attention_layernorm.weight"] = (h,)
+        if kind == "gpt_oss":
+            experts, f = c["num_local_experts"], c["intermediate_size"]
+            shapes[f"{p}.self_attn.sinks"] = (heads,)
+            linear(f"{p}.mlp.router", experts, h, True)
+            shapes |= {f"{p}.mlp.experts.gate_up_proj": (experts, h, 2 * f),
+                       f"{p}.mlp.experts.gate_up_proj_bias": (experts, 2 * f),
+                       f"{p}.mlp.experts.down_proj": (experts, f, h), f"{p}.mlp.experts.down_proj_bias": (experts, h)}
+            continue
         if kind == "mixtral":
             shapes[f"{p}.block_sparse_moe.gate.weight"] = (c["num_local_experts"], h)
             for expert in range(c["num_local_experts"]):
@@ -292,6 +313,8 @@ def draw_parameters(config, modules, seed, stored_as):
 
 def checkpoint_names(named, config):
     """Undo Transformers' stacking of experts: (name, tensor) pairs of a model -> {released name: tensor}."""
+    if config.model_type == "gpt_oss":    # released as they are
+        return dict(named)
     mtp_layer = f"model.layers.{config.num_hidden_layers}"
     out = {}
     for name, tensor in named:
@@ -390,8 +413,9 @@ def run(model, mtp, tokens):
     for index, block in enumerate(blocks):
         block.register_forward_hook(keep(f"layer.{index}.output"))
         block.self_attn.register_forward_hook(keep(f"layer.{index}.attention", lambda y: y[0]))
-        if hasattr(block.mlp, "gate"):
-            block.mlp.gate.register_forward_hook(
+        router = getattr(block.mlp, "gate", getattr(block.mlp, "router", None))
+        if router is not None:
+            router.register_forward_hook(
                 lambda module, args, y, index=index: routers.__setitem__(index, (module, *y)))
     main = {}
     model.model.layers[-1].register_forward_hook(

@@ -76,7 +76,7 @@ class Convert(Program):
         return folder
 
     def test_a_released_model_goes_in_and_comes_out_bit_for_bit(self):
-        for name in ("mtp", "grouped", "qwen3", "qwen3_moe"):
+        for name in ("mtp", "grouped", "qwen3", "qwen3_moe", "gpt_oss"):
             with self.subTest(name):
                 folder, run, back = self.released(name), self.folder / f"run-{name}", self.folder / f"back-{name}"
                 self.ok("convert", folder, "--to", run)
@@ -178,6 +178,40 @@ class Convert(Program):
             shutil.rmtree(run)
         self.ok("train", "tiny.toml", "--set", f"output={run}", "--set", "device.dtype=f32", *more)
         return list(self.losses(run).values())
+
+    def test_experts_in_mxfp4_are_read_as_their_products(self):
+        folder = self.folder / "fours"
+        shutil.copytree(FIXTURES / "gpt_oss", folder)
+        config = json.loads((folder / "config.json").read_text())
+        own = tensors(folder / "model.safetensors")
+        expected = {n: ("F32", s, wide(v)) for n, (d, s, v) in own.items()}
+        numbers = [0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0]
+        for name in [n for n in own if n.endswith(("experts.gate_up_proj", "experts.down_proj"))]:
+            experts, inputs, outputs = own.pop(name)[1]
+            codes = bytes((i * 41 + i // 7) % 256 for i in range(experts * outputs * inputs // 2))
+            scales = bytes(118 + i % 9 for i in range(experts * outputs * inputs // 32))
+            own[name + "_blocks"] = ("U8", [experts, outputs, inputs // 32, 16], codes)
+            own[name + "_scales"] = ("U8", [experts, outputs, inputs // 32], scales)
+
+            def value(e, row, column):    # of the matrix that is not transposed
+                at = (e * outputs + row) * inputs + column
+                four = codes[at // 2] >> 4 * (at % 2) & 15
+                return (-1) ** (four >> 3) * numbers[four & 7] * 2.0 ** (scales[at // 32] - 127)
+            values = [value(e, row, column) for e in range(experts) for column in range(inputs) for row in range(outputs)]
+            expected[name] = ("F32", [experts, inputs, outputs], struct.pack(f"<{len(values)}f", *values))
+        config["quantization_config"] = {"quant_method": "mxfp4", "modules_to_not_convert": ["lm_head"]}
+        (folder / "config.json").write_text(json.dumps(config))
+        write(folder / "model.safetensors", own)
+        run, back = self.folder / "fours-run", self.folder / "fours-back"
+        self.ok("convert", folder, "--to", run)
+        self.ok("convert", run, "--to", back, "--dtype", "f32")
+        self.assertEqual(whole(back), expected)
+        del own["model.layers.1.mlp.experts.down_proj_scales"]
+        write(folder / "model.safetensors", own)
+        self.fails("convert", folder, "--to", self.folder / "fours-none", says="down_proj_scales")
+        config["quantization_config"] = {"quant_method": "awq"}
+        (folder / "config.json").write_text(json.dumps(config))
+        self.fails("convert", folder, "--to", self.folder / "fours-none", says="quantised weights are not read")
 
     def test_a_run_begins_from_weights_in_any_form_and_layout(self):
         source = self.trained()

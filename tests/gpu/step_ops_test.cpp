@@ -283,6 +283,12 @@ TEST_F(StepOps, exact_sums) {
                   {},
                   {Tensor(Dtype::f64, {3, 5, 7}, 0.5)}},
                  1e-6, false, ir::Phase::W);
+  like_reference({"add_expert_bias_wgrad_exact",
+                  "add_expert_bias_wgrad_exact",
+                  {activation(random_tensor(Dtype::bf16, {28, 19}, 14)), metadata(routing.offsets), absent()},
+                  {},
+                  {Tensor(Dtype::f64, {3, 19}, 0.5)}},
+                 1e-6, false, ir::Phase::W);
 }
 
 TEST_F(StepOps, large_products_take_several_tiles) {

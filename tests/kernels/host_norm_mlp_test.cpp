@@ -59,6 +59,31 @@ TEST_P(HostStream, activations) {
   }
 }
 
+// Rows by six experts, of which some have none; and tokens of three experts each.
+TEST_P(HostStream, biases_of_experts) {
+  const Dtype X = GetParam();
+  for (const auto [T, W] : kSizes) {
+    const std::string size = fmt::format(" {}x{}", T, W);
+    const Routing routing = random_routing(T, 3, 6, 5, {0, 4});
+    const int64_t R = 3 * T;
+    const Operand u = activation(random_tensor(X, {R, 2 * W}, 6, 4));
+    const Operand b = weight(random_tensor(Dtype::f32, {6, 2 * W}, 8));
+    const ir::Attributes clamp{{"alpha", 1.702}, {"limit", 1.25}};
+    expect_gradient_like_reference({"add_expert_bias" + size, "add_expert_bias", {u, b, metadata(routing.offsets)}, {}, {}},
+                                   stream_tolerance(X));
+    expect_gradient_like_reference({"clamped_swiglu" + size, "clamped_swiglu", {u}, clamp, {}}, sigmoid_tolerance(X));
+    expect_gradient_like_reference(
+        {"clamped_swiglu bias" + size, "clamped_swiglu", {u, b, metadata(routing.offsets)}, clamp, {}},
+        sigmoid_tolerance(X));
+    expect_gradient_like_reference({"gated_bias" + size,
+                                    "gated_bias",
+                                    {activation(random_tensor(Dtype::f32, {T, 3}, 9)), metadata(routing.experts), b},
+                                    {{"dtype", std::string(name_of(X))}},
+                                    {}},
+                                   stream_tolerance(X));
+  }
+}
+
 TEST_P(HostStream, far_arguments_of_activations) {
   // Where e^x leaves the range of fp32, and around every binade before that.
   Tensor x(GetParam(), {1, 512});

@@ -433,7 +433,7 @@ inline std::vector<CaseMaker> mlp_cases() {
                        OpCase op{name,
                                  "clamped_swiglu",
                                  {activation(random_tensor(X, {B * 14, 46}, 31, 3))},
-                                 {{"alpha", 1.702}, {"limit", 1.25}},
+                                 {{"alpha", 1.702}, {"limit", 1.2347}},
                                  {}};
                        if (bias) {
                          op.in.push_back(weight(random_tensor(wide(X), {5, 46}, 32)));

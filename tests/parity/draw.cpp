@@ -129,6 +129,15 @@ void draw_masks(uint64_t number, plan::Plan& p, model::ModelConfig& c) {
   if (!c.is_latent()) c.attention_sinks = dice.one_in(3);
 }
 
+// In a third of the draws each, biases of the router and of experts, and clamped SwiGLU, some of whose gates and ups
+// reach the limit.
+void draw_biases(uint64_t number, model::ModelConfig& c) {
+  Dice dice(number, "experts");
+  c.router_bias = dice.one_in(3);
+  c.experts_bias = dice.one_in(3);
+  if (dice.one_in(3)) c.swiglu_limit = dice.of({1, 7});
+}
+
 // In a quarter of the draws, adapters beside frozen weights. From dice of its own, as above.
 void draw_adapters(uint64_t number, plan::Plan& p) {
   Dice dice(number, "adapters");
@@ -249,6 +258,7 @@ Draw draw(uint64_t number, int most_ranks, int ranks) {
   pack(d);
   draw_grouped(number, p, c);
   draw_masks(number, p, c);
+  draw_biases(number, c);
   draw_adapters(number, p);
   draw_optimizer(number, p);
   draw_switches(d, dice.of({1, 1, 3}));
@@ -315,7 +325,9 @@ std::string Draw::text() const {
       model.sliding_window > 0 ? fmt::format(", window {} from layer {}, every {} without", model.sliding_window,
                                              model.max_window_layers, model.full_attention_interval)
                                : "",
-      plan.document_end >= 0 ? ", documents apart" : "", model.attention_sinks ? ", sinks" : "",
+      plan.document_end >= 0 ? ", documents apart" : "",
+      std::string(model.attention_sinks ? ", sinks" : "") + (model.router_bias ? ", biased router" : "") +
+          (model.experts_bias ? ", biased experts" : "") + (model.swiglu_limit > 0 ? ", clamped" : ""),
       heddle::name_of(plan.dtype), backend,
       same_state  ? ", same state"
       : same_bits ? ", same bits"

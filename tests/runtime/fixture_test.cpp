@@ -4,6 +4,8 @@
 
 #include <cmath>
 #include <cstring>
+#include <functional>
+#include <numeric>
 #include <set>
 
 #include "heddle/backends/backend.h"
@@ -347,7 +349,7 @@ TEST_P(FixtureParity, EqualsTransformers) {
 INSTANTIATE_TEST_SUITE_P(All, FixtureParity,
                          testing::Combine(testing::Values("grouped", "yarn", "mtp", "yarn_mscale", "yarn_factor",
                                                           "yarn_all_dim", "qwen3", "qwen3_moe", "llama", "qwen2",
-                                                          "mixtral", "glm4_moe"),
+                                                          "mixtral", "glm4_moe", "gpt_oss"),
                                           testing::ValuesIn(settings())),
                          [](const auto& info) {
                            const Setting& s = std::get<1>(info.param);

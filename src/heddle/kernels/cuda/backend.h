@@ -138,6 +138,7 @@ std::vector<KernelEntry> map_entries();
 std::vector<KernelEntry> norm_entries();
 std::vector<KernelEntry> position_entries();
 std::vector<KernelEntry> row_entries();
+std::vector<KernelEntry> expert_bias_entries();
 std::vector<KernelEntry> router_entries();
 std::vector<KernelEntry> loss_entries();
 std::vector<KernelEntry> linear_entries();
