@@ -12,8 +12,6 @@ struct Refusal {
 };
 
 bool muon(const Choices& c) { return c.update.rule == passes::OptimizerRule::muon; }
-bool state_elsewhere(const Choices& c) { return c.memory.optimizer != StateHome::device; }
-std::string home(const Choices& c) { return std::string(word_of(c.memory.optimizer)); }
 
 const Refusal kRefusals[] = {
     {[](const Choices& c) { return muon(c) && c.parallel.ahead_of_norm; },
