@@ -1,5 +1,5 @@
 // One linear map an expert, over rows sorted by expert: rows offsets[e]..offsets[e+1] use w_e.
-// R rows, E experts, K in, N out; w is [E, N, K]; offsets i32[E+1]. With copies of other ranks' experts (ops/copies.cpp),
+// R rows, E experts, K in, N out; w is [E, N, K]; offsets i32[E+1]. With copies of other ranks' experts (ops/experts/copies.cpp),
 // [C, N, K], these have the last C groups of rows, and their gradient is a result beside the sum of the others'.
 #include "heddle/ops/ops.h"
 #include "heddle/ops/rule.h"

@@ -3,7 +3,7 @@
 // received, Q tokens that pass through this rank. See device/routing_plan.h and docs/features/moe_exchange.md.
 //
 // All share one set of attributes: ranks, slices, experts, topology (word) and, for the choice of "auto", the bytes of
-// a row and of a partial sum of one and what moving them costs. With `copies` (ops/copies.cpp) a rank has so many slots
+// a row and of a partial sum of one and what moving them costs. With `copies` (ops/experts/copies.cpp) a rank has so many slots
 // more than experts, P = E ÷ ep + copies, "experts" of tokens are slots, and the route ends with the expert of each.
 #include "heddle/ops/ops.h"
 #include "heddle/ops/rule.h"
