@@ -52,7 +52,7 @@ const Refusal kRefusals[] = {
            "moe.replicas = \"off\"");
      }},
     {[](const Choices& c) {
-       return replicas(c) && c.exact_sums && c.parallel.exchange.topology != ir::Topology::plain;
+       return replicas(c) && c.mesh.ep > 1 && c.exact_sums && c.parallel.exchange.topology != ir::Topology::plain;
      },
      [](const Choices& c) {
        return fmt::format(
