@@ -131,7 +131,7 @@ class ExchangeRank {
   int64_t received = 0;
   ir::Topology topology = ir::Topology::plain;
 
- private:
+ protected:
   struct Rows : ir::RowCounts {
     int64_t rows(ir::ValueId value) const override { return of.at(value); }
     std::map<ir::ValueId, int64_t> of;
@@ -193,32 +193,44 @@ class ExchangeRank {
     return device::view_of(listing_.value(id), memory_.at(id).data(), rows_);
   }
   std::vector<ir::ValueId> run(std::string_view kind, std::vector<ir::ValueId> in) {
+    return run(kind, std::move(in), ops::find(kind).attributes.empty() ? ir::Attributes() : attributes_);
+  }
+  /// An op that computes runs on the reference. `updates` hold garbage where `overwrite`.
+  std::vector<ir::ValueId> run(std::string_view kind, std::vector<ir::ValueId> in, ir::Attributes attributes,
+                               std::vector<ir::ValueId> updates = {}, bool overwrite = false) {
     ir::Op op;
     op.def = &ops::find(kind);
     op.in = std::move(in);
-    if (!op.def->attributes.empty()) op.attributes = attributes_;
+    op.updates = std::move(updates);
+    op.attributes = std::move(attributes);
     const auto outputs = op.def->infer(listing_, op).size();
     std::vector<std::string> names;
     for (size_t i = 0; i < outputs; ++i) names.push_back(fmt::format("{} {} {}", kind, i, listing_.values.size()));
     const std::vector<ir::ValueId> out = listing_.append(op, names);
     op = listing_.ops.back();
-    std::vector<device::TensorView> in_views, out_views;
+    std::vector<device::TensorView> in_views, out_views, updated_views;
     for (const ir::ValueId id : op.in) in_views.push_back(view(id));
+    for (const ir::ValueId id : op.updates) updated_views.push_back(view(id));
     for (const ir::ValueId id : out) {
       place(id);
       out_views.push_back(view(id));
     }
     const comm::Collective* collective = backends::named(kExchangeBackend).find_collective(kind);
-    const int64_t scratch_bytes = collective->scratch_bytes ? collective->scratch_bytes(listing_, op, rows_) : 0;
+    const kernels::KernelEntry* kernel =
+        collective == nullptr ? &backends::named("reference").select_kernel(listing_, op) : nullptr;
+    const auto scratch_of = collective != nullptr ? collective->scratch_bytes : kernel->scratch_bytes;
+    const int64_t scratch_bytes = scratch_of != nullptr ? scratch_of(listing_, op, rows_) : 0;
     std::vector<std::byte> scratch(static_cast<size_t>(scratch_bytes) + 64, std::byte{0xff});
     device::KernelCall call;
     call.op = &op;
     call.in = in_views;
     call.out = out_views;
+    call.updates = updated_views;
+    call.overwrite = overwrite;
     call.scratch = scratch.data();
     call.communicator = communicator_.get();
     call.row_work = backends::named(kExchangeBackend).row_work();
-    collective->run(call);
+    collective != nullptr ? collective->run(call) : kernel->run(call);
     const auto guarded = [](const std::vector<std::byte>& bytes, int64_t used) {
       return std::all_of(bytes.begin() + used, bytes.end(), [](std::byte b) { return b == std::byte{0xff}; });
     };

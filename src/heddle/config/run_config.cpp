@@ -171,6 +171,7 @@ class TomlReader {
         break;
       case Kind::word:
         if (const auto* v = node.as_string()) return v->get();
+        if (const auto* v = node.as_integer(); v != nullptr && setting.numbers) return std::to_string(v->get());
         break;
       case Kind::bytes:
         if (const auto* v = node.as_integer()) return v->get();
@@ -288,8 +289,7 @@ class TomlReader {
     }
     if (s.kind == Kind::word || s.kind == Kind::list) {
       const auto& word = std::get<std::string>(value);
-      if (s.kind == Kind::word && !s.words.empty() &&
-          std::find(s.words.begin(), s.words.end(), word) == s.words.end()) {
+      if (s.kind == Kind::word && !s.takes(word)) {
         config_error("{}: {} is '{}', accepted: {}{}", place, s.key, shown(word), s.accepted(),
                      did_you_mean(word, s.words));
       }

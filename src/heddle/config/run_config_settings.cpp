@@ -331,7 +331,7 @@ const std::vector<Setting>& settings() {
     t.of_plan("lora");
     device_settings(t);
     mesh_settings(t);
-    for (const char* section : {"parallel", "memory", "fusions"}) t.of_plan(section);
+    for (const char* section : {"parallel", "moe", "memory", "fusions"}) t.of_plan(section);
     return t.take();
   }();
   return all;

@@ -13,7 +13,8 @@
 
 namespace heddle::device {
 
-/// Layout of the value `route`, i32[route_size(…)]: these (the first an ir::Topology), then lists of G numbers.
+/// Layout of the value `route`, i32[route_size(…)]: these (the first an ir::Topology), then lists of G numbers; behind
+/// them, where experts have copies, the expert of each slot.
 /// What is not used is 0.
 enum RouteField { kRouteTopology, kRoutePassing, kRouteForwarded, kRouteMost, kRouteTokens };
 /// Numbers of each rank p: its tokens; what this rank sends to p in the last hop to the experts (tokens, those of
@@ -120,6 +121,8 @@ struct SumHome {
   const void* g_Tk;  // null: 1
   const int32_t* key_of_G;
   int64_t keys_each;  // plain: keys of a rank
+  const int32_t* expert_of_slot;  // plain, with copies: the sum goes by these, of which a rank owns own_each
+  int64_t own_each;
   const void* residual_TH;
   void* to_TH;
   int64_t H;

@@ -26,6 +26,12 @@ struct RoutingPlan {
         counts_2GP(n.as<const int32_t>()),
         route(route.as<const int32_t>()) {}
 
+  /// Of an exchange with `copies` slots a rank beside its own experts, by slot: the expert that stands there. It is
+  /// what the route ends with.
+  static const int32_t* experts_of_slots(const TensorView& route, int64_t slots) {
+    return route.as<const int32_t>() + route.elements() - slots;
+  }
+
   /// Rows that this rank sends to expert e of rank r; that it receives from rank s for its own expert e.
   int64_t sent(int64_t r, int64_t e) const { return counts_2GP[r * experts_each + e]; }
   int64_t received(int64_t s, int64_t e) const { return counts_2GP[(ranks + s) * experts_each + e]; }

@@ -35,21 +35,43 @@ bool GradientWriter::wants_gradient(ValueId id) const {
 
 std::string GradientWriter::d(ValueId id) const { return "d" + listing_.value(id).name; }
 
-std::vector<ValueId> GradientWriter::input_gradient(const OpDef& def, std::vector<ValueId> in,
-                                                    std::vector<std::string> names, Attributes attributes) {
+Op GradientWriter::op_of(const OpDef& def, std::vector<ValueId> in, Phase phase, Attributes attributes) const {
   Op op;
   op.def = &def;
   op.in = std::move(in);
-  op.phase = Phase::I;
+  op.phase = phase;
   if (communicates(def)) op.group = group_;
   op.layer = layer_;
   op.chunk = chunk_;
   op.attributes = std::move(attributes);
+  return op;
+}
+
+std::vector<ValueId> GradientWriter::append(Op op, const std::vector<std::string>& names) {
   const std::vector<ValueId> out = listing_.append(std::move(op), names);
   for (const ValueId id : out) {
     if (listing_.value(id).role == Role::activation) listing_.value(id).role = Role::gradient;
   }
   return out;
+}
+
+std::vector<ValueId> GradientWriter::input_gradient(const OpDef& def, std::vector<ValueId> in,
+                                                    std::vector<std::string> names, Attributes attributes) {
+  return append(op_of(def, std::move(in), Phase::I, std::move(attributes)), names);
+}
+
+ValueId GradientWriter::new_accumulator(ValueId weight) {
+  std::vector<ValueId>& uses = listing_.accumulators[weight];
+  Value accumulator = listing_.value(weight);
+  accumulator.name =
+      uses.empty() ? "grad." + accumulator.name : fmt::format("grad.{}.use{}", accumulator.name, uses.size() + 1);
+  accumulator.dtype = accumulator.dtype == Dtype::f64 ? Dtype::f64 : Dtype::f32;
+  accumulator.role = Role::accumulator;
+  accumulator.layout = Layout::rows;
+  accumulator.packed_bytes = 0;
+  const ValueId id = listing_.add_value(std::move(accumulator));
+  uses.push_back(id);
+  return id;
 }
 
 void GradientWriter::weight_gradient(const OpDef& def, std::vector<ValueId> in, const std::vector<ValueId>& weights,
@@ -59,28 +81,24 @@ void GradientWriter::weight_gradient(const OpDef& def, std::vector<ValueId> in, 
   HEDDLE_CHECK(frozen == 0 || frozen == std::ssize(weights), "'{}' is of weights of which some are frozen",
                def.kind);
   if (frozen > 0) return;
-  Op op;
-  op.def = &def;
-  op.in = std::move(in);
-  op.phase = Phase::W;
-  if (communicates(def)) op.group = group_;
-  op.layer = layer_;
-  op.chunk = chunk_;
-  op.attributes = std::move(attributes);
-  for (const ValueId weight : weights) {
-    std::vector<ValueId>& uses = listing_.accumulators[weight];
-    Value accumulator = listing_.value(weight);
-    accumulator.name =
-        uses.empty() ? "grad." + accumulator.name : fmt::format("grad.{}.use{}", accumulator.name, uses.size() + 1);
-    accumulator.dtype = accumulator.dtype == Dtype::f64 ? Dtype::f64 : Dtype::f32;
-    accumulator.role = Role::accumulator;
-    accumulator.layout = Layout::rows;
-    accumulator.packed_bytes = 0;
-    const ValueId id = listing_.add_value(std::move(accumulator));
-    uses.push_back(id);
-    op.updates.push_back(id);
-  }
-  listing_.append(std::move(op), {});
+  Op op = op_of(def, std::move(in), Phase::W, std::move(attributes));
+  for (const ValueId weight : weights) op.updates.push_back(new_accumulator(weight));
+  append(std::move(op), {});
+}
+
+std::vector<ValueId> GradientWriter::weight_gradient(const OpDef& def, std::vector<ValueId> in, ValueId weight,
+                                                     std::vector<std::string> names, Attributes attributes) {
+  HEDDLE_CHECK(!listing_.value(weight).frozen, "'{}' is of a frozen weight", def.kind);
+  Op op = op_of(def, std::move(in), Phase::W, std::move(attributes));
+  op.updates.push_back(new_accumulator(weight));
+  return append(std::move(op), names);
+}
+
+void GradientWriter::add_to_gradient(const OpDef& def, std::vector<ValueId> in, ValueId weight,
+                                     Attributes attributes) {
+  Op op = op_of(def, std::move(in), Phase::W, std::move(attributes));
+  op.updates.push_back(listing_.accumulators.at(weight).back());
+  append(std::move(op), {});
 }
 
 std::vector<ValueId> differentiate(Listing& listing, const OpDef& add,

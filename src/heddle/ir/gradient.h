@@ -35,10 +35,19 @@ class GradientWriter {
   /// none.
   void weight_gradient(const OpDef& def, std::vector<ValueId> in, const std::vector<ValueId>& weights,
                        Attributes attributes = {});
+  /// The same of one weight that the op has a gradient of beside that: outputs are named after `names`.
+  std::vector<ValueId> weight_gradient(const OpDef& def, std::vector<ValueId> in, ValueId weight,
+                                       std::vector<std::string> names, Attributes attributes);
+  /// Appends an op in phase W that adds to the newest accumulator of `weight`, behind the op that has written it.
+  void add_to_gradient(const OpDef& def, std::vector<ValueId> in, ValueId weight, Attributes attributes);
   /// "d" + the value's name: the usual name of a gradient.
   std::string d(ValueId id) const;
 
  private:
+  Op op_of(const OpDef& def, std::vector<ValueId> in, Phase phase, Attributes attributes) const;
+  ValueId new_accumulator(ValueId weight);
+  std::vector<ValueId> append(Op op, const std::vector<std::string>& names);
+
   Listing& listing_;
   const std::vector<bool>& wanted_;
   int layer_, chunk_;

@@ -80,18 +80,20 @@ struct OpDef {
   bool host_stall = false;  // the host waits for its outputs before it can go on (row counts)
   /// Where its outputs, which the host reads, are decisions and no rows: what each usually is, "0 1".
   std::string_view decides;
-  bool replayable = true;  // false: a replay must reuse the first output (routing, counting)
-  bool is_loss = false;    // its gradient starts from the loss scales, not from an output gradient
+  bool replayable = true;   // false: a replay must reuse the first output (routing, counting)
+  bool made_again = false;  // what it makes is never kept from F for the backward, but made again there
+  bool is_loss = false;     // its gradient starts from the loss scales, not from an output gradient
   Moves moves = Moves::nothing;
   Work work = Work::other;
   bool chooses_experts = false;
   /// Its result is its first operand times the transpose of its second, a weight, row by row; further operands are
   /// a bias, or say which rows go to which of the weight's matrices, whatever their widths.
   bool linear_map = false;
-  bool drops = false;      // runs nowhere: gives the storage of its operands back, although they are read again
-  bool reserves = false;   // runs nowhere: makes room for its results, of which nothing is there yet
-  bool flips = false;      // runs nowhere: its two updates, alike and persistent, take each other's storage
-  std::string_view alike;  // the results that are the same on all ranks of its group, or of its operands' writers
+  bool adds_beside = false;  // adds to a sum that another op of its phase, before it, has made or added to
+  bool drops = false;        // runs nowhere: gives the storage of its operands back, although they are read again
+  bool reserves = false;     // runs nowhere: makes room for its results, of which nothing is there yet
+  bool flips = false;        // runs nowhere: its two updates, alike and persistent, take each other's storage
+  std::string_view alike;    // the results that are the same on all ranks of its group, or of its operands' writers
   std::string_view packable;  // the operand, a weight, that it can also read in the backend's own blocking
   /// Operands and updates, all of one size, on equal parts of which it may run one after the other; the others are
   /// taken as a whole by each. "" where there is no such thing.

@@ -31,8 +31,8 @@ void add_on_grid(const A* partial, int64_t count, bool overwrite, double* sum) {
 /// body(expert, first row, last row, is the expert's first): rows of expert e of source s, in order; `n` (may be
 /// null) holds rows received as n[1, source, expert].
 template <class Body>
-void for_each_segment(const device::TensorView& offsets, const device::TensorView& n, int64_t experts, Body body) {
-  const int64_t sources = n ? n.dim(1) : 1;
+void for_each_segment(const device::TensorView& offsets, const device::TensorView& n, Body body) {
+  const int64_t sources = n ? n.dim(1) : 1, experts = offsets.elements() - 1;
   for (int64_t e = 0; e < experts; ++e) {
     int64_t first = offsets.as<const int32_t>()[e];
     for (int64_t s = 0; s < sources; ++s) {

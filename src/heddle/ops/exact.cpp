@@ -18,18 +18,21 @@ const OpDef add_exact{
     .cost = operand_cost,
 };
 
-// x[R,K], dy[R,N], offsets i32[E+1], n i32[2,G,E] (absent: one source); updates sum f64[E,N,K].
+// x[R,K], dy[R,N], offsets i32[E+C+1], n i32[2,G,E+C] (absent: one source); updates sum f64[E,N,K], and makes the same
+// of the last C, where there are copies.
 const OpDef grouped_linear_wgrad_exact{
     .kind = "grouped_linear_wgrad_exact",
-    .operands = "x dy offsets counts?", .updates = "sum",
+    .operands = "x dy offsets counts?", .results = "dcopies?", .updates = "sum", .attributes = "copies?",
     .infer = [](const Listing& listing, const Op& op) {
       const Rule rule(listing, op);
       rule.require(rule.dim(0, 0) == rule.dim(1, 0), "x and dy differ in rows");
       const ir::Shape& sum = rule.updated(0).shape;
       rule.require(sum.size() == 3 && sum[1] == rule.dim(1, 1) && sum[2] == rule.dim(0, 1), "the sum is not [E, N, K]");
-      rule.shape(2, {fixed(sum[0].count + 1)});
-      if (rule.has(3)) rule.require(rule.size(3, 2) == sum[0].count, "counts and sum differ in experts");
-      return std::vector<Value>{};
+      const int64_t copies = op.attributes.integer_or("copies", 0);
+      rule.shape(2, {fixed(sum[0].count + copies + 1)});
+      if (rule.has(3)) rule.require(rule.size(3, 2) == sum[0].count + copies, "counts and sum differ in experts");
+      if (copies == 0) return std::vector<Value>{};
+      return std::vector{output(Dtype::f64, {fixed(copies), sum[1], sum[2]}, Role::gradient)};
     },
     .cost = [](const Listing& listing, const Op& op, const RowCounts& rows) {
       Cost cost = operand_cost(listing, op, rows);

@@ -1,6 +1,8 @@
 // One linear map an expert, over rows sorted by expert: rows offsets[e]..offsets[e+1] use w_e; and its bias, added to
 // those rows, or, behind the last map, to the tokens' sums of them.
-// R rows, E experts, K in, N out; w is [E, N, K]; offsets i32[E+1]. T tokens, k experts a token.
+// R rows, E experts, K in, N out; w is [E, N, K]; offsets i32[E+1]. T tokens, k experts a token. With copies of other
+// ranks' experts (ops/experts/copies.cpp), [C, N, K], these have the last C groups of rows, and their gradient is a
+// result beside the sum of the others'.
 #include "heddle/ops/ops.h"
 #include "heddle/ops/rule.h"
 
@@ -9,6 +11,16 @@ namespace heddle::ops {
 namespace {
 
 extern const OpDef grouped_linear_dgrad, grouped_linear_wgrad, add_expert_bias_wgrad, gated_bias_dgrad, gated_bias_wgrad;
+
+// Operand 3: copies of weights like operand 1.
+int64_t copies_of(const Rule& rule) {
+  if (!rule.has(3)) return 0;
+  const Value &w = rule.in(1), &copies = rule.in(3);
+  rule.require(copies.shape.size() == 3 && copies.shape[1] == w.shape[1] && copies.shape[2] == w.shape[2] &&
+                   copies.dtype == w.dtype && copies.layout == w.layout,
+               "copies are not like w");
+  return copies.shape[0].count;
+}
 
 void check_offsets(const Rule& rule, size_t offsets, int64_t experts) {
   rule.shape(offsets, {fixed(experts + 1)});
@@ -25,34 +37,41 @@ Cost product_cost(const Listing& listing, const Op& op, const RowCounts& rows) {
 
 const OpDef grouped_linear{
     .kind = "grouped_linear",
-    .operands = "x w offsets", .results = "y",
+    .operands = "x w offsets copies?", .results = "y",
     .linear_map = true,
     .packable = "w",
     .infer = [](const Listing& listing, const Op& op) {
       const Rule rule(listing, op);
       rule.require(rule.size(0, 1) == rule.size(1, 2), "x and w differ in their last dim");
-      check_offsets(rule, 2, rule.size(1, 0));
+      check_offsets(rule, 2, rule.size(1, 0) + copies_of(rule));
       return std::vector{output(rule.dtype(0), {rule.dim(0, 0), rule.dim(1, 1)})};
     },
     .differentiate = [](GradientWriter& writer, const Op& op, const std::vector<ValueId>& d_out) {
-      const ValueId x = op.in[0], w = op.in[1], offsets = op.in[2], dy = d_out[0];
-      const ValueId dx = writer.wants_gradient(x)
-                             ? writer.input_gradient(grouped_linear_dgrad, {dy, w, offsets}, {writer.d(x)})[0]
-                             : none;
-      writer.weight_gradient(grouped_linear_wgrad, {x, dy, offsets}, {w});
-      return std::vector{dx, none, none};
+      const ValueId x = op.in[0], w = op.in[1], offsets = op.in[2], copies = operand(op, 3), dy = d_out[0];
+      std::vector<ValueId> in{dy, w, offsets};
+      if (copies != none) in.push_back(copies);
+      const ValueId dx =
+          writer.wants_gradient(x) ? writer.input_gradient(grouped_linear_dgrad, in, {writer.d(x)})[0] : none;
+      if (copies == none) {
+        writer.weight_gradient(grouped_linear_wgrad, {x, dy, offsets}, {w});
+        return std::vector{dx, none, none};
+      }
+      const int64_t count = writer.listing().value(copies).shape[0].count;
+      const ValueId d_copies =
+          writer.weight_gradient(grouped_linear_wgrad, {x, dy, offsets}, w, {writer.d(copies)}, {{"copies", count}})[0];
+      return std::vector{dx, none, none, d_copies};
     },
     .cost = product_cost,
 };
 
 const OpDef grouped_linear_dgrad{
     .kind = "grouped_linear_dgrad",
-    .operands = "dy w offsets", .results = "dx",
+    .operands = "dy w offsets copies?", .results = "dx",
     .packable = "w",
     .infer = [](const Listing& listing, const Op& op) {
       const Rule rule(listing, op);
       rule.require(rule.size(0, 1) == rule.size(1, 1), "dy's columns are not w's rows");
-      check_offsets(rule, 2, rule.size(1, 0));
+      check_offsets(rule, 2, rule.size(1, 0) + copies_of(rule));
       return std::vector{output(rule.dtype(0), {rule.dim(0, 0), rule.dim(1, 2)})};
     },
     .cost = product_cost,
@@ -60,15 +79,17 @@ const OpDef grouped_linear_dgrad{
 
 const OpDef grouped_linear_wgrad{
     .kind = "grouped_linear_wgrad",
-    .operands = "x dy offsets", .updates = "acc",
+    .operands = "x dy offsets", .results = "dcopies?", .updates = "acc", .attributes = "copies?",
     .exact = "grouped_linear_wgrad_exact",
     .infer = [](const Listing& listing, const Op& op) {
       const Rule rule(listing, op);
       rule.require(rule.dim(0, 0) == rule.dim(1, 0), "x and dy differ in rows");
       const ir::Shape& acc = rule.updated(0).shape;
       rule.require(acc.size() == 3 && acc[1] == rule.dim(1, 1) && acc[2] == rule.dim(0, 1), "acc is not [E, N, K]");
-      check_offsets(rule, 2, acc[0].count);
-      return std::vector<Value>{};
+      const int64_t copies = op.attributes.integer_or("copies", 0);
+      check_offsets(rule, 2, acc[0].count + copies);
+      if (copies == 0) return std::vector<Value>{};
+      return std::vector{output(rule.updated(0).dtype, {fixed(copies), acc[1], acc[2]}, Role::gradient)};
     },
     .cost = product_cost,
 };

@@ -40,9 +40,11 @@ void exact_sums(ir::Listing& listing) {
       continue;
     }
     if (!op.def->exact.empty()) {  // its rows come from several ranks: each is a partial of its own
-      op.in.push_back(counts_of(listing, op));
       op.def = &ops::find(op.def->exact);
+      if (ir::place_of("counts", op.def->operands) >= 0) op.in.push_back(counts_of(listing, op));
       op.updates = {exact.at(summed[0])};
+      const std::vector<ir::Value> made = op.def->infer(listing, op);  // beside the sum, in its type
+      for (size_t i = 0; i < made.size(); ++i) listing.value(op.out[i]).dtype = made[i].dtype;
       ops.push_back(std::move(op));
       continue;
     }

@@ -16,6 +16,18 @@ bool reads_packed(const ir::Listing& listing, const ir::Op& op, ir::ValueId weig
          listing.value(op.in.front()).dtype == listing.value(weight).dtype;
 }
 
+// What an op makes that moves packed matrices lies as they do.
+void move_packed(ir::Listing& listing, ir::Op& op, int64_t bytes_each) {
+  if (ir::place_of("bytes", op.def->attributes) < 0) return;
+  op.attributes.set("bytes", bytes_each);
+  const std::vector<ir::Value> made = op.def->infer(listing, op);
+  for (size_t i = 0; i < made.size(); ++i) {
+    ir::Value& value = listing.value(op.out[i]);
+    value.layout = made[i].layout;
+    value.packed_bytes = made[i].packed_bytes;
+  }
+}
+
 }  // namespace
 
 void pack_weights(ir::Listing& listing, const std::function<int64_t(const ir::Value&)>& packed_bytes) {
@@ -33,6 +45,9 @@ void pack_weights(ir::Listing& listing, const std::function<int64_t(const ir::Va
     if (bytes == 0) continue;
     value.layout = ir::Layout::packed;
     value.packed_bytes = bytes;
+    const int64_t matrices = value.shape.size() == 3 ? value.shape[0].count : 1;
+    for (const int reader : readers)
+      move_packed(listing, listing.ops[static_cast<size_t>(reader)], bytes / matrices);
   }
 }
 

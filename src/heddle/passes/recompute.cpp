@@ -52,7 +52,7 @@ class Recomputer {
         ir::is_message(op.def->moves)) {
       return std::nullopt;
     }
-    return limit_of(groups_, op, layer);
+    return op.def->made_again ? 0 : limit_of(groups_, op, layer);
   }
 
   // The value that counts the rows of what an op makes, or none where their number is fixed.
@@ -228,7 +228,9 @@ std::vector<std::string> recompute_words() {
 std::vector<OpGroup> recompute_groups(std::string_view text) { return parse_groups(text, "recompute"); }
 
 void recompute(Listing& listing, const std::vector<OpGroup>& groups, bool deferred) {
-  if (!groups.empty()) Recomputer(listing, groups, deferred).run();
+  const auto made_again = [](const Op& op) { return op.def->made_again; };
+  if (!groups.empty() || std::any_of(listing.ops.begin(), listing.ops.end(), made_again))
+    Recomputer(listing, groups, deferred).run();
 }
 
 }  // namespace heddle::passes

@@ -21,7 +21,8 @@ namespace heddle::passes {
 std::vector<std::string> recompute_words();
 std::vector<OpGroup> recompute_groups(std::string_view text);
 
-/// On a differentiated listing. `deferred`: its schedule runs I and W of a microbatch apart.
+/// On a differentiated listing. What an op makes that is never kept (ir::OpDef::made_again) is made again in any
+/// case. `deferred`: its schedule runs I and W of a microbatch apart.
 void recompute(ir::Listing& listing, const std::vector<OpGroup>& groups, bool deferred);
 
 }  // namespace heddle::passes

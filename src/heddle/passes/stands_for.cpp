@@ -176,6 +176,7 @@ Op Pattern::fused_op(const ir::Uses& uses, const Match& match) const {
   for (const int index : match.ops) {
     const Op& part = uses.op(index);
     if (op.group.empty()) op.group = part.group;
+    if (part.def == &fused_) op.mentions = part.mentions;  // of the same gradient rule
     const ir::Attributes own = named_by(fused_, part.attributes);
     for (const auto& [name, item] : own.items()) op.attributes.set(name, item);
   }
@@ -194,6 +195,7 @@ std::vector<Op> shown_ops(const ir::Uses& uses, const Op& fused) {
     };
     Op op = fused;
     op.def = line.def;
+    if (line.def != fused.def) op.mentions.clear();
     op.in.clear();
     op.out.clear();
     for (const std::string_view name : line.in) op.in.push_back(value_of(name));

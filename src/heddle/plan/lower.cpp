@@ -108,6 +108,8 @@ std::vector<model::RankSpec> rank_specs(const model::ModelConfig& config, const 
     spec.dtype = plan.dtype;
     spec.mesh = mesh.at(0);
     spec.exchange = plan.parallel.exchange;
+    spec.flops_per_us = plan.rates.flops_per_us;
+    spec.exact_sums = plan.exact_sums;
   }
   return specs;
 }

@@ -189,7 +189,10 @@ const std::vector<Pass> kPasses{
     {"reuse_lists", "differentiate", Pass::Level::text, [](const Draft& d) { return d.plan.parallel.reuse_lists; },
      reuse_lists},
     {"recompute", "differentiate reuse_lists", Pass::Level::text,
-     [](const Draft& d) { return d.trains() && !d.plan.memory.recompute.empty(); }, recompute},
+     [](const Draft& d) {
+       return d.trains() && (!d.plan.memory.recompute.empty() || d.plan.parallel.exchange.copies() > 0);
+     },
+     recompute},
     {"fuse_loss", "differentiate recompute", Pass::Level::text,
      [](const Draft& d) { return d.trains() && d.plan.fusions.contains("loss"); }, fuse_loss},
     {"pack_weights", "join_copies differentiate", Pass::Level::text,

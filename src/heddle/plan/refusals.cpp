@@ -11,6 +11,7 @@ struct Refusal {
   std::string (*why)(const Choices& choices);
 };
 
+bool replicas(const Choices& c) { return c.parallel.exchange.replicas != 0; }
 bool muon(const Choices& c) { return c.update.rule == passes::OptimizerRule::muon; }
 
 const Refusal kRefusals[] = {
@@ -25,6 +26,22 @@ const Refusal kRefusals[] = {
        return std::string(
            "train.skip_norm_above and train.skip_loss_above wait for the norm of all gradients; "
            "parallel.ahead_of_norm does not go with them");
+     }},
+    {[](const Choices& c) { return replicas(c) && c.lora.rank > 0; },
+     [](const Choices&) {
+       return std::string(
+           "moe.replicas copies experts that are trained; lora.rank above 0 freezes them, and goes with "
+           "moe.replicas = \"off\"");
+     }},
+    {[](const Choices& c) {
+       return replicas(c) && c.mesh.ep > 1 && c.exact_sums && c.parallel.exchange.topology != ir::Topology::plain;
+     },
+     [](const Choices& c) {
+       return fmt::format(
+           "train.exact_sums with moe.replicas needs parallel.exchange = \"plain\", where rows come home one by "
+           "one; "
+           "\"{}\" sums a token's rows by where they were",
+           word_of(c.parallel.exchange.topology));
      }},
     {[](const Choices& c) { return c.update.skip_loss_above > 0 && c.exact_sums; },
      [](const Choices&) {

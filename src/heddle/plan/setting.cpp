@@ -1,5 +1,8 @@
 #include "heddle/plan/setting.h"
 
+#include <algorithm>
+#include <charconv>
+
 #include "heddle/base/error.h"
 
 namespace heddle::plan {
@@ -61,8 +64,17 @@ std::string text_of(const Value& value) {
   return std::get<std::string>(value);
 }
 
+bool Row::takes(const std::string& word) const {
+  if (words.empty() || std::find(words.begin(), words.end(), word) != words.end()) return true;
+  int64_t number = 0;
+  const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), number);
+  return numbers && error == std::errc() && end == word.data() + word.size() &&
+         static_cast<double>(number) >= least && static_cast<double>(number) <= most;
+}
+
 std::string Row::accepted() const {
   if (kind == Kind::list) return fmt::format("a list of {}", fmt::join(words, ", "));
+  if (numbers) return fmt::format("{} or an integer from {} to {}", fmt::join(words, ", "), least, most);
   if (!words.empty()) return fmt::format("{}", fmt::join(words, ", "));
   const auto range = [&](std::string_view what) {
     const bool bounded = most < (kind == Kind::number ? 1e6 : 1e9) && most < kAny;

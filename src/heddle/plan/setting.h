@@ -72,6 +72,7 @@ struct Row {
   std::string meaning;
   double least = 0, most = 0;      // of numbers, both accepted
   std::vector<std::string> words;  // accepted words; empty: any. Of a list: those that may stand in it
+  bool numbers = false;            // beside words: whole numbers from least to most, as text
   bool text = false;               // of words: control characters are accepted, for it is never part of a message
   /// Of a list, as one text with commas: ConfigError, without a place, when it is not accepted. Null: always.
   std::function<void(const std::string&)> check;
@@ -80,6 +81,8 @@ struct Row {
   std::vector<std::string> synonyms;
   std::optional<Switch> as_switch;
 
+  /// Whether a text is one of its words, or a number that is accepted beside them; any where it has none.
+  bool takes(const std::string& word) const;
   /// "an integer of 1 or more"
   std::string accepted() const;
   /// As it stands in TOML.

@@ -25,6 +25,7 @@ std::string order_of_uses(const std::string& name, const std::vector<model::Rank
     const ir::Uses of_text(listing);
     for (const int reader : of_text.readers(listing.find(name))) {
       const ir::Op& op = of_text.op(reader);
+      if (op.def->made_again) continue;  // what reads its result has the sum that its gradient is added to
       uses.emplace_back(op.layer, op.part == "head", static_cast<int>(copy));
     }
   }

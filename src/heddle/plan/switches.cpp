@@ -43,6 +43,32 @@ class Table : public SettingTable<Choices> {
     s.set = [parse](Choices& c, const Value& value) { c.memory.*member = parse(std::get<std::string>(value)); };
     return s;
   }
+  /// Words that stand for numbers, or a number from 1 to `most`.
+  Setting<Choices>& word_or_number(std::string key, std::string meaning,
+                                   std::vector<std::pair<std::string, int>> words, int most,
+                                   int& (*member)(Choices&)) {
+    Setting<Choices>& s = add(std::move(key), Row::Kind::word, std::move(meaning));
+    for (const auto& [word, number] : words) s.words.push_back(word);
+    s.numbers = true;
+    s.least = 1;
+    s.most = most;
+    s.get = [words, member](const Choices& c) {
+      Choices copy = c;
+      const int value = member(copy);
+      for (const auto& [word, number] : words) {
+        if (number == value) return Value(word);
+      }
+      return Value(std::to_string(value));
+    };
+    s.set = [words, member](Choices& c, const Value& value) {
+      const std::string& text = std::get<std::string>(value);
+      for (const auto& [word, number] : words) {
+        if (word == text) return void(member(c) = number);
+      }
+      member(c) = std::stoi(text);
+    };
+    return s;
+  }
   Setting<Choices>& fusion(const std::string& name, MathsClass maths, const std::string& effect, std::string cost,
                            std::string page) {
     Setting<Choices>& s = add("fusions." + name, Row::Kind::boolean, effect);
@@ -292,6 +318,25 @@ void parallel_settings(Table& t) {
   t.number<p, e, &E::across_latency_us>("parallel.across_latency_us", 0, 1e9, "Of a hop across nodes; likewise.");
 }
 
+void expert_settings(Table& t) {
+  t.word_or_number(
+       "moe.replicas",
+       "Slots of a rank for copies of other ranks' hot experts, chosen for each layer and microbatch; auto: "
+       "where they pay by the rates of exchange auto.",
+       {{"off", 0}, {"auto", model::Dispatcher::kReplicasByCost}}, 64,
+       [](Choices& c) -> int& { return c.parallel.exchange.replicas; })
+      .also_called(
+          {"moe_hot_experts", "balanced_moe", "num_redundant_experts", "expert_replicas", "shadow_experts"})
+      .acts(reassociates,
+            "Once the counts of a layer and microbatch are known, ranks with room take copies of hot experts, and "
+            "with "
+            "them some of every rank's rows, so that the busiest rank ends sooner; gradients return to the owner.",
+            "room for the copies of one layer; their weights cross twice a microbatch, their gradients once",
+            page("expert_replicas"))
+      .tried({"off", "auto", "1", "3"})
+      .beside({"mesh.dp=4", "mesh.ep=4", "train.microbatch=1"});
+}
+
 void memory_settings(Table& t) {
   t.groups<&Memory::recompute>("memory.recompute", "What the backward makes again instead of keeping it.",
                                passes::recompute_words(), passes::recompute_groups)
@@ -418,6 +463,7 @@ const std::vector<Setting<Choices>>& settings() {
     device_settings(t);
     mesh_settings(t);
     parallel_settings(t);
+    expert_settings(t);
     memory_settings(t);
     fusion_settings(t);
     return t.take();

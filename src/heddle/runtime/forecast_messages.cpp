@@ -86,6 +86,19 @@ MessageTime Messages::exchange(int rank, const ir::Listing& listing, const ir::O
   return time;
 }
 
+// Weights from their owners, or gradients back to them: as many copies as are expected.
+MessageTime Messages::copies(int rank, const ir::Listing& listing, const ir::Op& op) {
+  const ExpectedExchange& e = rows_.of_copies(rank, listing, op);
+  const bool back = !op.updates.empty();
+  const ir::ValueId copies = back ? op.in[0] : op.out[0];
+  const auto each = static_cast<double>(listing.bytes(copies, ir::FixedRows())) /
+                    static_cast<double>(listing.value(copies).shape[0].count);
+  comm::Hop all{std::vector<comm::Hop::Of>(e.places.node.size())};
+  for (const ExpectedExchange::Copy& copy : e.copies)
+    all.add(e.places, back ? copy.holder : copy.owner, back ? copy.owner : copy.holder, each);
+  return hop(all, e.places, rows_.position(rank));
+}
+
 // Bytes to all others alike.
 MessageTime Messages::collective(int rank, const ir::Op& op, double bytes) {
   const std::vector<int>& group = group_of(op.group, rank);
@@ -137,6 +150,8 @@ MessageTime Messages::letter(int rank, const ir::Op& op, double bytes) {
 MessageTime Messages::of(int rank, const ir::Listing& listing, const ir::Op& op, double message_bytes) {
   if (!op.def->collective) return letter(rank, op, message_bytes);
   if (ir::is_exchange(op.def->moves)) return exchange(rank, listing, op);
+  if (op.def->moves == ir::Moves::nothing && ir::place_of("placement", op.def->operands) >= 0)
+    return copies(rank, listing, op);
   MessageTime time = collective(rank, op, message_bytes);
   if (op.def->moves == ir::Moves::counts &&
       op.attributes.word("topology") != "plain") {  // numbers of every source, too

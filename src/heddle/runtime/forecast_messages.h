@@ -25,6 +25,7 @@ class Messages {
 
  private:
   MessageTime exchange(int rank, const ir::Listing& listing, const ir::Op& op);
+  MessageTime copies(int rank, const ir::Listing& listing, const ir::Op& op);
   MessageTime collective(int rank, const ir::Op& op, double bytes);
   MessageTime letter(int rank, const ir::Op& op, double bytes);
   MessageTime hop(const comm::Hop& hop, const comm::Places& places, int position);

@@ -6,6 +6,7 @@
 #include <set>
 
 #include "heddle/base/error.h"
+#include "heddle/comm/placement/copies.h"
 #include "heddle/runtime/dry_run.h"
 
 namespace heddle::runtime {
@@ -91,7 +92,7 @@ ExpectedRows::ExpectedRows(const model::ModelConfig& config, const plan::Plan& p
   }
 }
 
-ExpectedExchange ExpectedRows::expect(const Key& key, const ir::Op& op) const {
+ExpectedExchange ExpectedRows::expect(const Key& key, const ir::Op& op, const ir::Op* placing) const {
   const ir::Attributes& a = op.attributes;
   const int64_t ranks = a.integer("ranks"), slices = a.integer("slices"), experts = a.integer("experts");
   const int64_t each = experts / (ranks / slices);
@@ -113,6 +114,29 @@ ExpectedExchange ExpectedRows::expect(const Key& key, const ir::Op& op) const {
     double m = 0;
     for (int64_t i = h * each; i < (h + 1) * each; ++i) m += share(i);
     of_holder.push_back(m);
+  }
+  if (placing != nullptr) {  // all sources alike
+    std::vector<int32_t> rows;
+    for (int64_t s = 0; s < ranks; ++s) {
+      for (int64_t i = 0; i < experts; ++i) {
+        rows.push_back(static_cast<int32_t>(
+            std::llround(static_cast<double>(key.tokens * key.chosen) * share(i) / static_cast<double>(experts))));
+      }
+    }
+    const comm::Loads loads{ranks, experts, rows};
+    const comm::Holders holders{slices, placing->attributes.integer("copies"), e.places.node};
+    const comm::Placement placement =
+        comm::choose_placement(loads, holders, comm::placement_rules(placing->attributes));
+    const std::vector<int64_t> held = placement.rows_of(loads);
+    const auto all = static_cast<double>(std::accumulate(held.begin(), held.end(), int64_t{0}));
+    for (size_t h = 0; h < held.size() && all > 0; ++h)
+      of_holder[h] = static_cast<double>(held[h]) / all * static_cast<double>(experts);
+    for (const comm::Placement::Copy& copy : placement.copies()) {
+      for (int64_t s = 0; s < slices; ++s) {
+        e.copies.push_back({static_cast<int>(placement.owner(copy.expert) * slices + s),
+                            static_cast<int>(copy.holder * slices + s)});
+      }
+    }
   }
   const auto groups_in = [&](const std::set<int64_t>& holders) {
     std::set<int64_t> in;
@@ -187,7 +211,22 @@ const ExpectedExchange& ExpectedRows::of(int rank, const ir::Listing& listing, c
   }
   key.topology = op.attributes.word("topology");
   const auto at = known_.find(key);
-  return at != known_.end() ? at->second : known_.emplace(key, expect(key, op)).first->second;
+  if (at != known_.end()) return at->second;
+  const ir::Op* placing = nullptr;
+  for (const ir::Op& other : listing.ops) {
+    if (ir::place_of("slots", other.def->results) >= 0 && other.result("slots") == op.operand("experts"))
+      placing = &other;
+  }
+  return known_.emplace(key, expect(key, op, placing)).first->second;
+}
+
+const ExpectedExchange& ExpectedRows::of_copies(int rank, const ir::Listing& listing, const ir::Op& op) {
+  const ir::ValueId placement = op.operand("placement");
+  for (const ir::Op& other : listing.ops) {
+    if (other.def->moves == ir::Moves::counts && other.operand("placement") == placement)
+      return of(rank, listing, other);
+  }
+  internal_error("'{}' moves copies that no counts know", op.kind());
 }
 
 int64_t ExpectedRows::read(int rank, const ir::Issue& issue, size_t output) {

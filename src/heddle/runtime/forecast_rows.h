@@ -33,6 +33,10 @@ struct ExpectedExchange {
   comm::Hops hops;                           // of rows and sums
   std::vector<std::array<int64_t, 3>> rows;  // of each rank: received, passing through, forwarded
   int64_t tokens = 0, chosen = 0;            // of a rank; of a token
+  struct Copy {
+    int owner, holder;  // ranks
+  };
+  std::vector<Copy> copies;  // of hot experts
 };
 
 class ExpectedRows {
@@ -45,6 +49,8 @@ class ExpectedRows {
   int64_t read(int rank, const ir::Issue& issue, size_t output);
   /// Of an op that moves rows, or share_counts.
   const ExpectedExchange& of(int rank, const ir::Listing& listing, const ir::Op& op);
+  /// Of an op that moves copies of experts.
+  const ExpectedExchange& of_copies(int rank, const ir::Listing& listing, const ir::Op& op);
   /// Where a rank stands in the group of its experts, and the groups that stand on nodes alike.
   int position(int rank) const { return position_[static_cast<size_t>(rank)]; }
   int pattern(int rank) const { return pattern_[static_cast<size_t>(rank)]; }
@@ -59,7 +65,8 @@ class ExpectedRows {
     std::string topology;
     auto operator<=>(const Key&) const = default;
   };
-  ExpectedExchange expect(const Key& key, const ir::Op& op) const;
+  /// `placing`: the op that chooses copies, or null.
+  ExpectedExchange expect(const Key& key, const ir::Op& op, const ir::Op* placing) const;
 
   const ir::StepProgram& program_;
   const int64_t groups_, chosen_groups_;  // of the router's choice

@@ -178,7 +178,8 @@ double crowding_of(const ir::Listing& listing, const Room& room) {
     const auto holders = group / static_cast<double>(op.attributes.integer("slices"));
     const auto chosen = static_cast<double>(listing.value(op.operand("experts")).shape[1].count);
     // A token has as many rows here as it has choices, if there are so many experts here.
-    const auto here = static_cast<double>(op.attributes.integer("experts")) / holders;
+    const auto here = static_cast<double>(op.attributes.integer("experts")) / holders +
+                      static_cast<double>(op.attributes.integer_or("copies", 0));
     ranks = std::max(ranks, group);
     most = std::max(most, holders * std::min(chosen, here) / chosen);
   }

@@ -54,7 +54,9 @@ class Back : Exchange {
       parcels.exchange(*call_.communicator);
       sum.row_of_Tks = room_.rows.row_of_Qks.data();
       sum.rows = room_.leaving.data();
-      sum.keys_each = static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(size_.P)));
+      sum.keys_each = static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(own_each_)));
+      sum.expert_of_slot = expert_of_slot_;
+      sum.own_each = own_each_;
     } else {
       const Mixed ranks = sums_of_ranks(rows_SH, home.g_S, parcels);
       list_inner(room_.routes);

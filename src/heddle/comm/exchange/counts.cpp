@@ -100,7 +100,9 @@ void share_counts(const KernelCall& call) {
   Communicator& communicator = *call.communicator;
   const int64_t G = counts.dim(1), P = counts.dim(2);
   const bool plain = call.op->attributes.word("topology") == "plain";
-  HEDDLE_CHECK(communicator.size() == G && route.elements() == device::route_size(G, plain),
+  const TensorView placement = call.in.size() > 1 ? call.in[1] : TensorView{};
+  const int64_t slots = placement ? placement.elements() : 0;
+  HEDDLE_CHECK(communicator.size() == G && route.elements() == device::route_size(G, plain) + slots,
                "an exchange among {} ranks on a communicator of {}, route of {}", G, communicator.size(),
                route.elements());
   Carver carver(call.scratch);
@@ -137,6 +139,7 @@ void share_counts(const KernelCall& call) {
   }
   parcels.exchange(communicator);
   choose_route(call, room, places);
+  work.copy(route.as<int32_t>() + device::route_size(G, plain), placement.data, slots * 4, call.stream);
 }
 
 /// Where the host does not read this memory, the executor makes its copy; nothing is sent here, and this op has no

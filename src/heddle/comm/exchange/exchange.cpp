@@ -33,6 +33,7 @@ Exchange::Exchange(const KernelCall& call, size_t lists, bool gates)
       H_(call.in[0].columns()),
       n_(call.in[lists + 1].as<const int32_t>()),
       route_(call.in[lists + 2].as<const int32_t>()),
+      own_each_(plan_.experts_each - call.op->attributes.integer_or("copies", 0)),
       code_S_(lists + 4 < call.in.size() ? call.in[lists + 4].as<int32_t>() : call.out[2].as<int32_t>()),
       passing_Qk_(lists + 5 < call.in.size() ? call.in[lists + 5].as<int32_t>() : call.out[3].as<int32_t>()),
       plain_(plan_.topology() == Topology::plain),
@@ -53,6 +54,10 @@ Exchange::Exchange(const KernelCall& call, size_t lists, bool gates)
             .plain = call.op->attributes.word("topology") == "plain",
             .in_place = work_.in_place,
             .gates = gates} {
+  if (own_each_ < plan_.experts_each) {
+    expert_of_slot_ =
+        device::RoutingPlan::experts_of_slots(call.in[lists + 2], plan_.ranks / plan_.slices * plan_.experts_each);
+  }
   HEDDLE_CHECK(size_.S < (int64_t{1} << 31) / std::max<int64_t>(1, size_.leaves()),
                "{} rows received of tokens with {} experts", size_.S, size_.k);
 }

@@ -200,7 +200,12 @@ void list_home(const SumHome& args, const Holders& holders, int64_t t, Leaves<X,
     for (int64_t s = 0; s < r.slices; ++s) {
       const int64_t rank = slices[s].rank;
       if (args.row_of_Tks != nullptr) {
-        leaves.add_row(args.key_of_G[rank] * args.keys_each + holders.index(expert),
+        int64_t owner = rank, index = holders.index(expert);
+        if (args.expert_of_slot != nullptr) {
+          owner = args.expert_of_slot[expert] / args.own_each * r.slices + s;
+          index = args.expert_of_slot[expert] % args.own_each;
+        }
+        leaves.add_row(args.key_of_G[owner] * args.keys_each + index,
                        row_of<X>(args.rows, args.row_of_Tks[slot * r.slices + s], args.H), gate);
         continue;
       }

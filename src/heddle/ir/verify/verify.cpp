@@ -153,6 +153,11 @@ class ListingVerifier {
     ++writers(id);
     if (value.role != Role::accumulator) return;
     std::vector<ValueId>& sums = summed_[listing_.base(id)];
+    if (op.def->adds_beside) {
+      HEDDLE_CHECK(!sums.empty(), "'{}' adds to '{}', of which nothing is there yet", text_of(listing_, op),
+                   value.name);
+      return;
+    }
     for (const ValueId other : sums)
       HEDDLE_CHECK(!listing_.overlap(id, other), "accumulator '{}' has two writers", value.name);
     sums.push_back(id);

@@ -303,7 +303,7 @@ bool Walk::overwrites(const Running& r) {
   uint8_t& touched = touched_[static_cast<size_t>(r.listing)][r.index];
   const bool first = touched == 0 || r.op.fresh;
   touched = 1;
-  if (!first || r.op.updates.empty()) return false;
+  if (!first || r.op.updates.empty() || r.op.def->adds_beside) return false;
   const Role role = r.text.value(r.op.updates[0]).role;
   return role == Role::accumulator || role == Role::statistic || role == Role::gradient;
 }

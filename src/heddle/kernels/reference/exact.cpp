@@ -10,14 +10,15 @@ void add_exact(const KernelCall& call) {
   add_on_grid(call.in[0].as<const A>(), call.in[0].elements(), call.overwrite, call.updates[0].as<double>());
 }
 
-/// For each expert and source: the partial Σ dyᵀx over their rows, rounded and added.
+/// For each expert and source: the partial Σ dyᵀx over their rows, rounded and added. Copies of other ranks'
+/// experts come last, with sums of their own that begin here.
 template <class A>
 void grouped_linear_wgrad_exact(const KernelCall& call) {
   const Input<A> x_RK(call.in[0]), dy_RN(call.in[1]);
   const int64_t K = call.in[0].dim(1), N = call.in[1].dim(1), E = call.updates[0].dim(0);
   std::vector<A> partial(static_cast<size_t>(N * K));
-  for_each_segment(call.in[2], operand(call.in, 3), E,
-                   [&](int64_t expert, int64_t first, int64_t last, bool overwrite) {
+  for_each_segment(call.in[2], operand(call.in, 3),
+                   [&](int64_t expert, int64_t first, int64_t last, bool is_first) {
                      std::fill(partial.begin(), partial.end(), A(0));
                      for (int64_t r = first; r < last; ++r) {
                        for (int64_t n = 0; n < N; ++n) {
@@ -26,8 +27,10 @@ void grouped_linear_wgrad_exact(const KernelCall& call) {
                          }
                        }
                      }
-                     add_on_grid(partial.data(), N * K, overwrite && call.overwrite,
-                                 call.updates[0].as<double>() + expert * N * K);
+                     const bool own = expert < E;
+                     double* sums = own ? call.updates[0].as<double>() : call.out[0].as<double>();
+                     add_on_grid(partial.data(), N * K, is_first && (call.overwrite || !own),
+                                 sums + (own ? expert : expert - E) * N * K);
                    });
 }
 

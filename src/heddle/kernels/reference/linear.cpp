@@ -77,33 +77,35 @@ struct ExpertRows {
   const int32_t* first;
 };
 
-/// y_r = x_r w_eᵀ.
+/// y_r = x_r w_eᵀ; the last experts are copies of other ranks', with weights of their own.
 template <class A>
 void grouped_linear(const KernelCall& call) {
-  const Input<A> x_RK(call.in[0]), w_ENK(call.in[1]);
+  const Input<A> x_RK(call.in[0]), w_ENK(call.in[1]), copies_CNK(operand(call.in, 3));
   const int64_t R = call.in[0].dim(0), E = call.in[1].dim(0), N = call.in[1].dim(1), K = call.in[1].dim(2);
   const ExpertRows rows(call.in[2], R);
   const Output<A> y_RN(call.out[0]);
-  for (int64_t e = 0; e < E; ++e) {
-    product<A>(rows.count(e), N, K, plain(x_RK.at(rows.begin(e) * K), K), transposed(w_ENK.at(e * N * K), K),
+  for (int64_t e = 0; e < call.in[2].elements() - 1; ++e) {
+    const A* w_NK = e < E ? w_ENK.at(e * N * K) : copies_CNK.at((e - E) * N * K);
+    product<A>(rows.count(e), N, K, plain(x_RK.at(rows.begin(e) * K), K), transposed(w_NK, K),
                y_RN.at(rows.begin(e) * N));
   }
 }
 
-/// dx_r = dy_r w_e.
+/// dx_r = dy_r w_e, likewise.
 template <class A>
 void grouped_linear_dgrad(const KernelCall& call) {
-  const Input<A> dy_RN(call.in[0]), w_ENK(call.in[1]);
+  const Input<A> dy_RN(call.in[0]), w_ENK(call.in[1]), copies_CNK(operand(call.in, 3));
   const int64_t R = call.in[0].dim(0), E = call.in[1].dim(0), N = call.in[1].dim(1), K = call.in[1].dim(2);
   const ExpertRows rows(call.in[2], R);
   const Output<A> dx_RK(call.out[0]);
-  for (int64_t e = 0; e < E; ++e) {
-    product<A>(rows.count(e), K, N, plain(dy_RN.at(rows.begin(e) * N), N), plain(w_ENK.at(e * N * K), K),
+  for (int64_t e = 0; e < call.in[2].elements() - 1; ++e) {
+    const A* w_NK = e < E ? w_ENK.at(e * N * K) : copies_CNK.at((e - E) * N * K);
+    product<A>(rows.count(e), K, N, plain(dy_RN.at(rows.begin(e) * N), N), plain(w_NK, K),
                dx_RK.at(rows.begin(e) * K));
   }
 }
 
-/// acc_e += Σ over the rows of e of dy_rᵀ x_r.
+/// acc_e += Σ over the rows of e of dy_rᵀ x_r; of a copy the sum by itself.
 template <class A>
 void grouped_linear_wgrad(const KernelCall& call) {
   const Input<A> x_RK(call.in[0]), dy_RN(call.in[1]);
@@ -111,9 +113,11 @@ void grouped_linear_wgrad(const KernelCall& call) {
   const int64_t E = call.updates[0].dim(0);
   const ExpertRows rows(call.in[2], R);
   A* acc_ENK = accumulator<A>(call.updates[0]);
-  for (int64_t e = 0; e < E; ++e) {
+  for (int64_t e = 0; e < call.in[2].elements() - 1; ++e) {
+    const bool own = e < E;
+    A* sum_NK = own ? acc_ENK + e * N * K : accumulator<A>(call.out[0]) + (e - E) * N * K;
     product<A>(N, K, rows.count(e), transposed(dy_RN.at(rows.begin(e) * N), N),
-               plain(x_RK.at(rows.begin(e) * K), K), acc_ENK + e * N * K, !call.overwrite);
+               plain(x_RK.at(rows.begin(e) * K), K), sum_NK, own && !call.overwrite);
   }
 }
 

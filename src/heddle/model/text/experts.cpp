@@ -1,6 +1,7 @@
 #include "heddle/model/text/experts.h"
 
 #include <algorithm>
+#include <cmath>
 #include <optional>
 
 #include "heddle/model/loss_scale.h"
@@ -118,6 +119,15 @@ ValueId bias(Writer& w, const std::string& prefix, const std::string& name, int6
                      w.wide(), {experts, n});
 }
 
+int64_t expert_ranks(const Writer& w) { return int64_t{w.spec().mesh.of(Axis::ep)} * w.spec().mesh.of(Axis::etp); }
+
+// Slots of a rank for copies of other ranks' experts: a step that isn't trained moves no weights about, and biases
+// have no copies.
+int64_t copies_of(const Writer& w) {
+  const bool several = w.spec().mesh.of(Axis::ep) > 1 && !w.config().experts_bias;
+  return several && w.spec().purpose == ir::Purpose::train ? w.spec().exchange.copies() : 0;
+}
+
 // Rows of the routed experts, and what is added to the tokens' sums of them.
 struct Outputs {
   ValueId e_SH = none, beside_TH = none;
@@ -143,7 +153,21 @@ ValueId beside(Writer& w, ValueId x_TH, const Routing& r, const std::string& pre
   return w.op("add", {shared_TH, bias_TH}, {"beside"})[0];
 }
 
-Outputs run(Writer& w, ValueId x_TH, const Routing& r, ValueId q_SH, ValueId offsets, const std::string& prefix) {
+// A product with each row's expert; with `placement`, of which a rank may have copies.
+ValueId expert_product(Writer& w, ValueId x, ValueId weight, ValueId offsets, ValueId placement,
+                       const std::string& name) {
+  std::vector<ValueId> in{x, weight, offsets};
+  if (placement != none) {
+    in.push_back(w.op(
+        "fetch_copies", {weight, placement}, {name + "_copies"},
+        {{"ranks", expert_ranks(w)}, {"slices", int64_t{w.spec().mesh.of(Axis::etp)}}, {"copies", copies_of(w)}},
+        "experts")[0]);
+  }
+  return w.op("grouped_linear", in, {name})[0];
+}
+
+Outputs run(Writer& w, ValueId x_TH, const Routing& r, ValueId q_SH, ValueId offsets, ValueId placement,
+            const std::string& prefix) {
   const ModelConfig& c = w.config();
   const int64_t width = c.moe_intermediate_size;
   Outputs out;
@@ -151,7 +175,7 @@ Outputs run(Writer& w, ValueId x_TH, const Routing& r, ValueId q_SH, ValueId off
   std::optional<Writer::Part> part(std::in_place, w, OpPart::expert_up);
   const ValueId w_gate_up = weight(w, prefix, "gate_up_proj", 2 * width, c.hidden_size,
                                    {{"gate_proj", 0, width}, {"up_proj", width, width}}, {1, Axis::etp, 2});
-  ValueId u_S2F = w.op("grouped_linear", {q_SH, w_gate_up, offsets}, {c.experts_bias ? "u_product" : "u"})[0];
+  ValueId u_S2F = expert_product(w, q_SH, w_gate_up, offsets, placement, c.experts_bias ? "u_product" : "u");
   if (c.experts_bias) {
     const ValueId b_E2F =
         bias(w, prefix, "gate_up_proj", 2 * width, {{"gate_proj", 0, width}, {"up_proj", width, width}},
@@ -163,11 +187,9 @@ Outputs run(Writer& w, ValueId x_TH, const Routing& r, ValueId q_SH, ValueId off
   part.emplace(w, OpPart::expert_down);
   const ValueId w_down =
       weight(w, prefix, "down_proj", c.hidden_size, width, {{"down_proj", 0, c.hidden_size}}, {2, Axis::etp});
-  out.e_SH = w.op("grouped_linear", {a_SF, w_down, offsets}, {"e"})[0];
+  out.e_SH = expert_product(w, a_SF, w_down, offsets, placement, "e");
   return out;
 }
-
-int64_t expert_ranks(const Writer& w) { return int64_t{w.spec().mesh.of(Axis::ep)} * w.spec().mesh.of(Axis::etp); }
 
 Attributes exchange_attributes(const Writer& w) {
   const Dispatcher& exchange = w.spec().exchange;
@@ -184,7 +206,34 @@ Attributes exchange_attributes(const Writer& w) {
         .set("within_latency_us", exchange.within_latency_us)
         .set("across_latency_us", exchange.across_latency_us);
   }
+  if (copies_of(w) > 0) attributes.set("copies", copies_of(w));
   return attributes;
+}
+
+// What a row and a copy cost, forward and backward: three products of a row's expert each way and two back; four
+// crossings of a row; two of a copy's weights and one of its gradients, over the links that both share.
+Attributes placing_attributes(const Writer& w) {
+  const Dispatcher& exchange = w.spec().exchange;
+  const ModelConfig& c = w.config();
+  const auto hidden = static_cast<double>(c.hidden_size);
+  const double numbers = 3 * hidden * static_cast<double>(c.moe_intermediate_size) / w.spec().mesh.of(Axis::etp);
+  const double row_bytes = 4 * hidden * static_cast<double>(size_of(w.spec().dtype));
+  const double copy_bytes = numbers * static_cast<double>(2 * size_of(w.spec().dtype) +
+                                                          size_of(w.spec().exact_sums ? Dtype::f64 : w.wide()));
+  const bool by_cost = exchange.replicas == Dispatcher::kReplicasByCost;
+  const auto ps = [&](double us) {
+    return by_cost ? static_cast<int64_t>(std::llround(std::min(us * 1e6, 1e15))) : 0;
+  };
+  return {{"ranks", expert_ranks(w)},
+          {"slices", int64_t{w.spec().mesh.of(Axis::etp)}},
+          {"experts", c.n_routed_experts},
+          {"copies", copies_of(w)},
+          {"whole", int64_t{w.spec().exact_sums}},
+          {"row_ps", by_cost ? ps(6 * numbers / w.spec().flops_per_us) : int64_t{1}},
+          {"row_within_ps", ps(row_bytes / exchange.within_bytes_per_us())},
+          {"row_across_ps", ps(row_bytes / exchange.across_bytes_per_us())},
+          {"copy_within_ps", ps(copy_bytes / exchange.within_bytes_per_us())},
+          {"copy_across_ps", ps(copy_bytes / exchange.across_bytes_per_us())}};
 }
 
 }  // namespace
@@ -197,22 +246,32 @@ ValueId experts(Writer& w, ValueId x_TH, const std::string& prefix) {
   };
   if (expert_ranks(w) == 1) {
     const ValueId p_RH = w.op("permute", {x_TH, r.row_of, r.token_of, r.experts}, {"p"})[0];
-    const Outputs out = run(w, x_TH, r, p_RH, r.offsets, prefix);
+    const Outputs out = run(w, x_TH, r, p_RH, r.offsets, none, prefix);
     return with_beside(w.op("unpermute", {out.e_SH, r.gates, r.row_of, r.experts}, {"c"})[0], out.beside_TH);
   }
   const Attributes exchange = exchange_attributes(w);
+  ValueId slots = r.experts, placement = none;  // without copies, experts are slots
+  std::vector<ValueId> mentions;
+  if (copies_of(w) > 0) {
+    const auto placed = w.op("place_copies", {r.experts}, {"slots", "placement"}, placing_attributes(w), "experts");
+    slots = placed[0];
+    placement = placed[1];
+    mentions = {placement};
+  }
   const auto lists = [&] {  // n, route, forwards, local offsets
-    const auto counts = w.op("share_counts", {r.experts}, {"counts", "route"}, exchange, "experts");
+    std::vector<ValueId> of{slots};
+    of.insert(of.end(), mentions.begin(), mentions.end());
+    const auto counts = w.op("share_counts", of, {"counts", "route"}, exchange, "experts");
     return w.op("counts_to_host", counts, {"n", "route_n", "forwards", "local_offsets", "most"});
   };
   const auto there = lists();
-  const auto rows = w.op("dispatch", {x_TH, r.gates, r.experts, there[0], there[1], there[2]},
-                         {"q", "g_rows", "token_of_rows", "passing"}, exchange, "experts");
-  const Outputs out = run(w, x_TH, r, rows[0], there[3], prefix);
+  const auto rows = w.op("dispatch", {x_TH, r.gates, slots, there[0], there[1], there[2]},
+                         {"q", "g_rows", "token_of_rows", "passing"}, exchange, "experts", {}, mentions);
+  const Outputs out = run(w, x_TH, r, rows[0], there[3], placement, prefix);
   const auto back = lists();
   const ValueId c_TH =
-      w.op("combine", {out.e_SH, rows[1], r.gates, r.experts, back[0], back[1], back[2], rows[2], rows[3]}, {"c"},
-           exchange, "experts")[0];
+      w.op("combine", {out.e_SH, rows[1], r.gates, slots, back[0], back[1], back[2], rows[2], rows[3]}, {"c"},
+           exchange, "experts", {}, mentions)[0];
   return with_beside(c_TH, out.beside_TH);
 }
 

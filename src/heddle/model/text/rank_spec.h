@@ -38,6 +38,8 @@ struct RankSpec {
   ir::Coordinates mesh;      // its degrees; > 1 writes that axis' collectives out
   ir::Purpose purpose = ir::Purpose::train;
   Dispatcher exchange;
+  double flops_per_us = 500e3;  // of a rank, by which copies of experts are weighed
+  bool exact_sums = false;      // rows of one source for one expert are never parted
 };
 
 }  // namespace heddle::model

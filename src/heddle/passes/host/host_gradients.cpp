@@ -17,7 +17,8 @@ using ir::ValueId;
 
 struct Sum {
   ValueId id = ir::none;
-  size_t added_by = 0;  // an index into the ops
+  size_t added_by = 0;  // an index into the ops: the first that adds to it
+  size_t ends = 0;      // the last
   double copy_us = 0;   // with the margin
   bool insists = false;
 };
@@ -49,13 +50,18 @@ class Mover {
         const auto reading = uses.readers(id);
         const bool read_at_the_end = std::all_of(
             reading.begin(), reading.end(), [&](int reader) { return uses.op(reader).phase == ir::Phase::end; });
-        if (adding.size() != 1 || !read_at_the_end || listing_.value(id).space != ir::Space::device) continue;
+        if (adding.empty() || !read_at_the_end || listing_.value(id).space != ir::Space::device) continue;
         const Op& op = uses.op(adding[0]);
+        if (!std::all_of(adding.begin() + 1, adding.end(),
+                         [&](int other) { return uses.op(other).def->adds_beside; })) {
+          continue;
+        }
         const bool whole = std::count(op.updates.begin(), op.updates.end(), id) == 1;
         if (!whole || op.fresh || ir::once_a_step(op.phase)) continue;
         const auto added_by = static_cast<size_t>(adding[0]);
         Op copy = op_beside("copy_in", id, op);
-        sums_.push_back({id, added_by, kMargin * duration_us_(listing_, copy), home == Home::host});
+        sums_.push_back({id, added_by, static_cast<size_t>(adding.back()), kMargin * duration_us_(listing_, copy),
+                         home == Home::host});
       }
     }
     std::sort(sums_.begin(), sums_.end(),
@@ -78,7 +84,8 @@ class Mover {
           const Op& op = listing_.ops[sum.added_by];
           if (op.chunk != chunk || block_of(op.phase, deferred_) != b) continue;
           fetches.push_back({.use = sum.added_by, .of = s, .copy_us = sum.copy_us, .insists = sum.insists});
-          free_us = std::max(free_us, block.start_of(sum.added_by) + duration_us_(listing_, op)) + sum.copy_us;
+          const Op& last = listing_.ops[sum.ends];
+          free_us = std::max(free_us, block.start_of(sum.ends) + duration_us_(listing_, last)) + sum.copy_us;
           if (free_us > block.end_us + room_us && !sum.insists) late.insert(sum.id);
         }
         place_fetches(fetches, block, room_us, kMostBetween);
@@ -93,8 +100,8 @@ class Mover {
   }
 
   void write() {
-    std::map<size_t, std::vector<const Sum*>> added;
-    for (const Sum& sum : sums_) added[sum.added_by].push_back(&sum);
+    std::map<size_t, std::vector<const Sum*>> ended;
+    for (const Sum& sum : sums_) ended[sum.ends].push_back(&sum);
     std::map<ValueId, ValueId> here;
     std::vector<Op> ops = std::move(listing_.ops);
     listing_.ops.clear();
@@ -115,11 +122,12 @@ class Mover {
         append_by_copies(listing_, std::move(ops[i]));
         continue;
       }
-      for (const Sum* sum : added[i])
-        std::replace(ops[i].updates.begin(), ops[i].updates.end(), sum->id, here.at(sum->id));
+      for (ValueId& id : ops[i].updates) {
+        if (here.contains(id)) id = here.at(id);
+      }
       const Op beside = ops[i];
       listing_.ops.push_back(beside);
-      for (const Sum* sum : added[i]) {
+      for (const Sum* sum : ended[i]) {
         Op copy = op_beside("copy_out", here.at(sum->id), beside);
         copy.updates = {sum->id};
         listing_.append(std::move(copy), {});

@@ -160,6 +160,8 @@ void add_bias_wgrad(const KernelCall& call) {
 }
 
 Support groups_fit(const ir::Listing& listing, const ir::Op& op) {
+  const bool copies = op.attributes.integer_or("copies", 0) > 0 || (!op.def->packable.empty() && op.in.size() > 3);
+  if (copies) return Support::no("copies of experts");
   if (const Support types = narrow<Among::in, 0>(listing, op); !types) return types;
   if (listing.value(op.in[0]).dtype != listing.value(op.in[1]).dtype) return Support::no("operands of two types");
   return Support::yes();

@@ -3,7 +3,8 @@
 // received, Q tokens that pass through this rank. See device/routing_plan.h and docs/features/moe_exchange.md.
 //
 // All share one set of attributes: ranks, slices, experts, topology (word) and, for the choice of "auto", the bytes of
-// a row and of a partial sum of one and what moving them costs.
+// a row and of a partial sum of one and what moving them costs. With `copies` (ops/experts/copies.cpp) a rank has so many slots
+// more than experts, P = E ÷ ep + copies, "experts" of tokens are slots, and the route ends with the expert of each.
 #include "heddle/ops/ops.h"
 #include "heddle/ops/rule.h"
 
@@ -14,12 +15,12 @@ namespace {
 extern const OpDef dispatch_dgrad, combine_dgrad;
 
 constexpr std::string_view kExchange =
-    "ranks slices experts topology row_bytes? sum_bytes? within_bytes_per_us? across_bytes_per_us? "
+    "ranks slices experts topology copies? row_bytes? sum_bytes? within_bytes_per_us? across_bytes_per_us? "
     "within_latency_us? across_latency_us?";
 
 const OpDef share_counts{
     .kind = "share_counts",
-    .operands = "experts", .results = "counts route",
+    .operands = "experts placement?", .results = "counts route",
     .attributes = kExchange,
     .stream = StreamKind::comm,
     .collective = true,
@@ -28,11 +29,14 @@ const OpDef share_counts{
     .infer = [](const Listing& listing, const Op& op) {
       const Rule rule(listing, op);
       const int64_t ranks = op.attributes.integer("ranks"), slices = op.attributes.integer("slices");
-      const int64_t experts = op.attributes.integer("experts");
+      const int64_t experts = op.attributes.integer("experts"), copies = op.attributes.integer_or("copies", 0);
       rule.require(ranks % slices == 0 && experts % (ranks / slices) == 0, "experts is not a multiple of the ranks");
-      return std::vector{
-          output(Dtype::i32, {fixed(2), fixed(ranks), fixed(experts / (ranks / slices))}, Role::metadata),
-          output(Dtype::i32, {fixed(4 + (op.attributes.word("topology") == "plain" ? 1 : 10) * ranks)}, Role::metadata)};
+      const int64_t holders = ranks / slices, slots = copies > 0 ? experts + holders * copies : 0;
+      rule.require(rule.has(1) == (copies > 0), "a placement says which copies there are");
+      if (copies > 0) rule.shape(1, {fixed(slots)});
+      const int64_t lists = op.attributes.word("topology") == "plain" ? 1 : 10;
+      return std::vector{output(Dtype::i32, {fixed(2), fixed(ranks), fixed(experts / holders + copies)}, Role::metadata),
+                         output(Dtype::i32, {fixed(4 + lists * ranks + slots)}, Role::metadata)};
     },
     .cost = [](const Listing& listing, const Op& op, const RowCounts& rows) {
       return Cost{.message_bytes = static_cast<double>(listing.bytes(op.out[0], rows)) / 2};
@@ -67,9 +71,11 @@ Cost transport_cost(const Listing& listing, const Op& op, const RowCounts& rows)
 }
 
 // The lists of the plan as an exchange reads them: n, route, forwards. A gradient writes its own; the pass
-// `reuse_lists` leaves one of all that are alike.
+// `reuse_lists` leaves one of all that are alike. What it is of is mentioned: the placement, where there are copies.
 std::vector<ValueId> lists(GradientWriter& writer, const Op& op, ValueId experts) {
-  const auto counts = writer.input_gradient(find("share_counts"), {experts}, {"counts", "route"}, op.attributes);
+  std::vector<ValueId> of{experts};
+  of.insert(of.end(), op.mentions.begin(), op.mentions.end());
+  const auto counts = writer.input_gradient(find("share_counts"), of, {"counts", "route"}, op.attributes);
   auto on_host =
       writer.input_gradient(find("counts_to_host"), counts, {"n", "route_n", "forwards", "local_offsets", "most"});
   on_host.resize(3);
@@ -106,7 +112,9 @@ const OpDef dispatch{
       const auto d = writer.input_gradient(
           dispatch_dgrad, {d_out[0], d_out[1], op.in[2], l[0], l[1], l[2], op.out[2], op.out[3]},
           {writer.d(op.in[0]), writer.d(op.in[1])}, op.attributes);
-      return std::vector{d[0], d[1], none, none, none, none};
+      std::vector<ValueId> d_in{d[0], d[1]};
+      d_in.resize(op.in.size() + op.mentions.size(), none);
+      return d_in;
     },
     .cost = transport_cost,
 };
@@ -151,7 +159,7 @@ const OpDef combine{
           op.attributes)[0];
       const auto d = writer.input_gradient(find("weigh_dgrad"), {dr, op.in[0], op.in[1]},
                                            {writer.d(op.in[0]), writer.d(op.in[1])});
-      std::vector<ValueId> d_in(op.in.size(), none);
+      std::vector<ValueId> d_in(op.in.size() + op.mentions.size(), none);
       d_in[0] = d[0];
       d_in[1] = d[1];
       if (op.in.size() > 9) d_in[9] = d_out[0];

@@ -1,0 +1,195 @@
+// place_copies, fetch_copies and return_copies on memory that the host reads: it chooses, and says what goes where.
+#include "heddle/comm/placement/copies.h"
+
+#include <algorithm>
+
+#include "heddle/base/error.h"
+#include "heddle/comm/exchange/parcels.h"
+#include "heddle/comm/exchange/places.h"
+#include "heddle/comm/placement/placement.h"
+#include "heddle/device/row_work.h"
+
+namespace heddle::comm {
+
+namespace {
+
+using device::KernelCall;
+using device::TensorView;
+
+/// experts -> slots, placement.
+void place_copies(const KernelCall& call) {
+  const ir::Attributes& a = call.op->attributes;
+  Communicator& communicator = *call.communicator;
+  const TensorView &experts_Tk = call.in[0], &slots_Tk = call.out[0], &expert_of_slot = call.out[1];
+  const int64_t ranks = a.integer("ranks"), experts = a.integer("experts");
+  HEDDLE_CHECK(communicator.size() == ranks, "copies among {} ranks on a communicator of {}", ranks,
+               communicator.size());
+  auto* rows_SE = reinterpret_cast<int32_t*>(call.scratch);
+  int32_t* own = rows_SE + communicator.rank() * experts;
+  std::fill_n(own, experts, 0);
+  const auto* chosen = experts_Tk.as<const int32_t>();
+  for (int64_t i = 0; i < experts_Tk.elements(); ++i) ++own[chosen[i]];
+  Parcels parcels;
+  for (int64_t r = 0; r < ranks; ++r) {
+    if (r == communicator.rank()) continue;
+    parcels.send(r, static_cast<const int32_t*>(own), experts);
+    parcels.receive(r, rows_SE + r * experts, experts);
+  }
+  parcels.exchange(communicator);
+
+  const Holders holders{
+      .slices = a.integer("slices"), .copies = a.integer("copies"), .node_of = Places(communicator).node};
+  const Loads loads{ranks, experts, {rows_SE, static_cast<size_t>(ranks * experts)}};
+  const Placement placement = choose_placement(loads, holders, placement_rules(a));
+  std::copy(placement.expert_of_slot().begin(), placement.expert_of_slot().end(), expert_of_slot.as<int32_t>());
+
+  // Of this rank's rows for an expert the first stay with its owner, the next are those of its copies in order.
+  struct Run {
+    int32_t slot;
+    int64_t rows;
+  };
+  std::vector<std::vector<Run>> runs_E(static_cast<size_t>(experts));
+  for (int64_t e = 0; e < experts; ++e)
+    runs_E[static_cast<size_t>(e)] = {{static_cast<int32_t>(placement.slot_of(e)), own[e]}};
+  for (const Placement::Copy& copy : placement.copies()) {
+    std::vector<Run>& runs = runs_E[static_cast<size_t>(copy.expert)];
+    const int64_t rows = copy.rows_S[static_cast<size_t>(communicator.rank())];
+    runs.front().rows -= rows;
+    runs.push_back({static_cast<int32_t>(copy.slot), rows});
+  }
+  for (std::vector<Run>& runs : runs_E) std::reverse(runs.begin(), runs.end());  // the next is the last
+  for (int64_t i = 0; i < experts_Tk.elements(); ++i) {
+    std::vector<Run>& runs = runs_E[static_cast<size_t>(chosen[i])];
+    while (runs.back().rows == 0) runs.pop_back();
+    slots_Tk.as<int32_t>()[i] = runs.back().slot;
+    --runs.back().rows;
+  }
+}
+
+int64_t place_scratch(const ir::Listing&, const ir::Op& op, const ir::RowCounts&) {
+  return op.attributes.integer("ranks") * op.attributes.integer("experts") * 4;
+}
+
+/// What a placement says of the copies of a weight: which go from where to where.
+class Moves {
+ public:
+  Moves(const KernelCall& call, const TensorView& placement, int64_t own, int64_t copies)
+      : slices_(call.op->attributes.integer("slices")),
+        holders_(call.communicator->size() / slices_),
+        own_(own),
+        copies_(copies),
+        expert_of_slot_(placement.as<const int32_t>()) {
+    HEDDLE_CHECK(placement.elements() == holders_ * (own + copies), "a placement of {} slots, {} expected",
+                 placement.elements(), holders_ * (own + copies));
+  }
+  struct Move {
+    int64_t owner, index;   // the holder that owns the expert, and its place there
+    int64_t holder, place;  // the holder of the copy, and its place among copies
+  };
+  template <class Visit>
+  void each(Visit visit) const {
+    for (int64_t h = 0; h < holders_; ++h) {
+      for (int64_t c = 0; c < copies_; ++c) {
+        const int32_t expert = expert_of_slot_[h * (own_ + copies_) + own_ + c];
+        if (expert >= 0) visit(Move{expert / own_, expert % own_, h, c});
+      }
+    }
+  }
+  int64_t holders() const { return holders_; }
+  /// The rank of a holder that has the same slice as this one.
+  int64_t rank_of(int64_t holder, int rank) const { return holder * slices_ + rank % slices_; }
+  int64_t holder_of(int rank) const { return rank / slices_; }
+
+ private:
+  int64_t slices_, holders_, own_, copies_;
+  const int32_t* expert_of_slot_;
+};
+
+/// w, placement -> copies.
+void fetch_copies(const KernelCall& call) {
+  const TensorView &w = call.in[0], &copies = call.out[0];
+  const int64_t packed = call.op->attributes.integer_or("bytes", 0);
+  const int64_t bytes = packed > 0 ? packed : w.dim(1) * w.dim(2) * size_of(w.dtype);
+  const int rank = call.communicator->rank();
+  const Moves moves(call, call.in[1], w.dim(0), copies.dim(0));
+  Parcels parcels;
+  moves.each([&](const Moves::Move& m) {
+    if (m.owner == moves.holder_of(rank)) {
+      parcels.send(moves.rank_of(m.holder, rank),
+                   static_cast<const void*>(w.as<const std::byte>() + m.index * bytes), bytes);
+    }
+    if (m.holder == moves.holder_of(rank)) {
+      parcels.receive(moves.rank_of(m.owner, rank), static_cast<void*>(copies.as<std::byte>() + m.place * bytes),
+                      bytes);
+    }
+  });
+  bool any = false;
+  moves.each([&](const Moves::Move&) { any = true; });
+  if (any) parcels.exchange(*call.communicator);
+}
+
+/// partial, placement -> acc: holders in the order in which they follow the owner, copies of one in theirs. In each
+/// round a holder sends to one owner, so that its scratch has room for one holder's copies.
+void return_copies(const KernelCall& call) {
+  const TensorView &partial = call.in[0], &acc = call.updates[0];
+  const int64_t numbers = acc.dim(1) * acc.dim(2), bytes = numbers * size_of(acc.dtype);
+  const int rank = call.communicator->rank();
+  const Moves moves(call, call.in[1], acc.dim(0), partial.dim(0));
+  const int64_t here = moves.holder_of(rank);
+  for (int64_t step = 1; step < moves.holders(); ++step) {
+    Parcels parcels;
+    std::vector<int64_t> arriving;  // places at the owner
+    bool any = false;
+    moves.each([&](const Moves::Move& m) {
+      if ((m.holder - m.owner + moves.holders()) % moves.holders() != step) return;
+      any = true;
+      if (m.holder == here) {
+        parcels.send(moves.rank_of(m.owner, rank),
+                     static_cast<const void*>(partial.as<const std::byte>() + m.place * bytes), bytes);
+      }
+      if (m.owner == here) {
+        parcels.receive(moves.rank_of(m.holder, rank),
+                        static_cast<void*>(call.scratch + std::ssize(arriving) * bytes), bytes);
+        arriving.push_back(m.index);
+      }
+    });
+    if (!any) continue;  // as all ranks see
+    parcels.exchange(*call.communicator);
+    for (size_t i = 0; i < arriving.size(); ++i) {
+      call.row_work->add(acc.dtype, acc.as<std::byte>() + arriving[i] * bytes,
+                         call.scratch + static_cast<int64_t>(i) * bytes, numbers, call.stream);
+    }
+  }
+}
+
+int64_t return_scratch(const ir::Listing& listing, const ir::Op& op, const ir::RowCounts& rows) {
+  return listing.bytes(op.in[0], rows);
+}
+
+Support none_on_a_device(const ir::Op&) {
+  return Support::no(
+      "moe.replicas needs the counts where the host reads them; \"host\" and \"reference\" have them");
+}
+
+}  // namespace
+
+PlacementRules placement_rules(const ir::Attributes& a) {
+  return {.costs = {.row_ps = a.integer("row_ps"),
+                    .row_within_ps = a.integer("row_within_ps"),
+                    .row_across_ps = a.integer("row_across_ps"),
+                    .copy_within_ps = a.integer("copy_within_ps"),
+                    .copy_across_ps = a.integer("copy_across_ps")},
+          .whole_sources = a.integer("whole") != 0};
+}
+
+const std::vector<Collective>& copies_kernels(bool in_place) {
+  static const std::vector<Collective> here{{"place_copies", place_copies, place_scratch},
+                                            {"fetch_copies", fetch_copies},
+                                            {"return_copies", return_copies, return_scratch}};
+  static const std::vector<Collective> refused{{"place_copies", place_copies, place_scratch, none_on_a_device},
+                                               {"fetch_copies", fetch_copies, nullptr, none_on_a_device},
+                                               {"return_copies", return_copies, return_scratch, none_on_a_device}};
+  return in_place ? here : refused;
+}
+
+}  // namespace heddle::comm

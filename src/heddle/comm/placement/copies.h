@@ -1,0 +1,14 @@
+// The communication kernels of copies of experts.
+#pragma once
+
+#include "heddle/comm/collectives.h"
+#include "heddle/comm/placement/placement.h"
+
+namespace heddle::comm {
+
+/// As the attributes of place_copies say.
+PlacementRules placement_rules(const ir::Attributes& a);
+
+const std::vector<Collective>& copies_kernels(bool in_place);  // place_copies, fetch_copies, return_copies
+
+}  // namespace heddle::comm

@@ -1,0 +1,91 @@
+#include "heddle/comm/placement/placement.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "heddle/base/error.h"
+#include "heddle/comm/placement/trial.h"
+
+namespace heddle::comm {
+
+bool Holders::near(int64_t a, int64_t b) const {
+  for (int64_t s = 0; s < slices; ++s) {
+    if (node_of[static_cast<size_t>(a * slices + s)] != node_of[static_cast<size_t>(b * slices + s)]) return false;
+  }
+  return true;
+}
+
+int64_t Placement::Copy::rows() const { return std::accumulate(rows_S.begin(), rows_S.end(), int64_t{0}); }
+
+Placement::Placement(const Holders& holders, int64_t experts)
+    : own_(experts / holders.count()), copies_(holders.copies), used_H_(static_cast<size_t>(holders.count()), 0) {
+  HEDDLE_CHECK(experts % holders.count() == 0, "{} experts on {} holders", experts, holders.count());
+  for (int64_t h = 0; h < holders.count(); ++h) {
+    for (int64_t i = 0; i < own_; ++i) expert_of_slot_.push_back(static_cast<int32_t>(h * own_ + i));
+    expert_of_slot_.insert(expert_of_slot_.end(), static_cast<size_t>(copies_), -1);
+  }
+}
+
+void Placement::add(int64_t expert, int64_t holder, std::vector<int64_t> rows_S) {
+  int64_t& used = used_H_[static_cast<size_t>(holder)];
+  HEDDLE_CHECK(used < copies_, "holder {} has {} slots for copies", holder, copies_);
+  const int64_t slot = holder * slots_each() + own_ + used++;
+  expert_of_slot_[static_cast<size_t>(slot)] = static_cast<int32_t>(expert);
+  const auto behind = std::upper_bound(list_.begin(), list_.end(), expert,
+                                       [](int64_t e, const Copy& copy) { return e < copy.expert; });
+  list_.insert(behind, Copy{expert, holder, slot, std::move(rows_S)});
+}
+
+std::vector<int64_t> Placement::rows_of(const Loads& loads) const {
+  std::vector<int64_t> rows(used_H_.size(), 0);
+  for (int64_t e = 0; e < loads.experts; ++e) {
+    for (int64_t s = 0; s < loads.sources; ++s) rows[static_cast<size_t>(owner(e))] += loads.at(s, e);
+  }
+  for (const Copy& copy : list_) {
+    rows[static_cast<size_t>(owner(copy.expert))] -= copy.rows();
+    rows[static_cast<size_t>(copy.holder)] += copy.rows();
+  }
+  return rows;
+}
+
+namespace {
+
+/// Peaks that are tried between the even share and what is there, closer to each other near the first; and the part
+/// of the even share below which a copy is not worth its slot, nor imbalance worth a search.
+constexpr int64_t kPeaks = 16, kLeastPart = 64;
+
+}  // namespace
+
+Placement choose_placement(const Loads& loads, const Holders& holders, const PlacementRules& rules) {
+  const Placement none(holders, loads.experts);
+  const std::vector<int64_t> rows = none.rows_of(loads);
+  const int64_t all = std::accumulate(rows.begin(), rows.end(), int64_t{0}), count = holders.count();
+  const int64_t most = *std::max_element(rows.begin(), rows.end()), even = (all + count - 1) / count;
+  const int64_t least = std::max<int64_t>(1, even / kLeastPart);
+  if (holders.copies == 0 || count == 1 || most <= even + least) return none;
+  const LinkTimes links(loads, holders, rules.costs);
+  Placement best = none;
+  int64_t best_ps = most * rules.costs.row_ps + links.of(none);
+  const bool one_node = [&] {
+    for (int64_t h = 1; h < count; ++h) {
+      if (!holders.near(0, h)) return false;
+    }
+    return true;
+  }();
+  for (const Trial::Reach reach : {Trial::Reach::near_only, Trial::Reach::near_first, Trial::Reach::anywhere}) {
+    if (reach != Trial::Reach::near_only && one_node) continue;
+    for (int64_t i = 0; i < kPeaks; ++i) {
+      const int64_t peak = even + (most - even) * (i * i * i) / (kPeaks * kPeaks * kPeaks);
+      Placement trial = Trial(loads, holders, rules.whole_sources, {peak, least, reach}).take();
+      const std::vector<int64_t> found = trial.rows_of(loads);
+      const int64_t ps = *std::max_element(found.begin(), found.end()) * rules.costs.row_ps + links.of(trial);
+      const bool fewer = ps == best_ps && trial.copies().size() < best.copies().size();
+      if (ps > best_ps || (ps == best_ps && !fewer)) continue;
+      best = std::move(trial);
+      best_ps = ps;
+    }
+  }
+  return best;
+}
+
+}  // namespace heddle::comm

@@ -1,0 +1,188 @@
+#include "heddle/comm/placement/trial.h"
+
+#include <algorithm>
+#include <numeric>
+#include <tuple>
+
+namespace heddle::comm {
+
+namespace {
+
+size_t at(int64_t i) { return static_cast<size_t>(i); }
+
+/// 0 … count − 1, by decreasing weight, equal ones by index.
+std::vector<int64_t> heaviest_first(const std::vector<int64_t>& weights, int64_t first, int64_t last) {
+  std::vector<int64_t> order(at(last - first));
+  std::iota(order.begin(), order.end(), first);
+  std::stable_sort(order.begin(), order.end(),
+                   [&](int64_t a, int64_t b) { return weights[at(a)] > weights[at(b)]; });
+  return order;
+}
+
+}  // namespace
+
+Trial::Trial(const Loads& loads, const Holders& holders, bool whole_sources, const Aim& aim)
+    : loads_(loads),
+      holders_(holders),
+      whole_(whole_sources),
+      aim_(aim),
+      placement_(holders, loads.experts),
+      rows_H_(placement_.rows_of(loads)),
+      used_H_(rows_H_.size(), 0),
+      rows_E_(at(loads.experts), 0),
+      left_E_(at(whole_sources ? loads.experts : 0)) {
+  for (int64_t e = 0; e < loads.experts; ++e) {
+    for (int64_t s = 0; s < loads.sources; ++s) {
+      rows_E_[at(e)] += loads.at(s, e);
+      if (whole_) left_E_[at(e)].push_back(loads.at(s, e));
+    }
+  }
+  for (const int64_t h : heaviest_first(rows_H_, 0, holders.count())) {
+    if (rows_H_[at(h)] >= aim.peak + aim.least) shed(h);
+  }
+  std::stable_sort(planned_.begin(), planned_.end(),
+                   [](const Planned& a, const Planned& b) { return a.expert < b.expert; });
+  for (auto first = planned_.begin(); first != planned_.end();) {
+    const auto last =
+        std::find_if(first, planned_.end(), [&](const Planned& p) { return p.expert != first->expert; });
+    if (!whole_) split(first->expert, {first, last});
+    for (; first != last; ++first) placement_.add(first->expert, first->holder, std::move(first->rows_S));
+  }
+}
+
+void Trial::shed(int64_t holder) {
+  const int64_t own = loads_.experts / holders_.count();
+  for (const int64_t expert : heaviest_first(rows_E_, holder * own, (holder + 1) * own)) {
+    for (;;) {
+      const int64_t excess = rows_H_[at(holder)] - aim_.peak;
+      if (excess < aim_.least || rows_E_[at(expert)] < aim_.least) break;
+      const int64_t wanted = std::min(excess, rows_E_[at(expert)]), to = receiver(expert, wanted);
+      if (to < 0) break;
+      const int64_t rows = std::min(wanted, aim_.peak - rows_H_[at(to)]);
+      if (!plan(expert, to, rows)) break;
+    }
+  }
+}
+
+int64_t Trial::receiver(int64_t expert, int64_t rows) const {
+  const int64_t owner = placement_.owner(expert);
+  int64_t best = -1;
+  std::tuple<bool, bool, int64_t> best_rank;  // far, too small, then by room
+  for (int64_t h = 0; h < holders_.count(); ++h) {
+    const int64_t room = aim_.peak - rows_H_[at(h)];
+    if (h == owner || used_H_[at(h)] == holders_.copies || room < aim_.least) continue;
+    const bool near = holders_.near(owner, h);
+    if (aim_.reach == Reach::near_only && !near) continue;
+    const bool has = std::any_of(planned_.begin(), planned_.end(),
+                                 [&](const Planned& p) { return p.expert == expert && p.holder == h; });
+    if (has) continue;
+    const bool fits = room >= rows;
+    const std::tuple rank{aim_.reach == Reach::near_first && !near, !fits, fits ? room : -room};
+    if (best >= 0 && rank >= best_rank) continue;
+    best = h;
+    best_rank = rank;
+  }
+  return best;
+}
+
+bool Trial::plan(int64_t expert, int64_t holder, int64_t rows) {
+  Planned copy{expert, holder, rows, {}};
+  if (whole_) {
+    copy.rows_S = whole_sources_of(expert, holder, rows);
+    copy.rows = std::accumulate(copy.rows_S.begin(), copy.rows_S.end(), int64_t{0});
+    if (copy.rows < aim_.least) return false;
+    for (size_t s = 0; s < copy.rows_S.size(); ++s) left_E_[at(expert)][s] -= copy.rows_S[s];
+  }
+  rows_E_[at(expert)] -= copy.rows;
+  rows_H_[at(placement_.owner(expert))] -= copy.rows;
+  rows_H_[at(holder)] += copy.rows;
+  ++used_H_[at(holder)];
+  planned_.push_back(std::move(copy));
+  return true;
+}
+
+std::vector<int64_t> Trial::whole_sources_of(int64_t expert, int64_t holder, int64_t rows) const {
+  const std::vector<int64_t>& left = left_E_[at(expert)];
+  std::vector<int64_t> taken(left.size(), 0);
+  for (int distance = 0; distance <= 3; ++distance) {
+    for (const int64_t s : heaviest_first(left, 0, loads_.sources)) {
+      if (this->distance(s, holder, placement_.owner(expert)) != distance || left[at(s)] > rows) continue;
+      taken[at(s)] = left[at(s)];
+      rows -= left[at(s)];
+    }
+  }
+  return taken;
+}
+
+int Trial::distance(int64_t source, int64_t holder, int64_t owner) const {
+  const int64_t of = source / holders_.slices;
+  if (of == holder) return 0;
+  if (of == owner) return 3;
+  return holders_.near(of, holder) ? 1 : 2;
+}
+
+void Trial::split(int64_t expert, std::span<Planned> copies) const {
+  std::vector<int64_t> left(at(loads_.sources));
+  for (int64_t s = 0; s < loads_.sources; ++s) left[at(s)] = loads_.at(s, expert);
+  for (Planned& copy : copies) copy.rows_S.assign(left.size(), 0);
+  std::vector<int64_t> wanted;
+  for (const Planned& copy : copies) wanted.push_back(copy.rows);
+  for (int distance = 0; distance <= 3; ++distance) {
+    for (size_t c = 0; c < copies.size(); ++c) {
+      for (int64_t s = 0; s < loads_.sources; ++s) {
+        if (this->distance(s, copies[c].holder, placement_.owner(expert)) != distance) continue;
+        const int64_t rows = std::min(wanted[c], left[at(s)]);
+        copies[c].rows_S[at(s)] += rows;
+        wanted[c] -= rows;
+        left[at(s)] -= rows;
+      }
+    }
+  }
+}
+
+LinkTimes::LinkTimes(const Loads& loads, const Holders& holders, const CopyCosts& costs)
+    : holders_(holders), costs_(costs), rows_SH_(at(loads.sources * holders.count()), 0) {
+  const int64_t own = loads.experts / holders.count();
+  for (int64_t s = 0; s < loads.sources; ++s) {
+    for (int64_t e = 0; e < loads.experts; ++e) rows_SH_[at(s * holders.count() + e / own)] += loads.at(s, e);
+  }
+}
+
+int64_t LinkTimes::of(const Placement& placement) const {
+  const int64_t sources = std::ssize(holders_.node_of), count = holders_.count(), slices = holders_.slices;
+  std::vector<int64_t> rows = rows_SH_;
+  for (const Placement::Copy& copy : placement.copies()) {
+    for (int64_t s = 0; s < sources; ++s) {
+      rows[at(s * count + placement.owner(copy.expert))] -= copy.rows_S[at(s)];
+      rows[at(s * count + copy.holder)] += copy.rows_S[at(s)];
+    }
+  }
+  const int nodes = 1 + *std::max_element(holders_.node_of.begin(), holders_.node_of.end());
+  std::vector<int64_t> within_out(at(sources), 0), within_in(within_out);
+  std::vector<int64_t> across_out(at(nodes), 0), across_in(across_out);
+  const auto carry = [&](int64_t from, int64_t to, int64_t within_ps, int64_t across_ps) {
+    if (from == to) return;
+    const auto a = at(holders_.node_of[at(from)]), b = at(holders_.node_of[at(to)]);
+    (a == b ? within_out[at(from)] : across_out[a]) += a == b ? within_ps : across_ps;
+    (a == b ? within_in[at(to)] : across_in[b]) += a == b ? within_ps : across_ps;
+  };
+  for (int64_t s = 0; s < sources; ++s) {
+    for (int64_t h = 0; h < count; ++h) {
+      const int64_t moved = rows[at(s * count + h)];
+      for (int64_t i = 0; i < slices; ++i)
+        carry(s, h * slices + i, moved * costs_.row_within_ps, moved * costs_.row_across_ps);
+    }
+  }
+  for (const Placement::Copy& copy : placement.copies()) {
+    for (int64_t i = 0; i < slices; ++i) {
+      carry(placement.owner(copy.expert) * slices + i, copy.holder * slices + i, costs_.copy_within_ps,
+            costs_.copy_across_ps);
+    }
+  }
+  int64_t most = 0;
+  for (const auto* links : {&within_out, &within_in, &across_out, &across_in})
+    most = std::max(most, *std::max_element(links->begin(), links->end()));
+  return most;
+}
+
+}  // namespace heddle::comm

@@ -1,0 +1,91 @@
+// Copies of hot experts for one microbatch, over the ranks of an exchange (ops/experts/exchange.cpp): which there are, their
+// weights, and their gradients' way home. G ranks of H holders, P of E experts and C slots for copies on each, T
+// tokens with k experts; a weight is [P, N, K]. See docs/features/expert_replicas.md.
+#include "heddle/ops/ops.h"
+#include "heddle/ops/rule.h"
+
+namespace heddle::ops {
+
+namespace {
+
+extern const OpDef return_copies;
+
+int64_t holders_of(const Op& op) { return op.attributes.integer("ranks") / op.attributes.integer("slices"); }
+
+const OpDef place_copies{
+    .kind = "place_copies",
+    .operands = "experts", .results = "slots placement",
+    .attributes = "ranks slices experts copies whole row_ps row_within_ps row_across_ps copy_within_ps copy_across_ps",
+    .stream = StreamKind::comm,
+    .collective = true,
+    .replayable = false,
+    .infer = [](const Listing& listing, const Op& op) {
+      const Rule rule(listing, op);
+      const int64_t experts = op.attributes.integer("experts");
+      rule.require(rule.dtype(0) == Dtype::i32, "experts are not i32");
+      rule.require(experts % holders_of(op) == 0, "experts is not a multiple of the ranks");
+      return std::vector{output(Dtype::i32, rule.in(0).shape, Role::metadata),
+                         output(Dtype::i32, {fixed(experts + holders_of(op) * op.attributes.integer("copies"))}, Role::metadata)};
+    },
+    .cost = [](const Listing&, const Op& op, const RowCounts&) {
+      const auto others = static_cast<double>(op.attributes.integer("ranks") - 1);
+      return Cost{.message_bytes = 4 * others * static_cast<double>(op.attributes.integer("experts"))};
+    },
+};
+
+// Of what is packed, `bytes` are those of one expert.
+const OpDef fetch_copies{
+    .kind = "fetch_copies",
+    .operands = "w placement", .results = "copies",
+    .attributes = "ranks slices copies bytes?",
+    .stream = StreamKind::comm,
+    .collective = true,
+    .made_again = true,
+    .packable = "w",
+    .infer = [](const Listing& listing, const Op& op) {
+      const Rule rule(listing, op);
+      const Value& w = rule.in(0);
+      const int64_t bytes = op.attributes.integer_or("bytes", 0), copies = op.attributes.integer("copies");
+      rule.require(w.shape.size() == 3, "w is not [P, N, K]");
+      rule.require(bytes * w.shape[0].count == w.packed_bytes, "says the bytes of what is packed, and of nothing else");
+      Value made = output(w.dtype, {fixed(copies), w.shape[1], w.shape[2]});
+      made.layout = w.layout;
+      made.packed_bytes = bytes * copies;
+      return std::vector{std::move(made)};
+    },
+    .differentiate = [](GradientWriter& writer, const Op& op, const std::vector<ValueId>& d_out) {
+      writer.add_to_gradient(return_copies, {d_out[0], op.in[1]}, op.in[0],
+                             {{"ranks", op.attributes.integer("ranks")}, {"slices", op.attributes.integer("slices")}});
+      return std::vector{none, none};
+    },
+    .cost = [](const Listing& listing, const Op& op, const RowCounts& rows) {
+      return Cost{.message_bytes = static_cast<double>(listing.bytes(op.out[0], rows))};
+    },
+};
+
+const OpDef return_copies{
+    .kind = "return_copies",
+    .operands = "partial placement", .updates = "acc",
+    .attributes = "ranks slices",
+    .stream = StreamKind::comm,
+    .collective = true,
+    .adds_beside = true,
+    .exact = "return_copies",
+    .infer = [](const Listing& listing, const Op& op) {
+      const Rule rule(listing, op);
+      const ir::Shape &partial = rule.in(0).shape, &acc = rule.updated(0).shape;
+      rule.require(rule.dtype(0) == rule.updated(0).dtype, "partial and sum differ in type");
+      rule.require(partial.size() == 3 && acc.size() == 3 && partial[1] == acc[1] && partial[2] == acc[2],
+                   "partial and sum differ in N or K");
+      return std::vector<Value>{};
+    },
+    .cost = [](const Listing& listing, const Op& op, const RowCounts& rows) {
+      return Cost{.message_bytes = static_cast<double>(listing.bytes(op.in[0], rows))};
+    },
+};
+
+}  // namespace
+
+std::vector<const OpDef*> copies_ops() { return {&place_copies, &fetch_copies, &return_copies}; }
+
+}  // namespace heddle::ops

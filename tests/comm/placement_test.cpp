@@ -1,0 +1,167 @@
+// Which copies there are, and what they take: nothing is lost, ranks agree, the busiest one ends sooner, and copies
+// are made where they pay only.
+#include "heddle/comm/placement/placement.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <numeric>
+#include <set>
+
+#include "heddle/base/random.h"
+
+namespace heddle::comm {
+namespace {
+
+struct Case {
+  Holders holders;
+  int64_t experts = 0;
+  std::vector<int32_t> rows_SE;
+  Loads loads() const { return {std::ssize(holders.node_of), experts, rows_SE}; }
+};
+
+std::vector<int> nodes_of(int64_t ranks, int64_t each) {
+  std::vector<int> nodes;
+  for (int64_t r = 0; r < ranks; ++r) nodes.push_back(static_cast<int>(r / each));
+  return nodes;
+}
+
+/// Experts in random order with loads like 1 ÷ place^steepness, each source its own noise.
+Case zipf(int64_t ranks, int64_t node_ranks, int64_t slices, int64_t copies, int64_t experts, double steepness,
+          uint64_t seed) {
+  Case c{{slices, copies, nodes_of(ranks, node_ranks)}, experts, {}};
+  const RandomKey key(seed);
+  std::vector<size_t> place(static_cast<size_t>(experts));
+  std::iota(place.begin(), place.end(), size_t{0});
+  for (size_t i = place.size(); i-- > 1;) std::swap(place[i], place[key.bits(i) % (i + 1)]);
+  for (int64_t s = 0; s < ranks; ++s) {
+    for (int64_t e = 0; e < experts; ++e) {
+      const double share = std::pow(1.0 + static_cast<double>(place[static_cast<size_t>(e)]), -steepness);
+      const double noise = 0.5 + key.with(static_cast<uint64_t>(s)).uniform(static_cast<uint64_t>(e));
+      c.rows_SE.push_back(static_cast<int32_t>(4000 * share * noise));
+    }
+  }
+  return c;
+}
+
+double imbalance(const std::vector<int64_t>& rows) {
+  const auto all = static_cast<double>(std::accumulate(rows.begin(), rows.end(), int64_t{0}));
+  return static_cast<double>(*std::max_element(rows.begin(), rows.end())) * static_cast<double>(rows.size()) / all;
+}
+
+/// What holds of every placement; returns the rows of each slot's source.
+void expect_sound(const Case& c, const Placement& p, bool whole) {
+  const Loads loads = c.loads();
+  std::set<std::pair<int64_t, int64_t>> held;
+  std::vector<int64_t> used(static_cast<size_t>(c.holders.count()), 0);
+  std::vector<int64_t> taken(c.rows_SE.size(), 0);
+  int64_t expert_before = 0;
+  for (const Placement::Copy& copy : p.copies()) {
+    EXPECT_GE(copy.expert, expert_before);
+    expert_before = copy.expert;
+    EXPECT_NE(copy.holder, p.owner(copy.expert));
+    EXPECT_TRUE(held.insert({copy.expert, copy.holder}).second) << "two copies in one place";
+    EXPECT_LE(++used[static_cast<size_t>(copy.holder)], c.holders.copies);
+    EXPECT_EQ(copy.slot / p.slots_each(), copy.holder);
+    EXPECT_EQ(p.expert_of_slot()[static_cast<size_t>(copy.slot)], copy.expert);
+    EXPECT_GT(copy.rows(), 0);
+    for (int64_t s = 0; s < loads.sources; ++s) {
+      const int64_t rows = copy.rows_S[static_cast<size_t>(s)];
+      EXPECT_GE(rows, 0);
+      if (whole) {
+        EXPECT_TRUE(rows == 0 || rows == loads.at(s, copy.expert));
+      }
+      taken[static_cast<size_t>(s * c.experts + copy.expert)] += rows;
+    }
+  }
+  for (size_t i = 0; i < taken.size(); ++i) EXPECT_LE(taken[i], c.rows_SE[i]);
+  for (int64_t e = 0; e < c.experts; ++e) EXPECT_EQ(p.expert_of_slot()[static_cast<size_t>(p.slot_of(e))], e);
+  const std::vector<int64_t> rows = p.rows_of(loads);
+  EXPECT_EQ(std::accumulate(rows.begin(), rows.end(), int64_t{0}),
+            std::accumulate(c.rows_SE.begin(), c.rows_SE.end(), int64_t{0}));
+  const std::vector<int64_t> before = Placement(c.holders, c.experts).rows_of(loads);
+  EXPECT_LE(imbalance(rows), imbalance(before));
+}
+
+TEST(Placement, DrawnLoadsAreEvenedOut) {
+  for (uint64_t seed = 0; seed < 40; ++seed) {
+    for (const double steepness : {0.5, 1.0, 1.5}) {
+      const Case c = zipf(16, 8, 1, 2, 128, steepness, seed);
+      const Placement p = choose_placement(c.loads(), c.holders, {});
+      expect_sound(c, p, false);
+      EXPECT_LE(imbalance(p.rows_of(c.loads())), 1.05) << "seed " << seed << " steepness " << steepness;
+      const Placement whole = choose_placement(c.loads(), c.holders, {.whole_sources = true});
+      expect_sound(c, whole, true);
+      EXPECT_LE(imbalance(whole.rows_of(c.loads())), steepness > 1 ? 1.3 : 1.05) << "seed " << seed << " steepness " << steepness;
+    }
+  }
+}
+
+TEST(Placement, OddLoadsAreTaken) {
+  for (const int64_t slices : {1, 2}) {
+    for (const int64_t copies : {1, 3}) {
+      for (uint64_t seed = 0; seed < 20; ++seed) {
+        Case c{{slices, copies, nodes_of(6 * slices, 2)}, 12, {}};
+        const RandomKey key = RandomKey(seed).with("loads");
+        for (int64_t i = 0; i < 6 * slices * c.experts; ++i) {
+          const auto at = static_cast<uint64_t>(i);
+          c.rows_SE.push_back(key.bits(at) % 3 == 0 ? static_cast<int32_t>(key.bits(at) / 64 % 50) : 0);
+        }
+        for (const bool whole : {false, true})
+          expect_sound(c, choose_placement(c.loads(), c.holders, {.whole_sources = whole}), whole);
+        std::fill(c.rows_SE.begin(), c.rows_SE.end(), 0);  // nothing at all
+        EXPECT_TRUE(choose_placement(c.loads(), c.holders, {}).copies().empty());
+        for (int64_t s = 0; s < 6 * slices; ++s)
+          c.rows_SE[static_cast<size_t>(s * c.experts + 7)] = 30;  // one takes all
+        const Placement one = choose_placement(c.loads(), c.holders, {});
+        expect_sound(c, one, false);
+        EXPECT_EQ(one.copies().size(), 5u) << "every other holder has a copy";
+        EXPECT_LE(imbalance(one.rows_of(c.loads())), 1.1);
+      }
+    }
+  }
+}
+
+TEST(Placement, RowsStayWhereTheyAreIfTheyCan) {
+  Case c{{1, 1, nodes_of(4, 2)}, 4, {}};
+  c.rows_SE = {10, 0, 0, 0, 10, 0, 0, 0, 10, 0, 0, 0, 10, 0, 0, 0};  // all of expert 0
+  const Placement p = choose_placement(c.loads(), c.holders, {});
+  ASSERT_EQ(p.copies().size(), 3u);
+  for (const Placement::Copy& copy : p.copies()) {
+    std::vector<int64_t> own(4, 0);
+    own[static_cast<size_t>(copy.holder)] = 10;
+    EXPECT_EQ(copy.rows_S, own);
+  }
+}
+
+TEST(Placement, CopiesAreMadeWhereTheyPay) {
+  const Case c = zipf(8, 4, 1, 2, 64, 1.0, 3);
+  CopyCosts costs{.row_ps = 1000, .row_within_ps = 10, .row_across_ps = 100};
+  const auto copies = [&](const CopyCosts& at) { return choose_placement(c.loads(), c.holders, {at}).copies(); };
+  EXPECT_FALSE(copies(costs).empty());
+  costs.copy_within_ps = costs.copy_across_ps = int64_t{1} << 50;
+  EXPECT_TRUE(copies(costs).empty()) << "no row is worth that";
+  costs.copy_within_ps = 0;  // within a node only
+  const auto near = copies(costs);
+  EXPECT_FALSE(near.empty());
+  for (const Placement::Copy& copy : near) EXPECT_EQ(copy.expert / 8 / 4, copy.holder / 4);
+  // An even load has none, whatever they cost.
+  Case even = c;
+  std::fill(even.rows_SE.begin(), even.rows_SE.end(), 100);
+  EXPECT_TRUE(choose_placement(even.loads(), even.holders, {}).copies().empty());
+}
+
+// By hand: rows that one rank sheds save so much of its time; a copy costs the link as much as its break-even.
+TEST(Placement, TheBreakEvenIsWhereItIsByHand) {
+  Case c{{1, 1, {0, 0}}, 2, {}};
+  c.rows_SE = {100, 0, 100, 0};  // holder 0 has 200 rows, 1 none; 100 of them would come from where they'd stay
+  // Without: 200 rows of 10, and 100 rows cross. With: 100 rows, none crosses, but a copy does.
+  CopyCosts costs{.row_ps = 10, .row_within_ps = 3};
+  costs.copy_within_ps = 100 * 10 + 100 * 3 - 1;
+  EXPECT_EQ(choose_placement(c.loads(), c.holders, {costs}).copies().size(), 1u);
+  costs.copy_within_ps += 1;
+  EXPECT_TRUE(choose_placement(c.loads(), c.holders, {costs}).copies().empty());
+}
+
+}  // namespace
+}  // namespace heddle::comm

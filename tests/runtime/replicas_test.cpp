@@ -1,0 +1,300 @@
+// Copies of hot experts against none: to the last bit on whole numbers, op by op in poisoned memory, while the hot
+// experts change; and whole models, whose bits but for sums of weight gradients stay.
+#include <cmath>
+#include <mutex>
+
+#include "heddle/comm/placement/placement.h"
+#include "heddle/passes/host/home_words.h"
+#include "heddle/passes/host/offload.h"
+#include "heddle/passes/recompute.h"
+#include "tests/runtime/exchange_group.h"
+#include "tests/runtime/kept_bits.h"
+
+namespace heddle::test {
+namespace {
+
+double whole_number(uint64_t of, int64_t i) {
+  return static_cast<double>(RandomKey(of).bits(static_cast<uint64_t>(i)) % 5) - 2;
+}
+
+/// One rank of a layer with one product an expert: forward and backward of one microbatch after the other.
+class ExpertsRank : public ExchangeRank {
+ public:
+  ExpertsRank(const Routed& routed, int64_t rank, const ir::Attributes& exchange, int64_t copies, Dtype dtype,
+              comm::ThreadBoard& board)
+      : ExchangeRank(routed, rank, dtype, exchange, board), copies_(copies), placing_(none_cost(routed, copies)) {
+    if (copies > 0) attributes_.set("copies", copies);
+    const int64_t N = routed.width + 1, K = routed.width, P = routed.experts_each;
+    weight_ = make(dtype, {P, N, K}, ir::Role::weight);
+    sum_ = make(wide_, {P, N, K}, ir::Role::accumulator);
+    const int64_t first = rank / routed.slices * P * N * K;
+    for (int64_t i = 0; i < P * N * K; ++i)
+      set(weight_, i, whole_number(17 + static_cast<uint64_t>(rank % routed.slices), first + i));
+  }
+  /// Everything that comes of a microbatch and lies where it does without copies: c, dx, dg.
+  std::vector<double> step(const std::vector<int32_t>& chosen, uint64_t seed, bool first) {
+    std::copy(chosen.begin(), chosen.end(), data<int32_t>(experts_));
+    ir::ValueId slots = experts_, placement = ir::none;
+    if (copies_ > 0) {
+      const auto placed = run("place_copies", {experts_}, placing_);
+      slots = placed[0];
+      placement = placed[1];
+      for (int64_t i = 0; i < listing_.elements(placement, rows_); ++i) {
+        const int64_t each = routed_.experts_each + copies_;
+        copied += i % each >= routed_.experts_each && data<int32_t>(placement)[i] >= 0 ? 1 : 0;
+      }
+    }
+    const auto counts =
+        run("share_counts", placement == ir::none ? std::vector{slots} : std::vector{slots, placement});
+    lists_ = run("counts_to_host", counts);
+    for (size_t i = 0; i < lists_.size(); ++i) rows_.of[lists_[i]] = comm::counted_rows(i, view(lists_[i]));
+    most = std::max(most, rows_.of[lists_[0]]);
+    const auto number = [&](uint64_t what) {
+      return [=, this](int64_t i, int64_t j) { return whole_number(seed * 8 + what, (rank_ * 1000 + i) * 64 + j); };
+    };
+    const ir::ValueId x = filled(dtype_, tokens(), routed_.width, number(0));
+    const ir::ValueId g = filled(wide_, tokens(), routed_.top_k, number(1));
+    const auto rows = run("dispatch", {x, g, slots, lists_[0], lists_[1], lists_[2]});
+    const ir::Attributes moved{{"ranks", routed_.ranks()}, {"slices", routed_.slices}};
+    const auto with_copies = [&](std::vector<ir::ValueId> in) {
+      if (placement == ir::none) return in;
+      ir::Attributes fetch = moved;
+      in.push_back(run("fetch_copies", {weight_, placement}, fetch.set("copies", copies_))[0]);
+      return in;
+    };
+    const ir::ValueId e = run("grouped_linear", with_copies({rows[0], weight_, lists_[3]}), {})[0];
+    std::vector<double> all =
+        values(run("combine", {e, rows[1], g, slots, lists_[0], lists_[1], lists_[2], rows[2], rows[3]})[0]);
+    const ir::ValueId dc = filled(dtype_, tokens(), routed_.width + 1, number(2));
+    const ir::ValueId dr = run("combine_dgrad", {dc, slots, lists_[0], lists_[1], lists_[2], rows[2], rows[3]})[0];
+    const auto weighed = run("weigh_dgrad", {dr, e, rows[1]}, {});
+    const ir::ValueId dq = run("grouped_linear_dgrad", with_copies({weighed[0], weight_, lists_[3]}), {})[0];
+    const ir::Attributes beside = copies_ > 0 ? ir::Attributes{{"copies", copies_}} : ir::Attributes();
+    const auto partial = run("grouped_linear_wgrad", {rows[0], weighed[0], lists_[3]}, beside, {sum_}, first);
+    if (copies_ > 0) run("return_copies", {partial[0], placement}, moved, {sum_});
+    const auto home =
+        run("dispatch_dgrad", {dq, weighed[1], slots, lists_[0], lists_[1], lists_[2], rows[2], rows[3]});
+    for (const ir::ValueId id : home) {
+      const std::vector<double> more = values(id);
+      all.insert(all.end(), more.begin(), more.end());
+    }
+    return all;
+  }
+  std::vector<double> weight_gradient() { return values(sum_); }
+
+  int64_t copied = 0, most = 0;
+
+ private:
+  static ir::Attributes none_cost(const Routed& routed, int64_t copies) {
+    return {{"ranks", routed.ranks()},
+            {"slices", routed.slices},
+            {"experts", routed.all_experts()},
+            {"copies", copies},
+            {"whole", int64_t{0}},
+            {"row_ps", int64_t{1}},
+            {"row_within_ps", int64_t{0}},
+            {"row_across_ps", int64_t{0}},
+            {"copy_within_ps", int64_t{0}},
+            {"copy_across_ps", int64_t{0}}};
+  }
+  int64_t copies_;
+  ir::Attributes placing_;
+  ir::ValueId weight_, sum_;
+};
+
+struct Stepped {
+  std::vector<std::vector<double>> values, gradients;  // by rank
+  int64_t copied = 0;
+  std::vector<int64_t> most;  // rows of a rank
+};
+
+constexpr int kMicrobatches = 4;
+
+/// Experts of a microbatch: most choices fall on two that change, sometimes all on one, and a rank may have none.
+std::vector<int32_t> hot_choice(const Routed& routed, int64_t rank, int m) {
+  std::vector<int32_t> chosen;
+  const RandomKey key = RandomKey(31).with(static_cast<uint64_t>(m)).with(static_cast<uint64_t>(rank));
+  const auto experts = static_cast<uint64_t>(routed.all_experts());
+  for (int64_t t = 0; t < routed.tokens(rank); ++t) {
+    std::set<int32_t> of;
+    const uint64_t hot = (static_cast<uint64_t>(m) * 5 + 1) % experts;
+    if (m == 2 || key.bits(static_cast<uint64_t>(t)) % 4 != 0) of.insert(static_cast<int32_t>(hot));
+    for (uint64_t i = 0; std::ssize(of) < routed.top_k; ++i) {
+      of.insert(static_cast<int32_t>(key.bits(1000 + static_cast<uint64_t>(t) * 64 + i) % experts));
+    }
+    chosen.insert(chosen.end(), of.begin(), of.end());
+  }
+  return chosen;
+}
+
+Stepped stepped(const Routed& routed, const std::string& topology, int64_t copies, Dtype dtype) {
+  Stepped all;
+  const auto ranks = static_cast<size_t>(routed.ranks());
+  all.values.resize(ranks);
+  all.gradients.resize(ranks);
+  all.most.resize(ranks);
+  comm::ThreadBoard board(routed.node_of);
+  std::vector<std::thread> threads;
+  std::vector<std::exception_ptr> failures(ranks);
+  std::mutex mutex;
+  for (size_t p = 0; p < ranks; ++p) {
+    threads.emplace_back([&, p] {
+      try {
+        const auto rank_number = static_cast<int64_t>(p);
+        ExpertsRank rank(routed, rank_number, exchange_attributes(routed, topology), copies, dtype, board);
+        for (int m = 0; m < kMicrobatches; ++m) {
+          const auto more = rank.step(hot_choice(routed, rank_number, m), static_cast<uint64_t>(m), m == 0);
+          all.values[p].insert(all.values[p].end(), more.begin(), more.end());
+        }
+        all.gradients[p] = rank.weight_gradient();
+        all.most[p] = rank.most;
+        const std::lock_guard lock(mutex);
+        all.copied += rank.copied;
+      } catch (const std::exception& error) {
+        failures[p] = std::current_exception();
+        board.abort(error.what());
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (const std::exception_ptr& failure : failures) {
+    if (failure) std::rethrow_exception(failure);
+  }
+  return all;
+}
+
+TEST(Replicas, ChangeNoWholeNumberInAnyTopology) {
+  const auto group = [](std::vector<int> nodes, int64_t slices, int64_t each, int64_t k,
+                        std::vector<int64_t> tokens) {
+    return Routed::random(std::move(nodes), slices, each, k, 3, tokens, 1);
+  };
+  const std::vector<Routed> groups{group({0, 0, 0, 0}, 1, 2, 1, {9}), group({0, 0, 1, 1}, 1, 3, 3, {24}),
+                                   group({0, 0, 0, 1, 1, 2}, 1, 2, 2, {0, 17, 1, 6}),
+                                   group({0, 0, 1, 1, 0, 0, 1, 1}, 2, 2, 3, {11})};
+  for (const Routed& routed : groups) {
+    for (const char* topology : {"plain", "rank", "node", "merge", "auto"}) {
+      for (const Dtype dtype : {Dtype::f64, Dtype::f32}) {
+        const Stepped without = stepped(routed, topology, 0, dtype);
+        for (const int64_t copies : {1, 3}) {
+          const Stepped with = stepped(routed, topology, copies, dtype);
+          EXPECT_EQ(with.values, without.values) << topology << " on " << routed.ranks() << ", " << copies;
+          EXPECT_EQ(with.gradients, without.gradients) << topology << " on " << routed.ranks() << ", " << copies;
+          EXPECT_GT(with.copied, 0);
+          EXPECT_LT(*std::max_element(with.most.begin(), with.most.end()),
+                    *std::max_element(without.most.begin(), without.most.end()));
+        }
+      }
+    }
+  }
+}
+
+/// What a step leaves, by name: with and without copies.
+struct Model {
+  plan::Degrees mesh{.dp = 4, .ep = 4};
+  std::string topology = "plain", schedule = "1f1b", recompute, offload, weights, gradients;
+  std::vector<int> node_of;
+  Dtype dtype = Dtype::f64;
+  std::string backend = "reference";
+  bool exact = false, reuse_lists = true;
+};
+
+std::map<std::string, std::vector<double>> left_by(const Model& m, int replicas) {
+  model::ModelConfig c = small();
+  c.n_routed_experts = 8;
+  c.num_experts_per_tok = 2;
+  plan::Plan plan = plan_of_four(m.mesh, m.schedule);
+  plan.dtype = m.dtype;
+  plan.exact_sums = m.exact;
+  plan.parallel.exchange.topology = from_word<ir::Topology>(m.topology);
+  plan.parallel.exchange.replicas = replicas;
+  plan.parallel.reuse_lists = m.reuse_lists;
+  plan.memory.recompute = passes::recompute_groups(m.recompute);
+  plan.memory.offload = passes::offload_groups(m.offload);
+  plan.memory.weights = passes::home_groups(m.weights);
+  plan.memory.gradients = passes::home_groups(m.gradients);
+  if (m.backend == "host") plan.packed_bytes = backends::named("host").packed_bytes;
+  TinyRun run(c, plan, m.backend, 4 * kArenaBytes, 1, true, m.node_of);
+  fill(run, c, 5);
+  std::map<std::string, std::vector<double>> left;
+  run.run(tiny_batches(c, plan, 5));
+  for (const char* prefix : {"grad.", "m.", "v."}) {
+    for (int r = 0; r < plan.ranks(); ++r) {
+      for (const model::Parameter& p : run.parameters(r)) {
+        if (p.trained && !left.contains(prefix + p.name)) left[prefix + p.name] = run.whole(prefix, p.name);
+      }
+    }
+  }
+  left["loss.next_token"] = {run.total("loss.next_token")};
+  for (int r = 0; r < plan.ranks(); ++r) {
+    const comm::Traffic sent = run.communicators(r).traffic().at("comm.experts");
+    left["bytes"].push_back(static_cast<double>(sent.within_node_bytes + sent.across_nodes_bytes));
+  }
+  return left;
+}
+
+double relative(const std::vector<double>& a, const std::vector<double>& b) {
+  double difference = 0, norm = 0;
+  for (size_t i = 0; i < a.size(); ++i) {
+    difference += (a[i] - b[i]) * (a[i] - b[i]);
+    norm += b[i] * b[i];
+  }
+  return std::sqrt(difference / std::max(norm, 1e-300));
+}
+
+void expect_the_same(const Model& m) {
+  const auto without = left_by(m, 0), with = left_by(m, 2);
+  const double tolerance = m.dtype == Dtype::f64 ? 1e-12 : 1e-5;
+  ASSERT_EQ(with.size(), without.size());
+  EXPECT_NE(with.at("bytes"), without.at("bytes"));
+  bool moved = false;
+  for (const auto& [name, values] : without) {
+    if (name == "bytes") continue;
+    const std::string text =
+        fmt::format("{} {} {} {} {} {}", name, m.topology, m.schedule, m.recompute, m.offload, m.backend);
+    EXPECT_LE(relative(with.at(name), values), tolerance) << text;
+    moved = moved || with.at(name) != values;
+    const bool of_experts = name.find(".experts.") != std::string::npos;
+    const bool same = m.exact || (name.starts_with("grad.") && !of_experts) || name == "loss.next_token";
+    if (same && m.topology == "plain") {
+      EXPECT_EQ(with.at(name), values) << text;
+    }
+  }
+  if (!m.exact && m.dtype != Dtype::f64) {
+    EXPECT_TRUE(moved) << "nothing was copied";
+  }
+}
+
+TEST(Replicas, AreTheSameModelInEveryTopology) {
+  for (const char* topology : {"plain", "rank", "node", "merge", "auto"}) {
+    expect_the_same({.topology = topology, .node_of = {0, 0, 1, 1}});
+    expect_the_same({.mesh = {.dp = 4, .ep = 2, .etp = 2}, .topology = topology, .node_of = {0, 0, 1, 1}});
+  }
+  expect_the_same({.reuse_lists = false});
+}
+
+TEST(Replicas, KeepTheBitsOfActivationsWhereRowsComeHomeOneByOne) {
+  expect_the_same({.dtype = Dtype::f32});
+  expect_the_same({.dtype = Dtype::f32, .backend = "host"});
+  expect_the_same({.dtype = Dtype::bf16, .backend = "host"});
+}
+
+TEST(Replicas, KeepAllBitsOfExactSums) {
+  for (const char* backend : {"reference", "host"})
+    expect_the_same({.dtype = Dtype::f32, .backend = backend, .exact = true});
+}
+
+TEST(Replicas, GoWithSchedulesAndMemory) {
+  expect_the_same({.mesh = {.dp = 2, .pp = 2, .ep = 2}, .schedule = "zb_h1"});
+  expect_the_same({.mesh = {.dp = 2, .pp = 2, .ep = 2}, .schedule = "interleaved"});
+  expect_the_same({.mesh = {.dp = 2, .pp = 2, .ep = 2}, .schedule = "dual_pipe_v"});
+  expect_the_same({.recompute = "layer"});
+  expect_the_same({.recompute = "expert_up>0.5,permute>1.1"});
+  expect_the_same({.mesh = {.dp = 2, .pp = 2, .ep = 2}, .schedule = "zb_h1", .recompute = "expert_up"});
+  expect_the_same({.offload = "layer"});
+  expect_the_same({.weights = "all"});
+  expect_the_same({.gradients = "all"});
+  expect_the_same({.weights = "all", .gradients = "all", .dtype = Dtype::bf16, .backend = "host"});
+}
+
+}  // namespace
+}  // namespace heddle::test
