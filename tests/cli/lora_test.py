@@ -232,6 +232,40 @@ class Lora(Program):
                  for run in ("run", "merged-run")]
         self.assertEqual(*words)
 
+    def test_peft_loads_those_of_dense_layers_and_shared_experts_beside_the_routed_ones(self):
+        (self.folder / "beside.toml").write_text(TOML.format(
+            model=tiny_model(num_hidden_layers=3, first_k_dense_replace=1, n_shared_experts=1)))
+        for targets in ("all", "mlp, shared"):
+            run = "beside-" + targets[:3]
+            self.heddle("train", "beside.toml", "--set", f"output={run}-base", "--steps", "1")
+            self.heddle("train", "beside.toml", "--set", f"output={run}", "--set", f"train.start={run}-base", "--set",
+                        "lora.rank=3", "--set", "lora.alpha=60", "--set", f"lora.targets={targets}")
+            self.heddle("convert", run, "--to", f"{run}-adapter", "--adapter", "--dtype", "f32")
+            self.heddle("convert", run, "--to", f"{run}-merged", "--merge", "--dtype", "f32")
+            config = json.loads((self.folder / f"{run}-adapter/adapter_config.json").read_text())
+            self.assertIn("model.layers.0.mlp.gate_proj.weight", config["target_parameters"])
+            self.assertIn("model.layers.1.mlp.shared_experts.down_proj.weight", config["target_parameters"])
+            self.assertEqual("down_proj" in config["target_modules"], targets == "all")
+            self.heddle("generate", f"{run}-base", "--adapter", f"{run}-adapter", "--tokens", "2")
+        try:
+            import peft
+            import torch
+            from transformers import AutoModelForCausalLM
+        except ImportError as missing:
+            self.skipTest(f"without PEFT: {missing}")
+        tokens = torch.tensor([[(7 * i + 3 * j) % 300 for i in range(24)] for j in range(2)])
+        for run in ("beside-all", "beside-mlp"):
+            with torch.no_grad():
+                merged = AutoModelForCausalLM.from_pretrained(self.folder / f"{run}-merged", dtype=torch.float32)
+                expected = merged(tokens).logits
+                adapted = peft.AutoPeftModelForCausalLM.from_pretrained(self.folder / f"{run}-adapter",
+                                                                        dtype=torch.float32)
+                found = adapted(tokens).logits
+                self.assertLess(((found - expected).norm() / expected.norm()).item(), 1e-4)
+                with adapted.disable_adapter():
+                    beneath = adapted(tokens).logits
+            self.assertGreater(((beneath - expected).norm() / expected.norm()).item(), 1e-2)
+
     def test_peft_loads_them_with_equal_logits(self):
         try:
             import peft

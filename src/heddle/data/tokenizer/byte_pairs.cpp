@@ -198,7 +198,8 @@ void BytePairs::join(std::string_view piece, Scratch& scratch, std::vector<Token
   if (piece.size() > static_cast<size_t>(std::numeric_limits<int32_t>::max())) {
     config_error("a piece of text of {} bytes without a break can't be tokenized", piece.size());
   }
-  auto& [symbols, heap] = scratch;
+  auto& symbols = scratch.symbols;
+  auto& heap = scratch.heap;
   begin(piece, symbols);
   if (symbols.empty()) return;
   heap.clear();

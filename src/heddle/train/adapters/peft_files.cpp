@@ -51,28 +51,47 @@ void check_is_module(const ReleasedSlice& slice, const config::Family& family) {
   }
 }
 
-// Modules that PEFT finds: by their last name where all modules of that name have adapters, else in full.
-std::vector<std::string> target_modules(const config::Family& family,
-                                        const std::vector<ParameterTensor>& parameters, int64_t layers) {
+// What PEFT is told to adapt. Modules by their last name where all modules of that name have adapters, else in
+// full. Since Transformers 5 joins the experts' modules into parameters, PEFT takes every module with the name of
+// one of these for an expert's, and passes over those of dense layers and shared experts; their weights, named as
+// parameters, it finds. Files have the same tensors either way.
+struct Targets {
+  std::set<std::string> modules, parameters;
+};
+Targets targets_of(const config::Family& family, const std::vector<ParameterTensor>& parameters, int64_t layers) {
+  const auto last = [](const std::string& name) { return name.substr(name.rfind('.') + 1); };
+  std::set<std::string> of_experts;  // last names
+  for (const ReleasedSlice& slice : released_slices(parameters)) {
+    const model::Parameter& p = parameters[slice.parameter].parameter;
+    if (p.part == model::Parameter::Part::experts && slice.name.ends_with(kWeight) && p.frozen)
+      of_experts.insert(last(without(config::name_in(family, slice.name), kWeight)));
+  }
   std::set<std::string> adapted, frozen;
+  Targets targets;
   for (const ReleasedSlice& slice : released_slices(parameters)) {
     const model::Parameter& p = parameters[slice.parameter].parameter;
     if (p.layer >= layers) continue;
     if (!p.frozen) {
-      if (const std::string name = name_in_file(slice.name, family); name.ends_with(kAdapterDown))
-        adapted.insert(without(name, kAdapterDown).substr(std::string_view(kPrefix).size()));
+      const std::string name = name_in_file(slice.name, family);
+      if (!name.ends_with(kAdapterDown)) continue;
+      const std::string module = without(name, kAdapterDown).substr(std::string_view(kPrefix).size());
+      if (p.part != model::Parameter::Part::experts && of_experts.contains(last(module))) {
+        targets.parameters.insert(module + std::string(kWeight));
+      }
+      adapted.insert(module);
     } else if (slice.shape.size() > 1) {
       frozen.insert(without(config::name_in(family, slice.name), kWeight));
     }
   }
-  const auto last = [](const std::string& name) { return name.substr(name.rfind('.') + 1); };
   std::set<std::string> partly;
   for (const std::string& name : frozen) {
     if (!adapted.contains(name)) partly.insert(last(name));
   }
-  std::set<std::string> targets;
-  for (const std::string& name : adapted) targets.insert(partly.contains(last(name)) ? name : last(name));
-  return {targets.begin(), targets.end()};
+  for (const std::string& name : adapted) {
+    if (targets.parameters.contains(name + std::string(kWeight))) continue;
+    targets.modules.insert(partly.contains(last(name)) ? name : last(name));
+  }
+  return targets;
 }
 
 double number(const formats::LogicalTensor& tensor, int64_t at) {
@@ -135,17 +154,19 @@ void export_adapters(const std::string& folder, const model::ModelConfig& model,
     writer.write(values.data(), values.size() * sizeof(float));
   }
   writer.commit();
-  const ordered_json config{{"peft_type", "LORA"},
-                            {"task_type", "CAUSAL_LM"},
-                            {"base_model_name_or_path", base},
-                            {"r", chosen.rank},
-                            {"lora_alpha", chosen.alpha},
-                            {"lora_dropout", 0.0},
-                            {"use_rslora", chosen.rank_stabilized},
-                            {"bias", "none"},
-                            {"fan_in_fan_out", false},
-                            {"inference_mode", true},
-                            {"target_modules", target_modules(family, parameters, model.num_hidden_layers)}};
+  const Targets targets = targets_of(family, parameters, model.num_hidden_layers);
+  ordered_json config{{"peft_type", "LORA"},
+                      {"task_type", "CAUSAL_LM"},
+                      {"base_model_name_or_path", base},
+                      {"r", chosen.rank},
+                      {"lora_alpha", chosen.alpha},
+                      {"lora_dropout", 0.0},
+                      {"use_rslora", chosen.rank_stabilized},
+                      {"bias", "none"},
+                      {"fan_in_fan_out", false},
+                      {"inference_mode", true},
+                      {"target_modules", targets.modules}};
+  if (!targets.parameters.empty()) config["target_parameters"] = targets.parameters;
   write_file((fs::path(folder) / kConfig).string(), config.dump(2) + "\n");
 }
 
@@ -205,7 +226,7 @@ void check_config(const std::string& path, const passes::Adapters& chosen) {
     const nlohmann::json found = config.value(key, nlohmann::json());
     if (!found.is_null() && found != nlohmann::json(false)) refuse(key, "false");
   }
-  for (const char* key : {"rank_pattern", "alpha_pattern", "modules_to_save", "target_parameters"}) {
+  for (const char* key : {"rank_pattern", "alpha_pattern", "modules_to_save"}) {
     const nlohmann::json found = config.value(key, nlohmann::json());
     if (!found.is_null() && !found.empty()) refuse(key, "nothing");
   }
