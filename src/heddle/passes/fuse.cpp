@@ -19,16 +19,21 @@ struct Fusion {
 };
 
 // `combine` comes before `norm`: both want the addition that follows the experts. An activation takes its bias
-// before the product does.
-constexpr Fusion kForward[] = {{"combine", "unpermute"},
-                               {"combine", "combine"},
-                               {"norm", "add_rms_norm"},
-                               {"swiglu", "swiglu"},
-                               {"bias_swiglu", "swiglu", "biased = add_bias u bias\na = swiglu biased"},
-                               {"bias", "linear", "own = linear x w\ny = add_bias own bias"},
-                               {"rope", "mla_rope"},
-                               {"router", "router"},
-                               {"loss", "linear_cross_entropy"}};
+// before the product does, and so does dropout, which takes the addition before a norm does.
+constexpr Fusion kForward[] = {
+    {"combine", "unpermute"},
+    {"combine", "combine"},
+    {"dropout_add", "dropout_add"},
+    {"dropout_add", "dropout_add", "biased = add_bias x bias\ny = dropout_add biased residual tokens key"},
+    {"norm", "add_rms_norm"},
+    {"norm", "add_layer_norm"},
+    {"swiglu", "swiglu"},
+    {"bias_swiglu", "swiglu", "biased = add_bias u bias\na = swiglu biased"},
+    {"gelu", "gelu", "biased = add_bias x bias\ny = gelu biased"},
+    {"bias", "linear", "own = linear x w\ny = add_bias own bias"},
+    {"rope", "mla_rope"},
+    {"router", "router"},
+    {"loss", "linear_cross_entropy"}};
 
 // Where a fused op stands: with the first of its parts, or right behind what writes the last of its operands.
 int place_of(const ir::Uses& uses, const Match& match, const Op& fused) {
@@ -82,8 +87,8 @@ void fuse_all(Listing& listing, const Pattern& pattern) {
 }  // namespace
 
 const std::vector<std::string>& fusion_names() {
-  static const std::vector<std::string> names{"norm",   "swiglu",  "bias_swiglu", "bias", "rope",
-                                              "router", "combine", "loss",        "adamw"};
+  static const std::vector<std::string> names{"norm", "swiglu", "bias_swiglu", "gelu", "bias", "dropout_add",
+                                              "rope", "router", "combine",     "loss", "adamw"};
   return names;
 }
 
@@ -100,7 +105,9 @@ void fuse(Listing& listing, const std::set<std::string>& wanted) {
   }
 }
 
-void fuse_norm_gradient(Listing& listing) { fuse_all(listing, Pattern(ops::find("rms_norm_dgrad"))); }
+void fuse_norm_gradient(Listing& listing) {
+  for (const char* norm : {"rms_norm_dgrad", "layer_norm_dgrad"}) fuse_all(listing, Pattern(ops::find(norm)));
+}
 
 void fuse_loss(Listing& listing) {
   const Pattern pattern(ops::find("linear_cross_entropy_train"));

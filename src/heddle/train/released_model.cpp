@@ -11,6 +11,7 @@
 #include "heddle/base/files/output_file.h"
 #include "heddle/config/families/family.h"
 #include "heddle/config/model_json.h"
+#include "heddle/train/released/layout.h"
 #include "heddle/train/released_source.h"
 
 namespace heddle::train {
@@ -101,21 +102,21 @@ namespace {
 
 // Where a released tensor of the folder to be comes from.
 struct Leaving {
-  const ReleasedSlice* slice = nullptr;  // null: zeros
+  const ReleasedTensor* tensor = nullptr;  // null: zeros
   formats::TensorHeading heading;
 };
 
 std::vector<Leaving> leaving(const model::ModelConfig& config, const std::vector<ParameterTensor>& parameters,
-                             const std::vector<ReleasedSlice>& slices, Dtype stored) {
-  std::map<std::string, const ReleasedSlice*> source;
+                             const std::vector<ReleasedTensor>& tensors, Dtype stored) {
+  std::map<std::string, const ReleasedTensor*> source;
   const config::Family& family = config::family_of(config);
-  for (const ReleasedSlice& slice : slices) source[config::name_in(family, slice.name)] = &slice;
+  for (const ReleasedTensor& tensor : tensors) source[tensor.name] = &tensor;
   const config::FurtherTensors further = family.further ? family.further(config) : config::FurtherTensors{};
   for (const auto& [name, original] : further.copies) source[name] = source.at(original);
   std::vector<Leaving> all;
-  for (const auto& [name, slice] : source) {
-    const bool bias = parameters[slice->parameter].parameter.balances;
-    all.push_back({slice, {name, bias ? Dtype::f32 : stored, slice->shape}});
+  for (const auto& [name, tensor] : source) {
+    const bool bias = parameters[tensor->parts[0].parameter].parameter.balances;
+    all.push_back({tensor, {name, bias ? Dtype::f32 : stored, tensor->shape}});
   }
   for (const auto& [name, count] : further.zeros) all.push_back({nullptr, {name, Dtype::f32, {count}}});
   std::sort(all.begin(), all.end(),
@@ -139,36 +140,72 @@ std::vector<std::vector<Leaving>> shards_of(std::vector<Leaving> all, int64_t mo
   return shards;
 }
 
+// Elements of a parameter as `to`: body(bytes, elements), chunk by chunk.
+void for_each_chunk(const formats::LogicalTensor& from, int64_t first, int64_t count, Dtype to,
+                    const std::function<void(const uint8_t*, int64_t)>& body) {
+  std::vector<uint8_t> chunk(static_cast<size_t>(std::min(count, kChunkElements)) * 8);
+  for_each_run(from, first, count, [&](uint8_t* bytes, int64_t elements) {
+    const formats::StoredTensor run{from.name,
+                                    formats::stored_type(from.dtype),
+                                    {elements},
+                                    {bytes, static_cast<size_t>(elements * size_of(from.dtype))}};
+    for (int64_t done = 0; done < elements; done += kChunkElements) {
+      const int64_t some = std::min(kChunkElements, elements - done);
+      run.read(done, some, to, chunk.data());
+      body(chunk.data(), some);
+    }
+  });
+}
+
+// A block of rows after the other.
+void write_turned(formats::SafetensorsWriter& writer, const ReleasedTensor& tensor, Dtype to,
+                  const std::vector<ParameterTensor>& parameters) {
+  const int64_t K = tensor.shape[0], columns = tensor.shape[1], width = size_of(to);
+  const int64_t rows =
+      std::clamp<int64_t>(16 * kChunkElements / std::max<int64_t>(1, columns), 1, std::max<int64_t>(1, K));
+  std::vector<uint8_t> block;
+  for (int64_t first = 0; first < K; first += rows) {
+    const int64_t count = std::min(rows, K - first);
+    block.resize(static_cast<size_t>(count * columns * width));
+    for_each_stretch(tensor, first, count, [&](const Stretch& s) {
+      uint8_t* into = block.data() + s.at * width;
+      for_each_chunk(parameters[s.slice->parameter].tensor, s.first, s.count, to,
+                     [&](const uint8_t* from, int64_t n) {
+                       for (int64_t i = 0; i < n; ++i, into += s.stride * width)
+                         std::memcpy(into, from + i * width, static_cast<size_t>(width));
+                     });
+    });
+    writer.write(block.data(), block.size());
+  }
+}
+
 void write_shard(const std::string& path, std::vector<Leaving>& shard,
                  const std::vector<ParameterTensor>& parameters) {
   std::vector<formats::TensorHeading> headings;
-  std::map<std::string_view, const ReleasedSlice*> source;
+  std::map<std::string_view, const ReleasedTensor*> source;
   for (const Leaving& each : shard) {
     headings.push_back(each.heading);
-    source[each.heading.name] = each.slice;
+    source[each.heading.name] = each.tensor;
   }
   formats::sort_for_file(headings);
   formats::SafetensorsWriter writer(path, headings, {{"format", "pt"}});
-  std::vector<uint8_t> chunk(static_cast<size_t>(kChunkElements) * 8);
   for (const formats::TensorHeading& heading : headings) {
-    const ReleasedSlice* slice = source.at(heading.name);
-    if (slice == nullptr) {
+    const ReleasedTensor* tensor = source.at(heading.name);
+    if (tensor == nullptr) {
       const std::vector<uint8_t> none(static_cast<size_t>(heading.size_bytes()));
       writer.write(none.data(), none.size());
       continue;
     }
-    const formats::LogicalTensor& from = parameters[slice->parameter].tensor;
-    for_each_run(from, slice->first, slice->count, [&](uint8_t* bytes, int64_t elements) {
-      const formats::StoredTensor run{slice->name,
-                                      formats::stored_type(from.dtype),
-                                      {elements},
-                                      {bytes, static_cast<size_t>(elements * size_of(from.dtype))}};
-      for (int64_t first = 0; first < elements; first += kChunkElements) {
-        const int64_t count = std::min(kChunkElements, elements - first);
-        run.read(first, count, heading.dtype, chunk.data());
-        writer.write(chunk.data(), static_cast<size_t>(count * size_of(heading.dtype)));
-      }
-    });
+    if (tensor->turned) {
+      write_turned(writer, *tensor, heading.dtype, parameters);
+      continue;
+    }
+    for (const ReleasedSlice& slice : tensor->parts) {
+      for_each_chunk(parameters[slice.parameter].tensor, slice.first, slice.count, heading.dtype,
+                     [&](const uint8_t* bytes, int64_t elements) {
+                       writer.write(bytes, static_cast<size_t>(elements * size_of(heading.dtype)));
+                     });
+    }
   }
   writer.commit();
 }
@@ -189,8 +226,9 @@ void export_released(const std::string& folder, const model::ModelConfig& config
   const auto path = [&](const std::string& name) { return (std::filesystem::path(folder) / name).string(); };
 
   // config.json comes last: a folder with it is complete.
-  const std::vector<ReleasedSlice> slices = released_slices(parameters);
-  auto shards = shards_of(leaving(config, parameters, slices, stored), how.shard_bytes);
+  const std::vector<ReleasedTensor> tensors =
+      released_tensors(released_slices(parameters), config::family_of(config));
+  auto shards = shards_of(leaving(config, parameters, tensors, stored), how.shard_bytes);
   nlohmann::ordered_json index{{"metadata", {{"total_size", 0}}}, {"weight_map", nlohmann::ordered_json::object()}};
   int64_t total = 0;
   for (size_t i = 0; i < shards.size(); ++i) {

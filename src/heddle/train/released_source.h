@@ -30,7 +30,10 @@ class ReleasedSource {
   struct Part {                                    // one released tensor's place in a parameter
     const formats::StoredTensor *values, *scales;  // scales: null where there are none
     int64_t first, count;
+    int64_t start = 0;                // in the released tensor
+    int64_t columns = 0, stride = 1;  // where that is turned: of the parameter, and between them; else 0
   };
+  static void read_turned(const Part& part, int64_t first, int64_t count, Dtype to, uint8_t* into);
   static void read(const Part& part, int64_t first, int64_t count, Dtype to, uint8_t* into);
 
   formats::ReleasedFiles files_;

@@ -135,8 +135,8 @@ PublishedKey fixed(const char* name, Json value) {
 }
 
 const std::vector<Family>& families() {
-  static const std::vector<Family> all{deepseek_v2(), kimi_k2(),  deepseek_v3(), qwen2(),    llama(),
-                                       mixtral(),     glm4_moe(), qwen3(),       qwen3_moe()};
+  static const std::vector<Family> all{deepseek_v2(), kimi_k2(), deepseek_v3(), gpt2(),  qwen2(),
+                                       llama(),       mixtral(), glm4_moe(),    qwen3(), qwen3_moe()};
   return all;
 }
 
@@ -158,17 +158,32 @@ const Family& family_of(const model::ModelConfig& config) {
   return *at;
 }
 
-std::string name_in(const Family& family, const std::string& name) {
-  return family.spelt == nullptr ? name : family.spelt(name);
+Spelling spelling_in(const Family& family, const std::string& name) {
+  return family.spelt == nullptr ? Spelling(name) : family.spelt(name);
 }
 
-std::vector<std::string> names_of(const std::string& name) {
-  std::vector<std::string> names{name};
+std::string name_in(const Family& family, const std::string& name) { return spelling_in(family, name).name; }
+
+std::vector<Spelling> spellings_of(const std::string& name) {
+  std::vector<Spelling> all{name};
+  const auto add = [&](const Spelling& other) {
+    if (std::none_of(all.begin(), all.end(), [&](const Spelling& each) { return each.name == other.name; }))
+      all.push_back(other);
+  };
   for (const Family& family : families()) {
-    const std::string other = name_in(family, name);
-    if (std::find(names.begin(), names.end(), other) == names.end()) names.push_back(other);
+    Spelling other = spelling_in(family, name);
+    add(other);
+    if (family.may_lack.empty() || !other.name.starts_with(family.may_lack)) continue;
+    other.name.erase(0, family.may_lack.size());
+    add(other);
   }
-  return names;
+  return all;
+}
+
+bool is_passed_over(std::string_view name) {
+  return name.ends_with("rotary_emb.inv_freq") ||
+         std::any_of(families().begin(), families().end(),
+                     [&](const Family& f) { return f.passed_over != nullptr && f.passed_over(name); });
 }
 
 void join_names(Json& root, const std::string& place,

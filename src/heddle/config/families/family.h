@@ -72,6 +72,17 @@ struct Preset {
   model::ModelConfig model;
 };
 
+/// How a family's released files hold a tensor.
+struct Spelling {
+  Spelling(std::string name) : name(std::move(name)) {}  // NOLINT: as it is, under that name
+  std::string name;
+  bool turned = false;  // a matrix [N, K] lies as [K, N]
+  /// It is one of so many equal parts of a joint tensor: its rows stand below those of the part before or, where it
+  /// is turned, beside them.
+  int part = 0, parts = 1;
+  bool is_plain() const { return !turned && parts == 1; }
+};
+
 struct Family {
   std::string architecture, model_type;  // "DeepseekV3ForCausalLM", "deepseek_v3"
   /// What its models are where no key of theirs says it.
@@ -97,8 +108,11 @@ struct Family {
   FurtherTensors (*further)(const model::ModelConfig&) = nullptr;
   /// The name of the tensor that `name` of a released folder repeats, or "". `head` is what the head is called.
   std::string_view (*repeats)(std::string_view name, std::string_view head) = nullptr;
-  /// What its released tensors are called, of the names that parameters have here. Null: the same.
-  std::string (*spelt)(std::string name) = nullptr;
+  /// How its released files hold tensors, of the names that parameters have here. Null: under the same.
+  Spelling (*spelt)(std::string name) = nullptr;
+  std::string may_lack;  // what released files of the family may leave out in front of names
+  /// Whether a tensor of its files is no parameter and says nothing. Null: none is.
+  bool (*passed_over)(std::string_view name) = nullptr;
 };
 
 /// Every family.
@@ -111,10 +125,14 @@ const Family& family_of(const model::ModelConfig& config);
 /// name of the original, or "".
 std::string_view original_of(std::string_view name, bool has_head);
 
-/// What a family calls the tensor that is called `name` here.
+/// How a family holds the tensor that is called `name` here.
+Spelling spelling_in(const Family& family, const std::string& name);
+/// What it calls it.
 std::string name_in(const Family& family, const std::string& name);
-/// All that families call it, the name here first.
-std::vector<std::string> names_of(const std::string& name);
+/// How families hold it, first as it is here.
+std::vector<Spelling> spellings_of(const std::string& name);
+/// Whether a tensor of that name is passed over by a family.
+bool is_passed_over(std::string_view name);
 
 /// Second names of keys: what stands under the first of a pair is put under the second. ConfigError where both
 /// stand and differ.
@@ -134,6 +152,7 @@ Family deepseek_v3();
 Family deepseek_v2();
 Family kimi_k2();
 Family glm4_moe();
+Family gpt2();
 Family llama();
 Family mixtral();
 Family qwen2();

@@ -29,7 +29,7 @@ bool holds(const ModelConfig& c) {
 }
 
 // Of the router and of expert e: gate, w1 (gate), w3 (up) and w2 (down).
-std::string spelt(std::string name) {
+Spelling spelt(std::string name) {
   const auto replace = [&](std::string_view from, std::string_view to) {
     if (const size_t at = name.find(from); at != std::string::npos) name.replace(at, from.size(), to);
   };

@@ -1,4 +1,4 @@
-// A gated MLP: down(silu(gate(x)) · up(x)).
+// An MLP: down(silu(gate(x)) · up(x)), or down(gelu(up(x))).
 #pragma once
 
 #include <string>

@@ -100,6 +100,11 @@ void add_product(T* to, const std::vector<float>& up, const std::vector<float>& 
 void export_adapters(const std::string& folder, const model::ModelConfig& model, const passes::Adapters& chosen,
                      const std::vector<ParameterTensor>& parameters, const std::string& base) {
   const config::Family& family = config::family_of(model);
+  for (const ReleasedSlice& slice : released_slices(parameters)) {
+    if (config::spelling_in(family, slice.name).is_plain()) continue;
+    config_error("{}: {} holds '{}' in another form, for which adapters are not written; --merge writes the model",
+                 folder, family.architecture, slice.name);
+  }
   std::error_code failed;
   fs::create_directories(folder, failed);
   if (failed) throw SystemError(failed.value(), fmt::format("cannot create {}: {}", folder, failed.message()));
