@@ -276,12 +276,14 @@ Draw draw_bf16(uint64_t number, int most_ranks, Rounding rounding, int ranks) {
     d.model.n_group = d.model.topk_group = 1;
     // And more, as far as one rank is from fp64. Of one number that may be next to nothing by chance: three times
     // the 1 % by which bf16 is off in the few numbers that dominate a z-loss.
-    d.tolerance = 1e-2;
+    // GELU has no second factor that evens roundings out: such a model is up to 1.2 % off where fp64 has 1e-10.
+    d.tolerance = d.model.activation == model::Activation::swiglu ? 1e-2 : 2e-2;
     d.loss_tolerance = 3e-2;
     return d;
   }
   if (d.plan.mesh.pp > 1 && !dice.one_in(3)) {  // depths, and cuts among them
     d.model.num_nextn_predict_layers = dice.of({1, 1, 2});
+    d.model.positions = model::Positions::rotary;
     d.plan.parallel.layout = draw_layout(dice, d.model, plan::schedule_of(d.plan).placement.stages, dice.one_in(2));
   }
   // Activations and their gradients have the same bits; what differs is the order in which fp32 sums them over
