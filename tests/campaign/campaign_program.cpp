@@ -16,9 +16,11 @@
 #include "heddle/base/failure.h"
 #include "heddle/comm/mpi_world.h"
 #include "heddle/comm/threads/thread_world.h"
+#include "heddle/config/exact_layout.h"
 #include "heddle/device/host/host_memory.h"
 #include "heddle/runtime/predict.h"
 #include "heddle/session/rank_run.h"
+#include "heddle/train/audit/copy_check.h"
 #include "heddle/train/trainer.h"
 #include "tests/parity/draw.h"
 
@@ -78,8 +80,7 @@ Run drawn_run(uint64_t number, int most_ranks, int ranks) {
     }
   }
   const plan::Degrees& mesh = d.plan.mesh;
-  const bool few_sums = mesh.tp * mesh.cp * mesh.etp == 1 && std::has_single_bit(static_cast<unsigned>(mesh.ep));
-  d.plan.exact_sums = few_sums && dice.one_in(3);
+  d.plan.exact_sums = dice.one_in(3) && config::why_not_exact(d.model, mesh, d.node_of).empty();
   train::TrainerOptions& o = run.options;
   o.model = d.model;
   o.backend = d.backend;
@@ -152,6 +153,7 @@ void train_rank(comm::World& world, const Run& run, int steps) {
     if (step % 10 == 0) trainer.evaluate(sequences(3));
   }
   steps_begun.store(0);
+  if (const std::string differs = train::differing_copy(trainer); !differs.empty()) throw Error(differs);
   const std::vector<int32_t> prompt{1, 2, 3};
   trainer.next_logits(prompt);
   if (rank == 0) {

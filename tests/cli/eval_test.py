@@ -73,6 +73,20 @@ class Eval(Program):
         task = self.eval("--no-heldout", "--tasks", "learnt.jsonl")["tasks"][0]
         self.assertGreaterEqual(task["acc_norm"]["mean"], 0.75)
 
+    def test_a_run_made_of_a_released_model_has_no_text_of_its_own(self):
+        (self.folder / "unseen.txt").write_text("the shuttle passes between warp and weft " * 40)
+        self.heddle("convert", "run", "--to", "released", "--dtype", "f32")
+        self.heddle("convert", "released", "--to", "taken-in")
+        told = json.loads(self.heddle("eval", "taken-in", "--text", "unseen.txt", "--json", "--set",
+                                      "train.sequence_length=32").stdout)
+        self.assertEqual([text["name"] for text in told["texts"]], ["unseen.txt"])
+        self.assertFalse((self.folder / "data").exists())    # nothing was prepared
+        for arguments in ((), ("--tasks", "heldout")):
+            self.assertIn("the run has no text of its own",
+                          self.heddle("eval", "taken-in", *arguments, status=2).stderr)
+        self.assertIn("data.source is empty", self.heddle("train", "taken-in/config.toml", "--set", "output=x",
+                                                          status=2).stderr)
+
     def test_what_is_no_task_is_refused_by_its_line(self):
         for line, says in (("{", "not JSON"), ("[1]", "an object is expected"), ("{}", "no context"),
                            ('{"query": "a"}', "no choices"), ('{"query": "a", "choices": ["b"], "gold": 0}', "1 choices"),

@@ -4,7 +4,7 @@ import shutil
 import struct
 import unittest
 
-from program import Program
+from program import Program, tiny_model
 
 TOML = """
 name = "adapters"
@@ -160,6 +160,61 @@ class Lora(Program):
                    "--set", "train.min_learning_rate=0", "--ranks", "2", "--set", "mesh.tp=1")
         self.heddle("convert", "again", "--to", "adapter-again", "--adapter")
         self.assertEqual(tensors(self.folder / "adapter-again/adapter_model.safetensors"), found)
+
+    def test_an_adapter_names_weights_beneath_that_can_be_loaded(self):
+        base = lambda folder: json.loads((self.folder / folder / "adapter_config.json").read_text())[
+            "base_model_name_or_path"]
+        # Over a run that was trained: exported beside the adapter, and a model with the run's own weights.
+        told = self.heddle("convert", "run", "--to", "over-run", "--adapter", "--dtype", "f32").stderr
+        self.assertIn("base_model_name_or_path is", told)
+        self.assertEqual(base("over-run"), str((self.folder / "over-run/base").resolve()))
+        self.heddle("convert", "base", "--to", "base-itself", "--dtype", "f32")
+        self.assertEqual(tensors(self.folder / "over-run/base/model.safetensors"),
+                         tensors(self.folder / "base-itself/model.safetensors"))
+        # Over a released folder, and over what heddle convert has made of one: that folder.
+        for start in ("base-itself", "base-taken-in"):
+            if start == "base-taken-in":
+                self.heddle("convert", "base-itself", "--to", start)
+            self.train(f"on-{start}", "--steps", "1", base=start)
+            self.heddle("convert", f"on-{start}", "--to", f"over-{start}", "--adapter")
+            self.assertEqual(base(f"over-{start}"), str((self.folder / "base-itself").resolve()))
+            self.assertFalse((self.folder / f"over-{start}/base").exists())
+        self.heddle("convert", "run", "--to", "named", "--adapter", "--base", "somebody/model")
+        self.assertEqual(base("named"), "somebody/model")
+        self.assertFalse((self.folder / "named/base").exists())
+        self.assertIn("--base is for an adapter", self.heddle("convert", "base", "--to", "x", "--base", "y", status=2).stderr)
+
+    def test_text_is_generated_with_an_adapter_beside_a_run(self):
+        options = ("--prompt", "the", "--tokens", "12", "--temperature", "0", "--json", "--set", "device.dtype=f32",
+                   "--set", "train.sequence_length=32")
+        self.heddle("convert", "run", "--to", "beside", "--adapter", "--base", "base")
+        said = lambda *arguments: json.loads(self.heddle("generate", *arguments, *options).stdout)
+        both, own = said("base", "--adapter", "beside"), said("run")
+        self.assertEqual(both["continuation"], own["continuation"])
+        self.assertEqual((both["step"], both["adapter"], both["cache"]), (4, "beside", True))
+        self.assertNotEqual(both["continuation"], said("base")["continuation"])
+        self.assertIn("has adapters of its own",
+                      self.heddle("generate", "run", "--adapter", "beside", status=2).stderr)
+        config = self.folder / "beside/adapter_config.json"
+        whole = json.loads(config.read_text())
+        for change, says in (({"r": 0}, "'r' is 0, accepted: a number"), ({"use_dora": True}, "use_dora"),
+                             ({"peft_type": "IA3"}, '\'peft_type\' is "IA3"')):
+            config.write_text(json.dumps({**whole, **change}))
+            self.assertIn(says, self.heddle("generate", "base", "--adapter", "beside", status=2).stderr)
+
+    def test_the_cache_of_latents_has_adapters_too(self):
+        """Of DeepSeek's attention, whose up-projection a cache reads in the absorbed form."""
+        (self.folder / "latent.toml").write_text(TOML.format(model=tiny_model()))
+        self.heddle("train", "latent.toml", "--set", "output=latent-base")
+        self.heddle("train", "latent.toml", "--set", "output=latent", "--set", "train.start=latent-base", "--set",
+                    "lora.rank=3", "--set", "lora.alpha=90", "--set", "lora.targets=attention, experts.down_proj")
+        self.heddle("convert", "latent", "--to", "latent-adapter", "--adapter", "--base", "latent-base")
+        options = ("--prompt", "the shuttle", "--tokens", "20", "--temperature", "0", "--set", "device.dtype=f32")
+        texts = [self.heddle("generate", *arguments, *options).stdout for arguments in (
+            ("latent",), ("latent", "--no-cache"), ("latent-base", "--adapter", "latent-adapter"), ("latent-base",))]
+        self.assertEqual(texts[0], texts[1])
+        self.assertEqual(texts[0], texts[2])
+        self.assertNotEqual(texts[0], texts[3])
 
     def test_a_merged_model_says_the_same(self):
         self.heddle("convert", "run", "--to", "merged", "--merge", "--dtype", "f32")

@@ -348,22 +348,44 @@ TEST(Published, TensorsAreSpeltAsTheFamilyDoes) {
   EXPECT_EQ(spelt("model.layers.3.mlp.experts.5.down_proj.weight"),
             "model.layers.3.block_sparse_moe.experts.5.w2.weight");
   EXPECT_EQ(spelt("model.layers.3.self_attn.q_proj.weight"), "model.layers.3.self_attn.q_proj.weight");
-  // Ours, and GPT-2's with its prefix and without.
-  EXPECT_EQ(spellings_of("model.norm.weight").size(), 3u);
-  EXPECT_EQ(spellings_of("model.layers.3.mlp.gate.weight").size(), 2u);
+  const auto places = [](const char* name) { return places_of(name, {4, 6}, 8).size(); };
+  EXPECT_EQ(places("model.norm.weight"), 3u);
+  EXPECT_EQ(places("model.layers.3.mlp.gate.weight"), 3u);
+  EXPECT_EQ(places("model.layers.3.mlp.experts.5.up_proj.weight"), 3u);
+}
+
+// Of one expert of eight: gate and up are the columns of one matrix in turns, and matrices are transposed.
+TEST(Published, ExpertsAreStackedAsTheFamilyDoes) {
+  const Family& family = family_of(preset("gpt-oss-20b"));
+  const auto place = [&](const std::string& name, const std::vector<int64_t>& shape) {
+    return place_in(family, "model.layers.3.mlp.experts." + name, shape, 8);
+  };
+  const ReleasedPlace up = place("5.up_proj.weight", {6, 4});
+  EXPECT_EQ(up.name, "model.layers.3.mlp.experts.gate_up_proj");
+  EXPECT_EQ(up.shape, (std::vector<int64_t>{8, 4, 12}));
+  EXPECT_EQ(up.at(0, 4), 5 * 48 + 1);
+  EXPECT_EQ(up.at(4 * 2 + 3, 4), 5 * 48 + 3 * 12 + 2 * 2 + 1);  // row 2, column 3
+  const ReleasedPlace down = place("5.down_proj.weight", {4, 6});
+  EXPECT_EQ(down.shape, (std::vector<int64_t>{8, 6, 4}));
+  EXPECT_EQ(down.at(6 * 2 + 3, 6), 5 * 24 + 3 * 4 + 2);
+  const ReleasedPlace bias = place("5.gate_proj.bias", {6});
+  EXPECT_EQ(bias.name, "model.layers.3.mlp.experts.gate_up_proj_bias");
+  EXPECT_EQ(bias.shape, (std::vector<int64_t>{8, 12}));
+  EXPECT_EQ(bias.at(3, 6), 5 * 12 + 6);
+  EXPECT_EQ(place("5.down_proj.bias", {4}).at(3, 4), 5 * 4 + 3);
+  EXPECT_TRUE(place("5.down_proj.lora_A.weight", {2, 6}).is_whole);
+  EXPECT_EQ(name_in(family, "model.layers.3.mlp.gate.bias"), "model.layers.3.mlp.router.bias");
 }
 
 TEST(Published, Gpt2sMatricesAreTurnedAndJoined) {
   const Family& family = family_of(preset("gpt2"));
-  const Spelling v = spelling_in(family, "model.layers.3.self_attn.v_proj.weight");
+  const ReleasedPlace v = place_in(family, "model.layers.3.self_attn.v_proj.weight", {4, 6}, 0);
   EXPECT_EQ(v.name, "transformer.h.3.attn.c_attn.weight");
-  EXPECT_TRUE(v.turned);
-  EXPECT_EQ(v.part, 2);
-  EXPECT_EQ(v.parts, 3);
-  const Spelling bias = spelling_in(family, "model.layers.3.self_attn.k_proj.bias");
-  EXPECT_EQ(bias.name, "transformer.h.3.attn.c_attn.bias");
-  EXPECT_FALSE(bias.turned);
-  EXPECT_EQ(bias.part, 1);
+  EXPECT_EQ(v.shape, (std::vector<int64_t>{6, 12}));
+  EXPECT_EQ(v.at(6 * 2 + 3, 6), 3 * 12 + 2 * 4 + 2);  // row 2, column 3
+  const ReleasedPlace bias = place_in(family, "model.layers.3.self_attn.k_proj.bias", {4}, 0);
+  EXPECT_EQ(bias.shape, (std::vector<int64_t>{12}));
+  EXPECT_EQ(bias.at(3, 4), 4 + 3);
   EXPECT_EQ(name_in(family, "model.layers.11.mlp.down_proj.weight"), "transformer.h.11.mlp.c_proj.weight");
   EXPECT_EQ(name_in(family, "model.norm.bias"), "transformer.ln_f.bias");
   EXPECT_TRUE(is_passed_over("h.0.attn.bias"));

@@ -136,8 +136,9 @@ def qwen3(d):
 def qwen3_moe(d):
     keys = qwen3_attention(d)
     experts = d.of(4, 6, 8)
-    return keys | dict(num_experts=experts, num_experts_per_tok=d.randint(1, experts), norm_topk_prob=d.one_in(2),
-                       moe_intermediate_size=d.of(8, 12), mlp_only_layers=list(range(d.randint(0, 1))))
+    keys |= dict(num_experts=experts, num_experts_per_tok=d.randint(1, experts), norm_topk_prob=d.one_in(2),
+                 moe_intermediate_size=d.of(8, 12), mlp_only_layers=list(range(d.randint(0, 1))))
+    return windows(d, keys)    # of all layers, whatever max_window_layers says
 
 
 def llama(d):
@@ -156,6 +157,24 @@ def mixtral(d):
     keys = with_head_dim(keys, d, 6, 8) if d.one_in(2) else dividing(keys)
     return keys | dict(num_local_experts=experts, num_experts_per_tok=d.randint(1, experts),
                        sliding_window=d.of(None, 1, 3, 5, 30))
+
+
+def mistral(d):
+    keys = grouped(d, "yarn", "linear")
+    keys = with_head_dim(keys, d, 6, 8) if d.one_in(2) else dividing(keys)
+    return keys | dict(sliding_window=d.of(None, 1, 3, 5, 30))
+
+
+def gpt_oss(d):
+    keys = with_head_dim(grouped(d, "yarn"), d, 6, 8, 12)
+    if keys["rope_parameters"]["rope_type"] == "yarn":
+        keys["rope_parameters"]["truncate"] = d.one_in(2)
+    layers, experts = keys["num_hidden_layers"], d.of(4, 6, 8)
+    first = d.randint(0, layers)
+    types = d.of(None, ["full_attention"] * first + ["sliding_attention"] * (layers - first))
+    return keys | dict(num_local_experts=experts, num_experts_per_tok=d.randint(1, experts), layer_types=types,
+                       sliding_window=d.of(1, 3, 5, 30), attention_bias=not d.one_in(3),
+                       swiglu_limit=d.of(0.3, 1.0, 7.0), swiglu_alpha=d.of(1.702, 1.0, 2.5))
 
 
 def glm4_moe(d):
@@ -183,8 +202,8 @@ def gpt2(d):
 
 
 FAMILIES = {family.__name__: family for family in
-            (deepseek_v2, deepseek_v3, qwen3, qwen3_moe, llama, qwen2, mixtral, glm4_moe, gpt2)}
-DENSE = ("qwen3", "qwen2", "llama", "gpt2")
+            (deepseek_v2, deepseek_v3, qwen3, qwen3_moe, llama, qwen2, mistral, mixtral, glm4_moe, gpt_oss, gpt2)}
+DENSE = ("qwen3", "qwen2", "llama", "mistral", "gpt2")
 CHOSEN, EXPERTS = "num_experts_per_tok", ("n_routed_experts", "num_experts", "num_local_experts")
 
 

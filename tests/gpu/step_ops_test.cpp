@@ -95,7 +95,8 @@ TEST_F(StepOps, cache) {
     const Operand table = weight(rotation_table(Dtype::f32, kSequence, 4));
     ir::Attributes pairs = at;
     pairs.set("first", int64_t{1});
-    like_reference({"pairs", "rope_at", {rows(X, 24, 1), table, places}, pairs, {}}, tolerance, false, ir::Phase::F);
+    like_reference({"pairs", "rope_at", {rows(X, 24, 1), table, places}, pairs, {}}, tolerance, false,
+                   ir::Phase::F);
     ir::Attributes halves = pairs;
     halves.set("interleaved", int64_t{0});
     like_reference({"halves", "rope_at", {rows(X, 24, 1), table, places}, halves, {}}, tolerance, false,
@@ -103,6 +104,13 @@ TEST_F(StepOps, cache) {
     const Operand w = weight(random_tensor(X, {4 * (3 + 5), 7}, 4));
     like_reference({"absorb", "mla_absorb", {rows(X, 20, 1), w}, at, {}}, tolerance, false, ir::Phase::F);
     like_reference({"expand", "mla_expand", {rows(Dtype::f32, 28, 1), w}, at, {}}, tolerance, false, ir::Phase::F);
+    const Operand down = weight(random_tensor(X, {3, 7}, 5)), up = weight(random_tensor(X, {4 * (3 + 5), 3}, 6));
+    ir::Attributes beside = at;
+    beside.set("factor", 1.5);
+    like_reference({"absorb beside", "mla_absorb", {rows(X, 20, 1), w, down, up}, beside, {}}, tolerance, false,
+                   ir::Phase::F);
+    like_reference({"expand beside", "mla_expand", {rows(Dtype::f32, 28, 1), w, down, up}, beside, {}}, tolerance,
+                   false, ir::Phase::F);
     like_reference({"keep", "cache_rows", {rows(X, 4, 1), places}, at, {cached(9, 5).tensor}}, 0, false,
                    ir::Phase::F);
     like_reference({"last", "last_rows", {rows(X, 4, 1), places}, at, {}}, 0, false, ir::Phase::F);

@@ -37,14 +37,21 @@ OpCase attention_case(Dtype X, const Heads& h, Dtype Q) {
   return op;
 }
 
-OpCase latent_case(const char* kind, Dtype X, int64_t h, int64_t n, int64_t r, int64_t v, int64_t c) {
+/// `rank`: of an adapter beside the weight, 0: there is none.
+OpCase latent_case(const char* kind, Dtype X, int64_t h, int64_t n, int64_t r, int64_t v, int64_t c,
+                   int64_t rank = 0) {
   const bool absorbs = std::string_view(kind) == "mla_absorb";
-  return {kind,
-          kind,
-          {activation(random_tensor(absorbs ? X : wide(X), {rows(), h * (absorbs ? n + r : c)}, 4)),
-           weight(random_tensor(X, {h * (n + v), c}, 5))},
-          {{"heads", h}, {"nope", n}, {"rope", r}, {"value_dim", v}},
-          {}};
+  OpCase op{kind,
+            kind,
+            {activation(random_tensor(absorbs ? X : wide(X), {rows(), h * (absorbs ? n + r : c)}, 4)),
+             weight(random_tensor(X, {h * (n + v), c}, 5))},
+            {{"heads", h}, {"nope", n}, {"rope", r}, {"value_dim", v}},
+            {}};
+  if (rank == 0) return op;
+  op.in.push_back(weight(random_tensor(X, {rank, c}, 6)));
+  op.in.push_back(weight(random_tensor(X, {h * (n + v), rank}, 7)));
+  op.attributes.set("factor", 1.5);
+  return op;
 }
 
 const std::vector<Heads> kShapes{{1, 1, 1, 1},
@@ -89,7 +96,30 @@ TEST(Cache, HostAttendsAsReference) {
     for (const int64_t c : {1, 16, 37}) {
       like_reference(latent_case("mla_absorb", X, 3, 5, 2, 7, c), X);
       like_reference(latent_case("mla_expand", X, 3, 5, 2, 7, c), X);
+      for (const int64_t rank : {1, 5, 24}) {
+        like_reference(latent_case("mla_absorb", X, 3, 5, 2, 7, c, rank), X);
+        like_reference(latent_case("mla_expand", X, 3, 5, 2, 7, c, rank), X);
+      }
     }
+  }
+}
+
+// An adapter beside the weight is the weight with the product of its matrices added.
+TEST(Cache, AnAdapterIsWhatItWouldBeMerged) {
+  const int64_t h = 3, n = 5, v = 7, c = 16, rank = 4;
+  for (const char* kind : {"mla_absorb", "mla_expand"}) {
+    const OpCase apart = latent_case(kind, Dtype::f64, h, n, 2, v, c, rank);
+    OpCase merged = latent_case(kind, Dtype::f64, h, n, 2, v, c);
+    const std::vector<double>&down = apart.in[2].tensor.values, &up = apart.in[3].tensor.values;
+    for (int64_t row = 0; row < h * (n + v); ++row) {
+      for (int64_t k = 0; k < c; ++k) {
+        double& w = merged.in[1].tensor.values[static_cast<size_t>(row * c + k)];
+        for (int64_t s = 0; s < rank; ++s)
+          w += 1.5 * up[static_cast<size_t>(row * rank + s)] * down[static_cast<size_t>(s * c + k)];
+      }
+    }
+    expect_close(run_op(merged, kernels::reference_kernels()).out[0],
+                 run_op(apart, kernels::reference_kernels()).out[0], 1e-12, kind);
   }
 }
 

@@ -137,6 +137,30 @@ inline std::vector<CaseMaker> linear_cases() {
   grouped("grouped_linear_one_takes_all", 1, 4, 3, 5, {0, 1, 3});
   grouped("grouped_linear_one_expert", 1, 1, 3, 1, {});
 
+  // Biases of experts, of which some have no rows.
+  for (const auto& [name, N] : {std::pair("add_expert_bias", 19), std::pair("add_expert_bias_blocks", 1029)}) {
+    cases.push_back({name, [name, N](Dtype X, int64_t B) {
+                       const Routing routing = random_routing(B * 7, 2, 6, 5, {0, 3});
+                       return OpCase{name,
+                                     "add_expert_bias",
+                                     {activation(random_tensor(X, {B * 14, N}, 6)),
+                                      weight(random_tensor(wide(X), {6, N}, 7)), metadata(routing.offsets)},
+                                     {},
+                                     {}};
+                     }});
+  }
+  for (const auto& [name, H] : {std::pair("gated_bias", 19), std::pair("gated_bias_blocks", 1029)}) {
+    cases.push_back({name, [name, H](Dtype X, int64_t B) {
+                       const Routing routing = random_routing(B * 7, 3, 6, 5, {2});
+                       return OpCase{name,
+                                     "gated_bias",
+                                     {activation(random_tensor(wide(X), {B * 7, 3}, 6)), metadata(routing.experts),
+                                      weight(random_tensor(wide(X), {6, H}, 7))},
+                                     {{"dtype", std::string(heddle::name_of(X))}},
+                                     {}};
+                     }});
+  }
+
   cases.push_back({"embedding", [](Dtype X, int64_t B) {
                      return OpCase{
                          "embedding",
@@ -450,6 +474,22 @@ inline std::vector<CaseMaker> mlp_cases() {
                          return op;
                        }});
     }
+  }
+  for (const bool bias : {false, true}) {  // some gates and ups beyond the limit
+    const std::string name = bias ? "clamped_swiglu_bias" : "clamped_swiglu";
+    cases.push_back({name, [=](Dtype X, int64_t B) {
+                       const Routing routing = random_routing(B * 7, 2, 5, 5, {1, 4});
+                       OpCase op{name,
+                                 "clamped_swiglu",
+                                 {activation(random_tensor(X, {B * 14, 46}, 31, 3))},
+                                 {{"alpha", 1.702}, {"limit", 1.25}},
+                                 {}};
+                       if (bias) {
+                         op.in.push_back(weight(random_tensor(wide(X), {5, 46}, 32)));
+                         op.in.push_back(metadata(routing.offsets));
+                       }
+                       return op;
+                     }});
   }
   cases.push_back({"silu", [](Dtype X, int64_t B) {
                      return OpCase{"silu", "silu", {activation(random_tensor(X, {B * 3, 7}, 33, 3))}, {}, {}};

@@ -150,6 +150,14 @@ void draw_adapters(uint64_t number, plan::Plan& p) {
   p.lora.targets = targets[static_cast<size_t>(dice.below(static_cast<int>(targets.size())))];
 }
 
+// In a third of the draws, Muon for the matrices of layers. From dice of its own, as above.
+void draw_optimizer(uint64_t number, plan::Plan& p) {
+  Dice dice(number, "optimizer");
+  if (!dice.one_in(3)) return;
+  p.update.rule = passes::OptimizerRule::muon;
+  if (dice.one_in(2)) p.update.momentum = 0.8;
+}
+
 void pack(Draw& d) { d.plan.packed_bytes = backends::named(d.backend).packed_bytes; }
 
 bool fits(const Draw& d) {
@@ -253,6 +261,7 @@ Draw draw(uint64_t number, int most_ranks, int ranks) {
   draw_masks(number, p, c);
   draw_parts(number, c);
   draw_adapters(number, p);
+  draw_optimizer(number, p);
   draw_switches(d, dice.of({1, 1, 3}));
   draw_order(dice, d);
   return d;

@@ -65,6 +65,37 @@ TEST(HostState, UpdatesOnTheHostSliceBySlice) {
       [](ir::Listing& listing) { passes::host_state(listing, kFast); }, after);
 }
 
+const std::string kMuonTable = kTable + state({"master.w  f32[64, 32]", "m.w  f32[64, 32]"}, "");
+const std::string kMuonEnd = kSums + kNorm +
+                             "    u = muon_momentum clip, grad.w -> m.w {dtype bf16, momentum 0.95}\n"
+                             "    o = unit_matrices u {blocks 1, columns 32, count 1, rows 64}\n"
+                             "    muon_step clip, hyper, o -> master.w, w {copy 1, decay 0.1, scale 1.6}\n";
+
+// By Muon the momentum looked ahead comes to the device, slice by slice, and the direction goes back whole.
+TEST(HostState, HandsMomentumOnAndTakesDirectionsBack) {
+  std::string after = kTable + state({"master.w  f32[64, 32]", "m.w  f32[64, 32]"}, " host") +
+                      "  metadata     u  bf16[64, 32]\n  optimizer    slots.copy.bf16  bf16[3072] host\n" + kSums +
+                      "    grad.w.host = copy_out grad.w  copy_out\n" + kNorm +
+                      "    clip.host = copy_out clip  copy_out\n    hyper.host = copy_out hyper  copy_out\n";
+  for (int k = 0; k < 2; ++k) {
+    after += fmt::format(
+        "    u.host{2} = muon_momentum clip.host, grad.w.host.elements[{0}:{1}] -> m.w.elements[{0}:{1}] {{dtype "
+        "bf16, momentum 0.95}}  on host\n"
+        "    u.elements[{0}:{1}] = copy_in u.host{2}  copy_in\n",
+        1024 * k, 1024 * k + 1024, k == 0 ? "" : ".2");
+  }
+  after += "    o = unit_matrices u {blocks 1, columns 32, count 1, rows 64}\n    o.host = copy_out o  copy_out\n";
+  for (int k = 0; k < 2; ++k) {
+    after += fmt::format(
+        "    muon_step clip.host, hyper.host, o.host.elements[{0}:{1}] -> master.w.elements[{0}:{1}], "
+        "slots.copy.bf16.elements[{2}:{3}] {{copy 1, decay 0.1, scale 1.6}}  on host\n"
+        "    copy_in slots.copy.bf16.elements[{2}:{3}] -> w.elements[{0}:{1}]  copy_in\n",
+        1024 * k, 1024 * k + 1024, 1024 * ((k + 2) % 3), 1024 * ((k + 2) % 3) + 1024);
+  }
+  expect_becomes(
+      kMuonTable + kMuonEnd, [](ir::Listing& listing) { passes::host_state(listing, kFast); }, after);
+}
+
 // What the update reads of the device goes to the host first: the weight that is half of a split master.
 TEST(HostState, TakesAlongWhatIsRead) {
   const ir::Listing listing =

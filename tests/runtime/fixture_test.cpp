@@ -210,11 +210,17 @@ class Fixture {
     }
     std::set<std::string> found;
     double dot = 0, squares = 0, expected_squares = 0;
-    for (const train::ReleasedSlice& slice : train::released_slices(tensors)) {
-      const auto first = sums[slice.parameter].begin() + slice.first;
-      const std::vector<double> gradient(first, first + slice.count);
-      const std::string name = "grad." + config::name_in(config::family_of(config_), slice.name);
-      EXPECT_EQ(expected_.at(name).shape, slice.shape) << name;
+    for (const train::ReleasedTensor& tensor :
+         train::released_tensors(config::family_of(config_), train::released_slices(tensors))) {
+      std::vector<double> gradient(static_cast<size_t>(
+          std::accumulate(tensor.shape.begin(), tensor.shape.end(), int64_t{1}, std::multiplies<>())));
+      for (const auto& [slice, place] : tensor.parts) {
+        for (int64_t i = 0; i < slice.count; ++i)
+          gradient.at(static_cast<size_t>(place.at(i, slice.columns()))) =
+              sums[slice.parameter].at(static_cast<size_t>(slice.first + i));
+      }
+      const std::string name = "grad." + tensor.name;
+      EXPECT_EQ(expected_.at(name).shape, tensor.shape) << name;
       similar(gradient, name);
       found.insert(name);
       const std::vector<double> expected = values_of(expected_.at(name));

@@ -105,6 +105,11 @@ std::vector<Trial> trials() {
       const bool reassociates = std::ranges::count(s.as_switch->reassociating, value) > 0;
       all.push_back({s.key, s.key + "=" + plan::text_of(value),
                      reassociates ? plan::MathsClass::reassociates : s.as_switch->maths, s.as_switch->beside});
+      if (!s.key.starts_with("memory.optimizer") && s.key != "memory.master") continue;
+      // Homes and forms of state, also of the rule that keeps less of it.
+      Trial by_muon = all.back();
+      by_muon.beside.emplace_back("train.optimizer=muon");
+      all.push_back(by_muon);
     }
   }
   return all;
@@ -147,6 +152,7 @@ TEST_P(SwitchParity, HoldsItsClass) {
 
 INSTANTIATE_TEST_SUITE_P(Table, SwitchParity, testing::ValuesIn(trials()), [](const auto& info) {
   std::string name = info.param.set;
+  if (std::ranges::count(info.param.beside, "train.optimizer=muon") > 0) name += "_by_muon";
   for (char& c : name) c = std::isalnum(static_cast<unsigned char>(c)) != 0 ? c : '_';
   return name;
 });

@@ -18,7 +18,6 @@
 #include "heddle/train/average.h"
 #include "heddle/train/checkpoint.h"
 #include "heddle/train/released_source.h"
-#include "heddle/train/run_config_plan.h"
 
 namespace heddle::cli {
 
@@ -27,6 +26,7 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::ordered_json;
 
+constexpr const char* kWeightsOf = "weights of";  // of a checkpoint that was made of a released model: its folder
 constexpr int64_t kChunkElements = int64_t{1} << 20;
 
 struct ConvertOptions {
@@ -34,6 +34,7 @@ struct ConvertOptions {
   std::string dtype = "bf16";
   std::string shard_bytes = "5GiB";
   int64_t average = 0;  // checkpoints; 0: none
+  std::string base;     // how an adapter names the model beneath it
   bool adapter = false, merge = false, json = false;
 };
 
@@ -47,16 +48,6 @@ struct Converted {
 
 std::string path_in(const std::string& folder, const std::string& name) {
   return (fs::path(folder) / name).string();
-}
-
-// The model's state, as one rank in f32 has it.
-plan::Lowered state_of(const model::ModelConfig& model, const passes::Adapters& adapters = {}) {
-  plan::Plan plan;
-  plan.lora = adapters;
-  plan.dtype = Dtype::bf16;  // masters are f32 then, for every parameter
-  plan.sequences = 1;
-  plan.sequence_length = 16;
-  return plan::lower(model, plan);
 }
 
 int64_t elements_of(const std::vector<train::ParameterTensor>& parameters) {
@@ -81,7 +72,7 @@ Converted to_run(const std::string& from, const std::string& to) {
   const std::string tokenizer = data::tokenizer_in(from);
   config.train.sequence_length =
       std::min<int64_t>(config.train.sequence_length, config.model.max_position_embeddings);
-  const plan::Lowered lowered = state_of(config.model);
+  const plan::Lowered lowered = train::text_of_model(config.model);
   const std::vector<train::StateTensor> state = train::state_tensors(lowered);
   const std::vector<train::ParameterTensor> parameters = train::master_tensors(lowered);
   const train::ReleasedSource source(from, parameters);
@@ -100,7 +91,7 @@ Converted to_run(const std::string& from, const std::string& to) {
   train::CheckpointState at;
   at.model = config.model;
   at.seed = static_cast<uint64_t>(config.seed);
-  at.layout = {{"weights of", from}};
+  at.layout = {{kWeightsOf, fs::absolute(from).lexically_normal().string()}};
   std::vector<uint8_t> chunk(static_cast<size_t>(kChunkElements) * 8);
   train::save_checkpoint(held.folder.checkpoints(), at, headings,
                          [&](const formats::TensorHeading& tensor, const auto& write) {
@@ -117,6 +108,7 @@ Converted to_run(const std::string& from, const std::string& to) {
   session::keep_companions(from, to);
   if (!tokenizer.empty()) data::keep_tokenizer(files, to);
   config.data.tokenizer = done.tokenizer = held.folder.tokenizer();
+  config.data.source = "";                                    // what it was trained on is not known here
   write_file(held.folder.config(), config::toml_of(config));  // from here on the folder holds a run
   done.tensors = std::ssize(parameters);
   done.parameters = elements_of(parameters);
@@ -148,17 +140,61 @@ std::vector<train::ParameterTensor> stored_adapters(const train::Checkpoint& che
   return own;
 }
 
+/// The run that a checkpoint is of.
+std::string run_of(const train::Checkpoint& checkpoint) {
+  return fs::path(checkpoint.path()).parent_path().parent_path().string();
+}
+
+// Writes a released model, in the type and the shards that are asked for, with what stands beside `run`.
+void write_released(const std::string& to, const model::ModelConfig& model,
+                    const std::vector<train::ParameterTensor>& parameters, const std::string& run,
+                    const ConvertOptions& options) {
+  train::Release how{.stored = options.dtype == "f32"   ? Dtype::f32
+                               : options.dtype == "f64" ? Dtype::f64
+                                                        : Dtype::bf16,
+                     .shard_bytes = config::parse_bytes(options.shard_bytes)};
+  session::add_companions(run, model.max_position_embeddings, how);
+  train::export_released(to, model, parameters, how);
+}
+
+// What can be loaded as the weights beneath an adapter, which lie at `path`: a released folder, also one that they
+// were taken in from; or they are exported, beside the adapter.
+std::string loadable_base(const std::string& path, const ConvertOptions& options, Converted& done) {
+  if (!options.base.empty()) return options.base;
+  const auto told = [&](const std::string& base, const std::string& why) {
+    done.notes.push_back(fmt::format("base_model_name_or_path is {}, {}; --base names another", base, why));
+    return base;
+  };
+  if (path.empty()) {
+    done.notes.emplace_back(
+        "base_model_name_or_path is empty: the weights beneath were drawn from the seed, and lie nowhere");
+    return "";
+  }
+  if (!fs::exists(path_in(path, "state.json"))) return told(path, "the released model that the run began from");
+  const train::Checkpoint beneath(path);
+  const train::CheckpointState& state = beneath.state();
+  const auto from = state.layout.find(kWeightsOf);
+  if (state.step == 0 && from != state.layout.end() && fs::exists(path_in(from->second, "config.json")))
+    return told(from->second, "the released model that was made the run beneath");
+  const std::string base = fs::absolute(path_in(options.to, "base")).lexically_normal().string();
+  std::vector<train::ParameterTensor> weights = train::master_tensors(train::text_of_model(state.model));
+  take_stored(beneath, weights);
+  write_released(base, state.model, weights, run_of(beneath), options);
+  return told(base, fmt::format("made of {}", path));
+}
+
 Converted to_adapter(const train::Checkpoint& checkpoint, const ConvertOptions& options) {
   Converted done{.kind = "PEFT adapter", .folder = options.to};
   if (fs::exists(path_in(options.to, "adapter_config.json")))
     config_error("--to {}: the folder holds an adapter already", options.to);
   const train::CheckpointState& state = checkpoint.state();
   const passes::Adapters chosen = train::adapters_of(state.adapters, checkpoint.path());
-  std::vector<train::ParameterTensor> all = train::master_tensors(state_of(state.model, chosen));
+  std::vector<train::ParameterTensor> all = train::master_tensors(train::text_of_model(state.model, chosen));
   const std::vector<train::ParameterTensor> own = stored_adapters(checkpoint, all);
   std::erase_if(all, [](const train::ParameterTensor& each) { return !each.parameter.frozen; });
   all.insert(all.end(), own.begin(), own.end());
-  train::export_adapters(options.to, state.model, chosen, all, train::base_path_of(state.adapters));
+  const std::string base = loadable_base(train::base_path_of(state.adapters), options, done);
+  train::export_adapters(options.to, state.model, chosen, all, base);
   done.tensors = std::ssize(own);
   done.parameters = elements_of(own);
   done.bytes = bytes_in(options.to);
@@ -182,7 +218,7 @@ Merged merged(const train::Checkpoint& checkpoint) {
       was == state.adapters.end() || was->second != train::digest_of_weights(base))
     config_error("{}: {} holds other weights than those that its adapters stand beside", checkpoint.path(), base);
   Merged all;
-  all.parameters = train::master_tensors(state_of(state.model));
+  all.parameters = train::master_tensors(train::text_of_model(state.model));
   std::optional<train::Checkpoint> stored;
   std::optional<train::ReleasedSource> released;
   if (fs::exists(path_in(base, "state.json"))) {
@@ -205,8 +241,9 @@ Merged merged(const train::Checkpoint& checkpoint) {
     }
     tensor.pieces = {{reinterpret_cast<uint8_t*>(values.data()), values.size() * sizeof(float)}};
   }
-  train::merge_adapters(chosen, stored_adapters(checkpoint, train::master_tensors(state_of(state.model, chosen))),
-                        all.parameters);
+  train::merge_adapters(
+      chosen, stored_adapters(checkpoint, train::master_tensors(train::text_of_model(state.model, chosen))),
+      all.parameters);
   return all;
 }
 
@@ -223,23 +260,22 @@ Converted to_released(const std::string& from, const ConvertOptions& options) {
     config_error("{}: it holds adapters alone: --adapter writes them, --merge the model with them", from);
   if (!adapted && (options.adapter || options.merge))
     config_error("{}: it holds no adapters, --{} is for those", from, options.adapter ? "adapter" : "merge");
-  if (options.adapter) return to_adapter(checkpoint, options);
+  if (!options.base.empty() && !options.adapter) config_error("--base is for an adapter: --adapter");
+  if (options.adapter) {
+    Converted adapter = to_adapter(checkpoint, options);
+    adapter.notes.insert(adapter.notes.begin(), done.notes.begin(), done.notes.end());
+    return adapter;
+  }
   const model::ModelConfig& model = checkpoint.state().model;
   Merged all;
   if (adapted) {
     all = merged(checkpoint);
   } else {
-    all.parameters = train::master_tensors(state_of(model));
+    all.parameters = train::master_tensors(train::text_of_model(model));
     take_stored(checkpoint, all.parameters);
   }
   const std::vector<train::ParameterTensor>& parameters = all.parameters;
-  train::Release how{.stored = options.dtype == "f32"   ? Dtype::f32
-                               : options.dtype == "f64" ? Dtype::f64
-                                                        : Dtype::bf16,
-                     .shard_bytes = config::parse_bytes(options.shard_bytes)};
-  const std::string run = is_run ? from : fs::path(checkpoint.path()).parent_path().parent_path().string();
-  session::add_companions(run, model.max_position_embeddings, how);
-  train::export_released(options.to, model, parameters, how);
+  write_released(options.to, model, parameters, is_run ? from : run_of(checkpoint), options);
   done.tensors = std::ssize(parameters);
   done.parameters = elements_of(parameters);
   done.bytes = bytes_in(options.to);
@@ -322,6 +358,11 @@ void add_convert(Commands& all) {
       .called("COUNT")
       .from(1);
   command.option("--adapter", options.adapter, "Of a run with adapters: write these alone, as PEFT does");
+  command
+      .option("--base", options.base,
+              "Of an --adapter: the model beneath as adapter_config.json names it, a released folder or a "
+              "published name")
+      .called("NAME");
   command.option("--merge", options.merge, "Of a run with adapters: add them to the weights beneath");
   add_json(command, options.json);
 }

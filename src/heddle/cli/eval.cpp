@@ -82,8 +82,18 @@ Scores scores_of(const EvalOptions& options, const config::RunConfig& config, co
     config_error("{}: the run has no tokenizer; its data came as tokens", options.run);
   }
   const bool own_task = std::find(options.tasks.begin(), options.tasks.end(), "heldout") != options.tasks.end();
+  // A run that a released model was made into was trained on no text that is known here.
+  const bool has_text = !config.data.source.empty();
+  if (!has_text && (own_task || (options.texts.empty() && options.tasks.empty()))) {
+    config_error(
+        "{}: the run has no text of its own (data.source is empty), so none is held out; --text FILE and --tasks "
+        "FILE "
+        "name something",
+        options.run);
+  }
+  const bool scores_heldout = !options.no_heldout && has_text;
   session::RunData data;
-  if (!options.no_heldout || own_task) {
+  if (scores_heldout || own_task) {
     if (ranks.leads()) data = session::open_run_data(config);
     ranks.any(false);  // rank 0 has prepared it
     if (!ranks.leads()) data = session::open_run_data(config);
@@ -107,7 +117,7 @@ Scores scores_of(const EvalOptions& options, const config::RunConfig& config, co
       if (doing) doing->now(what, static_cast<double>(done) / static_cast<double>(of));
     };
   };
-  if (!options.no_heldout) {
+  if (scores_heldout) {
     const int64_t most = options.limit > 0 ? options.limit : data.dataset->heldout_sequences();
     const auto heldout = data.heldout(most);
     if (heldout.empty()) {

@@ -21,7 +21,10 @@
 #include "heddle/session/run_data.h"
 #include "heddle/session/signals.h"
 #include "heddle/session/text/chat.h"
+#include "heddle/train/adapters/peft_files.h"
+#include "heddle/train/adapters/start_adapters.h"
 #include "heddle/train/run_config_plan.h"
+#include "heddle/train/start_weights.h"
 
 namespace heddle::cli {
 
@@ -34,6 +37,7 @@ constexpr const char* kTurn = "\\n{}\\n";
 struct GenerateOptions {
   std::string run;  // folder
   std::vector<std::string> set;
+  std::string adapter;                // folder, of PEFT's files
   std::optional<std::string> prompt;  // "-": standard input
   std::string prompts;                // file, "-": standard input
   int64_t tokens = 128;
@@ -67,9 +71,17 @@ struct Opened {
   std::unique_ptr<data::Tokenizer> tokenizer;
   std::unique_ptr<train::Trainer> trainer;
   std::unique_ptr<session::NextLogits> model;
+  int64_t step = 0;
   bool cached = false;
   size_t window = 0;
 };
+
+// Adapters of a folder beside a run's weights, which stay as they are.
+void load_beside(const train::Checkpoint& checkpoint, const std::string& adapter, train::Trainer& trainer) {
+  trainer.initialise();
+  train::start_from(checkpoint.path(), config::StartMoments::fresh, trainer);
+  train::start_adapters_from(adapter, trainer);
+}
 
 Opened open(const GenerateOptions& options, int64_t texts) {
   const session::RunFolder folder{options.run};
@@ -94,10 +106,21 @@ Opened open(const GenerateOptions& options, int64_t texts) {
   config.plan.parallel = usual.plan.parallel;
   config.plan.memory.budget_bytes = usual.plan.memory.budget_bytes;  // of steps
   config.plan.memory.budget_share = usual.plan.memory.budget_share;
+  if (!options.adapter.empty()) {
+    if (config.plan.lora.rank > 0)
+      config_error("--adapter: {} has adapters of its own; heddle convert --merge makes weights of them",
+                   options.run);
+    config.plan.lora = train::adapters_in(options.adapter, config.model);
+  }
   opened.cached = !options.no_cache;
   opened.trainer = std::make_unique<train::Trainer>(
       train::trainer_options_of(config, 0, {}, opened.cached ? std::min(texts, options.at_once) : 0));
-  train::load_trainer(*checkpoint, *opened.trainer);
+  if (options.adapter.empty()) {
+    train::load_trainer(*checkpoint, *opened.trainer);
+  } else {
+    load_beside(*checkpoint, options.adapter, *opened.trainer);
+  }
+  opened.step = checkpoint->state().step;
   opened.model =
       opened.cached ? session::logits_from_cache(*opened.trainer) : session::logits_anew(*opened.trainer);
   opened.window = static_cast<size_t>(opened.trainer->options().plan.sequence_length);
@@ -211,7 +234,8 @@ int continue_prompts(const GenerateOptions& options) {
   }
   int64_t drawn = 0;
   for (const session::Continued& each : made) drawn += each.drawn;
-  ordered_json json{{"run", options.run}, {"step", opened.trainer->steps_done()}};
+  ordered_json json{{"run", options.run}, {"step", opened.step}};
+  if (!options.adapter.empty()) json["adapter"] = options.adapter;
   if (one) json.update(json_of(prompts[0], made[0]));
   json.update({{"temperature", options.sampling.temperature},
                {"top_k", options.sampling.top_k},
@@ -275,6 +299,11 @@ void add_generate(Commands& all) {
       add_command(all, "generate", "Continue texts with a trained run, or talk to it", generate);
   command.option("RUN", options.run, "The run's folder, such as runs/demo").required();
   add_set(command, options.set);
+  command
+      .option("--adapter", options.adapter,
+              "Adapters to put beside the run's weights: a folder with PEFT's adapter_config.json and "
+              "adapter_model.safetensors")
+      .called("FOLDER");
   command
       .option("--prompt", options.prompt, "The text to continue, -: standard input; of a --chat, what stands first")
       .excludes("--prompts");

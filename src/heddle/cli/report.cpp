@@ -56,10 +56,7 @@ observe::ComparedRun run_of(const std::string& folder, std::string name) {
     for (const std::string& warning : history.warnings) fmt::print(stderr, "warning: {}\n", escaped_lines(warning));
   }
   run.figures = observe::figures_of(run.steps);
-  const config::RunConfig config = config::read_run_config(files.config());
-  for (const config::Setting& s : config::settings()) {
-    if (!s.present || s.present(config)) run.settings.emplace_back(s.key, s.text_of(s.get(config)));
-  }
+  run.settings = config::setting_texts(config::read_run_config(files.config()));
   return run;
 }
 

@@ -17,7 +17,7 @@
 #include "heddle/observe/units.h"
 #include "heddle/planner/machine.h"
 #include "heddle/planner/budget/memory_budget.h"
-#include "heddle/session/run_trace.h"
+#include "heddle/session/traced/run_trace.h"
 
 namespace heddle::cli {
 

@@ -420,7 +420,6 @@ class TomlReader {
       config_error("{}: name is '{}', must be the name of a folder (no '/', no '.' in front)", place_of("name"),
                    shown(c.name));
     }
-    if (c.data.source.empty()) config_error("{}: data.source is empty", place_of("data.source"));
   }
 
   void check_exact_sums() const {

@@ -79,6 +79,9 @@ struct RunConfig {
     // The same of a run by the clock, as parts of its time.
     double warmup_fraction = 0.05, decay_fraction = 0.25;
     int64_t checkpoint_every = 200;
+    int64_t digest_every = 0;  // 0: each step where the host can read the weights, else with each checkpoint
+    int64_t compare_copies_every = 100;  // steps; 0: never
+    int64_t record_ops = 0;    // steps whose ops' digests are kept
     int64_t keep_checkpoints = 2;
     int64_t skip_window = 50;     // steps whose norms and losses say what is an outlier
     int64_t roll_back_after = 0;  // steps left out in a row; 0: never
@@ -133,6 +136,9 @@ using Setting = plan::Setting<RunConfig>;
 
 /// Every key, section by section.
 const std::vector<Setting>& settings();
+
+/// The keys that exist in this configuration, in the table's order, each with its value as it would be written.
+std::vector<std::pair<std::string, std::string>> setting_texts(const RunConfig& config);
 const Setting* find_setting(std::string_view key);
 std::vector<std::string> setting_keys();
 

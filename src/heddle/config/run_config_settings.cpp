@@ -239,6 +239,16 @@ void train_settings(Table& t) {
   t.integer<n, &Train::checkpoint_every>("train.checkpoint_every", 0, 1e12,
                                          "Steps between checkpoints; 0: only at the end.")
       .also_called({"save_interval", "save_steps", "save_every", "checkpoint_interval"});
+  t.integer<n, &Train::digest_every>("train.digest_every", 0, 1e12,
+                                     "Steps between digests of the weights in metrics.jsonl, which `heddle audit` "
+                                     "compares; 0: each step on the CPU (with parallel.ahead_of_norm where it "
+                                     "settles anyway), with each checkpoint elsewhere.");
+  t.integer<n, &Train::compare_copies_every>("train.compare_copies_every", 0, 1e12,
+                                             "Steps between comparisons of the weights that several ranks hold "
+                                             "copies of; a run whose copies differ ends. 0: never.");
+  t.integer<n, &Train::record_ops>("train.record_ops", 0, 1e6,
+                                   "Digests of what every op has made stay of so many last steps, for `heddle "
+                                   "audit` to find the op that went wrong; 0: of none.");
   t.integer<n, &Train::keep_checkpoints>("train.keep_checkpoints", 1, 1e6,
                                          "So many of the newest checkpoints stay.")
       .also_called({"save_total_limit"});
@@ -333,6 +343,14 @@ const std::vector<Setting>& settings() {
     return t.take();
   }();
   return all;
+}
+
+std::vector<std::pair<std::string, std::string>> setting_texts(const RunConfig& config) {
+  std::vector<std::pair<std::string, std::string>> texts;
+  for (const Setting& s : settings()) {
+    if (!s.present || s.present(config)) texts.emplace_back(s.key, s.text_of(s.get(config)));
+  }
+  return texts;
 }
 
 const Setting* find_setting(std::string_view key) {

@@ -1,6 +1,7 @@
 // In-order asynchronous queues. The host enqueues ahead and never waits unless it says so (synchronize).
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <exception>
 #include <functional>
@@ -21,6 +22,9 @@ enum class Pace : uint8_t { around, before, after };
 /// until the stream has run it.
 struct Launch {
   Kernel run = nullptr;
+  int64_t rows = -1;  // that it works on, of an op whose work goes by the rows of experts; else −1
+  /// Called by the stream once the kernel has run, where the host can read what it wrote; null: nobody looks.
+  const std::function<void(const Launch&)>* look = nullptr;
   KernelCall call;
   int32_t listing = 0;  // for the trace
   uint32_t op_index = 0;
@@ -41,11 +45,18 @@ struct Span {
   int64_t reserved_bytes = 0;
 };
 
+/// Time of ops, and the rows that they worked on.
+struct Work {
+  int64_t ns = 0, rows = 0;
+};
+
 /// Time of a stream since the last reset: running ops, waiting for other streams, and with nothing to do.
 struct StreamTimes {
   int64_t busy_ns = 0;
   int64_t waiting_ns = 0;
   int64_t starved_ns = 0;
+  /// Of the time running ops: by ir::Phase, that of ops whose work goes by rows apart.
+  std::array<Work, ir::kPhases> steady, by_rows;
 };
 
 class Stream {

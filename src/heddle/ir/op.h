@@ -14,6 +14,7 @@ namespace heddle::ir {
 /// first forwards have run and no backward has, to look back at the step before (check); or once at the step's end,
 /// where what the check has counted is known.
 enum class Phase : uint8_t { begin, F, I, W, check, end };
+inline constexpr size_t kPhases = 6;
 constexpr bool once_a_step(Phase phase) {
   return phase == Phase::begin || phase == Phase::check || phase == Phase::end;
 }

@@ -223,6 +223,12 @@ const std::vector<Key>& keys() {
           row<&C::full_attention_interval>("full_attention_interval", 0, 4096,
                                            "Every so many-th layer sees all, the others a window; 0: none.")),
       flag<&C::mlp_bias>("mlp_bias", "The dense layers' linear maps have biases."),
+      also_called({"glu_clamp_value", "activation_func_clamp_value"},
+                  row<&C::swiglu_limit>("swiglu_limit", 0, 1e6,
+                                        "Gates and ups of MLPs and experts are clamped to it, and up + 1 taken for "
+                                        "up; 0: plain SwiGLU.")),
+      row<&C::swiglu_alpha>("swiglu_alpha", kTiny, 1e6,
+                            "Gain of the sigmoid in clamped SwiGLU; counts only with swiglu_limit."),
       also_called({"rotary_base", "rope_base"},
                   row<&C::rope_theta>("rope_theta", 1, 1e12, "Base of the rotary frequencies.")),
       flag<&C::rope_interleave>("rope_interleave",
@@ -262,6 +268,8 @@ const std::vector<Key>& keys() {
                   of_training(row<&C::residual_dropout>(
                       "residual_dropout", 0, 0.999,
                       "Dropout of what attention and MLP add to the residual stream while training; 0 is off."))),
+      flag<&C::router_bias>("router_bias", "The router's logits have a bias, which is learned.", Of::experts),
+      flag<&C::experts_bias>("experts_bias", "The routed experts' linear maps have biases.", Of::experts),
       also_called(
           {"mtp", "mtp_num_layers", "mtp_depth"},
           row<&C::num_nextn_predict_layers>("num_nextn_predict_layers", 0, 16,

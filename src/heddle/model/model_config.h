@@ -115,6 +115,10 @@ struct ModelConfig {
   AttentionBias attention_bias = AttentionBias::none;
   bool mlp_bias = false;  // of dense layers
 
+  // Clamped SwiGLU: (min(g, l) · σ(α · min(g, l))) · (u within ±l, + 1)
+  double swiglu_limit = 0;      // l; 0: plain SwiGLU
+  double swiglu_alpha = 1.702;  // α
+
   bool attention_sinks = false;  // a learned logit a head, without a value
 
   // Windows of attention: which layers have them
@@ -137,6 +141,8 @@ struct ModelConfig {
   bool sigmoid_scores = true;  // else softmax
   bool topk_bias = true;       // balance by a bias on the choice (aux-loss-free)
   double routed_scaling_factor = 1;
+  bool router_bias = false;   // of its logits, trained
+  bool experts_bias = false;  // of both linear maps of each routed expert
 
   // Multi-token prediction
   int64_t num_nextn_predict_layers = 0;

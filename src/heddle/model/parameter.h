@@ -53,4 +53,10 @@ struct Parameter {
   std::vector<ReleasedPart> released;
 };
 
+/// Whether it is a matrix, or one an expert; biases are not, be they one an expert or one of all.
+inline bool is_matrix(const Parameter& p, size_t dims) { return dims >= (p.experts > 0 ? 3U : 2U); }
+inline bool is_matrix(const Parameter& p, const ir::Listing& listing) {
+  return is_matrix(p, listing.value(p.value).shape.size());
+}
+
 }  // namespace heddle::model

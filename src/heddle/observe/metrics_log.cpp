@@ -112,6 +112,7 @@ std::string metrics_line(const StepMetrics& metrics) {
   for (const MetricField& field : metric_fields()) {
     if (const auto& value = metrics.*field.value) json[std::string(field.key)] = number_json(*value);
   }
+  if (!metrics.weights_digest.empty()) json["weights_digest"] = metrics.weights_digest;
   if (!metrics.extra.empty()) {
     ordered_json& extra = json["extra"] = ordered_json::object();
     for (const auto& [key, value] : metrics.extra) extra[key] = number_json(value);
@@ -142,6 +143,10 @@ StepMetrics step_of_line(std::string_view line) {
   for (const MetricField& field : metric_fields()) {
     const auto found = json.find(std::string(field.key));
     if (found != json.end() && !found->is_null()) metrics.*field.value = number_from(*found, field.key);
+  }
+  if (const auto digest = json.find("weights_digest"); digest != json.end()) {
+    if (!digest->is_string()) config_error("'weights_digest' is not a string");
+    metrics.weights_digest = digest->get<std::string>();
   }
   if (const auto extra = json.find("extra"); extra != json.end()) {
     if (!extra->is_object()) config_error("'extra' is not an object");

@@ -2,7 +2,7 @@
 //
 // A line reaches the kernel before `add` returns, so a crash loses at most the line being written; when the disk is
 // full the part of a line is taken back and a SystemError raised. JSON has no NaN: such values are the strings
-// "nan", "inf" and "-inf". Keys are those of metric_fields(), beside "step", "wall_time_s", "extra" (an object of
+// "nan", "inf" and "-inf". Keys are those of metric_fields(), beside "step", "wall_time_s", "weights_digest" (16 hexadecimal digits), "extra" (an object of
 // numbers) and "expert_loads" (rows of numbers); a reader skips keys it doesn't know.
 #pragma once
 

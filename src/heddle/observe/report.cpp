@@ -23,22 +23,6 @@ namespace {
 constexpr int kHalfWidth = 560, kFullWidth = 1140;
 constexpr size_t kMostPeakTensors = 16;
 
-/// What the page is put together from: sections with their names, for the list of contents.
-class Sections {
- public:
-  explicit Sections(Page& page) : page_(page) {}
-
-  void add(const char* id, const std::string& heading, const std::string& panels) {
-    if (panels.empty()) return;
-    page_.contents.emplace_back(id, heading);
-    page_.body += fmt::format("<section id=\"{}\"><h2>{}</h2>\n<div class=\"grid\">\n{}</div></section>\n", id,
-                              escape_html(heading), panels);
-  }
-
- private:
-  Page& page_;
-};
-
 LineChart step_chart(const ReportData& data, Figure figure, const std::string& title, const std::string& of,
                      AxisUnit unit, int colour, bool from_zero, bool noisy = true) {
   LineChart chart;
@@ -113,6 +97,7 @@ std::string experts(const ReportData& data) {
   for (size_t layer = 0; layer < map.ratio.size(); ++layer) {
     map.rows.push_back(layer < data.expert_layers.size() ? data.expert_layers[layer] : fmt::format("{}", layer));
   }
+  map.ratio_word = "load ÷ mean";
   map.x_label = "expert";
   map.row_word = "layer";
   map.column_word = "expert";
@@ -122,6 +107,25 @@ std::string experts(const ReportData& data) {
   const LineChart balance = step_chart(data, &StepMetrics::auxiliary_loss, "Auxiliary (balance) loss",
                                        "nats a token", AxisUnit::plain, 5, false);
   return panel(heat_map(map), true) + in_pairs({imbalance, balance});
+}
+
+std::string ranks(const RankSpeeds& speeds) {
+  HeatMap map;
+  map.title = fmt::format("Work of each rank ÷ that of ranks that do the same, steps {} to {}", speeds.first_step,
+                          speeds.last_step);
+  map.ratio_word = "over others";
+  map.most = 1.5;
+  map.x_label = "rank";
+  map.row_word = "work";
+  map.column_word = "rank";
+  for (size_t k = 0; k < speeds.kinds.size(); ++k) {
+    std::vector<double> row;
+    for (const std::vector<double>& of_rank : speeds.ratio) row.push_back(of_rank[k]);
+    if (std::none_of(row.begin(), row.end(), [](double ratio) { return std::isfinite(ratio); })) continue;
+    map.rows.push_back(speeds.kinds[k]);
+    map.ratio.push_back(std::move(row));
+  }
+  return panel(heat_map(map), true);
 }
 
 std::string peak_table(const ReportData& data) {
@@ -216,16 +220,16 @@ std::string report_html(const ReportData& data) {
   Lanes streams;
   streams.title = data.timeline_title.empty() ? "Streams over one step" : data.timeline_title;
   streams.timeline = &data.timeline;
-  Sections sections(page);
-  sections.add("run", "The run", panel(facts_table("Where, when and how", data.environment), false));
-  sections.add("learning", "Learning", learning(data));
-  sections.add("speed", "Speed", speed(data));
-  sections.add("experts", "Experts", experts(data));
-  sections.add("memory", "Memory", memory(data));
-  sections.add("pipeline", "Pipeline: measured, and foretold from the ops' own times", pipeline(data));
-  sections.add("timeline", "Timeline", panel(lanes(streams), true));
-  sections.add("samples", "What it writes", samples(data));
-  sections.add("setup", "Setup", panel(facts_table("Configuration", data.configuration), false));
+  page.add_section("run", "The run", panel(facts_table("Where, when and how", data.environment), false));
+  page.add_section("learning", "Learning", learning(data));
+  page.add_section("speed", "Speed", speed(data));
+  page.add_section("experts", "Experts", experts(data));
+  page.add_section("ranks", "Ranks", ranks(data.ranks));
+  page.add_section("memory", "Memory", memory(data));
+  page.add_section("pipeline", "Pipeline: measured, and foretold from the ops' own times", pipeline(data));
+  page.add_section("timeline", "Timeline", panel(lanes(streams), true));
+  page.add_section("samples", "What it writes", samples(data));
+  page.add_section("setup", "Setup", panel(facts_table("Configuration", data.configuration), false));
   return page_html(page);
 }
 

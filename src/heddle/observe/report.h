@@ -43,6 +43,13 @@ struct SampleText {
   int64_t step = 0;
 };
 
+/// What each rank's work took over that of ranks that do the same.
+struct RankSpeeds {
+  int64_t first_step = 0, last_step = 0;
+  std::vector<std::string> kinds;          // of work
+  std::vector<std::vector<double>> ratio;  // [rank][kind]; NaN where it can't be said
+};
+
 struct ReportData {
   std::string run_name;
   std::string subtitle;  // when, where, how long
@@ -53,10 +60,11 @@ struct ReportData {
   RunFigures figures;                      // of those steps and of the run
   std::string fullest;                     // which rank it is that holds most; "" of one rank
   std::vector<std::string> expert_layers;  // a name for each row of expert_loads_LE; else they are numbered
-  std::vector<MemoryView> memory;          // over one step: measured, as foretold; of each memory
-  std::vector<PeakTensor> peak_tensors;    // the largest 16 are shown
-  std::string peak_of;                     // whose they are: "rank 3"
-  std::vector<PipelineView> pipeline;      // as it ran, as foretold
+  RankSpeeds ranks;
+  std::vector<MemoryView> memory;        // over one step: measured, as foretold; of each memory
+  std::vector<PeakTensor> peak_tensors;  // the largest 16 are shown
+  std::string peak_of;                   // whose they are: "rank 3"
+  std::vector<PipelineView> pipeline;    // as it ran, as foretold
   std::string timeline_title;
   Timeline timeline;
   std::vector<SampleText> samples;

@@ -32,6 +32,7 @@ struct StepMetrics {
   std::optional<double> expert_imbalance;  // max load over mean load, the worst layer
   std::optional<double> arena_live_peak_bytes;
   std::optional<double> arena_reserved_peak_bytes;
+  std::string weights_digest;  // after the step; "": not taken
   std::map<std::string, double> extra;
   std::vector<std::vector<double>> expert_loads_LE;
 };

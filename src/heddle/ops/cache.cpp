@@ -7,7 +7,8 @@
 // elements a token, and reads them in the absorbed form (DeepSeek-V2, arXiv 2405.04434, section 2.1.2): with the rows
 // of w_kv_b of a head as K [n,c] and V [v,c], q·(K latent) = (Kᵀ q)·latent and Σ p (V latent) = V Σ p latent. So
 // `mla_absorb` makes Kᵀ q of each query, all heads read the one cached row as key and its first c elements as value,
-// and `mla_expand` makes V of what they have summed.
+// and `mla_expand` makes V of what they have summed. An adapter beside w_kv_b is an operand of theirs: w stands for
+// w + factor · up down, which nobody makes, for both of its matrices are thin.
 #include <algorithm>
 
 #include "heddle/ops/ops.h"
@@ -109,21 +110,32 @@ struct Latent {
   explicit Latent(const Rule& rule, const Attributes& a)
       : heads(a.integer("heads")), latent(rule.size(1, 1)), joint(a.integer("nope") + a.integer("rope")) {
     rule.require(rule.in(1).layout == ir::Layout::rows, "w is packed");
-    rule.shape(1, {fixed(heads * (a.integer("nope") + a.integer("value_dim"))), fixed(latent)});
+    const Dim rows = fixed(heads * (a.integer("nope") + a.integer("value_dim")));
+    rule.shape(1, {rows, fixed(latent)});
+    rule.require(rule.has(2) == rule.has(3), "an adapter is two matrices");
+    if (!rule.has(2)) return;
+    rule.require(rule.in(2).layout == ir::Layout::rows && rule.in(3).layout == ir::Layout::rows,
+                 "the adapter is packed");
+    rule.require(rule.dtype(2) == rule.dtype(1) && rule.dtype(3) == rule.dtype(1), "the adapter is not of w's type");
+    rule.shape(2, {rule.dim(2, 0), fixed(latent)});
+    rule.shape(3, {rows, rule.dim(2, 0)});
   }
   int64_t heads, latent, joint;
 };
 
 Cost latent_cost(const Listing& listing, const Op& op, const RowCounts& rows, std::string_view width) {
   Cost cost = operand_cost(listing, op, rows);
-  cost.flops = 2.0 * rows_of(listing, op.in[0], rows) * columns_of(listing, op.in[1]) *
-               static_cast<double>(op.attributes.integer("heads") * op.attributes.integer(width));
+  const double runs = 2.0 * rows_of(listing, op.in[0], rows) * static_cast<double>(op.attributes.integer("heads"));
+  const auto joint = static_cast<double>(op.attributes.integer(width));
+  const double latent = columns_of(listing, op.in[1]);
+  cost.flops = runs * latent * joint;
+  if (op.in.size() > 3 && op.in[3] != none) cost.flops += runs * columns_of(listing, op.in[3]) * (latent + joint);
   return cost;
 }
 
 const OpDef mla_absorb{
     .kind = "mla_absorb",
-    .operands = "q w", .results = "y", .attributes = "heads nope rope value_dim",
+    .operands = "q w adapter_down? adapter_up?", .results = "y", .attributes = "heads nope rope value_dim factor?",
     .infer = [](const Listing& listing, const Op& op) {
       const Rule rule(listing, op);
       const Latent l(rule, op.attributes);
@@ -138,7 +150,7 @@ const OpDef mla_absorb{
 
 const OpDef mla_expand{
     .kind = "mla_expand",
-    .operands = "x w", .results = "o", .attributes = "heads nope rope value_dim",
+    .operands = "x w adapter_down? adapter_up?", .results = "o", .attributes = "heads nope rope value_dim factor?",
     .infer = [](const Listing& listing, const Op& op) {
       const Rule rule(listing, op);
       const Latent l(rule, op.attributes);

@@ -1,5 +1,6 @@
-// One linear map an expert, over rows sorted by expert: rows offsets[e]..offsets[e+1] use w_e.
-// R rows, E experts, K in, N out; w is [E, N, K]; offsets i32[E+1].
+// One linear map an expert, over rows sorted by expert: rows offsets[e]..offsets[e+1] use w_e; and its bias, added to
+// those rows, or, behind the last map, to the tokens' sums of them.
+// R rows, E experts, K in, N out; w is [E, N, K]; offsets i32[E+1]. T tokens, k experts a token.
 #include "heddle/ops/ops.h"
 #include "heddle/ops/rule.h"
 
@@ -7,7 +8,7 @@ namespace heddle::ops {
 
 namespace {
 
-extern const OpDef grouped_linear_dgrad, grouped_linear_wgrad;
+extern const OpDef grouped_linear_dgrad, grouped_linear_wgrad, add_expert_bias_wgrad, gated_bias_dgrad, gated_bias_wgrad;
 
 void check_offsets(const Rule& rule, size_t offsets, int64_t experts) {
   rule.shape(offsets, {fixed(experts + 1)});
@@ -72,10 +73,100 @@ const OpDef grouped_linear_wgrad{
     .cost = product_cost,
 };
 
+const OpDef add_expert_bias{
+    .kind = "add_expert_bias",
+    .operands = "x bias offsets", .results = "y",
+    .infer = [](const Listing& listing, const Op& op) {
+      const Rule rule(listing, op);
+      rule.require(rule.size(0, 1) == rule.size(1, 1), "x and bias differ in columns");
+      check_offsets(rule, 2, rule.size(1, 0));
+      return std::vector{rule.like(0)};
+    },
+    .differentiate = [](GradientWriter& writer, const Op& op, const std::vector<ValueId>& d_out) {
+      writer.weight_gradient(add_expert_bias_wgrad, {d_out[0], op.in[2]}, {op.in[1]});
+      return std::vector{d_out[0], none, none};
+    },
+    .cost = operand_cost,
+};
+
+std::vector<Value> check_bias_sums(const Rule& rule) {
+  const ir::Shape& sum = rule.updated(0).shape;
+  rule.require(sum.size() == 2 && sum[1] == rule.dim(0, 1), "the sum is not [E, N]");
+  check_offsets(rule, 1, sum[0].count);
+  return {};
+}
+
+const OpDef add_expert_bias_wgrad{
+    .kind = "add_expert_bias_wgrad",
+    .operands = "dy offsets", .updates = "acc",
+    .exact = "add_expert_bias_wgrad_exact",
+    .infer = [](const Listing& listing, const Op& op) { return check_bias_sums(Rule(listing, op)); },
+    .cost = operand_cost,
+};
+
+// Each source rank's rows are a partial of their own.
+const OpDef add_expert_bias_wgrad_exact{
+    .kind = "add_expert_bias_wgrad_exact",
+    .operands = "dy offsets counts?", .updates = "sum",
+    .infer = [](const Listing& listing, const Op& op) {
+      const Rule rule(listing, op);
+      if (rule.has(2)) rule.require(rule.dim(2, 2) == rule.updated(0).shape[0], "counts and sum differ in experts");
+      return check_bias_sums(rule);
+    },
+    .cost = operand_cost,
+};
+
+// The bias of the map behind which a token's rows are summed by their gates: sums of rows with biases are those of the
+// rows and those of the biases. The rows may then be parts of sums (etp), and lie wherever they do: each token adds its
+// biases once, on the rank that it is of.
+const OpDef gated_bias{
+    .kind = "gated_bias",
+    .operands = "gates experts bias", .results = "y", .attributes = "dtype",
+    .infer = [](const Listing& listing, const Op& op) {
+      const Rule rule(listing, op);
+      rule.shape(1, rule.in(0).shape);
+      rule.require(rule.in(2).shape.size() == 2, "bias is not [E, H]");
+      return std::vector{output(dtype_named(op.attributes.word("dtype")), {rule.dim(0, 0), rule.dim(2, 1)})};
+    },
+    .differentiate = [](GradientWriter& writer, const Op& op, const std::vector<ValueId>& d_out) {
+      const ValueId gates = op.in[0], experts = op.in[1], bias = op.in[2], dy = d_out[0];
+      const ValueId dgates = writer.input_gradient(gated_bias_dgrad, {dy, experts, bias}, {writer.d(gates)})[0];
+      writer.weight_gradient(gated_bias_wgrad, {dy, gates, experts}, {bias});
+      return std::vector{dgates, none, none};
+    },
+    .cost = operand_cost,
+};
+
+const OpDef gated_bias_dgrad{
+    .kind = "gated_bias_dgrad",
+    .operands = "dy experts bias", .results = "dgates",
+    .infer = [](const Listing& listing, const Op& op) {
+      const Rule rule(listing, op);
+      rule.require(rule.size(0, 1) == rule.size(2, 1), "dy and bias differ in columns");
+      return std::vector{output(wide(rule.dtype(0)), rule.in(1).shape)};
+    },
+    .cost = operand_cost,
+};
+
+const OpDef gated_bias_wgrad{
+    .kind = "gated_bias_wgrad",
+    .operands = "dy gates experts", .updates = "acc",
+    .infer = [](const Listing& listing, const Op& op) {
+      const Rule rule(listing, op);
+      rule.shape(2, rule.in(1).shape);
+      const ir::Shape& acc = rule.updated(0).shape;
+      rule.require(acc.size() == 2 && acc[1] == rule.dim(0, 1), "acc is not [E, H]");
+      return std::vector<Value>{};
+    },
+    .cost = operand_cost,
+};
+
 }  // namespace
 
 std::vector<const OpDef*> grouped_linear_ops() {
-  return {&grouped_linear, &grouped_linear_dgrad, &grouped_linear_wgrad};
+  return {&grouped_linear,        &grouped_linear_dgrad,        &grouped_linear_wgrad, &add_expert_bias,
+          &add_expert_bias_wgrad, &add_expert_bias_wgrad_exact, &gated_bias,           &gated_bias_dgrad,
+          &gated_bias_wgrad};
 }
 
 }  // namespace heddle::ops

@@ -9,10 +9,6 @@ namespace {
 
 extern const OpDef linear_dgrad, linear_wgrad, add_bias_wgrad, scale;
 
-Dtype dtype_named(const std::string& word) {
-  return word == "f64" ? Dtype::f64 : word == "f32" ? Dtype::f32 : Dtype::bf16;
-}
-
 Cost product_cost(const Listing& listing, const Op& op, const RowCounts& rows) {
   Cost cost = operand_cost(listing, op, rows);
   const ValueId weight = op.updates.empty() ? op.in[1] : op.updates[0];

@@ -1,5 +1,6 @@
-// Activation functions: SwiGLU (Shazeer, arXiv 2002.05202) fused and in its parts, and GELU (Hendrycks and Gimpel, arXiv
-// 1606.08415) with its bias, by the error function or, with `tanh`, by its approximation.
+// Activation functions: SwiGLU (Shazeer, arXiv 2002.05202) fused and in its parts, clamped SwiGLU (the released code
+// of GPT-OSS), and GELU (Hendrycks and Gimpel, arXiv 1606.08415) with its bias, by the error function or, with `tanh`,
+// by its approximation.
 // T rows; u has 2F columns, gate then up.
 #include "heddle/ops/ops.h"
 #include "heddle/ops/rule.h"
@@ -8,7 +9,7 @@ namespace heddle::ops {
 
 namespace {
 
-extern const OpDef swiglu_dgrad, silu_dgrad, multiply_dgrad, gelu_dgrad;
+extern const OpDef swiglu_dgrad, clamped_swiglu_dgrad, silu_dgrad, multiply_dgrad, gelu_dgrad;
 
 // du (and dbias, handed to W) of an activation with an optional bias as its second operand.
 std::vector<ValueId> biased_gradient(GradientWriter& writer, const OpDef& def, const Op& op, ValueId dy) {
@@ -53,6 +54,47 @@ const OpDef swiglu_dgrad{
     .kind = "swiglu_dgrad",
     .operands = "da u bias?", .results = "du dbias?",
     .infer = [](const Listing& listing, const Op& op) { return biased_gradient_outputs(Rule(listing, op)); },
+    .cost = operand_cost,
+};
+
+// A bias is one an expert, of rows that are sorted by expert (grouped_linear.cpp).
+void check_expert_bias(const Rule& rule, size_t bias) {
+  rule.require(rule.has(bias) == rule.has(bias + 1), "a bias without offsets, or offsets without a bias");
+  if (!rule.has(bias)) return;
+  rule.require(rule.in(bias).shape.size() == 2 && rule.dim(bias, 1) == rule.dim(bias - 1, 1), "bias is not [E, 2F]");
+  rule.shape(bias + 1, {fixed(rule.size(bias, 0) + 1)});
+}
+
+const OpDef clamped_swiglu{
+    .kind = "clamped_swiglu",
+    .operands = "u bias? offsets?", .results = "a", .attributes = "alpha limit",
+    .work = ir::Work::activation,
+    .infer = [](const Listing& listing, const Op& op) {
+      const Rule rule(listing, op);
+      rule.require(rule.size(0, 1) % 2 == 0, "columns are odd");
+      check_expert_bias(rule, 1);
+      return std::vector{output(rule.dtype(0), {rule.dim(0, 0), fixed(rule.size(0, 1) / 2)})};
+    },
+    .differentiate = [](GradientWriter& writer, const Op& op, const std::vector<ValueId>& d_out) {
+      std::vector<ValueId> in{d_out[0]};
+      in.insert(in.end(), op.in.begin(), op.in.end());
+      std::vector<ValueId> d_in(op.in.size(), none);
+      d_in[0] = writer.input_gradient(clamped_swiglu_dgrad, in, {writer.d(op.in[0])}, op.attributes)[0];
+      if (operand(op, 1) != none)
+        writer.weight_gradient(find("add_expert_bias_wgrad"), {d_in[0], op.in[2]}, {op.in[1]});
+      return d_in;
+    },
+    .cost = operand_cost,
+};
+
+const OpDef clamped_swiglu_dgrad{
+    .kind = "clamped_swiglu_dgrad",
+    .operands = "da u bias? offsets?", .results = "du", .attributes = "alpha limit",
+    .infer = [](const Listing& listing, const Op& op) {
+      const Rule rule(listing, op);
+      check_expert_bias(rule, 2);
+      return std::vector{rule.like(1)};
+    },
     .cost = operand_cost,
 };
 
@@ -134,7 +176,8 @@ const OpDef gelu_dgrad{
 }  // namespace
 
 std::vector<const OpDef*> mlp_ops() {
-  return {&swiglu, &swiglu_dgrad, &silu, &silu_dgrad, &multiply, &multiply_dgrad, &gelu, &gelu_dgrad};
+  return {&swiglu,   &swiglu_dgrad,   &clamped_swiglu, &clamped_swiglu_dgrad, &silu,
+          &silu_dgrad, &multiply, &multiply_dgrad, &gelu,           &gelu_dgrad};
 }
 
 }  // namespace heddle::ops

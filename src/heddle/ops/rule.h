@@ -27,6 +27,11 @@ using ir::ValueId;
 /// The accumulation type of a compute type.
 constexpr Dtype wide(Dtype dtype) { return dtype == Dtype::f64 ? Dtype::f64 : Dtype::f32; }
 
+/// Of an attribute that names a result's type.
+inline Dtype dtype_named(const std::string& word) {
+  return word == "f64" ? Dtype::f64 : word == "f32" ? Dtype::f32 : Dtype::bf16;
+}
+
 /// The operands of an op under inference. Every accessor raises InternalError naming the op and the operand.
 class Rule {
  public:

@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
-#include <set>
 
 #include "heddle/base/error.h"
 #include "heddle/ops/ops.h"
+#include "heddle/passes/adapter_targets.h"
 
 namespace heddle::passes {
 
@@ -16,82 +16,7 @@ using ir::none;
 using ir::ValueId;
 using model::Parameter;
 
-constexpr std::string_view kWeight = ".weight", kAll = "all";
-
-// The parts of a model whose linear maps may have adapters; "" for the others.
-std::string_view word_of(Parameter::Part part) {
-  switch (part) {
-    case Parameter::Part::attention: return "attention";
-    case Parameter::Part::mlp: return "mlp";
-    case Parameter::Part::shared_experts: return "shared";
-    case Parameter::Part::experts: return "experts";
-    default: return "";
-  }
-}
-
-// "a.b.q_proj" of "a.b.q_proj.weight".
-std::string stem_of(const std::string& name) {
-  HEDDLE_CHECK(name.ends_with(kWeight), "'{}' is no weight", name);
-  return name.substr(0, name.size() - kWeight.size());
-}
-
-std::string module_of(const std::string& name) {
-  const std::string stem = stem_of(name);
-  return stem.substr(stem.rfind('.') + 1);
-}
-
-std::vector<std::string> words_of(const std::string& targets) {
-  std::vector<std::string> words(1);
-  for (const char c : targets) {
-    if (c == ',') {
-      words.emplace_back();
-    } else if (c != ' ') {
-      words.back() += c;
-    }
-  }
-  return words;
-}
-
-class Targets {
- public:
-  Targets(const std::string& targets, int64_t layers) : words_(words_of(targets)), layers_(layers) {}
-
-  /// Whether a parameter of this listing is among them.
-  bool has(const Parameter& p, const ir::Listing& listing) {
-    const std::string part(word_of(p.part));
-    if (part.empty() || p.layer < 0 || p.layer >= layers_ || listing.value(p.value).shape.size() < 2) return false;
-    known_.insert({part, std::string(kAll)});
-    size_t named = 0;
-    bool whole = false;
-    for (const model::ReleasedPart& released : p.released) known_.insert(module_of(released.name));
-    for (const std::string& word : words_) {
-      const auto is_word = [&](const model::ReleasedPart& released) { return module_of(released.name) == word; };
-      whole = whole || word == kAll || word == part;
-      named += static_cast<size_t>(std::count_if(p.released.begin(), p.released.end(), is_word));
-    }
-    if (whole || named == 0) return whole;
-    if (named < p.released.size()) {
-      config_error("lora.targets: {} and {} are one product: both are named, or none",
-                   module_of(p.released.front().name), module_of(p.released.back().name));
-    }
-    return true;
-  }
-
-  /// After all parameters were asked for.
-  void check() const {
-    const std::vector<std::string> accepted(known_.begin(), known_.end());
-    for (const std::string& word : words_) {
-      if (known_.contains(word)) continue;
-      config_error("lora.targets: the model has no '{}', accepted: {}{}", word, fmt::join(accepted, ", "),
-                   did_you_mean(word, accepted));
-    }
-  }
-
- private:
-  std::vector<std::string> words_;
-  int64_t layers_;
-  std::set<std::string> known_;
-};
+constexpr std::string_view kWeight = ".weight";
 
 /// What stands beside a weight: A, and B of each released matrix.
 struct Pair {
@@ -207,13 +132,23 @@ class Writer {
     return text_.parameters.back().value;
   }
 
-  // What follows reads the sum in the place of the op's result.
+  // What follows reads the sum in the place of the op's result. An op that reads the weight in a way of its own,
+  // but has room for an adapter among its operands, takes it along.
   void adapt(const ir::Op& op, ValueId weight) {
+    if (const size_t room = room_for_adapter(op); room > 0 && op.in[1] == weight) {
+      const Pair& pair = pairs_.at(weight);
+      HEDDLE_CHECK(pair.up.size() == 1, "'{}' takes one matrix", op.kind());
+      ir::Op own = op;
+      own.in.resize(std::max(own.in.size(), room + 2), none);
+      own.in[room] = pair.down;
+      own.in[room + 1] = pair.up[0];
+      own.attributes.set("factor", chosen_.scale());
+      listing_.ops.push_back(std::move(own));
+      return;
+    }
     if (!op.def->linear_map || op.in[1] != weight) {
-      config_error(
-          "lora.targets: '{}' reads {} otherwise than as a linear map, so no adapter stands beside it; a "
-          "cache of tokens does, a merged model or --no-cache doesn't",
-          op.kind(), listing_.value(weight).name);
+      config_error("lora.targets: '{}' reads {} otherwise than as a linear map, so no adapter stands beside it",
+                   op.kind(), listing_.value(weight).name);
     }
     const ValueId y = op.out[0];
     const std::string name = listing_.value(y).name;
@@ -236,6 +171,13 @@ class Writer {
       delta = append(op, "concat", {first, second}, {name + "_delta"}, {{"first", width}, {"second", width}})[0];
     }
     append(op, "add", {base, delta}, {name}, {}, {y});
+  }
+
+  // Which operand of an op is an adapter's A, before its B; 0: none.
+  static size_t room_for_adapter(const ir::Op& op) {
+    const std::vector<std::string_view> names = ir::names_in(op.def->operands);
+    const auto at = std::find(names.begin(), names.end(), "adapter_down?");
+    return at == names.end() ? 0 : static_cast<size_t>(at - names.begin());
   }
 
   // The same linear map with another weight, and no bias.

@@ -22,7 +22,7 @@ namespace heddle::passes {
 struct Adapters {
   int64_t rank = 0;   // 0: none, and nothing is frozen
   double alpha = 16;  // times the sum's size
-  /// Parts of the model ("attention", "mlp", "shared", "experts", "all") or released names of modules ("q_proj").
+  /// In the words of passes/adapter_targets.
   std::string targets = "attention";
   bool rank_stabilized = false;  // alpha ÷ √rank in the place of alpha ÷ rank (Kalajdzievski, arXiv 2312.03732)
   double dropout = 0;            // of what A reads; there is none

@@ -21,17 +21,6 @@ const Refusal kRefusals[] = {
        return fmt::format("parallel.ahead_of_norm keeps the state on the device; memory.optimizer is \"{}\"",
                           home(c));
      }},
-    {[](const Choices& c) { return muon(c) && state_elsewhere(c); },
-     [](const Choices& c) {
-       return fmt::format("train.optimizer \"muon\" keeps the state on the device; memory.optimizer is \"{}\"",
-                          home(c));
-     }},
-    {[](const Choices& c) { return muon(c) && c.memory.master == MasterForm::split; },
-     [](const Choices&) {
-       return std::string(
-           "train.optimizer \"muon\" keeps no second moment, of which memory.master \"split\" needs "
-           "the sign; memory.master = \"full\" goes with it");
-     }},
     {[](const Choices& c) { return muon(c) && c.parallel.ahead_of_norm; },
      [](const Choices&) {
        return std::string(

@@ -43,6 +43,18 @@ uint64_t digest_of_shared(const ir::StepProgram& program, const ir::Walk& walk, 
   }
   return hash_bytes(text);
 }
+
+// Rows of experts that an op works on: of the operand that has most.
+int64_t rows_of(const ir::Listing& listing, const std::vector<ir::ValueId>& ids,
+                std::span<const TensorView> views) {
+  int64_t most = 0;
+  for (size_t i = 0; i < views.size(); ++i) {
+    if (ids[i] != ir::none && !listing.value(ids[i]).shape.empty() && !listing.value(ids[i]).shape[0].is_static())
+      most = std::max(most, views[i].dim(0));
+  }
+  return most;
+}
+
 }  // namespace
 
 // What is known of an op before it runs: its kernel, and its views but for the addresses.
@@ -189,6 +201,14 @@ void Executor::set_trace(bool on) {
   for (auto& stream : streams_) stream->set_trace(on);
 }
 
+device::StreamTimes Executor::take_compute_times() { return streams_[ir::StreamTable::compute]->take_times(); }
+
+void Executor::watch(std::function<void(const device::Launch&)> look) {
+  if (look && !device_->shares_memory())
+    config_error("the host can't look at what ops of device.backend \"{}\" have written", backend_.name);
+  watch_ = std::move(look);
+}
+
 int64_t Executor::scratch_bytes(int listing, uint32_t op, const ir::RowCounts& rows) {
   const Prepared& p = prepared_[static_cast<size_t>(listing)][op];
   if (!p.dynamic || p.scratch == nullptr) return p.scratch_bytes;
@@ -219,6 +239,12 @@ void Executor::issue(const ir::Issue& issue) {
   for (const ir::Wait& wait : issue.waits) stream.wait(*streams_[static_cast<size_t>(wait.stream)], wait.count);
   device::Launch launch;
   launch.run = p.run;
+  if (watch_) launch.look = &watch_;
+  if (p.dynamic) {
+    const ir::Op& op = *issue.op;
+    launch.rows =
+        std::max({rows_of(text, op.in, p.in), rows_of(text, op.out, p.out), rows_of(text, op.updates, p.updates)});
+  }
   launch.listing = issue.listing;
   launch.op_index = issue.op_index;
   launch.live_bytes = issue.live_bytes;

@@ -67,6 +67,8 @@ class Executor : private ir::Issuer {
   /// A persistent value as the host may read it. Only between steps. Where the host can't read the arena it is a
   /// copy made now, which stands until the next step; what is written to it counts once make_weights() has run.
   device::TensorView view(int listing, ir::ValueId id) const;
+  /// Whether the host reads the device's memory as it lies.
+  bool host_reads() const { return device_->shares_memory(); }
   /// Memory that the device has put behind the arena, where it says so; else 0.
   int64_t held_bytes() const { return arenas_[0]->held_bytes(); }
   /// Whether the memory that outlives the process was there already, with what an executor before left in it.
@@ -81,6 +83,11 @@ class Executor : private ir::Issuer {
   device::Stream& stream(int i) { return *streams_[static_cast<size_t>(i)]; }
 
   void set_trace(bool on);
+  /// Of the compute stream since they were last taken. Only between steps.
+  device::StreamTimes take_compute_times();
+  /// From the next step on `look` is called for each op that has run, by the thread of its stream: several at a
+  /// time. Empty ends it. ConfigError where the host can't read the device's memory.
+  void watch(std::function<void(const device::Launch&)> look);
   /// Paced mode: least duration of each op, by (listing, op), in nanoseconds. Empty switches it off.
   void set_pace(std::vector<std::vector<int64_t>> pace_ns) { pace_ns_ = std::move(pace_ns); }
   /// Runs `kernel` in the place of an op's own from now on, which is returned: for measurements, where work is only
@@ -129,6 +136,7 @@ class Executor : private ir::Issuer {
   std::vector<std::vector<int64_t>> pace_ns_;
   const device::Batch* batch_ = nullptr;
   const std::function<void(const ir::Issue&, const device::KernelCall&)>* look_ = nullptr;
+  std::function<void(const device::Launch&)> watch_;
   int64_t enqueue_ns_ = 0, enqueued_ops_ = 0, stalled_ns_ = 0;
   device::PacedTimer timer_;  // of the step
   device::PacedTime paced_time_;

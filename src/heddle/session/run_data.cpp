@@ -111,6 +111,8 @@ void check_vocabulary(const std::string& path, int64_t tokens, int64_t vocabular
 RunData open_run_data(const config::RunConfig& config) {
   RunData data;
   const config::RunConfig::Data& asked = config.data;
+  if (asked.source.empty())
+    config_error("data.source is empty: a text, a folder or the prefix of a token file is expected");
   if (asked.source == kStandardInput)
     config_error(
         "data.source is -: a run may go on later, so its text must stay; `heddle data - --out DIR` keeps it");

@@ -2,6 +2,7 @@
 //
 //   config.toml     the whole configuration      metrics.jsonl   a line a step        tokenizer.json
 //   checkpoints/    step-000123/                 tensorboard/    events               trace.perfetto
+//   ops/            step-000123/rank-0000.ops: digests of what ops have made
 //   report.html     loss, speed, memory, ops of one step, sample text
 //   .lock           held by the run that writes here
 //
@@ -27,6 +28,7 @@ struct RunFolder {
   std::string tokenizer() const { return data::tokenizer_in(path); }
   std::string checkpoints() const { return path + "/checkpoints"; }
   std::string tensorboard() const { return path + "/tensorboard"; }
+  std::string ops() const { return path + "/ops"; }
   std::string trace() const { return path + "/trace.perfetto"; }
   std::string report() const { return path + "/report.html"; }
 };

@@ -133,6 +133,7 @@ observe::ReportData TrainingRun::report_data() const {
        ++layer) {
     if (config_.model.is_moe(layer)) d.expert_layers.push_back(fmt::format("layer {}", layer));
   }
+  d.ranks = rank_watch_->speeds();
   d.peak_tensors = peak_tensors_;
   if (size > 1) d.peak_of = fmt::format("rank {}", fullest_rank_);
   if (traced_) {
@@ -142,9 +143,7 @@ observe::ReportData TrainingRun::report_data() const {
     d.pipeline = pipeline_;
   }
   d.samples = samples_;
-  for (const config::Setting& s : config::settings()) {
-    if (!s.present || s.present(config_)) d.configuration.emplace_back(s.key, s.text_of(s.get(config_)));
-  }
+  d.configuration = config::setting_texts(config_);
   const auto number = [](int64_t n) { return observe::grouped_text(n); };
   d.environment = {
       {"began", observe::date_text(began_unix_s_)},

@@ -16,6 +16,7 @@
 #include "heddle/ir/print.h"
 #include "heddle/observe/table.h"
 #include "heddle/observe/units.h"
+#include "heddle/session/first_state.h"
 #include "heddle/session/notes/data_notes.h"
 #include "heddle/session/notes/launcher_note.h"
 #include "heddle/session/notes/outlier_notes.h"
@@ -25,10 +26,8 @@
 #include "heddle/session/run_checkpoint.h"
 #include "heddle/session/text/companions.h"
 #include "heddle/session/text/continue_text.h"
-#include "heddle/train/adapters/peft_files.h"
 #include "heddle/train/agreement.h"
 #include "heddle/train/run_config_plan.h"
-#include "heddle/train/start_weights.h"
 
 namespace heddle::session {
 
@@ -75,6 +74,9 @@ TrainingRun::TrainingRun(config::RunConfig config, bool resume, Telling telling,
     begin_anew();
   }
   begin_logs(resume);
+  audit_trail_ =
+      std::make_unique<AuditTrail>(config_, folder_, *trainer_, [this](const std::string& text) { warn(text); });
+  rank_watch_ = std::make_unique<RankWatch>(*trainer_, place_.world, sharing_of(place_.world));
   summary_.folder = folder_.path;
   summary_.first_step = trainer_->steps_done();
   share_peak();
@@ -153,10 +155,7 @@ void TrainingRun::begin_logs(bool resume) {
 
 void TrainingRun::tell_others(bool resume) {
   if (!telling_.mlflow.empty()) {
-    observe::MlflowRun::Names names{config_.name, folder_.path, {}};
-    for (const config::Setting& s : config::settings()) {
-      if (!s.present || s.present(config_)) names.settings.emplace_back(s.key, s.text_of(s.get(config_)));
-    }
+    const observe::MlflowRun::Names names{config_.name, folder_.path, config::setting_texts(config_)};
     mlflow_ = std::make_unique<observe::MlflowRun>(telling_.mlflow, names, resume);
     logs_->also_to("mlflow", [this](const observe::StepMetrics& metrics) { mlflow_->add(metrics); });
   }
@@ -191,12 +190,9 @@ void TrainingRun::restore() {
 }
 
 void TrainingRun::begin_anew() {
-  trainer_->initialise();
-  const config::RunConfig::Train& train = config_.train;
-  if (!train.start_adapter.empty()) train::start_adapters_from(train.start_adapter, *trainer_);
-  if (train.start.empty()) return;
-  std::vector<std::string> notes = train::start_from(train.start, train.start_moments, *trainer_);
-  if (const std::string other = other_tokenizer(train.start, data_.tokenizer); !other.empty())
+  std::vector<std::string> notes = begin_from_first_state(config_, *trainer_);
+  const std::string& start = config_.train.start;
+  if (const std::string other = start.empty() ? "" : other_tokenizer(start, data_.tokenizer); !other.empty())
     notes.push_back(other);
   if (!leads()) return;
   for (const std::string& note : notes) warn("train.start: " + note);
@@ -315,7 +311,9 @@ void TrainingRun::compare_with_arena(const train::StepResult& result) {
 
 // Whether something is done with what a step leaves.
 bool TrainingRun::is_due(int64_t step) const {
-  return due(config_.train.eval_every, step) || due(config_.train.checkpoint_every, step) || is_over();
+  const config::RunConfig::Train& train = config_.train;
+  return due(train.eval_every, step) || due(train.checkpoint_every, step) || audit_trail_->is_due(step) ||
+         is_over();
 }
 
 // Whether it was nothing but a step.
@@ -351,6 +349,7 @@ bool TrainingRun::step() {
       throw;
     }
   };
+  audit_trail_->before();
   // Under parallel.ahead_of_norm this may be told of the step before, and what ranks wish with it.
   std::optional<train::StepResult> result = run([&] { return trainer_->advance(sequences, asked); });
   if (ahead) {
@@ -403,8 +402,16 @@ bool TrainingRun::record(const train::StepResult& result) {
   compare_with_arena(result);
   if (result.grown_bytes > 0)
     metrics.extra["arena_beyond_forecast_bytes"] = static_cast<double>(result.grown_bytes);
+  for (const std::string& line : rank_watch_->after(result)) {
+    if (leads()) warn(line);
+  }
+  if (const auto slow = summary_.slow_ranks = rank_watch_->slow())
+    metrics.extra["slow_ranks"] = static_cast<double>(slow->size());
   ++steps_run_;
   compare_with_plan(result.seconds);
+  const bool saves = due(config_.train.checkpoint_every, number);
+  metrics.weights_digest = audit_trail_->after(number, saves || is_over());
+  if (!metrics.weights_digest.empty()) summary_.weights_digest = metrics.weights_digest;
   const bool looks = due(config_.train.eval_every, number) ||
                      (config_.train.eval_every > 0 && is_over() && number == trainer_->steps_done());
   if (looks) {
@@ -416,7 +423,6 @@ bool TrainingRun::record(const train::StepResult& result) {
     logs_->add(metrics);
     progress_->update(metrics);
   }
-  const bool saves = due(config_.train.checkpoint_every, number);
   if (saves) save();
   if (looks) report();
   return !looks && !saves && !goes_back;

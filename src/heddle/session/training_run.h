@@ -14,13 +14,15 @@
 #include "heddle/observe/services/mlflow.h"
 #include "heddle/observe/services/prometheus.h"
 #include "heddle/runtime/predict.h"
+#include "heddle/session/audit/audit_trail.h"
+#include "heddle/session/ranks/rank_watch.h"
 #include "heddle/session/run_data.h"
 #include "heddle/session/run_folder.h"
 #include "heddle/session/run_logs.h"
-#include "heddle/session/run_memory.h"
-#include "heddle/session/run_pipeline.h"
-#include "heddle/session/run_trace.h"
 #include "heddle/session/signals.h"
+#include "heddle/session/traced/run_memory.h"
+#include "heddle/session/traced/run_pipeline.h"
+#include "heddle/session/traced/run_trace.h"
 #include "heddle/train/trainer_checkpoint.h"
 
 namespace heddle::session {
@@ -54,15 +56,17 @@ struct Telling {
 struct RunSummary {
   std::string folder, checkpoint, report;  // report: "" when the disk refused it
   std::string trace;                       // for Perfetto; "" where none was asked for or written
+  std::string weights_digest;              // the last that was taken (train/weight_digest.h)
   int64_t first_step = 0, steps = 0;       // done before, done now in all
   bool interrupted = false;
   int64_t updates_ahead = 0, updates_taken_back = 0;  // of the norm, since the run began or was resumed
-  int64_t skipped = 0, gone_back = 0;   // steps left out as outliers, and times that it went back for them, in all
-  double length_s = 0;                  // of a run by the clock, else 0
-  int64_t tokens = 0, text_tokens = 0;  // trained on, and in the training text
-  observe::RunFigures figures;          // of all steps in the folder, as the report has them
-  double foretold_s = 0, first_steps_s = 0;  // of a step: as planned, and median of the first ones
-  double refitted_s = 0;                     // foretold by what those taught
+  int64_t skipped = 0, gone_back = 0;  // steps left out as outliers, and times that it went back for them, in all
+  std::optional<std::vector<SlowRank>> slow_ranks;  // at the end; none: ranks were not watched
+  double length_s = 0;                              // of a run by the clock, else 0
+  int64_t tokens = 0, text_tokens = 0;              // trained on, and in the training text
+  observe::RunFigures figures;                      // of all steps in the folder, as the report has them
+  double foretold_s = 0, first_steps_s = 0;         // of a step: as planned, and median of the first ones
+  double refitted_s = 0;                            // foretold by what those taught
 };
 
 class TrainingRun {
@@ -116,7 +120,9 @@ class TrainingRun {
   std::unique_ptr<train::Trainer> trainer_;
   runtime::MemoryPrediction predicted_;  // of this rank
   std::optional<FolderLock> lock_;       // of the folder, rank 0's
-  std::unique_ptr<RunLogs> logs_;        // rank 0's, likewise the two below
+  std::unique_ptr<AuditTrail> audit_trail_;
+  std::unique_ptr<RankWatch> rank_watch_;
+  std::unique_ptr<RunLogs> logs_;  // rank 0's, likewise the two below
   std::unique_ptr<observe::MlflowRun> mlflow_;
   std::unique_ptr<observe::PrometheusPort> prometheus_;
   std::unique_ptr<observe::Progress> progress_;

@@ -7,7 +7,7 @@
 #include "heddle/config/families/family.h"
 #include "heddle/formats/safetensors.h"
 #include "heddle/model/loss_scale.h"
-#include "heddle/train/released/layout.h"
+#include "heddle/train/released_model.h"
 #include "heddle/train/step/numbers.h"
 
 namespace heddle::train {
@@ -54,26 +54,6 @@ Numbers logits_of(Trainer& trainer, const Sequences& sequences) {
   return all;
 }
 
-// Of a released tensor, out of those of the parameters.
-Numbers values_of(const ReleasedTensor& tensor, const std::vector<Numbers>& parameters) {
-  Numbers values;
-  if (!tensor.turned) {
-    for (const ReleasedSlice& slice : tensor.parts) {
-      const auto first = parameters[slice.parameter].begin() + slice.first;
-      values.insert(values.end(), first, first + slice.count);
-    }
-    return values;
-  }
-  values.resize(static_cast<size_t>(tensor.shape[0] * tensor.shape[1]));
-  for_each_stretch(tensor, 0, tensor.shape[0], [&](const Stretch& s) {
-    for (int64_t i = 0; i < s.count; ++i) {
-      values[static_cast<size_t>(s.at + i * s.stride)] =
-          parameters[s.slice->parameter][static_cast<size_t>(s.first + i)];
-    }
-  });
-  return values;
-}
-
 // The sums that the step has left, of each trained parameter in released tensors.
 std::vector<Dumped> gradients_of(Trainer& trainer, Dtype dtype) {
   const config::Family& family = config::family_of(trainer.options().model);
@@ -96,8 +76,14 @@ std::vector<Dumped> gradients_of(Trainer& trainer, Dtype dtype) {
     sums.push_back(std::move(sum));
   }
   std::vector<Dumped> gradients;
-  for (const ReleasedTensor& tensor : released_tensors(released_slices(tensors), family)) {
-    gradients.push_back({"grad." + tensor.name, dtype, tensor.shape, values_of(tensor, sums)});
+  for (const ReleasedTensor& tensor : released_tensors(family, released_slices(tensors))) {
+    Dumped& gradient = gradients.emplace_back("grad." + tensor.name, dtype, tensor.shape);
+    for (const auto& [slice, place] : tensor.parts) gradient.values.resize(gradient.values.size() + slice.count);
+    for (const auto& [slice, place] : tensor.parts) {
+      const auto first = sums[slice.parameter].begin() + slice.first;
+      for (int64_t i = 0; i < slice.count; ++i)
+        gradient.values[static_cast<size_t>(place.at(i, slice.columns()))] = first[i];
+    }
   }
   return gradients;
 }

@@ -11,7 +11,6 @@
 #include "heddle/base/files/output_file.h"
 #include "heddle/config/families/family.h"
 #include "heddle/config/model_json.h"
-#include "heddle/train/released/layout.h"
 #include "heddle/train/released_source.h"
 
 namespace heddle::train {
@@ -71,11 +70,39 @@ std::vector<ReleasedSlice> released_slices(const std::vector<ParameterTensor>& p
         HEDDLE_CHECK(part.row >= 0 && part.row + part.rows <= rows, "'{}' lies outside of '{}'", part.name, p.name);
         if (!shape.empty()) shape[0] = part.rows;
         slices.push_back({p.experts > 0 ? with_expert(part.name, e) : part.name, i, shape,
-                          e * each + part.row * row, part.rows * row});
+                          e * each + part.row * row, part.rows * row, p.experts});
       }
     }
   }
   return slices;
+}
+
+plan::Lowered text_of_model(const model::ModelConfig& model, const passes::Adapters& adapters) {
+  plan::Plan plan;
+  plan.lora = adapters;
+  plan.dtype = Dtype::bf16;
+  plan.sequences = 1;
+  plan.sequence_length = 16;
+  return plan::lower(model, plan);
+}
+
+std::vector<ReleasedTensor> released_tensors(const config::Family& family,
+                                             const std::vector<ReleasedSlice>& slices) {
+  std::map<std::string, ReleasedTensor> tensors;
+  for (const ReleasedSlice& slice : slices) {
+    config::ReleasedPlace place = config::place_in(family, slice.name, slice.shape, slice.experts);
+    ReleasedTensor& tensor = tensors[place.name];
+    tensor.name = place.name;
+    tensor.shape = place.shape;
+    tensor.parts.push_back({slice, std::move(place)});
+  }
+  std::vector<ReleasedTensor> all;
+  for (auto& [name, tensor] : tensors) {
+    std::sort(tensor.parts.begin(), tensor.parts.end(),
+              [](const auto& a, const auto& b) { return a.place.first < b.place.first; });
+    all.push_back(std::move(tensor));
+  }
+  return all;
 }
 
 std::vector<ParameterTensor> master_tensors(const plan::Lowered& lowered) {
@@ -100,25 +127,25 @@ void import_released(const std::string& path, const std::vector<ParameterTensor>
 
 namespace {
 
-// Where a released tensor of the folder to be comes from.
+// A tensor of the folder to be.
 struct Leaving {
-  const ReleasedTensor* tensor = nullptr;  // null: zeros
   formats::TensorHeading heading;
+  std::vector<ReleasedTensor::Part> parts;  // none: zeros
 };
 
 std::vector<Leaving> leaving(const model::ModelConfig& config, const std::vector<ParameterTensor>& parameters,
-                             const std::vector<ReleasedTensor>& tensors, Dtype stored) {
-  std::map<std::string, const ReleasedTensor*> source;
+                             const std::vector<ReleasedSlice>& slices, Dtype stored) {
   const config::Family& family = config::family_of(config);
-  for (const ReleasedTensor& tensor : tensors) source[tensor.name] = &tensor;
   const config::FurtherTensors further = family.further ? family.further(config) : config::FurtherTensors{};
-  for (const auto& [name, original] : further.copies) source[name] = source.at(original);
+  std::map<std::string, ReleasedTensor> tensors;
+  for (ReleasedTensor& tensor : released_tensors(family, slices)) tensors.emplace(tensor.name, std::move(tensor));
+  for (const auto& [name, original] : further.copies) tensors[name] = tensors.at(original);
   std::vector<Leaving> all;
-  for (const auto& [name, tensor] : source) {
-    const bool bias = parameters[tensor->parts[0].parameter].parameter.balances;
-    all.push_back({tensor, {name, bias ? Dtype::f32 : stored, tensor->shape}});
+  for (const auto& [name, tensor] : tensors) {
+    const bool bias = parameters[tensor.parts[0].slice.parameter].parameter.balances;
+    all.push_back({{name, bias ? Dtype::f32 : stored, tensor.shape}, tensor.parts});
   }
-  for (const auto& [name, count] : further.zeros) all.push_back({nullptr, {name, Dtype::f32, {count}}});
+  for (const auto& [name, count] : further.zeros) all.push_back({{name, Dtype::f32, {count}}, {}});
   std::sort(all.begin(), all.end(),
             [](const Leaving& a, const Leaving& b) { return a.heading.name < b.heading.name; });
   return all;
@@ -140,73 +167,79 @@ std::vector<std::vector<Leaving>> shards_of(std::vector<Leaving> all, int64_t mo
   return shards;
 }
 
-// Elements of a parameter as `to`: body(bytes, elements), chunk by chunk.
-void for_each_chunk(const formats::LogicalTensor& from, int64_t first, int64_t count, Dtype to,
-                    const std::function<void(const uint8_t*, int64_t)>& body) {
-  std::vector<uint8_t> chunk(static_cast<size_t>(std::min(count, kChunkElements)) * 8);
-  for_each_run(from, first, count, [&](uint8_t* bytes, int64_t elements) {
-    const formats::StoredTensor run{from.name,
+// Elements of a parameter as `stored`, some at a time, in order: body(bytes, how many).
+void for_each_stored(const formats::LogicalTensor& from, const ReleasedSlice& slice, Dtype stored,
+                     const std::function<void(const uint8_t*, int64_t)>& body) {
+  std::vector<uint8_t> chunk(static_cast<size_t>(kChunkElements) * 8);
+  for_each_run(from, slice.first, slice.count, [&](uint8_t* bytes, int64_t elements) {
+    const formats::StoredTensor run{slice.name,
                                     formats::stored_type(from.dtype),
                                     {elements},
                                     {bytes, static_cast<size_t>(elements * size_of(from.dtype))}};
-    for (int64_t done = 0; done < elements; done += kChunkElements) {
-      const int64_t some = std::min(kChunkElements, elements - done);
-      run.read(done, some, to, chunk.data());
-      body(chunk.data(), some);
+    for (int64_t first = 0; first < elements; first += kChunkElements) {
+      const int64_t count = std::min(kChunkElements, elements - first);
+      run.read(first, count, stored, chunk.data());
+      body(chunk.data(), count);
     }
   });
 }
 
-// A block of rows after the other.
-void write_turned(formats::SafetensorsWriter& writer, const ReleasedTensor& tensor, Dtype to,
-                  const std::vector<ParameterTensor>& parameters) {
-  const int64_t K = tensor.shape[0], columns = tensor.shape[1], width = size_of(to);
-  const int64_t rows =
-      std::clamp<int64_t>(16 * kChunkElements / std::max<int64_t>(1, columns), 1, std::max<int64_t>(1, K));
-  std::vector<uint8_t> block;
-  for (int64_t first = 0; first < K; first += rows) {
-    const int64_t count = std::min(rows, K - first);
-    block.resize(static_cast<size_t>(count * columns * width));
-    for_each_stretch(tensor, first, count, [&](const Stretch& s) {
-      uint8_t* into = block.data() + s.at * width;
-      for_each_chunk(parameters[s.slice->parameter].tensor, s.first, s.count, to,
-                     [&](const uint8_t* from, int64_t n) {
-                       for (int64_t i = 0; i < n; ++i, into += s.stride * width)
-                         std::memcpy(into, from + i * width, static_cast<size_t>(width));
-                     });
+// Parts whose elements lie between one another: such a run is put together before it is written.
+void write_run(formats::SafetensorsWriter& writer, std::span<const ReleasedTensor::Part> parts,
+               const std::vector<ParameterTensor>& parameters, Dtype stored) {
+  const int64_t width = size_of(stored);
+  int64_t elements = 0, first = parts[0].place.first;
+  for (const ReleasedTensor::Part& part : parts) elements += part.slice.count;
+  std::vector<uint8_t> run(static_cast<size_t>(elements * width));
+  for (const auto& [slice, place] : parts) {
+    int64_t element = 0;
+    for_each_stored(parameters[slice.parameter].tensor, slice, stored, [&](const uint8_t* bytes, int64_t count) {
+      for (int64_t i = 0; i < count; ++i, ++element) {
+        const int64_t to = place.at(element, slice.columns()) - first;
+        HEDDLE_CHECK(to >= 0 && to < elements, "'{}' leaves its run of '{}'", slice.name, place.name);
+        std::memcpy(run.data() + to * width, bytes + i * width, static_cast<size_t>(width));
+      }
     });
-    writer.write(block.data(), block.size());
+  }
+  writer.write(run.data(), run.size());
+}
+
+void write_tensor(formats::SafetensorsWriter& writer, const Leaving& tensor,
+                  const std::vector<ParameterTensor>& parameters) {
+  const Dtype stored = tensor.heading.dtype;
+  const std::vector<ReleasedTensor::Part>& parts = tensor.parts;
+  if (parts.empty()) {
+    const std::vector<uint8_t> none(static_cast<size_t>(tensor.heading.size_bytes()));
+    return writer.write(none.data(), none.size());
+  }
+  if (parts[0].place.is_whole) {
+    const ReleasedSlice& slice = parts[0].slice;
+    return for_each_stored(parameters[slice.parameter].tensor, slice, stored,
+                           [&](const uint8_t* bytes, int64_t count) {
+                             writer.write(bytes, static_cast<size_t>(count * size_of(stored)));
+                           });
+  }
+  for (size_t from = 0, to = 0; from < parts.size(); from = to) {
+    int64_t end = parts[from].place.first;
+    for (; to < parts.size() && (to == from || parts[to].place.first < end); ++to) {
+      const auto& [slice, place] = parts[to];
+      end = std::max(end, place.at(slice.count - 1, slice.columns()) + 1);
+    }
+    write_run(writer, std::span(parts).subspan(from, to - from), parameters, stored);
   }
 }
 
-void write_shard(const std::string& path, std::vector<Leaving>& shard,
+void write_shard(const std::string& path, const std::vector<Leaving>& shard,
                  const std::vector<ParameterTensor>& parameters) {
   std::vector<formats::TensorHeading> headings;
-  std::map<std::string_view, const ReleasedTensor*> source;
+  std::map<std::string_view, const Leaving*> source;
   for (const Leaving& each : shard) {
     headings.push_back(each.heading);
-    source[each.heading.name] = each.tensor;
+    source[each.heading.name] = &each;
   }
   formats::sort_for_file(headings);
   formats::SafetensorsWriter writer(path, headings, {{"format", "pt"}});
-  for (const formats::TensorHeading& heading : headings) {
-    const ReleasedTensor* tensor = source.at(heading.name);
-    if (tensor == nullptr) {
-      const std::vector<uint8_t> none(static_cast<size_t>(heading.size_bytes()));
-      writer.write(none.data(), none.size());
-      continue;
-    }
-    if (tensor->turned) {
-      write_turned(writer, *tensor, heading.dtype, parameters);
-      continue;
-    }
-    for (const ReleasedSlice& slice : tensor->parts) {
-      for_each_chunk(parameters[slice.parameter].tensor, slice.first, slice.count, heading.dtype,
-                     [&](const uint8_t* bytes, int64_t elements) {
-                       writer.write(bytes, static_cast<size_t>(elements * size_of(heading.dtype)));
-                     });
-    }
-  }
+  for (const formats::TensorHeading& heading : headings) write_tensor(writer, *source.at(heading.name), parameters);
   writer.commit();
 }
 
@@ -226,9 +259,8 @@ void export_released(const std::string& folder, const model::ModelConfig& config
   const auto path = [&](const std::string& name) { return (std::filesystem::path(folder) / name).string(); };
 
   // config.json comes last: a folder with it is complete.
-  const std::vector<ReleasedTensor> tensors =
-      released_tensors(released_slices(parameters), config::family_of(config));
-  auto shards = shards_of(leaving(config, parameters, tensors, stored), how.shard_bytes);
+  const std::vector<ReleasedSlice> slices = released_slices(parameters);
+  auto shards = shards_of(leaving(config, parameters, slices, stored), how.shard_bytes);
   nlohmann::ordered_json index{{"metadata", {{"total_size", 0}}}, {"weight_map", nlohmann::ordered_json::object()}};
   int64_t total = 0;
   for (size_t i = 0; i < shards.size(); ++i) {

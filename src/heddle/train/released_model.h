@@ -1,11 +1,13 @@
 // A model's parameters to and from the files that Hugging Face Transformers reads: one tensor an expert and matrix,
-// under the released names, in model.safetensors (or the shards of an index), beside config.json.
+// or one of all experts, as the model's family has it, under the released names, in model.safetensors (or the
+// shards of an index), beside config.json.
 #pragma once
 
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "heddle/config/families/family.h"
 #include "heddle/formats/logical_tensor.h"
 #include "heddle/model/model_config.h"
 #include "heddle/model/parameter.h"
@@ -24,20 +26,42 @@ std::vector<ParameterTensor> master_tensors(const std::vector<StateTensor>& stat
 /// The same where nothing runs: their tensors have no pieces.
 std::vector<ParameterTensor> master_tensors(const plan::Lowered& lowered);
 
-/// One released tensor inside a parameter.
+/// One released tensor inside a parameter, or one expert's part of one.
 struct ReleasedSlice {
   std::string name;
   size_t parameter = 0;  // index in the list
   std::vector<int64_t> shape;
   int64_t first = 0, count = 0;  // elements of the parameter
+  int64_t experts = 0;           // of how many it is one's; 0: of none
+
+  int64_t columns() const { return shape.empty() ? 1 : shape.back(); }
 };
 
 /// Every released tensor of the parameters, in their order; the rotary table is no released tensor.
 std::vector<ReleasedSlice> released_slices(const std::vector<ParameterTensor>& parameters);
 
+/// A tensor of a family's folder and the slices that its elements are of.
+struct ReleasedTensor {
+  std::string name;
+  std::vector<int64_t> shape;
+  struct Part {
+    ReleasedSlice slice;
+    config::ReleasedPlace place;
+  };
+  std::vector<Part> parts;  // in the order of their first elements
+};
+
+/// The tensors that hold all slices, by name.
+std::vector<ReleasedTensor> released_tensors(const config::Family& family,
+                                             const std::vector<ReleasedSlice>& slices);
+
 /// Fills every parameter from released files (ReleasedSource), whose errors it has. Values are converted to the
 /// parameter's type. Nothing is written before all is checked.
 void import_released(const std::string& path, const std::vector<ParameterTensor>& parameters);
+
+/// The text of a whole model on one rank, where nothing runs: what names, shapes and parts of its parameters are
+/// read off. Of bf16 weights, so that masters are f32 for every parameter.
+plan::Lowered text_of_model(const model::ModelConfig& model, const passes::Adapters& adapters = {});
 
 /// How a model is written.
 struct Release {

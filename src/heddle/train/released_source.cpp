@@ -7,7 +7,7 @@
 
 #include "heddle/base/error.h"
 #include "heddle/config/families/family.h"
-#include "heddle/train/released/layout.h"
+#include "heddle/formats/mxfp4.h"
 
 namespace heddle::train {
 
@@ -37,57 +37,69 @@ std::vector<int64_t> blocks_of(const std::vector<int64_t>& shape) {
   return blocks;
 }
 
+// Of blocks and scales: there the matrices are not transposed.
+std::pair<std::vector<int64_t>, std::vector<int64_t>> shapes_in_mxfp4(const config::ReleasedPlace& place) {
+  const int64_t experts = place.shape.front(), rows = place.shape.back(), columns = place.shape[1];
+  std::vector<int64_t> blocks{experts, rows, columns / formats::kMxfp4Block, formats::kMxfp4Block / 2};
+  return {blocks, {blocks.begin(), blocks.end() - 1}};
+}
+
 }  // namespace
 
 ReleasedSource::ReleasedSource(const std::string& path, const std::vector<ParameterTensor>& parameters)
     : files_(path), parts_(parameters.size()) {
   std::set<std::string, std::less<>> used;
-  std::set<std::pair<std::string, int>> taken;  // with the part of it
   std::vector<std::string> missing, misshapen, copies, unknown;
-  std::vector<ReleasedSlice> slices = released_slices(parameters);
-  for (ReleasedSlice& slice : slices) {
-    config::Spelling spelling(slice.name);
-    for (const config::Spelling& other : config::spellings_of(slice.name)) {  // as the folder's family spells them
-      if (files_.find(other.name) == nullptr) continue;
-      spelling = other;
-      break;
-    }
-    slice.name = spelling.name;
-    HEDDLE_CHECK(taken.emplace(slice.name, spelling.part).second, "two parameters want '{}'", slice.name);
-    used.insert(slice.name);
-    const formats::StoredTensor* stored = files_.find(slice.name);
+  const auto expect = [&](const std::string& name, const std::vector<int64_t>& shape) {
+    const formats::StoredTensor* stored = files_.find(name);
+    if (!used.insert(name).second) return stored;
     if (stored == nullptr) {
-      missing.push_back(slice.name);
-      continue;
+      missing.push_back(name);
+    } else if (stored->shape != shape) {
+      misshapen.push_back(wrong_shape(name, stored->shape, shape));
     }
-    if (const std::vector<int64_t> shape = shape_in(spelling, slice.shape); stored->shape != shape)
-      misshapen.push_back(wrong_shape(slice.name, stored->shape, shape));
-    const formats::StoredTensor* scales = nullptr;
-    if (stored->type == formats::StoredType::f8_e4m3) {
-      const std::string name = slice.name + std::string(kScales);
-      scales = files_.find(name);
-      if (scales == nullptr) {
-        missing.push_back(name);
-      } else if (stored->shape.size() != 2 || !spelling.is_plain() || scales->shape != blocks_of(stored->shape)) {
-        misshapen.push_back(wrong_shape(name, scales->shape, blocks_of(stored->shape)));
+    return stored;
+  };
+  for (const ReleasedSlice& slice : released_slices(parameters)) {
+    // As the folder's family has it.
+    const std::vector<config::ReleasedPlace> places = config::places_of(slice.name, slice.shape, slice.experts);
+    const auto quantised = [&](const config::ReleasedPlace& place) {
+      return !place.is_whole && files_.find(place.name + std::string(formats::kMxfp4Blocks)) != nullptr;
+    };
+    const auto found = std::find_if(places.begin(), places.end(), [&](const config::ReleasedPlace& place) {
+      return files_.find(place.name) != nullptr || quantised(place);
+    });
+    const config::ReleasedPlace& place = found == places.end() ? places.front() : *found;
+    HEDDLE_CHECK(!place.is_whole || !used.contains(place.name), "two parameters want '{}'", place.name);
+    const formats::StoredTensor *stored = nullptr, *scales = nullptr;
+    if (quantised(place) && files_.find(place.name) == nullptr) {
+      const auto [blocks, exponents] = shapes_in_mxfp4(place);
+      stored = expect(place.name + std::string(formats::kMxfp4Blocks), blocks);
+      scales = expect(place.name + std::string(formats::kMxfp4Scales), exponents);
+      for (const formats::StoredTensor* each : {stored, scales}) {
+        if (each != nullptr && each->type != formats::StoredType::u8)
+          misshapen.push_back(fmt::format("{} of {} instead of U8", each->name, name_of(each->type)));
       }
-      used.insert(name);
+    } else {
+      stored = expect(place.name, place.shape);
+      if (stored != nullptr && stored->type == formats::StoredType::f8_e4m3) {
+        if (!place.is_whole || stored->shape.size() != 2) {
+          misshapen.push_back(fmt::format("{} of F8_E4M3, which is read of matrices by themselves", place.name));
+        } else {
+          scales = expect(place.name + std::string(kScales), blocks_of(stored->shape));
+        }
+      }
     }
-    parts_[slice.parameter].push_back({stored, scales, slice.first, slice.count, spelling.part * slice.count});
-    if (spelling.turned) {
-      Part& part = parts_[slice.parameter].back();
-      part.columns = slice.shape[1];
-      part.stride = slice.shape[0] * spelling.parts;
-      part.start = slice.shape[0] * spelling.part;
-    }
+    parts_[slice.parameter].push_back({stored, scales, place, slice.columns(), slice.first, slice.count});
   }
   const bool has_head = used.contains(kHead);
   for (const auto& [name, stored] : files_.tensors()) {
     if (used.contains(name) || config::is_passed_over(name)) continue;
     if (stored->bytes.empty()) continue;  // Transformers stores shared experts of width 0
     const formats::StoredTensor* original = nullptr;
-    for (const config::Spelling& each : config::spellings_of(std::string(config::original_of(name, has_head))))
-      if (original == nullptr) original = files_.find(each.name);
+    for (const config::ReleasedPlace& place :
+         config::places_of(std::string(config::original_of(name, has_head)), {}, 0))
+      if (original == nullptr) original = files_.find(place.name);
     if (original == nullptr) {
       unknown.push_back(formats::printable(name));
     } else if (original->type != stored->type || !std::ranges::equal(original->bytes, stored->bytes)) {
@@ -121,31 +133,42 @@ void ReleasedSource::read(size_t parameter, int64_t first, int64_t count, Dtype 
   }
 }
 
-// Elements of a row lie a stride apart: they are brought together, some at a time.
-void ReleasedSource::read_turned(const Part& part, int64_t first, int64_t count, Dtype to, uint8_t* into) {
-  constexpr int64_t kMostTogether = 4096;
-  const auto width = static_cast<size_t>(formats::size_of(part.values->type));
-  std::vector<uint8_t> together(static_cast<size_t>(kMostTogether) * width);
-  while (count > 0) {
-    const int64_t run = std::min(count, kMostTogether);
-    for (int64_t i = 0; i < run; ++i) {
-      const int64_t row = (first + i) / part.columns, column = (first + i) % part.columns;
-      std::memcpy(together.data() + static_cast<size_t>(i) * width,
-                  part.values->bytes.data() + static_cast<size_t>(column * part.stride + part.start + row) * width,
-                  width);
+void ReleasedSource::read(const Part& part, int64_t first, int64_t count, Dtype to, uint8_t* into) {
+  if (!part.place.is_whole) return read_stacked(part, first, count, to, into);
+  if (part.scales != nullptr) return read_scaled(part, first, count, to, into);
+  part.values->read(first, count, to, into);
+}
+
+// Some elements at a time, put side by side.
+void ReleasedSource::read_stacked(const Part& part, int64_t first, int64_t count, Dtype to, uint8_t* into) {
+  constexpr int64_t kSome = 4096;
+  const int64_t width = part.scales != nullptr ? int64_t{sizeof(float)} : size_of(part.values->type);
+  const formats::StoredType type = part.scales != nullptr ? formats::StoredType::f32 : part.values->type;
+  std::vector<uint8_t> beside(static_cast<size_t>(kSome * width));
+  while (count > 0) {  // of one row
+    const int64_t row = first / part.columns, column = first % part.columns;
+    const int64_t run = std::min({count, part.columns - column, kSome});
+    if (part.scales != nullptr) {  // where the rows of a matrix follow one another
+      const int64_t rows = part.place.shape.back(), matrix = rows * part.columns;
+      const int64_t at = part.place.first / matrix * rows + part.place.first % matrix + row * part.place.row_step;
+      formats::read_mxfp4(*part.values, *part.scales, at * part.columns + column,
+                          {reinterpret_cast<float*>(beside.data()), static_cast<size_t>(run)});
+    } else {
+      const uint8_t* from = part.values->bytes.data();
+      for (int64_t i = 0; i < run; ++i)
+        std::memcpy(beside.data() + i * width, from + part.place.at(first + i, part.columns) * width,
+                    static_cast<size_t>(width));
     }
-    const formats::StoredTensor some{
-        part.values->name, part.values->type, {run}, {together.data(), static_cast<size_t>(run) * width}};
-    some.read(0, run, to, into);
+    const formats::StoredTensor values{
+        part.values->name, type, {run}, {beside.data(), static_cast<size_t>(run * width)}};
+    values.read(0, run, to, into);
     into += run * size_of(to);
     first += run;
     count -= run;
   }
 }
 
-void ReleasedSource::read(const Part& part, int64_t first, int64_t count, Dtype to, uint8_t* into) {
-  if (part.columns > 0) return read_turned(part, first, count, to, into);
-  if (part.scales == nullptr) return part.values->read(part.start + first, count, to, into);
+void ReleasedSource::read_scaled(const Part& part, int64_t first, int64_t count, Dtype to, uint8_t* into) {
   const int64_t columns = part.values->shape[1], across = part.scales->shape[1];
   while (count > 0) {  // what shares a factor and a row
     const int64_t row = first / columns, column = first % columns;

@@ -3,7 +3,7 @@
 //
 // A tensor NAME of F8_E4M3 may come with NAME_scale_inv, a factor for each block of 128 x 128 elements
 // (DeepSeek-AI, arXiv 2412.19437, section 3.3.2; the released files' inference/kernel.py, weight_dequant): it is
-// read as the product.
+// read as the product. One of all experts that is stacked (config::ReleasedPlace) may lie there in MXFP4.
 #pragma once
 
 #include <cstdint>
@@ -27,14 +27,15 @@ class ReleasedSource {
   void read(size_t parameter, int64_t first, int64_t count, Dtype to, void* into) const;
 
  private:
-  struct Part {                                    // one released tensor's place in a parameter
-    const formats::StoredTensor *values, *scales;  // scales: null where there are none
-    int64_t first, count;
-    int64_t start = 0;                // in the released tensor
-    int64_t columns = 0, stride = 1;  // where that is turned: of the parameter, and between them; else 0
+  struct Part {                           // one released tensor's place in a parameter
+    const formats::StoredTensor* values;  // in MXFP4 their blocks
+    const formats::StoredTensor* scales;  // null where there are none
+    config::ReleasedPlace place;
+    int64_t columns, first, count;
   };
-  static void read_turned(const Part& part, int64_t first, int64_t count, Dtype to, uint8_t* into);
   static void read(const Part& part, int64_t first, int64_t count, Dtype to, uint8_t* into);
+  static void read_stacked(const Part& part, int64_t first, int64_t count, Dtype to, uint8_t* into);
+  static void read_scaled(const Part& part, int64_t first, int64_t count, Dtype to, uint8_t* into);
 
   formats::ReleasedFiles files_;
   std::vector<std::vector<Part>> parts_;  // of each parameter, in the order of their elements

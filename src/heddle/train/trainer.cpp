@@ -30,6 +30,21 @@ TrainerOptions completed(TrainerOptions options) {
   return options;
 }
 
+RankWork work_of(const device::StreamTimes& times) {
+  RankWork work;
+  const auto seconds = [&](ir::Phase phase) {
+    return static_cast<double>(times.steady[static_cast<size_t>(phase)].ns) * 1e-9;
+  };
+  work.forward_s = seconds(ir::Phase::F);
+  work.backward_s = seconds(ir::Phase::I) + seconds(ir::Phase::W);
+  work.update_s = seconds(ir::Phase::begin) + seconds(ir::Phase::check) + seconds(ir::Phase::end);
+  for (const device::Work& by_rows : times.by_rows) {
+    work.experts_s += static_cast<double>(by_rows.ns) * 1e-9;
+    work.expert_rows += static_cast<double>(by_rows.rows);
+  }
+  return work;
+}
+
 }  // namespace
 
 plan::Plan as_trained(plan::Plan plan, const std::string& backend) {
@@ -132,6 +147,7 @@ std::optional<StepResult> Trainer::advance(const Sequences& sequences, std::span
   run->step = done_.steps + 1;
   set_rates(run->batch);
   const auto start = std::chrono::steady_clock::now();
+  (void)executor_->take_compute_times();  // of what ran since the last step
   if (!runs_ahead()) {
     executor_->run_step(run->batch);
     measure(*run, start);
@@ -171,7 +187,8 @@ void Trainer::measure(Run& run, std::chrono::steady_clock::time_point start) con
   run.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   run.row = statistics_.row(*executor_, listing());
   const ir::Storage& storage = executor_->walk().storage();
-  run.figures = {run.seconds, storage.peak_live_bytes(), storage.reserved_bytes(), storage.grown_bytes()};
+  run.figures = {run.seconds, storage.peak_live_bytes(), storage.reserved_bytes(), storage.grown_bytes(),
+                 work_of(executor_->take_compute_times())};
 }
 
 void Trainer::look_back(Run& run) {
@@ -208,7 +225,7 @@ StepResult Trainer::gather_result(Run& run, std::span<double> told) {
   StepResult result;
   result.step = run.step;
   result.statistics = statistics_.read(std::span(row).first(own), run.batch, mesh_.ranks());
-  take_worst(result, std::span(row).subspan(own, with_figures - own));
+  take_figures(result, std::span(row).subspan(own, with_figures - own));
   std::copy(row.begin() + static_cast<std::ptrdiff_t>(with_figures), row.end(), told.begin());
   result.learning_rate = run.batch.hyper[0];
   result.bias_rate = run.batch.bias_rate;

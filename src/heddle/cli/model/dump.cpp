@@ -8,9 +8,10 @@
 #include "heddle/base/files/output_file.h"
 #include "heddle/cli/command.h"
 #include "heddle/cli/commands.h"
+#include "heddle/cli/model/token_rows.h"
 #include "heddle/config/run_config.h"
-#include "heddle/formats/json_text.h"
 #include "heddle/train/adapters/peft_files.h"
+#include "heddle/train/adapters/start_adapters.h"
 #include "heddle/train/model_dump.h"
 #include "heddle/train/run_config_plan.h"
 #include "heddle/train/start_weights.h"
@@ -20,9 +21,6 @@ namespace heddle::cli {
 namespace {
 
 using Json = nlohmann::json;
-using Rows = std::vector<std::vector<int32_t>>;
-
-constexpr int32_t kNoLabel = -100;  // as in PyTorch's cross_entropy
 
 struct DumpOptions {
   std::string model, tokens, labels, out;
@@ -30,56 +28,8 @@ struct DumpOptions {
   bool json = false;
 };
 
-// [[id, …], …]: sequences of one length, of ids or of `other`.
-Rows read_rows(const std::string& path, const std::string& flag, std::optional<int32_t> other = {}) {
-  constexpr int64_t kMostBytes = int64_t{64} << 20;
-  const Json json = formats::parse_json(read_file(path, kMostBytes), path, 4);
-  const auto wrong = [&](const std::string& found) {
-    config_error("{} {}: {}, expected: [[id, ...], ...], sequences of one length", flag, path, found);
-  };
-  if (!json.is_array() || json.empty()) wrong("no list of sequences");
-  Rows sequences;
-  for (const Json& row : json) {
-    const std::string place = fmt::format("sequence {}", sequences.size() + 1);
-    if (!row.is_array() || row.size() < 2) wrong(place + " is no list of two ids or more");
-    std::vector<int32_t>& sequence = sequences.emplace_back();
-    for (const Json& id : row) {
-      constexpr int64_t kMostIds = 1 << 21;
-      const bool is_other = other && id.is_number_integer() && id == *other;
-      if (!is_other && (!id.is_number_integer() || id.get<double>() < 0 || id.get<double>() >= kMostIds))
-        wrong(fmt::format("{} has {}, which is no token id", place, formats::shown(id)));
-      sequence.push_back(id.get<int32_t>());
-    }
-    if (sequence.size() != sequences[0].size()) {
-      wrong(fmt::format("{} has {} ids, the first {}", place, sequence.size(), sequences[0].size()));
-    }
-  }
-  return sequences;
-}
-
-// Of each token whether its label is none: labels are the tokens themselves, in their places.
-std::vector<std::vector<uint8_t>> read_mask(const std::string& path, const Rows& tokens) {
-  const Rows labels = read_rows(path, "--labels", kNoLabel);
-  if (labels.size() != tokens.size() || labels[0].size() != tokens[0].size()) {
-    config_error("--labels {}: {} sequences of {}, those of --tokens are {} of {}", path, labels.size(),
-                 labels[0].size(), tokens.size(), tokens[0].size());
-  }
-  std::vector<std::vector<uint8_t>> masked;
-  for (size_t i = 0; i < tokens.size(); ++i) {
-    std::vector<uint8_t>& mask = masked.emplace_back();
-    for (size_t t = 0; t < tokens[i].size(); ++t) {
-      if (labels[i][t] != kNoLabel && labels[i][t] != tokens[i][t]) {
-        config_error("--labels {}: sequence {} has {} at {}, accepted are the token there, {}, and {}", path, i + 1,
-                     labels[i][t], t + 1, tokens[i][t], kNoLabel);
-      }
-      mask.push_back(labels[i][t] == kNoLabel);
-    }
-  }
-  return masked;
-}
-
 // One step of all sequences on one rank, in f32 unless --set says otherwise.
-config::RunConfig config_of(const DumpOptions& options, const Rows& sequences) {
+config::RunConfig config_of(const DumpOptions& options, const TokenRows& sequences) {
   std::vector<std::string> set{"model.hf=" + options.model + "/config.json", "device.dtype=f32",
                                fmt::format("train.global_batch={}", sequences.size()),
                                fmt::format("train.microbatch={}", sequences.size()),
@@ -102,9 +52,9 @@ config::RunConfig config_of(const DumpOptions& options, const Rows& sequences) {
 }
 
 int dump(const DumpOptions& options) {
-  const Rows sequences = read_rows(options.tokens, "--tokens");
+  const TokenRows sequences = read_token_rows(options.tokens);
   std::vector<std::vector<uint8_t>> masked;
-  if (!options.labels.empty()) masked = read_mask(options.labels, sequences);
+  if (!options.labels.empty()) masked = read_label_mask(options.labels, sequences);
   const config::RunConfig config = config_of(options, sequences);
   for (const std::vector<int32_t>& sequence : sequences) {
     for (const int32_t id : sequence) {

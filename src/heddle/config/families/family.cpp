@@ -135,8 +135,8 @@ PublishedKey fixed(const char* name, Json value) {
 }
 
 const std::vector<Family>& families() {
-  static const std::vector<Family> all{deepseek_v2(), kimi_k2(), deepseek_v3(), gpt2(),  qwen2(),
-                                       llama(),       mixtral(), glm4_moe(),    qwen3(), qwen3_moe()};
+  static const std::vector<Family> all{deepseek_v2(), kimi_k2(), deepseek_v3(), gpt2(),     qwen2(), mistral(),
+                                       llama(),       gpt_oss(), mixtral(),     glm4_moe(), qwen3(), qwen3_moe()};
   return all;
 }
 
@@ -158,26 +158,32 @@ const Family& family_of(const model::ModelConfig& config) {
   return *at;
 }
 
-Spelling spelling_in(const Family& family, const std::string& name) {
-  return family.spelt == nullptr ? Spelling(name) : family.spelt(name);
+std::string name_in(const Family& family, const std::string& name) {
+  return family.spelt == nullptr ? name : family.spelt(name);
 }
 
-std::string name_in(const Family& family, const std::string& name) { return spelling_in(family, name).name; }
+ReleasedPlace place_in(const Family& family, const std::string& name, const std::vector<int64_t>& shape,
+                       int64_t experts) {
+  if (family.stacked != nullptr) {
+    if (std::optional<ReleasedPlace> place = family.stacked(name, shape, experts)) return *place;
+  }
+  return {.name = name_in(family, name), .shape = shape, .row_step = shape.empty() ? 1 : shape.back()};
+}
 
-std::vector<Spelling> spellings_of(const std::string& name) {
-  std::vector<Spelling> all{name};
-  const auto add = [&](const Spelling& other) {
-    if (std::none_of(all.begin(), all.end(), [&](const Spelling& each) { return each.name == other.name; }))
-      all.push_back(other);
+std::vector<ReleasedPlace> places_of(const std::string& name, const std::vector<int64_t>& shape, int64_t experts) {
+  std::vector<ReleasedPlace> places{{.name = name, .shape = shape, .row_step = shape.empty() ? 1 : shape.back()}};
+  const auto add = [&](const ReleasedPlace& other) {
+    if (std::none_of(places.begin(), places.end(), [&](const ReleasedPlace& p) { return p.name == other.name; }))
+      places.push_back(other);
   };
   for (const Family& family : families()) {
-    Spelling other = spelling_in(family, name);
+    ReleasedPlace other = place_in(family, name, shape, experts);
     add(other);
     if (family.may_lack.empty() || !other.name.starts_with(family.may_lack)) continue;
     other.name.erase(0, family.may_lack.size());
     add(other);
   }
-  return all;
+  return places;
 }
 
 bool is_passed_over(std::string_view name) {

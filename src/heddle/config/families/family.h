@@ -4,6 +4,7 @@
 
 #include <functional>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -66,21 +67,23 @@ struct FurtherTensors {
   std::vector<Zeros> zeros;
 };
 
+/// Where the elements of a tensor lie in a family's folder: rows and columns of a larger one, or all of it.
+struct ReleasedPlace {
+  std::string name;
+  std::vector<int64_t> shape;  // of the tensor of that name
+  int64_t first = 0, row_step = 1, column_step = 1;
+  bool is_whole = true;
+
+  /// Of an element of a matrix (or vector, which is one row) of so many columns.
+  int64_t at(int64_t element, int64_t columns) const {
+    return first + element / columns * row_step + element % columns * column_step;
+  }
+};
+
 /// A published model by name, for `model.preset`.
 struct Preset {
   std::string name;
   model::ModelConfig model;
-};
-
-/// How a family's released files hold a tensor.
-struct Spelling {
-  Spelling(std::string name) : name(std::move(name)) {}  // NOLINT: as it is, under that name
-  std::string name;
-  bool turned = false;  // a matrix [N, K] lies as [K, N]
-  /// It is one of so many equal parts of a joint tensor: its rows stand below those of the part before or, where it
-  /// is turned, beside them.
-  int part = 0, parts = 1;
-  bool is_plain() const { return !turned && parts == 1; }
 };
 
 struct Family {
@@ -108,11 +111,15 @@ struct Family {
   FurtherTensors (*further)(const model::ModelConfig&) = nullptr;
   /// The name of the tensor that `name` of a released folder repeats, or "". `head` is what the head is called.
   std::string_view (*repeats)(std::string_view name, std::string_view head) = nullptr;
-  /// How its released files hold tensors, of the names that parameters have here. Null: under the same.
-  Spelling (*spelt)(std::string name) = nullptr;
+  /// What its released tensors are called, of the names that parameters have here. Null: the same.
+  std::string (*spelt)(std::string name) = nullptr;
   std::string may_lack;  // what released files of the family may leave out in front of names
   /// Whether a tensor of its files is no parameter and says nothing. Null: none is.
   bool (*passed_over)(std::string_view name) = nullptr;
+  /// Where tensors lie together, of all experts or joint, or turned: the place of the one that is called `name`
+  /// here; nothing where it lies by itself. Null: everywhere so.
+  std::optional<ReleasedPlace> (*stacked)(const std::string& name, const std::vector<int64_t>& shape,
+                                          int64_t experts) = nullptr;
 };
 
 /// Every family.
@@ -125,12 +132,14 @@ const Family& family_of(const model::ModelConfig& config);
 /// name of the original, or "".
 std::string_view original_of(std::string_view name, bool has_head);
 
-/// How a family holds the tensor that is called `name` here.
-Spelling spelling_in(const Family& family, const std::string& name);
-/// What it calls it.
+/// What a family calls the tensor that is called `name` here.
 std::string name_in(const Family& family, const std::string& name);
-/// How families hold it, first as it is here.
-std::vector<Spelling> spellings_of(const std::string& name);
+/// Where a family's folders hold the tensor of `shape` that is called `name` here, one of so many experts' (0: of
+/// none).
+ReleasedPlace place_in(const Family& family, const std::string& name, const std::vector<int64_t>& shape,
+                       int64_t experts);
+/// Where any family's may, each name once, that of its own name here first.
+std::vector<ReleasedPlace> places_of(const std::string& name, const std::vector<int64_t>& shape, int64_t experts);
 /// Whether a tensor of that name is passed over by a family.
 bool is_passed_over(std::string_view name);
 
@@ -153,7 +162,9 @@ Family deepseek_v2();
 Family kimi_k2();
 Family glm4_moe();
 Family gpt2();
+Family gpt_oss();
 Family llama();
+Family mistral();
 Family mixtral();
 Family qwen2();
 Family qwen3();

@@ -6,6 +6,7 @@
 // arXiv 2005.14165, table 2.1, with the vocabulary padded as Megatron-LM trains it.
 #include <algorithm>
 #include <array>
+#include <optional>
 
 #include "heddle/base/error.h"
 #include "heddle/config/families/grouped_keys.h"
@@ -76,9 +77,39 @@ bool holds(const ModelConfig& c) {
          c.num_key_value_heads == c.num_attention_heads && c.head_dim * c.num_attention_heads == c.hidden_size;
 }
 
-// Linear maps are Conv1D, whose matrices lie with the inputs first; queries, keys and values are one.
-Spelling spelt(std::string name) {
-  constexpr std::string_view kLayer = "model.layers.";
+struct Module {
+  std::string_view ours, theirs;
+  bool linear = true;
+  int part = 0, parts = 1;
+};
+constexpr Module kModules[] = {{"input_layernorm", "ln_1", false},
+                               {"post_attention_layernorm", "ln_2", false},
+                               {"self_attn.q_proj", "attn.c_attn", true, 0, 3},
+                               {"self_attn.k_proj", "attn.c_attn", true, 1, 3},
+                               {"self_attn.v_proj", "attn.c_attn", true, 2, 3},
+                               {"self_attn.o_proj", "attn.c_proj"},
+                               {"mlp.up_proj", "mlp.c_fc"},
+                               {"mlp.down_proj", "mlp.c_proj"}};
+constexpr std::string_view kLayer = "model.layers.";
+
+// "3", "mlp.up_proj" and "weight" of "model.layers.3.mlp.up_proj.weight"; no module elsewhere.
+struct InLayer {
+  explicit InLayer(std::string_view name) {
+    if (!name.starts_with(kLayer)) return;
+    const size_t dot = name.find('.', kLayer.size()), last = name.rfind('.');
+    if (dot == std::string::npos || last <= dot) return;
+    number = name.substr(kLayer.size(), dot - kLayer.size());
+    kind = name.substr(last + 1);
+    const std::string_view ours = name.substr(dot + 1, last - dot - 1);
+    const auto at =
+        std::find_if(std::begin(kModules), std::end(kModules), [&](const Module& m) { return m.ours == ours; });
+    if (at != std::end(kModules)) module = &*at;
+  }
+  std::string_view number, kind;
+  const Module* module = nullptr;
+};
+
+std::string spelt(std::string name) {
   constexpr std::array<std::pair<std::string_view, std::string_view>, 3> kEnds{
       {{"model.embed_tokens.", "transformer.wte."},
        {"model.embed_positions.", "transformer.wpe."},
@@ -86,32 +117,27 @@ Spelling spelt(std::string name) {
   for (const auto& [ours, theirs] : kEnds) {
     if (name.starts_with(ours)) return std::string(theirs) + name.substr(ours.size());
   }
-  if (!name.starts_with(kLayer)) return name;
-  struct Module {
-    std::string_view ours, theirs;
-    bool linear = true;
-    int part = 0, parts = 1;
-  };
-  constexpr Module kModules[] = {{"input_layernorm", "ln_1", false},
-                                 {"post_attention_layernorm", "ln_2", false},
-                                 {"self_attn.q_proj", "attn.c_attn", true, 0, 3},
-                                 {"self_attn.k_proj", "attn.c_attn", true, 1, 3},
-                                 {"self_attn.v_proj", "attn.c_attn", true, 2, 3},
-                                 {"self_attn.o_proj", "attn.c_proj"},
-                                 {"mlp.up_proj", "mlp.c_fc"},
-                                 {"mlp.down_proj", "mlp.c_proj"}};
-  const size_t number = kLayer.size(), dot = name.find('.', number), last = name.rfind('.');
-  if (dot == std::string::npos || last <= dot) return name;
-  const std::string_view module = std::string_view(name).substr(dot + 1, last - dot - 1);
-  const auto at =
-      std::find_if(std::begin(kModules), std::end(kModules), [&](const Module& m) { return m.ours == module; });
-  if (at == std::end(kModules)) return name;
-  const std::string kind = name.substr(last + 1);
-  Spelling spelling(fmt::format("transformer.h.{}.{}.{}", name.substr(number, dot - number), at->theirs, kind));
-  spelling.turned = at->linear && kind == "weight";
-  spelling.part = at->part;
-  spelling.parts = at->parts;
-  return spelling;
+  const InLayer of(name);
+  return of.module == nullptr ? name : fmt::format("transformer.h.{}.{}.{}", of.number, of.module->theirs, of.kind);
+}
+
+// Linear maps are Conv1D, whose matrices lie with the inputs first; queries, keys and values are one.
+std::optional<ReleasedPlace> stacked(const std::string& name, const std::vector<int64_t>& shape, int64_t) {
+  const InLayer of(name);
+  if (of.module == nullptr || !of.module->linear) return std::nullopt;
+  const Module& m = *of.module;
+  if (of.kind == "weight" && shape.size() == 2) {
+    const int64_t all = shape[0] * m.parts;
+    return ReleasedPlace{.name = spelt(name),
+                         .shape = {shape[1], all},
+                         .first = shape[0] * m.part,
+                         .row_step = 1,
+                         .column_step = all,
+                         .is_whole = false};
+  }
+  if (of.kind != "bias" || shape.size() != 1 || m.parts == 1) return std::nullopt;
+  return ReleasedPlace{
+      .name = spelt(name), .shape = {shape[0] * m.parts}, .first = shape[0] * m.part, .is_whole = false};
 }
 
 // Masks that older files hold beside the weights.
@@ -198,6 +224,7 @@ Family gpt2() {
   f.holds = holds;
   f.derive = make_dense;
   f.spelt = spelt;
+  f.stacked = stacked;
   f.may_lack = "transformer.";
   f.passed_over = passed_over;
   f.presets = {{"gpt2", released(768, 12, 12)},

@@ -29,7 +29,7 @@ bool holds(const ModelConfig& c) {
 }
 
 // Of the router and of expert e: gate, w1 (gate), w3 (up) and w2 (down).
-Spelling spelt(std::string name) {
+std::string spelt(std::string name) {
   const auto replace = [&](std::string_view from, std::string_view to) {
     if (const size_t at = name.find(from); at != std::string::npos) name.replace(at, from.size(), to);
   };
@@ -71,7 +71,7 @@ Family mixtral() {
   f.keys = grouped_keys(1e-5);
   f.keys.push_back(key("num_local_experts", "n_routed_experts", 8));
   f.keys.push_back(key("num_experts_per_tok", "num_experts_per_tok", 2));
-  f.keys.push_back(window_of_all_layers());
+  f.keys.push_back(window_of_all_layers(0));
   f.said = {"moe_intermediate_size", "first_k_dense_replace", "norm_topk_prob"};
   f.read_besides = {"num_experts", "output_router_logits", "router_aux_loss_coef"};
   f.rewrite = rename;

@@ -97,9 +97,9 @@ Family qwen3() {
 
 Family qwen3_moe() {
   Family f = common("Qwen3MoeForCausalLM", "qwen3_moe");
-  // Transformers gives all its layers the window then, whatever max_window_layers says.
+  // Transformers gives all its layers the window, whatever max_window_layers says.
+  for (PublishedKey& each : window_of_all_layers_where_used()) f.keys.push_back(std::move(each));
   const std::vector<PublishedKey> experts{
-      fixed("use_sliding_window", false),
       {.name = "mlp_only_layers",
        .ours = "first_k_dense_replace",
        .read = read_dense_layers,

@@ -12,6 +12,7 @@ namespace {
 using model::ModelConfig;
 using Written = nlohmann::ordered_json;
 
+constexpr int64_t kGptOssWindow = 128;  // where the key is absent
 constexpr const char *kFull = "full_attention", *kWindow = "sliding_attention";
 
 int64_t whole(const JsonKeys& keys, const char* name, int64_t otherwise) {
@@ -58,11 +59,54 @@ void without_windows(ModelConfig& c) {
 
 }  // namespace
 
-PublishedKey window_of_all_layers() {
+PublishedKey window_of_all_layers(int64_t standard) {
   return {.name = "sliding_window",
           .ours = "sliding_window",
-          .read = [](const JsonKeys& keys, ModelConfig& c) { c.sliding_window = whole(keys, "sliding_window", 0); },
+          .read =
+              [standard](const JsonKeys& keys, ModelConfig& c) {
+                c.sliding_window = whole(keys, "sliding_window", keys.contains("sliding_window") ? 0 : standard);
+              },
           .write = window_or_null};
+}
+
+std::vector<PublishedKey> window_of_all_layers_where_used() {
+  return {{.name = "use_sliding_window",
+           .ours = "",
+           .read = [](const JsonKeys&, ModelConfig&) {},
+           .write = [](const ModelConfig& c) { return Written(c.sliding_window > 0); }},
+          {.name = "sliding_window",
+           .ours = "sliding_window",
+           .read =
+               [](const JsonKeys& keys, ModelConfig& c) {
+                 const bool has = keys.boolean("use_sliding_window", false);
+                 c.sliding_window =
+                     has ? whole(keys, "sliding_window", keys.contains("sliding_window") ? 0 : 4096) : 0;
+               },
+           .write = window_or_null}};
+}
+
+std::vector<PublishedKey> window_of_every_other_layer() {
+  return {
+      {.name = "sliding_window",
+       .ours = "sliding_window",
+       .read =
+           [](const JsonKeys& keys, ModelConfig& c) {
+             if (keys.contains("sliding_window") && keys.find("sliding_window") == nullptr) {
+               config_error(
+                   "{}: 'sliding_window' is null, accepted: a number of tokens; 'layer_types' says "
+                   "which layers have it",
+                   keys.place());
+             }
+             c.sliding_window = whole(keys, "sliding_window", kGptOssWindow);
+             c.full_attention_interval = 2;
+             read_layer_types(keys, c);
+             if (c.full_attention_interval == 1) c.sliding_window = 0;
+             without_windows(c);
+           },
+       // Transformers wants one even where no layer has it.
+       .write =
+           [](const ModelConfig& c) { return Written(c.sliding_window > 0 ? c.sliding_window : kGptOssWindow); }},
+      {.name = "layer_types", .ours = "", .read = [](const JsonKeys&, ModelConfig&) {}, .write = layer_types}};
 }
 
 std::vector<PublishedKey> window_of_last_layers() {

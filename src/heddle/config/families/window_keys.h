@@ -8,11 +8,14 @@
 
 namespace heddle::config {
 
-/// Mixtral: all layers have the window, where there is one.
-PublishedKey window_of_all_layers();
+/// All layers have the window, where there is one; where the key is absent, one of `standard` tokens.
+PublishedKey window_of_all_layers(int64_t standard);
+/// Qwen3-MoE: the same, where use_sliding_window says so.
+std::vector<PublishedKey> window_of_all_layers_where_used();
 /// Qwen: use_sliding_window says whether, max_window_layers how many of the first layers have none (28 where it is
 /// absent), layer_types may say it again.
 std::vector<PublishedKey> window_of_last_layers();
-/// GPT-OSS: layer_types, or every second layer.
+/// GPT-OSS: layer_types says which layers, every second from the first on where it is absent.
 std::vector<PublishedKey> window_of_every_other_layer();
+
 }  // namespace heddle::config

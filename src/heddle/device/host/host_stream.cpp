@@ -117,6 +117,7 @@ void HostStream::run(Command& command) {
   if (launch.pace == Pace::before && launch.pace_ns > 0) sleep_ns(launch.pace_ns);
   try {
     launch.run(launch.call);
+    if (launch.look != nullptr) (*launch.look)(launch);
   } catch (...) {
     end_with(std::current_exception(),
              {launch.listing, launch.op_index, launch.call.microbatch, start, now_ns(), 0, 0});
@@ -131,6 +132,11 @@ void HostStream::run(Command& command) {
     overslept_ns_ = end - due_ns;
   }
   times_.busy_ns += end - start;
+  if (const ir::Op* op = launch.call.op) {
+    Work& work = (launch.rows < 0 ? times_.steady : times_.by_rows)[static_cast<size_t>(op->phase)];
+    work.ns += end - start;
+    work.rows += std::max<int64_t>(0, launch.rows);
+  }
   if (tracing_.load(std::memory_order_relaxed)) {
     spans_.push_back({launch.listing, launch.op_index, launch.call.microbatch, start, end, launch.live_bytes,
                       launch.reserved_bytes});

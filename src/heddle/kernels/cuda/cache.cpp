@@ -69,6 +69,7 @@ void rotate(const KernelCall& call) {
 
 LatentArgs latent(const KernelCall& call) {
   const ir::Attributes& at = call.op->attributes;
+  const TensorView down = operand(call.in, 2);
   return {.x = call.in[0].data,
           .w = call.in[1].data,
           .y = call.out[0].data,
@@ -77,17 +78,30 @@ LatentArgs latent(const KernelCall& call) {
           .n = at.integer("nope"),
           .r = at.integer("rope"),
           .v = at.integer("value_dim"),
-          .c = call.in[1].dim(1)};
+          .c = call.in[1].dim(1),
+          .down = down.data,
+          .up = operand(call.in, 3).data,
+          .low = reinterpret_cast<float*>(call.scratch),
+          .rank = down ? down.dim(0) : 0,
+          .factor = down ? static_cast<float>(at.number("factor")) : 0.0f};
+}
+int64_t latent_scratch(const ir::Listing& listing, const ir::Op& op, const ir::RowCounts& counts) {
+  if (op.in.size() < 4 || op.in[2] == ir::none) return 0;
+  const int64_t rank = listing.value(op.in[2]).shape[0].count;
+  return MatrixSize(listing, op.in[0], counts).rows * op.attributes.integer("heads") * rank *
+         static_cast<int64_t>(sizeof(float));
+}
+/// `low` first, where something stands beside the weight.
+void launch_latent(void (*low)(LatentArgs), void (*kernel)(LatentArgs), const KernelCall& call) {
+  const LatentArgs args = latent(call);
+  if (args.rank > 0) launch(low, a_thread_each(args.R * args.h * args.rank), args, call.stream);
+  launch(kernel, a_thread_each(call.out[0].elements()), args, call.stream);
 }
 void absorb(const KernelCall& call) {
-  by_type(call.in[1].dtype, [&]<class X>(X) {
-    launch(mla_absorb<X>, a_thread_each(call.out[0].elements()), latent(call), call.stream);
-  });
+  by_type(call.in[1].dtype, [&]<class X>(X) { launch_latent(mla_absorb_low<X>, mla_absorb<X>, call); });
 }
 void expand(const KernelCall& call) {
-  by_type(call.in[1].dtype, [&]<class X>(X) {
-    launch(mla_expand<X>, a_thread_each(call.out[0].elements()), latent(call), call.stream);
-  });
+  by_type(call.in[1].dtype, [&]<class X>(X) { launch_latent(mla_expand_low<X>, mla_expand<X>, call); });
 }
 
 void keep(const KernelCall& call) {
@@ -121,8 +135,8 @@ void last(const KernelCall& call) {
 std::vector<KernelEntry> cache_entries() {
   return {entry("cached_attention", "row", attend, attends, attention_scratch),
           entry("rope_at", "flat", rotate),
-          entry("mla_absorb", "flat", absorb),
-          entry("mla_expand", "flat", expand, narrow<Among::in, 1>),
+          entry("mla_absorb", "flat", absorb, narrow<Among::in, 0>, latent_scratch),
+          entry("mla_expand", "flat", expand, narrow<Among::in, 1>, latent_scratch),
           entry("cache_rows", "bytes", keep),
           entry("last_rows", "bytes", last)};
 }

@@ -62,6 +62,29 @@ HEDDLE_KERNEL void HEDDLE_BOUNDS(kCacheThreads) rotate_at(RotateArgs args) {
 }
 
 template <class X>
+HEDDLE_KERNEL void HEDDLE_BOUNDS(kCacheThreads) mla_absorb_low(LatentArgs args) {
+  const int64_t at = static_cast<int64_t>(blockIdx.x) * kCacheThreads + threadIdx.x;
+  if (at >= args.R * args.h * args.rank) return;
+  const int64_t row = at / args.rank, j = row % args.h, s = at % args.rank;
+  const X* x = static_cast<const X*>(args.x) + row * (args.n + args.r);
+  const X* up = static_cast<const X*>(args.up) + j * (args.n + args.v) * args.rank + s;
+  float low = 0;
+  for (int64_t i = 0; i < args.n; ++i) low += to_float(x[i]) * to_float(up[i * args.rank]);
+  args.low[at] = args.factor * low;
+}
+
+template <class X>
+HEDDLE_KERNEL void HEDDLE_BOUNDS(kCacheThreads) mla_expand_low(LatentArgs args) {
+  const int64_t at = static_cast<int64_t>(blockIdx.x) * kCacheThreads + threadIdx.x;
+  if (at >= args.R * args.h * args.rank) return;
+  const float* x = static_cast<const float*>(args.x) + at / args.rank * args.c;
+  const X* down = static_cast<const X*>(args.down) + at % args.rank * args.c;
+  float low = 0;
+  for (int64_t k = 0; k < args.c; ++k) low += to_float(down[k]) * x[k];
+  args.low[at] = args.factor * low;
+}
+
+template <class X>
 HEDDLE_KERNEL void HEDDLE_BOUNDS(kCacheThreads) mla_absorb(LatentArgs args) {
   const int64_t at = static_cast<int64_t>(blockIdx.x) * kCacheThreads + threadIdx.x, width = args.c + args.r;
   if (at >= args.R * args.h * width) return;
@@ -73,6 +96,8 @@ HEDDLE_KERNEL void HEDDLE_BOUNDS(kCacheThreads) mla_absorb(LatentArgs args) {
   } else {
     const X* w = static_cast<const X*>(args.w) + j * (args.n + args.v) * args.c + k;
     for (int64_t i = 0; i < args.n; ++i) y += to_float(x[i]) * to_float(w[i * args.c]);
+    const X* down = static_cast<const X*>(args.down) + k;
+    for (int64_t s = 0; s < args.rank; ++s) y += args.low[row * args.rank + s] * to_float(down[s * args.c]);
   }
   static_cast<float*>(args.y)[at] = y;
 }
@@ -86,6 +111,8 @@ HEDDLE_KERNEL void HEDDLE_BOUNDS(kCacheThreads) mla_expand(LatentArgs args) {
   const X* w = static_cast<const X*>(args.w) + (j * (args.n + args.v) + args.n + i) * args.c;
   float y = 0;
   for (int64_t k = 0; k < args.c; ++k) y += to_float(w[k]) * x[k];
+  const X* up = static_cast<const X*>(args.up) + (j * (args.n + args.v) + args.n + i) * args.rank;
+  for (int64_t s = 0; s < args.rank; ++s) y += args.low[row * args.rank + s] * to_float(up[s]);
   static_cast<X*>(args.y)[at] = rounded<X>(y);
 }
 
@@ -112,6 +139,10 @@ template HEDDLE_KERNEL void cached_attention<float, Bf16>(CachedAttentionArgs ar
 template HEDDLE_KERNEL void cached_attention<Bf16, Bf16>(CachedAttentionArgs args);
 template HEDDLE_KERNEL void rotate_at<float>(RotateArgs args);
 template HEDDLE_KERNEL void rotate_at<Bf16>(RotateArgs args);
+template HEDDLE_KERNEL void mla_absorb_low<float>(LatentArgs args);
+template HEDDLE_KERNEL void mla_absorb_low<Bf16>(LatentArgs args);
+template HEDDLE_KERNEL void mla_expand_low<float>(LatentArgs args);
+template HEDDLE_KERNEL void mla_expand_low<Bf16>(LatentArgs args);
 template HEDDLE_KERNEL void mla_absorb<float>(LatentArgs args);
 template HEDDLE_KERNEL void mla_absorb<Bf16>(LatentArgs args);
 template HEDDLE_KERNEL void mla_expand<float>(LatentArgs args);

@@ -37,7 +37,16 @@ struct LatentArgs {
   const void *x, *w;  // [R,h·(n+r)] or f32 [R,h·c]; [h·(n+v),c]
   void* y;            // f32 [R,h·(c+r)] or [R,h·v]
   int64_t R, h, n, r, v, c;
+  const void *down, *up;  // beside w, factor · up down: [rank,c], [h·(n+v),rank]; null where rank is 0
+  float* low;             // [R,h,rank]: factor · upᵀ x, or factor · down x
+  int64_t rank;
+  float factor;
 };
+/// What goes through an adapter, before either of the two below; a thread an element of `low`.
+template <class X>
+HEDDLE_KERNEL void mla_absorb_low(LatentArgs args);
+template <class X>
+HEDDLE_KERNEL void mla_expand_low(LatentArgs args);
 /// y = (Kᵀ x_n, x_r), and y = V x, of each head; a thread an element.
 template <class X>
 HEDDLE_KERNEL void mla_absorb(LatentArgs args);

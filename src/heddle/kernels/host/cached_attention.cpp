@@ -108,6 +108,24 @@ void CachedAttentionPairs(const KernelCall& call, int64_t begin, int64_t end) {
   });
 }
 
+/// What stands beside w, of w's type W: w + factor · up down, of `rank` columns of up; of rank 0 where nothing
+/// does.
+template <class W>
+struct Beside {
+  explicit Beside(const KernelCall& call) {
+    if (call.in.size() < 4 || !call.in[2]) return;
+    down = call.in[2].as<const W>();
+    up = call.in[3].as<const W>();
+    rank = call.in[2].dim(0);
+    factor = static_cast<float>(call.op->attributes.number("factor"));
+    low.resize(static_cast<size_t>(rank));
+  }
+  const W *down = nullptr, *up = nullptr;
+  int64_t rank = 0;
+  float factor = 0;
+  std::vector<float> low;  // of a row and head
+};
+
 /// Heads from `begin` to `end`, each for all rows: its part of the weight is read once and stays.
 void MlaAbsorbHeads(const KernelCall& call, int64_t begin, int64_t end) {
   const ir::Attributes& a = call.op->attributes;
@@ -116,13 +134,21 @@ void MlaAbsorbHeads(const KernelCall& call, int64_t begin, int64_t end) {
   by_types(call.in[0].dtype, call.in[1].dtype, [&](auto q_type, auto w_type) HEDDLE_BODY {
     using Q = decltype(q_type);
     using W = decltype(w_type);
+    Beside<W> beside(call);
     for (int64_t j = begin; j < end; ++j) {
       const W* w = call.in[1].as<const W>() + j * (n + v) * c;
+      const W* up = beside.up + j * (n + v) * beside.rank;
       for (int64_t t = 0; t < R; ++t) {
         const Q* q = call.in[0].as<const Q>() + (t * h + j) * (n + r);
         float* y = call.out[0].as<float>() + (t * h + j) * (c + r);
         std::fill_n(y, c, 0.0f);
         for (int64_t i = 0; i < n; ++i) add_scaled(static_cast<float>(q[i]), w + i * c, c, y);
+        std::fill(beside.low.begin(), beside.low.end(), 0.0f);
+        for (int64_t i = 0; i < n && beside.rank > 0; ++i)
+          add_scaled(beside.factor * static_cast<float>(q[i]), up + i * beside.rank, beside.rank,
+                     beside.low.data());
+        for (int64_t s = 0; s < beside.rank; ++s)
+          add_scaled(beside.low[static_cast<size_t>(s)], beside.down + s * c, c, y);
         for (int64_t i = 0; i < r; ++i) y[c + i] = static_cast<float>(q[n + i]);
       }
     }
@@ -135,12 +161,20 @@ void MlaExpandHeads(const KernelCall& call, int64_t begin, int64_t end) {
   const int64_t R = call.in[0].dim(0), c = call.in[1].dim(1);
   by_types(Dtype::f32, call.in[1].dtype, [&](auto, auto w_type) HEDDLE_BODY {
     using W = decltype(w_type);
+    Beside<W> beside(call);
     for (int64_t j = begin; j < end; ++j) {
       const W* w = call.in[1].as<const W>() + (j * (n + v) + n) * c;
+      const W* up = beside.up + (j * (n + v) + n) * beside.rank;
       for (int64_t t = 0; t < R; ++t) {
         const float* x = call.in[0].as<const float>() + (t * h + j) * c;
         W* o = call.out[0].as<W>() + (t * h + j) * v;
-        for (int64_t i = 0; i < v; ++i) o[i] = W(dot(x, w + i * c, c));
+        for (int64_t s = 0; s < beside.rank; ++s)
+          beside.low[static_cast<size_t>(s)] = beside.factor * dot(x, beside.down + s * c, c);
+        for (int64_t i = 0; i < v; ++i) {
+          const float beside_it =
+              beside.rank > 0 ? dot(beside.low.data(), up + i * beside.rank, beside.rank) : 0.0f;
+          o[i] = W(dot(x, w + i * c, c) + beside_it);
+        }
       }
     }
   });

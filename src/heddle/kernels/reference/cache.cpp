@@ -128,11 +128,28 @@ struct Mla {
   int64_t h, n, r, v, c;
 };
 
-/// Per head, of whose rows of w the first n are K: y = (Kᵀ q_n, q_r). Sums are in increasing row.
+/// What stands beside w: w + factor · up down, of `rank` columns of up; of rank 0 where nothing does.
+template <class A>
+struct Beside {
+  explicit Beside(const KernelCall& call)
+      : down(operand(call.in, 2)),
+        up(operand(call.in, 3)),
+        rank(down ? call.in[2].dim(0) : 0),
+        factor(down ? static_cast<A>(call.op->attributes.number("factor")) : A(0)),
+        low(static_cast<size_t>(rank)) {}
+  const Input<A> down, up;
+  const int64_t rank;
+  const A factor;
+  std::vector<A> low;  // of a row and head
+};
+
+/// Per head, of whose rows of w the first n are K: y = (Kᵀ q_n, q_r). Sums are in increasing row, the adapter's
+/// behind w's.
 template <class A>
 void mla_absorb(const KernelCall& call) {
   const auto [h, n, r, v, c] = Mla(call);
   const Input<A> q(call.in[0]), w(call.in[1]);
+  Beside<A> beside(call);
   const Output<A> y(call.out[0]);
   for (int64_t t = 0; t < call.in[0].dim(0); ++t) {
     for (int64_t j = 0; j < h; ++j) {
@@ -142,6 +159,11 @@ void mla_absorb(const KernelCall& call) {
       for (int64_t i = 0; i < n; ++i) {
         const A* row = w.at((j * (n + v) + i) * c);
         for (int64_t k = 0; k < c; ++k) y_cr[k] += q_nr[i] * row[k];
+      }
+      for (int64_t s = 0; s < beside.rank; ++s) {
+        A low = 0;
+        for (int64_t i = 0; i < n; ++i) low += q_nr[i] * beside.up[(j * (n + v) + i) * beside.rank + s];
+        for (int64_t k = 0; k < c; ++k) y_cr[k] += beside.factor * low * beside.down[s * c + k];
       }
       std::copy_n(q_nr + n, r, y_cr + c);
     }
@@ -153,13 +175,22 @@ template <class A>
 void mla_expand(const KernelCall& call) {
   const auto [h, n, r, v, c] = Mla(call);
   const Input<A> x(call.in[0]), w(call.in[1]);
+  Beside<A> beside(call);
   const Output<A> o(call.out[0]);
   for (int64_t t = 0; t < call.in[0].dim(0); ++t) {
     for (int64_t j = 0; j < h; ++j) {
+      for (int64_t s = 0; s < beside.rank; ++s) {
+        A& low = beside.low[static_cast<size_t>(s)];
+        low = 0;
+        for (int64_t k = 0; k < c; ++k) low += beside.down[s * c + k] * x[(t * h + j) * c + k];
+        low *= beside.factor;
+      }
       for (int64_t i = 0; i < v; ++i) {
         const A* row = w.at((j * (n + v) + n + i) * c);
         A sum = 0;
         for (int64_t k = 0; k < c; ++k) sum += row[k] * x[(t * h + j) * c + k];
+        const A* up = beside.up.at((j * (n + v) + n + i) * beside.rank);
+        for (int64_t s = 0; s < beside.rank; ++s) sum += up[s] * beside.low[static_cast<size_t>(s)];
         o[(t * h + j) * v + i] = sum;
       }
     }

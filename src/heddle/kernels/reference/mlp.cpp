@@ -81,6 +81,53 @@ void swiglu_dgrad(const KernelCall& call) {
   std::copy(sum.begin(), sum.end(), dbias.at(0));
 }
 
+/// (gate, up) = u + bias of the row's expert; g = min(gate, l), w = up within ±l; a = g·σ(αg)·(w + 1).
+/// body(row, gate's place, g, w, whether g is gate, whether w is up).
+template <class A, class Body>
+void for_each_clamped(const KernelCall& call, size_t u_at, Body body) {
+  const Input<A> u(call.in[u_at]), bias_E2F(operand(call.in, u_at + 1));
+  const TensorView offsets = operand(call.in, u_at + 2);
+  const int64_t R = call.in[u_at].dim(0), F = call.in[u_at].dim(1) / 2;
+  const A limit = static_cast<A>(call.op->attributes.number("limit"));
+  int64_t e = 0;
+  for (int64_t r = 0; r < R; ++r) {
+    while (offsets && offsets.as<const int32_t>()[e + 1] <= r) ++e;
+    for (int64_t f = 0; f < F; ++f) {
+      const int64_t at = r * 2 * F + f;
+      const A gate = u[at] + (bias_E2F ? bias_E2F[e * 2 * F + f] : A(0));
+      const A up = u[at + F] + (bias_E2F ? bias_E2F[e * 2 * F + F + f] : A(0));
+      body(r * F + f, at, gate > limit ? limit : gate,
+           up > limit    ? limit
+           : up < -limit ? -limit
+                         : up,
+           !(gate > limit), !(up > limit || up < -limit));
+    }
+  }
+}
+
+template <class A>
+void clamped_swiglu(const KernelCall& call) {
+  const A alpha = static_cast<A>(call.op->attributes.number("alpha"));
+  const Output<A> a_RF(call.out[0]);
+  for_each_clamped<A>(
+      call, 0, [&](int64_t at, int64_t, A g, A w, bool, bool) { a_RF[at] = g * sigmoid(alpha * g) * (w + A(1)); });
+}
+
+/// dgate = da·(w + 1)·s·(1 + αg·(1 − s)) with s = σ(αg) where g is gate, else 0; dup = da·g·s where w is up, else
+/// 0.
+template <class A>
+void clamped_swiglu_dgrad(const KernelCall& call) {
+  const A alpha = static_cast<A>(call.op->attributes.number("alpha"));
+  const Input<A> da_RF(call.in[0]);
+  const int64_t F = call.in[0].dim(1);
+  const Output<A> du(call.out[0]);
+  for_each_clamped<A>(call, 1, [&](int64_t at, int64_t at_gate, A g, A w, bool is_gate, bool is_up) {
+    const A s = sigmoid(alpha * g);
+    du[at_gate] = is_gate ? da_RF[at] * (w + A(1)) * s * (A(1) + alpha * g * (A(1) - s)) : A(0);
+    du[at_gate + F] = is_up ? da_RF[at] * g * s : A(0);
+  });
+}
+
 template <class A>
 void silu(const KernelCall& call) {
   const Input<A> x(call.in[0]);
@@ -145,6 +192,8 @@ void gelu_dgrad(const KernelCall& call) {
 std::vector<KernelEntry> mlp_kernels() {
   return {entry("swiglu", by_type<in0, swiglu<float>, swiglu<double>>),
           entry("swiglu_dgrad", by_type<in0, swiglu_dgrad<float>, swiglu_dgrad<double>>),
+          entry("clamped_swiglu", by_type<in0, clamped_swiglu<float>, clamped_swiglu<double>>),
+          entry("clamped_swiglu_dgrad", by_type<in0, clamped_swiglu_dgrad<float>, clamped_swiglu_dgrad<double>>),
           entry("silu", by_type<in0, silu<float>, silu<double>>),
           entry("silu_dgrad", by_type<in0, silu_dgrad<float>, silu_dgrad<double>>),
           entry("multiply", by_type<in0, multiply<float>, multiply<double>>),

@@ -28,6 +28,7 @@ Shape shape_of(const ModelConfig& c, std::string name) {
     s.qk_norm = c.qk_norm;
     s.qkv_bias = c.attention_bias != AttentionBias::none;
     s.out_bias = c.attention_bias == AttentionBias::all;
+    s.sinks = c.attention_sinks;
   }
   if (!c.has_experts()) return s;
   s.dense_layers = std::min(c.first_k_dense_replace, c.num_hidden_layers);
@@ -35,7 +36,8 @@ Shape shape_of(const ModelConfig& c, std::string name) {
   s.moe.chosen = c.num_experts_per_tok;
   s.moe.ffn = c.moe_intermediate_size;
   s.moe.shared_ffn = c.n_shared_experts * c.moe_intermediate_size;
-  s.moe.router_bias = c.topk_bias;
+  s.moe.router_bias = c.topk_bias || c.router_bias;
+  s.moe.bias = c.experts_bias;
   if (c.n_group > 1) s.moe.most_nodes = c.topk_group, s.moe.groups = c.n_group;
   s.moe.gate_scale = c.routed_scaling_factor;
   s.moe.normed_gates = c.norm_topk_prob;

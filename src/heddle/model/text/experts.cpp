@@ -39,7 +39,10 @@ Routing route(Writer& w, ValueId x_TH, const std::string& prefix) {
                                    : none;
   const Writer::Part part(w, OpPart::router);
   Routing r;
-  r.logits = w.op("linear", {x_TH, w_router}, {"logits"}, {{"wide", int64_t{1}}})[0];
+  r.logits =
+      w.op("linear", {x_TH, w_router}, {c.router_bias ? "logits_product" : "logits"}, {{"wide", int64_t{1}}})[0];
+  if (c.router_bias)
+    r.logits = w.add_bias(r.logits, Parameter::Part::router, prefix + "gate.bias", experts, "logits");
   r.scores = w.op("router_scores", {r.logits}, {"scores"}, {{"function", function}})[0];
   const auto choice = w.op("choose", {r.scores, bias}, {"experts", "row_of", "token_of", "offsets"},
                            {{"top_k", c.num_experts_per_tok},
@@ -100,23 +103,61 @@ ValueId weight(Writer& w, const std::string& prefix, const std::string& name, in
                      w.spec().dtype, {experts, n, k});
 }
 
+// [E, n], the experts and the width cut as `cuts` say, with copies on the ranks of `copies`.
+ValueId bias(Writer& w, const std::string& prefix, const std::string& name, int64_t n,
+             std::vector<ReleasedPart> parts, std::vector<Cut> cuts, const std::string& copies) {
+  const int64_t experts = w.config().n_routed_experts;
+  for (ReleasedPart& part : parts) part.name = prefix + "experts.{}." + part.name + ".bias";
+  return w.parameter({.name = prefix + "experts." + name + ".bias",
+                      .part = Parameter::Part::experts,
+                      .start = Parameter::Start::zeros,
+                      .experts = experts,
+                      .cuts = std::move(cuts),
+                      .copies = copies,
+                      .released = std::move(parts)},
+                     w.wide(), {experts, n});
+}
+
+// Rows of the routed experts, and what is added to the tokens' sums of them.
 struct Outputs {
-  ValueId e_SH = none, shared_TH = none;
+  ValueId e_SH = none, beside_TH = none;
 };
 
-// The shared expert stands between dispatch and the experts, so that it runs while rows are under way.
-Outputs run(Writer& w, ValueId x_TH, ValueId q_SH, ValueId offsets, const std::string& prefix) {
+// What every token adds stands between dispatch and the experts, so that it runs while rows are under way: the
+// shared expert, and the biases of the routed experts' last map.
+ValueId beside(Writer& w, ValueId x_TH, const Routing& r, const std::string& prefix) {
+  const ModelConfig& c = w.config();
+  ValueId shared_TH = none, bias_TH = none;
+  if (c.n_shared_experts > 0) {
+    shared_TH = feed_forward(w, x_TH, prefix + "shared_experts.", c.moe_intermediate_size * c.n_shared_experts,
+                             "shared", OpPart::shared);
+  }
+  if (c.experts_bias) {
+    const ValueId b_EH =
+        bias(w, prefix, "down_proj", c.hidden_size, {{"down_proj", 0, c.hidden_size}}, {}, "stage");
+    const Writer::Part part(w, OpPart::expert_down);
+    bias_TH = w.op("gated_bias", {r.gates, r.experts, b_EH}, {"down_bias"},
+                   {{"dtype", std::string(heddle::name_of(w.spec().dtype))}})[0];
+  }
+  if (shared_TH == none || bias_TH == none) return shared_TH == none ? bias_TH : shared_TH;
+  return w.op("add", {shared_TH, bias_TH}, {"beside"})[0];
+}
+
+Outputs run(Writer& w, ValueId x_TH, const Routing& r, ValueId q_SH, ValueId offsets, const std::string& prefix) {
   const ModelConfig& c = w.config();
   const int64_t width = c.moe_intermediate_size;
   Outputs out;
-  if (c.n_shared_experts > 0) {
-    out.shared_TH =
-        feed_forward(w, x_TH, prefix + "shared_experts.", width * c.n_shared_experts, "shared", OpPart::shared);
-  }
+  out.beside_TH = beside(w, x_TH, r, prefix);
   std::optional<Writer::Part> part(std::in_place, w, OpPart::expert_up);
   const ValueId w_gate_up = weight(w, prefix, "gate_up_proj", 2 * width, c.hidden_size,
                                    {{"gate_proj", 0, width}, {"up_proj", width, width}}, {1, Axis::etp, 2});
-  const ValueId u_S2F = w.op("grouped_linear", {q_SH, w_gate_up, offsets}, {"u"})[0];
+  ValueId u_S2F = w.op("grouped_linear", {q_SH, w_gate_up, offsets}, {c.experts_bias ? "u_product" : "u"})[0];
+  if (c.experts_bias) {
+    const ValueId b_E2F =
+        bias(w, prefix, "gate_up_proj", 2 * width, {{"gate_proj", 0, width}, {"up_proj", width, width}},
+             {{0, Axis::ep}, {1, Axis::etp, 2}}, "edp");
+    u_S2F = w.op("add_expert_bias", {u_S2F, b_E2F, offsets}, {"u"})[0];
+  }
   const ValueId a_SF = swiglu(w, u_S2F, "a");
   part.reset();
   part.emplace(w, OpPart::expert_down);
@@ -151,13 +192,13 @@ Attributes exchange_attributes(const Writer& w) {
 ValueId experts(Writer& w, ValueId x_TH, const std::string& prefix) {
   const Routing r = route(w, x_TH, prefix);
   balance_losses(w, r);
-  const auto with_shared = [&](ValueId c_TH, ValueId h_TH) {
+  const auto with_beside = [&](ValueId c_TH, ValueId h_TH) {
     return h_TH == none ? c_TH : w.op("add", {c_TH, h_TH}, {"y"})[0];
   };
   if (expert_ranks(w) == 1) {
     const ValueId p_RH = w.op("permute", {x_TH, r.row_of, r.token_of, r.experts}, {"p"})[0];
-    const Outputs out = run(w, x_TH, p_RH, r.offsets, prefix);
-    return with_shared(w.op("unpermute", {out.e_SH, r.gates, r.row_of, r.experts}, {"c"})[0], out.shared_TH);
+    const Outputs out = run(w, x_TH, r, p_RH, r.offsets, prefix);
+    return with_beside(w.op("unpermute", {out.e_SH, r.gates, r.row_of, r.experts}, {"c"})[0], out.beside_TH);
   }
   const Attributes exchange = exchange_attributes(w);
   const auto lists = [&] {  // n, route, forwards, local offsets
@@ -167,12 +208,12 @@ ValueId experts(Writer& w, ValueId x_TH, const std::string& prefix) {
   const auto there = lists();
   const auto rows = w.op("dispatch", {x_TH, r.gates, r.experts, there[0], there[1], there[2]},
                          {"q", "g_rows", "token_of_rows", "passing"}, exchange, "experts");
-  const Outputs out = run(w, x_TH, rows[0], there[3], prefix);
+  const Outputs out = run(w, x_TH, r, rows[0], there[3], prefix);
   const auto back = lists();
   const ValueId c_TH =
       w.op("combine", {out.e_SH, rows[1], r.gates, r.experts, back[0], back[1], back[2], rows[2], rows[3]}, {"c"},
            exchange, "experts")[0];
-  return with_shared(c_TH, out.shared_TH);
+  return with_beside(c_TH, out.beside_TH);
 }
 
 }  // namespace heddle::model

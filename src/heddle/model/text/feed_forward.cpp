@@ -5,6 +5,9 @@ namespace heddle::model {
 using ir::ValueId;
 
 ValueId swiglu(Writer& w, ValueId u, const std::string& name) {
+  const ModelConfig& c = w.config();
+  if (c.swiglu_limit > 0)
+    return w.op("clamped_swiglu", {u}, {name}, {{"alpha", c.swiglu_alpha}, {"limit", c.swiglu_limit}})[0];
   const int64_t width = w.columns(u) / 2;
   const auto parts = w.op("split", {u}, {name + "_gate", name + "_up"}, {{"first", width}});
   const ValueId s = w.op("silu", {parts[0]}, {name + "_silu"})[0];

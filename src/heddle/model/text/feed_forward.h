@@ -1,4 +1,5 @@
-// An MLP: down(silu(gate(x)) · up(x)), or down(gelu(up(x))).
+// An MLP: down(silu(gate(x)) · up(x)), or with clamped SwiGLU (the released code of GPT-OSS) in its middle, or
+// down(gelu(up(x))).
 #pragma once
 
 #include <string>
@@ -11,7 +12,7 @@ namespace heddle::model {
 ir::ValueId feed_forward(Writer& writer, ir::ValueId x_TH, const std::string& prefix, int64_t width,
                          const std::string& name, OpPart part);
 
-/// silu(gate)·up of rows gate | up, in its parts; the pass `fuse` makes it one op.
+/// silu(gate)·up of rows gate | up, in its parts, which the pass `fuse` makes one op; or clamped.
 ir::ValueId swiglu(Writer& writer, ir::ValueId u, const std::string& name);
 
 }  // namespace heddle::model

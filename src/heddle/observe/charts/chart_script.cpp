@@ -103,7 +103,7 @@ const heatFigure = (svg, data) => {
     const value = (data.ratio[r] || [])[c];
     if (value === undefined) { tip.hidden = true; return; }
     hover.append(make('rect', {class: 'cell', x: left + c * wide, y: top + r * high, width: wide, height: high}));
-    show(event, data.columnWord + ' ' + c, [[data.rowWord, data.rows[r] || r], ['load ÷ mean', say(value, 0) + '×']]);
+    show(event, data.columnWord + ' ' + c, [[data.rowWord, data.rows[r] || r], [data.ratioWord, say(value, 0) + '×']]);
   }, () => hover.replaceChildren());
 };
 

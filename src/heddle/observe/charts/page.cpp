@@ -29,6 +29,13 @@ std::string panel(const std::string& html, bool wide) {
   return html.empty() ? "" : fmt::format("<div class=\"panel{}\">\n{}</div>\n", wide ? " wide" : "", html);
 }
 
+void Page::add_section(const std::string& id, const std::string& heading, const std::string& panels) {
+  if (panels.empty()) return;
+  contents.emplace_back(id, heading);
+  body += fmt::format("<section id=\"{}\"><h2>{}</h2>\n<div class=\"grid\">\n{}</div></section>\n", id,
+                      escape_html(heading), panels);
+}
+
 std::string page_html(const Page& page) {
   const std::string title = escape_html(page.title);
   std::string text = fmt::format(

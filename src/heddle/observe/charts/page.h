@@ -24,6 +24,9 @@ std::string card_html(const VerdictCard& card);
 std::string panel(const std::string& html, bool wide);
 
 struct Page {
+  /// A section with its name, also in the list of contents; nothing where there are no panels.
+  void add_section(const std::string& id, const std::string& heading, const std::string& panels);
+
   std::string brand, title, subtitle;
   std::string head;                                           // below the title: chips, cards
   std::vector<std::pair<std::string, std::string>> contents;  // identifier of a section, its name

@@ -78,9 +78,11 @@ struct StackedArea {
 };
 std::string stacked_area(const StackedArea& chart);
 
-/// Ratios around 1, coloured by their logarithm from a quarter to fourfold. NaN cells stay empty.
+/// Ratios around 1, coloured by their logarithm from 1 ÷ `most` to `most`. NaN cells stay empty.
 struct HeatMap {
   std::string title;
+  std::string ratio_word;  // "load ÷ mean", for the tooltip
+  double most = 4;
   std::string x_label;
   std::string row_word;     // "layer", for the tooltip
   std::string column_word;  // "expert"

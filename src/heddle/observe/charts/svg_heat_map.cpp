@@ -12,19 +12,19 @@
 namespace heddle::observe {
 namespace {
 
-constexpr int kShades = 11;       // h0 a quarter or less, h5 even, h10 fourfold or more
-constexpr double kOctaves = 2.0;  // on either side of 1
+constexpr int kShades = 11;  // h0 the least or less, h5 even, h10 the most or more
 
-int shade_of(double ratio) {
+int shade_of(double ratio, double most) {
   if (ratio <= 0) return 0;
-  const double octaves = std::clamp(std::log2(ratio), -kOctaves, kOctaves);
-  return static_cast<int>(std::lround((octaves + kOctaves) / (2 * kOctaves) * (kShades - 1)));
+  const double share = std::clamp(std::log(ratio) / std::log(most), -1.0, 1.0);
+  return static_cast<int>(std::lround((share + 1) / 2 * (kShades - 1)));
 }
 
-std::string scale_key() {
-  std::string key = "<span class=\"scale\"><span>¼×</span>";
+std::string scale_key(double most) {
+  std::string key =
+      fmt::format("<span class=\"scale\"><span>{}×</span>", most == 4 ? "¼" : fmt::format("{:.2g}", 1 / most));
   for (int shade = 0; shade < kShades; ++shade) key += fmt::format("<i class=\"h{}\"></i>", shade);
-  return key + "<span>4×</span></span>";
+  return key + fmt::format("<span>{:.2g}×</span></span>", most);
 }
 
 View draw(const HeatMap& chart, size_t columns, int width) {
@@ -47,7 +47,7 @@ View draw(const HeatMap& chart, size_t columns, int width) {
       // Cells are drawn from edges rounded alike, so that neighbours meet without a seam.
       const double x0 = std::round((left + cell_width * static_cast<double>(c)) * 10) / 10;
       const double x1 = std::round((left + cell_width * static_cast<double>(c + 1)) * 10) / 10;
-      paths[shade_of(ratio)] +=
+      paths[shade_of(ratio, chart.most)] +=
           fmt::format("M{} {}h{}v{}H{}z", coordinate(x0), coordinate(top + cell_height * static_cast<double>(r)),
                       coordinate(x1 - x0 - gap_x), coordinate(cell_height - gap_y), coordinate(x0));
     }
@@ -100,13 +100,14 @@ std::string heat_map(const HeatMap& chart) {
   for (const std::string& row : chart.rows)
     names += fmt::format("{}{}", names.size() > 1 ? "," : "", json_string(row));
   std::string figure = open_figure("heat", chart.title, {});
-  figure.insert(figure.rfind("</figcaption>"), scale_key());
+  figure.insert(figure.rfind("</figcaption>"), scale_key(chart.most));
   const Views views = views_of(chart.width, 0, [&](int width, int) { return draw(chart, columns, width); });
   return figure + views.svg +
          fmt::format(
              "<script type=\"application/json\">{{\"views\":[{}],\"columns\":{},\"rowWord\":{},\"columnWord\":{},"
-             "\"rows\":{}],\"ratio\":{}]}}</script>\n</figure>\n",
-             views.json, columns, json_string(chart.row_word), json_string(chart.column_word), names, data);
+             "\"ratioWord\":{},\"rows\":{}],\"ratio\":{}]}}</script>\n</figure>\n",
+             views.json, columns, json_string(chart.row_word), json_string(chart.column_word),
+             json_string(chart.ratio_word), names, data);
 }
 
 }  // namespace heddle::observe

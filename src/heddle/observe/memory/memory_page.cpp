@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include "heddle/observe/charts/html.h"
 #include "heddle/observe/charts/page.h"
 #include "heddle/observe/memory/memory_words.h"
 #include "heddle/observe/units.h"
@@ -33,11 +32,8 @@ std::string memory_page(const MemoryPage& from) {
   page.head = cards(from.views);
   page.figures_json = from.figures_json;
   for (const MemoryView& view : from.views) {
-    const std::string id(ir::name_of(view.curve.space)), name = memory_name(view.curve.space);
-    page.contents.emplace_back(id, name);
-    page.body +=
-        fmt::format("<section id=\"{}\"><h2>{}</h2>\n<div class=\"grid\">\n{}{}</div></section>\n", id,
-                    escape_html(name), panel(memory_figure(view), true), panel(peak_values_table(view), true));
+    page.add_section(std::string(ir::name_of(view.curve.space)), memory_name(view.curve.space),
+                     panel(memory_figure(view), true) + panel(peak_values_table(view), true));
   }
   return page_html(page);
 }

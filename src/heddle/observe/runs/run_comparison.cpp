@@ -146,32 +146,29 @@ std::string comparison_html(const std::vector<ComparedRun>& runs) {
   page.brand = "Heddle · runs";
   page.title = runs.size() == 1 ? runs[0].name : fmt::format("{} runs", runs.size());
   page.subtitle = date_text();
-  const auto section = [&](const char* id, const char* heading, const std::string& panels) {
-    if (panels.empty()) return;
-    page.contents.emplace_back(id, heading);
-    page.body += fmt::format("<section id=\"{}\"><h2>{}</h2>\n<div class=\"grid\">\n{}</div></section>\n", id,
-                             heading, panels);
-  };
   const auto draw = [&](Figure figure, Over over, LineChart chart, bool noisy = true) {
     const bool wide = chart.width == kFullWidth;
     return panel(line_chart(chart_of(runs, figure, over, std::move(chart), noisy)), wide);
   };
-  section("figures", "Figures", panel(figures_html(runs).html(), true) + panel(settings_html(runs).html(), true));
-  section("learning", "Learning",
-          draw(&StepMetrics::lm_loss, Over::tokens,
-               titled("Loss over tokens", "nats a token", AxisUnit::plain, kFullWidth, 330)) +
-              draw(&StepMetrics::held_out_loss, Over::tokens, titled("Held-out loss", "nats a token"), false) +
-              draw(&StepMetrics::lm_loss, Over::time, titled("Loss over time", "nats a token")) +
-              draw(&StepMetrics::gradient_norm, Over::steps, titled("Gradient norm", "before clipping")) +
-              draw(&StepMetrics::learning_rate, Over::steps, titled("Learning rate", "step size"), false));
-  section("speed", "Speed and memory",
-          draw(&StepMetrics::tokens_per_s, Over::steps, titled("Tokens per second", "tok/s", AxisUnit::count)) +
-              draw(&StepMetrics::arena_reserved_peak_bytes, Over::steps,
-                   titled("Arena", "bytes of the fullest rank", AxisUnit::bytes), false));
-  section("experts", "Experts",
-          draw(&StepMetrics::expert_imbalance, Over::steps,
-               titled("Imbalance: busiest expert ÷ mean", "rows ÷ mean, the worst layer", AxisUnit::plain,
-                      kFullWidth)));
+  page.add_section("figures", "Figures",
+                   panel(figures_html(runs).html(), true) + panel(settings_html(runs).html(), true));
+  page.add_section(
+      "learning", "Learning",
+      draw(&StepMetrics::lm_loss, Over::tokens,
+           titled("Loss over tokens", "nats a token", AxisUnit::plain, kFullWidth, 330)) +
+          draw(&StepMetrics::held_out_loss, Over::tokens, titled("Held-out loss", "nats a token"), false) +
+          draw(&StepMetrics::lm_loss, Over::time, titled("Loss over time", "nats a token")) +
+          draw(&StepMetrics::gradient_norm, Over::steps, titled("Gradient norm", "before clipping")) +
+          draw(&StepMetrics::learning_rate, Over::steps, titled("Learning rate", "step size"), false));
+  page.add_section(
+      "speed", "Speed and memory",
+      draw(&StepMetrics::tokens_per_s, Over::steps, titled("Tokens per second", "tok/s", AxisUnit::count)) +
+          draw(&StepMetrics::arena_reserved_peak_bytes, Over::steps,
+               titled("Arena", "bytes of the fullest rank", AxisUnit::bytes), false));
+  page.add_section("experts", "Experts",
+                   draw(&StepMetrics::expert_imbalance, Over::steps,
+                        titled("Imbalance: busiest expert ÷ mean", "rows ÷ mean, the worst layer", AxisUnit::plain,
+                               kFullWidth)));
   page.figures_json = "[";
   for (const ComparedRun& run : runs)
     page.figures_json += fmt::format("{}{}", page.figures_json.size() > 1 ? "," : "", json_of(run.figures));

@@ -21,9 +21,6 @@ constexpr size_t kLongestParameter = 500;                // longer values are re
 
 int64_t milliseconds(double unix_s) { return std::llround(unix_s * 1e3); }
 
-// A name for YAML: strings of JSON are strings of YAML.
-std::string quoted(const std::string& text) { return json_string(text); }
-
 void make_folder(const std::string& path) {
   std::error_code error;
   fs::create_directories(path, error);
@@ -50,11 +47,12 @@ MlflowRun::MlflowRun(const std::string& folder, const Names& names, bool goes_on
     fs::remove_all(path_, ignored);
   }
   for (const char* part : {"metrics", "params", "tags", "artifacts"}) make_folder(path_ + "/" + part);
+  // Strings of JSON are strings of YAML.
   if (const std::string meta = experiment + "/meta.yaml"; !fs::exists(meta))
     write_file(meta, fmt::format("artifact_location: {}\ncreation_time: {}\nexperiment_id: '{}'\n"
                                  "last_update_time: {}\nlifecycle_stage: active\nname: {}\n",
-                                 quoted("file://" + experiment), milliseconds(began_s_), experiment_id_,
-                                 milliseconds(began_s_), quoted(names.experiment)));
+                                 json_string("file://" + experiment), milliseconds(began_s_), experiment_id_,
+                                 milliseconds(began_s_), json_string(names.experiment)));
   for (const auto& [key, value] : names.settings) {
     if (value.size() <= kLongestParameter) write_file(path_ + "/params/" + key, value);
   }
@@ -68,9 +66,9 @@ void MlflowRun::write_meta(int status, double end_s) const {
              fmt::format("artifact_uri: {}\nend_time: {}\nentry_point_name: ''\nexperiment_id: '{}'\n"
                          "lifecycle_stage: active\nrun_id: {}\nrun_name: {}\nrun_uuid: {}\nsource_name: ''\n"
                          "source_type: 4\nsource_version: ''\nstart_time: {}\nstatus: {}\ntags: []\nuser_id: ''\n",
-                         quoted("file://" + path_ + "/artifacts"),
+                         json_string("file://" + path_ + "/artifacts"),
                          end_s > 0 ? fmt::format("{}", milliseconds(end_s)) : "null", experiment_id_, run_id_,
-                         quoted(name_), run_id_, milliseconds(began_s_), status));
+                         json_string(name_), run_id_, milliseconds(began_s_), status));
 }
 
 void MlflowRun::add(const StepMetrics& metrics) {

@@ -25,6 +25,8 @@ Dtype dtype_named(const std::string& word) {
 const OpDef muon_momentum{
     .kind = "muon_momentum",
     .operands = "clip accumulators*", .results = "u", .updates = "m", .attributes = "momentum dtype",
+    .by_element = "accumulators* u m",
+    .reaches_host = "m",
     .infer = [](const Listing& listing, const Op& op) {
       const Rule rule(listing, op);
       rule.require(op.in.size() >= 2, "needs clip and an accumulator");
@@ -157,6 +159,8 @@ const OpDef scaled_sum{
 const OpDef muon_step{
     .kind = "muon_step",
     .operands = "clip hyper o", .updates = "master copy?", .attributes = "scale decay copy",
+    .by_element = "o master copy?",
+    .overwrites = "copy?",
     .infer = [](const Listing& listing, const Op& op) {
       const Rule rule(listing, op);
       const bool copy = op.attributes.integer("copy") != 0;

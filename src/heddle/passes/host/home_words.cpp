@@ -66,7 +66,7 @@ std::map<ir::ValueId, Home> homes_of(const std::vector<model::Parameter>& parame
                                      const std::vector<OpGroup>& groups) {
   std::map<ir::ValueId, Home> homes;
   for (const model::Parameter& p : parameters) {
-    if (!p.trained || listing.value(p.value).shape.size() < 2) continue;
+    if (!p.trained || !model::is_matrix(p, listing)) continue;
     for (const OpGroup& group : groups) {
       if (!holds(group, p)) continue;
       Home& home = homes[p.value];

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 #include <set>
+#include <utility>
 #include <vector>
 
 #include "heddle/passes/copies.h"
@@ -71,7 +72,15 @@ class HostState : public StateSlices {
       pairs.emplace_back(part.updates[u], in_slot);
       part.updates[u] = in_slot;
     }
-    listing_.ops.push_back(std::move(part));
+    const std::vector<ValueId> results = std::exchange(part.out, {});  // parts of what lies on the device
+    std::vector<std::string> made_there;
+    for (const ValueId id : op.out) made_there.push_back(listing_.value(id).name + ".host");
+    const std::vector<ValueId> made = listing_.append(std::move(part), made_there);
+    for (size_t o = 0; o < results.size(); ++o) {
+      Op in = op_beside("copy_in", made[o], op);
+      in.out = {results[o]};
+      listing_.append(std::move(in), {""});
+    }
     for (const auto& [device, in_slot] : pairs) copy("copy_in", op, in_slot, device);
   }
 

@@ -41,6 +41,11 @@ void StateSlices::run() {
         Op part = op;
         for (size_t u = 0; u < part.updates.size(); ++u)
           part.updates[u] = listing_.elements_of(op.updates[u], begin, end);
+        for (size_t o = 0; o < part.out.size(); ++o) {
+          HEDDLE_CHECK(is_cut(op, op.def->results, o), "'{}' makes '{}' as a whole", op.kind(),
+                       listing_.value(op.out[o]).name);
+          part.out[o] = listing_.elements_of(op.out[o], begin, end);
+        }
         write(op, state, std::move(part), begin, end);
       }
       bring_back(1);

@@ -33,7 +33,8 @@ class StateSlices {
   /// Before and after an op is written, whichever it is.
   virtual void before(size_t) {}
   virtual void after(size_t) {}
-  /// Writes the op that works on elements begin … end: `part` has its updates cut, where they lie now.
+  /// Writes the op that works on elements begin … end: `part` has its updates and results cut, where they
+  /// lie now.
   virtual void write(const ir::Op& op, const State& state, ir::Op part, int64_t begin, int64_t end) = 0;
 
   static bool is_cut(const ir::Op& op, std::string_view list, size_t i);

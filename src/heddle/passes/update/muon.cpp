@@ -220,7 +220,7 @@ class Writer {
 bool moves_by_muon(const model::Parameter& p, const ir::Listing& listing, const UpdateOptions& options) {
   using Part = model::Parameter::Part;
   return options.rule == OptimizerRule::muon && p.trained && p.part != Part::embedding && p.part != Part::head &&
-         listing.value(p.value).shape.size() >= 2;
+         model::is_matrix(p, listing);
 }
 
 void write_muon(ir::Listing& listing, const UpdateOptions& options, const std::vector<MuonTarget>& targets,

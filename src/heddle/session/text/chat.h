@@ -8,12 +8,9 @@
 
 #include "heddle/data/chat/chat_template.h"
 #include "heddle/session/text/continue_text.h"
+#include "heddle/session/text/end_of_answer.h"
 
 namespace heddle::session {
-
-/// The first special token of what comes behind an answer of the template's, or its first word: an answer ends
-/// before it. "" where nothing does.
-std::string end_of_answer(const data::ChatTemplate& chat, const data::Tokenizer& tokenizer);
 
 class Chat {
  public:

@@ -12,7 +12,7 @@
 #include "heddle/data/tokenizer/files/tokenizer_files.h"
 #include "heddle/data/tokenizer/tokenizer.h"
 #include "heddle/formats/json_text.h"
-#include "heddle/session/text/chat.h"
+#include "heddle/session/text/end_of_answer.h"
 
 namespace heddle::session {
 

@@ -1,6 +1,7 @@
 #include "heddle/train/adapters/peft_files.h"
 
 #include <algorithm>
+#include <array>
 #include <filesystem>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -10,7 +11,7 @@
 #include "heddle/base/files/output_file.h"
 #include "heddle/config/families/family.h"
 #include "heddle/formats/json_text.h"
-#include "heddle/formats/released_files.h"
+#include "heddle/passes/adapter_targets.h"
 
 namespace heddle::train {
 
@@ -35,6 +36,19 @@ std::string name_in_file(const std::string& name, const config::Family& family) 
   const std::string_view end = name.ends_with(kAdapterDown) ? kAdapterDown : kAdapterUp;
   const std::string published = config::name_in(family, without(name, end) + std::string(kWeight));
   return kPrefix + without(published, kWeight) + std::string(end);
+}
+
+// ConfigError for an adapter of what is no module by itself in the family's folders.
+void check_is_module(const ReleasedSlice& slice, const config::Family& family) {
+  const std::string_view end = slice.name.ends_with(kAdapterDown) ? kAdapterDown : kAdapterUp;
+  const std::string weight = without(slice.name, end) + std::string(kWeight);
+  if (const config::ReleasedPlace place = config::place_in(family, weight, slice.shape, slice.experts);
+      !place.is_whole) {
+    config_error(
+        "the adapters of '{}' are of no module in files of {}, whose experts are one tensor ('{}'): merge "
+        "them into the weights (--merge), or leave experts out of lora.targets",
+        without(weight, kWeight), family.architecture, place.name);
+  }
 }
 
 // Modules that PEFT finds: by their last name where all modules of that name have adapters, else in full.
@@ -100,11 +114,6 @@ void add_product(T* to, const std::vector<float>& up, const std::vector<float>& 
 void export_adapters(const std::string& folder, const model::ModelConfig& model, const passes::Adapters& chosen,
                      const std::vector<ParameterTensor>& parameters, const std::string& base) {
   const config::Family& family = config::family_of(model);
-  for (const ReleasedSlice& slice : released_slices(parameters)) {
-    if (config::spelling_in(family, slice.name).is_plain()) continue;
-    config_error("{}: {} holds '{}' in another form, for which adapters are not written; --merge writes the model",
-                 folder, family.architecture, slice.name);
-  }
   std::error_code failed;
   fs::create_directories(folder, failed);
   if (failed) throw SystemError(failed.value(), fmt::format("cannot create {}: {}", folder, failed.message()));
@@ -113,6 +122,7 @@ void export_adapters(const std::string& folder, const model::ModelConfig& model,
   std::vector<formats::TensorHeading> headings;
   for (const ReleasedSlice& slice : slices) {
     if (parameters[slice.parameter].parameter.frozen) continue;
+    check_is_module(slice, family);
     const std::string name = name_in_file(slice.name, family);
     by_name[name] = &slice;
     headings.push_back({name, Dtype::f32, slice.shape});
@@ -168,11 +178,16 @@ void merge_adapters(const passes::Adapters& chosen, const std::vector<ParameterT
 
 namespace {
 
+nlohmann::json read_config(const std::string& path) {
+  constexpr int64_t kMostBytes = 16 << 20;
+  nlohmann::json config = formats::parse_json(read_file(path, kMostBytes), path, 16);
+  if (!config.is_object()) config_error("{}: no object", path);
+  return config;
+}
+
 // ConfigError where the folder's adapters are of another kind than the run's.
 void check_config(const std::string& path, const passes::Adapters& chosen) {
-  constexpr int64_t kMostBytes = 16 << 20;
-  const nlohmann::json config = formats::parse_json(read_file(path, kMostBytes), path, 16);
-  if (!config.is_object()) config_error("{}: no object", path);
+  const nlohmann::json config = read_config(path);
   const auto refuse = [&](const char* key, const std::string& accepted) {
     config_error("{}: '{}' is {}, accepted: {}", path, key, formats::shown(config.value(key, nlohmann::json())),
                  accepted);
@@ -198,52 +213,66 @@ void check_config(const std::string& path, const passes::Adapters& chosen) {
 
 }  // namespace
 
-void start_adapters_from(const std::string& folder, Trainer& trainer) {
-  if (!trainer.is_adapted()) config_error("train.start_adapter: lora.rank is 0, so there are no adapters to begin");
-  check_config((fs::path(folder) / kConfig).string(), trainer.options().plan.lora);
-  const formats::ReleasedFiles files((fs::path(folder) / kTensors).string());
-  std::vector<ParameterTensor> parameters = master_tensors(trainer.lowered());
-  std::erase_if(parameters, [](const ParameterTensor& each) { return each.parameter.frozen; });
-  std::map<std::string, std::vector<std::pair<ReleasedSlice, const formats::StoredTensor*>>> parts;
-  std::set<std::string> used;
+const formats::StoredTensor* find_adapter(const formats::ReleasedFiles& files, const std::string& name) {
+  for (const config::Family& family : config::families()) {
+    if (const formats::StoredTensor* stored = files.find(name_in_file(name, family)); stored != nullptr)
+      return stored;
+  }
+  return nullptr;
+}
+
+void check_adapters(const std::string& folder, const passes::Adapters& chosen) {
+  check_config((fs::path(folder) / kConfig).string(), chosen);
+}
+
+formats::ReleasedFiles adapter_tensors(const std::string& folder) {
+  return formats::ReleasedFiles((fs::path(folder) / kTensors).string());
+}
+
+passes::Adapters adapters_in(const std::string& folder, const model::ModelConfig& model) {
+  const std::string path = (fs::path(folder) / kConfig).string();
+  const nlohmann::json config = read_config(path);
+  const auto number = [&](const char* key, double least, double most) {
+    const nlohmann::json found = config.value(key, nlohmann::json());
+    const double value = found.is_number() ? found.get<double>() : -1;
+    if (!(value >= least && value <= most))
+      config_error("{}: '{}' is {}, accepted: a number from {} to {}", path, key, formats::shown(found), least,
+                   most);
+    return value;
+  };
+  passes::Adapters chosen;
+  const double rank = number("r", 1, 65536);
+  chosen.rank = static_cast<int64_t>(rank);
+  chosen.alpha = number("lora_alpha", 0, 1e6);
+  chosen.rank_stabilized = config.value("use_rslora", nlohmann::json(false)) == nlohmann::json(true);
+  check_config(path, chosen);
+
+  const formats::ReleasedFiles files = adapter_tensors(folder);
+  const std::vector<ParameterTensor> parameters = master_tensors(text_of_model(model));
+  std::map<std::string, std::array<std::string, 2>> examples;  // by word: a weight without an adapter, one with
   for (const ReleasedSlice& slice : released_slices(parameters)) {
-    const formats::StoredTensor* stored = nullptr;
-    for (const config::Family& family : config::families()) {
-      const std::string name = name_in_file(slice.name, family);
-      stored = files.find(name);
-      if (stored == nullptr) continue;
-      used.insert(name);
-      break;
-    }
-    if (stored == nullptr)
-      config_error("{}: no tensor '{}{}': are lora.targets those of the adapter?", files.path(), kPrefix,
-                   slice.name);
-    if (stored->shape != slice.shape)
-      config_error("{}: tensor '{}' is [{}], [{}] is expected", files.path(), stored->name,
-                   fmt::join(stored->shape, ", "), fmt::join(slice.shape, ", "));
-    parts[parameters[slice.parameter].tensor.name].emplace_back(slice, stored);
+    const ParameterTensor& of = parameters[slice.parameter];
+    const std::string stem = without(slice.name, kWeight);
+    if (stem.empty()) continue;
+    const std::string word =
+        passes::word_of_module(of.parameter, of.tensor.shape.size(), slice.name, model.num_hidden_layers);
+    if (word.empty()) continue;
+    const bool adapted = find_adapter(files, stem + std::string(kAdapterDown)) != nullptr;
+    examples[word][adapted ? 1 : 0] = stem;
   }
-  for (const auto& [name, stored] : files.tensors()) {
-    if (!used.contains(name))
-      config_error("{}: tensor '{}' belongs nowhere: are lora.targets those of the adapter?", files.path(),
-                   formats::printable(name));
+  std::vector<std::string> words;
+  for (const auto& [word, example] : examples) {
+    const auto& [bare, adapted] = example;
+    if (adapted.empty()) continue;
+    if (!bare.empty())
+      config_error("{}: it has adapters of {} and none of {}, accepted: of all modules of a kind, or of none",
+                   files.path(), adapted, bare);
+    words.push_back(word);
   }
-  for (const StateTensor& tensor : trainer.state()) {
-    if (!tensor.is_here() || !tensor.is_master || tensor.is_frozen()) continue;
-    const StateElements elements(tensor);
-    auto* to = static_cast<std::byte*>(elements.view().data);
-    for (const model::Extent& run : trainer.held_extents(tensor)) {
-      for (const auto& [slice, stored] : parts.at(tensor.name)) {
-        const int64_t from = std::max(run.whole, slice.first);
-        const int64_t end = std::min(run.whole + run.count, slice.first + slice.count);
-        if (from >= end) continue;
-        stored->read(from - slice.first, end - from, tensor.dtype,
-                     to + (run.local + from - run.whole) * size_of(tensor.dtype));
-      }
-    }
-    elements.put();
-  }
-  trainer.weights_changed();
+  if (words.empty())
+    config_error("{}: it has adapters of no module of the model: is it of another model?", files.path());
+  chosen.targets = fmt::format("{}", fmt::join(words, ", "));
+  return chosen;
 }
 
 }  // namespace heddle::train

@@ -6,9 +6,9 @@
 #include <string>
 #include <vector>
 
+#include "heddle/formats/released_files.h"
 #include "heddle/passes/adapters.h"
 #include "heddle/train/released_model.h"
-#include "heddle/train/trainer.h"
 
 namespace heddle::train {
 
@@ -23,8 +23,15 @@ void export_adapters(const std::string& folder, const model::ModelConfig& model,
 void merge_adapters(const passes::Adapters& chosen, const std::vector<ParameterTensor>& adapters,
                     const std::vector<ParameterTensor>& weights);
 
-/// Begins a trainer's adapters from such a folder: every rank reads what it holds. ConfigError where the folder's
-/// rank, alpha or kind is another than the trainer's, or a tensor is missing, misshapen, or belongs nowhere.
-void start_adapters_from(const std::string& folder, Trainer& trainer);
+/// The adapters of such a folder, as they stand beside a model: rank, alpha and kind as its configuration says, as
+/// targets the words for what its tensors stand beside. ConfigError where that can't be said: adapters of some
+/// layers or experts only, or of another kind.
+passes::Adapters adapters_in(const std::string& folder, const model::ModelConfig& model);
+
+/// ConfigError where the folder's configuration says another rank, alpha or kind.
+void check_adapters(const std::string& folder, const passes::Adapters& chosen);
+formats::ReleasedFiles adapter_tensors(const std::string& folder);
+/// The tensor of an adapter ("a.q_proj.lora_A.weight"), as any family calls it; null where there is none.
+const formats::StoredTensor* find_adapter(const formats::ReleasedFiles& files, const std::string& name);
 
 }  // namespace heddle::train

@@ -9,6 +9,12 @@
 
 namespace heddle::train {
 
+/// What a rank has worked in a step, its compute stream without waits; zeros where the device does not tell.
+struct RankWork {
+  double forward_s = 0, backward_s = 0, update_s = 0;  // of ops whose work is the same every step
+  double experts_s = 0, expert_rows = 0;               // of those whose work goes by rows, and the rows
+};
+
 struct StepResult {
   int64_t step = 0;  // which it was, from 1
   std::vector<Reading> statistics;
@@ -20,6 +26,7 @@ struct StepResult {
   int64_t peak_live_bytes = 0, reserved_bytes = 0;  // of the rank's arena that holds most
   int64_t grown_bytes = 0;                          // beyond its capacity, of the arena that grew most
   int grown_rank = 0;                               // whose that is
+  std::vector<RankWork> work;                       // by rank
   bool attempted = false;                           // its update ran ahead of the norm
   bool taken_back = false;                          // and was done again
   bool skipped = false;                             // it was left out as an outlier
@@ -47,10 +54,11 @@ struct StepResult {
 struct RankFigures {
   double seconds = 0;
   int64_t peak_live_bytes = 0, reserved_bytes = 0, grown_bytes = 0;  // of its arena
+  RankWork work;
 };
 /// Puts a rank's behind its row: a place for each rank, zeros in those of the others.
 void append(std::vector<double>& row, const RankFigures& own, int rank, int ranks);
-/// The worst of those that stand at the end of the rows' sum.
-void take_worst(StepResult& result, std::span<const double> figures);
+/// Those that stand at the end of the rows' sum: the worst of what the result has once.
+void take_figures(StepResult& result, std::span<const double> figures);
 
 }  // namespace heddle::train

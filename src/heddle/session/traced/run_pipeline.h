@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "heddle/session/run_trace.h"
+#include "heddle/session/traced/run_trace.h"
 
 namespace heddle::session {
 

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "heddle/observe/memory/memory_figure.h"
-#include "heddle/session/run_trace.h"
+#include "heddle/session/traced/run_trace.h"
 #include "heddle/simulate/memory_log.h"
 
 namespace heddle::session {

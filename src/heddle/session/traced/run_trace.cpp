@@ -1,4 +1,4 @@
-#include "heddle/session/run_trace.h"
+#include "heddle/session/traced/run_trace.h"
 
 #include <algorithm>
 #include <cstring>

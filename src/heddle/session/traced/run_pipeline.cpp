@@ -1,4 +1,4 @@
-#include "heddle/session/run_pipeline.h"
+#include "heddle/session/traced/run_pipeline.h"
 
 #include <algorithm>
 #include <limits>

@@ -1,4 +1,4 @@
-#include "heddle/session/run_memory.h"
+#include "heddle/session/traced/run_memory.h"
 
 #include <algorithm>
 #include <map>

@@ -1,0 +1,146 @@
+// heddle audit: trains steps of a run again and says whether their weights come out the same.
+#include "heddle/session/audit/audit.h"
+
+#include <charconv>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "heddle/base/error.h"
+#include "heddle/cli/audit/rerun_config.h"
+#include "heddle/cli/command.h"
+#include "heddle/cli/commands.h"
+#include "heddle/comm/mpi_world.h"
+#include "heddle/comm/threads/thread_world.h"
+#include "heddle/observe/table.h"
+#include "heddle/observe/terminal/doing.h"
+#include "heddle/observe/units.h"
+#include "heddle/session/rank_run.h"
+#include "heddle/session/text/continue_text.h"
+
+namespace heddle::cli {
+
+namespace {
+
+using nlohmann::ordered_json;
+
+struct AuditOptions {
+  std::string run;  // folder
+  std::string steps;
+  std::vector<std::string> set;
+  int64_t ranks = 0;  // 0: as in the run
+  bool json = false;
+};
+
+struct Range {
+  int64_t first = 0, last = 0;
+};
+
+// "7" or "3-9".
+Range range_of(const std::string& text) {
+  Range range;
+  const char *at = text.data(), *end = at + text.size();
+  std::from_chars_result read = std::from_chars(at, end, range.first);
+  range.last = range.first;
+  if (read.ec == std::errc() && read.ptr != end && *read.ptr == '-')
+    read = std::from_chars(read.ptr + 1, end, range.last);
+  if (read.ec != std::errc() || read.ptr != end)
+    config_error("--steps '{}': expected a step, or two as in 3-9", text);
+  return range;
+}
+
+ordered_json json_of(const std::string& run, const session::Audit& audit) {
+  ordered_json json{{"run", run},
+                    {"from_step", audit.from},
+                    {"compared", audit.compared},
+                    {"agrees", audit.agrees()},
+                    {"steps", ordered_json::array()}};
+  for (const session::AuditedStep& step : audit.steps)
+    json["steps"].push_back({{"step", step.step},
+                             {"recorded", step.recorded.empty() ? ordered_json() : ordered_json(step.recorded)},
+                             {"audited", step.audited}});
+  json["first_step_that_differs"] = audit.agrees() ? ordered_json() : ordered_json(audit.steps.back().step);
+  json["first_op_that_differs"] = audit.first_op.empty() ? ordered_json() : ordered_json(audit.first_op);
+  json["notes"] = audit.notes;
+  return json;
+}
+
+void print(const session::Audit& audit) {
+  for (const std::string& note : audit.notes) fmt::print(stderr, "heddle: {}\n", session::terminal_text(note));
+  fmt::print("trained again from {}\n\n",
+             audit.from == 0 ? "the run's beginning" : fmt::format("the checkpoint of step {}", audit.from));
+  observe::Table table({{"step", observe::Align::right}, {"the run's weights"}, {"trained again"}, {""}});
+  for (const session::AuditedStep& step : audit.steps)
+    table.row({fmt::format("{}", step.step), step.recorded.empty() ? "-" : step.recorded, step.audited,
+               step.recorded.empty() ? "no digest"
+               : step.differs()      ? "differs"
+                                     : "the same"});
+  fmt::print("{}\n", table.text(observe::describe_terminal(1)));
+  if (audit.agrees()) {
+    fmt::print("{} digests compared, all the same\n", audit.compared);
+    return;
+  }
+  fmt::print("the weights differ from step {} on\n", audit.steps.back().step);
+  if (!audit.first_op.empty()) {
+    fmt::print("the first op that made something else: {}\n", session::terminal_text(audit.first_op));
+  } else if (audit.ops_recorded) {
+    fmt::print("no op that was recorded made anything else: the weights changed between the ops\n");
+  } else {
+    fmt::print("which op it was the run has not recorded (train.record_ops)\n");
+  }
+}
+
+int audit(const AuditOptions& options) {
+  const Range range = range_of(options.steps);
+  const session::RunFolder folder{options.run};
+  session::Audit result;
+  const auto tell = [&] {
+    if (options.json) {
+      fmt::print("{}\n", json_of(options.run, result).dump(2, ' ', false, ordered_json::error_handler_t::replace));
+    } else {
+      print(result);
+    }
+    return result.agrees() ? kDone : kFailed;
+  };
+  const auto run = [&](const config::RunConfig& config, comm::World* world) {
+    const bool leads = world == nullptr || world->rank() == 0;
+    std::optional<observe::Doing> doing;
+    if (leads) doing.emplace("training again");
+    session::Audit own = session::audit(folder, config, range.first, range.last, world, [&](int64_t step) {
+      if (doing) doing->now(fmt::format("step {}", step));
+    });
+    if (leads) result = std::move(own);
+  };
+  if (comm::launched_by_mpi()) {
+    return session::run_under_mpi([&](comm::World& world) {
+      run(rerun_config(options.run, options.set, world.size()), &world);
+      return world.rank() == 0 ? tell() : kDone;
+    });
+  }
+  const config::RunConfig config = rerun_config(options.run, options.set, static_cast<int>(options.ranks));
+  const auto ranks = static_cast<int>(config.ranks());
+  if (ranks == 1) {
+    run(config, nullptr);
+  } else {
+    comm::run_on_threads(ranks, [&](comm::World& world) { run(config, &world); });
+  }
+  return tell();
+}
+
+}  // namespace
+
+void add_audit(Commands& all) {
+  constexpr int64_t kMostThreadRanks = 256;
+  auto [command, options] = add_command(
+      all, "audit", "Train steps of a run again and compare the weights; exit status 1 where they differ", audit);
+  command.option("RUN", options.run, "The run's folder, such as runs/demo").required();
+  command.option("--steps", options.steps, "A step, or the first and the last: 3-9").called("A-B").required();
+  command
+      .option("--ranks", options.ranks,
+              "Ranks as threads of this process; another number than the run's wants "
+              "its train.exact_sums")
+      .from(1, kMostThreadRanks);
+  add_set(command, options.set);
+  add_json(command, options.json);
+}
+
+}  // namespace heddle::cli

@@ -1,0 +1,259 @@
+// heddle train.
+#include <cmath>
+#include <cstdio>
+#include <nlohmann/json.hpp>
+
+#include "heddle/base/error.h"
+#include "heddle/base/files/standard_input.h"
+#include "heddle/cli/command.h"
+#include "heddle/cli/commands.h"
+#include "heddle/cli/line/told_config.h"
+#include "heddle/cli/train/chosen_plan.h"
+#include "heddle/cli/train/found_settings.h"
+#include "heddle/comm/mpi_world.h"
+#include "heddle/comm/threads/thread_world.h"
+#include "heddle/observe/units.h"
+#include "heddle/session/rank_run.h"
+#include "heddle/session/training_run.h"
+#include "heddle/train/agreement.h"
+
+namespace heddle::cli {
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr int kMostThreadRanks = 256;
+
+Json json_of(const session::RunSummary& s) {
+  const observe::RunFigures& f = s.figures;
+  const auto whole = [](const std::optional<double>& bytes) { return static_cast<int64_t>(bytes.value_or(0)); };
+  Json json{{"folder", s.folder},
+            {"checkpoint", s.checkpoint},
+            {"report", s.report},
+            {"weights_digest", s.weights_digest},
+            {"first_step", s.first_step},
+            {"steps", s.steps},
+            {"interrupted", s.interrupted},
+            {"seconds", f.elapsed_s.value_or(0)},
+            {"trained_seconds", f.trained_s.value_or(0)},
+            {"loss", f.loss.value_or(0)},
+            {"held_out_loss", nullptr},
+            {"tokens_per_s", f.tokens_per_s.value_or(0)},
+            {"flops_per_s", f.flops_per_s.value_or(0)},
+            {"predicted_reserved_bytes", whole(f.predicted_reserved_bytes)},
+            {"reserved_bytes", whole(f.reserved_bytes)},
+            {"grown_beyond_forecast_bytes", whole(f.grown_bytes)},
+            {"updates_ahead_of_norm", s.updates_ahead},
+            {"updates_taken_back", s.updates_taken_back},
+            {"skipped_steps", s.skipped},
+            {"rolled_back", s.gone_back}};
+  if (s.slow_ranks) {
+    json["slow_ranks"] = Json::array();
+    for (const session::SlowRank& slow : *s.slow_ranks)
+      json["slow_ranks"].push_back({{"rank", slow.rank},
+                                    {"work", session::name_of(slow.kind)},
+                                    {"since_step", slow.since},
+                                    {"times", slow.times},
+                                    {"excess_seconds", slow.excess_s}});
+  }
+  if (s.first_steps_s > 0) {
+    json["step_foretold_seconds"] = s.foretold_s;
+    json["first_steps_seconds"] = s.first_steps_s;
+    if (s.refitted_s > 0) json["step_foretold_refitted_seconds"] = s.refitted_s;
+  }
+  if (!s.trace.empty()) json["trace"] = s.trace;
+  if (f.held_out_loss) json["held_out_loss"] = *f.held_out_loss;
+  return json;
+}
+
+// What a run by the clock would come to that is longer.
+std::string longer_text(const session::RunSummary& s, const std::string& config) {
+  constexpr double times = 10.0 / 3;
+  const double minutes = s.length_s / 60 * times;
+  return fmt::format(
+      "longer      heddle train {} --resume --minutes {}: about {} steps in all, {} tokens in place of {}; the "
+      "text "
+      "has {}\n",
+      config, minutes < 10 ? fmt::format("{:.2g}", minutes) : fmt::format("{:.0f}", minutes),
+      observe::grouped_text(std::llround(static_cast<double>(s.steps) * times)),
+      observe::count_text(static_cast<double>(s.tokens) * times),
+      observe::count_text(static_cast<double>(s.tokens)), observe::count_text(static_cast<double>(s.text_tokens)));
+}
+
+void print(const session::RunSummary& s, const std::string& config) {
+  const observe::RunFigures& f = s.figures;
+  fmt::print("{} after {} steps in {}: loss {}", s.interrupted ? "stopped" : "done", s.steps,
+             observe::duration_text(f.elapsed_s.value_or(0)), observe::loss_text(f.loss.value_or(0)));
+  if (f.held_out_loss) fmt::print(", held-out {}", observe::loss_text(*f.held_out_loss));
+  fmt::print("\nmedian {}, {}; arena {} (predicted {}{})\n", observe::tokens_rate_text(f.tokens_per_s.value_or(0)),
+             observe::flops_rate_text(f.flops_per_s.value_or(0)), observe::bytes_text(f.reserved_bytes.value_or(0)),
+             observe::bytes_text(f.predicted_reserved_bytes.value_or(0)),
+             f.grown_bytes ? fmt::format("; {} beyond the forecast", observe::bytes_text(*f.grown_bytes)) : "");
+  fmt::print("report      {}\ncheckpoint  {}\n", s.report.empty() ? "could not be written" : s.report,
+             s.checkpoint);
+  if (!s.trace.empty()) fmt::print("trace       {}  (open it at https://ui.perfetto.dev)\n", s.trace);
+  fmt::print("{}", s.interrupted ? "go on with --resume\n"
+                                 : fmt::format("try         heddle generate {} --prompt \"The \"\n", s.folder));
+  if (!s.interrupted && s.length_s > 0) fmt::print("{}", longer_text(s, config));
+}
+
+// The settings of a job whose launcher has decided on the number of ranks.
+std::vector<std::string> set_for(const std::string& path, std::vector<std::string> set, int ranks) {
+  const config::RunConfig config = config::read_run_config(path, set);
+  if (config.mesh_ranks != 0 && config.mesh_ranks != ranks) {
+    config_error("{}: mesh.ranks is {}, the launcher has started {} processes", path, config.mesh_ranks, ranks);
+  }
+  set.push_back(fmt::format("mesh.ranks={}", ranks));
+  return set;
+}
+
+// Settings with which the configuration can be read before a mode has chosen its plan: as it stands it need be
+// none.
+std::vector<std::string> readable(const TrainOptions& options, const std::vector<std::string>& set) {
+  return options.mode.empty() ? set : with(set, planner::base_settings(options.config, set));
+}
+
+// What all ranks of a launcher's job must be told alike. Threads and memory are a rank's own.
+train::Told told(const TrainOptions& options, const std::vector<std::string>& set) {
+  const config::RunConfig config = config::read_run_config(options.config, readable(options, set));
+  train::Told all{{"heddle", HEDDLE_VERSION " " HEDDLE_BUILD},
+                  {"--mode", options.mode},
+                  {"--resume", options.resume ? "given" : "not given"},
+                  {"--trace", options.trace ? "given" : "not given"},
+                  {"device.dtype", std::string(name_of(train::resolved_dtype(config)))}};
+  for (auto& [key, value] : config::setting_texts(config)) {
+    if (key == "device.threads" || key == "device.memory_bytes" || key == "device.dtype") continue;
+    all.emplace_back(std::move(key), std::move(value));
+  }
+  return all;
+}
+
+session::Telling telling_of(const TrainOptions& options) {
+  session::Telling telling{.trace = options.trace, .mlflow = options.mlflow, .prometheus = options.prometheus};
+  telling.progress.line_every_steps = options.verbose ? 1 : options.log_every;
+  telling.progress.timestamps = options.timestamps;
+  telling.progress.quiet = options.quiet;
+  return telling;
+}
+
+int train(const TrainOptions& options) {
+  std::vector<std::string> set = options.set;
+  if (options.steps > 0) set.push_back(fmt::format("train.steps={}", options.steps));
+  if (options.minutes > 0) set.push_back(fmt::format("train.minutes={}", options.minutes));
+  if (options.ranks > 0) set.push_back(fmt::format("mesh.ranks={}", options.ranks));
+  const session::Signals signals;
+  session::Signals::answer("the run is prepared and its first step not begun; asked again it ends at once",
+                           "no step was done, nothing is lost");
+  session::RunSummary summary;
+  const auto tell_summary = [&] {
+    if (options.json) {
+      fmt::print("{}\n", json_of(summary).dump(2, ' ', false, Json::error_handler_t::replace));
+    } else {
+      print(summary, options.config);
+    }
+    return summary.interrupted ? kInterrupted : kDone;
+  };
+  const auto found_for = [&](const ChosenPlan& planned, comm::World* world) {
+    return found_settings(options, with(set, planned.set), planned.places,
+                          options.mode.empty() ? nullptr : &planned.profile, world);
+  };
+  // One rank's part, whichever way it was started.
+  const auto run = [&](const ChosenPlan& planned, const std::vector<std::string>& found, comm::World* world,
+                       bool threads) {
+    const bool leads = world == nullptr || world->rank() == 0;
+    const std::vector<std::string> all = with(with(set, planned.set), found);
+    double refitted_s = 0;
+    session::RankPlace place;
+    place.world = world;
+    place.threads = threads;
+    place.remedy = [&] { return remedy(options, all, planned.places); };
+    if (!options.mode.empty() && leads) {
+      place.foretold_s = planned.choice.chosen.step_us * 1e-6;
+      place.learn = [&](const session::FirstSteps& seen) { return learn(options, set, planned, refitted_s, seen); };
+    }
+    session::RunSummary own = session::TrainingRun(config::read_run_config(options.config, all), options.resume,
+                                                   telling_of(options), place)
+                                  .run();
+    own.refitted_s = refitted_s;
+    if (leads) summary = std::move(own);
+  };
+  if (comm::launched_by_mpi()) {
+    if (options.config == kStandardInput)
+      config_error("-: of ranks under MPI only one has the standard input; name a file");
+    return session::run_under_mpi([&](comm::World& world) {
+      if (world.rank() != 0) session::Signals::answer("", "");
+      set = set_for(options.config, set, world.size());
+      train::RankExchange ranks(&world);
+      train::agree(ranks, told(options, set));
+      if (ranks.leads()) told_config(options.config, readable(options, set));
+      ChosenPlan planned;
+      if (options.mode.empty()) {
+        planned.places = session::places_of(world, 0);
+      } else {
+        planned = choose_by_mode(options, set, &world);
+      }
+      run(planned, found_for(planned, &world), &world, false);
+      return world.rank() == 0 ? tell_summary() : kDone;
+    });
+  }
+  told_config(options.config, readable(options, set));
+  const ChosenPlan planned = options.mode.empty() ? ChosenPlan{} : choose_by_mode(options, set, nullptr);
+  const auto ranks = static_cast<int>(config::read_run_config(options.config, with(set, planned.set)).ranks());
+  if (ranks > kMostThreadRanks) {
+    config_error("{}: {} ranks are too many for threads of one process (at most {}); mpirun or srun can start them",
+                 options.config, ranks, kMostThreadRanks);
+  }
+  const std::vector<std::string> found = found_for(planned, nullptr);
+  if (ranks == 1) {
+    run(planned, found, nullptr, false);
+  } else {
+    comm::run_on_threads(ranks, [&](comm::World& world) { run(planned, found, &world, true); });
+  }
+  return tell_summary();
+}
+
+}  // namespace
+
+void add_train(Commands& all) {
+  auto [command, options] =
+      add_command(all, "train", "Train a model; examples/demo.toml is a small complete one", train);
+  command.option("CONFIG", options.config, "The configuration file; - is the standard input").required();
+  add_set(command, options.set);
+  command.option("--steps", options.steps, "Steps of the whole run, the same as --set train.steps=N").from(1);
+  command
+      .option("--minutes", options.minutes,
+              "Minutes in training steps of the whole run, the same as --set train.minutes=N")
+      .above_zero();
+  command
+      .option("--ranks", options.ranks,
+              "Ranks as threads of this process, the same as --set mesh.ranks=N; under mpirun or srun there are as "
+              "many as were started")
+      .from(1);
+  command
+      .option("--mode", options.mode,
+              "Choose the plan by simulating candidates on this machine: the fastest (auto), the least memory "
+              "(save-memory) or the least exposed communication (overlap) within 1.3 times of it")
+      .called("MODE");
+  command
+      .option("--profile", options.profile,
+              "What `heddle profile --out` wrote: for --mode, and for the rates that weaving and offload go by")
+      .called("FILE");
+  command.option("--resume", options.resume, "Go on from the newest whole checkpoint of the run");
+  command.option("--trace", options.trace, "Also write the ops of step train.trace_step as a Perfetto trace");
+  command.option("--mlflow", options.mlflow, "Also write the figures into this folder of MLflow (mlruns)")
+      .called("FOLDER");
+  command
+      .option("--prometheus", options.prometheus,
+              "Serve the last step's figures at this address, as 127.0.0.1:9464; nothing listens otherwise")
+      .called("ADDRESS");
+  command.option("--log-every", options.log_every, "Tell every so many steps in a line").from(1);
+  command.option("--verbose", options.verbose, "Tell every step in a line").excludes("--log-every");
+  command.option("--quiet", options.quiet, "Tell nothing but warnings and what the run came to")
+      .excludes("--verbose")
+      .excludes("--log-every");
+  command.option("--timestamps", options.timestamps, "Begin every line of the log with date and time, UTC");
+  add_json(command, options.json);
+}
+
+}  // namespace heddle::cli

@@ -1,0 +1,65 @@
+#include "heddle/cli/train/train_profile.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <filesystem>
+
+#include "heddle/base/error.h"
+#include "heddle/base/escaped.h"
+#include "heddle/base/files/output_file.h"
+#include "heddle/planner/measure_machine.h"
+#include "heddle/planner/profile_file.h"
+#include "heddle/session/rank_run.h"
+#include "heddle/train/rank_exchange.h"
+
+namespace heddle::cli {
+
+std::string profile_path(const TrainOptions& options) {
+  return options.profile.empty() ? planner::machine_profile_path() : options.profile;
+}
+
+cost::MachineProfile job_profile(const TrainOptions& options, comm::World& world, planner::JobPlaces& places) {
+  constexpr double kMeasure_s = 45;
+  train::RankExchange ranks(&world);
+  cost::MachineProfile profile;
+  if (ranks.leads()) profile = planner::machine_profile(options.profile, kMeasure_s);
+  places = session::places_of(world, profile.cores);
+  const bool known = std::any_of(profile.links.begin(), profile.links.end(), [&](const cost::LinkTime& l) {
+    return l.over == places.over && l.ranks == world.size();
+  });
+  if (world.size() == 1 || !ranks.any(ranks.leads() && !known)) return profile;
+  const std::vector<cost::LinkTime> found = planner::measure_links(world, places.over);
+  if (!ranks.leads()) return profile;
+  std::erase_if(profile.links, [&](const cost::LinkTime& l) {
+    return l.over == places.over &&
+           std::any_of(found.begin(), found.end(), [&](const cost::LinkTime& f) { return f.ranks == l.ranks; });
+  });
+  profile.links.insert(profile.links.end(), found.begin(), found.end());
+  write_file(profile_path(options), planner::profile_text(profile));
+  return profile;
+}
+
+std::optional<cost::MachineProfile> known_profile(const TrainOptions& options) {
+  std::error_code ignored;
+  if (!std::filesystem::exists(profile_path(options), ignored)) return std::nullopt;
+  try {
+    return planner::read_profile(profile_path(options));
+  } catch (const ConfigError& error) {
+    if (!options.profile.empty()) throw;
+    fmt::print(stderr, "heddle: warning: {}; weaving and offload go by nominal rates\n", escaped(error.what()));
+    return std::nullopt;
+  }
+}
+
+cost::MachineProfile rated_profile() {
+  cost::MachineProfile profile;
+  profile.cores = device::allowed_cores();
+  profile.bf16_flops_per_s = 2e11 * profile.cores;
+  profile.f32_flops_per_s = profile.f64_flops_per_s = 5e10 * profile.cores;
+  profile.copy_bytes_per_s = 1e10;
+  profile.launch_us = 2;
+  profile.enqueue_us = 1;
+  return profile;
+}
+
+}  // namespace heddle::cli

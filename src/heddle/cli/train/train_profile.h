@@ -1,0 +1,26 @@
+// The profile of the machine that a run is planned by.
+#pragma once
+
+#include <optional>
+
+#include "heddle/cli/train/train_options.h"
+#include "heddle/comm/world.h"
+#include "heddle/cost/machine_profile.h"
+#include "heddle/planner/machine.h"
+
+namespace heddle::cli {
+
+/// The file: the line's, else the one that `heddle profile` keeps.
+std::string profile_path(const TrainOptions& options);
+
+/// Measured where it is not known yet, with the times of the job's links. All ranks call it together; rank 0 alone
+/// has it then. `places` becomes theirs.
+cost::MachineProfile job_profile(const TrainOptions& options, comm::World& world, planner::JobPlaces& places);
+
+/// Of this machine where there is one. What can't be read is told, and done without, unless the line names it.
+std::optional<cost::MachineProfile> known_profile(const TrainOptions& options);
+
+/// Of a machine that nobody has measured: rated figures of a core, for ratios.
+cost::MachineProfile rated_profile();
+
+}  // namespace heddle::cli

@@ -1,0 +1,174 @@
+// GPT-OSS: grouped attention with biases, sinks, and windows in every second layer; in every layer experts with
+// biases and clamped SwiGLU, chosen by a router with a bias. A softmax over the chosen logits is one over all,
+// normed over the chosen.
+//
+// In its folders the tensors of a layer's experts are one, its matrices transposed and the columns of gate and up
+// in turns. Released ones hold them in MXFP4 (formats/mxfp4.h).
+//
+// Sources: GptOssConfig and modeling_gpt_oss.py of Transformers 5, gone through key by key; arXiv 2508.10925,
+// section 2; the config.json files released with gpt-oss-20b and gpt-oss-120b.
+#include <charconv>
+
+#include "heddle/base/error.h"
+#include "heddle/config/families/grouped_keys.h"
+#include "heddle/config/families/rope_json.h"
+#include "heddle/config/families/window_keys.h"
+
+namespace heddle::config {
+
+namespace {
+
+using model::AttentionBias;
+using model::ModelConfig;
+using Written = nlohmann::ordered_json;
+
+// What Transformers takes where a file says nothing of rotary positions.
+constexpr const char* kUsualRope =
+    R"({"rope_type": "yarn", "factor": 32.0, "beta_fast": 32.0, "beta_slow": 1.0, "truncate": false,
+        "original_max_position_embeddings": 4096})";
+
+void rewrite(Json& root, const std::string& place) {
+  join_names(root, place, {{"num_experts", "num_local_experts"}, {"experts_per_token", "num_experts_per_tok"}});
+  const auto says = [&](const char* key) { return !root.value(key, Json()).is_null(); };
+  if (!says("rope_scaling") && !says("rope_parameters")) root["rope_scaling"] = Json::parse(kUsualRope);
+}
+
+// MXFP4 is read; what else a file may be quantised by is refused.
+void adopt(Json& root, const std::string& place, std::vector<std::string>* warnings) {
+  const Json quantised = root.value("quantization_config", Json());
+  adopt_router_loss(root, place, warnings);
+  if (quantised.is_object() && quantised.value("quant_method", Json()) != "mxfp4")
+    root["quantization_config"] = quantised;
+}
+
+PublishedKey biases() {
+  return {.name = "attention_bias",
+          .ours = "attention_bias",
+          .read =
+              [](const JsonKeys& keys, ModelConfig& c) {
+                c.attention_bias = keys.boolean("attention_bias", true) ? AttentionBias::all : AttentionBias::none;
+              },
+          .write = [](const ModelConfig& c) { return Written(c.attention_bias != AttentionBias::none); }};
+}
+
+// Nothing would be what is usual here.
+PublishedKey rope_scaling() {
+  return {.name = "rope_scaling", .write = [](const ModelConfig& c) {
+            return c.rope_scaling ? rope_scaling_json(c) : Written{{"rope_type", "default"}};
+          }};
+}
+
+PublishedKey limit() {
+  return {.name = "swiglu_limit", .ours = "swiglu_limit", .read = [](const JsonKeys& keys, ModelConfig& c) {
+            c.swiglu_limit = keys.number("swiglu_limit", 7.0);
+            if (!(c.swiglu_limit > 0)) {
+              config_error("{}: 'swiglu_limit' is {}, accepted: a number above 0", keys.place(), c.swiglu_limit);
+            }
+          }};
+}
+
+// Its experts are what it has in the place of a dense MLP.
+void derive(ModelConfig& c) {
+  c.moe_intermediate_size = c.intermediate_size;
+  c.first_k_dense_replace = 0;
+}
+
+bool holds(const ModelConfig& c) {
+  ModelConfig same = c;
+  derive(same);
+  return same == c && !c.is_latent() && c.attention_sinks && c.experts_bias && c.router_bias &&
+         c.swiglu_limit > 0 && c.attention_bias != AttentionBias::qkv && !c.qk_norm && !c.sigmoid_scores &&
+         c.norm_topk_prob && c.n_shared_experts == 0;
+}
+
+std::string spelt(std::string name) {
+  constexpr std::string_view kGate = ".mlp.gate.";
+  if (const size_t at = name.find(kGate); at != std::string::npos) name.replace(at, kGate.size(), ".mlp.router.");
+  return name;
+}
+
+// …mlp.experts.3.up_proj.weight is every second column of the fourth matrix of …mlp.experts.gate_up_proj.
+std::optional<ReleasedPlace> stacked(const std::string& name, const std::vector<int64_t>& shape, int64_t experts) {
+  constexpr std::string_view kExperts = ".mlp.experts.";
+  const size_t at = name.find(kExperts);
+  if (at == std::string::npos) return std::nullopt;
+  const size_t from = at + kExperts.size();
+  int64_t expert = 0;
+  const auto [end, error] = std::from_chars(name.data() + from, name.data() + name.size(), expert);
+  if (error != std::errc()) return std::nullopt;
+  const std::string_view rest(end);
+  const bool bias = rest.ends_with(".bias"), joint = !rest.starts_with(".down_proj.");
+  const auto is = [&](std::string_view matrix) {
+    return rest.starts_with(matrix) && rest.substr(matrix.size()) == (bias ? ".bias" : ".weight");
+  };
+  if (!is(".gate_proj") && !is(".up_proj") && !is(".down_proj")) return std::nullopt;
+  if (shape.size() != (bias ? 1U : 2U)) return std::nullopt;
+  const int64_t in = bias ? 1 : shape[1], out = shape[0] * (joint ? 2 : 1), step = joint ? 2 : 1;
+  ReleasedPlace place{.name = name.substr(0, from) + (joint ? "gate_up_proj" : "down_proj") + (bias ? "_bias" : ""),
+                      .shape = {experts, in, out},
+                      .first = expert * in * out + (rest.starts_with(".up_proj.") ? 1 : 0),
+                      .row_step = step,
+                      .column_step = bias ? step : out,
+                      .is_whole = false};
+  if (bias) place.shape = {experts, out};
+  return place;
+}
+
+ModelConfig sized(int64_t layers, int64_t experts) {
+  ModelConfig c = grouped_base();
+  c.vocab_size = 201088;
+  c.hidden_size = c.intermediate_size = 2880;
+  c.num_hidden_layers = layers;
+  c.rms_norm_eps = 1e-5;
+  c.max_position_embeddings = 131072;
+  c.num_attention_heads = 64;
+  c.num_key_value_heads = 8;
+  c.head_dim = 64;
+  c.attention_bias = AttentionBias::all;
+  c.attention_sinks = c.router_bias = c.experts_bias = true;
+  c.sliding_window = 128;
+  c.full_attention_interval = 2;
+  c.rope_theta = 150000;
+  c.rope_scaling = model::RopeScaling{.factor = 32, .truncate = false};
+  c.n_routed_experts = experts;
+  c.num_experts_per_tok = 4;
+  c.swiglu_limit = 7;
+  derive(c);
+  return c;
+}
+
+}  // namespace
+
+Family gpt_oss() {
+  Family f;
+  f.architecture = "GptOssForCausalLM";
+  f.model_type = "gpt_oss";
+  f.base = grouped_base();
+  f.base.attention_sinks = f.base.router_bias = f.base.experts_bias = true;
+  f.base.rope_theta = 150000;
+  f.keys = grouped_keys(1e-5);
+  for (PublishedKey& each : f.keys) {
+    // Transformers has defaults of its own for these: they must be there.
+    if (each.name == "head_dim" || each.name == "num_key_value_heads") each = key(each.name.c_str());
+    if (each.name == "rope_scaling") each = rope_scaling();
+  }
+  f.keys.push_back(biases());
+  f.keys.push_back(key("num_local_experts", "n_routed_experts", 128));
+  f.keys.push_back(key("num_experts_per_tok", "num_experts_per_tok", 4));
+  f.keys.push_back(limit());
+  f.keys.push_back(key("swiglu_alpha", "swiglu_alpha", 1.702));
+  for (PublishedKey& each : window_of_every_other_layer()) f.keys.push_back(std::move(each));
+  f.said = {"moe_intermediate_size", "first_k_dense_replace", "norm_topk_prob"};
+  f.read_besides = {"num_experts", "experts_per_token", "initial_context_length", "output_router_logits",
+                    "router_aux_loss_coef"};
+  f.rewrite = rewrite;
+  f.adopt = adopt;
+  f.derive = derive;
+  f.holds = holds;
+  f.spelt = spelt;
+  f.stacked = stacked;
+  f.presets = {{"gpt-oss-20b", sized(24, 32)}, {"gpt-oss-120b", sized(36, 128)}};
+  return f;
+}
+
+}  // namespace heddle::config

@@ -1,0 +1,16 @@
+#include "heddle/session/first_state.h"
+
+#include "heddle/train/adapters/start_adapters.h"
+#include "heddle/train/start_weights.h"
+
+namespace heddle::session {
+
+std::vector<std::string> begin_from_first_state(const config::RunConfig& config, train::Trainer& trainer) {
+  trainer.initialise();
+  const config::RunConfig::Train& train = config.train;
+  if (!train.start_adapter.empty()) train::start_adapters_from(train.start_adapter, trainer);
+  if (train.start.empty()) return {};
+  return train::start_from(train.start, train.start_moments, trainer);
+}
+
+}  // namespace heddle::session

@@ -1,0 +1,15 @@
+// The state from which a run begins at step 0: its seed's, or the weights that it starts from.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "heddle/config/run_config.h"
+#include "heddle/train/trainer.h"
+
+namespace heddle::session {
+
+/// All ranks call it together; what there is to say of the weights. ConfigError where they don't fit.
+std::vector<std::string> begin_from_first_state(const config::RunConfig& config, train::Trainer& trainer);
+
+}  // namespace heddle::session

@@ -1,0 +1,70 @@
+// Ranks that are slower than others which do the same, found from the time that each works, without its waits: a
+// rank that waits for a slow one works no longer than usual, and is never blamed.
+//
+// Work is compared within a cohort, ranks that run the same program, kind by kind; that of experts by the row, so
+// that a rank with hot experts is not taken for a slow one. Of windows of 20 steps the medians are compared: a rank
+// is slow that takes at least a tenth longer than its cohort's median, beyond 3.5 times what chance moves such a
+// median by, in three windows one behind the other; as many without end it. A cohort of one rank can't be judged.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "heddle/train/step/result.h"
+
+namespace heddle::session {
+
+enum class WorkKind : uint8_t { forward, backward, update, experts };
+inline constexpr size_t kWorkKinds = 4;
+std::string_view name_of(WorkKind kind);
+
+struct SlowRank {
+  int rank = 0;
+  WorkKind kind = WorkKind::forward;
+  int64_t since = 0;    // the first step of its first slow window
+  double times = 1;     // what it takes over what its cohort takes, in the last window
+  double excess_s = 0;  // that it works longer in a step than its cohort
+};
+
+class SlowRanks {
+ public:
+  static constexpr int64_t kWindow = 20;
+  static constexpr int kWindows = 3;
+
+  /// `cohorts`: a number for each rank, the same of those that do the same.
+  explicit SlowRanks(std::vector<int> cohorts);
+
+  /// A step's work, by rank. Whether a window has ended with it.
+  bool add(int64_t step, std::span<const train::RankWork> work);
+
+  /// After a window: the ranks found slow with it, and those that are so no more.
+  const std::vector<SlowRank>& found() const { return found_; }
+  const std::vector<SlowRank>& ended() const { return ended_; }
+  /// All that are slow.
+  std::vector<SlowRank> slow() const;
+  /// Of the last window, what each rank takes over its cohort's median; NaN where that can't be said.
+  std::vector<std::array<double, kWorkKinds>> ratios() const { return ratios_; }
+
+ private:
+  struct State {
+    int slow_windows = 0, quick_windows = 0;
+    std::optional<SlowRank> slow;
+    int64_t since = 0;
+  };
+  void judge(WorkKind kind, const std::vector<size_t>& cohort);
+  void judge(State& state, const SlowRank& now, bool is_slow);
+
+  std::vector<int> cohorts_;
+  int64_t first_ = 0;                                            // of the window
+  std::vector<std::array<std::vector<double>, kWorkKinds>> of_;  // by rank: a number a step
+  std::vector<double> rows_;                                     // by rank, of the window's steps
+  std::vector<std::array<State, kWorkKinds>> states_;
+  std::vector<std::array<double, kWorkKinds>> ratios_;
+  std::vector<SlowRank> found_, ended_;
+};
+
+}  // namespace heddle::session

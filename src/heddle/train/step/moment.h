@@ -1,0 +1,31 @@
+// When, within a step, an op ran: causes come before effects, on whichever rank. What is wrong on several ranks
+// went wrong first at the earliest moment.
+#pragma once
+
+#include <compare>
+#include <cstdint>
+#include <string>
+
+#include "heddle/plan/plan.h"
+#include "heddle/train/rank_exchange.h"
+
+namespace heddle::train {
+
+struct Moment {
+  static constexpr int64_t kNever = int64_t{1} << 40;
+  int64_t microbatch = kNever, phase = 0, listing = 0, op = 0, rank = 0;
+  auto operator<=>(const Moment&) const = default;
+};
+
+/// `order` counts the ops of a phase and microbatch.
+Moment moment_of(const plan::Lowered& lowered, int listing, const ir::Op& op, int microbatch, int64_t order,
+                 int rank);
+
+/// "'x' of linear in layer 3 (phase F, microbatch 1, rank 2)".
+std::string place_text(const ir::Op& op, const std::string& value, int microbatch, const RankExchange& ranks);
+
+/// Of what each rank has found, and when, the earliest; `none` where no rank has. All ranks call it together.
+std::string earliest(RankExchange& ranks, const Moment& found_at, const std::string& found,
+                     const std::string& none);
+
+}  // namespace heddle::train
