@@ -191,6 +191,45 @@ TEST(Published, IsWhatAFamilyHas) {
   EXPECT_EQ(model_config_from_json(model_config_to_json(model), "x"), model);
 }
 
+// As openai-community/gpt2 has it, keys of tasks and generation included.
+constexpr const char* kGpt2 = R"({"activation_function": "gelu_new", "architectures": ["GPT2LMHeadModel"],
+  "attn_pdrop": 0.1, "bos_token_id": 50256, "embd_pdrop": 0.1, "eos_token_id": 50256, "initializer_range": 0.02,
+  "layer_norm_epsilon": 1e-05, "model_type": "gpt2", "n_ctx": 1024, "n_embd": 768, "n_head": 12, "n_layer": 12,
+  "n_positions": 1024, "resid_pdrop": 0.1, "summary_activation": null, "summary_first_dropout": 0.1,
+  "summary_proj_to_labels": true, "summary_type": "cls_index", "summary_use_proj": true,
+  "task_specific_params": {"text-generation": {"do_sample": true, "max_length": 50}}, "vocab_size": 50257})";
+
+TEST_F(Qwen3, Gpt2IsRead) {
+  const auto read = [&](const std::string& change) {
+    Json json = Json::parse(kGpt2);
+    json.merge_patch(Json::parse(change));
+    std::ofstream(folder_ / "config.json") << json.dump();
+    warnings_.clear();
+    try {
+      read_ = read_huggingface_config(folder_ / "config.json", &warnings_);
+    } catch (const ConfigError& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  EXPECT_EQ(read("{}"), "");
+  EXPECT_EQ(read_, preset("gpt2"));
+  ASSERT_EQ(warnings_.size(), 1u);
+  EXPECT_NE(warnings_[0].find("'attn_pdrop' is 0.1, dropout of attention's probabilities is not built"),
+            std::string::npos);
+  EXPECT_EQ(read(R"({"attn_pdrop": 0, "activation_function": "gelu", "n_inner": 100})"), "");
+  EXPECT_EQ(warnings_, std::vector<std::string>{});
+  EXPECT_EQ(read_.activation, model::Activation::gelu);
+  EXPECT_EQ(read_.intermediate_size, 100);
+  EXPECT_EQ(model_config_from_json(model_config_to_json(read_), "x"), read_);
+  for (const auto& [change, part] : {std::pair{R"({"activation_function": "relu"})", "'activation_function' is"},
+                                     {R"({"scale_attn_by_inverse_layer_idx": true})", "scaled by their layer"},
+                                     {R"({"add_cross_attention": true})", "another model"},
+                                     {R"({"n_head": 7})", "not a multiple of 'n_head'"}}) {
+    EXPECT_NE(read(change).find(part), std::string::npos) << read(change);
+  }
+}
+
 class Grouped : public Qwen3 {
  protected:
   void refused(const char* fixture, const std::string& change, const char* part) {
@@ -274,11 +313,13 @@ TEST(Published, PresetsHaveThePublishedCounts) {
       {"qwen2.5-0.5b", 494032768},       {"qwen2.5-1.5b", 1543714304},  {"qwen2.5-7b", 7615616512},
       {"qwen2.5-72b", 72706203648},      {"qwen3-0.6b", 596049920},     {"qwen3-1.7b", 1720574976},
       {"qwen3-4b", 4022468096},          {"qwen3-8b", 8190735360},      {"qwen3-30b-a3b", 30532122624},
-      {"qwen3-235b-a22b", 235093634560}, {"mixtral-8x7b", 46702792704},
+      {"qwen3-235b-a22b", 235093634560}, {"mixtral-8x7b", 46702792704}, {"gpt2", 124439808},
+      {"gpt2-medium", 354823168},        {"gpt2-large", 774030080},     {"gpt2-xl", 1557611200},
   };
   for (const auto& [name, count] : published)
     EXPECT_EQ(model::total_parameters(model::shape_of(preset(name), name)), count) << name;
   // Of the papers.
+  EXPECT_NEAR(model::total_parameters(model::shape_of(preset("gpt3-175b"), "")), 174.6e9, 0.1e9);
   EXPECT_NEAR(model::total_parameters(model::shape_of(preset("kimi-k2"), "")), 1.04e12, 0.02e12);
   EXPECT_NEAR(model::total_parameters(model::shape_of(preset("glm-4.5"), "")), 355e9, 5e9);
   EXPECT_NEAR(model::active_parameters(model::shape_of(preset("glm-4.5"), "")), 32e9, 2e9);
@@ -308,7 +349,7 @@ TEST(Published, TensorsAreSpeltAsTheFamilyDoes) {
             "model.layers.3.block_sparse_moe.experts.5.w2.weight");
   EXPECT_EQ(spelt("model.layers.3.self_attn.q_proj.weight"), "model.layers.3.self_attn.q_proj.weight");
   const auto places = [](const char* name) { return places_of(name, {4, 6}, 8).size(); };
-  EXPECT_EQ(places("model.norm.weight"), 1u);
+  EXPECT_EQ(places("model.norm.weight"), 3u);
   EXPECT_EQ(places("model.layers.3.mlp.gate.weight"), 3u);
   EXPECT_EQ(places("model.layers.3.mlp.experts.5.up_proj.weight"), 3u);
 }
@@ -334,6 +375,30 @@ TEST(Published, ExpertsAreStackedAsTheFamilyDoes) {
   EXPECT_EQ(place("5.down_proj.bias", {4}).at(3, 4), 5 * 4 + 3);
   EXPECT_TRUE(place("5.down_proj.lora_A.weight", {2, 6}).is_whole);
   EXPECT_EQ(name_in(family, "model.layers.3.mlp.gate.bias"), "model.layers.3.mlp.router.bias");
+}
+
+TEST(Published, Gpt2sMatricesAreTurnedAndJoined) {
+  const Family& family = family_of(preset("gpt2"));
+  const ReleasedPlace v = place_in(family, "model.layers.3.self_attn.v_proj.weight", {4, 6}, 0);
+  EXPECT_EQ(v.name, "transformer.h.3.attn.c_attn.weight");
+  EXPECT_EQ(v.shape, (std::vector<int64_t>{6, 12}));
+  EXPECT_EQ(v.at(6 * 2 + 3, 6), 3 * 12 + 2 * 4 + 2);  // row 2, column 3
+  const ReleasedPlace bias = place_in(family, "model.layers.3.self_attn.k_proj.bias", {4}, 0);
+  EXPECT_EQ(bias.shape, (std::vector<int64_t>{12}));
+  EXPECT_EQ(bias.at(3, 4), 4 + 3);
+  EXPECT_EQ(name_in(family, "model.layers.11.mlp.down_proj.weight"), "transformer.h.11.mlp.c_proj.weight");
+  EXPECT_EQ(name_in(family, "model.norm.bias"), "transformer.ln_f.bias");
+  EXPECT_TRUE(is_passed_over("h.0.attn.bias"));
+  EXPECT_FALSE(is_passed_over("h.0.attn.c_attn.bias"));
+}
+
+TEST(LearnedPositions, AreRefusedWhereNothingHasThem) {
+  ModelConfig model = preset("gpt2");
+  model.num_nextn_predict_layers = 1;
+  EXPECT_THROW(model::validate(model), ConfigError);
+  model = ModelConfig();
+  model.positions = model::Positions::learned;
+  EXPECT_THROW(model::validate(model), ConfigError);
 }
 
 // A key of the other kind of attention would do nothing.

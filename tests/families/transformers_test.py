@@ -192,8 +192,18 @@ def glm4_moe(d):
                        attention_bias=d.one_in(2), use_qk_norm=d.one_in(2))
 
 
+def gpt2(d):
+    heads = d.of(1, 2, 3, 4)
+    return dict(vocab_size=d.randint(30, 90), n_embd=heads * d.of(4, 6, 8, 12), n_layer=d.randint(1, 3), n_head=heads,
+                n_positions=d.of(24, 64), n_inner=d.of(None, 24, 40),
+                activation_function=d.of("gelu_new", "gelu_pytorch_tanh", "gelu"), layer_norm_epsilon=d.of(1e-5, 1e-2),
+                tie_word_embeddings=not d.one_in(3), resid_pdrop=d.of(0.0, 0.1), embd_pdrop=d.of(0.0, 0.2),
+                attn_pdrop=d.of(0.0, 0.1))
+
+
 FAMILIES = {family.__name__: family for family in
-            (deepseek_v2, deepseek_v3, qwen3, qwen3_moe, llama, qwen2, mistral, mixtral, glm4_moe, gpt_oss)}
+            (deepseek_v2, deepseek_v3, qwen3, qwen3_moe, llama, qwen2, mistral, mixtral, glm4_moe, gpt_oss, gpt2)}
+DENSE = ("qwen3", "qwen2", "llama", "mistral", "gpt2")
 CHOSEN, EXPERTS = "num_experts_per_tok", ("n_routed_experts", "num_experts", "num_local_experts")
 
 
@@ -215,10 +225,11 @@ def filled(model, seed, rounded):
         for name, tensor in [*model.named_parameters(), *model.named_buffers()]:
             if name.endswith("e_score_correction_bias"):
                 tensor.copy_(torch.rand(tensor.shape, generator=generator) * 0.4 - 0.2)
-            elif name.endswith("norm.weight"):
+            elif name.endswith(("norm.weight", "ln_1.weight", "ln_2.weight", "ln_f.weight")):
                 tensor.copy_(torch.rand(tensor.shape, generator=generator) * 0.8 + 0.6)
             elif "inv_freq" not in name:
-                deviation = 0.8 / tensor.shape[-1] ** 0.5 if rounded and tensor.dim() > 1 else 0.2
+                inputs = tensor.shape[0 if "c_" in name else -1]    # Conv1D's come first
+                deviation = 0.8 / inputs ** 0.5 if rounded and tensor.dim() > 1 else 0.2
                 tensor.copy_(deviation * torch.randn(tensor.shape, generator=generator))
             if rounded and "inv_freq" not in name and not name.endswith("e_score_correction_bias"):
                 tensor.copy_(tensor.bfloat16())
@@ -242,15 +253,26 @@ def mask_of(tokens, end, dtype):
     return torch.zeros(seen.shape, dtype=dtype).masked_fill(~seen, torch.finfo(dtype).min)[:, None]
 
 
+def positions_of(tokens, end):
+    """How many tokens stand before each in its document."""
+    positions = torch.zeros_like(tokens)
+    for b, t in ((b, t) for b in range(tokens.shape[0]) for t in range(1, tokens.shape[1])):
+        positions[b, t] = 0 if tokens[b, t - 1] == end else positions[b, t - 1] + 1
+    return positions
+
+
 def of_transformers(folder, tokens, labels, dtype=torch.float64, end=None):
     """Loss, logits and gradients of the model that lies in the folder."""
     kinds = {}
-    if json.loads((folder / "config.json").read_text())["model_type"] not in ("qwen3", "qwen2", "llama", "mistral"):
+    if json.loads((folder / "config.json").read_text())["model_type"] not in DENSE:
         kinds["experts_implementation"] = "eager"
     model = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, attn_implementation="eager", **kinds)
     mask = {} if end is None else dict(attention_mask=mask_of(tokens, end, dtype))
     with InFloat64() if dtype == torch.float64 else contextlib.nullcontext():
-        model.model.rotary_emb = type(model.model.rotary_emb)(model.config)
+        if hasattr(model, "model"):
+            model.model.rotary_emb = type(model.model.rotary_emb)(model.config)
+        elif end is not None:    # where documents are apart, each begins at the first position
+            mask |= dict(position_ids=positions_of(tokens, end))
         result = model(input_ids=tokens, labels=labels, use_cache=False, **mask)
         result.loss.backward()
     gradients = {name: torch.zeros_like(p) if p.grad is None else p.grad for name, p in model.named_parameters()}
@@ -339,7 +361,7 @@ def run(heddle, family, number, folder):
             settings += ["data.attend_across_documents=false", f"data.document_end={end}"]
         if number % 2:
             settings += [f"fusions.{name}=false" for name in
-                         ("norm", "swiglu", "bias_swiglu", "bias", "rope", "router", "combine", "loss")]
+                         ("norm", "swiglu", "bias_swiglu", "gelu", "bias", "rope", "router", "combine", "loss")]
         distance, worst = compare(of_heddle(heddle, here, tokens, labels, settings), expected, not bf16)
         distances.append(distance)
         allowed = BF16 if bf16 else F32

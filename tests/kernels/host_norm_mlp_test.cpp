@@ -35,6 +35,40 @@ TEST_P(HostStream, norms) {
   }
 }
 
+TEST_P(HostStream, layer_norms) {
+  const Dtype X = GetParam();
+  for (const auto [T, W] : kSizes) {
+    const Operand x = activation(random_tensor(X, {T, W}, 1, 2)), r = activation(random_tensor(X, {T, W}, 2));
+    const Operand g = weight(random_tensor(Dtype::f32, {W}, 3)), b = weight(random_tensor(Dtype::f32, {W}, 4));
+    const std::string size = fmt::format(" {}x{}", T, W);
+    expect_gradient_like_reference({"layer_norm" + size, "layer_norm", {x, g, b}, {{"epsilon", 0.25}}, {}},
+                                   stream_tolerance(X));
+    expect_gradient_like_reference(
+        {"add_layer_norm" + size, "add_layer_norm", {x, r, g, b}, {{"epsilon", 0.25}}, {}}, stream_tolerance(X));
+  }
+}
+
+// One word more or less and an element would be zero.
+TEST_P(HostStream, dropout) {
+  const Dtype X = GetParam();
+  for (const auto [T, W] : kSizes) {
+    const Operand x = activation(random_tensor(X, {T, W}, 1)), r = activation(random_tensor(X, {T, W}, 2));
+    const Operand b = weight(random_tensor(Dtype::f32, {W}, 4));
+    Tensor numbers(Dtype::i32, {T});
+    for (size_t t = 0; t < numbers.values.size(); ++t) numbers.values[t] = static_cast<double>(900'000'000 + 3 * t);
+    const Operand tokens{numbers, Role::input};
+    const Operand key{Tensor(Dtype::i32, {3}, std::vector<double>{-5, 11, 1 << 20}), Role::input};
+    const std::string size = fmt::format(" {}x{}", T, W);
+    const ir::Attributes attributes{{"rate", 0.1}, {"site", 291}};
+    expect_gradient_like_reference({"dropout" + size, "dropout", {x, tokens, key}, attributes, {}},
+                                   stream_tolerance(X));
+    expect_gradient_like_reference({"dropout_add" + size, "dropout_add", {x, r, tokens, key, b}, attributes, {}},
+                                   stream_tolerance(X));
+    expect_gradient_like_reference({"dropout_add" + size, "dropout_add", {x, r, tokens, key}, attributes, {}},
+                                   stream_tolerance(X));
+  }
+}
+
 /// A sigmoid whose result is rounded to bf16 is within 1.4e-4 of itself before that. Two numbers this close round
 /// to the same bf16 or to neighbours, and these are at most 2^-7 of themselves apart.
 double sigmoid_tolerance(Dtype X) { return X == Dtype::bf16 ? 0x1p-7 : stream_tolerance(X); }
@@ -55,6 +89,8 @@ TEST_P(HostStream, activations) {
       };
       expect_gradient_like_reference({"swiglu" + size, "swiglu", {u, bias(2 * W)}, {}, {}}, sigmoid_tolerance(X));
       expect_gradient_like_reference({"gelu" + size, "gelu", {x, bias(W)}, {}, {}}, stream_tolerance(X));
+      expect_gradient_like_reference({"gelu tanh" + size, "gelu", {x, bias(W)}, {{"tanh", 1}}, {}},
+                                     stream_tolerance(X));
     }
   }
 }

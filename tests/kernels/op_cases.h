@@ -202,6 +202,54 @@ inline std::vector<CaseMaker> norm_and_shape_cases() {
                          {{"epsilon", 1e-6}},
                          {}};
                    }});
+  for (const int64_t H : {1, 7, 64}) {
+    const std::string name = fmt::format("layer_norm_{}", H);
+    cases.push_back({name, [=](Dtype X, int64_t B) {
+                       return OpCase{
+                           name,
+                           "layer_norm",
+                           {activation(random_tensor(X, {B * 5, H}, 11)), weight(random_tensor(wide(X), {H}, 12)),
+                            weight(random_tensor(wide(X), {H}, 13))},
+                           {{"epsilon", 1e-2}},
+                           {}};
+                     }});
+  }
+  cases.push_back({"add_layer_norm", [](Dtype X, int64_t B) {
+                     return OpCase{
+                         "add_layer_norm",
+                         "add_layer_norm",
+                         {activation(random_tensor(X, {B * 3, 17}, 13)),
+                          activation(random_tensor(X, {B * 3, 17}, 14)), weight(random_tensor(wide(X), {17}, 15)),
+                          weight(random_tensor(wide(X), {17}, 16))},
+                         {{"epsilon", 1e-6}},
+                         {}};
+                   }});
+  const auto drawn = [](int64_t T) {
+    Tensor tokens(Dtype::i32, {T}), key(Dtype::i32, {3}, std::vector<double>{7, -3, 5});
+    for (int64_t t = 0; t < T; ++t) tokens.values[static_cast<size_t>(t)] = static_cast<double>(1000 + 13 * t);
+    return std::pair{Operand{std::move(tokens), Role::input}, Operand{std::move(key), Role::input}};
+  };
+  cases.push_back({"dropout", [=](Dtype X, int64_t B) {
+                     const auto [tokens, key] = drawn(B * 3);
+                     return OpCase{"dropout",
+                                   "dropout",
+                                   {activation(random_tensor(X, {B * 3, 19}, 16)), tokens, key},
+                                   {{"rate", 0.375}, {"site", 4}},
+                                   {}};
+                   }});
+  for (const bool bias : {false, true}) {
+    const std::string name = bias ? "dropout_add_bias" : "dropout_add";
+    cases.push_back({name, [=](Dtype X, int64_t B) {
+                       const auto [tokens, key] = drawn(B * 3);
+                       return OpCase{name,
+                                     "dropout_add",
+                                     {activation(random_tensor(X, {B * 3, 21}, 16)),
+                                      activation(random_tensor(X, {B * 3, 21}, 17)), tokens, key,
+                                      bias ? weight(random_tensor(wide(X), {21}, 18)) : absent()},
+                                     {{"rate", 0.375}, {"site", 4}},
+                                     {}};
+                     }});
+  }
   cases.push_back(
       {"add", [](Dtype X, int64_t B) {
          return OpCase{"add",
@@ -417,10 +465,11 @@ inline std::vector<CaseMaker> masked_attention_cases() {
 inline std::vector<CaseMaker> mlp_cases() {
   std::vector<CaseMaker> cases;
   for (const bool bias : {false, true}) {
-    for (const std::string kind : {"swiglu", "gelu"}) {
-      const std::string name = bias ? kind + "_bias" : kind;
+    for (const std::string form : {"swiglu", "gelu", "gelu_tanh"}) {
+      const std::string name = bias ? form + "_bias" : form, kind = form == "swiglu" ? "swiglu" : "gelu";
       cases.push_back({name, [=](Dtype X, int64_t B) {
                          OpCase op{name, kind, {activation(random_tensor(X, {B * 3, 14}, 31))}, {}, {}};
+                         if (form == "gelu_tanh") op.attributes.set("tanh", int64_t{1});
                          op.in.push_back(bias ? weight(random_tensor(wide(X), {14}, 32)) : absent());
                          return op;
                        }});

@@ -140,6 +140,16 @@ void draw_biases(uint64_t number, const plan::Plan& p, model::ModelConfig& c) {
   if (dice.one_in(3) && p.document_end < 0) c.swiglu_limit = dice.of({1, 7});
 }
 
+// What GPT-2 has in the place of others' parts, each by itself; and dropout.
+void draw_parts(uint64_t number, model::ModelConfig& c) {
+  Dice dice(number, "parts");
+  if (dice.one_in(3)) c.norm = model::Norm::layer;
+  if (dice.one_in(3)) c.activation = dice.one_in(2) ? model::Activation::gelu : model::Activation::gelu_tanh;
+  if (dice.one_in(2) && !c.is_latent() && c.num_nextn_predict_layers == 0) c.positions = model::Positions::learned;
+  if (dice.one_in(3)) c.residual_dropout = 0.25;
+  if (dice.one_in(4)) c.embedding_dropout = 0.5;
+}
+
 // In a quarter of the draws, adapters beside frozen weights. From dice of its own, as above.
 void draw_adapters(uint64_t number, plan::Plan& p) {
   Dice dice(number, "adapters");
@@ -267,6 +277,7 @@ Draw draw(uint64_t number, int most_ranks, int ranks) {
   draw_grouped(number, p, c);
   draw_masks(number, p, c);
   draw_biases(number, p, c);
+  draw_parts(number, c);
   draw_adapters(number, p);
   draw_optimizer(number, p);
   draw_switches(d, dice.of({1, 1, 3}));
@@ -292,12 +303,14 @@ Draw draw_bf16(uint64_t number, int most_ranks, Rounding rounding, int ranks) {
     d.model.n_group = d.model.topk_group = 1;
     // And more, as far as one rank is from fp64. Of one number that may be next to nothing by chance: three times
     // the 1 % by which bf16 is off in the few numbers that dominate a z-loss.
-    d.tolerance = 1e-2;
+    // GELU has no second factor that evens roundings out: such a model is up to 1.2 % off where fp64 has 1e-10.
+    d.tolerance = d.model.activation == model::Activation::swiglu ? 1e-2 : 2e-2;
     d.loss_tolerance = 3e-2;
     return d;
   }
   if (d.plan.mesh.pp > 1 && !dice.one_in(3)) {  // depths, and cuts among them
     d.model.num_nextn_predict_layers = dice.of({1, 1, 2});
+    d.model.positions = model::Positions::rotary;
     d.plan.parallel.layout = draw_layout(dice, d.model, plan::schedule_of(d.plan).placement.stages, dice.one_in(2));
   }
   // Activations and their gradients have the same bits; what differs is the order in which fp32 sums them over
@@ -321,7 +334,7 @@ std::string Draw::text() const {
   return fmt::format(
       "draw {}: {} ranks on {} nodes{}{}, top {} of 12, {} token kinds, routing {}, {}, shared {}, depths "
       "{}, "
-      "tied {}{}{}{}, {} on {}{}",
+      "tied {}{}{}{}{}{}, {} on {}{}",
       seed, plan.ranks(), node_of.back() + 1, set, plan.order ? ", order " + plan.order->name : "",
       model.num_experts_per_tok, token_kinds, static_cast<int>(routing),
       model.is_latent()
@@ -336,6 +349,11 @@ std::string Draw::text() const {
       plan.document_end >= 0 ? ", documents apart" : "",
       std::string(model.attention_sinks ? ", sinks" : "") + (model.router_bias ? ", biased router" : "") +
           (model.experts_bias ? ", biased experts" : "") + (model.swiglu_limit > 0 ? ", clamped" : ""),
+      fmt::format(", {} norms, {}, {} positions", word_of(model.norm), word_of(model.activation),
+                  word_of(model.positions)),
+      model.residual_dropout + model.embedding_dropout > 0
+          ? fmt::format(", dropout {} and {}", model.residual_dropout, model.embedding_dropout)
+          : "",
       heddle::name_of(plan.dtype), backend,
       same_state  ? ", same state"
       : same_bits ? ", same bits"
@@ -354,6 +372,7 @@ device::Batch Draw::batch(const plan::Plan& layout, int data_rank) const {
   const int64_t width = kSequence + 1 + model.num_nextn_predict_layers;
   for (int m = 0; m < layout.microbatches; ++m) {
     device::Microbatch& micro = batch.microbatches.emplace_back();
+    micro.first_sequence = (m * layout.mesh.dp + data_rank) * kSequences;
     for (int64_t i = 0; i < kSequences * width; ++i) {
       const auto at = static_cast<uint64_t>((m * layout.mesh.dp + data_rank) * kSequences * width + i);
       const uint64_t bits = key.bits(at);
@@ -366,6 +385,8 @@ device::Batch Draw::batch(const plan::Plan& layout, int data_rank) const {
   batch.scales = {1 / tokens, 1.0 / static_cast<double>(microbatches * kSequences), 1 / tokens};
   batch.scales.resize(3 + static_cast<size_t>(model.num_nextn_predict_layers), 0.3 / tokens);
   batch.hyper = {1e-3, 0.1, 0.05};
+  batch.seed = seed;
+  batch.step = 1;
   return batch;
 }
 

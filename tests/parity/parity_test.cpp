@@ -82,6 +82,32 @@ TEST(Parity, AdaptersInRandomLayouts) {
   for (const auto& [axis, times] : met) EXPECT_GT(times, 0) << axis;
 }
 
+// GPT-2's parts with dropout among cuts of every kind: a token draws the same wherever it lies, and when it is made
+// again.
+TEST(Parity, DropoutInRandomLayouts) {
+  std::map<std::string, int> met;
+  const uint64_t wanted = std::max<uint64_t>(1, draws() / 2);
+  for (uint64_t number = 20'000, found = 0; found < wanted; ++number) {
+    const Draw d = draw(number, 8);
+    if (d.model.residual_dropout == 0 || (d.model.norm == model::Norm::rms && d.model.turns())) continue;
+    ++found;
+    const plan::Degrees& mesh = d.plan.mesh;
+    met["tp"] += mesh.tp > 1;
+    met["cp"] += mesh.cp > 1;
+    met["dp"] += mesh.dp > 1;
+    met["pp"] += mesh.pp > 1;
+    met["recompute"] += !d.plan.memory.recompute.empty();
+    met["woven"] += d.plan.parallel.weave != plan::Weave::off;
+    met["learned positions"] += !d.model.turns();
+    met["fused"] += d.plan.fusions.contains("dropout_add");
+    for (const std::string& difference : differences_on_threads(d)) {
+      if (difference != kFlipped) ADD_FAILURE() << difference;
+    }
+  }
+  if (draws() < 24) return;
+  for (const auto& [what, times] : met) EXPECT_GT(times, 0) << what;
+}
+
 // bf16 shows what rounds at another place: one number more that goes between ranks, one sum less before it does.
 TEST(Parity, LayoutsInBf16HaveTheBitsOfOneRank) {
   int apart = 0;

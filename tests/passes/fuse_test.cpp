@@ -38,6 +38,32 @@ listing 0, F
 )");
 }
 
+TEST(FuseNorm, AnAdditionAndItsLayerNorm) {
+  expect_becomes(R"(
+listing 0
+  weight      g       f32[8]
+  weight      h       f32[8]
+listing 0, F
+    a = receive {columns 8, dtype f32, rows 4, step -1}  comm.pp.forward.receive
+    b = receive {columns 8, dtype f32, rows 4, step -1}  comm.pp.forward.receive
+  layer 3
+    s = add a, b                                         compute @attention
+    y, mean, rstd = layer_norm s, g, h {epsilon 1e-06}   compute @mlp
+    t = add s, y
+)",
+                 fused("norm"), R"(
+listing 0
+  weight      g       f32[8]
+  weight      h       f32[8]
+listing 0, F
+    a = receive {columns 8, dtype f32, rows 4, step -1}  comm.pp.forward.receive
+    b = receive {columns 8, dtype f32, rows 4, step -1}  comm.pp.forward.receive
+  layer 3
+    s, y, mean, rstd = add_layer_norm a, b, g, h {epsilon 1e-06}  compute @attention
+    t = add s, y
+)");
+}
+
 constexpr const char* kBiased = R"(
 listing 0
   weight      w       f32[16, 8]
@@ -73,6 +99,60 @@ listing 0, F
   layer 3
     p = linear x, w                                      compute @mlp
     a = swiglu p, b                                      compute @mlp
+)");
+}
+
+TEST(FuseGelu, WithItsBias) {
+  expect_becomes(R"(
+listing 0
+  weight      b       f32[8]
+listing 0, F
+    x = receive {columns 8, dtype f32, rows 4, step -1}  comm.pp.forward.receive
+  layer 3
+    u = add_bias x, b                                    compute @mlp
+    a = gelu u {tanh 1}                                  compute @mlp
+)",
+                 fused("gelu"), R"(
+listing 0
+  weight      b       f32[8]
+listing 0, F
+    x = receive {columns 8, dtype f32, rows 4, step -1}  comm.pp.forward.receive
+  layer 3
+    a = gelu x, b {tanh 1}                               compute @mlp
+)");
+}
+
+// With its bias, which belongs to the MLP, and before a norm that wants the addition too.
+TEST(FuseDropoutAdd, WithItsBias) {
+  expect_becomes(R"(
+listing 0
+  weight      b       f32[8]
+  weight      g       f32[8]
+  weight      h       f32[8]
+listing 0, F
+    x = receive {columns 8, dtype f32, rows 4, step -1}                  comm.pp.forward.receive
+    r = receive {columns 8, dtype f32, rows 4, step -1}                  comm.pp.forward.receive
+    tokens, key = load_dropout {cp 1, rows 4, sequence 4, tp 1}          copy_in
+  layer 3
+    u = add_bias x, b                                                    compute @mlp
+    d = dropout u, tokens, key {rate 0.25, site 5}                       compute
+    y = add r, d                                                         compute
+    n, mean, rstd = layer_norm y, g, h {epsilon 1e-06}                   compute
+    t = add y, n
+)",
+                 [](ir::Listing& listing) { passes::fuse(listing, {"dropout_add", "norm", "bias"}); }, R"(
+listing 0
+  weight      b       f32[8]
+  weight      g       f32[8]
+  weight      h       f32[8]
+listing 0, F
+    x = receive {columns 8, dtype f32, rows 4, step -1}                  comm.pp.forward.receive
+    r = receive {columns 8, dtype f32, rows 4, step -1}                  comm.pp.forward.receive
+    tokens, key = load_dropout {cp 1, rows 4, sequence 4, tp 1}          copy_in
+  layer 3
+    y = dropout_add x, r, tokens, key, b {rate 0.25, site 5}             compute
+    n, mean, rstd = layer_norm y, g, h {epsilon 1e-06}                   compute
+    t = add y, n
 )");
 }
 

@@ -95,6 +95,14 @@ void model_settings(Table& t) {
   t.row("model.z_loss_weight")
       .acts(changes_maths, "Weight of the penalty on large router logits; 0 switches it off.",
             "one small op a MoE layer each way", page("z_loss"));
+  constexpr const char* kDropoutCost = "a word of Philox an element each way; nothing is stored";
+  t.row("model.embedding_dropout")
+      .acts(changes_maths, "Dropout of the embedded tokens while training; 0 switches it off.", kDropoutCost,
+            page("dropout"));
+  t.row("model.residual_dropout")
+      .acts(changes_maths,
+            "Dropout of what attention and MLP add to the residual stream while training; 0 switches it off.",
+            kDropoutCost, page("dropout"));
   t.row("model.bias_update_rate")
       .acts(
           changes_maths,

@@ -13,6 +13,7 @@ namespace heddle::device {
 struct Microbatch {
   std::vector<int32_t> tokens;  // [B, S+1+D]; a negative id is padding: it embeds to zeros and is nobody's label
   std::vector<uint8_t> masked;  // empty, or [B, S+1+D]: nonzero where the id must not be predicted
+  int64_t first_sequence = 0;   // of the whole batch, which this microbatch begins with
 };
 
 struct Batch {
@@ -20,6 +21,8 @@ struct Batch {
   std::vector<double> scales;            // one factor a loss term: 1 ÷ its denominator over the global batch
   std::vector<int32_t> places;           // of each row: where in the cache it stands, negative: nowhere
   std::array<double, 3> hyper{};         // learning rate, 1 − β₁ᵗ, 1 − β₂ᵗ; t counts steps from 1
+  uint64_t seed = 0;                     // of the run
+  int64_t step = 0;                      // from 1; with the seed it says what dropout draws
   double bias_rate = 1e-3;               // of the routers' balancing biases
   std::array<double, 2> limits{std::numeric_limits<double>::infinity(),
                                std::numeric_limits<double>::infinity()};  // of the norm, of the labels' summed loss

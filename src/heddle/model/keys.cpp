@@ -76,6 +76,21 @@ Key rope_type() {
       .synonyms = {"rope_type"}};
 }
 
+/// A word of an enumeration.
+template <auto member>
+Key word(std::string name, std::string meaning, Of of = Of::any) {
+  using T = std::decay_t<decltype(std::declval<C&>().*member)>;
+  return {
+      .name = std::move(name),
+      .kind = Kind::word,
+      .meaning = std::move(meaning),
+      .get = [](const C& c) { return KeyValue(std::string(word_of(c.*member))); },
+      .set = [](C& c,
+                const KeyValue& v) { c.*member = find_word<T>(std::get<std::string>(v)).value_or(C().*member); },
+      .of = of,
+      .words = all_words<T>()};
+}
+
 Key attention_bias() {
   return {.name = "attention_bias",
           .kind = Kind::word,
@@ -156,6 +171,18 @@ const std::vector<Key>& keys() {
           {"n_positions", "max_sequence_length", "rope_context"},
           of_training(row<&C::max_position_embeddings>("max_position_embeddings", 1, kMostCount,
                                                        "The longest sequence that the model is made for."))),
+      also_called(
+          {"normalization", "norm_type"},
+          word<&C::norm>("norm", "Norms around layers and before the head: rms; layer, LayerNorm with a bias.")),
+      also_called(
+          {"position_embedding_type", "position_embeddings"},
+          word<&C::positions>("positions",
+                              "Where a token stands: rotary, queries and keys are turned; learned, a table's "
+                              "row is added to its embedding.")),
+      also_called({"hidden_act", "activation_function", "mlp_activation"},
+                  word<&C::activation>("activation",
+                                       "Of the dense layers' MLP: swiglu, with a gate; gelu; gelu_tanh, its "
+                                       "approximation (GPT-2).")),
       attention(),
       also_called({"n_heads", "n_head", "num_heads", "heads"},
                   row<&C::num_attention_heads>("num_attention_heads", 1, 1 << 16, "Attention heads.")),
@@ -234,6 +261,13 @@ const std::vector<Key>& keys() {
       also_called(
           {"moe_router_topk_scaling_factor"},
           row<&C::routed_scaling_factor>("routed_scaling_factor", 0, 1e6, "Factor on the gates.", Of::experts)),
+      also_called({"embd_pdrop", "embedding_pdrop"},
+                  of_training(row<&C::embedding_dropout>(
+                      "embedding_dropout", 0, 0.999, "Dropout of the embedded tokens while training; 0 is off."))),
+      also_called({"resid_pdrop", "hidden_dropout"},
+                  of_training(row<&C::residual_dropout>(
+                      "residual_dropout", 0, 0.999,
+                      "Dropout of what attention and MLP add to the residual stream while training; 0 is off."))),
       flag<&C::router_bias>("router_bias", "The router's logits have a bias, which is learned.", Of::experts),
       flag<&C::experts_bias>("experts_bias", "The routed experts' linear maps have biases.", Of::experts),
       also_called(

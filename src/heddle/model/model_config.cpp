@@ -48,7 +48,18 @@ void validate_bounds(const ModelConfig& c) {
   }
 }
 
+// Their table is of the tokens that are read, and nothing is stretched.
+void validate_learned_positions(const ModelConfig& c) {
+  const auto refused = [](const char* what) {
+    config_error("model.positions is \"learned\", which does not go with {}", what);
+  };
+  if (c.is_latent()) refused("model.attention = \"latent\": a part of its heads has rotary positions");
+  if (c.num_nextn_predict_layers > 0) refused("layers of further tokens (model.num_nextn_predict_layers)");
+  if (c.rope_scaling) refused("model.rope_scaling");
+}
+
 void validate_attention(const ModelConfig& c) {
+  if (!c.turns()) validate_learned_positions(c);
   if (c.rotary_width() % 2 != 0) {
     config_error("model.{} is {}, must be even",
                  c.is_latent()                    ? "qk_rope_head_dim"

@@ -32,6 +32,33 @@ constexpr auto words_of(AttentionBias) {
       {{AttentionBias::none, "none"}, {AttentionBias::qkv, "qkv"}, {AttentionBias::all, "all"}});
 }
 
+/// What the norms around layers are, and that before the head.
+enum class Norm : uint8_t {
+  rms,
+  layer,  // with a mean that is taken off and a bias (Ba et al., arXiv 1607.06450)
+};
+constexpr auto words_of(Norm) { return std::to_array<Word<Norm>>({{Norm::rms, "rms"}, {Norm::layer, "layer"}}); }
+
+/// Whence a model knows where a token stands.
+enum class Positions : uint8_t {
+  rotary,   // queries and keys are turned
+  learned,  // a row of a table is added to its embedding
+};
+constexpr auto words_of(Positions) {
+  return std::to_array<Word<Positions>>({{Positions::rotary, "rotary"}, {Positions::learned, "learned"}});
+}
+
+/// Of the dense layers' MLPs: with a gate, or of one product.
+enum class Activation : uint8_t {
+  swiglu,
+  gelu,       // by the error function
+  gelu_tanh,  // by its approximation with a hyperbolic tangent
+};
+constexpr auto words_of(Activation) {
+  return std::to_array<Word<Activation>>(
+      {{Activation::swiglu, "swiglu"}, {Activation::gelu, "gelu"}, {Activation::gelu_tanh, "gelu_tanh"}});
+}
+
 /// Each key means what it means to Transformers (modeling_rope_utils.py).
 struct RopeScaling {
   double factor = 1;
@@ -66,6 +93,9 @@ struct ModelConfig {
   double initializer_range = 0.02;
   bool tie_word_embeddings = false;
   int64_t max_position_embeddings = 4096;
+  Norm norm = Norm::rms;
+  Positions positions = Positions::rotary;
+  Activation activation = Activation::swiglu;
 
   enum class Attention : uint8_t { latent, grouped } attention = Attention::latent;
   int64_t num_attention_heads = 4;
@@ -117,6 +147,10 @@ struct ModelConfig {
   // Multi-token prediction
   int64_t num_nextn_predict_layers = 0;
 
+  // Dropout while training: the part of the elements that is put to zero
+  double embedding_dropout = 0;  // of the embedded tokens
+  double residual_dropout = 0;   // of what attention and MLP add to the residual stream
+
   // Training losses
   double mtp_loss_weight = 0.3;
   double sequence_aux_loss_alpha = 0;      // 0: off
@@ -133,6 +167,7 @@ struct ModelConfig {
   bool has_experts() const {
     return is_moe(num_hidden_layers - 1) || (num_nextn_predict_layers > 0 && is_moe(num_hidden_layers));
   }
+  bool turns() const { return positions == Positions::rotary; }
   bool is_latent() const { return attention == Attention::latent; }
   int64_t qk_head_dim() const { return is_latent() ? qk_nope_head_dim + qk_rope_head_dim : head_dim; }
   /// Of the elements of a head that have positions: its last ones, or, of grouped attention, its first.

@@ -37,6 +37,40 @@ const OpDef load_starts{
     .cost = operand_cost,
 };
 
+// The rows of a rank of cp and tp: of each sequence, the tp-th part of what its rank of cp has.
+void check_rows(const Rule& rule, const Op& op) {
+  const int64_t ranks = op.attributes.integer_or("cp", 1) * op.attributes.integer_or("tp", 1);
+  rule.require(op.attributes.integer("rows") * ranks % op.attributes.integer("sequence") == 0,
+               "rows are not whole sequences");
+  rule.require(op.attributes.integer("sequence") % ranks == 0, "sequences do not divide among the ranks");
+}
+
+// Where documents are apart, each begins at 0. With `cached`, positions are those of the places in the cache.
+const OpDef load_positions{
+    .kind = "load_positions",
+    .results = "positions", .attributes = "rows sequence cp? tp? document_end? cached?",
+    .stream = StreamKind::copy_in,
+    .infer = [](const Listing& listing, const Op& op) {
+      if (op.attributes.integer_or("cached", 0) == 0) check_rows(Rule(listing, op), op);
+      return std::vector{output(Dtype::i32, {fixed(op.attributes.integer("rows"))}, Role::input)};
+    },
+    .cost = operand_cost,
+};
+
+// What dropout draws from: of each row which token of the whole batch it is, wherever it lies, and the run's seed and
+// step.
+const OpDef load_dropout{
+    .kind = "load_dropout",
+    .results = "tokens key", .attributes = "rows sequence cp? tp?",
+    .stream = StreamKind::copy_in,
+    .infer = [](const Listing& listing, const Op& op) {
+      check_rows(Rule(listing, op), op);
+      return std::vector{output(Dtype::i32, {fixed(op.attributes.integer("rows"))}, Role::input),
+                         output(Dtype::i32, {fixed(3)}, Role::input)};
+    },
+    .cost = operand_cost,
+};
+
 const OpDef load_scales{
     .kind = "load_scales",
     .results = "scales", .attributes = "count dtype",
@@ -70,6 +104,8 @@ const OpDef load_limits{
 
 }  // namespace
 
-std::vector<const OpDef*> batch_ops() { return {&load_tokens, &load_starts, &load_scales, &load_step, &load_limits}; }
+std::vector<const OpDef*> batch_ops() {
+  return {&load_tokens, &load_starts, &load_positions, &load_dropout, &load_scales, &load_step, &load_limits};
+}
 
 }  // namespace heddle::ops

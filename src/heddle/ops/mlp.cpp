@@ -1,5 +1,6 @@
 // Activation functions: SwiGLU (Shazeer, arXiv 2002.05202) fused and in its parts, clamped SwiGLU (the released code
-// of GPT-OSS), and GELU with its bias.
+// of GPT-OSS), and GELU (Hendrycks and Gimpel, arXiv 1606.08415) with its bias, by the error function or, with `tanh`,
+// by its approximation.
 // T rows; u has 2F columns, gate then up.
 #include "heddle/ops/ops.h"
 #include "heddle/ops/rule.h"
@@ -15,9 +16,9 @@ std::vector<ValueId> biased_gradient(GradientWriter& writer, const OpDef& def, c
   const ValueId x = op.in[0], bias = operand(op, 1);
   std::vector<ValueId> d_in(op.in.size(), none);
   if (bias == none) {
-    d_in[0] = writer.input_gradient(def, {dy, x}, {writer.d(x)})[0];
+    d_in[0] = writer.input_gradient(def, {dy, x}, {writer.d(x)}, op.attributes)[0];
   } else {
-    const auto out = writer.input_gradient(def, {dy, x, bias}, {writer.d(x), writer.d(bias)});
+    const auto out = writer.input_gradient(def, {dy, x, bias}, {writer.d(x), writer.d(bias)}, op.attributes);
     d_in[0] = out[0];
     writer.weight_gradient(find("accumulate"), {out[1]}, {bias});
   }
@@ -152,7 +153,7 @@ const OpDef multiply_dgrad{
 
 const OpDef gelu{
     .kind = "gelu",
-    .operands = "x bias?", .results = "y",
+    .operands = "x bias?", .results = "y", .attributes = "tanh?",
     .work = ir::Work::activation,
     .infer = [](const Listing& listing, const Op& op) {
       const Rule rule(listing, op);
@@ -167,7 +168,7 @@ const OpDef gelu{
 
 const OpDef gelu_dgrad{
     .kind = "gelu_dgrad",
-    .operands = "dy x bias?", .results = "dx dbias?",
+    .operands = "dy x bias?", .results = "dx dbias?", .attributes = "tanh?",
     .infer = [](const Listing& listing, const Op& op) { return biased_gradient_outputs(Rule(listing, op)); },
     .cost = operand_cost,
 };

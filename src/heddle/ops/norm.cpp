@@ -1,5 +1,5 @@
-// RMSNorm (Zhang and Sennrich, arXiv 1910.07467), alone and fused with the residual addition before it; plain
-// addition; and the accumulation of small sums. T rows, H columns, g the gain. A gain of w columns norms each run of w
+// RMSNorm (Zhang and Sennrich, arXiv 1910.07467) and LayerNorm (Ba et al., arXiv 1607.06450), alone and fused with the
+// residual addition before them; plain addition; and the accumulation of small sums. T rows, H columns, g the gain. A gain of w columns norms each run of w
 // columns by itself, such as the heads of queries: h = H/w norms a row.
 #include "heddle/ops/ops.h"
 #include "heddle/ops/rule.h"
@@ -8,7 +8,7 @@ namespace heddle::ops {
 
 namespace {
 
-extern const OpDef rms_norm_dgrad, accumulate;
+extern const OpDef rms_norm_dgrad, layer_norm_dgrad, accumulate;
 
 // Writes dx (with `dres`, a gradient that joins it, added inside) and hands the gain's partial sum to W.
 ValueId norm_gradient(GradientWriter& writer, ValueId dy, ValueId x, ValueId g, ValueId rstd, ValueId dres) {
@@ -76,6 +76,73 @@ const OpDef rms_norm_dgrad{
     .cost = operand_cost,
 };
 
+// The same of a norm with a bias b, whose partial sum goes to W too.
+ValueId layer_norm_gradient(GradientWriter& writer, ValueId dy, ValueId x, ValueId g, ValueId b, ValueId mean,
+                            ValueId rstd, ValueId dres) {
+  const auto out =
+      writer.input_gradient(layer_norm_dgrad, {dy, x, g, mean, rstd, dres}, {writer.d(x), writer.d(g), writer.d(b)});
+  writer.weight_gradient(accumulate, {out[1]}, {g});
+  writer.weight_gradient(accumulate, {out[2]}, {b});
+  return out[0];
+}
+
+Value a_number_a_row(const Rule& rule) {
+  return output(wide(rule.dtype(0)), {rule.dim(0, 0)}, Role::metadata);
+}
+
+const OpDef layer_norm{
+    .kind = "layer_norm",
+    .operands = "x g b", .results = "y mean rstd", .attributes = "epsilon",
+    .work = ir::Work::norm,
+    .infer = [](const Listing& listing, const Op& op) {
+      const Rule rule(listing, op);
+      for (const size_t vector : {1, 2}) rule.shape(vector, {rule.dim(0, 1)});
+      return std::vector{rule.like(0), a_number_a_row(rule), a_number_a_row(rule)};
+    },
+    .differentiate = [](GradientWriter& writer, const Op& op, const std::vector<ValueId>& d_out) {
+      return std::vector{layer_norm_gradient(writer, d_out[0], op.in[0], op.in[1], op.in[2], op.out[1], op.out[2], none),
+                         none, none};
+    },
+    .cost = operand_cost,
+};
+
+const OpDef add_layer_norm{
+    .kind = "add_layer_norm",
+    .operands = "a b g bias", .results = "s y mean rstd", .attributes = "epsilon",
+    .stands_for = "s = add a b\n"
+                  "y mean rstd = layer_norm s g bias",
+    .infer = [](const Listing& listing, const Op& op) {
+      const Rule rule(listing, op);
+      rule.same(0, 1);
+      for (const size_t vector : {2, 3}) rule.shape(vector, {rule.dim(0, 1)});
+      return std::vector{rule.like(0), rule.like(0), a_number_a_row(rule), a_number_a_row(rule)};
+    },
+    .differentiate = [](GradientWriter& writer, const Op& op, const std::vector<ValueId>& d_out) {
+      if (d_out[1] == none) return std::vector{d_out[0], d_out[0], none, none};
+      const ValueId ds = layer_norm_gradient(writer, d_out[1], op.out[0], op.in[2], op.in[3], op.out[2], op.out[3],
+                                             d_out[0]);
+      return std::vector{ds, ds, none, none};
+    },
+    .cost = operand_cost,
+};
+
+const OpDef layer_norm_dgrad{
+    .kind = "layer_norm_dgrad",
+    .operands = "dy x g mean rstd dres?", .results = "dx dg db",
+    .stands_for = "own dg db = layer_norm_dgrad dy x g mean rstd\n"
+                  "dx = add dres own",
+    .infer = [](const Listing& listing, const Op& op) {
+      const Rule rule(listing, op);
+      rule.same(0, 1);
+      rule.shape(2, {rule.dim(1, 1)});
+      for (const size_t number : {3, 4}) rule.shape(number, {rule.dim(1, 0)});
+      if (rule.has(5)) rule.same(5, 1);
+      const Value sums = output(wide(rule.dtype(1)), {rule.dim(2, 0)});
+      return std::vector{rule.like(1), sums, sums};
+    },
+    .cost = operand_cost,
+};
+
 const OpDef add{
     .kind = "add",
     .operands = "a b", .results = "y",
@@ -103,6 +170,8 @@ const OpDef accumulate{
 
 }  // namespace
 
-std::vector<const OpDef*> norm_ops() { return {&rms_norm, &add_rms_norm, &rms_norm_dgrad, &add, &accumulate}; }
+std::vector<const OpDef*> norm_ops() {
+  return {&rms_norm, &add_rms_norm, &rms_norm_dgrad, &layer_norm, &add_layer_norm, &layer_norm_dgrad, &add, &accumulate};
+}
 
 }  // namespace heddle::ops

@@ -19,14 +19,18 @@ struct Fusion {
 };
 
 // `combine` comes before `norm`: both want the addition that follows the experts. An activation takes its bias
-// before the product does.
+// before the product does, and so does dropout, which takes the addition before a norm does.
 constexpr Fusion kForward[] = {
     {"combine", "unpermute"},
     {"combine", "combine"},
+    {"dropout_add", "dropout_add"},
+    {"dropout_add", "dropout_add", "biased = add_bias x bias\ny = dropout_add biased residual tokens key"},
     {"norm", "add_rms_norm"},
+    {"norm", "add_layer_norm"},
     {"swiglu", "swiglu"},
     {"bias_swiglu", "swiglu", "biased = add_bias u bias\na = swiglu biased"},
     {"bias_swiglu", "clamped_swiglu", "biased = add_expert_bias u bias offsets\na = clamped_swiglu biased"},
+    {"gelu", "gelu", "biased = add_bias x bias\ny = gelu biased"},
     {"bias", "linear", "own = linear x w\ny = add_bias own bias"},
     {"rope", "mla_rope"},
     {"router", "router"},
@@ -84,8 +88,8 @@ void fuse_all(Listing& listing, const Pattern& pattern) {
 }  // namespace
 
 const std::vector<std::string>& fusion_names() {
-  static const std::vector<std::string> names{"norm",   "swiglu",  "bias_swiglu", "bias", "rope",
-                                              "router", "combine", "loss",        "adamw"};
+  static const std::vector<std::string> names{"norm", "swiglu", "bias_swiglu", "gelu", "bias", "dropout_add",
+                                              "rope", "router", "combine",     "loss", "adamw"};
   return names;
 }
 
@@ -102,7 +106,9 @@ void fuse(Listing& listing, const std::set<std::string>& wanted) {
   }
 }
 
-void fuse_norm_gradient(Listing& listing) { fuse_all(listing, Pattern(ops::find("rms_norm_dgrad"))); }
+void fuse_norm_gradient(Listing& listing) {
+  for (const char* norm : {"rms_norm_dgrad", "layer_norm_dgrad"}) fuse_all(listing, Pattern(ops::find(norm)));
+}
 
 void fuse_loss(Listing& listing) {
   const Pattern pattern(ops::find("linear_cross_entropy_train"));

@@ -163,7 +163,9 @@ std::optional<Match> Pattern::find(const ir::Uses& uses, int last) const {
 }
 
 Op Pattern::fused_op(const ir::Uses& uses, const Match& match) const {
-  const Op& first = uses.op(match.ops.front());
+  const auto own_kind =
+      std::find_if(match.ops.begin(), match.ops.end(), [&](int index) { return uses.op(index).def == &fused_; });
+  const Op& first = uses.op(own_kind == match.ops.end() ? match.ops.front() : *own_kind);
   Op op;
   op.def = &fused_;
   op.in = values_of(match, fused_.operands);

@@ -34,7 +34,8 @@ class Pattern {
   /// The ops that the fused one could stand for, the last of them at `last`; nothing when some are missing or
   /// belong to another chunk, or when a value that the fused op would not show has readers besides them.
   std::optional<Match> find(const ir::Uses& uses, int last) const;
-  /// The fused op, with the phase, layer and part of the first of those that it stands for.
+  /// The fused op, with the phase, layer and part of the one of its own kind among those that it stands for, else
+  /// of the first.
   ir::Op fused_op(const ir::Uses& uses, const Match& match) const;
 
   const ir::OpDef& fused() const { return fused_; }

@@ -434,10 +434,17 @@ void fusion_settings(Table& t) {
   t.fusion("bias_swiglu", reassociates, "Adds the bias of the joint projection inside SwiGLU.",
            "none; one pass less over the MLP's widest activation", page("fusion_bias"))
       .as_switch->beside = biased;
+  t.fusion("gelu", reassociates, "Adds the bias of an MLP's first product inside GELU.",
+           "none; one pass less over the MLP's activation", page("fusion_gelu"))
+      .as_switch->beside = {"model.activation=gelu_tanh", "model.mlp_bias=true"};
   t.fusion("bias", reassociates,
            "Adds a bias inside the product before it, and sums its gradient with the weight's.",
            "none; one pass less over the product each way", page("fusion_bias"))
       .as_switch->beside = biased;
+  t.fusion("dropout_add", reassociates, "Adds a bias, drops and adds to the residual stream in one op.",
+           "none; two passes less over the hidden state", page("fusion_dropout_add"))
+      .as_switch->beside = {"model.attention=grouped", "model.attention_bias=all", "model.mlp_bias=true",
+                            "model.residual_dropout=0.25"};
   t.fusion("rope", reassociates, "Rotates queries and the shared key and assembles all keys and values in one op.",
            "none; saves copies of queries and of the rotary key", page("fusion_rope"));
   t.fusion("router", reassociates, "Scores, top-k choice and gate weights in one op.", "none; fewer small ops",

@@ -94,9 +94,12 @@ ReleasedSource::ReleasedSource(const std::string& path, const std::vector<Parame
   }
   const bool has_head = used.contains(kHead);
   for (const auto& [name, stored] : files_.tensors()) {
-    if (used.contains(name) || name.ends_with("rotary_emb.inv_freq")) continue;
+    if (used.contains(name) || config::is_passed_over(name)) continue;
     if (stored->bytes.empty()) continue;  // Transformers stores shared experts of width 0
-    const formats::StoredTensor* original = files_.find(config::original_of(name, has_head));
+    const formats::StoredTensor* original = nullptr;
+    for (const config::ReleasedPlace& place :
+         config::places_of(std::string(config::original_of(name, has_head)), {}, 0))
+      if (original == nullptr) original = files_.find(place.name);
     if (original == nullptr) {
       unknown.push_back(formats::printable(name));
     } else if (original->type != stored->type || !std::ranges::equal(original->bytes, stored->bytes)) {

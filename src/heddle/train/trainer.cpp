@@ -206,6 +206,8 @@ void Trainer::set_rates(device::Batch& batch) const {
   const auto t = static_cast<double>(done_.steps + 1 - outliers().left_out);
   batch.hyper = {options_.learning_rate.at(options_.length, done_), 1 - std::pow(update.beta1, t),
                  1 - std::pow(update.beta2, t)};
+  batch.seed = options_.seed;
+  batch.step = done_.steps + 1;
   batch.bias_rate = config::BiasRate{options_.model.bias_update_rate}.at(
       options_.length, done_, options_.learning_rate.left(options_.length, done_));
   const StepLimits limits = outliers_.limits();

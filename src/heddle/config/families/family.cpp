@@ -135,8 +135,8 @@ PublishedKey fixed(const char* name, Json value) {
 }
 
 const std::vector<Family>& families() {
-  static const std::vector<Family> all{deepseek_v2(), kimi_k2(), deepseek_v3(), qwen2(), mistral(),  llama(),
-                                       gpt_oss(),     mixtral(), glm4_moe(),    qwen3(), qwen3_moe()};
+  static const std::vector<Family> all{deepseek_v2(), kimi_k2(), deepseek_v3(), gpt2(),     qwen2(), mistral(),
+                                       llama(),       gpt_oss(), mixtral(),     glm4_moe(), qwen3(), qwen3_moe()};
   return all;
 }
 
@@ -164,7 +164,7 @@ std::string name_in(const Family& family, const std::string& name) {
 
 ReleasedPlace place_in(const Family& family, const std::string& name, const std::vector<int64_t>& shape,
                        int64_t experts) {
-  if (family.stacked != nullptr && experts > 0) {
+  if (family.stacked != nullptr) {
     if (std::optional<ReleasedPlace> place = family.stacked(name, shape, experts)) return *place;
   }
   return {.name = name_in(family, name), .shape = shape, .row_step = shape.empty() ? 1 : shape.back()};
@@ -172,12 +172,24 @@ ReleasedPlace place_in(const Family& family, const std::string& name, const std:
 
 std::vector<ReleasedPlace> places_of(const std::string& name, const std::vector<int64_t>& shape, int64_t experts) {
   std::vector<ReleasedPlace> places{{.name = name, .shape = shape, .row_step = shape.empty() ? 1 : shape.back()}};
-  for (const Family& family : families()) {
-    const ReleasedPlace other = place_in(family, name, shape, experts);
+  const auto add = [&](const ReleasedPlace& other) {
     if (std::none_of(places.begin(), places.end(), [&](const ReleasedPlace& p) { return p.name == other.name; }))
       places.push_back(other);
+  };
+  for (const Family& family : families()) {
+    ReleasedPlace other = place_in(family, name, shape, experts);
+    add(other);
+    if (family.may_lack.empty() || !other.name.starts_with(family.may_lack)) continue;
+    other.name.erase(0, family.may_lack.size());
+    add(other);
   }
   return places;
+}
+
+bool is_passed_over(std::string_view name) {
+  return name.ends_with("rotary_emb.inv_freq") ||
+         std::any_of(families().begin(), families().end(),
+                     [&](const Family& f) { return f.passed_over != nullptr && f.passed_over(name); });
 }
 
 void join_names(Json& root, const std::string& place,

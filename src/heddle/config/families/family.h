@@ -113,8 +113,11 @@ struct Family {
   std::string_view (*repeats)(std::string_view name, std::string_view head) = nullptr;
   /// What its released tensors are called, of the names that parameters have here. Null: the same.
   std::string (*spelt)(std::string name) = nullptr;
-  /// Where tensors of all experts lie together: the place of one expert's, called `name` here; nothing where it
-  /// lies by itself. Null: everywhere so.
+  std::string may_lack;  // what released files of the family may leave out in front of names
+  /// Whether a tensor of its files is no parameter and says nothing. Null: none is.
+  bool (*passed_over)(std::string_view name) = nullptr;
+  /// Where tensors lie together, of all experts or joint, or turned: the place of the one that is called `name`
+  /// here; nothing where it lies by itself. Null: everywhere so.
   std::optional<ReleasedPlace> (*stacked)(const std::string& name, const std::vector<int64_t>& shape,
                                           int64_t experts) = nullptr;
 };
@@ -137,6 +140,8 @@ ReleasedPlace place_in(const Family& family, const std::string& name, const std:
                        int64_t experts);
 /// Where any family's may, each name once, that of its own name here first.
 std::vector<ReleasedPlace> places_of(const std::string& name, const std::vector<int64_t>& shape, int64_t experts);
+/// Whether a tensor of that name is passed over by a family.
+bool is_passed_over(std::string_view name);
 
 /// Second names of keys: what stands under the first of a pair is put under the second. ConfigError where both
 /// stand and differ.
@@ -156,6 +161,7 @@ Family deepseek_v3();
 Family deepseek_v2();
 Family kimi_k2();
 Family glm4_moe();
+Family gpt2();
 Family gpt_oss();
 Family llama();
 Family mistral();

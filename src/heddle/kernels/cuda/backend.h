@@ -136,6 +136,8 @@ const device::RowWork* row_work();
 std::vector<KernelEntry> batch_entries();
 std::vector<KernelEntry> map_entries();
 std::vector<KernelEntry> norm_entries();
+std::vector<KernelEntry> layer_norm_entries();
+std::vector<KernelEntry> dropout_entries();
 std::vector<KernelEntry> position_entries();
 std::vector<KernelEntry> row_entries();
 std::vector<KernelEntry> expert_bias_entries();

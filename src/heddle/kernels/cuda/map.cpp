@@ -30,6 +30,7 @@ void map_op(const KernelCall& call) {
     args.out[0] = numbers<X>(call.out[0]);
     args.T = T;
     args.W = W;
+    args.tanh = call.op->attributes.integer_or("tanh", 0) != 0;
     if (map == Map::scale) args.factor = static_cast<float>(call.op->attributes.number("factor"));
     constexpr bool bias_grad = gated_grad || map == Map::gelu_dgrad;
     if (map == Map::multiply_dgrad) args.out[1] = numbers<X>(call.out[1]);

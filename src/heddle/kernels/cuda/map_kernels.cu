@@ -14,6 +14,17 @@ HEDDLE_DEVICE float silu_slope(float x) {
 }
 HEDDLE_DEVICE float normal_below(float z) { return 0.5f * erfcf(-z * 0.70710678118654752f); }
 HEDDLE_DEVICE float normal_density(float z) { return expf(-0.5f * z * z) * 0.39894228040143268f; }
+/// What GELU multiplies z by, and its slope; with `tanh` σ(2w) of w = √(2/π)·(z + 0.044715 z³).
+constexpr float kTwiceRoot = 1.5957691216057308f, kCube = 0.044715f;
+HEDDLE_DEVICE float gelu_part(float z, bool tanh) {
+  return tanh ? sigmoid(kTwiceRoot * z * (1.0f + kCube * z * z)) : normal_below(z);
+}
+HEDDLE_DEVICE float gelu_slope(float z, bool tanh) {
+  const float below = gelu_part(z, tanh);
+  if (!tanh) return below + z * normal_density(z);
+  if (below == 0.0f || below == 1.0f) return below;  // further off z³ has no number
+  return below + z * below * (1.0f - below) * kTwiceRoot * (1.0f + 3 * kCube * z * z);
+}
 
 }  // namespace
 
@@ -55,7 +66,7 @@ HEDDLE_KERNEL void HEDDLE_BOUNDS(kMapThreads) map_rows(MapArgs args) {
         y[i] = map == Map::scale      ? args.factor * x
                : map == Map::add_bias ? x
                : map == Map::silu     ? x * sigmoid(x)
-                                      : x * normal_below(x);
+                                      : x * gelu_part(x, args.tanh);
       }
       store_pack(out0 + at, left, wide, y);
     } else if constexpr (map == Map::silu_dgrad || map == Map::gelu_dgrad) {
@@ -64,7 +75,7 @@ HEDDLE_KERNEL void HEDDLE_BOUNDS(kMapThreads) map_rows(MapArgs args) {
       HEDDLE_UNROLL
       for (int i = 0; i < kPack; ++i) {
         const float x = b[i] + bias[0][i];
-        y[i] = a[i] * (map == Map::silu_dgrad ? silu_slope(x) : normal_below(x) + x * normal_density(x));
+        y[i] = a[i] * (map == Map::silu_dgrad ? silu_slope(x) : gelu_slope(x, args.tanh));
         sum[0][i] += y[i];
       }
       store_pack(out0 + at, left, wide, y);

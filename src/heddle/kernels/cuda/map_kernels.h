@@ -26,6 +26,7 @@ struct MapArgs {
   float* bias_parts;  // [ceil(T ÷ kMapRows)][columns of the bias]: Σ of the gradient before it is rounded; or null
   int64_t T, W;
   float factor;  // of `scale`
+  bool tanh;     // of `gelu`
 };
 /// Rows that one thread takes; partial sums of a bias' gradient are over so many.
 constexpr int kMapRows = 16;

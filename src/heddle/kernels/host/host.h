@@ -14,6 +14,8 @@
 namespace heddle::kernels::host {
 
 std::vector<KernelEntry> norm_kernels();
+std::vector<KernelEntry> layer_norm_kernels();
+std::vector<KernelEntry> dropout_kernels();
 std::vector<KernelEntry> mlp_kernels();
 std::vector<KernelEntry> clamped_swiglu_kernels();
 std::vector<KernelEntry> expert_bias_kernels();

@@ -11,7 +11,8 @@ const std::vector<KernelEntry>& host_kernels() {
   static const std::vector<KernelEntry> all = [] {
     host::mask_highway();
     std::vector<KernelEntry> list = host::attention_kernels();
-    for (auto* family : {host::linear_kernels, host::grouped_linear_kernels, host::norm_kernels, host::mlp_kernels,
+    for (auto* family : {host::linear_kernels, host::grouped_linear_kernels, host::norm_kernels,
+                         host::layer_norm_kernels, host::dropout_kernels, host::mlp_kernels,
                          host::clamped_swiglu_kernels, host::expert_bias_kernels, host::shape_kernels,
                          host::rope_kernels, host::cache_kernels, host::permute_kernels, host::embedding_kernels,
                          host::router_kernels, host::router_loss_kernels, host::loss_kernels,

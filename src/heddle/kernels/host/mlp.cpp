@@ -1,6 +1,7 @@
 // The activations of MLPs and their gradients, and biases, each in one pass. T rows, F width.
 //   add_bias: x + bias;
-//   swiglu: (gate, up) = u + bias, a = silu(gate)·up;  gelu: z = x + bias, y = z·Φ(z);  silu: x·σ(x)
+//   swiglu: (gate, up) = u + bias, a = silu(gate)·up;  gelu: z = x + bias, y = z·Φ(z), or with `tanh`
+//   z·σ(2w) of w = √(2/π)·(z + 0.044715 z³);  silu: x·σ(x)
 // Gradients of biases are sums over rows of the gradient before it is rounded, by blocks (row_pieces.h).
 #include "heddle/kernels/host/simd_targets.h"
 #undef HWY_TARGET_INCLUDE
@@ -44,6 +45,31 @@ HWY_INLINE Normal normal(V z) {
   return {hn::IfThenElse(hn::Lt(z, zero()), tail, hn::Sub(set(1.0f), tail)), bell};
 }
 
+/// Of GELU: what it multiplies z by, and its slope; by the error function, or by σ(2w).
+struct Exact {
+  static HWY_INLINE V part(V z) { return normal(z).below; }
+  static HWY_INLINE V slope(V z) {
+    constexpr float kInverseRootTwoPi = 0.398942280f;
+    const Normal at = normal(z);
+    return hn::MulAdd(hn::Mul(z, set(kInverseRootTwoPi)), at.bell, at.below);
+  }
+};
+struct Tanh {
+  static constexpr float kTwiceRoot = 1.59576912f, kCube = 0.044715f;  // 2·√(2/π)
+  /// Further off σ is 0 or 1, and a cube would leave the range of fp32.
+  static HWY_INLINE V bounded(V z) { return at_least(set(-64.0f), at_most(set(64.0f), z)); }
+  static HWY_INLINE V part(V z) {
+    z = bounded(z);
+    const V square = hn::Mul(z, z);
+    return sigmoid(hn::Mul(hn::Mul(z, set(kTwiceRoot)), hn::MulAdd(square, set(kCube), set(1.0f))));
+  }
+  static HWY_INLINE V slope(V z) {
+    z = bounded(z);
+    const V s = part(z), one = set(1.0f);
+    const V inner = hn::Mul(set(kTwiceRoot), hn::MulAdd(hn::Mul(z, z), set(3 * kCube), one));
+    return hn::MulAdd(hn::Mul(hn::Mul(z, s), hn::Sub(one, s)), inner, s);
+  }
+};
 /// The bias at column f, or nothing.
 struct Bias {
   const float* values_F;
@@ -134,7 +160,7 @@ void swiglu_dgrad(const KernelCall& call, int64_t begin, int64_t end) {
   }
 }
 
-template <class X>
+template <class X, class Kind>
 void gelu(const KernelCall& call, int64_t begin, int64_t end) {
   const int64_t F = call.out[0].columns();
   const Bias bias = bias_of(call, 1);
@@ -143,15 +169,14 @@ void gelu(const KernelCall& call, int64_t begin, int64_t end) {
     X* y_F = call.out[0].as<X>() + t * F;
     sweep(F, [&](int64_t f, auto lanes, auto) HEDDLE_BODY {
       const V z = bias.plus(load(x_F + f, lanes), f, lanes);
-      store(hn::Mul(z, normal(z).below), y_F + f, lanes);
+      store(hn::Mul(z, Kind::part(z)), y_F + f, lanes);
     });
   }
 }
 
-/// dx = dy·(Φ(z) + z·φ(z)).
-template <class X>
+/// dx = dy·gelu'(z).
+template <class X, class Kind>
 void gelu_dgrad(const KernelCall& call, int64_t begin, int64_t end) {
-  constexpr float kInverseRootTwoPi = 0.398942280f;
   const int64_t F = call.out[0].columns();
   const Bias bias = bias_of(call, 2);
   for (int64_t t = begin; t < end; ++t) {
@@ -161,9 +186,7 @@ void gelu_dgrad(const KernelCall& call, int64_t begin, int64_t end) {
     const bool first = t % kRowsPerPartial == 0;
     sweep(F, [&](int64_t f, auto lanes, auto) HEDDLE_BODY {
       const V z = bias.plus(load(x_F + f, lanes), f, lanes);
-      const Normal at = normal(z);
-      const V slope = hn::MulAdd(hn::Mul(z, set(kInverseRootTwoPi)), at.bell, at.below);
-      const V dx = hn::Mul(load(dy_F + f, lanes), slope);
+      const V dx = hn::Mul(load(dy_F + f, lanes), Kind::slope(z));
       store(dx, dx_F + f, lanes);
       if (dbias_F) store(first ? dx : hn::Add(load(dbias_F + f, lanes), dx), dbias_F + f, lanes);
     });
@@ -212,6 +235,8 @@ void multiply_dgrad(const KernelCall& call, int64_t begin, int64_t end) {
   });
 }
 
+bool is_tanh(const KernelCall& call) { return call.op->attributes.integer_or("tanh", 0) != 0; }
+
 template <auto narrow, auto wide>
 HWY_INLINE void by_type(const KernelCall& call, int64_t begin, int64_t end) {
   call.in[0].dtype == Dtype::bf16 ? narrow(call, begin, end) : wide(call, begin, end);
@@ -235,10 +260,12 @@ void SwigluDgradRows(const KernelCall& call, int64_t begin, int64_t end) {
   by_type<swiglu_dgrad<bf16>, swiglu_dgrad<float>>(call, begin, end);
 }
 void GeluRows(const KernelCall& call, int64_t begin, int64_t end) {
-  by_type<gelu<bf16>, gelu<float>>(call, begin, end);
+  is_tanh(call) ? by_type<gelu<bf16, Tanh>, gelu<float, Tanh>>(call, begin, end)
+                : by_type<gelu<bf16, Exact>, gelu<float, Exact>>(call, begin, end);
 }
 void GeluDgradRows(const KernelCall& call, int64_t begin, int64_t end) {
-  by_type<gelu_dgrad<bf16>, gelu_dgrad<float>>(call, begin, end);
+  is_tanh(call) ? by_type<gelu_dgrad<bf16, Tanh>, gelu_dgrad<float, Tanh>>(call, begin, end)
+                : by_type<gelu_dgrad<bf16, Exact>, gelu_dgrad<float, Exact>>(call, begin, end);
 }
 void Silu(const KernelCall& call, int64_t begin, int64_t end) {
   by_type<silu<bf16>, silu<float>>(call, begin, end);

@@ -1,6 +1,8 @@
-// load_tokens, load_starts, load_scales, load_step, load_limits: from the batch of the step into values;
-// post_validation, which it tells what was tried.
+// load_tokens, load_starts, load_positions, load_dropout, load_scales, load_step, load_limits: from the batch of
+// the step into values; post_validation, which it tells what was tried.
 #include "heddle/device/batch.h"
+
+#include <limits>
 
 #include "heddle/ir/axes.h"
 #include "heddle/kernels/reference/operands.h"
@@ -56,21 +58,88 @@ void load_tokens(const KernelCall& call) {
   }
 }
 
-void load_starts(const KernelCall& call) {
-  const int64_t S = call.op->attributes.integer("sequence"), B = call.op->attributes.integer("rows") / S;
-  const int64_t end = call.op->attributes.integer("document_end");
-  const std::vector<int32_t>& tokens = batch_of(call).microbatches.at(static_cast<size_t>(call.microbatch)).tokens;
+/// Of each position of B sequences of S, the one behind the last id `end` before it, or 0.
+std::vector<int32_t> starts_of(const device::Microbatch& microbatch, int64_t B, int64_t S, int64_t end) {
+  const std::vector<int32_t>& tokens = microbatch.tokens;
   const int64_t width = B == 0 ? 0 : std::ssize(tokens) / B;
   HEDDLE_CHECK(B == 0 || (width >= S && std::ssize(tokens) == B * width),
                "a microbatch has {} ids, {} times {} are expected", tokens.size(), B, S);
-  auto* to = call.out[0].as<int32_t>();
+  std::vector<int32_t> starts;
   for (int64_t b = 0; b < B; ++b) {
     int32_t start = 0;
     for (int64_t s = 0; s < S; ++s) {
       if (s > 0 && tokens[static_cast<size_t>(b * width + s - 1)] == end) start = static_cast<int32_t>(s);
-      *to++ = start;
+      starts.push_back(start);
     }
   }
+  return starts;
+}
+
+void load_starts(const KernelCall& call) {
+  const int64_t S = call.op->attributes.integer("sequence"), B = call.op->attributes.integer("rows") / S;
+  const std::vector<int32_t> starts =
+      starts_of(batch_of(call).microbatches.at(static_cast<size_t>(call.microbatch)), B, S,
+                call.op->attributes.integer("document_end"));
+  std::copy(starts.begin(), starts.end(), call.out[0].as<int32_t>());
+}
+
+/// Of row t of a rank of cp and tp: its sequence of the microbatch, and its position there.
+struct RowPlaces {
+  explicit RowPlaces(const KernelCall& call)
+      : S(call.op->attributes.integer("sequence")),
+        cp(static_cast<int>(call.op->attributes.integer_or("cp", 1))),
+        tp(static_cast<int>(call.op->attributes.integer_or("tp", 1))),
+        local(S / (int64_t{cp} * tp)) {
+    HEDDLE_CHECK((cp == 1 && tp == 1) || call.place != nullptr, "op '{}' runs without a place in the mesh",
+                 call.op->kind());
+    if (cp > 1) of_cp = call.place->at(ir::Axis::cp);
+    if (tp > 1) of_tp = call.place->at(ir::Axis::tp);
+  }
+  int64_t sequence(int64_t t) const { return t / local; }
+  int64_t position(int64_t t) const { return ir::position(of_tp * local + t % local, S, of_cp, cp); }
+
+  int64_t S;
+  int cp, tp, of_cp = 0, of_tp = 0;
+  int64_t local;  // rows of a sequence
+};
+
+void load_positions(const KernelCall& call) {
+  const int64_t T = call.out[0].elements();
+  auto* to = call.out[0].as<int32_t>();
+  if (call.op->attributes.integer_or("cached", 0) != 0) {
+    const std::vector<int32_t>& places = batch_of(call).places;
+    const auto S = static_cast<int32_t>(call.op->attributes.integer("sequence"));
+    HEDDLE_CHECK(std::ssize(places) == T, "{} places, {} are expected", places.size(), T);
+    for (const int32_t place : places) *to++ = place < 0 ? -1 : place % S;
+    return;
+  }
+  const RowPlaces rows(call);
+  const int64_t end = call.op->attributes.integer_or("document_end", -1);
+  if (end < 0) {
+    for (int64_t t = 0; t < T; ++t) to[t] = static_cast<int32_t>(rows.position(t));
+    return;
+  }
+  const std::vector<int32_t> starts =
+      starts_of(batch_of(call).microbatches.at(static_cast<size_t>(call.microbatch)), T / rows.local, rows.S, end);
+  for (int64_t t = 0; t < T; ++t) {
+    const int64_t s = rows.position(t);
+    to[t] = static_cast<int32_t>(s) - starts[static_cast<size_t>(rows.sequence(t) * rows.S + s)];
+  }
+}
+
+void load_dropout(const KernelCall& call) {
+  const device::Batch& batch = batch_of(call);
+  const RowPlaces rows(call);
+  const int64_t first = batch.microbatches.at(static_cast<size_t>(call.microbatch)).first_sequence;
+  const int64_t T = call.out[0].elements();
+  HEDDLE_CHECK((first + T / rows.local) * rows.S <= std::numeric_limits<int32_t>::max(),
+               "dropout counts tokens of a step up to 2^31, not those of sequence {}", first);
+  for (int64_t t = 0; t < T; ++t)
+    call.out[0].as<int32_t>()[t] = static_cast<int32_t>((first + rows.sequence(t)) * rows.S + rows.position(t));
+  auto* key = call.out[1].as<int32_t>();
+  key[0] = static_cast<int32_t>(batch.seed);
+  key[1] = static_cast<int32_t>(batch.seed >> 32);
+  key[2] = static_cast<int32_t>(batch.step);
 }
 
 template <class A>
@@ -105,6 +174,8 @@ std::vector<KernelEntry> batch_kernels() {
   return {entry("load_tokens", load_tokens),
           entry("shift_ids", shift_ids),
           entry("load_starts", load_starts),
+          entry("load_positions", load_positions),
+          entry("load_dropout", load_dropout),
           entry("load_scales", by_type<out0, load_scales<float>, load_scales<double>>),
           entry("load_step", load_step),
           entry("load_limits", load_limits),

@@ -28,6 +28,20 @@ A normal_density(A z) {
   return std::exp(A(-0.5) * z * z) * static_cast<A>(std::numbers::inv_sqrtpi / std::numbers::sqrt2);
 }
 
+/// z·Φ(z), or with `tanh` z·σ(2w) of w = √(2/π)·(z + 0.044715 z³), which is z·(1 + tanh w)/2.
+template <class A>
+A gelu_of(A z, bool tanh) {
+  const A w = static_cast<A>(std::numbers::inv_sqrtpi * std::numbers::sqrt2) * (z + A(0.044715) * z * z * z);
+  return z * (tanh ? sigmoid(2 * w) : normal_below(z));
+}
+template <class A>
+A gelu_slope(A z, bool tanh) {
+  if (!tanh) return normal_below(z) + z * normal_density(z);
+  const A root = static_cast<A>(std::numbers::inv_sqrtpi * std::numbers::sqrt2);
+  const A s = sigmoid(2 * root * (z + A(0.044715) * z * z * z));
+  return s + z * s * (1 - s) * 2 * root * (1 + 3 * A(0.044715) * z * z);
+}
+
 /// (gate, up) = u + bias; a = silu(gate)·up.
 template <class A>
 void swiglu(const KernelCall& call) {
@@ -145,28 +159,27 @@ void multiply_dgrad(const KernelCall& call) {
   }
 }
 
-/// z = x + bias, y = z·Φ(z).
+/// z = x + bias, y = gelu(z).
 template <class A>
 void gelu(const KernelCall& call) {
   const Input<A> x_TF(call.in[0]), bias_F(operand(call.in, 1));
   const int64_t T = call.in[0].dim(0), F = call.in[0].dim(1);
+  const bool tanh = call.op->attributes.integer_or("tanh", 0) != 0;
   const Output<A> y_TF(call.out[0]);
-  for (int64_t i = 0; i < T * F; ++i) {
-    const A z = x_TF[i] + (bias_F ? bias_F[i % F] : A(0));
-    y_TF[i] = z * normal_below(z);
-  }
+  for (int64_t i = 0; i < T * F; ++i) y_TF[i] = gelu_of(x_TF[i] + (bias_F ? bias_F[i % F] : A(0)), tanh);
 }
 
-/// dx = dy·(Φ(z) + z·φ(z)); dbias = Σ_t dx.
+/// dx = dy·gelu'(z), where gelu' is Φ(z) + z·φ(z) but with `tanh`; dbias = Σ_t dx.
 template <class A>
 void gelu_dgrad(const KernelCall& call) {
   const Input<A> dy_TF(call.in[0]), x_TF(call.in[1]), bias_F(operand(call.in, 2));
   const int64_t T = call.in[0].dim(0), F = call.in[0].dim(1);
+  const bool tanh = call.op->attributes.integer_or("tanh", 0) != 0;
   const Output<A> dx_TF(call.out[0]);
   std::vector<A> sum_F(static_cast<size_t>(F), A(0));
   for (int64_t i = 0; i < T * F; ++i) {
     const A z = x_TF[i] + (bias_F ? bias_F[i % F] : A(0));
-    dx_TF[i] = dy_TF[i] * (normal_below(z) + z * normal_density(z));
+    dx_TF[i] = dy_TF[i] * gelu_slope(z, tanh);
     sum_F[static_cast<size_t>(i % F)] += dx_TF[i];
   }
   if (!bias_F) return;

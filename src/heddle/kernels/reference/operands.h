@@ -122,6 +122,7 @@ std::vector<KernelEntry> batch_kernels();
 std::vector<KernelEntry> embedding_kernels();
 std::vector<KernelEntry> linear_kernels();
 std::vector<KernelEntry> norm_kernels();
+std::vector<KernelEntry> dropout_kernels();
 std::vector<KernelEntry> shape_kernels();
 std::vector<KernelEntry> position_kernels();
 std::vector<KernelEntry> attention_kernels();

@@ -15,6 +15,9 @@ Shape shape_of(const ModelConfig& c, std::string name) {
   s.tied = c.tie_word_embeddings;
   s.mtp = c.num_nextn_predict_layers;
   s.ffn_bias = c.mlp_bias;
+  s.gated = c.activation == Activation::swiglu;
+  s.norm_bias = c.norm == Norm::layer;
+  if (!c.turns()) s.positions = c.max_position_embeddings;
   if (c.is_latent()) {
     s.kv_heads = s.heads;
     s.head_dim = c.qk_head_dim();

@@ -34,7 +34,9 @@ class Decoder {
     const int64_t last_depth = std::min(w_.depths(), share.first_depth + share.depths - 1);
     if (share.embedding || share.depths > 0 || share.loss) ends_.load_tokens();
     w_.load_scales();
-    w_.load_rope_table();
+    if (w_.config().turns()) w_.load_rope_table();
+    if (!w_.config().turns() && share.embedding) w_.load_positions();
+    if (share.embedding || share.layers > 0 || share.depths > 0) w_.load_dropout();
     w_.caches() ? w_.load_places() : w_.load_starts();
 
     std::vector<ValueId> states = share.embedding ? std::vector{ends_.embed(0, "x")} : arrive(chunk);

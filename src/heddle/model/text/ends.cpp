@@ -26,7 +26,20 @@ ValueId Ends::embed(int64_t depth, const std::string& name) {
     here = w_.op("shift_ids", {here}, {fmt::format("ids_{}_here", depth)},
                  {{"size", w_.config().vocab_size / w_.tp()}, {"outside", int64_t{-1}}})[0];
   }
-  return w_.scatter_sum(w_.op("embedding", {here, embedding()}, {w_.partial(name)})[0], name);
+  const bool learned = !w_.config().turns();
+  const std::string tokens = learned ? name + "_tokens" : name;
+  ValueId x_TH = w_.scatter_sum(w_.op("embedding", {here, embedding()}, {w_.partial(tokens)})[0], tokens);
+  if (learned) {
+    const ValueId p_TH = w_.op("embedding", {w_.positions(), position_table()}, {name + "_positions"})[0];
+    x_TH = w_.op("add", {x_TH, p_TH}, {name})[0];
+  }
+  return w_.dropout(x_TH, Writer::Site::embedding, name + "_kept");
+}
+
+// Whole on every rank of tp: each has rows of its own to add.
+ValueId Ends::position_table() {
+  return w_.matrix(Parameter::Part::embedding, "model.embed_positions.weight", w_.config().max_position_embeddings,
+                   w_.config().hidden_size);
 }
 
 void Ends::load_head() {

@@ -24,6 +24,7 @@ class Ends {
 
  private:
   ir::ValueId embedding();
+  ir::ValueId position_table();
   void predict_last(ir::ValueId h_TH, const std::string& norm_name, const std::string& name);
   void predict_part(ir::ValueId n_UH, ir::ValueId labels, const Statistic& loss, const std::string& name);
   ir::ValueId ids(int64_t depth) const { return tokens_of_[static_cast<size_t>(depth)]; }

@@ -14,9 +14,25 @@ ValueId swiglu(Writer& w, ValueId u, const std::string& name) {
   return w.op("multiply", {s, parts[1]}, {name})[0];
 }
 
+namespace {
+
+ValueId with_gelu(Writer& w, ValueId x_TH, const std::string& prefix, int64_t width, const std::string& name) {
+  constexpr auto kMlp = Parameter::Part::mlp;
+  const ValueId u =
+      w.column_linear(w.gather(x_TH, name + "_in"), kMlp, prefix, "up_proj", width, w.config().mlp_bias);
+  ir::Attributes attributes;
+  if (w.config().activation == Activation::gelu_tanh) attributes.set("tanh", int64_t{1});
+  const ValueId a = w.op("gelu", {u}, {name + "_a"}, std::move(attributes))[0];
+  return w.row_linear(a, kMlp, prefix, "down_proj", width, name, w.config().mlp_bias);
+}
+
+}  // namespace
+
 ValueId feed_forward(Writer& w, ValueId x_TH, const std::string& prefix, int64_t width, const std::string& name,
                      OpPart part) {
   const Writer::Part while_here(w, part);
+  if (part == OpPart::mlp && w.config().activation != Activation::swiglu)
+    return with_gelu(w, x_TH, prefix, width, name);
   const Parameter::Part of = part == OpPart::shared ? Parameter::Part::shared_experts : Parameter::Part::mlp;
   const ValueId w_gate_up = w.matrix(
       of, prefix + "gate_up_proj.weight", 2 * width, w.config().hidden_size,

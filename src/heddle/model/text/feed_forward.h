@@ -1,4 +1,5 @@
-// A gated MLP: down(silu(gate(x)) · up(x)), or with clamped SwiGLU (the released code of GPT-OSS) in its middle.
+// An MLP: down(silu(gate(x)) · up(x)), or with clamped SwiGLU (the released code of GPT-OSS) in its middle, or
+// down(gelu(up(x))).
 #pragma once
 
 #include <string>

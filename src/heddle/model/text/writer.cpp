@@ -1,5 +1,6 @@
 #include "heddle/model/text/writer.h"
 
+#include "heddle/base/error.h"
 #include "heddle/model/loss_scale.h"
 #include "heddle/ops/ops.h"
 
@@ -132,10 +133,32 @@ ValueId Writer::row_linear(ValueId x_U, Parameter::Part part, const std::string&
   return bias ? add_bias(y, part, prefix + name + ".bias", config_.hidden_size, out) : y;
 }
 
+ValueId Writer::norm(ValueId x, const std::string& name, const std::string& out) {
+  if (config_.norm == Norm::rms) return norm(x, name, out, config_.rms_norm_eps, columns(x));
+  constexpr std::string_view kGain = "weight";
+  HEDDLE_CHECK(name.ends_with(kGain), "the gain of a norm is called '{}'", name);
+  const ValueId gain = parameter({.name = name, .part = Parameter::Part::norm, .start = Parameter::Start::ones},
+                                 wide_, {columns(x)});
+  const ValueId bias = parameter({.name = name.substr(0, name.size() - kGain.size()) + "bias",
+                                  .part = Parameter::Part::norm,
+                                  .start = Parameter::Start::zeros},
+                                 wide_, {columns(x)});
+  return op("layer_norm", {x, gain, bias}, {out, out + "_mean", out + "_rstd"},
+            {{"epsilon", config_.rms_norm_eps}})[0];
+}
+
 ValueId Writer::norm(ValueId x, const std::string& name, const std::string& out, double epsilon, int64_t width) {
   const ValueId gain =
       parameter({.name = name, .part = Parameter::Part::norm, .start = Parameter::Start::ones}, wide_, {width});
   return op("rms_norm", {x, gain}, {out, out + "_rstd"}, {{"epsilon", epsilon}})[0];
+}
+
+ValueId Writer::dropout(ValueId x, Site site, const std::string& name) {
+  const double rate = site == Site::embedding ? config_.embedding_dropout : config_.residual_dropout;
+  if (rate == 0 || spec_.purpose != ir::Purpose::train) return x;
+  constexpr int64_t kSites = 3;
+  return op("dropout", {x, drawn_tokens_, drawn_key_}, {name},
+            {{"rate", rate}, {"site", (layer_ + 1) * kSites + static_cast<int64_t>(site)}})[0];
 }
 
 ValueId Writer::statistic(const Statistic& what, const std::vector<int64_t>& shape, Dtype dtype) {
@@ -165,6 +188,26 @@ void Writer::load_starts() {
   if (spec_.document_end < 0) return;
   starts_ = op("load_starts", {}, {"starts"},
                {{"rows", runs_ * whole_}, {"sequence", whole_}, {"document_end", spec_.document_end}})[0];
+}
+
+void Writer::load_positions() {
+  ir::Attributes attributes{{"rows", tokens_}, {"sequence", spec_.sequence_length}};
+  if (caches()) {
+    attributes.set("cached", int64_t{1});
+  } else {
+    attributes.set("cp", cp()).set("tp", tp());
+    if (spec_.document_end >= 0) attributes.set("document_end", spec_.document_end);
+  }
+  positions_ = op("load_positions", {}, {"positions"}, std::move(attributes))[0];
+}
+
+void Writer::load_dropout() {
+  if (spec_.purpose != ir::Purpose::train || (config_.embedding_dropout == 0 && config_.residual_dropout == 0))
+    return;
+  const auto drawn = op("load_dropout", {}, {"drawn_tokens", "drawn_key"},
+                        {{"rows", tokens_}, {"sequence", whole_}, {"cp", cp()}, {"tp", tp()}});
+  drawn_tokens_ = drawn[0];
+  drawn_key_ = drawn[1];
 }
 
 void Writer::load_places() { places_ = op("load_places", {}, {"places"}, {{"rows", tokens_}})[0]; }

@@ -87,11 +87,14 @@ class Writer {
   ir::ValueId row_linear(ir::ValueId x_U, Parameter::Part part, const std::string& prefix, const std::string& name,
                          int64_t k, const std::string& out, bool bias = false);
 
-  ir::ValueId norm(ir::ValueId x, const std::string& name, const std::string& out) {
-    return norm(x, name, out, config_.rms_norm_eps, columns(x));
-  }
-  /// Of each run of `width` columns by itself.
+  /// Around a layer, of the model's kind; `name` is its gain's and ends in "weight", a bias stands beside it.
+  ir::ValueId norm(ir::ValueId x, const std::string& name, const std::string& out);
+  /// The root-mean-square norm of each run of `width` columns by itself.
   ir::ValueId norm(ir::ValueId x, const std::string& name, const std::string& out, double epsilon, int64_t width);
+
+  /// What dropout leaves of x [T, H] at one place of a layer, where the text trains and the model drops.
+  enum class Site : uint8_t { embedding, attention, mlp };
+  ir::ValueId dropout(ir::ValueId x, Site site, const std::string& name);
 
   /// A sum that lasts to the end of the step, and one loss added to it.
   ir::ValueId statistic(const Statistic& what, const std::vector<int64_t>& shape, Dtype dtype = Dtype::f64);
@@ -106,6 +109,12 @@ class Writer {
   /// Of each position of the microbatch's sequences the first that it may see; none where documents are not apart.
   ir::ValueId starts() const { return starts_; }
   void load_starts();
+
+  /// The position of each of this rank's rows, for a table of learned ones.
+  ir::ValueId positions() const { return positions_; }
+  void load_positions();
+  /// What dropout draws from, where it is wanted in this chunk.
+  void load_dropout();
 
   /// Where in the cache this text's rows stand, and rows written there: into columns from `first` on of the layer's
   /// cache of that name, which is `width` wide.
@@ -122,7 +131,8 @@ class Writer {
   Dtype wide_ = Dtype::f32;
   int layer_ = -1, chunk_ = 0;
   OpPart part_ = OpPart::none;
-  ir::ValueId scales_ = ir::none, rope_ = ir::none, places_ = ir::none, starts_ = ir::none;
+  ir::ValueId scales_ = ir::none, rope_ = ir::none, places_ = ir::none, starts_ = ir::none, positions_ = ir::none;
+  ir::ValueId drawn_tokens_ = ir::none, drawn_key_ = ir::none;
 };
 
 }  // namespace heddle::model

@@ -10,6 +10,7 @@ namespace {
 // The tokens of a microbatch that begins with the sequence `first`, and what of them is masked.
 device::Microbatch microbatch_from(const Sequences& sequences, int64_t first, int64_t count, int64_t width) {
   device::Microbatch micro;
+  micro.first_sequence = first;
   for (int64_t i = first; i < first + count; ++i) {
     if (i >= std::ssize(sequences.tokens)) {  // a last, smaller batch
       micro.tokens.insert(micro.tokens.end(), static_cast<size_t>(width), -1);
