@@ -15,8 +15,8 @@
 #include "heddle/observe/table.h"
 #include "heddle/observe/terminal/doing.h"
 #include "heddle/observe/units.h"
-#include "heddle/planner/machine.h"
 #include "heddle/planner/budget/memory_budget.h"
+#include "heddle/planner/machine.h"
 #include "heddle/session/run_trace.h"
 
 namespace heddle::cli {
@@ -163,7 +163,8 @@ void print(const config::RunConfig& config, const planner::ConfigForecast& c, co
   const observe::Terminal terminal = observe::describe_terminal(1);
   fmt::print("{}: {}; a step of {} tokens on {} ({})\n\n", config.name,
              c.plan.ranks() == 1 ? "one rank" : plan::text_of(c.plan.mesh),
-             observe::grouped_text(config.tokens_per_step()), profile.machine, profile.date);
+             observe::grouped_text(config.train.global_batch * config.train.sequence_length), profile.machine,
+             profile.date);
   fmt::print("step {}, {}, MFU {:.1f} %\n\n", observe::duration_text(f.step_us * 1e-6),
              observe::count_text(f.tokens_per_s, "tok/s"), 100 * f.mfu);
   observe::Table table(

@@ -3,6 +3,7 @@
 //   config.toml     the whole configuration      metrics.jsonl   a line a step        tokenizer.json
 //   checkpoints/    step-000123/                 tensorboard/    events               trace.perfetto
 //   report.html     loss, speed, memory, ops of one step, sample text
+//   references.bin  of a run that learns from pairs: their losses under its first weights
 //   .lock           held by the run that writes here
 //
 // config.toml comes first: a folder with it holds a run, which `--resume` goes on with, from its beginning where no
@@ -26,6 +27,7 @@ struct RunFolder {
   /// The tokenizer that the folder keeps (tokenizer.json, tokenizer.model or tokenizer.tiktoken), or "".
   std::string tokenizer() const { return data::tokenizer_in(path); }
   std::string checkpoints() const { return path + "/checkpoints"; }
+  std::string references() const { return path + "/references.bin"; }
   std::string tensorboard() const { return path + "/tensorboard"; }
   std::string trace() const { return path + "/trace.perfetto"; }
   std::string report() const { return path + "/report.html"; }

@@ -31,7 +31,7 @@ const std::vector<KernelEntry>& reference_kernels() {
     for (auto* family :
          {batch_kernels, embedding_kernels, linear_kernels, norm_kernels, shape_kernels, position_kernels,
           attention_kernels, cache_kernels, mlp_kernels, router_kernels, router_loss_kernels, expert_kernels,
-          loss_kernels, optimizer_kernels, muon_kernels, exact_kernels, copy_kernels}) {
+          loss_kernels, preference_kernels, optimizer_kernels, muon_kernels, exact_kernels, copy_kernels}) {
       for (KernelEntry& kernel : family()) list.push_back(kernel);
     }
     return list;

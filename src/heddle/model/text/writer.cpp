@@ -162,9 +162,10 @@ void Writer::load_rope_table() {
 }
 
 void Writer::load_starts() {
-  if (spec_.document_end < 0) return;
-  starts_ = op("load_starts", {}, {"starts"},
-               {{"rows", runs_ * whole_}, {"sequence", whole_}, {"document_end", spec_.document_end}})[0];
+  if (!spec_.documents_apart && spec_.document_end < 0) return;
+  ir::Attributes attributes{{"rows", runs_ * whole_}, {"sequence", whole_}};
+  if (spec_.document_end >= 0) attributes.set("document_end", spec_.document_end);
+  starts_ = op("load_starts", {}, {"starts"}, std::move(attributes))[0];
 }
 
 void Writer::load_places() { places_ = op("load_places", {}, {"places"}, {{"rows", tokens_}})[0]; }
