@@ -41,8 +41,8 @@ void write_samples(const std::string& prefix, const std::vector<int64_t>& sizes)
   TokenFileWriter writer(prefix, kVocabulary);
   for (size_t d = 0; d < sizes.size(); ++d) {
     const auto size = static_cast<size_t>(sizes[d]);
-    std::vector<uint8_t> weights(size);
-    for (size_t i = 0; i < size; ++i) weights[i] = i % 2 == 1 || i == 0;
+    std::vector<float> weights(size);
+    for (size_t i = 0; i < size; ++i) weights[i] = i % 2 == 1 || i == 0 ? 1 : 0;
     writer.add_sample(std::vector<TokenId>(size, static_cast<TokenId>(d)), weights);
   }
   writer.commit();
@@ -60,7 +60,7 @@ TEST(PackedSamples, EachStandsWholeInOneSequenceOfAnEpoch) {
   std::set<int32_t> seen;
   int64_t ids = 0;
   for (int64_t i = 0; i < data.train_sequences(); ++i) {
-    data.train_sequence(i, tokens, masked);
+    data.train_sequence(i, tokens, {.masked = masked});
     for (size_t at = 0; at < tokens.size();) {
       if (tokens[at] < 0) {
         ASSERT_TRUE(masked[at]);
@@ -121,8 +121,8 @@ TEST(PackedSamples, WeightsThatAreNone) {
   std::vector<uint8_t> masked(11);
   EXPECT_THROW(
       {
-        data.train_sequence(0, tokens, masked);
-        data.train_sequence(1, tokens, masked);
+        data.train_sequence(0, tokens, {.masked = masked});
+        data.train_sequence(1, tokens, {.masked = masked});
       },
       ConfigError);
   write_numbered(folder / "t", 5);  // documents in the place of samples

@@ -7,12 +7,17 @@ namespace {
 
 const std::vector<kernels::KernelEntry>& reference() { return kernels::reference_kernels(); }
 
-/// What the gradients are of: Σ seed·output, or scales[scale_index]·loss for a loss.
+/// What the gradients are of: Σ seed·output, or scales[scale_index]·loss for a loss, with z_weight·z where it has
+/// that.
 double objective(const OpCase& op, const std::vector<Tensor>& seeds) {
   const OpResult result = run_op(op, reference());
   if (ops::find(op.kind).is_loss) {
-    const double scale = op.in.back().tensor.values[static_cast<size_t>(op.attributes.integer("scale_index"))];
-    return scale * result.out[0].values[0];
+    const auto scales = static_cast<size_t>(ir::place_of("scales", ops::find(op.kind).operands));
+    const double scale = op.in[scales].tensor.values[static_cast<size_t>(op.attributes.integer("scale_index"))];
+    double loss = result.out[0].values[0];
+    if (op.attributes.has("z_weight")) loss += op.attributes.number("z_weight") * result.out[2].values[0];
+    // What ranks share, each counts a part of, and differentiates whole.
+    return scale * loss * op.attributes.number_or("ranks", 1);
   }
   double sum = 0;
   for (size_t i = 0; i < seeds.size(); ++i) {
@@ -128,7 +133,7 @@ TEST(GradientCases, cover_every_differentiable_op) {
   for (const CaseMaker& maker : differentiable_cases()) covered.push_back(maker.make(Dtype::f64, 1).kind);
   for (const ir::OpDef* def : ops::all()) {
     if (def->differentiate == nullptr || def->collective || def->stream == ir::StreamKind::comm) continue;
-    if (def->kind == "sharded_loss")
+    if (def->kind == "sharded_loss" || def->kind == "sharded_token_losses")
       continue;  // a loss only with the parts of other ranks: the layout tests hold it
     if (def->kind == "attention_finish")
       continue;  // its rule is that of the parts: context_attention_test holds it

@@ -24,11 +24,13 @@ struct Head {
   OpResult run(const std::vector<kernels::KernelEntry>& kernels, std::string kind, std::vector<Tensor> in,
                bool updates, bool overwrite) const {
     OpCase op{"", std::move(kind), {}, {{"scale_index", 0}}, {}};
+    if (z_weight > 0) op.attributes.set("z_weight", z_weight);
     for (Tensor& t : in) op.in.push_back(metadata(std::move(t)));
     if (updates) op.updates.push_back(acc);
     return run_op(op, kernels, overwrite);
   }
   Tensor x, w, labels, scales, acc;
+  double z_weight = 0;
 };
 
 TEST(HostLinearCrossEntropy, AgreesWithReference) {
@@ -59,6 +61,59 @@ TEST(HostLinearCrossEntropy, AgreesWithReference) {
         EXPECT_TRUE(same(wgrad.updates[0], train.updates[0])) << where;
       }
     }
+  }
+}
+
+/// Weights of the rows, and the squares of lse as a part of the loss.
+TEST(HostLinearCrossEntropy, AgreesWithReferenceOnWeightsAndSquares) {
+  struct Sizes {
+    int64_t T, V, H;
+  };
+  for (const Sizes s : {Sizes{0, 7, 5}, {70, 130, 33}, {70, 1700, 33}, {4500, 12, 8}}) {
+    for (const Dtype X : {Dtype::f32, Dtype::bf16}) {
+      for (const double z_weight : {0.0, 1e-3, 0.2}) {
+        Head head(X, s.T, s.V, s.H);
+        head.z_weight = z_weight;
+        Tensor weights = random_tensor(Dtype::f64, {s.T}, 4);
+        for (double& w : weights.values) w = std::abs(w);
+        const auto& reference = kernels::reference_kernels();
+        const auto& host = kernels::host_kernels();
+        const std::vector<Tensor> in{head.x, head.w, head.labels, head.scales, weights};
+        const OpResult wanted = head.run(reference, "linear_cross_entropy_train", in, true, true);
+        const OpResult forward = head.run(host, "linear_cross_entropy", in, false, true);
+        const std::vector<Tensor> with_lse{head.x, head.w, head.labels, forward.out[1], head.scales, weights};
+        const OpResult dgrad = head.run(host, "linear_cross_entropy_dgrad", with_lse, false, true);
+        const OpResult train = head.run(host, "linear_cross_entropy_train", in, true, true);
+        const std::string where = fmt::format("{} T {} V {} z {}", name_of(X), s.T, s.V, z_weight);
+        EXPECT_EQ(wanted.out.size(), z_weight > 0 ? 3u : 2u);
+        for (size_t i = 0; i < wanted.out.size(); ++i)
+          EXPECT_TRUE(close(wanted.out[i], train.out[i], tolerance(X))) << where << " output " << i;
+        EXPECT_TRUE(close(wanted.updates[0], train.updates[0], tolerance(X))) << where;
+        EXPECT_TRUE(same(dgrad.out[0], train.out[1])) << where;
+        if (z_weight > 0) {
+          EXPECT_TRUE(same(forward.out[2], train.out[2])) << where;
+        }
+      }
+    }
+  }
+}
+
+/// The loss of each token, and its gradient by factors of the rows alone.
+TEST(HostLinearCrossEntropy, AgreesWithReferenceOnTokens) {
+  for (const Dtype X : {Dtype::f32, Dtype::bf16}) {
+    const Head head(X, 70, 1700, 33);
+    const Tensor factors = random_tensor(Dtype::f64, {70}, 4);
+    const std::vector<Tensor> in{head.x, head.w, head.labels};
+    std::vector<std::vector<Tensor>> made;
+    for (const auto* kernels : {&kernels::reference_kernels(), &kernels::host_kernels()}) {
+      const OpResult forward = head.run(*kernels, "linear_token_losses", in, false, true);
+      const std::vector<Tensor> back{head.x, head.w, head.labels, forward.out[1], Tensor(), factors};
+      made.push_back({forward.out[0], forward.out[1],
+                      head.run(*kernels, "linear_cross_entropy_dgrad", back, false, true).out[0],
+                      head.run(*kernels, "linear_cross_entropy_wgrad", back, true, true).updates[0]});
+    }
+    for (size_t i = 0; i < made[0].size(); ++i)
+      EXPECT_TRUE(close(made[0][i], made[1][i], tolerance(X))) << name_of(X) << " " << i;
   }
 }
 

@@ -619,6 +619,72 @@ inline std::vector<CaseMaker> loss_cases() {
                            {}};
                      }});
   }
+  const auto weights = [](int64_t T) {
+    Tensor of_rows = random_tensor(Dtype::f64, {T}, 66);
+    for (double& w : of_rows.values) w = std::abs(w);
+    return Operand{of_rows, Role::input};
+  };
+  for (const double z_weight : {0.0, 0.03}) {
+    ir::Attributes attributes{{"scale_index", 1}};
+    if (z_weight > 0) attributes.set("z_weight", z_weight);
+    const std::string suffix = z_weight > 0 ? "_weighted_z" : "_weighted";
+    cases.push_back({"cross_entropy" + suffix, [=](Dtype X, int64_t B) {
+                       return OpCase{
+                           "cross_entropy" + suffix,
+                           "cross_entropy",
+                           {activation(random_tensor(X, {B * 7, 19}, 61, 2)),
+                            Operand{random_labels(B * 7, 19, 62), Role::input}, scales(X), weights(B * 7)},
+                           attributes,
+                           {}};
+                     }});
+    cases.push_back({"linear_cross_entropy" + suffix, [=](Dtype X, int64_t B) {
+                       return OpCase{
+                           "linear_cross_entropy" + suffix,
+                           "linear_cross_entropy",
+                           {activation(random_tensor(X, {B * 35, 5}, 63)), weight(random_tensor(X, {19, 5}, 64)),
+                            Operand{random_labels(B * 35, 19, 65), Role::input}, scales(X), weights(B * 35)},
+                           attributes,
+                           {}};
+                     }});
+  }
+  cases.push_back({"token_losses", [=](Dtype X, int64_t B) {
+                     return OpCase{"token_losses",
+                                   "token_losses",
+                                   {activation(random_tensor(X, {B * 7, 19}, 67, 2)),
+                                    Operand{random_labels(B * 7, 19, 68), Role::input}},
+                                   {},
+                                   {}};
+                   }});
+  cases.push_back({"linear_token_losses", [=](Dtype X, int64_t B) {
+                     return OpCase{
+                         "linear_token_losses",
+                         "linear_token_losses",
+                         {activation(random_tensor(X, {B * 35, 5}, 69)), weight(random_tensor(X, {19, 5}, 70)),
+                          Operand{random_labels(B * 35, 19, 71), Role::input}},
+                         {},
+                         {}};
+                   }});
+  cases.push_back({"sequence_sums", [=](Dtype, int64_t B) {
+                     return OpCase{"sequence_sums",
+                                   "sequence_sums",
+                                   {activation(random_tensor(Dtype::f64, {B * 3 * 700}, 72))},
+                                   {{"sequence", 700}},
+                                   {}};
+                   }});
+  for (const double smoothing : {0.0, 0.2}) {
+    const std::string name = smoothing > 0 ? "preference_loss_smoothed" : "preference_loss";
+    cases.push_back({name, [=](Dtype X, int64_t B) {
+                       Tensor references = random_tensor(Dtype::f64, {B * 6}, 74, 3);
+                       // A pair that only fills up the batch.
+                       if (B > 0) references.values[2] = references.values[3] = std::nan("");
+                       return OpCase{name,
+                                     "preference_loss",
+                                     {activation(random_tensor(Dtype::f64, {B * 6}, 73, 3)),
+                                      Operand{references, Role::input}, scales(X)},
+                                     {{"beta", 0.4}, {"smoothing", smoothing}, {"ranks", 2}, {"scale_index", 1}},
+                                     {}};
+                     }});
+  }
   return cases;
 }
 

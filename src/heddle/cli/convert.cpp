@@ -35,7 +35,7 @@ struct ConvertOptions {
   std::string shard_bytes = "5GiB";
   int64_t average = 0;  // checkpoints; 0: none
   std::string base;     // how an adapter names the model beneath it
-  bool adapter = false, merge = false, json = false;
+  bool adapter = false, merge = false, averaged = false, json = false;
 };
 
 /// What is told at the end.
@@ -116,10 +116,19 @@ Converted to_run(const std::string& from, const std::string& to) {
   return done;
 }
 
-// Points parameters at the tensors of a checkpoint.
-void take_stored(const train::Checkpoint& checkpoint, std::vector<train::ParameterTensor>& parameters) {
+bool keeps_averages(const train::Checkpoint& checkpoint) {
+  const auto& tensors = checkpoint.file().tensors();
+  return std::any_of(tensors.begin(), tensors.end(),
+                     [](const formats::StoredTensor& tensor) { return tensor.name.starts_with("average."); });
+}
+
+// Points parameters at the tensors of a checkpoint, or at the averages that it keeps of them.
+void take_stored(const train::Checkpoint& checkpoint, std::vector<train::ParameterTensor>& parameters,
+                 bool averaged = false) {
   for (train::ParameterTensor& each : parameters) {
-    const formats::StoredTensor& stored = checkpoint.file().at(each.tensor.name);
+    const bool takes_average = averaged && each.parameter.trained && !each.parameter.frozen;
+    const formats::StoredTensor& stored =
+        checkpoint.file().at(takes_average ? "average." + each.tensor.name : each.tensor.name);
     if (stored.shape != each.tensor.shape)
       config_error("{}: tensor '{}' is [{}], [{}] is expected", checkpoint.path(), stored.name,
                    fmt::join(stored.shape, ", "), fmt::join(each.tensor.shape, ", "));
@@ -260,6 +269,10 @@ Converted to_released(const std::string& from, const ConvertOptions& options) {
     config_error("{}: it holds adapters alone: --adapter writes them, --merge the model with them", from);
   if (!adapted && (options.adapter || options.merge))
     config_error("{}: it holds no adapters, --{} is for those", from, options.adapter ? "adapter" : "merge");
+  if (options.averaged && (adapted || !keeps_averages(checkpoint)))
+    config_error("{}: {}", from,
+                 adapted ? "--averaged is for a run of all weights"
+                         : "it keeps no average of its weights (train.average_decay)");
   if (!options.base.empty() && !options.adapter) config_error("--base is for an adapter: --adapter");
   if (options.adapter) {
     Converted adapter = to_adapter(checkpoint, options);
@@ -272,7 +285,7 @@ Converted to_released(const std::string& from, const ConvertOptions& options) {
     all = merged(checkpoint);
   } else {
     all.parameters = train::master_tensors(train::text_of_model(model));
-    take_stored(checkpoint, all.parameters);
+    take_stored(checkpoint, all.parameters, options.averaged);
   }
   const std::vector<train::ParameterTensor>& parameters = all.parameters;
   write_released(options.to, model, parameters, is_run ? from : run_of(checkpoint), options);
@@ -301,7 +314,8 @@ Converted to_average(const std::string& from, const ConvertOptions& options) {
   write_file(held.folder.config(), config::toml_of(config));  // from here on the folder holds a run
   const train::Checkpoint made = train::open_checkpoint(held.folder.checkpoints());
   for (const formats::StoredTensor& tensor : made.file().tensors()) {
-    if (tensor.name.starts_with("m.") || tensor.name.starts_with("v.")) continue;
+    if (tensor.name.starts_with("m.") || tensor.name.starts_with("v.") || tensor.name.starts_with("average."))
+      continue;
     ++done.tensors;
     done.parameters += tensor.elements();
   }
@@ -318,6 +332,8 @@ int convert(const ConvertOptions& options) {
   if (options.adapter && options.merge) config_error("--adapter and --merge: one of them");
   if (!ours && (options.adapter || options.merge))
     config_error("{}: --{} is for a run with adapters", from, options.adapter ? "adapter" : "merge");
+  if (options.averaged && (!ours || options.average > 0))
+    config_error("{}: --averaged is for a run with an average of its weights, by itself", from);
   if (options.average > 0 && (!fs::exists(path_in(from, "checkpoints")) || options.adapter || options.merge))
     config_error("{}: --average is for a run's folder, by itself", from);
   const Converted done = options.average > 0 ? to_average(from, options)
@@ -357,6 +373,8 @@ void add_convert(Commands& all) {
   command.option("--average", options.average, "Make a run of the mean of a run's so many newest checkpoints")
       .called("COUNT")
       .from(1);
+  command.option("--averaged", options.averaged,
+                 "Release the average of the weights that the run keeps (train.average_decay)");
   command.option("--adapter", options.adapter, "Of a run with adapters: write these alone, as PEFT does");
   command
       .option("--base", options.base,

@@ -156,6 +156,19 @@ void add_data(Commands& all) {
   command.option("--messages-key", options.samples.messages, "Where it holds its conversation")
       .called("KEY")
       .needs("--chat");
+  command.option("--weight-key", options.samples.weight, "Where it says how much its targets count, a number")
+      .called("KEY")
+      .needs("--chat");
+  command
+      .option("--pairs", options.samples.pairs,
+              "Lines are pairs of answers to one prompt, of which the first is preferred (train.objective dpo)")
+      .needs("--chat");
+  command.option("--chosen-key", options.samples.chosen, "Where a pair holds the preferred answer")
+      .called("KEY")
+      .needs("--pairs");
+  command.option("--rejected-key", options.samples.rejected, "Where it holds the other")
+      .called("KEY")
+      .needs("--pairs");
   command
       .option("--chat-template", options.chat_template,
               "The template of conversations, a .jinja file or a .json with one; otherwise the one beside the "

@@ -34,7 +34,7 @@ struct EvalOptions {
   std::string run;  // folder
   std::vector<std::string> set, texts, tasks;
   int64_t limit = 0, ranks = 0;
-  bool no_heldout = false, json = false;
+  bool no_heldout = false, averaged = false, json = false;
 };
 
 struct Scores {
@@ -106,8 +106,16 @@ Scores scores_of(const EvalOptions& options, const config::RunConfig& config, co
   if (ranks.leads() && !checkpoint) config_error("{}: no checkpoint in {}", options.run, folder.checkpoints());
   const std::string path = ranks.told_by_first(checkpoint ? checkpoint->path() : "");
   if (!checkpoint) checkpoint.emplace(path, train::Checkpoint::Verify::headings);
-  train::Trainer trainer(train::trainer_options_of(config, ranks.rank(), session::sharing_of(world)), world);
+  config::RunConfig plain = config;  // tokens are asked for, whatever was learnt of them
+  plain.plan.objective = {};
+  train::Trainer trainer(train::trainer_options_of(plain, ranks.rank(), session::sharing_of(world)), world);
   train::load_trainer(*checkpoint, trainer);
+  if (options.averaged) {
+    if (config.plan.update.average_decay <= 0)
+      config_error("--averaged: {} keeps no average of its weights (train.average_decay)", options.run);
+    train::copy_averages(trainer.state(), train::Average::becomes_master);
+    trainer.weights_changed();
+  }
   all.step = trainer.steps_done();
 
   std::optional<observe::Doing> doing;
@@ -254,6 +262,8 @@ void add_eval(Commands& all) {
               "may be given again")
       .called("FILE");
   command.option("--limit", options.limit, "At most so many sequences of a text and items of a task").from(1);
+  command.option("--averaged", options.averaged,
+                 "Evaluate the average of the weights that the run keeps (train.average_decay)");
   command.option("--no-heldout", options.no_heldout, "Leave out the run's held-out text");
   command.option("--ranks", options.ranks, "Ranks as threads of this process, in the run's layout")
       .from(1, kMostThreadRanks);

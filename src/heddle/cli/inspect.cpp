@@ -114,7 +114,7 @@ Json json_of(const Account& a) {
                              {"reserved_bytes", c.memory.reserved_bytes},
                              {"fits", c.fits}});
   }
-  json["tokens_per_step"] = a.config.tokens_per_step();
+  json["tokens_per_step"] = a.config.train.global_batch * a.config.train.sequence_length;
   Json roles = Json::object(), host_roles = Json::object(), at_peak = Json::array();
   for (const plan::RoleBytes& r : a.roles) roles[std::string(name_of(r.role))] = r.bytes;
   for (const plan::RoleBytes& r : a.host_roles) host_roles[std::string(name_of(r.role))] = r.bytes;
@@ -181,8 +181,9 @@ void print_flops(const Account& a, const observe::Terminal& terminal) {
   table.rule();
   table.row({"all", observe::count_text(all.forward), observe::count_text(all.training), ""});
   fmt::print("{}", table.text(terminal));
-  const auto tokens = static_cast<double>(a.config.tokens_per_step());
-  fmt::print("a step: {} tokens, {}\n\n", observe::grouped_text(a.config.tokens_per_step()),
+  const auto tokens = static_cast<double>(a.config.train.global_batch * a.config.train.sequence_length);
+  fmt::print("a step: {} tokens, {}\n\n",
+             observe::grouped_text(a.config.train.global_batch * a.config.train.sequence_length),
              observe::count_text(all.training * tokens, "FLOP"));
 }
 

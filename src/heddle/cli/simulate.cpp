@@ -164,7 +164,8 @@ void print(const config::RunConfig& config, const planner::ConfigForecast& c, co
   const observe::Terminal terminal = observe::describe_terminal(1);
   fmt::print("{}: {}; a step of {} tokens on {} ({})\n\n", config.name,
              c.plan.ranks() == 1 ? "one rank" : plan::text_of(c.plan.mesh),
-             observe::grouped_text(config.tokens_per_step()), profile.machine, profile.date);
+             observe::grouped_text(config.train.global_batch * config.train.sequence_length), profile.machine,
+             profile.date);
   const std::string in_a_row =
       f.steady_us == f.step_us ? "" : fmt::format(" ({} in a row)", observe::duration_text(f.steady_us * 1e-6));
   fmt::print("step {}{}, {}, MFU {:.1f} %\n\n", observe::duration_text(f.step_us * 1e-6), in_a_row,

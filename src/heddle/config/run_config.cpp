@@ -405,6 +405,17 @@ class TomlReader {
                    c.plan.mesh.dp > 0 ? "mesh.dp" : "the data parallel ranks that mesh.ranks leaves",
                    c.train.microbatch, c.data_ranks());
     }
+    if (c.train.batch_ramp) {
+      try {
+        check_batch_ramp(c.train.batch_ramp, c.train.global_batch, c.train.microbatch * c.data_ranks());
+      } catch (const ConfigError& error) {
+        config_error("{}: train.batch_ramp: {}", place_of("train.batch_ramp"), error.what());
+      }
+    }
+    if (c.plan.objective.of_pairs() && c.train.microbatch % 2 != 0) {
+      config_error("{}: train.microbatch is {}: train.objective \"dpo\" takes pairs of sequences, an even number",
+                   place_of("train.microbatch"), c.train.microbatch);
+    }
     if (c.data.vocabulary > c.model.vocab_size) {
       config_error("{}: data.vocabulary is {}, more ids than model.vocab_size ({})", place_of("data.vocabulary"),
                    c.data.vocabulary, c.model.vocab_size);

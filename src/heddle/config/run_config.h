@@ -14,6 +14,7 @@
 
 #include "heddle/base/dtype.h"
 #include "heddle/base/long_samples.h"
+#include "heddle/config/batch_ramp.h"
 #include "heddle/config/learning_rate.h"
 #include "heddle/config/run_length.h"
 #include "heddle/model/model_config.h"
@@ -60,6 +61,8 @@ struct RunConfig {
     int64_t document_end = -1;            // the id of a document's last token; −1: the tokenizer's
     bool chat = false;                    // lines of .jsonl are prompts with their answers, or conversations
     std::string prompt_key = "prompt", answer_key = "completion", messages_key = "messages";
+    std::string chosen_key = "chosen", rejected_key = "rejected";  // of pairs of answers
+    std::string weight_key;     // where a sample says how much its targets count; empty: all count alike
     std::string chat_template;  // a file; empty: the tokenizer's
     LongSamples long_samples = LongSamples::refuse;
     bool operator==(const Data&) const = default;
@@ -69,6 +72,7 @@ struct RunConfig {
     int64_t steps = 1000;       // 0 where the clock ends the run
     double minutes = 0;         // 0 where steps do
     int64_t global_batch = 16;  // sequences a step
+    BatchRamp batch_ramp;       // up to which it grows
     int64_t microbatch = 8;     // sequences at a time
     int64_t sequence_length = 256;
     double learning_rate = 1e-3;
@@ -124,7 +128,9 @@ struct RunConfig {
   }
   /// Of one rank, a step.
   int64_t microbatches() const { return train.global_batch / (train.microbatch * data_ranks()); }
-  int64_t tokens_per_step() const { return train.global_batch * train.sequence_length; }
+  /// Sequences of the step that follows so many, and those that they have read.
+  BatchRamp::Place data_after(int64_t steps) const { return train.batch_ramp.after(steps, train.global_batch); }
+  int64_t tokens_after(int64_t steps) const { return data_after(steps).consumed * train.sequence_length; }
   RunLength length() const { return {train.steps, train.minutes * 60}; }
   std::string folder() const { return output.empty() ? "runs/" + name : output; }
   bool operator==(const RunConfig&) const = default;

@@ -148,10 +148,10 @@ void data_settings(Table& t) {
             "one integer a token, from the host", page("attention_masks"))
       .also_called({"reset_attention_mask", "eod_mask", "intra_document_masking", "document_masking",
                     "cross_document_attention", "neat_packing", "block_diagonal_mask"});
-  t.integer<d, &Data::document_end>("data.document_end", -1, 1 << 21,
-                                    "The id of a document's last token, behind which attention ends without "
-                                    "data.attend_across_documents; -1: that "
-                                    "of the tokenizer.")
+  t.integer<d, &Data::document_end>(
+       "data.document_end", -1, 1 << 21,
+       "Without data.attend_across_documents: the id behind which attention ends; -1: it "
+       "ends where the token file says that a document does.")
       .also_called({"eod_token", "eod_id", "eos_token_id"});
   t.boolean<d, &Data::any_bytes>("data.any_bytes",
                                  "Text may hold bytes that are no UTF-8 and control characters; otherwise they are "
@@ -166,6 +166,18 @@ void data_settings(Table& t) {
       .also_called({"completion_key", "response_key", "completion_column"});
   t.word<d, &Data::messages_key>("data.messages_key", "Where a sample holds its conversation.")
       .also_called({"conversations_key", "messages_column"});
+  t.word<d, &Data::chosen_key>("data.chosen_key", "Where a pair holds the preferred answer (train.objective dpo).")
+      .also_called({"chosen_column"});
+  t.word<d, &Data::rejected_key>("data.rejected_key", "Where a pair holds the other answer.")
+      .also_called({"rejected_column"});
+  t.word<d, &Data::weight_key>(
+       "data.weight_key",
+       "Where a sample says how much its targets count, a number from 0 on (1 where it says "
+       "nothing); empty: all count alike.")
+      .acts(changes_maths,
+            "The loss is the mean over the targets by their weights: those of a sample of weight 2 count twice.",
+            "one number a token, from the host", page("masked_targets"))
+      .also_called({"weight_column", "sample_weight_key", "loss_weight_key"});
   t.word<d, &Data::chat_template>("data.chat_template",
                                   "A file with the template that conversations are written by; empty: the one that "
                                   "stands beside the tokenizer (chat_template.jinja, tokenizer_config.json).")
@@ -195,6 +207,19 @@ void train_settings(Table& t) {
                  .also_called({"exit_duration_in_mins", "max_minutes", "duration"}));
   t.integer<n, &Train::global_batch>("train.global_batch", 1, 1 << 24, "Sequences of one step.")
       .also_called({"batch_size", "global_batch_size", "gbs", "train_batch_size"});
+  Setting& ramp =
+      t.add("train.batch_ramp", plan::Row::Kind::word,
+            "A batch that grows, \"START INCREMENT SEQUENCES\": the first step has START sequences, and "
+            "INCREMENT more come at equal parts of the first SEQUENCES that are read, up to "
+            "train.global_batch; empty: none.");
+  ramp.also_called({"rampup_batch_size", "batch_rampup", "batch_size_rampup", "batch_size_warmup"})
+      .acts(changes_maths, "Steps of few sequences first: more of them from the same data.",
+            "the steps of each batch are a schedule of their own", page("batch_ramp"));
+  ramp.get = [](const RunConfig& c) { return Value(text_of(c.train.batch_ramp)); };
+  ramp.check = [](const std::string& text) { parse_batch_ramp(text); };
+  ramp.set = [](RunConfig& c, const Value& value) {
+    c.train.batch_ramp = parse_batch_ramp(std::get<std::string>(value));
+  };
   t.integer<n, &Train::microbatch>("train.microbatch", 1, 1 << 20, "Sequences computed at a time.")
       .also_called({"micro_batch_size", "microbatch_size", "mbs", "per_device_train_batch_size"});
   t.integer<n, &Train::sequence_length>("train.sequence_length", 1, 1 << 24, "Tokens of a sequence.")

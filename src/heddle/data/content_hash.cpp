@@ -30,7 +30,7 @@ uint64_t content_hash(const TokenFile& file) {
   }
   const int64_t parts = (file.tokens() + kPart - 1) / kPart, hashed = std::min(parts, kMostParts);
   std::vector<TokenId> ids(static_cast<size_t>(kPart));
-  std::vector<uint8_t> weights;
+  std::vector<float> weights;
   for (int64_t i = 0; i < hashed; ++i) {
     const int64_t part =
         hashed == 1 ? 0 : static_cast<int64_t>(static_cast<__int128>(i) * (parts - 1) / (hashed - 1));
@@ -40,7 +40,9 @@ uint64_t content_hash(const TokenFile& file) {
     if (!file.has_weights()) continue;
     weights.resize(count);
     file.read_weights(part * kPart, weights);
-    hash = hash_of(weights, count, hash);
+    // Weights of 0 and 1 are hashed as the bytes that they are.
+    hash = file.has_any_weights() ? hash_of(weights, count, hash)
+                                  : hash_of(std::vector<uint8_t>(weights.begin(), weights.end()), count, hash);
   }
   return hash;
 }

@@ -7,6 +7,7 @@
 #include "heddle/base/error.h"
 #include "heddle/base/random.h"
 #include "heddle/data/samples/packed_samples.h"
+#include "heddle/data/samples/paired_samples.h"
 #include "heddle/data/shuffled_order.h"
 
 namespace heddle::data {
@@ -26,9 +27,10 @@ class CutStream : public SequenceSource {
   int64_t sequences() const override { return sequences_; }
   int64_t tokens() const override { return stream_.tokens(); }
   void read(int64_t sequence, int64_t vocabulary, std::span<int32_t> tokens,
-            std::span<uint8_t> masked) const override {
-    stream_.read(sequence * length_, vocabulary, tokens);
-    std::fill(masked.begin(), masked.end(), uint8_t{0});
+            const SequenceMarks& marks) const override {
+    stream_.read(sequence * length_, vocabulary, tokens, marks.begins);
+    std::fill(marks.masked.begin(), marks.masked.end(), uint8_t{0});
+    std::fill(marks.weights.begin(), marks.weights.end(), 1.0F);
   }
 
  private:
@@ -108,10 +110,10 @@ void Dataset::open_heldout(std::vector<Source> sides) {
   if (heldout_.empty()) return;
   heldout_blend_ = Blend(std::move(weights));
   int64_t most = 0;
-  for (const Source& side : heldout_) most += side->sequences();
+  for (const Source& side : heldout_) most += side->sequences() / together();
   const auto reaches = [&](int64_t count) {
     for (size_t i = 0; i < heldout_.size(); ++i) {
-      if (heldout_blend_.count(i, count) > heldout_[i]->sequences()) return false;
+      if (heldout_blend_.count(i, count) > heldout_[i]->sequences() / together()) return false;
     }
     return true;
   };
@@ -124,12 +126,19 @@ void Dataset::open_heldout(std::vector<Source> sides) {
       most = middle - 1;
     }
   }
-  heldout_sequences_ = least;
+  heldout_sequences_ = least * together();
 }
 
 std::vector<Dataset::Source> Dataset::cut(const TokenFile& file,
                                           const std::vector<DocumentStream::Chosen>& choices) const {
   std::vector<Source> sides;
+  if (options_.pairs) {
+    for (const DocumentStream::Chosen& chosen : choices) {
+      sides.push_back(
+          std::make_unique<PairedSamples>(file, options_.sequence_length, options_.long_samples, chosen));
+    }
+    return sides;
+  }
   if (file.has_weights()) {
     for (const DocumentStream::Chosen& chosen : choices) {
       sides.push_back(
@@ -146,6 +155,11 @@ std::vector<Dataset::Source> Dataset::cut(const TokenFile& file,
 
 bool Dataset::masks() const {
   const auto has = [](const std::unique_ptr<TokenFile>& file) { return file && file->has_weights(); };
+  return has(validation_) || std::any_of(files_.begin(), files_.end(), has);
+}
+
+bool Dataset::weighs() const {
+  const auto has = [](const std::unique_ptr<TokenFile>& file) { return file && file->has_any_weights(); };
   return has(validation_) || std::any_of(files_.begin(), files_.end(), has);
 }
 
@@ -191,29 +205,41 @@ int64_t Dataset::tokens() const {
   return sum;
 }
 
-void Dataset::train_sequence(int64_t global_index, std::span<int32_t> tokens, std::span<uint8_t> masked) const {
+int64_t Dataset::train_number(int64_t global_index) const {
   HEDDLE_CHECK(global_index >= 0, "training sequence {}", global_index);
-  const auto [part, index] = blend_.at(global_index);
-  const SequenceSource& from = *train_[part];
-  const int64_t epoch = index / from.sequences();
+  const auto [part, index] = blend_.at(global_index / together());
+  const int64_t units = train_[part]->sequences() / together(), epoch = index / units;
   RandomKey key = RandomKey(options_.seed).with("order of sequences").with(static_cast<uint64_t>(epoch));
   if (part > 0) key = key.with("part").with(part);
-  fill(from, ShuffledOrder(key, from.sequences()).at(index % from.sequences()), tokens, masked);
+  int64_t before = 0;
+  for (size_t i = 0; i < part; ++i) before += train_[i]->sequences();
+  return before + ShuffledOrder(key, units).at(index % units) * together() + global_index % together();
 }
 
-void Dataset::heldout_sequence(int64_t index, std::span<int32_t> tokens, std::span<uint8_t> masked) const {
+void Dataset::numbered_sequence(int64_t number, std::span<int32_t> tokens, const SequenceMarks& marks) const {
+  HEDDLE_CHECK(number >= 0 && number < train_sequences(), "sequence {} of {}", number, train_sequences());
+  size_t part = 0;
+  for (; number >= train_[part]->sequences(); ++part) number -= train_[part]->sequences();
+  fill(*train_[part], number, tokens, marks);
+}
+
+void Dataset::train_sequence(int64_t global_index, std::span<int32_t> tokens, const SequenceMarks& marks) const {
+  numbered_sequence(train_number(global_index), tokens, marks);
+}
+
+void Dataset::heldout_sequence(int64_t index, std::span<int32_t> tokens, const SequenceMarks& marks) const {
   HEDDLE_CHECK(index >= 0 && index < heldout_sequences_, "held-out sequence {} of {}", index, heldout_sequences_);
-  const auto [part, sequence] = heldout_blend_.at(index);
-  fill(*heldout_[part], sequence, tokens, masked);
+  const auto [part, unit] = heldout_blend_.at(index / together());
+  fill(*heldout_[part], unit * together() + index % together(), tokens, marks);
 }
 
 void Dataset::fill(const SequenceSource& from, int64_t sequence, std::span<int32_t> tokens,
-                   std::span<uint8_t> masked) const {
+                   const SequenceMarks& marks) const {
   HEDDLE_CHECK(static_cast<int64_t>(tokens.size()) == sequence_tokens(), "room for {} tokens, a sequence has {}",
                tokens.size(), sequence_tokens());
-  HEDDLE_CHECK(masked.empty() || masked.size() == tokens.size(), "a mask of {} for {} tokens", masked.size(),
-               tokens.size());
-  from.read(sequence, options_.vocabulary, tokens, masked);
+  for (const size_t size : {marks.masked.size(), marks.weights.size(), marks.begins.size()})
+    HEDDLE_CHECK(size == 0 || size == tokens.size(), "marks of {} for {} tokens", size, tokens.size());
+  from.read(sequence, options_.vocabulary, tokens, marks);
 }
 
 }  // namespace heddle::data

@@ -7,10 +7,11 @@
 //
 // L inputs, each with its next token as target, and D more for multi-token prediction at depths 1 .. D. Sequences
 // overlap by the 1 + D tokens that are targets only. Where the documents of a file are samples whose ids have
-// weights, they are packed whole (PackedSamples). Training sequences come in a random order, another one each
-// epoch, that is a pure function of (seed, epoch, place); several files take turns as a Blend says, each in its own
-// order and with its own epochs. So the state of the data is the number of sequences consumed, and the batch of a
-// step is the sequences [step B, (step + 1) B) of that order whatever the layout of ranks.
+// weights, they are packed whole (PackedSamples), or come in pairs (PairedSamples), which stay together. Training
+// sequences come in a random order, another one each epoch, that is a pure function of (seed, epoch, place);
+// several files take turns as a Blend says, each in its own order and with its own epochs. So the state of the data
+// is the number of sequences consumed, and the batch of a step is the sequences [step B, (step + 1) B) of that
+// order whatever the layout of ranks.
 #pragma once
 
 #include <cstdint>
@@ -42,6 +43,7 @@ struct DatasetOptions {
   double heldout_fraction = kHeldoutFraction;
   uint64_t seed = 0;
   LongSamples long_samples = LongSamples::refuse;
+  bool pairs = false;  // documents are pairs of answers (PairedSamples)
 };
 
 class Dataset {
@@ -60,12 +62,15 @@ class Dataset {
   int32_t vocabulary() const { return static_cast<int32_t>(options_.vocabulary); }
 
   /// The `global_index`-th training sequence since the run began; any number of epochs.
-  /// `masked` becomes nonzero where an id is no target, unless it is empty.
-  void train_sequence(int64_t global_index, std::span<int32_t> tokens, std::span<uint8_t> masked = {}) const;
+  void train_sequence(int64_t global_index, std::span<int32_t> tokens, const SequenceMarks& marks = {}) const;
+  /// Which of an epoch's train_sequences() it is, and that one.
+  int64_t train_number(int64_t global_index) const;
+  void numbered_sequence(int64_t number, std::span<int32_t> tokens, const SequenceMarks& marks = {}) const;
   /// Held-out sequences stand in the order of the file; those of several take turns by the blend's shares.
-  void heldout_sequence(int64_t index, std::span<int32_t> tokens, std::span<uint8_t> masked = {}) const;
-  /// Whether any id of a text is masked.
+  void heldout_sequence(int64_t index, std::span<int32_t> tokens, const SequenceMarks& marks = {}) const;
+  /// Whether any id of a text is masked; and whether targets have weights other than 1.
   bool masks() const;
+  bool weighs() const;
 
   int64_t train_tokens() const;
   int64_t heldout_tokens() const;
@@ -85,7 +90,8 @@ class Dataset {
   void open_heldout(std::vector<Source> sides);
   void check(const TokenFile& file) const;
   void fill(const SequenceSource& from, int64_t sequence, std::span<int32_t> tokens,
-            std::span<uint8_t> masked) const;
+            const SequenceMarks& marks) const;
+  int64_t together() const { return options_.pairs ? 2 : 1; }
 
   DatasetOptions options_;
   std::vector<std::unique_ptr<TokenFile>> files_;

@@ -31,7 +31,9 @@ std::vector<DocumentStream> DocumentStream::of(const TokenFile& file, const std:
   return streams;
 }
 
-void DocumentStream::read(int64_t position, int64_t vocabulary, std::span<int32_t> tokens) const {
+void DocumentStream::read(int64_t position, int64_t vocabulary, std::span<int32_t> tokens,
+                          std::span<Begins> begins_of) const {
+  std::fill(begins_of.begin(), begins_of.end(), Begins::nothing);
   HEDDLE_CHECK(position >= 0 && static_cast<int64_t>(tokens.size()) <= tokens_ - position,
                "tokens {} + {} of a stream of {}", position, tokens.size(), tokens_);
   // The last mark at or before the position; from there on document by document.
@@ -53,6 +55,7 @@ void DocumentStream::read(int64_t position, int64_t vocabulary, std::span<int32_
       skip -= size;
       continue;
     }
+    if (skip == 0 && size > 0 && !begins_of.empty()) begins_of[done] = Begins::document;
     const auto part = std::min<int64_t>(size - skip, static_cast<int64_t>(tokens.size() - done));
     const auto room = tokens.subspan(done, static_cast<size_t>(part));
     file_->read(begin + skip, room);

@@ -6,6 +6,7 @@
 #include <span>
 #include <vector>
 
+#include "heddle/base/begins.h"
 #include "heddle/data/token_file.h"
 
 namespace heddle::data {
@@ -19,8 +20,9 @@ class DocumentStream {
   static std::vector<DocumentStream> of(const TokenFile& file, const std::vector<Chosen>& choices);
 
   int64_t tokens() const { return tokens_; }
-  /// Copies ids from `position` of the stream on. ConfigError if one is negative or not below `vocabulary`.
-  void read(int64_t position, int64_t vocabulary, std::span<int32_t> tokens) const;
+  /// Copies ids from `position` of the stream on, and marks where documents begin, unless `begins` is empty.
+  /// ConfigError if one is negative or not below `vocabulary`.
+  void read(int64_t position, int64_t vocabulary, std::span<int32_t> tokens, std::span<Begins> begins = {}) const;
 
  private:
   DocumentStream(const TokenFile& file, Chosen chosen) : file_(&file), chosen_(std::move(chosen)) {}

@@ -15,6 +15,7 @@
 #include "heddle/base/parallel.h"
 #include "heddle/data/dataset.h"
 #include "heddle/data/encode_documents.h"
+#include "heddle/data/samples/read_sample.h"
 #include "heddle/data/tokenizer/files/tokenizer_files.h"
 #include "heddle/data/tokenizer/tokenizer.h"
 #include "heddle/data/tokenizer/tokenizer_train.h"
@@ -173,7 +174,11 @@ TokenizerSpec tokenizer_for(DocumentSource& source, const SampleTexts* samples, 
   Document document;
   int64_t bytes = 0;
   while (bytes < kTokenizerTextBytes && source.next(document)) {
-    counts.add(samples == nullptr ? document.text : samples->of(document).text);
+    if (samples == nullptr) {
+      counts.add(document.text);
+    } else {
+      for (const SampleText& sample : samples->of(document)) counts.add(sample.text);
+    }
     bytes += static_cast<int64_t>(document.text.size());
     progress("counting words", source.progress());
   }
@@ -194,22 +199,38 @@ double entropy_nats(const std::vector<int64_t>& counts) {
   return sum;
 }
 
-// A sample's text as a document of its hash, and its ids with their weights.
+// What stands on one side of the split together: a document, a sample, or both answers of a pair. `weights` is
+// empty for documents.
+struct Unit {
+  std::vector<EncodedDocument> documents;
+  std::vector<const std::vector<float>*> weights;
+  uint64_t hash = 0;
+};
+
 void encode_samples(DocumentSource& source, const SampleTexts& samples, const Tokenizer& tokenizer,
-                    PreparedData& data,
-                    const std::function<void(const EncodedDocument&, const std::vector<uint8_t>& weights)>& use) {
+                    PreparedData& data, const std::function<void(const Unit&)>& use) {
   Encoder encoder(tokenizer);
   Document line;
   while (source.next(line)) {
-    const SampleText sample = samples.of(line);
-    const EncodedSample made = encode(sample, tokenizer, encoder);
-    data.answers_left_out += sample.left_out;
-    // Of the first id nothing is learnt: before it stands nothing, or another sample.
-    if (made.weights.empty() || std::count(made.weights.begin() + 1, made.weights.end(), 1) == 0) {
+    const std::vector<SampleText> texts = samples.of(line);
+    std::vector<EncodedSample> made;
+    bool learns = true;
+    for (const SampleText& sample : texts) {
+      made.push_back(encode(sample, tokenizer, encoder));
+      data.answers_left_out += sample.left_out;
+      learns = learns && has_target(made.back().weights);
+    }
+    if (!learns) {
       ++data.without_targets;
       continue;
     }
-    use({sample.text, made.ids, hash_bytes(sample.text)}, made.weights);
+    Unit unit;
+    for (size_t i = 0; i < texts.size(); ++i) {
+      unit.documents.push_back({texts[i].text, made[i].ids, hash_bytes(texts[i].text)});
+      unit.weights.push_back(&made[i].weights);
+      unit.hash = i == 0 ? unit.documents[0].hash : hash_bytes(texts[i].text, unit.hash);
+    }
+    use(unit);
   }
 }
 
@@ -242,25 +263,29 @@ PreparedData prepare(DocumentSource& source, Corpus* corpus, const SampleTexts* 
   data.tokenizer = places.tokenizer;
   data.prefix = places.prefix;
   data.vocabulary = tokenizer.vocabulary();
-  TokenFileWriter writer(places.prefix, tokenizer.vocabulary());
+  const bool any_weights = samples != nullptr && !samples->keys().weight.empty();
+  TokenFileWriter writer(places.prefix, tokenizer.vocabulary(), any_weights);
   std::unordered_set<uint64_t> seen;  // documents by hash: a repeated one could stand on both sides of the split
   std::vector<int64_t> train_counts(static_cast<size_t>(tokenizer.vocabulary()));
   int64_t train_bytes = 0, train_tokens = 0;
-  const auto take = [&](const EncodedDocument& d, const std::vector<uint8_t>* weights) {
-    if (!seen.insert(d.hash).second) {
+  const auto take = [&](const Unit& unit) {
+    if (!seen.insert(unit.hash).second) {
       ++data.repeated_documents;
       return;
     }
-    const bool heldout = is_heldout(writer.documents(), kHeldoutFraction);
-    if (weights == nullptr) {
-      writer.add_document(d.ids);
-    } else {
-      writer.add_sample(d.ids, *weights);
-      data.targets += std::count(weights->begin() + 1, weights->end(), 1);
-    }
-    data.text_bytes += static_cast<int64_t>(d.text.size());
-    data.heldout_documents += heldout;
-    if (!heldout) {
+    const bool heldout = is_heldout(writer.documents() / std::ssize(unit.documents), kHeldoutFraction);
+    for (size_t i = 0; i < unit.documents.size(); ++i) {
+      const EncodedDocument& d = unit.documents[i];
+      if (unit.weights.empty()) {
+        writer.add_document(d.ids);
+      } else {
+        const std::vector<float>& weights = *unit.weights[i];
+        writer.add_sample(d.ids, weights);
+        data.targets += std::count_if(weights.begin() + 1, weights.end(), [](float w) { return w > 0; });
+      }
+      data.text_bytes += static_cast<int64_t>(d.text.size());
+      data.heldout_documents += heldout;
+      if (heldout) continue;
       train_bytes += static_cast<int64_t>(d.text.size());
       train_tokens += static_cast<int64_t>(d.ids.size());
       for (const TokenId id : d.ids) ++train_counts[static_cast<size_t>(id)];
@@ -268,11 +293,11 @@ PreparedData prepare(DocumentSource& source, Corpus* corpus, const SampleTexts* 
     progress("tokenizing", source.progress());
   };
   if (samples == nullptr) {
-    encode_documents(source, tokenizer, threads > 0 ? threads : hardware_threads(),
-                     [&](const EncodedDocument& d) { take(d, nullptr); });
+    encode_documents(source, tokenizer, threads > 0 ? threads : hardware_threads(), [&](const EncodedDocument& d) {
+      take({{d}, {}, d.hash});
+    });
   } else {
-    encode_samples(source, *samples, tokenizer, data,
-                   [&](const EncodedDocument& d, const std::vector<uint8_t>& weights) { take(d, &weights); });
+    encode_samples(source, *samples, tokenizer, data, take);
     if (writer.documents() == 0) config_error("{}: no sample has an answer to learn", folder);
     if (samples->chat()) keep_chat_template(*samples->chat(), folder);
   }

@@ -4,18 +4,29 @@
 #include <cstdint>
 #include <span>
 
+#include "heddle/base/begins.h"
+
 namespace heddle::data {
+
+/// What is told of the ids of a sequence; what is empty isn't asked for.
+struct SequenceMarks {
+  std::span<uint8_t> masked = {};  // nonzero where an id is no target
+  std::span<float> weights = {};   // how much it counts as one
+  std::span<Begins> begins = {};   // what it is the first of
+};
 
 class SequenceSource {
  public:
   virtual ~SequenceSource() = default;
   virtual int64_t sequences() const = 0;
+  /// So many that follow each other belong together, and are shuffled as one.
+  virtual int64_t together() const { return 1; }
   /// Ids of the documents that they are made of.
   virtual int64_t tokens() const = 0;
-  /// Fills `tokens`, padding of −1 behind; and `masked`, unless it is empty: nonzero where an id is no target.
-  /// ConfigError if an id is negative or not below `vocabulary`.
+  /// Fills `tokens`, padding of −1 behind, and what of `marks` is asked for. ConfigError if an id is negative or
+  /// not below `vocabulary`.
   virtual void read(int64_t sequence, int64_t vocabulary, std::span<int32_t> tokens,
-                    std::span<uint8_t> masked) const = 0;
+                    const SequenceMarks& marks) const = 0;
 };
 
 }  // namespace heddle::data

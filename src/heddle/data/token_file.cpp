@@ -32,8 +32,12 @@ T load(const uint8_t* at) {
 
 }  // namespace
 
-TokenFileWriter::TokenFileWriter(const std::string& prefix, int64_t vocabulary)
-    : prefix_(prefix), vocabulary_(vocabulary), narrow_(vocabulary < kNarrowBelow), bin_(prefix + ".bin") {}
+TokenFileWriter::TokenFileWriter(const std::string& prefix, int64_t vocabulary, bool any_weights)
+    : prefix_(prefix),
+      vocabulary_(vocabulary),
+      narrow_(vocabulary < kNarrowBelow),
+      any_weights_(any_weights),
+      bin_(prefix + ".bin") {}
 
 void TokenFileWriter::add_document(std::span<const TokenId> ids) {
   if (ids.size() > static_cast<size_t>(std::numeric_limits<int32_t>::max())) {
@@ -52,14 +56,21 @@ void TokenFileWriter::add_document(std::span<const TokenId> ids) {
   tokens_ += static_cast<int64_t>(ids.size());
 }
 
-void TokenFileWriter::add_sample(std::span<const TokenId> ids, std::span<const uint8_t> weights) {
+void TokenFileWriter::add_sample(std::span<const TokenId> ids, std::span<const float> weights) {
   HEDDLE_CHECK(ids.size() == weights.size(), "{} weights for {} ids", weights.size(), ids.size());
   if (weights_ == nullptr) {
     HEDDLE_CHECK(lengths_.empty(), "{}: samples behind documents", prefix_);
     weights_ = std::make_unique<OutputFile>(prefix_ + kWeights);
   }
   add_document(ids);
-  weights_->write(weights.data(), weights.size());
+  if (any_weights_) {
+    weights_->write(weights.data(), weights.size_bytes());
+    return;
+  }
+  for (const float weight : weights) {
+    HEDDLE_CHECK(weight == 0 || weight == 1, "a weight of {} among weights of 0 and 1", weight);
+    weights_->write_number(static_cast<uint8_t>(weight));
+  }
 }
 
 void TokenFileWriter::commit() {
@@ -127,9 +138,9 @@ TokenFile::TokenFile(const std::string& prefix) : idx_(prefix + ".idx"), bin_(pr
   std::error_code ignored;
   if (!std::filesystem::exists(prefix + kWeights, ignored)) return;
   weights_ = std::make_unique<InputFile>(prefix + kWeights);
-  if (weights_->size_bytes() != tokens_) {
-    config_error("{}: {} bytes, {} has {} tokens, each with a byte of weight", weights_->path(),
-                 weights_->size_bytes(), bin_.path(), tokens_);
+  if (weights_->size_bytes() != tokens_ && weights_->size_bytes() / 4 != tokens_) {
+    config_error("{}: {} bytes, {} has {} tokens, each with a byte of weight, or each with an f32",
+                 weights_->path(), weights_->size_bytes(), bin_.path(), tokens_);
   }
 }
 
@@ -245,13 +256,21 @@ void TokenFile::read(int64_t position, std::span<TokenId> ids) const {
   }
 }
 
-void TokenFile::read_weights(int64_t position, std::span<uint8_t> weights) const {
+void TokenFile::read_weights(int64_t position, std::span<float> weights) const {
   HEDDLE_CHECK(weights_ != nullptr, "{}: has no weights", bin_.path());
-  weights_->read(position, weights.data(), std::ssize(weights));
+  const bool any = has_any_weights();
+  if (any) {
+    weights_->read(4 * position, weights.data(), 4 * std::ssize(weights));
+  } else {
+    std::vector<uint8_t> bytes(weights.size());
+    weights_->read(position, bytes.data(), std::ssize(bytes));
+    std::copy(bytes.begin(), bytes.end(), weights.begin());
+  }
   for (size_t i = 0; i < weights.size(); ++i) {
-    if (weights[i] <= 1) continue;
-    config_error("{}: position {}: weight {}, accepted are 0 and 1", weights_->path(),
-                 position + static_cast<int64_t>(i), weights[i]);
+    const float weight = weights[i];
+    if (any ? weight >= 0 && weight <= kMostWeight : weight <= 1) continue;
+    config_error("{}: position {}: weight {}, accepted are {}", weights_->path(),
+                 position + static_cast<int64_t>(i), weight, any ? fmt::format("0 to {}", kMostWeight) : "0 and 1");
   }
 }
 

@@ -7,8 +7,8 @@
 //         document, then the number of sequences); possibly one byte a sequence ("modes", not used)
 //
 //   .weights  where there is such a file: a byte for each id, 1 where it is a target of the loss and 0 where it is
-//   only
-//         read. Each document is then a sample: a prompt with its answer, a conversation
+//         only read; or an f32 for each, how much it counts as one. Each document is then a sample: a prompt with
+//         its answer, a conversation
 //
 // The layout is that of megatron/core/datasets/indexed_dataset.py. Heddle writes one sequence a document.
 #pragma once
@@ -25,14 +25,18 @@
 
 namespace heddle::data {
 
+/// How much a target may count.
+inline constexpr float kMostWeight = 1e6F;
+
 class TokenFileWriter {
  public:
-  /// Writes PREFIX.bin and PREFIX.idx when committed. Holds four bytes a document in memory.
-  TokenFileWriter(const std::string& prefix, int64_t vocabulary);
+  /// Writes PREFIX.bin and PREFIX.idx when committed. Holds four bytes a document in memory. `any_weights`: of
+  /// samples, else 0 and 1 alone.
+  TokenFileWriter(const std::string& prefix, int64_t vocabulary, bool any_weights = false);
   /// Appends a document, which ought to end with the end-of-text token.
   void add_document(std::span<const TokenId> ids);
-  /// Appends a sample, with a weight of 0 or 1 for each id. All documents of a file are samples, or none is.
-  void add_sample(std::span<const TokenId> ids, std::span<const uint8_t> weights);
+  /// Appends a sample, with a weight for each id. All documents of a file are samples, or none is.
+  void add_sample(std::span<const TokenId> ids, std::span<const float> weights);
   /// Both files appear, or (on SystemError) what stood there before remains or at worst lacks its .idx.
   void commit();
 
@@ -42,7 +46,7 @@ class TokenFileWriter {
  private:
   std::string prefix_;
   int64_t vocabulary_;
-  bool narrow_;
+  bool narrow_, any_weights_;
   OutputFile bin_;
   std::unique_ptr<OutputFile> weights_;
   std::vector<int32_t> lengths_;
@@ -68,9 +72,10 @@ class TokenFile {
   void check_ids(int64_t position, int64_t count, int64_t vocabulary) const;
 
   const std::string& bin_path() const { return bin_.path(); }
-  /// Whether ids have weights; then the weights from `position` on, 0 or 1.
+  /// Whether ids have weights, and these any but 0 and 1; then the weights from `position` on.
   bool has_weights() const { return weights_ != nullptr; }
-  void read_weights(int64_t position, std::span<uint8_t> weights) const;
+  bool has_any_weights() const { return has_weights() && weights_->size_bytes() != tokens_; }
+  void read_weights(int64_t position, std::span<float> weights) const;
 
  private:
   void check_sequences();

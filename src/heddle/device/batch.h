@@ -6,14 +6,25 @@
 #include <limits>
 #include <vector>
 
+#include "heddle/base/begins.h"
+
 namespace heddle::device {
 
 /// The tokens of one microbatch: B sequences of S + 1 + D ids each, row-major. The first S ids of a sequence are
 /// its inputs; label d of position s is id s + d, for d = 1 … D + 1 (D: prediction depths beyond the next token).
 struct Microbatch {
-  std::vector<int32_t> tokens;  // [B, S+1+D]; a negative id is padding: it embeds to zeros and is nobody's label
-  std::vector<uint8_t> masked;  // empty, or [B, S+1+D]: nonzero where the id must not be predicted
-  int64_t first_sequence = 0;   // of the whole batch, which this microbatch begins with
+  std::vector<int32_t> tokens;     // [B, S+1+D]; a negative id is padding: it embeds to zeros and is nobody's label
+  std::vector<uint8_t> masked;     // empty, or [B, S+1+D]: nonzero where the id must not be predicted
+  std::vector<float> weights;      // empty, or [B, S+1+D]: how much the id counts as a label
+  std::vector<Begins> begins;      // empty, or [B, S+1+D]
+  std::vector<double> references;  // empty, or [B]: the summed loss of each sequence's labels under another model
+  int64_t first_sequence = 0;      // of the whole batch, which this microbatch begins with
+
+  /// Whether the id `distance` places behind `at` is a label of the id there: it counts, and is of the same sample.
+  bool is_label(size_t at, size_t distance) const {
+    return tokens[at + distance] >= 0 && (masked.empty() || masked[at + distance] == 0) &&
+           (begins.empty() || !sample_begins(begins, at, distance));
+  }
 };
 
 struct Batch {

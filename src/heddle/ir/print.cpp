@@ -169,16 +169,19 @@ std::string text_of(const StepProgram& program, const Action& action) {
 std::string text_of(const StepProgram& program) {
   std::string out;
   for (const Listing& listing : program.listings) out += text_of(listing) + "\n";
-  for (int p = 0; p < kPurposes; ++p) {
-    const StepProgram::ActionLists& lists = program.actions[static_cast<size_t>(p)];
+  const auto print = [&](const StepProgram::ActionLists& lists, const std::string& what) {
     for (size_t c = 0; c < lists.size(); ++c) {
-      out += fmt::format("{}, ranks of class {}:", name_of(static_cast<Purpose>(p)), c);
+      out += fmt::format("{}, ranks of class {}:", what, c);
       for (const Action& action : lists[c]) {
         out += " " + text_of(program, action);
       }
       out += "\n";
     }
-  }
+  };
+  for (int p = 0; p < kPurposes; ++p)
+    print(program.actions[static_cast<size_t>(p)], std::string(name_of(static_cast<Purpose>(p))));
+  for (const auto& [microbatches, lists] : program.fewer)
+    print(lists, fmt::format("{} microbatches", microbatches));
   return out;
 }
 

@@ -4,10 +4,12 @@
 #include <map>
 #include <set>
 
+#include "heddle/base/error.h"
+
 namespace heddle::ir {
 
 std::string_view name_of(BlockKind kind) {
-  static constexpr std::string_view names[] = {"begin",     "F",       "I",       "W",       "IW", "receive_F",
+  static constexpr std::string_view names[] = {"begin",     "F",       "I",       "W",       "IW",  "receive_F",
                                                "receive_I", "fetch_F", "fetch_I", "fetch_W", "end", "check"};
   return names[static_cast<int>(kind)];
 }
@@ -18,9 +20,11 @@ std::string_view name_of(Purpose purpose) {
   return names[static_cast<int>(purpose)];
 }
 
-const std::vector<Action>& StepProgram::actions_of(int rank, Purpose purpose) const {
+const std::vector<Action>& StepProgram::actions_of(int rank, Purpose purpose, int of_microbatches) const {
   static const std::vector<Action> none;
-  const ActionLists& lists = actions[static_cast<size_t>(purpose)];
+  const bool all = purpose != Purpose::train || of_microbatches == 0 || of_microbatches == microbatches;
+  HEDDLE_CHECK(all || fewer.contains(of_microbatches), "no step of {} microbatches", of_microbatches);
+  const ActionLists& lists = all ? actions[static_cast<size_t>(purpose)] : fewer.at(of_microbatches);
   return lists.empty() ? none : lists.at(static_cast<size_t>(class_of_rank.at(static_cast<size_t>(rank))));
 }
 

@@ -7,6 +7,7 @@
 
 #include <array>
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -65,12 +66,14 @@ struct StepProgram {
   std::vector<Block> blocks;
   using ActionLists = std::vector<std::vector<Action>>;  // one list a class of ranks that do the same
   std::array<ActionLists, kPurposes> actions;
+  /// Training steps of fewer microbatches than the others have (a batch that grows), by their number.
+  std::map<int, ActionLists> fewer;
   std::vector<int> class_of_rank{0};
   std::array<int, kPurposes> first_listing{};  // of each purpose's listings, one a class
   int microbatches = 1;
 
-  /// Empty when the program has no actions for the purpose.
-  const std::vector<Action>& actions_of(int rank, Purpose purpose = Purpose::train) const;
+  /// Empty when the program has no actions for the purpose. `of_microbatches`: of a training step, 0 for all.
+  const std::vector<Action>& actions_of(int rank, Purpose purpose = Purpose::train, int of_microbatches = 0) const;
   /// The listing that a rank runs for a purpose that the program has.
   int listing_of(int rank, Purpose purpose) const {
     return first_listing[static_cast<size_t>(purpose)] + class_of_rank.at(static_cast<size_t>(rank));

@@ -18,9 +18,18 @@ struct StatisticKind {
   bool same_on_ranks = false;
   /// Under which the log has it, summed over the layers. "": the log has a place of its own for it, or none.
   std::string_view metric = "";
+  /// Whether it is the loss that the step is about, by which it is judged.
+  bool objective = false;
 };
 
-inline constexpr StatisticKind kNextTokenLoss{.name = "loss.next_token"};
+inline constexpr StatisticKind kNextTokenLoss{.name = "loss.next_token", .objective = true};
+inline constexpr StatisticKind kPreferenceLoss{.name = "loss.preference", .objective = true};
+inline constexpr StatisticKind kChosenReward{.name = "reward.chosen", .metric = "reward_chosen"};
+inline constexpr StatisticKind kRejectedReward{.name = "reward.rejected", .metric = "reward_rejected"};
+inline constexpr StatisticKind kRewardMargin{.name = "reward.margin", .metric = "reward_margin"};
+inline constexpr StatisticKind kRewardAccuracy{.name = "reward.accuracy", .metric = "reward_accuracy"};
+inline constexpr StatisticKind kSequenceLoss{.name = "loss.sequence"};  // [B]: summed over the labels of each
+inline constexpr StatisticKind kLogitZLoss{.name = "loss.logit_z", .metric = "logit_z_loss"};
 inline constexpr StatisticKind kDepthLoss{.name = "loss.depth"};
 inline constexpr StatisticKind kSequenceAuxLoss{.name = "loss.sequence_aux"};
 inline constexpr StatisticKind kZLoss{.name = "loss.z", .metric = "z_loss"};

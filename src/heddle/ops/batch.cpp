@@ -24,10 +24,34 @@ const OpDef load_tokens{
     .cost = operand_cost,
 };
 
-// starts[b·S + s] is the place behind the last of ids b, 0 … s − 1 that ends a document, or 0.
+// weights_d[t] is how much the label d of a row counts.
+const OpDef load_weights{
+    .kind = "load_weights",
+    .results = "weights*", .attributes = "rows sequence depths cp?",
+    .stream = StreamKind::copy_in,
+    .infer = [](const Listing&, const Op& op) {
+      return std::vector<Value>(static_cast<size_t>(op.attributes.integer("depths")) + 1,
+                                output(Dtype::f64, {fixed(op.attributes.integer("rows"))}, Role::input));
+    },
+    .cost = operand_cost,
+};
+
+// Of each sequence of the microbatch the loss that another model makes of it.
+const OpDef load_references{
+    .kind = "load_references",
+    .results = "references", .attributes = "sequences",
+    .stream = StreamKind::copy_in,
+    .infer = [](const Listing&, const Op& op) {
+      return std::vector{output(Dtype::f64, {fixed(op.attributes.integer("sequences"))}, Role::input)};
+    },
+    .cost = operand_cost,
+};
+
+// starts[b·S + s] is the last place among b, 0 … s at which a document begins: as the batch says, or behind an id
+// document_end.
 const OpDef load_starts{
     .kind = "load_starts",
-    .results = "starts", .attributes = "rows sequence document_end",
+    .results = "starts", .attributes = "rows sequence document_end?",
     .stream = StreamKind::copy_in,
     .infer = [](const Listing& listing, const Op& op) {
       const int64_t rows = op.attributes.integer("rows");
@@ -48,7 +72,7 @@ void check_rows(const Rule& rule, const Op& op) {
 // Where documents are apart, each begins at 0. With `cached`, positions are those of the places in the cache.
 const OpDef load_positions{
     .kind = "load_positions",
-    .results = "positions", .attributes = "rows sequence cp? tp? document_end? cached?",
+    .results = "positions", .attributes = "rows sequence cp? tp? apart? document_end? cached?",
     .stream = StreamKind::copy_in,
     .infer = [](const Listing& listing, const Op& op) {
       if (op.attributes.integer_or("cached", 0) == 0) check_rows(Rule(listing, op), op);
@@ -105,7 +129,7 @@ const OpDef load_limits{
 }  // namespace
 
 std::vector<const OpDef*> batch_ops() {
-  return {&load_tokens, &load_starts, &load_positions, &load_dropout, &load_scales, &load_step, &load_limits};
+  return {&load_tokens, &load_weights, &load_references, &load_starts, &load_positions, &load_dropout, &load_scales, &load_step, &load_limits};
 }
 
 }  // namespace heddle::ops

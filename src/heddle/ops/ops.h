@@ -37,6 +37,7 @@ std::vector<const ir::OpDef*> pipeline_ops();
 std::vector<const ir::OpDef*> copy_ops();
 std::vector<const ir::OpDef*> collective_ops();
 std::vector<const ir::OpDef*> cross_entropy_ops();
+std::vector<const ir::OpDef*> preference_ops();
 std::vector<const ir::OpDef*> optimizer_ops();
 std::vector<const ir::OpDef*> muon_ops();
 std::vector<const ir::OpDef*> exact_ops();

@@ -129,6 +129,22 @@ const OpDef adamw_split{
     .cost = operand_cost,
 };
 
+// The average of a master over steps, exponential: average += (1 − decay)·(master − average). It stays where the step is
+// left out, whose factor is 0.
+const OpDef average_master{
+    .kind = "average_master",
+    .operands = "clip master", .updates = "average", .attributes = "decay",
+    .by_element = "master average",
+    .infer = [](const Listing& listing, const Op& op) {
+      const Rule rule(listing, op);
+      rule.shape(0, {fixed(1)});
+      rule.require(rule.updated(0).shape == rule.in(1).shape && rule.updated(0).dtype == rule.dtype(1),
+                   "master and average differ in shape or type");
+      return std::vector<Value>{};
+    },
+    .cost = operand_cost,
+};
+
 // A weight made anew from its master: the target is written, not read.
 Cost remake_cost(const Listing& listing, const Op& op, const RowCounts& rows) {
   return Cost{.bytes = static_cast<double>(listing.bytes(op.in[0], rows) + listing.bytes(op.updates[0], rows))};
@@ -147,6 +163,6 @@ const OpDef cast_weight{
 
 }  // namespace
 
-std::vector<const OpDef*> optimizer_ops() { return {&grad_square_sum, &grad_square_sum_exact, &sum_parts, &grad_norm, &skip_outlier, &post_validation, &adamw, &adamw_split, &pack_weight, &cast_weight}; }
+std::vector<const OpDef*> optimizer_ops() { return {&grad_square_sum, &grad_square_sum_exact, &sum_parts, &grad_norm, &skip_outlier, &post_validation, &adamw, &adamw_split, &average_master, &pack_weight, &cast_weight}; }
 
 }  // namespace heddle::ops

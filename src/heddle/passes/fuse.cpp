@@ -34,7 +34,8 @@ constexpr Fusion kForward[] = {
     {"bias", "linear", "own = linear x w\ny = add_bias own bias"},
     {"rope", "mla_rope"},
     {"router", "router"},
-    {"loss", "linear_cross_entropy"}};
+    {"loss", "linear_cross_entropy"},
+    {"loss", "linear_token_losses"}};
 
 // Where a fused op stands: with the first of its parts, or right behind what writes the last of its operands.
 int place_of(const ir::Uses& uses, const Match& match, const Op& fused) {
@@ -124,11 +125,14 @@ void fuse_loss(Listing& listing) {
     fused.part = "";
     for (const int op : match->ops) gone[static_cast<size_t>(op)] = true;
     // What sums the loss up in F does so where the loss is now made, after it.
-    for (const int reader : uses.readers(uses.op(forward).result("loss"))) {
-      Op sum = uses.op(reader);
-      sum.phase = ir::Phase::I;
-      instead.emplace(wgrad, std::move(sum));
-      gone[static_cast<size_t>(reader)] = true;
+    for (const ValueId made : {uses.op(forward).result("loss"), uses.op(forward).result("z")}) {
+      if (made == ir::none) continue;
+      for (const int reader : uses.readers(made)) {
+        Op sum = uses.op(reader);
+        sum.phase = ir::Phase::I;
+        instead.emplace(wgrad, std::move(sum));
+        gone[static_cast<size_t>(reader)] = true;
+      }
     }
     instead.emplace(dgrad, std::move(fused));
   }

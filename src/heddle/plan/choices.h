@@ -9,6 +9,7 @@
 #include "heddle/base/words.h"
 #include "heddle/model/context.h"
 #include "heddle/model/dispatcher.h"
+#include "heddle/model/objective.h"
 #include "heddle/passes/adapters.h"
 #include "heddle/passes/fuse.h"
 #include "heddle/passes/op_groups.h"
@@ -99,6 +100,7 @@ struct Choices {
   std::set<std::string> fusions{passes::fusion_names().begin(), passes::fusion_names().end()};
   passes::Optimizer update;
   passes::Adapters lora;
+  model::Objective objective;
   bool exact_sums = false;  // weight gradients that no layout changes (passes/exact_sums)
   bool operator==(const Choices&) const = default;
 };

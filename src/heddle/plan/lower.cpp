@@ -42,6 +42,22 @@ void check_sizes(const model::ModelConfig& config, const Plan& plan) {
           (mesh.cp > 1 ? 2 * mesh.cp : 1) * mesh.tp);
 }
 
+void check_pairs(const model::ModelConfig& config, const Plan& plan) {
+  if (plan.sequences % 2 != 0) {
+    config_error("train.objective \"dpo\" takes pairs of sequences, train.microbatch is {}: an even number does",
+                 plan.sequences);
+  }
+  if (config.num_nextn_predict_layers > 0) {
+    config_error(
+        "train.objective \"dpo\" trains nothing that predicts further tokens: model.num_nextn_predict_layers is "
+        "{}, "
+        "0 goes with it",
+        config.num_nextn_predict_layers);
+  }
+  if (plan.weighs_labels)
+    config_error("train.objective \"dpo\" counts whole answers: data.weight_key does not go with it");
+}
+
 // All that can be told without a schedule.
 void check_model(const model::ModelConfig& config, const Plan& plan) {
   model::validate(config);
@@ -50,6 +66,7 @@ void check_model(const model::ModelConfig& config, const Plan& plan) {
                  config.max_position_embeddings);
   }
   refuse_what_does_not_go_together(plan);
+  if (plan.objective.of_pairs()) check_pairs(config, plan);
   if (plan.cached_sequences > 0 && plan.ranks() > 1)
     config_error("a cache of sequences is kept on one rank, the mesh has {}", plan.ranks());
   (void)Mesh(plan.mesh);  // refuses degrees that don't go together
@@ -74,6 +91,20 @@ bool wants(const Plan& plan, ir::Purpose purpose) {
     case ir::Purpose::decode: return plan.cached_sequences > 0;
     default: return true;
   }
+}
+
+// The schedule of a step of fewer microbatches, on the same stages.
+schedule::Schedule smaller_schedule(const Plan& plan, int microbatches, const schedule::Schedule& whole) {
+  if (plan.order)
+    config_error("train.batch_ramp: schedule '{}' is for {} microbatches", whole.name, whole.microbatches);
+  Plan smaller = plan;
+  smaller.microbatches = microbatches;
+  schedule::Schedule made = schedule_of(smaller);
+  if (made.placement.rank_of != whole.placement.rank_of || made.placement.routes != whole.placement.routes) {
+    config_error("train.batch_ramp: with {} microbatches {} has other stages than with {}", microbatches,
+                 whole.name, whole.microbatches);
+  }
+  return made;
 }
 
 // What of the model each pipeline rank holds, and where its hidden states come from and go to.
@@ -103,7 +134,10 @@ std::vector<model::RankSpec> rank_specs(const model::ModelConfig& config, const 
     spec.cached_sequences = plan.cached_sequences;
     spec.purpose = purpose;
     spec.sequence_length = plan.sequence_length;
+    spec.documents_apart = plan.documents_apart;
     spec.document_end = plan.document_end;
+    spec.weighs_labels = plan.weighs_labels;
+    spec.objective = plan.objective;
     spec.context = plan.parallel.context;
     spec.dtype = plan.dtype;
     spec.mesh = mesh.at(0);
@@ -255,15 +289,24 @@ Lowered lower(const model::ModelConfig& config, const Plan& plan, std::string_vi
     if (stops) return lowered;
     draft.texts.clear();
     if (draft.trains()) restores = std::move(draft.restores);
-    schedule::Timing timing;
-    if (draft.trains() && plan.parallel.weave == Weave::pairs && plan.mesh.pp > 1) {
-      timing = schedule::timing_of(order, stage_times(program, order.placement, durations));
-      lowering.at_once = [&](int rank, size_t action) {
-        const std::vector<schedule::Interval>& of = timing.of[static_cast<size_t>(rank)];
-        return of[action].start <= of[action - 1].end;
-      };
+    const auto lower_actions = [&](const schedule::Schedule& of, ir::StepProgram::ActionLists& actions) {
+      schedule::Timing timing;
+      if (draft.trains() && plan.parallel.weave == Weave::pairs && plan.mesh.pp > 1) {
+        timing = schedule::timing_of(of, stage_times(program, of.placement, durations));
+        lowering.at_once = [&](int rank, size_t action) {
+          const std::vector<schedule::Interval>& spans = timing.of[static_cast<size_t>(rank)];
+          return spans[action].start <= spans[action - 1].end;
+        };
+      }
+      schedule::lower(program, actions, of, lowering);
+    };
+    lower_actions(order, program.actions[static_cast<size_t>(purpose)]);
+    if (draft.trains()) {
+      for (const int microbatches : plan.fewer_microbatches) {
+        if (microbatches >= plan.microbatches) continue;  // of a plan that was made smaller itself
+        lower_actions(smaller_schedule(plan, microbatches, order), program.fewer[microbatches]);
+      }
     }
-    schedule::lower(program, program.actions[static_cast<size_t>(purpose)], order, lowering);
     if (run_passes(draft, Pass::Level::blocks, until, lowered.passes)) return lowered;
   }
   add_restore(program, restores);

@@ -32,8 +32,12 @@ struct Plan : Choices {
   int microbatches = 1;   // of one rank, a step
   int64_t sequences = 1;  // a microbatch, shared by the ranks of tp × cp
   int64_t sequence_length = 128;
-  int64_t document_end = -1;  // the id behind which a document ends: no token sees beyond; −1: all do
-  Dtype dtype = Dtype::f32;   // of weights and activations
+  bool documents_apart = false;  // no token sees beyond its document, which begins where the batch says
+  int64_t document_end = -1;     // or behind this id
+  bool weighs_labels = false;    // labels count by weights of the batch
+  /// Other numbers of microbatches that a step may have, below `microbatches` (a batch that grows).
+  std::vector<int> fewer_microbatches;
+  Dtype dtype = Dtype::f32;                 // of weights and activations
   std::optional<schedule::Schedule> order;  // instead of the one that parallel.schedule names
   DeviceRates rates;
   passes::Durations durations;  // for weaving and offload; null: nominal ones, of `rates`

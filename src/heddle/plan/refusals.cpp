@@ -13,6 +13,8 @@ struct Refusal {
 
 bool replicas(const Choices& c) { return c.parallel.exchange.replicas != 0; }
 bool muon(const Choices& c) { return c.update.rule == passes::OptimizerRule::muon; }
+bool state_elsewhere(const Choices& c) { return c.memory.optimizer != StateHome::device; }
+bool averages(const Choices& c) { return c.update.average_decay > 0; }
 
 const Refusal kRefusals[] = {
     {[](const Choices& c) { return muon(c) && c.parallel.ahead_of_norm; },
@@ -48,6 +50,25 @@ const Refusal kRefusals[] = {
        return std::string(
            "train.skip_loss_above judges by a loss whose last bit each layout rounds its own way; "
            "train.exact_sums goes with train.skip_norm_above alone");
+     }},
+    {[](const Choices& c) { return averages(c) && state_elsewhere(c); },
+     [](const Choices& c) {
+       return fmt::format("train.average_decay keeps the state on the device; memory.optimizer is \"{}\"", home(c));
+     }},
+    {[](const Choices& c) { return averages(c) && c.memory.master == MasterForm::split; },
+     [](const Choices&) {
+       return std::string(
+           "train.average_decay averages masters that are whole; memory.master = \"full\" goes with it");
+     }},
+    {[](const Choices& c) { return averages(c) && c.parallel.ahead_of_norm; },
+     [](const Choices&) {
+       return std::string(
+           "train.average_decay averages what an update has left for good; parallel.ahead_of_norm does not go with "
+           "it");
+     }},
+    {[](const Choices& c) { return c.objective.of_pairs() && c.objective.logit_z_loss > 0; },
+     [](const Choices&) {
+       return std::string("train.logit_z_loss is a part of the loss of next tokens; train.objective is \"dpo\"");
      }},
 };
 

@@ -85,6 +85,36 @@ class Table : public SettingTable<Choices> {
   }
 };
 
+void objective_settings(Table& t) {
+  constexpr auto o = &Choices::objective;
+  using model::Objective;
+  t.word<o, &Objective::learns>("train.objective",
+                                "What is learnt: next_token, or dpo, which of two answers is preferred.")
+      .also_called({"loss_type", "training_type", "stage"})
+      .acts(changes_maths,
+            "dpo moves the model towards preferred answers and away from the others, by how much likelier each "
+            "became "
+            "than under the weights that the run began with.",
+            "the head's products are made twice, forward and backward; one forward of all pairs before the first "
+            "step",
+            page("dpo"))
+      .tried({std::string("next_token")});
+  t.number<o, &Objective::beta>("train.dpo_beta", 1e-6, 1e6,
+                                "Of dpo: how strongly it is held to the weights that it began with.")
+      .also_called({"beta", "dpo_beta"});
+  t.number<o, &Objective::label_smoothing>("train.dpo_label_smoothing", 0, 0.499999,
+                                           "Of dpo: how often a preference is taken to be wrong.")
+      .also_called({"label_smoothing"});
+  t.number<o, &Objective::logit_z_loss>("train.logit_z_loss", 0, 1e3,
+                                        "Weight of the penalty on the head's log-sum-exp, such as 1e-4; 0 is off.")
+      .also_called({"z_loss", "z_loss_multiplier", "lm_head_z_loss", "softmax_auxiliary_loss"})
+      .acts(
+          changes_maths,
+          "Adds the mean square of the log of the softmax's sum to the loss of each head, so that logits stay near "
+          "zero.",
+          "nothing beside the loss", page("logit_z_loss"));
+}
+
 void train_settings(Table& t) {
   constexpr auto u = &Choices::update;
   using O = passes::Optimizer;
@@ -132,6 +162,18 @@ void train_settings(Table& t) {
             "reduction",
             page("exact_sums"))
       .beside({"device.dtype=f32"});  // its grid is coarser than fp64
+  t.number<u, &O::average_decay>(
+       "train.average_decay", 0, 0.9999999,
+       "Decay of an average of the weights that is kept while training, such as 0.999; 0: "
+       "none is.")
+      .also_called({"ema_decay", "ema", "use_ema", "ema_beta"})
+      .acts(changes_maths,
+            "Keeps an exponential average of all trained parameters beside them, moved after each applied step; "
+            "what is "
+            "trained stays as it is.",
+            "4 bytes a parameter, cut among the ranks as masters are, and one sweep over master and average a step",
+            page("average"));
+  objective_settings(t);
 }
 
 void adapter_settings(Table& t) {

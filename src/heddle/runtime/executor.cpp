@@ -385,7 +385,7 @@ void Executor::start_step(const device::Batch& batch, ir::Purpose purpose) {
   timer_ = device::PacedTimer();
   const int64_t start = now_ns();
   guarded([&] {
-    walk_.run_step(*this, purpose);
+    walk_.run_step(*this, purpose, static_cast<int>(batch.microbatches.size()));
     enqueue_ns_ = now_ns() - start - stalled_ns_;
     for (auto& stream : streams_) enqueue_ns_ -= stream->take_host_waited_ns();
   });

@@ -1,6 +1,7 @@
 // The state from which a run begins at step 0: its seed's, or the weights that it starts from.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -9,7 +10,9 @@
 
 namespace heddle::session {
 
-/// All ranks call it together; what there is to say of the weights. ConfigError where they don't fit.
-std::vector<std::string> begin_from_first_state(const config::RunConfig& config, train::Trainer& trainer);
+/// All ranks call it together; what there is to say of the weights. `before_adapters` is called while the adapters
+/// are none yet, where others are to begin from. ConfigError where weights don't fit.
+std::vector<std::string> begin_from_first_state(const config::RunConfig& config, train::Trainer& trainer,
+                                                const std::function<void()>& before_adapters = {});
 
 }  // namespace heddle::session

@@ -26,6 +26,7 @@ std::map<std::string, std::string> identity_of(const RunData& data, const config
                                               {"hash of the token ids", hex(hash)},
                                               {"heldout_fraction", fmt::format("{}", config.data.heldout_fraction)},
                                               {"sequence_length", fmt::format("{}", config.train.sequence_length)}};
+  if (config.plan.objective.of_pairs()) identity["pairs"] = "yes";
   if (files.size() > 1) {
     std::string weights;
     for (const data::BlendPart& part : data::parse_blend(config.data.source))
@@ -44,7 +45,7 @@ std::map<std::string, std::string> identity_of(const RunData& data, const config
 std::string save_run(const RunFolder& folder, const config::RunConfig& config,
                      const std::map<std::string, std::string>& data, train::Trainer& trainer) {
   train::CheckpointState state;
-  state.consumed_sequences = trainer.steps_done() * config.train.global_batch;
+  state.consumed_sequences = config.data_after(trainer.steps_done()).consumed;
   state.seed = static_cast<uint64_t>(config.seed);
   state.data = data;
   state.layout = {{"ranks", plan::text_of(trainer.options().plan.mesh)},
@@ -99,9 +100,11 @@ std::optional<train::Checkpoint> checkpoint_to_go_on_from(const RunFolder& folde
     config_error("--resume: {} was trained with another seed: seed is {}, was {}", checkpoint->path(), seed,
                  state.seed);
   }
-  if (state.consumed_sequences != state.step * config.train.global_batch) {
-    config_error("--resume: {} consumed {} sequences in {} steps, train.global_batch is {}", checkpoint->path(),
-                 state.consumed_sequences, state.step, config.train.global_batch);
+  if (state.consumed_sequences != config.data_after(state.step).consumed) {
+    const std::string ramp = config::text_of(config.train.batch_ramp);
+    config_error("--resume: {} consumed {} sequences in {} steps, train.global_batch is {}{}", checkpoint->path(),
+                 state.consumed_sequences, state.step, config.train.global_batch,
+                 ramp.empty() ? "" : fmt::format(" and train.batch_ramp \"{}\"", ramp));
   }
   const config::RunLength length = config.length();
   if (length.by_clock() && state.step > 0 && state.trained_s == 0) {

@@ -48,14 +48,20 @@ struct Tokens {
     }
     observe::Doing doing("reading text");
     const data::Progress progress = [&](std::string_view what, double share) { doing.now(what, share); };
-    if (config.data.chat) {
-      prepared =
-          data::prepare_samples(source, folder, vocabulary_asked,
-                                {.keys = {config.data.prompt_key, config.data.answer_key, config.data.messages_key},
-                                 .chat_template = config.data.chat_template,
-                                 .tokenizer = path,
-                                 .bytes = config.data.any_bytes ? data::Bytes::any : data::Bytes::text},
-                                progress);
+    const config::RunConfig::Data& asked = config.data;
+    if (asked.chat || config.plan.objective.of_pairs()) {
+      prepared = data::prepare_samples(source, folder, vocabulary_asked,
+                                       {.keys = {.prompt = asked.prompt_key,
+                                                 .answer = asked.answer_key,
+                                                 .messages = asked.messages_key,
+                                                 .chosen = asked.chosen_key,
+                                                 .rejected = asked.rejected_key,
+                                                 .weight = asked.weight_key,
+                                                 .pairs = config.plan.objective.of_pairs()},
+                                        .chat_template = config.data.chat_template,
+                                        .tokenizer = path,
+                                        .bytes = config.data.any_bytes ? data::Bytes::any : data::Bytes::text},
+                                       progress);
       if (!files) take(prepared->tokenizer);
       if (chat.empty()) chat = data::chat_template_beside(prepared->tokenizer);
       return prepared->prefix;
@@ -68,20 +74,20 @@ struct Tokens {
   }
 };
 
-}  // namespace
-
-namespace {
-
-// `count` sequences, each filled by `fill(i, tokens, masked)`.
+// `count` sequences, each filled by `fill(i, tokens, marks)`.
 template <class Fill>
-train::Sequences sequences_of(const data::Dataset& dataset, int64_t count, const Fill& fill) {
+train::Sequences sequences_of(const RunData& data, int64_t count, const Fill& fill) {
+  const data::Dataset& dataset = *data.dataset;
   const auto size = static_cast<size_t>(dataset.sequence_tokens());
+  const bool masks = dataset.masks(), weighs = dataset.weighs();
   train::Sequences all;
   for (int64_t i = 0; i < count; ++i) {
     std::vector<int32_t>& tokens = all.tokens.emplace_back(size);
-    std::vector<uint8_t> masked(dataset.masks() ? size : 0);
-    fill(i, std::span(tokens), std::span(masked));
-    if (dataset.masks()) all.masked.push_back(std::move(masked));
+    data::SequenceMarks marks;
+    if (masks) marks.masked = all.masked.emplace_back(size);
+    if (weighs) marks.weights = all.weights.emplace_back(size);
+    if (masks || data.documents_apart) marks.begins = all.begins.emplace_back(size);
+    fill(i, std::span(tokens), marks);
   }
   return all;
 }
@@ -89,15 +95,25 @@ train::Sequences sequences_of(const data::Dataset& dataset, int64_t count, const
 }  // namespace
 
 train::Sequences RunData::train(int64_t first, int64_t count) const {
-  return sequences_of(*dataset, count, [&](int64_t i, std::span<int32_t> tokens, std::span<uint8_t> masked) {
-    dataset->train_sequence(first + i, tokens, masked);
+  train::Sequences all =
+      sequences_of(*this, count, [&](int64_t i, std::span<int32_t> tokens, const data::SequenceMarks& marks) {
+        dataset->train_sequence(first + i, tokens, marks);
+      });
+  for (int64_t i = 0; i < count && !references.train.empty(); ++i)
+    all.references.push_back(references.train.at(static_cast<size_t>(dataset->train_number(first + i))));
+  return all;
+}
+
+train::Sequences RunData::numbered(int64_t first, int64_t count) const {
+  return sequences_of(*this, count, [&](int64_t i, std::span<int32_t> tokens, const data::SequenceMarks& marks) {
+    dataset->numbered_sequence(first + i, tokens, marks);
   });
 }
 
 train::Sequences RunData::heldout(int64_t count) const {
   count = std::min(count, dataset->heldout_sequences());
-  return sequences_of(*dataset, count, [&](int64_t i, std::span<int32_t> tokens, std::span<uint8_t> masked) {
-    dataset->heldout_sequence(i, tokens, masked);
+  return sequences_of(*this, count, [&](int64_t i, std::span<int32_t> tokens, const data::SequenceMarks& marks) {
+    dataset->heldout_sequence(i, tokens, marks);
   });
 }
 
@@ -144,30 +160,16 @@ RunData open_run_data(const config::RunConfig& config) {
   options.heldout_fraction = asked.heldout_fraction;
   options.seed = static_cast<uint64_t>(config.seed);
   options.long_samples = asked.long_samples;
+  options.pairs = config.plan.objective.of_pairs();
+  data.documents_apart = !asked.attend_across_documents && asked.document_end < 0;
   data.dataset = std::make_unique<data::Dataset>(options);
+  if (data.dataset->weighs() && asked.weight_key.empty() && !options.pairs) {
+    config_error(
+        "{}: its targets have weights: data.weight_key says so to the run, with any word where the weights "
+        "stand there already",
+        options.parts[0].path);
+  }
   return data;
-}
-
-config::RunConfig with_document_end(config::RunConfig config, const RunData& data) {
-  if (config.data.attend_across_documents || config.data.document_end >= 0) return config;
-  if (config.data.chat) {
-    config_error(
-        "data.attend_across_documents is off, but the turns of a conversation may end as texts do: with data.chat, "
-        "data.document_end must say which token ends a sample and stands nowhere within one");
-  }
-  if (data.tokenizer.empty()) {
-    config_error(
-        "data.attend_across_documents is off, but the tokens came without a tokenizer: data.document_end must say "
-        "which ends a document");
-  }
-  config.data.document_end = data::Tokenizer(data.tokenizer_files.spec, data.tokenizer).end_of_text();
-  if (config.data.document_end < 0) {
-    config_error(
-        "data.attend_across_documents is off, but no token of {} ends a text: data.document_end must say which "
-        "does",
-        data.tokenizer);
-  }
-  return config;
 }
 
 }  // namespace heddle::session

@@ -15,25 +15,31 @@
 
 namespace heddle::session {
 
+/// The summed loss of each sequence under the model that pairs are held to: training ones by their number, held-out
+/// ones from the first on. Empty where nothing is learnt from pairs.
+struct PairReferences {
+  std::vector<double> train, heldout;
+};
+
 struct RunData {
-  std::string tokenizer;                       // its path, "" when the tokens come without one
-  data::TokenizerFiles tokenizer_files;        // what stands there
+  std::string tokenizer;                 // its path, "" when the tokens come without one
+  data::TokenizerFiles tokenizer_files;  // what stands there
   std::optional<data::ChatTemplate> chat_template;
   std::optional<data::PreparedData> prepared;  // none when the tokens came ready
   std::unique_ptr<data::Dataset> dataset;
+  bool documents_apart = false;  // the program asks where they begin
+  PairReferences references;
 
   /// `count` training sequences from `first` on.
   train::Sequences train(int64_t first, int64_t count) const;
+  /// `count` of an epoch's sequences, from number `first` on (Dataset::train_number).
+  train::Sequences numbered(int64_t first, int64_t count) const;
   /// The first `count` held-out sequences, or as many as there are.
   train::Sequences heldout(int64_t count) const;
 };
 
 /// ConfigError when the tokenizer of that path has `tokens` ids, more than the model's vocabulary.
 void check_vocabulary(const std::string& path, int64_t tokens, int64_t vocabulary);
-
-/// The configuration with the id of a document's last token, where attention ends there and only the tokenizer says
-/// which it is. ConfigError where nobody does.
-config::RunConfig with_document_end(config::RunConfig config, const RunData& data);
 
 /// ConfigError when source, tokenizer and model don't fit each other.
 RunData open_run_data(const config::RunConfig& config);

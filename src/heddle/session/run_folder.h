@@ -4,6 +4,7 @@
 //   checkpoints/    step-000123/                 tensorboard/    events               trace.perfetto
 //   ops/            step-000123/rank-0000.ops: digests of what ops have made
 //   report.html     loss, speed, memory, ops of one step, sample text
+//   references.bin  of a run that learns from pairs: their losses under its first weights
 //   .lock           held by the run that writes here
 //
 // config.toml comes first: a folder with it holds a run, which `--resume` goes on with, from its beginning where no
@@ -27,6 +28,7 @@ struct RunFolder {
   /// The tokenizer that the folder keeps (tokenizer.json, tokenizer.model or tokenizer.tiktoken), or "".
   std::string tokenizer() const { return data::tokenizer_in(path); }
   std::string checkpoints() const { return path + "/checkpoints"; }
+  std::string references() const { return path + "/references.bin"; }
   std::string tensorboard() const { return path + "/tensorboard"; }
   std::string ops() const { return path + "/ops"; }
   std::string trace() const { return path + "/trace.perfetto"; }

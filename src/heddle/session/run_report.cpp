@@ -56,10 +56,11 @@ void TrainingRun::introduce() {
                               observe::count_text(static_cast<double>(data_.dataset->tokens())),
                               observe::grouped_text(data_.dataset->train_sequences()),
                               observe::grouped_text(data_.dataset->heldout_sequences())));
-  progress_->line(fmt::format(
-      "memory: {} to be reserved{}; a step: {} tokens, {}", observe::bytes_text(predicted_reserved_bytes_),
-      mesh.ranks() > 1 ? " by a rank at most" : "", observe::grouped_text(config_.tokens_per_step()),
-      observe::count_text(trainer_->flops_per_step(), "FLOP")));
+  progress_->line(fmt::format("memory: {} to be reserved{}; a step: {} tokens, {}",
+                              observe::bytes_text(predicted_reserved_bytes_),
+                              mesh.ranks() > 1 ? " by a rank at most" : "",
+                              observe::grouped_text(config_.train.global_batch * config_.train.sequence_length),
+                              observe::count_text(trainer_->flops_per_step(), "FLOP")));
   progress_->line(
       fmt::format("run folder: {}{}", folder_.path,
                   summary_.first_step > 0 ? fmt::format(", going on after step {}", summary_.first_step) : ""));
@@ -153,9 +154,8 @@ observe::ReportData TrainingRun::report_data() const {
       {"steps", summary_.first_step > 0 ? fmt::format("{}, of them {} before it went on", number(d.figures.step),
                                                       number(summary_.first_step))
                                         : number(d.figures.step)},
-      {"tokens",
-       fmt::format("{} trained on; a step has {}", number(trainer_->steps_done() * config_.tokens_per_step()),
-                   number(config_.tokens_per_step()))},
+      {"tokens", fmt::format("{} trained on; a step has {}", number(config_.tokens_after(trainer_->steps_done())),
+                             number(config_.train.global_batch * config_.train.sequence_length))},
       {"data", config_.data.source},
       {"text", fmt::format("{} tokens, {} sequences of {} to train on, {} held out",
                            number(data_.dataset->tokens()), number(data_.dataset->train_sequences()),

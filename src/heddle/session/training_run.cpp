@@ -22,6 +22,7 @@
 #include "heddle/session/notes/outlier_notes.h"
 #include "heddle/session/notes/resume_notes.h"
 #include "heddle/session/notes/start_notes.h"
+#include "heddle/session/pairs/references.h"
 #include "heddle/session/rank_run.h"
 #include "heddle/session/run_checkpoint.h"
 #include "heddle/session/text/companions.h"
@@ -54,11 +55,7 @@ bool due(int64_t every, int64_t step) { return every > 0 && step % every == 0; }
 TrainingRun::TrainingRun(config::RunConfig config, bool resume, Telling telling, const RankPlace& place)
     : config_(std::move(config)), telling_(telling), place_(place) {
   const int rank = place.world != nullptr ? place.world->rank() : 0;
-  if (rank == 0) open_data();                   // what can be wrong with the input shows before memory is taken
-  if (!config_.data.attend_across_documents) {  // the program says what only the tokenizer knows
-    config_.data.document_end =
-        std::stoll(train::RankExchange(place.world).told_by_first(fmt::format("{}", config_.data.document_end)));
-  }
+  if (rank == 0) open_data();  // what can be wrong with the input shows before memory is taken
   const train::TrainerOptions options = options_that_fit(rank);
   trainer_ = std::make_unique<train::Trainer>(options, place.world);
   predicted_ = runtime::predict_memory(trainer_->lowered().program, rank, config_.device.backend,
@@ -103,7 +100,6 @@ train::TrainerOptions TrainingRun::options_that_fit(int rank) {
 
 void TrainingRun::open_data() {
   data_ = open_run_data(config_);
-  config_ = with_document_end(std::move(config_), data_);
   if (!data_.tokenizer.empty()) tokenizer_.emplace(data_.tokenizer_files.spec, data_.tokenizer);
   data_identity_ = identity_of(data_, config_);
 }
@@ -185,12 +181,15 @@ void TrainingRun::restore() {
       warnings_.push_back(std::move(note));
   }
   train::load_trainer(*checkpoint, *trainer_);
+  if (config_.plan.objective.of_pairs()) read_references(folder_, data_);
   summary_.checkpoint = path;
   saved_step_ = trainer_->steps_done();
 }
 
 void TrainingRun::begin_anew() {
-  std::vector<std::string> notes = begin_from_first_state(config_, *trainer_);
+  std::vector<std::string> notes = begin_from_first_state(config_, *trainer_, [&] {
+    if (config_.plan.objective.of_pairs()) make_references(folder_, config_.train.eval_sequences, *trainer_, data_);
+  });
   const std::string& start = config_.train.start;
   if (const std::string other = start.empty() ? "" : other_tokenizer(start, data_.tokenizer); !other.empty())
     notes.push_back(other);
@@ -198,14 +197,25 @@ void TrainingRun::begin_anew() {
   for (const std::string& note : notes) warn("train.start: " + note);
 }
 
+void TrainingRun::measure_heldout(observe::StepMetrics& metrics) {
+  const int64_t count = config_.train.eval_sequences;
+  if (config_.plan.objective.of_pairs()) {
+    const train::Preference found = look_at_pairs(count, *trainer_, data_);
+    if (found.pairs == 0) return;
+    metrics.held_out_loss = found.loss;
+    metrics.extra["held_out_reward_margin"] = found.margin;
+    metrics.extra["held_out_reward_accuracy"] = found.accuracy;
+    return;
+  }
+  const train::Sequences heldout = data_.heldout(count);
+  if (!heldout.empty()) metrics.held_out_loss = trainer_->evaluate(heldout);
+}
+
 void TrainingRun::look(observe::StepMetrics& metrics) {
   answer_signals("the look at the held-out text");
-  const train::Sequences heldout = data_.heldout(config_.train.eval_sequences);
   std::string line = fmt::format("step {}", metrics.step);
-  if (!heldout.empty()) {
-    metrics.held_out_loss = trainer_->evaluate(heldout);
-    line += fmt::format(": held-out loss {}", observe::loss_text(*metrics.held_out_loss));
-  }
+  measure_heldout(metrics);
+  if (metrics.held_out_loss) line += fmt::format(": held-out loss {}", observe::loss_text(*metrics.held_out_loss));
   if (leads()) progress_->line(line);
   if (!tokenizer_ || config_.train.sample_tokens == 0) return;
   observe::SampleText sample{config_.train.sample_prompt, "", metrics.step};
@@ -318,7 +328,7 @@ bool TrainingRun::is_due(int64_t step) const {
 
 // Whether it was nothing but a step.
 bool TrainingRun::step() {
-  const int64_t first = trainer_->steps_done() * config_.train.global_batch;
+  const config::BatchRamp::Place place = config_.data_after(trainer_->steps_done());
   const int64_t number = trainer_->steps_done() + 1;
   const bool traced = config_.train.trace_step > 0 &&
                       (number == summary_.first_step + config_.train.trace_step ||
@@ -333,7 +343,7 @@ bool TrainingRun::step() {
   }
   if (traced) trainer_->ranks().any(false);  // all begin together: the start is where their clocks meet
   const int64_t began_ns = now_ns();
-  const auto sequences = data_.train(first, config_.train.global_batch);
+  const auto sequences = data_.train(place.consumed, place.batch);
   const bool ahead = config_.plan.parallel.ahead_of_norm;
   std::array<double, 2> asked{};
   if (ahead) {
@@ -371,7 +381,7 @@ bool TrainingRun::record(const train::StepResult& result) {
   observe::StepMetrics metrics;
   metrics.step = number;
   metrics.wall_time_s = wall_time_s();
-  metrics.lm_loss = result.next_token_loss();
+  metrics.lm_loss = result.loss();
   if (config_.model.sequence_aux_loss_alpha > 0) metrics.auxiliary_loss = result.sequence_aux_loss();
   if (const std::vector<double> depths = result.depth_losses(); !depths.empty()) {
     metrics.mtp_loss = std::accumulate(depths.begin(), depths.end(), 0.0) / static_cast<double>(depths.size());
@@ -380,12 +390,13 @@ bool TrainingRun::record(const train::StepResult& result) {
   metrics.gradient_norm = result.gradient_norm();
   metrics.step_s = step_s_ = result.seconds;
   metrics.trained_s = trainer_->done().seconds;
-  metrics.tokens = static_cast<double>(number * result.tokens);
+  metrics.tokens = static_cast<double>(config_.tokens_after(number));
   metrics.tokens_per_s = static_cast<double>(result.tokens) / result.seconds;
   metrics.flops_per_s = result.flops / result.seconds;
   const std::vector<train::StepResult::Load> loads = result.loads();
   if (!loads.empty()) metrics.expert_imbalance = result.imbalance();
   if (!loads.empty() && config_.model.topk_bias) metrics.extra["bias_update_rate"] = result.bias_rate;
+  if (config_.train.batch_ramp) metrics.extra["batch"] = static_cast<double>(config_.data_after(number - 1).batch);
   for (const train::Reading& reading : result.statistics) {
     const std::string metric(reading.kind->metric);
     if (!metric.empty()) metrics.extra[metric] = result.total(*reading.kind);
@@ -485,7 +496,7 @@ RunSummary TrainingRun::run() {
   answer_signals("the report");
   summary_.steps = trainer_->steps_done();
   summary_.length_s = config_.length().seconds;
-  summary_.tokens = summary_.steps * config_.tokens_per_step();
+  summary_.tokens = config_.tokens_after(summary_.steps);
   summary_.text_tokens = data_.dataset->train_sequences() * config_.train.sequence_length;
   report();
   if (mlflow_) logs_->attempt("mlflow", [&] { mlflow_->finish(!summary_.interrupted); });

@@ -103,6 +103,7 @@ class TrainingRun {
   bool is_due(int64_t step) const;
   void answer_signals(const std::string& doing) const;
   void compare_with_arena(const train::StepResult& result);
+  void measure_heldout(observe::StepMetrics& metrics);
   void look(observe::StepMetrics& metrics);
   void save();
   void report();

@@ -41,7 +41,10 @@ std::vector<formats::TensorHeading> headings_of(const Checkpoint& checkpoint) {
   return headings;
 }
 
-bool is_moment(const std::string& name) { return name.starts_with("m.") || name.starts_with("v."); }
+// What stands beside the masters is the newest's.
+bool is_moment(const std::string& name) {
+  return name.starts_with("m.") || name.starts_with("v.") || name.starts_with("average.");
+}
 
 template <class A>
 void write_mean(const std::deque<Checkpoint>& all, const formats::TensorHeading& tensor,

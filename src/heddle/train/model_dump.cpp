@@ -44,7 +44,7 @@ Numbers logits_of(Trainer& trainer, const Sequences& sequences) {
   Numbers all;
   for (const std::vector<int32_t>& sequence : sequences.tokens) {
     device::Batch batch;
-    batch.microbatches.push_back({.tokens = sequence, .masked = {}});
+    batch.microbatches.emplace_back().tokens = sequence;
     batch.microbatches[0].tokens.push_back(-1);
     batch.scales.assign(model::kScaleDepth, 0);
     trainer.executor().run_step(batch, ir::Purpose::predict);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <functional>
 #include <map>
 
@@ -96,9 +97,9 @@ std::vector<StateTensor> list_state(const plan::Lowered& lowered, const plan::Me
       };
       const bool splits = listing.find("rest." + p.name) != ir::none;
       add(p.name, master_of(p, listing), true, splits);
-      for (const char* moment : {"m.", "v."}) {
-        const ir::ValueId id = listing.find(moment + p.name);
-        if (id != ir::none) add(moment + p.name, id, false, splits && *moment == 'v');
+      for (const char* beside : {"m.", "v.", "average."}) {
+        const ir::ValueId id = listing.find(beside + p.name);
+        if (id != ir::none) add(beside + p.name, id, false, splits && *beside == 'v');
       }
     }
   }
@@ -197,6 +198,22 @@ void StateElements::put() const {
   }
 }
 
+void copy_averages(const std::vector<StateTensor>& state, Average how) {
+  std::map<const model::Parameter*, const StateTensor*> masters;
+  for (const StateTensor& tensor : state) {
+    if (tensor.is_master) masters[tensor.parameter] = &tensor;
+  }
+  for (const StateTensor& tensor : state) {
+    if (!tensor.is_average() || !tensor.is_here()) continue;
+    const TensorView &average = tensor.view, &master = masters.at(tensor.parameter)->view;
+    HEDDLE_CHECK(average.dtype == master.dtype && average.elements() == master.elements(),
+                 "'{}' is not as its master", tensor.name);
+    const bool begins = how == Average::begins_as_master;
+    std::memcpy((begins ? average : master).data, (begins ? master : average).data,
+                static_cast<size_t>(average.elements() * size_of(average.dtype)));
+  }
+}
+
 void initialise(const model::ModelConfig& config, const plan::Lowered& lowered, runtime::Executor& executor,
                 uint64_t seed, const plan::Mesh& mesh, int rank) {
   for (const StateTensor& tensor : state_tensors(lowered, executor, mesh, rank)) {
@@ -218,6 +235,7 @@ void initialise(const model::ModelConfig& config, const plan::Lowered& lowered, 
     }
     held.put();
   }
+  copy_averages(state_tensors(lowered, executor, mesh, rank), Average::begins_as_master);
   fill_rope_table(config, lowered, executor, mesh, rank);
   executor.make_weights();
 }

@@ -14,7 +14,8 @@
 namespace heddle::train {
 
 /// A tensor of the model's state under its layout-free name: "NAME" is the master (fp32 or wider) of a parameter,
-/// or a frozen one as kernels read it; "m.NAME" and "v.NAME" its moments.
+/// or a frozen one as kernels read it; "m.NAME" and "v.NAME" its moments; "average.NAME" the average of the master
+/// that is kept, where one is.
 struct StateTensor {
   std::string name;
   /// This rank's elements, in the arena; only to be touched between steps. No data on ranks that hold none, and of
@@ -28,6 +29,7 @@ struct StateTensor {
   const model::Parameter* parameter = nullptr;
   bool is_master = false;
   bool is_frozen() const { return parameter->frozen; }
+  bool is_average() const { return name.size() > parameter->name.size() && name.starts_with("average."); }
   Dtype dtype = Dtype::f32;
   std::vector<int64_t> shape;  // of the whole tensor
 
@@ -70,6 +72,10 @@ std::vector<model::Extent> held_extents(const StateTensor& tensor, const plan::L
 /// The same without what a rank before it in the mesh group holds as well: every element has one owner.
 std::vector<model::Extent> owned_extents(const StateTensor& tensor, const plan::Lowered& lowered,
                                          const plan::Mesh& mesh, int rank);
+
+/// Copies masters into the averages that are kept of them, or the other way.
+enum class Average : uint8_t { begins_as_master, becomes_master };
+void copy_averages(const std::vector<StateTensor>& state, Average how);
 
 /// Starts every parameter from the seed (each element a function of seed, name and its index in the whole tensor
 /// alone), moments at zero, and makes the weights.

@@ -44,7 +44,13 @@ plan::Plan plan_of(const config::RunConfig& config) {
   plan.microbatches = static_cast<int>(config.microbatches());
   plan.sequences = config.train.microbatch;
   plan.sequence_length = config.train.sequence_length;
-  if (!config.data.attend_across_documents) plan.document_end = std::max<int64_t>(0, config.data.document_end);
+  for (const int64_t batch : config.train.batch_ramp.batches(config.train.global_batch)) {
+    const auto microbatches = static_cast<int>(batch / (config.train.microbatch * config.data_ranks()));
+    if (microbatches < plan.microbatches) plan.fewer_microbatches.push_back(microbatches);
+  }
+  plan.documents_apart = !config.data.attend_across_documents;
+  if (plan.documents_apart) plan.document_end = config.data.document_end;
+  plan.weighs_labels = !config.data.weight_key.empty();
   plan.dtype = resolved_dtype(config);
   const std::string& schedule = plan.parallel.schedule;
   if (schedule.find('/') != std::string::npos || schedule.ends_with(".txt"))

@@ -40,6 +40,7 @@ std::string checkpoints_at(const std::string& path) {
 
 // Beside adapters only what is frozen begins from weights.
 bool begins_so(const StateTensor& tensor, bool moments, const Trainer& trainer) {
+  if (tensor.is_average()) return false;  // of the masters, once these are there
   return trainer.is_adapted() ? tensor.is_frozen() : tensor.is_master || moments;
 }
 
@@ -52,6 +53,7 @@ void fill(Trainer& trainer, const std::vector<StateTensor>& state, bool moments,
       read(tensor, run.whole, run.count, to + run.local * size_of(tensor.dtype));
     elements.put();
   }
+  copy_averages(state, Average::begins_as_master);
   trainer.weights_changed();
 }
 

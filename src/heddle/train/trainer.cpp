@@ -128,6 +128,18 @@ int64_t Trainer::sequences_per_step() const {
   return options_.plan.microbatches * options_.plan.sequences * options_.plan.mesh.dp;
 }
 
+int Trainer::microbatches_of(int64_t sequences) const {
+  const plan::Plan& plan = options_.plan;
+  const int64_t each = plan.sequences * plan.mesh.dp;
+  const auto microbatches = static_cast<int>(sequences / each);
+  const std::vector<int>& fewer = plan.fewer_microbatches;
+  const bool known =
+      microbatches == plan.microbatches || std::find(fewer.begin(), fewer.end(), microbatches) != fewer.end();
+  HEDDLE_CHECK(known && sequences % each == 0, "a step takes {} sequences, {} given", sequences_per_step(),
+               sequences);
+  return microbatches;
+}
+
 device::Batch Trainer::batch_of(const Sequences& sequences, int microbatches) const {
   return train::batch_of(sequences, microbatches, options_.model, options_.plan, mesh_.at(ranks_.rank()));
 }
@@ -139,11 +151,11 @@ StepResult Trainer::step(const Sequences& sequences) {
 }
 
 std::optional<StepResult> Trainer::advance(const Sequences& sequences, std::span<double> told) {
-  HEDDLE_CHECK(std::ssize(sequences.tokens) == sequences_per_step(), "a step takes {} sequences, {} given",
-               sequences_per_step(), sequences.size());
+  const int microbatches = microbatches_of(std::ssize(sequences.tokens));
   running_ = std::make_unique<Run>();
   Run* const run = running_.get();
-  run->batch = batch_of(sequences, options_.plan.microbatches);
+  run->batch = batch_of(sequences, microbatches);
+  run->sequences = std::ssize(sequences.tokens);
   run->step = done_.steps + 1;
   set_rates(run->batch);
   const auto start = std::chrono::steady_clock::now();
@@ -229,26 +241,26 @@ StepResult Trainer::gather_result(Run& run, std::span<double> told) {
   std::copy(row.begin() + static_cast<std::ptrdiff_t>(with_figures), row.end(), told.begin());
   result.learning_rate = run.batch.hyper[0];
   result.bias_rate = run.batch.bias_rate;
-  result.tokens = sequences_per_step() * options_.plan.sequence_length;
-  result.flops = flops_per_step_;
+  result.tokens = run.sequences * options_.plan.sequence_length;
+  result.flops = flops_per_step_ * static_cast<double>(run.sequences) / static_cast<double>(sequences_per_step());
   result.attempted = run.batch.attempts;
   result.taken_back = run.taken_back;
   result.limits = outliers_.limits();
   result.skipped = result.total(model::kSkipped) > 0;
   // From sums that are the same on all ranks: all of them go on, or all of them look for the cause.
-  const bool finite = std::isfinite(result.next_token_loss()) && std::isfinite(result.gradient_norm());
+  const bool finite = std::isfinite(result.loss()) && std::isfinite(result.gradient_norm());
   if (!finite && !result.skipped) {
     executor_->finish_step();
     run.batch.guessed = run.batch.attempts = false;
     const std::string found = first_not_finite(*executor_, lowered_, ranks_, run.batch);
     throw Error(fmt::format("step {}: loss {}, gradient norm {}: the first value that is not finite is {}",
-                            run.step, result.next_token_loss(), result.gradient_norm(), found));
+                            run.step, result.loss(), result.gradient_norm(), found));
   }
   done_.seconds += result.seconds;  // that of the slowest rank: the same bits on all
   if (options_.plan.update.skips_outliers()) {
     // This rank's own norm, which is every rank's: a mean over them is rounded once more.
     const double norm = number(statistic(ir::Purpose::train, model::kGradientNorm), 0);
-    outliers_.learn(norm, result.next_token_loss(), result.skipped);
+    outliers_.learn(norm, result.loss(), result.skipped);
   }
   attempts_.learn(result.gradient_norm(), result.attempted, result.taken_back);
   return result;
@@ -286,6 +298,24 @@ std::vector<double> Trainer::score(const Sequences& sequences) {
   ranks_.sum(sums);
   sums.resize(sequences.size());
   return sums;
+}
+
+std::vector<double> Trainer::sequence_losses(const Sequences& sequences) {
+  check_settled();
+  const plan::Degrees& mesh = options_.plan.mesh;
+  const auto own = static_cast<size_t>(mesh_.at(ranks_.rank()).at(ir::Axis::dp) * options_.plan.sequences);
+  const auto each = static_cast<size_t>(options_.plan.sequences * mesh.dp);
+  std::vector<double> all;
+  for (size_t first = 0; first < sequences.size(); first += each) {
+    const size_t count = std::min(each, sequences.size() - first);
+    executor_->run_step(batch_of(sequences.part(first, count), 1), ir::Purpose::evaluate);
+    std::vector<double> sums(each, 0);
+    const device::TensorView held = statistic(ir::Purpose::evaluate, model::kSequenceLoss);
+    for (int64_t b = 0; held && b < held.elements(); ++b) sums[own + static_cast<size_t>(b)] = number(held, b);
+    ranks_.sum(sums);
+    all.insert(all.end(), sums.begin(), sums.begin() + static_cast<std::ptrdiff_t>(count));
+  }
+  return all;
 }
 
 device::TensorView Trainer::statistic(ir::Purpose purpose, const model::StatisticKind& kind) const {

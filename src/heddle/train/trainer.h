@@ -63,7 +63,8 @@ class Trainer {
 
   /// Starts the parameters from the seed, at step 0.
   void initialise();
-  /// One step on `sequences` (dp × microbatches × sequences of a microbatch), each of sequence_length + 1 + depths
+  /// One step on `sequences` (dp × microbatches × sequences of a microbatch, or as many as another of the plan's
+  /// numbers of microbatches has), each of sequence_length + 1 + depths
   /// ids. A loss or gradient that is not finite raises Error on every rank, naming the first op that made it;
   /// parameters are then as before the step. Where outliers are left out, it is one, and the result says so.
   StepResult step(const Sequences& sequences);
@@ -79,6 +80,8 @@ class Trainer {
   double evaluate(const Sequences& sequences);
   /// −Σ ln p of the labels that count, of each of at most dp sequences; a microbatch must be one sequence.
   std::vector<double> score(const Sequences& sequences);
+  /// −Σ ln p of each sequence's labels, where pairs of them are learnt from; any number of sequences.
+  std::vector<double> sequence_losses(const Sequences& sequences);
   /// Logits of the token after `tokens` (at most sequence_length of them).
   std::vector<float> next_logits(std::span<const int32_t> tokens);
 
@@ -127,12 +130,14 @@ class Trainer {
   int listing() const;
   void count_model();
   device::Batch batch_of(const Sequences& sequences, int microbatches) const;
+  /// Of a step of so many sequences; InternalError where there is none such.
+  int microbatches_of(int64_t sequences) const;
   /// Those of the step that comes next.
   void set_rates(device::Batch& batch) const;
   /// A step that has been run, and what this rank measured of it.
   struct Run {
     device::Batch batch;
-    int64_t step = 0;
+    int64_t step = 0, sequences = 0;
     double seconds = 0;
     std::vector<double> row;
     RankFigures figures;

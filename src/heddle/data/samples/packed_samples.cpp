@@ -5,6 +5,7 @@
 #include <set>
 
 #include "heddle/base/error.h"
+#include "heddle/data/samples/read_sample.h"
 
 namespace heddle::data {
 
@@ -20,7 +21,7 @@ std::vector<PackedSamples::Sample> PackedSamples::fitting(const std::function<bo
   constexpr int64_t kAtOnce = 1 << 14;
   std::vector<Sample> samples;
   std::vector<int64_t> begins;
-  std::vector<uint8_t> weights;
+  std::vector<float> weights;
   int64_t longest = 0, too_long = 0;
   for (int64_t document = 0; document < file_->documents(); ++document) {
     const auto at = static_cast<size_t>(document % kAtOnce);
@@ -36,7 +37,7 @@ std::vector<PackedSamples::Sample> PackedSamples::fitting(const std::function<bo
       if (longer_ != LongSamples::cut) continue;
       weights.resize(static_cast<size_t>(most_));
       file_->read_weights(begins[at], weights);
-      if (std::count(weights.begin() + 1, weights.end(), 1) == 0) continue;
+      if (!has_target(weights)) continue;
     }
     if (size > 0) samples.push_back({document, begins[at], std::min(size, most_)});
   }
@@ -78,28 +79,15 @@ void PackedSamples::pack(std::vector<Sample> samples) {
 }
 
 void PackedSamples::read(int64_t sequence, int64_t vocabulary, std::span<int32_t> tokens,
-                         std::span<uint8_t> masked) const {
+                         const SequenceMarks& marks) const {
   HEDDLE_CHECK(sequence >= 0 && sequence < sequences() && std::ssize(tokens) >= most_,
                "sequence {} of {}, room for {} tokens", sequence, sequences(), tokens.size());
-  std::fill(tokens.begin(), tokens.end(), -1);
-  std::fill(masked.begin(), masked.end(), uint8_t{1});
   int64_t done = 0;
   for (int64_t i = first_[static_cast<size_t>(sequence)]; i < first_[static_cast<size_t>(sequence) + 1]; ++i) {
-    int64_t ends[2];
-    file_->document_begins(order_[static_cast<size_t>(i)], ends);
-    const int64_t size = std::min(ends[1] - ends[0], most_ - done);
-    const auto ids = tokens.subspan(static_cast<size_t>(done), static_cast<size_t>(size));
-    file_->read(ends[0], ids);
-    if (std::any_of(ids.begin(), ids.end(), [&](int32_t id) { return id < 0 || id >= vocabulary; }))
-      file_->check_ids(ends[0], size, vocabulary);
-    if (!masked.empty() && size > 0) {
-      const auto mask = masked.subspan(static_cast<size_t>(done), static_cast<size_t>(size));
-      file_->read_weights(ends[0], mask);
-      for (uint8_t& each : mask) each = each == 0;
-      mask[0] = 1;
-    }
-    done += size;
+    done += read_sample(*file_, order_[static_cast<size_t>(i)], vocabulary, most_ - done, static_cast<size_t>(done),
+                        tokens, marks);
   }
+  pad_samples(static_cast<size_t>(done), tokens, marks);
 }
 
 }  // namespace heddle::data

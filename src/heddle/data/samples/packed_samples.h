@@ -31,7 +31,7 @@ class PackedSamples : public SequenceSource {
   /// Samples that were cut or left out, as `longer` says.
   int64_t changed() const { return changed_; }
   void read(int64_t sequence, int64_t vocabulary, std::span<int32_t> tokens,
-            std::span<uint8_t> masked) const override;
+            const SequenceMarks& marks) const override;
 
  private:
   struct Sample {

@@ -192,6 +192,7 @@ void verify(const StepProgram& program) {
     const bool train = static_cast<Purpose>(p) == Purpose::train;
     verify_actions(program, program.actions[static_cast<size_t>(p)], train ? program.microbatches : 1);
   }
+  for (const auto& [microbatches, lists] : program.fewer) verify_actions(program, lists, microbatches);
 }
 
 }  // namespace heddle::ir

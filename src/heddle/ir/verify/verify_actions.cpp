@@ -274,13 +274,15 @@ void verify_channels(const StepProgram& program, const StepProgram::ActionLists&
 }  // namespace
 
 void verify_channels(const StepProgram& program, const Members& members) {
-  for (const StepProgram::ActionLists& lists : program.actions) {
+  const auto verify = [&](const StepProgram::ActionLists& lists) {
     for (const Decided& decided : decisions_of(program, lists)) {
       StepProgram::ActionLists run;
       for (const std::vector<Action>& actions : lists) run.push_back(taken(program, actions, decided));
       verify_channels(program, run, members);
     }
-  }
+  };
+  for (const StepProgram::ActionLists& lists : program.actions) verify(lists);
+  for (const auto& [microbatches, lists] : program.fewer) verify(lists);
 }
 
 }  // namespace heddle::ir

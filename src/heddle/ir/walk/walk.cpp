@@ -478,7 +478,7 @@ void Walk::restart() {
 
 int64_t Walk::counted(int listing, ValueId id) { return frame(listing, -1).rows(id); }
 
-void Walk::run_step(Issuer& issuer, Purpose purpose) {
+void Walk::run_step(Issuer& issuer, Purpose purpose, int microbatches) {
   for (auto& listing : touched_) std::fill(listing.begin(), listing.end(), 0);
   for (Storage& arena : storage_) {
     arena.settle(ended_);
@@ -487,7 +487,7 @@ void Walk::run_step(Issuer& issuer, Purpose purpose) {
   copied_out_bytes_ = copied_in_bytes_ = 0;
   peak_seen_ = 0;
   try {
-    for (const Action& action : program_.actions_of(rank_, purpose)) {
+    for (const Action& action : program_.actions_of(rank_, purpose, microbatches)) {
       const Condition& condition = action.condition;
       if (condition && !condition.holds(counted(action.decided_in, condition.rows_of))) continue;
       const Block& block = program_.blocks[static_cast<size_t>(action.block)];

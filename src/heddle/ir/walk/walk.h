@@ -71,9 +71,10 @@ class Walk {
        int64_t limit_bytes = 0);
   ~Walk();
 
-  /// Walks one step; of the step before all ops must have ended but those that trail (Op::trails). Throws
-  /// OutOfMemory; frames are then given back, and the walk can be used again once all ops have ended.
-  void run_step(Issuer& issuer, Purpose purpose = Purpose::train);
+  /// Walks one step, of all microbatches or of so many (StepProgram::fewer); of the step before all ops must have
+  /// ended but those that trail (Op::trails). Throws OutOfMemory; frames are then given back, and the walk can be
+  /// used again once all ops have ended.
+  void run_step(Issuer& issuer, Purpose purpose = Purpose::train, int microbatches = 0);
   /// How many ops of each stream the end of the last step waits for.
   const Marks& ended() const { return ended_; }
   /// What an op that runs once a step has counted in the last one that ran it.

@@ -1,6 +1,6 @@
-// Entries of load_tokens, load_starts, load_positions, load_dropout, load_scales, load_step, load_limits,
-// load_places, shift_ids: from the batch
-// of the step, which the host has, into values on the device.
+// Entries of load_tokens, load_weights, load_references, load_starts, load_positions, load_dropout, load_scales,
+// load_step, load_limits, load_places, shift_ids: from the batch of the step, which the host has, into values on the
+// device.
 #include "heddle/device/batch.h"
 
 #include "heddle/ir/axes.h"
@@ -45,6 +45,8 @@ Support always(const ir::Listing&, const ir::Op&) { return Support::yes(); }
 
 std::vector<KernelEntry> batch_entries() {
   return {entry("load_tokens", "upload", by_reference, always),
+          entry("load_weights", "upload", by_reference, always),
+          entry("load_references", "upload", by_reference, always),
           entry("load_starts", "upload", by_reference, always),
           entry("load_positions", "upload", by_reference, always),
           entry("load_dropout", "upload", by_reference, always),

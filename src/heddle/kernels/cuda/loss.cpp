@@ -1,4 +1,5 @@
-// Entries of cross entropy, from logits or straight from the head's operands. T tokens, H hidden, V vocabulary.
+// Entries of cross entropy, from logits or straight from the head's operands, and of losses of pairs. T tokens, H
+// hidden, V vocabulary.
 //
 // The fused forms take rows a block at a time: logits in f32, their gradient in the type of the operands, both in
 // scratch.
@@ -19,8 +20,11 @@ int64_t rows_of_block(int64_t T, int64_t V) {
 }
 
 int32_t scale_index(const KernelCall& call) {
-  return static_cast<int32_t>(call.op->attributes.integer("scale_index"));
+  return static_cast<int32_t>(call.op->attributes.integer_or("scale_index", 0));
 }
+float z_weight(const KernelCall& call) { return static_cast<float>(call.op->attributes.number_or("z_weight", 0)); }
+/// Where the sum of squares goes, or null.
+double* z_of(const KernelCall& call) { return call.out.size() > 2 ? numbers<double>(call.out[2]) : nullptr; }
 
 void launch_grad(const TensorView& logits, Dtype to, const LossGradArgs& args, void* stream) {
   auto* kernel = logits.dtype == Dtype::bf16 ? cross_entropy_dgrad<Bf16, Bf16>
@@ -33,34 +37,50 @@ void loss_op(const KernelCall& call) {
   const TensorView& logits = call.in[0];
   const int64_t T = logits.rows(), V = logits.columns();
   auto* loss_T = reinterpret_cast<double*>(call.scratch);
+  double* const z = z_of(call);
+  double* const z_T = z != nullptr ? loss_T + T : nullptr;
   by_type(logits.dtype, [&]<class X>(X) {
     launch(cross_entropy<X>, {.blocks_x = T},
-           {logits.data, numbers<const int32_t>(call.in[1]), numbers<float>(call.out[1]), loss_T, T, V},
+           {logits.data, numbers<const int32_t>(call.in[1]), numbers<float>(call.out[1]), loss_T, T, V,
+            numbers<const double>(operand(call.in, 3)), z_T},
            call.stream);
   });
   sum_to(loss_T, T, numbers<double>(call.out[0]), call.stream);
+  if (z != nullptr) sum_to(z_T, T, z, call.stream);
 }
 int64_t loss_scratch(const ir::Listing& listing, const ir::Op& op, const ir::RowCounts& rows) {
-  return listing.elements(op.in[1], rows) * 8;
+  return listing.elements(op.in[1], rows) * (op.attributes.has("z_weight") ? 16 : 8);
+}
+
+void token_losses_op(const KernelCall& call) {
+  const TensorView& logits = call.in[0];
+  const int64_t T = logits.rows(), V = logits.columns();
+  by_type(logits.dtype, [&]<class X>(X) {
+    launch(cross_entropy<X>, {.blocks_x = T},
+           {logits.data, numbers<const int32_t>(call.in[1]), numbers<float>(call.out[1]),
+            numbers<double>(call.out[0]), T, V, nullptr, nullptr},
+           call.stream);
+  });
 }
 
 void loss_dgrad(const KernelCall& call) {
   const TensorView& logits = call.in[0];
-  launch_grad(
-      logits, call.out[0].dtype,
-      {logits.data, numbers<const int32_t>(call.in[1]), numbers<const float>(call.in[2]),
-       numbers<const float>(call.in[3]), call.out[0].data, logits.rows(), logits.columns(), scale_index(call)},
-      call.stream);
+  launch_grad(logits, call.out[0].dtype,
+              {logits.data, numbers<const int32_t>(call.in[1]), numbers<const float>(call.in[2]),
+               numbers<const float>(operand(call.in, 3)), call.out[0].data, logits.rows(), logits.columns(),
+               scale_index(call), numbers<const double>(operand(call.in, 4)), z_weight(call)},
+              call.stream);
 }
 
 /// The head's operands and what its sweeps keep in scratch.
 struct Head {
-  Head(Dtype X, int64_t T, int64_t H, int64_t V, void* base) : X(X), T(T), H(H), V(V), scratch(base) {
+  Head(Dtype X, int64_t T, int64_t H, int64_t V, bool with_z, void* base) : X(X), T(T), H(H), V(V), scratch(base) {
     rows = rows_of_block(T, V);
     workspace = scratch.take<std::byte>(product_workspace_bytes());
     logits = scratch.take<float>(rows * V);
     dlogits = X == Dtype::f32 ? logits : static_cast<void*>(scratch.take<Bf16>(rows * V));
     loss_T = scratch.take<double>(T);
+    if (with_z) z_T = scratch.take<double>(T);
     lse_T = scratch.take<float>(T);
   }
 
@@ -80,21 +100,25 @@ struct Head {
   void* workspace;
   float* logits;
   void* dlogits;
-  double* loss_T;
+  double *loss_T, *z_T = nullptr;
   float* lse_T;
 };
 
-/// What a sweep is to make; lse is an input where `loss` is null.
+/// What a sweep is to make; lse is an input where no loss is.
 struct Sweep {
-  double* loss = nullptr;
+  double *loss = nullptr, *z = nullptr;
+  double* losses_T = nullptr;  // of each token, in the place of their sum
   float* lse_T = nullptr;
-  const TensorView* scales = nullptr;
+  TensorView scales, weights;
   TensorView dx, acc;
+  bool sums() const { return loss != nullptr || losses_T != nullptr; }
 };
 
 void sweep(const KernelCall& call, Head& head, const Sweep& to) {
   const TensorView &x = call.in[0], &w = call.in[1];
   const auto* labels_T = numbers<const int32_t>(call.in[2]);
+  const auto* weights_T = numbers<const double>(to.weights);
+  double* const loss_T = to.losses_T != nullptr ? to.losses_T : head.loss_T;
   const int64_t row_bytes = head.H * size_of(head.X);
   if (head.T == 0 && to.acc && call.overwrite) fill_bytes(to.acc.data, 0, head.V * head.H * 4, call.stream);
   for (int64_t first = 0; first < head.T; first += head.rows) {
@@ -102,14 +126,17 @@ void sweep(const KernelCall& call, Head& head, const Sweep& to) {
     const TensorView x_block = head.block(x.as<std::byte>() + first * row_bytes, head.X, rows, head.H);
     const TensorView logits = head.block(head.logits, Dtype::f32, rows, head.V);
     multiply({.a = x_block, .b = w, .c = logits, .M = rows, .N = head.V, .K = head.H}, head.workspace, call.stream);
-    if (to.loss != nullptr) {
+    const double* const weights = weights_T != nullptr ? weights_T + first : nullptr;
+    if (to.sums()) {
       launch(cross_entropy<float>, {.blocks_x = rows},
-             {head.logits, labels_T + first, to.lse_T + first, head.loss_T + first, rows, head.V}, call.stream);
+             {head.logits, labels_T + first, to.lse_T + first, loss_T + first, rows, head.V, weights,
+              to.z != nullptr ? head.z_T + first : nullptr},
+             call.stream);
     }
-    if (to.scales == nullptr) continue;
+    if (!to.dx && !to.acc) continue;
     launch_grad(logits, head.X,
-                {head.logits, labels_T + first, to.lse_T + first, numbers<const float>(*to.scales), head.dlogits,
-                 rows, head.V, scale_index(call)},
+                {head.logits, labels_T + first, to.lse_T + first, numbers<const float>(to.scales), head.dlogits,
+                 rows, head.V, scale_index(call), weights, z_weight(call)},
                 call.stream);
     const TensorView dlogits = head.block(head.dlogits, head.X, rows, head.V);
     if (to.dx) {
@@ -135,36 +162,62 @@ void sweep(const KernelCall& call, Head& head, const Sweep& to) {
                head.workspace, call.stream);
     }
   }
-  if (to.loss != nullptr) sum_to(head.loss_T, head.T, to.loss, call.stream);
+  if (to.loss != nullptr) sum_to(loss_T, head.T, to.loss, call.stream);
+  if (to.z != nullptr) sum_to(head.z_T, head.T, to.z, call.stream);
 }
 
 Head head_of(const KernelCall& call) {
-  return {call.in[0].dtype, call.in[0].rows(), call.in[1].dim(1), call.in[1].dim(0), call.scratch};
+  return {call.in[0].dtype,
+          call.in[0].rows(),
+          call.in[1].dim(1),
+          call.in[1].dim(0),
+          call.op->attributes.has("z_weight"),
+          call.scratch};
 }
 int64_t head_scratch(const ir::Listing& listing, const ir::Op& op, const ir::RowCounts& rows) {
   const ir::Value& w = listing.value(op.in[1]);
   const MatrixSize x(listing, op.in[0], rows);
-  return Head(listing.value(op.in[0]).dtype, x.rows, w.shape[1].count, w.shape[0].count, nullptr).scratch.bytes();
+  return Head(listing.value(op.in[0]).dtype, x.rows, w.shape[1].count, w.shape[0].count,
+              op.attributes.has("z_weight"), nullptr)
+      .scratch.bytes();
 }
 
 void head_loss(const KernelCall& call) {
   Head head = head_of(call);
-  sweep(call, head, {.loss = numbers<double>(call.out[0]), .lse_T = numbers<float>(call.out[1])});
+  sweep(call, head,
+        {.loss = numbers<double>(call.out[0]),
+         .z = z_of(call),
+         .lse_T = numbers<float>(call.out[1]),
+         .weights = operand(call.in, 4)});
+}
+void head_token_losses(const KernelCall& call) {
+  Head head = head_of(call);
+  sweep(call, head, {.losses_T = numbers<double>(call.out[0]), .lse_T = numbers<float>(call.out[1])});
 }
 void head_dgrad(const KernelCall& call) {
   Head head = head_of(call);
-  sweep(call, head, {.lse_T = numbers<float>(call.in[3]), .scales = &call.in[4], .dx = call.out[0]});
+  sweep(call, head,
+        {.lse_T = numbers<float>(call.in[3]),
+         .scales = operand(call.in, 4),
+         .weights = operand(call.in, 5),
+         .dx = call.out[0]});
 }
 void head_wgrad(const KernelCall& call) {
   Head head = head_of(call);
-  sweep(call, head, {.lse_T = numbers<float>(call.in[3]), .scales = &call.in[4], .acc = call.updates[0]});
+  sweep(call, head,
+        {.lse_T = numbers<float>(call.in[3]),
+         .scales = operand(call.in, 4),
+         .weights = operand(call.in, 5),
+         .acc = call.updates[0]});
 }
 void head_train(const KernelCall& call) {
   Head head = head_of(call);
   sweep(call, head,
         {.loss = numbers<double>(call.out[0]),
+         .z = z_of(call),
          .lse_T = head.lse_T,
-         .scales = &call.in[3],
+         .scales = call.in[3],
+         .weights = operand(call.in, 4),
          .dx = call.out[1],
          .acc = call.updates[0]});
 }
@@ -173,15 +226,73 @@ void head_train(const KernelCall& call) {
 void sharded(const KernelCall& call) {
   const int64_t T = call.in[6].elements();
   auto* loss_T = reinterpret_cast<double*>(call.scratch);
+  double* const z = z_of(call);
+  double* const z_T = z != nullptr ? loss_T + T : nullptr;
   launch(sharded_loss, {.blocks_x = blocks_for(T, 256)},
          {numbers<const float>(call.in[4]), numbers<const int32_t>(call.in[5]), numbers<const float>(call.in[6]),
-          numbers<float>(call.out[1]), loss_T, T, T == 0 ? 0 : call.in[4].elements() / T},
+          numbers<float>(call.out[1]), loss_T, T, T == 0 ? 0 : call.in[4].elements() / T,
+          numbers<const double>(operand(call.in, 7)), z_T, nullptr},
          call.stream);
   sum_to(loss_T, T, numbers<double>(call.out[0]), call.stream);
+  if (z != nullptr) sum_to(z_T, T, z, call.stream);
 }
 int64_t sharded_scratch(const ir::Listing& listing, const ir::Op& op, const ir::RowCounts& rows) {
-  return listing.elements(op.in[6], rows) * 8;
+  return listing.elements(op.in[6], rows) * (op.attributes.has("z_weight") ? 16 : 8);
 }
+
+/// in 2 … 5: lse of all parts, labels, lse and losses of this part.
+void sharded_tokens(const KernelCall& call) {
+  const int64_t T = call.in[4].elements();
+  launch(sharded_loss, {.blocks_x = blocks_for(T, 256)},
+         {numbers<const float>(call.in[2]), numbers<const int32_t>(call.in[3]), numbers<const float>(call.in[4]),
+          numbers<float>(call.out[1]), numbers<double>(call.out[0]), T, T == 0 ? 0 : call.in[2].elements() / T,
+          nullptr, nullptr, numbers<const double>(call.in[5])},
+         call.stream);
+}
+
+void sequence_sums_op(const KernelCall& call) {
+  const int64_t B = call.out[0].elements();
+  launch(
+      sequence_sums, {.blocks_x = B},
+      {numbers<const double>(call.in[0]), numbers<double>(call.out[0]), B, call.op->attributes.integer("sequence")},
+      call.stream);
+}
+void sequence_spread_op(const KernelCall& call) {
+  const int64_t T = call.out[0].elements();
+  launch(
+      sequence_spread, {.blocks_x = blocks_for(T, 256)},
+      {numbers<const double>(call.in[0]), numbers<double>(call.out[0]), T, call.op->attributes.integer("sequence")},
+      call.stream);
+}
+
+PreferenceArgs preference_args(const KernelCall& call) {
+  PreferenceArgs args{};
+  const TensorView whole = operand(call.in, 3);
+  args.sums_B = numbers<const double>(whole ? whole : call.in[0]);
+  args.references_B = numbers<const double>(call.in[1]);
+  args.pairs = call.in[0].elements() / 2;
+  args.beta = call.op->attributes.number("beta");
+  args.smoothing = call.op->attributes.number("smoothing");
+  args.ranks = static_cast<double>(call.op->attributes.integer("ranks"));
+  return args;
+}
+void preference_op(const KernelCall& call) {
+  PreferenceArgs args = preference_args(call);
+  double** const to[] = {&args.loss, &args.chosen, &args.rejected, &args.margin, &args.accuracy};
+  for (size_t i = 0; i < std::size(to); ++i) *to[i] = numbers<double>(call.out[i]);
+  launch(preference_loss, {.threads = 32}, args, call.stream);
+}
+void preference_dgrad_op(const KernelCall& call) {
+  PreferenceArgs args = preference_args(call);
+  args.scales = numbers<const float>(call.in[2]);
+  args.scale_index = scale_index(call);
+  args.dsums_B = numbers<double>(call.out[0]);
+  launch(preference_gradient, {.threads = 32}, args, call.stream);
+}
+Support narrow_scales(const ir::Listing& listing, const ir::Op& op) {
+  return listing.value(op.in[2]).dtype == Dtype::f32 ? Support::yes() : Support::no("scales in f64, wanted f32");
+}
+Support always(const ir::Listing&, const ir::Op&) { return Support::yes(); }
 
 }  // namespace
 
@@ -195,7 +306,15 @@ std::vector<KernelEntry> loss_entries() {
           entry("linear_cross_entropy_dgrad", "blocks of rows", head_dgrad, x, head_scratch),
           entry("linear_cross_entropy_wgrad", "blocks of rows", head_wgrad, x, head_scratch),
           entry("linear_cross_entropy_train", "blocks of rows", head_train, x, head_scratch),
-          entry("sharded_loss", "rows", sharded, narrow<Among::in, 4>, sharded_scratch)};
+          entry("sharded_loss", "rows", sharded, narrow<Among::in, 4>, sharded_scratch),
+          entry("token_losses", "rows", token_losses_op, x),
+          entry("token_losses_part", "rows", token_losses_op, x),
+          entry("linear_token_losses", "blocks of rows", head_token_losses, x, head_scratch),
+          entry("sharded_token_losses", "rows", sharded_tokens, x),
+          entry("sequence_sums", "sequences", sequence_sums_op, always),
+          entry("sequence_sums_dgrad", "flat", sequence_spread_op, always),
+          entry("preference_loss", "thread", preference_op, narrow_scales),
+          entry("preference_loss_dgrad", "thread", preference_dgrad_op, narrow_scales)};
 }
 
 }  // namespace heddle::kernels::cuda

@@ -1,4 +1,5 @@
-// Cross entropy from logits. T rows, V columns (the vocabulary, or a rank's part of it).
+// Cross entropy from logits; losses of pairs of sequences. T rows, V columns (the vocabulary, or a rank's part of
+// it).
 #pragma once
 
 #include "heddle/kernels/cuda/arguments.h"
@@ -9,8 +10,10 @@ struct LossArgs {
   const void* logits_TV;
   const int32_t* labels_T;  // below 0: masked; V: another rank's part has it
   float* lse_T;             // written, or read by the gradient
-  double* loss_T;           // of each row: lse − logits[label], 0 where masked
+  double* loss_T;           // of each row: weight·(lse − logits[label]), 0 where masked
   int64_t T, V;
+  const double* weights_T;  // or null: 1
+  double* z_T;              // of each row: weight·lse², 0 where masked; or null
 };
 /// A block a row.
 template <class X>
@@ -23,8 +26,10 @@ struct LossGradArgs {
   void* dlogits_TV;  // may be the logits, where both have one type
   int64_t T, V;
   int32_t scale_index;
+  const double* weights_T;  // or null: 1, as the scale is where `scales` is null
+  float z_weight;
 };
-/// scale·(softmax − onehot), zeros where masked. L, X: types of logits and result.
+/// scale·weight·((1 + 2·z_weight·lse)·softmax − onehot), zeros where masked. L, X: types of logits and result.
 template <class L, class X>
 HEDDLE_KERNEL void cross_entropy_dgrad(LossGradArgs args);
 
@@ -35,7 +40,38 @@ struct ShardedLossArgs {
   float* lse_T;
   double* loss_T;
   int64_t T, ranks;
+  const double* weights_T;
+  double* z_T;
+  const double* losses_part_T;  // to be added to the loss of each row; or null
 };
 HEDDLE_KERNEL void sharded_loss(ShardedLossArgs args);
+
+struct SequenceSumArgs {
+  const double* losses_T;
+  double* sums_B;
+  int64_t B, S;
+};
+/// A block a sequence.
+HEDDLE_KERNEL void sequence_sums(SequenceSumArgs args);
+
+struct SequenceSpreadArgs {
+  const double* dsums_B;
+  double* dlosses_T;
+  int64_t T, S;
+};
+HEDDLE_KERNEL void sequence_spread(SequenceSpreadArgs args);
+
+struct PreferenceArgs {
+  const double *sums_B, *references_B;
+  const float* scales;
+  double* dsums_B;                                       // of the gradient
+  double *loss, *chosen, *rejected, *margin, *accuracy;  // of the loss
+  int64_t pairs;
+  double beta, smoothing, ranks;
+  int32_t scale_index;
+};
+/// One thread.
+HEDDLE_KERNEL void preference_loss(PreferenceArgs args);
+HEDDLE_KERNEL void preference_gradient(PreferenceArgs args);
 
 }  // namespace heddle::kernels::cuda

@@ -139,6 +139,14 @@ void adamw_split_op(const KernelCall& call) {
   launch_adamw(args, call.stream);
 }
 
+void average_op(const KernelCall& call) {
+  const int64_t count = call.updates[0].elements();
+  launch(average_master, flat(count),
+         {numbers<const double>(call.in[0]), numbers<const float>(call.in[1]), numbers<float>(call.updates[0]),
+          count, static_cast<float>(1 - call.op->attributes.number("decay"))},
+         call.stream);
+}
+
 void add_exact_op(const KernelCall& call) {
   const int64_t count = call.in[0].elements();
   launch(add_on_grid, flat(count),
@@ -179,6 +187,7 @@ std::vector<KernelEntry> step_entries() {
           entry("post_validation", "thread", post_validation_op, always),
           entry("adamw", "fused", adamw_op, few_uses<2>),
           entry("adamw_split", "fused", adamw_split_op, few_uses<2>),
+          entry("average_master", "flat", average_op, narrow<Among::updates, 0>),
           entry("add_exact", "flat", add_exact_op),
           entry("round_gradient", "flat", round_op, rounds),
           entry("grad_square_sum_exact", "blocks", exact_square_op, narrow<Among::in, 0>, exact_square_scratch)};

@@ -192,6 +192,14 @@ HEDDLE_KERNEL void HEDDLE_BOUNDS(256) adamw(AdamwArgs args) {
   if (args.copy_wide != nullptr) store_pack(args.copy_wide + at, left, wide, p);
 }
 
+HEDDLE_KERNEL void HEDDLE_BOUNDS(256) average_master(AverageArgs args) {
+  if (args.clip[0] == 0) return;
+  for (int64_t i = place(); i < args.count; i += step()) {
+    const float average = args.average[i];
+    args.average[i] = fmaf(args.share, args.master[i] - average, average);
+  }
+}
+
 HEDDLE_KERNEL void HEDDLE_BOUNDS(256) add_on_grid(GridArgs args) {
   constexpr double kShift = 1.5 * 64;
   for (int64_t i = place(); i < args.count; i += step()) {

@@ -78,6 +78,16 @@ struct AdamwArgs {
 /// base/split_float.h.
 HEDDLE_KERNEL void adamw(AdamwArgs args);
 
+struct AverageArgs {
+  const double* clip;
+  const float* master;
+  float* average;
+  int64_t count;
+  float share;
+};
+/// average += share·(master − average), unless clip is 0.
+HEDDLE_KERNEL void average_master(AverageArgs args);
+
 struct GridArgs {
   const float* partial;
   double* sum;

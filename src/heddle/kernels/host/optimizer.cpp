@@ -165,6 +165,16 @@ void AdamwSplitPiece(const KernelCall& call, int64_t begin, int64_t end) { adamw
 
 double SquareSum(const KernelCall& call, int64_t begin, int64_t end) { return square_sum(call, begin, end); }
 
+void AveragePiece(const KernelCall& call, int64_t begin, int64_t end) {
+  const auto* master = call.in[1].as<const float>() + begin;
+  auto* average = call.updates[0].as<float>() + begin;
+  const V share = set(static_cast<float>(1 - call.op->attributes.number("decay")));
+  sweep(end - begin, [&](int64_t i, auto lanes, auto) HEDDLE_BODY {
+    const V a = load(average + i, lanes);
+    store(hn::MulAdd(share, hn::Sub(load(master + i, lanes), a), a), average + i, lanes);
+  });
+}
+
 void CastPiece(const TensorView& master, const TensorView& rounded, int64_t begin, int64_t end) {
   const auto* from = master.as<const float>() + begin;
   const auto cast = [&](auto* to) HEDDLE_BODY {
@@ -188,6 +198,7 @@ using device::KernelCall;
 HWY_EXPORT(AdamwPiece);
 HWY_EXPORT(AdamwSplitPiece);
 HWY_EXPORT(SquareSum);
+HWY_EXPORT(AveragePiece);
 HWY_EXPORT(CastPiece);
 
 /// Elements of one partial sum of squares.
@@ -265,6 +276,17 @@ void adamw_split(const KernelCall& call) {
       kElementsPerPiece);
 }
 
+void average_master(const KernelCall& call) {
+  if (left_out(call)) return;
+  over_rows(
+      call.updates[0].elements(), 12,
+      [&](int64_t begin, int64_t end) {
+        HWY_DYNAMIC_DISPATCH(AveragePiece)
+        (call, begin, end);
+      },
+      kElementsPerPiece);
+}
+
 void cast_weight(const KernelCall& call) { cast(call.in[0], call.updates[0]); }
 
 // State beside itself.
@@ -287,6 +309,7 @@ std::vector<KernelEntry> optimizer_kernels() {
           {"grad_norm", "host", "plain", takes<"d*">, nullptr, grad_norm},
           {"adamw", "host", "highway", takes<"dda*", "aaax">, nullptr, adamw},
           {"adamw_split", "host", "highway", takes<"dda*", "haax">, nullptr, adamw_split},
+          {"average_master", "host", "highway", takes<"da", "a">, nullptr, average_master},
           {"cast_weight", "host", "highway", takes<"a", "x">, nullptr, cast_weight},
           {"copy", "host", "plain", nullptr, nullptr, copy}};
 }

@@ -1,4 +1,5 @@
-// load_tokens, load_starts, load_positions, load_dropout, load_scales, load_step, load_limits: from the batch of
+// load_tokens, load_weights, load_references, load_starts, load_positions, load_dropout, load_scales, load_step,
+// load_limits: from the batch of
 // the step into values; post_validation, which it tells what was tried.
 #include "heddle/device/batch.h"
 
@@ -28,47 +29,91 @@ void shift_ids(const KernelCall& call) {
   }
 }
 
-/// With cp ranks, only the positions that this one holds.
-/// ids_d[b·S + s] = tokens[b, s + d] for d = 0 … D, then labels_d the same for d = 1 … D + 1 with −1 where masked.
-void load_tokens(const KernelCall& call) {
-  const int64_t rows = call.op->attributes.integer("rows"), cp = call.op->attributes.integer_or("cp", 1);
-  const int64_t T = rows * cp;
-  const int64_t S = call.op->attributes.integer("sequence");
-  const int64_t depths = call.op->attributes.integer("depths");
-  const device::Batch& batch = batch_of(call);
-  HEDDLE_CHECK(cp == 1 || call.place != nullptr, "op '{}' runs without a place in the mesh", call.op->kind());
-  const int place = cp == 1 ? 0 : call.place->at(ir::Axis::cp);
-  const device::Microbatch& mine = batch.microbatches.at(static_cast<size_t>(call.microbatch));
-  const int64_t B = T / S, width = S + 1 + depths;
-  HEDDLE_CHECK(std::ssize(mine.tokens) == B * width, "a microbatch has {} ids, {}×{} are expected",
-               mine.tokens.size(), B, width);
-  HEDDLE_CHECK(mine.masked.empty() || mine.masked.size() == mine.tokens.size(), "{} mask entries for {} ids",
-               mine.masked.size(), mine.tokens.size());
-  for (int64_t i = 0; i < 2 * depths + 2; ++i) {
-    const bool label = i > depths;
-    const int64_t shift = label ? i - depths : i;
-    auto* to = call.out[static_cast<size_t>(i)].as<int32_t>();
-    for (int64_t b = 0; b < B; ++b) {
-      for (int64_t j = 0; j < S / cp; ++j) {
-        const auto from = static_cast<size_t>(b * width + ir::position(j, S, place, static_cast<int>(cp)) + shift);
-        const bool hidden = mine.tokens[from] < 0 || (label && !mine.masked.empty() && mine.masked[from] != 0);
-        *to++ = hidden ? -1 : mine.tokens[from];
-      }
+/// The rows of a microbatch that this rank holds: with cp ranks, only its positions.
+class HeldRows {
+ public:
+  explicit HeldRows(const KernelCall& call)
+      : micro_(batch_of(call).microbatches.at(static_cast<size_t>(call.microbatch))),
+        cp_(static_cast<int>(call.op->attributes.integer_or("cp", 1))),
+        S_(call.op->attributes.integer("sequence")),
+        B_(call.op->attributes.integer("rows") * cp_ / S_),
+        width_(S_ + 1 + call.op->attributes.integer("depths")) {
+    HEDDLE_CHECK(cp_ == 1 || call.place != nullptr, "op '{}' runs without a place in the mesh", call.op->kind());
+    if (cp_ > 1) place_ = call.place->at(ir::Axis::cp);
+    HEDDLE_CHECK(std::ssize(micro_.tokens) == B_ * width_, "a microbatch has {} ids, {}×{} are expected",
+                 micro_.tokens.size(), B_, width_);
+    const auto fits = [&](size_t size) { return size == 0 || size == micro_.tokens.size(); };
+    HEDDLE_CHECK(fits(micro_.masked.size()), "{} mask entries for {} ids", micro_.masked.size(),
+                 micro_.tokens.size());
+    HEDDLE_CHECK(fits(micro_.weights.size()) && fits(micro_.begins.size()), "{} weights and {} marks for {} ids",
+                 micro_.weights.size(), micro_.begins.size(), micro_.tokens.size());
+  }
+  const device::Microbatch& micro() const { return micro_; }
+  /// body(at): where the id of each row stands in the microbatch.
+  template <class Body>
+  void for_each(Body body) const {
+    for (int64_t b = 0; b < B_; ++b) {
+      for (int64_t j = 0; j < S_ / cp_; ++j)
+        body(static_cast<size_t>(b * width_ + ir::position(j, S_, place_, cp_)));
     }
+  }
+
+ private:
+  const device::Microbatch& micro_;
+  int cp_, place_ = 0;
+  int64_t S_, B_, width_;
+};
+
+/// ids_d[b·S + s] = tokens[b, s + d] for d = 0 … D, then labels_d the same for d = 1 … D + 1 with −1 where masked,
+/// and where another sample begins on the way there.
+void load_tokens(const KernelCall& call) {
+  const HeldRows rows(call);
+  const auto depths = static_cast<size_t>(call.op->attributes.integer("depths"));
+  const device::Microbatch& mine = rows.micro();
+  for (size_t i = 0; i < 2 * depths + 2; ++i) {
+    const bool label = i > depths;
+    const size_t shift = label ? i - depths : i;
+    auto* to = call.out[i].as<int32_t>();
+    rows.for_each([&](size_t at) {
+      const bool is_none = label ? !mine.is_label(at, shift) : mine.tokens[at + shift] < 0;
+      *to++ = is_none ? -1 : mine.tokens[at + shift];
+    });
   }
 }
 
-/// Of each position of B sequences of S, the one behind the last id `end` before it, or 0.
-std::vector<int32_t> starts_of(const device::Microbatch& microbatch, int64_t B, int64_t S, int64_t end) {
-  const std::vector<int32_t>& tokens = microbatch.tokens;
-  const int64_t width = B == 0 ? 0 : std::ssize(tokens) / B;
-  HEDDLE_CHECK(B == 0 || (width >= S && std::ssize(tokens) == B * width),
-               "a microbatch has {} ids, {} times {} are expected", tokens.size(), B, S);
+/// weights_d[b·S + s]: how much the id d places on counts, 1 where nothing says.
+void load_weights(const KernelCall& call) {
+  const HeldRows rows(call);
+  for (size_t d = 1; d <= call.out.size(); ++d) {
+    auto* to = call.out[d - 1].as<double>();
+    rows.for_each([&](size_t at) {
+      *to++ = rows.micro().weights.empty() ? 1 : static_cast<double>(rows.micro().weights[at + d]);
+    });
+  }
+}
+
+void load_references(const KernelCall& call) {
+  const std::vector<double>& references =
+      batch_of(call).microbatches.at(static_cast<size_t>(call.microbatch)).references;
+  HEDDLE_CHECK(std::ssize(references) == call.out[0].elements(), "{} references, {} are expected",
+               references.size(), call.out[0].elements());
+  std::copy(references.begin(), references.end(), call.out[0].as<double>());
+}
+
+/// Of each position of B sequences of S, the last up to it at which a document begins: behind an id `end`, or, for
+/// −1, where the batch marks it; 0 where there is none.
+std::vector<int32_t> starts_of(const device::Microbatch& mine, int64_t B, int64_t S, int64_t end) {
+  const int64_t width = B == 0 ? 0 : std::ssize(mine.tokens) / B;
+  HEDDLE_CHECK(B == 0 || (width >= S && std::ssize(mine.tokens) == B * width),
+               "a microbatch has {} ids, {} times {} are expected", mine.tokens.size(), B, S);
   std::vector<int32_t> starts;
   for (int64_t b = 0; b < B; ++b) {
     int32_t start = 0;
     for (int64_t s = 0; s < S; ++s) {
-      if (s > 0 && tokens[static_cast<size_t>(b * width + s - 1)] == end) start = static_cast<int32_t>(s);
+      const auto at = static_cast<size_t>(b * width + s);
+      const bool begins = end >= 0 ? s > 0 && mine.tokens[at - 1] == end
+                                   : !mine.begins.empty() && mine.begins[at] != device::Begins::nothing;
+      if (begins) start = static_cast<int32_t>(s);
       starts.push_back(start);
     }
   }
@@ -79,7 +124,7 @@ void load_starts(const KernelCall& call) {
   const int64_t S = call.op->attributes.integer("sequence"), B = call.op->attributes.integer("rows") / S;
   const std::vector<int32_t> starts =
       starts_of(batch_of(call).microbatches.at(static_cast<size_t>(call.microbatch)), B, S,
-                call.op->attributes.integer("document_end"));
+                call.op->attributes.integer_or("document_end", -1));
   std::copy(starts.begin(), starts.end(), call.out[0].as<int32_t>());
 }
 
@@ -114,13 +159,13 @@ void load_positions(const KernelCall& call) {
     return;
   }
   const RowPlaces rows(call);
-  const int64_t end = call.op->attributes.integer_or("document_end", -1);
-  if (end < 0) {
+  if (call.op->attributes.integer_or("apart", 0) == 0) {
     for (int64_t t = 0; t < T; ++t) to[t] = static_cast<int32_t>(rows.position(t));
     return;
   }
   const std::vector<int32_t> starts =
-      starts_of(batch_of(call).microbatches.at(static_cast<size_t>(call.microbatch)), T / rows.local, rows.S, end);
+      starts_of(batch_of(call).microbatches.at(static_cast<size_t>(call.microbatch)), T / rows.local, rows.S,
+                call.op->attributes.integer_or("document_end", -1));
   for (int64_t t = 0; t < T; ++t) {
     const int64_t s = rows.position(t);
     to[t] = static_cast<int32_t>(s) - starts[static_cast<size_t>(rows.sequence(t) * rows.S + s)];
@@ -173,6 +218,8 @@ void post_validation(const KernelCall& call) {
 std::vector<KernelEntry> batch_kernels() {
   return {entry("load_tokens", load_tokens),
           entry("shift_ids", shift_ids),
+          entry("load_weights", load_weights),
+          entry("load_references", load_references),
           entry("load_starts", load_starts),
           entry("load_positions", load_positions),
           entry("load_dropout", load_dropout),

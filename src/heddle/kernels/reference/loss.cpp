@@ -1,10 +1,11 @@
 // Cross entropy over a vocabulary, from logits or straight from the head's operands. T tokens, H hidden, V
 // vocabulary.
-//   loss = Σ_{labels ≥ 0} lse − logits[label] (f64), dlogits = scale·(softmax − onehot), zeros where the label is
-//   −1.
+//   loss = Σ_{labels ≥ 0} w·(lse − logits[label]) (f64), z = Σ_{labels ≥ 0} w·lse² (f64),
+//   dlogits = scale·w·((1 + 2·z_weight·lse)·softmax − onehot), zeros where the label is −1.
 // The fused forms keep logits in A, one block of rows at a time; the others read them as stored.
 #include <cmath>
 
+#include "heddle/kernels/logit_z.h"
 #include "heddle/kernels/reference/operands.h"
 #include "heddle/kernels/reference/product.h"
 
@@ -27,23 +28,49 @@ double loss_row(const A* logits_V, int32_t label, int64_t V, A lse) {
   return static_cast<double>(lse) - static_cast<double>(logits_V[label]);
 }
 
-/// dlogits may be logits itself.
+/// What the rows of a call count, and the factors of their gradient.
 template <class A>
-void dlogits_row(const A* logits_V, int32_t label, int64_t V, A lse, A scale, A* dlogits_V) {
-  HEDDLE_CHECK(label <= V, "label {} in a vocabulary of {}", label, V);  // V: another rank's part has it
-  if (label < 0) {
-    std::fill_n(dlogits_V, V, A(0));
-    return;
+class Rows {
+ public:
+  /// `scales` and `weights` may be absent.
+  Rows(const KernelCall& call, const TensorView& scales, const TensorView& weights)
+      : z_(call.op->attributes.number_or("z_weight", 0)), weights_T_(weights.as<const double>()) {
+    if (scales && call.op->attributes.has("scale_index"))
+      scale_ = Input<A>(scales)[call.op->attributes.integer("scale_index")];
   }
-  for (int64_t v = 0; v < V; ++v) {
-    dlogits_V[v] = scale * (std::exp(logits_V[v] - lse) - (v == label ? A(1) : A(0)));
+  double weight(int64_t t) const { return weights_T_ == nullptr ? 1 : weights_T_[t]; }
+  double z(int64_t t, int32_t label, A lse) const {
+    return label < 0 ? 0 : weight(t) * static_cast<double>(lse) * static_cast<double>(lse);
   }
-}
 
-template <class A>
-A scale_of(const KernelCall& call, const TensorView& scales) {
-  return Input<A>(scales)[call.op->attributes.integer("scale_index")];
-}
+  /// dlogits may be logits itself.
+  void dlogits(int64_t t, const A* logits_V, int32_t label, int64_t V, A lse, A* dlogits_V) const {
+    HEDDLE_CHECK(label <= V, "label {} in a vocabulary of {}", label, V);  // V: another rank's part has it
+    if (label < 0) {
+      std::fill_n(dlogits_V, V, A(0));
+      return;
+    }
+    const A slope = z_slope(static_cast<A>(z_), lse), own = 1 / slope;
+    const A factor = scale_ * static_cast<A>(weight(t)) * slope;
+    for (int64_t v = 0; v < V; ++v) {
+      dlogits_V[v] = factor * (std::exp(logits_V[v] - lse) - (v == label ? own : A(0)));
+    }
+  }
+
+ private:
+  A scale_ = 1;
+  double z_;
+  const double* weights_T_;
+};
+
+/// The sums of a call over its rows, and where they go; what it doesn't have stays absent.
+struct Sums {
+  double loss = 0, z = 0;
+  void write(const KernelCall& call, size_t z_at) const {
+    call.out[0].as<double>()[0] = loss;
+    if (call.out.size() > z_at) call.out[z_at].as<double>()[0] = z;
+  }
+};
 
 template <class A>
 void cross_entropy(const KernelCall& call) {
@@ -51,12 +78,26 @@ void cross_entropy(const KernelCall& call) {
   const auto* labels_T = call.in[1].as<const int32_t>();
   const int64_t T = call.in[0].dim(0), V = call.in[0].dim(1);
   const Output<A> lse_T(call.out[1]);
-  double loss = 0;
+  const Rows<A> rows(call, {}, operand(call.in, 3));
+  Sums sums;
   for (int64_t t = 0; t < T; ++t) {
     lse_T[t] = log_sum_exp(logits_TV.at(t * V), V);
-    loss += loss_row(logits_TV.at(t * V), labels_T[t], V, lse_T[t]);
+    sums.loss += rows.weight(t) * loss_row(logits_TV.at(t * V), labels_T[t], V, lse_T[t]);
+    sums.z += rows.z(t, labels_T[t], lse_T[t]);
   }
-  call.out[0].as<double>()[0] = loss;
+  sums.write(call, 2);
+}
+
+template <class A>
+void token_losses(const KernelCall& call) {
+  const Input<A> logits_TV(call.in[0]);
+  const auto* labels_T = call.in[1].as<const int32_t>();
+  const int64_t T = call.in[0].dim(0), V = call.in[0].dim(1);
+  const Output<A> lse_T(call.out[1]);
+  for (int64_t t = 0; t < T; ++t) {
+    lse_T[t] = log_sum_exp(logits_TV.at(t * V), V);
+    call.out[0].as<double>()[t] = loss_row(logits_TV.at(t * V), labels_T[t], V, lse_T[t]);
+  }
 }
 
 template <class A>
@@ -64,10 +105,10 @@ void cross_entropy_dgrad(const KernelCall& call) {
   const Input<A> logits_TV(call.in[0]), lse_T(call.in[2]);
   const auto* labels_T = call.in[1].as<const int32_t>();
   const int64_t T = call.in[0].dim(0), V = call.in[0].dim(1);
-  const A scale = scale_of<A>(call, call.in[3]);
+  const Rows<A> rows(call, operand(call.in, 3), operand(call.in, 4));
   const Output<A> dlogits_TV(call.out[0]);
   for (int64_t t = 0; t < T; ++t) {
-    dlogits_row(logits_TV.at(t * V), labels_T[t], V, lse_T[t], scale, dlogits_TV.at(t * V));
+    rows.dlogits(t, logits_TV.at(t * V), labels_T[t], V, lse_T[t], dlogits_TV.at(t * V));
   }
 }
 
@@ -104,14 +145,30 @@ template <class A>
 void linear_cross_entropy(const KernelCall& call) {
   Head<A> head(call);
   const Output<A> lse_T(call.out[1]);
-  double loss = 0;
+  const Rows<A> weighed(call, {}, operand(call.in, 4));
+  Sums sums;
+  head.for_each_block([&](int64_t first, int64_t rows, A* logits) {
+    for (int64_t t = 0; t < rows; ++t) {
+      const int32_t label = head.labels_T[first + t];
+      lse_T[first + t] = log_sum_exp(logits + t * head.V, head.V);
+      sums.loss += weighed.weight(first + t) * loss_row(logits + t * head.V, label, head.V, lse_T[first + t]);
+      sums.z += weighed.z(first + t, label, lse_T[first + t]);
+    }
+  });
+  sums.write(call, 2);
+}
+
+template <class A>
+void linear_token_losses(const KernelCall& call) {
+  Head<A> head(call);
+  const Output<A> lse_T(call.out[1]);
   head.for_each_block([&](int64_t first, int64_t rows, A* logits) {
     for (int64_t t = 0; t < rows; ++t) {
       lse_T[first + t] = log_sum_exp(logits + t * head.V, head.V);
-      loss += loss_row(logits + t * head.V, head.labels_T[first + t], head.V, lse_T[first + t]);
+      call.out[0].as<double>()[first + t] =
+          loss_row(logits + t * head.V, head.labels_T[first + t], head.V, lse_T[first + t]);
     }
   });
-  call.out[0].as<double>()[0] = loss;
 }
 
 /// dx = dlogits w.
@@ -119,12 +176,12 @@ template <class A>
 void linear_cross_entropy_dgrad(const KernelCall& call) {
   Head<A> head(call);
   const Input<A> lse_T(call.in[3]);
-  const A scale = scale_of<A>(call, call.in[4]);
+  const Rows<A> weighed(call, operand(call.in, 4), operand(call.in, 5));
   const Output<A> dx_TH(call.out[0]);
   head.for_each_block([&](int64_t first, int64_t rows, A* logits) {
     for (int64_t t = 0; t < rows; ++t) {
       A* row = logits + t * head.V;
-      dlogits_row(row, head.labels_T[first + t], head.V, lse_T[first + t], scale, row);
+      weighed.dlogits(first + t, row, head.labels_T[first + t], head.V, lse_T[first + t], row);
     }
     product<A>(rows, head.H, head.V, plain<A>(logits, head.V), plain(head.w_VH.at(0), head.H),
                dx_TH.at(first * head.H));
@@ -162,12 +219,12 @@ template <class A>
 void linear_cross_entropy_wgrad(const KernelCall& call) {
   Head<A> head(call);
   const Input<A> lse_T(call.in[3]);
-  const A scale = scale_of<A>(call, call.in[4]);
+  const Rows<A> weighed(call, operand(call.in, 4), operand(call.in, 5));
   WeightSum<A> sum(head.V, head.H);
   head.for_each_block([&](int64_t first, int64_t rows, A* logits) {
     for (int64_t t = 0; t < rows; ++t) {
       A* row = logits + t * head.V;
-      dlogits_row(row, head.labels_T[first + t], head.V, lse_T[first + t], scale, row);
+      weighed.dlogits(first + t, row, head.labels_T[first + t], head.V, lse_T[first + t], row);
     }
     sum.add_block(rows, logits, head.x_TH.at(first * head.H));
   });
@@ -178,48 +235,87 @@ void linear_cross_entropy_wgrad(const KernelCall& call) {
 template <class A>
 void linear_cross_entropy_train(const KernelCall& call) {
   Head<A> head(call);
-  const A scale = scale_of<A>(call, call.in[3]);
+  const Rows<A> weighed(call, call.in[3], operand(call.in, 4));
   const Output<A> dx_TH(call.out[1]);
   WeightSum<A> sum(head.V, head.H);
-  double loss = 0;
+  Sums sums;
   head.for_each_block([&](int64_t first, int64_t rows, A* logits) {
     for (int64_t t = 0; t < rows; ++t) {
       A* row = logits + t * head.V;
       const int32_t label = head.labels_T[first + t];
       const A lse = log_sum_exp(row, head.V);
-      loss += loss_row(row, label, head.V, lse);
-      dlogits_row(row, label, head.V, lse, scale, row);
+      sums.loss += weighed.weight(first + t) * loss_row(row, label, head.V, lse);
+      sums.z += weighed.z(first + t, label, lse);
+      weighed.dlogits(first + t, row, label, head.V, lse, row);
     }
     product<A>(rows, head.H, head.V, plain<A>(logits, head.V), plain(head.w_VH.at(0), head.H),
                dx_TH.at(first * head.H));
     sum.add_block(rows, logits, head.x_TH.at(first * head.H));
   });
-  call.out[0].as<double>()[0] = loss;
+  sums.write(call, 2);
   sum.add_to(accumulator<A>(call.updates[0]), call.overwrite);
 }
+
+/// lse over the parts of a row.
+template <class A>
+class Parts {
+ public:
+  Parts(const TensorView& lse_parts, int64_t T)
+      : parts_(lse_parts.as<const A>()), T_(T), row_(T == 0 ? 0 : static_cast<size_t>(lse_parts.elements() / T)) {}
+  A lse(int64_t t) {
+    for (size_t r = 0; r < row_.size(); ++r) row_[r] = parts_[static_cast<int64_t>(r) * T_ + t];
+    return log_sum_exp(row_.data(), std::ssize(row_));
+  }
+
+ private:
+  const A* parts_;
+  int64_t T_;
+  std::vector<A> row_;
+};
 
 /// lse over all parts of the vocabulary, and what the loss over this part lacks.
 template <class A>
 void sharded_loss(const KernelCall& call) {
-  const auto* parts = call.in[4].as<const A>();
   const auto* labels_T = call.in[5].as<const int32_t>();
   const auto* part_T = call.in[6].as<const A>();
   auto* lse_T = call.out[1].as<A>();
-  const int64_t T = call.in[6].elements(), ranks = T == 0 ? 0 : call.in[4].elements() / T;
-  double rest = 0;
-  std::vector<A> row(static_cast<size_t>(ranks));
+  const int64_t T = call.in[6].elements();
+  Parts<A> parts(call.in[4], T);
+  const Rows<A> rows(call, {}, operand(call.in, 7));
+  Sums sums;
   for (int64_t t = 0; t < T; ++t) {
-    for (int64_t r = 0; r < ranks; ++r) row[static_cast<size_t>(r)] = parts[r * T + t];
-    lse_T[t] = log_sum_exp(row.data(), ranks);
-    if (labels_T[t] >= 0) rest += static_cast<double>(lse_T[t]) - static_cast<double>(part_T[t]);
+    lse_T[t] = parts.lse(t);
+    if (labels_T[t] >= 0)
+      sums.loss += rows.weight(t) * (static_cast<double>(lse_T[t]) - static_cast<double>(part_T[t]));
+    sums.z += rows.z(t, labels_T[t], lse_T[t]);
   }
-  call.out[0].as<double>()[0] = rest;
+  sums.write(call, 2);
+}
+
+/// The same of each token: its loss over this part with what that lacks, 0 where another part has the label.
+template <class A>
+void sharded_token_losses(const KernelCall& call) {
+  const auto* labels_T = call.in[3].as<const int32_t>();
+  const auto* part_T = call.in[4].as<const A>();
+  const auto* losses_T = call.in[5].as<const double>();
+  auto* lse_T = call.out[1].as<A>();
+  const int64_t T = call.in[4].elements();
+  Parts<A> parts(call.in[2], T);
+  for (int64_t t = 0; t < T; ++t) {
+    lse_T[t] = parts.lse(t);
+    const double lacks = labels_T[t] < 0 ? 0 : static_cast<double>(lse_T[t]) - static_cast<double>(part_T[t]);
+    call.out[0].as<double>()[t] = losses_T[t] + lacks;
+  }
 }
 
 }  // namespace
 
 std::vector<KernelEntry> loss_kernels() {
   return {
+      entry("token_losses", by_type<in0, token_losses<float>, token_losses<double>>),
+      entry("token_losses_part", by_type<in0, token_losses<float>, token_losses<double>>),
+      entry("linear_token_losses", by_type<in0, linear_token_losses<float>, linear_token_losses<double>>),
+      entry("sharded_token_losses", by_type<in4, sharded_token_losses<float>, sharded_token_losses<double>>),
       entry("cross_entropy_part", by_type<in0, cross_entropy<float>, cross_entropy<double>>),
       entry("linear_cross_entropy_part", by_type<in0, linear_cross_entropy<float>, linear_cross_entropy<double>>),
       entry("sharded_loss", by_type<in4, sharded_loss<float>, sharded_loss<double>>),

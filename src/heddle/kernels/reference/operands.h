@@ -133,6 +133,7 @@ std::vector<KernelEntry> router_loss_kernels();
 std::vector<KernelEntry> expert_kernels();
 std::vector<KernelEntry> expert_bias_kernels();
 std::vector<KernelEntry> loss_kernels();
+std::vector<KernelEntry> preference_kernels();
 std::vector<KernelEntry> optimizer_kernels();
 std::vector<KernelEntry> muon_kernels();
 std::vector<KernelEntry> exact_kernels();

@@ -131,6 +131,16 @@ void adamw_split(const KernelCall& call) {
   }
 }
 
+/// in: clip, master. average += (1 − decay)·(master − average).
+template <class A>
+void average_master(const KernelCall& call) {
+  if (left_out(call)) return;
+  const A* master = call.in[1].as<const A>();
+  A* average = accumulator<A>(call.updates[0]);
+  const A share = static_cast<A>(1 - call.op->attributes.number("decay"));
+  for (int64_t i = 0; i < call.updates[0].elements(); ++i) average[i] += share * (master[i] - average[i]);
+}
+
 }  // namespace
 
 std::vector<KernelEntry> optimizer_kernels() {
@@ -139,7 +149,8 @@ std::vector<KernelEntry> optimizer_kernels() {
           entry("grad_norm", grad_norm),
           entry("skip_outlier", skip_outlier),
           entry("adamw", by_type<updates0, adamw<float>, adamw<double>>),
-          entry("adamw_split", adamw_split)};
+          entry("adamw_split", adamw_split),
+          entry("average_master", by_type<updates0, average_master<float>, average_master<double>>)};
 }
 
 }  // namespace heddle::kernels::reference

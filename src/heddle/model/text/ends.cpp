@@ -1,5 +1,7 @@
 #include "heddle/model/text/ends.h"
 
+#include "heddle/model/loss_scale.h"
+
 namespace heddle::model {
 
 using ir::Axis;
@@ -10,9 +12,13 @@ void Ends::load_tokens() {
   std::vector<std::string> names;
   for (int64_t d = 0; d <= w_.depths(); ++d) names.push_back(fmt::format("ids_{}", d));
   for (int64_t d = 1; d <= w_.depths() + 1; ++d) names.push_back(fmt::format("labels_{}", d));
-  tokens_of_ =
-      w_.op("load_tokens", {}, names,
-            {{"rows", w_.runs() * w_.local()}, {"sequence", w_.whole()}, {"depths", w_.depths()}, {"cp", w_.cp()}});
+  const ir::Attributes rows{
+      {"rows", w_.runs() * w_.local()}, {"sequence", w_.whole()}, {"depths", w_.depths()}, {"cp", w_.cp()}};
+  tokens_of_ = w_.op("load_tokens", {}, names, rows);
+  if (!w_.spec().weighs_labels || w_.predicts()) return;
+  names.clear();
+  for (int64_t d = 1; d <= w_.depths() + 1; ++d) names.push_back(fmt::format("weights_{}", d));
+  weights_of_ = w_.op("load_weights", {}, names, rows);
 }
 
 ValueId Ends::embedding() {
@@ -53,18 +59,63 @@ void Ends::predict(ValueId h_TH, const std::string& norm_name, int64_t distance,
                    const std::string& name) {
   const Writer::Part part(w_, OpPart::head);
   if (w_.caches()) return predict_last(h_TH, norm_name, name);
-  const ValueId labels_T = labels(distance);
+  const Labels of{labels(distance), weights(distance)};
   const ValueId n_TH = w_.gather(w_.norm(h_TH, norm_name, "n_" + name), "n_" + name);
-  if (w_.tp() > 1) return predict_part(n_TH, labels_T, loss, name);
+  if (w_.tp() > 1) return predict_part(n_TH, of, loss, name);
   const ValueId logits_TV = w_.op("linear", {n_TH, head_}, {"logits_" + name})[0];
   if (w_.predicts()) {
     w_.op("accumulate", {logits_TV}, {}, {}, "",
           {w_.statistic({.kind = &kLogits}, {w_.tokens(), w_.config().vocab_size}, w_.wide())});
     return;
   }
-  const ValueId sum = w_.op("cross_entropy", {logits_TV, labels_T, w_.scales()}, {"ce_" + name, "lse_" + name},
-                            {{"scale_index", int64_t{loss.scale}}})[0];
-  w_.keep(sum, loss);
+  if (w_.spec().objective.of_pairs())
+    return keep_sequences(w_.op("token_losses", {logits_TV, of.labels}, {"losses_" + name, "lse_" + name})[0]);
+  std::vector<ValueId> in{logits_TV, of.labels, w_.scales()};
+  if (of.weights != none) in.push_back(of.weights);
+  const std::vector<ValueId> made =
+      w_.op("cross_entropy", in, loss_names("ce_" + name, name), loss_attributes(loss));
+  w_.keep(made[0], loss);
+  keep_squares(made, loss);
+}
+
+std::vector<std::string> Ends::loss_names(const std::string& sum, const std::string& name) const {
+  std::vector<std::string> names{sum, "lse_" + name};
+  if (penalizes_logits()) names.push_back("z_" + name);
+  return names;
+}
+
+ir::Attributes Ends::loss_attributes(const Statistic& loss) const {
+  ir::Attributes attributes{{"scale_index", int64_t{loss.scale}}};
+  if (penalizes_logits()) attributes.set("z_weight", w_.spec().objective.logit_z_loss);
+  return attributes;
+}
+
+void Ends::keep_squares(const std::vector<ValueId>& made, const Statistic& loss) {
+  if (penalizes_logits())
+    w_.keep(made[2], {.kind = &kLogitZLoss, .of = loss.of, .scale = loss.scale, .weight = loss.weight});
+}
+
+// The sums of whole sequences, which ranks of tp and cp share; and the loss of their pairs.
+void Ends::keep_sequences(ValueId losses_U) {
+  const ValueId sums_B = w_.op("sequence_sums", {losses_U}, {"sums"}, {{"sequence", w_.local()}})[0];
+  if (w_.spec().purpose != ir::Purpose::train) {
+    w_.op("accumulate", {sums_B}, {}, {}, "", {w_.statistic({.kind = &kSequenceLoss}, {w_.runs()})});
+    return;
+  }
+  const Objective& objective = w_.spec().objective;
+  const int64_t sharing = w_.cp() * w_.tp();
+  std::vector<ValueId> in{sums_B, w_.op("load_references", {}, {"references"}, {{"sequences", w_.runs()}})[0],
+                          w_.scales()};
+  if (sharing > 1) in.push_back(w_.op("all_reduce", {sums_B}, {"sums_all"}, {{"ranks", sharing}}, "sequence")[0]);
+  const std::vector<ValueId> made =
+      w_.op("preference_loss", in, {"preference", "chosen", "rejected", "margin", "accuracy"},
+            {{"beta", objective.beta},
+             {"smoothing", objective.label_smoothing},
+             {"ranks", sharing},
+             {"scale_index", int64_t{kScaleNextToken}}});
+  const StatisticKind* const kinds[] = {&kPreferenceLoss, &kChosenReward, &kRejectedReward, &kRewardMargin,
+                                        &kRewardAccuracy};
+  for (size_t i = 0; i < made.size(); ++i) w_.keep(made[i], {.kind = kinds[i], .scale = kScaleNextToken});
 }
 
 // Of each sequence only the token after its last.
@@ -77,7 +128,7 @@ void Ends::predict_last(ValueId h_TH, const std::string& norm_name, const std::s
 }
 
 // This rank's part of the vocabulary; see the op sharded_loss.
-void Ends::predict_part(ValueId n_UH, ValueId labels, const Statistic& loss, const std::string& name) {
+void Ends::predict_part(ValueId n_UH, const Labels& of, const Statistic& loss, const std::string& name) {
   const int64_t part = w_.config().vocab_size / w_.tp();
   if (w_.predicts()) {
     const ValueId logits_UV = w_.op("linear", {n_UH, head_}, {"logits_" + name})[0];
@@ -86,17 +137,29 @@ void Ends::predict_part(ValueId n_UH, ValueId labels, const Statistic& loss, con
     return;
   }
   const auto shifted = [&](int64_t outside, const std::string& as) {
-    return w_.op("shift_ids", {labels}, {as + name}, {{"size", part}, {"outside", outside}})[0];
+    return w_.op("shift_ids", {of.labels}, {as + name}, {{"size", part}, {"outside", outside}})[0];
+  };
+  const auto of_all_parts = [&](ValueId lse_part) {
+    return w_.op("all_gather", {lse_part}, {"lse_parts_" + name}, {{"ranks", w_.tp()}, {"runs", int64_t{1}}},
+                 "tp")[0];
   };
   const ValueId own = shifted(-1, "labels_here_"), all = shifted(part, "labels_");
   const ValueId logits_UV = w_.op("linear", {n_UH, head_}, {"logits_" + name})[0];
-  const auto here = w_.op("cross_entropy_part", {logits_UV, own, w_.scales()},
-                          {"ce_part_" + name, "lse_part_" + name}, {{"scale_index", int64_t{loss.scale}}});
-  const ValueId parts =
-      w_.op("all_gather", {here[1]}, {"lse_parts_" + name}, {{"ranks", w_.tp()}, {"runs", int64_t{1}}}, "tp")[0];
-  const auto rest = w_.op("sharded_loss", {logits_UV, none, all, w_.scales(), parts, own, here[1]},
-                          {"ce_rest_" + name, "lse_" + name}, {{"scale_index", int64_t{loss.scale}}});
+  if (w_.spec().objective.of_pairs()) {
+    const auto here = w_.op("token_losses_part", {logits_UV, own}, {"losses_part_" + name, "lse_part_" + name});
+    return keep_sequences(w_.op("sharded_token_losses",
+                                {logits_UV, all, of_all_parts(here[1]), own, here[1], here[0]},
+                                {"losses_" + name, "lse_" + name})[0]);
+  }
+  std::vector<ValueId> in{logits_UV, own, w_.scales()};
+  if (of.weights != none) in.push_back(of.weights);
+  const auto here = w_.op("cross_entropy_part", in, {"ce_part_" + name, "lse_part_" + name},
+                          {{"scale_index", int64_t{loss.scale}}});
+  in = {logits_UV, none, all, w_.scales(), of_all_parts(here[1]), own, here[1]};
+  if (of.weights != none) in.push_back(of.weights);
+  const auto rest = w_.op("sharded_loss", in, loss_names("ce_rest_" + name, name), loss_attributes(loss));
   w_.keep(w_.op("add", {here[0], rest[0]}, {"ce_sum_" + name})[0], loss);
+  keep_squares(rest, loss);
 }
 
 }  // namespace heddle::model

@@ -26,12 +26,28 @@ class Ends {
   ir::ValueId embedding();
   ir::ValueId position_table();
   void predict_last(ir::ValueId h_TH, const std::string& norm_name, const std::string& name);
-  void predict_part(ir::ValueId n_UH, ir::ValueId labels, const Statistic& loss, const std::string& name);
+  /// What a position is to predict, and how much that counts; no weights: 1.
+  struct Labels {
+    ir::ValueId labels = ir::none, weights = ir::none;
+  };
+  void predict_part(ir::ValueId n_UH, const Labels& of, const Statistic& loss, const std::string& name);
+  bool penalizes_logits() const {
+    return w_.spec().objective.logit_z_loss > 0 && w_.spec().purpose == ir::Purpose::train;
+  }
+  std::vector<std::string> loss_names(const std::string& sum, const std::string& name) const;
+  ir::Attributes loss_attributes(const Statistic& loss) const;
+  /// The mean square of lse, where the loss op has made its sum.
+  void keep_squares(const std::vector<ir::ValueId>& made, const Statistic& loss);
+  void keep_sequences(ir::ValueId losses_U);
+  ir::ValueId weights(int64_t distance) const {
+    return weights_of_.empty() ? ir::none : weights_of_[static_cast<size_t>(distance - 1)];
+  }
   ir::ValueId ids(int64_t depth) const { return tokens_of_[static_cast<size_t>(depth)]; }
   ir::ValueId labels(int64_t distance) const { return tokens_of_[static_cast<size_t>(w_.depths() + distance)]; }
 
   Writer& w_;
-  std::vector<ir::ValueId> tokens_of_;  // ids_0 … ids_D, labels_1 … labels_{D+1}
+  std::vector<ir::ValueId> tokens_of_;   // ids_0 … ids_D, labels_1 … labels_{D+1}
+  std::vector<ir::ValueId> weights_of_;  // of labels_1 … labels_{D+1}; empty where all count alike
   ir::ValueId head_ = ir::none;
 };
 

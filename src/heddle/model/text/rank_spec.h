@@ -9,6 +9,7 @@
 #include "heddle/ir/program.h"
 #include "heddle/model/context.h"
 #include "heddle/model/dispatcher.h"
+#include "heddle/model/objective.h"
 #include "heddle/model/stage_share.h"
 
 namespace heddle::model {
@@ -32,7 +33,10 @@ struct RankSpec {
   int64_t sequences = 1;          // a microbatch of a tp × cp group
   int64_t sequence_length = 128;  // whole
   int64_t cached_sequences = 0;   // that the cache has room for; `decode` has one row for each
-  int64_t document_end = -1;      // the id that ends a document, beyond which no token sees; −1: none does
+  bool documents_apart = false;   // no token sees beyond its document, which begins where the batch says
+  int64_t document_end = -1;      // or behind this id
+  bool weighs_labels = false;     // labels count by weights of the batch
+  Objective objective;
   Context context = Context::gather;
   Dtype dtype = Dtype::f32;  // the compute type X
   ir::Coordinates mesh;      // its degrees; > 1 writes that axis' collectives out

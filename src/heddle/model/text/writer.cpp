@@ -185,9 +185,10 @@ void Writer::load_rope_table() {
 }
 
 void Writer::load_starts() {
-  if (spec_.document_end < 0) return;
-  starts_ = op("load_starts", {}, {"starts"},
-               {{"rows", runs_ * whole_}, {"sequence", whole_}, {"document_end", spec_.document_end}})[0];
+  if (!spec_.documents_apart && spec_.document_end < 0) return;
+  ir::Attributes attributes{{"rows", runs_ * whole_}, {"sequence", whole_}};
+  if (spec_.document_end >= 0) attributes.set("document_end", spec_.document_end);
+  starts_ = op("load_starts", {}, {"starts"}, std::move(attributes))[0];
 }
 
 void Writer::load_positions() {
@@ -196,6 +197,7 @@ void Writer::load_positions() {
     attributes.set("cached", int64_t{1});
   } else {
     attributes.set("cp", cp()).set("tp", tp());
+    if (spec_.documents_apart || spec_.document_end >= 0) attributes.set("apart", int64_t{1});
     if (spec_.document_end >= 0) attributes.set("document_end", spec_.document_end);
   }
   positions_ = op("load_positions", {}, {"positions"}, std::move(attributes))[0];

@@ -57,8 +57,10 @@ class Writer {
         if (p.trained && !moves_by_muon(p, listing_, o_)) step(p, clip, hyper);
       }
     };
-    write_muon(listing_, o_, matrices, clip, hyper, others,
-               [&](const MuonTarget& target) { remake_of(*target.parameter, target.master, target.copy); });
+    write_muon(listing_, o_, matrices, clip, hyper, others, [&](const MuonTarget& target) {
+      remake_of(*target.parameter, target.master, target.copy);
+      average(*target.parameter, target.master, clip);
+    });
     if (o_.move_biases) update_biases(hyper);
     phase_ = Phase::begin;
     gather_weights();
@@ -72,7 +74,7 @@ class Writer {
   void leave_out(ValueId norm, ValueId& clip, ValueId& hyper) {
     std::vector<ValueId> losses;
     for (const model::Statistic& s : text_.statistics) {
-      if (s.kind == &model::kNextTokenLoss) losses.push_back(s.value);
+      if (s.kind->objective) losses.push_back(s.value);
     }
     const int world = o_.ranks_of("world");
     losses = op("sum_parts", losses, {"loss"}, {{"size", int64_t{1}}});
@@ -203,6 +205,14 @@ class Writer {
         {"copy", int64_t{copy != none}}},
        updates);
     remake_of(p, master, copy);
+    average(p, master, clip);
+  }
+
+  void average(const model::Parameter& p, ValueId master, ValueId clip) {
+    if (o_.average_decay <= 0) return;
+    const ir::Value value = listing_.value(master);
+    op("average_master", {clip, master}, {}, {{"decay", o_.average_decay}},
+       {state(value.shape, "average." + p.name, value.dtype)});
   }
 
   MuonTarget muon_target(const model::Parameter& p) {

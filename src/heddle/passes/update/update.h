@@ -34,6 +34,7 @@ struct Optimizer {
   // Of a step that is not left out: its norm and its loss over the medians of recent ones, at most; 0: off.
   double skip_norm_above = 0, skip_loss_above = 0;
   int64_t bucket_bytes = int64_t{16} << 20;  // of gradients in one reduction
+  double average_decay = 0;                  // of the average of masters that is kept beside them; 0: none is
   bool skips_outliers() const { return skip_norm_above > 0 || skip_loss_above > 0; }
   bool operator==(const Optimizer&) const = default;
 };
@@ -55,10 +56,10 @@ struct UpdateOptions : Optimizer {
 /// Adds for each trained parameter its moments "m.NAME", "v.NAME" (by Muon the first alone), its master
 /// "master.NAME" (unless the weight itself is wide, in rows and on one rank, then it is its own master; or split,
 /// then "rest.NAME" is the half of it that the rounded weight lacks), and the ops of the end and of the beginning.
-/// State of a parameter with copies on G ranks is a run of ceil(elements ÷ G). The norm of all gradients before
-/// clipping is a statistic; so is, where outliers are skipped, whether the step was left out. A parameter whose
-/// gradient nothing makes is InternalError. Returns the ops that make anew, of master weights alone, what the end
-/// of a step makes of them.
+/// An average that is kept is "average.NAME", as the master lies. State of a parameter with copies on G ranks is a
+/// run of ceil(elements ÷ G). The norm of all gradients before clipping is a statistic; so is, where outliers are
+/// skipped, whether the step was left out. A parameter whose gradient nothing makes is InternalError. Returns the
+/// ops that make anew, of master weights alone, what the end of a step makes of them.
 std::vector<ir::Op> update(model::RankText& text, const UpdateOptions& options);
 
 /// A listing that runs such ops on what `owner`, listing number `index` of its program, holds.

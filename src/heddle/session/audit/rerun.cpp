@@ -7,6 +7,7 @@
 #include "heddle/base/error.h"
 #include "heddle/observe/metrics_log.h"
 #include "heddle/session/first_state.h"
+#include "heddle/session/pairs/references.h"
 #include "heddle/session/rank_run.h"
 #include "heddle/session/run_checkpoint.h"
 #include "heddle/train/run_config_plan.h"
@@ -58,7 +59,7 @@ Rerun::Rerun(const RunFolder& folder, const config::RunConfig& config, int64_t f
   if (ranks.leads()) data_ = open_run_data(config);
   ranks.any(false);  // rank 0 has prepared it
   if (!ranks.leads()) data_ = open_run_data(config);
-  config_ = with_document_end(config, data_);
+  config_ = config;
 
   std::optional<train::Checkpoint> checkpoint =
       ranks.leads() && std::filesystem::exists(folder.checkpoints())
@@ -74,6 +75,7 @@ Rerun::Rerun(const RunFolder& folder, const config::RunConfig& config, int64_t f
   } else {
     begin_from_first_state(config_, *trainer_);
   }
+  if (config_.plan.objective.of_pairs()) read_references(folder, data_);
   from_ = trainer_->steps_done();
   check_straight(log_, from_, last);
 }
@@ -84,11 +86,12 @@ std::string Rerun::digest_of(int64_t step) const {
 }
 
 void Rerun::step() {
-  const int64_t done = trainer_->steps_done(), each = config_.train.global_batch;
+  const int64_t done = trainer_->steps_done();
   // A run by the clock took its rates from the time that it had trained.
   if (const auto before = log_.find(done); before != log_.end() && before->second.trained_s)
     trainer_->set_done({done, *before->second.trained_s});
-  trainer_->step(data_.train(done * each, each));
+  const config::BatchRamp::Place place = config_.data_after(done);
+  trainer_->step(data_.train(place.consumed, place.batch));
 }
 
 }  // namespace heddle::session

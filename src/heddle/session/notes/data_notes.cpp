@@ -20,7 +20,7 @@ std::string readings(const config::RunConfig& config, const data::Dataset& datas
 }  // namespace
 
 double epochs_of(const config::RunConfig& config, const data::Dataset& dataset, int64_t steps) {
-  return dataset.most_epochs(static_cast<double>(steps) * static_cast<double>(config.train.global_batch));
+  return dataset.most_epochs(static_cast<double>(config.data_after(steps).consumed));
 }
 
 std::vector<std::string> data_notes(const config::RunConfig& config, const data::Dataset& dataset) {

@@ -17,7 +17,7 @@ std::string outlier_note(const train::StepResult& result) {
     }
   };
   judge("gradient norm", result.gradient_norm(), result.limits.norm);
-  judge("loss", result.next_token_loss(), result.limits.loss);
+  judge("loss", result.loss(), result.limits.loss);
   return fmt::format("step {}: {}: left out", result.step, fmt::join(why, "; "));
 }
 

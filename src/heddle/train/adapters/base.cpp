@@ -23,7 +23,9 @@ std::map<std::string, std::string> note_of(const passes::Adapters& chosen) {
           {kStabilized, chosen.rank_stabilized ? "true" : "false"}};
 }
 
-bool is_moment(const std::string& name) { return name.starts_with("m.") || name.starts_with("v."); }
+bool is_moment(const std::string& name) {
+  return name.starts_with("m.") || name.starts_with("v.") || name.starts_with("average.");
+}
 
 }  // namespace
 

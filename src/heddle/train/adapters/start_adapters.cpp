@@ -47,6 +47,7 @@ void start_adapters_from(const std::string& folder, Trainer& trainer) {
     }
     elements.put();
   }
+  copy_averages(trainer.state(), Average::begins_as_master);
   trainer.weights_changed();
 }
 

@@ -17,7 +17,7 @@ int64_t sequence_tokens(const model::ModelConfig& model, const plan::Plan& plan)
 
 /// Microbatch m of the rank at `place` is the (m·dp + d)-th of the whole batch, d being its rank among those of the
 /// data; where the sequences end before, it is padding. Factors are over the whole batch, its masked targets left
-/// out, so the same on all ranks.
+/// out and the others by their weights, or over its pairs, so the same on all ranks.
 device::Batch batch_of(const Sequences& sequences, int microbatches, const model::ModelConfig& model,
                        const plan::Plan& plan, const ir::Coordinates& place);
 

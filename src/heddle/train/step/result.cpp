@@ -19,6 +19,14 @@ double StepResult::total(const model::StatisticKind& kind) const {
   return sum;
 }
 
+double StepResult::loss() const {
+  double sum = 0;
+  for (const Reading& reading : statistics) {
+    if (reading.kind->objective) sum += reading.values.at(0);
+  }
+  return sum;
+}
+
 std::vector<double> StepResult::depth_losses() const {
   std::vector<double> losses;
   for (const Reading& reading : statistics) {

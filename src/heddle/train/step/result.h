@@ -35,6 +35,8 @@ struct StepResult {
   /// Summed over layers and depths; 0 where the step has no such statistic.
   double total(const model::StatisticKind& kind) const;
   double next_token_loss() const { return total(model::kNextTokenLoss); }
+  /// That which the step is about.
+  double loss() const;
   double sequence_aux_loss() const { return total(model::kSequenceAuxLoss); }
   double z_loss() const { return total(model::kZLoss); }
   double gradient_norm() const { return total(model::kGradientNorm); }

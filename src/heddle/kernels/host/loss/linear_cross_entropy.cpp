@@ -1,8 +1,10 @@
 // linear_cross_entropy and its gradients: the output projection and the loss over blocks of rows, so that T×V is
 // never held. T tokens, V vocabulary, H hidden; a block has B rows, a chunk C columns of the vocabulary.
 //
-//   logits[B,V] = x wᵀ     lse = log Σ_v e^logits     loss = Σ_{labels ≥ 0} lse − logits[label]
+//   logits[B,V] = x wᵀ     lse = log Σ_v e^logits     loss = Σ_{labels ≥ 0} w·(lse − logits[label])
 //   dlogits = scale·(softmax − onehot)     dx = dlogits w     dw (+)= dlogitsᵀ x
+// Where rows have weights, their scale is scale·w; where z_weight ζ adds ζ·w·lse² to the loss, softmax counts
+// s = 1 + 2ζ·lse times: their scale is scale·w·s, and of onehot 1/s is taken off.
 //
 // fp32 logits exist only as a tile of the cache, a chunk at a time; what is kept of a block is q = e^logits · 2^-p
 // in the type of x, with a power p for each row, chosen before the row's largest logit is known: its first chunk's
@@ -24,6 +26,7 @@
 #include "heddle/kernels/host/linear_operands.h"
 #include "heddle/kernels/host/loss/linear_cross_entropy_rows.h"
 #include "heddle/kernels/host/row_pieces.h"
+#include "heddle/kernels/logit_z.h"
 
 namespace heddle::kernels::host {
 namespace {
@@ -47,9 +50,10 @@ int64_t aligned(int64_t bytes) { return ceil_div(bytes, 64) * 64; }
 struct Layout {
   int64_t block_rows = 0, stride = 0;  // of q, in elements
   int64_t parts = 0;
-  int64_t q = 0, scaled_x = 0, losses = 0, rows = 0, shares = 0, threads = 0, bytes = 0;  // offsets, then the end
+  // Offsets, then the end.
+  int64_t q = 0, scaled_x = 0, losses = 0, squares = 0, rows = 0, shares = 0, threads = 0, bytes = 0;
 
-  Layout(int64_t T, int64_t V, int64_t H, int64_t size, bool backward) {
+  Layout(int64_t T, int64_t V, int64_t H, int64_t size, bool backward, bool with_z) {
     // An odd number of cache lines, so that the lines of a column spread over the cache.
     stride = ceil_div(V * size, 128) * 128 / size + 64 / size;
     const int64_t most = std::clamp<int64_t>(kBlockBytes / (stride * size), 256, 4096);
@@ -64,6 +68,7 @@ struct Layout {
     q = take(backward ? block_rows * stride * size : 0);
     scaled_x = take(backward ? block_rows * H * size : 0);
     losses = take(T * 8);
+    squares = take(with_z ? T * 8 : 0);
     rows = take(block_rows * 16);
     shares = take(block_rows * parts * 16);
     const int64_t processors = std::max(1, omp_get_num_procs());
@@ -94,16 +99,19 @@ struct Share {
 int64_t scratch_bytes(const ir::Listing& listing, const ir::Op& op, const ir::RowCounts& rows) {
   const ir::Value &x = listing.value(op.in[0]), &w = listing.value(op.in[1]);
   return Layout(listing.elements(op.in[2], rows), w.shape[0].count, w.shape[1].count, size_of(x.dtype),
-                op.kind() != "linear_cross_entropy")
+                op.kind() != "linear_cross_entropy" && op.kind() != "linear_token_losses",
+                op.attributes.has("z_weight"))
       .bytes;
 }
 
 // One call's operands; absent outputs are null.
 struct Operands {
   TensorView x_TH, w_VH, labels_T, scales;
+  TensorView weights_T = {};
   const float* lse_T = nullptr;  // given, when the forward pass has made it
   float* lse_out_T = nullptr;
-  double* loss = nullptr;
+  double *loss = nullptr, *z = nullptr;
+  double* losses_T = nullptr;
   TensorView dx_TH;
   float* dw_VH = nullptr;
 };
@@ -124,13 +132,15 @@ class Head {
         V_(o_.w_VH.dim(0)),
         X_(o_.x_TH.dtype),
         backward_(o_.dx_TH.data != nullptr || o_.dw_VH != nullptr),
-        layout_(T_, V_, H_, size_of(X_), backward_),
+        layout_(T_, V_, H_, size_of(X_), backward_, call.op->attributes.has("z_weight")),
         engine_(best_engine(X_ == Dtype::bf16 && o_.w_VH.dtype == Dtype::bf16 ? Dtype::bf16 : Dtype::f32)),
         rows_(reinterpret_cast<Row*>(call.scratch + layout_.rows)),
         shares_(reinterpret_cast<Share*>(call.scratch + layout_.shares)),
-        losses_T_(reinterpret_cast<double*>(call.scratch + layout_.losses)),
+        losses_T_(o_.losses_T != nullptr ? o_.losses_T : reinterpret_cast<double*>(call.scratch + layout_.losses)),
+        squares_T_(o_.z != nullptr ? reinterpret_cast<double*>(call.scratch + layout_.squares) : nullptr),
+        z_weight_(static_cast<float>(call.op->attributes.number_or("z_weight", 0))),
         labels_T_(o_.labels_T.as<const int32_t>()) {
-    if (backward_) scale_ = o_.scales.as<const float>()[call.op->attributes.integer("scale_index")];
+    if (o_.scales) scale_ = o_.scales.as<const float>()[call.op->attributes.integer("scale_index")];
   }
 
   void run() {
@@ -148,12 +158,16 @@ class Head {
       if (o_.dx_TH.data != nullptr) input_gradient();
       if (o_.dw_VH != nullptr) weight_gradient();
     }
-    if (o_.loss == nullptr) return;
-    *o_.loss = 0;
-    for (int64_t t = 0; t < T_; ++t) *o_.loss += losses_T_[t];
+    sum_rows(losses_T_, o_.loss);
+    sum_rows(squares_T_, o_.z);
   }
 
  private:
+  void sum_rows(const double* of_T, double* to) const {
+    if (to == nullptr) return;
+    *to = 0;
+    for (int64_t t = 0; t < T_; ++t) *to += of_T[t];
+  }
   std::byte* q_row(int64_t b) const { return call_.scratch + layout_.q + b * layout_.stride * size_of(X_); }
   std::byte* scaled_x_row(int64_t b) const { return call_.scratch + layout_.scaled_x + b * H_ * size_of(X_); }
   const std::byte* x_row(int64_t b) const {
@@ -267,16 +281,21 @@ class Head {
     const int32_t label = labels_T_[t];
     const float lse = o_.lse_T != nullptr ? o_.lse_T[t] : log_sum(b);
     if (o_.lse_out_T != nullptr) o_.lse_out_T[t] = lse;
-    losses_T_[t] = label >= 0 ? static_cast<double>(lse) - static_cast<double>(row.label_logit) : 0.0;
+    const double weight = o_.weights_T ? o_.weights_T.as<const double>()[t] : 1.0;
+    losses_T_[t] = label >= 0 ? weight * (static_cast<double>(lse) - static_cast<double>(row.label_logit)) : 0.0;
+    if (squares_T_ != nullptr)
+      squares_T_[t] = label >= 0 ? weight * static_cast<double>(lse) * static_cast<double>(lse) : 0.0;
     if (!backward_) return;
     row.factor = 0;
     if (label >= 0) {
+      const float slope = z_slope(z_weight_, lse), scale = scale_ * static_cast<float>(weight) * slope;
       // Q = e^lse · 2^-power, its bits from lse alone, then the power, exactly.
       const int32_t whole = power_of(lse);
       const double rest = static_cast<double>(lse) - whole * kLn2;
-      row.factor = std::ldexp(scale_ * static_cast<float>(std::exp(-rest)), row.power - whole);
+      row.factor = std::ldexp(scale * static_cast<float>(std::exp(-rest)), row.power - whole);
       const float less =
-          static_cast<float>(std::exp(rest) * std::expm1(static_cast<double>(row.label_logit) - lse));
+          static_cast<float>(std::exp(rest) * (std::expm1(static_cast<double>(row.label_logit) - lse) +
+                                               (1 - 1 / static_cast<double>(slope))));
       const float at_label = std::ldexp(less, whole - row.power);
       if (label == V_) {  // another rank's part of the vocabulary has it
       } else if (X_ == Dtype::bf16) {
@@ -336,25 +355,40 @@ class Head {
   const Engine engine_;
   Row* const rows_;
   Share* const shares_;
-  double* const losses_T_;
+  double *const losses_T_, *const squares_T_;
+  const float z_weight_;
   const int32_t* const labels_T_;
-  float scale_ = 0;
+  float scale_ = 1;
   int64_t first_ = 0, block_ = 0;  // the block's first row, its rows
 };
+
+TensorView given(const KernelCall& call, size_t i) { return i < call.in.size() ? call.in[i] : TensorView{}; }
+double* z_of(const KernelCall& call) { return call.out.size() > 2 ? call.out[2].as<double>() : nullptr; }
 
 void forward(const KernelCall& call) {
   const Operands operands{.x_TH = call.in[0],
                           .w_VH = call.in[1],
                           .labels_T = call.in[2],
+                          .weights_T = given(call, 4),
                           .lse_out_T = call.out[1].as<float>(),
-                          .loss = call.out[0].as<double>()};
+                          .loss = call.out[0].as<double>(),
+                          .z = z_of(call)};
+  Head(call, operands).run();
+}
+void token_losses(const KernelCall& call) {
+  const Operands operands{.x_TH = call.in[0],
+                          .w_VH = call.in[1],
+                          .labels_T = call.in[2],
+                          .lse_out_T = call.out[1].as<float>(),
+                          .losses_T = call.out[0].as<double>()};
   Head(call, operands).run();
 }
 void dgrad(const KernelCall& call) {
   const Operands operands{.x_TH = call.in[0],
                           .w_VH = call.in[1],
                           .labels_T = call.in[2],
-                          .scales = call.in[4],
+                          .scales = given(call, 4),
+                          .weights_T = given(call, 5),
                           .lse_T = call.in[3].as<const float>(),
                           .dx_TH = call.out[0]};
   Head(call, operands).run();
@@ -363,7 +397,8 @@ void wgrad(const KernelCall& call) {
   const Operands operands{.x_TH = call.in[0],
                           .w_VH = call.in[1],
                           .labels_T = call.in[2],
-                          .scales = call.in[4],
+                          .scales = given(call, 4),
+                          .weights_T = given(call, 5),
                           .lse_T = call.in[3].as<const float>(),
                           .dw_VH = call.updates[0].as<float>()};
   Head(call, operands).run();
@@ -373,7 +408,9 @@ void train(const KernelCall& call) {
                           .w_VH = call.in[1],
                           .labels_T = call.in[2],
                           .scales = call.in[3],
+                          .weights_T = given(call, 4),
                           .loss = call.out[0].as<double>(),
+                          .z = z_of(call),
                           .dx_TH = call.out[1],
                           .dw_VH = call.updates[0].as<float>()};
   Head(call, operands).run();
@@ -390,6 +427,7 @@ Support supports(const ir::Listing& listing, const ir::Op& op) {
 
 std::vector<KernelEntry> linear_cross_entropy_kernels() {
   return {{"linear_cross_entropy", "host", "gemm", supports, scratch_bytes, forward, product_engine},
+          {"linear_token_losses", "host", "gemm", supports, scratch_bytes, token_losses, product_engine},
           {"linear_cross_entropy_part", "host", "gemm", supports, scratch_bytes, forward, product_engine},
           {"linear_cross_entropy_dgrad", "host", "gemm", supports, scratch_bytes, dgrad, product_engine},
           {"linear_cross_entropy_wgrad", "host", "gemm", supports, scratch_bytes, wgrad, product_engine},

@@ -17,10 +17,11 @@ HWY_INLINE double row_loss(const X* logits_V, int32_t label, float lse) {
   return label < 0 ? 0.0 : static_cast<double>(lse) - static_cast<double>(static_cast<float>(logits_V[label]));
 }
 
-/// dlogits = scale·(e^(logits − lse) − onehot), rounded once; zeros where the row is masked. dlogits may be logits
-/// itself, also as a narrower type.
+/// dlogits = scale·(e^(logits − lse) − own·onehot), rounded once; zeros where the row is masked. dlogits may be
+/// logits itself, also as a narrower type.
 template <class X, class Y>
-HWY_INLINE void row_dlogits(const X* logits_V, int32_t label, int64_t count, float lse, float scale, Y* dlogits_V) {
+HWY_INLINE void row_dlogits(const X* logits_V, int32_t label, int64_t count, float lse, float scale, float own,
+                            Y* dlogits_V) {
   if (label < 0) {
     std::memset(static_cast<void*>(dlogits_V), 0, static_cast<size_t>(count) * sizeof(Y));
     return;
@@ -33,7 +34,7 @@ HWY_INLINE void row_dlogits(const X* logits_V, int32_t label, int64_t count, flo
   });
   HWY_ALIGN float one[kLanes];
   if (!here) return;
-  store(hn::Mul(factor, hn::Sub(exp_up_to_88(set(at_label - lse)), set(1.0f))), one, Whole{});
+  store(hn::Mul(factor, hn::Sub(exp_up_to_88(set(at_label - lse)), set(own))), one, Whole{});
   dlogits_V[label] = Y(one[0]);
 }
 
