@@ -22,7 +22,8 @@ const std::string kFixtures = std::string(HEDDLE_SOURCE_DIR) + "/tests/fixtures/
 std::vector<ModelConfig> models() {
   std::vector<ModelConfig> all;
   for (const std::string& name : preset_names()) all.push_back(preset(name));
-  for (const char* name : {"grouped", "yarn", "qwen3", "qwen3_moe", "llama", "qwen2", "mixtral", "glm4_moe"}) {
+  for (const char* name :
+       {"grouped", "yarn", "qwen3", "qwen3_moe", "llama", "qwen2", "mixtral", "glm4_moe", "gpt_oss"}) {
     all.push_back(read_huggingface_config(kFixtures + name + "/config.json"));
   }
   return all;

@@ -26,13 +26,13 @@ class Extension(NamedTuple):
 
 
 EXTENSIONS = {
-    "op": Extension(0, 2, 44, 1, 1, {"kernels_test": "*square*"}),
+    "op": Extension(0, 2, 43, 1, 1, {"kernels_test": "*square*"}),
     "kernel": Extension(0, 3, 19, 0, 0, {"emulated_test": "*square*"}, "op"),
     "pass": Extension(1, 3, 10, 1, 1, {"passes_test": "*", "plan_test": "*"}),
     "schedule": Extension(1, 1, 3, 1, 1, {"schedule_test": "*"}),
     "switch": Extension(0, 3, 5, 1, 1, {"passes_test": "*", "config_test": "*"}),
     "key": Extension(0, 3, 5, 0, 0, {"config_test": "*"}),
-    "family": Extension(1, 2, 3, 8, 1, {"config_test": "*", "runtime_test": "*FixtureParity*"}),
+    "family": Extension(1, 2, 2, 8, 1, {"config_test": "*", "runtime_test": "*FixtureParity*"}),
     "backend": Extension(1, 4, 14, 1, 0, {"kernels_test": "*ompensated*:Registry*"}),
 }
 
