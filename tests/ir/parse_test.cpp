@@ -60,6 +60,11 @@ std::vector<Setting> settings() {
   all.back().plan.durations = [](const Listing&, const Op&) { return 1.0; };
   all.push_back({"exact", plan_on({.dp = 2, .ep = 2})});
   all.back().plan.exact_sums = true;
+  all.push_back({"copies of experts", plan_on({.dp = 2, .ep = 2})});
+  all.back().plan.parallel.exchange.replicas = 2;
+  all.push_back({"exact, with copies of experts", plan_on({.dp = 2, .ep = 2})});
+  all.back().plan.parallel.exchange.replicas = 1;
+  all.back().plan.exact_sums = true;
   all.push_back({"packed bf16", plan_on({.dp = 2})});
   all.back().plan.dtype = Dtype::bf16;
   all.back().plan.packed_bytes = [](const Value& value) { return value.shape.back().count % 8 == 0 ? 4096 : 0; };
