@@ -7,6 +7,7 @@
 
 #include "heddle/base/error.h"
 #include "heddle/observe/metrics_log.h"
+#include "heddle/observe/runs/metrics_tail.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   static const int file = memfd_create("fuzz", 0);
@@ -16,6 +17,11 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     heddle::observe::read_metrics(path);
   } catch (const heddle::ConfigError& error) {
     if (std::strchr(error.what(), '\n') != nullptr) std::abort();
+  }
+  heddle::observe::MetricsTail tail(path);
+  tail.read();
+  for (size_t i = 1; i < tail.steps().size(); ++i) {
+    if (tail.steps()[i].step <= tail.steps()[i - 1].step) std::abort();
   }
   return 0;
 }
