@@ -169,6 +169,13 @@ void draw_optimizer(uint64_t number, plan::Plan& p) {
   if (dice.one_in(2)) p.update.momentum = 0.8;
 }
 
+// In a third of the draws each, labels that count by weights, and z-loss of the logits.
+void draw_losses(uint64_t number, plan::Plan& p) {
+  Dice dice(number, "losses");
+  p.weighs_labels = dice.one_in(3);
+  if (dice.one_in(3)) p.objective.logit_z_loss = 0.01;
+}
+
 void pack(Draw& d) { d.plan.packed_bytes = backends::named(d.backend).packed_bytes; }
 
 bool fits(const Draw& d) {
@@ -280,6 +287,7 @@ Draw draw(uint64_t number, int most_ranks, int ranks) {
   draw_parts(number, c);
   draw_adapters(number, p);
   draw_optimizer(number, p);
+  draw_losses(number, p);
   draw_switches(d, dice.of({1, 1, 3}));
   draw_order(dice, d);
   return d;
@@ -346,7 +354,7 @@ std::string Draw::text() const {
       model.sliding_window > 0 ? fmt::format(", window {} from layer {}, every {} without", model.sliding_window,
                                              model.max_window_layers, model.full_attention_interval)
                                : "",
-      plan.document_end >= 0 ? ", documents apart" : "",
+      std::string(plan.document_end >= 0 ? ", documents apart" : "") + (plan.weighs_labels ? ", weights" : ""),
       std::string(model.attention_sinks ? ", sinks" : "") + (model.router_bias ? ", biased router" : "") +
           (model.experts_bias ? ", biased experts" : "") + (model.swiglu_limit > 0 ? ", clamped" : ""),
       fmt::format(", {} norms, {}, {} positions", word_of(model.norm), word_of(model.activation),
@@ -378,6 +386,7 @@ device::Batch Draw::batch(const plan::Plan& layout, int data_rank) const {
       const uint64_t bits = key.bits(at);
       const bool padding = seed % 5 == 0 && i % width > width / 2 && bits % 3 == 0;
       micro.tokens.push_back(padding ? -1 : static_cast<int32_t>((bits >> 8) % static_cast<uint64_t>(token_kinds)));
+      if (layout.weighs_labels) micro.weights.push_back(0.25f * static_cast<float>((bits >> 40) % 8));
       if (seed % 3 == 0) micro.masked.push_back(bits % 7 < 4);  // targets that don't count
     }
   }

@@ -14,6 +14,7 @@ struct Refusal {
 bool replicas(const Choices& c) { return c.parallel.exchange.replicas != 0; }
 bool muon(const Choices& c) { return c.update.rule == passes::OptimizerRule::muon; }
 bool state_elsewhere(const Choices& c) { return c.memory.optimizer != StateHome::device; }
+std::string home(const Choices& c) { return std::string(word_of(c.memory.optimizer)); }
 bool averages(const Choices& c) { return c.update.average_decay > 0; }
 
 const Refusal kRefusals[] = {

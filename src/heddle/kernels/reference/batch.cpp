@@ -112,7 +112,7 @@ std::vector<int32_t> starts_of(const device::Microbatch& mine, int64_t B, int64_
     for (int64_t s = 0; s < S; ++s) {
       const auto at = static_cast<size_t>(b * width + s);
       const bool begins = end >= 0 ? s > 0 && mine.tokens[at - 1] == end
-                                   : !mine.begins.empty() && mine.begins[at] != device::Begins::nothing;
+                                   : !mine.begins.empty() && mine.begins[at] != Begins::nothing;
       if (begins) start = static_cast<int32_t>(s);
       starts.push_back(start);
     }

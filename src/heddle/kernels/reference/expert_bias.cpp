@@ -54,12 +54,11 @@ void add_expert_bias_wgrad_exact(const KernelCall& call) {
   const Input<A> dy_RN(call.in[0]);
   const int64_t N = call.in[0].dim(1);
   std::vector<A> partial_N(static_cast<size_t>(N));
-  for_each_segment(call.in[1], operand(call.in, 2), call.updates[0].dim(0),
-                   [&](int64_t expert, int64_t first, int64_t last, bool overwrite) {
-                     sum_rows(dy_RN, first, last, partial_N);
-                     add_on_grid(partial_N.data(), N, overwrite && call.overwrite,
-                                 call.updates[0].as<double>() + expert * N);
-                   });
+  for_each_segment(
+      call.in[1], operand(call.in, 2), [&](int64_t expert, int64_t first, int64_t last, bool overwrite) {
+        sum_rows(dy_RN, first, last, partial_N);
+        add_on_grid(partial_N.data(), N, overwrite && call.overwrite, call.updates[0].as<double>() + expert * N);
+      });
 }
 
 /// y_t = Σ_j g[t, j]·bias of expert j, in increasing j.

@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "heddle/passes/copies.h"
 #include "heddle/passes/host/by_copies.h"
 #include "heddle/passes/state/state_slices.h"
 
