@@ -171,7 +171,6 @@ TEST_F(Qwen3, RefusesWhatItComputesOtherwise) {
   expect(R"({"mlp_only_layers": 1})", "the first layers may be dense");
   expect(R"({"decoder_sparse_step": 2})", "'decoder_sparse_step' is 2");
   expect(R"({"mlp_bias": true})", "biases in MLPs");
-  expect(R"({"use_sliding_window": true})", "windows");
   expect(R"({"num_key_value_heads": 4})", "not a multiple of model.num_key_value_heads");
   expect(R"({"head_dim": 7})", "must be even");
   expect(R"({"head_dim": null})", "'head_dim' is missing");

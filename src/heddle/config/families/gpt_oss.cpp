@@ -77,8 +77,8 @@ bool holds(const ModelConfig& c) {
   ModelConfig same = c;
   derive(same);
   return same == c && !c.is_latent() && c.attention_sinks && c.experts_bias && c.router_bias &&
-         c.swiglu_limit > 0 && c.attention_bias != AttentionBias::qkv && !c.qk_norm && !c.sigmoid_scores &&
-         c.norm_topk_prob && c.n_shared_experts == 0;
+         c.swiglu_limit > 0 && c.sliding_window > 0 && c.attention_bias != AttentionBias::qkv && !c.qk_norm &&
+         !c.sigmoid_scores && c.norm_topk_prob && c.n_shared_experts == 0;
 }
 
 std::string spelt(std::string name) {

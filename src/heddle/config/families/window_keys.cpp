@@ -47,6 +47,13 @@ void read_layer_types(const JsonKeys& keys, ModelConfig& c) {
        ++other.full_attention_interval) {
     if (means(other)) return void(c = other);
   }
+  // Both at once: the first layers up to the first window, and every n-th behind it.
+  other.max_window_layers =
+      types->is_array() ? std::find(types->begin(), types->end(), kWindow) - types->begin() : 0;
+  for (other.full_attention_interval = 2; other.full_attention_interval <= c.num_hidden_layers;
+       ++other.full_attention_interval) {
+    if (means(other)) return void(c = other);
+  }
   config_error(
       "{}: 'layer_types' is {}: of {} layers each is '{}' or '{}', the latter all behind the first ones or all but "
       "every n-th, and of a 'sliding_window'",
@@ -86,27 +93,22 @@ std::vector<PublishedKey> window_of_all_layers_where_used() {
 }
 
 std::vector<PublishedKey> window_of_every_other_layer() {
-  return {
-      {.name = "sliding_window",
-       .ours = "sliding_window",
-       .read =
-           [](const JsonKeys& keys, ModelConfig& c) {
-             if (keys.contains("sliding_window") && keys.find("sliding_window") == nullptr) {
-               config_error(
-                   "{}: 'sliding_window' is null, accepted: a number of tokens; 'layer_types' says "
-                   "which layers have it",
-                   keys.place());
-             }
-             c.sliding_window = whole(keys, "sliding_window", kGptOssWindow);
-             c.full_attention_interval = 2;
-             read_layer_types(keys, c);
-             if (c.full_attention_interval == 1) c.sliding_window = 0;
-             without_windows(c);
-           },
-       // Transformers wants one even where no layer has it.
-       .write =
-           [](const ModelConfig& c) { return Written(c.sliding_window > 0 ? c.sliding_window : kGptOssWindow); }},
-      {.name = "layer_types", .ours = "", .read = [](const JsonKeys&, ModelConfig&) {}, .write = layer_types}};
+  return {{.name = "sliding_window",
+           .ours = "sliding_window",
+           .read =
+               [](const JsonKeys& keys, ModelConfig& c) {
+                 if (keys.contains("sliding_window") && keys.find("sliding_window") == nullptr) {
+                   config_error(
+                       "{}: 'sliding_window' is null, accepted: a number of tokens; 'layer_types' says "
+                       "which layers have it",
+                       keys.place());
+                 }
+                 c.sliding_window = whole(keys, "sliding_window", kGptOssWindow);
+                 c.full_attention_interval = 2;
+                 read_layer_types(keys, c);
+               },
+           .write = window_or_null},
+          {.name = "layer_types", .ours = "", .read = [](const JsonKeys&, ModelConfig&) {}, .write = layer_types}};
 }
 
 std::vector<PublishedKey> window_of_last_layers() {
