@@ -104,20 +104,26 @@ TEST(Statistics, OfDepthsAreBeforeTheirWeight) {
 }
 
 TEST(RankFigures, TheWorstOfAllRanksCounts) {
-  std::vector<double> sum(4 * 3, 0);
-  const RankFigures figures[] = {{2, 10, 40, 0}, {3, 5, 50, 7}, {1, 20, 30, 6}};
+  std::vector<double> sum;
+  const RankFigures figures[] = {
+      {2, 10, 40, 0, {}}, {3, 5, 50, 7, {.backward_s = 1.5, .expert_rows = 8}}, {1, 20, 30, 6, {}}};
   for (int r = 0; r < 3; ++r) {
     std::vector<double> row;
     append(row, figures[r], r, 3);
-    for (size_t i = 0; i < sum.size(); ++i) sum[i] += row.at(i);
+    sum.resize(row.size(), 0);
+    for (size_t i = 0; i < sum.size(); ++i) sum[i] += row[i];
   }
   StepResult result;
-  take_worst(result, sum);
+  take_figures(result, sum);
   EXPECT_EQ(result.seconds, 3);
   EXPECT_EQ(result.peak_live_bytes, 20);
   EXPECT_EQ(result.reserved_bytes, 50);
   EXPECT_EQ(result.grown_bytes, 7);
   EXPECT_EQ(result.grown_rank, 1);
+  ASSERT_EQ(result.work.size(), 3u);
+  EXPECT_EQ(result.work[1].backward_s, 1.5);
+  EXPECT_EQ(result.work[1].expert_rows, 8);
+  EXPECT_EQ(result.work[2].expert_rows, 0);
 }
 
 }  // namespace
