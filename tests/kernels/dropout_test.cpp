@@ -104,10 +104,15 @@ TEST(Positions, OfRanksDocumentsAndCaches) {
   };
   using Numbers = std::vector<double>;
   EXPECT_EQ(positions({{"rows", 8}, {"sequence", 8}}), (Numbers{0, 1, 2, 3, 4, 5, 6, 7}));
-  EXPECT_EQ(positions({{"rows", 8}, {"sequence", 8}, {"document_end", 0}}), (Numbers{0, 1, 0, 1, 2, 0, 1, 2}));
+  EXPECT_EQ(positions({{"rows", 8}, {"sequence", 8}, {"apart", 1}, {"document_end", 0}}),
+            (Numbers{0, 1, 0, 1, 2, 0, 1, 2}));
   EXPECT_EQ(positions({{"rows", 4}, {"sequence", 8}, {"cp", 2}}, 1, 2), (Numbers{2, 3, 4, 5}));
-  EXPECT_EQ(positions({{"rows", 4}, {"sequence", 8}, {"cp", 2}, {"document_end", 0}}, 1, 2), (Numbers{0, 1, 2, 0}));
+  EXPECT_EQ(positions({{"rows", 4}, {"sequence", 8}, {"cp", 2}, {"apart", 1}, {"document_end", 0}}, 1, 2),
+            (Numbers{0, 1, 2, 0}));
   EXPECT_EQ(positions({{"rows", 3}, {"sequence", 8}, {"cached", 1}}), (Numbers{5, -1, 3}));
+  batch.microbatches[0].begins.assign(9, Begins::nothing);  // where the batch says so
+  batch.microbatches[0].begins[3] = Begins::document;
+  EXPECT_EQ(positions({{"rows", 8}, {"sequence", 8}, {"apart", 1}}), (Numbers{0, 1, 2, 0, 1, 2, 3, 4}));
 }
 
 }  // namespace

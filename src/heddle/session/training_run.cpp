@@ -14,7 +14,6 @@
 #include "heddle/base/hash.h"
 #include "heddle/base/statistics.h"
 #include "heddle/ir/print.h"
-#include "heddle/observe/table.h"
 #include "heddle/observe/units.h"
 #include "heddle/session/first_state.h"
 #include "heddle/session/notes/data_notes.h"
@@ -195,39 +194,6 @@ void TrainingRun::begin_anew() {
     notes.push_back(other);
   if (!leads()) return;
   for (const std::string& note : notes) warn("train.start: " + note);
-}
-
-void TrainingRun::measure_heldout(observe::StepMetrics& metrics) {
-  const int64_t count = config_.train.eval_sequences;
-  if (config_.plan.objective.of_pairs()) {
-    const train::Preference found = look_at_pairs(count, *trainer_, data_);
-    if (found.pairs == 0) return;
-    metrics.held_out_loss = found.loss;
-    metrics.extra["held_out_reward_margin"] = found.margin;
-    metrics.extra["held_out_reward_accuracy"] = found.accuracy;
-    return;
-  }
-  const train::Sequences heldout = data_.heldout(count);
-  if (!heldout.empty()) metrics.held_out_loss = trainer_->evaluate(heldout);
-}
-
-void TrainingRun::look(observe::StepMetrics& metrics) {
-  answer_signals("the look at the held-out text");
-  std::string line = fmt::format("step {}", metrics.step);
-  measure_heldout(metrics);
-  if (metrics.held_out_loss) line += fmt::format(": held-out loss {}", observe::loss_text(*metrics.held_out_loss));
-  if (leads()) progress_->line(line);
-  if (!tokenizer_ || config_.train.sample_tokens == 0) return;
-  observe::SampleText sample{config_.train.sample_prompt, "", metrics.step};
-  sample.continuation = continue_text(*trainer_, *tokenizer_, sample.prompt,
-                                      {.tokens = config_.train.sample_tokens,
-                                       .sampling = {.temperature = config_.train.sample_temperature},
-                                       .seed = static_cast<uint64_t>(config_.seed)});
-  if (!leads()) return;
-  std::string shown = terminal_text(sample.prompt + sample.continuation);
-  std::replace(shown.begin(), shown.end(), '\n', ' ');
-  progress_->line("  " + observe::cut_to_width(shown, std::max(20, observe::terminal_columns(2) - 2)));
-  samples_.push_back(std::move(sample));
 }
 
 // What a signal is answered with while something is done.
