@@ -35,7 +35,8 @@ class Files(Program):
         for message, content in (
                 (":2:6: not JSON: found '1', ':' is expected between a key and its value", '{\n "a" 1}'),
                 (": the architecture is '\\x1b[31mllama', accepted: 'DeepseekV2ForCausalLM', 'DeepseekV3ForCausalLM', "
-                 "'Qwen2ForCausalLM', 'LlamaForCausalLM', 'MixtralForCausalLM', 'Glm4MoeForCausalLM', 'Qwen3ForCausalLM', "
+                 "'GPT2LMHeadModel', 'Qwen2ForCausalLM', 'MistralForCausalLM', 'LlamaForCausalLM', "
+                 "'GptOssForCausalLM', 'MixtralForCausalLM', 'Glm4MoeForCausalLM', 'Qwen3ForCausalLM', "
                  "'Qwen3MoeForCausalLM'",
                  '{"model_type": "\\u001b[31mllama"}')):
             (self.folder / "config.json").write_text(content)

@@ -76,7 +76,7 @@ TEST(HostState, HandsMomentumOnAndTakesDirectionsBack) {
   std::string after = kTable + state({"master.w  f32[64, 32]", "m.w  f32[64, 32]"}, " host") +
                       "  metadata     u  bf16[64, 32]\n  optimizer    slots.copy.bf16  bf16[3072] host\n" + kSums +
                       "    grad.w.host = copy_out grad.w  copy_out\n" + kNorm +
-                      "    clip.host = copy_out clip  copy_out\n    hyper.host = copy_out hyper  copy_out\n";
+                      "    clip.host = copy_out clip  copy_out\n";
   for (int k = 0; k < 2; ++k) {
     after += fmt::format(
         "    u.host{2} = muon_momentum clip.host, grad.w.host.elements[{0}:{1}] -> m.w.elements[{0}:{1}] {{dtype "
@@ -84,7 +84,9 @@ TEST(HostState, HandsMomentumOnAndTakesDirectionsBack) {
         "    u.elements[{0}:{1}] = copy_in u.host{2}  copy_in\n",
         1024 * k, 1024 * k + 1024, k == 0 ? "" : ".2");
   }
-  after += "    o = unit_matrices u {blocks 1, columns 32, count 1, rows 64}\n    o.host = copy_out o  copy_out\n";
+  after +=
+      "    o = unit_matrices u {blocks 1, columns 32, count 1, rows 64}\n    o.host = copy_out o  copy_out\n"
+      "    hyper.host = copy_out hyper  copy_out\n";
   for (int k = 0; k < 2; ++k) {
     after += fmt::format(
         "    muon_step clip.host, hyper.host, o.host.elements[{0}:{1}] -> master.w.elements[{0}:{1}], "

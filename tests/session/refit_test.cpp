@@ -26,7 +26,7 @@ planner::ConfigForecast foresee(const config::RunConfig&, const cost::MachinePro
   rank.streams[0].busy_us = kOps_us * p.scalar;
   found.forecast.simulation.ranks = {rank};
   found.forecast.simulation.kind_of = {0};
-  found.forecast.step_us = kOps_us * p.scalar + p.links[0].us;
+  found.forecast.step_us = found.forecast.steady_us = kOps_us * p.scalar + p.links[0].us;
   return found;
 }
 

@@ -107,7 +107,7 @@ void objective_settings(Table& t) {
       .also_called({"label_smoothing"});
   t.number<o, &Objective::logit_z_loss>("train.logit_z_loss", 0, 1e3,
                                         "Weight of the penalty on the head's log-sum-exp, such as 1e-4; 0 is off.")
-      .also_called({"z_loss", "z_loss_multiplier", "lm_head_z_loss", "softmax_auxiliary_loss"})
+      .also_called({"z_loss_multiplier", "lm_head_z_loss", "softmax_auxiliary_loss"})
       .acts(
           changes_maths,
           "Adds the mean square of the log of the softmax's sum to the loss of each head, so that logits stay near "
