@@ -11,7 +11,6 @@
 #include "heddle/config/run_config.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  using namespace heddle::train;
   const std::string_view all(reinterpret_cast<const char*>(data), size);
   const std::string_view text = all.substr(0, all.find('\0'));
   std::vector<std::string> overrides;

@@ -13,7 +13,6 @@
 #include "heddle/formats/safetensors.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  using namespace heddle::train;
   static const int file = memfd_create("fuzz", 0);
   static const std::string path = fmt::format("/proc/self/fd/{}", file);
   if (ftruncate(file, 0) != 0 || pwrite(file, data, size, 0) != static_cast<ssize_t>(size)) std::abort();

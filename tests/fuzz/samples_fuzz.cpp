@@ -15,11 +15,12 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* bytes, size_t size) {
   line.line = 1;
   for (const data::SampleTexts* samples : {&plain, &chat}) {
     fuzz::accepts([&] {
-      const data::SampleText sample = samples->of(line);
-      size_t last = 0;
-      for (const auto& [begin, end] : sample.targets) {
-        if (begin < last || end < begin || end > sample.text.size()) std::abort();
-        last = end;
+      for (const data::SampleText& sample : samples->of(line)) {
+        size_t last = 0;
+        for (const auto& [begin, end] : sample.targets) {
+          if (begin < last || end < begin || end > sample.text.size()) std::abort();
+          last = end;
+        }
       }
     });
   }

@@ -11,7 +11,6 @@
 #include "heddle/data/token_file.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  using namespace heddle::train;
   if (size < 2) return 0;
   static const std::string prefix =
       (std::filesystem::temp_directory_path() / fmt::format("heddle-fuzz-{}", ::getpid())).string();

@@ -243,7 +243,7 @@ void read_restriction(const std::string& words, search::Restriction& into, searc
       continue;
     }
     std::string list;
-    const auto word = [&](const toml::node& value) {
+    const auto word = [&, key = key.str()](const toml::node& value) {
       list += list.empty() ? "" : ",";
       if (value.is_integer())
         list += fmt::format("{}", *value.value<int64_t>());
@@ -252,7 +252,7 @@ void read_restriction(const std::string& words, search::Restriction& into, searc
       else if (value.is_string())
         list += *value.value<std::string>();
       else
-        config_error("{}: {}, accepted: whole numbers and words, or a list of them", place(value), key.str());
+        config_error("{}: {}, accepted: whole numbers and words, or a list of them", place(value), key);
     };
     if (const toml::array* array = node.as_array()) {
       for (const toml::node& each : *array) word(each);

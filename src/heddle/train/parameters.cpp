@@ -3,12 +3,9 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
-#include <functional>
 #include <map>
 
-#include "heddle/base/random.h"
 #include "heddle/base/split_float.h"
-#include "heddle/model/rope_table.h"
 
 namespace heddle::train {
 
@@ -20,21 +17,6 @@ std::vector<int64_t> dims_of(const ir::Value& value) {
   std::vector<int64_t> dims;
   for (const ir::Dim& dim : value.shape) dims.push_back(dim.count);
   return dims;
-}
-
-// value(i) into element i − first + at.
-template <class Value>
-void fill(const TensorView& view, int64_t at, int64_t first, int64_t count, Value value) {
-#pragma omp parallel for schedule(static) if (count > 4096)
-  for (int64_t i = 0; i < count; ++i) {
-    if (view.dtype == Dtype::f64) {
-      view.as<double>()[at + i] = value(first + i);
-    } else if (view.dtype == Dtype::bf16) {  // frozen
-      view.as<bf16>()[at + i] = bf16(static_cast<float>(value(first + i)));
-    } else {
-      view.as<float>()[at + i] = static_cast<float>(value(first + i));
-    }
-  }
 }
 
 // What the pipeline rank of a rank holds of a tensor of the state.
@@ -53,9 +35,8 @@ ir::ValueId master_of(const model::Parameter& p, const ir::Listing& listing) {
   return master == ir::none ? p.value : master;
 }
 
-using View = std::function<TensorView(int listing, ir::ValueId id)>;
-
-StateTensor::Split split_of(const model::Parameter& p, const ir::Listing& listing, int index, const View& view) {
+StateTensor::Split split_of(const model::Parameter& p, const ir::Listing& listing, int index,
+                            const StateView& view) {
   const ir::ValueId run = listing.find("copy." + p.name);
   return {view(index, run == ir::none ? p.value : run), view(index, listing.find("rest." + p.name)),
           view(index, listing.find("v." + p.name))};
@@ -72,9 +53,10 @@ Held held_by(const StateTensor& tensor, const plan::Lowered& lowered, const plan
   return held;
 }
 
-// `view` gives what `rank` holds of a value.
-std::vector<StateTensor> list_state(const plan::Lowered& lowered, const plan::Mesh& mesh, int rank,
-                                    const View& view) {
+}  // namespace
+
+std::vector<StateTensor> state_tensors(const plan::Lowered& lowered, const plan::Mesh& mesh, int rank,
+                                       const StateView& view) {
   std::vector<StateTensor> tensors;
   std::map<std::string, size_t> by_name;
   for (size_t s = 0; s < lowered.parameters.size(); ++s) {
@@ -106,15 +88,8 @@ std::vector<StateTensor> list_state(const plan::Lowered& lowered, const plan::Me
   return tensors;
 }
 
-}  // namespace
-
-std::vector<StateTensor> state_tensors(const plan::Lowered& lowered, runtime::Executor& executor,
-                                       const plan::Mesh& mesh, int rank) {
-  return list_state(lowered, mesh, rank, [&](int listing, ir::ValueId id) { return executor.view(listing, id); });
-}
-
 std::vector<StateTensor> state_tensors(const plan::Lowered& lowered) {
-  return list_state(lowered, plan::Mesh({}), 0, [](int, ir::ValueId) { return TensorView(); });
+  return state_tensors(lowered, plan::Mesh({}), 0, [](int, ir::ValueId) { return TensorView(); });
 }
 
 std::vector<model::Extent> held_extents(const StateTensor& tensor, const plan::Lowered& lowered,
@@ -137,24 +112,6 @@ std::vector<model::Extent> owned_extents(const StateTensor& tensor, const plan::
   if (held.parameter == nullptr) return {};
   if (!held.is_shard() && mesh.group(held.parameter->copies, rank)[0] != rank) return {};
   return held_extents(tensor, lowered, mesh, rank);
-}
-
-void fill_rope_table(const model::ModelConfig& config, const plan::Lowered& lowered, runtime::Executor& executor,
-                     const plan::Mesh& mesh, int rank) {
-  const ir::Coordinates& place = mesh.at(rank);
-  const int cp = place.of(ir::Axis::cp);
-  for (const int s : lowered.program.listings_of(rank)) {
-    const ir::Listing& listing = lowered.program.listings[static_cast<size_t>(s)];
-    const ir::ValueId id = listing.find("rope_table");
-    if (id == ir::none || listing.value(id).shared_with >= 0) continue;
-    const TensorView view = executor.view(s, id);
-    const int64_t length = view.dim(0) * cp, width = view.dim(1);
-    const std::vector<double> table = model::rope_table(config, length);
-    for (int64_t j = 0; j < view.dim(0); ++j) {
-      const int64_t first = ir::position(j, length, place.at(ir::Axis::cp), cp) * width;
-      fill(view, j * width, first, width, [&](int64_t i) { return table[static_cast<size_t>(i)]; });
-    }
-  }
 }
 
 StateElements::StateElements(const StateTensor& tensor) : tensor_(tensor), view_(tensor.view) {
@@ -212,32 +169,6 @@ void copy_averages(const std::vector<StateTensor>& state, Average how) {
     std::memcpy((begins ? average : master).data, (begins ? master : average).data,
                 static_cast<size_t>(average.elements() * size_of(average.dtype)));
   }
-}
-
-void initialise(const model::ModelConfig& config, const plan::Lowered& lowered, runtime::Executor& executor,
-                uint64_t seed, const plan::Mesh& mesh, int rank) {
-  for (const StateTensor& tensor : state_tensors(lowered, executor, mesh, rank)) {
-    if (!tensor.is_here()) continue;
-    const StateElements held(tensor);
-    const TensorView& view = held.view();
-    const model::Parameter& p = *tensor.parameter;
-    const RandomKey key = RandomKey(seed).with(p.name);
-    const bool zero = !tensor.is_master || p.start == model::Parameter::Start::zeros;
-    const bool ones = p.start == model::Parameter::Start::ones;
-    // The end of the last extent of a tensor that its ranks don't divide holds nothing.
-    fill(view, 0, 0, view.elements(), [](int64_t) { return 0.0; });
-    const std::vector<model::Extent> extents = held_extents(tensor, lowered, mesh, rank);
-#pragma omp parallel for schedule(static) if (extents.size() > 16)
-    for (size_t i = 0; i < (zero ? 0 : extents.size()); ++i) {
-      const model::Extent& extent = extents[i];
-      fill(view, extent.local, extent.whole, extent.count,
-           [&](int64_t at) { return ones ? 1.0 : p.deviation * key.normal(static_cast<uint64_t>(at)); });
-    }
-    held.put();
-  }
-  copy_averages(state_tensors(lowered, executor, mesh, rank), Average::begins_as_master);
-  fill_rope_table(config, lowered, executor, mesh, rank);
-  executor.make_weights();
 }
 
 }  // namespace heddle::train

@@ -2,6 +2,7 @@
 // elements of the whole tensor a rank holds, and how they begin.
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -57,10 +58,17 @@ class StateElements {
   std::vector<float> joined_;
 };
 
+/// What a rank holds of a value of a listing.
+using StateView = std::function<device::TensorView(int listing, ir::ValueId id)>;
+
 /// The state of the whole model, pipeline rank by pipeline rank, in the order of the parameters, each once; views
 /// are those of `rank`. The rotary table is not part of it.
 std::vector<StateTensor> state_tensors(const plan::Lowered& lowered, runtime::Executor& executor,
                                        const plan::Mesh& mesh = plan::Mesh({}), int rank = 0);
+
+/// The same with views from elsewhere.
+std::vector<StateTensor> state_tensors(const plan::Lowered& lowered, const plan::Mesh& mesh, int rank,
+                                       const StateView& view);
 
 /// The same where nothing runs: names, types and shapes, without views.
 std::vector<StateTensor> state_tensors(const plan::Lowered& lowered);

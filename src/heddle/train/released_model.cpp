@@ -191,7 +191,9 @@ void write_run(formats::SafetensorsWriter& writer, std::span<const ReleasedTenso
   int64_t elements = 0, first = parts[0].place.first;
   for (const ReleasedTensor::Part& part : parts) elements += part.slice.count;
   std::vector<uint8_t> run(static_cast<size_t>(elements * width));
-  for (const auto& [slice, place] : parts) {
+  for (const ReleasedTensor::Part& part : parts) {
+    const ReleasedSlice& slice = part.slice;
+    const config::ReleasedPlace& place = part.place;
     int64_t element = 0;
     for_each_stored(parameters[slice.parameter].tensor, slice, stored, [&](const uint8_t* bytes, int64_t count) {
       for (int64_t i = 0; i < count; ++i, ++element) {

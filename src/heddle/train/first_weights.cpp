@@ -1,0 +1,81 @@
+// How parameters begin, and the state as it lies in an executor's arenas.
+#include <functional>
+
+#include "heddle/base/random.h"
+#include "heddle/model/rope_table.h"
+#include "heddle/train/parameters.h"
+
+namespace heddle::train {
+
+namespace {
+
+using device::TensorView;
+
+// value(i) into element i − first + at.
+template <class Value>
+void fill(const TensorView& view, int64_t at, int64_t first, int64_t count, Value value) {
+#pragma omp parallel for schedule(static) if (count > 4096)
+  for (int64_t i = 0; i < count; ++i) {
+    if (view.dtype == Dtype::f64) {
+      view.as<double>()[at + i] = value(first + i);
+    } else if (view.dtype == Dtype::bf16) {  // frozen
+      view.as<bf16>()[at + i] = bf16(static_cast<float>(value(first + i)));
+    } else {
+      view.as<float>()[at + i] = static_cast<float>(value(first + i));
+    }
+  }
+}
+
+}  // namespace
+
+std::vector<StateTensor> state_tensors(const plan::Lowered& lowered, runtime::Executor& executor,
+                                       const plan::Mesh& mesh, int rank) {
+  return state_tensors(lowered, mesh, rank,
+                       [&](int listing, ir::ValueId id) { return executor.view(listing, id); });
+}
+
+void fill_rope_table(const model::ModelConfig& config, const plan::Lowered& lowered, runtime::Executor& executor,
+                     const plan::Mesh& mesh, int rank) {
+  const ir::Coordinates& place = mesh.at(rank);
+  const int cp = place.of(ir::Axis::cp);
+  for (const int s : lowered.program.listings_of(rank)) {
+    const ir::Listing& listing = lowered.program.listings[static_cast<size_t>(s)];
+    const ir::ValueId id = listing.find("rope_table");
+    if (id == ir::none || listing.value(id).shared_with >= 0) continue;
+    const TensorView view = executor.view(s, id);
+    const int64_t length = view.dim(0) * cp, width = view.dim(1);
+    const std::vector<double> table = model::rope_table(config, length);
+    for (int64_t j = 0; j < view.dim(0); ++j) {
+      const int64_t first = ir::position(j, length, place.at(ir::Axis::cp), cp) * width;
+      fill(view, j * width, first, width, [&](int64_t i) { return table[static_cast<size_t>(i)]; });
+    }
+  }
+}
+
+void initialise(const model::ModelConfig& config, const plan::Lowered& lowered, runtime::Executor& executor,
+                uint64_t seed, const plan::Mesh& mesh, int rank) {
+  for (const StateTensor& tensor : state_tensors(lowered, executor, mesh, rank)) {
+    if (!tensor.is_here()) continue;
+    const StateElements held(tensor);
+    const TensorView& view = held.view();
+    const model::Parameter& p = *tensor.parameter;
+    const RandomKey key = RandomKey(seed).with(p.name);
+    const bool zero = !tensor.is_master || p.start == model::Parameter::Start::zeros;
+    const bool ones = p.start == model::Parameter::Start::ones;
+    // The end of the last extent of a tensor that its ranks don't divide holds nothing.
+    fill(view, 0, 0, view.elements(), [](int64_t) { return 0.0; });
+    const std::vector<model::Extent> extents = held_extents(tensor, lowered, mesh, rank);
+#pragma omp parallel for schedule(static) if (extents.size() > 16)
+    for (size_t i = 0; i < (zero ? 0 : extents.size()); ++i) {
+      const model::Extent& extent = extents[i];
+      fill(view, extent.local, extent.whole, extent.count,
+           [&](int64_t at) { return ones ? 1.0 : p.deviation * key.normal(static_cast<uint64_t>(at)); });
+    }
+    held.put();
+  }
+  copy_averages(state_tensors(lowered, executor, mesh, rank), Average::begins_as_master);
+  fill_rope_table(config, lowered, executor, mesh, rank);
+  executor.make_weights();
+}
+
+}  // namespace heddle::train
