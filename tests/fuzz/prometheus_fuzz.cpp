@@ -3,6 +3,8 @@
 #include <sys/socket.h>
 #include <sys/time.h>
 
+#include <cerrno>
+
 #include "heddle/observe/services/prometheus.h"
 #include "tests/fuzz/pieces.h"
 
@@ -22,7 +24,9 @@ std::string send_to(int port, std::string_view request, int64_t patience_us) {
   ::shutdown(at, SHUT_WR);
   std::string answer;
   char some[4096];
-  for (ssize_t got; (got = ::recv(at, some, sizeof some, 0)) > 0;) answer.append(some, static_cast<size_t>(got));
+  for (ssize_t got; (got = ::recv(at, some, sizeof some, 0)) > 0 || (got < 0 && errno == EINTR);) {
+    if (got > 0) answer.append(some, static_cast<size_t>(got));
+  }
   ::close(at);
   return answer;
 }

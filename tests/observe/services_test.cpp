@@ -1,4 +1,5 @@
-// What other programs watch a run by: Prometheus's page, MLflow's files, a log read while it grows, a curve as text.
+// What other programs watch a run by: Prometheus's page, MLflow's files, a log read while it grows, a curve as
+// text.
 #include <arpa/inet.h>
 #include <gtest/gtest.h>
 #include <sys/socket.h>
@@ -9,6 +10,7 @@
 #include <limits>
 #include <sstream>
 
+#include "heddle/base/clock.h"
 #include "heddle/base/error.h"
 #include "heddle/base/files/output_file.h"
 #include "heddle/observe/metrics_log.h"
@@ -37,13 +39,18 @@ std::string read_all(const std::string& path) {
   return out.str();
 }
 
-std::string asked(int port, const std::string& request) {
+int connected_to(int port) {
   const int socket = ::socket(AF_INET, SOCK_STREAM, 0);
   sockaddr_in at{};
   at.sin_family = AF_INET;
   at.sin_port = htons(static_cast<uint16_t>(port));
   at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
   EXPECT_EQ(::connect(socket, reinterpret_cast<sockaddr*>(&at), sizeof at), 0);
+  return socket;
+}
+
+std::string asked(int port, const std::string& request) {
+  const int socket = connected_to(port);
   const std::string whole = request + " HTTP/1.1\r\nHost: here\r\nConnection: close\r\n\r\n";
   EXPECT_EQ(::send(socket, whole.data(), whole.size(), MSG_NOSIGNAL), static_cast<ssize_t>(whole.size()));
   std::string answer(1 << 16, '\0');
@@ -76,6 +83,19 @@ TEST(Prometheus, RefusesAllElse) {
   for (const char* bad : {"", "9464", ":9464", "localhost:9464", "127.0.0.1:", "127.0.0.1:x", "127.0.0.1:99999",
                           "127.0.0.1:9464 ", "[::1:9464", "::1:9464"})
     EXPECT_THROW(PrometheusPort(bad, "run"), ConfigError) << bad;
+}
+
+// Connections that ended in the middle of a request would take all places until they time out, after ten seconds.
+TEST(Prometheus, BrokenRequestsKeepNobodyWaiting) {
+  PrometheusPort port("127.0.0.1:0", "run");
+  const double start_s = now_s();
+  for (int i = 0; i < 64; ++i) {
+    const int socket = connected_to(port.port());
+    EXPECT_EQ(::send(socket, "POST /metrics HT\r", 17, MSG_NOSIGNAL), 17);
+    ::close(socket);
+  }
+  EXPECT_NE(asked(port.port(), "GET /metrics").find("200 OK"), std::string::npos);
+  EXPECT_LT(now_s() - start_s, 8);
 }
 
 TEST(Mlflow, WritesItsFileStore) {

@@ -113,8 +113,10 @@ std::string metrics_text(const StepMetrics& metrics, const std::string& run) {
 PrometheusPort::PrometheusPort(const std::string& address, std::string run) : run_(std::move(run)) {
   const Address at = address_of(address);
   errno = 0;
+  // Not by epoll: it leaves connections that broken requests came by open until they time out, and no others are
+  // taken meanwhile.
   daemon_ =
-      MHD_start_daemon(MHD_USE_AUTO | MHD_USE_INTERNAL_POLLING_THREAD | (at.v6 ? MHD_USE_IPv6 : 0), 0, nullptr,
+      MHD_start_daemon(MHD_USE_POLL | MHD_USE_INTERNAL_POLLING_THREAD | (at.v6 ? MHD_USE_IPv6 : 0), 0, nullptr,
                        nullptr, &answer, this, MHD_OPTION_SOCK_ADDR, &at.storage, MHD_OPTION_CONNECTION_LIMIT,
                        kMostConnections, MHD_OPTION_CONNECTION_TIMEOUT, kTimeout_s, MHD_OPTION_END);
   if (daemon_ == nullptr) {
