@@ -8,8 +8,7 @@
 #include "heddle/base/utf8.h"
 #include "heddle/cli/command.h"
 #include "heddle/cli/commands.h"
-#include "heddle/comm/mpi_world.h"
-#include "heddle/comm/threads/thread_world.h"
+#include "heddle/cli/line/on_ranks.h"
 #include "heddle/data/tokenizer/files/tokenizer_files.h"
 #include "heddle/observe/table.h"
 #include "heddle/observe/terminal/doing.h"
@@ -226,25 +225,12 @@ int eval(const EvalOptions& options) {
     }
     return kDone;
   };
-  if (comm::launched_by_mpi()) {
-    return session::run_under_mpi([&](comm::World& world) {
-      Scores own = scores_of(options, config_of(options, world.size()), &world);
-      if (world.rank() != 0) return kDone;
-      scores = std::move(own);
-      return tell();
-    });
-  }
-  const config::RunConfig config = config_of(options, static_cast<int>(options.ranks));
-  const auto ranks = static_cast<int>(config.ranks());
-  if (ranks == 1) {
-    scores = scores_of(options, config, nullptr);
-  } else {
-    comm::run_on_threads(ranks, [&](comm::World& world) {
-      Scores own = scores_of(options, config, &world);
-      if (world.rank() == 0) scores = std::move(own);
-    });
-  }
-  return tell();
+  const auto run = [&](const config::RunConfig& config, comm::World* world) {
+    Scores own = scores_of(options, config, world);
+    if (world == nullptr || world->rank() == 0) scores = std::move(own);
+  };
+  const auto configured = [&](int ranks) { return config_of(options, ranks); };
+  return on_ranks(static_cast<int>(options.ranks), configured, run, tell);
 }
 
 }  // namespace

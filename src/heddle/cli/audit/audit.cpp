@@ -9,12 +9,10 @@
 #include "heddle/cli/audit/rerun_config.h"
 #include "heddle/cli/command.h"
 #include "heddle/cli/commands.h"
-#include "heddle/comm/mpi_world.h"
-#include "heddle/comm/threads/thread_world.h"
+#include "heddle/cli/line/on_ranks.h"
 #include "heddle/observe/table.h"
 #include "heddle/observe/terminal/doing.h"
 #include "heddle/observe/units.h"
-#include "heddle/session/rank_run.h"
 #include "heddle/session/text/continue_text.h"
 
 namespace heddle::cli {
@@ -110,20 +108,8 @@ int audit(const AuditOptions& options) {
     });
     if (leads) result = std::move(own);
   };
-  if (comm::launched_by_mpi()) {
-    return session::run_under_mpi([&](comm::World& world) {
-      run(rerun_config(options.run, options.set, world.size()), &world);
-      return world.rank() == 0 ? tell() : kDone;
-    });
-  }
-  const config::RunConfig config = rerun_config(options.run, options.set, static_cast<int>(options.ranks));
-  const auto ranks = static_cast<int>(config.ranks());
-  if (ranks == 1) {
-    run(config, nullptr);
-  } else {
-    comm::run_on_threads(ranks, [&](comm::World& world) { run(config, &world); });
-  }
-  return tell();
+  const auto config_of = [&](int ranks) { return rerun_config(options.run, options.set, ranks); };
+  return on_ranks(static_cast<int>(options.ranks), config_of, run, tell);
 }
 
 }  // namespace

@@ -7,9 +7,7 @@
 #include "heddle/cli/audit/rerun_config.h"
 #include "heddle/cli/command.h"
 #include "heddle/cli/commands.h"
-#include "heddle/comm/mpi_world.h"
-#include "heddle/comm/threads/thread_world.h"
-#include "heddle/session/rank_run.h"
+#include "heddle/cli/line/on_ranks.h"
 
 namespace heddle::cli {
 
@@ -49,20 +47,8 @@ int replay(const ReplayOptions& options) {
                         static_cast<int>(options.rank), static_cast<int>(options.microbatch), options.out, world);
     if (world == nullptr || world->rank() == 0) ops = std::move(own);
   };
-  if (comm::launched_by_mpi()) {
-    return session::run_under_mpi([&](comm::World& world) {
-      run(rerun_config(options.run, options.set, world.size()), &world);
-      return world.rank() == 0 ? tell() : kDone;
-    });
-  }
-  const config::RunConfig config = rerun_config(options.run, options.set, 0);
-  const auto ranks = static_cast<int>(config.ranks());
-  if (ranks == 1) {
-    run(config, nullptr);
-  } else {
-    comm::run_on_threads(ranks, [&](comm::World& world) { run(config, &world); });
-  }
-  return tell();
+  const auto config_of = [&](int ranks) { return rerun_config(options.run, options.set, ranks); };
+  return on_ranks(0, config_of, run, tell);
 }
 
 }  // namespace
@@ -74,7 +60,7 @@ void add_replay(Commands& all) {
   command.option("RUN", options.run, "The run's folder, such as runs/demo").required();
   command.option("--step", options.step, "The step").from(1, kMostSteps).required();
   command
-      .option("--op", options.op, "A kind of op (`heddle inspect --print` shows them), or a value that it writes")
+      .option("--op", options.op, "A kind of op (`heddle inspect --program` shows them), or a value that it writes")
       .called("NAME")
       .required();
   command.option("--rank", options.rank, "Of which rank").from(0, kMostRanks);

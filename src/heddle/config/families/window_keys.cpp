@@ -64,6 +64,14 @@ void without_windows(ModelConfig& c) {
   if (c.sliding_window == 0) c.max_window_layers = c.full_attention_interval = 0;
 }
 
+// Read with the window itself.
+PublishedKey window_in_use() {
+  return {.name = "use_sliding_window",
+          .ours = "",
+          .read = [](const JsonKeys&, ModelConfig&) {},
+          .write = [](const ModelConfig& c) { return Written(c.sliding_window > 0); }};
+}
+
 }  // namespace
 
 PublishedKey window_of_all_layers(int64_t standard) {
@@ -77,10 +85,7 @@ PublishedKey window_of_all_layers(int64_t standard) {
 }
 
 std::vector<PublishedKey> window_of_all_layers_where_used() {
-  return {{.name = "use_sliding_window",
-           .ours = "",
-           .read = [](const JsonKeys&, ModelConfig&) {},
-           .write = [](const ModelConfig& c) { return Written(c.sliding_window > 0); }},
+  return {window_in_use(),
           {.name = "sliding_window",
            .ours = "sliding_window",
            .read =
@@ -112,10 +117,7 @@ std::vector<PublishedKey> window_of_every_other_layer() {
 }
 
 std::vector<PublishedKey> window_of_last_layers() {
-  return {{.name = "use_sliding_window",
-           .ours = "",
-           .read = [](const JsonKeys&, ModelConfig&) {},
-           .write = [](const ModelConfig& c) { return Written(c.sliding_window > 0); }},
+  return {window_in_use(),
           {.name = "sliding_window",
            .ours = "sliding_window",
            .read =

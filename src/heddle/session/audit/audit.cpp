@@ -12,6 +12,9 @@ namespace heddle::session {
 Audit audit(const RunFolder& folder, const config::RunConfig& config, int64_t first, int64_t last,
             comm::World* world, const std::function<void(int64_t step)>& progressed) {
   Rerun rerun(folder, config, first, last, world);
+  bool any = false;
+  for (int64_t step = first; step <= last; ++step) any = any || !rerun.digest_of(step).empty();
+  if (!any) config_error("{}: no digest of steps {} to {}", folder.metrics(), first, last);
   train::Trainer& trainer = rerun.trainer();
   Audit result;
   result.from = rerun.from();
@@ -33,7 +36,6 @@ Audit audit(const RunFolder& folder, const config::RunConfig& config, int64_t fi
     if (recorded) result.first_op = train::first_difference(trainer, *ops, recorder->take());
     break;
   }
-  if (result.compared == 0) config_error("{}: no digest of steps {} to {}", folder.metrics(), first, last);
   return result;
 }
 

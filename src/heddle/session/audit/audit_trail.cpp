@@ -22,12 +22,12 @@ AuditTrail::AuditTrail(const config::RunConfig& config, const RunFolder& folder,
       record_ops_(config.train.record_ops),
       trainer_(trainer),
       warn_(std::move(warn)),
-      weights_(trainer),
-      files_(folder.ops(), trainer) {
+      weights_(trainer) {
   if (record_ops_ == 0) return;
   if (config.plan.parallel.ahead_of_norm)
     config_error("train.record_ops: with parallel.ahead_of_norm the ops of two steps run at the same time");
   recorder_.emplace(trainer);
+  files_.emplace(folder.ops(), trainer);
 }
 
 bool AuditTrail::is_due(int64_t step) const { return due(digest_every_, step) || due(compare_every_, step); }
@@ -36,7 +36,7 @@ std::string AuditTrail::after(int64_t step, bool saves) {
   if (recorder_) {
     const train::OpDigests made = recorder_->take();
     try {
-      files_.write(step, made, record_ops_);
+      files_->write(step, made, record_ops_);
     } catch (const SystemError& error) {
       if (!std::exchange(told_, true)) warn_(fmt::format("{}; training goes on", error.what()));
     }

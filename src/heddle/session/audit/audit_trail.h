@@ -36,7 +36,7 @@ class AuditTrail {
   std::function<void(const std::string&)> warn_;
   train::WeightDigest weights_;
   std::optional<train::OpRecorder> recorder_;
-  train::OpDigestFiles files_;
+  std::optional<train::OpDigestFiles> files_;
   bool told_ = false;
 };
 
