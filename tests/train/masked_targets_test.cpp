@@ -5,28 +5,15 @@
 #include <cmath>
 
 #include "heddle/base/random.h"
-#include "tests/support/tiny_models.h"
 #include "tests/train/rank_trainers.h"
+#include "tests/train/small_options.h"
 
 namespace heddle::train {
 namespace {
 
-constexpr int64_t kSequences = 8;
-
 TrainerOptions options_for(plan::Degrees mesh, int64_t sequences) {
-  TrainerOptions o;
-  o.model = test::small_model();
+  TrainerOptions o = small_options(mesh, sequences);
   o.model.num_nextn_predict_layers = 1;
-  o.plan.mesh = mesh;
-  o.plan.sequences = sequences;
-  o.plan.microbatches = static_cast<int>(kSequences / sequences / mesh.dp);
-  o.plan.sequence_length = 16;
-  o.plan.dtype = Dtype::f64;
-  o.backend = "reference";
-  o.memory_bytes = 64 << 20;
-  o.length = {100};
-  o.learning_rate = {.shape = LearningRate::Shape::constant, .peak = 5e-3};
-  o.seed = 5;
   return o;
 }
 

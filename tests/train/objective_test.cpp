@@ -8,29 +8,11 @@
 
 #include "heddle/base/random.h"
 #include "heddle/train/step/preference.h"
-#include "tests/support/tiny_models.h"
 #include "tests/train/rank_trainers.h"
+#include "tests/train/small_options.h"
 
 namespace heddle::train {
 namespace {
-
-constexpr int64_t kSequences = 8;
-
-TrainerOptions options_for(plan::Degrees mesh, int64_t sequences) {
-  TrainerOptions o;
-  o.model = test::small_model();
-  o.plan.mesh = mesh;
-  o.plan.sequences = sequences;
-  o.plan.microbatches = static_cast<int>(kSequences / sequences / mesh.dp);
-  o.plan.sequence_length = 16;
-  o.plan.dtype = Dtype::f64;
-  o.backend = "reference";
-  o.memory_bytes = 64 << 20;
-  o.length = {100};
-  o.learning_rate = {.shape = LearningRate::Shape::constant, .peak = 5e-3};
-  o.seed = 5;
-  return o;
-}
 
 struct Cut {
   plan::Degrees mesh;
@@ -61,7 +43,7 @@ Sequences masked_sequences(const Trainer& trainer) {
 }
 
 TEST(Preference, LossIsTheFormulaInAnyLayout) {
-  TrainerOptions options = options_for({}, 2);
+  TrainerOptions options = small_options({}, 2);
   options.plan.objective = {.learns = model::Learns::dpo, .beta = 0.3, .label_smoothing = 0.1};
   options.plan.evaluates = true;
   Trainer one(options);
@@ -76,7 +58,7 @@ TEST(Preference, LossIsTheFormulaInAnyLayout) {
   EXPECT_NEAR(step.total(model::kRewardAccuracy), expected.accuracy, 1e-12);
   EXPECT_NEAR(step.total(model::kChosenReward) - step.total(model::kRejectedReward), expected.margin, 1e-12);
   for (const Cut& cut : kCuts) {
-    TrainerOptions other = options_for(cut.mesh, cut.sequences);
+    TrainerOptions other = small_options(cut.mesh, cut.sequences);
     other.plan.objective = options.plan.objective;
     const StepResult result = first_step(other, sequences);
     EXPECT_NEAR(result.loss(), step.loss(), 1e-10);
@@ -86,7 +68,7 @@ TEST(Preference, LossIsTheFormulaInAnyLayout) {
 }
 
 TEST(Preference, WhatHasNoReferenceCountsNothing) {
-  TrainerOptions options = options_for({}, 4);
+  TrainerOptions options = small_options({}, 4);
   options.plan.objective = {.learns = model::Learns::dpo};
   Trainer a(options), b(options);
   a.initialise();
@@ -100,7 +82,7 @@ TEST(Preference, WhatHasNoReferenceCountsNothing) {
 }
 
 TEST(LabelWeights, LossIsTheMeanByThem) {
-  TrainerOptions options = options_for({}, 1);
+  TrainerOptions options = small_options({}, 1);
   options.model.num_nextn_predict_layers = 1;
   options.plan.evaluates = true;
   Trainer plain(options);
@@ -120,7 +102,7 @@ TEST(LabelWeights, LossIsTheMeanByThem) {
   const StepResult step = first_step(options, sequences);
   EXPECT_NEAR(step.next_token_loss(), expected, 1e-12);
   for (const Cut& cut : kCuts) {
-    TrainerOptions other = options_for(cut.mesh, cut.sequences);
+    TrainerOptions other = small_options(cut.mesh, cut.sequences);
     other.model = options.model;
     other.plan.weighs_labels = true;
     const StepResult result = first_step(other, sequences);
@@ -131,7 +113,7 @@ TEST(LabelWeights, LossIsTheMeanByThem) {
 }
 
 TEST(LogitZLoss, IsTheSameInAnyLayout) {
-  TrainerOptions options = options_for({}, 1);
+  TrainerOptions options = small_options({}, 1);
   options.model.num_nextn_predict_layers = 1;
   Trainer plain(options);
   plain.initialise();
@@ -143,7 +125,7 @@ TEST(LogitZLoss, IsTheSameInAnyLayout) {
   EXPECT_GT(step.total(model::kLogitZLoss), 1);  // about twice ln² 64
   EXPECT_NE(step.gradient_norm(), without.gradient_norm());
   for (const Cut& cut : kCuts) {
-    TrainerOptions other = options_for(cut.mesh, cut.sequences);
+    TrainerOptions other = small_options(cut.mesh, cut.sequences);
     other.model = options.model;
     other.plan.objective = options.plan.objective;
     const StepResult result = first_step(other, sequences);
@@ -155,7 +137,7 @@ TEST(LogitZLoss, IsTheSameInAnyLayout) {
 // Two samples side by side, with a depth: no label of the first lies in the second, and where documents are apart
 // each is as if it stood alone.
 TEST(PackedTogether, NoLabelLiesInTheNextSample) {
-  TrainerOptions options = options_for({}, 1);
+  TrainerOptions options = small_options({}, 1);
   options.model.num_nextn_predict_layers = 2;
   options.plan.documents_apart = true;
   Trainer a(options), b(options);
@@ -199,7 +181,7 @@ TEST(AverageOfWeights, FollowsTheMasters) {
   constexpr double kDecay = 0.75;
   for (const passes::OptimizerRule rule : {passes::OptimizerRule::adamw, passes::OptimizerRule::muon}) {
     for (const plan::Degrees& mesh : {plan::Degrees{.dp = 1}, plan::Degrees{.dp = 2}}) {
-      TrainerOptions options = options_for(mesh, 2);
+      TrainerOptions options = small_options(mesh, 2);
       options.plan.update.rule = rule;
       options.plan.update.average_decay = kDecay;
       options.plan.update.skip_norm_above = 100;  // a step that is left out moves nothing
@@ -244,7 +226,7 @@ TEST(FewerMicrobatches, AreThoseOfASmallerProgram) {
   for (const plan::Degrees& mesh : {plan::Degrees{.dp = 1}, plan::Degrees{.dp = 2}, plan::Degrees{.pp = 2}}) {
     for (const char* schedule : {"1f1b", "zb_h1"}) {
       if (mesh.pp == 1 && std::string_view(schedule) != "1f1b") continue;
-      TrainerOptions options = options_for(mesh, 1);
+      TrainerOptions options = small_options(mesh, 1);
       options.plan.parallel.schedule = schedule;
       for (int m = options.plan.microbatches / 4; m < options.plan.microbatches; m *= 2)
         options.plan.fewer_microbatches.push_back(m);
