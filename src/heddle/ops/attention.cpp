@@ -66,10 +66,11 @@ double score_flops(const Listing& listing, const Op& op, ValueId q, const RowCou
 // q at operand 0: shapes of q, k, v; then o and lse.
 std::pair<Dim, Dim> check_heads(const Rule& rule, const Attributes& a, size_t q, bool whole_keys) {
   const int64_t length = a.integer("sequence"), cp = a.integer_or("cp", 1);
+  rule.require(cp >= 1 && length >= 1, "a size is below one");
   rule.require(cp == 1 || length % (2 * cp) == 0, "a sequence is not 2·cp equal chunks");
   const Dim queries = rule.dim(q, 0);
   rule.require(queries.is_static() && queries.count % (length / cp) == 0, "rows are not whole sequences");
-  rule.require(a.integer("heads") % a.integer("kv_heads") == 0, "heads is not a multiple of kv_heads");
+  rule.quotient(a.integer("heads"), a.integer("kv_heads"), "heads is not a multiple of kv_heads");
   const Dim keys = fixed(whole_keys ? queries.count * cp : queries.count);
   rule.shape(q, {queries, fixed(a.integer("heads") * a.integer("head_dim"))});
   rule.shape(q + 1, {keys, fixed(a.integer("kv_heads") * a.integer("head_dim"))});

@@ -13,8 +13,8 @@ const OpDef load_tokens{
     .infer = [](const Listing& listing, const Op& op) {
       const Rule rule(listing, op);
       const int64_t rows = op.attributes.integer("rows");
-      rule.require(rows * op.attributes.integer_or("cp", 1) % op.attributes.integer("sequence") == 0,
-                   "rows are not whole sequences");
+      rule.quotient(rows * op.attributes.integer_or("cp", 1), op.attributes.integer("sequence"),
+                    "rows are not whole sequences");
       std::vector<Value> out;
       for (int64_t i = 0; i < 2 * op.attributes.integer("depths") + 2; ++i) {
         out.push_back(output(Dtype::i32, {fixed(rows)}, Role::input));
@@ -55,7 +55,7 @@ const OpDef load_starts{
     .stream = StreamKind::copy_in,
     .infer = [](const Listing& listing, const Op& op) {
       const int64_t rows = op.attributes.integer("rows");
-      Rule(listing, op).require(rows % op.attributes.integer("sequence") == 0, "rows are not whole sequences");
+      Rule(listing, op).quotient(rows, op.attributes.integer("sequence"), "rows are not whole sequences");
       return std::vector{output(Dtype::i32, {fixed(rows)}, Role::input)};
     },
     .cost = operand_cost,
@@ -64,9 +64,9 @@ const OpDef load_starts{
 // The rows of a rank of cp and tp: of each sequence, the tp-th part of what its rank of cp has.
 void check_rows(const Rule& rule, const Op& op) {
   const int64_t ranks = op.attributes.integer_or("cp", 1) * op.attributes.integer_or("tp", 1);
-  rule.require(op.attributes.integer("rows") * ranks % op.attributes.integer("sequence") == 0,
-               "rows are not whole sequences");
-  rule.require(op.attributes.integer("sequence") % ranks == 0, "sequences do not divide among the ranks");
+  rule.quotient(op.attributes.integer("rows") * ranks, op.attributes.integer("sequence"),
+                "rows are not whole sequences");
+  rule.quotient(op.attributes.integer("sequence"), ranks, "sequences do not divide among the ranks");
 }
 
 // Where documents are apart, each begins at 0. With `cached`, positions are those of the places in the cache.

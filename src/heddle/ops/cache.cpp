@@ -73,8 +73,8 @@ const OpDef cached_attention{
       const Rule rule(listing, op);
       const Attributes& a = op.attributes;
       const int64_t heads = a.integer("heads"), kv_heads = a.integer("kv_heads");
-      rule.require(heads % kv_heads == 0, "heads is not a multiple of kv_heads");
-      rule.require(rule.size(2, 0) % a.integer("sequence") == 0, "rows of the cache are not whole sequences");
+      rule.quotient(heads, kv_heads, "heads is not a multiple of kv_heads");
+      rule.quotient(rule.size(2, 0), a.integer("sequence"), "rows of the cache are not whole sequences");
       rule.shape(0, {rule.dim(0, 0), fixed(heads * a.integer("head_dim"))});
       check_places(rule, 1);
       rule.shape(2, {rule.dim(2, 0), fixed(kv_heads * a.integer("head_dim"))});
@@ -170,7 +170,7 @@ const OpDef last_rows{
       const Rule rule(listing, op);
       const int64_t runs = op.attributes.integer("runs");
       check_places(rule, 1);
-      rule.require(rule.size(0, 0) % runs == 0, "rows are not runs of one length");
+      rule.quotient(rule.size(0, 0), runs, "rows are not runs of one length");
       return std::vector{output(rule.dtype(0), {fixed(runs), rule.dim(0, 1)})};
     },
     .cost = [](const Listing& listing, const Op& op, const RowCounts& rows) {

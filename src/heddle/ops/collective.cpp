@@ -22,9 +22,9 @@ Value joined(const Rule& rule, const Op& op, bool apart) {
   const int64_t ranks = op.attributes.integer("ranks");
   Value v = rule.like(0);
   v.role = role_like(rule.in(0));
-  if (apart) rule.require(rule.size(0, 0) % ranks == 0, "rows are not a multiple of the ranks");
-  v.shape[0] = fixed(apart ? rule.size(0, 0) / ranks : rule.size(0, 0) * ranks);
-  check_runs(rule, op, v.shape[0].count / (apart ? 1 : ranks));
+  v.shape[0] = fixed(apart ? rule.quotient(rule.size(0, 0), ranks, "rows are not a multiple of the ranks")
+                           : rule.size(0, 0) * ranks);
+  check_runs(rule, op, apart ? v.shape[0].count : rule.size(0, 0));
   return v;
 }
 
@@ -79,9 +79,8 @@ Value turned(const Rule& rule, const Op& op, bool to_sequence) {
   const size_t cut = to_sequence ? 1 : 0;
   Value v = rule.like(0);
   v.role = role_like(rule.in(0));
-  rule.require(rule.size(0, cut) % ranks == 0, to_sequence ? "columns are not a multiple of the ranks"
-                                                           : "rows are not a multiple of the ranks");
-  v.shape[cut] = fixed(rule.size(0, cut) / ranks);
+  v.shape[cut] = fixed(rule.quotient(rule.size(0, cut), ranks, to_sequence ? "columns are not a multiple of the ranks"
+                                                                           : "rows are not a multiple of the ranks"));
   v.shape[1 - cut] = fixed(rule.size(0, 1 - cut) * ranks);
   check_runs(rule, op, rule.size(0, 0) / (to_sequence ? 1 : ranks));
   return v;
@@ -173,7 +172,10 @@ const OpDef all_reduce{
 };
 
 // The elements of a tensor in G equal runs, the last ones shorter or empty; shard i of every operand is rank i's.
-int64_t shard_elements(int64_t elements, int64_t ranks) { return (elements + ranks - 1) / ranks; }
+int64_t shard_elements(int64_t elements, int64_t ranks) {
+  HEDDLE_CHECK(ranks >= 1, "parts of {} ranks", ranks);
+  return (elements + ranks - 1) / ranks;
+}
 
 int64_t static_elements(const Value& v) {
   int64_t product = 1;

@@ -53,6 +53,11 @@ void Rule::require(bool holds, std::string_view what) const {
   HEDDLE_CHECK(holds, "op '{}': {}", op_.kind(), what);
 }
 
+int64_t Rule::quotient(int64_t whole, int64_t part, std::string_view what) const {
+  require(part >= 1 && whole % part == 0, what);
+  return whole / part;
+}
+
 void check_turned_rows(const Rule& rule, const Attributes& a) {
   rule.require(rule.size(0, 1) == a.integer("heads") * a.integer("head_dim"), "columns are not heads × head_dim");
   rule.require(a.integer("rope_dim") % 2 == 0 && a.integer("rope_dim") <= a.integer("head_dim"),

@@ -48,6 +48,8 @@ class Rule {
   void shape(size_t i, const ir::Shape& expected) const;  // exact
   void same(size_t i, size_t j) const;                    // shape and dtype
   void require(bool holds, std::string_view what) const;
+  /// whole ÷ part, of a part that is at least one and divides it.
+  int64_t quotient(int64_t whole, int64_t part, std::string_view what) const;
 
  private:
   const Listing& listing_;

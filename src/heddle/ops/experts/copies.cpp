@@ -10,8 +10,6 @@ namespace {
 
 extern const OpDef return_copies;
 
-int64_t holders_of(const Op& op) { return op.attributes.integer("ranks") / op.attributes.integer("slices"); }
-
 const OpDef place_copies{
     .kind = "place_copies",
     .operands = "experts", .results = "slots placement",
@@ -23,9 +21,11 @@ const OpDef place_copies{
       const Rule rule(listing, op);
       const int64_t experts = op.attributes.integer("experts");
       rule.require(rule.dtype(0) == Dtype::i32, "experts are not i32");
-      rule.require(experts % holders_of(op) == 0, "experts is not a multiple of the ranks");
+      const int64_t holders = rule.quotient(op.attributes.integer("ranks"), op.attributes.integer("slices"),
+                                            "ranks is not a multiple of the slices");
+      rule.quotient(experts, holders, "experts is not a multiple of the ranks");
       return std::vector{output(Dtype::i32, rule.in(0).shape, Role::metadata),
-                         output(Dtype::i32, {fixed(experts + holders_of(op) * op.attributes.integer("copies"))}, Role::metadata)};
+                         output(Dtype::i32, {fixed(experts + holders * op.attributes.integer("copies"))}, Role::metadata)};
     },
     .cost = [](const Listing&, const Op& op, const RowCounts&) {
       const auto others = static_cast<double>(op.attributes.integer("ranks") - 1);

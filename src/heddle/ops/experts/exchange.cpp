@@ -28,14 +28,16 @@ const OpDef share_counts{
     .moves = ir::Moves::counts,
     .infer = [](const Listing& listing, const Op& op) {
       const Rule rule(listing, op);
-      const int64_t ranks = op.attributes.integer("ranks"), slices = op.attributes.integer("slices");
-      const int64_t experts = op.attributes.integer("experts"), copies = op.attributes.integer_or("copies", 0);
-      rule.require(ranks % slices == 0 && experts % (ranks / slices) == 0, "experts is not a multiple of the ranks");
-      const int64_t holders = ranks / slices, slots = copies > 0 ? experts + holders * copies : 0;
+      const int64_t ranks = op.attributes.integer("ranks"), copies = op.attributes.integer_or("copies", 0);
+      const int64_t experts = op.attributes.integer("experts");
+      const int64_t holders =
+          rule.quotient(ranks, op.attributes.integer("slices"), "ranks is not a multiple of the slices");
+      const int64_t each = rule.quotient(experts, holders, "experts is not a multiple of the ranks");
+      const int64_t slots = copies > 0 ? experts + holders * copies : 0;
       rule.require(rule.has(1) == (copies > 0), "a placement says which copies there are");
       if (copies > 0) rule.shape(1, {fixed(slots)});
       const int64_t lists = op.attributes.word("topology") == "plain" ? 1 : 10;
-      return std::vector{output(Dtype::i32, {fixed(2), fixed(ranks), fixed(experts / holders + copies)}, Role::metadata),
+      return std::vector{output(Dtype::i32, {fixed(2), fixed(ranks), fixed(each + copies)}, Role::metadata),
                          output(Dtype::i32, {fixed(4 + lists * ranks + slots)}, Role::metadata)};
     },
     .cost = [](const Listing& listing, const Op& op, const RowCounts& rows) {

@@ -12,10 +12,9 @@ extern const OpDef sequence_aux_loss_dgrad, z_loss_dgrad;
 // f counts whole sequences, and a token has no more experts than there are.
 void check_balance(const Rule& rule, const Op& op) {
   if (!op.attributes.has("sequence")) return;
-  rule.require(rule.size(0, 0) % op.attributes.integer("sequence") == 0, "rows are not whole sequences");
-  if (rule.has(2)) {
-    rule.shape(2, {fixed(rule.size(0, 0) / op.attributes.integer("sequence")), rule.dim(0, 1)});
-  }
+  const int64_t sequences =
+      rule.quotient(rule.size(0, 0), op.attributes.integer("sequence"), "rows are not whole sequences");
+  if (rule.has(2)) rule.shape(2, {fixed(sequences), rule.dim(0, 1)});
   rule.require(op.attributes.integer("top_k") <= rule.size(0, 1), "top_k exceeds the experts");
 }
 

@@ -17,9 +17,9 @@ const OpDef sequence_sums{
     .operands = "losses", .results = "sums", .attributes = "sequence",
     .infer = [](const Listing& listing, const Op& op) {
       const Rule rule(listing, op);
-      const int64_t sequence = op.attributes.integer("sequence");
-      rule.require(rule.size(0, 0) % sequence == 0, "rows are not whole sequences");
-      return std::vector{output(Dtype::f64, {fixed(rule.size(0, 0) / sequence)})};
+      const int64_t sequences =
+          rule.quotient(rule.size(0, 0), op.attributes.integer("sequence"), "rows are not whole sequences");
+      return std::vector{output(Dtype::f64, {fixed(sequences)})};
     },
     .differentiate = [](GradientWriter& writer, const Op& op, const std::vector<ValueId>& d_out) {
       return writer.input_gradient(sequence_sums_dgrad, {d_out[0]}, {writer.d(op.in[0])}, op.attributes);
