@@ -3,12 +3,16 @@
 
 #include <cstdio>
 #include <cstdlib>
+#include <deque>
 #include <map>
 #include <memory>
+#include <numeric>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <vector>
 
+#include "heddle/base/random.h"
 #include "heddle/kernels/cuda/launch.h"
 
 // void heddle_fiber_switch(void** save, void* load): keeps what a call must keep, changes stacks.
@@ -47,10 +51,18 @@ constexpr size_t kStackBytes = 64 << 10;
 constexpr int kBoardBytes = 64;
 enum class State : uint8_t { ready, at_block, at_warp, ended };
 
+struct Copy {
+  void* to;
+  const void* from;
+  int bytes;
+};
 struct Fiber {
   std::unique_ptr<unsigned char[]> stack;
   void* top = nullptr;
   State state = State::ended;
+  Place place;  // where it waits
+  std::vector<Copy> begun;
+  std::deque<std::vector<Copy>> groups;  // ended, the oldest first
 };
 
 struct Block {
@@ -62,13 +74,23 @@ struct Block {
   int current = 0, threads = 0;
   void (*call)(const void*, const void*) = nullptr;
   const void *kernel = nullptr, *args = nullptr;
-  uint64_t turns = 0;
+  int64_t static_bytes = 0;
+  uint64_t drawn = 0;
+  std::string fault;  // the first one ends the block
 };
 thread_local Block block;
+struct Chosen {
+  int64_t most;
+  uint64_t seed;
+};
+thread_local std::optional<Chosen> chosen;
 
-void stop(State state) {
-  Fiber& fiber = block.fibers[static_cast<size_t>(block.current)];
+Fiber& fiber_now() { return block.fibers[static_cast<size_t>(block.current)]; }
+
+void stop(State state, const Place& place = {}) {
+  Fiber& fiber = fiber_now();
   fiber.state = state;
+  fiber.place = place;
   heddle_fiber_switch(&fiber.top, block.scheduler);
   thread_index.x = static_cast<unsigned>(block.current);
 }
@@ -89,6 +111,43 @@ void prepare(Fiber& fiber) {
   for (int i = 0; i < 6; ++i) *--words = nullptr;
   fiber.top = words;
   fiber.state = State::ready;
+  fiber.begun.clear();
+  fiber.groups.clear();
+}
+
+/// Exceptions do not cross fibers: the thread ends, and the block with it.
+void end_block(std::string fault) {
+  if (block.fault.empty()) block.fault = std::move(fault);
+  stop(State::ended);
+}
+
+/// The `in_turn`-th of n threads of a round: each once, in an order that the round's word decides.
+struct Order {
+  Order(int n, uint64_t word) : n(n), first(static_cast<int>(word % static_cast<uint64_t>(n))) {
+    for (stride = 1 + static_cast<int>((word >> 32) % static_cast<uint64_t>(n)); std::gcd(stride, n) != 1;
+         ++stride) {
+    }
+  }
+  int at(int in_turn) const { return static_cast<int>((first + int64_t{stride} * in_turn) % n); }
+  int n, first, stride = 1;
+};
+
+std::string text(const Place& place) {
+  return std::string(place.function_name()) + ", line " + std::to_string(place.line());
+}
+/// Those of fibers first … last that wait so go on, if they wait at one place.
+void release(int first, int last, State waiting) {
+  const Fiber* one = nullptr;
+  for (int i = first; i < last; ++i) {
+    Fiber& fiber = block.fibers[static_cast<size_t>(i)];
+    if (fiber.state != waiting) continue;
+    fiber.state = State::ready;
+    if (one == nullptr) one = &fiber;
+    if (fiber.place.line() != one->place.line() || fiber.place.column() != one->place.column() ||
+        std::strcmp(fiber.place.file_name(), one->place.file_name()) != 0) {
+      throw std::logic_error("threads meet at different places: " + text(one->place) + " and " + text(fiber.place));
+    }
+  }
 }
 
 void run_block() {
@@ -96,15 +155,16 @@ void run_block() {
   std::fill(block.dynamic.begin(), block.dynamic.end(), static_cast<unsigned char>(0xff));
   const int n = block.threads;
   for (int i = 0; i < n; ++i) prepare(block.fibers[static_cast<size_t>(i)]);
-  const bool falling = ++block.turns % 2 == 0;
   while (true) {
     bool ran = false;
+    const Order order(n, RandomKey(11).bits(block.drawn++));
     for (int i = 0; i < n; ++i) {
-      block.current = falling ? n - 1 - i : i;
+      block.current = order.at(i);
       Fiber& fiber = block.fibers[static_cast<size_t>(block.current)];
       if (fiber.state != State::ready) continue;
       heddle_fiber_switch(&block.scheduler, fiber.top);
       ran = true;
+      if (!block.fault.empty()) throw std::logic_error(std::exchange(block.fault, {}));
     }
     int ended = 0, at_block = 0;
     for (int first = 0; first < n; first += 32) {
@@ -117,17 +177,12 @@ void run_block() {
         waiting += state == State::at_warp;
       }
       if (waiting == 0 || waiting < in_warp) continue;
-      for (int i = first; i < std::min(n, first + 32); ++i) {
-        Fiber& fiber = block.fibers[static_cast<size_t>(i)];
-        if (fiber.state == State::at_warp) fiber.state = State::ready;
-      }
+      release(first, std::min(n, first + 32), State::at_warp);
       ran = true;
     }
     if (ended == n) return;
     if (at_block > 0 && at_block + ended == n) {
-      for (Fiber& fiber : block.fibers) {
-        if (fiber.state == State::at_block) fiber.state = State::ready;
-      }
+      release(0, n, State::at_block);
       ran = true;
     }
     if (!ran) throw std::logic_error("threads of a block wait at different barriers");
@@ -136,13 +191,45 @@ void run_block() {
 
 }  // namespace
 
-void block_barrier() { stop(State::at_block); }
-void warp_barrier() { stop(State::at_warp); }
+void block_barrier(const Place& place) { stop(State::at_block, place); }
+void warp_barrier(const Place& place) { stop(State::at_warp, place); }
+
+void begin_copy(void* to, const void* from, int bytes) {
+  std::memset(to, 0xff, 16);
+  fiber_now().begun.push_back({to, from, bytes});
+}
+void end_copies() {
+  Fiber& fiber = fiber_now();
+  fiber.groups.push_back(std::exchange(fiber.begun, {}));
+}
+void finish_copies(int open) {
+  Fiber& fiber = fiber_now();
+  while (std::ssize(fiber.groups) > open) {
+    for (const Copy& copy : fiber.groups.front()) {
+      std::memset(copy.to, 0, 16);
+      std::memcpy(copy.to, copy.from, static_cast<size_t>(copy.bytes));
+    }
+    fiber.groups.pop_front();
+  }
+}
+void check_aligned(const void* at) {
+  if (reinterpret_cast<uintptr_t>(at) % 16 != 0) end_block("16 bytes at an address that is not aligned to them");
+}
+
+SomeBlocks::SomeBlocks(int64_t most, uint64_t seed) { chosen = Chosen{most, seed}; }
+SomeBlocks::~SomeBlocks() { chosen.reset(); }
 unsigned char* board(int lane) { return block.boards.data() + (block.current / 32 * 32 + lane) * kBoardBytes; }
 unsigned char* dynamic_shared() { return block.dynamic.data(); }
 void* shared(const void* key, int64_t bytes) {
   std::vector<unsigned char>& piece = block.shared[key];
-  if (piece.empty()) piece.assign(static_cast<size_t>(bytes), 0xff);
+  if (piece.empty()) {
+    piece.assign(static_cast<size_t>(bytes), 0xff);
+    block.static_bytes += bytes;
+    if (block.static_bytes > kSharedByDefault || block.static_bytes + std::ssize(block.dynamic) > kMostShared) {
+      end_block("a block of " + std::to_string(block.static_bytes) + " bytes of static and " +
+                std::to_string(block.dynamic.size()) + " of dynamic shared memory");
+    }
+  }
   return piece.data();
 }
 
@@ -151,27 +238,31 @@ void* shared(const void* key, int64_t bytes) {
 void launch_on_device(const LaunchShape& shape, const void* kernel, void (*call)(const void*, const void*),
                       const void* args, void*) {
   using namespace emulator;
-  HEDDLE_CHECK(shape.threads > 0 && shape.threads <= 1024 && shape.shared_bytes <= 227 * 1024,
-               "a block of {} threads and {} bytes", shape.threads, shape.shared_bytes);
   block.threads = shape.threads;
   block.call = call;
   block.kernel = kernel;
   block.args = args;
   block.shared.clear();
+  block.static_bytes = 0;
   block.dynamic.resize(static_cast<size_t>(shape.shared_bytes));
   if (std::ssize(block.fibers) < shape.threads) block.fibers.resize(static_cast<size_t>(shape.threads));
   block.boards.resize(1024 * kBoardBytes);
   block_size = {static_cast<unsigned>(shape.threads), 1, 1};
   grid_size = {static_cast<unsigned>(shape.blocks_x), static_cast<unsigned>(shape.blocks_y),
                static_cast<unsigned>(shape.blocks_z)};
-  for (unsigned z = 0; z < grid_size.z; ++z) {
-    for (unsigned y = 0; y < grid_size.y; ++y) {
-      for (unsigned x = 0; x < grid_size.x; ++x) {
-        block_index = {x, y, z};
-        thread_index = {};
-        run_block();
-      }
-    }
+  const int64_t X = shape.blocks_x, Y = shape.blocks_y, all = X * Y * shape.blocks_z;
+  const int64_t some = chosen ? std::min(all, chosen->most) : all;
+  for (int64_t i = 0; i < some; ++i) {
+    const int64_t at = some == all ? i
+                       : i == 0    ? 0
+                       : i == some - 1
+                           ? all - 1
+                           : static_cast<int64_t>(RandomKey(chosen->seed).bits(static_cast<uint64_t>(i)) %
+                                                  static_cast<uint64_t>(all));
+    block_index = {static_cast<unsigned>(at % X), static_cast<unsigned>(at / X % Y),
+                   static_cast<unsigned>(at / X / Y)};
+    thread_index = {};
+    run_block();
   }
 }
 

@@ -1,7 +1,12 @@
 // CUDA's model of a block of threads, on the CPU: every thread is a fiber, a barrier switches between them, warps
-// exchange values through a board. Shared memory is poisoned as a block begins, and blocks run their threads in
-// rising and falling order by turns, so that a missing barrier shows. It knows nothing of races within a warp's
-// own steps, of caches, and of speed.
+// exchange values through a board. It is as strict as a device, or stricter:
+// - shared memory is poisoned as a block begins, and between any two barriers threads run in another drawn order,
+// so
+//   that a missing barrier shows;
+// - an asynchronous copy poisons where it goes, and comes there at the wait that covers it, not before;
+// - all lanes of a warp, and all threads of a block, have to meet at one place of the text;
+// - accesses of 16 bytes are aligned; static and dynamic shared memory are what a block can have.
+// It knows nothing of races within a warp's own steps, of caches, and of speed.
 #pragma once
 
 #include <algorithm>
@@ -9,6 +14,7 @@
 #include <cmath>
 #include <cstdint>
 #include <cstring>
+#include <source_location>
 
 #include "heddle/kernels/cuda/arguments.h"
 
@@ -19,9 +25,26 @@ struct Index {
 };
 extern thread_local Index thread_index, block_index, block_size, grid_size;
 
-/// Waits for all threads of the block, or of the warp, that have not ended.
-void block_barrier();
-void warp_barrier();
+/// Waits for all threads of the block, or of the warp, that have not ended. They all have to wait at this place.
+using Place = std::source_location;
+void block_barrier(const Place& place = Place::current());
+void warp_barrier(const Place& place = Place::current());
+/// Copies of this thread: begun, ended as a group, and done until `open` groups are left.
+void begin_copy(void* to, const void* from, int bytes);
+void end_copies();
+void finish_copies(int open);
+/// Ends the block with an error unless an access of 16 bytes may be made here.
+void check_aligned(const void* at);
+
+/// While it lives, a grid of this thread's launches that has more blocks runs only as many: the first, the last and
+/// drawn ones. So grids run whose indices go beyond 2³¹, over memory that is mapped but not there.
+class SomeBlocks {
+ public:
+  SomeBlocks(int64_t most, uint64_t seed);
+  ~SomeBlocks();
+  SomeBlocks(const SomeBlocks&) = delete;
+  SomeBlocks& operator=(const SomeBlocks&) = delete;
+};
 /// Shared memory of the block: one piece for each key, poisoned at first.
 void* shared(const void* key, int64_t bytes);
 unsigned char* dynamic_shared();
@@ -39,12 +62,12 @@ inline uint16_t bf16_of(float value) {
 inline int lane() { return static_cast<int>(thread_index.x % 32); }
 
 template <class T>
-T from_lane(T value, int source) {
+T from_lane(T value, int source, const Place& place = Place::current()) {
   std::memcpy(board(lane()), &value, sizeof value);
-  warp_barrier();
+  warp_barrier(place);
   T found;
   std::memcpy(&found, board(source), sizeof found);
-  warp_barrier();
+  warp_barrier(place);
   return found;
 }
 
@@ -60,24 +83,30 @@ T from_lane(T value, int source) {
   T* const name = static_cast<T*>(::heddle::kernels::cuda::emulator::shared(&name##_key, sizeof(T) * (count)))
 #define HEDDLE_DYNAMIC_SHARED(name) unsigned char* const name = ::heddle::kernels::cuda::emulator::dynamic_shared()
 
-inline void __syncthreads() { heddle::kernels::cuda::emulator::block_barrier(); }
-inline void __syncwarp() { heddle::kernels::cuda::emulator::warp_barrier(); }
-template <class T>
-T __shfl_xor_sync(unsigned, T value, int mask) {
-  return heddle::kernels::cuda::emulator::from_lane(value, heddle::kernels::cuda::emulator::lane() ^ mask);
+inline void __syncthreads(const std::source_location& place = std::source_location::current()) {
+  heddle::kernels::cuda::emulator::block_barrier(place);
+}
+inline void __syncwarp(const std::source_location& place = std::source_location::current()) {
+  heddle::kernels::cuda::emulator::warp_barrier(place);
 }
 template <class T>
-T __shfl_sync(unsigned, T value, int source) {
-  return heddle::kernels::cuda::emulator::from_lane(value, source);
+T __shfl_xor_sync(unsigned, T value, int mask,
+                  const std::source_location& place = std::source_location::current()) {
+  return heddle::kernels::cuda::emulator::from_lane(value, heddle::kernels::cuda::emulator::lane() ^ mask, place);
 }
-inline unsigned __ballot_sync(unsigned, bool yes) {
+template <class T>
+T __shfl_sync(unsigned, T value, int source, const std::source_location& place = std::source_location::current()) {
+  return heddle::kernels::cuda::emulator::from_lane(value, source, place);
+}
+inline unsigned __ballot_sync(unsigned, bool yes,
+                              const std::source_location& place = std::source_location::current()) {
   namespace e = heddle::kernels::cuda::emulator;
   const unsigned char mark = yes ? 1 : 0;
   std::memcpy(e::board(e::lane()), &mark, 1);
-  e::warp_barrier();
+  e::warp_barrier(place);
   unsigned votes = 0;
   for (int l = 0; l < 32; ++l) votes |= static_cast<unsigned>(e::board(l)[0] & 1) << l;
-  e::warp_barrier();
+  e::warp_barrier(place);
   return votes;
 }
 inline int __popc(unsigned x) { return std::popcount(x); }

@@ -1,6 +1,7 @@
 // The emulator itself: blocks, barriers, shuffles, votes; and that a mistake in their use shows.
 #include <gtest/gtest.h>
 
+#include <numeric>
 #include <vector>
 
 #include "heddle/kernels/cuda/launch.h"
@@ -34,7 +35,7 @@ TEST(Emulator, threads_meet_at_barriers) {
 TEST(Emulator, a_missing_barrier_shows) {
   std::vector<int> found(2 * 200);
   launch(reverse, {.blocks_x = 2, .threads = 200}, {found.data(), false}, nullptr);
-  // Threads rise in one block and fall in the next: each has read what was not yet written, which is poison.
+  // Some thread has read what was not yet written, which is poison.
   EXPECT_NE(std::count(found.begin(), found.end(), -1), 0);
 }
 
@@ -64,6 +65,97 @@ TEST(Emulator, lanes_exchange_values) {
     EXPECT_EQ(found[64 + at], 11);
     EXPECT_EQ(found[96 + at], 496);
   }
+}
+
+/// Copies 16 bytes to shared memory and reads them, before or after the wait.
+HEDDLE_KERNEL void copied(Args args) {
+  HEDDLE_SHARED(Quad, tile, 2);
+  const int lane = static_cast<int>(threadIdx.x);
+  copy_async(tile + lane, args.to + 4 + 4 * lane, 16);
+  end_copies();
+  if (args.waits) wait_for_copies<0>();
+  __syncthreads();
+  if (lane == 0) args.to[0] = static_cast<int>(tile[1].word[3]);
+}
+
+TEST(Emulator, a_copy_comes_at_the_wait_that_covers_it) {
+  alignas(16) int numbers[16] = {0, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8};
+  launch(copied, {.threads = 2}, {numbers, true}, nullptr);
+  EXPECT_EQ(numbers[0], 8);
+  launch(copied, {.threads = 2}, {numbers, false}, nullptr);
+  EXPECT_EQ(numbers[0], -1);
+}
+
+/// The message of what a launch throws.
+template <class Kernel>
+std::string refusal(Kernel kernel, const LaunchShape& shape, Args args = {}) {
+  try {
+    launch(+kernel, shape, args, nullptr);
+  } catch (const std::exception& error) {
+    return error.what();
+  }
+  return "";
+}
+
+TEST(Emulator, accesses_of_16_bytes_are_aligned) {
+  const auto load = [](Args args) {
+    float v[kPack];
+    load_pack(reinterpret_cast<const float*>(args.to), kPack, true, v);
+  };
+  alignas(16) int numbers[16] = {};
+  EXPECT_EQ(refusal(load, {.threads = 32}, {numbers, false}), "");
+  EXPECT_NE(refusal(load, {.threads = 32}, {numbers + 1, false}).find("not aligned"), std::string::npos);
+}
+
+TEST(Emulator, all_meet_at_one_place) {
+  const auto apart = [](Args args) {
+    if (threadIdx.x % 2 == 0) {
+      args.to[0] = __shfl_sync(kFullWarp, 1, 0);
+    } else {
+      args.to[1] = __shfl_sync(kFullWarp, 2, 0);
+    }
+  };
+  const auto barriers = [](Args) {
+    if (threadIdx.x < 32) {
+      __syncthreads();
+    } else {
+      __syncthreads();
+    }
+  };
+  int numbers[2];
+  EXPECT_NE(refusal(apart, {.threads = 32}, {numbers, false}).find("different places"), std::string::npos);
+  EXPECT_NE(refusal(barriers, {.threads = 64}).find("different places"), std::string::npos);
+}
+
+TEST(Emulator, a_launch_is_what_a_device_takes) {
+  const auto nothing = [](Args) {};
+  const auto much = [](Args) {
+    HEDDLE_SHARED(char, board, (48 << 10) + 1);
+    board[0] = 0;
+  };
+  const auto some = [](Args) {
+    HEDDLE_SHARED(char, board, 1 << 10);
+    board[0] = 0;
+  };
+  EXPECT_EQ(refusal(nothing, {.threads = 1024}), "");
+  EXPECT_NE(refusal(nothing, {.threads = 1025}), "");
+  EXPECT_NE(refusal(nothing, {.blocks_y = 1 << 16, .threads = 1}), "");
+  EXPECT_NE(refusal(nothing, {.blocks_z = 1 << 16, .threads = 1}), "");
+  EXPECT_NE(refusal(much, {.threads = 1}), "");
+  EXPECT_EQ(refusal(some, {.threads = 1, .shared_bytes = 226 << 10}), "");
+  EXPECT_NE(refusal(some, {.threads = 1, .shared_bytes = 227 << 10}), "");
+}
+
+TEST(Emulator, some_blocks_of_a_grid) {
+  std::vector<int> found(1000);
+  const auto mark = +[](Args args) { ++args.to[blockIdx.y * gridDim.x + blockIdx.x]; };
+  {
+    const emulator::SomeBlocks some(10, 3);
+    launch(mark, {.blocks_x = 100, .blocks_y = 10, .threads = 1}, {found.data(), false}, nullptr);
+  }
+  EXPECT_EQ(std::accumulate(found.begin(), found.end(), 0), 10);
+  EXPECT_GE(found.front(), 1);
+  EXPECT_GE(found.back(), 1);
 }
 
 struct FragmentArgs {

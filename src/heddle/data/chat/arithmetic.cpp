@@ -81,7 +81,7 @@ Value Machine::arithmetic(std::string_view sign, const Value& a, const Value& b)
     return many.is_text() ? Value(std::move(text)) : list(std::move(items), many.is_tuple());
   }
   for (const Value* side : {&a, &b}) {
-    if (side->is_undefined()) fail(fmt::format("{}: '{}' is undefined", sign, side->undefined_name()));
+    if (side->is_undefined()) fail(fmt::format("{}: '{}' is undefined", sign, escaped(side->undefined_name(), 60)));
   }
   fail(fmt::format("{} {} {} has no meaning here", a.kind(), sign, b.kind()));
 }

@@ -77,7 +77,16 @@ HEDDLE_DEVICE float not_a_number() {
 #endif
 }
 
-// ---- Memory: eight numbers of a row at a time, as 16-byte accesses where the row allows it
+// ---- Memory
+
+/// Of an access of 16 bytes. The emulator refuses what a device would trap at.
+HEDDLE_DEVICE void check_aligned([[maybe_unused]] const void* at) {
+#ifndef __CUDACC__
+  emulator::check_aligned(at);
+#endif
+}
+
+// Eight numbers of a row at a time, as 16-byte accesses where the row allows it
 
 constexpr int kPack = 8;
 
@@ -91,6 +100,7 @@ HEDDLE_DEVICE bool wide_rows(const void* base, int64_t width) {
 template <class X>
 HEDDLE_DEVICE void load_pack(const X* from, int64_t left, bool wide, float (&v)[kPack]) {
   if (wide && left >= kPack) {
+    check_aligned(from);
     union {
       Quad quad[sizeof(X) / 2];
       X x[kPack];
@@ -108,6 +118,7 @@ HEDDLE_DEVICE void load_pack(const X* from, int64_t left, bool wide, float (&v)[
 template <class X>
 HEDDLE_DEVICE void store_pack(X* to, int64_t left, bool wide, const float (&v)[kPack]) {
   if (wide && left >= kPack) {
+    check_aligned(to);
     union {
       Quad quad[sizeof(X) / 2];
       X x[kPack];

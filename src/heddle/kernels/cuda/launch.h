@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <type_traits>
 
+#include "heddle/base/error.h"
 #include "heddle/device/kernel_call.h"
 #include "heddle/kernels/cuda/arguments.h"
 
@@ -15,6 +16,21 @@ struct LaunchShape {
   int threads = 256;
   int64_t shared_bytes = 0;  // dynamic
 };
+
+// What every device that Heddle runs on takes (CUDA programming guide, technical specifications of 8.0 and 9.0; of
+// 8.6 and 8.9 blocks have less shared memory, which the device itself refuses).
+constexpr int64_t kMostBlocksX = 0x7fffffff, kMostBlocksYZ = 0xffff;
+constexpr int kMostThreads = 1024;
+constexpr int64_t kSharedByDefault = 48 << 10;  // of a block, static and dynamic, unless a kernel asks for more
+constexpr int64_t kMostShared = 227 << 10;
+
+/// InternalError where no device takes the shape.
+inline void check_shape(const LaunchShape& shape) {
+  HEDDLE_CHECK(shape.blocks_x <= kMostBlocksX && shape.blocks_y <= kMostBlocksYZ && shape.blocks_z <= kMostBlocksYZ,
+               "a grid of {} × {} × {} blocks", shape.blocks_x, shape.blocks_y, shape.blocks_z);
+  HEDDLE_CHECK(shape.threads > 0 && shape.threads <= kMostThreads && shape.shared_bytes <= kMostShared,
+               "a block of {} threads and {} bytes", shape.threads, shape.shared_bytes);
+}
 
 /// Puts the kernel on the stream. `call` runs it as a function, for the emulator.
 void launch_on_device(const LaunchShape& shape, const void* kernel, void (*call)(const void*, const void*),
@@ -29,6 +45,7 @@ template <class Args>
 void launch(void (*kernel)(Args), const LaunchShape& shape, const std::type_identity_t<Args>& args, void* stream) {
   static_assert(std::is_trivially_copyable_v<Args>);
   if (shape.blocks_x * shape.blocks_y * shape.blocks_z == 0) return;
+  check_shape(shape);
   launch_on_device(
       shape, reinterpret_cast<const void*>(kernel),
       [](const void* f, const void* a) {

@@ -37,7 +37,7 @@ void map_op(const KernelCall& call) {
     if (bias_grad && bias) args.bias_parts = reinterpret_cast<float*>(call.scratch);
     const int64_t parts = blocks_for(T, kMapRows);
     launch(map_rows<X, map>,
-           {.blocks_x = blocks_for(W, kMapThreads * 8), .blocks_y = parts, .threads = kMapThreads}, args,
+           {.blocks_x = parts, .blocks_y = blocks_for(W, kMapThreads * 8), .threads = kMapThreads}, args,
            call.stream);
     if (bias_grad && bias) {
       add_column_parts(args.bias_parts, parts, bias.elements(), numbers<float>(call.out[1]), false, call.stream);

@@ -32,7 +32,7 @@ template <class X, Map map>
 HEDDLE_KERNEL void HEDDLE_BOUNDS(kMapThreads) map_rows(MapArgs args) {
   constexpr bool gated = map == Map::swiglu || map == Map::swiglu_dgrad;
   constexpr bool biased = gated || map == Map::gelu || map == Map::gelu_dgrad || map == Map::add_bias;
-  const int64_t column = (static_cast<int64_t>(blockIdx.x) * kMapThreads + threadIdx.x) * kPack;
+  const int64_t column = (static_cast<int64_t>(blockIdx.y) * kMapThreads + threadIdx.x) * kPack;
   const int64_t W = args.W, left = W - column;
   if (left <= 0) return;
   const X* in0 = static_cast<const X*>(args.in[0]);
@@ -53,7 +53,7 @@ HEDDLE_KERNEL void HEDDLE_BOUNDS(kMapThreads) map_rows(MapArgs args) {
     bias[1][i] = gated && args.bias != nullptr && i < left ? args.bias[W + column + i] : 0.0f;
     sum[0][i] = sum[1][i] = 0.0f;
   }
-  const int64_t first = static_cast<int64_t>(blockIdx.y) * kMapRows;
+  const int64_t first = static_cast<int64_t>(blockIdx.x) * kMapRows;
   const int64_t last = min(args.T, first + kMapRows);
   for (int64_t t = first; t < last; ++t) {
     const int64_t at = t * W + column, at2 = t * 2 * W + column;
@@ -124,7 +124,7 @@ HEDDLE_KERNEL void HEDDLE_BOUNDS(kMapThreads) map_rows(MapArgs args) {
     }
   }
   if (args.bias_parts == nullptr) return;
-  float* parts = args.bias_parts + static_cast<int64_t>(blockIdx.y) * W * (gated ? 2 : 1) + column;
+  float* parts = args.bias_parts + static_cast<int64_t>(blockIdx.x) * W * (gated ? 2 : 1) + column;
   HEDDLE_UNROLL
   for (int i = 0; i < kPack; ++i) {
     if (i < left) {
@@ -136,12 +136,12 @@ HEDDLE_KERNEL void HEDDLE_BOUNDS(kMapThreads) map_rows(MapArgs args) {
 
 template <class X>
 HEDDLE_KERNEL void HEDDLE_BOUNDS(kMapThreads) column_parts(ColumnPartsArgs args) {
-  const int64_t column = (static_cast<int64_t>(blockIdx.x) * kMapThreads + threadIdx.x) * kPack;
+  const int64_t column = (static_cast<int64_t>(blockIdx.y) * kMapThreads + threadIdx.x) * kPack;
   const int64_t W = args.W, left = W - column;
   if (left <= 0) return;
   const bool wide = wide_rows<X>(args.rows_TW, W);
   float sum[kPack] = {0, 0, 0, 0, 0, 0, 0, 0};
-  const int64_t first = static_cast<int64_t>(blockIdx.y) * kMapRows;
+  const int64_t first = static_cast<int64_t>(blockIdx.x) * kMapRows;
   const int64_t last = min(args.T, first + kMapRows);
   for (int64_t t = first; t < last; ++t) {
     float v[kPack];
@@ -149,7 +149,7 @@ HEDDLE_KERNEL void HEDDLE_BOUNDS(kMapThreads) column_parts(ColumnPartsArgs args)
     HEDDLE_UNROLL
     for (int i = 0; i < kPack; ++i) sum[i] += v[i];
   }
-  store_pack(args.parts + blockIdx.y * W + column, left, wide_rows<float>(args.parts, W), sum);
+  store_pack(args.parts + static_cast<int64_t>(blockIdx.x) * W + column, left, wide_rows<float>(args.parts, W), sum);
 }
 
 HEDDLE_KERNEL void HEDDLE_BOUNDS(kColumnSumWidth* kColumnSumGroups) column_sum(ColumnSumArgs args) {

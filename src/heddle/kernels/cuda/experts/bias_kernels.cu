@@ -7,7 +7,7 @@ namespace heddle::kernels::cuda {
 namespace {
 
 HEDDLE_DEVICE int64_t first_column() {
-  return (static_cast<int64_t>(blockIdx.x) * kBiasThreads + threadIdx.x) * kPack;
+  return (static_cast<int64_t>(blockIdx.y) * kBiasThreads + threadIdx.x) * kPack;
 }
 
 HEDDLE_DEVICE void clear(float (&v)[kPack]) {
@@ -34,7 +34,7 @@ HEDDLE_KERNEL void HEDDLE_BOUNDS(kBiasThreads) add_expert_bias(ExpertBiasArgs ar
   const int64_t column = first_column(), left = args.N - column;
   if (left <= 0) return;
   const bool wide = wide_rows<X>(args.x_RN, args.N) && wide_rows<X>(args.y_RN, args.N);
-  const int64_t first = static_cast<int64_t>(blockIdx.y) * kBiasRows, last = min(args.R, first + kBiasRows);
+  const int64_t first = static_cast<int64_t>(blockIdx.x) * kBiasRows, last = min(args.R, first + kBiasRows);
   int64_t expert = 0;
   for (int64_t r = first; r < last; ++r) {
     float v[kPack];
@@ -51,12 +51,12 @@ HEDDLE_KERNEL void HEDDLE_BOUNDS(kBiasThreads) sum_expert_rows(ExpertBiasSumArgs
   const bool wide = wide_rows<X>(args.dy_RN, args.N);
   float sum[kPack], v[kPack];
   clear(sum);
-  for (int64_t r = args.first[blockIdx.y]; r < args.first[blockIdx.y + 1]; ++r) {
+  for (int64_t r = args.first[blockIdx.x]; r < args.first[blockIdx.x + 1]; ++r) {
     load_pack(static_cast<const X*>(args.dy_RN) + r * args.N + column, left, wide, v);
     HEDDLE_UNROLL
     for (int i = 0; i < kPack; ++i) sum[i] += v[i];
   }
-  float* to = args.sums + static_cast<int64_t>(blockIdx.y) * args.N + column;
+  float* to = args.sums + static_cast<int64_t>(blockIdx.x) * args.N + column;
   HEDDLE_UNROLL
   for (int i = 0; i < kPack; ++i) {
     if (i < left) to[i] = args.add ? to[i] + sum[i] : sum[i];
@@ -98,7 +98,7 @@ HEDDLE_KERNEL void HEDDLE_BOUNDS(kBiasThreads) gated_bias_dots(GatedBiasGradArgs
 
 template <class X>
 HEDDLE_KERNEL void HEDDLE_BOUNDS(kBiasThreads) gated_bias_sums(GatedBiasGradArgs args) {
-  const int64_t column = first_column(), left = args.H - column, expert = blockIdx.y;
+  const int64_t column = first_column(), left = args.H - column, expert = blockIdx.x;
   if (left <= 0) return;
   const bool wide = wide_rows<X>(args.dy_TH, args.H);
   float sum[kPack], d[kPack];
@@ -123,7 +123,7 @@ HEDDLE_KERNEL void HEDDLE_BOUNDS(kBiasThreads) clamped_swiglu(ClampedArgs args) 
   const int64_t F = args.F, column = first_column(), left = F - column;
   if (left <= 0) return;
   const bool wide = wide_rows<X>(args.u, F) && wide_rows<X>(args.to, F);
-  const int64_t first = static_cast<int64_t>(blockIdx.y) * kBiasRows, last = min(args.R, first + kBiasRows);
+  const int64_t first = static_cast<int64_t>(blockIdx.x) * kBiasRows, last = min(args.R, first + kBiasRows);
   int64_t expert = 0;
   for (int64_t r = first; r < last; ++r) {
     const X* u = static_cast<const X*>(args.u) + r * 2 * F + column;
@@ -147,7 +147,7 @@ HEDDLE_KERNEL void HEDDLE_BOUNDS(kBiasThreads) clamped_swiglu_dgrad(ClampedArgs 
   const int64_t F = args.F, column = first_column(), left = F - column;
   if (left <= 0) return;
   const bool wide = wide_rows<X>(args.u, F) && wide_rows<X>(args.to, F) && wide_rows<X>(args.da_RF, F);
-  const int64_t first = static_cast<int64_t>(blockIdx.y) * kBiasRows, last = min(args.R, first + kBiasRows);
+  const int64_t first = static_cast<int64_t>(blockIdx.x) * kBiasRows, last = min(args.R, first + kBiasRows);
   int64_t expert = 0;
   for (int64_t r = first; r < last; ++r) {
     const X* u = static_cast<const X*>(args.u) + r * 2 * F + column;

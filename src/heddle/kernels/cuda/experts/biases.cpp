@@ -10,12 +10,12 @@ namespace {
 constexpr int64_t kColumnsPerBlock = kBiasThreads * 8;
 
 LaunchShape by_rows(int64_t columns, int64_t rows) {
-  return {.blocks_x = blocks_for(columns, kColumnsPerBlock),
-          .blocks_y = blocks_for(rows, kBiasRows),
+  return {.blocks_x = blocks_for(rows, kBiasRows),
+          .blocks_y = blocks_for(columns, kColumnsPerBlock),
           .threads = kBiasThreads};
 }
 LaunchShape by_sums(int64_t columns, int64_t sums) {
-  return {.blocks_x = blocks_for(columns, kColumnsPerBlock), .blocks_y = sums, .threads = kBiasThreads};
+  return {.blocks_x = sums, .blocks_y = blocks_for(columns, kColumnsPerBlock), .threads = kBiasThreads};
 }
 
 void add_bias(const KernelCall& call) {

@@ -129,7 +129,7 @@ void add_column_sums(const TensorView& dy, Scratch& scratch, const TensorView& a
   const int64_t T = dy.rows(), N = dy.columns(), parts = blocks_for(T, kMapRows);
   auto* sums = scratch.take<float>(parts * N);
   by_type(dy.dtype, [&]<class X>(X) {
-    launch(column_parts<X>, {.blocks_x = blocks_for(N, kMapThreads * 8), .blocks_y = parts, .threads = kMapThreads},
+    launch(column_parts<X>, {.blocks_x = parts, .blocks_y = blocks_for(N, kMapThreads * 8), .threads = kMapThreads},
            {dy.data, sums, T, N}, call.stream);
   });
   add_column_parts(sums, parts, N, numbers<float>(acc), !call.overwrite, call.stream);

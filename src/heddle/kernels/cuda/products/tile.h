@@ -50,6 +50,7 @@ HEDDLE_DEVICE void wait_for_copies() {
 template <bool transposed>
 void emulated_load_matrices(uint32_t (&r)[4], const Bf16* row) {
   const int lane = emulator::lane();
+  check_aligned(row);
   for (int m = 0; m < 4; ++m) {
     uint32_t word = 0;
     for (int i = 0; i < 2; ++i) {
@@ -90,12 +91,15 @@ inline void multiply_fragment(float (&c)[4], const uint32_t (&a)[4], uint32_t b0
   emulator::warp_barrier();
 }
 inline void copy_async(void* to, const void* from, int bytes) {
-  std::memset(to, 0, 16);
-  std::memcpy(to, from, static_cast<size_t>(bytes));
+  check_aligned(to);
+  check_aligned(from);
+  emulator::begin_copy(to, from, bytes);
 }
-inline void end_copies() {}
+inline void end_copies() { emulator::end_copies(); }
 template <int open>
-void wait_for_copies() {}
+void wait_for_copies() {
+  emulator::finish_copies(open);
+}
 #endif
 
 /// c += a·b over K numbers (a multiple of 16). a points at its first row (or, by k, its first column), b likewise.

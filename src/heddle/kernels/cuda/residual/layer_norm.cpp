@@ -46,8 +46,8 @@ void norm_dgrad(const KernelCall& call) {
     args.db_parts = args.dg_parts + parts * args.H;
     launch(layer_norm_dgrad<X>, {.blocks_x = args.T, .threads = kLayerNormThreads}, args, call.stream);
     launch(layer_norm_sums<X>,
-           {.blocks_x = blocks_for(args.H, int64_t{kLayerNormThreads} * 8),
-            .blocks_y = parts,
+           {.blocks_x = parts,
+            .blocks_y = blocks_for(args.H, int64_t{kLayerNormThreads} * 8),
             .threads = kLayerNormThreads},
            args, call.stream);
     add_column_parts(args.dg_parts, parts, args.H, numbers<float>(call.out[1]), false, call.stream);

@@ -107,12 +107,12 @@ HEDDLE_KERNEL void HEDDLE_BOUNDS(kLayerNormThreads) layer_norm_dgrad(LayerNormGr
 template <class X>
 HEDDLE_KERNEL void HEDDLE_BOUNDS(kLayerNormThreads) layer_norm_sums(LayerNormGradArgs args) {
   const int64_t H = args.H,
-                column = static_cast<int64_t>(blockIdx.x) * kStep + static_cast<int64_t>(threadIdx.x) * kPack;
+                column = static_cast<int64_t>(blockIdx.y) * kStep + static_cast<int64_t>(threadIdx.x) * kPack;
   const int64_t left = H - column;
   if (left <= 0) return;
   const bool wide = wide_rows<X>(args.dy_TH, H) && wide_rows<X>(args.x_TH, H);
   float dg[kPack] = {0, 0, 0, 0, 0, 0, 0, 0}, db[kPack] = {0, 0, 0, 0, 0, 0, 0, 0};
-  const int64_t first = static_cast<int64_t>(blockIdx.y) * kLayerNormGradRows;
+  const int64_t first = static_cast<int64_t>(blockIdx.x) * kLayerNormGradRows;
   const int64_t last = min(args.T, first + kLayerNormGradRows);
   for (int64_t t = first; t < last; ++t) {
     float dy[kPack], x[kPack];
@@ -125,7 +125,7 @@ HEDDLE_KERNEL void HEDDLE_BOUNDS(kLayerNormThreads) layer_norm_sums(LayerNormGra
       db[i] += dy[i];
     }
   }
-  const int64_t at = static_cast<int64_t>(blockIdx.y) * H + column;
+  const int64_t at = static_cast<int64_t>(blockIdx.x) * H + column;
   store_pack(args.dg_parts + at, left, wide_rows<float>(args.dg_parts, H), dg);
   store_pack(args.db_parts + at, left, wide_rows<float>(args.db_parts, H), db);
 }
