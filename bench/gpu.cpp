@@ -42,7 +42,7 @@ class Bench {
  public:
   explicit Bench(const Options& options)
       : options_(options),
-        device_(device::cuda_device(0)),
+        device_(device::cuda_device({})),
         stream_(device_->stream("compute", 1)),
         arena_(device_->arena(int64_t{24} << 30)) {}
 
@@ -244,7 +244,7 @@ void step_of(const Options& options) {
   plan.sequences = std::max<int64_t>(1, options.tokens / 4096);
   plan.microbatches = 2;
   const plan::Lowered lowered = plan::lower(c, plan);
-  const std::unique_ptr<device::Device> device = device::cuda_device(0);
+  const std::unique_ptr<device::Device> device = device::cuda_device({});
   const int64_t free_before = device->memory_bytes();
   const int64_t predicted = runtime::predict_memory(lowered.program, 0, "cuda", free_before).reserved_bytes;
   runtime::ExecutorOptions run;

@@ -49,7 +49,7 @@ class Training {
     runtime::ExecutorOptions options;
     options.threads = threads;
     options.backend = backend;
-    device_ = backends::named(backend).open(0);
+    device_ = backends::named(backend).open({});
     options.device = device_.get();
     free_bytes_ = device_->memory_bytes();
     predicted_bytes_ =

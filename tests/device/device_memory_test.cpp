@@ -44,7 +44,7 @@ TEST(HostCopies, stand_for_what_lies_on_the_device) {
 TEST(CudaDevice, says_in_one_line_that_there_is_no_gpu) {
   if (cuda_available()) GTEST_SKIP() << "there is one";
   try {
-    cuda_device(0);
+    cuda_device({});
     FAIL() << "no error";
   } catch (const ConfigError& error) {
     EXPECT_EQ(std::string(error.what()).find('\n'), std::string::npos) << error.what();

@@ -7,7 +7,7 @@ namespace heddle {
 // In the place of the library's.
 namespace device {
 Support cuda_available() { return Support::yes(); }
-std::unique_ptr<Device> cuda_device(int) { return host_device(); }
+std::unique_ptr<Device> cuda_device(const Seat&) { return host_device(); }
 }  // namespace device
 
 namespace op_runner {

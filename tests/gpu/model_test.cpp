@@ -43,7 +43,7 @@ class CudaModel : public testing::Test {
  protected:
   void SetUp() override {
     if (const Support there = device::cuda_available(); !there) GTEST_SKIP() << there.reason;
-    if (!device::cuda_device(0)->shares_memory()) GTEST_SKIP() << "ranks on devices are processes, not threads";
+    if (!device::cuda_device({})->shares_memory()) GTEST_SKIP() << "ranks on devices are processes, not threads";
   }
   static void like_one_rank(const plan::Degrees& mesh, const std::string& context = "gather") {
     const auto one = run_of({}, Dtype::f32, "reference"), many = run_of(mesh, Dtype::f32, "cuda", context);

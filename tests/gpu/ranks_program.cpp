@@ -122,7 +122,7 @@ int run() {
     if (control->rank() == 0) std::printf("skipped: %s\n", there.reason.c_str());
     return kSkipped;
   }
-  const std::unique_ptr<device::Device> device = device::cuda_device(control->rank());
+  const std::unique_ptr<device::Device> device = device::cuda_device(comm::seat_in(*control));
   const std::unique_ptr<comm::World> devices = comm::device_world(*control);
   exchanges(*devices, *device);
   const int n = control->size();

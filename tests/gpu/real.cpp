@@ -12,7 +12,7 @@ namespace heddle::op_runner {
 namespace {
 
 struct Machine {
-  std::unique_ptr<device::Device> device = device::cuda_device(0);
+  std::unique_ptr<device::Device> device = device::cuda_device({});
   std::unique_ptr<device::Stream> stream = device->stream("compute", 1);
   std::unique_ptr<device::Arena> arena = device->arena(int64_t{1} << 30);
 };

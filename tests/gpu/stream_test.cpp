@@ -205,7 +205,9 @@ void run_program(uint64_t draw, int ops, int steps, bool graphs) {
       view.data = reinterpret_cast<void*>(static_cast<intptr_t>(number));
       Launch launch;
       launch.run = note;
-      launch.call.op = op.repeats ? &repeating : &reading;
+      // What does not repeat reads the batch, or has as many rows as routing gave it.
+      launch.call.op = op.repeats || number % 2 == 0 ? &repeating : &reading;
+      launch.rows = op.repeats ? -1 : number;
       launch.call.in = {&view, 1};
       all[s]->launch(launch);
       launched[s].push_back(number);

@@ -32,7 +32,7 @@ struct Backend {
   /// numbers as such, f32 where they would widen them first.
   Dtype (*usual_dtype)();
   /// Its device for a rank. ConfigError, in one line, where there is none.
-  std::unique_ptr<device::Device> (*open)(int rank);
+  std::unique_ptr<device::Device> (*open)(const device::Seat& seat);
   /// Whether this build and machine have such a device, or why not.
   Support (*available)();
   plan::DeviceRates rates;  // nominal

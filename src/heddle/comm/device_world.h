@@ -6,8 +6,16 @@
 
 #include "heddle/base/error.h"
 #include "heddle/comm/world.h"
+#include "heddle/device/device.h"
 
 namespace heddle::comm {
+
+/// This rank's among the ranks of its host.
+inline device::Seat seat_in(const World& world) {
+  device::Seat seat{.ranks = world.size()};
+  for (int r = 0; r < world.rank(); ++r) seat.on_host += world.node_of(r) == world.node_of(world.rank());
+  return seat;
+}
 
 /// Whether this build and machine can make a device world, or why not.
 Support device_world_available();

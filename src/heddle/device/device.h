@@ -39,10 +39,15 @@ class Device {
   virtual void upload(void* to, const void* from, int64_t bytes) = 0;
 };
 
+/// Who wants a device: the how-manieth rank of its host, of how many ranks in all.
+struct Seat {
+  int on_host = 0, ranks = 1;
+};
+
 std::unique_ptr<Device> host_device();
-/// The one that HEDDLE_DEVICE names, or else number `rank` modulo their count. ConfigError, in one line, where
+/// The one that HEDDLE_DEVICE names, or else number `on_host` modulo their count. ConfigError, in one line, where
 /// there is none.
-std::unique_ptr<Device> cuda_device(int rank);
+std::unique_ptr<Device> cuda_device(const Seat& seat);
 /// Whether there is a CUDA device that this build can use, or why not.
 Support cuda_available();
 

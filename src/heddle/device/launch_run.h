@@ -17,10 +17,11 @@
 
 namespace heddle::device {
 
-/// Whether what a launch puts on its stream depends on its operands only. Messages go by counts that the host
-/// knows, and what reads the batch copies from memory of the host, other each time.
+/// Whether a launch puts the same on its stream each time. Messages go by counts that the host knows; what reads
+/// the batch copies from memory of the host, other each time; and rows that are counted at run time seldom come in
+/// the same number again.
 inline bool repeatable(const Launch& launch) {
-  return launch.call.communicator == nullptr && launch.call.op != nullptr &&
+  return launch.call.communicator == nullptr && launch.call.op != nullptr && launch.rows < 0 &&
          !launch.call.op->kind().starts_with("load_");
 }
 

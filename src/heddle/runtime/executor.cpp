@@ -80,7 +80,7 @@ Executor::Executor(const ir::StepProgram& program, ExecutorOptions options)
     : program_(program),
       options_(std::move(options)),
       backend_(backends::named(options_.backend)),
-      own_device_(options_.device != nullptr ? nullptr : backend_.open(options_.rank)),
+      own_device_(options_.device != nullptr ? nullptr : backend_.open({})),
       device_(options_.device != nullptr ? options_.device : own_device_.get()),
       arenas_{arena_of_size(*device_, options_)},
       walk_(program, options_.rank,

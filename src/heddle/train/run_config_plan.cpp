@@ -79,7 +79,7 @@ int64_t memory_limit_of(const config::RunConfig& config, const Sharing& sharing)
   }
   if (limit > 0) return limit;
   const backends::Backend& backend = backends::named(config.device.backend);
-  if (!backend.shares_memory && backend.available()) return backend.open(0)->memory_bytes();
+  if (!backend.shares_memory && backend.available()) return backend.open({})->memory_bytes();
   return device::host_memory_bytes() / sharing.memory;
 }
 

@@ -66,7 +66,7 @@ Trainer::Trainer(TrainerOptions options, comm::World* world)
   runtime::ExecutorOptions executor;
   executor.rank = ranks_.rank();
   executor.backend = options_.backend;
-  device_ = backends::named(options_.backend).open(ranks_.rank());
+  device_ = backends::named(options_.backend).open(world == nullptr ? device::Seat{} : comm::seat_in(*world));
   device_->set_graphs(options_.plan.device.graphs);
   executor.device = device_.get();
   executor.threads = options_.threads;

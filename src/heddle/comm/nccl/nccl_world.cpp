@@ -20,7 +20,8 @@ void check_cuda(cudaError_t status, const char* doing) {
   throw SystemError(static_cast<int>(status), fmt::format("CUDA: {}: {}", doing, cudaGetErrorString(status)));
 }
 
-/// Buffers of sends under way, reused once they have left.
+/// Buffers of sends under way, reused once they have left. Their memory comes by a stream that carries nothing: on
+/// one that carries messages it would come once the peer has taken them.
 class Departures {
  public:
   ~Departures() {
@@ -30,26 +31,24 @@ class Departures {
       cudaEventDestroy(slot.left);
       cudaEventDestroy(slot.filled);
     }
-    if (stream_ != nullptr) cudaStreamDestroy(stream_);
+    for (cudaStream_t stream : {stream_, room_}) {
+      if (stream != nullptr) cudaStreamDestroy(stream);
+    }
   }
   struct Slot {
     void* bytes = nullptr;
     int64_t size = 0;
     cudaEvent_t filled = nullptr, left = nullptr;
   };
-  cudaStream_t stream() {
-    if (stream_ == nullptr)
-      check_cuda(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "making a stream");
-    return stream_;
-  }
+  cudaStream_t stream() { return made(stream_); }
   Slot& slot_for(int64_t size) {
     for (Slot& slot : slots_) {
       if (slot.size >= size && cudaEventQuery(slot.left) == cudaSuccess) return slot;
     }
     Slot slot;
     slot.size = size;
-    check_cuda(cudaMallocAsync(&slot.bytes, static_cast<size_t>(size), stream()), "making room for a message");
-    check_cuda(cudaStreamSynchronize(stream()), "making room for a message");
+    check_cuda(cudaMallocAsync(&slot.bytes, static_cast<size_t>(size), made(room_)), "making room for a message");
+    check_cuda(cudaStreamSynchronize(room_), "making room for a message");
     check_cuda(cudaEventCreateWithFlags(&slot.filled, cudaEventDisableTiming), "making an event");
     check_cuda(cudaEventCreateWithFlags(&slot.left, cudaEventDisableTiming), "making an event");
     slots_.push_back(slot);
@@ -57,9 +56,37 @@ class Departures {
   }
 
  private:
-  cudaStream_t stream_ = nullptr;
+  static cudaStream_t made(cudaStream_t& stream) {
+    if (stream == nullptr) {
+      check_cuda(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "making a stream");
+    }
+    return stream;
+  }
+  cudaStream_t stream_ = nullptr, room_ = nullptr;
   std::list<Slot> slots_;
 };
+
+/// NCCL connects two ranks at the first message between them, for which the host waits until the other's host is
+/// there (NVIDIA/nccl, issue 783). Two ranks whose first messages go to each other would wait for ever: so each
+/// sends a byte to all others of the communicator as it is made.
+void connect(ncclComm_t comm, int rank, int size) {
+  const Library& l = library();
+  cudaStream_t stream = nullptr;
+  std::byte* bytes = nullptr;
+  check_cuda(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "making a stream");
+  check_cuda(cudaMallocAsync(reinterpret_cast<void**>(&bytes), static_cast<size_t>(2 * size), stream),
+             "making room for a message");
+  check(l.group_start(), "connecting");
+  for (int peer = 0; peer < size; ++peer) {
+    if (peer == rank) continue;
+    check(l.send(bytes + peer, 1, ncclInt8, peer, comm, stream), "connecting");
+    check(l.receive(bytes + size + peer, 1, ncclInt8, peer, comm, stream), "connecting");
+  }
+  check(l.group_end(), "connecting");
+  check_cuda(cudaStreamSynchronize(stream), "connecting");
+  check_cuda(cudaFreeAsync(bytes, stream), "giving back the room for a message");
+  check_cuda(cudaStreamDestroy(stream), "connecting");
+}
 
 class NcclCommunicator : public Communicator {
  public:
@@ -188,14 +215,23 @@ class NcclCommunicator : public Communicator {
 
 Handle::Handle(NcclWorld& world, const ncclUniqueId& id, int size, int rank) : world_(world) {
   check(library().init_rank(&comm_, size, id, rank), "joining a group");
-  const std::lock_guard lock(world_.mutex_);
-  world_.handles_.push_back(this);
+  {
+    const std::lock_guard lock(world_.mutex_);
+    world_.handles_.push_back(this);
+  }
+  connect(comm_, rank, size);
 }
 
+// To destroy a communicator may take until the peers do, or for ever, if one is gone: the world stays open to who
+// ends it.
 Handle::~Handle() {
-  const std::lock_guard lock(world_.mutex_);
-  world_.handles_.remove(this);
-  if (comm_ != nullptr) library().destroy(comm_);
+  ncclComm_t comm = nullptr;
+  {
+    const std::lock_guard lock(world_.mutex_);
+    world_.handles_.remove(this);
+    if (!world_.failed_.load()) comm = comm_;
+  }
+  if (comm != nullptr) library().destroy(comm);
 }
 
 NcclWorld::NcclWorld(World& control) : control_(control) {

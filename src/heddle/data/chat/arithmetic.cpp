@@ -1,6 +1,7 @@
 // + - * / // % ** with Python's meaning.
 #include <cmath>
 
+#include "heddle/base/escaped.h"
 #include "heddle/data/chat/machine.h"
 
 namespace heddle::data::jinja {

@@ -5,12 +5,25 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <limits>
+#include <map>
+#include <mutex>
 
 namespace heddle::device {
 
 namespace {
 
 constexpr int64_t kStepBytes = int64_t{64} << 20;  // that an arena grows by at least
+
+/// Arenas of the host whose pages are locked step by step: first and last address.
+struct Locked {
+  std::mutex mutex;
+  std::map<const std::byte*, const std::byte*> arenas;
+};
+Locked& locked() {
+  static Locked one;
+  return one;
+}
 
 int64_t rounded_up(int64_t bytes, int64_t to) { return (bytes + to - 1) / to * to; }
 
@@ -19,6 +32,12 @@ CUmemAllocationProp memory_of(int ordinal) {
   prop.type = CU_MEM_ALLOCATION_TYPE_PINNED;
   prop.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
   prop.location.id = ordinal;
+  // So that other processes and network cards can be given the memory, where the device can do that.
+  prop.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+  int direct = 0;
+  check_cuda(cudaDeviceGetAttribute(&direct, cudaDevAttrGPUDirectRDMASupported, ordinal),
+             "asking what network cards can reach");
+  prop.allocFlags.gpuDirectRDMACapable = direct != 0 ? 1 : 0;
   return prop;
 }
 
@@ -79,6 +98,16 @@ void CudaArena::poison() {
   if (held_bytes_ > 0) fill(0, held_bytes_);
 }
 
+int64_t bytes_to_seam(const void* at) {
+  const auto* address = static_cast<const std::byte*>(at);
+  const std::lock_guard lock(locked().mutex);
+  const auto after = locked().arenas.upper_bound(address);
+  if (after == locked().arenas.begin()) return std::numeric_limits<int64_t>::max();
+  const auto& [first, last] = *std::prev(after);
+  if (address >= last) return std::numeric_limits<int64_t>::max();
+  return kStepBytes - (address - first) % kStepBytes;
+}
+
 // Addresses are reserved at once as in the device's arena; pages are locked as they are reached.
 PinnedArena::PinnedArena(int64_t capacity_bytes) : capacity_bytes_(rounded_up(capacity_bytes, kStepBytes)) {
   void* mapped = mmap(nullptr, static_cast<size_t>(capacity_bytes_), PROT_READ | PROT_WRITE,
@@ -88,10 +117,16 @@ PinnedArena::PinnedArena(int64_t capacity_bytes) : capacity_bytes_(rounded_up(ca
                       fmt::format("cannot map {} bytes of host memory: {}", capacity_bytes_, std::strerror(errno)));
   }
   base_ = static_cast<std::byte*>(mapped);
+  const std::lock_guard lock(locked().mutex);
+  locked().arenas[base_] = base_ + capacity_bytes_;
 }
 
 PinnedArena::~PinnedArena() {
   cudaDeviceSynchronize();
+  {
+    const std::lock_guard lock(locked().mutex);
+    locked().arenas.erase(base_);
+  }
   for (int64_t at = 0; at < held_bytes_; at += kStepBytes) cudaHostUnregister(base_ + at);
   munmap(base_, static_cast<size_t>(capacity_bytes_));
 }

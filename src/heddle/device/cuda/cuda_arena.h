@@ -58,6 +58,10 @@ class PinnedArena : public Arena {
   bool poisoned_ = false;
 };
 
+/// CUDA refuses a copy across the seam of two steps in which pages were locked: how many bytes from here on lie in
+/// one, or no end where `at` is in no PinnedArena.
+int64_t bytes_to_seam(const void* at);
+
 /// Memory that outlives the process, page-locked while this one has it.
 class PinnedSharedArena : public SharedArena {
  public:

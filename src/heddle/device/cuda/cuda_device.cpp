@@ -12,12 +12,30 @@ namespace heddle::device {
 
 namespace {
 
-constexpr int64_t kLeftForLibraries = int64_t{1} << 30;  // workspaces and buffers of vendors' libraries
+/// Workspaces and buffers of vendors' libraries; NCCL's are made once the arena has its size.
+constexpr int64_t kLeftForLibraries = int64_t{1} << 30, kLeftForRanks = int64_t{1} << 30;
 constexpr int kLeastMajor = 8;
+/// A thread's local memory, as much as any kernel wants (tools/check_kernels): given ahead, for the launch that
+/// first wants more waits for the whole device, and the device may wait for another rank.
+constexpr size_t kLocalBytes = 2048;
+
+/// What the driver reads as it starts; what the user has set stands.
+/// - Streams share hardware queues, eight unless told otherwise, and what waits in one for a peer holds up what is
+///   behind it (NVIDIA/nccl, issue 783). A rank has more streams than eight.
+/// - A kernel is loaded at its first launch, which may wait for an idle device, as above: of several ranks, each
+///   loads all as it starts.
+void tell_driver(int ranks) {
+  setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
+  if (ranks > 1) setenv("CUDA_MODULE_LOADING", "EAGER", 0);
+}
 
 class CudaDevice : public Device {
  public:
-  explicit CudaDevice(int ordinal) : ordinal_(ordinal) { use(); }
+  CudaDevice(int ordinal, int ranks)
+      : ordinal_(ordinal), left_bytes_(kLeftForLibraries + (ranks > 1 ? kLeftForRanks : 0)) {
+    use();
+    check_cuda(cudaDeviceSetLimit(cudaLimitStackSize, kLocalBytes), "making room for the threads' local memory");
+  }
 
   std::unique_ptr<Arena> arena(int64_t bytes, int64_t) override {  // what the device has not got, it refuses
     use();
@@ -40,7 +58,7 @@ class CudaDevice : public Device {
     use();
     size_t free = 0, total = 0;
     check_cuda(cudaMemGetInfo(&free, &total), "asking for free memory");
-    return std::max<int64_t>(kLeftForLibraries, static_cast<int64_t>(free) - kLeftForLibraries);
+    return std::max<int64_t>(left_bytes_, static_cast<int64_t>(free) - left_bytes_);
   }
   int64_t host_memory_bytes() const override { return device::host_memory_bytes(); }
   bool shares_memory() const override { return false; }
@@ -57,12 +75,14 @@ class CudaDevice : public Device {
  private:
   void use() const { check_cuda(cudaSetDevice(ordinal_), "choosing the device"); }
   int ordinal_;
+  int64_t left_bytes_;
   bool graphs_ = false;
 };
 
 }  // namespace
 
 Support cuda_available() {
+  tell_driver(1);
   int count = 0;
   const cudaError_t status = cudaGetDeviceCount(&count);
   if (status != cudaSuccess) return Support::no(fmt::format("no CUDA device: {}", cudaGetErrorString(status)));
@@ -74,11 +94,12 @@ Support cuda_available() {
   return Support::yes();
 }
 
-std::unique_ptr<Device> cuda_device(int rank) {
+std::unique_ptr<Device> cuda_device(const Seat& seat) {
+  tell_driver(seat.ranks);
   if (const Support there = cuda_available(); !there) config_error("device.backend is \"cuda\": {}", there.reason);
   int count = 0;
   check_cuda(cudaGetDeviceCount(&count), "counting devices");
-  int ordinal = rank % count;
+  int ordinal = seat.on_host % count;
   if (const char* named = std::getenv("HEDDLE_DEVICE")) {
     char* end = nullptr;
     const long number = std::strtol(named, &end, 10);
@@ -87,7 +108,7 @@ std::unique_ptr<Device> cuda_device(int rank) {
     }
     ordinal = static_cast<int>(number);
   }
-  return std::make_unique<CudaDevice>(ordinal);
+  return std::make_unique<CudaDevice>(ordinal, seat.ranks);
 }
 
 }  // namespace heddle::device

@@ -1,5 +1,8 @@
 #include "heddle/device/cuda/cuda_stream.h"
 
+#include <cstdlib>
+#include <string_view>
+
 #include "heddle/base/clock.h"
 #include "heddle/device/event_ring.h"
 
@@ -11,10 +14,19 @@ constexpr uint64_t kRing = 1024;      // launches that the host may be ahead, to
 constexpr size_t kLeastRun = 4;       // launches that a graph is worth
 constexpr size_t kMostGraphs = 4096;  // graphs take memory of the device that no arena accounts for
 
+/// HEDDLE_CUDA_SYNC=1: each launch is waited for, so that an error inside a kernel is told with its op.
+bool one_by_one() {
+  static const bool on = [] {
+    const char* word = std::getenv("HEDDLE_CUDA_SYNC");
+    return word != nullptr && std::string_view(word) == "1";
+  }();
+  return on;
+}
+
 }  // namespace
 
 CudaStream::CudaStream(int ordinal, std::string name, bool graphs)
-    : ordinal_(ordinal), name_(std::move(name)), ends_(kRing, 0), graphs_(graphs) {
+    : ordinal_(ordinal), name_(std::move(name)), ends_(kRing, 0), graphs_(graphs && !one_by_one()) {
   check_cuda(cudaSetDevice(ordinal_), "choosing the device");
   int least = 0, greatest = 0;
   check_cuda(cudaDeviceGetStreamPriorityRange(&least, &greatest), "asking for priorities");
@@ -84,6 +96,11 @@ void CudaStream::launch_now(const Launch& launch) {
   cudaEvent_t start = tracing_ ? timed_event() : nullptr;
   try {
     put(launch);
+    if (one_by_one()) {
+      const std::string doing =
+          fmt::format("running {}", launch.call.op != nullptr ? launch.call.op->kind() : name_);
+      check_cuda(cudaStreamSynchronize(stream_), doing.c_str());
+    }
   } catch (...) {
     end_at(launch);
     throw;

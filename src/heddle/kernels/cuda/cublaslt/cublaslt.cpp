@@ -1,4 +1,5 @@
-// Matrix products by cuBLASLt, found when first needed: a machine without it runs the kernels of product_kernels.h.
+// Matrix products by cuBLASLt, found when first needed. Where it is not found a run ends with one line, unless
+// HEDDLE_CUBLASLT=0 says that the kernels of product_kernels.h, two to three times slower, are to multiply.
 //
 // Algorithms are chosen once for each shape, among those that sum in one order.
 #include <cublasLt.h>
@@ -31,22 +32,35 @@ struct Library {
   decltype(&cublasLtMatmulPreferenceSetAttribute) preference_set = nullptr;
   decltype(&cublasLtMatmulAlgoGetHeuristic) heuristic = nullptr;
   decltype(&cublasLtMatmul) matmul = nullptr;
-  bool there = false;
+  decltype(&cublasLtGetVersion) version = nullptr;
+  bool there = false, unwanted = false;
+  std::string text;  // its version and file, or what is missing
 };
 
 const Library& library() {
   static const Library found = [] {
     Library l;
-    if (const char* off = std::getenv("HEDDLE_CUBLASLT"); off != nullptr && std::string_view(off) == "0") return l;
+    if (const char* off = std::getenv("HEDDLE_CUBLASLT"); off != nullptr && std::string_view(off) == "0") {
+      l.unwanted = true;
+      l.text = "left out: HEDDLE_CUBLASLT is 0";
+      return l;
+    }
+    // What the user names goes before what the loader finds, and that before where it was when this was built.
+    const char* named = std::getenv("HEDDLE_CUBLASLT_PATH");
     void* handle = nullptr;
-    for (const char* name : {"libcublasLt.so.13", "libcublasLt.so.12", HEDDLE_CUBLASLT_PATH}) {
+    for (const char* name :
+         {named != nullptr ? named : "", "libcublasLt.so.13", "libcublasLt.so.12", HEDDLE_CUBLASLT_PATH}) {
       if (handle == nullptr && *name != '\0') handle = dlopen(name, RTLD_NOW | RTLD_LOCAL);
     }
-    if (handle == nullptr) return l;
+    if (handle == nullptr) {
+      l.text = "neither libcublasLt.so.13 nor .12 is found (HEDDLE_CUBLASLT_PATH names a file)";
+      return l;
+    }
     bool all = true;
     const auto find = [&](auto& function, const char* name) {
       function = reinterpret_cast<std::remove_reference_t<decltype(function)>>(dlsym(handle, name));
       all = all && function != nullptr;
+      if (function == nullptr) l.text = fmt::format("the cuBLASLt of this machine has no {}", name);
     };
     find(l.create, "cublasLtCreate");
     find(l.desc_create, "cublasLtMatmulDescCreate");
@@ -59,7 +73,13 @@ const Library& library() {
     find(l.preference_set, "cublasLtMatmulPreferenceSetAttribute");
     find(l.heuristic, "cublasLtMatmulAlgoGetHeuristic");
     find(l.matmul, "cublasLtMatmul");
+    find(l.version, "cublasLtGetVersion");
     l.there = all;
+    if (Dl_info at{}; all && dladdr(reinterpret_cast<void*>(l.matmul), &at) != 0) {
+      const size_t version = l.version();
+      l.text =
+          fmt::format("cuBLASLt {}.{}.{} ({})", version / 10000, version / 100 % 100, version % 100, at.dli_fname);
+    }
     return l;
   }();
   return found;
@@ -152,7 +172,11 @@ bool aligned(const TensorView& view, int64_t pitch) {
 int64_t product_workspace_bytes() { return kWorkspaceBytes + kWorkspaceAlignment; }
 
 bool library_multiply(const ProductCall& call, void* workspace, void* stream) {
-  if (call.bias != nullptr || !library().there) return false;
+  if (call.bias != nullptr || library().unwanted) return false;
+  if (!library().there) {
+    config_error("device.backend \"cuda\": {}; HEDDLE_CUBLASLT=0 goes without, two to three times slower",
+                 library().text);
+  }
   if (!aligned(call.a, call.a_by_k ? call.M : call.K) || !aligned(call.b, call.b_by_k ? call.N : call.K) ||
       !aligned(call.c, call.N)) {
     return false;
@@ -172,3 +196,7 @@ bool library_multiply(const ProductCall& call, void* workspace, void* stream) {
 }
 
 }  // namespace heddle::kernels::cuda
+
+namespace heddle::kernels {
+ProductLibrary cuda_product_library() { return {cuda::library().there, cuda::library().text}; }
+}  // namespace heddle::kernels

@@ -1,18 +1,18 @@
 // Launches on a CUDA device, and copies in the order of a stream. See launch.h.
 #include <cuda_runtime_api.h>
 
+#include <algorithm>
 #include <cstring>
 #include <map>
 #include <memory>
 #include <mutex>
 
+#include "heddle/device/cuda/cuda_arena.h"
 #include "heddle/kernels/cuda/launch.h"
 
 namespace heddle::kernels::cuda {
 
 namespace {
-
-constexpr int64_t kSharedByDefault = 48 << 10;
 
 void check(cudaError_t status, const char* doing) {
   if (status == cudaSuccess) return;
@@ -20,42 +20,58 @@ void check(cudaError_t status, const char* doing) {
                     fmt::format("CUDA: {}: {} ({})", doing, cudaGetErrorString(status), cudaGetErrorName(status)));
 }
 
-/// A block takes more than 48 KiB of shared memory only once the kernel has been told, on each device.
-void allow_shared(const void* kernel, int64_t bytes) {
-  if (bytes <= kSharedByDefault) return;
+/// A block takes more than 48 KiB of shared memory, static and dynamic, only once the kernel has been told, on each
+/// device.
+void allow_shared(const void* kernel, int64_t dynamic_bytes) {
+  if (dynamic_bytes == 0) return;
   static std::mutex mutex;
-  static std::map<std::pair<const void*, int>, int64_t> allowed;
+  static std::map<std::pair<const void*, int>, int64_t> allowed;  // dynamic
   int device = 0;
   check(cudaGetDevice(&device), "asking for the device");
   const std::lock_guard lock(mutex);
-  int64_t& most = allowed[{kernel, device}];
-  if (bytes <= most) return;
-  check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes)),
+  const auto [at, fresh] = allowed.try_emplace({kernel, device});
+  if (fresh) {
+    cudaFuncAttributes attributes{};
+    check(cudaFuncGetAttributes(&attributes, kernel), "asking for what a kernel takes");
+    at->second = kSharedByDefault - static_cast<int64_t>(attributes.sharedSizeBytes);
+  }
+  if (dynamic_bytes <= at->second) return;
+  check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(dynamic_bytes)),
         "asking for shared memory");
-  most = bytes;
+  at->second = dynamic_bytes;
 }
 
-/// Page-locked memory through which small uploads go, so that they never wait for the stream. When it has gone
-/// round, the stream is waited for once.
+/// Page-locked memory in two halves through which small uploads go, so that they do not wait for the stream: who
+/// comes back to a half waits until what it held has been uploaded, not for what was put on the stream since.
 class UploadRing {
  public:
   UploadRing() {
     void* base = nullptr;
     check(cudaMallocHost(&base, static_cast<size_t>(kBytes)), "locking memory of the host");
     base_ = static_cast<std::byte*>(base);
+    for (cudaEvent_t& event : uploaded_) {
+      check(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "making an event");
+    }
   }
-  ~UploadRing() { cudaFreeHost(base_); }
+  ~UploadRing() {
+    for (cudaEvent_t event : uploaded_) cudaEventDestroy(event);
+    cudaFreeHost(base_);
+  }
   UploadRing(const UploadRing&) = delete;
+  UploadRing& operator=(const UploadRing&) = delete;
 
   void upload(void* to, const void* from, int64_t bytes, cudaStream_t stream) {
-    for (int64_t done = 0; done < bytes; done += kBytes / 2) {
-      const int64_t count = std::min(kBytes / 2, bytes - done);
-      if (at_ + count > kBytes) {
-        check(cudaStreamSynchronize(stream), "waiting for uploads");
+    for (int64_t done = 0, count = 0; done < bytes; done += count) {
+      if (at_ == kHalf) {
+        check(cudaEventRecord(uploaded_[half_], stream), "recording an event");
+        half_ = 1 - half_;
         at_ = 0;
+        check(cudaEventSynchronize(uploaded_[half_]), "waiting for uploads");
       }
-      std::memcpy(base_ + at_, static_cast<const std::byte*>(from) + done, static_cast<size_t>(count));
-      check(cudaMemcpyAsync(static_cast<std::byte*>(to) + done, base_ + at_, static_cast<size_t>(count),
+      count = std::min(kHalf - at_, bytes - done);
+      std::byte* through = base_ + half_ * kHalf + at_;
+      std::memcpy(through, static_cast<const std::byte*>(from) + done, static_cast<size_t>(count));
+      check(cudaMemcpyAsync(static_cast<std::byte*>(to) + done, through, static_cast<size_t>(count),
                             cudaMemcpyHostToDevice, stream),
             "uploading");
       at_ += count;
@@ -63,9 +79,10 @@ class UploadRing {
   }
 
  private:
-  static constexpr int64_t kBytes = int64_t{16} << 20;
+  static constexpr int64_t kBytes = int64_t{16} << 20, kHalf = kBytes / 2;
   std::byte* base_ = nullptr;
-  int64_t at_ = 0;
+  cudaEvent_t uploaded_[2] = {};  // what each half held; one that was never recorded has been reached
+  int64_t half_ = 0, at_ = 0;
 };
 
 }  // namespace
@@ -92,9 +109,14 @@ void upload(void* to, const void* from, int64_t bytes, void* stream) {
 }
 
 void copy_bytes(void* to, const void* from, int64_t bytes, void* stream) {
-  if (bytes == 0) return;
-  check(cudaMemcpyAsync(to, from, static_cast<size_t>(bytes), cudaMemcpyDefault, static_cast<cudaStream_t>(stream)),
-        "copying");
+  for (int64_t done = 0, count = 0; done < bytes; done += count) {
+    void* there = static_cast<std::byte*>(to) + done;
+    const void* here = static_cast<const std::byte*>(from) + done;
+    count = std::min({bytes - done, device::bytes_to_seam(there), device::bytes_to_seam(here)});
+    check(cudaMemcpyAsync(there, here, static_cast<size_t>(count), cudaMemcpyDefault,
+                          static_cast<cudaStream_t>(stream)),
+          "copying");
+  }
 }
 
 void fill_bytes(void* at, int byte, int64_t bytes, void* stream) {

@@ -7,3 +7,7 @@ int64_t product_workspace_bytes() { return 0; }
 bool library_multiply(const ProductCall&, void*, void*) { return false; }
 
 }  // namespace heddle::kernels::cuda
+
+namespace heddle::kernels {
+ProductLibrary cuda_product_library() { return {false, "built without its header: the own kernels multiply"}; }
+}  // namespace heddle::kernels

@@ -1,0 +1,102 @@
+// What a device refuses and an emulator of kernels does not see: launches with more shared memory than was asked
+// for, copies across pages that were locked apart, an environment that the driver has already read.
+#include <gtest/gtest.h>
+
+#include <cstring>
+
+#include "heddle/device/cuda/cuda_arena.h"
+#include "heddle/device/device.h"
+#include "heddle/kernels/cuda/attention/attention_kernels.h"
+#include "heddle/kernels/cuda/launch.h"
+#include "tests/gpu/strict_runtime.h"
+
+namespace heddle {
+namespace {
+
+struct Nothing {
+  int x;
+};
+void kernel(Nothing) {}
+void other(Nothing) {}
+
+// The demo's attention in f32, whose gradient takes exactly 48 KiB of dynamic memory beside 512 bytes of static.
+TEST(Launches, StaticAndDynamicSharedMemoryCountTogether) {
+  strict::declare_kernel(reinterpret_cast<const void*>(kernel), 512);
+  strict::declare_kernel(reinterpret_cast<const void*>(other), 0);
+  const int64_t demo = kernels::cuda::attention_grad_shared_bytes(48, 32, 4);
+  EXPECT_EQ(demo, 48 << 10);
+  for (const int64_t bytes : {int64_t{0}, demo - 512, demo, demo - 512, int64_t{200} << 10, demo}) {
+    EXPECT_NO_THROW(kernels::cuda::launch(kernel, {.shared_bytes = bytes}, {1}, nullptr)) << bytes;
+    EXPECT_NO_THROW(kernels::cuda::launch(other, {.shared_bytes = bytes}, {1}, nullptr)) << bytes;
+  }
+  EXPECT_THROW(kernels::cuda::launch(kernel, {.shared_bytes = 227 << 10}, {1}, nullptr), SystemError);
+  EXPECT_NO_THROW(kernels::cuda::launch(other, {.shared_bytes = 227 << 10}, {1}, nullptr));
+}
+
+TEST(Launches, UploadsGoRoundTheirRing) {
+  cudaStream_t stream = nullptr;
+  cudaStreamCreateWithFlags(&stream, 0);
+  std::vector<std::byte> from(11 << 20), to(from.size());
+  for (int round = 0; round < 5; ++round) {
+    for (size_t i = 0; i < from.size(); ++i) from[i] = static_cast<std::byte>(i * 7 + i / 4099 + round);
+    kernels::cuda::upload(to.data(), from.data(), std::ssize(from), stream);
+    const std::vector<std::byte> sent = from;
+    std::memset(from.data(), 0xee, from.size());  // as soon as it returns
+    cudaStreamSynchronize(stream);
+    EXPECT_EQ(to, sent) << round;
+  }
+  cudaStreamDestroy(stream);
+}
+
+TEST(Arenas, CopiesMayLieAcrossSeamsOfLockedPages) {
+  device::PinnedArena host(int64_t{256} << 20);
+  host.reach(int64_t{200} << 20);
+  std::vector<std::byte> there(size_t{150} << 20, std::byte{7});
+  std::byte* at = host.base() + (int64_t{60} << 20);  // 4 MiB before a seam, and over three of them
+  cudaStream_t stream = nullptr;
+  cudaStreamCreateWithFlags(&stream, 0);
+  EXPECT_NO_THROW(kernels::cuda::copy_bytes(at, there.data(), std::ssize(there), stream));
+  std::vector<std::byte> back(there.size());
+  EXPECT_NO_THROW(kernels::cuda::copy_bytes(back.data(), at, std::ssize(back), stream));
+  // From one place of the arena to another, with seams at other offsets of either.
+  EXPECT_NO_THROW(kernels::cuda::copy_bytes(host.base(), at, int64_t{50} << 20, stream));
+  cudaStreamSynchronize(stream);
+  EXPECT_EQ(back, there);
+  EXPECT_EQ(std::memcmp(host.base(), there.data(), size_t{50} << 20), 0);
+  const int before = strict::seen().copies;
+  kernels::cuda::copy_bytes(back.data(), there.data(), std::ssize(back), stream);
+  EXPECT_EQ(strict::seen().copies, before + 1) << "memory without seams is copied at once";
+  cudaStreamDestroy(stream);
+}
+
+TEST(Arenas, MemoryOfTheDeviceCanBeShared) {
+  const auto device = device::cuda_device({.on_host = 2});
+  EXPECT_EQ(strict::seen().device, 2);
+  const auto arena = device->arena(int64_t{256} << 20);
+  arena->reach(1);
+  ASSERT_FALSE(strict::seen().allocations.empty());
+  const CUmemAllocationProp& prop = strict::seen().allocations.back();
+  EXPECT_EQ(prop.requestedHandleTypes, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
+  EXPECT_EQ(prop.allocFlags.gpuDirectRDMACapable, 1);
+}
+
+TEST(Devices, TheDriverIsToldBeforeItStarts) {
+  unsetenv("CUDA_DEVICE_MAX_CONNECTIONS");
+  unsetenv("CUDA_MODULE_LOADING");
+  strict::seen().device = -1;
+  const auto alone = device::cuda_device({});
+  EXPECT_EQ(strict::seen().max_connections, "32");
+  EXPECT_EQ(strict::seen().module_loading, "");
+  EXPECT_GE(strict::seen().stack_bytes, 1344u);  // what the merge tree keeps: docs/howto/gpu.md
+  strict::seen().device = -1;
+  const auto one_of_two = device::cuda_device({.on_host = 1, .ranks = 2});
+  EXPECT_EQ(strict::seen().module_loading, "EAGER");
+  EXPECT_LT(one_of_two->memory_bytes(), alone->memory_bytes());
+  setenv("CUDA_DEVICE_MAX_CONNECTIONS", "8", 1);
+  strict::seen().device = -1;
+  device::cuda_device({});
+  EXPECT_EQ(strict::seen().max_connections, "8") << "what the user has set stands";
+}
+
+}  // namespace
+}  // namespace heddle
