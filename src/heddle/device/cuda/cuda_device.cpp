@@ -15,8 +15,8 @@ namespace {
 /// Workspaces and buffers of vendors' libraries; NCCL's are made once the arena has its size.
 constexpr int64_t kLeftForLibraries = int64_t{1} << 30, kLeftForRanks = int64_t{1} << 30;
 constexpr int kLeastMajor = 8;
-/// A thread's local memory, as much as any kernel wants (tools/check_kernels): given ahead, for the launch that
-/// first wants more waits for the whole device, and the device may wait for another rank.
+/// A thread's local memory, more than any kernel wants. It is given ahead: the launch that first wants it waits for
+/// the whole device, which may wait for another rank.
 constexpr size_t kLocalBytes = 2048;
 
 /// What the driver reads as it starts; what the user has set stands.
