@@ -1,11 +1,12 @@
 // How fast `heddle data` makes token files, on one core, of each form of file; and what takes the time.
 //
-//   bench_data [FILE.txt] [--mib N] [--json]
+//   bench_data [FILE.txt] [--mib N] [--text english|chinese|code|mixed] [--json]
 //
-// The mixed text of bench/support/texts.h (FILE.txt stands for its prose), as .txt and .jsonl, packed by gzip and
-// by zstd too. Processor time of the whole process, one thread: of all of `heddle data` with a tokenizer that is
-// there; of reading alone, documents out of the file; of reading and tokenizing; what is left is writing, with the
-// hashes and counts of each document. MB/s are of text, unpacked and out of its JSON. Least of three rounds.
+// A text of bench/support/texts.h, the mixed one unless told (FILE.txt stands for the prose), as .txt and .jsonl,
+// packed by gzip and by zstd too. Processor time of the whole process, one thread: of all of `heddle data` with a
+// tokenizer that is there; of reading alone, documents out of the file; of reading and tokenizing; what is left is
+// writing, with the hashes and counts of each document. MB/s are of text, unpacked and out of its JSON. Least of
+// three rounds.
 #include <unistd.h>
 #include <zlib.h>
 #include <zstd.h>
@@ -77,11 +78,12 @@ struct Folder {
 }  // namespace heddle::bench
 
 int heddle::bench::run(Arguments& arguments) {
-  std::string prose;
+  std::string prose, kind = "mixed";
   int mib = 32;
   bool json = false;
   arguments.place("FILE.txt", prose);
   arguments.number("--mib", mib);
+  arguments.word("--text", "KIND", kind, {"english", "chinese", "code", "mixed"});
   arguments.flag("--json", json);
   arguments.read();
   const Folder folder;
@@ -90,7 +92,8 @@ int heddle::bench::run(Arguments& arguments) {
     const std::vector<Text> texts = make_texts(int64_t{mib} << 20, prose);
     WordCounts words;
     int64_t number = 0;
-    for (const std::string& document : texts.back().documents) {
+    const auto text = std::find_if(texts.begin(), texts.end(), [&](const Text& t) { return t.kind == kind; });
+    for (const std::string& document : text->documents) {
       if (plain.size() < size_t{8} << 20) words.add(document);
       plain += document + "\n\n";
       lines += nlohmann::json{{"id", number++}, {"text", document}}.dump(-1, ' ', false,
@@ -128,6 +131,7 @@ int heddle::bench::run(Arguments& arguments) {
     });
     const double rate = static_cast<double>(text_bytes) / all * 1e-6;
     found.push_back({{"file", name},
+                     {"text", kind},
                      {"mb_per_s", rate},
                      {"reading_share", reading / all},
                      {"tokenizer_share", (encoding - reading) / all},
