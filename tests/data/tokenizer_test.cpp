@@ -208,6 +208,56 @@ TEST(Tokenizer, TheCacheChangesNothing) {
   EXPECT_EQ(one.encode(text), once);
 }
 
+// Letters of three bytes, of which many share their first ones, without a space between them.
+std::string random_sentences(uint64_t seed, int letters) {
+  const RandomKey key(seed);
+  std::string text;
+  for (int i = 0; i < letters; ++i) {
+    const auto rank = static_cast<uint32_t>(90.0 * std::pow(key.uniform(static_cast<uint64_t>(i)), 2.0));
+    append_utf8(text, i % 37 == 36 ? 'z' : 0x4e00 + rank * 23);
+    if (i % 53 == 52) text += "，";
+  }
+  return text;
+}
+
+// The definition: the pair learnt first is joined, wherever it stands, until none is left.
+std::vector<TokenId> join_slowly(const TokenizerSpec& spec, std::string_view piece) {
+  std::vector<TokenId> ids;
+  const auto id_of = [&](const std::string& bytes) {
+    return static_cast<TokenId>(std::find(spec.tokens.begin(), spec.tokens.end(), bytes) - spec.tokens.begin());
+  };
+  for (const char c : piece) ids.push_back(id_of(std::string(1, c)));
+  for (const auto& [left, right] : spec.merges) {
+    for (size_t i = 0; i + 1 < ids.size(); ++i) {
+      if (ids[i] != left || ids[i + 1] != right) continue;
+      ids[i] = id_of(spec.tokens[static_cast<size_t>(left)] + spec.tokens[static_cast<size_t>(right)]);
+      ids.erase(ids.begin() + static_cast<std::ptrdiff_t>(i) + 1);
+    }
+  }
+  return ids;
+}
+
+TEST(Tokenizer, LongPiecesFallApartWhereNoTokenReaches) {
+  for (uint64_t seed = 0; seed < 6; ++seed) {
+    WordCounts counts;
+    counts.add(random_sentences(seed, 3000));
+    TokenizerSpec spec = train_tokenizer(counts, 420);
+    spec.steps.clear();
+    // A token that nothing joins, and that a part of a piece may look like.
+    const std::string unlearnt = random_sentences(seed + 50, 4);
+    spec.ignore_merges = seed % 2 == 1;
+    if (spec.ignore_merges) spec.tokens.push_back(unlearnt);
+    const Tokenizer tokenizer(spec);
+    Encoder encoder(tokenizer);
+    for (int letters : {1, 3, 6, 10, 40, 200}) {
+      const std::string text =
+          random_sentences(seed + 100, letters) + unlearnt + random_sentences(seed + 9, letters);
+      EXPECT_EQ(encoder.encode(text), join_slowly(spec, text)) << seed << ", " << letters;
+    }
+    EXPECT_EQ(encoder.encode(unlearnt).size() == 1, spec.ignore_merges);
+  }
+}
+
 // The definition, word by word: count all pairs, take the commonest, smaller ids among equals.
 TokenizerSpec train_slowly(const WordCounts& counts, int64_t vocabulary) {
   TokenizerSpec spec = bytes_only();

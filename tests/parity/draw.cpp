@@ -176,6 +176,40 @@ void draw_losses(uint64_t number, plan::Plan& p) {
   if (dice.one_in(3)) p.objective.logit_z_loss = 0.01;
 }
 
+// In a fifth of the draws, pairs of answers; what is of next tokens alone does not go with them.
+void draw_pairs(Draw& d) {
+  Dice dice(d.seed, "pairs");
+  if (!dice.one_in(5)) return;
+  plan::Plan& p = d.plan;
+  p.objective = {.learns = model::Learns::dpo, .beta = 0.3, .label_smoothing = dice.one_in(2) ? 0.1 : 0};
+  p.weighs_labels = false;
+  d.model.num_nextn_predict_layers = 0;
+  if (d.token_kinds == 1) d.token_kinds = 5;  // between two equal answers there is nothing to learn
+}
+
+// In a quarter of the draws, an average of the weights.
+void draw_average(uint64_t number, plan::Plan& p) {
+  Dice dice(number, "average");
+  if (dice.one_in(4)) p.update.average_decay = 0.6;
+}
+
+// In a quarter of the draws where the schedule allows it, a step of fewer microbatches than the program has.
+void draw_ramp(Draw& d) {
+  Dice dice(d.seed, "ramp");
+  plan::Plan& p = d.plan;
+  if (!dice.one_in(4) || p.order || p.microbatches == 1) return;
+  plan::Plan fewer = p;
+  fewer.microbatches = 1 + dice.below(p.microbatches - 1);
+  try {
+    const schedule::Placement whole = plan::schedule_of(p).placement, part = plan::schedule_of(fewer).placement;
+    if (part.rank_of != whole.rank_of || part.routes != whole.routes) return;
+  } catch (const ConfigError&) {
+    return;  // a schedule that can't be made for so few
+  }
+  p.fewer_microbatches = {fewer.microbatches};
+  d.microbatches = fewer.microbatches * p.mesh.dp;
+}
+
 void pack(Draw& d) { d.plan.packed_bytes = backends::named(d.backend).packed_bytes; }
 
 bool fits(const Draw& d) {
@@ -288,8 +322,11 @@ Draw draw(uint64_t number, int most_ranks, int ranks) {
   draw_adapters(number, p);
   draw_optimizer(number, p);
   draw_losses(number, p);
+  draw_pairs(d);
+  draw_average(number, p);
   draw_switches(d, dice.of({1, 1, 3}));
   draw_order(dice, d);
+  draw_ramp(d);
   return d;
 }
 
@@ -316,7 +353,7 @@ Draw draw_bf16(uint64_t number, int most_ranks, Rounding rounding, int ranks) {
     d.loss_tolerance = 3e-2;
     return d;
   }
-  if (d.plan.mesh.pp > 1 && !dice.one_in(3)) {  // depths, and cuts among them
+  if (d.plan.mesh.pp > 1 && !d.plan.objective.of_pairs() && !dice.one_in(3)) {  // depths, and cuts among them
     d.model.num_nextn_predict_layers = dice.of({1, 1, 2});
     d.model.positions = model::Positions::rotary;
     d.plan.parallel.layout = draw_layout(dice, d.model, plan::schedule_of(d.plan).placement.stages, dice.one_in(2));
@@ -371,6 +408,7 @@ std::string Draw::text() const {
 plan::Plan Draw::one_rank() const {
   plan::Plan one = plan.plain();
   one.microbatches = microbatches;
+  one.fewer_microbatches.clear();
   return one;
 }
 
@@ -378,9 +416,13 @@ device::Batch Draw::batch(const plan::Plan& layout, int data_rank) const {
   device::Batch batch;
   const RandomKey key = RandomKey(seed).with("tokens");
   const int64_t width = kSequence + 1 + model.num_nextn_predict_layers;
-  for (int m = 0; m < layout.microbatches; ++m) {
+  for (int m = 0; m < microbatches / layout.mesh.dp; ++m) {
     device::Microbatch& micro = batch.microbatches.emplace_back();
     micro.first_sequence = (m * layout.mesh.dp + data_rank) * kSequences;
+    for (int64_t i = 0; i < kSequences && layout.objective.of_pairs(); ++i) {
+      const auto at = static_cast<uint64_t>(micro.first_sequence + i);
+      micro.references.push_back(100 + 3 * RandomKey(seed).with("references").normal(at));
+    }
     for (int64_t i = 0; i < kSequences * width; ++i) {
       const auto at = static_cast<uint64_t>((m * layout.mesh.dp + data_rank) * kSequences * width + i);
       const uint64_t bits = key.bits(at);
@@ -390,8 +432,10 @@ device::Batch Draw::batch(const plan::Plan& layout, int data_rank) const {
       if (seed % 3 == 0) micro.masked.push_back(bits % 7 < 4);  // targets that don't count
     }
   }
+  const bool of_pairs = layout.objective.of_pairs();
   const double tokens = static_cast<double>(microbatches * kSequences * kSequence);
-  batch.scales = {1 / tokens, 1.0 / static_cast<double>(microbatches * kSequences), 1 / tokens};
+  batch.scales = {of_pairs ? 2.0 / (microbatches * kSequences) : 1 / tokens,
+                  1.0 / static_cast<double>(microbatches * kSequences), 1 / tokens};
   batch.scales.resize(3 + static_cast<size_t>(model.num_nextn_predict_layers), 0.3 / tokens);
   batch.hyper = {1e-3, 0.1, 0.05};
   batch.seed = seed;

@@ -131,8 +131,8 @@ std::vector<std::string> differences(const Draw& draw, comm::World& world, const
     std::vector<double> gradients;  // of one rank
     const ir::Listing& of_one = single.program.listings[0];
     const bool by_muon = of_one.find("m." + p.name) != ir::none && of_one.find("v." + p.name) == ir::none;
-    for (const std::string prefix : {"grad.", "m.", "v.", "master."}) {
-      if (prefix == "v." && by_muon) continue;  // it has none
+    for (const std::string prefix : {"grad.", "m.", "v.", "master.", "average."}) {
+      if (of_one.find(prefix + p.name) == ir::none && (prefix == "v." ? by_muon : prefix == "average.")) continue;
       std::vector<double> sum(elements, 0.0), holders(elements, 0.0);
       run.add_to_whole(prefix, p.name, sum, holders);
       sum = sum_to_first(*all, sum);
@@ -146,7 +146,8 @@ std::vector<std::string> differences(const Draw& draw, comm::World& world, const
         compare(prefix + p.name, sum, expected, 0);
         continue;
       }
-      if (prefix == "master.") {
+      const bool moved = prefix == "master." || prefix == "average.";
+      if (moved) {
         // AdamW divides a gradient by its own size: what is zero but for rounding moves a master as far as the
         // rest.
         if (draw.plan.dtype != Dtype::f64) continue;
@@ -159,9 +160,7 @@ std::vector<std::string> differences(const Draw& draw, comm::World& world, const
           if (std::abs(gradients[i]) * std::sqrt(static_cast<double>(elements)) < least) sum[i] = expected[i];
         }
       }
-      const double tolerance = prefix == "v."        ? 3 * draw.tolerance
-                               : prefix == "master." ? 1e2 * draw.tolerance
-                                                     : draw.tolerance;
+      const double tolerance = prefix == "v." ? 3 * draw.tolerance : moved ? 1e2 * draw.tolerance : draw.tolerance;
       const double floor = prefix == "v." ? least * least : least;
       const double own_error = wide ? 4 * relative(expected, wide->whole(prefix, p.name), floor) : 0;
       compare(prefix + p.name, sum, expected, tolerance + own_error);

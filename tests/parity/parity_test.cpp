@@ -108,6 +108,29 @@ TEST(Parity, DropoutInRandomLayouts) {
   for (const auto& [what, times] : met) EXPECT_GT(times, 0) << what;
 }
 
+// Pairs of answers, an average of the weights and steps of fewer microbatches among cuts of every kind.
+TEST(Parity, ObjectivesAndRampsInRandomLayouts) {
+  std::map<std::string, int> met;
+  const uint64_t wanted = std::max<uint64_t>(1, draws() / 2);
+  for (uint64_t number = 30'000, found = 0; found < wanted; ++number) {
+    const Draw d = draw(number, 8);
+    const bool pairs = d.plan.objective.of_pairs(), ramp = !d.plan.fewer_microbatches.empty();
+    const bool average = d.plan.update.average_decay > 0;
+    if (pairs + ramp + average < 2) continue;
+    ++found;
+    for (const auto& [what, has] : {std::pair{"pairs", pairs}, {"ramp", ramp}, {"average", average}}) {
+      met[fmt::format("{} with tp or cp", what)] += has && (d.plan.mesh.tp > 1 || d.plan.mesh.cp > 1);
+      met[fmt::format("{} with pp", what)] += has && d.plan.mesh.pp > 1;
+      met[fmt::format("{} with dp", what)] += has && d.plan.mesh.dp > 1;
+    }
+    for (const std::string& difference : differences_on_threads(d)) {
+      if (difference != kFlipped) ADD_FAILURE() << difference;
+    }
+  }
+  if (draws() < 24) return;
+  for (const auto& [what, times] : met) EXPECT_GT(times, 0) << what;
+}
+
 // bf16 shows what rounds at another place: one number more that goes between ranks, one sum less before it does.
 TEST(Parity, LayoutsInBf16HaveTheBitsOfOneRank) {
   int apart = 0;
@@ -159,6 +182,7 @@ TEST(Parity, NamedSchedulesGiveTheBitsOfOneRank) {
         d.model.num_nextn_predict_layers = 0;
         d.plan.mesh = {.pp = ranks};
         d.node_of.assign(static_cast<size_t>(ranks), 0);
+        d.plan.fewer_microbatches.clear();
         d.microbatches = d.plan.microbatches = copies ? 2 * ranks : microbatches;
         d.plan.order.reset();
         d.plan.parallel.schedule = name;

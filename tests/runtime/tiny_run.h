@@ -70,7 +70,7 @@ class RankRun {
   void fill(const std::function<double(const model::Parameter&, int64_t)>& value) {
     for (const model::Parameter& p : parameters()) {
       const bool splits = listing().find("rest." + p.name) != ir::none;
-      for (const std::string prefix : {"", "master.", "copy.", "rest.", "m.", "v."}) {
+      for (const std::string prefix : {"", "master.", "average.", "copy.", "rest.", "m.", "v."}) {
         const ir::ValueId id = listing().find(prefix + p.name);
         if (id == ir::none || listing().value(id).layout == ir::Layout::packed) continue;
         const device::TensorView view = executor_->view(listing_index(), id);

@@ -7,7 +7,6 @@
 #include "heddle/base/error.h"
 #include "heddle/base/escaped.h"
 #include "heddle/base/hash.h"
-#include "heddle/base/utf8.h"
 
 namespace heddle::data {
 namespace {
@@ -16,14 +15,7 @@ uint64_t pair_key(TokenId left, TokenId right) {
   return static_cast<uint64_t>(static_cast<uint32_t>(left)) << 32 | static_cast<uint32_t>(right);
 }
 
-uint64_t neighbours_key(uint32_t left, uint32_t right) { return uint64_t{left} << 32 | right; }
-
-// Of valid UTF-8.
-size_t character_bytes(std::string_view text, size_t at) {
-  const auto byte = static_cast<uint8_t>(text[at]);
-  const size_t bytes = byte < 0x80 ? 1 : byte < 0xe0 ? 2 : byte < 0xf0 ? 3 : 4;
-  return std::min(bytes, text.size() - at);
-}
+constexpr size_t kMostShort = 128;  // symbols of a piece
 
 }  // namespace
 
@@ -48,9 +40,8 @@ BytePairs::BytePairs(const TokenizerSpec& spec, const TokenIds& ids, const std::
   } else {
     add_scored(spec, merges, place);
   }
-  if (!of_bytes_) {
-    for (const Merge& merge : merges) note_neighbours(spec.tokens[static_cast<size_t>(merge.joined)]);
-  }
+  for (const Merge& merge : merges) neighbours_.note(spec.tokens[static_cast<size_t>(merge.joined)]);
+  neighbours_.index();
   index(std::move(merges));
 }
 
@@ -106,40 +97,18 @@ void BytePairs::add_scored(const TokenizerSpec& spec, std::vector<Merge>& merges
   }
 }
 
-void BytePairs::note_neighbours(std::string_view token) {
-  uint32_t before = 0;
-  for (size_t at = 0; at < token.size();) {
-    const bool first = at == 0;
-    const uint32_t code = next_code_point(token, at);
-    if (!first) {
-      if (before < 128 && code < 128) {
-        ascii_neighbours_.set(before * 128 + code);
-      } else {
-        neighbours_.insert(neighbours_key(before, code));
-      }
-    }
-    before = code;
-  }
-}
-
 size_t BytePairs::first_part(std::string_view piece) const {
-  if (of_bytes_) return piece.size();
-  size_t at = 0, begin = 0;
-  uint32_t before = next_code_point(piece, at);
-  while (at < piece.size()) {
-    const size_t here = at;
-    const uint32_t code = next_code_point(piece, at);
-    const bool beside = before < 128 && code < 128 ? ascii_neighbours_.test(before * 128 + code)
-                                                   : neighbours_.contains(neighbours_key(before, code));
-    if (!beside) {
+  std::string_view before = piece.substr(0, character_bytes(piece, 0));
+  for (size_t at = before.size(); at < piece.size();) {
+    const std::string_view behind = piece.substr(at, character_bytes(piece, at));
+    if (!neighbours_.stand_together(before, behind)) {
       // What is unknown may yet become one token with its neighbours.
-      const bool fuses = fuse_unknown_ && byte_tokens_.empty() &&
-                         of_character(piece.substr(begin, here - begin)) < 0 &&
-                         of_character(piece.substr(here, at - here)) < 0;
-      if (!fuses) return here;
+      const bool fuses = fuse_unknown_ && !of_bytes_ && byte_tokens_.empty() && of_character(before) < 0 &&
+                         of_character(behind) < 0;
+      if (!fuses) return at;
     }
-    before = code;
-    begin = here;
+    before = behind;
+    at += behind.size();
   }
   return piece.size();
 }
@@ -198,10 +167,50 @@ void BytePairs::join(std::string_view piece, Scratch& scratch, std::vector<Token
   if (piece.size() > static_cast<size_t>(std::numeric_limits<int32_t>::max())) {
     config_error("a piece of text of {} bytes without a break can't be tokenized", piece.size());
   }
+  begin(piece, scratch.symbols);
+  if (scratch.symbols.empty()) return;
+  scratch.symbols.size() <= kMostShort ? join_short(scratch, ids) : join_long(scratch, ids);
+}
+
+// The lowest rank is looked for anew after each joining: of so few, a sweep over numbers side by side is quicker
+// than keeping a heap.
+void BytePairs::join_short(Scratch& scratch, std::vector<TokenId>& ids) const {
+  constexpr int32_t kNone = std::numeric_limits<int32_t>::max();
+  size_t count = scratch.symbols.size();
+  scratch.ids.resize(count);
+  scratch.ranks.resize(count);
+  scratch.joined.resize(count);
+  TokenId* const own = scratch.ids.data();
+  int32_t* const ranks = scratch.ranks.data();
+  TokenId* const joined = scratch.joined.data();
+  for (size_t i = 0; i < count; ++i) own[i] = scratch.symbols[i].id;
+  const auto look_up = [&](size_t left) {
+    const Merge* merge = left + 1 < count ? find(own[left], own[left + 1]) : nullptr;
+    ranks[left] = merge == nullptr ? kNone : merge->rank;
+    joined[left] = merge == nullptr ? -1 : merge->joined;
+  };
+  for (size_t i = 0; i < count; ++i) look_up(i);
+  while (true) {
+    int32_t least = kNone;
+    for (size_t i = 0; i < count; ++i) least = std::min(least, ranks[i]);
+    if (least == kNone) break;
+    const auto at = static_cast<size_t>(std::find(ranks, ranks + count, least) - ranks);
+    own[at] = joined[at];
+    for (size_t i = at + 1; i + 1 < count; ++i) {
+      own[i] = own[i + 1];
+      ranks[i] = ranks[i + 1];
+      joined[i] = joined[i + 1];
+    }
+    --count;
+    look_up(at);
+    if (at > 0) look_up(at - 1);
+  }
+  ids.insert(ids.end(), own, own + count);
+}
+
+void BytePairs::join_long(Scratch& scratch, std::vector<TokenId>& ids) const {
   auto& symbols = scratch.symbols;
   auto& heap = scratch.heap;
-  begin(piece, symbols);
-  if (symbols.empty()) return;
   heap.clear();
   using Candidate = Scratch::Candidate;
   // The smallest (rank, position) stands on top.

@@ -14,6 +14,8 @@ namespace {
 constexpr std::string_view kEndNames[] = {kEndOfText, "<｜end▁of▁sentence｜>", "<|end_of_text|>", "</s>", "<eos>",
                                           "[EOS]"};
 
+constexpr size_t kShortPieceBytes = 16;
+
 // Unicode's White_Space.
 bool is_white_space(uint32_t code) {
   return (code >= 9 && code <= 13) || code == 0x20 || code == 0x85 || code == 0xa0 || code == 0x1680 ||
@@ -237,38 +239,44 @@ void Encoder::encode_segment(std::string_view text, bool at_start, AddedTokens a
 }
 
 void Encoder::encode_piece(std::string_view piece, std::vector<TokenId>& ids) {
-  if (!tokenizer_.pairs_ || tokenizer_.spec_.of_bytes) return encode_word(piece, ids);
+  // A short piece is found whole in the cache sooner than it is cut.
+  const bool short_piece = tokenizer_.spec_.of_bytes && piece.size() <= kShortPieceBytes;
+  if (!tokenizer_.pairs_ || short_piece) return encode_word(piece, Word::whole, ids);
+  size_t part = tokenizer_.pairs_->first_part(piece);
+  if (part == piece.size()) return encode_word(piece, Word::whole, ids);
   if (tokenizer_.spec_.ignore_merges) {
     const auto at = tokenizer_.ids_.find(piece);
     if (at != tokenizer_.ids_.end()) return ids.push_back(at->second);
   }
-  while (!piece.empty()) {
-    const size_t part = tokenizer_.pairs_->first_part(piece);
-    encode_word(piece.substr(0, part), ids);
+  for (;; part = tokenizer_.pairs_->first_part(piece)) {
+    encode_word(piece.substr(0, part), Word::part, ids);
     piece.remove_prefix(part);
+    if (piece.empty()) return;
   }
 }
 
-void Encoder::encode_word(std::string_view word, std::vector<TokenId>& ids) {
+void Encoder::encode_word(std::string_view word, Word kind, std::vector<TokenId>& ids) {
   if (word.size() == 1 && tokenizer_.spec_.of_bytes) {
     ids.push_back(tokenizer_.pairs_->of_byte(static_cast<uint8_t>(word[0])));
     return;
   }
-  if (word.size() > WordCache::kMostWordBytes) return join(word, ids);
-  const uint64_t hash = hash_bytes(word);
+  if (word.size() > WordCache::kMostWordBytes) return join(word, kind, ids);
+  // The same bytes may be one token as a word, and several as a part.
+  const bool apart = kind == Word::part && tokenizer_.spec_.ignore_merges;
+  const uint64_t hash = hash_bytes(word) + (apart ? 1 : 0);
   uint32_t count = 0;
   if (const TokenId* known = cache_.find(word, hash, count)) {
     ids.insert(ids.end(), known, known + count);
     return;
   }
   const size_t begin = ids.size();
-  join(word, ids);
+  join(word, kind, ids);
   cache_.add(word, hash, std::span(ids).subspan(begin));
 }
 
-void Encoder::join(std::string_view word, std::vector<TokenId>& ids) {
+void Encoder::join(std::string_view word, Word kind, std::vector<TokenId>& ids) {
   if (tokenizer_.unigram_) return tokenizer_.unigram_->encode(word, unigram_, ids);
-  if (tokenizer_.spec_.of_bytes && tokenizer_.spec_.ignore_merges) {
+  if (kind == Word::whole && tokenizer_.spec_.ignore_merges) {
     const auto at = tokenizer_.ids_.find(word);
     if (at != tokenizer_.ids_.end()) return ids.push_back(at->second);
   }

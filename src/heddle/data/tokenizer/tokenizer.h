@@ -101,8 +101,10 @@ class Encoder {
               const Between& between);
   void encode_segment(std::string_view text, bool at_start, AddedTokens added, std::vector<TokenId>& ids);
   void encode_piece(std::string_view piece, std::vector<TokenId>& ids);
-  void encode_word(std::string_view word, std::vector<TokenId>& ids);
-  void join(std::string_view word, std::vector<TokenId>& ids);
+  /// A piece, or a part of one that nothing joins to the rest.
+  enum class Word : uint8_t { whole, part };
+  void encode_word(std::string_view word, Word kind, std::vector<TokenId>& ids);
+  void join(std::string_view word, Word kind, std::vector<TokenId>& ids);
 
   const Tokenizer& tokenizer_;
   SplitPattern::Scratch scratch_;
