@@ -108,6 +108,34 @@ TEST(Parts, MustBeThereWhenTheyAreRead) {
   expect_wrong(table + "    y.rows[0:3] = linear x.rows[0:2], w\n", "inferred");
 }
 
+TEST(Parts, OfEveryRunOfRows) {
+  const std::string table =
+      "s\n  activation  y  f32[8, 4]\n  weight  w  f32[4, 4]\ns, F\n  no layer\n"
+      "    x = source {columns 4, rows 8}\n";
+  const std::string halves =
+      "    y.rows[0:1/4] = linear x.rows[0:1/4], w  compute\n    y.rows[1:4/4] = linear x.rows[1:4/4], w  "
+      "compute\n";
+  expect_right(table + halves + "    u = linear y, w\n");
+  expect_right(table + halves + "    u = linear y.rows[2:6], w\n");
+  expect_right(table +
+               "    y.rows[0:1/4] = linear x.rows[0:1/4], w\n    u = linear y.rows[0:1/4], w\n"
+               "    v = linear y.rows[4:5], w\n");
+  expect_wrong(table + "    y.rows[0:1/4] = linear x.rows[0:1/4], w\n    u = linear y.rows[0:2], w\n",
+               "before it is written");
+  expect_wrong(table + halves + "    y.rows[5:6] = linear x.rows[5:6], w\n", "written twice");
+  expect_wrong(table + "    y.rows[0:1/4] = linear x.rows[0:2/4], w\n", "inferred");
+  expect_wrong(table + "    u = scaled x.rows[0:1/4]\n", "does not take rows");
+  const Listing listing = test::text_listing(table + halves + "    u = linear y.rows[0:4/4], w\n");
+  EXPECT_NE(text_of(listing).find("y.rows[1:4/4]"), std::string::npos);
+  EXPECT_EQ(text_of(test::text_listing(text_of(listing))), text_of(listing));
+  const auto overlap = [&](const char* a, const char* b) {
+    return listing.overlap(listing.find(a), listing.find(b));
+  };
+  EXPECT_FALSE(overlap("y.rows[0:1/4]", "y.rows[1:4/4]"));
+  EXPECT_TRUE(overlap("y.rows[0:1/4]", "y"));
+  EXPECT_TRUE(overlap("y.rows[1:4/4]", "y.rows[0:8]"));
+}
+
 TEST(Parts, OfAValueThatAPhaseBehindMakes) {
   expect_wrong(
       "s\n  activation  y  f32[8, 4]\n  weight  w  f32[4, 4]\ns, F\n  no layer\n    x = source {columns 4, rows "

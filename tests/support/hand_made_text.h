@@ -15,6 +15,8 @@ inline std::vector<ir::Value> like_first(const ir::Listing& listing, const ir::O
   value.role = ir::Role::activation;
   value.part_of = ir::none;
   value.first_element = 0;
+  value.stretches = 1;
+  value.stretch_step = 0;
   return {value};
 }
 inline std::vector<ir::Value> nothing(const ir::Listing&, const ir::Op&) { return {}; }

@@ -26,7 +26,8 @@ int64_t ranks_of(const KernelCall& call) {
   return ranks;
 }
 
-/// Where the rows of each rank lie: in its own tensor (`apart`) and among the joined rows.
+/// Where the rows of each rank lie: in its own tensor (`own`) and among the joined rows. Of either there may be
+/// only some rows of each run, at the distance of whole runs.
 struct Rows {
   Rows(const KernelCall& call, int64_t own_bytes)
       : ranks(ranks_of(call)),
@@ -34,18 +35,28 @@ struct Rows {
         chunks(call.op->attributes.integer_or("zigzag", 0) != 0 ? 2 : 1),
         chunk_bytes(own_bytes / (runs * chunks)) {}
 
-  /// Pieces of rank `of` as peer `peer` sees them: one a run and chunk, in that order.
-  void own(int peer, std::vector<Piece>& pieces, int64_t base = 0) const {
-    for (int64_t i = 0; i < runs * chunks; ++i) pieces.push_back({peer, base + i * chunk_bytes, chunk_bytes});
+  /// Bytes from one chunk to the next in a tensor that holds `count` of them.
+  int64_t step_in(const TensorView& view, int64_t count) const {
+    if (view.stretches == 1) return chunk_bytes;
+    HEDDLE_CHECK(view.stretches == count, "{} stretches of rows, not {}", view.stretches, count);
+    return view.step_bytes;
   }
-  void joined(int peer, int64_t of, std::vector<Piece>& pieces) const {
+  int64_t own_step(const TensorView& view) const { return step_in(view, runs * chunks); }
+  int64_t joined_step(const TensorView& view) const { return step_in(view, runs * chunks * ranks); }
+
+  /// Pieces of rank `of` as peer `peer` sees them: one a run and chunk, in that order, `step` bytes apart.
+  void own(int peer, std::vector<Piece>& pieces, int64_t step, int64_t base = 0) const {
+    for (int64_t i = 0; i < runs * chunks; ++i) pieces.push_back({peer, base + i * step, chunk_bytes});
+  }
+  void joined(int peer, int64_t of, std::vector<Piece>& pieces, int64_t step) const {
     for (int64_t b = 0; b < runs; ++b) {
       for (int64_t c = 0; c < chunks; ++c) {
         const int64_t place = c == 0 ? of : 2 * ranks - 1 - of;
-        pieces.push_back({peer, (b * ranks * chunks + place) * chunk_bytes, chunk_bytes});
+        pieces.push_back({peer, (b * ranks * chunks + place) * step, chunk_bytes});
       }
     }
   }
+  void joined(int peer, int64_t of, std::vector<Piece>& pieces) const { joined(peer, of, pieces, chunk_bytes); }
   int64_t ranks, runs, chunks, chunk_bytes;
 };
 
@@ -53,8 +64,8 @@ void all_gather(const KernelCall& call) {
   const Rows rows(call, size_in_bytes(call.in[0]));
   std::vector<Piece> sends, receives;
   for (int64_t r = 0; r < rows.ranks; ++r) {
-    rows.own(static_cast<int>(r), sends);
-    rows.joined(static_cast<int>(r), r, receives);
+    rows.own(static_cast<int>(r), sends, rows.own_step(call.in[0]));
+    rows.joined(static_cast<int>(r), r, receives, rows.joined_step(call.out[0]));
   }
   call.communicator->exchange(call.in[0].data, sends, call.out[0].data, receives);
 }
@@ -71,11 +82,15 @@ void reduce_scatter(const KernelCall& call) {
   const Rows rows(call, bytes);
   std::vector<Piece> sends, receives;
   for (int64_t r = 0; r < rows.ranks; ++r) {
-    rows.joined(static_cast<int>(r), r, sends);
-    rows.own(static_cast<int>(r), receives, r * bytes);
+    rows.joined(static_cast<int>(r), r, sends, rows.joined_step(call.in[0]));
+    rows.own(static_cast<int>(r), receives, rows.chunk_bytes, r * bytes);
   }
   call.communicator->exchange(call.in[0].data, sends, call.scratch, receives);
-  sum_parts(call, out.dtype, call.scratch, out.elements(), rows.ranks, out.elements(), out.data);
+  const int64_t count = out.elements() / out.stretches;
+  for (int64_t i = 0; i < out.stretches; ++i) {
+    sum_parts(call, out.dtype, call.scratch + i * count * size_of(out.dtype), out.elements(), rows.ranks, count,
+              out.stretch(i).data);
+  }
 }
 
 // Between rows of all columns and, for each rank in turn, all rows of its columns.
@@ -90,7 +105,7 @@ void heads_to_sequence(const KernelCall& call) {
   cut_columns(call, call.in[0], ranks, call.scratch, false);
   std::vector<Piece> sends, receives;
   for (int64_t r = 0; r < ranks; ++r) {
-    rows.own(static_cast<int>(r), sends, r * part);
+    rows.own(static_cast<int>(r), sends, rows.chunk_bytes, r * part);
     rows.joined(static_cast<int>(r), r, receives);
   }
   call.communicator->exchange(call.scratch, sends, call.out[0].data, receives);
@@ -102,7 +117,7 @@ void sequence_to_heads(const KernelCall& call) {
   std::vector<Piece> sends, receives;
   for (int64_t r = 0; r < ranks; ++r) {
     rows.joined(static_cast<int>(r), r, sends);
-    rows.own(static_cast<int>(r), receives, r * part);
+    rows.own(static_cast<int>(r), receives, rows.chunk_bytes, r * part);
   }
   call.communicator->exchange(call.in[0].data, sends, call.scratch, receives);
   cut_columns(call, call.out[0], ranks, call.scratch, true);

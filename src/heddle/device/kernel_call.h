@@ -17,7 +17,9 @@ class Communicator;
 
 namespace heddle::device {
 
-/// A tensor in memory: contiguous, row-major, at most four dims. An absent optional operand has data == nullptr.
+/// A tensor in memory: row-major, at most four dims, contiguous or, of a part, in equal stretches of whole rows at
+/// equal distances. Kernels find it contiguous (runtime/by_stretches), collectives take it as it lies. An absent
+/// optional operand has data == nullptr.
 struct TensorView {
   static constexpr int kMostDims = 4;
   void* data = nullptr;
@@ -25,6 +27,7 @@ struct TensorView {
   ir::Layout layout = ir::Layout::rows;
   int8_t rank = 0;
   std::array<int64_t, kMostDims> dims{1, 1, 1, 1};
+  int64_t stretches = 1, step_bytes = 0;  // from the beginning of one to that of the next
 
   explicit operator bool() const { return data != nullptr; }
   int64_t dim(int i) const { return dims[static_cast<size_t>(i)]; }
@@ -36,6 +39,14 @@ struct TensorView {
   T* as() const {
     return static_cast<T*>(data);
   }
+  /// Its i-th stretch, contiguous.
+  TensorView stretch(int64_t i) const {
+    TensorView one = *this;
+    one.data = static_cast<std::byte*>(data) + i * step_bytes;
+    one.dims[0] /= stretches;
+    one.stretches = 1;
+    return one;
+  }
 };
 
 /// Copies on the host of what a device has counted (the outputs of ops with a host stall), by address on the
@@ -46,8 +57,12 @@ struct RowWork;
 /// The batch that the `load` ops of a step read; owned by the trainer, alive until the step has ended.
 struct Batch;
 
+struct KernelCall;
+using Kernel = void (*)(const KernelCall&);
+
 struct KernelCall {
   const ir::Op* op = nullptr;
+  Kernel of_stretch = nullptr;          // where operands lie in stretches: what runs on each in turn
   std::span<const TensorView> in;       // in the order of Op::in
   std::span<const TensorView> out;      // written, never read
   std::span<const TensorView> updates;  // read and written
@@ -62,7 +77,5 @@ struct KernelCall {
   comm::Communicator* communicator = nullptr;  // of the op's group, for communication ops
   const ir::Coordinates* place = nullptr;      // of this rank in the mesh; null: alone
 };
-
-using Kernel = void (*)(const KernelCall&);
 
 }  // namespace heddle::device

@@ -37,6 +37,7 @@ class LaunchRun {
     kept.out.assign(launch.call.out.begin(), launch.call.out.end());
     kept.updates.assign(launch.call.updates.begin(), launch.call.updates.end());
     take_in(reinterpret_cast<uintptr_t>(launch.run));
+    take_in(reinterpret_cast<uintptr_t>(launch.call.of_stretch));
     take_in(reinterpret_cast<uintptr_t>(launch.call.op));
     take_in(reinterpret_cast<uintptr_t>(launch.call.scratch));
     take_in(reinterpret_cast<uintptr_t>(launch.call.place));
@@ -48,6 +49,8 @@ class LaunchRun {
         take_in(static_cast<uint64_t>(view.dtype) << 16 | static_cast<uint64_t>(view.layout) << 8 |
                 static_cast<uint64_t>(view.rank));
         for (const int64_t dim : view.dims) take_in(static_cast<uint64_t>(dim));
+        take_in(static_cast<uint64_t>(view.stretches));
+        take_in(static_cast<uint64_t>(view.step_bytes));
       }
     }
   }

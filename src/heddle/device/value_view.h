@@ -15,6 +15,8 @@ inline TensorView view_of(const ir::Value& value, void* data, const ir::RowCount
   view.dtype = value.dtype;
   view.layout = value.layout;
   view.rank = static_cast<int8_t>(value.shape.size());
+  view.stretches = value.stretches;
+  view.step_bytes = value.stretch_step * size_of(value.dtype);
   for (size_t i = 0; i < value.shape.size(); ++i) {
     const ir::Dim& dim = value.shape[i];
     view.dims[i] = dim.is_static() ? dim.count : dim.count * rows.rows(dim.rows_of);

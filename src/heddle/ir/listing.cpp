@@ -55,6 +55,27 @@ ValueId Listing::rows(ValueId id, int64_t begin, int64_t end) {
   return part(id, "rows", begin, end, std::move(shape), step);
 }
 
+ValueId Listing::rows(ValueId id, int64_t begin, int64_t end, int64_t every) {
+  const Value& whole = value(id);
+  HEDDLE_CHECK(!whole.shape.empty() && every > 0 && whole.shape[0].is_static() &&
+                   whole.shape[0].count % every == 0 && whole.shape[0].count > 0,
+               "the rows of '{}' are not whole runs of {}", whole.name, every);
+  const int64_t runs = whole.shape[0].count / every;
+  if (runs == 1 || (begin == 0 && end == every)) return rows(id, begin * runs, end * runs);
+  std::string name = fmt::format("{}.rows[{}:{}/{}]", whole.name, begin, end, every);
+  if (const ValueId known = find(name); known != none) return known;
+  HEDDLE_CHECK(begin >= 0 && begin < end && end <= every, "'{}' has no rows {} to {} of every {}", whole.name,
+               begin, end, every);
+  Value value = whole;
+  value.name = std::move(name);
+  value.shape[0].count = runs * (end - begin);
+  const int64_t row = elements(id, FixedRows()) / whole.shape[0].count;
+  value.first_element = begin * row;
+  value.stretches = runs;
+  value.stretch_step = every * row;
+  return part(std::move(value), id);
+}
+
 ValueId Listing::elements_of(ValueId id, int64_t begin, int64_t end) {
   return part(id, "elements", begin, end, {{end - begin, none}}, 1);
 }
@@ -71,27 +92,48 @@ ValueId Listing::part(ValueId id, std::string_view what, int64_t begin, int64_t 
   const Value& whole = value(id);
   std::string name = fmt::format("{}.{}[{}:{}]", whole.name, what, begin, end);
   if (const ValueId known = find(name); known != none) return known;
-  const bool fixed =
-      std::all_of(whole.shape.begin(), whole.shape.end(), [](const Dim& dim) { return dim.is_static(); });
-  HEDDLE_CHECK(fixed && whole.layout == Layout::rows && whole.part_of == none, "'{}' can't be taken in parts",
-               whole.name);
   HEDDLE_CHECK(begin >= 0 && begin < end && step > 0 && end <= elements(id, FixedRows()) / step,
                "'{}' has no {} {} to {}", whole.name, what, begin, end);
   Value value = whole;
   value.name = std::move(name);
   value.shape = std::move(shape);
-  value.part_of = id;
   value.first_element = begin * step;
+  return part(std::move(value), id);
+}
+
+ValueId Listing::part(Value value, ValueId of) {
+  const Value& whole = this->value(of);
+  const bool fixed =
+      std::all_of(whole.shape.begin(), whole.shape.end(), [](const Dim& dim) { return dim.is_static(); });
+  HEDDLE_CHECK(fixed && whole.layout == Layout::rows && whole.part_of == none, "'{}' can't be taken in parts",
+               whole.name);
+  value.part_of = of;
   return add_value(std::move(value));
 }
 
+int64_t Listing::elements_if_static(ValueId id) const {
+  for (const Dim& dim : value(id).shape) {
+    HEDDLE_CHECK(dim.is_static(), "the rows of '{}' are counted", value(id).name);
+  }
+  return elements(id, FixedRows());
+}
+
 bool Listing::overlap(ValueId a, ValueId b) const {
+  if (a == b) return true;
   if (base(a) != base(b)) return false;
   const Value &x = value(a), &y = value(b);
   if (x.part_of == none || y.part_of == none) return true;
   const FixedRows rows;
-  return x.first_element < y.first_element + elements(b, rows) &&
-         y.first_element < x.first_element + elements(a, rows);
+  const int64_t x_length = elements(a, rows) / x.stretches, y_length = elements(b, rows) / y.stretches;
+  int64_t i = 0, j = 0;  // both go through their stretches once
+  while (i < x.stretches && j < y.stretches) {
+    const int64_t x_first = x.first_element + i * x.stretch_step, y_first = y.first_element + j * y.stretch_step;
+    if (x_first < y_first + y_length && y_first < x_first + x_length) return true;
+    // Where both repeat alike, one round says it for all.
+    if (x.stretches == y.stretches && x.stretch_step == y.stretch_step && i > 0 && j > 0) return false;
+    ++(x_first < y_first ? i : j);
+  }
+  return false;
 }
 
 std::vector<ValueId> Listing::append(Op op, const std::vector<std::string>& names) {

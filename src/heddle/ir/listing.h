@@ -42,6 +42,8 @@ class Listing {
   /// Rows `begin` to `end` of a value as a value: "x.rows[0:4]", made on first asking. InternalError where the
   /// value has no such rows, is a part itself, or has no static shape in rows.
   ValueId rows(ValueId id, int64_t begin, int64_t end);
+  /// The same rows of each run of `every` rows: "x.rows[0:4/16]". Where there is but one run, "x.rows[0:4]".
+  ValueId rows(ValueId id, int64_t begin, int64_t end, int64_t every);
   /// The same of its elements in their order, as a vector: "x.elements[0:1024]".
   ValueId elements_of(ValueId id, int64_t begin, int64_t end);
   /// The rows of a matrix as `count` matrices of equally many, one below the other: "x.matrices[0:8]".
@@ -50,6 +52,14 @@ class Listing {
   ValueId base(ValueId id) const { return value(id).part_of == none ? id : value(id).part_of; }
   /// Whether both use some of the same elements.
   bool overlap(ValueId a, ValueId b) const;
+  /// Calls `visit` with the first element and the end of each stretch of its base that a value of static shape
+  /// covers, in order.
+  template <class Visit>
+  void each_stretch(ValueId id, const Visit& visit) const {
+    const Value& v = value(id);
+    const int64_t length = elements_if_static(id) / v.stretches;
+    for (int64_t i = 0, at = v.first_element; i < v.stretches; ++i, at += v.stretch_step) visit(at, at + length);
+  }
 
   /// Appends an op: infers its outputs and names them `names[i]` (a suffix makes them unique). Where `op.out` holds
   /// a value already, a part or one that is written again, that one is written. Returns the op's outputs.
@@ -61,6 +71,8 @@ class Listing {
 
  private:
   ValueId part(ValueId id, std::string_view what, int64_t begin, int64_t end, Shape shape, int64_t step);
+  ValueId part(Value value, ValueId of);
+  int64_t elements_if_static(ValueId id) const;
   std::string unique_name(const std::string& wanted);
   std::map<std::string, ValueId, std::less<>> by_name_;
 };

@@ -98,6 +98,10 @@ struct OpDef {
   /// Operands and updates, all of one size, on equal parts of which it may run one after the other; the others are
   /// taken as a whole by each. "" where there is no such thing.
   std::string_view by_element;
+  /// Operands and results on parts of whose rows it may run one after the other, the same rows of each, of a
+  /// collective the same of each run; the others are taken as a whole by each. A row of a result has the same bits
+  /// whichever rows are worked out with it.
+  std::string_view by_row;
   /// Updates that it writes as a whole, and reads nothing of.
   std::string_view overwrites;
   /// Updates that it may find on the host, for it goes over each element once: the device reaches them there.

@@ -358,7 +358,7 @@ class Parser {
     return ids;
   }
 
-  // "x", "x.rows[0:4]", "x.elements[0:1024]", "x.matrices[0:8]"
+  // "x", "x.rows[0:4]", "x.rows[0:4/16]", "x.elements[0:1024]", "x.matrices[0:8]"
   ValueId known(std::string_view name) {
     const ValueId id = listing_.find(name);
     if (id != none) return id;
@@ -380,8 +380,15 @@ class Parser {
     if (what != "rows" && what != "elements" && what != "matrices") return none;
     const ValueId base = known(name.substr(0, dot));
     const int64_t begin = integer(name.substr(open + 1, colon - open - 1), 0, kMostElements, "a part's beginning");
-    const int64_t end = integer(name.substr(colon + 1, name.size() - colon - 2), 0, kMostElements, "a part's end");
+    std::string_view last = name.substr(colon + 1, name.size() - colon - 2);
+    int64_t every = 0;
+    if (const size_t slash = last.find('/'); what == "rows" && slash != std::string_view::npos) {
+      every = integer(last.substr(slash + 1), 1, kMostElements, "the rows of a run");
+      last = last.substr(0, slash);
+    }
+    const int64_t end = integer(last, 0, kMostElements, "a part's end");
     try {
+      if (every > 0) return listing_.rows(base, begin, end, every);
       if (what == "matrices") {
         HEDDLE_CHECK(begin == 0, "matrices of '{}' are taken from the first on", listing_.value(base).name);
         return listing_.matrices(base, end);

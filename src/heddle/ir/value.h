@@ -48,9 +48,10 @@ enum class Space : uint8_t { device, host, shared };
 constexpr int kSpaces = 3;
 std::string_view name_of(Space space);
 
-/// A tensor, or a part of one: contiguous elements of another value, with a shape of their own. A part has no
-/// storage but its base's, which is there from the first write into any part to the last use of any; of its base it
-/// takes type, role and space. Ops on parts that don't overlap don't wait for each other.
+/// A tensor, or a part of one: elements of another value, with a shape of their own, that are contiguous or lie in
+/// equal stretches at equal distances. A part has no storage but its base's, which is there from the first write into
+/// any part to the last use of any; of its base it takes type, role and space. Ops on parts that don't overlap don't
+/// wait for each other.
 struct Value {
   std::string name;
   Dtype dtype = Dtype::f32;
@@ -65,6 +66,8 @@ struct Value {
   int shared_with = -1;
   ValueId part_of = none;     // the base, which is no part itself and has a static shape
   int64_t first_element = 0;  // of the base
+  int64_t stretches = 1;      // in which a part's elements lie
+  int64_t stretch_step = 0;   // elements of the base from the beginning of one to that of the next
 };
 
 }  // namespace heddle::ir

@@ -39,6 +39,7 @@ const OpDef all_gather{
     .stream = StreamKind::comm,
     .collective = true,
     .work = ir::Work::gather,
+    .by_row = "x y",
     .infer = [](const Listing& listing, const Op& op) {
       const Rule rule(listing, op);
       return std::vector{joined(rule, op, false)};
@@ -58,6 +59,7 @@ const OpDef reduce_scatter{
     .operands = "x", .results = "y", .attributes = "ranks runs zigzag?",
     .stream = StreamKind::comm,
     .collective = true,
+    .by_row = "x y",
     .infer = [](const Listing& listing, const Op& op) {
       const Rule rule(listing, op);
       return std::vector{joined(rule, op, true)};

@@ -21,6 +21,7 @@ const OpDef linear{
     .operands = "x w bias?", .results = "y", .attributes = "wide?",
     .linear_map = true,
     .packable = "w",
+    .by_row = "x y",
     .infer = [](const Listing& listing, const Op& op) {
       const Rule rule(listing, op);
       rule.require(rule.size(0, 1) == rule.size(1, 1), "x and w differ in their last dim");
@@ -47,6 +48,7 @@ const OpDef linear_dgrad{
     .kind = "linear_dgrad",
     .operands = "dy w", .results = "dx", .attributes = "dtype",
     .packable = "w",
+    .by_row = "dy dx",
     .infer = [](const Listing& listing, const Op& op) {
       const Rule rule(listing, op);
       rule.require(rule.size(0, 1) == rule.size(1, 0), "dy's columns are not w's rows");
@@ -72,6 +74,7 @@ const OpDef linear_wgrad{
 const OpDef add_bias{
     .kind = "add_bias",
     .operands = "x bias", .results = "y",
+    .by_row = "x y",
     .infer = [](const Listing& listing, const Op& op) {
       const Rule rule(listing, op);
       rule.shape(1, {rule.dim(0, 1)});
@@ -99,6 +102,7 @@ const OpDef add_bias_wgrad{
 const OpDef scale{
     .kind = "scale",
     .operands = "x", .results = "y", .attributes = "factor",
+    .by_row = "x y",
     .infer = [](const Listing& listing, const Op& op) {
       const Rule rule(listing, op);
       return std::vector{rule.like(0)};

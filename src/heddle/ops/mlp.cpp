@@ -35,6 +35,7 @@ const OpDef swiglu{
     .kind = "swiglu",
     .operands = "u bias?", .results = "a",
     .work = ir::Work::activation,
+    .by_row = "u a",
     .stands_for = "gate up = split u\n"
                   "half = silu gate\n"
                   "a = multiply half up",
@@ -53,6 +54,7 @@ const OpDef swiglu{
 const OpDef swiglu_dgrad{
     .kind = "swiglu_dgrad",
     .operands = "da u bias?", .results = "du dbias?",
+    .by_row = "da u du",
     .infer = [](const Listing& listing, const Op& op) { return biased_gradient_outputs(Rule(listing, op)); },
     .cost = operand_cost,
 };
@@ -102,6 +104,7 @@ const OpDef silu{
     .kind = "silu",
     .operands = "x", .results = "y",
     .work = ir::Work::activation,
+    .by_row = "x y",
     .infer = [](const Listing& listing, const Op& op) {
       const Rule rule(listing, op);
       return std::vector{rule.like(0)};
@@ -115,6 +118,7 @@ const OpDef silu{
 const OpDef silu_dgrad{
     .kind = "silu_dgrad",
     .operands = "dy x", .results = "dx",
+    .by_row = "dy x dx",
     .infer = [](const Listing& listing, const Op& op) {
       const Rule rule(listing, op);
       rule.same(0, 1);
@@ -127,6 +131,7 @@ const OpDef multiply{
     .kind = "multiply",
     .operands = "a b", .results = "y",
     .work = ir::Work::activation,
+    .by_row = "a b y",
     .infer = [](const Listing& listing, const Op& op) {
       const Rule rule(listing, op);
       rule.same(0, 1);
@@ -142,6 +147,7 @@ const OpDef multiply{
 const OpDef multiply_dgrad{
     .kind = "multiply_dgrad",
     .operands = "dy a b", .results = "da db",
+    .by_row = "dy a b da db",
     .infer = [](const Listing& listing, const Op& op) {
       const Rule rule(listing, op);
       rule.same(0, 1);
@@ -155,6 +161,7 @@ const OpDef gelu{
     .kind = "gelu",
     .operands = "x bias?", .results = "y", .attributes = "tanh?",
     .work = ir::Work::activation,
+    .by_row = "x y",
     .infer = [](const Listing& listing, const Op& op) {
       const Rule rule(listing, op);
       if (rule.has(1)) rule.shape(1, {rule.dim(0, 1)});
@@ -169,6 +176,7 @@ const OpDef gelu{
 const OpDef gelu_dgrad{
     .kind = "gelu_dgrad",
     .operands = "dy x bias?", .results = "dx dbias?", .attributes = "tanh?",
+    .by_row = "dy x dx",
     .infer = [](const Listing& listing, const Op& op) { return biased_gradient_outputs(Rule(listing, op)); },
     .cost = operand_cost,
 };

@@ -30,6 +30,7 @@ const OpDef rms_norm{
     .kind = "rms_norm",
     .operands = "x g", .results = "y rstd", .attributes = "epsilon",
     .work = ir::Work::norm,
+    .by_row = "x y rstd",
     .infer = [](const Listing& listing, const Op& op) {
       const Rule rule(listing, op);
       return std::vector{rule.like(0),
@@ -44,6 +45,7 @@ const OpDef rms_norm{
 const OpDef add_rms_norm{
     .kind = "add_rms_norm",
     .operands = "a b g", .results = "s y rstd", .attributes = "epsilon",
+    .by_row = "a b s y rstd",
     .stands_for = "s = add a b\n"
                   "y rstd = rms_norm s g",
     .infer = [](const Listing& listing, const Op& op) {
@@ -94,6 +96,7 @@ const OpDef layer_norm{
     .kind = "layer_norm",
     .operands = "x g b", .results = "y mean rstd", .attributes = "epsilon",
     .work = ir::Work::norm,
+    .by_row = "x y mean rstd",
     .infer = [](const Listing& listing, const Op& op) {
       const Rule rule(listing, op);
       for (const size_t vector : {1, 2}) rule.shape(vector, {rule.dim(0, 1)});
@@ -109,6 +112,7 @@ const OpDef layer_norm{
 const OpDef add_layer_norm{
     .kind = "add_layer_norm",
     .operands = "a b g bias", .results = "s y mean rstd", .attributes = "epsilon",
+    .by_row = "a b s y mean rstd",
     .stands_for = "s = add a b\n"
                   "y mean rstd = layer_norm s g bias",
     .infer = [](const Listing& listing, const Op& op) {
@@ -146,6 +150,7 @@ const OpDef layer_norm_dgrad{
 const OpDef add{
     .kind = "add",
     .operands = "a b", .results = "y",
+    .by_row = "a b y",
     .infer = [](const Listing& listing, const Op& op) {
       const Rule rule(listing, op);
       rule.same(0, 1);

@@ -12,6 +12,7 @@ const OpDef split{
     .kind = "split",
     .operands = "x", .results = "left right", .attributes = "first",
     .work = ir::Work::activation,  // of gate and up
+    .by_row = "x left right",
     .infer = [](const Listing& listing, const Op& op) {
       const Rule rule(listing, op);
       const int64_t first = op.attributes.integer("first");
@@ -30,6 +31,7 @@ const OpDef split{
 const OpDef concat{
     .kind = "concat",
     .operands = "left? right?", .results = "y", .attributes = "first second",
+    .by_row = "left right y",
     .infer = [](const Listing& listing, const Op& op) {
       const Rule rule(listing, op);
       const int64_t first = op.attributes.integer("first"), second = op.attributes.integer("second");

@@ -48,6 +48,13 @@ class Weaver {
     backward_depth_.assign(blocks.size(), 0);
   }
 
+  /// When the last op ends, in the order that they have, or in that which `order` finds.
+  double written_us() {
+    for (size_t i = 0; i < nodes_.size(); ++i) run(nodes_[i]);
+    return last_us_;
+  }
+  double last_us() const { return last_us_; }
+
   std::vector<ir::Step> order() {
     for (size_t i = 0; i < nodes_.size(); ++i) {
       if (nodes_[i].missing == 0) ready_.push_back(i);
@@ -207,11 +214,16 @@ class Weaver {
     return best;
   }
 
-  void place(size_t i) {
-    Node& node = nodes_[i];
+  void run(Node& node) {
     node.end_us = start_of(node) + node.duration_us;
     free_us_[static_cast<size_t>(node.stream)] = node.end_us;
     if (node.stall) host_us_ = node.end_us;
+    last_us_ = std::max(last_us_, node.end_us);
+  }
+
+  void place(size_t i) {
+    Node& node = nodes_[i];
+    run(node);
     if (!node.weight_gradient) backward_depth_[node.slot] = std::max(backward_depth_[node.slot], node.depth);
     ready_.erase(std::find(ready_.begin(), ready_.end(), i));
     for (const size_t next : node.after) {
@@ -235,7 +247,7 @@ class Weaver {
   std::map<std::string, int> streams_;
   std::vector<double> free_us_;
   std::vector<int> backward_depth_;  // by slot: layers that input gradients have reached
-  double host_us_ = 0;
+  double host_us_ = 0, last_us_ = 0;
 };
 
 }  // namespace
@@ -258,6 +270,13 @@ void weave(const ir::StepProgram& program, ir::Block& block, const Durations& du
   std::vector<ir::Block> alone = ir::parted(block);
   for (ir::Block& part : alone) weave_steps(part);
   block.steps = ir::joined(alone).steps;
+}
+
+double lasts_us(const ir::StepProgram& program, const ir::Block& block, const Durations& duration_us, bool woven) {
+  Weaver weaver(program, {block}, duration_us, false);
+  if (!woven) return weaver.written_us();
+  weaver.order();
+  return weaver.last_us();
 }
 
 }  // namespace heddle::passes

@@ -25,4 +25,7 @@ using Durations = std::function<double(const ir::Listing& listing, const ir::Op&
 /// weight gradients, which go wherever there is room.
 void weave(const ir::StepProgram& program, ir::Block& block, const Durations& duration_us, bool pairs);
 
+/// Microseconds that a block of one slot lasts by itself, as weaving reckons: woven, or as it is written.
+double lasts_us(const ir::StepProgram& program, const ir::Block& block, const Durations& duration_us, bool woven);
+
 }  // namespace heddle::passes

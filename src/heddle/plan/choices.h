@@ -28,6 +28,17 @@ constexpr auto words_of(Weave) {
   return std::to_array<Word<Weave>>({{Weave::off, "off"}, {Weave::layers, "layers"}, {Weave::pairs, "pairs"}});
 }
 
+/// Whether tensor parallelism's collectives run beside the products that feed them or wait for them.
+enum class TpOverlap : uint8_t {
+  off,
+  tiles,     // both are cut into panels of rows
+  cheapest,  // where that makes a step shorter, by cost
+};
+constexpr auto words_of(TpOverlap) {
+  return std::to_array<Word<TpOverlap>>(
+      {{TpOverlap::off, "off"}, {TpOverlap::tiles, "tiles"}, {TpOverlap::cheapest, "auto"}});
+}
+
 struct Parallel {
   std::string schedule = "1f1b";  // a name that schedule/generators knows, or a file
   int chunks = 0;                 // stages a rank where the schedule leaves it open; 0: its usual number
@@ -36,6 +47,8 @@ struct Parallel {
   Weave weave = Weave::pairs;
   model::Context context = model::Context::gather;
   model::Dispatcher exchange;  // of the experts' rows
+  TpOverlap tp_overlap = TpOverlap::off;
+  int tp_panels = 0;           // of each product that is cut; 0: by rates
   bool ahead_of_norm = false;  // stages update before the norm of all gradients is known
   bool reuse_lists = true;     // the counts of a MoE layer's rows go to the host once a microbatch, not four times
   double message_rate = 0;     // GB/s of a rank to others, for weaving; 0: as the exchange's links

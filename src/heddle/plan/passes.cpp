@@ -7,16 +7,17 @@
 #include "heddle/ir/verify/verify.h"
 #include "heddle/ops/ops.h"
 #include "heddle/passes/adapters.h"
-#include "heddle/passes/update/ahead_of_norm.h"
 #include "heddle/passes/exact_sums.h"
 #include "heddle/passes/host/host_gradients.h"
 #include "heddle/passes/host/host_weights.h"
 #include "heddle/passes/host/offload.h"
+#include "heddle/passes/overlap/panels.h"
 #include "heddle/passes/pack_weights.h"
 #include "heddle/passes/recompute.h"
 #include "heddle/passes/reuse_lists.h"
 #include "heddle/passes/state/host_state.h"
 #include "heddle/passes/state/stream_state.h"
+#include "heddle/passes/update/ahead_of_norm.h"
 #include "heddle/schedule/apart.h"
 
 namespace heddle::plan {
@@ -179,6 +180,17 @@ void weave(Draft& d) {
   }
 }
 
+void tiles(Draft& d) {
+  const Parallel& parallel = d.plan.parallel;
+  const passes::Panels panels{.stated = parallel.tp_panels,
+                              .by_cost = parallel.tp_overlap == TpOverlap::cheapest,
+                              .woven = parallel.weave != Weave::off,
+                              .latency_us = d.plan.rates.message_bytes_per_us > 0
+                                                ? d.plan.rates.message_latency_us
+                                                : parallel.exchange.within_latency_us};
+  on_each(d, [&](model::RankText& text, int) { passes::tiles_by_rates(text.listing, panels, d.durations); });
+}
+
 const std::vector<Pass> kPasses{
     {"fuse", "", Pass::Level::text, always, fuse},
     {"adapters", "fuse", Pass::Level::text, [](const Draft& d) { return d.plan.lora.rank > 0; }, adapters},
@@ -222,6 +234,11 @@ const std::vector<Pass> kPasses{
      [](const Draft& d) { return !d.plan.memory.weights.empty(); }, host_weights},
     {"host_gradients", "offload update stream_state map_state host_weights", Pass::Level::text,
      [](const Draft& d) { return d.trains() && !d.plan.memory.gradients.empty(); }, host_gradients},
+    {"tiles", "recompute update host_weights host_gradients", Pass::Level::text,
+     [](const Draft& d) {
+       return d.trains() && d.plan.parallel.tp_overlap != TpOverlap::off && d.plan.mesh.tp > 1;
+     },
+     tiles},
     {"weave", "", Pass::Level::blocks,
      [](const Draft& d) { return d.trains() && d.plan.parallel.weave != Weave::off; }, weave},
 };

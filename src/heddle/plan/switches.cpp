@@ -311,6 +311,23 @@ void parallel_settings(Table& t) {
           "weight gradients run up to two layers later, which keeps their activations for as long", page("weave"))
       .planned({}, Planned::Where::several_ranks)
       .beside({"mesh.pp=2", "mesh.dp=2", "mesh.ep=2", "train.microbatch=1"});
+  t.word<p, &P::tp_overlap>(
+       "parallel.tp_overlap",
+       "Whether gathers and sums of tensor parallelism run beside the products they belong to.")
+      .also_called({"tp_comm_overlap", "async_tensor_parallel", "async_tp", "userbuffers", "domino"})
+      .acts(
+          bitwise,
+          "Cuts the products of tensor parallel blocks and the gathers before and the sums behind them into panels "
+          "of rows, so that one panel is on its way while another is multiplied; auto where that is shorter by "
+          "cost.",
+          "more and smaller products and messages", page("tp_overlap"))
+      .beside({"mesh.tp=2"});
+  t.integer<p, &P::tp_panels>("parallel.tp_panels", 0, 1024,
+                              "Panels of each product that parallel.tp_overlap cuts; 0: as the rates tell.")
+      .acts(bitwise, "How many panels of rows parallel.tp_overlap makes of a product.", "as parallel.tp_overlap",
+            page("tp_overlap"))
+      .tried({0, 2, 3, 5})
+      .beside({"mesh.tp=2", "parallel.tp_overlap=tiles"});
   t.word<p, &P::context>("parallel.context",
                          "How attention meets the keys that other ranks of the context axis hold.")
       .acts(reassociates, "How attention meets the keys of a sequence that is cut among ranks.",

@@ -6,6 +6,7 @@
 #include "heddle/base/failure.h"
 #include "heddle/base/hash.h"
 #include "heddle/comm/collectives.h"
+#include "heddle/device/by_stretches.h"
 #include "heddle/device/value_view.h"
 #include "heddle/ir/print.h"
 #include "heddle/ops/ops.h"
@@ -60,6 +61,7 @@ int64_t rows_of(const ir::Listing& listing, const std::vector<ir::ValueId>& ids,
 // What is known of an op before it runs: its kernel, and its views but for the addresses.
 struct Executor::Prepared {
   device::Kernel run = nullptr;
+  device::Kernel of_stretch = nullptr;  // what `run` runs, where operands lie in stretches
   const kernels::KernelEntry* entry = nullptr;
   int64_t (*scratch)(const ir::Listing& listing, const ir::Op& op, const ir::RowCounts& rows) = nullptr;
   comm::Communicator* communicator = nullptr;
@@ -134,6 +136,9 @@ Executor::Executor(const ir::StepProgram& program, ExecutorOptions options)
       views(op.in, p.in);
       views(op.out, p.out);
       views(op.updates, p.updates);
+      if (p.entry != nullptr && device::in_stretches(p.in, p.out)) {
+        p.of_stretch = std::exchange(p.run, device::run_by_stretches);
+      }
       if (!p.dynamic && p.scratch != nullptr) p.scratch_bytes = p.scratch(listing, op, no_rows);
       HEDDLE_CHECK(!ir::runs_on_host(op) || p.scratch == nullptr, "'{}' needs scratch, which lies on the device",
                    ir::text_of(listing, op));
@@ -186,8 +191,11 @@ std::vector<TensorView> Executor::fetch(std::span<const TensorView> views,
   for (TensorView& view : fetched) {
     if (!view || view.layout == ir::Layout::packed) continue;
     kept.emplace_back(static_cast<size_t>(view.elements() * size_of(view.dtype)));
-    device_->download(kept.back().data(), view.data, std::ssize(kept.back()));
+    const int64_t bytes = std::ssize(kept.back()) / view.stretches;
+    for (int64_t i = 0; i < view.stretches; ++i)
+      device_->download(kept.back().data() + i * bytes, view.stretch(i).data, bytes);
     view.data = kept.back().data();
+    view.stretches = 1;
   }
   return fetched;
 }
@@ -257,6 +265,7 @@ void Executor::issue(const ir::Issue& issue) {
   }
   device::KernelCall& call = launch.call;
   call.op = issue.op;
+  call.of_stretch = p.of_stretch;
   call.in = p.in;
   call.out = p.out;
   call.updates = p.updates;

@@ -80,6 +80,7 @@ class Elements {
     return begin >= end;
   }
   void add(int64_t begin, int64_t end, const Op& by) { there_[begin] = {end, &by}; }
+  bool is_empty() const { return there_.empty(); }
   void clear() { there_.clear(); }
 
  private:
@@ -94,24 +95,30 @@ void verify_value(const Listing& listing, const std::vector<Event>& events) {
       const Op& op = *event.op;
       if (op.condition && !op.condition.holds(outcome.at(op.condition.rows_of))) continue;
       const Value& value = listing.value(event.id);
-      const int64_t begin = value.first_element,
-                    end = begin + std::max<int64_t>(listing.elements(event.id, one), 1);
+      const auto each_stretch = [&](const auto& visit) {
+        if (value.part_of == none) return visit(int64_t{0}, std::max<int64_t>(listing.elements(event.id, one), 1));
+        listing.each_stretch(event.id, visit);
+      };
       switch (event.kind) {
         case Event::Kind::write:
-          HEDDLE_CHECK(!there.has_any(begin, end), "'{}' is written twice{}", value.name, shown(listing, outcome));
-          there.add(begin, end, op);
+          each_stretch([&](int64_t begin, int64_t end) {
+            HEDDLE_CHECK(!there.has_any(begin, end), "'{}' is written twice{}", value.name,
+                         shown(listing, outcome));
+            there.add(begin, end, op);
+          });
           break;
-        case Event::Kind::read: {
-          const bool all =
-              there.all(begin, end, [&](const Op& by) { verify_phases(listing, op, value, by.phase); });
-          HEDDLE_CHECK(all, "'{}' reads '{}' before it is written{}", text_of(listing, op), value.name,
-                       shown(listing, outcome));
+        case Event::Kind::read:
+          each_stretch([&](int64_t begin, int64_t end) {
+            const bool all =
+                there.all(begin, end, [&](const Op& by) { verify_phases(listing, op, value, by.phase); });
+            HEDDLE_CHECK(all, "'{}' reads '{}' before it is written{}", text_of(listing, op), value.name,
+                         shown(listing, outcome));
+          });
           break;
-        }
         case Event::Kind::drop:
           HEDDLE_CHECK(value.part_of == none, "'{}' drops '{}', a part", text_of(listing, op), value.name);
-          HEDDLE_CHECK(there.has_any(begin, end), "'{}' drops '{}', which is not there{}", text_of(listing, op),
-                       value.name, shown(listing, outcome));
+          HEDDLE_CHECK(!there.is_empty(), "'{}' drops '{}', which is not there{}", text_of(listing, op), value.name,
+                       shown(listing, outcome));
           there.clear();
           break;
       }

@@ -71,8 +71,28 @@ void verify_part(const Listing& listing, const Value& part) {
   HEDDLE_CHECK(base.part_of == none && base.layout == Layout::rows && part.dtype == base.dtype &&
                    part.role == base.role && part.space == base.space && part.shared_with == base.shared_with,
                "'{}' is not a part of '{}'", part.name, base.name);
-  HEDDLE_CHECK(part.first_element >= 0 && part.first_element + elements(part) <= elements(base),
+  HEDDLE_CHECK(part.stretches > 0 && elements(part) % part.stretches == 0, "'{}' has no {} equal stretches",
+               part.name, part.stretches);
+  const int64_t length = elements(part) / part.stretches;
+  HEDDLE_CHECK(part.stretches == 1 || part.stretch_step >= length, "the stretches of '{}' overlap", part.name);
+  HEDDLE_CHECK(part.first_element >= 0 &&
+                   part.first_element + (part.stretches - 1) * part.stretch_step + length <= elements(base),
                "'{}' goes beyond '{}'", part.name, base.name);
+}
+
+// What lies in stretches is for ops that say so of this operand.
+void verify_stretches(const Listing& listing, const Op& op) {
+  const auto verify = [&](const std::vector<ValueId>& ids, std::string_view names, std::string_view taken) {
+    for (size_t i = 0; i < ids.size(); ++i) {
+      if (ids[i] == none || listing.value(ids[i]).stretches == 1) continue;
+      const std::vector<std::string_view> all = names_in(names);
+      HEDDLE_CHECK(i < all.size() && place_of(all[i], taken) >= 0, "'{}' does not take rows of '{}' by runs",
+                   text_of(listing, op), listing.value(ids[i]).name);
+    }
+  };
+  verify(op.in, op.def->operands, op.def->by_row);
+  verify(op.out, op.def->results, op.def->by_row);
+  verify(op.updates, op.def->updates, "");
 }
 
 // Whether all of a value, or of a part, has been written is left to verify_outcomes where an op writes less than a
@@ -100,6 +120,7 @@ class ListingVerifier {
     for (const Op& op : listing_.ops) {
       verify_inference(listing_, op);
       verify_spaces(listing_, op);
+      verify_stretches(listing_, op);
       for (const ValueId id : op.in) {
         if (id != none) read(op, id);
       }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <numeric>
 #include <set>
 
 namespace heddle::ir {
@@ -21,6 +22,60 @@ Lifetimes::Lifetimes(const Listing& listing) : uses(listing.values.size(), 0), o
   }
 }
 
+namespace {
+
+/// Where a part lies in its base.
+struct Place {
+  int64_t first, length, stretches, step;
+  auto operator<=>(const Place&) const = default;
+  template <class Visit>
+  void each_stretch(const Visit& visit) const {
+    for (int64_t i = 0; i < stretches; ++i) visit(first + i * step, first + i * step + length);
+  }
+};
+
+/// The segments of a base: what the same parts cover is one, wherever it lies.
+class Cut {
+ public:
+  Cut(const std::set<Place>& parts, int64_t elements) {
+    std::set<int64_t> ends{0, elements};
+    for (const Place& part : parts) {
+      part.each_stretch([&](int64_t first, int64_t end) { ends.insert({first, end}); });
+    }
+    const std::vector<int64_t> at(ends.begin(), ends.end());
+    std::vector<std::vector<uint32_t>> covered_by(at.size() - 1);  // by pieces between neighbouring ends
+    uint32_t number = 0;
+    for (const Place& part : parts) {
+      part.each_stretch([&](int64_t first, int64_t end) {
+        for (auto i = std::lower_bound(at.begin(), at.end(), first) - at.begin(); at[static_cast<size_t>(i)] < end;
+             ++i)
+          covered_by[static_cast<size_t>(i)].push_back(number);
+      });
+      ++number;
+    }
+    std::map<std::vector<uint32_t>, uint32_t> segments;
+    std::vector<std::set<uint32_t>> of(parts.size());
+    for (const std::vector<uint32_t>& covering : covered_by) {
+      const uint32_t segment = segments.try_emplace(covering, static_cast<uint32_t>(segments.size())).first->second;
+      for (const uint32_t part : covering) of[part].insert(segment);
+    }
+    count_ = static_cast<uint32_t>(segments.size());
+    number = 0;
+    for (const Place& part : parts) {
+      const std::set<uint32_t>& own = of[number++];
+      of_[part] = {own.begin(), own.end()};
+    }
+  }
+  uint32_t count() const { return count_; }
+  const std::vector<uint32_t>& of(const Place& part) const { return of_.at(part); }
+
+ private:
+  uint32_t count_ = 1;
+  std::map<Place, std::vector<uint32_t>> of_;
+};
+
+}  // namespace
+
 Segments::Segments(const StepProgram& program, const std::vector<int>& listings) : of_(program.listings.size()) {
   const FixedRows rows;
   const auto owner_of = [&](int s, ValueId id) {
@@ -29,28 +84,31 @@ Segments::Segments(const StepProgram& program, const std::vector<int>& listings)
     if (base.shared_with < 0) return std::pair{s, listing.base(id)};
     return std::pair{base.shared_with, program.listings[static_cast<size_t>(base.shared_with)].find(base.name)};
   };
-  std::map<std::pair<int, ValueId>, std::set<int64_t>> cuts;  // of what has parts, its ends among them
-  const auto each_part = [&](const auto& visit) {
-    for (const int s : listings) {
-      const Listing& listing = program.listings[static_cast<size_t>(s)];
-      for (ValueId id = 0; id < std::ssize(listing.values); ++id) {
-        if (listing.value(id).part_of != none) visit(s, listing, id);
-      }
-    }
+  const auto place_of = [&](const Listing& listing, ValueId id) {
+    const Value& value = listing.value(id);
+    return Place{value.first_element, listing.elements(id, rows) / value.stretches, value.stretches,
+                 value.stretch_step};
   };
-  each_part([&](int s, const Listing& listing, ValueId id) {
-    const int64_t first = listing.value(id).first_element;
-    cuts[owner_of(s, id)].insert(
-        {0, listing.elements(listing.base(id), rows), first, first + listing.elements(id, rows)});
-  });
+  std::map<std::pair<int, ValueId>, std::set<Place>> parts;  // of what has any
+  for (const int s : listings) {
+    const Listing& listing = program.listings[static_cast<size_t>(s)];
+    for (ValueId id = 0; id < std::ssize(listing.values); ++id) {
+      if (listing.value(id).part_of != none) parts[owner_of(s, id)].insert(place_of(listing, id));
+    }
+  }
   for (const int s : listings) {
     for (const Op& op : program.listings[static_cast<size_t>(s)].ops) {
       if (!op.def->flips) continue;
       const auto a = owner_of(s, op.updates[0]), b = owner_of(s, op.updates[1]);
-      if (!cuts.contains(a) && !cuts.contains(b)) continue;
-      cuts[a].insert(cuts[b].begin(), cuts[b].end());
-      cuts[b] = cuts[a];
+      if (!parts.contains(a) && !parts.contains(b)) continue;
+      parts[a].insert(parts[b].begin(), parts[b].end());
+      parts[b] = parts[a];
     }
+  }
+  std::map<std::pair<int, ValueId>, Cut> cuts;
+  for (const auto& [owner, places] : parts) {
+    const Listing& listing = program.listings[static_cast<size_t>(owner.first)];
+    cuts.emplace(owner, Cut(places, listing.elements(owner.second, rows)));
   }
   for (const int s : listings) {
     const Listing& listing = program.listings[static_cast<size_t>(s)];
@@ -60,13 +118,14 @@ Segments::Segments(const StepProgram& program, const std::vector<int>& listings)
     for (ValueId id = 0; id < std::ssize(listing.values); ++id) {
       const auto at = cuts.find(owner_of(s, id));
       if (at == cuts.end()) continue;
-      const auto place = [&](int64_t element) {
-        return static_cast<uint32_t>(std::distance(at->second.begin(), at->second.find(element)));
-      };
-      const int64_t first = listing.value(id).first_element;
       Of& one = of[static_cast<size_t>(id)];
-      one.count = static_cast<uint32_t>(at->second.size() - 1);
-      one.range = {place(first), place(first + listing.elements(id, rows))};
+      one.count = at->second.count();
+      if (listing.value(id).part_of != none) {
+        one.segments = at->second.of(place_of(listing, id));
+      } else {
+        one.segments.resize(one.count);
+        std::iota(one.segments.begin(), one.segments.end(), 0u);
+      }
     }
   }
 }

@@ -20,24 +20,22 @@ struct Lifetimes {
   std::vector<uint8_t> outlives;
 };
 
-/// The segments of values of all listings that a rank runs: the ends of the parts cut their base, and what one
-/// listing shares with another, or flips with one, is cut by the parts of both. A value without parts is one segment.
+/// The segments of values of all listings that a rank runs: what of a base the same parts cover is one, and what
+/// one listing shares with another, or flips with one, is cut by the parts of both. A value without parts is one
+/// segment.
 class Segments {
  public:
   Segments(const StepProgram& program, const std::vector<int>& listings);
 
-  struct Range {
-    uint32_t begin = 0, end = 1;
-  };
   /// Of the base of a value.
   uint32_t count(int listing, ValueId id) const { return of(listing, id).count; }
   /// Those of its base that a value covers.
-  Range range(int listing, ValueId id) const { return of(listing, id).range; }
+  const std::vector<uint32_t>& covered(int listing, ValueId id) const { return of(listing, id).segments; }
 
  private:
   struct Of {
     uint32_t count = 1;
-    Range range;
+    std::vector<uint32_t> segments;  // empty where there is but one
   };
   const Of& of(int listing, ValueId id) const { return of_[static_cast<size_t>(listing)][static_cast<size_t>(id)]; }
   std::vector<std::vector<Of>> of_;  // [listing][value]

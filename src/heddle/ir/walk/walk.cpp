@@ -208,8 +208,7 @@ template <class Visit>
 void Walk::each_segment(const Running& r, ValueId id, const Visit& visit) {
   Slot& slot = slot_of(r, id);
   if (slot.segments.empty()) return visit(slot.whole);
-  const Segments::Range range = segments_.range(r.listing, id);
-  for (uint32_t i = range.begin; i < range.end; ++i) visit(slot.segments[i]);
+  for (const uint32_t i : segments_.covered(r.listing, id)) visit(slot.segments[i]);
 }
 
 void Walk::read_operands(Running& r) {

@@ -44,7 +44,8 @@ std::string shape_of(const ir::Listing& listing) {
   for (const ir::Value& v : listing.values) {
     for (const int64_t n : {static_cast<int64_t>(v.dtype), static_cast<int64_t>(v.role),
                             static_cast<int64_t>(v.layout), static_cast<int64_t>(v.space), v.packed_bytes,
-                            int64_t{v.shared_with}, int64_t{v.part_of}, v.first_element, std::ssize(v.shape)})
+                            int64_t{v.shared_with}, int64_t{v.part_of}, v.first_element, v.stretches, v.stretch_step,
+                            std::ssize(v.shape)})
       shape.add(n);
     for (const ir::Dim& dim : v.shape) {
       shape.add(dim.count);

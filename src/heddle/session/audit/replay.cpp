@@ -91,7 +91,9 @@ class Catch {
         kept.shape.push_back(2);
         kept.dtype = Dtype::u8;
       }
-      kept.bytes.assign(view.as<const char>(), static_cast<size_t>(bytes));
+      kept.bytes.clear();
+      for (int64_t s = 0; s < view.stretches; ++s)
+        kept.bytes.append(view.stretch(s).as<const char>(), static_cast<size_t>(bytes / view.stretches));
       done.tensors.push_back(name);
     }
   }

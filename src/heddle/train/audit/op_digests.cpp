@@ -60,7 +60,9 @@ void OpRecorder::note(const device::Launch& launch) {
   for (const auto views : {launch.call.out, launch.call.updates}) {
     for (const device::TensorView& view : views) {
       ++place;  // what is packed has gaps that hold anything
-      if (view && view.layout != ir::Layout::packed) digest += digest_of(view, place);
+      if (!view || view.layout == ir::Layout::packed) continue;
+      for (int64_t i = 0; i < view.stretches; ++i)
+        digest += digest_of(view.stretch(i), place + (static_cast<uint64_t>(i) << 32));
     }
   }
   const std::lock_guard lock(mutex_);

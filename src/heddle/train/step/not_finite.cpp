@@ -7,6 +7,13 @@ namespace heddle::train {
 
 namespace {
 
+bool all_finite(const device::TensorView& view) {
+  for (int64_t i = 0; i < view.stretches; ++i) {
+    if (!is_finite(view.stretch(i))) return false;
+  }
+  return true;
+}
+
 // What this rank finds first in its own step.
 class Search {
  public:
@@ -25,7 +32,7 @@ class Search {
             const std::vector<ir::ValueId>& ids) {
     const ir::Listing& text = lowered_.program.listings[static_cast<size_t>(issue.listing)];
     for (size_t i = 0; i < views.size() && where_.empty(); ++i) {
-      if (views[i].data == nullptr || views[i].layout == ir::Layout::packed || is_finite(views[i])) continue;
+      if (views[i].data == nullptr || views[i].layout == ir::Layout::packed || all_finite(views[i])) continue;
       where_ = place_text(*issue.op, text.value(ids[i]).name, issue.microbatch, ranks_);
       first_ = moment_of(lowered_, issue.listing, *issue.op, issue.microbatch, op_, ranks_.rank());
     }

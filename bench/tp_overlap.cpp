@@ -1,0 +1,399 @@
+// What tensor parallelism's gathers and sums cost a step, whole and cut into panels beside the products
+// (parallel.tp_overlap), at the shapes of LLaMA-2-70B's and DeepSeek-V3's layers and 2, 4 and 8 ranks.
+//
+// Ranks are threads in the paced mode: the real executor with its walk, streams, waits and collectives, which meet
+// their group; each op lasts as long as on a device of stated rates (bench/linked_device.h, times `--stretch`) and
+// does nothing, so that no page of the arenas is touched and the model has its full widths. Messages take their
+// bytes at the link's rate, and its latency. Forward and backward only: what is once a step takes no time here.
+//
+//   exposed = step time − step time of the plain program with messages that take no time
+//
+// `--real` runs the kernels instead, unpaced, on two ranks of this machine: as threads, or under a launcher of two
+// processes. A product of one thread is timed before and after each step, and the steps are told in its time too.
+//
+//   build/bench_tp_overlap [--json] [--rounds N] [--stretch X] [--model llama|deepseek] [--real]
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "bench/linked_device.h"
+#include "bench/support/main.h"
+#include "bench/support/probe.h"
+#include "heddle/observe/table.h"
+#include "tests/simulate/tiny_step.h"
+
+namespace heddle {
+namespace {
+
+struct Options {
+  bool json = false, real = false;
+  int rounds = 3;
+  double stretch = 25;
+  std::string model;
+  int64_t tp = 0;
+};
+
+struct Link {
+  const char* name;
+  double rate_GB, latency_us;  // of a rank, each way
+};
+// Of what is rated, 450 and 64, four fifths; a message between peers, and one through the host's root.
+constexpr Link kLinks[] = {{"NVLink", 360, 3}, {"PCIe Gen 5", 51, 6}};
+
+constexpr const char* kVariants[] = {"off", "tiles", "auto"};
+
+model::ModelConfig llama() {
+  model::ModelConfig c;
+  c.attention = model::ModelConfig::Attention::grouped;
+  c.vocab_size = 32000;
+  c.hidden_size = 8192;
+  c.num_hidden_layers = 4;  // of 80
+  c.first_k_dense_replace = 4;
+  c.intermediate_size = 28672;
+  c.num_attention_heads = 64;
+  c.num_key_value_heads = 8;
+  c.head_dim = 128;
+  c.max_position_embeddings = 4096;
+  return c;
+}
+
+// Layers with experts: as many as a rank holds where they are spread, and on this rank alone, for no exchange of
+// rows is to hide what is measured.
+model::ModelConfig deepseek() {
+  model::ModelConfig c;
+  c.vocab_size = 129280;
+  c.hidden_size = 7168;
+  c.num_hidden_layers = 4;  // of 61
+  c.first_k_dense_replace = 1;
+  c.intermediate_size = 18432;
+  c.num_attention_heads = 128;
+  c.q_lora_rank = 1536;
+  c.kv_lora_rank = 512;
+  c.qk_nope_head_dim = 128;
+  c.qk_rope_head_dim = 64;
+  c.v_head_dim = 128;
+  c.n_routed_experts = 32;
+  c.num_experts_per_tok = 8;
+  c.n_shared_experts = 1;
+  c.moe_intermediate_size = 2048;
+  c.max_position_embeddings = 4096;
+  return c;
+}
+
+plan::Plan plan_of(int tp, const Link& link, const char* variant) {
+  plan::Plan plan;
+  plan.mesh.tp = tp;
+  plan.sequences = 1;
+  plan.sequence_length = 4096;
+  plan.microbatches = 2;
+  plan.dtype = Dtype::bf16;
+  plan.rates = bench::rates_of(bench::kLinkedDevices[0]);
+  plan.rates.message_bytes_per_us = link.rate_GB * 1e3;
+  plan.rates.message_latency_us = link.latency_us;
+  plan.parallel.tp_overlap = from_word<plan::TpOverlap>(variant);
+  return plan;
+}
+
+// Every rank comes, and a byte goes to each.
+void meet(const device::KernelCall& call) {
+  const int ranks = call.communicator->size();
+  std::vector<char> sent(static_cast<size_t>(ranks), 1), received(static_cast<size_t>(ranks));
+  std::vector<comm::Piece> pieces;
+  for (int r = 0; r < ranks; ++r) pieces.push_back({r, r, 1});
+  call.communicator->exchange(sent.data(), pieces, received.data(), pieces);
+}
+
+/// All ranks of a plan at its full sizes, without its numbers.
+class Ranks {
+ public:
+  /// `free`: messages take no time.
+  Ranks(const model::ModelConfig& config, const plan::Plan& plan, double stretch, bool free)
+      : mesh_(plan.mesh),
+        lowered_(plan::lower(config, plan)),
+        us_(plan::nominal_durations(plan.parallel.exchange, plan.rates)),
+        stretch_(stretch),
+        free_(free),
+        board_(plan.ranks()) {
+    const int64_t bytes = runtime::predict_memory(lowered_.program, 0, "host").reserved_bytes;
+    for (int r = 0; r < plan.ranks(); ++r) {
+      worlds_.push_back(board_.world(r));
+      communicators_.push_back(
+          std::make_unique<runtime::MeshCommunicators>(*worlds_.back(), lowered_.program, mesh_));
+      runtime::ExecutorOptions options;
+      options.rank = r;
+      options.place = mesh_.at(r);
+      options.capacity_bytes = ir::storage_bytes(bytes + bytes / 16);
+      options.host_capacity_bytes = 1;
+      options.communicators = communicators_.back()->by_channel();
+      executors_.push_back(std::make_unique<runtime::Executor>(lowered_.program, options));
+      std::vector<std::vector<int64_t>> pace_ns;
+      for (size_t s = 0; s < lowered_.program.listings.size(); ++s) {
+        const ir::Listing& listing = lowered_.program.listings[s];
+        pace_ns.emplace_back();
+        for (uint32_t i = 0; i < listing.ops.size(); ++i) {
+          const ir::Op& op = listing.ops[i];
+          pace_ns.back().push_back(static_cast<int64_t>(1e3 * stretch_ * lasts_us(listing, op)));
+          executors_.back()->replace(static_cast<int>(s), i, op.def->collective ? meet : bench::put_nothing);
+        }
+      }
+      executors_.back()->set_pace(std::move(pace_ns));
+    }
+  }
+
+  void step(bool counts) {
+    const device::PacedTimer timer;
+    std::vector<std::thread> threads;
+    for (auto& executor : executors_) threads.emplace_back([&] { executor->run_step(batch_); });
+    for (std::thread& thread : threads) thread.join();
+    const device::PacedTime took = timer.elapsed();
+    use_ = std::max(use_, took.processor_use());
+    if (counts) ms_.push_back(static_cast<double>(took.wall_ns) * 1e-6 / stretch_);
+  }
+  double ms() const { return median(ms_); }
+  double use() const { return use_; }
+
+  double foretold_ms() const {
+    simulate::SimulationInput input;
+    input.groups = simulate::groups_of(lowered_.program, mesh_);
+    input.scratch_bytes = runtime::kernel_scratch(lowered_.program, "host");
+    input.enqueue_us = 2 / stretch_;
+    input.ranks_differ = false;
+    input.duration_us = [&](int, const ir::Issue& issue) {
+      return lasts_us(lowered_.program.listings[static_cast<size_t>(issue.listing)], *issue.op);
+    };
+    return simulate::simulate(lowered_.program, input).step_us * 1e-3;
+  }
+
+  /// Of the listing's longest message.
+  int panels() const {
+    int most = 1;
+    const ir::Listing& listing = lowered_.program.listings[0];
+    std::map<ir::ValueId, int> of;
+    for (const ir::Op& op : listing.ops) {
+      if (op.def->collective && op.out.size() == 1 && listing.value(op.out[0]).part_of != ir::none)
+        most = std::max(most, ++of[listing.base(op.out[0])]);
+    }
+    return most;
+  }
+
+ private:
+  double lasts_us(const ir::Listing& listing, const ir::Op& op) const {
+    if (ir::once_a_step(op.phase) || (free_ && ir::communicates(*op.def))) return 0;
+    return us_(listing, op);
+  }
+
+  plan::Mesh mesh_;
+  plan::Lowered lowered_;
+  passes::Durations us_;
+  double stretch_;
+  bool free_;
+  comm::ThreadBoard board_;
+  std::vector<std::unique_ptr<comm::World>> worlds_;
+  std::vector<std::unique_ptr<runtime::MeshCommunicators>> communicators_;
+  std::vector<std::unique_ptr<runtime::Executor>> executors_;
+  device::Batch batch_;
+  std::vector<double> ms_;
+  double use_ = 0;
+};
+
+struct Table {
+  observe::Table text{{{"model"},
+                       {"link"},
+                       {"tp", observe::Align::right},
+                       {"", observe::Align::left},
+                       {"panels", observe::Align::right},
+                       {"step, ms", observe::Align::right},
+                       {"foretold", observe::Align::right},
+                       {"exposed, ms", observe::Align::right},
+                       {"foretold", observe::Align::right},
+                       {"of off", observe::Align::right},
+                       {"step of off", observe::Align::right}}};
+  nlohmann::ordered_json json = nlohmann::ordered_json::array();
+  double use = 0;
+};
+
+void paced(const char* name, const model::ModelConfig& config, const Link& link, int tp, const Options& options,
+           Table& table) {
+  Ranks free(config, plan_of(tp, link, "off"), options.stretch, true);
+  std::map<std::string, std::unique_ptr<Ranks>> runs;
+  for (const char* variant : kVariants)
+    runs[variant] = std::make_unique<Ranks>(config, plan_of(tp, link, variant), options.stretch, false);
+  for (int round = 0; round <= options.rounds; ++round) {  // the first finds its threads
+    free.step(round > 0);
+    for (const char* variant : kVariants) runs[variant]->step(round > 0);
+  }
+  nlohmann::ordered_json found{{"model", name},
+                               {"link", link.name},
+                               {"tp", tp},
+                               {"free_ms", free.ms()},
+                               {"free_ms_foretold", free.foretold_ms()}};
+  const double off = runs["off"]->ms(), off_foretold = runs["off"]->foretold_ms();
+  for (const char* variant : kVariants) {
+    const Ranks& run = *runs[variant];
+    const double ms = run.ms(), foretold = run.foretold_ms();
+    const double exposed = ms - free.ms(), exposed_foretold = foretold - free.foretold_ms();
+    const double ratio = exposed / (off - free.ms());
+    found[variant] = {{"panels", run.panels()},
+                      {"step_ms", ms},
+                      {"step_ms_foretold", foretold},
+                      {"exposed_ms", exposed},
+                      {"exposed_ms_foretold", exposed_foretold},
+                      {"exposed_ratio", ratio},
+                      {"exposed_ratio_foretold", exposed_foretold / (off_foretold - free.foretold_ms())},
+                      {"step_ratio", ms / off},
+                      {"step_ratio_foretold", foretold / off_foretold}};
+    table.text.row({name, link.name, fmt::format("{}", tp), variant, fmt::format("{}", run.panels()),
+                    fmt::format("{:.2f}", ms), fmt::format("{:.2f}", foretold), fmt::format("{:.2f}", exposed),
+                    fmt::format("{:.2f}", exposed_foretold), fmt::format("{:.2f}", ratio),
+                    fmt::format("{:.3f}", ms / off)});
+    table.use = std::max(table.use, run.use());
+  }
+  table.json.push_back(std::move(found));
+}
+
+// A model whose products take most of a step, on real kernels.
+model::ModelConfig real_model() {
+  model::ModelConfig c = llama();
+  c.vocab_size = 2048;
+  c.hidden_size = 1024;
+  c.num_hidden_layers = c.first_k_dense_replace = 4;
+  c.intermediate_size = 3584;
+  c.num_attention_heads = 8;
+  c.num_key_value_heads = 2;
+  return c;
+}
+
+plan::Plan real_plan(const char* variant) {
+  plan::Plan plan;
+  plan.mesh.tp = 2;
+  plan.sequence_length = 2048;
+  plan.dtype = Dtype::bf16;
+  plan.packed_bytes = backends::named("host").packed_bytes;
+  plan.parallel.tp_overlap = from_word<plan::TpOverlap>(variant);
+  return plan;
+}
+
+nlohmann::ordered_json quartiles(std::vector<double> of) {
+  std::sort(of.begin(), of.end());
+  const auto at = [&](double share) { return of[static_cast<size_t>(share * static_cast<double>(of.size() - 1))]; };
+  return {{"median", median(of)}, {"quartiles", {at(0.25), at(0.75)}}};
+}
+
+// Steps in turn, each between two probes.
+template <class Step>
+nlohmann::ordered_json in_turn(int rounds, const Step& step) {
+  bench::MatrixProbe probe(Dtype::bf16, 1);
+  std::map<std::string, std::vector<double>> seconds, probed;
+  for (int round = 0; round <= rounds; ++round) {
+    for (const char* variant : {"off", "tiles"}) {
+      probe.sample();
+      const size_t before = probe.best_rates().size() - 1;
+      const double took = step(variant);
+      probe.sample();
+      const double rate = (probe.best_rates()[before] + probe.best_rates()[before + 1]) / 2;
+      if (round == 0) continue;
+      seconds[variant].push_back(took);
+      probed[variant].push_back(took * rate * 1e-9);  // Gflop that the probe does meanwhile
+    }
+  }
+  std::vector<double> ratio, in_probes;
+  for (size_t i = 0; i < seconds["off"].size(); ++i) {
+    ratio.push_back(seconds["tiles"][i] / seconds["off"][i]);
+    in_probes.push_back(probed["tiles"][i] / probed["off"][i]);
+  }
+  return {{"off_s", quartiles(seconds["off"])},
+          {"tiles_s", quartiles(seconds["tiles"])},
+          {"step_ratio", quartiles(ratio)},
+          {"step_ratio_in_probes", quartiles(in_probes)}};
+}
+
+nlohmann::ordered_json real_threads(int rounds) {
+  std::map<std::string, std::unique_ptr<test::TinyRun>> runs;
+  std::map<std::string, std::vector<device::Batch>> batches;
+  const model::ModelConfig c = real_model();
+  for (const char* variant : {"off", "tiles"}) {
+    const plan::Plan plan = real_plan(variant);
+    auto& run = runs[variant] = std::make_unique<test::TinyRun>(c, plan, "host", int64_t{2} << 30, 1, false);
+    const std::vector<double> table = model::rope_table(c, plan.sequence_length);
+    run->fill([&](const model::Parameter& p, int64_t i) {
+      return p.start == model::Parameter::Start::rope_table ? table[static_cast<size_t>(i)]
+             : p.start == model::Parameter::Start::ones     ? 1.0
+                                                            : 1e-3 * static_cast<double>(i % 37 - 18);
+    });
+    batches[variant] = test::tiny_batches(c, plan, 3);
+    for (device::Batch& batch : batches[variant]) batch.hyper = {0, 0.1, 0.05};
+  }
+  return in_turn(rounds, [&](const char* variant) {
+    const double began = now_s();
+    runs[variant]->run(batches[variant]);
+    return now_s() - began;
+  });
+}
+
+nlohmann::ordered_json real_processes(int rounds, comm::World& world) {
+  std::map<std::string, std::unique_ptr<bench::PacedRun>> runs;
+  for (const char* variant : {"off", "tiles"})
+    runs[variant] = std::make_unique<bench::PacedRun>(real_model(), real_plan(variant), world);
+  bench::Gather gather(world);
+  return in_turn(rounds, [&](const char* variant) {
+    gather.sum(0);  // together
+    return gather.most(runs[variant]->step());
+  });
+}
+
+int run_real(const Options& options) {
+  const bool launched = std::getenv("OMPI_COMM_WORLD_SIZE") != nullptr;
+  nlohmann::ordered_json found;
+  if (launched) {
+    const auto world = comm::mpi_world();
+    if (world->size() != 2) config_error("bench_tp_overlap --real needs 2 ranks, {} are running", world->size());
+    found["processes"] = real_processes(options.rounds, *world);
+    if (world->rank() != 0) return 0;
+  } else {
+    found["threads"] = real_threads(options.rounds);
+  }
+  fmt::print("{}\n", found.dump(options.json ? -1 : 2));
+  return 0;
+}
+
+int run(const Options& options) {
+  if (options.real) return run_real(options);
+  Table table;
+  for (const Link& link : kLinks) {
+    for (const int tp : {2, 4, 8}) {
+      if (options.tp > 0 && options.tp != tp) continue;
+      if (options.model != "deepseek") paced("LLaMA-2-70B", llama(), link, tp, options, table);
+      if (options.model != "llama") paced("DeepSeek-V3", deepseek(), link, tp, options, table);
+    }
+  }
+  const bool believable = table.use <= device::kMostPacedUse;
+  if (options.json) {
+    fmt::print(
+        "{}\n",
+        nlohmann::ordered_json{{"cases", table.json}, {"processor_use", table.use}, {"believable", believable}}
+            .dump());
+  } else {
+    fmt::print("{}busiest step: {:.0f} % of the cores{}\n", table.text.text(false), 100 * table.use,
+               believable ? "" : "; above 70 % the figures say nothing: give a larger --stretch");
+  }
+  return believable ? 0 : 1;
+}
+
+}  // namespace
+
+int bench::run(Arguments& arguments) {
+  Options options;
+  arguments.flag("--json", options.json);
+  arguments.flag("--real", options.real);
+  arguments.number("--rounds", options.rounds);
+  arguments.number("--stretch", options.stretch, 1);
+  arguments.number("--tp", options.tp);
+  arguments.word("--model", "llama|deepseek", options.model, {"llama", "deepseek"});
+  arguments.read();
+  return heddle::run(options);
+}
+
+}  // namespace heddle
