@@ -7,7 +7,6 @@
 #include "heddle/ir/verify/verify.h"
 #include "heddle/ops/ops.h"
 #include "heddle/passes/adapters.h"
-#include "heddle/passes/update/ahead_of_norm.h"
 #include "heddle/passes/exact_sums.h"
 #include "heddle/passes/host/host_gradients.h"
 #include "heddle/passes/host/host_weights.h"
@@ -16,7 +15,9 @@
 #include "heddle/passes/recompute.h"
 #include "heddle/passes/reuse_lists.h"
 #include "heddle/passes/state/host_state.h"
+#include "heddle/passes/state/snapshot.h"
 #include "heddle/passes/state/stream_state.h"
+#include "heddle/passes/update/ahead_of_norm.h"
 #include "heddle/schedule/apart.h"
 
 namespace heddle::plan {
@@ -112,6 +113,10 @@ void update(Draft& d) {
     if (!d.plan.exact_sums) options.order_of_uses = d.shared.order;
     d.restores.push_back(passes::update(text, options));
   });
+}
+
+void snapshot(Draft& d) {
+  on_each(d, [&](model::RankText& text, int r) { d.snapshots.push_back(passes::snapshot_listing(text, r)); });
 }
 
 void ahead_of_norm(Draft& d) {
@@ -222,6 +227,8 @@ const std::vector<Pass> kPasses{
      [](const Draft& d) { return !d.plan.memory.weights.empty(); }, host_weights},
     {"host_gradients", "offload update stream_state map_state host_weights", Pass::Level::text,
      [](const Draft& d) { return d.trains() && !d.plan.memory.gradients.empty(); }, host_gradients},
+    {"snapshot", "update stream_state map_state host_state host_weights", Pass::Level::text,
+     [](const Draft& d) { return d.trains() && d.plan.snapshot_every > 0; }, snapshot},
     {"weave", "", Pass::Level::blocks,
      [](const Draft& d) { return d.trains() && d.plan.parallel.weave != Weave::off; }, weave},
 };
